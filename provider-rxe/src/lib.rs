@@ -1,0 +1,1 @@
+//! Soft-RoCE (rdma_rxe) provider: mapped queues plus the kick.

@@ -1,0 +1,1 @@
+//! Conformance cases, interop and the guest side of testing.

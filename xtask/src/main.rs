@@ -1,0 +1,3 @@
+//! `cargo xtask`: the project's own commands.
+
+fn main() {}
