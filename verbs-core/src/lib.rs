@@ -1,1 +1,23 @@
-//! What RDMA verbs and their providers share: discovery, the uverbs command channel, provider contract, ring primitives.
+//! What the API and the providers of RDMA verbs share: what rdma-core keeps in `driver.h`, and the kernel below it.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`discovery`] | which RDMA devices there are: netlink, then sysfs |
+//! | [`channel`] | one way to the kernel's uverbs: ioctl, INVOKE_WRITE, `write()`; a scripted double for tests |
+//! | [`cmd`] | one function per kernel method |
+//! | [`types`] | the values that verbs speak in: attributes, work requests, completions |
+//! | [`transition`] | which attributes which QP transition takes |
+//! | [`ring`] | cursors, doorbells and barriers for queues shared with a device |
+//! | [`provider`] | the contract that a provider fulfils, and [`Erased`](provider::Erased), the provider that hides which |
+//! | [`slots`] | slot + generation ids: what the kernel gets as `user_handle` |
+//!
+//! Programs use the crate `verbs` instead; this one is for those who write a provider.
+
+pub mod errno;
+pub mod error;
+pub mod types;
+
+pub use errno::Errno;
+pub use error::{Cause, Error, Result};
+pub mod discovery;
+pub mod transition;

@@ -1,0 +1,1 @@
+//! Which RDMA devices there are: netlink, then sysfs.

@@ -1,0 +1,1 @@
+//! Which attributes which QP transition takes.

@@ -1,0 +1,20 @@
+//! [`CqInitAttr`]: what a completion queue is created with.
+
+use std::os::fd::BorrowedFd;
+
+/// What a completion queue is created with.
+///
+/// # References
+/// `ibv_create_cq(3)`
+#[doc(alias = "ibv_cq_init_attr_ex")]
+#[derive(Clone, Copy, Debug)]
+pub struct CqInitAttr<'a> {
+    /// At least this many completions fit; the device may round up.
+    pub cqe: u32,
+    /// The completion channel that events go to, by its file descriptor.
+    pub channel: Option<BorrowedFd<'a>>,
+    /// Which completion vector (interrupt) signals events, below [`num_comp_vectors`](crate::provider::ContextOps::num_comp_vectors).
+    pub comp_vector: u32,
+    /// What events of this queue carry: a slot + generation id, never a pointer.
+    pub user_handle: u64,
+}

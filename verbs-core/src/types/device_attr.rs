@@ -1,0 +1,362 @@
+//! [`DeviceAttr`] and [`DeviceAttrEx`]: what a device can do, and how much of it.
+
+use bitflags::bitflags;
+
+use super::{Guid, open_enum};
+
+open_enum! {
+    /// How far an atomic operation is atomic.
+    #[doc(alias = "ibv_atomic_cap")]
+    pub enum AtomicCap(u32) {
+        /// There are no atomics.
+        NONE = 0, "ATOMIC_NONE";
+        /// Among the queue pairs of one device.
+        HCA = 1, "ATOMIC_HCA";
+        /// Also towards the processor.
+        GLOB = 2, "ATOMIC_GLOB";
+    }
+}
+
+bitflags! {
+    /// What a device can do (`device_cap_flags`; the upper half comes from the extended query).
+    #[doc(alias = "ibv_device_cap_flags")]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct DeviceCapFlags: u64 {
+        /// `IBV_DEVICE_RESIZE_MAX_WR`.
+        const RESIZE_MAX_WR = 1;
+        /// `IBV_DEVICE_BAD_PKEY_CNTR`.
+        const BAD_PKEY_CNTR = 1 << 1;
+        /// `IBV_DEVICE_BAD_QKEY_CNTR`.
+        const BAD_QKEY_CNTR = 1 << 2;
+        /// `IBV_DEVICE_RAW_MULTI`.
+        const RAW_MULTI = 1 << 3;
+        /// `IBV_DEVICE_AUTO_PATH_MIG`.
+        const AUTO_PATH_MIG = 1 << 4;
+        /// `IBV_DEVICE_CHANGE_PHY_PORT`.
+        const CHANGE_PHY_PORT = 1 << 5;
+        /// `IBV_DEVICE_UD_AV_PORT_ENFORCE`.
+        const UD_AV_PORT_ENFORCE = 1 << 6;
+        /// `IBV_DEVICE_CURR_QP_STATE_MOD`.
+        const CURR_QP_STATE_MOD = 1 << 7;
+        /// `IBV_DEVICE_SHUTDOWN_PORT`.
+        const SHUTDOWN_PORT = 1 << 8;
+        /// `IBV_DEVICE_INIT_TYPE`.
+        const INIT_TYPE = 1 << 9;
+        /// `IBV_DEVICE_PORT_ACTIVE_EVENT`.
+        const PORT_ACTIVE_EVENT = 1 << 10;
+        /// `IBV_DEVICE_SYS_IMAGE_GUID`.
+        const SYS_IMAGE_GUID = 1 << 11;
+        /// `IBV_DEVICE_RC_RNR_NAK_GEN`.
+        const RC_RNR_NAK_GEN = 1 << 12;
+        /// `IBV_DEVICE_SRQ_RESIZE`.
+        const SRQ_RESIZE = 1 << 13;
+        /// `IBV_DEVICE_N_NOTIFY_CQ`.
+        const N_NOTIFY_CQ = 1 << 14;
+        /// `IBV_DEVICE_MEM_WINDOW`.
+        const MEM_WINDOW = 1 << 17;
+        /// `IBV_DEVICE_UD_IP_CSUM`.
+        const UD_IP_CSUM = 1 << 18;
+        /// `IBV_DEVICE_XRC`.
+        const XRC = 1 << 20;
+        /// `IBV_DEVICE_MEM_MGT_EXTENSIONS`.
+        const MEM_MGT_EXTENSIONS = 1 << 21;
+        /// `IBV_DEVICE_MEM_WINDOW_TYPE_2A`.
+        const MEM_WINDOW_TYPE_2A = 1 << 23;
+        /// `IBV_DEVICE_MEM_WINDOW_TYPE_2B`.
+        const MEM_WINDOW_TYPE_2B = 1 << 24;
+        /// `IBV_DEVICE_RC_IP_CSUM`.
+        const RC_IP_CSUM = 1 << 25;
+        /// `IBV_DEVICE_RAW_IP_CSUM`.
+        const RAW_IP_CSUM = 1 << 26;
+        /// `IBV_DEVICE_MANAGED_FLOW_STEERING`.
+        const MANAGED_FLOW_STEERING = 1 << 29;
+        /// `IBV_DEVICE_RAW_SCATTER_FCS`.
+        const RAW_SCATTER_FCS = 1 << 34;
+        /// `IBV_DEVICE_PCI_WRITE_END_PADDING`.
+        const PCI_WRITE_END_PADDING = 1 << 36;
+        /// `IBV_DEVICE_CC_DMA_BOUNCE`.
+        const CC_DMA_BOUNCE = 1 << 41;
+
+        const _ = !0;
+    }
+}
+
+/// What a device can do, and how much of it.
+///
+/// # References
+/// `ibv_query_device(3)`
+#[doc(alias = "ibv_device_attr")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceAttr {
+    /// The firmware's version, as the provider writes it.
+    pub fw_ver: String,
+    /// The node's identifier.
+    pub node_guid: Guid,
+    /// The chassis' identifier.
+    pub sys_image_guid: Guid,
+    /// The largest memory region, in bytes.
+    pub max_mr_size: u64,
+    /// Page sizes, a bit each.
+    pub page_size_cap: u64,
+    /// IEEE OUI of the vendor.
+    pub vendor_id: u32,
+    /// The vendor's number for the part.
+    pub vendor_part_id: u32,
+    /// The hardware's revision.
+    pub hw_ver: u32,
+    /// Queue pairs.
+    pub max_qp: u32,
+    /// Work requests in one queue.
+    pub max_qp_wr: u32,
+    /// What it can do.
+    pub device_cap_flags: DeviceCapFlags,
+    /// Scatter/gather elements in one work request, other than an RDMA read.
+    pub max_sge: u32,
+    /// Scatter/gather elements in one RDMA read.
+    pub max_sge_rd: u32,
+    /// Completion queues.
+    pub max_cq: u32,
+    /// Entries in one completion queue.
+    pub max_cqe: u32,
+    /// Memory regions.
+    pub max_mr: u32,
+    /// Protection domains.
+    pub max_pd: u32,
+    /// RDMA reads and atomics that one queue pair answers at a time.
+    pub max_qp_rd_atom: u32,
+    /// As above, of an end-to-end context.
+    pub max_ee_rd_atom: u32,
+    /// RDMA reads and atomics that the device answers at a time.
+    pub max_res_rd_atom: u32,
+    /// RDMA reads and atomics that one queue pair has outstanding.
+    pub max_qp_init_rd_atom: u32,
+    /// As above, of an end-to-end context.
+    pub max_ee_init_rd_atom: u32,
+    /// How far its atomics are atomic.
+    pub atomic_cap: AtomicCap,
+    /// End-to-end contexts.
+    pub max_ee: u32,
+    /// Reliable datagram domains.
+    pub max_rdd: u32,
+    /// Memory windows.
+    pub max_mw: u32,
+    /// Raw IPv6 queue pairs.
+    pub max_raw_ipv6_qp: u32,
+    /// Raw Ethertype queue pairs.
+    pub max_raw_ethy_qp: u32,
+    /// Multicast groups.
+    pub max_mcast_grp: u32,
+    /// Queue pairs in one multicast group.
+    pub max_mcast_qp_attach: u32,
+    /// Queue pairs in all multicast groups.
+    pub max_total_mcast_qp_attach: u32,
+    /// Address handles.
+    pub max_ah: u32,
+    /// Fast memory regions.
+    pub max_fmr: u32,
+    /// Remaps of a fast memory region.
+    pub max_map_per_fmr: u32,
+    /// Shared receive queues.
+    pub max_srq: u32,
+    /// Work requests in a shared receive queue.
+    pub max_srq_wr: u32,
+    /// Scatter/gather elements in a shared receive.
+    pub max_srq_sge: u32,
+    /// Partition keys.
+    pub max_pkeys: u16,
+    /// How long it takes to acknowledge: 4.096 µs × 2ⁿ.
+    pub local_ca_ack_delay: u8,
+    /// Ports. See [`DeviceAttrEx::phys_port_cnt_ex`] for devices with more than 255.
+    pub phys_port_cnt: u8,
+}
+
+bitflags! {
+    /// Whether on-demand paging exists.
+    #[doc(alias = "ibv_odp_general_caps")]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct OdpGeneralCaps: u64 {
+        /// On-demand paging exists.
+        const SUPPORT = 1;
+        /// A region can cover the whole address space.
+        const IMPLICIT = 1 << 1;
+
+        const _ = !0;
+    }
+}
+
+bitflags! {
+    /// Which operations of a transport may touch on-demand paged memory.
+    #[doc(alias = "ibv_odp_transport_cap_bits")]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct OdpTransportCaps: u32 {
+        /// `IBV_ODP_SUPPORT_SEND`.
+        const SEND = 1;
+        /// `IBV_ODP_SUPPORT_RECV`.
+        const RECV = 1 << 1;
+        /// `IBV_ODP_SUPPORT_WRITE`.
+        const WRITE = 1 << 2;
+        /// `IBV_ODP_SUPPORT_READ`.
+        const READ = 1 << 3;
+        /// `IBV_ODP_SUPPORT_ATOMIC`.
+        const ATOMIC = 1 << 4;
+        /// `IBV_ODP_SUPPORT_SRQ_RECV`.
+        const SRQ_RECV = 1 << 5;
+        /// `IBV_ODP_SUPPORT_FLUSH`.
+        const FLUSH = 1 << 6;
+        /// `IBV_ODP_SUPPORT_ATOMIC_WRITE`.
+        const ATOMIC_WRITE = 1 << 7;
+
+        const _ = !0;
+    }
+}
+
+/// On-demand paging, by transport.
+#[doc(alias = "ibv_odp_caps")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OdpCaps {
+    /// Whether it exists.
+    pub general_caps: OdpGeneralCaps,
+    /// Reliable connections.
+    pub rc_odp_caps: OdpTransportCaps,
+    /// Unreliable connections.
+    pub uc_odp_caps: OdpTransportCaps,
+    /// Unreliable datagrams.
+    pub ud_odp_caps: OdpTransportCaps,
+}
+
+/// TCP segmentation offload.
+#[doc(alias = "ibv_tso_caps")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TsoCaps {
+    /// The longest message, in bytes.
+    pub max_tso: u32,
+    /// QP types, a bit each.
+    pub supported_qpts: u32,
+}
+
+/// Receive-side scaling.
+#[doc(alias = "ibv_rss_caps")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RssCaps {
+    /// QP types, a bit each.
+    pub supported_qpts: u32,
+    /// Indirection tables.
+    pub max_rwq_indirection_tables: u32,
+    /// Entries of an indirection table.
+    pub max_rwq_indirection_table_size: u32,
+    /// Header fields that can be hashed, a bit each.
+    pub rx_hash_fields_mask: u64,
+    /// Hash functions, a bit each.
+    pub rx_hash_function: u8,
+}
+
+/// Packet pacing.
+#[doc(alias = "ibv_packet_pacing_caps")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PacketPacingCaps {
+    /// The lowest rate, kbit/s.
+    pub qp_rate_limit_min: u32,
+    /// The highest rate, kbit/s.
+    pub qp_rate_limit_max: u32,
+    /// QP types, a bit each.
+    pub supported_qpts: u32,
+}
+
+bitflags! {
+    /// What raw packet queues can do.
+    #[doc(alias = "ibv_raw_packet_caps")]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct RawPacketCaps: u32 {
+        /// `IBV_RAW_PACKET_CAP_CVLAN_STRIPPING`.
+        const CVLAN_STRIPPING = 1;
+        /// `IBV_RAW_PACKET_CAP_SCATTER_FCS`.
+        const SCATTER_FCS = 1 << 1;
+        /// `IBV_RAW_PACKET_CAP_IP_CSUM`.
+        const IP_CSUM = 1 << 2;
+        /// `IBV_RAW_PACKET_CAP_DELAY_DROP`.
+        const DELAY_DROP = 1 << 3;
+
+        const _ = !0;
+    }
+}
+
+/// Tag matching.
+#[doc(alias = "ibv_tm_caps")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TmCaps {
+    /// The longest rendezvous header, in bytes.
+    pub max_rndv_hdr_size: u32,
+    /// Tags in a matching list.
+    pub max_num_tags: u32,
+    /// Bit 0: on reliable connections.
+    pub flags: u32,
+    /// Outstanding list operations.
+    pub max_ops: u32,
+    /// Scatter/gather elements of a tagged buffer.
+    pub max_sge: u32,
+}
+
+/// Moderation of completion events.
+#[doc(alias = "ibv_cq_moderation_caps")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CqModerationCaps {
+    /// Completions for one event, at most.
+    pub max_cq_count: u16,
+    /// Microseconds between events, at most.
+    pub max_cq_period: u16,
+}
+
+/// Atomics over PCIe, by operand size (bit 0: 4 bytes, bit 1: 8, bit 2: 16).
+#[doc(alias = "ibv_pci_atomic_caps")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PciAtomicCaps {
+    /// Fetch and add.
+    pub fetch_add: u16,
+    /// Swap.
+    pub swap: u16,
+    /// Compare and swap.
+    pub compare_swap: u16,
+}
+
+/// What a device can do, and how much of it, with everything that was added over the years.
+///
+/// What an older kernel does not tell is zero.
+///
+/// # References
+/// `ibv_query_device_ex(3)`
+#[doc(alias = "ibv_device_attr_ex")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceAttrEx {
+    /// The original part.
+    pub orig_attr: DeviceAttr,
+    /// On-demand paging.
+    pub odp_caps: OdpCaps,
+    /// The bits of a completion timestamp that count; 0: there are none.
+    pub completion_timestamp_mask: u64,
+    /// The clock behind timestamps, kHz.
+    pub hca_core_clock: u64,
+    /// Capability flags, all 64.
+    pub device_cap_flags_ex: DeviceCapFlags,
+    /// TCP segmentation offload.
+    pub tso_caps: TsoCaps,
+    /// Receive-side scaling.
+    pub rss_caps: RssCaps,
+    /// Receive work queues.
+    pub max_wq_type_rq: u32,
+    /// Packet pacing.
+    pub packet_pacing_caps: PacketPacingCaps,
+    /// Raw packet queues.
+    pub raw_packet_caps: RawPacketCaps,
+    /// Tag matching.
+    pub tm_caps: TmCaps,
+    /// Moderation of completion events.
+    pub cq_mod_caps: CqModerationCaps,
+    /// Device memory, in bytes.
+    pub max_dm_size: u64,
+    /// Atomics over PCIe.
+    pub pci_atomic_caps: PciAtomicCaps,
+    /// On-demand paging on extended reliable connections.
+    pub xrc_odp_caps: OdpTransportCaps,
+    /// Ports, also beyond 255.
+    pub phys_port_cnt_ex: u32,
+}

@@ -1,0 +1,143 @@
+//! [`Gid`] and [`Guid`]: how ports and nodes are named on a fabric.
+
+use core::fmt;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use super::open_enum;
+
+/// A node's or port's 64-bit global identifier (EUI-64), in host order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Guid(pub u64);
+
+impl Guid {
+    /// From the bytes as the fabric and the kernel carry them.
+    pub const fn from_be_bytes(bytes: [u8; 8]) -> Self {
+        Self(u64::from_be_bytes(bytes))
+    }
+}
+
+/// As `ibv_devinfo` prints it: `0002:c903:0010:2030`.
+impl fmt::Display for Guid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let g = self.0;
+        write!(f, "{:04x}:{:04x}:{:04x}:{:04x}", g >> 48, (g >> 32) & 0xffff, (g >> 16) & 0xffff, g & 0xffff)
+    }
+}
+
+/// A global identifier: the 128-bit address of a port. On RoCE an IPv6 address, or an IPv4 address mapped into one.
+///
+/// # References
+/// IBTA volume 1, section 4.1.1; annex A17 (RoCEv2)
+#[doc(alias = "ibv_gid")]
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(transparent)]
+pub struct Gid(pub [u8; 16]);
+
+impl Gid {
+    /// All zero: what an empty entry of the GID table holds.
+    pub const ZERO: Self = Self([0; 16]);
+
+    /// Is this an empty entry?
+    pub fn is_zero(&self) -> bool {
+        *self == Self::ZERO
+    }
+
+    /// The upper 64 bits, in host order.
+    pub const fn subnet_prefix(&self) -> u64 {
+        (u128::from_be_bytes(self.0) >> 64) as u64
+    }
+
+    /// The lower 64 bits, in host order.
+    pub const fn interface_id(&self) -> u64 {
+        u128::from_be_bytes(self.0) as u64
+    }
+
+    /// The same 128 bits as an IPv6 address.
+    pub const fn to_ipv6(&self) -> Ipv6Addr {
+        Ipv6Addr::from_octets(self.0)
+    }
+
+    /// The IPv4 address that this GID maps, if it maps one (`::ffff:a.b.c.d`).
+    pub const fn to_ipv4(&self) -> Option<Ipv4Addr> {
+        self.to_ipv6().to_ipv4_mapped()
+    }
+}
+
+impl From<Ipv6Addr> for Gid {
+    fn from(address: Ipv6Addr) -> Self {
+        Self(address.octets())
+    }
+}
+
+impl From<Ipv4Addr> for Gid {
+    fn from(address: Ipv4Addr) -> Self {
+        Self(address.to_ipv6_mapped().octets())
+    }
+}
+
+/// Eight groups of four hexadecimal digits, as sysfs and `ibv_devinfo -v` write a GID.
+impl fmt::Display for Gid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, pair) in self.0.as_chunks::<2>().0.iter().enumerate() {
+            let colon = if i == 0 { "" } else { ":" };
+            write!(f, "{colon}{:04x}", u16::from_be_bytes(*pair))?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Gid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Gid({self})")
+    }
+}
+
+open_enum! {
+    /// Which protocol a GID speaks.
+    ///
+    /// # References
+    /// `ibv_query_gid_ex(3)`, `enum ib_uverbs_gid_type` in `rdma/ib_user_ioctl_verbs.h`
+    #[doc(alias = "ibv_gid_type")]
+    pub enum GidType(u32) {
+        /// InfiniBand.
+        IB = 0, "IB";
+        /// RoCE v1: GRH directly on Ethernet.
+        ROCE_V1 = 1, "RoCE v1";
+        /// RoCE v2: over UDP port 4791.
+        ROCE_V2 = 2, "RoCE v2";
+    }
+}
+
+/// One valid entry of a port's GID table.
+#[doc(alias = "ibv_gid_entry")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GidEntry {
+    /// The address itself.
+    pub gid: Gid,
+    /// Where in the port's table it stands.
+    pub gid_index: u32,
+    /// The port, from 1.
+    pub port_num: u32,
+    /// The protocol.
+    pub gid_type: GidType,
+    /// The index of the network interface it belongs to; 0 where there is none.
+    pub ndev_ifindex: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gid_prints_as_sysfs_does() {
+        let gid = Gid::from(Ipv4Addr::new(10, 9, 9, 1));
+        assert_eq!(gid.to_string(), "0000:0000:0000:0000:0000:ffff:0a09:0901");
+        assert_eq!(gid.to_ipv4(), Some(Ipv4Addr::new(10, 9, 9, 1)));
+        assert_eq!((gid.subnet_prefix(), gid.interface_id()), (0, 0xffff_0a09_0901));
+    }
+
+    #[test]
+    fn a_guid_prints_as_ibv_devinfo_does() {
+        assert_eq!(Guid(0x0002_c903_0010_2030).to_string(), "0002:c903:0010:2030");
+    }
+}

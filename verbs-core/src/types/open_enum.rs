@@ -1,0 +1,51 @@
+//! [`open_enum!`]: an enumeration that keeps the values it does not know.
+
+/// Defines a newtype over an integer with named values; a value without a name is kept and shown as its number.
+macro_rules! open_enum {
+    (
+        $(#[$meta:meta])*
+        pub enum $name:ident($raw:ty) {
+            $($(#[$vmeta:meta])* $variant:ident = $value:expr, $text:literal;)*
+        }
+    ) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(transparent)]
+        pub struct $name(pub $raw);
+
+        impl $name {
+            $($(#[$vmeta])* pub const $variant: Self = Self($value);)*
+
+            /// Every value that has a name, in numerical order of the specification.
+            pub const NAMED: &'static [Self] = &[$(Self::$variant),*];
+
+            /// The name that rdma-core prints, or `None` for a value that has none.
+            pub const fn name(self) -> Option<&'static str> {
+                match self {
+                    $(Self::$variant => Some($text),)*
+                    _ => None,
+                }
+            }
+        }
+
+        impl core::fmt::Display for $name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                match self.name() {
+                    Some(name) => f.pad(name),
+                    None => write!(f, "unknown ({})", self.0),
+                }
+            }
+        }
+
+        impl core::fmt::Debug for $name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                match *self {
+                    $(Self::$variant => f.write_str(stringify!($variant)),)*
+                    _ => write!(f, concat!(stringify!($name), "({})"), self.0),
+                }
+            }
+        }
+    };
+}
+
+pub(crate) use open_enum;

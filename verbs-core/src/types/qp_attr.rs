@@ -1,0 +1,255 @@
+//! What a queue pair is created with, moved with and asked for.
+
+use bitflags::bitflags;
+
+use super::{AccessFlags, AhAttr, Mtu, open_enum};
+
+open_enum! {
+    /// The transport service of a queue pair.
+    #[doc(alias = "ibv_qp_type")]
+    pub enum QpType(u8) {
+        /// Reliable connection.
+        RC = 2, "RC";
+        /// Unreliable connection.
+        UC = 3, "UC";
+        /// Unreliable datagram.
+        UD = 4, "UD";
+        /// Raw Ethernet frames.
+        RAW_PACKET = 8, "RAW_PACKET";
+        /// The initiator of an extended reliable connection.
+        XRC_SEND = 9, "XRC_SEND";
+        /// The target of an extended reliable connection.
+        XRC_RECV = 10, "XRC_RECV";
+        /// Whatever the provider means by it.
+        DRIVER = 0xff, "DRIVER";
+    }
+}
+
+open_enum! {
+    /// Where a queue pair stands.
+    ///
+    /// # References
+    /// `ibv_modify_qp(3)`, IBTA volume 1, section 10.3.1
+    #[doc(alias = "ibv_qp_state")]
+    pub enum QpState(u8) {
+        /// Fresh, or taken back: nothing may be posted.
+        RESET = 0, "RESET";
+        /// Receives may be posted.
+        INIT = 1, "INIT";
+        /// Ready to receive.
+        RTR = 2, "RTR";
+        /// Ready to send.
+        RTS = 3, "RTS";
+        /// The send queue drains.
+        SQD = 4, "SQD";
+        /// The send queue is in error, the receive queue works (UC, UD).
+        SQE = 5, "SQE";
+        /// In error: everything posted is flushed.
+        ERR = 6, "ERR";
+        /// Not known to the library.
+        UNKNOWN = 7, "UNKNOWN";
+    }
+}
+
+open_enum! {
+    /// Automatic path migration.
+    #[doc(alias = "ibv_mig_state")]
+    pub enum MigState(u8) {
+        /// On the alternate path.
+        MIGRATED = 0, "MIGRATED";
+        /// To be re-armed.
+        REARM = 1, "REARM";
+        /// Armed.
+        ARMED = 2, "ARMED";
+    }
+}
+
+bitflags! {
+    /// Which members of [`QpAttr`] mean something.
+    ///
+    /// # References
+    /// `ibv_modify_qp(3)`
+    #[doc(alias = "ibv_qp_attr_mask")]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct QpAttrMask: u32 {
+        /// `IBV_QP_STATE`.
+        const STATE = 1;
+        /// `IBV_QP_CUR_STATE`.
+        const CUR_STATE = 1 << 1;
+        /// `IBV_QP_EN_SQD_ASYNC_NOTIFY`.
+        const EN_SQD_ASYNC_NOTIFY = 1 << 2;
+        /// `IBV_QP_ACCESS_FLAGS`.
+        const ACCESS_FLAGS = 1 << 3;
+        /// `IBV_QP_PKEY_INDEX`.
+        const PKEY_INDEX = 1 << 4;
+        /// `IBV_QP_PORT`.
+        const PORT = 1 << 5;
+        /// `IBV_QP_QKEY`.
+        const QKEY = 1 << 6;
+        /// `IBV_QP_AV`.
+        const AV = 1 << 7;
+        /// `IBV_QP_PATH_MTU`.
+        const PATH_MTU = 1 << 8;
+        /// `IBV_QP_TIMEOUT`.
+        const TIMEOUT = 1 << 9;
+        /// `IBV_QP_RETRY_CNT`.
+        const RETRY_CNT = 1 << 10;
+        /// `IBV_QP_RNR_RETRY`.
+        const RNR_RETRY = 1 << 11;
+        /// `IBV_QP_RQ_PSN`.
+        const RQ_PSN = 1 << 12;
+        /// `IBV_QP_MAX_QP_RD_ATOMIC`.
+        const MAX_QP_RD_ATOMIC = 1 << 13;
+        /// `IBV_QP_ALT_PATH`.
+        const ALT_PATH = 1 << 14;
+        /// `IBV_QP_MIN_RNR_TIMER`.
+        const MIN_RNR_TIMER = 1 << 15;
+        /// `IBV_QP_SQ_PSN`.
+        const SQ_PSN = 1 << 16;
+        /// `IBV_QP_MAX_DEST_RD_ATOMIC`.
+        const MAX_DEST_RD_ATOMIC = 1 << 17;
+        /// `IBV_QP_PATH_MIG_STATE`.
+        const PATH_MIG_STATE = 1 << 18;
+        /// `IBV_QP_CAP`.
+        const CAP = 1 << 19;
+        /// `IBV_QP_DEST_QPN`.
+        const DEST_QPN = 1 << 20;
+        /// `IBV_QP_RATE_LIMIT`.
+        const RATE_LIMIT = 1 << 25;
+
+        const _ = !0;
+    }
+}
+
+/// How much a queue pair holds.
+#[doc(alias = "ibv_qp_cap")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QpCap {
+    /// Outstanding send work requests.
+    pub max_send_wr: u32,
+    /// Outstanding receive work requests.
+    pub max_recv_wr: u32,
+    /// Scatter/gather elements of a send.
+    pub max_send_sge: u32,
+    /// Scatter/gather elements of a receive.
+    pub max_recv_sge: u32,
+    /// Inline bytes of a send.
+    pub max_inline_data: u32,
+}
+
+/// What every provider is told of a new queue pair, besides its parents.
+#[doc(alias = "ibv_qp_init_attr")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QpInitAttr {
+    /// The transport service.
+    pub qp_type: QpType,
+    /// At least this much fits; the device may round up.
+    pub cap: QpCap,
+    /// Every send is signalled, whatever its flags say.
+    pub sq_sig_all: bool,
+    /// What events of this queue pair carry: a slot + generation id, never a pointer.
+    pub user_handle: u64,
+}
+
+/// What the device says that a queue pair was created with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QpInitInfo {
+    /// How much it really holds.
+    pub cap: QpCap,
+    /// Whether every send is signalled.
+    pub sq_sig_all: bool,
+}
+
+/// The attributes of a queue pair. Which of them mean something, a [`QpAttrMask`] beside it tells.
+///
+/// # References
+/// `ibv_modify_qp(3)`, `ibv_query_qp(3)`
+#[doc(alias = "ibv_qp_attr")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QpAttr {
+    /// Where to move to.
+    pub qp_state: QpState,
+    /// Where it is assumed to be.
+    pub cur_qp_state: QpState,
+    /// The largest payload of a packet.
+    pub path_mtu: Mtu,
+    /// Automatic path migration.
+    pub path_mig_state: MigState,
+    /// The queue key (UD).
+    pub qkey: u32,
+    /// The first packet sequence number expected, 24 bits.
+    pub rq_psn: u32,
+    /// The first packet sequence number sent, 24 bits.
+    pub sq_psn: u32,
+    /// The peer's queue pair number, 24 bits.
+    pub dest_qp_num: u32,
+    /// What a peer may do: remote write, read, atomic.
+    pub qp_access_flags: AccessFlags,
+    /// How much it holds.
+    pub cap: QpCap,
+    /// The path to the peer.
+    pub ah_attr: AhAttr,
+    /// The alternate path to the peer.
+    pub alt_ah_attr: AhAttr,
+    /// The partition key's index.
+    pub pkey_index: u16,
+    /// The alternate partition key's index.
+    pub alt_pkey_index: u16,
+    /// Raise an event once the send queue has drained.
+    pub en_sqd_async_notify: bool,
+    /// The send queue drains.
+    pub sq_draining: bool,
+    /// How many RDMA reads and atomics this side has outstanding as initiator.
+    pub max_rd_atomic: u8,
+    /// How many it answers as target.
+    pub max_dest_rd_atomic: u8,
+    /// How long a peer waits after an RNR NAK, 5-bit code of IBTA table 45.
+    pub min_rnr_timer: u8,
+    /// The local port, from 1.
+    pub port_num: u8,
+    /// How long to wait for an acknowledgement: 4.096 µs × 2ᵗⁱᵐᵉᵒᵘᵗ, 0 for ever.
+    pub timeout: u8,
+    /// How often to retry before [`RETRY_EXC_ERR`](super::WcStatus::RETRY_EXC_ERR), 0 to 7.
+    pub retry_cnt: u8,
+    /// How often to retry after RNR NAKs, 0 to 6; 7 for ever.
+    pub rnr_retry: u8,
+    /// The alternate local port.
+    pub alt_port_num: u8,
+    /// The alternate path's timeout.
+    pub alt_timeout: u8,
+    /// Packet pacing, kbit/s.
+    pub rate_limit: u32,
+}
+
+impl Default for QpAttr {
+    fn default() -> Self {
+        Self {
+            qp_state: QpState::RESET,
+            cur_qp_state: QpState::RESET,
+            path_mtu: Mtu(0),
+            path_mig_state: MigState::MIGRATED,
+            qkey: 0,
+            rq_psn: 0,
+            sq_psn: 0,
+            dest_qp_num: 0,
+            qp_access_flags: AccessFlags::empty(),
+            cap: QpCap::default(),
+            ah_attr: AhAttr::default(),
+            alt_ah_attr: AhAttr::default(),
+            pkey_index: 0,
+            alt_pkey_index: 0,
+            en_sqd_async_notify: false,
+            sq_draining: false,
+            max_rd_atomic: 0,
+            max_dest_rd_atomic: 0,
+            min_rnr_timer: 0,
+            port_num: 0,
+            timeout: 0,
+            retry_cnt: 0,
+            rnr_retry: 0,
+            alt_port_num: 0,
+            alt_timeout: 0,
+            rate_limit: 0,
+        }
+    }
+}

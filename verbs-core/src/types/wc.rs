@@ -1,0 +1,176 @@
+//! [`Wc`]: how a work request ended.
+
+use bitflags::bitflags;
+
+use super::open_enum;
+
+open_enum! {
+    /// How a work request ended.
+    ///
+    /// # References
+    /// `ibv_poll_cq(3)`, IBTA volume 1, section 11.6.2
+    #[doc(alias = "ibv_wc_status")]
+    pub enum WcStatus(u32) {
+        /// As asked.
+        SUCCESS = 0, "success";
+        /// The local memory was too short, or the message too long.
+        LOC_LEN_ERR = 1, "local length error";
+        /// The queue pair found itself inconsistent.
+        LOC_QP_OP_ERR = 2, "local QP operation error";
+        /// An end-to-end context found itself inconsistent.
+        LOC_EEC_OP_ERR = 3, "local EE context operation error";
+        /// A local key did not cover the memory.
+        LOC_PROT_ERR = 4, "local protection error";
+        /// The queue pair went to the error state before it was done.
+        WR_FLUSH_ERR = 5, "Work Request Flushed Error";
+        /// A memory window could not be bound.
+        MW_BIND_ERR = 6, "memory management operation error";
+        /// The peer answered nonsense.
+        BAD_RESP_ERR = 7, "bad response error";
+        /// A local access failed while a message of the peer was taken in.
+        LOC_ACCESS_ERR = 8, "local access error";
+        /// The peer found the request invalid.
+        REM_INV_REQ_ERR = 9, "remote invalid request error";
+        /// The peer's key does not allow it.
+        REM_ACCESS_ERR = 10, "remote access error";
+        /// The peer failed.
+        REM_OP_ERR = 11, "remote operation error";
+        /// The peer did not answer, `retry_cnt` times.
+        RETRY_EXC_ERR = 12, "transport retry counter exceeded";
+        /// The peer had no receive posted, `rnr_retry` times.
+        RNR_RETRY_EXC_ERR = 13, "RNR retry counter exceeded";
+        /// RDD domain violation.
+        LOC_RDD_VIOL_ERR = 14, "local RDD violation error";
+        /// The peer rejected an RD request.
+        REM_INV_RD_REQ_ERR = 15, "remote invalid RD request";
+        /// The peer gave up.
+        REM_ABORT_ERR = 16, "aborted error";
+        /// No such end-to-end context.
+        INV_EECN_ERR = 17, "invalid EE context number";
+        /// End-to-end context in the wrong state.
+        INV_EEC_STATE_ERR = 18, "invalid EE context state";
+        /// The device is broken.
+        FATAL_ERR = 19, "fatal error";
+        /// The peer did not respond in time.
+        RESP_TIMEOUT_ERR = 20, "response timeout error";
+        /// Something else.
+        GENERAL_ERR = 21, "general error";
+        /// Tag matching failed.
+        TM_ERR = 22, "TM error";
+        /// Tag matching: the rendezvous is left to software.
+        TM_RNDV_INCOMPLETE = 23, "TM software rendezvous";
+    }
+}
+
+open_enum! {
+    /// Which operation a completion completes.
+    #[doc(alias = "ibv_wc_opcode")]
+    pub enum WcOpcode(u32) {
+        /// A send.
+        SEND = 0, "send";
+        /// An RDMA write.
+        RDMA_WRITE = 1, "rdma write";
+        /// An RDMA read.
+        RDMA_READ = 2, "rdma read";
+        /// A compare and swap.
+        COMP_SWAP = 3, "compare and swap";
+        /// A fetch and add.
+        FETCH_ADD = 4, "fetch and add";
+        /// A memory window bind.
+        BIND_MW = 5, "bind mw";
+        /// A local invalidate.
+        LOCAL_INV = 6, "local invalidate";
+        /// A segmented send.
+        TSO = 7, "tso";
+        /// A flush.
+        FLUSH = 8, "flush";
+        /// An atomic write.
+        ATOMIC_WRITE = 9, "atomic write";
+        /// A receive, completed by a send.
+        RECV = 128, "recv";
+        /// A receive, completed by an RDMA write with immediate.
+        RECV_RDMA_WITH_IMM = 129, "recv rdma with imm";
+    }
+}
+
+impl WcOpcode {
+    /// Does it complete a receive?
+    pub const fn is_recv(self) -> bool {
+        self.0 & Self::RECV.0 != 0
+    }
+}
+
+bitflags! {
+    /// Which optional fields of a completion mean something.
+    #[doc(alias = "ibv_wc_flags")]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct WcFlags: u32 {
+        /// The first 40 bytes of the receive buffer hold a GRH (UD).
+        const GRH = 1;
+        /// `imm_data` is valid.
+        const WITH_IMM = 1 << 1;
+        /// IP checksums were verified.
+        const IP_CSUM_OK = 1 << 2;
+        /// `imm_data` holds the key that the peer invalidated.
+        const WITH_INV = 1 << 3;
+
+        const _ = !0;
+    }
+}
+
+/// A completion by value.
+///
+/// Where `status` is not [`WcStatus::SUCCESS`], only `wr_id`, `status`, `qp_num` and `vendor_err` mean something.
+///
+/// # References
+/// `ibv_poll_cq(3)`
+#[doc(alias = "ibv_wc")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wc {
+    /// The work request's own.
+    pub wr_id: u64,
+    /// How it ended.
+    pub status: WcStatus,
+    /// Which operation.
+    pub opcode: WcOpcode,
+    /// The vendor's error syndrome.
+    pub vendor_err: u32,
+    /// How many bytes arrived (receives, reads, atomics).
+    pub byte_len: u32,
+    /// Immediate data as a number, or the invalidated key; see `wc_flags`.
+    pub imm_data: u32,
+    /// The local queue pair.
+    pub qp_num: u32,
+    /// The sender's queue pair (UD).
+    pub src_qp: u32,
+    /// Which fields mean something.
+    pub wc_flags: WcFlags,
+    /// The partition key's index.
+    pub pkey_index: u16,
+    /// The sender's local id (UD, InfiniBand).
+    pub slid: u16,
+    /// The service level (UD).
+    pub sl: u8,
+    /// The low bits of the destination local id (UD, InfiniBand).
+    pub dlid_path_bits: u8,
+}
+
+impl Default for Wc {
+    fn default() -> Self {
+        Self {
+            wr_id: 0,
+            status: WcStatus::SUCCESS,
+            opcode: WcOpcode::SEND,
+            vendor_err: 0,
+            byte_len: 0,
+            imm_data: 0,
+            qp_num: 0,
+            src_qp: 0,
+            wc_flags: WcFlags::empty(),
+            pkey_index: 0,
+            slid: 0,
+            sl: 0,
+            dlid_path_bits: 0,
+        }
+    }
+}
