@@ -1,3 +1,72 @@
 //! The Linux kernel's RDMA user ABI as Rust types: uverbs, rdma netlink, rdma_cm, umad, rxe, mlx5.
+//!
+//! One module per kernel header, named like it and in its order. A struct has its C name in CamelCase, fields and
+//! constants are spelled as in C:
+//!
+//! | C | Rust |
+//! |---|---|
+//! | `struct ib_uverbs_wc` | [`ib_user_verbs::IbUverbsWc`], a `#[repr(C)]` struct with zerocopy's traits |
+//! | `enum ib_uverbs_wc_opcode` | [`ib_user_verbs::IbUverbsWcOpcode`], a newtype that keeps unknown numbers |
+//! | `enum ib_uverbs_access_flags` | [`ib_user_ioctl_verbs::IbUverbsAccessFlags`], bitflags that keep unknown bits |
+//! | ids, `#define`s, enums without name | constants of the module, e.g. [`ib_user_ioctl_cmds::UVERBS_METHOD_QP_CREATE`] |
+//! | `union` | words with typed conversions by value, e.g. [`rdma_user_rxe::RxeSendWrOp::from_rdma`] |
+//! | `__be16`, `__be32`, `__be64` | [`Be16`], [`Be32`], [`Be64`] |
+//! | flexible array member | left out: what follows a struct is sent and read behind it |
+//!
+//! Every type is plain data without padding, so a command is `as_bytes()` and a reply `read_from_bytes()`:
+//!
+//! ```
+//! use uverbs_abi::ib_user_verbs::{IbUverbsAllocPd, IbUverbsWcOpcode};
+//! use zerocopy::IntoBytes;
+//!
+//! let command = IbUverbsAllocPd { response: 0x7000_1000 };
+//! assert_eq!(command.as_bytes(), 0x7000_1000_u64.to_ne_bytes());
+//!
+//! assert_eq!(format!("{:?}", IbUverbsWcOpcode::IB_UVERBS_WC_RDMA_READ), "IB_UVERBS_WC_RDMA_READ");
+//! assert_eq!(format!("{:?}", IbUverbsWcOpcode(77)), "IbUverbsWcOpcode(77)");
+//! ```
+//!
+//! The layout of everything here is compared with the kernel's own headers: `cargo xtask abi` compiles a probe against
+//! them and writes `golden/`, and the test `golden` holds this crate against those files.
+
 #![no_std]
 #![forbid(unsafe_code)]
+
+mod endian;
+mod ioctl;
+#[doc(hidden)]
+pub mod layout;
+mod macros;
+
+pub use endian::{Be16, Be32, Be64};
+
+/// Declares the modules of headers, and `HEADERS` for the golden test.
+macro_rules! headers {
+    ($($module:ident),* $(,)?) => {
+        $( pub mod $module; )*
+
+        /// The layout of every header.
+        #[doc(hidden)]
+        pub const HEADERS: &[layout::Header] = &[$($module::LAYOUT),*];
+    };
+}
+
+headers! {
+    ib_user_verbs,
+    rdma_user_ioctl,
+    rdma_user_ioctl_cmds,
+    ib_user_ioctl_cmds,
+    ib_user_ioctl_verbs,
+    rdma_netlink,
+    rdma_user_cm,
+    ib_user_mad,
+    ib_user_sa,
+    rdma_user_rxe,
+    mlx5_abi,
+    mlx5_user_ioctl_cmds,
+    mlx5_user_ioctl_verbs,
+    socket,
+}
+
+// The kernel's __aligned_u64 is aligned to 8 everywhere; Rust's u64 is not on 32 bit x86.
+static_assertions::const_assert_eq!(align_of::<u64>(), 8);

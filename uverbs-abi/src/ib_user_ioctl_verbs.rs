@@ -1,0 +1,307 @@
+//! `include/uapi/rdma/ib_user_ioctl_verbs.h`: values and structs that the attributes of the uverbs ioctl
+//! carry, and the driver ids.
+
+use crate::ib_user_verbs::IbUverbsQueryPortResp;
+use crate::macros::header;
+
+header! {
+    "rdma/ib_user_ioctl_verbs.h";
+
+    /// Lowest and highest access flag that a kernel may ignore when it does not know it.
+    pub consts define: u32 {
+        IB_UVERBS_ACCESS_OPTIONAL_FIRST = 1 << 20,
+        IB_UVERBS_ACCESS_OPTIONAL_LAST = 1 << 29,
+    }
+
+    /// What the kernel's uverbs core can do, answered by get and query context.
+    pub flags IbUverbsCoreSupport = ib_uverbs_core_support: u64 {
+        /// Unknown access flags of the optional range are ignored.
+        IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS = 1 << 0,
+        /// Unknown driver input and short replies are reported reliably.
+        IB_UVERBS_CORE_SUPPORT_ROBUST_UDATA = 1 << 1,
+    }
+
+    /// Access rights of memory regions and windows, and of queue pairs to remote peers.
+    pub flags IbUverbsAccessFlags = ib_uverbs_access_flags: u32 {
+        IB_UVERBS_ACCESS_LOCAL_WRITE = 1 << 0,
+        IB_UVERBS_ACCESS_REMOTE_WRITE = 1 << 1,
+        IB_UVERBS_ACCESS_REMOTE_READ = 1 << 2,
+        IB_UVERBS_ACCESS_REMOTE_ATOMIC = 1 << 3,
+        IB_UVERBS_ACCESS_MW_BIND = 1 << 4,
+        /// Addresses start at 0 instead of the virtual address.
+        IB_UVERBS_ACCESS_ZERO_BASED = 1 << 5,
+        /// Pages are faulted in by the device instead of pinned.
+        IB_UVERBS_ACCESS_ON_DEMAND = 1 << 6,
+        IB_UVERBS_ACCESS_HUGETLB = 1 << 7,
+        IB_UVERBS_ACCESS_FLUSH_GLOBAL = 1 << 8,
+        IB_UVERBS_ACCESS_FLUSH_PERSISTENT = 1 << 9,
+        /// PCIe relaxed ordering for the device's accesses.
+        IB_UVERBS_ACCESS_RELAXED_ORDERING = 1 << 20,
+        /// All optional flags.
+        IB_UVERBS_ACCESS_OPTIONAL_RANGE = 0x3ff0_0000,
+    }
+
+    /// Type of a shared receive queue.
+    pub enum IbUverbsSrqType = ib_uverbs_srq_type: u32 {
+        IB_UVERBS_SRQT_BASIC = 0,
+        IB_UVERBS_SRQT_XRC = 1,
+        IB_UVERBS_SRQT_TM = 2,
+    }
+
+    /// Type of a work queue.
+    pub enum IbUverbsWqType = ib_uverbs_wq_type: u32 {
+        IB_UVERBS_WQT_RQ = 0,
+    }
+
+    /// Creation flags of a work queue.
+    pub flags IbUverbsWqFlags = ib_uverbs_wq_flags: u32 {
+        IB_UVERBS_WQ_FLAGS_CVLAN_STRIPPING = 1 << 0,
+        IB_UVERBS_WQ_FLAGS_SCATTER_FCS = 1 << 1,
+        IB_UVERBS_WQ_FLAGS_DELAY_DROP = 1 << 2,
+        IB_UVERBS_WQ_FLAGS_PCI_WRITE_END_PADDING = 1 << 3,
+    }
+
+    /// Type of a queue pair, thus its transport service.
+    pub enum IbUverbsQpType = ib_uverbs_qp_type: u32 {
+        /// Reliable connection.
+        IB_UVERBS_QPT_RC = 2,
+        /// Unreliable connection.
+        IB_UVERBS_QPT_UC = 3,
+        /// Unreliable datagram.
+        IB_UVERBS_QPT_UD = 4,
+        /// Whole Ethernet frames.
+        IB_UVERBS_QPT_RAW_PACKET = 8,
+        /// Initiator of an extended reliable connection.
+        IB_UVERBS_QPT_XRC_INI = 9,
+        /// Target of an extended reliable connection.
+        IB_UVERBS_QPT_XRC_TGT = 10,
+        /// A type of the driver's own.
+        IB_UVERBS_QPT_DRIVER = 0xff,
+    }
+
+    /// Creation flags of a queue pair.
+    pub flags IbUverbsQpCreateFlags = ib_uverbs_qp_create_flags: u32 {
+        IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK = 1 << 1,
+        IB_UVERBS_QP_CREATE_SCATTER_FCS = 1 << 8,
+        IB_UVERBS_QP_CREATE_CVLAN_STRIPPING = 1 << 9,
+        IB_UVERBS_QP_CREATE_PCI_WRITE_END_PADDING = 1 << 11,
+        IB_UVERBS_QP_CREATE_SQ_SIG_ALL = 1 << 12,
+    }
+
+    /// Capabilities of a port, the CapabilityMask of IBTA's PortInfo.
+    pub flags IbUverbsQueryPortCapFlags = ib_uverbs_query_port_cap_flags: u32 {
+        IB_UVERBS_PCF_SM = 1 << 1,
+        IB_UVERBS_PCF_NOTICE_SUP = 1 << 2,
+        IB_UVERBS_PCF_TRAP_SUP = 1 << 3,
+        IB_UVERBS_PCF_OPT_IPD_SUP = 1 << 4,
+        IB_UVERBS_PCF_AUTO_MIGR_SUP = 1 << 5,
+        IB_UVERBS_PCF_SL_MAP_SUP = 1 << 6,
+        IB_UVERBS_PCF_MKEY_NVRAM = 1 << 7,
+        IB_UVERBS_PCF_PKEY_NVRAM = 1 << 8,
+        IB_UVERBS_PCF_LED_INFO_SUP = 1 << 9,
+        IB_UVERBS_PCF_SM_DISABLED = 1 << 10,
+        IB_UVERBS_PCF_SYS_IMAGE_GUID_SUP = 1 << 11,
+        IB_UVERBS_PCF_PKEY_SW_EXT_PORT_TRAP_SUP = 1 << 12,
+        IB_UVERBS_PCF_EXTENDED_SPEEDS_SUP = 1 << 14,
+        IB_UVERBS_PCF_CM_SUP = 1 << 16,
+        IB_UVERBS_PCF_SNMP_TUNNEL_SUP = 1 << 17,
+        IB_UVERBS_PCF_REINIT_SUP = 1 << 18,
+        IB_UVERBS_PCF_DEVICE_MGMT_SUP = 1 << 19,
+        IB_UVERBS_PCF_VENDOR_CLASS_SUP = 1 << 20,
+        IB_UVERBS_PCF_DR_NOTICE_SUP = 1 << 21,
+        IB_UVERBS_PCF_CAP_MASK_NOTICE_SUP = 1 << 22,
+        IB_UVERBS_PCF_BOOT_MGMT_SUP = 1 << 23,
+        IB_UVERBS_PCF_LINK_LATENCY_SUP = 1 << 24,
+        IB_UVERBS_PCF_CLIENT_REG_SUP = 1 << 25,
+        IB_UVERBS_PCF_LINK_SPEED_WIDTH_TABLE_SUP = 1 << 27,
+        IB_UVERBS_PCF_VENDOR_SPECIFIC_MADS_TABLE_SUP = 1 << 28,
+        IB_UVERBS_PCF_MCAST_PKEY_TRAP_SUPPRESSION_SUP = 1 << 29,
+        IB_UVERBS_PCF_MCAST_FDB_TOP_SUP = 1 << 30,
+        IB_UVERBS_PCF_HIERARCHY_INFO_SUP = 1 << 31,
+        /// GIDs are derived from IP addresses; Linux's own flag in an IBTA bit.
+        IB_UVERBS_PCF_IP_BASED_GIDS = 1 << 26,
+    }
+
+    /// Port properties beyond PortInfo, in the `flags` of the query port reply.
+    pub flags IbUverbsQueryPortFlags = ib_uverbs_query_port_flags: u8 {
+        /// Every packet needs a GRH (RoCE, some InfiniBand fabrics).
+        IB_UVERBS_QPF_GRH_REQUIRED = 1 << 0,
+    }
+
+    /// Key material of an ESP flow action.
+    pub enum IbUverbsFlowActionEspKeymat = ib_uverbs_flow_action_esp_keymat: u32 {
+        IB_UVERBS_FLOW_ACTION_ESP_KEYMAT_AES_GCM = 0,
+    }
+
+    /// How the IV of AES-GCM is made.
+    pub enum IbUverbsFlowActionEspKeymatAesGcmIvAlgo = ib_uverbs_flow_action_esp_keymat_aes_gcm_iv_algo: u32 {
+        IB_UVERBS_FLOW_ACTION_IV_ALGO_SEQ = 0,
+    }
+
+    /// AES-GCM key material of an ESP flow action.
+    pub struct IbUverbsFlowActionEspKeymatAesGcm = ib_uverbs_flow_action_esp_keymat_aes_gcm {
+        pub iv: u64,
+        pub iv_algo: u32,
+        pub salt: u32,
+        pub icv_len: u32,
+        pub key_len: u32,
+        pub aes_key: [u32; 8],
+    }
+
+    /// Replay protection of an ESP flow action.
+    pub enum IbUverbsFlowActionEspReplay = ib_uverbs_flow_action_esp_replay: u32 {
+        IB_UVERBS_FLOW_ACTION_ESP_REPLAY_NONE = 0,
+        IB_UVERBS_FLOW_ACTION_ESP_REPLAY_BMP = 1,
+    }
+
+    /// Bitmap replay protection of an ESP flow action.
+    pub struct IbUverbsFlowActionEspReplayBmp = ib_uverbs_flow_action_esp_replay_bmp {
+        pub size: u32,
+    }
+
+    /// Mode of an ESP flow action; each default is the absence of the bit beside it.
+    pub flags IbUverbsFlowActionEspFlags = ib_uverbs_flow_action_esp_flags: u32 {
+        IB_UVERBS_FLOW_ACTION_ESP_FLAGS_INLINE_CRYPTO = 0,
+        IB_UVERBS_FLOW_ACTION_ESP_FLAGS_FULL_OFFLOAD = 1 << 0,
+        IB_UVERBS_FLOW_ACTION_ESP_FLAGS_TUNNEL = 0,
+        IB_UVERBS_FLOW_ACTION_ESP_FLAGS_TRANSPORT = 1 << 1,
+        IB_UVERBS_FLOW_ACTION_ESP_FLAGS_DECRYPT = 0,
+        IB_UVERBS_FLOW_ACTION_ESP_FLAGS_ENCRYPT = 1 << 2,
+        IB_UVERBS_FLOW_ACTION_ESP_FLAGS_ESN_NEW_WINDOW = 1 << 3,
+    }
+
+    /// One link of the list of headers that ESP tunnel mode wraps around a packet.
+    pub struct IbUverbsFlowActionEspEncap = ib_uverbs_flow_action_esp_encap {
+        pub val_ptr: u64,
+        pub next_ptr: u64,
+        pub len: u16,
+        pub r#type: u16,
+        /// Padding that C leaves implicit.
+        pub _pad: [u8; 4],
+    }
+
+    /// Attributes of an ESP flow action.
+    pub struct IbUverbsFlowActionEsp = ib_uverbs_flow_action_esp {
+        pub spi: u32,
+        pub seq: u32,
+        pub tfc_pad: u32,
+        pub flags: u32,
+        pub hard_limit_pkts: u64,
+    }
+
+    /// How counters are read.
+    pub flags IbUverbsReadCountersFlags = ib_uverbs_read_counters_flags: u32 {
+        /// A value that the driver has at hand will do.
+        IB_UVERBS_READ_COUNTERS_PREFER_CACHED = 1 << 0,
+    }
+
+    /// What to do with the pages of on-demand paged memory.
+    pub enum IbUverbsAdviseMrAdvice = ib_uverbs_advise_mr_advice: u32 {
+        IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH = 0,
+        IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE = 1,
+        IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT = 2,
+    }
+
+    /// Whether the advice is carried out before the call returns.
+    pub flags IbUverbsAdviseMrFlag = ib_uverbs_advise_mr_flag: u32 {
+        IB_UVERBS_ADVISE_MR_FLAG_FLUSH = 1 << 0,
+    }
+
+    /// Reply of the query port method.
+    pub struct IbUverbsQueryPortRespEx = ib_uverbs_query_port_resp_ex {
+        /// The reply of the write command.
+        pub legacy_resp: IbUverbsQueryPortResp,
+        /// PortInfo:CapabilityMask2.
+        pub port_cap_flags2: u16,
+        /// Zero.
+        pub reserved: [u8; 2],
+        /// Link speed code per lane, where 8 bits are not enough; 0 from kernels that lack it.
+        pub active_speed_ex: u32,
+    }
+
+    /// Limits of a queue pair, asked for and granted.
+    pub struct IbUverbsQpCap = ib_uverbs_qp_cap {
+        /// Send work requests that fit.
+        pub max_send_wr: u32,
+        /// Receive work requests that fit.
+        pub max_recv_wr: u32,
+        /// Scatter/gather elements per send.
+        pub max_send_sge: u32,
+        /// Scatter/gather elements per receive.
+        pub max_recv_sge: u32,
+        /// Inline bytes per send.
+        pub max_inline_data: u32,
+    }
+
+    /// Kernel driver of a device; answered by `RDMA_NLDEV_ATTR_UVERBS_DRIVER_ID` and checked in every ioctl.
+    pub enum RdmaDriverId = rdma_driver_id: u32 {
+        RDMA_DRIVER_UNKNOWN = 0,
+        /// ConnectX-4 and later.
+        RDMA_DRIVER_MLX5 = 1,
+        RDMA_DRIVER_MLX4 = 2,
+        RDMA_DRIVER_CXGB3 = 3,
+        RDMA_DRIVER_CXGB4 = 4,
+        RDMA_DRIVER_MTHCA = 5,
+        RDMA_DRIVER_BNXT_RE = 6,
+        RDMA_DRIVER_OCRDMA = 7,
+        RDMA_DRIVER_NES = 8,
+        RDMA_DRIVER_I40IW = 9,
+        /// The same number as the i40iw driver that irdma replaced.
+        RDMA_DRIVER_IRDMA = 9,
+        RDMA_DRIVER_VMW_PVRDMA = 10,
+        RDMA_DRIVER_QEDR = 11,
+        RDMA_DRIVER_HNS = 12,
+        RDMA_DRIVER_USNIC = 13,
+        /// Soft-RoCE.
+        RDMA_DRIVER_RXE = 14,
+        RDMA_DRIVER_HFI1 = 15,
+        RDMA_DRIVER_QIB = 16,
+        RDMA_DRIVER_EFA = 17,
+        /// Soft-iWARP.
+        RDMA_DRIVER_SIW = 18,
+        RDMA_DRIVER_ERDMA = 19,
+        RDMA_DRIVER_MANA = 20,
+        RDMA_DRIVER_IONIC = 21,
+    }
+
+    /// Type of an entry of the GID table. (sysfs words: `IB/RoCE v1`, `RoCE v2`.)
+    pub enum IbUverbsGidType = ib_uverbs_gid_type: u32 {
+        /// InfiniBand.
+        IB_UVERBS_GID_TYPE_IB = 0,
+        /// RoCE v1, Ethernet frames.
+        IB_UVERBS_GID_TYPE_ROCE_V1 = 1,
+        /// RoCE v2, UDP over IP.
+        IB_UVERBS_GID_TYPE_ROCE_V2 = 2,
+    }
+
+    /// One valid entry of the GID table.
+    pub struct IbUverbsGidEntry = ib_uverbs_gid_entry {
+        /// The 16 bytes of the GID, in memory order.
+        pub gid: [u64; 2],
+        /// Index in the port's table.
+        pub gid_index: u32,
+        /// Port, from 1.
+        pub port_num: u32,
+        /// [`IbUverbsGidType`].
+        pub gid_type: u32,
+        /// Index of the netdev, 0 for none.
+        pub netdev_ifindex: u32,
+    }
+
+    /// Where the memory of a user supplied buffer comes from.
+    pub enum IbUverbsBufferType = ib_uverbs_buffer_type: u32 {
+        IB_UVERBS_BUFFER_TYPE_DMABUF = 0,
+        IB_UVERBS_BUFFER_TYPE_VA = 1,
+    }
+
+    /// A user supplied buffer for the memory of a queue.
+    pub struct IbUverbsBufferDesc = ib_uverbs_buffer_desc {
+        pub r#type: u32,
+        pub fd: i32,
+        pub flags: u32,
+        pub optional_flags: u32,
+        pub addr: u64,
+        /// Length in bytes.
+        pub length: u64,
+    }
+}

@@ -1,0 +1,131 @@
+//! `include/uapi/rdma/ib_user_mad.h`: management datagrams from user space, read and written on
+//! `/dev/infiniband/umadN`.
+//!
+//! The registration ioctls are numbered in [`rdma_user_ioctl`](crate::rdma_user_ioctl).
+
+use crate::endian::{Be16, Be32};
+use crate::macros::header;
+
+header! {
+    "rdma/ib_user_mad.h";
+
+    /// Version of this ABI, as in `/sys/class/infiniband_mad/abi_version`.
+    pub consts define: u32 {
+        IB_USER_MAD_ABI_VERSION = 5,
+    }
+
+    /// Header without P_Key index, for files that did not enable it.
+    pub struct IbUserMadHdrOld = ib_user_mad_hdr_old {
+        pub id: u32,
+        pub status: u32,
+        /// Timeout in milliseconds.
+        pub timeout_ms: u32,
+        pub retries: u32,
+        /// Length in bytes.
+        pub length: u32,
+        /// Queue pair number.
+        pub qpn: Be32,
+        /// Q_Key.
+        pub qkey: Be32,
+        pub lid: Be16,
+        /// Service level.
+        pub sl: u8,
+        pub path_bits: u8,
+        pub grh_present: u8,
+        pub gid_index: u8,
+        /// Hop limit, IPv4 TTL.
+        pub hop_limit: u8,
+        /// Traffic class, IPv4 TOS.
+        pub traffic_class: u8,
+        pub gid: [u8; 16],
+        /// IPv6 flow label, 20 bits.
+        pub flow_label: Be32,
+    }
+
+    /// Header of a management datagram.
+    pub struct IbUserMadHdr = ib_user_mad_hdr {
+        pub id: u32,
+        pub status: u32,
+        /// Timeout in milliseconds.
+        pub timeout_ms: u32,
+        pub retries: u32,
+        /// Length in bytes.
+        pub length: u32,
+        /// Queue pair number.
+        pub qpn: Be32,
+        /// Q_Key.
+        pub qkey: Be32,
+        pub lid: Be16,
+        /// Service level.
+        pub sl: u8,
+        pub path_bits: u8,
+        pub grh_present: u8,
+        pub gid_index: u8,
+        /// Hop limit, IPv4 TTL.
+        pub hop_limit: u8,
+        /// Traffic class, IPv4 TOS.
+        pub traffic_class: u8,
+        pub gid: [u8; 16],
+        /// IPv6 flow label, 20 bits.
+        pub flow_label: Be32,
+        /// Index in the P_Key table.
+        pub pkey_index: u16,
+        /// Zero.
+        pub reserved: [u8; 6],
+    }
+
+    /// A management datagram as read and written; its data follows.
+    #[repr(align(8))]
+    pub struct IbUserMad = ib_user_mad {
+        /// Type and size, also reachable in C as fields of this struct.
+        pub hdr: IbUserMadHdr,
+    }
+
+    /// How many C `long`s the 128 bit method mask takes (64 bit `long`).
+    pub consts define: usize {
+        IB_USER_MAD_LONGS_PER_METHOD_MASK = 2,
+    }
+
+    /// Argument of `IB_USER_MAD_REGISTER_AGENT`.
+    pub struct IbUserMadRegReq = ib_user_mad_reg_req {
+        pub id: u32,
+        /// 128 bits, one per method answered. C has an array of `long`s that are aligned to 4 bytes; word
+        /// order within a `long` is the machine's.
+        pub method_mask: [u32; 4],
+        /// Queue pair number.
+        pub qpn: u8,
+        pub mgmt_class: u8,
+        pub mgmt_class_version: u8,
+        pub oui: [u8; 3],
+        pub rmpp_version: u8,
+        /// Padding that C leaves implicit.
+        pub _pad: [u8; 1],
+    }
+
+    /// Flag of [`IbUserMadRegReq2::flags`].
+    pub consts anonymous: u32 {
+        /// User space does RMPP itself.
+        IB_USER_MAD_USER_RMPP = 1,
+    }
+
+    /// All registration flags that the kernel knows.
+    pub consts define: u32 {
+        IB_USER_MAD_REG_FLAGS_CAP = IB_USER_MAD_USER_RMPP,
+    }
+
+    /// Argument of `IB_USER_MAD_REGISTER_AGENT2`.
+    pub struct IbUserMadRegReq2 = ib_user_mad_reg_req2 {
+        pub id: u32,
+        /// Queue pair number.
+        pub qpn: u32,
+        pub mgmt_class: u8,
+        pub mgmt_class_version: u8,
+        pub res: u16,
+        pub flags: u32,
+        pub method_mask: [u64; 2],
+        pub oui: u32,
+        pub rmpp_version: u8,
+        /// Zero.
+        pub reserved: [u8; 3],
+    }
+}

@@ -1,0 +1,1761 @@
+//! `include/uapi/rdma/ib_user_verbs.h`: the original uverbs ABI, one command struct and one reply per verb.
+//!
+//! The structs travel in a `write()` to `/dev/infiniband/uverbsN`, behind an [`IbUverbsCmdHdr`] (and for the
+//! extended commands an [`IbUverbsExCmdHdr`]), or inside the attributes of `UVERBS_METHOD_INVOKE_WRITE`.
+//! Several replies are shared with the newer ioctl methods. Driver data follows a struct directly: C has a
+//! flexible array there (`driver_data`), which is left out here.
+//!
+//! Handles are the kernel's object numbers, valid on one open file. `response` is the user address of the
+//! reply buffer.
+
+use crate::endian::{Be16, Be32, Be64};
+use crate::macros::header;
+
+header! {
+    "rdma/ib_user_verbs.h";
+
+    /// Version of the uverbs ABI, as in `/sys/class/infiniband_verbs/abi_version`.
+    pub consts define: u32 {
+        IB_USER_VERBS_ABI_VERSION = 6,
+    }
+
+    /// First number of the commands that exist only in extended form.
+    pub consts define: u32 {
+        IB_USER_VERBS_CMD_THRESHOLD = 50,
+    }
+
+    /// Command number for [`IbUverbsCmdHdr::command`].
+    pub consts ib_uverbs_write_cmds: u32 {
+        IB_USER_VERBS_CMD_GET_CONTEXT = 0,
+        IB_USER_VERBS_CMD_QUERY_DEVICE = 1,
+        IB_USER_VERBS_CMD_QUERY_PORT = 2,
+        IB_USER_VERBS_CMD_ALLOC_PD = 3,
+        IB_USER_VERBS_CMD_DEALLOC_PD = 4,
+        IB_USER_VERBS_CMD_CREATE_AH = 5,
+        IB_USER_VERBS_CMD_MODIFY_AH = 6,
+        IB_USER_VERBS_CMD_QUERY_AH = 7,
+        IB_USER_VERBS_CMD_DESTROY_AH = 8,
+        IB_USER_VERBS_CMD_REG_MR = 9,
+        IB_USER_VERBS_CMD_REG_SMR = 10,
+        IB_USER_VERBS_CMD_REREG_MR = 11,
+        IB_USER_VERBS_CMD_QUERY_MR = 12,
+        IB_USER_VERBS_CMD_DEREG_MR = 13,
+        IB_USER_VERBS_CMD_ALLOC_MW = 14,
+        IB_USER_VERBS_CMD_BIND_MW = 15,
+        IB_USER_VERBS_CMD_DEALLOC_MW = 16,
+        IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL = 17,
+        IB_USER_VERBS_CMD_CREATE_CQ = 18,
+        IB_USER_VERBS_CMD_RESIZE_CQ = 19,
+        IB_USER_VERBS_CMD_DESTROY_CQ = 20,
+        IB_USER_VERBS_CMD_POLL_CQ = 21,
+        IB_USER_VERBS_CMD_PEEK_CQ = 22,
+        IB_USER_VERBS_CMD_REQ_NOTIFY_CQ = 23,
+        IB_USER_VERBS_CMD_CREATE_QP = 24,
+        IB_USER_VERBS_CMD_QUERY_QP = 25,
+        IB_USER_VERBS_CMD_MODIFY_QP = 26,
+        IB_USER_VERBS_CMD_DESTROY_QP = 27,
+        IB_USER_VERBS_CMD_POST_SEND = 28,
+        IB_USER_VERBS_CMD_POST_RECV = 29,
+        IB_USER_VERBS_CMD_ATTACH_MCAST = 30,
+        IB_USER_VERBS_CMD_DETACH_MCAST = 31,
+        IB_USER_VERBS_CMD_CREATE_SRQ = 32,
+        IB_USER_VERBS_CMD_MODIFY_SRQ = 33,
+        IB_USER_VERBS_CMD_QUERY_SRQ = 34,
+        IB_USER_VERBS_CMD_DESTROY_SRQ = 35,
+        IB_USER_VERBS_CMD_POST_SRQ_RECV = 36,
+        IB_USER_VERBS_CMD_OPEN_XRCD = 37,
+        IB_USER_VERBS_CMD_CLOSE_XRCD = 38,
+        IB_USER_VERBS_CMD_CREATE_XSRQ = 39,
+        IB_USER_VERBS_CMD_OPEN_QP = 40,
+    }
+
+    /// Extended command number, sent with [`IB_USER_VERBS_CMD_FLAG_EXTENDED`].
+    pub consts anonymous: u32 {
+        IB_USER_VERBS_EX_CMD_QUERY_DEVICE = IB_USER_VERBS_CMD_QUERY_DEVICE,
+        IB_USER_VERBS_EX_CMD_CREATE_CQ = IB_USER_VERBS_CMD_CREATE_CQ,
+        IB_USER_VERBS_EX_CMD_CREATE_QP = IB_USER_VERBS_CMD_CREATE_QP,
+        IB_USER_VERBS_EX_CMD_MODIFY_QP = IB_USER_VERBS_CMD_MODIFY_QP,
+        IB_USER_VERBS_EX_CMD_CREATE_FLOW = IB_USER_VERBS_CMD_THRESHOLD,
+        IB_USER_VERBS_EX_CMD_DESTROY_FLOW = 51,
+        IB_USER_VERBS_EX_CMD_CREATE_WQ = 52,
+        IB_USER_VERBS_EX_CMD_MODIFY_WQ = 53,
+        IB_USER_VERBS_EX_CMD_DESTROY_WQ = 54,
+        IB_USER_VERBS_EX_CMD_CREATE_RWQ_IND_TBL = 55,
+        IB_USER_VERBS_EX_CMD_DESTROY_RWQ_IND_TBL = 56,
+        IB_USER_VERBS_EX_CMD_MODIFY_CQ = 57,
+    }
+
+    /// How far an RDMA FLUSH pushes data (IBTA A19.4.1.1).
+    pub flags IbPlacementType = ib_placement_type: u32 {
+        /// Visible to all of the responder.
+        IB_FLUSH_GLOBAL = 1 << 0,
+        /// Survives a power failure of the responder.
+        IB_FLUSH_PERSISTENT = 1 << 1,
+    }
+
+    /// What an RDMA FLUSH covers (IBTA A19.4.1.2).
+    pub enum IbSelectivityLevel = ib_selectivity_level: u32 {
+        /// The given address range.
+        IB_FLUSH_RANGE = 0,
+        /// The whole memory region.
+        IB_FLUSH_MR = 1,
+    }
+
+    /// One event as read from the asynchronous event file.
+    pub struct IbUverbsAsyncEventDesc = ib_uverbs_async_event_desc {
+        /// `user_handle` of the object, or the port number.
+        pub element: u64,
+        /// `ibv_event_type` number.
+        pub event_type: u32,
+        /// Zero.
+        pub reserved: u32,
+    }
+
+    /// One event as read from a completion channel.
+    pub struct IbUverbsCompEventDesc = ib_uverbs_comp_event_desc {
+        /// `user_handle` of the completion queue.
+        pub cq_handle: u64,
+    }
+
+    /// Limits of completion moderation.
+    pub struct IbUverbsCqModerationCaps = ib_uverbs_cq_moderation_caps {
+        pub max_cq_moderation_count: u16,
+        pub max_cq_moderation_period: u16,
+        /// Zero.
+        pub reserved: u32,
+    }
+
+    /// Bits of [`IbUverbsCmdHdr::command`] that hold the command number.
+    pub consts define: u32 {
+        IB_USER_VERBS_CMD_COMMAND_MASK = 0xff,
+    }
+
+    /// Bit of [`IbUverbsCmdHdr::command`] that announces an [`IbUverbsExCmdHdr`].
+    pub consts define: u32 {
+        IB_USER_VERBS_CMD_FLAG_EXTENDED = 0x8000_0000,
+    }
+
+    /// Start of every command that is sent with `write()`; lengths in 32 bit words, the headers included.
+    pub struct IbUverbsCmdHdr = ib_uverbs_cmd_hdr {
+        /// Command number and the extended bit.
+        pub command: u32,
+        /// Length of the whole command (extended: of the core part in 8 byte words).
+        pub in_words: u16,
+        /// Length of the reply buffer (extended: of the core part in 8 byte words).
+        pub out_words: u16,
+    }
+
+    /// Second header of extended commands; from here on lengths count 64 bit words, headers excluded.
+    pub struct IbUverbsExCmdHdr = ib_uverbs_ex_cmd_hdr {
+        /// User address of the reply buffer.
+        pub response: u64,
+        /// Length of the driver's input.
+        pub provider_in_words: u16,
+        /// Length of the driver's reply buffer.
+        pub provider_out_words: u16,
+        pub cmd_hdr_reserved: u32,
+    }
+
+    /// Input of [`IB_USER_VERBS_CMD_GET_CONTEXT`].
+    pub struct IbUverbsGetContext = ib_uverbs_get_context {
+        /// User address of the reply buffer.
+        pub response: u64,
+    }
+
+    /// Reply to [`IB_USER_VERBS_CMD_GET_CONTEXT`].
+    #[repr(align(8))]
+    pub struct IbUverbsGetContextResp = ib_uverbs_get_context_resp {
+        /// New file descriptor for asynchronous events.
+        pub async_fd: u32,
+        /// Completion vectors of the device.
+        pub num_comp_vectors: u32,
+    }
+
+    /// Input of [`IB_USER_VERBS_CMD_QUERY_DEVICE`].
+    pub struct IbUverbsQueryDevice = ib_uverbs_query_device {
+        /// User address of the reply buffer.
+        pub response: u64,
+    }
+
+    /// Limits and identity of a device.
+    pub struct IbUverbsQueryDeviceResp = ib_uverbs_query_device_resp {
+        /// Firmware version: major in bits 32 and up, minor in 16 to 31, revision below.
+        pub fw_ver: u64,
+        pub node_guid: Be64,
+        pub sys_image_guid: Be64,
+        pub max_mr_size: u64,
+        /// Bitmap of page sizes.
+        pub page_size_cap: u64,
+        pub vendor_id: u32,
+        pub vendor_part_id: u32,
+        pub hw_ver: u32,
+        pub max_qp: u32,
+        pub max_qp_wr: u32,
+        /// Low half of [`IbUverbsDeviceCapFlags`].
+        pub device_cap_flags: u32,
+        pub max_sge: u32,
+        pub max_sge_rd: u32,
+        pub max_cq: u32,
+        pub max_cqe: u32,
+        pub max_mr: u32,
+        pub max_pd: u32,
+        pub max_qp_rd_atom: u32,
+        pub max_ee_rd_atom: u32,
+        pub max_res_rd_atom: u32,
+        pub max_qp_init_rd_atom: u32,
+        pub max_ee_init_rd_atom: u32,
+        /// `ibv_atomic_cap` number.
+        pub atomic_cap: u32,
+        pub max_ee: u32,
+        pub max_rdd: u32,
+        pub max_mw: u32,
+        pub max_raw_ipv6_qp: u32,
+        pub max_raw_ethy_qp: u32,
+        pub max_mcast_grp: u32,
+        pub max_mcast_qp_attach: u32,
+        pub max_total_mcast_qp_attach: u32,
+        pub max_ah: u32,
+        pub max_fmr: u32,
+        pub max_map_per_fmr: u32,
+        pub max_srq: u32,
+        pub max_srq_wr: u32,
+        pub max_srq_sge: u32,
+        pub max_pkeys: u16,
+        pub local_ca_ack_delay: u8,
+        /// Number of ports.
+        pub phys_port_cnt: u8,
+        /// Zero.
+        pub reserved: [u8; 4],
+    }
+
+    /// Input of [`IB_USER_VERBS_EX_CMD_QUERY_DEVICE`].
+    pub struct IbUverbsExQueryDevice = ib_uverbs_ex_query_device {
+        /// Which optional parts are valid.
+        pub comp_mask: u32,
+        /// Zero.
+        pub reserved: u32,
+    }
+
+    /// On-demand paging support, in [`IbUverbsOdpCaps::general_caps`].
+    pub flags IbUverbsOdpGeneralCapBits = ib_uverbs_odp_general_cap_bits: u64 {
+        IB_UVERBS_ODP_SUPPORT = 1 << 0,
+        IB_UVERBS_ODP_SUPPORT_IMPLICIT = 1 << 1,
+    }
+
+    /// Operations that may touch on-demand paged memory on one transport.
+    pub flags IbUverbsOdpTransportCapBits = ib_uverbs_odp_transport_cap_bits: u32 {
+        IB_UVERBS_ODP_SUPPORT_SEND = 1 << 0,
+        IB_UVERBS_ODP_SUPPORT_RECV = 1 << 1,
+        IB_UVERBS_ODP_SUPPORT_WRITE = 1 << 2,
+        IB_UVERBS_ODP_SUPPORT_READ = 1 << 3,
+        IB_UVERBS_ODP_SUPPORT_ATOMIC = 1 << 4,
+        IB_UVERBS_ODP_SUPPORT_SRQ_RECV = 1 << 5,
+        IB_UVERBS_ODP_SUPPORT_FLUSH = 1 << 6,
+        IB_UVERBS_ODP_SUPPORT_ATOMIC_WRITE = 1 << 7,
+    }
+
+    /// On-demand paging capabilities.
+    pub struct IbUverbsOdpCaps = ib_uverbs_odp_caps {
+        pub general_caps: u64,
+        pub per_transport_caps: IbUverbsPerTransportCaps,
+        /// Zero.
+        pub reserved: u32,
+    }
+
+    /// On-demand paging by transport, bits of [`IbUverbsOdpTransportCapBits`].
+    pub struct IbUverbsPerTransportCaps = ib_uverbs_odp_caps.per_transport_caps {
+        pub rc_odp_caps: u32,
+        pub uc_odp_caps: u32,
+        pub ud_odp_caps: u32,
+    }
+
+    /// Receive side scaling capabilities.
+    pub struct IbUverbsRssCaps = ib_uverbs_rss_caps {
+        pub supported_qpts: u32,
+        pub max_rwq_indirection_tables: u32,
+        pub max_rwq_indirection_table_size: u32,
+        /// Zero.
+        pub reserved: u32,
+    }
+
+    /// Tag matching capabilities.
+    pub struct IbUverbsTmCaps = ib_uverbs_tm_caps {
+        pub max_rndv_hdr_size: u32,
+        pub max_num_tags: u32,
+        pub flags: u32,
+        pub max_ops: u32,
+        pub max_sge: u32,
+        /// Zero.
+        pub reserved: u32,
+    }
+
+    /// Reply to [`IB_USER_VERBS_EX_CMD_QUERY_DEVICE`].
+    pub struct IbUverbsExQueryDeviceResp = ib_uverbs_ex_query_device_resp {
+        /// The reply of the plain command.
+        pub base: IbUverbsQueryDeviceResp,
+        /// Which optional parts are valid.
+        pub comp_mask: u32,
+        /// Bytes of reply that the kernel filled.
+        pub response_length: u32,
+        pub odp_caps: IbUverbsOdpCaps,
+        /// Valid bits of a completion timestamp.
+        pub timestamp_mask: u64,
+        /// Clock of the completion timestamps, kHz.
+        pub hca_core_clock: u64,
+        /// All of [`IbUverbsDeviceCapFlags`].
+        pub device_cap_flags_ex: u64,
+        pub rss_caps: IbUverbsRssCaps,
+        pub max_wq_type_rq: u32,
+        /// [`IbUverbsRawPacketCaps`].
+        pub raw_packet_caps: u32,
+        pub tm_caps: IbUverbsTmCaps,
+        pub cq_moderation_caps: IbUverbsCqModerationCaps,
+        /// Device memory in bytes.
+        pub max_dm_size: u64,
+        pub xrc_odp_caps: u32,
+        /// Zero.
+        pub reserved: u32,
+    }
+
+    /// Input of [`IB_USER_VERBS_CMD_QUERY_PORT`].
+    pub struct IbUverbsQueryPort = ib_uverbs_query_port {
+        /// User address of the reply buffer.
+        pub response: u64,
+        /// Port, from 1.
+        pub port_num: u8,
+        /// Zero.
+        pub reserved: [u8; 7],
+    }
+
+    /// Properties of a port, mostly IBTA's PortInfo.
+    pub struct IbUverbsQueryPortResp = ib_uverbs_query_port_resp {
+        /// [`IbUverbsQueryPortCapFlags`](crate::ib_user_ioctl_verbs::IbUverbsQueryPortCapFlags).
+        pub port_cap_flags: u32,
+        /// Largest message in bytes.
+        pub max_msg_sz: u32,
+        pub bad_pkey_cntr: u32,
+        pub qkey_viol_cntr: u32,
+        pub gid_tbl_len: u32,
+        pub pkey_tbl_len: u16,
+        pub lid: u16,
+        pub sm_lid: u16,
+        /// `ibv_port_state` number.
+        pub state: u8,
+        pub max_mtu: u8,
+        pub active_mtu: u8,
+        pub lmc: u8,
+        pub max_vl_num: u8,
+        pub sm_sl: u8,
+        pub subnet_timeout: u8,
+        pub init_type_reply: u8,
+        pub active_width: u8,
+        /// Link speed code per lane; see `active_speed_ex` of the ioctl method for wider codes.
+        pub active_speed: u8,
+        pub phys_state: u8,
+        /// 1 InfiniBand, 2 Ethernet.
+        pub link_layer: u8,
+        /// [`IbUverbsQueryPortFlags`](crate::ib_user_ioctl_verbs::IbUverbsQueryPortFlags).
+        pub flags: u8,
+        /// Zero.
+        pub reserved: u8,
+    }
+
+    /// Input of [`IB_USER_VERBS_CMD_ALLOC_PD`].
+    pub struct IbUverbsAllocPd = ib_uverbs_alloc_pd {
+        /// User address of the reply buffer.
+        pub response: u64,
+    }
+
+    /// Reply to [`IB_USER_VERBS_CMD_ALLOC_PD`].
+    pub struct IbUverbsAllocPdResp = ib_uverbs_alloc_pd_resp {
+        /// Handle of the protection domain.
+        pub pd_handle: u32,
+    }
+
+    /// Input of [`IB_USER_VERBS_CMD_DEALLOC_PD`].
+    pub struct IbUverbsDeallocPd = ib_uverbs_dealloc_pd {
+        /// Handle of the protection domain.
+        pub pd_handle: u32,
+    }
+
+    /// Input of [`IB_USER_VERBS_CMD_OPEN_XRCD`].
+    pub struct IbUverbsOpenXrcd = ib_uverbs_open_xrcd {
+        /// User address of the reply buffer.
+        pub response: u64,
+        /// Inode that names the domain, -1 for a private one.
+        pub fd: u32,
+        /// `O_CREAT`, `O_EXCL`.
+        pub oflags: u32,
+    }
+
+    /// Reply to [`IB_USER_VERBS_CMD_OPEN_XRCD`].
+    pub struct IbUverbsOpenXrcdResp = ib_uverbs_open_xrcd_resp {
+        /// Handle of the XRC domain.
+        pub xrcd_handle: u32,
+    }
+
+    /// Input of [`IB_USER_VERBS_CMD_CLOSE_XRCD`].
+    pub struct IbUverbsCloseXrcd = ib_uverbs_close_xrcd {
+        /// Handle of the XRC domain.
+        pub xrcd_handle: u32,
+    }
+
+    /// Input of [`IB_USER_VERBS_CMD_REG_MR`].
+    pub struct IbUverbsRegMr = ib_uverbs_reg_mr {
+        /// User address of the reply buffer.
+        pub response: u64,
+        /// First byte, user address.
+        pub start: u64,
+        /// Length in bytes.
+        pub length: u64,
+        /// Address that the device uses for the first byte.
+        pub hca_va: u64,
+        /// Handle of the protection domain.
+        pub pd_handle: u32,
+        /// Rights, [`IbUverbsAccessFlags`](crate::ib_user_ioctl_verbs::IbUverbsAccessFlags).
+        pub access_flags: u32,
+    }
+
+    /// Reply to [`IB_USER_VERBS_CMD_REG_MR`].
+    pub struct IbUverbsRegMrResp = ib_uverbs_reg_mr_resp {
+        /// Handle of the memory region.
+        pub mr_handle: u32,
+        /// Key for local use of the memory.
+        pub lkey: u32,
+        /// Key that gives a peer access to the memory.
+        pub rkey: u32,
+    }
+
+    /// Input of [`IB_USER_VERBS_CMD_REREG_MR`].
+    pub struct IbUverbsReregMr = ib_uverbs_rereg_mr {
+        /// User address of the reply buffer.
+        pub response: u64,
+        /// Handle of the memory region.
+        pub mr_handle: u32,
+        pub flags: u32,
+        /// First byte, user address.
+        pub start: u64,
+        /// Length in bytes.
+        pub length: u64,
+        /// Address that the device uses for the first byte.
+        pub hca_va: u64,
+        /// Handle of the protection domain.
+        pub pd_handle: u32,
+        /// Rights, [`IbUverbsAccessFlags`](crate::ib_user_ioctl_verbs::IbUverbsAccessFlags).
+        pub access_flags: u32,
+    }
+
+    /// Reply to [`IB_USER_VERBS_CMD_REREG_MR`].
+    #[repr(align(8))]
+    pub struct IbUverbsReregMrResp = ib_uverbs_rereg_mr_resp {
+        /// Key for local use of the memory.
+        pub lkey: u32,
+        /// Key that gives a peer access to the memory.
+        pub rkey: u32,
+    }
+
+    /// Input of [`IB_USER_VERBS_CMD_DEREG_MR`].
+    pub struct IbUverbsDeregMr = ib_uverbs_dereg_mr {
+        /// Handle of the memory region.
+        pub mr_handle: u32,
+    }
+
+    /// Input of [`IB_USER_VERBS_CMD_ALLOC_MW`].
+    pub struct IbUverbsAllocMw = ib_uverbs_alloc_mw {
+        /// User address of the reply buffer.
+        pub response: u64,
+        /// Handle of the protection domain.
+        pub pd_handle: u32,
+        /// 1 or 2 (`ibv_mw_type`).
+        pub mw_type: u8,
+        /// Zero.
+        pub reserved: [u8; 3],
+    }
+
+    /// Reply to [`IB_USER_VERBS_CMD_ALLOC_MW`].
+    #[repr(align(8))]
+    pub struct IbUverbsAllocMwResp = ib_uverbs_alloc_mw_resp {
+        /// Handle of the memory window.
+        pub mw_handle: u32,
+        /// Key that gives a peer access to the memory.
+        pub rkey: u32,
+    }
+
+    /// Input of [`IB_USER_VERBS_CMD_DEALLOC_MW`].
+    pub struct IbUverbsDeallocMw = ib_uverbs_dealloc_mw {
+        /// Handle of the memory window.
+        pub mw_handle: u32,
+    }
+
+    /// Input of [`IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL`].
+    pub struct IbUverbsCreateCompChannel = ib_uverbs_create_comp_channel {
+        /// User address of the reply buffer.
+        pub response: u64,
+    }
+
+    /// Reply to [`IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL`].
+    pub struct IbUverbsCreateCompChannelResp = ib_uverbs_create_comp_channel_resp {
+        /// New file descriptor for completion events.
+        pub fd: u32,
+    }
+
+    /// Input of [`IB_USER_VERBS_CMD_CREATE_CQ`].
+    pub struct IbUverbsCreateCq = ib_uverbs_create_cq {
+        /// User address of the reply buffer.
+        pub response: u64,
+        /// Caller's cookie, given back with events; never interpreted.
+        pub user_handle: u64,
+        /// Completions to make room for.
+        pub cqe: u32,
+        /// Completion vector (interrupt) of the CQ.
+        pub comp_vector: u32,
+        /// File descriptor of the completion channel, -1 for none.
+        pub comp_channel: i32,
+        /// Zero.
+        pub reserved: u32,
+    }
+
+    /// Flags of [`IbUverbsExCreateCq::flags`] and of the CQ create method.
+    pub flags IbUverbsExCreateCqFlags = ib_uverbs_ex_create_cq_flags: u32 {
+        /// Completions carry timestamps.
+        IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION = 1 << 0,
+        /// An overrun goes unnoticed instead of breaking the CQ.
+        IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN = 1 << 1,
+    }
+
+    /// Input of [`IB_USER_VERBS_EX_CMD_CREATE_CQ`].
+    pub struct IbUverbsExCreateCq = ib_uverbs_ex_create_cq {
+        /// Caller's cookie, given back with events; never interpreted.
+        pub user_handle: u64,
+        pub cqe: u32,
+        /// Completion vector (interrupt) of the CQ.
+        pub comp_vector: u32,
+        /// File descriptor of the completion channel, -1 for none.
+        pub comp_channel: i32,
+        /// Which optional parts are valid.
+        pub comp_mask: u32,
+        /// [`IbUverbsExCreateCqFlags`].
+        pub flags: u32,
+        /// Zero.
+        pub reserved: u32,
+    }
+
+    /// Reply to [`IB_USER_VERBS_CMD_CREATE_CQ`].
+    #[repr(align(8))]
+    pub struct IbUverbsCreateCqResp = ib_uverbs_create_cq_resp {
+        /// Handle of the completion queue.
+        pub cq_handle: u32,
+        /// Completions that fit, at least as many as asked for.
+        pub cqe: u32,
+    }
+
+    /// Reply to [`IB_USER_VERBS_EX_CMD_CREATE_CQ`].
+    pub struct IbUverbsExCreateCqResp = ib_uverbs_ex_create_cq_resp {
+        pub base: IbUverbsCreateCqResp,
+        /// Which optional parts are valid.
+        pub comp_mask: u32,
+        /// Bytes of reply that the kernel filled.
+        pub response_length: u32,
+    }
+
+    /// Input of [`IB_USER_VERBS_CMD_RESIZE_CQ`].
+    pub struct IbUverbsResizeCq = ib_uverbs_resize_cq {
+        /// User address of the reply buffer.
+        pub response: u64,
+        /// Handle of the completion queue.
+        pub cq_handle: u32,
+        pub cqe: u32,
+    }
+
+    /// Reply to [`IB_USER_VERBS_CMD_RESIZE_CQ`].
+    #[repr(align(8))]
+    pub struct IbUverbsResizeCqResp = ib_uverbs_resize_cq_resp {
+        pub cqe: u32,
+        /// Zero.
+        pub reserved: u32,
+    }
+
+    /// Input of [`IB_USER_VERBS_CMD_POLL_CQ`].
+    pub struct IbUverbsPollCq = ib_uverbs_poll_cq {
+        /// User address of the reply buffer.
+        pub response: u64,
+        /// Handle of the completion queue.
+        pub cq_handle: u32,
+        /// How many completions to return at most.
+        pub ne: u32,
+    }
+
+    /// What completed; [`IbUverbsWc::opcode`]. Receives have bit 7 set (`128`, and `129` for RDMA write with
+    /// immediate).
+    pub enum IbUverbsWcOpcode = ib_uverbs_wc_opcode: u32 {
+        IB_UVERBS_WC_SEND = 0,
+        IB_UVERBS_WC_RDMA_WRITE = 1,
+        IB_UVERBS_WC_RDMA_READ = 2,
+        IB_UVERBS_WC_COMP_SWAP = 3,
+        IB_UVERBS_WC_FETCH_ADD = 4,
+        IB_UVERBS_WC_BIND_MW = 5,
+        IB_UVERBS_WC_LOCAL_INV = 6,
+        IB_UVERBS_WC_TSO = 7,
+        IB_UVERBS_WC_FLUSH = 8,
+        IB_UVERBS_WC_ATOMIC_WRITE = 9,
+    }
+
+    /// One work completion, also the element of rxe's mapped completion queue.
+    pub struct IbUverbsWc = ib_uverbs_wc {
+        /// Caller's cookie, given back in the completion.
+        pub wr_id: u64,
+        /// `ibv_wc_status` number, 0 for success.
+        pub status: u32,
+        /// [`IbUverbsWcOpcode`]; undefined unless the status is success.
+        pub opcode: u32,
+        /// Driver's own error code.
+        pub vendor_err: u32,
+        /// Bytes received, or read.
+        pub byte_len: u32,
+        pub ex: IbUverbsWcEx,
+        pub qp_num: u32,
+        pub src_qp: u32,
+        /// `ibv_wc_flags` bits: 1 GRH, 2 immediate, 4 checksum ok, 8 invalidated.
+        pub wc_flags: u32,
+        /// Index in the P_Key table.
+        pub pkey_index: u16,
+        /// Source LID.
+        pub slid: u16,
+        /// Service level.
+        pub sl: u8,
+        pub dlid_path_bits: u8,
+        /// Port, from 1.
+        pub port_num: u8,
+        /// Zero.
+        pub reserved: u8,
+    }
+
+    /// Immediate data, or the key that a send with invalidate killed.
+    pub union IbUverbsWcEx = ib_uverbs_wc.ex: u32 {
+        /// Immediate data, big-endian as on the wire.
+        pub imm_data: Be32 => as_imm_data, from_imm_data,
+        /// The remote key to invalidate, or that was invalidated.
+        pub invalidate_rkey: u32 => as_invalidate_rkey, from_invalidate_rkey,
+    }
+
+    /// Reply to [`IB_USER_VERBS_CMD_POLL_CQ`]; `count` times [`IbUverbsWc`] follows.
+    #[repr(align(8))]
+    pub struct IbUverbsPollCqResp = ib_uverbs_poll_cq_resp {
+        pub count: u32,
+        /// Zero.
+        pub reserved: u32,
+    }
+
+    /// Input of [`IB_USER_VERBS_CMD_REQ_NOTIFY_CQ`].
+    pub struct IbUverbsReqNotifyCq = ib_uverbs_req_notify_cq {
+        /// Handle of the completion queue.
+        pub cq_handle: u32,
+        /// Nonzero to wake for solicited completions and errors only.
+        pub solicited_only: u32,
+    }
+
+    /// Input of [`IB_USER_VERBS_CMD_DESTROY_CQ`].
+    pub struct IbUverbsDestroyCq = ib_uverbs_destroy_cq {
+        /// User address of the reply buffer.
+        pub response: u64,
+        /// Handle of the completion queue.
+        pub cq_handle: u32,
+        /// Zero.
+        pub reserved: u32,
+    }
+
+    /// Reply to [`IB_USER_VERBS_CMD_DESTROY_CQ`].
+    pub struct IbUverbsDestroyCqResp = ib_uverbs_destroy_cq_resp {
+        /// How many completion events the kernel delivered for the CQ.
+        pub comp_events_reported: u32,
+        /// How many asynchronous events the kernel delivered for the CQ.
+        pub async_events_reported: u32,
+    }
+
+    /// Global route header of an address.
+    pub struct IbUverbsGlobalRoute = ib_uverbs_global_route {
+        /// Destination GID.
+        pub dgid: [u8; 16],
+        /// IPv6 flow label, 20 bits.
+        pub flow_label: u32,
+        /// Index of the source GID in the port's table.
+        pub sgid_index: u8,
+        /// Hop limit, IPv4 TTL.
+        pub hop_limit: u8,
+        /// Traffic class, IPv4 TOS.
+        pub traffic_class: u8,
+        /// Zero.
+        pub reserved: u8,
+    }
+
+    /// Address of a destination.
+    pub struct IbUverbsAhAttr = ib_uverbs_ah_attr {
+        pub grh: IbUverbsGlobalRoute,
+        /// Destination LID.
+        pub dlid: u16,
+        /// Service level.
+        pub sl: u8,
+        /// Low bits of the source LID.
+        pub src_path_bits: u8,
+        /// Inter-packet delay as an `ibv_rate`, 0 for full speed.
+        pub static_rate: u8,
+        /// Nonzero if the GRH fields are used (always on RoCE).
+        pub is_global: u8,
+        /// Port, from 1.
+        pub port_num: u8,
+        /// Zero.
+        pub reserved: u8,
+    }
+
+    /// Queue pair attributes as the rdma_cm computes them (`RDMA_USER_CM_CMD_INIT_QP_ATTR`).
+    pub struct IbUverbsQpAttr = ib_uverbs_qp_attr {
+        pub qp_attr_mask: u32,
+        /// State, `ibv_qp_state` numbers.
+        pub qp_state: u32,
+        /// State that the caller assumes.
+        pub cur_qp_state: u32,
+        /// Path MTU, `ibv_mtu` numbers: 1 for 256 to 5 for 4096 bytes.
+        pub path_mtu: u32,
+        pub path_mig_state: u32,
+        /// Q_Key.
+        pub qkey: u32,
+        /// First PSN expected, 24 bits.
+        pub rq_psn: u32,
+        /// First PSN sent, 24 bits.
+        pub sq_psn: u32,
+        /// Queue pair number of the peer.
+        pub dest_qp_num: u32,
+        /// What the peer may do.
+        pub qp_access_flags: u32,
+        pub ah_attr: IbUverbsAhAttr,
+        pub alt_ah_attr: IbUverbsAhAttr,
+        /// Send work requests that fit.
+        pub max_send_wr: u32,
+        /// Receive work requests that fit.
+        pub max_recv_wr: u32,
+        /// Scatter/gather elements per send.
+        pub max_send_sge: u32,
+        /// Scatter/gather elements per receive.
+        pub max_recv_sge: u32,
+        /// Inline bytes per send.
+        pub max_inline_data: u32,
+        /// Index in the P_Key table.
+        pub pkey_index: u16,
+        pub alt_pkey_index: u16,
+        pub en_sqd_async_notify: u8,
+        pub sq_draining: u8,
+        /// Reads and atomics outstanding as requester.
+        pub max_rd_atomic: u8,
+        /// Reads and atomics served at once as responder.
+        pub max_dest_rd_atomic: u8,
+        /// Delay that the peer is asked for when not ready, IBTA code.
+        pub min_rnr_timer: u8,
+        /// Port, from 1.
+        pub port_num: u8,
+        /// Local ACK timeout, 4.096 us times 2 to this power; 0 waits for ever.
+        pub timeout: u8,
+        /// Retries after a timeout or sequence error, 3 bits.
+        pub retry_cnt: u8,
+        /// Retries after receiver not ready; 7 means for ever.
+        pub rnr_retry: u8,
+        pub alt_port_num: u8,
+        pub alt_timeout: u8,
+        /// Zero.
+        pub reserved: [u8; 5],
+    }
+
+    /// Input of [`IB_USER_VERBS_CMD_CREATE_QP`].
+    pub struct IbUverbsCreateQp = ib_uverbs_create_qp {
+        /// User address of the reply buffer.
+        pub response: u64,
+        /// Caller's cookie, given back with events; never interpreted.
+        pub user_handle: u64,
+        /// Handle of the protection domain.
+        pub pd_handle: u32,
+        /// Handle of the CQ for sends.
+        pub send_cq_handle: u32,
+        /// Handle of the CQ for receives.
+        pub recv_cq_handle: u32,
+        /// Handle of the shared receive queue.
+        pub srq_handle: u32,
+        /// Send work requests that fit.
+        pub max_send_wr: u32,
+        /// Receive work requests that fit.
+        pub max_recv_wr: u32,
+        /// Scatter/gather elements per send.
+        pub max_send_sge: u32,
+        /// Scatter/gather elements per receive.
+        pub max_recv_sge: u32,
+        /// Inline bytes per send.
+        pub max_inline_data: u32,
+        /// Nonzero if every send completes visibly.
+        pub sq_sig_all: u8,
+        /// Type of queue pair, `ib_uverbs_qp_type`.
+        pub qp_type: u8,
+        /// Nonzero if `srq_handle` is used.
+        pub is_srq: u8,
+        /// Zero.
+        pub reserved: u8,
+    }
+
+    /// Which optional inputs of [`IbUverbsExCreateQp`] are given, [`IbUverbsExCreateQp::comp_mask`].
+    pub flags IbUverbsCreateQpMask = ib_uverbs_create_qp_mask: u32 {
+        /// [`IbUverbsExCreateQp::rwq_ind_tbl_handle`].
+        IB_UVERBS_CREATE_QP_MASK_IND_TABLE = 1 << 0,
+    }
+
+    /// All bits of [`IbUverbsCreateQpMask`].
+    pub consts anonymous: u32 {
+        IB_UVERBS_CREATE_QP_SUP_COMP_MASK = IbUverbsCreateQpMask::IB_UVERBS_CREATE_QP_MASK_IND_TABLE.0,
+    }
+
+    /// Input of [`IB_USER_VERBS_EX_CMD_CREATE_QP`].
+    pub struct IbUverbsExCreateQp = ib_uverbs_ex_create_qp {
+        /// Caller's cookie, given back with events; never interpreted.
+        pub user_handle: u64,
+        /// Handle of the protection domain.
+        pub pd_handle: u32,
+        /// Handle of the CQ for sends.
+        pub send_cq_handle: u32,
+        /// Handle of the CQ for receives.
+        pub recv_cq_handle: u32,
+        /// Handle of the shared receive queue.
+        pub srq_handle: u32,
+        /// Send work requests that fit.
+        pub max_send_wr: u32,
+        /// Receive work requests that fit.
+        pub max_recv_wr: u32,
+        /// Scatter/gather elements per send.
+        pub max_send_sge: u32,
+        /// Scatter/gather elements per receive.
+        pub max_recv_sge: u32,
+        /// Inline bytes per send.
+        pub max_inline_data: u32,
+        /// Nonzero if every send completes visibly.
+        pub sq_sig_all: u8,
+        /// Type of queue pair, `ib_uverbs_qp_type`.
+        pub qp_type: u8,
+        /// Nonzero if `srq_handle` is used.
+        pub is_srq: u8,
+        /// Zero.
+        pub reserved: u8,
+        /// Which optional parts are valid.
+        pub comp_mask: u32,
+        /// Creation flags.
+        pub create_flags: u32,
+        /// Handle of the receive queue indirection table.
+        pub rwq_ind_tbl_handle: u32,
+        pub source_qpn: u32,
+    }
+
+    /// Input of [`IB_USER_VERBS_CMD_OPEN_QP`].
+    pub struct IbUverbsOpenQp = ib_uverbs_open_qp {
+        /// User address of the reply buffer.
+        pub response: u64,
+        /// Caller's cookie, given back with events; never interpreted.
+        pub user_handle: u64,
+        /// Handle of the protection domain.
+        pub pd_handle: u32,
+        /// Queue pair number.
+        pub qpn: u32,
+        /// Type of queue pair, `ib_uverbs_qp_type`.
+        pub qp_type: u8,
+        /// Zero.
+        pub reserved: [u8; 7],
+    }
+
+    /// Reply to create QP and open QP: the number and what was granted.
+    pub struct IbUverbsCreateQpResp = ib_uverbs_create_qp_resp {
+        /// Handle of the queue pair.
+        pub qp_handle: u32,
+        /// Queue pair number.
+        pub qpn: u32,
+        /// Send work requests that fit.
+        pub max_send_wr: u32,
+        /// Receive work requests that fit.
+        pub max_recv_wr: u32,
+        /// Scatter/gather elements per send.
+        pub max_send_sge: u32,
+        /// Scatter/gather elements per receive.
+        pub max_recv_sge: u32,
+        /// Inline bytes per send.
+        pub max_inline_data: u32,
+        /// Zero.
+        pub reserved: u32,
+    }
+
+    /// Reply to [`IB_USER_VERBS_EX_CMD_CREATE_QP`].
+    pub struct IbUverbsExCreateQpResp = ib_uverbs_ex_create_qp_resp {
+        pub base: IbUverbsCreateQpResp,
+        /// Which optional parts are valid.
+        pub comp_mask: u32,
+        /// Bytes of reply that the kernel filled.
+        pub response_length: u32,
+    }
+
+    /// Path of a queue pair: address handle attributes in the order of the write ABI.
+    pub struct IbUverbsQpDest = ib_uverbs_qp_dest {
+        /// Destination GID.
+        pub dgid: [u8; 16],
+        /// IPv6 flow label, 20 bits.
+        pub flow_label: u32,
+        /// Destination LID.
+        pub dlid: u16,
+        /// Zero.
+        pub reserved: u16,
+        /// Index of the source GID in the port's table.
+        pub sgid_index: u8,
+        /// Hop limit, IPv4 TTL.
+        pub hop_limit: u8,
+        /// Traffic class, IPv4 TOS.
+        pub traffic_class: u8,
+        /// Service level.
+        pub sl: u8,
+        /// Low bits of the source LID.
+        pub src_path_bits: u8,
+        /// Inter-packet delay as an `ibv_rate`, 0 for full speed.
+        pub static_rate: u8,
+        /// Nonzero if the GRH fields are used (always on RoCE).
+        pub is_global: u8,
+        /// Port, from 1.
+        pub port_num: u8,
+    }
+
+    /// Input of [`IB_USER_VERBS_CMD_QUERY_QP`].
+    pub struct IbUverbsQueryQp = ib_uverbs_query_qp {
+        /// User address of the reply buffer.
+        pub response: u64,
+        /// Handle of the queue pair.
+        pub qp_handle: u32,
+        /// Which attributes are asked for or given.
+        pub attr_mask: u32,
+    }
+
+    /// Reply to [`IB_USER_VERBS_CMD_QUERY_QP`].
+    #[repr(align(8))]
+    pub struct IbUverbsQueryQpResp = ib_uverbs_query_qp_resp {
+        pub dest: IbUverbsQpDest,
+        pub alt_dest: IbUverbsQpDest,
+        /// Send work requests that fit.
+        pub max_send_wr: u32,
+        /// Receive work requests that fit.
+        pub max_recv_wr: u32,
+        /// Scatter/gather elements per send.
+        pub max_send_sge: u32,
+        /// Scatter/gather elements per receive.
+        pub max_recv_sge: u32,
+        /// Inline bytes per send.
+        pub max_inline_data: u32,
+        /// Q_Key.
+        pub qkey: u32,
+        /// First PSN expected, 24 bits.
+        pub rq_psn: u32,
+        /// First PSN sent, 24 bits.
+        pub sq_psn: u32,
+        /// Queue pair number of the peer.
+        pub dest_qp_num: u32,
+        /// What the peer may do.
+        pub qp_access_flags: u32,
+        /// Index in the P_Key table.
+        pub pkey_index: u16,
+        pub alt_pkey_index: u16,
+        /// State, `ibv_qp_state` numbers.
+        pub qp_state: u8,
+        /// State that the caller assumes.
+        pub cur_qp_state: u8,
+        /// Path MTU, `ibv_mtu` numbers: 1 for 256 to 5 for 4096 bytes.
+        pub path_mtu: u8,
+        pub path_mig_state: u8,
+        pub sq_draining: u8,
+        /// Reads and atomics outstanding as requester.
+        pub max_rd_atomic: u8,
+        /// Reads and atomics served at once as responder.
+        pub max_dest_rd_atomic: u8,
+        /// Delay that the peer is asked for when not ready, IBTA code.
+        pub min_rnr_timer: u8,
+        /// Port, from 1.
+        pub port_num: u8,
+        /// Local ACK timeout, 4.096 us times 2 to this power; 0 waits for ever.
+        pub timeout: u8,
+        /// Retries after a timeout or sequence error, 3 bits.
+        pub retry_cnt: u8,
+        /// Retries after receiver not ready; 7 means for ever.
+        pub rnr_retry: u8,
+        pub alt_port_num: u8,
+        pub alt_timeout: u8,
+        /// Nonzero if every send completes visibly.
+        pub sq_sig_all: u8,
+        /// Zero.
+        pub reserved: [u8; 5],
+    }
+
+    /// Input of [`IB_USER_VERBS_CMD_MODIFY_QP`].
+    #[repr(align(8))]
+    pub struct IbUverbsModifyQp = ib_uverbs_modify_qp {
+        pub dest: IbUverbsQpDest,
+        pub alt_dest: IbUverbsQpDest,
+        /// Handle of the queue pair.
+        pub qp_handle: u32,
+        /// Which attributes are asked for or given.
+        pub attr_mask: u32,
+        /// Q_Key.
+        pub qkey: u32,
+        /// First PSN expected, 24 bits.
+        pub rq_psn: u32,
+        /// First PSN sent, 24 bits.
+        pub sq_psn: u32,
+        /// Queue pair number of the peer.
+        pub dest_qp_num: u32,
+        /// What the peer may do.
+        pub qp_access_flags: u32,
+        /// Index in the P_Key table.
+        pub pkey_index: u16,
+        pub alt_pkey_index: u16,
+        /// State, `ibv_qp_state` numbers.
+        pub qp_state: u8,
+        /// State that the caller assumes.
+        pub cur_qp_state: u8,
+        /// Path MTU, `ibv_mtu` numbers: 1 for 256 to 5 for 4096 bytes.
+        pub path_mtu: u8,
+        pub path_mig_state: u8,
+        pub en_sqd_async_notify: u8,
+        /// Reads and atomics outstanding as requester.
+        pub max_rd_atomic: u8,
+        /// Reads and atomics served at once as responder.
+        pub max_dest_rd_atomic: u8,
+        /// Delay that the peer is asked for when not ready, IBTA code.
+        pub min_rnr_timer: u8,
+        /// Port, from 1.
+        pub port_num: u8,
+        /// Local ACK timeout, 4.096 us times 2 to this power; 0 waits for ever.
+        pub timeout: u8,
+        /// Retries after a timeout or sequence error, 3 bits.
+        pub retry_cnt: u8,
+        /// Retries after receiver not ready; 7 means for ever.
+        pub rnr_retry: u8,
+        pub alt_port_num: u8,
+        pub alt_timeout: u8,
+        /// Zero.
+        pub reserved: [u8; 2],
+    }
+
+    /// Input of [`IB_USER_VERBS_EX_CMD_MODIFY_QP`].
+    pub struct IbUverbsExModifyQp = ib_uverbs_ex_modify_qp {
+        pub base: IbUverbsModifyQp,
+        /// Rate limit of packet pacing, kbit/s.
+        pub rate_limit: u32,
+        /// Zero.
+        pub reserved: u32,
+    }
+
+    /// Reply to [`IB_USER_VERBS_EX_CMD_MODIFY_QP`].
+    pub struct IbUverbsExModifyQpResp = ib_uverbs_ex_modify_qp_resp {
+        /// Which optional parts are valid.
+        pub comp_mask: u32,
+        /// Bytes of reply that the kernel filled.
+        pub response_length: u32,
+    }
+
+    /// Input of [`IB_USER_VERBS_CMD_DESTROY_QP`].
+    pub struct IbUverbsDestroyQp = ib_uverbs_destroy_qp {
+        /// User address of the reply buffer.
+        pub response: u64,
+        /// Handle of the queue pair.
+        pub qp_handle: u32,
+        /// Zero.
+        pub reserved: u32,
+    }
+
+    /// Reply to [`IB_USER_VERBS_CMD_DESTROY_QP`].
+    pub struct IbUverbsDestroyQpResp = ib_uverbs_destroy_qp_resp {
+        /// How many events the kernel delivered for the object: wait for that many before its memory goes.
+        pub events_reported: u32,
+    }
+
+    /// A scatter/gather element as it follows work requests in post commands.
+    pub struct IbUverbsSge = ib_uverbs_sge {
+        pub addr: u64,
+        /// Length in bytes.
+        pub length: u32,
+        /// Key for local use of the memory.
+        pub lkey: u32,
+    }
+
+    /// What a send work request does; [`IbUverbsSendWr::opcode`].
+    pub enum IbUverbsWrOpcode = ib_uverbs_wr_opcode: u32 {
+        IB_UVERBS_WR_RDMA_WRITE = 0,
+        IB_UVERBS_WR_RDMA_WRITE_WITH_IMM = 1,
+        IB_UVERBS_WR_SEND = 2,
+        IB_UVERBS_WR_SEND_WITH_IMM = 3,
+        IB_UVERBS_WR_RDMA_READ = 4,
+        IB_UVERBS_WR_ATOMIC_CMP_AND_SWP = 5,
+        IB_UVERBS_WR_ATOMIC_FETCH_AND_ADD = 6,
+        IB_UVERBS_WR_LOCAL_INV = 7,
+        IB_UVERBS_WR_BIND_MW = 8,
+        IB_UVERBS_WR_SEND_WITH_INV = 9,
+        IB_UVERBS_WR_TSO = 10,
+        IB_UVERBS_WR_RDMA_READ_WITH_INV = 11,
+        IB_UVERBS_WR_MASKED_ATOMIC_CMP_AND_SWP = 12,
+        IB_UVERBS_WR_MASKED_ATOMIC_FETCH_AND_ADD = 13,
+        IB_UVERBS_WR_FLUSH = 14,
+        IB_UVERBS_WR_ATOMIC_WRITE = 15,
+    }
+
+    /// A send work request of [`IbUverbsPostSend`].
+    pub struct IbUverbsSendWr = ib_uverbs_send_wr {
+        /// Caller's cookie, given back in the completion.
+        pub wr_id: u64,
+        /// Scatter/gather elements of the request.
+        pub num_sge: u32,
+        /// [`IbUverbsWrOpcode`].
+        pub opcode: u32,
+        /// `ibv_send_flags` bits.
+        pub send_flags: u32,
+        /// By opcode.
+        pub ex: IbUverbsSendWrEx,
+        /// By opcode.
+        pub wr: IbUverbsSendWrOp,
+    }
+
+    /// Immediate data, or the key to invalidate at the peer.
+    pub union IbUverbsSendWrEx = ib_uverbs_send_wr.ex: u32 {
+        /// Immediate data, big-endian as on the wire.
+        pub imm_data: Be32 => as_imm_data, from_imm_data,
+        /// The remote key to invalidate, or that was invalidated.
+        pub invalidate_rkey: u32 => as_invalidate_rkey, from_invalidate_rkey,
+    }
+
+    /// What the opcode needs beyond the common part.
+    pub union IbUverbsSendWrOp = ib_uverbs_send_wr.wr: u64 {
+        pub rdma: IbUverbsSendWrRdma => as_rdma, from_rdma,
+        pub atomic: IbUverbsSendWrAtomic => as_atomic, from_atomic,
+        pub ud: IbUverbsSendWrUd => as_ud, from_ud,
+    }
+
+    /// Target of RDMA read and write.
+    pub struct IbUverbsSendWrRdma = ib_uverbs_send_wr.wr.rdma {
+        /// Address at the peer.
+        pub remote_addr: u64,
+        /// Key that gives a peer access to the memory.
+        pub rkey: u32,
+        /// Zero.
+        pub reserved: u32,
+    }
+
+    /// Target and operands of an atomic.
+    pub struct IbUverbsSendWrAtomic = ib_uverbs_send_wr.wr.atomic {
+        /// Address at the peer.
+        pub remote_addr: u64,
+        /// Compare operand, or the addend.
+        pub compare_add: u64,
+        /// Swap operand.
+        pub swap: u64,
+        /// Key that gives a peer access to the memory.
+        pub rkey: u32,
+        /// Zero.
+        pub reserved: u32,
+    }
+
+    /// Destination of a datagram.
+    pub struct IbUverbsSendWrUd = ib_uverbs_send_wr.wr.ud {
+        /// Handle of the address handle.
+        pub ah: u32,
+        /// Destination queue pair number.
+        pub remote_qpn: u32,
+        /// Q_Key of the datagram.
+        pub remote_qkey: u32,
+        /// Zero.
+        pub reserved: u32,
+    }
+
+    /// Input of [`IB_USER_VERBS_CMD_POST_SEND`]; work requests, then scatter/gather elements follow.
+    pub struct IbUverbsPostSend = ib_uverbs_post_send {
+        /// User address of the reply buffer.
+        pub response: u64,
+        /// Handle of the queue pair.
+        pub qp_handle: u32,
+        /// Work requests that follow.
+        pub wr_count: u32,
+        /// Scatter/gather elements of all requests.
+        pub sge_count: u32,
+        /// Size of one work request that follows, in bytes.
+        pub wqe_size: u32,
+    }
+
+    /// Reply to [`IB_USER_VERBS_CMD_POST_SEND`].
+    pub struct IbUverbsPostSendResp = ib_uverbs_post_send_resp {
+        /// How many of the last work requests were not posted, 0 for none.
+        pub bad_wr: u32,
+    }
+
+    /// A receive work request of [`IbUverbsPostRecv`] and [`IbUverbsPostSrqRecv`].
+    pub struct IbUverbsRecvWr = ib_uverbs_recv_wr {
+        /// Caller's cookie, given back in the completion.
+        pub wr_id: u64,
+        /// Scatter/gather elements of the request.
+        pub num_sge: u32,
+        /// Zero.
+        pub reserved: u32,
+    }
+
+    /// Input of [`IB_USER_VERBS_CMD_POST_RECV`]; work requests, then scatter/gather elements follow.
+    pub struct IbUverbsPostRecv = ib_uverbs_post_recv {
+        /// User address of the reply buffer.
+        pub response: u64,
+        /// Handle of the queue pair.
+        pub qp_handle: u32,
+        /// Work requests that follow.
+        pub wr_count: u32,
+        /// Scatter/gather elements of all requests.
+        pub sge_count: u32,
+        /// Size of one work request that follows, in bytes.
+        pub wqe_size: u32,
+    }
+
+    /// Reply to [`IB_USER_VERBS_CMD_POST_RECV`].
+    pub struct IbUverbsPostRecvResp = ib_uverbs_post_recv_resp {
+        /// How many of the last work requests were not posted, 0 for none.
+        pub bad_wr: u32,
+    }
+
+    /// Input of [`IB_USER_VERBS_CMD_POST_SRQ_RECV`]; work requests, then scatter/gather elements follow.
+    pub struct IbUverbsPostSrqRecv = ib_uverbs_post_srq_recv {
+        /// User address of the reply buffer.
+        pub response: u64,
+        /// Handle of the shared receive queue.
+        pub srq_handle: u32,
+        /// Work requests that follow.
+        pub wr_count: u32,
+        /// Scatter/gather elements of all requests.
+        pub sge_count: u32,
+        /// Size of one work request that follows, in bytes.
+        pub wqe_size: u32,
+    }
+
+    /// Reply to [`IB_USER_VERBS_CMD_POST_SRQ_RECV`].
+    pub struct IbUverbsPostSrqRecvResp = ib_uverbs_post_srq_recv_resp {
+        /// How many of the last work requests were not posted, 0 for none.
+        pub bad_wr: u32,
+    }
+
+    /// Input of [`IB_USER_VERBS_CMD_CREATE_AH`].
+    pub struct IbUverbsCreateAh = ib_uverbs_create_ah {
+        /// User address of the reply buffer.
+        pub response: u64,
+        /// Caller's cookie, given back with events; never interpreted.
+        pub user_handle: u64,
+        /// Handle of the protection domain.
+        pub pd_handle: u32,
+        /// Zero.
+        pub reserved: u32,
+        pub attr: IbUverbsAhAttr,
+    }
+
+    /// Reply to [`IB_USER_VERBS_CMD_CREATE_AH`].
+    pub struct IbUverbsCreateAhResp = ib_uverbs_create_ah_resp {
+        /// Handle of the address handle.
+        pub ah_handle: u32,
+    }
+
+    /// Input of [`IB_USER_VERBS_CMD_DESTROY_AH`].
+    pub struct IbUverbsDestroyAh = ib_uverbs_destroy_ah {
+        /// Handle of the address handle.
+        pub ah_handle: u32,
+    }
+
+    /// Input of [`IB_USER_VERBS_CMD_ATTACH_MCAST`].
+    #[repr(align(8))]
+    pub struct IbUverbsAttachMcast = ib_uverbs_attach_mcast {
+        pub gid: [u8; 16],
+        /// Handle of the queue pair.
+        pub qp_handle: u32,
+        pub mlid: u16,
+        /// Zero.
+        pub reserved: u16,
+    }
+
+    /// Input of [`IB_USER_VERBS_CMD_DETACH_MCAST`].
+    #[repr(align(8))]
+    pub struct IbUverbsDetachMcast = ib_uverbs_detach_mcast {
+        pub gid: [u8; 16],
+        /// Handle of the queue pair.
+        pub qp_handle: u32,
+        pub mlid: u16,
+        /// Zero.
+        pub reserved: u16,
+    }
+
+    /// Start of every flow specification.
+    #[repr(align(8))]
+    pub struct IbUverbsFlowSpecHdr = ib_uverbs_flow_spec_hdr {
+        pub r#type: u32,
+        pub size: u16,
+        /// Zero.
+        pub reserved: u16,
+    }
+
+    /// What a flow specification matches: Ethernet header fields.
+    pub struct IbUverbsFlowEthFilter = ib_uverbs_flow_eth_filter {
+        pub dst_mac: [u8; 6],
+        pub src_mac: [u8; 6],
+        pub ether_type: Be16,
+        pub vlan_tag: Be16,
+    }
+
+    /// Flow specification: a packet matches if its Ethernet fields, under `mask`, equal `val`.
+    pub struct IbUverbsFlowSpecEth = ib_uverbs_flow_spec_eth {
+        /// Type and size, also reachable in C as fields of this struct.
+        pub hdr: IbUverbsFlowSpecHdr [r#type size reserved],
+        /// Values to match.
+        pub val: IbUverbsFlowEthFilter,
+        /// Bits that count.
+        pub mask: IbUverbsFlowEthFilter,
+    }
+
+    /// What a flow specification matches: IPV4 fields.
+    pub struct IbUverbsFlowIpv4Filter = ib_uverbs_flow_ipv4_filter {
+        pub src_ip: Be32,
+        pub dst_ip: Be32,
+        pub proto: u8,
+        pub tos: u8,
+        pub ttl: u8,
+        pub flags: u8,
+    }
+
+    /// Flow specification: a packet matches if its IPV4 fields, under `mask`, equal `val`.
+    pub struct IbUverbsFlowSpecIpv4 = ib_uverbs_flow_spec_ipv4 {
+        /// Type and size, also reachable in C as fields of this struct.
+        pub hdr: IbUverbsFlowSpecHdr [r#type size reserved],
+        /// Values to match.
+        pub val: IbUverbsFlowIpv4Filter,
+        /// Bits that count.
+        pub mask: IbUverbsFlowIpv4Filter,
+    }
+
+    /// What a flow specification matches: TCP/UDP fields.
+    pub struct IbUverbsFlowTcpUdpFilter = ib_uverbs_flow_tcp_udp_filter {
+        pub dst_port: Be16,
+        pub src_port: Be16,
+    }
+
+    /// Flow specification: a packet matches if its TCP/UDP fields, under `mask`, equal `val`.
+    pub struct IbUverbsFlowSpecTcpUdp = ib_uverbs_flow_spec_tcp_udp {
+        /// Type and size, also reachable in C as fields of this struct.
+        pub hdr: IbUverbsFlowSpecHdr [r#type size reserved],
+        /// Values to match.
+        pub val: IbUverbsFlowTcpUdpFilter,
+        /// Bits that count.
+        pub mask: IbUverbsFlowTcpUdpFilter,
+    }
+
+    /// What a flow specification matches: IPV6 fields.
+    pub struct IbUverbsFlowIpv6Filter = ib_uverbs_flow_ipv6_filter {
+        pub src_ip: [u8; 16],
+        pub dst_ip: [u8; 16],
+        /// IPv6 flow label, 20 bits.
+        pub flow_label: Be32,
+        pub next_hdr: u8,
+        /// Traffic class, IPv4 TOS.
+        pub traffic_class: u8,
+        /// Hop limit, IPv4 TTL.
+        pub hop_limit: u8,
+        /// Zero.
+        pub reserved: u8,
+    }
+
+    /// Flow specification: a packet matches if its IPV6 fields, under `mask`, equal `val`.
+    pub struct IbUverbsFlowSpecIpv6 = ib_uverbs_flow_spec_ipv6 {
+        /// Type and size, also reachable in C as fields of this struct.
+        pub hdr: IbUverbsFlowSpecHdr [r#type size reserved],
+        /// Values to match.
+        pub val: IbUverbsFlowIpv6Filter,
+        /// Bits that count.
+        pub mask: IbUverbsFlowIpv6Filter,
+    }
+
+    /// Flow specification: completions carry this tag.
+    pub struct IbUverbsFlowSpecActionTag = ib_uverbs_flow_spec_action_tag {
+        /// Type and size, also reachable in C as fields of this struct.
+        pub hdr: IbUverbsFlowSpecHdr [r#type size reserved],
+        pub tag_id: u32,
+        /// Zero.
+        pub reserved1: u32,
+    }
+
+    /// Flow specification: drop the packet.
+    pub struct IbUverbsFlowSpecActionDrop = ib_uverbs_flow_spec_action_drop {
+        /// Type and size, also reachable in C as fields of this struct.
+        pub hdr: IbUverbsFlowSpecHdr [r#type size reserved],
+    }
+
+    /// Flow specification: apply a flow action.
+    pub struct IbUverbsFlowSpecActionHandle = ib_uverbs_flow_spec_action_handle {
+        /// Type and size, also reachable in C as fields of this struct.
+        pub hdr: IbUverbsFlowSpecHdr [r#type size reserved],
+        pub handle: u32,
+        /// Zero.
+        pub reserved1: u32,
+    }
+
+    /// Flow specification: count in a counters object.
+    pub struct IbUverbsFlowSpecActionCount = ib_uverbs_flow_spec_action_count {
+        /// Type and size, also reachable in C as fields of this struct.
+        pub hdr: IbUverbsFlowSpecHdr [r#type size reserved],
+        pub handle: u32,
+        /// Zero.
+        pub reserved1: u32,
+    }
+
+    /// What a flow specification matches: tunnel id fields.
+    pub struct IbUverbsFlowTunnelFilter = ib_uverbs_flow_tunnel_filter {
+        pub tunnel_id: Be32,
+    }
+
+    /// Flow specification: a packet matches if its tunnel fields, under `mask`, equal `val`.
+    pub struct IbUverbsFlowSpecTunnel = ib_uverbs_flow_spec_tunnel {
+        /// Type and size, also reachable in C as fields of this struct.
+        pub hdr: IbUverbsFlowSpecHdr [r#type size reserved],
+        /// Values to match.
+        pub val: IbUverbsFlowTunnelFilter,
+        /// Bits that count.
+        pub mask: IbUverbsFlowTunnelFilter,
+    }
+
+    /// What a flow specification matches: ESP fields.
+    pub struct IbUverbsFlowSpecEspFilter = ib_uverbs_flow_spec_esp_filter {
+        pub spi: u32,
+        pub seq: u32,
+    }
+
+    /// Flow specification: a packet matches if its ESP fields, under `mask`, equal `val`.
+    pub struct IbUverbsFlowSpecEsp = ib_uverbs_flow_spec_esp {
+        /// Type and size, also reachable in C as fields of this struct.
+        pub hdr: IbUverbsFlowSpecHdr [r#type size reserved],
+        /// Values to match.
+        pub val: IbUverbsFlowSpecEspFilter,
+        /// Bits that count.
+        pub mask: IbUverbsFlowSpecEspFilter,
+    }
+
+    /// What a flow specification matches: GRE fields.
+    pub struct IbUverbsFlowGreFilter = ib_uverbs_flow_gre_filter {
+        pub c_ks_res0_ver: Be16,
+        pub protocol: Be16,
+        pub key: Be32,
+    }
+
+    /// Flow specification: a packet matches if its GRE fields, under `mask`, equal `val`.
+    pub struct IbUverbsFlowSpecGre = ib_uverbs_flow_spec_gre {
+        /// Type and size, also reachable in C as fields of this struct.
+        pub hdr: IbUverbsFlowSpecHdr [r#type size reserved],
+        /// Values to match.
+        pub val: IbUverbsFlowGreFilter,
+        /// Bits that count.
+        pub mask: IbUverbsFlowGreFilter,
+    }
+
+    /// What a flow specification matches: MPLS fields.
+    pub struct IbUverbsFlowMplsFilter = ib_uverbs_flow_mpls_filter {
+        pub label: Be32,
+    }
+
+    /// Flow specification: a packet matches if its MPLS fields, under `mask`, equal `val`.
+    pub struct IbUverbsFlowSpecMpls = ib_uverbs_flow_spec_mpls {
+        /// Type and size, also reachable in C as fields of this struct.
+        pub hdr: IbUverbsFlowSpecHdr [r#type size reserved],
+        /// Values to match.
+        pub val: IbUverbsFlowMplsFilter,
+        /// Bits that count.
+        pub mask: IbUverbsFlowMplsFilter,
+    }
+
+    /// Attributes of a flow rule; `num_of_specs` specifications follow.
+    #[repr(align(8))]
+    pub struct IbUverbsFlowAttr = ib_uverbs_flow_attr {
+        pub r#type: u32,
+        pub size: u16,
+        pub priority: u16,
+        pub num_of_specs: u8,
+        /// Zero.
+        pub reserved: [u8; 2],
+        pub port: u8,
+        pub flags: u32,
+    }
+
+    /// Input of [`IB_USER_VERBS_EX_CMD_CREATE_FLOW`].
+    pub struct IbUverbsCreateFlow = ib_uverbs_create_flow {
+        /// Which optional parts are valid.
+        pub comp_mask: u32,
+        /// Handle of the queue pair.
+        pub qp_handle: u32,
+        pub flow_attr: IbUverbsFlowAttr,
+    }
+
+    /// Reply to [`IB_USER_VERBS_EX_CMD_CREATE_FLOW`].
+    pub struct IbUverbsCreateFlowResp = ib_uverbs_create_flow_resp {
+        /// Which optional parts are valid.
+        pub comp_mask: u32,
+        /// Handle of the flow rule.
+        pub flow_handle: u32,
+    }
+
+    /// Input of [`IB_USER_VERBS_EX_CMD_DESTROY_FLOW`].
+    pub struct IbUverbsDestroyFlow = ib_uverbs_destroy_flow {
+        /// Which optional parts are valid.
+        pub comp_mask: u32,
+        /// Handle of the flow rule.
+        pub flow_handle: u32,
+    }
+
+    /// Input of [`IB_USER_VERBS_CMD_CREATE_SRQ`].
+    pub struct IbUverbsCreateSrq = ib_uverbs_create_srq {
+        /// User address of the reply buffer.
+        pub response: u64,
+        /// Caller's cookie, given back with events; never interpreted.
+        pub user_handle: u64,
+        /// Handle of the protection domain.
+        pub pd_handle: u32,
+        pub max_wr: u32,
+        pub max_sge: u32,
+        pub srq_limit: u32,
+    }
+
+    /// Input of [`IB_USER_VERBS_CMD_CREATE_XSRQ`]: a shared receive queue with a type.
+    pub struct IbUverbsCreateXsrq = ib_uverbs_create_xsrq {
+        /// User address of the reply buffer.
+        pub response: u64,
+        /// Caller's cookie, given back with events; never interpreted.
+        pub user_handle: u64,
+        pub srq_type: u32,
+        /// Handle of the protection domain.
+        pub pd_handle: u32,
+        pub max_wr: u32,
+        pub max_sge: u32,
+        pub srq_limit: u32,
+        pub max_num_tags: u32,
+        /// Handle of the XRC domain.
+        pub xrcd_handle: u32,
+        /// Handle of the completion queue.
+        pub cq_handle: u32,
+    }
+
+    /// Reply to [`IB_USER_VERBS_CMD_CREATE_SRQ`].
+    pub struct IbUverbsCreateSrqResp = ib_uverbs_create_srq_resp {
+        /// Handle of the shared receive queue.
+        pub srq_handle: u32,
+        pub max_wr: u32,
+        pub max_sge: u32,
+        /// Number of the shared receive queue.
+        pub srqn: u32,
+    }
+
+    /// Input of [`IB_USER_VERBS_CMD_MODIFY_SRQ`].
+    #[repr(align(8))]
+    pub struct IbUverbsModifySrq = ib_uverbs_modify_srq {
+        /// Handle of the shared receive queue.
+        pub srq_handle: u32,
+        /// Which attributes are asked for or given.
+        pub attr_mask: u32,
+        pub max_wr: u32,
+        pub srq_limit: u32,
+    }
+
+    /// Input of [`IB_USER_VERBS_CMD_QUERY_SRQ`].
+    pub struct IbUverbsQuerySrq = ib_uverbs_query_srq {
+        /// User address of the reply buffer.
+        pub response: u64,
+        /// Handle of the shared receive queue.
+        pub srq_handle: u32,
+        /// Zero.
+        pub reserved: u32,
+    }
+
+    /// Reply to [`IB_USER_VERBS_CMD_QUERY_SRQ`].
+    pub struct IbUverbsQuerySrqResp = ib_uverbs_query_srq_resp {
+        pub max_wr: u32,
+        pub max_sge: u32,
+        pub srq_limit: u32,
+        /// Zero.
+        pub reserved: u32,
+    }
+
+    /// Input of [`IB_USER_VERBS_CMD_DESTROY_SRQ`].
+    pub struct IbUverbsDestroySrq = ib_uverbs_destroy_srq {
+        /// User address of the reply buffer.
+        pub response: u64,
+        /// Handle of the shared receive queue.
+        pub srq_handle: u32,
+        /// Zero.
+        pub reserved: u32,
+    }
+
+    /// Reply to [`IB_USER_VERBS_CMD_DESTROY_SRQ`].
+    pub struct IbUverbsDestroySrqResp = ib_uverbs_destroy_srq_resp {
+        /// How many events the kernel delivered for the object: wait for that many before its memory goes.
+        pub events_reported: u32,
+    }
+
+    /// Input of [`IB_USER_VERBS_EX_CMD_CREATE_WQ`].
+    pub struct IbUverbsExCreateWq = ib_uverbs_ex_create_wq {
+        /// Which optional parts are valid.
+        pub comp_mask: u32,
+        pub wq_type: u32,
+        /// Caller's cookie, given back with events; never interpreted.
+        pub user_handle: u64,
+        /// Handle of the protection domain.
+        pub pd_handle: u32,
+        /// Handle of the completion queue.
+        pub cq_handle: u32,
+        pub max_wr: u32,
+        pub max_sge: u32,
+        /// Creation flags.
+        pub create_flags: u32,
+        /// Zero.
+        pub reserved: u32,
+    }
+
+    /// Reply to [`IB_USER_VERBS_EX_CMD_CREATE_WQ`].
+    pub struct IbUverbsExCreateWqResp = ib_uverbs_ex_create_wq_resp {
+        /// Which optional parts are valid.
+        pub comp_mask: u32,
+        /// Bytes of reply that the kernel filled.
+        pub response_length: u32,
+        /// Handle of the work queue.
+        pub wq_handle: u32,
+        pub max_wr: u32,
+        pub max_sge: u32,
+        pub wqn: u32,
+    }
+
+    /// Input of [`IB_USER_VERBS_EX_CMD_DESTROY_WQ`].
+    pub struct IbUverbsExDestroyWq = ib_uverbs_ex_destroy_wq {
+        /// Which optional parts are valid.
+        pub comp_mask: u32,
+        /// Handle of the work queue.
+        pub wq_handle: u32,
+    }
+
+    /// Reply to [`IB_USER_VERBS_EX_CMD_DESTROY_WQ`].
+    pub struct IbUverbsExDestroyWqResp = ib_uverbs_ex_destroy_wq_resp {
+        /// Which optional parts are valid.
+        pub comp_mask: u32,
+        /// Bytes of reply that the kernel filled.
+        pub response_length: u32,
+        /// How many events the kernel delivered for the object: wait for that many before its memory goes.
+        pub events_reported: u32,
+        /// Zero.
+        pub reserved: u32,
+    }
+
+    /// Input of [`IB_USER_VERBS_EX_CMD_MODIFY_WQ`].
+    pub struct IbUverbsExModifyWq = ib_uverbs_ex_modify_wq {
+        /// Which attributes are asked for or given.
+        pub attr_mask: u32,
+        /// Handle of the work queue.
+        pub wq_handle: u32,
+        pub wq_state: u32,
+        pub curr_wq_state: u32,
+        pub flags: u32,
+        pub flags_mask: u32,
+    }
+
+    /// Largest log2 size of a receive queue indirection table.
+    pub consts define: u32 {
+        IB_USER_VERBS_MAX_LOG_IND_TBL_SIZE = 0x0d,
+    }
+
+    /// Input of [`IB_USER_VERBS_EX_CMD_CREATE_RWQ_IND_TBL`]; `1 << log_ind_tbl_size` work queue handles
+    /// follow.
+    pub struct IbUverbsExCreateRwqIndTable = ib_uverbs_ex_create_rwq_ind_table {
+        /// Which optional parts are valid.
+        pub comp_mask: u32,
+        pub log_ind_tbl_size: u32,
+    }
+
+    /// Reply to [`IB_USER_VERBS_EX_CMD_CREATE_RWQ_IND_TBL`].
+    pub struct IbUverbsExCreateRwqIndTableResp = ib_uverbs_ex_create_rwq_ind_table_resp {
+        /// Which optional parts are valid.
+        pub comp_mask: u32,
+        /// Bytes of reply that the kernel filled.
+        pub response_length: u32,
+        /// Handle of the indirection table.
+        pub ind_tbl_handle: u32,
+        pub ind_tbl_num: u32,
+    }
+
+    /// Input of [`IB_USER_VERBS_EX_CMD_DESTROY_RWQ_IND_TBL`].
+    pub struct IbUverbsExDestroyRwqIndTable = ib_uverbs_ex_destroy_rwq_ind_table {
+        /// Which optional parts are valid.
+        pub comp_mask: u32,
+        /// Handle of the indirection table.
+        pub ind_tbl_handle: u32,
+    }
+
+    /// When completions raise an event: after this many, or this many microseconds.
+    pub struct IbUverbsCqModeration = ib_uverbs_cq_moderation {
+        pub cq_count: u16,
+        pub cq_period: u16,
+    }
+
+    /// Input of [`IB_USER_VERBS_EX_CMD_MODIFY_CQ`].
+    pub struct IbUverbsExModifyCq = ib_uverbs_ex_modify_cq {
+        /// Handle of the completion queue.
+        pub cq_handle: u32,
+        /// Which attributes are asked for or given.
+        pub attr_mask: u32,
+        pub attr: IbUverbsCqModeration,
+        /// Zero.
+        pub reserved: u32,
+    }
+
+    /// Size of a device name in bytes, the final NUL included.
+    pub consts define: usize {
+        IB_DEVICE_NAME_MAX = 64,
+    }
+
+    /// Device capabilities. The low 32 bits are [`IbUverbsQueryDeviceResp::device_cap_flags`], all of them
+    /// [`IbUverbsExQueryDeviceResp::device_cap_flags_ex`]. Old kernels may set the missing bits without a
+    /// meaning.
+    pub flags IbUverbsDeviceCapFlags = ib_uverbs_device_cap_flags: u64 {
+        IB_UVERBS_DEVICE_RESIZE_MAX_WR = 1 << 0,
+        IB_UVERBS_DEVICE_BAD_PKEY_CNTR = 1 << 1,
+        IB_UVERBS_DEVICE_BAD_QKEY_CNTR = 1 << 2,
+        IB_UVERBS_DEVICE_RAW_MULTI = 1 << 3,
+        IB_UVERBS_DEVICE_AUTO_PATH_MIG = 1 << 4,
+        IB_UVERBS_DEVICE_CHANGE_PHY_PORT = 1 << 5,
+        IB_UVERBS_DEVICE_UD_AV_PORT_ENFORCE = 1 << 6,
+        IB_UVERBS_DEVICE_CURR_QP_STATE_MOD = 1 << 7,
+        IB_UVERBS_DEVICE_SHUTDOWN_PORT = 1 << 8,
+        IB_UVERBS_DEVICE_PORT_ACTIVE_EVENT = 1 << 10,
+        IB_UVERBS_DEVICE_SYS_IMAGE_GUID = 1 << 11,
+        IB_UVERBS_DEVICE_RC_RNR_NAK_GEN = 1 << 12,
+        IB_UVERBS_DEVICE_SRQ_RESIZE = 1 << 13,
+        IB_UVERBS_DEVICE_N_NOTIFY_CQ = 1 << 14,
+        IB_UVERBS_DEVICE_MEM_WINDOW = 1 << 17,
+        IB_UVERBS_DEVICE_UD_IP_CSUM = 1 << 18,
+        IB_UVERBS_DEVICE_XRC = 1 << 20,
+        IB_UVERBS_DEVICE_MEM_MGT_EXTENSIONS = 1 << 21,
+        IB_UVERBS_DEVICE_MEM_WINDOW_TYPE_2A = 1 << 23,
+        IB_UVERBS_DEVICE_MEM_WINDOW_TYPE_2B = 1 << 24,
+        IB_UVERBS_DEVICE_RC_IP_CSUM = 1 << 25,
+        /// Deprecated for [`IbUverbsRawPacketCaps::IB_UVERBS_RAW_PACKET_CAP_IP_CSUM`].
+        IB_UVERBS_DEVICE_RAW_IP_CSUM = 1 << 26,
+        IB_UVERBS_DEVICE_MANAGED_FLOW_STEERING = 1 << 29,
+        /// Deprecated for [`IbUverbsRawPacketCaps::IB_UVERBS_RAW_PACKET_CAP_SCATTER_FCS`].
+        IB_UVERBS_DEVICE_RAW_SCATTER_FCS = 1 << 34,
+        IB_UVERBS_DEVICE_PCI_WRITE_END_PADDING = 1 << 36,
+        IB_UVERBS_DEVICE_FLUSH_GLOBAL = 1 << 38,
+        IB_UVERBS_DEVICE_FLUSH_PERSISTENT = 1 << 39,
+        IB_UVERBS_DEVICE_ATOMIC_WRITE = 1 << 40,
+        /// A confidential guest whose DMA goes through bounce buffers.
+        IB_UVERBS_DEVICE_CC_DMA_BOUNCE = 1 << 41,
+    }
+
+    /// Raw packet offloads, in [`IbUverbsExQueryDeviceResp::raw_packet_caps`].
+    pub flags IbUverbsRawPacketCaps = ib_uverbs_raw_packet_caps: u32 {
+        IB_UVERBS_RAW_PACKET_CAP_CVLAN_STRIPPING = 1 << 0,
+        IB_UVERBS_RAW_PACKET_CAP_SCATTER_FCS = 1 << 1,
+        IB_UVERBS_RAW_PACKET_CAP_IP_CSUM = 1 << 2,
+        IB_UVERBS_RAW_PACKET_CAP_DELAY_DROP = 1 << 3,
+    }
+}

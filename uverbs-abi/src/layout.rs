@@ -1,0 +1,102 @@
+//! What the `header!` macro records about each type and constant, so that the golden test can hold all of them against
+//! the kernel's own headers without a second list to maintain.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// Everything one kernel header defines.
+#[derive(Debug)]
+pub struct Header {
+    /// The header's path under `include/uapi`, e.g. `rdma/ib_user_verbs.h`.
+    pub path: &'static str,
+    /// Its types and constants, in the header's order.
+    pub items: &'static [Item],
+}
+
+/// One definition of a header.
+#[derive(Debug)]
+pub enum Item {
+    /// A struct or a union.
+    Type(Type),
+    /// The constants of an enum, or a run of `#define`s.
+    Constants(Constants),
+}
+
+/// A struct or a union.
+#[derive(Debug)]
+pub struct Type {
+    /// C tag, or the path of members that leads to a type without one.
+    pub c_name: &'static str,
+    /// Name of the Rust type.
+    pub rust_name: &'static str,
+    /// Whether C says `union`.
+    pub union: bool,
+    /// Size in bytes.
+    pub size: usize,
+    /// Alignment in bytes.
+    pub align: usize,
+    /// Fields in order, padding (`_pad..`) included.
+    pub fields: &'static [Field],
+}
+
+/// A field of a [`Type`].
+#[derive(Debug)]
+pub struct Field {
+    /// Name as written in Rust, so `r#type` for C's `type`.
+    pub name: &'static str,
+    /// Offset in bytes from the start of the type.
+    pub offset: usize,
+    /// Size in bytes.
+    pub size: usize,
+}
+
+/// Constants that belong together.
+#[derive(Debug)]
+pub struct Constants {
+    /// C enum tag, `anonymous` for an enum without one, `define` for macros.
+    pub c_name: &'static str,
+    /// Name of the Rust newtype, `None` for plain constants.
+    pub rust_name: Option<&'static str>,
+    /// Width of the Rust type.
+    pub bits: u32,
+    /// C names and values.
+    pub constants: &'static [(&'static str, i128)],
+}
+
+/// Size of what `field` selects.
+#[must_use]
+pub const fn size_of_field<S, F>(_field: fn(&S) -> &F) -> usize {
+    size_of::<F>()
+}
+
+/// How many words of `word` bytes hold the largest of `sizes`.
+#[must_use]
+pub const fn words(sizes: &[usize], word: usize) -> usize {
+    let mut largest = 0;
+    let mut i = 0;
+    while i < sizes.len() {
+        if sizes[i] > largest {
+            largest = sizes[i];
+        }
+        i += 1;
+    }
+    largest.div_ceil(word)
+}
+
+/// Reads the member `T` that lies at the start of the union `U`.
+#[inline(always)]
+pub(crate) fn read_member<U: IntoBytes + Immutable, T: FromBytes>(union: &U) -> T {
+    const { assert!(size_of::<T>() <= size_of::<U>()) }
+    match T::read_from_prefix(union.as_bytes()) {
+        Ok((member, _)) => member,
+        Err(_) => unreachable!(),
+    }
+}
+
+/// A union `U` that starts with `member` and is zero behind it.
+#[inline(always)]
+pub(crate) fn write_member<U: FromBytes + IntoBytes, T: IntoBytes + Immutable>(member: &T) -> U {
+    const { assert!(size_of::<T>() <= size_of::<U>()) }
+    let mut union = U::new_zeroed();
+    union.as_mut_bytes()[..size_of::<T>()].copy_from_slice(member.as_bytes());
+    union
+}

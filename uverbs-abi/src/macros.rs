@@ -1,0 +1,293 @@
+//! `header!`: one block per kernel header, written nearly as ordinary Rust, that defines the types and constants and
+//! also records their layout for the golden test.
+//!
+//! | item | becomes |
+//! |---|---|
+//! | `pub struct Name = c_name { pub field: Type, .. }` | a `#[repr(C)]` struct with the zerocopy traits |
+//! | `pub union Name = c_name: u64 { pub member: Type => as_member, from_member, .. }` | words with typed conversions by value |
+//! | `pub enum Name = c_name: u32 { C_NAME = 0, .. }` | an open newtype: unknown numbers are kept |
+//! | `pub flags Name = c_name: u32 { C_NAME = 1 << 0, .. }` | a bitflags newtype: unknown bits are kept |
+//! | `pub consts c_name: u16 { C_NAME = 0, .. }` | plain constants of that C enum (`anonymous`, or `define` for `#define`) |
+//!
+//! A type that C declares inside another one is named by its path: `ib_uverbs_send_wr.wr.rdma`. In a struct,
+//! `field: Type | other` says that C's anonymous union also calls the field `other`, and `field: Type [a b]` that C also
+//! lets `a` and `b` of `Type` be reached without naming the field. Fields called `_pad..` spell out padding that C leaves
+//! implicit. C's flexible array members are left out; `#[repr(align(8))]` stands where one raises the alignment.
+
+/// Defines everything a kernel header defines, and `LAYOUT`, which describes it to the golden test.
+macro_rules! header {
+    ($path:literal;
+     $( $(#[$m:meta])* pub $kind:ident $name:ident $(= $c:ident $(. $cp:ident)*)? $(: $repr:ident)? { $($body:tt)* } )*
+    ) => {
+        $( $crate::macros::item! {
+            $kind $name
+            [concat!($(stringify!($c) $(, ".", stringify!($cp))*)?)] [$($repr)?] [$(#[$m])*] { $($body)* }
+        } )*
+
+        /// The layout of everything above.
+        #[doc(hidden)]
+        pub const LAYOUT: $crate::layout::Header = $crate::layout::Header {
+            path: $path,
+            items: &[$( $crate::macros::item_layout! {
+                $kind $name
+                [concat!($(stringify!($c) $(, ".", stringify!($cp))*)?)] [$($repr)?] { $($body)* }
+            } ),*],
+        };
+    };
+}
+pub(crate) use header;
+
+/// One item of [`header!`] as Rust code.
+macro_rules! item {
+    (struct $name:ident [$c:expr] [] [$($m:tt)*] {
+        $( $(#[$fm:meta])* pub $f:ident : $t:ty $(| $alias:ident)* $([ $($sub:ident)* ])? ),* $(,)?
+    }) => {
+        $($m)*
+        #[doc = ""]
+        #[doc = concat!("C: `struct ", $c, "`.")]
+        #[derive(
+            Clone, Copy, Debug, PartialEq, Eq,
+            zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout,
+        )]
+        #[repr(C)]
+        pub struct $name {
+            $( $(#[$fm])* #[doc = ""] #[doc = concat!("C: `", $c, ".", stringify!($f), "`.")] pub $f: $t, )*
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                zerocopy::FromZeros::new_zeroed()
+            }
+        }
+    };
+
+    (union $name:ident [$c:expr] [$repr:ident] [$($m:tt)*] {
+        $( $(#[$fm:meta])* pub $f:ident : $t:ty => $as_f:ident, $from_f:ident ),* $(,)?
+    }) => {
+        $($m)*
+        #[doc = ""]
+        #[doc = concat!("C: `union ", $c, "`. Bytes beyond the member in use are zero.")]
+        #[derive(
+            Clone, Copy, Debug, PartialEq, Eq,
+            zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout,
+        )]
+        #[repr(C)]
+        pub struct $name {
+            raw: [$repr; $crate::layout::words(&[$(size_of::<$t>()),*], size_of::<$repr>())],
+        }
+
+        impl $name {
+            $(
+                $(#[$fm])*
+                #[doc = ""]
+                #[doc = concat!("Reads the bytes as `", $c, ".", stringify!($f), "`.")]
+                #[inline(always)]
+                #[must_use]
+                pub fn $as_f(&self) -> $t {
+                    $crate::layout::read_member(self)
+                }
+
+                $(#[$fm])*
+                #[doc = ""]
+                #[doc = concat!("Sets `", $c, ".", stringify!($f), "`, the rest to zero.")]
+                #[inline(always)]
+                #[must_use]
+                pub fn $from_f(value: $t) -> Self {
+                    $crate::layout::write_member(&value)
+                }
+            )*
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                zerocopy::FromZeros::new_zeroed()
+            }
+        }
+    };
+
+    (enum $name:ident [$c:expr] [$repr:ident] [$($m:tt)*] {
+        $( $(#[$fm:meta])* $n:ident = $v:expr ),* $(,)?
+    }) => {
+        $($m)*
+        #[doc = ""]
+        #[doc = concat!("C: `enum ", $c, "`. Any number is a valid value; unknown ones are kept.")]
+        #[derive(
+            Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default,
+            zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout,
+        )]
+        #[repr(transparent)]
+        pub struct $name(pub $repr);
+
+        impl $name {
+            $(
+                $(#[$fm])*
+                #[doc = ""]
+                #[doc = concat!("`", stringify!($n), "` of `enum ", $c, "`: ", stringify!($v), ".")]
+                pub const $n: Self = Self($v);
+            )*
+
+            /// The C name of this value, `None` for a number that the kernel header does not name.
+            #[must_use]
+            pub fn name(self) -> Option<&'static str> {
+                const NAMES: &[($repr, &str)] = &[$(($v, stringify!($n))),*];
+                NAMES.iter().find(|(value, _)| *value == self.0).map(|(_, name)| *name)
+            }
+        }
+
+        impl From<$repr> for $name {
+            fn from(value: $repr) -> Self {
+                Self(value)
+            }
+        }
+
+        impl From<$name> for $repr {
+            fn from(value: $name) -> Self {
+                value.0
+            }
+        }
+
+        impl core::fmt::Debug for $name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                match self.name() {
+                    Some(name) => f.write_str(name),
+                    None => write!(f, concat!(stringify!($name), "({})"), self.0),
+                }
+            }
+        }
+    };
+
+    (flags $name:ident [$c:expr] [$repr:ident] [$($m:tt)*] {
+        $( $(#[$fm:ident $($fa:tt)*])* $n:ident = $v:expr ),* $(,)?
+    }) => {
+        $($m)*
+        #[doc = ""]
+        #[doc = concat!("C: `enum ", $c, "`. Unknown bits are kept.")]
+        #[derive(
+            Clone, Copy, PartialEq, Eq, Hash, Default,
+            zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout,
+        )]
+        #[repr(transparent)]
+        pub struct $name(pub $repr);
+
+        bitflags::bitflags! {
+            impl $name: $repr {
+                $(
+                    $(#[$fm $($fa)*])*
+                    #[doc = ""]
+                    #[doc = concat!("`", stringify!($n), "` of `enum ", $c, "`: ", stringify!($v), ".")]
+                    const $n = $v;
+                )*
+                const _ = !0;
+            }
+        }
+
+        impl core::fmt::Debug for $name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                write!(f, concat!(stringify!($name), "("))?;
+                if self.0 == 0 {
+                    f.write_str("0")?;
+                }
+                bitflags::parser::to_writer(self, &mut *f)?;
+                f.write_str(")")
+            }
+        }
+    };
+
+    (consts $group:ident [$c:expr] [$repr:ident] $docs:tt {
+        $( $(#[$fm:meta])* $n:ident = $v:expr ),* $(,)?
+    }) => {
+        $( $crate::macros::constant! { $group $docs [$(#[$fm])*] $n: $repr = $v } )*
+    };
+}
+pub(crate) use item;
+
+/// One plain constant; `$docs` is the documentation of the group that it belongs to.
+macro_rules! constant {
+    (define [$($docs:tt)*] [$($own:tt)*] $n:ident : $repr:ident = $v:expr) => {
+        $($own)*
+        #[doc = ""]
+        $($docs)*
+        pub const $n: $repr = $v;
+    };
+    (anonymous [$($docs:tt)*] [$($own:tt)*] $n:ident : $repr:ident = $v:expr) => {
+        $($own)*
+        #[doc = ""]
+        $($docs)*
+        pub const $n: $repr = $v;
+    };
+    ($group:ident [$($docs:tt)*] [$($own:tt)*] $n:ident : $repr:ident = $v:expr) => {
+        $($own)*
+        #[doc = ""]
+        $($docs)*
+        #[doc = ""]
+        #[doc = concat!("`", stringify!($n), "` of `enum ", stringify!($group), "`.")]
+        pub const $n: $repr = $v;
+    };
+}
+pub(crate) use constant;
+
+/// One item of [`header!`] as a description of its layout.
+macro_rules! item_layout {
+    (struct $name:ident [$c:expr] [] {
+        $( $(#[$fm:meta])* pub $f:ident : $t:ty $(| $alias:ident)* $([ $($sub:ident)* ])? ),* $(,)?
+    }) => {
+        $crate::layout::Item::Type($crate::layout::Type {
+            c_name: $c,
+            rust_name: stringify!($name),
+            union: false,
+            size: size_of::<$name>(),
+            align: align_of::<$name>(),
+            fields: &[$(
+                $crate::layout::Field {
+                    name: stringify!($f),
+                    offset: core::mem::offset_of!($name, $f),
+                    size: size_of::<$t>(),
+                },
+                $( $crate::layout::Field {
+                    name: stringify!($alias),
+                    offset: core::mem::offset_of!($name, $f),
+                    size: size_of::<$t>(),
+                }, )*
+                $($( $crate::layout::Field {
+                    name: stringify!($sub),
+                    offset: core::mem::offset_of!($name, $f.$sub),
+                    size: $crate::layout::size_of_field(|s: &$name| &s.$f.$sub),
+                }, )*)?
+            )*],
+        })
+    };
+
+    (union $name:ident [$c:expr] [$repr:ident] {
+        $( $(#[$fm:meta])* pub $f:ident : $t:ty => $as_f:ident, $from_f:ident ),* $(,)?
+    }) => {
+        $crate::layout::Item::Type($crate::layout::Type {
+            c_name: $c,
+            rust_name: stringify!($name),
+            union: true,
+            size: size_of::<$name>(),
+            align: align_of::<$name>(),
+            fields: &[$(
+                $crate::layout::Field { name: stringify!($f), offset: 0, size: size_of::<$t>() }
+            ),*],
+        })
+    };
+
+    (consts $group:ident [$c:expr] [$repr:ident] { $( $(#[$fm:meta])* $n:ident = $v:expr ),* $(,)? }) => {
+        $crate::layout::Item::Constants($crate::layout::Constants {
+            c_name: stringify!($group),
+            rust_name: None,
+            bits: $repr::BITS,
+            constants: &[$((stringify!($n), $n as i128)),*],
+        })
+    };
+
+    ($kind:ident $name:ident [$c:expr] [$repr:ident] { $( $(#[$fm:meta])* $n:ident = $v:expr ),* $(,)? }) => {
+        $crate::layout::Item::Constants($crate::layout::Constants {
+            c_name: $c,
+            rust_name: Some(stringify!($name)),
+            bits: $repr::BITS,
+            constants: &[$((stringify!($n), $name::$n.0 as i128)),*],
+        })
+    };
+}
+pub(crate) use item_layout;

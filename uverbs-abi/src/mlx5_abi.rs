@@ -1,0 +1,568 @@
+//! `include/uapi/rdma/mlx5-abi.h`: what the mlx5 driver reads and writes behind the common uverbs structs.
+
+use crate::macros::header;
+use crate::mlx5_user_ioctl_verbs::Mlx5IbUapiReg;
+
+header! {
+    "rdma/mlx5-abi.h";
+
+    /// Flag of [`Mlx5IbCreateQp::flags`].
+    pub consts anonymous: u32 {
+        MLX5_QP_FLAG_SIGNATURE = 1,
+        MLX5_QP_FLAG_SCATTER_CQE = 2,
+        MLX5_QP_FLAG_TUNNEL_OFFLOADS = 4,
+        MLX5_QP_FLAG_BFREG_INDEX = 8,
+        MLX5_QP_FLAG_TYPE_DCT = 16,
+        MLX5_QP_FLAG_TYPE_DCI = 32,
+        MLX5_QP_FLAG_TIR_ALLOW_SELF_LB_UC = 64,
+        MLX5_QP_FLAG_TIR_ALLOW_SELF_LB_MC = 128,
+        MLX5_QP_FLAG_ALLOW_SCATTER_CQE = 256,
+        MLX5_QP_FLAG_PACKET_BASED_CREDIT_MODE = 512,
+        MLX5_QP_FLAG_UAR_PAGE_INDEX = 1024,
+        MLX5_QP_FLAG_DCI_STREAM = 2048,
+    }
+
+    /// Flag of [`Mlx5IbCreateSrq::flags`].
+    pub consts anonymous: u32 {
+        MLX5_SRQ_FLAG_SIGNATURE = 1,
+    }
+
+    /// Flag of [`Mlx5IbCreateWq::flags`].
+    pub consts anonymous: u32 {
+        MLX5_WQ_FLAG_SIGNATURE = 1,
+    }
+
+    /// Version of the mlx5 driver's part of the uverbs ABI.
+    pub consts define: u32 {
+        MLX5_IB_UVERBS_ABI_VERSION = 1,
+    }
+
+    /// Driver input of get context, first version.
+    pub struct Mlx5IbAllocUcontextReq = mlx5_ib_alloc_ucontext_req {
+        pub total_num_bfregs: u32,
+        pub num_low_latency_bfregs: u32,
+    }
+
+    /// What the library can do, [`Mlx5IbAllocUcontextReqV2::lib_caps`].
+    pub flags Mlx5LibCaps = mlx5_lib_caps: u64 {
+        MLX5_LIB_CAP_4K_UAR = 1 << 0,
+        MLX5_LIB_CAP_DYN_UAR = 1 << 1,
+    }
+
+    /// Flags of [`Mlx5IbAllocUcontextReqV2::flags`].
+    pub flags Mlx5IbAllocUctxV2Flags = mlx5_ib_alloc_uctx_v2_flags: u32 {
+        MLX5_IB_ALLOC_UCTX_DEVX = 1 << 0,
+    }
+
+    /// Driver input of get context.
+    pub struct Mlx5IbAllocUcontextReqV2 = mlx5_ib_alloc_ucontext_req_v2 {
+        pub total_num_bfregs: u32,
+        pub num_low_latency_bfregs: u32,
+        pub flags: u32,
+        /// Which optional parts are valid.
+        pub comp_mask: u32,
+        pub max_cqe_version: u8,
+        /// Zero.
+        pub reserved0: u8,
+        /// Zero.
+        pub reserved1: u16,
+        /// Zero.
+        pub reserved2: u32,
+        /// What the library can do, [`Mlx5LibCaps`].
+        pub lib_caps: u64,
+    }
+
+    /// Which optional parts of the reply are valid, [`Mlx5IbAllocUcontextResp::comp_mask`].
+    pub flags Mlx5IbAllocUcontextRespMask = mlx5_ib_alloc_ucontext_resp_mask: u32 {
+        MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_CORE_CLOCK_OFFSET = 1 << 0,
+        MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_DUMP_FILL_MKEY = 1 << 1,
+        MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_ECE = 1 << 2,
+        MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_SQD2RTS = 1 << 3,
+        MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_REAL_TIME_TS = 1 << 4,
+        MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_MKEY_UPDATE_TAG = 1 << 5,
+    }
+
+    /// Commands that take driver data, [`Mlx5IbAllocUcontextResp::cmds_supp_uhw`].
+    pub flags Mlx5UserCmdsSuppUhw = mlx5_user_cmds_supp_uhw: u8 {
+        MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE = 1 << 0,
+        MLX5_USER_CMDS_SUPP_UHW_CREATE_AH = 1 << 1,
+    }
+
+    /// Headers that a send WQE must carry inline, [`Mlx5IbAllocUcontextResp::eth_min_inline`]; one above the
+    /// firmware's number, so that 0 stands for a kernel that does not tell.
+    pub enum Mlx5UserInlineMode = mlx5_user_inline_mode: u8 {
+        MLX5_USER_INLINE_MODE_NA = 0,
+        MLX5_USER_INLINE_MODE_NONE = 1,
+        MLX5_USER_INLINE_MODE_L2 = 2,
+        MLX5_USER_INLINE_MODE_IP = 3,
+        MLX5_USER_INLINE_MODE_TCP_UDP = 4,
+    }
+
+    /// ESP offload that the device has, bit of [`Mlx5IbAllocUcontextResp::flow_action_flags`].
+    pub consts anonymous: u16 {
+        MLX5_USER_ALLOC_UCONTEXT_FLOW_ACTION_FLAGS_ESP_AES_GCM = 1,
+        MLX5_USER_ALLOC_UCONTEXT_FLOW_ACTION_FLAGS_ESP_AES_GCM_REQ_METADATA = 2,
+        MLX5_USER_ALLOC_UCONTEXT_FLOW_ACTION_FLAGS_ESP_AES_GCM_SPI_STEERING = 4,
+        MLX5_USER_ALLOC_UCONTEXT_FLOW_ACTION_FLAGS_ESP_AES_GCM_FULL_OFFLOAD = 8,
+        MLX5_USER_ALLOC_UCONTEXT_FLOW_ACTION_FLAGS_ESP_AES_GCM_TX_IV_IS_ESN = 16,
+    }
+
+    /// Driver reply to get context.
+    pub struct Mlx5IbAllocUcontextResp = mlx5_ib_alloc_ucontext_resp {
+        pub qp_tab_size: u32,
+        pub bf_reg_size: u32,
+        pub tot_bfregs: u32,
+        pub cache_line_size: u32,
+        pub max_sq_desc_sz: u16,
+        pub max_rq_desc_sz: u16,
+        pub max_send_wqebb: u32,
+        /// Receive work requests that fit.
+        pub max_recv_wr: u32,
+        pub max_srq_recv_wr: u32,
+        pub num_ports: u16,
+        pub flow_action_flags: u16,
+        /// Which optional parts are valid.
+        pub comp_mask: u32,
+        /// Bytes of reply that the kernel filled.
+        pub response_length: u32,
+        pub cqe_version: u8,
+        pub cmds_supp_uhw: u8,
+        pub eth_min_inline: u8,
+        pub clock_info_versions: u8,
+        pub hca_core_clock_offset: u64,
+        pub log_uar_size: u32,
+        pub num_uars_per_page: u32,
+        pub num_dyn_bfregs: u32,
+        pub dump_fill_mkey: u32,
+    }
+
+    /// Driver reply to alloc PD.
+    pub struct Mlx5IbAllocPdResp = mlx5_ib_alloc_pd_resp {
+        pub pdn: u32,
+    }
+
+    /// TCP segmentation capabilities.
+    pub struct Mlx5IbTsoCaps = mlx5_ib_tso_caps {
+        pub max_tso: u32,
+        pub supported_qpts: u32,
+    }
+
+    /// Receive side scaling capabilities.
+    pub struct Mlx5IbRssCaps = mlx5_ib_rss_caps {
+        pub rx_hash_fields_mask: u64,
+        pub rx_hash_function: u8,
+        /// Zero.
+        pub reserved: [u8; 7],
+    }
+
+    /// Formats of compressed completions, [`Mlx5IbCqeCompCaps::supported_format`].
+    pub flags Mlx5IbCqeCompResFormat = mlx5_ib_cqe_comp_res_format: u32 {
+        MLX5_IB_CQE_RES_FORMAT_HASH = 1 << 0,
+        MLX5_IB_CQE_RES_FORMAT_CSUM = 1 << 1,
+        MLX5_IB_CQE_RES_FORMAT_CSUM_STRIDX = 1 << 2,
+    }
+
+    /// Completion compression capabilities.
+    pub struct Mlx5IbCqeCompCaps = mlx5_ib_cqe_comp_caps {
+        pub max_num: u32,
+        pub supported_format: u32,
+    }
+
+    /// Packet pacing abilities, [`Mlx5PacketPacingCaps::cap_flags`].
+    pub flags Mlx5IbPacketPacingCapFlags = mlx5_ib_packet_pacing_cap_flags: u8 {
+        MLX5_IB_PP_SUPPORT_BURST = 1 << 0,
+    }
+
+    /// Packet pacing capabilities; rates in kbit/s.
+    pub struct Mlx5PacketPacingCaps = mlx5_packet_pacing_caps {
+        pub qp_rate_limit_min: u32,
+        pub qp_rate_limit_max: u32,
+        pub supported_qpts: u32,
+        pub cap_flags: u8,
+        /// Zero.
+        pub reserved: [u8; 3],
+    }
+
+    /// Multi-packet WQE support, [`Mlx5IbQueryDeviceResp::mlx5_ib_support_multi_pkt_send_wqes`].
+    pub flags Mlx5IbMpwCaps = mlx5_ib_mpw_caps: u32 {
+        MPW_RESERVED = 1 << 0,
+        MLX5_IB_ALLOW_MPW = 1 << 1,
+        MLX5_IB_SUPPORT_EMPW = 1 << 2,
+    }
+
+    /// Offloads with headers located by software, [`Mlx5IbSwParsingCaps::sw_parsing_offloads`].
+    pub flags Mlx5IbSwParsingOffloads = mlx5_ib_sw_parsing_offloads: u32 {
+        MLX5_IB_SW_PARSING = 1 << 0,
+        MLX5_IB_SW_PARSING_CSUM = 1 << 1,
+        MLX5_IB_SW_PARSING_LSO = 1 << 2,
+    }
+
+    /// Software parsing capabilities.
+    pub struct Mlx5IbSwParsingCaps = mlx5_ib_sw_parsing_caps {
+        pub sw_parsing_offloads: u32,
+        pub supported_qpts: u32,
+    }
+
+    /// Striding receive queue capabilities.
+    pub struct Mlx5IbStridingRqCaps = mlx5_ib_striding_rq_caps {
+        pub min_single_stride_log_num_of_bytes: u32,
+        pub max_single_stride_log_num_of_bytes: u32,
+        pub min_single_wqe_log_num_of_strides: u32,
+        pub max_single_wqe_log_num_of_strides: u32,
+        pub supported_qpts: u32,
+        /// Zero.
+        pub reserved: u32,
+    }
+
+    /// Capabilities of streams of a dynamically connected initiator.
+    pub struct Mlx5IbDciStreamsCaps = mlx5_ib_dci_streams_caps {
+        pub max_log_num_concurent: u8,
+        pub max_log_num_errored: u8,
+    }
+
+    /// Device features, [`Mlx5IbQueryDeviceResp::flags`].
+    pub flags Mlx5IbQueryDevRespFlags = mlx5_ib_query_dev_resp_flags: u32 {
+        MLX5_IB_QUERY_DEV_RESP_FLAGS_CQE_128B_COMP = 1 << 0,
+        MLX5_IB_QUERY_DEV_RESP_FLAGS_CQE_128B_PAD = 1 << 1,
+        MLX5_IB_QUERY_DEV_RESP_PACKET_BASED_CREDIT_MODE = 1 << 2,
+        MLX5_IB_QUERY_DEV_RESP_FLAGS_SCAT2CQE_DCT = 1 << 3,
+        MLX5_IB_QUERY_DEV_RESP_FLAGS_OOO_DP = 1 << 4,
+    }
+
+    /// Tunnels with stateless offloads, [`Mlx5IbQueryDeviceResp::tunnel_offloads_caps`].
+    pub flags Mlx5IbTunnelOffloads = mlx5_ib_tunnel_offloads: u32 {
+        MLX5_IB_TUNNELED_OFFLOADS_VXLAN = 1 << 0,
+        MLX5_IB_TUNNELED_OFFLOADS_GRE = 1 << 1,
+        MLX5_IB_TUNNELED_OFFLOADS_GENEVE = 1 << 2,
+        MLX5_IB_TUNNELED_OFFLOADS_MPLS_GRE = 1 << 3,
+        MLX5_IB_TUNNELED_OFFLOADS_MPLS_UDP = 1 << 4,
+    }
+
+    /// Driver reply to query device.
+    pub struct Mlx5IbQueryDeviceResp = mlx5_ib_query_device_resp {
+        /// Which optional parts are valid.
+        pub comp_mask: u32,
+        /// Bytes of reply that the kernel filled.
+        pub response_length: u32,
+        pub tso_caps: Mlx5IbTsoCaps,
+        pub rss_caps: Mlx5IbRssCaps,
+        pub cqe_comp_caps: Mlx5IbCqeCompCaps,
+        pub packet_pacing_caps: Mlx5PacketPacingCaps,
+        pub mlx5_ib_support_multi_pkt_send_wqes: u32,
+        pub flags: u32,
+        pub sw_parsing_caps: Mlx5IbSwParsingCaps,
+        pub striding_rq_caps: Mlx5IbStridingRqCaps,
+        pub tunnel_offloads_caps: u32,
+        pub dci_streams_caps: Mlx5IbDciStreamsCaps,
+        /// Zero.
+        pub reserved: u16,
+        pub reg_c0: Mlx5IbUapiReg,
+    }
+
+    /// Flags of [`Mlx5IbCreateCq::flags`].
+    pub flags Mlx5IbCreateCqFlags = mlx5_ib_create_cq_flags: u16 {
+        MLX5_IB_CREATE_CQ_FLAGS_CQE_128B_PAD = 1 << 0,
+        MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX = 1 << 1,
+        MLX5_IB_CREATE_CQ_FLAGS_REAL_TIME_TS = 1 << 2,
+    }
+
+    /// Driver input of create CQ.
+    pub struct Mlx5IbCreateCq = mlx5_ib_create_cq {
+        /// User address of the queue buffer.
+        pub buf_addr: u64,
+        /// User address of the doorbell record.
+        pub db_addr: u64,
+        pub cqe_size: u32,
+        pub cqe_comp_en: u8,
+        pub cqe_comp_res_format: u8,
+        pub flags: u16,
+        pub uar_page_index: u16,
+        /// Zero.
+        pub reserved0: u16,
+        /// Zero.
+        pub reserved1: u32,
+    }
+
+    /// Driver reply to create CQ.
+    pub struct Mlx5IbCreateCqResp = mlx5_ib_create_cq_resp {
+        pub cqn: u32,
+        /// Zero.
+        pub reserved: u32,
+    }
+
+    /// Driver input of resize CQ.
+    pub struct Mlx5IbResizeCq = mlx5_ib_resize_cq {
+        /// User address of the queue buffer.
+        pub buf_addr: u64,
+        pub cqe_size: u16,
+        /// Zero.
+        pub reserved0: u16,
+        /// Zero.
+        pub reserved1: u32,
+    }
+
+    /// Driver input of create SRQ.
+    pub struct Mlx5IbCreateSrq = mlx5_ib_create_srq {
+        /// User address of the queue buffer.
+        pub buf_addr: u64,
+        /// User address of the doorbell record.
+        pub db_addr: u64,
+        pub flags: u32,
+        /// Zero.
+        pub reserved0: u32,
+        /// Index that completions carry to find the queue.
+        pub uidx: u32,
+        /// Zero.
+        pub reserved1: u32,
+    }
+
+    /// Driver reply to create SRQ.
+    pub struct Mlx5IbCreateSrqResp = mlx5_ib_create_srq_resp {
+        /// Number of the shared receive queue.
+        pub srqn: u32,
+        /// Zero.
+        pub reserved: u32,
+    }
+
+    /// Streams of a dynamically connected initiator, as log2.
+    pub struct Mlx5IbCreateQpDciStreams = mlx5_ib_create_qp_dci_streams {
+        pub log_num_concurent: u8,
+        pub log_num_errored: u8,
+    }
+
+    /// Driver input of create QP.
+    pub struct Mlx5IbCreateQp = mlx5_ib_create_qp {
+        /// User address of the queue buffer.
+        pub buf_addr: u64,
+        /// User address of the doorbell record.
+        pub db_addr: u64,
+        pub sq_wqe_count: u32,
+        pub rq_wqe_count: u32,
+        pub rq_wqe_shift: u32,
+        pub flags: u32,
+        /// Index that completions carry to find the queue.
+        pub uidx: u32,
+        pub bfreg_index: u32,
+        pub sq_buf_addr: u64 | access_key,
+        /// Enhanced connection establishment options.
+        pub ece_options: u32,
+        pub dci_streams: Mlx5IbCreateQpDciStreams,
+        /// Zero.
+        pub reserved: u16,
+    }
+
+    /// Hash function of receive side scaling, [`Mlx5IbCreateQpRss::rx_hash_function`].
+    pub flags Mlx5RxHashFunctionFlags = mlx5_rx_hash_function_flags: u8 {
+        MLX5_RX_HASH_FUNC_TOEPLITZ = 1 << 0,
+    }
+
+    /// Header fields that the hash covers, [`Mlx5IbCreateQpRss::rx_hash_fields_mask`].
+    pub flags Mlx5RxHashFields = mlx5_rx_hash_fields: u64 {
+        MLX5_RX_HASH_SRC_IPV4 = 1 << 0,
+        MLX5_RX_HASH_DST_IPV4 = 1 << 1,
+        MLX5_RX_HASH_SRC_IPV6 = 1 << 2,
+        MLX5_RX_HASH_DST_IPV6 = 1 << 3,
+        MLX5_RX_HASH_SRC_PORT_TCP = 1 << 4,
+        MLX5_RX_HASH_DST_PORT_TCP = 1 << 5,
+        MLX5_RX_HASH_SRC_PORT_UDP = 1 << 6,
+        MLX5_RX_HASH_DST_PORT_UDP = 1 << 7,
+        MLX5_RX_HASH_IPSEC_SPI = 1 << 8,
+        MLX5_RX_HASH_INNER = 1 << 31,
+    }
+
+    /// Driver input of create QP for a receive side scaling QP.
+    pub struct Mlx5IbCreateQpRss = mlx5_ib_create_qp_rss {
+        pub rx_hash_fields_mask: u64,
+        pub rx_hash_function: u8,
+        pub rx_key_len: u8,
+        /// Zero.
+        pub reserved: [u8; 6],
+        pub rx_hash_key: [u8; 128],
+        /// Which optional parts are valid.
+        pub comp_mask: u32,
+        pub flags: u32,
+    }
+
+    /// Which object numbers of the reply are valid, [`Mlx5IbCreateQpResp::comp_mask`].
+    pub flags Mlx5IbCreateQpRespMask = mlx5_ib_create_qp_resp_mask: u32 {
+        MLX5_IB_CREATE_QP_RESP_MASK_TIRN = 1 << 0,
+        MLX5_IB_CREATE_QP_RESP_MASK_TISN = 1 << 1,
+        MLX5_IB_CREATE_QP_RESP_MASK_RQN = 1 << 2,
+        MLX5_IB_CREATE_QP_RESP_MASK_SQN = 1 << 3,
+        MLX5_IB_CREATE_QP_RESP_MASK_TIR_ICM_ADDR = 1 << 4,
+    }
+
+    /// Driver reply to create QP.
+    pub struct Mlx5IbCreateQpResp = mlx5_ib_create_qp_resp {
+        pub bfreg_index: u32,
+        /// Enhanced connection establishment options.
+        pub ece_options: u32,
+        /// Which optional parts are valid.
+        pub comp_mask: u32,
+        pub tirn: u32,
+        pub tisn: u32,
+        pub rqn: u32,
+        pub sqn: u32,
+        /// Zero.
+        pub reserved1: u32,
+        pub tir_icm_addr: u64,
+    }
+
+    /// Driver input of alloc MW.
+    pub struct Mlx5IbAllocMw = mlx5_ib_alloc_mw {
+        /// Which optional parts are valid.
+        pub comp_mask: u32,
+        pub num_klms: u8,
+        /// Zero.
+        pub reserved1: u8,
+        /// Zero.
+        pub reserved2: u16,
+    }
+
+    /// Which optional inputs are given, [`Mlx5IbCreateWq::comp_mask`].
+    pub flags Mlx5IbCreateWqMask = mlx5_ib_create_wq_mask: u32 {
+        MLX5_IB_CREATE_WQ_STRIDING_RQ = 1 << 0,
+    }
+
+    /// Driver input of create WQ.
+    pub struct Mlx5IbCreateWq = mlx5_ib_create_wq {
+        /// User address of the queue buffer.
+        pub buf_addr: u64,
+        /// User address of the doorbell record.
+        pub db_addr: u64,
+        pub rq_wqe_count: u32,
+        pub rq_wqe_shift: u32,
+        pub user_index: u32,
+        pub flags: u32,
+        /// Which optional parts are valid.
+        pub comp_mask: u32,
+        pub single_stride_log_num_of_bytes: u32,
+        pub single_wqe_log_num_of_strides: u32,
+        pub two_byte_shift_en: u32,
+    }
+
+    /// Driver reply to create AH.
+    pub struct Mlx5IbCreateAhResp = mlx5_ib_create_ah_resp {
+        /// Bytes of reply that the kernel filled.
+        pub response_length: u32,
+        pub dmac: [u8; 6],
+        /// Zero.
+        pub reserved: [u8; 6],
+    }
+
+    /// Burst parameters of packet pacing.
+    pub struct Mlx5IbBurstInfo = mlx5_ib_burst_info {
+        pub max_burst_sz: u32,
+        pub typical_pkt_sz: u16,
+        /// Zero.
+        pub reserved: u16,
+    }
+
+    /// Optional requests, [`Mlx5IbModifyQp::comp_mask`].
+    pub flags Mlx5IbModifyQpMask = mlx5_ib_modify_qp_mask: u32 {
+        MLX5_IB_MODIFY_QP_OOO_DP = 1 << 0,
+    }
+
+    /// Driver input of modify QP.
+    pub struct Mlx5IbModifyQp = mlx5_ib_modify_qp {
+        /// Which optional parts are valid.
+        pub comp_mask: u32,
+        pub burst_info: Mlx5IbBurstInfo,
+        /// Enhanced connection establishment options.
+        pub ece_options: u32,
+    }
+
+    /// Driver reply to modify QP.
+    pub struct Mlx5IbModifyQpResp = mlx5_ib_modify_qp_resp {
+        /// Bytes of reply that the kernel filled.
+        pub response_length: u32,
+        pub dctn: u32,
+        /// Enhanced connection establishment options.
+        pub ece_options: u32,
+        /// Zero.
+        pub reserved: u32,
+    }
+
+    /// Driver reply to create WQ.
+    pub struct Mlx5IbCreateWqResp = mlx5_ib_create_wq_resp {
+        /// Bytes of reply that the kernel filled.
+        pub response_length: u32,
+        /// Zero.
+        pub reserved: u32,
+    }
+
+    /// Driver reply to create RWQ indirection table.
+    pub struct Mlx5IbCreateRwqIndTblResp = mlx5_ib_create_rwq_ind_tbl_resp {
+        /// Bytes of reply that the kernel filled.
+        pub response_length: u32,
+        /// Zero.
+        pub reserved: u32,
+    }
+
+    /// Driver input of modify WQ.
+    pub struct Mlx5IbModifyWq = mlx5_ib_modify_wq {
+        /// Which optional parts are valid.
+        pub comp_mask: u32,
+        /// Zero.
+        pub reserved: u32,
+    }
+
+    /// Page that the kernel keeps current, to turn device cycles into wall clock nanoseconds.
+    pub struct Mlx5IbClockInfo = mlx5_ib_clock_info {
+        pub sign: u32,
+        /// Zero.
+        pub resv: u32,
+        pub nsec: u64,
+        pub cycles: u64,
+        pub frac: u64,
+        pub mult: u32,
+        pub shift: u32,
+        pub mask: u64,
+        pub overflow_period: u64,
+    }
+
+    /// What to map: part of the page offset given to mmap of the uverbs device.
+    pub enum Mlx5IbMmapCmd = mlx5_ib_mmap_cmd: u8 {
+        MLX5_IB_MMAP_REGULAR_PAGE = 0,
+        MLX5_IB_MMAP_GET_CONTIGUOUS_PAGES = 1,
+        MLX5_IB_MMAP_WC_PAGE = 2,
+        MLX5_IB_MMAP_NC_PAGE = 3,
+        /// The device's clock register; 5 for the sake of old libraries.
+        MLX5_IB_MMAP_CORE_CLOCK = 5,
+        MLX5_IB_MMAP_ALLOC_WC = 6,
+        MLX5_IB_MMAP_CLOCK_INFO = 7,
+        MLX5_IB_MMAP_DEVICE_MEM = 8,
+    }
+
+    /// Bit of [`Mlx5IbClockInfo::sign`], set while the kernel writes the page.
+    pub consts anonymous: u32 {
+        MLX5_IB_CLOCK_INFO_KERNEL_UPDATING = 1,
+    }
+
+    /// Bit number in [`Mlx5IbAllocUcontextResp::clock_info_versions`].
+    pub consts anonymous: u8 {
+        MLX5_IB_CLOCK_INFO_V1 = 0,
+    }
+
+    /// One counter of a flow.
+    pub struct Mlx5IbFlowCountersDesc = mlx5_ib_flow_counters_desc {
+        pub description: u32,
+        pub index: u32,
+    }
+
+    /// The counters of one counters object.
+    pub struct Mlx5IbFlowCountersData = mlx5_ib_flow_counters_data {
+        pub counters_data: u64,
+        pub ncounters: u32,
+        /// Zero.
+        pub reserved: u32,
+    }
+
+    /// Driver input of create flow; `ncounters_data` times [`Mlx5IbFlowCountersData`] follows.
+    #[repr(align(8))]
+    pub struct Mlx5IbCreateFlow = mlx5_ib_create_flow {
+        pub ncounters_data: u32,
+        /// Zero.
+        pub reserved: u32,
+    }
+}

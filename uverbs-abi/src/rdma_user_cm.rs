@@ -1,0 +1,456 @@
+//! `include/uapi/rdma/rdma_user_cm.h`: connection management, the commands of `/dev/infiniband/rdma_cm`.
+//!
+//! A command is a `write()` of an [`RdmaUcmCmdHdr`] and the command's struct; `response` is the user address
+//! of the reply buffer, `id` the kernel's number of a connection identifier, `uid` the caller's cookie for
+//! it.
+
+use crate::ib_user_sa::IbUserPathRec;
+use crate::ib_user_verbs::IbUverbsAhAttr;
+use crate::macros::header;
+use crate::socket::{KernelSockaddrStorage, SockaddrIn6};
+
+header! {
+    "rdma/rdma_user_cm.h";
+
+    /// Version of this ABI, as in the `abi_version` of the rdma_cm misc device.
+    pub consts define: u32 {
+        RDMA_USER_CM_ABI_VERSION = 4,
+    }
+
+    /// Size of the private data area of connect, accept and reject, in bytes.
+    pub consts define: usize {
+        RDMA_MAX_PRIVATE_DATA = 256,
+    }
+
+    /// Command number for [`RdmaUcmCmdHdr::cmd`].
+    pub consts anonymous: u32 {
+        RDMA_USER_CM_CMD_CREATE_ID = 0,
+        RDMA_USER_CM_CMD_DESTROY_ID = 1,
+        RDMA_USER_CM_CMD_BIND_IP = 2,
+        RDMA_USER_CM_CMD_RESOLVE_IP = 3,
+        RDMA_USER_CM_CMD_RESOLVE_ROUTE = 4,
+        RDMA_USER_CM_CMD_QUERY_ROUTE = 5,
+        RDMA_USER_CM_CMD_CONNECT = 6,
+        RDMA_USER_CM_CMD_LISTEN = 7,
+        RDMA_USER_CM_CMD_ACCEPT = 8,
+        RDMA_USER_CM_CMD_REJECT = 9,
+        RDMA_USER_CM_CMD_DISCONNECT = 10,
+        RDMA_USER_CM_CMD_INIT_QP_ATTR = 11,
+        RDMA_USER_CM_CMD_GET_EVENT = 12,
+        RDMA_USER_CM_CMD_GET_OPTION = 13,
+        RDMA_USER_CM_CMD_SET_OPTION = 14,
+        RDMA_USER_CM_CMD_NOTIFY = 15,
+        RDMA_USER_CM_CMD_JOIN_IP_MCAST = 16,
+        RDMA_USER_CM_CMD_LEAVE_MCAST = 17,
+        RDMA_USER_CM_CMD_MIGRATE_ID = 18,
+        RDMA_USER_CM_CMD_QUERY = 19,
+        RDMA_USER_CM_CMD_BIND = 20,
+        RDMA_USER_CM_CMD_RESOLVE_ADDR = 21,
+        RDMA_USER_CM_CMD_JOIN_MCAST = 22,
+        RDMA_USER_CM_CMD_RESOLVE_IB_SERVICE = 23,
+        RDMA_USER_CM_CMD_WRITE_CM_EVENT = 24,
+    }
+
+    /// Port space, bytes 4 and 5 of the service id (IBTA annex A11); [`RdmaUcmCreateId::ps`].
+    pub enum RdmaUcmPortSpace = rdma_ucm_port_space: u16 {
+        RDMA_PS_IPOIB = 0x0002,
+        RDMA_PS_IB = 0x013f,
+        RDMA_PS_TCP = 0x0106,
+        RDMA_PS_UDP = 0x0111,
+    }
+
+    /// Start of every command; `in` and `out` are the sizes of what follows and of the reply buffer, in
+    /// bytes.
+    pub struct RdmaUcmCmdHdr = rdma_ucm_cmd_hdr {
+        /// `RDMA_USER_CM_CMD_*`.
+        pub cmd: u32,
+        /// Bytes that follow.
+        pub r#in: u16,
+        /// Bytes of the reply buffer.
+        pub out: u16,
+    }
+
+    /// Input of [`RDMA_USER_CM_CMD_CREATE_ID`].
+    pub struct RdmaUcmCreateId = rdma_ucm_create_id {
+        /// Caller's cookie for the id.
+        pub uid: u64,
+        /// User address of the reply buffer.
+        pub response: u64,
+        /// [`RdmaUcmPortSpace`].
+        pub ps: u16,
+        /// Type of queue pair, `ib_uverbs_qp_type`.
+        pub qp_type: u8,
+        /// Zero.
+        pub reserved: [u8; 5],
+    }
+
+    /// Reply to [`RDMA_USER_CM_CMD_CREATE_ID`].
+    pub struct RdmaUcmCreateIdResp = rdma_ucm_create_id_resp {
+        pub id: u32,
+    }
+
+    /// Input of [`RDMA_USER_CM_CMD_DESTROY_ID`].
+    pub struct RdmaUcmDestroyId = rdma_ucm_destroy_id {
+        /// User address of the reply buffer.
+        pub response: u64,
+        pub id: u32,
+        /// Zero.
+        pub reserved: u32,
+    }
+
+    /// Reply to [`RDMA_USER_CM_CMD_DESTROY_ID`].
+    pub struct RdmaUcmDestroyIdResp = rdma_ucm_destroy_id_resp {
+        /// How many events the kernel delivered for the object: wait for that many before its memory goes.
+        pub events_reported: u32,
+    }
+
+    /// Input of [`RDMA_USER_CM_CMD_BIND_IP`].
+    pub struct RdmaUcmBindIp = rdma_ucm_bind_ip {
+        /// User address of the reply buffer.
+        pub response: u64,
+        pub addr: SockaddrIn6,
+        pub id: u32,
+    }
+
+    /// Input of [`RDMA_USER_CM_CMD_BIND`].
+    pub struct RdmaUcmBind = rdma_ucm_bind {
+        pub id: u32,
+        pub addr_size: u16,
+        /// Zero.
+        pub reserved: u16,
+        pub addr: KernelSockaddrStorage,
+    }
+
+    /// Input of [`RDMA_USER_CM_CMD_RESOLVE_IP`].
+    pub struct RdmaUcmResolveIp = rdma_ucm_resolve_ip {
+        pub src_addr: SockaddrIn6,
+        pub dst_addr: SockaddrIn6,
+        pub id: u32,
+        /// Timeout in milliseconds.
+        pub timeout_ms: u32,
+    }
+
+    /// Input of [`RDMA_USER_CM_CMD_RESOLVE_ADDR`].
+    pub struct RdmaUcmResolveAddr = rdma_ucm_resolve_addr {
+        pub id: u32,
+        /// Timeout in milliseconds.
+        pub timeout_ms: u32,
+        pub src_size: u16,
+        pub dst_size: u16,
+        /// Zero.
+        pub reserved: u32,
+        pub src_addr: KernelSockaddrStorage,
+        pub dst_addr: KernelSockaddrStorage,
+    }
+
+    /// Input of [`RDMA_USER_CM_CMD_RESOLVE_ROUTE`].
+    pub struct RdmaUcmResolveRoute = rdma_ucm_resolve_route {
+        pub id: u32,
+        /// Timeout in milliseconds.
+        pub timeout_ms: u32,
+    }
+
+    /// What [`RdmaUcmQuery::option`] asks for.
+    pub consts anonymous: u32 {
+        RDMA_USER_CM_QUERY_ADDR = 0,
+        RDMA_USER_CM_QUERY_PATH = 1,
+        RDMA_USER_CM_QUERY_GID = 2,
+        RDMA_USER_CM_QUERY_IB_SERVICE = 3,
+    }
+
+    /// Input of [`RDMA_USER_CM_CMD_QUERY`].
+    pub struct RdmaUcmQuery = rdma_ucm_query {
+        /// User address of the reply buffer.
+        pub response: u64,
+        pub id: u32,
+        pub option: u32,
+    }
+
+    /// Reply to [`RDMA_USER_CM_CMD_QUERY_ROUTE`].
+    pub struct RdmaUcmQueryRouteResp = rdma_ucm_query_route_resp {
+        pub node_guid: u64,
+        pub ib_route: [IbUserPathRec; 2],
+        pub src_addr: SockaddrIn6,
+        pub dst_addr: SockaddrIn6,
+        pub num_paths: u32,
+        /// Port, from 1.
+        pub port_num: u8,
+        /// Zero.
+        pub reserved: [u8; 3],
+        pub ibdev_index: u32,
+        /// Zero.
+        pub reserved1: u32,
+    }
+
+    /// Reply to [`RDMA_USER_CM_CMD_QUERY`] with [`RDMA_USER_CM_QUERY_ADDR`].
+    pub struct RdmaUcmQueryAddrResp = rdma_ucm_query_addr_resp {
+        pub node_guid: u64,
+        /// Port, from 1.
+        pub port_num: u8,
+        /// Zero.
+        pub reserved: u8,
+        pub pkey: u16,
+        pub src_size: u16,
+        pub dst_size: u16,
+        pub src_addr: KernelSockaddrStorage,
+        pub dst_addr: KernelSockaddrStorage,
+        pub ibdev_index: u32,
+        /// Zero.
+        pub reserved1: u32,
+    }
+
+    /// Reply to [`RDMA_USER_CM_CMD_QUERY`] with [`RDMA_USER_CM_QUERY_PATH`]; path records follow.
+    pub struct RdmaUcmQueryPathResp = rdma_ucm_query_path_resp {
+        pub num_paths: u32,
+        /// Zero.
+        pub reserved: u32,
+    }
+
+    /// Reply to [`RDMA_USER_CM_CMD_QUERY`] with [`RDMA_USER_CM_QUERY_IB_SERVICE`]; service records follow.
+    #[repr(align(8))]
+    pub struct RdmaUcmQueryIbServiceResp = rdma_ucm_query_ib_service_resp {
+        pub num_service_recs: u32,
+        /// Zero.
+        pub reserved: u32,
+    }
+
+    /// Parameters of a connection.
+    pub struct RdmaUcmConnParam = rdma_ucm_conn_param {
+        pub qp_num: u32,
+        /// Q_Key.
+        pub qkey: u32,
+        /// Bytes for the peer's application.
+        pub private_data: [u8; RDMA_MAX_PRIVATE_DATA],
+        /// Valid bytes of `private_data`.
+        pub private_data_len: u8,
+        pub srq: u8,
+        pub responder_resources: u8,
+        pub initiator_depth: u8,
+        pub flow_control: u8,
+        pub retry_count: u8,
+        pub rnr_retry_count: u8,
+        pub valid: u8,
+    }
+
+    /// Where a datagram service is reached.
+    pub struct RdmaUcmUdParam = rdma_ucm_ud_param {
+        pub qp_num: u32,
+        /// Q_Key.
+        pub qkey: u32,
+        pub ah_attr: IbUverbsAhAttr,
+        /// Bytes for the peer's application.
+        pub private_data: [u8; RDMA_MAX_PRIVATE_DATA],
+        /// Valid bytes of `private_data`.
+        pub private_data_len: u8,
+        /// Zero.
+        pub reserved: [u8; 7],
+    }
+
+    /// Enhanced connection establishment options.
+    pub struct RdmaUcmEce = rdma_ucm_ece {
+        pub vendor_id: u32,
+        pub attr_mod: u32,
+    }
+
+    /// Input of [`RDMA_USER_CM_CMD_CONNECT`].
+    pub struct RdmaUcmConnect = rdma_ucm_connect {
+        pub conn_param: RdmaUcmConnParam,
+        pub id: u32,
+        /// Zero.
+        pub reserved: u32,
+        pub ece: RdmaUcmEce,
+    }
+
+    /// Input of [`RDMA_USER_CM_CMD_LISTEN`].
+    pub struct RdmaUcmListen = rdma_ucm_listen {
+        pub id: u32,
+        pub backlog: u32,
+    }
+
+    /// Input of [`RDMA_USER_CM_CMD_ACCEPT`].
+    pub struct RdmaUcmAccept = rdma_ucm_accept {
+        /// Caller's cookie for the id.
+        pub uid: u64,
+        pub conn_param: RdmaUcmConnParam,
+        pub id: u32,
+        /// Zero.
+        pub reserved: u32,
+        pub ece: RdmaUcmEce,
+    }
+
+    /// Input of [`RDMA_USER_CM_CMD_REJECT`].
+    pub struct RdmaUcmReject = rdma_ucm_reject {
+        pub id: u32,
+        /// Valid bytes of `private_data`.
+        pub private_data_len: u8,
+        pub reason: u8,
+        /// Zero.
+        pub reserved: [u8; 2],
+        /// Bytes for the peer's application.
+        pub private_data: [u8; RDMA_MAX_PRIVATE_DATA],
+    }
+
+    /// Input of [`RDMA_USER_CM_CMD_DISCONNECT`].
+    pub struct RdmaUcmDisconnect = rdma_ucm_disconnect {
+        pub id: u32,
+    }
+
+    /// Input of [`RDMA_USER_CM_CMD_INIT_QP_ATTR`].
+    pub struct RdmaUcmInitQpAttr = rdma_ucm_init_qp_attr {
+        /// User address of the reply buffer.
+        pub response: u64,
+        pub id: u32,
+        /// State, `ibv_qp_state` numbers.
+        pub qp_state: u32,
+    }
+
+    /// Input of [`RDMA_USER_CM_CMD_NOTIFY`].
+    pub struct RdmaUcmNotify = rdma_ucm_notify {
+        pub id: u32,
+        pub event: u32,
+    }
+
+    /// Input of [`RDMA_USER_CM_CMD_JOIN_IP_MCAST`].
+    pub struct RdmaUcmJoinIpMcast = rdma_ucm_join_ip_mcast {
+        /// User address of the reply buffer.
+        pub response: u64,
+        /// Caller's cookie for the id.
+        pub uid: u64,
+        pub addr: SockaddrIn6,
+        pub id: u32,
+    }
+
+    /// How to join a multicast group, [`RdmaUcmJoinMcast::join_flags`].
+    pub consts anonymous: u16 {
+        RDMA_MC_JOIN_FLAG_FULLMEMBER = 0,
+        RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER = 1,
+        RDMA_MC_JOIN_FLAG_RESERVED = 2,
+    }
+
+    /// Input of [`RDMA_USER_CM_CMD_JOIN_MCAST`].
+    pub struct RdmaUcmJoinMcast = rdma_ucm_join_mcast {
+        /// User address of the reply buffer.
+        pub response: u64,
+        /// Caller's cookie for the id.
+        pub uid: u64,
+        pub id: u32,
+        pub addr_size: u16,
+        pub join_flags: u16,
+        pub addr: KernelSockaddrStorage,
+    }
+
+    /// Input of [`RDMA_USER_CM_CMD_GET_EVENT`].
+    pub struct RdmaUcmGetEvent = rdma_ucm_get_event {
+        /// User address of the reply buffer.
+        pub response: u64,
+    }
+
+    /// Reply to [`RDMA_USER_CM_CMD_GET_EVENT`].
+    pub struct RdmaUcmEventResp = rdma_ucm_event_resp {
+        /// Caller's cookie for the id.
+        pub uid: u64,
+        pub id: u32,
+        /// `rdma_cm_event_type` number.
+        pub event: u32,
+        /// 0, a negative errno, or a reject reason.
+        pub status: u32,
+        pub param: RdmaUcmEventRespParam,
+        /// Zero.
+        pub reserved: u32,
+        pub ece: RdmaUcmEce,
+    }
+
+    /// What came with the event; the port space says which member.
+    pub union RdmaUcmEventRespParam = rdma_ucm_event_resp.param: u32 {
+        pub conn: RdmaUcmConnParam => as_conn, from_conn,
+        pub ud: RdmaUcmUdParam => as_ud, from_ud,
+        pub arg32: [u32; 2] => as_arg32, from_arg32,
+    }
+
+    /// Level of an option, [`RdmaUcmSetOption::level`].
+    pub consts anonymous: u32 {
+        RDMA_OPTION_ID = 0,
+        RDMA_OPTION_IB = 1,
+    }
+
+    /// Option of the level [`RDMA_OPTION_ID`], [`RdmaUcmSetOption::optname`].
+    pub consts anonymous: u32 {
+        RDMA_OPTION_ID_TOS = 0,
+        RDMA_OPTION_ID_REUSEADDR = 1,
+        RDMA_OPTION_ID_AFONLY = 2,
+        RDMA_OPTION_ID_ACK_TIMEOUT = 3,
+    }
+
+    /// Option of the level [`RDMA_OPTION_IB`], [`RdmaUcmSetOption::optname`].
+    pub consts anonymous: u32 {
+        RDMA_OPTION_IB_PATH = 1,
+    }
+
+    /// Input of [`RDMA_USER_CM_CMD_SET_OPTION`].
+    pub struct RdmaUcmSetOption = rdma_ucm_set_option {
+        pub optval: u64,
+        pub id: u32,
+        pub level: u32,
+        pub optname: u32,
+        pub optlen: u32,
+    }
+
+    /// Input of [`RDMA_USER_CM_CMD_MIGRATE_ID`].
+    pub struct RdmaUcmMigrateId = rdma_ucm_migrate_id {
+        /// User address of the reply buffer.
+        pub response: u64,
+        pub id: u32,
+        pub fd: u32,
+    }
+
+    /// Reply to [`RDMA_USER_CM_CMD_MIGRATE_ID`].
+    pub struct RdmaUcmMigrateResp = rdma_ucm_migrate_resp {
+        /// How many events the kernel delivered for the object: wait for that many before its memory goes.
+        pub events_reported: u32,
+    }
+
+    /// Which fields of [`RdmaUcmIbService`] are given, [`RdmaUcmIbService::flags`].
+    pub consts anonymous: u32 {
+        RDMA_USER_CM_IB_SERVICE_FLAG_ID = 1,
+        RDMA_USER_CM_IB_SERVICE_FLAG_NAME = 2,
+    }
+
+    /// Size of a service name in bytes.
+    pub consts define: usize {
+        RDMA_USER_CM_IB_SERVICE_NAME_SIZE = 64,
+    }
+
+    /// A service to resolve, by id or by name.
+    pub struct RdmaUcmIbService = rdma_ucm_ib_service {
+        pub service_id: u64,
+        pub service_name: [u8; RDMA_USER_CM_IB_SERVICE_NAME_SIZE],
+        pub flags: u32,
+        /// Zero.
+        pub reserved: u32,
+    }
+
+    /// Input of [`RDMA_USER_CM_CMD_RESOLVE_IB_SERVICE`].
+    pub struct RdmaUcmResolveIbService = rdma_ucm_resolve_ib_service {
+        pub id: u32,
+        /// Zero.
+        pub reserved: u32,
+        pub ibs: RdmaUcmIbService,
+    }
+
+    /// Input of [`RDMA_USER_CM_CMD_WRITE_CM_EVENT`]: an event for one's own id.
+    pub struct RdmaUcmWriteCmEvent = rdma_ucm_write_cm_event {
+        pub id: u32,
+        /// Zero.
+        pub reserved: u32,
+        pub event: u32,
+        pub status: u32,
+        pub param: RdmaUcmWriteCmEventParam,
+    }
+
+    /// What comes with the event.
+    pub union RdmaUcmWriteCmEventParam = rdma_ucm_write_cm_event.param: u64 {
+        pub conn: RdmaUcmConnParam => as_conn, from_conn,
+        pub ud: RdmaUcmUdParam => as_ud, from_ud,
+        pub arg: u64 => as_arg, from_arg,
+    }
+}

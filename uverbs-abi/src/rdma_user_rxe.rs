@@ -1,0 +1,310 @@
+//! `include/uapi/rdma/rdma_user_rxe.h`: Soft-RoCE (rdma_rxe), the queues that the kernel and the provider
+//! share.
+//!
+//! A queue is mapped memory that starts with an [`RxeQueueBuf`]; the elements behind it are [`RxeSendWqe`],
+//! [`RxeRecvWqe`], or for a completion queue `struct ib_uverbs_wc`, each in a slot of `1 << log2_elem_size`
+//! bytes.
+
+use crate::endian::{Be32, Be64};
+use crate::macros::header;
+use crate::socket::{SockaddrIn, SockaddrIn6};
+
+header! {
+    "rdma/rdma_user_rxe.h";
+
+    /// Address family in [`RxeAv::network_type`].
+    pub consts anonymous: u8 {
+        /// The addresses are `sockaddr_in`.
+        RXE_NETWORK_TYPE_IPV4 = 1,
+        /// The addresses are `sockaddr_in6`.
+        RXE_NETWORK_TYPE_IPV6 = 2,
+    }
+
+    /// A GID as bytes or as its two halves.
+    pub union RxeGid = rxe_gid: u64 {
+        pub raw: [u8; 16] => as_raw, from_raw,
+        pub global: RxeGidGlobal => as_global, from_global,
+    }
+
+    /// The two halves of a GID.
+    pub struct RxeGidGlobal = rxe_gid.global {
+        pub subnet_prefix: Be64,
+        pub interface_id: Be64,
+    }
+
+    /// Global route of an [`RxeAv`].
+    pub struct RxeGlobalRoute = rxe_global_route {
+        /// Destination GID.
+        pub dgid: RxeGid,
+        /// IPv6 flow label, 20 bits.
+        pub flow_label: u32,
+        /// Index of the source GID in the port's table.
+        pub sgid_index: u8,
+        /// Hop limit, IPv4 TTL.
+        pub hop_limit: u8,
+        /// Traffic class, IPv4 TOS.
+        pub traffic_class: u8,
+        /// Padding that C leaves implicit.
+        pub _pad: [u8; 1],
+    }
+
+    /// Address vector: where the packets of a datagram go.
+    pub struct RxeAv = rxe_av {
+        /// Port, from 1.
+        pub port_num: u8,
+        /// `RXE_NETWORK_TYPE_*`.
+        pub network_type: u8,
+        /// Destination MAC address.
+        pub dmac: [u8; 6],
+        pub grh: RxeGlobalRoute,
+        /// Source.
+        pub sgid_addr: RxeAvAddr,
+        /// Destination.
+        pub dgid_addr: RxeAvAddr,
+    }
+
+    /// An IP address of source or destination; `network_type` says which kind.
+    pub union RxeAvAddr = rxe_av.sgid_addr: u32 {
+        pub _sockaddr_in: SockaddrIn => as_sockaddr_in, from_sockaddr_in,
+        pub _sockaddr_in6: SockaddrIn6 => as_sockaddr_in6, from_sockaddr_in6,
+    }
+
+    /// A send work request inside an [`RxeSendWqe`].
+    pub struct RxeSendWr = rxe_send_wr {
+        /// Caller's cookie, given back in the completion.
+        pub wr_id: u64,
+        /// Zero.
+        pub reserved: u32,
+        /// `ib_uverbs_wr_opcode` number.
+        pub opcode: u32,
+        /// `ibv_send_flags` bits: 1 fence, 2 signaled, 4 solicited, 8 inline.
+        pub send_flags: u32,
+        /// By opcode.
+        pub ex: RxeSendWrEx,
+        /// By opcode.
+        pub wr: RxeSendWrOp,
+    }
+
+    /// Immediate data, or the key to invalidate at the peer.
+    pub union RxeSendWrEx = rxe_send_wr.ex: u32 {
+        /// Immediate data, big-endian as on the wire.
+        pub imm_data: Be32 => as_imm_data, from_imm_data,
+        /// The remote key to invalidate, or that was invalidated.
+        pub invalidate_rkey: u32 => as_invalidate_rkey, from_invalidate_rkey,
+    }
+
+    /// What the opcode needs beyond the common part.
+    pub union RxeSendWrOp = rxe_send_wr.wr: u64 {
+        pub flush: RxeSendWrFlush => as_flush, from_flush,
+        pub rdma: RxeSendWrRdma => as_rdma, from_rdma,
+        pub atomic: RxeSendWrAtomic => as_atomic, from_atomic,
+        pub ud: RxeSendWrUd => as_ud, from_ud,
+        pub mw: RxeSendWrMw => as_mw, from_mw,
+    }
+
+    /// Target of an RDMA FLUSH.
+    pub struct RxeSendWrFlush = rxe_send_wr.wr.flush {
+        /// Address at the peer.
+        pub remote_addr: u64,
+        /// Length in bytes.
+        pub length: u32,
+        /// Key that gives a peer access to the memory.
+        pub rkey: u32,
+        pub r#type: u8,
+        pub level: u8,
+        /// Padding that C leaves implicit.
+        pub _pad: [u8; 6],
+    }
+
+    /// Target of RDMA read, write and atomic write.
+    pub struct RxeSendWrRdma = rxe_send_wr.wr.rdma {
+        /// Address at the peer.
+        pub remote_addr: u64,
+        /// Key that gives a peer access to the memory.
+        pub rkey: u32,
+        /// Zero.
+        pub reserved: u32,
+    }
+
+    /// Target and operands of an atomic.
+    pub struct RxeSendWrAtomic = rxe_send_wr.wr.atomic {
+        /// Address at the peer.
+        pub remote_addr: u64,
+        /// Compare operand, or the addend.
+        pub compare_add: u64,
+        /// Swap operand.
+        pub swap: u64,
+        /// Key that gives a peer access to the memory.
+        pub rkey: u32,
+        /// Zero.
+        pub reserved: u32,
+    }
+
+    /// Destination of a datagram.
+    pub struct RxeSendWrUd = rxe_send_wr.wr.ud {
+        /// Destination queue pair number.
+        pub remote_qpn: u32,
+        /// Q_Key of the datagram.
+        pub remote_qkey: u32,
+        /// Index in the P_Key table.
+        pub pkey_index: u16,
+        /// Zero.
+        pub reserved: u16,
+        /// Number from [`RxeCreateAhResp`], 0 to use `av`.
+        pub ah_num: u32,
+        /// Padding.
+        pub pad: [u32; 4],
+        /// Address vector for kernels that give no `ah_num`.
+        pub av: RxeAv,
+    }
+
+    /// Range and keys of a memory window bind.
+    pub struct RxeSendWrMw = rxe_send_wr.wr.mw {
+        pub addr: u64,
+        /// Length in bytes.
+        pub length: u64,
+        pub mr_lkey: u32,
+        pub mw_rkey: u32,
+        /// Key that gives a peer access to the memory.
+        pub rkey: u32,
+        pub access: u32,
+    }
+
+    /// A scatter/gather element.
+    pub struct RxeSge = rxe_sge {
+        pub addr: u64,
+        /// Length in bytes.
+        pub length: u32,
+        /// Key for local use of the memory.
+        pub lkey: u32,
+    }
+
+    /// Where and how large to map a queue.
+    pub struct Mminfo = mminfo {
+        /// Offset to give to mmap.
+        pub offset: u64,
+        /// Bytes to map.
+        pub size: u32,
+        /// Padding.
+        pub pad: u32,
+    }
+
+    /// Scatter/gather state of a work queue element. `num_sge` times [`RxeSge`] follows, or inline data, or
+    /// (atomic write) 8 bytes of operand.
+    #[repr(align(8))]
+    pub struct RxeDmaInfo = rxe_dma_info {
+        /// Bytes of the whole message.
+        pub length: u32,
+        /// Bytes not sent yet; starts as `length`.
+        pub resid: u32,
+        /// Element in progress; starts as 0.
+        pub cur_sge: u32,
+        /// Scatter/gather elements of the request.
+        pub num_sge: u32,
+        /// Byte in that element; starts as 0.
+        pub sge_offset: u32,
+        /// Zero.
+        pub reserved: u32,
+    }
+
+    /// Element of a send queue; its scatter/gather list or inline data follows.
+    pub struct RxeSendWqe = rxe_send_wqe {
+        /// The work request.
+        pub wr: RxeSendWr,
+        /// Kernel's.
+        pub status: u32,
+        /// Kernel's; starts as 0 (posted).
+        pub state: u32,
+        /// Remote address in progress; starts as the target's.
+        pub iova: u64,
+        /// Kernel's.
+        pub mask: u32,
+        /// Kernel's.
+        pub first_psn: u32,
+        /// Kernel's.
+        pub last_psn: u32,
+        /// Kernel's.
+        pub ack_length: u32,
+        /// Send sequence number, 24 bits.
+        pub ssn: u32,
+        /// Kernel's; starts as 0.
+        pub has_rd_atomic: u32,
+        /// The scatter/gather state; the list or the inline data lies behind it.
+        pub dma: RxeDmaInfo,
+    }
+
+    /// Element of a receive queue; its scatter/gather list follows.
+    pub struct RxeRecvWqe = rxe_recv_wqe {
+        /// Caller's cookie, given back in the completion.
+        pub wr_id: u64,
+        /// Zero.
+        pub reserved: u32,
+        pub padding: u32,
+        pub dma: RxeDmaInfo,
+    }
+
+    /// Driver reply to create AH.
+    pub struct RxeCreateAhResp = rxe_create_ah_resp {
+        /// Number for `ah_num` in work requests.
+        pub ah_num: u32,
+        /// Zero.
+        pub reserved: u32,
+    }
+
+    /// Driver reply to create CQ.
+    pub struct RxeCreateCqResp = rxe_create_cq_resp {
+        /// Completion queue.
+        pub mi: Mminfo,
+    }
+
+    /// Driver reply to resize CQ.
+    pub struct RxeResizeCqResp = rxe_resize_cq_resp {
+        /// The new completion queue.
+        pub mi: Mminfo,
+    }
+
+    /// Driver reply to create QP.
+    pub struct RxeCreateQpResp = rxe_create_qp_resp {
+        /// Receive queue.
+        pub rq_mi: Mminfo,
+        /// Send queue.
+        pub sq_mi: Mminfo,
+    }
+
+    /// Driver reply to create SRQ.
+    pub struct RxeCreateSrqResp = rxe_create_srq_resp {
+        /// Receive queue.
+        pub mi: Mminfo,
+        pub srq_num: u32,
+        /// Zero.
+        pub reserved: u32,
+    }
+
+    /// Driver input of modify SRQ.
+    pub struct RxeModifySrqCmd = rxe_modify_srq_cmd {
+        /// User address where the kernel writes the new queue's [`Mminfo`].
+        pub mmap_info_addr: u64,
+    }
+
+    /// Start of every mapped queue; the elements follow.
+    ///
+    /// Indices stay within `index_mask`, and one slot remains free: the queue is empty when they are equal
+    /// and full when the
+    /// producer is one behind the consumer. Each lies on a cache line of its own.
+    pub struct RxeQueueBuf = rxe_queue_buf {
+        /// log2 of the bytes from one element to the next.
+        pub log2_elem_size: u32,
+        /// Number of slots minus 1; slots are a power of two.
+        pub index_mask: u32,
+        /// Fills the cache line.
+        pub pad_1: [u32; 30],
+        /// Slot that is written next. Owned by the producer, read by the other side.
+        pub producer_index: u32,
+        /// Fills the cache line.
+        pub pad_2: [u32; 31],
+        /// Slot that is read next. Owned by the consumer, read by the other side.
+        pub consumer_index: u32,
+        /// Fills the cache line.
+        pub pad_3: [u32; 31],
+    }
+}
