@@ -1,0 +1,57 @@
+//! Where downloads and everything derived from them live: outside the tree, shared by all clones of the project.
+//!
+//! ```text
+//! ${XDG_CACHE_HOME:-~/.cache}/libibverbs-rs/
+//!   apt/SERIES/          private apt state for one kernel series
+//!   kernels/SERIES/VER/  unpacked kernel packages; a directory that exists is complete (renamed into place)
+//!   initramfs/HASH.cpio  built initramfs, named by the hash of its content's sources
+//!   run/PID-N/           one running guest: its job, its console log
+//!   *.lock               taken while the thing beside it is being made
+//! ```
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, anyhow};
+use nix::fcntl::{Flock, FlockArg};
+
+/// The project's cache directory, created if it is missing.
+///
+/// # Errors
+/// Neither XDG_CACHE_HOME nor HOME is set, or the directory cannot be created.
+pub(crate) fn dir() -> Result<PathBuf> {
+    let base = match std::env::var_os("XDG_CACHE_HOME").filter(|v| Path::new(v).is_absolute()) {
+        Some(xdg) => PathBuf::from(xdg),
+        None => std::env::home_dir()
+            .filter(|home| home.is_absolute())
+            .ok_or_else(|| anyhow!("neither XDG_CACHE_HOME nor HOME says where to keep downloads"))?
+            .join(".cache"),
+    };
+    let dir = base.join("libibverbs-rs");
+    fs::create_dir_all(&dir).with_context(|| format!("cannot create the cache {}", dir.display()))?;
+    Ok(dir)
+}
+
+/// Takes the exclusive lock `name` in the cache directory, waiting for whoever holds it; `waiting` is called first if
+/// somebody does. The lock is released when the guard is dropped or the process ends.
+///
+/// # Errors
+/// The lock file cannot be opened or locked.
+pub(crate) fn lock(name: &str, waiting: impl FnOnce()) -> Result<Flock<File>> {
+    let path = dir()?.join(format!("{name}.lock"));
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&path)
+        .with_context(|| format!("cannot open {}", path.display()))?;
+    match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        Ok(lock) => Ok(lock),
+        Err((file, nix::errno::Errno::EWOULDBLOCK)) => {
+            waiting();
+            Flock::lock(file, FlockArg::LockExclusive)
+                .map_err(|(_, e)| anyhow!("cannot lock {}: {e}", path.display()))
+        }
+        Err((_, e)) => Err(anyhow!("cannot lock {}: {e}", path.display())),
+    }
+}

@@ -1,0 +1,124 @@
+//! Whether guests run under KVM: only if one really starts there.
+//!
+//! A host may show a /dev/kvm under which nothing ever runs. A guest that does nothing but power off is given a few
+//! seconds, once per boot of the host; the answer is kept in the cache beside the host's boot id.
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read as _};
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+
+use super::kernel::Kernel;
+use super::{Progress, child};
+use crate::cache;
+
+/// How QEMU runs the guest's processors.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub(crate) enum Accel {
+    /// KVM if a guest starts under it, else emulation
+    Auto,
+    /// The host's processors
+    Kvm,
+    /// Emulation
+    Tcg,
+}
+
+impl Accel {
+    /// QEMU's arguments.
+    pub(crate) fn arguments(self) -> [&'static str; 4] {
+        match self {
+            Accel::Kvm => ["-accel", "kvm", "-cpu", "host"],
+            Accel::Auto | Accel::Tcg => ["-accel", "tcg,thread=multi,tb-size=512", "-cpu", "max"],
+        }
+    }
+
+    /// What to call it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Accel::Auto => "auto",
+            Accel::Kvm => "kvm",
+            Accel::Tcg => "tcg",
+        }
+    }
+
+    /// Decides `Auto`.
+    ///
+    /// # Errors
+    /// The cache cannot be used.
+    pub(crate) fn resolve(self, kernel: &Kernel, initramfs: &Path, progress: &Progress) -> Result<Accel> {
+        if self != Accel::Auto {
+            return Ok(self);
+        }
+        if File::options().read(true).write(true).open("/dev/kvm").is_err() {
+            return Ok(Accel::Tcg);
+        }
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").context("no boot id")?;
+        let answer = cache::dir()?.join("kvm");
+        let known = || {
+            let text = fs::read_to_string(&answer).ok()?;
+            match text.trim().strip_prefix(boot.trim())?.trim() {
+                "works" => Some(Accel::Kvm),
+                "fails" => Some(Accel::Tcg),
+                _ => None,
+            }
+        };
+        if let Some(accel) = known() {
+            return Ok(accel);
+        }
+        let _lock = cache::lock("kvm", || progress.say("another xtask is trying KVM, waiting for it"))?;
+        if let Some(accel) = known() {
+            return Ok(accel);
+        }
+        progress.say("trying KVM");
+        let works = probe(kernel, initramfs).unwrap_or(false);
+        let word = if works { "works" } else { "fails" };
+        fs::write(&answer, format!("{} {word}\n", boot.trim()))?;
+        progress.say(if works { "KVM works" } else { "no guest starts under KVM: emulating" });
+        Ok(if works { Accel::Kvm } else { Accel::Tcg })
+    }
+}
+
+/// Whether the kernel boots under KVM as far as its first process. Emulation takes 3 s for it.
+fn probe(kernel: &Kernel, initramfs: &Path) -> Result<bool> {
+    const LIMIT: Duration = Duration::from_secs(8);
+    let (mut console, theirs) = UnixStream::pair()?;
+    let mut command = Command::new("qemu-system-x86_64");
+    command
+        .args(Accel::Kvm.arguments())
+        .args(["-m", "512", "-nodefaults", "-display", "none", "-no-reboot"])
+        .arg("-kernel")
+        .arg(&kernel.image)
+        .arg("-initrd")
+        .arg(initramfs)
+        .args(["-append", "console=ttyS0 quiet panic=-1 xtask.probe"])
+        .args(["-chardev", &format!("socket,id=console,fd={}", theirs.as_raw_fd())])
+        .args(["-serial", "chardev:console"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let mut qemu = child::spawn(&mut command, &[theirs.as_fd()])?;
+    drop(theirs);
+    let (deadline, mut text, mut buffer) = (Instant::now() + LIMIT, Vec::new(), [0; 4096]);
+    let works = loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() || console.set_read_timeout(Some(left)).is_err() {
+            break false;
+        }
+        match console.read(&mut buffer) {
+            Ok(count @ 1..) => text.extend_from_slice(&buffer[..count]),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Ok(0) | Err(_) => break false,
+        }
+        if String::from_utf8_lossy(&text).contains("xtask-probe-ok") {
+            break true;
+        }
+    };
+    qemu.kill()?;
+    qemu.wait()?;
+    Ok(works)
+}

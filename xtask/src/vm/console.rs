@@ -1,0 +1,220 @@
+//! Reading the kernel's console: did this kernel fail, and which lines show it?
+//!
+//! A panic or an oops is a failure wherever it happens. `BUG:` and `WARNING:` reports count when their call trace
+//! passes through the infiniband drivers; stock kernels also warn about clocks and firmware of an emulated machine.
+
+/// Lines of console shown with a failure.
+const TAIL: usize = 40;
+
+/// Longest report that is searched for a driver's name: WARNING with registers and trace stays well below it.
+const REPORT: usize = 120;
+
+/// What a console's text shows to have gone wrong.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) struct Failure {
+    /// The line that names it, without the time stamp.
+    pub(crate) headline: String,
+    /// The report from its first line on, or as much as is useful of it.
+    pub(crate) report: String,
+}
+
+/// The first failure in a console's text, if there is one.
+pub(crate) fn failure(console: &str) -> Option<Failure> {
+    let lines: Vec<&str> = console.lines().map(|l| l.trim_end_matches('\r')).collect();
+    let at = (0..lines.len()).find(|&i| {
+        let line = message(lines[i]);
+        is_fatal(line) || (starts_report(line) && names_infiniband(&lines[i..end_of_report(&lines, i)]))
+    })?;
+    // "cut here" and the like come just before the line that names the failure.
+    let first = if at > 0 && lines[at - 1].contains("cut here") { at - 1 } else { at };
+    let last = end_of_report(&lines, at).min(first + 2 * TAIL);
+    Some(Failure { headline: message(lines[at]).to_owned(), report: lines[first..last].join("\n") })
+}
+
+/// The last lines of a console.
+pub(crate) fn tail(console: &str) -> String {
+    let lines: Vec<&str> = console.lines().map(|l| l.trim_end_matches('\r')).collect();
+    lines[lines.len().saturating_sub(TAIL)..].join("\n")
+}
+
+/// A line without `[    1.234567] ` and, where a kernel prints the caller, `[    T1] `.
+fn message(line: &str) -> &str {
+    let mut rest = line;
+    while let Some((inside, after)) = rest.strip_prefix('[').and_then(|r| r.split_once(']')) {
+        let stamp = inside.trim_start().trim_start_matches(['T', 'C']);
+        if stamp.is_empty() || !stamp.bytes().all(|b| b.is_ascii_digit() || b == b'.') {
+            break;
+        }
+        rest = after.strip_prefix(' ').unwrap_or(after);
+    }
+    rest
+}
+
+/// Whether the kernel died of it: a panic, or the header that every oops prints, `...: 0000 [#1] PREEMPT SMP`.
+fn is_fatal(line: &str) -> bool {
+    line.starts_with("Kernel panic - not syncing")
+        || line.starts_with("kernel BUG at ")
+        || line.starts_with("BUG: unable to handle")
+        || line.starts_with("BUG: kernel NULL pointer dereference")
+        || line.split_once(" [#").is_some_and(|(before, after)| {
+            let code = before.rsplit(' ').next().unwrap_or_default();
+            let hexadecimal = code.len() == 4 && code.bytes().all(|b| b.is_ascii_hexdigit());
+            (hexadecimal || before.starts_with("Oops")) && after.starts_with(|c: char| c.is_ascii_digit())
+        })
+}
+
+fn starts_report(line: &str) -> bool {
+    line.starts_with("BUG: ")
+        || line.starts_with("WARNING: ")
+        || line.starts_with("UBSAN: ")
+        || line.starts_with("refcount_t: ")
+        || (line.starts_with("INFO: task ") && line.contains("blocked for more than"))
+}
+
+fn end_of_report(lines: &[&str], start: usize) -> usize {
+    let limit = lines.len().min(start + REPORT);
+    (start + 1..limit)
+        .find(|&i| {
+            let line = message(lines[i]);
+            line.contains("---[ end trace") || line.contains("cut here") || starts_report(line)
+        })
+        .map_or(limit, |i| if lines[i].contains("---[ end trace") { i + 1 } else { i })
+}
+
+/// Whether a report's own lines blame the drivers. "Modules linked in:" names every module that is loaded, and is no
+/// evidence: only a source path or a symbol's `[module]` is.
+fn names_infiniband(report: &[&str]) -> bool {
+    const MODULES: &[&str] = &[
+        "[rdma_rxe]",
+        "[rdma_rxe(",
+        "[ib_core]",
+        "[ib_uverbs]",
+        "[ib_umad]",
+        "[ib_cm]",
+        "[iw_cm]",
+        "[rdma_cm]",
+        "[rdma_ucm]",
+        "[siw]",
+        "[mlx5_ib]",
+        "[mlx5_core]",
+    ];
+    report.iter().any(|line| {
+        line.contains("drivers/infiniband/")
+            || line.contains("mellanox/mlx5")
+            || (line.contains("+0x") && MODULES.iter().any(|module| line.contains(module)))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Boot messages of stock kernels under QEMU that look alarming and are not.
+    const HARMLESS: &str = "\
+[    0.000000] WARNING: CPU: 0 PID: 0 at arch/x86/kernel/fpu/xstate.c:934 fpu__init_system_xstate+0x5d3/0x96b\r
+[    0.000000] Modules linked in: rdma_rxe ib_uverbs ib_core\r
+[    0.000000] RIP: 0010:fpu__init_system_xstate+0x5d3/0x96b\r
+[    0.000000] Call Trace:\r
+[    0.000000]  fpu__init_system+0x1b2/0x1d0\r
+[    0.000000] ---[ end trace 0000000000000000 ]---\r
+[    0.312000] ACPI BIOS Error (bug): Could not resolve symbol [\\_SB.PCI0]\r
+[    0.512345] platform eisa.0: EISA: Cannot allocate resource for mainboard\r
+[    1.001000] WARNING: this system is using a deprecated configuration\r
+[    2.100000] traps: segv[311] general protection fault ip:401136 sp:7ffd error:0 in segv[401000+1000]\r
+[    2.200000] segv[312]: segfault at 0 ip 0000000000401136 sp 00007ffd error 6 in segv[401000+1000]\r
+[    2.300000] rdma_rxe: loaded\r
+[    2.400000] infiniband rxe0: set active\r
+";
+
+    const RXE_WARNING: &str = "\
+[   11.100000] ------------[ cut here ]------------
+[   11.100001] WARNING: CPU: 1 PID: 211 at drivers/infiniband/sw/rxe/rxe_pool.c:116 rxe_pool_cleanup+0x3c/0x50 [rdma_rxe]
+[   11.100002] Modules linked in: rdma_rxe ib_uverbs ib_core
+[   11.100003] CPU: 1 PID: 211 Comm: rdma Not tainted 6.1.0-56-amd64 #1  Debian 6.1.187-1
+[   11.100004] Call Trace:
+[   11.100005]  <TASK>
+[   11.100006]  rxe_dealloc+0x1d/0x100 [rdma_rxe]
+[   11.100007]  </TASK>
+[   11.100008] ---[ end trace 0000000000000000 ]---
+[   11.100009] infiniband rxe0: set down
+";
+
+    #[test]
+    fn warnings_outside_the_infiniband_drivers_and_userspace_crashes_are_harmless() {
+        assert_eq!(failure(HARMLESS), None);
+    }
+
+    #[test]
+    fn a_warning_in_a_driver_is_a_failure_and_its_report_is_cut_out() {
+        let failure = failure(&format!("{HARMLESS}{RXE_WARNING}")).unwrap();
+        assert!(failure.headline.starts_with("WARNING: CPU: 1 PID: 211 at drivers/infiniband"));
+        assert!(failure.report.starts_with("[   11.100000] ------------[ cut here"));
+        assert!(failure.report.ends_with("---[ end trace 0000000000000000 ]---"));
+    }
+
+    #[test]
+    fn a_warning_in_the_core_that_a_driver_called_into_is_a_failure() {
+        let text = "\
+[    9.5][  T211] refcount_t: underflow; use-after-free.
+[    9.5][  T211] WARNING: lib/refcount.c:28 at refcount_warn_saturate+0x10/0x20, CPU#1: rdma/211
+[    9.5][  T211] Call Trace:
+[    9.5][  T211]  ib_uverbs_release_ucq+0x2f/0x40 [ib_uverbs]
+[    9.5][  T211] ---[ end trace 0 ]---
+";
+        assert!(failure(text).unwrap().headline.starts_with("WARNING: lib/refcount.c"));
+    }
+
+    #[test]
+    fn the_same_warning_without_a_driver_in_its_trace_is_harmless() {
+        let text = RXE_WARNING
+            .replace("drivers/infiniband/sw/rxe/rxe_pool.c", "kernel/smp.c")
+            .replace(" [rdma_rxe]", "");
+        assert_eq!(failure(&text), None);
+    }
+
+    #[test]
+    fn a_driver_named_after_a_warning_has_ended_is_not_blamed_for_it() {
+        let text = "\
+WARNING: CPU: 0 PID: 1 at kernel/smp.c:1 f+0x1/0x2
+---[ end trace 0 ]---
+ rxe_dealloc+0x1d/0x100 [rdma_rxe]
+";
+        assert_eq!(failure(text), None);
+    }
+
+    #[test]
+    fn every_kind_of_death_is_fatal_wherever_it_happens() {
+        for line in [
+            "[   12.3] Kernel panic - not syncing: sysrq triggered crash",
+            "[   12.3] BUG: kernel NULL pointer dereference, address: 0000000000000000",
+            "[   12.3] BUG: unable to handle page fault for address: ffffc90000",
+            "[   12.3] Oops: 0002 [#1] PREEMPT SMP NOPTI",
+            "[   12.3] Oops: Oops: 0002 [#1] SMP NOPTI",
+            "[   12.3] general protection fault, probably for non-canonical address 0xdead: 0000 [#1] SMP",
+            "[   12.3] invalid opcode: 0000 [#2] PREEMPT SMP",
+            "kernel BUG at mm/slub.c:4011!",
+        ] {
+            let text = format!("{HARMLESS}{line}\nmore\n");
+            assert!(failure(&text).is_some_and(|f| line.ends_with(&f.headline)), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_task_stuck_in_a_driver_is_a_failure() {
+        let text = "\
+[  242.1] INFO: task rdma:211 blocked for more than 120 seconds.
+[  242.1]       Not tainted 6.1.0 #1
+[  242.1]  __ib_unregister_device+0x8a/0xb0 [ib_core]
+";
+        assert!(failure(text).is_some());
+        assert_eq!(failure(&text.replace("[ib_core]", "[ext4]")), None);
+    }
+
+    #[test]
+    fn the_tail_is_the_end_of_the_text() {
+        let text: String = (0..100).map(|n| format!("line {n}\r\n")).collect();
+        assert!(tail(&text).starts_with("line 60\nline 61"));
+        assert!(tail(&text).ends_with("line 99"));
+        assert_eq!(tail("one"), "one");
+    }
+}

@@ -1,0 +1,356 @@
+//! The guest's side: process 1 after the initramfs, which makes the device, runs one command and powers off.
+//!
+//! It speaks with the host over virtio serial ports, which carry bytes unchanged: `out` and `err` for the command's
+//! output, `in` for its input, and `control` for lines:
+//!
+//! | line | direction | meaning |
+//! |---|---|---|
+//! | `ready UPTIME` | to host | the command starts now |
+//! | `alive` | to host | every few seconds: the guest still schedules |
+//! | `exit N`, `signal N` | to host | how the command ended; its output is complete |
+//! | `failed TEXT` | to host | the guest could not be set up |
+//! | `kill` | to guest | time is up: show who is stuck, end every process |
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, Read, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use nix::mount::{MsFlags, mount};
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use nix::sys::reboot::{RebootMode, reboot};
+use nix::sys::resource::{Resource, rlim_t, setrlimit};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitStatus, wait};
+use nix::unistd::Pid;
+
+use super::job::Job;
+
+/// The first argument that makes this program the guest's process 1.
+pub(crate) const SUBCOMMAND: &str = "guest-init";
+
+/// How often `alive` is sent.
+pub(crate) const HEARTBEAT: Duration = Duration::from_secs(3);
+
+/// The rxe device's netdev and its address.
+const NETDEV: &str = "veth0";
+const ADDRESS: &str = "10.9.9.1/24";
+/// The GID that the address becomes.
+const GID: &str = "0000:0000:0000:0000:0000:ffff:0a09:0901";
+
+/// How long the kernel may take to bring up what it was asked for.
+const SETUP: Duration = Duration::from_secs(30);
+
+/// Runs as process 1. Never returns: the guest powers off.
+pub(crate) fn main() -> ! {
+    // Not a panic whatever happens: if process 1 ends, the kernel panics and the cause is lost in its trace.
+    let result = std::panic::catch_unwind(run).unwrap_or_else(|_| Err(anyhow!("guest-init panicked")));
+    if let Err(error) = result {
+        let text = format!("{error:#}").replace('\n', " | ");
+        eprintln!("guest-init: {text}");
+        if let Ok(mut control) = open_port("control", Instant::now()) {
+            // The host reads the console as well if this fails.
+            let _ = writeln!(control, "failed {text}");
+        }
+    }
+    loop {
+        // Returns only on failure, and there is nothing else that process 1 could do.
+        let _ = reboot(RebootMode::RB_POWER_OFF);
+        thread::park_timeout(Duration::from_secs(1));
+    }
+}
+
+fn run() -> Result<()> {
+    mount_the_rest()?;
+    let deadline = Instant::now() + SETUP;
+    let control = open_port("control", deadline)?;
+    let listen = control.try_clone()?;
+    let control = Control(Arc::new(Mutex::new(control)));
+    let result = run_job(&control, listen, deadline);
+    if let Err(error) = &result {
+        control.send(&format!("failed {}", format!("{error:#}").replace('\n', " | ")));
+    }
+    Ok(())
+}
+
+fn run_job(control: &Control, listen: File, deadline: Instant) -> Result<()> {
+    let job = Job::decode(&fs::read("/run/vm/job").context("no job")?)?;
+    let out = open_port("out", deadline)?;
+    let err = open_port("err", deadline)?;
+    let input = if job.interactive { Some(open_port("in", deadline)?) } else { None };
+    if job.modules.is_dir() {
+        fs::create_dir_all("/lib/modules")?;
+        bind(&job.modules, "/lib/modules")?;
+    }
+    network(job.rxe)?;
+    if job.rxe {
+        rxe_device(deadline)?;
+    }
+    let memlock = job.memlock_kib.map_or(rlim_t::MAX, |kib| kib.saturating_mul(1024));
+    setrlimit(Resource::RLIMIT_MEMLOCK, memlock, memlock).context("RLIMIT_MEMLOCK")?;
+    setrlimit(Resource::RLIMIT_NOFILE, 65536, 65536).context("RLIMIT_NOFILE")?;
+
+    let heartbeat = control.clone();
+    thread::spawn(move || {
+        loop {
+            thread::park_timeout(HEARTBEAT);
+            heartbeat.send("alive");
+        }
+    });
+    thread::spawn(move || obey(listen));
+    let uptime = fs::read_to_string("/proc/uptime").unwrap_or_default();
+    control.send(&format!("ready {}", uptime.split(' ').next().unwrap_or_default()));
+    let ended = run_command(&job, input, out, err);
+    control.send(&ended);
+    Ok(())
+}
+
+/// The control port's writing end, shared by the threads that report.
+#[derive(Clone)]
+struct Control(Arc<Mutex<File>>);
+
+impl Control {
+    fn send(&self, line: &str) {
+        if let Ok(mut port) = self.0.lock() {
+            // If the host is gone nobody is left to tell.
+            let _ = port.write_all(format!("{line}\n").as_bytes());
+        }
+    }
+}
+
+/// Does what the host says on the control port until it hangs up.
+fn obey(port: File) {
+    for line in BufReader::new(port).lines().map_while(Result::ok) {
+        if line == "kill" {
+            // Which tasks are blocked, and where, is what a hang's report needs; it goes to the console. Level 8 shows
+            // all of it.
+            let _ = fs::write("/proc/sysrq-trigger", "8");
+            let _ = fs::write("/proc/sysrq-trigger", "w");
+            let _ = kill(Pid::from_raw(-1), Signal::SIGKILL);
+        }
+    }
+}
+
+fn mount_the_rest() -> Result<()> {
+    let nothing = MsFlags::empty();
+    for (kind, target, options) in
+        [("devpts", "/dev/pts", "mode=620,gid=5,ptmxmode=666"), ("tmpfs", "/dev/shm", "mode=1777")]
+    {
+        fs::create_dir_all(target)?;
+        mount(Some(kind), target, Some(kind), nothing, Some(options)).with_context(|| target.to_owned())?;
+    }
+    // Conveniences: a kernel without them still runs every test.
+    for (kind, target) in [("cgroup2", "/sys/fs/cgroup"), ("debugfs", "/sys/kernel/debug")] {
+        let _ = mount(Some(kind), target, Some(kind), nothing, None::<&str>);
+    }
+    for (link, target) in [("/dev/fd", "/proc/self/fd"), ("/dev/stdin", "/proc/self/fd/0")] {
+        let _ = std::os::unix::fs::symlink(target, link);
+    }
+    for (link, target) in [("/dev/stdout", "/proc/self/fd/1"), ("/dev/stderr", "/proc/self/fd/2")] {
+        let _ = std::os::unix::fs::symlink(target, link);
+    }
+    nix::unistd::sethostname("guest").context("hostname")?;
+    Ok(())
+}
+
+fn bind(from: &Path, to: &str) -> Result<()> {
+    mount(Some(from), to, None::<&str>, MsFlags::MS_BIND, None::<&str>)
+        .with_context(|| format!("cannot bind {} to {to}", from.display()))
+}
+
+/// Opens the virtio serial port called `name`. Ports appear some time after their driver was loaded.
+fn open_port(name: &str, deadline: Instant) -> Result<File> {
+    let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
+    inotify.add_watch("/dev", AddWatchFlags::IN_CREATE)?;
+    loop {
+        if let Some(path) = find_port(name) {
+            return File::options()
+                .read(true)
+                .write(true)
+                .open(&path)
+                .with_context(|| format!("cannot open {}", path.display()));
+        }
+        // A port's name is set by a later message than the one that made its node, so look again soon in any case.
+        let left = deadline.saturating_duration_since(Instant::now());
+        ensure!(!left.is_zero(), "there is no virtio port {name}");
+        wait_readable(&inotify, left.min(Duration::from_millis(20)))?;
+        let _ = inotify.read_events();
+    }
+}
+
+fn wait_readable(fd: &impl std::os::fd::AsFd, limit: Duration) -> Result<()> {
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    let mut fds = [PollFd::new(fd.as_fd(), PollFlags::POLLIN)];
+    poll(&mut fds, PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX))?;
+    Ok(())
+}
+
+fn find_port(name: &str) -> Option<PathBuf> {
+    fs::read_dir("/sys/class/virtio-ports").ok()?.flatten().find_map(|entry| {
+        let found = fs::read_to_string(entry.path().join("name")).ok()?;
+        (found.trim_end() == name).then(|| Path::new("/dev").join(entry.file_name()))
+    })
+}
+
+/// Loopback and, for rxe, a veth pair whose one end carries the address.
+fn network(veth: bool) -> Result<()> {
+    let mut batch = String::from("link set lo up\n");
+    if veth {
+        // Duplicate address detection would keep the link-local GID away for a second, and there is nobody to ask.
+        for conf in ["all", "default"] {
+            for knob in ["accept_dad", "dad_transmits"] {
+                let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{conf}/{knob}"), "0");
+            }
+        }
+        batch += &format!(
+            "link add {NETDEV} type veth peer name veth1\nlink set {NETDEV} up\nlink set veth1 up\n\
+             addr add {ADDRESS} dev {NETDEV}\n"
+        );
+    }
+    let mut ip = Command::new("ip")
+        .args(["-batch", "-"])
+        .env("PATH", SYSTEM_PATH)
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .context("cannot run ip (package iproute2)")?;
+    ip.stdin.take().context("no stdin")?.write_all(batch.as_bytes())?;
+    let output = ip.wait_with_output()?;
+    ensure!(output.status.success(), "ip: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
+}
+
+/// Makes rxe0 and waits until it is usable: node, active port, and the address's GID.
+fn rxe_device(deadline: Instant) -> Result<()> {
+    let output = Command::new("rdma")
+        .args(["link", "add", "rxe0", "type", "rxe", "netdev", NETDEV])
+        .env("PATH", SYSTEM_PATH)
+        .stdin(Stdio::null())
+        .output()
+        .context("cannot run rdma (package iproute2)")?;
+    ensure!(output.status.success(), "rdma link add: {}", String::from_utf8_lossy(&output.stderr));
+    let port = Path::new("/sys/class/infiniband/rxe0/ports/1");
+    loop {
+        let active = fs::read_to_string(port.join("state")).is_ok_and(|s| s.contains("ACTIVE"));
+        let node = Path::new("/dev/infiniband/uverbs0").exists();
+        let gid = (0..8).any(|i| {
+            fs::read_to_string(port.join(format!("gids/{i}"))).is_ok_and(|gid| gid.trim_end() == GID)
+        });
+        if active && node && gid {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            bail!("rxe0 did not come up: active {active}, uverbs0 {node}, GID of {ADDRESS} {gid}");
+        }
+        // The kernel announces none of the three in one place; each is a matter of milliseconds.
+        thread::park_timeout(Duration::from_millis(5));
+    }
+}
+
+const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Runs the command to its end and returns the control line that says how it ended.
+fn run_command(job: &Job, input: Option<File>, out: File, err: File) -> String {
+    let mut command = Command::new(&job.argv[0]);
+    command.args(&job.argv[1..]).env_clear().current_dir(&job.cwd);
+    for variable in &job.env {
+        let bytes = variable.as_bytes();
+        let at = bytes.iter().position(|b| *b == b'=').unwrap_or(bytes.len());
+        let value = bytes.get(at + 1..).unwrap_or_default();
+        command.env(OsStr::from_bytes(&bytes[..at]), OsStr::from_bytes(value));
+    }
+    // Pipes and not the ports themselves: a port can be opened once only, so that `> /dev/stderr` would fail.
+    command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = match command.spawn() {
+        Ok(child) => child,
+        Err(error) => {
+            let status = if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
+            let mut err = err;
+            let name = Path::new(&job.argv[0]).display();
+            let _ = writeln!(err, "vm: cannot run {name} in {}: {error}", job.cwd.display());
+            return format!("exit {status}");
+        }
+    };
+    let (done, drained) = mpsc::channel();
+    let writing = Writing::default();
+    if let (Some(port), Some(stdin)) = (input, child.stdin.take()) {
+        // Ends with the guest if the host's input never does.
+        thread::spawn(move || pump(port, File::from(OwnedFd::from(stdin)), &Writing::default()));
+    }
+    if let Some(stdout) = child.stdout.take() {
+        pump_output(OwnedFd::from(stdout), out, writing.clone(), done.clone());
+    }
+    if let Some(stderr) = child.stderr.take() {
+        pump_output(OwnedFd::from(stderr), err, writing.clone(), done);
+    }
+    let ended = reap_until(Pid::from_raw(child.id().cast_signed()));
+    // Whatever it left behind would keep the pipes open.
+    let _ = kill(Pid::from_raw(-1), Signal::SIGKILL);
+    wait_for_pumps(&drained, &writing);
+    ended
+}
+
+/// Process 1 inherits orphans: reaps everything until `pid` ends.
+fn reap_until(pid: Pid) -> String {
+    loop {
+        match wait() {
+            Ok(WaitStatus::Exited(who, status)) if who == pid => return format!("exit {status}"),
+            Ok(WaitStatus::Signaled(who, signal, _)) if who == pid => {
+                return format!("signal {}", signal as i32);
+            }
+            Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+            Err(error) => return format!("failed wait: {error}"),
+        }
+    }
+}
+
+/// A pump's place in its loop, for whoever waits for it.
+#[derive(Clone, Default)]
+struct Writing(Arc<AtomicUsize>);
+
+fn pump_output(from: OwnedFd, to: File, writing: Writing, done: Sender<()>) {
+    thread::spawn(move || {
+        pump(File::from(from), to, &writing);
+        let _ = done.send(());
+    });
+}
+
+/// Copies until either side ends.
+fn pump(mut from: File, mut to: File, writing: &Writing) {
+    let mut buffer = vec![0; 32 * 1024];
+    while let Ok(count @ 1..) = from.read(&mut buffer) {
+        writing.0.fetch_add(1, Ordering::Relaxed);
+        let result = to.write_all(&buffer[..count]);
+        writing.0.fetch_sub(1, Ordering::Relaxed);
+        if result.is_err() {
+            return;
+        }
+    }
+}
+
+/// Waits until both outputs have ended, for as long as the host takes to read them. A process that cannot be killed
+/// keeps its pipe open with nothing in it: that ends the wait.
+fn wait_for_pumps(drained: &Receiver<()>, writing: &Writing) {
+    const QUIET: Duration = Duration::from_secs(5);
+    let mut open = 2;
+    while open > 0 {
+        match drained.recv_timeout(QUIET) {
+            Ok(()) => open -= 1,
+            Err(RecvTimeoutError::Timeout) if writing.0.load(Ordering::Relaxed) > 0 => {}
+            Err(_) => {
+                eprintln!("guest-init: output is still held open {QUIET:?} after the command ended");
+                return;
+            }
+        }
+    }
+}

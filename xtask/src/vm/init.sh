@@ -1,0 +1,34 @@
+#!/bin/busybox sh
+# First process of the guest: loads modules, mounts the host's root read-only under a tmpfs, and hands over to
+# `xtask guest-init`, which the host put into the share "job". What goes wrong here is seen on the console.
+bb=/bin/busybox
+fail() {
+    echo "xtask-init: $*" >/dev/console
+    $bb poweroff -f
+}
+$bb mount -t proc proc /proc || fail "no /proc"
+$bb mount -t sysfs sys /sys || fail "no /sys"
+$bb mount -t devtmpfs dev /dev || fail "no /dev"
+case " $($bb cat /proc/cmdline) " in
+*" xtask.probe "*)
+    echo "xtask-probe-ok" >/dev/console
+    $bb poweroff -f
+    ;;
+esac
+for module in /modules/*.ko; do
+    # Some need a processor feature that is not there: what matters is missed below, by name.
+    $bb insmod "$module" 2>/dev/null
+done
+options=trans=virtio,version=9p2000.L,msize=512000,cache=loose,ro
+$bb mount -t 9p -o $options hostroot /host || fail "cannot mount the host's root over 9p"
+$bb mount -t tmpfs -o mode=755 tmpfs /rw || fail "no tmpfs"
+$bb mkdir /rw/upper /rw/work
+$bb mount -t overlay -o lowerdir=/host,upperdir=/rw/upper,workdir=/rw/work overlay /new || fail "no overlay"
+$bb mkdir -p /new/proc /new/sys /new/dev /new/run
+for dir in proc sys dev; do
+    $bb mount --move /$dir /new/$dir || fail "cannot move /$dir"
+done
+$bb mount -t tmpfs -o mode=755 tmpfs /new/run || fail "no /run"
+$bb mkdir /new/run/vm
+$bb mount -t 9p -o $options job /new/run/vm || fail "cannot mount the job over 9p"
+exec $bb switch_root /new /run/vm/xtask guest-init

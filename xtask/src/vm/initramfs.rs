@@ -1,0 +1,257 @@
+//! The initramfs: busybox, the modules without which the host's root cannot be mounted, those that make an rxe
+//! device, and a script that mounts the host's root and hands over to [`super::guest`].
+//!
+//! It is cached by the hash of everything that goes into it. The archive is plain cpio, uncompressed: QEMU copies it
+//! into the guest's memory at once, while an emulated processor would take seconds to unpack it.
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::Progress;
+use super::kernel::Kernel;
+use crate::{apt, cache};
+
+/// Modules without which no guest comes up, then those for an rxe device. Names that a kernel has built in or does not
+/// know are left out; loading what is there in this order, dependencies first, is all that is needed.
+const MODULES: &[&str] = &[
+    "virtio_pci",
+    "virtio_console",
+    "9pnet_virtio",
+    "9p",
+    "overlay",
+    "crc32_generic",
+    "crc32-pclmul",
+    "crc32c-intel",
+    "veth",
+    "dummy",
+    "ib_uverbs",
+    "rdma_ucm",
+    "ib_umad",
+    "rdma_rxe",
+];
+
+const INIT: &str = include_str!("init.sh");
+
+/// The initramfs for a kernel, built if the cache has none.
+///
+/// # Errors
+/// busybox or a module cannot be read or unpacked, or the cache cannot be written.
+pub(crate) fn find_or_build(kernel: &Kernel, progress: &Progress) -> Result<PathBuf> {
+    let busybox = apt::static_busybox().context("busybox-static is missing")?;
+    let modules = kernel.modules.join(&kernel.release);
+    let modules_dep = fs::read_to_string(modules.join("modules.dep"))
+        .with_context(|| format!("cannot read {}/modules.dep", modules.display()))?;
+    let list = load_order(&modules_dep, MODULES);
+    let busybox = fs::read(busybox)?;
+
+    // A module's size and time of change stand for its content: hashing all of them would cost more than building.
+    let mut stamps = String::new();
+    for path in &list {
+        let metadata = fs::metadata(modules.join(path))?;
+        stamps += &format!("{path} {} {:?}\n", metadata.len(), metadata.modified()?);
+    }
+    let identity = hash(&[
+        INIT.as_bytes(),
+        &busybox,
+        modules.as_os_str().as_encoded_bytes(),
+        stamps.as_bytes(),
+        env!("CARGO_PKG_VERSION").as_bytes(),
+    ]);
+    let home = cache::dir()?.join("initramfs");
+    let path = home.join(format!("{}-{identity:016x}.cpio", kernel.release));
+    if path.exists() {
+        return Ok(path);
+    }
+    fs::create_dir_all(&home)?;
+    progress.say(&format!("building an initramfs of {} modules", list.len()));
+    let mut cpio = Cpio::default();
+    for dir in ["bin", "dev", "host", "modules", "new", "proc", "rw", "sys"] {
+        cpio.directory(dir);
+    }
+    cpio.file("bin/busybox", 0o755, &busybox);
+    cpio.file("init", 0o755, INIT.as_bytes());
+    for (index, module) in list.iter().enumerate() {
+        let name = module_name(module);
+        cpio.file(&format!("modules/{index:02}-{name}.ko"), 0o644, &read_module(&modules.join(module))?);
+    }
+    // Several processes may build the same archive; whoever renames last replaces it with the same bytes.
+    let temporary = home.join(format!(".{identity:016x}-{}", std::process::id()));
+    fs::write(&temporary, cpio.finish())?;
+    fs::rename(&temporary, &path)?;
+    Ok(path)
+}
+
+/// Paths of modules and what they depend on, dependencies first, from the text of modules.dep.
+fn load_order<'a>(modules_dep: &'a str, wanted: &[&str]) -> Vec<&'a str> {
+    fn visit<'a>(
+        path: &'a str,
+        lines: &[(&'a str, &'a str)],
+        seen: &mut HashSet<&'a str>,
+        out: &mut Vec<&'a str>,
+    ) {
+        // `seen` is also what keeps a damaged, circular file from looping.
+        if !seen.insert(path) {
+            return;
+        }
+        let dependencies = lines.iter().find(|(p, _)| *p == path).map_or("", |(_, d)| d);
+        for dependency in dependencies.split_whitespace() {
+            visit(dependency, lines, seen, out);
+        }
+        out.push(path);
+    }
+    let lines: Vec<_> =
+        modules_dep.lines().filter_map(|l| l.split_once(':')).map(|(p, d)| (p.trim(), d)).collect();
+    let (mut seen, mut out) = (HashSet::new(), Vec::new());
+    for name in wanted {
+        let name = name.replace('-', "_");
+        if let Some((path, _)) = lines.iter().find(|(path, _)| module_name(path) == name) {
+            visit(path, &lines, &mut seen, &mut out);
+        }
+    }
+    out
+}
+
+/// `kernel/net/9p/9pnet_virtio.ko.xz` is 9pnet_virtio; the kernel takes '-' and '_' in names as one.
+fn module_name(path: &str) -> String {
+    let file = path.rsplit('/').next().unwrap_or(path);
+    file.split(".ko").next().unwrap_or(file).replace('-', "_")
+}
+
+fn read_module(path: &Path) -> Result<Vec<u8>> {
+    let unpacker = match path.extension().and_then(|e| e.to_str()) {
+        Some("xz") => "xz",
+        Some("zst") => "zstd",
+        _ => return fs::read(path).with_context(|| format!("cannot read {}", path.display())),
+    };
+    let program = apt::find_program(unpacker).with_context(|| format!("{unpacker} is missing"))?;
+    let output = Command::new(program).args(["-q", "-d", "-c"]).arg(path).output()?;
+    ensure!(output.status.success(), "{unpacker} cannot unpack {}", path.display());
+    Ok(output.stdout)
+}
+
+/// 64-bit FNV-1a over length-prefixed parts. Names cache entries; nothing hostile is kept apart by it.
+pub(crate) fn hash(parts: &[&[u8]]) -> u64 {
+    let mut state = 0xcbf2_9ce4_8422_2325u64;
+    for part in parts {
+        for byte in (part.len() as u64).to_le_bytes().iter().chain(*part) {
+            state = (state ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+    }
+    state
+}
+
+/// A writer of "newc" cpio archives, the format that the kernel unpacks.
+///
+/// # References
+/// The kernel's Documentation/driver-api/early-userspace/buffer-format.rst.
+#[derive(Default)]
+struct Cpio {
+    bytes: Vec<u8>,
+    inode: u32,
+}
+
+impl Cpio {
+    fn directory(&mut self, path: &str) {
+        self.entry(path, 0o040_755, &[]);
+    }
+
+    fn file(&mut self, path: &str, mode: u32, data: &[u8]) {
+        self.entry(path, 0o100_000 | mode, data);
+    }
+
+    fn entry(&mut self, path: &str, mode: u32, data: &[u8]) {
+        self.inode += 1;
+        let links = 1 + u32::from(mode & 0o040_000 != 0);
+        let size = u32::try_from(data.len()).unwrap_or(u32::MAX);
+        let name_size = u32::try_from(path.len() + 1).unwrap_or(u32::MAX);
+        // ino, mode, uid, gid, nlink, mtime, filesize, devmajor, devminor, rdevmajor, rdevminor, namesize, check
+        let fields = [self.inode, mode, 0, 0, links, 0, size, 0, 0, 0, 0, name_size, 0];
+        self.bytes.extend_from_slice(b"070701");
+        for field in fields {
+            self.bytes.extend_from_slice(format!("{field:08x}").as_bytes());
+        }
+        self.bytes.extend_from_slice(path.as_bytes());
+        self.bytes.push(0);
+        self.pad();
+        self.bytes.extend_from_slice(data);
+        self.pad();
+    }
+
+    fn pad(&mut self) {
+        self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
+    }
+
+    fn finish(mut self) -> Vec<u8> {
+        self.entry("TRAILER!!!", 0, &[]);
+        self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reads an archive back: (path, mode, data) of every entry before the trailer.
+    fn read_back(bytes: &[u8]) -> Vec<(String, u32, Vec<u8>)> {
+        let (mut at, mut entries) = (0, Vec::new());
+        loop {
+            let field = |n: usize| {
+                let start = at + 6 + n * 8;
+                u32::from_str_radix(std::str::from_utf8(&bytes[start..start + 8]).unwrap(), 16).unwrap()
+            };
+            assert_eq!(&bytes[at..at + 6], b"070701", "at {at}");
+            let (mode, size, name_size) = (field(1), field(6) as usize, field(11) as usize);
+            let name = &bytes[at + 110..at + 110 + name_size];
+            assert_eq!(name.last(), Some(&0));
+            let name = String::from_utf8(name[..name_size - 1].to_vec()).unwrap();
+            let data = (at + 110 + name_size).next_multiple_of(4);
+            at = (data + size).next_multiple_of(4);
+            if name == "TRAILER!!!" {
+                assert_eq!(at, bytes.len());
+                return entries;
+            }
+            entries.push((name, mode, bytes[data..data + size].to_vec()));
+        }
+    }
+
+    #[test]
+    fn a_cpio_archive_reads_back_whatever_the_lengths() {
+        let mut cpio = Cpio::default();
+        cpio.directory("d");
+        for n in 0..9 {
+            cpio.file(&"n".repeat(n + 1), 0o755, &vec![7; n]);
+        }
+        let entries = read_back(&cpio.finish());
+        assert_eq!(entries[0], ("d".into(), 0o040_755, vec![]));
+        for n in 0..9 {
+            assert_eq!(entries[n + 1], ("n".repeat(n + 1), 0o100_755, vec![7; n]));
+        }
+    }
+
+    #[test]
+    fn dependencies_load_before_what_needs_them_and_only_once() {
+        let dep = "kernel/a/rdma_rxe.ko.xz: kernel/b/ib-uverbs.ko.xz kernel/c/ib_core.ko.xz\n\
+                   kernel/b/ib-uverbs.ko.xz: kernel/c/ib_core.ko.xz\n\
+                   kernel/c/ib_core.ko.xz:\n\
+                   kernel/d/other.ko:\n";
+        assert_eq!(
+            load_order(dep, &["ib_uverbs", "not-there", "rdma_rxe"]),
+            ["kernel/c/ib_core.ko.xz", "kernel/b/ib-uverbs.ko.xz", "kernel/a/rdma_rxe.ko.xz"]
+        );
+    }
+
+    #[test]
+    fn circular_dependencies_end() {
+        assert_eq!(load_order("a.ko: b.ko\nb.ko: a.ko\n", &["a"]), ["b.ko", "a.ko"]);
+    }
+
+    #[test]
+    fn moving_a_byte_between_parts_changes_the_hash() {
+        assert_ne!(hash(&[b"ab", b"c"]), hash(&[b"a", b"bc"]));
+        assert_eq!(hash(&[]), 0xcbf2_9ce4_8422_2325);
+    }
+}

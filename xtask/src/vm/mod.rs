@@ -1,0 +1,554 @@
+//! `cargo xtask vm`: one command in a guest, as if it ran here.
+//!
+//! ```text
+//! kernel  ── finds or downloads a kernel        initramfs ── busybox, modules, init.sh
+//! accel   ── KVM or emulation                   job       ── what the guest is asked to do
+//! qemu    ── the process (child.rs starts it)   guest     ── process 1 over there
+//! console ── did the kernel fail?
+//! ```
+//!
+//! The guest sees the host's root read-only under a tmpfs, so that programs run at their own path and what they write is
+//! gone afterwards. The command's stdout and stderr arrive unchanged and apart; the kernel's console is kept away from
+//! both and shown only when something failed.
+//!
+//! Invariant: a kernel that panicked, oopsed or warned about the infiniband drivers is a failure whatever the command's
+//! status.
+
+mod accel;
+mod child;
+pub(crate) mod console;
+pub(crate) mod guest;
+mod initramfs;
+mod job;
+pub(crate) mod kernel;
+mod qemu;
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+
+use self::accel::Accel;
+use self::job::Job;
+use self::kernel::Kernel;
+use self::qemu::{Machine, Qemu, Streams};
+use crate::{apt, cache};
+
+/// The command did not end in time.
+pub(crate) const STATUS_TIMEOUT: u8 = 124;
+/// The VM failed, or there is none: what the command did is unknown or does not count.
+pub(crate) const STATUS_VM_FAILED: u8 = 125;
+
+/// Exit status of `vm`, shown by --help.
+const STATUSES: &str = "\
+Exit status:
+  the command's own; 128+N if signal N ended it; 126 or 127 if it cannot be run or found
+  124  the command did not end within --timeout
+  125  the VM failed: it did not boot, it hung, or its kernel panicked, oopsed, or reported a BUG or
+       WARNING from the infiniband drivers, whatever the command's own status; the console is shown";
+
+/// Boots a guest with a Soft-RoCE device and runs one command in it.
+#[derive(clap::Args)]
+#[command(after_help = STATUSES)]
+pub(crate) struct Args {
+    /// 5.10, 6.1, 6.12, 7.2, or a directory with an unpacked kernel package
+    #[arg(long, default_value = kernel::DEFAULT, value_name = "KERNEL")]
+    pub(crate) kernel: kernel::Choice,
+
+    /// RDMA device that exists when the command starts
+    #[arg(long, value_enum, default_value_t = Device::Rxe)]
+    pub(crate) device: Device,
+
+    /// Seconds that the command may take; 0 for no limit
+    #[arg(long, default_value_t = 600, value_name = "SECS")]
+    pub(crate) timeout: u64,
+
+    /// The guest's memory
+    #[arg(long, default_value_t = 2048, value_name = "MB")]
+    pub(crate) memory: u32,
+
+    /// The guest's processors
+    #[arg(long, default_value_t = 2, value_name = "N")]
+    pub(crate) cpus: u32,
+
+    /// Sets a variable for the command, or passes the caller's on
+    #[arg(long, value_name = "NAME[=VALUE]")]
+    pub(crate) env: Vec<OsString>,
+
+    /// Limit on locked memory for the command [default: unlimited]
+    #[arg(long, value_name = "KIB")]
+    pub(crate) memlock: Option<u64>,
+
+    /// Connect the command's stdin, which is /dev/null otherwise
+    #[arg(long)]
+    pub(crate) interactive: bool,
+
+    /// Show the kernel's console, all of it, on stderr as well
+    #[arg(long)]
+    pub(crate) console: bool,
+
+    /// How to run the guest's processors
+    #[arg(long, value_enum, default_value_t = Accel::Auto)]
+    pub(crate) accel: Accel,
+
+    /// Say nothing but what the command says, and why the VM failed
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+
+    /// The command and its arguments, run as root in the caller's directory
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// What `--device` accepts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub(crate) enum Device {
+    /// rxe0 on a veth with 10.9.9.1/24
+    Rxe,
+    /// The modules are loaded, and there is no device
+    None,
+}
+
+/// Lines about what is going on, on stderr.
+pub(crate) struct Progress {
+    quiet: bool,
+}
+
+impl Progress {
+    /// Shows lines, or nothing.
+    pub(crate) fn new(quiet: bool) -> Self {
+        Progress { quiet }
+    }
+
+    /// Shows a line unless told to be quiet.
+    pub(crate) fn say(&self, line: &str) {
+        if !self.quiet {
+            eprintln!("vm: {line}");
+        }
+    }
+
+    /// Whether lines are hidden.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.quiet
+    }
+}
+
+/// How a guest ended.
+enum Ended {
+    /// With this status for the caller.
+    Status(u8),
+    TimedOut,
+    /// Why the VM failed.
+    Failed(String),
+}
+
+/// Runs `vm`.
+///
+/// # Errors
+/// The VM could not be started: host packages, kernel, initramfs, QEMU.
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let progress = Progress::new(args.quiet);
+    apt::ensure_tools(&[apt::VM_TOOLS], |line| progress.say(line))?;
+    let kernel = Kernel::find(&args.kernel, &progress)?;
+    let initramfs = initramfs::find_or_build(&kernel, &progress)?;
+    let accel = args.accel.resolve(&kernel, &initramfs, &progress)?;
+
+    let run_dir = RunDir::new()?;
+    let job = Job {
+        argv: args.command.clone(),
+        env: environment(&args.env),
+        cwd: std::env::current_dir().context("no current directory")?,
+        modules: kernel.modules.clone(),
+        rxe: args.device == Device::Rxe,
+        memlock_kib: args.memlock,
+        interactive: args.interactive,
+    };
+    let share = run_dir.path.join("job");
+    fs::create_dir(&share)?;
+    fs::write(share.join("job"), job.encode())?;
+    // A copy: the original may be rebuilt while the guest runs.
+    fs::copy("/proc/self/exe", share.join("xtask")).context("cannot copy this program for the guest")?;
+
+    progress.say(&format!("booting Linux {} ({})", kernel.version, accel.name()));
+    let started = Instant::now();
+    let (mut qemu, streams) = Qemu::start(Machine {
+        kernel: &kernel,
+        initramfs: &initramfs,
+        accel,
+        memory_mb: args.memory,
+        cpus: args.cpus,
+        job: &share,
+        verbose: args.console,
+        log: File::create(run_dir.path.join("qemu.log"))?,
+    })?;
+    let console = Arc::new(Mutex::new(Vec::new()));
+    let events = pump_streams(&streams, args, &console, &run_dir)?;
+    let timeout = (args.timeout != 0).then(|| Duration::from_secs(args.timeout));
+    let ended = supervise(&mut qemu, &streams.control, &events, timeout, &progress, started);
+
+    let console =
+        console.lock().map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+    let status = report(ended, &console, &run_dir, &progress);
+    progress.say(&format!("exit status {status} after {:.1} s", started.elapsed().as_secs_f64()));
+    Ok(ExitCode::from(status))
+}
+
+/// Decides the exit status, and shows what there is to show of a failure.
+fn report(ended: Ended, console: &str, run_dir: &RunDir, progress: &Progress) -> u8 {
+    let kernel_failure = console::failure(console);
+    let (status, reason) = match ended {
+        Ended::Failed(reason) => (STATUS_VM_FAILED, Some(reason)),
+        _ if kernel_failure.is_some() => (STATUS_VM_FAILED, None),
+        Ended::Status(status) => (status, None),
+        Ended::TimedOut => (STATUS_TIMEOUT, Some("the command did not end in time".to_owned())),
+    };
+    if kernel_failure.is_none() && reason.is_none() {
+        return status;
+    }
+    // Shown even when quiet: without it the status could be taken for the command's own.
+    if let Some(failure) = &kernel_failure {
+        eprintln!("vm: the guest's kernel failed: {}", failure.headline);
+        eprintln!("{}", failure.report);
+    }
+    if let Some(reason) = reason {
+        eprintln!("vm: {reason}");
+    }
+    if kernel_failure.is_none() {
+        eprintln!("vm: the end of the console:\n{}", console::tail(console));
+        let qemu = fs::read_to_string(run_dir.path.join("qemu.log")).unwrap_or_default();
+        if status == STATUS_VM_FAILED && !qemu.trim().is_empty() {
+            eprintln!("vm: QEMU said:\n{}", qemu.trim_end());
+        }
+    }
+    match run_dir.keep_console(console) {
+        Ok(path) => progress.say(&format!("the whole console is in {}", path.display())),
+        Err(error) => eprintln!("vm: the console could not be kept: {error:#}"),
+    }
+    status
+}
+
+/// What the threads that read QEMU's streams tell the main one.
+enum Event {
+    /// A line from the guest's process 1.
+    Control(String),
+    /// The console shows that the kernel will not go on.
+    Dying,
+    /// One stream has ended, with QEMU.
+    End,
+}
+
+/// Streams that must end before the guest has ended: console, control, out and err.
+const STREAMS: usize = 4;
+
+fn pump_streams(
+    streams: &Streams,
+    args: &Args,
+    console: &Arc<Mutex<Vec<u8>>>,
+    run_dir: &RunDir,
+) -> Result<Receiver<Event>> {
+    let (send, events) = mpsc::channel();
+    let (log, show) = (File::create(run_dir.path.join("console.log"))?, args.console);
+    let (stream, text, events_of_console) = (streams.console.try_clone()?, console.clone(), send.clone());
+    thread::spawn(move || read_console(stream, log, show, &text, &events_of_console));
+
+    let (stream, events_of_control) = (streams.control.try_clone()?, send.clone());
+    thread::spawn(move || {
+        for line in BufReader::new(stream).lines().map_while(Result::ok) {
+            let _ = events_of_control.send(Event::Control(line));
+        }
+        let _ = events_of_control.send(Event::End);
+    });
+    let (stream, done) = (streams.out.try_clone()?, send.clone());
+    thread::spawn(move || copy_out(stream, std::io::stdout(), &done));
+    let stream = streams.err.try_clone()?;
+    thread::spawn(move || copy_out(stream, std::io::stderr(), &send));
+    if args.interactive {
+        let stream = streams.input.try_clone()?;
+        thread::spawn(move || copy_in(stream));
+    }
+    Ok(events)
+}
+
+fn read_console(
+    mut stream: UnixStream,
+    mut log: File,
+    show: bool,
+    text: &Mutex<Vec<u8>>,
+    events: &Sender<Event>,
+) {
+    let mut buffer = [0; 4096];
+    while let Ok(count @ 1..) = stream.read(&mut buffer) {
+        let bytes = &buffer[..count];
+        // Losing the log on a full disk is no reason to stop the guest.
+        let _ = log.write_all(bytes);
+        if show {
+            let _ = std::io::stderr().write_all(bytes);
+        }
+        if let Ok(mut text) = text.lock() {
+            // The words may have come in two reads, so look at a little of what came before.
+            let from = text.len().saturating_sub(64);
+            text.extend_from_slice(bytes);
+            if contains(&text[from..], b"Kernel panic - not syncing") {
+                let _ = events.send(Event::Dying);
+            }
+        }
+    }
+    let _ = events.send(Event::End);
+}
+
+fn contains(haystack: &[u8], needle: &[u8]) -> bool {
+    haystack.windows(needle.len()).any(|window| window == needle)
+}
+
+/// Copies the command's output. If our own end is closed the rest is read and dropped: the guest must not block.
+fn copy_out(mut from: UnixStream, mut to: impl Write, done: &Sender<Event>) {
+    let (mut buffer, mut open) = (vec![0; 64 * 1024], true);
+    while let Ok(count @ 1..) = from.read(&mut buffer) {
+        open = open && to.write_all(&buffer[..count]).and_then(|()| to.flush()).is_ok();
+    }
+    let _ = done.send(Event::End);
+}
+
+/// Copies our stdin until its end, which the guest sees as its own.
+fn copy_in(mut to: UnixStream) {
+    let mut stdin = std::io::stdin().lock();
+    let _ = std::io::copy(&mut stdin, &mut to);
+    let _ = to.shutdown(std::net::Shutdown::Write);
+}
+
+/// Where a guest is in its life, with the time at which it is given up.
+enum Phase {
+    Booting(Instant),
+    Running(Option<Instant>),
+    /// The time limit has passed, and process 1 was told to end the command.
+    Killing(Instant),
+    /// The command has ended.
+    Stopping(Ended, Instant),
+}
+
+/// Emulated on a busy host a boot takes a minute; longer is a hang.
+const BOOT_LIMIT: Duration = Duration::from_secs(180);
+/// How long process 1 may be silent. It says something every [`guest::HEARTBEAT`].
+const SILENCE_LIMIT: Duration = Duration::from_secs(90);
+/// How long ending a command, powering off or dying may take.
+const STOP_LIMIT: Duration = Duration::from_secs(30);
+
+/// Follows a guest to its end, or ends it. Afterwards QEMU is gone and every stream has been read to its end.
+fn supervise(
+    qemu: &mut Qemu,
+    control: &UnixStream,
+    events: &Receiver<Event>,
+    timeout: Option<Duration>,
+    progress: &Progress,
+    started: Instant,
+) -> Ended {
+    let mut phase = Phase::Booting(Instant::now() + BOOT_LIMIT);
+    let mut last_heard = Instant::now();
+    let mut open = STREAMS;
+    while open > 0 {
+        let limit = match &phase {
+            Phase::Booting(limit) | Phase::Killing(limit) | Phase::Stopping(_, limit) => *limit,
+            Phase::Running(limit) => {
+                let silent = last_heard + SILENCE_LIMIT;
+                limit.map_or(silent, |limit| limit.min(silent))
+            }
+        };
+        match events.recv_timeout(limit.saturating_duration_since(Instant::now())) {
+            Ok(Event::End) => open -= 1,
+            Ok(Event::Dying) => {
+                let ended = Ended::Failed("the guest's kernel panicked".to_owned());
+                phase = Phase::Stopping(ended, Instant::now() + STOP_LIMIT);
+            }
+            Ok(Event::Control(line)) => {
+                last_heard = Instant::now();
+                let (word, rest) = line.split_once(' ').unwrap_or((&line, ""));
+                if word == "ready" {
+                    let took = started.elapsed().as_secs_f64();
+                    progress.say(&format!("up after {took:.1} s"));
+                    phase = Phase::Running(timeout.map(|t| Instant::now() + t));
+                } else if let Some(ended) = verdict(word, rest, matches!(phase, Phase::Killing(_))) {
+                    phase = Phase::Stopping(ended, Instant::now() + STOP_LIMIT);
+                }
+            }
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => {
+                let silent = last_heard.elapsed() >= SILENCE_LIMIT;
+                phase = match phase {
+                    Phase::Running(_) if !silent => {
+                        let mut control = control;
+                        // If this fails the guest is gone, and its streams end.
+                        let _ = control.write_all(b"kill\n");
+                        progress.say("time is up, ending the command");
+                        Phase::Killing(Instant::now() + STOP_LIMIT)
+                    }
+                    other => {
+                        qemu.kill();
+                        Phase::Stopping(gave_up(other), Instant::now() + STOP_LIMIT)
+                    }
+                };
+            }
+        }
+    }
+    // Streams end only with QEMU, so this does not wait.
+    let _ = qemu.wait();
+    match phase {
+        Phase::Stopping(ended, _) => ended,
+        Phase::Booting(_) => Ended::Failed("the guest ended before the command started".to_owned()),
+        Phase::Running(_) | Phase::Killing(_) => {
+            Ended::Failed("the guest ended before the command did".to_owned())
+        }
+    }
+}
+
+/// What a guest's control line says about the end of the command, if it does.
+fn verdict(word: &str, rest: &str, killed: bool) -> Option<Ended> {
+    let number = rest.trim().parse::<u8>();
+    match (word, number) {
+        ("exit" | "signal", Ok(_)) if killed => Some(Ended::TimedOut),
+        ("exit", Ok(status)) => Some(Ended::Status(status)),
+        ("signal", Ok(signal)) => Some(Ended::Status(128u8.saturating_add(signal))),
+        ("failed", _) => Some(Ended::Failed(format!("the guest could not be set up: {rest}"))),
+        _ => None,
+    }
+}
+
+/// Why a guest was given up in this phase.
+fn gave_up(phase: Phase) -> Ended {
+    let text = match phase {
+        Phase::Booting(_) => format!("the guest did not come up within {} s", BOOT_LIMIT.as_secs()),
+        Phase::Running(_) => {
+            format!("the guest hangs: nothing heard from it for {} s", SILENCE_LIMIT.as_secs())
+        }
+        Phase::Killing(_) => {
+            format!(
+                "the command did not end in time, and hangs: {} s later it was still there",
+                STOP_LIMIT.as_secs()
+            )
+        }
+        Phase::Stopping(Ended::Failed(reason), _) => reason,
+        Phase::Stopping(..) => {
+            format!("the command ended, but the guest did not power off within {} s", STOP_LIMIT.as_secs())
+        }
+    };
+    Ended::Failed(text)
+}
+
+/// The command's environment: enough for a program to find others, what the caller chose, and nothing else.
+fn environment(chosen: &[OsString]) -> Vec<OsString> {
+    let mut path = std::env::var_os("PATH").unwrap_or_default();
+    path.push(":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+    let mut env = Vec::new();
+    let mut set = |name: &str, value: &std::ffi::OsStr| {
+        let mut variable = OsString::from(name);
+        variable.push("=");
+        variable.push(value);
+        env.push(variable);
+    };
+    set("PATH", &path);
+    set("HOME", "/root".as_ref());
+    set("USER", "root".as_ref());
+    set("LANG", "C.UTF-8".as_ref());
+    for name in ["RUST_BACKTRACE", "RUST_LOG"] {
+        if let Some(value) = std::env::var_os(name) {
+            set(name, &value);
+        }
+    }
+    for variable in chosen {
+        use std::os::unix::ffi::OsStrExt as _;
+        if variable.as_bytes().contains(&b'=') {
+            env.push(variable.clone());
+        } else if let Some(value) = std::env::var_os(variable) {
+            let mut whole = variable.clone();
+            whole.push("=");
+            whole.push(value);
+            env.push(whole);
+        }
+    }
+    env
+}
+
+/// One guest's files, removed with it. A killed process leaves them; the next one clears up.
+struct RunDir {
+    path: PathBuf,
+}
+
+impl RunDir {
+    fn new() -> Result<RunDir> {
+        let home = cache::dir()?.join("run");
+        fs::create_dir_all(&home)?;
+        for entry in fs::read_dir(&home)?.flatten() {
+            let name = entry.file_name();
+            let pid = name.to_str().and_then(|n| n.split('-').next()).and_then(|n| n.parse::<u32>().ok());
+            if pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+                let _ = fs::remove_dir_all(entry.path());
+            }
+        }
+        for n in 0..1000 {
+            let path = home.join(format!("{}-{n}", std::process::id()));
+            match fs::create_dir(&path) {
+                Ok(()) => return Ok(RunDir { path }),
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error).with_context(|| format!("cannot create {}", path.display())),
+            }
+        }
+        bail!("{} is full of this process's own directories", home.display())
+    }
+
+    /// Writes a failed guest's console where it stays until the next failure of the same process number.
+    fn keep_console(&self, console: &str) -> Result<PathBuf> {
+        let name = self.path.file_name().context("no name")?.to_string_lossy().into_owned();
+        let home = cache::dir()?.join("consoles");
+        fs::create_dir_all(&home)?;
+        let path = home.join(format!("{name}.log"));
+        fs::write(&path, console)?;
+        Ok(path)
+    }
+}
+
+impl Drop for RunDir {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_lines_become_exit_statuses() {
+        let status = |word, rest, killed| match verdict(word, rest, killed) {
+            Some(Ended::Status(status)) => Some(status),
+            _ => None,
+        };
+        assert_eq!(status("exit", "7", false), Some(7));
+        assert_eq!(status("signal", "9", false), Some(137));
+        assert_eq!(status("exit", "rubbish", false), None);
+        assert_eq!(status("exit", "0", true), None);
+        assert!(matches!(verdict("exit", "0", true), Some(Ended::TimedOut)));
+        assert!(matches!(verdict("failed", "x", false), Some(Ended::Failed(text)) if text.contains('x')));
+        assert!(verdict("alive", "", false).is_none());
+    }
+
+    #[test]
+    fn chosen_variables_are_set_or_passed_on_and_unknown_ones_are_left_out() {
+        let env = environment(&["A=b=c".into(), "PATH".into(), "XTASK_SURELY_UNSET".into()]);
+        assert!(env.contains(&"A=b=c".into()));
+        assert!(env.iter().filter(|v| v.to_string_lossy().starts_with("PATH=")).count() == 2);
+        assert!(!env.iter().any(|v| v.to_string_lossy().contains("XTASK_SURELY_UNSET")));
+    }
+
+    #[test]
+    fn a_needle_is_found_across_its_whole_length_only() {
+        assert!(contains(b"xx Kernel panic", b"Kernel panic"));
+        assert!(!contains(b"Kernel pani", b"Kernel panic"));
+    }
+}
