@@ -213,11 +213,12 @@ struct AttrNames(QpAttrMask);
 impl fmt::Display for AttrNames {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut separator = "";
-        for (name, _) in self.0.iter_names() {
+        let mut names = self.0.iter_names();
+        for (name, _) in names.by_ref() {
             write!(f, "{separator}{name}")?;
             separator = ", ";
         }
-        let rest = self.0.bits() & !QpAttrMask::all().bits();
+        let rest = names.remaining().bits();
         if rest != 0 { write!(f, "{separator}{rest:#x}") } else { Ok(()) }
     }
 }
