@@ -1,1 +1,249 @@
-//! Which attributes which QP transition takes.
+//! Which attributes which QP transition takes: state × state × type → required and optional.
+//!
+//! [`check`] says what a bare `EINVAL` of the kernel meant; [`lookup`] and [`transitions`] show the table to those who
+//! build masks or documents from it. The table itself is one page below, to be read as a specification's table is.
+//!
+//! It is the table of the kernel's RDMA core, which nearly every InfiniBand and RoCE driver asks, together with what
+//! uverbs makes of a mask on the way there. It says nothing of
+//! - **iWARP**: there the connection manager moves the queue pair, with masks that would be wrong here.
+//! - **drivers that judge on their own**, as mlx5 does for a queue pair with a source QPN, which takes no attributes.
+//! - **[`QpType::DRIVER`] and types without a name**: their provider judges, [`check`] accepts everything.
+//! - **SMI and GSI**: the kernel keeps these queue pairs for itself, no program can create one.
+//! - **values**: a port that does not exist, a privileged Q_Key. Nor of one refusal by uverbs that depends on no
+//!   value: UC SQD to SQD lists `AV`, but uverbs adds `PORT` to it, which UC does not take there, so that no UC
+//!   queue pair of the kernel can change its path in SQD. Providers without a kernel below them can.
+//!
+//! Hence a refusal by [`check`] is a sound explanation once the kernel has refused, and a sound guess before.
+//!
+//! Invariant: a mask that the core of some kernel since 5.10 lets pass to the driver is accepted by [`check`], even
+//! if another kernel refuses it. That matters for packet pacing ([`QpAttrMask::RATE_LIMIT`]): since Linux 7.2 it is
+//! the driver's to judge in every transition; before that, the core let it pass where the table lists it (for RC
+//! only since Linux 7.0).
+//!
+//! # References
+//! `ibv_modify_qp(3)`; IBTA volume 1, sections 10.3.1 (states) and 11.2.5.2 (attributes of a transition);
+//! Linux, `qp_state_table` and `ib_modify_qp_is_ok` in `drivers/infiniband/core/verbs.c`, `modify_qp` in
+//! `drivers/infiniband/core/uverbs_cmd.c`
+
+use crate::Cause;
+use crate::types::{QpAttr, QpAttrMask, QpState, QpType};
+
+/// The table. A type that a transition does not name takes nothing in it; a transition that is not here is illegal.
+///
+/// Above the braces: from which states, to which. In them: for which types, `[required]` `[optional]`.
+const TABLE: &[Edge] = table! {
+    RESET INIT RTR RTS SQD SQE ERR => RESET {}
+          INIT RTR RTS SQD SQE ERR => ERR {}
+
+    RESET => INIT {
+        RC UC XRC_SEND XRC_RECV: [PKEY_INDEX PORT ACCESS_FLAGS] [];
+        UD:                      [PKEY_INDEX PORT QKEY] [];
+        RAW_PACKET:              [PORT] [];
+    }
+    INIT => INIT {
+        RC UC XRC_SEND XRC_RECV: [] [PKEY_INDEX PORT ACCESS_FLAGS];
+        UD:                      [] [PKEY_INDEX PORT QKEY];
+    }
+    INIT => RTR {
+        RC:          [AV PATH_MTU DEST_QPN RQ_PSN MAX_DEST_RD_ATOMIC MIN_RNR_TIMER]
+                     [PKEY_INDEX ACCESS_FLAGS ALT_PATH RATE_LIMIT];
+        XRC_RECV:    [AV PATH_MTU DEST_QPN RQ_PSN MAX_DEST_RD_ATOMIC MIN_RNR_TIMER]
+                     [PKEY_INDEX ACCESS_FLAGS ALT_PATH];
+        UC XRC_SEND: [AV PATH_MTU DEST_QPN RQ_PSN]
+                     [PKEY_INDEX ACCESS_FLAGS ALT_PATH];
+        UD:          [] [PKEY_INDEX QKEY];
+    }
+    RTR => RTS {
+        RC:         [SQ_PSN TIMEOUT RETRY_CNT RNR_RETRY MAX_QP_RD_ATOMIC]
+                    [CUR_STATE ACCESS_FLAGS ALT_PATH PATH_MIG_STATE MIN_RNR_TIMER RATE_LIMIT];
+        XRC_SEND:   [SQ_PSN TIMEOUT RETRY_CNT RNR_RETRY MAX_QP_RD_ATOMIC]
+                    [CUR_STATE ACCESS_FLAGS ALT_PATH PATH_MIG_STATE];
+        XRC_RECV:   [SQ_PSN TIMEOUT]
+                    [CUR_STATE ACCESS_FLAGS ALT_PATH PATH_MIG_STATE MIN_RNR_TIMER];
+        UC:         [SQ_PSN] [CUR_STATE ACCESS_FLAGS ALT_PATH PATH_MIG_STATE];
+        UD:         [SQ_PSN] [CUR_STATE QKEY];
+        RAW_PACKET: [] [RATE_LIMIT];
+    }
+    RTS => RTS {
+        RC:          [] [CUR_STATE ACCESS_FLAGS ALT_PATH PATH_MIG_STATE MIN_RNR_TIMER RATE_LIMIT];
+        XRC_RECV:    [] [CUR_STATE ACCESS_FLAGS ALT_PATH PATH_MIG_STATE MIN_RNR_TIMER];
+        UC XRC_SEND: [] [CUR_STATE ACCESS_FLAGS ALT_PATH PATH_MIG_STATE];
+        UD:          [] [CUR_STATE QKEY];
+        RAW_PACKET:  [] [RATE_LIMIT];
+    }
+    RTS => SQD {
+        RC UC UD XRC_SEND XRC_RECV: [] [EN_SQD_ASYNC_NOTIFY];
+    }
+    SQD => RTS {
+        RC XRC_RECV: [] [CUR_STATE ACCESS_FLAGS ALT_PATH PATH_MIG_STATE MIN_RNR_TIMER];
+        UC XRC_SEND: [] [CUR_STATE ACCESS_FLAGS ALT_PATH PATH_MIG_STATE];
+        UD:          [] [CUR_STATE QKEY];
+    }
+    SQD => SQD {
+        RC:       [] [PKEY_INDEX PORT AV ACCESS_FLAGS ALT_PATH PATH_MIG_STATE TIMEOUT RETRY_CNT RNR_RETRY
+                      MAX_QP_RD_ATOMIC MAX_DEST_RD_ATOMIC MIN_RNR_TIMER];
+        XRC_SEND: [] [PKEY_INDEX PORT AV ACCESS_FLAGS ALT_PATH PATH_MIG_STATE TIMEOUT RETRY_CNT RNR_RETRY
+                      MAX_QP_RD_ATOMIC];
+        XRC_RECV: [] [PKEY_INDEX PORT AV ACCESS_FLAGS ALT_PATH PATH_MIG_STATE TIMEOUT
+                      MAX_DEST_RD_ATOMIC MIN_RNR_TIMER];
+        UC:       [] [PKEY_INDEX AV ACCESS_FLAGS ALT_PATH PATH_MIG_STATE];
+        UD:       [] [PKEY_INDEX QKEY];
+    }
+    SQE => RTS {
+        UC: [] [CUR_STATE ACCESS_FLAGS];
+        UD: [] [CUR_STATE QKEY];
+    }
+};
+
+/// The types that [`TABLE`] speaks of.
+const TYPES: [QpType; 6] =
+    [QpType::RC, QpType::UC, QpType::UD, QpType::XRC_SEND, QpType::XRC_RECV, QpType::RAW_PACKET];
+
+/// A transition that one type of queue pair can make, and what it takes.
+///
+/// [`QpAttrMask::STATE`] is in none of the sets: it may always be there, and a mask without it stays in its state.
+/// The three sets have nothing in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transition {
+    /// Where the queue pair is.
+    pub from: QpState,
+    /// Where it goes.
+    pub to: QpState,
+    /// What the mask must have.
+    pub required: QpAttrMask,
+    /// What it may have.
+    pub optional: QpAttrMask,
+    /// What it may have to no effect, or to an effect that depends on the device: attributes of the half that an XRC
+    /// queue pair lacks, which uverbs drops, and `RATE_LIMIT`, which the driver judges.
+    pub tolerated: QpAttrMask,
+}
+
+impl Transition {
+    /// What it needs and `mask` does not have.
+    pub const fn missing(&self, mask: QpAttrMask) -> QpAttrMask {
+        self.required.difference(mask)
+    }
+
+    /// What `mask` has and it does not take; bits without a name are among it.
+    pub const fn forbidden(&self, mask: QpAttrMask) -> QpAttrMask {
+        let taken = self.required.union(self.optional).union(self.tolerated).union(QpAttrMask::STATE);
+        mask.difference(taken)
+    }
+}
+
+/// The transition of such a queue pair between these states, or `None` if there is no such transition or the table
+/// does not speak of the type.
+///
+/// # References
+/// IBTA volume 1, section 11.2.5.2
+pub fn lookup(qp_type: QpType, from: QpState, to: QpState) -> Option<Transition> {
+    if !TYPES.contains(&qp_type) {
+        return None;
+    }
+    let edge = TABLE.iter().find(|edge| edge.to == to && edge.from.contains(&from))?;
+    let (required, optional) = match edge.rows.iter().find(|row| row.types.contains(&qp_type)) {
+        Some(row) => (row.required, row.optional),
+        None => (QpAttrMask::empty(), QpAttrMask::empty()),
+    };
+    let tolerated = tolerated(qp_type).difference(required).difference(optional);
+    Some(Transition { from, to, required, optional, tolerated })
+}
+
+/// Every transition of such a queue pair, in the order of the states; none for types of which the table does not
+/// speak.
+pub fn transitions(qp_type: QpType) -> impl Iterator<Item = Transition> {
+    let to_any = move |&from| QpState::NAMED.iter().filter_map(move |&to| lookup(qp_type, from, to));
+    QpState::NAMED.iter().flat_map(to_any)
+}
+
+/// Whether such a queue pair may be moved between these states with this mask; see [`endpoints`] for where the states
+/// come from. `Ok` for types of which the table does not speak.
+///
+/// ```
+/// use verbs_core::transition;
+/// use verbs_core::types::{QpAttrMask, QpState, QpType};
+///
+/// let mask = QpAttrMask::STATE | QpAttrMask::PKEY_INDEX | QpAttrMask::PORT | QpAttrMask::QKEY;
+/// assert!(transition::check(QpType::UD, QpState::RESET, QpState::INIT, mask).is_ok());
+///
+/// let refused = transition::check(QpType::RC, QpState::RESET, QpState::INIT, mask).unwrap_err();
+/// assert_eq!(refused.to_string(), "RC RESET to INIT misses ACCESS_FLAGS and does not take QKEY");
+/// ```
+///
+/// # Errors
+/// - [`Cause::IllegalTransition`]: there is no such transition.
+/// - [`Cause::TransitionAttributes`]: there is, but not with this mask.
+///
+/// # References
+/// `ibv_modify_qp(3)`
+pub fn check(qp_type: QpType, from: QpState, to: QpState, mask: QpAttrMask) -> Result<(), Cause> {
+    if !TYPES.contains(&qp_type) {
+        return Ok(());
+    }
+    let Some(transition) = lookup(qp_type, from, to) else {
+        // mlx5 keeps a rate limit given on its own until RTS, even in states that cannot be modified in place.
+        let paces_in_place = from == to && mask == QpAttrMask::RATE_LIMIT;
+        return if paces_in_place { Ok(()) } else { Err(Cause::IllegalTransition { qp_type, from, to }) };
+    };
+    let (missing, forbidden) = (transition.missing(mask), transition.forbidden(mask));
+    if missing.is_empty() && forbidden.is_empty() {
+        return Ok(());
+    }
+    Err(Cause::TransitionAttributes { qp_type, from, to, missing, forbidden })
+}
+
+/// From where to where `attr` moves a queue pair that is thought to be in the state `at`, as the kernel understands
+/// it: from `cur_qp_state` if the mask has [`CUR_STATE`](QpAttrMask::CUR_STATE), to `qp_state` if it has
+/// [`STATE`](QpAttrMask::STATE), else nowhere.
+pub const fn endpoints(at: QpState, attr: &QpAttr, mask: QpAttrMask) -> (QpState, QpState) {
+    let from = if mask.contains(QpAttrMask::CUR_STATE) { attr.cur_qp_state } else { at };
+    let to = if mask.contains(QpAttrMask::STATE) { attr.qp_state } else { from };
+    (from, to)
+}
+
+/// What every transition of a type lets pass beside its row.
+fn tolerated(qp_type: QpType) -> QpAttrMask {
+    let other_half = match qp_type {
+        QpType::XRC_SEND => QpAttrMask::MAX_DEST_RD_ATOMIC | QpAttrMask::MIN_RNR_TIMER,
+        QpType::XRC_RECV => QpAttrMask::MAX_QP_RD_ATOMIC | QpAttrMask::RETRY_CNT | QpAttrMask::RNR_RETRY,
+        _ => QpAttrMask::empty(),
+    };
+    other_half | QpAttrMask::RATE_LIMIT
+}
+
+/// Transitions into one state that take the same.
+struct Edge {
+    from: &'static [QpState],
+    to: QpState,
+    rows: &'static [Row],
+}
+
+/// What some types take.
+struct Row {
+    types: &'static [QpType],
+    required: QpAttrMask,
+    optional: QpAttrMask,
+}
+
+/// Lets [`TABLE`] be written as a table.
+macro_rules! table {
+    ($(
+        $($from:ident)+ => $to:ident {
+            $($($qp_type:ident)+: [$($required:ident)*] [$($optional:ident)*];)*
+        }
+    )*) => {
+        &[$(Edge {
+            from: &[$(QpState::$from),+],
+            to: QpState::$to,
+            rows: &[$(Row {
+                types: &[$(QpType::$qp_type),+],
+                required: QpAttrMask::empty()$(.union(QpAttrMask::$required))*,
+                optional: QpAttrMask::empty()$(.union(QpAttrMask::$optional))*,
+            }),*],
+        }),*]
+    };
+}
+use table;
+
+#[cfg(test)]
+mod tests;
