@@ -43,6 +43,7 @@ header! {
         UVERBS_OBJECT_ASYNC_EVENT = 16,
         UVERBS_OBJECT_DMAH = 17,
         UVERBS_OBJECT_DMABUF = 18,
+        UVERBS_OBJECT_COMP_CNTR = 19,
     }
 
     /// Attribute of every method that takes driver data in the way of the write commands.
@@ -68,6 +69,7 @@ header! {
         UVERBS_METHOD_QUERY_GID_TABLE = 5,
         UVERBS_METHOD_QUERY_GID_ENTRY = 6,
         UVERBS_METHOD_QUERY_PORT_SPEED = 7,
+        UVERBS_METHOD_QUERY_COMP_CNTR_CAPS = 8,
     }
 
     /// Attribute of [`UVERBS_METHOD_INVOKE_WRITE`].
@@ -90,6 +92,13 @@ header! {
     pub consts uverbs_attrs_query_port_speed_cmd_attr_ids: u16 {
         UVERBS_ATTR_QUERY_PORT_SPEED_PORT_NUM = 0,
         UVERBS_ATTR_QUERY_PORT_SPEED_RESP = 1,
+    }
+
+    /// Attribute of [`UVERBS_METHOD_QUERY_COMP_CNTR_CAPS`].
+    pub consts uverbs_attrs_query_comp_cntr_caps_attr_ids: u16 {
+        UVERBS_ATTR_QUERY_COMP_CNTR_CAPS_MAX_COUNTERS = 0,
+        UVERBS_ATTR_QUERY_COMP_CNTR_CAPS_MAX_VALUE = 1,
+        UVERBS_ATTR_QUERY_COMP_CNTR_CAPS_SUPPORTED_QP_ATTACH_OPS = 2,
     }
 
     /// Attribute of [`UVERBS_METHOD_GET_CONTEXT`].
@@ -176,10 +185,18 @@ header! {
         UVERBS_ATTR_DESTROY_QP_RESP = 1,
     }
 
+    /// Attribute of [`UVERBS_METHOD_QP_ATTACH_COMP_CNTR`].
+    pub consts uverbs_attrs_qp_attach_comp_cntr_cmd_attr_ids: u16 {
+        UVERBS_ATTR_QP_ATTACH_COMP_CNTR_HANDLE = 0,
+        UVERBS_ATTR_QP_ATTACH_COMP_CNTR_CNTR_HANDLE = 1,
+        UVERBS_ATTR_QP_ATTACH_COMP_CNTR_OP_MASK = 2,
+    }
+
     /// Method of `UVERBS_OBJECT_QP`.
     pub consts uverbs_methods_qp: u16 {
         UVERBS_METHOD_QP_CREATE = 0,
         UVERBS_METHOD_QP_DESTROY = 1,
+        UVERBS_METHOD_QP_ATTACH_COMP_CNTR = 2,
     }
 
     /// Attribute of [`UVERBS_METHOD_SRQ_CREATE`].
@@ -198,6 +215,7 @@ header! {
         UVERBS_ATTR_CREATE_SRQ_RESP_MAX_WR = 11,
         UVERBS_ATTR_CREATE_SRQ_RESP_MAX_SGE = 12,
         UVERBS_ATTR_CREATE_SRQ_RESP_SRQ_NUM = 13,
+        UVERBS_ATTR_CREATE_SRQ_BUF_UMEM = 14,
     }
 
     /// Attribute of [`UVERBS_METHOD_SRQ_DESTROY`].
@@ -488,5 +506,38 @@ header! {
         UVERBS_ATTR_QUERY_GID_ENTRY_GID_INDEX = 1,
         UVERBS_ATTR_QUERY_GID_ENTRY_FLAGS = 2,
         UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY = 3,
+    }
+
+    /// Method of `UVERBS_OBJECT_COMP_CNTR`.
+    pub consts uverbs_methods_comp_cntr: u16 {
+        UVERBS_METHOD_COMP_CNTR_CREATE = 0,
+        UVERBS_METHOD_COMP_CNTR_DESTROY = 1,
+        UVERBS_METHOD_COMP_CNTR_MODIFY = 2,
+        UVERBS_METHOD_COMP_CNTR_READ = 3,
+    }
+
+    /// Attribute of [`UVERBS_METHOD_COMP_CNTR_CREATE`].
+    pub consts uverbs_attrs_create_comp_cntr_cmd_attr_ids: u16 {
+        UVERBS_ATTR_CREATE_COMP_CNTR_HANDLE = 0,
+    }
+
+    /// Attribute of [`UVERBS_METHOD_COMP_CNTR_DESTROY`].
+    pub consts uverbs_attrs_destroy_comp_cntr_cmd_attr_ids: u16 {
+        UVERBS_ATTR_DESTROY_COMP_CNTR_HANDLE = 0,
+    }
+
+    /// Attribute of [`UVERBS_METHOD_COMP_CNTR_MODIFY`].
+    pub consts uverbs_attrs_modify_comp_cntr_cmd_attr_ids: u16 {
+        UVERBS_ATTR_MODIFY_COMP_CNTR_HANDLE = 0,
+        UVERBS_ATTR_MODIFY_COMP_CNTR_ENTRY = 1,
+        UVERBS_ATTR_MODIFY_COMP_CNTR_OP = 2,
+        UVERBS_ATTR_MODIFY_COMP_CNTR_VALUE = 3,
+    }
+
+    /// Attribute of [`UVERBS_METHOD_COMP_CNTR_READ`].
+    pub consts uverbs_attrs_read_comp_cntr_cmd_attr_ids: u16 {
+        UVERBS_ATTR_READ_COMP_CNTR_HANDLE = 0,
+        UVERBS_ATTR_READ_COMP_CNTR_ENTRY = 1,
+        UVERBS_ATTR_READ_COMP_CNTR_RESP_VALUE = 2,
     }
 }

@@ -304,4 +304,28 @@ header! {
         /// Length in bytes.
         pub length: u64,
     }
+
+    /// Which of the two counts of a completion counter is meant.
+    pub enum IbUverbsCompCntrEntry = ib_uverbs_comp_cntr_entry: u32 {
+        /// Successful completions.
+        IB_UVERBS_COMP_CNTR_ENTRY_COMP = 0,
+        /// Failed completions.
+        IB_UVERBS_COMP_CNTR_ENTRY_ERR = 1,
+    }
+
+    /// How a completion counter is changed.
+    pub enum IbUverbsCompCntrModifyOp = ib_uverbs_comp_cntr_modify_op: u32 {
+        IB_UVERBS_COMP_CNTR_MODIFY_OP_SET = 0,
+        IB_UVERBS_COMP_CNTR_MODIFY_OP_INC = 1,
+    }
+
+    /// Operations of a queue pair that a completion counter counts.
+    pub flags IbUverbsQpAttachCompCntrOp = ib_uverbs_qp_attach_comp_cntr_op: u32 {
+        IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_SEND = 1 << 0,
+        IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_RECV = 1 << 1,
+        IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_RDMA_READ = 1 << 2,
+        IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_READ = 1 << 3,
+        IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_RDMA_WRITE = 1 << 4,
+        IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_WRITE = 1 << 5,
+    }
 }

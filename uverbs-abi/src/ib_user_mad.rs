@@ -102,17 +102,6 @@ header! {
         pub _pad: [u8; 1],
     }
 
-    /// Flag of [`IbUserMadRegReq2::flags`].
-    pub consts anonymous: u32 {
-        /// User space does RMPP itself.
-        IB_USER_MAD_USER_RMPP = 1,
-    }
-
-    /// All registration flags that the kernel knows.
-    pub consts define: u32 {
-        IB_USER_MAD_REG_FLAGS_CAP = IB_USER_MAD_USER_RMPP,
-    }
-
     /// Argument of `IB_USER_MAD_REGISTER_AGENT2`.
     pub struct IbUserMadRegReq2 = ib_user_mad_reg_req2 {
         pub id: u32,
@@ -127,5 +116,16 @@ header! {
         pub rmpp_version: u8,
         /// Zero.
         pub reserved: [u8; 3],
+    }
+
+    /// Flag of [`IbUserMadRegReq2::flags`].
+    pub consts anonymous: u32 {
+        /// User space does RMPP itself.
+        IB_USER_MAD_USER_RMPP = 1,
+    }
+
+    /// All registration flags that the kernel knows.
+    pub consts define: u32 {
+        IB_USER_MAD_REG_FLAGS_CAP = IB_USER_MAD_USER_RMPP,
     }
 }

@@ -1758,4 +1758,28 @@ header! {
         IB_UVERBS_RAW_PACKET_CAP_IP_CSUM = 1 << 2,
         IB_UVERBS_RAW_PACKET_CAP_DELAY_DROP = 1 << 3,
     }
+
+    /// Page that a driver keeps current for user space, to turn device cycles into wall clock nanoseconds.
+    ///
+    /// It is a sequence lock: read `sign`, the rest, then `sign` again, and retry if it changed or is odd.
+    pub struct IbUverbsClockInfo = ib_uverbs_clock_info {
+        /// Sequence number; odd while the kernel writes.
+        pub sign: u32,
+        /// Zero.
+        pub resv: u32,
+        /// Nanoseconds at the last update.
+        pub nsec: u64,
+        /// Device cycles at the last update.
+        pub cycles: u64,
+        /// Fraction of a nanosecond at the last update, in units of `2^-shift`.
+        pub frac: u64,
+        /// Nanoseconds per cycle, in units of `2^-shift`.
+        pub mult: u32,
+        /// Scale of `mult`, a power of two.
+        pub shift: u32,
+        /// Valid bits of the cycle counter.
+        pub mask: u64,
+        /// Nanoseconds after which the cycle counter may have wrapped.
+        pub overflow_period: u64,
+    }
 }

@@ -1,5 +1,6 @@
 //! `include/uapi/rdma/mlx5-abi.h`: what the mlx5 driver reads and writes behind the common uverbs structs.
 
+use crate::ib_user_verbs::IbUverbsClockInfo;
 use crate::macros::header;
 use crate::mlx5_user_ioctl_verbs::Mlx5IbUapiReg;
 
@@ -507,20 +508,6 @@ header! {
         pub reserved: u32,
     }
 
-    /// Page that the kernel keeps current, to turn device cycles into wall clock nanoseconds.
-    pub struct Mlx5IbClockInfo = mlx5_ib_clock_info {
-        pub sign: u32,
-        /// Zero.
-        pub resv: u32,
-        pub nsec: u64,
-        pub cycles: u64,
-        pub frac: u64,
-        pub mult: u32,
-        pub shift: u32,
-        pub mask: u64,
-        pub overflow_period: u64,
-    }
-
     /// What to map: part of the page offset given to mmap of the uverbs device.
     pub enum Mlx5IbMmapCmd = mlx5_ib_mmap_cmd: u8 {
         MLX5_IB_MMAP_REGULAR_PAGE = 0,
@@ -534,7 +521,7 @@ header! {
         MLX5_IB_MMAP_DEVICE_MEM = 8,
     }
 
-    /// Bit of [`Mlx5IbClockInfo::sign`], set while the kernel writes the page.
+    /// Bit of [`IbUverbsClockInfo::sign`], set while the kernel writes the page.
     pub consts anonymous: u32 {
         MLX5_IB_CLOCK_INFO_KERNEL_UPDATING = 1,
     }
@@ -566,3 +553,8 @@ header! {
         pub reserved: u32,
     }
 }
+
+/// Former name of [`IbUverbsClockInfo`].
+///
+/// C: the macro `mlx5_ib_clock_info`.
+pub type Mlx5IbClockInfo = IbUverbsClockInfo;

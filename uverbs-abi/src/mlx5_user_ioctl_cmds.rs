@@ -295,6 +295,11 @@ header! {
         MLX5_IB_ATTR_CREATE_QP_DBR_BUF_UMEM = UVERBS_ID_DRIVER_NS_WITH_UHW,
     }
 
+    /// Attribute that mlx5 adds to `UVERBS_METHOD_SRQ_CREATE`.
+    pub consts mlx5_ib_create_srq_attrs: u16 {
+        MLX5_IB_ATTR_CREATE_SRQ_DBR_BUF_UMEM = UVERBS_ID_DRIVER_NS_WITH_UHW,
+    }
+
     /// Attribute that mlx5 adds to `UVERBS_METHOD_REG_DMABUF_MR`.
     pub consts mlx5_ib_reg_dmabuf_mr_attrs: u16 {
         MLX5_IB_ATTR_REG_DMABUF_MR_ACCESS_FLAGS = 0x1000,

@@ -451,7 +451,8 @@ header! {
         RDMA_NLDEV_SYS_ATTR_NETNS_MODE = 66,
         /// `ib`, `iw`, `roce`, `usnic` or `opa`. String.
         RDMA_NLDEV_ATTR_DEV_PROTOCOL = 67,
-        /// File descriptor of a net namespace. `u32`.
+        /// File descriptor of the net namespace to move the device to, given with a name to rename it on the
+        /// way. `u32`.
         RDMA_NLDEV_NET_NS_FD = 68,
         /// Kind of character device, `uverbs`, `umad`, `issm`, `rdma_cm`. String.
         RDMA_NLDEV_ATTR_CHARDEV_TYPE = 69,
@@ -551,8 +552,10 @@ header! {
         RDMA_NLDEV_ATTR_FRMR_POOL_PINNED_HANDLES = 116,
         /// `u64`.
         RDMA_NLDEV_ATTR_FRMR_POOL_KEY_KERNEL_VENDOR_KEY = 117,
+        /// How many of the objects can exist. `u64`.
+        RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY_MAX = 118,
         /// One past the last attribute.
-        RDMA_NLDEV_ATTR_MAX = 118,
+        RDMA_NLDEV_ATTR_MAX = 119,
     }
 
     /// How queue pairs find their counter, [`RDMA_NLDEV_ATTR_STAT_MODE`].

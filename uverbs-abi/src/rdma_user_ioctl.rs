@@ -27,18 +27,18 @@ header! {
 
     /// ioctl request of hfi1 (Omni-Path); the struct's size is what hfi1's header makes it on 64 bit.
     pub consts define: u32 {
-        HFI1_IOCTL_ASSIGN_CTXT = iowr(RDMA_IOCTL_MAGIC, 0xe1, 32),
-        HFI1_IOCTL_CTXT_INFO = iow(RDMA_IOCTL_MAGIC, 0xe2, 48),
-        HFI1_IOCTL_USER_INFO = iow(RDMA_IOCTL_MAGIC, 0xe3, 88),
-        HFI1_IOCTL_TID_UPDATE = iowr(RDMA_IOCTL_MAGIC, 0xe4, 32),
-        HFI1_IOCTL_TID_FREE = iowr(RDMA_IOCTL_MAGIC, 0xe5, 32),
+        HFI1_IOCTL_ASSIGN_CTXT = iowr(RDMA_IOCTL_MAGIC, 0xe1, 28),
+        HFI1_IOCTL_CTXT_INFO = iow(RDMA_IOCTL_MAGIC, 0xe2, 40),
+        HFI1_IOCTL_USER_INFO = iow(RDMA_IOCTL_MAGIC, 0xe3, 120),
+        HFI1_IOCTL_TID_UPDATE = iowr(RDMA_IOCTL_MAGIC, 0xe4, 24),
+        HFI1_IOCTL_TID_FREE = iowr(RDMA_IOCTL_MAGIC, 0xe5, 24),
         HFI1_IOCTL_CREDIT_UPD = io(RDMA_IOCTL_MAGIC, 0xe6),
         HFI1_IOCTL_RECV_CTRL = iow(RDMA_IOCTL_MAGIC, 0xe8, 4),
         HFI1_IOCTL_POLL_TYPE = iow(RDMA_IOCTL_MAGIC, 0xe9, 4),
         HFI1_IOCTL_ACK_EVENT = iow(RDMA_IOCTL_MAGIC, 0xea, 8),
         HFI1_IOCTL_SET_PKEY = iow(RDMA_IOCTL_MAGIC, 0xeb, 2),
         HFI1_IOCTL_CTXT_RESET = io(RDMA_IOCTL_MAGIC, 0xec),
-        HFI1_IOCTL_TID_INVAL_READ = iowr(RDMA_IOCTL_MAGIC, 0xed, 32),
+        HFI1_IOCTL_TID_INVAL_READ = iowr(RDMA_IOCTL_MAGIC, 0xed, 24),
         HFI1_IOCTL_GET_VERS = ior(RDMA_IOCTL_MAGIC, 0xee, 4),
     }
 }
