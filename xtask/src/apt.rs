@@ -37,6 +37,9 @@ pub(crate) const VM_TOOLS: &[HostTool] = &[
     tool("rdma", "iproute2"),
 ];
 
+/// What compiling and running the layout probe takes, besides apt-get itself.
+pub(crate) const ABI_TOOLS: &[HostTool] = &[tool("gcc", "gcc"), tool("dpkg-deb", "dpkg")];
+
 /// What the guest suites use besides: rdma-core's own programs to talk to, strace and valgrind to measure with.
 pub(crate) const INTEROP_TOOLS: &[HostTool] = &[
     tool("ibv_devinfo", "ibverbs-utils"),

@@ -4,8 +4,10 @@
 //! ${XDG_CACHE_HOME:-~/.cache}/libibverbs-rs/
 //!   apt/SERIES/          private apt state for one kernel series
 //!   kernels/SERIES/VER/  unpacked kernel packages; a directory that exists is complete (renamed into place)
-//!   initramfs/HASH.cpio  built initramfs, named by the hash of its content's sources
+//!   images/, initramfs/  what boots, named by kernel and a hash of what it was made from
 //!   run/PID-N/           one running guest: its job, its console log
+//!   consoles/            whole consoles of guests that failed
+//!   kvm                  whether guests start under KVM since this boot of the host
 //!   *.lock               taken while the thing beside it is being made
 //! ```
 

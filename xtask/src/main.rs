@@ -6,7 +6,9 @@
 //! | subcommand | module | what it does |
 //! |---|---|---|
 //! | `vm` | [`vm`] | boots a guest with a Soft-RoCE device and runs one command in it |
+//! | `abi` | [`abi`] | writes uverbs-abi's golden files from Debian's newest kernel headers |
 
+mod abi;
 mod apt;
 mod cache;
 mod vm;
@@ -27,6 +29,8 @@ struct Cli {
 enum Command {
     /// Boot a guest with a Soft-RoCE device and run one command in it
     Vm(vm::Args),
+    /// Write uverbs-abi's golden files from Debian's newest kernel headers
+    Abi(abi::Args),
 }
 
 fn main() -> ExitCode {
@@ -36,6 +40,7 @@ fn main() -> ExitCode {
     }
     let result = match Cli::parse().command {
         Command::Vm(args) => vm::run(&args),
+        Command::Abi(args) => abi::run(&args),
     };
     result.unwrap_or_else(|error| {
         eprintln!("xtask: {error:#}");

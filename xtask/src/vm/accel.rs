@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 
-use super::kernel::Kernel;
 use super::{Progress, child};
 use crate::cache;
 
@@ -50,7 +49,7 @@ impl Accel {
     ///
     /// # Errors
     /// The cache cannot be used.
-    pub(crate) fn resolve(self, kernel: &Kernel, initramfs: &Path, progress: &Progress) -> Result<Accel> {
+    pub(crate) fn resolve(self, image: &Path, initramfs: &Path, progress: &Progress) -> Result<Accel> {
         if self != Accel::Auto {
             return Ok(self);
         }
@@ -75,7 +74,7 @@ impl Accel {
             return Ok(accel);
         }
         progress.say("trying KVM");
-        let works = probe(kernel, initramfs).unwrap_or(false);
+        let works = probe(image, initramfs).unwrap_or(false);
         let word = if works { "works" } else { "fails" };
         fs::write(&answer, format!("{} {word}\n", boot.trim()))?;
         progress.say(if works { "KVM works" } else { "no guest starts under KVM: emulating" });
@@ -84,7 +83,7 @@ impl Accel {
 }
 
 /// Whether the kernel boots under KVM as far as its first process. Emulation takes 3 s for it.
-fn probe(kernel: &Kernel, initramfs: &Path) -> Result<bool> {
+fn probe(image: &Path, initramfs: &Path) -> Result<bool> {
     const LIMIT: Duration = Duration::from_secs(8);
     let (mut console, theirs) = UnixStream::pair()?;
     let mut command = Command::new("qemu-system-x86_64");
@@ -92,7 +91,7 @@ fn probe(kernel: &Kernel, initramfs: &Path) -> Result<bool> {
         .args(Accel::Kvm.arguments())
         .args(["-m", "512", "-nodefaults", "-display", "none", "-no-reboot"])
         .arg("-kernel")
-        .arg(&kernel.image)
+        .arg(image)
         .arg("-initrd")
         .arg(initramfs)
         .args(["-append", "console=ttyS0 quiet panic=-1 xtask.probe"])

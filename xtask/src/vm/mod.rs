@@ -1,7 +1,8 @@
 //! `cargo xtask vm`: one command in a guest, as if it ran here.
 //!
 //! ```text
-//! kernel  ── finds or downloads a kernel        initramfs ── busybox, modules, init.sh
+//! kernel  ── finds or downloads a kernel        image     ── the same, unpacked to boot faster
+//! initramfs ── busybox, modules, init.sh
 //! accel   ── KVM or emulation                   job       ── what the guest is asked to do
 //! qemu    ── the process (child.rs starts it)   guest     ── process 1 over there
 //! console ── did the kernel fail?
@@ -18,6 +19,7 @@ mod accel;
 mod child;
 pub(crate) mod console;
 pub(crate) mod guest;
+mod image;
 mod initramfs;
 mod job;
 pub(crate) mod kernel;
@@ -159,7 +161,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     apt::ensure_tools(&[apt::VM_TOOLS], |line| progress.say(line))?;
     let kernel = Kernel::find(&args.kernel, &progress)?;
     let initramfs = initramfs::find_or_build(&kernel, &progress)?;
-    let accel = args.accel.resolve(&kernel, &initramfs, &progress)?;
+    let image = image::find_or_unpack(&kernel)?;
+    let accel = args.accel.resolve(&image, &initramfs, &progress)?;
 
     let run_dir = RunDir::new()?;
     let job = Job {
@@ -180,7 +183,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     progress.say(&format!("booting Linux {} ({})", kernel.version, accel.name()));
     let started = Instant::now();
     let (mut qemu, streams) = Qemu::start(Machine {
-        kernel: &kernel,
+        image: &image,
         initramfs: &initramfs,
         accel,
         memory_mb: args.memory,

@@ -12,11 +12,10 @@ use anyhow::{Context as _, Result};
 
 use super::accel::Accel;
 use super::child;
-use super::kernel::Kernel;
 
 /// The machine to start.
 pub(crate) struct Machine<'a> {
-    pub(crate) kernel: &'a Kernel,
+    pub(crate) image: &'a Path,
     pub(crate) initramfs: &'a Path,
     pub(crate) accel: Accel,
     pub(crate) memory_mb: u32,
@@ -60,7 +59,7 @@ impl Qemu {
             .args(["-m", &machine.memory_mb.to_string(), "-smp", &machine.cpus.to_string()])
             .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
             .arg("-kernel")
-            .arg(&machine.kernel.image)
+            .arg(machine.image)
             .arg("-initrd")
             .arg(machine.initramfs)
             .args(["-append", &command_line(machine.verbose)])

@@ -1,0 +1,297 @@
+//! `cargo xtask abi`: the golden files of uverbs-abi, written from the newest kernel headers that Debian carries.
+//!
+//! ```text
+//! linux-libc-dev ──► parse: what is defined ──► probe: a C program ──► gcc ──► uverbs-abi/golden/*.txt
+//! ```
+//!
+//! The files hold what the C compiler says about every constant, struct and union of the [`HEADERS`]; uverbs-abi's test
+//! `golden` compares its types with them and needs neither headers nor compiler. Two runs on the same headers write the
+//! same bytes.
+
+mod parse;
+mod probe;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use crate::apt::{self, Archive, PrivateApt};
+use crate::cache;
+use parse::{Item, Member, Root, Type};
+
+/// Command line of `cargo xtask abi`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Compare with the golden files instead of writing them; fails if they differ
+    #[arg(long)]
+    check: bool,
+
+    /// Use the headers in this include directory (the one that has rdma/ in it) instead of Debian's newest
+    #[arg(long, value_name = "DIR")]
+    headers: Option<PathBuf>,
+}
+
+/// The headers that uverbs-abi covers.
+const HEADERS: &[&str] = &[
+    "rdma/ib_user_verbs.h",
+    "rdma/rdma_user_ioctl.h",
+    "rdma/rdma_user_ioctl_cmds.h",
+    "rdma/ib_user_ioctl_cmds.h",
+    "rdma/ib_user_ioctl_verbs.h",
+    "rdma/rdma_netlink.h",
+    "rdma/rdma_user_cm.h",
+    "rdma/ib_user_mad.h",
+    "rdma/ib_user_sa.h",
+    "rdma/rdma_user_rxe.h",
+    "rdma/mlx5-abi.h",
+    "rdma/mlx5_user_ioctl_cmds.h",
+    "rdma/mlx5_user_ioctl_verbs.h",
+];
+
+/// Types of other headers that structs of [`HEADERS`] contain, with their members.
+const SOCKET: &[(&str, &[&str])] = &[
+    ("sockaddr_in", &["sin_family", "sin_port", "sin_addr", "__pad"]),
+    ("sockaddr_in6", &["sin6_family", "sin6_port", "sin6_flowinfo", "sin6_addr", "sin6_scope_id"]),
+    ("__kernel_sockaddr_storage", &["ss_family", "__data"]),
+];
+const SOCKET_HEADERS: &[&str] = &["linux/in.h", "linux/in6.h", "linux/socket.h"];
+
+/// Definitions that neither have a value nor a layout, and what uverbs-abi has instead. A macro with parameters or a
+/// typedef that is not listed here is an error, and for other macros the compiler sees to that.
+const LEFT_OUT: &[(&str, &str)] = &[
+    ("RDMA_NL_GET_CLIENT", "macro with a parameter; in Rust the function rdma_nl_get_client"),
+    ("RDMA_NL_GET_OP", "macro with a parameter; in Rust the function rdma_nl_get_op"),
+    ("RDMA_NL_GET_TYPE", "macro with parameters; in Rust the function rdma_nl_get_type"),
+    (
+        "RDMA_UAPI_PTR",
+        "macro that declares a member of type __aligned_u64; the members it declares are covered",
+    ),
+    ("mlx5_ib_clock_info", "another name of struct ib_uverbs_clock_info; in Rust a type alias"),
+    ("packed_ulong", "typedef of one member's type; the member is covered"),
+];
+
+const SUITES: &[(Archive, &str)] = &[(Archive::Main, "sid"), (Archive::Main, "trixie-backports")];
+const PACKAGE: &str = "linux-libc-dev";
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// The headers cannot be had, are not understood, or the compiler rejects the probe.
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    ensure!(cfg!(target_pointer_width = "64"), "the golden files describe 64 bit machines; this is none");
+    apt::ensure_tools(&[apt::ABI_TOOLS], say)?;
+    let headers = match &args.headers {
+        Some(dir) => Headers { include: dir.clone(), origin: "a directory given with --headers".into() },
+        None => newest_headers()?,
+    };
+    say(&format!("probing {}", headers.origin));
+    let scratch = cache::dir()?.join(format!("abi-{}", std::process::id()));
+    fs::create_dir_all(&scratch)?;
+    let files = golden_files(&headers, &scratch);
+    // Kept on failure: an error of gcc names the program.
+    let files = files?;
+    fs::remove_dir_all(&scratch)?;
+
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../uverbs-abi/golden");
+    if args.check { check(&golden, &files, &headers) } else { write(&golden, &files) }
+}
+
+fn say(line: &str) {
+    eprintln!("abi: {line}");
+}
+
+/// A golden file to be.
+struct Golden {
+    name: String,
+    text: String,
+}
+
+/// Kernel headers to probe.
+struct Headers {
+    /// The directory that has `rdma/` in it.
+    include: PathBuf,
+    /// What they are, for the files' second line.
+    origin: String,
+}
+
+/// Downloads and unpacks the newest linux-libc-dev, unless the cache has that version.
+fn newest_headers() -> Result<Headers> {
+    let _lock = cache::lock(PACKAGE, || say("waiting for another xtask to download headers"))?;
+    let apt = PrivateApt::new(cache::dir()?.join("apt").join(PACKAGE), SUITES)?;
+    say("reading the package lists of sid and trixie-backports");
+    apt.update()?;
+    let mut versions = apt.versions(PACKAGE)?;
+    versions.sort_by(|a, b| apt::compare_versions(&a.version, &b.version));
+    let newest = versions.pop().with_context(|| format!("no suite carries {PACKAGE}"))?;
+    let origin = format!("{PACKAGE} {}", newest.version);
+    let home = cache::dir()?.join("headers");
+    let complete = home.join(&newest.version);
+    if !complete.exists() {
+        say(&format!("downloading {origin}"));
+        let temporary = home.join(format!(".{}", newest.version));
+        let (debs, root) = (temporary.join("debs"), temporary.join("root"));
+        for dir in [&debs, &root] {
+            fs::create_dir_all(dir)?;
+        }
+        apt.download(&[newest], &debs, false)?;
+        for deb in fs::read_dir(&debs)? {
+            let status = Command::new("dpkg-deb").arg("-x").arg(deb?.path()).arg(&root).status();
+            ensure!(status.context("cannot run dpkg-deb")?.success(), "cannot unpack {PACKAGE}");
+        }
+        fs::rename(&root, &complete)?;
+        fs::remove_dir_all(&temporary)?;
+    }
+    Ok(Headers { include: complete.join("usr/include"), origin })
+}
+
+fn golden_files(headers: &Headers, scratch: &Path) -> Result<Vec<Golden>> {
+    let mut files = Vec::new();
+    for header in HEADERS {
+        let path = headers.include.join(header);
+        let source = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let items = parse::parse(&source).with_context(|| format!("cannot understand {}", path.display()))?;
+        let stem = header.trim_start_matches("rdma/").trim_end_matches(".h").replace('-', "_");
+        files.push(golden(&stem, &[header], &items, headers, scratch)?);
+    }
+    files.push(golden("socket", SOCKET_HEADERS, &socket_items(), headers, scratch)?);
+    Ok(files)
+}
+
+fn socket_items() -> Vec<Item> {
+    let member = |name: &&str| Member { name: (*name).to_owned(), flexible: false };
+    SOCKET
+        .iter()
+        .map(|(tag, members)| {
+            let root = Root { union: false, tag: (*tag).to_owned() };
+            Item::Type(Type {
+                union: false,
+                root,
+                path: Vec::new(),
+                members: members.iter().map(member).collect(),
+            })
+        })
+        .collect()
+}
+
+fn golden(
+    stem: &str,
+    includes: &[&str],
+    items: &[Item],
+    headers: &Headers,
+    scratch: &Path,
+) -> Result<Golden> {
+    let mut text = format!(
+        "# Layout of {}, written by `cargo xtask abi`: do not edit.\n# From {}; 64 bit, little-endian.\n\
+         # Left out of uverbs-abi: flexible array members (the lines `flex`); what follows a struct starts there.\n",
+        includes.join(" "),
+        headers.origin
+    );
+    let mut probed = Vec::new();
+    for item in items {
+        let explanation = |name: &str| LEFT_OUT.iter().find(|(left_out, _)| *left_out == name);
+        match item {
+            Item::Define(name) | Item::FunctionMacro(name) | Item::Typedef(name) => {
+                match (explanation(name), item) {
+                    (Some((_, why)), _) => text.push_str(&format!("# Left out: {name}: {why}.\n")),
+                    (None, Item::Define(_)) => probed.push(item),
+                    (None, _) => bail!(
+                        "{}: {name} has no layout; say in LEFT_OUT what uverbs-abi does about it",
+                        includes.join(" ")
+                    ),
+                }
+            }
+            Item::Enum { .. } | Item::Type(_) => probed.push(item),
+        }
+    }
+    let asm = headers.include.join(format!("{}-linux-gnu", std::env::consts::ARCH));
+    text.push_str(&probe::run(&probe::program(includes, &probed), &[&headers.include, &asm], scratch)?);
+    Ok(Golden { name: format!("{stem}.txt"), text })
+}
+
+fn write(dir: &Path, files: &[Golden]) -> Result<ExitCode> {
+    fs::create_dir_all(dir)?;
+    for name in stale(dir, files)? {
+        fs::remove_file(dir.join(name))?;
+    }
+    for file in files {
+        fs::write(dir.join(&file.name), &file.text)?;
+    }
+    say(&format!(
+        "wrote {} files, {} lines; `cargo test -p uverbs-abi` compares",
+        files.len(),
+        files.iter().map(|f| f.text.lines().count()).sum::<usize>()
+    ));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Names of files in `dir` that a new set would not contain.
+fn stale(dir: &Path, files: &[Golden]) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(dir).with_context(|| format!("cannot read {}", dir.display()))? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        if files.iter().all(|f| f.name != name) {
+            names.push(name);
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+fn check(dir: &Path, files: &[Golden], headers: &Headers) -> Result<ExitCode> {
+    let mut differences: Vec<String> = stale(dir, files)?
+        .into_iter()
+        .map(|name| format!("{name}: not written from these headers"))
+        .collect();
+    for file in files {
+        let path = dir.join(&file.name);
+        let tree = fs::read_to_string(&path).unwrap_or_default();
+        differences
+            .extend(compare(&tree, &file.text).into_iter().map(|line| format!("{}: {line}", file.name)));
+    }
+    if differences.is_empty() {
+        say(&format!("the golden files agree with {}", headers.origin));
+        return Ok(ExitCode::SUCCESS);
+    }
+    for line in &differences {
+        println!("{line}");
+    }
+    say(&format!(
+        "{} differences to {}; `cargo xtask abi` updates the files",
+        differences.len(),
+        headers.origin
+    ));
+    Ok(ExitCode::FAILURE)
+}
+
+/// Lines that only one of two golden files has, as `-` and `+` lines. Where the headers came from is no difference.
+fn compare(tree: &str, new: &str) -> Vec<String> {
+    let lines = |text: &str| -> Vec<String> {
+        text.lines().filter(|line| !line.starts_with("# From ")).map(str::to_owned).collect()
+    };
+    let (tree, new) = (lines(tree), lines(new));
+    let mut out: Vec<String> = tree.iter().filter(|l| !new.contains(l)).map(|l| format!("-{l}")).collect();
+    out.extend(new.iter().filter(|l| !tree.contains(l)).map(|l| format!("+{l}")));
+    if out.is_empty() && tree != new {
+        out.push("the same lines in another order".into());
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moved_field_is_a_difference_and_a_new_package_version_is_none() {
+        let tree = "# Layout\n# From p 1\nfield s a 0 4\nfield s b 4 4\n";
+        assert!(compare(tree, "# Layout\n# From p 2\nfield s a 0 4\nfield s b 4 4\n").is_empty());
+        let moved = "# Layout\n# From p 2\nfield s a 0 4\nfield s b 8 4\n";
+        assert_eq!(compare(tree, moved), ["-field s b 4 4", "+field s b 8 4"]);
+        assert_eq!(
+            compare(tree, "# Layout\nfield s b 4 4\nfield s a 0 4\n"),
+            ["the same lines in another order"]
+        );
+    }
+}
