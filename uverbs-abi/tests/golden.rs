@@ -63,9 +63,16 @@ fn golden_of(header: &Header) -> Golden {
     Golden::parse(&text.unwrap_or_else(|| panic!("no golden file for {}", header.path)))
 }
 
-/// What this crate has, in the golden file's words. The number beside a constant is its type's width.
-fn ours(header: &Header) -> (BTreeMap<String, (i128, u32)>, BTreeMap<String, (usize, usize)>) {
-    let (mut constants, mut layout) = (BTreeMap::new(), BTreeMap::new());
+/// What this crate has, in the golden file's words.
+#[derive(Default)]
+struct Ours {
+    /// The value, and the width of its type.
+    constants: BTreeMap<String, (i128, u32)>,
+    layout: BTreeMap<String, (usize, usize)>,
+}
+
+fn ours(header: &Header) -> Ours {
+    let Ours { mut constants, mut layout } = Ours::default();
     for item in header.items {
         match item {
             Item::Constants(group) => {
@@ -88,7 +95,7 @@ fn ours(header: &Header) -> (BTreeMap<String, (i128, u32)>, BTreeMap<String, (us
             }
         }
     }
-    (constants, layout)
+    Ours { constants, layout }
 }
 
 /// Keys of `left` that `right` lacks.
@@ -101,7 +108,7 @@ fn every_definition_of_the_headers_is_here_and_nothing_else() {
     let mut report = Vec::new();
     for header in HEADERS {
         let golden = golden_of(header);
-        let (constants, layout) = ours(header);
+        let Ours { constants, layout } = ours(header);
         let lacks = [lacking(&golden.constants, &constants), lacking(&golden.layout, &layout)].concat();
         let extra = [lacking(&constants, &golden.constants), lacking(&layout, &golden.layout)].concat();
         report.extend(lacks.into_iter().map(|what| format!("{}: missing here: {what}", header.path)));
@@ -116,7 +123,7 @@ fn every_size_alignment_and_offset_is_the_c_compilers() {
     let mut compared = 0;
     for header in HEADERS {
         let golden = golden_of(header);
-        for (what, numbers) in ours(header).1 {
+        for (what, numbers) in ours(header).layout {
             let Some(c) = golden.layout.get(&what) else { continue };
             compared += 1;
             if *c != numbers {
@@ -135,7 +142,7 @@ fn every_constant_has_the_value_of_c() {
     let mut compared = 0;
     for header in HEADERS {
         let golden = golden_of(header);
-        for (what, (value, bits)) in ours(header).0 {
+        for (what, (value, bits)) in ours(header).constants {
             let Some(c) = golden.constants.get(&what) else { continue };
             compared += 1;
             // `~x` is a negative int in C; as what it is used for, only the bits of our type remain.
@@ -152,7 +159,7 @@ fn every_constant_has_the_value_of_c() {
 #[test]
 fn what_follows_a_struct_starts_where_the_struct_ends() {
     for header in HEADERS {
-        let layout = ours(header).1;
+        let layout = ours(header).layout;
         for (ty, member, offset) in golden_of(header).flexible {
             let (size, _) = layout[&format!("struct {ty}")];
             assert_eq!(size, offset, "{ty}.{member}");

@@ -38,7 +38,8 @@ pub(crate) const VM_TOOLS: &[HostTool] = &[
 ];
 
 /// What compiling and running the layout probe takes, besides apt-get itself.
-pub(crate) const ABI_TOOLS: &[HostTool] = &[tool("gcc", "gcc"), tool("dpkg-deb", "dpkg")];
+pub(crate) const ABI_TOOLS: &[HostTool] =
+    &[tool("gcc", "gcc"), tool("/usr/include/stdio.h", "libc6-dev"), tool("dpkg-deb", "dpkg")];
 
 /// What the guest suites use besides: rdma-core's own programs to talk to, strace and valgrind to measure with.
 pub(crate) const INTEROP_TOOLS: &[HostTool] = &[
