@@ -19,5 +19,11 @@ pub mod types;
 
 pub use errno::Errno;
 pub use error::{Cause, Error, Result};
+pub mod channel;
+pub mod cmd;
 pub mod discovery;
+pub mod kernel;
+pub mod provider;
+pub mod ring;
+pub mod slots;
 pub mod transition;

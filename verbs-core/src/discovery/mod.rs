@@ -1,1 +1,346 @@
 //! Which RDMA devices there are: netlink, then sysfs.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | [`netlink`] | one request, its replies: [`Wire`], [`NetlinkSocket`], [`NetlinkError`] |
+//! | [`nldev`] | netlink attributes in, meaning out |
+//! | [`sysfs`] | the same from files, and where they are: [`Roots`] |
+//! | [`device`] | [`DeviceInfo`] and what it is made of |
+//! | [`skipped`] | [`Skipped`], [`SkipReason`] |
+//!
+//! ```text
+//! netlink GET dump ──► GET_CHARDEV, for each ──► /dev/infiniband/uverbsN there? ──► list, in the kernel's order
+//!        │ fails              │ fails or short             │ no
+//!        ▼                    ▼                            ▼
+//! class/infiniband_verbs   sysfs, for this one          skipped
+//! ```
+//!
+//! The order is the kernel's (ascending index), or the directory's where sysfs alone speaks, which is also the order of
+//! `ibv_get_device_list(3)`.
+//!
+//! Invariant: a name that becomes part of a path is one path component. Whatever netlink and sysfs say, nothing panics,
+//! hangs, or reads a file outside of the two [`Roots`].
+
+mod device;
+mod netlink;
+mod nldev;
+mod skipped;
+mod sysfs;
+
+use core::fmt;
+use std::path::Path;
+
+pub use device::{DevNum, DeviceInfo, NodeType, TransportType};
+pub use netlink::{NetlinkError, NetlinkSocket, Wire};
+pub use skipped::{SkipReason, Skipped};
+pub use sysfs::Roots;
+
+use netlink::Conversation;
+use nldev::{NlChardev, NlDevice};
+use sysfs::UverbsEntry;
+
+use crate::{Cause, Errno, Error, Result};
+
+/// What discovery found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The devices that could be opened, in rdma-core's order.
+    pub devices: Vec<DeviceInfo>,
+    /// The devices that were left out, and why.
+    pub skipped: Vec<Skipped>,
+    /// Who told.
+    pub source: Source,
+    /// Why netlink did not tell of devices, if it did not.
+    pub netlink_error: Option<NetlinkError>,
+}
+
+/// Who told which devices there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// Netlink alone.
+    Netlink,
+    /// Netlink, and sysfs for what it left open.
+    NetlinkAndSysfs,
+    /// sysfs alone.
+    Sysfs,
+    /// Neither: this kernel has no RDMA, or hides it.
+    None,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Netlink => "netlink",
+            Self::NetlinkAndSysfs => "netlink and sysfs",
+            Self::Sysfs => "sysfs",
+            Self::None => "none: this kernel has no RDMA loaded (modprobe ib_uverbs and the device's driver)",
+        })
+    }
+}
+
+/// Looks which RDMA devices there are.
+///
+/// Costs four system calls and four for each device, where netlink tells all.
+/// No RDMA at all is no error but an empty list whose [`Found::source`] is [`Source::None`].
+///
+/// # Errors
+/// sysfs was needed and could not be read, or speaks of an ABI that this library does not know.
+///
+/// # References
+/// `ibv_get_device_list(3)`
+#[doc(alias = "ibv_get_device_list")]
+pub fn discover() -> Result<Found> {
+    let roots = Roots::system();
+    match NetlinkSocket::open() {
+        Ok(mut socket) => discover_at(&roots, Ok(&mut socket)),
+        Err(errno) => discover_at(&roots, Err(errno)),
+    }
+}
+
+/// As [`discover`], with a netlink and files of the caller's choice: the seam for tests.
+///
+/// # Errors
+/// As [`discover`].
+pub fn discover_at(roots: &Roots, netlink: Result<&mut dyn Wire, Errno>) -> Result<Found> {
+    let mut search =
+        Search { roots, devices: Vec::new(), skipped: Vec::new(), class: None, used_sysfs: false };
+    let error = match netlink {
+        Ok(wire) => match search.by_netlink(wire) {
+            Ok(()) => {
+                let source = if search.used_sysfs { Source::NetlinkAndSysfs } else { Source::Netlink };
+                return Ok(search.found(source, None));
+            }
+            Err(Failure::Netlink(error)) => error,
+            Err(Failure::Sysfs(error)) => return Err(error),
+        },
+        Err(errno) => NetlinkError::NoSocket(errno),
+    };
+    let source = search.by_sysfs()?;
+    Ok(search.found(source, Some(error)))
+}
+
+/// A discovery under way.
+struct Search<'r> {
+    roots: &'r Roots,
+    devices: Vec<DeviceInfo>,
+    skipped: Vec<Skipped>,
+    /// What the class directory holds, once it was read.
+    class: Option<Vec<UverbsEntry>>,
+    used_sysfs: bool,
+}
+
+enum Failure {
+    Netlink(NetlinkError),
+    Sysfs(Error),
+}
+
+impl Search<'_> {
+    fn found(self, source: Source, netlink_error: Option<NetlinkError>) -> Found {
+        Found { devices: self.devices, skipped: self.skipped, source, netlink_error }
+    }
+
+    fn by_netlink(&mut self, wire: &mut dyn Wire) -> Result<(), Failure> {
+        let mut conversation = Conversation::new(wire);
+        let mut any_chardev = false;
+        for device in nldev::devices(&mut conversation).map_err(Failure::Netlink)? {
+            let chardev = match device.index {
+                Some(index) => nldev::uverbs(&mut conversation, index),
+                None => Err(NetlinkError::Malformed("a device has no index")),
+            };
+            any_chardev |= chardev.is_ok();
+            self.one_of_netlink(device, chardev);
+        }
+        // Who has GET_CHARDEV speaks version 6, and there will be no other.
+        if !any_chardev && !self.devices.is_empty() {
+            self.check_uverbs_abi().map_err(Failure::Sysfs)?;
+        }
+        Ok(())
+    }
+
+    /// A device that netlink told of, and what it told of the character device.
+    fn one_of_netlink(&mut self, device: NlDevice, chardev: Result<NlChardev, NetlinkError>) {
+        let raw_name = device.name.unwrap_or_default();
+        let Some(name) = path_component(&raw_name) else {
+            return self.skip(&raw_name, SkipReason::BadName);
+        };
+        let ibdev_path = self.roots.ibdev(&name);
+        let (told, error) = match chardev {
+            Ok(told) => (told, None),
+            Err(error) => (NlChardev::default(), Some(error)),
+        };
+        let (dev_name, dev, abi_version) = match (told.name, told.dev, told.abi_version) {
+            (Some(raw), Some(dev), Some(abi_version)) => match path_component(&raw) {
+                Some(dev_name) => (dev_name, dev, abi_version),
+                None => return self.skip(&raw_name, SkipReason::BadName),
+            },
+            _ => match self.uverbs_of(&name, &ibdev_path, error) {
+                Ok(uverbs) => uverbs,
+                Err(reason) => return self.skip(&raw_name, reason),
+            },
+        };
+        let node_type = device.node_type.unwrap_or_else(|| {
+            self.used_sysfs = true;
+            sysfs::node_type(&ibdev_path).unwrap_or(NodeType::UNKNOWN)
+        });
+        let node_guid = device.node_guid.unwrap_or_else(|| {
+            self.used_sysfs = true;
+            sysfs::node_guid(&ibdev_path).unwrap_or_default()
+        });
+        self.list(DeviceInfo {
+            cdev_path: self.roots.dev.join(&dev_name),
+            name,
+            dev_name,
+            dev: Some(dev),
+            node_type,
+            node_guid,
+            index: device.index,
+            driver_id: told.driver_id,
+            abi_version,
+            phys_port_cnt: device.phys_port_cnt,
+            ibdev_path,
+        });
+    }
+
+    /// What sysfs says of a device's character device: name, number, ABI.
+    fn uverbs_of(
+        &mut self,
+        name: &str,
+        ibdev_path: &Path,
+        error: Option<NetlinkError>,
+    ) -> Result<(String, DevNum, u32), SkipReason> {
+        self.used_sysfs = true;
+        let is_ours = |entry: &UverbsEntry| entry.ibdev.as_deref() == Ok(name.as_bytes());
+        // Several RDMA devices can sit on one bus device, which then has all of their character devices.
+        let near = sysfs::uverbs_in(&ibdev_path.join("device/infiniband_verbs")).unwrap_or_default();
+        let entry = near.into_iter().find(is_ours).or_else(|| {
+            // A device that is on no bus has no such directory.
+            let class = self
+                .class
+                .get_or_insert_with(|| sysfs::uverbs_in(&self.roots.uverbs_class()).unwrap_or_default());
+            class.iter().position(is_ours).map(|at| class.swap_remove(at))
+        });
+        let errno = match error {
+            Some(NetlinkError::Refused(errno) | NetlinkError::Io(errno)) => Some(errno),
+            _ => None,
+        };
+        uverbs_at(&entry.ok_or(SkipReason::NoChardev { errno })?)
+    }
+
+    fn by_sysfs(&mut self) -> Result<Source> {
+        let class = self.roots.uverbs_class();
+        let entries = match sysfs::uverbs_in(&class) {
+            Ok(entries) => entries,
+            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(Source::None),
+            Err(errno) => return Err(sysfs_error(&class, errno)),
+        };
+        for entry in entries {
+            self.one_of_sysfs(&entry);
+        }
+        if !self.devices.is_empty() {
+            self.check_uverbs_abi()?;
+        }
+        Ok(Source::Sysfs)
+    }
+
+    /// An entry of the class directory.
+    fn one_of_sysfs(&mut self, entry: &UverbsEntry) {
+        let raw_name = match &entry.ibdev {
+            Ok(raw_name) => raw_name,
+            Err(errno) => {
+                let path = entry.path.join("ibdev");
+                return self.skip(&entry.dev_name, SkipReason::Unreadable { path, errno: *errno });
+            }
+        };
+        let Some(name) = path_component(raw_name) else {
+            return self.skip(raw_name, SkipReason::BadName);
+        };
+        let (dev_name, dev, abi_version) = match uverbs_at(entry) {
+            Ok(uverbs) => uverbs,
+            Err(reason) => return self.skip(raw_name, reason),
+        };
+        let ibdev_path = self.roots.ibdev(&name);
+        self.list(DeviceInfo {
+            cdev_path: self.roots.dev.join(&dev_name),
+            name,
+            dev_name,
+            dev: Some(dev),
+            node_type: sysfs::node_type(&ibdev_path).unwrap_or(NodeType::UNKNOWN),
+            node_guid: sysfs::node_guid(&ibdev_path).unwrap_or_default(),
+            index: None,
+            driver_id: None,
+            abi_version,
+            phys_port_cnt: None,
+            ibdev_path,
+        });
+    }
+
+    /// Puts a device on the list if the file to open is there.
+    fn list(&mut self, device: DeviceInfo) {
+        match nix::sys::stat::stat(&device.cdev_path) {
+            Ok(_) => self.devices.push(device),
+            Err(errno) => {
+                let path = device.cdev_path;
+                self.skip(device.name.as_bytes(), SkipReason::NodeMissing { path, errno: errno.into() });
+            }
+        }
+    }
+
+    fn skip(&mut self, name: &[u8], reason: SkipReason) {
+        let name = String::from_utf8_lossy(name).escape_debug().to_string();
+        self.skipped.push(Skipped { name, reason });
+    }
+
+    /// The version of uverbs itself, which kernels without `GET_CHARDEV` tell only in sysfs.
+    fn check_uverbs_abi(&self) -> Result<()> {
+        let path = self.roots.uverbs_class().join("abi_version");
+        match sysfs::read_number(&path) {
+            Some(UVERBS_ABI_MIN..=UVERBS_ABI_MAX) => Ok(()),
+            Some(_) => Err(Error::new(VERB, "", Errno::NOSYS)
+                .because(Cause::KernelLacks { what: "uverbs with an ABI version from 3 to 6" })),
+            None => Err(sysfs_error(&path, Errno::NOSYS)),
+        }
+    }
+}
+
+/// Name, number and ABI of the character device that a sysfs directory is about.
+fn uverbs_at(entry: &UverbsEntry) -> Result<(String, DevNum, u32), SkipReason> {
+    let dev_name = path_component(&entry.dev_name).ok_or(SkipReason::BadName)?;
+    let path = entry.path.join("dev");
+    let content = match sysfs::read(&path) {
+        Ok(content) => content,
+        Err(errno) => return Err(SkipReason::Unreadable { path, errno }),
+    };
+    let Some(dev) = str::from_utf8(&content).ok().and_then(DevNum::from_sysfs) else {
+        return Err(SkipReason::Nonsense { path });
+    };
+    // Drivers that never had a version to tell are at 0.
+    let abi_version = sysfs::read_number(&entry.path.join("abi_version")).unwrap_or(0);
+    Ok((dev_name, dev, abi_version))
+}
+
+/// A name that can stand for one file in a directory, and on a terminal.
+fn path_component(raw: &[u8]) -> Option<String> {
+    let name = str::from_utf8(raw).ok()?;
+    let usable = !matches!(name, "" | "." | "..")
+        && name.len() <= NAME_MAX
+        && !name.contains(|c: char| c == '/' || c.is_control());
+    usable.then(|| name.to_owned())
+}
+
+fn sysfs_error(path: &Path, errno: Errno) -> Error {
+    let path = path.display().to_string().into();
+    Error::new(VERB, "", errno).because(Cause::File { path, hint: "check that sysfs is mounted whole" })
+}
+
+/// What C calls it, less the prefix.
+const VERB: &str = "get_device_list";
+
+/// Longest name that a file can have, in bytes. The kernel's RDMA devices have 63 at most.
+const NAME_MAX: usize = 255;
+
+/// The versions of uverbs that rdma-core accepts. Kernels since 2.6.15 speak 6.
+const UVERBS_ABI_MIN: u32 = 3;
+const UVERBS_ABI_MAX: u32 = 6;
+
+#[cfg(test)]
+mod tests;

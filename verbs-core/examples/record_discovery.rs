@@ -1,0 +1,61 @@
+//! Records what RDMA netlink says during discovery, in the format of `src/discovery/testdata`, where its README tells
+//! how the guest was set up.
+//!
+//! | line | what it is |
+//! |---|---|
+//! | `# TEXT` | the kernel's release; what discovery made of the rest |
+//! | `> HEX` | a datagram to the kernel |
+//! | `< PORT HEX` | a datagram, and the port it came from |
+//! | `! ERRNO` | what came instead of a datagram |
+//! | `= NAME GUID` | a device that rdma-core's `ibv_devices` listed, where it is installed |
+
+use std::process::Command;
+
+use verbs_core::Errno;
+use verbs_core::discovery::{NetlinkSocket, Roots, Wire, discover_at};
+
+fn main() -> verbs_core::Result<()> {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    println!("# Linux {}", release.trim());
+    let roots = Roots::system();
+    let found = match NetlinkSocket::open() {
+        Ok(socket) => discover_at(&roots, Ok(&mut Recorder(socket))),
+        Err(errno) => discover_at(&roots, Err(errno)),
+    }?;
+    println!("# told by {:?}", found.source);
+    for device in found.devices {
+        println!("# {} {}", device.name, device.node_guid);
+    }
+    for skipped in found.skipped {
+        println!("# {skipped}");
+    }
+    if let Ok(theirs) = Command::new("ibv_devices").output() {
+        for line in String::from_utf8_lossy(&theirs.stdout).lines().skip(2) {
+            println!("= {}", line.split_whitespace().collect::<Vec<_>>().join(" "));
+        }
+    }
+    Ok(())
+}
+
+/// Passes everything on and prints it.
+struct Recorder(NetlinkSocket);
+
+impl Wire for Recorder {
+    fn send(&mut self, datagram: &[u8]) -> Result<(), Errno> {
+        println!("> {}", hex(datagram));
+        self.0.send(datagram)
+    }
+
+    fn recv(&mut self, buffer: &mut [u8]) -> Result<(usize, u32), Errno> {
+        let received = self.0.recv(buffer);
+        match received {
+            Ok((len, sender)) => println!("< {sender} {}", hex(&buffer[..len.min(buffer.len())])),
+            Err(errno) => println!("! {}", errno.raw()),
+        }
+        received
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,221 @@
+//! One way to the kernel's uverbs, and what it turns out to support.
+//!
+//! | type | what it is |
+//! |---|---|
+//! | [`Uverbs`] | a context's commands: ioctl first, then INVOKE_WRITE, then `write()`, learned per method |
+//! | [`Channel`] | what carries one command: the real file descriptor, or [`Scripted`] in tests |
+//! | [`Ioctl`], [`Attr`] | a command in the ioctl's form |
+//! | [`WriteCmd`] | a command in the form of `write()` |
+//!
+//! ```text
+//!   cmd::create_cq ──► Uverbs ──┬─ ioctl CQ_CREATE ─────────────► done, or ENOTTY / EPROTONOSUPPORT: learned,
+//!                               └─ write struct ─┬─ INVOKE_WRITE ► done, or ENOTTY / EPROTONOSUPPORT: learned,
+//!                                                └─ write() ─────► done
+//! ```
+//!
+//! Invariant: nothing outside of this crate can send a command of its own making. Commands carry addresses that the
+//! kernel writes through, so a safe function that sends arbitrary ones would be a hole; [`crate::cmd`] is the gate.
+//!
+//! # References
+//! `rdma/rdma_user_ioctl_cmds.h`, `rdma/ib_user_verbs.h`; Linux `drivers/infiniband/core/uverbs_ioctl.c`, `uverbs_main.c`
+
+mod fd;
+mod scripted;
+mod uverbs;
+
+use core::fmt;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+pub use scripted::{Expect, Reply, Scripted};
+pub use uverbs::Uverbs;
+
+pub(crate) use fd::FdChannel;
+
+use crate::Errno;
+use crate::ring::Region;
+
+/// What carries one command to the kernel. Not for the data path.
+pub trait Channel: fmt::Debug + Send + Sync {
+    /// Sends a command through `RDMA_VERBS_IOCTL`.
+    ///
+    /// # Errors
+    /// What the kernel answers; then no output was written.
+    fn ioctl(&self, command: &mut Ioctl<'_, '_>) -> Result<(), Errno>;
+
+    /// Sends a command through `write()`.
+    ///
+    /// # Errors
+    /// What the kernel answers.
+    fn write(&self, command: &mut WriteCmd<'_>) -> Result<(), Errno>;
+
+    /// Maps a queue or a page of registers that the kernel offers at an offset of the device file.
+    ///
+    /// # Errors
+    /// What `mmap` answers.
+    fn map(&self, offset: u64, len: usize) -> Result<Region, Errno>;
+
+    /// The file descriptor itself, for a provider whose doorbell is a system call; `None` where a test plays the kernel.
+    fn cmd_fd(&self) -> Option<Arc<OwnedFd>>;
+}
+
+/// A command in the ioctl's form: a method of an object, and its attributes.
+#[derive(Debug)]
+pub struct Ioctl<'a, 'b> {
+    /// `UVERBS_OBJECT_*`.
+    pub object_id: u16,
+    /// `UVERBS_METHOD_*`.
+    pub method_id: u16,
+    /// `RDMA_DRIVER_*` of the device: driver attributes mean something else with each driver.
+    pub driver_id: u32,
+    /// The attributes, in the order sent.
+    pub attrs: &'b mut [Attr<'a>],
+}
+
+/// One attribute of an ioctl.
+pub struct Attr<'a> {
+    /// `UVERBS_ATTR_*`.
+    pub id: u16,
+    /// The kernel must refuse the command when it does not know the attribute.
+    pub mandatory: bool,
+    /// What it carries.
+    pub value: Value<'a>,
+}
+
+/// What an attribute carries.
+pub enum Value<'a> {
+    /// Bytes for the kernel; up to 8 of them travel in the attribute itself.
+    In(&'a [u8]),
+    /// A number for the kernel, in the attribute itself: its value and its width in bytes.
+    Num(u64, u16),
+    /// Bytes from the kernel. What it does not write stays as it was.
+    Out(&'a mut [u8]),
+    /// The handle of an object.
+    Handle(u32),
+    /// The handle of an object that the command creates.
+    NewHandle(&'a mut u32),
+    /// A file descriptor.
+    Fd(i32),
+    /// A file descriptor that the command creates.
+    NewFd(&'a mut i32),
+}
+
+impl<'a> Attr<'a> {
+    const fn new(id: u16, value: Value<'a>) -> Self {
+        Self { id, mandatory: true, value }
+    }
+
+    /// Bytes for the kernel.
+    pub const fn input(id: u16, bytes: &'a [u8]) -> Self {
+        Self::new(id, Value::In(bytes))
+    }
+
+    /// A 32-bit number for the kernel.
+    pub const fn u32(id: u16, value: u32) -> Self {
+        Self::new(id, Value::Num(value as u64, 4))
+    }
+
+    /// A 64-bit number for the kernel; also what `UVERBS_ATTR_CONST_IN` attributes take.
+    pub const fn u64(id: u16, value: u64) -> Self {
+        Self::new(id, Value::Num(value, 8))
+    }
+
+    /// Bytes from the kernel.
+    pub const fn output(id: u16, bytes: &'a mut [u8]) -> Self {
+        Self::new(id, Value::Out(bytes))
+    }
+
+    /// The handle of an object.
+    pub const fn handle(id: u16, handle: u32) -> Self {
+        Self::new(id, Value::Handle(handle))
+    }
+
+    /// The handle of an object that the command creates.
+    pub const fn new_handle(id: u16, handle: &'a mut u32) -> Self {
+        Self::new(id, Value::NewHandle(handle))
+    }
+
+    /// A file descriptor.
+    pub const fn fd(id: u16, fd: i32) -> Self {
+        Self::new(id, Value::Fd(fd))
+    }
+
+    /// A file descriptor that the command creates.
+    pub const fn new_fd(id: u16, fd: &'a mut i32) -> Self {
+        Self::new(id, Value::NewFd(fd))
+    }
+
+    /// The kernel may ignore it when it does not know it.
+    #[must_use]
+    pub const fn optional(mut self) -> Self {
+        self.mandatory = false;
+        self
+    }
+}
+
+impl fmt::Debug for Attr<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}{} ", self.id, if self.mandatory { "" } else { "?" })?;
+        match &self.value {
+            Value::In(bytes) => write!(f, "in {bytes:02x?}"),
+            Value::Num(value, width) => write!(f, "u{} {value:#x}", width * 8),
+            Value::Out(bytes) => write!(f, "out {} bytes", bytes.len()),
+            Value::Handle(handle) => write!(f, "handle {handle}"),
+            Value::NewHandle(_) => f.write_str("new handle"),
+            Value::Fd(fd) => write!(f, "fd {fd}"),
+            Value::NewFd(_) => f.write_str("new fd"),
+        }
+    }
+}
+
+/// What a driver's half of a command and its reply look like: bytes that only provider and kernel driver understand.
+///
+/// There is no way yet to give input from outside of this crate: such bytes carry addresses that the kernel writes to.
+#[derive(Debug, Default)]
+pub struct Uhw<'a> {
+    pub(crate) input: &'a [u8],
+    pub(crate) output: &'a mut [u8],
+}
+
+impl<'a> Uhw<'a> {
+    /// The driver is told nothing and answers nothing.
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// The driver answers into `output`, whose length is a multiple of 8 bytes.
+    pub fn reply(output: &'a mut [u8]) -> Self {
+        Self { input: &[], output }
+    }
+}
+
+/// A command in the form of `write()`: a struct of `rdma/ib_user_verbs.h`, and the driver's half.
+///
+/// It travels in the INVOKE_WRITE method where the kernel has it.
+#[derive(Debug)]
+pub struct WriteCmd<'a> {
+    /// `IB_USER_VERBS_CMD_*`.
+    pub command: u32,
+    /// In the extended form, with lengths in 8-byte words.
+    pub extended: bool,
+    /// The core's struct. In the plain form with a reply its first 8 bytes are the reply's address: left zero here.
+    pub core_in: &'a [u8],
+    /// The driver's half.
+    pub driver_in: &'a [u8],
+    /// The core's reply.
+    pub core_out: &'a mut [u8],
+    /// The driver's half of the reply.
+    pub driver_out: &'a mut [u8],
+}
+
+impl<'a> WriteCmd<'a> {
+    /// A plain command.
+    pub fn new(command: u32, core_in: &'a [u8], core_out: &'a mut [u8], uhw: Uhw<'a>) -> Self {
+        Self { command, extended: false, core_in, driver_in: uhw.input, core_out, driver_out: uhw.output }
+    }
+
+    /// An extended command.
+    pub fn extended(command: u32, core_in: &'a [u8], core_out: &'a mut [u8], uhw: Uhw<'a>) -> Self {
+        Self { extended: true, ..Self::new(command, core_in, core_out, uhw) }
+    }
+}

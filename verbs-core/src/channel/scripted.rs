@@ -1,0 +1,232 @@
+//! [`Scripted`]: a kernel on paper. It asserts the exact commands sent and answers with canned replies and errnos.
+
+use core::fmt::Write as _;
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::{Channel, Ioctl, Value, WriteCmd};
+use crate::Errno;
+use crate::ring::Region;
+
+/// A kernel on paper: a list of what must be asked, in order, and what it answers.
+///
+/// Dropped before every expectation was met, or asked something else, it panics: it is for tests.
+#[derive(Clone, Debug, Default)]
+pub struct Scripted {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    script: VecDeque<Expect>,
+    maps: VecDeque<(u64, usize, Region)>,
+}
+
+/// One command that must come next.
+#[derive(Clone, Debug)]
+pub struct Expect {
+    /// How it must read, in the notation of [`Scripted`]'s failure messages; `None` takes anything.
+    command: Option<String>,
+    reply: Reply,
+}
+
+/// What the kernel on paper answers.
+#[derive(Clone, Debug)]
+pub enum Reply {
+    /// An error number, and nothing written.
+    Errno(Errno),
+    /// Success. The outputs of the command, in order, get these bytes: shorter ones leave the rest as it was, longer
+    /// ones are cut. Handles and file descriptors are numbers of 4 bytes.
+    Outputs(Vec<Vec<u8>>),
+}
+
+impl Expect {
+    /// Any command at all.
+    pub const fn anything(reply: Reply) -> Self {
+        Self { command: None, reply }
+    }
+
+    /// A command that reads exactly so.
+    ///
+    /// ```text
+    ///   ioctl 3.0: 0x0 new handle, 0x1 u32 0x10, 0x6 out 4 bytes, 0x1001 out 16 bytes
+    ///   write 3: in 0000000000000000, out 4+0
+    ///   write_ex 1: in 0000000000000000, out 304+0
+    /// ```
+    /// The numbers after `ioctl` are object and method. A `?` behind an attribute's id says that it is optional.
+    pub fn command(text: &str, reply: Reply) -> Self {
+        Self { command: Some(text.to_owned()), reply }
+    }
+}
+
+impl Reply {
+    /// Success, with nothing written.
+    pub const fn ok() -> Self {
+        Self::Outputs(Vec::new())
+    }
+
+    /// Success, with these bytes for the outputs in order.
+    pub fn outputs<const N: usize>(outputs: [&[u8]; N]) -> Self {
+        Self::Outputs(outputs.iter().map(|bytes| bytes.to_vec()).collect())
+    }
+
+    /// The same answer with every output cut to `len` bytes: a kernel that tells less.
+    #[must_use]
+    pub fn truncated(mut self, len: usize) -> Self {
+        if let Self::Outputs(outputs) = &mut self {
+            outputs.iter_mut().for_each(|bytes| bytes.truncate(len));
+        }
+        self
+    }
+}
+
+impl Scripted {
+    /// A kernel that expects these commands, in this order.
+    pub fn new(script: impl IntoIterator<Item = Expect>) -> Self {
+        let scripted = Self::default();
+        scripted.state().script.extend(script);
+        scripted
+    }
+
+    /// Adds commands to the end of what it expects.
+    pub fn expect(&self, script: impl IntoIterator<Item = Expect>) {
+        self.state().script.extend(script);
+    }
+
+    /// The next mapping must be of `len` bytes at `offset`, and gets `region`: a queue that the test holds too.
+    pub fn expect_map(&self, offset: u64, len: usize, region: Region) {
+        self.state().maps.push_back((offset, len, region));
+    }
+
+    /// How many expected commands did not come yet.
+    pub fn remaining(&self) -> usize {
+        self.state().script.len()
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn answer(&self, command: &str, outputs: &mut [Output<'_>]) -> Result<(), Errno> {
+        let expect = self.state().script.pop_front();
+        let Some(Expect { command: wanted, reply }) = expect else {
+            panic!("nothing more was expected, but came:\n  {command}")
+        };
+        if let Some(wanted) = wanted {
+            assert_eq!(command, wanted, "another command was expected");
+        }
+        match reply {
+            Reply::Errno(errno) => Err(errno),
+            Reply::Outputs(canned) => {
+                for (output, bytes) in outputs.iter_mut().zip(&canned) {
+                    output.fill(bytes);
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// A place that a reply goes to.
+enum Output<'a> {
+    Bytes(&'a mut [u8]),
+    Handle(&'a mut u32),
+    Fd(&'a mut i32),
+}
+
+impl Output<'_> {
+    fn fill(&mut self, bytes: &[u8]) {
+        match self {
+            Self::Bytes(out) => {
+                let len = out.len().min(bytes.len());
+                out[..len].copy_from_slice(&bytes[..len]);
+            }
+            Self::Handle(out) => **out = number(bytes),
+            Self::Fd(out) => **out = number(bytes) as i32,
+        }
+    }
+}
+
+/// A number of up to 4 bytes.
+fn number(bytes: &[u8]) -> u32 {
+    let mut word = [0; 4];
+    let len = bytes.len().min(4);
+    word[..len].copy_from_slice(&bytes[..len]);
+    u32::from_ne_bytes(word)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+impl Channel for Scripted {
+    fn ioctl(&self, command: &mut Ioctl<'_, '_>) -> Result<(), Errno> {
+        let mut text = format!("ioctl {}.{}:", command.object_id, command.method_id);
+        let mut outputs = Vec::new();
+        for (n, attr) in command.attrs.iter_mut().enumerate() {
+            let comma = if n == 0 { "" } else { "," };
+            let optional = if attr.mandatory { "" } else { "?" };
+            let _ = write!(text, "{comma} {:#x}{optional} ", attr.id);
+            match &mut attr.value {
+                Value::In(bytes) => text += &format!("in {}", hex(bytes)),
+                Value::Num(value, width) => text += &format!("u{} {value:#x}", *width * 8),
+                Value::Out(bytes) => {
+                    text += &format!("out {} bytes", bytes.len());
+                    outputs.push(Output::Bytes(bytes));
+                }
+                Value::Handle(handle) => text += &format!("handle {handle}"),
+                Value::NewHandle(handle) => {
+                    text += "new handle";
+                    outputs.push(Output::Handle(handle));
+                }
+                Value::Fd(fd) => text += &format!("fd {fd}"),
+                Value::NewFd(fd) => {
+                    text += "new fd";
+                    outputs.push(Output::Fd(fd));
+                }
+            }
+        }
+        self.answer(&text, &mut outputs)
+    }
+
+    fn write(&self, command: &mut WriteCmd<'_>) -> Result<(), Errno> {
+        let form = if command.extended { "write_ex" } else { "write" };
+        let driver_in =
+            if command.driver_in.is_empty() { String::new() } else { format!("+{}", hex(command.driver_in)) };
+        let text = format!(
+            "{form} {}: in {}{driver_in}, out {}+{}",
+            command.command,
+            hex(command.core_in),
+            command.core_out.len(),
+            command.driver_out.len()
+        );
+        self.answer(&text, &mut [Output::Bytes(command.core_out), Output::Bytes(command.driver_out)])
+    }
+
+    fn map(&self, offset: u64, len: usize) -> Result<Region, Errno> {
+        let expected = self.state().maps.pop_front();
+        let Some((wanted_offset, wanted_len, region)) = expected else { return Err(Errno::INVAL) };
+        assert_eq!((offset, len), (wanted_offset, wanted_len), "another mapping was expected");
+        Ok(region)
+    }
+
+    fn cmd_fd(&self) -> Option<Arc<OwnedFd>> {
+        None
+    }
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            assert!(
+                self.script.is_empty(),
+                "these commands were expected and never came: {:#?}",
+                self.script
+            );
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! [`Uverbs`]: a context's commands, and what its kernel turned out to support.
+
+use core::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+
+use uverbs_abi::ib_user_ioctl_cmds::{
+    UVERBS_ATTR_CORE_IN, UVERBS_ATTR_CORE_OUT, UVERBS_ATTR_UHW_IN, UVERBS_ATTR_UHW_OUT,
+    UVERBS_ATTR_WRITE_CMD, UVERBS_METHOD_INVOKE_WRITE, UVERBS_OBJECT_DEVICE,
+};
+use uverbs_abi::ib_user_verbs::IB_USER_VERBS_CMD_FLAG_EXTENDED;
+
+use super::{Attr, Channel, FdChannel, Ioctl, Uhw, Value, WriteCmd};
+use crate::discovery::{DevNum, DeviceInfo};
+use crate::ring::Region;
+use crate::{Cause, Errno, Error, Result};
+
+/// Objects of the core's namespace, and methods of each, that support is remembered for.
+const OBJECTS: usize = 32;
+const METHODS: u16 = 16;
+
+/// A context's commands: ioctl first, then INVOKE_WRITE, then `write()`.
+#[derive(Debug)]
+pub struct Uverbs {
+    channel: Box<dyn Channel>,
+    driver_id: u32,
+    device_name: Box<str>,
+    /// Learned: the kernel has no verbs ioctl at all (`ENOTTY`).
+    no_ioctl: AtomicBool,
+    /// Learned: a bit for each method that it does not have (`EPROTONOSUPPORT`).
+    no_method: [AtomicU16; OBJECTS],
+}
+
+impl Uverbs {
+    /// Commands over a channel of one's own: for tests that play the kernel.
+    pub fn new(channel: Box<dyn Channel>, driver_id: u32, device_name: &str) -> Self {
+        Self {
+            channel,
+            driver_id,
+            device_name: device_name.into(),
+            no_ioctl: AtomicBool::new(false),
+            no_method: [const { AtomicU16::new(0) }; OBJECTS],
+        }
+    }
+
+    /// Opens a device's file.
+    ///
+    /// # Errors
+    /// [`Cause::File`] with the path and what to do about it.
+    pub fn open(device: &DeviceInfo, driver_id: u32) -> Result<Self> {
+        let channel = open_channel(device)?;
+        Ok(Self::new(Box::new(channel), driver_id, &device.name))
+    }
+
+    /// The device's name.
+    pub fn device_name(&self) -> &str {
+        &self.device_name
+    }
+
+    /// The device file, for a provider whose doorbell is a system call.
+    pub fn cmd_fd(&self) -> Option<Arc<OwnedFd>> {
+        self.channel.cmd_fd()
+    }
+
+    /// Maps what the kernel offers at an offset of the device file.
+    ///
+    /// # Errors
+    /// What `mmap` answers.
+    pub fn map(&self, verb: &'static str, offset: u64, len: usize) -> Result<Region> {
+        self.channel.map(offset, len).map_err(|errno| self.error(verb, errno))
+    }
+
+    /// An error of a verb on this device.
+    pub fn error(&self, verb: &'static str, errno: Errno) -> Error {
+        Error::new(verb, &self.device_name, errno)
+    }
+
+    /// An error of a verb on this device: the kernel's reply makes no sense.
+    pub fn bad_reply(&self, verb: &'static str, what: &'static str) -> Error {
+        self.error(verb, Errno::PROTO).because(Cause::BadReply { what })
+    }
+
+    /// Calls a method by ioctl. `Ok(false)`: the kernel does not have it, and nothing happened.
+    pub(crate) fn try_ioctl(
+        &self,
+        object_id: u16,
+        method_id: u16,
+        attrs: &mut [Attr<'_>],
+    ) -> Result<bool, Errno> {
+        let known = self.no_method.get(usize::from(object_id)).filter(|_| method_id < METHODS);
+        let bit = 1_u16.checked_shl(method_id.into()).unwrap_or(0);
+        if self.no_ioctl.load(Ordering::Relaxed)
+            || known.is_some_and(|bits| bits.load(Ordering::Relaxed) & bit != 0)
+        {
+            return Ok(false);
+        }
+        let mut ioctl = Ioctl { object_id, method_id, driver_id: self.driver_id, attrs };
+        match self.channel.ioctl(&mut ioctl) {
+            Ok(()) => Ok(true),
+            Err(Errno::NOTTY) => {
+                self.no_ioctl.store(true, Ordering::Relaxed);
+                Ok(false)
+            }
+            Err(Errno::PROTONOSUPPORT) => {
+                if let Some(bits) = known {
+                    bits.fetch_or(bit, Ordering::Relaxed);
+                }
+                Ok(false)
+            }
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Calls a method by ioctl with the driver's half, as [`try_ioctl`](Self::try_ioctl).
+    pub(crate) fn try_ioctl_uhw<'a>(
+        &self,
+        object_id: u16,
+        method_id: u16,
+        mut attrs: Vec<Attr<'a>>,
+        uhw: Uhw<'a>,
+    ) -> Result<bool, Errno> {
+        if !uhw.input.is_empty() {
+            attrs.push(Attr::input(UVERBS_ATTR_UHW_IN, uhw.input));
+        }
+        if !uhw.output.is_empty() {
+            attrs.push(Attr::output(UVERBS_ATTR_UHW_OUT, uhw.output));
+        }
+        self.try_ioctl(object_id, method_id, &mut attrs)
+    }
+
+    /// Sends a command that exists as a write struct: inside INVOKE_WRITE where the kernel has it, else by `write()`.
+    pub(crate) fn write(&self, mut command: WriteCmd<'_>) -> Result<(), Errno> {
+        let number = command.command | if command.extended { IB_USER_VERBS_CMD_FLAG_EXTENDED } else { 0 };
+        let mut attrs: [Attr<'_>; 5] =
+            [const { Attr { id: 0, mandatory: true, value: Value::Num(0, 8) } }; 5];
+        let mut count = 0;
+        let mut put = |attr| {
+            attrs[count] = attr;
+            count += 1;
+        };
+        put(Attr::u64(UVERBS_ATTR_WRITE_CMD, number.into()));
+        if !command.core_in.is_empty() {
+            put(Attr::input(UVERBS_ATTR_CORE_IN, command.core_in));
+        }
+        if !command.core_out.is_empty() {
+            put(Attr::output(UVERBS_ATTR_CORE_OUT, command.core_out));
+        }
+        if !command.driver_in.is_empty() {
+            put(Attr::input(UVERBS_ATTR_UHW_IN, command.driver_in));
+        }
+        if !command.driver_out.is_empty() {
+            put(Attr::output(UVERBS_ATTR_UHW_OUT, command.driver_out));
+        }
+        if self.try_ioctl(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE, &mut attrs[..count])? {
+            return Ok(());
+        }
+        self.channel.write(&mut command)
+    }
+}
+
+/// Opens the device file by its usual name, else by its number, and explains what is in the way.
+fn open_channel(device: &DeviceInfo) -> Result<FdChannel> {
+    let usual = &device.cdev_path;
+    let error = match FdChannel::open(usual, device.dev) {
+        Ok(channel) => return Ok(channel),
+        Err(errno) => errno,
+    };
+    // The node may be missing or stale; /dev/char names devices by number.
+    if matches!(error, Errno::NOENT | Errno::NXIO)
+        && let Some(DevNum { major, minor }) = device.dev
+        && let Ok(channel) = FdChannel::open(Path::new(&format!("/dev/char/{major}:{minor}")), device.dev)
+    {
+        return Ok(channel);
+    }
+    let hint = match error {
+        Errno::ACCESS | Errno::PERM => {
+            "no permission: run as root, or give the user read and write access to it"
+        }
+        Errno::NOENT => "it is missing: load ib_uverbs, or pass the device into this container",
+        Errno::NXIO => "it is another device: a stale node, to be removed and made anew",
+        Errno::NODEV | Errno::IO => "the device is gone",
+        _ => "it cannot be opened",
+    };
+    let path = usual.display().to_string().into_boxed_str();
+    Err(Error::new("open_device", &device.name, error).because(Cause::File { path, hint }))
+}

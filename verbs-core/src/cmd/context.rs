@@ -1,0 +1,113 @@
+//! The context itself, its asynchronous events, and completion channels: `GET_CONTEXT`, `ASYNC_EVENT_ALLOC`,
+//! `CREATE_COMP_CHANNEL`.
+//!
+//! # Safety
+//! The kernel answers these commands with the number of a file descriptor that it just opened for this process; nobody
+//! else has it yet, so it can be owned.
+#![allow(unsafe_code)]
+
+use std::os::fd::{FromRawFd, OwnedFd};
+
+use uverbs_abi::ib_user_ioctl_cmds::{
+    UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE, UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT,
+    UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS, UVERBS_METHOD_ASYNC_EVENT_ALLOC, UVERBS_METHOD_GET_CONTEXT,
+    UVERBS_OBJECT_ASYNC_EVENT, UVERBS_OBJECT_DEVICE,
+};
+use uverbs_abi::ib_user_verbs::{
+    IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL, IB_USER_VERBS_CMD_GET_CONTEXT, IbUverbsCreateCompChannel,
+    IbUverbsCreateCompChannelResp, IbUverbsGetContext, IbUverbsGetContextResp,
+};
+use zerocopy::IntoBytes;
+
+use crate::channel::{Attr, Uhw, Uverbs, WriteCmd};
+use crate::{Cause, Errno, Result};
+
+/// What the kernel says of a new context.
+#[derive(Debug)]
+pub struct ContextInfo {
+    /// How many completion vectors there are.
+    pub num_comp_vectors: u32,
+    /// `IB_UVERBS_CORE_SUPPORT_*`; 0 on kernels that predate it.
+    pub core_support: u64,
+    /// The asynchronous events' file descriptor, where the old form of the command opened it.
+    pub async_fd: Option<OwnedFd>,
+}
+
+/// Makes the open file a context.
+///
+/// # Errors
+/// What the kernel answers.
+#[doc(alias = "UVERBS_METHOD_GET_CONTEXT")]
+pub fn get_context(uverbs: &Uverbs, uhw: Uhw<'_>) -> Result<ContextInfo> {
+    const VERB: &str = "open_device";
+    let (mut vectors, mut support) = (0_u32, 0_u64);
+    let Uhw { input, output } = uhw;
+    let done = {
+        let mut attrs = Vec::with_capacity(4);
+        attrs.push(Attr::output(UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS, vectors.as_mut_bytes()));
+        attrs.push(Attr::output(UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT, support.as_mut_bytes()));
+        let uhw = Uhw { input, output: &mut *output };
+        uverbs.try_ioctl_uhw(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_GET_CONTEXT, attrs, uhw)
+    };
+    if done.map_err(|errno| uverbs.error(VERB, errno))? {
+        return Ok(ContextInfo { num_comp_vectors: vectors, core_support: support, async_fd: None });
+    }
+    let mut reply = IbUverbsGetContextResp { async_fd: u32::MAX, ..Default::default() };
+    let request = IbUverbsGetContext::default();
+    let command = WriteCmd::new(
+        IB_USER_VERBS_CMD_GET_CONTEXT,
+        request.as_bytes(),
+        reply.as_mut_bytes(),
+        Uhw { input, output },
+    );
+    uverbs.write(command).map_err(|errno| uverbs.error(VERB, errno))?;
+    let async_fd = own_fd(uverbs, VERB, reply.async_fd as i32)?;
+    Ok(ContextInfo { num_comp_vectors: reply.num_comp_vectors, core_support: 0, async_fd: Some(async_fd) })
+}
+
+/// Opens a file descriptor for the context's asynchronous events. The first becomes the default of new objects.
+///
+/// # Errors
+/// What the kernel answers; `EOPNOTSUPP` on kernels that give one with the context instead.
+#[doc(alias = "UVERBS_METHOD_ASYNC_EVENT_ALLOC")]
+pub fn alloc_async_fd(uverbs: &Uverbs) -> Result<OwnedFd> {
+    const VERB: &str = "alloc_async_fd";
+    let mut fd = -1;
+    let mut attrs = [Attr::new_fd(UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE, &mut fd)];
+    let done = uverbs
+        .try_ioctl(UVERBS_OBJECT_ASYNC_EVENT, UVERBS_METHOD_ASYNC_EVENT_ALLOC, &mut attrs)
+        .map_err(|errno| uverbs.error(VERB, errno))?;
+    if !done {
+        let cause = Cause::KernelLacks { what: "file descriptors for asynchronous events" };
+        return Err(uverbs.error(VERB, Errno::OPNOTSUPP).because(cause));
+    }
+    own_fd(uverbs, VERB, fd)
+}
+
+/// Opens a completion channel.
+///
+/// # Errors
+/// What the kernel answers.
+#[doc(alias = "ibv_create_comp_channel")]
+pub fn create_comp_channel(uverbs: &Uverbs) -> Result<OwnedFd> {
+    const VERB: &str = "create_comp_channel";
+    let mut reply = IbUverbsCreateCompChannelResp { fd: u32::MAX };
+    let request = IbUverbsCreateCompChannel::default();
+    let command = WriteCmd::new(
+        IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL,
+        request.as_bytes(),
+        reply.as_mut_bytes(),
+        Uhw::none(),
+    );
+    uverbs.write(command).map_err(|errno| uverbs.error(VERB, errno))?;
+    own_fd(uverbs, VERB, reply.fd as i32)
+}
+
+fn own_fd(uverbs: &Uverbs, verb: &'static str, fd: i32) -> Result<OwnedFd> {
+    if fd < 0 {
+        return Err(uverbs.bad_reply(verb, "a file descriptor that is negative"));
+    }
+    // SAFETY: the kernel opened the descriptor for this process in the command that just succeeded, and this is the
+    // only copy of its number.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}

@@ -1,0 +1,119 @@
+//! Completion queues: `CQ_CREATE`, `CQ_DESTROY`, `REQ_NOTIFY_CQ`.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use uverbs_abi::ib_user_ioctl_cmds::{
+    UVERBS_ATTR_CREATE_CQ_COMP_CHANNEL, UVERBS_ATTR_CREATE_CQ_COMP_VECTOR, UVERBS_ATTR_CREATE_CQ_CQE,
+    UVERBS_ATTR_CREATE_CQ_EVENT_FD, UVERBS_ATTR_CREATE_CQ_HANDLE, UVERBS_ATTR_CREATE_CQ_RESP_CQE,
+    UVERBS_ATTR_CREATE_CQ_USER_HANDLE, UVERBS_ATTR_DESTROY_CQ_HANDLE, UVERBS_ATTR_DESTROY_CQ_RESP,
+    UVERBS_METHOD_CQ_CREATE, UVERBS_METHOD_CQ_DESTROY, UVERBS_OBJECT_CQ,
+};
+use uverbs_abi::ib_user_verbs::{
+    IB_USER_VERBS_CMD_CREATE_CQ, IB_USER_VERBS_CMD_DESTROY_CQ, IB_USER_VERBS_CMD_REQ_NOTIFY_CQ,
+    IbUverbsCreateCq, IbUverbsCreateCqResp, IbUverbsDestroyCq, IbUverbsDestroyCqResp, IbUverbsReqNotifyCq,
+};
+use zerocopy::IntoBytes;
+
+use super::{Destroy, fd_number, write_only};
+use crate::Result;
+use crate::channel::{Attr, Uhw, Uverbs, WriteCmd};
+use crate::types::CqInitAttr;
+
+/// What the kernel says of a new completion queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CqInfo {
+    /// Its handle.
+    pub handle: u32,
+    /// How many completions fit.
+    pub cqe: u32,
+}
+
+/// Makes a completion queue, whose asynchronous events go to `event_fd`.
+///
+/// # Errors
+/// What the kernel answers.
+#[doc(alias = "ibv_create_cq")]
+pub fn create_cq(
+    uverbs: &Uverbs,
+    attr: &CqInitAttr<'_>,
+    event_fd: Option<BorrowedFd<'_>>,
+    uhw: Uhw<'_>,
+) -> Result<CqInfo> {
+    const VERB: &str = "create_cq";
+    let (mut handle, mut cqe) = (0_u32, 0_u32);
+    let Uhw { input, output } = uhw;
+    let done = {
+        let mut attrs = Vec::with_capacity(9);
+        attrs.push(Attr::new_handle(UVERBS_ATTR_CREATE_CQ_HANDLE, &mut handle));
+        attrs.push(Attr::output(UVERBS_ATTR_CREATE_CQ_RESP_CQE, cqe.as_mut_bytes()));
+        attrs.push(Attr::u32(UVERBS_ATTR_CREATE_CQ_CQE, attr.cqe));
+        attrs.push(Attr::u64(UVERBS_ATTR_CREATE_CQ_USER_HANDLE, attr.user_handle));
+        if let Some(channel) = attr.channel {
+            attrs.push(Attr::fd(UVERBS_ATTR_CREATE_CQ_COMP_CHANNEL, channel.as_raw_fd()));
+        }
+        attrs.push(Attr::u32(UVERBS_ATTR_CREATE_CQ_COMP_VECTOR, attr.comp_vector));
+        if let Some(fd) = event_fd {
+            attrs.push(Attr::fd(UVERBS_ATTR_CREATE_CQ_EVENT_FD, fd.as_raw_fd()).optional());
+        }
+        let uhw = Uhw { input, output: &mut *output };
+        uverbs.try_ioctl_uhw(UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_CREATE, attrs, uhw)
+    };
+    if done.map_err(|errno| uverbs.error(VERB, errno))? {
+        return Ok(CqInfo { handle, cqe });
+    }
+    let mut reply = IbUverbsCreateCqResp::default();
+    let request = IbUverbsCreateCq {
+        response: 0,
+        user_handle: attr.user_handle,
+        cqe: attr.cqe,
+        comp_vector: attr.comp_vector,
+        comp_channel: fd_number(attr.channel),
+        reserved: 0,
+    };
+    let command = WriteCmd::new(
+        IB_USER_VERBS_CMD_CREATE_CQ,
+        request.as_bytes(),
+        reply.as_mut_bytes(),
+        Uhw { input, output },
+    );
+    uverbs.write(command).map_err(|errno| uverbs.error(VERB, errno))?;
+    Ok(CqInfo { handle: reply.cq_handle, cqe: reply.cqe })
+}
+
+/// Destroys a completion queue. The kernel takes its events that were not read yet back.
+///
+/// # Errors
+/// `EBUSY` while queue pairs use it.
+#[doc(alias = "ibv_destroy_cq")]
+pub fn destroy_cq(uverbs: &Uverbs, handle: u32) -> Result<()> {
+    let mut reply = IbUverbsDestroyCqResp::default();
+    Destroy {
+        verb: "destroy_cq",
+        object_id: UVERBS_OBJECT_CQ,
+        method_id: UVERBS_METHOD_CQ_DESTROY,
+        handle_attr: UVERBS_ATTR_DESTROY_CQ_HANDLE,
+        handle,
+        reply: Some((UVERBS_ATTR_DESTROY_CQ_RESP, reply.as_mut_bytes())),
+    }
+    .run(uverbs, || {
+        let mut reply = IbUverbsDestroyCqResp::default();
+        let request = IbUverbsDestroyCq { response: 0, cq_handle: handle, reserved: 0 };
+        uverbs.write(WriteCmd::new(
+            IB_USER_VERBS_CMD_DESTROY_CQ,
+            request.as_bytes(),
+            reply.as_mut_bytes(),
+            Uhw::none(),
+        ))
+    })
+}
+
+/// Asks for one event when the next completion arrives (with `solicited_only`: the next solicited or failed one).
+///
+/// # Errors
+/// What the kernel answers.
+#[doc(alias = "ibv_req_notify_cq")]
+pub fn req_notify_cq(uverbs: &Uverbs, handle: u32, solicited_only: bool) -> Result<()> {
+    let request = IbUverbsReqNotifyCq { cq_handle: handle, solicited_only: solicited_only.into() };
+    write_only(uverbs, IB_USER_VERBS_CMD_REQ_NOTIFY_CQ, request.as_bytes())
+        .map_err(|errno| uverbs.error("req_notify_cq", errno))
+}

@@ -1,0 +1,223 @@
+//! What a device and its ports say of themselves: `QUERY_DEVICE`, `QUERY_PORT`.
+
+use core::mem::offset_of;
+
+use uverbs_abi::ib_user_ioctl_cmds::{
+    UVERBS_ATTR_QUERY_PORT_PORT_NUM, UVERBS_ATTR_QUERY_PORT_RESP, UVERBS_METHOD_QUERY_PORT,
+    UVERBS_OBJECT_DEVICE,
+};
+use uverbs_abi::ib_user_ioctl_verbs::IbUverbsQueryPortRespEx;
+use uverbs_abi::ib_user_verbs::{
+    IB_USER_VERBS_CMD_QUERY_DEVICE, IB_USER_VERBS_CMD_QUERY_PORT, IB_USER_VERBS_EX_CMD_QUERY_DEVICE,
+    IbUverbsExQueryDevice, IbUverbsExQueryDeviceResp, IbUverbsQueryDevice, IbUverbsQueryDeviceResp,
+    IbUverbsQueryPort,
+};
+use zerocopy::IntoBytes;
+
+use crate::channel::{Attr, Uhw, Uverbs, WriteCmd};
+use crate::types::{
+    AtomicCap, CqModerationCaps, DeviceAttr, DeviceAttrEx, DeviceCapFlags, Guid, LinkLayer, Mtu, OdpCaps,
+    OdpGeneralCaps, OdpTransportCaps, PacketPacingCaps, PciAtomicCaps, PortAttr, PortCapFlags, PortState,
+    RawPacketCaps, RssCaps, TmCaps, TsoCaps,
+};
+use crate::{Errno, Result};
+
+/// Asks what the device can do. `fw_ver` writes the firmware's version, which only the driver can read.
+///
+/// # Errors
+/// What the kernel answers.
+#[doc(alias = "ibv_query_device")]
+pub fn query_device(uverbs: &Uverbs, fw_ver: fn(u64) -> String) -> Result<DeviceAttr> {
+    let reply = query_device_plain(uverbs).map_err(|errno| uverbs.error("query_device", errno))?;
+    Ok(device_attr(&reply, fw_ver))
+}
+
+fn query_device_plain(uverbs: &Uverbs) -> Result<IbUverbsQueryDeviceResp, Errno> {
+    let mut reply = IbUverbsQueryDeviceResp::default();
+    let request = IbUverbsQueryDevice::default();
+    let command =
+        WriteCmd::new(IB_USER_VERBS_CMD_QUERY_DEVICE, request.as_bytes(), reply.as_mut_bytes(), Uhw::none());
+    uverbs.write(command)?;
+    Ok(reply)
+}
+
+/// Asks what the device can do, with everything that was added over the years. What the kernel does not tell is zero.
+///
+/// The driver's own half (TSO, RSS, packet pacing) is left zero: its provider fills it in.
+///
+/// # Errors
+/// What the kernel answers.
+#[doc(alias = "ibv_query_device_ex")]
+pub fn query_device_ex(uverbs: &Uverbs, fw_ver: fn(u64) -> String) -> Result<DeviceAttrEx> {
+    const VERB: &str = "query_device_ex";
+    let mut reply = IbUverbsExQueryDeviceResp::default();
+    let request = IbUverbsExQueryDevice::default();
+    let command = WriteCmd::extended(
+        IB_USER_VERBS_EX_CMD_QUERY_DEVICE,
+        request.as_bytes(),
+        reply.as_mut_bytes(),
+        Uhw::none(),
+    );
+    match uverbs.write(command) {
+        Ok(()) => {}
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+            let base = query_device_plain(uverbs).map_err(|errno| uverbs.error(VERB, errno))?;
+            reply = IbUverbsExQueryDeviceResp { base, ..Default::default() };
+        }
+        Err(errno) => return Err(uverbs.error(VERB, errno)),
+    }
+    forget_untold(&mut reply);
+    Ok(device_attr_ex(&reply, fw_ver))
+}
+
+/// The kernel says how much of its reply it filled in; whatever lies beyond is zero, whatever it holds.
+fn forget_untold(reply: &mut IbUverbsExQueryDeviceResp) {
+    let told = (reply.response_length as usize).max(offset_of!(IbUverbsExQueryDeviceResp, odp_caps));
+    if let Some(untold) = reply.as_mut_bytes().get_mut(told..) {
+        untold.fill(0);
+    }
+}
+
+/// Asks a port how it is.
+///
+/// # Errors
+/// What the kernel answers: `EINVAL` for a port that does not exist.
+#[doc(alias = "ibv_query_port")]
+pub fn query_port(uverbs: &Uverbs, port_num: u8) -> Result<PortAttr> {
+    const VERB: &str = "query_port";
+    let mut reply = IbUverbsQueryPortRespEx::default();
+    let mut attrs = [
+        Attr::u64(UVERBS_ATTR_QUERY_PORT_PORT_NUM, port_num.into()),
+        Attr::output(UVERBS_ATTR_QUERY_PORT_RESP, reply.as_mut_bytes()),
+    ];
+    let done = uverbs
+        .try_ioctl(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_PORT, &mut attrs)
+        .map_err(|errno| uverbs.error(VERB, errno))?;
+    if !done {
+        let request = IbUverbsQueryPort { response: 0, port_num, reserved: [0; 7] };
+        let command = WriteCmd::new(
+            IB_USER_VERBS_CMD_QUERY_PORT,
+            request.as_bytes(),
+            reply.legacy_resp.as_mut_bytes(),
+            Uhw::none(),
+        );
+        uverbs.write(command).map_err(|errno| uverbs.error(VERB, errno))?;
+    }
+    Ok(port_attr(&reply))
+}
+
+fn port_attr(reply: &IbUverbsQueryPortRespEx) -> PortAttr {
+    let legacy = &reply.legacy_resp;
+    PortAttr {
+        state: PortState(legacy.state),
+        max_mtu: Mtu(legacy.max_mtu),
+        active_mtu: Mtu(legacy.active_mtu),
+        gid_tbl_len: legacy.gid_tbl_len,
+        port_cap_flags: PortCapFlags::from_bits_retain(legacy.port_cap_flags),
+        max_msg_sz: legacy.max_msg_sz,
+        bad_pkey_cntr: legacy.bad_pkey_cntr,
+        qkey_viol_cntr: legacy.qkey_viol_cntr,
+        pkey_tbl_len: legacy.pkey_tbl_len,
+        lid: legacy.lid,
+        sm_lid: legacy.sm_lid,
+        lmc: legacy.lmc,
+        max_vl_num: legacy.max_vl_num,
+        sm_sl: legacy.sm_sl,
+        subnet_timeout: legacy.subnet_timeout,
+        init_type_reply: legacy.init_type_reply,
+        active_width: legacy.active_width,
+        active_speed: legacy.active_speed,
+        phys_state: legacy.phys_state,
+        link_layer: LinkLayer(legacy.link_layer),
+        flags: legacy.flags,
+        port_cap_flags2: reply.port_cap_flags2,
+        active_speed_ex: reply.active_speed_ex,
+    }
+}
+
+fn device_attr(reply: &IbUverbsQueryDeviceResp, fw_ver: fn(u64) -> String) -> DeviceAttr {
+    DeviceAttr {
+        fw_ver: fw_ver(reply.fw_ver),
+        node_guid: Guid(reply.node_guid.to_native()),
+        sys_image_guid: Guid(reply.sys_image_guid.to_native()),
+        max_mr_size: reply.max_mr_size,
+        page_size_cap: reply.page_size_cap,
+        vendor_id: reply.vendor_id,
+        vendor_part_id: reply.vendor_part_id,
+        hw_ver: reply.hw_ver,
+        max_qp: reply.max_qp,
+        max_qp_wr: reply.max_qp_wr,
+        device_cap_flags: DeviceCapFlags::from_bits_retain(reply.device_cap_flags.into()),
+        max_sge: reply.max_sge,
+        max_sge_rd: reply.max_sge_rd,
+        max_cq: reply.max_cq,
+        max_cqe: reply.max_cqe,
+        max_mr: reply.max_mr,
+        max_pd: reply.max_pd,
+        max_qp_rd_atom: reply.max_qp_rd_atom,
+        max_ee_rd_atom: reply.max_ee_rd_atom,
+        max_res_rd_atom: reply.max_res_rd_atom,
+        max_qp_init_rd_atom: reply.max_qp_init_rd_atom,
+        max_ee_init_rd_atom: reply.max_ee_init_rd_atom,
+        atomic_cap: AtomicCap(reply.atomic_cap),
+        max_ee: reply.max_ee,
+        max_rdd: reply.max_rdd,
+        max_mw: reply.max_mw,
+        max_raw_ipv6_qp: reply.max_raw_ipv6_qp,
+        max_raw_ethy_qp: reply.max_raw_ethy_qp,
+        max_mcast_grp: reply.max_mcast_grp,
+        max_mcast_qp_attach: reply.max_mcast_qp_attach,
+        max_total_mcast_qp_attach: reply.max_total_mcast_qp_attach,
+        max_ah: reply.max_ah,
+        max_fmr: reply.max_fmr,
+        max_map_per_fmr: reply.max_map_per_fmr,
+        max_srq: reply.max_srq,
+        max_srq_wr: reply.max_srq_wr,
+        max_srq_sge: reply.max_srq_sge,
+        max_pkeys: reply.max_pkeys,
+        local_ca_ack_delay: reply.local_ca_ack_delay,
+        phys_port_cnt: reply.phys_port_cnt,
+    }
+}
+
+fn device_attr_ex(reply: &IbUverbsExQueryDeviceResp, fw_ver: fn(u64) -> String) -> DeviceAttrEx {
+    let odp = &reply.odp_caps;
+    DeviceAttrEx {
+        orig_attr: device_attr(&reply.base, fw_ver),
+        odp_caps: OdpCaps {
+            general_caps: OdpGeneralCaps::from_bits_retain(odp.general_caps),
+            rc_odp_caps: OdpTransportCaps::from_bits_retain(odp.per_transport_caps.rc_odp_caps),
+            uc_odp_caps: OdpTransportCaps::from_bits_retain(odp.per_transport_caps.uc_odp_caps),
+            ud_odp_caps: OdpTransportCaps::from_bits_retain(odp.per_transport_caps.ud_odp_caps),
+        },
+        completion_timestamp_mask: reply.timestamp_mask,
+        hca_core_clock: reply.hca_core_clock,
+        device_cap_flags_ex: DeviceCapFlags::from_bits_retain(reply.device_cap_flags_ex),
+        tso_caps: TsoCaps::default(),
+        rss_caps: RssCaps {
+            supported_qpts: reply.rss_caps.supported_qpts,
+            max_rwq_indirection_tables: reply.rss_caps.max_rwq_indirection_tables,
+            max_rwq_indirection_table_size: reply.rss_caps.max_rwq_indirection_table_size,
+            rx_hash_fields_mask: 0,
+            rx_hash_function: 0,
+        },
+        max_wq_type_rq: reply.max_wq_type_rq,
+        packet_pacing_caps: PacketPacingCaps::default(),
+        raw_packet_caps: RawPacketCaps::from_bits_retain(reply.raw_packet_caps),
+        tm_caps: TmCaps {
+            max_rndv_hdr_size: reply.tm_caps.max_rndv_hdr_size,
+            max_num_tags: reply.tm_caps.max_num_tags,
+            flags: reply.tm_caps.flags,
+            max_ops: reply.tm_caps.max_ops,
+            max_sge: reply.tm_caps.max_sge,
+        },
+        cq_mod_caps: CqModerationCaps {
+            max_cq_count: reply.cq_moderation_caps.max_cq_moderation_count,
+            max_cq_period: reply.cq_moderation_caps.max_cq_moderation_period,
+        },
+        max_dm_size: reply.max_dm_size,
+        pci_atomic_caps: PciAtomicCaps::default(),
+        xrc_odp_caps: OdpTransportCaps::from_bits_retain(reply.xrc_odp_caps),
+        phys_port_cnt_ex: reply.base.phys_port_cnt.into(),
+    }
+}

@@ -1,0 +1,162 @@
+//! The ports' address tables: `QUERY_GID_TABLE`, `QUERY_GID_ENTRY`; in sysfs where the kernel has neither.
+
+use std::fs;
+use std::path::Path;
+
+use uverbs_abi::ib_user_ioctl_cmds::{
+    UVERBS_ATTR_QUERY_GID_ENTRY_FLAGS, UVERBS_ATTR_QUERY_GID_ENTRY_GID_INDEX,
+    UVERBS_ATTR_QUERY_GID_ENTRY_PORT, UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY,
+    UVERBS_ATTR_QUERY_GID_TABLE_ENTRY_SIZE, UVERBS_ATTR_QUERY_GID_TABLE_FLAGS,
+    UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES, UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES,
+    UVERBS_METHOD_QUERY_GID_ENTRY, UVERBS_METHOD_QUERY_GID_TABLE, UVERBS_OBJECT_DEVICE,
+};
+use uverbs_abi::ib_user_ioctl_verbs::IbUverbsGidEntry;
+use zerocopy::IntoBytes;
+
+use crate::channel::{Attr, Uverbs};
+use crate::types::{Gid, GidEntry, GidType, LinkLayer};
+use crate::{Errno, Result};
+
+/// As many entries as fit what an attribute can describe, 64 KiB less one byte.
+const MAX_ENTRIES: usize = u16::MAX as usize / size_of::<IbUverbsGidEntry>();
+
+/// Every valid entry of all ports' tables, in one call. `None`: the kernel does not have the method.
+///
+/// # Errors
+/// What the kernel answers: `EINVAL` when there are more entries than one call can give (2047).
+#[doc(alias = "ibv_query_gid_table")]
+pub fn query_gid_table(uverbs: &Uverbs) -> Result<Option<Vec<GidEntry>>> {
+    let mut entries = vec![IbUverbsGidEntry::default(); MAX_ENTRIES];
+    let mut count = 0_u64;
+    let mut attrs = [
+        Attr::u64(UVERBS_ATTR_QUERY_GID_TABLE_ENTRY_SIZE, size_of::<IbUverbsGidEntry>() as u64),
+        Attr::u32(UVERBS_ATTR_QUERY_GID_TABLE_FLAGS, 0),
+        Attr::output(UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES, entries.as_mut_bytes()),
+        Attr::output(UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES, count.as_mut_bytes()),
+    ];
+    let done = uverbs
+        .try_ioctl(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_GID_TABLE, &mut attrs)
+        .map_err(|errno| uverbs.error("query_gid_table", errno))?;
+    if !done {
+        return Ok(None);
+    }
+    let count = usize::try_from(count).unwrap_or(usize::MAX);
+    let told = entries
+        .get(..count)
+        .ok_or_else(|| uverbs.bad_reply("query_gid_table", "more entries than there is room for"))?;
+    Ok(Some(told.iter().map(from_kernel).collect()))
+}
+
+/// One entry. `Ok(None)`: it is empty. `Err(None)`: the kernel does not have the method.
+///
+/// # Errors
+/// What the kernel answers: `EINVAL` outside the table.
+#[doc(alias = "ibv_query_gid_ex")]
+pub fn query_gid_entry(
+    uverbs: &Uverbs,
+    port_num: u8,
+    gid_index: u32,
+) -> core::result::Result<Option<GidEntry>, Option<crate::Error>> {
+    let mut entry = IbUverbsGidEntry::default();
+    let mut attrs = [
+        Attr::u64(UVERBS_ATTR_QUERY_GID_ENTRY_PORT, port_num.into()),
+        Attr::u64(UVERBS_ATTR_QUERY_GID_ENTRY_GID_INDEX, gid_index.into()),
+        Attr::u32(UVERBS_ATTR_QUERY_GID_ENTRY_FLAGS, 0),
+        Attr::output(UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY, entry.as_mut_bytes()),
+    ];
+    match uverbs.try_ioctl(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_GID_ENTRY, &mut attrs) {
+        Ok(true) => Ok(Some(from_kernel(&entry))),
+        Ok(false) => Err(None),
+        Err(Errno::NODATA) => Ok(None),
+        Err(errno) => Err(Some(uverbs.error("query_gid", errno))),
+    }
+}
+
+fn from_kernel(entry: &IbUverbsGidEntry) -> GidEntry {
+    let mut gid = [0; 16];
+    gid.copy_from_slice(entry.gid.as_bytes());
+    GidEntry {
+        gid: Gid(gid),
+        gid_index: entry.gid_index,
+        port_num: entry.port_num,
+        gid_type: GidType(entry.gid_type),
+        ndev_ifindex: entry.netdev_ifindex,
+    }
+}
+
+/// One entry from sysfs (`ports/P/gids/I` and its neighbours). `Ok(None)`: it is empty.
+///
+/// # Errors
+/// What reading answers: `ENOENT` outside the table.
+pub fn sysfs_gid_entry(
+    ibdev_path: &Path,
+    port_num: u8,
+    gid_index: u32,
+    link_layer: LinkLayer,
+) -> Result<Option<GidEntry>, Errno> {
+    let port = ibdev_path.join(format!("ports/{port_num}"));
+    let text = read(&port.join(format!("gids/{gid_index}")))?;
+    let gid = parse_gid(&text).ok_or(Errno::BADMSG)?;
+    if gid.is_zero() {
+        return Ok(None);
+    }
+    // A kernel without the directory, and a port of InfiniBand (EINVAL), have one type of GID only.
+    let gid_type = match read(&port.join(format!("gid_attrs/types/{gid_index}"))) {
+        Ok(text) if text == "RoCE v2" => GidType::ROCE_V2,
+        Ok(_) | Err(_) if link_layer == LinkLayer::ETHERNET => GidType::ROCE_V1,
+        Ok(_) | Err(_) => GidType::IB,
+    };
+    let ndev_ifindex = read(&port.join(format!("gid_attrs/ndevs/{gid_index}")))
+        .ok()
+        .and_then(|name| nix::net::if_::if_nametoindex(name.as_str()).ok())
+        .unwrap_or(0);
+    Ok(Some(GidEntry { gid, gid_index, port_num: port_num.into(), gid_type, ndev_ifindex }))
+}
+
+/// One entry of a port's partition key table (`ports/P/pkeys/I`), in host order.
+///
+/// # Errors
+/// What reading answers: `ENOENT` outside the table.
+#[doc(alias = "ibv_query_pkey")]
+pub fn sysfs_pkey(ibdev_path: &Path, port_num: u8, index: u16) -> Result<u16, Errno> {
+    let text = read(&ibdev_path.join(format!("ports/{port_num}/pkeys/{index}")))?;
+    let digits = text.strip_prefix("0x").ok_or(Errno::BADMSG)?;
+    u16::from_str_radix(digits, 16).map_err(|_| Errno::BADMSG)
+}
+
+fn read(path: &Path) -> Result<String, Errno> {
+    let text = fs::read_to_string(path).map_err(|error| Errno::from_io(&error))?;
+    Ok(text.trim_end().to_owned())
+}
+
+/// Eight groups of four hexadecimal digits.
+fn parse_gid(text: &str) -> Option<Gid> {
+    let mut gid = [0; 16];
+    let mut groups = text.split(':');
+    for pair in gid.as_chunks_mut::<2>().0 {
+        let group =
+            groups.next().filter(|group| group.len() == 4 && group.bytes().all(|b| b.is_ascii_hexdigit()))?;
+        *pair = u16::from_str_radix(group, 16).ok()?.to_be_bytes();
+    }
+    groups.next().is_none().then_some(Gid(gid))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gid_of_sysfs_is_read_back_as_it_prints() {
+        let text = "fe80:0000:0000:0000:5054:00ff:fe12:3456";
+        assert_eq!(parse_gid(text).unwrap().to_string(), text);
+    }
+
+    #[test]
+    fn what_is_no_gid_is_refused() {
+        for text in
+            ["", ":", "fe80", "fe80::1", "+e80:0:0:0:0:0:0:0", "0000:0000:0000:0000:0000:0000:0000:0000:0000"]
+        {
+            assert_eq!(parse_gid(text), None, "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! One function per kernel method, named after it. Each knows the method's ioctl and its write struct.
+//!
+//! The functions take and give values; handles are the kernel's numbers, valid on one open file. A destroy function
+//! takes `ENODEV` and `EIO` for success: the device was unplugged, and the kernel has destroyed the object.
+//!
+//! # References
+//! `rdma/ib_user_ioctl_cmds.h`, `rdma/ib_user_verbs.h`; Linux `drivers/infiniband/core/uverbs_std_types*.c`, `uverbs_cmd.c`
+
+pub mod ah;
+pub mod context;
+pub mod cq;
+pub mod device;
+pub mod gid;
+pub mod mr;
+pub mod pd;
+pub mod qp;
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use uverbs_abi::ib_user_verbs::{IbUverbsAhAttr, IbUverbsGlobalRoute};
+
+use crate::channel::{Attr, Uverbs, WriteCmd};
+use crate::types::{AhAttr, Gid, GlobalRoute};
+use crate::{Errno, Result};
+
+/// A method that destroys an object: by ioctl with the handle (and a reply of `reply` bytes), else by its write struct.
+struct Destroy<'a> {
+    verb: &'static str,
+    object_id: u16,
+    method_id: u16,
+    handle_attr: u16,
+    handle: u32,
+    /// Where the ioctl's reply goes, if it has one.
+    reply: Option<(u16, &'a mut [u8])>,
+}
+
+impl Destroy<'_> {
+    fn run(self, uverbs: &Uverbs, write: impl FnOnce() -> Result<(), Errno>) -> Result<()> {
+        let mut attrs = Vec::with_capacity(2);
+        if let Some((id, bytes)) = self.reply {
+            attrs.push(Attr::output(id, bytes));
+        }
+        attrs.push(Attr::handle(self.handle_attr, self.handle));
+        let result = match uverbs.try_ioctl(self.object_id, self.method_id, &mut attrs) {
+            Ok(true) => Ok(()),
+            Ok(false) => write(),
+            Err(errno) => Err(errno),
+        };
+        match result {
+            Ok(()) | Err(Errno::NODEV | Errno::IO) => Ok(()),
+            Err(errno) => Err(uverbs.error(self.verb, errno)),
+        }
+    }
+}
+
+/// A write struct that has no reply and no driver's half.
+fn write_only(uverbs: &Uverbs, command: u32, core_in: &[u8]) -> Result<(), Errno> {
+    uverbs.write(WriteCmd::new(command, core_in, &mut [], crate::channel::Uhw::none()))
+}
+
+/// A file descriptor as an attribute, where there is one.
+fn fd_number(fd: Option<BorrowedFd<'_>>) -> i32 {
+    fd.map_or(-1, |fd| fd.as_raw_fd())
+}
+
+fn ah_attr_to_kernel(attr: &AhAttr) -> IbUverbsAhAttr {
+    let grh = attr.grh.unwrap_or_default();
+    IbUverbsAhAttr {
+        grh: IbUverbsGlobalRoute {
+            dgid: grh.dgid.0,
+            flow_label: grh.flow_label,
+            sgid_index: grh.sgid_index,
+            hop_limit: grh.hop_limit,
+            traffic_class: grh.traffic_class,
+            reserved: 0,
+        },
+        dlid: attr.dlid,
+        sl: attr.sl,
+        src_path_bits: attr.src_path_bits,
+        static_rate: attr.static_rate,
+        is_global: attr.grh.is_some().into(),
+        port_num: attr.port_num,
+        reserved: 0,
+    }
+}
+
+fn ah_attr_from_dest(dest: &uverbs_abi::ib_user_verbs::IbUverbsQpDest) -> AhAttr {
+    AhAttr {
+        grh: (dest.is_global != 0).then_some(GlobalRoute {
+            dgid: Gid(dest.dgid),
+            flow_label: dest.flow_label,
+            sgid_index: dest.sgid_index,
+            hop_limit: dest.hop_limit,
+            traffic_class: dest.traffic_class,
+        }),
+        dlid: dest.dlid,
+        sl: dest.sl,
+        src_path_bits: dest.src_path_bits,
+        static_rate: dest.static_rate,
+        port_num: dest.port_num,
+    }
+}

@@ -1,0 +1,289 @@
+//! Queue pairs: `QP_CREATE`, `MODIFY_QP`, `QUERY_QP`, `QP_DESTROY`.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use uverbs_abi::ib_user_ioctl_cmds::{
+    UVERBS_ATTR_CREATE_QP_CAP, UVERBS_ATTR_CREATE_QP_EVENT_FD, UVERBS_ATTR_CREATE_QP_FLAGS,
+    UVERBS_ATTR_CREATE_QP_HANDLE, UVERBS_ATTR_CREATE_QP_PD_HANDLE, UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE,
+    UVERBS_ATTR_CREATE_QP_RESP_CAP, UVERBS_ATTR_CREATE_QP_RESP_QP_NUM, UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE,
+    UVERBS_ATTR_CREATE_QP_TYPE, UVERBS_ATTR_CREATE_QP_USER_HANDLE, UVERBS_ATTR_DESTROY_QP_HANDLE,
+    UVERBS_ATTR_DESTROY_QP_RESP, UVERBS_METHOD_QP_CREATE, UVERBS_METHOD_QP_DESTROY, UVERBS_OBJECT_QP,
+};
+use uverbs_abi::ib_user_ioctl_verbs::{IbUverbsQpCap, IbUverbsQpCreateFlags};
+use uverbs_abi::ib_user_verbs::{
+    IB_USER_VERBS_CMD_CREATE_QP, IB_USER_VERBS_CMD_DESTROY_QP, IB_USER_VERBS_CMD_MODIFY_QP,
+    IB_USER_VERBS_CMD_QUERY_QP, IB_USER_VERBS_EX_CMD_MODIFY_QP, IbUverbsCreateQp, IbUverbsCreateQpResp,
+    IbUverbsDestroyQp, IbUverbsDestroyQpResp, IbUverbsExModifyQp, IbUverbsExModifyQpResp, IbUverbsModifyQp,
+    IbUverbsQpDest, IbUverbsQueryQp, IbUverbsQueryQpResp,
+};
+use zerocopy::IntoBytes;
+
+use super::{Destroy, ah_attr_from_dest, ah_attr_to_kernel, write_only};
+use crate::channel::{Attr, Uhw, Uverbs, WriteCmd};
+use crate::types::{
+    AccessFlags, AhAttr, MigState, Mtu, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpInitInfo, QpState,
+};
+use crate::{Errno, Result};
+
+/// What the kernel says of a new queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QpInfo {
+    /// Its handle.
+    pub handle: u32,
+    /// The number that peers address it by.
+    pub qp_num: u32,
+    /// How much it holds.
+    pub cap: QpCap,
+}
+
+/// Makes a queue pair, whose asynchronous events go to `event_fd`.
+///
+/// # Errors
+/// What the kernel answers.
+#[doc(alias = "ibv_create_qp")]
+pub fn create_qp(
+    uverbs: &Uverbs,
+    pd_handle: u32,
+    send_cq_handle: u32,
+    recv_cq_handle: u32,
+    attr: &QpInitAttr,
+    event_fd: Option<BorrowedFd<'_>>,
+    uhw: Uhw<'_>,
+) -> Result<QpInfo> {
+    const VERB: &str = "create_qp";
+    let cap = IbUverbsQpCap {
+        max_send_wr: attr.cap.max_send_wr,
+        max_recv_wr: attr.cap.max_recv_wr,
+        max_send_sge: attr.cap.max_send_sge,
+        max_recv_sge: attr.cap.max_recv_sge,
+        max_inline_data: attr.cap.max_inline_data,
+    };
+    let (mut handle, mut qp_num, mut got) = (0_u32, 0_u32, IbUverbsQpCap::default());
+    let Uhw { input, output } = uhw;
+    let done = {
+        let mut attrs = Vec::with_capacity(13);
+        attrs.push(Attr::handle(UVERBS_ATTR_CREATE_QP_PD_HANDLE, pd_handle));
+        attrs.push(Attr::handle(UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE, send_cq_handle));
+        attrs.push(Attr::handle(UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE, recv_cq_handle));
+        attrs.push(Attr::new_handle(UVERBS_ATTR_CREATE_QP_HANDLE, &mut handle));
+        attrs.push(Attr::u64(UVERBS_ATTR_CREATE_QP_TYPE, attr.qp_type.0.into()));
+        attrs.push(Attr::u64(UVERBS_ATTR_CREATE_QP_USER_HANDLE, attr.user_handle));
+        attrs.push(Attr::input(UVERBS_ATTR_CREATE_QP_CAP, cap.as_bytes()));
+        if let Some(fd) = event_fd {
+            attrs.push(Attr::fd(UVERBS_ATTR_CREATE_QP_EVENT_FD, fd.as_raw_fd()));
+        }
+        if attr.sq_sig_all {
+            let flags = IbUverbsQpCreateFlags::IB_UVERBS_QP_CREATE_SQ_SIG_ALL;
+            attrs.push(Attr::u32(UVERBS_ATTR_CREATE_QP_FLAGS, flags.bits()));
+        }
+        attrs.push(Attr::output(UVERBS_ATTR_CREATE_QP_RESP_CAP, got.as_mut_bytes()));
+        attrs.push(Attr::output(UVERBS_ATTR_CREATE_QP_RESP_QP_NUM, qp_num.as_mut_bytes()));
+        let uhw = Uhw { input, output: &mut *output };
+        uverbs.try_ioctl_uhw(UVERBS_OBJECT_QP, UVERBS_METHOD_QP_CREATE, attrs, uhw)
+    };
+    if done.map_err(|errno| uverbs.error(VERB, errno))? {
+        let cap = QpCap {
+            max_send_wr: got.max_send_wr,
+            max_recv_wr: got.max_recv_wr,
+            max_send_sge: got.max_send_sge,
+            max_recv_sge: got.max_recv_sge,
+            max_inline_data: got.max_inline_data,
+        };
+        return Ok(QpInfo { handle, qp_num, cap });
+    }
+    let mut reply = IbUverbsCreateQpResp::default();
+    let request = IbUverbsCreateQp {
+        response: 0,
+        user_handle: attr.user_handle,
+        pd_handle,
+        send_cq_handle,
+        recv_cq_handle,
+        srq_handle: 0,
+        max_send_wr: cap.max_send_wr,
+        max_recv_wr: cap.max_recv_wr,
+        max_send_sge: cap.max_send_sge,
+        max_recv_sge: cap.max_recv_sge,
+        max_inline_data: cap.max_inline_data,
+        sq_sig_all: attr.sq_sig_all.into(),
+        qp_type: attr.qp_type.0,
+        is_srq: 0,
+        reserved: 0,
+    };
+    let command = WriteCmd::new(
+        IB_USER_VERBS_CMD_CREATE_QP,
+        request.as_bytes(),
+        reply.as_mut_bytes(),
+        Uhw { input, output },
+    );
+    uverbs.write(command).map_err(|errno| uverbs.error(VERB, errno))?;
+    let cap = QpCap {
+        max_send_wr: reply.max_send_wr,
+        max_recv_wr: reply.max_recv_wr,
+        max_send_sge: reply.max_send_sge,
+        max_recv_sge: reply.max_recv_sge,
+        max_inline_data: reply.max_inline_data,
+    };
+    Ok(QpInfo { handle: reply.qp_handle, qp_num: reply.qpn, cap })
+}
+
+/// Moves a queue pair, or changes its attributes.
+///
+/// # Errors
+/// What the kernel answers. See [`crate::transition`] for why it may say `EINVAL`.
+#[doc(alias = "ibv_modify_qp")]
+pub fn modify_qp(uverbs: &Uverbs, handle: u32, attr: &QpAttr, mask: QpAttrMask) -> Result<()> {
+    let base = modify_to_kernel(handle, attr, mask);
+    let result = if mask.contains(QpAttrMask::RATE_LIMIT) {
+        let request = IbUverbsExModifyQp { base, rate_limit: attr.rate_limit, reserved: 0 };
+        let mut reply = IbUverbsExModifyQpResp::default();
+        let command = WriteCmd::extended(
+            IB_USER_VERBS_EX_CMD_MODIFY_QP,
+            request.as_bytes(),
+            reply.as_mut_bytes(),
+            Uhw::none(),
+        );
+        uverbs.write(command)
+    } else {
+        write_only(uverbs, IB_USER_VERBS_CMD_MODIFY_QP, base.as_bytes())
+    };
+    result.map_err(|errno| uverbs.error("modify_qp", errno))
+}
+
+/// Asks for a queue pair's attributes. The kernel may answer more than `mask` asks for.
+///
+/// # Errors
+/// What the kernel answers; `EOPNOTSUPP` for [`QpAttrMask::RATE_LIMIT`], which cannot be asked for.
+#[doc(alias = "ibv_query_qp")]
+pub fn query_qp(uverbs: &Uverbs, handle: u32, mask: QpAttrMask) -> Result<(QpAttr, QpInitInfo)> {
+    const VERB: &str = "query_qp";
+    if mask.bits() >= QpAttrMask::RATE_LIMIT.bits() {
+        return Err(uverbs.error(VERB, Errno::OPNOTSUPP));
+    }
+    let mut reply = IbUverbsQueryQpResp::default();
+    let request = IbUverbsQueryQp { response: 0, qp_handle: handle, attr_mask: mask.bits() };
+    let command =
+        WriteCmd::new(IB_USER_VERBS_CMD_QUERY_QP, request.as_bytes(), reply.as_mut_bytes(), Uhw::none());
+    uverbs.write(command).map_err(|errno| uverbs.error(VERB, errno))?;
+    Ok(query_from_kernel(&reply))
+}
+
+/// Destroys a queue pair: the device does not touch the memory of its work requests any more.
+///
+/// # Errors
+/// `EBUSY` while it is attached to multicast groups.
+#[doc(alias = "ibv_destroy_qp")]
+pub fn destroy_qp(uverbs: &Uverbs, handle: u32) -> Result<()> {
+    let mut reply = IbUverbsDestroyQpResp::default();
+    Destroy {
+        verb: "destroy_qp",
+        object_id: UVERBS_OBJECT_QP,
+        method_id: UVERBS_METHOD_QP_DESTROY,
+        handle_attr: UVERBS_ATTR_DESTROY_QP_HANDLE,
+        handle,
+        reply: Some((UVERBS_ATTR_DESTROY_QP_RESP, reply.as_mut_bytes())),
+    }
+    .run(uverbs, || {
+        let mut reply = IbUverbsDestroyQpResp::default();
+        let request = IbUverbsDestroyQp { response: 0, qp_handle: handle, reserved: 0 };
+        uverbs.write(WriteCmd::new(
+            IB_USER_VERBS_CMD_DESTROY_QP,
+            request.as_bytes(),
+            reply.as_mut_bytes(),
+            Uhw::none(),
+        ))
+    })
+}
+
+/// Only what the mask names goes to the kernel; the rest is zero.
+fn modify_to_kernel(handle: u32, attr: &QpAttr, mask: QpAttrMask) -> IbUverbsModifyQp {
+    let mut cmd = IbUverbsModifyQp { qp_handle: handle, attr_mask: mask.bits(), ..Default::default() };
+    macro_rules! copy {
+        ($($bit:ident: $($field:ident = $value:expr),+;)*) => {
+            $(if mask.contains(QpAttrMask::$bit) { $(cmd.$field = $value;)+ })*
+        };
+    }
+    copy! {
+        STATE: qp_state = attr.qp_state.0;
+        CUR_STATE: cur_qp_state = attr.cur_qp_state.0;
+        EN_SQD_ASYNC_NOTIFY: en_sqd_async_notify = attr.en_sqd_async_notify.into();
+        ACCESS_FLAGS: qp_access_flags = attr.qp_access_flags.bits();
+        PKEY_INDEX: pkey_index = attr.pkey_index;
+        PORT: port_num = attr.port_num;
+        QKEY: qkey = attr.qkey;
+        AV: dest = dest_to_kernel(&attr.ah_attr);
+        PATH_MTU: path_mtu = attr.path_mtu.0;
+        TIMEOUT: timeout = attr.timeout;
+        RETRY_CNT: retry_cnt = attr.retry_cnt;
+        RNR_RETRY: rnr_retry = attr.rnr_retry;
+        RQ_PSN: rq_psn = attr.rq_psn;
+        MAX_QP_RD_ATOMIC: max_rd_atomic = attr.max_rd_atomic;
+        ALT_PATH:
+            alt_dest = dest_to_kernel(&attr.alt_ah_attr),
+            alt_pkey_index = attr.alt_pkey_index,
+            alt_port_num = attr.alt_port_num,
+            alt_timeout = attr.alt_timeout;
+        MIN_RNR_TIMER: min_rnr_timer = attr.min_rnr_timer;
+        SQ_PSN: sq_psn = attr.sq_psn;
+        MAX_DEST_RD_ATOMIC: max_dest_rd_atomic = attr.max_dest_rd_atomic;
+        PATH_MIG_STATE: path_mig_state = attr.path_mig_state.0;
+        DEST_QPN: dest_qp_num = attr.dest_qp_num;
+    }
+    cmd
+}
+
+fn dest_to_kernel(attr: &AhAttr) -> IbUverbsQpDest {
+    let attr = ah_attr_to_kernel(attr);
+    IbUverbsQpDest {
+        dgid: attr.grh.dgid,
+        flow_label: attr.grh.flow_label,
+        dlid: attr.dlid,
+        reserved: 0,
+        sgid_index: attr.grh.sgid_index,
+        hop_limit: attr.grh.hop_limit,
+        traffic_class: attr.grh.traffic_class,
+        sl: attr.sl,
+        src_path_bits: attr.src_path_bits,
+        static_rate: attr.static_rate,
+        is_global: attr.is_global,
+        port_num: attr.port_num,
+    }
+}
+
+fn query_from_kernel(reply: &IbUverbsQueryQpResp) -> (QpAttr, QpInitInfo) {
+    let cap = QpCap {
+        max_send_wr: reply.max_send_wr,
+        max_recv_wr: reply.max_recv_wr,
+        max_send_sge: reply.max_send_sge,
+        max_recv_sge: reply.max_recv_sge,
+        max_inline_data: reply.max_inline_data,
+    };
+    let attr = QpAttr {
+        qp_state: QpState(reply.qp_state),
+        cur_qp_state: QpState(reply.cur_qp_state),
+        path_mtu: Mtu(reply.path_mtu),
+        path_mig_state: MigState(reply.path_mig_state),
+        qkey: reply.qkey,
+        rq_psn: reply.rq_psn,
+        sq_psn: reply.sq_psn,
+        dest_qp_num: reply.dest_qp_num,
+        qp_access_flags: AccessFlags::from_bits_retain(reply.qp_access_flags),
+        cap,
+        ah_attr: ah_attr_from_dest(&reply.dest),
+        alt_ah_attr: ah_attr_from_dest(&reply.alt_dest),
+        pkey_index: reply.pkey_index,
+        alt_pkey_index: reply.alt_pkey_index,
+        en_sqd_async_notify: false,
+        sq_draining: reply.sq_draining != 0,
+        max_rd_atomic: reply.max_rd_atomic,
+        max_dest_rd_atomic: reply.max_dest_rd_atomic,
+        min_rnr_timer: reply.min_rnr_timer,
+        port_num: reply.port_num,
+        timeout: reply.timeout,
+        retry_cnt: reply.retry_cnt,
+        rnr_retry: reply.rnr_retry,
+        alt_port_num: reply.alt_port_num,
+        alt_timeout: reply.alt_timeout,
+        rate_limit: 0,
+    };
+    (attr, QpInitInfo { cap, sq_sig_all: reply.sq_sig_all != 0 })
+}

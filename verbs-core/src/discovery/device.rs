@@ -1,0 +1,196 @@
+//! [`DeviceInfo`]: one RDMA device, as discovery saw it. Nothing is open yet.
+
+use core::fmt;
+use std::path::PathBuf;
+
+use uverbs_abi::ib_user_ioctl_verbs::RdmaDriverId;
+
+use super::sysfs;
+use crate::types::{Guid, open_enum};
+
+/// One RDMA device that a program could open.
+///
+/// Plain data: it says what was there when [`discover`](super::discover) looked, and the device may be gone since.
+///
+/// # References
+/// `ibv_get_device_list(3)`
+#[doc(alias = "ibv_device")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// The RDMA device's name (`rxe0`, `mlx5_0`): one path component, without control characters.
+    pub name: String,
+    /// The character device's name (`uverbs0`): one path component, without control characters.
+    pub dev_name: String,
+    /// The character device's number. `None` for a device that a provider brings without a kernel behind it.
+    pub dev: Option<DevNum>,
+    /// What kind of node it is.
+    pub node_type: NodeType,
+    /// The node's identifier; zero where the kernel does not tell.
+    pub node_guid: Guid,
+    /// The kernel's index for it, never given twice. `None` where netlink did not tell.
+    #[doc(alias = "ibv_get_device_index")]
+    pub index: Option<u32>,
+    /// The kernel driver. `None` where netlink did not tell.
+    pub driver_id: Option<RdmaDriverId>,
+    /// The version of the driver's part of the ABI, which a provider must know.
+    pub abi_version: u32,
+    /// How many ports it has. `None` where netlink did not tell.
+    pub phys_port_cnt: Option<u32>,
+    /// Its directory in sysfs (`/sys/class/infiniband/rxe0`).
+    pub ibdev_path: PathBuf,
+    /// The file to open (`/dev/infiniband/uverbs0`).
+    pub cdev_path: PathBuf,
+}
+
+impl DeviceInfo {
+    /// Which transport it speaks, which follows from the node's type.
+    pub const fn transport_type(&self) -> TransportType {
+        self.node_type.transport_type()
+    }
+
+    /// What the bus says the device is (`pci:v000015B3d00001017sv...`), or `None` for one on no bus, such as rxe.
+    ///
+    /// Read from sysfs on every call: only a driver that neither the id nor the name finds needs it.
+    pub fn modalias(&self) -> Option<String> {
+        let bytes = sysfs::read(&self.ibdev_path.join("device/modalias")).ok()?;
+        String::from_utf8(bytes).ok().filter(|text| !text.is_empty())
+    }
+}
+
+/// The number of a character device.
+#[doc(alias = "dev_t")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DevNum {
+    /// Which driver of the kernel.
+    pub major: u32,
+    /// Which of the driver's devices.
+    pub minor: u32,
+}
+
+impl DevNum {
+    /// From the kernel's 64-bit encoding (`huge_encode_dev`): 12 bits of major, 20 of minor. Other bits are ignored.
+    ///
+    /// # References
+    /// `huge_encode_dev` in the kernel's `include/linux/kdev_t.h`; `RDMA_NLDEV_ATTR_CHARDEV`
+    pub const fn from_huge(encoded: u64) -> Self {
+        let low = encoded as u32;
+        Self { major: (low >> 8) & 0xfff, minor: (low & 0xff) | ((low >> 12) & 0xf_ff00) }
+    }
+
+    /// From the C library's encoding, which `stat(2)` answers as `st_rdev`.
+    pub const fn from_rdev(rdev: u64) -> Self {
+        Self {
+            major: libc::major(rdev as libc::dev_t) as u32,
+            minor: libc::minor(rdev as libc::dev_t) as u32,
+        }
+    }
+
+    /// From the text `231:192` that sysfs has in a device's file `dev`; `None` for anything else.
+    pub fn from_sysfs(text: &str) -> Option<Self> {
+        let (major, minor) = text.split_once(':')?;
+        Some(Self { major: sysfs::parse_number(major)?, minor: sysfs::parse_number(minor)? })
+    }
+}
+
+/// As sysfs and `/dev/char` write it: `231:192`.
+impl fmt::Display for DevNum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.major, self.minor)
+    }
+}
+
+open_enum! {
+    /// What kind of node a device is. The names are those of `ibv_node_type_str(3)`.
+    ///
+    /// # References
+    /// `RDMA_NODE_*` in `rdma/rdma_netlink.h`
+    #[doc(alias = "ibv_node_type")]
+    #[doc(alias = "ibv_node_type_str")]
+    pub enum NodeType(u32) {
+        /// The kernel did not say.
+        UNKNOWN = 0, "unknown";
+        /// A channel adapter: InfiniBand and RoCE.
+        CA = 1, "InfiniBand channel adapter";
+        /// A switch.
+        SWITCH = 2, "InfiniBand switch";
+        /// A router.
+        ROUTER = 3, "InfiniBand router";
+        /// An iWARP network interface.
+        RNIC = 4, "iWARP NIC";
+        /// usNIC.
+        USNIC = 5, "usNIC";
+        /// usNIC over UDP.
+        USNIC_UDP = 6, "usNIC UDP";
+        /// None of these, such as EFA.
+        UNSPECIFIED = 7, "unspecified";
+    }
+}
+
+impl NodeType {
+    /// Which transport such a node speaks.
+    pub const fn transport_type(self) -> TransportType {
+        match self {
+            Self::CA | Self::SWITCH | Self::ROUTER => TransportType::IB,
+            Self::RNIC => TransportType::IWARP,
+            Self::USNIC => TransportType::USNIC,
+            Self::USNIC_UDP => TransportType::USNIC_UDP,
+            Self::UNSPECIFIED => TransportType::UNSPECIFIED,
+            _ => TransportType::UNKNOWN,
+        }
+    }
+}
+
+open_enum! {
+    /// Which transport a device speaks. The numbers and names are those that `ibv_devinfo` prints.
+    #[doc(alias = "ibv_transport_type")]
+    pub enum TransportType(i32) {
+        /// It follows from no known node type.
+        UNKNOWN = -1, "invalid transport";
+        /// InfiniBand, also over Ethernet (RoCE).
+        IB = 0, "InfiniBand";
+        /// iWARP.
+        IWARP = 1, "iWARP";
+        /// usNIC.
+        USNIC = 2, "usNIC";
+        /// usNIC over UDP.
+        USNIC_UDP = 3, "usNIC UDP";
+        /// None of these, such as EFA.
+        UNSPECIFIED = 4, "unspecified";
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_huge_encoding_keeps_twenty_bits_of_minor() {
+        assert_eq!(DevNum::from_huge(0xe7c0), DevNum { major: 231, minor: 192 });
+        assert_eq!(DevNum::from_huge(0xabcf_edef), DevNum { major: 0xfed, minor: 0xa_bcef });
+        assert_eq!(DevNum::from_huge(0xffff_ffff_0000_e7c0), DevNum { major: 231, minor: 192 });
+    }
+
+    #[test]
+    fn st_rdev_and_sysfs_say_the_same_number() {
+        let number = DevNum { major: 231, minor: 0xa_bcef };
+        assert_eq!(DevNum::from_rdev(libc::makedev(231, 0xa_bcef)), number);
+        assert_eq!(DevNum::from_sysfs(&number.to_string()), Some(number));
+    }
+
+    #[test]
+    fn text_that_is_no_device_number_is_none() {
+        for text in ["", ":", "231", "231:", ":192", "231:-1", "231:+1", "231:192:0", "231:4294967296", "a:b"]
+        {
+            assert_eq!(DevNum::from_sysfs(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_transport_follows_from_the_node_type() {
+        assert_eq!(NodeType::CA.transport_type(), TransportType::IB);
+        assert_eq!(NodeType::RNIC.transport_type().to_string(), "iWARP");
+        assert_eq!(NodeType::UNSPECIFIED.transport_type().0, 4);
+        assert_eq!(NodeType(77).transport_type(), TransportType::UNKNOWN);
+        assert_eq!(NodeType(77).to_string(), "unknown (77)");
+    }
+}

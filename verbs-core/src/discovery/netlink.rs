@@ -1,0 +1,316 @@
+//! Conversations over RDMA netlink: one request, its replies, nothing that hangs.
+//!
+//! ```text
+//! Conversation::ask ─ request ─► Wire ─► kernel
+//!        ▲                                 │
+//!        └─ our sequence number, from port 0, no error ◄─ datagrams of one or more messages
+//! ```
+//!
+//! The kernel answers before `sendto(2)` returns, so a conversation costs one system call to ask and one for each
+//! datagram of the answer. What is not an answer to the question (another sequence number, another sender, a message
+//! type that nobody asked for) is passed over; what is cut off ends the conversation with an error.
+
+use core::fmt;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use netlink_packet_core::{
+    ErrorBuffer, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_MULTIPART, NLM_F_REQUEST, NLMSG_ALIGNTO, NLMSG_DONE,
+    NLMSG_ERROR, NLMSG_NOOP, NLMSG_OVERRUN, NetlinkBuffer,
+};
+use netlink_sys::{Socket, SocketAddr};
+use nix::poll::{PollFd, PollFlags, PollTimeout};
+
+use crate::Errno;
+
+/// One way to the kernel's RDMA netlink: datagrams out, datagrams in.
+///
+/// [`NetlinkSocket`] is the real one; tests replay recorded answers.
+pub trait Wire {
+    /// Sends one datagram to the kernel.
+    ///
+    /// # Errors
+    /// What `sendto(2)` said.
+    fn send(&mut self, datagram: &[u8]) -> Result<(), Errno>;
+
+    /// Receives one datagram into `buffer`: its length and the port it came from, 0 for the kernel.
+    ///
+    /// A length above that of `buffer` means that the datagram was cut off.
+    ///
+    /// # Errors
+    /// What `recvfrom(2)` said; [`Errno::TIMEDOUT`] when nothing came for too long.
+    fn recv(&mut self, buffer: &mut [u8]) -> Result<(usize, u32), Errno>;
+}
+
+/// The kernel's RDMA netlink.
+///
+/// # References
+/// `netlink(7)`; `NETLINK_RDMA`
+#[derive(Debug)]
+pub struct NetlinkSocket(Socket);
+
+impl NetlinkSocket {
+    /// Opens one. No permission is needed.
+    ///
+    /// # Errors
+    /// [`Errno::PROTONOSUPPORT`] when the kernel has no RDMA, or what `socket(2)` says otherwise.
+    pub fn open() -> Result<Self, Errno> {
+        // Not bound: the first datagram binds it to a free port, which saves a system call.
+        Socket::new(netlink_sys::protocols::NETLINK_RDMA).map(Self).map_err(|error| Errno::from_io(&error))
+    }
+}
+
+impl Wire for NetlinkSocket {
+    fn send(&mut self, datagram: &[u8]) -> Result<(), Errno> {
+        let sent =
+            self.0.send_to(datagram, &SocketAddr::new(0, 0), 0).map_err(|error| Errno::from_io(&error))?;
+        if sent == datagram.len() { Ok(()) } else { Err(Errno::IO) }
+    }
+
+    fn recv(&mut self, buffer: &mut [u8]) -> Result<(usize, u32), Errno> {
+        // The kernel has answered already, unless it is in trouble: look at the clock only then.
+        let mut deadline = None;
+        loop {
+            // MSG_TRUNC: answer the whole length also of what did not fit.
+            let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
+            match self.0.recv_from(&mut &mut *buffer, flags).map_err(|error| Errno::from_io(&error)) {
+                Ok((len, sender)) => return Ok((len, sender.port_number())),
+                Err(Errno::AGAIN) => {}
+                Err(errno) => return Err(errno),
+            }
+            let now = Instant::now();
+            let left = deadline.get_or_insert(now + PATIENCE).saturating_duration_since(now);
+            if left.is_zero() {
+                return Err(Errno::TIMEDOUT);
+            }
+            let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+            match nix::poll::poll(&mut [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)], timeout) {
+                Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+}
+
+/// How long a socket waits for a datagram. The kernel needs microseconds; more than seconds is a kernel in trouble.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Why netlink did not tell what it was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NetlinkError {
+    /// There is no RDMA netlink: the socket could not be made.
+    NoSocket(Errno),
+    /// A datagram could not be sent or received; [`Errno::TIMEDOUT`] if none came.
+    Io(Errno),
+    /// The kernel answered with an error.
+    Refused(Errno),
+    /// The answer is cut off or contradicts itself.
+    Malformed(&'static str),
+    /// The devices changed under every one of several attempts to list them.
+    Interrupted,
+}
+
+impl fmt::Display for NetlinkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoSocket(errno) => write!(f, "the kernel has no RDMA netlink ({errno})"),
+            Self::Io(Errno::TIMEDOUT) => f.write_str("RDMA netlink did not answer in time"),
+            Self::Io(errno) => write!(f, "RDMA netlink broke off ({errno})"),
+            Self::Refused(errno) => write!(f, "RDMA netlink refused ({errno})"),
+            Self::Malformed(what) => write!(f, "RDMA netlink's answer makes no sense: {what}"),
+            Self::Interrupted => f.write_str("the RDMA devices kept changing while they were listed"),
+        }
+    }
+}
+
+impl std::error::Error for NetlinkError {}
+
+/// Questions and answers over one [`Wire`].
+pub(super) struct Conversation<'w> {
+    wire: &'w mut dyn Wire,
+    sequence_number: u32,
+    buffer: Box<[u8]>,
+}
+
+impl<'w> Conversation<'w> {
+    /// A conversation that has not begun.
+    pub(super) fn new(wire: &'w mut dyn Wire) -> Self {
+        Self { wire, sequence_number: 0, buffer: vec![0; DATAGRAM_MAX].into() }
+    }
+
+    /// Asks for one thing: `attributes` are the request's, `parse` gets those of the answer.
+    ///
+    /// # Errors
+    /// Any [`NetlinkError`]; those of `parse` are passed on.
+    pub(super) fn get<T>(
+        &mut self,
+        message_type: u16,
+        attributes: &[u8],
+        parse: impl Fn(&[u8]) -> Result<T, NetlinkError>,
+    ) -> Result<T, NetlinkError> {
+        let mut answer = None;
+        self.ask(message_type, 0, attributes, &mut |reply| {
+            answer = Some(parse(reply)?);
+            Ok(())
+        })?;
+        answer.ok_or(NetlinkError::Malformed("it is empty"))
+    }
+
+    /// Asks for all of something: `parse` gets the attributes of each.
+    ///
+    /// # Errors
+    /// Any [`NetlinkError`]; those of `parse` are passed on.
+    pub(super) fn dump<T>(
+        &mut self,
+        message_type: u16,
+        parse: impl Fn(&[u8]) -> Result<T, NetlinkError>,
+    ) -> Result<Vec<T>, NetlinkError> {
+        for _ in 0..DUMP_ATTEMPTS {
+            let mut all = Vec::new();
+            let consistent = self.ask(message_type, NLM_F_DUMP, &[], &mut |reply| {
+                all.push(parse(reply)?);
+                Ok(())
+            })?;
+            if consistent {
+                return Ok(all);
+            }
+        }
+        Err(NetlinkError::Interrupted)
+    }
+
+    /// One request and all of its answer. `false`: what was listed changed meanwhile.
+    fn ask(
+        &mut self,
+        message_type: u16,
+        flags: u16,
+        attributes: &[u8],
+        on_reply: &mut dyn FnMut(&[u8]) -> Result<(), NetlinkError>,
+    ) -> Result<bool, NetlinkError> {
+        self.sequence_number = self.sequence_number.wrapping_add(1);
+        let request = message(message_type, NLM_F_REQUEST | flags, self.sequence_number, attributes);
+        self.wire.send(&request).map_err(NetlinkError::Io)?;
+
+        let mut answer = Answer {
+            message_type,
+            sequence_number: self.sequence_number,
+            dump: flags & NLM_F_DUMP != 0,
+            consistent: true,
+        };
+        for _ in 0..DATAGRAMS_MAX {
+            let (len, sender) = self.wire.recv(&mut self.buffer).map_err(NetlinkError::Io)?;
+            if sender != KERNEL {
+                continue;
+            }
+            let datagram = self.buffer.get(..len).ok_or(NetlinkError::Malformed("a datagram is too long"))?;
+            if answer.read(datagram, on_reply)? {
+                return Ok(answer.consistent);
+            }
+        }
+        Err(NetlinkError::Malformed("it does not end"))
+    }
+}
+
+/// What belongs to one question.
+struct Answer {
+    message_type: u16,
+    sequence_number: u32,
+    dump: bool,
+    consistent: bool,
+}
+
+impl Answer {
+    /// Reads one datagram; `true` when the answer is complete.
+    fn read(
+        &mut self,
+        datagram: &[u8],
+        on_reply: &mut dyn FnMut(&[u8]) -> Result<(), NetlinkError>,
+    ) -> Result<bool, NetlinkError> {
+        for message in Messages(datagram) {
+            let message = message?;
+            if message.sequence_number() != self.sequence_number {
+                continue;
+            }
+            if message.flags() & NLM_F_DUMP_INTR != 0 {
+                self.consistent = false;
+            }
+            match message.message_type() {
+                NLMSG_NOOP => {}
+                NLMSG_OVERRUN => return Err(NetlinkError::Malformed("data was lost")),
+                NLMSG_ERROR => return error_code(message.payload()).map(|()| true),
+                // The end of a dump carries the dump's error code, where the kernel has one.
+                NLMSG_DONE if message.payload().is_empty() => return Ok(true),
+                NLMSG_DONE => return error_code(message.payload()).map(|()| true),
+                found if found == self.message_type => {
+                    on_reply(message.payload())?;
+                    if !self.dump && message.flags() & NLM_F_MULTIPART == 0 {
+                        return Ok(true);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// The code at the start of an error's or a done message's payload: 0, or an errno, negative.
+fn error_code(payload: &[u8]) -> Result<(), NetlinkError> {
+    let error =
+        ErrorBuffer::new_checked(payload).map_err(|_| NetlinkError::Malformed("an error is cut off"))?;
+    match error.code() {
+        None => Ok(()),
+        Some(code) => Err(NetlinkError::Refused(Errno::from_raw(code.get().saturating_neg()))),
+    }
+}
+
+/// The messages of a datagram, in order, and an error where one is cut off.
+struct Messages<'b>(&'b [u8]);
+
+impl<'b> Iterator for Messages<'b> {
+    type Item = Result<NetlinkBuffer<&'b [u8]>, NetlinkError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let Ok(message) = NetlinkBuffer::new_checked(self.0) else {
+            self.0 = &[];
+            return Some(Err(NetlinkError::Malformed("a message is cut off")));
+        };
+        // The length was just found to be that of a header at least, and of what is here at most.
+        let aligned = (message.length() as usize).next_multiple_of(usize::from(NLMSG_ALIGNTO));
+        self.0 = self.0.get(aligned..).unwrap_or(&[]);
+        Some(Ok(message))
+    }
+}
+
+/// The bytes of one message.
+fn message(message_type: u16, flags: u16, sequence_number: u32, attributes: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0; HEADER_LEN];
+    bytes.extend_from_slice(attributes);
+    let mut header = NetlinkBuffer::new(&mut bytes);
+    header.set_length((HEADER_LEN + attributes.len()) as u32);
+    header.set_message_type(message_type);
+    header.set_flags(flags);
+    header.set_sequence_number(sequence_number);
+    bytes
+}
+
+/// Bytes before a message's attributes: `struct nlmsghdr`.
+const HEADER_LEN: usize = 16;
+
+/// The port that the kernel sends from.
+const KERNEL: u32 = 0;
+
+/// The kernel sends no larger datagram as part of a dump.
+///
+/// # References
+/// `netlink_recvmsg` in the kernel's `net/netlink/af_netlink.c`
+const DATAGRAM_MAX: usize = 32 * 1024;
+
+/// Datagrams of one answer, at most. Kernels tell of one device in each.
+const DATAGRAMS_MAX: usize = 1 << 16;
+
+/// How often a dump is tried while devices come and go.
+const DUMP_ATTEMPTS: usize = 4;

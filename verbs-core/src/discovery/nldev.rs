@@ -1,0 +1,133 @@
+//! What RDMA netlink says about devices: attributes in, meaning out. No system call.
+//!
+//! An attribute that is missing or of the wrong size is `None`, to be asked of sysfs; one that comes twice counts as it
+//! came last, as the kernel's own parser has it; one that nobody knows is passed over.
+
+use std::collections::BTreeSet;
+
+use netlink_packet_core::{NLA_HEADER_SIZE, NlasIterator};
+use uverbs_abi::ib_user_ioctl_verbs::RdmaDriverId;
+use uverbs_abi::rdma_netlink::{
+    RDMA_NL_NLDEV, RDMA_NLDEV_ATTR_CHARDEV, RDMA_NLDEV_ATTR_CHARDEV_ABI, RDMA_NLDEV_ATTR_CHARDEV_NAME,
+    RDMA_NLDEV_ATTR_CHARDEV_TYPE, RDMA_NLDEV_ATTR_DEV_INDEX, RDMA_NLDEV_ATTR_DEV_NAME,
+    RDMA_NLDEV_ATTR_DEV_NODE_TYPE, RDMA_NLDEV_ATTR_NODE_GUID, RDMA_NLDEV_ATTR_PORT_INDEX,
+    RDMA_NLDEV_ATTR_UVERBS_DRIVER_ID, RDMA_NLDEV_CMD_GET, RDMA_NLDEV_CMD_GET_CHARDEV, rdma_nl_get_type,
+};
+
+use super::netlink::{Conversation, NetlinkError};
+use super::{DevNum, NodeType};
+use crate::types::Guid;
+
+/// A device, as the dump of `RDMA_NLDEV_CMD_GET` tells of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct NlDevice {
+    pub(super) index: Option<u32>,
+    /// Bytes up to the first NUL, not checked.
+    pub(super) name: Option<Vec<u8>>,
+    pub(super) node_type: Option<NodeType>,
+    pub(super) node_guid: Option<Guid>,
+    pub(super) phys_port_cnt: Option<u32>,
+}
+
+impl NlDevice {
+    /// From the attributes of one message.
+    pub(super) fn parse(attributes: &[u8]) -> Result<Self, NetlinkError> {
+        let mut device = Self::default();
+        each_attribute(attributes, |kind, value| match kind {
+            RDMA_NLDEV_ATTR_DEV_INDEX => device.index = u32_of(value),
+            RDMA_NLDEV_ATTR_DEV_NAME => device.name = Some(string_of(value)),
+            RDMA_NLDEV_ATTR_DEV_NODE_TYPE => device.node_type = u8_of(value).map(|raw| NodeType(raw.into())),
+            RDMA_NLDEV_ATTR_NODE_GUID => device.node_guid = u64_of(value).map(Guid),
+            RDMA_NLDEV_ATTR_PORT_INDEX => device.phys_port_cnt = u32_of(value),
+            _ => {}
+        })?;
+        Ok(device)
+    }
+}
+
+/// A device's character device, as `RDMA_NLDEV_CMD_GET_CHARDEV` tells of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct NlChardev {
+    pub(super) dev: Option<DevNum>,
+    /// Bytes up to the first NUL, not checked.
+    pub(super) name: Option<Vec<u8>>,
+    pub(super) abi_version: Option<u32>,
+    pub(super) driver_id: Option<RdmaDriverId>,
+}
+
+impl NlChardev {
+    /// From the attributes of one message.
+    pub(super) fn parse(attributes: &[u8]) -> Result<Self, NetlinkError> {
+        let mut chardev = Self::default();
+        each_attribute(attributes, |kind, value| match kind {
+            RDMA_NLDEV_ATTR_CHARDEV => chardev.dev = u64_of(value).map(DevNum::from_huge),
+            RDMA_NLDEV_ATTR_CHARDEV_NAME => chardev.name = Some(string_of(value)),
+            // The upper half is reserved.
+            RDMA_NLDEV_ATTR_CHARDEV_ABI => chardev.abi_version = u64_of(value).map(|abi| abi as u32),
+            RDMA_NLDEV_ATTR_UVERBS_DRIVER_ID => {
+                chardev.driver_id =
+                    u32_of(value).map(RdmaDriverId).filter(|id| *id != RdmaDriverId::RDMA_DRIVER_UNKNOWN);
+            }
+            _ => {}
+        })?;
+        Ok(chardev)
+    }
+}
+
+/// All devices that this process may see, in the kernel's order, each once.
+pub(super) fn devices(conversation: &mut Conversation<'_>) -> Result<Vec<NlDevice>, NetlinkError> {
+    let message_type = rdma_nl_get_type(RDMA_NL_NLDEV, RDMA_NLDEV_CMD_GET);
+    let mut devices = conversation.dump(message_type, NlDevice::parse)?;
+    // A device that is moved during the dump can come twice.
+    let mut seen = BTreeSet::new();
+    devices.retain(|device| match device.index {
+        Some(index) => seen.insert((Some(index), None)),
+        None => seen.insert((None, device.name.clone())),
+    });
+    Ok(devices)
+}
+
+/// The character device through which device `index` speaks verbs.
+pub(super) fn uverbs(conversation: &mut Conversation<'_>, index: u32) -> Result<NlChardev, NetlinkError> {
+    let mut request = attribute(RDMA_NLDEV_ATTR_DEV_INDEX, &index.to_ne_bytes());
+    request.extend(attribute(RDMA_NLDEV_ATTR_CHARDEV_TYPE, b"uverbs\0"));
+    let message_type = rdma_nl_get_type(RDMA_NL_NLDEV, RDMA_NLDEV_CMD_GET_CHARDEV);
+    conversation.get(message_type, &request, NlChardev::parse)
+}
+
+/// Calls `visit` with the kind and value of every attribute.
+fn each_attribute(attributes: &[u8], mut visit: impl FnMut(u16, &[u8])) -> Result<(), NetlinkError> {
+    for attribute in NlasIterator::new(attributes) {
+        let attribute = attribute.map_err(|_| NetlinkError::Malformed("an attribute is cut off"))?;
+        visit(attribute.kind(), attribute.value());
+    }
+    Ok(())
+}
+
+/// The bytes of one attribute, padded. `value` must be shorter than 64 KiB.
+fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+    let len = NLA_HEADER_SIZE + value.len();
+    let mut bytes = Vec::with_capacity(len.next_multiple_of(4));
+    bytes.extend_from_slice(&(len as u16).to_ne_bytes());
+    bytes.extend_from_slice(&kind.to_ne_bytes());
+    bytes.extend_from_slice(value);
+    bytes.resize(len.next_multiple_of(4), 0);
+    bytes
+}
+
+fn u8_of(value: &[u8]) -> Option<u8> {
+    Some(u8::from_ne_bytes(value.try_into().ok()?))
+}
+
+fn u32_of(value: &[u8]) -> Option<u32> {
+    Some(u32::from_ne_bytes(value.try_into().ok()?))
+}
+
+fn u64_of(value: &[u8]) -> Option<u64> {
+    Some(u64::from_ne_bytes(value.try_into().ok()?))
+}
+
+/// Strings end at a NUL; without one they are as long as the attribute.
+fn string_of(value: &[u8]) -> Vec<u8> {
+    value.split(|byte| *byte == 0).next().unwrap_or_default().to_vec()
+}

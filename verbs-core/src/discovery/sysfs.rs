@@ -1,0 +1,165 @@
+//! What sysfs says about devices, for kernels whose netlink is missing or short.
+//!
+//! ```text
+//! <sysfs>/class/infiniband_verbs/abi_version          6
+//!                                uverbs0/ibdev        rxe0
+//!                                        dev          231:192
+//!                                        abi_version  1
+//! <sysfs>/class/infiniband/rxe0/node_type             1: CA
+//!                               node_guid             5054:00ff:fe12:3456
+//!                               device/infiniband_verbs/uverbs0    where the device is on a bus
+//! ```
+
+use std::fs;
+use std::io::Read;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use super::NodeType;
+use crate::Errno;
+use crate::types::Guid;
+
+/// Where discovery looks for files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Roots {
+    /// Where sysfs is mounted.
+    pub sysfs: PathBuf,
+    /// Where the character devices are.
+    pub dev: PathBuf,
+}
+
+impl Roots {
+    /// `/dev/infiniband`, and `/sys` or what the environment's `SYSFS_PATH` says.
+    ///
+    /// The environment of a program that runs with more rights than its caller (setuid, setgid, file capabilities) is
+    /// not believed. Whether it does is read from `/proc/self/auxv`, only where the variable is set; where that file
+    /// cannot be read, the variable is ignored.
+    #[doc(alias = "ibv_get_sysfs_path")]
+    pub fn system() -> Self {
+        let sysfs = std::env::var_os("SYSFS_PATH").filter(|path| {
+            !path.is_empty() && fs::read("/proc/self/auxv").is_ok_and(|auxv| is_trusted(&auxv))
+        });
+        Self { sysfs: sysfs.map_or_else(|| "/sys".into(), PathBuf::from), dev: "/dev/infiniband".into() }
+    }
+
+    /// The sysfs directory of an RDMA device.
+    pub(super) fn ibdev(&self, name: &str) -> PathBuf {
+        self.sysfs.join("class/infiniband").join(name)
+    }
+
+    /// The sysfs directory of uverbs devices.
+    pub(super) fn uverbs_class(&self) -> PathBuf {
+        self.sysfs.join("class/infiniband_verbs")
+    }
+}
+
+/// Does the auxiliary vector say that the environment can be believed?
+fn is_trusted(auxv: &[u8]) -> bool {
+    let word = |bytes: &[u8]| bytes.try_into().map(usize::from_ne_bytes).ok();
+    auxv.chunks_exact(2 * size_of::<usize>())
+        .map(|entry| entry.split_at(size_of::<usize>()))
+        .find(|(kind, _)| word(kind) == Some(libc::AT_SECURE as usize))
+        .is_some_and(|(_, value)| word(value) == Some(0))
+}
+
+/// A directory of uverbs devices, an entry each.
+pub(super) struct UverbsEntry {
+    /// The file name, not checked.
+    pub(super) dev_name: Vec<u8>,
+    /// Its directory.
+    pub(super) path: PathBuf,
+    /// Which RDMA device it belongs to, not checked.
+    pub(super) ibdev: Result<Vec<u8>, Errno>,
+}
+
+/// The uverbs devices in a directory, in the directory's order, which is also that of rdma-core.
+///
+/// # Errors
+/// What `opendir(3)` said.
+pub(super) fn uverbs_in(directory: &Path) -> Result<Vec<UverbsEntry>, Errno> {
+    let entries = fs::read_dir(directory).map_err(|error| Errno::from_io(&error))?;
+    Ok(entries
+        .map_while(Result::ok)
+        .filter(|entry| !entry.file_name().as_bytes().starts_with(b"."))
+        .map(|entry| {
+            let path = entry.path();
+            UverbsEntry { dev_name: entry.file_name().into_vec(), ibdev: read(&path.join("ibdev")), path }
+        })
+        // The class has files of its own, such as abi_version.
+        .filter(|entry| entry.ibdev != Err(Errno::NOTDIR))
+        .collect())
+}
+
+/// The content of a sysfs file without its newline, of which the first 4 KiB count.
+///
+/// # Errors
+/// What `open(2)` or `read(2)` said.
+pub(super) fn read(path: &Path) -> Result<Vec<u8>, Errno> {
+    // A sysfs file is shorter than a page and comes in one read. Should somebody put a pipe in its place: don't wait.
+    let open = || fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path);
+    let mut content = vec![0; 4096];
+    let len = open().and_then(|mut file| file.read(&mut content)).map_err(|error| Errno::from_io(&error))?;
+    content.truncate(len);
+    if content.last() == Some(&b'\n') {
+        content.pop();
+    }
+    Ok(content)
+}
+
+/// A file that holds a number, `None` where it cannot be read or holds something else.
+pub(super) fn read_number(path: &Path) -> Option<u32> {
+    parse_number(str::from_utf8(&read(path).ok()?).ok()?)
+}
+
+/// A decimal number without sign or blanks.
+pub(super) fn parse_number(text: &str) -> Option<u32> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
+}
+
+/// An RDMA device's node type, `1: CA` in sysfs.
+pub(super) fn node_type(ibdev: &Path) -> Option<NodeType> {
+    let content = read(&ibdev.join("node_type")).ok()?;
+    let (number, _) = str::from_utf8(&content).ok()?.split_once(':')?;
+    parse_number(number).map(NodeType)
+}
+
+/// An RDMA device's node GUID, `5054:00ff:fe12:3456` in sysfs.
+pub(super) fn node_guid(ibdev: &Path) -> Option<Guid> {
+    let content = read(&ibdev.join("node_guid")).ok()?;
+    let mut groups = str::from_utf8(&content).ok()?.split(':');
+    let mut guid = 0;
+    for _ in 0..4 {
+        let group = groups.next().filter(|group| group.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
+        guid = guid << 16 | u64::from(u16::from_str_radix(group, 16).ok()?);
+    }
+    groups.next().is_none().then_some(Guid(guid))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn auxv(entries: &[(usize, usize)]) -> Vec<u8> {
+        entries.iter().flat_map(|(kind, value)| [kind.to_ne_bytes(), value.to_ne_bytes()].concat()).collect()
+    }
+
+    #[test]
+    fn the_environment_is_believed_only_if_at_secure_is_there_and_zero() {
+        let secure = libc::AT_SECURE as usize;
+        assert!(is_trusted(&auxv(&[(6, 4096), (secure, 0), (0, 0)])));
+        assert!(!is_trusted(&auxv(&[(6, 4096), (secure, 1), (0, 0)])));
+        assert!(!is_trusted(&auxv(&[(6, 4096), (0, 0)])));
+        assert!(!is_trusted(&[]));
+        let whole = auxv(&[(secure, 0)]);
+        assert!((0..whole.len()).all(|len| !is_trusted(&whole[..len])));
+    }
+
+    #[test]
+    fn a_number_has_digits_only() {
+        assert_eq!(parse_number("4294967295"), Some(u32::MAX));
+        for text in ["", " 1", "1 ", "+1", "-1", "0x1", "4294967296", "１"] {
+            assert_eq!(parse_number(text), None, "{text:?}");
+        }
+    }
+}

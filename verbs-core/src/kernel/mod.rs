@@ -1,0 +1,201 @@
+//! [`KernelContext`]: what every provider of a kernel device needs of an open device.
+//!
+//! A provider wraps it in its own context and adds what is its own: queues, doorbells, address vectors. Protection
+//! domains and memory regions without a driver's half are here too, as [`KernelPd`] and [`KernelMr`].
+
+mod limits;
+mod objects;
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use uverbs_abi::ib_user_ioctl_verbs::IbUverbsCoreSupport;
+
+use crate::channel::{Uhw, Uverbs};
+use crate::discovery::DeviceInfo;
+use crate::types::{AccessFlags, DeviceAttr, DeviceAttrEx, GidEntry, LinkLayer, PortAttr};
+use crate::{Cause, Errno, Result, cmd};
+
+pub use objects::{KernelMr, KernelPd};
+
+/// An open device of the kernel, shared by everything that is made from it.
+#[derive(Debug)]
+pub struct KernelContext {
+    uverbs: Uverbs,
+    ibdev_path: PathBuf,
+    num_comp_vectors: u32,
+    core_support: u64,
+    /// Opened with the first object that can raise events, for a context that only answers queries needs none.
+    async_fd: OnceLock<OwnedFd>,
+    fw_ver: fn(u64) -> String,
+}
+
+impl KernelContext {
+    /// Opens a device for the driver with the id `driver_id`, whose firmware versions `fw_ver` writes.
+    ///
+    /// # Errors
+    /// [`Cause::File`] where the device's file cannot be opened; what the kernel answers.
+    pub fn open(device: &DeviceInfo, driver_id: u32, fw_ver: fn(u64) -> String) -> Result<Arc<Self>> {
+        let uverbs = Uverbs::open(device, driver_id)?;
+        Self::new(uverbs, &device.ibdev_path, fw_ver, Uhw::none())
+    }
+
+    /// Makes a context over commands that go somewhere else: a kernel on paper, or a driver that has a half of its own.
+    ///
+    /// # Errors
+    /// What the kernel answers.
+    pub fn new(
+        uverbs: Uverbs,
+        ibdev_path: &Path,
+        fw_ver: fn(u64) -> String,
+        uhw: Uhw<'_>,
+    ) -> Result<Arc<Self>> {
+        let info = cmd::context::get_context(&uverbs, uhw)?;
+        Ok(Arc::new(Self {
+            uverbs,
+            ibdev_path: ibdev_path.to_owned(),
+            num_comp_vectors: info.num_comp_vectors,
+            core_support: info.core_support,
+            async_fd: info.async_fd.map_or_else(OnceLock::new, OnceLock::from),
+            fw_ver,
+        }))
+    }
+
+    /// The context's commands.
+    pub fn uverbs(&self) -> &Uverbs {
+        &self.uverbs
+    }
+
+    /// The device's name.
+    pub fn device_name(&self) -> &str {
+        self.uverbs.device_name()
+    }
+
+    /// How many completion vectors there are.
+    pub fn num_comp_vectors(&self) -> u32 {
+        self.num_comp_vectors
+    }
+
+    /// Where asynchronous events arrive.
+    ///
+    /// # Errors
+    /// What the kernel answers.
+    pub fn async_fd(&self) -> Result<BorrowedFd<'_>> {
+        if let Some(fd) = self.async_fd.get() {
+            return Ok(fd.as_fd());
+        }
+        let fd = cmd::context::alloc_async_fd(&self.uverbs)?;
+        // Where two threads came at once, the one that lost closes its own.
+        Ok(self.async_fd.get_or_init(|| fd).as_fd())
+    }
+
+    /// What the device can do.
+    ///
+    /// # Errors
+    /// What the kernel answers.
+    pub fn query_device(&self) -> Result<DeviceAttr> {
+        cmd::device::query_device(&self.uverbs, self.fw_ver)
+    }
+
+    /// What the device can do, with everything that was added over the years.
+    ///
+    /// # Errors
+    /// What the kernel answers.
+    pub fn query_device_ex(&self) -> Result<DeviceAttrEx> {
+        cmd::device::query_device_ex(&self.uverbs, self.fw_ver)
+    }
+
+    /// How a port is.
+    ///
+    /// # Errors
+    /// `EINVAL` with [`Cause::Limit`] for a port that does not exist.
+    pub fn query_port(&self, port_num: u8) -> Result<PortAttr> {
+        cmd::device::query_port(&self.uverbs, port_num).map_err(|error| self.explain_port(error, port_num))
+    }
+
+    /// Every valid entry of every port's GID table.
+    ///
+    /// # Errors
+    /// What the kernel answers.
+    pub fn query_gid_table(&self) -> Result<Vec<GidEntry>> {
+        match cmd::gid::query_gid_table(&self.uverbs) {
+            Ok(Some(entries)) => return Ok(entries),
+            // More entries than one call gives: ask for each.
+            Err(error) if error.errno == Errno::INVAL => {}
+            Ok(None) => {}
+            Err(error) => return Err(error),
+        }
+        let mut entries = Vec::new();
+        for port_num in 1..=self.query_device()?.phys_port_cnt {
+            let port = self.query_port(port_num)?;
+            for index in 0..port.gid_tbl_len {
+                entries.extend(self.gid_entry(port_num, index, || Ok(port.link_layer))?);
+            }
+        }
+        Ok(entries)
+    }
+
+    /// One entry of a port's GID table; `None` for an empty one.
+    ///
+    /// # Errors
+    /// `EINVAL` with [`Cause::Limit`] for a port, with [`Cause::Gid`] for an index that does not exist.
+    pub fn query_gid_entry(&self, port_num: u8, gid_index: u32) -> Result<Option<GidEntry>> {
+        self.gid_entry(port_num, gid_index, || Ok(self.query_port(port_num)?.link_layer))
+            .map_err(|error| self.explain_gid(error, port_num, gid_index))
+    }
+
+    fn gid_entry(
+        &self,
+        port_num: u8,
+        gid_index: u32,
+        link_layer: impl FnOnce() -> Result<LinkLayer>,
+    ) -> Result<Option<GidEntry>> {
+        match cmd::gid::query_gid_entry(&self.uverbs, port_num, gid_index) {
+            Ok(entry) => Ok(entry),
+            Err(Some(error)) => Err(error),
+            Err(None) => cmd::gid::sysfs_gid_entry(&self.ibdev_path, port_num, gid_index, link_layer()?)
+                .map_err(|errno| self.uverbs.error("query_gid", outside_is_invalid(errno))),
+        }
+    }
+
+    /// One entry of a port's partition key table, in host order.
+    ///
+    /// # Errors
+    /// `EINVAL` with [`Cause::Limit`] for a port or an index that does not exist.
+    pub fn query_pkey(&self, port_num: u8, index: u16) -> Result<u16> {
+        cmd::gid::sysfs_pkey(&self.ibdev_path, port_num, index).map_err(|errno| {
+            let error = self.uverbs.error("query_pkey", outside_is_invalid(errno));
+            self.explain_pkey(error, port_num, index)
+        })
+    }
+
+    /// Opens a completion channel.
+    ///
+    /// # Errors
+    /// What the kernel answers.
+    pub fn create_comp_channel(&self) -> Result<OwnedFd> {
+        cmd::context::create_comp_channel(&self.uverbs)
+    }
+
+    /// The access rights as this kernel takes them: optional ones that it does not know are left out.
+    fn access_for_kernel(&self, access: AccessFlags) -> AccessFlags {
+        if IbUverbsCoreSupport::from_bits_retain(self.core_support as _)
+            .contains(IbUverbsCoreSupport::IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS)
+        {
+            access
+        } else {
+            access - AccessFlags::OPTIONAL_RANGE
+        }
+    }
+
+    /// An operation that the provider does not have.
+    pub fn provider_lacks(&self, verb: &'static str, provider: &'static str) -> crate::Error {
+        self.uverbs.error(verb, Errno::OPNOTSUPP).because(Cause::ProviderLacks { provider })
+    }
+}
+
+/// sysfs has no file for what lies outside a table.
+fn outside_is_invalid(errno: Errno) -> Errno {
+    if errno == Errno::NOENT { Errno::INVAL } else { errno }
+}

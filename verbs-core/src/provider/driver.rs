@@ -1,0 +1,51 @@
+//! [`Driver`]: how a provider says which devices are its own.
+
+use core::fmt;
+
+use super::{Erased, Provider};
+use crate::Result;
+use crate::discovery::DeviceInfo;
+
+/// A context that a driver opened: erased, and on request static again.
+pub type OpenedContext = <Erased as Provider>::Context;
+
+/// A provider's registration: constant data, found by being named.
+///
+/// Drivers are tried in order: those given in the call, those that the process registered, those built in by feature.
+#[derive(Clone, Copy)]
+pub struct Driver {
+    /// The provider's name (`rxe`).
+    pub name: &'static str,
+    /// The kernel driver it speaks to (`enum rdma_driver_id`).
+    pub driver_id: u32,
+    /// The oldest provider ABI it speaks.
+    pub min_abi: u32,
+    /// The newest provider ABI it speaks.
+    pub max_abi: u32,
+    /// Is a device, whose driver id the kernel did not tell, its own?
+    pub matches: fn(&DeviceInfo) -> bool,
+    /// Opens a device.
+    pub open: fn(&DeviceInfo) -> Result<OpenedContext>,
+}
+
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Driver({}, driver id {}, ABI {}..={})",
+            self.name, self.driver_id, self.min_abi, self.max_abi
+        )
+    }
+}
+
+/// A provider that a program can name: its devices open without erasure.
+pub trait NamedProvider: Provider {
+    /// Its registration.
+    const DRIVER: Driver;
+
+    /// Opens a device.
+    ///
+    /// # Errors
+    /// What the kernel answers; `ENODEV` for a device of another provider.
+    fn open(device: &DeviceInfo) -> Result<Self::Context>;
+}

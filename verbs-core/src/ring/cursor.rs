@@ -1,0 +1,245 @@
+//! One end of a single-producer single-consumer ring whose indices live in shared memory.
+//!
+//! ```text
+//!            consumer                     producer
+//!               ▼                            ▼
+//!   ┌────┬────┬────┬────┬────┬────┬────┬────┬────┬────┐   indices are masked; one slot stays empty,
+//!   │    │    │ ▒▒ │ ▒▒ │ ▒▒ │ ▒▒ │ ▒▒ │ ▒▒ │    │    │   so that producer == consumer means "empty"
+//!   └────┴────┴────┴────┴────┴────┴────┴────┴────┴────┘
+//! ```
+//!
+//! Each end keeps its own index to itself and publishes it with a release store: whoever reads the new index with
+//! acquire sees the slots that were written (or were read) before. It reads the other end's index only when the value
+//! that it remembers says "full" or "empty", so that a busy ring moves few cache lines.
+//!
+//! The other end may be the kernel, or lie: an index from memory is masked before use, so the worst that it can cause
+//! is a slot that is read too early or twice, never one outside the ring.
+//!
+//! # Safety
+//! A [`SharedIndex`] holds a pointer into a [`Region`] that it keeps alive, aligned for `u32`, and touches it only as
+//! an atomic.
+#![allow(unsafe_code)]
+
+use core::fmt;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use super::Region;
+
+/// An index in shared memory: published with release, read with acquire.
+pub struct SharedIndex {
+    pointer: NonNull<u32>,
+    _region: Region,
+}
+
+// SAFETY: `pointer` blocked the auto impls. It points into `_region`, which is `Send + Sync` and outlives it, and is
+// only accessed atomically.
+unsafe impl Send for SharedIndex {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for SharedIndex {}
+
+impl SharedIndex {
+    /// `pointer` lies within `region` and is aligned: [`Region::index`] checked that.
+    pub(super) const fn new(region: Region, pointer: NonNull<u32>) -> Self {
+        Self { pointer, _region: region }
+    }
+
+    #[inline(always)]
+    fn atomic(&self) -> &AtomicU32 {
+        // SAFETY: aligned and within the region, which lives as long as `self`; this process accesses the four bytes
+        // only through this atomic, and the other side's accesses are single aligned loads and stores.
+        unsafe { AtomicU32::from_ptr(self.pointer.as_ptr()) }
+    }
+
+    /// Reads the other end's index: what it wrote before publishing it is visible afterwards.
+    #[inline(always)]
+    pub fn load_acquire(&self) -> u32 {
+        self.atomic().load(Ordering::Acquire)
+    }
+
+    /// Publishes the own index: what was written (or read) before is done before the other end sees it.
+    #[inline(always)]
+    pub fn store_release(&self, value: u32) {
+        self.atomic().store(value, Ordering::Release);
+    }
+}
+
+impl fmt::Debug for SharedIndex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SharedIndex({})", self.load_acquire())
+    }
+}
+
+/// The end of a ring that fills slots.
+#[derive(Debug)]
+pub struct Producer {
+    own: SharedIndex,
+    other: SharedIndex,
+    /// Filled so far, published or not.
+    index: u32,
+    /// The consumer's index when it was last looked at.
+    consumer: u32,
+    mask: u32,
+}
+
+impl Producer {
+    /// The producing end of a ring of `mask + 1` slots, where `mask + 1` is a power of two.
+    pub fn new(producer: SharedIndex, consumer: SharedIndex, mask: u32) -> Self {
+        let index = producer.load_acquire() & mask;
+        let seen = consumer.load_acquire() & mask;
+        Self { own: producer, other: consumer, index, consumer: seen, mask }
+    }
+
+    /// The next slot to fill, or `None` when the ring is full.
+    #[inline(always)]
+    pub fn next_slot(&mut self) -> Option<u32> {
+        let next = (self.index + 1) & self.mask;
+        if next == self.consumer {
+            self.consumer = self.other.load_acquire() & self.mask;
+            if next == self.consumer {
+                return None;
+            }
+        }
+        Some(self.index)
+    }
+
+    /// The slot that [`next_slot`](Self::next_slot) named is filled; the other end does not see it yet.
+    #[inline(always)]
+    pub const fn advance(&mut self) {
+        self.index = (self.index + 1) & self.mask;
+    }
+
+    /// Lets the other end see every filled slot.
+    #[inline(always)]
+    pub fn publish(&self) {
+        self.own.store_release(self.index);
+    }
+
+    /// Forgets what the ring held: both ends start where the shared indices stand now (a queue pair was reset).
+    pub fn resync(&mut self) {
+        self.index = self.own.load_acquire() & self.mask;
+        self.consumer = self.other.load_acquire() & self.mask;
+    }
+
+    /// How many slots can hold something at a time.
+    pub const fn capacity(&self) -> u32 {
+        self.mask
+    }
+}
+
+/// The end of a ring that empties slots.
+#[derive(Debug)]
+pub struct Consumer {
+    own: SharedIndex,
+    other: SharedIndex,
+    /// Emptied so far, published or not.
+    index: u32,
+    /// The producer's index when it was last looked at.
+    producer: u32,
+    mask: u32,
+}
+
+impl Consumer {
+    /// The consuming end of a ring of `mask + 1` slots, where `mask + 1` is a power of two.
+    pub fn new(producer: SharedIndex, consumer: SharedIndex, mask: u32) -> Self {
+        let index = consumer.load_acquire() & mask;
+        let seen = producer.load_acquire() & mask;
+        Self { own: consumer, other: producer, index, producer: seen, mask }
+    }
+
+    /// The next slot to empty, or `None` when the ring is empty.
+    #[inline(always)]
+    pub fn next_slot(&mut self) -> Option<u32> {
+        if self.index == self.producer {
+            self.producer = self.other.load_acquire() & self.mask;
+            if self.index == self.producer {
+                return None;
+            }
+        }
+        Some(self.index)
+    }
+
+    /// The slot that [`next_slot`](Self::next_slot) named has been read; the other end cannot reuse it yet.
+    #[inline(always)]
+    pub const fn advance(&mut self) {
+        self.index = (self.index + 1) & self.mask;
+    }
+
+    /// Lets the other end reuse every slot that has been read.
+    #[inline(always)]
+    pub fn publish(&self) {
+        self.own.store_release(self.index);
+    }
+
+    /// How many slots can hold something at a time.
+    pub const fn capacity(&self) -> u32 {
+        self.mask
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ring(slots: u32) -> (Producer, Consumer, Region) {
+        let region = Region::plain(512);
+        let producer = Producer::new(region.index(128), region.index(256), slots - 1);
+        let consumer = Consumer::new(region.index(128), region.index(256), slots - 1);
+        (producer, consumer, region)
+    }
+
+    #[test]
+    fn a_ring_holds_one_less_than_its_slots() {
+        let (mut producer, mut consumer, _) = ring(4);
+        for slot in 0..3 {
+            assert_eq!(producer.next_slot(), Some(slot));
+            producer.advance();
+        }
+        assert_eq!(producer.next_slot(), None);
+        assert_eq!(consumer.next_slot(), None, "nothing is seen before it is published");
+        producer.publish();
+        assert_eq!(consumer.next_slot(), Some(0));
+        consumer.advance();
+        assert_eq!(producer.next_slot(), None, "nothing is reused before it is published");
+        consumer.publish();
+        assert_eq!(producer.next_slot(), Some(3));
+    }
+
+    #[test]
+    fn it_goes_round_and_keeps_the_order() {
+        let (mut producer, mut consumer, _) = ring(8);
+        for round in 0..100_u32 {
+            for n in 0..1 + round % 7 {
+                assert!(producer.next_slot().is_some(), "round {round}, {n}");
+                producer.advance();
+            }
+            producer.publish();
+            let mut seen = 0;
+            while consumer.next_slot().is_some() {
+                consumer.advance();
+                seen += 1;
+            }
+            consumer.publish();
+            assert_eq!(seen, 1 + round % 7);
+        }
+    }
+
+    #[test]
+    fn an_index_from_memory_never_leads_outside() {
+        let (mut producer, mut consumer, region) = ring(4);
+        for hostile in [4, 5, 0x8000_0000, u32::MAX] {
+            region.write(128, hostile);
+            region.write(256, hostile);
+            for _ in 0..8 {
+                if let Some(slot) = consumer.next_slot() {
+                    assert!(slot < 4);
+                    consumer.advance();
+                }
+                if let Some(slot) = producer.next_slot() {
+                    assert!(slot < 4);
+                    producer.advance();
+                }
+            }
+        }
+    }
+}

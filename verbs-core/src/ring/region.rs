@@ -1,0 +1,194 @@
+//! [`Region`]: memory shared with the kernel or a device.
+//!
+//! # Safety
+//! A region is memory that somebody else may write at any moment, so no Rust reference to it is ever made: it is read
+//! and written by value, with volatile accesses, at offsets that are checked once at each access.
+//! The bytes stay mapped as long as the region lives.
+#![allow(unsafe_code)]
+
+use core::fmt;
+use core::mem::{align_of, size_of};
+use core::ptr::NonNull;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use memmap2::{MmapOptions, MmapRaw};
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::SharedIndex;
+use crate::Errno;
+
+/// Memory shared with the kernel or a device: a mapping, or plain memory where a test plays the other side.
+///
+/// A clone refers to the same bytes; they are unmapped with the last one.
+#[derive(Clone)]
+pub struct Region {
+    base: NonNull<u8>,
+    len: usize,
+    _backing: Backing,
+}
+
+#[derive(Clone)]
+enum Backing {
+    Mapped { _map: Arc<MmapRaw> },
+    Plain { _words: Arc<PlainWords> },
+}
+
+/// Plain memory, owned as a raw allocation: a `Box` would promise that nobody else writes it.
+struct PlainWords(NonNull<[u128]>);
+
+// SAFETY: the raw pointer blocked the auto impls; it is an owned allocation that only `Drop` touches.
+unsafe impl Send for PlainWords {}
+// SAFETY: as for `Send`; `&PlainWords` gives access to nothing.
+unsafe impl Sync for PlainWords {}
+
+impl Drop for PlainWords {
+    fn drop(&mut self) {
+        // SAFETY: made by `Box::into_raw` in `Region::plain` and released only here.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
+}
+
+// SAFETY: `base` and the raw allocation blocked the auto impls. The bytes belong to no thread: every access goes
+// through volatile or atomic operations by value, and the mapping is released by whoever drops the last clone.
+unsafe impl Send for Region {}
+// SAFETY: as for `Send`; `&Region` gives no access other than those.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// Maps `len` bytes of a device file at `offset`, shared, for reading and writing.
+    ///
+    /// # Errors
+    /// What `mmap` answers; `EINVAL` for a length of zero.
+    pub fn map(fd: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Self, Errno> {
+        use std::os::fd::AsRawFd;
+        if len == 0 {
+            return Err(Errno::INVAL);
+        }
+        let map = MmapOptions::new()
+            .offset(offset)
+            .len(len)
+            .map_raw(fd.as_raw_fd())
+            .map_err(|e| Errno::from_io(&e))?;
+        let base = NonNull::new(map.as_mut_ptr()).ok_or(Errno::NOMEM)?;
+        Ok(Self { base, len, _backing: Backing::Mapped { _map: Arc::new(map) } })
+    }
+
+    /// Zeroed plain memory of at least `len` bytes, aligned to 16: a queue on paper.
+    pub fn plain(len: usize) -> Self {
+        let words: Box<[u128]> = vec![0; len.div_ceil(size_of::<u128>()).max(1)].into_boxed_slice();
+        let len = size_of_val(&*words);
+        // SAFETY: `Box::into_raw` never returns null.
+        let words = unsafe { NonNull::new_unchecked(Box::into_raw(words)) };
+        Self { base: words.cast(), len, _backing: Backing::Plain { _words: Arc::new(PlainWords(words)) } }
+    }
+
+    /// How many bytes there are.
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Are there none? Never, by construction.
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Reads a value, by value.
+    ///
+    /// # Panics
+    /// When the value would not lie within the region or not be aligned: offsets are the program's own, not the device's.
+    #[inline]
+    pub fn read<T: FromBytes>(&self, offset: usize) -> T {
+        let pointer = self.checked::<T>(offset);
+        // SAFETY: `checked` proved that `T` lies within the mapping and is aligned; every bit pattern is a `T`.
+        unsafe { pointer.read_volatile() }
+    }
+
+    /// Writes a value, by value.
+    ///
+    /// # Panics
+    /// As [`read`](Self::read).
+    #[inline]
+    pub fn write<T: IntoBytes>(&self, offset: usize, value: T) {
+        let pointer = self.checked::<T>(offset);
+        // SAFETY: `checked` proved that `T` lies within the mapping and is aligned; `T` has no padding to leak.
+        unsafe { pointer.write_volatile(value) }
+    }
+
+    /// An index at an offset.
+    ///
+    /// # Panics
+    /// As [`read`](Self::read).
+    pub fn index(&self, offset: usize) -> SharedIndex {
+        SharedIndex::new(self.clone(), self.checked::<u32>(offset))
+    }
+
+    /// Where the bytes from `offset` to `offset + len` start, for a provider's own emitters.
+    ///
+    /// What is done with the pointer is unsafe; what it points to stays mapped as long as a clone of the region lives.
+    ///
+    /// # Panics
+    /// When the bytes do not all lie within the region.
+    pub fn pointer(&self, offset: usize, len: usize) -> NonNull<u8> {
+        assert!(
+            offset <= self.len && len <= self.len - offset,
+            "{len} bytes at {offset} of a region of {}",
+            self.len
+        );
+        // SAFETY: `offset` is at most the mapping's length, so the result is in bounds or one past the end.
+        unsafe { self.base.add(offset) }
+    }
+
+    fn checked<T>(&self, offset: usize) -> NonNull<T> {
+        let pointer = self.pointer(offset, size_of::<T>());
+        assert!(pointer.addr().get().is_multiple_of(align_of::<T>()), "offset {offset} is not aligned");
+        pointer.cast()
+    }
+}
+
+impl fmt::Debug for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Region").field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_by_every_clone() {
+        let region = Region::plain(64);
+        let clone = region.clone();
+        region.write(8, 0x0102_0304_0506_0708_u64);
+        drop(region);
+        assert_eq!(clone.read::<u64>(8), 0x0102_0304_0506_0708);
+        assert_eq!(clone.read::<u32>(16), 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "of a region of")]
+    fn a_value_across_the_end_is_refused() {
+        Region::plain(16).read::<u64>(12);
+    }
+
+    #[test]
+    #[should_panic(expected = "not aligned")]
+    fn a_value_that_is_not_aligned_is_refused() {
+        Region::plain(16).write(2, 1_u32);
+    }
+
+    #[test]
+    #[should_panic(expected = "of a region of")]
+    fn an_offset_that_overflows_is_refused() {
+        Region::plain(16).read::<u64>(usize::MAX - 3);
+    }
+
+    #[test]
+    fn mapping_something_that_is_no_device_reports_the_errno() {
+        use std::os::fd::AsFd;
+        let (socket, _peer) = std::os::unix::net::UnixStream::pair().unwrap();
+        assert_eq!(Region::map(socket.as_fd(), 0, 4096).unwrap_err(), Errno::NODEV);
+        assert_eq!(Region::map(socket.as_fd(), 0, 0).unwrap_err(), Errno::INVAL);
+    }
+}

@@ -1,0 +1,173 @@
+//! [`Slots`]: ids that can be handed to the kernel and to the device.
+//!
+//! The kernel gives the `user_handle` of a queue back in events, and a program may get it late: after the queue was
+//! destroyed, or forged. An id is a slot number and the slot's generation, so one that is stale finds nothing.
+//!
+//! ```text
+//!  63        32 31         0
+//! ┌────────────┬────────────┐   A slot's generation is odd while it is taken and even while it is free,
+//! │ generation │    slot    │   so 0 is never a live id.
+//! └────────────┴────────────┘
+//! ```
+
+/// A slot number and its generation, as the kernel carries it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(transparent)]
+pub struct SlotId(pub u64);
+
+impl SlotId {
+    const fn new(slot: u32, generation: u32) -> Self {
+        Self((generation as u64) << 32 | slot as u64)
+    }
+
+    const fn slot(self) -> usize {
+        self.0 as u32 as usize
+    }
+
+    const fn generation(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+}
+
+/// A table of values that are found by ids which go stale.
+#[derive(Debug)]
+pub struct Slots<T> {
+    entries: Vec<Entry<T>>,
+    free: Vec<u32>,
+    live: usize,
+}
+
+#[derive(Debug)]
+struct Entry<T> {
+    generation: u32,
+    value: Option<T>,
+}
+
+impl<T> Slots<T> {
+    /// An empty table.
+    pub const fn new() -> Self {
+        Self { entries: Vec::new(), free: Vec::new(), live: 0 }
+    }
+
+    /// An empty table in which `capacity` values fit without allocation.
+    pub fn with_capacity(capacity: usize) -> Self {
+        Self { entries: Vec::with_capacity(capacity), free: Vec::with_capacity(capacity), live: 0 }
+    }
+
+    /// How many values are in it.
+    pub const fn len(&self) -> usize {
+        self.live
+    }
+
+    /// Is there none?
+    pub const fn is_empty(&self) -> bool {
+        self.live == 0
+    }
+
+    /// Puts a value in, and gives the id that finds it until it is removed.
+    ///
+    /// # Panics
+    /// When 2³² values are in the table.
+    pub fn insert(&mut self, value: T) -> SlotId {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            let slot = u32::try_from(self.entries.len()).expect("fewer than 2^32 slots");
+            self.entries.push(Entry { generation: 0, value: None });
+            slot
+        });
+        let entry = &mut self.entries[slot as usize];
+        entry.generation = entry.generation.wrapping_add(1);
+        entry.value = Some(value);
+        self.live += 1;
+        SlotId::new(slot, entry.generation)
+    }
+
+    /// The value of a live id.
+    pub fn get(&self, id: SlotId) -> Option<&T> {
+        self.entries.get(id.slot()).filter(|entry| entry.generation == id.generation())?.value.as_ref()
+    }
+
+    /// The value of a live id.
+    pub fn get_mut(&mut self, id: SlotId) -> Option<&mut T> {
+        self.entries.get_mut(id.slot()).filter(|entry| entry.generation == id.generation())?.value.as_mut()
+    }
+
+    /// Takes the value of a live id out; the id is stale from now on.
+    pub fn remove(&mut self, id: SlotId) -> Option<T> {
+        let entry = self.entries.get_mut(id.slot()).filter(|entry| entry.generation == id.generation())?;
+        let value = entry.value.take()?;
+        entry.generation = entry.generation.wrapping_add(1);
+        self.live -= 1;
+        self.free.push(id.slot() as u32);
+        Some(value)
+    }
+
+    /// Takes every value out.
+    pub fn drain(&mut self) -> impl Iterator<Item = T> + '_ {
+        let ids: Vec<SlotId> = self
+            .entries
+            .iter()
+            .enumerate()
+            .filter(|(_, entry)| entry.value.is_some())
+            .map(|(slot, entry)| SlotId::new(slot as u32, entry.generation))
+            .collect();
+        ids.into_iter().filter_map(|id| self.remove(id))
+    }
+}
+
+impl<T> Default for Slots<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stale_id_finds_nothing_even_when_its_slot_is_taken_again() {
+        let mut slots = Slots::new();
+        let first = slots.insert("first");
+        assert_eq!(slots.remove(first), Some("first"));
+        let second = slots.insert("second");
+        assert_eq!(first.slot(), second.slot());
+        assert_eq!(slots.get(first), None);
+        assert_eq!(slots.remove(first), None);
+        assert_eq!(slots.get(second), Some(&"second"));
+        assert_eq!(slots.len(), 1);
+    }
+
+    #[test]
+    fn zero_and_forged_ids_find_nothing() {
+        let mut slots = Slots::new();
+        assert_eq!(slots.get(SlotId(0)), None);
+        let id = slots.insert(1);
+        for forged in [0, u64::MAX, id.0 + 1, id.0 ^ (1 << 32), id.0 ^ (1 << 63)] {
+            assert_eq!(slots.get(SlotId(forged)), None, "{forged:#x}");
+        }
+    }
+
+    #[test]
+    fn a_generation_that_wraps_stays_odd_for_the_living() {
+        let mut slots = Slots::new();
+        let id = slots.insert(());
+        slots.remove(id);
+        slots.entries[0].generation = u32::MAX - 1;
+        let last = slots.insert(());
+        assert_eq!(last.generation(), u32::MAX);
+        slots.remove(last);
+        let next = slots.insert(());
+        assert_eq!(next.generation(), 1);
+        assert_ne!(next.0, 0);
+    }
+
+    #[test]
+    fn draining_makes_every_id_stale() {
+        let mut slots = Slots::new();
+        let ids: Vec<_> = (0..4).map(|n| slots.insert(n)).collect();
+        slots.remove(ids[1]);
+        assert_eq!(slots.drain().collect::<Vec<_>>(), [0, 2, 3]);
+        assert!(slots.is_empty());
+        assert!(ids.iter().all(|id| slots.get(*id).is_none()));
+    }
+}
