@@ -6,11 +6,17 @@
 //! | subcommand | module | what it does |
 //! |---|---|---|
 //! | `vm` | [`vm`] | boots a guest with a Soft-RoCE device and runs one command in it |
+//! | `test` | [`test`] | every check, on the host and in guests |
+//! | `ci` | [`test`] | `test`, where it is a failure if no VM can be had |
+//! | `demo` | [`demo`] | shows a device and a verified ping-pong |
 //! | `abi` | [`abi`] | writes uverbs-abi's golden files from Debian's newest kernel headers |
 
 mod abi;
 mod apt;
 mod cache;
+mod cargo;
+mod demo;
+mod test;
 mod vm;
 
 use std::process::ExitCode;
@@ -29,6 +35,12 @@ struct Cli {
 enum Command {
     /// Boot a guest with a Soft-RoCE device and run one command in it
     Vm(vm::Args),
+    /// Run every check, on the host and in guests
+    Test(test::Args),
+    /// Run every check; it is a failure if no VM can be had
+    Ci(test::Args),
+    /// Show a device and a verified ping-pong, in a guest if this machine has no device
+    Demo(demo::Args),
     /// Write uverbs-abi's golden files from Debian's newest kernel headers
     Abi(abi::Args),
 }
@@ -38,12 +50,18 @@ fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|a| a == vm::guest::SUBCOMMAND) {
         vm::guest::main();
     }
-    let result = match Cli::parse().command {
+    let command = Cli::parse().command;
+    // Everybody else's failure is 1; `vm` must not be mistaken for its command.
+    let failure = if matches!(command, Command::Vm(_)) { vm::STATUS_VM_FAILED } else { 1 };
+    let result = match command {
         Command::Vm(args) => vm::run(&args),
+        Command::Test(args) => test::run(&args),
+        Command::Ci(args) => test::run_ci(&args),
+        Command::Demo(args) => demo::run(&args),
         Command::Abi(args) => abi::run(&args),
     };
     result.unwrap_or_else(|error| {
         eprintln!("xtask: {error:#}");
-        ExitCode::from(vm::STATUS_VM_FAILED)
+        ExitCode::from(failure)
     })
 }

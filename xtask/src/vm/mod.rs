@@ -38,7 +38,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
-use self::accel::Accel;
+pub(crate) use self::accel::Accel;
 use self::job::Job;
 use self::kernel::Kernel;
 use self::qemu::{Machine, Qemu, Streams};
@@ -110,6 +110,26 @@ pub(crate) struct Args {
     pub(crate) command: Vec<OsString>,
 }
 
+impl Args {
+    /// A command on a kernel, everything else as the command line defaults to.
+    pub(crate) fn new(kernel: kernel::Choice, command: Vec<OsString>) -> Self {
+        Args {
+            kernel,
+            device: Device::Rxe,
+            timeout: 600,
+            memory: 2048,
+            cpus: 2,
+            env: Vec::new(),
+            memlock: None,
+            interactive: false,
+            console: false,
+            accel: Accel::Auto,
+            quiet: false,
+            command,
+        }
+    }
+}
+
 /// What `--device` accepts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub(crate) enum Device {
@@ -152,6 +172,28 @@ enum Ended {
     Failed(String),
 }
 
+/// What boots.
+pub(crate) struct Boot {
+    kernel: Kernel,
+    image: PathBuf,
+    initramfs: PathBuf,
+    accel: Accel,
+}
+
+impl Boot {
+    /// Finds or makes everything that a guest boots from. Host packages must be there.
+    ///
+    /// # Errors
+    /// The kernel cannot be had, or what is made of it cannot be written to the cache.
+    pub(crate) fn prepare(choice: &kernel::Choice, accel: Accel, progress: &Progress) -> Result<Boot> {
+        let kernel = Kernel::find(choice, progress)?;
+        let initramfs = initramfs::find_or_build(&kernel, progress)?;
+        let image = image::find_or_unpack(&kernel)?;
+        let accel = accel.resolve(&image, &initramfs, progress)?;
+        Ok(Boot { kernel, image, initramfs, accel })
+    }
+}
+
 /// Runs `vm`.
 ///
 /// # Errors
@@ -159,10 +201,7 @@ enum Ended {
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let progress = Progress::new(args.quiet);
     apt::ensure_tools(&[apt::VM_TOOLS], |line| progress.say(line))?;
-    let kernel = Kernel::find(&args.kernel, &progress)?;
-    let initramfs = initramfs::find_or_build(&kernel, &progress)?;
-    let image = image::find_or_unpack(&kernel)?;
-    let accel = args.accel.resolve(&image, &initramfs, &progress)?;
+    let Boot { kernel, image, initramfs, accel } = Boot::prepare(&args.kernel, args.accel, &progress)?;
 
     let run_dir = RunDir::new()?;
     let job = Job {

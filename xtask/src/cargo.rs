@@ -1,0 +1,79 @@
+//! Calling cargo from here: the workspace's root, its target directory, builds.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, ensure};
+
+/// The workspace's root directory.
+pub(crate) fn root() -> &'static Path {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+    manifest.parent().unwrap_or(manifest)
+}
+
+/// cargo, in the workspace's root.
+pub(crate) fn command() -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root()).stdin(Stdio::null());
+    command
+}
+
+/// Builds with these arguments of `cargo build`, and returns the directory that the binaries are in.
+///
+/// # Errors
+/// The build fails; cargo has said why on stderr.
+pub(crate) fn build(arguments: &[&str]) -> Result<PathBuf> {
+    let status = command().arg("build").args(arguments).status().context("cannot run cargo")?;
+    ensure!(status.success(), "cargo build {} failed", arguments.join(" "));
+    let profile = if arguments.contains(&"--release") { "release" } else { "debug" };
+    Ok(target_directory()?.join(profile))
+}
+
+/// Where cargo puts what it builds.
+fn target_directory() -> Result<PathBuf> {
+    let output = command()
+        .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
+        .stderr(Stdio::inherit())
+        .output()
+        .context("cannot run cargo")?;
+    ensure!(output.status.success(), "cargo metadata failed");
+    string_field(&String::from_utf8_lossy(&output.stdout), "target_directory")
+        .map(PathBuf::from)
+        .context("cargo metadata names no target directory")
+}
+
+/// The value of a string field of JSON text, whose name occurs once. All that is needed here of a JSON parser.
+fn string_field(json: &str, name: &str) -> Option<String> {
+    let rest = json.split_once(&format!("\"{name}\":\""))?.1;
+    let (mut value, mut characters) = (String::new(), rest.chars());
+    loop {
+        match characters.next()? {
+            '"' => return Some(value),
+            '\\' => value.push(match characters.next()? {
+                c @ ('"' | '\\' | '/') => c,
+                // Control characters and surrogates in a path: not worth supporting.
+                _ => return None,
+            }),
+            c => value.push(c),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_string_field_is_unescaped_and_anything_odd_is_none() {
+        let json = r#"{"a":1,"dir":"/x y/\"q\"\\z","b":"/other"}"#;
+        assert_eq!(string_field(json, "dir").as_deref(), Some("/x y/\"q\"\\z"));
+        assert_eq!(string_field(json, "missing"), None);
+        assert_eq!(string_field(r#"{"dir":"cut off"#, "dir"), None);
+        assert_eq!(string_field(r#"{"dir":"\n"}"#, "dir"), None);
+    }
+
+    #[test]
+    fn the_root_holds_the_workspace() {
+        assert!(root().join("xtask/Cargo.toml").exists());
+    }
+}
