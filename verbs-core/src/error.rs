@@ -131,6 +131,8 @@ pub enum Cause {
     NoDevice {
         /// What was looked for.
         name: Box<str>,
+        /// Devices that are there, separated by `, `. Empty when there are none.
+        present: Box<str>,
         /// Devices that were found and left out, with reasons, separated by `; `. Empty when there are none.
         skipped: Box<str>,
     },
@@ -195,11 +197,14 @@ impl fmt::Display for Cause {
             Self::Foreign { what } => write!(f, "the {what} belongs to another device"),
             Self::File { path, hint: "" } => write!(f, "{path}"),
             Self::File { path, hint } => write!(f, "{path}: {hint}"),
-            Self::NoDevice { name, skipped } => {
+            Self::NoDevice { name, present, skipped } => {
                 if name.is_empty() {
                     f.write_str("there is no RDMA device")?;
                 } else {
                     write!(f, "there is no RDMA device {name}")?;
+                }
+                if !present.is_empty() {
+                    write!(f, ", only {present}")?;
                 }
                 if skipped.is_empty() { Ok(()) } else { write!(f, "; left out: {skipped}") }
             }

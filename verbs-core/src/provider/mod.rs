@@ -44,7 +44,16 @@ use crate::types::{
 use crate::{Errno, Result};
 
 /// A provider: a name for a family of objects. Never instantiated.
-pub trait Provider: Sized + Debug + 'static {
+///
+/// # Safety
+/// Safe code gives memory to a device and takes it back on the word of these objects. Implementing this promises that
+/// - a completion is lent only when the work request with its `wr_id` has ended: the device touches that request's
+///   memory no more, and what it wrote is visible to the thread that polls;
+/// - each work request completes at most once;
+/// - once [`destroy`](Destroy::destroy) returned `Ok`, or a queue pair was moved to RESET, the device touches the memory
+///   of none of the object's work requests, or of the region, any more;
+/// - [`MrOps::lkey`] covers the bytes that were registered and no others.
+pub unsafe trait Provider: Sized + Debug + 'static {
     /// An open device.
     type Context: ContextOps<Self>;
     /// A protection domain.

@@ -4,6 +4,7 @@ mod access;
 mod address;
 mod cq;
 mod device_attr;
+mod event;
 mod gid;
 mod open_enum;
 mod port_attr;
@@ -18,6 +19,7 @@ pub use device_attr::{
     AtomicCap, CqModerationCaps, DeviceAttr, DeviceAttrEx, DeviceCapFlags, OdpCaps, OdpGeneralCaps,
     OdpTransportCaps, PacketPacingCaps, PciAtomicCaps, RawPacketCaps, RssCaps, TmCaps, TsoCaps,
 };
+pub use event::AsyncEventType;
 pub use gid::{Gid, GidEntry, GidType, Guid};
 pub(crate) use open_enum::open_enum;
 pub use port_attr::{LinkLayer, Mtu, PortAttr, PortCapFlags, PortState};

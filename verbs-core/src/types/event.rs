@@ -1,0 +1,56 @@
+//! [`AsyncEventType`]: what happened to a device behind the program's back.
+
+use super::open_enum;
+
+open_enum! {
+    /// What an asynchronous event tells.
+    ///
+    /// # References
+    /// `ibv_get_async_event(3)`
+    #[doc(alias = "ibv_event_type")]
+    #[doc(alias = "ibv_event_type_str")]
+    pub enum AsyncEventType(u32) {
+        /// A completion queue overflowed or broke.
+        CQ_ERR = 0, "CQ error";
+        /// A queue pair broke, and could not say so in a completion.
+        QP_FATAL = 1, "local work queue catastrophic error";
+        /// The peer's request was invalid, and the queue pair went to the error state.
+        QP_REQ_ERR = 2, "invalid request local work queue error";
+        /// The peer had no right to what it asked for, and the queue pair went to the error state.
+        QP_ACCESS_ERR = 3, "local access violation work queue error";
+        /// The first packet arrived before the queue pair was ready to send.
+        COMM_EST = 4, "communication established";
+        /// The send queue is drained (SQD).
+        SQ_DRAINED = 5, "send queue drained";
+        /// The connection moved to its alternate path.
+        PATH_MIG = 6, "path migrated";
+        /// The connection could not move to its alternate path.
+        PATH_MIG_ERR = 7, "path migration request error";
+        /// The device is broken, or gone.
+        DEVICE_FATAL = 8, "local catastrophic error";
+        /// A port came up.
+        PORT_ACTIVE = 9, "port active";
+        /// A port went down.
+        PORT_ERR = 10, "port error";
+        /// A port has another local id.
+        LID_CHANGE = 11, "LID change";
+        /// A port has other partition keys.
+        PKEY_CHANGE = 12, "P_Key change";
+        /// A port has another subnet manager.
+        SM_CHANGE = 13, "SM change";
+        /// A shared receive queue broke.
+        SRQ_ERR = 14, "SRQ catastrophic error";
+        /// A shared receive queue holds fewer requests than its limit.
+        SRQ_LIMIT_REACHED = 15, "SRQ limit reached";
+        /// A queue pair in the error state took its last request from a shared receive queue.
+        QP_LAST_WQE_REACHED = 16, "last WQE reached";
+        /// The subnet manager wants everyone to register again.
+        CLIENT_REREGISTER = 17, "client reregistration";
+        /// A port's GID table changed.
+        GID_CHANGE = 18, "GID table change";
+        /// A work queue broke.
+        WQ_FATAL = 19, "WQ fatal";
+        /// A port has another speed.
+        DEVICE_SPEED_CHANGE = 20, "Device link speed change";
+    }
+}
