@@ -140,11 +140,17 @@ header! {
 
     /// AES-GCM key material of an ESP flow action.
     pub struct IbUverbsFlowActionEspKeymatAesGcm = ib_uverbs_flow_action_esp_keymat_aes_gcm {
+        /// Initialization vector, or its start.
         pub iv: u64,
+        /// [`IbUverbsFlowActionEspKeymatAesGcmIvAlgo`].
         pub iv_algo: u32,
+        /// Salt of the nonce.
         pub salt: u32,
+        /// Length of the integrity check value, in bytes.
         pub icv_len: u32,
+        /// Length of the key, in bytes.
         pub key_len: u32,
+        /// The key, up to 256 bits.
         pub aes_key: [u32; 8],
     }
 
@@ -156,6 +162,7 @@ header! {
 
     /// Bitmap replay protection of an ESP flow action.
     pub struct IbUverbsFlowActionEspReplayBmp = ib_uverbs_flow_action_esp_replay_bmp {
+        /// Window size in bits.
         pub size: u32,
     }
 
@@ -172,9 +179,13 @@ header! {
 
     /// One link of the list of headers that ESP tunnel mode wraps around a packet.
     pub struct IbUverbsFlowActionEspEncap = ib_uverbs_flow_action_esp_encap {
+        /// User address of a flow filter struct.
         pub val_ptr: u64,
+        /// User address of the next link, 0 at the end.
         pub next_ptr: u64,
+        /// Bytes that `val_ptr` points to.
         pub len: u16,
+        /// Flow specification type of that struct.
         pub r#type: u16,
         /// Padding that C leaves implicit.
         pub _pad: [u8; 4],
@@ -182,10 +193,15 @@ header! {
 
     /// Attributes of an ESP flow action.
     pub struct IbUverbsFlowActionEsp = ib_uverbs_flow_action_esp {
+        /// Security parameters index.
         pub spi: u32,
+        /// Sequence number.
         pub seq: u32,
+        /// Traffic flow confidentiality padding.
         pub tfc_pad: u32,
+        /// [`IbUverbsFlowActionEspFlags`].
         pub flags: u32,
+        /// Packets after which the association expires.
         pub hard_limit_pkts: u64,
     }
 
@@ -296,10 +312,15 @@ header! {
 
     /// A user supplied buffer for the memory of a queue.
     pub struct IbUverbsBufferDesc = ib_uverbs_buffer_desc {
+        /// [`IbUverbsBufferType`].
         pub r#type: u32,
+        /// The DMA-BUF, if it is one.
         pub fd: i32,
+        /// Flags that the kernel must know.
         pub flags: u32,
+        /// Flags that the kernel may ignore.
         pub optional_flags: u32,
+        /// User address, or offset into the DMA-BUF.
         pub addr: u64,
         /// Length in bytes.
         pub length: u64,

@@ -16,27 +16,35 @@ header! {
 
     /// Header without P_Key index, for files that did not enable it.
     pub struct IbUserMadHdrOld = ib_user_mad_hdr_old {
+        /// Number of the agent.
         pub id: u32,
+        /// 0, or `ETIMEDOUT` for a request without an answer.
         pub status: u32,
         /// Timeout in milliseconds.
         pub timeout_ms: u32,
+        /// How often the kernel sends again.
         pub retries: u32,
-        /// Length in bytes.
+        /// Bytes of header and data.
         pub length: u32,
-        /// Queue pair number.
+        /// Remote queue pair number.
         pub qpn: Be32,
         /// Q_Key.
         pub qkey: Be32,
+        /// Remote LID.
         pub lid: Be16,
         /// Service level.
         pub sl: u8,
+        /// Low bits of the local LID.
         pub path_bits: u8,
+        /// Nonzero if the GRH fields are used.
         pub grh_present: u8,
+        /// Index in the port's GID table.
         pub gid_index: u8,
         /// Hop limit, IPv4 TTL.
         pub hop_limit: u8,
         /// Traffic class, IPv4 TOS.
         pub traffic_class: u8,
+        /// Remote GID.
         pub gid: [u8; 16],
         /// IPv6 flow label, 20 bits.
         pub flow_label: Be32,
@@ -44,27 +52,35 @@ header! {
 
     /// Header of a management datagram.
     pub struct IbUserMadHdr = ib_user_mad_hdr {
+        /// Number of the agent.
         pub id: u32,
+        /// 0, or `ETIMEDOUT` for a request without an answer.
         pub status: u32,
         /// Timeout in milliseconds.
         pub timeout_ms: u32,
+        /// How often the kernel sends again.
         pub retries: u32,
-        /// Length in bytes.
+        /// Bytes of header and data.
         pub length: u32,
-        /// Queue pair number.
+        /// Remote queue pair number.
         pub qpn: Be32,
         /// Q_Key.
         pub qkey: Be32,
+        /// Remote LID.
         pub lid: Be16,
         /// Service level.
         pub sl: u8,
+        /// Low bits of the local LID.
         pub path_bits: u8,
+        /// Nonzero if the GRH fields are used.
         pub grh_present: u8,
+        /// Index in the port's GID table.
         pub gid_index: u8,
         /// Hop limit, IPv4 TTL.
         pub hop_limit: u8,
         /// Traffic class, IPv4 TOS.
         pub traffic_class: u8,
+        /// Remote GID.
         pub gid: [u8; 16],
         /// IPv6 flow label, 20 bits.
         pub flow_label: Be32,
@@ -88,15 +104,20 @@ header! {
 
     /// Argument of `IB_USER_MAD_REGISTER_AGENT`.
     pub struct IbUserMadRegReq = ib_user_mad_reg_req {
+        /// Number of the agent, set by the kernel.
         pub id: u32,
         /// 128 bits, one per method answered. C has an array of `long`s that are aligned to 4 bytes; word
         /// order within a `long` is the machine's.
         pub method_mask: [u32; 4],
-        /// Queue pair number.
+        /// Queue pair, 0 or 1.
         pub qpn: u8,
+        /// Management class whose unsolicited datagrams are wanted, 0 for none.
         pub mgmt_class: u8,
+        /// Version of that class.
         pub mgmt_class_version: u8,
+        /// Vendor, for the vendor classes 0x30 to 0x4f.
         pub oui: [u8; 3],
+        /// Nonzero to use RMPP.
         pub rmpp_version: u8,
         /// Padding that C leaves implicit.
         pub _pad: [u8; 1],
@@ -104,15 +125,23 @@ header! {
 
     /// Argument of `IB_USER_MAD_REGISTER_AGENT2`.
     pub struct IbUserMadRegReq2 = ib_user_mad_reg_req2 {
+        /// Number of the agent, set by the kernel.
         pub id: u32,
-        /// Queue pair number.
+        /// Queue pair, 0 or 1.
         pub qpn: u32,
+        /// Management class whose unsolicited datagrams are wanted, 0 for none.
         pub mgmt_class: u8,
+        /// Version of that class.
         pub mgmt_class_version: u8,
+        /// Zero.
         pub res: u16,
+        /// `IB_USER_MAD_*` bits; those unknown to the kernel are answered cleared.
         pub flags: u32,
+        /// One bit per method wanted.
         pub method_mask: [u64; 2],
+        /// Vendor, for the vendor classes 0x30 to 0x4f.
         pub oui: u32,
+        /// Nonzero to use RMPP.
         pub rmpp_version: u8,
         /// Zero.
         pub reserved: [u8; 3],

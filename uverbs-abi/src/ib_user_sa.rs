@@ -21,9 +21,11 @@ header! {
 
     /// A path record as on the wire, and what it is for.
     pub struct IbPathRecData = ib_path_rec_data {
+        /// `IB_PATH_*` bits.
         pub flags: u32,
         /// Zero.
         pub reserved: u32,
+        /// The 64 bytes of the wire format, big-endian.
         pub path_rec: [u32; 16],
     }
 
@@ -37,40 +39,61 @@ header! {
         pub dlid: Be16,
         /// Source LID.
         pub slid: Be16,
+        /// Nonzero for raw packets.
         pub raw_traffic: u32,
         /// IPv6 flow label, 20 bits.
         pub flow_label: Be32,
+        /// Nonzero if the path works both ways.
         pub reversible: u32,
+        /// IBTA MTU code.
         pub mtu: u32,
+        /// P_Key.
         pub pkey: Be16,
         /// Hop limit, IPv4 TTL.
         pub hop_limit: u8,
         /// Traffic class, IPv4 TOS.
         pub traffic_class: u8,
+        /// How many paths were asked for.
         pub numb_path: u8,
         /// Service level.
         pub sl: u8,
+        /// How `mtu` is meant: greater, less, exactly, largest.
         pub mtu_selector: u8,
+        /// How `rate` is meant.
         pub rate_selector: u8,
+        /// IBTA rate code.
         pub rate: u8,
+        /// How `packet_life_time` is meant.
         pub packet_life_time_selector: u8,
+        /// 4.096 us times 2 to this power.
         pub packet_life_time: u8,
+        /// Order among several paths, 0 first.
         pub preference: u8,
     }
 
     /// A service record, as on the wire.
     pub struct IbUserServiceRec = ib_user_service_rec {
+        /// Service id.
         pub id: Be64,
+        /// Port that offers the service.
         pub gid: [u8; 16],
+        /// P_Key to reach it with.
         pub pkey: Be16,
         /// Zero.
         pub reserved: [u8; 2],
+        /// Seconds that the record is valid.
         pub lease: Be32,
+        /// Service key.
         pub key: [u8; 16],
+        /// Name, NUL padded.
         pub name: [u8; 64],
+        /// Data of the service's own.
         pub data_8: [u8; 16],
+        /// Data of the service's own.
         pub data_16: [Be16; 8],
+        /// Data of the service's own.
         pub data_32: [Be32; 4],
+        /// Data of the service's own.
         pub data_64: [Be64; 2],
     }
 }

@@ -119,7 +119,9 @@ header! {
 
     /// Limits of completion moderation.
     pub struct IbUverbsCqModerationCaps = ib_uverbs_cq_moderation_caps {
+        /// Largest count, in completions.
         pub max_cq_moderation_count: u16,
+        /// Longest period, in microseconds.
         pub max_cq_moderation_period: u16,
         /// Zero.
         pub reserved: u32,
@@ -153,6 +155,7 @@ header! {
         pub provider_in_words: u16,
         /// Length of the driver's reply buffer.
         pub provider_out_words: u16,
+        /// Zero.
         pub cmd_hdr_reserved: u32,
     }
 
@@ -181,46 +184,81 @@ header! {
     pub struct IbUverbsQueryDeviceResp = ib_uverbs_query_device_resp {
         /// Firmware version: major in bits 32 and up, minor in 16 to 31, revision below.
         pub fw_ver: u64,
+        /// GUID of the device.
         pub node_guid: Be64,
+        /// GUID of the system that the device is part of.
         pub sys_image_guid: Be64,
+        /// Largest memory region in bytes.
         pub max_mr_size: u64,
         /// Bitmap of page sizes.
         pub page_size_cap: u64,
+        /// IEEE OUI of the vendor.
         pub vendor_id: u32,
+        /// The vendor's id of the model.
         pub vendor_part_id: u32,
+        /// Hardware revision.
         pub hw_ver: u32,
+        /// Queue pairs.
         pub max_qp: u32,
+        /// Work requests per queue.
         pub max_qp_wr: u32,
         /// Low half of [`IbUverbsDeviceCapFlags`].
         pub device_cap_flags: u32,
+        /// Scatter/gather elements per work request.
         pub max_sge: u32,
+        /// Scatter/gather elements per RDMA read.
         pub max_sge_rd: u32,
+        /// Completion queues.
         pub max_cq: u32,
+        /// Completions per queue.
         pub max_cqe: u32,
+        /// Memory regions.
         pub max_mr: u32,
+        /// Protection domains.
         pub max_pd: u32,
+        /// Reads and atomics that one queue pair serves at once.
         pub max_qp_rd_atom: u32,
+        /// The same for an end-to-end context.
         pub max_ee_rd_atom: u32,
+        /// Reads and atomics that the device serves at once.
         pub max_res_rd_atom: u32,
+        /// Reads and atomics that one queue pair may have outstanding.
         pub max_qp_init_rd_atom: u32,
+        /// The same for an end-to-end context.
         pub max_ee_init_rd_atom: u32,
         /// `ibv_atomic_cap` number.
         pub atomic_cap: u32,
+        /// End-to-end contexts.
         pub max_ee: u32,
+        /// Reliable datagram domains.
         pub max_rdd: u32,
+        /// Memory windows.
         pub max_mw: u32,
+        /// Raw IPv6 queue pairs.
         pub max_raw_ipv6_qp: u32,
+        /// Raw Ethertype queue pairs.
         pub max_raw_ethy_qp: u32,
+        /// Multicast groups.
         pub max_mcast_grp: u32,
+        /// Queue pairs per multicast group.
         pub max_mcast_qp_attach: u32,
+        /// Attachments to all multicast groups.
         pub max_total_mcast_qp_attach: u32,
+        /// Address handles.
         pub max_ah: u32,
+        /// Fast memory regions, which no kernel has any more.
         pub max_fmr: u32,
+        /// Maps per fast memory region.
         pub max_map_per_fmr: u32,
+        /// Shared receive queues.
         pub max_srq: u32,
+        /// Work requests per shared receive queue.
         pub max_srq_wr: u32,
+        /// Scatter/gather elements per receive of a shared receive queue.
         pub max_srq_sge: u32,
+        /// Entries of the P_Key table.
         pub max_pkeys: u16,
+        /// Time to acknowledge, 4.096 us times 2 to this power.
         pub local_ca_ack_delay: u8,
         /// Number of ports.
         pub phys_port_cnt: u8,
@@ -256,7 +294,9 @@ header! {
 
     /// On-demand paging capabilities.
     pub struct IbUverbsOdpCaps = ib_uverbs_odp_caps {
+        /// [`IbUverbsOdpGeneralCapBits`].
         pub general_caps: u64,
+        /// What works on which transport.
         pub per_transport_caps: IbUverbsPerTransportCaps,
         /// Zero.
         pub reserved: u32,
@@ -264,15 +304,21 @@ header! {
 
     /// On-demand paging by transport, bits of [`IbUverbsOdpTransportCapBits`].
     pub struct IbUverbsPerTransportCaps = ib_uverbs_odp_caps.per_transport_caps {
+        /// Reliable connection.
         pub rc_odp_caps: u32,
+        /// Unreliable connection.
         pub uc_odp_caps: u32,
+        /// Unreliable datagram.
         pub ud_odp_caps: u32,
     }
 
     /// Receive side scaling capabilities.
     pub struct IbUverbsRssCaps = ib_uverbs_rss_caps {
+        /// Bitmap of queue pair types.
         pub supported_qpts: u32,
+        /// Indirection tables.
         pub max_rwq_indirection_tables: u32,
+        /// Entries of an indirection table.
         pub max_rwq_indirection_table_size: u32,
         /// Zero.
         pub reserved: u32,
@@ -280,10 +326,15 @@ header! {
 
     /// Tag matching capabilities.
     pub struct IbUverbsTmCaps = ib_uverbs_tm_caps {
+        /// Largest rendezvous request in bytes.
         pub max_rndv_hdr_size: u32,
+        /// Entries of the tag list.
         pub max_num_tags: u32,
+        /// Bit 0: rendezvous on reliable connections.
         pub flags: u32,
+        /// List operations outstanding.
         pub max_ops: u32,
+        /// Scatter/gather elements per entry.
         pub max_sge: u32,
         /// Zero.
         pub reserved: u32,
@@ -297,6 +348,7 @@ header! {
         pub comp_mask: u32,
         /// Bytes of reply that the kernel filled.
         pub response_length: u32,
+        /// On-demand paging.
         pub odp_caps: IbUverbsOdpCaps,
         /// Valid bits of a completion timestamp.
         pub timestamp_mask: u64,
@@ -304,14 +356,19 @@ header! {
         pub hca_core_clock: u64,
         /// All of [`IbUverbsDeviceCapFlags`].
         pub device_cap_flags_ex: u64,
+        /// Receive side scaling.
         pub rss_caps: IbUverbsRssCaps,
+        /// Receive work queues.
         pub max_wq_type_rq: u32,
         /// [`IbUverbsRawPacketCaps`].
         pub raw_packet_caps: u32,
+        /// Tag matching.
         pub tm_caps: IbUverbsTmCaps,
+        /// Completion moderation.
         pub cq_moderation_caps: IbUverbsCqModerationCaps,
         /// Device memory in bytes.
         pub max_dm_size: u64,
+        /// On-demand paging on extended reliable connections, [`IbUverbsOdpTransportCapBits`].
         pub xrc_odp_caps: u32,
         /// Zero.
         pub reserved: u32,
@@ -333,24 +390,39 @@ header! {
         pub port_cap_flags: u32,
         /// Largest message in bytes.
         pub max_msg_sz: u32,
+        /// Packets with a wrong P_Key.
         pub bad_pkey_cntr: u32,
+        /// Packets with a wrong Q_Key.
         pub qkey_viol_cntr: u32,
+        /// Entries of the GID table.
         pub gid_tbl_len: u32,
+        /// Entries of the P_Key table.
         pub pkey_tbl_len: u16,
+        /// Base LID.
         pub lid: u16,
+        /// LID of the subnet manager.
         pub sm_lid: u16,
         /// `ibv_port_state` number.
         pub state: u8,
+        /// Largest MTU, `ibv_mtu` number.
         pub max_mtu: u8,
+        /// MTU in use, `ibv_mtu` number.
         pub active_mtu: u8,
+        /// LID mask control: how many low LID bits are free.
         pub lmc: u8,
+        /// Virtual lanes, IBTA code.
         pub max_vl_num: u8,
+        /// Service level of the subnet manager.
         pub sm_sl: u8,
+        /// Propagation delay of the subnet, 4.096 us times 2 to this power.
         pub subnet_timeout: u8,
+        /// Initialization that the subnet manager did.
         pub init_type_reply: u8,
+        /// Lanes in use, IBTA code: 1, 2, 4, 8, 16 for 1, 4, 8, 12, 2 lanes.
         pub active_width: u8,
         /// Link speed code per lane; see `active_speed_ex` of the ioctl method for wider codes.
         pub active_speed: u8,
+        /// Physical state, IBTA code: 5 is link up.
         pub phys_state: u8,
         /// 1 InfiniBand, 2 Ethernet.
         pub link_layer: u8,
@@ -432,6 +504,7 @@ header! {
         pub response: u64,
         /// Handle of the memory region.
         pub mr_handle: u32,
+        /// What changes: 1 translation, 2 protection domain, 4 access.
         pub flags: u32,
         /// First byte, user address.
         pub start: u64,
@@ -527,6 +600,7 @@ header! {
     pub struct IbUverbsExCreateCq = ib_uverbs_ex_create_cq {
         /// Caller's cookie, given back with events; never interpreted.
         pub user_handle: u64,
+        /// Completions to make room for.
         pub cqe: u32,
         /// Completion vector (interrupt) of the CQ.
         pub comp_vector: u32,
@@ -551,6 +625,7 @@ header! {
 
     /// Reply to [`IB_USER_VERBS_EX_CMD_CREATE_CQ`].
     pub struct IbUverbsExCreateCqResp = ib_uverbs_ex_create_cq_resp {
+        /// The reply of the plain command.
         pub base: IbUverbsCreateCqResp,
         /// Which optional parts are valid.
         pub comp_mask: u32,
@@ -564,12 +639,14 @@ header! {
         pub response: u64,
         /// Handle of the completion queue.
         pub cq_handle: u32,
+        /// Completions to make room for.
         pub cqe: u32,
     }
 
     /// Reply to [`IB_USER_VERBS_CMD_RESIZE_CQ`].
     #[repr(align(8))]
     pub struct IbUverbsResizeCqResp = ib_uverbs_resize_cq_resp {
+        /// Completions that fit.
         pub cqe: u32,
         /// Zero.
         pub reserved: u32,
@@ -612,8 +689,11 @@ header! {
         pub vendor_err: u32,
         /// Bytes received, or read.
         pub byte_len: u32,
+        /// Immediate data or invalidated key, as `wc_flags` says.
         pub ex: IbUverbsWcEx,
+        /// Queue pair number.
         pub qp_num: u32,
+        /// Queue pair that a datagram came from.
         pub src_qp: u32,
         /// `ibv_wc_flags` bits: 1 GRH, 2 immediate, 4 checksum ok, 8 invalidated.
         pub wc_flags: u32,
@@ -623,6 +703,7 @@ header! {
         pub slid: u16,
         /// Service level.
         pub sl: u8,
+        /// Low bits of the LID that a datagram was sent to.
         pub dlid_path_bits: u8,
         /// Port, from 1.
         pub port_num: u8,
@@ -641,6 +722,7 @@ header! {
     /// Reply to [`IB_USER_VERBS_CMD_POLL_CQ`]; `count` times [`IbUverbsWc`] follows.
     #[repr(align(8))]
     pub struct IbUverbsPollCqResp = ib_uverbs_poll_cq_resp {
+        /// Completions that follow.
         pub count: u32,
         /// Zero.
         pub reserved: u32,
@@ -690,6 +772,7 @@ header! {
 
     /// Address of a destination.
     pub struct IbUverbsAhAttr = ib_uverbs_ah_attr {
+        /// Global route.
         pub grh: IbUverbsGlobalRoute,
         /// Destination LID.
         pub dlid: u16,
@@ -709,6 +792,7 @@ header! {
 
     /// Queue pair attributes as the rdma_cm computes them (`RDMA_USER_CM_CMD_INIT_QP_ATTR`).
     pub struct IbUverbsQpAttr = ib_uverbs_qp_attr {
+        /// Which attributes are given.
         pub qp_attr_mask: u32,
         /// State, `ibv_qp_state` numbers.
         pub qp_state: u32,
@@ -716,6 +800,7 @@ header! {
         pub cur_qp_state: u32,
         /// Path MTU, `ibv_mtu` numbers: 1 for 256 to 5 for 4096 bytes.
         pub path_mtu: u32,
+        /// Path migration state, `ibv_mig_state` number.
         pub path_mig_state: u32,
         /// Q_Key.
         pub qkey: u32,
@@ -727,7 +812,9 @@ header! {
         pub dest_qp_num: u32,
         /// What the peer may do.
         pub qp_access_flags: u32,
+        /// Address of the destination.
         pub ah_attr: IbUverbsAhAttr,
+        /// Address of the alternate path.
         pub alt_ah_attr: IbUverbsAhAttr,
         /// Send work requests that fit.
         pub max_send_wr: u32,
@@ -741,8 +828,11 @@ header! {
         pub max_inline_data: u32,
         /// Index in the P_Key table.
         pub pkey_index: u16,
+        /// P_Key index of the alternate path.
         pub alt_pkey_index: u16,
+        /// Nonzero for an event once the send queue has drained.
         pub en_sqd_async_notify: u8,
+        /// Nonzero while the send queue drains.
         pub sq_draining: u8,
         /// Reads and atomics outstanding as requester.
         pub max_rd_atomic: u8,
@@ -758,7 +848,9 @@ header! {
         pub retry_cnt: u8,
         /// Retries after receiver not ready; 7 means for ever.
         pub rnr_retry: u8,
+        /// Port of the alternate path.
         pub alt_port_num: u8,
+        /// ACK timeout of the alternate path.
         pub alt_timeout: u8,
         /// Zero.
         pub reserved: [u8; 5],
@@ -845,6 +937,7 @@ header! {
         pub create_flags: u32,
         /// Handle of the receive queue indirection table.
         pub rwq_ind_tbl_handle: u32,
+        /// Queue pair number to send with.
         pub source_qpn: u32,
     }
 
@@ -886,6 +979,7 @@ header! {
 
     /// Reply to [`IB_USER_VERBS_EX_CMD_CREATE_QP`].
     pub struct IbUverbsExCreateQpResp = ib_uverbs_ex_create_qp_resp {
+        /// The reply of the plain command.
         pub base: IbUverbsCreateQpResp,
         /// Which optional parts are valid.
         pub comp_mask: u32,
@@ -934,7 +1028,9 @@ header! {
     /// Reply to [`IB_USER_VERBS_CMD_QUERY_QP`].
     #[repr(align(8))]
     pub struct IbUverbsQueryQpResp = ib_uverbs_query_qp_resp {
+        /// Primary path.
         pub dest: IbUverbsQpDest,
+        /// Alternate path.
         pub alt_dest: IbUverbsQpDest,
         /// Send work requests that fit.
         pub max_send_wr: u32,
@@ -958,6 +1054,7 @@ header! {
         pub qp_access_flags: u32,
         /// Index in the P_Key table.
         pub pkey_index: u16,
+        /// P_Key index of the alternate path.
         pub alt_pkey_index: u16,
         /// State, `ibv_qp_state` numbers.
         pub qp_state: u8,
@@ -965,7 +1062,9 @@ header! {
         pub cur_qp_state: u8,
         /// Path MTU, `ibv_mtu` numbers: 1 for 256 to 5 for 4096 bytes.
         pub path_mtu: u8,
+        /// Path migration state, `ibv_mig_state` number.
         pub path_mig_state: u8,
+        /// Nonzero while the send queue drains.
         pub sq_draining: u8,
         /// Reads and atomics outstanding as requester.
         pub max_rd_atomic: u8,
@@ -981,7 +1080,9 @@ header! {
         pub retry_cnt: u8,
         /// Retries after receiver not ready; 7 means for ever.
         pub rnr_retry: u8,
+        /// Port of the alternate path.
         pub alt_port_num: u8,
+        /// ACK timeout of the alternate path.
         pub alt_timeout: u8,
         /// Nonzero if every send completes visibly.
         pub sq_sig_all: u8,
@@ -992,7 +1093,9 @@ header! {
     /// Input of [`IB_USER_VERBS_CMD_MODIFY_QP`].
     #[repr(align(8))]
     pub struct IbUverbsModifyQp = ib_uverbs_modify_qp {
+        /// Primary path.
         pub dest: IbUverbsQpDest,
+        /// Alternate path.
         pub alt_dest: IbUverbsQpDest,
         /// Handle of the queue pair.
         pub qp_handle: u32,
@@ -1010,6 +1113,7 @@ header! {
         pub qp_access_flags: u32,
         /// Index in the P_Key table.
         pub pkey_index: u16,
+        /// P_Key index of the alternate path.
         pub alt_pkey_index: u16,
         /// State, `ibv_qp_state` numbers.
         pub qp_state: u8,
@@ -1017,7 +1121,9 @@ header! {
         pub cur_qp_state: u8,
         /// Path MTU, `ibv_mtu` numbers: 1 for 256 to 5 for 4096 bytes.
         pub path_mtu: u8,
+        /// Path migration state, `ibv_mig_state` number.
         pub path_mig_state: u8,
+        /// Nonzero for an event once the send queue has drained.
         pub en_sqd_async_notify: u8,
         /// Reads and atomics outstanding as requester.
         pub max_rd_atomic: u8,
@@ -1033,7 +1139,9 @@ header! {
         pub retry_cnt: u8,
         /// Retries after receiver not ready; 7 means for ever.
         pub rnr_retry: u8,
+        /// Port of the alternate path.
         pub alt_port_num: u8,
+        /// ACK timeout of the alternate path.
         pub alt_timeout: u8,
         /// Zero.
         pub reserved: [u8; 2],
@@ -1041,6 +1149,7 @@ header! {
 
     /// Input of [`IB_USER_VERBS_EX_CMD_MODIFY_QP`].
     pub struct IbUverbsExModifyQp = ib_uverbs_ex_modify_qp {
+        /// The plain command.
         pub base: IbUverbsModifyQp,
         /// Rate limit of packet pacing, kbit/s.
         pub rate_limit: u32,
@@ -1074,6 +1183,7 @@ header! {
 
     /// A scatter/gather element as it follows work requests in post commands.
     pub struct IbUverbsSge = ib_uverbs_sge {
+        /// User address of the first byte.
         pub addr: u64,
         /// Length in bytes.
         pub length: u32,
@@ -1127,8 +1237,11 @@ header! {
 
     /// What the opcode needs beyond the common part.
     pub union IbUverbsSendWrOp = ib_uverbs_send_wr.wr: u64 {
+        /// RDMA read and write.
         pub rdma: IbUverbsSendWrRdma => as_rdma, from_rdma,
+        /// Atomics.
         pub atomic: IbUverbsSendWrAtomic => as_atomic, from_atomic,
+        /// Datagrams.
         pub ud: IbUverbsSendWrUd => as_ud, from_ud,
     }
 
@@ -1248,6 +1361,7 @@ header! {
         pub pd_handle: u32,
         /// Zero.
         pub reserved: u32,
+        /// The address.
         pub attr: IbUverbsAhAttr,
     }
 
@@ -1266,9 +1380,11 @@ header! {
     /// Input of [`IB_USER_VERBS_CMD_ATTACH_MCAST`].
     #[repr(align(8))]
     pub struct IbUverbsAttachMcast = ib_uverbs_attach_mcast {
+        /// GID of the group.
         pub gid: [u8; 16],
         /// Handle of the queue pair.
         pub qp_handle: u32,
+        /// LID of the group.
         pub mlid: u16,
         /// Zero.
         pub reserved: u16,
@@ -1277,9 +1393,11 @@ header! {
     /// Input of [`IB_USER_VERBS_CMD_DETACH_MCAST`].
     #[repr(align(8))]
     pub struct IbUverbsDetachMcast = ib_uverbs_detach_mcast {
+        /// GID of the group.
         pub gid: [u8; 16],
         /// Handle of the queue pair.
         pub qp_handle: u32,
+        /// LID of the group.
         pub mlid: u16,
         /// Zero.
         pub reserved: u16,
@@ -1288,7 +1406,9 @@ header! {
     /// Start of every flow specification.
     #[repr(align(8))]
     pub struct IbUverbsFlowSpecHdr = ib_uverbs_flow_spec_hdr {
+        /// Type of the specification, `ibv_flow_spec_type` number.
         pub r#type: u32,
+        /// Bytes of the whole specification.
         pub size: u16,
         /// Zero.
         pub reserved: u16,
@@ -1296,9 +1416,13 @@ header! {
 
     /// What a flow specification matches: Ethernet header fields.
     pub struct IbUverbsFlowEthFilter = ib_uverbs_flow_eth_filter {
+        /// Destination MAC address.
         pub dst_mac: [u8; 6],
+        /// Source MAC address.
         pub src_mac: [u8; 6],
+        /// Ethertype.
         pub ether_type: Be16,
+        /// VLAN tag.
         pub vlan_tag: Be16,
     }
 
@@ -1314,11 +1438,17 @@ header! {
 
     /// What a flow specification matches: IPV4 fields.
     pub struct IbUverbsFlowIpv4Filter = ib_uverbs_flow_ipv4_filter {
+        /// Source address.
         pub src_ip: Be32,
+        /// Destination address.
         pub dst_ip: Be32,
+        /// Protocol number.
         pub proto: u8,
+        /// Type of service.
         pub tos: u8,
+        /// Time to live.
         pub ttl: u8,
+        /// Fragment flags.
         pub flags: u8,
     }
 
@@ -1334,7 +1464,9 @@ header! {
 
     /// What a flow specification matches: TCP/UDP fields.
     pub struct IbUverbsFlowTcpUdpFilter = ib_uverbs_flow_tcp_udp_filter {
+        /// Destination port.
         pub dst_port: Be16,
+        /// Source port.
         pub src_port: Be16,
     }
 
@@ -1350,10 +1482,13 @@ header! {
 
     /// What a flow specification matches: IPV6 fields.
     pub struct IbUverbsFlowIpv6Filter = ib_uverbs_flow_ipv6_filter {
+        /// Source address.
         pub src_ip: [u8; 16],
+        /// Destination address.
         pub dst_ip: [u8; 16],
         /// IPv6 flow label, 20 bits.
         pub flow_label: Be32,
+        /// Next header number.
         pub next_hdr: u8,
         /// Traffic class, IPv4 TOS.
         pub traffic_class: u8,
@@ -1377,6 +1512,7 @@ header! {
     pub struct IbUverbsFlowSpecActionTag = ib_uverbs_flow_spec_action_tag {
         /// Type and size, also reachable in C as fields of this struct.
         pub hdr: IbUverbsFlowSpecHdr [r#type size reserved],
+        /// The tag, 24 bits.
         pub tag_id: u32,
         /// Zero.
         pub reserved1: u32,
@@ -1392,6 +1528,7 @@ header! {
     pub struct IbUverbsFlowSpecActionHandle = ib_uverbs_flow_spec_action_handle {
         /// Type and size, also reachable in C as fields of this struct.
         pub hdr: IbUverbsFlowSpecHdr [r#type size reserved],
+        /// Handle of the flow action.
         pub handle: u32,
         /// Zero.
         pub reserved1: u32,
@@ -1401,6 +1538,7 @@ header! {
     pub struct IbUverbsFlowSpecActionCount = ib_uverbs_flow_spec_action_count {
         /// Type and size, also reachable in C as fields of this struct.
         pub hdr: IbUverbsFlowSpecHdr [r#type size reserved],
+        /// Handle of the counters object.
         pub handle: u32,
         /// Zero.
         pub reserved1: u32,
@@ -1408,6 +1546,7 @@ header! {
 
     /// What a flow specification matches: tunnel id fields.
     pub struct IbUverbsFlowTunnelFilter = ib_uverbs_flow_tunnel_filter {
+        /// VXLAN VNI or the like.
         pub tunnel_id: Be32,
     }
 
@@ -1423,7 +1562,9 @@ header! {
 
     /// What a flow specification matches: ESP fields.
     pub struct IbUverbsFlowSpecEspFilter = ib_uverbs_flow_spec_esp_filter {
+        /// Security parameters index.
         pub spi: u32,
+        /// Sequence number.
         pub seq: u32,
     }
 
@@ -1439,8 +1580,11 @@ header! {
 
     /// What a flow specification matches: GRE fields.
     pub struct IbUverbsFlowGreFilter = ib_uverbs_flow_gre_filter {
+        /// First 16 bits of the GRE header: flags and version.
         pub c_ks_res0_ver: Be16,
+        /// Ethertype of the payload.
         pub protocol: Be16,
+        /// GRE key.
         pub key: Be32,
     }
 
@@ -1456,6 +1600,7 @@ header! {
 
     /// What a flow specification matches: MPLS fields.
     pub struct IbUverbsFlowMplsFilter = ib_uverbs_flow_mpls_filter {
+        /// A whole label stack entry.
         pub label: Be32,
     }
 
@@ -1472,13 +1617,19 @@ header! {
     /// Attributes of a flow rule; `num_of_specs` specifications follow.
     #[repr(align(8))]
     pub struct IbUverbsFlowAttr = ib_uverbs_flow_attr {
+        /// `ibv_flow_attr_type` number.
         pub r#type: u32,
+        /// Bytes of this struct and all specifications.
         pub size: u16,
+        /// Priority, 0 first.
         pub priority: u16,
+        /// Specifications that follow.
         pub num_of_specs: u8,
         /// Zero.
         pub reserved: [u8; 2],
+        /// Port, from 1.
         pub port: u8,
+        /// `ibv_flow_flags` bits.
         pub flags: u32,
     }
 
@@ -1488,6 +1639,7 @@ header! {
         pub comp_mask: u32,
         /// Handle of the queue pair.
         pub qp_handle: u32,
+        /// Attributes of the rule.
         pub flow_attr: IbUverbsFlowAttr,
     }
 
@@ -1515,8 +1667,11 @@ header! {
         pub user_handle: u64,
         /// Handle of the protection domain.
         pub pd_handle: u32,
+        /// Work requests that fit.
         pub max_wr: u32,
+        /// Scatter/gather elements per work request.
         pub max_sge: u32,
+        /// Raises an event when fewer receives than this are left.
         pub srq_limit: u32,
     }
 
@@ -1526,12 +1681,17 @@ header! {
         pub response: u64,
         /// Caller's cookie, given back with events; never interpreted.
         pub user_handle: u64,
+        /// [`IbUverbsSrqType`](crate::ib_user_ioctl_verbs::IbUverbsSrqType).
         pub srq_type: u32,
         /// Handle of the protection domain.
         pub pd_handle: u32,
+        /// Work requests that fit.
         pub max_wr: u32,
+        /// Scatter/gather elements per work request.
         pub max_sge: u32,
+        /// Raises an event when fewer receives than this are left.
         pub srq_limit: u32,
+        /// Entries of the tag list.
         pub max_num_tags: u32,
         /// Handle of the XRC domain.
         pub xrcd_handle: u32,
@@ -1543,7 +1703,9 @@ header! {
     pub struct IbUverbsCreateSrqResp = ib_uverbs_create_srq_resp {
         /// Handle of the shared receive queue.
         pub srq_handle: u32,
+        /// Work requests that fit.
         pub max_wr: u32,
+        /// Scatter/gather elements per work request.
         pub max_sge: u32,
         /// Number of the shared receive queue.
         pub srqn: u32,
@@ -1556,7 +1718,9 @@ header! {
         pub srq_handle: u32,
         /// Which attributes are asked for or given.
         pub attr_mask: u32,
+        /// Work requests that fit.
         pub max_wr: u32,
+        /// Raises an event when fewer receives than this are left.
         pub srq_limit: u32,
     }
 
@@ -1572,8 +1736,11 @@ header! {
 
     /// Reply to [`IB_USER_VERBS_CMD_QUERY_SRQ`].
     pub struct IbUverbsQuerySrqResp = ib_uverbs_query_srq_resp {
+        /// Work requests that fit.
         pub max_wr: u32,
+        /// Scatter/gather elements per work request.
         pub max_sge: u32,
+        /// Raises an event when fewer receives than this are left.
         pub srq_limit: u32,
         /// Zero.
         pub reserved: u32,
@@ -1599,6 +1766,7 @@ header! {
     pub struct IbUverbsExCreateWq = ib_uverbs_ex_create_wq {
         /// Which optional parts are valid.
         pub comp_mask: u32,
+        /// [`IbUverbsWqType`](crate::ib_user_ioctl_verbs::IbUverbsWqType).
         pub wq_type: u32,
         /// Caller's cookie, given back with events; never interpreted.
         pub user_handle: u64,
@@ -1606,9 +1774,11 @@ header! {
         pub pd_handle: u32,
         /// Handle of the completion queue.
         pub cq_handle: u32,
+        /// Work requests that fit.
         pub max_wr: u32,
+        /// Scatter/gather elements per work request.
         pub max_sge: u32,
-        /// Creation flags.
+        /// [`IbUverbsWqFlags`](crate::ib_user_ioctl_verbs::IbUverbsWqFlags).
         pub create_flags: u32,
         /// Zero.
         pub reserved: u32,
@@ -1622,8 +1792,11 @@ header! {
         pub response_length: u32,
         /// Handle of the work queue.
         pub wq_handle: u32,
+        /// Work requests that fit.
         pub max_wr: u32,
+        /// Scatter/gather elements per work request.
         pub max_sge: u32,
+        /// Work queue number.
         pub wqn: u32,
     }
 
@@ -1653,9 +1826,13 @@ header! {
         pub attr_mask: u32,
         /// Handle of the work queue.
         pub wq_handle: u32,
+        /// State, `ibv_wq_state` number.
         pub wq_state: u32,
+        /// State that the caller assumes.
         pub curr_wq_state: u32,
+        /// [`IbUverbsWqFlags`](crate::ib_user_ioctl_verbs::IbUverbsWqFlags).
         pub flags: u32,
+        /// Which of the flags change.
         pub flags_mask: u32,
     }
 
@@ -1669,6 +1846,7 @@ header! {
     pub struct IbUverbsExCreateRwqIndTable = ib_uverbs_ex_create_rwq_ind_table {
         /// Which optional parts are valid.
         pub comp_mask: u32,
+        /// log2 of the entries of the table.
         pub log_ind_tbl_size: u32,
     }
 
@@ -1680,6 +1858,7 @@ header! {
         pub response_length: u32,
         /// Handle of the indirection table.
         pub ind_tbl_handle: u32,
+        /// Number of the table.
         pub ind_tbl_num: u32,
     }
 
@@ -1693,7 +1872,9 @@ header! {
 
     /// When completions raise an event: after this many, or this many microseconds.
     pub struct IbUverbsCqModeration = ib_uverbs_cq_moderation {
+        /// Completions per event.
         pub cq_count: u16,
+        /// Microseconds until an event.
         pub cq_period: u16,
     }
 
@@ -1703,6 +1884,7 @@ header! {
         pub cq_handle: u32,
         /// Which attributes are asked for or given.
         pub attr_mask: u32,
+        /// The new moderation.
         pub attr: IbUverbsCqModeration,
         /// Zero.
         pub reserved: u32,

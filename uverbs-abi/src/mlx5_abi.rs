@@ -40,7 +40,9 @@ header! {
 
     /// Driver input of get context, first version.
     pub struct Mlx5IbAllocUcontextReq = mlx5_ib_alloc_ucontext_req {
+        /// Doorbell registers (BlueFlame) to allocate.
         pub total_num_bfregs: u32,
+        /// How many of them are not shared.
         pub num_low_latency_bfregs: u32,
     }
 
@@ -57,11 +59,15 @@ header! {
 
     /// Driver input of get context.
     pub struct Mlx5IbAllocUcontextReqV2 = mlx5_ib_alloc_ucontext_req_v2 {
+        /// Doorbell registers (BlueFlame) to allocate.
         pub total_num_bfregs: u32,
+        /// How many of them are not shared.
         pub num_low_latency_bfregs: u32,
+        /// [`Mlx5IbAllocUctxV2Flags`].
         pub flags: u32,
         /// Which optional parts are valid.
         pub comp_mask: u32,
+        /// Newest CQE format that the library reads.
         pub max_cqe_version: u8,
         /// Zero.
         pub reserved0: u8,
@@ -110,47 +116,71 @@ header! {
 
     /// Driver reply to get context.
     pub struct Mlx5IbAllocUcontextResp = mlx5_ib_alloc_ucontext_resp {
+        /// Queue pairs of the device.
         pub qp_tab_size: u32,
+        /// Bytes of a BlueFlame register, both halves.
         pub bf_reg_size: u32,
+        /// Doorbell registers allocated.
         pub tot_bfregs: u32,
+        /// Cache line of the host, in bytes.
         pub cache_line_size: u32,
+        /// Largest send WQE in bytes.
         pub max_sq_desc_sz: u16,
+        /// Largest receive WQE in bytes.
         pub max_rq_desc_sz: u16,
+        /// WQE basic blocks (64 bytes) of a send queue.
         pub max_send_wqebb: u32,
         /// Receive work requests that fit.
         pub max_recv_wr: u32,
+        /// Work requests of a shared receive queue.
         pub max_srq_recv_wr: u32,
+        /// Number of ports.
         pub num_ports: u16,
+        /// `MLX5_USER_ALLOC_UCONTEXT_FLOW_ACTION_FLAGS_*` bits.
         pub flow_action_flags: u16,
         /// Which optional parts are valid.
         pub comp_mask: u32,
         /// Bytes of reply that the kernel filled.
         pub response_length: u32,
+        /// CQE format in use; with 1, completions carry a user index.
         pub cqe_version: u8,
+        /// [`Mlx5UserCmdsSuppUhw`].
         pub cmds_supp_uhw: u8,
+        /// [`Mlx5UserInlineMode`].
         pub eth_min_inline: u8,
+        /// Bitmap of clock page formats, `MLX5_IB_CLOCK_INFO_V1`.
         pub clock_info_versions: u8,
+        /// Offset of the device's clock in its page.
         pub hca_core_clock_offset: u64,
+        /// log2 of the bytes of a doorbell page.
         pub log_uar_size: u32,
+        /// Doorbell pages per system page.
         pub num_uars_per_page: u32,
+        /// Doorbell registers that can be allocated later.
         pub num_dyn_bfregs: u32,
+        /// Memory key that discards writes.
         pub dump_fill_mkey: u32,
     }
 
     /// Driver reply to alloc PD.
     pub struct Mlx5IbAllocPdResp = mlx5_ib_alloc_pd_resp {
+        /// Protection domain number.
         pub pdn: u32,
     }
 
     /// TCP segmentation capabilities.
     pub struct Mlx5IbTsoCaps = mlx5_ib_tso_caps {
+        /// Largest payload in bytes.
         pub max_tso: u32,
+        /// Bitmap of queue pair types.
         pub supported_qpts: u32,
     }
 
     /// Receive side scaling capabilities.
     pub struct Mlx5IbRssCaps = mlx5_ib_rss_caps {
+        /// [`Mlx5RxHashFields`].
         pub rx_hash_fields_mask: u64,
+        /// [`Mlx5RxHashFunctionFlags`].
         pub rx_hash_function: u8,
         /// Zero.
         pub reserved: [u8; 7],
@@ -165,7 +195,9 @@ header! {
 
     /// Completion compression capabilities.
     pub struct Mlx5IbCqeCompCaps = mlx5_ib_cqe_comp_caps {
+        /// Completions in one compressed block.
         pub max_num: u32,
+        /// [`Mlx5IbCqeCompResFormat`].
         pub supported_format: u32,
     }
 
@@ -176,9 +208,13 @@ header! {
 
     /// Packet pacing capabilities; rates in kbit/s.
     pub struct Mlx5PacketPacingCaps = mlx5_packet_pacing_caps {
+        /// Slowest rate in kbit/s.
         pub qp_rate_limit_min: u32,
+        /// Fastest rate in kbit/s.
         pub qp_rate_limit_max: u32,
+        /// Bitmap of queue pair types.
         pub supported_qpts: u32,
+        /// [`Mlx5IbPacketPacingCapFlags`].
         pub cap_flags: u8,
         /// Zero.
         pub reserved: [u8; 3],
@@ -200,16 +236,23 @@ header! {
 
     /// Software parsing capabilities.
     pub struct Mlx5IbSwParsingCaps = mlx5_ib_sw_parsing_caps {
+        /// [`Mlx5IbSwParsingOffloads`].
         pub sw_parsing_offloads: u32,
+        /// Bitmap of queue pair types.
         pub supported_qpts: u32,
     }
 
     /// Striding receive queue capabilities.
     pub struct Mlx5IbStridingRqCaps = mlx5_ib_striding_rq_caps {
+        /// Smallest stride, log2 of bytes.
         pub min_single_stride_log_num_of_bytes: u32,
+        /// Largest stride, log2 of bytes.
         pub max_single_stride_log_num_of_bytes: u32,
+        /// Fewest strides per WQE, log2.
         pub min_single_wqe_log_num_of_strides: u32,
+        /// Most strides per WQE, log2.
         pub max_single_wqe_log_num_of_strides: u32,
+        /// Bitmap of queue pair types.
         pub supported_qpts: u32,
         /// Zero.
         pub reserved: u32,
@@ -217,7 +260,9 @@ header! {
 
     /// Capabilities of streams of a dynamically connected initiator.
     pub struct Mlx5IbDciStreamsCaps = mlx5_ib_dci_streams_caps {
+        /// Concurrent streams, log2.
         pub max_log_num_concurent: u8,
+        /// Streams that may fail before the QP does, log2.
         pub max_log_num_errored: u8,
     }
 
@@ -245,18 +290,29 @@ header! {
         pub comp_mask: u32,
         /// Bytes of reply that the kernel filled.
         pub response_length: u32,
+        /// TCP segmentation.
         pub tso_caps: Mlx5IbTsoCaps,
+        /// Receive side scaling.
         pub rss_caps: Mlx5IbRssCaps,
+        /// Completion compression.
         pub cqe_comp_caps: Mlx5IbCqeCompCaps,
+        /// Packet pacing.
         pub packet_pacing_caps: Mlx5PacketPacingCaps,
+        /// [`Mlx5IbMpwCaps`].
         pub mlx5_ib_support_multi_pkt_send_wqes: u32,
+        /// [`Mlx5IbQueryDevRespFlags`].
         pub flags: u32,
+        /// Software parsing.
         pub sw_parsing_caps: Mlx5IbSwParsingCaps,
+        /// Striding receive queue.
         pub striding_rq_caps: Mlx5IbStridingRqCaps,
+        /// [`Mlx5IbTunnelOffloads`].
         pub tunnel_offloads_caps: u32,
+        /// Streams.
         pub dci_streams_caps: Mlx5IbDciStreamsCaps,
         /// Zero.
         pub reserved: u16,
+        /// Metadata register C0 that rules of this port match.
         pub reg_c0: Mlx5IbUapiReg,
     }
 
@@ -273,10 +329,15 @@ header! {
         pub buf_addr: u64,
         /// User address of the doorbell record.
         pub db_addr: u64,
+        /// Bytes of a CQE, 64 or 128.
         pub cqe_size: u32,
+        /// Nonzero for compressed completions.
         pub cqe_comp_en: u8,
+        /// [`Mlx5IbCqeCompResFormat`], one bit.
         pub cqe_comp_res_format: u8,
+        /// [`Mlx5IbCreateCqFlags`].
         pub flags: u16,
+        /// Doorbell page.
         pub uar_page_index: u16,
         /// Zero.
         pub reserved0: u16,
@@ -286,6 +347,7 @@ header! {
 
     /// Driver reply to create CQ.
     pub struct Mlx5IbCreateCqResp = mlx5_ib_create_cq_resp {
+        /// Completion queue number.
         pub cqn: u32,
         /// Zero.
         pub reserved: u32,
@@ -295,6 +357,7 @@ header! {
     pub struct Mlx5IbResizeCq = mlx5_ib_resize_cq {
         /// User address of the queue buffer.
         pub buf_addr: u64,
+        /// Bytes of a CQE, 64 or 128.
         pub cqe_size: u16,
         /// Zero.
         pub reserved0: u16,
@@ -308,6 +371,7 @@ header! {
         pub buf_addr: u64,
         /// User address of the doorbell record.
         pub db_addr: u64,
+        /// [`MLX5_SRQ_FLAG_SIGNATURE`].
         pub flags: u32,
         /// Zero.
         pub reserved0: u32,
@@ -327,7 +391,9 @@ header! {
 
     /// Streams of a dynamically connected initiator, as log2.
     pub struct Mlx5IbCreateQpDciStreams = mlx5_ib_create_qp_dci_streams {
+        /// Concurrent streams, log2.
         pub log_num_concurent: u8,
+        /// Streams that may fail before the QP does, log2.
         pub log_num_errored: u8,
     }
 
@@ -337,16 +403,24 @@ header! {
         pub buf_addr: u64,
         /// User address of the doorbell record.
         pub db_addr: u64,
+        /// Send WQE basic blocks (64 bytes), a power of two.
         pub sq_wqe_count: u32,
+        /// Receive WQEs, a power of two.
         pub rq_wqe_count: u32,
+        /// log2 of the bytes of a receive WQE.
         pub rq_wqe_shift: u32,
+        /// `MLX5_QP_FLAG_*` bits.
         pub flags: u32,
         /// Index that completions carry to find the queue.
         pub uidx: u32,
+        /// Doorbell register.
         pub bfreg_index: u32,
+        /// User address of a raw packet QP's send buffer, or the access key of a dynamically connected
+        /// target.
         pub sq_buf_addr: u64 | access_key,
         /// Enhanced connection establishment options.
         pub ece_options: u32,
+        /// Streams to ask for.
         pub dci_streams: Mlx5IbCreateQpDciStreams,
         /// Zero.
         pub reserved: u16,
@@ -373,14 +447,19 @@ header! {
 
     /// Driver input of create QP for a receive side scaling QP.
     pub struct Mlx5IbCreateQpRss = mlx5_ib_create_qp_rss {
+        /// [`Mlx5RxHashFields`].
         pub rx_hash_fields_mask: u64,
+        /// [`Mlx5RxHashFunctionFlags`].
         pub rx_hash_function: u8,
+        /// Bytes of the key; Toeplitz only.
         pub rx_key_len: u8,
         /// Zero.
         pub reserved: [u8; 6],
+        /// The key; Toeplitz only.
         pub rx_hash_key: [u8; 128],
         /// Which optional parts are valid.
         pub comp_mask: u32,
+        /// `MLX5_QP_FLAG_*` bits.
         pub flags: u32,
     }
 
@@ -395,17 +474,23 @@ header! {
 
     /// Driver reply to create QP.
     pub struct Mlx5IbCreateQpResp = mlx5_ib_create_qp_resp {
+        /// Doorbell register.
         pub bfreg_index: u32,
         /// Enhanced connection establishment options.
         pub ece_options: u32,
         /// Which optional parts are valid.
         pub comp_mask: u32,
+        /// Number of the transport interface receive.
         pub tirn: u32,
+        /// Number of the transport interface send.
         pub tisn: u32,
+        /// Receive queue number.
         pub rqn: u32,
+        /// Send queue number.
         pub sqn: u32,
         /// Zero.
         pub reserved1: u32,
+        /// Device address of the transport interface receive.
         pub tir_icm_addr: u64,
     }
 
@@ -413,6 +498,7 @@ header! {
     pub struct Mlx5IbAllocMw = mlx5_ib_alloc_mw {
         /// Which optional parts are valid.
         pub comp_mask: u32,
+        /// Entries that the window can refer to indirectly.
         pub num_klms: u8,
         /// Zero.
         pub reserved1: u8,
@@ -431,14 +517,21 @@ header! {
         pub buf_addr: u64,
         /// User address of the doorbell record.
         pub db_addr: u64,
+        /// Receive WQEs, a power of two.
         pub rq_wqe_count: u32,
+        /// log2 of the bytes of a receive WQE.
         pub rq_wqe_shift: u32,
+        /// Index that completions carry to find the queue.
         pub user_index: u32,
+        /// [`MLX5_WQ_FLAG_SIGNATURE`].
         pub flags: u32,
         /// Which optional parts are valid.
         pub comp_mask: u32,
+        /// Stride, log2 of bytes.
         pub single_stride_log_num_of_bytes: u32,
+        /// Strides per WQE, log2.
         pub single_wqe_log_num_of_strides: u32,
+        /// Nonzero to place packets 2 bytes into a stride, so that IP headers are aligned.
         pub two_byte_shift_en: u32,
     }
 
@@ -446,6 +539,7 @@ header! {
     pub struct Mlx5IbCreateAhResp = mlx5_ib_create_ah_resp {
         /// Bytes of reply that the kernel filled.
         pub response_length: u32,
+        /// Destination MAC address that the kernel resolved.
         pub dmac: [u8; 6],
         /// Zero.
         pub reserved: [u8; 6],
@@ -453,7 +547,9 @@ header! {
 
     /// Burst parameters of packet pacing.
     pub struct Mlx5IbBurstInfo = mlx5_ib_burst_info {
+        /// Bytes in one burst.
         pub max_burst_sz: u32,
+        /// Usual packet in bytes.
         pub typical_pkt_sz: u16,
         /// Zero.
         pub reserved: u16,
@@ -468,6 +564,7 @@ header! {
     pub struct Mlx5IbModifyQp = mlx5_ib_modify_qp {
         /// Which optional parts are valid.
         pub comp_mask: u32,
+        /// Packet pacing bursts.
         pub burst_info: Mlx5IbBurstInfo,
         /// Enhanced connection establishment options.
         pub ece_options: u32,
@@ -477,6 +574,7 @@ header! {
     pub struct Mlx5IbModifyQpResp = mlx5_ib_modify_qp_resp {
         /// Bytes of reply that the kernel filled.
         pub response_length: u32,
+        /// Number of the dynamically connected target.
         pub dctn: u32,
         /// Enhanced connection establishment options.
         pub ece_options: u32,
@@ -533,13 +631,17 @@ header! {
 
     /// One counter of a flow.
     pub struct Mlx5IbFlowCountersDesc = mlx5_ib_flow_counters_desc {
+        /// What is counted: 0 packets, 1 bytes.
         pub description: u32,
+        /// Where the count goes in what reading the counters returns.
         pub index: u32,
     }
 
     /// The counters of one counters object.
     pub struct Mlx5IbFlowCountersData = mlx5_ib_flow_counters_data {
+        /// User address of [`Mlx5IbFlowCountersDesc`]s.
         pub counters_data: u64,
+        /// How many of them.
         pub ncounters: u32,
         /// Zero.
         pub reserved: u32,
@@ -548,6 +650,7 @@ header! {
     /// Driver input of create flow; `ncounters_data` times [`Mlx5IbFlowCountersData`] follows.
     #[repr(align(8))]
     pub struct Mlx5IbCreateFlow = mlx5_ib_create_flow {
+        /// Elements that follow.
         pub ncounters_data: u32,
         /// Zero.
         pub reserved: u32,

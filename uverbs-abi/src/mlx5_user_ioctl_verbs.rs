@@ -56,6 +56,7 @@ header! {
 
     /// A DEVX event; the EQE follows.
     pub struct Mlx5IbUapiDevxAsyncEventHdr = mlx5_ib_uapi_devx_async_event_hdr {
+        /// Caller's cookie of the subscription.
         pub cookie: u64,
     }
 
@@ -87,20 +88,29 @@ header! {
 
     /// A metadata register's value and the bits of it that count.
     pub struct Mlx5IbUapiReg = mlx5_ib_uapi_reg {
+        /// Value.
         pub value: u32,
+        /// Bits that count.
         pub mask: u32,
     }
 
     /// Reply of mlx5's query port method.
     pub struct Mlx5IbUapiQueryPort = mlx5_ib_uapi_query_port {
+        /// [`Mlx5IbUapiQueryPortFlags`].
         pub flags: u64,
+        /// Vport number.
         pub vport: u16,
+        /// Device function behind the vport.
         pub vport_vhca_id: u16,
+        /// Device function that owns the switch.
         pub esw_owner_vhca_id: u16,
         /// Zero.
         pub rsvd0: u16,
+        /// Device address where steering of received packets begins.
         pub vport_steering_icm_rx: u64,
+        /// Device address where steering of sent packets begins.
         pub vport_steering_icm_tx: u64,
+        /// Metadata register C0 that rules of this port match.
         pub reg_c0: Mlx5IbUapiReg,
     }
 }

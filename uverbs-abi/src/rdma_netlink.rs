@@ -208,14 +208,17 @@ header! {
 
     /// Family header of a [`RDMA_NL_LS_OP_RESOLVE`] request.
     pub struct RdmaLsResolveHeader = rdma_ls_resolve_header {
+        /// Device, NUL padded.
         pub device_name: [u8; LS_DEVICE_NAME_MAX],
         /// Port, from 1.
         pub port_num: u8,
+        /// `LS_RESOLVE_PATH_USE_*`.
         pub path_use: u8,
     }
 
     /// Family header of a [`RDMA_NL_LS_OP_IP_RESOLVE`] request.
     pub struct RdmaLsIpResolveHeader = rdma_ls_ip_resolve_header {
+        /// Interface index.
         pub ifindex: u32,
     }
 
@@ -247,6 +250,7 @@ header! {
 
     /// Payload of [`LS_NLA_TYPE_DGID`] and [`LS_NLA_TYPE_SGID`], big-endian.
     pub struct RdmaNlaLsGid = rdma_nla_ls_gid {
+        /// The 16 bytes.
         pub gid: [u8; 16],
     }
 

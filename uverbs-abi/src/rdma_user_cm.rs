@@ -86,6 +86,7 @@ header! {
 
     /// Reply to [`RDMA_USER_CM_CMD_CREATE_ID`].
     pub struct RdmaUcmCreateIdResp = rdma_ucm_create_id_resp {
+        /// Kernel's number of the id.
         pub id: u32,
     }
 
@@ -93,6 +94,7 @@ header! {
     pub struct RdmaUcmDestroyId = rdma_ucm_destroy_id {
         /// User address of the reply buffer.
         pub response: u64,
+        /// Kernel's number of the id.
         pub id: u32,
         /// Zero.
         pub reserved: u32,
@@ -108,23 +110,31 @@ header! {
     pub struct RdmaUcmBindIp = rdma_ucm_bind_ip {
         /// User address of the reply buffer.
         pub response: u64,
+        /// The address.
         pub addr: SockaddrIn6,
+        /// Kernel's number of the id.
         pub id: u32,
     }
 
     /// Input of [`RDMA_USER_CM_CMD_BIND`].
     pub struct RdmaUcmBind = rdma_ucm_bind {
+        /// Kernel's number of the id.
         pub id: u32,
+        /// Valid bytes of `addr`.
         pub addr_size: u16,
         /// Zero.
         pub reserved: u16,
+        /// The address.
         pub addr: KernelSockaddrStorage,
     }
 
     /// Input of [`RDMA_USER_CM_CMD_RESOLVE_IP`].
     pub struct RdmaUcmResolveIp = rdma_ucm_resolve_ip {
+        /// Source address.
         pub src_addr: SockaddrIn6,
+        /// Destination address.
         pub dst_addr: SockaddrIn6,
+        /// Kernel's number of the id.
         pub id: u32,
         /// Timeout in milliseconds.
         pub timeout_ms: u32,
@@ -132,19 +142,25 @@ header! {
 
     /// Input of [`RDMA_USER_CM_CMD_RESOLVE_ADDR`].
     pub struct RdmaUcmResolveAddr = rdma_ucm_resolve_addr {
+        /// Kernel's number of the id.
         pub id: u32,
         /// Timeout in milliseconds.
         pub timeout_ms: u32,
+        /// Valid bytes of `src_addr`.
         pub src_size: u16,
+        /// Valid bytes of `dst_addr`.
         pub dst_size: u16,
         /// Zero.
         pub reserved: u32,
+        /// Source address.
         pub src_addr: KernelSockaddrStorage,
+        /// Destination address.
         pub dst_addr: KernelSockaddrStorage,
     }
 
     /// Input of [`RDMA_USER_CM_CMD_RESOLVE_ROUTE`].
     pub struct RdmaUcmResolveRoute = rdma_ucm_resolve_route {
+        /// Kernel's number of the id.
         pub id: u32,
         /// Timeout in milliseconds.
         pub timeout_ms: u32,
@@ -162,21 +178,30 @@ header! {
     pub struct RdmaUcmQuery = rdma_ucm_query {
         /// User address of the reply buffer.
         pub response: u64,
+        /// Kernel's number of the id.
         pub id: u32,
+        /// `RDMA_USER_CM_QUERY_*`.
         pub option: u32,
     }
 
     /// Reply to [`RDMA_USER_CM_CMD_QUERY_ROUTE`].
     pub struct RdmaUcmQueryRouteResp = rdma_ucm_query_route_resp {
+        /// GUID of the device, big-endian in spite of its C type; 0 while there is none.
         pub node_guid: u64,
+        /// Up to two path records.
         pub ib_route: [IbUserPathRec; 2],
+        /// Source address.
         pub src_addr: SockaddrIn6,
+        /// Destination address.
         pub dst_addr: SockaddrIn6,
+        /// Path records that are valid or follow.
         pub num_paths: u32,
         /// Port, from 1.
         pub port_num: u8,
         /// Zero.
         pub reserved: [u8; 3],
+        /// Index of the device, as in
+        /// [`RDMA_NLDEV_ATTR_DEV_INDEX`](crate::rdma_netlink::RDMA_NLDEV_ATTR_DEV_INDEX).
         pub ibdev_index: u32,
         /// Zero.
         pub reserved1: u32,
@@ -184,16 +209,24 @@ header! {
 
     /// Reply to [`RDMA_USER_CM_CMD_QUERY`] with [`RDMA_USER_CM_QUERY_ADDR`].
     pub struct RdmaUcmQueryAddrResp = rdma_ucm_query_addr_resp {
+        /// GUID of the device, big-endian in spite of its C type; 0 while there is none.
         pub node_guid: u64,
         /// Port, from 1.
         pub port_num: u8,
         /// Zero.
         pub reserved: u8,
+        /// P_Key, big-endian in spite of its C type.
         pub pkey: u16,
+        /// Valid bytes of `src_addr`.
         pub src_size: u16,
+        /// Valid bytes of `dst_addr`.
         pub dst_size: u16,
+        /// Source address.
         pub src_addr: KernelSockaddrStorage,
+        /// Destination address.
         pub dst_addr: KernelSockaddrStorage,
+        /// Index of the device, as in
+        /// [`RDMA_NLDEV_ATTR_DEV_INDEX`](crate::rdma_netlink::RDMA_NLDEV_ATTR_DEV_INDEX).
         pub ibdev_index: u32,
         /// Zero.
         pub reserved1: u32,
@@ -201,6 +234,7 @@ header! {
 
     /// Reply to [`RDMA_USER_CM_CMD_QUERY`] with [`RDMA_USER_CM_QUERY_PATH`]; path records follow.
     pub struct RdmaUcmQueryPathResp = rdma_ucm_query_path_resp {
+        /// Path records that are valid or follow.
         pub num_paths: u32,
         /// Zero.
         pub reserved: u32,
@@ -209,6 +243,7 @@ header! {
     /// Reply to [`RDMA_USER_CM_CMD_QUERY`] with [`RDMA_USER_CM_QUERY_IB_SERVICE`]; service records follow.
     #[repr(align(8))]
     pub struct RdmaUcmQueryIbServiceResp = rdma_ucm_query_ib_service_resp {
+        /// Service records that follow.
         pub num_service_recs: u32,
         /// Zero.
         pub reserved: u32,
@@ -216,6 +251,7 @@ header! {
 
     /// Parameters of a connection.
     pub struct RdmaUcmConnParam = rdma_ucm_conn_param {
+        /// Queue pair number.
         pub qp_num: u32,
         /// Q_Key.
         pub qkey: u32,
@@ -223,20 +259,29 @@ header! {
         pub private_data: [u8; RDMA_MAX_PRIVATE_DATA],
         /// Valid bytes of `private_data`.
         pub private_data_len: u8,
+        /// Nonzero if the queue pair uses a shared receive queue.
         pub srq: u8,
+        /// Reads and atomics served at once.
         pub responder_resources: u8,
+        /// Reads and atomics outstanding.
         pub initiator_depth: u8,
+        /// Nonzero for end-to-end flow control.
         pub flow_control: u8,
+        /// Retries after a timeout, 3 bits.
         pub retry_count: u8,
+        /// Retries after receiver not ready; 7 means for ever.
         pub rnr_retry_count: u8,
+        /// Nonzero if the struct is given at all.
         pub valid: u8,
     }
 
     /// Where a datagram service is reached.
     pub struct RdmaUcmUdParam = rdma_ucm_ud_param {
+        /// Queue pair number.
         pub qp_num: u32,
         /// Q_Key.
         pub qkey: u32,
+        /// Address of the destination.
         pub ah_attr: IbUverbsAhAttr,
         /// Bytes for the peer's application.
         pub private_data: [u8; RDMA_MAX_PRIVATE_DATA],
@@ -248,22 +293,29 @@ header! {
 
     /// Enhanced connection establishment options.
     pub struct RdmaUcmEce = rdma_ucm_ece {
+        /// Vendor that defines the options.
         pub vendor_id: u32,
+        /// The options.
         pub attr_mod: u32,
     }
 
     /// Input of [`RDMA_USER_CM_CMD_CONNECT`].
     pub struct RdmaUcmConnect = rdma_ucm_connect {
+        /// Parameters of the connection.
         pub conn_param: RdmaUcmConnParam,
+        /// Kernel's number of the id.
         pub id: u32,
         /// Zero.
         pub reserved: u32,
+        /// Enhanced connection establishment.
         pub ece: RdmaUcmEce,
     }
 
     /// Input of [`RDMA_USER_CM_CMD_LISTEN`].
     pub struct RdmaUcmListen = rdma_ucm_listen {
+        /// Kernel's number of the id.
         pub id: u32,
+        /// Connection requests that may wait.
         pub backlog: u32,
     }
 
@@ -271,18 +323,23 @@ header! {
     pub struct RdmaUcmAccept = rdma_ucm_accept {
         /// Caller's cookie for the id.
         pub uid: u64,
+        /// Parameters of the connection.
         pub conn_param: RdmaUcmConnParam,
+        /// Kernel's number of the id.
         pub id: u32,
         /// Zero.
         pub reserved: u32,
+        /// Enhanced connection establishment.
         pub ece: RdmaUcmEce,
     }
 
     /// Input of [`RDMA_USER_CM_CMD_REJECT`].
     pub struct RdmaUcmReject = rdma_ucm_reject {
+        /// Kernel's number of the id.
         pub id: u32,
         /// Valid bytes of `private_data`.
         pub private_data_len: u8,
+        /// Reject reason, IBTA code.
         pub reason: u8,
         /// Zero.
         pub reserved: [u8; 2],
@@ -292,6 +349,7 @@ header! {
 
     /// Input of [`RDMA_USER_CM_CMD_DISCONNECT`].
     pub struct RdmaUcmDisconnect = rdma_ucm_disconnect {
+        /// Kernel's number of the id.
         pub id: u32,
     }
 
@@ -299,6 +357,7 @@ header! {
     pub struct RdmaUcmInitQpAttr = rdma_ucm_init_qp_attr {
         /// User address of the reply buffer.
         pub response: u64,
+        /// Kernel's number of the id.
         pub id: u32,
         /// State, `ibv_qp_state` numbers.
         pub qp_state: u32,
@@ -306,7 +365,9 @@ header! {
 
     /// Input of [`RDMA_USER_CM_CMD_NOTIFY`].
     pub struct RdmaUcmNotify = rdma_ucm_notify {
+        /// Kernel's number of the id.
         pub id: u32,
+        /// `ibv_event_type` number.
         pub event: u32,
     }
 
@@ -316,7 +377,9 @@ header! {
         pub response: u64,
         /// Caller's cookie for the id.
         pub uid: u64,
+        /// The address.
         pub addr: SockaddrIn6,
+        /// Kernel's number of the id.
         pub id: u32,
     }
 
@@ -333,9 +396,13 @@ header! {
         pub response: u64,
         /// Caller's cookie for the id.
         pub uid: u64,
+        /// Kernel's number of the id.
         pub id: u32,
+        /// Valid bytes of `addr`.
         pub addr_size: u16,
+        /// `RDMA_MC_JOIN_FLAG_*`.
         pub join_flags: u16,
+        /// The address.
         pub addr: KernelSockaddrStorage,
     }
 
@@ -349,21 +416,27 @@ header! {
     pub struct RdmaUcmEventResp = rdma_ucm_event_resp {
         /// Caller's cookie for the id.
         pub uid: u64,
+        /// Kernel's number of the id.
         pub id: u32,
         /// `rdma_cm_event_type` number.
         pub event: u32,
         /// 0, a negative errno, or a reject reason.
         pub status: u32,
+        /// What came with the event.
         pub param: RdmaUcmEventRespParam,
         /// Zero.
         pub reserved: u32,
+        /// Enhanced connection establishment.
         pub ece: RdmaUcmEce,
     }
 
     /// What came with the event; the port space says which member.
     pub union RdmaUcmEventRespParam = rdma_ucm_event_resp.param: u32 {
+        /// Connected services.
         pub conn: RdmaUcmConnParam => as_conn, from_conn,
+        /// Datagram services.
         pub ud: RdmaUcmUdParam => as_ud, from_ud,
+        /// Two numbers, for events that users write.
         pub arg32: [u32; 2] => as_arg32, from_arg32,
     }
 
@@ -388,10 +461,15 @@ header! {
 
     /// Input of [`RDMA_USER_CM_CMD_SET_OPTION`].
     pub struct RdmaUcmSetOption = rdma_ucm_set_option {
+        /// User address of the value.
         pub optval: u64,
+        /// Kernel's number of the id.
         pub id: u32,
+        /// `RDMA_OPTION_ID` or `RDMA_OPTION_IB`.
         pub level: u32,
+        /// Option of that level.
         pub optname: u32,
+        /// Bytes of the value.
         pub optlen: u32,
     }
 
@@ -399,7 +477,9 @@ header! {
     pub struct RdmaUcmMigrateId = rdma_ucm_migrate_id {
         /// User address of the reply buffer.
         pub response: u64,
+        /// Kernel's number of the id.
         pub id: u32,
+        /// File that the id comes from.
         pub fd: u32,
     }
 
@@ -422,8 +502,11 @@ header! {
 
     /// A service to resolve, by id or by name.
     pub struct RdmaUcmIbService = rdma_ucm_ib_service {
+        /// Service id.
         pub service_id: u64,
+        /// Name, NUL padded.
         pub service_name: [u8; RDMA_USER_CM_IB_SERVICE_NAME_SIZE],
+        /// `RDMA_USER_CM_IB_SERVICE_FLAG_*`.
         pub flags: u32,
         /// Zero.
         pub reserved: u32,
@@ -431,26 +514,35 @@ header! {
 
     /// Input of [`RDMA_USER_CM_CMD_RESOLVE_IB_SERVICE`].
     pub struct RdmaUcmResolveIbService = rdma_ucm_resolve_ib_service {
+        /// Kernel's number of the id.
         pub id: u32,
         /// Zero.
         pub reserved: u32,
+        /// What to resolve.
         pub ibs: RdmaUcmIbService,
     }
 
     /// Input of [`RDMA_USER_CM_CMD_WRITE_CM_EVENT`]: an event for one's own id.
     pub struct RdmaUcmWriteCmEvent = rdma_ucm_write_cm_event {
+        /// Kernel's number of the id.
         pub id: u32,
         /// Zero.
         pub reserved: u32,
+        /// `rdma_cm_event_type` number.
         pub event: u32,
+        /// Status of the event.
         pub status: u32,
+        /// What comes with the event.
         pub param: RdmaUcmWriteCmEventParam,
     }
 
     /// What comes with the event.
     pub union RdmaUcmWriteCmEventParam = rdma_ucm_write_cm_event.param: u64 {
+        /// Connected services.
         pub conn: RdmaUcmConnParam => as_conn, from_conn,
+        /// Datagram services.
         pub ud: RdmaUcmUdParam => as_ud, from_ud,
+        /// One number.
         pub arg: u64 => as_arg, from_arg,
     }
 }

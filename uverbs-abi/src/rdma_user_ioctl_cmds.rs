@@ -44,6 +44,7 @@ header! {
 
     /// The variant of an enum attribute; else reserved.
     pub union IbUverbsAttrAttrData = ib_uverbs_attr.attr_data: u16 {
+        /// Attributes that are enums.
         pub enum_data: IbUverbsAttrEnumData => as_enum_data, from_enum_data,
         /// Zero.
         pub reserved: u16 => as_reserved, from_reserved,
@@ -51,6 +52,7 @@ header! {
 
     /// Which variant of an enum attribute is given.
     pub struct IbUverbsAttrEnumData = ib_uverbs_attr.attr_data.enum_data {
+        /// The variant.
         pub elem_id: u8,
         /// Zero.
         pub reserved: u8,

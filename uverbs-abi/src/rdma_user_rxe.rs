@@ -22,13 +22,17 @@ header! {
 
     /// A GID as bytes or as its two halves.
     pub union RxeGid = rxe_gid: u64 {
+        /// The 16 bytes.
         pub raw: [u8; 16] => as_raw, from_raw,
+        /// The two halves.
         pub global: RxeGidGlobal => as_global, from_global,
     }
 
     /// The two halves of a GID.
     pub struct RxeGidGlobal = rxe_gid.global {
+        /// Upper half.
         pub subnet_prefix: Be64,
+        /// Lower half.
         pub interface_id: Be64,
     }
 
@@ -56,6 +60,7 @@ header! {
         pub network_type: u8,
         /// Destination MAC address.
         pub dmac: [u8; 6],
+        /// Global route.
         pub grh: RxeGlobalRoute,
         /// Source.
         pub sgid_addr: RxeAvAddr,
@@ -65,7 +70,9 @@ header! {
 
     /// An IP address of source or destination; `network_type` says which kind.
     pub union RxeAvAddr = rxe_av.sgid_addr: u32 {
+        /// IPv4.
         pub _sockaddr_in: SockaddrIn => as_sockaddr_in, from_sockaddr_in,
+        /// IPv6.
         pub _sockaddr_in6: SockaddrIn6 => as_sockaddr_in6, from_sockaddr_in6,
     }
 
@@ -95,10 +102,15 @@ header! {
 
     /// What the opcode needs beyond the common part.
     pub union RxeSendWrOp = rxe_send_wr.wr: u64 {
+        /// RDMA FLUSH.
         pub flush: RxeSendWrFlush => as_flush, from_flush,
+        /// RDMA read, write and atomic write.
         pub rdma: RxeSendWrRdma => as_rdma, from_rdma,
+        /// Atomics.
         pub atomic: RxeSendWrAtomic => as_atomic, from_atomic,
+        /// Datagrams.
         pub ud: RxeSendWrUd => as_ud, from_ud,
+        /// Memory window binds.
         pub mw: RxeSendWrMw => as_mw, from_mw,
     }
 
@@ -110,7 +122,9 @@ header! {
         pub length: u32,
         /// Key that gives a peer access to the memory.
         pub rkey: u32,
+        /// [`IbPlacementType`](crate::ib_user_verbs::IbPlacementType).
         pub r#type: u8,
+        /// [`IbSelectivityLevel`](crate::ib_user_verbs::IbSelectivityLevel).
         pub level: u8,
         /// Padding that C leaves implicit.
         pub _pad: [u8; 6],
@@ -160,18 +174,23 @@ header! {
 
     /// Range and keys of a memory window bind.
     pub struct RxeSendWrMw = rxe_send_wr.wr.mw {
+        /// First byte of the window.
         pub addr: u64,
         /// Length in bytes.
         pub length: u64,
+        /// Key of the region below.
         pub mr_lkey: u32,
+        /// Key of the window before the bind.
         pub mw_rkey: u32,
-        /// Key that gives a peer access to the memory.
+        /// Key of the window after the bind.
         pub rkey: u32,
+        /// Rights of the window.
         pub access: u32,
     }
 
     /// A scatter/gather element.
     pub struct RxeSge = rxe_sge {
+        /// User address of the first byte.
         pub addr: u64,
         /// Length in bytes.
         pub length: u32,
@@ -239,7 +258,9 @@ header! {
         pub wr_id: u64,
         /// Zero.
         pub reserved: u32,
+        /// Zero.
         pub padding: u32,
+        /// The scatter/gather state; the list lies behind it.
         pub dma: RxeDmaInfo,
     }
 
@@ -275,6 +296,7 @@ header! {
     pub struct RxeCreateSrqResp = rxe_create_srq_resp {
         /// Receive queue.
         pub mi: Mminfo,
+        /// Number of the shared receive queue.
         pub srq_num: u32,
         /// Zero.
         pub reserved: u32,
