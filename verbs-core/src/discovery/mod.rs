@@ -159,7 +159,7 @@ impl Search<'_> {
 
     /// A device that netlink told of, and what it told of the character device.
     fn one_of_netlink(&mut self, device: NlDevice, chardev: Result<NlChardev, NetlinkError>) {
-        let raw_name = device.name.unwrap_or_default();
+        let raw_name = device.name;
         let Some(name) = path_component(&raw_name) else {
             return self.skip(&raw_name, SkipReason::BadName);
         };
@@ -342,5 +342,3 @@ const NAME_MAX: usize = 255;
 const UVERBS_ABI_MIN: u32 = 3;
 const UVERBS_ABI_MAX: u32 = 6;
 
-#[cfg(test)]
-mod tests;

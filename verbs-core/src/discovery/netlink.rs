@@ -47,7 +47,10 @@ pub trait Wire {
 /// # References
 /// `netlink(7)`; `NETLINK_RDMA`
 #[derive(Debug)]
-pub struct NetlinkSocket(Socket);
+pub struct NetlinkSocket {
+    socket: Socket,
+    patience: Duration,
+}
 
 impl NetlinkSocket {
     /// Opens one. No permission is needed.
@@ -56,14 +59,21 @@ impl NetlinkSocket {
     /// [`Errno::PROTONOSUPPORT`] when the kernel has no RDMA, or what `socket(2)` says otherwise.
     pub fn open() -> Result<Self, Errno> {
         // Not bound: the first datagram binds it to a free port, which saves a system call.
-        Socket::new(netlink_sys::protocols::NETLINK_RDMA).map(Self).map_err(|error| Errno::from_io(&error))
+        Self::of_protocol(netlink_sys::protocols::NETLINK_RDMA, PATIENCE)
+    }
+
+    fn of_protocol(protocol: isize, patience: Duration) -> Result<Self, Errno> {
+        let socket = Socket::new(protocol).map_err(|error| Errno::from_io(&error))?;
+        Ok(Self { socket, patience })
     }
 }
 
 impl Wire for NetlinkSocket {
     fn send(&mut self, datagram: &[u8]) -> Result<(), Errno> {
-        let sent =
-            self.0.send_to(datagram, &SocketAddr::new(0, 0), 0).map_err(|error| Errno::from_io(&error))?;
+        let sent = self
+            .socket
+            .send_to(datagram, &SocketAddr::new(0, 0), 0)
+            .map_err(|error| Errno::from_io(&error))?;
         if sent == datagram.len() { Ok(()) } else { Err(Errno::IO) }
     }
 
@@ -73,18 +83,18 @@ impl Wire for NetlinkSocket {
         loop {
             // MSG_TRUNC: answer the whole length also of what did not fit.
             let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
-            match self.0.recv_from(&mut &mut *buffer, flags).map_err(|error| Errno::from_io(&error)) {
+            match self.socket.recv_from(&mut &mut *buffer, flags).map_err(|error| Errno::from_io(&error)) {
                 Ok((len, sender)) => return Ok((len, sender.port_number())),
                 Err(Errno::AGAIN) => {}
                 Err(errno) => return Err(errno),
             }
             let now = Instant::now();
-            let left = deadline.get_or_insert(now + PATIENCE).saturating_duration_since(now);
+            let left = deadline.get_or_insert(now + self.patience).saturating_duration_since(now);
             if left.is_zero() {
                 return Err(Errno::TIMEDOUT);
             }
             let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
-            match nix::poll::poll(&mut [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)], timeout) {
+            match nix::poll::poll(&mut [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)], timeout) {
                 Ok(_) | Err(nix::errno::Errno::EINTR) => {}
                 Err(errno) => return Err(errno.into()),
             }
@@ -203,6 +213,9 @@ impl<'w> Conversation<'w> {
                 continue;
             }
             let datagram = self.buffer.get(..len).ok_or(NetlinkError::Malformed("a datagram is too long"))?;
+            if datagram.is_empty() {
+                return Err(NetlinkError::Malformed("a datagram is empty"));
+            }
             if answer.read(datagram, on_reply)? {
                 return Ok(answer.consistent);
             }
@@ -314,3 +327,38 @@ const DATAGRAMS_MAX: usize = 1 << 16;
 
 /// How often a dump is tried while devices come and go.
 const DUMP_ATTEMPTS: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Routing netlink is on every machine and has the same rules.
+    fn route(patience: Duration) -> NetlinkSocket {
+        NetlinkSocket::of_protocol(netlink_sys::protocols::NETLINK_ROUTE, patience).unwrap()
+    }
+
+    #[test]
+    fn a_kernel_that_says_nothing_is_waited_for_only_so_long() {
+        let received = route(Duration::from_millis(5)).recv(&mut [0; 64]);
+        assert_eq!(received, Err(Errno::TIMEDOUT));
+    }
+
+    #[test]
+    fn a_kernel_that_refuses_says_why() {
+        let mut socket = route(PATIENCE);
+        let mut conversation = Conversation::new(&mut socket);
+        for _ in 0..3 {
+            // No such type: its answer, and no earlier one, is what each question gets.
+            let answer = conversation.get(0x3ff0, &[], |_| Ok(()));
+            assert_eq!(answer, Err(NetlinkError::Refused(Errno::OPNOTSUPP)));
+        }
+    }
+
+    #[test]
+    fn a_datagram_longer_than_the_buffer_is_found_out() {
+        let mut socket = route(PATIENCE);
+        socket.send(&message(0x3ff0, NLM_F_REQUEST, 1, &[])).unwrap();
+        let (len, sender) = socket.recv(&mut [0; 8]).unwrap();
+        assert_eq!((len, sender), (36, KERNEL));
+    }
+}

@@ -23,7 +23,7 @@ use crate::types::Guid;
 pub(super) struct NlDevice {
     pub(super) index: Option<u32>,
     /// Bytes up to the first NUL, not checked.
-    pub(super) name: Option<Vec<u8>>,
+    pub(super) name: Vec<u8>,
     pub(super) node_type: Option<NodeType>,
     pub(super) node_guid: Option<Guid>,
     pub(super) phys_port_cnt: Option<u32>,
@@ -31,16 +31,21 @@ pub(super) struct NlDevice {
 
 impl NlDevice {
     /// From the attributes of one message.
+    ///
+    /// # Errors
+    /// An attribute is cut off, or there is no name, without which not even sysfs can tell more.
     pub(super) fn parse(attributes: &[u8]) -> Result<Self, NetlinkError> {
         let mut device = Self::default();
+        let mut name = None;
         each_attribute(attributes, |kind, value| match kind {
             RDMA_NLDEV_ATTR_DEV_INDEX => device.index = u32_of(value),
-            RDMA_NLDEV_ATTR_DEV_NAME => device.name = Some(string_of(value)),
+            RDMA_NLDEV_ATTR_DEV_NAME => name = Some(string_of(value)),
             RDMA_NLDEV_ATTR_DEV_NODE_TYPE => device.node_type = u8_of(value).map(|raw| NodeType(raw.into())),
             RDMA_NLDEV_ATTR_NODE_GUID => device.node_guid = u64_of(value).map(Guid),
             RDMA_NLDEV_ATTR_PORT_INDEX => device.phys_port_cnt = u32_of(value),
             _ => {}
         })?;
+        device.name = name.ok_or(NetlinkError::Malformed("a device has no name"))?;
         Ok(device)
     }
 }
@@ -57,6 +62,9 @@ pub(super) struct NlChardev {
 
 impl NlChardev {
     /// From the attributes of one message.
+    ///
+    /// # Errors
+    /// An attribute is cut off.
     pub(super) fn parse(attributes: &[u8]) -> Result<Self, NetlinkError> {
         let mut chardev = Self::default();
         each_attribute(attributes, |kind, value| match kind {
@@ -82,7 +90,7 @@ pub(super) fn devices(conversation: &mut Conversation<'_>) -> Result<Vec<NlDevic
     let mut seen = BTreeSet::new();
     devices.retain(|device| match device.index {
         Some(index) => seen.insert((Some(index), None)),
-        None => seen.insert((None, device.name.clone())),
+        None => seen.insert((None, Some(device.name.clone()))),
     });
     Ok(devices)
 }
