@@ -7,6 +7,8 @@
 //! field TYPE MEMBER OFFSET SIZE   members of anonymous structs and unions count as the outer type's
 //! flex TYPE MEMBER OFFSET SIZE    an array without length; SIZE is one element's
 //! ```
+//!
+//! Where two members share one type without a tag, the type is listed under the first one's name.
 
 use std::fmt::Write as _;
 use std::path::Path;
