@@ -219,3 +219,6 @@ impl<'a> WriteCmd<'a> {
         Self { extended: true, ..Self::new(command, core_in, core_out, uhw) }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -100,3 +100,6 @@ fn ah_attr_from_dest(dest: &uverbs_abi::ib_user_verbs::IbUverbsQpDest) -> AhAttr
         port_num: dest.port_num,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,138 @@
+//! What [`Uverbs`] learns, seen from the kernel's side.
+
+use super::{Expect, Reply, Scripted, Uhw, Uverbs, WriteCmd};
+use crate::Errno;
+use crate::cmd;
+
+fn uverbs(script: impl IntoIterator<Item = Expect>) -> Uverbs {
+    Uverbs::new(Box::new(Scripted::new(script)), 18, "rxe0")
+}
+
+fn handle(number: u32) -> Vec<u8> {
+    number.to_ne_bytes().to_vec()
+}
+
+const ALLOC_PD_INVOKE: &str = "ioctl 0.0: 0x2 u64 0x3, 0x0 in 0000000000000000, 0x1 out 4 bytes";
+const ALLOC_PD_WRITE: &str = "write 3: in 0000000000000000, out 4+0";
+const PD_DESTROY: &str = "ioctl 1.0: 0x0 handle 7";
+const DEALLOC_PD_INVOKE: &str = "ioctl 0.0: 0x2 u64 0x4, 0x0 in 07000000";
+const DEALLOC_PD_WRITE: &str = "write 4: in 07000000, out 0+0";
+
+#[test]
+fn a_new_kernel_gets_everything_by_ioctl() {
+    let uverbs = uverbs([
+        Expect::command(ALLOC_PD_INVOKE, Reply::outputs([&handle(7)])),
+        Expect::command(PD_DESTROY, Reply::ok()),
+    ]);
+    assert_eq!(cmd::pd::alloc_pd(&uverbs, Uhw::none()).unwrap(), 7);
+    cmd::pd::dealloc_pd(&uverbs, 7).unwrap();
+}
+
+#[test]
+fn enotty_turns_every_ioctl_off_for_good() {
+    let uverbs = uverbs([
+        Expect::command(ALLOC_PD_INVOKE, Reply::Errno(Errno::NOTTY)),
+        Expect::command(ALLOC_PD_WRITE, Reply::outputs([&handle(7)])),
+        // Neither the method nor INVOKE_WRITE is tried again.
+        Expect::command(DEALLOC_PD_WRITE, Reply::ok()),
+        Expect::command(ALLOC_PD_WRITE, Reply::outputs([&handle(8)])),
+    ]);
+    assert_eq!(cmd::pd::alloc_pd(&uverbs, Uhw::none()).unwrap(), 7);
+    cmd::pd::dealloc_pd(&uverbs, 7).unwrap();
+    assert_eq!(cmd::pd::alloc_pd(&uverbs, Uhw::none()).unwrap(), 8);
+}
+
+#[test]
+fn eprotonosupport_turns_one_method_off_and_no_other() {
+    let uverbs = uverbs([
+        Expect::command(PD_DESTROY, Reply::Errno(Errno::PROTONOSUPPORT)),
+        Expect::command(DEALLOC_PD_INVOKE, Reply::ok()),
+        // The method is not tried again, INVOKE_WRITE is.
+        Expect::command(DEALLOC_PD_INVOKE, Reply::ok()),
+        Expect::command(ALLOC_PD_INVOKE, Reply::outputs([&handle(7)])),
+    ]);
+    cmd::pd::dealloc_pd(&uverbs, 7).unwrap();
+    cmd::pd::dealloc_pd(&uverbs, 7).unwrap();
+    cmd::pd::alloc_pd(&uverbs, Uhw::none()).unwrap();
+}
+
+#[test]
+fn without_invoke_write_the_native_methods_stay() {
+    let uverbs = uverbs([
+        Expect::command(ALLOC_PD_INVOKE, Reply::Errno(Errno::PROTONOSUPPORT)),
+        Expect::command(ALLOC_PD_WRITE, Reply::outputs([&handle(7)])),
+        Expect::command(PD_DESTROY, Reply::ok()),
+        Expect::command(ALLOC_PD_WRITE, Reply::outputs([&handle(7)])),
+    ]);
+    cmd::pd::alloc_pd(&uverbs, Uhw::none()).unwrap();
+    cmd::pd::dealloc_pd(&uverbs, 7).unwrap();
+    cmd::pd::alloc_pd(&uverbs, Uhw::none()).unwrap();
+}
+
+#[test]
+fn any_other_errno_is_the_answer_and_nothing_is_tried_after_it() {
+    for errno in
+        [Errno::INVAL, Errno::NOMEM, Errno::PERM, Errno::OPNOTSUPP, Errno::BUSY, Errno::from_raw(524)]
+    {
+        let uverbs = uverbs([
+            Expect::command(ALLOC_PD_INVOKE, Reply::Errno(errno)),
+            Expect::command(PD_DESTROY, Reply::Errno(errno)),
+        ]);
+        let error = cmd::pd::alloc_pd(&uverbs, Uhw::none()).unwrap_err();
+        assert_eq!((error.verb, &*error.device, error.errno), ("alloc_pd", "rxe0", errno));
+        assert_eq!(cmd::pd::dealloc_pd(&uverbs, 7).unwrap_err().errno, errno);
+    }
+}
+
+#[test]
+fn an_unplugged_device_has_destroyed_its_objects() {
+    for errno in [Errno::NODEV, Errno::IO] {
+        let uverbs = uverbs([Expect::command(PD_DESTROY, Reply::Errno(errno))]);
+        cmd::pd::dealloc_pd(&uverbs, 7).unwrap();
+        let uverbs = self::uverbs([
+            Expect::command(PD_DESTROY, Reply::Errno(Errno::NOTTY)),
+            Expect::command(DEALLOC_PD_WRITE, Reply::Errno(errno)),
+        ]);
+        cmd::pd::dealloc_pd(&uverbs, 7).unwrap();
+    }
+}
+
+#[test]
+fn an_object_or_method_beyond_the_table_is_asked_every_time() {
+    let uverbs = uverbs([
+        Expect::command("ioctl 4096.3:", Reply::Errno(Errno::PROTONOSUPPORT)),
+        Expect::command("ioctl 4096.3:", Reply::ok()),
+        Expect::command("ioctl 1.4097:", Reply::Errno(Errno::PROTONOSUPPORT)),
+        Expect::command("ioctl 1.4097:", Reply::ok()),
+    ]);
+    assert_eq!(uverbs.try_ioctl(4096, 3, &mut []), Ok(false));
+    assert_eq!(uverbs.try_ioctl(4096, 3, &mut []), Ok(true));
+    assert_eq!(uverbs.try_ioctl(1, 4097, &mut []), Ok(false));
+    assert_eq!(uverbs.try_ioctl(1, 4097, &mut []), Ok(true));
+}
+
+#[test]
+fn the_drivers_half_travels_on_every_way() {
+    let mut reply = [0; 16];
+    let uverbs = uverbs([
+        Expect::command(
+            "ioctl 0.0: 0x2 u64 0x3, 0x0 in 0000000000000000, 0x1 out 4 bytes, 0x1001 out 16 bytes",
+            Reply::outputs([&handle(1), &[0xaa; 16]]),
+        ),
+        Expect::anything(Reply::Errno(Errno::NOTTY)),
+        Expect::command("write 3: in 0000000000000000, out 4+16", Reply::outputs([&handle(2), &[0xbb; 16]])),
+    ]);
+    assert_eq!(cmd::pd::alloc_pd(&uverbs, Uhw::reply(&mut reply)).unwrap(), 1);
+    assert_eq!(reply, [0xaa; 16]);
+    assert_eq!(cmd::pd::alloc_pd(&uverbs, Uhw::reply(&mut reply)).unwrap(), 2);
+    assert_eq!(reply, [0xbb; 16]);
+}
+
+#[test]
+fn an_extended_command_says_so_in_its_number() {
+    let uverbs = uverbs([
+        Expect::command("ioctl 0.0: 0x2 u64 0x80000001, 0x0 in 0000000000000000", Reply::Errno(Errno::NOTTY)),
+        Expect::command("write_ex 1: in 0000000000000000, out 0+0", Reply::ok()),
+    ]);
+    uverbs.write(WriteCmd::extended(1, &[0; 8], &mut [], Uhw::none())).unwrap();
+}

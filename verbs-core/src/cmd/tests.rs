@@ -1,0 +1,327 @@
+//! Every command against a kernel that refuses, that tells less than it should, and that tells everything.
+
+use uverbs_abi::ib_user_verbs::IbUverbsExQueryDeviceResp;
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::{ah, context, cq, device, gid, mr, pd, qp};
+use crate::channel::{Expect, Reply, Scripted, Uhw, Uverbs};
+use crate::types::{
+    AccessFlags, AhAttr, CqInitAttr, Gid, GidType, GlobalRoute, LinkLayer, Mtu, PortState, QpAttr,
+    QpAttrMask, QpCap, QpInitAttr, QpState, QpType,
+};
+use crate::{Errno, Result};
+
+fn on(scripted: &Scripted) -> Uverbs {
+    Uverbs::new(Box::new(scripted.clone()), 18, "rxe0")
+}
+
+fn cq_attr() -> CqInitAttr<'static> {
+    CqInitAttr { cqe: 16, channel: None, comp_vector: 1, user_handle: 0x1_0000_0002 }
+}
+
+fn qp_attr() -> QpInitAttr {
+    QpInitAttr {
+        qp_type: QpType::RC,
+        cap: QpCap { max_send_wr: 1, max_recv_wr: 2, max_send_sge: 3, max_recv_sge: 4, max_inline_data: 5 },
+        sq_sig_all: true,
+        user_handle: 0x77,
+    }
+}
+
+fn ah_attr() -> AhAttr {
+    let grh =
+        GlobalRoute { dgid: Gid([9; 16]), flow_label: 1, sgid_index: 2, hop_limit: 3, traffic_class: 4 };
+    AhAttr { grh: Some(grh), dlid: 5, sl: 6, src_path_bits: 7, static_rate: 8, port_num: 1 }
+}
+
+#[allow(unsafe_code)]
+fn reg_mr(uverbs: &Uverbs) -> Result<mr::MrInfo> {
+    // SAFETY: a kernel on paper does not touch the memory.
+    unsafe { mr::reg_mr(uverbs, 1, core::ptr::null_mut(), 4096, 0, AccessFlags::LOCAL_WRITE) }
+}
+
+type Command = (&'static str, fn(&Uverbs) -> Result<()>);
+
+/// Every command, ignoring what it answers. Commands whose reply is a file descriptor are apart: see below.
+const COMMANDS: &[Command] = &[
+    ("query_device", |u| device::query_device(u, |v| v.to_string()).map(drop)),
+    ("query_device_ex", |u| device::query_device_ex(u, |v| v.to_string()).map(drop)),
+    ("query_port", |u| device::query_port(u, 1).map(drop)),
+    ("query_gid_table", |u| gid::query_gid_table(u).map(drop)),
+    ("query_gid", |u| match gid::query_gid_entry(u, 1, 0) {
+        Ok(_) | Err(None) => Ok(()),
+        Err(Some(error)) => Err(error),
+    }),
+    ("alloc_pd", |u| pd::alloc_pd(u, Uhw::none()).map(drop)),
+    ("dealloc_pd", |u| pd::dealloc_pd(u, 1)),
+    ("reg_mr", |u| reg_mr(u).map(drop)),
+    ("dereg_mr", |u| mr::dereg_mr(u, 1)),
+    ("create_cq", |u| cq::create_cq(u, &cq_attr(), None, Uhw::none()).map(drop)),
+    ("destroy_cq", |u| cq::destroy_cq(u, 1)),
+    ("req_notify_cq", |u| cq::req_notify_cq(u, 1, false)),
+    ("create_qp", |u| qp::create_qp(u, 1, 2, 3, &qp_attr(), None, Uhw::none()).map(drop)),
+    ("modify_qp", |u| qp::modify_qp(u, 1, &QpAttr::default(), QpAttrMask::STATE)),
+    ("query_qp", |u| qp::query_qp(u, 1, QpAttrMask::STATE).map(drop)),
+    ("destroy_qp", |u| qp::destroy_qp(u, 1)),
+    ("create_ah", |u| ah::create_ah(u, 1, 0, &ah_attr(), Uhw::none()).map(drop)),
+    ("destroy_ah", |u| ah::destroy_ah(u, 1)),
+];
+
+#[test]
+fn every_errno_of_every_command_names_the_verb() {
+    for (verb, command) in COMMANDS {
+        for errno in [Errno::INVAL, Errno::NOMEM, Errno::ACCESS, Errno::FAULT, Errno::from_raw(4095)] {
+            let scripted = Scripted::new([Expect::anything(Reply::Errno(errno))]);
+            let error = command(&on(&scripted)).unwrap_err();
+            assert_eq!((error.verb, error.errno), (*verb, errno));
+        }
+    }
+}
+
+#[test]
+fn every_command_has_a_second_way_but_for_those_that_say_so() {
+    for (verb, command) in COMMANDS {
+        let scripted = Scripted::new([Expect::anything(Reply::Errno(Errno::NOTTY))]);
+        if !verb.starts_with("query_gid") {
+            scripted.expect([Expect::anything(Reply::ok())]);
+        }
+        command(&on(&scripted)).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(scripted.remaining(), 0, "{verb} did not go by write()");
+    }
+}
+
+/// A reply cut at any length, of any content, gives a value or an error: no panic, no endless loop.
+#[test]
+fn every_reply_truncated_at_every_length_is_survived() {
+    for (verb, command) in COMMANDS {
+        for fill in [0x00, 0x01, 0x7f, 0xff] {
+            for len in 0..=320 {
+                for fallback in [false, true] {
+                    let reply = Reply::Outputs(vec![vec![fill; 320]; 4]).truncated(len);
+                    let scripted = Scripted::default();
+                    if fallback && !verb.starts_with("query_gid") {
+                        scripted.expect([Expect::anything(Reply::Errno(Errno::NOTTY))]);
+                    }
+                    scripted.expect([Expect::anything(reply)]);
+                    let _ = command(&on(&scripted));
+                    assert_eq!(scripted.remaining(), 0, "{verb}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_file_descriptor_that_the_kernel_did_not_tell_is_an_error() {
+    let minus_one = u32::MAX.to_ne_bytes();
+    for reply in [Reply::ok(), Reply::outputs([&minus_one])] {
+        let scripted = Scripted::new([Expect::anything(reply.clone())]);
+        let error = context::create_comp_channel(&on(&scripted)).unwrap_err();
+        assert_eq!(error.errno, Errno::PROTO);
+        let scripted = Scripted::new([Expect::anything(reply.clone())]);
+        let error = context::alloc_async_fd(&on(&scripted)).unwrap_err();
+        assert_eq!(error.errno, Errno::PROTO);
+        let scripted = Scripted::new([Expect::anything(Reply::Errno(Errno::NOTTY)), Expect::anything(reply)]);
+        let error = context::get_context(&on(&scripted), Uhw::none()).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "open_device on rxe0: the kernel's reply makes no sense: a file descriptor that is negative (EPROTO)"
+        );
+    }
+}
+
+#[test]
+fn a_kernel_without_asynchronous_file_descriptors_is_named_as_such() {
+    let scripted = Scripted::new([Expect::anything(Reply::Errno(Errno::PROTONOSUPPORT))]);
+    let error = context::alloc_async_fd(&on(&scripted)).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "alloc_async_fd on rxe0: this kernel has no file descriptors for asynchronous events (EOPNOTSUPP)"
+    );
+}
+
+#[test]
+fn get_context_by_ioctl_leaves_the_asynchronous_events_for_later() {
+    let scripted = Scripted::new([Expect::command(
+        "ioctl 0.3: 0x0 out 4 bytes, 0x1 out 8 bytes",
+        Reply::outputs([&4_u32.to_ne_bytes(), &1_u64.to_ne_bytes()]),
+    )]);
+    let info = context::get_context(&on(&scripted), Uhw::none()).unwrap();
+    assert_eq!((info.num_comp_vectors, info.core_support), (4, 1));
+    assert!(info.async_fd.is_none());
+}
+
+#[test]
+fn create_cq_sends_what_it_was_asked_for_on_both_ways() {
+    let ioctl = "ioctl 3.0: 0x0 new handle, 0x6 out 4 bytes, 0x1 u32 0x10, 0x2 u64 0x100000002, 0x4 u32 0x1, \
+                 0x1001 out 16 bytes";
+    let write = "write 18: in 0000000000000000020000000100000010000000\
+                 01000000ffffffff00000000, out 8+16";
+    let (nine, room) = (9_u32.to_ne_bytes(), 31_u32.to_ne_bytes());
+    let scripted = Scripted::new([
+        Expect::command(ioctl, Reply::outputs([&nine, &room, &[1; 16]])),
+        Expect::command(ioctl, Reply::Errno(Errno::PROTONOSUPPORT)),
+        Expect::anything(Reply::Errno(Errno::PROTONOSUPPORT)),
+        Expect::command(write, Reply::outputs([&[nine, room].concat(), &[2; 16]])),
+    ]);
+    let uverbs = on(&scripted);
+    for fill in [1, 2] {
+        let mut mminfo = [0; 16];
+        let info = cq::create_cq(&uverbs, &cq_attr(), None, Uhw::reply(&mut mminfo)).unwrap();
+        assert_eq!(info, cq::CqInfo { handle: 9, cqe: 31 });
+        assert_eq!(mminfo, [fill; 16]);
+    }
+}
+
+#[test]
+fn create_qp_sends_what_it_was_asked_for_on_both_ways() {
+    let ioctl = "ioctl 4.0: 0x2 handle 1, 0x4 handle 2, 0x5 handle 3, 0x0 new handle, 0x9 u64 0x2, 0x7 u64 0x77, \
+                 0x8 in 0100000002000000030000000400000005000000, 0xa u32 0x1000, 0xd out 20 bytes, 0xe out 4 bytes";
+    let caps: Vec<u8> = [10_u32, 20, 30, 40, 50].iter().flat_map(|n| n.to_ne_bytes()).collect();
+    let resp: Vec<u8> = [6_u32, 17, 10, 20, 30, 40, 50, 0].iter().flat_map(|n| n.to_ne_bytes()).collect();
+    let scripted = Scripted::new([
+        Expect::command(ioctl, Reply::outputs([&6_u32.to_ne_bytes(), &caps, &17_u32.to_ne_bytes()])),
+        Expect::anything(Reply::Errno(Errno::NOTTY)),
+        Expect::anything(Reply::outputs([&resp])),
+    ]);
+    let uverbs = on(&scripted);
+    let expected = qp::QpInfo {
+        handle: 6,
+        qp_num: 17,
+        cap: QpCap {
+            max_send_wr: 10,
+            max_recv_wr: 20,
+            max_send_sge: 30,
+            max_recv_sge: 40,
+            max_inline_data: 50,
+        },
+    };
+    assert_eq!(qp::create_qp(&uverbs, 1, 2, 3, &qp_attr(), None, Uhw::none()).unwrap(), expected);
+    assert_eq!(qp::create_qp(&uverbs, 1, 2, 3, &qp_attr(), None, Uhw::none()).unwrap(), expected);
+}
+
+#[test]
+fn modify_qp_sends_only_what_the_mask_names() {
+    let attr = QpAttr {
+        qp_state: QpState::RTR,
+        qkey: 0xdead_beef,
+        dest_qp_num: 0x11,
+        path_mtu: Mtu::MTU_1024,
+        ah_attr: ah_attr(),
+        ..QpAttr::default()
+    };
+    let scripted = Scripted::new([Expect::anything(Reply::Errno(Errno::NOTTY))]);
+    let mut expected = vec!["00".repeat(64)];
+    expected.push("05000000".into()); // qp_handle
+    expected.push("01001000".into()); // attr_mask: STATE | DEST_QPN
+    expected.push("00".repeat(12)); // qkey, rq_psn, sq_psn
+    expected.push("11000000".into()); // dest_qp_num
+    expected.push("00".repeat(8)); // access, pkey indices
+    expected.push("02".into()); // qp_state
+    expected.push("00".repeat(15));
+    scripted.expect([Expect::command(&format!("write 26: in {}, out 0+0", expected.concat()), Reply::ok())]);
+    qp::modify_qp(&on(&scripted), 5, &attr, QpAttrMask::STATE | QpAttrMask::DEST_QPN).unwrap();
+}
+
+#[test]
+fn a_queried_queue_pair_reads_as_it_was_sent() {
+    use uverbs_abi::ib_user_verbs::{IbUverbsQpDest, IbUverbsQueryQpResp};
+    let reply = IbUverbsQueryQpResp {
+        dest: IbUverbsQpDest { dgid: [9; 16], is_global: 1, dlid: 5, sgid_index: 2, ..Default::default() },
+        qp_state: 3,
+        cur_qp_state: 200,
+        sq_sig_all: 1,
+        max_inline_data: 64,
+        ..Default::default()
+    };
+    let scripted = Scripted::new([Expect::anything(Reply::outputs([reply.as_bytes()]))]);
+    let (attr, init) = qp::query_qp(&on(&scripted), 5, QpAttrMask::STATE).unwrap();
+    assert_eq!(attr.qp_state, QpState::RTS);
+    assert_eq!(attr.cur_qp_state, QpState(200), "an unknown state is kept");
+    assert_eq!(attr.ah_attr.grh.map(|grh| (grh.dgid, grh.sgid_index)), Some((Gid([9; 16]), 2)));
+    assert_eq!(attr.alt_ah_attr.grh, None);
+    assert!(init.sq_sig_all);
+    assert_eq!(init.cap.max_inline_data, 64);
+}
+
+#[test]
+fn what_an_older_kernel_does_not_tell_is_zero_even_when_its_bytes_are_not() {
+    let mut reply = IbUverbsExQueryDeviceResp::new_zeroed();
+    reply.as_mut_bytes().fill(0xff);
+    let told = core::mem::offset_of!(IbUverbsExQueryDeviceResp, timestamp_mask);
+    reply.response_length = told as u32;
+    let scripted = Scripted::new([Expect::anything(Reply::outputs([reply.as_bytes()]))]);
+    let attr = device::query_device_ex(&on(&scripted), |_| String::new()).unwrap();
+    assert_eq!(attr.odp_caps.general_caps.bits(), u64::MAX);
+    assert_eq!((attr.completion_timestamp_mask, attr.max_dm_size), (0, 0));
+    assert_eq!(attr.tm_caps, Default::default());
+}
+
+#[test]
+fn query_device_ex_falls_back_to_the_plain_query() {
+    for errno in [Errno::OPNOTSUPP, Errno::NOSYS] {
+        let mut base = uverbs_abi::ib_user_verbs::IbUverbsQueryDeviceResp::default();
+        base.max_qp = 77;
+        base.phys_port_cnt = 2;
+        let scripted = Scripted::new([
+            Expect::anything(Reply::Errno(errno)),
+            Expect::anything(Reply::outputs([base.as_bytes()])),
+        ]);
+        let attr = device::query_device_ex(&on(&scripted), |_| String::new()).unwrap();
+        assert_eq!((attr.orig_attr.max_qp, attr.phys_port_cnt_ex), (77, 2));
+    }
+}
+
+#[test]
+fn query_port_tells_the_newer_fields_only_where_the_kernel_does() {
+    use uverbs_abi::ib_user_ioctl_verbs::IbUverbsQueryPortRespEx;
+    let mut reply = IbUverbsQueryPortRespEx::default();
+    reply.legacy_resp.state = 4;
+    reply.legacy_resp.link_layer = 2;
+    reply.port_cap_flags2 = 3;
+    reply.active_speed_ex = 256;
+    let scripted = Scripted::new([
+        Expect::command("ioctl 0.2: 0x0 u64 0x1, 0x1 out 48 bytes", Reply::outputs([reply.as_bytes()])),
+        Expect::anything(Reply::Errno(Errno::NOTTY)),
+        Expect::command(
+            "write 2: in 00000000000000000100000000000000, out 40+0",
+            Reply::outputs([reply.as_bytes()]),
+        ),
+    ]);
+    let uverbs = on(&scripted);
+    let port = device::query_port(&uverbs, 1).unwrap();
+    assert_eq!((port.state, port.link_layer), (PortState::ACTIVE, LinkLayer::ETHERNET));
+    assert_eq!((port.port_cap_flags2, port.active_speed_ex), (3, 256));
+    let port = device::query_port(&uverbs, 1).unwrap();
+    assert_eq!((port.state, port.port_cap_flags2, port.active_speed_ex), (PortState::ACTIVE, 0, 0));
+}
+
+#[test]
+fn a_gid_table_longer_than_its_room_is_refused() {
+    let count = |n: u64| Reply::outputs([&[], &n.to_ne_bytes()]);
+    for (told, ok) in [(0, true), (2047, true), (2048, false), (u64::MAX, false)] {
+        let scripted = Scripted::new([Expect::anything(count(told))]);
+        assert_eq!(gid::query_gid_table(&on(&scripted)).is_ok(), ok, "{told}");
+    }
+}
+
+#[test]
+fn a_gid_entry_is_read_empty_or_missing() {
+    let mut entry = uverbs_abi::ib_user_ioctl_verbs::IbUverbsGidEntry::default();
+    entry.gid = [1, 2];
+    entry.gid_type = 2;
+    entry.netdev_ifindex = 3;
+    let scripted = Scripted::new([
+        Expect::command(
+            "ioctl 0.6: 0x0 u64 0x1, 0x1 u64 0x5, 0x2 u32 0x0, 0x3 out 32 bytes",
+            Reply::outputs([entry.as_bytes()]),
+        ),
+        Expect::anything(Reply::Errno(Errno::NODATA)),
+        Expect::anything(Reply::Errno(Errno::PROTONOSUPPORT)),
+    ]);
+    let uverbs = on(&scripted);
+    let read = gid::query_gid_entry(&uverbs, 1, 5).unwrap().unwrap();
+    assert_eq!((read.gid_type, read.ndev_ifindex), (GidType::ROCE_V2, 3));
+    assert_eq!(gid::query_gid_entry(&uverbs, 1, 5), Ok(None));
+    assert_eq!(gid::query_gid_entry(&uverbs, 1, 5), Err(None));
+}
