@@ -1,6 +1,9 @@
 //! Every command against a kernel that refuses, that tells less than it should, and that tells everything.
 
-use uverbs_abi::ib_user_verbs::IbUverbsExQueryDeviceResp;
+use uverbs_abi::ib_user_ioctl_verbs::{IbUverbsGidEntry, IbUverbsQueryPortRespEx};
+use uverbs_abi::ib_user_verbs::{
+    IbUverbsExQueryDeviceResp, IbUverbsQpDest, IbUverbsQueryDeviceResp, IbUverbsQueryQpResp,
+};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::{ah, context, cq, device, gid, mr, pd, qp};
@@ -225,7 +228,6 @@ fn modify_qp_sends_only_what_the_mask_names() {
 
 #[test]
 fn a_queried_queue_pair_reads_as_it_was_sent() {
-    use uverbs_abi::ib_user_verbs::{IbUverbsQpDest, IbUverbsQueryQpResp};
     let reply = IbUverbsQueryQpResp {
         dest: IbUverbsQpDest { dgid: [9; 16], is_global: 1, dlid: 5, sgid_index: 2, ..Default::default() },
         qp_state: 3,
@@ -260,9 +262,7 @@ fn what_an_older_kernel_does_not_tell_is_zero_even_when_its_bytes_are_not() {
 #[test]
 fn query_device_ex_falls_back_to_the_plain_query() {
     for errno in [Errno::OPNOTSUPP, Errno::NOSYS] {
-        let mut base = uverbs_abi::ib_user_verbs::IbUverbsQueryDeviceResp::default();
-        base.max_qp = 77;
-        base.phys_port_cnt = 2;
+        let base = IbUverbsQueryDeviceResp { max_qp: 77, phys_port_cnt: 2, ..Default::default() };
         let scripted = Scripted::new([
             Expect::anything(Reply::Errno(errno)),
             Expect::anything(Reply::outputs([base.as_bytes()])),
@@ -274,7 +274,6 @@ fn query_device_ex_falls_back_to_the_plain_query() {
 
 #[test]
 fn query_port_tells_the_newer_fields_only_where_the_kernel_does() {
-    use uverbs_abi::ib_user_ioctl_verbs::IbUverbsQueryPortRespEx;
     let mut reply = IbUverbsQueryPortRespEx::default();
     reply.legacy_resp.state = 4;
     reply.legacy_resp.link_layer = 2;
@@ -307,10 +306,7 @@ fn a_gid_table_longer_than_its_room_is_refused() {
 
 #[test]
 fn a_gid_entry_is_read_empty_or_missing() {
-    let mut entry = uverbs_abi::ib_user_ioctl_verbs::IbUverbsGidEntry::default();
-    entry.gid = [1, 2];
-    entry.gid_type = 2;
-    entry.netdev_ifindex = 3;
+    let entry = IbUverbsGidEntry { gid: [1, 2], gid_type: 2, netdev_ifindex: 3, ..Default::default() };
     let scripted = Scripted::new([
         Expect::command(
             "ioctl 0.6: 0x0 u64 0x1, 0x1 u64 0x5, 0x2 u32 0x0, 0x3 out 32 bytes",

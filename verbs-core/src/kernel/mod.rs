@@ -199,3 +199,6 @@ impl KernelContext {
 fn outside_is_invalid(errno: Errno) -> Errno {
     if errno == Errno::NOENT { Errno::INVAL } else { errno }
 }
+
+#[cfg(test)]
+mod tests;

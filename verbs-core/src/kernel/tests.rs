@@ -1,0 +1,206 @@
+//! A kernel that says `EINVAL`, and what is made of it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use uverbs_abi::ib_user_ioctl_verbs::IbUverbsQueryPortRespEx;
+use uverbs_abi::ib_user_verbs::IbUverbsQueryDeviceResp;
+use zerocopy::IntoBytes;
+
+use super::{KernelContext, KernelPd};
+use crate::channel::{Expect, Reply, Scripted, Uhw, Uverbs};
+use crate::provider::PdOps;
+use crate::types::{
+    AccessFlags, AhAttr, GlobalRoute, Mtu, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpState, QpType,
+};
+use crate::{Cause, Errno, Error};
+
+fn context(core_support: u64) -> (Arc<KernelContext>, Scripted) {
+    let scripted =
+        Scripted::new([Expect::anything(Reply::outputs([&2_u32.to_ne_bytes(), core_support.as_bytes()]))]);
+    let uverbs = Uverbs::new(Box::new(scripted.clone()), 18, "rxe0");
+    let context =
+        KernelContext::new(uverbs, Path::new("/nonexistent"), |_| String::new(), Uhw::none()).unwrap();
+    (context, scripted)
+}
+
+fn device() -> Expect {
+    let reply = IbUverbsQueryDeviceResp {
+        max_qp_wr: 1_048_576,
+        max_sge: 32,
+        max_cqe: 32_767,
+        max_mr_size: 1 << 40,
+        phys_port_cnt: 1,
+        ..Default::default()
+    };
+    Expect::anything(Reply::outputs([reply.as_bytes()]))
+}
+
+fn port() -> Expect {
+    let mut reply = IbUverbsQueryPortRespEx::default();
+    reply.legacy_resp.gid_tbl_len = 1024;
+    reply.legacy_resp.pkey_tbl_len = 1;
+    reply.legacy_resp.link_layer = 2;
+    Expect::anything(Reply::outputs([reply.as_bytes()]))
+}
+
+fn refused(errno: Errno) -> Expect {
+    Expect::anything(Reply::Errno(errno))
+}
+
+fn invalid(verb: &'static str) -> Error {
+    Error::new(verb, "rxe0", Errno::INVAL)
+}
+
+#[test]
+fn a_port_that_does_not_exist_names_those_that_do() {
+    for (port_num, text) in [
+        (0, "query_port on rxe0: port_num 0 is below the least possible, 1 (EINVAL)"),
+        (9, "query_port on rxe0: port_num 9 exceeds the device's 1 (EINVAL)"),
+    ] {
+        let (context, scripted) = context(0);
+        scripted.expect([refused(Errno::INVAL), device()]);
+        assert_eq!(context.query_port(port_num).unwrap_err().to_string(), text);
+    }
+}
+
+#[test]
+fn a_gid_outside_the_table_names_its_length() {
+    let (context, scripted) = context(0);
+    scripted.expect([refused(Errno::INVAL), port()]);
+    assert_eq!(
+        context.query_gid_entry(1, 5000).unwrap_err().to_string(),
+        "query_gid on rxe0: port 1 has no GID at index 5000: its table has 1024 entries (EINVAL)"
+    );
+}
+
+#[test]
+fn a_gid_of_a_port_that_does_not_exist_names_the_port() {
+    let (context, scripted) = context(0);
+    scripted.expect([refused(Errno::INVAL), refused(Errno::INVAL), device()]);
+    assert_eq!(
+        context.query_gid_entry(9, 0).unwrap_err().to_string(),
+        "query_gid on rxe0: port_num 9 exceeds the device's 1 (EINVAL)"
+    );
+}
+
+#[test]
+fn a_pkey_outside_the_table_names_its_length() {
+    let (context, scripted) = context(0);
+    scripted.expect([port()]);
+    assert_eq!(
+        context.query_pkey(1, 1).unwrap_err().to_string(),
+        "query_pkey on rxe0: pkey index 1 exceeds the device's 0 (EINVAL)"
+    );
+}
+
+#[test]
+fn a_completion_queue_of_nothing_or_too_much_names_the_limit() {
+    for (cqe, vector, text) in [
+        (0, 0, "create_cq on rxe0: cqe 0 is below the least possible, 1 (EINVAL)"),
+        (32_768, 0, "create_cq on rxe0: cqe 32768 exceeds the device's 32767 (EINVAL)"),
+        (1, 2, "create_cq on rxe0: comp_vector 2 exceeds the device's 1 (EINVAL)"),
+        (1, 1, "create_cq on rxe0: Invalid argument (EINVAL)"),
+    ] {
+        let (context, scripted) = context(0);
+        scripted.expect([device()]);
+        assert_eq!(context.explain_create_cq(invalid("create_cq"), cqe, vector).to_string(), text);
+    }
+}
+
+#[test]
+fn a_queue_pair_too_large_names_the_first_limit_it_passes() {
+    let fits = QpCap { max_send_wr: 1, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
+    for (cap, text) in [
+        (QpCap { max_send_wr: 2_000_000, ..fits }, "max_send_wr 2000000 exceeds the device's 1048576"),
+        (QpCap { max_recv_wr: 1_048_577, ..fits }, "max_recv_wr 1048577 exceeds the device's 1048576"),
+        (QpCap { max_send_sge: 33, ..fits }, "max_send_sge 33 exceeds the device's 32"),
+        (QpCap { max_recv_sge: 99, ..fits }, "max_recv_sge 99 exceeds the device's 32"),
+        (QpCap { max_inline_data: 513, ..fits }, "max_inline_data 513 exceeds the device's 512"),
+        (fits, "Invalid argument"),
+    ] {
+        let (context, scripted) = context(0);
+        scripted.expect([device()]);
+        let attr = QpInitAttr { qp_type: QpType::RC, cap, sq_sig_all: false, user_handle: 0 };
+        let error = context.explain_create_qp(invalid("create_qp"), &attr, || Some(512));
+        assert_eq!(error.to_string(), format!("create_qp on rxe0: {text} (EINVAL)"));
+    }
+}
+
+#[test]
+fn a_transition_with_the_wrong_attributes_names_them_without_asking_the_kernel() {
+    let (context, _) = context(0);
+    let attr = QpAttr { qp_state: QpState::INIT, ..QpAttr::default() };
+    let mask = QpAttrMask::STATE | QpAttrMask::PORT | QpAttrMask::QKEY;
+    let error = context.explain_modify_qp(invalid("modify_qp"), QpType::RC, QpState::RESET, &attr, mask);
+    assert_eq!(
+        error.to_string(),
+        "modify_qp on rxe0: RC RESET to INIT misses ACCESS_FLAGS, PKEY_INDEX and does not take QKEY (EINVAL)"
+    );
+    let attr = QpAttr { qp_state: QpState::RTS, ..QpAttr::default() };
+    let error =
+        context.explain_modify_qp(invalid("modify_qp"), QpType::RC, QpState::RESET, &attr, QpAttrMask::STATE);
+    assert!(matches!(error.cause, Cause::IllegalTransition { from: QpState::RESET, to: QpState::RTS, .. }));
+}
+
+#[test]
+fn a_source_gid_that_is_empty_is_named() {
+    let (context, scripted) = context(0);
+    scripted.expect([refused(Errno::NODATA)]);
+    let grh = GlobalRoute { sgid_index: 7, ..GlobalRoute::default() };
+    let attr = QpAttr {
+        qp_state: QpState::RTR,
+        path_mtu: Mtu::MTU_1024,
+        ah_attr: AhAttr { grh: Some(grh), port_num: 1, ..AhAttr::default() },
+        ..QpAttr::default()
+    };
+    let mask = QpAttrMask::STATE
+        | QpAttrMask::AV
+        | QpAttrMask::PATH_MTU
+        | QpAttrMask::DEST_QPN
+        | QpAttrMask::RQ_PSN
+        | QpAttrMask::MAX_DEST_RD_ATOMIC
+        | QpAttrMask::MIN_RNR_TIMER;
+    let error = context.explain_modify_qp(invalid("modify_qp"), QpType::RC, QpState::INIT, &attr, mask);
+    assert_eq!(error.to_string(), "modify_qp on rxe0: port 1 has no GID at index 7 (EINVAL)");
+}
+
+#[test]
+fn another_errno_is_left_alone() {
+    let (context, _) = context(0);
+    for errno in [Errno::PERM, Errno::FAULT, Errno::BUSY] {
+        let error = Error::new("create_cq", "rxe0", errno);
+        assert_eq!(context.explain_create_cq(error.clone(), 0, 0), error);
+    }
+}
+
+#[test]
+fn optional_rights_are_spared_a_kernel_that_does_not_know_them() {
+    let access = AccessFlags::LOCAL_WRITE | AccessFlags::RELAXED_ORDERING;
+    for (core_support, sent) in [(0, "01000000"), (1, "01001000")] {
+        let (context, scripted) = context(core_support);
+        scripted.expect([Expect::anything(Reply::outputs([&3_u32.to_ne_bytes()]))]);
+        let pd = KernelPd::alloc(&context).unwrap();
+        assert_eq!(pd.handle(), 3);
+        let command = format!(
+            "ioctl 0.0: 0x2 u64 0x9, 0x0 in {}0010{}03000000{sent}, 0x1 out 12 bytes",
+            "00".repeat(16),
+            "00".repeat(14)
+        );
+        scripted.expect([Expect::command(&command, Reply::ok())]);
+        #[allow(unsafe_code)]
+        // SAFETY: a kernel on paper does not touch the memory.
+        unsafe { pd.reg_mr(core::ptr::null_mut(), 4096, 0, access) }.unwrap();
+    }
+}
+
+#[test]
+fn asynchronous_events_get_one_file_descriptor_when_they_are_first_needed() {
+    let (context, scripted) = context(0);
+    let (reader, _writer) = std::io::pipe().unwrap();
+    let fd = std::os::fd::IntoRawFd::into_raw_fd(reader);
+    scripted.expect([Expect::command("ioctl 16.0: 0x0 new fd", Reply::outputs([&fd.to_ne_bytes()]))]);
+    let first = std::os::fd::AsRawFd::as_raw_fd(&context.async_fd().unwrap());
+    let second = std::os::fd::AsRawFd::as_raw_fd(&context.async_fd().unwrap());
+    assert_eq!((first, second), (fd, fd));
+}
