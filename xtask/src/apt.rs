@@ -74,11 +74,12 @@ pub(crate) fn ensure_tools(tools: &[&[HostTool]], say: impl Fn(&str)) -> Result<
         packages.join(" ")
     );
     say(&format!("installing {}", packages.join(" ")));
-    if !apt_get_install(&packages, true)? {
-        // The lists may be absent or stale, as they are in a fresh container.
+    // A fresh container has no package lists, and old lists name files that are gone.
+    let known = apt_get_install(&packages, &["--simulate"])?;
+    if !known || !apt_get_install(&packages, &[])? {
         let update = apt_get().args(["-q", "update"]).stdout(to_stderr()?).status()?;
         ensure!(update.success(), "apt-get update failed; still missing: {}", packages.join(" "));
-        ensure!(apt_get_install(&packages, false)?, "`{install}` failed");
+        ensure!(apt_get_install(&packages, &[])?, "`{install}` failed");
     }
     let still = missing(tools);
     ensure!(still.is_empty(), "installed, yet not found on this machine: {}", still.join(" "));
@@ -105,13 +106,14 @@ fn apt_get() -> Command {
     command
 }
 
-fn apt_get_install(packages: &[&str], first_try: bool) -> Result<bool> {
+fn apt_get_install(packages: &[&str], options: &[&str]) -> Result<bool> {
     let mut command = apt_get();
     command
         .args(["-q", "-y", "-o", "DPkg::Lock::Timeout=300", "install", "--no-install-recommends"])
+        .args(options)
         .args(packages)
         .stdout(to_stderr()?);
-    if first_try {
+    if options.contains(&"--simulate") {
         command.stdout(Stdio::null()).stderr(Stdio::null());
     }
     Ok(command.status().context("cannot run apt-get")?.success())

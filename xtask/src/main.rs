@@ -50,10 +50,18 @@ fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|a| a == vm::guest::SUBCOMMAND) {
         vm::guest::main();
     }
-    let command = Cli::parse().command;
-    // Everybody else's failure is 1; `vm` must not be mistaken for its command.
-    let failure = if matches!(command, Command::Vm(_)) { vm::STATUS_VM_FAILED } else { 1 };
-    let result = match command {
+    // `vm` returns its command's status, so its own failures need a number that commands do not use.
+    let is_vm = std::env::args_os().nth(1).is_some_and(|a| a == "vm");
+    let (misuse, failure) = if is_vm { (vm::STATUS_VM_FAILED, vm::STATUS_VM_FAILED) } else { (2, 1) };
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(message) => {
+            // Help is such a message too. If it cannot be shown there is nobody to see it.
+            let _ = message.print();
+            return ExitCode::from(if message.use_stderr() { misuse } else { 0 });
+        }
+    };
+    let result = match cli.command {
         Command::Vm(args) => vm::run(&args),
         Command::Test(args) => test::run(&args),
         Command::Ci(args) => test::run_ci(&args),

@@ -54,7 +54,7 @@ const STATUSES: &str = "\
 Exit status:
   the command's own; 128+N if signal N ended it; 126 or 127 if it cannot be run or found
   124  the command did not end within --timeout
-  125  the VM failed: it did not boot, it hung, or its kernel panicked, oopsed, or reported a BUG or
+  125  there is no VM or it failed: it did not boot, it hung, or its kernel panicked, oopsed, or reported a BUG or
        WARNING from the infiniband drivers, whatever the command's own status; the console is shown";
 
 /// Boots a guest with a Soft-RoCE device and runs one command in it.
@@ -517,6 +517,9 @@ fn environment(chosen: &[OsString]) -> Vec<OsString> {
     env
 }
 
+/// How many consoles of failed guests the cache keeps.
+const CONSOLES_KEPT: usize = 20;
+
 /// One guest's files, removed with it. A killed process leaves them; the next one clears up.
 struct RunDir {
     path: PathBuf,
@@ -544,13 +547,21 @@ impl RunDir {
         bail!("{} is full of this process's own directories", home.display())
     }
 
-    /// Writes a failed guest's console where it stays until the next failure of the same process number.
+    /// Writes a failed guest's console to where the last few of them stay.
     fn keep_console(&self, console: &str) -> Result<PathBuf> {
         let name = self.path.file_name().context("no name")?.to_string_lossy().into_owned();
         let home = cache::dir()?.join("consoles");
         fs::create_dir_all(&home)?;
         let path = home.join(format!("{name}.log"));
         fs::write(&path, console)?;
+        let mut kept: Vec<_> = fs::read_dir(&home)?
+            .flatten()
+            .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
+            .collect();
+        kept.sort();
+        for (_, old) in kept.iter().rev().skip(CONSOLES_KEPT) {
+            let _ = fs::remove_file(old);
+        }
         Ok(path)
     }
 }
