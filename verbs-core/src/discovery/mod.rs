@@ -342,3 +342,5 @@ const NAME_MAX: usize = 255;
 const UVERBS_ABI_MIN: u32 = 3;
 const UVERBS_ABI_MAX: u32 = 6;
 
+#[cfg(test)]
+mod tests;
