@@ -1,0 +1,153 @@
+//! The open device: the kernel's context, and what rxe adds to it.
+//!
+//! # Safety
+//! Registering memory is a promise of the caller, which is passed on unchanged.
+#![allow(unsafe_code)]
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use uverbs_abi::ib_user_ioctl_verbs::RdmaDriverId;
+use verbs_core::discovery::DeviceInfo;
+use verbs_core::kernel::{KernelContext, KernelMr, KernelPd};
+use verbs_core::provider::{ContextOps, Driver, ErasedContext, NamedProvider, OpenedContext};
+use verbs_core::types::{
+    AccessFlags, AhAttr, CqInitAttr, DeviceAttr, DeviceAttrEx, GidEntry, PortAttr, QpInitAttr,
+};
+use verbs_core::{Errno, Error, Result};
+
+use crate::{Ah, Cq, Qp, Rxe};
+
+/// An open rxe device.
+#[derive(Debug)]
+pub struct Context {
+    kernel: Arc<KernelContext>,
+}
+
+impl Context {
+    /// A context over one of the kernel's: one's own, or one on paper.
+    pub fn new(kernel: Arc<KernelContext>) -> Self {
+        Self { kernel }
+    }
+}
+
+impl NamedProvider for Rxe {
+    const DRIVER: Driver = Driver {
+        name: "rxe",
+        driver_id: RdmaDriverId::RDMA_DRIVER_RXE.0,
+        min_abi: 1,
+        max_abi: 2,
+        matches: named_rxe,
+        open: open_erased,
+    };
+
+    fn open(device: &DeviceInfo) -> Result<Context> {
+        let own = match device.driver_id {
+            Some(id) => id == RdmaDriverId::RDMA_DRIVER_RXE,
+            None => named_rxe(device),
+        };
+        if !own {
+            return Err(Error::new("open_device", &device.name, Errno::NODEV));
+        }
+        KernelContext::open(device, RdmaDriverId::RDMA_DRIVER_RXE.0, fw_ver).map(Context::new)
+    }
+}
+
+/// Where the kernel does not tell which driver a device has: rxe devices are usually named so.
+fn named_rxe(device: &DeviceInfo) -> bool {
+    device.name.starts_with("rxe")
+}
+
+fn open_erased(device: &DeviceInfo) -> Result<OpenedContext> {
+    Rxe::open(device).map(ErasedContext::new::<Rxe>)
+}
+
+/// The firmware's version as rxe devices tell it: three numbers of 16 bits.
+pub(crate) fn fw_ver(raw: u64) -> String {
+    format!("{}.{}.{}", (raw >> 32) & 0xffff, (raw >> 16) & 0xffff, raw & 0xffff)
+}
+
+impl ContextOps<Rxe> for Context {
+    fn device_name(&self) -> &str {
+        self.kernel.device_name()
+    }
+
+    fn provider_name(&self) -> &'static str {
+        Rxe::DRIVER.name
+    }
+
+    fn num_comp_vectors(&self) -> u32 {
+        self.kernel.num_comp_vectors()
+    }
+
+    fn query_device(&self) -> Result<DeviceAttr> {
+        self.kernel.query_device()
+    }
+
+    fn query_device_ex(&self) -> Result<DeviceAttrEx> {
+        self.kernel.query_device_ex()
+    }
+
+    fn query_port(&self, port_num: u8) -> Result<PortAttr> {
+        self.kernel.query_port(port_num)
+    }
+
+    fn query_gid_table(&self) -> Result<Vec<GidEntry>> {
+        self.kernel.query_gid_table()
+    }
+
+    fn query_gid_entry(&self, port_num: u8, gid_index: u32) -> Result<Option<GidEntry>> {
+        self.kernel.query_gid_entry(port_num, gid_index)
+    }
+
+    fn query_pkey(&self, port_num: u8, index: u16) -> Result<u16> {
+        self.kernel.query_pkey(port_num, index)
+    }
+
+    fn async_fd(&self) -> Result<BorrowedFd<'_>> {
+        self.kernel.async_fd()
+    }
+
+    fn create_comp_channel(&self) -> Result<OwnedFd> {
+        self.kernel.create_comp_channel()
+    }
+
+    fn alloc_pd(&self) -> Result<KernelPd> {
+        KernelPd::alloc(&self.kernel)
+    }
+
+    unsafe fn reg_mr(
+        &self,
+        pd: &KernelPd,
+        addr: *mut u8,
+        length: usize,
+        iova: u64,
+        access: AccessFlags,
+    ) -> Result<KernelMr> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { pd.reg_mr(addr, length, iova, access) }
+    }
+
+    fn create_cq(&self, attr: &CqInitAttr<'_>) -> Result<Cq> {
+        Cq::create(&self.kernel, attr)
+    }
+
+    fn create_qp(&self, pd: &KernelPd, send_cq: &Cq, recv_cq: &Cq, attr: &QpInitAttr) -> Result<Qp> {
+        Qp::create(&self.kernel, pd, send_cq, recv_cq, attr)
+    }
+
+    fn create_ah(&self, pd: &KernelPd, attr: &AhAttr) -> Result<Ah> {
+        Ah::create(&self.kernel, pd, attr)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_firmware_version_is_three_numbers() {
+        assert_eq!(fw_ver(0), "0.0.0");
+        assert_eq!(fw_ver(0xffff_0001_0002_0003), "1.2.3");
+    }
+}

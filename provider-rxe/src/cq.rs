@@ -1,0 +1,250 @@
+//! The completion queue. The kernel fills it; polling is no system call, asking for an event is one.
+//!
+//! A completion is lent: its fields are read from the queue when they are asked for. Its slot goes back to the kernel
+//! once it is lent no more: with [`finish`](CqOps::finish), or when the next one is asked for.
+//!
+//! # References
+//! `ibv_poll_cq(3)`, `ibv_req_notify_cq(3)`; Linux `drivers/infiniband/sw/rxe/rxe_cq.c`
+
+use core::fmt;
+use core::mem::{offset_of, size_of};
+use std::sync::Arc;
+
+use uverbs_abi::ib_user_verbs::IbUverbsWc;
+use uverbs_abi::rdma_user_rxe::RxeCreateCqResp;
+use verbs_core::channel::Uhw;
+use verbs_core::kernel::KernelContext;
+use verbs_core::provider::{Completion as CompletionOps, CqOps, Destroy};
+use verbs_core::types::{CqInitAttr, Wc, WcFlags, WcOpcode, WcStatus};
+use verbs_core::{Error, Result, cmd};
+use zerocopy::IntoBytes;
+
+use crate::queue::{Emptying, Entry, Queue};
+
+/// A completion queue.
+///
+/// Dropped without [`destroy`](Destroy::destroy), it releases the mapping of the queue and no more. That is sound
+/// while the kernel still writes completions: the kernel writes them through a mapping of its own, and counts ours as
+/// a reference to the pages (Linux `drivers/infiniband/sw/rxe/rxe_mmap.c`).
+pub struct Cq {
+    end: Emptying<IbUverbsWc>,
+    context: Arc<KernelContext>,
+    handle: u32,
+    cqe: u32,
+}
+
+impl Cq {
+    pub(crate) fn create(context: &Arc<KernelContext>, attr: &CqInitAttr<'_>) -> Result<Self> {
+        let uverbs = context.uverbs();
+        let mut reply = RxeCreateCqResp::default();
+        let event_fd = context.async_fd()?;
+        let info = cmd::cq::create_cq(uverbs, attr, Some(event_fd), Uhw::reply(reply.as_mut_bytes()))
+            .map_err(|error| context.explain_create_cq(error, attr.cqe, attr.comp_vector))?;
+        match Queue::map(uverbs, "create_cq", &reply.mi, size_of::<IbUverbsWc>()) {
+            Ok(queue) => Ok(Self {
+                end: Emptying::new(queue),
+                context: Arc::clone(context),
+                handle: info.handle,
+                cqe: info.cqe,
+            }),
+            Err(error) => {
+                // The error that matters is why it could not be mapped; what cannot be destroyed goes with the context.
+                let _ = cmd::cq::destroy_cq(uverbs, info.handle);
+                Err(error)
+            }
+        }
+    }
+}
+
+impl CqOps for Cq {
+    type Completion<'a> = Completion<'a>;
+
+    fn handle(&self) -> u32 {
+        self.handle
+    }
+
+    fn cqe(&self) -> u32 {
+        self.cqe
+    }
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Completion<'_>> {
+        // A store that costs nothing beside the poll itself, so that a program that takes completions one by one and
+        // posts again for each does not overflow a queue which it believes to be empty.
+        self.end.give_back();
+        self.end.next().map(Completion)
+    }
+
+    #[inline(always)]
+    fn finish(&mut self) {
+        self.end.give_back();
+    }
+
+    #[inline]
+    fn poll(&mut self, wcs: &mut [Wc]) -> usize {
+        let mut count = 0;
+        for wc in wcs {
+            let Some(entry) = self.end.next() else { break };
+            Completion(entry).write_to(wc);
+            count += 1;
+        }
+        self.end.give_back();
+        count
+    }
+
+    fn req_notify(&mut self, solicited_only: bool) -> Result<()> {
+        cmd::cq::req_notify_cq(self.context.uverbs(), self.handle, solicited_only)
+    }
+}
+
+impl Destroy for Cq {
+    fn destroy(self) -> Result<(), (Self, Error)> {
+        // The queue is unmapped when `self` is dropped: after the kernel let go of it.
+        match cmd::cq::destroy_cq(self.context.uverbs(), self.handle) {
+            Ok(()) => Ok(()),
+            Err(error) => Err((self, error)),
+        }
+    }
+}
+
+impl fmt::Debug for Cq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cq")
+            .field("device", &self.context.device_name())
+            .field("handle", &self.handle)
+            .field("cqe", &self.cqe)
+            .field("end", &self.end)
+            .finish()
+    }
+}
+
+/// A completion, lent by [`Cq::next`](CqOps::next).
+pub struct Completion<'a>(Entry<'a, IbUverbsWc>);
+
+/// Reads a field of the entry.
+macro_rules! field {
+    ($completion:ident.$field:ident) => {
+        $completion.0.get::<{ offset_of!(IbUverbsWc, $field) }, _>()
+    };
+}
+
+impl CompletionOps for Completion<'_> {
+    #[inline(always)]
+    fn wr_id(&self) -> u64 {
+        field!(self.wr_id)
+    }
+
+    #[inline(always)]
+    fn status(&self) -> WcStatus {
+        WcStatus(field!(self.status))
+    }
+
+    #[inline(always)]
+    fn opcode(&self) -> WcOpcode {
+        WcOpcode(field!(self.opcode))
+    }
+
+    #[inline(always)]
+    fn vendor_err(&self) -> u32 {
+        field!(self.vendor_err)
+    }
+
+    #[inline(always)]
+    fn byte_len(&self) -> u32 {
+        field!(self.byte_len)
+    }
+
+    #[inline(always)]
+    fn imm_data(&self) -> u32 {
+        imm_data(field!(self.ex), field!(self.wc_flags))
+    }
+
+    #[inline(always)]
+    fn qp_num(&self) -> u32 {
+        field!(self.qp_num)
+    }
+
+    #[inline(always)]
+    fn src_qp(&self) -> u32 {
+        field!(self.src_qp)
+    }
+
+    #[inline(always)]
+    fn wc_flags(&self) -> WcFlags {
+        wc_flags(field!(self.wc_flags))
+    }
+
+    #[inline(always)]
+    fn pkey_index(&self) -> u16 {
+        field!(self.pkey_index)
+    }
+
+    #[inline(always)]
+    fn slid(&self) -> u16 {
+        field!(self.slid)
+    }
+
+    #[inline(always)]
+    fn sl(&self) -> u8 {
+        field!(self.sl)
+    }
+
+    #[inline(always)]
+    fn dlid_path_bits(&self) -> u8 {
+        field!(self.dlid_path_bits)
+    }
+
+    /// In six loads, which the compiler turns into as many stores where [`Wc`] has the layout of the entry.
+    #[inline(always)]
+    fn write_to(&self, wc: &mut Wc) {
+        const { assert!(size_of::<IbUverbsWc>() == size_of::<[u64; 6]>()) }
+        let entry: IbUverbsWc = zerocopy::transmute!([
+            self.0.get::<0, u64>(),
+            self.0.get::<8, u64>(),
+            self.0.get::<16, u64>(),
+            self.0.get::<24, u64>(),
+            self.0.get::<32, u64>(),
+            self.0.get::<40, u64>(),
+        ]);
+        *wc = Wc {
+            wr_id: entry.wr_id,
+            status: WcStatus(entry.status),
+            opcode: WcOpcode(entry.opcode),
+            vendor_err: entry.vendor_err,
+            byte_len: entry.byte_len,
+            imm_data: imm_data(entry.ex.as_invalidate_rkey(), entry.wc_flags),
+            qp_num: entry.qp_num,
+            src_qp: entry.src_qp,
+            wc_flags: wc_flags(entry.wc_flags),
+            pkey_index: entry.pkey_index,
+            slid: entry.slid,
+            sl: entry.sl,
+            dlid_path_bits: entry.dlid_path_bits,
+        };
+    }
+}
+
+impl fmt::Debug for Completion<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut wc = Wc::default();
+        self.write_to(&mut wc);
+        wc.fmt(f)
+    }
+}
+
+/// What the kernel calls `IB_WC_WITH_INVALIDATE`: its flags differ from those of the user's verbs from bit 2 on.
+const KERNEL_WITH_INVALIDATE: u32 = 1 << 2;
+
+/// The flags as verbs call them. The kernel copies its own into the entry; the one that means something else there
+/// (`IP_CSUM_OK` to verbs) is never set in its own sense, for rxe verifies no checksums.
+#[inline(always)]
+const fn wc_flags(raw: u32) -> WcFlags {
+    let moved = (raw & KERNEL_WITH_INVALIDATE) << 1;
+    WcFlags::from_bits_retain((raw & !KERNEL_WITH_INVALIDATE) | moved)
+}
+
+/// Immediate data is big-endian in the entry, an invalidated key is a number.
+#[inline(always)]
+const fn imm_data(raw: u32, raw_flags: u32) -> u32 {
+    if wc_flags(raw_flags).contains(WcFlags::WITH_INV) { raw } else { u32::from_be(raw) }
+}

@@ -1,0 +1,388 @@
+//! The kernel's side of the queues, in plain memory: for tests and measurements without a device.
+//!
+//! [`PaperDevice`] answers the commands that make objects, [`PaperQueue`] is a queue as the kernel lays it out, and
+//! [`PaperQp`] and [`PaperCq`] keep a provider's object together with the queues behind it. Nothing here touches the
+//! memory of work requests: a device on paper moves no data.
+//!
+//! Every function panics where something does not fit: it is for tests.
+// A module for tests: what it panics on is a defect of the test.
+#![allow(clippy::missing_panics_doc)]
+
+use core::mem::{offset_of, size_of};
+use std::os::fd::IntoRawFd;
+use std::path::Path;
+
+use uverbs_abi::ib_user_ioctl_verbs::{IbUverbsQpCap, RdmaDriverId};
+use uverbs_abi::ib_user_verbs::{IbUverbsWc, IbUverbsWrOpcode};
+use uverbs_abi::rdma_user_rxe::{
+    Mminfo, RxeCreateAhResp, RxeCreateCqResp, RxeCreateQpResp, RxeQueueBuf, RxeRecvWqe, RxeSendWqe,
+};
+use verbs_core::channel::{Expect, Reply, Scripted, Uhw, Uverbs};
+use verbs_core::kernel::{KernelContext, KernelPd};
+use verbs_core::provider::{ContextOps, QpOps};
+use verbs_core::ring::{Index, Region};
+use verbs_core::types::{
+    AhAttr, CqInitAttr, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpState, QpType, SendFlags, WcOpcode, WcStatus,
+};
+use verbs_core::{Result, transition};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::{Ah, Context, Cq, Qp};
+
+/// A queue as the kernel lays it out, and the kernel's end of it.
+#[derive(Clone, Debug)]
+pub struct PaperQueue {
+    region: Region,
+    mask: u32,
+    stride: usize,
+}
+
+const DATA: usize = size_of::<RxeQueueBuf>();
+const PRODUCER: usize = offset_of!(RxeQueueBuf, producer_index);
+const CONSUMER: usize = offset_of!(RxeQueueBuf, consumer_index);
+
+impl PaperQueue {
+    /// A queue of `slots` slots of `stride` bytes each, both powers of two.
+    pub fn new(slots: u32, stride: usize) -> Self {
+        assert!(slots.is_power_of_two() && stride.is_power_of_two());
+        let region = Region::plain(DATA + slots as usize * stride);
+        region.write(offset_of!(RxeQueueBuf, log2_elem_size), stride.trailing_zeros());
+        region.write(offset_of!(RxeQueueBuf, index_mask), slots - 1);
+        Self { region, mask: slots - 1, stride }
+    }
+
+    /// The memory that both ends share.
+    pub fn region(&self) -> Region {
+        self.region.clone()
+    }
+
+    /// How many bytes are mapped.
+    pub fn size(&self) -> usize {
+        self.region.len()
+    }
+
+    /// Producer's and consumer's index.
+    pub fn indices(&self) -> (u32, u32) {
+        (self.region.index(PRODUCER).load_acquire(), self.region.index(CONSUMER).load_acquire())
+    }
+
+    /// Sets producer's and consumer's index, to any value.
+    pub fn set_indices(&self, producer: u32, consumer: u32) {
+        self.region.index(PRODUCER).store_release(producer);
+        self.region.index(CONSUMER).store_release(consumer);
+    }
+
+    /// How many elements are in the queue.
+    pub fn count(&self) -> u32 {
+        let (producer, consumer) = self.indices();
+        producer.wrapping_sub(consumer) & self.mask
+    }
+
+    /// All bytes of a slot.
+    pub fn slot(&self, index: u32) -> Vec<u8> {
+        let start = DATA + (index & self.mask) as usize * self.stride;
+        (start..start + self.stride).map(|at| self.region.read::<u8>(at)).collect()
+    }
+
+    /// Overwrites all bytes of all slots: what earlier uses left there.
+    pub fn fill(&self, byte: u8) {
+        (DATA..DATA + (self.mask as usize + 1) * self.stride).for_each(|at| self.region.write(at, byte));
+    }
+
+    /// Takes the next element out, with the bytes behind it.
+    pub fn take<W: FromBytes>(&self) -> Option<(W, Vec<u8>)> {
+        let (producer, consumer) = self.indices();
+        if self.count() == 0 {
+            return None;
+        }
+        let slot = self.slot(consumer);
+        let (element, rest) = W::read_from_prefix(&slot).ok()?;
+        let rest = rest.to_vec();
+        self.set_indices(producer, (consumer + 1) & self.mask);
+        Some((element, rest))
+    }
+
+    /// Takes every element out without looking.
+    pub fn drain(&self) {
+        let (producer, _) = self.indices();
+        self.set_indices(producer, producer);
+    }
+
+    /// Puts an element in, or says that there is no room.
+    pub fn put<W: IntoBytes>(&self, element: W) -> bool {
+        let (producer, consumer) = self.indices();
+        if self.count() == self.mask {
+            return false;
+        }
+        assert!(size_of::<W>() <= self.stride);
+        self.region.write(DATA + (producer & self.mask) as usize * self.stride, element);
+        self.set_indices((producer + 1) & self.mask, consumer);
+        true
+    }
+
+    /// Lets the last `count` elements that were taken out be there once more.
+    pub fn refill(&self, count: u32) {
+        let (producer, consumer) = self.indices();
+        self.set_indices(consumer.wrapping_add(count) & self.mask, consumer);
+        debug_assert!(producer == consumer, "the queue was empty");
+    }
+}
+
+/// A completion queue, and the kernel's end of it.
+#[derive(Debug)]
+pub struct PaperCq {
+    /// The provider's object.
+    pub cq: Cq,
+    /// The kernel's end.
+    pub queue: PaperQueue,
+}
+
+impl core::ops::Deref for PaperCq {
+    type Target = Cq;
+
+    fn deref(&self) -> &Cq {
+        &self.cq
+    }
+}
+
+/// A queue pair, and the kernel's ends of its queues.
+#[derive(Debug)]
+pub struct PaperQp {
+    /// The provider's object.
+    pub qp: Qp,
+    /// The kernel's end of the send queue.
+    pub sq: PaperQueue,
+    /// The kernel's end of the receive queue.
+    pub rq: PaperQueue,
+    sig_all: bool,
+}
+
+impl PaperQp {
+    /// Carries every posted send out, as far as completions go: one for each that is signalled.
+    pub fn complete_sends(&self, cq: &mut PaperCq) {
+        while let Some((wqe, _)) = self.sq.take::<RxeSendWqe>() {
+            assert_eq!(
+                (wqe.status, wqe.state),
+                (0, 0),
+                "the kernel starts what is posted, and finishes with this status"
+            );
+            if self.sig_all || wqe.wr.send_flags & SendFlags::SIGNALED.bits() != 0 {
+                assert!(
+                    cq.queue.put(self.send_completion(&wqe, WcStatus::SUCCESS)),
+                    "the completion queue is full"
+                );
+            }
+        }
+    }
+
+    /// Flushes both queues, as the kernel does for a queue pair in ERR: a completion for each request.
+    pub fn flush(&self, cq: &mut PaperCq) {
+        while let Some((wqe, _)) = self.sq.take::<RxeSendWqe>() {
+            assert!(
+                cq.queue.put(self.send_completion(&wqe, WcStatus::WR_FLUSH_ERR)),
+                "the completion queue is full"
+            );
+        }
+        while let Some((wqe, _)) = self.rq.take::<RxeRecvWqe>() {
+            let status = WcStatus::WR_FLUSH_ERR.0;
+            let wc = IbUverbsWc { wr_id: wqe.wr_id, status, qp_num: self.qp.qp_num(), ..Default::default() };
+            assert!(cq.queue.put(wc), "the completion queue is full");
+        }
+    }
+
+    /// Drains both queues and clears the send queue's slots, as the kernel does for a queue pair that goes to RESET.
+    pub fn drain(&self) {
+        self.sq.drain();
+        self.rq.drain();
+        self.sq.fill(0);
+    }
+
+    fn send_completion(&self, wqe: &RxeSendWqe, status: WcStatus) -> IbUverbsWc {
+        let opcode = match IbUverbsWrOpcode(wqe.wr.opcode) {
+            IbUverbsWrOpcode::IB_UVERBS_WR_RDMA_WRITE
+            | IbUverbsWrOpcode::IB_UVERBS_WR_RDMA_WRITE_WITH_IMM => WcOpcode::RDMA_WRITE,
+            IbUverbsWrOpcode::IB_UVERBS_WR_RDMA_READ => WcOpcode::RDMA_READ,
+            IbUverbsWrOpcode::IB_UVERBS_WR_ATOMIC_CMP_AND_SWP => WcOpcode::COMP_SWAP,
+            IbUverbsWrOpcode::IB_UVERBS_WR_ATOMIC_FETCH_AND_ADD => WcOpcode::FETCH_ADD,
+            _ => WcOpcode::SEND,
+        };
+        IbUverbsWc {
+            wr_id: wqe.wr.wr_id,
+            status: status.0,
+            opcode: opcode.0,
+            byte_len: wqe.dma.length,
+            qp_num: self.qp.qp_num(),
+            ..Default::default()
+        }
+    }
+}
+
+/// A device that answers commands from a script.
+#[derive(Debug)]
+pub struct PaperDevice {
+    /// The provider's context.
+    pub context: Context,
+    /// A protection domain of it.
+    pub pd: KernelPd,
+    /// The script: what else it is to expect, and to answer.
+    pub script: Scripted,
+}
+
+impl PaperDevice {
+    /// The number of every queue pair.
+    pub const QP_NUM: u32 = 17;
+    /// The handle of every completion queue.
+    pub const CQ_HANDLE: u32 = 3;
+    /// The handle of every queue pair.
+    pub const QP_HANDLE: u32 = 4;
+    /// Where a completion queue is mapped.
+    pub const CQ_OFFSET: u64 = 0x1000_0000;
+    /// Where a receive queue is mapped.
+    pub const RQ_OFFSET: u64 = 0x2000_0000;
+    /// Where a send queue is mapped.
+    pub const SQ_OFFSET: u64 = 0x3000_0000;
+
+    /// An open device with a protection domain.
+    pub fn new() -> Self {
+        // The context owns the descriptor that it is told of: give it one.
+        let events = std::fs::File::open("/dev/null").unwrap().into_raw_fd();
+        let script = Scripted::new([
+            Expect::anything(Reply::outputs([&1_u32.to_ne_bytes(), &0_u64.to_ne_bytes()])),
+            Expect::anything(Reply::outputs([&2_u32.to_ne_bytes()])),
+            Expect::anything(Reply::outputs([&events.to_ne_bytes()])),
+        ]);
+        let uverbs = Uverbs::new(Box::new(script.clone()), RdmaDriverId::RDMA_DRIVER_RXE.0, "rxe0");
+        let kernel =
+            KernelContext::new(uverbs, Path::new("/nonexistent"), crate::context::fw_ver, Uhw::none());
+        let context = Context::new(kernel.unwrap());
+        let pd = context.alloc_pd().unwrap();
+        context.async_fd().unwrap();
+        Self { context, pd, script }
+    }
+
+    /// Attributes of an RC queue pair of 15 requests a queue, 4 SGEs and 64 inline bytes.
+    pub fn rc() -> QpInitAttr {
+        let cap =
+            QpCap { max_send_wr: 15, max_recv_wr: 15, max_send_sge: 4, max_recv_sge: 4, max_inline_data: 64 };
+        QpInitAttr { qp_type: QpType::RC, cap, sq_sig_all: false, user_handle: 0 }
+    }
+
+    /// A completion queue of `slots` slots, of which it can use all but one.
+    pub fn create_cq(&self, slots: u32) -> PaperCq {
+        let queue = PaperQueue::new(slots, 64);
+        let cq = self.create_cq_over(&queue).unwrap();
+        PaperCq { cq, queue }
+    }
+
+    /// A completion queue over a queue of one's own.
+    ///
+    /// # Errors
+    /// What the provider finds wrong with it.
+    pub fn create_cq_over(&self, queue: &PaperQueue) -> Result<Cq> {
+        let reply = RxeCreateCqResp { mi: Self::mminfo(Self::CQ_OFFSET, queue) };
+        self.script.expect([Self::cq_reply(queue.mask, reply.as_bytes())]);
+        self.script.expect_map(Self::CQ_OFFSET, queue.size(), queue.region());
+        self.context.create_cq(&Self::cq_attr())
+    }
+
+    /// The attributes that this device's completion queues are asked for with.
+    pub fn cq_attr() -> CqInitAttr<'static> {
+        CqInitAttr { cqe: 1, channel: None, comp_vector: 0, user_handle: 0 }
+    }
+
+    /// The answer to a request for a completion queue, with these bytes from the driver.
+    pub fn cq_reply(cqe: u32, driver: &[u8]) -> Expect {
+        Expect::anything(Reply::outputs([&Self::CQ_HANDLE.to_ne_bytes(), &cqe.to_ne_bytes(), driver]))
+    }
+
+    /// A queue pair with exactly the capacity asked for, in queues of the size that the kernel would choose.
+    pub fn create_qp(&self, cq: &Cq, attr: QpInitAttr) -> PaperQp {
+        let cap = attr.cap;
+        let list = (cap.max_send_sge as usize * 16).max(cap.max_inline_data as usize);
+        let sq_stride = (size_of::<RxeSendWqe>() + list).next_power_of_two();
+        let rq_stride = (size_of::<RxeRecvWqe>() + cap.max_recv_sge as usize * 16).next_power_of_two();
+        let sq = PaperQueue::new((cap.max_send_wr + 1).next_power_of_two(), sq_stride);
+        let rq = PaperQueue::new((cap.max_recv_wr + 1).next_power_of_two(), rq_stride.max(64));
+        self.create_qp_over(cq, attr, sq, rq).unwrap()
+    }
+
+    /// A queue pair over queues of one's own.
+    ///
+    /// # Errors
+    /// What the provider finds wrong with them.
+    pub fn create_qp_over(
+        &self,
+        cq: &Cq,
+        attr: QpInitAttr,
+        sq: PaperQueue,
+        rq: PaperQueue,
+    ) -> Result<PaperQp> {
+        let reply = RxeCreateQpResp {
+            rq_mi: Self::mminfo(Self::RQ_OFFSET, &rq),
+            sq_mi: Self::mminfo(Self::SQ_OFFSET, &sq),
+        };
+        self.script.expect([Self::qp_reply(&attr.cap, reply.as_bytes())]);
+        self.script.expect_map(Self::RQ_OFFSET, rq.size(), rq.region());
+        self.script.expect_map(Self::SQ_OFFSET, sq.size(), sq.region());
+        let qp = self.context.create_qp(&self.pd, cq, cq, &attr)?;
+        Ok(PaperQp { qp, sq, rq, sig_all: attr.sq_sig_all })
+    }
+
+    /// The answer to a request for a queue pair, with these bytes from the driver.
+    pub fn qp_reply(cap: &QpCap, driver: &[u8]) -> Expect {
+        let cap = IbUverbsQpCap {
+            max_send_wr: cap.max_send_wr,
+            max_recv_wr: cap.max_recv_wr,
+            max_send_sge: cap.max_send_sge,
+            max_recv_sge: cap.max_recv_sge,
+            max_inline_data: cap.max_inline_data,
+        };
+        Expect::anything(Reply::outputs([
+            &Self::QP_HANDLE.to_ne_bytes(),
+            cap.as_bytes(),
+            &Self::QP_NUM.to_ne_bytes(),
+            driver,
+        ]))
+    }
+
+    /// An address handle that the kernel gave a number, or 0 for none.
+    ///
+    /// # Errors
+    /// What the provider finds wrong with it.
+    pub fn create_ah(&self, attr: &AhAttr, ah_num: u32) -> Result<Ah> {
+        let reply = RxeCreateAhResp { ah_num, reserved: 0 };
+        self.script.expect([Expect::anything(Reply::outputs([&9_u32.to_ne_bytes(), reply.as_bytes()]))]);
+        self.context.create_ah(&self.pd, attr)
+    }
+
+    /// Moves a queue pair to a state by the shortest way from RESET, or from where it is to RESET or ERR.
+    pub fn move_to(&self, qp: &mut PaperQp, to: QpState) {
+        let path: &[QpState] = match to {
+            QpState::INIT => &[QpState::INIT],
+            QpState::RTR => &[QpState::INIT, QpState::RTR],
+            QpState::RTS => &[QpState::INIT, QpState::RTR, QpState::RTS],
+            _ => &[to],
+        };
+        for &to in path {
+            let from = qp.qp.state();
+            let required = transition::lookup(qp.qp.qp_type(), from, to).unwrap().required;
+            if to == QpState::RESET {
+                qp.drain();
+            }
+            self.script.expect([Expect::anything(Reply::ok())]);
+            let attr = QpAttr { qp_state: to, qkey: 0x1111_1111, ..QpAttr::default() };
+            qp.qp.modify(&attr, required | QpAttrMask::STATE).unwrap();
+        }
+    }
+
+    /// Where the kernel says that a queue can be mapped.
+    pub fn mminfo(offset: u64, queue: &PaperQueue) -> Mminfo {
+        Mminfo { offset, size: queue.size() as u32, pad: 0 }
+    }
+}
+
+impl Default for PaperDevice {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,188 @@
+//! The queue pair: two mapped queues and a kernel object.
+//!
+//! | moved to | send queue | receive queue |
+//! |---|---|---|
+//! | RESET | closed; the kernel has drained it | closed; the kernel has drained it |
+//! | INIT, RTR | closed | open |
+//! | RTS, SQD, ERR | open | open |
+//!
+//! # References
+//! `ibv_create_qp(3)`, `ibv_modify_qp(3)`; Linux `drivers/infiniband/sw/rxe/rxe_qp.c`
+
+use std::sync::Arc;
+
+use uverbs_abi::rdma_user_rxe::RxeCreateQpResp;
+use verbs_core::channel::Uhw;
+use verbs_core::cmd::qp::QpInfo;
+use verbs_core::kernel::{KernelContext, KernelPd};
+use verbs_core::provider::{CqOps, Destroy, PdOps, QpOps};
+use verbs_core::types::{QpAttr, QpAttrMask, QpCap, QpInitAttr, QpInitInfo, QpState, QpType};
+use verbs_core::{Errno, Error, Result, cmd, transition};
+use zerocopy::IntoBytes;
+
+use crate::cq::Cq;
+use crate::queue::Queue;
+use crate::rq::Rq;
+use crate::sq::{Kick, Sq};
+
+/// A queue pair.
+///
+/// Dropped without [`destroy`](Destroy::destroy), it releases the mappings of its queues and no more. That is sound
+/// while the kernel still works on them: it does so through a mapping of its own, and counts ours as a reference to the
+/// pages (Linux `drivers/infiniband/sw/rxe/rxe_mmap.c`). The memory of the work requests is another matter, which the
+/// handles above take care of.
+#[derive(Debug)]
+pub struct Qp {
+    sq: Sq,
+    rq: Rq,
+    context: Arc<KernelContext>,
+    handle: u32,
+    qp_num: u32,
+    qp_type: QpType,
+    cap: QpCap,
+    state: QpState,
+}
+
+impl Qp {
+    pub(crate) fn create(
+        context: &Arc<KernelContext>,
+        pd: &KernelPd,
+        send_cq: &Cq,
+        recv_cq: &Cq,
+        attr: &QpInitAttr,
+    ) -> Result<Self> {
+        let uverbs = context.uverbs();
+        let event_fd = context.async_fd()?;
+        let (send, recv) = (send_cq.handle(), recv_cq.handle());
+        let create = |attr: &QpInitAttr, reply: &mut RxeCreateQpResp| {
+            let uhw = Uhw::reply(reply.as_mut_bytes());
+            cmd::qp::create_qp(uverbs, pd.handle(), send, recv, attr, Some(event_fd), uhw)
+        };
+        let mut reply = RxeCreateQpResp::default();
+        let info = create(attr, &mut reply).map_err(|error| {
+            context.explain_create_qp(error, attr, || {
+                max_inline(context, attr, |probe| create(probe, &mut RxeCreateQpResp::default()))
+            })
+        })?;
+        Self::map(context, attr, &info, &reply).inspect_err(|_| {
+            // The error that matters is why it could not be mapped; what cannot be destroyed goes with the context.
+            let _ = cmd::qp::destroy_qp(uverbs, info.handle);
+        })
+    }
+
+    fn map(
+        context: &Arc<KernelContext>,
+        attr: &QpInitAttr,
+        info: &QpInfo,
+        reply: &RxeCreateQpResp,
+    ) -> Result<Self> {
+        let (uverbs, cap) = (context.uverbs(), info.cap);
+        let rq = Queue::map(uverbs, "create_qp", &reply.rq_mi, Rq::element(&cap))?;
+        let sq = Queue::map(uverbs, "create_qp", &reply.sq_mi, Sq::element(&cap))?;
+        let kick = uverbs.cmd_fd().map(|fd| Kick::new(fd, info.handle));
+        Ok(Self {
+            sq: Sq::new(sq, attr.qp_type, &cap, attr.sq_sig_all, kick),
+            rq: Rq::new(rq, &cap),
+            context: Arc::clone(context),
+            handle: info.handle,
+            qp_num: info.qp_num,
+            qp_type: attr.qp_type,
+            cap,
+            state: QpState::RESET,
+        })
+    }
+
+    /// Where it stands, as the kernel says: it may have moved it to ERR.
+    fn real_state(&self) -> QpState {
+        let queried = cmd::qp::query_qp(self.context.uverbs(), self.handle, QpAttrMask::STATE);
+        queried.map_or(self.state, |(attr, _)| attr.qp_state)
+    }
+}
+
+impl QpOps for Qp {
+    type Sq = Sq;
+    type Rq = Rq;
+
+    fn handle(&self) -> u32 {
+        self.handle
+    }
+
+    fn qp_num(&self) -> u32 {
+        self.qp_num
+    }
+
+    fn qp_type(&self) -> QpType {
+        self.qp_type
+    }
+
+    fn cap(&self) -> QpCap {
+        self.cap
+    }
+
+    fn state(&self) -> QpState {
+        self.state
+    }
+
+    fn modify(&mut self, attr: &QpAttr, mask: QpAttrMask) -> Result<()> {
+        let uverbs = self.context.uverbs();
+        let (from, to) = transition::endpoints(self.state, attr, mask);
+        if let Err(cause) = transition::check(self.qp_type, from, to, mask) {
+            return Err(uverbs.error("modify_qp", Errno::INVAL).because(cause));
+        }
+        if let Err(error) = cmd::qp::modify_qp(uverbs, self.handle, attr, mask) {
+            if error.errno != Errno::INVAL {
+                return Err(error);
+            }
+            let at = self.real_state();
+            return Err(self.context.explain_modify_qp(error, self.qp_type, at, attr, mask));
+        }
+        if mask.contains(QpAttrMask::QKEY) {
+            self.sq.set_qkey(attr.qkey);
+        }
+        if mask.contains(QpAttrMask::STATE) {
+            self.state = attr.qp_state;
+            self.sq.moved_to(attr.qp_state);
+            self.rq.moved_to(attr.qp_state);
+        }
+        Ok(())
+    }
+
+    fn query(&self, mask: QpAttrMask) -> Result<(QpAttr, QpInitInfo)> {
+        cmd::qp::query_qp(self.context.uverbs(), self.handle, mask)
+    }
+
+    #[inline(always)]
+    fn halves(&mut self) -> (&mut Sq, &mut Rq) {
+        (&mut self.sq, &mut self.rq)
+    }
+}
+
+impl Destroy for Qp {
+    fn destroy(self) -> Result<(), (Self, Error)> {
+        // The queues are unmapped when `self` is dropped: after the kernel let go of them.
+        match cmd::qp::destroy_qp(self.context.uverbs(), self.handle) {
+            Ok(()) => Ok(()),
+            Err(error) => Err((self, error)),
+        }
+    }
+}
+
+/// How many inline bytes a queue pair can have. The device's attributes do not tell; but the kernel makes the room for
+/// the longest gather list available to inline data, and that it tells of a queue pair which has one.
+fn max_inline(
+    context: &KernelContext,
+    attr: &QpInitAttr,
+    create: impl FnOnce(&QpInitAttr) -> Result<QpInfo>,
+) -> Option<u32> {
+    let device = context.query_device().ok()?;
+    let cap = QpCap {
+        max_send_wr: 1,
+        max_recv_wr: 1,
+        max_send_sge: device.max_sge,
+        max_recv_sge: 1,
+        max_inline_data: 0,
+    };
+    let probe = create(&QpInitAttr { cap, user_handle: 0, ..*attr }).ok()?;
+    let _ = cmd::qp::destroy_qp(context.uverbs(), probe.handle);
+    Some(probe.cap.max_inline_data)
+}

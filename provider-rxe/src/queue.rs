@@ -1,0 +1,296 @@
+//! A mapped queue: the header that the kernel fills in, and the slots behind it.
+//!
+//! ```text
+//!   0    log2 of the slots' size          ┐ told once by the kernel, checked once against the mapping in
+//!   4    number of slots - 1 (the mask)   ┘ `Queue::new`, never read again
+//!   128  producer's index                   each in cache lines of its own, read with acquire, published
+//!   256  consumer's index                   with release, masked before use
+//!   384  slots
+//! ```
+//!
+//! [`Filling`] is the end that fills slots (send and receive queue), [`Emptying`] the one that empties them (completion
+//! queue). What they lend, [`Slot`] and [`Entry`], knows at compile time which element it holds, so that an access
+//! outside of it does not compile.
+//!
+//! # Safety
+//! Pointers into the mapping are made in [`Queue::slot`] alone, from an index that is at most the mask;
+//! [`Queue::new`] proved that such a slot lies within the mapping and holds the element. A [`Slot`] belongs to this
+//! process from the moment the cursor names it until it is published, an [`Entry`] until it is given back: nobody else
+//! accesses the bytes in between, so they are written with plain stores, which the compiler may merge, and read with
+//! volatile loads, so that a kernel that broke the protocol could cause wrong values but no value that changes
+//! between two looks.
+#![allow(unsafe_code)]
+
+use core::fmt;
+use core::marker::PhantomData;
+use core::mem::{align_of, offset_of, size_of};
+use core::ptr::NonNull;
+
+use uverbs_abi::rdma_user_rxe::{Mminfo, RxeQueueBuf};
+use verbs_core::Result;
+use verbs_core::channel::Uverbs;
+use verbs_core::ring::{Consumer, Producer, Region};
+use verbs_core::types::Sge;
+use zerocopy::{FromBytes, IntoBytes};
+
+/// The most that any element's alignment can be: what a mapping, the header's size and the slots' size are multiples of.
+const SLOT_ALIGN: usize = 16;
+
+/// A mapped queue, its header checked.
+pub(crate) struct Queue {
+    /// The first slot.
+    first: NonNull<u8>,
+    log2_stride: u32,
+    mask: u32,
+    region: Region,
+}
+
+// SAFETY: `first` blocked the auto impl. It points into `region`, which is `Send` and lives as long.
+unsafe impl Send for Queue {}
+
+impl Queue {
+    /// Maps a queue that the kernel offered in its reply, whose slots must hold `element` bytes.
+    pub(crate) fn map(uverbs: &Uverbs, verb: &'static str, mminfo: &Mminfo, element: usize) -> Result<Self> {
+        let len = mminfo.size as usize;
+        if len < size_of::<RxeQueueBuf>() {
+            return Err(uverbs.bad_reply(verb, "a queue shorter than its header"));
+        }
+        let region = uverbs.map(verb, mminfo.offset, len)?;
+        Self::new(region, len, element).map_err(|what| uverbs.bad_reply(verb, what))
+    }
+
+    /// A queue of `len` bytes whose slots must hold `element` bytes, or what is wrong with its header.
+    pub(crate) fn new(region: Region, len: usize, element: usize) -> Result<Self, &'static str> {
+        let header = size_of::<RxeQueueBuf>();
+        let len = len.min(region.len());
+        if len < header {
+            return Err("a queue shorter than its header");
+        }
+        let log2_stride: u32 = region.read(offset_of!(RxeQueueBuf, log2_elem_size));
+        let mask: u32 = region.read(offset_of!(RxeQueueBuf, index_mask));
+        let slots = u64::from(mask) + 1;
+        let stride = 1_u64.checked_shl(log2_stride).ok_or("a queue whose slots have an impossible size")?;
+        if !slots.is_power_of_two() {
+            return Err("a queue whose number of slots is no power of two");
+        }
+        if stride < element as u64 || stride < SLOT_ALIGN as u64 {
+            return Err("a queue whose slots are too small for its elements");
+        }
+        if slots.checked_mul(stride).is_none_or(|bytes| bytes > (len - header) as u64) {
+            return Err("a queue whose slots do not fit into its mapping");
+        }
+        let first = region.pointer(header, len - header);
+        if !first.addr().get().is_multiple_of(SLOT_ALIGN) {
+            return Err("a queue whose slots are not aligned");
+        }
+        Ok(Self { first, log2_stride, mask, region })
+    }
+
+    /// The slot at an index, which is masked.
+    #[inline(always)]
+    fn slot(&self, index: u32) -> NonNull<u8> {
+        debug_assert!(index <= self.mask, "cursors give masked indices");
+        // SAFETY: `Producer` and `Consumer` give indices up to the mask that they were made with, which is this
+        // queue's. `new` checked that all `mask + 1` slots lie within the region, which lives as long as `self`.
+        unsafe { self.first.add((index as usize) << self.log2_stride) }
+    }
+
+    fn producer_offset() -> usize {
+        offset_of!(RxeQueueBuf, producer_index)
+    }
+
+    fn consumer_offset() -> usize {
+        offset_of!(RxeQueueBuf, consumer_index)
+    }
+}
+
+impl fmt::Debug for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queue")
+            .field("slots", &(u64::from(self.mask) + 1))
+            .field("stride", &(1_u64 << self.log2_stride))
+            .finish_non_exhaustive()
+    }
+}
+
+/// The end of a queue that fills its slots with elements `W`, each with a list behind it.
+pub(crate) struct Filling<W> {
+    queue: Queue,
+    cursor: Producer,
+    _element: PhantomData<fn() -> W>,
+}
+
+impl<W> Filling<W> {
+    /// The filling end of a queue whose slots hold a `W`, which the caller asked for when it mapped the queue.
+    pub(crate) fn new(queue: Queue) -> Self {
+        assert!(1_usize << queue.log2_stride >= size_of::<W>() && align_of::<W>() <= SLOT_ALIGN);
+        let cursor = Producer::new(
+            queue.region.index(Queue::producer_offset()),
+            queue.region.index(Queue::consumer_offset()),
+            queue.mask,
+        );
+        Self { queue, cursor, _element: PhantomData }
+    }
+
+    /// The next slot to fill, or `None` when the queue is full.
+    #[inline(always)]
+    pub(crate) fn next(&mut self) -> Option<Slot<'_, W>> {
+        let index = self.cursor.next_slot()?;
+        Some(Slot { base: self.queue.slot(index), _queue: PhantomData, _element: PhantomData })
+    }
+
+    /// The slot that [`next`](Self::next) lent is filled; the kernel does not see it yet.
+    #[inline(always)]
+    pub(crate) fn advance(&mut self) {
+        self.cursor.advance();
+    }
+
+    /// Lets the kernel see every filled slot.
+    #[inline(always)]
+    pub(crate) fn publish(&self) {
+        self.cursor.publish();
+    }
+
+    /// Starts where the shared indices stand now: the kernel emptied the queue.
+    pub(crate) fn resync(&mut self) {
+        self.cursor.resync();
+    }
+
+    /// How many bytes a slot has behind its element.
+    pub(crate) fn room(&self) -> usize {
+        (1_usize << self.queue.log2_stride) - size_of::<W>()
+    }
+}
+
+impl<W> fmt::Debug for Filling<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Filling").field(&self.queue).field(&self.cursor).finish()
+    }
+}
+
+/// A slot to be filled with an element `W`, and a list behind it.
+pub(crate) struct Slot<'q, W> {
+    base: NonNull<u8>,
+    _queue: PhantomData<&'q mut Queue>,
+    _element: PhantomData<fn() -> W>,
+}
+
+impl<W> Slot<'_, W> {
+    /// Stores a part of the element at its offset.
+    #[inline(always)]
+    pub(crate) fn put<const OFFSET: usize, T: IntoBytes>(&mut self, part: T) {
+        const {
+            assert!(OFFSET + size_of::<T>() <= size_of::<W>(), "the part lies within the element");
+            assert!(OFFSET.is_multiple_of(align_of::<T>()) && align_of::<T>() <= SLOT_ALIGN);
+        }
+        // SAFETY: the slot holds a `W` (`Filling::new`), within which the part lies, aligned; nobody else accesses it
+        // before it is published.
+        unsafe { self.base.add(OFFSET).cast::<T>().write(part) }
+    }
+
+    /// Stores a scatter/gather list behind the element.
+    ///
+    /// # Safety
+    /// The list is not longer than [`Filling::room`].
+    #[inline(always)]
+    pub(crate) unsafe fn put_list(&mut self, sges: &[Sge]) {
+        const { assert!(size_of::<W>().is_multiple_of(align_of::<u64>()) && size_of::<Sge>() == 16) }
+        // SAFETY: the slot holds a `W`, so what follows it starts in bounds or one past the end.
+        let mut to = unsafe { self.base.add(size_of::<W>()).cast::<u64>() };
+        for sge in sges {
+            // SAFETY: an `Sge` is two aligned words without padding, as the kernel's `rxe_sge` is; the caller vouches
+            // that there is room for them in the slot. Volatile, because a loop of plain stores becomes a call of
+            // memcpy, which costs more than the few elements that there are.
+            unsafe {
+                let [addr, rest] = (&raw const *sge).cast::<[u64; 2]>().read();
+                to.write_volatile(addr);
+                to.add(1).write_volatile(rest);
+                to = to.add(2);
+            }
+        }
+    }
+
+    /// Copies the memory that a list refers to behind the element.
+    ///
+    /// # Safety
+    /// - The memory is not longer than [`Filling::room`], all in all.
+    /// - Every element of the list is readable memory of this process, by its address.
+    #[inline]
+    pub(crate) unsafe fn put_inline(&mut self, sges: &[Sge]) {
+        // SAFETY: the slot holds a `W`, so what follows it starts in bounds or one past the end.
+        let mut to = unsafe { self.base.add(size_of::<W>()) };
+        for sge in sges {
+            let len = sge.length as usize;
+            if len > 0 {
+                let from = core::ptr::with_exposed_provenance::<u8>(sge.addr as usize);
+                // SAFETY: the caller vouches for the source and for the room in the slot; the slot is shared with the
+                // kernel alone, so that no source overlaps it.
+                unsafe {
+                    core::ptr::copy_nonoverlapping(from, to.as_ptr(), len);
+                    to = to.add(len);
+                }
+            }
+        }
+    }
+}
+
+/// The end of a queue that empties slots with elements `W`.
+pub(crate) struct Emptying<W> {
+    queue: Queue,
+    cursor: Consumer,
+    _element: PhantomData<fn() -> W>,
+}
+
+impl<W> Emptying<W> {
+    /// The emptying end of a queue whose slots hold a `W`, which the caller asked for when it mapped the queue.
+    pub(crate) fn new(queue: Queue) -> Self {
+        assert!(1_usize << queue.log2_stride >= size_of::<W>() && align_of::<W>() <= SLOT_ALIGN);
+        let cursor = Consumer::new(
+            queue.region.index(Queue::producer_offset()),
+            queue.region.index(Queue::consumer_offset()),
+            queue.mask,
+        );
+        Self { queue, cursor, _element: PhantomData }
+    }
+
+    /// The next element, or `None` when the queue is empty. It stays this process' until it is [given back](Self::give_back).
+    #[inline(always)]
+    pub(crate) fn next(&mut self) -> Option<Entry<'_, W>> {
+        let index = self.cursor.next_slot()?;
+        self.cursor.advance();
+        Some(Entry { base: self.queue.slot(index), _queue: PhantomData, _element: PhantomData })
+    }
+
+    /// Lets the kernel reuse every slot that [`next`](Self::next) lent. `&mut`: none of them is lent any more.
+    #[inline(always)]
+    pub(crate) fn give_back(&mut self) {
+        self.cursor.publish();
+    }
+}
+
+impl<W> fmt::Debug for Emptying<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Emptying").field(&self.queue).field(&self.cursor).finish()
+    }
+}
+
+/// An element of a queue, lent.
+pub(crate) struct Entry<'q, W> {
+    base: NonNull<u8>,
+    _queue: PhantomData<&'q Queue>,
+    _element: PhantomData<fn() -> W>,
+}
+
+impl<W> Entry<'_, W> {
+    /// Reads a part of the element at its offset.
+    #[inline(always)]
+    pub(crate) fn get<const OFFSET: usize, T: FromBytes>(&self) -> T {
+        const {
+            assert!(OFFSET + size_of::<T>() <= size_of::<W>(), "the part lies within the element");
+            assert!(OFFSET.is_multiple_of(align_of::<T>()) && align_of::<T>() <= SLOT_ALIGN);
+        }
+        // SAFETY: the slot holds a `W` (`Emptying::new`), within which the part lies, aligned; the kernel does not
+        // write it before it is given back, and every bit pattern is a `T`.
+        unsafe { self.base.add(OFFSET).cast::<T>().read_volatile() }
+    }
+}

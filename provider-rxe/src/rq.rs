@@ -1,0 +1,90 @@
+//! The receive queue. The kernel looks at it when a message arrives; nobody has to be told.
+//!
+//! # Safety
+//! Elements are stored through [`Slot`](crate::queue::Slot), whose precondition (the list fits) is proved here.
+//!
+//! # References
+//! `ibv_post_recv(3)`; Linux `drivers/infiniband/sw/rxe/rxe_resp.c`
+#![allow(unsafe_code)]
+
+use core::fmt;
+use core::mem::size_of;
+
+use uverbs_abi::rdma_user_rxe::RxeRecvWqe;
+use verbs_core::provider::RecvQueue;
+use verbs_core::types::{PostReason, QpCap, QpState, RecvWr, Sge};
+
+use crate::queue::{Filling, Queue};
+use crate::sq::{MAX_MESSAGE, total};
+use crate::wqe;
+
+/// The receive half of a queue pair.
+pub struct Rq {
+    end: Filling<RxeRecvWqe>,
+    max_sge: u32,
+    /// The queue pair is not in RESET.
+    accepts: bool,
+}
+
+impl Rq {
+    /// The receive half of a queue pair in RESET.
+    pub(crate) fn new(queue: Queue, cap: &QpCap) -> Self {
+        let end = Filling::new(queue);
+        assert!(end.room() >= list_len(cap), "the queue was mapped for lists of this length");
+        Self { end, max_sge: cap.max_recv_sge, accepts: false }
+    }
+
+    /// How many bytes a slot must have for a queue of this capacity.
+    pub(crate) fn element(cap: &QpCap) -> usize {
+        size_of::<RxeRecvWqe>().saturating_add(list_len(cap))
+    }
+
+    /// The queue pair was moved to a state.
+    pub(crate) fn moved_to(&mut self, state: QpState) {
+        self.accepts = state != QpState::RESET;
+        if state == QpState::RESET {
+            // The kernel drained the queue: it let its index catch up with ours.
+            self.end.resync();
+        }
+    }
+}
+
+impl RecvQueue for Rq {
+    #[inline(always)]
+    unsafe fn post_one(&mut self, wr: &RecvWr<'_>) -> Result<(), PostReason> {
+        if !self.accepts {
+            // IBTA volume 1, C10-97.2.1: nothing may be posted in RESET.
+            return Err(PostReason::InvalidState);
+        }
+        let num_sge = wr.sge.len();
+        if num_sge > self.max_sge as usize {
+            return Err(PostReason::TooManySge { given: num_sge, max: self.max_sge });
+        }
+        let length = total(wr.sge);
+        if length > MAX_MESSAGE {
+            return Err(PostReason::MessageTooLong { given: length });
+        }
+        let Some(mut slot) = self.end.next() else { return Err(PostReason::QueueFull) };
+        wqe::put_recv(&mut slot, wr, length as u32);
+        // SAFETY: not longer than `max_sge`, for which `new` found room.
+        unsafe { slot.put_list(wr.sge) };
+        self.end.advance();
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn ring(&mut self) {
+        self.end.publish();
+    }
+}
+
+impl fmt::Debug for Rq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rq").field("end", &self.end).field("max_sge", &self.max_sge).finish_non_exhaustive()
+    }
+}
+
+/// The bytes behind the element: a list of the most SGEs.
+fn list_len(cap: &QpCap) -> usize {
+    (cap.max_recv_sge as usize).saturating_mul(size_of::<Sge>())
+}
