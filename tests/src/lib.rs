@@ -1,1 +1,7 @@
-//! Conformance cases, interop and the guest side of testing.
+//! Conformance cases, interop, and what the guest's side of testing is made of.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`refuse`] | work under a filter that refuses commands to uverbs |
+
+pub mod refuse;

@@ -1,0 +1,37 @@
+//! `refuse ioctl|invoke-write [--] COMMAND...`: runs a command that is refused some of its ways to the kernel.
+//!
+//! Ends as the command ends (128 + N for signal N), after a line on stderr that says what was refused and what was
+//! written instead: see [`verbs_tests::refuse::Counts`]. 125 if the command could not be run under the filter, 127 if
+//! there is no such command.
+
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Command, ExitCode};
+
+use verbs_tests::refuse::{self, Mode};
+
+fn main() -> ExitCode {
+    let mut args = std::env::args_os().skip(1);
+    let mode = args.next().and_then(|mode| Mode::from_name(mode.to_str()?));
+    let mut command = args.skip_while(|arg| arg == "--");
+    let (Some(mode), Some(program)) = (mode, command.next()) else {
+        eprintln!("usage: refuse ioctl|invoke-write [--] COMMAND...");
+        return ExitCode::from(2);
+    };
+    let mut command_line = Command::new(&program);
+    command_line.args(command);
+    match refuse::run(mode, move || command_line.status()) {
+        Ok((Ok(status), counts)) => {
+            eprintln!("{counts}");
+            let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default());
+            ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX))
+        }
+        Ok((Err(error), _)) => {
+            eprintln!("refuse: cannot run {}: {error}", program.display());
+            ExitCode::from(127)
+        }
+        Err(error) => {
+            eprintln!("refuse: {error}");
+            ExitCode::from(125)
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Runs work under a filter that refuses commands to uverbs, so that the older ways to the kernel can be tested.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | [`filter`] | which system calls are asked about: a classic BPF program |
+//! | [`seccomp`] | the kernel's interface |
+//!
+//! The filter asks a supervisor, the thread that called [`run`], which refuses by [`Mode`] and counts. Everything that
+//! the work starts is under the filter as well.
+
+pub mod filter;
+pub mod seccomp;
+
+use core::fmt;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::sync::mpsc;
+use std::thread;
+
+use uverbs_abi::ib_user_ioctl_cmds::{UVERBS_METHOD_INVOKE_WRITE, UVERBS_OBJECT_DEVICE};
+use uverbs_abi::ib_user_verbs::IB_USER_VERBS_CMD_POST_SEND;
+use uverbs_abi::rdma_user_ioctl_cmds::IbUverbsIoctlHdr;
+use zerocopy::{FromZeros as _, IntoBytes as _};
+
+use seccomp::{Asked, Listener};
+
+/// What is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Every `RDMA_VERBS_IOCTL`, with ENOTTY: a kernel before 4.20, or a container's filter.
+    Ioctl,
+    /// The method INVOKE_WRITE alone, with EPROTONOSUPPORT: a kernel without the bridge to the write commands.
+    InvokeWrite,
+}
+
+impl Mode {
+    /// What the command line calls it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ioctl => "ioctl",
+            Self::InvokeWrite => "invoke-write",
+        }
+    }
+
+    /// The mode of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Ioctl, Self::InvokeWrite].into_iter().find(|mode| mode.name() == name)
+    }
+}
+
+/// What the supervisor saw. Written and read back as the line that `refuse` ends with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// How many ioctls were refused.
+    pub refused: u64,
+    /// How many `RDMA_VERBS_IOCTL` passed.
+    pub passed: u64,
+    /// How many commands were written to an uverbs device, by number. Those of rxe's doorbell (`POST_SEND`) are not
+    /// among them, for these are a `write()` whatever the kernel can do.
+    pub written: BTreeMap<u32, u64>,
+    /// How often a doorbell was rung with a `write()`.
+    pub doorbells: u64,
+}
+
+impl Counts {
+    /// How many commands, other than doorbells, were written to an uverbs device.
+    pub fn writes(&self) -> u64 {
+        self.written.values().sum()
+    }
+
+    /// Reads the counts back from what `refuse` wrote to stderr. The last line counts.
+    pub fn parse(stderr: &str) -> Option<Self> {
+        let line = stderr.lines().rev().find_map(|line| line.strip_prefix(PREFIX))?;
+        let (numbers, commands) = line.split_once(" | ")?;
+        let mut numbers = numbers.split(", ").map(|part| part.split_once(' '));
+        let mut next = |name: &str| match numbers.next()? {
+            Some((number, text)) if text == name => number.parse().ok(),
+            _ => None,
+        };
+        let (refused, passed) = (next(REFUSED)?, next(PASSED)?);
+        let (writes, doorbells): (u64, u64) = (next(WRITES)?, next(DOORBELLS)?);
+        let mut written = BTreeMap::new();
+        for entry in commands.split(' ').filter(|entry| !entry.is_empty()) {
+            let (command, count) = entry.split_once('x')?;
+            written.insert(command.parse().ok()?, count.parse().ok()?);
+        }
+        let counts = Self { refused, passed, written, doorbells };
+        (counts.writes() == writes).then_some(counts)
+    }
+}
+
+const PREFIX: &str = "refuse: ";
+const REFUSED: &str = "ioctls refused";
+const PASSED: &str = "ioctls passed";
+const WRITES: &str = "write commands";
+const DOORBELLS: &str = "doorbells";
+
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { refused, passed, doorbells, .. } = self;
+        let writes = self.writes();
+        write!(
+            f,
+            "{PREFIX}{refused} {REFUSED}, {passed} {PASSED}, {writes} {WRITES}, {doorbells} {DOORBELLS} |"
+        )?;
+        if self.written.is_empty() {
+            // So that the separator is there without anything behind it.
+            f.write_str(" ")?;
+        }
+        self.written.iter().try_for_each(|(command, count)| write!(f, " {command}x{count}"))
+    }
+}
+
+/// Runs `work` on a thread of its own under the filter, and supervises until nobody is under it any more.
+///
+/// # Errors
+/// The kernel has no such filter, or the supervisor could not go on.
+///
+/// # Panics
+/// When `work` does.
+pub fn run<T: Send>(mode: Mode, work: impl FnOnce() -> T + Send) -> io::Result<(T, Counts)> {
+    thread::scope(|scope| {
+        let (send, receive) = mpsc::channel();
+        let worker = scope.spawn(move || {
+            let installed = seccomp::install(&filter::program());
+            let go_on = installed.is_ok();
+            // Received unless the supervisor panicked, which the scope tells.
+            let _ = send.send(installed);
+            go_on.then(work)
+        });
+        let listener = receive.recv().map_err(io::Error::other)??;
+        let counts = supervise(mode, &listener);
+        // A supervisor that failed must not leave anybody waiting: without a listener the calls fail.
+        drop(listener);
+        let result = worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let result = result.ok_or_else(|| io::Error::other("the filter was not installed"))?;
+        Ok((result, counts?))
+    })
+}
+
+fn supervise(mode: Mode, listener: &Listener) -> io::Result<Counts> {
+    let mut counts = Counts::default();
+    while let Some(asked) = listener.next()? {
+        let verdict =
+            if asked.nr == libc::SYS_ioctl { judge_ioctl(mode, &asked) } else { judge_write(&asked) };
+        // What was read is of another process if this one has ended since.
+        if !listener.is_valid(&asked) {
+            continue;
+        }
+        match verdict {
+            Verdict::Refuse(_) => counts.refused += 1,
+            Verdict::PassIoctl => counts.passed += 1,
+            Verdict::PassCommand(IB_USER_VERBS_CMD_POST_SEND) => counts.doorbells += 1,
+            Verdict::PassCommand(command) => *counts.written.entry(command).or_default() += 1,
+            Verdict::PassOther => {}
+        }
+        let errno = if let Verdict::Refuse(errno) = verdict { Some(errno) } else { None };
+        listener.answer(&asked, errno)?;
+    }
+    Ok(counts)
+}
+
+enum Verdict {
+    Refuse(i32),
+    PassIoctl,
+    PassCommand(u32),
+    PassOther,
+}
+
+fn judge_ioctl(mode: Mode, asked: &Asked) -> Verdict {
+    match mode {
+        Mode::Ioctl => Verdict::Refuse(libc::ENOTTY),
+        Mode::InvokeWrite => {
+            let mut header = IbUverbsIoctlHdr::new_zeroed();
+            // Memory that cannot be read is for the kernel to refuse.
+            let read = memory_of(asked.pid, asked.args[2], header.as_mut_bytes()).is_ok();
+            let method = (header.object_id, header.method_id);
+            if read && method == (UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE) {
+                Verdict::Refuse(libc::EPROTONOSUPPORT)
+            } else {
+                Verdict::PassIoctl
+            }
+        }
+    }
+}
+
+fn judge_write(asked: &Asked) -> Verdict {
+    let link = format!("/proc/{}/fd/{}", asked.pid, asked.args[0]);
+    // By its end, because in a changed root the path does not begin where ours do.
+    let is_uverbs = fs::read_link(link).is_ok_and(|path| {
+        path.to_str()
+            .is_some_and(|path| path.contains("/infiniband/uverbs") || path.contains("/dev/char/231:"))
+    });
+    let mut command = [0; 4];
+    if !is_uverbs || memory_of(asked.pid, asked.args[1], &mut command).is_err() {
+        return Verdict::PassOther;
+    }
+    // The upper bits are flags.
+    Verdict::PassCommand(u32::from_ne_bytes(command) & 0xff)
+}
+
+fn memory_of(pid: u32, address: u64, buffer: &mut [u8]) -> io::Result<()> {
+    File::open(format!("/proc/{pid}/mem"))?.read_exact_at(buffer, address)
+}
+
+#[cfg(test)]
+mod tests;

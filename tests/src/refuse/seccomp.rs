@@ -1,0 +1,125 @@
+//! The kernel's side of a filter: installing one, and the notifications of those who ran into it.
+//!
+//! # Safety
+//! Every address given to the kernel is that of a local variable of the type that the call documents, alive for the
+//! call. Notifications are read into `struct seccomp_notif`, after [`install`] made sure that this kernel writes no more
+//! than that.
+#![allow(unsafe_code)]
+
+use core::mem::size_of;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+
+use libc::{seccomp_notif, seccomp_notif_resp, sock_filter, sock_fprog};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+/// Puts the calling thread, and all that it starts from now on, under `program`.
+///
+/// # Errors
+/// The kernel cannot do it, or speaks of notifications that are larger than those known here.
+pub fn install(program: &[sock_filter]) -> io::Result<Listener> {
+    let mut sizes = libc::seccomp_notif_sizes { seccomp_notif: 0, seccomp_notif_resp: 0, seccomp_data: 0 };
+    // SAFETY: the third argument points to a `struct seccomp_notif_sizes`, which the kernel fills.
+    check(unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_GET_NOTIF_SIZES, 0, &raw mut sizes) })?;
+    if usize::from(sizes.seccomp_notif) > size_of::<seccomp_notif>()
+        || usize::from(sizes.seccomp_notif_resp) > size_of::<seccomp_notif_resp>()
+    {
+        return Err(io::Error::other("this kernel's seccomp notifications are larger than known"));
+    }
+    // Without it only root may install a filter; and no program that gains rights must find itself under one.
+    nix::sys::prctl::set_no_new_privs()?;
+    let len = u16::try_from(program.len()).map_err(io::Error::other)?;
+    let program = sock_fprog { len, filter: program.as_ptr().cast_mut() };
+    let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
+    // SAFETY: `program` is a `struct sock_fprog` with the length of the instructions that it points to; the kernel
+    // copies and checks them.
+    let fd = check(unsafe {
+        libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program)
+    })?;
+    let fd = i32::try_from(fd).map_err(io::Error::other)?;
+    // SAFETY: with this flag the call answers a new file descriptor, which nobody else knows.
+    Ok(Listener(unsafe { OwnedFd::from_raw_fd(fd) }))
+}
+
+/// Where those who run into the filter ask.
+#[derive(Debug)]
+pub struct Listener(OwnedFd);
+
+/// A system call that waits for an answer.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked {
+    /// What the answer is for.
+    pub id: u64,
+    /// The thread that waits.
+    pub pid: u32,
+    /// The system call's number.
+    pub nr: i64,
+    /// Its arguments.
+    pub args: [u64; 6],
+}
+
+impl Listener {
+    /// The next call that waits; `None` once nobody is under the filter any more.
+    ///
+    /// # Errors
+    /// What the kernel answers.
+    pub fn next(&self) -> io::Result<Option<Asked>> {
+        loop {
+            let mut fds = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
+            match poll(&mut fds, PollTimeout::NONE) {
+                Ok(_) => {}
+                Err(Errno::EINTR) => continue,
+                Err(errno) => return Err(errno.into()),
+            }
+            let ready = fds[0].revents().unwrap_or(PollFlags::empty());
+            if !ready.contains(PollFlags::POLLIN) {
+                return Ok(None);
+            }
+            // SAFETY: zeroes are a valid value of the structure, which is plain integers; the kernel wants zeroes.
+            let mut notif: seccomp_notif = unsafe { core::mem::zeroed() };
+            match self.ioctl(libc::SECCOMP_IOCTL_NOTIF_RECV, &mut notif) {
+                Ok(()) => {
+                    let nr = notif.data.nr.into();
+                    return Ok(Some(Asked { id: notif.id, pid: notif.pid, nr, args: notif.data.args }));
+                }
+                // Who asked was killed before it could be heard.
+                Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EINTR)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Does the call still wait? If so, what was read of its thread before belongs to that thread.
+    pub fn is_valid(&self, asked: &Asked) -> bool {
+        let mut id = asked.id;
+        self.ioctl(libc::SECCOMP_IOCTL_NOTIF_ID_VALID, &mut id).is_ok()
+    }
+
+    /// Lets the call pass, or makes it fail with `errno`.
+    ///
+    /// # Errors
+    /// What the kernel answers. That nobody waits any more is no error.
+    pub fn answer(&self, asked: &Asked, errno: Option<i32>) -> io::Result<()> {
+        let (error, flags) = match errno {
+            Some(errno) => (-errno, 0),
+            None => (0, libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32),
+        };
+        let mut answer = seccomp_notif_resp { id: asked.id, val: 0, error, flags };
+        match self.ioctl(libc::SECCOMP_IOCTL_NOTIF_SEND, &mut answer) {
+            Err(error) if error.raw_os_error() != Some(libc::ENOENT) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// `T` is the structure that the request documents.
+    fn ioctl<T>(&self, request: libc::Ioctl, argument: &mut T) -> io::Result<()> {
+        // SAFETY: the request's size is that of `T`, which the kernel reads and writes during the call only.
+        check(unsafe { libc::ioctl(self.0.as_raw_fd(), request, core::ptr::from_mut(argument)) }.into())?;
+        Ok(())
+    }
+}
+
+fn check(answer: libc::c_long) -> io::Result<libc::c_long> {
+    if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(answer) }
+}
