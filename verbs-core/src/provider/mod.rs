@@ -479,6 +479,7 @@ pub trait QpOps: Destroy + Any + Debug + Send {
     /// # Safety
     /// From here until its completion was polled (or the queue pair was destroyed or reset) the device reads the memory
     /// of every SGE, and for RDMA reads and atomics writes it: nobody may free it, and nobody may touch it in conflict.
+    /// No `wr_id` has its top bit set: those belong to safe posting, which takes memory back when it sees one.
     /// With [`INLINE`](crate::types::SendFlags::INLINE) every SGE is memory of this process that is read now, by its
     /// address, and is free when the call returns.
     ///
@@ -495,6 +496,7 @@ pub trait QpOps: Destroy + Any + Debug + Send {
     /// # Safety
     /// From here until its completion was polled (or the queue pair was destroyed or reset) the device may write the
     /// memory of every SGE: nobody may free it or touch it.
+    /// No `wr_id` has its top bit set: those belong to safe posting, which takes memory back when it sees one.
     ///
     /// # Errors
     /// How many were accepted, and why the next was not. The device owns the memory of those accepted.

@@ -1,0 +1,258 @@
+//! [`DeviceList`] and [`Device`]: which devices can be opened, which cannot and why, and who drives them.
+
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+
+use verbs_core::discovery::{
+    self, DeviceInfo, Found, NetlinkError, NodeType, SkipReason, Skipped, Source, TransportType,
+};
+use verbs_core::provider::{Driver, NamedProvider};
+use verbs_core::types::Guid;
+use verbs_core::{Cause, Errno, Error, Result};
+
+use crate::Context;
+
+/// The RDMA devices of this machine that a provider drives.
+///
+/// No RDMA at all is no error but an empty list.
+///
+/// # Errors
+/// sysfs was needed and could not be read, or speaks of an ABI that this library does not know.
+///
+/// # References
+/// `ibv_get_device_list(3)`
+#[doc(alias = "ibv_get_device_list")]
+pub fn devices() -> Result<DeviceList> {
+    DeviceList::with_drivers(&[])
+}
+
+/// Adds a provider for this process: lists made from now on know it.
+///
+/// Who names a provider in the call ([`DeviceList::with_drivers`]) goes first, then those registered here in their order,
+/// then those built in by feature.
+pub fn register(driver: Driver) {
+    REGISTERED.lock().unwrap_or_else(PoisonError::into_inner).push(driver);
+}
+
+/// The devices that can be opened, and those that cannot.
+#[derive(Clone, Debug)]
+pub struct DeviceList {
+    devices: Vec<Device>,
+    skipped: Vec<Skipped>,
+    source: Source,
+    netlink_error: Option<NetlinkError>,
+}
+
+impl DeviceList {
+    /// As [`devices`], with providers that are asked before all others.
+    ///
+    /// # Errors
+    /// As [`devices`].
+    pub fn with_drivers(drivers: &[Driver]) -> Result<Self> {
+        discovery::discover().map(|found| Self::from_found(found, drivers))
+    }
+
+    /// As [`with_drivers`](Self::with_drivers), of devices that were found some other way.
+    pub fn from_found(found: Found, drivers: &[Driver]) -> Self {
+        let mut all = drivers.to_vec();
+        all.extend_from_slice(&REGISTERED.lock().unwrap_or_else(PoisonError::into_inner));
+        all.extend_from_slice(BUILT_IN);
+        let mut list = Self {
+            devices: Vec::new(),
+            skipped: found.skipped,
+            source: found.source,
+            netlink_error: found.netlink_error,
+        };
+        for info in found.devices {
+            match choose(&info, &all) {
+                Ok(driver) => list.devices.push(Device { info, driver }),
+                Err(reason) => list.skipped.push(Skipped { name: info.name, reason }),
+            }
+        }
+        list
+    }
+
+    /// The device with this name.
+    ///
+    /// # Errors
+    /// [`Cause::NoDevice`] with the names of those that are there, and why others were left out.
+    pub fn find(&self, name: &str) -> Result<Device> {
+        self.iter().find(|device| device.name() == name).cloned().ok_or_else(|| self.no_device(name))
+    }
+
+    /// The first device.
+    ///
+    /// # Errors
+    /// [`Cause::NoDevice`] with why devices were left out.
+    pub fn first(&self) -> Result<Device> {
+        self.devices.first().cloned().ok_or_else(|| self.no_device(""))
+    }
+
+    /// The devices that were found and left out, with reasons.
+    pub fn skipped(&self) -> &[Skipped] {
+        &self.skipped
+    }
+
+    /// Who told of the devices.
+    pub fn source(&self) -> Source {
+        self.source
+    }
+
+    /// Why netlink did not tell of devices, if it did not.
+    pub fn netlink_error(&self) -> Option<&NetlinkError> {
+        self.netlink_error.as_ref()
+    }
+
+    /// How many devices can be opened.
+    pub fn len(&self) -> usize {
+        self.devices.len()
+    }
+
+    /// Can none be opened?
+    pub fn is_empty(&self) -> bool {
+        self.devices.is_empty()
+    }
+
+    /// The devices, in the kernel's order.
+    pub fn iter(&self) -> std::slice::Iter<'_, Device> {
+        self.devices.iter()
+    }
+
+    fn no_device(&self, name: &str) -> Error {
+        let present: Vec<_> = self.iter().map(Device::name).collect();
+        let skipped: Vec<_> = self.skipped.iter().map(Skipped::to_string).collect();
+        Error::new("open_device", "", Errno::NODEV).because(Cause::NoDevice {
+            name: name.into(),
+            present: present.join(", ").into(),
+            skipped: skipped.join("; ").into(),
+        })
+    }
+}
+
+impl IntoIterator for DeviceList {
+    type Item = Device;
+    type IntoIter = std::vec::IntoIter<Device>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.devices.into_iter()
+    }
+}
+
+impl<'a> IntoIterator for &'a DeviceList {
+    type Item = &'a Device;
+    type IntoIter = std::slice::Iter<'a, Device>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+/// A device that can be opened. Nothing is open yet, and it may be gone since it was found.
+#[doc(alias = "ibv_device")]
+#[derive(Clone)]
+pub struct Device {
+    info: DeviceInfo,
+    driver: Driver,
+}
+
+impl Device {
+    /// Its name (`rxe0`).
+    #[doc(alias = "ibv_get_device_name")]
+    pub fn name(&self) -> &str {
+        &self.info.name
+    }
+
+    /// Its node's identifier.
+    #[doc(alias = "ibv_get_device_guid")]
+    pub fn guid(&self) -> Guid {
+        self.info.node_guid
+    }
+
+    /// The kernel's index for it, where netlink told.
+    #[doc(alias = "ibv_get_device_index")]
+    pub fn index(&self) -> Option<u32> {
+        self.info.index
+    }
+
+    /// What kind of node it is.
+    pub fn node_type(&self) -> NodeType {
+        self.info.node_type
+    }
+
+    /// Which transport it speaks.
+    pub fn transport_type(&self) -> TransportType {
+        self.info.transport_type()
+    }
+
+    /// All that discovery learned of it.
+    pub fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    /// The provider that drives it.
+    pub fn driver(&self) -> &Driver {
+        &self.driver
+    }
+
+    /// Opens it.
+    ///
+    /// # Errors
+    /// [`Cause::File`] where its file cannot be opened; otherwise what the kernel answers.
+    ///
+    /// # References
+    /// `ibv_open_device(3)`
+    #[doc(alias = "ibv_open_device")]
+    pub fn open(&self) -> Result<Context> {
+        (self.driver.open)(&self.info).map(Context::from_opened)
+    }
+
+    /// Opens it with its provider named: its objects need no indirect calls.
+    ///
+    /// # Errors
+    /// `ENODEV` for a device of another provider; otherwise as [`open`](Self::open).
+    pub fn open_as<P: NamedProvider>(&self) -> Result<Context<P>> {
+        P::open(&self.info).map(Context::from_raw)
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Device")
+            .field("name", &self.info.name)
+            .field("driver", &self.driver.name)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The first driver whose device it is and that speaks its ABI; else why there is none.
+fn choose(info: &DeviceInfo, drivers: &[Driver]) -> Result<Driver, SkipReason> {
+    let mut reason = SkipReason::NoProvider { driver_id: info.driver_id };
+    for driver in drivers {
+        let is_its_own = match info.driver_id {
+            Some(id) => id.0 == driver.driver_id,
+            None => (driver.matches)(info),
+        };
+        if !is_its_own {
+            continue;
+        }
+        if (driver.min_abi..=driver.max_abi).contains(&info.abi_version) {
+            return Ok(*driver);
+        }
+        if let SkipReason::NoProvider { .. } = reason {
+            reason = SkipReason::AbiOutOfRange {
+                abi: info.abi_version,
+                provider: driver.name,
+                min: driver.min_abi,
+                max: driver.max_abi,
+            };
+        }
+    }
+    Err(reason)
+}
+
+static REGISTERED: Mutex<Vec<Driver>> = Mutex::new(Vec::new());
+
+const BUILT_IN: &[Driver] = &[
+    #[cfg(feature = "rxe")]
+    provider_rxe::Rxe::DRIVER,
+];

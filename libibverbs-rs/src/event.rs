@@ -1,0 +1,149 @@
+//! [`AsyncEvents`]: what happens to a device behind the program's back.
+//!
+//! As with completion events there is nothing to acknowledge: an event names its object by an id that goes stale.
+
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use uverbs_abi::ib_user_verbs::IbUverbsAsyncEventDesc;
+use verbs_core::Result;
+use verbs_core::provider::{ContextOps, Provider};
+use verbs_core::types::AsyncEventType;
+use zerocopy::{FromZeros, IntoBytes};
+
+use crate::Context;
+use crate::comp_channel::{read_record, set_nonblocking};
+use crate::registry::{Child, CqId, QpId, Registry};
+
+/// The stream of a device's asynchronous events. Made by [`Context::async_events`].
+///
+/// # References
+/// `ibv_get_async_event(3)`
+#[derive(Debug)]
+pub struct AsyncEvents {
+    file: File,
+    registry: Arc<Registry>,
+    _context: Child,
+}
+
+/// Something happened.
+///
+/// `Display` writes it as a line for people: `port 1: port active`.
+#[doc(alias = "ibv_async_event")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AsyncEvent {
+    /// To what.
+    pub element: Element,
+    /// What.
+    pub event_type: AsyncEventType,
+}
+
+/// What an asynchronous event is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Element {
+    /// The completion queue with this [`id`](crate::Cq::id).
+    Cq(CqId),
+    /// The queue pair with this [`id`](crate::Qp::id).
+    Qp(QpId),
+    /// The shared receive queue that was created with this user handle.
+    Srq(u64),
+    /// The work queue that was created with this user handle.
+    Wq(u64),
+    /// The port with this number, from 1.
+    Port(u8),
+    /// The device as a whole.
+    Device,
+    /// An event type that this library does not know, with the kernel's number.
+    Unknown(u64),
+}
+
+impl AsyncEvents {
+    pub(crate) fn open<P: Provider>(context: &Context<P>) -> Result<Self> {
+        let registry = Arc::clone(context.registry());
+        let fd = context.raw().async_fd()?.try_clone_to_owned();
+        let file =
+            fd.map_err(|error| registry.error("get_async_event", verbs_core::Errno::from_io(&error)))?.into();
+        let context = context.child(&registry.stream_tally);
+        Ok(Self { file, registry, _context: context })
+    }
+
+    /// The next event: waits for one, unless the stream is non-blocking. Events of objects that are gone are skipped.
+    ///
+    /// # Errors
+    /// `EAGAIN` where there is none and the stream is non-blocking; `EIO` where the device is gone.
+    #[doc(alias = "ibv_get_async_event")]
+    #[doc(alias = "ibv_ack_async_event")]
+    // It blocks, and it can fail: no iterator.
+    #[allow(clippy::should_implement_trait)]
+    pub fn next(&mut self) -> Result<AsyncEvent> {
+        loop {
+            let mut record = IbUverbsAsyncEventDesc::new_zeroed();
+            read_record(&self.file, record.as_mut_bytes(), "get_async_event", &self.registry)?;
+            let event_type = AsyncEventType(record.event_type);
+            if let Some(element) = self.element(event_type, record.element) {
+                return Ok(AsyncEvent { element, event_type });
+            }
+        }
+    }
+
+    /// Makes [`next`](Self::next) wait, or answer `EAGAIN`. It holds for all streams of the device.
+    ///
+    /// # Errors
+    /// What `fcntl(2)` answers.
+    pub fn set_nonblocking(&self, nonblocking: bool) -> Result<()> {
+        set_nonblocking(&self.file, nonblocking, &self.registry)
+    }
+
+    /// What the kernel's number stands for; `None` for an object that is gone.
+    fn element(&self, event_type: AsyncEventType, raw: u64) -> Option<Element> {
+        use AsyncEventType as E;
+        match event_type {
+            E::CQ_ERR => self.registry.cq(raw).map(Element::Cq),
+            E::QP_FATAL
+            | E::QP_REQ_ERR
+            | E::QP_ACCESS_ERR
+            | E::COMM_EST
+            | E::SQ_DRAINED
+            | E::PATH_MIG
+            | E::PATH_MIG_ERR
+            | E::QP_LAST_WQE_REACHED => self.registry.qp(raw).map(Element::Qp),
+            E::SRQ_ERR | E::SRQ_LIMIT_REACHED => Some(Element::Srq(raw)),
+            E::WQ_FATAL => Some(Element::Wq(raw)),
+            E::DEVICE_FATAL => Some(Element::Device),
+            E::PORT_ACTIVE
+            | E::PORT_ERR
+            | E::LID_CHANGE
+            | E::PKEY_CHANGE
+            | E::SM_CHANGE
+            | E::CLIENT_REREGISTER
+            | E::GID_CHANGE
+            | E::DEVICE_SPEED_CHANGE => Some(u8::try_from(raw).map_or(Element::Unknown(raw), Element::Port)),
+            _ => Some(Element::Unknown(raw)),
+        }
+    }
+}
+
+/// Readable when there is an event.
+impl AsFd for AsyncEvents {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl core::fmt::Display for AsyncEvent {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self.element {
+            Element::Cq(_) => f.write_str("completion queue")?,
+            Element::Qp(_) => f.write_str("queue pair")?,
+            Element::Srq(_) => f.write_str("shared receive queue")?,
+            Element::Wq(_) => f.write_str("work queue")?,
+            Element::Port(port_num) => write!(f, "port {port_num}")?,
+            Element::Device => f.write_str("device")?,
+            Element::Unknown(raw) => write!(f, "element {raw:#x}")?,
+        }
+        write!(f, ": {}", self.event_type)
+    }
+}

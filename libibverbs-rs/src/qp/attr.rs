@@ -1,0 +1,166 @@
+//! What a queue pair is created with and moved with: one value per step.
+
+use verbs_core::provider::{Erased, Provider};
+use verbs_core::transition;
+use verbs_core::types::{AccessFlags, AhAttr, Mtu, QpAttr, QpAttrMask, QpCap, QpState, QpType};
+
+use crate::Cq;
+
+/// What a queue pair is created with.
+#[doc(alias = "ibv_qp_init_attr")]
+#[derive(Clone, Copy, Debug)]
+pub struct QpInit<'a, P: Provider = Erased> {
+    /// The transport service.
+    pub qp_type: QpType,
+    /// Where finished sends go.
+    pub send_cq: &'a Cq<P>,
+    /// Where finished receives go; may be the same queue.
+    pub recv_cq: &'a Cq<P>,
+    /// At least this much fits; the device may round up.
+    pub cap: QpCap,
+    /// Every send is signalled, whatever its flags say.
+    pub sq_sig_all: bool,
+}
+
+/// RESET to INIT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InitAttr {
+    /// The local port, from 1.
+    pub port_num: u8,
+    /// The partition key's index.
+    pub pkey_index: u16,
+    /// What the peer may do to memory that is exposed to it (RC, UC): nothing, unless said so.
+    pub access: AccessFlags,
+    /// The key that a sender must know (UD).
+    pub qkey: u32,
+}
+
+impl Default for InitAttr {
+    fn default() -> Self {
+        Self { port_num: 1, pkey_index: 0, access: AccessFlags::empty(), qkey: 0 }
+    }
+}
+
+/// INIT to RTR. A UD queue pair needs none of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RtrAttr {
+    /// The path to the peer (RC, UC).
+    pub ah_attr: AhAttr,
+    /// The peer's queue pair number, 24 bits (RC, UC).
+    pub dest_qp_num: u32,
+    /// The first packet sequence number expected: the peer's `sq_psn` (RC, UC).
+    pub rq_psn: u32,
+    /// The largest payload of a packet (RC, UC).
+    pub path_mtu: Mtu,
+    /// How many RDMA reads and atomics this side answers at a time (RC).
+    pub max_dest_rd_atomic: u8,
+    /// How long the peer waits when no receive is posted, 5-bit code of IBTA table 45 (RC).
+    pub min_rnr_timer: u8,
+}
+
+/// A queue pair with packets of 1024 bytes, one read at a time, and 0.64 ms (code 12) to post a receive.
+impl Default for RtrAttr {
+    fn default() -> Self {
+        Self {
+            ah_attr: AhAttr::default(),
+            dest_qp_num: 0,
+            rq_psn: 0,
+            path_mtu: Mtu::MTU_1024,
+            max_dest_rd_atomic: 1,
+            min_rnr_timer: 12,
+        }
+    }
+}
+
+/// RTR to RTS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RtsAttr {
+    /// The first packet sequence number sent: the peer's `rq_psn`.
+    pub sq_psn: u32,
+    /// How long to wait for an acknowledgement: 4.096 µs × 2ᵗⁱᵐᵉᵒᵘᵗ, 0 for ever (RC).
+    pub timeout: u8,
+    /// How often to retry, 0 to 7 (RC).
+    pub retry_cnt: u8,
+    /// How often to retry when the peer has no receive posted, 0 to 6; 7 for ever (RC).
+    pub rnr_retry: u8,
+    /// How many RDMA reads and atomics this side has outstanding (RC).
+    pub max_rd_atomic: u8,
+}
+
+/// 67 ms (code 14) and 7 retries, waiting for receives for ever, one read at a time.
+impl Default for RtsAttr {
+    fn default() -> Self {
+        Self { sq_psn: 0, timeout: 14, retry_cnt: 7, rnr_retry: 7, max_rd_atomic: 1 }
+    }
+}
+
+/// A step, as `modify` takes it.
+pub(crate) trait Step {
+    fn attr(&self) -> QpAttr;
+}
+
+impl Step for InitAttr {
+    fn attr(&self) -> QpAttr {
+        QpAttr {
+            port_num: self.port_num,
+            pkey_index: self.pkey_index,
+            qp_access_flags: self.access,
+            qkey: self.qkey,
+            ..QpAttr::default()
+        }
+    }
+}
+
+impl Step for RtrAttr {
+    fn attr(&self) -> QpAttr {
+        QpAttr {
+            ah_attr: self.ah_attr,
+            dest_qp_num: self.dest_qp_num,
+            rq_psn: self.rq_psn,
+            path_mtu: self.path_mtu,
+            max_dest_rd_atomic: self.max_dest_rd_atomic,
+            min_rnr_timer: self.min_rnr_timer,
+            ..QpAttr::default()
+        }
+    }
+}
+
+impl Step for RtsAttr {
+    fn attr(&self) -> QpAttr {
+        QpAttr {
+            sq_psn: self.sq_psn,
+            timeout: self.timeout,
+            retry_cnt: self.retry_cnt,
+            rnr_retry: self.rnr_retry,
+            max_rd_atomic: self.max_rd_atomic,
+            ..QpAttr::default()
+        }
+    }
+}
+
+/// What a transition of such a queue pair requires, which is all that a step carries.
+pub(crate) fn required(qp_type: QpType, from: QpState, to: QpState) -> QpAttrMask {
+    transition::lookup(qp_type, from, to).map_or(QpAttrMask::empty(), |transition| transition.required)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_is_accepted_by_the_table_for_every_type_that_has_it() {
+        let ladder =
+            [(QpState::RESET, QpState::INIT), (QpState::INIT, QpState::RTR), (QpState::RTR, QpState::RTS)];
+        for qp_type in [QpType::RC, QpType::UC, QpType::UD, QpType::RAW_PACKET] {
+            for (from, to) in ladder {
+                let mask = required(qp_type, from, to) | QpAttrMask::STATE;
+                assert_eq!(transition::check(qp_type, from, to, mask), Ok(()), "{qp_type} {from} {to}");
+            }
+        }
+        let rc = required(QpType::RC, QpState::INIT, QpState::RTR);
+        assert!(
+            rc.contains(QpAttrMask::AV | QpAttrMask::DEST_QPN | QpAttrMask::RQ_PSN | QpAttrMask::PATH_MTU)
+        );
+        assert!(required(QpType::UD, QpState::RESET, QpState::INIT).contains(QpAttrMask::QKEY));
+    }
+}
