@@ -50,16 +50,16 @@ impl SharedIndex {
         // only through this atomic, and the other side's accesses are single aligned loads and stores.
         unsafe { AtomicU32::from_ptr(self.pointer.as_ptr()) }
     }
+}
 
-    /// Reads the other end's index: what it wrote before publishing it is visible afterwards.
+impl Index for SharedIndex {
     #[inline(always)]
-    pub fn load_acquire(&self) -> u32 {
+    fn load_acquire(&self) -> u32 {
         self.atomic().load(Ordering::Acquire)
     }
 
-    /// Publishes the own index: what was written (or read) before is done before the other end sees it.
     #[inline(always)]
-    pub fn store_release(&self, value: u32) {
+    fn store_release(&self, value: u32) {
         self.atomic().store(value, Ordering::Release);
     }
 }
@@ -70,11 +70,20 @@ impl fmt::Debug for SharedIndex {
     }
 }
 
+/// Where an end of a ring publishes its index. Real rings have a [`SharedIndex`]; the model checker has its own.
+pub trait Index {
+    /// Reads the other end's index: what it wrote before publishing it is visible afterwards.
+    fn load_acquire(&self) -> u32;
+
+    /// Publishes the own index: what was written (or read) before is done before the other end sees it.
+    fn store_release(&self, value: u32);
+}
+
 /// The end of a ring that fills slots.
 #[derive(Debug)]
-pub struct Producer {
-    own: SharedIndex,
-    other: SharedIndex,
+pub struct Producer<I = SharedIndex> {
+    own: I,
+    other: I,
     /// Filled so far, published or not.
     index: u32,
     /// The consumer's index when it was last looked at.
@@ -82,9 +91,9 @@ pub struct Producer {
     mask: u32,
 }
 
-impl Producer {
+impl<I: Index> Producer<I> {
     /// The producing end of a ring of `mask + 1` slots, where `mask + 1` is a power of two.
-    pub fn new(producer: SharedIndex, consumer: SharedIndex, mask: u32) -> Self {
+    pub fn new(producer: I, consumer: I, mask: u32) -> Self {
         let index = producer.load_acquire() & mask;
         let seen = consumer.load_acquire() & mask;
         Self { own: producer, other: consumer, index, consumer: seen, mask }
@@ -129,9 +138,9 @@ impl Producer {
 
 /// The end of a ring that empties slots.
 #[derive(Debug)]
-pub struct Consumer {
-    own: SharedIndex,
-    other: SharedIndex,
+pub struct Consumer<I = SharedIndex> {
+    own: I,
+    other: I,
     /// Emptied so far, published or not.
     index: u32,
     /// The producer's index when it was last looked at.
@@ -139,9 +148,9 @@ pub struct Consumer {
     mask: u32,
 }
 
-impl Consumer {
+impl<I: Index> Consumer<I> {
     /// The consuming end of a ring of `mask + 1` slots, where `mask + 1` is a power of two.
-    pub fn new(producer: SharedIndex, consumer: SharedIndex, mask: u32) -> Self {
+    pub fn new(producer: I, consumer: I, mask: u32) -> Self {
         let index = consumer.load_acquire() & mask;
         let seen = producer.load_acquire() & mask;
         Self { own: consumer, other: producer, index, producer: seen, mask }
