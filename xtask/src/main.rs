@@ -6,8 +6,8 @@
 //! | subcommand | module | what it does |
 //! |---|---|---|
 //! | `vm` | [`vm`] | boots a guest with a Soft-RoCE device and runs one command in it |
-//! | `test` | [`test`] | every check, on the host and in guests |
-//! | `ci` | [`test`] | `test`, where it is a failure if no VM can be had |
+//! | `test` | [`mod@test`] | every check, on the host and in guests |
+//! | `ci` | [`mod@test`] | `test`, where it is a failure if no VM can be had |
 //! | `demo` | [`demo`] | shows a device and a verified ping-pong |
 //! | `abi` | [`abi`] | writes uverbs-abi's golden files from Debian's newest kernel headers |
 

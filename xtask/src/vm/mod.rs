@@ -5,7 +5,7 @@
 //! initramfs ── busybox, modules, init.sh
 //! accel   ── KVM or emulation                   job       ── what the guest is asked to do
 //! qemu    ── the process (child.rs starts it)   guest     ── process 1 over there
-//! console ── did the kernel fail?
+//! supervise ── follows it to its end            console ── did the kernel fail?
 //! ```
 //!
 //! The guest sees the host's root read-only under a tmpfs, so that programs run at their own path and what they write is
@@ -24,16 +24,13 @@ mod initramfs;
 mod job;
 pub(crate) mod kernel;
 mod qemu;
+mod supervise;
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{BufRead as _, BufReader, Read, Write};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
@@ -41,7 +38,8 @@ use anyhow::{Context as _, Result, bail};
 pub(crate) use self::accel::Accel;
 use self::job::Job;
 use self::kernel::Kernel;
-use self::qemu::{Machine, Qemu, Streams};
+use self::qemu::{Machine, Qemu};
+use self::supervise::Ended;
 use crate::{apt, cache};
 
 /// The command did not end in time.
@@ -163,15 +161,6 @@ impl Progress {
     }
 }
 
-/// How a guest ended.
-enum Ended {
-    /// With this status for the caller.
-    Status(u8),
-    TimedOut,
-    /// Why the VM failed.
-    Failed(String),
-}
-
 /// What boots.
 pub(crate) struct Boot {
     kernel: Kernel,
@@ -232,9 +221,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         log: File::create(run_dir.path.join("qemu.log"))?,
     })?;
     let console = Arc::new(Mutex::new(Vec::new()));
-    let events = pump_streams(&streams, args, &console, &run_dir)?;
+    let events = supervise::pump_streams(&streams, args, &console, &run_dir)?;
     let timeout = (args.timeout != 0).then(|| Duration::from_secs(args.timeout));
-    let ended = supervise(&mut qemu, &streams.control, &events, timeout, &progress, started);
+    let ended = supervise::to_the_end(&mut qemu, &streams.control, &events, timeout, &progress, started);
 
     let console =
         console.lock().map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
@@ -275,212 +264,6 @@ fn report(ended: Ended, console: &str, run_dir: &RunDir, progress: &Progress) ->
         Err(error) => eprintln!("vm: the console could not be kept: {error:#}"),
     }
     status
-}
-
-/// What the threads that read QEMU's streams tell the main one.
-enum Event {
-    /// A line from the guest's process 1.
-    Control(String),
-    /// The console shows that the kernel will not go on.
-    Dying,
-    /// One stream has ended, with QEMU.
-    End,
-}
-
-/// Streams that must end before the guest has ended: console, control, out and err.
-const STREAMS: usize = 4;
-
-fn pump_streams(
-    streams: &Streams,
-    args: &Args,
-    console: &Arc<Mutex<Vec<u8>>>,
-    run_dir: &RunDir,
-) -> Result<Receiver<Event>> {
-    let (send, events) = mpsc::channel();
-    let (log, show) = (File::create(run_dir.path.join("console.log"))?, args.console);
-    let (stream, text, events_of_console) = (streams.console.try_clone()?, console.clone(), send.clone());
-    thread::spawn(move || read_console(stream, log, show, &text, &events_of_console));
-
-    let (stream, events_of_control) = (streams.control.try_clone()?, send.clone());
-    thread::spawn(move || {
-        for line in BufReader::new(stream).lines().map_while(Result::ok) {
-            let _ = events_of_control.send(Event::Control(line));
-        }
-        let _ = events_of_control.send(Event::End);
-    });
-    let (stream, done) = (streams.out.try_clone()?, send.clone());
-    thread::spawn(move || copy_out(stream, std::io::stdout(), &done));
-    let stream = streams.err.try_clone()?;
-    thread::spawn(move || copy_out(stream, std::io::stderr(), &send));
-    if args.interactive {
-        let stream = streams.input.try_clone()?;
-        thread::spawn(move || copy_in(stream));
-    }
-    Ok(events)
-}
-
-fn read_console(
-    mut stream: UnixStream,
-    mut log: File,
-    show: bool,
-    text: &Mutex<Vec<u8>>,
-    events: &Sender<Event>,
-) {
-    let mut buffer = [0; 4096];
-    while let Ok(count @ 1..) = stream.read(&mut buffer) {
-        let bytes = &buffer[..count];
-        // Losing the log on a full disk is no reason to stop the guest.
-        let _ = log.write_all(bytes);
-        if show {
-            let _ = std::io::stderr().write_all(bytes);
-        }
-        if let Ok(mut text) = text.lock() {
-            // The words may have come in two reads, so look at a little of what came before.
-            let from = text.len().saturating_sub(64);
-            text.extend_from_slice(bytes);
-            if contains(&text[from..], b"Kernel panic - not syncing") {
-                let _ = events.send(Event::Dying);
-            }
-        }
-    }
-    let _ = events.send(Event::End);
-}
-
-fn contains(haystack: &[u8], needle: &[u8]) -> bool {
-    haystack.windows(needle.len()).any(|window| window == needle)
-}
-
-/// Copies the command's output. If our own end is closed the rest is read and dropped: the guest must not block.
-fn copy_out(mut from: UnixStream, mut to: impl Write, done: &Sender<Event>) {
-    let (mut buffer, mut open) = (vec![0; 64 * 1024], true);
-    while let Ok(count @ 1..) = from.read(&mut buffer) {
-        open = open && to.write_all(&buffer[..count]).and_then(|()| to.flush()).is_ok();
-    }
-    let _ = done.send(Event::End);
-}
-
-/// Copies our stdin until its end, which the guest sees as its own.
-fn copy_in(mut to: UnixStream) {
-    let mut stdin = std::io::stdin().lock();
-    let _ = std::io::copy(&mut stdin, &mut to);
-    let _ = to.shutdown(std::net::Shutdown::Write);
-}
-
-/// Where a guest is in its life, with the time at which it is given up.
-enum Phase {
-    Booting(Instant),
-    Running(Option<Instant>),
-    /// The time limit has passed, and process 1 was told to end the command.
-    Killing(Instant),
-    /// The command has ended.
-    Stopping(Ended, Instant),
-}
-
-/// Emulated on a busy host a boot takes a minute; longer is a hang.
-const BOOT_LIMIT: Duration = Duration::from_secs(180);
-/// How long process 1 may be silent. It says something every [`guest::HEARTBEAT`].
-const SILENCE_LIMIT: Duration = Duration::from_secs(90);
-/// How long ending a command, powering off or dying may take.
-const STOP_LIMIT: Duration = Duration::from_secs(30);
-
-/// Follows a guest to its end, or ends it. Afterwards QEMU is gone and every stream has been read to its end.
-fn supervise(
-    qemu: &mut Qemu,
-    control: &UnixStream,
-    events: &Receiver<Event>,
-    timeout: Option<Duration>,
-    progress: &Progress,
-    started: Instant,
-) -> Ended {
-    let mut phase = Phase::Booting(Instant::now() + BOOT_LIMIT);
-    let mut last_heard = Instant::now();
-    let mut open = STREAMS;
-    while open > 0 {
-        let limit = match &phase {
-            Phase::Booting(limit) | Phase::Killing(limit) | Phase::Stopping(_, limit) => *limit,
-            Phase::Running(limit) => {
-                let silent = last_heard + SILENCE_LIMIT;
-                limit.map_or(silent, |limit| limit.min(silent))
-            }
-        };
-        match events.recv_timeout(limit.saturating_duration_since(Instant::now())) {
-            Ok(Event::End) => open -= 1,
-            Ok(Event::Dying) => {
-                let ended = Ended::Failed("the guest's kernel panicked".to_owned());
-                phase = Phase::Stopping(ended, Instant::now() + STOP_LIMIT);
-            }
-            Ok(Event::Control(line)) => {
-                last_heard = Instant::now();
-                let (word, rest) = line.split_once(' ').unwrap_or((&line, ""));
-                if word == "ready" {
-                    let took = started.elapsed().as_secs_f64();
-                    progress.say(&format!("up after {took:.1} s"));
-                    phase = Phase::Running(timeout.map(|t| Instant::now() + t));
-                } else if let Some(ended) = verdict(word, rest, matches!(phase, Phase::Killing(_))) {
-                    phase = Phase::Stopping(ended, Instant::now() + STOP_LIMIT);
-                }
-            }
-            Err(RecvTimeoutError::Disconnected) => break,
-            Err(RecvTimeoutError::Timeout) => {
-                let silent = last_heard.elapsed() >= SILENCE_LIMIT;
-                phase = match phase {
-                    Phase::Running(_) if !silent => {
-                        let mut control = control;
-                        // If this fails the guest is gone, and its streams end.
-                        let _ = control.write_all(b"kill\n");
-                        progress.say("time is up, ending the command");
-                        Phase::Killing(Instant::now() + STOP_LIMIT)
-                    }
-                    other => {
-                        qemu.kill();
-                        Phase::Stopping(gave_up(other), Instant::now() + STOP_LIMIT)
-                    }
-                };
-            }
-        }
-    }
-    // Streams end only with QEMU, so this does not wait.
-    let _ = qemu.wait();
-    match phase {
-        Phase::Stopping(ended, _) => ended,
-        Phase::Booting(_) => Ended::Failed("the guest ended before the command started".to_owned()),
-        Phase::Running(_) | Phase::Killing(_) => {
-            Ended::Failed("the guest ended before the command did".to_owned())
-        }
-    }
-}
-
-/// What a guest's control line says about the end of the command, if it does.
-fn verdict(word: &str, rest: &str, killed: bool) -> Option<Ended> {
-    let number = rest.trim().parse::<u8>();
-    match (word, number) {
-        ("exit" | "signal", Ok(_)) if killed => Some(Ended::TimedOut),
-        ("exit", Ok(status)) => Some(Ended::Status(status)),
-        ("signal", Ok(signal)) => Some(Ended::Status(128u8.saturating_add(signal))),
-        ("failed", _) => Some(Ended::Failed(format!("the guest could not be set up: {rest}"))),
-        _ => None,
-    }
-}
-
-/// Why a guest was given up in this phase.
-fn gave_up(phase: Phase) -> Ended {
-    let text = match phase {
-        Phase::Booting(_) => format!("the guest did not come up within {} s", BOOT_LIMIT.as_secs()),
-        Phase::Running(_) => {
-            format!("the guest hangs: nothing heard from it for {} s", SILENCE_LIMIT.as_secs())
-        }
-        Phase::Killing(_) => {
-            format!(
-                "the command did not end in time, and hangs: {} s later it was still there",
-                STOP_LIMIT.as_secs()
-            )
-        }
-        Phase::Stopping(Ended::Failed(reason), _) => reason,
-        Phase::Stopping(..) => {
-            format!("the command ended, but the guest did not power off within {} s", STOP_LIMIT.as_secs())
-        }
-    };
-    Ended::Failed(text)
 }
 
 /// The command's environment: enough for a program to find others, what the caller chose, and nothing else.
@@ -577,31 +360,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn control_lines_become_exit_statuses() {
-        let status = |word, rest, killed| match verdict(word, rest, killed) {
-            Some(Ended::Status(status)) => Some(status),
-            _ => None,
-        };
-        assert_eq!(status("exit", "7", false), Some(7));
-        assert_eq!(status("signal", "9", false), Some(137));
-        assert_eq!(status("exit", "rubbish", false), None);
-        assert_eq!(status("exit", "0", true), None);
-        assert!(matches!(verdict("exit", "0", true), Some(Ended::TimedOut)));
-        assert!(matches!(verdict("failed", "x", false), Some(Ended::Failed(text)) if text.contains('x')));
-        assert!(verdict("alive", "", false).is_none());
-    }
-
-    #[test]
     fn chosen_variables_are_set_or_passed_on_and_unknown_ones_are_left_out() {
         let env = environment(&["A=b=c".into(), "PATH".into(), "XTASK_SURELY_UNSET".into()]);
         assert!(env.contains(&"A=b=c".into()));
         assert!(env.iter().filter(|v| v.to_string_lossy().starts_with("PATH=")).count() == 2);
         assert!(!env.iter().any(|v| v.to_string_lossy().contains("XTASK_SURELY_UNSET")));
-    }
-
-    #[test]
-    fn a_needle_is_found_across_its_whole_length_only() {
-        assert!(contains(b"xx Kernel panic", b"Kernel panic"));
-        assert!(!contains(b"Kernel pani", b"Kernel panic"));
     }
 }
