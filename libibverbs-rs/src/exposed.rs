@@ -31,10 +31,17 @@ bitflags! {
     }
 }
 
+/// What a queue pair must allow for it: [`InitAttr::access`](crate::InitAttr::access).
+impl From<RemoteAccess> for AccessFlags {
+    fn from(access: RemoteAccess) -> Self {
+        Self::from_bits_retain(access.bits())
+    }
+}
+
 /// Memory that peers may touch, while this lives and as far as it was exposed. Made by [`Pd::expose`].
 ///
 /// Exactly the bytes of the [`Buf`] are exposed, under a key of their own: its neighbours are not. The queue pair must
-/// allow the access too ([`InitAttr::access`](crate::InitAttr)).
+/// allow the access too ([`InitAttr::access`](crate::InitAttr::access)).
 pub struct Exposed<P: Provider = Erased> {
     live: Live<P::Mr, Buf>,
 }
@@ -52,7 +59,7 @@ pub struct RemoteMr {
 
 impl<P: Provider> Exposed<P> {
     pub(crate) fn new(pd: &Pd<P>, buf: Buf, access: RemoteAccess) -> Result<Self, (Buf, Error)> {
-        let access = AccessFlags::from_bits_retain(access.bits()) | AccessFlags::LOCAL_WRITE;
+        let access = AccessFlags::from(access) | AccessFlags::LOCAL_WRITE;
         // SAFETY: the bytes are the `Buf`'s, which `Live` keeps until the region is deregistered; until then they are
         // accessed through `read_at` and `write_at` only.
         let raw = unsafe { pd.register(buf.start().as_ptr(), buf.len(), buf.addr(), access) };
