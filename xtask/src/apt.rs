@@ -50,6 +50,10 @@ pub(crate) const INTEROP_TOOLS: &[HostTool] = &[
     tool("valgrind", "valgrind"),
 ];
 
+/// What building rdma-core's side of the benchmark takes.
+pub(crate) const BENCH_TOOLS: &[HostTool] =
+    &[tool("cc", "gcc"), tool("/usr/include/infiniband/verbs.h", "libibverbs-dev")];
+
 /// Makes sure that every tool exists, installing packages through apt-get when run as root.
 ///
 /// # Errors

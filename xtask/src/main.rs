@@ -9,10 +9,12 @@
 //! | `test` | [`mod@test`] | every check, on the host and in guests |
 //! | `ci` | [`mod@test`] | `test`, where it is a failure if no VM can be had |
 //! | `demo` | [`demo`] | shows a device and a verified ping-pong |
+//! | `bench` | [`bench`] | ours against rdma-core's, in a guest |
 //! | `abi` | [`abi`] | writes uverbs-abi's golden files from Debian's newest kernel headers |
 
 mod abi;
 mod apt;
+mod bench;
 mod cache;
 mod cargo;
 mod demo;
@@ -41,6 +43,8 @@ enum Command {
     Ci(test::Args),
     /// Show a device and a verified ping-pong, in a guest if this machine has no device
     Demo(demo::Args),
+    /// Compare ours with rdma-core's in a guest
+    Bench(bench::Args),
     /// Write uverbs-abi's golden files from Debian's newest kernel headers
     Abi(abi::Args),
 }
@@ -66,6 +70,7 @@ fn main() -> ExitCode {
         Command::Test(args) => test::run(&args),
         Command::Ci(args) => test::run_ci(&args),
         Command::Demo(args) => demo::run(&args),
+        Command::Bench(args) => bench::run(&args),
         Command::Abi(args) => abi::run(&args),
     };
     result.unwrap_or_else(|error| {

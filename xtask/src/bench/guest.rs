@@ -1,0 +1,250 @@
+//! The measuring itself, inside the guest.
+
+use std::fmt;
+use std::fs;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+/// What to compare, and how often.
+pub(super) struct Plan<'a> {
+    /// The folder of our release builds' examples; the tools are in the folder above.
+    pub(super) ours: &'a Path,
+    /// rdma-core's program that lists and opens.
+    pub(super) theirs: &'a Path,
+    pub(super) runs: usize,
+    pub(super) rounds: u32,
+}
+
+/// Where Debian's rdma-core has its programs.
+const C_DEVINFO: &str = "/usr/bin/ibv_devinfo";
+const C_PINGPONG: &str = "/usr/bin/ibv_rc_pingpong";
+
+/// One line of the table.
+struct Row {
+    what: String,
+    ours: f64,
+    theirs: f64,
+    unit: &'static str,
+    target: f64,
+}
+
+impl Row {
+    fn ratio(&self) -> f64 {
+        self.ours / self.theirs
+    }
+
+    fn met(&self) -> bool {
+        self.ratio() <= self.target
+    }
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verdict = if self.met() { "" } else { "  MISSED" };
+        write!(
+            f,
+            "| {:<52} | {:>12.0} | {:>12.0} | {:<12} | {:>6.3} | {:>6} |{verdict}",
+            self.what,
+            self.ours,
+            self.theirs,
+            self.unit,
+            self.ratio(),
+            format!("≤ {}", self.target)
+        )
+    }
+}
+
+/// Measures, prints the table, and says how many targets were missed.
+pub(super) fn run(plan: &Plan<'_>) -> Result<usize> {
+    let bin = plan.ours.parent().context("the examples' folder lies in another")?;
+    let (devinfo, pingpong) = (bin.join("ibv_devinfo"), bin.join("ibv_rc_pingpong"));
+    let list_and_open = plan.ours.join("list_and_open");
+    let rows = [
+        Row {
+            what: "ibv_devinfo -v: system calls".into(),
+            ours: syscalls(&devinfo)?,
+            theirs: syscalls(Path::new(C_DEVINFO))?,
+            unit: "calls",
+            target: 0.1,
+        },
+        wall_time(plan, &devinfo)?,
+        Row {
+            what: "list and open: instructions below main".into(),
+            ours: instructions(&list_and_open)?,
+            theirs: instructions(plan.theirs)?,
+            unit: "instructions",
+            target: 0.25,
+        },
+        rounds(plan, &pingpong)?,
+    ];
+    let version = Command::new("uname").arg("-r").output()?.stdout;
+    println!("\nOurs against rdma-core's, in one guest, Linux {}", String::from_utf8_lossy(&version).trim());
+    println!(
+        "| {:<52} | {:>12} | {:>12} | {:<12} | {:>6} | {:>6} |",
+        "what", "ours", "rdma-core", "unit", "ratio", "target"
+    );
+    println!("|{:-<54}|{:->14}|{:->14}|{:-<14}|{:->8}|{:->8}|", "", ":", ":", "", ":", ":");
+    for row in &rows {
+        println!("{row}");
+    }
+    let missed = rows.iter().filter(|row| !row.met()).count();
+    println!("\n{} of {} targets met", rows.len() - missed, rows.len());
+    Ok(missed)
+}
+
+/// How many system calls `PROGRAM -v` makes.
+fn syscalls(program: &Path) -> Result<f64> {
+    let summary = Path::new("/tmp/strace.txt");
+    let status = Command::new("strace")
+        .args(["-c", "-f", "-o"])
+        .arg(summary)
+        .arg(program)
+        .arg("-v")
+        .stdout(Stdio::null())
+        .status()
+        .context("cannot run strace")?;
+    ensure!(status.success(), "strace of {} failed: {status}", program.display());
+    total_calls(&fs::read_to_string(summary)?).context("strace printed no total")
+}
+
+/// The total of a `strace -c` table: `100.00    0.001234           3       411        12 total`.
+fn total_calls(table: &str) -> Option<f64> {
+    let total = table.lines().rfind(|line| line.ends_with(" total"))?;
+    total.split_whitespace().nth(3)?.parse().ok()
+}
+
+/// The time of `ibv_devinfo -v`, median of interleaved runs.
+fn wall_time(plan: &Plan<'_>, devinfo: &Path) -> Result<Row> {
+    let time = |program: &Path| -> Result<f64> {
+        let start = Instant::now();
+        let status = Command::new(program).arg("-v").stdout(Stdio::null()).status()?;
+        ensure!(status.success(), "{} failed: {status}", program.display());
+        Ok(start.elapsed().as_secs_f64() * 1e6)
+    };
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for _ in 0..plan.runs.max(1) {
+        ours.push(time(devinfo)?);
+        theirs.push(time(Path::new(C_DEVINFO))?);
+    }
+    Ok(Row {
+        what: format!("ibv_devinfo -v: wall time, median of {}", plan.runs),
+        ours: median(&mut ours),
+        theirs: median(&mut theirs),
+        unit: "µs",
+        target: 0.5,
+    })
+}
+
+/// How many instructions a program executes below `main`.
+fn instructions(program: &Path) -> Result<f64> {
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", "--toggle-collect=main"])
+        .arg(program)
+        .output()
+        .context("cannot run valgrind")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "valgrind of {} failed:\n{said}", program.display());
+    collected(&said).with_context(|| format!("valgrind printed no count:\n{said}"))
+}
+
+/// The count in `==123== Collected : 456`.
+fn collected(said: &str) -> Option<f64> {
+    said.lines().find_map(|line| line.split_once("Collected :")?.1.trim().parse().ok())
+}
+
+/// The time of the ping-pong's rounds, as its client prints it, median of interleaved runs.
+fn rounds(plan: &Plan<'_>, pingpong: &Path) -> Result<Row> {
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for _ in 0..plan.runs.max(1) {
+        ours.push(ping_pong(pingpong, plan.rounds)?);
+        theirs.push(ping_pong(Path::new(C_PINGPONG), plan.rounds)?);
+    }
+    Ok(Row {
+        what: format!("ibv_rc_pingpong -n {}: time, median of {}", plan.rounds, plan.runs),
+        ours: median(&mut ours) * 1e6,
+        theirs: median(&mut theirs) * 1e6,
+        unit: "µs",
+        target: 1.05,
+    })
+}
+
+/// Seconds that `rounds` rounds between two of a program took.
+fn ping_pong(program: &Path, rounds: u32) -> Result<f64> {
+    let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port().to_string();
+    let rounds = rounds.to_string();
+    let arguments = ["-g", "1", "-p", &port, "-n", &rounds];
+    let mut server = Command::new(program).args(arguments).stdout(Stdio::null()).spawn()?;
+    wait_for_listener(port.parse()?)?;
+    let client = Command::new(program).args(arguments).arg("127.0.0.1").output()?;
+    let status = server.wait()?;
+    let said = String::from_utf8_lossy(&client.stdout);
+    ensure!(
+        client.status.success() && status.success(),
+        "{} failed: server {status}, client {}\n{said}{}",
+        program.display(),
+        client.status,
+        String::from_utf8_lossy(&client.stderr)
+    );
+    seconds(&said).with_context(|| format!("no time in what {} printed:\n{said}", program.display()))
+}
+
+/// The time in `1000 iters in 0.02 seconds = 18.27 usec/iter`, from its last number, which has more digits.
+fn seconds(said: &str) -> Option<f64> {
+    let line = said.lines().find(|line| line.contains(" iters in "))?;
+    let iters: f64 = line.split_whitespace().next()?.parse().ok()?;
+    let usec: f64 = line.split_once("= ")?.1.split_whitespace().next()?.parse().ok()?;
+    Some(iters * usec / 1e6)
+}
+
+/// Waits until somebody listens on a TCP port, without connecting: the server takes one connection only.
+fn wait_for_listener(port: u16) -> Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let listening = |table: &str| {
+        table.lines().skip(1).any(|line| {
+            let mut fields = line.split_whitespace().skip(1);
+            let local = fields.next().and_then(|local| local.rsplit_once(':'));
+            local.is_some_and(|(_, hex)| u16::from_str_radix(hex, 16) == Ok(port))
+                && fields.nth(1) == Some("0A")
+        })
+    };
+    loop {
+        for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
+            if listening(&fs::read_to_string(table).unwrap_or_default()) {
+                return Ok(());
+            }
+        }
+        if Instant::now() > deadline {
+            bail!("the server does not listen on port {port}");
+        }
+        std::thread::yield_now();
+    }
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_numbers_are_found_in_what_the_tools_print() {
+        let table = "% time     seconds  usecs/call     calls    errors syscall\n------ ----------- ----------- --------- --------- ----------------\n 50.00    0.000617           3       200           read\n------ ----------- ----------- --------- --------- ----------------\n100.00    0.001234           3       411        12 total\n";
+        assert_eq!(total_calls(table), Some(411.0));
+        assert_eq!(total_calls("nothing"), None);
+        assert_eq!(collected("==7== Events    : Ir\n==7== Collected : 456789\n"), Some(456_789.0));
+        let said = "8192000 bytes in 0.04 seconds = 1754.40 Mbit/sec\n1000 iters in 0.04 seconds = 37.36 usec/iter\n";
+        assert_eq!(seconds(said), Some(0.03736));
+    }
+
+    #[test]
+    fn the_median_is_the_middle_one() {
+        assert_eq!(median(&mut [3.0, 1.0, 2.0]), 2.0);
+    }
+}

@@ -1,0 +1,87 @@
+//! `cargo xtask bench`: ours against rdma-core's, in one guest and one run.
+//!
+//! | what | how |
+//! |---|---|
+//! | system calls of `ibv_devinfo -v` | `strace -c -f`, both |
+//! | wall time of `ibv_devinfo -v` | median of interleaved runs |
+//! | instructions of listing and opening | callgrind below `main`, both |
+//! | 10,000 rounds of `ibv_rc_pingpong` | median of interleaved runs, two of ours against two of C's |
+//!
+//! Ratios, not times: a guest under emulation is slow, but equally slow for both. The cost of posting and polling alone,
+//! without a kernel, is what `cargo bench -p provider-rxe` shows.
+
+mod guest;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::{apt, cache, cargo, vm};
+
+/// Compares ours with rdma-core's in a guest, and prints the table.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The guest's kernel: 5.10, 6.1, 6.12, 7.2, or a directory
+    #[arg(long, default_value = vm::kernel::DEFAULT, value_name = "KERNEL")]
+    kernel: vm::kernel::Choice,
+
+    /// Interleaved runs of what is timed
+    #[arg(long, default_value_t = 5)]
+    runs: usize,
+
+    /// Rounds of the ping-pong
+    #[arg(long, default_value_t = 10_000)]
+    rounds: u32,
+
+    /// Fail if a target is missed
+    #[arg(long)]
+    check: bool,
+
+    /// Run here, on these programs: how the guest runs it
+    #[arg(long, hide = true, num_args = 2, value_names = ["OURS", "THEIRS"])]
+    here: Option<Vec<PathBuf>>,
+}
+
+/// Runs `bench`.
+///
+/// # Errors
+/// Something cannot be built or run, or with `--check` a target is missed.
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    if let Some([ours, theirs]) = args.here.as_deref() {
+        let missed = guest::run(&guest::Plan { ours, theirs, runs: args.runs, rounds: args.rounds })?;
+        return Ok(ExitCode::from(u8::from(args.check && missed > 0)));
+    }
+    apt::ensure_tools(&[apt::VM_TOOLS, apt::INTEROP_TOOLS, apt::BENCH_TOOLS], |line| {
+        println!("bench: {line}");
+    })?;
+    println!("bench: building ours");
+    cargo::build(&["--quiet", "--release", "--package", "rdma-tools", "--bins"])?;
+    let ours =
+        cargo::build(&["--quiet", "--release", "--package", "libibverbs-rs", "--example", "list_and_open"])?;
+    let ours = ours.join("examples");
+    let theirs = build_theirs()?;
+    let mut command: Vec<OsString> = ["/run/vm/xtask", "bench"].map(Into::into).into();
+    command.extend(["--runs".into(), args.runs.to_string().into()]);
+    command.extend(["--rounds".into(), args.rounds.to_string().into()]);
+    command.extend(args.check.then(|| "--check".into()));
+    command.extend(["--here".into(), ours.into_os_string(), theirs.into_os_string()]);
+    vm::run(&vm::Args { timeout: 1200, ..vm::Args::new(args.kernel.clone(), command) })
+}
+
+/// Builds the C program that lists and opens, with the optimisation that Debian builds rdma-core with.
+fn build_theirs() -> Result<PathBuf> {
+    let dir = cache::dir()?.join("bench");
+    std::fs::create_dir_all(&dir)?;
+    let (source, program) = (dir.join("list_and_open.c"), dir.join("list_and_open"));
+    std::fs::write(&source, include_str!("list_and_open.c"))?;
+    let status = Command::new("cc")
+        .args(["-O2", "-o"])
+        .args([&program, &source])
+        .arg("-libverbs")
+        .status()
+        .context("cannot run cc")?;
+    ensure!(status.success(), "cannot build rdma-core's side of the comparison: cc failed ({status})");
+    Ok(program)
+}
