@@ -29,6 +29,32 @@ pub(crate) fn build(arguments: &[&str]) -> Result<PathBuf> {
     Ok(target_directory()?.join(profile))
 }
 
+/// Builds the tools as static programs for a target, and returns the directory that they are in.
+///
+/// # Errors
+/// The build fails; cargo has said why on stderr.
+pub(crate) fn build_static(target: &str) -> Result<PathBuf> {
+    let status = command()
+        .args(["build", "--quiet", "--package", "rdma-tools", "--bins", "--target", target])
+        .env("RUSTFLAGS", "-C target-feature=+crt-static")
+        .status()
+        .context("cannot run cargo")?;
+    ensure!(status.success(), "the static build for {target} failed");
+    Ok(target_directory()?.join(target).join("debug"))
+}
+
+/// Is the standard library of a target installed?
+pub(crate) fn has_std(target: &str) -> bool {
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let output = Command::new(rustc).args(["--print", "target-libdir", "--target", target]).output();
+    output.is_ok_and(|output| {
+        let dir = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        std::fs::read_dir(dir).is_ok_and(|mut files| {
+            files.any(|file| file.is_ok_and(|file| file.file_name().to_string_lossy().starts_with("libstd-")))
+        })
+    })
+}
+
 /// Where cargo puts what it builds.
 fn target_directory() -> Result<PathBuf> {
     let output = command()

@@ -12,7 +12,7 @@
 
 use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader, Read};
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Mutex;
 use std::thread;
@@ -316,6 +316,9 @@ fn guest_stages(
         }
     });
     if let Some(bin_dir) = bin_dir {
+        let static_builds = static_builds();
+        results.push(static_builds.stage);
+        let programs = Programs { bin_dir, static_dir: static_builds.glibc, musl_dir: static_builds.musl };
         // Two at a time: one guest alone leaves a processor idle for much of its boot.
         let (waiting, done) = (Mutex::new(waiting), Mutex::new(Vec::new()));
         thread::scope(|scope| {
@@ -325,7 +328,7 @@ fn guest_stages(
                         let Some((name, kernel)) = waiting.lock().ok().and_then(|mut w| w.pop_front()) else {
                             return;
                         };
-                        let result = stage(&name, |result| guest_suites(args, kernel, &bin_dir, result));
+                        let result = stage(&name, |result| guest_suites(args, kernel, &programs, result));
                         if let Ok(mut done) = done.lock() {
                             done.push(result);
                         }
@@ -344,16 +347,67 @@ fn guest_stages(
     results
 }
 
-fn guest_suites(args: &Args, kernel: &vm::kernel::Choice, bin_dir: &Path, result: &mut StageResult) {
+/// What the guest suites run.
+struct Programs {
+    bin_dir: PathBuf,
+    /// The tools with the C library inside.
+    static_dir: Option<PathBuf>,
+    /// The same with musl, where its std is installed.
+    musl_dir: Option<PathBuf>,
+}
+
+/// The tools as static programs, which the suites run in an empty root.
+struct StaticBuilds {
+    stage: StageResult,
+    glibc: Option<PathBuf>,
+    musl: Option<PathBuf>,
+}
+
+fn static_builds() -> StaticBuilds {
+    let (mut glibc, mut musl) = (None, None);
+    let stage = stage("building static tools", |result| {
+        let host = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+        match cargo::build_static(&host) {
+            Ok(dir) => {
+                result.counts.passed += 1;
+                glibc = Some(dir);
+            }
+            Err(error) => result.fail(format!("{error:#}")),
+        }
+        let target = format!("{}-unknown-linux-musl", std::env::consts::ARCH);
+        if !cargo::has_std(&target) {
+            result.skip(format!(
+                "static tools with musl: the std of {target} is not installed (rustup target add {target})"
+            ));
+            return;
+        }
+        match cargo::build_static(&target) {
+            Ok(dir) => {
+                result.counts.passed += 1;
+                musl = Some(dir);
+            }
+            Err(error) => result.fail(format!("{error:#}")),
+        }
+    });
+    StaticBuilds { stage, glibc, musl }
+}
+
+fn guest_suites(args: &Args, kernel: &vm::kernel::Choice, programs: &Programs, result: &mut StageResult) {
     let device = if args.device == vm::Device::Rxe { "rxe" } else { "none" };
     // By way of /proc, because the file may have been rebuilt since this process started.
     let mut command = Command::new("/proc/self/exe");
     command
         .args(["vm", "--kernel", &kernel.to_string(), "--device", device])
         .args(["--timeout", &args.timeout.to_string(), "--env"])
-        .arg(format!("VERBS_BIN_DIR={}", bin_dir.display()))
+        .arg(format!("VERBS_BIN_DIR={}", programs.bin_dir.display()));
+    for (name, dir) in [("VERBS_STATIC_DIR", &programs.static_dir), ("VERBS_MUSL_DIR", &programs.musl_dir)] {
+        if let Some(dir) = dir {
+            command.arg("--env").arg(format!("{name}={}", dir.display()));
+        }
+    }
+    command
         .arg("--")
-        .arg(bin_dir.join("guest"))
+        .arg(programs.bin_dir.join("guest"))
         .args(&args.suites)
         .current_dir(cargo::root())
         .stdin(Stdio::null());
