@@ -2,6 +2,14 @@
 //!
 //! | module | what it is |
 //! |---|---|
+//! | [`runner`] | cases, each in a process of its own with a deadline |
+//! | [`process`] | commands with a deadline, servers |
 //! | [`refuse`] | work under a filter that refuses commands to uverbs |
+//! | [`suites`] | the cases themselves |
+//! | [`tools`] | the tools, ours and rdma-core's |
 
+pub mod process;
 pub mod refuse;
+pub mod runner;
+pub mod suites;
+pub mod tools;

@@ -1,0 +1,253 @@
+//! Commands with a deadline, and servers.
+//!
+//! Output is read while the command runs, so that a full pipe stops nobody, and is kept when the command is killed.
+
+use std::io::{self, Read};
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
+use nix::unistd::Pid;
+
+/// A command that ended, by itself or killed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finished {
+    /// How.
+    pub status: ExitStatus,
+    /// All of its standard output.
+    pub stdout: String,
+    /// All of its standard error.
+    pub stderr: String,
+}
+
+/// Runs a command to its end, or kills it after `limit`.
+///
+/// # Errors
+/// It cannot be started. Inside: it was killed, and what it had said.
+pub fn run(command: &mut Command, limit: Duration) -> io::Result<Result<Finished, Finished>> {
+    Running::start(command)?.finish(limit)
+}
+
+/// As [`run`], without input and in a process group of its own, which is killed in the end with all that is left in it.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_group(command: &mut Command, limit: Duration) -> io::Result<Result<Finished, Finished>> {
+    let mut running = Running::start(command.stdin(Stdio::null()).process_group(0))?;
+    running.is_group = true;
+    running.finish(limit)
+}
+
+/// A command that runs. Dropping it kills it.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+    is_group: bool,
+    stdout: Receiver<Vec<u8>>,
+    stderr: Receiver<Vec<u8>>,
+    ended: Receiver<()>,
+}
+
+impl Running {
+    /// Starts a command. Its input is this process' own, for in an empty root there is no `/dev/null` to open.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn start(command: &mut Command) -> io::Result<Self> {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        let stdout = read_all(child.stdout.take());
+        let stderr = read_all(child.stderr.take());
+        let pid = pid_of(&child);
+        let (send, ended) = mpsc::channel();
+        thread::spawn(move || {
+            // Leaves the dead process in place, so that its number is nobody else's until it is reaped below.
+            let _ = waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT);
+            let _ = send.send(());
+        });
+        Ok(Self { child, is_group: false, stdout, stderr, ended })
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> Pid {
+        pid_of(&self.child)
+    }
+
+    /// Has it ended?
+    pub fn has_ended(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(Some(_)))
+    }
+
+    /// Waits until it ends, or kills it after `limit`.
+    ///
+    /// # Errors
+    /// It cannot be waited for. Inside: it was killed, and what it had said.
+    pub fn finish(mut self, limit: Duration) -> io::Result<Result<Finished, Finished>> {
+        let in_time = !matches!(self.ended.recv_timeout(limit), Err(RecvTimeoutError::Timeout));
+        self.kill();
+        let status = self.child.wait()?;
+        let finished = Finished { status, stdout: text(&self.stdout), stderr: text(&self.stderr) };
+        Ok(if in_time { Ok(finished) } else { Err(finished) })
+    }
+
+    /// Kills it. One that ended already does not notice.
+    pub fn kill(&self) {
+        let pid = self.pid();
+        // Fails if there is nobody to kill.
+        let _ = if self.is_group { killpg(pid, Signal::SIGKILL) } else { kill(pid, Signal::SIGKILL) };
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !self.has_ended() {
+            self.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+fn pid_of(child: &Child) -> Pid {
+    Pid::from_raw(child.id().cast_signed())
+}
+
+/// Reads a pipe to its end on a thread.
+fn read_all(pipe: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
+    let (send, receive) = mpsc::channel();
+    thread::spawn(move || {
+        let mut chunk = vec![0; 64 * 1024];
+        let Some(mut pipe) = pipe else { return };
+        while let Ok(count @ 1..) = pipe.read(&mut chunk) {
+            if send.send(chunk[..count].to_vec()).is_err() {
+                return;
+            }
+        }
+    });
+    receive
+}
+
+/// What came out of a pipe whose writer has ended. A process that inherited the pipe and lives on is not waited for
+/// long.
+fn text(pipe: &Receiver<Vec<u8>>) -> String {
+    const LAST_WORDS: Duration = Duration::from_secs(5);
+    let mut bytes = Vec::new();
+    while let Ok(chunk) = pipe.recv_timeout(LAST_WORDS) {
+        bytes.extend(chunk);
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Waits until `ready` says so. Whether it did before `limit`.
+pub fn wait_until(limit: Duration, mut ready: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + limit;
+    while !ready() {
+        if Instant::now() > deadline {
+            return false;
+        }
+        // What is waited for is announced nowhere, and an emulated processor has better to do than to ask all the time.
+        thread::park_timeout(Duration::from_millis(2));
+    }
+    true
+}
+
+/// A TCP port that nobody uses now.
+///
+/// # Errors
+/// The kernel has none.
+pub fn free_port() -> io::Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}
+
+/// Waits until somebody listens on a TCP port, without connecting: some servers take one client only.
+pub fn wait_for_listener(port: u16, limit: Duration, mut alive: impl FnMut() -> bool) -> bool {
+    let listens = || {
+        ["/proc/net/tcp", "/proc/net/tcp6"]
+            .iter()
+            .any(|table| std::fs::read_to_string(table).is_ok_and(|table| has_listener(&table, port)))
+    };
+    wait_until(limit, || listens() || !alive()) && listens()
+}
+
+/// Does a table as `/proc/net/tcp` hold a listener on the port?
+fn has_listener(table: &str, port: u16) -> bool {
+    const TCP_LISTEN: &str = "0A";
+    table.lines().skip(1).any(|line| {
+        let mut columns = line.split_ascii_whitespace().skip(1);
+        let local = columns.next().and_then(|address| address.rsplit_once(':'));
+        let is_port = local.is_some_and(|(_, number)| u16::from_str_radix(number, 16) == Ok(port));
+        is_port && columns.nth(1) == Some(TCP_LISTEN)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn sh(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    #[test]
+    fn output_and_status_come_back() {
+        let finished = run(&mut sh("echo out; echo err >&2; exit 3"), LONG).unwrap().unwrap();
+        assert_eq!(finished.status.code(), Some(3));
+        assert_eq!((&*finished.stdout, &*finished.stderr), ("out\n", "err\n"));
+    }
+
+    #[test]
+    fn more_output_than_a_pipe_holds_stops_nobody() {
+        let finished = run(&mut sh("head -c 1000000 /dev/zero"), LONG).unwrap().unwrap();
+        assert_eq!(finished.stdout.len(), 1_000_000);
+    }
+
+    #[test]
+    fn a_command_that_outlives_its_limit_is_killed_and_what_it_said_is_kept() {
+        let mut running = Running::start(sh("echo started; exec sleep 1000").process_group(0)).unwrap();
+        running.is_group = true;
+        let first = running.stdout.recv().unwrap();
+        assert_eq!(first, b"started\n");
+        let killed = running.finish(Duration::from_millis(1)).unwrap().unwrap_err();
+        assert_eq!(killed.status.code(), None);
+    }
+
+    #[test]
+    fn a_group_is_killed_with_those_who_outlive_its_leader() {
+        let finished = run_group(&mut sh("sleep 1000 & echo $!"), LONG).unwrap().unwrap();
+        let pid = Pid::from_raw(finished.stdout.trim().parse().unwrap());
+        let is_gone = || {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+            // Dead and not reaped yet counts, for that is another's to do.
+            stat.map_or(true, |stat| stat.contains(") Z "))
+        };
+        assert!(wait_until(LONG, is_gone));
+    }
+
+    #[test]
+    fn listeners_are_found_by_port_and_state() {
+        let table = "  sl  local_address rem_address   st tx_queue rx_queue\n   \
+                     0: 0100007F:4853 00000000:0000 0A 00000000:00000000\n   \
+                     1: 00000000000000000000000000000000:1F90 00000000000000000000000000000000:0000 0A 0:0\n   \
+                     2: 0100007F:0050 0100007F:4853 01 00000000:00000000\n";
+        assert!(has_listener(table, 0x4853) && has_listener(table, 8080));
+        assert!(!has_listener(table, 0x50) && !has_listener(table, 1) && !has_listener("", 0x4853));
+    }
+
+    #[test]
+    fn a_listener_is_seen_without_taking_its_connection() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        assert!(wait_for_listener(port, LONG, || true));
+        listener.set_nonblocking(true).unwrap();
+        assert_eq!(listener.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        drop(listener);
+        assert!(!wait_for_listener(port, LONG, || false), "a server that died is not waited for");
+    }
+}

@@ -1,0 +1,341 @@
+//! Cases, and how they are run: each in a process of its own, with a deadline.
+//!
+//! A case is a function. The runner starts its own program again for each, as `--case NAME`, in a process group of its
+//! own: a case may change its limits, its user or its mounts, crash or hang, and the next one starts as this one did.
+//! Whatever a case leaves running is killed with its group.
+//!
+//! | a case | is |
+//! |---|---|
+//! | returns `Ok` | `ok NAME` |
+//! | returns an error, panics, dies or outlives its deadline | `FAIL NAME: why` |
+//! | returns [`skip`] | `skip NAME: why` |
+
+use core::fmt;
+use std::cell::RefCell;
+use std::io::Write as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::panic;
+use std::process::{Command, ExitCode, ExitStatus};
+use std::time::{Duration, Instant};
+
+use crate::process::{self, Finished};
+
+/// What a case returns.
+pub type CaseResult<T = ()> = Result<T, Stop>;
+
+/// Why a case ended early. Every error turns into a failure, so that `?` works in cases.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// It failed.
+    Failed(String),
+    /// It cannot run here.
+    Skipped(String),
+}
+
+impl<E: std::error::Error> From<E> for Stop {
+    fn from(error: E) -> Self {
+        let mut text = error.to_string();
+        let mut source = error.source();
+        while let Some(cause) = source {
+            let cause_text = cause.to_string();
+            if !text.contains(&cause_text) {
+                text = format!("{text}: {cause_text}");
+            }
+            source = cause.source();
+        }
+        Self::Failed(text)
+    }
+}
+
+/// Ends a case that cannot run here.
+///
+/// # Errors
+/// Always.
+pub fn skip<T>(why: impl fmt::Display) -> CaseResult<T> {
+    Err(Stop::Skipped(why.to_string()))
+}
+
+/// Ends a case that failed.
+///
+/// # Errors
+/// Always.
+pub fn fail<T>(why: impl fmt::Display) -> CaseResult<T> {
+    Err(Stop::Failed(why.to_string()))
+}
+
+/// One case.
+pub struct Case {
+    /// `suite.what_is_true`.
+    pub name: String,
+    /// How long it may take.
+    pub deadline: Duration,
+    /// The case itself.
+    pub run: Box<dyn Fn() -> CaseResult>,
+}
+
+impl Case {
+    /// A case with the usual deadline.
+    pub fn new(suite: &str, name: impl fmt::Display, run: impl Fn() -> CaseResult + 'static) -> Self {
+        Self { name: format!("{suite}.{name}"), deadline: DEADLINE, run: Box::new(run) }
+    }
+
+    /// The same with another deadline.
+    #[must_use]
+    pub fn within(self, deadline: Duration) -> Self {
+        Self { deadline, ..self }
+    }
+}
+
+impl fmt::Debug for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Case({}, {:?})", self.name, self.deadline)
+    }
+}
+
+/// Cases from functions, by their names: `cases!("suite", first, second)`.
+#[macro_export]
+macro_rules! cases {
+    ($suite:expr, $($function:path),* $(,)?) => {
+        vec![$($crate::runner::Case::new($suite, stringify!($function), $function)),*]
+    };
+}
+
+/// Far beyond what any case takes in an emulated guest on a busy machine.
+const DEADLINE: Duration = Duration::from_secs(120);
+
+/// What the command line asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Print the names and do nothing.
+    pub list: bool,
+    /// Skip the cases whose name starts with one of these, with the reason.
+    pub skip: Vec<(String, String)>,
+    /// Run the cases whose name starts with one of these; all if there are none.
+    pub only: Vec<String>,
+    /// Be the process of this one case.
+    pub case: Option<String>,
+}
+
+/// Does what the options say, and returns the status to exit with.
+pub fn main(options: &Options, cases: &[Case]) -> ExitCode {
+    if let Some(name) = &options.case {
+        return match cases.iter().find(|case| case.name == *name) {
+            Some(case) => be(case),
+            None => {
+                eprintln!("guest: there is no case {name}");
+                ExitCode::from(2)
+            }
+        };
+    }
+    let chosen: Vec<&Case> = cases
+        .iter()
+        .filter(|case| options.only.is_empty() || options.only.iter().any(|only| is_of(&case.name, only)))
+        .collect();
+    if options.list {
+        for case in chosen {
+            println!("{}", case.name);
+        }
+        return ExitCode::SUCCESS;
+    }
+    if let Some(only) = options.only.iter().find(|only| !cases.iter().any(|case| is_of(&case.name, only))) {
+        eprintln!("guest: no suite and no case is called {only}");
+        return ExitCode::from(2);
+    }
+    let mut tally = Tally::default();
+    for case in chosen {
+        let why = options.skip.iter().find(|(prefix, _)| is_of(&case.name, prefix));
+        let verdict = match why {
+            Some((_, why)) => Err(Stop::Skipped(why.clone())),
+            None => in_a_process(case),
+        };
+        println!("{}", tally.line(&case.name, verdict));
+    }
+    println!("{tally}");
+    ExitCode::from(u8::from(tally.failed > 0))
+}
+
+/// Is a case the one named, or of the suite, or the group of cases with that prefix?
+fn is_of(name: &str, wanted: &str) -> bool {
+    name.strip_prefix(wanted).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '_', ' ']))
+}
+
+/// How many of what so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Tally {
+    passed: u64,
+    failed: u64,
+    skipped: u64,
+}
+
+impl Tally {
+    fn line(&mut self, name: &str, verdict: CaseResult) -> String {
+        match verdict {
+            Ok(()) => {
+                self.passed += 1;
+                format!("ok {name}")
+            }
+            Err(Stop::Failed(why)) => {
+                self.failed += 1;
+                format!("FAIL {name}: {}", one_line(&why))
+            }
+            Err(Stop::Skipped(why)) => {
+                self.skipped += 1;
+                format!("skip {name}: {}", one_line(&why))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { passed, failed, skipped } = self;
+        write!(f, "{passed} passed, {failed} failed, {skipped} skipped")
+    }
+}
+
+fn one_line(text: &str) -> String {
+    text.trim_end().replace('\n', " | ")
+}
+
+/// Runs a case in a process of its own and reads its verdict.
+fn in_a_process(case: &Case) -> CaseResult {
+    let started = Instant::now();
+    let mut command = Command::new("/proc/self/exe");
+    command.args(["--case", &case.name]);
+    let finished = process::run_group(&mut command, case.deadline)?;
+    let verdict = finished.as_ref().map_or_else(
+        |unfinished| {
+            fail(format!("not done after {:.0} s", started.elapsed().as_secs_f64()) + &said(unfinished))
+        },
+        |finished| read_verdict(finished.status, &finished.stdout),
+    );
+    if matches!(verdict, Err(Stop::Failed(_))) {
+        let (Ok(Finished { stdout, stderr, .. }) | Err(Finished { stdout, stderr, .. })) = &finished;
+        for line in stdout.lines().chain(stderr.lines()).filter(|line| !line.starts_with(VERDICT)) {
+            eprintln!("    {line}");
+        }
+    }
+    verdict
+}
+
+fn said(finished: &Finished) -> String {
+    match finished.stderr.lines().chain(finished.stdout.lines()).last() {
+        Some(line) => format!("; the last it said was: {line}"),
+        None => String::new(),
+    }
+}
+
+/// What a case's process ends its output with, before its verdict.
+const VERDICT: &str = "verdict: ";
+
+fn read_verdict(status: ExitStatus, stdout: &str) -> CaseResult {
+    if let Some(signal) = status.signal() {
+        return fail(format!("killed by signal {signal}"));
+    }
+    let verdict = stdout.lines().last().and_then(|line| line.strip_prefix(VERDICT));
+    match (status.code(), verdict) {
+        (Some(0), Some("ok")) => Ok(()),
+        (Some(0), Some(text)) => match text.split_once(' ') {
+            Some(("skip", why)) => skip(why),
+            Some(("FAIL", why)) => fail(why),
+            _ => fail(format!("no verdict but {text:?}")),
+        },
+        // A case that calls a tool's `exit` is a defect, not a success.
+        (code, _) => fail(format!("its process ended with status {code:?} and without a verdict")),
+    }
+}
+
+/// Is a case's process.
+fn be(case: &Case) -> ExitCode {
+    let verdict = caught(&case.run);
+    let text = match verdict {
+        Ok(()) => "ok".to_owned(),
+        Err(Stop::Failed(why)) => format!("FAIL {}", one_line(&why)),
+        Err(Stop::Skipped(why)) => format!("skip {}", one_line(&why)),
+    };
+    // A case may have ended in the middle of a line.
+    let written = write!(std::io::stdout(), "\n{VERDICT}{text}\n").and_then(|()| std::io::stdout().flush());
+    ExitCode::from(u8::from(written.is_err()))
+}
+
+/// Runs a case; a panic is a failure that says where it was.
+fn caught(run: &dyn Fn() -> CaseResult) -> CaseResult {
+    thread_local! { static WHERE: RefCell<String> = const { RefCell::new(String::new()) } }
+    let before = panic::take_hook();
+    panic::set_hook(Box::new(|info| {
+        let place = info.location().map(|l| format!("{}:{}: ", l.file(), l.line())).unwrap_or_default();
+        let text = info.payload_as_str().unwrap_or("a panic without a message");
+        WHERE.with_borrow_mut(|whole| *whole = format!("{place}{text}"));
+        // The thread may not be the case's own, and then nobody reads its WHERE.
+        eprintln!("panic at {place}{text}");
+    }));
+    let result = panic::catch_unwind(panic::AssertUnwindSafe(run));
+    panic::set_hook(before);
+    result.unwrap_or_else(|_| fail(WHERE.take()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(verdict: CaseResult) -> String {
+        Tally::default().line("suite.case", verdict)
+    }
+
+    #[test]
+    fn a_verdict_is_one_line_whatever_is_in_it() {
+        assert_eq!(line(Ok(())), "ok suite.case");
+        assert_eq!(line(fail("first\nsecond\n")), "FAIL suite.case: first | second");
+        assert_eq!(line(skip("no\ndevice")), "skip suite.case: no | device");
+    }
+
+    #[test]
+    fn the_tally_ends_as_its_reader_expects() {
+        let mut tally = Tally::default();
+        for verdict in [Ok(()), Ok(()), fail("x"), skip("y")] {
+            tally.line("a", verdict);
+        }
+        assert_eq!(tally.to_string(), "2 passed, 1 failed, 1 skipped");
+    }
+
+    #[test]
+    fn a_panic_is_a_failure_that_says_where() {
+        let Err(Stop::Failed(why)) = caught(&|| panic!("broken {}", 7)) else { panic!("no failure") };
+        assert!(why.contains("runner.rs:") && why.ends_with("broken 7"), "{why}");
+        assert_eq!(caught(&|| skip("why")), Err(Stop::Skipped("why".to_owned())));
+    }
+
+    #[test]
+    fn errors_keep_their_causes() {
+        let inner = std::io::Error::from_raw_os_error(libc::EACCES);
+        let Stop::Failed(why) = Stop::from(inner) else { panic!("no failure") };
+        assert!(why.starts_with("Permission denied"), "{why}");
+    }
+
+    #[test]
+    fn only_a_verdict_with_status_0_counts() {
+        let exit = |code: i32| ExitStatus::from_raw(code << 8);
+        assert_eq!(read_verdict(exit(0), "noise\nverdict: ok\n"), Ok(()));
+        assert_eq!(read_verdict(exit(0), "verdict: skip no device\n"), skip("no device"));
+        assert_eq!(read_verdict(exit(0), "verdict: FAIL it broke\n"), fail("it broke"));
+        for (status, stdout) in [
+            (exit(0), ""),
+            (exit(0), "verdict: ok\nmore\n"),
+            (exit(1), "verdict: ok\n"),
+            (ExitStatus::from_raw(libc::SIGSEGV), "verdict: ok\n"),
+        ] {
+            assert!(matches!(read_verdict(status, stdout), Err(Stop::Failed(_))), "{status} {stdout:?}");
+        }
+    }
+
+    #[test]
+    fn cases_are_chosen_by_suite_group_or_name() {
+        let name = "interop.pingpong ours to theirs, -e";
+        for wanted in ["interop", "interop.pingpong", name] {
+            assert!(is_of(name, wanted), "{wanted}");
+        }
+        for wanted in ["inter", "interop.ping", "pingpong", "interop.pingpong x"] {
+            assert!(!is_of(name, wanted), "{wanted}");
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! `empty_root`: static builds of the tools, in a root that holds them, `/dev/infiniband`, `/sys`, `/proc` and nothing
+//! else.
+//!
+//! `VERBS_STATIC_DIR` says where the builds with glibc are, `VERBS_MUSL_DIR` where those with musl.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+use nix::unistd::{chdir, chroot};
+
+use crate::runner::{Case, CaseResult, skip};
+use crate::tools::{DEVICE, Maker, PingPong, run};
+
+const SUITE: &str = "empty_root";
+
+const TOOLS: &[&str] = &["ibv_devices", "ibv_devinfo", "ibv_rc_pingpong"];
+
+/// The suite.
+pub fn cases() -> Vec<Case> {
+    const BUILDS: &[(&str, &str)] = &[("glibc", "VERBS_STATIC_DIR"), ("musl", "VERBS_MUSL_DIR")];
+    const CASES: &[(&str, fn(&Path) -> CaseResult)] = &[
+        ("no tool needs a loader", no_tool_needs_a_loader),
+        ("ibv_devinfo tells all", ibv_devinfo_tells_all),
+        ("pingpong runs", pingpong_runs),
+    ];
+    let all = BUILDS.iter().flat_map(|build| CASES.iter().map(move |case| (build, case)));
+    all.map(|(&(libc, variable), &(name, case))| {
+        Case::new(SUITE, format!("{libc} {name}"), move || case(&dir_of(variable)?))
+    })
+    .collect()
+}
+
+fn no_tool_needs_a_loader(dir: &Path) -> CaseResult {
+    for tool in TOOLS {
+        let elf = fs::read(dir.join(tool))?;
+        assert!(!has_interpreter(&elf), "{tool} names a dynamic loader");
+    }
+    // And one that is known to name one, so that the question means something.
+    assert!(has_interpreter(&fs::read("/proc/self/exe")?));
+    Ok(())
+}
+
+fn ibv_devinfo_tells_all(dir: &Path) -> CaseResult {
+    let outside = run(Maker::Ours.tool("ibv_devinfo")?.arg("-v"))?;
+    let outside_devices = run(&mut Maker::Ours.tool("ibv_devices")?)?;
+    enter(dir)?;
+    let inside = run(Maker::Static.tool("ibv_devinfo")?.arg("-v"))?;
+    assert!(inside.status.success() && inside.stdout.contains(DEVICE), "{inside:?}");
+    assert_eq!(inside, outside);
+    assert_eq!(run(&mut Maker::Static.tool("ibv_devices")?)?, outside_devices);
+    Ok(())
+}
+
+fn pingpong_runs(dir: &Path) -> CaseResult {
+    enter(dir)?;
+    PingPong { server: Maker::Static, client: Maker::Static, flags: &["-e", "-c"], ..PingPong::OURS }
+        .run()?;
+    Ok(())
+}
+
+fn dir_of(variable: &str) -> CaseResult<PathBuf> {
+    match std::env::var_os(variable) {
+        Some(dir) => Ok(dir.into()),
+        None => skip(format_args!("{variable} does not say where such builds of the tools are")),
+    }
+}
+
+/// Makes an empty root and moves this process into it, with a mount namespace of its own.
+fn enter(static_dir: &Path) -> CaseResult {
+    unshare(CloneFlags::CLONE_NEWNS)?;
+    let none: Option<&str> = None;
+    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
+    let root = Path::new("/run/empty-root");
+    fs::create_dir_all(root)?;
+    mount(Some("tmpfs"), root, Some("tmpfs"), MsFlags::empty(), none)?;
+    for tree in ["dev/infiniband", "sys", "proc"] {
+        let target = root.join(tree);
+        fs::create_dir_all(&target)?;
+        mount(Some(&Path::new("/").join(tree)), &target, none, MsFlags::MS_BIND | MsFlags::MS_REC, none)?;
+    }
+    for tool in TOOLS {
+        fs::copy(static_dir.join(tool), root.join(tool))?;
+    }
+    chroot(root)?;
+    chdir("/")?;
+    let mut names: Vec<_> = fs::read_dir("/")?.flatten().map(|entry| entry.file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["dev", "ibv_devices", "ibv_devinfo", "ibv_rc_pingpong", "proc", "sys"]);
+    assert!(!Path::new("/dev/null").exists());
+    Ok(())
+}
+
+/// Does a 64-bit ELF file of this machine's byte order have a program header PT_INTERP?
+fn has_interpreter(elf: &[u8]) -> bool {
+    const PT_INTERP: u64 = 3;
+    let number = |at: usize, size: usize| {
+        let mut bytes = [0; 8];
+        bytes[..size].copy_from_slice(&elf[at..at + size]);
+        u64::from_le_bytes(bytes) as usize
+    };
+    assert!(elf.starts_with(b"\x7fELF\x02\x01"), "not a 64-bit little-endian ELF file");
+    let (table, size, count) = (number(32, 8), number(54, 2), number(56, 2));
+    (0..count).any(|index| number(table + index * size, 4) as u64 == PT_INTERP)
+}

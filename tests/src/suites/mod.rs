@@ -1,0 +1,18 @@
+//! The suites: one file each, and each case named by what is true.
+//!
+//! | suite | what it shows |
+//! |---|---|
+//! | [`interop`] | our tools and rdma-core's are interchangeable |
+//! | [`fallback`] | everything works where a kernel, or a filter, refuses the newer ways to it |
+//! | [`empty_root`] | static builds run where there is nothing else |
+
+pub mod empty_root;
+pub mod fallback;
+pub mod interop;
+
+use crate::runner::Case;
+
+/// Every case, in the order in which they run.
+pub fn all() -> Vec<Case> {
+    [interop::cases(), fallback::cases(), empty_root::cases()].into_iter().flatten().collect()
+}

@@ -1,0 +1,245 @@
+//! The tools, ours and rdma-core's, and a ping-pong between any two of them.
+
+use core::fmt;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::process::{self, Finished, Running};
+use crate::refuse::{Counts, Mode};
+use crate::runner::{CaseResult, Stop, fail, skip};
+
+/// Far beyond what a tool takes in an emulated guest on a busy machine.
+pub const LIMIT: Duration = Duration::from_secs(60);
+
+/// The device that the guest has.
+pub const DEVICE: &str = "rxe0";
+
+/// Who made a tool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Maker {
+    /// This project.
+    Ours,
+    /// rdma-core, as Debian packages it.
+    Theirs,
+    /// This project, linked statically, at the root of the file system.
+    Static,
+}
+
+impl fmt::Display for Maker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ours => "ours",
+            Self::Theirs => "theirs",
+            Self::Static => "static",
+        })
+    }
+}
+
+impl Maker {
+    /// A tool of this maker's, started under its plain name, so that its messages do not tell where it is.
+    ///
+    /// # Errors
+    /// It is not there: a failure if it is ours, a reason to skip if it is not.
+    pub fn tool(&self, name: &str) -> CaseResult<Command> {
+        let path = match self {
+            Self::Ours => bin_dir()?.join(name),
+            Self::Theirs => Path::new("/usr/bin").join(name),
+            Self::Static => Path::new("/").join(name),
+        };
+        match self {
+            _ if path.exists() => {}
+            Self::Theirs => {
+                return skip(
+                    "rdma-core's tools are not installed (packages ibverbs-utils, ibverbs-providers)",
+                );
+            }
+            _ => return fail(format_args!("{} is not built", path.display())),
+        }
+        let mut command = Command::new(path);
+        command.arg0(name).env("LC_ALL", "C");
+        Ok(command)
+    }
+}
+
+/// Where this project's binaries are.
+///
+/// # Errors
+/// This program does not know where it is.
+pub fn bin_dir() -> CaseResult<PathBuf> {
+    if let Some(dir) = std::env::var_os("VERBS_BIN_DIR") {
+        return Ok(dir.into());
+    }
+    let program = std::env::current_exe()?;
+    Ok(program.parent().map(Path::to_owned).unwrap_or_default())
+}
+
+/// Runs a tool to its end.
+///
+/// # Errors
+/// It did not end in time.
+pub fn run(command: &mut Command) -> CaseResult<Finished> {
+    match process::run(command, LIMIT)? {
+        Ok(finished) => Ok(finished),
+        Err(killed) => fail(format_args!("{command:?} was not done after {LIMIT:?}: {}", killed.stderr)),
+    }
+}
+
+/// Puts a command under [`refuse`](crate::refuse).
+///
+/// # Errors
+/// `refuse` is not built.
+pub fn refused(mode: Mode, command: &Command) -> CaseResult<Command> {
+    let mut wrapped = Maker::Ours.tool("refuse")?;
+    wrapped.args([mode.name(), "--"]).arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        if let Some(value) = value {
+            wrapped.env(name, value);
+        }
+    }
+    Ok(wrapped)
+}
+
+/// The index of the GID that the guest's IPv4 address became.
+///
+/// # Errors
+/// There is none.
+pub fn gid_index() -> CaseResult<u32> {
+    const GID: &str = "0000:0000:0000:0000:0000:ffff:0a09:0901";
+    let gid =
+        |index: &u32| std::fs::read_to_string(format!("/sys/class/infiniband/{DEVICE}/ports/1/gids/{index}"));
+    let found = (0..16).find(|index| gid(index).is_ok_and(|gid| gid.trim_end() == GID));
+    found.ok_or_else(|| Stop::Failed(format!("{DEVICE} has no GID {GID}")))
+}
+
+/// `ibv_rc_pingpong` with two ends.
+#[derive(Clone, Debug)]
+pub struct PingPong {
+    /// Who made the end that waits.
+    pub server: Maker,
+    /// Who made the end that connects.
+    pub client: Maker,
+    /// Rounds.
+    pub iters: u32,
+    /// Message size, in bytes.
+    pub size: u32,
+    /// Further flags, for both ends.
+    pub flags: &'static [&'static str],
+    /// What both ends are refused.
+    pub refuse: Option<Mode>,
+}
+
+impl PingPong {
+    /// Ours with ours, as the defaults are but for fewer rounds.
+    pub const OURS: Self =
+        Self { server: Maker::Ours, client: Maker::Ours, iters: 100, size: 4096, flags: &[], refuse: None };
+
+    /// Runs it to the end, checks what both ends say, and returns what was refused to each.
+    ///
+    /// # Errors
+    /// An end failed, did not finish, or said something else than it should.
+    pub fn run(&self) -> CaseResult<[Option<Counts>; 2]> {
+        let port = process::free_port()?;
+        let mut server = Running::start(&mut self.command(&self.server, port)?)?;
+        if !process::wait_for_listener(port, LIMIT, || !server.has_ended()) {
+            return fail(format_args!(
+                "the server does not listen: {}",
+                told(server.finish(Duration::ZERO)?)
+            ));
+        }
+        let client = Running::start(self.command(&self.client, port)?.arg("127.0.0.1"))?;
+        let client = client.finish(LIMIT)?;
+        // Once the client is done or dead the server has no reason to take long.
+        let server = server.finish(LIMIT)?;
+        let (server, client) = match (server, client) {
+            (Ok(server), Ok(client)) => (server, client),
+            (server, client) => {
+                return fail(format_args!("server: {}; client: {}", told(server), told(client)));
+            }
+        };
+        let reports = [("server", &server), ("client", &client)].map(|(role, end)| {
+            self.check(end).map_err(|why| Stop::Failed(format!("{role}: {why}: {}", told(Ok(end.clone())))))
+        });
+        let [server_report, client_report] = reports;
+        let (server_report, client_report) = (server_report?, client_report?);
+        for (one, other) in [(&server_report, &client_report), (&client_report, &server_report)] {
+            if one.local != other.remote {
+                return fail(format_args!(
+                    "an end is at {:?} and the other was told {:?}",
+                    one.local, other.remote
+                ));
+            }
+        }
+        Ok([server_report.counts, client_report.counts])
+    }
+
+    fn command(&self, maker: &Maker, port: u16) -> CaseResult<Command> {
+        let mut command = maker.tool("ibv_rc_pingpong")?;
+        command
+            .args(["-d", DEVICE, "-p", &port.to_string(), "-g", &gid_index()?.to_string()])
+            .args(["-n", &self.iters.to_string(), "-s", &self.size.to_string()])
+            .args(self.flags);
+        match self.refuse {
+            Some(mode) => refused(mode, &command),
+            None => Ok(command),
+        }
+    }
+
+    /// Reads what an end printed.
+    fn check(&self, end: &Finished) -> Result<Report, String> {
+        if !end.status.success() {
+            return Err(end.status.to_string());
+        }
+        let counts = Counts::parse(&end.stderr);
+        match (&counts, self.refuse) {
+            (None, Some(_)) => return Err("what was refused is not told".to_owned()),
+            (None, None) if !end.stderr.is_empty() => return Err("it complained".to_owned()),
+            (Some(counts), Some(_)) if end.stderr.trim_end() != counts.to_string() => {
+                return Err("it complained".to_owned());
+            }
+            _ => {}
+        }
+        let lines: Vec<&str> = end.stdout.lines().collect();
+        let [local, remote, bytes, iters] = lines[..] else {
+            return Err(format!("{} lines rather than 4", lines.len()));
+        };
+        let address = |line: &str, what: &str| {
+            line.strip_prefix(what).map(str::to_owned).ok_or_else(|| format!("no {what:?} in {line:?}"))
+        };
+        let total = u64::from(self.iters) * u64::from(self.size) * 2;
+        for (line, start, middle, unit) in [
+            (bytes, format!("{total} bytes in "), " seconds = ", " Mbit/sec"),
+            (iters, format!("{} iters in ", self.iters), " seconds = ", " usec/iter"),
+        ] {
+            let numbers = line
+                .strip_prefix(&start)
+                .and_then(|rest| rest.strip_suffix(unit))
+                .and_then(|rest| rest.split_once(middle))
+                .map(|(seconds, rate)| (seconds.parse::<f64>(), rate.parse::<f64>()));
+            if !matches!(numbers, Some((Ok(_), Ok(_)))) {
+                return Err(format!("{line:?} is not `{start}S{middle}R{unit}`"));
+            }
+        }
+        Ok(Report {
+            local: address(local, "  local address:  ")?,
+            remote: address(remote, "  remote address: ")?,
+            counts,
+        })
+    }
+}
+
+/// What an end said.
+struct Report {
+    local: String,
+    remote: String,
+    counts: Option<Counts>,
+}
+
+fn told(end: Result<Finished, Finished>) -> String {
+    let (how, Finished { status, stdout, stderr }) = match end {
+        Ok(finished) => ("ended with", finished),
+        Err(killed) => ("had to be killed", killed),
+    };
+    format!("{how} {status}, out {stdout:?}, err {stderr:?}")
+}
