@@ -3,11 +3,15 @@
 //! A completion is lent: its fields are read from the queue when they are asked for. Its slot goes back to the kernel
 //! once it is lent no more: with [`finish`](CqOps::finish), or when the next one is asked for.
 //!
+//! # Safety
+//! An entry becomes a [`Wc`] bit by bit: both have the same fields at the same offsets, of integers, checked below.
+//!
 //! # References
 //! `ibv_poll_cq(3)`, `ibv_req_notify_cq(3)`; Linux `drivers/infiniband/sw/rxe/rxe_cq.c`
+#![allow(unsafe_code)]
 
 use core::fmt;
-use core::mem::{offset_of, size_of};
+use core::mem::{align_of, offset_of, size_of};
 use std::sync::Arc;
 
 use uverbs_abi::ib_user_verbs::IbUverbsWc;
@@ -20,6 +24,13 @@ use verbs_core::{Error, Result, cmd};
 use zerocopy::IntoBytes;
 
 use crate::queue::{Emptying, Entry, Queue};
+
+/// Reads a field of an entry.
+macro_rules! field {
+    ($entry:expr, $field:ident) => {
+        $entry.get::<{ offset_of!(IbUverbsWc, $field) }, _>()
+    };
+}
 
 /// A completion queue.
 ///
@@ -82,14 +93,14 @@ impl CqOps for Cq {
 
     #[inline]
     fn poll(&mut self, wcs: &mut [Wc]) -> usize {
-        let mut count = 0;
-        for wc in wcs {
-            let Some(entry) = self.end.next() else { break };
-            Completion(entry).write_to(wc);
-            count += 1;
-        }
-        self.end.give_back();
-        count
+        let mut flags = 0_u32;
+        let polled = self.end.take(wcs, |entry, wc| {
+            let its: u32 = field!(entry, wc_flags);
+            flags |= its;
+            *wc = as_it_is(&entry);
+        });
+        // After the loop and out of line, which keeps the loop small and free of calls.
+        if flags & TRANSLATED != 0 { translate_all(polled) } else { polled.len() }
     }
 
     fn req_notify(&mut self, solicited_only: bool) -> Result<()> {
@@ -121,108 +132,120 @@ impl fmt::Debug for Cq {
 /// A completion, lent by [`Cq::next`](CqOps::next).
 pub struct Completion<'a>(Entry<'a, IbUverbsWc>);
 
-/// Reads a field of the entry.
-macro_rules! field {
-    ($completion:ident.$field:ident) => {
-        $completion.0.get::<{ offset_of!(IbUverbsWc, $field) }, _>()
-    };
-}
-
 impl CompletionOps for Completion<'_> {
     #[inline(always)]
     fn wr_id(&self) -> u64 {
-        field!(self.wr_id)
+        field!(self.0, wr_id)
     }
 
     #[inline(always)]
     fn status(&self) -> WcStatus {
-        WcStatus(field!(self.status))
+        WcStatus(field!(self.0, status))
     }
 
     #[inline(always)]
     fn opcode(&self) -> WcOpcode {
-        WcOpcode(field!(self.opcode))
+        WcOpcode(field!(self.0, opcode))
     }
 
     #[inline(always)]
     fn vendor_err(&self) -> u32 {
-        field!(self.vendor_err)
+        field!(self.0, vendor_err)
     }
 
     #[inline(always)]
     fn byte_len(&self) -> u32 {
-        field!(self.byte_len)
+        field!(self.0, byte_len)
     }
 
     #[inline(always)]
     fn imm_data(&self) -> u32 {
-        imm_data(field!(self.ex), field!(self.wc_flags))
+        imm_data(field!(self.0, ex), field!(self.0, wc_flags))
     }
 
     #[inline(always)]
     fn qp_num(&self) -> u32 {
-        field!(self.qp_num)
+        field!(self.0, qp_num)
     }
 
     #[inline(always)]
     fn src_qp(&self) -> u32 {
-        field!(self.src_qp)
+        field!(self.0, src_qp)
     }
 
     #[inline(always)]
     fn wc_flags(&self) -> WcFlags {
-        wc_flags(field!(self.wc_flags))
+        wc_flags(field!(self.0, wc_flags))
     }
 
     #[inline(always)]
     fn pkey_index(&self) -> u16 {
-        field!(self.pkey_index)
+        field!(self.0, pkey_index)
     }
 
     #[inline(always)]
     fn slid(&self) -> u16 {
-        field!(self.slid)
+        field!(self.0, slid)
     }
 
     #[inline(always)]
     fn sl(&self) -> u8 {
-        field!(self.sl)
+        field!(self.0, sl)
     }
 
     #[inline(always)]
     fn dlid_path_bits(&self) -> u8 {
-        field!(self.dlid_path_bits)
+        field!(self.0, dlid_path_bits)
     }
 
-    /// In six loads, which the compiler turns into as many stores where [`Wc`] has the layout of the entry.
     #[inline(always)]
     fn write_to(&self, wc: &mut Wc) {
-        const { assert!(size_of::<IbUverbsWc>() == size_of::<[u64; 6]>()) }
-        let entry: IbUverbsWc = zerocopy::transmute!([
-            self.0.get::<0, u64>(),
-            self.0.get::<8, u64>(),
-            self.0.get::<16, u64>(),
-            self.0.get::<24, u64>(),
-            self.0.get::<32, u64>(),
-            self.0.get::<40, u64>(),
-        ]);
-        *wc = Wc {
-            wr_id: entry.wr_id,
-            status: WcStatus(entry.status),
-            opcode: WcOpcode(entry.opcode),
-            vendor_err: entry.vendor_err,
-            byte_len: entry.byte_len,
-            imm_data: imm_data(entry.ex.as_invalidate_rkey(), entry.wc_flags),
-            qp_num: entry.qp_num,
-            src_qp: entry.src_qp,
-            wc_flags: wc_flags(entry.wc_flags),
-            pkey_index: entry.pkey_index,
-            slid: entry.slid,
-            sl: entry.sl,
-            dlid_path_bits: entry.dlid_path_bits,
-        };
+        *wc = as_it_is(&self.0);
+        translate(wc);
     }
 }
+
+/// The entry's bits as a [`Wc`], not [translated](translate).
+#[inline(always)]
+fn as_it_is(entry: &Entry<'_, IbUverbsWc>) -> Wc {
+    const { SAME_LAYOUT };
+    // SAFETY: `SAME_LAYOUT`; a `Wc` consists of integers, for which any bits will do.
+    unsafe { core::mem::transmute::<IbUverbsWc, Wc>(entry.copy()) }
+}
+
+/// Makes what differs between an entry and a [`Wc`] as verbs have it.
+fn translate(wc: &mut Wc) {
+    let raw_flags = wc.wc_flags.bits();
+    if raw_flags & TRANSLATED != 0 {
+        wc.imm_data = imm_data(wc.imm_data, raw_flags);
+        wc.wc_flags = wc_flags(raw_flags);
+    }
+}
+
+/// As [`translate`], for all of them. Says how many there are.
+#[inline(never)]
+fn translate_all(wcs: &mut [Wc]) -> usize {
+    let count = wcs.len();
+    wcs.iter_mut().for_each(translate);
+    count
+}
+
+/// Where none of these flags is set, there is nothing to translate: immediate data is zero then.
+const TRANSLATED: u32 = KERNEL_WITH_INVALIDATE | WcFlags::WITH_INV.bits() | WcFlags::WITH_IMM.bits();
+
+/// A [`Wc`] has the fields of an entry where the entry has them.
+const SAME_LAYOUT: () = {
+    macro_rules! same {
+        ($($field:ident = $entry:ident),*) => {
+            $(assert!(offset_of!(Wc, $field) == offset_of!(IbUverbsWc, $entry), stringify!($field));)*
+        };
+    }
+    same!(wr_id = wr_id, status = status, opcode = opcode, vendor_err = vendor_err, byte_len = byte_len);
+    same!(imm_data = ex, qp_num = qp_num, src_qp = src_qp, wc_flags = wc_flags, pkey_index = pkey_index);
+    same!(slid = slid, sl = sl, dlid_path_bits = dlid_path_bits);
+    assert!(size_of::<Wc>() == size_of::<IbUverbsWc>() && align_of::<Wc>() <= align_of::<IbUverbsWc>());
+    assert!(size_of::<WcStatus>() == 4 && size_of::<WcOpcode>() == 4 && size_of::<WcFlags>() == 4);
+};
 
 impl fmt::Debug for Completion<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

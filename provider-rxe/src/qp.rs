@@ -81,7 +81,7 @@ impl Qp {
         let sq = Queue::map(uverbs, "create_qp", &reply.sq_mi, Sq::element(&cap))?;
         let kick = uverbs.cmd_fd().map(|fd| Kick::new(fd, info.handle));
         Ok(Self {
-            sq: Sq::new(sq, attr.qp_type, &cap, attr.sq_sig_all, kick),
+            sq: Sq::new(sq, attr.qp_type, &cap, kick),
             rq: Rq::new(rq, &cap),
             context: Arc::clone(context),
             handle: info.handle,

@@ -16,9 +16,9 @@
 //! Pointers into the mapping are made in [`Queue::slot`] alone, from an index that is at most the mask;
 //! [`Queue::new`] proved that such a slot lies within the mapping and holds the element. A [`Slot`] belongs to this
 //! process from the moment the cursor names it until it is published, an [`Entry`] until it is given back: nobody else
-//! accesses the bytes in between, so they are written with plain stores, which the compiler may merge, and read with
-//! volatile loads, so that a kernel that broke the protocol could cause wrong values but no value that changes
-//! between two looks.
+//! accesses the bytes in between, so they are written with plain stores, which the compiler may merge. Single fields
+//! are read with volatile loads, so that a kernel that broke the protocol could cause wrong values but none that changes
+//! between two looks; whole elements are copied once.
 #![allow(unsafe_code)]
 
 use core::fmt;
@@ -91,8 +91,12 @@ impl Queue {
     fn slot(&self, index: u32) -> NonNull<u8> {
         debug_assert!(index <= self.mask, "cursors give masked indices");
         // SAFETY: `Producer` and `Consumer` give indices up to the mask that they were made with, which is this
-        // queue's. `new` checked that all `mask + 1` slots lie within the region, which lives as long as `self`.
-        unsafe { self.first.add((index as usize) << self.log2_stride) }
+        // queue's. `new` checked that all `mask + 1` slots of `1 << log2_stride` bytes lie within the region, which
+        // lives as long as `self`; so the shift is below the width of an address, too.
+        unsafe {
+            core::hint::assert_unchecked(self.log2_stride < usize::BITS);
+            self.first.add((index as usize) << self.log2_stride)
+        }
     }
 
     fn producer_offset() -> usize {
@@ -194,18 +198,16 @@ impl<W> Slot<'_, W> {
     /// The list is not longer than [`Filling::room`].
     #[inline(always)]
     pub(crate) unsafe fn put_list(&mut self, sges: &[Sge]) {
-        const { assert!(size_of::<W>().is_multiple_of(align_of::<u64>()) && size_of::<Sge>() == 16) }
+        const { assert!(size_of::<W>().is_multiple_of(align_of::<Sge>()) && size_of::<Sge>() == 16) }
         // SAFETY: the slot holds a `W`, so what follows it starts in bounds or one past the end.
-        let mut to = unsafe { self.base.add(size_of::<W>()).cast::<u64>() };
-        for sge in sges {
-            // SAFETY: an `Sge` is two aligned words without padding, as the kernel's `rxe_sge` is; the caller vouches
-            // that there is room for them in the slot. Volatile, because a loop of plain stores becomes a call of
-            // memcpy, which costs more than the few elements that there are.
-            unsafe {
-                let [addr, rest] = (&raw const *sge).cast::<[u64; 2]>().read();
-                to.write_volatile(addr);
-                to.add(1).write_volatile(rest);
-                to = to.add(2);
+        let list = unsafe { self.base.add(size_of::<W>()).cast::<Sge>() };
+        // SAFETY: an `Sge` is laid out as the kernel's `rxe_sge` is; the caller vouches that there is room for all of
+        // them in the slot, which the list cannot overlap: nobody has a reference into it.
+        unsafe {
+            match sges {
+                // Nearly always: and then no call of memcpy.
+                [one] => list.write(*one),
+                many => core::ptr::copy_nonoverlapping(many.as_ptr(), list.as_ptr(), many.len()),
             }
         }
     }
@@ -261,6 +263,34 @@ impl<W> Emptying<W> {
         Some(Entry { base: self.queue.slot(index), _queue: PhantomData, _element: PhantomData })
     }
 
+    /// Lends an element for each of `places`, one after the other, as far as there are any, and gives their slots back to
+    /// the kernel. Gives the places that got one.
+    #[inline(always)]
+    pub(crate) fn take<'p, T>(
+        &mut self,
+        places: &'p mut [T],
+        mut each: impl FnMut(Entry<'_, W>, &mut T),
+    ) -> &'p mut [T] {
+        let (mut index, end, count) = self.cursor.next_slots(places.len());
+        let mut place = places.as_mut_ptr();
+        // Counted by the ring's index, and not by `places`, since the compiler would unroll that; most of the time there
+        // are only a few.
+        while index != end {
+            let entry = Entry { base: self.queue.slot(index), _queue: PhantomData, _element: PhantomData };
+            // SAFETY: `end` is `count` steps round the ring from where `index` started, and `count` less than once round
+            // and at most `places.len()`. So this runs `count` times, once for each of the first places.
+            unsafe {
+                each(entry, &mut *place);
+                place = place.add(1);
+            }
+            index = self.cursor.behind(index);
+        }
+        self.cursor.advance_to(end);
+        self.cursor.publish();
+        // SAFETY: the first `count` of the places, as above; nothing else refers to them.
+        unsafe { core::slice::from_raw_parts_mut(place.sub(count), count) }
+    }
+
     /// Lets the kernel reuse every slot that [`next`](Self::next) lent. `&mut`: none of them is lent any more.
     #[inline(always)]
     pub(crate) fn give_back(&mut self) {
@@ -282,6 +312,17 @@ pub(crate) struct Entry<'q, W> {
 }
 
 impl<W> Entry<'_, W> {
+    /// Copies the whole element.
+    #[inline(always)]
+    pub(crate) fn copy(&self) -> W
+    where
+        W: FromBytes,
+    {
+        // SAFETY: the slot holds a `W` (`Emptying::new`), aligned; the kernel does not write it before it is given
+        // back, and every bit pattern is a `W`.
+        unsafe { self.base.cast::<W>().read() }
+    }
+
     /// Reads a part of the element at its offset.
     #[inline(always)]
     pub(crate) fn get<const OFFSET: usize, T: FromBytes>(&self) -> T {

@@ -12,10 +12,10 @@ use core::mem::size_of;
 
 use uverbs_abi::rdma_user_rxe::RxeRecvWqe;
 use verbs_core::provider::RecvQueue;
-use verbs_core::types::{PostReason, QpCap, QpState, RecvWr, Sge};
+use verbs_core::types::{PostError, PostReason, QpCap, QpState, RecvWr, Sge};
 
 use crate::queue::{Filling, Queue};
-use crate::sq::{MAX_MESSAGE, total};
+use crate::sq::MAX_MESSAGE;
 use crate::wqe;
 
 /// The receive half of a queue pair.
@@ -24,6 +24,8 @@ pub struct Rq {
     max_sge: u32,
     /// The queue pair is not in RESET.
     accepts: bool,
+    /// It is not, and a list of one SGE fits.
+    accepts_one: bool,
 }
 
 impl Rq {
@@ -31,7 +33,7 @@ impl Rq {
     pub(crate) fn new(queue: Queue, cap: &QpCap) -> Self {
         let end = Filling::new(queue);
         assert!(end.room() >= list_len(cap), "the queue was mapped for lists of this length");
-        Self { end, max_sge: cap.max_recv_sge, accepts: false }
+        Self { end, max_sge: cap.max_recv_sge, accepts: false, accepts_one: false }
     }
 
     /// How many bytes a slot must have for a queue of this capacity.
@@ -42,6 +44,7 @@ impl Rq {
     /// The queue pair was moved to a state.
     pub(crate) fn moved_to(&mut self, state: QpState) {
         self.accepts = state != QpState::RESET;
+        self.accepts_one = self.accepts && self.max_sge > 0;
         if state == QpState::RESET {
             // The kernel drained the queue: it let its index catch up with ours.
             self.end.resync();
@@ -49,9 +52,42 @@ impl Rq {
     }
 }
 
-impl RecvQueue for Rq {
+impl Rq {
+    /// Posts by the short way: a list of one SGE. Says whether it could.
     #[inline(always)]
-    unsafe fn post_one(&mut self, wr: &RecvWr<'_>) -> Result<(), PostReason> {
+    fn post_plain(&mut self, wr: &RecvWr<'_>) -> bool {
+        if self.accepts_one
+            && let [sge] = wr.sge
+            && u64::from(sge.length) <= MAX_MESSAGE
+            && let Some(mut slot) = self.end.next()
+        {
+            wqe::put_recv(&mut slot, wr, sge.length);
+            // SAFETY: one SGE is not more than `max_sge`, says `accepts_one`; `new` found room for that.
+            unsafe { slot.put_list(wr.sge) };
+            self.end.advance();
+            return true;
+        }
+        false
+    }
+
+    /// Posts the rest of a batch of which the first `accepted` are in the queue, and publishes all.
+    #[inline(never)]
+    fn post_rest(&mut self, wrs: &[RecvWr<'_>], mut accepted: usize) -> Result<(), PostError> {
+        let mut result = Ok(());
+        for wr in wrs.iter().skip(accepted) {
+            if let Err(reason) = self.post_any(wr) {
+                result = Err(PostError { accepted, reason });
+                break;
+            }
+            accepted += 1;
+        }
+        self.end.publish();
+        result
+    }
+
+    /// Posts lists of other than one SGE, and says what is wrong with what is refused. Out of line, and so once for all.
+    #[inline(never)]
+    fn post_any(&mut self, wr: &RecvWr<'_>) -> Result<(), PostReason> {
         if !self.accepts {
             // IBTA volume 1, C10-97.2.1: nothing may be posted in RESET.
             return Err(PostReason::InvalidState);
@@ -60,7 +96,7 @@ impl RecvQueue for Rq {
         if num_sge > self.max_sge as usize {
             return Err(PostReason::TooManySge { given: num_sge, max: self.max_sge });
         }
-        let length = total(wr.sge);
+        let length = wr.sge.iter().map(|sge| u64::from(sge.length)).sum();
         if length > MAX_MESSAGE {
             return Err(PostReason::MessageTooLong { given: length });
         }
@@ -71,10 +107,28 @@ impl RecvQueue for Rq {
         self.end.advance();
         Ok(())
     }
+}
+
+impl RecvQueue for Rq {
+    #[inline(always)]
+    unsafe fn post_one(&mut self, wr: &RecvWr<'_>) -> Result<(), PostReason> {
+        if self.post_plain(wr) { Ok(()) } else { self.post_any(wr) }
+    }
 
     #[inline(always)]
     fn ring(&mut self) {
         self.end.publish();
+    }
+
+    #[inline(always)]
+    unsafe fn post_recv(&mut self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
+        for (accepted, wr) in wrs.iter().enumerate() {
+            if !self.post_plain(wr) {
+                return self.post_rest(wrs, accepted);
+            }
+        }
+        self.end.publish();
+        Ok(())
     }
 }
 

@@ -25,17 +25,18 @@ use std::sync::Arc;
 
 use uverbs_abi::ib_user_verbs::{
     IB_USER_VERBS_CMD_POST_SEND, IbUverbsCmdHdr, IbUverbsPostSend, IbUverbsPostSendResp, IbUverbsSendWr,
-    IbUverbsWrOpcode,
 };
 use uverbs_abi::rdma_user_rxe::RxeSendWqe;
 use verbs_core::Errno;
 use verbs_core::provider::SendQueue;
-use verbs_core::types::{Av, PostReason, QpCap, QpState, QpType, SendFlags, SendOp, SendWr, Sge};
+use verbs_core::types::{
+    Av, PostError, PostReason, QpCap, QpState, QpType, SendFlags, SendOp, SendWr, Sge, UdAddr,
+};
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::ah::AV_TAG;
 use crate::queue::{Filling, Queue};
-use crate::wqe::{self, Path};
+use crate::wqe::{self, Atomic, Datagram, Path, Plain};
 
 /// The most bytes that one message can have.
 pub(crate) const MAX_MESSAGE: u64 = 1 << 31;
@@ -51,33 +52,30 @@ const OWN_QKEY: u32 = 1 << 31;
 /// The send half of a queue pair.
 pub struct Sq {
     end: Filling<RxeSendWqe>,
-    /// A bit for each opcode that may be posted now: those of the queue pair's type, none before RTS.
+    /// A bit for each operation that may be posted now: those of the queue pair's type, none before RTS.
     accepts: u32,
+    /// Those among them that take the short way through [`Sq::post_one`].
+    accepts_plain: u32,
     max_sge: u32,
     max_inline: u32,
-    /// Flags of every work request: `SIGNALED` where the queue pair was created with `sq_sig_all`.
-    always: SendFlags,
     /// The queue pair's own queue key.
     qkey: u32,
-    ssn: u32,
     qp_type: QpType,
     kick: Option<Kick>,
 }
 
 impl Sq {
     /// The send half of a queue pair in RESET. `None` for the kick: a test plays the kernel.
-    pub(crate) fn new(queue: Queue, qp_type: QpType, cap: &QpCap, sig_all: bool, kick: Option<Kick>) -> Self {
+    pub(crate) fn new(queue: Queue, qp_type: QpType, cap: &QpCap, kick: Option<Kick>) -> Self {
         let end = Filling::new(queue);
         assert!(end.room() >= list_len(cap), "the queue was mapped for lists of this length");
-        let always = if sig_all { SendFlags::SIGNALED } else { SendFlags::empty() };
         Self {
             end,
             accepts: 0,
+            accepts_plain: 0,
             max_sge: cap.max_send_sge,
             max_inline: cap.max_inline_data,
-            always,
             qkey: 0,
-            ssn: 0,
             qp_type,
             kick,
         }
@@ -94,11 +92,11 @@ impl Sq {
             QpState::RTS | QpState::SQD | QpState::SQE | QpState::ERR => operations(self.qp_type),
             _ => 0,
         };
+        self.accepts_plain = if self.max_sge > 0 { self.accepts & PLAIN_OPERATIONS } else { 0 };
         if state == QpState::RESET {
             // The kernel drained the queue: it let its index catch up with ours, and cleared the slots. What was put
             // in and not published is forgotten.
             self.end.resync();
-            self.ssn = 0;
         }
     }
 
@@ -117,78 +115,93 @@ impl Sq {
         }
     }
 
-    /// What is wrong with flags other than fence, signaled and solicited.
+    /// Posts by the short way: one SGE, common flags, an operation that has no operands of its own. Says whether it could.
     #[inline(always)]
-    fn check_rare_flags(&self, wr: &SendWr<'_>, length: u64) -> Result<(), PostReason> {
-        let inline_op = !matches!(
-            wr.op,
-            SendOp::RdmaRead { .. } | SendOp::AtomicCmpAndSwp { .. } | SendOp::AtomicFetchAndAdd { .. }
-        );
-        // Neither checksums nor flags without a name: the device does not have them.
-        let known = COMMON_FLAGS.union(SendFlags::INLINE);
-        if !known.contains(wr.flags) || !inline_op {
-            return Err(PostReason::UnsupportedOp);
+    fn post_plain(&mut self, wr: &SendWr<'_>) -> bool {
+        if self.accepts_plain & bit(&wr.op) != 0
+            && COMMON_FLAGS.contains(wr.flags)
+            && let [sge] = wr.sge
+            && u64::from(sge.length) <= MAX_MESSAGE
+            && let Some(mut slot) = self.end.next()
+        {
+            wqe::put_plain(&mut slot, wr, Plain::of(&wr.op), sge.length);
+            // SAFETY: one SGE is not more than `max_sge`, or `accepts_plain` would be empty; `new` found room for that.
+            unsafe { slot.put_list(wr.sge) };
+            self.end.advance();
+            return true;
         }
-        if length > u64::from(self.max_inline) {
-            return Err(PostReason::InlineTooLong { given: length, max: self.max_inline });
-        }
-        Ok(())
+        false
     }
-}
 
-impl SendQueue for Sq {
-    #[inline(always)]
-    unsafe fn post_one(&mut self, wr: &SendWr<'_>) -> Result<(), PostReason> {
-        let op = &wr.op;
-        let Some(opcode) = wqe::opcode(op) else { return Err(PostReason::UnsupportedOp) };
-        let datagram = matches!(op, SendOp::UdSend { .. } | SendOp::UdSendWithImm { .. });
-        if self.accepts & bit(opcode, datagram) == 0 {
+    /// Posts the rest of a batch of which the first `accepted` are in the queue, and rings.
+    ///
+    /// # Safety
+    /// As [`SendQueue::post_send`].
+    #[inline(never)]
+    unsafe fn post_rest(&mut self, wrs: &[SendWr<'_>], mut accepted: usize) -> Result<(), PostError> {
+        let mut refused = None;
+        for wr in wrs.iter().skip(accepted) {
+            // SAFETY: the caller's promise is the same.
+            if let Err(reason) = unsafe { self.post_one(wr) } {
+                refused = Some(reason);
+                break;
+            }
+            accepted += 1;
+        }
+        if accepted > 0
+            && let Err(errno) = self.ring()
+        {
+            refused = refused.or(Some(PostReason::Doorbell(errno)));
+        }
+        refused.map_or(Ok(()), |reason| Err(PostError { accepted, reason }))
+    }
+
+    /// Posts what does not take the short way: atomics, datagrams, inline data, lists of other than one SGE. And says what
+    /// is wrong with what is refused.
+    ///
+    /// Out of line, and so once for all: what it needs in registers would cost the others more than the call costs it.
+    ///
+    /// # Safety
+    /// As [`SendQueue::post_one`].
+    #[inline(never)]
+    unsafe fn post_any(&mut self, wr: &SendWr<'_>) -> Result<(), PostReason> {
+        if self.accepts & bit(&wr.op) == 0 {
             return Err(self.refusal());
         }
         let num_sge = wr.sge.len();
         if num_sge > self.max_sge as usize {
             return Err(PostReason::TooManySge { given: num_sge, max: self.max_sge });
         }
-        let length = total(wr.sge);
+        let length = wr.sge.iter().map(|sge| u64::from(sge.length)).sum();
         if length > MAX_MESSAGE {
             return Err(PostReason::MessageTooLong { given: length });
         }
-        if let SendOp::AtomicCmpAndSwp { remote_addr, .. } | SendOp::AtomicFetchAndAdd { remote_addr, .. } =
-            *op
-        {
-            if length != ATOMIC_LENGTH {
-                return Err(PostReason::AtomicLength { given: length });
-            }
-            if remote_addr % ATOMIC_LENGTH != 0 {
-                return Err(PostReason::AtomicMisaligned { remote_addr });
-            }
-        }
         let inline = wr.flags.contains(SendFlags::INLINE);
-        if !COMMON_FLAGS.contains(wr.flags) {
-            self.check_rare_flags(wr, length)?;
+        // Neither checksums nor flags without a name: the device does not have them.
+        let unknown = !COMMON_FLAGS.union(SendFlags::INLINE).contains(wr.flags);
+        if unknown || (inline && bit(&wr.op) & INLINE_OPERATIONS == 0) {
+            return Err(PostReason::UnsupportedOp);
         }
-        let (path, qkey) = match op {
-            SendOp::UdSend { to } | SendOp::UdSendWithImm { to, .. } => {
-                let own = to.remote_qkey & OWN_QKEY != 0;
-                (path(to.av)?, if own { self.qkey } else { to.remote_qkey })
+        if inline && length > u64::from(self.max_inline) {
+            return Err(PostReason::InlineTooLong { given: length, max: self.max_inline });
+        }
+        let entry = match wr.op {
+            SendOp::UdSend { to } => self.datagram(&to, None)?,
+            SendOp::UdSendWithImm { to, imm_data } => self.datagram(&to, Some(imm_data))?,
+            SendOp::AtomicCmpAndSwp { remote_addr, rkey, compare, swap } => {
+                atomic(Atomic { remote_addr, rkey, compare_add: compare, swap: Some(swap) }, length)?
             }
-            _ => (Path::Connected, 0),
+            SendOp::AtomicFetchAndAdd { remote_addr, rkey, add } => {
+                atomic(Atomic { remote_addr, rkey, compare_add: add, swap: None }, length)?
+            }
+            _ => Entry::Plain(Plain::of(&wr.op)),
         };
         let Some(mut slot) = self.end.next() else { return Err(PostReason::QueueFull) };
-        wqe::put_send(
-            &mut slot,
-            &wqe::Accepted {
-                wr_id: wr.wr_id,
-                op,
-                opcode,
-                flags: wr.flags | self.always,
-                path,
-                qkey,
-                ssn: self.ssn,
-                length: length as u32,
-                num_sge: num_sge as u32,
-            },
-        );
+        match &entry {
+            Entry::Plain(plain) => wqe::put_plain(&mut slot, wr, *plain, length as u32),
+            Entry::Datagram(datagram) => wqe::put_datagram(&mut slot, wr, datagram, length as u32),
+            Entry::Atomic(atomic) => wqe::put_atomic(&mut slot, wr, atomic, length as u32),
+        }
         if inline {
             // SAFETY: not longer than `max_inline`, for which `new` found room; the caller vouches for the memory.
             unsafe { slot.put_inline(wr.sge) };
@@ -196,9 +209,42 @@ impl SendQueue for Sq {
             // SAFETY: not longer than `max_sge`, for which `new` found room.
             unsafe { slot.put_list(wr.sge) };
         }
-        self.ssn = self.ssn.wrapping_add(1);
         self.end.advance();
         Ok(())
+    }
+
+    fn datagram<'a>(&self, to: &UdAddr<'a>, imm_data: Option<u32>) -> Result<Entry<'a>, PostReason> {
+        let remote_qkey = if to.remote_qkey & OWN_QKEY != 0 { self.qkey } else { to.remote_qkey };
+        let path = path(to.av)?;
+        Ok(Entry::Datagram(Datagram { remote_qpn: to.remote_qpn, remote_qkey, path, imm_data }))
+    }
+}
+
+/// What [`Sq::post_any`] posts, checked.
+enum Entry<'a> {
+    Plain(Plain),
+    Datagram(Datagram<'a>),
+    Atomic(Atomic),
+}
+
+fn atomic(atomic: Atomic, length: u64) -> Result<Entry<'static>, PostReason> {
+    if length != ATOMIC_LENGTH {
+        return Err(PostReason::AtomicLength { given: length });
+    }
+    if !atomic.remote_addr.is_multiple_of(ATOMIC_LENGTH) {
+        return Err(PostReason::AtomicMisaligned { remote_addr: atomic.remote_addr });
+    }
+    Ok(Entry::Atomic(atomic))
+}
+
+impl SendQueue for Sq {
+    #[inline(always)]
+    unsafe fn post_one(&mut self, wr: &SendWr<'_>) -> Result<(), PostReason> {
+        if self.post_plain(wr) {
+            return Ok(());
+        }
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.post_any(wr) }
     }
 
     #[inline(always)]
@@ -206,6 +252,24 @@ impl SendQueue for Sq {
         self.end.publish();
         match &self.kick {
             Some(kick) => kick.kick(),
+            None => Ok(()),
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn post_send(&mut self, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
+        if wrs.is_empty() {
+            return Ok(());
+        }
+        for (accepted, wr) in wrs.iter().enumerate() {
+            if !self.post_plain(wr) {
+                // SAFETY: the caller's promise is the same.
+                return unsafe { self.post_rest(wrs, accepted) };
+            }
+        }
+        self.end.publish();
+        match &self.kick {
+            Some(kick) => kick.kick_for(wrs.len()),
             None => Ok(()),
         }
     }
@@ -257,7 +321,12 @@ impl Kick {
         Self { fd, request, _response: response }
     }
 
+    /// [`kick`](Self::kick), for a batch of which all were accepted.
     #[inline(never)]
+    fn kick_for(&self, accepted: usize) -> Result<(), PostError> {
+        self.kick().map_err(|errno| PostError { accepted, reason: PostReason::Doorbell(errno) })
+    }
+
     fn kick(&self) -> Result<(), Errno> {
         loop {
             // SAFETY: the buffer is valid for its length. The kernel writes 4 bytes to the response's address, which
@@ -281,27 +350,54 @@ impl Kick {
 /// Flags that every operation takes.
 const COMMON_FLAGS: SendFlags = SendFlags::FENCE.union(SendFlags::SIGNALED).union(SendFlags::SOLICITED);
 
-/// An operation's bit in a set of operations. A datagram is another operation than a send, though not to the kernel.
+/// An operation's bit in a set of operations.
 #[inline(always)]
-const fn bit(opcode: u32, datagram: bool) -> u32 {
-    1 << (opcode + if datagram { 16 } else { 0 })
+const fn bit(op: &SendOp<'_>) -> u32 {
+    1 << match op {
+        SendOp::Send => SEND,
+        SendOp::SendWithImm { .. } => SEND_WITH_IMM,
+        SendOp::UdSend { .. } => UD_SEND,
+        SendOp::UdSendWithImm { .. } => UD_SEND_WITH_IMM,
+        SendOp::RdmaWrite { .. } => RDMA_WRITE,
+        SendOp::RdmaWriteWithImm { .. } => RDMA_WRITE_WITH_IMM,
+        SendOp::RdmaRead { .. } => RDMA_READ,
+        SendOp::AtomicCmpAndSwp { .. } => ATOMIC_CMP_AND_SWP,
+        SendOp::AtomicFetchAndAdd { .. } => ATOMIC_FETCH_AND_ADD,
+        _ => UNKNOWN,
+    }
 }
 
+// In the order of the variants, so that the compiler needs no table to find an operation's number.
+const SEND: u32 = 0;
+const SEND_WITH_IMM: u32 = 1;
+const UD_SEND: u32 = 2;
+const UD_SEND_WITH_IMM: u32 = 3;
+const RDMA_WRITE: u32 = 4;
+const RDMA_WRITE_WITH_IMM: u32 = 5;
+const RDMA_READ: u32 = 6;
+const ATOMIC_CMP_AND_SWP: u32 = 7;
+const ATOMIC_FETCH_AND_ADD: u32 = 8;
+/// An operation that came after this provider is in no set.
+const UNKNOWN: u32 = 31;
+
+const SENDS: u32 = 1 << SEND | 1 << SEND_WITH_IMM;
+const UD_SENDS: u32 = 1 << UD_SEND | 1 << UD_SEND_WITH_IMM;
+const WRITES: u32 = 1 << RDMA_WRITE | 1 << RDMA_WRITE_WITH_IMM;
+const READS: u32 = 1 << RDMA_READ;
+const ATOMICS: u32 = 1 << ATOMIC_CMP_AND_SWP | 1 << ATOMIC_FETCH_AND_ADD;
+
+/// The operations that are all [`Plain`].
+const PLAIN_OPERATIONS: u32 = SENDS | WRITES | READS;
+
+/// The operations whose data can be inline: those that only read it.
+const INLINE_OPERATIONS: u32 = SENDS | UD_SENDS | WRITES;
+
 /// Which operations a type of queue pair has.
-fn operations(qp_type: QpType) -> u32 {
-    use IbUverbsWrOpcode as Op;
-    let set = |ops: &[Op], datagram| ops.iter().fold(0, |set, op| set | bit(op.0, datagram));
-    let sends = [Op::IB_UVERBS_WR_SEND, Op::IB_UVERBS_WR_SEND_WITH_IMM];
-    let writes = [Op::IB_UVERBS_WR_RDMA_WRITE, Op::IB_UVERBS_WR_RDMA_WRITE_WITH_IMM];
-    let fetches = [
-        Op::IB_UVERBS_WR_RDMA_READ,
-        Op::IB_UVERBS_WR_ATOMIC_CMP_AND_SWP,
-        Op::IB_UVERBS_WR_ATOMIC_FETCH_AND_ADD,
-    ];
+const fn operations(qp_type: QpType) -> u32 {
     match qp_type {
-        QpType::RC => set(&sends, false) | set(&writes, false) | set(&fetches, false),
-        QpType::UC => set(&sends, false) | set(&writes, false),
-        QpType::UD => set(&sends, true),
+        QpType::RC => SENDS | WRITES | READS | ATOMICS,
+        QpType::UC => SENDS | WRITES,
+        QpType::UD => UD_SENDS,
         _ => 0,
     }
 }
@@ -314,16 +410,6 @@ fn path(av: &Av) -> Result<Path<'_>, PostReason> {
         return Ok(Path::Numbered(u32::from_ne_bytes(ah_num)));
     }
     bytes.try_into().map(Path::Spelled).map_err(|_| PostReason::ForeignAv)
-}
-
-/// The bytes of a list, all in all.
-#[inline(always)]
-pub(crate) fn total(sges: &[Sge]) -> u64 {
-    let mut length = 0;
-    for sge in sges {
-        length += u64::from(sge.length);
-    }
-    length
 }
 
 /// The bytes behind the element: a list of the most SGEs, or the most inline data.

@@ -3,7 +3,7 @@
 //! ```text
 //!   send queue (rxe_send_wqe)                         receive queue (rxe_recv_wqe)
 //!   0    Head      wr_id, opcode, flags, immediate    0   RecvHead  wr_id
-//!   24   Rdma | Atomic | Datagram, by opcode          16  RxeDmaInfo
+//!   24   by opcode                                     16  RxeDmaInfo
 //!   144  Progress  the kernel's, to start from        40  scatter list
 //!   184  RxeDmaInfo
 //!   208  gather list, or inline data
@@ -24,8 +24,8 @@ use uverbs_abi::ib_user_verbs::IbUverbsWrOpcode;
 use uverbs_abi::rdma_user_rxe::{
     RxeAv, RxeDmaInfo, RxeRecvWqe, RxeSendWqe, RxeSendWr, RxeSendWrAtomic, RxeSendWrRdma, RxeSendWrUd,
 };
-use verbs_core::types::{RecvWr, SendFlags, SendOp};
-use zerocopy::{Immutable, IntoBytes};
+use verbs_core::types::{RecvWr, SendOp, SendWr};
+use zerocopy::{FromZeros, Immutable, IntoBytes};
 
 use crate::queue::Slot;
 
@@ -50,7 +50,7 @@ struct Head {
 /// The start of `rxe_send_wr.wr.ud`, up to its padding.
 #[derive(Clone, Copy, IntoBytes, Immutable)]
 #[repr(C)]
-struct Datagram {
+struct UdHead {
     remote_qpn: u32,
     remote_qkey: u32,
     pkey_index: u16,
@@ -58,8 +58,8 @@ struct Datagram {
     ah_num: u32,
 }
 
-/// What the kernel keeps of its own in an entry, to start from.
-#[derive(Clone, Copy, IntoBytes, Immutable)]
+/// What the kernel keeps of its own in an entry, to start from. It counts `ssn` itself where it needs it.
+#[derive(Clone, Copy, FromZeros, IntoBytes, Immutable)]
 #[repr(C)]
 struct Progress {
     status: u32,
@@ -86,8 +86,8 @@ const _: () = {
     assert!(size_of::<Head>() == OP && offset_of!(RxeSendWqe, wr) == 0);
     assert!(offset_of!(Head, opcode) == offset_of!(RxeSendWr, opcode));
     assert!(offset_of!(Head, imm_data) == offset_of!(RxeSendWr, ex));
-    assert!(offset_of!(Datagram, ah_num) == offset_of!(RxeSendWrUd, ah_num));
-    assert!(size_of::<Datagram>() == offset_of!(RxeSendWrUd, pad));
+    assert!(offset_of!(UdHead, ah_num) == offset_of!(RxeSendWrUd, ah_num));
+    assert!(size_of::<UdHead>() == offset_of!(RxeSendWrUd, pad));
     assert!(PROGRESS + size_of::<Progress>() == DMA);
     assert!(PROGRESS + offset_of!(Progress, iova) == offset_of!(RxeSendWqe, iova));
     assert!(PROGRESS + offset_of!(Progress, ssn) == offset_of!(RxeSendWqe, ssn));
@@ -95,111 +95,132 @@ const _: () = {
     assert!(size_of::<RecvHead>() == offset_of!(RxeRecvWqe, dma));
 };
 
-/// An operation's number, to the kernel and in sets of operations.
-#[inline(always)]
-pub(crate) const fn opcode(op: &SendOp<'_>) -> Option<u32> {
-    let opcode = match op {
-        SendOp::Send | SendOp::UdSend { .. } => IbUverbsWrOpcode::IB_UVERBS_WR_SEND,
-        SendOp::SendWithImm { .. } | SendOp::UdSendWithImm { .. } => {
-            IbUverbsWrOpcode::IB_UVERBS_WR_SEND_WITH_IMM
-        }
-        SendOp::RdmaWrite { .. } => IbUverbsWrOpcode::IB_UVERBS_WR_RDMA_WRITE,
-        SendOp::RdmaWriteWithImm { .. } => IbUverbsWrOpcode::IB_UVERBS_WR_RDMA_WRITE_WITH_IMM,
-        SendOp::RdmaRead { .. } => IbUverbsWrOpcode::IB_UVERBS_WR_RDMA_READ,
-        SendOp::AtomicCmpAndSwp { .. } => IbUverbsWrOpcode::IB_UVERBS_WR_ATOMIC_CMP_AND_SWP,
-        SendOp::AtomicFetchAndAdd { .. } => IbUverbsWrOpcode::IB_UVERBS_WR_ATOMIC_FETCH_AND_ADD,
-        _ => return None,
-    };
-    Some(opcode.0)
+/// What an operation comes to that is a message to, or a transfer with, one peer: sends, writes and reads.
+#[derive(Clone, Copy)]
+pub(crate) struct Plain {
+    opcode: IbUverbsWrOpcode,
+    imm_data: u32,
+    remote_addr: u64,
+    rkey: u32,
+}
+
+impl Plain {
+    /// Parts that an operation lacks are zero. The caller has made sure that it is one of these.
+    #[inline(always)]
+    pub(crate) const fn of(op: &SendOp<'_>) -> Self {
+        use IbUverbsWrOpcode as Op;
+        let (opcode, imm_data, remote_addr, rkey) = match *op {
+            SendOp::SendWithImm { imm_data } => (Op::IB_UVERBS_WR_SEND_WITH_IMM, imm_data, 0, 0),
+            SendOp::RdmaWrite { remote_addr, rkey } => (Op::IB_UVERBS_WR_RDMA_WRITE, 0, remote_addr, rkey),
+            SendOp::RdmaWriteWithImm { remote_addr, rkey, imm_data } => {
+                (Op::IB_UVERBS_WR_RDMA_WRITE_WITH_IMM, imm_data, remote_addr, rkey)
+            }
+            SendOp::RdmaRead { remote_addr, rkey } => (Op::IB_UVERBS_WR_RDMA_READ, 0, remote_addr, rkey),
+            _ => (Op::IB_UVERBS_WR_SEND, 0, 0, 0),
+        };
+        Self { opcode, imm_data, remote_addr, rkey }
+    }
 }
 
 /// Where a datagram goes, as the entry says it.
 #[derive(Clone, Copy)]
 pub(crate) enum Path<'a> {
-    /// Not a datagram.
-    Connected,
     /// By the number of the kernel's address handle.
     Numbered(u32),
     /// By an address vector in the entry, for kernels that number no address handles: the bytes of an `rxe_av`.
     Spelled(&'a [u8; size_of::<RxeAv>()]),
 }
 
-/// An accepted send work request, but for its data.
-pub(crate) struct Accepted<'a, 'w> {
-    pub(crate) wr_id: u64,
-    pub(crate) op: &'a SendOp<'w>,
-    pub(crate) opcode: u32,
-    pub(crate) flags: SendFlags,
-    pub(crate) path: Path<'a>,
-    /// The queue key of a datagram.
-    pub(crate) qkey: u32,
-    pub(crate) ssn: u32,
-    pub(crate) length: u32,
-    pub(crate) num_sge: u32,
-}
-
 /// Stores all of an entry except its gather list or inline data.
 #[inline(always)]
-pub(crate) fn put_send(slot: &mut Slot<'_, RxeSendWqe>, send: &Accepted<'_, '_>) {
-    let (imm_data, iova) = match *send.op {
-        SendOp::SendWithImm { imm_data } | SendOp::UdSendWithImm { imm_data, .. } => (imm_data, 0),
-        SendOp::RdmaWriteWithImm { imm_data, remote_addr, .. } => (imm_data, remote_addr),
-        SendOp::RdmaWrite { remote_addr, .. }
-        | SendOp::RdmaRead { remote_addr, .. }
-        | SendOp::AtomicCmpAndSwp { remote_addr, .. }
-        | SendOp::AtomicFetchAndAdd { remote_addr, .. } => (0, remote_addr),
-        _ => (0, 0),
+pub(crate) fn put_plain(slot: &mut Slot<'_, RxeSendWqe>, wr: &SendWr<'_>, plain: Plain, length: u32) {
+    put_common(slot, wr, plain.opcode, plain.imm_data, plain.remote_addr, length);
+    // A send has no remote memory, and says so.
+    slot.put::<OP, _>(RxeSendWrRdma { remote_addr: plain.remote_addr, rkey: plain.rkey, reserved: 0 });
+}
+
+/// Where a datagram goes, and with what.
+#[derive(Clone, Copy)]
+pub(crate) struct Datagram<'a> {
+    pub(crate) remote_qpn: u32,
+    pub(crate) remote_qkey: u32,
+    pub(crate) path: Path<'a>,
+    pub(crate) imm_data: Option<u32>,
+}
+
+/// As [`put_plain`], for a datagram.
+#[inline(always)]
+pub(crate) fn put_datagram(
+    slot: &mut Slot<'_, RxeSendWqe>,
+    wr: &SendWr<'_>,
+    datagram: &Datagram<'_>,
+    length: u32,
+) {
+    let opcode = match datagram.imm_data {
+        Some(_) => IbUverbsWrOpcode::IB_UVERBS_WR_SEND_WITH_IMM,
+        None => IbUverbsWrOpcode::IB_UVERBS_WR_SEND,
     };
-    slot.put::<0, _>(Head {
-        wr_id: send.wr_id,
+    put_common(slot, wr, opcode, datagram.imm_data.unwrap_or(0), 0, length);
+    let ah_num = match datagram.path {
+        Path::Numbered(ah_num) => ah_num,
+        Path::Spelled(av) => {
+            slot.put::<AV, _>(*av);
+            0
+        }
+    };
+    slot.put::<OP, _>(UdHead {
+        remote_qpn: datagram.remote_qpn,
+        remote_qkey: datagram.remote_qkey,
+        pkey_index: 0,
         reserved: 0,
-        opcode: send.opcode,
-        send_flags: send.flags.bits(),
+        ah_num,
+    });
+}
+
+/// Either atomic: with something to swap, it is the one that compares.
+#[derive(Clone, Copy)]
+pub(crate) struct Atomic {
+    pub(crate) remote_addr: u64,
+    pub(crate) rkey: u32,
+    pub(crate) compare_add: u64,
+    pub(crate) swap: Option<u64>,
+}
+
+/// As [`put_plain`], for an atomic.
+#[inline(always)]
+pub(crate) fn put_atomic(slot: &mut Slot<'_, RxeSendWqe>, wr: &SendWr<'_>, atomic: &Atomic, length: u32) {
+    let opcode = match atomic.swap {
+        Some(_) => IbUverbsWrOpcode::IB_UVERBS_WR_ATOMIC_CMP_AND_SWP,
+        None => IbUverbsWrOpcode::IB_UVERBS_WR_ATOMIC_FETCH_AND_ADD,
+    };
+    put_common(slot, wr, opcode, 0, atomic.remote_addr, length);
+    slot.put::<OP, _>(RxeSendWrAtomic {
+        remote_addr: atomic.remote_addr,
+        compare_add: atomic.compare_add,
+        swap: atomic.swap.unwrap_or(0),
+        rkey: atomic.rkey,
+        reserved: 0,
+    });
+}
+
+#[inline(always)]
+fn put_common(
+    slot: &mut Slot<'_, RxeSendWqe>,
+    wr: &SendWr<'_>,
+    opcode: IbUverbsWrOpcode,
+    imm_data: u32,
+    iova: u64,
+    length: u32,
+) {
+    slot.put::<0, _>(Head {
+        wr_id: wr.wr_id,
+        reserved: 0,
+        opcode: opcode.0,
+        send_flags: wr.flags.bits(),
         imm_data: Be32::from_native(imm_data),
     });
-    match *send.op {
-        SendOp::RdmaWrite { remote_addr, rkey }
-        | SendOp::RdmaWriteWithImm { remote_addr, rkey, .. }
-        | SendOp::RdmaRead { remote_addr, rkey } => {
-            slot.put::<OP, _>(RxeSendWrRdma { remote_addr, rkey, reserved: 0 });
-        }
-        SendOp::AtomicCmpAndSwp { remote_addr, rkey, compare, swap } => {
-            slot.put::<OP, _>(RxeSendWrAtomic { remote_addr, compare_add: compare, swap, rkey, reserved: 0 });
-        }
-        SendOp::AtomicFetchAndAdd { remote_addr, rkey, add } => {
-            slot.put::<OP, _>(RxeSendWrAtomic { remote_addr, compare_add: add, swap: 0, rkey, reserved: 0 });
-        }
-        SendOp::UdSend { to } | SendOp::UdSendWithImm { to, .. } => {
-            let ah_num = match send.path {
-                Path::Numbered(ah_num) => ah_num,
-                Path::Spelled(av) => {
-                    slot.put::<AV, _>(*av);
-                    0
-                }
-                Path::Connected => 0,
-            };
-            slot.put::<OP, _>(Datagram {
-                remote_qpn: to.remote_qpn,
-                remote_qkey: send.qkey,
-                pkey_index: 0,
-                reserved: 0,
-                ah_num,
-            });
-        }
-        _ => {}
-    }
-    slot.put::<PROGRESS, _>(Progress {
-        status: 0,
-        state: 0,
-        iova,
-        mask: 0,
-        first_psn: 0,
-        last_psn: 0,
-        ack_length: 0,
-        ssn: send.ssn,
-        has_rd_atomic: 0,
-    });
-    slot.put::<DMA, _>(dma(send.length, send.num_sge));
+    slot.put::<PROGRESS, _>(Progress { iova, ..Progress::new_zeroed() });
+    slot.put::<DMA, _>(dma(length, wr.sge.len() as u32));
 }
 
 /// Stores all of an entry except its scatter list.

@@ -168,6 +168,28 @@ impl<I: Index> Consumer<I> {
         Some(self.index)
     }
 
+    /// The next slots to empty, at most `wanted`: the first, the one behind the last, and how many they are, round the
+    /// ring. Looks at the other end every time, which is once for all of them.
+    #[inline(always)]
+    pub fn next_slots(&mut self, wanted: usize) -> (u32, u32, usize) {
+        self.producer = self.other.load_acquire() & self.mask;
+        let there = self.producer.wrapping_sub(self.index) & self.mask;
+        let count = wanted.min(there as usize);
+        (self.index, self.index.wrapping_add(count as u32) & self.mask, count)
+    }
+
+    /// The slot behind a slot.
+    #[inline(always)]
+    pub const fn behind(&self, slot: u32) -> u32 {
+        slot.wrapping_add(1) & self.mask
+    }
+
+    /// Every slot before this one, of those that [`next_slots`](Self::next_slots) named, has been read.
+    #[inline(always)]
+    pub const fn advance_to(&mut self, slot: u32) {
+        self.index = slot & self.mask;
+    }
+
     /// The slot that [`next_slot`](Self::next_slot) named has been read; the other end cannot reuse it yet.
     #[inline(always)]
     pub const fn advance(&mut self) {
@@ -234,12 +256,34 @@ mod tests {
     }
 
     #[test]
+    fn several_slots_are_emptied_at_once_round_the_end() {
+        let (mut producer, mut consumer, _) = ring(4);
+        for round in 0..10_u32 {
+            for _ in 0..3 {
+                producer.next_slot().unwrap();
+                producer.advance();
+            }
+            let first = round * 3 % 4;
+            let behind = |n| (first + n) % 4;
+            assert_eq!(consumer.next_slots(8), (first, first, 0), "nothing is seen before it is published");
+            producer.publish();
+            assert_eq!(consumer.next_slots(2), (first, behind(2), 2));
+            consumer.advance_to(behind(2));
+            assert_eq!(consumer.next_slots(8), (behind(2), behind(3), 1));
+            consumer.advance_to(consumer.behind(behind(2)));
+            consumer.publish();
+        }
+    }
+
+    #[test]
     fn an_index_from_memory_never_leads_outside() {
         let (mut producer, mut consumer, region) = ring(4);
         for hostile in [4, 5, 0x8000_0000, u32::MAX] {
             region.write(128, hostile);
             region.write(256, hostile);
             for _ in 0..8 {
+                let (first, end, count) = consumer.next_slots(9);
+                assert!(first < 4 && end < 4 && count < 4);
                 if let Some(slot) = consumer.next_slot() {
                     assert!(slot < 4);
                     consumer.advance();

@@ -124,8 +124,10 @@ bitflags! {
 ///
 /// # References
 /// `ibv_poll_cq(3)`
+// In the order of `ib_uverbs_wc`, so that a provider whose queues hold that can copy it.
 #[doc(alias = "ibv_wc")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
 pub struct Wc {
     /// The work request's own.
     pub wr_id: u64,

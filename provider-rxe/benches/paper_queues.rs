@@ -1,0 +1,364 @@
+//! What the data path costs: posting and polling on queues in plain memory, no kernel and no device.
+//!
+//! ```text
+//!   cargo bench -p provider-rxe               a table: nanoseconds and instructions for each operation
+//!   cargo bench -p provider-rxe -- --check    no timing; fails where an operation takes more instructions than it may
+//! ```
+//!
+//! Instructions are counted by callgrind: the program runs itself under `valgrind`, once for each case, and counts what
+//! is executed inside the measured function, all callees included, less what an empty function costs. The counts do not
+//! depend on the machine's speed or load. Where there is no valgrind, the table says so; `--check` fails.
+//!
+//! Work requests are made before, as C's list is, and nothing is known of them where they are posted; except in the form
+//! `constant`, where the measured function makes one itself, as programs do, and the compiler sees which operation it is.
+//! Queues are drained and refilled between calls, outside of what is measured.
+//!
+//! # Safety
+//! Posting is unsafe because a device reads and writes the memory of work requests; a device on paper does not. The
+//! measured functions are exported under their own names, which callgrind finds them by; nothing else has these names.
+#![allow(unsafe_code)]
+
+use std::hint::black_box;
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+use provider_rxe::paper::{PaperDevice, PaperQueue};
+use provider_rxe::{Cq, Qp};
+use verbs_core::provider::{Completion, CqOps, ErasedCq, ErasedQp, QpOps};
+use verbs_core::types::{QpState, RecvWr, SendFlags, SendOp, SendWr, Sge, Wc};
+
+/// Slots of every queue.
+const SLOTS: u32 = 1024;
+/// Calls that instructions are counted over.
+const COUNTED_CALLS: u32 = 256;
+/// How long each case is timed.
+const TIMED: Duration = Duration::from_millis(200);
+/// How many instructions more than statically an operation may take when it is erased.
+const ERASURE: f64 = 30.0;
+
+/// Queue pairs and completion queues, static and erased, over queues that both sides share.
+struct World {
+    qp: Qp,
+    cq: Cq,
+    erased_qp: ErasedQp,
+    erased_cq: ErasedCq,
+    send_queues: [PaperQueue; 2],
+    recv_queues: [PaperQueue; 2],
+    completion_queues: [PaperQueue; 2],
+    sge: Sge,
+    sends: [SendWr<'static>; 16],
+    recvs: [RecvWr<'static>; 16],
+    wr_id: u64,
+    /// Room for 1, 2 and 16 completions.
+    wcs: [Vec<Wc>; 3],
+    /// How many completions the last call found.
+    polled: usize,
+}
+
+impl World {
+    fn new() -> Self {
+        let device = PaperDevice::new();
+        let mut attr = PaperDevice::rc();
+        attr.cap.max_send_wr = SLOTS - 1;
+        attr.cap.max_recv_wr = SLOTS - 1;
+        let [cq, erased_cq] = [(); 2].map(|()| device.create_cq(SLOTS));
+        let [qp, erased_qp] = [(); 2].map(|()| {
+            let mut qp = device.create_qp(&cq, attr);
+            device.move_to(&mut qp, QpState::RTS);
+            qp
+        });
+        let sge = Sge { addr: 0x1000, length: 64, lkey: 7 };
+        let sges: &'static [Sge; 16] = Box::leak(Box::new([sge; 16]));
+        let list = |n: usize| core::slice::from_ref(&sges[n]);
+        let flags = SendFlags::SIGNALED;
+        Self {
+            sends: core::array::from_fn(|n| SendWr { wr_id: 0, op: SendOp::Send, sge: list(n), flags }),
+            recvs: core::array::from_fn(|n| RecvWr { wr_id: 0, sge: list(n) }),
+            send_queues: [qp.sq, erased_qp.sq],
+            recv_queues: [qp.rq, erased_qp.rq],
+            completion_queues: [cq.queue, erased_cq.queue],
+            qp: qp.qp,
+            cq: cq.cq,
+            erased_qp: ErasedQp::new(erased_qp.qp),
+            erased_cq: ErasedCq::new(erased_cq.cq),
+            sge,
+            wr_id: 0,
+            wcs: [1, 2, 16].map(|count| vec![Wc::default(); count]),
+            polled: 0,
+        }
+    }
+
+    /// What the kernel does between calls: it empties what is posted.
+    fn drain(&mut self) {
+        self.send_queues.iter().chain(&self.recv_queues).for_each(PaperQueue::drain);
+    }
+
+    /// What the kernel does between calls: it completes `count` requests.
+    fn complete(&mut self, count: u32) {
+        self.completion_queues.iter().for_each(|queue| queue.refill(count));
+    }
+}
+
+/// An operation to be measured.
+struct Case {
+    operation: &'static str,
+    form: &'static str,
+    /// Operations in one call.
+    per_call: u32,
+    /// The measured function, and the name that callgrind finds it by.
+    symbol: &'static str,
+    call: fn(&mut World),
+    /// Makes ready for another `calls` calls, at most as many as fit.
+    ready: fn(&mut World, calls: u32, per_call: u32),
+    /// Instructions that an operation may take.
+    limit: Limit,
+}
+
+#[derive(Clone, Copy)]
+enum Limit {
+    None,
+    Instructions(f64),
+    /// As many as the case with this symbol takes, and [`ERASURE`] more.
+    ErasedFrom(&'static str),
+}
+
+macro_rules! cases {
+    ($($operation:literal, $form:literal, $per_call:literal, $ready:ident, $limit:expr => $name:ident($world:ident) $body:block)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            #[inline(never)]
+            fn $name($world: &mut World) $body
+        )*
+
+        const CASES: &[Case] = &[$(Case {
+            operation: $operation,
+            form: $form,
+            per_call: $per_call,
+            symbol: stringify!($name),
+            call: $name,
+            ready: $ready,
+            limit: $limit,
+        }),*];
+    };
+}
+
+cases! {
+    "post_send, 1 SGE", "constant", 1, drained, Limit::Instructions(90.0) => rxe_bench_send_1_constant(w) {
+        let sge = [w.sge];
+        let wr = SendWr { wr_id: w.wr_id, op: SendOp::Send, sge: &sge, flags: SendFlags::SIGNALED };
+        // SAFETY: a device on paper touches no memory of work requests.
+        black_box(unsafe { w.qp.post_send(&[wr]) }).unwrap();
+    }
+    "post_send, 1 SGE", "static", 1, drained, Limit::Instructions(90.0) => rxe_bench_send_1_static(w) {
+        // SAFETY: a device on paper touches no memory of work requests.
+        black_box(unsafe { w.qp.post_send(&w.sends[..1]) }).unwrap();
+    }
+    "post_send, 1 SGE", "erased", 1, drained, Limit::ErasedFrom("rxe_bench_send_1_static") => rxe_bench_send_1_erased(w) {
+        // SAFETY: a device on paper touches no memory of work requests.
+        black_box(unsafe { w.erased_qp.post_send(&w.sends[..1]) }).unwrap();
+    }
+    "post_send, 1 SGE", "static", 16, drained, Limit::Instructions(90.0) => rxe_bench_send_16_static(w) {
+        // SAFETY: a device on paper touches no memory of work requests.
+        black_box(unsafe { w.qp.post_send(&w.sends) }).unwrap();
+    }
+    "post_send, 1 SGE", "erased", 16, drained, Limit::ErasedFrom("rxe_bench_send_16_static") => rxe_bench_send_16_erased(w) {
+        // SAFETY: a device on paper touches no memory of work requests.
+        black_box(unsafe { w.erased_qp.post_send(&w.sends) }).unwrap();
+    }
+    "post_recv, 1 SGE", "static", 1, drained, Limit::Instructions(60.0) => rxe_bench_recv_1_static(w) {
+        // SAFETY: a device on paper touches no memory of work requests.
+        black_box(unsafe { w.qp.post_recv(&w.recvs[..1]) }).unwrap();
+    }
+    "post_recv, 1 SGE", "erased", 1, drained, Limit::ErasedFrom("rxe_bench_recv_1_static") => rxe_bench_recv_1_erased(w) {
+        // SAFETY: a device on paper touches no memory of work requests.
+        black_box(unsafe { w.erased_qp.post_recv(&w.recvs[..1]) }).unwrap();
+    }
+    "post_recv, 1 SGE", "static", 16, drained, Limit::Instructions(60.0) => rxe_bench_recv_16_static(w) {
+        // SAFETY: a device on paper touches no memory of work requests.
+        black_box(unsafe { w.qp.post_recv(&w.recvs) }).unwrap();
+    }
+    "post_recv, 1 SGE", "erased", 16, drained, Limit::ErasedFrom("rxe_bench_recv_16_static") => rxe_bench_recv_16_erased(w) {
+        // SAFETY: a device on paper touches no memory of work requests.
+        black_box(unsafe { w.erased_qp.post_recv(&w.recvs) }).unwrap();
+    }
+    "poll, lending", "static", 1, completed, Limit::None => rxe_bench_lend_1_static(w) { lend(&mut w.cq, 1) }
+    "poll, lending", "static", 2, completed, Limit::Instructions(30.0) => rxe_bench_lend_2_static(w) { lend(&mut w.cq, 2) }
+    "poll, lending", "static", 16, completed, Limit::Instructions(30.0) => rxe_bench_lend_16_static(w) { lend(&mut w.cq, 16) }
+    "poll, by value", "static", 1, completed, Limit::None => rxe_bench_poll_1_static(w) {
+        w.polled = w.cq.poll(&mut w.wcs[0]);
+    }
+    "poll, by value", "erased", 1, completed, Limit::ErasedFrom("rxe_bench_poll_1_static") => rxe_bench_poll_1_erased(w) {
+        w.polled = w.erased_cq.poll(&mut w.wcs[0]);
+    }
+    "poll, by value", "static", 2, completed, Limit::Instructions(30.0) => rxe_bench_poll_2_static(w) {
+        w.polled = w.cq.poll(&mut w.wcs[1]);
+    }
+    "poll, by value", "erased", 2, completed, Limit::ErasedFrom("rxe_bench_poll_2_static") => rxe_bench_poll_2_erased(w) {
+        w.polled = w.erased_cq.poll(&mut w.wcs[1]);
+    }
+    "poll, by value", "static", 16, completed, Limit::Instructions(30.0) => rxe_bench_poll_16_static(w) {
+        w.polled = w.cq.poll(&mut w.wcs[2]);
+    }
+    "poll, by value", "erased", 16, completed, Limit::ErasedFrom("rxe_bench_poll_16_static") => rxe_bench_poll_16_erased(w) {
+        w.polled = w.erased_cq.poll(&mut w.wcs[2]);
+    }
+}
+
+/// What a measured function costs that does nothing.
+const EMPTY: Case = Case {
+    operation: "nothing",
+    form: "",
+    per_call: 1,
+    symbol: "rxe_bench_empty",
+    call: rxe_bench_empty,
+    ready: drained,
+    limit: Limit::None,
+};
+
+#[unsafe(no_mangle)]
+#[inline(never)]
+fn rxe_bench_empty(w: &mut World) {
+    black_box(w);
+}
+
+fn drained(world: &mut World, _calls: u32, _per_call: u32) {
+    world.drain();
+}
+
+fn completed(world: &mut World, calls: u32, per_call: u32) {
+    world.complete(calls * per_call);
+}
+
+/// Takes completions one by one, looking at what a program looks at.
+#[inline(always)]
+fn lend(cq: &mut Cq, count: usize) {
+    for _ in 0..count {
+        let completion = cq.next().expect("it was completed");
+        black_box((completion.wr_id(), completion.status(), completion.byte_len()));
+    }
+    cq.finish();
+}
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    if let [flag, symbol] = args.as_slice()
+        && flag == "--count"
+    {
+        let case = CASES.iter().chain([&EMPTY]).find(|case| case.symbol == symbol).expect("a case");
+        run_calls(case, &mut World::new(), COUNTED_CALLS);
+        return ExitCode::SUCCESS;
+    }
+    let check = args.iter().any(|arg| arg == "--check");
+    let empty = count_instructions(&EMPTY);
+    if let Err(why) = &empty {
+        println!("instructions were not measured: {why}");
+        if check {
+            return ExitCode::FAILURE;
+        }
+    }
+    println!(
+        "{:<18} {:>8} {:>8} {:>9} {:>13} {:>9}",
+        "operation", "a call", "form", "ns/op", "instr/op", "limit"
+    );
+    let mut counted: Vec<(&str, f64)> = Vec::new();
+    let mut failed = false;
+    for case in CASES {
+        let time = if check { None } else { Some(time_per_operation(case)) };
+        let instructions = match &empty {
+            Ok(empty) => match count_instructions(case) {
+                Ok(all) => Some((all - empty) / f64::from(case.per_call)),
+                Err(why) => {
+                    println!("{}: {why}", case.symbol);
+                    failed = true;
+                    None
+                }
+            },
+            Err(_) => None,
+        };
+        let limit = match case.limit {
+            Limit::None => None,
+            Limit::Instructions(limit) => Some(limit),
+            Limit::ErasedFrom(symbol) => {
+                counted.iter().find(|(counted, _)| *counted == symbol).map(|(_, count)| count + ERASURE)
+            }
+        };
+        counted.extend(instructions.map(|count| (case.symbol, count)));
+        let over = matches!((instructions, limit), (Some(count), Some(limit)) if count > limit);
+        failed |= over;
+        println!(
+            "{:<18} {:>8} {:>8} {:>9} {:>13} {:>9}{}",
+            case.operation,
+            case.per_call,
+            case.form,
+            time.map_or_else(String::new, |ns| format!("{ns:.1}")),
+            instructions.map_or_else(String::new, |count| format!("{count:.1}")),
+            limit.map_or_else(String::new, |limit| format!("{limit:.0}")),
+            if over { "  over the limit" } else { "" }
+        );
+    }
+    if check && failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// Calls a case `calls` times, in as many portions as the queues need.
+fn run_calls(case: &Case, world: &mut World, calls: u32) {
+    let portion = (SLOTS - 1) / case.per_call;
+    let mut left = calls;
+    while left > 0 {
+        let now = left.min(portion);
+        (case.ready)(world, now, case.per_call);
+        for _ in 0..now {
+            world.wr_id += u64::from(case.per_call);
+            (case.call)(world);
+            assert!(!case.operation.ends_with("by value") || world.polled == case.per_call as usize);
+        }
+        left -= now;
+    }
+}
+
+/// Nanoseconds that one operation takes, the best of many portions: what disturbs makes slower, never faster.
+fn time_per_operation(case: &Case) -> f64 {
+    let mut world = World::new();
+    let portion = (SLOTS - 1) / case.per_call;
+    let mut best = Duration::MAX;
+    let end = Instant::now() + TIMED;
+    while Instant::now() < end {
+        (case.ready)(&mut world, portion, case.per_call);
+        let start = Instant::now();
+        for _ in 0..portion {
+            world.wr_id += u64::from(case.per_call);
+            (case.call)(&mut world);
+        }
+        best = best.min(start.elapsed());
+    }
+    best.as_nanos() as f64 / f64::from(portion * case.per_call)
+}
+
+/// Instructions of one call of a case, as callgrind counts them, or why there is no count.
+fn count_instructions(case: &Case) -> Result<f64, String> {
+    let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    let out = std::env::temp_dir().join(format!("{}-{}.callgrind", case.symbol, std::process::id()));
+    let ran = Command::new("valgrind")
+        .args(["--tool=callgrind", "--quiet", "--collect-atstart=no"])
+        .arg(format!("--toggle-collect={}", case.symbol))
+        .arg(format!("--callgrind-out-file={}", out.display()))
+        .arg(program)
+        .args(["--count", case.symbol])
+        .output()
+        .map_err(|error| format!("valgrind could not be started: {error}"))?;
+    let profile = std::fs::read_to_string(&out);
+    // Where it was never written there is nothing to remove.
+    let _ = std::fs::remove_file(&out);
+    if !ran.status.success() {
+        return Err(format!(
+            "under valgrind: {}, {}",
+            ran.status,
+            String::from_utf8_lossy(&ran.stderr).trim()
+        ));
+    }
+    let profile = profile.map_err(|error| format!("callgrind wrote no profile: {error}"))?;
+    let total = profile.lines().find_map(|line| line.strip_prefix("totals: ")?.trim().parse::<f64>().ok());
+    match total {
+        Some(total) if total > 0.0 => Ok(total / f64::from(COUNTED_CALLS)),
+        _ => Err(format!("callgrind saw no call of {}", case.symbol)),
+    }
+}
