@@ -9,7 +9,7 @@
 //! | `test` | [`mod@test`] | every check, on the host and in guests |
 //! | `ci` | [`mod@test`] | `test`, where it is a failure if no VM can be had |
 //! | `demo` | [`demo`] | shows a device and a verified ping-pong |
-//! | `bench` | [`bench`] | ours against rdma-core's, in a guest |
+//! | `bench` | [`mod@bench`] | ours against rdma-core's, in a guest |
 //! | `abi` | [`abi`] | writes uverbs-abi's golden files from Debian's newest kernel headers |
 
 mod abi;

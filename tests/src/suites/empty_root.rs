@@ -17,10 +17,16 @@ const SUITE: &str = "empty_root";
 
 const TOOLS: &[&str] = &["ibv_devices", "ibv_devinfo", "ibv_rc_pingpong"];
 
+/// What is checked of the static builds in a folder.
+type Check = fn(&Path) -> CaseResult;
+
+/// A case, given where the tools are.
+type InRoot = fn(&Path) -> CaseResult;
+
 /// The suite.
 pub fn cases() -> Vec<Case> {
     const BUILDS: &[(&str, &str)] = &[("glibc", "VERBS_STATIC_DIR"), ("musl", "VERBS_MUSL_DIR")];
-    const CASES: &[(&str, fn(&Path) -> CaseResult)] = &[
+    const CASES: &[(&str, Check)] = &[
         ("no tool needs a loader", no_tool_needs_a_loader),
         ("ibv_devinfo tells all", ibv_devinfo_tells_all),
         ("pingpong runs", pingpong_runs),
