@@ -1,1 +1,4 @@
-//! ibv_devices, ibv_devinfo, ibv_rc_pingpong with rdma-core's flags and output.
+//! rdma-core's programs: how they read command lines, numbers and addresses.
+
+pub mod ctext;
+pub mod getopt;

@@ -1,0 +1,203 @@
+//! [`Getopt`]: command lines as GNU `getopt_long(3)` reads them, with its messages to the letter.
+//!
+//! Scripts rely on what no other parser does the same: clustered flags (`-ev`), values glued on (`-drxe0`), abbreviated
+//! long options (`--ib-d rxe0`), options after operands, the wording of every complaint. Options are handed out one at a
+//! time, in order, for a program may act on one before it looks at the next.
+//!
+//! Not copied, because none of these programs uses it: optional values, `-W`, `getopt_long_only`.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+/// A long option.
+#[derive(Clone, Copy, Debug)]
+pub struct Long {
+    /// Its name, without the dashes.
+    pub name: &'static str,
+    /// Does it take a value?
+    pub has_arg: bool,
+    /// The letter of the short option that it stands for.
+    pub val: u8,
+    /// An option that C's program does not have: found by its full name alone, so that abbreviations and the messages about
+    /// them stay as they are.
+    pub extension: bool,
+}
+
+impl Long {
+    /// An option without a value.
+    pub const fn flag(name: &'static str, val: u8) -> Self {
+        Self { name, has_arg: false, val, extension: false }
+    }
+
+    /// An option with a value.
+    pub const fn value(name: &'static str, val: u8) -> Self {
+        Self { name, has_arg: true, val, extension: false }
+    }
+
+    /// A flag that C's program does not have.
+    pub const fn extension(name: &'static str, val: u8) -> Self {
+        Self { name, has_arg: false, val, extension: true }
+    }
+}
+
+/// The options of a program.
+#[derive(Clone, Copy, Debug)]
+pub struct Spec {
+    /// The letters, as C writes them: `"d:i:lv"`, a colon after those that take a value.
+    pub short: &'static str,
+    /// The long ones.
+    pub long: &'static [Long],
+}
+
+/// An option, as it was given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Opt {
+    /// Its letter.
+    pub val: u8,
+    /// Its value; empty for one that takes none.
+    pub arg: OsString,
+}
+
+/// What is wrong with an option: GNU's sentence. A line of bytes, for it quotes what was typed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Misuse(pub Vec<u8>);
+
+impl fmt::Debug for Misuse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Misuse").field(&String::from_utf8_lossy(&self.0)).finish()
+    }
+}
+
+/// A command line that is being read.
+#[derive(Clone, Debug)]
+pub struct Getopt {
+    spec: Spec,
+    program: OsString,
+    args: Vec<OsString>,
+    /// The next of `args` to look at.
+    next: usize,
+    /// What is left of a cluster of letters.
+    cluster: Vec<u8>,
+    operands: Vec<OsString>,
+    posixly_correct: bool,
+}
+
+impl Getopt {
+    /// Reads `args`, without the program's name, which messages begin with.
+    ///
+    /// With `posixly_correct` (C: the environment variable `POSIXLY_CORRECT`) the first operand ends the options.
+    pub fn new(spec: Spec, program: OsString, args: Vec<OsString>, posixly_correct: bool) -> Self {
+        let (next, cluster, operands) = (0, Vec::new(), Vec::new());
+        Self { spec, program, args, next, cluster, operands, posixly_correct }
+    }
+
+    /// The next option, or what is wrong with it; `None` when there are no more.
+    #[allow(clippy::should_implement_trait)]
+    pub fn next(&mut self) -> Option<Result<Opt, Misuse>> {
+        if self.cluster.is_empty() {
+            self.cluster = loop {
+                let arg = self.take()?;
+                match arg.as_bytes() {
+                    b"--" => {
+                        self.take_the_rest();
+                        return None;
+                    }
+                    [b'-', b'-', long @ ..] => return Some(self.long(long)),
+                    [b'-', letters @ ..] if !letters.is_empty() => break letters.to_vec(),
+                    _ => self.operands.push(arg),
+                }
+                if self.posixly_correct && !self.operands.is_empty() {
+                    self.take_the_rest();
+                    return None;
+                }
+            };
+        }
+        Some(self.short())
+    }
+
+    /// What is no option, in order, once [`next`](Self::next) said that there are no more.
+    pub fn into_operands(self) -> Vec<OsString> {
+        self.operands
+    }
+
+    fn take(&mut self) -> Option<OsString> {
+        let arg = self.args.get_mut(self.next)?;
+        self.next += 1;
+        Some(std::mem::take(arg))
+    }
+
+    fn take_the_rest(&mut self) {
+        self.operands.extend(self.args.drain(self.next..));
+    }
+
+    /// The next letter of the cluster.
+    fn short(&mut self) -> Result<Opt, Misuse> {
+        let val = self.cluster.remove(0);
+        let known = self.spec.short.bytes().position(|letter| letter == val && val != b':');
+        let Some(at) = known else {
+            return Err(self.misuse(&[b"invalid option -- '", &[val], b"'"]));
+        };
+        if self.spec.short.as_bytes().get(at + 1) != Some(&b':') {
+            return Ok(Opt { val, arg: OsString::new() });
+        }
+        if !self.cluster.is_empty() {
+            return Ok(Opt { val, arg: OsString::from_vec(std::mem::take(&mut self.cluster)) });
+        }
+        match self.take() {
+            Some(arg) => Ok(Opt { val, arg }),
+            None => Err(self.misuse(&[b"option requires an argument -- '", &[val], b"'"])),
+        }
+    }
+
+    /// What follows the two dashes.
+    fn long(&mut self, typed: &[u8]) -> Result<Opt, Misuse> {
+        let (name, glued) = match typed.iter().position(|&byte| byte == b'=') {
+            Some(at) => (&typed[..at], Some(&typed[at + 1..])),
+            None => (typed, None),
+        };
+        let option = self.find(name).map_err(|candidates| match candidates.as_slice() {
+            [] => self.misuse(&[b"unrecognized option '--", typed, b"'"]),
+            _ => {
+                let names: Vec<u8> =
+                    candidates.iter().flat_map(|name| format!(" '--{name}'").into_bytes()).collect();
+                self.misuse(&[b"option '--", typed, b"' is ambiguous; possibilities:", &names])
+            }
+        })?;
+        let full = option.name.as_bytes();
+        let arg = match (option.has_arg, glued) {
+            (true, Some(glued)) => OsStr::from_bytes(glued).to_owned(),
+            (true, None) => {
+                self.take().ok_or_else(|| self.misuse(&[b"option '--", full, b"' requires an argument"]))?
+            }
+            (false, Some(_)) => {
+                return Err(self.misuse(&[b"option '--", full, b"' doesn't allow an argument"]));
+            }
+            (false, None) => OsString::new(),
+        };
+        Ok(Opt { val: option.val, arg })
+    }
+
+    /// The option with this name, or the only one that begins so; else those that begin so.
+    fn find(&self, name: &[u8]) -> Result<Long, Vec<&'static str>> {
+        if let Some(option) = self.spec.long.iter().find(|option| option.name.as_bytes() == name) {
+            return Ok(*option);
+        }
+        let begins_so = |option: &&Long| !option.extension && option.name.as_bytes().starts_with(name);
+        let candidates: Vec<&Long> = self.spec.long.iter().filter(begins_so).collect();
+        match candidates.as_slice() {
+            [option] => Ok(**option),
+            _ => Err(candidates.iter().map(|option| option.name).collect()),
+        }
+    }
+
+    fn misuse(&self, parts: &[&[u8]]) -> Misuse {
+        let mut line = self.program.as_bytes().to_vec();
+        line.extend_from_slice(b": ");
+        line.extend(parts.concat());
+        Misuse(line)
+    }
+}
+
+#[cfg(test)]
+mod tests;
