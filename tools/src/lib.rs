@@ -1,4 +1,20 @@
-//! rdma-core's programs: how they read command lines, numbers and addresses.
+//! `ibv_devices` and `ibv_devinfo`, with rdma-core's flags, output, exit codes and messages.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | [`devices`] | `ibv_devices` |
+//! | [`devinfo`] | `ibv_devinfo` |
+//! | [`getopt`] | command lines, as GNU `getopt_long(3)` reads them |
+//! | [`ctext`] | numbers and addresses, as C's library reads and prints them |
+//! | [`console`] | standard output and standard error, in order |
+//!
+//! Invariant: what the programs print is what those of the newest rdma-core print, byte for byte where it does not depend
+//! on the run. What rdma-core does not say, the reason of a failure, follows on standard error in a line of its own, which
+//! begins with the program's name. `--json` is the one option that rdma-core does not have: it is found by its full name
+//! alone and the usage text leaves it out, so that misuse reads the same.
 
+pub mod console;
 pub mod ctext;
+pub mod devices;
+pub mod devinfo;
 pub mod getopt;

@@ -1,0 +1,314 @@
+//! What `ibv_devinfo` prints of a device and its ports, from plain values.
+
+use std::fmt::{Display, Formatter, Result};
+
+use verbs::{
+    CqModerationCaps, DeviceAttr, DeviceAttrEx, GidEntry, LinkLayer, OdpTransportCaps, PacketPacingCaps,
+    PortAttr, RssCaps, TmCaps, TransportType, TsoCaps,
+};
+
+use super::names::{self, Bits, GidForm};
+use crate::ctext::Ntop;
+
+/// A device: what is printed always, and with `--verbose` the rest.
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceText<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Which transport it speaks.
+    pub transport: TransportType,
+    /// What sysfs calls its board, where it does.
+    pub board_id: Option<&'a str>,
+    /// What it can do.
+    pub attr: &'a DeviceAttrEx,
+    /// With all that it can do?
+    pub verbose: bool,
+    /// How many completion vectors it has.
+    pub num_comp_vectors: u32,
+}
+
+impl Display for DeviceText<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        let attr = &self.attr.orig_attr;
+        writeln!(f, "hca_id:\t{}", self.name)?;
+        writeln!(f, "\ttransport:\t\t\t{} ({})", transport(self.transport), self.transport.0)?;
+        if !attr.fw_ver.is_empty() {
+            writeln!(f, "\tfw_ver:\t\t\t\t{}", attr.fw_ver)?;
+        }
+        writeln!(f, "\tnode_guid:\t\t\t{}", attr.node_guid)?;
+        writeln!(f, "\tsys_image_guid:\t\t\t{}", attr.sys_image_guid)?;
+        writeln!(f, "\tvendor_id:\t\t\t0x{:04x}", attr.vendor_id)?;
+        writeln!(f, "\tvendor_part_id:\t\t\t{}", attr.vendor_part_id as i32)?;
+        writeln!(f, "\thw_ver:\t\t\t\t0x{:X}", attr.hw_ver)?;
+        if let Some(board_id) = self.board_id {
+            writeln!(f, "\tboard_id:\t\t\t{board_id}")?;
+        }
+        writeln!(f, "\tphys_port_cnt:\t\t\t{}", attr.phys_port_cnt)?;
+        if self.verbose {
+            limits(f, attr)?;
+            extended(f, self.attr)?;
+            writeln!(f, "\tnum_comp_vectors:\t\t{}", self.num_comp_vectors as i32)?;
+        }
+        Ok(())
+    }
+}
+
+/// The name of a transport.
+fn transport(transport: TransportType) -> &'static str {
+    transport.name().unwrap_or("invalid transport")
+}
+
+/// The original part. The numbers are C's `int`, which a driver can overflow.
+fn limits(f: &mut Formatter<'_>, attr: &DeviceAttr) -> Result {
+    let cap_flags = attr.device_cap_flags.bits() as u32;
+    writeln!(f, "\tmax_mr_size:\t\t\t0x{:x}", attr.max_mr_size)?;
+    writeln!(f, "\tpage_size_cap:\t\t\t0x{:x}", attr.page_size_cap)?;
+    writeln!(f, "\tmax_qp:\t\t\t\t{}", attr.max_qp as i32)?;
+    writeln!(f, "\tmax_qp_wr:\t\t\t{}", attr.max_qp_wr as i32)?;
+    writeln!(f, "\tdevice_cap_flags:\t\t0x{cap_flags:08x}")?;
+    flags(f, cap_flags.into(), names::DEVICE_CAP_FLAGS)?;
+    writeln!(f, "\tmax_sge:\t\t\t{}", attr.max_sge as i32)?;
+    writeln!(f, "\tmax_sge_rd:\t\t\t{}", attr.max_sge_rd as i32)?;
+    writeln!(f, "\tmax_cq:\t\t\t\t{}", attr.max_cq as i32)?;
+    writeln!(f, "\tmax_cqe:\t\t\t{}", attr.max_cqe as i32)?;
+    writeln!(f, "\tmax_mr:\t\t\t\t{}", attr.max_mr as i32)?;
+    writeln!(f, "\tmax_pd:\t\t\t\t{}", attr.max_pd as i32)?;
+    writeln!(f, "\tmax_qp_rd_atom:\t\t\t{}", attr.max_qp_rd_atom as i32)?;
+    writeln!(f, "\tmax_ee_rd_atom:\t\t\t{}", attr.max_ee_rd_atom as i32)?;
+    writeln!(f, "\tmax_res_rd_atom:\t\t{}", attr.max_res_rd_atom as i32)?;
+    writeln!(f, "\tmax_qp_init_rd_atom:\t\t{}", attr.max_qp_init_rd_atom as i32)?;
+    writeln!(f, "\tmax_ee_init_rd_atom:\t\t{}", attr.max_ee_init_rd_atom as i32)?;
+    writeln!(f, "\tatomic_cap:\t\t\t{} ({})", names::atomic_cap(attr.atomic_cap), attr.atomic_cap.0)?;
+    writeln!(f, "\tmax_ee:\t\t\t\t{}", attr.max_ee as i32)?;
+    writeln!(f, "\tmax_rdd:\t\t\t{}", attr.max_rdd as i32)?;
+    writeln!(f, "\tmax_mw:\t\t\t\t{}", attr.max_mw as i32)?;
+    writeln!(f, "\tmax_raw_ipv6_qp:\t\t{}", attr.max_raw_ipv6_qp as i32)?;
+    writeln!(f, "\tmax_raw_ethy_qp:\t\t{}", attr.max_raw_ethy_qp as i32)?;
+    writeln!(f, "\tmax_mcast_grp:\t\t\t{}", attr.max_mcast_grp as i32)?;
+    writeln!(f, "\tmax_mcast_qp_attach:\t\t{}", attr.max_mcast_qp_attach as i32)?;
+    writeln!(f, "\tmax_total_mcast_qp_attach:\t{}", attr.max_total_mcast_qp_attach as i32)?;
+    writeln!(f, "\tmax_ah:\t\t\t\t{}", attr.max_ah as i32)?;
+    writeln!(f, "\tmax_fmr:\t\t\t{}", attr.max_fmr as i32)?;
+    if attr.max_fmr != 0 {
+        writeln!(f, "\tmax_map_per_fmr:\t\t{}", attr.max_map_per_fmr as i32)?;
+    }
+    writeln!(f, "\tmax_srq:\t\t\t{}", attr.max_srq as i32)?;
+    if attr.max_srq != 0 {
+        writeln!(f, "\tmax_srq_wr:\t\t\t{}", attr.max_srq_wr as i32)?;
+        writeln!(f, "\tmax_srq_sge:\t\t\t{}", attr.max_srq_sge as i32)?;
+    }
+    writeln!(f, "\tmax_pkeys:\t\t\t{}", attr.max_pkeys)?;
+    writeln!(f, "\tlocal_ca_ack_delay:\t\t{}", attr.local_ca_ack_delay)
+}
+
+/// What was added over the years.
+fn extended(f: &mut Formatter<'_>, attr: &DeviceAttrEx) -> Result {
+    writeln!(f, "\tgeneral_odp_caps:")?;
+    flags(f, attr.odp_caps.general_caps.bits(), names::ODP_GENERAL)?;
+    odp_transport(f, "rc", attr.odp_caps.rc_odp_caps)?;
+    odp_transport(f, "uc", attr.odp_caps.uc_odp_caps)?;
+    odp_transport(f, "ud", attr.odp_caps.ud_odp_caps)?;
+    odp_transport(f, "xrc", attr.xrc_odp_caps)?;
+    match attr.completion_timestamp_mask {
+        0 => writeln!(f, "\tcompletion_timestamp_mask not supported")?,
+        mask => writeln!(f, "\tcompletion timestamp_mask:\t\t\t0x{mask:016x}")?,
+    }
+    match attr.hca_core_clock {
+        0 => writeln!(f, "\tcore clock not supported")?,
+        clock => writeln!(f, "\thca_core_clock:\t\t\t{clock}kHZ")?,
+    }
+    let raw_packet_caps = attr.raw_packet_caps.bits();
+    if raw_packet_caps != 0 {
+        writeln!(f, "\traw packet caps:")?;
+        for name in names::split(raw_packet_caps.into(), names::RAW_PACKET).0 {
+            writeln!(f, "{INDENT}{name}")?;
+        }
+    }
+    let cap_flags_ex = attr.device_cap_flags_ex.bits();
+    writeln!(f, "\tdevice_cap_flags_ex:\t\t0x{cap_flags_ex:X}")?;
+    flags(f, cap_flags_ex & UPPER_HALF, names::DEVICE_CAP_FLAGS_EX)?;
+    tso(f, &attr.tso_caps)?;
+    rss(f, &attr.rss_caps)?;
+    writeln!(f, "\tmax_wq_type_rq:\t\t\t{}", attr.max_wq_type_rq)?;
+    packet_pacing(f, &attr.packet_pacing_caps)?;
+    tag_matching(f, &attr.tm_caps)?;
+    cq_moderation(f, &attr.cq_mod_caps)?;
+    match attr.max_dm_size {
+        0 => Ok(()),
+        size => writeln!(f, "\tmaximum available device memory:\t{size}Bytes\n"),
+    }
+}
+
+/// The bits of a mask, a line each, and what has no name.
+fn flags(f: &mut Formatter<'_>, mask: u64, bits: &Bits) -> Result {
+    let (names, unknown) = names::split(mask, bits);
+    for name in names {
+        writeln!(f, "{INDENT}{name}")?;
+    }
+    if unknown == 0 { Ok(()) } else { writeln!(f, "{INDENT}Unknown flags: 0x{unknown:X}") }
+}
+
+fn odp_transport(f: &mut Formatter<'_>, name: &str, caps: OdpTransportCaps) -> Result {
+    writeln!(f, "\t{name}_odp_caps:")?;
+    match caps.bits() {
+        0 => writeln!(f, "{INDENT}NO SUPPORT"),
+        caps => flags(f, caps.into(), names::ODP_TRANSPORT),
+    }
+}
+
+fn tso(f: &mut Formatter<'_>, caps: &TsoCaps) -> Result {
+    writeln!(f, "\ttso_caps:")?;
+    writeln!(f, "\t\tmax_tso:\t\t\t{}", caps.max_tso as i32)?;
+    supported_qp(f, caps.max_tso, caps.supported_qpts, names::RAW_PACKET_AND_UD)
+}
+
+fn rss(f: &mut Formatter<'_>, caps: &RssCaps) -> Result {
+    writeln!(f, "\trss_caps:")?;
+    writeln!(f, "\t\tmax_rwq_indirection_tables:\t\t\t{}", caps.max_rwq_indirection_tables)?;
+    writeln!(f, "\t\tmax_rwq_indirection_table_size:\t\t\t{}", caps.max_rwq_indirection_table_size)?;
+    writeln!(f, "\t\trx_hash_function:\t\t\t\t0x{:x}", caps.rx_hash_function)?;
+    writeln!(f, "\t\trx_hash_fields_mask:\t\t\t\t0x{:X}", caps.rx_hash_fields_mask)?;
+    supported_qp(f, caps.supported_qpts, caps.supported_qpts, names::RAW_PACKET_AND_UD)
+}
+
+fn packet_pacing(f: &mut Formatter<'_>, caps: &PacketPacingCaps) -> Result {
+    writeln!(f, "\tpacket_pacing_caps:")?;
+    writeln!(f, "\t\tqp_rate_limit_min:\t{}kbps", caps.qp_rate_limit_min)?;
+    writeln!(f, "\t\tqp_rate_limit_max:\t{}kbps", caps.qp_rate_limit_max)?;
+    supported_qp(f, caps.qp_rate_limit_max, caps.supported_qpts, names::RAW_PACKET_UD_AND_RC)
+}
+
+/// The types of queue pairs that have something, where there is any of it.
+fn supported_qp(f: &mut Formatter<'_>, amount: u32, types: u32, bits: &Bits) -> Result {
+    if amount == 0 {
+        return Ok(());
+    }
+    writeln!(f, "\t\tsupported_qp:")?;
+    flags(f, types.into(), bits)
+}
+
+fn tag_matching(f: &mut Formatter<'_>, caps: &TmCaps) -> Result {
+    if caps.max_num_tags == 0 {
+        return writeln!(f, "\ttag matching not supported");
+    }
+    writeln!(f, "\tmax_rndv_hdr_size:\t\t{}", caps.max_rndv_hdr_size)?;
+    writeln!(f, "\tmax_num_tags:\t\t\t{}", caps.max_num_tags)?;
+    writeln!(f, "\tmax_ops:\t\t\t{}", caps.max_ops)?;
+    writeln!(f, "\tmax_sge:\t\t\t{}", caps.max_sge)?;
+    writeln!(f, "\tflags:")?;
+    for name in names::split(caps.flags.into(), names::TM).0 {
+        writeln!(f, "{INDENT}{name}")?;
+    }
+    Ok(())
+}
+
+fn cq_moderation(f: &mut Formatter<'_>, caps: &CqModerationCaps) -> Result {
+    if caps.max_cq_count == 0 || caps.max_cq_period == 0 {
+        return Ok(());
+    }
+    writeln!(f, "\n\tcq moderation caps:")?;
+    writeln!(f, "\t\tmax_cq_count:\t{}", caps.max_cq_count)?;
+    writeln!(f, "\t\tmax_cq_period:\t{} us\n", caps.max_cq_period)
+}
+
+/// A port: what is printed always, and with `--verbose` the rest.
+#[derive(Clone, Copy, Debug)]
+pub struct PortText<'a> {
+    /// Its number, from 1.
+    pub port_num: u8,
+    /// What it says of itself.
+    pub attr: &'a PortAttr,
+    /// With all that it says?
+    pub verbose: Option<PortDetails>,
+}
+
+/// What is known of a port beyond [`PortAttr`].
+#[derive(Clone, Copy, Debug)]
+pub struct PortDetails {
+    /// Which transport its device speaks.
+    pub transport: TransportType,
+    /// What flows over all its lanes, in units of 100 Mbit/s, where the device tells.
+    pub effective_speed: Option<u64>,
+}
+
+impl Display for PortText<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        let attr = self.attr;
+        writeln!(f, "\t\tport:\t{}", self.port_num)?;
+        writeln!(f, "\t\t\tstate:\t\t\t{} ({})", names::port_state(attr.state), attr.state.0)?;
+        writeln!(f, "\t\t\tmax_mtu:\t\t{} ({})", names::mtu(attr.max_mtu), attr.max_mtu.0)?;
+        writeln!(f, "\t\t\tactive_mtu:\t\t{} ({})", names::mtu(attr.active_mtu), attr.active_mtu.0)?;
+        writeln!(f, "\t\t\tsm_lid:\t\t\t{}", attr.sm_lid)?;
+        writeln!(f, "\t\t\tport_lid:\t\t{}", attr.lid)?;
+        writeln!(f, "\t\t\tport_lmc:\t\t0x{:02x}", attr.lmc)?;
+        writeln!(f, "\t\t\tlink_layer:\t\t{}", names::link_layer(attr.link_layer))?;
+        match &self.verbose {
+            Some(details) => port_details(f, attr, details),
+            None => Ok(()),
+        }
+    }
+}
+
+fn port_details(f: &mut Formatter<'_>, attr: &PortAttr, details: &PortDetails) -> Result {
+    writeln!(f, "\t\t\tmax_msg_sz:\t\t0x{:x}", attr.max_msg_sz)?;
+    writeln!(f, "\t\t\tport_cap_flags:\t\t0x{:08x}", attr.port_cap_flags.bits())?;
+    writeln!(f, "\t\t\tport_cap_flags2:\t0x{:04x}", attr.port_cap_flags2)?;
+    writeln!(f, "\t\t\tmax_vl_num:\t\t{} ({})", names::vl(attr.max_vl_num), attr.max_vl_num)?;
+    writeln!(f, "\t\t\tbad_pkey_cntr:\t\t0x{:x}", attr.bad_pkey_cntr)?;
+    writeln!(f, "\t\t\tqkey_viol_cntr:\t\t0x{:x}", attr.qkey_viol_cntr)?;
+    writeln!(f, "\t\t\tsm_sl:\t\t\t{}", attr.sm_sl)?;
+    writeln!(f, "\t\t\tpkey_tbl_len:\t\t{}", attr.pkey_tbl_len)?;
+    writeln!(f, "\t\t\tgid_tbl_len:\t\t{}", attr.gid_tbl_len as i32)?;
+    writeln!(f, "\t\t\tsubnet_timeout:\t\t{}", attr.subnet_timeout)?;
+    writeln!(f, "\t\t\tinit_type_reply:\t{}", attr.init_type_reply)?;
+    writeln!(f, "\t\t\tactive_width:\t\t{}X ({})", names::width(attr.active_width), attr.active_width)?;
+    let speed = active_speed(attr);
+    writeln!(f, "\t\t\tactive_speed:\t\t{} ({})", names::speed(speed), speed as i32)?;
+    if let Some(hundreds) = details.effective_speed {
+        writeln!(f, "\t\t\teffective_speed:\t{:.1} Gbps", hundreds as f64 / 10.0)?;
+    }
+    if details.transport == TransportType::IB {
+        writeln!(f, "\t\t\tphys_state:\t\t{} ({})", names::phys_state(attr.phys_state), attr.phys_state)?;
+    }
+    Ok(())
+}
+
+/// A lane's speed: the newer field where the kernel fills it in.
+pub fn active_speed(attr: &PortAttr) -> u32 {
+    if attr.active_speed_ex == 0 { attr.active_speed.into() } else { attr.active_speed_ex }
+}
+
+/// An entry of a port's GID table; nothing for one that rdma-core leaves out.
+#[derive(Clone, Copy, Debug)]
+pub struct GidText<'a> {
+    /// The entry.
+    pub entry: &'a GidEntry,
+    /// What carries its port's packets.
+    pub link_layer: LinkLayer,
+}
+
+impl Display for GidText<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        let entry = self.entry;
+        let Some((form, name)) = gid_form(entry) else { return Ok(()) };
+        write!(f, "\t\t\tGID[{:3}]:\t\t", entry.gid_index)?;
+        match form {
+            GidForm::Groups => write!(f, "{}", entry.gid)?,
+            GidForm::Ipv6 => write!(f, "{}", Ntop(entry.gid.0))?,
+        }
+        if self.link_layer == LinkLayer::ETHERNET {
+            write!(f, ", {name}")?;
+        }
+        writeln!(f)
+    }
+}
+
+/// How an entry is printed, if it is: not when half of it is empty, or its type unknown.
+pub fn gid_form(entry: &GidEntry) -> Option<(GidForm, &'static str)> {
+    if entry.gid.interface_id() == 0 { None } else { names::gid_form(entry.gid_type) }
+}
+
+/// Before a flag's name.
+const INDENT: &str = "\t\t\t\t\t";
+
+const UPPER_HALF: u64 = 0xffff_ffff_0000_0000;
