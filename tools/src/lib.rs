@@ -1,9 +1,10 @@
-//! `ibv_devices` and `ibv_devinfo`, with rdma-core's flags, output, exit codes and messages.
+//! `ibv_devices`, `ibv_devinfo` and `ibv_rc_pingpong`, with rdma-core's flags, output, exit codes and messages.
 //!
 //! | file | what it is |
 //! |---|---|
 //! | [`devices`] | `ibv_devices` |
 //! | [`devinfo`] | `ibv_devinfo` |
+//! | [`pingpong`] | `ibv_rc_pingpong` |
 //! | [`getopt`] | command lines, as GNU `getopt_long(3)` reads them |
 //! | [`ctext`] | numbers and addresses, as C's library reads and prints them |
 //! | [`console`] | standard output and standard error, in order |
@@ -18,3 +19,4 @@ pub mod ctext;
 pub mod devices;
 pub mod devinfo;
 pub mod getopt;
+pub mod pingpong;

@@ -1,0 +1,202 @@
+//! [`Endpoint`]: the queue pair and the one buffer that every message is sent from and received into.
+//!
+//! As in C, all receives that are posted point at the same bytes, and the send does, too: what counts is the time that
+//! they take, and with `--chk` that what arrives is what was sent. Safe posting would need a buffer for each, so this posts
+//! raw.
+//!
+//! # Safety
+//! - The buffer is mapped once and never unmapped, so there is no moment at which the device could reach freed memory: not
+//!   when a queue pair cannot be destroyed, not when it is dropped with receives posted.
+//! - Nothing refers to the buffer once the device knows it. It is a bare address; the few bytes that `--chk` looks at are
+//!   read and written one by one, volatile, so that a peer that writes at the wrong moment garbles the message and no more.
+//! - Sends and receives overlap on purpose: the device may write a message while it still reads the previous one from the
+//!   same bytes. Both are the device's accesses, and garble the message at worst.
+//! - The numbers of all work requests have their top bit clear.
+
+#![allow(unsafe_code)]
+
+use std::io;
+
+use memmap2::MmapMut;
+use verbs::state::{CanPostRecv, Init, Rts, State};
+use verbs::{
+    AccessFlags, Error, Mr, Pd, PostError, Qp, RecvWr, Result, RtrAttr, RtsAttr, SendFlags, SendOp, SendWr,
+    Sge,
+};
+
+/// What completions of receives carry, also in C: the numbers are printed when something fails.
+pub const RECV_WRID: u64 = 1;
+
+/// What completions of sends carry.
+pub const SEND_WRID: u64 = 2;
+
+/// Memory for one message, never unmapped.
+#[derive(Debug)]
+pub struct Buffer {
+    start: *mut u8,
+    len: usize,
+}
+
+impl Buffer {
+    /// Page-aligned memory of this length, filled with `{`.
+    ///
+    /// # Errors
+    /// What `mmap(2)` answers.
+    pub fn map(len: usize) -> io::Result<Self> {
+        let mut map = MmapMut::map_anon(len)?;
+        map.fill(0x7b);
+        let start = map.as_mut_ptr();
+        std::mem::forget(map);
+        Ok(Self { start, len })
+    }
+
+    /// Registers it.
+    ///
+    /// # Errors
+    /// What the kernel answers.
+    pub fn register(&self, pd: &Pd, access: AccessFlags) -> Result<Mr> {
+        // SAFETY: the bytes stay mapped for ever, and nothing refers to them.
+        unsafe { pd.reg_mr(self.start, self.len, access) }
+    }
+
+    /// Reads a byte, which the device may be writing.
+    ///
+    /// # Panics
+    /// Outside of the buffer.
+    pub fn read(&self, at: usize) -> u8 {
+        assert!(at < self.len, "{at} is outside of {} bytes", self.len);
+        // SAFETY: the byte is inside of the buffer, which stays mapped.
+        unsafe { self.start.add(at).read_volatile() }
+    }
+
+    /// Writes a byte, which the device may be reading.
+    ///
+    /// # Panics
+    /// Outside of the buffer.
+    pub fn write(&mut self, at: usize, byte: u8) {
+        assert!(at < self.len, "{at} is outside of {} bytes", self.len);
+        // SAFETY: the byte is inside of the buffer, which stays mapped.
+        unsafe { self.start.add(at).write_volatile(byte) }
+    }
+
+    /// Where each page of it starts.
+    pub fn pages(&self, page_size: usize) -> impl Iterator<Item = usize> + use<> {
+        (0..self.len).step_by(page_size)
+    }
+}
+
+/// Registers all memory that this process has or will have, for implicit on-demand paging.
+///
+/// # Errors
+/// What the kernel answers.
+pub fn register_everything(pd: &Pd, access: AccessFlags) -> Result<Mr> {
+    debug_assert!(!access.is_remote());
+    // SAFETY: the region has no remote rights, so the device reaches only what this program's own work requests name: the
+    // buffer of an `Endpoint`, which stays mapped for ever.
+    unsafe { pd.reg_mr(std::ptr::null_mut(), usize::MAX, access) }
+}
+
+/// A queue pair, the message's buffer, and how messages are posted.
+#[derive(Debug)]
+pub struct Endpoint<S: State> {
+    qp: Qp<S>,
+    buffer: Buffer,
+    mr: Mr,
+    sge: Sge,
+    flags: SendFlags,
+}
+
+impl Endpoint<Init> {
+    /// Brings a queue pair and a registered buffer together.
+    pub fn new(qp: Qp<Init>, buffer: Buffer, mr: Mr) -> Self {
+        let length = buffer.len as u32;
+        let sge = Sge { addr: buffer.start.expose_provenance() as u64, length, lkey: mr.lkey() };
+        let inline = qp.cap().max_inline_data >= length;
+        let flags = if inline { SendFlags::SIGNALED | SendFlags::INLINE } else { SendFlags::SIGNALED };
+        Self { qp, buffer, mr, sge, flags }
+    }
+
+    /// Connects it to a peer.
+    ///
+    /// # Errors
+    /// Which step failed, and what the kernel answers.
+    pub fn connect(self, rtr: &RtrAttr, rts: &RtsAttr) -> Result<Endpoint<Rts>, (&'static str, Error)> {
+        let Self { qp, buffer, mr, sge, flags } = self;
+        let qp = qp.to_rtr(rtr).map_err(|(_, error)| ("RTR", error))?;
+        let qp = qp.to_rts(rts).map_err(|(_, error)| ("RTS", error))?;
+        Ok(Endpoint { qp, buffer, mr, sge, flags })
+    }
+}
+
+impl<S: State> Endpoint<S> {
+    /// The number that peers address it by.
+    pub fn qp_num(&self) -> u32 {
+        self.qp.qp_num()
+    }
+
+    /// The message's buffer.
+    pub fn buffer(&mut self) -> &mut Buffer {
+        &mut self.buffer
+    }
+
+    /// The queue pair and the memory region, to be closed.
+    pub fn into_parts(self) -> (Qp<S>, Mr) {
+        (self.qp, self.mr)
+    }
+}
+
+impl<S: CanPostRecv> Endpoint<S> {
+    /// Posts as many receives, and says how many were accepted, and why no more.
+    pub fn post_recv(&mut self, count: u32) -> (u32, Option<PostError>) {
+        let wrs = [RecvWr { wr_id: RECV_WRID, sge: std::slice::from_ref(&self.sge) }; BATCH];
+        let mut posted = 0;
+        while posted < count {
+            let batch = &wrs[..BATCH.min((count - posted) as usize)];
+            // SAFETY: the element covers the buffer, which stays mapped for ever and which nothing refers to; the number has
+            // its top bit clear.
+            match unsafe { self.qp.post_recv(batch) } {
+                Ok(()) => posted += batch.len() as u32,
+                Err(error) => return (posted + error.accepted as u32, Some(error)),
+            }
+        }
+        (posted, None)
+    }
+}
+
+impl Endpoint<Rts> {
+    /// Posts the message.
+    ///
+    /// # Errors
+    /// Why it was not accepted.
+    #[inline]
+    pub fn post_send(&mut self) -> Result<(), PostError> {
+        let sge = std::slice::from_ref(&self.sge);
+        let wr = SendWr { wr_id: SEND_WRID, op: SendOp::Send, sge, flags: self.flags };
+        // SAFETY: the element covers the buffer, which stays mapped for ever and which nothing refers to; inline, it is
+        // memory of this process that can be read; the number has its top bit clear.
+        unsafe { self.qp.post_send(&[wr]) }
+    }
+}
+
+/// How many receives are posted in one call.
+const BATCH: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_is_filled_and_keeps_what_is_written() {
+        let mut buffer = Buffer::map(10_000).expect("memory");
+        assert_eq!((buffer.read(0), buffer.read(9999)), (0x7b, 0x7b));
+        buffer.write(4096, 0);
+        assert_eq!((buffer.read(4095), buffer.read(4096), buffer.read(4097)), (0x7b, 0, 0x7b));
+        assert_eq!(buffer.pages(4096).collect::<Vec<_>>(), [0, 4096, 8192]);
+    }
+
+    #[test]
+    #[should_panic(expected = "10 is outside of 10 bytes")]
+    fn what_is_outside_of_a_buffer_is_not_read() {
+        Buffer::map(10).expect("memory").read(10);
+    }
+}

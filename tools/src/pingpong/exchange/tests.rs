@@ -1,0 +1,163 @@
+//! Both parts against each other, and each against a peer that goes away or talks nonsense. All on loopback.
+
+use std::net::Shutdown;
+use std::thread;
+
+use verbs::Gid;
+
+use super::*;
+
+fn dest(qpn: u32) -> Dest {
+    Dest { lid: 0, qpn, psn: 0xab_cdef, gid: Gid::from(Ipv4Addr::LOCALHOST) }
+}
+
+/// What `serve` does with a client, which `ask` talks to.
+fn asked(serve: impl FnOnce(TcpStream) + Send + 'static) -> (Result<Dest, Failed>, String) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let port = listener.local_addr().expect("its number").port();
+    let server = thread::spawn(move || serve(listener.accept().expect("a client").0));
+    let mut console = Console::captured("pp");
+    let result = ask("127.0.0.1".as_ref(), port, &dest(0x11), &mut console);
+    server.join().expect("the server");
+    (result, console.complaints())
+}
+
+/// What `wait` and `answer` make of a client that does `talk`.
+fn waited(talk: impl FnOnce(TcpStream) + Send + 'static) -> (Result<Dest, Failed>, String) {
+    waited_on(free_port(), talk)
+}
+
+fn waited_on(port: u16, talk: impl FnOnce(TcpStream) + Send + 'static) -> (Result<Dest, Failed>, String) {
+    let client = thread::spawn(move || {
+        let stream = loop {
+            match TcpStream::connect((Ipv4Addr::LOCALHOST, port)) {
+                Ok(stream) => break stream,
+                Err(_) => thread::yield_now(),
+            }
+        };
+        talk(stream);
+    });
+    let mut console = Console::captured("pp");
+    let result = wait(port, &mut console)
+        .and_then(|(client, remote)| client.answer(&dest(0x22), &mut console).map(|()| remote));
+    client.join().expect("the client");
+    (result, console.complaints())
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    listener.local_addr().expect("its number").port()
+}
+
+/// Reads until the other side is done.
+fn drain(mut stream: TcpStream) {
+    let _ = stream.read_to_end(&mut Vec::new());
+}
+
+#[test]
+fn two_peers_learn_each_others_address() {
+    let port = free_port();
+    let (heard, complaints) = waited_on(port, move |mut stream| {
+        stream.write_all(&dest(0x11).to_wire()).expect("our address");
+        let mut wire = [0; WIRE_LEN];
+        stream.read_exact(&mut wire).expect("its address");
+        assert_eq!(Dest::from_wire(&wire), Some(dest(0x22)));
+        stream.write_all(DONE).expect("done");
+    });
+    assert_eq!((heard, complaints.as_str()), (Ok(dest(0x11)), ""));
+
+    let (heard, complaints) = asked(|mut stream| {
+        let mut wire = [0; WIRE_LEN];
+        stream.read_exact(&mut wire).expect("its address");
+        assert_eq!(Dest::from_wire(&wire), Some(dest(0x11)));
+        // In pieces, as a network may deliver it.
+        let wire = dest(0x22).to_wire();
+        stream.write_all(&wire[..7]).expect("a piece");
+        stream.write_all(&wire[7..]).expect("the rest");
+        let mut done = [0; DONE.len()];
+        stream.read_exact(&mut done).expect("done");
+        assert_eq!(&done, DONE);
+    });
+    assert_eq!((heard, complaints.as_str()), (Ok(dest(0x22)), ""));
+}
+
+#[test]
+fn a_server_that_goes_away_is_said_to_have() {
+    let (heard, complaints) = asked(|stream| {
+        let _ = stream.shutdown(Shutdown::Write);
+        drain(stream);
+    });
+    assert_eq!(heard, Err(Failed));
+    assert_eq!(
+        complaints,
+        "client read/write: the peer closed the connection after 0 bytes\n\
+         Couldn't read/write remote address\n"
+    );
+}
+
+#[test]
+fn a_server_that_talks_nonsense_is_quoted() {
+    let (heard, complaints) = asked(|mut stream| {
+        stream.write_all(&[b'\x1b'; WIRE_LEN]).expect("nonsense");
+        drain(stream);
+    });
+    assert_eq!(heard, Err(Failed));
+    assert!(complaints.starts_with("Couldn't read/write remote address\npp: the peer sent \"\\x1b\\x1b"));
+    assert!(complaints.ends_with("\", which is no lid:qpn:psn:gid\n"));
+}
+
+#[test]
+fn a_client_that_goes_away_is_said_to_have() {
+    let (heard, complaints) = waited(|mut stream| stream.write_all(b"abc").expect("three bytes"));
+    assert_eq!(heard, Err(Failed));
+    assert_eq!(
+        complaints,
+        "server read: the peer closed the connection after 3 bytes\n\
+         3/52: Couldn't read remote address\n"
+    );
+}
+
+#[test]
+fn a_client_that_talks_nonsense_is_quoted() {
+    let (heard, complaints) = waited(|mut stream| {
+        stream.write_all(&[b'z'; WIRE_LEN]).expect("nonsense");
+        drain(stream);
+    });
+    assert_eq!(heard, Err(Failed));
+    assert!(complaints.starts_with("52/52: Couldn't read remote address\npp: the peer sent \"zzz"));
+}
+
+#[test]
+fn a_client_that_is_not_done_is_said_to_have_gone() {
+    let (heard, complaints) = waited(|mut stream| {
+        stream.write_all(&dest(0x11).to_wire()).expect("our address");
+        let mut wire = [0; WIRE_LEN];
+        stream.read_exact(&mut wire).expect("its address");
+    });
+    assert_eq!(heard, Err(Failed));
+    assert_eq!(
+        complaints,
+        "Couldn't send/recv local address\npp: the peer closed the connection after 0 bytes\n"
+    );
+}
+
+#[test]
+fn nobody_there_is_said_as_c_says_it_and_why() {
+    let mut console = Console::captured("pp");
+    let port = free_port();
+    assert_eq!(ask("127.0.0.1".as_ref(), port, &dest(1), &mut console), Err(Failed));
+    assert_eq!(
+        console.complaints(),
+        format!("Couldn't connect to 127.0.0.1:{port}\npp: 127.0.0.1:{port}: Connection refused\n")
+    );
+}
+
+#[test]
+fn a_port_that_is_taken_is_said_as_c_says_it_and_why() {
+    let taken = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).expect("a port");
+    let port = taken.local_addr().expect("its number").port();
+    let mut console = Console::captured("pp");
+    assert_eq!(wait(port, &mut console).map(|_| ()), Err(Failed));
+    let complaints = console.complaints();
+    assert!(complaints.starts_with(&format!("Couldn't listen to port {port}\npp: ")), "{complaints}");
+}

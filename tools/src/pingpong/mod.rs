@@ -1,0 +1,224 @@
+//! `ibv_rc_pingpong`: messages back and forth over a reliable connection.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | [`options`] | what it is asked to do |
+//! | [`setup`] | from the device to the queue pair |
+//! | [`dest`], [`exchange`] | how two peers find each other, as those of rdma-core do |
+//! | [`endpoint`] | raw posting; the only unsafe code of the tools |
+//! | [`run`] | the messages, and how long they took |
+//!
+//! # References
+//! `ibv_rc_pingpong(1)`
+
+pub mod dest;
+pub mod endpoint;
+pub mod exchange;
+pub mod options;
+pub mod run;
+pub mod setup;
+
+use std::ffi::OsString;
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+use nix::unistd::{SysconfVar, sysconf};
+use verbs::state::{Init, Rts};
+use verbs::{AhAttr, Error, Gid, GlobalRoute, LinkLayer, PortAttr, RtrAttr, RtsAttr};
+
+use crate::console::{Console, Failed, list_devices};
+use crate::getopt::Getopt;
+use dest::Dest;
+use endpoint::Endpoint;
+use options::Options;
+use run::Summary;
+use setup::Setup;
+
+/// The program: takes the command line, gives the exit status.
+pub fn main(mut args: impl Iterator<Item = OsString>) -> u8 {
+    let program = args.next().unwrap_or_else(|| "ibv_rc_pingpong".into());
+    let mut console = Console::new(program.clone());
+    let posixly_correct = std::env::var_os("POSIXLY_CORRECT").is_some();
+    let getopt = Getopt::new(options::SPEC, program, args.collect(), posixly_correct);
+    match Options::parse(getopt, &mut console).and_then(|options| ping_pong(&options, &mut console)) {
+        Ok(()) => 0,
+        Err(Failed) => 1,
+    }
+}
+
+fn ping_pong(options: &Options, console: &mut Console) -> Result<(), Failed> {
+    let list = list_devices(console).ok_or(Failed)?;
+    let device = setup::choose(&list, options, console)?;
+    let (mut setup, mut endpoint) = setup::build(&device, options, console)?;
+
+    let (posted, refused) = endpoint.post_recv(options.rx_depth);
+    if let Some(error) = refused {
+        console.complain(format_args!("Couldn't post receive ({posted})"));
+        return Err(console.because(error));
+    }
+    if options.events
+        && let Err(error) = setup.cq.req_notify(false)
+    {
+        console.complain("Couldn't request CQ notification");
+        return Err(console.because(error));
+    }
+
+    let (port, local) = local_address(&setup, &endpoint, options, console)?;
+    console.say(format_args!("  local address:  {local}\n"));
+    console.flush();
+    let mut endpoint = meet(&setup, endpoint, &port, &local, options, console)?;
+
+    let client = options.server.is_some();
+    if client && options.validate {
+        let buffer = endpoint.buffer();
+        buffer.pages(page_size()).for_each(|page| buffer.write(page, FIRST_OF_PAGE));
+    }
+    let elapsed = run::play(&mut endpoint, &mut setup.cq, setup.channel.as_ref(), options, console)?;
+    console.say(Summary { size: options.size, iters: options.iters, elapsed });
+    if !client && options.validate {
+        let buffer = endpoint.buffer();
+        for (number, page) in buffer.pages(page_size()).enumerate() {
+            if buffer.read(page) != FIRST_OF_PAGE {
+                console.say(format_args!("invalid data in page {number}\n"));
+            }
+        }
+    }
+    close(setup, endpoint, console)
+}
+
+/// The port, and where the peer reaches us there.
+fn local_address(
+    setup: &Setup,
+    endpoint: &Endpoint<Init>,
+    options: &Options,
+    console: &mut Console,
+) -> Result<(PortAttr, Dest), Failed> {
+    let port = setup.context.query_port(options.ib_port).map_err(|error| {
+        console.complain("Couldn't get port info");
+        console.because(error)
+    })?;
+    if port.link_layer != LinkLayer::ETHERNET && port.lid == 0 {
+        console.complain("Couldn't get local LID");
+        return Err(console.because("no subnet manager has given the port one: is one running?"));
+    }
+    let gid = match options.gid_idx {
+        None => Gid::ZERO,
+        Some(index) => setup.context.query_gid(options.ib_port, index).map_err(|error| {
+            console.complain(format_args!("can't read sgid of index {index}"));
+            console.because(error)
+        })?,
+    };
+    Ok((port, Dest { lid: port.lid, qpn: endpoint.qp_num(), psn: random() & 0xff_ffff, gid }))
+}
+
+/// Finds the peer, and connects to its queue pair. The server does so before it answers, so that a client never sends to
+/// one that is not ready.
+fn meet(
+    setup: &Setup,
+    endpoint: Endpoint<Init>,
+    port: &PortAttr,
+    local: &Dest,
+    options: &Options,
+    console: &mut Console,
+) -> Result<Endpoint<Rts>, Failed> {
+    let refused = |(state, error): (&str, Error), more: &[&str], remote: &Dest, console: &mut Console| {
+        console.complain(format_args!("Failed to modify QP to {state}"));
+        more.iter().for_each(|line| console.complain(line));
+        console.reason(error);
+        advise_gid(setup, port, remote, options, console);
+        Failed
+    };
+    let say_remote = |remote: &Dest, console: &mut Console| {
+        console.say(format_args!("  remote address: {remote}\n"));
+        console.flush();
+    };
+    match &options.server {
+        Some(host) => {
+            let remote = exchange::ask(host, options.port, local, console)?;
+            say_remote(&remote, console);
+            connect(endpoint, local, &remote, options).map_err(|why| refused(why, &[], &remote, console))
+        }
+        None => {
+            let (client, remote) = exchange::wait(options.port, console)?;
+            let endpoint = connect(endpoint, local, &remote, options)
+                .map_err(|why| refused(why, &["Couldn't connect to remote QP"], &remote, console))?;
+            client.answer(local, console)?;
+            say_remote(&remote, console);
+            Ok(endpoint)
+        }
+    }
+}
+
+fn connect(
+    endpoint: Endpoint<Init>,
+    local: &Dest,
+    remote: &Dest,
+    options: &Options,
+) -> Result<Endpoint<Rts>, (&'static str, Error)> {
+    let grh = (remote.gid.interface_id() != 0).then(|| GlobalRoute {
+        dgid: remote.gid,
+        // As in C, where no index is -1.
+        sgid_index: options.gid_idx.unwrap_or(u32::MAX) as u8,
+        hop_limit: 1,
+        ..GlobalRoute::default()
+    });
+    let ah_attr =
+        AhAttr { grh, dlid: remote.lid, sl: options.sl, port_num: options.ib_port, ..AhAttr::default() };
+    let rtr = RtrAttr {
+        ah_attr,
+        dest_qp_num: remote.qpn,
+        rq_psn: remote.psn,
+        path_mtu: options.mtu,
+        max_dest_rd_atomic: 1,
+        min_rnr_timer: 12,
+    };
+    let rts = RtsAttr { sq_psn: local.psn, timeout: 14, retry_cnt: 7, rnr_retry: 7, max_rd_atomic: 1 };
+    endpoint.connect(&rtr, &rts)
+}
+
+/// Says which `-g` to use where a missing one is why there is no connection: on RoCE, nothing goes without.
+fn advise_gid(setup: &Setup, port: &PortAttr, remote: &Dest, options: &Options, console: &mut Console) {
+    let missing = match options.gid_idx {
+        None => "this side",
+        Some(_) if remote.gid.interface_id() == 0 => "the other side",
+        Some(_) => return,
+    };
+    if port.link_layer != LinkLayer::ETHERNET {
+        return;
+    }
+    let example = match setup.context.find_gid(options.ib_port) {
+        Ok(entry) => format!(", such as -g {} ({}) here", entry.gid_index, entry.gid.to_ipv6()),
+        Err(_) => String::new(),
+    };
+    console.reason(format_args!("an Ethernet port needs a GID on both sides: give {missing} -g{example}"));
+}
+
+/// Gives everything back, and says what the kernel refuses to take.
+fn close(setup: Setup, endpoint: Endpoint<Rts>, console: &mut Console) -> Result<(), Failed> {
+    let Setup { context, channel, pd, cq } = setup;
+    let (qp, mr) = endpoint.into_parts();
+    let mut fail = |line: &str, error: Error| {
+        console.complain(line);
+        console.because(error)
+    };
+    qp.close().map_err(|(_, error)| fail("Couldn't destroy QP", error))?;
+    cq.close().map_err(|(_, error)| fail("Couldn't destroy CQ", error))?;
+    mr.close().map_err(|(_, error)| fail("Couldn't deregister MR", error))?;
+    pd.close().map_err(|(_, error)| fail("Couldn't deallocate PD", error))?;
+    if let Some(channel) = channel {
+        channel.close().map_err(|(_, error)| fail("Couldn't destroy completion channel", error))?;
+    }
+    context.close().map_err(|(_, error)| fail("Couldn't release context", error))
+}
+
+fn page_size() -> usize {
+    let told = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
+    told.and_then(|size| usize::try_from(size).ok()).filter(|size| *size > 0).unwrap_or(4096)
+}
+
+/// A number that a peer cannot guess, from the keys of the standard library's hash tables.
+fn random() -> u32 {
+    RandomState::new().build_hasher().finish() as u32
+}
+
+/// What `--chk` puts at the start of each page and looks for there: in C the page's number, modulo the size of a byte.
+const FIRST_OF_PAGE: u8 = 0;

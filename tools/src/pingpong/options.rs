@@ -1,0 +1,289 @@
+//! What `ibv_rc_pingpong` is asked to do.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+
+use verbs::Mtu;
+
+use crate::console::{Console, Failed};
+use crate::ctext::{strtol, strtoul};
+use crate::getopt::{Getopt, Long, Opt, Spec};
+
+/// What is asked for. Numbers are as wide, and wrap around, as those of C's program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Whom to connect to; `None`: wait to be connected to.
+    pub server: Option<OsString>,
+    /// The TCP port.
+    pub port: u16,
+    /// The device; `None`: the first one.
+    pub ib_dev: Option<OsString>,
+    /// The device's port.
+    pub ib_port: u8,
+    /// The length of a message, in bytes.
+    pub size: u32,
+    /// The largest payload of a packet.
+    pub mtu: Mtu,
+    /// How many receives are posted at a time.
+    pub rx_depth: u32,
+    /// How often the message goes back and forth.
+    pub iters: u32,
+    /// The service level.
+    pub sl: u8,
+    /// Sleep until there are completions, rather than poll for them?
+    pub events: bool,
+    /// The local port's GID; `None`: do without one.
+    pub gid_idx: Option<u32>,
+    /// Page memory on demand?
+    pub odp: bool,
+    /// All memory there is, at that?
+    pub implicit_odp: bool,
+    /// And fetch it ahead?
+    pub prefetch: bool,
+    /// Take the time of completions?
+    pub timestamps: bool,
+    /// Look whether what arrived is what was sent?
+    pub validate: bool,
+    /// Use the device's own memory?
+    pub device_memory: bool,
+    /// Use memory that a confidential guest shares with its host?
+    pub cc_unprotected: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            server: None,
+            port: 18515,
+            ib_dev: None,
+            ib_port: 1,
+            size: 4096,
+            mtu: Mtu::MTU_1024,
+            rx_depth: 500,
+            iters: 1000,
+            sl: 0,
+            events: false,
+            gid_idx: None,
+            odp: false,
+            implicit_odp: false,
+            prefetch: false,
+            timestamps: false,
+            validate: false,
+            device_memory: false,
+            cc_unprotected: false,
+        }
+    }
+}
+
+/// The options of C's program.
+pub const SPEC: Spec = Spec {
+    short: "p:d:i:s:m:r:n:l:eg:oOPtcjNU",
+    long: &[
+        Long::value("port", b'p'),
+        Long::value("ib-dev", b'd'),
+        Long::value("ib-port", b'i'),
+        Long::value("size", b's'),
+        Long::value("mtu", b'm'),
+        Long::value("rx-depth", b'r'),
+        Long::value("iters", b'n'),
+        Long::value("sl", b'l'),
+        Long::flag("events", b'e'),
+        Long::value("gid-idx", b'g'),
+        Long::flag("odp", b'o'),
+        Long::flag("iodp", b'O'),
+        Long::flag("prefetch", b'P'),
+        Long::flag("ts", b't'),
+        Long::flag("chk", b'c'),
+        Long::flag("dm", b'j'),
+        Long::flag("new_send", b'N'),
+        Long::flag("allow-cc-unprotected", b'U'),
+    ],
+};
+
+impl Options {
+    /// Reads the command line.
+    ///
+    /// # Errors
+    /// After saying what is wrong with it.
+    pub fn parse(mut getopt: Getopt, console: &mut Console) -> Result<Self, Failed> {
+        let mut options = Self::default();
+        while let Some(option) = getopt.next() {
+            let understood = match option {
+                Ok(option) => options.take(option),
+                Err(misuse) => {
+                    console.misuse(&misuse);
+                    None
+                }
+            };
+            understood.ok_or_else(|| usage(console))?;
+        }
+        let mut operands = getopt.into_operands().into_iter();
+        options.server = operands.next();
+        if operands.next().is_some() {
+            return Err(usage(console));
+        }
+        match options.contradiction() {
+            None => Ok(options),
+            Some(line) => {
+                console.complain(line);
+                Err(Failed)
+            }
+        }
+    }
+
+    /// Takes an option in; `None` when its value makes no sense.
+    fn take(&mut self, option: Opt) -> Option<()> {
+        let unsigned = |arg: &OsStr| strtoul(arg.as_bytes()) as u32;
+        let signed = |arg: &OsStr| strtol(arg.as_bytes()) as i32;
+        let Opt { val, arg } = option;
+        match val {
+            b'p' => self.port = u16::try_from(unsigned(&arg)).ok()?,
+            b'd' => self.ib_dev = Some(arg),
+            b'i' => self.ib_port = Some(signed(&arg)).filter(|port| *port >= 1)? as u8,
+            b's' => self.size = unsigned(&arg),
+            b'm' => self.mtu = u32::try_from(signed(&arg)).ok().and_then(Mtu::from_bytes)?,
+            b'r' => self.rx_depth = unsigned(&arg),
+            b'n' => self.iters = unsigned(&arg),
+            b'l' => self.sl = signed(&arg) as u8,
+            b'e' => self.events = true,
+            b'g' => self.gid_idx = u32::try_from(signed(&arg)).ok(),
+            b'o' => self.odp = true,
+            b'O' => (self.odp, self.implicit_odp) = (true, true),
+            b'P' => self.prefetch = true,
+            b't' => self.timestamps = true,
+            b'c' => self.validate = true,
+            b'j' => self.device_memory = true,
+            // There is one way to post, and it is as fast as C's new one.
+            b'N' => {}
+            b'U' => self.cc_unprotected = true,
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// What cannot be had together.
+    fn contradiction(&self) -> Option<&'static str> {
+        if self.odp && self.device_memory {
+            Some("DM memory region can't be on demand")
+        } else if self.cc_unprotected && self.odp {
+            Some("CoCo unprotected memory cannot be used with ODP")
+        } else if self.cc_unprotected && self.device_memory {
+            Some("CoCo unprotected memory cannot be used with device memory")
+        } else if self.prefetch && !self.odp {
+            Some("prefetch is valid only with on-demand memory region")
+        } else {
+            None
+        }
+    }
+}
+
+fn usage(console: &mut Console) -> Failed {
+    let program = console.program().display().to_string();
+    console.say(Usage(&program));
+    Failed
+}
+
+/// The usage text.
+struct Usage<'a>(&'a str);
+
+impl fmt::Display for Usage<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let program = self.0;
+        writeln!(f, "Usage:")?;
+        writeln!(f, "  {program}            start a server and wait for connection")?;
+        writeln!(f, "  {program} <host>     connect to server at <host>")?;
+        f.write_str(USAGE_OF_OPTIONS)
+    }
+}
+
+// Tabs and blanks are mixed as in C.
+const USAGE_OF_OPTIONS: &str = "
+Options:
+  -p, --port=<port>      listen on/connect to port <port> (default 18515)
+  -d, --ib-dev=<dev>     use IB device <dev> (default first device found)
+  -i, --ib-port=<port>   use port <port> of IB device (default 1)
+  -s, --size=<size>      size of message to exchange (default 4096)
+  -m, --mtu=<size>       path MTU (default 1024)
+  -r, --rx-depth=<dep>   number of receives to post at a time (default 500)
+  -n, --iters=<iters>    number of exchanges (default 1000)
+  -l, --sl=<sl>          service level value
+  -e, --events           sleep on CQ events (default poll)
+  -g, --gid-idx=<gid index> local port gid index
+  -o, --odp\t\t    use on demand paging
+  -O, --iodp\t\t    use implicit on demand paging
+  -P, --prefetch\t    prefetch an ODP MR
+  -t, --ts\t            get CQE with timestamp
+  -c, --chk\t            validate received buffer
+  -j, --dm\t            use device memory
+  -N, --new_send            use new post send WR API
+  -U, --allow-cc-unprotected  allow allocation of unprotected/shared
+                            memory on CoCo guests
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(args: &[&str]) -> Result<Options, Failed> {
+        let getopt = Getopt::new(SPEC, "pp".into(), args.iter().map(Into::into).collect(), false);
+        Options::parse(getopt, &mut Console::captured("pp"))
+    }
+
+    #[test]
+    fn nothing_asked_is_what_c_does_by_default() {
+        assert_eq!(parse(&[]), Ok(Options::default()));
+    }
+
+    #[test]
+    fn every_option_is_taken_in() {
+        let line = "-p 0x10 -d rxe0 -i 2 -s 010 -m 4096 -r 3 -n 4 -l 5 -eg 6 -tcNU peer";
+        let args: Vec<&str> = line.split(' ').collect();
+        let expected = Options {
+            server: Some("peer".into()),
+            port: 16,
+            ib_dev: Some("rxe0".into()),
+            ib_port: 2,
+            size: 8,
+            mtu: Mtu::MTU_4096,
+            rx_depth: 3,
+            iters: 4,
+            sl: 5,
+            events: true,
+            gid_idx: Some(6),
+            timestamps: true,
+            validate: true,
+            cc_unprotected: true,
+            ..Options::default()
+        };
+        assert_eq!(parse(&args), Ok(expected));
+        let odp = Options { odp: true, implicit_odp: true, prefetch: true, ..Options::default() };
+        assert_eq!(parse(&["--iodp", "--prefetch"]), Ok(odp));
+    }
+
+    #[test]
+    fn a_negative_gid_index_is_none_as_in_c() {
+        assert_eq!(parse(&["-g", "-1"]).map(|options| options.gid_idx), Ok(None));
+        assert_eq!(parse(&["-g", "0"]).map(|options| options.gid_idx), Ok(Some(0)));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_misuse() {
+        for args in [
+            &["-p", "65536"][..],
+            &["-p", "-1"],
+            &["-i", "0"],
+            &["-i", "x"],
+            &["-m", "1000"],
+            &["-m", "-256"],
+            &["one", "two"],
+            &["-h"],
+            &["-oj"],
+            &["-oU"],
+            &["-jU"],
+            &["-P"],
+        ] {
+            assert_eq!(parse(args), Err(Failed), "{args:?}");
+        }
+    }
+}

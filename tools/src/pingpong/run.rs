@@ -1,0 +1,213 @@
+//! The messages back and forth, and how long they took.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use verbs::state::Rts;
+use verbs::{CompChannel, Cq, Wc, WcStatus};
+
+use super::endpoint::{Endpoint, RECV_WRID, SEND_WRID};
+use super::options::Options;
+use crate::console::{Console, Failed};
+use crate::ctext::Fixed2;
+
+/// A ping-pong under way.
+#[derive(Debug)]
+struct Game<'a> {
+    endpoint: &'a mut Endpoint<Rts>,
+    /// Work requests that must complete before the next send, a bit each.
+    pending: u64,
+    /// Receives that are posted. It can run below zero with `--rx-depth=0`, as in C.
+    routs: i32,
+    rx_depth: i32,
+    iters: u32,
+    /// Messages sent.
+    scnt: u32,
+    /// Messages received.
+    rcnt: u32,
+}
+
+/// What went wrong: C's sentence, and why.
+type Trouble = (String, String);
+
+/// Plays until every message has gone both ways, with all receives posted; who begins has sent nothing yet. How long it
+/// took.
+///
+/// # Errors
+/// After saying what went wrong.
+pub fn play(
+    endpoint: &mut Endpoint<Rts>,
+    cq: &mut Cq,
+    channel: Option<&CompChannel>,
+    options: &Options,
+    console: &mut Console,
+) -> Result<Duration, Failed> {
+    let rx_depth = options.rx_depth as i32;
+    let iters = options.iters;
+    let mut game = Game { endpoint, pending: RECV_WRID, routs: rx_depth, rx_depth, iters, scnt: 0, rcnt: 0 };
+    if options.server.is_some() {
+        game.send().map_err(|(line, reason)| {
+            console.complain(line);
+            console.because(reason)
+        })?;
+    }
+    let start = Instant::now();
+    let mut wcs = [Wc::default(); 2];
+    while game.rcnt < iters || game.scnt < iters {
+        if let Some(channel) = channel {
+            wait_for_event(channel, cq, console)?;
+        }
+        let count = loop {
+            let count = cq.poll_into(&mut wcs);
+            if count > 0 || channel.is_some() {
+                break count;
+            }
+        };
+        for wc in &wcs[..count] {
+            game.take(wc).map_err(|(line, reason)| {
+                console.complain(line);
+                console.complain(format_args!("parse WC failed {count}"));
+                console.because(reason)
+            })?;
+        }
+    }
+    Ok(start.elapsed())
+}
+
+/// Sleeps until something completes, and asks to be woken again.
+fn wait_for_event(channel: &CompChannel, cq: &mut Cq, console: &mut Console) -> Result<(), Failed> {
+    let mut fail = |line: &str, reason: &dyn fmt::Display| {
+        console.complain(line);
+        console.because(reason)
+    };
+    let event = channel.next_event().map_err(|error| fail("Failed to get cq_event", &error))?;
+    if event.cq != cq.id() {
+        return Err(fail("CQ event for unknown CQ", &format_args!("{:?}, not {:?}", event.cq, cq.id())));
+    }
+    cq.req_notify(false).map_err(|error| fail("Couldn't request CQ notification", &error))
+}
+
+impl Game<'_> {
+    /// Takes a completion in, and sends the next message when it is our turn.
+    #[inline]
+    fn take(&mut self, wc: &Wc) -> Result<(), Trouble> {
+        if wc.status != WcStatus::SUCCESS {
+            return Err(failed_status(wc));
+        }
+        match wc.wr_id {
+            SEND_WRID => self.scnt += 1,
+            RECV_WRID => {
+                self.routs -= 1;
+                if self.routs <= 1 {
+                    self.refill()?;
+                }
+                self.rcnt += 1;
+            }
+            other => {
+                let line = format!("Completion for unknown wr_id {}", other as i32);
+                return Err((line, format!("it completes {} of queue pair {:#x}", wc.opcode, wc.qp_num)));
+            }
+        }
+        self.pending &= !wc.wr_id;
+        if self.scnt < self.iters && self.pending == 0 { self.send() } else { Ok(()) }
+    }
+
+    fn refill(&mut self) -> Result<(), Trouble> {
+        let missing = self.rx_depth.saturating_sub(self.routs).max(0);
+        let (posted, refused) = self.endpoint.post_recv(missing as u32);
+        self.routs += posted as i32;
+        match refused {
+            None => Ok(()),
+            Some(error) => Err((format!("Couldn't post receive ({})", self.routs), error.to_string())),
+        }
+    }
+
+    #[inline]
+    fn send(&mut self) -> Result<(), Trouble> {
+        let posted = self.endpoint.post_send();
+        posted.map_err(|error| ("Couldn't post send".to_owned(), error.to_string()))?;
+        self.pending = RECV_WRID | SEND_WRID;
+        Ok(())
+    }
+}
+
+/// A work request that ended otherwise than asked.
+#[cold]
+fn failed_status(wc: &Wc) -> Trouble {
+    let Wc { status, wr_id, vendor_err, .. } = wc;
+    let name = status.name().unwrap_or("unknown");
+    let line = format!("Failed status {name} ({}) for wr_id {}", status.0, *wr_id as i32);
+    let advice = match *status {
+        WcStatus::RETRY_EXC_ERR => {
+            "the peer does not answer: it has ended, or packets do not reach it (another -g, a firewall on UDP port 4791, \
+             an -m larger than the path's)"
+        }
+        WcStatus::RNR_RETRY_EXC_ERR => "the peer has no receive posted: run it with a larger -r",
+        WcStatus::LOC_LEN_ERR | WcStatus::REM_INV_REQ_ERR => {
+            "a message does not fit: run both sides with the same -s"
+        }
+        WcStatus::WR_FLUSH_ERR => "the queue pair is in the error state",
+        _ => "see ibv_poll_cq(3)",
+    };
+    (line, format!("{advice} (vendor_err {vendor_err:#x})"))
+}
+
+/// How much went over the wire, and how fast: with the floats that C computes with.
+#[derive(Clone, Copy, Debug)]
+pub struct Summary {
+    /// The length of a message, in bytes.
+    pub size: u32,
+    /// How often it went back and forth.
+    pub iters: u32,
+    /// How long that took.
+    pub elapsed: Duration,
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { size, iters, elapsed } = *self;
+        let usec = elapsed.as_micros() as f32;
+        let bytes = i64::from(size).wrapping_mul(i64::from(iters)).wrapping_mul(2);
+        let seconds = Fixed2(f64::from(usec) / 1_000_000.0);
+        let mbits = Fixed2(bytes as f64 * 8.0 / f64::from(usec));
+        let each = Fixed2(f64::from(usec / iters as f32));
+        writeln!(f, "{bytes} bytes in {seconds} seconds = {mbits} Mbit/sec")?;
+        writeln!(f, "{} iters in {seconds} seconds = {each} usec/iter", iters as i32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn summary(size: u32, iters: u32, micros: u64) -> String {
+        Summary { size, iters, elapsed: Duration::from_micros(micros) }.to_string()
+    }
+
+    #[test]
+    fn a_run_is_summed_up_as_c_does() {
+        // Lines that rdma-core 44 printed.
+        assert_eq!(
+            summary(4096, 1000, 5_562_310),
+            "8192000 bytes in 5.56 seconds = 11.78 Mbit/sec\n1000 iters in 5.56 seconds = 5562.31 usec/iter\n"
+        );
+        assert_eq!(
+            summary(1 << 20, 100, 17_381_088),
+            "209715200 bytes in 17.38 seconds = 96.53 Mbit/sec\n100 iters in 17.38 seconds = 173810.88 usec/iter\n"
+        );
+        assert_eq!(
+            summary(4096, 0, 3),
+            "0 bytes in 0.00 seconds = 0.00 Mbit/sec\n0 iters in 0.00 seconds = inf usec/iter\n"
+        );
+    }
+
+    #[test]
+    fn a_failed_completion_is_said_as_c_says_it_and_what_to_do() {
+        let wc = Wc { wr_id: 2, status: WcStatus::RETRY_EXC_ERR, ..Wc::default() };
+        let (line, reason) = failed_status(&wc);
+        assert_eq!(line, "Failed status transport retry counter exceeded (12) for wr_id 2");
+        assert!(reason.starts_with("the peer does not answer"));
+        let wc = Wc { wr_id: 1, status: WcStatus(99), ..Wc::default() };
+        assert_eq!(failed_status(&wc).0, "Failed status unknown (99) for wr_id 1");
+    }
+}
