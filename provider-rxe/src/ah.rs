@@ -73,7 +73,8 @@ impl Destroy for Ah {
 
 fn explain(context: &KernelContext, error: Error, attr: &AhAttr) -> Error {
     match attr.grh {
-        Some(grh) if error.errno == Errno::INVAL => {
+        // ENODATA: an entry that is empty, or outside of the table.
+        Some(grh) if matches!(error.errno, Errno::INVAL | Errno::NODATA) => {
             context.explain_source_gid(error, attr.port_num, grh.sgid_index)
         }
         _ => error,

@@ -80,9 +80,12 @@ impl Qp {
         let rq = Queue::map(uverbs, "create_qp", &reply.rq_mi, Rq::element(&cap))?;
         let sq = Queue::map(uverbs, "create_qp", &reply.sq_mi, Sq::element(&cap))?;
         let kick = uverbs.cmd_fd().map(|fd| Kick::new(fd, info.handle));
+        let (sq, rq) = (Sq::new(sq, attr.qp_type, &cap, kick), Rq::new(rq, &cap));
+        // The kernel rounds the queues up, and some kernels do not tell. What fits is what is accepted.
+        let cap = QpCap { max_send_wr: sq.capacity(), max_recv_wr: rq.capacity(), ..cap };
         Ok(Self {
-            sq: Sq::new(sq, attr.qp_type, &cap, kick),
-            rq: Rq::new(rq, &cap),
+            sq,
+            rq,
             context: Arc::clone(context),
             handle: info.handle,
             qp_num: info.qp_num,

@@ -160,6 +160,11 @@ impl<W> Filling<W> {
         self.cursor.resync();
     }
 
+    /// How many slots can be filled at a time.
+    pub(crate) fn capacity(&self) -> u32 {
+        self.cursor.capacity()
+    }
+
     /// How many bytes a slot has behind its element.
     pub(crate) fn room(&self) -> usize {
         (1_usize << self.queue.log2_stride) - size_of::<W>()

@@ -1,5 +1,9 @@
 //! The receive queue. The kernel looks at it when a message arrives; nobody has to be told.
 //!
+//! For the same reason a receive that is posted to a queue pair which is in ERR already is not flushed by any kernel up
+//! to 7.2: nothing makes it look any more. It is gone with RESET, or when the queue pair is destroyed. A send is flushed,
+//! since the kick makes the kernel look.
+//!
 //! # Safety
 //! Elements are stored through [`Slot`](crate::queue::Slot), whose precondition (the list fits) is proved here.
 //!
@@ -39,6 +43,11 @@ impl Rq {
     /// How many bytes a slot must have for a queue of this capacity.
     pub(crate) fn element(cap: &QpCap) -> usize {
         size_of::<RxeRecvWqe>().saturating_add(list_len(cap))
+    }
+
+    /// How many receives can be posted before the kernel has taken one.
+    pub(crate) fn capacity(&self) -> u32 {
+        self.end.capacity()
     }
 
     /// The queue pair was moved to a state.

@@ -86,6 +86,11 @@ impl Sq {
         size_of::<RxeSendWqe>().saturating_add(list_len(cap))
     }
 
+    /// How many sends can be posted before the kernel has taken one.
+    pub(crate) fn capacity(&self) -> u32 {
+        self.end.capacity()
+    }
+
     /// The queue pair was moved to a state.
     pub(crate) fn moved_to(&mut self, state: QpState) {
         self.accepts = match state {
