@@ -23,7 +23,7 @@ use core::ptr::NonNull;
 use core::{fmt, slice};
 use std::sync::Arc;
 
-use memmap2::MmapMut;
+use memmap2::{MmapMut, MmapRaw};
 use verbs_core::provider::{MrOps, Provider};
 use verbs_core::types::{AccessFlags, Sge};
 use verbs_core::{Errno, Error, Result};
@@ -67,7 +67,7 @@ trait Registration: Send + Sync {
 
 /// Memory, and the protection domain that it is registered in.
 struct Memory {
-    _map: MmapMut,
+    _map: MmapRaw,
     _pd: Child,
 }
 
@@ -83,9 +83,9 @@ impl<T: MrOps> Registration for Live<T, Memory> {
 impl Buf {
     pub(crate) fn alloc<P: Provider>(pd: &Pd<P>, len: usize) -> Result<Self> {
         let registry = pd.context().registry();
-        let mut map = MmapMut::map_anon(len.max(1))
-            .map_err(|error| registry.error("alloc_buf", Errno::from_io(&error)))?;
-        let base = NonNull::from(&mut map[..]).cast::<u8>();
+        let no_memory = |error: std::io::Error| registry.error("alloc_buf", Errno::from_io(&error));
+        let map = MmapRaw::from(MmapMut::map_anon(len.max(1)).map_err(no_memory)?);
+        let base = NonNull::new(map.as_mut_ptr()).expect("a mapping is nowhere near address 0");
         // SAFETY: the mapping is fresh and stays until `Live` saw the region deregistered; from here on its bytes are
         // accessed through `base` only, by the rules of this module.
         let raw = unsafe {

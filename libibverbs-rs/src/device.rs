@@ -209,8 +209,17 @@ impl Device {
     /// Opens it with its provider named: its objects need no indirect calls.
     ///
     /// # Errors
-    /// `ENODEV` for a device of another provider; otherwise as [`open`](Self::open).
+    /// [`Cause::NoDevice`] for a device of another provider, or with an ABI that this one does not know; otherwise as
+    /// [`open`](Self::open).
     pub fn open_as<P: NamedProvider>(&self) -> Result<Context<P>> {
+        choose(&self.info, &[P::DRIVER]).map_err(|reason| {
+            let skipped = Skipped { name: self.info.name.clone(), reason };
+            Error::new("open_device", &self.info.name, Errno::NODEV).because(Cause::NoDevice {
+                name: format!("{} of the provider {}", self.info.name, P::DRIVER.name).into(),
+                present: Box::default(),
+                skipped: skipped.to_string().into(),
+            })
+        })?;
         P::open(&self.info).map(Context::from_raw)
     }
 }

@@ -1,0 +1,366 @@
+//! Paper: a provider whose device is a table in this process, which keeps the kernel's rules about what may go when.
+//!
+//! The [`World`] is the kernel and the device at once: tests look at what lives, let requests complete, and tell it to
+//! refuse. It writes and reads the memory of posted requests through their addresses, but only inside of a region that is
+//! registered, so that memory which went away too early is found as a missing region before it is found as a crash.
+//!
+//! # Safety
+//! The unsafe code here is what a provider promises, and the device's access to posted memory.
+
+#![allow(unsafe_code)]
+#![allow(dead_code, unreachable_pub, missing_docs)]
+
+pub mod provider;
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use verbs::{
+    Cause, Device, DeviceInfo, DeviceList, Errno, Error, NamedProvider, NodeType, PostReason, QpAttr,
+    QpAttrMask, QpState, SendFlags, Source, Wc, WcOpcode, WcStatus,
+};
+use verbs_core::discovery::Found;
+
+pub use provider::Paper;
+
+/// The kernel and the device of one test.
+#[derive(Debug)]
+pub struct World {
+    name: String,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+pub struct State {
+    next_handle: u32,
+    pub contexts: u32,
+    pub live: BTreeMap<u32, Object>,
+    pub requests: Vec<Request>,
+    /// Which kinds may not be destroyed, and with which error.
+    pub refuse: HashMap<Kind, Errno>,
+    pub refuse_post: Option<(usize, PostReason)>,
+    pub refuse_reg: Option<Errno>,
+    /// What was destroyed, in order.
+    pub destroyed: Vec<(Kind, u32)>,
+    /// How often the rules were broken that the API keeps for its users: objects destroyed below those that use them, or
+    /// dropped without being destroyed.
+    pub broken: Vec<String>,
+    pub moves: Vec<(QpState, QpAttrMask, QpAttr)>,
+    pub finishes: usize,
+    pub gids: Vec<verbs::GidEntry>,
+    channels: HashMap<i32, File>,
+    asynchronous: Option<(OwnedFd, File)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    Pd,
+    Mr,
+    Ah,
+    Cq,
+    Qp,
+}
+
+#[derive(Debug)]
+pub struct Object {
+    pub kind: Kind,
+    /// Whom it uses: these cannot be destroyed.
+    pub uses: Vec<u32>,
+    /// Events: user handle. Regions: address and length.
+    pub user_handle: u64,
+    pub region: (u64, usize),
+    pub channel: Option<File>,
+    pub armed: bool,
+    pub completions: VecDeque<Wc>,
+    pub qp_num: u32,
+    pub qp_state: QpState,
+}
+
+impl Default for Object {
+    fn default() -> Self {
+        Self {
+            kind: Kind::Pd,
+            uses: Vec::new(),
+            user_handle: 0,
+            region: (0, 0),
+            channel: None,
+            armed: false,
+            completions: VecDeque::new(),
+            qp_num: 0,
+            qp_state: QpState::RESET,
+        }
+    }
+}
+
+/// A posted work request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Request {
+    pub qp: u32,
+    pub wr_id: u64,
+    pub is_recv: bool,
+    pub opcode: WcOpcode,
+    pub flags: SendFlags,
+    /// Address, length, key.
+    pub sge: Vec<(u64, u32, u32)>,
+    pub inline: Vec<u8>,
+}
+
+static WORLDS: Mutex<BTreeMap<String, Arc<World>>> = Mutex::new(BTreeMap::new());
+
+/// A world of its own for a test, and the device that opens it.
+pub fn world(name: &str) -> (Arc<World>, Device) {
+    let world = Arc::new(World { name: name.into(), state: Mutex::default() });
+    assert!(
+        WORLDS.lock().unwrap().insert(name.into(), Arc::clone(&world)).is_none(),
+        "two worlds named {name}"
+    );
+    let list = DeviceList::from_found(found(vec![info(name)]), &[Paper::DRIVER]);
+    (world, list.find(name).unwrap())
+}
+
+pub fn found(devices: Vec<DeviceInfo>) -> Found {
+    Found { devices, skipped: Vec::new(), source: Source::Netlink, netlink_error: None }
+}
+
+/// A device as discovery finds it.
+pub fn info(name: &str) -> DeviceInfo {
+    DeviceInfo {
+        name: name.into(),
+        dev_name: "uverbs0".into(),
+        dev: None,
+        node_type: NodeType::CA,
+        node_guid: verbs::Guid(1),
+        index: None,
+        driver_id: None,
+        abi_version: 1,
+        phys_port_cnt: Some(1),
+        ibdev_path: format!("/sys/class/infiniband/{name}").into(),
+        cdev_path: "/dev/infiniband/uverbs0".into(),
+    }
+}
+
+impl World {
+    pub fn named(name: &str) -> Option<Arc<Self>> {
+        WORLDS.lock().unwrap().get(name).cloned()
+    }
+
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    pub fn error(&self, verb: &'static str, errno: Errno) -> Error {
+        Error::new(verb, &self.name, errno)
+    }
+
+    /// Which objects live, by kind.
+    pub fn census(&self) -> Vec<Kind> {
+        let mut kinds: Vec<_> = self.state().live.values().map(|object| object.kind).collect();
+        kinds.sort();
+        kinds
+    }
+
+    /// Nothing lives, nothing was leaked, and nothing went in the wrong order.
+    #[track_caller]
+    pub fn assert_empty(&self) {
+        assert_eq!(self.census(), []);
+        let state = self.state();
+        assert_eq!(state.broken, Vec::<String>::new());
+        assert_eq!(state.contexts, 0, "open contexts");
+    }
+
+    pub fn refuse(&self, kind: Kind, errno: Errno) {
+        self.state().refuse.insert(kind, errno);
+    }
+
+    pub fn allow(&self, kind: Kind) {
+        self.state().refuse.remove(&kind);
+    }
+
+    /// Completes the oldest request of a queue, as asked: a send is read, a receive written with `data`.
+    pub fn complete(&self, qp_num: u32, is_recv: bool, data: &[u8]) {
+        let mut state = self.state();
+        let qp = state.qp(qp_num);
+        let at = state
+            .requests
+            .iter()
+            .position(|request| request.qp == qp && request.is_recv == is_recv)
+            .expect("a request that was posted");
+        let request = state.requests.remove(at);
+        if is_recv || request.opcode == WcOpcode::RDMA_READ {
+            state.scatter(&request, data);
+        } else if !request.flags.contains(SendFlags::INLINE) {
+            assert_eq!(state.gather(&request), data);
+        } else {
+            assert_eq!(request.inline, data);
+        }
+        state.finish(&request, WcStatus::SUCCESS, data.len());
+    }
+
+    /// Moves a queue pair to the error state and flushes what was posted.
+    pub fn flush(&self, qp_num: u32) {
+        let mut state = self.state();
+        let qp = state.qp(qp_num);
+        state.live.get_mut(&qp).unwrap().qp_state = QpState::ERR;
+        for request in state.take_requests(qp) {
+            state.finish(&request, WcStatus::WR_FLUSH_ERR, 0);
+        }
+    }
+
+    /// Raises an event on the channel of a completion queue, armed or not, with any user handle.
+    pub fn raise(&self, channel_fd: impl AsFd, user_handle: u64) {
+        use std::os::fd::AsRawFd;
+        let fd = channel_fd.as_fd().as_raw_fd();
+        self.state().channels.get_mut(&fd).expect("a channel").write_all(&user_handle.to_ne_bytes()).unwrap();
+    }
+
+    pub fn raise_async(&self, element: u64, event_type: u32) {
+        let mut record = [0; 16];
+        record[..8].copy_from_slice(&element.to_ne_bytes());
+        record[8..12].copy_from_slice(&event_type.to_ne_bytes());
+        self.state().asynchronous.as_mut().expect("an async fd").1.write_all(&record).unwrap();
+    }
+
+    pub fn user_handle(&self, kind: Kind) -> u64 {
+        self.state().live.values().find(|object| object.kind == kind).expect("one of them").user_handle
+    }
+}
+
+impl State {
+    pub fn add(&mut self, object: Object) -> u32 {
+        self.next_handle += 1;
+        self.live.insert(self.next_handle, object);
+        self.next_handle
+    }
+
+    /// Destroys an object as the kernel would: not below those that use it.
+    pub fn destroy(&mut self, handle: u32) -> Result<(), Errno> {
+        let kind = self.live.get(&handle).expect("destroyed twice").kind;
+        if let Some(errno) = self.refuse.get(&kind) {
+            return Err(*errno);
+        }
+        if self.live.values().any(|object| object.uses.contains(&handle)) {
+            self.broken.push(format!("{kind:?} destroyed below what uses it"));
+            return Err(Errno::BUSY);
+        }
+        if kind == Kind::Mr && self.requests.iter().any(|request| self.touches(request, handle)) {
+            self.broken.push("Mr deregistered while the device uses it".into());
+        }
+        if kind == Kind::Qp {
+            self.take_requests(handle);
+        }
+        self.live.remove(&handle);
+        self.destroyed.push((kind, handle));
+        Ok(())
+    }
+
+    fn touches(&self, request: &Request, mr: u32) -> bool {
+        !request.flags.contains(SendFlags::INLINE) && request.sge.iter().any(|(.., lkey)| *lkey == mr)
+    }
+
+    pub fn take_requests(&mut self, qp: u32) -> Vec<Request> {
+        let (taken, rest) =
+            std::mem::take(&mut self.requests).into_iter().partition(|request| request.qp == qp);
+        self.requests = rest;
+        taken
+    }
+
+    fn qp(&self, qp_num: u32) -> u32 {
+        let is_it = |object: &&Object| object.kind == Kind::Qp && object.qp_num == qp_num;
+        let found = self.live.iter().find(|(_, object)| is_it(object));
+        *found.expect("a queue pair with this number").0
+    }
+
+    fn finish(&mut self, request: &Request, status: WcStatus, len: usize) {
+        let signalled =
+            request.is_recv || request.flags.contains(SendFlags::SIGNALED) || status != WcStatus::SUCCESS;
+        if !signalled {
+            return;
+        }
+        let qp = &self.live[&request.qp];
+        let cq = qp.uses[if request.is_recv { 2 } else { 1 }];
+        let wc = Wc {
+            wr_id: request.wr_id,
+            status,
+            opcode: request.opcode,
+            byte_len: len as u32,
+            qp_num: qp.qp_num,
+            ..Wc::default()
+        };
+        let cq = self.live.get_mut(&cq).unwrap();
+        cq.completions.push_back(wc);
+        if std::mem::take(&mut cq.armed) {
+            let user_handle = cq.user_handle;
+            cq.channel.as_mut().expect("a channel").write_all(&user_handle.to_ne_bytes()).unwrap();
+        }
+    }
+
+    /// What a request's elements point at, which must be registered.
+    fn pieces(&self, request: &Request) -> Vec<(*mut u8, usize)> {
+        let inside = |&(addr, len, lkey): &(u64, u32, u32)| {
+            let mr =
+                self.live.get(&lkey).filter(|object| object.kind == Kind::Mr).expect("a registered region");
+            let (base, size) = mr.region;
+            assert!(addr >= base && addr + u64::from(len) <= base + size as u64, "outside of its region");
+            (std::ptr::with_exposed_provenance_mut(addr as usize), len as usize)
+        };
+        request.sge.iter().map(inside).collect()
+    }
+
+    fn gather(&self, request: &Request) -> Vec<u8> {
+        let mut data = Vec::new();
+        for (start, len) in self.pieces(request) {
+            // SAFETY: a registered region is mapped, and who posted the request lets the device read it.
+            data.extend((0..len).map(|i| unsafe { start.add(i).read_volatile() }));
+        }
+        data
+    }
+
+    fn scatter(&self, request: &Request, mut data: &[u8]) {
+        for (start, len) in self.pieces(request) {
+            let (now, later) = data.split_at(len.min(data.len()));
+            for (i, byte) in now.iter().enumerate() {
+                // SAFETY: as above; it lets the device write it.
+                unsafe { start.add(i).write_volatile(*byte) };
+            }
+            data = later;
+        }
+        assert!(data.is_empty(), "more data than room");
+    }
+}
+
+/// A raw region of 64 zero bytes that stay for ever.
+pub fn static_mr<P: verbs::Provider>(pd: &verbs::Pd<P>) -> verbs::Mr<P> {
+    static BYTES: [u8; 64] = [0; 64];
+    // SAFETY: static memory stays, and without the right to write it is only read.
+    unsafe { pd.reg_mr(BYTES.as_ptr().cast_mut(), BYTES.len(), verbs::AccessFlags::empty()) }.unwrap()
+}
+
+/// What an error says beyond its errno, where a test asks.
+pub fn cause<T, H>(result: Result<T, (H, Error)>) -> Cause {
+    match result {
+        Ok(_) => panic!("it went well"),
+        Err((_, error)) => error.cause,
+    }
+}
+
+/// Runs a test for a context whose provider is hidden and for one whose provider is named.
+#[macro_export]
+macro_rules! both {
+    ($($test:ident)*) => {
+        mod erased {
+            $(#[test] fn $test() {
+                let (world, device) = $crate::common::world(concat!("erased-", stringify!($test)));
+                super::$test::<verbs::Erased>(&world, device.open().unwrap());
+            })*
+        }
+        mod named {
+            $(#[test] fn $test() {
+                let (world, device) = $crate::common::world(concat!("named-", stringify!($test)));
+                super::$test::<$crate::common::Paper>(&world, device.open_as().unwrap());
+            })*
+        }
+    };
+}

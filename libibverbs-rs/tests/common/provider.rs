@@ -1,0 +1,440 @@
+//! The provider's side of [`World`]: objects that ask the table.
+
+use std::fs::File;
+use std::marker::PhantomData;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use verbs::provider::{
+    AhOps, Completion, ContextOps, CqOps, Destroy, ErasedContext, MrOps, OpenedContext, PdOps, QpOps,
+    RecvQueue, SendQueue,
+};
+use verbs::{
+    AccessFlags, AhAttr, Av, CqInitAttr, DeviceAttr, DeviceAttrEx, DeviceInfo, Driver, Errno, Error,
+    GidEntry, NamedProvider, PortAttr, PostReason, Provider, QpAttr, QpAttrMask, QpCap, QpInitAttr,
+    QpInitInfo, QpState, QpType, RecvWr, Result, SendFlags, SendOp, SendWr, Wc, WcFlags, WcOpcode, WcStatus,
+};
+
+use super::{Kind, Object, Request, World};
+
+#[derive(Debug)]
+pub enum Paper {}
+
+// SAFETY: the table completes each request once, forgets those of destroyed and reset queue pairs, and gives each region
+// a key of its own. A test that breaks this breaks it in the world's own functions.
+unsafe impl Provider for Paper {
+    type Context = PaperContext;
+    type Pd = PaperPd;
+    type Mr = PaperMr;
+    type Cq = PaperCq;
+    type Qp = PaperQp;
+    type Ah = PaperAh;
+}
+
+impl NamedProvider for Paper {
+    const DRIVER: Driver = Driver {
+        name: "paper",
+        driver_id: 0xfeed,
+        min_abi: 1,
+        max_abi: 2,
+        matches: is_paper,
+        open: open_erased,
+    };
+
+    fn open(device: &DeviceInfo) -> Result<PaperContext> {
+        let world = World::named(&device.name).expect("a world of this name");
+        world.state().contexts += 1;
+        Ok(PaperContext { world, async_fd: std::sync::OnceLock::new() })
+    }
+}
+
+fn is_paper(device: &DeviceInfo) -> bool {
+    World::named(&device.name).is_some()
+}
+
+fn open_erased(device: &DeviceInfo) -> Result<OpenedContext> {
+    Paper::open(device).map(ErasedContext::new::<Paper>)
+}
+
+#[derive(Debug)]
+pub struct PaperContext {
+    world: Arc<World>,
+    async_fd: std::sync::OnceLock<OwnedFd>,
+}
+
+impl Drop for PaperContext {
+    fn drop(&mut self) {
+        self.world.state().contexts -= 1;
+    }
+}
+
+/// An object of the table. Dropping it without destroying it is seen.
+#[derive(Debug)]
+pub struct Handle {
+    world: Arc<World>,
+    handle: u32,
+    armed: bool,
+}
+
+impl Handle {
+    fn new(world: &Arc<World>, object: Object) -> Self {
+        let handle = world.state().add(object);
+        Self { world: Arc::clone(world), handle, armed: true }
+    }
+
+    fn destroy(mut self, verb: &'static str) -> Result<(), (Self, Error)> {
+        let destroyed = self.world.state().destroy(self.handle);
+        match destroyed {
+            Ok(()) => {
+                self.armed = false;
+                Ok(())
+            }
+            Err(errno) => {
+                let error = self.world.error(verb, errno);
+                Err((self, error))
+            }
+        }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if self.armed {
+            self.world.state().broken.push(format!("object {} dropped, not destroyed", self.handle));
+        }
+    }
+}
+
+/// Defines objects that are a handle.
+macro_rules! objects {
+    ($($name:ident = $verb:literal { $($field:ident: $type:ty),* };)*) => {$(
+        #[derive(Debug)]
+        pub struct $name {
+            handle: Handle,
+            $(pub $field: $type,)*
+        }
+
+        impl Destroy for $name {
+            fn destroy(self) -> Result<(), (Self, Error)> {
+                let Self { handle, $($field),* } = self;
+                handle.destroy($verb).map_err(|(handle, error)| (Self { handle, $($field),* }, error))
+            }
+        }
+    )*};
+}
+
+objects! {
+    PaperPd = "dealloc_pd" {};
+    PaperMr = "dereg_mr" {};
+    PaperAh = "destroy_ah" { av: Av };
+    PaperCq = "destroy_cq" { cqe: u32 };
+    PaperQp = "destroy_qp" { num: u32, attr: QpInitAttr, state: QpState, sq: PaperQueue, rq: PaperQueue };
+}
+
+impl PdOps for PaperPd {
+    fn handle(&self) -> u32 {
+        self.handle.handle
+    }
+}
+
+impl MrOps for PaperMr {
+    fn handle(&self) -> u32 {
+        self.handle.handle
+    }
+    fn lkey(&self) -> u32 {
+        self.handle.handle
+    }
+    fn rkey(&self) -> u32 {
+        self.handle.handle | 0x1000_0000
+    }
+}
+
+impl AhOps for PaperAh {
+    fn av(&self) -> &Av {
+        &self.av
+    }
+}
+
+/// A completion that is read from the table when it is lent.
+pub struct PaperCompletion<'a>(Wc, PhantomData<&'a mut PaperCq>);
+
+macro_rules! read {
+    ($($field:ident: $type:ty),*) => {
+        impl Completion for PaperCompletion<'_> {
+            $(fn $field(&self) -> $type { self.0.$field })*
+        }
+    };
+}
+
+read! {
+    wr_id: u64, status: WcStatus, opcode: WcOpcode, vendor_err: u32, byte_len: u32, imm_data: u32, qp_num: u32,
+    src_qp: u32, wc_flags: WcFlags, pkey_index: u16, slid: u16, sl: u8, dlid_path_bits: u8
+}
+
+impl CqOps for PaperCq {
+    type Completion<'a> = PaperCompletion<'a>;
+
+    fn handle(&self) -> u32 {
+        self.handle.handle
+    }
+    fn cqe(&self) -> u32 {
+        self.cqe
+    }
+    fn next(&mut self) -> Option<PaperCompletion<'_>> {
+        let mut state = self.handle.world.state();
+        let cq = state.live.get_mut(&self.handle.handle).unwrap();
+        cq.completions.pop_front().map(|wc| PaperCompletion(wc, PhantomData))
+    }
+    fn finish(&mut self) {
+        self.handle.world.state().finishes += 1;
+    }
+    fn req_notify(&mut self, _solicited_only: bool) -> Result<()> {
+        self.handle.world.state().live.get_mut(&self.handle.handle).unwrap().armed = true;
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+pub struct PaperQueue {
+    world: Arc<World>,
+    qp: u32,
+    depth: usize,
+    max_sge: u32,
+    max_inline: u32,
+}
+
+impl PaperQueue {
+    fn post(&self, request: Request) -> Result<(), PostReason> {
+        let mut state = self.world.state();
+        if let Some((after, reason)) = state.refuse_post {
+            if after == 0 {
+                return Err(reason);
+            }
+            state.refuse_post = Some((after - 1, reason));
+        }
+        if request.sge.len() > self.max_sge as usize {
+            return Err(PostReason::TooManySge { given: request.sge.len(), max: self.max_sge });
+        }
+        let is_recv = request.is_recv;
+        let posted =
+            state.requests.iter().filter(|other| other.qp == self.qp && other.is_recv == is_recv).count();
+        if posted == self.depth {
+            return Err(PostReason::QueueFull);
+        }
+        state.requests.push(request);
+        Ok(())
+    }
+}
+
+impl SendQueue for PaperQueue {
+    unsafe fn post_one(&mut self, wr: &SendWr<'_>) -> Result<(), PostReason> {
+        let mut inline = Vec::new();
+        if wr.flags.contains(SendFlags::INLINE) {
+            for sge in wr.sge {
+                if sge.length > self.max_inline {
+                    return Err(PostReason::InlineTooLong { given: sge.length.into(), max: self.max_inline });
+                }
+                // SAFETY: inline elements are memory of this process that may be read now.
+                inline.extend_from_slice(unsafe {
+                    std::slice::from_raw_parts(
+                        std::ptr::with_exposed_provenance(sge.addr as usize),
+                        sge.length as usize,
+                    )
+                });
+            }
+        }
+        self.post(Request {
+            qp: self.qp,
+            wr_id: wr.wr_id,
+            is_recv: false,
+            opcode: match wr.op {
+                SendOp::RdmaWrite { .. } => WcOpcode::RDMA_WRITE,
+                SendOp::RdmaRead { .. } => WcOpcode::RDMA_READ,
+                _ => WcOpcode::SEND,
+            },
+            flags: wr.flags,
+            sge: wr.sge.iter().map(|sge| (sge.addr, sge.length, sge.lkey)).collect(),
+            inline,
+        })
+    }
+
+    fn ring(&mut self) -> Result<(), Errno> {
+        match self.world.state().refuse_post {
+            Some((_, PostReason::Doorbell(errno))) => Err(errno),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl RecvQueue for PaperQueue {
+    unsafe fn post_one(&mut self, wr: &RecvWr<'_>) -> Result<(), PostReason> {
+        self.post(Request {
+            qp: self.qp,
+            wr_id: wr.wr_id,
+            is_recv: true,
+            opcode: WcOpcode::RECV,
+            flags: SendFlags::empty(),
+            sge: wr.sge.iter().map(|sge| (sge.addr, sge.length, sge.lkey)).collect(),
+            inline: Vec::new(),
+        })
+    }
+
+    fn ring(&mut self) {}
+}
+
+impl QpOps for PaperQp {
+    type Sq = PaperQueue;
+    type Rq = PaperQueue;
+
+    fn handle(&self) -> u32 {
+        self.handle.handle
+    }
+    fn qp_num(&self) -> u32 {
+        self.num
+    }
+    fn qp_type(&self) -> QpType {
+        self.attr.qp_type
+    }
+    fn cap(&self) -> QpCap {
+        self.attr.cap
+    }
+    fn state(&self) -> QpState {
+        self.state
+    }
+    fn modify(&mut self, attr: &QpAttr, mask: QpAttrMask) -> Result<()> {
+        let mut state = self.handle.world.state();
+        let (from, to) = verbs_core::transition::endpoints(self.state, attr, mask);
+        verbs_core::transition::check(self.attr.qp_type, from, to, mask)
+            .map_err(|cause| self.handle.world.error("modify_qp", Errno::INVAL).because(cause))?;
+        state.moves.push((to, mask, *attr));
+        if to == QpState::RESET {
+            state.take_requests(self.handle.handle);
+        }
+        state.live.get_mut(&self.handle.handle).unwrap().qp_state = to;
+        self.state = to;
+        Ok(())
+    }
+    fn query(&self, _mask: QpAttrMask) -> Result<(QpAttr, QpInitInfo)> {
+        let qp_state = self.handle.world.state().live[&self.handle.handle].qp_state;
+        let info = QpInitInfo { cap: self.attr.cap, sq_sig_all: self.attr.sq_sig_all };
+        Ok((QpAttr { qp_state, ..QpAttr::default() }, info))
+    }
+    fn halves(&mut self) -> (&mut PaperQueue, &mut PaperQueue) {
+        (&mut self.sq, &mut self.rq)
+    }
+}
+
+impl PaperContext {
+    fn pipe(&self) -> (OwnedFd, File) {
+        let (read, write) = std::io::pipe().unwrap();
+        (read.into(), OwnedFd::from(write).into())
+    }
+
+    fn unasked<T>(&self, verb: &'static str) -> Result<T> {
+        Err(self.world.error(verb, Errno::OPNOTSUPP))
+    }
+}
+
+impl ContextOps<Paper> for PaperContext {
+    fn device_name(&self) -> &str {
+        &self.world.name
+    }
+    fn provider_name(&self) -> &'static str {
+        "paper"
+    }
+    fn num_comp_vectors(&self) -> u32 {
+        1
+    }
+    fn query_device(&self) -> Result<DeviceAttr> {
+        self.unasked("query_device")
+    }
+    fn query_device_ex(&self) -> Result<DeviceAttrEx> {
+        self.unasked("query_device_ex")
+    }
+    fn query_port(&self, _port_num: u8) -> Result<PortAttr> {
+        self.unasked("query_port")
+    }
+    fn query_gid_table(&self) -> Result<Vec<GidEntry>> {
+        Ok(self.world.state().gids.clone())
+    }
+    fn query_gid_entry(&self, _port_num: u8, gid_index: u32) -> Result<Option<GidEntry>> {
+        Ok(self.world.state().gids.iter().find(|entry| entry.gid_index == gid_index).copied())
+    }
+    fn query_pkey(&self, _port_num: u8, _index: u16) -> Result<u16> {
+        Ok(0xffff)
+    }
+    fn async_fd(&self) -> Result<BorrowedFd<'_>> {
+        let fd = self.async_fd.get_or_init(|| {
+            let (read, write) = self.pipe();
+            let copy = read.try_clone().unwrap();
+            self.world.state().asynchronous = Some((copy, write));
+            read
+        });
+        Ok(fd.as_fd())
+    }
+    fn create_comp_channel(&self) -> Result<OwnedFd> {
+        let (read, write) = self.pipe();
+        self.world.state().channels.insert(read.as_raw_fd(), write);
+        Ok(read)
+    }
+    fn alloc_pd(&self) -> Result<PaperPd> {
+        Ok(PaperPd { handle: Handle::new(&self.world, Object::default()) })
+    }
+    unsafe fn reg_mr(
+        &self,
+        pd: &PaperPd,
+        _addr: *mut u8,
+        length: usize,
+        iova: u64,
+        _access: AccessFlags,
+    ) -> Result<PaperMr> {
+        if let Some(errno) = self.world.state().refuse_reg {
+            return Err(self.world.error("reg_mr", errno));
+        }
+        let object =
+            Object { kind: Kind::Mr, uses: vec![pd.handle()], region: (iova, length), ..Object::default() };
+        Ok(PaperMr { handle: Handle::new(&self.world, object) })
+    }
+    fn create_cq(&self, attr: &CqInitAttr<'_>) -> Result<PaperCq> {
+        let channel =
+            attr.channel.map(|fd| self.world.state().channels[&fd.as_raw_fd()].try_clone().unwrap());
+        let object = Object { kind: Kind::Cq, user_handle: attr.user_handle, channel, ..Object::default() };
+        Ok(PaperCq { handle: Handle::new(&self.world, object), cqe: attr.cqe })
+    }
+    fn create_qp(
+        &self,
+        pd: &PaperPd,
+        send_cq: &PaperCq,
+        recv_cq: &PaperCq,
+        attr: &QpInitAttr,
+    ) -> Result<PaperQp> {
+        // The lowest number that is free: numbers are given again.
+        let num = {
+            let state = self.world.state();
+            let taken = |num: &u32| state.live.values().any(|object| object.qp_num == *num);
+            (17..).find(|num| !taken(num)).unwrap()
+        };
+        let object = Object {
+            kind: Kind::Qp,
+            uses: vec![pd.handle(), send_cq.handle(), recv_cq.handle()],
+            user_handle: attr.user_handle,
+            qp_num: num,
+            ..Object::default()
+        };
+        let handle = Handle::new(&self.world, object);
+        let queue = |depth: u32, max_sge| PaperQueue {
+            world: Arc::clone(&self.world),
+            qp: handle.handle,
+            depth: depth as usize,
+            max_sge,
+            max_inline: attr.cap.max_inline_data,
+        };
+        let sq = queue(attr.cap.max_send_wr, attr.cap.max_send_sge);
+        let rq = queue(attr.cap.max_recv_wr, attr.cap.max_recv_sge);
+        Ok(PaperQp { handle, num, attr: *attr, state: QpState::RESET, sq, rq })
+    }
+    fn create_ah(&self, pd: &PaperPd, _attr: &AhAttr) -> Result<PaperAh> {
+        let object = Object { kind: Kind::Ah, uses: vec![pd.handle()], ..Object::default() };
+        Ok(PaperAh { handle: Handle::new(&self.world, object), av: Av::new(0xfeed, &[1, 2, 3]) })
+    }
+}

@@ -1,0 +1,134 @@
+//! The device list: who drives what, what is left out and why, and what `find` says.
+
+mod common;
+
+use common::{Paper, found, info};
+use verbs::{Cause, DeviceInfo, DeviceList, Driver, Errno, NamedProvider, SkipReason, Skipped};
+use verbs_core::discovery::{Found, NetlinkError};
+
+fn named(name: &'static str, prefix: fn(&DeviceInfo) -> bool) -> Driver {
+    Driver { name, matches: prefix, ..Paper::DRIVER }
+}
+
+fn starts_with_a(device: &DeviceInfo) -> bool {
+    device.name.starts_with('a')
+}
+
+fn any(_: &DeviceInfo) -> bool {
+    true
+}
+
+/// The driver id of a device, as the kernel tells it.
+fn with_id(name: &str, id: u32) -> DeviceInfo {
+    let driver_id = Some(uverbs_abi::ib_user_ioctl_verbs::RdmaDriverId(id));
+    DeviceInfo { driver_id, ..info(name) }
+}
+
+#[test]
+fn the_first_driver_that_matches_gets_the_device() {
+    let list = DeviceList::from_found(
+        found(vec![info("alpha"), info("beta")]),
+        &[named("first", starts_with_a), named("second", any)],
+    );
+    let drivers: Vec<_> = list.iter().map(|device| (device.name(), device.driver().name)).collect();
+    assert_eq!(drivers, [("alpha", "first"), ("beta", "second")]);
+}
+
+#[test]
+fn a_driver_id_that_the_kernel_told_decides_alone() {
+    let list =
+        DeviceList::from_found(found(vec![with_id("alpha", 0xfeed), with_id("beta", 1)]), &[named("a", any)]);
+    assert_eq!(list.iter().map(|device| device.name()).collect::<Vec<_>>(), ["alpha"]);
+    assert!(matches!(list.skipped()[0].reason, SkipReason::NoProvider { driver_id: Some(_) }));
+}
+
+#[test]
+fn a_registered_driver_comes_after_those_given_and_before_those_built_in() {
+    fn is_rxe_name(device: &DeviceInfo) -> bool {
+        device.name == "rxe-registered"
+    }
+    verbs::register(named("registered", is_rxe_name));
+    let devices = || found(vec![info("rxe-registered")]);
+    let of = |drivers: &[Driver]| DeviceList::from_found(devices(), drivers).first().unwrap().driver().name;
+    assert_eq!(of(&[]), "registered");
+    assert_eq!(of(&[named("given", any)]), "given");
+    if cfg!(feature = "rxe") {
+        let list = DeviceList::from_found(found(vec![info("rxe7")]), &[]);
+        assert_eq!(list.first().unwrap().driver().name, "rxe");
+    }
+}
+
+#[test]
+fn an_abi_out_of_range_is_a_reason_unless_another_driver_knows_it() {
+    let device = || DeviceInfo { abi_version: 3, ..info("alpha") };
+    let list = DeviceList::from_found(found(vec![device()]), &[named("old", any)]);
+    assert!(list.is_empty());
+    let reason = SkipReason::AbiOutOfRange { abi: 3, provider: "old", min: 1, max: 2 };
+    assert_eq!(list.skipped(), [Skipped { name: "alpha".into(), reason }]);
+
+    let new = Driver { name: "new", min_abi: 3, max_abi: 3, ..named("", any) };
+    let list = DeviceList::from_found(found(vec![device()]), &[named("old", any), new]);
+    assert_eq!(list.first().unwrap().driver().name, "new");
+}
+
+#[test]
+fn find_says_which_devices_there_are_and_why_others_are_not() {
+    let missing = SkipReason::NodeMissing { path: "/dev/infiniband/uverbs4".into(), errno: Errno::NOENT };
+    let list = DeviceList::from_found(
+        Found {
+            skipped: vec![Skipped { name: "mlx5_0".into(), reason: missing }],
+            ..found(vec![info("alpha"), info("amber"), with_id("siw0", 18)])
+        },
+        &[named("a", starts_with_a)],
+    );
+    assert_eq!(list.len(), 2);
+    let error = list.find("rxe9").unwrap_err();
+    assert_eq!(error.errno, Errno::NODEV);
+    assert_eq!(
+        error.to_string(),
+        "open_device: there is no RDMA device rxe9, only alpha, amber; left out: mlx5_0: /dev/infiniband/uverbs4 is \
+         missing: let udev create it (udevadm trigger), or give it to the container; siw0: no provider for the kernel \
+         driver siw: build with one, or register one (ENODEV)"
+    );
+    assert_eq!(list.find("amber").unwrap().name(), "amber");
+}
+
+#[test]
+fn no_device_at_all_is_no_error_until_one_is_wanted() {
+    let list = DeviceList::from_found(
+        Found {
+            source: verbs::Source::None,
+            netlink_error: Some(NetlinkError::NoSocket(Errno::PROTONOSUPPORT)),
+            ..found(Vec::new())
+        },
+        &[],
+    );
+    assert!(list.is_empty());
+    assert_eq!(list.source(), verbs::Source::None);
+    assert_eq!(list.netlink_error(), Some(&NetlinkError::NoSocket(Errno::PROTONOSUPPORT)));
+    assert_eq!(list.first().unwrap_err().to_string(), "open_device: there is no RDMA device (ENODEV)");
+    assert_eq!(
+        list.find("rxe0").unwrap_err().to_string(),
+        "open_device: there is no RDMA device rxe0 (ENODEV)"
+    );
+}
+
+#[test]
+#[cfg(feature = "rxe")]
+fn a_device_does_not_open_as_one_of_another_provider() {
+    let (_, device) = common::world("not-rxe");
+    let error = device.open_as::<verbs::rxe::Rxe>().unwrap_err();
+    assert_eq!(error.errno, Errno::NODEV);
+    assert!(matches!(error.cause, Cause::NoDevice { .. }), "{error}");
+    assert!(error.to_string().contains("of the provider rxe"), "{error}");
+}
+
+#[test]
+fn a_device_says_what_discovery_learned() {
+    let (_, device) = common::world("informed");
+    assert_eq!((device.name(), device.guid(), device.index()), ("informed", verbs::Guid(1), None));
+    assert_eq!(device.transport_type(), verbs::TransportType::IB);
+    assert_eq!(device.info().dev_name, "uverbs0");
+    let context = device.open().unwrap();
+    assert_eq!((context.device_name(), context.provider_name()), ("informed", "paper"));
+}

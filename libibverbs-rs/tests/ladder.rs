@@ -1,0 +1,126 @@
+//! The states of a queue pair: what each step sends, and what a refusal gives back.
+
+mod common;
+
+use common::World;
+use verbs::state::{Reset, Rts, Sqd};
+use verbs::{
+    AccessFlags, AhAttr, Cause, Context, CqInit, InitAttr, Mtu, Provider, Qp, QpAttr, QpAttrMask, QpCap,
+    QpInit, QpState, QpType, RtrAttr, RtsAttr,
+};
+
+both! {
+    each_step_sends_what_the_type_requires_and_no_more
+    a_step_that_is_refused_gives_the_queue_pair_back
+    the_device_may_move_it_and_the_type_does_not_know
+    any_state_can_be_reached_by_name
+    gids_are_asked_and_chosen
+}
+
+fn create<P: Provider>(context: &Context<P>, qp_type: QpType) -> Qp<Reset, P> {
+    let cq = context.create_cq(&CqInit::new(4)).unwrap();
+    let cap = QpCap { max_send_wr: 1, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
+    let init = QpInit { qp_type, send_cq: &cq, recv_cq: &cq, cap, sq_sig_all: false };
+    context.alloc_pd().unwrap().create_qp(&init).unwrap()
+}
+
+fn each_step_sends_what_the_type_requires_and_no_more<P: Provider>(world: &World, context: Context<P>) {
+    use QpAttrMask as M;
+    let init = InitAttr { port_num: 2, pkey_index: 3, access: AccessFlags::REMOTE_READ, qkey: 0x1111 };
+    let ah_attr = AhAttr { dlid: 9, port_num: 2, ..AhAttr::default() };
+    let rtr = RtrAttr {
+        ah_attr,
+        dest_qp_num: 5,
+        rq_psn: 6,
+        path_mtu: Mtu::MTU_4096,
+        max_dest_rd_atomic: 7,
+        min_rnr_timer: 8,
+    };
+    let rts = RtsAttr { sq_psn: 10, timeout: 11, retry_cnt: 2, rnr_retry: 3, max_rd_atomic: 4 };
+    let connected = M::AV | M::PATH_MTU | M::DEST_QPN | M::RQ_PSN;
+    let cases = [
+        (
+            QpType::RC,
+            [
+                M::PKEY_INDEX | M::PORT | M::ACCESS_FLAGS,
+                connected | M::MAX_DEST_RD_ATOMIC | M::MIN_RNR_TIMER,
+                M::SQ_PSN | M::TIMEOUT | M::RETRY_CNT | M::RNR_RETRY | M::MAX_QP_RD_ATOMIC,
+            ],
+        ),
+        (QpType::UC, [M::PKEY_INDEX | M::PORT | M::ACCESS_FLAGS, connected, M::SQ_PSN]),
+        (QpType::UD, [M::PKEY_INDEX | M::PORT | M::QKEY, M::empty(), M::SQ_PSN]),
+    ];
+    for (qp_type, masks) in cases {
+        world.state().moves.clear();
+        let qp =
+            create(&context, qp_type).to_init(&init).unwrap().to_rtr(&rtr).unwrap().to_rts(&rts).unwrap();
+        assert_eq!(qp.state().unwrap(), QpState::RTS);
+        let states = [QpState::INIT, QpState::RTR, QpState::RTS];
+        let state = world.state();
+        let sent: Vec<_> = state.moves.iter().map(|(to, mask, _)| (*to, *mask)).collect();
+        let expected: Vec<_> = states.into_iter().zip(masks.map(|mask| mask | M::STATE)).collect();
+        assert_eq!(sent, expected, "{qp_type}");
+        let [init, rtr, rts] = [0, 1, 2].map(|step| state.moves[step].2);
+        drop(state);
+        assert_eq!((init.port_num, init.pkey_index, init.qkey), (2, 3, 0x1111));
+        assert_eq!(init.qp_access_flags, AccessFlags::REMOTE_READ);
+        assert_eq!((rtr.ah_attr, rtr.dest_qp_num, rtr.rq_psn, rtr.path_mtu), (ah_attr, 5, 6, Mtu::MTU_4096));
+        assert_eq!((rtr.max_dest_rd_atomic, rtr.min_rnr_timer), (7, 8));
+        assert_eq!(
+            (rts.sq_psn, rts.timeout, rts.retry_cnt, rts.rnr_retry, rts.max_rd_atomic),
+            (10, 11, 2, 3, 4)
+        );
+    }
+}
+
+fn a_step_that_is_refused_gives_the_queue_pair_back<P: Provider>(world: &World, context: Context<P>) {
+    let qp = create(&context, QpType::RC);
+    let (qp, error) = qp.modify_to::<Rts>(&QpAttr::default(), QpAttrMask::empty()).unwrap_err();
+    assert!(matches!(error.cause, Cause::IllegalTransition { from: QpState::RESET, to: QpState::RTS, .. }));
+    let (qp, error) = qp.modify_to::<verbs::state::Init>(&QpAttr::default(), QpAttrMask::QKEY).unwrap_err();
+    assert!(error.to_string().contains("misses ACCESS_FLAGS"), "{error}");
+    let qp = qp.to_init(&InitAttr::default()).unwrap();
+    assert_eq!(qp.state().unwrap(), QpState::INIT);
+    drop((qp, context));
+    world.assert_empty();
+}
+
+fn the_device_may_move_it_and_the_type_does_not_know<P: Provider>(world: &World, context: Context<P>) {
+    let qp = create(&context, QpType::UD).to_init(&InitAttr::default()).unwrap();
+    let mut qp = qp.to_rtr(&RtrAttr::default()).unwrap();
+    world.flush(qp.qp_num());
+    assert_eq!(qp.state().unwrap(), QpState::ERR);
+    let before = world.state().moves.len();
+    qp.modify(&QpAttr { qp_state: QpState::RESET, ..QpAttr::default() }, QpAttrMask::STATE).unwrap();
+    assert_eq!(world.state().moves.len(), before + 1);
+    assert_eq!(qp.state().unwrap(), QpState::RESET);
+}
+
+fn any_state_can_be_reached_by_name<P: Provider>(_: &World, context: Context<P>) {
+    let qp = create(&context, QpType::UD).to_init(&InitAttr::default()).unwrap();
+    let qp = qp.to_rtr(&RtrAttr::default()).unwrap().to_rts(&RtsAttr::default()).unwrap();
+    let qp = qp.modify_to::<Sqd>(&QpAttr::default(), QpAttrMask::EN_SQD_ASYNC_NOTIFY).unwrap();
+    assert_eq!(qp.state().unwrap(), QpState::SQD);
+    let qp = qp.modify_to::<Rts>(&QpAttr::default(), QpAttrMask::empty()).unwrap().to_error().unwrap();
+    assert_eq!(qp.state().unwrap(), QpState::ERR);
+    let mut qp = qp.to_reset().unwrap();
+    assert_eq!((qp.state().unwrap(), qp.reclaim_all().len()), (QpState::RESET, 0));
+    assert_eq!(format!("{qp:?}"), "Qp { qp_num: 0x000011, qp_type: UD, state: RESET, .. }");
+}
+
+fn gids_are_asked_and_chosen<P: Provider>(world: &World, context: Context<P>) {
+    use verbs::{Gid, GidEntry, GidType};
+    assert!(matches!(context.find_gid(1).unwrap_err().cause, Cause::Gid { port_num: 1, .. }));
+    let entry = |gid_index, gid_type| GidEntry {
+        gid: Gid::from(std::net::Ipv4Addr::new(10, 0, 0, 1)),
+        gid_index,
+        port_num: 1,
+        gid_type,
+        ndev_ifindex: 0,
+    };
+    world.state().gids = vec![entry(0, GidType::ROCE_V1), entry(4, GidType::ROCE_V2)];
+    assert_eq!(context.find_gid(1).unwrap().gid_index, 4);
+    assert_eq!(context.query_gid(1, 4).unwrap(), Gid::from(std::net::Ipv4Addr::new(10, 0, 0, 1)));
+    assert_eq!(context.query_gid(1, 3).unwrap(), Gid::ZERO, "an empty entry, as in C");
+    assert_eq!(context.gid_table().unwrap().len(), 2);
+}

@@ -1,0 +1,427 @@
+//! Safe posting: what is parked comes back with its own completion, at the end of its queue, or never.
+
+mod common;
+
+use common::{Kind, World};
+use verbs::state::{Errored, Rts};
+use verbs::{
+    Buf, Context, Cq, CqInit, Errno, InitAttr, Parcel, ParkReason, Pd, PostReason, Provider, Qp, QpCap,
+    QpInit, QpState, QpType, RtrAttr, RtsAttr, SendFlags, SendOp, WcOpcode, WcStatus,
+};
+
+both! {
+    a_parked_buffer_comes_back_with_its_own_completion
+    a_received_message_is_in_the_buffer_that_comes_back
+    flushed_requests_give_their_buffers_back
+    a_completion_gives_back_once_however_often_it_is_shown
+    what_a_destroyed_queue_pair_left_in_the_completion_queue_takes_nothing_from_its_successor
+    completions_of_raw_requests_and_of_other_queue_pairs_are_not_ours
+    a_range_of_a_buffer_is_posted_and_all_of_it_comes_back
+    several_buffers_go_as_one_message_and_come_back_in_order
+    what_is_not_accepted_comes_back_with_the_reason
+    a_doorbell_that_fails_leaves_the_buffer_parked
+    completions_that_are_not_shown_keep_their_slots
+    slots_are_found_again_in_whatever_order_requests_complete
+    inline_data_is_copied_and_nothing_is_parked
+    taking_a_queue_pair_apart_or_resetting_it_gives_back_what_is_parked
+    a_queue_pair_that_is_forgotten_or_refused_keeps_its_buffers_registered
+    dropping_the_queue_pair_destroys_it_before_its_buffers
+    halves_post_from_two_threads
+}
+
+const CAP: QpCap =
+    QpCap { max_send_wr: 4, max_recv_wr: 4, max_send_sge: 3, max_recv_sge: 3, max_inline_data: 16 };
+
+struct Setup<P: Provider> {
+    pd: Pd<P>,
+    cq: Cq<P>,
+    qp: Qp<Rts, P>,
+}
+
+fn setup<P: Provider>(context: &Context<P>) -> Setup<P> {
+    let pd = context.alloc_pd().unwrap();
+    let cq = context.create_cq(&CqInit::new(64)).unwrap();
+    let qp = ready(&pd, &cq);
+    Setup { pd, cq, qp }
+}
+
+fn ready<P: Provider>(pd: &Pd<P>, cq: &Cq<P>) -> Qp<Rts, P> {
+    let init = QpInit { qp_type: QpType::RC, send_cq: cq, recv_cq: cq, cap: CAP, sq_sig_all: false };
+    let qp = pd.create_qp(&init).unwrap().to_init(&InitAttr::default()).unwrap();
+    qp.to_rtr(&RtrAttr::default()).unwrap().to_rts(&RtsAttr::default()).unwrap()
+}
+
+impl<P: Provider> Setup<P> {
+    fn buf(&self, bytes: &[u8]) -> Buf {
+        let mut buf = self.pd.alloc_buf(bytes.len()).unwrap();
+        buf.copy_from_slice(bytes);
+        buf
+    }
+
+    fn send(&mut self, buf: Buf) -> u64 {
+        self.qp.park_send(SendOp::Send, SendFlags::empty(), buf, ..).unwrap()
+    }
+
+    /// The next completion: its number, how it ended, and what it gave back.
+    fn next(&mut self) -> (u64, WcStatus, Option<Parcel>) {
+        let mut completions = self.cq.poll();
+        let completion = completions.next().expect("a completion");
+        (completion.wr_id(), completion.status(), self.qp.reclaim(&completion))
+    }
+
+    fn next_buf(&mut self) -> Buf {
+        self.next().2.and_then(Parcel::into_buf).expect("a buffer")
+    }
+}
+
+fn a_parked_buffer_comes_back_with_its_own_completion<P: Provider>(world: &World, context: Context<P>) {
+    let mut s = setup(&context);
+    let buf = s.buf(b"hello");
+    let addr = buf.addr();
+    let wr_id = s.send(buf);
+    assert!(world.state().requests[0].flags.contains(SendFlags::SIGNALED), "else it would never come back");
+    world.complete(s.qp.qp_num(), false, b"hello");
+    let (completed, status, parcel) = s.next();
+    assert_eq!((completed, status), (wr_id, WcStatus::SUCCESS));
+    let buf = parcel.and_then(Parcel::into_buf).unwrap();
+    assert_eq!((buf.addr(), &buf[..]), (addr, &b"hello"[..]));
+    drop((buf, s, context));
+    world.assert_empty();
+}
+
+fn a_received_message_is_in_the_buffer_that_comes_back<P: Provider>(world: &World, context: Context<P>) {
+    let mut s = setup(&context);
+    let buf = s.buf(&[0; 8]);
+    s.qp.park_recv(buf, ..).unwrap();
+    world.complete(s.qp.qp_num(), true, b"news");
+    let mut completions = s.cq.poll();
+    let completion = completions.next().unwrap();
+    assert_eq!((completion.opcode(), completion.byte_len()), (WcOpcode::RECV, 4));
+    let buf = s.qp.reclaim(&completion).and_then(Parcel::into_buf).unwrap();
+    assert_eq!(&buf[..], b"news\0\0\0\0");
+}
+
+fn flushed_requests_give_their_buffers_back<P: Provider>(world: &World, context: Context<P>) {
+    let mut s = setup(&context);
+    for byte in 0..4 {
+        let (send, recv) = (s.buf(&[byte]), s.buf(&[byte + 10]));
+        s.send(send);
+        s.qp.park_recv(recv, ..).unwrap();
+    }
+    world.flush(s.qp.qp_num());
+    assert_eq!(s.qp.state().unwrap(), QpState::ERR);
+    let mut back = Vec::new();
+    for _ in 0..8 {
+        let (_, status, parcel) = s.next();
+        assert_eq!(status, WcStatus::WR_FLUSH_ERR);
+        back.push(parcel.and_then(Parcel::into_buf).unwrap()[0]);
+    }
+    back.sort_unstable();
+    assert_eq!(back, [0, 1, 2, 3, 10, 11, 12, 13]);
+    let qp: Qp<Errored, P> = s.qp.to_error().unwrap();
+    qp.close().unwrap();
+}
+
+fn a_completion_gives_back_once_however_often_it_is_shown<P: Provider>(world: &World, context: Context<P>) {
+    let mut s = setup(&context);
+    let buf = s.buf(b"a");
+    s.send(buf);
+    world.complete(s.qp.qp_num(), false, b"a");
+    let mut completions = s.cq.poll();
+    let completion = completions.next().unwrap();
+    let buf = s.qp.reclaim(&completion).and_then(Parcel::into_buf).unwrap();
+    // The buffer is under way again, perhaps in the same slot; the old completion must not get at it.
+    for _ in 0..16 {
+        assert!(s.qp.reclaim(&completion).is_none());
+    }
+    s.qp.park_send(SendOp::Send, SendFlags::empty(), buf, ..).unwrap();
+    assert!(s.qp.reclaim(&completion).is_none());
+}
+
+fn what_a_destroyed_queue_pair_left_in_the_completion_queue_takes_nothing_from_its_successor<P: Provider>(
+    world: &World,
+    context: Context<P>,
+) {
+    let mut s = setup(&context);
+    let old = s.qp.qp_num();
+    for byte in 0..4 {
+        let buf = s.buf(&[byte]);
+        s.send(buf);
+        world.complete(old, false, &[byte]);
+    }
+    s.qp.close().unwrap();
+    s.qp = ready(&s.pd, &s.cq);
+    assert_eq!(s.qp.qp_num(), old, "the number is given again");
+    for byte in 0..4 {
+        let buf = s.buf(&[byte]);
+        s.send(buf);
+    }
+    for _ in 0..4 {
+        let (_, status, parcel) = s.next();
+        assert_eq!(status, WcStatus::SUCCESS);
+        assert!(parcel.is_none(), "a stale completion took a buffer that the device uses");
+    }
+    assert_eq!(world.state().requests.len(), 4);
+    world.complete(old, false, &[0]);
+    assert_eq!(s.next_buf()[..], [0]);
+}
+
+fn completions_of_raw_requests_and_of_other_queue_pairs_are_not_ours<P: Provider>(
+    world: &World,
+    context: Context<P>,
+) {
+    let mut s = setup(&context);
+    let mut other = ready(&s.pd, &s.cq);
+    let (mine, its) = (s.buf(b"m"), s.buf(b"i"));
+    s.send(mine);
+    other.park_send(SendOp::Send, SendFlags::empty(), its, ..).unwrap();
+    for wr_id in [0, 1 << 62, u64::MAX >> 1] {
+        s.qp.send_inline(wr_id, SendOp::Send, SendFlags::SIGNALED, b"raw").unwrap();
+    }
+    world.complete(other.qp_num(), false, b"i");
+    world.complete(s.qp.qp_num(), false, b"m");
+    {
+        let mut completions = s.cq.poll();
+        let completion = completions.next().unwrap();
+        assert!(s.qp.reclaim(&completion).is_none());
+        assert_eq!(other.reclaim(&completion).and_then(Parcel::into_buf).unwrap()[..], *b"i");
+    }
+    assert_eq!(s.next_buf()[..], *b"m");
+    for wr_id in [0, 1 << 62, u64::MAX >> 1] {
+        world.complete(s.qp.qp_num(), false, b"raw");
+        let (completed, _, parcel) = s.next();
+        assert_eq!((completed, parcel.is_none()), (wr_id, true));
+    }
+    let refused = s.qp.send_inline(1 << 63, SendOp::Send, SendFlags::SIGNALED, b"raw");
+    assert_eq!(refused, Err(ParkReason::ReservedWrId));
+}
+
+fn a_range_of_a_buffer_is_posted_and_all_of_it_comes_back<P: Provider>(world: &World, context: Context<P>) {
+    let mut s = setup(&context);
+    let buf = s.buf(b"0123456789");
+    let (addr, lkey) = (buf.addr(), buf.lkey());
+    s.qp.park_send(SendOp::Send, SendFlags::empty(), buf, 2..=4).unwrap();
+    assert_eq!(world.state().requests[0].sge, [(addr + 2, 3, lkey)]);
+    world.complete(s.qp.qp_num(), false, b"234");
+    let mut buf = s.next_buf();
+    assert_eq!(buf.len(), 10);
+    for range in [(8, 11), (11, 11), (usize::MAX, usize::MAX), (5, 4)] {
+        let refused = s.qp.park_send(SendOp::Send, SendFlags::empty(), buf, range.0..range.1).unwrap_err();
+        assert_eq!(refused.reason, ParkReason::OutOfRange, "{range:?}");
+        buf = refused.returned.unwrap();
+    }
+    s.qp.park_recv(buf, 10..).unwrap();
+    assert_eq!(world.state().requests[0].sge, [(addr + 10, 0, lkey)]);
+}
+
+fn several_buffers_go_as_one_message_and_come_back_in_order<P: Provider>(world: &World, context: Context<P>) {
+    let mut s = setup(&context);
+    let mut whole = s.buf(b"headmiddletail");
+    let tail = whole.split_off(10);
+    let middle = whole.split_off(4);
+    s.qp.park_send_all(SendOp::Send, SendFlags::empty(), vec![tail, whole, middle]).unwrap();
+    world.complete(s.qp.qp_num(), false, b"tailheadmiddle");
+    let bufs = s.next().2.unwrap().into_bufs();
+    let [tail, mut whole, middle] = <[Buf; 3]>::try_from(bufs).unwrap();
+    let tail = whole.unsplit(tail).unwrap_err();
+    whole.unsplit(middle).unwrap();
+    whole.unsplit(tail).unwrap();
+    assert_eq!(&whole[..], b"headmiddletail");
+
+    let tail = whole.split_off(3);
+    s.qp.park_recv_all(vec![tail, whole]).unwrap();
+    world.complete(s.qp.qp_num(), true, b"01234567890ab");
+    let bufs = s.next().2.unwrap().into_bufs();
+    assert_eq!((&bufs[0][..], &bufs[1][..]), (&b"01234567890"[..], &b"aba"[..]));
+
+    // None at all is a message, too.
+    s.qp.park_send_all(SendOp::Send, SendFlags::empty(), Vec::new()).unwrap();
+    world.complete(s.qp.qp_num(), false, b"");
+    assert!(s.next().2.unwrap().into_buf().is_none());
+}
+
+fn what_is_not_accepted_comes_back_with_the_reason<P: Provider>(_world: &World, context: Context<P>) {
+    let mut s = setup(&context);
+    let other_pd = context.alloc_pd().unwrap();
+    let foreign = other_pd.alloc_buf(8).unwrap();
+    let refused = s.qp.park_recv(foreign, ..).unwrap_err();
+    assert_eq!(refused.reason, ParkReason::ForeignBuf);
+    let foreign = refused.returned.unwrap();
+    let own = s.buf(b"own");
+    let refused = s.qp.park_send_all(SendOp::Send, SendFlags::empty(), vec![own, foreign]).unwrap_err();
+    assert_eq!((refused.reason, refused.returned.unwrap().len()), (ParkReason::ForeignBuf, 2));
+
+    // Inline data of a read would be taken for the elements to write to.
+    let read = SendOp::RdmaRead { remote_addr: 0, rkey: 0 };
+    let buf = s.buf(b"abc");
+    let refused = s.qp.park_send(read, SendFlags::INLINE, buf, ..).unwrap_err();
+    assert_eq!(refused.reason, ParkReason::Post(PostReason::UnsupportedOp));
+    let refused_inline = s.qp.send_inline(0, read, SendFlags::empty(), b"abc");
+    assert_eq!(refused_inline, Err(ParkReason::Post(PostReason::UnsupportedOp)));
+
+    let bufs: Vec<_> = (0..4).map(|n| s.buf(&[n])).collect();
+    let refused = s.qp.park_send_all(SendOp::Send, SendFlags::empty(), bufs).unwrap_err();
+    assert_eq!(refused.reason, ParkReason::Post(PostReason::TooManySge { given: 4, max: 3 }));
+    assert_eq!(refused.returned.unwrap().iter().map(|buf| buf[0]).collect::<Vec<_>>(), [0, 1, 2, 3]);
+
+    for n in 0..4 {
+        let buf = s.buf(&[n]);
+        s.send(buf);
+    }
+    let buf = s.buf(b"too much");
+    let refused = s.qp.park_send(SendOp::Send, SendFlags::empty(), buf, ..).unwrap_err();
+    assert_eq!(refused.to_string(), "every slot of the queue holds a buffer: reclaim what has completed");
+    assert_eq!(&refused.returned.unwrap()[..], b"too much");
+    let refused = s.qp.send_inline(0, SendOp::Send, SendFlags::empty(), b"full");
+    assert_eq!(refused, Err(ParkReason::Post(PostReason::QueueFull)));
+}
+
+fn a_doorbell_that_fails_leaves_the_buffer_parked<P: Provider>(world: &World, context: Context<P>) {
+    let mut s = setup(&context);
+    let buf = s.buf(b"x");
+    world.state().refuse_post = Some((1, PostReason::Doorbell(Errno::IO)));
+    let refused = s.qp.park_send(SendOp::Send, SendFlags::empty(), buf, ..).unwrap_err();
+    assert_eq!(refused.reason, ParkReason::Post(PostReason::Doorbell(Errno::IO)));
+    assert!(refused.returned.is_none(), "it is in the queue, and goes with the next doorbell");
+    world.state().refuse_post = None;
+    world.complete(s.qp.qp_num(), false, b"x");
+    assert_eq!(s.next_buf()[..], *b"x");
+}
+
+fn completions_that_are_not_shown_keep_their_slots<P: Provider>(world: &World, context: Context<P>) {
+    let mut s = setup(&context);
+    for n in 0..4 {
+        let buf = s.buf(&[n]);
+        s.send(buf);
+        world.complete(s.qp.qp_num(), false, &[n]);
+    }
+    let buf = s.buf(b"x");
+    let refused = s.qp.park_send(SendOp::Send, SendFlags::empty(), buf, ..).unwrap_err();
+    assert_eq!(refused.reason, ParkReason::Unreclaimed);
+    assert_eq!(s.next_buf()[..], [0]);
+    s.send(refused.returned.unwrap());
+}
+
+fn slots_are_found_again_in_whatever_order_requests_complete<P: Provider>(
+    world: &World,
+    context: Context<P>,
+) {
+    let mut s = setup(&context);
+    // The device serves sends and receives in turn; one receive stays while everything else goes round.
+    let stays = s.buf(b"stays");
+    s.qp.park_recv(stays, ..).unwrap();
+    let mut spare = s.buf(b"0");
+    let mut numbers = std::collections::BTreeSet::new();
+    for n in 0..200_000_u32 {
+        spare.copy_from_slice(&[n as u8]);
+        assert!(numbers.insert(s.send(spare)), "a number was given twice");
+        world.complete(s.qp.qp_num(), false, &[n as u8]);
+        spare = s.next_buf();
+        assert_eq!(spare[..], [n as u8]);
+    }
+    world.complete(s.qp.qp_num(), true, b"come!");
+    assert_eq!(s.next_buf()[..], *b"come!");
+}
+
+fn inline_data_is_copied_and_nothing_is_parked<P: Provider>(world: &World, context: Context<P>) {
+    let mut s = setup(&context);
+    let mut data = *b"hello";
+    s.qp.send_inline(7, SendOp::Send, SendFlags::SIGNALED, &data).unwrap();
+    data.fill(0);
+    world.complete(s.qp.qp_num(), false, b"hello");
+    let (wr_id, status, parcel) = s.next();
+    assert_eq!((wr_id, status, parcel.is_none()), (7, WcStatus::SUCCESS, true));
+    s.qp.send_inline(8, SendOp::Send, SendFlags::empty(), b"quiet").unwrap();
+    world.complete(s.qp.qp_num(), false, b"quiet");
+    assert!(s.cq.poll().next().is_none());
+    let too_long = s.qp.send_inline(9, SendOp::Send, SendFlags::empty(), &[0; 17]);
+    assert_eq!(too_long, Err(ParkReason::Post(PostReason::InlineTooLong { given: 17, max: 16 })));
+}
+
+fn taking_a_queue_pair_apart_or_resetting_it_gives_back_what_is_parked<P: Provider>(
+    world: &World,
+    context: Context<P>,
+) {
+    let mut s = setup(&context);
+    let (send, recv) = (s.buf(b"s"), s.buf(b"r"));
+    s.send(send);
+    s.qp.park_recv(recv, ..).unwrap();
+    world.refuse(Kind::Qp, Errno::BUSY);
+    let (qp, error) = s.qp.dismantle().unwrap_err();
+    assert_eq!(error.errno, Errno::BUSY);
+    world.allow(Kind::Qp);
+    let mut back: Vec<u8> = qp.dismantle().unwrap().into_iter().map(|p| p.into_buf().unwrap()[0]).collect();
+    back.sort_unstable();
+    assert_eq!(back, *b"rs");
+
+    s.qp = ready(&s.pd, &s.cq);
+    let (one, two) = (s.buf(b"1"), s.buf(b"2"));
+    s.send(one);
+    world.complete(s.qp.qp_num(), false, b"1");
+    s.send(two);
+    let mut reset = s.qp.to_reset().unwrap();
+    assert_eq!(world.state().requests, []);
+    assert_eq!(reset.reclaim_all().len(), 2);
+    let mut completions = s.cq.poll();
+    let late = completions.next().unwrap();
+    assert!(reset.reclaim(&late).is_none(), "it came back already");
+}
+
+fn a_queue_pair_that_is_forgotten_or_refused_keeps_its_buffers_registered<P: Provider>(
+    world: &World,
+    context: Context<P>,
+) {
+    let mut s = setup(&context);
+    let mut other = ready(&s.pd, &s.cq);
+    let (buf, sent) = (s.buf(&[0; 4]), s.buf(b"sent"));
+    s.qp.park_recv(buf, ..).unwrap();
+    other.park_send(SendOp::Send, SendFlags::empty(), sent, ..).unwrap();
+    let (forgotten, refused) = (s.qp.qp_num(), other.qp_num());
+    std::mem::forget(s.qp);
+    world.refuse(Kind::Qp, Errno::PERM);
+    drop((other, s.cq, s.pd, context));
+    // The device finds the memory where it was told to.
+    world.complete(forgotten, true, b"late");
+    world.complete(refused, false, b"sent");
+    assert_eq!(world.census(), [Kind::Pd, Kind::Mr, Kind::Mr, Kind::Cq, Kind::Qp, Kind::Qp]);
+    assert_eq!(world.state().broken, Vec::<String>::new());
+}
+
+fn dropping_the_queue_pair_destroys_it_before_its_buffers<P: Provider>(world: &World, context: Context<P>) {
+    let mut s = setup(&context);
+    for n in 0..3 {
+        let (send, recv) = (s.buf(&[n]), s.buf(&[n]));
+        s.send(send);
+        s.qp.park_recv(recv, ..).unwrap();
+    }
+    drop((s, context));
+    assert_eq!(world.state().destroyed[0].0, Kind::Qp);
+    world.assert_empty();
+}
+
+fn halves_post_from_two_threads<P: Provider>(world: &World, context: Context<P>) {
+    let mut s = setup(&context);
+    let (out, into) = (s.buf(b"out"), s.buf(b"---"));
+    let qp_num = s.qp.qp_num();
+    let (mut send, mut recv) = s.qp.split();
+    let (sent, received) = std::thread::scope(|scope| {
+        let sender = scope.spawn(move || {
+            let wr_id = send.park_send(SendOp::Send, SendFlags::empty(), out, ..).unwrap();
+            send.send_inline(1, SendOp::Send, SendFlags::empty(), b"in").unwrap();
+            wr_id
+        });
+        let receiver = scope.spawn(move || recv.park_recv(into, ..).unwrap());
+        (sender.join().unwrap(), receiver.join().unwrap())
+    });
+    world.complete(qp_num, false, b"out");
+    world.complete(qp_num, true, b"in!");
+    let (mut send, mut recv) = s.qp.split();
+    let mut completions = s.cq.poll();
+    let mut seen = Vec::new();
+    while let Some(completion) = completions.next() {
+        let (from_send, from_recv) = (send.reclaim(&completion), recv.reclaim(&completion));
+        let bytes = |parcel: Option<Parcel>| parcel.and_then(Parcel::into_buf).map(|buf| buf.to_vec());
+        seen.push((completion.wr_id(), bytes(from_send), bytes(from_recv)));
+    }
+    assert_eq!(seen, [(sent, Some(b"out".to_vec()), None), (received, None, Some(b"in!".to_vec()))]);
+}
