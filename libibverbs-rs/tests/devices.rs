@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Paper, found, info};
-use verbs::{Cause, DeviceInfo, DeviceList, Driver, Errno, NamedProvider, SkipReason, Skipped};
+use verbs::{DeviceInfo, DeviceList, Driver, Errno, NamedProvider, SkipReason, Skipped};
 use verbs_core::discovery::{Found, NetlinkError};
 
 fn named(name: &'static str, prefix: fn(&DeviceInfo) -> bool) -> Driver {
@@ -119,7 +119,7 @@ fn a_device_does_not_open_as_one_of_another_provider() {
     let (_, device) = common::world("not-rxe");
     let error = device.open_as::<verbs::rxe::Rxe>().unwrap_err();
     assert_eq!(error.errno, Errno::NODEV);
-    assert!(matches!(error.cause, Cause::NoDevice { .. }), "{error}");
+    assert!(matches!(error.cause, verbs::Cause::NoDevice { .. }), "{error}");
     assert!(error.to_string().contains("of the provider rxe"), "{error}");
 }
 
