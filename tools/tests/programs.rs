@@ -1,0 +1,137 @@
+//! The programs as they are run: misuse, and a machine without RDMA.
+//!
+//! `recorded` has what rdma-core 44 printed. Where newer versions print something else, the test says what.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+const DEVICES: &str = env!("CARGO_BIN_EXE_ibv_devices");
+const DEVINFO: &str = env!("CARGO_BIN_EXE_ibv_devinfo");
+const PINGPONG: &str = env!("CARGO_BIN_EXE_ibv_rc_pingpong");
+
+/// Exit status, standard output, standard error of a program that believes to be called `prog`.
+fn run(program: &str, args: &[impl AsRef<OsStr>]) -> (Option<i32>, String, String) {
+    let output = Command::new(program)
+        .arg0("prog")
+        .args(args)
+        .env_remove("POSIXLY_CORRECT")
+        .stdin(Stdio::null())
+        .output()
+        .expect("the program runs");
+    let text = |bytes| String::from_utf8(bytes).expect("text");
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+/// As recorded, with `prog` for the program's name and the newer texts.
+fn usage(recorded: &str, name: &str, newer: &[(&str, &str)]) -> String {
+    newer.iter().fold(recorded.replace(name, "prog"), |text, (old, new)| {
+        assert!(text.contains(old), "{old:?} is not in the recorded text");
+        text.replace(old, new)
+    })
+}
+
+fn devinfo_usage() -> String {
+    let newer = [("(default first device found)", "(default all devices)")];
+    usage(include_str!("recorded/ibv_devinfo-usage.txt"), "ibv_devinfo", &newer)
+}
+
+fn pingpong_usage() -> String {
+    let last = "  -N, --new_send            use new post send WR API\n";
+    let more = "  -U, --allow-cc-unprotected  allow allocation of unprotected/shared\n                            \
+                memory on CoCo guests\n";
+    let newer = [(last, &*format!("{last}{more}"))];
+    usage(include_str!("recorded/ibv_rc_pingpong-usage.txt"), "ibv_rc_pingpong", &newer)
+}
+
+#[test]
+fn devinfo_answers_misuse_with_gnus_complaint_and_the_usage() {
+    for (args, complaint) in [
+        (&["-h"][..], "prog: invalid option -- 'h'\n"),
+        (&["--help"], "prog: unrecognized option '--help'\n"),
+        (&["-v", "operand", "-zl"], "prog: invalid option -- 'z'\n"),
+        (&["-d"], "prog: option requires an argument -- 'd'\n"),
+        (&["--ib=x"], "prog: option '--ib=x' is ambiguous; possibilities: '--ib-dev' '--ib-port'\n"),
+        (&["--list=3"], "prog: option '--list' doesn't allow an argument\n"),
+        (&["--jso"], "prog: unrecognized option '--jso'\n"),
+    ] {
+        assert_eq!(run(DEVINFO, args), (Some(255), devinfo_usage(), complaint.into()), "{args:?}");
+    }
+}
+
+#[test]
+fn a_port_that_is_no_number_is_answered_with_the_usage_and_1() {
+    for port in ["0", "-1", "x", ""] {
+        assert_eq!(run(DEVINFO, &["-i", port]), (Some(1), devinfo_usage(), String::new()), "{port:?}");
+        assert_eq!(run(PINGPONG, &["-i", port]), (Some(1), pingpong_usage(), String::new()), "{port:?}");
+    }
+}
+
+#[test]
+fn pingpong_answers_misuse_with_gnus_complaint_and_the_usage() {
+    let ambiguous =
+        "prog: option '--i=3' is ambiguous; possibilities: '--ib-dev' '--ib-port' '--iters' '--iodp'\n";
+    for (args, complaint) in [
+        (&["-h"][..], "prog: invalid option -- 'h'\n"),
+        (&["--i=3"], ambiguous),
+        (&["-p", "70000"], ""),
+        (&["-m", "1000"], ""),
+        (&["one", "two"], ""),
+    ] {
+        assert_eq!(run(PINGPONG, args), (Some(1), pingpong_usage(), complaint.into()), "{args:?}");
+    }
+}
+
+#[test]
+fn pingpong_names_what_cannot_be_had_together() {
+    for (args, complaint) in [
+        ("-oj", "DM memory region can't be on demand\n"),
+        ("-OU", "CoCo unprotected memory cannot be used with ODP\n"),
+        ("-jU", "CoCo unprotected memory cannot be used with device memory\n"),
+        ("-P", "prefetch is valid only with on-demand memory region\n"),
+    ] {
+        assert_eq!(run(PINGPONG, &[args]), (Some(1), String::new(), complaint.into()), "{args}");
+    }
+}
+
+/// Does this kernel have RDMA loaded?
+fn has_rdma() -> bool {
+    fs::exists("/sys/class/infiniband_verbs").is_ok_and(|has| has)
+}
+
+#[test]
+fn a_kernel_without_rdma_is_said_as_c_says_it_and_then_what_to_do() {
+    let expected = "Failed to get IB devices list: Function not implemented\n\
+                    prog: this kernel has no RDMA loaded: modprobe ib_uverbs and the device's driver\n";
+    for (program, args, status) in [
+        (DEVICES, &[][..], 1),
+        (DEVICES, &["--json"], 1),
+        (DEVICES, &["ignored", "-z"], 1),
+        (DEVINFO, &[], 255),
+        (DEVINFO, &["-l", "-z"], 255),
+        (DEVINFO, &["-d", "rxe0", "-v"], 255),
+        (PINGPONG, &["-d", "nope"], 1),
+    ] {
+        if has_rdma() {
+            // Then the list is not what fails.
+            let (_, _, complaint) = run(program, args);
+            assert!(!complaint.contains("Failed to get IB devices list"), "{program} {args:?}: {complaint}");
+        } else {
+            let seen = run(program, args);
+            assert_eq!(seen, (Some(status), String::new(), expected.into()), "{program} {args:?}");
+        }
+    }
+}
+
+#[test]
+fn a_reader_that_went_away_ends_the_program_as_it_ends_cs() {
+    let (reader, writer) = io::pipe().expect("a pipe");
+    drop(reader);
+    let output = Command::new(DEVINFO).arg("-h").stdout(writer).output().expect("the program runs");
+    let complaint = String::from_utf8(output.stderr).expect("text");
+    // 128 and SIGPIPE, as a shell says it of C's program; and not a word of it.
+    assert_eq!(output.status.code(), Some(141), "{complaint}");
+    assert_eq!(complaint, format!("{DEVINFO}: invalid option -- 'h'\n"));
+}
