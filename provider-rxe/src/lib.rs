@@ -5,7 +5,8 @@
 //! | `context` | [`Context`], the open device, and how a device is recognised |
 //! | `queue` | a mapped queue: its header, checked once, and its slots |
 //! | `wqe` | what a work queue entry consists of |
-//! | `sq` | [`Sq`], posting sends, and the kick: one system call per call of `post_send` |
+//! | `sq` | [`Sq`], posting sends |
+//! | `kick` | the one system call per call of `post_send` |
 //! | `rq` | [`Rq`], posting receives |
 //! | `cq` | [`Cq`], polling without a system call |
 //! | `qp` | [`Qp`], its states and its limits |
@@ -13,7 +14,7 @@
 //! | [`paper`] | the kernel's side of all this in plain memory, for tests and measurements |
 //!
 //! Protection domains and memory regions have no driver's half: they are
-//! [`KernelPd`](verbs_core::kernel::KernelPd) and [`KernelMr`](verbs_core::kernel::KernelMr).
+//! [`KernelPd`] and [`KernelMr`].
 //!
 //! Programs use the crate `verbs`, and name [`Rxe`] where they want static calls. Below it, a queue pair on paper:
 //!
@@ -47,6 +48,7 @@
 mod ah;
 mod context;
 mod cq;
+mod kick;
 pub mod paper;
 mod qp;
 mod queue;

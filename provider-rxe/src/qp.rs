@@ -21,9 +21,10 @@ use verbs_core::{Errno, Error, Result, cmd, transition};
 use zerocopy::IntoBytes;
 
 use crate::cq::Cq;
+use crate::kick::Kick;
 use crate::queue::Queue;
 use crate::rq::Rq;
-use crate::sq::{Kick, Sq};
+use crate::sq::Sq;
 
 /// A queue pair.
 ///

@@ -1,40 +1,30 @@
-//! The send queue, and the kick that makes the kernel look at it.
+//! The send queue.
 //!
 //! ```text
 //!   post_one   check everything ──► fill the next slot          nothing is written for what is refused
-//!   ring       publish the producer's index ──► write()          one system call per call of `post_send`
+//!   ring       publish the producer's index ──► kick             one system call per call of `post_send`
 //! ```
-//!
-//! The kick is a `POST_SEND` command with no work request in it: it makes the kernel run the requester, in this very
-//! system call, over what it finds in the mapped queue. Its bytes are prepared once.
 //!
 //! # Safety
 //! Elements are stored through [`Slot`](crate::queue::Slot), whose two preconditions (the list fits, inline memory is
-//! readable) are proved here. The kick is a command that the kernel answers to an address; see [`Kick`].
+//! readable) are proved here.
 //!
 //! # References
-//! `ibv_post_send(3)`; Linux `drivers/infiniband/core/uverbs_cmd.c` (`ib_uverbs_post_send`),
-//! `drivers/infiniband/sw/rxe/rxe_verbs.c` (`rxe_post_send`)
+//! `ibv_post_send(3)`; Linux `drivers/infiniband/sw/rxe/rxe_verbs.c` (`validate_send_wr`)
 #![allow(unsafe_code)]
 
 use core::fmt;
 use core::mem::size_of;
-use core::sync::atomic::AtomicU32;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::Arc;
 
-use uverbs_abi::ib_user_verbs::{
-    IB_USER_VERBS_CMD_POST_SEND, IbUverbsCmdHdr, IbUverbsPostSend, IbUverbsPostSendResp, IbUverbsSendWr,
-};
 use uverbs_abi::rdma_user_rxe::RxeSendWqe;
 use verbs_core::Errno;
 use verbs_core::provider::SendQueue;
 use verbs_core::types::{
     Av, PostError, PostReason, QpCap, QpState, QpType, SendFlags, SendOp, SendWr, Sge, UdAddr,
 };
-use zerocopy::{Immutable, IntoBytes};
 
 use crate::ah::AV_TAG;
+use crate::kick::Kick;
 use crate::queue::{Filling, Queue};
 use crate::wqe::{self, Atomic, Datagram, Path, Plain};
 
@@ -286,72 +276,6 @@ impl fmt::Debug for Sq {
     }
 }
 
-/// What makes the kernel look at a send queue: a system call.
-///
-/// It is `write()` also where the kernel would take the command as an ioctl: that is how kernels of every age take it,
-/// and the shortest way in.
-pub(crate) struct Kick {
-    fd: Arc<OwnedFd>,
-    request: Request,
-    /// Where the kernel answers with a count of work requests that were not posted: of none, none.
-    _response: Box<AtomicU32>,
-}
-
-#[derive(Clone, Copy, Debug, IntoBytes, Immutable)]
-#[repr(C)]
-struct Request {
-    hdr: IbUverbsCmdHdr,
-    command: IbUverbsPostSend,
-}
-
-impl Kick {
-    /// The kick of a queue pair.
-    pub(crate) fn new(fd: Arc<OwnedFd>, qp_handle: u32) -> Self {
-        const { assert!(size_of::<IbUverbsPostSendResp>() == size_of::<AtomicU32>()) }
-        let response = Box::new(AtomicU32::new(0));
-        let request = Request {
-            hdr: IbUverbsCmdHdr {
-                command: IB_USER_VERBS_CMD_POST_SEND,
-                in_words: (size_of::<Request>() / 4) as u16,
-                out_words: (size_of::<IbUverbsPostSendResp>() / 4) as u16,
-            },
-            command: IbUverbsPostSend {
-                response: response.as_ptr().expose_provenance() as u64,
-                qp_handle,
-                wr_count: 0,
-                sge_count: 0,
-                wqe_size: size_of::<IbUverbsSendWr>() as u32,
-            },
-        };
-        Self { fd, request, _response: response }
-    }
-
-    /// [`kick`](Self::kick), for a batch of which all were accepted.
-    #[inline(never)]
-    fn kick_for(&self, accepted: usize) -> Result<(), PostError> {
-        self.kick().map_err(|errno| PostError { accepted, reason: PostReason::Doorbell(errno) })
-    }
-
-    fn kick(&self) -> Result<(), Errno> {
-        loop {
-            // SAFETY: the buffer is valid for its length. The kernel writes 4 bytes to the response's address, which
-            // `_response` owns, alive as long as `self` and never read; an atomic may be written behind a shared
-            // reference.
-            let written = unsafe {
-                libc::write(self.fd.as_raw_fd(), (&raw const self.request).cast(), size_of::<Request>())
-            };
-            if written == size_of::<Request>() as isize {
-                return Ok(());
-            }
-            // A kick that came twice does no harm.
-            let errno = if written < 0 { Errno::last() } else { Errno::IO };
-            if errno != Errno::INTR {
-                return Err(errno);
-            }
-        }
-    }
-}
-
 /// Flags that every operation takes.
 const COMMON_FLAGS: SendFlags = SendFlags::FENCE.union(SendFlags::SIGNALED).union(SendFlags::SOLICITED);
 
@@ -420,4 +344,70 @@ fn path(av: &Av) -> Result<Path<'_>, PostReason> {
 /// The bytes behind the element: a list of the most SGEs, or the most inline data.
 fn list_len(cap: &QpCap) -> usize {
     (cap.max_send_sge as usize).saturating_mul(size_of::<Sge>()).max(cap.max_inline_data as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::paper::PaperQueue;
+
+    const WR: SendWr<'_> = SendWr { wr_id: 1, op: SendOp::Send, sge: &[], flags: SendFlags::SIGNALED };
+
+    /// A send queue of 3 work requests whose kick goes to one end of a socket; the other end.
+    fn kicking() -> (Sq, PaperQueue, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let paper = PaperQueue::new(4, 256);
+        let cap = QpCap { max_send_wr: 3, max_send_sge: 1, ..QpCap::default() };
+        let queue = Queue::new(paper.region(), paper.size(), Sq::element(&cap)).unwrap();
+        let kick = Kick::new(Arc::new(OwnedFd::from(ours)), 5);
+        let mut sq = Sq::new(queue, QpType::RC, &cap, Some(kick));
+        sq.moved_to(QpState::RTS);
+        (sq, paper, theirs)
+    }
+
+    #[test]
+    fn a_batch_is_one_kick_and_an_empty_one_none() {
+        let (mut sq, paper, theirs) = kicking();
+        theirs.set_nonblocking(true).unwrap();
+        let kicks = |theirs: &UnixStream| {
+            let mut bytes = [0; 256];
+            std::io::Read::read(&mut &*theirs, &mut bytes).map_or(0, |len| len / 32)
+        };
+        // SAFETY: a device on paper touches no memory of work requests.
+        unsafe { sq.post_send(&[]) }.unwrap();
+        assert_eq!(kicks(&theirs), 0);
+        // SAFETY: as above.
+        unsafe { sq.post_send(&[WR; 2]) }.unwrap();
+        assert_eq!((kicks(&theirs), paper.count()), (1, 2));
+        // SAFETY: as above.
+        let error = unsafe { sq.post_send(&[WR; 2]) }.unwrap_err();
+        assert_eq!(error, PostError { accepted: 1, reason: PostReason::QueueFull });
+        assert_eq!((kicks(&theirs), paper.count()), (1, 3), "what was accepted is rung for");
+        // SAFETY: as above.
+        let error = unsafe { sq.post_send(&[WR]) }.unwrap_err();
+        assert_eq!(error.accepted, 0);
+        assert_eq!(kicks(&theirs), 0, "there is nothing to ring for");
+    }
+
+    #[test]
+    fn a_kick_that_fails_says_how_many_are_in_the_queue() {
+        let (mut sq, paper, theirs) = kicking();
+        drop(theirs);
+        // SAFETY: a device on paper touches no memory of work requests.
+        let error = unsafe { sq.post_send(&[WR; 2]) }.unwrap_err();
+        assert_eq!(error.accepted, 2);
+        assert!(matches!(error.reason, PostReason::Doorbell(_)), "{error}");
+        assert_eq!(paper.count(), 2);
+        // SAFETY: as above.
+        let error = unsafe { sq.post_send(&[WR; 2]) }.unwrap_err();
+        assert_eq!(
+            error,
+            PostError { accepted: 1, reason: PostReason::QueueFull },
+            "the first reason counts"
+        );
+    }
 }

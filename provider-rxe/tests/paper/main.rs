@@ -1,0 +1,82 @@
+//! The provider against a kernel on paper: every byte that it writes, every refusal, every way round the ring.
+//!
+//! # Safety
+//! Posting is unsafe because a device reads and writes the memory of work requests. A device on paper touches none; where
+//! inline data is posted, its memory is a slice that lives across the call.
+#![allow(unsafe_code)]
+
+mod objects;
+mod polling;
+mod random;
+mod receiving;
+mod sending;
+mod states;
+
+use provider_rxe::paper::{PaperCq, PaperDevice, PaperQp, PaperQueue};
+use verbs_core::provider::QpOps;
+use verbs_core::types::{PostError, QpInitAttr, QpState, QpType, RecvWr, SendFlags, SendOp, SendWr, Sge};
+use zerocopy::{Immutable, IntoBytes};
+
+/// What the slots hold before: whatever is not written keeps it.
+const STALE: u8 = 0xa5;
+
+/// A queue pair in RTS, whose slots hold stale bytes, and what belongs to it.
+struct Fixture {
+    device: PaperDevice,
+    cq: PaperCq,
+    qp: PaperQp,
+}
+
+impl Fixture {
+    fn new(attr: QpInitAttr) -> Self {
+        let device = PaperDevice::new();
+        let cq = device.create_cq(64);
+        let mut qp = device.create_qp(&cq, attr);
+        device.move_to(&mut qp, QpState::RTS);
+        qp.sq.fill(STALE);
+        qp.rq.fill(STALE);
+        Self { device, cq, qp }
+    }
+
+    fn of_type(qp_type: QpType) -> Self {
+        Self::new(QpInitAttr { qp_type, ..PaperDevice::rc() })
+    }
+
+    fn send(&mut self, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
+        // SAFETY: see the crate's root.
+        unsafe { self.qp.qp.post_send(wrs) }
+    }
+
+    fn recv(&mut self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
+        // SAFETY: see the crate's root.
+        unsafe { self.qp.qp.post_recv(wrs) }
+    }
+}
+
+/// Bytes of a slot as they are expected: stale, but for what is put.
+struct Expected(Vec<u8>);
+
+impl Expected {
+    fn stale(len: usize) -> Self {
+        Self(vec![STALE; len])
+    }
+
+    fn put<T: IntoBytes + Immutable>(mut self, offset: usize, value: T) -> Self {
+        let bytes = value.as_bytes();
+        self.0[offset..offset + bytes.len()].copy_from_slice(bytes);
+        self
+    }
+}
+
+/// All that two ends share, to see whether anything was touched.
+fn snapshot(queue: &PaperQueue) -> Vec<u8> {
+    (0..queue.size()).map(|at| queue.region().read::<u8>(at)).collect()
+}
+
+fn sge(n: u64) -> Sge {
+    Sge { addr: 0x10_0000 + n * 0x1000, length: 100 + n as u32, lkey: 0x700 + n as u32 }
+}
+
+fn plain<'a>(op: SendOp<'a>, sge: &'a [Sge]) -> SendWr<'a> {
+    SendWr { wr_id: 0x1122_3344_5566_7788, op, sge, flags: SendFlags::SIGNALED }
+}
