@@ -20,9 +20,6 @@ const TOOLS: &[&str] = &["ibv_devices", "ibv_devinfo", "ibv_rc_pingpong"];
 /// What is checked of the static builds in a folder.
 type Check = fn(&Path) -> CaseResult;
 
-/// A case, given where the tools are.
-type InRoot = fn(&Path) -> CaseResult;
-
 /// The suite.
 pub fn cases() -> Vec<Case> {
     const BUILDS: &[(&str, &str)] = &[("glibc", "VERBS_STATIC_DIR"), ("musl", "VERBS_MUSL_DIR")];

@@ -4,8 +4,10 @@
 //! |---|---|
 //! | [`interop`] | our tools and rdma-core's are interchangeable |
 //! | [`fallback`] | everything works where a kernel, or a filter, refuses the newer ways to it |
+//! | [`conformance`] | what verbs promise of data, completions and events |
 //! | [`empty_root`] | static builds run where there is nothing else |
 
+pub mod conformance;
 pub mod empty_root;
 pub mod fallback;
 pub mod interop;
@@ -14,5 +16,8 @@ use crate::runner::Case;
 
 /// Every case, in the order in which they run.
 pub fn all() -> Vec<Case> {
-    [interop::cases(), fallback::cases(), empty_root::cases()].into_iter().flatten().collect()
+    [interop::cases(), fallback::cases(), empty_root::cases(), conformance::cases()]
+        .into_iter()
+        .flatten()
+        .collect()
 }

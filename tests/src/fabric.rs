@@ -1,0 +1,474 @@
+//! What the cases are made of: two connected queue pairs on one device, memory for them, and waiting with a deadline.
+//!
+//! Everything is generic over the provider, so that each case runs with the provider hidden and with it named.
+//!
+//! # Safety
+//! The cases post raw, for much of what they show cannot be asked for safely: keys that are wrong, messages that do not
+//! fit, batches. What makes it sound is the [`Arena`], the only memory that they name: it is never freed, there is no
+//! reference to it, and this process copies in and out of it by volatile accesses. A key that is wrong is of no other
+//! memory, because what else is registered in a case's process are [`verbs::Buf`]s, whose keys no case gives to raw
+//! posting.
+#![allow(unsafe_code)]
+
+use core::ops::Range;
+use core::ptr::NonNull;
+use std::time::{Duration, Instant};
+
+use verbs::rxe::Rxe;
+use verbs::state::{Reset, Rts};
+use verbs::{
+    AccessFlags, AhAttr, Buf, CompChannel, Context, Cq, CqInit, GidEntry, GlobalRoute, InitAttr, Mr, Mtu, Pd,
+    PostError, Provider, Qp, QpCap, QpInit, QpType, RecvWr, RtrAttr, RtsAttr, SendFlags, SendOp, SendWr, Sge,
+    Wc, WcFlags, WcOpcode, WcStatus,
+};
+
+use crate::runner::{CaseResult, fail};
+use crate::tools::DEVICE;
+
+/// The port that is used.
+pub const PORT: u8 = 1;
+
+/// Far beyond what a completion takes in an emulated guest on a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(40);
+
+/// Opens the device with its provider hidden.
+///
+/// # Errors
+/// It is not there, or cannot be opened.
+pub fn open() -> CaseResult<Context> {
+    Ok(verbs::devices()?.find(DEVICE)?.open()?)
+}
+
+/// Opens the device with its provider named.
+///
+/// # Errors
+/// It is not there, or cannot be opened.
+pub fn open_rxe() -> CaseResult<Context<Rxe>> {
+    Ok(verbs::devices()?.find(DEVICE)?.open_as::<Rxe>()?)
+}
+
+/// Cases that are generic over the provider, each once with it hidden and once with it named.
+#[macro_export]
+macro_rules! both {
+    ($suite:expr, $($function:ident),* $(,)?) => {
+        vec![$(
+            $crate::runner::Case::new($suite, concat!(stringify!($function), " erased"), || {
+                $function(&$crate::fabric::open()?)
+            }),
+            $crate::runner::Case::new($suite, concat!(stringify!($function), " static"), || {
+                $function(&$crate::fabric::open_rxe()?)
+            }),
+        )*]
+    };
+}
+
+/// What [`Pair`] is made with.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// The transport service.
+    pub qp_type: QpType,
+    /// How much each end holds.
+    pub cap: QpCap,
+    /// How many completions each end's queue holds.
+    pub cqe: u32,
+    /// Every send is signalled.
+    pub sq_sig_all: bool,
+    /// Completion queues signal a channel.
+    pub events: bool,
+    /// The largest payload of a packet.
+    pub path_mtu: Mtu,
+    /// The last step of the ladder.
+    pub rts: RtsAttr,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        Self {
+            qp_type: QpType::RC,
+            cap: QpCap {
+                max_send_wr: 32,
+                max_recv_wr: 32,
+                max_send_sge: 4,
+                max_recv_sge: 4,
+                max_inline_data: 64,
+            },
+            cqe: 128,
+            sq_sig_all: false,
+            events: false,
+            path_mtu: Mtu::MTU_1024,
+            // Quick to give up: on loopback nothing is lost, and cases that wait for the end should not take long.
+            rts: RtsAttr { timeout: 10, retry_cnt: 3, rnr_retry: 7, max_rd_atomic: 4, ..RtsAttr::default() },
+        }
+    }
+}
+
+impl Shape {
+    /// The usual shape of another transport service.
+    pub fn of(qp_type: QpType) -> Self {
+        Self { qp_type, ..Self::default() }
+    }
+}
+
+/// One end of a connection.
+#[derive(Debug)]
+pub struct End<P: Provider> {
+    /// Its queue pair.
+    pub qp: Qp<Rts, P>,
+    /// Its completion queue, for sends and receives.
+    pub cq: Cq<P>,
+    /// Where the completion queue signals, if it does.
+    pub channel: Option<CompChannel>,
+}
+
+/// Two connected queue pairs on one device. UD ends know each other by address only.
+#[derive(Debug)]
+pub struct Pair<P: Provider> {
+    /// The device.
+    pub context: Context<P>,
+    /// What everything is made in.
+    pub pd: Pd<P>,
+    /// One end.
+    pub a: End<P>,
+    /// The other.
+    pub b: End<P>,
+}
+
+impl<P: Provider> Pair<P> {
+    /// Makes and connects them.
+    ///
+    /// # Errors
+    /// Something could not be made or moved.
+    pub fn new(context: &Context<P>, shape: &Shape) -> CaseResult<Self> {
+        let pd = context.alloc_pd()?;
+        let make = || -> CaseResult<_> {
+            let channel = if shape.events { Some(context.create_comp_channel()?) } else { None };
+            let cq = context.create_cq(&CqInit { channel: channel.as_ref(), ..CqInit::new(shape.cqe) })?;
+            let qp = create_qp(&pd, &cq, shape)?;
+            Ok((qp, cq, channel))
+        };
+        let ((a, a_cq, a_channel), (b, b_cq, b_channel)) = (make()?, make()?);
+        let (a_num, b_num) = (a.qp_num(), b.qp_num());
+        let a = connect(context, a, shape, b_num)?;
+        let b = connect(context, b, shape, a_num)?;
+        Ok(Self {
+            context: context.clone(),
+            pd,
+            a: End { qp: a, cq: a_cq, channel: a_channel },
+            b: End { qp: b, cq: b_cq, channel: b_channel },
+        })
+    }
+}
+
+/// A queue pair that uses one completion queue.
+///
+/// # Errors
+/// What the kernel answers.
+pub fn create_qp<P: Provider>(pd: &Pd<P>, cq: &Cq<P>, shape: &Shape) -> verbs::Result<Qp<Reset, P>> {
+    let Shape { qp_type, cap, sq_sig_all, .. } = *shape;
+    pd.create_qp(&QpInit { qp_type, send_cq: cq, recv_cq: cq, cap, sq_sig_all })
+}
+
+/// The queue key of every UD queue pair here.
+pub const QKEY: u32 = 0x1234_5678;
+
+/// What the first step of the ladder gives.
+pub fn init_attr() -> InitAttr {
+    let access = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ | AccessFlags::REMOTE_ATOMIC;
+    InitAttr { port_num: PORT, access, qkey: QKEY, ..InitAttr::default() }
+}
+
+/// What the second step of the ladder gives, towards a queue pair of this device.
+///
+/// # Errors
+/// The device has no usable GID.
+pub fn rtr_attr<P: Provider>(context: &Context<P>, shape: &Shape, dest_qp_num: u32) -> CaseResult<RtrAttr> {
+    Ok(RtrAttr {
+        ah_attr: path(&context.find_gid(PORT)?),
+        dest_qp_num,
+        path_mtu: shape.path_mtu,
+        max_dest_rd_atomic: 4,
+        min_rnr_timer: 1,
+        ..RtrAttr::default()
+    })
+}
+
+/// The path from a GID of this device to itself.
+pub fn path(gid: &GidEntry) -> AhAttr {
+    let grh = GlobalRoute {
+        dgid: gid.gid,
+        sgid_index: gid.gid_index as u8,
+        hop_limit: 64,
+        ..GlobalRoute::default()
+    };
+    AhAttr { grh: Some(grh), port_num: PORT, ..AhAttr::default() }
+}
+
+/// Moves a queue pair up the ladder.
+///
+/// # Errors
+/// What the kernel answers.
+pub fn connect<P: Provider>(
+    context: &Context<P>,
+    qp: Qp<Reset, P>,
+    shape: &Shape,
+    dest_qp_num: u32,
+) -> CaseResult<Qp<Rts, P>> {
+    let qp = qp.to_init(&init_attr()).map_err(|(_, error)| error)?;
+    let qp = qp.to_rtr(&rtr_attr(context, shape, dest_qp_num)?).map_err(|(_, error)| error)?;
+    Ok(qp.to_rts(&shape.rts).map_err(|(_, error)| error)?)
+}
+
+/// Registered memory that is never freed and that nothing has a reference to.
+#[derive(Debug)]
+pub struct Arena<P: Provider> {
+    base: NonNull<u8>,
+    len: usize,
+    mr: Mr<P>,
+}
+
+impl<P: Provider> Arena<P> {
+    /// Zeroed memory that peers may do anything to.
+    ///
+    /// # Errors
+    /// What the kernel answers.
+    pub fn new(pd: &Pd<P>, len: usize) -> CaseResult<Self> {
+        let remote = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ | AccessFlags::REMOTE_ATOMIC;
+        Self::with_access(pd, len, AccessFlags::LOCAL_WRITE | remote)
+    }
+
+    /// Zeroed memory, registered with these rights.
+    ///
+    /// # Errors
+    /// What the kernel answers.
+    pub fn with_access(pd: &Pd<P>, len: usize, access: AccessFlags) -> CaseResult<Self> {
+        // Of u64, so that atomics find it aligned.
+        let base = NonNull::from(Box::leak(vec![0_u64; len.div_ceil(8).max(1)].into_boxed_slice())).cast();
+        // SAFETY: the memory is leaked, so it stays; the reference that made it is gone, and from here on it is accessed
+        // by volatile reads and writes only.
+        let mr = unsafe { pd.reg_mr(base.as_ptr(), len, access) }?;
+        Ok(Self { base, len, mr })
+    }
+
+    /// Its address, for a peer too.
+    pub fn addr(&self) -> u64 {
+        self.mr.addr()
+    }
+
+    /// Its key for peers.
+    pub fn rkey(&self) -> u32 {
+        self.mr.rkey()
+    }
+
+    /// Its key for this process.
+    pub fn lkey(&self) -> u32 {
+        self.mr.lkey()
+    }
+
+    /// A part of it.
+    pub fn sge(&self, range: Range<usize>) -> Sge {
+        self.mr.sge(range)
+    }
+
+    /// Copies out.
+    ///
+    /// # Panics
+    /// When the range is outside of it.
+    pub fn read(&self, range: Range<usize>) -> Vec<u8> {
+        assert!(range.end <= self.len && range.start <= range.end);
+        // SAFETY: within the arena, which is initialised; the device may write at the same time, hence volatile.
+        range.map(|at| unsafe { self.base.add(at).read_volatile() }).collect()
+    }
+
+    /// Copies in.
+    ///
+    /// # Panics
+    /// When the bytes do not fit.
+    pub fn write(&self, at: usize, bytes: &[u8]) {
+        assert!(at + bytes.len() <= self.len);
+        for (i, byte) in bytes.iter().enumerate() {
+            // SAFETY: within the arena, of which there is no reference.
+            unsafe { self.base.add(at + i).write_volatile(*byte) };
+        }
+    }
+
+    /// The 8 bytes at a place as a number.
+    ///
+    /// # Panics
+    /// When the place is outside of it.
+    pub fn number(&self, at: usize) -> u64 {
+        u64::from_ne_bytes(self.read(at..at + 8).try_into().expect("8 bytes"))
+    }
+}
+
+/// Posts sends, of arena memory.
+///
+/// # Errors
+/// How many were accepted, and why the next was not.
+pub fn post_send<P: Provider>(qp: &mut Qp<Rts, P>, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
+    // SAFETY: the elements name an arena, or nothing; see the module's paragraph. No case uses numbers with the top bit.
+    unsafe { qp.post_send(wrs) }
+}
+
+/// Posts receives, into arena memory.
+///
+/// # Errors
+/// How many were accepted, and why the next was not.
+pub fn post_recv<P: Provider>(qp: &mut Qp<Rts, P>, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
+    // SAFETY: as in `post_send`.
+    unsafe { qp.post_recv(wrs) }
+}
+
+/// Posts sends through a half, of arena memory.
+///
+/// # Errors
+/// How many were accepted, and why the next was not.
+pub fn post_send_half<P: Provider>(
+    half: &mut verbs::SendHalf<'_, P>,
+    wrs: &[SendWr<'_>],
+) -> Result<(), PostError> {
+    // SAFETY: as in `post_send`.
+    unsafe { half.post_send(wrs) }
+}
+
+/// Posts receives through a half, into arena memory.
+///
+/// # Errors
+/// How many were accepted, and why the next was not.
+pub fn post_recv_half<P: Provider>(
+    half: &mut verbs::RecvHalf<'_, P>,
+    wrs: &[RecvWr<'_>],
+) -> Result<(), PostError> {
+    // SAFETY: as in `post_send`.
+    unsafe { half.post_recv(wrs) }
+}
+
+/// A signalled send request.
+pub fn signalled<'a>(wr_id: u64, op: SendOp<'a>, sge: &'a [Sge]) -> SendWr<'a> {
+    SendWr { wr_id, op, sge, flags: SendFlags::SIGNALED }
+}
+
+/// Polls until `count` completions are there.
+///
+/// # Errors
+/// They are not, in time.
+pub fn wait<P: Provider>(cq: &mut Cq<P>, count: usize) -> CaseResult<Vec<Wc>> {
+    let deadline = Instant::now() + PATIENCE;
+    let mut wcs = Vec::with_capacity(count);
+    loop {
+        let mut completions = cq.poll();
+        while wcs.len() < count
+            && let Some(completion) = completions.next()
+        {
+            wcs.push(completion.to_wc());
+        }
+        drop(completions);
+        if wcs.len() == count {
+            return Ok(wcs);
+        }
+        if Instant::now() > deadline {
+            return fail(format_args!("{} of {count} completions after {PATIENCE:?}: {wcs:?}", wcs.len()));
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// Polls until one completion is there.
+///
+/// # Errors
+/// It is not, in time.
+pub fn wait_one<P: Provider>(cq: &mut Cq<P>) -> CaseResult<Wc> {
+    Ok(wait(cq, 1)?[0])
+}
+
+/// Polls until one completion is there that ended well, and is that of this request.
+///
+/// # Errors
+/// It is not.
+pub fn wait_for<P: Provider>(cq: &mut Cq<P>, wr_id: u64, opcode: WcOpcode) -> CaseResult<Wc> {
+    let wc = wait_one(cq)?;
+    if (wc.wr_id, wc.status, wc.opcode) == (wr_id, WcStatus::SUCCESS, opcode) {
+        Ok(wc)
+    } else {
+        fail(format_args!("{opcode} {wr_id} was expected, not {wc:?}"))
+    }
+}
+
+/// Polls until one completion is there, and wants it to be that of this request, ended like this.
+///
+/// # Errors
+/// It is not.
+pub fn wait_status<P: Provider>(cq: &mut Cq<P>, wr_id: u64, status: WcStatus) -> CaseResult {
+    let wc = wait_one(cq)?;
+    if (wc.wr_id, wc.status) == (wr_id, status) {
+        Ok(())
+    } else {
+        fail(format_args!("{wr_id} should end with {status}, not {wc:?}"))
+    }
+}
+
+/// Is this how a request with a wrong local key ends? The specification says protection error; rxe says operation error
+/// for a key that names no region (Linux `drivers/infiniband/sw/rxe/rxe_req.c`: every error but EFAULT).
+pub fn is_local_key_error(status: WcStatus) -> bool {
+    [WcStatus::LOC_PROT_ERR, WcStatus::LOC_QP_OP_ERR].contains(&status)
+}
+
+/// Polls until one completion is there, and wants it to be that of this request, ended by a wrong local key.
+///
+/// # Errors
+/// It is not.
+pub fn wait_local_key_error<P: Provider>(cq: &mut Cq<P>, wr_id: u64) -> CaseResult {
+    let wc = wait_one(cq)?;
+    if wc.wr_id == wr_id && is_local_key_error(wc.status) {
+        Ok(())
+    } else {
+        fail(format_args!("{wr_id} should end by its local key, not {wc:?}"))
+    }
+}
+
+/// Is nothing to be polled?
+pub fn is_empty<P: Provider>(cq: &mut Cq<P>) -> bool {
+    cq.poll().next().is_none()
+}
+
+/// The immediate data of a completion that has some.
+pub fn imm(wc: &Wc) -> Option<u32> {
+    wc.wc_flags.contains(WcFlags::WITH_IMM).then_some(wc.imm_data)
+}
+
+/// Bytes that no other seed has, and that no shift of themselves is.
+pub fn pattern(seed: u32, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9) | 1;
+    (0..len)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 17;
+            state ^= state << 5;
+            (state >> 24) as u8
+        })
+        .collect()
+}
+
+/// A buffer that holds the pattern.
+///
+/// # Errors
+/// What the kernel answers.
+pub fn filled<P: Provider>(pd: &Pd<P>, seed: u32, len: usize) -> CaseResult<Buf> {
+    let mut buf = pd.alloc_buf(len)?;
+    buf.copy_from_slice(&pattern(seed, len));
+    Ok(buf)
+}
+
+/// Asks again and again until it is so.
+///
+/// # Errors
+/// It is not, in time.
+pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) -> CaseResult {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        if Instant::now() > deadline {
+            return fail(format_args!("not after {PATIENCE:?}: {what}"));
+        }
+        std::thread::yield_now();
+    }
+    Ok(())
+}

@@ -1,0 +1,207 @@
+//! Requests that end badly, and how.
+
+use verbs::{
+    AccessFlags, Context, Provider, QpState, QpType, RecvWr, RtsAttr, SendFlags, SendOp, SendWr, Sge,
+    WcStatus,
+};
+
+use super::SUITE;
+use crate::both;
+use crate::fabric::{
+    Arena, Pair, Shape, is_empty, post_recv, post_send, signalled, wait, wait_local_key_error, wait_status,
+};
+use crate::runner::{Case, CaseResult};
+
+pub(super) fn cases() -> Vec<Case> {
+    both!(
+        SUITE,
+        a_wrong_remote_key_is_a_remote_access_error,
+        rights_that_the_region_lacks_are_a_remote_access_error,
+        rights_that_the_queue_pair_lacks_are_an_error_of_the_requester,
+        a_wrong_local_key_is_a_local_error,
+        a_message_that_does_not_fit_fails_on_both_sides,
+        without_a_receive_the_retries_run_out,
+        a_peer_that_is_gone_surfaces_as_a_status_and_then_flushes,
+        in_the_error_state_everything_is_flushed_in_order,
+        an_access_error_breaks_the_responder_too,
+    )
+}
+
+/// Does the queue pair flush what is posted from now on?
+fn is_broken<P: Provider>(pair: &mut Pair<P>, arena: &Arena<P>) -> CaseResult {
+    assert_eq!(pair.a.qp.state()?, QpState::ERR);
+    post_send(&mut pair.a.qp, &[signalled(99, SendOp::Send, &[arena.sge(0..1)])])?;
+    wait_status(&mut pair.a.cq, 99, WcStatus::WR_FLUSH_ERR)
+}
+
+fn a_wrong_remote_key_is_a_remote_access_error<P: Provider>(context: &Context<P>) -> CaseResult {
+    for kind in 0..5 {
+        let mut pair = Pair::new(context, &Shape::default())?;
+        let (local, target) = (Arena::new(&pair.pd, 64)?, Arena::new(&pair.pd, 64)?);
+        let (remote_addr, rkey) = (target.addr(), target.rkey());
+        let wrong = !rkey;
+        let op = match kind {
+            0 => SendOp::RdmaWrite { remote_addr, rkey: wrong },
+            1 => SendOp::RdmaRead { remote_addr, rkey: wrong },
+            2 => SendOp::AtomicFetchAndAdd { remote_addr, rkey: wrong, add: 1 },
+            // One byte beyond the end, and one before the start.
+            3 => SendOp::RdmaWrite { remote_addr: remote_addr + 57, rkey },
+            _ => SendOp::RdmaRead { remote_addr: remote_addr - 1, rkey },
+        };
+        local.write(0, &[0xff; 64]);
+        // What was posted behind it is flushed, in order.
+        let sge = [local.sge(0..8)];
+        post_send(&mut pair.a.qp, &[signalled(1, op, &sge), signalled(2, SendOp::Send, &sge)])?;
+        wait_status(&mut pair.a.cq, 1, WcStatus::REM_ACCESS_ERR)?;
+        wait_status(&mut pair.a.cq, 2, WcStatus::WR_FLUSH_ERR)?;
+        assert_eq!(target.read(0..64), [0; 64], "{op:?} changed memory");
+        is_broken(&mut pair, &local)?;
+    }
+    Ok(())
+}
+
+fn rights_that_the_region_lacks_are_a_remote_access_error<P: Provider>(context: &Context<P>) -> CaseResult {
+    for (rights, op) in [
+        (AccessFlags::REMOTE_READ, 0),
+        (AccessFlags::REMOTE_WRITE, 1),
+        (AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE, 2),
+        (AccessFlags::empty(), 0),
+    ] {
+        let mut pair = Pair::new(context, &Shape::default())?;
+        let local = Arena::new(&pair.pd, 64)?;
+        let target = Arena::with_access(&pair.pd, 64, AccessFlags::LOCAL_WRITE | rights)?;
+        let (remote_addr, rkey) = (target.addr(), target.rkey());
+        let op = match op {
+            0 => SendOp::RdmaWrite { remote_addr, rkey },
+            1 => SendOp::RdmaRead { remote_addr, rkey },
+            _ => SendOp::AtomicCmpAndSwp { remote_addr, rkey, compare: 0, swap: 1 },
+        };
+        post_send(&mut pair.a.qp, &[signalled(1, op, &[local.sge(0..8)])])?;
+        wait_status(&mut pair.a.cq, 1, WcStatus::REM_ACCESS_ERR)?;
+        assert_eq!(target.read(0..64), [0; 64]);
+    }
+    Ok(())
+}
+
+fn rights_that_the_queue_pair_lacks_are_an_error_of_the_requester<P: Provider>(
+    context: &Context<P>,
+) -> CaseResult {
+    let mut pair = Pair::new(context, &Shape::default())?;
+    let (local, target) = (Arena::new(&pair.pd, 64)?, Arena::new(&pair.pd, 64)?);
+    let none = verbs::QpAttr { qp_access_flags: AccessFlags::empty(), ..verbs::QpAttr::default() };
+    pair.b.qp.modify(&none, verbs::QpAttrMask::ACCESS_FLAGS)?;
+    let op = SendOp::RdmaWrite { remote_addr: target.addr(), rkey: target.rkey() };
+    post_send(&mut pair.a.qp, &[signalled(1, op, &[local.sge(0..8)])])?;
+    let wc = crate::fabric::wait_one(&mut pair.a.cq)?;
+    // The specification lets a responder choose between the two.
+    assert!([WcStatus::REM_ACCESS_ERR, WcStatus::REM_INV_REQ_ERR].contains(&wc.status), "{wc:?}");
+    assert_eq!(target.read(0..64), [0; 64]);
+    Ok(())
+}
+
+fn a_wrong_local_key_is_a_local_error<P: Provider>(context: &Context<P>) -> CaseResult {
+    // A region of another protection domain is as good as none.
+    let elsewhere = Arena::new(&context.alloc_pd()?, 64)?.sge(0..8);
+    for kind in 0..4 {
+        let mut pair = Pair::new(context, &Shape::default())?;
+        let arena = Arena::new(&pair.pd, 64)?;
+        let good = arena.sge(0..8);
+        let bad = match kind {
+            0 => Sge { lkey: !good.lkey, ..good },
+            1 => Sge { length: 65, ..good },
+            2 => Sge { addr: good.addr - 1, ..good },
+            _ => elsewhere,
+        };
+        post_recv(&mut pair.b.qp, &[RecvWr { wr_id: 2, sge: &[arena.sge(32..64)] }])?;
+        post_send(&mut pair.a.qp, &[signalled(1, SendOp::Send, &[good, bad])])?;
+        wait_local_key_error(&mut pair.a.cq, 1)?;
+        is_broken(&mut pair, &arena)?;
+        assert!(is_empty(&mut pair.b.cq), "something arrived");
+    }
+    Ok(())
+}
+
+fn a_message_that_does_not_fit_fails_on_both_sides<P: Provider>(context: &Context<P>) -> CaseResult {
+    for len in [9, 5000] {
+        let mut pair = Pair::new(context, &Shape::default())?;
+        let (from, into) = (Arena::new(&pair.pd, 5000)?, Arena::new(&pair.pd, 64)?);
+        post_recv(&mut pair.b.qp, &[RecvWr { wr_id: 2, sge: &[into.sge(0..8)] }])?;
+        post_send(&mut pair.a.qp, &[signalled(1, SendOp::Send, &[from.sge(0..len)])])?;
+        let (a, b) = (crate::fabric::wait_one(&mut pair.a.cq)?, crate::fabric::wait_one(&mut pair.b.cq)?);
+        // The first of each is the specification's, the second is what rxe makes of it.
+        assert!([WcStatus::REM_INV_REQ_ERR, WcStatus::REM_OP_ERR].contains(&a.status), "{a:?}");
+        assert!([WcStatus::LOC_LEN_ERR, WcStatus::LOC_QP_OP_ERR].contains(&b.status), "{b:?}");
+        assert_eq!((a.wr_id, b.wr_id), (1, 2));
+        assert_eq!(into.read(8..64), [0; 56], "beyond the receive");
+    }
+    Ok(())
+}
+
+fn without_a_receive_the_retries_run_out<P: Provider>(context: &Context<P>) -> CaseResult {
+    let rts = RtsAttr { rnr_retry: 2, ..Shape::default().rts };
+    let mut pair = Pair::new(context, &Shape { rts, ..Shape::default() })?;
+    let arena = Arena::new(&pair.pd, 64)?;
+    post_send(&mut pair.a.qp, &[signalled(1, SendOp::Send, &[arena.sge(0..8)])])?;
+    wait_status(&mut pair.a.cq, 1, WcStatus::RNR_RETRY_EXC_ERR)?;
+    is_broken(&mut pair, &arena)
+}
+
+fn a_peer_that_is_gone_surfaces_as_a_status_and_then_flushes<P: Provider>(
+    context: &Context<P>,
+) -> CaseResult {
+    let pair = Pair::new(context, &Shape::default())?;
+    let (mut qp, mut cq) = (pair.a.qp, pair.a.cq);
+    let arena = Arena::new(&pair.pd, 64)?;
+    let sge = [arena.sge(0..8)];
+    pair.b.qp.close().map_err(|(_, error)| error)?;
+    for wr_id in 10..13 {
+        post_recv(&mut qp, &[RecvWr { wr_id, sge: &[arena.sge(8..64)] }])?;
+    }
+    let silent = |wr_id| SendWr { wr_id, op: SendOp::Send, sge: &sge, flags: SendFlags::empty() };
+    post_send(&mut qp, &[signalled(1, SendOp::Send, &sge), silent(2), signalled(3, SendOp::Send, &sge)])?;
+    wait_status(&mut cq, 1, WcStatus::RETRY_EXC_ERR)?;
+    let wcs = wait(&mut cq, 5)?;
+    assert!(wcs.iter().all(|wc| wc.status == WcStatus::WR_FLUSH_ERR), "{wcs:?}");
+    // Each queue in its own order, the unsignalled one too.
+    let of = |ids: core::ops::Range<u64>| -> Vec<u64> {
+        wcs.iter().map(|wc| wc.wr_id).filter(|id| ids.contains(id)).collect()
+    };
+    assert_eq!((of(0..10), of(10..20)), (vec![2, 3], vec![10, 11, 12]));
+    assert_eq!(qp.state()?, QpState::ERR);
+    assert!(is_empty(&mut cq));
+    Ok(())
+}
+
+fn in_the_error_state_everything_is_flushed_in_order<P: Provider>(context: &Context<P>) -> CaseResult {
+    for qp_type in [QpType::RC, QpType::UC, QpType::UD] {
+        let mut pair = Pair::new(context, &Shape::of(qp_type))?;
+        let arena = Arena::new(&pair.pd, 256)?;
+        for wr_id in 10..14 {
+            post_recv(&mut pair.b.qp, &[RecvWr { wr_id, sge: &[arena.sge(0..256)] }])?;
+        }
+        let mut qp = pair.b.qp.to_error().map_err(|(_, error)| error)?;
+        let wcs = wait(&mut pair.b.cq, 4)?;
+        let seen: Vec<_> = wcs.iter().map(|wc| (wc.wr_id, wc.status)).collect();
+        assert_eq!(seen, [10, 11, 12, 13].map(|id| (id, WcStatus::WR_FLUSH_ERR)), "{qp_type}");
+        // What is parked in that state is not lost: rxe does not look at it any more, but a reset gives it back.
+        qp.park_recv(pair.pd.alloc_buf(8)?, ..).map_err(|error| error.reason)?;
+        // A queue pair that was reset is as good as new.
+        let mut qp = qp.to_reset().map_err(|(_, error)| error)?;
+        let parked: Vec<_> = qp.reclaim_all().into_iter().filter_map(verbs::Parcel::into_buf).collect();
+        assert_eq!(parked.iter().map(|buf| buf.len()).collect::<Vec<_>>(), [8]);
+        drop(crate::fabric::connect(context, qp, &Shape::of(qp_type), pair.a.qp.qp_num())?);
+    }
+    Ok(())
+}
+
+fn an_access_error_breaks_the_responder_too<P: Provider>(context: &Context<P>) -> CaseResult {
+    let mut pair = Pair::new(context, &Shape::default())?;
+    let arena = Arena::new(&pair.pd, 64)?;
+    let op = SendOp::RdmaWrite { remote_addr: arena.addr(), rkey: !arena.rkey() };
+    post_recv(&mut pair.b.qp, &[RecvWr { wr_id: 2, sge: &[arena.sge(0..8)] }])?;
+    post_send(&mut pair.a.qp, &[signalled(1, op, &[arena.sge(0..8)])])?;
+    wait_status(&mut pair.a.cq, 1, WcStatus::REM_ACCESS_ERR)?;
+    wait_status(&mut pair.b.cq, 2, WcStatus::WR_FLUSH_ERR)?;
+    assert_eq!(pair.b.qp.state()?, QpState::ERR);
+    Ok(())
+}

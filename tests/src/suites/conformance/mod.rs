@@ -1,0 +1,29 @@
+//! `conformance`: what verbs promise of data, completions and events, on a real device.
+//!
+//! | file | what is in it |
+//! |---|---|
+//! | [`rc`] | reliable connections: every operation, with the data verified |
+//! | [`datagram`] | unreliable connections and datagrams |
+//! | [`queues`] | posting and polling: batches, wrap-around, signalling, two threads, parked buffers |
+//! | [`failures`] | requests that end badly, and how |
+//! | [`events`] | completion channels and asynchronous events |
+//!
+//! Each case runs twice: with the provider hidden, and with it named.
+
+pub mod datagram;
+pub mod events;
+pub mod failures;
+pub mod queues;
+pub mod rc;
+
+use crate::runner::Case;
+
+const SUITE: &str = "conformance";
+
+/// The suite.
+pub fn cases() -> Vec<Case> {
+    [rc::cases(), datagram::cases(), queues::cases(), failures::cases(), events::cases()]
+        .into_iter()
+        .flatten()
+        .collect()
+}

@@ -1,0 +1,368 @@
+//! `lifecycle`: what is dropped, forgotten, closed or killed, as the kernel sees it.
+//!
+//! `rdma resource show` (iproute2) is the witness: it counts what the kernel still has.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::time::Duration;
+
+use verbs::state::Rts;
+use verbs::{
+    Buf, Cause, Context, Cq, CqInit, Errno, Parcel, Pd, Provider, Qp, RemoteAccess, SendFlags, SendOp, WcOpcode,
+    WcStatus,
+};
+
+use crate::fabric::{
+    self, PORT, Pair, Shape, connect, create_qp, eventually, filled, pattern, wait_for, wait_one,
+};
+use crate::process::{self, Running};
+use crate::runner::{Case, CaseResult, fail, skip};
+use crate::tools::{DEVICE, LIMIT, Maker, gid_index, run};
+use crate::{both, cases};
+
+const SUITE: &str = "lifecycle";
+
+/// The suite.
+pub fn cases() -> Vec<Case> {
+    let mut cases = both!(
+        SUITE,
+        any_order_of_dropping_leaves_nothing,
+        closing_parents_before_children_is_refused_and_loses_nothing,
+        a_forgotten_queue_pair_keeps_its_buffers_from_everybody_else,
+        a_dropped_queue_pair_takes_its_buffers_from_the_device,
+        exposed_memory_is_out_of_reach_once_it_is_taken_back,
+    );
+    cases.extend(cases!(SUITE, a_killed_process_leaves_nothing, a_case_that_leaks_leaves_nothing));
+    cases.push(
+        Case::new(SUITE, "a_thousand_rounds_leave_nothing", a_thousand_rounds_leave_nothing)
+            .within(Duration::from_secs(400)),
+    );
+    cases
+}
+
+/// How many of what the kernel has, of the device.
+type Resources = BTreeMap<String, u64>;
+
+fn resources() -> CaseResult<Resources> {
+    let shown = match run(Command::new("rdma").args(["resource", "show"])) {
+        Ok(shown) => shown,
+        Err(why) => return skip(format_args!("no rdma tool (package iproute2): {why:?}")),
+    };
+    assert!(shown.status.success(), "{shown:?}");
+    match parse_resources(&shown.stdout, DEVICE) {
+        Some(resources) => Ok(resources),
+        None => fail(format_args!("no {DEVICE} in {:?}", shown.stdout)),
+    }
+}
+
+/// Reads `0: rxe0: pd 1 cq 1 qp 1 cm_id 0 mr 0 ctx 0 srq 0`.
+fn parse_resources(text: &str, device: &str) -> Option<Resources> {
+    let line = text.lines().find_map(|line| line.split_once(&format!(": {device}: ")))?.1;
+    let words: Vec<&str> = line.split_ascii_whitespace().collect();
+    words.chunks(2).map(|pair| Some(((*pair.first()?).to_owned(), pair.get(1)?.parse().ok()?))).collect()
+}
+
+/// Waits until the kernel has what it had: destroying may end in the background.
+fn back_to(baseline: &Resources) -> CaseResult {
+    let mut now = resources()?;
+    let is_back = eventually("resources are back to what they were", || {
+        now = resources().unwrap_or_default();
+        now == *baseline
+    });
+    is_back.or_else(|_| fail(format_args!("the kernel has {now:?}, and had {baseline:?}")))
+}
+
+fn fds() -> CaseResult<usize> {
+    Ok(std::fs::read_dir("/proc/self/fd")?.count())
+}
+
+/// One of everything, connected, with something posted.
+struct All<P: Provider> {
+    context: Option<Context<P>>,
+    pd: Option<Pd<P>>,
+    buf: Option<Buf>,
+    exposed: Option<verbs::Exposed<P>>,
+    ah: Option<verbs::Ah<P>>,
+    channel: Option<verbs::CompChannel>,
+    cq: Option<Cq<P>>,
+    qp: Option<Qp<Rts, P>>,
+}
+
+const KINDS: usize = 8;
+
+impl<P: Provider> All<P> {
+    fn new(context: Context<P>) -> CaseResult<Self> {
+        let pd = context.alloc_pd()?;
+        let channel = context.create_comp_channel()?;
+        let mut cq = context.create_cq(&CqInit { channel: Some(&channel), ..CqInit::new(16) })?;
+        cq.req_notify(false)?;
+        let shape = Shape::default();
+        let qp = create_qp(&pd, &cq, &shape)?;
+        let num = qp.qp_num();
+        let mut qp = connect(&context, qp, &shape, num)?;
+        qp.park_recv(pd.alloc_buf(100)?, ..).map_err(|error| error.reason)?;
+        let exposed = pd.expose(pd.alloc_buf(64)?, RemoteAccess::READ).map_err(|(_, error)| error)?;
+        let ah = pd.create_ah(&fabric::path(&context.find_gid(PORT)?))?;
+        Ok(Self {
+            buf: Some(pd.alloc_buf(4096)?),
+            context: Some(context),
+            pd: Some(pd),
+            exposed: Some(exposed),
+            ah: Some(ah),
+            channel: Some(channel),
+            cq: Some(cq),
+            qp: Some(qp),
+        })
+    }
+
+    fn drop_one(&mut self, kind: usize) {
+        match kind {
+            0 => drop(self.context.take()),
+            1 => drop(self.pd.take()),
+            2 => drop(self.buf.take()),
+            3 => drop(self.exposed.take()),
+            4 => drop(self.ah.take()),
+            5 => drop(self.channel.take()),
+            6 => drop(self.cq.take()),
+            _ => drop(self.qp.take()),
+        }
+    }
+}
+
+fn any_order_of_dropping_leaves_nothing<P: Provider>(context: &Context<P>) -> CaseResult {
+    let (baseline, open) = (resources()?, fds()?);
+    verbs::on_leak(|error| panic!("leaked: {error}"));
+    // Each kind first, then each kind second, the rest forwards or backwards.
+    for first in 0..KINDS {
+        for second in (0..KINDS).filter(|kind| *kind != first) {
+            for backwards in [false, true] {
+                let mut rest: Vec<_> = (0..KINDS).filter(|kind| ![first, second].contains(kind)).collect();
+                if backwards {
+                    rest.reverse();
+                }
+                let mut all = All::new(context.clone())?;
+                all.drop_one(first);
+                all.drop_one(second);
+                rest.into_iter().for_each(|kind| all.drop_one(kind));
+            }
+        }
+        back_to(&baseline)?;
+    }
+    // The context's file for events is opened with the first object that can have some, and stays.
+    assert!(fds()? <= open + 1, "file descriptors: {open} before, {} after", fds()?);
+    Ok(())
+}
+
+fn closing_parents_before_children_is_refused_and_loses_nothing<P: Provider>(
+    context: &Context<P>,
+) -> CaseResult {
+    let baseline = resources()?;
+    let mut all = All::new(context.clone())?;
+    let in_use = |error: &verbs::Error, by: &str| {
+        assert_eq!(error.errno, Errno::BUSY, "{error}");
+        assert!(matches!(error.cause, Cause::InUse { .. }) && error.to_string().contains(by), "{error}");
+        assert!(error.to_string().contains(DEVICE), "{error}");
+    };
+    let gone = || crate::runner::Stop::Failed("it is not there".to_owned());
+    // Each is refused while the queue pair lives, comes back, and does its work as before.
+    let (pd, error) = all.pd.take().ok_or_else(gone)?.close().err().ok_or_else(gone)?;
+    in_use(&error, "queue pairs");
+    let (mut cq, error) = all.cq.take().ok_or_else(gone)?.close().err().ok_or_else(gone)?;
+    in_use(&error, "queue pairs");
+    let (channel, error) = all.channel.take().ok_or_else(gone)?.close().err().ok_or_else(gone)?;
+    in_use(&error, "completion queues");
+    let (own_context, error) = all.context.take().ok_or_else(gone)?.close().err().ok_or_else(gone)?;
+    in_use(&error, "");
+    let mut buf = all.buf.take().ok_or_else(gone)?;
+    let tail = buf.split_off(100);
+    let (mut buf, error) = buf.close().err().ok_or_else(gone)?;
+    in_use(&error, "other pieces");
+    buf.unsplit(tail).map_err(|_| gone())?;
+    let mut qp = all.qp.take().ok_or_else(gone)?;
+    qp.park_send(SendOp::Send, SendFlags::empty(), buf, ..50).map_err(|error| error.reason)?;
+    for _ in 0..2 {
+        let wc = wait_one(&mut cq)?;
+        assert_eq!(wc.status, WcStatus::SUCCESS, "{wc:?}");
+    }
+    // And in the right order each is taken back.
+    qp.close().map_err(|(_, error)| error)?;
+    cq.close().map_err(|(_, error)| error)?;
+    channel.close().map_err(|(_, error)| error)?;
+    all.ah.take().ok_or_else(gone)?.close().map_err(|(_, error)| error)?;
+    let exposed = all.exposed.take().ok_or_else(gone)?.unexpose().map_err(|(_, error)| error)?;
+    exposed.close().map_err(|(_, error)| error)?;
+    pd.close().map_err(|(_, error)| error)?;
+    back_to(&baseline)?;
+    drop(own_context);
+    Ok(())
+}
+
+/// Many buffers that take the place of any that was freed.
+fn squatters<P: Provider>(pd: &Pd<P>) -> CaseResult<Vec<Buf>> {
+    (0..64).map(|seed| filled(pd, seed, 4096)).collect()
+}
+
+fn are_untouched(squatters: &[Buf]) {
+    for (seed, buf) in squatters.iter().enumerate() {
+        assert!(buf[..] == pattern(seed as u32, 4096)[..], "somebody's buffer was written to by the device");
+    }
+}
+
+fn a_forgotten_queue_pair_keeps_its_buffers_from_everybody_else<P: Provider>(
+    context: &Context<P>,
+) -> CaseResult {
+    let mut pair = Pair::new(context, &Shape::default())?;
+    let before = resources()?;
+    pair.b.qp.park_recv(pair.pd.alloc_buf(4096)?, ..).map_err(|error| error.reason)?;
+    core::mem::forget(pair.b.qp);
+    let squatters = squatters(&pair.pd)?;
+    assert_eq!(resources()?.get("qp"), before.get("qp"), "forgetting destroys nothing");
+    // The device knows nothing of it, and receives.
+    pair.a.qp.park_send(SendOp::Send, SendFlags::empty(), filled(&pair.pd, 999, 4096)?, ..).map_err(|e| e.reason)?;
+    let wc = wait_one(&mut pair.a.cq)?;
+    assert_eq!(wc.status, WcStatus::SUCCESS, "{wc:?}");
+    let wc = wait_one(&mut pair.b.cq)?;
+    assert_eq!((wc.status, wc.byte_len), (WcStatus::SUCCESS, 4096));
+    are_untouched(&squatters);
+    // Its completion queue and protection domain cannot go before it, and their handles may.
+    let (pd, error) = match pair.pd.close() {
+        Err(refused) => refused,
+        Ok(()) => return fail("the protection domain went away below a queue pair"),
+    };
+    assert_eq!(error.errno, Errno::BUSY);
+    drop((pd, pair.b.cq));
+    Ok(())
+}
+
+fn a_dropped_queue_pair_takes_its_buffers_from_the_device<P: Provider>(context: &Context<P>) -> CaseResult {
+    let mut pair = Pair::new(context, &Shape::default())?;
+    let before = resources()?;
+    for _ in 0..8 {
+        pair.b.qp.park_recv(pair.pd.alloc_buf(4096)?, ..).map_err(|error| error.reason)?;
+    }
+    // Sends are on their way while it goes.
+    for seed in 0..8 {
+        let buf = filled(&pair.pd, 900 + seed, 4096)?;
+        pair.a.qp.park_send(SendOp::Send, SendFlags::empty(), buf, ..).map_err(|error| error.reason)?;
+    }
+    drop(pair.b.qp);
+    let squatters = squatters(&pair.pd)?;
+    let mut back = Vec::new();
+    eventually("every send ends", || {
+        let mut completions = pair.a.cq.poll();
+        if let Some(completion) = completions.next() {
+            assert!(
+                [WcStatus::SUCCESS, WcStatus::RETRY_EXC_ERR, WcStatus::WR_FLUSH_ERR]
+                    .contains(&completion.status()),
+                "{completion:?}"
+            );
+            back.extend(pair.a.qp.reclaim(&completion).and_then(Parcel::into_buf));
+        }
+        back.len() == 8
+    })?;
+    for (seed, buf) in (0..).zip(&back) {
+        assert!(buf[..] == pattern(900 + seed, 4096)[..], "a send's buffer came back changed");
+    }
+    are_untouched(&squatters);
+    drop((squatters, back));
+    eventually("the kernel has one queue pair less", || {
+        resources().is_ok_and(|now| now.get("qp").copied() == before.get("qp").map(|count| count - 1))
+    })
+}
+
+fn exposed_memory_is_out_of_reach_once_it_is_taken_back<P: Provider>(context: &Context<P>) -> CaseResult {
+    let mut pair = Pair::new(context, &Shape::default())?;
+    let mut exposed = pair
+        .pd
+        .expose(filled(&pair.pd, 1, 4096)?, RemoteAccess::READ | RemoteAccess::WRITE)
+        .map_err(|(_, error)| error)?;
+    let (remote_addr, rkey) = (exposed.addr(), exposed.rkey());
+    exposed.write_at(10, b"from here");
+    let op = SendOp::RdmaWrite { remote_addr: remote_addr + 100, rkey };
+    pair.a.qp.park_send(op, SendFlags::empty(), filled(&pair.pd, 2, 50)?, ..).map_err(|error| error.reason)?;
+    wait_for_opcode(&mut pair.a.cq, WcOpcode::RDMA_WRITE)?;
+    let mut copy = [0; 50];
+    exposed.read_at(100, &mut copy);
+    assert_eq!(copy[..], pattern(2, 50)[..]);
+    let buf = exposed.unexpose().map_err(|(_, error)| error)?;
+    assert_eq!((&buf[10..19], &buf[100..150]), (&b"from here"[..], &pattern(2, 50)[..]));
+    let before = buf.to_vec();
+    pair.a.qp.park_send(op, SendFlags::empty(), filled(&pair.pd, 3, 50)?, ..).map_err(|error| error.reason)?;
+    assert_eq!(wait_one(&mut pair.a.cq)?.status, WcStatus::REM_ACCESS_ERR);
+    assert_eq!(buf[..], before[..]);
+    Ok(())
+}
+
+fn wait_for_opcode<P: Provider>(cq: &mut Cq<P>, opcode: WcOpcode) -> CaseResult {
+    let wc = wait_one(cq)?;
+    assert_eq!((wc.status, wc.opcode), (WcStatus::SUCCESS, opcode), "{wc:?}");
+    Ok(())
+}
+
+fn a_thousand_rounds_leave_nothing() -> CaseResult {
+    const ROUNDS: u32 = 1000;
+    verbs::on_leak(|error| panic!("leaked: {error}"));
+    let (baseline, open) = (resources()?, fds()?);
+    for round in 0..ROUNDS {
+        let context = fabric::open()?;
+        let all = All::new(context)?;
+        if round % 2 == 0 {
+            drop(all);
+        } else {
+            let mut all = all;
+            (0..KINDS).for_each(|kind| all.drop_one(kind));
+        }
+        assert_eq!(fds()?, open, "file descriptors after round {round}");
+    }
+    back_to(&baseline)
+}
+
+fn a_killed_process_leaves_nothing() -> CaseResult {
+    let baseline = resources()?;
+    let port = process::free_port()?;
+    let mut command = Maker::Ours.tool("ibv_rc_pingpong")?;
+    command.args(["-d", DEVICE, "-g", &gid_index()?.to_string(), "-p", &port.to_string()]);
+    let mut server = Running::start(&mut command)?;
+    if !process::wait_for_listener(port, LIMIT, || !server.has_ended()) {
+        return fail(format_args!("the server does not listen: {:?}", server.finish(Duration::ZERO)?));
+    }
+    let held = resources()?;
+    assert!(held.get("qp") > baseline.get("qp") && held.get("mr") > baseline.get("mr"), "{held:?}");
+    drop(server);
+    back_to(&baseline)
+}
+
+/// As [`a_killed_process_leaves_nothing`], with everything that there is, forgotten, in a process that ends.
+fn a_case_that_leaks_leaves_nothing() -> CaseResult {
+    const MARK: &str = "VERBS_TESTS_LEAK";
+    if std::env::var_os(MARK).is_some() {
+        core::mem::forget(All::new(fabric::open()?)?);
+        return Ok(());
+    }
+    let baseline = resources()?;
+    let mut command = Command::new("/proc/self/exe");
+    command.args(["--case", &format!("{SUITE}.a_case_that_leaks_leaves_nothing")]).env(MARK, "1");
+    let leaked = run(&mut command)?;
+    assert!(leaked.stdout.ends_with("ok\n"), "{leaked:?}");
+    back_to(&baseline)?;
+    // It is as usable as before.
+    let mut pair = Pair::new(&fabric::open()?, &Shape::default())?;
+    pair.b.qp.park_recv(pair.pd.alloc_buf(8)?, ..).map_err(|error| error.reason)?;
+    pair.a.qp.send_inline(1, SendOp::Send, SendFlags::SIGNALED, b"still ok")?;
+    wait_for(&mut pair.a.cq, 1, WcOpcode::SEND)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn resources_are_read_by_device() {
+        let text = "0: rxe1: pd 9 cq 9\n1: rxe0: pd 1 cq 2 qp 3 cm_id 0 mr 4 ctx 0 srq 0 \n";
+        let resources = parse_resources(text, "rxe0").unwrap();
+        assert_eq!((resources["pd"], resources["mr"], resources.len()), (1, 4, 7));
+        assert_eq!(parse_resources(text, "rxe2"), None);
+        assert_eq!(parse_resources("1: rxe0: pd one", "rxe0"), None);
+    }
+}

@@ -1,0 +1,179 @@
+//! `transition`: the table of [`verbs_core::transition`] against the kernel that runs.
+//!
+//! The commands are sent without the provider, which would ask the table before it asks the kernel.
+
+use uverbs_abi::ib_user_ioctl_verbs::RdmaDriverId;
+use uverbs_abi::rdma_user_rxe::{RxeCreateCqResp, RxeCreateQpResp};
+use verbs::provider::PdOps as _;
+use verbs::{Cause, CqInitAttr, Errno, QpAttr, QpAttrMask, QpInitAttr, QpState, QpType};
+use verbs_core::channel::Uhw;
+use verbs_core::cmd;
+use verbs_core::kernel::{KernelContext, KernelPd};
+use verbs_core::transition::{self, Transition};
+use zerocopy::{FromZeros as _, IntoBytes as _};
+
+use crate::fabric::{self, PORT, QKEY, Shape};
+use crate::runner::{Case, CaseResult, fail};
+use crate::tools::DEVICE;
+
+const SUITE: &str = "transition";
+
+/// The states that a program can move a queue pair to. Only the device moves one to SQE.
+const STATES: [QpState; 6] =
+    [QpState::RESET, QpState::INIT, QpState::RTR, QpState::RTS, QpState::SQD, QpState::ERR];
+
+/// The suite.
+pub fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for qp_type in [QpType::RC, QpType::UC, QpType::UD] {
+        for from in STATES {
+            cases.push(Case::new(SUITE, format!("{qp_type} from {from}"), move || from_state(qp_type, from)));
+        }
+    }
+    cases
+}
+
+/// Whatever the table says of this state, the kernel says too: what is missing, what is not taken, what is illegal, and
+/// what passes.
+fn from_state(qp_type: QpType, from: QpState) -> CaseResult {
+    let kernel = Kernel::open()?;
+    let mut refused = 0;
+    for to in STATES {
+        let Some(transition) = transition::lookup(qp_type, from, to) else {
+            let qp = kernel.qp_in(qp_type, from)?;
+            let all = transition::transitions(qp_type).filter(|t| t.to == to);
+            let richest = all.map(|t| t.required).fold(QpAttrMask::empty(), |a, b| a | b);
+            for mask in [QpAttrMask::STATE, QpAttrMask::STATE | richest] {
+                kernel.refuses(qp_type, qp, from, to, mask)?;
+                refused += 1;
+            }
+            kernel.is_still(qp, from)?;
+            continue;
+        };
+        let qp = kernel.qp_in(qp_type, from)?;
+        for mask in wrong_masks(&transition) {
+            kernel.refuses(qp_type, qp, from, to, mask)?;
+            refused += 1;
+        }
+        kernel.is_still(qp, from)?;
+        let mask = transition.required | QpAttrMask::STATE;
+        transition::check(qp_type, from, to, mask)
+            .map_err(|cause| crate::runner::Stop::Failed(format!("the table refuses its own row: {cause}")))?;
+        if let Err(error) = kernel.modify(qp, to, mask) {
+            return fail(format_args!("{qp_type} {from} to {to} with what is required: {error}"));
+        }
+        kernel.is_still(qp, to)?;
+    }
+    assert!(refused > 20, "only {refused} refusals were seen");
+    Ok(())
+}
+
+/// What is required with one left out, and with one too many.
+fn wrong_masks(transition: &Transition) -> impl Iterator<Item = QpAttrMask> + '_ {
+    let base = transition.required | QpAttrMask::STATE;
+    let missing = transition.required.iter().map(move |bit| base - bit);
+    let named = QpAttrMask::all().iter_names().map(|(_, bit)| bit);
+    // From another state than it is in, the kernel takes another row of its table.
+    let odd = QpAttrMask::CUR_STATE | QpAttrMask::RATE_LIMIT | QpAttrMask::CAP;
+    let forbidden = named.filter(move |bit| !odd.intersects(*bit) && transition.forbidden(*bit) == *bit);
+    missing.chain(forbidden.map(move |bit| base | bit))
+}
+
+/// A device whose commands are sent by hand. What is made goes with it.
+struct Kernel {
+    context: std::sync::Arc<KernelContext>,
+    pd: KernelPd,
+    cq: u32,
+    path: verbs::AhAttr,
+}
+
+impl Kernel {
+    fn open() -> CaseResult<Self> {
+        let device = verbs::devices()?.find(DEVICE)?;
+        let path = fabric::path(&device.open()?.find_gid(PORT)?);
+        let context = KernelContext::open(device.info(), RdmaDriverId::RDMA_DRIVER_RXE.0, |_| String::new())?;
+        let pd = KernelPd::alloc(&context)?;
+        let mut reply = RxeCreateCqResp::new_zeroed();
+        let attr = CqInitAttr { cqe: 16, channel: None, comp_vector: 0, user_handle: 0 };
+        let uhw = Uhw::reply(reply.as_mut_bytes());
+        let cq = cmd::cq::create_cq(context.uverbs(), &attr, None, uhw)?.handle;
+        Ok(Self { context, pd, cq, path })
+    }
+
+    /// A fresh queue pair, moved to a state.
+    fn qp_in(&self, qp_type: QpType, state: QpState) -> CaseResult<u32> {
+        let mut reply = RxeCreateQpResp::new_zeroed();
+        let cap = Shape::default().cap;
+        let attr = QpInitAttr { qp_type, cap, sq_sig_all: false, user_handle: 0 };
+        let event_fd = Some(self.context.async_fd()?);
+        let uhw = Uhw::reply(reply.as_mut_bytes());
+        let uverbs = self.context.uverbs();
+        let qp =
+            cmd::qp::create_qp(uverbs, self.pd.handle(), self.cq, self.cq, &attr, event_fd, uhw)?.handle;
+        let way: &[QpState] = match state {
+            QpState::RESET => &[],
+            QpState::INIT => &[QpState::INIT],
+            QpState::RTR => &[QpState::INIT, QpState::RTR],
+            QpState::RTS => &[QpState::INIT, QpState::RTR, QpState::RTS],
+            QpState::SQD => &[QpState::INIT, QpState::RTR, QpState::RTS, QpState::SQD],
+            _ => &[QpState::INIT, QpState::ERR],
+        };
+        let mut at = QpState::RESET;
+        for &to in way {
+            let required = transition::lookup(qp_type, at, to).map(|row| row.required).unwrap_or_default();
+            self.modify(qp, to, required | QpAttrMask::STATE)?;
+            at = to;
+        }
+        self.is_still(qp, state)?;
+        Ok(qp)
+    }
+
+    /// Asks for a move, with a value for everything that a mask can name.
+    fn modify(&self, qp: u32, to: QpState, mask: QpAttrMask) -> verbs::Result<()> {
+        let attr = QpAttr {
+            qp_state: to,
+            path_mtu: verbs::Mtu::MTU_1024,
+            qkey: QKEY,
+            dest_qp_num: 0x11,
+            ah_attr: self.path,
+            alt_ah_attr: self.path,
+            max_rd_atomic: 1,
+            max_dest_rd_atomic: 1,
+            min_rnr_timer: 12,
+            port_num: PORT,
+            alt_port_num: PORT,
+            timeout: 14,
+            retry_cnt: 7,
+            rnr_retry: 7,
+            ..QpAttr::default()
+        };
+        cmd::qp::modify_qp(self.context.uverbs(), qp, &attr, mask)
+    }
+
+    fn refuses(
+        &self,
+        qp_type: QpType,
+        qp: u32,
+        from: QpState,
+        to: QpState,
+        mask: QpAttrMask,
+    ) -> CaseResult {
+        match transition::check(qp_type, from, to, mask) {
+            Err(Cause::IllegalTransition { .. } | Cause::TransitionAttributes { .. }) => {}
+            other => return fail(format_args!("the table says {other:?} of {qp_type} {from} to {to}, {mask:?}")),
+        }
+        match self.modify(qp, to, mask) {
+            Err(error) if error.errno == Errno::INVAL => Ok(()),
+            other => fail(format_args!("the kernel says {other:?} of {qp_type} {from} to {to} with {mask:?}")),
+        }
+    }
+
+    fn is_still(&self, qp: u32, state: QpState) -> CaseResult {
+        let (attr, _) = cmd::qp::query_qp(self.context.uverbs(), qp, QpAttrMask::STATE)?;
+        if attr.qp_state == state {
+            Ok(())
+        } else {
+            fail(format_args!("it is in {} and not in {state}", attr.qp_state))
+        }
+    }
+}
