@@ -155,16 +155,14 @@ impl<P: Provider> Context<P> {
     /// link-local ones; the lower index where two are as good.
     ///
     /// # Errors
-    /// [`Cause::Gid`] where the port has none.
+    /// [`Cause::Gid`] where the port has none; as [`query_port`](Self::query_port) where there is no such port.
     pub fn find_gid(&self, port_num: u8) -> Result<GidEntry> {
-        gid::best(&self.gid_table()?, port_num).ok_or_else(|| {
-            self.error("find_gid", Errno::NODATA).because(Cause::Gid {
-                port_num,
-                index: 0,
-                table_len: 0,
-                wanted: None,
-            })
-        })
+        if let Some(entry) = gid::best(&self.gid_table()?, port_num) {
+            return Ok(entry);
+        }
+        let table_len = self.query_port(port_num)?.gid_tbl_len;
+        let cause = Cause::Gid { port_num, index: 0, table_len, wanted: None };
+        Err(self.error("find_gid", Errno::NODATA).because(cause))
     }
 
     /// An entry of a port's partition key table, in host order.

@@ -5,8 +5,8 @@ mod common;
 use common::World;
 use verbs::state::{Reset, Rts, Sqd};
 use verbs::{
-    AccessFlags, AhAttr, Cause, Context, CqInit, InitAttr, Mtu, Provider, Qp, QpAttr, QpAttrMask, QpCap,
-    QpInit, QpState, QpType, RtrAttr, RtsAttr,
+    AccessFlags, AhAttr, Cause, Context, CqInit, Errno, InitAttr, Mtu, Provider, Qp, QpAttr, QpAttrMask,
+    QpCap, QpInit, QpState, QpType, RtrAttr, RtsAttr,
 };
 
 both! {
@@ -110,7 +110,12 @@ fn any_state_can_be_reached_by_name<P: Provider>(_: &World, context: Context<P>)
 
 fn gids_are_asked_and_chosen<P: Provider>(world: &World, context: Context<P>) {
     use verbs::{Gid, GidEntry, GidType};
-    assert!(matches!(context.find_gid(1).unwrap_err().cause, Cause::Gid { port_num: 1, .. }));
+    let none = context.find_gid(1).unwrap_err();
+    assert_eq!(
+        (none.errno, none.cause),
+        (Errno::NODATA, Cause::Gid { port_num: 1, index: 0, table_len: 8, wanted: None })
+    );
+    assert_eq!(context.find_gid(9).unwrap_err().verb, "query_port");
     let entry = |gid_index, gid_type| GidEntry {
         gid: Gid::from(std::net::Ipv4Addr::new(10, 0, 0, 1)),
         gid_index,

@@ -10,9 +10,10 @@ use verbs::provider::{
     RecvQueue, SendQueue,
 };
 use verbs::{
-    AccessFlags, AhAttr, Av, CqInitAttr, DeviceAttr, DeviceAttrEx, DeviceInfo, Driver, Errno, Error,
-    GidEntry, NamedProvider, PortAttr, PostReason, Provider, QpAttr, QpAttrMask, QpCap, QpInitAttr,
-    QpInitInfo, QpState, QpType, RecvWr, Result, SendFlags, SendOp, SendWr, Wc, WcFlags, WcOpcode, WcStatus,
+    AccessFlags, AhAttr, Av, Cause, CqInitAttr, DeviceAttr, DeviceAttrEx, DeviceInfo, Driver, Errno, Error,
+    GidEntry, LinkLayer, Mtu, NamedProvider, PortAttr, PortCapFlags, PortState, PostReason, Provider, QpAttr,
+    QpAttrMask, QpCap, QpInitAttr, QpInitInfo, QpState, QpType, RecvWr, Result, SendFlags, SendOp, SendWr,
+    Wc, WcFlags, WcOpcode, WcStatus,
 };
 
 use super::{Kind, Object, Request, World};
@@ -54,6 +55,34 @@ fn is_paper(device: &DeviceInfo) -> bool {
 
 fn open_erased(device: &DeviceInfo) -> Result<OpenedContext> {
     Paper::open(device).map(ErasedContext::new::<Paper>)
+}
+
+fn port_attr() -> PortAttr {
+    PortAttr {
+        state: PortState::ACTIVE,
+        max_mtu: Mtu::MTU_4096,
+        active_mtu: Mtu::MTU_1024,
+        gid_tbl_len: 8,
+        port_cap_flags: PortCapFlags::empty(),
+        max_msg_sz: 1 << 31,
+        bad_pkey_cntr: 0,
+        qkey_viol_cntr: 0,
+        pkey_tbl_len: 1,
+        lid: 0,
+        sm_lid: 0,
+        lmc: 0,
+        max_vl_num: 1,
+        sm_sl: 0,
+        subnet_timeout: 0,
+        init_type_reply: 0,
+        active_width: 1,
+        active_speed: 1,
+        phys_state: 5,
+        link_layer: LinkLayer::ETHERNET,
+        flags: 0,
+        port_cap_flags2: 0,
+        active_speed_ex: 0,
+    }
 }
 
 #[derive(Debug)]
@@ -351,8 +380,12 @@ impl ContextOps<Paper> for PaperContext {
     fn query_device_ex(&self) -> Result<DeviceAttrEx> {
         self.unasked("query_device_ex")
     }
-    fn query_port(&self, _port_num: u8) -> Result<PortAttr> {
-        self.unasked("query_port")
+    fn query_port(&self, port_num: u8) -> Result<PortAttr> {
+        if port_num != 1 {
+            let cause = Cause::Limit { name: "port_num", asked: port_num.into(), min: 1, max: 1 };
+            return Err(self.world.error("query_port", Errno::INVAL).because(cause));
+        }
+        Ok(port_attr())
     }
     fn query_gid_table(&self) -> Result<Vec<GidEntry>> {
         Ok(self.world.state().gids.clone())
