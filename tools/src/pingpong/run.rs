@@ -143,9 +143,11 @@ fn failed_status(wc: &Wc) -> Trouble {
              an -m larger than the path's)"
         }
         WcStatus::RNR_RETRY_EXC_ERR => "the peer has no receive posted: run it with a larger -r",
-        WcStatus::LOC_LEN_ERR | WcStatus::REM_INV_REQ_ERR => {
-            "a message does not fit: run both sides with the same -s"
-        }
+        // Which of them it is, depends on the device: rxe says 2 here and 11 there.
+        WcStatus::LOC_LEN_ERR
+        | WcStatus::LOC_QP_OP_ERR
+        | WcStatus::REM_INV_REQ_ERR
+        | WcStatus::REM_OP_ERR => "a message may not have fitted: run both sides with the same -s",
         WcStatus::WR_FLUSH_ERR => "the queue pair is in the error state",
         _ => "see ibv_poll_cq(3)",
     };
