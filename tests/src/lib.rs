@@ -6,12 +6,16 @@
 //! | [`process`] | commands with a deadline, servers |
 //! | [`fabric`] | two connected queue pairs, memory for them, waiting |
 //! | [`refuse`] | work under a filter that refuses commands to uverbs |
+//! | [`sandbox`] | what a case may do to its own process |
 //! | [`suites`] | the cases themselves |
+//! | [`compare`] | what our tools say next to what rdma-core's say |
 //! | [`tools`] | the tools, ours and rdma-core's |
 
+pub mod compare;
 pub mod fabric;
 pub mod process;
 pub mod refuse;
 pub mod runner;
+pub mod sandbox;
 pub mod suites;
 pub mod tools;

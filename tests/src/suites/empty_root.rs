@@ -6,11 +6,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use nix::mount::{MsFlags, mount};
-use nix::sched::{CloneFlags, unshare};
 use nix::unistd::{chdir, chroot};
 
 use crate::runner::{Case, CaseResult, skip};
+use crate::sandbox::{bind, cover, private_mounts};
 use crate::tools::{DEVICE, Maker, PingPong, run};
 
 const SUITE: &str = "empty_root";
@@ -72,16 +71,14 @@ fn dir_of(variable: &str) -> CaseResult<PathBuf> {
 
 /// Makes an empty root and moves this process into it, with a mount namespace of its own.
 fn enter(static_dir: &Path) -> CaseResult {
-    unshare(CloneFlags::CLONE_NEWNS)?;
-    let none: Option<&str> = None;
-    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
+    private_mounts()?;
     let root = Path::new("/run/empty-root");
     fs::create_dir_all(root)?;
-    mount(Some("tmpfs"), root, Some("tmpfs"), MsFlags::empty(), none)?;
+    cover(root)?;
     for tree in ["dev/infiniband", "sys", "proc"] {
         let target = root.join(tree);
         fs::create_dir_all(&target)?;
-        mount(Some(&Path::new("/").join(tree)), &target, none, MsFlags::MS_BIND | MsFlags::MS_REC, none)?;
+        bind(&Path::new("/").join(tree), &target)?;
     }
     for tool in TOOLS {
         fs::copy(static_dir.join(tool), root.join(tool))?;

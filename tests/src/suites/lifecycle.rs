@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use verbs::state::Rts;
 use verbs::{
-    Buf, Cause, Context, Cq, CqInit, Errno, Parcel, Pd, Provider, Qp, RemoteAccess, SendFlags, SendOp, WcOpcode,
-    WcStatus,
+    Buf, Cause, Context, Cq, CqInit, Errno, Parcel, Pd, Provider, Qp, RemoteAccess, SendFlags, SendOp,
+    WcOpcode, WcStatus,
 };
 
 use crate::fabric::{
@@ -218,7 +218,10 @@ fn a_forgotten_queue_pair_keeps_its_buffers_from_everybody_else<P: Provider>(
     let squatters = squatters(&pair.pd)?;
     assert_eq!(resources()?.get("qp"), before.get("qp"), "forgetting destroys nothing");
     // The device knows nothing of it, and receives.
-    pair.a.qp.park_send(SendOp::Send, SendFlags::empty(), filled(&pair.pd, 999, 4096)?, ..).map_err(|e| e.reason)?;
+    pair.a
+        .qp
+        .park_send(SendOp::Send, SendFlags::empty(), filled(&pair.pd, 999, 4096)?, ..)
+        .map_err(|e| e.reason)?;
     let wc = wait_one(&mut pair.a.cq)?;
     assert_eq!(wc.status, WcStatus::SUCCESS, "{wc:?}");
     let wc = wait_one(&mut pair.b.cq)?;
@@ -279,7 +282,10 @@ fn exposed_memory_is_out_of_reach_once_it_is_taken_back<P: Provider>(context: &C
     let (remote_addr, rkey) = (exposed.addr(), exposed.rkey());
     exposed.write_at(10, b"from here");
     let op = SendOp::RdmaWrite { remote_addr: remote_addr + 100, rkey };
-    pair.a.qp.park_send(op, SendFlags::empty(), filled(&pair.pd, 2, 50)?, ..).map_err(|error| error.reason)?;
+    pair.a
+        .qp
+        .park_send(op, SendFlags::empty(), filled(&pair.pd, 2, 50)?, ..)
+        .map_err(|error| error.reason)?;
     wait_for_opcode(&mut pair.a.cq, WcOpcode::RDMA_WRITE)?;
     let mut copy = [0; 50];
     exposed.read_at(100, &mut copy);
@@ -287,7 +293,10 @@ fn exposed_memory_is_out_of_reach_once_it_is_taken_back<P: Provider>(context: &C
     let buf = exposed.unexpose().map_err(|(_, error)| error)?;
     assert_eq!((&buf[10..19], &buf[100..150]), (&b"from here"[..], &pattern(2, 50)[..]));
     let before = buf.to_vec();
-    pair.a.qp.park_send(op, SendFlags::empty(), filled(&pair.pd, 3, 50)?, ..).map_err(|error| error.reason)?;
+    pair.a
+        .qp
+        .park_send(op, SendFlags::empty(), filled(&pair.pd, 3, 50)?, ..)
+        .map_err(|error| error.reason)?;
     assert_eq!(wait_one(&mut pair.a.cq)?.status, WcStatus::REM_ACCESS_ERR);
     assert_eq!(buf[..], before[..]);
     Ok(())

@@ -5,19 +5,33 @@
 //! | [`interop`] | our tools and rdma-core's are interchangeable |
 //! | [`fallback`] | everything works where a kernel, or a filter, refuses the newer ways to it |
 //! | [`conformance`] | what verbs promise of data, completions and events |
+//! | [`transition`] | the QP transition table is the running kernel's |
+//! | [`lifecycle`] | what is dropped, forgotten, closed or killed, as the kernel sees it |
+//! | [`negative`] | what is refused, and whether the reason is told |
 //! | [`empty_root`] | static builds run where there is nothing else |
 
 pub mod conformance;
 pub mod empty_root;
 pub mod fallback;
 pub mod interop;
+pub mod lifecycle;
+pub mod negative;
+pub mod transition;
 
 use crate::runner::Case;
 
 /// Every case, in the order in which they run.
 pub fn all() -> Vec<Case> {
-    [interop::cases(), fallback::cases(), empty_root::cases(), conformance::cases()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        interop::cases(),
+        fallback::cases(),
+        empty_root::cases(),
+        conformance::cases(),
+        transition::cases(),
+        lifecycle::cases(),
+        negative::cases(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }

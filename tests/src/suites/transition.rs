@@ -57,8 +57,9 @@ fn from_state(qp_type: QpType, from: QpState) -> CaseResult {
         }
         kernel.is_still(qp, from)?;
         let mask = transition.required | QpAttrMask::STATE;
-        transition::check(qp_type, from, to, mask)
-            .map_err(|cause| crate::runner::Stop::Failed(format!("the table refuses its own row: {cause}")))?;
+        transition::check(qp_type, from, to, mask).map_err(|cause| {
+            crate::runner::Stop::Failed(format!("the table refuses its own row: {cause}"))
+        })?;
         if let Err(error) = kernel.modify(qp, to, mask) {
             return fail(format_args!("{qp_type} {from} to {to} with what is required: {error}"));
         }
@@ -108,8 +109,7 @@ impl Kernel {
         let event_fd = Some(self.context.async_fd()?);
         let uhw = Uhw::reply(reply.as_mut_bytes());
         let uverbs = self.context.uverbs();
-        let qp =
-            cmd::qp::create_qp(uverbs, self.pd.handle(), self.cq, self.cq, &attr, event_fd, uhw)?.handle;
+        let qp = cmd::qp::create_qp(uverbs, self.pd.handle(), self.cq, self.cq, &attr, event_fd, uhw)?.handle;
         let way: &[QpState] = match state {
             QpState::RESET => &[],
             QpState::INIT => &[QpState::INIT],
@@ -150,21 +150,18 @@ impl Kernel {
         cmd::qp::modify_qp(self.context.uverbs(), qp, &attr, mask)
     }
 
-    fn refuses(
-        &self,
-        qp_type: QpType,
-        qp: u32,
-        from: QpState,
-        to: QpState,
-        mask: QpAttrMask,
-    ) -> CaseResult {
+    fn refuses(&self, qp_type: QpType, qp: u32, from: QpState, to: QpState, mask: QpAttrMask) -> CaseResult {
         match transition::check(qp_type, from, to, mask) {
             Err(Cause::IllegalTransition { .. } | Cause::TransitionAttributes { .. }) => {}
-            other => return fail(format_args!("the table says {other:?} of {qp_type} {from} to {to}, {mask:?}")),
+            other => {
+                return fail(format_args!("the table says {other:?} of {qp_type} {from} to {to}, {mask:?}"));
+            }
         }
         match self.modify(qp, to, mask) {
             Err(error) if error.errno == Errno::INVAL => Ok(()),
-            other => fail(format_args!("the kernel says {other:?} of {qp_type} {from} to {to} with {mask:?}")),
+            other => {
+                fail(format_args!("the kernel says {other:?} of {qp_type} {from} to {to} with {mask:?}"))
+            }
         }
     }
 

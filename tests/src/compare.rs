@@ -1,0 +1,171 @@
+//! What our tools say next to what rdma-core's say: byte for byte, but for what is meant to differ.
+//!
+//! | ours may | where |
+//! |---|---|
+//! | add a reason, on lines of its own that begin with the tool's name | standard error, after a message of theirs |
+//! | speak as a newer rdma-core does than the one installed | [`REWORDED`], and flags that theirs has no name for |
+//! | print other numbers of queue pairs and packets | addresses |
+
+use crate::process::Finished;
+use crate::runner::{CaseResult, fail};
+
+/// What rdma-core says otherwise since version 44, which Debian 12 has: old, new.
+const REWORDED: &[(&str, &str)] = &[
+    (
+        "use IB device <dev> (default first device found)\n  -i, --ib-port=<port>   use port <port> of IB device (default all",
+        "use IB device <dev> (default all devices)\n  -i, --ib-port=<port>   use port <port> of IB device (default all",
+    ),
+    (
+        "  -N, --new_send            use new post send WR API\n",
+        "  -N, --new_send            use new post send WR API\n  -U, --allow-cc-unprotected  allow allocation of \
+         unprotected/shared\n                            memory on CoCo guests\n",
+    ),
+];
+
+/// Compares all that both said, and how they ended.
+///
+/// # Errors
+/// The first line that differs.
+pub fn same(tool: &str, ours: &Finished, theirs: &Finished) -> CaseResult {
+    let theirs_up_to_date = up_to_date(&theirs.stdout);
+    same_lines("standard output", &without_numbers(&ours.stdout), &without_numbers(&theirs_up_to_date))?;
+    same_but_for_reasons(tool, &ours.stderr, &theirs.stderr)?;
+    if ours.status == theirs.status {
+        Ok(())
+    } else {
+        fail(format_args!("ours ended with {}, theirs with {}", ours.status, theirs.status))
+    }
+}
+
+/// Compares standard error, where ours may add reasons: lines that begin with the tool's name.
+///
+/// # Errors
+/// The first line that differs.
+pub fn same_but_for_reasons(tool: &str, ours: &str, theirs: &str) -> CaseResult {
+    let reason = format!("{tool}: ");
+    let mut theirs_left = theirs.split_inclusive('\n').peekable();
+    for line in ours.split_inclusive('\n') {
+        if theirs_left.next_if(|next| *next == line).is_none() && !line.starts_with(&reason) {
+            return fail(format_args!(
+                "standard error: ours has {line:?} where theirs has {:?}",
+                theirs_left.peek()
+            ));
+        }
+    }
+    match theirs_left.next() {
+        None => Ok(()),
+        Some(line) => fail(format_args!("standard error: ours lacks {line:?}")),
+    }
+}
+
+/// Compares two texts.
+///
+/// # Errors
+/// The first line that differs.
+pub fn same_lines(what: &str, ours: &str, theirs: &str) -> CaseResult {
+    let (mut mine, mut their) = (ours.split_inclusive('\n'), theirs.split_inclusive('\n'));
+    loop {
+        match (mine.next(), their.next()) {
+            (None, None) => return Ok(()),
+            (one, other) if one == other => {}
+            (one, other) => return fail(format_args!("{what}: ours has {one:?} where theirs has {other:?}")),
+        }
+    }
+}
+
+/// Compares what `ibv_devinfo -v` prints. Where theirs is too old to name flags and says so, ours must name them.
+///
+/// # Errors
+/// The first line that differs.
+pub fn same_but_for_flag_names(ours: &str, theirs: &str) -> CaseResult {
+    const UNNAMED: &str = "Unknown flags:";
+    let mut mine = ours.lines().peekable();
+    for their_line in theirs.lines() {
+        if !their_line.contains(UNNAMED) {
+            match mine.next() {
+                Some(line) if line == their_line => continue,
+                line => return fail(format_args!("ours has {line:?} where theirs has {their_line:?}")),
+            }
+        }
+        let indent = their_line.len() - their_line.trim_start().len();
+        let is_name = |line: &&str| {
+            line.len() - line.trim_start().len() == indent
+                && line
+                    .trim_start()
+                    .bytes()
+                    .all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_')
+        };
+        let names = core::iter::from_fn(|| mine.next_if(is_name)).count();
+        if names == 0 {
+            return fail(format_args!("ours names nothing where theirs has {their_line:?}"));
+        }
+    }
+    match mine.next() {
+        None => Ok(()),
+        Some(line) => fail(format_args!("ours goes on with {line:?}")),
+    }
+}
+
+/// What theirs would say if it were a newer one.
+fn up_to_date(theirs: &str) -> String {
+    let newer = |text: String, (old, new): &(&str, &str)| {
+        if text.contains(new) { text } else { text.replace(old, new) }
+    };
+    REWORDED.iter().fold(theirs.to_owned(), newer)
+}
+
+/// Blanks what another run would print differently: the queue pair's number and the first packet's.
+fn without_numbers(stdout: &str) -> String {
+    let blank = |line: &str| {
+        ["QPN 0x", "PSN 0x"].iter().fold(line.to_owned(), |line, name| match line.split_once(name) {
+            Some((before, number)) if number.len() >= 6 => format!("{before}{name}......{}", &number[6..]),
+            _ => line,
+        })
+    };
+    stdout.split_inclusive('\n').map(blank).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_but_the_numbers_of_a_run_is_blanked() {
+        let line = |qpn, psn| format!("  local address:  LID 0x0000, QPN {qpn}, PSN {psn}, GID ::\n");
+        assert_eq!(without_numbers(&line("0x000048", "0xe075f9")), line("0x......", "0x......"));
+        for other in ["", "QPN 0x12", "usage: x\n\n  -p, --port"] {
+            assert_eq!(without_numbers(other), other);
+        }
+    }
+
+    #[test]
+    fn reasons_are_lines_of_our_own_and_nothing_else_may_differ() {
+        let same = |ours: &str, theirs: &str| same_but_for_reasons("tool", ours, theirs).is_ok();
+        assert!(same("it failed\ntool: because\n", "it failed\n") && same("", ""));
+        assert!(same("tool: bad option\nit failed\n", "tool: bad option\nit failed\n"));
+        assert!(!same("tool: because\n", "it failed\n") && !same("it fails\n", "it failed\n"));
+        assert!(
+            !same("it failed\nand more\n", "it failed\n") && !same("it failed\n", "it failed\nand more\n")
+        );
+        assert!(!same("it failed", "it failed\n"), "the end of the line");
+    }
+
+    #[test]
+    fn what_is_newer_already_is_left_as_it_is() {
+        for (old, new) in REWORDED {
+            assert_eq!((&*up_to_date(old), &*up_to_date(new)), (*new, *new));
+        }
+        assert_eq!(up_to_date("other\n"), "other\n");
+    }
+
+    #[test]
+    fn only_unknown_flags_may_differ_and_only_by_their_names() {
+        let same = |ours: &str, theirs: &str| same_but_for_flag_names(ours, theirs).is_ok();
+        assert!(same("a\n\tB_C\n", "a\n\tB_C\n"));
+        assert!(same("a\n\tB_C\n\tD\nz\n", "a\n\tUnknown flags: 0x3\nz\n"));
+        assert!(!same("a\n", "a\nb\n") && !same("a\nb\n", "a\n") && !same("a\n", "b\n"));
+        assert!(!same("a\nz\n", "a\n\tUnknown flags: 0x3\nz\n"), "flags left out are not named");
+        assert!(!same("a\n\tlower\nz\n", "a\n\tUnknown flags: 0x3\nz\n"));
+        assert!(!same("a\n\tUnknown flags: 0x3\nz\n", "a\n\tB\nz\n"));
+    }
+}

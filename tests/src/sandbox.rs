@@ -1,0 +1,54 @@
+//! What a case may do to its own process: hide parts of the file system, become somebody without rights.
+//!
+//! Nothing here is undone: a case has its process for itself.
+
+use std::path::Path;
+
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+use nix::unistd::{Gid, Uid, setgroups, setresgid, setresuid};
+
+use crate::runner::CaseResult;
+
+const NONE: Option<&str> = None;
+
+/// Gives this process a mount namespace of its own: what is mounted from now on nobody else sees.
+///
+/// # Errors
+/// What the kernel answers.
+pub fn private_mounts() -> CaseResult {
+    unshare(CloneFlags::CLONE_NEWNS)?;
+    mount(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NONE)?;
+    Ok(())
+}
+
+/// Mounts an empty file system over a directory.
+///
+/// # Errors
+/// What the kernel answers.
+pub fn cover(directory: &Path) -> CaseResult {
+    mount(Some("tmpfs"), directory, Some("tmpfs"), MsFlags::empty(), NONE)?;
+    Ok(())
+}
+
+/// Makes a directory visible at a second place, with all that is mounted below it.
+///
+/// # Errors
+/// What the kernel answers.
+pub fn bind(from: &Path, to: &Path) -> CaseResult {
+    mount(Some(from), to, NONE, MsFlags::MS_BIND | MsFlags::MS_REC, NONE)?;
+    Ok(())
+}
+
+/// Gives up being root, for good, and every capability with it.
+///
+/// # Errors
+/// What the kernel answers.
+pub fn become_nobody() -> CaseResult {
+    const NOBODY: u32 = 65534;
+    let (user, group) = (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY));
+    setgroups(&[])?;
+    setresgid(group, group, group)?;
+    setresuid(user, user, user)?;
+    Ok(())
+}

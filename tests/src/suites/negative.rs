@@ -1,0 +1,527 @@
+//! `negative`: what is refused, and whether the reason is told.
+//!
+//! What ends as a status of a work request is in [`conformance::failures`](super::conformance::failures).
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::Path;
+use std::process::Command;
+
+use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::stat::{Mode, SFlag, mknod};
+use verbs::state::{Init, Rts};
+use verbs::{
+    Cause, CqInit, DeviceList, Errno, Error, PostReason, QpAttr, QpAttrMask, QpCap, QpState, QpType,
+    SendFlags, SendOp, SendWr, Sge, SkipReason, Source,
+};
+use verbs_core::discovery::{self, Roots};
+
+use crate::cases;
+use crate::compare::same;
+use crate::fabric::{
+    self, Arena, PORT, Pair, Shape, create_qp, eventually, init_attr, open, post_recv, post_send, rtr_attr,
+    signalled, wait, wait_for,
+};
+use crate::runner::{Case, CaseResult, Stop, fail};
+use crate::sandbox::{become_nobody, cover, private_mounts};
+use crate::tools::{DEVICE, Maker, run};
+
+const SUITE: &str = "negative";
+
+/// The suite. The last case takes the device away for a while.
+pub fn cases() -> Vec<Case> {
+    cases!(
+        SUITE,
+        an_unknown_name_is_answered_with_those_that_are_there,
+        an_unknown_driver_is_skipped_with_the_reason,
+        an_abi_out_of_range_is_skipped_with_the_reason,
+        without_netlink_sysfs_tells_of_the_same_device,
+        a_missing_node_is_skipped_with_its_path,
+        a_node_without_permission_is_an_error_with_its_path,
+        a_node_of_another_device_is_not_used,
+        ports_0_and_9_are_refused_with_those_that_there_are,
+        a_gid_index_out_of_range_is_refused_with_the_table_length,
+        a_source_gid_that_does_not_exist_is_named,
+        a_region_beyond_the_memlock_limit_names_the_limit,
+        completion_queues_of_0_and_of_one_too_many_are_refused,
+        a_queue_pair_beyond_a_limit_names_it,
+        an_illegal_transition_names_the_states,
+        a_transition_without_its_attributes_names_them,
+        a_port_that_does_not_exist_is_named_by_the_transition,
+        posting_on_a_full_queue_is_refused_and_polling_makes_room,
+        posting_what_does_not_fit_is_refused_and_the_queue_is_as_before,
+        posting_in_a_state_that_does_not_take_it_is_refused,
+        tools_say_the_same_of_a_missing_node,
+        tools_say_the_same_without_permission,
+        without_any_device_the_list_is_empty_and_the_tools_say_the_same,
+    )
+}
+
+fn infiniband() -> &'static Path {
+    Path::new("/dev/infiniband")
+}
+
+fn error_of<T>(result: Result<T, Error>, what: &str) -> CaseResult<Error> {
+    match result {
+        Ok(_) => fail(format_args!("{what} was accepted")),
+        Err(error) => Ok(error),
+    }
+}
+
+/// Is it an EINVAL that says which limit was passed?
+fn is_limit(error: &Error, name: &str, asked: u64) {
+    match error.cause {
+        Cause::Limit { name: told, asked: told_asked, min, max } => {
+            assert_eq!((told, told_asked), (name, asked), "{error}");
+            assert!(asked < min || asked > max, "{error}");
+        }
+        _ => panic!("no limit is named: {error:?}"),
+    }
+    let text = error.to_string();
+    assert!(text.contains(DEVICE) && text.contains(name) && text.contains(&asked.to_string()), "{text}");
+}
+
+fn an_unknown_name_is_answered_with_those_that_are_there() -> CaseResult {
+    let error = error_of(verbs::devices()?.find("nosuch"), "nosuch")?;
+    assert_eq!(error.errno, Errno::NODEV);
+    assert_eq!(
+        error.to_string(),
+        format!("open_device: there is no RDMA device nosuch, only {DEVICE} (ENODEV)")
+    );
+    Ok(())
+}
+
+/// The list as it would be if discovery had found something else.
+fn list_if(change: impl FnOnce(&mut verbs::DeviceInfo)) -> CaseResult<DeviceList> {
+    let mut found = discovery::discover()?;
+    change(&mut found.devices[0]);
+    Ok(DeviceList::from_found(found, &[]))
+}
+
+fn only_skipped(list: &DeviceList) -> CaseResult<&SkipReason> {
+    assert!(list.is_empty());
+    match list.skipped() {
+        [skipped] if skipped.name == DEVICE => Ok(&skipped.reason),
+        other => fail(format_args!("{other:?}")),
+    }
+}
+
+fn an_unknown_driver_is_skipped_with_the_reason() -> CaseResult {
+    let list = list_if(|info| {
+        info.driver_id = info.driver_id.map(|mut id| {
+            id.0 = 4242;
+            id
+        });
+    })?;
+    assert!(matches!(only_skipped(&list)?, SkipReason::NoProvider { driver_id: Some(id) } if id.0 == 4242));
+    let text = error_of(list.first(), "a device without a provider")?.to_string();
+    assert!(text.contains("no provider") && text.contains("4242") && text.contains(DEVICE), "{text}");
+    // Where the kernel does not tell the driver, the name must do, and this one does not.
+    let list = list_if(|info| {
+        info.driver_id = None;
+        info.name = "ghost".to_owned();
+    })?;
+    let [skipped] = list.skipped() else { return fail(format_args!("{list:?}")) };
+    assert!(matches!(skipped.reason, SkipReason::NoProvider { driver_id: None }) && list.is_empty());
+    Ok(())
+}
+
+fn an_abi_out_of_range_is_skipped_with_the_reason() -> CaseResult {
+    for (abi, side) in [(99, "update this program"), (0, "update the kernel")] {
+        let list = list_if(|info| info.abi_version = abi)?;
+        let expected = SkipReason::AbiOutOfRange { abi, provider: "rxe", min: 1, max: 2 };
+        assert_eq!(*only_skipped(&list)?, expected);
+        let text = error_of(list.find(DEVICE), "a device of another ABI")?.to_string();
+        assert!(text.contains(&format!("ABI version {abi}")) && text.contains(side), "{text}");
+    }
+    Ok(())
+}
+
+fn without_netlink_sysfs_tells_of_the_same_device() -> CaseResult {
+    let told = discovery::discover()?;
+    let found = discovery::discover_at(&Roots::system(), Err(Errno::PROTONOSUPPORT))?;
+    assert_eq!(found.source, Source::Sysfs);
+    let ([by_netlink], [by_sysfs]) = (&told.devices[..], &found.devices[..]) else {
+        return fail(format_args!("{told:?}, {found:?}"));
+    };
+    // What only netlink knows is not there, and the rest is the same.
+    let expected =
+        verbs::DeviceInfo { index: None, driver_id: None, phys_port_cnt: None, ..by_netlink.clone() };
+    assert_eq!(*by_sysfs, expected);
+    let context = DeviceList::from_found(found, &[]).find(DEVICE)?.open()?;
+    Pair::new(&context, &Shape::default())?;
+    Ok(())
+}
+
+fn a_missing_node_is_skipped_with_its_path() -> CaseResult {
+    private_mounts()?;
+    cover(infiniband())?;
+    let list = verbs::devices()?;
+    let path = infiniband().join("uverbs0");
+    assert_eq!(*only_skipped(&list)?, SkipReason::NodeMissing { path, errno: Errno::NOENT });
+    let text = error_of(list.find(DEVICE), "a device without a node")?.to_string();
+    assert!(text.contains("/dev/infiniband/uverbs0 is missing"), "{text}");
+    Ok(())
+}
+
+/// Puts a node of the device's own number, or the next one, into a directory of this process' own.
+fn own_node(mode: u32, offset: u64) -> CaseResult {
+    let rdev = fs::metadata(infiniband().join("uverbs0"))?.rdev();
+    private_mounts()?;
+    cover(infiniband())?;
+    fs::set_permissions(infiniband(), fs::Permissions::from_mode(0o755))?;
+    let path = infiniband().join("uverbs0");
+    mknod(&path, SFlag::S_IFCHR, Mode::from_bits_truncate(mode), rdev + offset)?;
+    // Whatever the umask made of it.
+    fs::set_permissions(&path, fs::Permissions::from_mode(mode))?;
+    // And no second way to the device.
+    cover(Path::new("/dev/char"))?;
+    Ok(())
+}
+
+fn a_node_without_permission_is_an_error_with_its_path() -> CaseResult {
+    own_node(0o600, 0)?;
+    become_nobody()?;
+    let list = verbs::devices()?;
+    let error = error_of(list.find(DEVICE)?.open(), "a device without permission")?;
+    assert_eq!(error.errno, Errno::ACCESS, "{error}");
+    let Cause::File { path, hint } = &error.cause else { return fail(format_args!("{error:?}")) };
+    assert_eq!(&**path, "/dev/infiniband/uverbs0");
+    assert!(!hint.is_empty(), "no hint");
+    let text = error.to_string();
+    assert!(text.contains("/dev/infiniband/uverbs0") && text.contains("EACCES"), "{text}");
+    Ok(())
+}
+
+fn a_node_of_another_device_is_not_used() -> CaseResult {
+    // A number that nobody has: if it were opened the answer would be another.
+    own_node(0o666, 1)?;
+    let error = error_of(verbs::devices()?.find(DEVICE)?.open(), "a node of another device")?;
+    assert!(error.to_string().contains("/dev/"), "{error}");
+    assert!(matches!(error.cause, Cause::File { .. }), "{error:?}");
+    Ok(())
+}
+
+fn ports_0_and_9_are_refused_with_those_that_there_are() -> CaseResult {
+    let context = open()?;
+    assert_eq!(context.query_port(PORT)?.gid_tbl_len > 0, context.query_device()?.phys_port_cnt == 1);
+    for port_num in [0, 2, 9, 255] {
+        let error = error_of(context.query_port(port_num), "a port that does not exist")?;
+        assert_eq!(error.errno, Errno::INVAL);
+        is_limit(&error, "port_num", port_num.into());
+        for error in [
+            error_of(context.query_gid_entry(port_num, 0), "a GID of a port that does not exist")?,
+            error_of(context.query_pkey(port_num, 0).map(drop), "a key of a port that does not exist")?,
+        ] {
+            is_limit(&error, "port_num", port_num.into());
+        }
+    }
+    Ok(())
+}
+
+fn a_gid_index_out_of_range_is_refused_with_the_table_length() -> CaseResult {
+    let context = open()?;
+    let len = context.query_port(PORT)?.gid_tbl_len;
+    assert!(context.query_gid_entry(PORT, len - 1)?.is_none(), "the last entry is empty");
+    assert!(context.query_gid(PORT, len - 1)?.is_zero());
+    for index in [len, len + 1, u32::MAX] {
+        let error = error_of(context.query_gid(PORT, index), "an index out of range")?;
+        assert_eq!(error.errno, Errno::INVAL);
+        let expected = Cause::Gid { port_num: PORT, index, table_len: len, wanted: None };
+        assert_eq!(error.cause, expected, "{error}");
+        assert!(error.to_string().contains(&format!("has {len} entries")), "{error}");
+    }
+    is_limit(&error_of(context.query_pkey(PORT, 1000), "a key index out of range")?, "pkey index", 1000);
+    Ok(())
+}
+
+fn a_source_gid_that_does_not_exist_is_named() -> CaseResult {
+    let context = open()?;
+    let pd = context.alloc_pd()?;
+    let mut attr = fabric::path(&context.find_gid(PORT)?);
+    attr.grh = attr.grh.map(|grh| verbs::GlobalRoute { sgid_index: 200, ..grh });
+    let names_it = |error: &Error| {
+        assert!(matches!(error.cause, Cause::Gid { port_num: PORT, index: 200, .. }), "{error:?}");
+        assert!(error.to_string().contains("GID at index 200"), "{error}");
+    };
+    names_it(&error_of(pd.create_ah(&attr).map(drop), "an address handle from nowhere")?);
+    let cq = context.create_cq(&CqInit::new(4))?;
+    let shape = Shape::default();
+    let qp = create_qp(&pd, &cq, &shape)?.to_init(&init_attr()).map_err(|(_, error)| error)?;
+    let rtr = verbs::RtrAttr { ah_attr: attr, ..rtr_attr(&context, &shape, 1)? };
+    let Err((qp, error)) = qp.to_rtr(&rtr) else { return fail("a connection from nowhere was accepted") };
+    names_it(&error);
+    // It came back as it was.
+    qp.to_rtr(&rtr_attr(&context, &shape, 1)?).map_err(|(_, error)| error)?;
+    Ok(())
+}
+
+fn a_region_beyond_the_memlock_limit_names_the_limit() -> CaseResult {
+    const LIMIT: u64 = 64 << 10;
+    const LENGTH: usize = 1 << 20;
+    let context = open()?;
+    let pd = context.alloc_pd()?;
+    setrlimit(Resource::RLIMIT_MEMLOCK, LIMIT, LIMIT)?;
+    become_nobody()?;
+    let error = error_of(pd.alloc_buf(LENGTH).map(drop), "a region beyond the limit")?;
+    assert_eq!(error.errno, Errno::NOMEM);
+    assert_eq!(error.cause, Cause::Memlock { limit: LIMIT, asked: LENGTH as u64 });
+    let text = error.to_string();
+    assert!(text.contains("RLIMIT_MEMLOCK is 65536") && text.contains("1048576"), "{text}");
+    pd.alloc_buf(4096)?;
+    Ok(())
+}
+
+fn completion_queues_of_0_and_of_one_too_many_are_refused() -> CaseResult {
+    let context = open()?;
+    let max = context.query_device()?.max_cqe;
+    for cqe in [0, max + 1, u32::MAX] {
+        let error = error_of(context.create_cq(&CqInit::new(cqe)).map(drop), "such a completion queue")?;
+        is_limit(&error, "cqe", cqe.into());
+    }
+    assert!(context.create_cq(&CqInit::new(max))?.cqe() >= max);
+    let vectors = context.num_comp_vectors();
+    let init = CqInit { comp_vector: vectors, ..CqInit::new(1) };
+    is_limit(
+        &error_of(context.create_cq(&init).map(drop), "a vector that does not exist")?,
+        "comp_vector",
+        vectors.into(),
+    );
+    Ok(())
+}
+
+fn a_queue_pair_beyond_a_limit_names_it() -> CaseResult {
+    let context = open()?;
+    let pd = context.alloc_pd()?;
+    let cq = context.create_cq(&CqInit::new(4))?;
+    let device = context.query_device()?;
+    let cap = QpCap { max_send_wr: 1, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
+    let (wr, sge) = (device.max_qp_wr + 1, device.max_sge + 1);
+    const INLINE: u32 = 100_000;
+    for (name, asked, cap) in [
+        ("max_send_wr", wr, QpCap { max_send_wr: wr, ..cap }),
+        ("max_recv_wr", wr, QpCap { max_recv_wr: wr, ..cap }),
+        ("max_send_sge", sge, QpCap { max_send_sge: sge, ..cap }),
+        ("max_recv_sge", sge, QpCap { max_recv_sge: sge, ..cap }),
+        ("max_inline_data", INLINE, QpCap { max_inline_data: INLINE, ..cap }),
+        ("max_send_wr", u32::MAX, QpCap { max_send_wr: u32::MAX, ..cap }),
+    ] {
+        for qp_type in [QpType::RC, QpType::UC, QpType::UD] {
+            let shape = Shape { cap, ..Shape::of(qp_type) };
+            let error = error_of(create_qp(&pd, &cq, &shape).map(drop), name)?;
+            is_limit(&error, name, asked.into());
+            assert!(error.to_string().starts_with("create_qp on rxe0: "), "{error}");
+        }
+    }
+    // What the limit says can be had.
+    let cap = QpCap { max_send_sge: sge - 1, max_recv_sge: sge - 1, ..cap };
+    let given = create_qp(&pd, &cq, &Shape { cap, ..Shape::default() })?.cap();
+    assert!(given.max_send_sge >= sge - 1 && given.max_recv_sge >= sge - 1, "{given:?}");
+    Ok(())
+}
+
+fn an_illegal_transition_names_the_states() -> CaseResult {
+    let context = open()?;
+    let pd = context.alloc_pd()?;
+    let cq = context.create_cq(&CqInit::new(4))?;
+    let qp = create_qp(&pd, &cq, &Shape::default())?;
+    let Err((qp, error)) = qp.modify_to::<Rts>(&QpAttr::default(), QpAttrMask::empty()) else {
+        return fail("RESET to RTS was accepted");
+    };
+    let (from, to) = (QpState::RESET, QpState::RTS);
+    assert_eq!(error.cause, Cause::IllegalTransition { qp_type: QpType::RC, from, to });
+    assert!(error.to_string().contains("RC queue pair cannot go from RESET to RTS"), "{error}");
+    assert_eq!(qp.state()?, QpState::RESET);
+    Ok(())
+}
+
+fn a_transition_without_its_attributes_names_them() -> CaseResult {
+    let context = open()?;
+    let pd = context.alloc_pd()?;
+    let cq = context.create_cq(&CqInit::new(4))?;
+    let qp = create_qp(&pd, &cq, &Shape::default())?;
+    let attr = QpAttr { port_num: PORT, ..QpAttr::default() };
+    let Err((qp, error)) = qp.modify_to::<Init>(&attr, QpAttrMask::PKEY_INDEX | QpAttrMask::QKEY) else {
+        return fail("RESET to INIT without a port was accepted");
+    };
+    assert_eq!(
+        error.to_string(),
+        "modify_qp on rxe0: RC RESET to INIT misses ACCESS_FLAGS, PORT and does not take QKEY (EINVAL)"
+    );
+    // It came back as it was.
+    qp.to_init(&init_attr()).map_err(|(_, error)| error)?;
+    Ok(())
+}
+
+fn a_port_that_does_not_exist_is_named_by_the_transition() -> CaseResult {
+    let context = open()?;
+    let pd = context.alloc_pd()?;
+    let cq = context.create_cq(&CqInit::new(4))?;
+    for port_num in [0, 9] {
+        let qp = create_qp(&pd, &cq, &Shape::default())?;
+        let Err((_, error)) = qp.to_init(&verbs::InitAttr { port_num, ..init_attr() }) else {
+            return fail(format_args!("port {port_num} was accepted"));
+        };
+        is_limit(&error, "port_num", port_num.into());
+    }
+    Ok(())
+}
+
+fn posting_on_a_full_queue_is_refused_and_polling_makes_room() -> CaseResult {
+    let cap = QpCap { max_send_wr: 4, max_recv_wr: 4, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
+    let mut pair = Pair::new(&open()?, &Shape { cap, ..Shape::default() })?;
+    let arena = Arena::new(&pair.pd, 64)?;
+    let (sge, into) = ([arena.sge(0..8)], [arena.sge(8..16)]);
+    // The peer has no receives, so that nothing completes; and its receive queue can be filled alone.
+    let mut sent = 0;
+    let refused = loop {
+        match post_send(&mut pair.a.qp, &[signalled(sent, SendOp::Send, &sge)]) {
+            Ok(()) => sent += 1,
+            Err(error) => break error,
+        }
+        assert!(sent < 1000, "a queue of 4 took a thousand");
+    };
+    assert_eq!((refused.accepted, refused.reason), (0, PostReason::QueueFull));
+    assert!(sent >= 4 && refused.to_string().contains("full"), "{refused} after {sent}");
+    let mut received = 0;
+    while received < sent
+        && post_recv(&mut pair.b.qp, &[verbs::RecvWr { wr_id: received, sge: &into }]).is_ok()
+    {
+        received += 1;
+    }
+    assert_eq!(received, sent.min(received), "the receive queue is as long");
+    assert!(received >= 4);
+    let ids: Vec<_> = wait(&mut pair.a.cq, received as usize)?.iter().map(|wc| wc.wr_id).collect();
+    assert_eq!(ids, (0..received).collect::<Vec<_>>());
+    wait(&mut pair.b.cq, received as usize)?;
+    post_recv(&mut pair.b.qp, &[verbs::RecvWr { wr_id: 50, sge: &into }])?;
+    post_send(&mut pair.a.qp, &[signalled(50, SendOp::Send, &sge)])?;
+    Ok(())
+}
+
+fn posting_what_does_not_fit_is_refused_and_the_queue_is_as_before() -> CaseResult {
+    let mut pair = Pair::new(&open()?, &Shape::default())?;
+    let arena = Arena::new(&pair.pd, 4096)?;
+    let cap = pair.a.qp.cap();
+    let (remote_addr, rkey) = (arena.addr() + 8, arena.rkey());
+    let (max_sge, max_inline) = (cap.max_send_sge, cap.max_inline_data);
+    let many = vec![arena.sge(0..1); max_sge as usize + 1];
+    let long = [arena.sge(0..max_inline as usize + 1)];
+    let huge = [Sge { length: u32::MAX, ..long[0] }];
+    let (four, eight, sixteen) = ([arena.sge(0..4)], [arena.sge(0..8)], [arena.sge(0..16)]);
+    let add = SendOp::AtomicFetchAndAdd { remote_addr, rkey, add: 1 };
+    let odd = SendOp::AtomicCmpAndSwp { remote_addr: remote_addr + 4, rkey, compare: 0, swap: 1 };
+    let inline = SendFlags::INLINE;
+    let given = u64::from(max_inline) + 1;
+    for (op, sge, flags, reason) in [
+        (
+            SendOp::Send,
+            &many[..],
+            SendFlags::empty(),
+            PostReason::TooManySge { given: max_sge as usize + 1, max: max_sge },
+        ),
+        (SendOp::Send, &long, inline, PostReason::InlineTooLong { given, max: max_inline }),
+        (SendOp::Send, &huge, SendFlags::empty(), PostReason::MessageTooLong { given: u32::MAX.into() }),
+        (add, &four, SendFlags::empty(), PostReason::AtomicLength { given: 4 }),
+        (add, &sixteen, SendFlags::empty(), PostReason::AtomicLength { given: 16 }),
+        (odd, &eight, SendFlags::empty(), PostReason::AtomicMisaligned { remote_addr: remote_addr + 4 }),
+        (SendOp::RdmaRead { remote_addr, rkey }, &eight, inline, PostReason::UnsupportedOp),
+    ] {
+        let wr = SendWr { wr_id: 1, op, sge, flags };
+        let error = match post_send(&mut pair.a.qp, &[wr]) {
+            Err(error) => error,
+            Ok(()) => return fail(format_args!("{wr:?} was accepted")),
+        };
+        assert_eq!((error.accepted, error.reason), (0, reason));
+        // The next one finds the queue as it was.
+        post_recv(&mut pair.b.qp, &[verbs::RecvWr { wr_id: 2, sge: &[arena.sge(100..108)] }])?;
+        post_send(&mut pair.a.qp, &[signalled(3, SendOp::Send, &eight)])?;
+        wait_for(&mut pair.a.cq, 3, verbs::WcOpcode::SEND)?;
+        wait_for(&mut pair.b.cq, 2, verbs::WcOpcode::RECV)?;
+    }
+    let max = cap.max_recv_sge;
+    let many = vec![arena.sge(0..1); max as usize + 1];
+    let error = match post_recv(&mut pair.b.qp, &[verbs::RecvWr { wr_id: 1, sge: &many }]) {
+        Err(error) => error,
+        Ok(()) => return fail("a receive of too many elements was accepted"),
+    };
+    assert_eq!(error.reason, PostReason::TooManySge { given: max as usize + 1, max });
+    Ok(())
+}
+
+fn posting_in_a_state_that_does_not_take_it_is_refused() -> CaseResult {
+    let mut pair = Pair::new(&open()?, &Shape::default())?;
+    let arena = Arena::new(&pair.pd, 64)?;
+    let sge = [arena.sge(0..8)];
+    // The type does not know of it, the queue does.
+    let reset = QpAttr { qp_state: QpState::RESET, ..QpAttr::default() };
+    pair.a.qp.modify(&reset, QpAttrMask::STATE)?;
+    let error = post_send(&mut pair.a.qp, &[signalled(1, SendOp::Send, &sge)]).map_err(|error| error.reason);
+    assert_eq!(error, Err(PostReason::InvalidState));
+    let recv = verbs::RecvWr { wr_id: 1, sge: &sge };
+    let error = post_recv(&mut pair.a.qp, &[recv]).map_err(|error| error.reason);
+    assert_eq!(error, Err(PostReason::InvalidState));
+    Ok(())
+}
+
+/// Both makers' tools where something is missing: the same words and statuses.
+fn tools_agree() -> CaseResult {
+    for (tool, args) in [
+        ("ibv_devices", &[] as &[&str]),
+        ("ibv_devinfo", &[]),
+        ("ibv_devinfo", &["-l"]),
+        ("ibv_devinfo", &["-d", DEVICE]),
+        ("ibv_rc_pingpong", &["-p", "1", "127.0.0.1"]),
+        ("ibv_rc_pingpong", &["-d", DEVICE, "-p", "1", "127.0.0.1"]),
+    ] {
+        let theirs = run(Maker::Theirs.tool(tool)?.args(args))?;
+        let ours = run(Maker::Ours.tool(tool)?.args(args))?;
+        same(tool, &ours, &theirs).map_err(|stop| match stop {
+            Stop::Failed(why) => Stop::Failed(format!("{tool} {args:?}: {why}")),
+            skipped => skipped,
+        })?;
+    }
+    Ok(())
+}
+
+fn tools_say_the_same_of_a_missing_node() -> CaseResult {
+    private_mounts()?;
+    cover(infiniband())?;
+    tools_agree()
+}
+
+fn tools_say_the_same_without_permission() -> CaseResult {
+    own_node(0o600, 0)?;
+    become_nobody()?;
+    tools_agree()
+}
+
+fn rdma_link(args: &[&str]) -> CaseResult {
+    let done = run(Command::new("rdma").arg("link").args(args))?;
+    if done.status.success() { Ok(()) } else { fail(format_args!("rdma link {args:?}: {done:?}")) }
+}
+
+fn without_any_device_the_list_is_empty_and_the_tools_say_the_same() -> CaseResult {
+    rdma_link(&["delete", DEVICE])?;
+    let seen = without_a_device();
+    // Back again whatever was seen: others need it.
+    rdma_link(&["add", DEVICE, "type", "rxe", "netdev", "veth0"])?;
+    eventually("the device is back, with its address", || {
+        open().is_ok_and(|context| context.find_gid(PORT).is_ok_and(|gid| gid.gid.to_ipv4().is_some()))
+    })?;
+    seen
+}
+
+fn without_a_device() -> CaseResult {
+    let list = verbs::devices()?;
+    assert!(list.is_empty() && list.skipped().is_empty(), "{list:?}");
+    let text = error_of(list.first(), "no device")?.to_string();
+    assert_eq!(text, "open_device: there is no RDMA device (ENODEV)");
+    let text = error_of(list.find(DEVICE), "no device")?.to_string();
+    assert_eq!(text, format!("open_device: there is no RDMA device {DEVICE} (ENODEV)"));
+    match tools_agree() {
+        // Where there is nothing to compare with, the rest was seen all the same.
+        Err(Stop::Skipped(_)) => Ok(()),
+        other => other,
+    }
+}
