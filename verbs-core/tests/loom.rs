@@ -2,6 +2,9 @@
 //!
 //! The slots are cells that the model checker watches: if a consumer could read a slot before its producer's writes are
 //! visible, or a producer could fill one that is still being read, the model would report the race.
+//!
+//! Built with `RUSTFLAGS="--cfg loom"` only, as `cargo xtask test` does: the model checker builds C.
+#![cfg(loom)]
 
 use std::sync::Arc;
 

@@ -2,7 +2,7 @@
 //!
 //! | part | stages |
 //! |---|---|
-//! | host | formatting, clippy, rustdoc, crates that build C, the workspace's tests |
+//! | host | formatting, clippy, rustdoc, crates that build C, the workspace's tests, the model checker |
 //! | vm | the guest suites (`guest`, a binary of verbs-tests) on every kernel, two guests at a time |
 //!
 //! A guest suite prints `ok NAME`, `FAIL NAME: why` and `skip NAME: why` lines and ends with the closing line that this
@@ -180,7 +180,15 @@ fn host_stages() -> Vec<StageResult> {
         }));
     }
     results.push(stage("no crate that builds C", no_native_crates));
-    results.push(stage("tests without a device", host_tests));
+    results.push(stage("tests without a device", |result| {
+        host_tests(cargo::command().args(["test", "--workspace", "--no-fail-fast"]), result);
+    }));
+    results.push(stage("rings under the model checker", |result| {
+        let mut command = cargo::command();
+        // A folder of its own: the flag reaches every crate, and would have all of them built again each time.
+        command.args(["test", "--package", "verbs-core", "--test", "loom", "--target-dir", "target/loom"]);
+        host_tests(command.env("RUSTFLAGS", "--cfg loom"), result);
+    }));
     results
 }
 
@@ -217,11 +225,9 @@ fn native_crates(tree: &str) -> Vec<String> {
     found
 }
 
-fn host_tests(result: &mut StageResult) {
-    let mut command = cargo::command();
-    command.args(["test", "--workspace", "--no-fail-fast"]);
+fn host_tests(command: &mut Command, result: &mut StageResult) {
     let mut seen = Counts::default();
-    let status = follow(&mut command, |line| {
+    let status = follow(command, |line| {
         if let Some(counts) = parse_test_result(line) {
             seen.add(counts);
         } else if let Some(name) = line.strip_prefix("test ").and_then(|l| l.strip_suffix(" ... FAILED")) {
