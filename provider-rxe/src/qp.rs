@@ -134,7 +134,8 @@ impl QpOps for Qp {
             return Err(uverbs.error("modify_qp", Errno::INVAL).because(cause));
         }
         if let Err(error) = cmd::qp::modify_qp(uverbs, self.handle, attr, mask) {
-            if error.errno != Errno::INVAL {
+            // ENODATA: the source GID is an empty entry of the table.
+            if !matches!(error.errno, Errno::INVAL | Errno::NODATA) {
                 return Err(error);
             }
             let at = self.real_state();

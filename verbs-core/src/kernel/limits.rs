@@ -109,7 +109,8 @@ impl KernelContext {
         attr: &QpAttr,
         mask: QpAttrMask,
     ) -> Error {
-        if error.errno != Errno::INVAL {
+        // ENODATA: the source GID is an empty entry of the table.
+        if !matches!(error.errno, Errno::INVAL | Errno::NODATA) {
             return error;
         }
         let (from, to) = transition::endpoints(at, attr, mask);
