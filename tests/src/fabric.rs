@@ -406,10 +406,12 @@ pub fn wait_status<P: Provider>(cq: &mut Cq<P>, wr_id: u64, status: WcStatus) ->
     }
 }
 
-/// Is this how a request with a wrong local key ends? The specification says protection error; rxe says operation error
-/// for a key that names no region (Linux `drivers/infiniband/sw/rxe/rxe_req.c`: every error but EFAULT).
+/// Is this how a request with a wrong local key ends?
+///
+/// The specification says protection error. rxe says operation error for a key that names no region (Linux
+/// `drivers/infiniband/sw/rxe/rxe_req.c`: every error but EFAULT), and newer ones flush the request right away.
 pub fn is_local_key_error(status: WcStatus) -> bool {
-    [WcStatus::LOC_PROT_ERR, WcStatus::LOC_QP_OP_ERR].contains(&status)
+    [WcStatus::LOC_PROT_ERR, WcStatus::LOC_QP_OP_ERR, WcStatus::WR_FLUSH_ERR].contains(&status)
 }
 
 /// Polls until one completion is there, and wants it to be that of this request, ended by a wrong local key.

@@ -1,4 +1,4 @@
-//! `refuse ioctl|invoke-write [--] COMMAND...`: runs a command that is refused some of its ways to the kernel.
+//! `refuse ioctl|invoke-write|netlink [--] COMMAND...`: runs a command that is refused some of its ways to the kernel.
 //!
 //! Ends as the command ends (128 + N for signal N), after a line on stderr that says what was refused and what was
 //! written instead: see [`verbs_tests::refuse::Counts`]. 125 if the command could not be run under the filter, 127 if
@@ -14,7 +14,7 @@ fn main() -> ExitCode {
     let mode = args.next().and_then(|mode| Mode::from_name(mode.to_str()?));
     let mut command = args.skip_while(|arg| arg == "--");
     let (Some(mode), Some(program)) = (mode, command.next()) else {
-        eprintln!("usage: refuse ioctl|invoke-write [--] COMMAND...");
+        eprintln!("usage: refuse ioctl|invoke-write|netlink [--] COMMAND...");
         return ExitCode::from(2);
     };
     let mut command_line = Command::new(&program);

@@ -1,7 +1,7 @@
 //! The filter program: which system calls the supervisor is asked about.
 //!
-//! It lets everything pass but `write(2)`, and `ioctl(2)` with the request `RDMA_VERBS_IOCTL`. A call in another
-//! architecture's convention passes as well: what is tested here speaks the native one.
+//! It lets everything pass but `write(2)`, `ioctl(2)` with the request `RDMA_VERBS_IOCTL`, and `socket(2)` for RDMA
+//! netlink. A call in another architecture's convention passes as well: what is tested here speaks the native one.
 //!
 //! # References
 //! `seccomp(2)`; Linux, `Documentation/userspace-api/seccomp_filter.rst`
@@ -20,21 +20,32 @@ pub const AUDIT_ARCH: u32 = 0xc000_00b7;
 const NR: u32 = 0;
 /// Where it holds the architecture.
 const ARCH: u32 = 4;
-/// Where it holds the second argument. The kernel looks at 32 bits of an ioctl's request.
-const ARG1_LOW: u32 = if cfg!(target_endian = "little") { 24 } else { 28 };
+/// Where it holds the arguments, of 64 bits each. Of those that are asked for here the kernel looks at 32.
+const ARGS: u32 = 16;
+
+/// Where the lower half of an argument is.
+const fn low(argument: u32) -> u32 {
+    ARGS + 8 * argument + if cfg!(target_endian = "little") { 0 } else { 4 }
+}
 
 /// The program, ready for `seccomp(2)`.
 pub fn program() -> Vec<sock_filter> {
     // Jumps count the instructions that are left out.
     vec![
         load(ARCH),
-        unless_equal(AUDIT_ARCH, 3),
+        unless_equal(AUDIT_ARCH, 4),
         load(NR),
-        if_equal(libc::SYS_ioctl as u32, 2),
-        if_equal(libc::SYS_write as u32, 4),
+        if_equal(libc::SYS_ioctl as u32, 3),
+        if_equal(libc::SYS_socket as u32, 5),
+        if_equal(libc::SYS_write as u32, 9),
         answer(libc::SECCOMP_RET_ALLOW),
-        load(ARG1_LOW),
-        if_equal(RDMA_VERBS_IOCTL, 1),
+        load(low(1)),
+        if_equal(RDMA_VERBS_IOCTL, 6),
+        answer(libc::SECCOMP_RET_ALLOW),
+        load(low(0)),
+        unless_equal(libc::AF_NETLINK as u32, 2),
+        load(low(2)),
+        if_equal(libc::NETLINK_RDMA as u32, 1),
         answer(libc::SECCOMP_RET_ALLOW),
         answer(libc::SECCOMP_RET_USER_NOTIF),
     ]
@@ -89,34 +100,50 @@ mod tests {
         }
     }
 
-    fn verdict(arch: u32, nr: i64, request: u64) -> Option<u32> {
-        run(&program(), arch, nr, [3, request, 0x7fff_0000, 0, 0, 0])
+    fn verdict(arch: u32, nr: i64, args: [u64; 3]) -> Option<u32> {
+        run(&program(), arch, nr, [args[0], args[1], args[2], 0, 0, 0])
     }
 
+    const ASK: Option<u32> = Some(libc::SECCOMP_RET_USER_NOTIF);
+    const PASS: Option<u32> = Some(libc::SECCOMP_RET_ALLOW);
+    const REQUEST: u64 = RDMA_VERBS_IOCTL as u64;
+    const NETLINK: u64 = libc::AF_NETLINK as u64;
+    const RDMA: u64 = libc::NETLINK_RDMA as u64;
+
     #[test]
-    fn rdma_ioctls_and_writes_are_asked_about() {
-        let ask = Some(libc::SECCOMP_RET_USER_NOTIF);
-        assert_eq!(verdict(AUDIT_ARCH, libc::SYS_ioctl, RDMA_VERBS_IOCTL.into()), ask);
-        assert_eq!(verdict(AUDIT_ARCH, libc::SYS_write, 0), ask);
-        // A program that extends the request's sign must not escape.
-        assert_eq!(verdict(AUDIT_ARCH, libc::SYS_ioctl, !0 << 32 | u64::from(RDMA_VERBS_IOCTL)), ask);
+    fn rdma_ioctls_rdma_sockets_and_writes_are_asked_about() {
+        assert_eq!(verdict(AUDIT_ARCH, libc::SYS_ioctl, [3, REQUEST, 0]), ASK);
+        assert_eq!(verdict(AUDIT_ARCH, libc::SYS_write, [3, 0, 0]), ASK);
+        assert_eq!(verdict(AUDIT_ARCH, libc::SYS_socket, [NETLINK, 3, RDMA]), ASK);
+        // A program that extends the sign must not escape.
+        assert_eq!(verdict(AUDIT_ARCH, libc::SYS_ioctl, [3, !0 << 32 | REQUEST, 0]), ASK);
+        assert_eq!(verdict(AUDIT_ARCH, libc::SYS_socket, [!0 << 32 | NETLINK, 3, RDMA]), ASK);
     }
 
     #[test]
     fn every_other_call_passes() {
-        let pass = Some(libc::SECCOMP_RET_ALLOW);
-        for request in [0, 1, libc::TIOCGWINSZ, u64::from(RDMA_VERBS_IOCTL) ^ 1] {
-            assert_eq!(verdict(AUDIT_ARCH, libc::SYS_ioctl, request), pass);
+        for request in [0, 1, libc::TIOCGWINSZ, REQUEST ^ 1] {
+            assert_eq!(verdict(AUDIT_ARCH, libc::SYS_ioctl, [3, request, RDMA]), PASS);
         }
-        for nr in (0..600).filter(|nr| ![libc::SYS_ioctl, libc::SYS_write].contains(nr)) {
-            assert_eq!(verdict(AUDIT_ARCH, nr, RDMA_VERBS_IOCTL.into()), pass, "system call {nr}");
+        for (family, protocol) in
+            [(NETLINK, 0), (NETLINK, RDMA ^ 1), (libc::AF_INET as u64, RDMA), (0, REQUEST)]
+        {
+            assert_eq!(verdict(AUDIT_ARCH, libc::SYS_socket, [family, 3, protocol]), PASS);
+        }
+        let asked = [libc::SYS_ioctl, libc::SYS_write, libc::SYS_socket];
+        for nr in (0..600).filter(|nr| !asked.contains(nr)) {
+            for args in [[3, REQUEST, 0], [NETLINK, 3, RDMA]] {
+                assert_eq!(verdict(AUDIT_ARCH, nr, args), PASS, "system call {nr}");
+            }
         }
     }
 
     #[test]
     fn calls_of_another_architecture_pass() {
         for nr in 0..600 {
-            assert_eq!(verdict(AUDIT_ARCH ^ 1, nr, RDMA_VERBS_IOCTL.into()), Some(libc::SECCOMP_RET_ALLOW));
+            for args in [[3, REQUEST, 0], [NETLINK, 3, RDMA]] {
+                assert_eq!(verdict(AUDIT_ARCH ^ 1, nr, args), PASS);
+            }
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Runs work under a filter that refuses commands to uverbs, so that the older ways to the kernel can be tested.
+//! Runs work under a filter that refuses the newer ways to the kernel, so that the older ones can be tested.
 //!
 //! | file | what it is |
 //! |---|---|
@@ -33,27 +33,33 @@ pub enum Mode {
     Ioctl,
     /// The method INVOKE_WRITE alone, with EPROTONOSUPPORT: a kernel without the bridge to the write commands.
     InvokeWrite,
+    /// RDMA netlink, with EPROTONOSUPPORT: a kernel without it, or one that keeps it for itself.
+    Netlink,
 }
 
 impl Mode {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Ioctl, Self::InvokeWrite, Self::Netlink];
+
     /// What the command line calls it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Ioctl => "ioctl",
             Self::InvokeWrite => "invoke-write",
+            Self::Netlink => "netlink",
         }
     }
 
     /// The mode of that name.
     pub fn from_name(name: &str) -> Option<Self> {
-        [Self::Ioctl, Self::InvokeWrite].into_iter().find(|mode| mode.name() == name)
+        Self::ALL.into_iter().find(|mode| mode.name() == name)
     }
 }
 
 /// What the supervisor saw. Written and read back as the line that `refuse` ends with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// How many ioctls were refused.
+    /// How many calls were refused.
     pub refused: u64,
     /// How many `RDMA_VERBS_IOCTL` passed.
     pub passed: u64,
@@ -92,7 +98,7 @@ impl Counts {
 }
 
 const PREFIX: &str = "refuse: ";
-const REFUSED: &str = "ioctls refused";
+const REFUSED: &str = "calls refused";
 const PASSED: &str = "ioctls passed";
 const WRITES: &str = "write commands";
 const DOORBELLS: &str = "doorbells";
@@ -143,8 +149,12 @@ pub fn run<T: Send>(mode: Mode, work: impl FnOnce() -> T + Send) -> io::Result<(
 fn supervise(mode: Mode, listener: &Listener) -> io::Result<Counts> {
     let mut counts = Counts::default();
     while let Some(asked) = listener.next()? {
-        let verdict =
-            if asked.nr == libc::SYS_ioctl { judge_ioctl(mode, &asked) } else { judge_write(&asked) };
+        let verdict = match asked.nr {
+            libc::SYS_ioctl => judge_ioctl(mode, &asked),
+            libc::SYS_socket if mode == Mode::Netlink => Verdict::Refuse(libc::EPROTONOSUPPORT),
+            libc::SYS_socket => Verdict::PassOther,
+            _ => judge_write(&asked),
+        };
         // What was read is of another process if this one has ended since.
         if !listener.is_valid(&asked) {
             continue;
@@ -172,6 +182,7 @@ enum Verdict {
 fn judge_ioctl(mode: Mode, asked: &Asked) -> Verdict {
     match mode {
         Mode::Ioctl => Verdict::Refuse(libc::ENOTTY),
+        Mode::Netlink => Verdict::PassIoctl,
         Mode::InvokeWrite => {
             let mut header = IbUverbsIoctlHdr::new_zeroed();
             // Memory that cannot be read is for the kernel to refuse.

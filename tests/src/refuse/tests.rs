@@ -46,6 +46,22 @@ fn in_mode_invoke_write_that_method_alone_is_refused() {
 }
 
 #[test]
+fn in_mode_netlink_no_rdma_socket_is_had_and_others_are() {
+    use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
+    let open = |protocol| {
+        socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol).map(drop).err()
+    };
+    let rdma = || open(SockProtocol::NetlinkRDMA);
+    let ((refused, route), counts) =
+        run(Mode::Netlink, || (rdma(), open(SockProtocol::NetlinkRoute))).unwrap();
+    assert_eq!((refused, route), (Some(nix::errno::Errno::EPROTONOSUPPORT), None));
+    assert_eq!(counts, Counts { refused: 1, ..Counts::default() });
+    // In the other modes it is the kernel's to say.
+    let (same, counts) = run(Mode::Ioctl, rdma).unwrap();
+    assert_eq!((same, counts), (rdma(), Counts::default()));
+}
+
+#[test]
 fn writes_to_an_uverbs_device_are_counted_by_command_and_doorbells_apart() {
     let dir = std::env::temp_dir().join(format!("refuse-{}", std::process::id())).join("infiniband");
     fs::create_dir_all(&dir).unwrap();
@@ -94,8 +110,8 @@ fn counts_are_read_back_as_they_were_written() {
     for wrong in [
         "",
         "refuse: ",
-        "refuse: 1 ioctls refused",
-        "refuse: 0 ioctls refused, 0 ioctls passed, 1 write commands, 0 doorbells | ",
+        "refuse: 1 calls refused",
+        "refuse: 0 calls refused, 0 ioctls passed, 1 write commands, 0 doorbells | ",
     ] {
         assert_eq!(Counts::parse(wrong), None, "{wrong}");
     }

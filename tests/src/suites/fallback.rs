@@ -7,6 +7,7 @@ use uverbs_abi::ib_user_verbs::{
     IB_USER_VERBS_CMD_REG_MR,
 };
 
+use crate::compare::same_lines;
 use crate::refuse::{Counts, Mode};
 use crate::runner::{Case, CaseResult, fail};
 use crate::tools::{Maker, PingPong, refused, run};
@@ -16,14 +17,15 @@ const SUITE: &str = "fallback";
 /// The suite.
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
-    for mode in [Mode::Ioctl, Mode::InvokeWrite] {
+    for mode in Mode::ALL {
         for flags in [&[] as &[_], &["-c"], &["-e", "-c"]] {
             let name = format!("pingpong without {} {}", mode.name(), flags.join(" "));
             cases.push(Case::new(SUITE, name.trim_end(), move || pingpong(mode, flags)));
         }
-        for args in [&["-v"] as &[_], &["-l"]] {
-            let name = format!("ibv_devinfo {} without {}", args.join(" "), mode.name());
-            cases.push(Case::new(SUITE, name, move || devinfo(mode, args)));
+        for (tool, args) in [("ibv_devinfo", &["-v"] as &[_]), ("ibv_devinfo", &["-l"]), ("ibv_devices", &[])]
+        {
+            let name = format!("{tool} {} without {}", args.join(" "), mode.name()).replace("  ", " ");
+            cases.push(Case::new(SUITE, name, move || output(mode, tool, args)));
         }
     }
     cases
@@ -33,38 +35,47 @@ fn pingpong(mode: Mode, flags: &'static [&'static str]) -> CaseResult {
     // Each doorbell asks the supervisor, so few rounds do.
     let ends = PingPong { refuse: Some(mode), flags, iters: 50, ..PingPong::OURS }.run()?;
     for counts in ends.into_iter().flatten() {
-        was_written(mode, &counts, &[IB_USER_VERBS_CMD_REG_MR, IB_USER_VERBS_CMD_MODIFY_QP])?;
+        check(mode, &counts);
         assert!(counts.doorbells > 0, "{counts}");
-        if mode == Mode::Ioctl {
-            was_written(mode, &counts, &[IB_USER_VERBS_CMD_GET_CONTEXT, IB_USER_VERBS_CMD_CREATE_QP])?;
+        let by_writing: &[u32] = match mode {
+            Mode::Ioctl => &[
+                IB_USER_VERBS_CMD_GET_CONTEXT,
+                IB_USER_VERBS_CMD_CREATE_QP,
+                IB_USER_VERBS_CMD_REG_MR,
+                IB_USER_VERBS_CMD_MODIFY_QP,
+            ],
+            Mode::InvokeWrite => &[IB_USER_VERBS_CMD_REG_MR, IB_USER_VERBS_CMD_MODIFY_QP],
+            Mode::Netlink => &[],
+        };
+        for command in by_writing {
+            assert!(counts.written.contains_key(command), "command {command} was not written: {counts}");
         }
     }
     Ok(())
 }
 
-fn devinfo(mode: Mode, args: &[&str]) -> CaseResult {
-    let mut command = Maker::Ours.tool("ibv_devinfo")?;
+fn output(mode: Mode, tool: &str, args: &[&str]) -> CaseResult {
+    let mut command = Maker::Ours.tool(tool)?;
     command.args(args);
     let unhindered = run(&mut command)?;
     let hindered = run(&mut refused(mode, &command)?)?;
-    assert_eq!(hindered.stdout, unhindered.stdout);
+    same_lines("standard output", &hindered.stdout, &unhindered.stdout)?;
     assert!(hindered.status.success() && unhindered.status.success());
     let Some(counts) = Counts::parse(&hindered.stderr) else {
         return fail(format_args!("what was refused is not told: {}", hindered.stderr));
     };
     // A list needs nothing of uverbs.
-    if args == ["-v"] { was_written(mode, &counts, &[]) } else { Ok(()) }
+    if args == ["-v"] || mode == Mode::Netlink {
+        check(mode, &counts);
+    }
+    Ok(())
 }
 
-/// Was something refused, and were commands, among them these, written instead?
-fn was_written(mode: Mode, counts: &Counts, commands: &[u32]) -> CaseResult {
+/// Was something refused, and was it done otherwise?
+fn check(mode: Mode, counts: &Counts) {
     assert!(counts.refused > 0, "nothing was refused: {counts}");
-    assert!(counts.writes() > 0, "nothing was written: {counts}");
-    assert_eq!(counts.passed == 0, mode == Mode::Ioctl, "{counts}");
-    for command in commands {
-        assert!(counts.written.contains_key(command), "command {command} was not written: {counts}");
-    }
     // A refusal is learned, for the whole context or for the method: there is no second attempt of each.
     assert!(counts.refused <= 4, "refused again and again: {counts}");
-    Ok(())
+    assert_eq!(counts.passed == 0, mode == Mode::Ioctl, "{counts}");
+    assert_eq!(counts.writes() == 0, mode == Mode::Netlink, "{counts}");
 }

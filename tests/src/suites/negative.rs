@@ -17,14 +17,15 @@ use verbs::{
 use verbs_core::discovery::{self, Roots};
 
 use crate::cases;
-use crate::compare::same;
+use crate::compare::{same, same_but_for_reasons};
 use crate::fabric::{
     self, Arena, PORT, Pair, Shape, create_qp, eventually, init_attr, open, post_recv, post_send, rtr_attr,
     signalled, wait, wait_for,
 };
+use crate::refuse;
 use crate::runner::{Case, CaseResult, Stop, fail};
 use crate::sandbox::{become_nobody, cover, private_mounts};
-use crate::tools::{DEVICE, Maker, run};
+use crate::tools::{DEVICE, Maker, refused, run};
 
 const SUITE: &str = "negative";
 
@@ -51,6 +52,7 @@ pub fn cases() -> Vec<Case> {
         posting_on_a_full_queue_is_refused_and_polling_makes_room,
         posting_what_does_not_fit_is_refused_and_the_queue_is_as_before,
         posting_in_a_state_that_does_not_take_it_is_refused,
+        without_rdma_in_the_kernel_there_is_no_device_and_the_reason_is_told,
         tools_say_the_same_of_a_missing_node,
         tools_say_the_same_without_permission,
         without_any_device_the_list_is_empty_and_the_tools_say_the_same,
@@ -469,16 +471,9 @@ fn posting_in_a_state_that_does_not_take_it_is_refused() -> CaseResult {
 
 /// Both makers' tools where something is missing: the same words and statuses.
 fn tools_agree() -> CaseResult {
-    for (tool, args) in [
-        ("ibv_devices", &[] as &[&str]),
-        ("ibv_devinfo", &[]),
-        ("ibv_devinfo", &["-l"]),
-        ("ibv_devinfo", &["-d", DEVICE]),
-        ("ibv_rc_pingpong", &["-p", "1", "127.0.0.1"]),
-        ("ibv_rc_pingpong", &["-d", DEVICE, "-p", "1", "127.0.0.1"]),
-    ] {
-        let theirs = run(Maker::Theirs.tool(tool)?.args(args))?;
-        let ours = run(Maker::Ours.tool(tool)?.args(args))?;
+    for (tool, args) in TOOLS_WITHOUT_DEVICES {
+        let theirs = run(Maker::Theirs.tool(tool)?.args(*args))?;
+        let ours = run(Maker::Ours.tool(tool)?.args(*args))?;
         same(tool, &ours, &theirs).map_err(|stop| match stop {
             Stop::Failed(why) => Stop::Failed(format!("{tool} {args:?}: {why}")),
             skipped => skipped,
@@ -486,6 +481,46 @@ fn tools_agree() -> CaseResult {
     }
     Ok(())
 }
+
+fn without_rdma_in_the_kernel_there_is_no_device_and_the_reason_is_told() -> CaseResult {
+    private_mounts()?;
+    cover(Path::new("/sys/class"))?;
+    let (list, counts) = refuse::run(refuse::Mode::Netlink, verbs::devices)?;
+    let list = list?;
+    assert!(counts.refused > 0, "{counts}");
+    assert!(list.is_empty() && list.skipped().is_empty() && list.source() == Source::None, "{list:?}");
+    let netlink = list.netlink_error().map(ToString::to_string);
+    assert!(netlink.is_some_and(|text| text.contains("EPROTONOSUPPORT")), "{list:?}");
+    assert_eq!(error_of(list.first(), "no device")?.errno, Errno::NODEV);
+    for (tool, args) in TOOLS_WITHOUT_DEVICES {
+        let ask = |maker: Maker| -> CaseResult<_> {
+            let mut command = maker.tool(tool)?;
+            run(&mut refused(refuse::Mode::Netlink, command.args(*args))?)
+        };
+        let (theirs, mut ours) = (ask(Maker::Theirs)?, ask(Maker::Ours)?);
+        let reason = ours.stderr.contains("has no RDMA loaded");
+        assert!(reason, "{tool} does not say why: {ours:?}");
+        // Each was counted by itself.
+        let is_count = |line: &&str| !line.starts_with("refuse: ");
+        let said =
+            |text: &str| text.lines().filter(is_count).map(|line| format!("{line}\n")).collect::<String>();
+        ours.stderr = said(&ours.stderr);
+        // The wrapper starts a tool by its path, which the tool takes for its name.
+        let path = Maker::Ours.tool(tool)?.get_program().display().to_string();
+        same_but_for_reasons(&path, &ours.stderr, &said(&theirs.stderr))?;
+        assert_eq!((ours.status, ours.stdout), (theirs.status, theirs.stdout), "{tool}");
+    }
+    Ok(())
+}
+
+const TOOLS_WITHOUT_DEVICES: &[(&str, &[&str])] = &[
+    ("ibv_devices", &[]),
+    ("ibv_devinfo", &[]),
+    ("ibv_devinfo", &["-l"]),
+    ("ibv_devinfo", &["-d", DEVICE]),
+    ("ibv_rc_pingpong", &["-p", "1", "127.0.0.1"]),
+    ("ibv_rc_pingpong", &["-d", DEVICE, "-p", "1", "127.0.0.1"]),
+];
 
 fn tools_say_the_same_of_a_missing_node() -> CaseResult {
     private_mounts()?;

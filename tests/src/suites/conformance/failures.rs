@@ -93,8 +93,9 @@ fn rights_that_the_queue_pair_lacks_are_an_error_of_the_requester<P: Provider>(
     let op = SendOp::RdmaWrite { remote_addr: target.addr(), rkey: target.rkey() };
     post_send(&mut pair.a.qp, &[signalled(1, op, &[local.sge(0..8)])])?;
     let wc = crate::fabric::wait_one(&mut pair.a.cq)?;
-    // The specification lets a responder choose between the two.
-    assert!([WcStatus::REM_ACCESS_ERR, WcStatus::REM_INV_REQ_ERR].contains(&wc.status), "{wc:?}");
+    // The specification lets a responder choose between the first two. rxe of Linux 5.10 does not answer at all.
+    let how = [WcStatus::REM_ACCESS_ERR, WcStatus::REM_INV_REQ_ERR, WcStatus::RETRY_EXC_ERR];
+    assert!(how.contains(&wc.status), "{wc:?}");
     assert_eq!(target.read(0..64), [0; 64]);
     Ok(())
 }

@@ -1,0 +1,112 @@
+//! No C is compiled or linked: what the tools need at run time, and what takes part in building them.
+
+use std::collections::{BTreeSet, HashMap};
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::Value;
+
+/// Every package of this project that programs get.
+const PACKAGES: &[&str] = &["uverbs-abi", "verbs-core", "provider-rxe", "libibverbs-rs", "rdma-tools"];
+
+/// Packages that call a C compiler, or look for a C library.
+const BUILDERS: &[&str] = &["bindgen", "cc", "cmake", "pkg-config", "system-deps", "vcpkg"];
+
+/// What the C library and the language bring.
+const LIBC: &[&str] = &[
+    "ld-linux",
+    "libc.",
+    "libdl.",
+    "libgcc_s.",
+    "libm.",
+    "libpthread.",
+    "librt.",
+    "linux-gate.",
+    "linux-vdso.",
+];
+
+fn cargo(arguments: &[&str]) -> String {
+    let output = Command::new(env!("CARGO")).args(arguments).output().unwrap();
+    assert!(output.status.success(), "cargo {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn tools() -> Vec<PathBuf> {
+    let messages =
+        cargo(&["build", "--quiet", "--package", "rdma-tools", "--bins", "--message-format", "json"]);
+    let messages = messages.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    messages.filter_map(|message| message["executable"].as_str().map(PathBuf::from)).collect()
+}
+
+/// The libraries that `ldd` names, without their directories.
+fn libraries(ldd: &str) -> Vec<String> {
+    let name = |line: &str| {
+        let path = line.split_ascii_whitespace().next()?;
+        Some(path.rsplit('/').next()?.to_owned())
+    };
+    ldd.lines().filter_map(name).collect()
+}
+
+#[test]
+fn a_normal_build_of_the_tools_needs_nothing_beyond_the_c_library() {
+    let tools = tools();
+    let names: BTreeSet<_> = tools.iter().filter_map(|path| path.file_name()?.to_str()).collect();
+    for tool in ["ibv_devices", "ibv_devinfo", "ibv_rc_pingpong"] {
+        assert!(names.contains(tool), "{names:?}");
+    }
+    for tool in &tools {
+        let output = Command::new("ldd").arg(tool).output().unwrap();
+        let libraries = libraries(&String::from_utf8(output.stdout).unwrap());
+        assert!(libraries.iter().any(|name| name.starts_with("libc.")), "{}: {libraries:?}", tool.display());
+        for name in libraries {
+            let known = LIBC.iter().any(|prefix| name.starts_with(prefix));
+            assert!(known, "{} needs {name}", tool.display());
+        }
+    }
+}
+
+#[test]
+fn ldd_lines_are_read_by_name() {
+    let text = "\tlinux-vdso.so.1 (0x00007ffd)\n\tlibibverbs.so.1 => /lib/x86_64-linux-gnu/libibverbs.so.1 (0x0)\n\
+                \t/lib64/ld-linux-x86-64.so.2 (0x00007f)\n";
+    assert_eq!(libraries(text), ["linux-vdso.so.1", "libibverbs.so.1", "ld-linux-x86-64.so.2"]);
+}
+
+#[test]
+fn no_package_in_the_tree_builds_or_links_c() {
+    let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    let metadata: Value =
+        serde_json::from_str(&cargo(&["metadata", "--format-version", "1", "--filter-platform", &target]))
+            .unwrap();
+    let packages: HashMap<&str, &Value> =
+        metadata["packages"].as_array().unwrap().iter().map(|p| (p["id"].as_str().unwrap(), p)).collect();
+    let nodes: HashMap<&str, &Value> = metadata["resolve"]["nodes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|n| (n["id"].as_str().unwrap(), n))
+        .collect();
+    let name = |id: &str| packages[id]["name"].as_str().unwrap();
+    let mut waiting: Vec<&str> = packages.keys().filter(|id| PACKAGES.contains(&name(id))).copied().collect();
+    assert_eq!(waiting.len(), PACKAGES.len());
+    let mut seen = BTreeSet::new();
+    while let Some(id) = waiting.pop() {
+        if !seen.insert(id) {
+            continue;
+        }
+        for dependency in nodes[id]["deps"].as_array().unwrap() {
+            let is_dev = |kind: &Value| kind["kind"].as_str() == Some("dev");
+            if !dependency["dep_kinds"].as_array().unwrap().iter().all(is_dev) {
+                waiting.push(dependency["pkg"].as_str().unwrap());
+            }
+        }
+    }
+    // Those that everything stands on were seen, so the walk did walk.
+    for needed in ["libc", "nix", "zerocopy", "netlink-sys"] {
+        assert!(seen.iter().any(|id| name(id) == needed), "{needed} was not seen");
+    }
+    for id in seen {
+        assert!(packages[id]["links"].is_null(), "{} links {}", name(id), packages[id]["links"]);
+        assert!(!BUILDERS.contains(&name(id)), "{} takes part in the build", name(id));
+    }
+}
