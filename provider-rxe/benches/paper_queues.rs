@@ -48,6 +48,9 @@ struct World {
     sge: Sge,
     sends: [SendWr<'static>; 16],
     recvs: [RecvWr<'static>; 16],
+    /// One with 4 SGEs, one with 32 bytes of inline data.
+    lists: [SendWr<'static>; 1],
+    inlines: [SendWr<'static>; 1],
     wr_id: u64,
     /// Room for 1, 2 and 16 completions.
     wcs: [Vec<Wc>; 3],
@@ -71,8 +74,16 @@ impl World {
         let sges: &'static [Sge; 16] = Box::leak(Box::new([sge; 16]));
         let list = |n: usize| core::slice::from_ref(&sges[n]);
         let flags = SendFlags::SIGNALED;
+        static DATA: [u8; 32] = [7; 32];
+        let inline: &'static [Sge; 1] = Box::leak(Box::new([Sge {
+            addr: DATA.as_ptr().expose_provenance() as u64,
+            length: 32,
+            lkey: 0,
+        }]));
         Self {
             sends: core::array::from_fn(|n| SendWr { wr_id: 0, op: SendOp::Send, sge: list(n), flags }),
+            lists: [SendWr { wr_id: 0, op: SendOp::Send, sge: &sges[..4], flags }],
+            inlines: [SendWr { wr_id: 0, op: SendOp::Send, sge: inline, flags: flags | SendFlags::INLINE }],
             recvs: core::array::from_fn(|n| RecvWr { wr_id: 0, sge: list(n) }),
             send_queues: [qp.sq, erased_qp.sq],
             recv_queues: [qp.rq, erased_qp.rq],
@@ -164,6 +175,14 @@ cases! {
     "post_send, 1 SGE", "erased", 16, drained, Limit::ErasedFrom("rxe_bench_send_16_static") => rxe_bench_send_16_erased(w) {
         // SAFETY: a device on paper touches no memory of work requests.
         black_box(unsafe { w.erased_qp.post_send(&w.sends) }).unwrap();
+    }
+    "post_send, 4 SGEs", "static", 1, drained, Limit::None => rxe_bench_send_list_static(w) {
+        // SAFETY: a device on paper touches no memory of work requests.
+        black_box(unsafe { w.qp.post_send(&w.lists) }).unwrap();
+    }
+    "post_send, inline", "static", 1, drained, Limit::None => rxe_bench_send_inline_static(w) {
+        // SAFETY: the work request's memory is static.
+        black_box(unsafe { w.qp.post_send(&w.inlines) }).unwrap();
     }
     "post_recv, 1 SGE", "static", 1, drained, Limit::Instructions(60.0) => rxe_bench_recv_1_static(w) {
         // SAFETY: a device on paper touches no memory of work requests.

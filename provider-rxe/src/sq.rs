@@ -25,7 +25,7 @@ use verbs_core::types::{
 
 use crate::ah::AV_TAG;
 use crate::kick::Kick;
-use crate::queue::{Filling, Queue};
+use crate::queue::{Filling, Queue, Slot};
 use crate::wqe::{self, Atomic, Datagram, Path, Plain};
 
 /// The most bytes that one message can have.
@@ -128,16 +128,17 @@ impl Sq {
         false
     }
 
-    /// Posts the rest of a batch of which the first `accepted` are in the queue, and rings.
+    /// Posts the rest of a batch of which the first `accepted` are in the queue and the next does not take the short way,
+    /// and rings.
     ///
     /// # Safety
     /// As [`SendQueue::post_send`].
     #[inline(never)]
     unsafe fn post_rest(&mut self, wrs: &[SendWr<'_>], mut accepted: usize) -> Result<(), PostError> {
         let mut refused = None;
-        for wr in wrs.iter().skip(accepted) {
+        for wr in &wrs[accepted..] {
             // SAFETY: the caller's promise is the same.
-            if let Err(reason) = unsafe { self.post_one(wr) } {
+            if let Err(reason) = unsafe { self.post_any(wr) } {
                 refused = Some(reason);
                 break;
             }
@@ -151,8 +152,8 @@ impl Sq {
         refused.map_or(Ok(()), |reason| Err(PostError { accepted, reason }))
     }
 
-    /// Posts what does not take the short way: atomics, datagrams, inline data, lists of other than one SGE. And says what
-    /// is wrong with what is refused.
+    /// Posts also what does not take the short way: atomics, datagrams, inline data, lists of other than one SGE. And
+    /// says what is wrong with what is refused.
     ///
     /// Out of line, and so once for all: what it needs in registers would cost the others more than the call costs it.
     ///
@@ -171,16 +172,41 @@ impl Sq {
         if length > MAX_MESSAGE {
             return Err(PostReason::MessageTooLong { given: length });
         }
-        let inline = wr.flags.contains(SendFlags::INLINE);
+        if !COMMON_FLAGS.contains(wr.flags) {
+            self.check_rare_flags(wr, length)?;
+        }
+        if bit(&wr.op) & PLAIN_OPERATIONS == 0 {
+            // SAFETY: the caller's promise is the same; list and inline data were just checked.
+            return unsafe { self.post_special(wr, length) };
+        }
+        let Some(mut slot) = self.end.next() else { return Err(PostReason::QueueFull) };
+        wqe::put_plain(&mut slot, wr, Plain::of(&wr.op), length as u32);
+        // SAFETY: checked above, and `new` found room for that much; the caller vouches for inline memory.
+        unsafe { put_data(&mut slot, wr) };
+        self.end.advance();
+        Ok(())
+    }
+
+    /// Checks flags other than fence, signaled and solicited.
+    fn check_rare_flags(&self, wr: &SendWr<'_>, length: u64) -> Result<(), PostReason> {
         // Neither checksums nor flags without a name: the device does not have them.
         let unknown = !COMMON_FLAGS.union(SendFlags::INLINE).contains(wr.flags);
-        if unknown || (inline && bit(&wr.op) & INLINE_OPERATIONS == 0) {
+        if unknown || bit(&wr.op) & INLINE_OPERATIONS == 0 {
             return Err(PostReason::UnsupportedOp);
         }
-        if inline && length > u64::from(self.max_inline) {
+        if length > u64::from(self.max_inline) {
             return Err(PostReason::InlineTooLong { given: length, max: self.max_inline });
         }
-        let entry = match wr.op {
+        Ok(())
+    }
+
+    /// Posts an atomic or a datagram.
+    ///
+    /// # Safety
+    /// As [`SendQueue::post_one`]. The list is not longer than `max_sge`, inline data not than `max_inline`.
+    #[inline(never)]
+    unsafe fn post_special(&mut self, wr: &SendWr<'_>, length: u64) -> Result<(), PostReason> {
+        let special = match wr.op {
             SendOp::UdSend { to } => self.datagram(&to, None)?,
             SendOp::UdSendWithImm { to, imm_data } => self.datagram(&to, Some(imm_data))?,
             SendOp::AtomicCmpAndSwp { remote_addr, rkey, compare, swap } => {
@@ -189,47 +215,52 @@ impl Sq {
             SendOp::AtomicFetchAndAdd { remote_addr, rkey, add } => {
                 atomic(Atomic { remote_addr, rkey, compare_add: add, swap: None }, length)?
             }
-            _ => Entry::Plain(Plain::of(&wr.op)),
+            _ => return Err(PostReason::UnsupportedOp),
         };
         let Some(mut slot) = self.end.next() else { return Err(PostReason::QueueFull) };
-        match &entry {
-            Entry::Plain(plain) => wqe::put_plain(&mut slot, wr, *plain, length as u32),
-            Entry::Datagram(datagram) => wqe::put_datagram(&mut slot, wr, datagram, length as u32),
-            Entry::Atomic(atomic) => wqe::put_atomic(&mut slot, wr, atomic, length as u32),
+        match &special {
+            Special::Datagram(datagram) => wqe::put_datagram(&mut slot, wr, datagram, length as u32),
+            Special::Atomic(atomic) => wqe::put_atomic(&mut slot, wr, atomic, length as u32),
         }
-        if inline {
-            // SAFETY: not longer than `max_inline`, for which `new` found room; the caller vouches for the memory.
-            unsafe { slot.put_inline(wr.sge) };
-        } else {
-            // SAFETY: not longer than `max_sge`, for which `new` found room.
-            unsafe { slot.put_list(wr.sge) };
-        }
+        // SAFETY: the caller's promise; `new` found room for that much.
+        unsafe { put_data(&mut slot, wr) };
         self.end.advance();
         Ok(())
     }
 
-    fn datagram<'a>(&self, to: &UdAddr<'a>, imm_data: Option<u32>) -> Result<Entry<'a>, PostReason> {
+    fn datagram<'a>(&self, to: &UdAddr<'a>, imm_data: Option<u32>) -> Result<Special<'a>, PostReason> {
         let remote_qkey = if to.remote_qkey & OWN_QKEY != 0 { self.qkey } else { to.remote_qkey };
         let path = path(to.av)?;
-        Ok(Entry::Datagram(Datagram { remote_qpn: to.remote_qpn, remote_qkey, path, imm_data }))
+        Ok(Special::Datagram(Datagram { remote_qpn: to.remote_qpn, remote_qkey, path, imm_data }))
     }
 }
 
-/// What [`Sq::post_any`] posts, checked.
-enum Entry<'a> {
-    Plain(Plain),
+/// What [`Sq::post_special`] posts, checked.
+enum Special<'a> {
     Datagram(Datagram<'a>),
     Atomic(Atomic),
 }
 
-fn atomic(atomic: Atomic, length: u64) -> Result<Entry<'static>, PostReason> {
+fn atomic(atomic: Atomic, length: u64) -> Result<Special<'static>, PostReason> {
     if length != ATOMIC_LENGTH {
         return Err(PostReason::AtomicLength { given: length });
     }
     if !atomic.remote_addr.is_multiple_of(ATOMIC_LENGTH) {
         return Err(PostReason::AtomicMisaligned { remote_addr: atomic.remote_addr });
     }
-    Ok(Entry::Atomic(atomic))
+    Ok(Special::Atomic(atomic))
+}
+
+/// Stores what lies behind the entry.
+///
+/// # Safety
+/// There is room for it in the slot. With `INLINE`, every SGE is readable memory of this process.
+#[inline(always)]
+unsafe fn put_data(slot: &mut Slot<'_, RxeSendWqe>, wr: &SendWr<'_>) {
+    // SAFETY: the caller's promises.
+    unsafe {
+        if wr.flags.contains(SendFlags::INLINE) { slot.put_inline(wr.sge) } else { slot.put_list(wr.sge) }
+    }
 }
 
 impl SendQueue for Sq {
