@@ -7,7 +7,7 @@
 //! # Safety
 //! - The buffer is mapped once and never unmapped, so there is no moment at which the device could reach freed memory: not
 //!   when a queue pair cannot be destroyed, not when it is dropped with receives posted.
-//! - Nothing refers to the buffer once the device knows it. It is a bare address; the few bytes that `--chk` looks at are
+//! - Nothing refers to the buffer once the device knows it. It is a bare address; the bytes that `--chk` and `--verify` look at are
 //!   read and written one by one, volatile, so that a peer that writes at the wrong moment garbles the message and no more.
 //! - Sends and receives overlap on purpose: the device may write a message while it still reads the previous one from the
 //!   same bytes. Both are the device's accesses, and garble the message at worst.
@@ -77,6 +77,18 @@ impl Buffer {
         assert!(at < self.len, "{at} is outside of {} bytes", self.len);
         // SAFETY: the byte is inside of the buffer, which stays mapped.
         unsafe { self.start.add(at).write_volatile(byte) }
+    }
+
+    /// Fills it with the bytes of one message: the pattern of its number.
+    pub fn fill(&mut self, message: u32) {
+        for at in 0..self.len {
+            self.write(at, pattern(message, at));
+        }
+    }
+
+    /// The first byte that is not of this message, and what is there instead.
+    pub fn first_wrong(&self, message: u32) -> Option<(usize, u8)> {
+        (0..self.len).map(|at| (at, self.read(at))).find(|(at, byte)| *byte != pattern(message, *at))
     }
 
     /// Where each page of it starts.
@@ -178,6 +190,12 @@ impl Endpoint<Rts> {
     }
 }
 
+/// A byte of a message: another one in each message, and at each place.
+fn pattern(message: u32, at: usize) -> u8 {
+    let mixed = (at as u32).wrapping_mul(0x9e37_79b1) ^ message.wrapping_mul(0x85eb_ca6b);
+    (mixed.wrapping_mul(0xc2b2_ae35) >> 24) as u8
+}
+
 /// How many receives are posted in one call.
 const BATCH: usize = 64;
 
@@ -192,6 +210,17 @@ mod tests {
         buffer.write(4096, 0);
         assert_eq!((buffer.read(4095), buffer.read(4096), buffer.read(4097)), (0x7b, 0, 0x7b));
         assert_eq!(buffer.pages(4096).collect::<Vec<_>>(), [0, 4096, 8192]);
+    }
+
+    #[test]
+    fn a_message_is_told_from_the_one_before_and_from_a_garbled_one() {
+        let mut buffer = Buffer::map(10_000).expect("memory");
+        buffer.fill(7);
+        assert_eq!(buffer.first_wrong(7), None);
+        assert!(buffer.first_wrong(6).is_some_and(|(at, _)| at < 4));
+        let garbled = !buffer.read(9_999);
+        buffer.write(9_999, garbled);
+        assert_eq!(buffer.first_wrong(7), Some((9_999, garbled)));
     }
 
     #[test]

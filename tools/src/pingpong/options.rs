@@ -43,8 +43,10 @@ pub struct Options {
     pub prefetch: bool,
     /// Take the time of completions?
     pub timestamps: bool,
-    /// Look whether what arrived is what was sent?
+    /// Look whether what arrived is what was sent, where C does?
     pub validate: bool,
+    /// Make every message another one, and look at every byte that arrives? Not C's: both sides must be ours.
+    pub verify: bool,
     /// Use the device's own memory?
     pub device_memory: bool,
     /// Use memory that a confidential guest shares with its host?
@@ -70,13 +72,14 @@ impl Default for Options {
             prefetch: false,
             timestamps: false,
             validate: false,
+            verify: false,
             device_memory: false,
             cc_unprotected: false,
         }
     }
 }
 
-/// The options of C's program.
+/// The options of C's program, and one of ours.
 pub const SPEC: Spec = Spec {
     short: "p:d:i:s:m:r:n:l:eg:oOPtcjNU",
     long: &[
@@ -98,8 +101,12 @@ pub const SPEC: Spec = Spec {
         Long::flag("dm", b'j'),
         Long::flag("new_send", b'N'),
         Long::flag("allow-cc-unprotected", b'U'),
+        Long::extension("verify", VERIFY),
     ],
 };
+
+/// Stands for `--verify`, which has no letter.
+const VERIFY: u8 = b'V';
 
 impl Options {
     /// Reads the command line.
@@ -153,6 +160,7 @@ impl Options {
             b'P' => self.prefetch = true,
             b't' => self.timestamps = true,
             b'c' => self.validate = true,
+            VERIFY => self.verify = true,
             b'j' => self.device_memory = true,
             // There is one way to post, and it is as fast as C's new one.
             b'N' => {}
@@ -257,6 +265,7 @@ mod tests {
             ..Options::default()
         };
         assert_eq!(parse(&args), Ok(expected));
+        assert_eq!(parse(&["--verify"]), Ok(Options { verify: true, ..Options::default() }));
         let odp = Options { odp: true, implicit_odp: true, prefetch: true, ..Options::default() };
         assert_eq!(parse(&["--iodp", "--prefetch"]), Ok(odp));
     }

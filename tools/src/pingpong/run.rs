@@ -25,6 +25,8 @@ struct Game<'a> {
     scnt: u32,
     /// Messages received.
     rcnt: u32,
+    /// With `--verify`: the number of the next message that we send. The peer's have the numbers between.
+    verify: Option<u32>,
 }
 
 /// What went wrong: C's sentence, and why.
@@ -44,7 +46,10 @@ pub fn play(
 ) -> Result<Duration, Failed> {
     let rx_depth = options.rx_depth as i32;
     let iters = options.iters;
-    let mut game = Game { endpoint, pending: RECV_WRID, routs: rx_depth, rx_depth, iters, scnt: 0, rcnt: 0 };
+    // The client's messages are even, the server's odd.
+    let verify = options.verify.then_some(u32::from(options.server.is_none()));
+    let mut game =
+        Game { endpoint, pending: RECV_WRID, routs: rx_depth, rx_depth, iters, scnt: 0, rcnt: 0, verify };
     if options.server.is_some() {
         game.send().map_err(|(line, reason)| {
             console.complain(line);
@@ -101,6 +106,9 @@ impl Game<'_> {
                 if self.routs <= 1 {
                     self.refill()?;
                 }
+                if let Some(next) = self.verify {
+                    self.look_at_message(next)?;
+                }
                 self.rcnt += 1;
             }
             other => {
@@ -122,8 +130,27 @@ impl Game<'_> {
         }
     }
 
+    /// What arrived must be the peer's message before our next one: the client's answer to it, or the server's question.
+    #[cold]
+    fn look_at_message(&mut self, next: u32) -> Result<(), Trouble> {
+        let message = next.wrapping_sub(1);
+        match self.endpoint.buffer().first_wrong(message) {
+            None => Ok(()),
+            Some((at, byte)) => Err((
+                format!("invalid data in message {message}, byte {at}"),
+                format!(
+                    "{byte:#04x} is not what the peer sent; with --verify both sides must be run with it"
+                ),
+            )),
+        }
+    }
+
     #[inline]
     fn send(&mut self) -> Result<(), Trouble> {
+        if let Some(next) = &mut self.verify {
+            self.endpoint.buffer().fill(*next);
+            *next = next.wrapping_add(2);
+        }
         let posted = self.endpoint.post_send();
         posted.map_err(|error| ("Couldn't post send".to_owned(), error.to_string()))?;
         self.pending = RECV_WRID | SEND_WRID;
