@@ -427,6 +427,29 @@ pub fn wait_local_key_error<P: Provider>(cq: &mut Cq<P>, wr_id: u64) -> CaseResu
     }
 }
 
+/// Polls until one completion is there, and wants it to be that of this request, refused by the peer for its key or rights.
+///
+/// # Errors
+/// It is not.
+pub fn wait_remote_access_error<P: Provider>(cq: &mut Cq<P>, wr_id: u64) -> CaseResult {
+    // Before Linux 5.11 rxe's responder sends no NAK unless a receive was taken, so the requester waits in vain.
+    let status = if kernel_is_before(5, 11)? { WcStatus::RETRY_EXC_ERR } else { WcStatus::REM_ACCESS_ERR };
+    wait_status(cq, wr_id, status)
+}
+
+/// Is the running kernel older than that?
+///
+/// # Errors
+/// It does not say.
+pub fn kernel_is_before(major: u32, minor: u32) -> CaseResult<bool> {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease")?;
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(is_major)), Some(Ok(is_minor))) => Ok((is_major, is_minor) < (major, minor)),
+        _ => fail(format_args!("{release:?} is no kernel's release")),
+    }
+}
+
 /// Is nothing to be polled?
 pub fn is_empty<P: Provider>(cq: &mut Cq<P>) -> bool {
     cq.poll().next().is_none()

@@ -32,6 +32,17 @@ pub enum Stop {
     Skipped(String),
 }
 
+impl Stop {
+    /// The same, with what it is about in front.
+    #[must_use]
+    pub fn of(self, what: impl fmt::Display) -> Self {
+        match self {
+            Self::Failed(why) => Self::Failed(format!("{what}: {why}")),
+            Self::Skipped(why) => Self::Skipped(format!("{what}: {why}")),
+        }
+    }
+}
+
 impl<E: std::error::Error> From<E> for Stop {
     fn from(error: E) -> Self {
         let mut text = error.to_string();

@@ -474,10 +474,7 @@ fn tools_agree() -> CaseResult {
     for (tool, args) in TOOLS_WITHOUT_DEVICES {
         let theirs = run(Maker::Theirs.tool(tool)?.args(*args))?;
         let ours = run(Maker::Ours.tool(tool)?.args(*args))?;
-        same(tool, &ours, &theirs).map_err(|stop| match stop {
-            Stop::Failed(why) => Stop::Failed(format!("{tool} {args:?}: {why}")),
-            skipped => skipped,
-        })?;
+        same(tool, &ours, &theirs).map_err(|stop| stop.of(format_args!("{tool} {args:?}")))?;
     }
     Ok(())
 }
