@@ -195,7 +195,7 @@ impl PingPong {
         match (&counts, self.refuse) {
             (None, Some(_)) => return Err("what was refused is not told".to_owned()),
             (None, None) if !end.stderr.is_empty() => return Err("it complained".to_owned()),
-            (Some(counts), Some(_)) if end.stderr.trim_end() != counts.to_string() => {
+            (Some(counts), Some(_)) if end.stderr.trim_end() != counts.to_string().trim_end() => {
                 return Err("it complained".to_owned());
             }
             _ => {}

@@ -64,9 +64,15 @@ fn output(mode: Mode, tool: &str, args: &[&str]) -> CaseResult {
     let Some(counts) = Counts::parse(&hindered.stderr) else {
         return fail(format_args!("what was refused is not told: {}", hindered.stderr));
     };
-    // A list needs nothing of uverbs.
-    if args == ["-v"] || mode == Mode::Netlink {
+    if args == ["-v"] {
         check(mode, &counts);
+    } else {
+        // A list needs nothing of uverbs.
+        assert_eq!(
+            (counts.refused > 0, counts.passed, counts.writes()),
+            (mode == Mode::Netlink, 0, 0),
+            "{counts}"
+        );
     }
     Ok(())
 }

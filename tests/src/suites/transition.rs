@@ -124,6 +124,13 @@ impl Kernel {
             self.modify(qp, to, required | QpAttrMask::STATE)?;
             at = to;
         }
+        if state == QpState::SQD {
+            // Until then it takes nothing.
+            fabric::eventually("the send queue is drained", || {
+                let mask = QpAttrMask::STATE | QpAttrMask::EN_SQD_ASYNC_NOTIFY;
+                cmd::qp::query_qp(uverbs, qp, mask).is_ok_and(|(attr, _)| !attr.sq_draining)
+            })?;
+        }
         self.is_still(qp, state)?;
         Ok(qp)
     }
