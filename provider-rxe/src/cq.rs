@@ -130,6 +130,7 @@ impl fmt::Debug for Cq {
 }
 
 /// A completion, lent by [`Cq::next`](CqOps::next).
+#[derive(Clone, Copy)]
 pub struct Completion<'a>(Entry<'a, IbUverbsWc>);
 
 impl CompletionOps for Completion<'_> {

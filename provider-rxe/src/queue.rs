@@ -316,6 +316,15 @@ pub(crate) struct Entry<'q, W> {
     _element: PhantomData<fn() -> W>,
 }
 
+// By hand: a derive would ask the same of `W`.
+impl<W> Clone for Entry<'_, W> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<W> Copy for Entry<'_, W> {}
+
 impl<W> Entry<'_, W> {
     /// Copies the whole element.
     #[inline(always)]

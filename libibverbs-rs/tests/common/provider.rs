@@ -185,6 +185,7 @@ impl AhOps for PaperAh {
 }
 
 /// A completion that is read from the table when it is lent.
+#[derive(Clone, Copy)]
 pub struct PaperCompletion<'a>(Wc, PhantomData<&'a mut PaperCq>);
 
 macro_rules! read {

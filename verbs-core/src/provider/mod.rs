@@ -209,8 +209,8 @@ pub trait AhOps: Destroy + Any + Debug + Send + Sync {
 
 /// A completion queue. `&mut` is the lock: who polls owns it.
 pub trait CqOps: Destroy + Any + Debug + Send {
-    /// What [`next`](Self::next) lends.
-    type Completion<'a>: Completion
+    /// What [`next`](Self::next) lends: a look into the queue, which frees nothing when it goes.
+    type Completion<'a>: Completion + Copy
     where
         Self: 'a;
 
