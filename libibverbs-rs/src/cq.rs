@@ -148,7 +148,7 @@ impl<P: Provider> Cq<P> {
     }
 
     /// Asks for one event on the completion channel when the next completion arrives; with `solicited_only`, the next
-    /// that the sender marked or that failed.
+    /// that the sender marked or that failed (rxe raises none for those that failed).
     ///
     /// # Errors
     /// What the kernel answers.

@@ -92,7 +92,8 @@ states! {
     #[doc(alias = "IBV_QPS_RTS")] Rts = RTS: CanPostRecv CanPostSend;
     /// The send queue drains; what is posted to it waits.
     #[doc(alias = "IBV_QPS_SQD")] Sqd = SQD: CanPostRecv CanPostSend;
-    /// In error: everything posted is flushed.
+    /// In error: what was posted before is flushed. So should be what is posted now, but rxe does not look at receives
+    /// that come later: [`dismantle`](crate::Qp::dismantle) gives back what never completes.
     #[doc(alias = "IBV_QPS_ERR")] Errored = ERR: CanPostRecv CanPostSend;
 }
 
