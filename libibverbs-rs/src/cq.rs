@@ -134,7 +134,7 @@ impl<P: Provider> Cq<P> {
     #[doc(alias = "ibv_start_poll")]
     #[inline]
     pub fn poll(&mut self) -> Completions<'_, P> {
-        Completions { raw: self.live.get_mut(), lent: false }
+        Completions { raw: self.live.get_mut(), source: &self.shared, lent: false }
     }
 
     /// Polls: copies up to `wcs.len()` completions out, and says how many there were.
@@ -226,6 +226,7 @@ impl<P: Provider> Drop for Cq<P> {
 #[derive(Debug)]
 pub struct Completions<'q, P: Provider = Erased> {
     raw: &'q mut P::Cq,
+    source: &'q Shared,
     lent: bool,
 }
 
@@ -237,7 +238,7 @@ impl<P: Provider> Completions<'_, P> {
     pub fn next(&mut self) -> Option<Completion<'_, P>> {
         let raw = self.raw.next()?;
         self.lent = true;
-        Some(Completion { raw })
+        Some(Completion { raw, source: self.source })
     }
 }
 
@@ -257,6 +258,8 @@ impl<P: Provider> Drop for Completions<'_, P> {
 #[doc(alias = "ibv_cq_ex")]
 pub struct Completion<'c, P: Provider + 'c = Erased> {
     raw: <P::Cq as CqOps>::Completion<'c>,
+    /// The queue that it was polled from.
+    source: &'c Shared,
 }
 
 /// Reads one field.
@@ -298,6 +301,12 @@ fields! {
 }
 
 impl<P: Provider> Completion<'_, P> {
+    /// Was it polled from this queue?
+    #[inline(always)]
+    pub(crate) fn is_from(&self, queue: &Shared) -> bool {
+        core::ptr::eq(self.source, queue)
+    }
+
     /// All of it, by value.
     #[inline(always)]
     pub fn to_wc(&self) -> Wc {

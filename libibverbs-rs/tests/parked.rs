@@ -6,7 +6,7 @@ use common::{Kind, World};
 use verbs::state::{Errored, Rts};
 use verbs::{
     Buf, Context, Cq, CqInit, Errno, InitAttr, Parcel, ParkReason, Pd, PostReason, Provider, Qp, QpCap,
-    QpInit, QpState, QpType, RtrAttr, RtsAttr, SendFlags, SendOp, WcOpcode, WcStatus,
+    QpInit, QpState, QpType, RtrAttr, RtsAttr, SendFlags, SendOp, SendWr, WcOpcode, WcStatus,
 };
 
 both! {
@@ -16,6 +16,7 @@ both! {
     a_completion_gives_back_once_however_often_it_is_shown
     what_a_destroyed_queue_pair_left_in_the_completion_queue_takes_nothing_from_its_successor
     completions_of_raw_requests_and_of_other_queue_pairs_are_not_ours
+    a_completion_of_another_queue_gives_nothing_back_whatever_its_number
     a_range_of_a_buffer_is_posted_and_all_of_it_comes_back
     several_buffers_go_as_one_message_and_come_back_in_order
     what_is_not_accepted_comes_back_with_the_reason
@@ -194,6 +195,29 @@ fn completions_of_raw_requests_and_of_other_queue_pairs_are_not_ours<P: Provider
     }
     let refused = s.qp.send_inline(1 << 63, SendOp::Send, SendFlags::SIGNALED, b"raw");
     assert_eq!(refused, Err(ParkReason::ReservedWrId));
+}
+
+#[allow(unsafe_code)]
+fn a_completion_of_another_queue_gives_nothing_back_whatever_its_number<P: Provider>(
+    world: &World,
+    context: Context<P>,
+) {
+    let mut s = setup(&context);
+    let buf = s.buf(b"m");
+    let wr_id = s.send(buf);
+    let mut forger = setup(&context);
+    let wr = SendWr { wr_id, op: SendOp::Send, sge: &[], flags: SendFlags::SIGNALED };
+    // SAFETY: there is no memory in it. The promise about numbers is broken on purpose: the buffer must stay all the same.
+    unsafe { forger.qp.post_send(&[wr]) }.unwrap();
+    world.complete(forger.qp.qp_num(), false, b"");
+    let mut completions = forger.cq.poll();
+    let completion = completions.next().unwrap();
+    assert_eq!(completion.wr_id(), wr_id);
+    assert!(s.qp.reclaim(&completion).is_none());
+    assert!(s.qp.send_half().reclaim(&completion).is_none());
+    assert!(s.qp.recv_half().reclaim(&completion).is_none());
+    world.complete(s.qp.qp_num(), false, b"m");
+    assert_eq!(s.next_buf()[..], *b"m");
 }
 
 fn a_range_of_a_buffer_is_posted_and_all_of_it_comes_back<P: Provider>(world: &World, context: Context<P>) {

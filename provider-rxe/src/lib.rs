@@ -23,7 +23,8 @@
 //! use verbs_core::provider::{Completion, CqOps, QpOps};
 //! use verbs_core::types::{QpState, SendFlags, SendOp, SendWr, Sge};
 //!
-//! let device = PaperDevice::new();
+//! // SAFETY: the kernel that is played here completes what was posted, once.
+//! let device = unsafe { PaperDevice::new() };
 //! let mut cq = device.create_cq(16);
 //! let mut qp = device.create_qp(&cq, PaperDevice::rc());
 //! device.move_to(&mut qp, QpState::RTS);

@@ -5,9 +5,15 @@
 //! memory of work requests: a device on paper moves no data.
 //!
 //! Every function panics where something does not fit: it is for tests.
+//!
+//! # Safety
+//! Who holds a [`PaperDevice`] is the kernel of its context, and promises to behave like one ([`PaperDevice::new`]). A
+//! [`PaperQueue`] reads and writes its memory from one thread, which it cannot leave.
+#![allow(unsafe_code)]
 // A module for tests: what it panics on is a defect of the test.
 #![allow(clippy::missing_panics_doc)]
 
+use core::marker::PhantomData;
 use core::mem::{offset_of, size_of};
 use std::os::fd::IntoRawFd;
 use std::path::Path;
@@ -35,6 +41,8 @@ pub struct PaperQueue {
     region: Region,
     mask: u32,
     stride: usize,
+    /// Clones stay on one thread, so that their plain accesses do not race.
+    _one_thread: PhantomData<*const ()>,
 }
 
 const DATA: usize = size_of::<RxeQueueBuf>();
@@ -46,9 +54,23 @@ impl PaperQueue {
     pub fn new(slots: u32, stride: usize) -> Self {
         assert!(slots.is_power_of_two() && stride.is_power_of_two());
         let region = Region::plain(DATA + slots as usize * stride);
-        region.write(offset_of!(RxeQueueBuf, log2_elem_size), stride.trailing_zeros());
-        region.write(offset_of!(RxeQueueBuf, index_mask), slots - 1);
-        Self { region, mask: slots - 1, stride }
+        let queue = Self { region, mask: slots - 1, stride, _one_thread: PhantomData };
+        queue.poke(offset_of!(RxeQueueBuf, log2_elem_size), stride.trailing_zeros());
+        queue.poke(offset_of!(RxeQueueBuf, index_mask), slots - 1);
+        queue
+    }
+
+    /// Reads any bytes of it.
+    pub fn peek<T: FromBytes>(&self, offset: usize) -> T {
+        // SAFETY: clones of this queue are on this thread; a provider's end fills slots only before it publishes them,
+        // and who made its device promised to use both ends from one thread at a time.
+        unsafe { self.region.read(offset) }
+    }
+
+    /// Writes any bytes of it.
+    pub fn poke<T: IntoBytes>(&self, offset: usize, value: T) {
+        // SAFETY: as in `peek`.
+        unsafe { self.region.write(offset, value) }
     }
 
     /// The memory that both ends share.
@@ -81,12 +103,12 @@ impl PaperQueue {
     /// All bytes of a slot.
     pub fn slot(&self, index: u32) -> Vec<u8> {
         let start = DATA + (index & self.mask) as usize * self.stride;
-        (start..start + self.stride).map(|at| self.region.read::<u8>(at)).collect()
+        (start..start + self.stride).map(|at| self.peek::<u8>(at)).collect()
     }
 
     /// Overwrites all bytes of all slots: what earlier uses left there.
     pub fn fill(&self, byte: u8) {
-        (DATA..DATA + (self.mask as usize + 1) * self.stride).for_each(|at| self.region.write(at, byte));
+        (DATA..DATA + (self.mask as usize + 1) * self.stride).for_each(|at| self.poke(at, byte));
     }
 
     /// Takes the next element out, with the bytes behind it.
@@ -115,7 +137,7 @@ impl PaperQueue {
             return false;
         }
         assert!(size_of::<W>() <= self.stride);
-        self.region.write(DATA + (producer & self.mask) as usize * self.stride, element);
+        self.poke(DATA + (producer & self.mask) as usize * self.stride, element);
         self.set_indices((producer + 1) & self.mask, consumer);
         true
     }
@@ -243,7 +265,12 @@ impl PaperDevice {
     pub const SQ_OFFSET: u64 = 0x3000_0000;
 
     /// An open device with a protection domain.
-    pub fn new() -> Self {
+    ///
+    /// # Safety
+    /// Who holds it plays the kernel, and behaves like one: the script gives away no file descriptor that somebody else
+    /// owns; a completion is put in only when its work request has ended, once; and the two ends of a queue are not used
+    /// by two threads at a time.
+    pub unsafe fn new() -> Self {
         // The context owns the descriptor that it is told of: give it one.
         let events = std::fs::File::open("/dev/null").unwrap().into_raw_fd();
         let script = Scripted::new([
@@ -251,7 +278,9 @@ impl PaperDevice {
             Expect::anything(Reply::outputs([&2_u32.to_ne_bytes()])),
             Expect::anything(Reply::outputs([&events.to_ne_bytes()])),
         ]);
-        let uverbs = Uverbs::new(Box::new(script.clone()), RdmaDriverId::RDMA_DRIVER_RXE.0, "rxe0");
+        // SAFETY: the caller's promise is the same.
+        let uverbs =
+            unsafe { Uverbs::new(Box::new(script.clone()), RdmaDriverId::RDMA_DRIVER_RXE.0, "rxe0") };
         let kernel =
             KernelContext::new(uverbs, Path::new("/nonexistent"), crate::context::fw_ver, Uhw::none());
         let context = Context::new(kernel.unwrap());
@@ -378,11 +407,5 @@ impl PaperDevice {
     /// Where the kernel says that a queue can be mapped.
     pub fn mminfo(offset: u64, queue: &PaperQueue) -> Mminfo {
         Mminfo { offset, size: queue.size() as u32, pad: 0 }
-    }
-}
-
-impl Default for PaperDevice {
-    fn default() -> Self {
-        Self::new()
     }
 }

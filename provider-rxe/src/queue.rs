@@ -66,8 +66,13 @@ impl Queue {
         if len < header {
             return Err("a queue shorter than its header");
         }
-        let log2_stride: u32 = region.read(offset_of!(RxeQueueBuf, log2_elem_size));
-        let mask: u32 = region.read(offset_of!(RxeQueueBuf, index_mask));
+        // SAFETY: this process never writes these words; the kernel wrote them before it told of the queue.
+        let (log2_stride, mask): (u32, u32) = unsafe {
+            (
+                region.read(offset_of!(RxeQueueBuf, log2_elem_size)),
+                region.read(offset_of!(RxeQueueBuf, index_mask)),
+            )
+        };
         let slots = u64::from(mask) + 1;
         let stride = 1_u64.checked_shl(log2_stride).ok_or("a queue whose slots have an impossible size")?;
         if !slots.is_power_of_two() {

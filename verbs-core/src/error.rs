@@ -198,10 +198,10 @@ impl fmt::Display for Cause {
             Self::File { path, hint: "" } => write!(f, "{path}"),
             Self::File { path, hint } => write!(f, "{path}: {hint}"),
             Self::NoDevice { name, present, skipped } => {
-                if name.is_empty() {
-                    f.write_str("there is no RDMA device")?;
-                } else {
-                    write!(f, "there is no RDMA device {name}")?;
+                match (name.is_empty(), present.is_empty()) {
+                    (true, true) => f.write_str("there is no RDMA device")?,
+                    (true, false) => f.write_str("there is no RDMA device with an empty name")?,
+                    (false, _) => write!(f, "there is no RDMA device {name}")?,
                 }
                 if !present.is_empty() {
                     write!(f, ", only {present}")?;

@@ -105,7 +105,7 @@ impl<P: Provider> SendHalf<'_, P> {
     /// The buffers of a parked send that has completed; `None` when the completion is of something else.
     #[inline]
     pub fn reclaim<Q: Provider>(&mut self, completion: &Completion<'_, Q>) -> Option<Parcel> {
-        self.lot.remove(completion.wr_id())
+        self.lot.reclaim(completion)
     }
 }
 
@@ -151,7 +151,7 @@ impl<P: Provider> RecvHalf<'_, P> {
     /// The buffers of a parked receive that has completed; `None` when the completion is of something else.
     #[inline]
     pub fn reclaim<Q: Provider>(&mut self, completion: &Completion<'_, Q>) -> Option<Parcel> {
-        self.lot.remove(completion.wr_id())
+        self.lot.reclaim(completion)
     }
 }
 

@@ -20,7 +20,6 @@ pub mod state;
 use core::fmt;
 use core::marker::PhantomData;
 use core::ops::RangeBounds;
-use std::sync::Arc;
 
 use verbs_core::provider::{ContextOps, Erased, NamedProvider, Provider, QpOps};
 use verbs_core::types::{
@@ -31,7 +30,7 @@ use verbs_core::{Error, Result};
 
 use crate::live::Live;
 use crate::registry::{Child, Entry, Kind, QpId};
-use crate::{Buf, Completion, Pd, cq};
+use crate::{Buf, Completion, Pd};
 use attr::{InitAttr, QpInit, RtrAttr, RtsAttr, Step, required};
 use half::{RecvHalf, SendHalf};
 use parked::{Lot, Parcel, ParkError, ParkReason, is_recv};
@@ -53,8 +52,6 @@ struct Kept {
     sends: Lot,
     recvs: Lot,
     entry: Entry,
-    _send_cq: Arc<cq::Shared>,
-    _recv_cq: Arc<cq::Shared>,
     _pd: Child,
 }
 
@@ -74,11 +71,9 @@ impl<P: Provider> Qp<Reset, P> {
         let raw = context.create_qp(pd.raw(), init.send_cq.raw(), init.recv_cq.raw(), &attr)?;
         let cap = raw.cap();
         let kept = Kept {
-            sends: Lot::sends(pd.id(), cap.max_send_wr),
-            recvs: Lot::recvs(pd.id(), cap.max_recv_wr),
+            sends: Lot::sends(pd.id(), send_cq, cap.max_send_wr),
+            recvs: Lot::recvs(pd.id(), recv_cq, cap.max_recv_wr),
             entry,
-            _send_cq: send_cq,
-            _recv_cq: recv_cq,
             _pd: pd.child_qp(),
         };
         Ok(Self { live: Live::new(raw, kept), state: PhantomData })
@@ -222,13 +217,13 @@ impl<S: State, P: Provider> Qp<S, P> {
     }
 
     /// The buffers of a parked request that has completed, whether well or not; `None` when the completion is of something
-    /// else: another queue pair, a raw request, one that was reclaimed before.
+    /// else: another queue pair, a raw request, one that was reclaimed before, a completion of a queue that is not its own.
     #[inline]
     pub fn reclaim<Q: Provider>(&mut self, completion: &Completion<'_, Q>) -> Option<Parcel> {
         let wr_id = completion.wr_id();
         let kept = self.live.kept_mut();
         let lot = if is_recv(wr_id) { &mut kept.recvs } else { &mut kept.sends };
-        lot.remove(wr_id)
+        lot.reclaim(completion)
     }
 
     /// The provider's own queue pair, for what it has beyond verbs.

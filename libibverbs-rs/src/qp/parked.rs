@@ -8,9 +8,10 @@
 //!
 //! 1. *In.* A `Buf` is the only way to its bytes (see [`crate::buffer`]), and posting takes it by value. It is in the table
 //!    before the device hears of it, and stays there unless the provider says that the request was not accepted.
-//! 2. *Out by completion.* [`remove`](Lot::remove) wants the request's number from a
-//!    [`Completion`](crate::Completion), which only polling makes, and a provider lends one only when the request has
-//!    ended ([`Provider`](verbs_core::provider::Provider), Safety).
+//! 2. *Out by completion.* [`reclaim`](Lot::reclaim) wants a [`Completion`](crate::Completion), which only polling makes,
+//!    and a provider lends one only when the request has ended ([`Provider`](verbs_core::provider::Provider), Safety).
+//!    It has to come from the very completion queue that this queue reports to: what another queue says, of this device or
+//!    of one whose kernel a test plays, is nothing that this device has said.
 //!    *The* request: its number was never given to another in the life of the process. So neither a second look at the same
 //!    completion, nor a completion that a destroyed queue pair left behind in the queue (queue pair numbers are given again,
 //!    and so would be slots with a generation that starts anew) can name a buffer that was parked later.
@@ -29,12 +30,15 @@
 
 use core::fmt;
 use core::ops::RangeBounds;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use verbs_core::provider::Provider;
 use verbs_core::types::{PostError, PostReason, SendFlags, SendOp, Sge};
 
-use crate::Buf;
+use crate::cq::Shared;
 use crate::pd::PdId;
+use crate::{Buf, Completion};
 
 /// What was parked in one work request, and came back.
 #[derive(Debug)]
@@ -126,21 +130,23 @@ pub(crate) struct Lot {
     end: u64,
     kind: u64,
     pd: PdId,
+    /// Where its completions are found.
+    cq: Arc<Shared>,
     scratch: Vec<Sge>,
 }
 
 impl Lot {
-    pub(crate) fn sends(pd: PdId, max_send_wr: u32) -> Self {
-        Self::new(pd, max_send_wr, 0)
+    pub(crate) fn sends(pd: PdId, cq: Arc<Shared>, max_send_wr: u32) -> Self {
+        Self::new(pd, cq, max_send_wr, 0)
     }
 
-    pub(crate) fn recvs(pd: PdId, max_recv_wr: u32) -> Self {
-        Self::new(pd, max_recv_wr, RECV)
+    pub(crate) fn recvs(pd: PdId, cq: Arc<Shared>, max_recv_wr: u32) -> Self {
+        Self::new(pd, cq, max_recv_wr, RECV)
     }
 
-    fn new(pd: PdId, max_wr: u32, kind: u64) -> Self {
+    fn new(pd: PdId, cq: Arc<Shared>, max_wr: u32, kind: u64) -> Self {
         let capacity = (max_wr as usize).max(1).next_power_of_two();
-        Self { slots: Vec::new(), capacity, taken: 0, next: 0, end: 0, kind, pd, scratch: Vec::new() }
+        Self { slots: Vec::new(), capacity, taken: 0, next: 0, end: 0, kind, pd, cq, scratch: Vec::new() }
     }
 
     /// Parks a range of a buffer under a new number, and posts it.
@@ -185,9 +191,15 @@ impl Lot {
         parked.map_err(|(parcel, reason)| ParkError { returned: parcel.map(Parcel::into_bufs), reason })
     }
 
-    /// Takes out what was parked under a number: the caller has seen the completion.
+    /// Takes out what was parked in a request that has completed; `None` for a completion of something else.
     #[inline]
-    pub(crate) fn remove(&mut self, id: u64) -> Option<Parcel> {
+    pub(crate) fn reclaim<P: Provider>(&mut self, completion: &Completion<'_, P>) -> Option<Parcel> {
+        if completion.is_from(&self.cq) { self.remove(completion.wr_id()) } else { None }
+    }
+
+    /// Takes out what was parked under a number.
+    #[inline]
+    fn remove(&mut self, id: u64) -> Option<Parcel> {
         let mask = self.slots.len().wrapping_sub(1);
         let slot = self.slots.get_mut(id as usize & mask)?;
         if !matches!(slot, Some((parked, _)) if *parked == id) {

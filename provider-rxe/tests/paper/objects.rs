@@ -26,7 +26,7 @@ const DESTROY_QP: &str = "ioctl 4.1: 0x1 out 4 bytes, 0x0 handle 4";
 
 #[test]
 fn a_completion_queue_is_asked_for_with_room_for_its_mapping() {
-    let device = PaperDevice::new();
+    let device = crate::device();
     let queue = PaperQueue::new(64, 64);
     let reply = RxeCreateCqResp { mi: PaperDevice::mminfo(PaperDevice::CQ_OFFSET, &queue) };
     let fd = std::os::fd::AsRawFd::as_raw_fd(&device.context.async_fd().unwrap());
@@ -60,7 +60,7 @@ fn a_queue_pair_knows_what_the_kernel_answered() {
 
 #[test]
 fn the_capacity_is_that_of_the_mapped_queues() {
-    let device = PaperDevice::new();
+    let device = crate::device();
     let cq = device.create_cq(16);
     let qp =
         device.create_qp_over(&cq, PaperDevice::rc(), PaperQueue::new(64, 512), PaperQueue::new(32, 128));
@@ -82,7 +82,7 @@ fn an_object_that_the_kernel_keeps_comes_back_alive() {
     unsafe { qp.post_send(&[plain(SendOp::Send, &[sge(1)])]) }.unwrap();
     assert_eq!(fixture.qp.sq.count(), 1, "its queue is still mapped");
     for gone in [Errno::NODEV, Errno::IO] {
-        let device = PaperDevice::new();
+        let device = crate::device();
         let cq = device.create_cq(16).cq;
         device.script.expect([Expect::command(DESTROY_CQ, Reply::Errno(gone))]);
         assert!(cq.destroy().is_ok(), "{gone}: the device is gone, and the object with it");
@@ -106,7 +106,7 @@ fn a_completion_queues_reply_cut_at_any_length_leaves_nothing_behind() {
     let queue = PaperQueue::new(16, 64);
     let reply = RxeCreateCqResp { mi: PaperDevice::mminfo(PaperDevice::CQ_OFFSET, &queue) };
     for len in 0..=12 {
-        let device = PaperDevice::new();
+        let device = crate::device();
         device.script.expect([PaperDevice::cq_reply(15, &reply.as_bytes()[..len])]);
         if len == 12 {
             // Offset and size are there; the rest is padding.
@@ -130,7 +130,7 @@ fn a_queue_pairs_reply_cut_at_any_length_leaves_nothing_behind() {
     };
     let attr = PaperDevice::rc();
     for len in 0..=28 {
-        let device = PaperDevice::new();
+        let device = crate::device();
         let cq = device.create_cq(16);
         device.script.expect([PaperDevice::qp_reply(&attr.cap, &reply.as_bytes()[..len])]);
         if len >= 12 {
@@ -150,7 +150,7 @@ fn a_queue_pairs_reply_cut_at_any_length_leaves_nothing_behind() {
 
 #[test]
 fn a_mapping_that_fails_takes_the_object_with_it() {
-    let device = PaperDevice::new();
+    let device = crate::device();
     let queue = PaperQueue::new(16, 64);
     let reply = RxeCreateCqResp { mi: PaperDevice::mminfo(PaperDevice::CQ_OFFSET, &queue) };
     // No mapping is expected, so it fails with EINVAL.
@@ -177,10 +177,10 @@ fn a_header_that_does_not_fit_its_mapping_is_refused() {
         (64, 0, SIZE, "impossible size"),
     ];
     for (log2_stride, mask, size, what) in cases {
-        let device = PaperDevice::new();
+        let device = crate::device();
         let queue = PaperQueue::new(16, 64);
-        queue.region().write(0, log2_stride);
-        queue.region().write(4, mask);
+        queue.poke(0, log2_stride);
+        queue.poke(4, mask);
         let mut reply = RxeCreateCqResp { mi: PaperDevice::mminfo(PaperDevice::CQ_OFFSET, &queue) };
         reply.mi.size = size as u32;
         device.script.expect([PaperDevice::cq_reply(15, reply.as_bytes())]);
@@ -197,7 +197,7 @@ fn slots_too_small_for_the_longest_list_are_refused() {
     let attr = PaperDevice::rc();
     // 4 SGEs: 208 + 64 bytes for a send, 40 + 64 for a receive.
     for (sq_stride, rq_stride, fits) in [(256, 128, false), (512, 64, false), (512, 128, true)] {
-        let device = PaperDevice::new();
+        let device = crate::device();
         let cq = device.create_cq(16);
         if !fits {
             // The creation is expected first: queued by `create_qp_over`.
@@ -225,7 +225,7 @@ fn a_capacity_that_the_kernel_invents_is_refused() {
         QpCap { max_recv_sge: u32::MAX, ..PaperDevice::rc().cap },
         QpCap { max_inline_data: u32::MAX, ..PaperDevice::rc().cap },
     ] {
-        let device = PaperDevice::new();
+        let device = crate::device();
         let cq = device.create_cq(16);
         let (sq, rq) = (PaperQueue::new(16, 512), PaperQueue::new(16, 128));
         let reply = RxeCreateQpResp {
@@ -242,7 +242,7 @@ fn a_capacity_that_the_kernel_invents_is_refused() {
 
 /// A device of which a queue pair is refused with `EINVAL`, and what the error says.
 fn refused(cap: QpCap, probe: Option<u32>) -> String {
-    let device = PaperDevice::new();
+    let device = crate::device();
     let cq = device.create_cq(16);
     let told = IbUverbsQueryDeviceResp { max_qp_wr: 16384, max_sge: 32, ..Default::default() };
     let told = || Expect::anything(Reply::outputs([told.as_bytes()]));
@@ -277,7 +277,7 @@ fn a_queue_pair_that_is_too_large_names_the_limit() {
 
 #[test]
 fn an_address_handle_is_a_number_or_a_path_by_kernel() {
-    let device = PaperDevice::new();
+    let device = crate::device();
     let ah = device.create_ah(&AhAttr::default(), 0x1234).unwrap();
     assert_eq!(ah.av().bytes(14), Some(&0x1234_u32.to_ne_bytes()[..]));
     assert_eq!(ah.av().bytes(13), None, "of no other provider");
@@ -325,7 +325,7 @@ fn arming_is_a_command() {
 
 #[test]
 fn an_erased_device_makes_the_same_objects() {
-    let device = PaperDevice::new();
+    let device = crate::device();
     let script = device.script.clone();
     let context = ErasedContext::new::<Rxe>(device.context);
     assert_eq!((context.device_name(), context.provider_name()), ("rxe0", "rxe"));

@@ -5,14 +5,14 @@ use uverbs_abi::ib_user_verbs::{IbUverbsWc, IbUverbsWcEx};
 use verbs_core::provider::{Completion, CqOps, ErasedCq};
 use verbs_core::types::{Wc, WcFlags, WcOpcode, WcStatus};
 
-use provider_rxe::paper::{PaperCq, PaperDevice};
+use provider_rxe::paper::PaperCq;
 
 fn entry(n: u64) -> IbUverbsWc {
     IbUverbsWc { wr_id: n, opcode: 128, byte_len: n as u32 * 10, qp_num: 17, ..Default::default() }
 }
 
 fn cq(slots: u32) -> PaperCq {
-    PaperDevice::new().create_cq(slots)
+    crate::device().create_cq(slots)
 }
 
 /// The same completion by the three ways to get it.

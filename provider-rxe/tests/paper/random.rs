@@ -116,7 +116,7 @@ proptest! {
 
     #[test]
     fn a_completion_queue_behaves_as_a_queue(steps in vec((0_u32..20, 0_usize..20, any::<bool>()), 1..60)) {
-        let mut cq = PaperDevice::new().create_cq(16);
+        let mut cq = crate::device().create_cq(16);
         let (mut put, mut got) = (0_u64, 0_u64);
         let mut wcs = [Wc::default(); 20];
         for (arrive, ask, lend) in steps {
@@ -150,16 +150,16 @@ proptest! {
         size in 0_usize..8192,
         indices in vec((any::<u32>(), any::<u32>()), 1..20),
     ) {
-        let device = PaperDevice::new();
+        let device = crate::device();
         // What is mapped is a part of the memory; the rest must never be given out as a completion.
         let queue = PaperQueue::new(256, 64);
-        queue.region().write(0, log2_stride);
-        queue.region().write(4, mask);
+        queue.poke(0, log2_stride);
+        queue.poke(4, mask);
         let inside = IbUverbsWc { wr_id: 0x600d, ..Default::default() };
         let mut at = 384;
         while at + 64 <= queue.size() {
             let wr_id = if at + 48 <= size { inside.wr_id } else { 0xbad };
-            queue.region().write(at, IbUverbsWc { wr_id, ..inside });
+            queue.poke(at, IbUverbsWc { wr_id, ..inside });
             at += 64;
         }
         let mut reply = RxeCreateCqResp { mi: PaperDevice::mminfo(1, &queue) };

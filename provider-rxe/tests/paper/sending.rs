@@ -203,7 +203,7 @@ fn every_count_of_sges_up_to_the_limit_is_taken() {
 #[test]
 fn slots_may_be_larger_than_their_elements() {
     for stride in [512, 1024, 4096] {
-        let device = PaperDevice::new();
+        let device = crate::device();
         let cq = device.create_cq(16);
         let (sq, rq) = (PaperQueue::new(16, stride), PaperQueue::new(16, 128));
         let mut qp = device.create_qp_over(&cq, PaperDevice::rc(), sq, rq).unwrap();
@@ -415,8 +415,8 @@ fn an_index_that_the_kernel_never_wrote_leads_nowhere_else() {
     // The queue ends before the region does: what lies behind must stay as it is.
     let attr = PaperDevice::rc();
     let paper = PaperQueue::new(64, 512);
-    paper.region().write(4, 15_u32);
-    let device = PaperDevice::new();
+    paper.poke(4, 15_u32);
+    let device = crate::device();
     let cq = device.create_cq(16);
     let mut qp = device.create_qp_over(&cq, attr, paper, PaperQueue::new(16, 128)).unwrap();
     device.move_to(&mut qp, QpState::RTS);

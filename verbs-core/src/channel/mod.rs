@@ -13,8 +13,9 @@
 //!                                                └─ write() ─────► done
 //! ```
 //!
-//! Invariant: nothing outside of this crate can send a command of its own making. Commands carry addresses that the
-//! kernel writes through, so a safe function that sends arbitrary ones would be a hole; [`crate::cmd`] is the gate.
+//! Invariant: no safe function sends a command of its caller's making, or takes its caller's word for the kernel's.
+//! Commands carry addresses that the kernel writes through, and answers carry descriptors that are owned afterwards.
+//! [`crate::cmd`] is the gate for the first, [`Uverbs::new`] is unsafe for the second.
 //!
 //! # References
 //! `rdma/rdma_user_ioctl_cmds.h`, `rdma/ib_user_verbs.h`; Linux `drivers/infiniband/core/uverbs_ioctl.c`, `uverbs_main.c`

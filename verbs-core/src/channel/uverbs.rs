@@ -1,4 +1,8 @@
 //! [`Uverbs`]: a context's commands, and what its kernel turned out to support.
+//!
+//! # Safety
+//! Whoever makes one over a channel of his own promises that it answers as the kernel does; the device file is the kernel.
+#![allow(unsafe_code)]
 
 use core::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::os::fd::OwnedFd;
@@ -34,7 +38,12 @@ pub struct Uverbs {
 
 impl Uverbs {
     /// Commands over a channel of one's own: for tests that play the kernel.
-    pub fn new(channel: Box<dyn Channel>, driver_id: u32, device_name: &str) -> Self {
+    ///
+    /// # Safety
+    /// The channel answers as the kernel does, as far as safe code relies on it: a file descriptor in an answer is
+    /// nobody else's; memory that it maps is written by nobody but the kernel's side; a completion appears there only
+    /// when its work request has ended; what was destroyed touches memory no more.
+    pub unsafe fn new(channel: Box<dyn Channel>, driver_id: u32, device_name: &str) -> Self {
         Self {
             channel,
             driver_id,
@@ -50,7 +59,8 @@ impl Uverbs {
     /// [`Cause::File`] with the path and what to do about it.
     pub fn open(device: &DeviceInfo, driver_id: u32) -> Result<Self> {
         let channel = open_channel(device)?;
-        Ok(Self::new(Box::new(channel), driver_id, &device.name))
+        // SAFETY: it is the kernel.
+        Ok(unsafe { Self::new(Box::new(channel), driver_id, &device.name) })
     }
 
     /// The device's name.

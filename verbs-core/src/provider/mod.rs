@@ -461,8 +461,8 @@ pub trait QpOps: Destroy + Any + Debug + Send {
     ///
     /// # Errors
     /// [`Cause::IllegalTransition`](crate::Cause::IllegalTransition) and
-    /// [`Cause::TransitionAttributes`](crate::Cause::TransitionAttributes) before the kernel is asked; otherwise what it
-    /// answers.
+    /// [`Cause::TransitionAttributes`](crate::Cause::TransitionAttributes) where the table knows why; otherwise what the
+    /// kernel answers.
     fn modify(&mut self, attr: &QpAttr, mask: QpAttrMask) -> Result<()>;
 
     /// Asks the kernel for its attributes.

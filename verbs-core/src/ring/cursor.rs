@@ -279,8 +279,8 @@ mod tests {
     fn an_index_from_memory_never_leads_outside() {
         let (mut producer, mut consumer, region) = ring(4);
         for hostile in [4, 5, 0x8000_0000, u32::MAX] {
-            region.write(128, hostile);
-            region.write(256, hostile);
+            region.poke(128, hostile);
+            region.poke(256, hostile);
             for _ in 0..8 {
                 let (first, end, count) = consumer.next_slots(9);
                 assert!(first < 4 && end < 4 && count < 4);

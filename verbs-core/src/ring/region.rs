@@ -49,8 +49,9 @@ impl Drop for PlainWords {
     }
 }
 
-// SAFETY: `base` and the raw allocation blocked the auto impls. The bytes belong to no thread: every access goes
-// through volatile or atomic operations by value, and the mapping is released by whoever drops the last clone.
+// SAFETY: `base` and the raw allocation blocked the auto impls. Safe code reaches the bytes through atomics only
+// ([`Region::index`]); all other accesses are unsafe and promise that no other thread is at the same bytes. The mapping
+// is released by whoever drops the last clone.
 unsafe impl Send for Region {}
 // SAFETY: as for `Send`; `&Region` gives no access other than those.
 unsafe impl Sync for Region {}
@@ -95,24 +96,47 @@ impl Region {
 
     /// Reads a value, by value.
     ///
+    /// # Safety
+    /// No other thread of this process writes the bytes meanwhile: that would be a data race. (The device or the kernel
+    /// may: then the value is whatever it is.)
+    ///
     /// # Panics
     /// When the value would not lie within the region or not be aligned: offsets are the program's own, not the device's.
     #[inline]
-    pub fn read<T: FromBytes>(&self, offset: usize) -> T {
+    pub unsafe fn read<T: FromBytes>(&self, offset: usize) -> T {
         let pointer = self.checked::<T>(offset);
-        // SAFETY: `checked` proved that `T` lies within the mapping and is aligned; every bit pattern is a `T`.
+        // SAFETY: `checked` proved that `T` lies within the mapping and is aligned; every bit pattern is a `T`; the
+        // caller vouches for this process' other threads.
         unsafe { pointer.read_volatile() }
     }
 
     /// Writes a value, by value.
     ///
+    /// # Safety
+    /// No other thread of this process reads or writes the bytes meanwhile, and no reference to them exists.
+    ///
     /// # Panics
     /// As [`read`](Self::read).
     #[inline]
-    pub fn write<T: IntoBytes>(&self, offset: usize, value: T) {
+    pub unsafe fn write<T: IntoBytes>(&self, offset: usize, value: T) {
         let pointer = self.checked::<T>(offset);
-        // SAFETY: `checked` proved that `T` lies within the mapping and is aligned; `T` has no padding to leak.
+        // SAFETY: `checked` proved that `T` lies within the mapping and is aligned; `T` has no padding to leak; the
+        // caller vouches for this process' other threads.
         unsafe { pointer.write_volatile(value) }
+    }
+
+    /// As [`read`](Self::read), in tests that have one thread.
+    #[cfg(test)]
+    pub(crate) fn peek<T: FromBytes>(&self, offset: usize) -> T {
+        // SAFETY: there is no other thread.
+        unsafe { self.read(offset) }
+    }
+
+    /// As [`write`](Self::write), in tests that have one thread.
+    #[cfg(test)]
+    pub(crate) fn poke<T: IntoBytes>(&self, offset: usize, value: T) {
+        // SAFETY: there is no other thread.
+        unsafe { self.write(offset, value) }
     }
 
     /// An index at an offset.
@@ -160,28 +184,28 @@ mod tests {
     fn what_is_written_is_read_by_every_clone() {
         let region = Region::plain(64);
         let clone = region.clone();
-        region.write(8, 0x0102_0304_0506_0708_u64);
+        region.poke(8, 0x0102_0304_0506_0708_u64);
         drop(region);
-        assert_eq!(clone.read::<u64>(8), 0x0102_0304_0506_0708);
-        assert_eq!(clone.read::<u32>(16), 0);
+        assert_eq!(clone.peek::<u64>(8), 0x0102_0304_0506_0708);
+        assert_eq!(clone.peek::<u32>(16), 0);
     }
 
     #[test]
     #[should_panic(expected = "of a region of")]
     fn a_value_across_the_end_is_refused() {
-        Region::plain(16).read::<u64>(12);
+        Region::plain(16).peek::<u64>(12);
     }
 
     #[test]
     #[should_panic(expected = "not aligned")]
     fn a_value_that_is_not_aligned_is_refused() {
-        Region::plain(16).write(2, 1_u32);
+        Region::plain(16).poke(2, 1_u32);
     }
 
     #[test]
     #[should_panic(expected = "of a region of")]
     fn an_offset_that_overflows_is_refused() {
-        Region::plain(16).read::<u64>(usize::MAX - 3);
+        Region::plain(16).peek::<u64>(usize::MAX - 3);
     }
 
     #[test]
