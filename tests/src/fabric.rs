@@ -15,7 +15,7 @@ use core::ptr::NonNull;
 use std::time::{Duration, Instant};
 
 use verbs::rxe::Rxe;
-use verbs::state::{Reset, Rts};
+use verbs::state::{CanPostRecv, CanPostSend, Reset, Rts};
 use verbs::{
     AccessFlags, AhAttr, Buf, CompChannel, Context, Cq, CqInit, GidEntry, GlobalRoute, InitAttr, Mr, Mtu, Pd,
     PostError, Provider, Qp, QpCap, QpInit, QpType, RecvWr, RtrAttr, RtsAttr, SendFlags, SendOp, SendWr, Sge,
@@ -304,7 +304,10 @@ impl<P: Provider> Arena<P> {
 ///
 /// # Errors
 /// How many were accepted, and why the next was not.
-pub fn post_send<P: Provider>(qp: &mut Qp<Rts, P>, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
+pub fn post_send<S: CanPostSend, P: Provider>(
+    qp: &mut Qp<S, P>,
+    wrs: &[SendWr<'_>],
+) -> Result<(), PostError> {
     // SAFETY: the elements name an arena, or nothing; see the module's paragraph. No case uses numbers with the top bit.
     unsafe { qp.post_send(wrs) }
 }
@@ -313,7 +316,10 @@ pub fn post_send<P: Provider>(qp: &mut Qp<Rts, P>, wrs: &[SendWr<'_>]) -> Result
 ///
 /// # Errors
 /// How many were accepted, and why the next was not.
-pub fn post_recv<P: Provider>(qp: &mut Qp<Rts, P>, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
+pub fn post_recv<S: CanPostRecv, P: Provider>(
+    qp: &mut Qp<S, P>,
+    wrs: &[RecvWr<'_>],
+) -> Result<(), PostError> {
     // SAFETY: as in `post_send`.
     unsafe { qp.post_recv(wrs) }
 }

@@ -11,8 +11,8 @@ use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::stat::{Mode, SFlag, mknod};
 use verbs::state::{Init, Rts};
 use verbs::{
-    Cause, CqInit, DeviceList, Errno, Error, PostReason, QpAttr, QpAttrMask, QpCap, QpState, QpType,
-    SendFlags, SendOp, SendWr, Sge, SkipReason, Source,
+    Cause, CqInit, DeviceList, Errno, Error, PostError, PostReason, QpAttr, QpAttrMask, QpCap, QpState,
+    QpType, RecvWr, RtsAttr, SendFlags, SendOp, SendWr, Sge, SkipReason, Source,
 };
 use verbs_core::discovery::{self, Roots};
 
@@ -49,7 +49,7 @@ pub fn cases() -> Vec<Case> {
         an_illegal_transition_names_the_states,
         a_transition_without_its_attributes_names_them,
         a_port_that_does_not_exist_is_named_by_the_transition,
-        posting_on_a_full_queue_is_refused_and_polling_makes_room,
+        posting_on_a_full_queue_is_refused_and_completions_make_room,
         posting_what_does_not_fit_is_refused_and_the_queue_is_as_before,
         posting_in_a_state_that_does_not_take_it_is_refused,
         without_rdma_in_the_kernel_there_is_no_device_and_the_reason_is_told,
@@ -372,35 +372,36 @@ fn a_port_that_does_not_exist_is_named_by_the_transition() -> CaseResult {
     Ok(())
 }
 
-fn posting_on_a_full_queue_is_refused_and_polling_makes_room() -> CaseResult {
+fn posting_on_a_full_queue_is_refused_and_completions_make_room() -> CaseResult {
     let cap = QpCap { max_send_wr: 4, max_recv_wr: 4, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
-    let mut pair = Pair::new(&open()?, &Shape { cap, ..Shape::default() })?;
+    // The peer is gone, and is waited for without a limit, so that nothing completes.
+    let rts = RtsAttr { timeout: 0, ..Shape::default().rts };
+    let pair = Pair::new(&open()?, &Shape { cap, rts, ..Shape::default() })?;
+    let (mut qp, mut cq) = (pair.a.qp, pair.a.cq);
+    pair.b.qp.close().map_err(|(_, error)| error)?;
     let arena = Arena::new(&pair.pd, 64)?;
     let (sge, into) = ([arena.sge(0..8)], [arena.sge(8..16)]);
-    // The peer has no receives, so that nothing completes; and its receive queue can be filled alone.
-    let mut sent = 0;
-    let refused = loop {
-        match post_send(&mut pair.a.qp, &[signalled(sent, SendOp::Send, &sge)]) {
-            Ok(()) => sent += 1,
-            Err(error) => break error,
-        }
-        assert!(sent < 1000, "a queue of 4 took a thousand");
+    let fill = |post: &mut dyn FnMut(u64) -> Result<(), PostError>| {
+        let mut posted = 0;
+        let refused = loop {
+            match post(posted) {
+                Ok(()) => posted += 1,
+                Err(error) => break error,
+            }
+            assert!(posted < 1000, "a queue of 4 took a thousand");
+        };
+        assert_eq!((refused.accepted, refused.reason), (0, PostReason::QueueFull));
+        assert!(posted >= 4 && refused.to_string().contains("full"), "{refused} after {posted}");
+        posted
     };
-    assert_eq!((refused.accepted, refused.reason), (0, PostReason::QueueFull));
-    assert!(sent >= 4 && refused.to_string().contains("full"), "{refused} after {sent}");
-    let mut received = 0;
-    while received < sent
-        && post_recv(&mut pair.b.qp, &[verbs::RecvWr { wr_id: received, sge: &into }]).is_ok()
-    {
-        received += 1;
-    }
-    assert_eq!(received, sent.min(received), "the receive queue is as long");
-    assert!(received >= 4);
-    let ids: Vec<_> = wait(&mut pair.a.cq, received as usize)?.iter().map(|wc| wc.wr_id).collect();
-    assert_eq!(ids, (0..received).collect::<Vec<_>>());
-    wait(&mut pair.b.cq, received as usize)?;
-    post_recv(&mut pair.b.qp, &[verbs::RecvWr { wr_id: 50, sge: &into }])?;
-    post_send(&mut pair.a.qp, &[signalled(50, SendOp::Send, &sge)])?;
+    let sent = fill(&mut |n| post_send(&mut qp, &[signalled(n, SendOp::Send, &sge)]));
+    let received = fill(&mut |n| post_recv(&mut qp, &[RecvWr { wr_id: 1000 + n, sge: &into }]));
+    let mut qp = qp.to_error().map_err(|(_, error)| error)?;
+    let mut ids: Vec<_> = wait(&mut cq, (sent + received) as usize)?.iter().map(|wc| wc.wr_id).collect();
+    ids.sort_unstable();
+    assert_eq!(ids, (0..sent).chain(1000..1000 + received).collect::<Vec<_>>());
+    post_recv(&mut qp, &[RecvWr { wr_id: 2000, sge: &into }])?;
+    post_send(&mut qp, &[signalled(3000, SendOp::Send, &sge)])?;
     Ok(())
 }
 
@@ -439,14 +440,14 @@ fn posting_what_does_not_fit_is_refused_and_the_queue_is_as_before() -> CaseResu
         };
         assert_eq!((error.accepted, error.reason), (0, reason));
         // The next one finds the queue as it was.
-        post_recv(&mut pair.b.qp, &[verbs::RecvWr { wr_id: 2, sge: &[arena.sge(100..108)] }])?;
+        post_recv(&mut pair.b.qp, &[RecvWr { wr_id: 2, sge: &[arena.sge(100..108)] }])?;
         post_send(&mut pair.a.qp, &[signalled(3, SendOp::Send, &eight)])?;
         wait_for(&mut pair.a.cq, 3, verbs::WcOpcode::SEND)?;
         wait_for(&mut pair.b.cq, 2, verbs::WcOpcode::RECV)?;
     }
     let max = cap.max_recv_sge;
     let many = vec![arena.sge(0..1); max as usize + 1];
-    let error = match post_recv(&mut pair.b.qp, &[verbs::RecvWr { wr_id: 1, sge: &many }]) {
+    let error = match post_recv(&mut pair.b.qp, &[RecvWr { wr_id: 1, sge: &many }]) {
         Err(error) => error,
         Ok(()) => return fail("a receive of too many elements was accepted"),
     };
@@ -463,7 +464,7 @@ fn posting_in_a_state_that_does_not_take_it_is_refused() -> CaseResult {
     pair.a.qp.modify(&reset, QpAttrMask::STATE)?;
     let error = post_send(&mut pair.a.qp, &[signalled(1, SendOp::Send, &sge)]).map_err(|error| error.reason);
     assert_eq!(error, Err(PostReason::InvalidState));
-    let recv = verbs::RecvWr { wr_id: 1, sge: &sge };
+    let recv = RecvWr { wr_id: 1, sge: &sge };
     let error = post_recv(&mut pair.a.qp, &[recv]).map_err(|error| error.reason);
     assert_eq!(error, Err(PostReason::InvalidState));
     Ok(())
