@@ -117,3 +117,8 @@ pub use verbs_core::{Cause, Errno, Error, Result, provider};
 pub mod rxe {
     pub use provider_rxe::*;
 }
+
+/// The README's example is compiled with the documentation's own.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;
