@@ -196,12 +196,12 @@ impl PrivateApt {
     /// Writes the configuration for `suites` into `dir`. The mirrors are those that the machine's own apt uses.
     ///
     /// # Errors
-    /// The directory cannot be written.
+    /// The directory cannot be written, or apt's sources name no mirror of Debian.
     pub(crate) fn new(dir: PathBuf, suites: &[(Archive, &str)]) -> Result<Self> {
         for sub in ["empty", "state/lists/partial", "cache/archives/partial"] {
             fs::create_dir_all(dir.join(sub))?;
         }
-        let mirrors = Mirrors::of_this_machine();
+        let mirrors = Mirrors::of_this_machine()?;
         let mut sources = String::new();
         for (archive, suite) in suites {
             let keyring = Path::new(KEYRING);
@@ -325,46 +325,35 @@ struct Mirrors {
     security: String,
 }
 
-impl Default for Mirrors {
-    fn default() -> Self {
-        Mirrors {
-            main: "http://deb.debian.org/debian/".into(),
-            security: "http://deb.debian.org/debian-security/".into(),
-        }
-    }
-}
-
 impl Mirrors {
-    fn of_this_machine() -> Self {
+    fn of_this_machine() -> Result<Self> {
         let output = Command::new("apt-get")
             .args(["indextargets", "--format", "$(CREATED_BY)|$(REPO_URI)|$(RELEASE)|$(COMPONENT)"])
             .stdin(Stdio::null())
             .output();
-        output.map(|o| Mirrors::parse(&String::from_utf8_lossy(&o.stdout))).unwrap_or_default()
+        let targets = output.map(|o| String::from_utf8_lossy(&o.stdout).into_owned()).unwrap_or_default();
+        // Where package lists were never downloaded, apt may know of no targets yet: look at its sources.
+        Mirrors::among(target_uris(&targets))
+            .or_else(|| Mirrors::among(source_words(&sources_of_this_machine())))
+            .context("apt's sources name no mirror of Debian: add one (an http address that ends in /debian)")
     }
 
-    /// Lines of `Packages|URI|suite|component`. A mirror is recognised by the archive's name at the end of its path, so
-    /// that a third party's repository is never asked for a kernel.
-    fn parse(targets: &str) -> Self {
-        let mut mirrors = Mirrors::default();
-        let (mut main_seen, mut security_seen) = (false, false);
-        for line in targets.lines() {
-            let mut fields = line.split('|');
-            let (Some("Packages"), Some(uri), Some(_suite), Some("main")) =
-                (fields.next(), fields.next(), fields.next(), fields.next())
-            else {
-                continue;
-            };
+    /// A mirror is recognised by the archive's name at the end of its path, so that a third party's repository is never
+    /// asked for a kernel. Where only one of the two archives is named, the other is taken to be beside it.
+    fn among<'a>(uris: impl Iterator<Item = &'a str>) -> Option<Self> {
+        let (mut main, mut security) = (None, None);
+        for uri in uris {
             let path = uri.trim_end_matches('/');
-            if path.ends_with("/debian") && !main_seen {
-                mirrors.main = format!("{path}/");
-                main_seen = true;
-            } else if path.ends_with("/debian-security") && !security_seen {
-                mirrors.security = format!("{path}/");
-                security_seen = true;
+            if let Some(base) = path.strip_suffix("/debian") {
+                main.get_or_insert(base);
+            } else if let Some(base) = path.strip_suffix("/debian-security") {
+                security.get_or_insert(base);
             }
         }
-        mirrors
+        Some(Mirrors {
+            main: format!("{}/debian/", main.or(security)?),
+            security: format!("{}/debian-security/", security.or(main)?),
+        })
     }
 
     fn uri(&self, archive: Archive) -> &str {
@@ -373,6 +362,37 @@ impl Mirrors {
             Archive::Security => &self.security,
         }
     }
+}
+
+/// Addresses in lines of `Packages|URI|suite|component`.
+fn target_uris(targets: &str) -> impl Iterator<Item = &str> {
+    targets.lines().filter_map(|line| {
+        let mut fields = line.split('|');
+        match (fields.next(), fields.next(), fields.next(), fields.next()) {
+            (Some("Packages"), Some(uri), Some(_suite), Some("main")) => Some(uri),
+            _ => None,
+        }
+    })
+}
+
+/// Addresses in the text of apt's sources, in either of their formats.
+fn source_words(sources: &str) -> impl Iterator<Item = &str> {
+    sources
+        .lines()
+        .filter(|line| !line.trim_start().starts_with('#'))
+        .flat_map(str::split_whitespace)
+        .filter(|word| word.starts_with("http://") || word.starts_with("https://"))
+}
+
+/// The text of the machine's own sources.
+fn sources_of_this_machine() -> String {
+    let parts =
+        fs::read_dir("/etc/apt/sources.list.d").into_iter().flatten().flatten().map(|entry| entry.path());
+    [PathBuf::from("/etc/apt/sources.list")]
+        .into_iter()
+        .chain(parts)
+        .map(|path| fs::read_to_string(path).unwrap_or_default() + "\n")
+        .collect()
 }
 
 /// `name | version | where` lines of `apt-cache madison`.
@@ -503,10 +523,20 @@ mod tests {
                        Packages|http://mirror.example/pub/debian|bookworm|main\n\
                        Packages|http://second.example/debian/|bookworm-updates|main\n\
                        Packages|http://mirror.example/debian-security/|bookworm-security|main\n";
-        let mirrors = Mirrors::parse(targets);
+        let mirrors = Mirrors::among(target_uris(targets)).unwrap();
         assert_eq!(mirrors.main, "http://mirror.example/pub/debian/");
         assert_eq!(mirrors.security, "http://mirror.example/debian-security/");
-        assert_eq!(Mirrors::parse(""), Mirrors::default());
+        assert_eq!(Mirrors::among(target_uris("")), None);
+    }
+
+    #[test]
+    fn without_package_lists_the_sources_are_read_and_one_archive_is_beside_the_other() {
+        let sources = "# deb http://old.example/debian bullseye main\n\
+                       Types: deb\nURIs: https://mirror.example/debian\nSuites: bookworm\n\
+                       deb https://third.example/apt stable main\n";
+        let mirrors = Mirrors::among(source_words(sources)).unwrap();
+        assert_eq!(mirrors.main, "https://mirror.example/debian/");
+        assert_eq!(mirrors.security, "https://mirror.example/debian-security/");
     }
 
     #[test]
