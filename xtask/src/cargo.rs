@@ -29,18 +29,33 @@ pub(crate) fn build(arguments: &[&str]) -> Result<PathBuf> {
     Ok(target_directory()?.join(profile))
 }
 
-/// Builds the tools as static programs for a target, and returns the directory that they are in.
+/// Builds the tools as static programs for a target with a profile (`dev`, `release`), and returns the directory that they are in.
 ///
 /// # Errors
 /// The build fails; cargo has said why on stderr.
-pub(crate) fn build_static(target: &str) -> Result<PathBuf> {
+pub(crate) fn build_static(target: &str, profile: &str) -> Result<PathBuf> {
     let status = command()
-        .args(["build", "--quiet", "--package", "rdma-tools", "--bins", "--target", target])
+        .args([
+            "build",
+            "--quiet",
+            "--package",
+            "rdma-tools",
+            "--bins",
+            "--target",
+            target,
+            "--profile",
+            profile,
+        ])
         .env("RUSTFLAGS", "-C target-feature=+crt-static")
         .status()
         .context("cannot run cargo")?;
     ensure!(status.success(), "the static build for {target} failed");
-    Ok(target_directory()?.join(target).join("debug"))
+    Ok(target_directory()?.join(target).join(if profile == "dev" { "debug" } else { profile }))
+}
+
+/// The target that programs are built for here by default.
+pub(crate) fn host_target() -> String {
+    format!("{}-unknown-linux-gnu", std::env::consts::ARCH)
 }
 
 /// Is the standard library of a target installed?

@@ -372,8 +372,7 @@ struct StaticBuilds {
 fn static_builds() -> StaticBuilds {
     let (mut glibc, mut musl) = (None, None);
     let stage = stage("building static tools", |result| {
-        let host = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
-        match cargo::build_static(&host) {
+        match cargo::build_static(&cargo::host_target(), "dev") {
             Ok(dir) => {
                 result.counts.passed += 1;
                 glibc = Some(dir);
@@ -387,7 +386,7 @@ fn static_builds() -> StaticBuilds {
             ));
             return;
         }
-        match cargo::build_static(&target) {
+        match cargo::build_static(&target, "dev") {
             Ok(dir) => {
                 result.counts.passed += 1;
                 musl = Some(dir);

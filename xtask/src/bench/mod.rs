@@ -3,7 +3,7 @@
 //! | what | how |
 //! |---|---|
 //! | system calls of `ibv_devinfo -v` | `strace -c -f`, both |
-//! | wall time of `ibv_devinfo -v` | median of interleaved runs |
+//! | wall time of `ibv_devinfo -v` | median of interleaved runs, our static and our default build, and `true` |
 //! | instructions of listing and opening | callgrind below `main`, both |
 //! | 10,000 rounds of `ibv_rc_pingpong` | median of interleaved runs, two of ours against two of C's |
 //!
@@ -40,7 +40,7 @@ pub(crate) struct Args {
     check: bool,
 
     /// Run here, on these programs: how the guest runs it
-    #[arg(long, hide = true, num_args = 2, value_names = ["OURS", "THEIRS"])]
+    #[arg(long, hide = true, num_args = 3, value_names = ["OURS", "STATIC", "THEIRS"])]
     here: Option<Vec<PathBuf>>,
 }
 
@@ -49,8 +49,9 @@ pub(crate) struct Args {
 /// # Errors
 /// Something cannot be built or run, or with `--check` a target is missed.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    if let Some([ours, theirs]) = args.here.as_deref() {
-        let missed = guest::run(&guest::Plan { ours, theirs, runs: args.runs, rounds: args.rounds })?;
+    if let Some([ours, statics, theirs]) = args.here.as_deref() {
+        let missed =
+            guest::run(&guest::Plan { ours, statics, theirs, runs: args.runs, rounds: args.rounds })?;
         return Ok(ExitCode::from(u8::from(args.check && missed > 0)));
     }
     apt::ensure_tools(&[apt::VM_TOOLS, apt::INTEROP_TOOLS, apt::BENCH_TOOLS], |line| {
@@ -61,12 +62,18 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let ours =
         cargo::build(&["--quiet", "--release", "--package", "libibverbs-rs", "--example", "list_and_open"])?;
     let ours = ours.join("examples");
+    let statics = cargo::build_static(&cargo::host_target(), "release")?;
     let theirs = build_theirs()?;
     let mut command: Vec<OsString> = ["/run/vm/xtask", "bench"].map(Into::into).into();
     command.extend(["--runs".into(), args.runs.to_string().into()]);
     command.extend(["--rounds".into(), args.rounds.to_string().into()]);
     command.extend(args.check.then(|| "--check".into()));
-    command.extend(["--here".into(), ours.into_os_string(), theirs.into_os_string()]);
+    command.extend([
+        "--here".into(),
+        ours.into_os_string(),
+        statics.into_os_string(),
+        theirs.into_os_string(),
+    ]);
     vm::run(&vm::Args { timeout: 1200, ..vm::Args::new(args.kernel.clone(), command) })
 }
 
