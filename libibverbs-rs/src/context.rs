@@ -161,7 +161,7 @@ impl<P: Provider> Context<P> {
             return Ok(entry);
         }
         let table_len = self.query_port(port_num)?.gid_tbl_len;
-        let cause = Cause::Gid { port_num, index: 0, table_len, wanted: None };
+        let cause = Cause::Gid { port_num, index: 0, table_len };
         Err(self.error("find_gid", Errno::NODATA).because(cause))
     }
 

@@ -89,7 +89,7 @@ fn spell(context: &KernelContext, attr: &AhAttr) -> Result<RxeAv> {
     let table = context.query_gid_table()?;
     path(attr.port_num, &grh, &table).ok_or_else(|| {
         let index = grh.sgid_index.into();
-        error().because(Cause::Gid { port_num: attr.port_num, index, table_len: 0, wanted: None })
+        error().because(Cause::Gid { port_num: attr.port_num, index, table_len: 0 })
     })
 }
 

@@ -3,7 +3,7 @@
 use core::fmt;
 
 use crate::Errno;
-use crate::types::{GidType, QpAttrMask, QpState, QpType};
+use crate::types::{QpAttrMask, QpState, QpType};
 
 /// What every verb of the control path returns.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
@@ -92,18 +92,11 @@ pub enum Cause {
         index: u32,
         /// How many entries the table has; 0 where that is not known.
         table_len: u32,
-        /// The type that was wanted, where one was.
-        wanted: Option<GidType>,
     },
     /// The kernel is too old for it, or built without it.
     KernelLacks {
         /// What it lacks.
         what: &'static str,
-    },
-    /// The provider does not have the operation.
-    ProviderLacks {
-        /// The provider's name.
-        provider: &'static str,
     },
     /// The kernel's answer was too short or makes no sense.
     BadReply {
@@ -180,18 +173,11 @@ impl fmt::Display for Cause {
                 "{asked} bytes would have to be locked, but RLIMIT_MEMLOCK is {limit} bytes: raise it (ulimit -l, \
                  LimitMEMLOCK=) or register less"
             ),
-            Self::Gid { port_num, index, table_len, wanted } => {
-                write!(f, "port {port_num} has no ")?;
-                if let Some(wanted) = wanted {
-                    write!(f, "{wanted} ")?;
-                }
-                write!(f, "GID at index {index}")?;
+            Self::Gid { port_num, index, table_len } => {
+                write!(f, "port {port_num} has no GID at index {index}")?;
                 if *table_len > 0 { write!(f, ": its table has {table_len} entries") } else { Ok(()) }
             }
             Self::KernelLacks { what } => write!(f, "this kernel has no {what}"),
-            Self::ProviderLacks { provider } => {
-                write!(f, "the provider {provider} does not have this operation")
-            }
             Self::BadReply { what } => write!(f, "the kernel's reply makes no sense: {what}"),
             Self::InUse { by } => write!(f, "still in use by {by}"),
             Self::Foreign { what } => write!(f, "the {what} belongs to another device"),

@@ -49,11 +49,6 @@ impl<T> Slots<T> {
         Self { entries: Vec::new(), free: Vec::new(), live: 0 }
     }
 
-    /// An empty table in which `capacity` values fit without allocation.
-    pub fn with_capacity(capacity: usize) -> Self {
-        Self { entries: Vec::with_capacity(capacity), free: Vec::with_capacity(capacity), live: 0 }
-    }
-
     /// How many values are in it.
     pub const fn len(&self) -> usize {
         self.live
@@ -99,18 +94,6 @@ impl<T> Slots<T> {
         self.live -= 1;
         self.free.push(id.slot() as u32);
         Some(value)
-    }
-
-    /// Takes every value out.
-    pub fn drain(&mut self) -> impl Iterator<Item = T> + '_ {
-        let ids: Vec<SlotId> = self
-            .entries
-            .iter()
-            .enumerate()
-            .filter(|(_, entry)| entry.value.is_some())
-            .map(|(slot, entry)| SlotId::new(slot as u32, entry.generation))
-            .collect();
-        ids.into_iter().filter_map(|id| self.remove(id))
     }
 }
 
@@ -159,15 +142,5 @@ mod tests {
         let next = slots.insert(());
         assert_eq!(next.generation(), 1);
         assert_ne!(next.0, 0);
-    }
-
-    #[test]
-    fn draining_makes_every_id_stale() {
-        let mut slots = Slots::new();
-        let ids: Vec<_> = (0..4).map(|n| slots.insert(n)).collect();
-        slots.remove(ids[1]);
-        assert_eq!(slots.drain().collect::<Vec<_>>(), [0, 2, 3]);
-        assert!(slots.is_empty());
-        assert!(ids.iter().all(|id| slots.get(*id).is_none()));
     }
 }

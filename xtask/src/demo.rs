@@ -217,7 +217,7 @@ fn show_lines(name: &'static str, pipe: impl Read + Send + 'static) -> thread::J
     })
 }
 
-fn is_listening(port: u16) -> bool {
+pub(crate) fn is_listening(port: u16) -> bool {
     ["/proc/net/tcp", "/proc/net/tcp6"]
         .iter()
         .any(|table| fs::read_to_string(table).is_ok_and(|text| lists_listener(&text, port)))

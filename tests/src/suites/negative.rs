@@ -232,7 +232,7 @@ fn a_gid_index_out_of_range_is_refused_with_the_table_length() -> CaseResult {
     for index in [len, len + 1, u32::MAX] {
         let error = error_of(context.query_gid(PORT, index), "an index out of range")?;
         assert_eq!(error.errno, Errno::INVAL);
-        let expected = Cause::Gid { port_num: PORT, index, table_len: len, wanted: None };
+        let expected = Cause::Gid { port_num: PORT, index, table_len: len };
         assert_eq!(error.cause, expected, "{error}");
         assert!(error.to_string().contains(&format!("has {len} entries")), "{error}");
     }

@@ -24,7 +24,7 @@ impl KernelContext {
         match self.query_port(port_num) {
             Err(port) => error.because(port.cause),
             Ok(port) if index >= port.gid_tbl_len => {
-                error.because(Cause::Gid { port_num, index, table_len: port.gid_tbl_len, wanted: None })
+                error.because(Cause::Gid { port_num, index, table_len: port.gid_tbl_len })
             }
             Ok(_) => error,
         }
@@ -135,7 +135,7 @@ impl KernelContext {
         let index = sgid_index.into();
         match self.query_gid_entry(port_num, index) {
             Ok(Some(_)) => error,
-            Ok(None) => error.because(Cause::Gid { port_num, index, table_len: 0, wanted: None }),
+            Ok(None) => error.because(Cause::Gid { port_num, index, table_len: 0 }),
             Err(gid) => error.because(gid.cause),
         }
     }

@@ -15,7 +15,7 @@ use uverbs_abi::ib_user_ioctl_verbs::IbUverbsCoreSupport;
 use crate::channel::{Uhw, Uverbs};
 use crate::discovery::DeviceInfo;
 use crate::types::{AccessFlags, DeviceAttr, DeviceAttrEx, GidEntry, LinkLayer, PortAttr};
-use crate::{Cause, Errno, Result, cmd};
+use crate::{Errno, Result, cmd};
 
 pub use objects::{KernelMr, KernelPd};
 
@@ -35,7 +35,7 @@ impl KernelContext {
     /// Opens a device for the driver with the id `driver_id`, whose firmware versions `fw_ver` writes.
     ///
     /// # Errors
-    /// [`Cause::File`] where the device's file cannot be opened; what the kernel answers.
+    /// [`Cause::File`](crate::Cause::File) where the device's file cannot be opened; what the kernel answers.
     pub fn open(device: &DeviceInfo, driver_id: u32, fw_ver: fn(u64) -> String) -> Result<Arc<Self>> {
         let uverbs = Uverbs::open(device, driver_id)?;
         Self::new(uverbs, &device.ibdev_path, fw_ver, Uhw::none())
@@ -109,7 +109,7 @@ impl KernelContext {
     /// How a port is.
     ///
     /// # Errors
-    /// `EINVAL` with [`Cause::Limit`] for a port that does not exist.
+    /// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a port that does not exist.
     pub fn query_port(&self, port_num: u8) -> Result<PortAttr> {
         cmd::device::query_port(&self.uverbs, port_num).map_err(|error| self.explain_port(error, port_num))
     }
@@ -139,7 +139,7 @@ impl KernelContext {
     /// One entry of a port's GID table; `None` for an empty one.
     ///
     /// # Errors
-    /// `EINVAL` with [`Cause::Limit`] for a port, with [`Cause::Gid`] for an index that does not exist.
+    /// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a port, with [`Cause::Gid`](crate::Cause::Gid) for an index that does not exist.
     pub fn query_gid_entry(&self, port_num: u8, gid_index: u32) -> Result<Option<GidEntry>> {
         self.gid_entry(port_num, gid_index, || Ok(self.query_port(port_num)?.link_layer))
             .map_err(|error| self.explain_gid(error, port_num, gid_index))
@@ -162,7 +162,7 @@ impl KernelContext {
     /// One entry of a port's partition key table, in host order.
     ///
     /// # Errors
-    /// `EINVAL` with [`Cause::Limit`] for a port or an index that does not exist.
+    /// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a port or an index that does not exist.
     pub fn query_pkey(&self, port_num: u8, index: u16) -> Result<u16> {
         cmd::gid::sysfs_pkey(&self.ibdev_path, port_num, index).map_err(|errno| {
             let error = self.uverbs.error("query_pkey", outside_is_invalid(errno));
@@ -187,11 +187,6 @@ impl KernelContext {
         } else {
             access - AccessFlags::OPTIONAL_RANGE
         }
-    }
-
-    /// An operation that the provider does not have.
-    pub fn provider_lacks(&self, verb: &'static str, provider: &'static str) -> crate::Error {
-        self.uverbs.error(verb, Errno::OPNOTSUPP).because(Cause::ProviderLacks { provider })
     }
 }
 

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
+use crate::demo;
+
 /// What to compare, and how often.
 pub(super) struct Plan<'a> {
     /// The folder of our release builds' examples; the tools are in the folder above.
@@ -187,8 +189,22 @@ fn ping_pong(program: &Path, rounds: u32) -> Result<f64> {
     let rounds = rounds.to_string();
     let arguments = ["-g", "1", "-p", &port, "-n", &rounds];
     let mut server = Command::new(program).args(arguments).stdout(Stdio::null()).spawn()?;
-    wait_for_listener(port.parse()?)?;
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !demo::is_listening(port.parse()?) {
+        if let Some(status) = server.try_wait()? {
+            bail!("the server, {}, ended early: {status}", program.display());
+        }
+        if Instant::now() > deadline {
+            server.kill()?;
+            bail!("the server, {}, does not listen on port {port}", program.display());
+        }
+        std::thread::park_timeout(Duration::from_millis(10));
+    }
     let client = Command::new(program).args(arguments).arg("127.0.0.1").output()?;
+    if !client.status.success() {
+        // Alone it would wait for ever.
+        server.kill()?;
+    }
     let status = server.wait()?;
     let said = String::from_utf8_lossy(&client.stdout);
     ensure!(
@@ -207,30 +223,6 @@ fn seconds(said: &str) -> Option<f64> {
     let iters: f64 = line.split_whitespace().next()?.parse().ok()?;
     let usec: f64 = line.split_once("= ")?.1.split_whitespace().next()?.parse().ok()?;
     Some(iters * usec / 1e6)
-}
-
-/// Waits until somebody listens on a TCP port, without connecting: the server takes one connection only.
-fn wait_for_listener(port: u16) -> Result<()> {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    let listening = |table: &str| {
-        table.lines().skip(1).any(|line| {
-            let mut fields = line.split_whitespace().skip(1);
-            let local = fields.next().and_then(|local| local.rsplit_once(':'));
-            local.is_some_and(|(_, hex)| u16::from_str_radix(hex, 16) == Ok(port))
-                && fields.nth(1) == Some("0A")
-        })
-    };
-    loop {
-        for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
-            if listening(&fs::read_to_string(table).unwrap_or_default()) {
-                return Ok(());
-            }
-        }
-        if Instant::now() > deadline {
-            bail!("the server does not listen on port {port}");
-        }
-        std::thread::yield_now();
-    }
 }
 
 fn median(values: &mut [f64]) -> f64 {
