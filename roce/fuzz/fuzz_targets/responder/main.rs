@@ -1,0 +1,10 @@
+//! Any sequence of packets and calls: see `driver.rs`.
+//!
+//! `cargo +nightly fuzz run responder`, from the folder of the package `roce`. The seeds come out of the test
+//! `responder_seeds`, which also runs all of them.
+
+#![no_main]
+
+mod driver;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| driver::run(bytes));

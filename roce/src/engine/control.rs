@@ -1,0 +1,641 @@
+//! Objects made, changed and destroyed; who is next to send; the calls of [`Engine`].
+
+use alloc::collections::VecDeque;
+use core::ops::Range;
+
+use super::datagram::Groups;
+use super::keys::Keys;
+use super::memory::{Memory, Sink};
+use super::qp::Qp;
+use super::queue::{MAX_SRQ_SGE, RecvQueue, SendQueue, Srq};
+use super::requester::{self, Requester};
+use super::responder::{self, Responder};
+use super::table::Table;
+use super::types::{
+    Arrival, Attr, AttrChange, Config, Event, Gid, MemoryAttr, MwType, Pd, PostRefused, QpCap, QpInit, Qpn,
+    RecvWr, Refused, SendWr, Service, SrqId, State, Time, Transmit, Urgency, XrcDomain,
+};
+use super::{Engine, datagram};
+use crate::wire::Headers;
+
+/// Everything that an engine holds.
+#[derive(Debug)]
+pub(crate) struct Objects<M: Memory> {
+    pub(crate) config: Config,
+    pub(crate) memory: M,
+    pub(crate) pds: Table<u32>,
+    pub(crate) keys: Keys<M::Region>,
+    pub(crate) srqs: Table<Srq>,
+    pub(crate) qps: Table<Qp>,
+    pub(crate) groups: Groups,
+    pub(crate) turns: Turns,
+    /// No deadline is before this.
+    pub(crate) earliest: Option<Time>,
+}
+
+/// Who is next to send. Allocated for every queue pair when that is made.
+#[derive(Debug, Default)]
+pub(crate) struct Turns {
+    ready: VecDeque<u32>,
+    acks: VecDeque<u32>,
+    blocked: VecDeque<u32>,
+    /// How many packets the first of `ready` has sent in a row.
+    burst: u32,
+    /// Bytes of requests on their way, unacknowledged, of all queue pairs.
+    pub(crate) in_flight: u64,
+}
+
+/// What the halves of a queue pair work with, apart from the queue pair.
+pub(crate) struct World<'a, M: Memory, S: Sink> {
+    pub(crate) config: &'a Config,
+    pub(crate) memory: &'a mut M,
+    pub(crate) keys: &'a mut Keys<M::Region>,
+    pub(crate) srqs: &'a mut Table<Srq>,
+    pub(crate) turns: &'a mut Turns,
+    pub(crate) sink: &'a mut S,
+    pub(crate) now: Time,
+    /// A completion queue had no room: the queue pair is to fail as soon as it can.
+    pub(crate) cq_overrun: bool,
+}
+
+impl Turns {
+    /// Something urgent is to be sent.
+    pub(crate) fn ready(&mut self, qp: &mut Qp) {
+        if !qp.in_ready {
+            qp.in_ready = true;
+            self.ready.push_back(qp.qpn.0);
+        }
+    }
+
+    /// The first of those with something urgent has nothing more.
+    fn leave(&mut self, qp: &mut Qp) {
+        qp.in_ready = false;
+        self.burst = 0;
+        self.ready.pop_front();
+    }
+
+    /// An acknowledgement is to be sent, some time.
+    pub(crate) fn ack(&mut self, qp: &mut Qp) {
+        if !qp.in_acks {
+            qp.in_acks = true;
+            self.acks.push_back(qp.qpn.0);
+        }
+    }
+
+    /// It has something to send, and the window no room for more of it than is on its way.
+    pub(crate) fn block(&mut self, qp: &mut Qp) {
+        if !qp.in_blocked {
+            qp.in_blocked = true;
+            self.blocked.push_back(qp.qpn.0);
+        }
+    }
+
+    /// `bytes` of requests left.
+    pub(crate) fn sent(&mut self, bytes: u64) {
+        self.in_flight += bytes;
+    }
+
+    /// `bytes` of requests were acknowledged, or are given up.
+    pub(crate) fn acknowledged(&mut self, bytes: u64) {
+        self.in_flight = self.in_flight.saturating_sub(bytes);
+    }
+
+    fn reserve(&mut self, qps: usize) {
+        for queue in [&mut self.ready, &mut self.acks, &mut self.blocked] {
+            queue.reserve(qps.saturating_sub(queue.len()));
+        }
+    }
+}
+
+impl<M: Memory> Objects<M> {
+    /// A queue pair, and what its halves need beside it.
+    fn split<'a, S: Sink>(
+        &'a mut self,
+        qpn: u32,
+        now: Time,
+        sink: &'a mut S,
+    ) -> Option<(&'a mut Qp, World<'a, M, S>)> {
+        let qp = self.qps.get_mut(qpn)?;
+        let world = World {
+            config: &self.config,
+            memory: &mut self.memory,
+            keys: &mut self.keys,
+            srqs: &mut self.srqs,
+            turns: &mut self.turns,
+            sink,
+            now,
+            cq_overrun: false,
+        };
+        Some((qp, world))
+    }
+
+    /// Does something with a queue pair, and afterwards what follows from it.
+    #[inline]
+    fn with<S: Sink, T>(
+        &mut self,
+        qpn: u32,
+        now: Time,
+        sink: &mut S,
+        act: impl FnOnce(&mut Qp, &mut World<'_, M, S>) -> T,
+    ) -> Option<T> {
+        let (qp, mut world) = self.split(qpn, now, sink)?;
+        let result = act(qp, &mut world);
+        if core::mem::take(&mut world.cq_overrun) {
+            world.sink.event(Event::QpFatal(qp.qpn));
+            qp.fail(&mut world);
+        }
+        if requester::has_work(qp) || responder::has_work(qp, Urgency::Now) {
+            world.turns.ready(qp);
+        } else if qp.in_ready && world.turns.ready.front() == Some(&qpn) {
+            world.turns.leave(qp);
+        }
+        if responder::has_work(qp, Urgency::All) {
+            world.turns.ack(qp);
+        }
+        let deadline = qp.deadline();
+        self.note(deadline);
+        if !self.turns.blocked.is_empty() {
+            self.unblock();
+        }
+        Some(result)
+    }
+
+    fn note(&mut self, deadline: Option<Time>) {
+        self.earliest = match (self.earliest, deadline) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+    }
+
+    /// Lets those go on that waited for room in the window.
+    fn unblock(&mut self) {
+        while self.turns.in_flight < u64::from(self.config.window_bytes) {
+            let Some(qpn) = self.turns.blocked.pop_front() else { break };
+            if let Some(qp) = self.qps.get_mut(qpn) {
+                qp.in_blocked = false;
+                self.turns.ready(qp);
+            }
+            if !self.turns.ready.is_empty() {
+                break;
+            }
+        }
+    }
+}
+
+impl<M: Memory> Engine<M> {
+    /// An engine without objects.
+    pub fn new(config: Config, memory: M) -> Self {
+        let seed = config.seed;
+        Self {
+            objects: Objects {
+                memory,
+                pds: Table::new(config.max_pd, 32, 1, seed),
+                keys: Keys::new(config.max_keys, seed),
+                // Numbers of shared receive queues and queue pairs are 24 bits; queue pairs 0 and 1 are special.
+                srqs: Table::new(config.max_srq, 24, 1, seed),
+                qps: Table::new(config.max_qp, 24, 16, seed),
+                groups: Groups::default(),
+                turns: Turns::default(),
+                earliest: None,
+                config,
+            },
+        }
+    }
+
+    /// What payload lives in.
+    pub fn memory(&mut self) -> &mut M {
+        &mut self.objects.memory
+    }
+
+    /// What it was made with.
+    pub fn config(&self) -> &Config {
+        &self.objects.config
+    }
+
+    /// Changes how many bytes of requests may be on their way: see [`Config::window_bytes`].
+    pub fn set_window(&mut self, window_bytes: u32) {
+        self.objects.config.window_bytes = window_bytes;
+        self.objects.unblock();
+    }
+
+    /// Bytes of requests that are on their way, unacknowledged, of all queue pairs.
+    pub fn in_flight(&self) -> u64 {
+        self.objects.turns.in_flight
+    }
+
+    /// A protection domain.
+    ///
+    /// # Errors
+    /// [`Refused::NoRoom`].
+    pub fn alloc_pd(&mut self) -> Result<Pd, Refused> {
+        self.objects.pds.insert(0).map(Pd).map_err(|_| Refused::NoRoom)
+    }
+
+    /// Gives a protection domain back.
+    ///
+    /// # Errors
+    /// [`Refused::Busy`] while something is made in it.
+    pub fn dealloc_pd(&mut self, pd: Pd) -> Result<(), Refused> {
+        match self.objects.pds.get(pd.0) {
+            None => Err(Refused::NoSuchObject),
+            Some(&users) if users > 0 => Err(Refused::Busy),
+            Some(_) => {
+                self.objects.pds.remove(pd.0);
+                Ok(())
+            }
+        }
+    }
+
+    fn use_pd(&mut self, pd: Pd) -> Result<(), Refused> {
+        *self.objects.pds.get_mut(pd.0).ok_or(Refused::NoSuchObject)? += 1;
+        Ok(())
+    }
+
+    fn leave_pd(&mut self, pd: Pd) {
+        if let Some(users) = self.objects.pds.get_mut(pd.0) {
+            *users = users.saturating_sub(1);
+        }
+    }
+
+    /// Registers memory; the key is both local and remote.
+    ///
+    /// # Errors
+    /// [`Refused::NoRoom`]; [`Refused::NoSuchObject`] for the protection domain; [`Refused::Invalid`] for a range that
+    /// wraps around, or remote write or atomic rights without local write.
+    ///
+    /// # References
+    /// IBTA 10.6.3, 11.2.8.1
+    pub fn reg_mr(&mut self, attr: &MemoryAttr, region: M::Region) -> Result<u32, Refused> {
+        self.use_pd(attr.pd)?;
+        self.objects.keys.insert(attr, region).inspect_err(|_| self.leave_pd(attr.pd))
+    }
+
+    /// Takes a registration back: no access follows.
+    ///
+    /// # Errors
+    /// [`Refused::Busy`] while a window is bound to it.
+    pub fn dereg_mr(&mut self, key: u32) -> Result<M::Region, Refused> {
+        let (pd, region) = self.objects.keys.remove_region(key)?;
+        self.leave_pd(pd);
+        Ok(region)
+    }
+
+    /// A memory window, not bound yet; gives its key.
+    ///
+    /// # Errors
+    /// [`Refused::NoRoom`]; [`Refused::NoSuchObject`] for the protection domain.
+    pub fn alloc_mw(&mut self, pd: Pd, kind: MwType) -> Result<u32, Refused> {
+        self.use_pd(pd)?;
+        self.objects.keys.insert_window(pd, kind).inspect_err(|_| self.leave_pd(pd))
+    }
+
+    /// Takes a memory window back, by its present key.
+    ///
+    /// # Errors
+    /// [`Refused::NoSuchObject`].
+    pub fn dealloc_mw(&mut self, rkey: u32) -> Result<(), Refused> {
+        let pd = self.objects.keys.remove_window(rkey)?;
+        self.leave_pd(pd);
+        Ok(())
+    }
+
+    /// A shared receive queue, of at most 32 scatter elements for each receive.
+    ///
+    /// # Errors
+    /// [`Refused::NoRoom`]; [`Refused::NoSuchObject`] for the protection domain; [`Refused::Invalid`] for more elements.
+    pub fn create_srq(
+        &mut self,
+        pd: Pd,
+        max_wr: u32,
+        max_sge: u32,
+        xrc_domain: Option<XrcDomain>,
+    ) -> Result<SrqId, Refused> {
+        if max_sge > MAX_SRQ_SGE {
+            return Err(Refused::Invalid(
+                "a shared receive queue has at most 32 scatter elements for each receive",
+            ));
+        }
+        self.use_pd(pd)?;
+        let srq = Srq::new(pd, max_wr, max_sge, xrc_domain);
+        match self.objects.srqs.insert(srq) {
+            Ok(number) => Ok(SrqId(number)),
+            Err(_) => {
+                self.leave_pd(pd);
+                Err(Refused::NoRoom)
+            }
+        }
+    }
+
+    /// Arms [`Event::SrqLimitReached`]: it is raised once, when fewer than `limit` receives are left.
+    ///
+    /// # Errors
+    /// [`Refused::NoSuchObject`]; [`Refused::Invalid`] for a limit above the queue's size.
+    pub fn arm_srq(&mut self, srq: SrqId, limit: u32) -> Result<(), Refused> {
+        self.objects.srqs.get_mut(srq.0).ok_or(Refused::NoSuchObject)?.arm(limit)
+    }
+
+    /// Where the receives of an XRC shared receive queue complete.
+    ///
+    /// # Errors
+    /// [`Refused::NoSuchObject`].
+    pub fn set_srq_cq(&mut self, srq: SrqId, cq: super::CqId) -> Result<(), Refused> {
+        self.objects.srqs.get_mut(srq.0).ok_or(Refused::NoSuchObject)?.cq = Some(cq);
+        Ok(())
+    }
+
+    /// Destroys a shared receive queue.
+    ///
+    /// # Errors
+    /// [`Refused::Busy`] while a queue pair uses it.
+    pub fn destroy_srq(&mut self, srq: SrqId) -> Result<(), Refused> {
+        let objects = &mut self.objects;
+        let used = objects.srqs.get(srq.0).ok_or(Refused::NoSuchObject)?.users > 0;
+        if used {
+            return Err(Refused::Busy);
+        }
+        if let Some(srq) = objects.srqs.remove(srq.0) {
+            self.leave_pd(srq.pd);
+        }
+        Ok(())
+    }
+
+    /// Posts a receive to a shared receive queue.
+    ///
+    /// # Errors
+    /// Why it was refused; the queue is as before.
+    pub fn post_srq_recv(&mut self, srq: SrqId, wr: &RecvWr<'_>) -> Result<(), PostRefused> {
+        self.objects.srqs.get_mut(srq.0).ok_or(PostRefused::NoSuchQueue)?.rq.post(wr)
+    }
+
+    /// A queue pair, in the state RESET.
+    ///
+    /// # Errors
+    /// [`Refused::NoRoom`]; [`Refused::NoSuchObject`] for the protection domain or the shared receive queue.
+    pub fn create_qp(&mut self, init: &QpInit) -> Result<Qpn, Refused> {
+        if let Some(srq) = init.srq {
+            self.objects.srqs.get(srq.0).ok_or(Refused::NoSuchObject)?;
+        }
+        self.use_pd(init.pd)?;
+        let QpCap { max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline_data } = init.cap;
+        let receives = if init.srq.is_some() || init.service == Service::XrcTarget { 0 } else { max_recv_wr };
+        let sends = if init.service == Service::XrcTarget { 0 } else { max_send_wr };
+        let qp = Qp {
+            qpn: Qpn(0),
+            service: init.service,
+            state: State::Reset,
+            pd: init.pd,
+            send_cq: init.send_cq,
+            recv_cq: init.recv_cq,
+            srq: init.srq,
+            xrc_domain: init.xrc_domain,
+            sq_sig_all: init.sq_sig_all,
+            attr: Attr::default(),
+            sq: SendQueue::new(sends, max_send_sge, max_inline_data),
+            rq: RecvQueue::new(receives, max_recv_sge),
+            req: Requester::default(),
+            resp: Responder::new(init.srq.is_some() || init.service == Service::XrcTarget),
+            in_ready: false,
+            in_acks: false,
+            in_blocked: false,
+            established: false,
+        };
+        let Ok(number) = self.objects.qps.insert(qp) else {
+            self.leave_pd(init.pd);
+            return Err(Refused::NoRoom);
+        };
+        if let Some(qp) = self.objects.qps.get_mut(number) {
+            qp.qpn = Qpn(number);
+        }
+        if let Some(srq) = init.srq.and_then(|srq| self.objects.srqs.get_mut(srq.0)) {
+            srq.users += 1;
+        }
+        let qps = self.objects.qps.len();
+        self.objects.turns.reserve(qps);
+        Ok(Qpn(number))
+    }
+
+    /// Destroys a queue pair: nothing of it is sent, written or completed any more.
+    ///
+    /// # Errors
+    /// [`Refused::NoSuchObject`].
+    pub fn destroy_qp(&mut self, qpn: Qpn) -> Result<(), Refused> {
+        let mut qp = self.objects.qps.remove(qpn.0).ok_or(Refused::NoSuchObject)?;
+        requester::forget(&mut qp, &mut self.objects.turns);
+        self.objects.turns.drop_stale(qpn.0);
+        self.objects.groups.leave_all(qpn);
+        self.objects.keys.drop_windows_of(qpn);
+        if let Some(srq) = qp.srq.and_then(|srq| self.objects.srqs.get_mut(srq.0)) {
+            srq.users = srq.users.saturating_sub(1);
+        }
+        self.leave_pd(qp.pd);
+        self.objects.unblock();
+        Ok(())
+    }
+
+    /// Changes attributes, then the state.
+    ///
+    /// # Errors
+    /// [`Refused::Transition`], and nothing is changed; [`Refused::NoSuchObject`].
+    ///
+    /// # References
+    /// IBTA 10.3.1, figure 124
+    pub fn modify_qp(
+        &mut self,
+        qpn: Qpn,
+        change: &AttrChange,
+        now: Time,
+        sink: &mut impl Sink,
+    ) -> Result<(), Refused> {
+        self.objects
+            .with(qpn.0, now, sink, |qp, world| qp.modify(world, change))
+            .ok_or(Refused::NoSuchObject)?
+    }
+
+    /// The present state and attributes. `sq_psn` and `rq_psn` are the next ones.
+    ///
+    /// # Errors
+    /// [`Refused::NoSuchObject`].
+    pub fn query_qp(&self, qpn: Qpn) -> Result<(State, Attr), Refused> {
+        let qp = self.objects.qps.get(qpn.0).ok_or(Refused::NoSuchObject)?;
+        Ok((qp.state, qp.present_attr()))
+    }
+
+    /// In SQD: has everything that was on its way ended?
+    ///
+    /// # Errors
+    /// [`Refused::NoSuchObject`].
+    pub fn sq_drained(&self, qpn: Qpn) -> Result<bool, Refused> {
+        let qp = self.objects.qps.get(qpn.0).ok_or(Refused::NoSuchObject)?;
+        Ok(requester::is_drained(qp))
+    }
+
+    /// Posts a send. In the error state it is flushed at once.
+    ///
+    /// # Errors
+    /// Why it was refused; the queue is as before.
+    pub fn post_send(
+        &mut self,
+        qpn: Qpn,
+        wr: &SendWr<'_>,
+        now: Time,
+        sink: &mut impl Sink,
+    ) -> Result<(), PostRefused> {
+        self.objects
+            .with(qpn.0, now, sink, |qp, world| requester::post(qp, world, wr))
+            .ok_or(PostRefused::NoSuchQueue)?
+    }
+
+    /// Posts a receive. In the error state it is flushed at once.
+    ///
+    /// # Errors
+    /// Why it was refused; the queue is as before.
+    pub fn post_recv(
+        &mut self,
+        qpn: Qpn,
+        wr: &RecvWr<'_>,
+        now: Time,
+        sink: &mut impl Sink,
+    ) -> Result<(), PostRefused> {
+        self.objects
+            .with(qpn.0, now, sink, |qp, world| responder::post(qp, world, wr))
+            .ok_or(PostRefused::NoSuchQueue)?
+    }
+
+    /// Joins a multicast group (UD).
+    ///
+    /// # Errors
+    /// [`Refused::Invalid`] for another service or an address that is no multicast group's.
+    pub fn attach_mcast(&mut self, qpn: Qpn, group: Gid) -> Result<(), Refused> {
+        let qp = self.objects.qps.get(qpn.0).ok_or(Refused::NoSuchObject)?;
+        if qp.service != Service::Ud {
+            return Err(Refused::Invalid("only datagram queue pairs join groups"));
+        }
+        self.objects.groups.join(group, qpn)
+    }
+
+    /// Leaves a multicast group.
+    ///
+    /// # Errors
+    /// [`Refused::NoSuchObject`] when it is no member.
+    pub fn detach_mcast(&mut self, qpn: Qpn, group: Gid) -> Result<(), Refused> {
+        self.objects.groups.leave(group, qpn)
+    }
+
+    /// Takes a packet in: a UDP payload, from BTH to ICRC. What makes no sense is dropped.
+    ///
+    /// The ICRC's value is the caller's to check; here its 4 bytes only have to be there.
+    pub fn handle(&mut self, now: Time, arrival: &Arrival, packet: &[u8], sink: &mut impl Sink) {
+        let Ok((headers, payload)) = Headers::parse(packet) else { return };
+        let payload: Range<usize> = payload;
+        let Some(payload) = packet.get(payload) else { return };
+        let number = headers.bth.dest_qp;
+        if number == datagram::MULTICAST_QPN {
+            let mut next = 0;
+            while let Some(member) = self.objects.groups.member(&arrival.local, next) {
+                next += 1;
+                self.objects.with(member.0, now, sink, |qp, world| {
+                    datagram::receive(qp, world, arrival, &headers, payload);
+                });
+            }
+            return;
+        }
+        self.objects.with(number, now, sink, |qp, world| {
+            if qp.service == Service::Ud {
+                datagram::receive(qp, world, arrival, &headers, payload);
+            } else if qp.attr.path.remote != arrival.remote || qp.attr.path.local != arrival.local {
+                // IBTA 9.6.1: a connected queue pair hears only its peer.
+            } else if headers.bth.opcode.is_response() {
+                requester::acknowledge(qp, world, &headers, payload);
+            } else {
+                responder::request(qp, world, arrival, &headers, payload);
+            }
+        });
+    }
+
+    /// Writes the next packet that is to be sent into `buf`, from BTH to pad, and leaves room for nothing else.
+    ///
+    /// Packets of one queue pair follow each other as far as they can, so that a caller can send them as segments of one
+    /// buffer. `None`: nothing (of this urgency) until another call changes that.
+    ///
+    /// `buf` must hold a path MTU's payload and [`MAX_HEADER_LEN`](crate::wire::packet::MAX_HEADER_LEN) bytes.
+    pub fn poll_transmit(
+        &mut self,
+        now: Time,
+        urgency: Urgency,
+        buf: &mut [u8],
+        sink: &mut impl Sink,
+    ) -> Option<Transmit> {
+        let objects = &mut self.objects;
+        while let Some(&number) = objects.turns.ready.front() {
+            let burst = objects.config.burst;
+            let sent = objects.with(number, now, sink, |qp, world| {
+                responder::transmit(qp, world, Urgency::Now, buf)
+                    .or_else(|| requester::transmit(qp, world, buf))
+            });
+            let first = objects.turns.ready.front() == Some(&number);
+            if let Some(transmit) = sent.flatten() {
+                if first {
+                    objects.turns.burst += 1;
+                    if objects.turns.burst >= burst {
+                        objects.turns.burst = 0;
+                        objects.turns.ready.rotate_left(1);
+                    }
+                }
+                return Some(transmit);
+            }
+            if first {
+                match objects.qps.get_mut(number) {
+                    Some(qp) => objects.turns.leave(qp),
+                    None => drop(objects.turns.ready.pop_front()),
+                }
+            }
+        }
+        while urgency == Urgency::All
+            && let Some(number) = objects.turns.acks.pop_front()
+        {
+            if let Some(qp) = objects.qps.get_mut(number) {
+                qp.in_acks = false;
+            }
+            let sent = objects
+                .with(number, now, sink, |qp, world| responder::transmit(qp, world, Urgency::All, buf));
+            if let Some(transmit) = sent.flatten() {
+                return Some(transmit);
+            }
+        }
+        None
+    }
+
+    /// When [`timeout`](Self::timeout) is to be called, if nothing else happens before. It may be earlier than needed.
+    pub fn deadline(&self) -> Option<Time> {
+        self.objects.earliest
+    }
+
+    /// Does what is due: retries, gives up.
+    pub fn timeout(&mut self, now: Time, sink: &mut impl Sink) {
+        if self.objects.earliest.is_none_or(|earliest| now < earliest) {
+            return;
+        }
+        self.objects.earliest = None;
+        let mut next = 0;
+        while let Some(number) = self.objects.qps.number_at(next) {
+            next += 1;
+            self.objects.with(number, now, sink, |qp, world| {
+                if qp.deadline().is_some_and(|deadline| deadline <= now) {
+                    requester::expire(qp, world);
+                }
+            });
+        }
+    }
+}
+
+impl Turns {
+    /// Forgets a queue pair that is gone.
+    fn drop_stale(&mut self, number: u32) {
+        if self.ready.front() == Some(&number) {
+            self.burst = 0;
+        }
+        for queue in [&mut self.ready, &mut self.acks, &mut self.blocked] {
+            queue.retain(|&other| other != number);
+        }
+    }
+}

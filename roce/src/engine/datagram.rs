@@ -1,0 +1,167 @@
+//! UD: address checks, multicast groups.
+//!
+//! # References
+//! IBTA 9.8.3 (unreliable datagram), 10.5 (multicast), annex A17 (what stands for the GRH)
+
+use alloc::vec::Vec;
+
+use super::control::World;
+use super::memory::{Memory, Sink};
+use super::qp::Qp;
+use super::responder;
+use super::scatter::SgeError;
+use super::types::{Arrival, Completion, Gid, Qpn, Refused, Service, Status};
+use crate::wire::{Headers, ICRC_LEN, packet::pad_for};
+
+/// Where multicast packets go.
+pub(crate) const MULTICAST_QPN: u32 = 0xff_ffff;
+
+/// What a receive holds before the payload.
+const GRH_LEN: usize = 40;
+
+/// Multicast groups and their members.
+#[derive(Debug, Default)]
+pub(crate) struct Groups(Vec<(Gid, Qpn)>);
+
+impl Groups {
+    pub(crate) fn join(&mut self, group: Gid, qpn: Qpn) -> Result<(), Refused> {
+        if !is_multicast(&group) {
+            return Err(Refused::Invalid("the address is no multicast group's"));
+        }
+        if !self.0.contains(&(group, qpn)) {
+            self.0.push((group, qpn));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn leave(&mut self, group: Gid, qpn: Qpn) -> Result<(), Refused> {
+        let position = self.0.iter().position(|entry| *entry == (group, qpn)).ok_or(Refused::NoSuchObject)?;
+        self.0.swap_remove(position);
+        Ok(())
+    }
+
+    pub(crate) fn leave_all(&mut self, qpn: Qpn) {
+        self.0.retain(|(_, member)| *member != qpn);
+    }
+
+    /// The `n`th member of a group.
+    pub(crate) fn member(&self, group: &Gid, n: usize) -> Option<Qpn> {
+        self.0.iter().filter(|(of, _)| of == group).nth(n).map(|(_, qpn)| *qpn)
+    }
+}
+
+/// `ff00::/8`, or an IPv4 group mapped into IPv6.
+fn is_multicast(gid: &Gid) -> bool {
+    gid[0] == 0xff || (is_ipv4(gid) && gid[12] & 0xf0 == 0xe0)
+}
+
+fn is_ipv4(gid: &Gid) -> bool {
+    gid[..10] == [0; 10] && gid[10..12] == [0xff; 2]
+}
+
+/// Takes in a datagram. One that nobody may or can receive is dropped without a word.
+///
+/// # References
+/// IBTA 9.6.1 (Q_Key), 9.8.3, 9.9.3: errors of class D, and of class E with a shared receive queue
+pub(crate) fn receive<M: Memory, S: Sink>(
+    qp: &mut Qp,
+    world: &mut World<'_, M, S>,
+    arrival: &Arrival,
+    headers: &Headers,
+    payload: &[u8],
+) {
+    let bth = &headers.bth;
+    // Only the operations of UD have a DETH.
+    let Some(deth) = &headers.deth else { return };
+    if qp.service != Service::Ud
+        || !responder::hears_requests(qp.state)
+        || !responder::same_partition(qp.attr.pkey, bth.pkey)
+        || deth.qkey != qp.attr.qkey
+        || bth.pad_cnt != pad_for(payload.len())
+        || payload.len() > MAX_PAYLOAD
+    {
+        return;
+    }
+    responder::establish(qp, world);
+    if !responder::take(qp, world, qp.srq) {
+        return;
+    }
+    let grh = grh(arrival, headers.len() + payload.len() + usize::from(bth.pad_cnt) + ICRC_LEN);
+    let needed = (GRH_LEN + payload.len()) as u64;
+    let put = if needed > qp.resp.current.length() {
+        Err(SgeError::Length)
+    } else {
+        responder::put(qp, world, &grh).and_then(|()| responder::put(qp, world, payload))
+    };
+    match put {
+        Ok(()) => {
+            let completion = Completion {
+                byte_len: needed as u32,
+                imm: headers.imm.map(|imm| imm.imm_data),
+                src_qpn: deth.src_qp,
+                grh: true,
+                solicited: bth.se,
+                sl: arrival.sl,
+                slid: arrival.slid,
+                ..responder::outcome(qp, Status::Success)
+            };
+            responder::finish(qp, world, completion);
+        }
+        // Class D: the receive serves the next datagram. Class E: one of a shared queue cannot.
+        Err(SgeError::Length) => {
+            if qp.srq.is_some() {
+                let failed = responder::outcome(qp, Status::LocalLength);
+                responder::finish(qp, world, failed);
+            }
+        }
+        // Class A: it is this side's mistake.
+        Err(SgeError::Protection) => {
+            let failed = responder::outcome(qp, Status::LocalProtection);
+            responder::finish(qp, world, failed);
+            qp.fail(world);
+        }
+    }
+}
+
+/// The largest path MTU.
+const MAX_PAYLOAD: usize = 4096;
+
+/// What stands for the GRH: the IPv6 header, or 20 bytes of zero and the IPv4 header, as far as they are known.
+///
+/// `transport_len`: bytes from BTH to ICRC.
+fn grh(arrival: &Arrival, transport_len: usize) -> [u8; GRH_LEN] {
+    const UDP_LEN: usize = 8;
+    const UDP: u8 = 17;
+    let mut grh = [0; GRH_LEN];
+    let class = arrival.traffic_class;
+    let udp_len = UDP_LEN + transport_len;
+    if is_ipv4(&arrival.local) && is_ipv4(&arrival.remote) {
+        let header = &mut grh[20..];
+        header[0] = 4 << 4 | 5;
+        header[1] = class;
+        header[2..4].copy_from_slice(&((20 + udp_len) as u16).to_be_bytes());
+        // Don't fragment, no identification.
+        header[6] = 0x40;
+        header[8] = arrival.hop_limit;
+        header[9] = UDP;
+        header[12..16].copy_from_slice(&arrival.remote[12..]);
+        header[16..20].copy_from_slice(&arrival.local[12..]);
+        let sum =
+            header.chunks_exact(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum::<u32>();
+        let folded = (sum & 0xffff) + (sum >> 16);
+        let folded = (folded & 0xffff) + (folded >> 16);
+        header[10..12].copy_from_slice(&(!(folded as u16)).to_be_bytes());
+    } else {
+        grh[0] = 6 << 4 | class >> 4;
+        grh[1] = class << 4;
+        grh[4..6].copy_from_slice(&(udp_len as u16).to_be_bytes());
+        grh[6] = UDP;
+        grh[7] = arrival.hop_limit;
+        grh[8..24].copy_from_slice(&arrival.remote);
+        grh[24..40].copy_from_slice(&arrival.local);
+    }
+    grh
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,283 @@
+//! [`Keys`]: memory regions and windows by key, with rights, protection domains and ranges.
+//!
+//! A key is `slot and generation << 8 | variant`. The low 8 bits are a window's owner to choose at each bind; a region's
+//! are one more piece of generation, so that the key of a region that is gone does not soon name another.
+//!
+//! ```text
+//! window:  alloc ──► free ──bind──► bound ──invalidate (type 2), bind of length 0 (type 1)──► free
+//!                                     └──bind again (type 1)──► bound
+//! ```
+//!
+//! Invariant: a window is bound to a region that is there: a region with windows is not taken back.
+//!
+//! # References
+//! IBTA 10.6 (memory management), 10.6.7 (windows), 9.4.1 (send with invalidate)
+
+use super::table::Table;
+use super::types::{Access, MemoryAttr, MwType, Pd, Qpn, Refused};
+
+/// Memory regions and windows by key.
+#[derive(Debug)]
+pub(crate) struct Keys<R> {
+    /// By the upper 24 bits of the key.
+    entries: Table<Entry<R>>,
+    /// The low 8 bits of the next region's key.
+    variant: u8,
+    /// Bound windows of type 2.
+    bound_to_qps: u32,
+}
+
+#[derive(Debug)]
+enum Entry<R> {
+    Region(Region<R>),
+    Window(Window),
+}
+
+#[derive(Debug)]
+struct Region<R> {
+    variant: u8,
+    attr: MemoryAttr,
+    region: R,
+    /// Windows that are bound to it.
+    windows: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    variant: u8,
+    pd: Pd,
+    kind: MwType,
+    bound: Option<Bound>,
+}
+
+/// What a window shows.
+#[derive(Clone, Copy, Debug)]
+struct Bound {
+    /// The region, by the upper 24 bits of its key.
+    region: u32,
+    /// Where it begins in the region.
+    offset: u64,
+    /// The address of its first byte in requests.
+    iova: u64,
+    length: u64,
+    access: Access,
+    /// Whose requests may use it (type 2).
+    qpn: Qpn,
+}
+
+/// A bind, as its work request says it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bind {
+    pub(crate) window: u32,
+    pub(crate) new_rkey: u32,
+    pub(crate) lkey: u32,
+    pub(crate) addr: u64,
+    pub(crate) length: u64,
+    pub(crate) access: Access,
+}
+
+/// A bind or an invalidation that may not be: `Status::WindowBind`, `Status::LocalQpOperation`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KeyRefused;
+
+impl<R> Keys<R> {
+    pub(crate) fn new(max: u32, seed: u64) -> Self {
+        // Keys have 24 bits beside the variant, and some of them are to be generation.
+        Self { entries: Table::new(max.min(1 << 20), 24, 1, seed), variant: seed as u8, bound_to_qps: 0 }
+    }
+
+    pub(crate) fn insert(&mut self, attr: &MemoryAttr, region: R) -> Result<u32, Refused> {
+        if attr.length > 0 && attr.iova.checked_add(attr.length - 1).is_none() {
+            return Err(Refused::Invalid("the region wraps around the end of the address space"));
+        }
+        // IBTA 10.6.3: what peers may change, the owner may change.
+        let changes = Access::REMOTE_WRITE.0 | Access::REMOTE_ATOMIC.0;
+        if attr.access.0 & changes != 0 && !attr.access.contains(Access::LOCAL_WRITE) {
+            return Err(Refused::Invalid("remote write and remote atomic need local write"));
+        }
+        let variant = self.variant;
+        let entry = Entry::Region(Region { variant, attr: *attr, region, windows: 0 });
+        let number = self.entries.insert(entry).map_err(|_| Refused::NoRoom)?;
+        self.variant = variant.wrapping_add(1);
+        Ok(number << 8 | u32::from(variant))
+    }
+
+    pub(crate) fn remove_region(&mut self, key: u32) -> Result<(Pd, R), Refused> {
+        if self.region(key).ok_or(Refused::NoSuchObject)?.windows > 0 {
+            return Err(Refused::Busy);
+        }
+        match self.entries.remove(key >> 8) {
+            Some(Entry::Region(region)) => Ok((region.attr.pd, region.region)),
+            _ => Err(Refused::NoSuchObject),
+        }
+    }
+
+    pub(crate) fn insert_window(&mut self, pd: Pd, kind: MwType) -> Result<u32, Refused> {
+        let variant = self.variant;
+        let entry = Entry::Window(Window { variant, pd, kind, bound: None });
+        let number = self.entries.insert(entry).map_err(|_| Refused::NoRoom)?;
+        self.variant = variant.wrapping_add(1);
+        Ok(number << 8 | u32::from(variant))
+    }
+
+    pub(crate) fn remove_window(&mut self, rkey: u32) -> Result<Pd, Refused> {
+        let window = *self.window(rkey).ok_or(Refused::NoSuchObject)?;
+        self.unbind(rkey >> 8);
+        self.entries.remove(rkey >> 8);
+        Ok(window.pd)
+    }
+
+    /// Frees the windows that only this queue pair could use.
+    pub(crate) fn drop_windows_of(&mut self, qpn: Qpn) {
+        let mut position = 0;
+        while self.bound_to_qps > 0
+            && let Some(number) = self.entries.number_at(position)
+        {
+            position += 1;
+            if let Some(Entry::Window(Window { kind: MwType::Two, bound: Some(bound), .. })) =
+                self.entries.get(number)
+                && bound.qpn == qpn
+            {
+                self.unbind(number);
+            }
+        }
+    }
+
+    /// Binds a window, for a work request of this queue pair.
+    ///
+    /// # References
+    /// IBTA 10.6.7.2 (which binds are refused)
+    pub(crate) fn bind(&mut self, pd: Pd, qpn: Qpn, bind: &Bind) -> Result<(), KeyRefused> {
+        let window = *self.window(bind.window).ok_or(KeyRefused)?;
+        if window.pd != pd || bind.new_rkey >> 8 != bind.window >> 8 {
+            return Err(KeyRefused);
+        }
+        // A window of type 2 is freed before it is bound again, and never bound to nothing.
+        if window.kind == MwType::Two && (window.bound.is_some() || bind.length == 0) {
+            return Err(KeyRefused);
+        }
+        let bound = if bind.length == 0 { None } else { Some(self.bound(pd, qpn, bind)?) };
+        let number = bind.window >> 8;
+        self.unbind(number);
+        if let Some(Entry::Window(window)) = self.entries.get_mut(number) {
+            window.variant = bind.new_rkey as u8;
+            window.bound = bound;
+        }
+        if let Some(bound) = bound {
+            self.bound_to_qps += u32::from(window.kind == MwType::Two);
+            if let Some(Entry::Region(region)) = self.entries.get_mut(bound.region) {
+                region.windows += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// What a bind would make the window show.
+    fn bound(&self, pd: Pd, qpn: Qpn, bind: &Bind) -> Result<Bound, KeyRefused> {
+        let region = self.region(bind.lkey).ok_or(KeyRefused)?;
+        let changes = Access::REMOTE_WRITE.0 | Access::REMOTE_ATOMIC.0;
+        let rights = region.attr.access.contains(Access::MW_BIND)
+            && (bind.access.0 & changes == 0 || region.attr.access.contains(Access::LOCAL_WRITE));
+        if region.attr.pd != pd || !rights {
+            return Err(KeyRefused);
+        }
+        let offset =
+            offset(region.attr.iova, region.attr.length, bind.addr, bind.length).ok_or(KeyRefused)?;
+        let iova = if bind.access.contains(Access::ZERO_BASED) { 0 } else { bind.addr };
+        Ok(Bound { region: bind.lkey >> 8, offset, iova, length: bind.length, access: bind.access, qpn })
+    }
+
+    /// Frees a window of type 2, for a work request or a peer of this queue pair.
+    ///
+    /// # References
+    /// IBTA 10.6.7.2: windows of type 1 and regions made by registration cannot be invalidated
+    pub(crate) fn invalidate(&mut self, pd: Pd, qpn: Qpn, rkey: u32) -> Result<(), KeyRefused> {
+        match self.window(rkey) {
+            Some(Window { kind: MwType::Two, pd: of, bound, .. })
+                if *of == pd && bound.is_none_or(|bound| bound.qpn == qpn) =>
+            {
+                self.unbind(rkey >> 8);
+                Ok(())
+            }
+            _ => Err(KeyRefused),
+        }
+    }
+
+    fn unbind(&mut self, number: u32) {
+        let Some(Entry::Window(window)) = self.entries.get_mut(number) else { return };
+        let Some(bound) = window.bound.take() else { return };
+        self.bound_to_qps -= u32::from(window.kind == MwType::Two);
+        if let Some(Entry::Region(region)) = self.entries.get_mut(bound.region) {
+            region.windows -= 1;
+        }
+    }
+
+    #[inline]
+    fn region(&self, key: u32) -> Option<&Region<R>> {
+        match self.entries.get(key >> 8)? {
+            Entry::Region(region) if region.variant == key as u8 => Some(region),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    fn window(&self, rkey: u32) -> Option<&Window> {
+        match self.entries.get(rkey >> 8)? {
+            Entry::Window(window) if window.variant == rkey as u8 => Some(window),
+            _ => None,
+        }
+    }
+
+    /// The region and the offset in it of a range that the owner may access so.
+    ///
+    /// # References
+    /// IBTA 10.6.3 (L_Key checks)
+    #[inline]
+    pub(crate) fn local(&self, pd: Pd, lkey: u32, addr: u64, length: u64, need: Access) -> Option<(&R, u64)> {
+        let Region { attr, region, .. } = self.region(lkey)?;
+        if attr.pd != pd || !attr.access.contains(need) {
+            return None;
+        }
+        Some((region, offset(attr.iova, attr.length, addr, length)?))
+    }
+
+    /// The region and the offset in it of a range that a peer may access so, through this queue pair.
+    ///
+    /// What the queue pair itself allows is the caller's to check.
+    ///
+    /// # References
+    /// IBTA 9.7.4.1 (R_Key validation), 10.6.7.2 (a window of type 2 belongs to its queue pair)
+    #[inline]
+    pub(crate) fn remote(
+        &self,
+        pd: Pd,
+        qpn: Qpn,
+        rkey: u32,
+        addr: u64,
+        length: u64,
+        need: Access,
+    ) -> Option<(&R, u64)> {
+        match self.entries.get(rkey >> 8)? {
+            Entry::Region(_) => self.local(pd, rkey, addr, length, need),
+            Entry::Window(window) => {
+                let bound = window.bound.filter(|_| window.variant == rkey as u8 && window.pd == pd)?;
+                if !bound.access.contains(need) || (window.kind == MwType::Two && bound.qpn != qpn) {
+                    return None;
+                }
+                let inside = offset(bound.iova, bound.length, addr, length)?;
+                let Some(Entry::Region(region)) = self.entries.get(bound.region) else { return None };
+                Some((&region.region, bound.offset + inside))
+            }
+        }
+    }
+}
+
+/// Where `length` bytes at `addr` begin in a range, if they lie in it. Nothing here overflows.
+#[inline]
+fn offset(iova: u64, size: u64, addr: u64, length: u64) -> Option<u64> {
+    let offset = addr.checked_sub(iova)?;
+    (length <= size.checked_sub(offset)?).then_some(offset)
+}
+
+#[cfg(test)]
+mod tests;

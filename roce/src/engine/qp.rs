@@ -1,0 +1,162 @@
+//! [`Qp`]: a queue pair, its states, and what its halves share.
+
+use super::control::World;
+use super::memory::{Memory, Sink};
+use super::queue::{RecvQueue, SendQueue};
+use super::requester::Requester;
+use super::responder::Responder;
+use super::types::{
+    Attr, AttrChange, Completion, CqId, Event, Pd, Qpn, Refused, Service, SrqId, State, Time, XrcDomain,
+};
+use super::{requester, responder};
+
+/// A queue pair.
+#[derive(Debug)]
+pub(crate) struct Qp {
+    pub(crate) qpn: Qpn,
+    pub(crate) service: Service,
+    pub(crate) state: State,
+    pub(crate) pd: Pd,
+    pub(crate) send_cq: CqId,
+    pub(crate) recv_cq: CqId,
+    pub(crate) srq: Option<SrqId>,
+    pub(crate) xrc_domain: Option<XrcDomain>,
+    pub(crate) sq_sig_all: bool,
+    pub(crate) attr: Attr,
+    /// Posted sends, from the oldest that has not ended.
+    pub(crate) sq: SendQueue,
+    /// Posted receives; without slots where there is a shared receive queue.
+    pub(crate) rq: RecvQueue,
+    pub(crate) req: Requester,
+    pub(crate) resp: Responder,
+    /// It stands in the queue of those with something urgent to send.
+    pub(crate) in_ready: bool,
+    /// It stands in the queue of those with an acknowledgement to send.
+    pub(crate) in_acks: bool,
+    /// It waits for room in the engine's window.
+    pub(crate) in_blocked: bool,
+    /// A packet of the peer arrived since RTR.
+    pub(crate) established: bool,
+}
+
+impl Qp {
+    /// When something must happen even if no packet arrives.
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        self.req.deadline()
+    }
+
+    /// Moves to the error state, and flushes both queues: sends first, each in its order.
+    ///
+    /// Nothing happens in RESET, INIT's sends, or when it is there already.
+    pub(crate) fn fail<M: Memory, S: Sink>(&mut self, world: &mut World<'_, M, S>) {
+        if matches!(self.state, State::Reset | State::Err) {
+            return;
+        }
+        self.state = State::Err;
+        self.flush(world);
+    }
+
+    /// Ends everything that is posted with [`Status::Flushed`](super::types::Status::Flushed).
+    pub(crate) fn flush<M: Memory, S: Sink>(&mut self, world: &mut World<'_, M, S>) {
+        requester::flush(self, world);
+        responder::flush(self, world);
+    }
+
+    /// Changes attributes, then the state.
+    pub(crate) fn modify<M: Memory, S: Sink>(
+        &mut self,
+        world: &mut World<'_, M, S>,
+        change: &AttrChange,
+    ) -> Result<(), Refused> {
+        let (from, to) = (self.state, change.state.unwrap_or(self.state));
+        if !exists(from, to) {
+            return Err(Refused::Transition { from, to });
+        }
+        if to == State::Reset {
+            requester::reset(self, world);
+            responder::reset(self, world);
+            self.attr = Attr::default();
+            self.established = false;
+            self.state = to;
+            return Ok(());
+        }
+        self.apply(change);
+        if to == State::Err {
+            self.fail(world);
+            return Ok(());
+        }
+        self.state = to;
+        match (from, to) {
+            (State::Rts, State::Sqd) => requester::drain(self, world),
+            (State::Sqd | State::Sqe, State::Rts) => requester::resume(self, world),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, change: &AttrChange) {
+        macro_rules! take {
+            ($($field:ident),*) => {$( if let Some(value) = change.$field { self.attr.$field = value; } )*};
+        }
+        take!(
+            path,
+            dest_qpn,
+            path_mtu,
+            pkey,
+            qkey,
+            access,
+            sq_psn,
+            rq_psn,
+            timeout,
+            retry_cnt,
+            rnr_retry,
+            min_rnr_timer,
+            max_rd_atomic,
+            max_dest_rd_atomic,
+            sq_drained_event
+        );
+        if change.max_dest_rd_atomic.is_some() {
+            responder::set_depth(self);
+        }
+        if let Some(psn) = change.sq_psn {
+            requester::set_psn(self, psn);
+        }
+        if let Some(psn) = change.rq_psn {
+            responder::set_psn(self, psn);
+        }
+    }
+
+    /// The attributes as they are now: sequence numbers move.
+    pub(crate) fn present_attr(&self) -> Attr {
+        Attr { sq_psn: requester::next_psn(self), rq_psn: responder::expected_psn(self), ..self.attr }
+    }
+
+    /// Completes on one of its queues. A queue that is full is an error of that queue, and fatal to this one.
+    ///
+    /// `self` may be in the middle of anything: the move to the error state follows when the caller is done, through
+    /// [`World::cq_overrun`].
+    pub(crate) fn complete<M: Memory, S: Sink>(
+        &self,
+        world: &mut World<'_, M, S>,
+        cq: CqId,
+        completion: &Completion,
+    ) {
+        if world.sink.complete(cq, completion).is_err() {
+            world.sink.event(Event::CqError(cq));
+            world.cq_overrun = true;
+        }
+    }
+}
+
+/// IBTA figure 124. Anything may be reset or given up.
+fn exists(from: State, to: State) -> bool {
+    use State::{Err, Init, Reset, Rtr, Rts, Sqd, Sqe};
+    matches!(
+        (from, to),
+        (_, Reset | Err)
+            | (Reset | Init, Init)
+            | (Init, Rtr)
+            | (Rtr | Rts | Sqd | Sqe, Rts)
+            | (Rts | Sqd, Sqd)
+    )
+}

@@ -1,0 +1,216 @@
+//! [`RecvQueue`], a ring of posted receives, and [`Srq`], one that queue pairs share.
+//!
+//! | | how a receive leaves the ring |
+//! |---|---|
+//! | a queue pair's own | it stays at the front while its message arrives, and leaves when it completes |
+//! | shared | it leaves when a message begins: messages of several queue pairs end in any order |
+//!
+//! # References
+//! IBTA 10.2.9 (shared receive queues), 10.8.3 (posting)
+
+use alloc::boxed::Box;
+
+use crate::engine::types::{CqId, Pd, PostRefused, RecvWr, Refused, Sge, XrcDomain};
+
+/// The most scatter elements of a receive of a shared queue: whoever takes it keeps a copy.
+pub(crate) const MAX_SRQ_SGE: u32 = 32;
+
+/// A ring of posted receives.
+#[derive(Debug)]
+pub(crate) struct RecvQueue {
+    slots: Box<[Slot]>,
+    /// `max_sge` for each slot.
+    sges: Box<[Sge]>,
+    max_sge: usize,
+    /// The slot of the oldest.
+    first: usize,
+    len: usize,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Slot {
+    wr_id: u64,
+    sges: usize,
+    /// Sum of the elements' lengths.
+    length: u64,
+}
+
+/// A posted receive, where it lies.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Posted<'a> {
+    pub(crate) wr_id: u64,
+    pub(crate) sges: &'a [Sge],
+    /// Sum of the elements' lengths.
+    pub(crate) length: u64,
+}
+
+impl RecvQueue {
+    pub(crate) fn new(max_wr: u32, max_sge: u32) -> Self {
+        let (slots, max_sge) = (max_wr as usize, max_sge as usize);
+        Self {
+            slots: vec![Slot::default(); slots].into_boxed_slice(),
+            sges: vec![Sge::default(); slots.saturating_mul(max_sge)].into_boxed_slice(),
+            max_sge,
+            first: 0,
+            len: 0,
+        }
+    }
+
+    /// How many are posted.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn capacity(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Puts one behind the others.
+    pub(crate) fn post(&mut self, wr: &RecvWr<'_>) -> Result<(), PostRefused> {
+        self.check(wr)?;
+        if self.len == self.slots.len() {
+            return Err(PostRefused::QueueFull);
+        }
+        let mut at = self.first + self.len;
+        if at >= self.slots.len() {
+            at -= self.slots.len();
+        }
+        let begin = at * self.max_sge;
+        self.sges[begin..begin + wr.sges.len()].copy_from_slice(wr.sges);
+        let length = wr.sges.iter().map(|sge| u64::from(sge.length)).sum();
+        self.slots[at] = Slot { wr_id: wr.wr_id, sges: wr.sges.len(), length };
+        self.len += 1;
+        Ok(())
+    }
+
+    /// Could it be posted, were there room?
+    pub(crate) fn check(&self, wr: &RecvWr<'_>) -> Result<(), PostRefused> {
+        if wr.sges.len() > self.max_sge { Err(PostRefused::TooManySge) } else { Ok(()) }
+    }
+
+    /// The oldest.
+    #[inline]
+    pub(crate) fn front(&self) -> Option<Posted<'_>> {
+        if self.len == 0 {
+            return None;
+        }
+        let slot = self.slots.get(self.first)?;
+        let begin = self.first * self.max_sge;
+        let sges = self.sges.get(begin..begin + slot.sges)?;
+        Some(Posted { wr_id: slot.wr_id, sges, length: slot.length })
+    }
+
+    /// Forgets the oldest.
+    #[inline]
+    pub(crate) fn pop(&mut self) {
+        if self.len > 0 {
+            self.len -= 1;
+            self.first += 1;
+            if self.first == self.slots.len() {
+                self.first = 0;
+            }
+        }
+    }
+
+    /// Forgets all.
+    pub(crate) fn clear(&mut self) {
+        (self.first, self.len) = (0, 0);
+    }
+}
+
+/// A shared receive queue.
+#[derive(Debug)]
+pub(crate) struct Srq {
+    pub(crate) pd: Pd,
+    pub(crate) rq: RecvQueue,
+    pub(crate) xrc_domain: Option<XrcDomain>,
+    /// Where receives complete (XRC); elsewhere the queue pair says.
+    pub(crate) cq: Option<CqId>,
+    /// Queue pairs that use it.
+    pub(crate) users: u32,
+    /// An event is due when fewer are left; 0: not armed.
+    limit: u32,
+}
+
+impl Srq {
+    pub(crate) fn new(pd: Pd, max_wr: u32, max_sge: u32, xrc_domain: Option<XrcDomain>) -> Self {
+        let rq = RecvQueue::new(max_wr, max_sge.min(MAX_SRQ_SGE));
+        Self { pd, rq, xrc_domain, cq: None, users: 0, limit: 0 }
+    }
+
+    pub(crate) fn arm(&mut self, limit: u32) -> Result<(), Refused> {
+        if limit as usize > self.rq.capacity() {
+            return Err(Refused::Invalid("the limit is above the size of the shared receive queue"));
+        }
+        self.limit = limit;
+        Ok(())
+    }
+
+    /// Forgets the oldest. `true`, once after it was armed: the limit is reached (IBTA 10.2.9).
+    #[inline]
+    pub(crate) fn pop(&mut self) -> bool {
+        self.rq.pop();
+        let reached = self.rq.len() < self.limit as usize;
+        if reached {
+            self.limit = 0;
+        }
+        reached
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sge(addr: u64, length: u32) -> Sge {
+        Sge { addr, length, lkey: 1 }
+    }
+
+    #[test]
+    fn receives_leave_in_the_order_in_which_they_came() {
+        let mut rq = RecvQueue::new(3, 2);
+        let mut expected = 0;
+        for wr_id in 0..20 {
+            rq.post(&RecvWr { wr_id, sges: &[sge(wr_id, 3), sge(0, 4)][..(wr_id % 3) as usize] }).unwrap();
+            if wr_id % 3 == 2 {
+                while let Some(front) = rq.front() {
+                    assert_eq!(front.wr_id, expected);
+                    assert_eq!(front.sges.len() as u64, expected % 3);
+                    assert_eq!(front.length, [0, 3, 7][(expected % 3) as usize]);
+                    expected += 1;
+                    rq.pop();
+                }
+            }
+        }
+        assert_eq!(expected, 18);
+    }
+
+    #[test]
+    fn a_receive_that_does_not_fit_is_refused_and_changes_nothing() {
+        let mut rq = RecvQueue::new(1, 1);
+        assert_eq!(rq.post(&RecvWr { wr_id: 1, sges: &[sge(0, 1); 2] }), Err(PostRefused::TooManySge));
+        assert_eq!(rq.len(), 0);
+        rq.post(&RecvWr { wr_id: 2, sges: &[sge(0, 1)] }).unwrap();
+        assert_eq!(rq.post(&RecvWr { wr_id: 3, sges: &[] }), Err(PostRefused::QueueFull));
+        assert_eq!(rq.front().unwrap().wr_id, 2);
+    }
+
+    #[test]
+    fn a_queue_without_slots_is_full_and_empty() {
+        let mut rq = RecvQueue::new(0, 4);
+        assert_eq!(rq.post(&RecvWr { wr_id: 1, sges: &[] }), Err(PostRefused::QueueFull));
+        assert!(rq.front().is_none());
+        rq.pop();
+    }
+
+    #[test]
+    fn the_limit_is_told_once() {
+        let mut srq = Srq::new(Pd(1), 4, 1, None);
+        for wr_id in 0..4 {
+            srq.rq.post(&RecvWr { wr_id, sges: &[] }).unwrap();
+        }
+        assert!(srq.arm(5).is_err());
+        srq.arm(3).unwrap();
+        assert_eq!([srq.pop(), srq.pop(), srq.pop()], [false, true, false]);
+    }
+}

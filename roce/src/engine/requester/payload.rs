@@ -1,0 +1,58 @@
+//! A message's bytes: checked, gathered from, and scattered to registered memory.
+//!
+//! Whatever is wrong with them is the local protection error (IBTA 10.6.3.3, 10.8.2.2).
+
+use crate::engine::control::World;
+use crate::engine::memory::{Memory, Sink};
+use crate::engine::qp::Qp;
+use crate::engine::queue::Bytes;
+use crate::engine::scatter;
+use crate::engine::types::{Access, Status};
+
+/// Are all local bytes of the work request at a position within its rights?
+pub(super) fn check<M: Memory, S: Sink>(
+    qp: &Qp,
+    world: &World<'_, M, S>,
+    position: u32,
+    need: Access,
+) -> Result<(), Status> {
+    match qp.sq.bytes(position) {
+        Bytes::Sges(sges) if !scatter::check(world.keys, qp.pd, sges, need) => Err(Status::LocalProtection),
+        _ => Ok(()),
+    }
+}
+
+/// Copies bytes of a message, from `offset` on, into `out`.
+#[inline]
+pub(super) fn gather<M: Memory, S: Sink>(
+    qp: &Qp,
+    world: &mut World<'_, M, S>,
+    position: u32,
+    offset: u32,
+    out: &mut [u8],
+) -> Result<(), Status> {
+    match qp.sq.bytes(position) {
+        Bytes::Inline(bytes) => {
+            let from = offset as usize;
+            let bytes = bytes.get(from..from + out.len()).ok_or(Status::LocalProtection)?;
+            out.copy_from_slice(bytes);
+            Ok(())
+        }
+        Bytes::Sges(sges) => scatter::gather(world.keys, world.memory, qp.pd, sges, u64::from(offset), out)
+            .map_err(|_| Status::LocalProtection),
+    }
+}
+
+/// Copies `data` to where the bytes of a message, from `offset` on, go.
+#[inline]
+pub(super) fn spread<M: Memory, S: Sink>(
+    qp: &Qp,
+    world: &mut World<'_, M, S>,
+    position: u32,
+    offset: u32,
+    data: &[u8],
+) -> Result<(), Status> {
+    let Bytes::Sges(sges) = qp.sq.bytes(position) else { return Err(Status::LocalProtection) };
+    scatter::scatter(world.keys, world.memory, qp.pd, sges, u64::from(offset), data)
+        .map_err(|_| Status::LocalProtection)
+}

@@ -1,0 +1,77 @@
+//! [`post`]: what a send queue takes.
+
+use super::finish;
+use crate::engine::control::World;
+use crate::engine::memory::{Memory, Sink};
+use crate::engine::qp::Qp;
+use crate::engine::scatter;
+use crate::engine::types::{Payload, PostRefused, SendOp, SendWr, Service, State, Status};
+
+/// The longest message (IBTA 9.4.1, 9.4.3, 9.4.4).
+const MAX_MESSAGE: u64 = 1 << 31;
+
+/// Posts a send.
+///
+/// # References
+/// IBTA 10.8.2, 11.4.1.1 (immediate errors), 10.3.1 (which states take work requests)
+#[inline]
+pub(crate) fn post<M: Memory, S: Sink>(
+    qp: &mut Qp,
+    world: &mut World<'_, M, S>,
+    wr: &SendWr<'_>,
+) -> Result<(), PostRefused> {
+    if matches!(qp.state, State::Reset | State::Init | State::Rtr) {
+        return Err(PostRefused::InvalidState);
+    }
+    if !supports(qp.service, &wr.op) {
+        return Err(PostRefused::UnsupportedOp);
+    }
+    let length = match wr.payload {
+        Payload::Sges(sges) if sges.len() > qp.sq.max_sge() => return Err(PostRefused::TooManySge),
+        Payload::Sges(sges) => scatter::length(sges),
+        Payload::Inline(_) if !takes_inline(&wr.op) => return Err(PostRefused::UnsupportedOp),
+        Payload::Inline(bytes) if bytes.len() > qp.sq.max_inline() => return Err(PostRefused::InlineTooLong),
+        Payload::Inline(bytes) => bytes.len() as u64,
+    };
+    if length > MAX_MESSAGE {
+        return Err(PostRefused::MessageTooLong);
+    }
+    if let SendOp::CompareSwap { addr, .. } | SendOp::FetchAdd { addr, .. } = wr.op {
+        if length != 8 {
+            return Err(PostRefused::AtomicLength);
+        }
+        if addr % 8 != 0 {
+            return Err(PostRefused::AtomicMisaligned);
+        }
+    }
+    if qp.sq.is_full() {
+        return Err(PostRefused::QueueFull);
+    }
+    let signaled = wr.flags.signaled || qp.sq_sig_all;
+    qp.sq.push(wr, length as u32, signaled);
+    if matches!(qp.state, State::Err | State::Sqe) {
+        // IBTA 10.3.1.6, 10.3.1.7: completed with the flush error.
+        finish::end_oldest(qp, world, Status::Flushed);
+        finish::forget_positions(qp);
+    }
+    Ok(())
+}
+
+/// IBTA table 37 (operations of each service), 10.6.7 (windows).
+fn supports(service: Service, op: &SendOp) -> bool {
+    match op {
+        SendOp::Datagram { .. } => service == Service::Ud,
+        SendOp::Send { .. } | SendOp::Write { .. } | SendOp::Bind { .. } | SendOp::LocalInvalidate { .. } => {
+            matches!(service, Service::Rc | Service::Uc | Service::XrcInitiator)
+        }
+        SendOp::SendInvalidate { .. }
+        | SendOp::Read { .. }
+        | SendOp::CompareSwap { .. }
+        | SendOp::FetchAdd { .. } => matches!(service, Service::Rc | Service::XrcInitiator),
+    }
+}
+
+/// Has it bytes that leave?
+fn takes_inline(op: &SendOp) -> bool {
+    !matches!(op, SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. })
+}

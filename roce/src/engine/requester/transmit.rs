@@ -1,0 +1,359 @@
+//! [`transmit`]: the next packet of the next work request.
+
+use super::{PACKET_COST, finish, is_reliable, mtu, payload, retry};
+use crate::engine::control::World;
+use crate::engine::keys::Bind;
+use crate::engine::memory::{Memory, Sink};
+use crate::engine::qp::Qp;
+use crate::engine::queue::Wqe;
+use crate::engine::types::{Access, Path, SendOp, Service, Status, Transmit};
+use crate::wire::opcode::operation;
+use crate::wire::packet::pad_for;
+use crate::wire::{self, Headers, Opcode, Psn, atomic_eth, bth, deth, ieth, imm, reth, xrceth};
+
+/// A partition key that was never set: 0 is no key (IBTA 10.9.2), all of RoCE is in the default partition.
+const NO_PKEY: u16 = 0;
+
+/// Sender's queue keys with this bit stand for the queue pair's own (IBTA 11.4.1.1).
+const OWN_QKEY: u32 = 1 << 31;
+
+/// What becomes of a work request that is to start.
+enum Start {
+    /// Its packets may leave.
+    Packets,
+    /// It sends none, and is done.
+    Local,
+    /// Something before it has to end first.
+    Wait,
+}
+
+/// Writes the next request packet, if there is one that may leave.
+pub(crate) fn transmit<M: Memory, S: Sink>(
+    qp: &mut Qp,
+    world: &mut World<'_, M, S>,
+    buf: &mut [u8],
+) -> Option<Transmit> {
+    // Ends: whatever does not return moves the cursor on.
+    while super::has_work(qp) {
+        let position = qp.req.cursor;
+        if position == qp.req.fresh {
+            match start(qp, world, position) {
+                Ok(Start::Packets) => {}
+                Ok(Start::Local) => {
+                    end_local(qp, world);
+                    continue;
+                }
+                Ok(Start::Wait) => {
+                    qp.req.waiting = true;
+                    return None;
+                }
+                Err(status) => {
+                    finish::halt(qp, world, status);
+                    return None;
+                }
+            }
+        }
+        let wqe = *qp.sq.get(position)?;
+        if wqe.psns == 0 {
+            // Done before it went back.
+            qp.req.cursor = position.wrapping_add(1);
+            continue;
+        }
+        if is_reliable(qp) && !admit(qp, world, &wqe) {
+            return None;
+        }
+        return match emit(qp, world, &wqe, buf) {
+            Ok(transmit) => Some(transmit),
+            Err(status) => {
+                finish::halt(qp, world, status);
+                None
+            }
+        };
+    }
+    None
+}
+
+/// The work request at the cursor is the next one to start.
+#[inline]
+fn start<M: Memory, S: Sink>(
+    qp: &mut Qp,
+    world: &mut World<'_, M, S>,
+    position: u32,
+) -> Result<Start, Status> {
+    let Some(wqe) = qp.sq.get(position) else { return Ok(Start::Wait) };
+    // IBTA 10.8.3.3: a fence waits for reads and atomics.
+    if wqe.flags.fence && qp.req.reads > 0 {
+        return Ok(Start::Wait);
+    }
+    let (length, mtu) = (wqe.length, mtu(qp));
+    let mut psns = if length <= mtu { 1 } else { length.div_ceil(mtu) };
+    let mut piece = 1;
+    match wqe.op {
+        // IBTA C10-93.1.1: no packet, and no error either.
+        SendOp::Datagram { .. } if length > mtu => psns = 0,
+        SendOp::Read { .. } => {
+            may_read(qp, world, position)?;
+            let window = u64::from(world.config.window_bytes);
+            // One request always leaves: it must not ask for more than the others leave room for.
+            let others = world.turns.in_flight.saturating_sub(qp.req.flight);
+            piece = read_piece(window, window.saturating_sub(others), mtu, qp.attr.max_rd_atomic);
+        }
+        SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => may_read(qp, world, position)?,
+        SendOp::Bind { window, new_rkey, lkey, addr, length, access } => {
+            let bind = Bind { window, new_rkey, lkey, addr, length, access };
+            world.keys.bind(qp.pd, qp.qpn, &bind).map_err(|_| Status::WindowBind)?;
+            psns = 0;
+        }
+        SendOp::LocalInvalidate { rkey } => {
+            world.keys.invalidate(qp.pd, qp.qpn, rkey).map_err(|_| Status::LocalQpOperation)?;
+            psns = 0;
+        }
+        // Of a single packet, gathering it is the check.
+        _ if psns > 1 => payload::check(qp, world, position, Access::NONE)?,
+        _ => {}
+    }
+    let first_psn = qp.req.next;
+    if let Some(wqe) = qp.sq.get_mut(position) {
+        wqe.first_psn = first_psn;
+        wqe.psns = psns;
+        wqe.piece = piece;
+    }
+    qp.req.fresh = position.wrapping_add(1);
+    Ok(if psns == 0 { Start::Local } else { Start::Packets })
+}
+
+/// Reads and atomics need a peer that answers, and local memory that may be written (IBTA 10.6.3.3).
+fn may_read<M: Memory, S: Sink>(qp: &Qp, world: &World<'_, M, S>, position: u32) -> Result<(), Status> {
+    if qp.attr.max_rd_atomic == 0 {
+        return Err(Status::LocalQpOperation);
+    }
+    payload::check(qp, world, position, Access::LOCAL_WRITE)
+}
+
+/// How many packets a single read request asks for, so that the responses fit the window, of which the other queue pairs
+/// leave `room`: with what is in flight already, the window is passed by at most one request.
+fn read_piece(window: u64, room: u64, mtu: u32, max_rd_atomic: u8) -> u32 {
+    let share = if max_rd_atomic == 1 { window / 2 } else { window / 4 };
+    (share.min(room) / (u64::from(mtu) + PACKET_COST)).clamp(1, u64::from(Psn::HALF / 4)) as u32
+}
+
+/// A work request that sends nothing has been carried out: it ends when everything before it has.
+fn end_local<M: Memory, S: Sink>(qp: &mut Qp, world: &mut World<'_, M, S>) {
+    let position = qp.req.cursor;
+    qp.req.cursor = position.wrapping_add(1);
+    if qp.sq.tail() == position {
+        let mut quiet = 0;
+        finish::succeed(qp, world, &mut quiet);
+        finish::settle(qp, world, quiet);
+    }
+}
+
+/// May a packet of this work request leave now? Otherwise what it waits for is noted.
+#[inline]
+fn admit<M: Memory, S: Sink>(qp: &mut Qp, world: &mut World<'_, M, S>, wqe: &Wqe) -> bool {
+    let req = &mut qp.req;
+    // IBTA 9.7.2: never so many that old and new cannot be told apart.
+    let span = req.next.offset_from(req.una) + wqe.piece.max(1);
+    // IBTA 9.4.4, 9.7.2: outstanding reads and atomics.
+    let readable = !wqe.wants_data() || req.reads < u32::from(qp.attr.max_rd_atomic);
+    if span >= Psn::HALF || !readable {
+        req.waiting = true;
+        return false;
+    }
+    // Who has nothing on its way asks nobody: others, whose peers may be gone, must not stall it.
+    if !req.awaits_answer() {
+        return true;
+    }
+    // Before its own part, so that who has much on its way queues with the others for what becomes free.
+    if world.turns.in_flight >= u64::from(world.config.window_bytes) {
+        world.turns.block(qp);
+        return false;
+    }
+    req.waiting = req.flight >= retry::part(req, world.config);
+    !req.waiting
+}
+
+/// Writes the packet at `next`, and moves on.
+#[inline]
+fn emit<M: Memory, S: Sink>(
+    qp: &mut Qp,
+    world: &mut World<'_, M, S>,
+    wqe: &Wqe,
+    buf: &mut [u8],
+) -> Result<Transmit, Status> {
+    let (position, psn) = (qp.req.cursor, qp.req.next);
+    let mtu = mtu(qp);
+    let nth = psn.offset_from(wqe.first_psn);
+    let offset = nth.saturating_mul(mtu).min(wqe.length);
+    let left = wqe.length - offset;
+    // How many sequence numbers it takes, and how many bytes of payload it carries.
+    let (psns, carried) = if wqe.is_read() {
+        let piece = wqe.piece.max(1);
+        if nth % piece != 0 {
+            qp.req.resumed = psn;
+        }
+        ((piece - nth % piece).min(wqe.psns.saturating_sub(nth)).max(1), 0)
+    } else if wqe.is_atomic() {
+        (1, 0)
+    } else {
+        (1, left.min(mtu))
+    };
+    let (first, last) = (nth == 0, nth + psns >= wqe.psns);
+    let cost = retry::cost(wqe, mtu, nth, nth + psns);
+    let ack_req = is_reliable(qp) && asks(qp, world, last, carried, cost);
+
+    let (operation, solicits) = operation(&wqe.op, first, last);
+    let mut headers = Headers::new(bth::Repr {
+        se: wqe.flags.solicited && solicits,
+        pad_cnt: pad_for(carried as usize),
+        ack_req,
+        ..bth::Repr::new(Opcode::new(service(qp.service), operation), qp.attr.dest_qpn, psn)
+    });
+    if qp.attr.pkey != NO_PKEY {
+        headers.bth.pkey = qp.attr.pkey;
+    }
+    if qp.service == Service::XrcInitiator {
+        headers.xrceth = Some(xrceth::Repr { xrcsrq: wqe.remote_srq });
+    }
+    let path = extend(&mut headers, qp, wqe, first, last, offset, left.min(psns.saturating_mul(mtu)));
+    let at = headers.emit(buf);
+    let end = at + carried as usize;
+    // A buffer that is too short was the caller's mistake: nothing was promised.
+    let room = buf.get_mut(at..end).filter(|_| at > 0).ok_or(Status::General)?;
+    payload::gather(qp, world, position, offset, room)?;
+    let len = end + usize::from(headers.bth.pad_cnt);
+    buf.get_mut(end..len).ok_or(Status::General)?.fill(0);
+
+    let qpn = qp.qpn;
+    let req = &mut qp.req;
+    req.next += psns;
+    if last {
+        req.cursor = position.wrapping_add(1);
+    }
+    if !req.max.is_after(req.next) {
+        req.max = req.next;
+    }
+    if is_reliable(qp) {
+        retry::sent(qp, world, wqe, cost);
+    } else {
+        qp.req.una = qp.req.next;
+        if last {
+            // IBTA 9.8.2, 9.8.3: unreliable services are done when the packet has left.
+            let mut quiet = 0;
+            finish::succeed(qp, world, &mut quiet);
+            finish::settle(qp, world, quiet);
+        }
+    }
+    Ok(Transmit { len, path, qpn })
+}
+
+/// Does this packet ask for an acknowledgement? The last of a message does, one every so many bytes, and one behind which
+/// nothing more may leave: without it, nobody would ever say that there is room again.
+///
+/// # References
+/// IBTA 9.7.5.1.2
+#[inline]
+fn asks<M: Memory, S: Sink>(
+    qp: &mut Qp,
+    world: &World<'_, M, S>,
+    last: bool,
+    carried: u32,
+    cost: u64,
+) -> bool {
+    let req = &mut qp.req;
+    let unasked = req.unasked.saturating_add(carried);
+    let ask = last
+        || unasked >= world.config.ack_every
+        || req.flight + cost >= retry::part(req, world.config)
+        || world.turns.in_flight + cost >= u64::from(world.config.window_bytes)
+        || req.next.offset_from(req.una) + 2 >= Psn::HALF;
+    req.unasked = if ask { 0 } else { unasked };
+    ask
+}
+
+/// Fills in the extended headers, and says where the packet goes.
+#[inline]
+fn extend(
+    headers: &mut Headers,
+    qp: &Qp,
+    wqe: &Wqe,
+    first: bool,
+    last: bool,
+    offset: u32,
+    span: u32,
+) -> Path {
+    match wqe.op {
+        SendOp::Send { imm } if last => headers.imm = imm.map(|imm_data| imm::Repr { imm_data }),
+        SendOp::SendInvalidate { rkey } if last => headers.ieth = Some(ieth::Repr { rkey }),
+        SendOp::Write { addr, rkey, imm } => {
+            if first {
+                headers.reth = Some(reth::Repr { va: addr, rkey, dmalen: wqe.length });
+            }
+            if last {
+                headers.imm = imm.map(|imm_data| imm::Repr { imm_data });
+            }
+        }
+        SendOp::Read { addr, rkey } => {
+            let va = addr.wrapping_add(u64::from(offset));
+            headers.reth = Some(reth::Repr { va, rkey, dmalen: span });
+        }
+        SendOp::CompareSwap { addr, rkey, compare, swap } => {
+            headers.atomic_eth = Some(atomic_eth::Repr { va: addr, rkey, swap_add: swap, compare });
+        }
+        SendOp::FetchAdd { addr, rkey, add } => {
+            headers.atomic_eth = Some(atomic_eth::Repr { va: addr, rkey, swap_add: add, compare: 0 });
+        }
+        SendOp::Datagram { to, imm } => {
+            headers.bth.dest_qp = to.qpn;
+            let qkey = if to.qkey & OWN_QKEY != 0 { qp.attr.qkey } else { to.qkey };
+            headers.deth = Some(deth::Repr { qkey, src_qp: qp.qpn.0 });
+            headers.imm = imm.map(|imm_data| imm::Repr { imm_data });
+            return to.path;
+        }
+        _ => {}
+    }
+    qp.attr.path
+}
+
+fn service(service: Service) -> wire::Service {
+    match service {
+        Service::Rc => wire::Service::Rc,
+        Service::Uc => wire::Service::Uc,
+        Service::Ud => wire::Service::Ud,
+        Service::XrcInitiator | Service::XrcTarget => wire::Service::Xrc,
+    }
+}
+
+/// The operation of a packet, and whether it takes a receive, so that it may solicit an event (IBTA 9.2.3).
+#[inline]
+fn operation(op: &SendOp, first: bool, last: bool) -> (u8, bool) {
+    use operation::*;
+    match op {
+        SendOp::Send { imm } | SendOp::Datagram { imm, .. } => match (first, last, imm) {
+            (true, true, None) => (SEND_ONLY, true),
+            (true, true, Some(_)) => (SEND_ONLY_WITH_IMMEDIATE, true),
+            (false, true, None) => (SEND_LAST, true),
+            (false, true, Some(_)) => (SEND_LAST_WITH_IMMEDIATE, true),
+            (true, false, _) => (SEND_FIRST, false),
+            (false, false, _) => (SEND_MIDDLE, false),
+        },
+        SendOp::SendInvalidate { .. } => match (first, last) {
+            (true, true) => (SEND_ONLY_WITH_INVALIDATE, true),
+            (false, true) => (SEND_LAST_WITH_INVALIDATE, true),
+            (true, false) => (SEND_FIRST, false),
+            (false, false) => (SEND_MIDDLE, false),
+        },
+        SendOp::Write { imm, .. } => match (first, last, imm) {
+            (true, true, None) => (RDMA_WRITE_ONLY, false),
+            (true, true, Some(_)) => (RDMA_WRITE_ONLY_WITH_IMMEDIATE, true),
+            (false, true, None) => (RDMA_WRITE_LAST, false),
+            (false, true, Some(_)) => (RDMA_WRITE_LAST_WITH_IMMEDIATE, true),
+            (true, false, _) => (RDMA_WRITE_FIRST, false),
+            (false, false, _) => (RDMA_WRITE_MIDDLE, false),
+        },
+        SendOp::Read { .. } => (RDMA_READ_REQUEST, false),
+        SendOp::CompareSwap { .. } => (COMPARE_SWAP, false),
+        // The others send nothing.
+        SendOp::FetchAdd { .. } | SendOp::Bind { .. } | SendOp::LocalInvalidate { .. } => (FETCH_ADD, false),
+    }
+}

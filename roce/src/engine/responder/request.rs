@@ -1,0 +1,308 @@
+//! Requests that are new: what is checked, and what is done.
+//!
+//! The checks come in this order: operation sequence, length, operation, rights, resources, key; receives last, because a
+//! request that is put off must not be one that would be refused.
+//!
+//! # References
+//! IBTA 9.7.4.1 (validation), 9.4 (operations), annex A14 (XRC)
+
+use super::mtu;
+use super::receive::{self, MAX_MESSAGE};
+use super::responses::Answer;
+use crate::engine::control::World;
+use crate::engine::memory::{Memory, Sink};
+use crate::engine::qp::Qp;
+use crate::engine::scatter::SgeError;
+use crate::engine::types::{Access, Completion, Opcode, Pd, Service, SrqId, Status};
+use crate::wire::{Headers, opcode::operation, packet::pad_for};
+
+/// A message of several packets, between its packets.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Message {
+    None,
+    Send,
+    Write(Write),
+}
+
+/// Where the rest of a write goes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Write {
+    rkey: u32,
+    addr: u64,
+    left: u32,
+    length: u32,
+}
+
+/// Why a request is not carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// No receive is posted.
+    NotReady,
+    /// Its operation, sequence or length makes no sense, or it is one too many.
+    Invalid,
+    /// Key, range, protection domain or right.
+    Access,
+    /// A key said yes, and the memory is not there.
+    Unreachable,
+    /// The message is longer than the receive.
+    ReceiveTooShort,
+    /// The receive's elements name memory that may not be written.
+    ReceiveForbidden,
+    /// The key that the peer wants taken back cannot be.
+    NotInvalidated,
+}
+
+/// Whose keys a request names, and whose receives it takes.
+#[derive(Clone, Copy)]
+struct Scope {
+    pd: Pd,
+    srq: Option<SrqId>,
+}
+
+/// Carries out the packet that is expected. Gives how many sequence numbers it takes.
+#[inline]
+pub(super) fn execute<M: Memory, S: Sink>(
+    qp: &mut Qp,
+    world: &mut World<'_, M, S>,
+    headers: &Headers,
+    payload: &[u8],
+) -> Result<u32, Refusal> {
+    let opcode = headers.bth.opcode;
+    // IBTA 9.7.4.1.3: a message begins where the one before has ended, and goes on as it began.
+    let fits = match qp.resp.message {
+        Message::None => opcode.starts_message(),
+        Message::Send => opcode.is_send() && !opcode.starts_message(),
+        Message::Write(_) => opcode.is_rdma_write() && !opcode.starts_message(),
+    };
+    if !fits {
+        return Err(Refusal::Invalid);
+    }
+    check_length(qp, headers, payload.len())?;
+    let scope = scope(qp, world, headers)?;
+    if opcode.is_send() {
+        return send(qp, world, scope, headers, payload);
+    }
+    if opcode.is_rdma_write() {
+        return write(qp, world, scope, headers, payload);
+    }
+    match opcode.operation() {
+        operation::RDMA_READ_REQUEST => read(qp, world, scope, headers),
+        operation::COMPARE_SWAP | operation::FETCH_ADD => atomic(qp, world, scope, headers),
+        // IBTA 9.7.4.1: an operation that is not supported.
+        _ => Err(Refusal::Invalid),
+    }
+}
+
+/// IBTA 9.7.4.1: a packet that others of its message follow is full, one that ends several is not empty.
+#[inline]
+fn check_length(qp: &Qp, headers: &Headers, len: usize) -> Result<(), Refusal> {
+    let (opcode, mtu) = (headers.bth.opcode, mtu(qp) as usize);
+    let right = if !opcode.has_payload() {
+        len == 0
+    } else if opcode.is_only() {
+        len <= mtu
+    } else if opcode.is_last() {
+        (1..=mtu).contains(&len)
+    } else {
+        len == mtu
+    };
+    if right && headers.bth.pad_cnt == pad_for(len) { Ok(()) } else { Err(Refusal::Invalid) }
+}
+
+/// IBTA A14: an XRC request names a shared receive queue of the target's domain; its protection domain counts.
+#[inline]
+fn scope<M: Memory, S: Sink>(qp: &Qp, world: &World<'_, M, S>, headers: &Headers) -> Result<Scope, Refusal> {
+    if qp.service != Service::XrcTarget {
+        return Ok(Scope { pd: qp.pd, srq: qp.srq });
+    }
+    let number = headers.xrceth.ok_or(Refusal::Invalid)?.xrcsrq;
+    match world.srqs.get(number) {
+        Some(srq) if srq.xrc_domain.is_some() && srq.xrc_domain == qp.xrc_domain => {
+            Ok(Scope { pd: srq.pd, srq: Some(SrqId(number)) })
+        }
+        _ => Err(Refusal::Invalid),
+    }
+}
+
+/// IBTA 9.4.1: a send takes a receive with its first packet.
+fn send<M: Memory, S: Sink>(
+    qp: &mut Qp,
+    world: &mut World<'_, M, S>,
+    scope: Scope,
+    headers: &Headers,
+    payload: &[u8],
+) -> Result<u32, Refusal> {
+    let opcode = headers.bth.opcode;
+    if opcode.starts_message() && !receive::take(qp, world, scope.srq) {
+        return Err(Refusal::NotReady);
+    }
+    receive::put(qp, world, payload).map_err(|error| match error {
+        SgeError::Length => Refusal::ReceiveTooShort,
+        SgeError::Protection => Refusal::ReceiveForbidden,
+    })?;
+    if !opcode.ends_message() {
+        qp.resp.message = Message::Send;
+        return Ok(1);
+    }
+    qp.resp.message = Message::None;
+    // IBTA 9.4.1: the key is invalid before the receive completes.
+    if let Some(ieth) = headers.ieth {
+        world.keys.invalidate(scope.pd, qp.qpn, ieth.rkey).map_err(|_| Refusal::NotInvalidated)?;
+    }
+    let completion = Completion {
+        byte_len: qp.resp.current.received() as u32,
+        imm: headers.imm.map(|imm| imm.imm_data),
+        invalidated: headers.ieth.map(|ieth| ieth.rkey),
+        solicited: headers.bth.se,
+        ..receive::outcome(qp, Status::Success)
+    };
+    receive::finish(qp, world, completion);
+    qp.resp.count_message();
+    Ok(1)
+}
+
+/// IBTA 9.4.3: a write is checked as a whole when it begins, and takes a receive, with immediate data, when it ends.
+fn write<M: Memory, S: Sink>(
+    qp: &mut Qp,
+    world: &mut World<'_, M, S>,
+    scope: Scope,
+    headers: &Headers,
+    payload: &[u8],
+) -> Result<u32, Refusal> {
+    let opcode = headers.bth.opcode;
+    let mut write = match qp.resp.message {
+        Message::Write(write) => write,
+        _ => begin_write(qp, world, scope, headers)?,
+    };
+    // IBTA 9.7.4.1: the packets' bytes add up to the announced length.
+    let len = payload.len() as u32;
+    if len > write.left || opcode.ends_message() != (len == write.left) {
+        return Err(Refusal::Invalid);
+    }
+    if opcode.has_imm() && !receive::available(qp, world.srqs, scope.srq) {
+        return Err(Refusal::NotReady);
+    }
+    if len > 0 {
+        // The key may have been taken back since the message began.
+        let (region, offset) = world
+            .keys
+            .remote(scope.pd, qp.qpn, write.rkey, write.addr, u64::from(len), Access::REMOTE_WRITE)
+            .ok_or(Refusal::Access)?;
+        world.memory.write(region, offset, payload).map_err(|_| Refusal::Unreachable)?;
+        write.addr = write.addr.wrapping_add(u64::from(len));
+        write.left -= len;
+    }
+    if !opcode.ends_message() {
+        qp.resp.message = Message::Write(write);
+        return Ok(1);
+    }
+    qp.resp.message = Message::None;
+    if let Some(imm) = headers.imm
+        && receive::take(qp, world, scope.srq)
+    {
+        let completion = Completion {
+            opcode: Opcode::RecvWriteImm,
+            byte_len: write.length,
+            imm: Some(imm.imm_data),
+            solicited: headers.bth.se,
+            ..receive::outcome(qp, Status::Success)
+        };
+        receive::finish(qp, world, completion);
+    }
+    qp.resp.count_message();
+    Ok(1)
+}
+
+fn begin_write<M: Memory, S: Sink>(
+    qp: &Qp,
+    world: &World<'_, M, S>,
+    scope: Scope,
+    headers: &Headers,
+) -> Result<Write, Refusal> {
+    let reth = headers.reth.ok_or(Refusal::Invalid)?;
+    check_remote(qp, world, scope, reth.rkey, reth.va, reth.dmalen, Access::REMOTE_WRITE)?;
+    Ok(Write { rkey: reth.rkey, addr: reth.va, left: reth.dmalen, length: reth.dmalen })
+}
+
+/// IBTA 9.7.4.1: both the queue pair and the key allow it. A length of 0 names no memory, and its key is not looked at.
+fn check_remote<M: Memory, S: Sink>(
+    qp: &Qp,
+    world: &World<'_, M, S>,
+    scope: Scope,
+    rkey: u32,
+    addr: u64,
+    length: u32,
+    need: Access,
+) -> Result<(), Refusal> {
+    if !qp.attr.access.contains(need) {
+        return Err(Refusal::Access);
+    }
+    if u64::from(length) > MAX_MESSAGE {
+        return Err(Refusal::Invalid);
+    }
+    let allowed = || world.keys.remote(scope.pd, qp.qpn, rkey, addr, u64::from(length), need).is_some();
+    if length == 0 || allowed() { Ok(()) } else { Err(Refusal::Access) }
+}
+
+/// IBTA 9.4.4: the memory is read when the responses are sent.
+fn read<M: Memory, S: Sink>(
+    qp: &mut Qp,
+    world: &mut World<'_, M, S>,
+    scope: Scope,
+    headers: &Headers,
+) -> Result<u32, Refusal> {
+    let reth = headers.reth.ok_or(Refusal::Invalid)?;
+    // IBTA 9.7.4.1: more than the responder has room for.
+    if !qp.resp.responses.has_room() {
+        return Err(Refusal::Invalid);
+    }
+    check_remote(qp, world, scope, reth.rkey, reth.va, reth.dmalen, Access::REMOTE_READ)?;
+    let msn = qp.resp.count_message();
+    let packets = packets(reth.dmalen, mtu(qp));
+    let answer = Answer::Read { pd: scope.pd, rkey: reth.rkey, addr: reth.va, length: reth.dmalen };
+    qp.resp.responses.push(headers.bth.psn, packets, msn, answer);
+    Ok(packets)
+}
+
+/// IBTA 9.4.5: exactly once, on 8 aligned bytes; the result is kept for duplicates.
+fn atomic<M: Memory, S: Sink>(
+    qp: &mut Qp,
+    world: &mut World<'_, M, S>,
+    scope: Scope,
+    headers: &Headers,
+) -> Result<u32, Refusal> {
+    let eth = headers.atomic_eth.ok_or(Refusal::Invalid)?;
+    if !qp.attr.access.contains(Access::REMOTE_ATOMIC) {
+        return Err(Refusal::Access);
+    }
+    if !qp.resp.responses.has_room() || eth.va % 8 != 0 {
+        return Err(Refusal::Invalid);
+    }
+    let (region, offset) = world
+        .keys
+        .remote(scope.pd, qp.qpn, eth.rkey, eth.va, 8, Access::REMOTE_ATOMIC)
+        .ok_or(Refusal::Access)?;
+    let found = if headers.bth.opcode.operation() == operation::COMPARE_SWAP {
+        world.memory.compare_swap(region, offset, eth.compare, eth.swap_add)
+    } else {
+        world.memory.fetch_add(region, offset, eth.swap_add)
+    };
+    let orig = found.map_err(|_| Refusal::Unreachable)?;
+    let msn = qp.resp.count_message();
+    qp.resp.responses.push(headers.bth.psn, 1, msn, Answer::Atomic { orig });
+    Ok(1)
+}
+
+impl super::Responder {
+    /// IBTA 9.7.7.1: the message sequence number counts messages that are completed; a read is when it is accepted.
+    fn count_message(&mut self) -> u32 {
+        self.msn = (self.msn + 1) & crate::wire::MASK_24;
+        self.msn
+    }
+}
+
+/// How many packets carry so many bytes: at least one.
+#[inline]
+pub(super) fn packets(length: u32, mtu: u32) -> u32 {
+    length.div_ceil(mtu).max(1)
+}

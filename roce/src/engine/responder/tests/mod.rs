@@ -1,0 +1,116 @@
+//! Requests written by hand, one field at a time, and what the responder makes of them.
+
+mod dropped;
+mod hostile;
+mod ordered;
+mod reads;
+mod receives;
+mod refused;
+mod shared;
+mod unreliable;
+
+use alloc::vec::Vec;
+
+use crate::engine::testing::{Host, Mr, connected};
+use crate::engine::{AttrChange, Qpn, Service};
+use crate::wire::{
+    Headers, NakCode, Opcode, Psn, Syndrome, aeth, atomic_eth, bth, imm, packet::pad_for, reth,
+};
+
+/// A connected queue pair of a path MTU of 256, and memory that its peer may do everything to.
+struct Fixture {
+    host: Host,
+    qpn: Qpn,
+    mr: Mr,
+    psn: Psn,
+}
+
+impl Fixture {
+    fn new(service: Service) -> Self {
+        Self::with(service, &AttrChange::default())
+    }
+
+    /// With some attributes other than those of [`connected`].
+    fn with(service: Service, change: &AttrChange) -> Self {
+        let mut host = Host::new();
+        let init = host.init(service);
+        let qpn = host.qp(&init, &connected());
+        host.modify(qpn, change);
+        let mr = host.register(4096, crate::engine::testing::ALL);
+        Self { host, qpn, mr, psn: Psn::new(0xff_fffe) }
+    }
+
+    /// A request with the next sequence number, which asks for an acknowledgement where a message ends.
+    fn request(&mut self, opcode: Opcode, payload: &[u8]) -> Headers {
+        let mut bth = bth::Repr::new(opcode, self.qpn.0, self.psn);
+        bth.pad_cnt = pad_for(payload.len());
+        bth.ack_req = opcode.ends_message();
+        self.psn = self.psn.next();
+        let mut headers = Headers::new(bth);
+        headers.imm = opcode.has_imm().then_some(imm::Repr { imm_data: 0xabcd });
+        headers
+    }
+
+    /// It arrives.
+    fn arrive(&mut self, opcode: Opcode, payload: &[u8]) {
+        let headers = self.request(opcode, payload);
+        self.host.arrive(&headers, payload);
+    }
+
+    /// A write to, or a read of, the memory.
+    fn rdma(&mut self, opcode: Opcode, payload: &[u8], offset: u64, dmalen: u32) -> Headers {
+        let mut headers = self.request(opcode, payload);
+        headers.reth = Some(reth::Repr { va: self.mr.addr + offset, rkey: self.mr.key, dmalen });
+        headers
+    }
+
+    fn read(&mut self, offset: u64, dmalen: u32) -> Headers {
+        let headers = self.rdma(Opcode::RC_RDMA_READ_REQUEST, &[], offset, dmalen);
+        self.psn = headers.bth.psn + dmalen.div_ceil(256).max(1);
+        headers
+    }
+
+    fn fetch_add(&mut self, offset: u64, swap_add: u64) -> Headers {
+        let mut headers = self.request(Opcode::RC_FETCH_ADD, &[]);
+        let (va, rkey) = (self.mr.addr + offset, self.mr.key);
+        headers.atomic_eth = Some(atomic_eth::Repr { va, rkey, swap_add, compare: 0 });
+        headers
+    }
+
+    fn post(&mut self, wr_id: u64, offset: u64, length: u32) {
+        let sge = self.mr.sge(offset, length);
+        self.host.post_recv(self.qpn, wr_id, &[sge]);
+    }
+
+    /// What leaves: opcode, sequence number and syndrome of each packet.
+    fn sent(&mut self) -> Vec<(Opcode, u32, u8)> {
+        let syndrome = |headers: &Headers| headers.aeth.map_or(0, |aeth| aeth.syndrome.0);
+        self.host
+            .sent()
+            .iter()
+            .map(|(headers, _)| (headers.bth.opcode, headers.bth.psn.value(), syndrome(headers)))
+            .collect()
+    }
+
+    fn bytes(&mut self, offset: usize, length: usize) -> Vec<u8> {
+        self.host.bytes(&self.mr)[offset..offset + length].to_vec()
+    }
+}
+
+/// An acknowledgement, as [`Fixture::sent`] tells it.
+fn ack(psn: u32) -> (Opcode, u32, u8) {
+    (Opcode::RC_ACKNOWLEDGE, psn, Syndrome::ACK.0)
+}
+
+fn nak(psn: u32, code: NakCode) -> (Opcode, u32, u8) {
+    (Opcode::RC_ACKNOWLEDGE, psn, Syndrome::nak(code).0)
+}
+
+fn rnr(psn: u32, code: u8) -> (Opcode, u32, u8) {
+    (Opcode::RC_ACKNOWLEDGE, psn, Syndrome::rnr_nak(aeth::RnrTimer(code)).0)
+}
+
+/// Bytes that are not those of the memory.
+fn data(length: usize) -> Vec<u8> {
+    (0..length).map(|n| 0x80 | (n % 127) as u8).collect()
+}

@@ -1,0 +1,123 @@
+//! Shared receive queues, and XRC, whose requests name them.
+
+use super::*;
+use crate::engine::testing::{ALL, RECV_CQ, to};
+use crate::engine::{CqId, Event, Refused, SrqId, State, Status, XrcDomain};
+use crate::engine::{PostRefused, RecvWr};
+use crate::wire::xrceth;
+
+/// Two queue pairs on one shared receive queue of 4.
+fn pair() -> (Fixture, Qpn, SrqId) {
+    let mut host = Host::new();
+    let srq = host.engine.create_srq(host.pd, 4, 2, None).unwrap();
+    let init = crate::engine::QpInit { srq: Some(srq), ..host.init(Service::Rc) };
+    let (qpn, other) = (host.qp(&init, &connected()), host.qp(&init, &connected()));
+    let mr = host.register(4096, ALL);
+    (Fixture { host, qpn, mr, psn: Psn::new(0xff_fffe) }, other, srq)
+}
+
+fn post(f: &mut Fixture, srq: SrqId, wr_id: u64, length: u32) {
+    let sges = [f.mr.sge(wr_id * 512, length)];
+    f.host.engine.post_srq_recv(srq, &RecvWr { wr_id, sges: &sges }).unwrap();
+}
+
+#[test]
+fn messages_of_two_queue_pairs_do_not_mix() {
+    let (mut f, other, srq) = pair();
+    post(&mut f, srq, 0, 512);
+    post(&mut f, srq, 1, 512);
+    f.arrive(Opcode::RC_SEND_FIRST, &[1; 256]);
+    let mine = f.psn;
+    (f.qpn, f.psn) = (other, Psn::new(0xff_fffe));
+    f.arrive(Opcode::RC_SEND_ONLY, &[2; 100]);
+    let done = f.host.completions();
+    assert_eq!((done.len(), done[0].wr_id, done[0].qpn, done[0].byte_len), (1, 1, other, 100));
+    (f.qpn, f.psn) = (Qpn(f.qpn.0), mine);
+    assert_eq!(f.bytes(512, 100), [2; 100]);
+    assert_eq!(f.bytes(0, 256), [1; 256]);
+    assert_eq!(f.host.log.retired_srq, 2);
+}
+
+#[test]
+fn the_limit_is_told_once_when_fewer_are_left() {
+    let (mut f, _, srq) = pair();
+    for wr_id in 0..4 {
+        post(&mut f, srq, wr_id, 512);
+    }
+    f.host.engine.arm_srq(srq, 3).unwrap();
+    for told in [vec![], vec![Event::SrqLimitReached(srq)], vec![]] {
+        f.arrive(Opcode::RC_SEND_ONLY, &[2; 4]);
+        assert_eq!(f.host.events(), told);
+    }
+    assert!(matches!(f.host.engine.arm_srq(srq, 5), Err(Refused::Invalid(_))));
+}
+
+#[test]
+fn the_error_state_flushes_the_receive_in_use_and_tells_that_it_was_the_last() {
+    let (mut f, other, srq) = pair();
+    post(&mut f, srq, 0, 512);
+    post(&mut f, srq, 1, 512);
+    f.arrive(Opcode::RC_SEND_FIRST, &[1; 256]);
+    f.host.modify(f.qpn, &to(State::Err));
+    let done = f.host.completions();
+    assert_eq!((done.len(), done[0].wr_id, done[0].status), (1, 0, Status::Flushed));
+    assert_eq!(f.host.events(), [Event::LastWqeReached(f.qpn)]);
+    // The other queue pair goes on.
+    (f.qpn, f.psn) = (other, Psn::new(0xff_fffe));
+    f.arrive(Opcode::RC_SEND_ONLY, &[2; 100]);
+    assert_eq!(f.host.completions()[0].wr_id, 1);
+}
+
+#[test]
+fn an_empty_shared_queue_puts_sends_off() {
+    let (mut f, _, srq) = pair();
+    let send = f.request(Opcode::RC_SEND_ONLY, &[2; 4]);
+    f.host.arrive(&send, &[2; 4]);
+    assert_eq!(f.sent(), [rnr(0xff_fffe, 12)]);
+    post(&mut f, srq, 3, 4);
+    f.host.arrive(&send, &[2; 4]);
+    assert_eq!(f.host.completions()[0].wr_id, 3);
+}
+
+#[test]
+fn receives_are_not_posted_beside_a_shared_queue() {
+    let (mut f, _, srq) = pair();
+    let wr = RecvWr { wr_id: 1, sges: &[] };
+    let Host { engine, log, now, .. } = &mut f.host;
+    assert_eq!(engine.post_recv(f.qpn, &wr, *now, log), Err(PostRefused::InvalidState));
+    assert_eq!(engine.destroy_srq(srq), Err(Refused::Busy));
+}
+
+/// A target of domain 9, and a shared receive queue of each of the domains.
+fn target(domain: u32) -> (Fixture, SrqId) {
+    let mut f = Fixture::new(Service::XrcTarget);
+    let srq = f.host.engine.create_srq(f.host.pd, 4, 2, Some(XrcDomain(domain))).unwrap();
+    f.host.engine.set_srq_cq(srq, CqId(5)).unwrap();
+    post(&mut f, srq, 3, 256);
+    (f, srq)
+}
+
+fn xrc_send(f: &mut Fixture, srq: SrqId) {
+    let mut headers = f.request(Opcode::XRC_SEND_ONLY, &[1; 8]);
+    headers.xrceth = Some(xrceth::Repr { xrcsrq: srq.0 });
+    f.host.arrive(&headers, &[1; 8]);
+}
+
+#[test]
+fn an_xrc_request_takes_a_receive_of_the_queue_that_it_names() {
+    let (mut f, srq) = target(9);
+    xrc_send(&mut f, srq);
+    let (cq, done) = f.host.log.completions[0];
+    assert_eq!((cq, done.wr_id, done.status, done.qpn), (CqId(5), 3, Status::Success, f.qpn));
+    assert_ne!(cq, RECV_CQ);
+    assert_eq!(f.sent(), [(Opcode::XRC_ACKNOWLEDGE, 0xff_fffe, Syndrome::ACK.0)]);
+}
+
+#[test]
+fn an_xrc_request_cannot_leave_its_domain() {
+    let (mut f, srq) = target(8);
+    xrc_send(&mut f, srq);
+    assert_eq!(f.sent(), [(Opcode::XRC_ACKNOWLEDGE, 0xff_fffe, Syndrome::nak(NakCode::INVALID_REQUEST).0)]);
+    assert!(f.host.completions().is_empty());
+    assert_eq!((f.host.state(f.qpn), f.host.log.retired_srq), (State::Err, 0));
+}

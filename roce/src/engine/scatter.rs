@@ -1,0 +1,175 @@
+//! Lists of scatter/gather elements: from a message's bytes to registered memory and back.
+//!
+//! # References
+//! IBTA 10.8.3 (data segments); a segment of length 0 names no memory, and its key is not looked at
+
+use super::keys::Keys;
+use super::memory::Memory;
+use super::types::{Access, Pd, Sge};
+
+/// Why bytes could not be moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SgeError {
+    /// The elements are too short.
+    Length,
+    /// A key, protection domain, range or right is wrong, or the memory is gone.
+    Protection,
+}
+
+/// Sum of the elements' lengths.
+#[inline]
+pub(crate) fn length(sges: &[Sge]) -> u64 {
+    sges.iter().map(|sge| u64::from(sge.length)).sum()
+}
+
+/// Copies `dst.len()` bytes out of the elements, from their `skip`th byte on.
+#[inline]
+pub(crate) fn gather<M: Memory>(
+    keys: &Keys<M::Region>,
+    memory: &mut M,
+    pd: Pd,
+    sges: &[Sge],
+    skip: u64,
+    mut dst: &mut [u8],
+) -> Result<(), SgeError> {
+    for piece in Pieces::new(sges, skip, dst.len()) {
+        let (now, later) = dst.split_at_mut(piece.length);
+        let (region, offset) = keys
+            .local(pd, piece.lkey, piece.addr, piece.length as u64, Access::NONE)
+            .ok_or(SgeError::Protection)?;
+        memory.read(region, offset, now).map_err(|_| SgeError::Protection)?;
+        dst = later;
+    }
+    if dst.is_empty() { Ok(()) } else { Err(SgeError::Length) }
+}
+
+/// Copies `src` into the elements, from their `skip`th byte on.
+#[inline]
+pub(crate) fn scatter<M: Memory>(
+    keys: &Keys<M::Region>,
+    memory: &mut M,
+    pd: Pd,
+    sges: &[Sge],
+    skip: u64,
+    mut src: &[u8],
+) -> Result<(), SgeError> {
+    for piece in Pieces::new(sges, skip, src.len()) {
+        let (now, later) = src.split_at(piece.length);
+        let (region, offset) = keys
+            .local(pd, piece.lkey, piece.addr, piece.length as u64, Access::LOCAL_WRITE)
+            .ok_or(SgeError::Protection)?;
+        memory.write(region, offset, now).map_err(|_| SgeError::Protection)?;
+        src = later;
+    }
+    if src.is_empty() { Ok(()) } else { Err(SgeError::Length) }
+}
+
+/// May all of the elements be accessed so?
+pub(crate) fn check<R>(keys: &Keys<R>, pd: Pd, sges: &[Sge], need: Access) -> bool {
+    let allowed = |sge: &Sge| keys.local(pd, sge.lkey, sge.addr, u64::from(sge.length), need).is_some();
+    sges.iter().all(|sge| sge.length == 0 || allowed(sge))
+}
+
+/// The parts of a list that a range of its bytes lies in: none is empty.
+struct Pieces<'a> {
+    sges: core::slice::Iter<'a, Sge>,
+    skip: u64,
+    left: usize,
+}
+
+struct Piece {
+    addr: u64,
+    length: usize,
+    lkey: u32,
+}
+
+impl<'a> Pieces<'a> {
+    fn new(sges: &'a [Sge], skip: u64, left: usize) -> Self {
+        Self { sges: sges.iter(), skip, left }
+    }
+}
+
+impl Iterator for Pieces<'_> {
+    type Item = Piece;
+
+    #[inline]
+    fn next(&mut self) -> Option<Piece> {
+        while self.left > 0 {
+            let sge = self.sges.next()?;
+            let length = u64::from(sge.length);
+            if self.skip >= length {
+                self.skip -= length;
+                continue;
+            }
+            let skip = core::mem::take(&mut self.skip);
+            let length = ((length - skip) as usize).min(self.left);
+            self.left -= length;
+            // A wrapped address can only name memory that the key opens to its owner.
+            return Some(Piece { addr: sge.addr.wrapping_add(skip), length, lkey: sge.lkey });
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+    use alloc::vec::Vec;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::engine::MemoryAttr;
+    use crate::sim::{VecMemory, VecRegion};
+
+    const PD: Pd = Pd(1);
+
+    /// A region of as many zeros at address 100.
+    fn region(length: usize, access: Access) -> (Keys<VecRegion>, VecMemory, u32) {
+        let (mut keys, mut memory) = (Keys::new(4, 0), VecMemory::default());
+        let region = VecRegion { buffer: memory.add(vec![0; length]), start: 0, length: length as u64 };
+        let attr = MemoryAttr { pd: PD, iova: 100, length: length as u64, access };
+        let lkey = keys.insert(&attr, region).unwrap();
+        (keys, memory, lkey)
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_scattered_in_pieces_is_gathered_as_a_whole(
+            lengths in prop::collection::vec(0u32..20, 0..6),
+            message in prop::collection::vec(any::<u8>(), 0..100),
+            piece in 1usize..30,
+        ) {
+            let (keys, mut memory, lkey) = region(200, Access::LOCAL_WRITE);
+            // From the end to the beginning, with gaps of 3 bytes.
+            let mut addr = 300;
+            let sges: Vec<Sge> = lengths.iter().map(|&length| {
+                addr -= u64::from(length) + 3;
+                Sge { addr, length, lkey: if length == 0 { !lkey } else { lkey } }
+            }).collect();
+            let room = length(&sges) as usize;
+            let mut put = Ok(());
+            for (n, bytes) in message.chunks(piece).enumerate() {
+                put = put.and_then(|()| scatter(&keys, &mut memory, PD, &sges, (n * piece) as u64, bytes));
+            }
+            prop_assert_eq!(put, if message.len() <= room { Ok(()) } else { Err(SgeError::Length) });
+            let mut back = vec![0; message.len()];
+            let got = gather(&keys, &mut memory, PD, &sges, 0, &mut back);
+            prop_assert_eq!(got, put);
+            let same = message.len().min(room);
+            prop_assert_eq!(&back[..same / piece * piece], &message[..same / piece * piece]);
+        }
+    }
+
+    #[test]
+    fn memory_that_may_not_be_written_can_be_read() {
+        let (keys, mut memory, lkey) = region(8, Access::NONE);
+        let sges = [Sge { addr: 100, length: 8, lkey }];
+        assert_eq!(scatter(&keys, &mut memory, PD, &sges, 0, &[1]), Err(SgeError::Protection));
+        assert_eq!(gather(&keys, &mut memory, PD, &sges, 0, &mut [0; 8]), Ok(()));
+        assert!(!check(&keys, PD, &sges, Access::LOCAL_WRITE));
+        assert!(check(&keys, PD, &sges, Access::NONE));
+        assert!(!check(&keys, PD, &[Sge { length: 9, ..sges[0] }], Access::NONE));
+        assert!(check(&keys, PD, &[Sge { length: 0, addr: 0, lkey: 0 }], Access::LOCAL_WRITE));
+    }
+}

@@ -1,0 +1,216 @@
+//! What the engine's tests share: one engine with memory of vectors, packets written by hand, and what it says to them.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::{
+    Access, Arrival, AttrChange, Completion, Config, CqFull, CqId, Engine, Event, Gid, MemoryAttr, Path, Pd,
+    QpCap, QpInit, Qpn, RecvWr, Service, Sge, Sink, SrqId, State, Time, Urgency, XrcDomain,
+};
+use crate::sim::{Buffer, VecMemory, VecRegion};
+use crate::wire::{Headers, ICRC_LEN, packet};
+
+/// This engine's address: 192.0.2.1.
+pub(crate) const HERE: Gid = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1];
+/// The peer's: 192.0.2.2.
+pub(crate) const THERE: Gid = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 2];
+/// The peer's queue pair.
+pub(crate) const PEER: u32 = 0x777;
+pub(crate) const SEND_CQ: CqId = CqId(1);
+pub(crate) const RECV_CQ: CqId = CqId(2);
+pub(crate) const ALL: Access =
+    Access(Access::LOCAL_WRITE.0 | Access::REMOTE_WRITE.0 | Access::REMOTE_READ.0 | Access::REMOTE_ATOMIC.0);
+
+/// What an engine said.
+#[derive(Debug, Default)]
+pub(crate) struct Log {
+    pub(crate) completions: Vec<(CqId, Completion)>,
+    pub(crate) events: Vec<Event>,
+    pub(crate) retired_sends: u32,
+    pub(crate) retired_recvs: u32,
+    pub(crate) retired_srq: u32,
+    /// Its completion queues have no room.
+    pub(crate) full: bool,
+}
+
+impl Sink for Log {
+    fn complete(&mut self, cq: CqId, completion: &Completion) -> Result<(), CqFull> {
+        if self.full {
+            return Err(CqFull);
+        }
+        self.completions.push((cq, *completion));
+        Ok(())
+    }
+
+    fn retire_send(&mut self, _qpn: Qpn, count: u32) {
+        self.retired_sends += count;
+    }
+
+    fn retire_recv(&mut self, _qpn: Qpn, count: u32) {
+        self.retired_recvs += count;
+    }
+
+    fn retire_srq(&mut self, _srq: SrqId, count: u32) {
+        self.retired_srq += count;
+    }
+
+    fn event(&mut self, event: Event) {
+        self.events.push(event);
+    }
+}
+
+/// A registration.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mr {
+    pub(crate) key: u32,
+    pub(crate) addr: u64,
+    pub(crate) buffer: Buffer,
+}
+
+impl Mr {
+    pub(crate) fn sge(&self, offset: u64, length: u32) -> Sge {
+        Sge { addr: self.addr + offset, length, lkey: self.key }
+    }
+}
+
+/// An engine, and what it said.
+#[derive(Debug)]
+pub(crate) struct Host {
+    pub(crate) engine: Engine<VecMemory>,
+    pub(crate) log: Log,
+    pub(crate) now: Time,
+    pub(crate) pd: Pd,
+}
+
+impl Host {
+    pub(crate) fn new() -> Self {
+        let mut engine = Engine::new(Config { seed: 3, ..Config::default() }, VecMemory::default());
+        let pd = engine.alloc_pd().unwrap();
+        Self { engine, log: Log::default(), now: Time(0), pd }
+    }
+
+    /// Registers as many bytes, at an address far from 0: byte `n` is `n % 251`.
+    pub(crate) fn register(&mut self, length: usize, access: Access) -> Mr {
+        let pd = self.pd;
+        self.register_in(pd, length, access)
+    }
+
+    pub(crate) fn register_in(&mut self, pd: Pd, length: usize, access: Access) -> Mr {
+        let bytes = (0..length).map(|n| (n % 251) as u8).collect();
+        let buffer = self.engine.memory().add(bytes);
+        let attr = MemoryAttr { pd, iova: 0x1_0000, length: length as u64, access };
+        let region = VecRegion { buffer, start: 0, length: length as u64 };
+        Mr { key: self.engine.reg_mr(&attr, region).unwrap(), addr: attr.iova, buffer }
+    }
+
+    pub(crate) fn bytes(&mut self, mr: &Mr) -> &[u8] {
+        self.engine.memory().bytes(mr.buffer)
+    }
+
+    /// What a queue pair is made with: 4 sends and 4 receives of 2 elements.
+    pub(crate) fn init(&self, service: Service) -> QpInit {
+        QpInit {
+            service,
+            pd: self.pd,
+            send_cq: SEND_CQ,
+            recv_cq: RECV_CQ,
+            srq: None,
+            xrc_domain: (service == Service::XrcTarget).then_some(XrcDomain(9)),
+            cap: QpCap {
+                max_send_wr: 4,
+                max_recv_wr: 4,
+                max_send_sge: 2,
+                max_recv_sge: 2,
+                max_inline_data: 64,
+            },
+            sq_sig_all: false,
+        }
+    }
+
+    /// A queue pair that is ready to send.
+    pub(crate) fn qp(&mut self, init: &QpInit, change: &AttrChange) -> Qpn {
+        let qpn = self.engine.create_qp(init).unwrap();
+        self.modify(qpn, &AttrChange { state: Some(State::Init), ..*change });
+        self.modify(qpn, &to(State::Rtr));
+        self.modify(qpn, &to(State::Rts));
+        qpn
+    }
+
+    pub(crate) fn modify(&mut self, qpn: Qpn, change: &AttrChange) {
+        self.engine.modify_qp(qpn, change, self.now, &mut self.log).unwrap();
+    }
+
+    pub(crate) fn state(&self, qpn: Qpn) -> State {
+        self.engine.query_qp(qpn).unwrap().0
+    }
+
+    pub(crate) fn post_recv(&mut self, qpn: Qpn, wr_id: u64, sges: &[Sge]) {
+        self.engine.post_recv(qpn, &RecvWr { wr_id, sges }, self.now, &mut self.log).unwrap();
+    }
+
+    /// A packet arrives from the peer.
+    pub(crate) fn arrive(&mut self, headers: &Headers, payload: &[u8]) {
+        self.arrive_from(&Arrival { remote: THERE, local: HERE, ..Arrival::default() }, headers, payload);
+    }
+
+    pub(crate) fn arrive_from(&mut self, arrival: &Arrival, headers: &Headers, payload: &[u8]) {
+        let mut packet = vec![0; headers.len()];
+        headers.emit(&mut packet);
+        packet.extend_from_slice(payload);
+        packet.resize(packet.len() + usize::from(headers.bth.pad_cnt) + ICRC_LEN, 0);
+        self.engine.handle(self.now, arrival, &packet, &mut self.log);
+    }
+
+    /// The next packet that leaves.
+    pub(crate) fn transmit(&mut self, urgency: Urgency) -> Option<(Headers, Vec<u8>)> {
+        let mut buf = [0xee; packet::MAX_PACKET_LEN];
+        let transmit = self.engine.poll_transmit(self.now, urgency, &mut buf, &mut self.log)?;
+        assert_eq!(transmit.path.remote, THERE);
+        let packet = &buf[..transmit.len + ICRC_LEN];
+        let (headers, payload) = Headers::parse(packet).unwrap();
+        assert_eq!(transmit.len % 4, 0);
+        assert_eq!(headers.bth.pad_cnt, packet::pad_for(payload.len()));
+        Some((headers, packet[payload].to_vec()))
+    }
+
+    /// All that leaves.
+    pub(crate) fn sent(&mut self) -> Vec<(Headers, Vec<u8>)> {
+        core::iter::from_fn(|| self.transmit(Urgency::All)).take(1000).collect()
+    }
+
+    /// The completions since the last call.
+    pub(crate) fn completions(&mut self) -> Vec<Completion> {
+        core::mem::take(&mut self.log.completions).into_iter().map(|(_, completion)| completion).collect()
+    }
+
+    /// The events since the last call.
+    pub(crate) fn events(&mut self) -> Vec<Event> {
+        core::mem::take(&mut self.log.events)
+    }
+}
+
+/// A change of the state alone.
+pub(crate) fn to(state: State) -> AttrChange {
+    AttrChange { state: Some(state), ..AttrChange::default() }
+}
+
+/// What a queue pair that is connected to the peer has: path MTU 256, all rights, sequence numbers just before they wrap.
+pub(crate) fn connected() -> AttrChange {
+    AttrChange {
+        path: Some(Path { local: HERE, remote: THERE, hop_limit: 64, ..Path::default() }),
+        dest_qpn: Some(PEER),
+        path_mtu: Some(256),
+        pkey: Some(0xffff),
+        qkey: Some(0x1111),
+        access: Some(ALL),
+        sq_psn: Some(0xff_fffe),
+        rq_psn: Some(0xff_fffe),
+        timeout: Some(14),
+        retry_cnt: Some(7),
+        rnr_retry: Some(7),
+        min_rnr_timer: Some(12),
+        max_rd_atomic: Some(2),
+        max_dest_rd_atomic: Some(2),
+        ..AttrChange::default()
+    }
+}

@@ -1,0 +1,572 @@
+//! Values: numbers of objects, attributes, work requests, completions. No handle, no pointer that is followed.
+
+use core::fmt;
+use core::ops::{Add, BitOr};
+
+/// Nanoseconds since an origin of the caller's choice. It never goes back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Time(pub u64);
+
+impl Add<u64> for Time {
+    type Output = Self;
+    fn add(self, nanoseconds: u64) -> Self {
+        Self(self.0.saturating_add(nanoseconds))
+    }
+}
+
+/// A 128-bit address: an IPv6 address, or an IPv4 address mapped into one (`::ffff:192.0.2.1`).
+pub type Gid = [u8; 16];
+
+/// A queue pair's number, 24 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Qpn(pub u32);
+
+/// A protection domain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Pd(pub u32);
+
+/// A completion queue of the caller's, by the caller's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CqId(pub u32);
+
+/// A shared receive queue; what XRC requests carry, 24 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SrqId(pub u32);
+
+/// An XRC domain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct XrcDomain(pub u32);
+
+/// What an engine is made with.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// The most queue pairs.
+    pub max_qp: u32,
+    /// The most memory regions and windows together.
+    pub max_keys: u32,
+    /// The most shared receive queues.
+    pub max_srq: u32,
+    /// The most protection domains.
+    pub max_pd: u32,
+    /// How many bytes of requests may be on their way, unacknowledged, of all queue pairs together: the receiver's socket
+    /// or buffer must hold them. One packet of each queue pair is always let through, and three quarters are the most that
+    /// one may have, so that peers that are silent do not stall the others.
+    pub window_bytes: u32,
+    /// An acknowledgement is asked for at least after so many bytes of a message.
+    pub ack_every: u32,
+    /// How many packets of one queue pair leave in a row before the next one's turn.
+    pub burst: u32,
+    /// Mixed into queue pair numbers and keys, so that those of two lives of a process differ.
+    pub seed: u64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            max_qp: 4096,
+            max_keys: 65536,
+            max_srq: 1024,
+            max_pd: 4096,
+            window_bytes: 128 << 10,
+            ack_every: 32 << 10,
+            burst: 16,
+            seed: 0,
+        }
+    }
+}
+
+/// The transport service of a queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Service {
+    /// Reliable connection.
+    Rc,
+    /// Unreliable connection.
+    Uc,
+    /// Unreliable datagram.
+    Ud,
+    /// The sending side of an extended reliable connection.
+    XrcInitiator,
+    /// The receiving side of an extended reliable connection.
+    XrcTarget,
+}
+
+/// The state of a queue pair.
+///
+/// # References
+/// IBTA 10.3.1
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum State {
+    /// Just made. Nothing is accepted.
+    Reset,
+    /// Receives may be posted.
+    Init,
+    /// Ready to receive.
+    Rtr,
+    /// Ready to send.
+    Rts,
+    /// The send queue drains, or has drained.
+    Sqd,
+    /// The send queue failed (UC, UD).
+    Sqe,
+    /// Everything is flushed.
+    Err,
+}
+
+/// Rights, with the bits of `ibv_access_flags`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Access(pub u32);
+
+impl Access {
+    /// Local read only.
+    pub const NONE: Self = Self(0);
+    /// The owner may write: receive, read into, atomics' results.
+    pub const LOCAL_WRITE: Self = Self(1);
+    /// Peers may write.
+    pub const REMOTE_WRITE: Self = Self(1 << 1);
+    /// Peers may read.
+    pub const REMOTE_READ: Self = Self(1 << 2);
+    /// Peers may run atomics.
+    pub const REMOTE_ATOMIC: Self = Self(1 << 3);
+    /// Windows may be bound to it.
+    pub const MW_BIND: Self = Self(1 << 4);
+    /// Addresses start at 0.
+    pub const ZERO_BASED: Self = Self(1 << 5);
+
+    /// Does it contain all of `other`?
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+impl BitOr for Access {
+    type Output = Self;
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// The path to a peer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Path {
+    /// The address that packets leave from.
+    pub local: Gid,
+    /// The address they go to.
+    pub remote: Gid,
+    /// Traffic class: TOS, DSCP.
+    pub traffic_class: u8,
+    /// Hop limit.
+    pub hop_limit: u8,
+    /// Service level.
+    pub sl: u8,
+    /// Flow label, 20 bits.
+    pub flow_label: u32,
+    /// Destination local id (InfiniBand).
+    pub dlid: u16,
+    /// Source local id (InfiniBand).
+    pub slid: u16,
+}
+
+/// How much a queue pair holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QpCap {
+    /// Outstanding sends.
+    pub max_send_wr: u32,
+    /// Outstanding receives.
+    pub max_recv_wr: u32,
+    /// Scatter/gather elements of a send.
+    pub max_send_sge: u32,
+    /// Scatter/gather elements of a receive.
+    pub max_recv_sge: u32,
+    /// Inline bytes of a send.
+    pub max_inline_data: u32,
+}
+
+/// What a queue pair is made with.
+#[derive(Clone, Copy, Debug)]
+pub struct QpInit {
+    /// The transport service.
+    pub service: Service,
+    /// The protection domain.
+    pub pd: Pd,
+    /// Where sends complete.
+    pub send_cq: CqId,
+    /// Where receives complete.
+    pub recv_cq: CqId,
+    /// Where receives come from, instead of a queue of its own.
+    pub srq: Option<SrqId>,
+    /// The domain whose shared receive queues requests may name (XRC target).
+    pub xrc_domain: Option<XrcDomain>,
+    /// How much it holds.
+    pub cap: QpCap,
+    /// Every send is signalled.
+    pub sq_sig_all: bool,
+}
+
+/// The attributes of a queue pair.
+///
+/// # References
+/// IBTA 11.2.5.2
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Attr {
+    /// The path to the peer (connected services).
+    pub path: Path,
+    /// The peer's queue pair, 24 bits.
+    pub dest_qpn: u32,
+    /// The largest payload of a packet, in bytes: 256 to 4096.
+    pub path_mtu: u32,
+    /// The partition key that packets carry.
+    pub pkey: u16,
+    /// The queue key (UD).
+    pub qkey: u32,
+    /// What a peer may do.
+    pub access: Access,
+    /// The first sequence number sent.
+    pub sq_psn: u32,
+    /// The first sequence number expected.
+    pub rq_psn: u32,
+    /// Ack timeout: 4.096 µs × 2ᵗⁱᵐᵉᵒᵘᵗ, 0 for ever.
+    pub timeout: u8,
+    /// Retries before giving up, 0 to 7.
+    pub retry_cnt: u8,
+    /// Retries after RNR NAKs, 0 to 6; 7 for ever.
+    pub rnr_retry: u8,
+    /// What this responder's RNR NAKs ask for, 5-bit code.
+    pub min_rnr_timer: u8,
+    /// Outstanding reads and atomics as requester.
+    pub max_rd_atomic: u8,
+    /// Outstanding reads and atomics as responder.
+    pub max_dest_rd_atomic: u8,
+    /// Raise [`Event::SqDrained`].
+    pub sq_drained_event: bool,
+}
+
+/// A change of attributes and state: what is `None` stays.
+///
+/// Which attributes a transition needs and allows is the caller's to check; the engine refuses only transitions that do
+/// not exist.
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs)]
+pub struct AttrChange {
+    pub state: Option<State>,
+    pub path: Option<Path>,
+    pub dest_qpn: Option<u32>,
+    pub path_mtu: Option<u32>,
+    pub pkey: Option<u16>,
+    pub qkey: Option<u32>,
+    pub access: Option<Access>,
+    pub sq_psn: Option<u32>,
+    pub rq_psn: Option<u32>,
+    pub timeout: Option<u8>,
+    pub retry_cnt: Option<u8>,
+    pub rnr_retry: Option<u8>,
+    pub min_rnr_timer: Option<u8>,
+    pub max_rd_atomic: Option<u8>,
+    pub max_dest_rd_atomic: Option<u8>,
+    pub sq_drained_event: Option<bool>,
+}
+
+/// A registration.
+#[derive(Clone, Copy, Debug)]
+pub struct MemoryAttr {
+    /// The protection domain.
+    pub pd: Pd,
+    /// The first address that work requests use for it.
+    pub iova: u64,
+    /// How many bytes.
+    pub length: u64,
+    /// The rights.
+    pub access: Access,
+}
+
+/// The kind of a memory window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MwType {
+    /// Bound by the verb, usable by every queue pair of the domain.
+    One,
+    /// Bound by a work request, to its queue pair.
+    Two,
+}
+
+/// A piece of registered memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sge {
+    /// Where it starts, in the region's address space.
+    pub addr: u64,
+    /// How long it is.
+    pub length: u32,
+    /// The region's local key.
+    pub lkey: u32,
+}
+
+/// How a send is carried out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SendFlags {
+    /// Complete also on success.
+    pub signaled: bool,
+    /// Raise a solicited event at the peer.
+    pub solicited: bool,
+    /// Wait for earlier reads and atomics.
+    pub fence: bool,
+}
+
+/// Where a datagram goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UdDestination {
+    /// The path.
+    pub path: Path,
+    /// The queue pair there; 0xffffff for multicast.
+    pub qpn: u32,
+    /// The queue key; with the top bit set, the sender's own is used.
+    pub qkey: u32,
+}
+
+/// What a send does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum SendOp {
+    /// Into a receive of the peer; `imm` comes with the completion there.
+    Send { imm: Option<u32> },
+    /// As `Send`, and the peer's key is no longer valid there.
+    SendInvalidate { rkey: u32 },
+    /// A datagram.
+    Datagram { to: UdDestination, imm: Option<u32> },
+    /// Into the peer's memory; with `imm` it takes a receive of the peer.
+    Write { addr: u64, rkey: u32, imm: Option<u32> },
+    /// From the peer's memory.
+    Read { addr: u64, rkey: u32 },
+    /// Compare and swap of 8 bytes.
+    CompareSwap { addr: u64, rkey: u32, compare: u64, swap: u64 },
+    /// Fetch and add of 8 bytes.
+    FetchAdd { addr: u64, rkey: u32, add: u64 },
+    /// Binds a window (by its key) to `length` bytes at `addr` of the region `lkey`; the window's key becomes `new_rkey`.
+    Bind { window: u32, new_rkey: u32, lkey: u32, addr: u64, length: u64, access: Access },
+    /// Takes a key of this side back.
+    LocalInvalidate { rkey: u32 },
+}
+
+/// The bytes of a send.
+#[derive(Clone, Copy, Debug)]
+pub enum Payload<'a> {
+    /// Registered memory, gathered (scattered to, for reads and atomics).
+    Sges(&'a [Sge]),
+    /// Copied now.
+    Inline(&'a [u8]),
+}
+
+/// A send work request.
+#[derive(Clone, Copy, Debug)]
+pub struct SendWr<'a> {
+    /// Comes back in the completion.
+    pub wr_id: u64,
+    /// What to do.
+    pub op: SendOp,
+    /// How.
+    pub flags: SendFlags,
+    /// The local bytes.
+    pub payload: Payload<'a>,
+    /// The peer's shared receive queue (XRC initiator); ignored otherwise.
+    pub remote_srq: u32,
+}
+
+/// A receive work request.
+#[derive(Clone, Copy, Debug)]
+pub struct RecvWr<'a> {
+    /// Comes back in the completion.
+    pub wr_id: u64,
+    /// Where a message goes.
+    pub sges: &'a [Sge],
+}
+
+/// How a work request ended, with the numbers of `ibv_wc_status`.
+///
+/// # References
+/// IBTA 11.6.2
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
+#[allow(missing_docs)]
+pub enum Status {
+    Success = 0,
+    LocalLength = 1,
+    LocalQpOperation = 2,
+    LocalProtection = 4,
+    Flushed = 5,
+    WindowBind = 6,
+    BadResponse = 7,
+    LocalAccess = 8,
+    RemoteInvalidRequest = 9,
+    RemoteAccess = 10,
+    RemoteOperation = 11,
+    RetryExceeded = 12,
+    RnrRetryExceeded = 13,
+    General = 21,
+}
+
+/// What a completion completes, with the numbers of `ibv_wc_opcode`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
+#[allow(missing_docs)]
+pub enum Opcode {
+    Send = 0,
+    Write = 1,
+    Read = 2,
+    CompareSwap = 3,
+    FetchAdd = 4,
+    Bind = 5,
+    LocalInvalidate = 6,
+    Recv = 128,
+    RecvWriteImm = 129,
+}
+
+/// How a work request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// The work request's own.
+    pub wr_id: u64,
+    /// How it ended.
+    pub status: Status,
+    /// Which operation.
+    pub opcode: Opcode,
+    /// The local queue pair.
+    pub qpn: Qpn,
+    /// How many bytes arrived (receives, reads, atomics; a GRH counts), or were sent.
+    pub byte_len: u32,
+    /// Immediate data.
+    pub imm: Option<u32>,
+    /// The key that the peer took back.
+    pub invalidated: Option<u32>,
+    /// The sender's queue pair (UD).
+    pub src_qpn: u32,
+    /// The first 40 bytes of the receive hold a GRH (UD).
+    pub grh: bool,
+    /// The sender asked for a solicited event, or it failed.
+    pub solicited: bool,
+    /// The service level (UD).
+    pub sl: u8,
+    /// The source's local id (InfiniBand).
+    pub slid: u16,
+    /// More about what went wrong, for people.
+    pub vendor_err: u32,
+}
+
+/// Something that is not the end of a work request.
+///
+/// # References
+/// IBTA 11.6.3
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum Event {
+    CqError(CqId),
+    QpFatal(Qpn),
+    QpRequestError(Qpn),
+    QpAccessError(Qpn),
+    CommunicationEstablished(Qpn),
+    SqDrained(Qpn),
+    LastWqeReached(Qpn),
+    SrqLimitReached(SrqId),
+    SrqError(SrqId),
+}
+
+/// How soon a packet should leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Urgency {
+    /// Requests, responses with data, NAKs: now.
+    Now,
+    /// Plain acknowledgements as well: they can wait until the caller has nothing better to do, but no peer goes on
+    /// without them.
+    All,
+}
+
+/// A packet that was written: what the caller needs to send it.
+#[derive(Clone, Copy, Debug)]
+pub struct Transmit {
+    /// How many bytes of the buffer it takes, from BTH to pad; the caller appends the ICRC.
+    pub len: usize,
+    /// Where it goes.
+    pub path: Path,
+    /// Whose packet it is; chooses the UDP source port.
+    pub qpn: Qpn,
+}
+
+/// Where a packet came from, and how.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Arrival {
+    /// Its source.
+    pub remote: Gid,
+    /// Its destination: an address of this engine, or a multicast group.
+    pub local: Gid,
+    /// Traffic class.
+    pub traffic_class: u8,
+    /// Hop limit as it arrived; 0 where it is not known.
+    pub hop_limit: u8,
+    /// Service level.
+    pub sl: u8,
+    /// Source local id (InfiniBand).
+    pub slid: u16,
+}
+
+/// Why a control call was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// No number is left for one more.
+    NoRoom,
+    /// There is no such object, or no more.
+    NoSuchObject,
+    /// Something uses it.
+    Busy,
+    /// The transition does not exist.
+    Transition {
+        /// From.
+        from: State,
+        /// To.
+        to: State,
+    },
+    /// An argument makes no sense.
+    Invalid(&'static str),
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoRoom => f.write_str("no number is left for one more"),
+            Self::NoSuchObject => f.write_str("there is no such object"),
+            Self::Busy => f.write_str("something uses it"),
+            Self::Transition { from, to } => write!(f, "there is no transition from {from:?} to {to:?}"),
+            Self::Invalid(what) => f.write_str(what),
+        }
+    }
+}
+
+impl core::error::Error for Refused {}
+
+/// Why a work request was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum PostRefused {
+    NoSuchQueue,
+    QueueFull,
+    TooManySge,
+    InlineTooLong,
+    MessageTooLong,
+    UnsupportedOp,
+    AtomicLength,
+    AtomicMisaligned,
+    InvalidState,
+}
+
+impl fmt::Display for PostRefused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoSuchQueue => "there is no such queue",
+            Self::QueueFull => "the queue is full",
+            Self::TooManySge => "more scatter/gather elements than the queue was made for",
+            Self::InlineTooLong => "more inline bytes than the queue was made for",
+            Self::MessageTooLong => "the message is too long",
+            Self::UnsupportedOp => "the transport service does not have this operation",
+            Self::AtomicLength => "atomics work on 8 bytes",
+            Self::AtomicMisaligned => "atomics work on aligned addresses",
+            Self::InvalidState => "the queue pair's state does not allow it",
+        })
+    }
+}
+
+impl core::error::Error for PostRefused {}

@@ -1,0 +1,16 @@
+//! RoCEv2 without I/O: wire formats, a transport engine and a fabric simulator. No clock, socket, thread or lock.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`wire`] | packets as bytes and as meaning, packet sequence numbers, the invariant CRC |
+//! | [`engine`] | queue pairs, memory keys, requester and responder: packets and calls in; packets, completions and the next deadline out |
+//! | [`sim`] | a fabric of many engines in virtual time, with seeded faults |
+//!
+//! # References
+//! InfiniBand Architecture Specification volume 1, release 1.4 ("IBTA"), and its annex A17, RoCEv2.
+
+extern crate alloc;
+
+pub mod engine;
+pub mod sim;
+pub mod wire;

@@ -1,0 +1,259 @@
+//! What programs call: memory, queue pairs, work requests, completions.
+
+use alloc::vec::Vec;
+
+use super::endpoint::{EndpointId, Program, Told};
+use super::fabric::Fabric;
+use super::memory::{Region, VecMemory, VecRegion};
+use crate::engine::{
+    Access, Attr, AttrChange, Completion, CqId, Engine, Event, MemoryAttr, Pd, PostRefused, QpCap, QpInit,
+    Qpn, RecvWr, Refused, SendWr, Service, SrqId, State, Time,
+};
+use crate::wire::bth::DEFAULT_PKEY;
+
+/// What programs call, each at an endpoint. None of it lets time go by.
+impl Fabric {
+    // Memory.
+
+    /// Registers `bytes` in the endpoint's own protection domain, at an address that nothing else there has.
+    ///
+    /// # Errors
+    /// What [`Engine::reg_mr`] refuses.
+    pub fn register(&mut self, id: EndpointId, bytes: Vec<u8>, access: Access) -> Result<Region, Refused> {
+        self.register_in(id, self.endpoints[id.0].pd, bytes, access)
+    }
+
+    /// As [`register`](Self::register), in another protection domain.
+    ///
+    /// # Errors
+    /// What [`Engine::reg_mr`] refuses.
+    pub fn register_in(
+        &mut self,
+        id: EndpointId,
+        pd: Pd,
+        bytes: Vec<u8>,
+        access: Access,
+    ) -> Result<Region, Refused> {
+        let endpoint = &mut self.endpoints[id.0];
+        let length = bytes.len() as u64;
+        let addr = endpoint.next_addr;
+        let buffer = endpoint.engine.memory().add(bytes);
+        let region = VecRegion { buffer, start: 0, length };
+        let key = endpoint.engine.reg_mr(&MemoryAttr { pd, iova: addr, length, access }, region)?;
+        endpoint.next_addr += length.next_multiple_of(4096) + 4096;
+        Ok(Region { key, addr, length, buffer })
+    }
+
+    /// The bytes behind a registration.
+    pub fn bytes(&mut self, id: EndpointId, region: &Region) -> &[u8] {
+        self.bytes_mut(id, region)
+    }
+
+    /// The bytes behind a registration, to change them.
+    pub fn bytes_mut(&mut self, id: EndpointId, region: &Region) -> &mut [u8] {
+        self.endpoints[id.0].engine.memory().bytes_mut(region.buffer)
+    }
+
+    // Queue pairs.
+
+    /// Does something with an engine: whatever has no method of its own here. Its packets follow.
+    pub fn with<T>(
+        &mut self,
+        id: EndpointId,
+        act: impl FnOnce(&mut Engine<VecMemory>, Time, &mut Program) -> T,
+    ) -> T {
+        let endpoint = &mut self.endpoints[id.0];
+        let result = act(&mut endpoint.engine, self.now, &mut endpoint.program);
+        self.after(id);
+        result
+    }
+
+    /// A queue pair.
+    ///
+    /// # Errors
+    /// What [`Engine::create_qp`] refuses.
+    pub fn create_qp(&mut self, id: EndpointId, init: &QpInit) -> Result<Qpn, Refused> {
+        self.endpoints[id.0].engine.create_qp(init)
+    }
+
+    /// What [`create_qp`](Self::create_qp) can be asked for: 128 sends and receives of up to 4 elements, both completing
+    /// on queue 0.
+    pub fn qp_init(&self, id: EndpointId, service: Service) -> QpInit {
+        let cap = QpCap {
+            max_send_wr: 128,
+            max_recv_wr: 128,
+            max_send_sge: 4,
+            max_recv_sge: 4,
+            max_inline_data: 256,
+        };
+        QpInit {
+            service,
+            pd: self.endpoints[id.0].pd,
+            send_cq: CqId(0),
+            recv_cq: CqId(0),
+            srq: None,
+            xrc_domain: None,
+            cap,
+            sq_sig_all: false,
+        }
+    }
+
+    /// Two reliably connected queue pairs, ready to send, as [`qp_init`](Self::qp_init) and [`connected_attr`] have them.
+    ///
+    /// # Errors
+    /// What the engines refuse.
+    pub fn rc_pair(&mut self, a: EndpointId, b: EndpointId) -> Result<(Qpn, Qpn), Refused> {
+        let qp_a = self.create_qp(a, &self.qp_init(a, Service::Rc))?;
+        let qp_b = self.create_qp(b, &self.qp_init(b, Service::Rc))?;
+        self.connect((a, qp_a), (b, qp_b), &connected_attr())?;
+        Ok((qp_a, qp_b))
+    }
+
+    /// Connects two queue pairs with the same attributes, and makes them ready to send. `sq_psn` is the first queue pair's,
+    /// `rq_psn` the second one's.
+    ///
+    /// # Errors
+    /// What the engines refuse.
+    pub fn connect(
+        &mut self,
+        (a, qp_a): (EndpointId, Qpn),
+        (b, qp_b): (EndpointId, Qpn),
+        attr: &Attr,
+    ) -> Result<(), Refused> {
+        let back = Attr { sq_psn: attr.rq_psn, rq_psn: attr.sq_psn, ..*attr };
+        self.ready(a, qp_a, &Attr { path: self.path(a, b), dest_qpn: qp_b.0, ..*attr })?;
+        self.ready(b, qp_b, &Attr { path: self.path(b, a), dest_qpn: qp_a.0, ..back })
+    }
+
+    /// Takes a queue pair from RESET to RTS.
+    ///
+    /// # Errors
+    /// What the engine refuses.
+    pub fn ready(&mut self, id: EndpointId, qpn: Qpn, attr: &Attr) -> Result<(), Refused> {
+        let init = AttrChange {
+            state: Some(State::Init),
+            pkey: Some(attr.pkey),
+            qkey: Some(attr.qkey),
+            access: Some(attr.access),
+            ..AttrChange::default()
+        };
+        let rtr = AttrChange {
+            state: Some(State::Rtr),
+            path: Some(attr.path),
+            dest_qpn: Some(attr.dest_qpn),
+            path_mtu: Some(attr.path_mtu),
+            rq_psn: Some(attr.rq_psn),
+            min_rnr_timer: Some(attr.min_rnr_timer),
+            max_dest_rd_atomic: Some(attr.max_dest_rd_atomic),
+            ..AttrChange::default()
+        };
+        let rts = AttrChange {
+            state: Some(State::Rts),
+            sq_psn: Some(attr.sq_psn),
+            timeout: Some(attr.timeout),
+            retry_cnt: Some(attr.retry_cnt),
+            rnr_retry: Some(attr.rnr_retry),
+            max_rd_atomic: Some(attr.max_rd_atomic),
+            ..AttrChange::default()
+        };
+        for change in [init, rtr, rts] {
+            self.modify_qp(id, qpn, &change)?;
+        }
+        Ok(())
+    }
+
+    /// Changes a queue pair.
+    ///
+    /// # Errors
+    /// What [`Engine::modify_qp`] refuses.
+    pub fn modify_qp(&mut self, id: EndpointId, qpn: Qpn, change: &AttrChange) -> Result<(), Refused> {
+        let endpoint = &mut self.endpoints[id.0];
+        let result = endpoint.engine.modify_qp(qpn, change, self.now, &mut endpoint.program);
+        self.after(id);
+        result
+    }
+
+    /// Destroys a queue pair.
+    ///
+    /// # Errors
+    /// What [`Engine::destroy_qp`] refuses.
+    pub fn destroy_qp(&mut self, id: EndpointId, qpn: Qpn) -> Result<(), Refused> {
+        let result = self.endpoints[id.0].engine.destroy_qp(qpn);
+        self.after(id);
+        result
+    }
+
+    /// Posts a send.
+    ///
+    /// # Errors
+    /// What [`Engine::post_send`] refuses.
+    pub fn post_send(&mut self, id: EndpointId, qpn: Qpn, wr: &SendWr<'_>) -> Result<(), PostRefused> {
+        let endpoint = &mut self.endpoints[id.0];
+        let result = endpoint.engine.post_send(qpn, wr, self.now, &mut endpoint.program);
+        self.after(id);
+        result
+    }
+
+    /// Posts a receive.
+    ///
+    /// # Errors
+    /// What [`Engine::post_recv`] refuses.
+    pub fn post_recv(&mut self, id: EndpointId, qpn: Qpn, wr: &RecvWr<'_>) -> Result<(), PostRefused> {
+        let endpoint = &mut self.endpoints[id.0];
+        let result = endpoint.engine.post_recv(qpn, wr, self.now, &mut endpoint.program);
+        self.after(id);
+        result
+    }
+
+    /// Posts a receive to a shared receive queue.
+    ///
+    /// # Errors
+    /// What [`Engine::post_srq_recv`] refuses.
+    pub fn post_srq_recv(&mut self, id: EndpointId, srq: SrqId, wr: &RecvWr<'_>) -> Result<(), PostRefused> {
+        self.endpoints[id.0].engine.post_srq_recv(srq, wr)
+    }
+
+    // What was told.
+
+    /// The next completion of a queue.
+    pub fn poll(&mut self, id: EndpointId, cq: CqId) -> Option<Completion> {
+        self.endpoints[id.0].program.poll(cq)
+    }
+
+    /// The next event.
+    pub fn next_event(&mut self, id: EndpointId) -> Option<Event> {
+        self.endpoints[id.0].program.events.pop_front()
+    }
+
+    /// Gives a completion queue a size; without one, it always has room.
+    pub fn limit_cq(&mut self, id: EndpointId, cq: CqId, size: usize) {
+        self.endpoints[id.0].program.limit(cq, size);
+    }
+
+    /// From now on, everything that the engine tells is kept for [`next_told`](Self::next_told) also.
+    pub fn listen(&mut self, id: EndpointId) {
+        self.endpoints[id.0].program.log.get_or_insert_default();
+    }
+
+    /// The next of everything that the engine told, retired work requests among it.
+    pub fn next_told(&mut self, id: EndpointId) -> Option<Told> {
+        self.endpoints[id.0].program.log.as_mut()?.pop_front()
+    }
+}
+
+/// What connects two queue pairs where nothing speaks against it: an MTU of 1024, every right, 7 retries of 67 ms, and
+/// waiting for receives for ever.
+pub fn connected_attr() -> Attr {
+    Attr {
+        path_mtu: 1024,
+        pkey: DEFAULT_PKEY,
+        access: Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC,
+        timeout: 14,
+        retry_cnt: 7,
+        rnr_retry: 7,
+        min_rnr_timer: 12,
+        max_rd_atomic: 16,
+        max_dest_rd_atomic: 16,
+        ..Attr::default()
+    }
+}

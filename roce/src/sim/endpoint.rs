@@ -1,0 +1,151 @@
+//! [`Endpoint`]: an engine, and what it told.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use core::fmt;
+
+use super::memory::VecMemory;
+use crate::engine::{Completion, CqFull, CqId, Engine, Event, Gid, Pd, Qpn, Sink, SrqId, Time};
+
+/// An endpoint of a fabric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EndpointId(pub usize);
+
+impl fmt::Display for EndpointId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ep{}", self.0)
+    }
+}
+
+impl EndpointId {
+    /// Its address: 10.0.0.1 for the first, as an IPv4 address mapped into IPv6.
+    pub(super) fn gid(self) -> Gid {
+        let mut gid = [0; 16];
+        gid[10..12].fill(0xff);
+        gid[12..].copy_from_slice(&(0x0a00_0001 + self.0 as u32).to_be_bytes());
+        gid
+    }
+
+    /// Whose address it is, if anyone's.
+    pub(super) fn of(gid: &Gid) -> Option<Self> {
+        let last = u32::from_be_bytes(*gid.last_chunk()?);
+        let id = Self(last.checked_sub(0x0a00_0001)? as usize);
+        (id.gid() == *gid).then_some(id)
+    }
+}
+
+/// What an engine told its [`Sink`], in its order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// [`Sink::complete`].
+    Complete(CqId, Completion),
+    /// [`Sink::retire_send`].
+    RetireSend(Qpn, u32),
+    /// [`Sink::retire_recv`].
+    RetireRecv(Qpn, u32),
+    /// [`Sink::retire_srq`].
+    RetireSrq(SrqId, u32),
+    /// [`Sink::event`].
+    Event(Event),
+}
+
+/// An engine, the program that uses it, and the port between it and the fabric.
+#[derive(Debug)]
+pub struct Endpoint {
+    pub(super) engine: Engine<VecMemory>,
+    pub(super) program: Program,
+    pub(super) port: Port,
+    /// A protection domain to begin with.
+    pub(super) pd: Pd,
+    /// The address where the next registration begins.
+    pub(super) next_addr: u64,
+}
+
+/// When the engine is to be called again.
+#[derive(Debug, Default)]
+pub(super) struct Port {
+    /// How long plain acknowledgements wait.
+    pub(super) ack_delay: u64,
+    /// The earliest timer that is set.
+    pub(super) timer: Option<Time>,
+    pub(super) pump_set: bool,
+    pub(super) acks_set: bool,
+}
+
+/// The program's side of an endpoint: what it has been told.
+#[derive(Debug, Default)]
+pub struct Program {
+    queues: BTreeMap<u32, Cq>,
+    pub(super) events: VecDeque<Event>,
+    pub(super) log: Option<VecDeque<Told>>,
+    /// What the fabric has not put into the trace yet.
+    pub(super) fresh: VecDeque<Told>,
+}
+
+#[derive(Debug, Default)]
+struct Cq {
+    completions: VecDeque<Completion>,
+    size: Option<usize>,
+}
+
+impl Endpoint {
+    /// The engine, to look at. What changes it goes through [`Fabric::with`](super::Fabric::with).
+    pub fn engine(&self) -> &Engine<VecMemory> {
+        &self.engine
+    }
+
+    /// The protection domain that it has from the beginning.
+    pub fn pd(&self) -> Pd {
+        self.pd
+    }
+
+    /// How many completions a queue holds that nobody has polled.
+    pub fn completions(&self, cq: CqId) -> usize {
+        self.program.queues.get(&cq.0).map_or(0, |cq| cq.completions.len())
+    }
+}
+
+impl Program {
+    pub(super) fn poll(&mut self, cq: CqId) -> Option<Completion> {
+        self.queues.get_mut(&cq.0)?.completions.pop_front()
+    }
+
+    pub(super) fn limit(&mut self, cq: CqId, size: usize) {
+        self.queues.entry(cq.0).or_default().size = Some(size);
+    }
+
+    fn told(&mut self, what: Told) {
+        self.fresh.push_back(what);
+        if let Some(log) = &mut self.log {
+            log.push_back(what);
+        }
+    }
+}
+
+impl Sink for Program {
+    fn complete(&mut self, cq: CqId, completion: &Completion) -> Result<(), CqFull> {
+        let queue = self.queues.entry(cq.0).or_default();
+        if queue.size.is_some_and(|size| queue.completions.len() >= size) {
+            return Err(CqFull);
+        }
+        queue.completions.push_back(*completion);
+        self.told(Told::Complete(cq, *completion));
+        Ok(())
+    }
+
+    fn retire_send(&mut self, qpn: Qpn, count: u32) {
+        self.told(Told::RetireSend(qpn, count));
+    }
+
+    fn retire_recv(&mut self, qpn: Qpn, count: u32) {
+        self.told(Told::RetireRecv(qpn, count));
+    }
+
+    fn retire_srq(&mut self, srq: SrqId, count: u32) {
+        self.told(Told::RetireSrq(srq, count));
+    }
+
+    fn event(&mut self, event: Event) {
+        self.events.push_back(event);
+        self.told(Told::Event(event));
+    }
+}

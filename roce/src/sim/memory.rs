@@ -1,0 +1,147 @@
+//! [`VecMemory`]: vectors as registered memory.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use crate::engine::{Fault, Memory, Sge};
+
+/// Vectors as registered memory. Several registrations may lie on one buffer.
+#[derive(Debug, Default)]
+pub struct VecMemory {
+    buffers: Vec<Held>,
+}
+
+#[derive(Debug)]
+struct Held {
+    bytes: Vec<u8>,
+    gone: bool,
+}
+
+/// A buffer of a [`VecMemory`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Buffer(usize);
+
+/// What a registration is to a [`VecMemory`]: a part of a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VecRegion {
+    /// Which buffer.
+    pub buffer: Buffer,
+    /// The first byte, from the beginning of the buffer.
+    pub start: u64,
+    /// How many bytes.
+    pub length: u64,
+}
+
+/// A registration: what its owner and its peers need to know of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Region {
+    /// The key, local and remote.
+    pub key: u32,
+    /// The first address.
+    pub addr: u64,
+    /// How many bytes.
+    pub length: u64,
+    /// The buffer behind it.
+    pub buffer: Buffer,
+}
+
+impl Region {
+    /// `length` bytes from `offset` on. Nothing is checked: a range outside of the region is the engine's to refuse.
+    pub const fn sge(&self, offset: u64, length: u32) -> Sge {
+        Sge { addr: self.addr.wrapping_add(offset), length, lkey: self.key }
+    }
+}
+
+impl VecMemory {
+    /// Takes a buffer in.
+    pub fn add(&mut self, bytes: Vec<u8>) -> Buffer {
+        self.buffers.push(Held { bytes, gone: false });
+        Buffer(self.buffers.len() - 1)
+    }
+
+    /// The bytes of a buffer; none when it is not of this memory.
+    pub fn bytes(&self, buffer: Buffer) -> &[u8] {
+        self.buffers.get(buffer.0).map_or(&[], |held| &held.bytes)
+    }
+
+    /// The bytes of a buffer, to change them as a program would change its memory.
+    pub fn bytes_mut(&mut self, buffer: Buffer) -> &mut [u8] {
+        self.buffers.get_mut(buffer.0).map_or(&mut [], |held| &mut held.bytes)
+    }
+
+    /// Pages that are gone: from now on, each access of the engine fails with [`Fault`].
+    pub fn lose(&mut self, buffer: Buffer) {
+        if let Some(held) = self.buffers.get_mut(buffer.0) {
+            held.gone = true;
+        }
+    }
+
+    /// The range that the engine asks for.
+    ///
+    /// # Panics
+    /// It is not inside of the registration: the engine promised that it is.
+    fn at(&mut self, region: &VecRegion, offset: u64, len: usize) -> Result<&mut [u8], Fault> {
+        let end = offset.checked_add(len as u64);
+        assert!(
+            end.is_some_and(|end| end <= region.length),
+            "the engine accesses {len} bytes at {offset} of a registration of {} bytes",
+            region.length
+        );
+        let held = self.buffers.get_mut(region.buffer.0).ok_or(Fault)?;
+        if held.gone {
+            return Err(Fault);
+        }
+        let start = (region.start + offset) as usize;
+        held.bytes.get_mut(start..start + len).ok_or(Fault)
+    }
+
+    fn word(&mut self, region: &VecRegion, offset: u64) -> Result<&mut [u8; 8], Fault> {
+        self.at(region, offset, 8)?.first_chunk_mut().ok_or(Fault)
+    }
+}
+
+impl Memory for VecMemory {
+    type Region = VecRegion;
+
+    fn read(&mut self, region: &VecRegion, offset: u64, dst: &mut [u8]) -> Result<(), Fault> {
+        dst.copy_from_slice(self.at(region, offset, dst.len())?);
+        Ok(())
+    }
+
+    fn write(&mut self, region: &VecRegion, offset: u64, src: &[u8]) -> Result<(), Fault> {
+        self.at(region, offset, src.len())?.copy_from_slice(src);
+        Ok(())
+    }
+
+    fn compare_swap(
+        &mut self,
+        region: &VecRegion,
+        offset: u64,
+        compare: u64,
+        swap: u64,
+    ) -> Result<u64, Fault> {
+        let word = self.word(region, offset)?;
+        let found = u64::from_ne_bytes(*word);
+        if found == compare {
+            *word = swap.to_ne_bytes();
+        }
+        Ok(found)
+    }
+
+    fn fetch_add(&mut self, region: &VecRegion, offset: u64, add: u64) -> Result<u64, Fault> {
+        let word = self.word(region, offset)?;
+        let found = u64::from_ne_bytes(*word);
+        *word = found.wrapping_add(add).to_ne_bytes();
+        Ok(found)
+    }
+}
+
+impl From<Vec<Vec<u8>>> for VecMemory {
+    fn from(buffers: Vec<Vec<u8>>) -> Self {
+        let mut memory = Self { buffers: vec![] };
+        for bytes in buffers {
+            memory.add(bytes);
+        }
+        memory
+    }
+}

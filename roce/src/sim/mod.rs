@@ -1,0 +1,64 @@
+//! A fabric of many engines in virtual time, with seeded faults: a network for tests.
+//!
+//! Nothing here waits, and nothing is random but what the seed says: the same seed and the same calls give the same
+//! packets at the same times, so a failure is repeated by its number and explained by its [trace](Fabric::trace).
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `fabric` | **start here**: [`Fabric`], virtual time and the event queue |
+//! | `calls` | what programs call at an endpoint: memory, queue pairs, work requests, completions |
+//! | `endpoint` | [`Endpoint`], an engine with its memory, completions and events |
+//! | `link` | [`Link`], one direction between two endpoints: latency, bandwidth, faults |
+//! | `memory` | [`VecMemory`], where payload lives |
+//! | `trace` | what happened, as text |
+//! | `rng` | [`Rng`], where chance comes from |
+//!
+//! # Example
+//! Two endpoints, a link that loses a tenth of what it carries, and a message that arrives all the same:
+//! ```
+//! use roce::engine::{Access, CqId, Payload, RecvWr, SendFlags, SendOp, SendWr, Status};
+//! use roce::sim::{Chance, Fabric, Link};
+//!
+//! let mut fabric = Fabric::new(42);
+//! fabric.set_default_link(Link { loss: Chance::percent(10), ..Link::default() });
+//! let (a, b) = (fabric.add_endpoint(), fabric.add_endpoint());
+//! let (qp_a, qp_b) = fabric.rc_pair(a, b)?;
+//!
+//! let source = fabric.register(a, vec![7; 5000], Access::NONE)?;
+//! let target = fabric.register(b, vec![0; 8192], Access::LOCAL_WRITE)?;
+//! fabric.post_recv(b, qp_b, &RecvWr { wr_id: 1, sges: &[target.sge(0, 8192)] })?;
+//! fabric.post_send(a, qp_a, &SendWr {
+//!     wr_id: 2,
+//!     op: SendOp::Send { imm: Some(3) },
+//!     flags: SendFlags { signaled: true, ..SendFlags::default() },
+//!     payload: Payload::Sges(&[source.sge(0, 5000)]),
+//!     remote_srq: 0,
+//! })?;
+//! let second = 1_000_000_000;
+//! fabric.run_until_idle(second)?;
+//!
+//! let received = fabric.poll(b, CqId(0)).expect("a receive has completed");
+//! assert_eq!((received.wr_id, received.status, received.byte_len), (1, Status::Success, 5000));
+//! assert_eq!(received.imm, Some(3));
+//! assert_eq!(fabric.bytes(b, &target)[..5000], [7; 5000]);
+//! assert_eq!(fabric.poll(a, CqId(0)).map(|sent| sent.wr_id), Some(2));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod calls;
+mod endpoint;
+mod fabric;
+mod link;
+mod memory;
+mod rng;
+#[cfg(test)]
+mod tests;
+mod trace;
+
+pub use calls::connected_attr;
+pub use endpoint::{Endpoint, EndpointId, Program, Told};
+pub use fabric::{Fabric, NotIdle};
+pub use link::Link;
+pub use memory::{Buffer, Region, VecMemory, VecRegion};
+pub use rng::{Chance, Rng};
+pub use trace::{Fate, Record, Traced};

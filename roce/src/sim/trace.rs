@@ -1,0 +1,168 @@
+//! What happened, as values and as text.
+
+use alloc::collections::VecDeque;
+use alloc::string::String;
+use core::fmt;
+
+use super::endpoint::EndpointId;
+use crate::engine::{Completion, CqId, Event, Gid, Time};
+use crate::wire::{Headers, aeth};
+
+/// What becomes of a packet that was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It arrives then.
+    Arrives(Time),
+    /// This copy of it arrives then.
+    Again(Time),
+    /// It is lost.
+    Lost,
+    /// The link is down.
+    Down,
+    /// A bit has flipped, and the receiver sees that.
+    Corrupted,
+    /// A bit has flipped, and it arrives then.
+    Damaged(Time),
+    /// Nobody has that address.
+    NoRoute(Gid),
+}
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Record {
+    /// When.
+    pub at: Time,
+    /// What.
+    pub what: Traced,
+}
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Traced {
+    /// A packet was sent.
+    Packet {
+        /// By whom.
+        from: EndpointId,
+        /// To whom; the sender itself where there is no such address.
+        to: EndpointId,
+        /// Its headers, as they were sent; `None` when it is malformed.
+        headers: Option<Headers>,
+        /// Bytes of payload, without pad.
+        payload: usize,
+        /// What becomes of it.
+        fate: Fate,
+    },
+    /// A work request ended.
+    Completed(EndpointId, CqId, Completion),
+    /// An event.
+    Event(EndpointId, Event),
+    /// What a test had to say.
+    Note(String),
+}
+
+/// The last records.
+#[derive(Debug)]
+pub(super) struct Trace {
+    records: VecDeque<Record>,
+    keep: usize,
+}
+
+impl Trace {
+    pub(super) fn new(keep: usize) -> Self {
+        Self { records: VecDeque::new(), keep }
+    }
+
+    pub(super) fn keep(&mut self, records: usize) {
+        self.keep = records;
+        while self.records.len() > records {
+            self.records.pop_front();
+        }
+    }
+
+    pub(super) fn add(&mut self, at: Time, what: Traced) {
+        if self.keep == 0 {
+            return;
+        }
+        if self.records.len() >= self.keep {
+            self.records.pop_front();
+        }
+        self.records.push_back(Record { at, what });
+    }
+
+    pub(super) fn records(&self) -> impl DoubleEndedIterator<Item = &Record> {
+        self.records.iter()
+    }
+}
+
+/// Nanoseconds as microseconds.
+struct Micros(Time);
+
+impl fmt::Display for Micros {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:>9}.{:03}", self.0.0 / 1000, self.0.0 % 1000)
+    }
+}
+
+/// One line, times in µs. `A` asks for an acknowledgement.
+impl fmt::Display for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ", Micros(self.at))?;
+        match &self.what {
+            Traced::Packet { from, to, headers, payload, fate } => {
+                write!(f, "{from} -> {to} ")?;
+                match headers {
+                    Some(headers) => show(f, headers)?,
+                    None => f.write_str("malformed")?,
+                }
+                write!(f, ", {payload} B: {fate}")
+            }
+            Traced::Completed(on, cq, wc) => {
+                write!(
+                    f,
+                    "{on}: cq {} qp {:06x} {:?} wr {} {:?}",
+                    cq.0, wc.qpn.0, wc.opcode, wc.wr_id, wc.status
+                )?;
+                write!(f, ", {} B", wc.byte_len)?;
+                wc.imm.map_or(Ok(()), |imm| write!(f, ", imm {imm:#x}"))
+            }
+            Traced::Event(on, event) => write!(f, "{on}: event {event:?}"),
+            Traced::Note(text) => f.write_str(text),
+        }
+    }
+}
+
+fn show(f: &mut fmt::Formatter<'_>, headers: &Headers) -> fmt::Result {
+    let bth = &headers.bth;
+    write!(f, "qp {:06x} psn {:06x} {:?}", bth.dest_qp, bth.psn.value(), bth.opcode)?;
+    if bth.ack_req {
+        f.write_str(" A")?;
+    }
+    if let Some(reth) = headers.reth {
+        write!(f, " [{:#x}+{} key {:#x}]", reth.va, reth.dmalen, reth.rkey)?;
+    }
+    if let Some(atomic) = headers.atomic_eth {
+        write!(f, " [{:#x} key {:#x}]", atomic.va, atomic.rkey)?;
+    }
+    let Some(aeth) = headers.aeth else { return Ok(()) };
+    match aeth.syndrome.decode() {
+        aeth::Kind::Ack(_) => f.write_str(" ack")?,
+        aeth::Kind::RnrNak(timer) => write!(f, " rnr nak {} us", timer.nanoseconds() / 1000)?,
+        aeth::Kind::Nak(code) => write!(f, " nak {}", code.0)?,
+        aeth::Kind::Reserved(code) => write!(f, " syndrome {code:#x}")?,
+    };
+    write!(f, " msn {}", aeth.msn)
+}
+
+impl fmt::Display for Fate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Arrives(at) => write!(f, "arrives {}", Micros(*at)),
+            Self::Again(at) => write!(f, "arrives {} (duplicate)", Micros(*at)),
+            Self::Damaged(at) => write!(f, "arrives {} (damaged)", Micros(*at)),
+            Self::Lost => f.write_str("lost"),
+            Self::Down => f.write_str("lost, link down"),
+            Self::Corrupted => f.write_str("dropped, corrupted"),
+            Self::NoRoute(gid) => write!(f, "nobody has the address {gid:x?}"),
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Flush extended transport header: what a flush makes visible or persistent, and how much of it.
+//!
+//! ```text
+//!  31                          6   5 4   3   0
+//!  +-----------------------------+-----+-----+
+//!  |          reserved           | sel | plt |
+//!  +-----------------------------+-----+-----+
+//! ```
+//!
+//! # References
+//! IBTA annex A19 (memory placement extensions).
+
+header!(4, "FETH");
+
+/// Bit of [`Repr::plt`]: visible to everybody in the responder's machine.
+pub const PLT_GLOBAL_VISIBILITY: u8 = 1 << 0;
+/// Bit of [`Repr::plt`]: survives a loss of power.
+pub const PLT_PERSISTENCE: u8 = 1 << 1;
+/// Value of [`Repr::sel`]: the range that the RETH names.
+pub const SEL_RANGE: u8 = 0;
+/// Value of [`Repr::sel`]: the whole memory region.
+pub const SEL_MEMORY_REGION: u8 = 1;
+
+impl<T: AsRef<[u8]>> Packet<T> {
+    /// Placement type, 4 bits.
+    #[inline(always)]
+    pub fn plt(&self) -> u8 {
+        self.get::<1>(3)[0] & 0x0f
+    }
+
+    /// Selectivity level, 2 bits.
+    #[inline(always)]
+    pub fn sel(&self) -> u8 {
+        self.get::<1>(3)[0] >> 4 & 0x03
+    }
+}
+
+/// FETH as meaning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Repr {
+    /// Placement type, 4 bits: [`PLT_GLOBAL_VISIBILITY`] and [`PLT_PERSISTENCE`].
+    pub plt: u8,
+    /// Selectivity level, 2 bits: [`SEL_RANGE`] or [`SEL_MEMORY_REGION`].
+    pub sel: u8,
+}
+
+impl Repr {
+    /// Reads every field.
+    #[inline(always)]
+    pub fn parse<T: AsRef<[u8]>>(packet: &Packet<T>) -> Self {
+        Self { plt: packet.plt(), sel: packet.sel() }
+    }
+
+    /// Writes every field; reserved bits become 0.
+    #[inline(always)]
+    pub fn emit<T: AsMut<[u8]>>(&self, packet: &mut Packet<T>) {
+        packet.put(0, [0, 0, 0, (self.sel & 0x03) << 4 | self.plt & 0x0f]);
+    }
+}

@@ -1,0 +1,66 @@
+//! The ways to compute a CRC, and which of them this machine has.
+
+use super::{clmul, tables};
+
+/// A way to compute a CRC. All of them give the same result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Backend {
+    /// Look-ups in 16 KiB of tables, 16 bytes a step. Everywhere.
+    Tables,
+    /// Carry-less multiplication of 64 bits (PCLMULQDQ), 64 bytes a step.
+    Clmul,
+    /// Carry-less multiplication in 512 bit registers (VPCLMULQDQ and AVX-512), 256 bytes a step.
+    Clmul512,
+}
+
+impl Backend {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Backend::Tables, Backend::Clmul, Backend::Clmul512];
+
+    /// The fastest that this machine has. Cheap: the standard library remembers what the CPU said.
+    #[inline]
+    pub fn best() -> Self {
+        if clmul::has_clmul512() {
+            Backend::Clmul512
+        } else if clmul::has_clmul() {
+            Backend::Clmul
+        } else {
+            Backend::Tables
+        }
+    }
+
+    /// Whether this machine has it.
+    pub fn is_available(self) -> bool {
+        match self {
+            Backend::Tables => true,
+            Backend::Clmul => clmul::has_clmul(),
+            Backend::Clmul512 => clmul::has_clmul512(),
+        }
+    }
+
+    /// The CRC state after `bytes`. Where the machine lacks it, by tables.
+    #[inline]
+    pub fn update(self, state: u32, bytes: &[u8]) -> u32 {
+        self.absorb(state, bytes, 0)
+    }
+
+    /// The same, with `ones` (little-endian) set in the first eight bytes.
+    #[inline]
+    pub(super) fn absorb(self, state: u32, bytes: &[u8], ones: u64) -> u32 {
+        let by_clmul = match self {
+            Backend::Tables => None,
+            Backend::Clmul => clmul::update(state, bytes, ones),
+            Backend::Clmul512 => clmul::update512(state, bytes, ones),
+        };
+        by_clmul.unwrap_or_else(|| absorb_by_tables(state, bytes, ones))
+    }
+}
+
+fn absorb_by_tables(state: u32, bytes: &[u8], ones: u64) -> u32 {
+    let (head, rest) = bytes.split_at(bytes.len().min(8));
+    let mut first = [0; 8];
+    first[..head.len()].copy_from_slice(head);
+    let first = (u64::from_le_bytes(first) | ones).to_le_bytes();
+    tables::update(tables::update(state, &first[..head.len()]), rest)
+}

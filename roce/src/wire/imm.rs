@@ -1,0 +1,43 @@
+//! Immediate data: four bytes for the receiver's completion.
+//!
+//! # References
+//! IBTA 9.3.
+
+header!(4, "ImmDt");
+
+impl<T: AsRef<[u8]>> Packet<T> {
+    /// The number whose big-endian form is on the wire.
+    #[inline(always)]
+    pub fn imm_data(&self) -> u32 {
+        u32::from_be_bytes(self.get(0))
+    }
+}
+
+impl<T: AsMut<[u8]>> Packet<T> {
+    /// Sets [`imm_data`](Repr::imm_data).
+    #[inline(always)]
+    pub fn set_imm_data(&mut self, imm_data: u32) {
+        self.put(0, imm_data.to_be_bytes());
+    }
+}
+
+/// ImmDt as meaning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Repr {
+    /// The number whose big-endian form is on the wire.
+    pub imm_data: u32,
+}
+
+impl Repr {
+    /// Reads every field.
+    #[inline(always)]
+    pub fn parse<T: AsRef<[u8]>>(packet: &Packet<T>) -> Self {
+        Self { imm_data: packet.imm_data() }
+    }
+
+    /// Writes every field; reserved bits become 0.
+    #[inline(always)]
+    pub fn emit<T: AsMut<[u8]>>(&self, packet: &mut Packet<T>) {
+        packet.set_imm_data(self.imm_data);
+    }
+}

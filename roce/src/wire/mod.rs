@@ -1,0 +1,100 @@
+//! Wire formats: RoCEv2 packets, as they lie in the payload of a UDP datagram.
+//!
+//! Every header has two faces. `Packet` is bytes: it wraps a buffer and reads or writes one field at a time. `Repr` is
+//! meaning: a small `Copy` value that `parse` takes out of a packet and `emit` puts into one. Unknown opcodes, syndromes
+//! and reserved bits are data; nothing here allocates, and no input makes anything here panic.
+//!
+//! | module | what it is | IBTA volume 1 |
+//! |---|---|---|
+//! | [`packet`] | **start here**: the whole packet, [`Headers`] for the fast path | 5.2, A17 |
+//! | [`opcode`] | the BTH opcode and which headers it brings | 9.2, table 38 |
+//! | [`psn`] | 24 bit packet sequence numbers | 9.7 |
+//! | [`bth`] | base transport header, 12 bytes | 9.2 |
+//! | [`deth`] | datagram extended transport header, 8 bytes | 9.3 |
+//! | [`xrceth`] | XRC extended transport header, 4 bytes | A14 |
+//! | [`feth`] | flush extended transport header, 4 bytes | A19 |
+//! | [`reth`] | RDMA extended transport header, 16 bytes | 9.3 |
+//! | [`atomic_eth`] | atomic extended transport header, 28 bytes | 9.3 |
+//! | [`aeth`] | ACK extended transport header, 4 bytes; syndromes, credits, RNR timers | 9.3 |
+//! | [`atomic_ack_eth`] | atomic ACK extended transport header, 8 bytes | 9.3 |
+//! | [`imm`] | immediate data, 4 bytes | 9.3 |
+//! | [`ieth`] | invalidate extended transport header, 4 bytes | 9.3 |
+//! | [`icrc`] | the invariant CRC, and what of it a UDP socket can check | 7.8, A17 |
+//!
+//! Order on the wire: BTH, (DETH or XRCETH), FETH, (RETH or AtomicETH), AETH, AtomicAckETH, (ImmDt or IETH), payload, 0
+//! to 3 bytes of pad, ICRC. The opcode alone says which of them are there.
+
+#[macro_use]
+mod macros;
+
+pub mod aeth;
+pub mod atomic_ack_eth;
+pub mod atomic_eth;
+pub mod bth;
+pub mod deth;
+pub mod feth;
+pub mod icrc;
+pub mod ieth;
+pub mod imm;
+pub mod opcode;
+pub mod packet;
+pub mod psn;
+pub mod reth;
+pub mod xrceth;
+
+pub use aeth::{NakCode, Syndrome};
+pub use icrc::{Flow, Icrc, Verdict};
+pub use opcode::{Opcode, Service};
+pub use packet::{Headers, Packet};
+pub use psn::Psn;
+
+use core::fmt;
+
+/// The UDP destination port of RoCEv2 (IBTA annex A17).
+pub const UDP_PORT: u16 = 4791;
+
+/// Bytes of the invariant CRC that ends every packet.
+pub const ICRC_LEN: usize = 4;
+
+/// Why bytes are not a packet. Such a packet is dropped without an answer (IBTA 9.6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Malformed {
+    /// Shorter than the headers that its opcode announces, plus the ICRC.
+    Truncated,
+    /// The pad count is more than what follows the headers.
+    Padding,
+    /// A transport header version other than 0: what follows has no known meaning.
+    Version,
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Malformed::Truncated => "packet is shorter than the headers of its opcode",
+            Malformed::Padding => "packet's pad count is more than its payload",
+            Malformed::Version => "packet's transport header version is not 0",
+        })
+    }
+}
+
+impl core::error::Error for Malformed {}
+
+/// The low 24 bits, which is all that QP numbers, SRQ numbers, PSNs and MSNs have.
+pub const MASK_24: u32 = 0x00ff_ffff;
+
+/// `N` bytes at `at`; zeros where the buffer ends. Checked constructors make sure that it does not.
+#[inline(always)]
+fn get<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    match bytes.get(at..).and_then(|rest| rest.first_chunk::<N>()) {
+        Some(chunk) => *chunk,
+        None => [0; N],
+    }
+}
+
+/// Stores `value` at `at`, if the buffer reaches that far.
+#[inline(always)]
+fn put<const N: usize>(bytes: &mut [u8], at: usize, value: [u8; N]) {
+    if let Some(chunk) = bytes.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<N>()) {
+        *chunk = value;
+    }
+}

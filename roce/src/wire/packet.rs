@@ -1,0 +1,242 @@
+//! The whole transport packet, as it lies in the payload of a UDP datagram to [port 4791](super::UDP_PORT).
+//!
+//! ```text
+//!  0     12         header_len                              len - 4      len
+//!  +-----+----------+------------------------------+-------+-----------+
+//!  | BTH | extended |            payload           |  pad  |   ICRC    |
+//!  +-----+----------+------------------------------+-------+-----------+
+//!        by opcode                                  0 to 3
+//! ```
+//!
+//! [`Packet`] looks at bytes where they are. [`Headers`] is all headers by value, for an engine: one `parse` of what came
+//! in; going out, `emit` writes the headers, the payload is copied behind them, then [`pad_for`] bytes of zero, then the
+//! [ICRC](super::icrc).
+//!
+//! # References
+//! IBTA 5.2 (order of headers), 9.6 (header validation), annex A17 (RoCEv2).
+
+use core::ops::Range;
+
+use super::{
+    ICRC_LEN, Malformed, aeth, atomic_ack_eth, atomic_eth, bth, deth, feth, get, ieth, imm, reth, xrceth,
+};
+
+/// The longest run of headers: BTH, XRCETH and AtomicETH.
+pub const MAX_HEADER_LEN: usize = bth::LEN + xrceth::LEN + atomic_eth::LEN;
+
+/// The most that a packet adds to its payload: headers, pad and ICRC.
+pub const MAX_OVERHEAD: usize = MAX_HEADER_LEN + 3 + ICRC_LEN;
+
+/// The longest packet: a payload of the largest path MTU, and the most that can be around it.
+pub const MAX_PACKET_LEN: usize = 4096 + MAX_OVERHEAD;
+
+/// Bytes of pad that make a payload a multiple of 4.
+#[inline(always)]
+pub const fn pad_for(payload_len: usize) -> u8 {
+    (payload_len.wrapping_neg() & 3) as u8
+}
+
+/// Checks lengths, pad count and version; where the payload lies.
+#[inline(always)]
+fn check(bytes: &[u8]) -> Result<(&[u8; bth::LEN], Range<usize>), Malformed> {
+    let base: &[u8; bth::LEN] = bytes.first_chunk().ok_or(Malformed::Truncated)?;
+    let bth = bth::Packet::from(base);
+    let start = bth.opcode().header_len();
+    let end = bytes.len().checked_sub(ICRC_LEN).filter(|end| *end >= start).ok_or(Malformed::Truncated)?;
+    if bth.tver() != 0 {
+        return Err(Malformed::Version);
+    }
+    let end =
+        end.checked_sub(usize::from(bth.pad_cnt())).filter(|end| *end >= start).ok_or(Malformed::Padding)?;
+    Ok((base, start..end))
+}
+
+/// A packet as bytes: BTH to ICRC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packet<T> {
+    buffer: T,
+}
+
+impl<T: AsRef<[u8]>> Packet<T> {
+    /// Wraps a UDP payload.
+    ///
+    /// # Errors
+    /// [`Malformed`], if it is too short for the headers of its opcode or its pad, or of another version.
+    #[inline]
+    pub fn new_checked(buffer: T) -> Result<Self, Malformed> {
+        check(buffer.as_ref())?;
+        Ok(Self { buffer })
+    }
+
+    /// The buffer again.
+    pub fn into_inner(self) -> T {
+        self.buffer
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.buffer.as_ref()
+    }
+
+    /// Base transport header.
+    pub fn bth(&self) -> bth::Packet<[u8; bth::LEN]> {
+        bth::Packet::from(get(self.bytes(), 0))
+    }
+
+    /// All headers by value.
+    #[inline]
+    pub fn headers(&self) -> Headers {
+        Headers::gather(self.bytes(), bth::Repr::parse(&self.bth()))
+    }
+
+    fn payload_range(&self) -> Range<usize> {
+        // A buffer that changed its mind since the check has no payload.
+        check(self.bytes()).map_or(0..0, |(_, range)| range)
+    }
+
+    /// The payload without pad.
+    pub fn payload(&self) -> &[u8] {
+        self.bytes().get(self.payload_range()).unwrap_or_default()
+    }
+
+    /// The bytes of pad, zeros if the sender kept to the specification.
+    pub fn pad(&self) -> &[u8] {
+        let start = self.payload_range().end;
+        self.bytes().get(start..start + usize::from(self.bth().pad_cnt())).unwrap_or_default()
+    }
+
+    /// The bytes that the ICRC covers, after those of IP and UDP.
+    pub fn covered(&self) -> &[u8] {
+        self.bytes().split_last_chunk::<ICRC_LEN>().map_or(&[], |(covered, _)| covered)
+    }
+
+    /// The ICRC that the packet carries.
+    pub fn icrc(&self) -> u32 {
+        self.bytes().split_last_chunk().map_or(0, |(_, icrc)| u32::from_le_bytes(*icrc))
+    }
+}
+
+/// All headers of a packet by value. The opcode says which of the options are `Some`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Headers {
+    /// Base transport header.
+    pub bth: bth::Repr,
+    /// UD.
+    pub deth: Option<deth::Repr>,
+    /// Requests of XRC.
+    pub xrceth: Option<xrceth::Repr>,
+    /// Flush.
+    pub feth: Option<feth::Repr>,
+    /// RDMA write (first and only), RDMA read request, flush, atomic write.
+    pub reth: Option<reth::Repr>,
+    /// Compare and swap, fetch and add.
+    pub atomic_eth: Option<atomic_eth::Repr>,
+    /// Acknowledges, and RDMA read responses other than middle.
+    pub aeth: Option<aeth::Repr>,
+    /// Acknowledge of an atomic.
+    pub atomic_ack_eth: Option<atomic_ack_eth::Repr>,
+    /// Operations with immediate data.
+    pub imm: Option<imm::Repr>,
+    /// Sends with invalidate.
+    pub ieth: Option<ieth::Repr>,
+}
+
+impl Headers {
+    /// A packet with a BTH alone; fill in what its opcode calls for.
+    #[inline(always)]
+    pub const fn new(bth: bth::Repr) -> Self {
+        Self {
+            bth,
+            deth: None,
+            xrceth: None,
+            feth: None,
+            reth: None,
+            atomic_eth: None,
+            aeth: None,
+            atomic_ack_eth: None,
+            imm: None,
+            ieth: None,
+        }
+    }
+
+    /// Reads a UDP payload: its headers, and where the payload lies, pad and ICRC excluded.
+    ///
+    /// An unknown opcode has a BTH and a payload. The ICRC is not looked at: see [`super::icrc`].
+    ///
+    /// # Errors
+    /// [`Malformed`], if it is too short for the headers of its opcode or its pad, or of another version.
+    #[inline]
+    pub fn parse(bytes: &[u8]) -> Result<(Self, Range<usize>), Malformed> {
+        let (base, payload) = check(bytes)?;
+        Ok((Self::gather(bytes, bth::Repr::parse(&bth::Packet::from(base))), payload))
+    }
+
+    #[inline(always)]
+    fn gather(bytes: &[u8], bth: bth::Repr) -> Self {
+        let mut headers = Self::new(bth);
+        let mut at = bth::LEN;
+        macro_rules! take {
+            ($header:ident, $has:ident) => {
+                if bth.opcode.$has() {
+                    headers.$header = Some($header::Repr::parse(&$header::Packet::from(get(bytes, at))));
+                    at += $header::LEN;
+                }
+            };
+        }
+        take!(deth, has_deth);
+        take!(xrceth, has_xrceth);
+        take!(feth, has_feth);
+        take!(reth, has_reth);
+        take!(atomic_eth, has_atomic_eth);
+        take!(aeth, has_aeth);
+        take!(atomic_ack_eth, has_atomic_ack_eth);
+        take!(imm, has_imm);
+        take!(ieth, has_ieth);
+        debug_assert_eq!(at, bth.opcode.header_len());
+        headers
+    }
+
+    /// Bytes that [`emit`](Headers::emit) writes.
+    #[inline(always)]
+    pub const fn len(&self) -> usize {
+        self.bth.opcode.header_len()
+    }
+
+    /// Never: every packet has a BTH.
+    pub const fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Writes the headers that the opcode calls for to the beginning of `buffer`, and returns their bytes.
+    ///
+    /// One that is called for and `None` is written as zeros; one that is not called for is left out. A buffer shorter
+    /// than [`len`](Headers::len) is left alone, and 0 returned.
+    #[inline]
+    pub fn emit(&self, buffer: &mut [u8]) -> usize {
+        let opcode = self.bth.opcode;
+        let Some(buffer) = buffer.get_mut(..opcode.header_len()) else { return 0 };
+        let Some(base) = buffer.first_chunk_mut() else { return 0 };
+        self.bth.emit(&mut bth::Packet::from(base));
+        let mut at = bth::LEN;
+        macro_rules! lay {
+            ($header:ident, $has:ident) => {
+                if opcode.$has() {
+                    if let Some(chunk) = buffer.get_mut(at..).and_then(|rest| rest.first_chunk_mut()) {
+                        self.$header.unwrap_or_default().emit(&mut $header::Packet::from(chunk));
+                    }
+                    at += $header::LEN;
+                }
+            };
+        }
+        lay!(deth, has_deth);
+        lay!(xrceth, has_xrceth);
+        lay!(feth, has_feth);
+        lay!(reth, has_reth);
+        lay!(atomic_eth, has_atomic_eth);
+        lay!(aeth, has_aeth);
+        lay!(atomic_ack_eth, has_atomic_ack_eth);
+        lay!(imm, has_imm);
+        lay!(ieth, has_ieth);
+        debug_assert_eq!(at, opcode.header_len());
+        at
+    }
+}
