@@ -52,7 +52,8 @@ impl DeviceList {
         discovery::discover().map(|found| Self::from_found(found, drivers))
     }
 
-    /// As [`with_drivers`](Self::with_drivers), of devices that were found some other way.
+    /// As [`with_drivers`](Self::with_drivers), of devices that were found some other way. The devices that providers
+    /// bring by themselves ([`Driver::devices`]) follow.
     pub fn from_found(found: Found, drivers: &[Driver]) -> Self {
         let mut all = drivers.to_vec();
         all.extend_from_slice(&REGISTERED.lock().unwrap_or_else(PoisonError::into_inner));
@@ -69,7 +70,28 @@ impl DeviceList {
                 Err(reason) => list.skipped.push(Skipped { name: info.name, reason }),
             }
         }
+        for driver in all {
+            for brought in (driver.devices)() {
+                list.add_brought(driver, brought);
+            }
+        }
         list
+    }
+
+    /// A driver that was given twice, in the call and built in, brings its devices once.
+    fn add_brought(&mut self, driver: Driver, brought: Result<DeviceInfo, Skipped>) {
+        match brought {
+            Ok(info) if self.devices.iter().any(|device| device.info == info) => {}
+            Ok(info) => self.devices.push(Device { info, driver }),
+            Err(skipped) if self.skipped.contains(&skipped) => {}
+            Err(skipped) => self.skipped.push(skipped),
+        }
+    }
+
+    /// Adds a device to the end, such as one that the program asked a provider to bring. A device that is there already is
+    /// not added again.
+    pub fn push(&mut self, device: Device) {
+        self.add_brought(device.driver, Ok(device.info));
     }
 
     /// The device with this name.
@@ -113,7 +135,7 @@ impl DeviceList {
         self.devices.is_empty()
     }
 
-    /// The devices, in the kernel's order.
+    /// The devices: the kernel's in its order, then those that providers bring.
     pub fn iter(&self) -> std::slice::Iter<'_, Device> {
         self.devices.iter()
     }
@@ -156,6 +178,12 @@ pub struct Device {
 }
 
 impl Device {
+    /// A device that a provider brought.
+    #[cfg(feature = "soft")]
+    pub(crate) fn brought<P: NamedProvider>(info: DeviceInfo) -> Self {
+        Self { info, driver: P::DRIVER }
+    }
+
     /// Its name (`rxe0`).
     #[doc(alias = "ibv_get_device_name")]
     pub fn name(&self) -> &str {
@@ -213,11 +241,15 @@ impl Device {
     /// [`open`](Self::open).
     pub fn open_as<P: NamedProvider>(&self) -> Result<Context<P>> {
         choose(&self.info, &[P::DRIVER]).map_err(|reason| {
-            let skipped = Skipped { name: self.info.name.clone(), reason };
+            let why = match self.info.own {
+                None => Skipped { name: self.info.name.clone(), reason }.to_string(),
+                // It has no kernel driver that a provider could be for.
+                Some(_) => format!("{}: the provider {} brings it", self.info.name, self.driver.name),
+            };
             Error::new("open_device", &self.info.name, Errno::NODEV).because(Cause::NoDevice {
                 name: format!("{} of the provider {}", self.info.name, P::DRIVER.name).into(),
                 present: Box::default(),
-                skipped: skipped.to_string().into(),
+                skipped: why.into(),
             })
         })?;
         P::open(&self.info).map(Context::from_raw)
@@ -264,4 +296,6 @@ static REGISTERED: Mutex<Vec<Driver>> = Mutex::new(Vec::new());
 const BUILT_IN: &[Driver] = &[
     #[cfg(feature = "rxe")]
     provider_rxe::Rxe::DRIVER,
+    #[cfg(feature = "soft")]
+    provider_soft::Soft::DRIVER,
 ];

@@ -1,7 +1,9 @@
 //! [`Exposed`]: memory that peers may touch.
 //!
-//! While it is exposed there is no `&[u8]` of it, for a peer may write at any time: only copies in and out, byte by byte
-//! as they are found. A copy can be torn: what was written by two peers, or half written, arrives as it is.
+//! While it is exposed there is no `&[u8]` of it, for a peer may write at any time: only copies in and out, as the bytes are
+//! found. A copy can be torn: what was written by two peers, or half written, arrives as it is; aligned words of 8 bytes
+//! are copied whole. The copies are relaxed atomic accesses, since a device may be another thread of this process
+//! (provider-soft), which accesses such memory in the same way: see [`verbs_core::exposed`].
 //!
 //! # Safety
 //! The unsafe code here registers memory for peers, and copies from and to it.
@@ -12,6 +14,7 @@ use core::fmt;
 
 use bitflags::bitflags;
 use verbs_core::Error;
+use verbs_core::exposed::ExposedBytes;
 use verbs_core::provider::{Erased, MrOps, NamedProvider, Provider};
 use verbs_core::types::AccessFlags;
 
@@ -99,13 +102,8 @@ impl<P: Provider> Exposed<P> {
     /// # Panics
     /// When it would read beyond the end.
     pub fn read_at(&self, offset: usize, into: &mut [u8]) {
-        self.check(offset, into.len());
-        let start = self.live.kept().start();
-        for (i, byte) in into.iter_mut().enumerate() {
-            // SAFETY: `offset + i` is inside of the `Buf` that is kept. The bytes are initialised, and any value is a u8.
-            // Writers in this process need `&mut self`; the device is none that Rust knows of, hence volatile.
-            *byte = unsafe { start.add(offset + i).read_volatile() };
-        }
+        let wanted = into.len();
+        assert!(self.bytes().read(offset, into), "{wanted} bytes at {offset} of {}", self.len());
     }
 
     /// Copies in, from `offset` on.
@@ -113,12 +111,7 @@ impl<P: Provider> Exposed<P> {
     /// # Panics
     /// When it would write beyond the end.
     pub fn write_at(&mut self, offset: usize, from: &[u8]) {
-        self.check(offset, from.len());
-        let start = self.live.kept().start();
-        for (i, byte) in from.iter().enumerate() {
-            // SAFETY: `offset + i` is inside of the `Buf` that is kept, and `&mut self` is the only access of this process.
-            unsafe { start.add(offset + i).write_volatile(*byte) };
-        }
+        assert!(self.bytes().write(offset, from), "{} bytes at {offset} of {}", from.len(), self.len());
     }
 
     /// Takes the key back from peers, and gives the memory back. Dropping does the same and frees the memory.
@@ -135,9 +128,11 @@ impl<P: Provider> Exposed<P> {
         self.live.get()
     }
 
-    fn check(&self, offset: usize, len: usize) {
-        let end = offset.checked_add(len);
-        assert!(end.is_some_and(|end| end <= self.len()), "{len} bytes at {offset} of {}", self.len());
+    fn bytes(&self) -> ExposedBytes {
+        let buf = self.live.kept();
+        // SAFETY: the `Buf` that is kept owns the bytes, which are initialised; they are registered as a whole and under a key
+        // of their own, and accessed by this process only like this (provider-soft does the same) until they are given back.
+        unsafe { ExposedBytes::new(buf.start().as_ptr(), buf.len()) }
     }
 }
 

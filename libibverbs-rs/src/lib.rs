@@ -1,10 +1,14 @@
 //! RDMA verbs in pure Rust, from the system call up: no C library linked.
 //!
-//! ```no_run
+//! ```
 //! use verbs::{AhAttr, CqInit, GlobalRoute, InitAttr, QpCap, QpInit, QpType, RtrAttr, RtsAttr, SendFlags, SendOp};
 //!
+//! # #[cfg(not(feature = "soft"))]
+//! # fn main() {}
+//! # #[cfg(feature = "soft")]
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let context = verbs::devices()?.find("rxe0")?.open()?;
+//! // A device that needs no hardware; `verbs::devices()?.find("mlx5_0")?.open()?` opens one that is there.
+//! let context = verbs::soft::auto()?.open()?;
 //! let pd = context.alloc_pd()?;
 //! let mut cq = context.create_cq(&CqInit::new(16))?;
 //! let cap = QpCap { max_send_wr: 8, max_recv_wr: 8, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
@@ -71,6 +75,9 @@
 //! Handles hide their provider unless the program names it: [`Device::open_as`], or `downcast` on any handle, give
 //! `Context<Rxe>`, `Qp<Rts, Rxe>`, `Cq<Rxe>`, whose data path has no indirect calls. Both paths are the same code.
 //! [`register`] and [`DeviceList::with_drivers`] add providers; those built in are features of this crate.
+//!
+//! A provider may bring devices of its own: [`soft`] is RoCE v2 over UDP sockets, on any machine and without rights. The
+//! environment variable `VERBS_SOFT` puts such devices into every program's list.
 
 #![allow(clippy::result_large_err)]
 
@@ -106,7 +113,9 @@ pub use qp::parked::{Parcel, ParkError, ParkReason};
 pub use qp::{Qp, state};
 pub use registry::{CqId, QpId};
 
-pub use verbs_core::discovery::{DeviceInfo, NodeType, SkipReason, Skipped, Source, TransportType};
+pub use verbs_core::discovery::{
+    DeviceInfo, NodeType, OwnDevice, SkipReason, Skipped, Source, TransportType,
+};
 pub use verbs_core::provider::{Driver, Erased, NamedProvider, Provider};
 #[doc(inline)]
 pub use verbs_core::types::*;
@@ -117,6 +126,9 @@ pub use verbs_core::{Cause, Errno, Error, Result, provider};
 pub mod rxe {
     pub use provider_rxe::*;
 }
+
+#[cfg(feature = "soft")]
+pub mod soft;
 
 /// The README's example is compiled with the documentation's own.
 #[cfg(doctest)]

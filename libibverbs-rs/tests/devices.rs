@@ -2,8 +2,10 @@
 
 mod common;
 
+use std::sync::OnceLock;
+
 use common::{Paper, found, info};
-use verbs::{DeviceInfo, DeviceList, Driver, Errno, NamedProvider, SkipReason, Skipped};
+use verbs::{DeviceInfo, DeviceList, Driver, Errno, NamedProvider, OwnDevice, SkipReason, Skipped};
 use verbs_core::discovery::{Found, NetlinkError};
 
 fn named(name: &'static str, prefix: fn(&DeviceInfo) -> bool) -> Driver {
@@ -121,6 +123,60 @@ fn a_device_does_not_open_as_one_of_another_provider() {
     assert_eq!(error.errno, Errno::NODEV);
     assert!(matches!(error.cause, verbs::Cause::NoDevice { .. }), "{error}");
     assert!(error.to_string().contains("of the provider rxe"), "{error}");
+}
+
+/// Brings one device, always the same, and fails to bring another.
+fn bring() -> Vec<Result<DeviceInfo, Skipped>> {
+    static OWN: OnceLock<OwnDevice> = OnceLock::new();
+    let own = OWN.get_or_init(|| OwnDevice::new(17u8)).clone();
+    let reason =
+        SkipReason::Address { address: "192.0.2.1".parse().unwrap(), port: 4791, errno: Errno::ADDRINUSE };
+    vec![
+        Ok(DeviceInfo::brought("paper0", 0xbeef, verbs::Guid(5), own)),
+        Err(Skipped { name: "paper1".into(), reason }),
+    ]
+}
+
+const BRINGING: Driver =
+    Driver { name: "bringing", driver_id: 0xbeef, min_abi: 0, max_abi: 0, devices: bring, ..Paper::DRIVER };
+
+#[test]
+fn what_a_provider_brings_follows_what_the_kernel_has() {
+    let list = DeviceList::from_found(found(vec![info("alpha")]), &[BRINGING, named("a", starts_with_a)]);
+    let drivers: Vec<_> = list.iter().map(|device| (device.name(), device.driver().name)).collect();
+    assert_eq!(drivers, [("alpha", "a"), ("paper0", "bringing")]);
+    assert_eq!(list.skipped()[0].name, "paper1");
+    let error = list.find("paper1").unwrap_err().to_string();
+    assert!(error.contains("only alpha, paper0; left out: paper1: UDP port 4791 of 192.0.2.1"), "{error}");
+    let device = list.find("paper0").unwrap();
+    assert_eq!(device.info().own.as_ref().unwrap().downcast_ref::<u8>(), Some(&17));
+}
+
+#[test]
+fn a_brought_device_opens_with_the_provider_that_brings_it() {
+    let list = DeviceList::from_found(found(Vec::new()), &[BRINGING]);
+    let error = list.first().unwrap().open_as::<Paper>().unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "open_device on paper0: there is no RDMA device paper0 of the provider paper; left out: paper0: the provider \
+         bringing brings it (ENODEV)"
+    );
+}
+
+#[test]
+fn a_provider_that_is_given_twice_brings_its_devices_once() {
+    let list = DeviceList::from_found(found(Vec::new()), &[BRINGING, BRINGING]);
+    assert_eq!((list.len(), list.skipped().len()), (1, 1));
+}
+
+#[test]
+fn a_device_that_is_added_is_found_and_added_once() {
+    let (_, added) = common::world("added");
+    let mut list = DeviceList::from_found(found(vec![info("alpha")]), &[named("a", starts_with_a)]);
+    list.push(added.clone());
+    list.push(added);
+    assert_eq!(list.iter().map(|device| device.name()).collect::<Vec<_>>(), ["alpha", "added"]);
+    assert_eq!(list.find("added").unwrap().driver().name, "paper");
 }
 
 #[test]

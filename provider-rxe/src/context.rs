@@ -38,6 +38,7 @@ impl NamedProvider for Rxe {
         min_abi: 1,
         max_abi: 2,
         matches: named_rxe,
+        devices: Vec::new,
         open: open_erased,
     };
 

@@ -137,14 +137,33 @@ fn lossy(bytes: &[u8]) -> String {
 
 /// The devices of this machine, or `None` after saying that, and why, they cannot be listed.
 pub fn list_devices(console: &mut Console) -> Option<DeviceList> {
-    let (errno, reason) = match verbs::devices() {
-        Ok(list) if list.source() != Source::None => return Some(list),
-        Ok(_) => (Errno::NOSYS, NO_RDMA.to_owned()),
-        Err(error) => (error.errno, error.to_string()),
+    let failed = |console: &mut Console, errno: Errno| {
+        console.complain(format_args!("Failed to get IB devices list: {}", errno.description()));
     };
-    console.complain(format_args!("Failed to get IB devices list: {}", errno.description()));
-    console.reason(reason);
-    None
+    match verbs::devices() {
+        Ok(list) if list.source() != Source::None || !list.is_empty() => Some(list),
+        Ok(list) => {
+            failed(console, Errno::NOSYS);
+            complain_of_missing(console, &list);
+            if list.skipped().is_empty() {
+                console.reason(NO_RDMA);
+            }
+            None
+        }
+        Err(error) => {
+            failed(console, error.errno);
+            console.reason(error);
+            None
+        }
+    }
+}
+
+/// Says which devices somebody asked for by name or address that cannot be had, and why. What discovery left out nobody
+/// asked for, and as in C is said only where a program finds no device.
+pub fn complain_of_missing(console: &mut Console, list: &DeviceList) {
+    for skipped in list.skipped().iter().filter(|skipped| skipped.reason.was_asked_for()) {
+        console.reason(skipped);
+    }
 }
 
 /// Says that there is no device, and which were left out.
@@ -163,7 +182,8 @@ pub fn describe(error: &io::Error) -> String {
 }
 
 /// Why there is nothing to list.
-const NO_RDMA: &str = "this kernel has no RDMA loaded: modprobe ib_uverbs and the device's driver";
+const NO_RDMA: &str = "this kernel has no RDMA loaded: modprobe ib_uverbs and the device's driver, or set VERBS_SOFT=auto \
+                       for a device over UDP that needs neither";
 
 /// 128 + SIGPIPE.
 const KILLED_BY_SIGPIPE: i32 = 141;

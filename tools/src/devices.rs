@@ -9,7 +9,7 @@ use std::fmt;
 use serde_json::{Value, json};
 use verbs::{Device, DeviceList};
 
-use crate::console::{Console, list_devices};
+use crate::console::{Console, complain_of_missing, list_devices};
 
 /// The program: takes the command line, gives the exit status.
 ///
@@ -26,6 +26,7 @@ pub fn main(mut args: impl Iterator<Item = OsString>) -> u8 {
         for device in &list {
             console.say(Row(device));
         }
+        complain_of_missing(&mut console, &list);
     }
     0
 }
@@ -50,11 +51,17 @@ pub fn devices_json(list: &DeviceList) -> Value {
                 "node_type": device.node_type().to_string(),
                 "transport": device.transport_type().to_string(),
                 "provider": device.driver().name,
-                "char_device": device.info().cdev_path.to_string_lossy(),
+                "char_device": char_device(device),
             })
         })
         .collect();
     json!({ "devices": devices, "skipped": skipped_json(list) })
+}
+
+/// The file that stands for it; none for a device that a provider brings.
+fn char_device(device: &Device) -> Option<String> {
+    let path = &device.info().cdev_path;
+    (!path.as_os_str().is_empty()).then(|| path.to_string_lossy().into_owned())
 }
 
 /// The devices that were left out, with reasons.

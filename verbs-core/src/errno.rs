@@ -85,7 +85,9 @@ errnos! {
     OVERFLOW = EOVERFLOW, "Value too large for defined data type";
     PROTONOSUPPORT = EPROTONOSUPPORT, "Protocol not supported";
     OPNOTSUPP = EOPNOTSUPP, "Operation not supported";
+    MSGSIZE = EMSGSIZE, "Message too long";
     AFNOSUPPORT = EAFNOSUPPORT, "Address family not supported by protocol";
+    ADDRINUSE = EADDRINUSE, "Address already in use";
     ADDRNOTAVAIL = EADDRNOTAVAIL, "Cannot assign requested address";
     NETUNREACH = ENETUNREACH, "Network is unreachable";
     NOBUFS = ENOBUFS, "No buffer space available";

@@ -3,6 +3,7 @@
 use core::fmt;
 
 use crate::Errno;
+use crate::discovery::SkipReason;
 use crate::types::{QpAttrMask, QpState, QpType};
 
 /// What every verb of the control path returns.
@@ -129,6 +130,11 @@ pub enum Cause {
         /// Devices that were found and left out, with reasons, separated by `; `. Empty when there are none.
         skipped: Box<str>,
     },
+    /// The device that was wanted is one that no list would have.
+    LeftOut {
+        /// Why.
+        reason: Box<SkipReason>,
+    },
 }
 
 impl fmt::Display for Error {
@@ -194,6 +200,7 @@ impl fmt::Display for Cause {
                 }
                 if skipped.is_empty() { Ok(()) } else { write!(f, "; left out: {skipped}") }
             }
+            Self::LeftOut { reason } => reason.fmt(f),
         }
     }
 }

@@ -8,6 +8,7 @@
 //! | [`types`] | the values that verbs speak in: attributes, work requests, completions |
 //! | [`transition`] | which attributes which QP transition takes |
 //! | [`ring`] | cursors, doorbells and barriers for queues shared with a device |
+//! | [`exposed`] | memory that peers may touch, as threads of this process access it |
 //! | [`provider`] | the contract that a provider fulfils, and [`Erased`](provider::Erased), the provider that hides which |
 //! | [`slots`] | slot + generation ids: what the kernel gets as `user_handle` |
 //!
@@ -22,6 +23,7 @@ pub use error::{Cause, Error, Result};
 pub mod channel;
 pub mod cmd;
 pub mod discovery;
+pub mod exposed;
 pub mod kernel;
 pub mod provider;
 pub mod ring;

@@ -139,6 +139,7 @@ pub fn info(name: &str) -> DeviceInfo {
         phys_port_cnt: Some(1),
         ibdev_path: format!("/sys/class/infiniband/{name}").into(),
         cdev_path: "/dev/infiniband/uverbs0".into(),
+        own: None,
     }
 }
 

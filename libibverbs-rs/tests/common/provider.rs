@@ -39,6 +39,7 @@ impl NamedProvider for Paper {
         min_abi: 1,
         max_abi: 2,
         matches: is_paper,
+        devices: Vec::new,
         open: open_erased,
     };
 

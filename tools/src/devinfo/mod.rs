@@ -23,7 +23,7 @@ use std::os::unix::ffi::OsStrExt;
 use serde_json::{Value, json as object};
 use verbs::{Context, Device, DeviceAttrEx, DeviceList, GidEntry};
 
-use crate::console::{Console, complain_of_no_devices, list_devices};
+use crate::console::{Console, complain_of_missing, complain_of_no_devices, list_devices};
 use crate::ctext::strtol;
 use crate::devices::skipped_json;
 use crate::getopt::{Getopt, Long, Spec};
@@ -140,6 +140,7 @@ fn list_names(as_json: bool, console: &mut Console) -> u8 {
         console.say(format_args!("\t{}\n", device.name()));
     }
     console.say("\n");
+    complain_of_missing(console, &list);
     0
 }
 
@@ -171,6 +172,7 @@ fn choose(list: &DeviceList, options: &Options, console: &mut Console) -> Result
             complain_of_no_devices(console, list);
             return Err(FAILED);
         }
+        complain_of_missing(console, list);
         return Ok(list.iter().cloned().collect());
     };
     match list.find(&name.to_string_lossy()) {
@@ -246,9 +248,13 @@ fn device_text<'a>(
     }
 }
 
-/// What sysfs calls the board, less the end of the line.
+/// What sysfs calls the board, less the end of the line. A device that a provider brings is not in sysfs, and no board.
 fn board_id(device: &Device) -> Option<String> {
-    let bytes = fs::read(device.info().ibdev_path.join("board_id")).ok()?;
+    let directory = &device.info().ibdev_path;
+    if directory.as_os_str().is_empty() {
+        return None;
+    }
+    let bytes = fs::read(directory.join("board_id")).ok()?;
     let line = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
     (!line.is_empty()).then(|| String::from_utf8_lossy(line).into_owned())
 }

@@ -1,7 +1,16 @@
 //! [`DeviceInfo`]: one RDMA device, as discovery saw it. Nothing is open yet.
+//!
+//! | | of the kernel | that a provider brings |
+//! |---|---|---|
+//! | `dev`, `index` | the kernel's | `None` |
+//! | `ibdev_path`, `cdev_path` | in sysfs and `/dev` | empty, and never opened |
+//! | `driver_id` | `enum rdma_driver_id` | a number of the provider's, which no kernel driver has |
+//! | `own` | `None` | what the provider wants back |
 
+use core::any::Any;
 use core::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use uverbs_abi::ib_user_ioctl_verbs::RdmaDriverId;
 
@@ -19,7 +28,8 @@ use crate::types::{Guid, open_enum};
 pub struct DeviceInfo {
     /// The RDMA device's name (`rxe0`, `mlx5_0`): one path component, without control characters.
     pub name: String,
-    /// The character device's name (`uverbs0`): one path component, without control characters.
+    /// The character device's name (`uverbs0`): one path component, without control characters. For a device that a
+    /// provider brings, the device's own name.
     pub dev_name: String,
     /// The character device's number. `None` for a device that a provider brings without a kernel behind it.
     pub dev: Option<DevNum>,
@@ -36,13 +46,36 @@ pub struct DeviceInfo {
     pub abi_version: u32,
     /// How many ports it has. `None` where netlink did not tell.
     pub phys_port_cnt: Option<u32>,
-    /// Its directory in sysfs (`/sys/class/infiniband/rxe0`).
+    /// Its directory in sysfs (`/sys/class/infiniband/rxe0`). Empty for a device that a provider brings.
     pub ibdev_path: PathBuf,
-    /// The file to open (`/dev/infiniband/uverbs0`).
+    /// The file to open (`/dev/infiniband/uverbs0`). Empty for a device that a provider brings.
     pub cdev_path: PathBuf,
+    /// What the provider that brought it wants back when it opens it. `None` for the kernel's devices.
+    pub own: Option<OwnDevice>,
 }
 
 impl DeviceInfo {
+    /// A device with one port that a provider brings by itself, with no kernel driver behind it.
+    ///
+    /// `driver_id` is the provider's own ([`Driver::driver_id`](crate::provider::Driver)), outside of the kernel's numbers.
+    /// The ABI version is 0: there is none.
+    pub fn brought(name: &str, driver_id: u32, node_guid: Guid, own: OwnDevice) -> Self {
+        Self {
+            name: name.into(),
+            dev_name: name.into(),
+            dev: None,
+            node_type: NodeType::CA,
+            node_guid,
+            index: None,
+            driver_id: Some(RdmaDriverId(driver_id)),
+            abi_version: 0,
+            phys_port_cnt: Some(1),
+            ibdev_path: PathBuf::new(),
+            cdev_path: PathBuf::new(),
+            own: Some(own),
+        }
+    }
+
     /// Which transport it speaks, which follows from the node's type.
     pub const fn transport_type(&self) -> TransportType {
         self.node_type.transport_type()
@@ -52,8 +85,44 @@ impl DeviceInfo {
     ///
     /// Read from sysfs on every call: only a driver that neither the id nor the name finds needs it.
     pub fn modalias(&self) -> Option<String> {
+        if self.ibdev_path.as_os_str().is_empty() {
+            return None;
+        }
         let bytes = sysfs::read(&self.ibdev_path.join("device/modalias")).ok()?;
         String::from_utf8(bytes).ok().filter(|text| !text.is_empty())
+    }
+}
+
+/// A device that a provider brought, as it travels through the device list: opaque to all but the provider.
+///
+/// Clones are the same device, and so are equal; every open of it gets the same value back.
+#[derive(Clone)]
+pub struct OwnDevice(Arc<dyn Any + Send + Sync>);
+
+impl OwnDevice {
+    /// Wraps what the provider wants back.
+    pub fn new<T: Any + Send + Sync>(device: T) -> Self {
+        Self(Arc::new(device))
+    }
+
+    /// What was wrapped, if it is a `T`.
+    pub fn downcast_ref<T: Any>(&self) -> Option<&T> {
+        self.0.downcast_ref()
+    }
+}
+
+impl PartialEq for OwnDevice {
+    fn eq(&self, other: &Self) -> bool {
+        // The address alone: two vtables of one type can differ.
+        core::ptr::addr_eq(Arc::as_ptr(&self.0), Arc::as_ptr(&other.0))
+    }
+}
+
+impl Eq for OwnDevice {}
+
+impl fmt::Debug for OwnDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "OwnDevice({:p})", Arc::as_ptr(&self.0))
     }
 }
 
@@ -183,6 +252,23 @@ mod tests {
         {
             assert_eq!(DevNum::from_sysfs(text), None, "{text:?}");
         }
+    }
+
+    #[test]
+    fn a_brought_device_has_no_place_in_the_kernel_and_keeps_its_providers_value() {
+        let device = DeviceInfo::brought("soft0", 0x736f_6674, Guid(7), OwnDevice::new(41u32));
+        assert_eq!((device.dev, device.index, device.modalias()), (None, None, None));
+        assert_eq!(device.transport_type(), TransportType::IB);
+        let own = device.own.as_ref().unwrap();
+        assert_eq!((own.downcast_ref::<u32>(), own.downcast_ref::<i32>()), (Some(&41), None));
+    }
+
+    #[test]
+    fn brought_devices_are_equal_when_they_are_the_same_not_when_they_look_the_same() {
+        let of = |value: u32| DeviceInfo::brought("soft0", 1, Guid(7), OwnDevice::new(value));
+        let device = of(1);
+        assert_eq!(device, device.clone());
+        assert_ne!(device, of(1));
     }
 
     #[test]

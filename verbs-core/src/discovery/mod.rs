@@ -30,7 +30,7 @@ mod sysfs;
 use core::fmt;
 use std::path::Path;
 
-pub use device::{DevNum, DeviceInfo, NodeType, TransportType};
+pub use device::{DevNum, DeviceInfo, NodeType, OwnDevice, TransportType};
 pub use netlink::{NetlinkError, NetlinkSocket, Wire};
 pub use skipped::{SkipReason, Skipped};
 pub use sysfs::Roots;
@@ -198,6 +198,7 @@ impl Search<'_> {
             abi_version,
             phys_port_cnt: device.phys_port_cnt,
             ibdev_path,
+            own: None,
         });
     }
 
@@ -271,6 +272,7 @@ impl Search<'_> {
             abi_version,
             phys_port_cnt: None,
             ibdev_path,
+            own: None,
         });
     }
 

@@ -1,11 +1,12 @@
 //! [`Skipped`]: a device that is there and not in the list, and why.
 
 use core::fmt;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use uverbs_abi::ib_user_ioctl_verbs::RdmaDriverId;
 
-use crate::Errno;
+use crate::{Cause, Errno, Error};
 
 /// A device that was found and left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +16,14 @@ pub struct Skipped {
     pub name: String,
     /// Why.
     pub reason: SkipReason,
+}
+
+impl Skipped {
+    /// The same as the error of the verb that wanted this device and no other.
+    pub fn into_error(self, verb: &'static str) -> Error {
+        let errno = self.reason.errno();
+        Error::new(verb, &self.name, errno).because(Cause::LeftOut { reason: Box::new(self.reason) })
+    }
 }
 
 /// Why a device was left out. `Display` is a sentence that says what to do.
@@ -63,6 +72,45 @@ pub enum SkipReason {
         /// The newest that the provider knows.
         max: u32,
     },
+    /// A provider was asked to bring it, and cannot have the address that it would sit on.
+    Address {
+        /// The address.
+        address: IpAddr,
+        /// The UDP port.
+        port: u16,
+        /// What `bind(2)` said.
+        errno: Errno,
+    },
+    /// A provider was asked to bring it, and does not understand what was asked.
+    Request {
+        /// Where it was asked: the environment variable.
+        variable: &'static str,
+        /// What was asked.
+        asked: Box<str>,
+        /// What can be asked.
+        expected: &'static str,
+    },
+}
+
+impl SkipReason {
+    /// Is it a device that somebody asked a provider to bring, rather than one that discovery came across?
+    pub const fn was_asked_for(&self) -> bool {
+        matches!(self, Self::Address { .. } | Self::Request { .. })
+    }
+
+    /// The errno that opening such a device would fail with: the system's where it said one.
+    pub fn errno(&self) -> Errno {
+        match self {
+            Self::NodeMissing { errno, .. }
+            | Self::Unreadable { errno, .. }
+            | Self::Address { errno, .. } => *errno,
+            Self::NoChardev { errno } => errno.unwrap_or(Errno::NODEV),
+            Self::Request { .. } => Errno::INVAL,
+            Self::BadName | Self::Nonsense { .. } | Self::NoProvider { .. } | Self::AbiOutOfRange { .. } => {
+                Errno::NODEV
+            }
+        }
+    }
 }
 
 impl fmt::Display for Skipped {
@@ -122,6 +170,21 @@ impl fmt::Display for SkipReason {
                     "the kernel driver speaks ABI version {abi}, the provider {provider} {min} to {max}: update {which}"
                 )
             }
+            Self::Address { address, port, errno: Errno::ADDRINUSE } => write!(
+                f,
+                "UDP port {port} of {address} is taken: by another process, or by the kernel's rdma_rxe, which takes it \
+                 on every address; take another address, or unload it (modprobe -r rdma_rxe)"
+            ),
+            Self::Address { address, errno: Errno::ADDRNOTAVAIL, .. } => {
+                write!(f, "{address} is no address of this machine: take one that it has (ip address)")
+            }
+            Self::Address { address, port, errno } => write!(
+                f,
+                "UDP port {port} of {address} cannot be had ({errno}): take another address, or allow this one"
+            ),
+            Self::Request { variable, asked, expected } => {
+                write!(f, "{variable} asks for {asked:?}: it takes {expected}")
+            }
         }
     }
 }
@@ -172,6 +235,39 @@ mod tests {
         for id in [0, 2222, u32::MAX] {
             assert!(names(id).contains(&format!("number {id}:")), "{}", names(id));
         }
+    }
+
+    #[test]
+    fn a_brought_device_that_cannot_be_had_says_whose_address_it_is() {
+        let of = |errno| SkipReason::Address { address: "192.0.2.1".parse().unwrap(), port: 4791, errno };
+        assert!(of(Errno::ADDRINUSE).was_asked_for() && !SkipReason::BadName.was_asked_for());
+        assert_eq!(
+            sentence(of(Errno::ADDRINUSE)),
+            "rxe0: UDP port 4791 of 192.0.2.1 is taken: by another process, or by the kernel's rdma_rxe, which takes it \
+             on every address; take another address, or unload it (modprobe -r rdma_rxe)"
+        );
+        assert!(sentence(of(Errno::ADDRNOTAVAIL)).contains("192.0.2.1 is no address of this machine"));
+        assert!(sentence(of(Errno::PERM)).contains("(EPERM)"));
+        let request = SkipReason::Request {
+            variable: "VERBS_SOFT",
+            asked: "300.1.1.1\n".into(),
+            expected: "auto, or IP addresses separated by commas",
+        };
+        assert_eq!(
+            sentence(request),
+            "rxe0: VERBS_SOFT asks for \"300.1.1.1\\n\": it takes auto, or IP addresses separated by commas"
+        );
+    }
+
+    #[test]
+    fn what_was_left_out_is_an_error_where_it_alone_was_wanted() {
+        let reason =
+            SkipReason::Address { address: "::1".parse().unwrap(), port: 4791, errno: Errno::ADDRNOTAVAIL };
+        let error = Skipped { name: "soft0".into(), reason }.into_error("bind");
+        assert_eq!(
+            error.to_string(),
+            "bind on soft0: ::1 is no address of this machine: take one that it has (ip address) (EADDRNOTAVAIL)"
+        );
     }
 
     #[test]

@@ -4,7 +4,7 @@ use core::fmt;
 
 use super::{Erased, Provider};
 use crate::Result;
-use crate::discovery::DeviceInfo;
+use crate::discovery::{DeviceInfo, Skipped};
 
 /// A context that a driver opened: erased, and on request static again.
 pub type OpenedContext = <Erased as Provider>::Context;
@@ -16,7 +16,7 @@ pub type OpenedContext = <Erased as Provider>::Context;
 pub struct Driver {
     /// The provider's name (`rxe`).
     pub name: &'static str,
-    /// The kernel driver it speaks to (`enum rdma_driver_id`).
+    /// The kernel driver it speaks to (`enum rdma_driver_id`), or a number that no kernel driver has.
     pub driver_id: u32,
     /// The oldest provider ABI it speaks.
     pub min_abi: u32,
@@ -24,7 +24,13 @@ pub struct Driver {
     pub max_abi: u32,
     /// Is a device, whose driver id the kernel did not tell, its own?
     pub matches: fn(&DeviceInfo) -> bool,
-    /// Opens a device.
+    /// The devices that the provider brings by itself, with no kernel driver behind them, and those that it was asked
+    /// for and could not have. `Vec::new` for a provider of the kernel's devices.
+    ///
+    /// Every device list asks, so this answers the same devices each time ([`DeviceInfo::own`] is equal), and brings
+    /// none that nobody asked for.
+    pub devices: fn() -> Vec<Result<DeviceInfo, Skipped>>,
+    /// Opens a device. Opening one that was brought gives another context of the same device each time.
     pub open: fn(&DeviceInfo) -> Result<OpenedContext>,
 }
 

@@ -38,6 +38,7 @@ fn sysfs_alone_tells_all_but_index_driver_and_ports() {
             phys_port_cnt: None,
             ibdev_path: files.roots.sysfs.join("class/infiniband/rxe0"),
             cdev_path: files.roots.dev.join("uverbs7"),
+            own: None,
         }]
     );
 }

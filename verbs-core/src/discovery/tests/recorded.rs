@@ -97,6 +97,7 @@ fn every_kernel_tells_all_by_netlink_alone() {
             phys_port_cnt: Some(1),
             ibdev_path: files.roots.sysfs.join("class/infiniband").join(name),
             cdev_path: files.roots.dev.join(dev_name),
+            own: None,
         };
         let guids: Vec<Guid> = recording.rdma_core.iter().map(|(_, guid)| *guid).collect();
         assert_eq!(

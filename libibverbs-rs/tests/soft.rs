@@ -1,0 +1,141 @@
+//! Soft devices that the program itself asks for.
+#![cfg(feature = "soft")]
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::{Duration, Instant};
+
+use verbs::soft::{self, Soft};
+use verbs::state::{Reset, Rts};
+use verbs::{
+    AhAttr, Cause, Context, Cq, CqInit, Errno, GlobalRoute, InitAttr, Parcel, Pd, Qp, QpCap, QpInit, QpType,
+    RtrAttr, RtsAttr, SendFlags, SendOp, SkipReason, WcStatus,
+};
+
+#[test]
+fn an_address_is_had_once_and_again_when_the_device_is_gone() {
+    let device = soft::auto().unwrap();
+    let context = device.open().unwrap();
+    let address = IpAddr::V4(context.find_gid(1).unwrap().gid.to_ipv4().unwrap());
+    assert!(address.is_loopback(), "{address}");
+    let refused = || {
+        let error = soft::bind(address).unwrap_err();
+        assert_eq!(error.errno, Errno::ADDRINUSE, "{error}");
+        let Cause::LeftOut { reason } = &error.cause else { panic!("{error:?}") };
+        assert!(matches!(**reason, SkipReason::Address { address: told, port: 4791, .. } if told == address));
+    };
+    refused();
+    // What was opened keeps the device.
+    drop(device);
+    refused();
+    drop(context);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while let Err(error) = soft::bind(address) {
+        assert!(Instant::now() < deadline, "{error}");
+    }
+}
+
+#[test]
+fn an_address_of_another_machine_is_refused_with_the_reason() {
+    let error = soft::bind(Ipv4Addr::new(192, 0, 2, 77).into()).unwrap_err();
+    assert_eq!(error.errno, Errno::ADDRNOTAVAIL);
+    assert!(error.to_string().contains("192.0.2.77 is no address of this machine"), "{error}");
+}
+
+#[test]
+fn a_device_has_a_name_and_a_guid_that_no_other_has_and_says_that_it_is_soft() {
+    let (first, second) = (soft::auto().unwrap(), soft::auto().unwrap());
+    assert!(first.name().starts_with("soft") && first.name() != second.name());
+    assert!(first.guid() != second.guid() && first.guid().0 != 0);
+    assert_eq!((first.driver().name, first.index(), first.info().dev), ("soft", None, None));
+    assert_eq!(first.transport_type(), verbs::TransportType::IB);
+    let context = first.open().unwrap();
+    assert_eq!((context.device_name(), context.provider_name()), (first.name(), "soft"));
+    assert_eq!(context.query_device().unwrap().node_guid, first.guid());
+}
+
+#[test]
+fn two_opens_of_a_device_share_it() {
+    let device = soft::auto().unwrap();
+    let (hidden, named) = (device.open().unwrap(), device.clone().open_as::<Soft>().unwrap());
+    assert_eq!(hidden.gid_table().unwrap(), named.gid_table().unwrap());
+    // Numbers are the device's, not the context's: no two of its queue pairs have the same.
+    let (one, other) = (End::new(&hidden), End::new(&device.open().unwrap()));
+    assert_ne!(one.reset.as_ref().unwrap().qp_num(), other.reset.as_ref().unwrap().qp_num());
+}
+
+#[test]
+fn a_device_that_was_asked_for_joins_a_list() {
+    let mut list = verbs::devices().unwrap();
+    let before = list.len();
+    let device = soft::auto().unwrap();
+    list.push(device.clone());
+    list.push(device.clone());
+    assert_eq!(list.len(), before + 1);
+    assert_eq!(list.find(device.name()).unwrap().guid(), device.guid());
+    // And no other list.
+    assert!(verbs::devices().unwrap().find(device.name()).is_err());
+}
+
+#[test]
+fn two_devices_of_one_process_talk_to_each_other() {
+    let (here, there) = (soft::auto().unwrap().open().unwrap(), soft::auto().unwrap().open().unwrap());
+    let (mut a, mut b) = (End::new(&here), End::new(&there));
+    let (mut a_qp, mut b_qp) = (a.connect(&b), b.connect(&a));
+    b_qp.park_recv(b.pd.alloc_buf(4096).unwrap(), ..).unwrap();
+    let mut buf = a.pd.alloc_buf(3000).unwrap();
+    for (at, byte) in buf.iter_mut().enumerate() {
+        *byte = at as u8;
+    }
+    a_qp.park_send(SendOp::Send, SendFlags::empty(), buf, ..).unwrap();
+    let sent = a.reclaim(&mut a_qp);
+    let received = b.reclaim(&mut b_qp);
+    assert_eq!(received[..3000], sent[..]);
+    assert_eq!(received[3000..], [0; 1096]);
+}
+
+/// One end of a connection between two devices.
+struct End {
+    context: Context,
+    pd: Pd,
+    cq: Cq,
+    reset: Option<Qp<Reset>>,
+    qp_num: u32,
+}
+
+impl End {
+    fn new(context: &Context) -> Self {
+        let pd = context.alloc_pd().unwrap();
+        let cq = context.create_cq(&CqInit::new(8)).unwrap();
+        let cap =
+            QpCap { max_send_wr: 4, max_recv_wr: 4, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
+        let init = QpInit { qp_type: QpType::RC, send_cq: &cq, recv_cq: &cq, cap, sq_sig_all: false };
+        let qp = pd.create_qp(&init).unwrap();
+        Self { context: context.clone(), pd, cq, qp_num: qp.qp_num(), reset: Some(qp) }
+    }
+
+    fn connect(&mut self, peer: &Self) -> Qp<Rts> {
+        let (own, other) = (self.context.find_gid(1).unwrap(), peer.context.find_gid(1).unwrap());
+        let route = GlobalRoute {
+            dgid: other.gid,
+            sgid_index: own.gid_index as u8,
+            hop_limit: 64,
+            ..GlobalRoute::default()
+        };
+        let ah_attr = AhAttr { grh: Some(route), port_num: 1, ..AhAttr::default() };
+        let qp = self.reset.take().unwrap().to_init(&InitAttr::default()).unwrap();
+        let rtr = RtrAttr { ah_attr, dest_qp_num: peer.qp_num, ..RtrAttr::default() };
+        qp.to_rtr(&rtr).unwrap().to_rts(&RtsAttr::default()).unwrap()
+    }
+
+    /// Waits for one completion, and takes out what was parked for it.
+    fn reclaim(&mut self, qp: &mut Qp<Rts>) -> Vec<u8> {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            if let Some(completion) = self.cq.poll().next() {
+                assert_eq!(completion.status(), WcStatus::SUCCESS);
+                return qp.reclaim(&completion).and_then(Parcel::into_buf).unwrap().to_vec();
+            }
+            assert!(Instant::now() < deadline, "no completion");
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Reliable connections between two processes over loopback, beside what bare UDP and TCP do in the same minute.
+//!
+//! ```console
+//! $ cargo bench -p provider-soft --bench verbs [-- [--runs N] [--check]]
+//! ```
+//!
+//! | | two processes over loopback | number |
+//! |---|---|---|
+//! | latency | 8 bytes to and fro; both ends poll as fast as they can | median round trip |
+//! | throughput | messages one way, all of them acknowledged; both ends poll, and yield now and then | payload a second |
+//! | bare UDP | the same with a socket that does not block; throughput in datagrams of 15 segments of 4096 bytes (GSO, GRO) | |
+//! | TCP | messages of 1 MiB through one connection | payload a second |
+//!
+//! The lines take turns, `N` times; a ratio is the median of the runs' ratios, each of two neighbours in time. With
+//! `--check` a target that is missed is a failure. Without `--bench` (as `cargo test` starts it) it only shows that it works.
+#![deny(unsafe_code)]
+
+mod plain;
+mod process;
+mod rdma;
+
+use std::env;
+use std::process::ExitCode;
+
+use rdma::{Form, What};
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+/// Bytes of a long message.
+const MESSAGE: usize = 1 << 20;
+
+fn main() -> Result<ExitCode> {
+    let mut arguments: Vec<String> = env::args().skip(1).collect();
+    if arguments.first().is_some_and(|first| first == "peer") {
+        return peer(&arguments[1..]).map(|()| ExitCode::SUCCESS);
+    }
+    let (full, check) = (take(&mut arguments, "--bench"), take(&mut arguments, "--check"));
+    let runs = match arguments.iter().position(|argument| argument == "--runs") {
+        Some(at) => {
+            arguments.drain(at..arguments.len().min(at + 2)).nth(1).ok_or("--runs takes a number")?.parse()?
+        }
+        None if full => 5,
+        None => 1,
+    };
+    let wanted = |row: &Row| arguments.is_empty() || arguments.iter().any(|word| row.name.contains(word));
+    let mut rows: Vec<Row> = rows(if full { Size::FULL } else { Size::SMALL });
+    for _ in 0..runs {
+        for row in rows.iter_mut().filter(|row| wanted(row)) {
+            let value = (row.measure)().map_err(|error| format!("{}: {error}", row.name))?;
+            row.values.push(value);
+        }
+    }
+    Ok(if report(&rows, runs) || !check { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn peer(arguments: &[String]) -> Result<()> {
+    let [what, rest @ ..] = arguments else { return Err("peer of what?".into()) };
+    match (what.as_str(), rest) {
+        ("verbs", [form, what]) => rdma::peer(form, what),
+        ("echo" | "echo-connected", [there]) => plain::echo(there.parse()?, what == "echo-connected"),
+        ("gso", [there]) => plain::gso_receiver(there.parse()?),
+        ("tcp", [there]) => plain::tcp_receiver(there.parse()?),
+        _ => Err(format!("no such peer: {arguments:?}").into()),
+    }
+}
+
+fn take(arguments: &mut Vec<String>, name: &str) -> bool {
+    let before = arguments.len();
+    arguments.retain(|argument| argument != name);
+    arguments.len() < before
+}
+
+/// How often each thing is done in a run.
+struct Size {
+    rounds: u64,
+    datagrams: u64,
+    messages: u64,
+}
+
+impl Size {
+    const FULL: Self = Self { rounds: 50_000, datagrams: 30_000, messages: 2_000 };
+    const SMALL: Self = Self { rounds: 100, datagrams: 100, messages: 4 };
+}
+
+/// A line of the table.
+struct Row {
+    name: &'static str,
+    unit: &'static str,
+    measure: Box<dyn Fn() -> Result<f64>>,
+    /// The line it is compared with, and what the ratio is to be.
+    beside: Option<(&'static str, Target)>,
+    values: Vec<f64>,
+}
+
+#[derive(Clone, Copy)]
+enum Target {
+    AtMost(f64),
+    AtLeast(f64),
+    /// It is told and not judged.
+    None,
+}
+
+const UDP: &str = "bare UDP, 8 B";
+const GSO: &str = "bare UDP, 15 x 4096 B";
+const TCP: &str = "TCP, 1 MiB";
+
+fn rows(size: Size) -> Vec<Row> {
+    let Size { rounds, datagrams, messages } = size;
+    let row = |name, unit, beside, measure: Box<dyn Fn() -> Result<f64>>| Row {
+        name,
+        unit,
+        measure,
+        beside,
+        values: Vec::new(),
+    };
+    let trip = |name, what, form| {
+        let beside = Some((UDP, Target::AtMost(1.5)));
+        row(name, "µs", beside, Box::new(move || rdma::measure(what, form, rounds)))
+    };
+    let stream = |name, what, form, beside, count| {
+        row(name, "GB/s", beside, Box::new(move || rdma::measure(what, form, count)))
+    };
+    let at_least = Some((GSO, Target::AtLeast(0.8)));
+    let long = What::Stream { length: MESSAGE, depth: 4 };
+    let short = What::Stream { length: 64 << 10, depth: 16 };
+    vec![
+        trip("RC write, 8 B, static", What::Write, Form::Static),
+        row(UDP, "µs", None, Box::new(move || plain::round_trip(rounds as usize, false))),
+        trip("RC send, 8 B, static", What::Send, Form::Static),
+        trip("RC write, 8 B, erased", What::Write, Form::Erased),
+        trip("RC send, 8 B, erased", What::Send, Form::Erased),
+        row(
+            "bare UDP, 8 B, connected",
+            "µs",
+            None,
+            Box::new(move || plain::round_trip(rounds as usize, true)),
+        ),
+        stream("RC write, 64 KiB, static", short, Form::Static, at_least, datagrams),
+        row(GSO, "GB/s", None, Box::new(move || plain::gso_throughput(datagrams))),
+        stream("RC write, 64 KiB, erased", short, Form::Erased, at_least, datagrams),
+        stream("RC write, 1 MiB, static", long, Form::Static, Some((TCP, Target::None)), messages),
+        row(TCP, "GB/s", None, Box::new(move || plain::tcp_throughput(messages as usize))),
+    ]
+}
+
+/// Prints the table; are all targets met?
+fn report(rows: &[Row], runs: usize) -> bool {
+    let mut all_met = true;
+    println!(
+        "| {:<26} | {:>7} | {:>15} | {:<4} | {:>5} | {:>12} |",
+        "", "median", "range", "", "ratio", "target"
+    );
+    println!("|{:-<28}|{:->9}|{:->17}|{:-<6}|{:->7}|{:->14}|", "", ":", ":", "", ":", ":");
+    for row in rows.iter().filter(|row| !row.values.is_empty()) {
+        let values = sorted(&row.values);
+        let range = format!("{:.2} to {:.2}", values[0], values[values.len() - 1]);
+        print!("| {:<26} | {:>7.2} | {range:>15} | {:<4} |", row.name, median(&row.values), row.unit);
+        let beside = row.beside.and_then(|(name, target)| {
+            let other = rows.iter().find(|other| other.name == name && !other.values.is_empty())?;
+            let ratios: Vec<f64> = row.values.iter().zip(&other.values).map(|(a, b)| a / b).collect();
+            Some((median(&ratios), target))
+        });
+        let Some((ratio, target)) = beside else {
+            println!(" {:>5} | {:>12} |", "", "");
+            continue;
+        };
+        let (target, met) = match target {
+            Target::AtMost(most) => (format!("≤ {most}"), ratio <= most),
+            Target::AtLeast(least) => (format!("≥ {least}"), ratio >= least),
+            Target::None => (String::new(), true),
+        };
+        let verdict = if target.is_empty() {
+            ""
+        } else if met {
+            " PASS"
+        } else {
+            " MISSED"
+        };
+        println!(" {ratio:>5.2} | {:>12} |", format!("{target}{verdict}"));
+        all_met &= met;
+    }
+    println!("\n{runs} runs in turns; a ratio is the median of the runs' ratios");
+    all_met
+}
+
+fn sorted(values: &[f64]) -> Vec<f64> {
+    let mut values = values.to_vec();
+    values.sort_by(f64::total_cmp);
+    values
+}
+
+fn median(values: &[f64]) -> f64 {
+    sorted(values)[values.len() / 2]
+}

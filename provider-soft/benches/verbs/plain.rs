@@ -1,0 +1,217 @@
+//! What UDP and TCP cost without RDMA on top: the yardstick, on the same machine in the same minute.
+
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::time::Instant;
+
+use nix::sys::socket::{
+    ControlMessage, ControlMessageOwned, MsgFlags, SockaddrIn, getsockopt, recvmsg, sendmsg, setsockopt,
+    sockopt,
+};
+
+use crate::process::{PATIENCE, Peer};
+use crate::{MESSAGE, Result};
+
+/// Payload of one packet, and packets of one datagram: 16 would be past the 65,507 bytes that UDP allows.
+const SEGMENT: usize = 4096;
+const SEGMENTS: usize = 15;
+const DATAGRAM: usize = SEGMENT * SEGMENTS;
+/// The receiver answers each second datagram: as rarely as keeps the sender from waiting.
+const ACK_EVERY: u64 = 2;
+/// Datagrams under way: with more it is no faster. A receive buffer of the usual 425,984 bytes takes fewer.
+const WINDOW: u64 = 8;
+/// What the kernel counts for a datagram in a receive buffer, rounded up.
+const TRUE_SIZE: u64 = 80 << 10;
+fn udp() -> Result<UdpSocket> {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+/// Calls until it no longer says that it would block.
+fn poll<T>(call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    poll_or(std::hint::spin_loop, call)
+}
+
+/// The same, but lets others run now and then: the other end may be waiting for this processor.
+fn poll_politely<T>(call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    poll_or(std::thread::yield_now, call)
+}
+
+fn poll_or<T>(mut between: impl FnMut(), mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    let mut start = None;
+    loop {
+        for _ in 0..64 {
+            match call() {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                result => return result,
+            }
+        }
+        between();
+        if start.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+    }
+}
+
+/// Microseconds that 8 bytes take to and fro, the median.
+pub(crate) fn round_trip(rounds: usize, connected: bool) -> Result<f64> {
+    let socket = udp()?;
+    let what = if connected { "echo-connected" } else { "echo" };
+    let _peer = Peer::start(&[what, &socket.local_addr()?.to_string()])?;
+    let mut bytes = [0; 64];
+    let (_, there) = poll(|| socket.recv_from(&mut bytes))?;
+    if connected {
+        socket.connect(there)?;
+    }
+    let mut times = Vec::with_capacity(rounds);
+    for round in 0..rounds + rounds / 10 {
+        let start = Instant::now();
+        if connected {
+            poll(|| socket.send(&(round as u64).to_ne_bytes()))?;
+            poll(|| socket.recv(&mut bytes))?;
+        } else {
+            poll(|| socket.send_to(&(round as u64).to_ne_bytes(), there))?;
+            poll(|| socket.recv_from(&mut bytes))?;
+        }
+        let time = start.elapsed();
+        if bytes[..8] != (round as u64).to_ne_bytes() {
+            return Err("another answer than asked for".into());
+        }
+        // The first tenth warms up.
+        if round >= rounds / 10 {
+            times.push(time);
+        }
+    }
+    times.sort();
+    Ok(times[times.len() / 2].as_secs_f64() * 1e6)
+}
+
+pub(crate) fn echo(there: SocketAddr, connected: bool) -> Result<()> {
+    let socket = udp()?;
+    let mut bytes = [0; 64];
+    socket.send_to(b"ready", there)?;
+    if connected {
+        socket.connect(there)?;
+    }
+    loop {
+        if connected {
+            let len = poll(|| socket.recv(&mut bytes))?;
+            poll(|| socket.send(&bytes[..len]))?;
+        } else {
+            let (len, from) = poll(|| socket.recv_from(&mut bytes))?;
+            poll(|| socket.send_to(&bytes[..len], from))?;
+        }
+    }
+}
+
+/// Gigabytes a second, in datagrams that the kernel parts.
+pub(crate) fn gso_throughput(datagrams: u64) -> Result<f64> {
+    let socket = udp()?;
+    let _peer = Peer::start(&["gso", &socket.local_addr()?.to_string()])?;
+    let mut count = [0; 8];
+    let (_, there) = poll_politely(|| socket.recv_from(&mut count))?;
+    let window = u64::from_ne_bytes(count);
+    let SocketAddr::V4(there) = there else { return Err("an IPv6 peer".into()) };
+    let there = SockaddrIn::from(there);
+    let payload = vec![0x5a; DATAGRAM];
+    let segment = SEGMENT as u16;
+    let (mut sent, mut received) = (0, 0);
+    let mut start = Instant::now();
+    let warm_up = datagrams / 10;
+    while received < warm_up + datagrams {
+        while sent < received + window {
+            let parts = [IoSlice::new(&payload)];
+            let control = [ControlMessage::UdpGsoSegments(&segment)];
+            poll_politely(|| {
+                sendmsg(socket.as_raw_fd(), &parts, &control, MsgFlags::empty(), Some(&there))
+                    .map_err(io::Error::from)
+            })?;
+            sent += 1;
+        }
+        poll_politely(|| socket.recv_from(&mut count))
+            .map_err(|error| format!("{received} of {sent} datagrams arrived: {error}"))?;
+        let before = received;
+        received = u64::from_ne_bytes(count);
+        if before < warm_up && received >= warm_up {
+            start = Instant::now();
+        }
+    }
+    // The warm-up ended with an acknowledgement, within one step of the count.
+    Ok((datagrams * DATAGRAM as u64) as f64 / start.elapsed().as_secs_f64() / 1e9)
+}
+
+pub(crate) fn gso_receiver(there: SocketAddr) -> Result<()> {
+    let socket = udp()?;
+    setsockopt(&socket, sockopt::UdpGroSegment, &true)?;
+    // As far as the system allows; the kernel counts its own overhead as well.
+    setsockopt(&socket, sockopt::RcvBuf, &(4 << 20))?;
+    let window = (getsockopt(&socket, sockopt::RcvBuf)? as u64 / TRUE_SIZE).clamp(1, WINDOW);
+    socket.send_to(&window.to_ne_bytes(), there)?;
+    let mut buffer = vec![0; 65536];
+    let mut control = nix::cmsg_space!(i32);
+    let (mut bytes, mut acknowledged) = (0u64, 0);
+    loop {
+        bytes += poll_politely(|| {
+            let mut parts = [IoSliceMut::new(&mut buffer)];
+            let message = recvmsg::<SockaddrIn>(
+                socket.as_raw_fd(),
+                &mut parts,
+                Some(&mut control),
+                MsgFlags::MSG_DONTWAIT,
+            )?;
+            let parted = message.cmsgs()?.any(
+                |part| matches!(part, ControlMessageOwned::UdpGroSegments(of) if of as usize == SEGMENT),
+            );
+            if !parted && message.bytes > SEGMENT {
+                return Err(io::Error::other("many segments, but not said so"));
+            }
+            Ok(message.bytes as u64)
+        })?;
+        let whole = bytes / DATAGRAM as u64;
+        if whole >= acknowledged + ACK_EVERY.min(window) {
+            acknowledged = whole;
+            poll_politely(|| socket.send_to(&whole.to_ne_bytes(), there))?;
+        }
+    }
+}
+
+/// Gigabytes a second, through a TCP connection.
+pub(crate) fn tcp_throughput(messages: usize) -> Result<f64> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let _peer = Peer::start(&["tcp", &listener.local_addr()?.to_string()])?;
+    let (mut stream, _) = listener.accept()?;
+    stream.set_nodelay(true)?;
+    let message = vec![0x5a; MESSAGE];
+    let mut done = [0; 8];
+    for _ in 0..messages / 10 + 1 {
+        stream.write_all(&message)?;
+    }
+    let start = Instant::now();
+    for _ in 0..messages {
+        stream.write_all(&message)?;
+    }
+    let sent = messages + messages / 10 + 1;
+    stream.shutdown(std::net::Shutdown::Write)?;
+    stream.read_exact(&mut done)?;
+    let time = start.elapsed();
+    if u64::from_ne_bytes(done) != (sent * MESSAGE) as u64 {
+        return Err("not everything arrived".into());
+    }
+    Ok((messages * MESSAGE) as f64 / time.as_secs_f64() / 1e9)
+}
+
+pub(crate) fn tcp_receiver(there: SocketAddr) -> Result<()> {
+    let mut stream = TcpStream::connect(there)?;
+    let mut buffer = vec![0; MESSAGE];
+    let mut bytes = 0u64;
+    loop {
+        match stream.read(&mut buffer)? {
+            0 => break,
+            n => bytes += n as u64,
+        }
+    }
+    stream.write_all(&bytes.to_ne_bytes())?;
+    Ok(())
+}

@@ -1,0 +1,63 @@
+//! The other process, and two lines of talk with it.
+
+use std::env;
+use std::io::{Read, Write};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use crate::Result;
+
+/// How long nothing may happen.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The other process. It ends when it is killed, or when nothing happens.
+pub(crate) struct Peer(Child);
+
+impl Peer {
+    /// Starts this program again, as `peer ARGUMENTS`.
+    pub(crate) fn start(arguments: &[&str]) -> Result<Self> {
+        let child = Command::new(env::current_exe()?)
+            .arg("peer")
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        Ok(Self(child))
+    }
+
+    /// Sends it a line, and reads one.
+    pub(crate) fn exchange(&mut self, line: &str) -> Result<String> {
+        let (Some(to), Some(from)) = (&mut self.0.stdin, &mut self.0.stdout) else {
+            return Err("no pipes".into());
+        };
+        exchange(to, from, line)
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The other process' end of [`Peer::exchange`].
+pub(crate) fn exchange_with_parent(line: &str) -> Result<String> {
+    exchange(&mut std::io::stdout(), &mut std::io::stdin(), line)
+}
+
+fn exchange(to: &mut impl Write, from: &mut impl Read, line: &str) -> Result<String> {
+    writeln!(to, "{line}")?;
+    to.flush()?;
+    // No byte more than the line: what follows is the next call's.
+    let mut answer = Vec::new();
+    loop {
+        let mut byte = [0];
+        from.read_exact(&mut byte)?;
+        match byte {
+            [b'\n'] => return Ok(String::from_utf8(answer)?),
+            [other] => answer.push(other),
+        }
+    }
+}

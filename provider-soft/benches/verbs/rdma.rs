@@ -1,0 +1,405 @@
+//! The same through verbs: reliable connections between two processes, through the public contract.
+//!
+//! # Safety
+//! Work requests are posted raw, and name only the [`Arena`], which is never freed, to which there is no reference, and which
+//! is accessed by volatile copies.
+#![allow(unsafe_code)]
+
+use std::ptr::NonNull;
+use std::time::Instant;
+
+use provider_soft::{Soft, SoftDevice};
+use verbs::state::{Reset, Rts};
+use verbs::{
+    AccessFlags, AhAttr, Context, Cq, CqInit, Erased, GlobalRoute, InitAttr, Mr, Mtu, NamedProvider, Pd,
+    Provider, Qp, QpCap, QpInit, QpType, RecvWr, RtrAttr, RtsAttr, SendFlags, SendOp, SendWr, Wc, WcStatus,
+};
+use verbs_core::provider::ErasedContext;
+
+use crate::Result;
+use crate::process::{PATIENCE, Peer, exchange_with_parent};
+
+/// What is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    /// 8 bytes are written to and fro; memory tells that they came.
+    Write,
+    /// 8 bytes are sent to and fro; a completion tells that they came.
+    Send,
+    /// Messages are written one way, this many under way.
+    Stream { length: usize, depth: usize },
+}
+
+/// Is the provider's type known where the program is compiled?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    Static,
+    Erased,
+}
+
+impl What {
+    fn name(self) -> String {
+        match self {
+            Self::Write => "write".into(),
+            Self::Send => "send".into(),
+            Self::Stream { length, depth } => format!("stream-{length}-{depth}"),
+        }
+    }
+
+    fn parse(name: &str) -> Result<Self> {
+        let mut parts = name.split('-');
+        match (parts.next(), parts.next(), parts.next()) {
+            (Some("write"), None, None) => Ok(Self::Write),
+            (Some("send"), None, None) => Ok(Self::Send),
+            (Some("stream"), Some(length), Some(depth)) => {
+                Ok(Self::Stream { length: length.parse()?, depth: depth.parse()? })
+            }
+            _ => Err(format!("no such thing: {name}").into()),
+        }
+    }
+
+    fn bytes(self) -> usize {
+        match self {
+            Self::Write | Self::Send => 8,
+            Self::Stream { length, .. } => length,
+        }
+    }
+}
+
+/// Runs one side here and the other in another process: the median round trip in microseconds, or gigabytes a second.
+pub(crate) fn measure(what: What, form: Form, count: u64) -> Result<f64> {
+    let form_name = if form == Form::Static { "static" } else { "erased" };
+    let mut peer = Peer::start(&["verbs", form_name, &what.name()])?;
+    match form {
+        Form::Static => lead::<Soft>(open()?, what, count, &mut peer),
+        Form::Erased => lead::<Erased>(erase(open()?), what, count, &mut peer),
+    }
+}
+
+/// The other process.
+pub(crate) fn peer(form: &str, what: &str) -> Result<()> {
+    let what = What::parse(what)?;
+    match form {
+        "static" => follow::<Soft>(open()?, what),
+        _ => follow::<Erased>(erase(open()?), what),
+    }
+}
+
+fn open() -> Result<provider_soft::Context> {
+    Ok(Soft::open(&SoftDevice::auto()?)?)
+}
+
+fn erase(context: provider_soft::Context) -> ErasedContext {
+    ErasedContext::new::<Soft>(context)
+}
+
+fn lead<P: Provider>(context: P::Context, what: What, count: u64, peer: &mut Peer) -> Result<f64> {
+    let (end, mine) = End::<P, Reset>::new(context, what)?;
+    let theirs = peer.exchange(&mine)?;
+    let mut end = end.connect(&theirs)?;
+    peer.exchange("connected")?;
+    match what {
+        What::Write | What::Send => {
+            let warm_up = count / 10;
+            let mut times = Vec::with_capacity(count as usize);
+            for round in 1..=warm_up + count {
+                let start = Instant::now();
+                if what == What::Write {
+                    end.write_number(round)?;
+                    end.await_number(round)?;
+                } else {
+                    end.send_number(round)?;
+                    end.await_message()?;
+                }
+                if round > warm_up {
+                    times.push(start.elapsed());
+                }
+            }
+            if end.number_received() != warm_up + count {
+                return Err("another answer than asked for".into());
+            }
+            times.sort();
+            Ok(times[times.len() / 2].as_secs_f64() * 1e6)
+        }
+        What::Stream { length, .. } => {
+            end.stream(count / 10)?;
+            let start = Instant::now();
+            end.stream(count)?;
+            Ok((count * length as u64) as f64 / start.elapsed().as_secs_f64() / 1e9)
+        }
+    }
+}
+
+fn follow<P: Provider>(context: P::Context, what: What) -> Result<()> {
+    let (end, mine) = End::<P, Reset>::new(context, what)?;
+    let theirs = exchange_with_parent(&mine)?;
+    let mut end = end.connect(&theirs)?;
+    exchange_with_parent("connected")?;
+    // Until it is killed.
+    for round in 1.. {
+        match what {
+            What::Write => {
+                end.await_number(round)?;
+                end.write_number(round)?;
+            }
+            What::Send => {
+                end.await_message()?;
+                end.send_number(round)?;
+            }
+            What::Stream { .. } => end.await_number(u64::MAX)?,
+        }
+    }
+    Ok(())
+}
+
+/// One end of a connection.
+struct End<P: Provider, S: verbs::state::State = Rts> {
+    qp: Qp<S, P>,
+    cq: Cq<P>,
+    arena: Arena<P>,
+    context: Context<P>,
+    what: What,
+    remote_addr: u64,
+    rkey: u32,
+    /// Sends that were posted, and that have ended.
+    posted: u64,
+    ended: u64,
+    /// Messages that came.
+    came: u64,
+    _pd: Pd<P>,
+}
+
+impl<P: Provider> End<P, Reset> {
+    /// An end, and what the other one is to know of it.
+    fn new(context: P::Context, what: What) -> Result<(Self, String)> {
+        let context = Context::from_raw(context);
+        let pd = context.alloc_pd()?;
+        let cq = context.create_cq(&CqInit::new(2 * DEPTH as u32))?;
+        let cap = QpCap {
+            max_send_wr: DEPTH as u32,
+            max_recv_wr: DEPTH as u32,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_inline_data: 0,
+        };
+        let init = QpInit { qp_type: QpType::RC, send_cq: &cq, recv_cq: &cq, cap, sq_sig_all: false };
+        let qp = pd.create_qp(&init)?;
+        let arena = Arena::new(&pd, 2 * what.bytes())?;
+        let gid = context.find_gid(PORT)?.gid;
+        let mine =
+            format!("{} {} {} {}", u128::from_be_bytes(gid.0), qp.qp_num(), arena.mr.addr(), arena.mr.rkey());
+        let end = Self {
+            qp,
+            cq,
+            arena,
+            context,
+            what,
+            remote_addr: 0,
+            rkey: 0,
+            posted: 0,
+            ended: 0,
+            came: 0,
+            _pd: pd,
+        };
+        Ok((end, mine))
+    }
+
+    fn connect(self, theirs: &str) -> Result<End<P>> {
+        let mut words = theirs.split_whitespace();
+        let mut next = || words.next().ok_or("the other process said too little");
+        let dgid = verbs::Gid(next()?.parse::<u128>()?.to_be_bytes());
+        let (dest_qp_num, remote_addr, rkey) = (next()?.parse()?, next()?.parse()?, next()?.parse()?);
+        let access = AccessFlags::REMOTE_WRITE;
+        let init = InitAttr { port_num: PORT, access, ..InitAttr::default() };
+        let grh = GlobalRoute { dgid, sgid_index: 0, hop_limit: 64, ..GlobalRoute::default() };
+        let rtr = RtrAttr {
+            ah_attr: AhAttr { grh: Some(grh), port_num: PORT, ..AhAttr::default() },
+            dest_qp_num,
+            path_mtu: Mtu::MTU_4096,
+            min_rnr_timer: 1,
+            ..RtrAttr::default()
+        };
+        let rts = RtsAttr { timeout: 14, retry_cnt: 7, rnr_retry: 7, ..RtsAttr::default() };
+        let Self { qp, cq, arena, context, what, _pd, .. } = self;
+        let qp = qp.to_init(&init).map_err(|(_, error)| error)?;
+        let qp = qp.to_rtr(&rtr).map_err(|(_, error)| error)?;
+        let qp = qp.to_rts(&rts).map_err(|(_, error)| error)?;
+        let mut end =
+            End { qp, cq, arena, context, what, remote_addr, rkey, posted: 0, ended: 0, came: 0, _pd };
+        if what == What::Send {
+            for _ in 0..DEPTH {
+                end.post_recv()?;
+            }
+        }
+        Ok(end)
+    }
+}
+
+impl<P: Provider> End<P> {
+    /// Writes to where the peer looks.
+    #[inline]
+    fn write_number(&mut self, number: u64) -> Result<()> {
+        self.arena.write_number(8, number);
+        self.post(SendOp::RdmaWrite { remote_addr: self.remote_addr, rkey: self.rkey }, 8, 8)
+    }
+
+    /// Looks at memory and polls until a number was written there.
+    #[inline]
+    fn await_number(&mut self, number: u64) -> Result<()> {
+        let mut patience = Patience::new();
+        while self.arena.number(0) != number {
+            if self.poll()? == 0 {
+                patience.wait(self.what)?;
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn send_number(&mut self, number: u64) -> Result<()> {
+        self.arena.write_number(8, number);
+        self.post(SendOp::Send, 8, 8)
+    }
+
+    /// Polls until a message came, and posts a receive for another one.
+    #[inline]
+    fn await_message(&mut self) -> Result<()> {
+        let (came, mut patience) = (self.came, Patience::new());
+        while self.came == came {
+            if self.poll()? == 0 {
+                patience.wait(self.what)?;
+            }
+        }
+        self.post_recv()
+    }
+
+    fn number_received(&self) -> u64 {
+        self.arena.number(0)
+    }
+
+    /// Writes `count` messages, and waits until all of them have arrived.
+    fn stream(&mut self, count: u64) -> Result<()> {
+        let What::Stream { length, depth } = self.what else { return Err("not a stream".into()) };
+        let last = self.posted + count;
+        let mut patience = Patience::new();
+        while self.ended < last {
+            while self.posted < last && self.posted - self.ended < depth as u64 {
+                let op = SendOp::RdmaWrite { remote_addr: self.remote_addr, rkey: self.rkey };
+                self.post(op, length, length)?;
+            }
+            if self.poll()? == 0 {
+                patience.wait(self.what)?;
+            } else {
+                patience = Patience::new();
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn post(&mut self, op: SendOp<'_>, at: usize, length: usize) -> Result<()> {
+        let sge = [self.arena.mr.sge(at..at + length)];
+        let wr = SendWr { wr_id: SEND, op, sge: &sge, flags: SendFlags::SIGNALED };
+        // SAFETY: it names the arena.
+        unsafe { self.qp.post_send(&[wr])? };
+        self.posted += 1;
+        Ok(())
+    }
+
+    #[inline]
+    fn post_recv(&mut self) -> Result<()> {
+        let sge = [self.arena.mr.sge(0..8)];
+        // SAFETY: it names the arena.
+        unsafe { self.qp.post_recv(&[RecvWr { wr_id: RECV, sge: &sge }])? };
+        Ok(())
+    }
+
+    /// Polls once: how many completions there were.
+    #[inline]
+    fn poll(&mut self) -> Result<usize> {
+        let mut wcs = [Wc::default(); 4];
+        let count = self.cq.poll_into(&mut wcs);
+        for wc in &wcs[..count] {
+            if wc.status != WcStatus::SUCCESS {
+                return Err(
+                    format!("{:?} on {}: {}", self.what, self.context.device_name(), wc.status).into()
+                );
+            }
+            if wc.wr_id == SEND {
+                self.ended += 1;
+            } else {
+                self.came += 1;
+            }
+        }
+        Ok(count)
+    }
+}
+
+/// What an end does between two looks that found nothing: as the plain sockets do, it looks again at once for latency, and
+/// lets others run now and then for throughput.
+struct Patience {
+    looks: u32,
+    start: Option<Instant>,
+}
+
+impl Patience {
+    fn new() -> Self {
+        Self { looks: 0, start: None }
+    }
+
+    #[inline]
+    fn wait(&mut self, what: What) -> Result<()> {
+        self.looks += 1;
+        if !self.looks.is_multiple_of(64) {
+            return Ok(());
+        }
+        match what {
+            What::Write | What::Send => std::hint::spin_loop(),
+            What::Stream { .. } => std::thread::yield_now(),
+        }
+        if self.start.get_or_insert_with(Instant::now).elapsed() > PATIENCE
+            && (self.looks > 64_000_000 || !matches!(what, What::Stream { .. }))
+        {
+            return Err("nothing happened".into());
+        }
+        Ok(())
+    }
+}
+
+/// Registered memory that is never freed and that nothing has a reference to.
+struct Arena<P: Provider> {
+    base: NonNull<u8>,
+    mr: Mr<P>,
+}
+
+impl<P: Provider> Arena<P> {
+    fn new(pd: &Pd<P>, len: usize) -> Result<Self> {
+        // At the start of a page, as for any transfer where time counts.
+        let words = vec![0_u64; len.div_ceil(8) + 512].leak();
+        let page = words.as_ptr().align_offset(4096);
+        let base = NonNull::from(&mut words[page..]).cast();
+        let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
+        // SAFETY: leaked, so it stays; the reference that made it is gone.
+        let mr = unsafe { pd.reg_mr(base.as_ptr(), len, access) }?;
+        Ok(Self { base, mr })
+    }
+
+    #[inline]
+    fn number(&self, at: usize) -> u64 {
+        // SAFETY: `at` is 0 or 8 here, inside of the arena and aligned.
+        unsafe { self.base.add(at).cast::<u64>().read_volatile() }
+    }
+
+    #[inline]
+    fn write_number(&self, at: usize, number: u64) {
+        // SAFETY: as above.
+        unsafe { self.base.add(at).cast::<u64>().write_volatile(number) }
+    }
+}
+
+const PORT: u8 = 1;
+const SEND: u64 = 1;
+const RECV: u64 = 2;
+
+/// Work requests in a queue.
+const DEPTH: usize = 64;

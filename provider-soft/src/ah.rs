@@ -1,0 +1,113 @@
+//! [`Ah`]: the path of a datagram.
+
+use std::sync::Arc;
+
+use roce::engine::Path;
+use verbs_core::provider::{AhOps, Destroy};
+use verbs_core::types::{AhAttr, Av, Gid};
+use verbs_core::{Cause, Errno, Error, Result};
+
+use crate::context::check_port;
+use crate::shared::{Device, Shared};
+use crate::{DRIVER_ID, Pd, limits};
+
+/// An address handle: a value, with nothing behind it.
+#[derive(Debug)]
+pub struct Ah {
+    av: Av,
+}
+
+impl Ah {
+    pub(crate) fn create(device: &Arc<Device>, pd: &Pd, attr: &AhAttr) -> Result<Self> {
+        device.check("create_ah")?;
+        pd.of(device, "create_ah")?;
+        Ok(Self { av: to_av(&path(device, "create_ah", attr)?) })
+    }
+}
+
+impl AhOps for Ah {
+    #[inline]
+    fn av(&self) -> &Av {
+        &self.av
+    }
+}
+
+impl Destroy for Ah {
+    fn destroy(self) -> Result<(), (Self, Error)> {
+        Ok(())
+    }
+}
+
+/// The path that attributes describe.
+///
+/// # Errors
+/// `EINVAL` with the limit, or the source GID that does not exist; `ENETUNREACH` for a destination of the other family of
+/// addresses.
+pub(crate) fn path(device: &Shared, verb: &'static str, attr: &AhAttr) -> Result<Path> {
+    check_port(device, verb, attr.port_num)?;
+    let grh = attr.grh.ok_or_else(|| device.error(verb, Errno::INVAL))?;
+    if grh.sgid_index != 0 {
+        let index = grh.sgid_index.into();
+        let (errno, table_len) =
+            if index < limits::GID_TABLE { (Errno::NODATA, 0) } else { (Errno::INVAL, limits::GID_TABLE) };
+        let cause = Cause::Gid { port_num: attr.port_num, index, table_len };
+        return Err(device.error(verb, errno).because(cause));
+    }
+    if grh.dgid.to_ipv4().is_some() != Gid(device.gid).to_ipv4().is_some() {
+        return Err(device.error(verb, Errno::NETUNREACH));
+    }
+    Ok(Path {
+        local: device.gid,
+        remote: grh.dgid.0,
+        traffic_class: grh.traffic_class,
+        hop_limit: grh.hop_limit,
+        sl: attr.sl,
+        flow_label: grh.flow_label & 0xf_ffff,
+        dlid: 0,
+        slid: 0,
+    })
+}
+
+fn to_av(path: &Path) -> Av {
+    let mut bytes = [0; LEN];
+    bytes[..16].copy_from_slice(&path.remote);
+    bytes[16..20].copy_from_slice(&path.flow_label.to_ne_bytes());
+    bytes[20..].copy_from_slice(&[path.traffic_class, path.hop_limit, path.sl]);
+    Av::new(DRIVER_ID, &bytes)
+}
+
+/// The path from `local` that an address vector of this provider holds; `None` for another's.
+#[inline]
+pub(crate) fn from_av(av: &Av, local: [u8; 16]) -> Option<Path> {
+    let bytes: &[u8; LEN] = av.bytes(DRIVER_ID)?.try_into().ok()?;
+    let (remote, rest) = bytes.split_first_chunk::<16>()?;
+    let (flow_label, rest) = rest.split_first_chunk::<4>()?;
+    let &[traffic_class, hop_limit, sl] = rest else { return None };
+    let flow_label = u32::from_ne_bytes(*flow_label);
+    Some(Path { local, remote: *remote, traffic_class, hop_limit, sl, flow_label, dlid: 0, slid: 0 })
+}
+
+/// Bytes of a path in an address vector.
+const LEN: usize = 23;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_comes_out_of_its_vector_as_it_went_in() {
+        let path = Path {
+            local: [1; 16],
+            remote: [2; 16],
+            traffic_class: 3,
+            hop_limit: 4,
+            sl: 5,
+            flow_label: 0xabcde,
+            dlid: 0,
+            slid: 0,
+        };
+        assert_eq!(from_av(&to_av(&path), [1; 16]), Some(path));
+        assert_eq!(from_av(&Av::new(DRIVER_ID + 1, &[0; LEN]), [1; 16]), None);
+        assert_eq!(from_av(&Av::new(DRIVER_ID, &[0; LEN - 1]), [1; 16]), None);
+    }
+}

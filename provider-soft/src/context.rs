@@ -1,0 +1,191 @@
+//! [`Context`]: an open device.
+//!
+//! # Safety
+//! Registering memory is a promise of the caller, which is passed on unchanged.
+#![allow(unsafe_code)]
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use verbs_core::provider::ContextOps;
+use verbs_core::types::{
+    AccessFlags, AhAttr, CqInitAttr, DeviceAttr, DeviceAttrEx, Gid, GidEntry, GidType, PortAttr, QpInitAttr,
+};
+use verbs_core::{Cause, Errno, Error, Result};
+
+use crate::io::Counters;
+use crate::records::{Records, inode};
+use crate::shared::{Device, Shared};
+use crate::{Ah, Cq, Mr, Pd, Qp, Soft, limits};
+
+/// An open device: of the same one, another has its own events and completion channels.
+#[derive(Debug)]
+pub struct Context {
+    device: Arc<Device>,
+    /// Asynchronous events of what is made from this.
+    events: Arc<Records>,
+    async_fd: OwnedFd,
+    channels: Mutex<Vec<Arc<Records>>>,
+}
+
+impl Context {
+    pub(crate) fn open(device: &Arc<Device>) -> Result<Self> {
+        device.check("open_device")?;
+        let (events, async_fd) = Records::pair().map_err(|errno| device.error("open_device", errno))?;
+        Ok(Self {
+            device: Arc::clone(device),
+            events: Arc::new(events),
+            async_fd,
+            channels: Mutex::default(),
+        })
+    }
+
+    /// What the device has sent, received and lost since it was made, in packets.
+    pub fn counters(&self) -> Counters {
+        self.device.socket.counters()
+    }
+
+    /// The completion channel whose reading end this is.
+    fn channel(&self, fd: BorrowedFd<'_>) -> Result<Arc<Records>> {
+        let inode = inode(fd).map_err(|errno| self.device.error("create_cq", errno))?;
+        let channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
+        let channel = channels.iter().find(|channel| channel.is_read_by(inode)).cloned();
+        channel.ok_or_else(|| {
+            let cause = Cause::Foreign { what: "completion channel" };
+            self.device.error("create_cq", Errno::INVAL).because(cause)
+        })
+    }
+}
+
+impl ContextOps<Soft> for Context {
+    fn device_name(&self) -> &str {
+        &self.device.name
+    }
+
+    fn provider_name(&self) -> &'static str {
+        "soft"
+    }
+
+    fn num_comp_vectors(&self) -> u32 {
+        limits::COMP_VECTORS
+    }
+
+    fn query_device(&self) -> Result<DeviceAttr> {
+        self.device.check("query_device")?;
+        Ok(limits::device_attr(self.device.guid))
+    }
+
+    fn query_device_ex(&self) -> Result<DeviceAttrEx> {
+        self.device.check("query_device")?;
+        Ok(limits::device_attr_ex(self.device.guid))
+    }
+
+    fn query_port(&self, port_num: u8) -> Result<PortAttr> {
+        self.device.check("query_port")?;
+        check_port(&self.device, "query_port", port_num)?;
+        Ok(limits::port_attr(self.device.socket.interface().map(|(_, mtu)| mtu)))
+    }
+
+    fn query_gid_table(&self) -> Result<Vec<GidEntry>> {
+        self.device.check("query_gid")?;
+        Ok(vec![gid_entry(&self.device)])
+    }
+
+    fn query_gid_entry(&self, port_num: u8, gid_index: u32) -> Result<Option<GidEntry>> {
+        self.device.check("query_gid")?;
+        check_port(&self.device, "query_gid", port_num)?;
+        match gid_index {
+            0 => Ok(Some(gid_entry(&self.device))),
+            _ if gid_index < limits::GID_TABLE => Ok(None),
+            _ => {
+                let cause = Cause::Gid { port_num, index: gid_index, table_len: limits::GID_TABLE };
+                Err(self.device.error("query_gid", Errno::INVAL).because(cause))
+            }
+        }
+    }
+
+    fn query_pkey(&self, port_num: u8, index: u16) -> Result<u16> {
+        self.device.check("query_pkey")?;
+        check_port(&self.device, "query_pkey", port_num)?;
+        within(&self.device, "query_pkey", "pkey index", index.into(), 0, 0)?;
+        Ok(limits::PKEY)
+    }
+
+    fn async_fd(&self) -> Result<BorrowedFd<'_>> {
+        self.device.check("get_async_event")?;
+        Ok(self.async_fd.as_fd())
+    }
+
+    fn create_comp_channel(&self) -> Result<OwnedFd> {
+        self.device.check("create_comp_channel")?;
+        let pair = Records::pair().map_err(|errno| self.device.error("create_comp_channel", errno));
+        let (channel, fd) = pair?;
+        let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
+        channels.retain(|channel| !channel.is_abandoned());
+        channels.push(Arc::new(channel));
+        Ok(fd)
+    }
+
+    fn alloc_pd(&self) -> Result<Pd> {
+        Pd::alloc(&self.device)
+    }
+
+    unsafe fn reg_mr(
+        &self,
+        pd: &Pd,
+        addr: *mut u8,
+        length: usize,
+        iova: u64,
+        access: AccessFlags,
+    ) -> Result<Mr> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { Mr::register(&self.device, pd, addr, length, iova, access) }
+    }
+
+    fn create_cq(&self, attr: &CqInitAttr<'_>) -> Result<Cq> {
+        self.device.check("create_cq")?;
+        let channel = attr.channel.map(|fd| self.channel(fd)).transpose()?;
+        Cq::create(&self.device, attr, channel, &self.events)
+    }
+
+    fn create_qp(&self, pd: &Pd, send_cq: &Cq, recv_cq: &Cq, attr: &QpInitAttr) -> Result<Qp> {
+        Qp::create(&self.device, pd, send_cq, recv_cq, attr, &self.events)
+    }
+
+    fn create_ah(&self, pd: &Pd, attr: &AhAttr) -> Result<Ah> {
+        Ah::create(&self.device, pd, attr)
+    }
+}
+
+/// The only valid entry of the GID table.
+fn gid_entry(device: &Shared) -> GidEntry {
+    let name = device.socket.interface().map(|(name, _)| name);
+    let index = name.and_then(|name| nix::net::if_::if_nametoindex(name.as_str()).ok());
+    GidEntry {
+        gid: Gid(device.gid),
+        gid_index: 0,
+        port_num: limits::PORT.into(),
+        gid_type: GidType::ROCE_V2,
+        ndev_ifindex: index.unwrap_or(0),
+    }
+}
+
+pub(crate) fn check_port(device: &Shared, verb: &'static str, port_num: u8) -> Result<()> {
+    let port = limits::PORT.into();
+    within(device, verb, "port_num", port_num.into(), port, port)
+}
+
+/// `EINVAL` with the limit that is passed.
+pub(crate) fn within(
+    device: &Shared,
+    verb: &'static str,
+    name: &'static str,
+    asked: u64,
+    min: u64,
+    max: u64,
+) -> Result<(), Error> {
+    if (min..=max).contains(&asked) {
+        return Ok(());
+    }
+    Err(device.error(verb, Errno::INVAL).because(Cause::Limit { name, asked, min, max }))
+}

@@ -1,0 +1,139 @@
+//! [`Cq`]: a completion queue. Polling takes completions out of a ring; finding it empty, it lets the device make progress.
+//!
+//! Asking for an event takes the device's turn: a completion that came before is in the ring when that returns, one that
+//! comes later raises the event. So "ask, poll until empty, wait" misses nothing.
+
+use std::sync::Arc;
+
+use roce::engine::{CqId, Refused};
+use verbs_core::provider::{CqOps, Destroy};
+use verbs_core::types::{CqInitAttr, Wc};
+use verbs_core::{Errno, Error, Result};
+
+use crate::context::within;
+use crate::hub::{Armed, CqEnd};
+use crate::limits;
+use crate::machine::Sleep;
+use crate::pd::{destroyed, foreign};
+use crate::records::Records;
+use crate::ring::{Reader, ring};
+use crate::shared::Device;
+
+/// A completion queue.
+#[derive(Debug)]
+pub struct Cq {
+    reader: Reader<Wc>,
+    device: Arc<Device>,
+    cq: CqId,
+    cqe: u32,
+}
+
+impl Cq {
+    pub(crate) fn create(
+        device: &Arc<Device>,
+        attr: &CqInitAttr<'_>,
+        channel: Option<Arc<Records>>,
+        events: &Arc<Records>,
+    ) -> Result<Self> {
+        within(device, "create_cq", "cqe", attr.cqe.into(), 1, limits::MAX_CQE.into())?;
+        let last = u64::from(limits::COMP_VECTORS - 1);
+        within(device, "create_cq", "comp_vector", attr.comp_vector.into(), 0, last)?;
+        let cqe = attr.cqe.next_power_of_two();
+        let (writer, reader) = ring(cqe, 0);
+        let end = CqEnd {
+            writer,
+            channel,
+            events: Arc::clone(events),
+            user_handle: attr.user_handle,
+            armed: Armed::Not,
+            users: 0,
+            has_overrun: false,
+        };
+        let cq = device.control("create_cq", |machine, _| {
+            machine.hub.add_cq(end, limits::MAX_CQ).ok_or_else(|| device.error("create_cq", Errno::NOMEM))
+        })?;
+        Ok(Self { reader, device: Arc::clone(device), cq, cqe })
+    }
+
+    /// What the engine knows it by, if it is of this device.
+    pub(crate) fn of(&self, device: &Arc<Device>) -> Result<CqId> {
+        if Arc::ptr_eq(&self.device, device) {
+            Ok(self.cq)
+        } else {
+            Err(foreign(device, "create_qp", "completion queue"))
+        }
+    }
+}
+
+impl CqOps for Cq {
+    type Completion<'a> = &'a Wc;
+
+    fn handle(&self) -> u32 {
+        self.cq.0
+    }
+
+    fn cqe(&self) -> u32 {
+        self.cqe
+    }
+
+    #[inline]
+    fn next(&mut self) -> Option<&Wc> {
+        self.reader.free_all();
+        if self.device.is_forked() {
+            return None;
+        }
+        if self.reader.is_empty() {
+            self.device.progress();
+        }
+        self.reader.next()
+    }
+
+    #[inline]
+    fn finish(&mut self) {
+        self.reader.free_all();
+    }
+
+    #[inline]
+    fn poll(&mut self, wcs: &mut [Wc]) -> usize {
+        self.reader.free_all();
+        if wcs.is_empty() || self.device.is_forked() {
+            return 0;
+        }
+        if self.reader.is_empty() {
+            self.device.progress();
+        }
+        let mut count = 0;
+        for wc in wcs {
+            let Some(completion) = self.reader.next() else { break };
+            *wc = *completion;
+            count += 1;
+        }
+        self.reader.free_all();
+        count
+    }
+
+    fn req_notify(&mut self, solicited_only: bool) -> Result<()> {
+        let armed = if solicited_only { Armed::Solicited } else { Armed::Next };
+        let wake = self.device.control("req_notify_cq", |machine, _| {
+            machine.hub.arm(self.cq, armed);
+            // Who waits for events does not poll: from here on the background thread watches.
+            let wake = !machine.sleep.for_packets;
+            if wake {
+                machine.sleep = Sleep::AWAKE;
+            }
+            Ok(wake)
+        })?;
+        if wake {
+            self.device.wake();
+        }
+        Ok(())
+    }
+}
+
+impl Destroy for Cq {
+    fn destroy(self) -> Result<(), (Self, Error)> {
+        let cq = self.cq;
+        destroyed(&self.device, "destroy_cq", |machine| machine.hub.remove_cq(cq).map_err(|_| Refused::Busy))
+            .map_err(|error| (self, error))
+    }
+}

@@ -1,0 +1,183 @@
+//! [`SoftDevice`]: how a device comes to be, and [`Soft`]'s registration.
+//!
+//! Nothing is brought unasked: a program asks by [`SoftDevice::bind`] or [`SoftDevice::auto`], a user by the environment
+//! variable `VERBS_SOFT`.
+
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use roce::wire::UDP_PORT;
+use verbs_core::discovery::{DeviceInfo, OwnDevice, SkipReason, Skipped};
+use verbs_core::provider::{Driver, ErasedContext, NamedProvider, OpenedContext};
+use verbs_core::types::Guid;
+use verbs_core::{Errno, Error, Result};
+
+use crate::context::Context;
+use crate::io::Socket;
+use crate::shared::Device;
+use crate::{DRIVER_ID, Soft};
+
+/// A device in userspace: one IP address, UDP port 4791.
+///
+/// What `VERBS_SOFT` asks for goes into every device list; what is made here is opened with
+/// [`Soft::open`](NamedProvider::open), or by `verbs::soft::{bind, auto}`. The address is taken at that moment, and
+/// held while the [`DeviceInfo`], a clone of it or anything made from it lives. Opening it twice gives two contexts of one
+/// device.
+#[derive(Debug)]
+pub enum SoftDevice {}
+
+impl SoftDevice {
+    /// A device on an address of this machine.
+    ///
+    /// # Errors
+    /// [`Cause::LeftOut`](verbs_core::Cause::LeftOut) with [`SkipReason::Address`]: the port is taken, or the address is not
+    /// this machine's.
+    pub fn bind(address: IpAddr) -> Result<DeviceInfo> {
+        on_address(&own_name(), address).map_err(|skipped| skipped.into_error("bind"))
+    }
+
+    /// A device on a free address of 127.0.0.0/8: devices of all processes of this machine reach each other.
+    ///
+    /// # Errors
+    /// As [`bind`](Self::bind): the port is taken on every such address, as by the kernel's rdma_rxe.
+    pub fn auto() -> Result<DeviceInfo> {
+        on_any(&own_name()).map_err(|skipped| skipped.into_error("bind"))
+    }
+}
+
+impl NamedProvider for Soft {
+    const DRIVER: Driver = Driver {
+        name: "soft",
+        driver_id: DRIVER_ID,
+        min_abi: 0,
+        max_abi: 0,
+        matches: |device| device.driver_id.is_some_and(|id| id.0 == DRIVER_ID),
+        devices: from_environment,
+        open: open_erased,
+    };
+
+    fn open(device: &DeviceInfo) -> Result<Context> {
+        let own = device.own.as_ref().and_then(OwnDevice::downcast_ref::<Arc<Device>>);
+        let device = own.ok_or_else(|| Error::new("open_device", &device.name, Errno::NODEV))?;
+        Context::open(device)
+    }
+}
+
+fn open_erased(device: &DeviceInfo) -> Result<OpenedContext> {
+    Soft::open(device).map(ErasedContext::new::<Soft>)
+}
+
+/// What `VERBS_SOFT` asks for, made once in the life of a process.
+fn from_environment() -> Vec<Result<DeviceInfo, Skipped>> {
+    static ASKED: OnceLock<Vec<Result<DeviceInfo, Skipped>>> = OnceLock::new();
+    let made = ASKED.get_or_init(|| match std::env::var_os(VARIABLE) {
+        Some(asked) => asked_for(&asked.to_string_lossy()),
+        None => Vec::new(),
+    });
+    made.clone()
+}
+
+fn asked_for(asked: &str) -> Vec<Result<DeviceInfo, Skipped>> {
+    let elements = asked.split(',').map(str::trim).filter(|element| !element.is_empty());
+    elements
+        .map(|element| {
+            let name = next_name();
+            if element == "auto" {
+                return on_any(&name);
+            }
+            match element.parse() {
+                Ok(address) => on_address(&name, address),
+                Err(_) => {
+                    let reason =
+                        SkipReason::Request { variable: VARIABLE, asked: element.into(), expected: EXPECTED };
+                    Err(Skipped { name, reason })
+                }
+            }
+        })
+        .collect()
+}
+
+fn on_address(name: &str, address: IpAddr) -> Result<DeviceInfo, Skipped> {
+    let refused = |errno| left_out(name, address, errno);
+    device_on(name, Socket::bind(address).map_err(refused)?)
+}
+
+fn on_any(name: &str) -> Result<DeviceInfo, Skipped> {
+    let socket = Socket::auto().map_err(|errno| left_out(name, [127, 0, 0, 0].into(), errno))?;
+    device_on(name, socket)
+}
+
+fn device_on(name: &str, socket: Socket) -> Result<DeviceInfo, Skipped> {
+    let address = socket.address();
+    let guid = guid_of(address);
+    let device = Device::new(name, socket, guid, seed()).map_err(|errno| left_out(name, address, errno))?;
+    Ok(DeviceInfo::brought(name, DRIVER_ID, guid, OwnDevice::new(device)))
+}
+
+fn left_out(name: &str, address: IpAddr, errno: Errno) -> Skipped {
+    Skipped { name: name.into(), reason: SkipReason::Address { address, port: UDP_PORT, errno } }
+}
+
+/// A name for a device that the program asks for: those that the environment asks for come first, whoever is asked first.
+fn own_name() -> String {
+    let _ = from_environment();
+    next_name()
+}
+
+/// `soft0`, `soft1`, ...: one after the other in the life of a process.
+fn next_name() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("soft{}", NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// An EUI-64 for an address: marked as administered locally, so that it is nobody's.
+fn guid_of(address: IpAddr) -> Guid {
+    match address {
+        // As ISATAP makes interface identifiers of IPv4 addresses.
+        IpAddr::V4(v4) => Guid(0x0200_5efe_0000_0000 | u64::from(v4.to_bits())),
+        IpAddr::V6(v6) => {
+            let bits = v6.to_bits();
+            let folded = (bits >> 64) as u64 ^ bits as u64;
+            Guid(folded & !(3 << 56) | 2 << 56)
+        }
+    }
+}
+
+/// Numbers of queue pairs and keys differ between two lives of a process, so that stale packets find nothing.
+fn seed() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    (since.as_nanos() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(std::process::id())
+}
+
+/// Where a user asks for devices.
+const VARIABLE: &str = "VERBS_SOFT";
+
+const EXPECTED: &str = "auto, or IP addresses separated by commas";
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn identifiers_are_administered_locally_and_follow_the_address() {
+        assert_eq!(guid_of([10, 0, 0, 1].into()), Guid(0x0200_5efe_0a00_0001));
+        let [a, b] = ["fe80::1", "fd00::2"].map(|text| guid_of(text.parse().unwrap()));
+        assert_ne!(a, b);
+        for guid in [a, b] {
+            assert_eq!(guid.0 >> 56 & 3, 2);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_had_is_left_out_with_a_reason() {
+        let made = asked_for("auto, nonsense,192.0.2.1");
+        assert!(made[0].is_ok(), "{made:?}");
+        let reasons: Vec<String> =
+            made[1..].iter().map(|made| made.as_ref().unwrap_err().to_string()).collect();
+        assert!(reasons[0].contains("VERBS_SOFT asks for \"nonsense\""), "{reasons:?}");
+        assert!(reasons[1].contains("192.0.2.1 is no address of this machine"), "{reasons:?}");
+        assert!(asked_for("").is_empty());
+    }
+}

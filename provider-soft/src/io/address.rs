@@ -1,0 +1,122 @@
+//! GIDs, IP addresses, and the names of sockets as the kernel reads and writes them.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use roce::engine::Gid;
+
+/// The GID of an address: an IPv4 address is mapped into an IPv6 one.
+pub(crate) fn gid_of(address: IpAddr) -> Gid {
+    match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+        IpAddr::V6(v6) => v6.octets(),
+    }
+}
+
+/// The address of a GID.
+pub(crate) fn address_of(gid: Gid) -> IpAddr {
+    Ipv6Addr::from(gid).to_canonical()
+}
+
+/// A `sockaddr_in` or `sockaddr_in6`, as bytes.
+///
+/// # References
+/// `ip(7)`, `ipv6(7)`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C, align(4))]
+pub(crate) struct Name {
+    bytes: [u8; Name::MAX],
+    len: u8,
+}
+
+impl Name {
+    /// Bytes of the longer of the two.
+    pub(crate) const MAX: usize = 28;
+    const V4: u8 = 16;
+
+    /// Room for the kernel to write into.
+    pub(crate) const EMPTY: Self = Self { bytes: [0; Self::MAX], len: 0 };
+
+    /// `scope` is the interface's index, for link-local IPv6 addresses.
+    pub(crate) fn new(address: IpAddr, port: u16, scope: u32) -> Self {
+        let mut name = Self::EMPTY;
+        name.bytes[2..4].copy_from_slice(&port.to_be_bytes());
+        match address {
+            IpAddr::V4(v4) => {
+                name.bytes[..2].copy_from_slice(&(libc::AF_INET as u16).to_ne_bytes());
+                name.bytes[4..8].copy_from_slice(&v4.octets());
+                name.len = Self::V4;
+            }
+            IpAddr::V6(v6) => {
+                name.bytes[..2].copy_from_slice(&(libc::AF_INET6 as u16).to_ne_bytes());
+                name.bytes[8..24].copy_from_slice(&v6.octets());
+                name.bytes[24..].copy_from_slice(&scope.to_ne_bytes());
+                name.len = Self::MAX as u8;
+            }
+        }
+        name
+    }
+
+    /// Address and port; `None` if the kernel wrote neither an IPv4 nor an IPv6 name.
+    #[inline]
+    pub(crate) fn parse(&self) -> Option<(IpAddr, u16)> {
+        let b = &self.bytes;
+        let port = u16::from_be_bytes([b[2], b[3]]);
+        match i32::from(u16::from_ne_bytes([b[0], b[1]])) {
+            libc::AF_INET if self.len >= Self::V4 => Some((IpAddr::from([b[4], b[5], b[6], b[7]]), port)),
+            libc::AF_INET6 if usize::from(self.len) == Self::MAX => {
+                let mut octets = [0; 16];
+                octets.copy_from_slice(&b[8..24]);
+                Some((IpAddr::from(octets), port))
+            }
+            _ => None,
+        }
+    }
+
+    /// The bytes that mean something.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+
+    /// All bytes, for the kernel to write into; then [`set_len`](Self::set_len).
+    pub(crate) fn as_mut_bytes(&mut self) -> &mut [u8; Self::MAX] {
+        &mut self.bytes
+    }
+
+    /// How many bytes the kernel wrote.
+    pub(crate) fn set_len(&mut self, len: usize) {
+        self.len = len.min(Self::MAX) as u8;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gids_and_addresses_are_the_same_thing() {
+        for text in ["192.0.2.1", "2001:db8::1", "fe80::1"] {
+            let address: IpAddr = text.parse().expect("an address");
+            assert_eq!(address_of(gid_of(address)), address);
+        }
+        let mapped = gid_of(IpAddr::from([192, 0, 2, 1]));
+        assert_eq!(mapped, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1]);
+    }
+
+    #[test]
+    fn names_read_as_they_were_written() {
+        for text in ["192.0.2.1", "2001:db8::1"] {
+            let address: IpAddr = text.parse().expect("an address");
+            assert_eq!(Name::new(address, 4791, 3).parse(), Some((address, 4791)));
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_cut_off_or_of_another_family_is_none() {
+        let mut name = Name::new(IpAddr::from([192, 0, 2, 1]), 4791, 0);
+        name.set_len(8);
+        assert_eq!(name.parse(), None);
+        let mut name = Name::new("::1".parse().expect("an address"), 4791, 0);
+        name.as_mut_bytes()[..2].copy_from_slice(&(libc::AF_UNIX as u16).to_ne_bytes());
+        assert_eq!(name.parse(), None);
+    }
+}

@@ -1,0 +1,203 @@
+//! Receiving: datagrams come in batches, and leave as packets whose ICRC is right.
+//!
+//! The kernel may give many packets of one sender as one datagram (UDP GRO) and says how long each is; the last may be
+//! shorter. A packet's place in its datagram is the IPv4 identification it most likely had (see [the module](super)).
+//!
+//! A receive takes one datagram, the cheapest call there is, which is right for a ping-pong; only when a second one finds
+//! something without having found nothing in between do calls take as many as there are buffers.
+
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+
+use roce::engine::{Arrival, Gid};
+use roce::wire::icrc::{Flow, Icrc, Verdict};
+use roce::wire::{ICRC_LEN, bth};
+use verbs_core::Errno;
+
+use super::address::gid_of;
+use super::control::number;
+use super::counters::Counts;
+use super::flows::Flows;
+use super::socket::Socket;
+use super::sys::{self, Slot};
+
+/// A packet that arrived.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Received<'a> {
+    /// Where from, where to, and how.
+    pub(crate) arrival: Arrival,
+    /// BTH to ICRC, which was right.
+    pub(crate) bytes: &'a [u8],
+}
+
+/// Datagrams that were received, and how far they are taken apart.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    slots: Box<[Slot]>,
+    /// Datagrams in the slots.
+    filled: usize,
+    /// The one that packets are taken from.
+    current: usize,
+    datagram: Datagram,
+    /// How many slots the next receive offers.
+    offer: usize,
+    /// Single datagrams that were received with nothing in between.
+    in_a_row: u32,
+    /// The last receive filled all of the slots, more than one, that it offered.
+    more: bool,
+    flows: Flows,
+    local: IpAddr,
+    local_gid: Gid,
+    port: u16,
+}
+
+/// The datagram that packets are taken from.
+#[derive(Clone, Copy, Debug)]
+struct Datagram {
+    arrival: Arrival,
+    icrc: Option<Icrc>,
+    segment: usize,
+    offset: usize,
+    position: u16,
+}
+
+const SLOTS: usize = 16;
+/// Longer than any UDP datagram.
+const SLOT: usize = 64 << 10;
+const SHORTEST: usize = bth::LEN + ICRC_LEN;
+
+impl Inbox {
+    /// An empty box for this socket: 1 MiB.
+    pub(crate) fn new(socket: &Socket) -> Self {
+        Self::with_size(socket, SLOTS, SLOT)
+    }
+
+    pub(super) fn with_size(socket: &Socket, slots: usize, bytes: usize) -> Self {
+        Self {
+            slots: (0..slots.clamp(1, sys::BATCH)).map(|_| Slot::new(bytes)).collect(),
+            filled: 0,
+            current: 0,
+            datagram: Datagram::NONE,
+            offer: 1,
+            in_a_row: 0,
+            more: false,
+            flows: Flows::new(),
+            local: socket.address(),
+            local_gid: socket.gid(),
+            port: socket.port(),
+        }
+    }
+
+    /// Takes datagrams from the socket, without waiting: how many. What was not taken out of the box is lost.
+    ///
+    /// # Errors
+    /// What `recvmsg(2)` says, but for `EAGAIN`, `EINTR` and errors of earlier sends, which mean that nothing came.
+    #[inline]
+    pub(crate) fn receive(&mut self, socket: &Socket) -> Result<usize, Errno> {
+        (self.filled, self.current, self.more) = (0, 0, false);
+        let offered = self.offer;
+        let result = match offered {
+            1 => sys::receive(socket.as_fd(), &mut self.slots[0]).map(|()| 1),
+            _ => sys::receive_many(socket.as_fd(), &mut self.slots[..offered]),
+        };
+        match result {
+            Ok(filled) => {
+                self.filled = filled;
+                self.more = offered > 1 && filled == offered;
+                self.in_a_row = if offered == 1 { self.in_a_row + 1 } else { 0 };
+                if offered > 1 && filled == 1 {
+                    self.offer = 1;
+                } else if self.more || self.in_a_row > 1 {
+                    self.offer = (offered * 4).min(self.slots.len());
+                }
+                self.open(socket.counts());
+                socket.counts().receives.add(1);
+                Ok(filled)
+            }
+            Err(errno) => {
+                (self.offer, self.in_a_row) = (1, 0);
+                match errno {
+                    Errno::AGAIN | Errno::INTR => Ok(0),
+                    Errno::CONNREFUSED | Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::MSGSIZE => Ok(0),
+                    other => Err(other),
+                }
+            }
+        }
+    }
+
+    /// Whether there may be more behind what the last receive brought.
+    #[inline]
+    pub(crate) fn more(&self) -> bool {
+        self.more
+    }
+
+    /// The next packet that is right; the others are counted and dropped.
+    #[inline]
+    pub(crate) fn next(&mut self, socket: &Socket) -> Option<Received<'_>> {
+        let counts = socket.counts();
+        let (slot, range, arrival) = loop {
+            let slot = self.slots[..self.filled].get(self.current)?;
+            let Datagram { arrival, icrc, segment, offset, position } = self.datagram;
+            let (Some(icrc), true) = (icrc, offset < slot.len) else {
+                self.current += 1;
+                self.open(counts);
+                continue;
+            };
+            let end = slot.len.min(offset + segment);
+            self.datagram.offset = end;
+            self.datagram.position = position.wrapping_add(1);
+            let packet = &slot.payload[offset..end];
+            if packet.len() < SHORTEST {
+                counts.malformed.add(1);
+                continue;
+            }
+            match icrc.check(packet, position) {
+                Verdict::Exact => {}
+                Verdict::WithId(_) => counts.other_id.add(1),
+                Verdict::Bad => {
+                    counts.bad_icrc.add(1);
+                    continue;
+                }
+            }
+            counts.received.add(1);
+            counts.received_bytes.add(packet.len() as u64);
+            break (self.current, offset..end, arrival);
+        };
+        Some(Received { arrival, bytes: &self.slots[slot].payload[range] })
+    }
+
+    /// Reads who sent the current datagram, and how.
+    #[inline]
+    fn open(&mut self, counts: &Counts) {
+        self.datagram = Datagram::NONE;
+        let Some(slot) = self.slots[..self.filled].get(self.current) else { return };
+        let Some((remote, src_port)) = slot.from.parse().filter(|_| !slot.cut_off && slot.len >= SHORTEST)
+        else {
+            counts.malformed.add(1);
+            return;
+        };
+        let mut arrival = Arrival { remote: gid_of(remote), local: self.local_gid, ..Arrival::default() };
+        let mut segment = slot.len;
+        slot.control.for_each(|level, kind, data| match (level, kind, number(data)) {
+            (libc::SOL_UDP, libc::UDP_GRO, Some(length @ 1..)) => segment = length as usize,
+            (libc::IPPROTO_IP, libc::IP_TOS, Some(class))
+            | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS, Some(class)) => arrival.traffic_class = class as u8,
+            (libc::IPPROTO_IP, libc::IP_TTL, Some(hops))
+            | (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT, Some(hops)) => arrival.hop_limit = hops as u8,
+            _ => {}
+        });
+        let flow = Flow { src: remote, dst: self.local, src_port, dst_port: self.port };
+        self.datagram =
+            Datagram { arrival, icrc: Some(self.flows.icrc(flow)), segment, offset: 0, position: 0 };
+    }
+}
+
+impl Datagram {
+    const NONE: Self = Self {
+        arrival: Arrival { remote: [0; 16], local: [0; 16], traffic_class: 0, hop_limit: 0, sl: 0, slid: 0 },
+        icrc: None,
+        segment: 0,
+        offset: 0,
+        position: 0,
+    };
+}

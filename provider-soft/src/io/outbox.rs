@@ -1,0 +1,359 @@
+//! Sending: packets are written into one buffer, one after the other, and leave in as few system calls as possible.
+//!
+//! ```text
+//!   arena    | packet | packet | packet | short | packet | packet |     space()      |
+//!   groups   |<---- one datagram of 4 segments ---->|<--- of 2 -->|
+//!                         to a                           to b
+//! ```
+//!
+//! A group is what the kernel takes as one datagram and parts again (UDP GSO): packets to one destination with the same
+//! traffic class and hop limit, all of one length, but the last, which may be shorter. A packet's place in its group is
+//! its IPv4 identification (see [the module](super)), which its ICRC covers: the ICRC is made when the packet joins.
+//!
+//! Lifecycle of a group: open (packets join) → closed (a packet did not fit) → sent, whole; or refused as a datagram by
+//! the device → parted (all identifications 0, new ICRCs) → sent packet by packet.
+
+use std::net::IpAddr;
+use std::ops::Range;
+use std::os::fd::AsFd;
+
+use roce::engine::{Gid, Path};
+use roce::wire::ICRC_LEN;
+use roce::wire::icrc::{Flow, Icrc, compute};
+use roce::wire::packet::MAX_PACKET_LEN;
+use verbs_core::Errno;
+
+use super::address::{Name, address_of};
+use super::control::Control;
+use super::counters::Counts;
+use super::flows::Flows;
+use super::socket::Socket;
+use super::sys::{self, Message};
+
+/// What became of what was in the box.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Flush {
+    /// Nothing is left.
+    Done,
+    /// The socket's buffer is full: flush again when the socket is writable. More may be put into the box until then.
+    Blocked,
+}
+
+/// Packets on their way to the socket.
+#[derive(Debug)]
+pub(crate) struct Outbox {
+    arena: Box<[u8]>,
+    /// Bytes of the arena that packets take.
+    used: usize,
+    groups: Box<[Group]>,
+    /// Groups that are not done.
+    pending: Range<usize>,
+    flows: Flows,
+    local: IpAddr,
+    port: u16,
+    scope: u32,
+    default_hop_limit: u8,
+    gso: bool,
+    /// Destinations whose device or route takes no GSO, in the order of discovery, over and over.
+    without_gso: [Gid; 8],
+    refusals: usize,
+    /// Packets for the other address family, not counted yet.
+    wrong_family: u64,
+}
+
+/// Packets that leave as one datagram.
+#[derive(Clone, Copy, Debug)]
+struct Group {
+    start: usize,
+    end: usize,
+    /// Length of each packet with its ICRC; the last may be shorter.
+    segment: usize,
+    /// How many joined.
+    packets: usize,
+    /// No more packets may join.
+    closed: bool,
+    /// Sent packet by packet, `start` moving on.
+    parted: bool,
+    traffic_class: u8,
+    hop_limit: u8,
+    remote: Gid,
+    to: Name,
+    icrc: Icrc,
+    control: Control,
+}
+
+/// Bytes of packets in the box, and datagrams, at most.
+const ARENA: usize = 256 << 10;
+const GROUPS: usize = 64;
+
+/// The kernel's UDP_MAX_SEGMENTS before Linux 6.9; more do not fit into a datagram anyway, unless they are tiny.
+const SEGMENTS: usize = 64;
+
+/// Payload of the longest IPv4 UDP datagram.
+const DATAGRAM: usize = 65_507;
+
+impl Outbox {
+    /// An empty box for this socket.
+    pub(crate) fn new(socket: &Socket) -> Self {
+        Self::with_size(socket, ARENA, GROUPS)
+    }
+
+    pub(super) fn with_size(socket: &Socket, bytes: usize, groups: usize) -> Self {
+        let nowhere = Group {
+            start: 0,
+            end: 0,
+            segment: 0,
+            packets: 0,
+            closed: true,
+            parted: false,
+            traffic_class: 0,
+            hop_limit: 0,
+            remote: [0; 16],
+            to: Name::EMPTY,
+            icrc: Icrc::new(Flow {
+                src: socket.address(),
+                dst: socket.address(),
+                src_port: socket.port(),
+                dst_port: socket.port(),
+            }),
+            control: Control::EMPTY,
+        };
+        Self {
+            arena: vec![0; bytes].into_boxed_slice(),
+            used: 0,
+            groups: vec![nowhere; groups].into_boxed_slice(),
+            pending: 0..0,
+            flows: Flows::new(),
+            local: socket.address(),
+            port: socket.port(),
+            scope: socket.scope(),
+            default_hop_limit: socket.default_hop_limit(),
+            gso: socket.gso(),
+            without_gso: [[0; 16]; 8],
+            refusals: 0,
+            wrong_family: 0,
+        }
+    }
+
+    /// Nothing waits to be sent.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pending.is_empty()
+    }
+
+    /// Where the next packet is to be written, BTH to pad: room for the longest. `None` if the box is full: flush.
+    #[inline]
+    pub(crate) fn space(&mut self) -> Option<&mut [u8]> {
+        if self.pending.end == self.groups.len() {
+            return None;
+        }
+        self.arena.get_mut(self.used..self.used + MAX_PACKET_LEN - ICRC_LEN)
+    }
+
+    /// Takes the first `len` bytes of [`space`](Self::space) as a packet for `path`, and appends its ICRC.
+    ///
+    /// The packet leaves from the socket's address, whatever the path says. A hop limit of 0 is the system's default.
+    ///
+    /// # Panics
+    /// If there was no space, or not as much.
+    #[inline]
+    pub(crate) fn push(&mut self, len: usize, path: &Path) {
+        assert!(len <= MAX_PACKET_LEN - ICRC_LEN && self.pending.end < self.groups.len());
+        let whole = len + ICRC_LEN;
+        let hop_limit = if path.hop_limit == 0 { self.default_hop_limit } else { path.hop_limit };
+        if let Some(last) = self.groups[self.pending.clone()].last_mut() {
+            if last.takes(whole, path, hop_limit) {
+                seal(&mut self.arena[self.used..self.used + whole], last.icrc, last.packets as u16);
+                last.packets += 1;
+                last.closed = whole < last.segment || last.packets == SEGMENTS;
+                last.end += whole;
+                self.used += whole;
+                return;
+            }
+            last.closed = true;
+        }
+        let remote = address_of(path.remote);
+        if remote.is_ipv4() != self.local.is_ipv4() {
+            self.wrong_family += 1;
+            return;
+        }
+        let icrc =
+            self.flows.icrc(Flow { src: self.local, dst: remote, src_port: self.port, dst_port: self.port });
+        seal(&mut self.arena[self.used..self.used + whole], icrc, 0);
+        self.groups[self.pending.end] = Group {
+            start: self.used,
+            end: self.used + whole,
+            segment: whole,
+            packets: 1,
+            closed: !self.gso || self.without_gso.contains(&path.remote),
+            parted: false,
+            traffic_class: path.traffic_class,
+            hop_limit,
+            remote: path.remote,
+            to: Name::new(remote, self.port, self.scope),
+            icrc,
+            control: self.control(remote, path.traffic_class, hop_limit),
+        };
+        self.pending.end += 1;
+        self.used += whole;
+    }
+
+    /// Sends what is in the box, as far as the socket takes it.
+    pub(crate) fn flush(&mut self, socket: &Socket) -> Flush {
+        if self.wrong_family > 0 {
+            socket.counts().unreachable.add(std::mem::take(&mut self.wrong_family));
+        }
+        let alone = self.pending.len() == 1;
+        while let Some(group) = self.groups[self.pending.clone()].first_mut() {
+            let result = if group.parted {
+                let payload = &self.arena[group.start..group.end.min(group.start + group.segment)];
+                sys::send(socket.as_fd(), &Message { to: &group.to, control: &group.control, payload })
+                    .map(|()| 1)
+            } else if alone {
+                group.announce_segments();
+                let payload = &self.arena[group.start..group.end];
+                sys::send(socket.as_fd(), &Message { to: &group.to, control: &group.control, payload })
+                    .map(|()| 1)
+            } else {
+                let (groups, arena) = (&mut self.groups[self.pending.clone()], &self.arena);
+                let whole = groups.iter().take(sys::BATCH).take_while(|group| !group.parted).count();
+                groups[..whole].iter_mut().for_each(Group::announce_segments);
+                let messages = groups[..whole].iter().map(|group| Message {
+                    to: &group.to,
+                    control: &group.control,
+                    payload: &arena[group.start..group.end],
+                });
+                sys::send_many(socket.as_fd(), messages)
+            };
+            match result {
+                Ok(sent) => self.sent(sent, socket.counts()),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    socket.counts().blocked.add(1);
+                    return Flush::Blocked;
+                }
+                Err(errno) => self.refused(errno, socket.counts()),
+            }
+        }
+        self.used = 0;
+        self.pending = 0..0;
+        Flush::Done
+    }
+
+    /// Leaves the box as a socket without room does.
+    #[cfg(test)]
+    pub(super) fn be_refused_for_now(&mut self) {
+        self.groups[self.pending.clone()].iter_mut().for_each(Group::announce_segments);
+    }
+
+    /// The kernel took the first `sent` groups, or one packet of a parted one.
+    fn sent(&mut self, sent: usize, counts: &Counts) {
+        counts.sends.add(1);
+        for _ in 0..sent {
+            let group = &mut self.groups[self.pending.start];
+            let end = if group.parted { group.end.min(group.start + group.segment) } else { group.end };
+            let bytes = end - group.start;
+            let packets = bytes.div_ceil(group.segment) as u64;
+            counts.sent.add(packets);
+            counts.sent_bytes.add(bytes as u64);
+            if packets > 1 {
+                counts.joined.add(packets);
+            }
+            group.start = end;
+            if group.start == group.end {
+                self.pending.start += 1;
+            }
+        }
+    }
+
+    /// The kernel did not take the first group: parts it if it was one datagram of many packets, else drops a packet.
+    #[cold]
+    fn refused(&mut self, errno: Errno, counts: &Counts) {
+        let group = &mut self.groups[self.pending.start];
+        if !group.is_single() && !group.parted {
+            // EMSGSIZE and EINVAL may be the route's and stay; EIO is a device that cannot.
+            if errno == Errno::IO {
+                counts.gso_refused.add(1);
+                self.without_gso[self.refusals % self.without_gso.len()] = group.remote;
+                self.refusals += 1;
+            }
+            group.parted = true;
+            group.closed = true;
+            for packet in self.arena[group.start..group.end].chunks_mut(group.segment) {
+                seal(packet, group.icrc, 0);
+            }
+            let (remote, traffic_class, hop_limit) =
+                (address_of(group.remote), group.traffic_class, group.hop_limit);
+            self.groups[self.pending.start].control = self.control(remote, traffic_class, hop_limit);
+            return;
+        }
+        match errno {
+            Errno::NETUNREACH | Errno::HOSTUNREACH | Errno::CONNREFUSED => &counts.unreachable,
+            Errno::MSGSIZE => &counts.too_long,
+            Errno::PERM | Errno::ACCESS => &counts.forbidden,
+            Errno::NOBUFS | Errno::NOMEM => &counts.no_buffer,
+            _ => &counts.not_sent,
+        }
+        .add(1);
+        group.start = group.end.min(group.start + group.segment);
+        if group.start == group.end {
+            self.pending.start += 1;
+        }
+    }
+
+    /// Traffic class and hop limit, where they are not what the socket does by itself.
+    fn control(&self, remote: IpAddr, traffic_class: u8, hop_limit: u8) -> Control {
+        let mut control = Control::EMPTY;
+        let (level, class, hops) = match remote {
+            IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_TOS, libc::IP_TTL),
+            IpAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_TCLASS, libc::IPV6_HOPLIMIT),
+        };
+        if traffic_class != 0 {
+            control.push(level, class, &i32::from(traffic_class).to_ne_bytes());
+        }
+        if hop_limit != self.default_hop_limit {
+            control.push(level, hops, &i32::from(hop_limit).to_ne_bytes());
+        }
+        control
+    }
+}
+
+impl Group {
+    fn is_single(&self) -> bool {
+        self.end - self.start <= self.segment
+    }
+
+    #[inline]
+    fn takes(&self, whole: usize, path: &Path, hop_limit: u8) -> bool {
+        !self.closed
+            && whole <= self.segment
+            && self.end - self.start + whole <= DATAGRAM
+            && self.remote == path.remote
+            && self.traffic_class == path.traffic_class
+            && self.hop_limit == hop_limit
+    }
+
+    /// Tells the kernel where to part the datagram.
+    fn announce_segments(&mut self) {
+        if !self.is_single() && !self.announced() {
+            self.control.push(libc::SOL_UDP, libc::UDP_SEGMENT, &(self.segment as u16).to_ne_bytes());
+        }
+        self.closed = true;
+    }
+
+    /// It was offered to the kernel before.
+    fn announced(&self) -> bool {
+        let mut found = false;
+        self.control.for_each(|level, kind, _| found |= (level, kind) == (libc::SOL_UDP, libc::UDP_SEGMENT));
+        found
+    }
+}
+
+/// Makes the ICRC of a packet that has room for it at its end.
+#[inline]
+fn seal(packet: &mut [u8], icrc: Icrc, ip_id: u16) {
+    let seed = icrc.seed(ip_id, true, packet.len());
+    if let Some((covered, end)) = packet.split_last_chunk_mut::<ICRC_LEN>() {
+        *end = compute(seed, covered).to_le_bytes();
+    }
+}

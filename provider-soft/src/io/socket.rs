@@ -1,0 +1,290 @@
+//! One UDP socket on an address that nobody else has.
+//!
+//! It never blocks. Its port is also the port of its peers: source and destination are 4791 in every packet.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use libc::c_int;
+use roce::engine::Gid;
+use roce::wire::UDP_PORT;
+use verbs_core::Errno;
+
+use super::address::{Name, gid_of};
+use super::counters::{Counters, Counts};
+use super::sys;
+
+/// A bound UDP socket, and what the kernel gave it.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    fd: OwnedFd,
+    address: IpAddr,
+    port: u16,
+    scope: u32,
+    rcvbuf: usize,
+    default_hop_limit: u8,
+    gso: bool,
+    counts: Counts,
+}
+
+/// Asked for as buffers, in bytes of payload; the kernel takes it twice, for its own overhead.
+const BUFFER: c_int = 8 << 20;
+
+/// How many addresses [`Socket::auto`] tries.
+const ATTEMPTS: u32 = 4096;
+
+impl Socket {
+    /// Takes UDP port 4791 of a local address.
+    ///
+    /// # Errors
+    /// - `EADDRINUSE`: the port is taken, by another device of this kind or by the kernel's own (`rdma_rxe`).
+    /// - `EADDRNOTAVAIL`: the address is not one of this host's.
+    /// - what else `socket(2)`, `setsockopt(2)` and `bind(2)` say.
+    pub(crate) fn bind(address: IpAddr) -> Result<Self, Errno> {
+        Self::bind_port(address, UDP_PORT)
+    }
+
+    /// Takes UDP port 4791 of a free address of 127.0.0.0/8.
+    ///
+    /// # Errors
+    /// `EADDRINUSE` if thousands of addresses were taken; what else [`bind`](Self::bind) says.
+    pub(crate) fn auto() -> Result<Self, Errno> {
+        let mut last = Errno::ADDRINUSE;
+        for address in loopback_candidates(std::process::id()) {
+            match Self::bind(address.into()) {
+                Err(Errno::ADDRINUSE) => last = Errno::ADDRINUSE,
+                result => return result,
+            }
+        }
+        Err(last)
+    }
+
+    /// As [`bind`](Self::bind), with a port of the caller's choice (0: a free one).
+    pub(super) fn bind_port(address: IpAddr, port: u16) -> Result<Self, Errno> {
+        let address = address.to_canonical();
+        // A packet's ICRC covers the address it goes to, which nobody knows of one that stands for many.
+        let stands_for_many = match address {
+            IpAddr::V4(v4) => v4.is_unspecified() || v4.is_multicast() || v4.is_broadcast(),
+            IpAddr::V6(v6) => v6.is_unspecified() || v6.is_multicast(),
+        };
+        if stands_for_many {
+            return Err(Errno::ADDRNOTAVAIL);
+        }
+        let scope = match address {
+            IpAddr::V6(v6) if v6.is_unicast_link_local() => {
+                interface_of(address).ok_or(Errno::ADDRNOTAVAIL)?.1
+            }
+            _ => 0,
+        };
+        let socket = sys::datagram_socket(if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 })?;
+        let fd = socket.as_fd();
+        let default_hop_limit = if address.is_ipv4() {
+            sys::set_option(fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)?;
+            sys::option(fd, libc::IPPROTO_IP, libc::IP_TTL)?
+        } else {
+            sys::set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1)?;
+            sys::set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IP_PMTUDISC_DO)?;
+            // RoCE v2 is sent without a UDP checksum, by the kernel's rxe too, since it has its own: over IPv6 the kernel drops
+            // that unless it is asked for.
+            sys::set_option(fd, libc::SOL_UDP, libc::UDP_NO_CHECK6_RX, 1)?;
+            sys::option(fd, libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS)?
+        };
+        let rcvbuf = enlarge(fd, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF)?;
+        enlarge(fd, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)?;
+        let gso = sys::option(fd, libc::SOL_UDP, libc::UDP_SEGMENT).is_ok();
+        // Since Linux 5.0; without it each packet comes alone.
+        let _ = sys::set_option(fd, libc::SOL_UDP, libc::UDP_GRO, 1);
+        sys::bind(fd, &Name::new(address, port, scope))?;
+        let port = if port == 0 { sys::local_name(fd)?.parse().ok_or(Errno::AFNOSUPPORT)?.1 } else { port };
+        Ok(Self {
+            fd: socket,
+            address,
+            port,
+            scope,
+            rcvbuf,
+            default_hop_limit: u8::try_from(default_hop_limit).unwrap_or(64),
+            gso,
+            counts: Counts::default(),
+        })
+    }
+
+    /// From now on traffic class and hop limit come with what is received: a part of the time that a receive takes, for
+    /// what only datagrams' receivers are told.
+    ///
+    /// # Errors
+    /// What `setsockopt(2)` says.
+    pub(crate) fn tell_headers(&self) -> Result<(), Errno> {
+        let (level, class, hops) = match self.address {
+            IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_RECVTOS, libc::IP_RECVTTL),
+            IpAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, libc::IPV6_RECVHOPLIMIT),
+        };
+        sys::set_option(self.fd.as_fd(), level, class, 1)?;
+        sys::set_option(self.fd.as_fd(), level, hops, 1)
+    }
+
+    /// The address it has, and nobody else with this port.
+    pub(crate) fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// The same as a GID.
+    pub(crate) fn gid(&self) -> Gid {
+        gid_of(self.address)
+    }
+
+    /// The port of both ends.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The index of the interface, where the address is link-local IPv6; otherwise 0.
+    pub(crate) fn scope(&self) -> u32 {
+        self.scope
+    }
+
+    /// Bytes that the receive buffer holds, in the kernel's count (measured on loopback, Linux 6.18): 832 for a packet of
+    /// up to 44 bytes, 1280 for 300, 2304 for 1040, 8448 for 4140; 62,100 bytes joined by a sender on this host, 63,500.
+    pub(crate) fn rcvbuf(&self) -> usize {
+        self.rcvbuf
+    }
+
+    /// Hop limit of packets that say nothing of it.
+    pub(crate) fn default_hop_limit(&self) -> u8 {
+        self.default_hop_limit
+    }
+
+    /// Whether the kernel takes many packets as one datagram (UDP GSO, Linux 4.18).
+    pub(crate) fn gso(&self) -> bool {
+        self.gso
+    }
+
+    /// The name and MTU of the interface that has the address; 127.0.0.0/8 is the loopback interface's. `None` where the
+    /// host does not tell. IP, UDP and RoCE headers and the ICRC are part of the MTU.
+    pub(crate) fn interface(&self) -> Option<(String, u32)> {
+        let name = interface_of(self.address)?.0;
+        let mtu = std::fs::read_to_string(format!("/sys/class/net/{name}/mtu")).ok()?;
+        Some((name, mtu.trim().parse().ok()?))
+    }
+
+    /// What left, what came, what was lost and why, since it was made. From any thread.
+    pub(crate) fn counters(&self) -> Counters {
+        self.counts.read()
+    }
+
+    pub(super) fn counts(&self) -> &Counts {
+        &self.counts
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Raises a buffer past the system's limit where that is allowed, to the limit otherwise; how much it is then.
+fn enlarge(fd: BorrowedFd<'_>, force: c_int, usual: c_int) -> Result<usize, Errno> {
+    if sys::set_option(fd, libc::SOL_SOCKET, force, BUFFER).is_err() {
+        sys::set_option(fd, libc::SOL_SOCKET, usual, BUFFER)?;
+    }
+    Ok(usize::try_from(sys::option(fd, libc::SOL_SOCKET, usual)?).unwrap_or(0))
+}
+
+/// The interface that has an address: name and index.
+fn interface_of(address: IpAddr) -> Option<(String, u32)> {
+    // All of 127.0.0.0/8 is local, though the interface lists only one address of it.
+    let listed = match address {
+        IpAddr::V4(v4) if v4.is_loopback() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        other => other,
+    };
+    let name = nix::ifaddrs::getifaddrs().ok()?.find_map(|entry| {
+        let storage = entry.address?;
+        let its = match (storage.as_sockaddr_in(), storage.as_sockaddr_in6()) {
+            (Some(v4), _) => IpAddr::V4(v4.ip()),
+            (_, Some(v6)) => IpAddr::V6(v6.ip()),
+            _ => return None,
+        };
+        (its == listed).then_some(entry.interface_name)
+    })?;
+    let index = nix::net::if_::if_nametoindex(name.as_str()).ok()?;
+    Some((name, index))
+}
+
+/// Addresses of 127.0.0.0/8 in an order that differs between processes. Never 127.0.0.x, which people use by hand, nor
+/// one that ends in 0 or 255.
+fn loopback_candidates(pid: u32) -> impl Iterator<Item = Ipv4Addr> {
+    const NETS: u32 = 255 * 256;
+    const HOSTS: u32 = 254;
+    // An odd factor: pids that follow each other start far apart.
+    let start = pid.wrapping_mul(0x9e37_79b1) % (NETS * HOSTS);
+    (0..ATTEMPTS).map(move |attempt| {
+        let place = (start + attempt) % (NETS * HOSTS);
+        let (net, host) = (place / HOSTS + 256, place % HOSTS + 1);
+        Ipv4Addr::from_bits(127 << 24 | net << 8 | host)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn candidates_are_loopback_and_start_apart() {
+        for pid in [1, 2, 4_194_304, u32::MAX] {
+            for address in loopback_candidates(pid) {
+                let [a, b, c, d] = address.octets();
+                assert!(a == 127 && (b, c) != (0, 0) && (1..=254).contains(&d), "{address}");
+            }
+        }
+        assert_ne!(loopback_candidates(100).next(), loopback_candidates(101).next());
+    }
+
+    #[test]
+    fn a_taken_port_is_eaddrinuse() {
+        let address = IpAddr::from([127, 9, 1, 1]);
+        let first = Socket::bind_port(address, 0).expect("a free port");
+        assert_eq!(Socket::bind_port(address, first.port()).expect_err("taken"), Errno::ADDRINUSE);
+        let beside = Socket::bind_port([127, 9, 1, 2].into(), first.port());
+        assert!(beside.is_ok(), "the same port of another address is free: {beside:?}");
+    }
+
+    #[test]
+    fn an_address_of_another_host_is_eaddrnotavail() {
+        let refused = Socket::bind_port([192, 0, 2, 1].into(), 0).expect_err("TEST-NET-1 is nobody's");
+        assert_eq!(refused, Errno::ADDRNOTAVAIL);
+    }
+
+    #[test]
+    fn an_address_that_stands_for_many_is_eaddrnotavail() {
+        for text in ["0.0.0.0", "::", "224.0.0.1", "ff02::1", "255.255.255.255", "::ffff:0.0.0.0"] {
+            let refused = Socket::bind_port(text.parse().expect("an address"), 0);
+            assert_eq!(refused.err(), Some(Errno::ADDRNOTAVAIL), "{text}");
+        }
+    }
+
+    #[test]
+    fn loopback_has_its_interface_whatever_the_address() {
+        let socket = Socket::bind_port([127, 9, 1, 3].into(), 0).expect("a free port");
+        let (name, mtu) = socket.interface().expect("the loopback interface");
+        assert_eq!(name, "lo");
+        assert!(mtu >= 1500, "{mtu}");
+    }
+
+    #[test]
+    fn a_socket_neither_blocks_nor_survives_exec() {
+        use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
+        let socket = Socket::bind_port([127, 9, 1, 4].into(), 0).expect("a free port");
+        let flags = fcntl(&socket, FcntlArg::F_GETFL).expect("F_GETFL");
+        assert!(OFlag::from_bits_retain(flags).contains(OFlag::O_NONBLOCK));
+        let flags = fcntl(&socket, FcntlArg::F_GETFD).expect("F_GETFD");
+        assert!(FdFlag::from_bits_retain(flags).contains(FdFlag::FD_CLOEXEC));
+    }
+
+    #[test]
+    fn auto_finds_an_address_beside_one_that_is_taken() {
+        let first = Socket::auto().expect("a free address");
+        let second = Socket::auto().expect("another free address");
+        assert_ne!(first.address(), second.address());
+        assert_eq!((first.port(), second.port()), (UDP_PORT, UDP_PORT));
+    }
+}

@@ -1,0 +1,258 @@
+//! The system calls on a datagram socket, one function each.
+//!
+//! # Safety
+//! The kernel reads and writes only through the addresses that a call is given, for the length that comes with each, and
+//! only until the call returns. Every address here is made from a Rust reference that outlives the call, with the length
+//! of what it refers to; what the kernel writes comes from a `&mut`, and is of bytes, for which every value is valid.
+//! The structs of headers are made and dropped within each function.
+//!
+//! The calls of the data path are made by number: in a program with threads, the C library's functions of these names are
+//! points of cancellation, which costs a tenth of a look at an empty socket.
+#![allow(unsafe_code)]
+
+use std::mem::{size_of_val, zeroed};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use libc::{c_int, c_void, iovec, mmsghdr, msghdr, socklen_t};
+use verbs_core::Errno;
+
+use super::address::Name;
+use super::control::Control;
+
+/// Messages in one call, at most.
+pub(super) const BATCH: usize = 32;
+
+/// A datagram to send.
+pub(super) struct Message<'a> {
+    pub(super) to: &'a Name,
+    pub(super) control: &'a Control,
+    pub(super) payload: &'a [u8],
+}
+
+/// Room for a datagram that is received, and what came with it.
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) from: Name,
+    pub(super) control: Control,
+    pub(super) payload: Box<[u8]>,
+    pub(super) len: usize,
+    /// It was longer than `payload`.
+    pub(super) cut_off: bool,
+}
+
+impl Slot {
+    pub(super) fn new(size: usize) -> Self {
+        Self {
+            from: Name::EMPTY,
+            control: Control::EMPTY,
+            payload: vec![0; size].into_boxed_slice(),
+            len: 0,
+            cut_off: false,
+        }
+    }
+}
+
+/// `socket(2)`: a datagram socket that does not block and does not survive `exec`.
+pub(super) fn datagram_socket(family: c_int) -> Result<OwnedFd, Errno> {
+    // SAFETY: no addresses; a descriptor that is returned belongs to nobody else.
+    unsafe {
+        let fd = libc::socket(family, libc::SOCK_DGRAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC, 0);
+        if fd < 0 { Err(Errno::last()) } else { Ok(OwnedFd::from_raw_fd(fd)) }
+    }
+}
+
+/// `bind(2)`.
+pub(super) fn bind(fd: BorrowedFd<'_>, name: &Name) -> Result<(), Errno> {
+    let bytes = name.as_bytes();
+    // SAFETY: the kernel reads `bytes.len()` bytes of `bytes`.
+    check(unsafe { libc::bind(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len() as socklen_t) })
+}
+
+/// `getsockname(2)`.
+pub(super) fn local_name(fd: BorrowedFd<'_>) -> Result<Name, Errno> {
+    let mut name = Name::EMPTY;
+    let mut len = Name::MAX as socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes to the bytes of `name`, which are as many, and then `len`.
+    check(unsafe { libc::getsockname(fd.as_raw_fd(), name.as_mut_bytes().as_mut_ptr().cast(), &mut len) })?;
+    name.set_len(len as usize);
+    Ok(name)
+}
+
+/// `setsockopt(2)` with a number.
+pub(super) fn set_option(fd: BorrowedFd<'_>, level: c_int, option: c_int, value: c_int) -> Result<(), Errno> {
+    let address = (&raw const value).cast::<c_void>();
+    // SAFETY: the kernel reads the bytes of `value`.
+    check(unsafe {
+        libc::setsockopt(fd.as_raw_fd(), level, option, address, size_of_val(&value) as socklen_t)
+    })
+}
+
+/// `getsockopt(2)` of a number.
+pub(super) fn option(fd: BorrowedFd<'_>, level: c_int, option: c_int) -> Result<c_int, Errno> {
+    let mut value: c_int = 0;
+    let mut len = size_of_val(&value) as socklen_t;
+    let address = (&raw mut value).cast::<c_void>();
+    // SAFETY: the kernel writes at most `len` bytes, which `value` has, and then `len`.
+    check(unsafe { libc::getsockopt(fd.as_raw_fd(), level, option, address, &mut len) })?;
+    Ok(value)
+}
+
+/// `sendto(2)`, or `sendmsg(2)` where there is ancillary data.
+#[inline]
+pub(super) fn send(fd: BorrowedFd<'_>, message: &Message<'_>) -> Result<(), Errno> {
+    let sent = if message.control.as_bytes().is_empty() {
+        let (name, payload) = (message.to.as_bytes(), message.payload);
+        // SAFETY: the kernel reads `payload` and `name`, each for its own length.
+        unsafe {
+            libc::syscall(
+                libc::SYS_sendto,
+                fd.as_raw_fd(),
+                payload.as_ptr(),
+                payload.len(),
+                0,
+                name.as_ptr(),
+                name.len() as socklen_t,
+            )
+        }
+    } else {
+        let mut iov = source(message.payload);
+        let header = outgoing(message, &mut iov);
+        // SAFETY: `header` leads to `message`'s bytes and to `iov`, all of which outlive the call; the kernel reads them.
+        unsafe { libc::syscall(libc::SYS_sendmsg, fd.as_raw_fd(), &raw const header, 0) }
+    };
+    if sent < 0 { Err(Errno::last()) } else { Ok(()) }
+}
+
+/// `sendmmsg(2)` with the first [`BATCH`] messages: how many were sent, at least one. The error is that of the first.
+pub(super) fn send_many<'a>(
+    fd: BorrowedFd<'_>,
+    messages: impl Iterator<Item = Message<'a>>,
+) -> Result<usize, Errno> {
+    // SAFETY: zeros are valid for both: numbers, and pointers to nothing with lengths of 0.
+    let (mut iovs, mut headers): ([iovec; BATCH], [mmsghdr; BATCH]) = unsafe { (zeroed(), zeroed()) };
+    let mut count: libc::c_uint = 0;
+    for ((message, iov), header) in messages.zip(&mut iovs).zip(&mut headers) {
+        *iov = source(message.payload);
+        header.msg_hdr = outgoing(&message, iov);
+        count += 1;
+    }
+    // SAFETY: the first `count` headers lead to bytes borrowed for 'a, which outlives this call, and to `iovs`; the
+    // kernel reads those and writes only `msg_len` of the headers, which are ours.
+    let sent = unsafe { libc::syscall(libc::SYS_sendmmsg, fd.as_raw_fd(), headers.as_mut_ptr(), count, 0) };
+    if sent < 0 { Err(Errno::last()) } else { Ok(sent as usize) }
+}
+
+/// `recvmsg(2)` into one slot.
+#[inline]
+pub(super) fn receive(fd: BorrowedFd<'_>, slot: &mut Slot) -> Result<(), Errno> {
+    let mut iov = sink(&mut slot.payload);
+    let mut header = incoming(slot, &mut iov);
+    // SAFETY: `header` leads to `slot`'s bytes and to `iov`, both borrowed mutably until here and used by nobody else
+    // during the call; the kernel writes within the lengths that stand beside the addresses.
+    let len =
+        unsafe { libc::syscall(libc::SYS_recvmsg, fd.as_raw_fd(), &raw mut header, libc::MSG_DONTWAIT) };
+    if len < 0 {
+        return Err(Errno::last());
+    }
+    slot.arrived(len as usize, &header);
+    Ok(())
+}
+
+/// `recvmmsg(2)` into the first [`BATCH`] slots: how many were filled, at least one.
+pub(super) fn receive_many(fd: BorrowedFd<'_>, slots: &mut [Slot]) -> Result<usize, Errno> {
+    // SAFETY: zeros are valid for both: numbers, and pointers to nothing with lengths of 0.
+    let (mut iovs, mut headers): ([iovec; BATCH], [mmsghdr; BATCH]) = unsafe { (zeroed(), zeroed()) };
+    let mut count: libc::c_uint = 0;
+    for ((slot, iov), header) in slots.iter_mut().zip(&mut iovs).zip(&mut headers) {
+        *iov = sink(&mut slot.payload);
+        header.msg_hdr = incoming(slot, iov);
+        count += 1;
+    }
+    // SAFETY: the first `count` headers lead each to a slot's bytes, no two to the same, and to `iovs`; nobody else uses
+    // them during the call; the kernel writes within the lengths that stand beside the addresses.
+    let got = unsafe {
+        libc::syscall(
+            libc::SYS_recvmmsg,
+            fd.as_raw_fd(),
+            headers.as_mut_ptr(),
+            count,
+            libc::MSG_DONTWAIT,
+            std::ptr::null_mut::<libc::timespec>(),
+        )
+    };
+    if got < 0 {
+        return Err(Errno::last());
+    }
+    for (slot, header) in slots.iter_mut().zip(&headers).take(got as usize) {
+        slot.arrived(header.msg_len as usize, &header.msg_hdr);
+    }
+    Ok(got as usize)
+}
+
+impl Slot {
+    fn arrived(&mut self, len: usize, header: &msghdr) {
+        self.len = len.min(self.payload.len());
+        self.cut_off = header.msg_flags & libc::MSG_TRUNC != 0;
+        self.from.set_len(header.msg_namelen as usize);
+        // `usize` in one C library, `socklen_t` in another.
+        #[allow(clippy::unnecessary_cast)]
+        self.control.set_len(header.msg_controllen as usize);
+    }
+}
+
+/// What the kernel reads.
+fn source(payload: &[u8]) -> iovec {
+    iovec { iov_base: payload.as_ptr().cast_mut().cast(), iov_len: payload.len() }
+}
+
+/// Where the kernel writes.
+fn sink(payload: &mut [u8]) -> iovec {
+    iovec { iov_base: payload.as_mut_ptr().cast(), iov_len: payload.len() }
+}
+
+fn outgoing(message: &Message<'_>, iov: &mut iovec) -> msghdr {
+    let (name, control) = (message.to.as_bytes(), message.control.as_bytes());
+    // SAFETY: zeros are valid: numbers, and pointers to nothing with lengths of 0. (Not a literal: musl has padding in it.)
+    let mut header: msghdr = unsafe { zeroed() };
+    header.msg_name = name.as_ptr().cast_mut().cast();
+    header.msg_namelen = name.len() as socklen_t;
+    header.msg_iov = iov;
+    header.msg_iovlen = 1;
+    if !control.is_empty() {
+        header.msg_control = control.as_ptr().cast_mut().cast();
+        header.msg_controllen = control.len() as _;
+    }
+    header
+}
+
+fn incoming(slot: &mut Slot, iov: &mut iovec) -> msghdr {
+    // SAFETY: as in `outgoing`.
+    let mut header: msghdr = unsafe { zeroed() };
+    header.msg_name = slot.from.as_mut_bytes().as_mut_ptr().cast();
+    header.msg_namelen = Name::MAX as socklen_t;
+    header.msg_iov = iov;
+    header.msg_iovlen = 1;
+    header.msg_control = slot.control.as_mut_bytes().as_mut_ptr().cast();
+    header.msg_controllen = Control::MAX as _;
+    header
+}
+
+fn check(result: c_int) -> Result<(), Errno> {
+    if result < 0 { Err(Errno::last()) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ancillary_data_is_laid_out_as_the_c_library_does() {
+        // SAFETY: arithmetic on a number, in spite of its signature.
+        let (space, len) = unsafe { (libc::CMSG_SPACE(2) as usize, libc::CMSG_LEN(2) as usize) };
+        let mut control = Control::EMPTY;
+        control.push(libc::SOL_UDP, libc::UDP_SEGMENT, &[1, 2]);
+        assert_eq!(control.as_bytes().len(), space);
+        assert_eq!(control.as_bytes()[..size_of::<usize>()], len.to_ne_bytes());
+        assert_eq!(control.as_bytes()[len - 2..len], [1, 2]);
+    }
+}

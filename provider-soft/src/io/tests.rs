@@ -1,0 +1,362 @@
+//! Packets from box to box, over loopback.
+
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use roce::engine::Path;
+use roce::wire::ICRC_LEN;
+use roce::wire::icrc::{Flow, Icrc, compute};
+use verbs_core::Errno;
+
+use super::address::{Name, address_of, gid_of};
+use super::control::Control;
+use super::sys::{self, Message, Slot};
+use super::{Flush, Inbox, Outbox, Socket};
+
+/// Two addresses with one port.
+fn pair(net: u8) -> (Socket, Socket) {
+    let here = Socket::bind_port([127, 9, net, 1].into(), 0).expect("a free port");
+    let there = Socket::bind_port([127, 9, net, 2].into(), here.port()).expect("the same port beside it");
+    there.tell_headers().expect("options");
+    (here, there)
+}
+
+fn path(from: &Socket, to: &Socket) -> Path {
+    Path { local: from.gid(), remote: to.gid(), ..Path::default() }
+}
+
+/// A packet of `len` bytes that no other looks like.
+fn packet(len: usize, mark: usize) -> Vec<u8> {
+    (0..len).map(|at| (at.wrapping_mul(31) + mark.wrapping_mul(7919) + len) as u8).collect()
+}
+
+fn put(outbox: &mut Outbox, bytes: &[u8], path: &Path) {
+    outbox.space().expect("space")[..bytes.len()].copy_from_slice(bytes);
+    outbox.push(bytes.len(), path);
+}
+
+fn put_all(outbox: &mut Outbox, lengths: &[usize], path: &Path) -> Vec<Vec<u8>> {
+    let packets: Vec<_> = lengths.iter().enumerate().map(|(mark, &len)| packet(len, mark)).collect();
+    packets.iter().for_each(|bytes| put(outbox, bytes, path));
+    packets
+}
+
+fn wait(socket: &Socket) {
+    let mut fds = [PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
+    let ready = poll(&mut fds, PollTimeout::from(5000u16)).expect("poll");
+    assert_eq!(ready, 1, "nothing arrived within 5 s: {:?}", socket.counters());
+}
+
+/// Receives until `count` packets are there.
+fn take(socket: &Socket, inbox: &mut Inbox, count: usize) -> Vec<Vec<u8>> {
+    let mut packets = Vec::new();
+    while packets.len() < count {
+        wait(socket);
+        inbox.receive(socket).expect("receive");
+        while let Some(received) = inbox.next(socket) {
+            packets.push(received.bytes[..received.bytes.len() - ICRC_LEN].to_vec());
+        }
+    }
+    packets
+}
+
+#[test]
+fn a_packet_arrives_as_it_was_with_where_it_came_from() {
+    let (here, there) = pair(2);
+    let (mut outbox, mut inbox) = (Outbox::new(&here), Inbox::new(&there));
+    let sent = put_all(&mut outbox, &[20], &path(&here, &there));
+    assert!(!outbox.is_empty());
+    assert_eq!(outbox.flush(&here), Flush::Done);
+    assert!(outbox.is_empty());
+    wait(&there);
+    assert_eq!(inbox.receive(&there), Ok(1));
+    let received = inbox.next(&there).expect("a packet");
+    assert_eq!(received.bytes[..received.bytes.len() - ICRC_LEN], sent[0]);
+    assert_eq!((received.arrival.remote, received.arrival.local), (here.gid(), there.gid()));
+    assert_eq!((received.arrival.traffic_class, received.arrival.hop_limit), (0, here.default_hop_limit()));
+    assert!(inbox.next(&there).is_none());
+    assert_eq!(inbox.receive(&there), Ok(0), "nothing more, and no waiting for it");
+    assert_eq!((here.counters().sent, here.counters().sent_bytes, here.counters().joined), (1, 24, 0));
+    assert_eq!((there.counters().received, there.counters().received_bytes), (1, 24));
+}
+
+#[test]
+fn packets_of_one_length_share_a_datagram_and_part_again() {
+    let (here, there) = pair(3);
+    let (mut outbox, mut inbox) = (Outbox::new(&here), Inbox::new(&there));
+    let sent = put_all(&mut outbox, &[1040, 1040, 1040, 1040, 300], &path(&here, &there));
+    assert_eq!(outbox.flush(&here), Flush::Done);
+    assert_eq!(take(&there, &mut inbox, 5), sent);
+    assert_eq!(here.counters().sends, 1);
+    assert_eq!(here.counters().joined, if here.gso() { 5 } else { 0 });
+    let counters = there.counters();
+    assert_eq!((counters.bad_icrc, counters.other_id), (0, 0), "each segment's identification was foreseen");
+}
+
+#[test]
+fn a_receiver_without_gro_gets_segments_with_the_same_icrcs() {
+    let (here, there) = pair(4);
+    sys::set_option(there.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 0).expect("UDP_GRO off");
+    let (mut outbox, mut inbox) = (Outbox::new(&here), Inbox::new(&there));
+    let sent = put_all(&mut outbox, &[500; 10], &path(&here, &there));
+    assert_eq!(outbox.flush(&here), Flush::Done);
+    assert_eq!(take(&there, &mut inbox, 10), sent);
+    // Each comes alone now, so that its place does not tell its identification: it is found by the ICRC.
+    assert_eq!(there.counters().other_id, if here.gso() { 9 } else { 0 });
+    assert_eq!(there.counters().bad_icrc, 0);
+}
+
+#[test]
+fn any_mix_of_lengths_and_paths_arrives_in_order() {
+    let (here, there) = pair(5);
+    let (mut outbox, mut inbox) = (Outbox::new(&here), Inbox::new(&there));
+    let plain = path(&here, &there);
+    let other = Path { traffic_class: 8, hop_limit: 7, ..plain };
+    let lengths = [12, 4140, 4140, 4140, 16, 16, 17, 16, 4140, 12, 12, 300, 4140, 4140];
+    let mut sent = put_all(&mut outbox, &lengths, &plain);
+    sent.extend(put_all(&mut outbox, &lengths, &other));
+    sent.extend(put_all(&mut outbox, &lengths, &plain));
+    assert_eq!(outbox.flush(&here), Flush::Done);
+    assert_eq!(take(&there, &mut inbox, sent.len()), sent);
+    assert_eq!(there.counters().other_id, 0);
+}
+
+#[test]
+fn traffic_class_and_hop_limit_arrive_with_each_segment() {
+    let (here, there) = pair(6);
+    let (mut outbox, mut inbox) = (Outbox::new(&here), Inbox::new(&there));
+    let path = Path { traffic_class: 0x68, hop_limit: 3, ..path(&here, &there) };
+    put_all(&mut outbox, &[64, 64, 64], &path);
+    assert_eq!(outbox.flush(&here), Flush::Done);
+    let mut seen = 0;
+    while seen < 3 {
+        wait(&there);
+        inbox.receive(&there).expect("receive");
+        while let Some(received) = inbox.next(&there) {
+            assert_eq!((received.arrival.traffic_class, received.arrival.hop_limit), (0x68, 3));
+            seen += 1;
+        }
+    }
+}
+
+#[test]
+fn a_full_box_says_so_and_loses_nothing() {
+    let (here, there) = pair(7);
+    let (mut outbox, mut inbox) = (Outbox::with_size(&here, 64 << 10, 4), Inbox::new(&there));
+    let path = path(&here, &there);
+    let mut sent = Vec::new();
+    while let Some(space) = outbox.space() {
+        let bytes = packet(4140, sent.len());
+        space[..bytes.len()].copy_from_slice(&bytes);
+        outbox.push(bytes.len(), &path);
+        sent.push(bytes);
+    }
+    assert_eq!(sent.len(), 15, "64 KiB hold 15 of the longest packets");
+    assert_eq!(outbox.flush(&here), Flush::Done);
+    assert_eq!(take(&there, &mut inbox, sent.len()), sent);
+
+    // Each longer than the one before: none can join.
+    for len in [20, 24, 28, 32] {
+        put(&mut outbox, &packet(len, len), &path);
+    }
+    assert!(outbox.space().is_none(), "four datagrams are all that fit");
+    assert_eq!(outbox.flush(&here), Flush::Done);
+    assert!(outbox.space().is_some());
+    assert_eq!(take(&there, &mut inbox, 4).len(), 4);
+}
+
+#[test]
+fn more_packets_than_a_datagram_may_have_leave_in_several() {
+    let (here, there) = pair(8);
+    let (mut outbox, mut inbox) = (Outbox::new(&here), Inbox::new(&there));
+    let sent = put_all(&mut outbox, &[16; 150], &path(&here, &there));
+    assert_eq!(outbox.flush(&here), Flush::Done);
+    assert_eq!(take(&there, &mut inbox, 150), sent);
+    let many = put_all(&mut outbox, &[4140; 40], &path(&here, &there));
+    assert_eq!(outbox.flush(&here), Flush::Done);
+    assert_eq!(take(&there, &mut inbox, 40), many);
+    assert_eq!(here.counters().not_sent + here.counters().too_long, 0);
+}
+
+#[test]
+fn more_datagrams_than_one_call_takes_leave_in_several() {
+    let (here, there) = pair(9);
+    let (mut outbox, mut inbox) = (Outbox::new(&here), Inbox::new(&there));
+    let lengths: Vec<_> = (0..50).map(|step| 20 + 4 * step).collect();
+    let sent = put_all(&mut outbox, &lengths, &path(&here, &there));
+    assert_eq!(outbox.flush(&here), Flush::Done);
+    assert_eq!(here.counters().sends, 2, "50 datagrams, {} a call", sys::BATCH);
+    assert_eq!(take(&there, &mut inbox, 50), sent);
+}
+
+#[test]
+fn damaged_packets_are_counted_and_dropped() {
+    let (here, there) = pair(10);
+    let mut inbox = Inbox::new(&there);
+    let icrc = Icrc::new(Flow {
+        src: here.address(),
+        dst: there.address(),
+        src_port: here.port(),
+        dst_port: there.port(),
+    });
+    let send = |bytes: &[u8]| {
+        let to = Name::new(there.address(), there.port(), 0);
+        sys::send(here.as_fd(), &Message { to: &to, control: &Control::EMPTY, payload: bytes })
+            .expect("send");
+    };
+    let mut good = packet(40, 1);
+    let crc = compute(icrc.seed(0, true, 44), &good);
+    good.extend(crc.to_le_bytes());
+    let mut foreign = packet(40, 2);
+    foreign.extend(compute(icrc.seed(4711, true, 44), &foreign).to_le_bytes());
+    let mut damaged = good.clone();
+    damaged[20] ^= 1;
+    send(&damaged);
+    send(&good[..15]);
+    send(&[]);
+    send(&foreign);
+    send(&good);
+    assert_eq!(take(&there, &mut inbox, 2), [&foreign[..40], &good[..40]]);
+    let counters = there.counters();
+    assert_eq!((counters.bad_icrc, counters.malformed, counters.other_id), (1, 2, 1), "{counters:?}");
+    assert_eq!(counters.received, 2);
+}
+
+#[test]
+fn a_datagram_that_is_cut_off_is_dropped() {
+    let (here, there) = pair(11);
+    let (mut outbox, mut inbox) = (Outbox::new(&here), Inbox::with_size(&there, 2, 100));
+    let path = path(&here, &there);
+    put(&mut outbox, &packet(200, 1), &path);
+    assert_eq!(outbox.flush(&here), Flush::Done);
+    put(&mut outbox, &packet(40, 2), &path);
+    assert_eq!(outbox.flush(&here), Flush::Done);
+    assert_eq!(take(&there, &mut inbox, 1), [packet(40, 2)]);
+    assert_eq!(there.counters().malformed, 1);
+}
+
+#[test]
+fn ipv6_packets_arrive_with_exact_icrcs() {
+    let Ok(socket) = Socket::bind_port("::1".parse().expect("an address"), 0) else {
+        eprintln!("skipped: this host has no IPv6");
+        return;
+    };
+    let (mut outbox, mut inbox) = (Outbox::new(&socket), Inbox::new(&socket));
+    let path = Path { traffic_class: 4, hop_limit: 9, ..path(&socket, &socket) };
+    let sent = put_all(&mut outbox, &[1040, 1040, 1040, 40], &path);
+    assert_eq!(outbox.flush(&socket), Flush::Done);
+    assert_eq!(take(&socket, &mut inbox, 4), sent);
+    assert_eq!((socket.counters().bad_icrc, socket.counters().other_id), (0, 0));
+}
+
+#[test]
+fn what_cannot_be_sent_is_lost_and_the_rest_is_not() {
+    let (here, there) = pair(12);
+    let (mut outbox, mut inbox) = (Outbox::new(&here), Inbox::new(&there));
+    let good = path(&here, &there);
+    let v6 = Path { remote: gid_of("2001:db8::1".parse().expect("an address")), ..good };
+    // A loopback address does not leave the host.
+    let outside = Path { remote: gid_of(IpAddr::from([192, 0, 2, 1])), ..good };
+    put(&mut outbox, &packet(20, 1), &good);
+    put(&mut outbox, &packet(20, 2), &v6);
+    put_all(&mut outbox, &[40, 40, 20], &outside);
+    put(&mut outbox, &packet(20, 3), &good);
+    assert_eq!(outbox.flush(&here), Flush::Done);
+    assert_eq!(take(&there, &mut inbox, 2), [packet(20, 1), packet(20, 3)]);
+    let counters = here.counters();
+    assert_eq!(counters.sent, 2);
+    assert_eq!(counters.unreachable + counters.not_sent + counters.forbidden, 4, "{counters:?}");
+}
+
+#[test]
+fn a_datagram_that_the_device_refuses_leaves_packet_by_packet() {
+    let (here, there) = pair(13);
+    if !here.gso() {
+        eprintln!("skipped: no UDP GSO here");
+        return;
+    }
+    // Without checksums the kernel refuses to part datagrams, as it does for devices that cannot compute them.
+    sys::set_option(here.as_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, 1).expect("SO_NO_CHECK");
+    let (mut outbox, mut inbox) = (Outbox::new(&here), Inbox::new(&there));
+    let path = Path { hop_limit: 5, ..path(&here, &there) };
+    let sent = put_all(&mut outbox, &[400, 400, 400, 100], &path);
+    assert_eq!(outbox.flush(&here), Flush::Done);
+    assert_eq!(take(&there, &mut inbox, 4), sent);
+    assert_eq!((here.counters().sent, here.counters().joined), (4, 0));
+    let counters = there.counters();
+    assert_eq!((counters.other_id, counters.bad_icrc), (0, 0), "ICRCs were made again, for identification 0");
+}
+
+#[test]
+fn what_the_kernel_and_network_cards_send_over_ipv6_has_no_udp_checksum_and_arrives() {
+    // Only IPv6 drops such datagrams, unless the socket asks for them.
+    let address = IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1]);
+    let Ok(there) = Socket::bind_port(address, 0) else {
+        eprintln!("skipped: no IPv6 here");
+        return;
+    };
+    let sender = sys::datagram_socket(libc::AF_INET6).expect("a socket");
+    sys::set_option(sender.as_fd(), libc::SOL_UDP, libc::UDP_NO_CHECK6_TX, 1).expect("UDP_NO_CHECK6_TX");
+    let (to, bytes) = (Name::new(address, there.port(), 0), packet(64, 1));
+    sys::send(sender.as_fd(), &Message { to: &to, control: &Control::EMPTY, payload: &bytes }).expect("send");
+    wait(&there);
+    let mut slot = Slot::new(8192);
+    sys::receive(there.as_fd(), &mut slot).expect("receive");
+    assert_eq!(slot.payload[..slot.len], bytes);
+}
+
+#[test]
+fn a_box_that_was_put_off_goes_on_where_it_was() {
+    // Over loopback a datagram is the receiver's when the call returns, so that no send buffer fills up: EAGAIN is played.
+    let (here, there) = pair(14);
+    let (mut outbox, mut inbox) = (Outbox::new(&here), Inbox::new(&there));
+    let path = path(&here, &there);
+    let mut sent = put_all(&mut outbox, &[64, 64, 64], &path);
+    outbox.be_refused_for_now();
+    sent.extend(put_all(&mut outbox, &[64, 64], &path));
+    assert_eq!(outbox.flush(&here), Flush::Done);
+    assert_eq!(take(&there, &mut inbox, 5), sent);
+    assert_eq!(there.counters().other_id, 0, "two datagrams, each counted from 0");
+}
+
+#[test]
+fn a_long_queue_is_taken_in_few_calls() {
+    let (here, there) = pair(15);
+    let (mut outbox, mut inbox) = (Outbox::new(&here), Inbox::new(&there));
+    let lengths: Vec<_> = (0..40).map(|step| 20 + 4 * step).collect();
+    let sent = put_all(&mut outbox, &lengths, &path(&here, &there));
+    assert_eq!(outbox.flush(&here), Flush::Done);
+    assert_eq!(take(&there, &mut inbox, 40), sent);
+    assert!(there.counters().receives <= 6, "1 + 4 + 16 + 16 + 3: {:?}", there.counters());
+    assert!(!inbox.more(), "the last call found room for more than there was");
+}
+
+#[test]
+fn the_receive_buffer_holds_what_it_says() {
+    let (here, there) = pair(16);
+    let to = Name::new(there.address(), there.port(), 0);
+    let bytes = packet(4140, 0);
+    // What the kernel counts for one of them, at most.
+    let fit = there.rcvbuf() / (9 << 10);
+    for _ in 0..fit {
+        sys::send(here.as_fd(), &Message { to: &to, control: &Control::EMPTY, payload: &bytes })
+            .expect("send");
+    }
+    let mut slot = Slot::new(8192);
+    let mut held = 0;
+    loop {
+        match sys::receive(there.as_fd(), &mut slot) {
+            Ok(()) => held += 1,
+            Err(Errno::AGAIN) => break,
+            Err(errno) => panic!("{errno}"),
+        }
+    }
+    assert_eq!(held, fit);
+}
+
+#[test]
+fn a_remote_gid_is_its_address() {
+    let (here, _there) = pair(17);
+    assert_eq!(address_of(here.gid()), here.address());
+}

@@ -1,0 +1,230 @@
+//! How much of everything there is, and what a device says of itself.
+
+use roce::engine::Config;
+use verbs_core::types::{
+    AtomicCap, CqModerationCaps, DeviceAttr, DeviceAttrEx, DeviceCapFlags, Guid, LinkLayer, Mtu, OdpCaps,
+    OdpTransportCaps, PacketPacingCaps, PciAtomicCaps, PortAttr, PortCapFlags, PortState, QpCap,
+    RawPacketCaps, RssCaps, TmCaps, TsoCaps,
+};
+
+use crate::wqe::inline_len;
+
+/// Queue pairs. A few less than bells, since the engine's first numbers are special.
+pub(crate) const MAX_QP: u32 = 4000;
+/// Work requests in one queue.
+pub(crate) const MAX_QP_WR: u32 = 1 << 14;
+/// Scatter/gather elements of a work request.
+pub(crate) const MAX_SGE: u32 = 32;
+/// Inline bytes of a send.
+pub(crate) const MAX_INLINE_DATA: u32 = 512;
+/// Completion queues.
+pub(crate) const MAX_CQ: u32 = 1 << 16;
+/// Entries of a completion queue.
+pub(crate) const MAX_CQE: u32 = 1 << 20;
+/// Memory regions and windows.
+pub(crate) const MAX_MR: u32 = 1 << 16;
+/// Protection domains.
+pub(crate) const MAX_PD: u32 = 1 << 12;
+/// RDMA reads and atomics under way, each way, of one queue pair.
+pub(crate) const MAX_RD_ATOMIC: u32 = 128;
+/// Completion vectors: one thread raises all events.
+pub(crate) const COMP_VECTORS: u32 = 1;
+/// Entries of the GID table, of which the first is the address.
+pub(crate) const GID_TABLE: u32 = 4;
+/// The only partition key: the default one, full member.
+pub(crate) const PKEY: u16 = 0xffff;
+/// The only port.
+pub(crate) const PORT: u8 = 1;
+/// The most bytes that one message can have.
+pub(crate) const MAX_MESSAGE: u64 = 1 << 31;
+/// The most that lies in the list of a work request.
+pub(crate) const MAX_LIST: usize = {
+    let inline = inline_len(MAX_INLINE_DATA);
+    if inline > MAX_SGE as usize { inline } else { MAX_SGE as usize }
+};
+
+/// What an engine is made with, for a socket whose receive buffer has so many bytes.
+pub(crate) fn config(rcvbuf: usize, seed: u64) -> Config {
+    // The peer's buffer counts, which is probably as large as this one's. The kernel counts a packet of 4 KiB as two.
+    let window_bytes = u32::try_from(rcvbuf / 4).unwrap_or(u32::MAX).clamp(64 << 10, 512 << 10);
+    Config {
+        max_qp: MAX_QP,
+        max_keys: MAX_MR,
+        max_srq: 1,
+        max_pd: MAX_PD,
+        window_bytes,
+        seed,
+        ..Config::default()
+    }
+}
+
+/// The first limit that a queue pair passes: its name, what was asked, the limit.
+pub(crate) fn passed(cap: &QpCap) -> Option<(&'static str, u32, u32)> {
+    let limits = [
+        ("max_send_wr", cap.max_send_wr, MAX_QP_WR),
+        ("max_recv_wr", cap.max_recv_wr, MAX_QP_WR),
+        ("max_send_sge", cap.max_send_sge, MAX_SGE),
+        ("max_recv_sge", cap.max_recv_sge, MAX_SGE),
+        ("max_inline_data", cap.max_inline_data, MAX_INLINE_DATA),
+    ];
+    limits.into_iter().find(|(_, asked, max)| asked > max)
+}
+
+/// What a device with this identifier can do.
+pub(crate) fn device_attr(guid: Guid) -> DeviceAttr {
+    DeviceAttr {
+        fw_ver: env!("CARGO_PKG_VERSION").into(),
+        node_guid: guid,
+        sys_image_guid: guid,
+        max_mr_size: isize::MAX as u64,
+        page_size_cap: 0xffff_f000,
+        // As rxe, for want of an OUI.
+        vendor_id: 0xff_ffff,
+        vendor_part_id: 0,
+        hw_ver: 0,
+        max_qp: MAX_QP,
+        max_qp_wr: MAX_QP_WR,
+        device_cap_flags: CAPS,
+        max_sge: MAX_SGE,
+        max_sge_rd: MAX_SGE,
+        max_cq: MAX_CQ,
+        max_cqe: MAX_CQE,
+        max_mr: MAX_MR,
+        max_pd: MAX_PD,
+        max_qp_rd_atom: MAX_RD_ATOMIC,
+        max_ee_rd_atom: 0,
+        max_res_rd_atom: MAX_RD_ATOMIC * MAX_QP,
+        max_qp_init_rd_atom: MAX_RD_ATOMIC,
+        max_ee_init_rd_atom: 0,
+        // The processor's own atomics.
+        atomic_cap: AtomicCap::GLOB,
+        max_ee: 0,
+        max_rdd: 0,
+        max_mw: 0,
+        max_raw_ipv6_qp: 0,
+        max_raw_ethy_qp: 0,
+        max_mcast_grp: 0,
+        max_mcast_qp_attach: 0,
+        max_total_mcast_qp_attach: 0,
+        // Values of the program's own.
+        max_ah: i32::MAX as u32,
+        max_fmr: 0,
+        max_map_per_fmr: 0,
+        max_srq: 0,
+        max_srq_wr: 0,
+        max_srq_sge: 0,
+        max_pkeys: 1,
+        local_ca_ack_delay: ACK_DELAY,
+        phys_port_cnt: PORT,
+    }
+}
+
+/// As [`device_attr`], with everything that was added over the years.
+pub(crate) fn device_attr_ex(guid: Guid) -> DeviceAttrEx {
+    DeviceAttrEx {
+        orig_attr: device_attr(guid),
+        odp_caps: OdpCaps::default(),
+        completion_timestamp_mask: 0,
+        hca_core_clock: 0,
+        device_cap_flags_ex: CAPS,
+        tso_caps: TsoCaps::default(),
+        rss_caps: RssCaps::default(),
+        max_wq_type_rq: 0,
+        packet_pacing_caps: PacketPacingCaps::default(),
+        raw_packet_caps: RawPacketCaps::default(),
+        tm_caps: TmCaps::default(),
+        cq_mod_caps: CqModerationCaps::default(),
+        max_dm_size: 0,
+        pci_atomic_caps: PciAtomicCaps::default(),
+        xrc_odp_caps: OdpTransportCaps::default(),
+        phys_port_cnt_ex: PORT.into(),
+    }
+}
+
+/// The port of a device whose interface carries IP packets of `mtu` bytes; `None` when the interface is gone.
+pub(crate) fn port_attr(mtu: Option<u32>) -> PortAttr {
+    let (state, phys_state) = match mtu {
+        Some(_) => (PortState::ACTIVE, LINK_UP),
+        None => (PortState::DOWN, DISABLED),
+    };
+    PortAttr {
+        state,
+        max_mtu: Mtu::MTU_4096,
+        active_mtu: active_mtu(mtu.unwrap_or(0)),
+        gid_tbl_len: GID_TABLE,
+        port_cap_flags: PortCapFlags::CM_SUP | PortCapFlags::IP_BASED_GIDS,
+        max_msg_sz: MAX_MESSAGE as u32,
+        bad_pkey_cntr: 0,
+        qkey_viol_cntr: 0,
+        pkey_tbl_len: 1,
+        lid: 0,
+        sm_lid: 0,
+        lmc: 0,
+        max_vl_num: 1,
+        sm_sl: 0,
+        subnet_timeout: 0,
+        init_type_reply: 0,
+        active_width: WIDTH_1X,
+        active_speed: SPEED_SDR,
+        phys_state,
+        link_layer: LinkLayer::ETHERNET,
+        flags: GRH_REQUIRED,
+        port_cap_flags2: 0,
+        active_speed_ex: SPEED_SDR.into(),
+    }
+}
+
+/// The largest payload with which a packet fits into `mtu` bytes.
+fn active_mtu(mtu: u32) -> Mtu {
+    let payload = mtu.saturating_sub(HEADERS);
+    let fitting = [Mtu::MTU_4096, Mtu::MTU_2048, Mtu::MTU_1024, Mtu::MTU_512].into_iter();
+    fitting.into_iter().find(|mtu| mtu.bytes().is_some_and(|bytes| bytes <= payload)).unwrap_or(Mtu::MTU_256)
+}
+
+/// IPv6 or IPv4 with options, UDP, and what RoCE has at most: as rxe reckons.
+const HEADERS: u32 = 80;
+
+const CAPS: DeviceCapFlags = DeviceCapFlags::CURR_QP_STATE_MOD
+    .union(DeviceCapFlags::SYS_IMAGE_GUID)
+    .union(DeviceCapFlags::RC_RNR_NAK_GEN)
+    .union(DeviceCapFlags::N_NOTIFY_CQ);
+
+/// 4.096 µs × 2⁸: a millisecond, after which the background thread looks.
+const ACK_DELAY: u8 = 8;
+
+// In the specification's encodings (IBTA volume 1, 14.2.5.6).
+const LINK_UP: u8 = 5;
+const DISABLED: u8 = 3;
+const WIDTH_1X: u8 = 1;
+const SPEED_SDR: u8 = 1;
+
+/// `IBV_QPF_GRH_REQUIRED`
+const GRH_REQUIRED: u8 = 1;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_path_mtu_leaves_room_for_headers() {
+        for (mtu, expected) in
+            [(65536, 4096), (4500, 4096), (4100, 2048), (1500, 1024), (1280, 1024), (576, 256), (0, 256)]
+        {
+            assert_eq!(active_mtu(mtu).bytes(), Some(expected), "{mtu}");
+        }
+    }
+
+    #[test]
+    fn the_first_limit_that_is_passed_is_named() {
+        let cap = QpCap { max_send_sge: 33, max_inline_data: 513, ..QpCap::default() };
+        assert_eq!(passed(&cap), Some(("max_send_sge", 33, 32)));
+        let most = QpCap {
+            max_send_wr: MAX_QP_WR,
+            max_recv_wr: MAX_QP_WR,
+            max_send_sge: MAX_SGE,
+            max_recv_sge: MAX_SGE,
+            max_inline_data: MAX_INLINE_DATA,
+        };
+        assert_eq!(passed(&most), None);
+    }
+}

@@ -1,0 +1,281 @@
+//! [`Machine`]: what is worked on by who has the turn: the engine, its results' ways out, packets in and out.
+//!
+//! ```text
+//!   rings of work requests ──► pump ──►┌────────┐──► Hub: completions, events
+//!                     Inbox ──► handle │ engine │
+//!                     clock ──► timeout└────────┘──► transmit ──► Outbox ──► socket
+//! ```
+//!
+//! Order matters in one place: packets are taken from the socket *before* the rings are looked at, and handled after. A
+//! peer that was told of a receive may send at once; its message, when it is here, finds the receive in the engine.
+//!
+//! Acknowledgements wait for a moment in which they cost nobody anything: behind the data that is sent next, or when
+//! nothing more comes in, or when [`ACKS_AFTER`] packets came. Behind data they still cost both ends a packet; where the
+//! peer does not wait for them (it goes on sending without), one in [`HELD`] packets is enough. Nobody tells that, so it
+//! is tried: after [`PROMPT`] of them they are held back, until a peer falls silent that may be waiting for one.
+
+use roce::engine::{
+    Arrival, Completion, Config, Engine, Opcode, Payload, Qpn, RecvWr, SendWr, Sge, Sink, Status, Time,
+    Urgency,
+};
+
+use crate::bells::Bells;
+use crate::hub::Hub;
+use crate::io::{Flush, Inbox, Outbox, Socket};
+use crate::limits;
+use crate::memory::ProcessMemory;
+use crate::wqe::SendWqe;
+
+/// What is worked on by who has the turn.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    pub(crate) engine: Engine<ProcessMemory>,
+    pub(crate) hub: Hub,
+    inbox: Inbox,
+    outbox: Outbox,
+    /// The socket's buffer is full.
+    blocked: bool,
+    /// Packets that came since acknowledgements were last sent.
+    unacknowledged: u32,
+    /// So many times acknowledgements leave behind data before they are held back.
+    prompt: u32,
+    /// Looks that found nothing since they are held back.
+    silence: u32,
+    list: Box<[Sge; limits::MAX_LIST]>,
+    bytes: Box<[u8; limits::MAX_INLINE_DATA as usize]>,
+    /// What the background thread sleeps for.
+    pub(crate) sleep: Sleep,
+}
+
+/// What the background thread sleeps for. Who changes what it ought to sleep for wakes it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sleep {
+    /// When it wakes by itself.
+    pub(crate) until: Option<Time>,
+    /// It wakes when a packet arrives.
+    pub(crate) for_packets: bool,
+    /// It wakes when the socket takes packets again.
+    pub(crate) for_room: bool,
+    /// So many wait for room for their records, and it wakes when there is some.
+    pub(crate) for_records: usize,
+}
+
+impl Sleep {
+    /// It does not sleep, or is being woken: it will look at everything before it does.
+    pub(crate) const AWAKE: Self =
+        Self { until: Some(Time(0)), for_packets: true, for_room: true, for_records: usize::MAX };
+
+    /// Somebody else polls.
+    pub(crate) const POLLED: Self = Self { until: None, for_packets: false, for_room: false, for_records: 0 };
+}
+
+/// When acknowledgements are sent that nothing urges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Acks {
+    /// Behind data, if there is any.
+    Behind,
+    /// With or without.
+    Now,
+}
+
+impl Machine {
+    pub(crate) fn new(socket: &Socket, config: Config) -> Self {
+        Self {
+            engine: Engine::new(config, ProcessMemory),
+            hub: Hub::new(),
+            inbox: Inbox::new(socket),
+            outbox: Outbox::new(socket),
+            blocked: false,
+            unacknowledged: 0,
+            prompt: PROMPT,
+            silence: 0,
+            list: Box::new([Sge::default(); limits::MAX_LIST]),
+            bytes: Box::new([0; limits::MAX_INLINE_DATA as usize]),
+            sleep: Sleep::AWAKE,
+        }
+    }
+
+    /// Takes posted work requests out of their rings.
+    pub(crate) fn pump(&mut self, bells: &Bells, now: Time) {
+        bells.take(|slot| self.pump_one(slot, now));
+    }
+
+    fn pump_one(&mut self, slot: usize, now: Time) {
+        let Self { engine, hub, list, bytes, .. } = self;
+        while let Some((qpn, wqe, len)) = hub.next_recv(slot, &mut list[..]) {
+            let wr = RecvWr { wr_id: wqe.wr_id, sges: &list[..len] };
+            if engine.post_recv(qpn, &wr, now, hub).is_err() {
+                refuse(hub, qpn, wqe.wr_id, Opcode::Recv);
+            }
+        }
+        while let Some((qpn, wqe, len)) = hub.next_send(slot, &mut list[..]) {
+            let SendWqe { wr_id, op, flags, .. } = wqe;
+            let payload: Payload<'_> = wqe.payload(&list[..len], &mut bytes[..]);
+            let wr = SendWr { wr_id, op, flags, payload, remote_srq: 0 };
+            if engine.post_send(qpn, &wr, now, hub).is_err() {
+                refuse(hub, qpn, wr_id, Opcode::Send);
+            }
+        }
+    }
+
+    /// Takes packets from the socket. Says whether there were any; [`handle`](Self::handle) them next.
+    #[inline]
+    pub(crate) fn receive(&mut self, socket: &Socket) -> bool {
+        // What a socket can say beyond "nothing" passes: the route that an earlier packet did not find.
+        self.inbox.receive(socket).is_ok_and(|count| count > 0)
+    }
+
+    /// Nothing was received: are there acknowledgements to be sent now?
+    #[inline]
+    pub(crate) fn acks_are_due(&mut self) -> bool {
+        if self.unacknowledged > 0 && self.prompt == 0 {
+            self.silence += 1;
+            if self.silence < SILENT_LOOKS {
+                return false;
+            }
+            self.prompt = PROMPT;
+        }
+        self.unacknowledged > 0
+    }
+
+    /// Is there certainly, or nearly so, more in the socket than was received?
+    #[inline]
+    pub(crate) fn more(&self) -> bool {
+        self.inbox.more()
+    }
+
+    /// Has the engine see to the packets that were received.
+    pub(crate) fn handle(&mut self, socket: &Socket, now: Time) {
+        let Self { engine, hub, inbox, unacknowledged, .. } = self;
+        while let Some(received) = inbox.next(socket) {
+            let arrival: Arrival = received.arrival;
+            engine.handle(now, &arrival, received.bytes, hub);
+            *unacknowledged += 1;
+        }
+        self.silence = 0;
+    }
+
+    /// Does what is due.
+    #[inline]
+    pub(crate) fn expire(&mut self, now: Time) {
+        if self.engine.deadline().is_some_and(|deadline| deadline <= now) {
+            self.engine.timeout(now, &mut self.hub);
+        }
+        if !self.hub.clogged.is_empty() {
+            self.hub.retry_records();
+        }
+    }
+
+    /// Sends what the engine has to send, and acknowledgements.
+    pub(crate) fn transmit(&mut self, socket: &Socket, now: Time, acks: Acks) {
+        let mut urgency =
+            if acks == Acks::Now || self.unacknowledged >= ACKS_AFTER { Urgency::All } else { Urgency::Now };
+        self.blocked = !self.outbox.is_empty() && self.outbox.flush(socket) == Flush::Blocked;
+        while !self.blocked {
+            let Some(space) = self.outbox.space() else {
+                self.blocked = self.outbox.flush(socket) == Flush::Blocked;
+                continue;
+            };
+            match self.engine.poll_transmit(now, urgency, space, &mut self.hub) {
+                Some(transmit) => self.outbox.push(transmit.len, &transmit.path),
+                None if urgency == Urgency::All => {
+                    self.unacknowledged = 0;
+                    break;
+                }
+                None if self.outbox.is_empty() || self.unacknowledged == 0 => break,
+                None if self.prompt == 0 && self.unacknowledged < HELD => break,
+                None => {
+                    self.prompt = self.prompt.saturating_sub(1);
+                    urgency = Urgency::All;
+                }
+            }
+        }
+        if !self.blocked && !self.outbox.is_empty() {
+            self.blocked = self.outbox.flush(socket) == Flush::Blocked;
+        }
+    }
+
+    /// What the background thread is to sleep for, when it watches the socket.
+    pub(crate) fn watching(&self, now: Time) -> Sleep {
+        Sleep {
+            until: self.next_look(now),
+            for_packets: true,
+            for_room: self.blocked,
+            for_records: self.hub.clogged.len(),
+        }
+    }
+
+    /// When somebody must look even if no packet arrives.
+    #[inline]
+    fn next_look(&self, now: Time) -> Option<Time> {
+        let acks = if self.unacknowledged > 0 { Some(now + ACKS_WITHIN) } else { None };
+        match (self.engine.deadline(), acks) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// Does the background thread sleep too long, now? Then it is to be woken, once.
+    #[inline]
+    pub(crate) fn oversleeps(&mut self, now: Time) -> bool {
+        let sleep = &self.sleep;
+        if !sleep.for_packets {
+            // Somebody polls, and the thread looks soon whether that goes on.
+            return false;
+        }
+        let too_long =
+            self.next_look(now).is_some_and(|earliest| sleep.until.is_none_or(|until| earliest < until))
+                || (self.blocked && !sleep.for_room)
+                || self.hub.clogged.len() > sleep.for_records;
+        if too_long {
+            self.sleep = Sleep::AWAKE;
+        }
+        too_long
+    }
+}
+
+/// Ends a work request that the engine did not take. The queues check everything that it checks, so this is for a state
+/// that changed between the two.
+#[cold]
+fn refuse(hub: &mut Hub, qpn: Qpn, wr_id: u64, opcode: Opcode) {
+    let Some(end) = hub.qp(qpn) else { return };
+    let cq = if opcode == Opcode::Recv { end.recv_cq } else { end.send_cq };
+    let completion = Completion {
+        wr_id,
+        status: Status::LocalQpOperation,
+        opcode,
+        qpn,
+        byte_len: 0,
+        imm: None,
+        invalidated: None,
+        src_qpn: 0,
+        grh: false,
+        solicited: true,
+        sl: 0,
+        slid: 0,
+        vendor_err: 0,
+    };
+    if opcode == Opcode::Recv {
+        hub.retire_recv(qpn, 1);
+    } else {
+        hub.retire_send(qpn, 1);
+    }
+    if hub.complete(cq, &completion).is_err() {
+        hub.event(roce::engine::Event::CqError(cq));
+    }
+}
+
+/// Acknowledgements leave after so many packets even if more keep coming.
+const ACKS_AFTER: u32 = 16;
+
+/// Behind data they leave so many times before it is tried again whether the peer does without.
+const PROMPT: u32 = 1024;
+
+/// If it does, they leave behind data after so many packets. Less than the shortest usual send queue.
+const HELD: u32 = 8;
+
+/// After so many looks that found nothing, some microseconds, the peer may be waiting for them.
+const SILENT_LOOKS: u32 = 32;
+
+/// And after so many nanoseconds even if nobody polls any more.
+const ACKS_WITHIN: u64 = 1_000_000;

@@ -1,0 +1,88 @@
+//! [`Mr`]: registered memory.
+//!
+//! # Safety
+//! The caller's promise about the memory becomes the engine's [`Region`], see [`crate::memory`].
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+
+use roce::engine::{Access, MemoryAttr};
+use verbs_core::provider::{Destroy, MrOps};
+use verbs_core::types::AccessFlags;
+use verbs_core::{Errno, Error, Result};
+
+use crate::context::within;
+use crate::memory::Region;
+use crate::pd::{destroyed, refusal};
+use crate::shared::Device;
+use crate::{Pd, limits};
+
+/// A memory region. Nothing is pinned: it is memory of this process, and is accessed by this process.
+#[derive(Debug)]
+pub struct Mr {
+    device: Arc<Device>,
+    key: u32,
+}
+
+impl Mr {
+    /// # Safety
+    /// As [`ContextOps::reg_mr`](verbs_core::provider::ContextOps::reg_mr).
+    pub(crate) unsafe fn register(
+        device: &Arc<Device>,
+        pd: &Pd,
+        addr: *mut u8,
+        length: usize,
+        iova: u64,
+        access: AccessFlags,
+    ) -> Result<Self> {
+        let pd = pd.of(device, "reg_mr")?;
+        within(device, "reg_mr", "length", length as u64, 0, limits::device_attr(device.guid).max_mr_size)?;
+        if !(access - AccessFlags::OPTIONAL_RANGE - SUPPORTED).is_empty() {
+            return Err(device.error("reg_mr", Errno::OPNOTSUPP));
+        }
+        let iova = if access.contains(AccessFlags::ZERO_BASED) { 0 } else { iova };
+        let is_exposed = access.intersects(REMOTE);
+        let access = Access((access & SUPPORTED).bits());
+        let attr = MemoryAttr { pd, iova, length: length as u64, access };
+        // SAFETY: the caller's promise holds while the region is registered, which it is until `destroy`.
+        let region = unsafe { Region::new(addr, length, is_exposed) };
+        let key = device.control("reg_mr", |machine, _| {
+            machine.engine.reg_mr(&attr, region).map_err(|refused| refusal(device, "reg_mr", refused))
+        })?;
+        Ok(Self { device: Arc::clone(device), key })
+    }
+}
+
+impl MrOps for Mr {
+    fn handle(&self) -> u32 {
+        self.key
+    }
+
+    fn lkey(&self) -> u32 {
+        self.key
+    }
+
+    fn rkey(&self) -> u32 {
+        self.key
+    }
+}
+
+impl Destroy for Mr {
+    fn destroy(self) -> Result<(), (Self, Error)> {
+        // With the turn in hand: nobody is in the middle of a copy.
+        let key = self.key;
+        destroyed(&self.device, "dereg_mr", |machine| machine.engine.dereg_mr(key).map(drop))
+            .map_err(|error| (self, error))
+    }
+}
+
+/// What lets peers at it.
+const REMOTE: AccessFlags =
+    AccessFlags::REMOTE_WRITE.union(AccessFlags::REMOTE_READ).union(AccessFlags::REMOTE_ATOMIC);
+
+/// The rights that there are. They have the same bits on both sides.
+const SUPPORTED: AccessFlags = AccessFlags::LOCAL_WRITE
+    .union(AccessFlags::REMOTE_WRITE)
+    .union(AccessFlags::REMOTE_READ)
+    .union(AccessFlags::REMOTE_ATOMIC)
+    .union(AccessFlags::ZERO_BASED);

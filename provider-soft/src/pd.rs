@@ -1,0 +1,79 @@
+//! [`Pd`]: a protection domain.
+
+use std::sync::Arc;
+
+use roce::engine::Refused;
+use verbs_core::provider::{Destroy, PdOps};
+use verbs_core::{Cause, Errno, Error, Result};
+
+use crate::shared::{Device, Shared};
+
+/// A protection domain.
+#[derive(Debug)]
+pub struct Pd {
+    device: Arc<Device>,
+    pd: roce::engine::Pd,
+}
+
+impl Pd {
+    pub(crate) fn alloc(device: &Arc<Device>) -> Result<Self> {
+        let pd = device.control("alloc_pd", |machine, _| {
+            machine.engine.alloc_pd().map_err(|refused| refusal(device, "alloc_pd", refused))
+        })?;
+        Ok(Self { device: Arc::clone(device), pd })
+    }
+
+    /// What the engine knows it by, if it is of this device.
+    ///
+    /// # Errors
+    /// [`Cause::Foreign`].
+    pub(crate) fn of(&self, device: &Arc<Device>, verb: &'static str) -> Result<roce::engine::Pd> {
+        if Arc::ptr_eq(&self.device, device) {
+            Ok(self.pd)
+        } else {
+            Err(foreign(device, verb, "protection domain"))
+        }
+    }
+}
+
+impl PdOps for Pd {
+    fn handle(&self) -> u32 {
+        self.pd.0
+    }
+}
+
+impl Destroy for Pd {
+    fn destroy(self) -> Result<(), (Self, Error)> {
+        let (device, pd) = (&self.device, self.pd);
+        destroyed(device, "dealloc_pd", |machine| machine.engine.dealloc_pd(pd))
+            .map_err(|error| (self, error))
+    }
+}
+
+/// Destroys something. In a forked child it is gone already.
+pub(crate) fn destroyed(
+    device: &Shared,
+    verb: &'static str,
+    destroy: impl FnOnce(&mut crate::machine::Machine) -> Result<(), Refused>,
+) -> Result<()> {
+    if device.is_forked() {
+        return Ok(());
+    }
+    device.control(verb, |machine, _| destroy(machine).map_err(|refused| refusal(device, verb, refused)))
+}
+
+/// The engine's refusal, with the errno that the kernel would give.
+pub(crate) fn refusal(device: &Shared, verb: &'static str, refused: Refused) -> Error {
+    let (errno, cause) = match refused {
+        Refused::NoRoom => (Errno::NOMEM, Cause::Unknown),
+        Refused::Busy => (Errno::BUSY, Cause::Unknown),
+        Refused::NoSuchObject | Refused::Transition { .. } | Refused::Invalid(_) => {
+            (Errno::INVAL, Cause::Unknown)
+        }
+    };
+    device.error(verb, errno).because(cause)
+}
+
+pub(crate) fn foreign(device: &Shared, verb: &'static str, what: &'static str) -> Error {
+    device.error(verb, Errno::INVAL).because(Cause::Foreign { what })
+}

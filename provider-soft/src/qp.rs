@@ -1,0 +1,323 @@
+//! [`Qp`]: a queue pair: two rings towards the engine, and the engine's own.
+//!
+//! | moved to | send queue | receive queue |
+//! |---|---|---|
+//! | RESET | closed, empty | closed, empty |
+//! | INIT, RTR | closed | open |
+//! | RTS, SQD, SQE, ERR | open | open |
+//!
+//! # References
+//! `ibv_create_qp(3)`, `ibv_modify_qp(3)`; IBTA volume 1, sections 10.3.1 and 11.2.5
+
+use std::sync::Arc;
+
+use roce::engine::{Access, Attr, AttrChange, QpInit, Qpn, Refused, Service, State};
+use verbs_core::provider::{Destroy, QpOps};
+use verbs_core::types::{
+    AccessFlags, Mtu, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpInitInfo, QpState, QpType,
+};
+use verbs_core::{Errno, Error, Result, transition};
+
+use crate::ah::path;
+use crate::context::{check_port, within};
+use crate::hub::{QpEnd, slot_of};
+use crate::pd::{destroyed, refusal};
+use crate::records::Records;
+use crate::ring::ring;
+use crate::shared::{Device, Shared};
+use crate::wqe::inline_len;
+use crate::{Cq, Pd, Rq, Sq, limits};
+
+/// A queue pair.
+#[derive(Debug)]
+pub struct Qp {
+    sq: Sq,
+    rq: Rq,
+    device: Arc<Device>,
+    qpn: Qpn,
+    qp_type: QpType,
+    info: QpInitInfo,
+    state: QpState,
+    /// The attributes that the engine has no use for, as they were given.
+    given: QpAttr,
+}
+
+impl Qp {
+    pub(crate) fn create(
+        device: &Arc<Device>,
+        pd: &Pd,
+        send_cq: &Cq,
+        recv_cq: &Cq,
+        attr: &QpInitAttr,
+        events: &Arc<Records>,
+    ) -> Result<Self> {
+        const VERB: &str = "create_qp";
+        let (pd, send_cq, recv_cq) = (pd.of(device, VERB)?, send_cq.of(device)?, recv_cq.of(device)?);
+        let service = match attr.qp_type {
+            QpType::RC => Service::Rc,
+            QpType::UC => Service::Uc,
+            QpType::UD => Service::Ud,
+            _ => return Err(device.error(VERB, Errno::OPNOTSUPP)),
+        };
+        if let Some((name, asked, max)) = limits::passed(&attr.cap) {
+            within(device, VERB, name, asked.into(), 0, max.into())?;
+        }
+        if service == Service::Ud {
+            device.socket.tell_headers().map_err(|errno| device.error(VERB, errno))?;
+        }
+        let cap = attr.cap;
+        let lists = (cap.max_send_sge as usize).max(inline_len(cap.max_inline_data));
+        let (to_sq, sq) = ring(cap.max_send_wr, lists);
+        let (to_rq, rq) = ring(cap.max_recv_wr, cap.max_recv_sge as usize);
+        let init = QpInit {
+            service,
+            pd,
+            send_cq,
+            recv_cq,
+            srq: None,
+            xrc_domain: None,
+            cap: engine_cap(&cap),
+            sq_sig_all: attr.sq_sig_all,
+        };
+        let (events, user_handle) = (Arc::clone(events), attr.user_handle);
+        let qpn = device.control(VERB, |machine, _| {
+            let qpn = machine.engine.create_qp(&init).map_err(|refused| refusal(device, VERB, refused))?;
+            if !machine.hub.has_slot(qpn) {
+                let _ = machine.engine.destroy_qp(qpn);
+                return Err(device.error(VERB, Errno::NOMEM));
+            }
+            machine.hub.add_qp(QpEnd { qpn, sq, rq, send_cq, recv_cq, events, user_handle });
+            Ok(qpn)
+        })?;
+        let slot = slot_of(qpn);
+        Ok(Self {
+            sq: Sq::new(device, to_sq, slot, attr.qp_type, &cap),
+            rq: Rq::new(device, to_rq, slot, cap.max_recv_sge),
+            device: Arc::clone(device),
+            qpn,
+            qp_type: attr.qp_type,
+            info: QpInitInfo { cap, sq_sig_all: attr.sq_sig_all },
+            state: QpState::RESET,
+            given: QpAttr::default(),
+        })
+    }
+
+    /// Remembers what the engine has no use for.
+    fn remember(&mut self, attr: &QpAttr, mask: QpAttrMask) {
+        let given = &mut self.given;
+        if mask.contains(QpAttrMask::STATE) && attr.qp_state == QpState::RESET {
+            *given = QpAttr::default();
+        }
+        macro_rules! take {
+            ($($flag:ident: $($field:ident),+;)*) => {
+                $(if mask.contains(QpAttrMask::$flag) { $(given.$field = attr.$field;)+ })*
+            };
+        }
+        take! {
+            PKEY_INDEX: pkey_index;
+            PORT: port_num;
+            AV: ah_attr;
+            ALT_PATH: alt_ah_attr, alt_pkey_index, alt_port_num, alt_timeout;
+            PATH_MIG_STATE: path_mig_state;
+            ACCESS_FLAGS: qp_access_flags;
+            EN_SQD_ASYNC_NOTIFY: en_sqd_async_notify;
+        }
+    }
+}
+
+impl QpOps for Qp {
+    type Sq = Sq;
+    type Rq = Rq;
+
+    fn handle(&self) -> u32 {
+        self.qpn.0
+    }
+
+    fn qp_num(&self) -> u32 {
+        self.qpn.0
+    }
+
+    fn qp_type(&self) -> QpType {
+        self.qp_type
+    }
+
+    fn cap(&self) -> QpCap {
+        self.info.cap
+    }
+
+    fn state(&self) -> QpState {
+        self.state
+    }
+
+    fn modify(&mut self, attr: &QpAttr, mask: QpAttrMask) -> Result<()> {
+        const VERB: &str = "modify_qp";
+        let (device, qpn, qp_type) = (Arc::clone(&self.device), self.qpn, self.qp_type);
+        device.control(VERB, |machine, now| {
+            let refused = |refused| refusal(&device, VERB, refused);
+            let (at, _) = machine.engine.query_qp(qpn).map_err(refused)?;
+            let at = qp_state(at);
+            let (from, to) = transition::endpoints(at, attr, mask);
+            transition::check(qp_type, from, to, mask)
+                .map_err(|cause| device.error(VERB, Errno::INVAL).because(cause))?;
+            if from != at {
+                return Err(device.error(VERB, Errno::INVAL));
+            }
+            let change = change(&device, attr, mask)?;
+            machine.engine.modify_qp(qpn, &change, now, &mut machine.hub).map_err(refused)?;
+            if to == QpState::RESET
+                && let Some(end) = machine.hub.qp(qpn)
+            {
+                end.sq.clear();
+                end.rq.clear();
+            }
+            Ok(())
+        })?;
+        self.remember(attr, mask);
+        if mask.contains(QpAttrMask::STATE) {
+            self.state = attr.qp_state;
+            self.sq.moved_to(attr.qp_state);
+            self.rq.moved_to(attr.qp_state);
+        }
+        Ok(())
+    }
+
+    fn query(&self, _mask: QpAttrMask) -> Result<(QpAttr, QpInitInfo)> {
+        const VERB: &str = "query_qp";
+        let (state, its, drained) = self.device.control(VERB, |machine, _| {
+            let refused = |refused| refusal(&self.device, VERB, refused);
+            let (state, attr) = machine.engine.query_qp(self.qpn).map_err(refused)?;
+            Ok((state, attr, machine.engine.sq_drained(self.qpn).map_err(refused)?))
+        })?;
+        let Attr { dest_qpn, path_mtu, qkey, sq_psn, rq_psn, timeout, retry_cnt, rnr_retry, .. } = its;
+        let state = qp_state(state);
+        let attr = QpAttr {
+            qp_state: state,
+            cur_qp_state: state,
+            path_mtu: Mtu::from_bytes(path_mtu).unwrap_or(Mtu(0)),
+            qkey,
+            rq_psn,
+            sq_psn,
+            dest_qp_num: dest_qpn,
+            cap: self.info.cap,
+            sq_draining: state == QpState::SQD && !drained,
+            max_rd_atomic: its.max_rd_atomic,
+            max_dest_rd_atomic: its.max_dest_rd_atomic,
+            min_rnr_timer: its.min_rnr_timer,
+            timeout,
+            retry_cnt,
+            rnr_retry,
+            ..self.given
+        };
+        Ok((attr, self.info))
+    }
+
+    #[inline(always)]
+    fn halves(&mut self) -> (&mut Sq, &mut Rq) {
+        (&mut self.sq, &mut self.rq)
+    }
+}
+
+impl Destroy for Qp {
+    fn destroy(self) -> Result<(), (Self, Error)> {
+        // With the turn in hand: nobody is in the middle of a packet of it.
+        let qpn = self.qpn;
+        let destroy = |machine: &mut crate::machine::Machine| -> Result<(), Refused> {
+            machine.engine.destroy_qp(qpn)?;
+            machine.hub.remove_qp(qpn);
+            Ok(())
+        };
+        destroyed(&self.device, "destroy_qp", destroy).map_err(|error| (self, error))
+    }
+}
+
+/// The attributes that change, as the engine takes them; each value checked.
+fn change(device: &Shared, attr: &QpAttr, mask: QpAttrMask) -> Result<AttrChange> {
+    const VERB: &str = "modify_qp";
+    let limit = |name, asked: u64, max: u64| within(device, VERB, name, asked, 0, max);
+    let has = |flag| mask.contains(flag);
+    let mut change = AttrChange::default();
+    macro_rules! take {
+        ($($flag:ident: $to:ident = $from:ident at most $max:expr;)*) => {
+            $(if has(QpAttrMask::$flag) {
+                limit(stringify!($from), attr.$from.into(), $max)?;
+                change.$to = Some(attr.$from);
+            })*
+        };
+    }
+    let rd_atomic = limits::MAX_RD_ATOMIC.into();
+    take! {
+        QKEY: qkey = qkey at most u32::MAX.into();
+        DEST_QPN: dest_qpn = dest_qp_num at most BITS_24;
+        TIMEOUT: timeout = timeout at most 31;
+        RETRY_CNT: retry_cnt = retry_cnt at most 7;
+        RNR_RETRY: rnr_retry = rnr_retry at most 7;
+        MIN_RNR_TIMER: min_rnr_timer = min_rnr_timer at most 31;
+        MAX_QP_RD_ATOMIC: max_rd_atomic = max_rd_atomic at most rd_atomic;
+        MAX_DEST_RD_ATOMIC: max_dest_rd_atomic = max_dest_rd_atomic at most rd_atomic;
+    }
+    if has(QpAttrMask::PORT) {
+        check_port(device, VERB, attr.port_num)?;
+    }
+    if has(QpAttrMask::PKEY_INDEX) {
+        limit("pkey_index", attr.pkey_index.into(), 0)?;
+        change.pkey = Some(limits::PKEY);
+    }
+    if has(QpAttrMask::AV) {
+        change.path = Some(path(device, VERB, &attr.ah_attr)?);
+    }
+    if has(QpAttrMask::PATH_MTU) {
+        let active = device.socket.interface().map(|(_, mtu)| mtu);
+        let most = limits::port_attr(active).active_mtu.bytes().unwrap_or(0);
+        let bytes = attr.path_mtu.bytes().ok_or_else(|| device.error(VERB, Errno::INVAL))?;
+        limit("path_mtu", bytes.into(), most.into())?;
+        change.path_mtu = Some(bytes);
+    }
+    if has(QpAttrMask::ACCESS_FLAGS) {
+        let access = attr.qp_access_flags & REMOTE;
+        change.access = Some(Access(access.bits()));
+    }
+    if has(QpAttrMask::STATE) {
+        change.state = Some(engine_state(attr.qp_state).ok_or_else(|| device.error(VERB, Errno::INVAL))?);
+    }
+    // Sequence numbers are 24 bits of what is given.
+    change.sq_psn = has(QpAttrMask::SQ_PSN).then_some(attr.sq_psn & BITS_24 as u32);
+    change.rq_psn = has(QpAttrMask::RQ_PSN).then_some(attr.rq_psn & BITS_24 as u32);
+    change.sq_drained_event = has(QpAttrMask::EN_SQD_ASYNC_NOTIFY).then_some(attr.en_sqd_async_notify);
+    Ok(change)
+}
+
+fn engine_cap(cap: &QpCap) -> roce::engine::QpCap {
+    let QpCap { max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline_data } = *cap;
+    roce::engine::QpCap { max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline_data }
+}
+
+fn engine_state(state: QpState) -> Option<State> {
+    Some(match state {
+        QpState::RESET => State::Reset,
+        QpState::INIT => State::Init,
+        QpState::RTR => State::Rtr,
+        QpState::RTS => State::Rts,
+        QpState::SQD => State::Sqd,
+        QpState::SQE => State::Sqe,
+        QpState::ERR => State::Err,
+        _ => return None,
+    })
+}
+
+fn qp_state(state: State) -> QpState {
+    match state {
+        State::Reset => QpState::RESET,
+        State::Init => QpState::INIT,
+        State::Rtr => QpState::RTR,
+        State::Rts => QpState::RTS,
+        State::Sqd => QpState::SQD,
+        State::Sqe => QpState::SQE,
+        State::Err => QpState::ERR,
+    }
+}
+
+/// What a queue pair can let a peer do. The bits are the same on both sides.
+const REMOTE: AccessFlags =
+    AccessFlags::REMOTE_WRITE.union(AccessFlags::REMOTE_READ).union(AccessFlags::REMOTE_ATOMIC);
+
+const BITS_24: u64 = 0xff_ffff;

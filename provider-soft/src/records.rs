@@ -1,0 +1,148 @@
+//! [`Records`]: how events reach a program that waits for them with `poll(2)` or a blocking read.
+//!
+//! The program has one end of a stream socket and reads records of a fixed size, as it would from the kernel's completion
+//! channels and asynchronous files. Writing never blocks and never raises a signal. What does not fit is kept, in order,
+//! and written when the background thread finds that there is room again: no event is lost. When the program has closed its
+//! end there is nobody to tell.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::{Mutex, PoisonError};
+
+use nix::errno::Errno as NixErrno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{MsgFlags, send};
+use nix::sys::stat::fstat;
+use verbs_core::Errno;
+
+/// The writing end.
+#[derive(Debug)]
+pub(crate) struct Records {
+    stream: UnixStream,
+    kept: Mutex<VecDeque<Record>>,
+    /// The inode of the reading end, whatever number it has in the program.
+    inode: u64,
+}
+
+/// The longest record is that of an asynchronous event.
+#[derive(Clone, Copy, Debug)]
+struct Record {
+    bytes: [u8; 16],
+    len: usize,
+}
+
+/// What became of records that were to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Written {
+    /// They are on their way, or nobody wants them.
+    All,
+    /// Some are kept.
+    Kept,
+}
+
+impl Records {
+    /// A writing end, and the program's end.
+    ///
+    /// # Errors
+    /// What `socketpair(2)` and `fstat(2)` say.
+    pub(crate) fn pair() -> Result<(Self, OwnedFd), Errno> {
+        let (stream, theirs) = UnixStream::pair().map_err(|error| Errno::from_io(&error))?;
+        let theirs = OwnedFd::from(theirs);
+        let inode = inode(theirs.as_fd())?;
+        Ok((Self { stream, kept: Mutex::default(), inode }, theirs))
+    }
+
+    /// Is this the reading end of these records?
+    pub(crate) fn is_read_by(&self, inode: u64) -> bool {
+        self.inode == inode
+    }
+
+    /// Has the program closed its end?
+    pub(crate) fn is_abandoned(&self) -> bool {
+        // Hangups and errors are told without being asked for.
+        let mut fds = [PollFd::new(self.as_fd(), PollFlags::empty())];
+        poll(&mut fds, PollTimeout::ZERO).is_ok_and(|count| count > 0)
+    }
+
+    /// Writes a record, behind those that are kept.
+    pub(crate) fn write(&self, bytes: &[u8]) -> Written {
+        let mut record = Record { bytes: [0; 16], len: bytes.len() };
+        record.bytes[..bytes.len()].copy_from_slice(bytes);
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.push_back(record);
+        self.write_kept(&mut kept)
+    }
+
+    /// Writes what is kept, as far as it fits.
+    pub(crate) fn retry(&self) -> Written {
+        self.write_kept(&mut self.kept.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn write_kept(&self, kept: &mut VecDeque<Record>) -> Written {
+        while let Some(record) = kept.front() {
+            let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+            match send(self.stream.as_raw_fd(), &record.bytes[..record.len], flags) {
+                // A stream takes a record of this size whole or not at all.
+                Ok(_) => drop(kept.pop_front()),
+                Err(NixErrno::EINTR) => {}
+                Err(NixErrno::EAGAIN | NixErrno::ENOBUFS | NixErrno::ENOMEM) => return Written::Kept,
+                Err(_) => kept.clear(),
+            }
+        }
+        Written::All
+    }
+}
+
+/// Writable when there is room for what is kept.
+impl AsFd for Records {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+/// What tells files apart.
+///
+/// # Errors
+/// What `fstat(2)` says.
+pub(crate) fn inode(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
+    Ok(fstat(fd)?.st_ino)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::fs::File;
+    use std::io::Read;
+
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_is_kept_and_comes_later_in_order() {
+        let (records, theirs) = Records::pair().unwrap();
+        let mut count = 0_u64;
+        while records.write(&count.to_ne_bytes()) == Written::All {
+            count += 1;
+        }
+        for more in count + 1..count + 10 {
+            assert_eq!(records.write(&more.to_ne_bytes()), Written::Kept);
+        }
+        let mut file = File::from(theirs);
+        for expected in 0..count + 10 {
+            let mut record = [0; 8];
+            file.read_exact(&mut record).unwrap();
+            assert_eq!(u64::from_ne_bytes(record), expected);
+            records.retry();
+        }
+        assert_eq!(records.retry(), Written::All);
+    }
+
+    #[test]
+    fn a_program_that_closed_its_end_is_no_error() {
+        let (records, theirs) = Records::pair().unwrap();
+        assert!(records.is_read_by(inode(theirs.as_fd()).unwrap()));
+        assert!(!records.is_abandoned());
+        drop(theirs);
+        assert!(records.is_abandoned());
+        assert_eq!(records.write(&[0; 16]), Written::All);
+    }
+}

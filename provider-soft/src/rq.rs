@@ -1,0 +1,81 @@
+//! [`Rq`]: the receive half of a queue pair.
+//!
+//! # Safety
+//! Posting is a promise of the caller about the memory that is named; nothing here touches it.
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+
+use roce::engine::Sge;
+use verbs_core::Errno;
+use verbs_core::provider::RecvQueue;
+use verbs_core::types::{PostReason, QpState, RecvWr};
+
+use crate::limits;
+use crate::ring::Writer;
+use crate::shared::Device;
+use crate::wqe::RecvWqe;
+
+/// The receive half of a queue pair.
+#[derive(Debug)]
+pub struct Rq {
+    pub(crate) ring: Writer<RecvWqe>,
+    device: Arc<Device>,
+    slot: usize,
+    max_sge: u32,
+    /// The queue pair is not in RESET.
+    accepts: bool,
+}
+
+impl Rq {
+    pub(crate) fn new(device: &Arc<Device>, ring: Writer<RecvWqe>, slot: usize, max_sge: u32) -> Self {
+        Self { ring, device: Arc::clone(device), slot, max_sge, accepts: false }
+    }
+
+    /// The queue pair was moved to a state.
+    pub(crate) fn moved_to(&mut self, state: QpState) {
+        self.accepts = state != QpState::RESET;
+        if state == QpState::RESET {
+            self.ring.resync();
+        }
+    }
+}
+
+impl RecvQueue for Rq {
+    #[inline]
+    unsafe fn post_one(&mut self, wr: &RecvWr<'_>) -> Result<(), PostReason> {
+        if self.device.is_forked() {
+            return Err(PostReason::Doorbell(Errno::NODEV));
+        }
+        if !self.accepts {
+            // IBTA volume 1, C10-97.2.1: nothing may be posted in RESET.
+            return Err(PostReason::InvalidState);
+        }
+        let num_sge = wr.sge.len();
+        if num_sge > self.max_sge as usize {
+            return Err(PostReason::TooManySge { given: num_sge, max: self.max_sge });
+        }
+        let given = wr.sge.iter().map(|sge| u64::from(sge.length)).sum();
+        if given > limits::MAX_MESSAGE {
+            return Err(PostReason::MessageTooLong { given });
+        }
+        if !self.ring.has_room() {
+            return Err(PostReason::QueueFull);
+        }
+        let wqe = RecvWqe { wr_id: wr.wr_id, num_sge: num_sge as u32 };
+        self.ring.put(wqe, wr.sge.iter().map(sge));
+        Ok(())
+    }
+
+    #[inline]
+    fn ring(&mut self) {
+        self.ring.publish();
+        self.device.posted(self.slot);
+    }
+}
+
+/// An element, as the engine has it.
+#[inline]
+pub(crate) fn sge(sge: &verbs_core::types::Sge) -> Sge {
+    Sge { addr: sge.addr, length: sge.length, lkey: sge.lkey }
+}

@@ -1,0 +1,33 @@
+//! What two threads share is made of: the real thing, or the model checker's, which tries every interleaving.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test --package provider-soft --lib` runs the models.
+
+#[cfg(all(test, loom))]
+pub(crate) use loom::{cell::UnsafeCell, sync::Arc, sync::atomic, thread};
+
+#[cfg(not(all(test, loom)))]
+pub(crate) use {core::sync::atomic, std::sync::Arc, std::thread};
+
+/// As the model checker's cell.
+#[cfg(not(all(test, loom)))]
+#[derive(Debug)]
+pub(crate) struct UnsafeCell<T>(core::cell::UnsafeCell<T>);
+
+#[cfg(not(all(test, loom)))]
+impl<T> UnsafeCell<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self(core::cell::UnsafeCell::new(value))
+    }
+
+    /// Looks at the value through a pointer for reading.
+    #[inline(always)]
+    pub(crate) fn with<R>(&self, look: impl FnOnce(*const T) -> R) -> R {
+        look(self.0.get())
+    }
+
+    /// Changes the value through a pointer for writing.
+    #[inline(always)]
+    pub(crate) fn with_mut<R>(&self, change: impl FnOnce(*mut T) -> R) -> R {
+        change(self.0.get())
+    }
+}

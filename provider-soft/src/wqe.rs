@@ -1,0 +1,117 @@
+//! What a work request is between the thread that posts it and the engine: a plain value in a ring, with a list.
+//!
+//! Inline data lies in the list as well, 16 bytes in the place of an element.
+
+use roce::engine::{Payload, SendFlags, SendOp, Sge};
+
+/// A posted send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SendWqe {
+    pub(crate) wr_id: u64,
+    pub(crate) op: SendOp,
+    pub(crate) flags: SendFlags,
+    pub(crate) data: Data,
+}
+
+/// What lies in the list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Data {
+    /// So many elements.
+    Sges(u32),
+    /// So many bytes.
+    Inline(u32),
+}
+
+/// A posted receive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RecvWqe {
+    pub(crate) wr_id: u64,
+    pub(crate) num_sge: u32,
+}
+
+impl RecvWqe {
+    /// How much of the list it has.
+    #[inline]
+    pub(crate) fn list_len(&self) -> usize {
+        self.num_sge as usize
+    }
+}
+
+impl SendWqe {
+    /// How much of the list it has.
+    #[inline]
+    pub(crate) fn list_len(&self) -> usize {
+        match self.data {
+            Data::Sges(count) => count as usize,
+            Data::Inline(bytes) => inline_len(bytes),
+        }
+    }
+
+    /// Its payload, from its list; `bytes` is room for inline data.
+    #[inline]
+    pub(crate) fn payload<'a>(&self, list: &'a [Sge], bytes: &'a mut [u8]) -> Payload<'a> {
+        match self.data {
+            Data::Sges(_) => Payload::Sges(list),
+            Data::Inline(len) => {
+                for (chunk, sge) in bytes.chunks_exact_mut(BYTES).zip(list) {
+                    chunk.copy_from_slice(&unpack(sge));
+                }
+                Payload::Inline(&bytes[..(len as usize).min(bytes.len())])
+            }
+        }
+    }
+}
+
+/// How much of a list so many inline bytes take.
+#[inline]
+pub(crate) const fn inline_len(bytes: u32) -> usize {
+    (bytes as usize).div_ceil(BYTES)
+}
+
+/// 16 bytes in the place of an element.
+#[inline]
+pub(crate) fn pack(bytes: [u8; BYTES]) -> Sge {
+    let (addr, rest) = bytes.split_at(8);
+    let (length, lkey) = rest.split_at(4);
+    Sge {
+        addr: u64::from_ne_bytes(addr.try_into().unwrap_or_default()),
+        length: u32::from_ne_bytes(length.try_into().unwrap_or_default()),
+        lkey: u32::from_ne_bytes(lkey.try_into().unwrap_or_default()),
+    }
+}
+
+#[inline]
+fn unpack(sge: &Sge) -> [u8; BYTES] {
+    let mut bytes = [0; BYTES];
+    bytes[..8].copy_from_slice(&sge.addr.to_ne_bytes());
+    bytes[8..12].copy_from_slice(&sge.length.to_ne_bytes());
+    bytes[12..].copy_from_slice(&sge.lkey.to_ne_bytes());
+    bytes
+}
+
+/// The inline bytes that lie in the place of an element.
+pub(crate) const BYTES: usize = 16;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn inline_bytes_come_out_as_they_went_in() {
+        let bytes: Vec<u8> = (0..40).collect();
+        let list: Vec<Sge> = bytes
+            .chunks(BYTES)
+            .map(|chunk| {
+                let mut whole = [0xff; BYTES];
+                whole[..chunk.len()].copy_from_slice(chunk);
+                pack(whole)
+            })
+            .collect();
+        assert_eq!(list.len(), inline_len(40));
+        let op = SendOp::Send { imm: None };
+        let wqe = SendWqe { wr_id: 1, op, flags: SendFlags::default(), data: Data::Inline(40) };
+        let mut room = [0; 64];
+        let Payload::Inline(data) = wqe.payload(&list, &mut room) else { panic!("not inline") };
+        assert_eq!(data, bytes);
+    }
+}

@@ -1,0 +1,246 @@
+//! Devices on loopback, connected queue pairs on them, memory, and waiting with a deadline.
+//!
+//! # Safety
+//! The tests post raw, for much of what they show cannot be asked for safely. What makes it sound is the [`Arena`], the only
+//! memory that they name: it is never freed, there is no reference to it, and it is accessed by volatile copies.
+#![allow(unsafe_code)]
+// Each test program uses a part.
+#![allow(dead_code, unreachable_pub)]
+
+use core::ops::Range;
+use core::ptr::NonNull;
+use std::time::{Duration, Instant};
+
+use provider_soft::{Soft, SoftDevice};
+use verbs::state::{CanPostRecv, CanPostSend, Reset, Rts};
+use verbs::{
+    AccessFlags, AhAttr, CompChannel, Context, Cq, CqInit, Gid, GlobalRoute, InitAttr, Mr, Mtu,
+    NamedProvider, Pd, PostError, Qp, QpCap, QpInit, QpType, RecvWr, RtrAttr, RtsAttr, SendFlags, SendOp,
+    SendWr, Sge, Wc, WcStatus,
+};
+
+/// Far beyond what anything takes here on a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+pub const PORT: u8 = 1;
+pub const QKEY: u32 = 0x1234;
+pub const REMOTE: AccessFlags =
+    AccessFlags::REMOTE_WRITE.union(AccessFlags::REMOTE_READ).union(AccessFlags::REMOTE_ATOMIC);
+
+/// A device of its own, opened.
+pub fn open() -> Context<Soft> {
+    Context::from_raw(Soft::open(&SoftDevice::auto().unwrap()).unwrap())
+}
+
+pub fn gid(context: &Context<Soft>) -> Gid {
+    context.find_gid(PORT).unwrap().gid
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    pub qp_type: QpType,
+    pub cap: QpCap,
+    pub cqe: u32,
+    pub sq_sig_all: bool,
+    pub events: bool,
+    pub path_mtu: Mtu,
+    pub rts: RtsAttr,
+    pub min_rnr_timer: u8,
+    pub access: AccessFlags,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        Self {
+            qp_type: QpType::RC,
+            cap: QpCap {
+                max_send_wr: 32,
+                max_recv_wr: 32,
+                max_send_sge: 4,
+                max_recv_sge: 4,
+                max_inline_data: 64,
+            },
+            cqe: 128,
+            sq_sig_all: false,
+            events: false,
+            path_mtu: Mtu::MTU_1024,
+            rts: RtsAttr { timeout: 14, retry_cnt: 7, rnr_retry: 7, max_rd_atomic: 4, ..RtsAttr::default() },
+            min_rnr_timer: 1,
+            access: REMOTE,
+        }
+    }
+}
+
+impl Shape {
+    pub fn of(qp_type: QpType) -> Self {
+        Self { qp_type, ..Self::default() }
+    }
+}
+
+/// One end of a connection, and what it was made from.
+#[derive(Debug)]
+pub struct End<S: verbs::state::State = Rts> {
+    pub qp: Qp<S, Soft>,
+    pub cq: Cq<Soft>,
+    pub channel: Option<CompChannel>,
+    pub pd: Pd<Soft>,
+    pub context: Context<Soft>,
+}
+
+impl End<Reset> {
+    pub fn new(context: &Context<Soft>, shape: &Shape) -> Self {
+        let pd = context.alloc_pd().unwrap();
+        let channel = shape.events.then(|| context.create_comp_channel().unwrap());
+        let cq = context.create_cq(&CqInit { channel: channel.as_ref(), ..CqInit::new(shape.cqe) }).unwrap();
+        let Shape { qp_type, cap, sq_sig_all, .. } = *shape;
+        let qp = pd.create_qp(&QpInit { qp_type, send_cq: &cq, recv_cq: &cq, cap, sq_sig_all }).unwrap();
+        Self { qp, cq, channel, pd, context: context.clone() }
+    }
+
+    pub fn connect(self, shape: &Shape, dgid: Gid, dest_qp_num: u32) -> End {
+        let Self { qp, cq, channel, pd, context } = self;
+        End { qp: connect(qp, shape, dgid, dest_qp_num), cq, channel, pd, context }
+    }
+}
+
+pub fn connect(qp: Qp<Reset, Soft>, shape: &Shape, dgid: Gid, dest_qp_num: u32) -> Qp<Rts, Soft> {
+    let init = InitAttr { port_num: PORT, access: shape.access, qkey: QKEY, ..InitAttr::default() };
+    let rtr = RtrAttr {
+        ah_attr: path(dgid),
+        dest_qp_num,
+        path_mtu: shape.path_mtu,
+        max_dest_rd_atomic: 4,
+        min_rnr_timer: shape.min_rnr_timer,
+        ..RtrAttr::default()
+    };
+    qp.to_init(&init).unwrap().to_rtr(&rtr).unwrap().to_rts(&shape.rts).unwrap()
+}
+
+pub fn path(dgid: Gid) -> AhAttr {
+    let grh = GlobalRoute { dgid, sgid_index: 0, hop_limit: 64, ..GlobalRoute::default() };
+    AhAttr { grh: Some(grh), port_num: PORT, ..AhAttr::default() }
+}
+
+/// Two connected ends: on one device, if the contexts are the same.
+pub fn pair_on(a: &Context<Soft>, b: &Context<Soft>, shape: &Shape) -> (End, End) {
+    let (left, right) = (End::new(a, shape), End::new(b, shape));
+    let (left_num, right_num) = (left.qp.qp_num(), right.qp.qp_num());
+    (left.connect(shape, gid(b), right_num), right.connect(shape, gid(a), left_num))
+}
+
+/// Two connected ends on two devices.
+pub fn pair(shape: &Shape) -> (End, End) {
+    pair_on(&open(), &open(), shape)
+}
+
+/// Registered memory that is never freed and that nothing has a reference to.
+#[derive(Debug)]
+pub struct Arena {
+    base: NonNull<u8>,
+    len: usize,
+    pub mr: Mr<Soft>,
+}
+
+// SAFETY: the pointer blocked the auto impl; what it points at is leaked and accessed by volatile copies.
+unsafe impl Send for Arena {}
+
+impl Arena {
+    pub fn new(pd: &Pd<Soft>, len: usize) -> Self {
+        Self::with_access(pd, len, AccessFlags::LOCAL_WRITE | REMOTE)
+    }
+
+    pub fn with_access(pd: &Pd<Soft>, len: usize, access: AccessFlags) -> Self {
+        let base = NonNull::from(Box::leak(vec![0_u64; len.div_ceil(8).max(1)].into_boxed_slice())).cast();
+        // SAFETY: leaked, so it stays; the reference that made it is gone.
+        let mr = unsafe { pd.reg_mr(base.as_ptr(), len, access) }.unwrap();
+        Self { base, len, mr }
+    }
+
+    pub fn addr(&self) -> u64 {
+        self.mr.addr()
+    }
+
+    pub fn rkey(&self) -> u32 {
+        self.mr.rkey()
+    }
+
+    pub fn sge(&self, range: Range<usize>) -> Sge {
+        self.mr.sge(range)
+    }
+
+    pub fn read(&self, range: Range<usize>) -> Vec<u8> {
+        assert!(range.end <= self.len && range.start <= range.end);
+        // SAFETY: within the arena.
+        range.map(|at| unsafe { self.base.add(at).read_volatile() }).collect()
+    }
+
+    pub fn write(&self, at: usize, bytes: &[u8]) {
+        assert!(at + bytes.len() <= self.len);
+        for (i, byte) in bytes.iter().enumerate() {
+            // SAFETY: within the arena.
+            unsafe { self.base.add(at + i).write_volatile(*byte) };
+        }
+    }
+
+    pub fn number(&self, at: usize) -> u64 {
+        u64::from_ne_bytes(self.read(at..at + 8).try_into().unwrap())
+    }
+}
+
+pub fn pattern(seed: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 7 + seed * 31 + i / 251) as u8).collect()
+}
+
+pub fn post_send<S: CanPostSend>(qp: &mut Qp<S, Soft>, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
+    // SAFETY: the elements name an arena, or nothing.
+    unsafe { qp.post_send(wrs) }
+}
+
+pub fn post_recv<S: CanPostRecv>(qp: &mut Qp<S, Soft>, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
+    // SAFETY: as above.
+    unsafe { qp.post_recv(wrs) }
+}
+
+pub fn send(qp: &mut Qp<Rts, Soft>, wr_id: u64, op: SendOp<'_>, sge: &[Sge]) {
+    post_send(qp, &[SendWr { wr_id, op, sge, flags: SendFlags::SIGNALED }]).unwrap();
+}
+
+pub fn recv(qp: &mut Qp<Rts, Soft>, wr_id: u64, sge: &[Sge]) {
+    post_recv(qp, &[RecvWr { wr_id, sge }]).unwrap();
+}
+
+/// Polls until there are `count` completions.
+pub fn wait(cq: &mut Cq<Soft>, count: usize) -> Vec<Wc> {
+    let deadline = Instant::now() + PATIENCE;
+    let mut wcs = Vec::new();
+    while wcs.len() < count {
+        let mut completions = cq.poll();
+        while wcs.len() < count
+            && let Some(completion) = completions.next()
+        {
+            wcs.push(completion.to_wc());
+        }
+        drop(completions);
+        assert!(Instant::now() < deadline, "{} of {count} completions: {wcs:?}", wcs.len());
+        std::thread::yield_now();
+    }
+    wcs
+}
+
+pub fn wait_status(cq: &mut Cq<Soft>, wr_id: u64, status: WcStatus) -> Wc {
+    let wc = wait(cq, 1)[0];
+    assert_eq!((wc.wr_id, wc.status), (wr_id, status), "{wc:?}");
+    wc
+}
+
+pub fn wait_ok(cq: &mut Cq<Soft>, wr_id: u64) -> Wc {
+    wait_status(cq, wr_id, WcStatus::SUCCESS)
+}
+
+pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}: not within {PATIENCE:?}");
+        std::thread::yield_now();
+    }
+}

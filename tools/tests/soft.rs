@@ -1,0 +1,226 @@
+//! The programs with soft devices, which `VERBS_SOFT` puts into their list: on any machine, without rights.
+
+use std::fs;
+use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+const DEVICES: &str = env!("CARGO_BIN_EXE_ibv_devices");
+const DEVINFO: &str = env!("CARGO_BIN_EXE_ibv_devinfo");
+const PINGPONG: &str = env!("CARGO_BIN_EXE_ibv_rc_pingpong");
+
+fn command(program: &str, soft: &str, args: &[&str]) -> Command {
+    let mut command = Command::new(program);
+    command.args(args).env("VERBS_SOFT", soft).stdin(Stdio::null());
+    command
+}
+
+/// Exit status, standard output, standard error.
+fn run(program: &str, soft: &str, args: &[&str]) -> (Option<i32>, String, String) {
+    told(command(program, soft, args).output().expect("the program runs"))
+}
+
+fn told(output: Output) -> (Option<i32>, String, String) {
+    let text = |bytes| String::from_utf8(bytes).expect("text");
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+/// Does this kernel have RDMA loaded? Then devices of its own may be in the list too.
+fn has_rdma() -> bool {
+    Path::new("/sys/class/infiniband_verbs").exists()
+}
+
+/// The status of a program that finds no device.
+fn without_a_device(program: &str) -> i32 {
+    match program {
+        DEVICES if has_rdma() => 0,
+        DEVINFO => 255,
+        _ => 1,
+    }
+}
+
+fn soft0(listing: &str) -> Value {
+    let listing: Value = serde_json::from_str(listing).expect("JSON");
+    let devices = listing["devices"].as_array().expect("a list");
+    let is_it = |device: &&Value| [&device["name"], &device["hca_id"]].iter().any(|name| *name == "soft0");
+    devices.iter().find(is_it).expect("soft0").clone()
+}
+
+#[test]
+fn devices_lists_names_and_guids() {
+    let (status, out, complaints) = run(DEVICES, "auto,auto", &[]);
+    assert_eq!((status, &*complaints), (Some(0), ""));
+    let row = |name: &str| {
+        let row = out.lines().find_map(|line| line.trim_start().strip_prefix(name));
+        let guid = row.unwrap_or_else(|| panic!("no {name} in {out}")).trim();
+        assert_eq!(guid.len(), 16, "{out}");
+        u64::from_str_radix(guid, 16).expect("a GUID")
+    };
+    let (first, second) = (row("soft0"), row("soft1"));
+    assert!(first != 0 && second != 0 && first != second, "{out}");
+}
+
+#[test]
+fn devices_as_json_has_no_file_for_what_is_no_file() {
+    let (status, out, _) = run(DEVICES, "auto", &["--json"]);
+    assert_eq!(status, Some(0));
+    let device = soft0(&out);
+    assert_eq!((&device["provider"], &device["char_device"]), (&"soft".into(), &Value::Null));
+}
+
+#[test]
+fn nothing_is_soft_unless_somebody_asks() {
+    for program in [DEVICES, DEVINFO] {
+        let (_, out, _) = run(program, "", &["-v"]);
+        assert!(!out.contains("soft"), "{out}");
+    }
+}
+
+#[test]
+fn devinfo_shows_a_port_that_is_ready() {
+    let (status, out, complaints) = run(DEVINFO, "auto", &["-d", "soft0", "-v"]);
+    assert_eq!((status, &*complaints), (Some(0), ""));
+    for line in [
+        "hca_id:\tsoft0\n",
+        "\ttransport:\t\t\tInfiniBand (0)\n",
+        "\tphys_port_cnt:\t\t\t1\n",
+        "\t\t\tstate:\t\t\tPORT_ACTIVE (4)\n",
+        "\t\t\tmax_mtu:\t\t4096 (5)\n",
+        "\t\t\tlink_layer:\t\tEthernet\n",
+        "\t\t\tphys_state:\t\tLINK_UP (5)\n",
+    ] {
+        assert!(out.contains(line), "no {line:?} in {out}");
+    }
+    let gid = out.lines().find(|line| line.contains("GID[  0]:")).expect("a GID");
+    assert!(gid.contains("::ffff:127.") && gid.ends_with(", RoCE v2"), "{gid}");
+    for wrong in ["invalid", "board_id", "Unknown flags"] {
+        assert!(!out.contains(wrong), "{wrong} in {out}");
+    }
+}
+
+#[test]
+fn devinfo_as_json_tells_the_same() {
+    let (status, out, _) = run(DEVINFO, "auto", &["-d", "soft0", "-v", "--json"]);
+    assert_eq!(status, Some(0));
+    let device = soft0(&out);
+    assert_eq!((&device["transport"], &device["board_id"]), (&"InfiniBand".into(), &Value::Null));
+    assert!(device["fw_ver"].as_str().is_some_and(|version| !version.is_empty()), "{out}");
+    let port = &device["ports"][0];
+    assert_eq!((&port["state"], &port["link_layer"]), (&"PORT_ACTIVE".into(), &"Ethernet".into()));
+    assert!(port["active_width"].is_number() && port["active_speed"].is_number(), "{port}");
+    assert_eq!(port["gids"][0]["type"], "RoCE v2");
+}
+
+/// An empty path joined with a name is a name in the working directory.
+#[test]
+fn what_lies_in_the_working_directory_is_not_taken_for_sysfs() {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("not-sysfs");
+    fs::create_dir_all(directory.join("ports/1")).expect("a directory");
+    fs::write(directory.join("board_id"), "TRAP\n").expect("a file");
+    let output = command(DEVINFO, "auto", &["-d", "soft0", "-v"]).current_dir(&directory).output();
+    let (status, out, _) = told(output.expect("the program runs"));
+    assert_eq!(status, Some(0));
+    assert!(!out.contains("TRAP"), "{out}");
+}
+
+#[test]
+fn what_is_no_address_is_said_with_what_would_be_one() {
+    for program in [DEVICES, DEVINFO, PINGPONG] {
+        let (status, _, complaints) = run(program, "300.1.1.1", &[]);
+        assert!(complaints.contains("soft0: VERBS_SOFT asks for \"300.1.1.1\""), "{complaints}");
+        assert!(complaints.contains("auto"), "{complaints}");
+        if !has_rdma() {
+            assert_eq!(status, Some(without_a_device(program)), "{program}: {complaints}");
+        }
+    }
+}
+
+#[test]
+fn an_address_of_another_machine_is_said_to_be_one() {
+    for program in [DEVICES, DEVINFO, PINGPONG] {
+        let (status, _, complaints) = run(program, "192.0.2.77", &[]);
+        assert!(complaints.contains("soft0: 192.0.2.77 is no address of this machine"), "{complaints}");
+        if !has_rdma() {
+            assert_eq!(status, Some(without_a_device(program)), "{program}: {complaints}");
+        }
+    }
+}
+
+#[test]
+fn a_port_that_is_taken_is_said_to_be_and_the_others_are_there() {
+    let taken = (1..250).find_map(|last| UdpSocket::bind((Ipv4Addr::new(127, 77, 1, last), 4791)).ok());
+    let taken = taken.expect("an address with a free port");
+    let address = taken.local_addr().expect("an address").ip();
+    let (status, out, complaints) = run(DEVICES, &format!("auto,{address},auto"), &[]);
+    assert_eq!(status, Some(0));
+    assert!(out.contains("soft0") && !out.contains("soft1") && out.contains("soft2"), "{out}");
+    let expected = format!("soft1: UDP port 4791 of {address} is taken");
+    assert!(complaints.contains(&expected), "{complaints}");
+}
+
+/// A program that is not left behind when a test fails.
+struct Server(Option<Child>);
+
+impl Server {
+    fn end(&mut self) -> Output {
+        self.0.take().expect("it is waited for once").wait_with_output().expect("the program ends")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            // Fails if it has ended.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Plays between two processes, each with a device of its own, and checks what both say.
+fn pingpong(flags: &[&str]) {
+    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
+    let port = port.expect("a free port").port().to_string();
+    let args = [&["-d", "soft0", "-g", "0", "-p", &port, "--verify"], flags].concat();
+    let mut server = command(PINGPONG, "auto", &args);
+    let server = server.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program runs");
+    let mut server = Server(Some(server));
+    let args = [&args[..], &["127.0.0.1"]].concat();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let (status, client, complaints) = loop {
+        let (status, out, complaints) = run(PINGPONG, "auto", &args);
+        // The server may not listen yet.
+        if !complaints.contains("Couldn't connect to 127.0.0.1") || Instant::now() > deadline {
+            break (status, out, complaints);
+        }
+    };
+    assert_eq!((status, &*complaints), (Some(0), ""), "{flags:?}: {client}");
+    let (status, server, complaints) = told(server.end());
+    assert_eq!((status, &*complaints), (Some(0), ""), "{flags:?}: {server}");
+    let addresses = |said: &str, which: &str| {
+        said.lines().find_map(|line| line.strip_prefix(which)).map(|rest| rest.trim().to_owned())
+    };
+    for (one, other) in [(&client, &server), (&server, &client)] {
+        let (local, remote) = (addresses(one, "  local address:"), addresses(other, "  remote address:"));
+        assert!(local.is_some() && local == remote, "{one}{other}");
+        assert!(one.contains(" iters in "), "{one}");
+    }
+}
+
+#[test]
+fn a_ping_pong_between_two_processes_is_verified() {
+    pingpong(&[]);
+}
+
+#[test]
+fn a_ping_pong_that_sleeps_between_messages_is_verified() {
+    pingpong(&["-e", "-n", "200"]);
+}
+
+#[test]
+fn a_ping_pong_of_a_megabyte_is_verified() {
+    pingpong(&["-s", "1048576", "-n", "5", "-m", "4096"]);
+}
