@@ -1,6 +1,7 @@
 //! What the cases are made of: two connected queue pairs on one device, memory for them, and waiting with a deadline.
 //!
-//! Everything is generic over the provider, so that each case runs with the provider hidden and with it named.
+//! Everything is generic over the provider, so that each case runs with the provider hidden and with it named. Which device
+//! it runs on, `VERBS_TEST_DEVICE` says ([`under_test`]).
 //!
 //! # Safety
 //! The cases post raw, for much of what they show cannot be asked for safely: keys that are wrong, messages that do not
@@ -12,9 +13,11 @@
 
 use core::ops::Range;
 use core::ptr::NonNull;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use verbs::rxe::Rxe;
+use verbs::soft::Soft;
 use verbs::state::{CanPostRecv, CanPostSend, Reset, Rts};
 use verbs::{
     AccessFlags, AhAttr, Buf, CompChannel, Context, Cq, CqInit, GidEntry, GlobalRoute, InitAttr, Mr, Mtu, Pd,
@@ -31,20 +34,74 @@ pub const PORT: u8 = 1;
 /// Far beyond what a completion takes in an emulated guest on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(40);
 
+/// The name of the device that the cases run on: what [`VARIABLE`] says, or the guest's.
+pub fn under_test() -> &'static str {
+    static NAME: OnceLock<String> = OnceLock::new();
+    NAME.get_or_init(|| std::env::var(VARIABLE).unwrap_or_else(|_| DEVICE.to_owned()))
+}
+
+/// The environment variable that names the device under test.
+pub const VARIABLE: &str = "VERBS_TEST_DEVICE";
+
+fn device() -> CaseResult<verbs::Device> {
+    Ok(verbs::devices()?.find(under_test())?)
+}
+
 /// Opens the device with its provider hidden.
 ///
 /// # Errors
 /// It is not there, or cannot be opened.
 pub fn open() -> CaseResult<Context> {
-    Ok(verbs::devices()?.find(DEVICE)?.open()?)
+    Ok(device()?.open()?)
+}
+
+/// A device that was opened with its provider named.
+#[derive(Debug)]
+pub enum Named {
+    /// Soft-RoCE in the kernel.
+    Rxe(Context<Rxe>),
+    /// RoCE v2 in this process.
+    Soft(Context<Soft>),
 }
 
 /// Opens the device with its provider named.
 ///
 /// # Errors
-/// It is not there, or cannot be opened.
-pub fn open_rxe() -> CaseResult<Context<Rxe>> {
-    Ok(verbs::devices()?.find(DEVICE)?.open_as::<Rxe>()?)
+/// It is not there, or cannot be opened, or its provider has no case here.
+pub fn open_named() -> CaseResult<Named> {
+    let device = device()?;
+    match device.driver().name {
+        "rxe" => Ok(Named::Rxe(device.open_as()?)),
+        "soft" => Ok(Named::Soft(device.open_as()?)),
+        other => fail(format_args!("the provider {other} is not named in fabric.rs")),
+    }
+}
+
+/// Calls something generic with a [`Named`] device's context.
+#[macro_export]
+macro_rules! with_named {
+    ($named:expr, |$context:ident| $body:expr) => {
+        match $named {
+            $crate::fabric::Named::Rxe($context) => $body,
+            $crate::fabric::Named::Soft($context) => $body,
+        }
+    };
+}
+
+/// Is the device under test the kernel's rxe? What it does otherwise than the specification is accepted there, and nowhere
+/// else.
+///
+/// # Errors
+/// There is no device.
+pub fn is_rxe() -> CaseResult<bool> {
+    static IS_RXE: OnceLock<bool> = OnceLock::new();
+    match IS_RXE.get() {
+        Some(is_rxe) => Ok(*is_rxe),
+        None => {
+            let is_rxe = device()?.driver().name == "rxe";
+            Ok(*IS_RXE.get_or_init(|| is_rxe))
+        }
+    }
 }
 
 /// Cases that are generic over the provider, each once with it hidden and once with it named.
@@ -56,7 +113,7 @@ macro_rules! both {
                 $function(&$crate::fabric::open()?)
             }),
             $crate::runner::Case::new($suite, concat!(stringify!($function), " static"), || {
-                $function(&$crate::fabric::open_rxe()?)
+                $crate::with_named!($crate::fabric::open_named()?, |context| $function(&context))
             }),
         )*]
     };
@@ -416,8 +473,12 @@ pub fn wait_status<P: Provider>(cq: &mut Cq<P>, wr_id: u64, status: WcStatus) ->
 ///
 /// The specification says protection error. rxe says operation error for a key that names no region (Linux
 /// `drivers/infiniband/sw/rxe/rxe_req.c`: every error but EFAULT), and newer ones flush the request right away.
-pub fn is_local_key_error(status: WcStatus) -> bool {
-    [WcStatus::LOC_PROT_ERR, WcStatus::LOC_QP_OP_ERR, WcStatus::WR_FLUSH_ERR].contains(&status)
+///
+/// # Errors
+/// There is no device.
+pub fn is_local_key_error(status: WcStatus) -> CaseResult<bool> {
+    let of_rxe = [WcStatus::LOC_QP_OP_ERR, WcStatus::WR_FLUSH_ERR];
+    Ok(status == WcStatus::LOC_PROT_ERR || (of_rxe.contains(&status) && is_rxe()?))
 }
 
 /// Polls until one completion is there, and wants it to be that of this request, ended by a wrong local key.
@@ -426,7 +487,7 @@ pub fn is_local_key_error(status: WcStatus) -> bool {
 /// It is not.
 pub fn wait_local_key_error<P: Provider>(cq: &mut Cq<P>, wr_id: u64) -> CaseResult {
     let wc = wait_one(cq)?;
-    if wc.wr_id == wr_id && is_local_key_error(wc.status) {
+    if wc.wr_id == wr_id && is_local_key_error(wc.status)? {
         Ok(())
     } else {
         fail(format_args!("{wr_id} should end by its local key, not {wc:?}"))
@@ -439,15 +500,18 @@ pub fn wait_local_key_error<P: Provider>(cq: &mut Cq<P>, wr_id: u64) -> CaseResu
 /// It is not.
 pub fn wait_remote_access_error<P: Provider>(cq: &mut Cq<P>, wr_id: u64) -> CaseResult {
     // Before Linux 5.11 rxe's responder sends no NAK unless a receive was taken, so the requester waits in vain.
-    let status = if kernel_is_before(5, 11)? { WcStatus::RETRY_EXC_ERR } else { WcStatus::REM_ACCESS_ERR };
+    let status = if rxe_is_before(5, 11)? { WcStatus::RETRY_EXC_ERR } else { WcStatus::REM_ACCESS_ERR };
     wait_status(cq, wr_id, status)
 }
 
-/// Is the running kernel older than that?
+/// Is it rxe, of a kernel that is older than that?
 ///
 /// # Errors
-/// It does not say.
-pub fn kernel_is_before(major: u32, minor: u32) -> CaseResult<bool> {
+/// The kernel does not say how old it is, or there is no device.
+pub fn rxe_is_before(major: u32, minor: u32) -> CaseResult<bool> {
+    if !is_rxe()? {
+        return Ok(false);
+    }
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease")?;
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
     match (numbers.next(), numbers.next()) {

@@ -5,6 +5,7 @@
 //! | [`runner`] | cases, each in a process of its own with a deadline |
 //! | [`process`] | commands with a deadline, servers |
 //! | [`fabric`] | two connected queue pairs, memory for them, waiting |
+//! | [`peer`] | two processes that try everything on each other |
 //! | [`refuse`] | work under a filter that refuses commands to uverbs |
 //! | [`sandbox`] | what a case may do to its own process |
 //! | [`suites`] | the cases themselves |
@@ -13,6 +14,7 @@
 
 pub mod compare;
 pub mod fabric;
+pub mod peer;
 pub mod process;
 pub mod refuse;
 pub mod runner;

@@ -82,6 +82,11 @@ impl Running {
         matches!(self.child.try_wait(), Ok(Some(_)))
     }
 
+    /// Has it ended, and did it succeed?
+    pub fn status(&mut self) -> Option<bool> {
+        self.child.try_wait().ok().flatten().map(|status| status.success())
+    }
+
     /// Waits until it ends, or kills it after `limit`.
     ///
     /// # Errors
@@ -163,11 +168,20 @@ pub fn free_port() -> io::Result<u16> {
 }
 
 /// Waits until somebody listens on a TCP port, without connecting: some servers take one client only.
-pub fn wait_for_listener(port: u16, limit: Duration, mut alive: impl FnMut() -> bool) -> bool {
+pub fn wait_for_listener(port: u16, limit: Duration, alive: impl FnMut() -> bool) -> bool {
+    listens_in("/proc/net", port, limit, alive)
+}
+
+/// The same in the network namespace of a process, which may be another one.
+pub fn wait_for_listener_of(pid: Pid, port: u16, limit: Duration, alive: impl FnMut() -> bool) -> bool {
+    listens_in(&format!("/proc/{pid}/net"), port, limit, alive)
+}
+
+fn listens_in(tables: &str, port: u16, limit: Duration, mut alive: impl FnMut() -> bool) -> bool {
     let listens = || {
-        ["/proc/net/tcp", "/proc/net/tcp6"]
-            .iter()
-            .any(|table| std::fs::read_to_string(table).is_ok_and(|table| has_listener(&table, port)))
+        ["tcp", "tcp6"].iter().any(|table| {
+            std::fs::read_to_string(format!("{tables}/{table}")).is_ok_and(|table| has_listener(&table, port))
+        })
     };
     wait_until(limit, || listens() || !alive()) && listens()
 }

@@ -125,6 +125,8 @@ pub struct Options {
     pub only: Vec<String>,
     /// Be the process of this one case.
     pub case: Option<String>,
+    /// What the cases' processes find in their environment beyond what this one finds.
+    pub env: Vec<(String, String)>,
 }
 
 /// Does what the options say, and returns the status to exit with.
@@ -157,7 +159,7 @@ pub fn main(options: &Options, cases: &[Case]) -> ExitCode {
         let why = options.skip.iter().find(|(prefix, _)| is_of(&case.name, prefix));
         let verdict = match why {
             Some((_, why)) => Err(Stop::Skipped(why.clone())),
-            None => in_a_process(case),
+            None => in_a_process(case, &options.env),
         };
         println!("{}", tally.line(&case.name, verdict));
     }
@@ -204,15 +206,21 @@ impl fmt::Display for Tally {
     }
 }
 
+/// Two compared buffers can be longer than anybody wants to read; the whole is in the case's own output.
 fn one_line(text: &str) -> String {
-    text.trim_end().replace('\n', " | ")
+    const LONGEST: usize = 1000;
+    let line = text.trim_end().replace('\n', " | ");
+    match line.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{} … ({} bytes)", &line[..end], line.len()),
+        None => line,
+    }
 }
 
 /// Runs a case in a process of its own and reads its verdict.
-fn in_a_process(case: &Case) -> CaseResult {
+fn in_a_process(case: &Case, env: &[(String, String)]) -> CaseResult {
     let started = Instant::now();
     let mut command = Command::new("/proc/self/exe");
-    command.args(["--case", &case.name]);
+    command.args(["--case", &case.name]).envs(env.iter().map(|(name, value)| (name, value)));
     let finished = process::run_group(&mut command, case.deadline)?;
     let verdict = finished.as_ref().map_or_else(
         |unfinished| {
@@ -298,6 +306,8 @@ mod tests {
         assert_eq!(line(Ok(())), "ok suite.case");
         assert_eq!(line(fail("first\nsecond\n")), "FAIL suite.case: first | second");
         assert_eq!(line(skip("no\ndevice")), "skip suite.case: no | device");
+        let long = line(fail("é".repeat(5000)));
+        assert!(long.len() < 2100 && long.ends_with("… (10000 bytes)"), "{long}");
     }
 
     #[test]

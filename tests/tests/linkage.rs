@@ -7,7 +7,8 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Every package of this project that programs get.
-const PACKAGES: &[&str] = &["uverbs-abi", "verbs-core", "provider-rxe", "libibverbs-rs", "rdma-tools"];
+const PACKAGES: &[&str] =
+    &["uverbs-abi", "verbs-core", "provider-rxe", "roce", "provider-soft", "libibverbs-rs", "rdma-tools"];
 
 /// Packages that call a C compiler, or look for a C library.
 const BUILDERS: &[&str] = &["bindgen", "cc", "cmake", "pkg-config", "system-deps", "vcpkg"];

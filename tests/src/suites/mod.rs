@@ -8,6 +8,7 @@
 //! | [`transition`] | the QP transition table is the running kernel's |
 //! | [`lifecycle`] | what is dropped, forgotten, closed or killed, as the kernel sees it |
 //! | [`negative`] | what is refused, and whether the reason is told |
+//! | [`soft`] | provider-soft and the kernel's rxe are each other's peers |
 //! | [`empty_root`] | static builds run where there is nothing else |
 
 pub mod conformance;
@@ -16,9 +17,18 @@ pub mod fallback;
 pub mod interop;
 pub mod lifecycle;
 pub mod negative;
+pub mod soft;
 pub mod transition;
 
 use crate::runner::Case;
+
+/// The cases that ask nothing of the kernel, and so run on a device that a provider brings too.
+pub fn of_any_device() -> Vec<Case> {
+    [conformance::cases(), lifecycle::of_any_device(), negative::of_any_device()]
+        .into_iter()
+        .flatten()
+        .collect()
+}
 
 /// Every case, in the order in which they run.
 pub fn all() -> Vec<Case> {
@@ -30,6 +40,7 @@ pub fn all() -> Vec<Case> {
         transition::cases(),
         lifecycle::cases(),
         negative::cases(),
+        soft::cases(),
     ]
     .into_iter()
     .flatten()

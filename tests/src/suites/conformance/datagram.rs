@@ -5,7 +5,8 @@ use verbs::{Context, Provider, QpType, RecvWr, SendFlags, SendOp, WcFlags, WcOpc
 use super::SUITE;
 use crate::both;
 use crate::fabric::{
-    Arena, PORT, Pair, QKEY, Shape, imm, is_empty, path, pattern, post_recv, post_send, signalled, wait_for,
+    Arena, PORT, Pair, QKEY, Shape, eventually, imm, is_empty, path, pattern, post_recv, post_send,
+    signalled, wait_for,
 };
 use crate::runner::{Case, CaseResult};
 
@@ -57,9 +58,7 @@ fn uc_send_and_write_arrive<P: Provider>(context: &Context<P>) -> CaseResult {
                 assert_eq!((imm(&wc), wc.byte_len), (imm_data, len));
             }
             // The sender's completion says that it was sent, not that it arrived.
-            None => crate::fabric::eventually("the write arrives", || {
-                into.read(4999..5000) == from.read(4999..5000)
-            })?,
+            None => eventually("the write arrives", || into.read(4999..5000) == from.read(4999..5000))?,
         }
         assert!(into.read(0..5000) == pattern(1, 5000), "{op:?}");
     }
@@ -70,8 +69,14 @@ fn uc_send_without_a_receive_is_lost_and_nobody_is_told<P: Provider>(context: &C
     let mut pair = Pair::new(context, &Shape::of(QpType::UC))?;
     let arena = Arena::new(&pair.pd, 64)?;
     let sge = [arena.sge(0..16)];
+    arena.write(0, &pattern(1, 16));
     post_send(&mut pair.a.qp, &[signalled(1, SendOp::SendWithImm { imm_data: 1 }, &sge)])?;
     wait_for(&mut pair.a.cq, 1, WcOpcode::SEND)?;
+    // A completion says that it was sent. A write that was sent after it and is here says that it was here, too.
+    let write = SendOp::RdmaWrite { remote_addr: arena.addr() + 48, rkey: arena.rkey() };
+    post_send(&mut pair.a.qp, &[signalled(4, write, &sge)])?;
+    wait_for(&mut pair.a.cq, 4, WcOpcode::RDMA_WRITE)?;
+    eventually("the write arrives", || arena.read(48..64) == pattern(1, 16))?;
     // What comes after it shows that it was lost rather than late.
     post_recv(&mut pair.b.qp, &[RecvWr { wr_id: 2, sge: &[arena.sge(32..48)] }])?;
     post_send(&mut pair.a.qp, &[signalled(3, SendOp::SendWithImm { imm_data: 2 }, &sge)])?;

@@ -12,8 +12,8 @@ use verbs::{
 
 use super::SUITE;
 use crate::both;
-use crate::fabric::{Arena, PATIENCE, PORT, Pair, Shape, eventually, post_recv, post_send, wait_for};
-use crate::runner::{Case, CaseResult, fail};
+use crate::fabric::{Arena, PATIENCE, PORT, Pair, Shape, eventually, is_rxe, post_recv, post_send, wait_for};
+use crate::runner::{Case, CaseResult, fail, skip};
 use crate::tools::run;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -157,6 +157,9 @@ fn queues_of_one_channel_are_told_apart<P: Provider>(context: &Context<P>) -> Ca
 }
 
 fn a_link_that_goes_down_and_up_is_told<P: Provider>(context: &Context<P>) -> CaseResult {
+    if !is_rxe()? {
+        return skip("the device has no link of its own that could be taken down");
+    }
     let mut events = context.async_events()?;
     events.set_nonblocking(true)?;
     let mut expect = |event_type: AsyncEventType| {

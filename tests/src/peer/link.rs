@@ -1,0 +1,152 @@
+//! [`Link`]: the TCP connection over which two peers tell each other numbers, and keep step.
+//!
+//! It carries lines. A side that fails says so as its last line, so that the other one does not wait for it.
+
+use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use crate::process;
+use crate::runner::{CaseResult, fail};
+
+/// The connection, from one of its ends.
+#[derive(Debug)]
+pub struct Link {
+    reader: BufReader<TcpStream>,
+    writer: TcpStream,
+}
+
+/// Beyond what a step takes, with retries, in an emulated guest on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(100);
+/// What the last line of a side that failed starts with.
+const FAILED: &str = "failed: ";
+
+impl Link {
+    /// Waits for the other side.
+    ///
+    /// # Errors
+    /// The address is not to be had.
+    pub fn listen(address: SocketAddr) -> CaseResult<Self> {
+        let (stream, _) = TcpListener::bind(address)?.accept()?;
+        Self::new(stream)
+    }
+
+    /// Goes to the other side, which may not be there yet.
+    ///
+    /// # Errors
+    /// Nobody was there in time.
+    pub fn connect(address: SocketAddr) -> CaseResult<Self> {
+        let mut last = None;
+        let connected = process::wait_until(PATIENCE, || match TcpStream::connect(address) {
+            Ok(stream) => {
+                last = Some(Ok(stream));
+                true
+            }
+            Err(error) => {
+                last = Some(Err(error));
+                false
+            }
+        });
+        match last {
+            Some(Ok(stream)) if connected => Self::new(stream),
+            other => fail(format_args!("nobody answers at {address}: {other:?}")),
+        }
+    }
+
+    /// Two ends in one process.
+    ///
+    /// # Errors
+    /// There is no loopback.
+    pub fn pair() -> CaseResult<(Self, Self)> {
+        let listener = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0))?;
+        let one = TcpStream::connect(listener.local_addr()?)?;
+        Ok((Self::new(one)?, Self::new(listener.accept()?.0)?))
+    }
+
+    fn new(stream: TcpStream) -> CaseResult<Self> {
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        Ok(Self { reader: BufReader::new(stream.try_clone()?), writer: stream })
+    }
+
+    /// Says a line.
+    ///
+    /// # Errors
+    /// The other side is gone.
+    pub fn tell(&mut self, line: &str) -> io::Result<()> {
+        self.writer.write_all(format!("{line}\n").as_bytes())
+    }
+
+    /// Waits for a line.
+    ///
+    /// # Errors
+    /// The other side is gone, silent for too long, or says that it failed.
+    pub fn hear(&mut self) -> CaseResult<String> {
+        let mut line = String::new();
+        match self.reader.read_line(&mut line) {
+            Ok(0) => fail("the peer hung up"),
+            Ok(_) => match line.strip_prefix(FAILED) {
+                Some(why) => fail(format_args!("the peer failed: {}", why.trim_end())),
+                None => Ok(line.trim_end().to_owned()),
+            },
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                fail(format_args!("the peer said nothing for {PATIENCE:?}"))
+            }
+            Err(error) => fail(format_args!("the peer is gone: {error}")),
+        }
+    }
+
+    /// Says a line and waits for the other side's.
+    ///
+    /// # Errors
+    /// As [`tell`](Self::tell) and [`hear`](Self::hear).
+    pub fn swap(&mut self, line: &str) -> CaseResult<String> {
+        self.tell(line)?;
+        self.hear()
+    }
+
+    /// Waits until the other side has come to the same place.
+    ///
+    /// # Errors
+    /// It came to another one; as [`swap`](Self::swap).
+    pub fn meet(&mut self, place: &str) -> CaseResult {
+        let other = self.swap(place)?;
+        if other == place {
+            Ok(())
+        } else {
+            fail(format_args!("the peer is at {other:?}, this is {place:?}"))
+        }
+    }
+
+    /// Tells the other side that there is no going on.
+    pub fn give_up(&mut self, why: &str) {
+        // If it is gone, nobody is left to be told.
+        let _ = self.tell(&format!("{FAILED}{}", why.replace('\n', " | ")));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runner::Stop;
+
+    #[test]
+    fn sides_in_step_meet_and_others_are_told_where_the_peer_is() {
+        let (mut one, mut other) = Link::pair().unwrap();
+        other.tell("here").unwrap();
+        one.meet("here").unwrap();
+        assert_eq!(other.hear().unwrap(), "here");
+        other.tell("there").unwrap();
+        let Err(Stop::Failed(why)) = one.meet("here") else { panic!("they met") };
+        assert_eq!(why, r#"the peer is at "there", this is "here""#);
+    }
+
+    #[test]
+    fn a_failure_is_told_in_one_line_and_a_hang_up_is_one() {
+        let (mut one, mut other) = Link::pair().unwrap();
+        other.give_up("two\nlines");
+        drop(other);
+        assert_eq!(one.hear(), fail("the peer failed: two | lines"));
+        assert_eq!(one.hear(), fail("the peer hung up"));
+    }
+}

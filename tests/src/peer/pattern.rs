@@ -1,0 +1,118 @@
+//! Bytes and choices that follow from a number: both ends of a connection make the same without telling each other.
+
+/// A source of choices (splitmix64).
+///
+/// # References
+/// Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014
+#[derive(Clone, Debug)]
+pub struct Choices(u64);
+
+impl Choices {
+    /// The choices that follow from this number.
+    pub const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// Any number.
+    pub fn any(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(GOLDEN);
+        mixed(self.0)
+    }
+
+    /// A number below `end`, which is not 0.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.any() % end
+    }
+
+    /// One of them.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.below(all.len() as u64) as usize]
+    }
+}
+
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+const fn mixed(z: u64) -> u64 {
+    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// A seed that differs when any of the numbers does.
+pub fn seed_of(numbers: &[u64]) -> u64 {
+    // Not GOLDEN to start with: with it, a first 0 would cancel out.
+    numbers
+        .iter()
+        .fold(1, |seed, number| mixed(seed ^ mixed(number.wrapping_add(GOLDEN))).wrapping_add(GOLDEN))
+}
+
+/// Fills with bytes that follow from the seed and the place: neither another seed nor a shift has the same.
+pub fn fill(seed: u64, bytes: &mut [u8]) {
+    for (i, chunk) in bytes.chunks_mut(8).enumerate() {
+        let word = mixed(seed.wrapping_add(GOLDEN.wrapping_mul(i as u64 + 1))).to_le_bytes();
+        chunk.copy_from_slice(&word[..chunk.len()]);
+    }
+}
+
+/// What [`fill`] makes.
+pub fn filled(seed: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    fill(seed, &mut bytes);
+    bytes
+}
+
+/// Is this what [`fill`] makes?
+///
+/// # Errors
+/// Where the first byte is that it would not have made, and how much is wrong.
+pub fn check(seed: u64, bytes: &[u8]) -> Result<(), String> {
+    let wanted = filled(seed, bytes.len());
+    if wanted == bytes {
+        return Ok(());
+    }
+    let wrong: Vec<usize> = (0..bytes.len()).filter(|&i| bytes[i] != wanted[i]).collect();
+    let (first, last) = (wrong[0], wrong[wrong.len() - 1]);
+    let what = if bytes[first..=last].iter().all(|byte| *byte == 0) { ", all of it zero" } else { "" };
+    let len = bytes.len();
+    Err(format!("{} of {len} bytes are wrong, between {first} and {last}{what}", wrong.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_byte_counts() {
+        for len in [1, 7, 8, 9, 1000] {
+            let bytes = filled(5, len);
+            assert_eq!(check(5, &bytes), Ok(()));
+            assert!(check(6, &bytes).is_err());
+            for at in [0, len / 2, len - 1] {
+                let mut other = bytes.clone();
+                other[at] ^= 1;
+                let why = format!("1 of {len} bytes are wrong, between {at} and {at}");
+                assert!(check(5, &other).unwrap_err().starts_with(&why));
+            }
+        }
+        assert_eq!(check(5, &[]), Ok(()));
+    }
+
+    #[test]
+    fn what_is_shifted_is_wrong() {
+        let bytes = filled(5, 4096);
+        for shift in [1, 8, 1024] {
+            assert!(check(5, &bytes[shift..]).is_err(), "{shift}");
+        }
+    }
+
+    #[test]
+    fn seeds_differ_when_one_number_does() {
+        let seeds = [seed_of(&[]), seed_of(&[0]), seed_of(&[0, 0]), seed_of(&[0, 1]), seed_of(&[1, 0])];
+        for (i, seed) in seeds.iter().enumerate() {
+            assert!(!seeds[..i].contains(seed), "{i}");
+        }
+    }
+}

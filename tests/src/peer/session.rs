@@ -1,0 +1,340 @@
+//! [`Session`]: two peers that know of each other, and the connections that they make; [`End`]: one end of such a one.
+
+use std::time::{Duration, Instant};
+
+use verbs::state::{Reset, Rts};
+use verbs::{
+    AccessFlags, AhAttr, Buf, Context, Cq, CqInit, Exposed, Gid, GidEntry, GlobalRoute, InitAttr, Mtu,
+    Parcel, Pd, Provider, Qp, QpCap, QpInit, QpType, RemoteAccess, RemoteMr, RtrAttr, RtsAttr, Wc, WcOpcode,
+    WcStatus,
+};
+
+use super::link::Link;
+use super::pattern::{Choices, fill};
+use crate::runner::{CaseResult, Stop, fail};
+
+/// The port that is used.
+const PORT: u8 = 1;
+
+/// The queue key of every UD queue pair here.
+pub const QKEY: u32 = 0x0bad_cafe;
+
+/// Beyond what a completion takes, with retries, in an emulated guest on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a peer does in a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It posts what the step is about.
+    Requester,
+    /// It is what that happens to.
+    Responder,
+}
+
+/// Two peers that know of each other, from the side of one.
+#[derive(Debug)]
+pub struct Session<P: Provider> {
+    /// The device.
+    pub context: Context<P>,
+    /// What everything is made in.
+    pub pd: Pd<P>,
+    /// This peer's address.
+    pub gid: GidEntry,
+    /// The other one's.
+    pub peer_gid: Gid,
+    /// The largest payload of a packet, on connections made from now on.
+    pub mtu: Mtu,
+    /// What both can do at most: a datagram's length.
+    pub max_mtu: Mtu,
+    /// May this side read, and run atomics, and may the other one?
+    pub reads: [bool; 2],
+    /// The other one.
+    pub link: Link,
+    choices: Choices,
+}
+
+/// What a connection is made with.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// The transport service.
+    pub qp_type: QpType,
+    /// How long, and how often, is tried.
+    pub rts: RtsAttr,
+}
+
+impl Shape {
+    /// Patient: 67 ms, 7 times, RNR for ever.
+    pub fn of(qp_type: QpType) -> Self {
+        let rts = RtsAttr { max_rd_atomic: RD_ATOMIC, ..RtsAttr::default() };
+        Self { qp_type, rts }
+    }
+}
+
+const RD_ATOMIC: u8 = 4;
+/// How many requests each queue holds, at least.
+pub const DEPTH: u32 = 64;
+/// How many bytes fit into a request.
+pub const INLINE: u32 = 64;
+
+impl<P: Provider> Session<P> {
+    /// Makes the acquaintance of the other side; without `reads` this one does not read, nor run atomics. `gid_index` is [`Context::find_gid`]'s where it is not given.
+    ///
+    /// # Errors
+    /// The device has no such GID; the other side is gone.
+    pub fn new(
+        context: &Context<P>,
+        gid_index: Option<u32>,
+        reads: bool,
+        mut link: Link,
+        seed: u64,
+    ) -> CaseResult<Self> {
+        let gid = match gid_index {
+            None => context.find_gid(PORT)?,
+            Some(index) => match context.query_gid_entry(PORT, index)? {
+                Some(entry) => entry,
+                None => return fail(format_args!("GID {index} of {} is empty", context.device_name())),
+            },
+        };
+        let own_mtu = context.query_port(PORT)?.active_mtu;
+        let heard = link.swap(&format!("{} {} {reads}", gid.gid, own_mtu.0))?;
+        let [peer_gid, peer_mtu, peer_reads] = heard.split(' ').collect::<Vec<_>>()[..] else {
+            return Err(not_understood(&heard));
+        };
+        let peer_gid: std::net::Ipv6Addr = peer_gid.parse()?;
+        let max_mtu = Mtu(own_mtu.0.min(peer_mtu.parse()?));
+        let pd = context.alloc_pd()?;
+        Ok(Self {
+            context: context.clone(),
+            pd,
+            gid,
+            peer_gid: peer_gid.into(),
+            mtu: max_mtu,
+            max_mtu,
+            reads: [reads, peer_reads.parse()?],
+            link,
+            choices: Choices::new(seed),
+        })
+    }
+
+    /// May the requester of a step read, and run atomics?
+    pub fn requester_reads(&self, role: Role) -> bool {
+        self.reads[usize::from(role == Role::Responder)]
+    }
+
+    /// The path to the other side.
+    pub fn path(&self) -> AhAttr {
+        path(&self.gid, self.peer_gid)
+    }
+
+    /// Makes a queue pair and connects it with the one that the other side makes at the same time. UD queue pairs learn
+    /// each other's number only.
+    ///
+    /// # Errors
+    /// Something could not be made or moved; the other side is gone.
+    pub fn connect(&mut self, shape: &Shape) -> CaseResult<End<P>> {
+        let (qp, cq) = create(&self.context, &self.pd, shape)?;
+        let psn = first_psn(&mut self.choices);
+        let heard = self.link.swap(&format!("{} {psn}", qp.qp_num()))?;
+        let (peer_qpn, peer_psn) = heard.split_once(' ').ok_or_else(|| not_understood(&heard))?;
+        let (peer_qpn, peer_psn): (u32, u32) = (peer_qpn.parse()?, peer_psn.parse()?);
+        let rtr = rtr_attr(self.path(), self.mtu, peer_qpn, peer_psn);
+        let qp = bring_up(qp, &rtr, &RtsAttr { sq_psn: psn, ..shape.rts })?;
+        // Nobody sends to one that is not ready.
+        self.link.meet("connected")?;
+        Ok(End { qp, cq, peer_qpn })
+    }
+
+    /// Memory of this process that holds the bytes of this seed.
+    ///
+    /// # Errors
+    /// What the device answers.
+    pub fn buf(&self, seed: u64, len: usize) -> CaseResult<Buf> {
+        let mut buf = self.pd.alloc_buf(len)?;
+        fill(seed, &mut buf);
+        Ok(buf)
+    }
+
+    /// Memory that the other side may touch, which it is told of.
+    ///
+    /// # Errors
+    /// What the device answers; the other side is gone.
+    pub fn expose(&mut self, buf: Buf, access: RemoteAccess) -> CaseResult<Exposed<P>> {
+        let exposed = self.pd.expose(buf, access).map_err(|(_, error)| error)?;
+        let RemoteMr { addr, length, rkey } = exposed.remote();
+        self.link.tell(&format!("{addr} {length} {rkey}"))?;
+        Ok(exposed)
+    }
+
+    /// Memory of the other side's, as it tells.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn told_of_memory(&mut self) -> CaseResult<RemoteMr> {
+        let heard = self.link.hear()?;
+        match heard.split(' ').collect::<Vec<_>>()[..] {
+            [addr, length, rkey] => {
+                Ok(RemoteMr { addr: addr.parse()?, length: length.parse()?, rkey: rkey.parse()? })
+            }
+            _ => Err(not_understood(&heard)),
+        }
+    }
+}
+
+/// Two ends of a connection on one device.
+///
+/// # Errors
+/// Something could not be made or moved.
+pub fn loopback<P: Provider>(pd: &Pd<P>, mtu: Mtu, choices: &mut Choices) -> CaseResult<[End<P>; 2]> {
+    let context = pd.context();
+    let shape = Shape::of(QpType::RC);
+    let gid = context.find_gid(PORT)?;
+    let [(one, one_cq), (other, other_cq)] = [create(context, pd, &shape)?, create(context, pd, &shape)?];
+    let (one_psn, other_psn) = (first_psn(choices), first_psn(choices));
+    let (one_qpn, other_qpn) = (one.qp_num(), other.qp_num());
+    let path = path(&gid, gid.gid);
+    let rts = |sq_psn| RtsAttr { sq_psn, ..shape.rts };
+    let one = bring_up(one, &rtr_attr(path, mtu, other_qpn, other_psn), &rts(one_psn))?;
+    let other = bring_up(other, &rtr_attr(path, mtu, one_qpn, one_psn), &rts(other_psn))?;
+    Ok([End { qp: one, cq: one_cq, peer_qpn: other_qpn }, End { qp: other, cq: other_cq, peer_qpn: one_qpn }])
+}
+
+fn create<P: Provider>(context: &Context<P>, pd: &Pd<P>, shape: &Shape) -> CaseResult<(Qp<Reset, P>, Cq<P>)> {
+    let qp_type = shape.qp_type;
+    let cq = context.create_cq(&CqInit::new(4 * DEPTH))?;
+    let cap = QpCap {
+        max_send_wr: DEPTH,
+        max_recv_wr: DEPTH,
+        max_send_sge: 4,
+        max_recv_sge: 4,
+        max_inline_data: INLINE,
+    };
+    let qp = pd.create_qp(&QpInit { qp_type, send_cq: &cq, recv_cq: &cq, cap, sq_sig_all: false })?;
+    Ok((qp, cq))
+}
+
+/// Half of them go through 0 soon.
+fn first_psn(choices: &mut Choices) -> u32 {
+    let psn = choices.any() as u32 & 0xff_ffff;
+    if psn & 1 == 0 { psn } else { 0xff_ffff - (psn >> 19) }
+}
+
+fn path(from: &GidEntry, to: Gid) -> AhAttr {
+    let grh =
+        GlobalRoute { dgid: to, sgid_index: from.gid_index as u8, hop_limit: 64, ..GlobalRoute::default() };
+    AhAttr { grh: Some(grh), port_num: PORT, ..AhAttr::default() }
+}
+
+const fn rtr_attr(ah_attr: AhAttr, path_mtu: Mtu, dest_qp_num: u32, rq_psn: u32) -> RtrAttr {
+    // 0.08 ms until the next try where there is no receive.
+    RtrAttr { ah_attr, dest_qp_num, rq_psn, path_mtu, max_dest_rd_atomic: RD_ATOMIC, min_rnr_timer: 6 }
+}
+
+fn bring_up<P: Provider>(qp: Qp<Reset, P>, rtr: &RtrAttr, rts: &RtsAttr) -> CaseResult<Qp<Rts, P>> {
+    let access = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ | AccessFlags::REMOTE_ATOMIC;
+    let init = InitAttr { port_num: PORT, access, qkey: QKEY, ..InitAttr::default() };
+    let qp = qp.to_init(&init).map_err(|(_, error)| error)?;
+    let qp = qp.to_rtr(rtr).map_err(|(_, error)| error)?;
+    Ok(qp.to_rts(rts).map_err(|(_, error)| error)?)
+}
+
+fn not_understood(line: &str) -> Stop {
+    Stop::Failed(format!("{line:?} was not expected"))
+}
+
+/// One end of a connection.
+#[derive(Debug)]
+pub struct End<P: Provider> {
+    /// Its queue pair.
+    pub qp: Qp<Rts, P>,
+    /// Its completion queue, for sends and receives.
+    pub cq: Cq<P>,
+    /// The other end's queue pair.
+    pub peer_qpn: u32,
+}
+
+/// A request that has ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// How.
+    pub wc: Wc,
+    /// What was parked in it.
+    pub parcel: Option<Parcel>,
+}
+
+impl Ended {
+    /// The memory that was parked in it.
+    ///
+    /// # Errors
+    /// There was none.
+    pub fn into_buf(self) -> CaseResult<Buf> {
+        self.parcel
+            .and_then(Parcel::into_buf)
+            .ok_or_else(|| Stop::Failed(format!("nothing was parked for {:?}", self.wc)))
+    }
+}
+
+impl<P: Provider> End<P> {
+    /// A request that has ended, if there is one.
+    pub fn poll(&mut self) -> Option<Ended> {
+        let mut completions = self.cq.poll();
+        let completion = completions.next()?;
+        Some(Ended { wc: completion.to_wc(), parcel: self.qp.reclaim(&completion) })
+    }
+
+    /// Polls until a request has ended.
+    ///
+    /// # Errors
+    /// None does in time.
+    pub fn wait(&mut self) -> CaseResult<Ended> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(ended) = self.poll() {
+                return Ok(ended);
+            }
+            if Instant::now() > deadline {
+                return fail(format_args!("no completion within {PATIENCE:?}"));
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Polls until a request has ended, and wants it to have ended like this.
+    ///
+    /// # Errors
+    /// It did not.
+    pub fn wait_status(&mut self, status: WcStatus) -> CaseResult<Ended> {
+        let ended = self.wait()?;
+        let own = self.qp.qp_num();
+        if ended.wc.status != status {
+            fail(format_args!("{status} was expected, not {:?}", ended.wc))
+        } else if ended.wc.qp_num != own {
+            fail(format_args!("a completion of {own:#x} names another queue pair: {:?}", ended.wc))
+        } else {
+            Ok(ended)
+        }
+    }
+
+    /// Polls until such a request has ended well.
+    ///
+    /// # Errors
+    /// Another one ended, or it ended otherwise.
+    pub fn wait_for(&mut self, opcode: WcOpcode) -> CaseResult<Ended> {
+        let ended = self.wait_status(WcStatus::SUCCESS)?;
+        if ended.wc.opcode == opcode {
+            Ok(ended)
+        } else {
+            fail(format_args!("{opcode} was expected, not {:?}", ended.wc))
+        }
+    }
+
+    /// Wants nothing to have ended.
+    ///
+    /// # Errors
+    /// Something has.
+    pub fn nothing_more(&mut self) -> CaseResult {
+        match self.poll() {
+            None => Ok(()),
+            Some(ended) => fail(format_args!("nothing should have ended, but {:?}", ended.wc)),
+        }
+    }
+}

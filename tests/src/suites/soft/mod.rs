@@ -1,0 +1,38 @@
+//! `soft_interop`: provider-soft and the kernel's rxe are each other's peers.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`wire`] | rxe and soft at the two ends of a veth pair |
+//! | [`pingpong`] | `ibv_rc_pingpong`, ours and rdma-core's |
+//! | [`peers`] | `verbs-peer`: every operation, sizes and MTUs, refusals, and what netem does to packets |
+
+mod peers;
+mod pingpong;
+mod wire;
+
+use std::io;
+use std::time::Duration;
+
+use crate::process::{self, Finished, Running};
+use crate::runner::Case;
+
+const SUITE: &str = "soft_interop";
+
+/// The suite.
+pub fn cases() -> Vec<Case> {
+    pingpong::cases().chain(peers::cases()).collect()
+}
+
+/// Waits for both ends, a server first. One that waits for another that has failed is not waited for long.
+fn finish_both(mut ends: [Running; 2], limit: Duration) -> io::Result<[Result<Finished, Finished>; 2]> {
+    /// For what an end that lost the other one has to say.
+    const LAST_WORDS: Duration = Duration::from_secs(5);
+    let both_or_a_failure = || {
+        let [one, other] = ends.each_mut().map(|end| end.status());
+        let has_failed = |status: Option<bool>| status == Some(false);
+        one.is_some() && other.is_some() || has_failed(one) || has_failed(other)
+    };
+    process::wait_until(limit, both_or_a_failure);
+    let [server, client] = ends;
+    Ok([server.finish(LAST_WORDS)?, client.finish(LAST_WORDS)?])
+}

@@ -1,0 +1,161 @@
+//! `verbs-peer` on soft with `verbs-peer` on rxe.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::wire::{Family, SOFT, Wire};
+use super::{SUITE, finish_both};
+use crate::fabric::rxe_is_before;
+use crate::process::{self, Finished, Running};
+use crate::runner::{Case, CaseResult, fail, skip};
+use crate::tools::{LIMIT, Maker};
+
+/// Links that take packets of every path MTU.
+const LARGE: u32 = 9000;
+/// As long as a case here may take.
+const DEADLINE: Duration = Duration::from_secs(300);
+
+const EVERY_MTU: &[&str] = &["256", "512", "1024", "2048", "4096"];
+
+pub(super) fn cases() -> impl Iterator<Item = Case> {
+    let case = |name: &str, run: Run| {
+        Case::new(SUITE, name, move || {
+            can_take_part()?;
+            run.run(&Wire::new(run.link_mtu)?)
+        })
+        .within(DEADLINE)
+    };
+    let usual = Run {
+        link_mtu: LARGE,
+        family: Family::V4,
+        soft_listens: true,
+        mtus: EVERY_MTU,
+        args: &["--max-size", "8200", "--operations", "100", "--without", "rc_refused"],
+        rxe_reads: true,
+    };
+    // rxe has no answer to a read of nothing that is asked for again, hence the least size.
+    // An answer to a read that comes late or twice is an error to rxe, with a warning in the kernel's log (Linux 7.2,
+    // rxe_completer): it reads only where each answer comes in order or not at all.
+    let faults = [
+        ("loss", "loss 2%", true),
+        ("reordering", "delay 1ms reorder 75% 50%", false),
+        ("duplication", "duplicate 5%", false),
+        ("everything at once", "delay 1ms reorder 90% loss 1% duplicate 1%", false),
+    ];
+    let disturbed = faults.into_iter().map(move |(name, netem, rxe_reads)| {
+        let run = Run {
+            rxe_reads,
+            mtus: &["1024", "4096"],
+            args: &[
+                "--step",
+                "rc_messages",
+                "--step",
+                "rc_traffic",
+                "--step",
+                "rc_atomics",
+                "--max-size",
+                "20000",
+                "--operations",
+                "250",
+                "--no-empty",
+                "--min-size",
+                "1",
+            ],
+            ..usual
+        };
+        Case::new(SUITE, format!("peers under {name}"), move || {
+            can_take_part()?;
+            let wire = Wire::new(run.link_mtu)?;
+            wire.disturb(netem)?;
+            run.run(&wire)
+        })
+        .within(DEADLINE)
+    });
+    [
+        case("peers over ipv4", usual),
+        case(
+            "peers refuse what is not the other's to touch",
+            Run { mtus: &["1024"], args: &["--step", "rc_refused"], ..usual },
+        ),
+        case(
+            "peers over ipv6",
+            Run { family: Family::V6, soft_listens: false, mtus: &["1024", "4096"], ..usual },
+        ),
+        case("peers over a link of 1500 bytes", Run { link_mtu: 1500, mtus: &["1024"], ..usual }),
+        case(
+            "peers with messages of a megabyte",
+            Run { mtus: &["256", "4096"], args: &["--step", "rc_messages", "--min-size", "60000"], ..usual },
+        ),
+    ]
+    .into_iter()
+    .chain(disturbed)
+}
+
+/// Linux 5.10's rxe tells nobody that it refuses a request (between two of its own, too: the suite `conformance` expects it).
+/// Without refusals it was seen to get stuck in these steps as well, why is not known; then its device cannot be deleted any
+/// more ("waiting for vs0 to become free"), and the guest is of no use to the cases that follow.
+fn can_take_part() -> CaseResult {
+    if rxe_is_before(5, 11)? {
+        return skip(
+            "before Linux 5.11 rxe does not answer what it refuses, and never lets go of its device after it",
+        );
+    }
+    Ok(())
+}
+
+/// Two `verbs-peer`s.
+#[derive(Clone, Copy)]
+struct Run {
+    link_mtu: u32,
+    family: Family,
+    soft_listens: bool,
+    mtus: &'static [&'static str],
+    args: &'static [&'static str],
+    /// Does rxe read, and run atomics?
+    rxe_reads: bool,
+}
+
+impl Run {
+    fn run(&self, wire: &Wire) -> CaseResult {
+        let port = process::free_port()?;
+        let server = if self.soft_listens { self.family.soft() } else { self.family.rxe() };
+        let address = SocketAddr::new(server, port).to_string();
+        let command = |listens: bool, device: &str| -> CaseResult<_> {
+            let mut command = Maker::Ours.tool("verbs-peer")?;
+            command.args([if listens { "--listen" } else { "--connect" }, &address, "--device", device]);
+            command.args(self.mtus.iter().flat_map(|mtu| ["--mtu", *mtu])).args(self.args);
+            Ok(command)
+        };
+        let (rxe, gid) = wire.at_rxe(self.family)?;
+        let mut on_rxe = command(!self.soft_listens, rxe)?;
+        // rxe loses fenced requests, as is told where traffic is made.
+        on_rxe.args(["--no-fence", "--gid-index", &gid.to_string()]);
+        if !self.rxe_reads {
+            on_rxe.arg("--no-reads");
+        }
+        let on_soft = wire.in_namespace(&command(self.soft_listens, SOFT)?, self.family);
+        let (mut listens, mut connects) =
+            if self.soft_listens { (on_soft, on_rxe) } else { (on_rxe, on_soft) };
+        let mut listener = Running::start(&mut listens)?;
+        if !process::wait_for_listener_of(listener.pid(), port, LIMIT, || !listener.has_ended()) {
+            return fail(format_args!("nobody listens: {:?}", listener.finish(Duration::ZERO)?));
+        }
+        let connector = Running::start(&mut connects)?;
+        let [listener, connector] = finish_both([listener, connector], DEADLINE)?;
+        let (listener_is, connector_is) = if self.soft_listens { ("soft", "rxe") } else { ("rxe", "soft") };
+        let mut why = Vec::new();
+        for (name, end) in [(listener_is, listener), (connector_is, connector)] {
+            match end {
+                Ok(Finished { status, stderr, .. }) if status.success() && stderr.is_empty() => {}
+                Ok(Finished { stderr, status, .. }) => {
+                    why.push(format!("{name}: {status}: {}", stderr.trim_end()));
+                }
+                Err(Finished { stdout, stderr, .. }) => {
+                    let last = stdout.lines().last().unwrap_or("nothing");
+                    why.push(format!("{name} was not done, {last:?} was its last: {}", stderr.trim_end()));
+                }
+            }
+        }
+        if why.is_empty() { Ok(()) } else { fail(why.join("; ")) }
+    }
+}

@@ -1,0 +1,196 @@
+//! [`Wire`]: a veth pair with the kernel's rxe at one end and, in a network namespace of its own, room for provider-soft at
+//! the other.
+//!
+//! ```text
+//!   first namespace                  namespace verbs-soft
+//!   rxe1 on vs0 ◄──── netem ────────► vs1, VERBS_SOFT=
+//!   10.9.8.1                          10.9.8.2
+//!   fd00:9:8::1                       fd00:9:8::2
+//! ```
+//!
+//! The namespace is needed because rxe takes UDP port 4791 of its own.
+
+use std::io::Write as _;
+use std::net::IpAddr;
+use std::process::{Command, Stdio};
+
+use crate::process::wait_until;
+use crate::runner::{CaseResult, Stop, fail, skip};
+use crate::tools::{LIMIT, run};
+
+/// The kernel's device at one end.
+pub(super) const RXE: &str = "rxe1";
+/// The device at the other end, in the namespace.
+pub(super) const SOFT: &str = "soft0";
+
+const NAMESPACE: &str = "verbs-soft";
+
+/// Which addresses are used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Family {
+    /// IPv4
+    V4,
+    /// IPv6
+    V6,
+}
+
+impl Family {
+    /// The address of rxe's end.
+    pub(super) fn rxe(self) -> IpAddr {
+        match self {
+            Self::V4 => [10, 9, 8, 1].into(),
+            Self::V6 => [0xfd00, 9, 8, 0, 0, 0, 0, 1].into(),
+        }
+    }
+
+    /// The address of soft's end.
+    pub(super) fn soft(self) -> IpAddr {
+        match self {
+            Self::V4 => [10, 9, 8, 2].into(),
+            Self::V6 => [0xfd00, 9, 8, 0, 0, 0, 0, 2].into(),
+        }
+    }
+}
+
+/// The pair, with rxe1 on it. Dropping takes it down.
+#[derive(Debug)]
+pub(super) struct Wire(());
+
+impl Wire {
+    /// Makes the namespace, the pair with links of this MTU, and rxe1, and waits until its addresses are there.
+    ///
+    /// # Errors
+    /// Something could not be made.
+    pub(super) fn new(link_mtu: u32) -> CaseResult<Self> {
+        // A case that was killed has left its own.
+        down();
+        let wire = Self(());
+        ip(
+            &[],
+            &format!(
+                "netns add {NAMESPACE}\n\
+                 link add vs0 mtu {link_mtu} type veth peer name vs1 netns {NAMESPACE} mtu {link_mtu}\n\
+                 addr add {}/24 dev vs0\n\
+                 addr add {}/64 dev vs0 nodad\n\
+                 link set vs0 up\n",
+                Family::V4.rxe(),
+                Family::V6.rxe()
+            ),
+        )?;
+        ip(
+            &["-n", NAMESPACE],
+            &format!(
+                "link set lo up\n\
+                 addr add {}/24 dev vs1\n\
+                 addr add {}/64 dev vs1 nodad\n\
+                 link set vs1 up\n",
+                Family::V4.soft(),
+                Family::V6.soft()
+            ),
+        )?;
+        let done = run(Command::new("rdma").args(["link", "add", RXE, "type", "rxe", "netdev", "vs0"]))?;
+        if !done.status.success() {
+            return fail(format_args!("rdma link add: {}", done.stderr.trim_end()));
+        }
+        let port = format!("/sys/class/infiniband/{RXE}/ports/1/state");
+        let is_up = || {
+            [Family::V4, Family::V6].iter().all(|family| gid_index(*family).is_some())
+                && std::fs::read_to_string(&port).is_ok_and(|state| state.contains("ACTIVE"))
+        };
+        if !wait_until(LIMIT, is_up) {
+            return fail(format_args!("{RXE} does not come up"));
+        }
+        Ok(wire)
+    }
+
+    /// A command at rxe's end, with rxe1 and the index of its GID.
+    ///
+    /// # Errors
+    /// The address has no GID.
+    pub(super) fn at_rxe(&self, family: Family) -> CaseResult<(&'static str, u32)> {
+        match gid_index(family) {
+            Some(index) => Ok((RXE, index)),
+            None => fail(format_args!("{RXE} has no GID of {}", family.rxe())),
+        }
+    }
+
+    /// The command in the namespace, where soft0 is on the address of this family.
+    pub(super) fn in_namespace(&self, command: &Command, family: Family) -> Command {
+        let mut wrapped = Command::new("ip");
+        wrapped.args(["netns", "exec", NAMESPACE]).arg(command.get_program()).args(command.get_args());
+        for (name, value) in command.get_envs() {
+            if let Some(value) = value {
+                wrapped.env(name, value);
+            }
+        }
+        wrapped.env("VERBS_SOFT", family.soft().to_string());
+        wrapped
+    }
+
+    /// Puts netem, with these words, on both ends of the wire.
+    ///
+    /// # Errors
+    /// A reason to skip where the kernel has no netem.
+    pub(super) fn disturb(&self, netem: &str) -> CaseResult {
+        for (namespace, device) in [(&[] as &[&str], "vs0"), (&["-n", NAMESPACE], "vs1")] {
+            let mut tc = Command::new("tc");
+            tc.args(namespace).args(["qdisc", "replace", "dev", device, "root", "netem", "limit", "10000"]);
+            let done = run(tc.args(netem.split(' ')))?;
+            if done.stderr.contains("qdisc kind is unknown") {
+                return skip("this kernel has no netem");
+            }
+            if !done.status.success() {
+                return fail(format_args!("tc {netem}: {}", done.stderr.trim_end()));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        down();
+    }
+}
+
+fn down() {
+    // Each may not be there.
+    let _ = run(Command::new("rdma").args(["link", "delete", RXE]));
+    let _ = run(Command::new("ip").args(["link", "delete", "vs0"]));
+    let _ = run(Command::new("ip").args(["netns", "delete", NAMESPACE]));
+}
+
+fn ip(options: &[&str], batch: &str) -> CaseResult {
+    let mut child = Command::new("ip")
+        .args(options)
+        .args(["-batch", "-"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    if let Some(mut stdin) = child.stdin.take() {
+        stdin.write_all(batch.as_bytes())?;
+    }
+    let done = child.wait_with_output()?;
+    if done.status.success() {
+        return Ok(());
+    }
+    Err(Stop::Failed(format!("ip: {}", String::from_utf8_lossy(&done.stderr).trim_end())))
+}
+
+/// Where rxe's address stands in its table of GIDs.
+fn gid_index(family: Family) -> Option<u32> {
+    let wanted = match family.rxe() {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
+    };
+    let wanted: Vec<String> = wanted.segments().iter().map(|part| format!("{part:04x}")).collect();
+    let wanted = wanted.join(":");
+    (0..32).find(|index| {
+        let read = |what: &str| {
+            std::fs::read_to_string(format!("/sys/class/infiniband/{RXE}/ports/1/{what}/{index}"))
+        };
+        read("gids").is_ok_and(|gid| gid.trim_end() == wanted)
+            && read("gid_attrs/types").is_ok_and(|kind| kind.trim_end() == "RoCE v2")
+    })
+}

@@ -1,0 +1,31 @@
+//! The suites on a soft device, with nothing but this process: conformance, and what of the others asks nothing of the kernel.
+//!
+//! `cargo test -p verbs-tests --test soft [-- WORD...]` runs the cases whose names contain a word, all without one. Each runs
+//! in a process of its own, with a device of its own.
+
+use std::process::ExitCode;
+
+use verbs_tests::runner::{self, Options};
+use verbs_tests::{fabric, suites};
+
+fn main() -> ExitCode {
+    let mut options = Options::default();
+    let mut words = Vec::new();
+    let mut args = std::env::args().skip(1);
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "--list" => options.list = true,
+            "--case" => options.case = args.next(),
+            // What else `cargo test` passes on is for its own harness.
+            "--skip" | "--test-threads" | "--format" | "--color" | "--logfile" | "-Z" => drop(args.next()),
+            _ if arg.starts_with('-') => {}
+            _ => words.push(arg),
+        }
+    }
+    let mut cases = suites::of_any_device();
+    cases.retain(|case| words.is_empty() || words.iter().any(|word| case.name.contains(word)));
+    for (name, value) in [("VERBS_SOFT", "auto"), (fabric::VARIABLE, "soft0")] {
+        options.env.push((name.to_owned(), value.to_owned()));
+    }
+    runner::main(&options, &cases)
+}
