@@ -54,6 +54,9 @@ pub(crate) const INTEROP_TOOLS: &[HostTool] = &[
 pub(crate) const BENCH_TOOLS: &[HostTool] =
     &[tool("cc", "gcc"), tool("/usr/include/infiniband/verbs.h", "libibverbs-dev")];
 
+/// What building the fuzz targets takes: libFuzzer is C++.
+pub(crate) const FUZZ_TOOLS: &[HostTool] = &[tool("c++", "g++")];
+
 /// Makes sure that every tool exists, installing packages through apt-get when run as root.
 ///
 /// # Errors

@@ -71,7 +71,7 @@ pub(crate) fn has_std(target: &str) -> bool {
 }
 
 /// Where cargo puts what it builds.
-fn target_directory() -> Result<PathBuf> {
+pub(crate) fn target_directory() -> Result<PathBuf> {
     let output = command()
         .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
         .stderr(Stdio::inherit())

@@ -1,6 +1,7 @@
 //! `cargo xtask demo`: a device, and a ping-pong between two of our own programs whose every byte is checked.
 //!
-//! It runs on this machine if that has an RDMA device, else in a guest: there the same code runs as `demo --here`.
+//! It runs on this machine: on its RDMA device if it has one, else on soft devices, which the programs bring themselves. With
+//! `--device rxe` it runs in a guest, as `demo --device host` there.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read};
@@ -17,31 +18,33 @@ use crate::{cargo, vm};
 /// Shows a device and a verified ping-pong.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The guest's device, if this machine has none
-    #[arg(long, value_enum, default_value_t = vm::Device::Rxe)]
-    device: vm::Device,
+    /// On which device [default: this machine's if it has one, else soft]
+    #[arg(long, value_enum)]
+    device: Option<Device>,
 
-    /// The guest's kernel: 5.10, 6.1, 6.12, 7.2, or a directory
+    /// The kernel of rxe's guest: 5.10, 6.1, 6.12, 7.2, or a directory
     #[arg(long, default_value = vm::kernel::DEFAULT, value_name = "KERNEL")]
     kernel: vm::kernel::Choice,
-
-    /// Use a guest even if this machine has a device
-    #[arg(long)]
-    vm: bool,
 
     /// Where ibv_devinfo and ibv_rc_pingpong are; builds ours otherwise
     #[arg(long, value_name = "DIR", hide = true)]
     bin_dir: Option<PathBuf>,
+}
 
-    /// Run here, whatever there is: how the guest runs it
-    #[arg(long, hide = true, requires = "bin_dir", conflicts_with = "vm")]
-    here: bool,
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Device {
+    /// One of this machine's own
+    Host,
+    /// RoCE v2 over UDP on loopback, in the programs themselves
+    Soft,
+    /// The kernel's Soft-RoCE, in a guest
+    Rxe,
 }
 
 /// Runs `demo`.
 ///
 /// # Errors
-/// The programs cannot be built, there is no device and no VM, or the ping-pong is not verified.
+/// The programs cannot be built, there is no such device, or the ping-pong is not verified.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let bin_dir = match &args.bin_dir {
         Some(dir) => dir.clone(),
@@ -50,16 +53,23 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             cargo::build(&["--quiet", "--package", "rdma-tools", "--bins"])?
         }
     };
-    if args.here || (!args.vm && !host_devices().is_empty()) {
-        show(&bin_dir)?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    if !args.vm {
-        println!("demo: no RDMA device on this machine, using a guest");
-    }
-    let command = [GUEST_XTASK, "demo", "--here", "--bin-dir"].map(Into::into);
+    let port = match args.device {
+        Some(Device::Rxe) => return in_a_guest(args, bin_dir),
+        Some(Device::Host) => Port::of_host()?,
+        Some(Device::Soft) => Port::soft(),
+        None => Port::of_host().unwrap_or_else(|why| {
+            println!("demo: {why}, using soft devices");
+            Port::soft()
+        }),
+    };
+    show(&bin_dir, &port)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn in_a_guest(args: &Args, bin_dir: PathBuf) -> Result<ExitCode> {
+    let command = [GUEST_XTASK, "demo", "--device", "host", "--bin-dir"].map(Into::into);
     vm::run(&vm::Args {
-        device: args.device,
+        device: vm::Device::Rxe,
         timeout: 120,
         ..vm::Args::new(args.kernel.clone(), command.into_iter().chain([bin_dir.into_os_string()]).collect())
     })
@@ -83,12 +93,58 @@ fn host_devices() -> Vec<String> {
 /// How long each program may take; under emulation the ping-pong takes a second.
 const LIMIT: Duration = Duration::from_secs(60);
 
-fn show(bin_dir: &Path) -> Result<()> {
+/// What the ping-pong runs on: port 1 of a device.
+struct Port {
+    device: String,
+    /// The GID to use, where the port needs one.
+    gid_index: Option<u32>,
+    /// What puts the device into the programs' list.
+    env: Option<(&'static str, &'static str)>,
+}
+
+impl Port {
+    /// A device of each program's own, with an address of its own.
+    fn soft() -> Port {
+        Port { device: "soft0".into(), gid_index: Some(0), env: Some(("VERBS_SOFT", "auto")) }
+    }
+
+    /// The first device of this machine whose port is active, with RoCE v2 over IPv4 where it can.
+    fn of_host() -> Result<Port> {
+        let devices = host_devices();
+        for device in &devices {
+            let port = Path::new("/sys/class/infiniband").join(device).join("ports/1");
+            let read = |name: &str| fs::read_to_string(port.join(name)).unwrap_or_default();
+            if !read("state").contains("ACTIVE") {
+                continue;
+            }
+            let gid_index = if read("link_layer").trim() == "InfiniBand" {
+                None
+            } else {
+                let of = |i| (read(&format!("gid_attrs/types/{i}")), read(&format!("gids/{i}")));
+                let table: Vec<_> = (0..256).map(of).collect();
+                Some(pick_gid(&table).with_context(|| format!("{device} has no GID"))?)
+            };
+            return Ok(Port { device: device.clone(), gid_index, env: None });
+        }
+        match &devices[..] {
+            [] => bail!("no RDMA device on this machine"),
+            devices => bail!("no active port on {}", devices.join(", ")),
+        }
+    }
+
+    /// What stands before a command line that is shown.
+    fn prefix(&self) -> String {
+        self.env.map(|(name, value)| format!("{name}={value} ")).unwrap_or_default()
+    }
+}
+
+fn show(bin_dir: &Path, port: &Port) -> Result<()> {
     let (devinfo, pingpong) = (bin_dir.join("ibv_devinfo"), bin_dir.join("ibv_rc_pingpong"));
-    let (device, gid_index) = usable_port()?;
-    println!("\n$ ibv_devinfo -d {device}");
+    let prefix = port.prefix();
+    println!("\n$ {prefix}ibv_devinfo -d {}", port.device);
     let status = Command::new(&devinfo)
-        .args(["-d", &device])
+        .args(["-d", &port.device])
+        .envs(port.env)
         .stdin(Stdio::null())
         .status()
         .with_context(|| format!("cannot run {}", devinfo.display()))?;
@@ -96,40 +152,22 @@ fn show(bin_dir: &Path) -> Result<()> {
 
     // A port that is free now; the server takes it in a moment.
     let tcp_port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
-    let mut arguments = vec!["-d".to_owned(), device, "-p".into(), tcp_port.to_string(), "--verify".into()];
-    if let Some(index) = gid_index {
+    let mut arguments: Vec<String> =
+        ["-d", &port.device, "-p", &tcp_port.to_string(), "--verify"].map(Into::into).into();
+    if let Some(index) = port.gid_index {
         arguments.extend(["-g".to_owned(), index.to_string()]);
     }
-    println!("\nserver$ ibv_rc_pingpong {}", arguments.join(" "));
-    let mut server = Program::start("server", &pingpong, &arguments)?;
+    println!("\nserver$ {prefix}ibv_rc_pingpong {}", arguments.join(" "));
+    let mut server = Program::start("server", &pingpong, &arguments, port)?;
     server.wait_until_it_listens(tcp_port)?;
     arguments.push("127.0.0.1".into());
-    println!("client$ ibv_rc_pingpong {}\n", arguments.join(" "));
-    let client = Program::start("client", &pingpong, &arguments)?;
+    println!("client$ {prefix}ibv_rc_pingpong {}\n", arguments.join(" "));
+    let client = Program::start("client", &pingpong, &arguments, port)?;
     let deadline = Instant::now() + LIMIT;
     client.finish(deadline)?;
     server.finish(deadline)?;
     println!("\nverified: every byte of the 2,000 messages that went back and forth");
     Ok(())
-}
-
-/// The first device with an active port 1, and the GID index to use there: RoCE v2 over IPv4 where there is one.
-fn usable_port() -> Result<(String, Option<u32>)> {
-    let devices = host_devices();
-    for device in &devices {
-        let port = Path::new("/sys/class/infiniband").join(device).join("ports/1");
-        let read = |name: &str| fs::read_to_string(port.join(name)).unwrap_or_default();
-        if !read("state").contains("ACTIVE") {
-            continue;
-        }
-        if read("link_layer").trim() == "InfiniBand" {
-            return Ok((device.clone(), None));
-        }
-        let table: Vec<_> =
-            (0..256).map(|i| (read(&format!("gid_attrs/types/{i}")), read(&format!("gids/{i}")))).collect();
-        return Ok((device.clone(), Some(pick_gid(&table).with_context(|| format!("{device} has no GID"))?)));
-    }
-    bail!("no active port on {}", if devices.is_empty() { "any device".into() } else { devices.join(", ") })
 }
 
 /// Chooses among (type, GID) as sysfs shows them: RoCE v2 over IPv4, then any RoCE v2, then any.
@@ -154,9 +192,10 @@ struct Program {
 }
 
 impl Program {
-    fn start(name: &'static str, path: &Path, arguments: &[String]) -> Result<Program> {
+    fn start(name: &'static str, path: &Path, arguments: &[String], port: &Port) -> Result<Program> {
         let mut child = Command::new(path)
             .args(arguments)
+            .envs(port.env)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -9,6 +9,8 @@
 //! | `test` | [`mod@test`] | every check, on the host and in guests |
 //! | `ci` | [`mod@test`] | `test`, where it is a failure if no VM can be had |
 //! | `demo` | [`demo`] | shows a device and a verified ping-pong |
+//! | `soak` | [`soak`] | random traffic on many queue pairs of a device in userspace, for long |
+//! | `fuzz` | [`fuzz`] | the fuzz targets of what a peer sends |
 //! | `bench` | [`mod@bench`] | ours against rdma-core's, in a guest |
 //! | `abi` | [`abi`] | writes uverbs-abi's golden files from Debian's newest kernel headers |
 
@@ -18,6 +20,8 @@ mod bench;
 mod cache;
 mod cargo;
 mod demo;
+mod fuzz;
+mod soak;
 mod test;
 mod vm;
 
@@ -41,8 +45,12 @@ enum Command {
     Test(test::Args),
     /// Run every check; it is a failure if no VM can be had
     Ci(test::Args),
-    /// Show a device and a verified ping-pong, in a guest if this machine has no device
+    /// Show a device and a verified ping-pong
     Demo(demo::Args),
+    /// Run random traffic for long, on a device in userspace
+    Soak(soak::Args),
+    /// Run the fuzz targets of what a peer sends
+    Fuzz(fuzz::Args),
     /// Compare ours with rdma-core's in a guest
     Bench(bench::Args),
     /// Write uverbs-abi's golden files from Debian's newest kernel headers
@@ -70,6 +78,8 @@ fn main() -> ExitCode {
         Command::Test(args) => test::run(&args),
         Command::Ci(args) => test::run_ci(&args),
         Command::Demo(args) => demo::run(&args),
+        Command::Soak(args) => soak::run(&args),
+        Command::Fuzz(args) => fuzz::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Abi(args) => abi::run(&args),
     };

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 
-use crate::{apt, cargo, vm};
+use crate::{apt, cargo, fuzz, vm};
 
 /// Runs every check.
 #[derive(clap::Args)]
@@ -188,9 +188,37 @@ fn host_stages() -> Vec<StageResult> {
         // A folder of its own: the flag reaches every crate, and would have all of them built again each time.
         command.args(["test", "--package", "verbs-core", "--test", "loom", "--target-dir", "target/loom"]);
         host_tests(command.env("RUSTFLAGS", "--cfg loom"), result);
+        let mut command = cargo::command();
+        command.args([
+            "test",
+            "--package",
+            "provider-soft",
+            "--lib",
+            "--target-dir",
+            "target/loom",
+            "models",
+        ]);
+        host_tests(command.env("RUSTFLAGS", "--cfg loom"), result);
+    }));
+    results.push(stage("10,000 simulated fabrics", |result| {
+        let mut command = cargo::command();
+        command.args(["test", "--release", "--package", "roce", "--test", "sim"]);
+        host_tests(command.env("ROCE_SIM_SEEDS", "10000"), result);
+    }));
+    results.push(stage("fuzz targets, for a moment", |result| {
+        for target in fuzz::TARGETS {
+            match fuzz::check(target, FUZZ_SECONDS) {
+                Ok(true) => result.counts.passed += 1,
+                Ok(false) => result.fail(format!("the fuzz target {target} crashed")),
+                Err(error) => result.skip(format!("the fuzz target {target}: {error:#}")),
+            }
+        }
     }));
     results
 }
+
+/// Enough to run the committed inputs and to see that the targets work; `cargo xtask fuzz` is for longer.
+const FUZZ_SECONDS: u64 = 20;
 
 /// Crates whose presence means that a C compiler or a C library takes part in the build.
 const NATIVE: &[&str] = &["bindgen", "cc", "cmake", "pkg-config", "vcpkg"];
@@ -228,8 +256,11 @@ fn native_crates(tree: &str) -> Vec<String> {
 fn host_tests(command: &mut Command, result: &mut StageResult) {
     let mut seen = Counts::default();
     let status = follow(command, |line| {
-        if let Some(counts) = parse_test_result(line) {
+        if let Some(counts) = parse_test_result(line).or_else(|| Counts::parse(line)) {
             seen.add(counts);
+        } else if line.starts_with("FAIL ") || line.starts_with("skip ") {
+            // A test program that runs cases as the guest does.
+            result.notes.push(line.to_owned());
         } else if let Some(name) = line.strip_prefix("test ").and_then(|l| l.strip_suffix(" ... FAILED")) {
             result.notes.push(format!("FAIL {name}"));
         } else if let Some((name, why)) =

@@ -15,7 +15,7 @@ use super::Progress;
 use super::kernel::Kernel;
 use crate::{apt, cache};
 
-/// Modules without which no guest comes up, then those for an rxe device. Names that a kernel has built in or does not
+/// Modules without which no guest comes up, then those for an rxe device and for bad networks. Names that a kernel has built in or does not
 /// know are left out; loading what is there in this order, dependencies first, is all that is needed.
 const MODULES: &[&str] = &[
     "virtio_pci",
@@ -28,6 +28,7 @@ const MODULES: &[&str] = &[
     "crc32c-intel",
     "veth",
     "dummy",
+    "sch_netem",
     "ib_uverbs",
     "rdma_ucm",
     "ib_umad",
