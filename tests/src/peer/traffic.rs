@@ -40,8 +40,8 @@ pub struct Limits {
     pub fence: bool,
     /// Messages of no bytes too. Both ends need the same.
     ///
-    /// rxe (Linux 7.2) answers a read that is asked for again with an error, and a warning in the log, when an operation of
-    /// no bytes came in between.
+    /// rxe (Linux 6.12 and 7.2) answers a read that is asked for again with an error, and a warning in the log, when an
+    /// operation of no bytes came in between.
     pub empty: bool,
 }
 
