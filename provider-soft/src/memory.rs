@@ -21,6 +21,7 @@ use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use roce::engine::{Fault, Memory};
 use verbs_core::exposed::ExposedBytes;
+use verbs_core::words::{load_words, store_words};
 
 /// A registered piece of this process' memory.
 #[derive(Debug)]
@@ -108,25 +109,14 @@ impl Memory for ProcessMemory {
 /// # Safety
 /// `from` is mapped for `dst.len()` bytes.
 unsafe fn copy_out(from: *mut u8, dst: &mut [u8]) {
-    let (edge, words) = dst.split_at_mut(from.align_offset(8).min(dst.len()));
-    // SAFETY: every access is inside of `from .. from + dst.len()`: the chunks of `dst` say how many bytes are left. Words
-    // are aligned: the first edge ends where `from` is.
+    let (edge, rest) = dst.split_at_mut(from.align_offset(8).min(dst.len()));
+    let (words, last) = rest.as_chunks_mut::<8>();
+    // SAFETY: inside of `from .. from + dst.len()`, whose parts follow each other. Words are aligned: the first edge ends
+    // where `from` is.
     unsafe {
         let from = load_bytes(from, edge);
-        let (blocks, rest) = words.as_chunks_mut::<64>();
-        for (n, block) in blocks.iter_mut().enumerate() {
-            let at = from.add(n * 64).cast::<u64>();
-            for (i, word) in block.as_chunks_mut::<8>().0.iter_mut().enumerate() {
-                *word = AtomicU64::from_ptr(at.add(i)).load(Ordering::Relaxed).to_ne_bytes();
-            }
-        }
-        let mut from = from.add(blocks.len() * 64);
-        let (words, edge) = rest.as_chunks_mut::<8>();
-        for word in words {
-            *word = AtomicU64::from_ptr(from.cast()).load(Ordering::Relaxed).to_ne_bytes();
-            from = from.add(8);
-        }
-        load_bytes(from, edge);
+        load_words(from, words);
+        load_bytes(from.add(8 * words.len()), last);
     }
 }
 
@@ -135,24 +125,13 @@ unsafe fn copy_out(from: *mut u8, dst: &mut [u8]) {
 /// # Safety
 /// `to` is mapped for `src.len()` bytes.
 unsafe fn copy_in(to: *mut u8, src: &[u8]) {
-    let (edge, words) = src.split_at(to.align_offset(8).min(src.len()));
+    let (edge, rest) = src.split_at(to.align_offset(8).min(src.len()));
+    let (words, last) = rest.as_chunks::<8>();
     // SAFETY: as in `copy_out`.
     unsafe {
         let to = store_bytes(to, edge);
-        let (blocks, rest) = words.as_chunks::<64>();
-        for (n, block) in blocks.iter().enumerate() {
-            let at = to.add(n * 64).cast::<u64>();
-            for (i, word) in block.as_chunks::<8>().0.iter().enumerate() {
-                AtomicU64::from_ptr(at.add(i)).store(u64::from_ne_bytes(*word), Ordering::Relaxed);
-            }
-        }
-        let mut to = to.add(blocks.len() * 64);
-        let (words, edge) = rest.as_chunks::<8>();
-        for word in words {
-            AtomicU64::from_ptr(to.cast()).store(u64::from_ne_bytes(*word), Ordering::Relaxed);
-            to = to.add(8);
-        }
-        store_bytes(to, edge);
+        store_words(to, words);
+        store_bytes(to.add(8 * words.len()), last);
     }
 }
 

@@ -25,6 +25,8 @@
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicU8, AtomicU64};
 
+use crate::words::{load_words, store_words};
+
 /// Memory that peers may touch, by where it lies. Borrows nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct ExposedBytes {
@@ -77,16 +79,11 @@ impl ExposedBytes {
         self.load_part(at, part);
         at += part.len();
         let (words, part) = inside.as_chunks_mut::<8>();
-        let (blocks, few) = words.as_chunks_mut::<8>();
-        for block in blocks {
-            for (n, word) in block.iter_mut().enumerate() {
-                *word = self.word_at(at + n * 8).load(Relaxed).to_ne_bytes();
-            }
-            at += 64;
-        }
-        for word in few {
-            *word = self.word_at(at).load(Relaxed).to_ne_bytes();
-            at += 8;
+        if !words.is_empty() {
+            // SAFETY: `at` is the offset of a word, from which on all of `words` lie before `tail`; they are accessed as words
+            // only, by what `new` was promised.
+            unsafe { load_words(self.start.add(at), words) };
+            at += 8 * words.len();
         }
         self.load_part(at, part);
         self.load_bytes(at + part.len(), rest);
@@ -108,16 +105,10 @@ impl ExposedBytes {
         self.store_part(at, part);
         at += part.len();
         let (words, part) = inside.as_chunks::<8>();
-        let (blocks, few) = words.as_chunks::<8>();
-        for block in blocks {
-            for (n, word) in block.iter().enumerate() {
-                self.word_at(at + n * 8).store(u64::from_ne_bytes(*word), Relaxed);
-            }
-            at += 64;
-        }
-        for word in few {
-            self.word_at(at).store(u64::from_ne_bytes(*word), Relaxed);
-            at += 8;
+        if !words.is_empty() {
+            // SAFETY: as in `read`.
+            unsafe { store_words(self.start.add(at), words) };
+            at += 8 * words.len();
         }
         self.store_part(at, part);
         self.store_bytes(at + part.len(), rest);

@@ -9,6 +9,7 @@
 //! | [`transition`] | which attributes which QP transition takes |
 //! | [`ring`] | cursors, doorbells and barriers for queues shared with a device |
 //! | [`exposed`] | memory that peers may touch, as threads of this process access it |
+//! | [`words`] | aligned words copied to and from such memory |
 //! | [`provider`] | the contract that a provider fulfils, and [`Erased`](provider::Erased), the provider that hides which |
 //! | [`slots`] | slot + generation ids: what the kernel gets as `user_handle` |
 //!
@@ -29,3 +30,4 @@ pub mod provider;
 pub mod ring;
 pub mod slots;
 pub mod transition;
+pub mod words;

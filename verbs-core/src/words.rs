@@ -1,0 +1,214 @@
+//! Aligned words between memory that others access meanwhile and bytes of one's own, many at a time.
+//!
+//! What is promised is what a loop of relaxed [`AtomicU64`] accesses in the order of addresses does. Such a loop stays one: no
+//! compiler makes wider moves of it, and it takes nearly twice as long as the caches do. On x86-64 whole lines are therefore
+//! moved by SSE2, 16 aligned bytes at a time, of which neither half is ever torn; stores are seen in the order in which they
+//! are made. To the compiler the assembly is a call that it cannot look into, and that does what the loop may do.
+//!
+//! # Safety
+//! Each function says what its address must be; nothing beyond the slice's length is accessed.
+//!
+//! # References
+//! Intel SDM volume 3, "Guaranteed Atomic Operations"; AMD64 APM volume 2, "Access Atomicity" and "Memory Ordering"
+#![allow(unsafe_code)]
+
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
+
+/// Fewer lines are not worth a call.
+const FEW: usize = 4;
+
+/// Loads words from `from` on.
+///
+/// # Safety
+/// `from` is aligned to 8, and mapped for `8 * into.len()` bytes, which are initialised; others access them meanwhile as atomic
+/// words only.
+#[inline]
+pub unsafe fn load_words(mut from: *mut u8, mut into: &mut [[u8; 8]]) {
+    // SAFETY: `from` moves on by what is taken of `into`, so that every word is inside of what the caller vouches for.
+    unsafe {
+        if into.len() > 8 * FEW {
+            let (skew, rest) = into.split_at_mut(from as usize >> 3 & 1);
+            for word in skew {
+                *word = load(from);
+                from = from.add(8);
+            }
+            let (lines, rest) = rest.as_chunks_mut::<8>();
+            lines::load(from, lines);
+            (from, into) = (from.add(64 * lines.len()), rest);
+        }
+        for word in into {
+            *word = load(from);
+            from = from.add(8);
+        }
+    }
+}
+
+/// Stores words from `to` on, in the order of addresses.
+///
+/// # Safety
+/// `to` is aligned to 8, and mapped for `8 * from.len()` bytes; others access them meanwhile as atomic words only.
+#[inline]
+pub unsafe fn store_words(mut to: *mut u8, mut from: &[[u8; 8]]) {
+    // SAFETY: as in `load_words`.
+    unsafe {
+        if from.len() > 8 * FEW {
+            let (skew, rest) = from.split_at(to as usize >> 3 & 1);
+            for word in skew {
+                store(to, word);
+                to = to.add(8);
+            }
+            let (lines, rest) = rest.as_chunks::<8>();
+            lines::store(to, lines);
+            (to, from) = (to.add(64 * lines.len()), rest);
+        }
+        for word in from {
+            store(to, word);
+            to = to.add(8);
+        }
+    }
+}
+
+/// # Safety
+/// `at` is aligned to 8, mapped for 8 initialised bytes, and accessed by others as an atomic word only.
+#[inline(always)]
+unsafe fn load(at: *mut u8) -> [u8; 8] {
+    // SAFETY: what the caller vouches for.
+    unsafe { AtomicU64::from_ptr(at.cast()) }.load(Relaxed).to_ne_bytes()
+}
+
+/// # Safety
+/// As for [`load`], but for the bytes, which need not be initialised.
+#[inline(always)]
+unsafe fn store(at: *mut u8, word: &[u8; 8]) {
+    // SAFETY: what the caller vouches for.
+    unsafe { AtomicU64::from_ptr(at.cast()) }.store(u64::from_ne_bytes(*word), Relaxed);
+}
+
+/// Lines of 64 bytes.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod lines {
+    use core::arch::asm;
+
+    /// # Safety
+    /// As [`load_words`](super::load_words), and `from` is aligned to 16.
+    pub(super) unsafe fn load(from: *mut u8, into: &mut [[[u8; 8]; 8]]) {
+        let len = 64 * into.len();
+        if len == 0 {
+            return;
+        }
+        // SAFETY: `len` bytes are read at `from` and written at `into`, from the first line to the last: the index runs from
+        // `-len` to 0 in steps of a line.
+        unsafe {
+            asm!(
+                "2:",
+                "movaps {a}, [{from} + {at}]",
+                "movaps {b}, [{from} + {at} + 16]",
+                "movaps {c}, [{from} + {at} + 32]",
+                "movaps {d}, [{from} + {at} + 48]",
+                "movups [{to} + {at}], {a}",
+                "movups [{to} + {at} + 16], {b}",
+                "movups [{to} + {at} + 32], {c}",
+                "movups [{to} + {at} + 48], {d}",
+                "add {at}, 64",
+                "jnz 2b",
+                from = in(reg) from.add(len),
+                to = in(reg) into.as_mut_ptr().cast::<u8>().add(len),
+                at = inout(reg) len.wrapping_neg() => _,
+                a = out(xmm_reg) _,
+                b = out(xmm_reg) _,
+                c = out(xmm_reg) _,
+                d = out(xmm_reg) _,
+                options(nostack),
+            );
+        }
+    }
+
+    /// # Safety
+    /// As [`store_words`](super::store_words), and `to` is aligned to 16.
+    pub(super) unsafe fn store(to: *mut u8, from: &[[[u8; 8]; 8]]) {
+        let len = 64 * from.len();
+        if len == 0 {
+            return;
+        }
+        // SAFETY: as in `load`, the other way.
+        unsafe {
+            asm!(
+                "2:",
+                "movups {a}, [{from} + {at}]",
+                "movups {b}, [{from} + {at} + 16]",
+                "movups {c}, [{from} + {at} + 32]",
+                "movups {d}, [{from} + {at} + 48]",
+                "movaps [{to} + {at}], {a}",
+                "movaps [{to} + {at} + 16], {b}",
+                "movaps [{to} + {at} + 32], {c}",
+                "movaps [{to} + {at} + 48], {d}",
+                "add {at}, 64",
+                "jnz 2b",
+                from = in(reg) from.as_ptr().cast::<u8>().add(len),
+                to = in(reg) to.add(len),
+                at = inout(reg) len.wrapping_neg() => _,
+                a = out(xmm_reg) _,
+                b = out(xmm_reg) _,
+                c = out(xmm_reg) _,
+                d = out(xmm_reg) _,
+                options(nostack),
+            );
+        }
+    }
+}
+
+/// Lines of 64 bytes.
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+mod lines {
+    /// # Safety
+    /// As [`load_words`](super::load_words).
+    pub(super) unsafe fn load(mut from: *mut u8, into: &mut [[[u8; 8]; 8]]) {
+        for word in into.as_flattened_mut() {
+            // SAFETY: the caller's promise, a word at a time.
+            unsafe {
+                *word = super::load(from);
+                from = from.add(8);
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`store_words`](super::store_words).
+    pub(super) unsafe fn store(mut to: *mut u8, from: &[[[u8; 8]; 8]]) {
+        for word in from.as_flattened() {
+            // SAFETY: as in `load`.
+            unsafe {
+                super::store(to, word);
+                to = to.add(8);
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_number_of_words_at_any_alignment_is_moved_and_nothing_else() {
+        let pattern: Vec<[u8; 8]> =
+            (1..=200_u64).map(|n| (n * 0x0101_0101_0101_0101).to_ne_bytes()).collect();
+        for start in 0..3 {
+            for count in (0..80).chain([127, 128, 129, 200]) {
+                let mut memory = [u64::MAX; 210];
+                // SAFETY: inside of the array: 3 and 200 are less than 210.
+                let at = unsafe { memory.as_mut_ptr().add(start) }.cast::<u8>();
+                let mut back = vec![[0; 8]; count];
+                // SAFETY: inside of the array, which nobody else accesses.
+                unsafe {
+                    store_words(at, &pattern[..count]);
+                    load_words(at, &mut back);
+                }
+                assert_eq!(back, pattern[..count], "{count} from {start}");
+                let outside = memory[..start].iter().chain(&memory[start + count..]);
+                assert!(outside.into_iter().all(|word| *word == u64::MAX), "{count} from {start}");
+            }
+        }
+    }
+}
