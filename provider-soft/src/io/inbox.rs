@@ -4,7 +4,7 @@
 //! shorter. A packet's place in its datagram is the IPv4 identification it most likely had (see [the module](super)).
 //!
 //! A receive takes one datagram, the cheapest call there is, which is right for a ping-pong; only when a second one finds
-//! something without having found nothing in between do calls take as many as there are buffers.
+//! something without having found nothing in between do calls take as many as there are buffers, if datagrams are short.
 
 use std::net::IpAddr;
 use std::os::fd::AsFd;
@@ -62,6 +62,8 @@ struct Datagram {
 }
 
 const SLOTS: usize = 16;
+/// Longer datagrams come one at a time: the call is a small part of what they take, and the first slot stays in the cache.
+const BULKY: usize = 8 << 10;
 /// Longer than any UDP datagram.
 const SLOT: usize = 64 << 10;
 const SHORTEST: usize = bth::LEN + ICRC_LEN;
@@ -105,7 +107,8 @@ impl Inbox {
                 self.filled = filled;
                 self.more = offered > 1 && filled == offered;
                 self.in_a_row = if offered == 1 { self.in_a_row + 1 } else { 0 };
-                if offered > 1 && filled == 1 {
+                let bytes: usize = self.slots[..filled].iter().map(|slot| slot.len).sum();
+                if offered > 1 && filled == 1 || bytes > BULKY * filled {
                     self.offer = 1;
                 } else if self.more || self.in_a_row > 1 {
                     self.offer = (offered * 4).min(self.slots.len());

@@ -18,9 +18,9 @@ use std::ops::Range;
 use std::os::fd::AsFd;
 
 use roce::engine::{Gid, Path};
-use roce::wire::ICRC_LEN;
 use roce::wire::icrc::{Flow, Icrc, compute};
 use roce::wire::packet::MAX_PACKET_LEN;
+use roce::wire::{ICRC_LEN, bth};
 use verbs_core::Errno;
 
 use super::address::{Name, address_of};
@@ -44,7 +44,10 @@ pub(crate) enum Flush {
 #[derive(Debug)]
 pub(crate) struct Outbox {
     arena: Box<[u8]>,
-    /// Bytes of the arena that packets take.
+    /// Where the first packet starts, so that payload behind a BTH is aligned: an extended header is a multiple of 16 long in
+    /// the packets of a stream, and so are they.
+    first: usize,
+    /// Where the last packet ends.
     used: usize,
     groups: Box<[Group]>,
     /// Groups that are not done.
@@ -119,9 +122,12 @@ impl Outbox {
             }),
             control: Control::EMPTY,
         };
+        let arena = vec![0; bytes].into_boxed_slice();
+        let first = (bth::LEN + arena.as_ptr() as usize).wrapping_neg() % 16;
         Self {
-            arena: vec![0; bytes].into_boxed_slice(),
-            used: 0,
+            arena,
+            first,
+            used: first,
             groups: vec![nowhere; groups].into_boxed_slice(),
             pending: 0..0,
             flows: Flows::new(),
@@ -235,7 +241,7 @@ impl Outbox {
                 Err(errno) => self.refused(errno, socket.counts()),
             }
         }
-        self.used = 0;
+        self.used = self.first;
         self.pending = 0..0;
         Flush::Done
     }
