@@ -10,9 +10,7 @@
 //! peer that was told of a receive may send at once; its message, when it is here, finds the receive in the engine.
 //!
 //! Acknowledgements wait for a moment in which they cost nobody anything: behind the data that is sent next, or when
-//! nothing more comes in, or when [`ACKS_AFTER`] packets came. Behind data they still cost both ends a packet; where the
-//! peer does not wait for them (it goes on sending without), one in [`HELD`] packets is enough. Nobody tells that, so it
-//! is tried: after [`PROMPT`] of them they are held back, until a peer falls silent that may be waiting for one.
+//! nothing more comes in, or when [`ACKS_AFTER`] packets came.
 
 use roce::engine::{
     Arrival, Completion, Config, Engine, Opcode, Payload, Qpn, RecvWr, SendWr, Sge, Sink, Status, Time,
@@ -37,10 +35,6 @@ pub(crate) struct Machine {
     blocked: bool,
     /// Packets that came since acknowledgements were last sent.
     unacknowledged: u32,
-    /// So many times acknowledgements leave behind data before they are held back.
-    prompt: u32,
-    /// Looks that found nothing since they are held back.
-    silence: u32,
     list: Box<[Sge; limits::MAX_LIST]>,
     bytes: Box<[u8; limits::MAX_INLINE_DATA as usize]>,
     /// What the background thread sleeps for.
@@ -87,8 +81,6 @@ impl Machine {
             outbox: Outbox::new(socket),
             blocked: false,
             unacknowledged: 0,
-            prompt: PROMPT,
-            silence: 0,
             list: Box::new([Sge::default(); limits::MAX_LIST]),
             bytes: Box::new([0; limits::MAX_INLINE_DATA as usize]),
             sleep: Sleep::AWAKE,
@@ -127,14 +119,7 @@ impl Machine {
 
     /// Nothing was received: are there acknowledgements to be sent now?
     #[inline]
-    pub(crate) fn acks_are_due(&mut self) -> bool {
-        if self.unacknowledged > 0 && self.prompt == 0 {
-            self.silence += 1;
-            if self.silence < SILENT_LOOKS {
-                return false;
-            }
-            self.prompt = PROMPT;
-        }
+    pub(crate) fn acks_are_due(&self) -> bool {
         self.unacknowledged > 0
     }
 
@@ -152,7 +137,6 @@ impl Machine {
             engine.handle(now, &arrival, received.bytes, hub);
             *unacknowledged += 1;
         }
-        self.silence = 0;
     }
 
     /// Does what is due.
@@ -183,11 +167,7 @@ impl Machine {
                     break;
                 }
                 None if self.outbox.is_empty() || self.unacknowledged == 0 => break,
-                None if self.prompt == 0 && self.unacknowledged < HELD => break,
-                None => {
-                    self.prompt = self.prompt.saturating_sub(1);
-                    urgency = Urgency::All;
-                }
+                None => urgency = Urgency::All,
             }
         }
         if !self.blocked && !self.outbox.is_empty() {
@@ -267,15 +247,6 @@ fn refuse(hub: &mut Hub, qpn: Qpn, wr_id: u64, opcode: Opcode) {
 
 /// Acknowledgements leave after so many packets even if more keep coming.
 const ACKS_AFTER: u32 = 16;
-
-/// Behind data they leave so many times before it is tried again whether the peer does without.
-const PROMPT: u32 = 1024;
-
-/// If it does, they leave behind data after so many packets. Less than the shortest usual send queue.
-const HELD: u32 = 8;
-
-/// After so many looks that found nothing, some microseconds, the peer may be waiting for them.
-const SILENT_LOOKS: u32 = 32;
 
 /// And after so many nanoseconds even if nobody polls any more.
 const ACKS_WITHIN: u64 = 1_000_000;
