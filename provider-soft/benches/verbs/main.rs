@@ -22,6 +22,7 @@ mod rdma;
 use std::env;
 use std::process::ExitCode;
 
+use plain::Layout;
 use rdma::{Form, What};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -58,8 +59,10 @@ fn peer(arguments: &[String]) -> Result<()> {
     match (what.as_str(), rest) {
         ("verbs", [form, what]) => rdma::peer(form, what),
         ("echo" | "echo-connected", [there]) => plain::echo(there.parse()?, what == "echo-connected"),
-        ("gso", [there]) => plain::gso_receiver(there.parse()?),
         ("tcp", [there]) => plain::tcp_receiver(there.parse()?),
+        (name, [there]) if let Some(layout) = Layout::parse(name) => {
+            plain::gso_receiver(there.parse()?, layout)
+        }
         _ => Err(format!("no such peer: {arguments:?}").into()),
     }
 }
@@ -120,6 +123,10 @@ fn rows(size: Size) -> Vec<Row> {
     let stream = |name, what, form, beside, count| {
         row(name, "GB/s", beside, Box::new(move || rdma::measure(what, form, count)))
     };
+    let bare = |name, layout| {
+        let beside = (layout != Layout::Full).then_some((GSO, Target::None));
+        row(name, "GB/s", beside, Box::new(move || plain::gso_throughput(datagrams, layout)))
+    };
     let at_least = Some((GSO, Target::AtLeast(0.8)));
     let long = What::Stream { length: MESSAGE, depth: 4 };
     let short = What::Stream { length: 64 << 10, depth: 16 };
@@ -136,7 +143,9 @@ fn rows(size: Size) -> Vec<Row> {
             Box::new(move || plain::round_trip(rounds as usize, true)),
         ),
         stream("RC write, 64 KiB, static", short, Form::Static, at_least, datagrams),
-        row(GSO, "GB/s", None, Box::new(move || plain::gso_throughput(datagrams))),
+        bare(GSO, Layout::Full),
+        bare("bare UDP, RoCE's layout", Layout::Roce),
+        bare("bare UDP, layout and ICRC", Layout::RoceIcrc),
         stream("RC write, 64 KiB, erased", short, Form::Erased, at_least, datagrams),
         stream("RC write, 1 MiB, static", long, Form::Static, Some((TCP, Target::None)), messages),
         row(TCP, "GB/s", None, Box::new(move || plain::tcp_throughput(messages as usize))),

@@ -10,6 +10,8 @@ use nix::sys::socket::{
     sockopt,
 };
 
+use roce::wire::icrc::{Flow, Icrc, compute};
+
 use crate::process::{PATIENCE, Peer};
 use crate::{MESSAGE, Result};
 
@@ -23,6 +25,67 @@ const ACK_EVERY: u64 = 2;
 const WINDOW: u64 = 8;
 /// What the kernel counts for a datagram in a receive buffer, rounded up.
 const TRUE_SIZE: u64 = 80 << 10;
+
+/// What is sent as fast as it goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Layout {
+    /// The most that a datagram takes.
+    Full,
+    /// The datagrams that a message of 64 KiB is on RoCE v2, none of which can be longer: FIRST is longer than what follows,
+    /// which parts of a datagram cannot be but for the last, so it leaves with one MIDDLE.
+    Roce,
+    /// The same, and both ends make an ICRC of each packet. Whatever else RDMA takes comes on top.
+    RoceIcrc,
+}
+
+/// BTH and ICRC.
+const AROUND: usize = 12 + 4;
+const RETH: usize = 16;
+/// `(bytes, segment)` of each datagram of [`Layout::Roce`].
+const ROCE: [(usize, usize); 2] =
+    [(RETH + 2 * (SEGMENT + AROUND), RETH + SEGMENT + AROUND), (14 * (SEGMENT + AROUND), SEGMENT + AROUND)];
+
+impl Layout {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Full => "gso",
+            Self::Roce => "gso-roce",
+            Self::RoceIcrc => "gso-roce-icrc",
+        }
+    }
+
+    pub(crate) fn parse(name: &str) -> Option<Self> {
+        [Self::Full, Self::Roce, Self::RoceIcrc].into_iter().find(|layout| layout.name() == name)
+    }
+
+    /// The datagrams of a message.
+    fn datagrams(self) -> &'static [(usize, usize)] {
+        if self == Self::Full { &[(DATAGRAM, SEGMENT)] } else { &ROCE }
+    }
+
+    /// Bytes of a message on the wire.
+    fn bytes(self) -> u64 {
+        self.datagrams().iter().map(|(bytes, _)| *bytes as u64).sum()
+    }
+
+    /// Bytes of a message that are the program's.
+    fn payload(self) -> u64 {
+        if self == Self::Full { DATAGRAM as u64 } else { 16 * SEGMENT as u64 }
+    }
+}
+
+/// An ICRC of each packet, for nobody.
+fn icrcs(icrc: &Icrc, datagram: &[u8], segment: usize) {
+    for packet in datagram.chunks(segment) {
+        std::hint::black_box(compute(icrc.seed(0, true, packet.len()), packet));
+    }
+}
+
+fn some_icrc() -> Icrc {
+    let (src, dst) = (Ipv4Addr::LOCALHOST.into(), Ipv4Addr::LOCALHOST.into());
+    Icrc::new(Flow { src, dst, src_port: 4791, dst_port: 4791 })
+}
+
 fn udp() -> Result<UdpSocket> {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
     socket.set_nonblocking(true)?;
@@ -107,31 +170,36 @@ pub(crate) fn echo(there: SocketAddr, connected: bool) -> Result<()> {
 }
 
 /// Gigabytes a second, in datagrams that the kernel parts.
-pub(crate) fn gso_throughput(datagrams: u64) -> Result<f64> {
+pub(crate) fn gso_throughput(messages: u64, layout: Layout) -> Result<f64> {
     let socket = udp()?;
-    let _peer = Peer::start(&["gso", &socket.local_addr()?.to_string()])?;
+    let _peer = Peer::start(&[layout.name(), &socket.local_addr()?.to_string()])?;
     let mut count = [0; 8];
     let (_, there) = poll_politely(|| socket.recv_from(&mut count))?;
     let window = u64::from_ne_bytes(count);
     let SocketAddr::V4(there) = there else { return Err("an IPv6 peer".into()) };
     let there = SockaddrIn::from(there);
-    let payload = vec![0x5a; DATAGRAM];
-    let segment = SEGMENT as u16;
+    let (payload, icrc) = (vec![0x5a; DATAGRAM], some_icrc());
     let (mut sent, mut received) = (0, 0);
     let mut start = Instant::now();
-    let warm_up = datagrams / 10;
-    while received < warm_up + datagrams {
+    let warm_up = messages / 10;
+    while received < warm_up + messages {
         while sent < received + window {
-            let parts = [IoSlice::new(&payload)];
-            let control = [ControlMessage::UdpGsoSegments(&segment)];
-            poll_politely(|| {
-                sendmsg(socket.as_raw_fd(), &parts, &control, MsgFlags::empty(), Some(&there))
-                    .map_err(io::Error::from)
-            })?;
+            for (bytes, segment) in layout.datagrams() {
+                let datagram = &payload[..*bytes];
+                if layout == Layout::RoceIcrc {
+                    icrcs(&icrc, datagram, *segment);
+                }
+                let (parts, segment) = ([IoSlice::new(datagram)], *segment as u16);
+                let control = [ControlMessage::UdpGsoSegments(&segment)];
+                poll_politely(|| {
+                    sendmsg(socket.as_raw_fd(), &parts, &control, MsgFlags::empty(), Some(&there))
+                        .map_err(io::Error::from)
+                })?;
+            }
             sent += 1;
         }
         poll_politely(|| socket.recv_from(&mut count))
-            .map_err(|error| format!("{received} of {sent} datagrams arrived: {error}"))?;
+            .map_err(|error| format!("{received} of {sent} messages arrived: {error}"))?;
         let before = received;
         received = u64::from_ne_bytes(count);
         if before < warm_up && received >= warm_up {
@@ -139,21 +207,21 @@ pub(crate) fn gso_throughput(datagrams: u64) -> Result<f64> {
         }
     }
     // The warm-up ended with an acknowledgement, within one step of the count.
-    Ok((datagrams * DATAGRAM as u64) as f64 / start.elapsed().as_secs_f64() / 1e9)
+    Ok((messages * layout.payload()) as f64 / start.elapsed().as_secs_f64() / 1e9)
 }
 
-pub(crate) fn gso_receiver(there: SocketAddr) -> Result<()> {
+pub(crate) fn gso_receiver(there: SocketAddr, layout: Layout) -> Result<()> {
     let socket = udp()?;
     setsockopt(&socket, sockopt::UdpGroSegment, &true)?;
     // As far as the system allows; the kernel counts its own overhead as well.
     setsockopt(&socket, sockopt::RcvBuf, &(4 << 20))?;
     let window = (getsockopt(&socket, sockopt::RcvBuf)? as u64 / TRUE_SIZE).clamp(1, WINDOW);
     socket.send_to(&window.to_ne_bytes(), there)?;
-    let mut buffer = vec![0; 65536];
+    let (mut buffer, icrc) = (vec![0; 65536], some_icrc());
     let mut control = nix::cmsg_space!(i32);
     let (mut bytes, mut acknowledged) = (0u64, 0);
     loop {
-        bytes += poll_politely(|| {
+        let (came, segment) = poll_politely(|| {
             let mut parts = [IoSliceMut::new(&mut buffer)];
             let message = recvmsg::<SockaddrIn>(
                 socket.as_raw_fd(),
@@ -161,15 +229,22 @@ pub(crate) fn gso_receiver(there: SocketAddr) -> Result<()> {
                 Some(&mut control),
                 MsgFlags::MSG_DONTWAIT,
             )?;
-            let parted = message.cmsgs()?.any(
-                |part| matches!(part, ControlMessageOwned::UdpGroSegments(of) if of as usize == SEGMENT),
-            );
-            if !parted && message.bytes > SEGMENT {
-                return Err(io::Error::other("many segments, but not said so"));
+            let segment = message.cmsgs()?.find_map(|part| match part {
+                ControlMessageOwned::UdpGroSegments(of) => usize::try_from(of).ok(),
+                _ => None,
+            });
+            match segment {
+                Some(segment) if layout.datagrams().iter().any(|(_, its)| *its == segment) => {
+                    Ok((message.bytes, segment))
+                }
+                _ => Err(io::Error::other("many segments, but not said so")),
             }
-            Ok(message.bytes as u64)
         })?;
-        let whole = bytes / DATAGRAM as u64;
+        if layout == Layout::RoceIcrc {
+            icrcs(&icrc, &buffer[..came], segment);
+        }
+        bytes += came as u64;
+        let whole = bytes / layout.bytes();
         if whole >= acknowledged + ACK_EVERY.min(window) {
             acknowledged = whole;
             poll_politely(|| socket.send_to(&whole.to_ne_bytes(), there))?;
