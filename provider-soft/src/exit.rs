@@ -3,7 +3,7 @@
 //! Acknowledgements wait for a moment in which they cost nobody anything (see [`crate::machine`]). A program that takes its last
 //! message and exits, with its handles in a static or forgotten, has no such moment any more: its peer, which a network card
 //! would have answered long ago, would end with a retry error. So what is owed is sent from `atexit(3)`, which `exit(3)` and
-//! the return from `main` run. A process that aborts or is killed within about a millisecond of its last message keeps it to
+//! the return from `main` run. A process that aborts or is killed within 8 ms of its last message keeps it to
 //! itself.
 //!
 //! # Safety

@@ -189,8 +189,8 @@ const CAPS: DeviceCapFlags = DeviceCapFlags::CURR_QP_STATE_MOD
     .union(DeviceCapFlags::RC_RNR_NAK_GEN)
     .union(DeviceCapFlags::N_NOTIFY_CQ);
 
-/// 4.096 µs × 2⁸: a millisecond, after which the background thread looks.
-const ACK_DELAY: u8 = 8;
+/// 4.096 µs × 2¹¹: 8 ms, after which the background thread looks at the latest.
+const ACK_DELAY: u8 = 11;
 
 // In the specification's encodings (IBTA volume 1, 14.2.5.6).
 const LINK_UP: u8 = 5;

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | does nothing | the alarm: it wakes for nothing else |
 //! | has work under way, or waits for events | a packet, the engine's next deadline, room in the socket, the alarm |
-//! | polls | a millisecond is over, to see whether it still polls; packets do not wake it |
+//! | polls | 1 to 8 ms are over, more the longer it does, to see whether it still polls; packets do not wake it |
 //!
 //! What it sleeps for is written into the machine while it has the turn, and who changes what it ought to sleep for sees
 //! that with the turn in hand ([`Machine::oversleeps`](crate::machine::Machine::oversleeps)) and rings the alarm, which
@@ -34,24 +34,26 @@ pub(crate) fn run(shared: &Shared) {
     let mut polls = shared.polls.load(Ordering::Relaxed);
     // Does the machine say that the thread leaves everything to who polls, and nothing else? An alarm may have changed that.
     let mut left = false;
+    let mut tick = TICK;
     while !shared.stop.load(Ordering::Acquire) {
         let seen = core::mem::replace(&mut polls, shared.polls.load(Ordering::Relaxed));
-        let is_polled = polls.wrapping_sub(seen) >= POLLING;
-        let looked = look(shared, is_polled, left);
-        let again = || (Sleep { until: Some(shared.now() + TICK), ..Sleep::POLLED }, Vec::new());
+        let is_polled = polls.wrapping_sub(seen) >= POLLING * (tick / TICK) as u32;
+        tick = if is_polled && left { (2 * tick).min(LONGEST_TICK) } else { TICK };
+        let looked = look(shared, is_polled, left, tick);
+        let again = || (Sleep { until: Some(shared.now() + tick), ..Sleep::POLLED }, Vec::new());
         let (sleep, clogged) = looked.unwrap_or_else(again);
         let alarmed = wait(shared, &sleep, &clogged);
         left = !sleep.for_packets && !alarmed;
     }
 }
 
-/// Sees to everything, and decides what to sleep for. `None` if somebody who polls is at it: all is as it was.
-fn look(shared: &Shared, is_polled: bool, left: bool) -> Option<(Sleep, Vec<Arc<Records>>)> {
+/// Sees to everything, and decides what to sleep for: `tick` where somebody polls. `None` if somebody who polls is at it: all is as it was.
+fn look(shared: &Shared, is_polled: bool, left: bool, tick: u64) -> Option<(Sleep, Vec<Arc<Records>>)> {
     let mut guard = if is_polled && left { shared.turn.try_take()? } else { shared.turn.take() };
     let mut now = shared.now();
     if is_polled && !guard.hub.is_armed() {
         // What is done here is not done by who polls, and costs both of them the change of processor.
-        let sleep = Sleep { until: Some(now + TICK), ..Sleep::POLLED };
+        let sleep = Sleep { until: Some(now + tick), ..Sleep::POLLED };
         guard.sleep = sleep;
         shared.leave(guard, now);
         return Some((sleep, Vec::new()));
@@ -91,11 +93,15 @@ fn timeout(now: Time, until: Time) -> TimeSpec {
     Duration::from_nanos(until.0.saturating_sub(now.0)).into()
 }
 
-/// So many polls since it last looked are a program that polls, rather than one that waits for events.
+/// So many polls in a [`TICK`] are a program that polls, rather than one that waits for events.
 const POLLING: u32 = 8;
 
-/// How often it looks whether a program still polls, in nanoseconds.
+/// How long it leaves a program alone that has begun to poll, in nanoseconds.
 const TICK: u64 = 1_000_000;
+
+/// And one that goes on polling, for each look finds that twice as long is enough. To wake costs who polls its processor:
+/// with a tick of a millisecond a ping-pong in an emulated guest took half as long again.
+const LONGEST_TICK: u64 = 8 * TICK;
 
 /// So often it looks again before it lets others have the turn.
 const ROUNDS: u32 = 64;
