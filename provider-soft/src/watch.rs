@@ -23,40 +23,82 @@ use nix::sys::signal::SigSet;
 use nix::sys::time::TimeSpec;
 use roce::engine::Time;
 
-use crate::machine::{Acks, Sleep};
+use crate::machine::{Acks, Machine, Sleep};
 use crate::records::Records;
 use crate::shared::Shared;
+use crate::turn::Guard;
 
 /// The thread's life.
 pub(crate) fn run(shared: &Shared) {
     // The program's signals are for the program's threads.
     let _ = SigSet::all().thread_block();
-    let mut polls = shared.polls.load(Ordering::Relaxed);
-    // Does the machine say that the thread leaves everything to who polls, and nothing else? An alarm may have changed that.
+    let mut habit = Habit::new(shared.polls.load(Ordering::Relaxed), shared.now());
+    // Does the machine say that the thread leaves everything to who polls, and nothing else?
     let mut left = false;
-    let mut tick = TICK;
+    // Since an alarm it may say something else than when the thread went to sleep.
+    let mut alarmed = true;
     while !shared.stop.load(Ordering::Acquire) {
-        let seen = core::mem::replace(&mut polls, shared.polls.load(Ordering::Relaxed));
-        let is_polled = polls.wrapping_sub(seen) >= POLLING * (tick / TICK) as u32;
-        tick = if is_polled && left { (2 * tick).min(LONGEST_TICK) } else { TICK };
-        let looked = look(shared, is_polled, left, tick);
-        let again = || (Sleep { until: Some(shared.now() + tick), ..Sleep::POLLED }, Vec::new());
-        let (sleep, clogged) = looked.unwrap_or_else(again);
-        let alarmed = wait(shared, &sleep, &clogged);
-        left = !sleep.for_packets && !alarmed;
+        habit.look(shared.polls.load(Ordering::Relaxed), shared.now(), left && !alarmed);
+        let may_be_busy = !alarmed && (habit.has_polled || habit.is_polled && left);
+        let taken = if may_be_busy { shared.turn.try_take() } else { Some(shared.turn.take()) };
+        alarmed = match taken {
+            Some(guard) => {
+                let (sleep, clogged) = look(shared, guard, &habit);
+                left = !sleep.for_packets;
+                wait(shared, &sleep, &clogged)
+            }
+            // Somebody who polls is at it: all is as it was. Where the machine says that the thread watches, not for long.
+            None => {
+                let pause = if left { habit.tick } else { PAUSE };
+                wait(shared, &Sleep { until: Some(shared.now() + pause), ..Sleep::POLLED }, &[])
+            }
+        };
     }
 }
 
-/// Sees to everything, and decides what to sleep for: `tick` where somebody polls. `None` if somebody who polls is at it: all is as it was.
-fn look(shared: &Shared, is_polled: bool, left: bool, tick: u64) -> Option<(Sleep, Vec<Arc<Records>>)> {
-    let mut guard = if is_polled && left { shared.turn.try_take()? } else { shared.turn.take() };
+/// Whether the program polls, over time.
+#[derive(Debug)]
+struct Habit {
+    /// Polls that were counted, and when.
+    polls: u32,
+    since: Time,
+    /// It polls.
+    is_polled: bool,
+    /// It has polled since they were counted: if somebody has the turn, it may be a poll that takes its time.
+    has_polled: bool,
+    /// How long it is left alone.
+    tick: u64,
+}
+
+impl Habit {
+    fn new(polls: u32, since: Time) -> Self {
+        Self { polls, since, is_polled: false, has_polled: false, tick: TICK }
+    }
+
+    /// Counts polls. Less than a tick after the last time nothing follows from how many there were. `left`: nobody but who
+    /// polls has seen to anything since.
+    fn look(&mut self, polls: u32, now: Time, left: bool) {
+        let count = polls.wrapping_sub(self.polls);
+        self.has_polled = count > 0;
+        if now.0.saturating_sub(self.since.0) < TICK {
+            return;
+        }
+        let goes_on = self.is_polled && left;
+        self.is_polled = count >= if goes_on { STILL_POLLING } else { POLLING };
+        self.tick = if goes_on && self.is_polled { (2 * self.tick).min(LONGEST_TICK) } else { TICK };
+        (self.polls, self.since) = (polls, now);
+    }
+}
+
+/// Sees to everything, and decides what to sleep for.
+fn look(shared: &Shared, mut guard: Guard<'_, Machine>, habit: &Habit) -> (Sleep, Vec<Arc<Records>>) {
     let mut now = shared.now();
-    if is_polled && !guard.hub.is_armed() {
+    if habit.is_polled && !guard.hub.is_armed() {
         // What is done here is not done by who polls, and costs both of them the change of processor.
-        let sleep = Sleep { until: Some(now + tick), ..Sleep::POLLED };
+        let sleep = Sleep { until: Some(now + habit.tick), ..Sleep::POLLED };
         guard.sleep = sleep;
         shared.leave(guard, now);
-        return Some((sleep, Vec::new()));
+        return (sleep, Vec::new());
     }
     guard.sleep = Sleep::AWAKE;
     for _ in 0..ROUNDS {
@@ -72,7 +114,7 @@ fn look(shared: &Shared, is_polled: bool, left: bool, tick: u64) -> Option<(Slee
     guard.sleep = sleep;
     let clogged = guard.hub.clogged.clone();
     shared.leave(guard, now);
-    Some((sleep, clogged))
+    (sleep, clogged)
 }
 
 /// Says whether the alarm rang.
@@ -93,8 +135,11 @@ fn timeout(now: Time, until: Time) -> TimeSpec {
     Duration::from_nanos(until.0.saturating_sub(now.0)).into()
 }
 
-/// So many polls in a [`TICK`] are a program that polls, rather than one that waits for events.
+/// So many polls since they were counted are a program that polls, rather than one that waits for events.
 const POLLING: u32 = 8;
+
+/// So many are enough of one that was left alone since: in an emulated guest a poll may take milliseconds.
+const STILL_POLLING: u32 = 2;
 
 /// How long it leaves a program alone that has begun to poll, in nanoseconds.
 const TICK: u64 = 1_000_000;
@@ -102,6 +147,9 @@ const TICK: u64 = 1_000_000;
 /// And one that goes on polling, for each look finds that twice as long is enough. To wake costs who polls its processor:
 /// with a tick of a millisecond a ping-pong in an emulated guest took half as long again.
 const LONGEST_TICK: u64 = 8 * TICK;
+
+/// How long it lets somebody finish who has the turn.
+const PAUSE: u64 = TICK / 10;
 
 /// So often it looks again before it lets others have the turn.
 const ROUNDS: u32 = 64;

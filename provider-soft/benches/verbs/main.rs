@@ -1,7 +1,7 @@
 //! Reliable connections between two processes over loopback, beside what bare UDP and TCP do in the same minute.
 //!
 //! ```console
-//! $ cargo bench -p provider-soft --bench verbs [-- [--runs N] [--check]]
+//! $ cargo bench -p provider-soft --bench verbs [-- [--runs N] [--part N] [--check] [--device NAME] [ROW]...]
 //! ```
 //!
 //! | | two processes over loopback | number |
@@ -12,7 +12,8 @@
 //! | TCP | messages of 1 MiB through one connection | payload a second |
 //!
 //! The lines take turns, `N` times; a ratio is the median of the runs' ratios, each of two neighbours in time. With
-//! `--check` a target that is missed is a failure. Without `--bench` (as `cargo test` starts it) it only shows that it works.
+//! `--check` a target that is missed is a failure. `--part N` does an `N`th of everything. `--device NAME` is for a device that
+//! both processes find by this name, such as rxe0 (soft0 with `VERBS_SOFT=auto`): three lines, beside nothing. Without `--bench` (as `cargo test` starts it) it only shows that it works.
 #![deny(unsafe_code)]
 
 mod plain;
@@ -36,15 +37,19 @@ fn main() -> Result<ExitCode> {
         return peer(&arguments[1..]).map(|()| ExitCode::SUCCESS);
     }
     let (full, check) = (take(&mut arguments, "--bench"), take(&mut arguments, "--check"));
-    let runs = match arguments.iter().position(|argument| argument == "--runs") {
-        Some(at) => {
-            arguments.drain(at..arguments.len().min(at + 2)).nth(1).ok_or("--runs takes a number")?.parse()?
-        }
+    let runs = match take_value(&mut arguments, "--runs")? {
+        Some(runs) => runs.parse()?,
         None if full => 5,
         None => 1,
     };
+    let part = take_value(&mut arguments, "--part")?.map_or(Ok(1), |part| part.parse())?;
+    let size = if full { Size::FULL } else { Size::SMALL }.part(part);
+    let rows_of = |device: Option<String>| match device {
+        Some(name) => rows_on(&name, &size),
+        None => rows(&size),
+    };
+    let mut rows: Vec<Row> = rows_of(take_value(&mut arguments, "--device")?);
     let wanted = |row: &Row| arguments.is_empty() || arguments.iter().any(|word| row.name.contains(word));
-    let mut rows: Vec<Row> = rows(if full { Size::FULL } else { Size::SMALL });
     for _ in 0..runs {
         for row in rows.iter_mut().filter(|row| wanted(row)) {
             let value = (row.measure)().map_err(|error| format!("{}: {error}", row.name))?;
@@ -73,6 +78,13 @@ fn take(arguments: &mut Vec<String>, name: &str) -> bool {
     arguments.len() < before
 }
 
+/// The word behind an option.
+fn take_value(arguments: &mut Vec<String>, name: &str) -> Result<Option<String>> {
+    let Some(at) = arguments.iter().position(|argument| argument == name) else { return Ok(None) };
+    let value = arguments.drain(at..arguments.len().min(at + 2)).nth(1);
+    Ok(Some(value.ok_or_else(|| format!("{name} takes a value"))?))
+}
+
 /// How often each thing is done in a run.
 struct Size {
     rounds: u64,
@@ -83,6 +95,11 @@ struct Size {
 impl Size {
     const FULL: Self = Self { rounds: 50_000, datagrams: 30_000, messages: 2_000 };
     const SMALL: Self = Self { rounds: 100, datagrams: 100, messages: 4 };
+
+    fn part(self, part: u64) -> Self {
+        let of = |count: u64| (count / part.max(1)).max(1);
+        Self { rounds: of(self.rounds), datagrams: of(self.datagrams), messages: of(self.messages) }
+    }
 }
 
 /// A line of the table.
@@ -107,8 +124,23 @@ const UDP: &str = "bare UDP, 8 B";
 const GSO: &str = "bare UDP, 15 x 4096 B";
 const TCP: &str = "TCP, 1 MiB";
 
-fn rows(size: Size) -> Vec<Row> {
-    let Size { rounds, datagrams, messages } = size;
+/// The rows of one device, whichever it is, found by its name from both processes.
+fn rows_on(name: &str, size: &Size) -> Vec<Row> {
+    let (rounds, datagrams) = (size.rounds, size.datagrams);
+    let row = |what, label, unit, count| {
+        let form = Form::Named(name.into());
+        let measure = Box::new(move || rdma::measure(what, &form, count));
+        Row { name: label, unit, measure, beside: None, values: Vec::new() }
+    };
+    vec![
+        row(What::Write, "RC write, 8 B", "µs", rounds),
+        row(What::Send, "RC send, 8 B", "µs", rounds),
+        row(What::Stream { length: 64 << 10, depth: 16 }, "RC write, 64 KiB", "GB/s", datagrams),
+    ]
+}
+
+fn rows(size: &Size) -> Vec<Row> {
+    let Size { rounds, datagrams, messages } = *size;
     let row = |name, unit, beside, measure: Box<dyn Fn() -> Result<f64>>| Row {
         name,
         unit,
@@ -116,12 +148,12 @@ fn rows(size: Size) -> Vec<Row> {
         beside,
         values: Vec::new(),
     };
-    let trip = |name, what, form| {
+    let trip = |name, what, form: Form| {
         let beside = Some((UDP, Target::AtMost(1.5)));
-        row(name, "µs", beside, Box::new(move || rdma::measure(what, form, rounds)))
+        row(name, "µs", beside, Box::new(move || rdma::measure(what, &form, rounds)))
     };
-    let stream = |name, what, form, beside, count| {
-        row(name, "GB/s", beside, Box::new(move || rdma::measure(what, form, count)))
+    let stream = |name, what, form: Form, beside, count| {
+        row(name, "GB/s", beside, Box::new(move || rdma::measure(what, &form, count)))
     };
     let bare = |name, layout| {
         let beside = (layout != Layout::Full).then_some((GSO, Target::None));
@@ -163,7 +195,7 @@ fn report(rows: &[Row], runs: usize) -> bool {
     for row in rows.iter().filter(|row| !row.values.is_empty()) {
         let values = sorted(&row.values);
         let range = format!("{:.2} to {:.2}", values[0], values[values.len() - 1]);
-        print!("| {:<26} | {:>7.2} | {range:>15} | {:<4} |", row.name, median(&row.values), row.unit);
+        print!("| {:<26} | {:>7.3} | {range:>15} | {:<4} |", row.name, median(&row.values), row.unit);
         let beside = row.beside.and_then(|(name, target)| {
             let other = rows.iter().find(|other| other.name == name && !other.values.is_empty())?;
             let ratios: Vec<f64> = row.values.iter().zip(&other.values).map(|(a, b)| a / b).collect();

@@ -30,13 +30,6 @@ pub(crate) enum What {
     Stream { length: usize, depth: usize },
 }
 
-/// Is the provider's type known where the program is compiled?
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
-    Static,
-    Erased,
-}
-
 impl What {
     fn name(self) -> String {
         match self {
@@ -66,22 +59,50 @@ impl What {
     }
 }
 
+/// On what: a soft device of each process' own, or one that both find by its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    Static,
+    Erased,
+    Named(String),
+}
+
+impl Form {
+    fn name(&self) -> String {
+        match self {
+            Self::Static => "static".into(),
+            Self::Erased => "erased".into(),
+            Self::Named(name) => format!("named:{name}"),
+        }
+    }
+
+    fn parse(name: &str) -> Result<Self> {
+        match name.split_once(':') {
+            Some(("named", name)) => Ok(Self::Named(name.into())),
+            None if name == "static" => Ok(Self::Static),
+            None if name == "erased" => Ok(Self::Erased),
+            _ => Err(format!("no such form: {name}").into()),
+        }
+    }
+}
+
 /// Runs one side here and the other in another process: the median round trip in microseconds, or gigabytes a second.
-pub(crate) fn measure(what: What, form: Form, count: u64) -> Result<f64> {
-    let form_name = if form == Form::Static { "static" } else { "erased" };
-    let mut peer = Peer::start(&["verbs", form_name, &what.name()])?;
+pub(crate) fn measure(what: What, form: &Form, count: u64) -> Result<f64> {
+    let mut peer = Peer::start(&["verbs", &form.name(), &what.name()])?;
     match form {
-        Form::Static => lead::<Soft>(open()?, what, count, &mut peer),
-        Form::Erased => lead::<Erased>(erase(open()?), what, count, &mut peer),
+        Form::Static => lead::<Soft>(Context::from_raw(open()?), what, count, &mut peer),
+        Form::Erased => lead::<Erased>(Context::from_raw(erase(open()?)), what, count, &mut peer),
+        Form::Named(name) => lead::<Erased>(open_named(name)?, what, count, &mut peer),
     }
 }
 
 /// The other process.
 pub(crate) fn peer(form: &str, what: &str) -> Result<()> {
     let what = What::parse(what)?;
-    match form {
-        "static" => follow::<Soft>(open()?, what),
-        _ => follow::<Erased>(erase(open()?), what),
+    match Form::parse(form)? {
+        Form::Static => follow::<Soft>(Context::from_raw(open()?), what),
+        Form::Erased => follow::<Erased>(Context::from_raw(erase(open()?)), what),
+        Form::Named(name) => follow::<Erased>(open_named(&name)?, what),
     }
 }
 
@@ -93,7 +114,11 @@ fn erase(context: provider_soft::Context) -> ErasedContext {
     ErasedContext::new::<Soft>(context)
 }
 
-fn lead<P: Provider>(context: P::Context, what: What, count: u64, peer: &mut Peer) -> Result<f64> {
+fn open_named(name: &str) -> Result<Context<Erased>> {
+    Ok(verbs::devices()?.find(name)?.open()?)
+}
+
+fn lead<P: Provider>(context: Context<P>, what: What, count: u64, peer: &mut Peer) -> Result<f64> {
     let (end, mine) = End::<P, Reset>::new(context, what)?;
     let theirs = peer.exchange(&mine)?;
     let mut end = end.connect(&theirs)?;
@@ -130,7 +155,7 @@ fn lead<P: Provider>(context: P::Context, what: What, count: u64, peer: &mut Pee
     }
 }
 
-fn follow<P: Provider>(context: P::Context, what: What) -> Result<()> {
+fn follow<P: Provider>(context: Context<P>, what: What) -> Result<()> {
     let (end, mine) = End::<P, Reset>::new(context, what)?;
     let theirs = exchange_with_parent(&mine)?;
     let mut end = end.connect(&theirs)?;
@@ -171,8 +196,7 @@ struct End<P: Provider, S: verbs::state::State = Rts> {
 
 impl<P: Provider> End<P, Reset> {
     /// An end, and what the other one is to know of it.
-    fn new(context: P::Context, what: What) -> Result<(Self, String)> {
-        let context = Context::from_raw(context);
+    fn new(context: Context<P>, what: What) -> Result<(Self, String)> {
         let pd = context.alloc_pd()?;
         let cq = context.create_cq(&CqInit::new(2 * DEPTH as u32))?;
         let cap = QpCap {
@@ -211,11 +235,12 @@ impl<P: Provider> End<P, Reset> {
         let (dest_qp_num, remote_addr, rkey) = (next()?.parse()?, next()?.parse()?, next()?.parse()?);
         let access = AccessFlags::REMOTE_WRITE;
         let init = InitAttr { port_num: PORT, access, ..InitAttr::default() };
-        let grh = GlobalRoute { dgid, sgid_index: 0, hop_limit: 64, ..GlobalRoute::default() };
+        let sgid_index = u8::try_from(self.context.find_gid(PORT)?.gid_index)?;
+        let grh = GlobalRoute { dgid, sgid_index, hop_limit: 64, ..GlobalRoute::default() };
         let rtr = RtrAttr {
             ah_attr: AhAttr { grh: Some(grh), port_num: PORT, ..AhAttr::default() },
             dest_qp_num,
-            path_mtu: Mtu::MTU_4096,
+            path_mtu: self.context.query_port(PORT)?.active_mtu.min(Mtu::MTU_4096),
             min_rnr_timer: 1,
             ..RtrAttr::default()
         };

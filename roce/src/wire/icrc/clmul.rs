@@ -16,13 +16,17 @@
 #![allow(unsafe_code)]
 
 #[cfg(target_arch = "x86_64")]
-pub(super) use x86_64::{has_clmul, has_clmul512, multiply, update, update512};
+pub(super) use x86_64::{has_clmul, has_clmul512, is_emulated, multiply, update, update512};
 
 #[cfg(not(target_arch = "x86_64"))]
-pub(super) use elsewhere::{has_clmul, has_clmul512, multiply, update, update512};
+pub(super) use elsewhere::{has_clmul, has_clmul512, is_emulated, multiply, update, update512};
 
 #[cfg(not(target_arch = "x86_64"))]
 mod elsewhere {
+    pub(in super::super) fn is_emulated() -> bool {
+        false
+    }
+
     pub(in super::super) fn has_clmul() -> bool {
         false
     }
@@ -48,6 +52,7 @@ mod elsewhere {
 mod x86_64 {
     use core::arch::x86_64::*;
     use std::arch::is_x86_feature_detected;
+    use std::sync::LazyLock;
 
     use super::super::poly::x_to;
 
@@ -57,6 +62,18 @@ mod x86_64 {
     #[inline(always)]
     pub(in super::super) fn has_clmul() -> bool {
         is_x86_feature_detected!("pclmulqdq") && is_x86_feature_detected!("sse4.1")
+    }
+
+    /// Is this processor emulated by QEMU (TCG)? To it, each multiplication is a loop.
+    pub(in super::super) fn is_emulated() -> bool {
+        /// Bit 31 of leaf 1: there is a hypervisor, which has leaves of its own.
+        const HYPERVISOR: u32 = 1 << 31;
+        static EMULATED: LazyLock<bool> = LazyLock::new(|| {
+            let its = || __cpuid(0x4000_0000);
+            __cpuid(1).ecx & HYPERVISOR != 0
+                && [its().ebx, its().ecx, its().edx].map(u32::to_le_bytes).as_flattened() == b"TCGTCGTCGTCG"
+        });
+        *EMULATED
     }
 
     #[inline(always)]
