@@ -12,6 +12,9 @@
 //! gone afterwards. The command's stdout and stderr arrive unchanged and apart; the kernel's console is kept away from
 //! both and shown only when something failed.
 //!
+//! Invariant: a guest whose kernel dies before anything has run in it is booted again, with a word about it. Once something of
+//! ours runs, nothing is tried twice.
+//!
 //! Invariant: a kernel that panicked, oopsed or warned about the infiniband drivers is a failure whatever the command's
 //! status.
 
@@ -161,6 +164,9 @@ impl Progress {
     }
 }
 
+/// How often a guest is booted that does not come up.
+const BOOTS: u32 = 3;
+
 /// What boots.
 pub(crate) struct Boot {
     kernel: Kernel,
@@ -208,25 +214,40 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     // A copy: the original may be rebuilt while the guest runs.
     fs::copy("/proc/self/exe", share.join("xtask")).context("cannot copy this program for the guest")?;
 
-    progress.say(&format!("booting Linux {} ({})", kernel.version, accel.name()));
-    let started = Instant::now();
-    let (mut qemu, streams) = Qemu::start(Machine {
-        image: &image,
-        initramfs: &initramfs,
-        accel,
-        memory_mb: args.memory,
-        cpus: args.cpus,
-        job: &share,
-        verbose: args.console,
-        log: File::create(run_dir.path.join("qemu.log"))?,
-    })?;
-    let console = Arc::new(Mutex::new(Vec::new()));
-    let events = supervise::pump_streams(&streams, args, &console, &run_dir)?;
-    let timeout = (args.timeout != 0).then(|| Duration::from_secs(args.timeout));
-    let ended = supervise::to_the_end(&mut qemu, &streams.control, &events, timeout, &progress, started);
-
-    let console =
-        console.lock().map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+    let (mut started, mut boots) = (Instant::now(), 0);
+    let (ended, console) = loop {
+        progress.say(&format!("booting Linux {} ({})", kernel.version, accel.name()));
+        let (mut qemu, streams) = Qemu::start(Machine {
+            image: &image,
+            initramfs: &initramfs,
+            accel,
+            memory_mb: args.memory,
+            cpus: args.cpus,
+            job: &share,
+            verbose: args.console,
+            log: File::create(run_dir.path.join("qemu.log"))?,
+        })?;
+        let console = Arc::new(Mutex::new(Vec::new()));
+        let events = supervise::pump_streams(&streams, args, &console, &run_dir)?;
+        let timeout = (args.timeout != 0).then(|| Duration::from_secs(args.timeout));
+        let ended = supervise::to_the_end(&mut qemu, &streams.control, &events, timeout, &progress, started);
+        let console =
+            console.lock().map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+        boots += 1;
+        // Nothing of ours has run yet. About one boot in fifty dies in emulation: a processor executes a breakpoint of code that
+        // the kernel has finished patching (seen on 7.2 with QEMU 7.2: "Oops: int3" before the first process).
+        match ended {
+            Ended::NeverUp(reason) if boots < BOOTS && accel != Accel::Kvm => {
+                eprintln!(
+                    "vm: {reason} before it was up; the end of the console:\n{}",
+                    console::tail(&console)
+                );
+                eprintln!("vm: booting again ({} of {BOOTS})", boots + 1);
+                started = Instant::now();
+            }
+            ended => break (ended, console),
+        }
+    };
     let status = report(ended, &console, &run_dir, &progress);
     progress.say(&format!("exit status {status} after {:.1} s", started.elapsed().as_secs_f64()));
     Ok(ExitCode::from(status))
@@ -236,7 +257,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 fn report(ended: Ended, console: &str, run_dir: &RunDir, progress: &Progress) -> u8 {
     let kernel_failure = console::failure(console);
     let (status, reason) = match ended {
-        Ended::Failed(reason) => (STATUS_VM_FAILED, Some(reason)),
+        Ended::Failed(reason) | Ended::NeverUp(reason) => (STATUS_VM_FAILED, Some(reason)),
         _ if kernel_failure.is_some() => (STATUS_VM_FAILED, None),
         Ended::Status(status) => (status, None),
         Ended::TimedOut => (STATUS_TIMEOUT, Some("the command did not end in time".to_owned())),

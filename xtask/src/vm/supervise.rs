@@ -28,6 +28,8 @@ pub(super) enum Ended {
     TimedOut,
     /// Why the VM failed.
     Failed(String),
+    /// Why the VM failed, before anything was run in it.
+    NeverUp(String),
 }
 
 /// What the threads that read QEMU's streams tell the main one.
@@ -163,7 +165,11 @@ pub(super) fn to_the_end(
         match events.recv_timeout(limit.saturating_duration_since(Instant::now())) {
             Ok(Event::End) => open -= 1,
             Ok(Event::Dying) => {
-                let ended = Ended::Failed("the guest's kernel panicked".to_owned());
+                let reason = "the guest's kernel panicked".to_owned();
+                let ended = match phase {
+                    Phase::Booting(_) | Phase::Stopping(Ended::NeverUp(_), _) => Ended::NeverUp(reason),
+                    _ => Ended::Failed(reason),
+                };
                 phase = Phase::Stopping(ended, Instant::now() + STOP_LIMIT);
             }
             Ok(Event::Control(line)) => {
@@ -200,7 +206,7 @@ pub(super) fn to_the_end(
     let _ = qemu.wait();
     match phase {
         Phase::Stopping(ended, _) => ended,
-        Phase::Booting(_) => Ended::Failed("the guest ended before the command started".to_owned()),
+        Phase::Booting(_) => Ended::NeverUp("the guest ended before the command started".to_owned()),
         Phase::Running(_) | Phase::Killing(_) => {
             Ended::Failed("the guest ended before the command did".to_owned())
         }
@@ -222,7 +228,9 @@ fn verdict(word: &str, rest: &str, killed: bool) -> Option<Ended> {
 /// Why a guest was given up in this phase.
 fn gave_up(phase: Phase) -> Ended {
     let text = match phase {
-        Phase::Booting(_) => format!("the guest did not come up within {} s", BOOT_LIMIT.as_secs()),
+        Phase::Booting(_) => {
+            return Ended::NeverUp(format!("the guest did not come up within {} s", BOOT_LIMIT.as_secs()));
+        }
         Phase::Running(_) => {
             format!("the guest hangs: nothing heard from it for {} s", SILENCE_LIMIT.as_secs())
         }
@@ -232,6 +240,7 @@ fn gave_up(phase: Phase) -> Ended {
                 STOP_LIMIT.as_secs()
             )
         }
+        Phase::Stopping(Ended::NeverUp(reason), _) => return Ended::NeverUp(reason),
         Phase::Stopping(Ended::Failed(reason), _) => reason,
         Phase::Stopping(..) => {
             format!("the command ended, but the guest did not power off within {} s", STOP_LIMIT.as_secs())
