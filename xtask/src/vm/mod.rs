@@ -239,7 +239,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         match ended {
             Ended::NeverUp(reason) if boots < BOOTS && accel != Accel::Kvm => {
                 eprintln!(
-                    "vm: {reason} before it was up; the end of the console:\n{}",
+                    "vm: {reason}, before anything had run; the end of the console:\n{}",
                     console::tail(&console)
                 );
                 eprintln!("vm: booting again ({} of {BOOTS})", boots + 1);

@@ -228,9 +228,7 @@ fn verdict(word: &str, rest: &str, killed: bool) -> Option<Ended> {
 /// Why a guest was given up in this phase.
 fn gave_up(phase: Phase) -> Ended {
     let text = match phase {
-        Phase::Booting(_) => {
-            return Ended::NeverUp(format!("the guest did not come up within {} s", BOOT_LIMIT.as_secs()));
-        }
+        Phase::Booting(_) => format!("the guest did not come up within {} s", BOOT_LIMIT.as_secs()),
         Phase::Running(_) => {
             format!("the guest hangs: nothing heard from it for {} s", SILENCE_LIMIT.as_secs())
         }
