@@ -29,6 +29,23 @@ pub(crate) fn build(arguments: &[&str]) -> Result<PathBuf> {
     Ok(target_directory()?.join(profile))
 }
 
+/// Builds a benchmark, and returns the program.
+///
+/// # Errors
+/// The build fails; cargo has said why on stderr.
+pub(crate) fn build_bench(package: &str, bench: &str) -> Result<PathBuf> {
+    let output = command()
+        .args(["bench", "--quiet", "--no-run", "--message-format", "json-render-diagnostics"])
+        .args(["--package", package, "--bench", bench])
+        .stderr(Stdio::inherit())
+        .output()
+        .context("cannot run cargo")?;
+    ensure!(output.status.success(), "building the benchmark {bench} of {package} failed");
+    let said = String::from_utf8_lossy(&output.stdout);
+    let executable = said.lines().rev().find_map(|line| string_field(line, "executable"));
+    executable.map(PathBuf::from).context("cargo named no program")
+}
+
 /// Builds the tools as static programs for a target with a profile (`dev`, `release`), and returns the directory that they are in.
 ///
 /// # Errors

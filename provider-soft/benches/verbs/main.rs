@@ -188,14 +188,14 @@ fn rows(size: &Size) -> Vec<Row> {
 fn report(rows: &[Row], runs: usize) -> bool {
     let mut all_met = true;
     println!(
-        "| {:<26} | {:>7} | {:>15} | {:<4} | {:>5} | {:>12} |",
+        "| {:<26} | {:>8} | {:>15} | {:<4} | {:>5} | {:>12} |",
         "", "median", "range", "", "ratio", "target"
     );
-    println!("|{:-<28}|{:->9}|{:->17}|{:-<6}|{:->7}|{:->14}|", "", ":", ":", "", ":", ":");
+    println!("|{:-<28}|{:->10}|{:->17}|{:-<6}|{:->7}|{:->14}|", "", ":", ":", "", ":", ":");
     for row in rows.iter().filter(|row| !row.values.is_empty()) {
         let values = sorted(&row.values);
         let range = format!("{:.2} to {:.2}", values[0], values[values.len() - 1]);
-        print!("| {:<26} | {:>7.3} | {range:>15} | {:<4} |", row.name, median(&row.values), row.unit);
+        print!("| {:<26} | {:>8.4} | {range:>15} | {:<4} |", row.name, median(&row.values), row.unit);
         let beside = row.beside.and_then(|(name, target)| {
             let other = rows.iter().find(|other| other.name == name && !other.values.is_empty())?;
             let ratios: Vec<f64> = row.values.iter().zip(&other.values).map(|(a, b)| a / b).collect();

@@ -19,6 +19,8 @@ pub(super) struct Plan<'a> {
     pub(super) statics: &'a Path,
     /// rdma-core's program that lists and opens.
     pub(super) theirs: &'a Path,
+    /// The benchmark of provider-soft.
+    pub(super) soft: &'a Path,
     pub(super) runs: usize,
     pub(super) rounds: u32,
 }
@@ -63,7 +65,7 @@ impl fmt::Display for Row {
     }
 }
 
-/// Measures, prints the table, and says how many targets were missed.
+/// Measures, prints the tables, and says how many targets were missed.
 pub(super) fn run(plan: &Plan<'_>) -> Result<usize> {
     let bin = plan.ours.parent().context("the examples' folder lies in another")?;
     let (devinfo, pingpong) = (bin.join("ibv_devinfo"), bin.join("ibv_rc_pingpong"));
@@ -89,22 +91,99 @@ pub(super) fn run(plan: &Plan<'_>) -> Result<usize> {
         },
         rounds(plan, &pingpong)?,
     ];
+    let beside_rxe = beside_rxe(plan)?;
     let version = Command::new("uname").arg("-r").output()?.stdout;
-    println!("\nOurs against rdma-core's, in one guest, Linux {}", String::from_utf8_lossy(&version).trim());
-    println!(
-        "| {:<52} | {:>12} | {:>12} | {:<12} | {:>6} | {:>6} |",
-        "what", "ours", "rdma-core", "unit", "ratio", "target"
+    let version = String::from_utf8_lossy(&version);
+    print_table(
+        &format!("Ours against rdma-core's, in one guest, Linux {}", version.trim()),
+        "rdma-core",
+        &rows,
     );
-    println!("|{:-<54}|{:->14}|{:->14}|{:-<14}|{:->8}|{:->8}|", "", ":", ":", "", ":", ":");
-    for row in &rows {
-        println!("{row}");
-    }
-    let (targets, missed) = (
-        rows.iter().filter(|row| row.target.is_some()).count(),
-        rows.iter().filter(|row| !row.met()).count(),
-    );
+    print_table("soft beside the kernel's rxe, there too", "rxe", &beside_rxe);
+    let rows = || rows.iter().chain(&beside_rxe);
+    let (targets, missed) =
+        (rows().filter(|row| row.target.is_some()).count(), rows().filter(|row| !row.met()).count());
     println!("\n{} of {targets} targets met", targets - missed);
     Ok(missed)
+}
+
+fn print_table(title: &str, theirs: &str, rows: &[Row]) {
+    println!("\n{title}");
+    println!(
+        "| {:<52} | {:>12} | {theirs:>12} | {:<12} | {:>6} | {:>6} |",
+        "what", "ours", "unit", "ratio", "target"
+    );
+    println!("|{:-<54}|{:->14}|{:->14}|{:-<14}|{:->8}|{:->8}|", "", ":", ":", "", ":", ":");
+    for row in rows {
+        println!("{row}");
+    }
+}
+
+/// The same programs on soft and on rxe, in turns. rxe has its UDP port on all addresses, so soft is in a network namespace of
+/// its own; packets of both take the loopback interface there, with the largest path MTU.
+fn beside_rxe(plan: &Plan<'_>) -> Result<Vec<Row>> {
+    const NAMESPACE: &str = "soft";
+    for words in [
+        "netns add soft",
+        "-n soft link set lo up",
+        // rxe's path MTU follows from its interface's.
+        "link set veth1 mtu 9000",
+        "link set veth0 mtu 9000",
+    ] {
+        let status = Command::new("ip").args(words.split(' ')).status().context("cannot run ip")?;
+        ensure!(status.success(), "ip {words} failed: {status}");
+    }
+    // 2,500 round trips, 1,500 messages.
+    let on = |device: &str| {
+        let mut command = if device == "rxe0" { Command::new(plan.soft) } else { Command::new("ip") };
+        if device != "rxe0" {
+            command.args(["netns", "exec", NAMESPACE]).arg(plan.soft).env("VERBS_SOFT", "auto");
+        }
+        command.args(["--bench", "--runs", "1", "--part", "20"]);
+        command
+    };
+    let (mut soft, mut rxe, mut bare) = ([const { Vec::new() }; 3], [const { Vec::new() }; 3], Vec::new());
+    for _ in 0..plan.runs.max(1) {
+        for (device, values) in [("rxe0", &mut rxe), ("soft0", &mut soft)] {
+            let table = said_by(on(device).args(["--device", device]))?;
+            for (name, values) in [WRITE, SEND, STREAM].iter().zip(values) {
+                values.push(value_of(&table, name).with_context(|| format!("no {name} in\n{table}"))?);
+            }
+        }
+        let table = said_by(on("none").arg(BARE))?;
+        bare.push(value_of(&table, BARE).with_context(|| format!("no {BARE} in\n{table}"))?);
+    }
+    let [rxe_write, rxe_send, rxe_stream] = rxe.map(|mut values| median(&mut values));
+    let [soft_write, soft_send, soft_stream] = soft.map(|mut values| median(&mut values));
+    let row = |what: &str, ours, theirs, target| Row { what: what.into(), ours, theirs, unit: "µs", target };
+    // Gigabytes a second: microseconds for 64 KiB.
+    let each = |rate: f64| 65.536 / rate;
+    Ok(vec![
+        row("RC write, 8 B: round trip", soft_write, rxe_write, Some(1.0)),
+        row("RC send, 8 B: round trip", soft_send, rxe_send, Some(1.0)),
+        row("bare UDP instead of soft, 8 B: round trip", median(&mut bare), rxe_write, None),
+        row("RC write, 64 KiB: each of a stream", each(soft_stream), each(rxe_stream), Some(1.0)),
+    ])
+}
+
+/// Lines of the benchmark of provider-soft.
+const WRITE: &str = "RC write, 8 B";
+const SEND: &str = "RC send, 8 B";
+const STREAM: &str = "RC write, 64 KiB";
+const BARE: &str = "bare UDP, 8 B";
+
+fn said_by(command: &mut Command) -> Result<String> {
+    let output = command.output().with_context(|| format!("cannot run {command:?}"))?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let status = output.status;
+    ensure!(status.success(), "{command:?} failed: {status}\n{}", String::from_utf8_lossy(&output.stderr));
+    Ok(said)
+}
+
+/// The median in a line `| name | 1.234 | ...`.
+fn value_of(table: &str, name: &str) -> Option<f64> {
+    let cells = |line: &str| line.split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
+    table.lines().map(cells).find(|cells| cells.get(1).is_some_and(|cell| cell == name))?.get(2)?.parse().ok()
 }
 
 /// How many system calls `PROGRAM -v` makes.
@@ -242,6 +321,9 @@ mod tests {
         assert_eq!(collected("==7== Events    : Ir\n==7== Collected : 456789\n"), Some(456_789.0));
         let said = "8192000 bytes in 0.04 seconds = 1754.40 Mbit/sec\n1000 iters in 0.04 seconds = 37.36 usec/iter\n";
         assert_eq!(seconds(said), Some(0.03736));
+        let table = "|   |  median |\n|---|--------:|\n| RC write, 8 B, x |   1.000 |\n| RC write, 8 B    |  55.693 |\n";
+        assert_eq!(value_of(table, WRITE), Some(55.693));
+        assert_eq!(value_of(table, SEND), None);
     }
 
     #[test]
