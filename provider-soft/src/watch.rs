@@ -153,3 +153,36 @@ const PAUSE: u64 = TICK / 10;
 
 /// So often it looks again before it lets others have the turn.
 const ROUNDS: u32 = 64;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_goes_on_polling_is_left_alone_for_longer_until_it_stops() {
+        let (mut habit, mut polls, mut now) = (Habit::new(0, Time(0)), 0, Time(0));
+        let mut look = |count: u32, after: u64, left: bool| {
+            (polls, now) = (polls + count, now + after);
+            habit.look(polls, now, left);
+            (habit.is_polled, habit.tick / TICK)
+        };
+        assert_eq!(look(POLLING - 1, TICK, false), (false, 1), "events are waited for");
+        assert_eq!(look(POLLING, TICK, false), (true, 1));
+        assert_eq!(look(STILL_POLLING, TICK, true), (true, 2));
+        assert_eq!(look(1000, 2 * TICK, true), (true, 4));
+        assert_eq!(look(STILL_POLLING, 4 * TICK, true), (true, 8));
+        assert_eq!(look(STILL_POLLING, 8 * TICK, true), (true, 8), "and no longer");
+        assert_eq!(look(0, TICK / 2, true), (true, 8), "too soon to tell");
+        assert_eq!(look(1, 8 * TICK, true), (false, 1));
+        assert_eq!(look(STILL_POLLING, TICK, false), (false, 1), "from the beginning again");
+    }
+
+    #[test]
+    fn a_poll_that_takes_its_time_is_seen_at_once() {
+        let mut habit = Habit::new(7, Time(0));
+        habit.look(7, Time(10), false);
+        assert!(!habit.has_polled);
+        habit.look(8, Time(20), false);
+        assert!(habit.has_polled && !habit.is_polled);
+    }
+}
