@@ -75,6 +75,8 @@ fn run() -> Result<()> {
     let control = open_port("control", deadline)?;
     let listen = control.try_clone()?;
     let control = Control(Arc::new(Mutex::new(control)));
+    // From here on what fails is not the emulator's fault alone, and is not tried again.
+    control.send("hello");
     let result = run_job(&control, listen, deadline);
     if let Err(error) = &result {
         control.send(&format!("failed {}", format!("{error:#}").replace('\n', " | ")));

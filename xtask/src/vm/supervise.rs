@@ -28,7 +28,7 @@ pub(super) enum Ended {
     TimedOut,
     /// Why the VM failed.
     Failed(String),
-    /// Why the VM failed, before anything was run in it.
+    /// Why the VM failed, before process 1 had said a word.
     NeverUp(String),
 }
 
@@ -153,6 +153,7 @@ pub(super) fn to_the_end(
 ) -> Ended {
     let mut phase = Phase::Booting(Instant::now() + BOOT_LIMIT);
     let mut last_heard = Instant::now();
+    let mut has_spoken = false;
     let mut open = STREAMS;
     while open > 0 {
         let limit = match &phase {
@@ -166,14 +167,11 @@ pub(super) fn to_the_end(
             Ok(Event::End) => open -= 1,
             Ok(Event::Dying) => {
                 let reason = "the guest's kernel panicked".to_owned();
-                let ended = match phase {
-                    Phase::Booting(_) | Phase::Stopping(Ended::NeverUp(_), _) => Ended::NeverUp(reason),
-                    _ => Ended::Failed(reason),
-                };
+                let ended = if has_spoken { Ended::Failed(reason) } else { Ended::NeverUp(reason) };
                 phase = Phase::Stopping(ended, Instant::now() + STOP_LIMIT);
             }
             Ok(Event::Control(line)) => {
-                last_heard = Instant::now();
+                (last_heard, has_spoken) = (Instant::now(), true);
                 let (word, rest) = line.split_once(' ').unwrap_or((&line, ""));
                 if word == "ready" {
                     let took = started.elapsed().as_secs_f64();
@@ -206,7 +204,10 @@ pub(super) fn to_the_end(
     let _ = qemu.wait();
     match phase {
         Phase::Stopping(ended, _) => ended,
-        Phase::Booting(_) => Ended::NeverUp("the guest ended before the command started".to_owned()),
+        Phase::Booting(_) => {
+            let reason = "the guest ended before the command started".to_owned();
+            if has_spoken { Ended::Failed(reason) } else { Ended::NeverUp(reason) }
+        }
         Phase::Running(_) | Phase::Killing(_) => {
             Ended::Failed("the guest ended before the command did".to_owned())
         }
