@@ -69,6 +69,11 @@ impl<T> Turn<T> {
         self.grab()
     }
 
+    /// Has nobody the turn, just now?
+    pub(crate) fn is_free(&self) -> bool {
+        self.word.load(Ordering::Relaxed) & HELD == 0
+    }
+
     /// Waits for the turn.
     pub(crate) fn take(&self) -> Guard<'_, T> {
         if let Some(guard) = self.grab() {

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | does nothing | the alarm: it wakes for nothing else |
 //! | has work under way, or waits for events | a packet, the engine's next deadline, room in the socket, the alarm |
-//! | polls | 1 to 8 ms are over, more the longer it does, to see whether it still polls; packets do not wake it |
+//! | polls | it no longer does, for which it looks every 1 to 8 ms, the less often the longer it did; packets do not wake it |
 //!
 //! What it sleeps for is written into the machine while it has the turn, and who changes what it ought to sleep for sees
 //! that with the turn in hand ([`Machine::oversleeps`](crate::machine::Machine::oversleeps)) and rings the alarm, which
@@ -32,31 +32,36 @@ use crate::turn::Guard;
 pub(crate) fn run(shared: &Shared) {
     // The program's signals are for the program's threads.
     let _ = SigSet::all().thread_block();
-    let mut habit = Habit::new(shared.polls.load(Ordering::Relaxed), shared.now());
-    // Does the machine say that the thread leaves everything to who polls, and nothing else?
-    let mut left = false;
-    // Since an alarm it may say something else than when the thread went to sleep.
+    let polls = || shared.polls.load(Ordering::Relaxed);
+    let mut habit = Habit::new(polls(), shared.now());
+    // Somebody changed what the thread ought to sleep for, and counts on its looking at everything.
     let mut alarmed = true;
+    let mut pause = PAUSE;
     while !shared.stop.load(Ordering::Acquire) {
-        habit.look(shared.polls.load(Ordering::Relaxed), shared.now(), left && !alarmed);
-        let may_be_busy = !alarmed && (habit.has_polled || habit.is_polled && left);
-        let taken = if may_be_busy { shared.turn.try_take() } else { Some(shared.turn.take()) };
-        alarmed = match taken {
-            Some(guard) => {
-                let (sleep, clogged) = look(shared, guard, &habit);
-                left = !sleep.for_packets;
-                wait(shared, &sleep, &clogged)
-            }
-            // Somebody who polls is at it: all is as it was. Where the machine says that the thread watches, not for long.
-            None => {
-                let pause = if left { habit.tick } else { PAUSE };
-                wait(shared, &Sleep { until: Some(shared.now() + pause), ..Sleep::POLLED }, &[])
-            }
+        habit.count(polls(), shared.now());
+        // Somebody who polls may be at it; and a poll may take its time.
+        let taken =
+            if habit.has_polled && !alarmed { shared.turn.try_take() } else { Some(shared.turn.take()) };
+        let Some(mut guard) = taken else {
+            alarmed = rest(shared, pause);
+            pause = (2 * pause).min(TICK);
+            continue;
         };
+        pause = PAUSE;
+        if habit.is_polled && !guard.hub.is_armed() {
+            // What is done here is not done by who polls, and costs both of them the change of processor.
+            guard.sleep = Sleep::POLLED;
+            shared.leave(guard, shared.now());
+            alarmed = leave_alone(shared);
+            habit = Habit::new(polls(), shared.now());
+            continue;
+        }
+        let (sleep, clogged) = look(shared, guard);
+        alarmed = wait(shared, &sleep, &clogged);
     }
 }
 
-/// Whether the program polls, over time.
+/// Whether the program polls.
 #[derive(Debug)]
 struct Habit {
     /// Polls that were counted, and when.
@@ -64,42 +69,57 @@ struct Habit {
     since: Time,
     /// It polls.
     is_polled: bool,
-    /// It has polled since they were counted: if somebody has the turn, it may be a poll that takes its time.
+    /// It has polled since they were counted.
     has_polled: bool,
-    /// How long it is left alone.
-    tick: u64,
 }
 
 impl Habit {
     fn new(polls: u32, since: Time) -> Self {
-        Self { polls, since, is_polled: false, has_polled: false, tick: TICK }
+        Self { polls, since, is_polled: false, has_polled: false }
     }
 
-    /// Counts polls. Less than a tick after the last time nothing follows from how many there were. `left`: nobody but who
-    /// polls has seen to anything since.
-    fn look(&mut self, polls: u32, now: Time, left: bool) {
-        let count = polls.wrapping_sub(self.polls);
+    /// Counts polls. From less than a tick nothing follows, but that there were some.
+    fn count(&mut self, polls: u32, now: Time) {
+        let (count, passed) = (polls.wrapping_sub(self.polls), now.0.saturating_sub(self.since.0));
         self.has_polled = count > 0;
-        if now.0.saturating_sub(self.since.0) < TICK {
-            return;
+        if passed >= TICK {
+            self.is_polled = u64::from(count) >= POLLING * (passed / TICK);
+            (self.polls, self.since) = (polls, now);
         }
-        let goes_on = self.is_polled && left;
-        self.is_polled = count >= if goes_on { STILL_POLLING } else { POLLING };
-        self.tick = if goes_on && self.is_polled { (2 * self.tick).min(LONGEST_TICK) } else { TICK };
-        (self.polls, self.since) = (polls, now);
     }
 }
 
-/// Sees to everything, and decides what to sleep for.
-fn look(shared: &Shared, mut guard: Guard<'_, Machine>, habit: &Habit) -> (Sleep, Vec<Arc<Records>>) {
-    let mut now = shared.now();
-    if habit.is_polled && !guard.hub.is_armed() {
-        // What is done here is not done by who polls, and costs both of them the change of processor.
-        let sleep = Sleep { until: Some(now + habit.tick), ..Sleep::POLLED };
-        guard.sleep = sleep;
-        shared.leave(guard, now);
-        return (sleep, Vec::new());
+/// Leaves everything to who polls, until nobody does, or the alarm rings, which it says.
+fn leave_alone(shared: &Shared) -> bool {
+    let mut tick = TICK;
+    loop {
+        if rest(shared, tick) {
+            return true;
+        }
+        let polls = shared.polls.load(Ordering::Relaxed);
+        if rest(shared, PAUSE) {
+            return true;
+        }
+        // Nothing in this while, in which who polls does so often: unless a poll takes its time, this was the end.
+        if shared.polls.load(Ordering::Relaxed) == polls && shared.turn.is_free() {
+            return false;
+        }
+        if shared.stop.load(Ordering::Acquire) {
+            return false;
+        }
+        tick = (2 * tick).min(LONGEST_TICK);
     }
+}
+
+/// Sleeps for so long, or until the alarm rings, which it says.
+fn rest(shared: &Shared, nanoseconds: u64) -> bool {
+    let sleep = Sleep { until: Some(shared.now() + nanoseconds), ..Sleep::POLLED };
+    wait(shared, &sleep, &[])
+}
+
+/// Sees to everything, and decides what to sleep for.
+fn look(shared: &Shared, mut guard: Guard<'_, Machine>) -> (Sleep, Vec<Arc<Records>>) {
+    let mut now = shared.now();
     guard.sleep = Sleep::AWAKE;
     for _ in 0..ROUNDS {
         let received = guard.receive(&shared.socket);
@@ -135,21 +155,18 @@ fn timeout(now: Time, until: Time) -> TimeSpec {
     Duration::from_nanos(until.0.saturating_sub(now.0)).into()
 }
 
-/// So many polls since they were counted are a program that polls, rather than one that waits for events.
-const POLLING: u32 = 8;
-
-/// So many are enough of one that was left alone since: in an emulated guest a poll may take milliseconds.
-const STILL_POLLING: u32 = 2;
+/// So many polls in a [`TICK`] are a program that polls, rather than one that waits for events or looks now and then.
+const POLLING: u64 = 8;
 
 /// How long it leaves a program alone that has begun to poll, in nanoseconds.
 const TICK: u64 = 1_000_000;
 
-/// And one that goes on polling, for each look finds that twice as long is enough. To wake costs who polls its processor:
-/// with a tick of a millisecond a ping-pong in an emulated guest took half as long again.
+/// And one that goes on polling, for each time twice as long as the last. To wake costs who polls its processor: with a tick of
+/// a millisecond a ping-pong in an emulated guest took half as long again.
 const LONGEST_TICK: u64 = 8 * TICK;
 
-/// How long it lets somebody finish who has the turn.
-const PAUSE: u64 = TICK / 10;
+/// Who polls does so at least once in this time, but for a poll that has much to do.
+const PAUSE: u64 = TICK / 5;
 
 /// So often it looks again before it lets others have the turn.
 const ROUNDS: u32 = 64;
@@ -159,30 +176,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_goes_on_polling_is_left_alone_for_longer_until_it_stops() {
+    fn who_polls_often_enough_polls_and_who_looks_now_and_then_does_not() {
         let (mut habit, mut polls, mut now) = (Habit::new(0, Time(0)), 0, Time(0));
-        let mut look = |count: u32, after: u64, left: bool| {
-            (polls, now) = (polls + count, now + after);
-            habit.look(polls, now, left);
-            (habit.is_polled, habit.tick / TICK)
+        let mut count = |count: u64, after: u64| {
+            (polls, now) = (polls + count as u32, now + after);
+            habit.count(polls, now);
+            (habit.has_polled, habit.is_polled)
         };
-        assert_eq!(look(POLLING - 1, TICK, false), (false, 1), "events are waited for");
-        assert_eq!(look(POLLING, TICK, false), (true, 1));
-        assert_eq!(look(STILL_POLLING, TICK, true), (true, 2));
-        assert_eq!(look(1000, 2 * TICK, true), (true, 4));
-        assert_eq!(look(STILL_POLLING, 4 * TICK, true), (true, 8));
-        assert_eq!(look(STILL_POLLING, 8 * TICK, true), (true, 8), "and no longer");
-        assert_eq!(look(0, TICK / 2, true), (true, 8), "too soon to tell");
-        assert_eq!(look(1, 8 * TICK, true), (false, 1));
-        assert_eq!(look(STILL_POLLING, TICK, false), (false, 1), "from the beginning again");
-    }
-
-    #[test]
-    fn a_poll_that_takes_its_time_is_seen_at_once() {
-        let mut habit = Habit::new(7, Time(0));
-        habit.look(7, Time(10), false);
-        assert!(!habit.has_polled);
-        habit.look(8, Time(20), false);
-        assert!(habit.has_polled && !habit.is_polled);
+        assert_eq!(count(0, TICK), (false, false));
+        assert_eq!(count(POLLING - 1, TICK), (true, false));
+        assert_eq!(count(POLLING, TICK), (true, true));
+        assert_eq!(count(0, TICK / 2), (false, true), "too soon to tell");
+        assert_eq!(count(POLLING, TICK / 2), (true, true));
+        assert_eq!(count(POLLING * 10 - 1, 10 * TICK), (true, false), "long ago is not now");
     }
 }
