@@ -7,12 +7,14 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use uverbs_abi::ib_user_verbs::IbUverbsAsyncEventDesc;
 use verbs_core::provider::ContextOps;
 use verbs_core::types::{
     AccessFlags, AhAttr, CqInitAttr, DeviceAttr, DeviceAttrEx, Gid, GidEntry, GidType, PortAttr, QpInitAttr,
 };
 use verbs_core::{Cause, Errno, Error, Result};
 
+use crate::hub::Channel;
 use crate::io::Counters;
 use crate::records::{Records, inode};
 use crate::shared::{Device, Shared};
@@ -23,18 +25,20 @@ use crate::{Ah, Cq, Mr, Pd, Qp, Soft, limits};
 pub struct Context {
     device: Arc<Device>,
     /// Asynchronous events of what is made from this.
-    events: Arc<Records>,
-    async_fd: OwnedFd,
+    events: Channel,
+    async_fd: Arc<OwnedFd>,
     channels: Mutex<Vec<Arc<Records>>>,
 }
 
 impl Context {
     pub(crate) fn open(device: &Arc<Device>) -> Result<Self> {
         device.check("open_device")?;
-        let (events, async_fd) = Records::pair().map_err(|errno| device.error("open_device", errno))?;
+        let pair = Records::pair(size_of::<IbUverbsAsyncEventDesc>());
+        let (events, async_fd) = pair.map_err(|errno| device.error("open_device", errno))?;
+        let async_fd = Arc::new(async_fd);
         Ok(Self {
             device: Arc::clone(device),
-            events: Arc::new(events),
+            events: Channel { records: Arc::new(events), reader: Arc::clone(&async_fd) },
             async_fd,
             channels: Mutex::default(),
         })
@@ -46,14 +50,17 @@ impl Context {
     }
 
     /// The completion channel whose reading end this is.
-    fn channel(&self, fd: BorrowedFd<'_>) -> Result<Arc<Records>> {
-        let inode = inode(fd).map_err(|errno| self.device.error("create_cq", errno))?;
+    fn channel(&self, fd: BorrowedFd<'_>) -> Result<Channel> {
+        let failed = |errno| self.device.error("create_cq", errno);
+        let inode = inode(fd).map_err(failed)?;
         let channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
-        let channel = channels.iter().find(|channel| channel.is_read_by(inode)).cloned();
-        channel.ok_or_else(|| {
+        let records = channels.iter().find(|channel| channel.is_read_by(inode)).cloned();
+        let records = records.ok_or_else(|| {
             let cause = Cause::Foreign { what: "completion channel" };
             self.device.error("create_cq", Errno::INVAL).because(cause)
-        })
+        })?;
+        let reader = fd.try_clone_to_owned().map_err(|error| failed(Errno::from_io(&error)))?;
+        Ok(Channel { records, reader: Arc::new(reader) })
     }
 }
 
@@ -118,10 +125,11 @@ impl ContextOps<Soft> for Context {
 
     fn create_comp_channel(&self) -> Result<OwnedFd> {
         self.device.check("create_comp_channel")?;
-        let pair = Records::pair().map_err(|errno| self.device.error("create_comp_channel", errno));
-        let (channel, fd) = pair?;
         let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
+        // First, for descriptors may be short.
         channels.retain(|channel| !channel.is_abandoned());
+        let pair = Records::pair(size_of::<u64>());
+        let (channel, fd) = pair.map_err(|errno| self.device.error("create_comp_channel", errno))?;
         channels.push(Arc::new(channel));
         Ok(fd)
     }

@@ -11,11 +11,10 @@ use verbs_core::types::{CqInitAttr, Wc};
 use verbs_core::{Errno, Error, Result};
 
 use crate::context::within;
-use crate::hub::{Armed, CqEnd};
+use crate::hub::{Armed, Channel, CqEnd};
 use crate::limits;
 use crate::machine::Sleep;
 use crate::pd::{destroyed, foreign};
-use crate::records::Records;
 use crate::ring::{Reader, ring};
 use crate::shared::Device;
 
@@ -32,8 +31,8 @@ impl Cq {
     pub(crate) fn create(
         device: &Arc<Device>,
         attr: &CqInitAttr<'_>,
-        channel: Option<Arc<Records>>,
-        events: &Arc<Records>,
+        channel: Option<Channel>,
+        events: &Channel,
     ) -> Result<Self> {
         within(device, "create_cq", "cqe", attr.cqe.into(), 1, limits::MAX_CQE.into())?;
         let last = u64::from(limits::COMP_VECTORS - 1);
@@ -43,7 +42,7 @@ impl Cq {
         let end = CqEnd {
             writer,
             channel,
-            events: Arc::clone(events),
+            events: events.clone(),
             user_handle: attr.user_handle,
             armed: Armed::Not,
             users: 0,

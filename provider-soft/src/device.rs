@@ -5,7 +5,7 @@
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use roce::wire::UDP_PORT;
@@ -69,14 +69,28 @@ fn open_erased(device: &DeviceInfo) -> Result<OpenedContext> {
     Soft::open(device).map(ErasedContext::new::<Soft>)
 }
 
-/// What `VERBS_SOFT` asks for, made once in the life of a process.
+/// What `VERBS_SOFT` asks for, made once in the life of a process. A child of `fork(2)` has none of its parent's devices and
+/// makes its own: on other addresses, since those asked for by name are its parent's as long as that lives.
 fn from_environment() -> Vec<Result<DeviceInfo, Skipped>> {
-    static ASKED: OnceLock<Vec<Result<DeviceInfo, Skipped>>> = OnceLock::new();
-    let made = ASKED.get_or_init(|| match std::env::var_os(VARIABLE) {
+    static ASKED: Mutex<Option<Asked>> = Mutex::new(None);
+    let mut asked = ASKED.lock().unwrap_or_else(PoisonError::into_inner);
+    let process = std::process::id();
+    if let Some(asked) = asked.as_ref().filter(|asked| asked.process == process) {
+        return asked.made.clone();
+    }
+    NEXT.store(0, Ordering::Relaxed);
+    let made = match std::env::var_os(VARIABLE) {
         Some(asked) => asked_for(&asked.to_string_lossy()),
         None => Vec::new(),
-    });
-    made.clone()
+    };
+    *asked = Some(Asked { process, made: made.clone() });
+    made
+}
+
+/// What a process made of `VERBS_SOFT`.
+struct Asked {
+    process: u32,
+    made: Vec<Result<DeviceInfo, Skipped>>,
 }
 
 fn asked_for(asked: &str) -> Vec<Result<DeviceInfo, Skipped>> {
@@ -128,7 +142,6 @@ fn own_name() -> String {
 
 /// `soft0`, `soft1`, ...: one after the other in the life of a process.
 fn next_name() -> String {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
     format!("soft{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
@@ -150,6 +163,9 @@ fn seed() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     (since.as_nanos() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(std::process::id())
 }
+
+/// The number in the next device's name.
+static NEXT: AtomicU32 = AtomicU32::new(0);
 
 /// Where a user asks for devices.
 const VARIABLE: &str = "VERBS_SOFT";

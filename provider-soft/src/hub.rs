@@ -1,12 +1,13 @@
 //! [`Hub`]: where the engine's results go: completions into rings, retired work requests to their queues, events to those
 //! who wait.
 
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use roce::engine::{Completion, CqFull, CqId, Event, Qpn, Sge, Sink, SrqId};
 use uverbs_abi::ib_user_verbs::IbUverbsAsyncEventDesc;
 use verbs_core::types::{AsyncEventType, Wc, WcFlags, WcOpcode, WcStatus};
-use zerocopy::{FromZeros, IntoBytes};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::bells::Bells;
 use crate::records::{Records, Written};
@@ -29,14 +30,21 @@ pub(crate) struct Hub {
 #[derive(Debug)]
 pub(crate) struct CqEnd {
     pub(crate) writer: Writer<Wc>,
-    pub(crate) channel: Option<Arc<Records>>,
-    pub(crate) events: Arc<Records>,
+    pub(crate) channel: Option<Channel>,
+    pub(crate) events: Channel,
     pub(crate) user_handle: u64,
     pub(crate) armed: Armed,
     /// How many queue pairs' queues complete here.
     pub(crate) users: u32,
     /// A completion did not fit; that was told, once.
     pub(crate) has_overrun: bool,
+}
+
+/// Where events are written to, with the reading end, so that they can be taken back.
+#[derive(Clone, Debug)]
+pub(crate) struct Channel {
+    pub(crate) records: Arc<Records>,
+    pub(crate) reader: Arc<OwnedFd>,
 }
 
 /// Which completion raises an event.
@@ -58,7 +66,7 @@ pub(crate) struct QpEnd {
     pub(crate) rq: Reader<RecvWqe>,
     pub(crate) send_cq: CqId,
     pub(crate) recv_cq: CqId,
-    pub(crate) events: Arc<Records>,
+    pub(crate) events: Channel,
     pub(crate) user_handle: u64,
 }
 
@@ -92,6 +100,11 @@ impl Hub {
         }
         if let Some(end) = self.cqs.get_mut(cq.0 as usize).and_then(Option::take) {
             self.armed -= u32::from(end.armed != Armed::Not);
+            let handle = end.user_handle;
+            if let Some(channel) = &end.channel {
+                self.take_back(channel, |record| record == handle.to_ne_bytes());
+            }
+            self.take_back(&end.events, |record| is_of(record, handle, true));
         }
         Ok(())
     }
@@ -137,6 +150,13 @@ impl Hub {
                 cq.users -= 1;
             }
         }
+        self.take_back(&end.events, |record| is_of(record, end.user_handle, false));
+    }
+
+    fn take_back(&mut self, channel: &Channel, dropped: impl Fn(&[u8]) -> bool) {
+        if channel.records.take_back(channel.reader.as_fd(), dropped) == Written::Kept {
+            self.clog(&channel.records);
+        }
     }
 
     #[inline]
@@ -166,9 +186,13 @@ impl Hub {
     }
 
     fn tell(&mut self, records: &Arc<Records>, bytes: &[u8]) {
-        if records.write(bytes) == Written::Kept
-            && !self.clogged.iter().any(|other| Arc::ptr_eq(other, records))
-        {
+        if records.write(bytes) == Written::Kept {
+            self.clog(records);
+        }
+    }
+
+    fn clog(&mut self, records: &Arc<Records>) {
+        if !self.clogged.iter().any(|other| Arc::ptr_eq(other, records)) {
             self.clogged.push(Arc::clone(records));
         }
     }
@@ -182,10 +206,17 @@ impl Hub {
 
     fn tell_qp(&mut self, qpn: Qpn, event_type: AsyncEventType) {
         if let Some(end) = self.qp(qpn) {
-            let (records, user_handle) = (Arc::clone(&end.events), end.user_handle);
+            let (records, user_handle) = (Arc::clone(&end.events.records), end.user_handle);
             self.tell_async(&records, event_type, user_handle);
         }
     }
+}
+
+/// Is it an event of the object with this handle, a completion queue or not?
+fn is_of(record: &[u8], user_handle: u64, is_cq: bool) -> bool {
+    IbUverbsAsyncEventDesc::read_from_bytes(record).is_ok_and(|event| {
+        event.element == user_handle && (event.event_type == AsyncEventType::CQ_ERR.0) == is_cq
+    })
 }
 
 /// Something uses it.
@@ -218,7 +249,7 @@ impl Sink for Hub {
             let (channel, user_handle) = (end.channel.clone(), end.user_handle);
             self.armed -= 1;
             if let Some(channel) = channel {
-                self.tell(&channel, &user_handle.to_ne_bytes());
+                self.tell(&channel.records, &user_handle.to_ne_bytes());
             }
         }
         Ok(())
@@ -247,7 +278,7 @@ impl Sink for Hub {
                 if let Some(end) = self.cq(cq)
                     && !core::mem::replace(&mut end.has_overrun, true)
                 {
-                    let (records, user_handle) = (Arc::clone(&end.events), end.user_handle);
+                    let (records, user_handle) = (Arc::clone(&end.events.records), end.user_handle);
                     self.tell_async(&records, E::CQ_ERR, user_handle);
                 }
             }

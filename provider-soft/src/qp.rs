@@ -20,9 +20,8 @@ use verbs_core::{Errno, Error, Result, transition};
 
 use crate::ah::path;
 use crate::context::{check_port, within};
-use crate::hub::{QpEnd, slot_of};
+use crate::hub::{Channel, QpEnd, slot_of};
 use crate::pd::{destroyed, refusal};
-use crate::records::Records;
 use crate::ring::ring;
 use crate::shared::{Device, Shared};
 use crate::wqe::inline_len;
@@ -49,7 +48,7 @@ impl Qp {
         send_cq: &Cq,
         recv_cq: &Cq,
         attr: &QpInitAttr,
-        events: &Arc<Records>,
+        events: &Channel,
     ) -> Result<Self> {
         const VERB: &str = "create_qp";
         let (pd, send_cq, recv_cq) = (pd.of(device, VERB)?, send_cq.of(device)?, recv_cq.of(device)?);
@@ -79,7 +78,7 @@ impl Qp {
             cap: engine_cap(&cap),
             sq_sig_all: attr.sq_sig_all,
         };
-        let (events, user_handle) = (Arc::clone(events), attr.user_handle);
+        let (events, user_handle) = (events.clone(), attr.user_handle);
         let qpn = device.control(VERB, |machine, _| {
             let qpn = machine.engine.create_qp(&init).map_err(|refused| refusal(device, VERB, refused))?;
             if !machine.hub.has_slot(qpn) {

@@ -3,7 +3,8 @@
 //! The program has one end of a stream socket and reads records of a fixed size, as it would from the kernel's completion
 //! channels and asynchronous files. Writing never blocks and never raises a signal. What does not fit is kept, in order,
 //! and written when the background thread finds that there is room again: no event is lost. When the program has closed its
-//! end there is nobody to tell.
+//! end there is nobody to tell. What nobody has read of an object that is destroyed is taken back, as the kernel does: a program
+//! that finds its end readable reads an event, and does not wait for one.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -12,7 +13,7 @@ use std::sync::{Mutex, PoisonError};
 
 use nix::errno::Errno as NixErrno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{MsgFlags, send};
+use nix::sys::socket::{MsgFlags, recv, send};
 use nix::sys::stat::fstat;
 use verbs_core::Errno;
 
@@ -21,6 +22,8 @@ use verbs_core::Errno;
 pub(crate) struct Records {
     stream: UnixStream,
     kept: Mutex<VecDeque<Record>>,
+    /// How long a record is.
+    record_len: usize,
     /// The inode of the reading end, whatever number it has in the program.
     inode: u64,
 }
@@ -42,15 +45,15 @@ pub(crate) enum Written {
 }
 
 impl Records {
-    /// A writing end, and the program's end.
+    /// A writing end for records of this length, 16 bytes at most, and the program's end.
     ///
     /// # Errors
     /// What `socketpair(2)` and `fstat(2)` say.
-    pub(crate) fn pair() -> Result<(Self, OwnedFd), Errno> {
+    pub(crate) fn pair(record_len: usize) -> Result<(Self, OwnedFd), Errno> {
         let (stream, theirs) = UnixStream::pair().map_err(|error| Errno::from_io(&error))?;
         let theirs = OwnedFd::from(theirs);
         let inode = inode(theirs.as_fd())?;
-        Ok((Self { stream, kept: Mutex::default(), inode }, theirs))
+        Ok((Self { stream, kept: Mutex::default(), record_len, inode }, theirs))
     }
 
     /// Is this the reading end of these records?
@@ -71,6 +74,29 @@ impl Records {
         record.bytes[..bytes.len()].copy_from_slice(bytes);
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.push_back(record);
+        self.write_kept(&mut kept)
+    }
+
+    /// Takes back what nobody has read yet and is `dropped`, through the reading end. Who reads at the same time gets what is
+    /// left, if not all of it in order.
+    pub(crate) fn take_back(&self, reader: BorrowedFd<'_>, dropped: impl Fn(&[u8]) -> bool) -> Written {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut unread = VecDeque::new();
+        loop {
+            let mut record = Record { bytes: [0; 16], len: self.record_len };
+            match recv(reader.as_raw_fd(), &mut record.bytes[..self.record_len], MsgFlags::MSG_DONTWAIT) {
+                Ok(0) => break,
+                Ok(len) => {
+                    record.len = len;
+                    unread.push_back(record);
+                }
+                Err(NixErrno::EINTR) => {}
+                Err(_) => break,
+            }
+        }
+        unread.extend(kept.drain(..));
+        unread.retain(|record| !dropped(&record.bytes[..record.len]));
+        *kept = unread;
         self.write_kept(&mut kept)
     }
 
@@ -118,7 +144,7 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_kept_and_comes_later_in_order() {
-        let (records, theirs) = Records::pair().unwrap();
+        let (records, theirs) = Records::pair(8).unwrap();
         let mut count = 0_u64;
         while records.write(&count.to_ne_bytes()) == Written::All {
             count += 1;
@@ -137,8 +163,33 @@ mod tests {
     }
 
     #[test]
+    fn what_nobody_has_read_is_taken_back_and_the_rest_stays_in_order() {
+        let (records, theirs) = Records::pair(8).unwrap();
+        let mut count = 0_u64;
+        // Some in the stream, some kept.
+        while records.write(&(count % 3).to_ne_bytes()) == Written::All {
+            count += 1;
+        }
+        for more in count + 1..count + 6 {
+            assert_eq!(records.write(&(more % 3).to_ne_bytes()), Written::Kept);
+        }
+        let is_one = |bytes: &[u8]| bytes == 1_u64.to_ne_bytes();
+        assert_eq!(records.take_back(theirs.as_fd(), is_one), Written::All);
+        let expected: Vec<u64> = (0..count + 6).map(|n| n % 3).filter(|n| *n != 1).collect();
+        let mut file = File::from(theirs);
+        for expected in expected {
+            let mut record = [0; 8];
+            file.read_exact(&mut record).unwrap();
+            assert_eq!(u64::from_ne_bytes(record), expected);
+        }
+        assert_eq!(records.take_back(file.as_fd(), |_| false), Written::All, "of nothing");
+        drop(records);
+        assert_eq!(file.read(&mut [0; 8]).unwrap(), 0, "nothing more");
+    }
+
+    #[test]
     fn a_program_that_closed_its_end_is_no_error() {
-        let (records, theirs) = Records::pair().unwrap();
+        let (records, theirs) = Records::pair(16).unwrap();
         assert!(records.is_read_by(inode(theirs.as_fd()).unwrap()));
         assert!(!records.is_abandoned());
         drop(theirs);

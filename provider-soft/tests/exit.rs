@@ -1,10 +1,10 @@
-//! A process that takes its last message and exits at once has acknowledged it.
+//! A process that takes its last message and exits at once has acknowledged it; a child of `fork(2)` makes its own devices.
 //!
 //! Without a test harness, for it starts itself again as that process.
 //!
 //! # Safety
-//! Nothing but what `common` argues.
-#![allow(missing_docs)]
+//! What `common` argues, and `fork(2)` in a process whose only other thread sleeps.
+#![allow(missing_docs, unsafe_code)]
 
 mod common;
 
@@ -13,14 +13,18 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{Arena, End, Shape, gid, open, recv, send, wait};
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::{ForkResult, fork};
 use verbs::{Gid, RtsAttr, SendOp, WcStatus};
 
 /// How many processes exit.
 const ROUNDS: u64 = 20;
 
 fn main() -> ExitCode {
-    if std::env::args().nth(1).as_deref() == Some("take-one-and-exit") {
-        take_one_and_exit();
+    match std::env::args().nth(1).as_deref() {
+        Some("take-one-and-exit") => take_one_and_exit(),
+        Some("list-and-fork") => return list_and_fork(),
+        _ => {}
     }
     // Another device, and messages back and forth before the last one, in half of the rounds.
     let context = open();
@@ -56,8 +60,44 @@ fn main() -> ExitCode {
     for why in &failed {
         println!("FAIL exit.a_message_is_acknowledged_by_a_process_that_exits: {why}");
     }
-    println!("{} passed, {} failed, 0 skipped", ROUNDS as usize - failed.len(), failed.len());
-    ExitCode::from(u8::from(!failed.is_empty()))
+    let forks = Command::new("/proc/self/exe").arg("list-and-fork").env("VERBS_SOFT", "auto").output();
+    let forks = forks.expect("this program starts again");
+    if !forks.status.success() {
+        println!(
+            "FAIL exit.a_child_makes_its_own_devices: {}",
+            String::from_utf8_lossy(&forks.stderr).trim()
+        );
+    }
+    let (all, failed) = (ROUNDS as usize + 1, failed.len() + usize::from(!forks.status.success()));
+    println!("{} passed, {failed} failed, 0 skipped", all - failed);
+    ExitCode::from(u8::from(failed > 0))
+}
+
+/// Lists `VERBS_SOFT`'s devices and forks: the child opens its own, under the same name.
+fn list_and_fork() -> ExitCode {
+    let open = || verbs::devices().and_then(|devices| devices.find("soft0")?.open());
+    let parents = open().expect("the parent's device");
+    let its = parents.find_gid(1).expect("its address").gid;
+    // SAFETY: the child of a process with another thread, the device's, which holds no lock of the allocator now: it sleeps.
+    match unsafe { fork() }.expect("fork") {
+        ForkResult::Child => {
+            let own = open().and_then(|context| context.find_gid(1));
+            let is_other =
+                own.as_ref().is_ok_and(|own| parents.find_gid(1).is_ok_and(|its| its.gid == own.gid));
+            let code = if own.is_ok() && !is_other { 0 } else { 1 };
+            if code != 0 {
+                eprintln!("in the child: {own:?}");
+            }
+            std::process::exit(code)
+        }
+        ForkResult::Parent { child } => match waitpid(child, None) {
+            Ok(WaitStatus::Exited(_, 0)) => ExitCode::SUCCESS,
+            other => {
+                eprintln!("the child: {other:?}");
+                ExitCode::FAILURE
+            }
+        },
+    }
 }
 
 fn take_one_and_exit() -> ! {

@@ -15,6 +15,7 @@ use provider_soft::{Soft, SoftDevice};
 use verbs::provider::ContextOps as _;
 use verbs::{
     CompChannel, Context, Errno, NamedProvider as _, PostReason, RecvWr, SendFlags, SendOp, SendWr, WcOpcode,
+    WcStatus,
 };
 
 fn is_readable(channel: &CompChannel, limit: Duration) -> bool {
@@ -279,4 +280,42 @@ fn a_thread_that_has_nothing_to_do_sleeps() {
         idle_for(Duration::from_millis(200));
         before == switches()
     });
+}
+
+#[test]
+fn events_that_nobody_read_go_with_what_they_are_of() {
+    let shape = Shape { events: true, ..Shape::default() };
+    let (mut a, mut b) = pair(&shape);
+    let (from, into) = (Arena::new(&a.pd, 8), Arena::new(&b.pd, 8));
+    let readable = |fd: std::os::fd::BorrowedFd<'_>, limit: PollTimeout| {
+        poll(&mut [PollFd::new(fd, PollFlags::POLLIN)], limit).unwrap() > 0
+    };
+    let limit = PollTimeout::try_from(PATIENCE).unwrap();
+    // A completion raises one event, a write with a wrong key another.
+    recv(&mut b.qp, 1, &[into.sge(0..8)]);
+    b.cq.req_notify(false).unwrap();
+    send(&mut a.qp, 1, SendOp::Send, &[from.sge(0..8)]);
+    wait_ok(&mut a.cq, 1);
+    let op = SendOp::RdmaWrite { remote_addr: into.addr(), rkey: into.rkey() ^ 0xff00 };
+    send(&mut a.qp, 2, op, &[from.sge(0..8)]);
+    common::wait_status(&mut a.cq, 2, WcStatus::REM_ACCESS_ERR);
+    let End { qp, cq, channel, context, .. } = b;
+    let (channel, events) = (channel.unwrap(), context.async_events().unwrap());
+    assert!(readable(channel.as_fd(), limit) && readable(events.as_fd(), limit));
+    qp.close().unwrap();
+    cq.close().unwrap();
+    assert!(!readable(channel.as_fd(), PollTimeout::ZERO), "who reads now would wait for ever");
+    assert!(!readable(events.as_fd(), PollTimeout::ZERO), "who reads now would wait for ever");
+}
+
+#[test]
+fn channels_that_were_dropped_leave_nothing_behind_for_long() {
+    // In a process with other tests: only a number that they cannot come near to tells.
+    let count = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let context = open();
+    let before = count();
+    for _ in 0..1000 {
+        drop(context.create_comp_channel().unwrap());
+    }
+    assert!(count() < before + 500, "{before} descriptors became {}", count());
 }
