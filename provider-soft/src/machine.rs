@@ -248,5 +248,5 @@ fn refuse(hub: &mut Hub, qpn: Qpn, wr_id: u64, opcode: Opcode) {
 /// Acknowledgements leave after so many packets even if more keep coming.
 const ACKS_AFTER: u32 = 16;
 
-/// And after so many nanoseconds even if nobody polls any more.
+/// And after so many nanoseconds where nobody polls; where somebody did, until the background thread sees that it is over.
 const ACKS_WITHIN: u64 = 1_000_000;

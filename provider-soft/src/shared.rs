@@ -13,7 +13,7 @@
 //! | posts | [`Turn::ring`] | looks at the rings, transmits |
 //! | polls an empty queue | [`Turn::try_take`] | receives, looks at the rings, handles, transmits |
 //! | control calls | [`Turn::take`] | their call, then transmits |
-//! | the background thread | [`Turn::try_take`] | as who polls, until nothing more comes |
+//! | the background thread | [`Turn::take`]; [`Turn::try_take`] while somebody may poll | as who polls, until nothing more comes |
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

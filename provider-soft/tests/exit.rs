@@ -82,13 +82,11 @@ fn list_and_fork() -> ExitCode {
     match unsafe { fork() }.expect("fork") {
         ForkResult::Child => {
             let own = open().and_then(|context| context.find_gid(1));
-            let is_other =
-                own.as_ref().is_ok_and(|own| parents.find_gid(1).is_ok_and(|its| its.gid == own.gid));
-            let code = if own.is_ok() && !is_other { 0 } else { 1 };
-            if code != 0 {
-                eprintln!("in the child: {own:?}");
+            if own.as_ref().is_ok_and(|own| own.gid != its) {
+                std::process::exit(0);
             }
-            std::process::exit(code)
+            eprintln!("in the child: {own:?}, in the parent {its:?}");
+            std::process::exit(1)
         }
         ForkResult::Parent { child } => match waitpid(child, None) {
             Ok(WaitStatus::Exited(_, 0)) => ExitCode::SUCCESS,

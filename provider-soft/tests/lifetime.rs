@@ -132,7 +132,7 @@ fn a_program_that_waits_for_events_on_both_sides_is_served_by_the_threads() {
             let mut wcs = [verbs::Wc::default(); 4];
             let count = end.cq.poll_into(&mut wcs);
             for wc in &wcs[..count] {
-                assert_eq!(wc.status, verbs::WcStatus::SUCCESS, "{wc:?}");
+                assert_eq!(wc.status, WcStatus::SUCCESS, "{wc:?}");
                 if wc.opcode == WcOpcode::RECV {
                     received += 1;
                     post_recv(&mut end.qp, &[RecvWr { wr_id: 0, sge: &[arena.sge(8..16)] }]).unwrap();

@@ -120,7 +120,8 @@ fn print_table(title: &str, theirs: &str, rows: &[Row]) {
 }
 
 /// The same programs on soft and on rxe, in turns. rxe has its UDP port on all addresses, so soft is in a network namespace of
-/// its own; packets of both take the loopback interface there, with the largest path MTU.
+/// its own and sends through its loopback interface; rxe0 hands itself packets without a network device. Both have the largest
+/// path MTU.
 fn beside_rxe(plan: &Plan<'_>) -> Result<Vec<Row>> {
     const NAMESPACE: &str = "soft";
     for words in [
