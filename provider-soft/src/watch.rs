@@ -104,9 +104,6 @@ fn leave_alone(shared: &Shared) -> bool {
         if shared.polls.load(Ordering::Relaxed) == polls && shared.turn.is_free() {
             return false;
         }
-        if shared.stop.load(Ordering::Acquire) {
-            return false;
-        }
         tick = (2 * tick).min(LONGEST_TICK);
     }
 }

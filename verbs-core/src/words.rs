@@ -3,7 +3,8 @@
 //! What is promised is what a loop of relaxed [`AtomicU64`] accesses in the order of addresses does. Such a loop stays one: no
 //! compiler makes wider moves of it, and it takes nearly twice as long as the caches do. On x86-64 whole lines are therefore
 //! moved by SSE2, 16 aligned bytes at a time. Processors with AVX make that one access; no other is known to tear one of the
-//! halves, and they are what must not be torn. Stores are seen in the order in which they are made. To the compiler the assembly is a call that it cannot look into, and that does what the loop may do.
+//! halves, and they are what must not be torn. Stores are seen in the order in which they are made. To the compiler the assembly
+//! is a call that it cannot look into, and that does what the loop may do.
 //!
 //! # Safety
 //! Each function says what its address must be; nothing beyond the slice's length is accessed.

@@ -44,11 +44,10 @@ fn main() -> Result<ExitCode> {
     };
     let part = take_value(&mut arguments, "--part")?.map_or(Ok(1), |part| part.parse())?;
     let size = if full { Size::FULL } else { Size::SMALL }.part(part);
-    let rows_of = |device: Option<String>| match device {
+    let mut rows: Vec<Row> = match take_value(&mut arguments, "--device")? {
         Some(name) => rows_on(&name, &size),
         None => rows(&size),
     };
-    let mut rows: Vec<Row> = rows_of(take_value(&mut arguments, "--device")?);
     let wanted = |row: &Row| arguments.is_empty() || arguments.iter().any(|word| row.name.contains(word));
     for _ in 0..runs {
         for row in rows.iter_mut().filter(|row| wanted(row)) {

@@ -239,8 +239,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         let console =
             console.lock().map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
         boots += 1;
-        // Process 1 has not spoken yet, nor is a driver named. About one boot in fifty dies in emulation: a processor executes a breakpoint of code that
-        // the kernel has finished patching (seen on 7.2 with QEMU 7.2: "Oops: int3" before the first process).
+        // Process 1 has not spoken yet, nor is a driver named. Emulated, one boot of about fifty was seen to die so: a processor
+        // executes a breakpoint of code that the kernel has finished patching (7.2 with QEMU 7.2, "Oops: int3").
         match ended {
             Ended::NeverUp(reason)
                 if boots < BOOTS && accel != Accel::Kvm && !args.interactive && !names_drivers(&console) =>
