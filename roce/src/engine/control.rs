@@ -1,5 +1,7 @@
 //! Objects made, changed and destroyed; who is next to send; the calls of [`Engine`].
 
+mod registration;
+
 use alloc::collections::VecDeque;
 use core::ops::Range;
 
@@ -12,8 +14,8 @@ use super::requester::{self, Requester};
 use super::responder::{self, Responder};
 use super::table::Table;
 use super::types::{
-    Arrival, Attr, AttrChange, Config, Event, Gid, MemoryAttr, MwType, Pd, PostRefused, QpCap, QpInit, Qpn,
-    RecvWr, Refused, SendWr, Service, SrqId, State, Time, Transmit, Urgency, XrcDomain,
+    Arrival, Attr, AttrChange, Config, Event, Gid, Pd, PostRefused, QpCap, QpInit, Qpn, RecvWr, Refused,
+    SendWr, Service, SrqId, State, Time, Transmit, Urgency, XrcDomain,
 };
 use super::{Engine, datagram};
 use crate::wire::Headers;
@@ -189,7 +191,8 @@ impl<M: Memory> Engine<M> {
         Self {
             objects: Objects {
                 memory,
-                pds: Table::new(config.max_pd, 32, 1, seed),
+                // Some of the 24 bits of a protection domain are to be generation.
+                pds: Table::new(config.max_pd.min(1 << 22), 24, 1, seed),
                 keys: Keys::new(config.max_keys, seed),
                 // Numbers of shared receive queues and queue pairs are 24 bits; queue pairs 0 and 1 are special.
                 srqs: Table::new(config.max_srq, 24, 1, seed),
@@ -255,48 +258,6 @@ impl<M: Memory> Engine<M> {
         if let Some(users) = self.objects.pds.get_mut(pd.0) {
             *users = users.saturating_sub(1);
         }
-    }
-
-    /// Registers memory; the key is both local and remote.
-    ///
-    /// # Errors
-    /// [`Refused::NoRoom`]; [`Refused::NoSuchObject`] for the protection domain; [`Refused::Invalid`] for a range that
-    /// wraps around, or remote write or atomic rights without local write.
-    ///
-    /// # References
-    /// IBTA 10.6.3, 11.2.8.1
-    pub fn reg_mr(&mut self, attr: &MemoryAttr, region: M::Region) -> Result<u32, Refused> {
-        self.use_pd(attr.pd)?;
-        self.objects.keys.insert(attr, region).inspect_err(|_| self.leave_pd(attr.pd))
-    }
-
-    /// Takes a registration back: no access follows.
-    ///
-    /// # Errors
-    /// [`Refused::Busy`] while a window is bound to it.
-    pub fn dereg_mr(&mut self, key: u32) -> Result<M::Region, Refused> {
-        let (pd, region) = self.objects.keys.remove_region(key)?;
-        self.leave_pd(pd);
-        Ok(region)
-    }
-
-    /// A memory window, not bound yet; gives its key.
-    ///
-    /// # Errors
-    /// [`Refused::NoRoom`]; [`Refused::NoSuchObject`] for the protection domain.
-    pub fn alloc_mw(&mut self, pd: Pd, kind: MwType) -> Result<u32, Refused> {
-        self.use_pd(pd)?;
-        self.objects.keys.insert_window(pd, kind).inspect_err(|_| self.leave_pd(pd))
-    }
-
-    /// Takes a memory window back, by its present key.
-    ///
-    /// # Errors
-    /// [`Refused::NoSuchObject`].
-    pub fn dealloc_mw(&mut self, rkey: u32) -> Result<(), Refused> {
-        let pd = self.objects.keys.remove_window(rkey)?;
-        self.leave_pd(pd);
-        Ok(())
     }
 
     /// A shared receive queue, of at most 32 scatter elements for each receive.

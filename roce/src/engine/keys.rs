@@ -1,17 +1,25 @@
 //! [`Keys`]: memory regions and windows by key, with rights, protection domains and ranges.
 //!
 //! A key is `slot and generation << 8 | variant`. The low 8 bits are a window's owner to choose at each bind; a region's
-//! are one more piece of generation, so that the key of a region that is gone does not soon name another.
+//! are one more piece of generation, so that the key of a region that is gone does not soon name another, unless its owner
+//! chooses them as well ([`Keys::insert_keyed`]).
 //!
 //! ```text
 //! window:  alloc ──► free ──bind──► bound ──invalidate (type 2), bind of length 0 (type 1)──► free
 //!                                     └──bind again (type 1)──► bound
+//! region:  insert ──► valid ──change, invalidate (where it was asked for)──► invalid ──change──► valid
 //! ```
+//! `change` is what a region's owner may do to it later.
 //!
-//! Invariant: a window is bound to a region that is there: a region with windows is not taken back.
+//! Invariant: a window is bound to a region that is there, valid and as it was: a region with windows is neither taken
+//! back nor moved.
 //!
 //! # References
 //! IBTA 10.6 (memory management), 10.6.7 (windows), 9.4.1 (send with invalidate)
+
+mod change;
+
+pub use change::MrChange;
 
 use super::table::Table;
 use super::types::{Access, MemoryAttr, MwType, Pd, Qpn, Refused};
@@ -35,12 +43,18 @@ enum Entry<R> {
 
 #[derive(Debug)]
 struct Region<R> {
-    variant: u8,
+    /// The low 8 bits of its key, and [`INVALID`]: no key has them both.
+    variant: u16,
     attr: MemoryAttr,
     region: R,
     /// Windows that are bound to it.
     windows: u32,
+    /// Work requests may invalidate it, here and from afar.
+    invalidate: bool,
 }
+
+/// Beside the variant of a region that refuses all access.
+const INVALID: u16 = 1 << 8;
 
 #[derive(Clone, Copy, Debug)]
 struct Window {
@@ -87,24 +101,40 @@ impl<R> Keys<R> {
     }
 
     pub(crate) fn insert(&mut self, attr: &MemoryAttr, region: R) -> Result<u32, Refused> {
-        if attr.length > 0 && attr.iova.checked_add(attr.length - 1).is_none() {
-            return Err(Refused::Invalid("the region wraps around the end of the address space"));
-        }
         // IBTA 10.6.3: what peers may change, the owner may change.
         let changes = Access::REMOTE_WRITE.0 | Access::REMOTE_ATOMIC.0;
         if attr.access.0 & changes != 0 && !attr.access.contains(Access::LOCAL_WRITE) {
             return Err(Refused::Invalid("remote write and remote atomic need local write"));
         }
         let variant = self.variant;
-        let entry = Entry::Region(Region { variant, attr: *attr, region, windows: 0 });
-        let number = self.entries.insert(entry).map_err(|_| Refused::NoRoom)?;
+        let key = self.insert_keyed(attr, region, variant, false)?;
         self.variant = variant.wrapping_add(1);
+        Ok(key)
+    }
+
+    /// With the low 8 bits of the key, and rights that nobody has looked at.
+    pub(crate) fn insert_keyed(
+        &mut self,
+        attr: &MemoryAttr,
+        region: R,
+        variant: u8,
+        invalidate: bool,
+    ) -> Result<u32, Refused> {
+        check_range(attr.iova, attr.length)?;
+        let entry =
+            Entry::Region(Region { variant: variant.into(), attr: *attr, region, windows: 0, invalidate });
+        let number = self.entries.insert(entry).map_err(|_| Refused::NoRoom)?;
         Ok(number << 8 | u32::from(variant))
     }
 
     pub(crate) fn remove_region(&mut self, key: u32) -> Result<(Pd, R), Refused> {
-        if self.region(key).ok_or(Refused::NoSuchObject)?.windows > 0 {
-            return Err(Refused::Busy);
+        match self.entries.get(key >> 8) {
+            Some(Entry::Region(region)) if region.variant as u8 == key as u8 => {
+                if region.windows > 0 {
+                    return Err(Refused::Busy);
+                }
+            }
+            _ => return Err(Refused::NoSuchObject),
         }
         match self.entries.remove(key >> 8) {
             Some(Entry::Region(region)) => Ok((region.attr.pd, region.region)),
@@ -114,9 +144,14 @@ impl<R> Keys<R> {
 
     pub(crate) fn insert_window(&mut self, pd: Pd, kind: MwType) -> Result<u32, Refused> {
         let variant = self.variant;
+        let key = self.insert_window_keyed(pd, kind, variant)?;
+        self.variant = variant.wrapping_add(1);
+        Ok(key)
+    }
+
+    pub(crate) fn insert_window_keyed(&mut self, pd: Pd, kind: MwType, variant: u8) -> Result<u32, Refused> {
         let entry = Entry::Window(Window { variant, pd, kind, bound: None });
         let number = self.entries.insert(entry).map_err(|_| Refused::NoRoom)?;
-        self.variant = variant.wrapping_add(1);
         Ok(number << 8 | u32::from(variant))
     }
 
@@ -187,10 +222,11 @@ impl<R> Keys<R> {
         Ok(Bound { region: bind.lkey >> 8, offset, iova, length: bind.length, access: bind.access, qpn })
     }
 
-    /// Frees a window of type 2, for a work request or a peer of this queue pair.
+    /// Frees a window of type 2, or a region that was made for it, for a work request or a peer of this queue pair.
     ///
     /// # References
-    /// IBTA 10.6.7.2: windows of type 1 and regions made by registration cannot be invalidated
+    /// IBTA 10.6.7.2: windows of type 1 and regions made by registration cannot be invalidated; 10.6.5: a region with
+    /// windows neither
     pub(crate) fn invalidate(&mut self, pd: Pd, qpn: Qpn, rkey: u32) -> Result<(), KeyRefused> {
         match self.window(rkey) {
             Some(Window { kind: MwType::Two, pd: of, bound, .. })
@@ -199,6 +235,7 @@ impl<R> Keys<R> {
                 self.unbind(rkey >> 8);
                 Ok(())
             }
+            None => self.invalidate_region(pd, rkey),
             _ => Err(KeyRefused),
         }
     }
@@ -215,7 +252,7 @@ impl<R> Keys<R> {
     #[inline]
     fn region(&self, key: u32) -> Option<&Region<R>> {
         match self.entries.get(key >> 8)? {
-            Entry::Region(region) if region.variant == key as u8 => Some(region),
+            Entry::Region(region) if region.variant == u16::from(key as u8) => Some(region),
             _ => None,
         }
     }
@@ -270,6 +307,13 @@ impl<R> Keys<R> {
             }
         }
     }
+}
+
+fn check_range(iova: u64, length: u64) -> Result<(), Refused> {
+    if length > 0 && iova.checked_add(length - 1).is_none() {
+        return Err(Refused::Invalid("the region wraps around the end of the address space"));
+    }
+    Ok(())
 }
 
 /// Where `length` bytes at `addr` begin in a range, if they lie in it. Nothing here overflows.

@@ -18,7 +18,7 @@
 //! | `requester` | from work requests to packets, and from acknowledgements to completions |
 //! | `responder` | from request packets to memory, receives and acknowledgements |
 //! | `datagram` | UD: address checks, multicast |
-//! | `control` | objects made, changed and destroyed |
+//! | `control` | objects made, changed and destroyed; memory registered |
 //!
 //! Invariant: nothing allocates but the calls that make objects. Nothing waits, locks, logs or asks for the time: `now`
 //! comes from the caller and never goes back.
@@ -45,6 +45,7 @@ mod table;
 mod testing;
 mod types;
 
+pub use keys::MrChange;
 pub use memory::{CqFull, Fault, Memory, Sink};
 pub use types::{
     Access, Arrival, Attr, AttrChange, Completion, Config, CqId, Event, Gid, MemoryAttr, MwType, Opcode,

@@ -1,0 +1,110 @@
+//! Memory regions and windows made, changed and taken back.
+
+use crate::engine::Engine;
+use crate::engine::keys::MrChange;
+use crate::engine::memory::Memory;
+use crate::engine::types::{MemoryAttr, MwType, Pd, Refused};
+
+impl<M: Memory> Engine<M> {
+    /// Registers memory; the key is both local and remote.
+    ///
+    /// # Errors
+    /// [`Refused::NoRoom`]; [`Refused::NoSuchObject`] for the protection domain; [`Refused::Invalid`] for a range that
+    /// wraps around, or remote write or atomic rights without local write.
+    ///
+    /// # References
+    /// IBTA 10.6.3, 11.2.8.1
+    pub fn reg_mr(&mut self, attr: &MemoryAttr, region: M::Region) -> Result<u32, Refused> {
+        self.use_pd(attr.pd)?;
+        self.objects.keys.insert(attr, region).inspect_err(|_| self.leave_pd(attr.pd))
+    }
+
+    /// Registers memory under a key whose low 8 bits the caller chooses, for a device whose keys its driver changes later:
+    /// see [`update_mr`](Self::update_mr).
+    ///
+    /// No rule between rights is looked at. `invalidate`: LOCAL_INVALIDATE and SEND_WITH_INVALIDATE make it invalid, as a
+    /// change may; otherwise they are refused.
+    ///
+    /// # Errors
+    /// [`Refused::NoRoom`]; [`Refused::NoSuchObject`] for the protection domain; [`Refused::Invalid`] for a range that
+    /// wraps around.
+    pub fn reg_mr_keyed(
+        &mut self,
+        attr: &MemoryAttr,
+        region: M::Region,
+        variant: u8,
+        invalidate: bool,
+    ) -> Result<u32, Refused> {
+        self.use_pd(attr.pd)?;
+        let inserted = self.objects.keys.insert_keyed(attr, region, variant, invalidate);
+        inserted.inspect_err(|_| self.leave_pd(attr.pd))
+    }
+
+    /// Changes a registration, all of it or nothing, and gives its key, which is another where the variant is new.
+    ///
+    /// Only the upper 24 bits of `key` count: the owner need not know the present variant.
+    ///
+    /// # Errors
+    /// [`Refused::NoSuchObject`] for the key or the protection domain; [`Refused::Invalid`] for a range that wraps around;
+    /// [`Refused::Busy`] while a window is bound to what would move or become invalid.
+    pub fn update_mr(&mut self, key: u32, change: MrChange<M::Region>) -> Result<u32, Refused> {
+        let (_, attr) = self.mr_by_index(key >> 8).ok_or(Refused::NoSuchObject)?;
+        let (from, to) = (attr.pd, change.pd.unwrap_or(attr.pd));
+        self.use_pd(to)?;
+        let changed = self.objects.keys.change(key >> 8, change);
+        self.leave_pd(if changed.is_ok() { from } else { to });
+        changed
+    }
+
+    /// The present key and attributes of a registration, by the upper 24 bits of its key.
+    pub fn mr_by_index(&self, index: u32) -> Option<(u32, MemoryAttr)> {
+        self.objects.keys.region_at(index).map(|(key, attr, _)| (key, *attr))
+    }
+
+    /// Does a registration open anything, or has a change or an invalidation made it invalid?
+    pub fn mr_is_valid(&self, index: u32) -> Option<bool> {
+        self.objects.keys.region_at(index).map(|(_, _, valid)| valid)
+    }
+
+    /// Takes a registration back: no access follows.
+    ///
+    /// # Errors
+    /// [`Refused::Busy`] while a window is bound to it.
+    pub fn dereg_mr(&mut self, key: u32) -> Result<M::Region, Refused> {
+        let (pd, region) = self.objects.keys.remove_region(key)?;
+        self.leave_pd(pd);
+        Ok(region)
+    }
+
+    /// A memory window, not bound yet; gives its key.
+    ///
+    /// # Errors
+    /// [`Refused::NoRoom`]; [`Refused::NoSuchObject`] for the protection domain.
+    pub fn alloc_mw(&mut self, pd: Pd, kind: MwType) -> Result<u32, Refused> {
+        self.use_pd(pd)?;
+        self.objects.keys.insert_window(pd, kind).inspect_err(|_| self.leave_pd(pd))
+    }
+
+    /// As [`alloc_mw`](Self::alloc_mw), with a key whose low 8 bits the caller chooses.
+    ///
+    /// # Errors
+    /// [`Refused::NoRoom`]; [`Refused::NoSuchObject`] for the protection domain.
+    pub fn alloc_mw_keyed(&mut self, pd: Pd, kind: MwType, variant: u8) -> Result<u32, Refused> {
+        self.use_pd(pd)?;
+        let inserted = self.objects.keys.insert_window_keyed(pd, kind, variant);
+        inserted.inspect_err(|_| self.leave_pd(pd))
+    }
+
+    /// Takes a memory window back, by its present key.
+    ///
+    /// # Errors
+    /// [`Refused::NoSuchObject`].
+    pub fn dealloc_mw(&mut self, rkey: u32) -> Result<(), Refused> {
+        let pd = self.objects.keys.remove_window(rkey)?;
+        self.leave_pd(pd);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,246 @@
+//! [`MrChange`]: what the owner of a region may do to it later, under the same index.
+
+use super::{Entry, INVALID, KeyRefused, Keys, check_range};
+use crate::engine::types::{Access, MemoryAttr, Pd, Refused};
+
+/// A change of a region: what is `None` stays.
+///
+/// # References
+/// Programmer's Reference Manual, UMR (user memory registration) work requests
+#[derive(Debug)]
+pub struct MrChange<R> {
+    /// The low 8 bits of the key.
+    pub new_variant: Option<u8>,
+    /// The protection domain.
+    pub pd: Option<Pd>,
+    /// The rights; no rule between them is looked at.
+    pub access: Option<Access>,
+    /// The first address that work requests use for it, and how many bytes.
+    pub iova_and_length: Option<(u64, u64)>,
+    /// What it is to the memory. The one before is dropped.
+    pub region: Option<R>,
+    /// Whether it opens anything: one that is not refuses all access, as a key that there is not.
+    pub valid: Option<bool>,
+    /// Whether work requests may invalidate it, here and from afar.
+    pub invalidate: Option<bool>,
+}
+
+impl<R> Default for MrChange<R> {
+    fn default() -> Self {
+        Self {
+            new_variant: None,
+            pd: None,
+            access: None,
+            iova_and_length: None,
+            region: None,
+            valid: None,
+            invalidate: None,
+        }
+    }
+}
+
+impl<R> Keys<R> {
+    /// The present key of a region, what it is, and whether it is valid.
+    pub(crate) fn region_at(&self, index: u32) -> Option<(u32, &MemoryAttr, bool)> {
+        match self.entries.get(index)? {
+            Entry::Region(region) => {
+                let key = index << 8 | u32::from(region.variant as u8);
+                Some((key, &region.attr, region.variant & INVALID == 0))
+            }
+            Entry::Window(_) => None,
+        }
+    }
+
+    /// Changes a region, all of it or nothing. Gives its key.
+    pub(crate) fn change(&mut self, index: u32, change: MrChange<R>) -> Result<u32, Refused> {
+        let Some(Entry::Region(region)) = self.entries.get_mut(index) else {
+            return Err(Refused::NoSuchObject);
+        };
+        // Windows show a part of it, in their own domain.
+        let moves = change.pd.is_some() || change.iova_and_length.is_some() || change.region.is_some();
+        if region.windows > 0 && (moves || change.valid == Some(false)) {
+            return Err(Refused::Busy);
+        }
+        if let Some((iova, length)) = change.iova_and_length {
+            check_range(iova, length)?;
+            (region.attr.iova, region.attr.length) = (iova, length);
+        }
+        let valid = change.valid.unwrap_or(region.variant & INVALID == 0);
+        let variant = change.new_variant.unwrap_or(region.variant as u8);
+        region.variant = u16::from(variant) | if valid { 0 } else { INVALID };
+        region.attr.pd = change.pd.unwrap_or(region.attr.pd);
+        region.attr.access = change.access.unwrap_or(region.attr.access);
+        region.invalidate = change.invalidate.unwrap_or(region.invalidate);
+        if let Some(memory) = change.region {
+            region.region = memory;
+        }
+        Ok(index << 8 | u32::from(variant))
+    }
+
+    /// For a work request or a peer of a queue pair of this domain.
+    pub(super) fn invalidate_region(&mut self, pd: Pd, rkey: u32) -> Result<(), KeyRefused> {
+        match self.entries.get_mut(rkey >> 8) {
+            Some(Entry::Region(region))
+                if region.variant == u16::from(rkey as u8)
+                    && region.attr.pd == pd
+                    && region.invalidate
+                    && region.windows == 0 =>
+            {
+                region.variant |= INVALID;
+                Ok(())
+            }
+            _ => Err(KeyRefused),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Bind, Table};
+    use super::*;
+    use crate::engine::types::{MwType, Qpn};
+
+    const PD: Pd = Pd(1);
+    const QPN: Qpn = Qpn(17);
+    const ALL: Access = Access(0xf | 1 << 4);
+
+    /// A region of 64 bytes at 0x1000, whose key ends with 0x42.
+    fn keyed(invalidate: bool) -> (Keys<char>, u32) {
+        let mut keys = Keys::new(100, 5);
+        let attr = MemoryAttr { pd: PD, iova: 0x1000, length: 64, access: ALL };
+        let key = keys.insert_keyed(&attr, 'a', 0x42, invalidate).unwrap();
+        (keys, key)
+    }
+
+    fn found(keys: &Keys<char>, pd: Pd, key: u32, addr: u64, length: u64) -> Option<(char, u64)> {
+        let local = keys.local(pd, key, addr, length, Access::LOCAL_WRITE).map(|(r, offset)| (*r, offset));
+        let remote =
+            keys.remote(pd, QPN, key, addr, length, Access::REMOTE_READ).map(|(r, offset)| (*r, offset));
+        assert_eq!(local, remote, "the owner and its peers see the same");
+        local
+    }
+
+    #[test]
+    fn the_low_bits_of_a_key_are_the_owners() {
+        let (mut keys, key) = keyed(false);
+        assert_eq!(key & 0xff, 0x42);
+        let window = keys.insert_window_keyed(PD, MwType::Two, 0x42).unwrap();
+        assert_eq!(window & 0xff, 0x42);
+        assert_ne!(window, key);
+        let attr = MemoryAttr { pd: PD, iova: 0, length: 8, access: Access::REMOTE_WRITE };
+        assert!(keys.insert_keyed(&attr, 'b', 0, false).is_ok(), "rights are the owner's as well");
+        let wraps = MemoryAttr { iova: u64::MAX, ..attr };
+        assert!(matches!(keys.insert_keyed(&wraps, 'b', 0, false), Err(Refused::Invalid(_))));
+    }
+
+    #[test]
+    fn a_key_whose_variant_has_moved_is_found_by_its_index_alone() {
+        let (mut keys, key) = keyed(false);
+        let new = keys.change(key >> 8, MrChange { new_variant: Some(7), ..MrChange::default() }).unwrap();
+        assert_eq!(new, key & !0xff | 7);
+        assert_eq!(
+            (found(&keys, PD, key, 0x1000, 1), found(&keys, PD, new, 0x1000, 1)),
+            (None, Some(('a', 0)))
+        );
+        assert_eq!(keys.region_at(key >> 8).map(|(key, _, valid)| (key, valid)), Some((new, true)));
+        assert_eq!(keys.remove_region(key), Err(Refused::NoSuchObject));
+        assert_eq!(keys.remove_region(new), Ok((PD, 'a')));
+        assert!(keys.region_at(key >> 8).is_none());
+    }
+
+    #[test]
+    fn everything_about_a_region_can_change() {
+        let (mut keys, key) = keyed(false);
+        let change = MrChange {
+            pd: Some(Pd(2)),
+            access: Some(Access::REMOTE_WRITE),
+            iova_and_length: Some((0x8000, 16)),
+            region: Some('b'),
+            ..MrChange::default()
+        };
+        assert_eq!(keys.change(key >> 8, change), Ok(key));
+        assert_eq!(found(&keys, PD, key, 0x8000, 1), None);
+        let write = |keys: &Keys<char>, addr, length| {
+            keys.remote(Pd(2), QPN, key, addr, length, Access::REMOTE_WRITE).map(|(r, offset)| (*r, offset))
+        };
+        assert_eq!(write(&keys, 0x8001, 15), Some(('b', 1)));
+        assert_eq!((write(&keys, 0x8001, 16), write(&keys, 0x1000, 1)), (None, None));
+        let wraps = MrChange {
+            iova_and_length: Some((u64::MAX, 2)),
+            pd: Some(PD),
+            region: Some('c'),
+            ..MrChange::default()
+        };
+        assert!(matches!(keys.change(key >> 8, wraps), Err(Refused::Invalid(_))));
+        assert_eq!(write(&keys, 0x8001, 15), Some(('b', 1)), "a refused change changes nothing");
+    }
+
+    #[test]
+    fn an_invalid_region_is_a_key_that_there_is_not() {
+        let (mut keys, key) = keyed(false);
+        let valid = |valid| MrChange { valid: Some(valid), ..MrChange::default() };
+        assert_eq!(keys.change(key >> 8, valid(false)), Ok(key));
+        assert_eq!(found(&keys, PD, key, 0x1000, 0), None);
+        assert_eq!(keys.region_at(key >> 8).map(|(key, _, valid)| (key, valid)), Some((key, false)));
+        let window = keys.insert_window(PD, MwType::One).unwrap();
+        let access = Access::REMOTE_READ;
+        let bind = Bind { window, new_rkey: window, lkey: key, addr: 0x1000, length: 1, access };
+        assert_eq!(keys.bind(PD, QPN, &bind), Err(KeyRefused));
+        let change = MrChange { new_variant: Some(9), ..MrChange::default() };
+        let moved = keys.change(key >> 8, change).unwrap();
+        assert_eq!(found(&keys, PD, moved, 0x1000, 1), None, "a new variant makes nothing valid");
+        assert_eq!(keys.change(key >> 8, valid(true)), Ok(moved));
+        assert_eq!(found(&keys, PD, moved, 0x1000, 1), Some(('a', 0)));
+        keys.change(key >> 8, valid(false)).unwrap();
+        assert_eq!(keys.remove_region(moved), Ok((PD, 'a')), "an invalid one is taken back as others are");
+    }
+
+    #[test]
+    fn work_requests_invalidate_only_what_was_made_for_it() {
+        let (mut keys, key) = keyed(false);
+        assert_eq!(keys.invalidate(PD, QPN, key), Err(KeyRefused));
+        keys.change(key >> 8, MrChange { invalidate: Some(true), ..MrChange::default() }).unwrap();
+        assert_eq!(keys.invalidate(Pd(2), QPN, key), Err(KeyRefused), "another domain");
+        assert_eq!(keys.invalidate(PD, QPN, key ^ 1), Err(KeyRefused), "another key");
+        assert_eq!(keys.invalidate(PD, QPN, key), Ok(()));
+        assert_eq!(found(&keys, PD, key, 0x1000, 1), None);
+        assert_eq!(keys.invalidate(PD, QPN, key), Err(KeyRefused), "it is invalid already");
+    }
+
+    #[test]
+    fn what_a_window_shows_does_not_move() {
+        let (mut keys, key) = keyed(true);
+        let window = keys.insert_window_keyed(PD, MwType::Two, 3).unwrap();
+        let access = Access::REMOTE_READ;
+        let bind = Bind { window, new_rkey: window ^ 1, lkey: key, addr: 0x1010, length: 16, access };
+        keys.bind(PD, QPN, &bind).unwrap();
+        let changes: [MrChange<char>; 4] = [
+            MrChange { pd: Some(PD), ..MrChange::default() },
+            MrChange { iova_and_length: Some((0x1000, 8)), ..MrChange::default() },
+            MrChange { region: Some('b'), ..MrChange::default() },
+            MrChange { valid: Some(false), ..MrChange::default() },
+        ];
+        for change in changes {
+            assert_eq!(keys.change(key >> 8, change), Err(Refused::Busy));
+        }
+        assert_eq!(keys.invalidate(PD, QPN, key), Err(KeyRefused));
+        let through = |keys: &Keys<char>| keys.remote(PD, QPN, window ^ 1, 0x1010, 16, access).is_some();
+        assert!(through(&keys));
+        keys.change(key >> 8, MrChange { new_variant: Some(1), ..MrChange::default() }).unwrap();
+        assert!(through(&keys), "its owner's key is not the window's");
+        keys.invalidate(PD, QPN, window ^ 1).unwrap();
+        assert_eq!(
+            keys.change(key >> 8, MrChange { valid: Some(false), ..MrChange::default() }),
+            Ok(key & !0xff | 1)
+        );
+    }
+
+    #[test]
+    fn a_window_is_no_region_to_change() {
+        let mut keys: Keys<char> = Keys { entries: Table::new(4, 24, 1, 0), variant: 0, bound_to_qps: 0 };
+        let window = keys.insert_window(PD, MwType::One).unwrap();
+        assert!(keys.region_at(window >> 8).is_none());
+        assert_eq!(keys.change(window >> 8, MrChange::default()), Err(Refused::NoSuchObject));
+        assert_eq!(keys.change(u32::MAX >> 8, MrChange::default()), Err(Refused::NoSuchObject));
+    }
+}
