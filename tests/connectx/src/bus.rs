@@ -1,0 +1,157 @@
+//! [`Bus`]: what a PCI function reaches, memory and interrupts. [`PlainBus`] is one without a guest.
+//!
+//! Invariant: addresses and lengths come from a guest. A range that is not there is a [`BusFault`], never a panic.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Memory by guest-physical address, and interrupt vectors. A clone reaches the same.
+pub trait Bus: Clone + fmt::Debug {
+    /// Copies `into.len()` bytes out.
+    ///
+    /// # Errors
+    /// Not all of the range is memory.
+    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), BusFault>;
+
+    /// Copies bytes in.
+    ///
+    /// # Errors
+    /// Not all of the range is memory that may be written.
+    fn write(&self, address: u64, from: &[u8]) -> Result<(), BusFault>;
+
+    /// Copies bytes in, the last 4 of them after all others can be seen: how an entry with an owner bit is handed over.
+    /// `address + from.len()` is a multiple of 4.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    fn publish(&self, address: u64, from: &[u8]) -> Result<(), BusFault>;
+
+    /// Where the 8 aligned bytes at `address` equal `compare`, puts `swap`; tells what was there. Values as in the
+    /// machine's byte order.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write); the address is not aligned.
+    fn compare_swap(&self, address: u64, compare: u64, swap: u64) -> Result<u64, BusFault>;
+
+    /// Adds to the 8 aligned bytes at `address`; tells what was there.
+    ///
+    /// # Errors
+    /// As [`compare_swap`](Self::compare_swap).
+    fn fetch_add(&self, address: u64, add: u64) -> Result<u64, BusFault>;
+
+    /// Raises an MSI-X vector. One that nobody has set up is lost.
+    fn raise(&self, vector: u16);
+}
+
+/// A range that is no memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BusFault {
+    /// Where it begins.
+    pub address: u64,
+    /// How long it is.
+    pub len: usize,
+}
+
+impl fmt::Display for BusFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no memory at {:#x}, {} bytes", self.address, self.len)
+    }
+}
+
+impl std::error::Error for BusFault {}
+
+/// Memory in a vector, from address 0 on, and a list of the vectors that were raised. For tests without a guest.
+#[derive(Clone, Debug)]
+pub struct PlainBus(Arc<Mutex<Plain>>);
+
+#[derive(Debug)]
+struct Plain {
+    memory: Vec<u8>,
+    raised: Vec<u16>,
+}
+
+impl PlainBus {
+    /// So many bytes of zeros.
+    pub fn new(bytes: usize) -> Self {
+        Self(Arc::new(Mutex::new(Plain { memory: vec![0; bytes], raised: Vec::new() })))
+    }
+
+    /// The vectors that were raised since the last call.
+    pub fn take_raised(&self) -> Vec<u16> {
+        std::mem::take(&mut self.lock().raised)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Plain> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn with<T>(&self, address: u64, len: usize, act: impl FnOnce(&mut [u8]) -> T) -> Result<T, BusFault> {
+        let fault = BusFault { address, len };
+        let start = usize::try_from(address).map_err(|_| fault)?;
+        let end = start.checked_add(len).ok_or(fault)?;
+        self.lock().memory.get_mut(start..end).map(act).ok_or(fault)
+    }
+
+    fn word(&self, address: u64, change: impl FnOnce(u64) -> u64) -> Result<u64, BusFault> {
+        if address % 8 != 0 {
+            return Err(BusFault { address, len: 8 });
+        }
+        self.with(address, 8, |bytes| {
+            let mut word = [0; 8];
+            word.copy_from_slice(bytes);
+            let old = u64::from_ne_bytes(word);
+            bytes.copy_from_slice(&change(old).to_ne_bytes());
+            old
+        })
+    }
+}
+
+impl Bus for PlainBus {
+    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), BusFault> {
+        self.with(address, into.len(), |bytes| into.copy_from_slice(bytes))
+    }
+
+    fn write(&self, address: u64, from: &[u8]) -> Result<(), BusFault> {
+        self.with(address, from.len(), |bytes| bytes.copy_from_slice(from))
+    }
+
+    fn publish(&self, address: u64, from: &[u8]) -> Result<(), BusFault> {
+        self.write(address, from)
+    }
+
+    fn compare_swap(&self, address: u64, compare: u64, swap: u64) -> Result<u64, BusFault> {
+        self.word(address, |old| if old == compare { swap } else { old })
+    }
+
+    fn fetch_add(&self, address: u64, add: u64) -> Result<u64, BusFault> {
+        self.word(address, |old| old.wrapping_add(add))
+    }
+
+    fn raise(&self, vector: u16) {
+        self.lock().raised.push(vector);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_that_is_not_all_there_is_a_fault_and_nothing_is_written() {
+        let bus = PlainBus::new(16);
+        assert_eq!(bus.write(12, &[1; 8]), Err(BusFault { address: 12, len: 8 }));
+        assert_eq!(bus.read(u64::MAX, &mut [0; 2]), Err(BusFault { address: u64::MAX, len: 2 }));
+        let mut all = [9; 16];
+        bus.read(0, &mut all).unwrap();
+        assert_eq!(all, [0; 16]);
+    }
+
+    #[test]
+    fn atomics_tell_what_was_there_and_want_alignment() {
+        let bus = PlainBus::new(16);
+        assert_eq!(bus.fetch_add(8, 5), Ok(0));
+        assert_eq!(bus.compare_swap(8, 5, 7), Ok(5));
+        assert_eq!(bus.compare_swap(8, 5, 9), Ok(7));
+        assert!(bus.fetch_add(4, 1).is_err());
+    }
+}

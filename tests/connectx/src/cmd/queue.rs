@@ -1,0 +1,5 @@
+//! [`CommandQueue`]: entries, mailboxes, completion.
+
+/// The command queue.
+#[derive(Debug, Default)]
+pub(crate) struct CommandQueue {}

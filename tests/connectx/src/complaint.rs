@@ -1,0 +1,160 @@
+//! [`Rule`]: what a driver or a program must keep to. [`Complaints`]: who did not.
+//!
+//! A rule that is broken is refused as the device would refuse it, and is complained of: the run that broke it has failed.
+
+use std::fmt;
+
+/// Names the rules, and says each in words.
+macro_rules! rules {
+    ($($(#[$doc:meta])* $name:ident: $text:literal,)*) => {
+        /// A rule of the manual that the model enforces.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Rule {
+            $($(#[$doc])* #[doc = $text] $name,)*
+        }
+
+        impl Rule {
+            /// Every rule.
+            pub const ALL: &[Rule] = &[$(Rule::$name),*];
+
+            /// What it says.
+            pub const fn text(self) -> &'static str {
+                match self { $(Rule::$name => $text,)* }
+            }
+        }
+    };
+}
+
+rules! {
+    // The command interface.
+    CommandEntry: "a command entry belongs to the device, has type 7, and lengths that its mailboxes hold",
+    CommandToken: "the mailboxes of a command carry its token, numbered from 0",
+    CommandOpcode: "a command has an opcode that this function knows",
+    CommandModifier: "a command has a modifier that it knows",
+    CommandReserved: "reserved bits of a command or a context are 0",
+    CommandLength: "a command has room for its input and its output",
+    CommandState: "a command comes in a state of the function that takes it",
+    CommandObject: "a command names an object that exists",
+    CommandBusy: "an object is destroyed after all that uses it",
+    CommandParameter: "parameters of a command are within the capabilities",
+    CommandPages: "a buffer's page list is aligned and as long as the buffer",
+    CommandDoorbellRecord: "a doorbell record is aligned to 8 bytes and is memory",
+    CommandCapability: "what a driver sets as capability is what the function offered",
+    QpTransition: "a queue pair goes only from one state to the next",
+    QpAttribute: "a transition comes with what it needs and with nothing that it may not change",
+    // Doorbells.
+    DoorbellRegister: "a store into a UAR goes to a register, with the register's size",
+    DoorbellUar: "a store goes into a UAR page that is allocated, and is the object's",
+    DoorbellObject: "a doorbell names an object that exists",
+    DoorbellRecordFirst: "a doorbell record is written before the doorbell is rung",
+    DoorbellStale: "a doorbell has something new to tell",
+    DoorbellOrder: "a doorbell carries the head of the last work request that was posted",
+    BlueFlameHalf: "the halves of a BlueFlame register take turns",
+    BlueFlameOrder: "the words of a BlueFlame store come in ascending order without a hole",
+    BlueFlameContent: "what is stored through BlueFlame is what stands in the queue",
+    EqDoorbell: "an event queue's consumer index does not pass its producer",
+    CqDoorbell: "a completion queue's consumer index does not pass its producer, nor go back",
+    CqArmSequence: "an armed completion queue's record and doorbell say the same",
+    // Sends.
+    WqeOpcode: "a work request has an opcode that its transport has",
+    WqeIndex: "a work request carries its place in the queue",
+    WqeQpn: "a work request carries its queue pair's number",
+    WqeSize: "a work request is not shorter than its segments, nor longer than the device takes",
+    WqeReserved: "reserved bits of a work request are 0",
+    WqeOverrun: "no more is posted than the queue holds",
+    WqeState: "sends are posted in a state that takes them",
+    WqeInline: "inline data is as long as it says, and not mixed with pointers",
+    WqeKey: "a local key exists, is of the protection domain, allows the access and covers the range",
+    WqeAddressVector: "a datagram's address vector is extended and names an address that exists",
+    WqeAtomic: "an atomic operation works on 8 aligned bytes",
+    WqeUmr: "a UMR changes what may be changed, of a key that may be",
+    WqeFence: "fence bits are ones that are defined",
+    // Receives.
+    RecvTerminator: "a receive list shorter than its stride ends with the terminator",
+    RecvKey: "a receive's key exists, is of the protection domain, allows writing and covers the range",
+    RecvOverrun: "no more receives are posted than the queue holds",
+    SrqLink: "a shared receive queue's links stay inside of the queue, and do not bite their tail",
+    // Memory.
+    DmaFault: "the device is pointed only to memory that is there",
+    // Completion queues.
+    CqOverrun: "a completion queue has room for what completes",
+    EqOverrun: "an event queue has room for what happens",
+    // The PCI function.
+    RegisterAccess: "the initialisation segment is accessed in aligned dwords where it has registers",
+}
+
+/// A rule that was broken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Complaint {
+    /// Which function of the fabric was driven so.
+    pub function: usize,
+    /// Which rule.
+    pub rule: Rule,
+    /// What was done.
+    pub what: String,
+}
+
+impl fmt::Display for Complaint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "function {}: {:?}: {} ({})", self.function, self.rule, self.what, self.rule.text())
+    }
+}
+
+/// The complaints of one function: the first of them in full, all of them counted.
+#[derive(Debug, Default)]
+pub struct Complaints {
+    function: usize,
+    kept: Vec<Complaint>,
+    count: u64,
+}
+
+/// A hostile guest makes millions.
+const KEPT: usize = 1000;
+
+impl Complaints {
+    /// None yet, of this function.
+    pub fn new(function: usize) -> Self {
+        Self { function, ..Self::default() }
+    }
+
+    /// One more.
+    pub fn add(&mut self, rule: Rule, what: impl Into<String>) {
+        self.count += 1;
+        if self.kept.len() < KEPT {
+            self.kept.push(Complaint { function: self.function, rule, what: what.into() });
+        }
+    }
+
+    /// The first thousand since the last call.
+    pub fn take(&mut self) -> Vec<Complaint> {
+        std::mem::take(&mut self.kept)
+    }
+
+    /// How many there were in all.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn complaints_are_counted_beyond_those_that_are_kept() {
+        let mut complaints = Complaints::new(1);
+        for _ in 0..KEPT + 5 {
+            complaints.add(Rule::WqeIndex, "index 3 at 2");
+        }
+        assert_eq!(complaints.count(), KEPT as u64 + 5);
+        assert_eq!(complaints.take().len(), KEPT);
+    }
+
+    #[test]
+    fn a_complaint_says_who_what_and_why() {
+        let mut complaints = Complaints::new(1);
+        complaints.add(Rule::WqeIndex, "index 3 at 2");
+        let text = complaints.take()[0].to_string();
+        assert!(text.contains("function 1") && text.contains("WqeIndex") && text.contains("index 3 at 2"));
+    }
+}

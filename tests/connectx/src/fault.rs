@@ -1,0 +1,5 @@
+//! [`Faults`]: what tests inject.
+
+/// What is to go wrong.
+#[derive(Debug, Default)]
+pub struct Faults {}

@@ -1,0 +1,53 @@
+//! Completion queue entries, 64 bytes; one of 128 bytes has them in its second half.
+//!
+//! # References
+//! ConnectX programmer's reference manual, "completion queue entry"; `include/linux/mlx5/device.h`
+
+use super::layout;
+
+layout! {
+    /// A completion.
+    cqe: 0x40 {
+        WQE_ID 0x00 15 0;
+        RSS_HASH_RESULT 0x0c 31 0;
+        RSS_HASH_TYPE 0x10 31 24;
+        ML_PATH 0x10 22 16;
+        CHECK_SUM 0x14 31 16;
+        SLID 0x14 15 0;
+        GRH 0x18 29 28;
+        SL 0x18 27 24;
+        RQPN 0x18 23 0;
+        L4_OK 0x1c 26 26;
+        L3_OK 0x1c 25 25;
+        L2_OK 0x1c 24 24;
+        HDR_TYPE 0x1c 23 16;
+        VLAN_INFO 0x1c 15 0;
+        SRQN_USER_INDEX 0x20 23 0;
+        IMM_INVAL_PKEY 0x24 31 0;
+        BYTE_CNT 0x2c 31 0;
+        TIMESTAMP 0x30 63 0;
+        WQE_OPCODE 0x38 31 24;
+        QPN 0x38 23 0;
+        WQE_COUNTER 0x3c 31 16;
+        SIGNATURE 0x3c 15 8;
+        OPCODE 0x3c 7 4;
+        FORMAT 0x3c 3 2;
+        SE 0x3c 1 1;
+        OWNER 0x3c 0 0;
+    }
+
+    /// A completion that tells of an error.
+    error_cqe: 0x40 {
+        SRQN_USER_INDEX 0x20 23 0;
+        HW_ERROR_SYNDROME 0x34 31 24;
+        HW_SYNDROME_TYPE 0x34 23 16;
+        VENDOR_ERROR_SYNDROME 0x34 15 8;
+        SYNDROME 0x34 7 0;
+        WQE_OPCODE 0x38 31 24;
+        QPN 0x38 23 0;
+        WQE_COUNTER 0x3c 31 16;
+        SIGNATURE 0x3c 15 8;
+        OPCODE 0x3c 7 4;
+        OWNER 0x3c 0 0;
+    }
+}

@@ -1,0 +1,51 @@
+//! Event queue entries, 64 bytes.
+//!
+//! # References
+//! ConnectX programmer's reference manual, "event queue entry"; `include/linux/mlx5/device.h`
+
+use super::layout;
+
+layout! {
+    /// What all of them have.
+    eqe: 0x40 {
+        EVENT_TYPE 0x00 23 16;
+        EVENT_SUB_TYPE 0x00 7 0;
+        EVENT_DATA bytes 0x20 0x1c;
+        SIGNATURE 0x3c 15 8;
+        OWNER 0x3c 0 0;
+    }
+
+    /// Data of a completion event.
+    completion: 0x1c {
+        CQN 0x18 23 0;
+    }
+
+    /// Data of an event of a queue pair or a shared receive queue.
+    qp_srq: 0x1c {
+        TYPE 0x14 31 24;
+        QPN_RQN_SQN 0x18 23 0;
+    }
+
+    /// Data of a completion queue's error.
+    cq_error: 0x1c {
+        CQN 0x00 23 0;
+        SYNDROME 0x08 7 0;
+    }
+
+    /// Data of a port's event.
+    port: 0x1c {
+        PORT_NUM 0x08 31 28;
+    }
+
+    /// Data of a command's end.
+    command: 0x1c {
+        VECTOR 0x00 31 0;
+    }
+
+    /// Data of a request for pages.
+    page_request: 0x1c {
+        EC_FUNCTION 0x00 31 16;
+        FUNCTION_ID 0x00 15 0;
+        NUM_PAGES 0x04 31 0;
+    }
+}

@@ -1,0 +1,235 @@
+//! The device's structures as tables: name, dword, high bit, low bit. Read them beside the manual.
+//!
+//! A table's row is `NAME 0xDWORD HIGH LOW;`: the byte offset of a big-endian dword and the bits in it. A row whose high
+//! bit is above 31 spans two dwords, of which the first is named. `NAME bytes 0xOFFSET 0xLENGTH;` is a part with a table of
+//! its own, or plain bytes; `NAME @ 0xOFFSET;` is where a list begins.
+//!
+//! Invariant: getters and setters never panic: what lies behind the end of the bytes reads as 0 and is not written.
+//!
+//! | file | tables |
+//! |---|---|
+//! | `hca` | life of the function: enabling, pages, capabilities, UARs, counters |
+//! | `caps` | capability structures |
+//! | `register` | registers behind ACCESS_REG |
+//! | `eq`, `cq`, `mkey`, `qp`, `srq` | commands and contexts of the objects |
+//! | `vport` | ports, GIDs, partition keys, RoCE addresses, MADs |
+//! | `eth`, `steering` | Ethernet queues, flow steering |
+//! | `wqe`, `cqe`, `eqe` | what queues hold |
+//! | `iseg` | the initialisation segment and the command queue's entries |
+
+pub mod caps;
+pub mod cq;
+pub mod cqe;
+pub mod eq;
+pub mod eqe;
+pub mod eth;
+pub mod hca;
+pub mod iseg;
+pub mod mkey;
+pub mod qp;
+pub mod register;
+pub mod srq;
+pub mod steering;
+pub mod vport;
+pub mod wqe;
+
+/// A row of a table: bits `high` to `low` of the big-endian dword at byte `dword`; up to bit 63 over two dwords.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// Its name.
+    pub name: &'static str,
+    /// The byte offset of the dword, or of the first of two.
+    pub dword: usize,
+    /// The highest bit.
+    pub high: u32,
+    /// The lowest bit.
+    pub low: u32,
+}
+
+impl Field {
+    /// How many bits it has.
+    pub const fn width(&self) -> u32 {
+        self.high - self.low + 1
+    }
+
+    /// The largest value it holds.
+    pub const fn max(&self) -> u64 {
+        u64::MAX >> (64 - self.width())
+    }
+
+    /// Its value.
+    pub fn get(&self, bytes: &[u8]) -> u64 {
+        self.word(bytes) >> self.low & self.max()
+    }
+
+    /// Its value, of a field of at most 32 bits.
+    pub fn get32(&self, bytes: &[u8]) -> u32 {
+        self.get(bytes) as u32
+    }
+
+    /// Is a bit of it set?
+    pub fn is_set(&self, bytes: &[u8]) -> bool {
+        self.get(bytes) != 0
+    }
+
+    /// Sets its value; what does not fit is cut off.
+    pub fn set(&self, bytes: &mut [u8], value: impl Into<u64>) {
+        let mask = self.max() << self.low;
+        let word = self.word(bytes) & !mask | value.into() << self.low & mask;
+        if self.high > 31 {
+            put(bytes, self.dword, &word.to_be_bytes());
+        } else {
+            put(bytes, self.dword, &(word as u32).to_be_bytes());
+        }
+    }
+
+    fn word(&self, bytes: &[u8]) -> u64 {
+        let first = u64::from(dword(bytes, self.dword));
+        if self.high > 31 { first << 32 | u64::from(dword(bytes, self.dword + 4)) } else { first }
+    }
+}
+
+/// A part of a structure: plain bytes, or a structure with a table of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Its name.
+    pub name: &'static str,
+    /// Where it begins.
+    pub offset: usize,
+    /// How many bytes it has.
+    pub len: usize,
+}
+
+impl Part {
+    /// Its bytes, as far as there are any.
+    pub fn of<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        let end = (self.offset + self.len).min(bytes.len());
+        bytes.get(self.offset..end).unwrap_or_default()
+    }
+
+    /// Its bytes, as far as there are any.
+    pub fn of_mut<'a>(&self, bytes: &'a mut [u8]) -> &'a mut [u8] {
+        let end = (self.offset + self.len).min(bytes.len());
+        bytes.get_mut(self.offset..end).unwrap_or_default()
+    }
+}
+
+/// A structure's table.
+#[derive(Clone, Copy, Debug)]
+pub struct Table {
+    /// The structure's name.
+    pub name: &'static str,
+    /// How many bytes it has, without lists at its end.
+    pub size: usize,
+    /// Its rows.
+    pub fields: &'static [Field],
+    /// Parts that this table says nothing about.
+    pub parts: &'static [Part],
+}
+
+impl Table {
+    /// The first dword in which a bit is set that no row names, with those bits.
+    pub fn reserved(&self, bytes: &[u8]) -> Option<(usize, u32)> {
+        (0..self.size.min(bytes.len()) / 4).map(|n| n * 4).find_map(|offset| {
+            let set = dword(bytes, offset) & !self.known(offset);
+            (set != 0).then_some((offset, set))
+        })
+    }
+
+    /// The bits that rows name of the dword at this byte offset.
+    pub fn known(&self, offset: usize) -> u32 {
+        if self.parts.iter().any(|part| offset + 4 > part.offset && offset < part.offset + part.len) {
+            return u32::MAX;
+        }
+        self.fields.iter().fold(0, |known, field| {
+            let bits = field.max() << field.low;
+            known
+                | match (field.high > 31, offset.checked_sub(field.dword)) {
+                    (false, Some(0)) | (true, Some(4)) => bits as u32,
+                    (true, Some(0)) => (bits >> 32) as u32,
+                    _ => 0,
+                }
+        })
+    }
+
+    /// `NAME=value` of every row that is not 0, for logs and traces.
+    pub fn describe(&self, bytes: &[u8]) -> String {
+        let mut text = String::new();
+        for field in self.fields {
+            let value = field.get(bytes);
+            if value != 0 {
+                if !text.is_empty() {
+                    text.push(' ');
+                }
+                text += &format!("{}={value:#x}", field.name.to_ascii_lowercase());
+            }
+        }
+        text
+    }
+}
+
+/// The big-endian dword at this byte offset; 0 behind the end.
+pub fn dword(bytes: &[u8], offset: usize) -> u32 {
+    bytes.get(offset..).and_then(|rest| rest.first_chunk()).map_or(0, |chunk| u32::from_be_bytes(*chunk))
+}
+
+/// The big-endian quadword at this byte offset; 0 behind the end.
+pub fn qword(bytes: &[u8], offset: usize) -> u64 {
+    bytes.get(offset..).and_then(|rest| rest.first_chunk()).map_or(0, |chunk| u64::from_be_bytes(*chunk))
+}
+
+/// Puts bytes at this offset, if they fit.
+pub fn put(bytes: &mut [u8], offset: usize, value: &[u8]) {
+    if let Some(place) = bytes.get_mut(offset..).and_then(|rest| rest.get_mut(..value.len())) {
+        place.copy_from_slice(value);
+    }
+}
+
+/// Makes a module of constants from each table.
+macro_rules! layout {
+    ($($(#[$doc:meta])* $name:ident: $size:literal { $($rows:tt)* })*) => {$(
+        $(#[$doc])*
+        pub mod $name {
+            #[allow(unused_imports)]
+            use $crate::layout::{Field, Part, Table};
+
+            /// How many bytes it has, without lists at its end.
+            pub const SIZE: usize = $size;
+
+            $crate::layout::rows! { $name; []; []; $($rows)* }
+        }
+    )*};
+}
+
+/// The rows of one table: constants first, then the table itself.
+macro_rules! rows {
+    ($table:ident; [$($field:ident)*]; [$($part:ident)*];) => {
+        /// The table.
+        pub static TABLE: Table = Table {
+            name: stringify!($table),
+            size: SIZE,
+            fields: &[$($field),*],
+            parts: &[$($part),*],
+        };
+    };
+    ($table:ident; [$($field:ident)*]; $parts:tt; $name:ident $dword:literal $high:literal $low:literal; $($rest:tt)*) => {
+        #[doc = concat!("Dword ", stringify!($dword), ", bits ", stringify!($high), " to ", stringify!($low), ".")]
+        pub const $name: Field = Field { name: stringify!($name), dword: $dword, high: $high, low: $low };
+        $crate::layout::rows! { $table; [$($field)* $name]; $parts; $($rest)* }
+    };
+    ($table:ident; $fields:tt; [$($part:ident)*]; $name:ident bytes $offset:literal $len:literal; $($rest:tt)*) => {
+        #[doc = concat!("From byte ", stringify!($offset), " on, ", stringify!($len), " bytes.")]
+        pub const $name: Part = Part { name: stringify!($name), offset: $offset, len: $len };
+        $crate::layout::rows! { $table; $fields; [$($part)* $name]; $($rest)* }
+    };
+    ($table:ident; $fields:tt; $parts:tt; $name:ident @ $offset:literal; $($rest:tt)*) => {
+        #[doc = concat!("A list from byte ", stringify!($offset), " on.")]
+        pub const $name: usize = $offset;
+        $crate::layout::rows! { $table; $fields; $parts; $($rest)* }
+    };
+}
+
+pub(crate) use {layout, rows};
+
+#[cfg(test)]
+mod tests;

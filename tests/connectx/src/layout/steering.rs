@@ -1,0 +1,234 @@
+//! Flow steering.
+//!
+//! # References
+//! ConnectX programmer's reference manual; `include/linux/mlx5/mlx5_ifc.h`
+
+use super::layout;
+
+layout! {
+    /// Input of CREATE_FLOW_TABLE.
+    create_flow_table_in: 0x40 {
+        OPCODE 0x00 31 16;
+        UID 0x00 15 0;
+        OP_MOD 0x04 15 0;
+        OTHER_VPORT 0x08 31 31;
+        OTHER_ESWITCH 0x08 30 30;
+        VPORT_NUMBER 0x08 15 0;
+        TABLE_TYPE 0x10 31 24;
+        ESWITCH_OWNER_VHCA_ID 0x10 15 0;
+        REFORMAT_EN 0x18 31 31;
+        DECAP_EN 0x18 30 30;
+        SW_OWNER 0x18 29 29;
+        TERMINATION_TABLE 0x18 28 28;
+        TABLE_MISS_ACTION 0x18 27 24;
+        LEVEL 0x18 23 16;
+        RTC_VALID 0x18 15 15;
+        LOG_SIZE 0x18 7 0;
+        TABLE_MISS_ID 0x1c 23 0;
+        LAG_MASTER_NEXT_TABLE_ID 0x20 23 0;
+        SW_OWNER_ICM_ROOT_1 0x30 63 0;
+        SW_OWNER_ICM_ROOT_0 0x38 63 0;
+        RTC_ID_0 0x30 31 0;
+        RTC_ID_1 0x34 31 0;
+    }
+
+    /// Output of CREATE_FLOW_TABLE.
+    create_flow_table_out: 0x10 {
+        STATUS 0x00 31 24;
+        ICM_ADDRESS_63_40 0x00 23 0;
+        SYNDROME 0x04 31 0;
+        ICM_ADDRESS_39_32 0x08 31 24;
+        TABLE_ID 0x08 23 0;
+        ICM_ADDRESS_31_0 0x0c 31 0;
+    }
+
+    /// Input of MODIFY_FLOW_TABLE.
+    modify_flow_table_in: 0x40 {
+        OPCODE 0x00 31 16;
+        OP_MOD 0x04 15 0;
+        OTHER_VPORT 0x08 31 31;
+        OTHER_ESWITCH 0x08 30 30;
+        VPORT_NUMBER 0x08 15 0;
+        MODIFY_FIELD_SELECT 0x0c 15 0;
+        TABLE_TYPE 0x10 31 24;
+        ESWITCH_OWNER_VHCA_ID 0x10 15 0;
+        TABLE_ID 0x14 23 0;
+        REFORMAT_EN 0x18 31 31;
+        DECAP_EN 0x18 30 30;
+        SW_OWNER 0x18 29 29;
+        TERMINATION_TABLE 0x18 28 28;
+        TABLE_MISS_ACTION 0x18 27 24;
+        LEVEL 0x18 23 16;
+        RTC_VALID 0x18 15 15;
+        LOG_SIZE 0x18 7 0;
+        TABLE_MISS_ID 0x1c 23 0;
+        LAG_MASTER_NEXT_TABLE_ID 0x20 23 0;
+        SW_OWNER_ICM_ROOT_1 0x30 63 0;
+        SW_OWNER_ICM_ROOT_0 0x38 63 0;
+        RTC_ID_0 0x30 31 0;
+        RTC_ID_1 0x34 31 0;
+    }
+
+    /// Input of DESTROY_FLOW_TABLE.
+    destroy_flow_table_in: 0x40 {
+        OPCODE 0x00 31 16;
+        OP_MOD 0x04 15 0;
+        OTHER_VPORT 0x08 31 31;
+        OTHER_ESWITCH 0x08 30 30;
+        VPORT_NUMBER 0x08 15 0;
+        TABLE_TYPE 0x10 31 24;
+        ESWITCH_OWNER_VHCA_ID 0x10 15 0;
+        TABLE_ID 0x14 23 0;
+    }
+
+    /// Input of QUERY_FLOW_TABLE.
+    query_flow_table_in: 0x40 {
+        OPCODE 0x00 31 16;
+        OP_MOD 0x04 15 0;
+        TABLE_TYPE 0x10 31 24;
+        TABLE_ID 0x14 23 0;
+    }
+
+    /// Output of QUERY_FLOW_TABLE.
+    query_flow_table_out: 0x40 {
+        STATUS 0x00 31 24;
+        SYNDROME 0x04 31 0;
+        REFORMAT_EN 0x18 31 31;
+        DECAP_EN 0x18 30 30;
+        SW_OWNER 0x18 29 29;
+        TERMINATION_TABLE 0x18 28 28;
+        TABLE_MISS_ACTION 0x18 27 24;
+        LEVEL 0x18 23 16;
+        RTC_VALID 0x18 15 15;
+        LOG_SIZE 0x18 7 0;
+        TABLE_MISS_ID 0x1c 23 0;
+        LAG_MASTER_NEXT_TABLE_ID 0x20 23 0;
+        SW_OWNER_ICM_ROOT_1 0x30 63 0;
+        SW_OWNER_ICM_ROOT_0 0x38 63 0;
+        RTC_ID_0 0x30 31 0;
+        RTC_ID_1 0x34 31 0;
+    }
+
+    /// Input of CREATE_FLOW_GROUP.
+    create_flow_group_in: 0x400 {
+        OPCODE 0x00 31 16;
+        OP_MOD 0x04 15 0;
+        OTHER_VPORT 0x08 31 31;
+        OTHER_ESWITCH 0x08 30 30;
+        VPORT_NUMBER 0x08 15 0;
+        TABLE_TYPE 0x10 31 24;
+        GROUP_TYPE 0x10 19 16;
+        ESWITCH_OWNER_VHCA_ID 0x10 15 0;
+        TABLE_ID 0x14 23 0;
+        SOURCE_ESWITCH_OWNER_VHCA_ID_VALID 0x18 31 31;
+        START_FLOW_INDEX 0x1c 31 0;
+        END_FLOW_INDEX 0x24 31 0;
+        MATCH_DEFINER_ID 0x28 15 0;
+        MATCH_CRITERIA_ENABLE 0x3c 7 0;
+        MATCH_CRITERIA bytes 0x40 0x200;
+    }
+
+    /// Output of CREATE_FLOW_GROUP.
+    create_flow_group_out: 0x10 {
+        STATUS 0x00 31 24;
+        SYNDROME 0x04 31 0;
+        GROUP_ID 0x08 23 0;
+    }
+
+    /// Input of DESTROY_FLOW_GROUP.
+    destroy_flow_group_in: 0x40 {
+        OPCODE 0x00 31 16;
+        OP_MOD 0x04 15 0;
+        OTHER_VPORT 0x08 31 31;
+        OTHER_ESWITCH 0x08 30 30;
+        VPORT_NUMBER 0x08 15 0;
+        TABLE_TYPE 0x10 31 24;
+        ESWITCH_OWNER_VHCA_ID 0x10 15 0;
+        TABLE_ID 0x14 23 0;
+        GROUP_ID 0x18 31 0;
+    }
+
+    /// Input of SET_FTE.
+    set_fte_in: 0x340 {
+        OPCODE 0x00 31 16;
+        OP_MOD 0x04 15 0;
+        OTHER_VPORT 0x08 31 31;
+        OTHER_ESWITCH 0x08 30 30;
+        VPORT_NUMBER 0x08 15 0;
+        TABLE_TYPE 0x10 31 24;
+        ESWITCH_OWNER_VHCA_ID 0x10 15 0;
+        TABLE_ID 0x14 23 0;
+        IGNORE_FLOW_LEVEL 0x18 31 31;
+        MODIFY_ENABLE_MASK 0x18 7 0;
+        FLOW_INDEX 0x20 31 0;
+        FLOW_CONTEXT bytes 0x40 0x300;
+    }
+
+    /// Input of DELETE_FTE.
+    delete_fte_in: 0x40 {
+        OPCODE 0x00 31 16;
+        OP_MOD 0x04 15 0;
+        OTHER_VPORT 0x08 31 31;
+        OTHER_ESWITCH 0x08 30 30;
+        VPORT_NUMBER 0x08 15 0;
+        TABLE_TYPE 0x10 31 24;
+        ESWITCH_OWNER_VHCA_ID 0x10 15 0;
+        TABLE_ID 0x14 23 0;
+        FLOW_INDEX 0x20 31 0;
+    }
+
+    /// Input of SET_FLOW_TABLE_ROOT.
+    set_flow_table_root_in: 0x40 {
+        OPCODE 0x00 31 16;
+        OP_MOD 0x04 15 0;
+        OTHER_VPORT 0x08 31 31;
+        OTHER_ESWITCH 0x08 30 30;
+        VPORT_NUMBER 0x08 15 0;
+        ESWITCH_OWNER_VHCA_ID 0x0c 15 0;
+        TABLE_TYPE 0x10 31 24;
+        TABLE_OF_OTHER_VPORT 0x10 16 16;
+        TABLE_VPORT_NUMBER 0x10 15 0;
+        TABLE_ID 0x14 23 0;
+        UNDERLAY_QPN 0x18 23 0;
+        TABLE_ESWITCH_OWNER_VHCA_ID_VALID 0x1c 31 31;
+        TABLE_ESWITCH_OWNER_VHCA_ID 0x1c 15 0;
+    }
+
+    /// Input of ALLOC_FLOW_COUNTER.
+    alloc_flow_counter_in: 0x10 {
+        OPCODE 0x00 31 16;
+        OP_MOD 0x04 15 0;
+        FLOW_COUNTER_BULK_LOG_SIZE 0x0c 12 8;
+        FLOW_COUNTER_BULK 0x0c 7 0;
+    }
+
+    /// Output of ALLOC_FLOW_COUNTER.
+    alloc_flow_counter_out: 0x10 {
+        STATUS 0x00 31 24;
+        SYNDROME 0x04 31 0;
+        FLOW_COUNTER_ID 0x08 31 0;
+    }
+
+    /// Input of DEALLOC_FLOW_COUNTER.
+    dealloc_flow_counter_in: 0x10 {
+        OPCODE 0x00 31 16;
+        OP_MOD 0x04 15 0;
+        FLOW_COUNTER_ID 0x08 31 0;
+    }
+
+    /// Input of QUERY_FLOW_COUNTER.
+    query_flow_counter_in: 0x20 {
+        OPCODE 0x00 31 16;
+        OP_MOD 0x04 15 0;
+        CLEAR 0x18 31 31;
+        NUM_OF_COUNTERS 0x18 15 0;
+        FLOW_COUNTER_ID 0x1c 31 0;
+    }
+
+    /// Output of QUERY_FLOW_COUNTER.
+    query_flow_counter_out: 0x10 {
+        STATUS 0x00 31 24;
+        SYNDROME 0x04 31 0;
+        FLOW_STATISTICS @ 0x10;
+    }
+}

@@ -1,0 +1,109 @@
+//! Work queue entries: the segments of sends, the elements of receives.
+//!
+//! # References
+//! ConnectX programmer's reference manual, "work queue element"; rdma-core `providers/mlx5/mlx5dv.h`
+
+use super::layout;
+
+layout! {
+    /// The first segment of every send.
+    ctrl: 0x10 {
+        OPMOD 0x00 31 24;
+        WQE_INDEX 0x00 23 8;
+        OPCODE 0x00 7 0;
+        QPN 0x04 31 8;
+        DS 0x04 5 0;
+        SIGNATURE 0x08 31 24;
+        DCI_STREAM 0x08 23 8;
+        FM 0x08 7 5;
+        CE 0x08 3 2;
+        SE 0x08 1 1;
+        IMM 0x0c 31 0;
+    }
+
+    /// The peer's shared receive queue (XRC).
+    xrc: 0x10 {
+        SRQN 0x00 23 0;
+    }
+
+    /// Where a datagram goes, with an extended address vector.
+    datagram: 0x30 {
+        Q_KEY 0x00 31 0;
+        EXTENDED 0x08 31 31;
+        DQPN 0x08 23 0;
+        STAT_RATE 0x0c 31 28;
+        SL 0x0c 27 24;
+        FORCE_LOOPBACK 0x0c 23 23;
+        MLID_PATH_BITS 0x0c 22 16;
+        RLID_UDP_SPORT 0x0c 15 0;
+        RMAC bytes 0x14 0x6;
+        TCLASS 0x18 15 8;
+        HOP_LIMIT 0x18 7 0;
+        GRH 0x1c 30 30;
+        SGID_INDEX 0x1c 27 20;
+        FLOW_LABEL 0x1c 19 0;
+        RGID bytes 0x20 0x10;
+    }
+
+    /// The peer's memory.
+    remote_address: 0x10 {
+        VA 0x00 63 0;
+        RKEY 0x08 31 0;
+    }
+
+    /// Operands of an atomic operation.
+    atomic: 0x10 {
+        SWAP_ADD 0x00 63 0;
+        COMPARE 0x08 63 0;
+    }
+
+    /// An element of a scatter or gather list.
+    data: 0x10 {
+        BYTE_COUNT 0x00 30 0;
+        LKEY 0x04 31 0;
+        ADDRESS 0x08 63 0;
+    }
+
+    /// The head of inline data.
+    inline: 0x4 {
+        IS_INLINE 0x00 31 31;
+        BYTE_COUNT 0x00 9 0;
+    }
+
+    /// The first 16 bytes of a shared receive queue's entry.
+    srq_next: 0x10 {
+        NEXT_WQE_INDEX 0x00 15 0;
+        SIGNATURE 0x04 31 24;
+    }
+
+    /// Control of a UMR: what of a memory key is changed.
+    umr_ctrl: 0x30 {
+        INLINE 0x00 31 31;
+        CHECK_FREE 0x00 30 29;
+        TRANSLATION_OFFSET_EN 0x00 28 28;
+        CHECK_QPN 0x00 27 27;
+        KLM_OCTOWORDS 0x04 31 16;
+        TRANSLATION_OFFSET 0x04 15 0;
+        MKEY_MASK 0x08 63 0;
+        TRANSLATION_OFFSET_42_16 0x10 26 0;
+    }
+
+    /// An element of an indirect memory key.
+    klm: 0x10 {
+        BYTE_COUNT 0x00 31 0;
+        MKEY 0x04 31 0;
+        VA 0x08 63 0;
+    }
+
+    /// The Ethernet segment.
+    eth: 0x10 {
+        L3_CSUM 0x04 30 30;
+        L4_CSUM 0x04 31 31;
+        L3_INNER_CSUM 0x04 28 28;
+        L4_INNER_CSUM 0x04 29 29;
+        MSS 0x04 13 0;
+        FLOW_TABLE_METADATA 0x08 31 0;
+        INLINE_HEADER_SIZE 0x0c 25 16;
+        INLINE_HEADER_START bytes 0xe 0x2;
+    }
+}

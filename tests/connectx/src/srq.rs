@@ -1,0 +1,33 @@
+//! [`Srq`]: shared receive queues: SRQ, XRC SRQ and RMP.
+
+use crate::function::pages::Pages;
+
+/// A shared receive queue, beside what the transport engine keeps of it.
+#[derive(Debug)]
+pub(crate) struct Srq {
+    pub(crate) srqn: u32,
+    pub(crate) kind: SrqKind,
+    /// The context as the driver gave it: `srqc`, `xrc_srqc` or `rmpc`.
+    pub(crate) context: Vec<u8>,
+    pub(crate) pages: Pages,
+    pub(crate) log_size: u32,
+    /// Bytes of an entry: a next segment and scatter elements.
+    pub(crate) stride: u64,
+    /// Where the counter of posted receives is, guest-physical.
+    pub(crate) doorbell_record: u64,
+    /// Completions of an XRC SRQ.
+    pub(crate) cqn: u32,
+    pub(crate) user_index: u32,
+    pub(crate) users: u32,
+}
+
+/// Which command made it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SrqKind {
+    /// CREATE_SRQ.
+    Basic,
+    /// CREATE_XRC_SRQ.
+    Xrc,
+    /// CREATE_RMP.
+    Rmp,
+}

@@ -1,0 +1,1 @@
+//! The front end for QEMU: a vfio-user server for each function.
