@@ -103,3 +103,18 @@ impl<B: Bus> Function<B> {
         self.core.log.complaints.take()
     }
 }
+
+/// BAR 0: registers, then UAR pages.
+pub const BAR0: u32 = 0;
+/// BAR 2: the MSI-X table and its pending bits, which the front end keeps.
+pub const BAR2: u32 = 2;
+/// How many bytes BAR 0 has.
+pub const BAR0_SIZE: u64 = 32 << 20;
+/// How many bytes BAR 2 has.
+pub const BAR2_SIZE: u64 = 0x2000;
+/// How many MSI-X vectors there are.
+pub const VECTORS: u16 = 8;
+/// How many bytes of BAR 0 the initialisation segment takes; UAR pages follow.
+pub const ISEG_SIZE: u64 = 0x4000;
+/// How many bytes a UAR page has.
+pub const UAR_SIZE: u64 = 0x1000;
