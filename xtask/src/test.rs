@@ -312,7 +312,7 @@ fn for_lines(pipe: impl Read, line: &mut impl FnMut(&str)) {
 fn prepare(kernel: &vm::kernel::Choice) -> Result<(), String> {
     let progress = vm::Progress::new(false);
     apt::ensure_tools(&[apt::VM_TOOLS, apt::INTEROP_TOOLS], |line| progress.say(line))
-        .and_then(|()| vm::Boot::prepare(kernel, vm::Accel::Auto, &progress))
+        .and_then(|()| vm::Boot::prepare(kernel, vm::Device::Rxe, vm::Accel::Auto, &progress))
         .map(|_| ())
         .map_err(|error| format!("{error:#}"))
 }

@@ -9,7 +9,13 @@
 //! | `alive` | to host | every few seconds: the guest still schedules |
 //! | `exit N`, `signal N` | to host | how the command ended; its output is complete |
 //! | `failed TEXT` | to host | the guest could not be set up |
+//! | `hello` | to host | process 1 runs |
 //! | `kill` | to guest | time is up: show who is stuck, end every process |
+//!
+//! [`rxe`] and [`mlx5`] make the device.
+
+mod mlx5;
+mod rxe;
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -24,7 +30,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use nix::mount::{MsFlags, mount};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use nix::sys::reboot::{RebootMode, reboot};
@@ -33,19 +39,13 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitStatus, wait};
 use nix::unistd::Pid;
 
-use super::job::Job;
+use super::job::{Device, Job};
 
 /// The first argument that makes this program the guest's process 1.
 pub(crate) const SUBCOMMAND: &str = "guest-init";
 
 /// How often `alive` is sent.
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(3);
-
-/// The rxe device's netdev and its address.
-const NETDEV: &str = "veth0";
-const ADDRESS: &str = "10.9.9.1/24";
-/// The GID that the address becomes.
-const GID: &str = "0000:0000:0000:0000:0000:ffff:0a09:0901";
 
 /// How long the kernel may take to bring up what it was asked for.
 const SETUP: Duration = Duration::from_secs(30);
@@ -93,9 +93,11 @@ fn run_job(control: &Control, listen: File, deadline: Instant) -> Result<()> {
         fs::create_dir_all("/lib/modules")?;
         bind(&job.modules, "/lib/modules")?;
     }
-    network(job.rxe)?;
-    if job.rxe {
-        rxe_device(deadline)?;
+    ip(&[], "link set lo up\n")?;
+    match job.device {
+        Device::None => {}
+        Device::Rxe => rxe::set_up(deadline)?,
+        Device::Mlx5 { port, functions } => mlx5::set_up(port, functions, deadline)?,
     }
     let memlock = job.memlock_kib.map_or(rlim_t::MAX, |kib| kib.saturating_mul(1024));
     setrlimit(Resource::RLIMIT_MEMLOCK, memlock, memlock).context("RLIMIT_MEMLOCK")?;
@@ -169,17 +171,23 @@ fn bind(from: &Path, to: &str) -> Result<()> {
         .with_context(|| format!("cannot bind {} to {to}", from.display()))
 }
 
-/// Opens the virtio serial port called `name`. Ports appear some time after their driver was loaded.
+/// Opens the virtio serial port called `name`.
 fn open_port(name: &str, deadline: Instant) -> Result<File> {
+    let path = wait_for_port(name, deadline)?;
+    File::options()
+        .read(true)
+        .write(true)
+        .open(&path)
+        .with_context(|| format!("cannot open {}", path.display()))
+}
+
+/// The node of the virtio serial port called `name`. Ports appear some time after their driver was loaded.
+fn wait_for_port(name: &str, deadline: Instant) -> Result<PathBuf> {
     let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
     inotify.add_watch("/dev", AddWatchFlags::IN_CREATE)?;
     loop {
         if let Some(path) = find_port(name) {
-            return File::options()
-                .read(true)
-                .write(true)
-                .open(&path)
-                .with_context(|| format!("cannot open {}", path.display()));
+            return Ok(path);
         }
         // A port's name is set by a later message than the one that made its node, so look again soon in any case.
         let left = deadline.saturating_duration_since(Instant::now());
@@ -203,22 +211,20 @@ fn find_port(name: &str) -> Option<PathBuf> {
     })
 }
 
-/// Loopback and, for rxe, a veth pair whose one end carries the address.
-fn network(veth: bool) -> Result<()> {
-    let mut batch = String::from("link set lo up\n");
-    if veth {
-        // Duplicate address detection would keep the link-local GID away for a second, and there is nobody to ask.
-        for conf in ["all", "default"] {
-            for knob in ["accept_dad", "dad_transmits"] {
-                let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{conf}/{knob}"), "0");
-            }
+/// Duplicate address detection would keep link-local GIDs away for a second, and there is nobody to ask.
+fn without_address_detection() {
+    for conf in ["all", "default"] {
+        for knob in ["accept_dad", "dad_transmits"] {
+            // Without IPv6 there are no such addresses either.
+            let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{conf}/{knob}"), "0");
         }
-        batch += &format!(
-            "link add {NETDEV} type veth peer name veth1\nlink set {NETDEV} up\nlink set veth1 up\n\
-             addr add {ADDRESS} dev {NETDEV}\n"
-        );
     }
+}
+
+/// Runs ip on lines of its own language, with options before them.
+fn ip(options: &[&str], batch: &str) -> Result<()> {
     let mut ip = Command::new("ip")
+        .args(options)
         .args(["-batch", "-"])
         .env("PATH", SYSTEM_PATH)
         .stdin(Stdio::piped())
@@ -229,33 +235,6 @@ fn network(veth: bool) -> Result<()> {
     let output = ip.wait_with_output()?;
     ensure!(output.status.success(), "ip: {}", String::from_utf8_lossy(&output.stderr));
     Ok(())
-}
-
-/// Makes rxe0 and waits until it is usable: node, active port, and the address's GID.
-fn rxe_device(deadline: Instant) -> Result<()> {
-    let output = Command::new("rdma")
-        .args(["link", "add", "rxe0", "type", "rxe", "netdev", NETDEV])
-        .env("PATH", SYSTEM_PATH)
-        .stdin(Stdio::null())
-        .output()
-        .context("cannot run rdma (package iproute2)")?;
-    ensure!(output.status.success(), "rdma link add: {}", String::from_utf8_lossy(&output.stderr));
-    let port = Path::new("/sys/class/infiniband/rxe0/ports/1");
-    loop {
-        let active = fs::read_to_string(port.join("state")).is_ok_and(|s| s.contains("ACTIVE"));
-        let node = Path::new("/dev/infiniband/uverbs0").exists();
-        let gid = (0..8).any(|i| {
-            fs::read_to_string(port.join(format!("gids/{i}"))).is_ok_and(|gid| gid.trim_end() == GID)
-        });
-        if active && node && gid {
-            return Ok(());
-        }
-        if Instant::now() > deadline {
-            bail!("rxe0 did not come up: active {active}, uverbs0 {node}, GID of {ADDRESS} {gid}");
-        }
-        // The kernel announces none of the three in one place; each is a matter of milliseconds.
-        thread::park_timeout(Duration::from_millis(5));
-    }
 }
 
 const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";

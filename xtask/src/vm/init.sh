@@ -31,4 +31,6 @@ done
 $bb mount -t tmpfs -o mode=755 tmpfs /new/run || fail "no /run"
 $bb mkdir /new/run/vm
 $bb mount -t 9p -o $options job /new/run/vm || fail "cannot mount the job over 9p"
+# The driver of a device that the machine has, if it has one: guest-init loads it.
+$bb cp -r /device /new/run/device || fail "no room for modules"
 exec $bb switch_root /new /run/vm/xtask guest-init

@@ -1,5 +1,8 @@
-//! The initramfs: busybox, the modules without which the host's root cannot be mounted, those that make an rxe
-//! device, and a script that mounts the host's root and hands over to [`super::guest`].
+//! The initramfs: busybox, the modules without which the host's root cannot be mounted, those of the device, and a script
+//! that mounts the host's root and hands over to [`super::guest`].
+//!
+//! `/modules` is loaded by the script. `/device` holds the driver of a device that the machine has: the script only
+//! carries it over, and the guest's process 1 loads it, so that what goes wrong there is told by name.
 //!
 //! It is cached by the hash of everything that goes into it. The archive is plain cpio, uncompressed: QEMU copies it
 //! into the guest's memory at once, while an emulated processor would take seconds to unpack it.
@@ -11,12 +14,12 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::Progress;
 use super::kernel::Kernel;
+use super::{Device, Progress};
 use crate::{apt, cache};
 
-/// Modules without which no guest comes up, then those for an rxe device and for bad networks. Names that a kernel has built in or does not
-/// know are left out; loading what is there in this order, dependencies first, is all that is needed.
+/// Modules without which no guest comes up, then those for bad networks and of RDMA. Names that a kernel has built in or
+/// does not know are left out; loading what is there in this order, dependencies first, is all that is needed.
 const MODULES: &[&str] = &[
     "virtio_pci",
     "virtio_console",
@@ -32,28 +35,48 @@ const MODULES: &[&str] = &[
     "ib_uverbs",
     "rdma_ucm",
     "ib_umad",
-    "rdma_rxe",
 ];
+
+/// Besides, where no other device is asked for.
+const RXE: &str = "rdma_rxe";
+
+/// The driver of a ConnectX.
+const MLX5: &str = "mlx5_ib";
 
 const INIT: &str = include_str!("init.sh");
 
-/// The initramfs for a kernel, built if the cache has none.
+/// The initramfs for a kernel and a device, built if the cache has none.
 ///
 /// # Errors
-/// busybox or a module cannot be read or unpacked, or the cache cannot be written.
-pub(crate) fn find_or_build(kernel: &Kernel, progress: &Progress) -> Result<PathBuf> {
+/// busybox or a module cannot be read or unpacked, the kernel does not have the device's driver, or the cache cannot be
+/// written.
+pub(crate) fn find_or_build(kernel: &Kernel, device: Device, progress: &Progress) -> Result<PathBuf> {
     let busybox = apt::static_busybox().context("busybox-static is missing")?;
     let modules = kernel.modules.join(&kernel.release);
     let modules_dep = fs::read_to_string(modules.join("modules.dep"))
         .with_context(|| format!("cannot read {}/modules.dep", modules.display()))?;
-    let list = load_order(&modules_dep, MODULES);
+    let (list, of_device) = match device {
+        Device::Rxe | Device::None => (load_order(&modules_dep, &[MODULES, &[RXE]].concat()), Vec::new()),
+        Device::Mlx5 => {
+            let list = load_order(&modules_dep, MODULES);
+            let rest = load_order(&modules_dep, &[MODULES, &[MLX5]].concat()).split_off(list.len());
+            ensure!(
+                !rest.is_empty(),
+                "Linux {} has no module {MLX5}: no mlx5 device with it",
+                kernel.version
+            );
+            (list, rest)
+        }
+    };
     let busybox = fs::read(busybox)?;
 
     // A module's size and time of change stand for its content: hashing all of them would cost more than building.
     let mut stamps = String::new();
-    for path in &list {
-        let metadata = fs::metadata(modules.join(path))?;
-        stamps += &format!("{path} {} {:?}\n", metadata.len(), metadata.modified()?);
+    for (directory, list) in [("modules", &list), ("device", &of_device)] {
+        for path in list {
+            let metadata = fs::metadata(modules.join(path))?;
+            stamps += &format!("{directory} {path} {} {:?}\n", metadata.len(), metadata.modified()?);
+        }
     }
     let identity = hash(&[
         INIT.as_bytes(),
@@ -68,16 +91,18 @@ pub(crate) fn find_or_build(kernel: &Kernel, progress: &Progress) -> Result<Path
         return Ok(path);
     }
     fs::create_dir_all(&home)?;
-    progress.say(&format!("building an initramfs of {} modules", list.len()));
+    progress.say(&format!("building an initramfs of {} modules", list.len() + of_device.len()));
     let mut cpio = Cpio::default();
-    for dir in ["bin", "dev", "host", "modules", "new", "proc", "rw", "sys"] {
+    for dir in ["bin", "dev", "device", "host", "modules", "new", "proc", "rw", "sys"] {
         cpio.directory(dir);
     }
     cpio.file("bin/busybox", 0o755, &busybox);
     cpio.file("init", 0o755, INIT.as_bytes());
-    for (index, module) in list.iter().enumerate() {
-        let name = module_name(module);
-        cpio.file(&format!("modules/{index:02}-{name}.ko"), 0o644, &read_module(&modules.join(module))?);
+    for (directory, list) in [("modules", &list), ("device", &of_device)] {
+        for (index, module) in list.iter().enumerate() {
+            let path = format!("{directory}/{index:02}-{}.ko", module_name(module));
+            cpio.file(&path, 0o644, &read_module(&modules.join(module))?);
+        }
     }
     // Several processes may build the same archive; whoever renames last replaces it with the same bytes.
     let temporary = home.join(format!(".{identity:016x}-{}", std::process::id()));
@@ -243,6 +268,18 @@ mod tests {
             load_order(dep, &["ib_uverbs", "not-there", "rdma_rxe"]),
             ["kernel/c/ib_core.ko.xz", "kernel/b/ib-uverbs.ko.xz", "kernel/a/rdma_rxe.ko.xz"]
         );
+    }
+
+    #[test]
+    fn a_drivers_modules_follow_those_that_every_guest_loads_and_repeat_none() {
+        let dep = "k/mlx5_ib.ko: k/mlx5_core.ko k/mlxfw.ko k/ib_uverbs.ko k/ib_core.ko\n\
+                   k/mlx5_core.ko: k/mlxfw.ko k/psample.ko\nk/mlxfw.ko:\nk/psample.ko:\n\
+                   k/ib_uverbs.ko: k/ib_core.ko\nk/ib_core.ko:\n";
+        let base = load_order(dep, &["ib_uverbs"]);
+        assert_eq!(base, ["k/ib_core.ko", "k/ib_uverbs.ko"]);
+        let all = load_order(dep, &["ib_uverbs", MLX5]);
+        assert_eq!(all[..2], base);
+        assert_eq!(all[2..], ["k/mlxfw.ko", "k/psample.ko", "k/mlx5_core.ko", "k/mlx5_ib.ko"]);
     }
 
     #[test]

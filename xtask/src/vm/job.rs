@@ -9,6 +9,8 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
+use super::connectx::Port;
+
 /// One command for one guest.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Job {
@@ -20,12 +22,23 @@ pub(crate) struct Job {
     pub(crate) cwd: PathBuf,
     /// The host's directory that becomes /lib/modules.
     pub(crate) modules: PathBuf,
-    /// Whether to make rxe0.
-    pub(crate) rxe: bool,
+    /// What must exist when it starts.
+    pub(crate) device: Device,
     /// RLIMIT_MEMLOCK in KiB; `None` for no limit.
     pub(crate) memlock_kib: Option<u64>,
     /// Whether the command's stdin is the host's.
     pub(crate) interactive: bool,
+}
+
+/// The RDMA device of a guest.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Device {
+    #[default]
+    None,
+    /// rxe0, to be made.
+    Rxe,
+    /// Functions of the ConnectX model, whose driver is to be loaded.
+    Mlx5 { port: Port, functions: u8 },
 }
 
 impl Job {
@@ -45,8 +58,12 @@ impl Job {
         }
         record("cwd", self.cwd.as_os_str());
         record("modules", self.modules.as_os_str());
-        if self.rxe {
-            record("rxe", OsStr::new(""));
+        match self.device {
+            Device::None => {}
+            Device::Rxe => record("rxe", OsStr::new("")),
+            Device::Mlx5 { port, functions } => {
+                record("mlx5", OsStr::new(&format!("{} {functions}", port.name())));
+            }
         }
         if let Some(kib) = self.memlock_kib {
             record("memlock", OsStr::new(&kib.to_string()));
@@ -77,7 +94,8 @@ impl Job {
                 "env" => job.env.push(value),
                 "cwd" => job.cwd = value.into(),
                 "modules" => job.modules = value.into(),
-                "rxe" => job.rxe = true,
+                "rxe" => job.device = Device::Rxe,
+                "mlx5" => job.device = decode_mlx5(&value.to_string_lossy())?,
                 "memlock" => job.memlock_kib = Some(value.to_string_lossy().parse()?),
                 "interactive" => job.interactive = true,
                 _ => bail!("unknown record {key:?}"),
@@ -86,6 +104,17 @@ impl Job {
         ensure!(!job.argv.is_empty(), "no command");
         Ok(job)
     }
+}
+
+/// `ib 1`, `roce 2`.
+fn decode_mlx5(value: &str) -> Result<Device> {
+    let (port, functions) = value.split_once(' ').with_context(|| format!("no functions in {value:?}"))?;
+    let port = match port {
+        "ib" => Port::Ib,
+        "roce" => Port::Roce,
+        _ => bail!("unknown port {port:?}"),
+    };
+    Ok(Device::Mlx5 { port, functions: functions.parse()? })
 }
 
 #[cfg(test)]
@@ -98,7 +127,7 @@ mod tests {
             env: vec!["A=b c".into(), "EMPTY=".into()],
             cwd: "/some where/with\nnewline".into(),
             modules: "/cache/modules".into(),
-            rxe: true,
+            device: Device::Rxe,
             memlock_kib: Some(64),
             interactive: true,
         }
@@ -109,6 +138,17 @@ mod tests {
         let mut job = job();
         job.argv.push(OsString::from_vec(vec![0xff, 0x01, b'\n', b' ']));
         assert_eq!(Job::decode(&job.encode()).unwrap(), job);
+    }
+
+    #[test]
+    fn every_device_survives() {
+        let mlx5 = |port, functions| Device::Mlx5 { port, functions };
+        for device in [Device::None, Device::Rxe, mlx5(Port::Ib, 1), mlx5(Port::Roce, 2)] {
+            let job = Job { device, ..job() };
+            assert_eq!(Job::decode(&job.encode()).unwrap().device, device);
+        }
+        assert!(decode_mlx5("token-ring 1").is_err());
+        assert!(decode_mlx5("ib").is_err());
     }
 
     #[test]

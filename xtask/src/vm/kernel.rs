@@ -181,15 +181,7 @@ fn download(series: &Series, home: &Path, progress: &Progress) -> Result<Kernel>
         fs::create_dir_all(&root)?;
         apt.download(&packages, &debs, progress.is_quiet())?;
         progress.say(&format!("kernel {}: unpacking", series.name));
-        for deb in sorted_names(&debs)? {
-            let status = Command::new("dpkg-deb")
-                .arg("-x")
-                .arg(debs.join(&deb))
-                .arg(&root)
-                .status()
-                .context("cannot run dpkg-deb")?;
-            ensure!(status.success(), "dpkg-deb -x {deb} failed");
-        }
+        apt::unpack(&debs, &root)?;
         let kernel = Kernel::in_directory(&root, Some(&image.version))?;
         depmod(&root, &kernel)?;
         let complete = home.join(&image.version);

@@ -4,8 +4,10 @@
 //! kernel  ── finds or downloads a kernel        image     ── the same, unpacked to boot faster
 //! initramfs ── busybox, modules, init.sh
 //! accel   ── KVM or emulation                   job       ── what the guest is asked to do
-//! qemu    ── the process (child.rs starts it)   guest     ── process 1 over there
+//! qemu    ── the process (child.rs starts it)   qemu_release ── which QEMU that is
+//! connectx ── the model of an mlx5 device       guest     ── process 1 over there
 //! supervise ── follows it to its end            console ── did the kernel fail?
+//! run_dir ── its files
 //! ```
 //!
 //! The guest sees the host's root read-only under a tmpfs, so that programs run at their own path and what they write is
@@ -15,11 +17,12 @@
 //! Invariant: a guest whose kernel dies before its first process has spoken, and without a word about drivers under test, is booted
 //! again, and that is told. After that nothing is tried twice.
 //!
-//! Invariant: a kernel that panicked, oopsed or warned about the infiniband drivers is a failure whatever the command's
-//! status.
+//! Invariant: a kernel that panicked, oopsed or warned about the infiniband drivers, and a guest that broke the rules of the
+//! device's model, is a failure whatever the command's status.
 
 mod accel;
 mod child;
+pub(crate) mod connectx;
 pub(crate) mod console;
 pub(crate) mod guest;
 mod image;
@@ -27,23 +30,27 @@ mod initramfs;
 mod job;
 pub(crate) mod kernel;
 mod qemu;
+mod qemu_release;
+mod run_dir;
 mod supervise;
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 
 pub(crate) use self::accel::Accel;
 use self::job::Job;
 use self::kernel::Kernel;
 use self::qemu::{Machine, Qemu};
+use self::qemu_release::Release;
+use self::run_dir::RunDir;
 use self::supervise::Ended;
-use crate::{apt, cache};
+use crate::apt;
 
 /// The command did not end in time.
 pub(crate) const STATUS_TIMEOUT: u8 = 124;
@@ -56,9 +63,10 @@ Exit status:
   the command's own; 128+N if signal N ended it; 126 or 127 if it cannot be run or found
   124  the command did not end within --timeout
   125  there is no VM or it failed: it did not boot, it hung, or its kernel panicked, oopsed, or reported a BUG or
-       WARNING from the infiniband drivers, whatever the command's own status; the console is shown";
+       WARNING from the infiniband drivers, whatever the command's own status; the console is shown.
+       With --device mlx5 also: no QEMU that is new enough can be had, or the guest broke the device's rules";
 
-/// Boots a guest with a Soft-RoCE device and runs one command in it.
+/// Boots a guest with an RDMA device and runs one command in it.
 #[derive(clap::Args)]
 #[command(after_help = STATUSES)]
 pub(crate) struct Args {
@@ -69,6 +77,9 @@ pub(crate) struct Args {
     /// RDMA device that exists when the command starts
     #[arg(long, value_enum, default_value_t = Device::Rxe)]
     pub(crate) device: Device,
+
+    #[command(flatten)]
+    pub(crate) connectx: connectx::Options,
 
     /// Seconds that the command may take; 0 for no limit
     #[arg(long, default_value_t = 600, value_name = "SECS")]
@@ -117,6 +128,7 @@ impl Args {
         Args {
             kernel,
             device: Device::Rxe,
+            connectx: connectx::Options::default(),
             timeout: 600,
             memory: 2048,
             cpus: 2,
@@ -136,6 +148,8 @@ impl Args {
 pub(crate) enum Device {
     /// rxe0 on a veth with 10.9.9.1/24
     Rxe,
+    /// A software model of a ConnectX under the kernel's own mlx5 driver: mlx5_0, and mlx5_1 with --functions 2
+    Mlx5,
     /// The modules are loaded, and there is no device
     None,
 }
@@ -166,7 +180,7 @@ impl Progress {
 
 /// Does a console name what is under test? Then what happened is no accident of booting.
 fn names_drivers(console: &str) -> bool {
-    ["infiniband", "rdma", "rxe"].iter().any(|name| console.contains(name))
+    ["infiniband", "rdma", "rxe", "mlx5"].iter().any(|name| console.contains(name))
 }
 
 /// How often a guest is booted that does not come up.
@@ -174,6 +188,7 @@ const BOOTS: u32 = 3;
 
 /// What boots.
 pub(crate) struct Boot {
+    release: Release,
     kernel: Kernel,
     image: PathBuf,
     initramfs: PathBuf,
@@ -181,61 +196,87 @@ pub(crate) struct Boot {
 }
 
 impl Boot {
-    /// Finds or makes everything that a guest boots from. Host packages must be there.
+    /// Finds or makes everything that a guest with such a device boots from. Host packages must be there.
     ///
     /// # Errors
-    /// The kernel cannot be had, or what is made of it cannot be written to the cache.
-    pub(crate) fn prepare(choice: &kernel::Choice, accel: Accel, progress: &Progress) -> Result<Boot> {
+    /// The kernel or a QEMU for the device cannot be had, or what is made of them cannot be written to the cache.
+    pub(crate) fn prepare(
+        choice: &kernel::Choice,
+        device: Device,
+        accel: Accel,
+        progress: &Progress,
+    ) -> Result<Boot> {
+        let release = match device {
+            Device::Mlx5 => Release::with_vfio_user(progress)?,
+            Device::Rxe | Device::None => Release::of_this_machine(),
+        };
         let kernel = Kernel::find(choice, progress)?;
-        let initramfs = initramfs::find_or_build(&kernel, progress)?;
+        let initramfs = initramfs::find_or_build(&kernel, device, progress)?;
         let image = image::find_or_unpack(&kernel)?;
-        let accel = accel.resolve(&image, &initramfs, progress)?;
-        Ok(Boot { kernel, image, initramfs, accel })
+        let accel = match device {
+            // The probe knows nothing of this QEMU, and speed is lost in the model in any case.
+            Device::Mlx5 if accel == Accel::Auto => Accel::Tcg,
+            _ => accel.resolve(&image, &initramfs, progress)?,
+        };
+        Ok(Boot { release, kernel, image, initramfs, accel })
     }
 }
 
 /// Runs `vm`.
 ///
 /// # Errors
-/// The VM could not be started: host packages, kernel, initramfs, QEMU.
+/// The VM could not be started: host packages, kernel, initramfs, QEMU, the device's model.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let progress = Progress::new(args.quiet);
+    if args.device != Device::Mlx5 {
+        args.connectx.ensure_none()?;
+    }
     apt::ensure_tools(&[apt::VM_TOOLS], |line| progress.say(line))?;
-    let Boot { kernel, image, initramfs, accel } = Boot::prepare(&args.kernel, args.accel, &progress)?;
+    let Boot { release, kernel, image, initramfs, accel } =
+        Boot::prepare(&args.kernel, args.device, args.accel, &progress)?;
 
     let run_dir = RunDir::new()?;
-    let job = Job {
-        argv: args.command.clone(),
-        env: environment(&args.env),
-        cwd: std::env::current_dir().context("no current directory")?,
-        modules: kernel.modules.clone(),
-        rxe: args.device == Device::Rxe,
-        memlock_kib: args.memlock,
-        interactive: args.interactive,
+    let connectx = match args.device {
+        Device::Mlx5 => Some((
+            args.connectx.program()?,
+            connectx::Sockets::new(run_dir.path.clone(), args.connectx.functions()),
+        )),
+        Device::Rxe | Device::None => None,
     };
     let share = run_dir.path.join("job");
     fs::create_dir(&share)?;
-    fs::write(share.join("job"), job.encode())?;
+    fs::write(share.join("job"), job(args, &kernel)?.encode())?;
     // A copy: the original may be rebuilt while the guest runs.
     fs::copy("/proc/self/exe", share.join("xtask")).context("cannot copy this program for the guest")?;
 
     let (mut started, mut boots) = (Instant::now(), 0);
-    let (ended, console) = loop {
+    let (ended, console, verdict) = loop {
         progress.say(&format!("booting Linux {} ({})", kernel.version, accel.name()));
+        let mut model = match &connectx {
+            Some((program, sockets)) => Some(connectx::Model::start(program, &args.connectx, sockets)?),
+            None => None,
+        };
         let (mut qemu, streams) = Qemu::start(Machine {
+            release: &release,
             image: &image,
             initramfs: &initramfs,
             accel,
             memory_mb: args.memory,
             cpus: args.cpus,
             job: &share,
+            connectx: connectx.as_ref().map(|(_, sockets)| sockets),
             verbose: args.console,
             log: File::create(run_dir.path.join("qemu.log"))?,
         })?;
         let console = Arc::new(Mutex::new(Vec::new()));
-        let events = supervise::pump_streams(&streams, args, &console, &run_dir)?;
+        let (send, events) = mpsc::channel();
+        if let Some(model) = &mut model {
+            model.watch(send.clone());
+        }
+        supervise::pump_streams(&streams, args, &console, &run_dir, send)?;
         let timeout = (args.timeout != 0).then(|| Duration::from_secs(args.timeout));
         let ended = supervise::to_the_end(&mut qemu, &streams.control, &events, timeout, &progress, started);
+        let verdict = model.map(connectx::Model::finish).unwrap_or_default();
         let console =
             console.lock().map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
         boots += 1;
@@ -252,35 +293,70 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
                 eprintln!("vm: booting again ({} of {BOOTS})", boots + 1);
                 started = Instant::now();
             }
-            ended => break (ended, console),
+            ended => break (ended, console, verdict),
         }
     };
-    let status = report(ended, &console, &run_dir, &progress);
+    let status = report(ended, &console, &verdict, args.connectx.is_strict(), &run_dir, &progress);
     progress.say(&format!("exit status {status} after {:.1} s", started.elapsed().as_secs_f64()));
     Ok(ExitCode::from(status))
 }
 
+/// What the guest is asked to do.
+fn job(args: &Args, kernel: &Kernel) -> Result<Job> {
+    Ok(Job {
+        argv: args.command.clone(),
+        env: environment(&args.env),
+        cwd: std::env::current_dir().context("no current directory")?,
+        modules: kernel.modules.clone(),
+        device: match args.device {
+            Device::Rxe => job::Device::Rxe,
+            Device::Mlx5 => {
+                job::Device::Mlx5 { port: args.connectx.port(), functions: args.connectx.functions() }
+            }
+            Device::None => job::Device::None,
+        },
+        memlock_kib: args.memlock,
+        interactive: args.interactive,
+    })
+}
+
 /// Decides the exit status, and shows what there is to show of a failure.
-fn report(ended: Ended, console: &str, run_dir: &RunDir, progress: &Progress) -> u8 {
+fn report(
+    ended: Ended,
+    console: &str,
+    verdict: &connectx::Verdict,
+    strict: bool,
+    run_dir: &RunDir,
+    progress: &Progress,
+) -> u8 {
     let kernel_failure = console::failure(console);
+    let device_failure = verdict.is_failure(strict);
     let (status, reason) = match ended {
         Ended::Failed(reason) | Ended::NeverUp(reason) => (STATUS_VM_FAILED, Some(reason)),
-        _ if kernel_failure.is_some() => (STATUS_VM_FAILED, None),
+        Ended::Status(_) if kernel_failure.is_some() || device_failure => (STATUS_VM_FAILED, None),
         Ended::Status(status) => (status, None),
-        Ended::TimedOut => (STATUS_TIMEOUT, Some("the command did not end in time".to_owned())),
+        Ended::TimedOut => {
+            let failed = kernel_failure.is_some() || device_failure;
+            let status = if failed { STATUS_VM_FAILED } else { STATUS_TIMEOUT };
+            (status, Some("the command did not end in time".to_owned()))
+        }
     };
-    if kernel_failure.is_none() && reason.is_none() {
+    // Shown even when quiet: without it the status could be taken for the command's own.
+    let text = verdict.text();
+    if !text.is_empty() {
+        eprintln!("vm: {text}");
+    }
+    if kernel_failure.is_none() && reason.is_none() && !device_failure {
         return status;
     }
-    // Shown even when quiet: without it the status could be taken for the command's own.
     if let Some(failure) = &kernel_failure {
         eprintln!("vm: the guest's kernel failed: {}", failure.headline);
         eprintln!("{}", failure.report);
     }
-    if let Some(reason) = reason {
+    if let Some(reason) = &reason {
         eprintln!("vm: {reason}");
     }
-    if kernel_failure.is_none() {
+    if kernel_failure.is_none() && reason.is_some() {
         eprintln!("vm: the end of the console:\n{}", console::tail(console));
         let qemu = fs::read_to_string(run_dir.path.join("qemu.log")).unwrap_or_default();
         if status == STATUS_VM_FAILED && !qemu.trim().is_empty() {
@@ -290,6 +366,11 @@ fn report(ended: Ended, console: &str, run_dir: &RunDir, progress: &Progress) ->
     match run_dir.keep_console(console) {
         Ok(path) => progress.say(&format!("the whole console is in {}", path.display())),
         Err(error) => eprintln!("vm: the console could not be kept: {error:#}"),
+    }
+    match run_dir.keep_trace() {
+        Ok(Some(path)) => progress.say(&format!("the end of the device's trace is in {}", path.display())),
+        Ok(None) => {}
+        Err(error) => eprintln!("vm: the device's trace could not be kept: {error:#}"),
     }
     status
 }
@@ -326,61 +407,6 @@ fn environment(chosen: &[OsString]) -> Vec<OsString> {
         }
     }
     env
-}
-
-/// How many consoles of failed guests the cache keeps.
-const CONSOLES_KEPT: usize = 20;
-
-/// One guest's files, removed with it. A killed process leaves them; the next one clears up.
-struct RunDir {
-    path: PathBuf,
-}
-
-impl RunDir {
-    fn new() -> Result<RunDir> {
-        let home = cache::dir()?.join("run");
-        fs::create_dir_all(&home)?;
-        for entry in fs::read_dir(&home)?.flatten() {
-            let name = entry.file_name();
-            let pid = name.to_str().and_then(|n| n.split('-').next()).and_then(|n| n.parse::<u32>().ok());
-            if pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
-                let _ = fs::remove_dir_all(entry.path());
-            }
-        }
-        for n in 0..1000 {
-            let path = home.join(format!("{}-{n}", std::process::id()));
-            match fs::create_dir(&path) {
-                Ok(()) => return Ok(RunDir { path }),
-                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(error).with_context(|| format!("cannot create {}", path.display())),
-            }
-        }
-        bail!("{} is full of this process's own directories", home.display())
-    }
-
-    /// Writes a failed guest's console to where the last few of them stay.
-    fn keep_console(&self, console: &str) -> Result<PathBuf> {
-        let name = self.path.file_name().context("no name")?.to_string_lossy().into_owned();
-        let home = cache::dir()?.join("consoles");
-        fs::create_dir_all(&home)?;
-        let path = home.join(format!("{name}.log"));
-        fs::write(&path, console)?;
-        let mut kept: Vec<_> = fs::read_dir(&home)?
-            .flatten()
-            .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
-            .collect();
-        kept.sort();
-        for (_, old) in kept.iter().rev().skip(CONSOLES_KEPT) {
-            let _ = fs::remove_file(old);
-        }
-        Ok(path)
-    }
-}
-
-impl Drop for RunDir {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.path);
-    }
 }
 
 #[cfg(test)]

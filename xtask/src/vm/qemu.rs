@@ -3,18 +3,20 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
 use anyhow::{Context as _, Result};
 
 use super::accel::Accel;
-use super::child;
+use super::qemu_release::Release;
+use super::{child, connectx};
 
 /// The machine to start.
 pub(crate) struct Machine<'a> {
+    pub(crate) release: &'a Release,
     pub(crate) image: &'a Path,
     pub(crate) initramfs: &'a Path,
     pub(crate) accel: Accel,
@@ -22,6 +24,8 @@ pub(crate) struct Machine<'a> {
     pub(crate) cpus: u32,
     /// A directory shared as "job".
     pub(crate) job: &'a Path,
+    /// Where the ConnectX model listens, if the machine has its functions.
+    pub(crate) connectx: Option<&'a connectx::Sockets>,
     /// Whether the console shows everything the kernel says rather than warnings and worse.
     pub(crate) verbose: bool,
     /// Where QEMU's own complaints go.
@@ -53,30 +57,24 @@ impl Qemu {
         let (err, err_qemu) = pair()?;
         let (input, input_qemu) = pair()?;
 
-        let mut command = Command::new("qemu-system-x86_64");
-        command
-            .args(machine.accel.arguments())
-            .args(["-m", &machine.memory_mb.to_string(), "-smp", &machine.cpus.to_string()])
-            .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
-            .arg("-kernel")
-            .arg(machine.image)
-            .arg("-initrd")
-            .arg(machine.initramfs)
-            .args(["-append", &command_line(machine.verbose)])
-            .args(["-chardev", &chardev("console", &console_qemu), "-serial", "chardev:console"])
-            .args(["-device", "virtio-serial-pci"]);
-        for (name, socket) in
-            [("control", &control_qemu), ("out", &out_qemu), ("err", &err_qemu), ("in", &input_qemu)]
-        {
-            command.args(["-chardev", &chardev(name, socket)]);
-            command.args(["-device", &format!("virtserialport,chardev={name},name={name}")]);
+        let mut command = machine.release.command();
+        command.args(arguments(
+            &machine,
+            console_qemu.as_raw_fd(),
+            &[
+                ("control", control_qemu.as_raw_fd()),
+                ("out", out_qemu.as_raw_fd()),
+                ("err", err_qemu.as_raw_fd()),
+                ("in", input_qemu.as_raw_fd()),
+            ],
+        ));
+        if let Some(sockets) = machine.connectx {
+            command.current_dir(&sockets.directory);
         }
-        command.arg("-virtfs").arg(share("hostroot", Path::new("/")));
-        command.arg("-virtfs").arg(share("job", machine.job));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(machine.log);
         let inherit: Vec<BorrowedFd<'_>> =
             [&console_qemu, &control_qemu, &out_qemu, &err_qemu, &input_qemu].map(|s| s.as_fd()).into();
-        let child = child::spawn(&mut command, &inherit).context("cannot run qemu-system-x86_64")?;
+        let child = child::spawn(&mut command, &inherit).context("cannot run QEMU")?;
         Ok((Qemu(child), Streams { console, control, out, err, input }))
     }
 
@@ -102,6 +100,58 @@ impl Drop for Qemu {
     }
 }
 
+/// QEMU's arguments. The console and the serial ports are descriptors that it inherits.
+fn arguments(machine: &Machine<'_>, console: RawFd, ports: &[(&str, RawFd)]) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = Vec::new();
+    let mut add = |words: &[&str]| arguments.extend(words.iter().map(OsString::from));
+    add(&machine.accel.arguments());
+    add(&["-m", &machine.memory_mb.to_string(), "-smp", &machine.cpus.to_string()]);
+    add(&["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
+    add(&["-append", &command_line(machine.verbose)]);
+    add(&["-chardev", &chardev("console", console), "-serial", "chardev:console"]);
+    add(&["-device", "virtio-serial-pci"]);
+    for (name, fd) in ports {
+        add(&["-chardev", &chardev(name, *fd), "-device", &serial_port(name)]);
+    }
+    if let Some(sockets) = machine.connectx {
+        // PCI Express, and memory that the model can map.
+        let memory = format!("memory-backend-memfd,id=memory,size={}M,share=on", machine.memory_mb);
+        add(&["-machine", "q35,memory-backend=memory", "-object", &memory]);
+        for (function, socket) in (0u8..).zip(&sockets.functions) {
+            add(&["-device", &function_device(function, socket)]);
+        }
+        let control = format!("socket,id={CONNECTX_PORT},path={}", sockets.control);
+        add(&["-chardev", &control, "-device", &serial_port(CONNECTX_PORT)]);
+    }
+    for (option, value) in [
+        ("-kernel", machine.image.into()),
+        ("-initrd", machine.initramfs.into()),
+        ("-virtfs", share("hostroot", Path::new("/"))),
+        ("-virtfs", share("job", machine.job)),
+    ] {
+        arguments.extend([option.into(), value]);
+    }
+    arguments
+}
+
+/// The serial port through which a guest injects faults into its ConnectX.
+pub(crate) const CONNECTX_PORT: &str = "connectx";
+
+/// The PCI slot of a ConnectX's first function; the next one's follows, so that the kernel finds them in this order.
+pub(crate) const CONNECTX_SLOT: u8 = 0x10;
+
+/// A function of the model. The socket's name is one of our own, with nothing in it that JSON would escape.
+fn function_device(function: u8, socket: &str) -> String {
+    format!(
+        r#"{{"driver":"vfio-user-pci","addr":"{:02x}.0","socket":{{"type":"unix","path":"{socket}"}}}}"#,
+        CONNECTX_SLOT + function
+    )
+}
+
+fn serial_port(name: &str) -> String {
+    format!("virtserialport,chardev={name},name={name}")
+}
+
 /// oops=panic and panic=-1 make every death of the kernel an end of QEMU. The lockup and stall detectors would blame the
 /// guest for a busy host; what really hangs is found by the time limit.
 fn command_line(verbose: bool) -> String {
@@ -112,8 +162,8 @@ fn command_line(verbose: bool) -> String {
     )
 }
 
-fn chardev(id: &str, socket: &UnixStream) -> String {
-    format!("socket,id={id},fd={}", socket.as_raw_fd())
+fn chardev(id: &str, fd: RawFd) -> String {
+    format!("socket,id={id},fd={fd}")
 }
 
 /// A directory seen read-only over 9p. Inode numbers of the host's several file systems are kept apart.
@@ -139,12 +189,55 @@ fn escape_commas(text: &OsStr) -> OsString {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
 
     #[test]
     fn a_comma_in_a_path_does_not_end_the_option() {
         let option = share("job", Path::new("/a,b/c"));
         assert!(option.to_string_lossy().starts_with("local,path=/a,,b/c,mount_tag=job,"));
+    }
+
+    fn words(connectx: Option<&connectx::Sockets>) -> Vec<String> {
+        let machine = Machine {
+            release: &Release::of_this_machine(),
+            image: Path::new("/k"),
+            initramfs: Path::new("/i"),
+            accel: Accel::Tcg,
+            memory_mb: 1024,
+            cpus: 2,
+            job: Path::new("/job"),
+            connectx,
+            verbose: false,
+            log: File::open("/dev/null").unwrap(),
+        };
+        let words = arguments(&machine, 3, &[("control", 4), ("out", 5)]);
+        words.into_iter().map(|word| word.into_string().unwrap()).collect()
+    }
+
+    #[test]
+    fn without_a_connectx_the_machine_is_the_default_one() {
+        let words = words(None);
+        assert!(!words.iter().any(|w| w == "-machine" || w.contains("memfd") || w.contains("vfio")));
+        assert!(words.contains(&"socket,id=console,fd=3".to_owned()));
+        assert!(words.contains(&"virtserialport,chardev=out,name=out".to_owned()));
+    }
+
+    #[test]
+    fn a_connectx_takes_pci_express_shared_memory_of_the_guests_size_and_a_slot_for_each_function() {
+        let words = words(Some(&connectx::Sockets::new(PathBuf::from("/run/1"), 2)));
+        assert!(words.contains(&"q35,memory-backend=memory".to_owned()));
+        assert!(words.contains(&"memory-backend-memfd,id=memory,size=1024M,share=on".to_owned()));
+        let functions: Vec<_> = words.iter().filter(|w| w.contains("vfio-user-pci")).collect();
+        assert_eq!(
+            functions,
+            [
+                r#"{"driver":"vfio-user-pci","addr":"10.0","socket":{"type":"unix","path":"function0"}}"#,
+                r#"{"driver":"vfio-user-pci","addr":"11.0","socket":{"type":"unix","path":"function1"}}"#
+            ]
+        );
+        assert!(words.contains(&"virtserialport,chardev=connectx,name=connectx".to_owned()));
     }
 
     #[test]

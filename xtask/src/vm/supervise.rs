@@ -11,7 +11,7 @@
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -40,12 +40,14 @@ pub(super) enum Event {
     Dying,
     /// One stream has ended, with QEMU.
     End,
+    /// The device's model has ended; it should outlive QEMU.
+    ModelEnded,
 }
 
 /// Streams that must end before the guest has ended: console, control, out and err.
 const STREAMS: usize = 4;
 
-/// Starts a thread for each stream. The console's bytes are collected in `console` and in the guest's directory.
+/// Starts a thread for each stream, which reports to `send`. The console's bytes are collected in `console` and in the guest's directory.
 ///
 /// # Errors
 /// A stream cannot be cloned, or the log cannot be created.
@@ -54,8 +56,8 @@ pub(super) fn pump_streams(
     args: &Args,
     console: &Arc<Mutex<Vec<u8>>>,
     run_dir: &RunDir,
-) -> Result<Receiver<Event>> {
-    let (send, events) = mpsc::channel();
+    send: Sender<Event>,
+) -> Result<()> {
     let (log, show) = (File::create(run_dir.path.join("console.log"))?, args.console);
     let (stream, text, events_of_console) = (streams.console.try_clone()?, console.clone(), send.clone());
     thread::spawn(move || read_console(stream, log, show, &text, &events_of_console));
@@ -75,7 +77,7 @@ pub(super) fn pump_streams(
         let stream = streams.input.try_clone()?;
         thread::spawn(move || copy_in(stream));
     }
-    Ok(events)
+    Ok(())
 }
 
 fn read_console(
@@ -165,6 +167,14 @@ pub(super) fn to_the_end(
         };
         match events.recv_timeout(limit.saturating_duration_since(Instant::now())) {
             Ok(Event::End) => open -= 1,
+            Ok(Event::ModelEnded) => {
+                // Where QEMU ends first, its streams do as well, one of them at least before the model has noticed.
+                if open == STREAMS && !matches!(phase, Phase::Stopping(..)) {
+                    qemu.kill();
+                    let reason = "the ConnectX model ended while the guest ran".to_owned();
+                    phase = Phase::Stopping(Ended::Failed(reason), Instant::now() + STOP_LIMIT);
+                }
+            }
             Ok(Event::Dying) => {
                 let reason = "the guest's kernel panicked".to_owned();
                 let ended = if has_spoken { Ended::Failed(reason) } else { Ended::NeverUp(reason) };

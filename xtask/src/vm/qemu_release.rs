@@ -1,0 +1,235 @@
+//! Which QEMU runs a guest: the machine's own, or, for devices over vfio-user, one that is new enough for them.
+//!
+//! QEMU 10.1 is the first with `vfio-user-pci`. Where the machine's own is older, Debian's from trixie-backports is
+//! downloaded as kernels are ([`super::kernel`]) and unpacked together with everything that it depends on. It runs with
+//! its own program interpreter and C library, so that it does not matter what the machine has.
+//!
+//! Invariant: a copy in the cache is used for as long as it is there; `packages` in it names the version of every
+//! package that it is made of.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use super::Progress;
+use crate::apt::{self, Archive, PackageVersion, PrivateApt};
+use crate::cache;
+
+/// A QEMU that can be run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Release {
+    program: PathBuf,
+    /// What comes before QEMU's own arguments.
+    arguments: Vec<OsString>,
+    /// Where its modules are, if not where it was built to look for them.
+    modules: Option<PathBuf>,
+}
+
+/// The first version with `vfio-user-pci`.
+const FIRST: (u32, u32) = (10, 1);
+const PACKAGE: &str = "qemu-system-x86";
+const SUITES: &[(Archive, &str)] = &[(Archive::Main, "trixie"), (Archive::Main, "trixie-backports")];
+const SUITE: &str = "trixie-backports";
+
+impl Release {
+    /// The one in PATH, whatever its version.
+    pub(crate) fn of_this_machine() -> Release {
+        Release { program: PROGRAM.into(), arguments: Vec::new(), modules: None }
+    }
+
+    /// One that has devices over vfio-user: the machine's own, else one from the cache, downloaded if it is not there.
+    ///
+    /// # Errors
+    /// The machine's is too old, and Debian's cannot be downloaded or does not run here. The message says what to do.
+    pub(crate) fn with_vfio_user(progress: &Progress) -> Result<Release> {
+        let own = Release::of_this_machine();
+        let Err(why_not) = own.check() else { return Ok(own) };
+        find_in_cache_or_download(progress).with_context(|| {
+            let (major, minor) = FIRST;
+            format!(
+                "an mlx5 device takes QEMU {major}.{minor} or newer ({why_not:#}), and Debian's from {SUITE} cannot be had; \
+                 install a newer {PROGRAM}, or make a mirror of Debian reachable that carries {SUITE}"
+            )
+        })
+    }
+
+    /// One unpacked below `root`, as `dpkg-deb -x` leaves it.
+    fn unpacked(root: &Path) -> Release {
+        let libraries = root.join("usr/lib/x86_64-linux-gnu");
+        let mut arguments: Vec<OsString> = vec!["--library-path".into(), libraries.clone().into()];
+        arguments.push(root.join("usr/bin").join(PROGRAM).into());
+        for firmware in ["usr/share/qemu", "usr/share/seabios", "usr/lib/ipxe/qemu"] {
+            arguments.extend(["-L".into(), root.join(firmware).into()]);
+        }
+        Release {
+            program: libraries.join("ld-linux-x86-64.so.2"),
+            arguments,
+            modules: Some(libraries.join("qemu")),
+        }
+    }
+
+    /// A command that runs it; QEMU's arguments can follow.
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments);
+        if let Some(modules) = &self.modules {
+            command.env("QEMU_MODULE_DIR", modules);
+        }
+        command
+    }
+
+    /// Whether it runs, is new enough and was built with `vfio-user-pci`.
+    fn check(&self) -> Result<()> {
+        let said = self.ask(&["--version"])?;
+        let version = parse_version(&said).with_context(|| format!("no version in {said:?}"))?;
+        ensure!(version >= FIRST, "{PROGRAM} here is version {}.{}", version.0, version.1);
+        self.ask(&["-device", "vfio-user-pci,help"]).context("it was built without vfio-user-pci")?;
+        Ok(())
+    }
+
+    fn ask(&self, arguments: &[&str]) -> Result<String> {
+        let output = self
+            .command()
+            .args(arguments)
+            .stdin(Stdio::null())
+            .output()
+            .with_context(|| format!("cannot run {}", self.program.display()))?;
+        if !output.status.success() {
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            bail!("{PROGRAM} {}: {}: {}", arguments.join(" "), output.status, stderr.trim_end());
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+}
+
+const PROGRAM: &str = "qemu-system-x86_64";
+
+fn find_in_cache_or_download(progress: &Progress) -> Result<Release> {
+    let home = cache::dir()?.join("qemu");
+    fs::create_dir_all(&home)?;
+    if let Some(release) = newest_in_cache(&home)? {
+        return Ok(release);
+    }
+    let _lock = cache::lock("qemu", || progress.say("another xtask is downloading QEMU, waiting for it"))?;
+    if let Some(release) = newest_in_cache(&home)? {
+        return Ok(release);
+    }
+    download(&home, progress)
+}
+
+/// The newest version in the cache's directory. Only complete ones have a name without a leading dot.
+fn newest_in_cache(home: &Path) -> Result<Option<Release>> {
+    let mut versions: Vec<String> =
+        fs::read_dir(home)?.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    versions.retain(|version| !version.starts_with('.'));
+    versions.sort_by(|a, b| apt::compare_versions(a, b));
+    Ok(versions.pop().map(|version| Release::unpacked(&home.join(version))))
+}
+
+fn download(home: &Path, progress: &Progress) -> Result<Release> {
+    let started = Instant::now();
+    progress.say(&format!("QEMU: reading the package lists of {SUITE}"));
+    let apt = PrivateApt::new(cache::dir()?.join("apt/qemu"), SUITES)?;
+    apt.update()?;
+    let packages = apt.with_dependencies(PACKAGE, SUITE)?;
+    let version = packages
+        .iter()
+        .find(|package| package.name == PACKAGE)
+        .map(|package| directory_name(&package.version))
+        .context("apt-get would install everything but QEMU")?;
+    progress.say(&format!("QEMU: downloading {version} in {} packages", packages.len()));
+
+    let temporary = home.join(format!(".{version}-{}", std::process::id()));
+    let (debs, root) = (temporary.join("debs"), temporary.join("root"));
+    let result = (|| -> Result<Release> {
+        fs::create_dir_all(&debs)?;
+        fs::create_dir_all(&root)?;
+        apt.download(&packages, &debs, progress.is_quiet())?;
+        apt::unpack(&debs, &root)?;
+        fs::write(root.join("packages"), list(&packages))?;
+        Release::unpacked(&root).check().context("the unpacked QEMU is of no use here")?;
+        let complete = home.join(&version);
+        fs::rename(&root, &complete).with_context(|| format!("cannot rename to {}", complete.display()))?;
+        Ok(Release::unpacked(&complete))
+    })();
+    // Best effort: a leftover costs space, and its name keeps it from being taken for a QEMU.
+    let _ = fs::remove_dir_all(&temporary);
+    let release = result?;
+    progress.say(&format!("QEMU: {version} ready after {:.1} s", started.elapsed().as_secs_f64()));
+    Ok(release)
+}
+
+/// A version as a directory's name. A colon would end the directory in the program interpreter's list.
+fn directory_name(version: &str) -> String {
+    version.split_once(':').map_or(version, |(_epoch, rest)| rest).to_owned()
+}
+
+fn list(packages: &[PackageVersion]) -> String {
+    let mut text = String::new();
+    for package in packages {
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "{} {}", package.name, package.version);
+    }
+    text
+}
+
+/// Major and minor in `QEMU emulator version 10.1.0 (Debian ...)`.
+fn parse_version(said: &str) -> Option<(u32, u32)> {
+    let (_, rest) = said.split_once("version ")?;
+    let mut numbers = rest.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => Some((major, minor)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_compare_as_numbers_and_what_is_none_is_not_guessed() {
+        let new_enough = |said| parse_version(said).map(|version| version >= FIRST);
+        assert_eq!(new_enough("QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7+deb12u18)"), Some(false));
+        assert_eq!(new_enough("QEMU emulator version 10.0.13\n"), Some(false));
+        assert_eq!(new_enough("QEMU emulator version 10.1.0"), Some(true));
+        assert_eq!(new_enough("QEMU emulator version 11.1.3 (Debian 1:11.1.3+ds-1~bpo13+1)"), Some(true));
+        assert_eq!(new_enough("QEMU emulator version 11"), None);
+        assert_eq!(new_enough("qemu"), None);
+    }
+
+    #[test]
+    fn an_unpacked_qemu_runs_with_its_own_interpreter_libraries_and_firmware() {
+        let release = Release::unpacked(Path::new("/c/11.1.3"));
+        assert_eq!(release.program, Path::new("/c/11.1.3/usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2"));
+        let command = release.command();
+        let arguments: Vec<_> = command.get_args().map(|a| a.to_string_lossy().into_owned()).collect();
+        assert_eq!(arguments[0], "--library-path");
+        assert_eq!(arguments[2], "/c/11.1.3/usr/bin/qemu-system-x86_64");
+        assert!(arguments[3..].iter().any(|a| a == "/c/11.1.3/usr/share/seabios"));
+        assert_eq!(command.get_envs().count(), 1);
+        assert_eq!(Release::of_this_machine().command().get_args().count(), 0);
+    }
+
+    #[test]
+    fn the_directory_of_a_version_holds_no_colon() {
+        assert_eq!(directory_name("1:11.1.3+ds-1~bpo13+1"), "11.1.3+ds-1~bpo13+1");
+        assert_eq!(directory_name("11.1.3"), "11.1.3");
+    }
+
+    #[test]
+    fn the_newest_complete_copy_is_taken() {
+        let home = std::env::temp_dir().join(format!("xtask-qemu-{}", std::process::id()));
+        for version in ["10.1.0-1", "11.1.3+ds-1~bpo13+1", "9.9", ".12.0-1-77"] {
+            fs::create_dir_all(home.join(version)).unwrap();
+        }
+        let newest = newest_in_cache(&home);
+        fs::remove_dir_all(&home).unwrap();
+        assert_eq!(newest.unwrap(), Some(Release::unpacked(&home.join("11.1.3+ds-1~bpo13+1"))));
+    }
+}
