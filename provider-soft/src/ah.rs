@@ -63,8 +63,7 @@ pub(crate) fn path(device: &Shared, verb: &'static str, attr: &AhAttr) -> Result
         hop_limit: grh.hop_limit,
         sl: attr.sl,
         flow_label: grh.flow_label & 0xf_ffff,
-        dlid: 0,
-        slid: 0,
+        ..Path::default()
     })
 }
 
@@ -84,7 +83,7 @@ pub(crate) fn from_av(av: &Av, local: [u8; 16]) -> Option<Path> {
     let (flow_label, rest) = rest.split_first_chunk::<4>()?;
     let &[traffic_class, hop_limit, sl] = rest else { return None };
     let flow_label = u32::from_ne_bytes(*flow_label);
-    Some(Path { local, remote: *remote, traffic_class, hop_limit, sl, flow_label, dlid: 0, slid: 0 })
+    Some(Path { local, remote: *remote, traffic_class, hop_limit, sl, flow_label, ..Path::default() })
 }
 
 /// Bytes of a path in an address vector.
@@ -103,8 +102,7 @@ mod tests {
             hop_limit: 4,
             sl: 5,
             flow_label: 0xabcde,
-            dlid: 0,
-            slid: 0,
+            ..Path::default()
         };
         assert_eq!(from_av(&to_av(&path), [1; 16]), Some(path));
         assert_eq!(from_av(&Av::new(DRIVER_ID + 1, &[0; LEN]), [1; 16]), None);

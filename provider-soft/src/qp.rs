@@ -69,14 +69,9 @@ impl Qp {
         let (to_sq, sq) = ring(cap.max_send_wr, lists);
         let (to_rq, rq) = ring(cap.max_recv_wr, cap.max_recv_sge as usize);
         let init = QpInit {
-            service,
-            pd,
-            send_cq,
-            recv_cq,
-            srq: None,
-            xrc_domain: None,
             cap: engine_cap(&cap),
             sq_sig_all: attr.sq_sig_all,
+            ..QpInit::new(service, pd, send_cq, recv_cq)
         };
         let (events, user_handle) = (events.clone(), attr.user_handle);
         let qpn = device.control(VERB, |machine, _| {

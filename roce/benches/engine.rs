@@ -69,16 +69,7 @@ impl Side {
             .expect("a registration");
         let cap =
             QpCap { max_send_wr: 64, max_recv_wr: 64, max_send_sge: 2, max_recv_sge: 2, max_inline_data: 64 };
-        let init = QpInit {
-            service: Service::Rc,
-            pd,
-            send_cq: CqId(0),
-            recv_cq: CqId(1),
-            srq: None,
-            xrc_domain: None,
-            cap,
-            sq_sig_all: true,
-        };
+        let init = QpInit { cap, sq_sig_all: true, ..QpInit::new(Service::Rc, pd, CqId(0), CqId(1)) };
         let qpn = engine.create_qp(&init).expect("a queue pair");
         let gid = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, last];
         let sge = Sge { addr: attr.iova, length: 0, lkey };

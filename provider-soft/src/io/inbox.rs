@@ -9,7 +9,7 @@
 use std::net::IpAddr;
 use std::os::fd::AsFd;
 
-use roce::engine::{Arrival, Gid};
+use roce::engine::{Arrival, Gid, Network};
 use roce::wire::icrc::{Flow, Icrc, Verdict};
 use roce::wire::{ICRC_LEN, bth};
 use verbs_core::Errno;
@@ -197,7 +197,17 @@ impl Inbox {
 
 impl Datagram {
     const NONE: Self = Self {
-        arrival: Arrival { remote: [0; 16], local: [0; 16], traffic_class: 0, hop_limit: 0, sl: 0, slid: 0 },
+        arrival: Arrival {
+            network: Network::Udp,
+            remote: [0; 16],
+            local: [0; 16],
+            traffic_class: 0,
+            hop_limit: 0,
+            flow_label: 0,
+            sl: 0,
+            slid: 0,
+            dlid: 0,
+        },
         icrc: None,
         segment: 0,
         offset: 0,

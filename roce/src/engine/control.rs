@@ -14,11 +14,11 @@ use super::requester::{self, Requester};
 use super::responder::{self, Responder};
 use super::table::Table;
 use super::types::{
-    Arrival, Attr, AttrChange, Config, Event, Gid, Pd, PostRefused, QpCap, QpInit, Qpn, RecvWr, Refused,
-    SendWr, Service, SrqId, State, Time, Transmit, Urgency, XrcDomain,
+    Arrival, Attr, AttrChange, Config, Event, Gid, Network, Pd, PostRefused, QpCap, QpInit, Qpn, RecvWr,
+    Refused, SendWr, Service, SrqId, State, Time, Transmit, Urgency, XrcDomain,
 };
 use super::{Engine, datagram};
-use crate::wire::Headers;
+use crate::wire::{Headers, MASK_24};
 
 /// Everything that an engine holds.
 #[derive(Debug)]
@@ -30,6 +30,8 @@ pub(crate) struct Objects<M: Memory> {
     pub(crate) srqs: Table<Srq>,
     pub(crate) qps: Table<Qp>,
     pub(crate) groups: Groups,
+    /// Who has the special numbers 0 and 1.
+    pub(crate) well_known: [Option<Qpn>; 2],
     pub(crate) turns: Turns,
     /// No deadline is before this.
     pub(crate) earliest: Option<Time>,
@@ -198,6 +200,7 @@ impl<M: Memory> Engine<M> {
                 srqs: Table::new(config.max_srq, 24, 1, seed),
                 qps: Table::new(config.max_qp, 24, 16, seed),
                 groups: Groups::default(),
+                well_known: [None; 2],
                 turns: Turns::default(),
                 earliest: None,
                 config,
@@ -331,8 +334,10 @@ impl<M: Memory> Engine<M> {
     /// A queue pair, in the state RESET.
     ///
     /// # Errors
-    /// [`Refused::NoRoom`]; [`Refused::NoSuchObject`] for the protection domain or the shared receive queue.
+    /// [`Refused::NoRoom`]; [`Refused::NoSuchObject`] for the protection domain or the shared receive queue;
+    /// [`Refused::Busy`] for a well-known number that another has; [`Refused::Invalid`] for one that there is not.
     pub fn create_qp(&mut self, init: &QpInit) -> Result<Qpn, Refused> {
+        self.check_source(init)?;
         if let Some(srq) = init.srq {
             self.objects.srqs.get(srq.0).ok_or(Refused::NoSuchObject)?;
         }
@@ -350,6 +355,9 @@ impl<M: Memory> Engine<M> {
             srq: init.srq,
             xrc_domain: init.xrc_domain,
             sq_sig_all: init.sq_sig_all,
+            well_known: init.well_known,
+            source: 0,
+            inline_completion: init.inline_completion,
             attr: Attr::default(),
             sq: SendQueue::new(sends, max_send_sge, max_inline_data),
             rq: RecvQueue::new(receives, max_recv_sge),
@@ -366,6 +374,12 @@ impl<M: Memory> Engine<M> {
         };
         if let Some(qp) = self.objects.qps.get_mut(number) {
             qp.qpn = Qpn(number);
+            qp.source = init.deth_source.or(init.well_known).unwrap_or(number);
+        }
+        if let Some(owner) =
+            init.well_known.and_then(|number| self.objects.well_known.get_mut(number as usize))
+        {
+            *owner = Some(Qpn(number));
         }
         if let Some(srq) = init.srq.and_then(|srq| self.objects.srqs.get_mut(srq.0)) {
             srq.users += 1;
@@ -373,6 +387,22 @@ impl<M: Memory> Engine<M> {
         let qps = self.objects.qps.len();
         self.objects.turns.reserve(qps);
         Ok(Qpn(number))
+    }
+
+    /// Could it have the numbers that it asks for?
+    fn check_source(&self, init: &QpInit) -> Result<(), Refused> {
+        if init.deth_source.is_some_and(|number| number > MASK_24) {
+            return Err(Refused::Invalid("numbers of queue pairs have 24 bits"));
+        }
+        let Some(number) = init.well_known else { return Ok(()) };
+        match self.objects.well_known.get(number as usize) {
+            None => Err(Refused::Invalid("queue pairs 0 and 1 are the only special ones")),
+            Some(_) if init.service != Service::Ud => {
+                Err(Refused::Invalid("special queue pairs send datagrams"))
+            }
+            Some(Some(_)) => Err(Refused::Busy),
+            Some(None) => Ok(()),
+        }
     }
 
     /// Destroys a queue pair: nothing of it is sent, written or completed any more.
@@ -384,6 +414,10 @@ impl<M: Memory> Engine<M> {
         requester::forget(&mut qp, &mut self.objects.turns);
         self.objects.turns.drop_stale(qpn.0);
         self.objects.groups.leave_all(qpn);
+        if let Some(owner) = qp.well_known.and_then(|number| self.objects.well_known.get_mut(number as usize))
+        {
+            *owner = None;
+        }
         self.objects.keys.drop_windows_of(qpn);
         if let Some(srq) = qp.srq.and_then(|srq| self.objects.srqs.get_mut(srq.0)) {
             srq.users = srq.users.saturating_sub(1);
@@ -482,15 +516,19 @@ impl<M: Memory> Engine<M> {
         self.objects.groups.leave(group, qpn)
     }
 
-    /// Takes a packet in: a UDP payload, from BTH to ICRC. What makes no sense is dropped.
+    /// Takes a packet in: a UDP payload, or what follows the LRH or GRH, from BTH to ICRC. What makes no sense is dropped.
     ///
     /// The ICRC's value is the caller's to check; here its 4 bytes only have to be there.
     pub fn handle(&mut self, now: Time, arrival: &Arrival, packet: &[u8], sink: &mut impl Sink) {
         let Ok((headers, payload)) = Headers::parse(packet) else { return };
         let payload: Range<usize> = payload;
         let Some(payload) = packet.get(payload) else { return };
-        let number = headers.bth.dest_qp;
+        let mut number = headers.bth.dest_qp;
         if number == datagram::MULTICAST_QPN {
+            // IBTA 9.6.1: the group is in the GRH.
+            if arrival.network == Network::Local {
+                return;
+            }
             let mut next = 0;
             while let Some(member) = self.objects.groups.member(&arrival.local, next) {
                 next += 1;
@@ -500,11 +538,15 @@ impl<M: Memory> Engine<M> {
             }
             return;
         }
+        if let Some(owner) = self.objects.well_known.get(number as usize) {
+            let Some(owner) = owner else { return };
+            number = owner.0;
+        }
         self.objects.with(number, now, sink, |qp, world| {
             if qp.service == Service::Ud {
                 datagram::receive(qp, world, arrival, &headers, payload);
-            } else if qp.attr.path.remote != arrival.remote || qp.attr.path.local != arrival.local {
-                // IBTA 9.6.1: a connected queue pair hears only its peer.
+            } else if !qp.hears(arrival) {
+                // Not its peer.
             } else if headers.bth.opcode.is_response() {
                 requester::acknowledge(qp, world, &headers, payload);
             } else {

@@ -10,11 +10,14 @@ use super::memory::{Memory, Sink};
 use super::qp::Qp;
 use super::responder;
 use super::scatter::SgeError;
-use super::types::{Arrival, Completion, Gid, Qpn, Refused, Service, Status};
+use super::types::{Arrival, Completion, Gid, Network, Qpn, Refused, Service, Status};
 use crate::wire::{Headers, ICRC_LEN, packet::pad_for};
 
 /// Where multicast packets go.
 pub(crate) const MULTICAST_QPN: u32 = 0xff_ffff;
+
+/// The special queue pair whose packets have no queue key that counts.
+const SUBNET_MANAGEMENT: u32 = 0;
 
 /// What a receive holds before the payload.
 const GRH_LEN: usize = 40;
@@ -75,8 +78,8 @@ pub(crate) fn receive<M: Memory, S: Sink>(
     let Some(deth) = &headers.deth else { return };
     if qp.service != Service::Ud
         || !responder::hears_requests(qp.state)
-        || !responder::same_partition(qp.attr.pkey, bth.pkey)
-        || deth.qkey != qp.attr.qkey
+        || !(responder::same_partition(qp.attr.pkey, bth.pkey) || qp.well_known.is_some())
+        || !(deth.qkey == qp.attr.qkey || qp.well_known == Some(SUBNET_MANAGEMENT))
         || bth.pad_cnt != pad_for(payload.len())
         || payload.len() > MAX_PAYLOAD
     {
@@ -86,12 +89,17 @@ pub(crate) fn receive<M: Memory, S: Sink>(
     if !responder::take(qp, world, qp.srq) {
         return;
     }
-    let grh = grh(arrival, headers.len() + payload.len() + usize::from(bth.pad_cnt) + ICRC_LEN);
+    let transport_len = headers.len() + payload.len() + usize::from(bth.pad_cnt) + ICRC_LEN;
     let needed = (GRH_LEN + payload.len()) as u64;
     let put = if needed > qp.resp.current.length() {
         Err(SgeError::Length)
     } else {
-        responder::put(qp, world, &grh).and_then(|()| responder::put(qp, world, payload))
+        let grh = match arrival.network {
+            // IBTA 11.4.1.2: the bytes are there, and nobody writes them.
+            Network::Local => responder::count(qp, GRH_LEN),
+            Network::Udp | Network::Grh => responder::put(qp, world, &grh(arrival, transport_len)),
+        };
+        grh.and_then(|()| responder::put(qp, world, payload))
     };
     match put {
         Ok(()) => {
@@ -99,7 +107,7 @@ pub(crate) fn receive<M: Memory, S: Sink>(
                 byte_len: needed as u32,
                 imm: headers.imm.map(|imm| imm.imm_data),
                 src_qpn: deth.src_qp,
-                grh: true,
+                grh: arrival.network != Network::Local,
                 solicited: bth.se,
                 sl: arrival.sl,
                 slid: arrival.slid,
@@ -126,24 +134,27 @@ pub(crate) fn receive<M: Memory, S: Sink>(
 /// The largest path MTU.
 const MAX_PAYLOAD: usize = 4096;
 
-/// What stands for the GRH: the IPv6 header, or 20 bytes of zero and the IPv4 header, as far as they are known.
+/// The GRH, or what stands for it: the IPv6 header, or 20 bytes of zero and the IPv4 header, as far as they are known.
 ///
 /// `transport_len`: bytes from BTH to ICRC.
 fn grh(arrival: &Arrival, transport_len: usize) -> [u8; GRH_LEN] {
     const UDP_LEN: usize = 8;
     const UDP: u8 = 17;
+    // IBTA 8.3: a transport of IBA follows.
+    const IBA: u8 = 0x1b;
     let mut grh = [0; GRH_LEN];
-    let class = arrival.traffic_class;
-    let udp_len = UDP_LEN + transport_len;
-    if is_ipv4(&arrival.local) && is_ipv4(&arrival.remote) {
+    let (class, flow) = (arrival.traffic_class, (arrival.flow_label & 0xf_ffff).to_be_bytes());
+    let is_udp = arrival.network == Network::Udp;
+    let (next, payload_len) = if is_udp { (UDP, UDP_LEN + transport_len) } else { (IBA, transport_len) };
+    if is_udp && is_ipv4(&arrival.local) && is_ipv4(&arrival.remote) {
         let header = &mut grh[20..];
         header[0] = 4 << 4 | 5;
         header[1] = class;
-        header[2..4].copy_from_slice(&((20 + udp_len) as u16).to_be_bytes());
+        header[2..4].copy_from_slice(&((20 + payload_len) as u16).to_be_bytes());
         // Don't fragment, no identification.
         header[6] = 0x40;
         header[8] = arrival.hop_limit;
-        header[9] = UDP;
+        header[9] = next;
         header[12..16].copy_from_slice(&arrival.remote[12..]);
         header[16..20].copy_from_slice(&arrival.local[12..]);
         let sum =
@@ -153,9 +164,10 @@ fn grh(arrival: &Arrival, transport_len: usize) -> [u8; GRH_LEN] {
         header[10..12].copy_from_slice(&(!(folded as u16)).to_be_bytes());
     } else {
         grh[0] = 6 << 4 | class >> 4;
-        grh[1] = class << 4;
-        grh[4..6].copy_from_slice(&(udp_len as u16).to_be_bytes());
-        grh[6] = UDP;
+        grh[1] = class << 4 | flow[1];
+        grh[2..4].copy_from_slice(&flow[2..]);
+        grh[4..6].copy_from_slice(&(payload_len as u16).to_be_bytes());
+        grh[6] = next;
         grh[7] = arrival.hop_limit;
         grh[8..24].copy_from_slice(&arrival.remote);
         grh[24..40].copy_from_slice(&arrival.local);

@@ -225,8 +225,8 @@ impl<R> Keys<R> {
     /// Frees a window of type 2, or a region that was made for it, for a work request or a peer of this queue pair.
     ///
     /// # References
-    /// IBTA 10.6.7.2: windows of type 1 and regions made by registration cannot be invalidated; 10.6.5: a region with
-    /// windows neither
+    /// IBTA 10.6.7.2: windows of type 1 and regions made by registration cannot be invalidated; nor can what
+    /// windows are bound to
     pub(crate) fn invalidate(&mut self, pd: Pd, qpn: Qpn, rkey: u32) -> Result<(), KeyRefused> {
         match self.window(rkey) {
             Some(Window { kind: MwType::Two, pd: of, bound, .. })

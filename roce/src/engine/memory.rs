@@ -56,6 +56,22 @@ pub trait Sink {
     /// The queue has no room: the engine raises [`Event::CqError`] and moves the queue pair to the error state.
     fn complete(&mut self, cq: CqId, completion: &Completion) -> Result<(), CqFull>;
 
+    /// A work request ended, and what would have been written to its elements is `data`: nothing was written there.
+    ///
+    /// Only queue pairs that were made with [`QpInit::inline_completion`](super::QpInit::inline_completion) ask for it. A
+    /// sink without such queue pairs keeps this body, which has no room.
+    ///
+    /// # Errors
+    /// As [`complete`](Self::complete).
+    fn complete_with_data(
+        &mut self,
+        _cq: CqId,
+        _completion: &Completion,
+        _data: &[u8],
+    ) -> Result<(), CqFull> {
+        Err(CqFull)
+    }
+
     /// The oldest `count` sends of a queue pair are done with: their slots and memory are free.
     fn retire_send(&mut self, qpn: Qpn, count: u32);
 

@@ -48,9 +48,9 @@ mod types;
 pub use keys::MrChange;
 pub use memory::{CqFull, Fault, Memory, Sink};
 pub use types::{
-    Access, Arrival, Attr, AttrChange, Completion, Config, CqId, Event, Gid, MemoryAttr, MwType, Opcode,
-    Path, Payload, Pd, PostRefused, QpCap, QpInit, Qpn, RecvWr, Refused, SendFlags, SendOp, SendWr, Service,
-    Sge, SrqId, State, Status, Time, Transmit, UdDestination, Urgency, XrcDomain,
+    Access, Arrival, Attr, AttrChange, Completion, Config, CqId, Event, Gid, InlineCompletion, MemoryAttr,
+    MwType, Network, Opcode, Path, Payload, Pd, PostRefused, QpCap, QpInit, Qpn, RecvWr, Refused, SendFlags,
+    SendOp, SendWr, Service, Sge, SrqId, State, Status, Time, Transmit, UdDestination, Urgency, XrcDomain,
 };
 
 use control::Objects;

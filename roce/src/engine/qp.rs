@@ -6,7 +6,8 @@ use super::queue::{RecvQueue, SendQueue};
 use super::requester::Requester;
 use super::responder::Responder;
 use super::types::{
-    Attr, AttrChange, Completion, CqId, Event, Pd, Qpn, Refused, Service, SrqId, State, Time, XrcDomain,
+    Arrival, Attr, AttrChange, Completion, CqId, Event, InlineCompletion, Network, Pd, Qpn, Refused, Service,
+    SrqId, State, Time, XrcDomain,
 };
 use super::{requester, responder};
 
@@ -22,6 +23,11 @@ pub(crate) struct Qp {
     pub(crate) srq: Option<SrqId>,
     pub(crate) xrc_domain: Option<XrcDomain>,
     pub(crate) sq_sig_all: bool,
+    /// The special number that it has as well.
+    pub(crate) well_known: Option<u32>,
+    /// Where its datagrams say that they come from.
+    pub(crate) source: u32,
+    pub(crate) inline_completion: InlineCompletion,
     pub(crate) attr: Attr,
     /// Posted sends, from the oldest that has not ended.
     pub(crate) sq: SendQueue,
@@ -141,10 +147,40 @@ impl Qp {
         cq: CqId,
         completion: &Completion,
     ) {
-        if world.sink.complete(cq, completion).is_err() {
+        self.complete_with(world, cq, completion, None);
+    }
+
+    /// As [`complete`](Self::complete), with the bytes that were not written to its elements, if there are such.
+    #[inline]
+    pub(crate) fn complete_with<M: Memory, S: Sink>(
+        &self,
+        world: &mut World<'_, M, S>,
+        cq: CqId,
+        completion: &Completion,
+        data: Option<&[u8]>,
+    ) {
+        let told = match data {
+            None => world.sink.complete(cq, completion),
+            Some(data) => world.sink.complete_with_data(cq, completion, data),
+        };
+        if told.is_err() {
             world.sink.event(Event::CqError(cq));
             world.cq_overrun = true;
         }
+    }
+
+    /// Does a packet come from its peer, along the path between them (connected services)?
+    ///
+    /// # References
+    /// IBTA 9.6.1: others are dropped
+    #[inline]
+    pub(crate) fn hears(&self, arrival: &Arrival) -> bool {
+        let path = &self.attr.path;
+        path.network == arrival.network
+            && match path.network {
+                Network::Udp | Network::Grh => path.remote == arrival.remote && path.local == arrival.local,
+                Network::Local => path.dlid == arrival.slid && path.slid == arrival.dlid,
+            }
     }
 }
 

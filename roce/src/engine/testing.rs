@@ -29,6 +29,8 @@ pub(crate) struct Log {
     pub(crate) retired_sends: u32,
     pub(crate) retired_recvs: u32,
     pub(crate) retired_srq: u32,
+    /// The bytes that completions brought along, with how many completions there were then.
+    pub(crate) data: Vec<(usize, Vec<u8>)>,
     /// Its completion queues have no room.
     pub(crate) full: bool,
 }
@@ -39,6 +41,12 @@ impl Sink for Log {
             return Err(CqFull);
         }
         self.completions.push((cq, *completion));
+        Ok(())
+    }
+
+    fn complete_with_data(&mut self, cq: CqId, completion: &Completion, data: &[u8]) -> Result<(), CqFull> {
+        self.complete(cq, completion)?;
+        self.data.push((self.completions.len(), data.to_vec()));
         Ok(())
     }
 
@@ -110,11 +118,6 @@ impl Host {
     /// What a queue pair is made with: 4 sends and 4 receives of 2 elements.
     pub(crate) fn init(&self, service: Service) -> QpInit {
         QpInit {
-            service,
-            pd: self.pd,
-            send_cq: SEND_CQ,
-            recv_cq: RECV_CQ,
-            srq: None,
             xrc_domain: (service == Service::XrcTarget).then_some(XrcDomain(9)),
             cap: QpCap {
                 max_send_wr: 4,
@@ -123,7 +126,7 @@ impl Host {
                 max_recv_sge: 2,
                 max_inline_data: 64,
             },
-            sq_sig_all: false,
+            ..QpInit::new(service, self.pd, SEND_CQ, RECV_CQ)
         }
     }
 

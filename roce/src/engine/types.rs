@@ -148,9 +148,23 @@ impl BitOr for Access {
     }
 }
 
+/// What stands before the transport headers of a packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Network {
+    /// IP and UDP: RoCEv2. Peers know each other by GIDs.
+    #[default]
+    Udp,
+    /// A GRH (InfiniBand): multicast, and peers of another subnet. They know each other by GIDs.
+    Grh,
+    /// Local ids alone (InfiniBand): peers of the subnet know each other by them.
+    Local,
+}
+
 /// The path to a peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Path {
+    /// What stands before the transport headers; without GIDs there, the local ids count.
+    pub network: Network,
     /// The address that packets leave from.
     pub local: Gid,
     /// The address they go to.
@@ -203,6 +217,47 @@ pub struct QpInit {
     pub cap: QpCap,
     /// Every send is signalled.
     pub sq_sig_all: bool,
+    /// Packets for this queue pair number, 0 (subnet management) or 1 (general services), are its, and its datagrams come
+    /// from it (UD). They are heard whatever their partition, which is the port's to check, and by 0 whatever their queue
+    /// key.
+    ///
+    /// # References
+    /// IBTA 3.9.1, 10.2.4 (queue keys), 10.9 (partitioning)
+    pub well_known: Option<u32>,
+    /// Its datagrams come from this number instead of its own, 24 bits; what is sent there is not its.
+    pub deth_source: Option<u32>,
+    /// Which completions bring their bytes along.
+    pub inline_completion: InlineCompletion,
+}
+
+impl QpInit {
+    /// One that holds nothing, and does nothing that is not asked for.
+    pub fn new(service: Service, pd: Pd, send_cq: CqId, recv_cq: CqId) -> Self {
+        Self {
+            service,
+            pd,
+            send_cq,
+            recv_cq,
+            srq: None,
+            xrc_domain: None,
+            cap: QpCap::default(),
+            sq_sig_all: false,
+            well_known: None,
+            deth_source: None,
+            inline_completion: InlineCompletion::default(),
+        }
+    }
+}
+
+/// Up to how many bytes a completion brings along, through
+/// [`Sink::complete_with_data`](super::Sink::complete_with_data), instead of their going to the elements of its work
+/// request. The keys of those are not looked at then. 0: none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InlineCompletion {
+    /// What a signalled read or atomic found, where it fits a packet.
+    pub requester: u32,
+    /// A send of a single packet (not a datagram).
+    pub responder: u32,
 }
 
 /// The attributes of a queue pair.
@@ -439,7 +494,7 @@ pub struct Completion {
     pub invalidated: Option<u32>,
     /// The sender's queue pair (UD).
     pub src_qpn: u32,
-    /// The first 40 bytes of the receive hold a GRH (UD).
+    /// The first 40 bytes of the receive hold a GRH, or what stands for it (UD); otherwise they are as they were.
     pub grh: bool,
     /// The sender asked for a solicited event, or it failed.
     pub solicited: bool,
@@ -493,6 +548,8 @@ pub struct Transmit {
 /// Where a packet came from, and how.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Arrival {
+    /// What stood before its transport headers.
+    pub network: Network,
     /// Its source.
     pub remote: Gid,
     /// Its destination: an address of this engine, or a multicast group.
@@ -501,8 +558,12 @@ pub struct Arrival {
     pub traffic_class: u8,
     /// Hop limit as it arrived; 0 where it is not known.
     pub hop_limit: u8,
+    /// Flow label; 0 where it is not known.
+    pub flow_label: u32,
     /// Service level.
     pub sl: u8,
     /// Source local id (InfiniBand).
     pub slid: u16,
+    /// Destination local id (InfiniBand).
+    pub dlid: u16,
 }

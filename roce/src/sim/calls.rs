@@ -86,16 +86,7 @@ impl Fabric {
             max_recv_sge: 4,
             max_inline_data: 256,
         };
-        QpInit {
-            service,
-            pd: self.endpoints[id.0].pd,
-            send_cq: CqId(0),
-            recv_cq: CqId(0),
-            srq: None,
-            xrc_domain: None,
-            cap,
-            sq_sig_all: false,
-        }
+        QpInit { cap, ..QpInit::new(service, self.endpoints[id.0].pd, CqId(0), CqId(0)) }
     }
 
     /// Two reliably connected queue pairs, ready to send, as [`qp_init`](Self::qp_init) and [`connected_attr`] have them.

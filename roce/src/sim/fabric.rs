@@ -349,12 +349,15 @@ impl Fabric {
             packet[bit / 8] ^= 1 << (bit % 8);
         }
         let arrival = Arrival {
+            network: path.network,
             remote: path.local,
             local: path.remote,
             traffic_class: path.traffic_class,
             hop_limit: path.hop_limit.saturating_sub(1),
+            flow_label: path.flow_label,
             sl: path.sl,
             slid: path.slid,
+            dlid: path.dlid,
         };
         if let Some(again) = carried.again {
             self.note(from, to, &packet, Fate::Again(again));

@@ -238,10 +238,6 @@ impl World {
     fn create(&mut self, n: usize) {
         let service = SERVICES[n];
         let init = QpInit {
-            service,
-            pd: self.pd,
-            send_cq: CqId(1),
-            recv_cq: CqId(1),
             // The second reliable connection takes shared receives.
             srq: (n == 1).then_some(self.srq),
             xrc_domain: (service == Service::XrcTarget).then_some(XrcDomain(3)),
@@ -253,6 +249,7 @@ impl World {
                 max_inline_data: 32,
             },
             sq_sig_all: true,
+            ..QpInit::new(service, self.pd, CqId(1), CqId(1))
         };
         let qpn = self.engine.create_qp(&init).expect("there is room");
         self.qps[n] = qpn;

@@ -1,5 +1,8 @@
 //! Datagrams written by hand.
 
+mod infiniband;
+mod special;
+
 use alloc::vec;
 
 use super::*;
@@ -41,7 +44,7 @@ impl Fixture {
 }
 
 fn arrival() -> Arrival {
-    Arrival { remote: THERE, local: HERE, traffic_class: 0x20, hop_limit: 61, sl: 3, slid: 0 }
+    Arrival { remote: THERE, local: HERE, traffic_class: 0x20, hop_limit: 61, sl: 3, ..Arrival::default() }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! The message sequence number that responses carry is not looked at: with sequence numbers of packets alone, nothing is
 //! lost, and peers count it differently.
 
-use super::{finish, is_reliable, mtu, payload, retry};
+use super::{answered_inline, finish, is_reliable, mtu, payload, retry};
 use crate::engine::control::World;
 use crate::engine::memory::{Memory, Sink};
 use crate::engine::qp::Qp;
@@ -193,7 +193,8 @@ fn read_response<M: Memory, S: Sink>(
         finish::fail_oldest(qp, world, Status::BadResponse);
         return;
     }
-    if let Err(status) = payload::spread(qp, world, position, offset, data) {
+    let inline = answered_inline(qp, &wqe, wqe.psns);
+    if !inline && let Err(status) = payload::spread(qp, world, position, offset, data) {
         finish::fail_oldest(qp, world, status);
         return;
     }
@@ -203,7 +204,7 @@ fn read_response<M: Memory, S: Sink>(
     }
     let mut quiet = 0;
     if nth + 1 >= wqe.psns {
-        finish::succeed(qp, world, &mut quiet);
+        finish::succeed_with(qp, world, &mut quiet, inline.then_some(data));
     }
     conclude(qp, world, Some(retry::cost(&wqe, mtu, nth, nth + 1)), quiet);
 }
@@ -219,13 +220,14 @@ fn atomic_response<M: Memory, S: Sink>(qp: &mut Qp, world: &mut World<'_, M, S>,
         finish::fail_oldest(qp, world, Status::BadResponse);
         return;
     }
-    if let Err(status) = payload::spread(qp, world, position, 0, &found.to_ne_bytes()) {
+    let (inline, found) = (answered_inline(qp, &wqe, wqe.psns), found.to_ne_bytes());
+    if !inline && let Err(status) = payload::spread(qp, world, position, 0, &found) {
         finish::fail_oldest(qp, world, status);
         return;
     }
     qp.req.una += 1;
     qp.req.reads = qp.req.reads.saturating_sub(1);
     let mut quiet = 0;
-    finish::succeed(qp, world, &mut quiet);
+    finish::succeed_with(qp, world, &mut quiet, inline.then_some(&found));
     conclude(qp, world, Some(retry::cost(&wqe, mtu, 0, 1)), quiet);
 }

@@ -39,6 +39,7 @@ pub(crate) use transmit::transmit;
 use super::control::{Turns, World};
 use super::memory::{Memory, Sink};
 use super::qp::Qp;
+use super::queue::Wqe;
 use super::types::{Event, Service, State, Status, Time};
 use crate::wire::Psn;
 
@@ -143,6 +144,15 @@ pub(crate) fn has_work(qp: &Qp) -> bool {
 /// Acknowledged by the peer, unlike datagrams and unreliable connections.
 fn is_reliable(qp: &Qp) -> bool {
     matches!(qp.service, Service::Rc | Service::XrcInitiator)
+}
+
+/// Does the completion of this work request, whose response has as many packets, bring along what it found?
+#[inline]
+fn answered_inline(qp: &Qp, wqe: &Wqe, packets: u32) -> bool {
+    (1..=qp.inline_completion.requester).contains(&wqe.length)
+        && wqe.flags.signaled
+        && wqe.wants_data()
+        && packets == 1
 }
 
 /// The largest payload of a packet. A datagram's is not an attribute of the queue pair in verbs: the largest there is.

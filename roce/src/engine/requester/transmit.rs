@@ -92,13 +92,13 @@ fn start<M: Memory, S: Sink>(
         // IBTA C10-93.1.1: no packet, and no error either.
         SendOp::Datagram { .. } if length > mtu => psns = 0,
         SendOp::Read { .. } => {
-            may_read(qp, world, position)?;
+            may_read(qp, world, position, psns)?;
             let window = u64::from(world.config.window_bytes);
             // One request always leaves: it must not ask for more than the others leave room for.
             let others = world.turns.in_flight.saturating_sub(qp.req.flight);
             piece = read_piece(window, window.saturating_sub(others), mtu, qp.attr.max_rd_atomic);
         }
-        SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => may_read(qp, world, position)?,
+        SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => may_read(qp, world, position, 1)?,
         SendOp::Bind { window, new_rkey, lkey, addr, length, access } => {
             let bind = Bind { window, new_rkey, lkey, addr, length, access };
             world.keys.bind(qp.pd, qp.qpn, &bind).map_err(|_| Status::WindowBind)?;
@@ -123,9 +123,17 @@ fn start<M: Memory, S: Sink>(
 }
 
 /// Reads and atomics need a peer that answers, and local memory that may be written (IBTA 10.6.3.3).
-fn may_read<M: Memory, S: Sink>(qp: &Qp, world: &World<'_, M, S>, position: u32) -> Result<(), Status> {
+fn may_read<M: Memory, S: Sink>(
+    qp: &Qp,
+    world: &World<'_, M, S>,
+    position: u32,
+    psns: u32,
+) -> Result<(), Status> {
     if qp.attr.max_rd_atomic == 0 {
         return Err(Status::LocalQpOperation);
+    }
+    if qp.sq.get(position).is_some_and(|wqe| super::answered_inline(qp, wqe, psns)) {
+        return Ok(());
     }
     payload::check(qp, world, position, Access::LOCAL_WRITE)
 }
@@ -306,7 +314,7 @@ fn extend(
         SendOp::Datagram { to, imm } => {
             headers.bth.dest_qp = to.qpn;
             let qkey = if to.qkey & OWN_QKEY != 0 { qp.attr.qkey } else { to.qkey };
-            headers.deth = Some(deth::Repr { qkey, src_qp: qp.qpn.0 });
+            headers.deth = Some(deth::Repr { qkey, src_qp: qp.source });
             headers.imm = imm.map(|imm_data| imm::Repr { imm_data });
             return to.path;
         }

@@ -22,7 +22,7 @@ mod responses;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use receive::{Current, finish, outcome, put, take};
+pub(crate) use receive::{Current, count, finish, outcome, put, take};
 
 use self::request::{Message, Refusal};
 use self::responses::Responses;

@@ -39,6 +39,15 @@ struct Taken {
     received: u64,
 }
 
+impl Taken {
+    /// How many bytes it holds with `len` more.
+    #[inline]
+    fn end(&self, len: usize) -> Result<u64, SgeError> {
+        let end = self.received + len as u64;
+        if end > self.length.min(MAX_MESSAGE) { Err(SgeError::Length) } else { Ok(end) }
+    }
+}
+
 impl Current {
     pub(crate) fn new(shared: bool) -> Self {
         Self { taken: None, sges: shared.then(|| Box::new([Sge::default(); MAX_SRQ_SGE as usize])) }
@@ -117,10 +126,7 @@ pub(crate) fn put<M: Memory, S: Sink>(
 ) -> Result<(), SgeError> {
     let current = &mut qp.resp.current;
     let Some(taken) = &mut current.taken else { return Err(SgeError::Length) };
-    let end = taken.received + bytes.len() as u64;
-    if end > taken.length.min(MAX_MESSAGE) {
-        return Err(SgeError::Length);
-    }
+    let end = taken.end(bytes.len())?;
     let sges = match taken.copied {
         Some(count) => current.sges.as_ref().and_then(|copy| copy.get(..count)).unwrap_or_default(),
         None => qp.rq.front().map_or(&[][..], |posted| posted.sges),
@@ -130,15 +136,34 @@ pub(crate) fn put<M: Memory, S: Sink>(
     Ok(())
 }
 
+/// As [`put`], of bytes that go elsewhere, or nowhere.
+#[inline]
+pub(crate) fn count(qp: &mut Qp, len: usize) -> Result<(), SgeError> {
+    let taken = qp.resp.current.taken.as_mut().ok_or(SgeError::Length)?;
+    taken.received = taken.end(len)?;
+    Ok(())
+}
+
 /// Ends the receive, if there is one: `completion` becomes its.
 #[inline]
 pub(crate) fn finish<M: Memory, S: Sink>(qp: &mut Qp, world: &mut World<'_, M, S>, completion: Completion) {
+    finish_with(qp, world, completion, None);
+}
+
+/// As [`finish`], with the bytes that the completion brings along.
+#[inline]
+pub(super) fn finish_with<M: Memory, S: Sink>(
+    qp: &mut Qp,
+    world: &mut World<'_, M, S>,
+    completion: Completion,
+    data: Option<&[u8]>,
+) {
     let Some(taken) = qp.resp.current.taken.take() else { return };
     if taken.copied.is_none() {
         qp.rq.pop();
         world.sink.retire_recv(qp.qpn, 1);
     }
-    qp.complete(world, taken.cq, &Completion { wr_id: taken.wr_id, ..completion });
+    qp.complete_with(world, taken.cq, &Completion { wr_id: taken.wr_id, ..completion }, data);
 }
 
 /// A receive's completion of which nothing is known yet but how it ended.

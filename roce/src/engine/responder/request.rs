@@ -136,7 +136,9 @@ fn send<M: Memory, S: Sink>(
     if opcode.starts_message() && !receive::take(qp, world, scope.srq) {
         return Err(Refusal::NotReady);
     }
-    receive::put(qp, world, payload).map_err(|error| match error {
+    let inline = (1..=qp.inline_completion.responder as usize).contains(&payload.len()) && opcode.is_only();
+    let put = if inline { receive::count(qp, payload.len()) } else { receive::put(qp, world, payload) };
+    put.map_err(|error| match error {
         SgeError::Length => Refusal::ReceiveTooShort,
         SgeError::Protection => Refusal::ReceiveForbidden,
     })?;
@@ -156,7 +158,7 @@ fn send<M: Memory, S: Sink>(
         solicited: headers.bth.se,
         ..receive::outcome(qp, Status::Success)
     };
-    receive::finish(qp, world, completion);
+    receive::finish_with(qp, world, completion, inline.then_some(payload));
     qp.resp.count_message();
     Ok(1)
 }

@@ -1,6 +1,7 @@
 //! Work requests, the packets that they become, and responses written by hand.
 
 mod acknowledged;
+mod inline;
 mod lossy;
 mod posted;
 mod reads;

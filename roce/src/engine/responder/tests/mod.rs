@@ -2,6 +2,8 @@
 
 mod dropped;
 mod hostile;
+mod infiniband;
+mod inline;
 mod ordered;
 mod reads;
 mod receives;
