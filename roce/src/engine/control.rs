@@ -1,5 +1,6 @@
 //! Objects made, changed and destroyed; who is next to send; the calls of [`Engine`].
 
+mod faults;
 mod registration;
 
 use alloc::collections::VecDeque;
@@ -462,6 +463,17 @@ impl<M: Memory> Engine<M> {
     pub fn sq_drained(&self, qpn: Qpn) -> Result<bool, Refused> {
         let qp = self.objects.qps.get(qpn.0).ok_or(Refused::NoSuchObject)?;
         Ok(requester::is_drained(qp))
+    }
+
+    /// How many sends and receives of a queue pair have not ended. A receive that it took from a shared queue counts.
+    pub fn outstanding(&self, qpn: Qpn) -> Option<(u32, u32)> {
+        let qp = self.objects.qps.get(qpn.0)?;
+        Some((qp.sq.len(), responder::outstanding(qp)))
+    }
+
+    /// How many receives a shared receive queue holds: those that no message has taken.
+    pub fn srq_outstanding(&self, srq: SrqId) -> Option<u32> {
+        self.objects.srqs.get(srq.0).map(|srq| srq.rq.len() as u32)
     }
 
     /// Posts a send. In the error state it is flushed at once.

@@ -118,6 +118,11 @@ impl SendQueue {
         self.tail == self.head
     }
 
+    /// How many have not ended.
+    pub(crate) fn len(&self) -> u32 {
+        self.head.wrapping_sub(self.tail)
+    }
+
     pub(crate) fn is_full(&self) -> bool {
         self.head.wrapping_sub(self.tail) >= self.max_wr
     }

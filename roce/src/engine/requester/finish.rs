@@ -9,8 +9,17 @@ use crate::engine::types::{Completion, Opcode, SendOp, State, Status};
 
 /// Ends the oldest with this status, whether it is signalled or not.
 pub(super) fn end_oldest<M: Memory, S: Sink>(qp: &mut Qp, world: &mut World<'_, M, S>, status: Status) {
+    end_oldest_saying(qp, world, status, 0);
+}
+
+fn end_oldest_saying<M: Memory, S: Sink>(
+    qp: &mut Qp,
+    world: &mut World<'_, M, S>,
+    status: Status,
+    vendor_err: u32,
+) {
     let Some(wqe) = qp.sq.get(qp.sq.tail()) else { return };
-    let completion = completion(qp, wqe, status);
+    let completion = Completion { vendor_err, ..completion(qp, wqe, status) };
     qp.sq.pop();
     world.sink.retire_send(qp.qpn, 1);
     qp.complete(world, qp.send_cq, &completion);
@@ -58,7 +67,17 @@ pub(super) fn settle<M: Memory, S: Sink>(qp: &mut Qp, world: &mut World<'_, M, S
 /// # References
 /// IBTA 10.3.1.6 (SQE: UC and UD, whose receive queue goes on), 10.3.1.7 (the error state), 10.10.3 (which errors)
 pub(super) fn fail_oldest<M: Memory, S: Sink>(qp: &mut Qp, world: &mut World<'_, M, S>, status: Status) {
-    end_oldest(qp, world, status);
+    fail_oldest_saying(qp, world, status, 0);
+}
+
+/// As [`fail_oldest`], with more about it for people.
+pub(super) fn fail_oldest_saying<M: Memory, S: Sink>(
+    qp: &mut Qp,
+    world: &mut World<'_, M, S>,
+    status: Status,
+    vendor_err: u32,
+) {
+    end_oldest_saying(qp, world, status, vendor_err);
     if super::is_reliable(qp) {
         qp.fail(world);
     } else {

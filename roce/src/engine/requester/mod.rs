@@ -178,6 +178,20 @@ pub(crate) fn forget(qp: &mut Qp, turns: &mut Turns) {
     qp.req.flight = 0;
 }
 
+/// Ends the oldest send as if it had failed so, with all that follows. False: there is none.
+pub(crate) fn fail_next<M: Memory, S: Sink>(
+    qp: &mut Qp,
+    world: &mut World<'_, M, S>,
+    status: Status,
+    vendor_err: u32,
+) -> bool {
+    let any = !qp.sq.is_empty();
+    if any {
+        finish::fail_oldest_saying(qp, world, status, vendor_err);
+    }
+    any
+}
+
 /// RTS to SQD: nothing new starts.
 ///
 /// # References

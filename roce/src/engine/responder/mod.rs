@@ -223,7 +223,48 @@ fn refuse<M: Memory, S: Sink>(qp: &mut Qp, world: &mut World<'_, M, S>, refusal:
         Refusal::ReceiveForbidden => (NakCode::REMOTE_OPERATIONAL_ERROR, Status::LocalProtection, None),
         Refusal::NotInvalidated => (NakCode::REMOTE_OPERATIONAL_ERROR, Status::RemoteInvalidRequest, None),
     };
-    fail(qp, world, psn, code, status, event);
+    fail(qp, world, psn, code, outcome(qp, status), event);
+}
+
+/// Ends the receive in use, or else the oldest, as if it had failed so. False: there is none.
+///
+/// What follows is what follows from the error on this service: the peer of a reliable one is refused, the program told
+/// of what it has done, and the queue pair fails, but for a datagram or an unreliable message that was too long.
+pub(crate) fn fail_next<M: Memory, S: Sink>(
+    qp: &mut Qp,
+    world: &mut World<'_, M, S>,
+    status: Status,
+    vendor_err: u32,
+) -> bool {
+    if matches!(qp.state, State::Reset | State::Err) {
+        return false;
+    }
+    if !qp.resp.current.is_taken() && !take(qp, world, qp.srq) {
+        return false;
+    }
+    let failed = Completion { vendor_err, ..outcome(qp, status) };
+    if matches!(qp.service, Service::Rc | Service::XrcTarget) && hears_requests(qp.state) {
+        let (code, event) = match status {
+            Status::LocalLength => (NakCode::INVALID_REQUEST, None),
+            Status::RemoteInvalidRequest => (NakCode::INVALID_REQUEST, Some(Event::QpRequestError(qp.qpn))),
+            Status::RemoteAccess => (NakCode::REMOTE_ACCESS_ERROR, Some(Event::QpAccessError(qp.qpn))),
+            Status::LocalQpOperation => (NakCode::REMOTE_OPERATIONAL_ERROR, Some(Event::QpFatal(qp.qpn))),
+            _ => (NakCode::REMOTE_OPERATIONAL_ERROR, None),
+        };
+        fail(qp, world, qp.resp.expected, code, failed, event);
+        return true;
+    }
+    qp.resp.message = Message::None;
+    finish(qp, world, failed);
+    if status != Status::LocalLength {
+        qp.fail(world);
+    }
+    true
+}
+
+/// How many receives have not ended.
+pub(crate) fn outstanding(qp: &Qp) -> u32 {
+    qp.rq.len() as u32 + u32::from(qp.resp.current.is_shared())
 }
 
 /// Tells the peer, the program, and gives the queue pair up (IBTA 9.9.3, classes A, C and J).
@@ -232,11 +273,10 @@ fn fail<M: Memory, S: Sink>(
     world: &mut World<'_, M, S>,
     psn: Psn,
     code: NakCode,
-    status: Status,
+    failed: Completion,
     event: Option<Event>,
 ) {
     qp.resp.responses.give_up(psn, Syndrome::nak(code), qp.resp.msn);
-    let failed = outcome(qp, status);
     finish(qp, world, failed);
     if let Some(event) = event {
         world.sink.event(event);

@@ -57,6 +57,16 @@ impl Current {
         self.taken = None;
     }
 
+    /// Has it one?
+    pub(super) fn is_taken(&self) -> bool {
+        self.taken.is_some()
+    }
+
+    /// Has it one that came from a shared queue?
+    pub(super) fn is_shared(&self) -> bool {
+        self.taken.is_some_and(|taken| taken.copied.is_some())
+    }
+
     /// How many bytes it holds.
     #[inline]
     pub(crate) fn received(&self) -> u64 {

@@ -16,7 +16,7 @@
 use alloc::vec::Vec;
 
 use super::request::packets;
-use super::{fail, mtu};
+use super::{fail, mtu, outcome};
 use crate::engine::control::World;
 use crate::engine::memory::{Memory, Sink};
 use crate::engine::qp::Qp;
@@ -291,7 +291,8 @@ pub(super) fn transmit<M: Memory, S: Sink>(
             Ok(len) => return (len > 0).then_some(len),
             Err((code, event)) => {
                 qp.resp.responses.forget();
-                fail(qp, world, due.psn, code, Status::RemoteAccess, Some(event));
+                let failed = outcome(qp, Status::RemoteAccess);
+                fail(qp, world, due.psn, code, failed, Some(event));
             }
         }
     }

@@ -91,3 +91,48 @@ fn a_reset_forgets_without_a_word() {
     f.ack(0);
     assert_eq!(f.ended(), [(wr, Status::Success)]);
 }
+
+#[test]
+fn a_drained_queue_goes_on_where_it_was_with_what_was_held() {
+    let mut f = Fixture::new(Service::Rc);
+    let begun = f.post(READ, 8);
+    f.leaves();
+    f.host.modify(f.qpn, &to(State::Sqd));
+    assert_eq!(f.host.engine.sq_drained(f.qpn), Ok(false), "a read is on its way");
+    let held = [f.post(WRITE, 8), f.post(READ, 8)];
+    assert_eq!((f.leaves(), f.host.engine.outstanding(f.qpn)), (Vec::new(), Some((3, 0))));
+    f.respond(Opcode::RC_RDMA_READ_RESPONSE_ONLY, 0, &[0; 8]);
+    assert_eq!(f.ended(), [(begun, Status::Success)]);
+    assert_eq!(f.host.engine.sq_drained(f.qpn), Ok(true), "what is held does not count");
+    assert_eq!((f.state(), f.leaves(), f.host.events()), (State::Sqd, Vec::new(), Vec::new()));
+    f.host.modify(f.qpn, &to(State::Rts));
+    assert_eq!(f.leaves(), [(Opcode::RC_RDMA_WRITE_ONLY, 1), (Opcode::RC_RDMA_READ_REQUEST, 2)]);
+    f.respond(Opcode::RC_RDMA_READ_RESPONSE_ONLY, 2, &[0; 8]);
+    assert_eq!(f.ended(), held.map(|wr| (wr, Status::Success)));
+}
+
+#[test]
+fn what_has_not_drained_goes_on_all_the_same() {
+    let change = AttrChange { sq_drained_event: Some(true), ..AttrChange::default() };
+    let mut f = Fixture::with(Service::Rc, &change);
+    let (begun, held) = (f.post(WRITE, 8), f.post(WRITE, 8));
+    f.host.transmit(Urgency::Now).unwrap();
+    f.host.modify(f.qpn, &to(State::Sqd));
+    f.host.modify(f.qpn, &to(State::Rts));
+    assert_eq!(f.leaves(), [(Opcode::RC_RDMA_WRITE_ONLY, 1)]);
+    f.ack(1);
+    assert_eq!(f.ended(), [(begun, Status::Success), (held, Status::Success)]);
+    assert_eq!(f.host.events(), [], "it left SQD before it had drained");
+}
+
+#[test]
+fn unreliable_sends_posted_to_a_drained_queue_wait_for_rts() {
+    let mut f = Fixture::new(Service::Uc);
+    f.host.modify(f.qpn, &to(State::Sqd));
+    let held = f.post(SEND, 8);
+    assert_eq!((f.leaves(), f.ended()), (Vec::new(), Vec::new()));
+    assert_eq!(f.host.engine.sq_drained(f.qpn), Ok(true));
+    f.host.modify(f.qpn, &to(State::Rts));
+    assert_eq!(f.leaves(), [(Opcode::UC_SEND_ONLY, 0)]);
+    assert_eq!(f.ended(), [(held, Status::Success)]);
+}
