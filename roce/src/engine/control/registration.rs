@@ -3,7 +3,8 @@
 use crate::engine::Engine;
 use crate::engine::keys::MrChange;
 use crate::engine::memory::Memory;
-use crate::engine::types::{MemoryAttr, MwType, Pd, Refused};
+use crate::engine::scatter;
+use crate::engine::types::{MemoryAttr, MwType, Pd, Refused, Sge};
 
 impl<M: Memory> Engine<M> {
     /// Registers memory; the key is both local and remote.
@@ -74,6 +75,26 @@ impl<M: Memory> Engine<M> {
         let (pd, region) = self.objects.keys.remove_region(key)?;
         self.leave_pd(pd);
         Ok(region)
+    }
+
+    /// Copies the first `dst.len()` bytes of the elements out, for a device that has other queues than queue pairs.
+    ///
+    /// # Errors
+    /// [`Refused::Invalid`]: the elements are too short, or a key, its protection domain or a range is wrong.
+    pub fn gather(&mut self, pd: Pd, sges: &[Sge], dst: &mut [u8]) -> Result<(), Refused> {
+        let objects = &mut self.objects;
+        scatter::gather(&objects.keys, &mut objects.memory, pd, sges, 0, dst)
+            .map_err(|_| Refused::Invalid("the elements do not cover what is read"))
+    }
+
+    /// Copies `src` into the elements, as [`gather`](Self::gather) copies out.
+    ///
+    /// # Errors
+    /// [`Refused::Invalid`]: as there, or a key does not allow writing.
+    pub fn scatter(&mut self, pd: Pd, sges: &[Sge], src: &[u8]) -> Result<(), Refused> {
+        let objects = &mut self.objects;
+        scatter::scatter(&objects.keys, &mut objects.memory, pd, sges, 0, src)
+            .map_err(|_| Refused::Invalid("the elements do not cover what is written"))
     }
 
     /// A memory window, not bound yet; gives its key.

@@ -99,3 +99,18 @@ fn a_windows_key_ends_as_its_owner_wants() {
     assert_eq!(host.engine.mr_by_index(window >> 8), None);
     assert_eq!(host.engine.dealloc_mw(window), Ok(()));
 }
+
+#[test]
+fn bytes_are_gathered_and_scattered_by_key_only_within_its_range_and_domain() {
+    let mut host = Host::new();
+    let (key, other) = (keyed(&mut host, false), host.engine.alloc_pd().unwrap());
+    let part = |addr, length| Sge { addr, length, lkey: key };
+    host.engine.scatter(host.pd, &[part(0x1000, 2), part(0x1030, 8)], &[1, 2, 3, 4]).unwrap();
+    let mut bytes = [0; 3];
+    host.engine.gather(host.pd, &[part(0x1001, 1), part(0x1030, 2)], &mut bytes).unwrap();
+    assert_eq!(bytes, [2, 3, 4]);
+    let refused = |result| matches!(result, Err(Refused::Invalid(_)));
+    assert!(refused(host.engine.gather(other, &[part(0x1000, 3)], &mut bytes)), "another domain's");
+    assert!(refused(host.engine.gather(host.pd, &[part(0x103f, 3)], &mut bytes)), "behind the end");
+    assert!(refused(host.engine.gather(host.pd, &[part(0x1000, 2)], &mut bytes)), "too short");
+}
