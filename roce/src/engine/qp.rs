@@ -147,25 +147,21 @@ impl Qp {
         cq: CqId,
         completion: &Completion,
     ) {
-        self.complete_with(world, cq, completion, None);
+        if world.sink.complete(cq, completion).is_err() {
+            overrun(world, cq);
+        }
     }
 
-    /// As [`complete`](Self::complete), with the bytes that were not written to its elements, if there are such.
-    #[inline]
+    /// As [`complete`](Self::complete), with the bytes that were not written to its elements.
     pub(crate) fn complete_with<M: Memory, S: Sink>(
         &self,
         world: &mut World<'_, M, S>,
         cq: CqId,
         completion: &Completion,
-        data: Option<&[u8]>,
+        data: &[u8],
     ) {
-        let told = match data {
-            None => world.sink.complete(cq, completion),
-            Some(data) => world.sink.complete_with_data(cq, completion, data),
-        };
-        if told.is_err() {
-            world.sink.event(Event::CqError(cq));
-            world.cq_overrun = true;
+        if world.sink.complete_with_data(cq, completion, data).is_err() {
+            overrun(world, cq);
         }
     }
 
@@ -176,12 +172,19 @@ impl Qp {
     #[inline]
     pub(crate) fn hears(&self, arrival: &Arrival) -> bool {
         let path = &self.attr.path;
-        path.network == arrival.network
-            && match path.network {
-                Network::Udp | Network::Grh => path.remote == arrival.remote && path.local == arrival.local,
-                Network::Local => path.dlid == arrival.slid && path.slid == arrival.dlid,
-            }
+        if path.network != arrival.network {
+            return false;
+        }
+        if path.network == Network::Local {
+            return path.dlid == arrival.slid && path.slid == arrival.dlid;
+        }
+        path.remote == arrival.remote && path.local == arrival.local
     }
+}
+
+fn overrun<M: Memory, S: Sink>(world: &mut World<'_, M, S>, cq: CqId) {
+    world.sink.event(Event::CqError(cq));
+    world.cq_overrun = true;
 }
 
 /// IBTA figure 124. Anything may be reset or given up.

@@ -203,8 +203,10 @@ fn read_response<M: Memory, S: Sink>(
         qp.req.reads = qp.req.reads.saturating_sub(1);
     }
     let mut quiet = 0;
-    if nth + 1 >= wqe.psns {
-        finish::succeed_with(qp, world, &mut quiet, inline.then_some(data));
+    if inline {
+        finish::succeed_with(qp, world, &mut quiet, data);
+    } else if nth + 1 >= wqe.psns {
+        finish::succeed(qp, world, &mut quiet);
     }
     conclude(qp, world, Some(retry::cost(&wqe, mtu, nth, nth + 1)), quiet);
 }
@@ -228,6 +230,10 @@ fn atomic_response<M: Memory, S: Sink>(qp: &mut Qp, world: &mut World<'_, M, S>,
     qp.req.una += 1;
     qp.req.reads = qp.req.reads.saturating_sub(1);
     let mut quiet = 0;
-    finish::succeed_with(qp, world, &mut quiet, inline.then_some(&found));
+    if inline {
+        finish::succeed_with(qp, world, &mut quiet, &found);
+    } else {
+        finish::succeed(qp, world, &mut quiet);
+    }
     conclude(qp, world, Some(retry::cost(&wqe, mtu, 0, 1)), quiet);
 }

@@ -28,17 +28,6 @@ fn end_oldest_saying<M: Memory, S: Sink>(
 /// Ends the oldest, which has succeeded. `quiet` counts those that ended before it and were not told of yet.
 #[inline]
 pub(super) fn succeed<M: Memory, S: Sink>(qp: &mut Qp, world: &mut World<'_, M, S>, quiet: &mut u32) {
-    succeed_with(qp, world, quiet, None);
-}
-
-/// As [`succeed`], with the bytes that its completion brings along.
-#[inline]
-pub(super) fn succeed_with<M: Memory, S: Sink>(
-    qp: &mut Qp,
-    world: &mut World<'_, M, S>,
-    quiet: &mut u32,
-    data: Option<&[u8]>,
-) {
     let Some(wqe) = qp.sq.get(qp.sq.tail()) else { return };
     *quiet += 1;
     if !wqe.flags.signaled {
@@ -48,6 +37,20 @@ pub(super) fn succeed_with<M: Memory, S: Sink>(
     let completion = completion(qp, wqe, Status::Success);
     qp.sq.pop();
     world.sink.retire_send(qp.qpn, core::mem::take(quiet));
+    qp.complete(world, qp.send_cq, &completion);
+}
+
+/// As [`succeed`], of a signalled one, with the bytes that its completion brings along.
+pub(super) fn succeed_with<M: Memory, S: Sink>(
+    qp: &mut Qp,
+    world: &mut World<'_, M, S>,
+    quiet: &mut u32,
+    data: &[u8],
+) {
+    let Some(wqe) = qp.sq.get(qp.sq.tail()) else { return };
+    let completion = completion(qp, wqe, Status::Success);
+    qp.sq.pop();
+    world.sink.retire_send(qp.qpn, core::mem::take(quiet) + 1);
     qp.complete_with(world, qp.send_cq, &completion, data);
 }
 

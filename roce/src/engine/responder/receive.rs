@@ -147,9 +147,8 @@ pub(crate) fn put<M: Memory, S: Sink>(
 }
 
 /// As [`put`], of bytes that go elsewhere, or nowhere.
-#[inline]
 pub(crate) fn count(qp: &mut Qp, len: usize) -> Result<(), SgeError> {
-    let taken = qp.resp.current.taken.as_mut().ok_or(SgeError::Length)?;
+    let Some(taken) = &mut qp.resp.current.taken else { return Err(SgeError::Length) };
     taken.received = taken.end(len)?;
     Ok(())
 }
@@ -157,23 +156,30 @@ pub(crate) fn count(qp: &mut Qp, len: usize) -> Result<(), SgeError> {
 /// Ends the receive, if there is one: `completion` becomes its.
 #[inline]
 pub(crate) fn finish<M: Memory, S: Sink>(qp: &mut Qp, world: &mut World<'_, M, S>, completion: Completion) {
-    finish_with(qp, world, completion, None);
+    let Some(taken) = end(qp, world) else { return };
+    qp.complete(world, taken.cq, &Completion { wr_id: taken.wr_id, ..completion });
 }
 
 /// As [`finish`], with the bytes that the completion brings along.
-#[inline]
 pub(super) fn finish_with<M: Memory, S: Sink>(
     qp: &mut Qp,
     world: &mut World<'_, M, S>,
     completion: Completion,
-    data: Option<&[u8]>,
+    data: &[u8],
 ) {
-    let Some(taken) = qp.resp.current.taken.take() else { return };
+    let Some(taken) = end(qp, world) else { return };
+    qp.complete_with(world, taken.cq, &Completion { wr_id: taken.wr_id, ..completion }, data);
+}
+
+/// The receive leaves its queue, if it is there still.
+#[inline]
+fn end<M: Memory, S: Sink>(qp: &mut Qp, world: &mut World<'_, M, S>) -> Option<Taken> {
+    let taken = qp.resp.current.taken.take()?;
     if taken.copied.is_none() {
         qp.rq.pop();
         world.sink.retire_recv(qp.qpn, 1);
     }
-    qp.complete_with(world, taken.cq, &Completion { wr_id: taken.wr_id, ..completion }, data);
+    Some(taken)
 }
 
 /// A receive's completion of which nothing is known yet but how it ended.

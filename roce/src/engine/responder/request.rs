@@ -136,8 +136,9 @@ fn send<M: Memory, S: Sink>(
     if opcode.starts_message() && !receive::take(qp, world, scope.srq) {
         return Err(Refusal::NotReady);
     }
-    let inline = (1..=qp.inline_completion.responder as usize).contains(&payload.len()) && opcode.is_only();
-    let put = if inline { receive::count(qp, payload.len()) } else { receive::put(qp, world, payload) };
+    let len = payload.len();
+    let inline = len <= qp.inline_completion.responder as usize && len > 0 && opcode.is_only();
+    let put = if inline { receive::count(qp, len) } else { receive::put(qp, world, payload) };
     put.map_err(|error| match error {
         SgeError::Length => Refusal::ReceiveTooShort,
         SgeError::Protection => Refusal::ReceiveForbidden,
@@ -158,7 +159,11 @@ fn send<M: Memory, S: Sink>(
         solicited: headers.bth.se,
         ..receive::outcome(qp, Status::Success)
     };
-    receive::finish_with(qp, world, completion, inline.then_some(payload));
+    if inline {
+        receive::finish_with(qp, world, completion, payload);
+    } else {
+        receive::finish(qp, world, completion);
+    }
     qp.resp.count_message();
     Ok(1)
 }
