@@ -33,7 +33,8 @@ impl<M: Memory> Engine<M> {
         }
     }
 
-    /// Arms [`Event::SrqLimitReached`](crate::engine::Event::SrqLimitReached): it is raised once, when fewer than `limit` receives are left.
+    /// Arms [`Event::SrqLimitReached`](crate::engine::Event::SrqLimitReached): it is raised once, when fewer than `limit`
+    /// receives are left.
     ///
     /// # Errors
     /// [`Refused::NoSuchObject`]; [`Refused::Invalid`] for a limit above the queue's size.
