@@ -27,6 +27,19 @@ pub(crate) struct Cq {
     pub(crate) in_error: bool,
     /// How many queues complete here.
     pub(crate) users: u32,
+    /// What was seen of its driver; a new one begins with the default.
+    pub(crate) run: CqRun,
+}
+
+/// What was seen of a completion queue's driver.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CqRun {
+    /// The consumer index, 24 bits, as it last stood in the doorbell record.
+    pub(crate) consumer: u32,
+    /// Behind the last solicited completion, as `producer` counts.
+    pub(crate) solicited: u32,
+    /// The sequence number of the last arm, and how many events it has not counted yet.
+    pub(crate) sequence: Option<(u8, u32)>,
 }
 
 /// What an armed completion queue waits for.

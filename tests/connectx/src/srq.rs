@@ -1,4 +1,8 @@
 //! [`Srq`]: shared receive queues: SRQ, XRC SRQ and RMP.
+//!
+//! Their entries are a linked list, which begins with entry 0: each names the one that is posted after it.
+
+use std::collections::BTreeSet;
 
 use crate::function::pages::Pages;
 
@@ -19,6 +23,21 @@ pub(crate) struct Srq {
     pub(crate) cqn: u32,
     pub(crate) user_index: u32,
     pub(crate) users: u32,
+    /// How far its list was followed; a new one begins with the default.
+    pub(crate) run: SrqRun,
+}
+
+/// How far the list of a shared receive queue was followed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SrqRun {
+    /// The entry that is posted next.
+    pub(crate) next: u16,
+    /// How many were posted, 16 bits.
+    pub(crate) fetched: u16,
+    /// Entries that are posted and have not completed.
+    pub(crate) outstanding: BTreeSet<u16>,
+    /// The list made no sense: no more is taken from it.
+    pub(crate) broken: bool,
 }
 
 /// Which command made it.

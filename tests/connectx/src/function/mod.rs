@@ -29,7 +29,7 @@ use crate::eth::Ethernet;
 use crate::fault::Faults;
 use crate::mkey::{Mkeys, Translated};
 use crate::port::{Port, PortKind};
-use crate::qp::Qp;
+use crate::qp::{Attention, Qp};
 use crate::srq::Srq;
 use crate::trace::Trace;
 
@@ -73,6 +73,7 @@ pub(crate) struct Core<B: Bus> {
     pub(crate) eqs: BTreeMap<u32, Eq>,
     pub(crate) cqs: BTreeMap<u32, Cq>,
     pub(crate) qps: BTreeMap<u32, Qp>,
+    pub(crate) attention: Attention,
     pub(crate) srqs: BTreeMap<u32, Srq>,
     pub(crate) mkeys: Mkeys,
     pub(crate) pds: BTreeSet<u32>,

@@ -7,6 +7,24 @@
 //!
 //! The state, sequence numbers and attributes that matter to the transport are the engine's; the context here holds them as the
 //! driver gave them, and QUERY_QP puts the engine's present ones in.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `sq` | work requests fetched from send queues, in order |
+//! | `wqe` | what their segments mean |
+//! | `udav` | address vectors of datagrams |
+//! | `umr` | memory keys and windows changed by work requests |
+//! | `rq` | receives fetched, from a queue pair's own queue and from shared ones |
+//! | `completion` | what the transport engine tells, as completions and events |
+//!
+//! The engine carries out what a work request says; these read what the guest's memory says. What the engine does not have
+//! (NOP, the UMR of a memory key) and what is broken waits in [`SendRun::waiting`] until everything before it has ended.
+
+pub(crate) mod wqe;
+
+use std::collections::{BTreeSet, VecDeque};
+
+use roce::engine::{QpCap, Time};
 
 use crate::function::pages::Pages;
 
@@ -37,6 +55,96 @@ pub(crate) struct Qp {
     pub(crate) scatter_to_cqe: (u32, u32),
     /// The kernel's: it may use the reserved key.
     pub(crate) reserved_key: bool,
+    /// How far its queues were carried out; new ones begin with the default.
+    pub(crate) run: Run,
+}
+
+/// How far the queues of a queue pair were carried out.
+#[derive(Debug, Default)]
+pub(crate) struct Run {
+    pub(crate) send: SendRun,
+    pub(crate) recv: RecvRun,
+}
+
+/// How far a send queue was carried out. Positions count basic blocks, 16 bits.
+#[derive(Debug, Default)]
+pub(crate) struct SendRun {
+    /// Behind the last work request that a doorbell told of.
+    pub(crate) rung: u16,
+    /// The next work request that is fetched.
+    pub(crate) fetched: u16,
+    /// The oldest that has not ended.
+    pub(crate) done: u16,
+    /// How many blocks those have that the engine holds, the oldest first.
+    pub(crate) held: VecDeque<u16>,
+    /// What is carried out when the engine holds none.
+    pub(crate) waiting: Option<Waiting>,
+    /// The half of a BlueFlame register that the last doorbell went to.
+    pub(crate) half: Option<u32>,
+    /// Syndrome and vendor syndrome of the next completion with an error that is no flush, instead of the engine's.
+    pub(crate) forced: Option<(u8, u8)>,
+    /// The ring made no sense: no more is taken from it until it is reset.
+    pub(crate) broken: bool,
+}
+
+/// A work request of the model's own.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    /// Its number for the engine, see [`sq::wr_id`].
+    pub(crate) wr_id: u64,
+    pub(crate) blocks: u16,
+    pub(crate) signaled: bool,
+    pub(crate) local: wqe::Local,
+}
+
+/// How far a receive queue was carried out. Positions count receives, 16 bits.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RecvRun {
+    /// The next receive that is fetched.
+    pub(crate) fetched: u16,
+    /// The oldest that has not ended.
+    pub(crate) done: u16,
+    /// The ring made no sense: no more is taken from it until it is reset.
+    pub(crate) broken: bool,
+}
+
+/// What is to be looked at although nobody rings.
+#[derive(Debug, Default)]
+pub(crate) struct Attention {
+    /// Queue pairs whose send queue may go on.
+    pub(crate) runnable: BTreeSet<u32>,
+    /// Queue pairs in error: what is posted to them is flushed.
+    pub(crate) flushing: BTreeSet<u32>,
+    /// When those are looked at next, and how much later than the time before.
+    pub(crate) next_look: Option<Time>,
+    pub(crate) pause: u64,
+}
+
+/// The most units of 16 bytes that a work request has.
+pub(crate) const MAX_DS: usize = 63;
+
+impl Qp {
+    /// How much the engine's queue pair holds: whatever fits the rings.
+    pub(crate) fn cap(&self) -> QpCap {
+        let mut cap = QpCap::default();
+        if let Some(shape) = &self.sq {
+            cap.max_send_wr = 1 << shape.log_size;
+            cap.max_send_sge = MAX_DS as u32;
+            cap.max_inline_data = (MAX_DS * 16) as u32;
+        }
+        if let Receives::Own(shape) = &self.rq {
+            cap.max_recv_wr = 1 << shape.log_size;
+            cap.max_recv_sge = 1 << shape.log_stride.saturating_sub(4);
+        }
+        cap
+    }
+
+    /// Back to RESET, or made anew: the rings are empty, and begin at 0.
+    pub(crate) fn restart(&mut self) {
+        let half = self.run.send.half;
+        self.run = Run::default();
+        self.run.send.half = half;
+    }
 }
 
 /// What a queue pair transports.
