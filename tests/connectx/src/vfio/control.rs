@@ -1,0 +1,85 @@
+//! [`Control`]: who injects faults, line by line.
+//!
+//! A line of the fault language comes in, lines go out, of which the last begins with `ok` or `error`.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+
+use roce::engine::Time;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+
+use super::Device;
+
+/// A client of the control socket.
+#[derive(Debug)]
+pub(super) struct Control {
+    stream: UnixStream,
+    line: Vec<u8>,
+    out: Vec<u8>,
+}
+
+/// The client has gone, or says what is no text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Gone;
+
+impl Control {
+    /// A client. The stream does not block.
+    pub(super) fn new(stream: UnixStream) -> Self {
+        Self { stream, line: Vec::new(), out: Vec::new() }
+    }
+
+    /// What to poll.
+    pub(super) fn socket(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+
+    /// Whether it waits for room in the socket, rather than for a line.
+    pub(super) fn is_full(&self) -> bool {
+        !self.out.is_empty()
+    }
+
+    /// Sends what waits, or takes what has come and answers it.
+    ///
+    /// # Errors
+    /// The client is to be forgotten.
+    pub(super) fn step(&mut self, device: &mut impl Device, now: Time) -> Result<(), Gone> {
+        if !self.is_full() {
+            let mut bytes = [0; 1024];
+            let count = match recv(&self.stream, &mut bytes, RecvFlags::DONTWAIT) {
+                Ok((0, _)) => return Err(Gone),
+                Ok((count, _)) => count,
+                Err(Errno::AGAIN | Errno::INTR) => return Ok(()),
+                Err(_) => return Err(Gone),
+            };
+            self.line.extend(bytes.get(..count).unwrap_or_default());
+            while let Some(end) = self.line.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.line.drain(..=end).collect();
+                let line = String::from_utf8_lossy(&line);
+                if !line.trim().is_empty() {
+                    let answer = device.control(line.trim(), now);
+                    self.out.extend(answer.trim_end().bytes().chain([b'\n']));
+                }
+            }
+            if self.line.len() > LONGEST {
+                return Err(Gone);
+            }
+        }
+        self.flush()
+    }
+
+    fn flush(&mut self) -> Result<(), Gone> {
+        while !self.out.is_empty() {
+            match send(&self.stream, &self.out, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+                Ok(count) => drop(self.out.drain(..count)),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(_) => return Err(Gone),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// No line is so long.
+const LONGEST: usize = 4096;

@@ -1,0 +1,203 @@
+//! [`Server`]: the loop that waits for every socket, and for what is due.
+//!
+//! ```text
+//! listening ── the client connects ──► connected ── it closes ──► ended      each function
+//! ```
+//! It ends when no client is connected any more and there has been one. A function has one client in its life: QEMU ends
+//! with its guest. Clients of the control socket come and go.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::time::Instant;
+
+use roce::engine::Time;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use super::Device;
+use super::bus::MappedBus;
+use super::connection::{Connection, Ended};
+use super::control::Control;
+
+/// Sockets of functions and of the control, bound and listening.
+#[derive(Debug)]
+pub struct Server {
+    functions: Vec<Client>,
+    control: UnixListener,
+    controls: Vec<Control>,
+    start: Instant,
+}
+
+/// A function's client.
+#[derive(Debug)]
+enum Client {
+    Awaited(UnixListener, MappedBus),
+    Here(Connection),
+    Gone,
+}
+
+/// How many clients the control socket has at once.
+const CONTROLS: usize = 16;
+
+impl Server {
+    /// Listens: at a path for each function, whose memory and interrupts its client sets up, and at one for the control.
+    ///
+    /// # Errors
+    /// There is something at a path; a socket cannot be made there. The error names the path.
+    pub fn listen(functions: Vec<(&Path, MappedBus)>, control: &Path) -> io::Result<Self> {
+        Ok(Self {
+            functions: functions
+                .into_iter()
+                .map(|(path, bus)| Ok(Client::Awaited(listen(path)?, bus)))
+                .collect::<io::Result<_>>()?,
+            control: listen(control)?,
+            controls: Vec::new(),
+            start: Instant::now(),
+        })
+    }
+
+    /// The time that the device is told.
+    pub fn now(&self) -> Time {
+        Time(u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// Serves until every client has gone.
+    ///
+    /// # Errors
+    /// Waiting fails, or a client sent what is no message, which is told after all have gone.
+    pub fn run(&mut self, device: &mut impl Device) -> io::Result<()> {
+        let mut garbage = None;
+        while !self.is_over() {
+            let ready = self.wait(device.deadline())?;
+            let now = self.now();
+            if device.deadline().is_some_and(|deadline| deadline <= now) {
+                device.expire(now);
+            }
+            for (place, client) in self.functions.iter_mut().enumerate() {
+                if !ready.functions.get(place).is_some_and(|ready| *ready) {
+                    continue;
+                }
+                if let Err(ended) = client.step(place, device, now) {
+                    *client = Client::Gone;
+                    if ended != Ended::Closed {
+                        garbage = Some(format!("the client of function {place}: {ended:?}"));
+                    }
+                }
+            }
+            let mut answered = ready.controls.into_iter();
+            self.controls
+                .retain_mut(|control| !answered.next().unwrap_or(false) || control.step(device, now).is_ok());
+            if ready.control {
+                self.take_control();
+            }
+        }
+        garbage.map_or(Ok(()), |text| Err(io::Error::new(io::ErrorKind::InvalidData, text)))
+    }
+
+    fn is_over(&self) -> bool {
+        let gone = |client: &Client| matches!(client, Client::Gone);
+        self.functions.iter().any(gone)
+            && !self.functions.iter().any(|client| matches!(client, Client::Here(_)))
+    }
+
+    fn take_control(&mut self) {
+        if let Ok((stream, _)) = self.control.accept() {
+            // Who is one too many finds the connection closed.
+            if self.controls.len() < CONTROLS && stream.set_nonblocking(true).is_ok() {
+                self.controls.push(Control::new(stream));
+            }
+        }
+    }
+
+    /// Waits until a socket is ready or something is due.
+    fn wait(&self, deadline: Option<Time>) -> io::Result<Ready> {
+        let mut polled = vec![PollFd::new(&self.control, PollFlags::IN)];
+        let events = |full: bool| if full { PollFlags::OUT } else { PollFlags::IN };
+        polled
+            .extend(self.controls.iter().map(|c| PollFd::from_borrowed_fd(c.socket(), events(c.is_full()))));
+        let sockets = self.functions.iter().enumerate();
+        let sockets = sockets.filter_map(|(place, client)| Some((place, client.socket()?, client.is_full())));
+        let places: Vec<usize> = sockets
+            .map(|(place, socket, full)| {
+                polled.push(PollFd::from_borrowed_fd(socket, events(full)));
+                place
+            })
+            .collect();
+        let timeout = deadline.map(|deadline| {
+            let left = deadline.0.saturating_sub(self.now().0).min(LONGEST_WAIT);
+            Timespec { tv_sec: (left / NANOSECONDS) as i64, tv_nsec: (left % NANOSECONDS) as i64 }
+        });
+        match poll(&mut polled, timeout.as_ref()) {
+            Ok(_) => {}
+            Err(Errno::INTR) => return Ok(Ready::default()),
+            Err(error) => return Err(error.into()),
+        }
+        let mut found = polled.iter().map(|fd| !fd.revents().is_empty());
+        let control = found.next().unwrap_or(false);
+        let controls = found.by_ref().take(self.controls.len()).collect();
+        let mut functions = vec![false; self.functions.len()];
+        for (place, ready) in places.into_iter().zip(found) {
+            if let Some(entry) = functions.get_mut(place) {
+                *entry = ready;
+            }
+        }
+        Ok(Ready { control, controls, functions })
+    }
+}
+
+/// Which sockets have something.
+#[derive(Debug, Default)]
+struct Ready {
+    control: bool,
+    controls: Vec<bool>,
+    functions: Vec<bool>,
+}
+
+impl Client {
+    fn socket(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Awaited(listener, _) => Some(listener.as_fd()),
+            Self::Here(connection) => Some(connection.socket()),
+            Self::Gone => None,
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        matches!(self, Self::Here(connection) if connection.is_full())
+    }
+
+    fn step(&mut self, function: usize, device: &mut impl Device, now: Time) -> Result<(), Ended> {
+        match self {
+            Self::Awaited(listener, bus) => {
+                // Who tried to connect may have gone again.
+                if let Some(stream) = accept(listener) {
+                    *self = Self::Here(Connection::new(function, stream, bus.clone()));
+                }
+                Ok(())
+            }
+            Self::Here(connection) => connection.step(device, now),
+            Self::Gone => Ok(()),
+        }
+    }
+}
+
+fn accept(listener: &UnixListener) -> Option<UnixStream> {
+    let (stream, _) = listener.accept().ok()?;
+    stream.set_nonblocking(true).ok()?;
+    Some(stream)
+}
+
+fn listen(path: &Path) -> io::Result<UnixListener> {
+    let bind = || {
+        let listener = UnixListener::bind(path)?;
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    };
+    bind().map_err(|error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+}
+
+const NANOSECONDS: u64 = 1_000_000_000;
+/// Longer than anyone waits, and short enough for every clock.
+const LONGEST_WAIT: u64 = 3600 * NANOSECONDS;
