@@ -19,7 +19,7 @@ use crate::cache;
 /// How QEMU runs the guest's processors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub(crate) enum Accel {
-    /// KVM if a guest starts under it, else emulation
+    /// KVM if a guest starts under it, else emulation; emulation for mlx5
     Auto,
     /// The host's processors
     Kvm,

@@ -100,11 +100,11 @@ impl Options {
         self.complaints.unwrap_or_default() == Complaints::Fail
     }
 
-    /// Refuses options that would have no effect.
+    /// Refuses what would have no effect, or fail only once the guest is under way.
     ///
     /// # Errors
-    /// One of them is given.
-    pub(crate) fn ensure_none(&self) -> Result<()> {
+    /// An option is given and there is no model, or there is no script of that name.
+    pub(crate) fn check(&self, has_model: bool) -> Result<()> {
         let given = [
             ("--port", self.port.is_some()),
             ("--functions", self.functions.is_some()),
@@ -112,10 +112,13 @@ impl Options {
             ("--trace", self.trace.is_some()),
             ("--complaints", self.complaints.is_some()),
         ];
-        match given.into_iter().find(|(_, given)| *given) {
-            Some((option, _)) => bail!("{option} is for --device mlx5 only"),
-            None => Ok(()),
+        if let Some((option, _)) = given.into_iter().find(|(_, given)| *given && !has_model) {
+            bail!("{option} is for --device mlx5 only");
         }
+        if let Some(script) = &self.faults {
+            File::open(script).with_context(|| format!("--faults {}", script.display()))?;
+        }
+        Ok(())
     }
 
     /// The model's program, built if the command line names none.
@@ -296,8 +299,7 @@ fn arguments(options: &Options, sockets: &Sockets) -> Result<Vec<std::ffi::OsStr
     arguments.extend(["--control".into(), sockets.control.into()]);
     arguments.extend(["--trace".into(), trace.into(), "--complaints".into(), COMPLAINTS.into()]);
     if let Some(script) = &options.faults {
-        let script = script.canonicalize().with_context(|| format!("--faults {}", script.display()))?;
-        arguments.extend(["--script".into(), script.into()]);
+        arguments.extend(["--script".into(), std::path::absolute(script)?.into()]);
     }
     Ok(arguments)
 }
@@ -369,15 +371,16 @@ mod tests {
         assert_eq!(words[8], "--trace");
         assert!(Path::new(&words[9]).is_absolute() && words[9].ends_with("/a/trace"), "{words:?}");
         assert_eq!(words[10..], ["--complaints", "complaints"]);
-        let missing = Options { faults: Some("/surely/not/there".into()), ..Options::default() };
-        assert!(arguments(&missing, &sockets).unwrap_err().to_string().contains("/surely/not/there"));
     }
 
     #[test]
-    fn options_of_the_model_are_refused_for_other_devices() {
-        assert!(Options::default().ensure_none().is_ok());
+    fn options_of_the_model_are_refused_for_other_devices_and_a_missing_script_for_any() {
+        assert!(Options::default().check(false).is_ok());
         let given = Options { functions: Some(2), ..Options::default() };
-        assert!(given.ensure_none().unwrap_err().to_string().starts_with("--functions "));
+        assert!(given.check(false).unwrap_err().to_string().starts_with("--functions "));
+        assert!(given.check(true).is_ok());
+        let missing = Options { faults: Some("/surely/not/there".into()), ..Options::default() };
+        assert!(missing.check(true).unwrap_err().to_string().contains("/surely/not/there"));
     }
 
     #[test]

@@ -48,7 +48,7 @@ pub(crate) const SUBCOMMAND: &str = "guest-init";
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(3);
 
 /// How long the kernel may take to bring up what it was asked for.
-const SETUP: Duration = Duration::from_secs(30);
+const SETUP: Duration = Duration::from_secs(60);
 
 /// Runs as process 1. Never returns: the guest powers off.
 pub(crate) fn main() -> ! {

@@ -78,9 +78,6 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value_t = Device::Rxe)]
     pub(crate) device: Device,
 
-    #[command(flatten)]
-    pub(crate) connectx: connectx::Options,
-
     /// Seconds that the command may take; 0 for no limit
     #[arg(long, default_value_t = 600, value_name = "SECS")]
     pub(crate) timeout: u64,
@@ -120,6 +117,10 @@ pub(crate) struct Args {
     /// The command and its arguments, run as root in the caller's directory
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
+
+    // Last, because its heading is that of everything after it.
+    #[command(flatten)]
+    pub(crate) connectx: connectx::Options,
 }
 
 impl Args {
@@ -228,9 +229,7 @@ impl Boot {
 /// The VM could not be started: host packages, kernel, initramfs, QEMU, the device's model.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let progress = Progress::new(args.quiet);
-    if args.device != Device::Mlx5 {
-        args.connectx.ensure_none()?;
-    }
+    args.connectx.check(args.device == Device::Mlx5)?;
     apt::ensure_tools(&[apt::VM_TOOLS], |line| progress.say(line))?;
     let Boot { release, kernel, image, initramfs, accel } =
         Boot::prepare(&args.kernel, args.device, args.accel, &progress)?;

@@ -1,0 +1,446 @@
+//! The vm part: suites in guests, two guests at a time.
+//!
+//! A guest suite prints `ok NAME`, `FAIL NAME: why` and `skip NAME: why` lines and ends with the closing line that
+//! `cargo xtask test` ends with as well. The suites are binaries of verbs-tests: `guest [SUITE...]` on rxe,
+//! `guest-mlx5 --port ib|roce [SUITE...]` on the ConnectX model, which has two functions here.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::thread;
+
+use anyhow::{Context as _, Result};
+
+use super::{Args, Counts, StageResult, for_lines, stage};
+use crate::vm::connectx::{self, Port};
+use crate::vm::kernel::{Choice, SERIES};
+use crate::{apt, cargo, vm};
+
+/// One guest and what it runs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Guest {
+    kernel: Choice,
+    device: Device,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Device {
+    Rxe,
+    /// The same suites without a device.
+    None,
+    Mlx5(Port),
+}
+
+/// The kernel whose mlx5 driver is older than what is tested.
+const WITHOUT_MLX5: &str = "5.10";
+
+/// The guests that the command line asks for: those with rxe before those with mlx5.
+pub(super) fn plan(args: &Args) -> Vec<Guest> {
+    let ports = args.port.map_or(vec![Port::Ib, Port::Roce], |port| vec![port]);
+    let mlx5: Vec<_> = ports.into_iter().map(Device::Mlx5).collect();
+    let (first, second) = match args.device {
+        Some(vm::Device::Rxe) => (vec![Device::Rxe], Vec::new()),
+        Some(vm::Device::None) => (vec![Device::None], Vec::new()),
+        Some(vm::Device::Mlx5) => (Vec::new(), mlx5),
+        // Named suites are those of one program.
+        None if args.suites.is_empty() => (vec![Device::Rxe], mlx5),
+        None => (vec![Device::Rxe], Vec::new()),
+    };
+    let kernels = if args.kernel.is_empty() {
+        SERIES.iter().map(Choice::Series).collect()
+    } else {
+        args.kernel.clone()
+    };
+    // Whoever names both the kernel and the device gets them.
+    let asked_for = args.device.is_some() && !args.kernel.is_empty();
+    let mut guests = Vec::new();
+    for devices in [first, second] {
+        for kernel in &kernels {
+            for device in &devices {
+                let left_out = matches!(device, Device::Mlx5(_)) && kernel.to_string() == WITHOUT_MLX5;
+                if asked_for || !left_out {
+                    guests.push(Guest { kernel: kernel.clone(), device: *device });
+                }
+            }
+        }
+    }
+    guests
+}
+
+impl Guest {
+    /// What stands before its lines.
+    fn label(&self) -> String {
+        match self.device {
+            Device::Rxe | Device::None => self.kernel.to_string(),
+            Device::Mlx5(port) => format!("{} mlx5 {}", self.kernel, port.name()),
+        }
+    }
+
+    /// The arguments of `vm` that choose it.
+    fn arguments(&self) -> Vec<String> {
+        let mut words = vec!["--kernel".to_owned(), self.kernel.to_string(), "--device".to_owned()];
+        match self.device {
+            Device::Rxe => words.push("rxe".to_owned()),
+            Device::None => words.push("none".to_owned()),
+            Device::Mlx5(port) => {
+                words.extend(["mlx5", "--port", port.name(), "--functions", "2"].map(str::to_owned));
+            }
+        }
+        words
+    }
+
+    /// The program that it runs.
+    fn program(&self) -> &'static str {
+        match self.device {
+            Device::Rxe | Device::None => "guest",
+            Device::Mlx5(_) => "guest-mlx5",
+        }
+    }
+
+    fn has_model(&self) -> bool {
+        matches!(self.device, Device::Mlx5(_))
+    }
+}
+
+/// Gets everything that a guest needs. The error says why there is none.
+pub(super) fn prepare(guest: &Guest) -> Result<(), String> {
+    let progress = vm::Progress::new(false);
+    let (tools, device) = match guest.device {
+        Device::Rxe => (apt::INTEROP_TOOLS, vm::Device::Rxe),
+        Device::None => (apt::INTEROP_TOOLS, vm::Device::None),
+        Device::Mlx5(_) => (apt::MLX5_TOOLS, vm::Device::Mlx5),
+    };
+    apt::ensure_tools(&[apt::VM_TOOLS, tools], |line| progress.say(line))
+        .and_then(|()| vm::Boot::prepare(&guest.kernel, device, vm::Accel::Auto, &progress))
+        .map(|_| ())
+        .map_err(|error| format!("{error:#}"))
+}
+
+/// Runs the suites in every guest that is ready.
+pub(super) fn stages(
+    args: &Args,
+    guests: &[Guest],
+    ready: &[Result<(), String>],
+    vm_required: bool,
+) -> Vec<StageResult> {
+    let mut results = Vec::new();
+    let mut waiting = VecDeque::new();
+    for (place, (guest, ready)) in guests.iter().zip(ready).enumerate() {
+        match ready {
+            Ok(()) => waiting.push_back((place, guest)),
+            Err(why) => {
+                let name = format!("guest suites on {}", guest.label());
+                let mut result = StageResult { name, ..StageResult::default() };
+                println!("== {}\nNOT RUN: no VM can be had: {why}", result.name);
+                if vm_required {
+                    result.fail(format!("no VM can be had: {why}"));
+                } else {
+                    result.skip(format!("no VM can be had: {why}"));
+                }
+                results.push(result);
+            }
+        }
+    }
+    if waiting.is_empty() {
+        return results;
+    }
+    let Some(programs) = build(&mut waiting, &mut results) else { return results };
+    // Two at a time: one guest alone leaves a processor idle for much of its boot.
+    let (waiting, done) = (Mutex::new(waiting), Mutex::new(Vec::new()));
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                loop {
+                    let Some((place, guest)) = waiting.lock().ok().and_then(|mut w| w.pop_front()) else {
+                        return;
+                    };
+                    let name = format!("guest suites on {}", guest.label());
+                    let result = stage(&name, |result| run(args, guest, &programs, result));
+                    if let Ok(mut done) = done.lock() {
+                        done.push((place, result));
+                    }
+                }
+            });
+        }
+    });
+    let mut done = done.into_inner().unwrap_or_default();
+    done.sort_by_key(|(place, _)| *place);
+    results.extend(done.into_iter().map(|(_, result)| result));
+    results
+}
+
+/// Builds what the waiting guests run. Guests whose programs cannot be built do not wait any longer; nothing is returned if
+/// none are left.
+fn build(waiting: &mut VecDeque<(usize, &Guest)>, results: &mut Vec<StageResult>) -> Option<Programs> {
+    let mut bin_dir = None;
+    let suites = stage("building the guest suites", |result| {
+        match cargo::build(&["--quiet", "--package", "verbs-tests", "--package", "rdma-tools", "--bins"]) {
+            Ok(dir) => {
+                let missing: Vec<_> =
+                    ["guest", "guest-mlx5"].into_iter().filter(|name| !dir.join(name).exists()).collect();
+                for name in missing.iter().filter(|name| waiting.iter().any(|(_, g)| g.program() == **name)) {
+                    result.fail(format!("there is no {}", dir.join(name).display()));
+                }
+                waiting.retain(|(_, guest)| !missing.contains(&guest.program()));
+                bin_dir = Some(dir);
+            }
+            Err(error) => result.fail(format!("{error:#}")),
+        }
+    });
+    if suites.counts.failed > 0 {
+        results.push(suites);
+    }
+    let mut programs = Programs { bin_dir: bin_dir?, static_dir: None, musl_dir: None, model: None };
+    if waiting.iter().any(|(_, guest)| guest.has_model()) {
+        let model = stage("building the ConnectX model", |result| match connectx::build() {
+            Ok(dir) => programs.model = Some(dir.join("connectx-model")),
+            Err(error) => result.fail(format!("{error:#}")),
+        });
+        if model.counts.failed > 0 {
+            waiting.retain(|(_, guest)| !guest.has_model());
+            results.push(model);
+        }
+    }
+    if waiting.iter().any(|(_, guest)| !guest.has_model()) {
+        let builds = static_builds();
+        results.push(builds.stage);
+        (programs.static_dir, programs.musl_dir) = (builds.glibc, builds.musl);
+    }
+    (!waiting.is_empty()).then_some(programs)
+}
+
+/// What the guest suites run.
+struct Programs {
+    bin_dir: PathBuf,
+    /// The tools with the C library inside.
+    static_dir: Option<PathBuf>,
+    /// The same with musl, where its std is installed.
+    musl_dir: Option<PathBuf>,
+    /// The ConnectX model.
+    model: Option<PathBuf>,
+}
+
+/// The tools as static programs, which the suites run in an empty root.
+struct StaticBuilds {
+    stage: StageResult,
+    glibc: Option<PathBuf>,
+    musl: Option<PathBuf>,
+}
+
+fn static_builds() -> StaticBuilds {
+    let (mut glibc, mut musl) = (None, None);
+    let stage = stage("building static tools", |result| {
+        match cargo::build_static(&cargo::host_target(), "dev") {
+            Ok(dir) => {
+                result.counts.passed += 1;
+                glibc = Some(dir);
+            }
+            Err(error) => result.fail(format!("{error:#}")),
+        }
+        let target = format!("{}-unknown-linux-musl", std::env::consts::ARCH);
+        if !cargo::has_std(&target) {
+            result.skip(format!(
+                "static tools with musl: the std of {target} is not installed (rustup target add {target})"
+            ));
+            return;
+        }
+        match cargo::build_static(&target, "dev") {
+            Ok(dir) => {
+                result.counts.passed += 1;
+                musl = Some(dir);
+            }
+            Err(error) => result.fail(format!("{error:#}")),
+        }
+    });
+    StaticBuilds { stage, glibc, musl }
+}
+
+fn run(args: &Args, guest: &Guest, programs: &Programs, result: &mut StageResult) {
+    // By way of /proc, because the file may have been rebuilt since this process started.
+    let mut command = Command::new("/proc/self/exe");
+    command
+        .arg("vm")
+        .args(guest.arguments())
+        .args(["--timeout", &args.timeout.to_string(), "--env"])
+        .arg(format!("VERBS_BIN_DIR={}", programs.bin_dir.display()));
+    for (name, dir) in [("VERBS_STATIC_DIR", &programs.static_dir), ("VERBS_MUSL_DIR", &programs.musl_dir)] {
+        if let Some(dir) = dir {
+            command.arg("--env").arg(format!("{name}={}", dir.display()));
+        }
+    }
+    if let (true, Some(model)) = (guest.has_model(), &programs.model) {
+        command.arg("--model").arg(model);
+    }
+    command.arg("--").arg(programs.bin_dir.join(guest.program()));
+    if let Device::Mlx5(port) = guest.device {
+        command.args(["--port", port.name()]);
+    }
+    command.args(&args.suites).current_dir(cargo::root()).stdin(Stdio::null());
+    let mut seen = SuiteLines::default();
+    let status = follow_guest(&mut command, &guest.label(), |line| {
+        seen.take(line, result);
+    });
+    match status {
+        Ok(status) => seen.finish(status, result),
+        Err(error) => result.fail(format!("{error:#}")),
+    }
+}
+
+/// Shows a guest's stdout and stderr under a label, and returns its exit status.
+fn follow_guest(command: &mut Command, label: &str, mut line: impl FnMut(&str)) -> Result<Option<i32>> {
+    let mut child =
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().context("cannot run xtask vm")?;
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    thread::scope(|scope| {
+        if let Some(stderr) = stderr {
+            scope.spawn(move || for_lines(stderr, &mut |line| eprintln!("[{label}] {line}")));
+        }
+        if let Some(stdout) = stdout {
+            for_lines(stdout, &mut |text: &str| {
+                println!("[{label}] {text}");
+                line(text);
+            });
+        }
+    });
+    Ok(child.wait()?.code())
+}
+
+/// What a guest's suites have said so far.
+#[derive(Default)]
+struct SuiteLines {
+    counted: Counts,
+    closing: Option<Counts>,
+}
+
+impl SuiteLines {
+    fn take(&mut self, line: &str, result: &mut StageResult) {
+        self.closing = Counts::parse(line);
+        if line.starts_with("ok ") {
+            self.counted.passed += 1;
+        } else if line.starts_with("FAIL ") {
+            self.counted.failed += 1;
+            result.notes.push(line.to_owned());
+        } else if line.starts_with("skip ") {
+            self.counted.skipped += 1;
+            result.notes.push(line.to_owned());
+        }
+    }
+
+    fn finish(self, status: Option<i32>, result: &mut StageResult) {
+        let counts = self.closing.unwrap_or(self.counted);
+        result.counts.add(counts);
+        match (status, self.closing) {
+            (Some(0), Some(closing)) if closing != self.counted => {
+                result.fail(format!("the closing line does not match the cases: {} were seen", self.counted));
+            }
+            (Some(0), Some(Counts { passed: 0, failed: 0, skipped: 0 })) => result.fail("no case was run"),
+            (Some(0), Some(closing)) if closing.failed > 0 => {
+                result.fail("cases failed, and the status is 0");
+            }
+            (Some(0), None) => result.fail("the guest's output has no closing line"),
+            (Some(0), Some(_)) => {}
+            (Some(124), _) => result.fail("the suites did not end in time"),
+            (Some(125), _) => result.fail("the VM failed: see above"),
+            (Some(_), Some(closing)) if closing.failed > 0 => {}
+            (Some(status), _) => result.fail(format!("the suites ended with status {status}")),
+            (None, _) => result.fail("xtask vm was killed"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(passed: u64, failed: u64, skipped: u64) -> Counts {
+        Counts { passed, failed, skipped }
+    }
+
+    fn suite(lines: &[&str], status: Option<i32>) -> StageResult {
+        let (mut seen, mut result) = (SuiteLines::default(), StageResult::default());
+        for line in lines {
+            seen.take(line, &mut result);
+        }
+        seen.finish(status, &mut result);
+        result
+    }
+
+    #[test]
+    fn a_guests_failures_and_skips_are_kept_with_their_reasons() {
+        let lines = ["ok a", "FAIL b: why", "skip c: no device", "1 passed, 1 failed, 1 skipped"];
+        let result = suite(&lines, Some(1));
+        assert_eq!(result.counts, counts(1, 1, 1));
+        assert_eq!(result.notes, ["FAIL b: why", "skip c: no device"]);
+    }
+
+    #[test]
+    fn a_guest_that_dies_or_lies_is_one_more_failure() {
+        let good = ["ok a", "1 passed, 0 failed, 0 skipped"];
+        assert_eq!(suite(&good, Some(0)).counts, counts(1, 0, 0));
+        for (lines, status) in [
+            (&good[..1], Some(0)),
+            (&good[..], Some(125)),
+            (&good[..], Some(124)),
+            (&good[..], Some(3)),
+            (&good[..], None),
+            (&["ok a", "ok b", "1 passed, 0 failed, 0 skipped"], Some(0)),
+            (&["0 passed, 0 failed, 0 skipped"], Some(0)),
+        ] {
+            assert_eq!(suite(lines, status).counts.failed, 1, "{lines:?} {status:?}");
+        }
+    }
+
+    fn labels(command_line: &[&str]) -> Vec<String> {
+        #[derive(clap::Parser)]
+        struct Cli {
+            #[command(flatten)]
+            args: Args,
+        }
+        let words = ["test"].iter().chain(command_line);
+        let cli = <Cli as clap::Parser>::try_parse_from(words).unwrap();
+        plan(&cli.args).iter().map(Guest::label).collect()
+    }
+
+    #[test]
+    fn every_kernel_runs_rxe_and_then_all_but_the_oldest_run_mlx5_with_either_port() {
+        let all = labels(&[]);
+        assert_eq!(all[..4], ["5.10", "6.1", "6.12", "7.2"]);
+        let mlx5 = [
+            "6.1 mlx5 ib",
+            "6.1 mlx5 roce",
+            "6.12 mlx5 ib",
+            "6.12 mlx5 roce",
+            "7.2 mlx5 ib",
+            "7.2 mlx5 roce",
+        ];
+        assert_eq!(all[4..], mlx5);
+        assert_eq!(labels(&["--device", "mlx5"]), mlx5);
+        assert_eq!(labels(&["--device", "rxe"]), all[..4]);
+    }
+
+    #[test]
+    fn a_chosen_kernel_port_or_suite_narrows_the_guests() {
+        assert_eq!(labels(&["--kernel", "6.12"]), ["6.12", "6.12 mlx5 ib", "6.12 mlx5 roce"]);
+        assert_eq!(labels(&["--kernel", "5.10"]), ["5.10"]);
+        assert_eq!(labels(&["--kernel", "5.10", "--device", "mlx5", "--port", "ib"]), ["5.10 mlx5 ib"]);
+        assert_eq!(labels(&["--kernel", "6.1", "some-suite"]), ["6.1"]);
+        assert_eq!(
+            labels(&["--kernel", "6.1", "--device", "mlx5", "--port", "roce", "x"]),
+            ["6.1 mlx5 roce"]
+        );
+    }
+
+    #[test]
+    fn a_guest_with_a_model_has_two_functions_and_its_own_program() {
+        let guest = Guest { kernel: Choice::Series(&SERIES[1]), device: Device::Mlx5(Port::Roce) };
+        let words = guest.arguments().join(" ");
+        assert_eq!(words, "--kernel 6.1 --device mlx5 --port roce --functions 2");
+        assert_eq!(guest.program(), "guest-mlx5");
+        let guest = Guest { kernel: Choice::Series(&SERIES[1]), device: Device::None };
+        assert_eq!(
+            (guest.arguments().join(" ").as_str(), guest.program()),
+            ("--kernel 6.1 --device none", "guest")
+        );
+    }
+}

@@ -1,0 +1,153 @@
+//! The host part: formatting, lints, documentation, and every test that needs no device.
+
+use std::process::{Command, Stdio};
+
+use super::{Counts, StageResult, follow, stage};
+use crate::{cargo, fuzz};
+
+/// Runs every stage of the host part.
+pub(super) fn stages() -> Vec<StageResult> {
+    let doc: &[&str] = &["doc", "--workspace", "--no-deps", "--quiet"];
+    let clippy: &[&str] =
+        &["clippy", "--workspace", "--all-targets", "--all-features", "--quiet", "--", "-D", "warnings"];
+    let mut results = Vec::new();
+    for (name, arguments) in
+        [("formatting", &["fmt", "--all", "--check"] as &[&str]), ("clippy", clippy), ("rustdoc", doc)]
+    {
+        results.push(stage(name, |result| {
+            let mut command = cargo::command();
+            command.args(arguments).env("RUSTDOCFLAGS", "-D warnings");
+            match command.status() {
+                Ok(status) if status.success() => result.counts.passed += 1,
+                Ok(status) => result.fail(format!("cargo {}: {status}", arguments.join(" "))),
+                Err(error) => result.fail(format!("cannot run cargo: {error}")),
+            }
+        }));
+    }
+    results.push(stage("no crate that builds C", no_native_crates));
+    results.push(stage("tests without a device", |result| {
+        host_tests(cargo::command().args(["test", "--workspace", "--no-fail-fast"]), result);
+    }));
+    results.push(stage("rings under the model checker", |result| {
+        let mut command = cargo::command();
+        // A folder of its own: the flag reaches every crate, and would have all of them built again each time.
+        command.args(["test", "--package", "verbs-core", "--test", "loom", "--target-dir", "target/loom"]);
+        host_tests(command.env("RUSTFLAGS", "--cfg loom"), result);
+        let mut command = cargo::command();
+        command.args([
+            "test",
+            "--package",
+            "provider-soft",
+            "--lib",
+            "--target-dir",
+            "target/loom",
+            "models",
+        ]);
+        host_tests(command.env("RUSTFLAGS", "--cfg loom"), result);
+    }));
+    results.push(stage("10,000 simulated fabrics", |result| {
+        let mut command = cargo::command();
+        command.args(["test", "--release", "--package", "roce", "--test", "sim"]);
+        host_tests(command.env("ROCE_SIM_SEEDS", "10000"), result);
+    }));
+    results.push(stage("fuzz targets, for a moment", |result| {
+        for target in fuzz::TARGETS {
+            match fuzz::check(target, FUZZ_SECONDS) {
+                Ok(true) => result.counts.passed += 1,
+                Ok(false) => result.fail(format!("the fuzz target {target} crashed")),
+                Err(error) => result.skip(format!("the fuzz target {target}: {error:#}")),
+            }
+        }
+    }));
+    results
+}
+
+/// Enough to run the committed inputs and to see that the targets work; `cargo xtask fuzz` is for longer.
+const FUZZ_SECONDS: u64 = 20;
+
+/// Crates whose presence means that a C compiler or a C library takes part in the build.
+const NATIVE: &[&str] = &["bindgen", "cc", "cmake", "pkg-config", "vcpkg"];
+
+fn no_native_crates(result: &mut StageResult) {
+    let output = cargo::command()
+        .args(["tree", "--workspace", "--edges", "normal,build", "--prefix", "none", "--format", "{p}"])
+        .stderr(Stdio::inherit())
+        .output();
+    match output {
+        Ok(output) if output.status.success() => {
+            let found = native_crates(&String::from_utf8_lossy(&output.stdout));
+            if found.is_empty() {
+                result.counts.passed += 1;
+            } else {
+                result.fail(format!("the dependencies hold {}", found.join(", ")));
+            }
+        }
+        Ok(output) => result.fail(format!("cargo tree: {}", output.status)),
+        Err(error) => result.fail(format!("cannot run cargo: {error}")),
+    }
+}
+
+fn native_crates(tree: &str) -> Vec<String> {
+    let mut found: Vec<String> = tree
+        .lines()
+        .filter(|line| line.split(' ').next().is_some_and(|name| NATIVE.contains(&name)))
+        .map(|line| line.trim_end_matches(" (*)").to_owned())
+        .collect();
+    found.sort();
+    found.dedup();
+    found
+}
+
+fn host_tests(command: &mut Command, result: &mut StageResult) {
+    let mut seen = Counts::default();
+    let status = follow(command, |line| {
+        if let Some(counts) = parse_test_result(line).or_else(|| Counts::parse(line)) {
+            seen.add(counts);
+        } else if line.starts_with("FAIL ") || line.starts_with("skip ") {
+            // A test program that runs cases as the guest does.
+            result.notes.push(line.to_owned());
+        } else if let Some(name) = line.strip_prefix("test ").and_then(|l| l.strip_suffix(" ... FAILED")) {
+            result.notes.push(format!("FAIL {name}"));
+        } else if let Some((name, why)) =
+            line.strip_prefix("test ").and_then(|l| l.split_once(" ... ignored"))
+        {
+            let why = why.trim_start_matches(", ");
+            result.notes.push(format!("skip {name}: {}", if why.is_empty() { "ignored" } else { why }));
+        }
+        println!("{line}");
+    });
+    result.counts.add(seen);
+    match status {
+        Ok(true) => {}
+        Ok(false) if seen.failed > 0 => {}
+        Ok(false) => result.fail("cargo test failed without a failing test: see above"),
+        Err(error) => result.fail(format!("{error:#}")),
+    }
+}
+
+/// `test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.1s`
+fn parse_test_result(line: &str) -> Option<Counts> {
+    let rest = line.strip_prefix("test result: ")?.split_once(". ")?.1;
+    let number = |name: &str| {
+        rest.split("; ").find_map(|part| part.strip_suffix(name)?.trim_end().parse::<u64>().ok())
+    };
+    Some(Counts { passed: number("passed")?, failed: number("failed")?, skipped: number("ignored")? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cargos_test_results_are_counted() {
+        let line = "test result: FAILED. 12 passed; 2 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.1s";
+        assert_eq!(parse_test_result(line), Some(Counts { passed: 12, failed: 2, skipped: 1 }));
+        assert_eq!(parse_test_result("test result: rubbish"), None);
+    }
+
+    #[test]
+    fn crates_that_call_a_c_compiler_are_found_by_name() {
+        let tree = "xtask v0.1.0 (/x)\ncc v1.0.0\nccm v1.0.0\ncc v1.0.0 (*)\npkg-config v0.3.0\n";
+        assert_eq!(native_crates(tree), ["cc v1.0.0", "pkg-config v0.3.0"]);
+    }
+}
