@@ -1,5 +1,272 @@
-//! [`Faults`]: what tests inject.
+//! [`Faults`]: what tests inject into one function.
+//!
+//! ```text
+//! control socket, script ── a line ──► Fabric::control ──► now: port, fatal, remove, cq-overrun, list, ...
+//!                                                       └─► Faults: what waits for its occasion: commands, completions, events
+//! ```
+//! | module | what it is |
+//! |---|---|
+//! | `language` | lines, and what they say |
+//!
+//! Invariant: what waits is bounded, and what is held is released in its order.
+
+mod language;
+
+use std::collections::VecDeque;
+
+pub(crate) use language::{Action, Condition, Events, Line, Side, parse};
 
 /// What is to go wrong.
 #[derive(Debug, Default)]
-pub struct Faults {}
+pub struct Faults {
+    commands: Vec<CommandFault>,
+    completions: Vec<CompletionFault>,
+    script: Vec<Rule>,
+    /// Lines of the script whose occasion has come.
+    due: Vec<String>,
+    /// Which events are kept back.
+    holding: Option<Events>,
+    held: VecDeque<HeldEvent>,
+    removed: bool,
+}
+
+/// Commands that fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CommandFault {
+    pub(crate) opcode: u16,
+    pub(crate) status: u8,
+    pub(crate) syndrome: u32,
+    /// How many more.
+    pub(crate) left: u32,
+}
+
+/// A work request that fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CompletionFault {
+    /// Of this queue pair; of any otherwise.
+    pub(crate) qpn: Option<u32>,
+    pub(crate) side: Side,
+    pub(crate) syndrome: u8,
+    pub(crate) vendor: u8,
+}
+
+/// An event that is kept back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HeldEvent {
+    pub(crate) eqn: u32,
+    pub(crate) kind: u8,
+    pub(crate) sub_type: u8,
+    pub(crate) data: [u8; 28],
+}
+
+/// A line of a script that waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Rule {
+    condition: Condition,
+    /// How many more of it.
+    left: u64,
+    line: String,
+}
+
+/// How much waits at once.
+const WAITING: usize = 1000;
+/// How many events are kept back at once.
+const HELD: usize = 4096;
+
+impl Faults {
+    /// A command comes: does it fail, and how? Status and syndrome.
+    pub(crate) fn command(&mut self, opcode: u16) -> Option<(u8, u32)> {
+        self.happened(Condition::Command(opcode));
+        let place = self.commands.iter().position(|fault| fault.opcode == opcode)?;
+        let fault = self.commands.get_mut(place)?;
+        let answer = (fault.status, fault.syndrome);
+        fault.left = fault.left.saturating_sub(1);
+        if fault.left == 0 {
+            self.commands.remove(place);
+        }
+        Some(answer)
+    }
+
+    /// A send has been posted: does it fail, and how?
+    pub(crate) fn send(&mut self, qpn: u32) -> Option<CompletionFault> {
+        self.happened(Condition::Send);
+        self.completion(qpn, Side::Send)
+    }
+
+    /// A packet has come for a queue pair: does the receive that it meets fail, and how?
+    pub(crate) fn receive(&mut self, qpn: u32) -> Option<CompletionFault> {
+        self.happened(Condition::Packet);
+        self.completion(qpn, Side::Receive)
+    }
+
+    fn completion(&mut self, qpn: u32, side: Side) -> Option<CompletionFault> {
+        let of = |fault: &CompletionFault| fault.side == side && fault.qpn.is_none_or(|wanted| wanted == qpn);
+        let place = self.completions.iter().position(of)?;
+        Some(self.completions.remove(place))
+    }
+
+    /// Are events of this type kept back?
+    pub(crate) fn holds_events(&self, kind: u8) -> bool {
+        self.holding.is_some_and(|events| events.contain(kind))
+    }
+
+    /// Keeps an event back. Where there is no room for it, the oldest is not kept any longer, and is returned.
+    #[must_use]
+    pub(crate) fn hold(&mut self, event: HeldEvent) -> Option<HeldEvent> {
+        self.held.push_back(event);
+        (self.held.len() > HELD).then(|| self.held.pop_front()).flatten()
+    }
+
+    /// Has the function been pulled out? Then registers read as ones, and nothing that it is told or sent has an effect.
+    pub(crate) fn removed(&self) -> bool {
+        self.removed
+    }
+
+    /// The function was reset: events of before it are gone.
+    pub(crate) fn restart(&mut self) {
+        self.held.clear();
+    }
+
+    /// Lines whose occasion has come, once.
+    pub(crate) fn take_due(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.due)
+    }
+
+    /// A command is to fail.
+    pub(crate) fn add_command(&mut self, fault: CommandFault) -> Result<(), Full> {
+        push(&mut self.commands, fault)
+    }
+
+    /// A work request is to fail.
+    pub(crate) fn add_completion(&mut self, fault: CompletionFault) -> Result<(), Full> {
+        push(&mut self.completions, fault)
+    }
+
+    /// A line is to be carried out when something has happened so often.
+    pub(crate) fn add_rule(&mut self, condition: Condition, count: u64, line: String) -> Result<(), Full> {
+        push(&mut self.script, Rule { condition, left: count, line })
+    }
+
+    /// From now on, keeps these events back.
+    pub(crate) fn set_holding(&mut self, events: Events) {
+        self.holding = Some(events);
+    }
+
+    /// What was kept back longest, so many; without a number all, and none are kept any more.
+    pub(crate) fn release(&mut self, count: Option<usize>) -> Vec<HeldEvent> {
+        if count.is_none() {
+            self.holding = None;
+        }
+        let count = count.unwrap_or(usize::MAX).min(self.held.len());
+        self.held.drain(..count).collect()
+    }
+
+    /// The function is pulled out.
+    pub(crate) fn remove(&mut self) {
+        self.removed = true;
+    }
+
+    /// How much waits for its occasion: commands, work requests, lines, events.
+    pub(crate) fn waiting(&self) -> [usize; 4] {
+        [self.commands.len(), self.completions.len(), self.script.len(), self.held.len()]
+    }
+
+    fn happened(&mut self, what: Condition) {
+        if self.script.is_empty() {
+            return;
+        }
+        let Self { script, due, .. } = self;
+        script.retain_mut(|rule| {
+            if rule.condition != what {
+                return true;
+            }
+            rule.left = rule.left.saturating_sub(1);
+            if rule.left == 0 {
+                due.push(std::mem::take(&mut rule.line));
+            }
+            rule.left > 0
+        });
+    }
+}
+
+/// There is no room for more that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Full;
+
+fn push<T>(list: &mut Vec<T>, item: T) -> Result<(), Full> {
+    if list.len() >= WAITING {
+        return Err(Full);
+    }
+    list.push(item);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn completion(qpn: Option<u32>, side: Side, syndrome: u8) -> CompletionFault {
+        CompletionFault { qpn, side, syndrome, vendor: 0 }
+    }
+
+    #[test]
+    fn a_command_fails_as_often_as_was_asked_and_others_do_not() {
+        let mut faults = Faults::default();
+        faults.add_command(CommandFault { opcode: 0x500, status: 6, syndrome: 9, left: 2 }).unwrap();
+        assert_eq!(faults.command(0x501), None);
+        assert_eq!(faults.command(0x500), Some((6, 9)));
+        assert_eq!(faults.command(0x500), Some((6, 9)));
+        assert_eq!(faults.command(0x500), None);
+    }
+
+    #[test]
+    fn a_completion_fault_waits_for_its_queue_pair_and_side() {
+        let mut faults = Faults::default();
+        faults.add_completion(completion(Some(7), Side::Send, 1)).unwrap();
+        faults.add_completion(completion(None, Side::Receive, 2)).unwrap();
+        assert_eq!(faults.send(8), None);
+        assert_eq!(faults.receive(8).map(|fault| fault.syndrome), Some(2));
+        assert_eq!(faults.send(7).map(|fault| fault.syndrome), Some(1));
+        assert_eq!((faults.send(7), faults.receive(7)), (None, None));
+    }
+
+    #[test]
+    fn a_line_is_due_once_when_its_occasion_came_so_often() {
+        let mut faults = Faults::default();
+        faults.add_rule(Condition::Send, 2, "port down".into()).unwrap();
+        faults.add_rule(Condition::Command(0x400), 1, "remove".into()).unwrap();
+        faults.send(1);
+        assert!(faults.take_due().is_empty());
+        faults.command(0x400);
+        faults.send(2);
+        faults.send(3);
+        assert_eq!(faults.take_due(), ["remove", "port down"]);
+        assert!(faults.take_due().is_empty());
+    }
+
+    #[test]
+    fn held_events_come_in_their_order_and_no_more_are_held_than_there_is_room() {
+        let mut faults = Faults::default();
+        let event = |eqn| HeldEvent { eqn, kind: 9, sub_type: 0, data: [0; 28] };
+        assert!(!faults.holds_events(9));
+        faults.set_holding(Events::AllButCommands);
+        assert!(faults.holds_events(9) && !faults.holds_events(0x0a));
+        for eqn in 0..HELD as u32 {
+            assert_eq!(faults.hold(event(eqn)), None);
+        }
+        assert_eq!(faults.hold(event(9999)), Some(event(0)));
+        assert_eq!(faults.release(Some(2)), [event(1), event(2)]);
+        assert!(faults.holds_events(9));
+        assert_eq!(faults.release(None).len(), HELD - 2);
+        assert!(!faults.holds_events(9));
+    }
+
+    #[test]
+    fn what_waits_is_bounded() {
+        let mut faults = Faults::default();
+        for _ in 0..WAITING {
+            faults.add_completion(completion(None, Side::Send, 1)).unwrap();
+        }
+        assert_eq!(faults.add_completion(completion(None, Side::Send, 1)), Err(Full));
+    }
+}
