@@ -80,7 +80,7 @@ fn run_with(args: &Args, vm_required: bool) -> Result<ExitCode> {
     let results = thread::scope(|scope| -> Result<Vec<StageResult>> {
         let prepared = {
             let guests = &guests;
-            scope.spawn(move || guests.iter().map(guest::prepare).collect::<Vec<_>>())
+            scope.spawn(move || guest::prepare(guests))
         };
         let mut results = if args.only == Some(Part::Vm) { Vec::new() } else { host::stages() };
         let ready = prepared

@@ -32,6 +32,17 @@ enum Device {
     Mlx5(Port),
 }
 
+impl Device {
+    /// What `vm --device` calls it.
+    fn kind(self) -> vm::Device {
+        match self {
+            Device::Rxe => vm::Device::Rxe,
+            Device::None => vm::Device::None,
+            Device::Mlx5(_) => vm::Device::Mlx5,
+        }
+    }
+}
+
 /// The kernel whose mlx5 driver is older than what is tested.
 const WITHOUT_MLX5: &str = "5.10";
 
@@ -103,18 +114,32 @@ impl Guest {
     }
 }
 
-/// Gets everything that a guest needs. The error says why there is none.
-pub(super) fn prepare(guest: &Guest) -> Result<(), String> {
+/// Gets everything that the guests need. An error says why there is no such guest.
+pub(super) fn prepare(guests: &[Guest]) -> Vec<Result<(), String>> {
     let progress = vm::Progress::new(false);
-    let (tools, device) = match guest.device {
-        Device::Rxe => (apt::INTEROP_TOOLS, vm::Device::Rxe),
-        Device::None => (apt::INTEROP_TOOLS, vm::Device::None),
-        Device::Mlx5(_) => (apt::MLX5_TOOLS, vm::Device::Mlx5),
+    let text = |error: anyhow::Error| format!("{error:#}");
+    // What all guests of a device share is tried once: where there is no network that takes its time.
+    let shared = |device: vm::Device| {
+        let tools = if device == vm::Device::Mlx5 { apt::MLX5_TOOLS } else { apt::INTEROP_TOOLS };
+        apt::ensure_tools(&[apt::VM_TOOLS, tools], |line| progress.say(line))
+            .and_then(|()| vm::ensure_qemu(device, &progress))
+            .map_err(text)
     };
-    apt::ensure_tools(&[apt::VM_TOOLS, tools], |line| progress.say(line))
-        .and_then(|()| vm::Boot::prepare(&guest.kernel, device, vm::Accel::Auto, &progress))
-        .map(|_| ())
-        .map_err(|error| format!("{error:#}"))
+    let mut tried: Vec<(vm::Device, Result<(), String>)> = Vec::new();
+    let mut ready = Vec::new();
+    for guest in guests {
+        let device = guest.device.kind();
+        let known = tried.iter().find(|(known, _)| *known == device).map(|(_, result)| result.clone());
+        let shared = known.unwrap_or_else(|| {
+            let result = shared(device);
+            tried.push((device, result.clone()));
+            result
+        });
+        ready.push(shared.and_then(|()| {
+            vm::Boot::prepare(&guest.kernel, device, vm::Accel::Auto, &progress).map(|_| ()).map_err(text)
+        }));
+    }
+    ready
 }
 
 /// Runs the suites in every guest that is ready.

@@ -207,10 +207,7 @@ impl Boot {
         accel: Accel,
         progress: &Progress,
     ) -> Result<Boot> {
-        let release = match device {
-            Device::Mlx5 => Release::with_vfio_user(progress)?,
-            Device::Rxe | Device::None => Release::of_this_machine(),
-        };
+        let release = release(device, progress)?;
         let kernel = Kernel::find(choice, progress)?;
         let initramfs = initramfs::find_or_build(&kernel, device, progress)?;
         let image = image::find_or_unpack(&kernel)?;
@@ -220,6 +217,21 @@ impl Boot {
             _ => accel.resolve(&image, &initramfs, progress)?,
         };
         Ok(Boot { release, kernel, image, initramfs, accel })
+    }
+}
+
+/// Makes sure that there is a QEMU for a device.
+///
+/// # Errors
+/// It takes a newer one than the machine's, which cannot be had.
+pub(crate) fn ensure_qemu(device: Device, progress: &Progress) -> Result<()> {
+    release(device, progress).map(|_| ())
+}
+
+fn release(device: Device, progress: &Progress) -> Result<Release> {
+    match device {
+        Device::Mlx5 => Release::with_vfio_user(progress),
+        Device::Rxe | Device::None => Ok(Release::of_this_machine()),
     }
 }
 
