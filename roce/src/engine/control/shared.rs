@@ -42,6 +42,11 @@ impl<M: Memory> Engine<M> {
         self.objects.srqs.get_mut(srq.0).ok_or(Refused::NoSuchObject)?.arm(limit)
     }
 
+    /// The limit that it is armed with; 0: it is not, or was reached.
+    pub fn srq_limit(&self, srq: SrqId) -> Option<u32> {
+        self.objects.srqs.get(srq.0).map(Srq::limit)
+    }
+
     /// Where the receives of an XRC shared receive queue complete.
     ///
     /// # Errors

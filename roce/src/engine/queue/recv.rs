@@ -146,6 +146,10 @@ impl Srq {
         Ok(())
     }
 
+    pub(crate) fn limit(&self) -> u32 {
+        self.limit
+    }
+
     /// Forgets the oldest. `true`, once after it was armed: the limit is reached (IBTA 10.2.9).
     #[inline]
     pub(crate) fn pop(&mut self) -> bool {
