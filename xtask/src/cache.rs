@@ -2,11 +2,12 @@
 //!
 //! ```text
 //! ${XDG_CACHE_HOME:-~/.cache}/libibverbs-rs/
-//!   apt/SERIES/          private apt state for one kernel series
+//!   apt/SERIES/          private apt state for one kernel series, and for QEMU
 //!   kernels/SERIES/VER/  unpacked kernel packages; a directory that exists is complete (renamed into place)
+//!   qemu/VERSION/        a QEMU with its libraries, where the machine's own is too old for a device; complete as well
 //!   images/, initramfs/  what boots, named by kernel and a hash of what it was made from
-//!   run/PID-N/           one running guest: its job, its console log
-//!   consoles/            whole consoles of guests that failed
+//!   run/PID-N/           one running guest: its job, its console log, what its device's model writes
+//!   consoles/            whole consoles of guests that failed, and the ends of their devices' traces
 //!   kvm                  whether guests start under KVM since this boot of the host
 //!   *.lock               taken while the thing beside it is being made
 //! ```

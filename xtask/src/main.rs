@@ -5,7 +5,7 @@
 //!
 //! | subcommand | module | what it does |
 //! |---|---|---|
-//! | `vm` | [`vm`] | boots a guest with a Soft-RoCE device and runs one command in it |
+//! | `vm` | [`vm`] | boots a guest with a Soft-RoCE device or a model of a ConnectX and runs one command in it |
 //! | `test` | [`mod@test`] | every check, on the host and in guests |
 //! | `ci` | [`mod@test`] | `test`, where it is a failure if no VM can be had |
 //! | `demo` | [`demo`] | shows a device and a verified ping-pong |
@@ -39,7 +39,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Boot a guest with a Soft-RoCE device and run one command in it
+    /// Boot a guest with an RDMA device and run one command in it
     Vm(vm::Args),
     /// Run every check, on the host and in guests
     Test(test::Args),

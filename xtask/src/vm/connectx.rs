@@ -193,16 +193,18 @@ impl Model {
     /// It cannot be run, ends, or does not get ready in time.
     pub(super) fn start(program: &Path, options: &Options, sockets: &Sockets) -> Result<Model> {
         sockets.clear();
-        let directory = &sockets.directory;
         let mut command = Command::new(program);
+        command.args(arguments(options, sockets)?);
+        Model::spawn(command, &sockets.directory)
+    }
+
+    fn spawn(mut command: Command, directory: &Path) -> Result<Model> {
         command
-            .args(arguments(options, sockets)?)
             .current_dir(directory)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(File::create(directory.join(LOG))?);
-        let mut child =
-            child::spawn(&mut command, &[]).with_context(|| format!("cannot run {}", program.display()))?;
+        let mut child = child::spawn(&mut command, &[]).context("cannot run the ConnectX model")?;
         let stdout = child.stdout.take().context("no stdout")?;
         let (send, said) = mpsc::channel();
         thread::spawn(move || {
@@ -211,7 +213,7 @@ impl Model {
                 let _ = send.send(line);
             }
         });
-        let mut model = Model { child, said: Some(said), directory: directory.clone() };
+        let mut model = Model { child, said: Some(said), directory: directory.to_owned() };
         model.wait_until_ready().map_err(|error| anyhow!("{error:#}{}", model.log()))?;
         Ok(model)
     }
@@ -371,6 +373,42 @@ mod tests {
         assert_eq!(words[8], "--trace");
         assert!(Path::new(&words[9]).is_absolute() && words[9].ends_with("/a/trace"), "{words:?}");
         assert_eq!(words[10..], ["--complaints", "complaints"]);
+    }
+
+    /// A model that is a shell script, in a directory of its own.
+    fn scripted(name: &str, script: &str) -> (PathBuf, Result<Model>) {
+        let directory = std::env::temp_dir().join(format!("xtask-model-{name}-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        let model = Model::spawn(command, &directory);
+        (directory, model)
+    }
+
+    #[test]
+    fn a_models_complaints_are_read_at_its_end_which_is_an_event() {
+        let script = "echo listening; echo ready; echo 'cq 5: overrun' >complaints; exit 1";
+        let (directory, model) = scripted("complains", script);
+        let mut model = model.unwrap();
+        let (send, events) = mpsc::channel();
+        model.watch(send);
+        assert!(matches!(events.recv(), Ok(Event::ModelEnded)));
+        let verdict = model.finish();
+        fs::remove_dir_all(&directory).unwrap();
+        assert_eq!(verdict, Verdict { complaints: vec!["cq 5: overrun".to_owned()], problem: None });
+    }
+
+    #[test]
+    fn a_model_that_dies_is_told_with_its_last_words() {
+        let (directory, model) = scripted("dies", "echo no such port >&2; exit 2");
+        fs::remove_dir_all(&directory).unwrap();
+        let error = model.err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(error.contains("exit status: 2") && error.ends_with("no such port"), "{error}");
+        let (directory, model) = scripted("crashes", "echo ready; echo oh no >&2; kill -9 $$");
+        let verdict = model.unwrap().finish();
+        fs::remove_dir_all(&directory).unwrap();
+        let problem = verdict.problem.unwrap();
+        assert!(problem.contains("signal: 9") && problem.ends_with("oh no"), "{problem}");
     }
 
     #[test]

@@ -85,23 +85,31 @@ fn end_of_report(lines: &[&str], start: usize) -> usize {
 /// evidence: only a source path or a symbol's `[module]` is.
 fn names_infiniband(report: &[&str]) -> bool {
     const MODULES: &[&str] = &[
-        "[rdma_rxe]",
-        "[rdma_rxe(",
-        "[ib_core]",
-        "[ib_uverbs]",
-        "[ib_umad]",
-        "[ib_cm]",
-        "[iw_cm]",
-        "[rdma_cm]",
-        "[rdma_ucm]",
-        "[siw]",
-        "[mlx5_ib]",
-        "[mlx5_core]",
+        "rdma_rxe",
+        "ib_core",
+        "ib_uverbs",
+        "ib_umad",
+        "ib_cm",
+        "iw_cm",
+        "rdma_cm",
+        "rdma_ucm",
+        "siw",
+        "mlx5_ib",
+        "mlx5_core",
     ];
+    let names_module = |line: &str| {
+        // `[mlx5_ib]`, or `[mlx5_ib(E)]` where the module has tainted the kernel.
+        line.split('[').skip(1).any(|rest| {
+            MODULES.iter().any(|module| {
+                rest.strip_prefix(module)
+                    .is_some_and(|after| after.starts_with(']') || after.starts_with('('))
+            })
+        })
+    };
     report.iter().any(|line| {
         line.contains("drivers/infiniband/")
             || line.contains("mellanox/mlx5")
-            || (line.contains("+0x") && MODULES.iter().any(|module| line.contains(module)))
+            || (line.contains("+0x") && names_module(line))
     })
 }
 
@@ -170,6 +178,21 @@ mod tests {
             .replace("drivers/infiniband/sw/rxe/rxe_pool.c", "kernel/smp.c")
             .replace(" [rdma_rxe]", "");
         assert_eq!(failure(&text), None);
+    }
+
+    #[test]
+    fn every_driver_is_found_by_its_module_tainted_or_not_and_no_other() {
+        let report = |symbol: &str| {
+            format!(
+                "WARNING: CPU: 0 PID: 1 at mm/slub.c:1 f+0x1/0x2\n x+0x1/0x2 {symbol}\n---[ end trace 0 ]---\n"
+            )
+        };
+        for symbol in ["[mlx5_ib]", "[mlx5_core(E)]", "[rdma_rxe(E+)]", "[ib_umad]"] {
+            assert!(failure(&report(symbol)).is_some(), "{symbol}");
+        }
+        for symbol in ["[mlx5_vdpa]", "[mlxfw]", "mlx5_ib", ""] {
+            assert_eq!(failure(&report(symbol)), None, "{symbol}");
+        }
     }
 
     #[test]

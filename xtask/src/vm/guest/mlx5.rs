@@ -31,6 +31,9 @@ pub(super) fn set_up(port: Port, functions: u8, deadline: Instant) -> Result<()>
     without_address_detection();
     load_modules()?;
     let functions: Vec<Function> = (0..functions).map(Function::new).collect();
+    for function in &functions {
+        function.ensure_bound()?;
+    }
     if port == Port::Roce {
         for function in &functions {
             function.give_address(deadline)?;
@@ -85,11 +88,16 @@ impl Function {
         self.number + 1
     }
 
+    /// Its driver has taken it, or refused it, by the time that it is loaded.
+    fn ensure_bound(&self) -> Result<()> {
+        ensure!(self.device.exists(), "there is no {}", self.device.display());
+        ensure!(self.device.join("driver").exists(), "mlx5_core has refused {}", self.device.display());
+        Ok(())
+    }
+
     /// The one thing of a class that its driver made, such as `net` or `infiniband`.
     fn child(&self, class: &str) -> Result<String> {
         let Ok(mut entries) = fs::read_dir(self.device.join(class)) else {
-            ensure!(self.device.exists(), "there is no {}", self.device.display());
-            ensure!(self.device.join("driver").exists(), "mlx5_core refuses {}", self.device.display());
             bail!("the driver of function {} has made no {class} device", self.number);
         };
         let entry = entries.next().with_context(|| format!("nothing in {class}"))??;
