@@ -1,5 +1,349 @@
 //! [`Capabilities`]: what the function offers, and what the driver has chosen of it.
+//!
+//! Each group is kept as the most that is offered and as it is now; a driver queries both, and sets what is to be. What
+//! is not named here is 0: not offered.
+//!
+//! Invariant: what is set is never more than what is offered.
+
+use crate::cmd::{Refusal, Status};
+use crate::complaint::Rule;
+use crate::function::Config;
+use crate::layout::caps::{
+    atomic_caps, cmd_hca_cap as general, flow_table_nic_cap as flow, per_protocol_networking_offload_caps as ethernet,
+    roce_cap,
+};
+use crate::layout::{Field, Part, Table};
+use crate::port::PortKind;
+
+/// The internal timer's frequency.
+pub(crate) const FREQUENCY_KHZ: u32 = 156_250;
+/// How many queue pairs there may be, as a power of two; so with the others.
+pub(crate) const LOG_MAX_QP: u32 = 14;
+/// Completion queues.
+pub(crate) const LOG_MAX_CQ: u32 = 14;
+/// Memory keys.
+pub(crate) const LOG_MAX_MKEY: u32 = 18;
+/// Protection domains.
+pub(crate) const LOG_MAX_PD: u32 = 14;
+/// Shared receive queues.
+pub(crate) const LOG_MAX_SRQ: u32 = 13;
+/// Event queues, as a number.
+pub(crate) const MAX_EQS: u32 = 16;
+/// How many bytes of capabilities a group has.
+const GROUP_SIZE: usize = 0x1000;
 
 /// The capability structures, each as the largest that is offered and as it is now.
-#[derive(Debug, Default)]
-pub struct Capabilities {}
+#[derive(Debug)]
+pub struct Capabilities {
+    groups: Vec<Group>,
+}
+
+#[derive(Debug)]
+struct Group {
+    number: u32,
+    table: &'static Table,
+    most: Vec<u8>,
+    now: Vec<u8>,
+}
+
+/// The numbers of the groups.
+const GENERAL: u32 = 0;
+const ETHERNET: u32 = 1;
+const ATOMIC: u32 = 3;
+const ROCE: u32 = 4;
+const FLOW_TABLE: u32 = 7;
+
+/// What every function offers.
+const COMMON: &[(Field, u32)] = &[
+    (general::LOG_MAX_QP, LOG_MAX_QP),
+    (general::LOG_MAX_QP_SZ, 15),
+    (general::LOG_MAX_CQ, LOG_MAX_CQ),
+    (general::LOG_MAX_CQ_SZ, 22),
+    (general::LOG_MAX_SRQ, LOG_MAX_SRQ),
+    (general::LOG_MAX_SRQ_SZ, 15),
+    (general::LOG_MAX_RMP, LOG_MAX_SRQ),
+    (general::LOG_MAX_EQ, 7),
+    (general::LOG_MAX_EQ_SZ, 22),
+    (general::MAX_NUM_EQS, MAX_EQS),
+    (general::LOG_MAX_MKEY, LOG_MAX_MKEY),
+    (general::LOG_MAX_KLM_LIST_SIZE, 16),
+    (general::LOG_MAX_PD, LOG_MAX_PD),
+    (general::LOG_MAX_XRCD, LOG_MAX_PD),
+    (general::LOG_MAX_TRANSPORT_DOMAIN, LOG_MAX_PD),
+    (general::LOG_MAX_MCG, 13),
+    (general::MAX_QP_MCG, 240),
+    (general::LOG_MAX_MSG, 30),
+    (general::LOG_MAX_RA_REQ_QP, 4),
+    (general::LOG_MAX_RA_RES_QP, 4),
+    (general::LOG_PG_SZ, 12),
+    (general::MAX_WQE_SZ_SQ, 1024),
+    (general::MAX_WQE_SZ_RQ, 512),
+    (general::LOG_MAX_SQ, 10),
+    (general::MAX_QP_CNT, 255),
+    (general::OUT_OF_SEQ_CNT, 1),
+    (general::VPORT_COUNTERS, 1),
+    (general::LOCAL_CA_ACK_DELAY, 16),
+    (general::NUM_PORTS, 1),
+    (general::RC, 1),
+    (general::UC, 1),
+    (general::UD, 1),
+    (general::XRC, 1),
+    (general::ATOMIC, 1),
+    (general::IMAICL, 1),
+    (general::CQE_VERSION, 1),
+    (general::CQ_RESIZE, 1),
+    (general::CQ_MODERATION, 1),
+    (general::CQ_OI, 1),
+    (general::CD, 1),
+    (general::QKV, 1),
+    (general::PKV, 1),
+    (general::BLOCK_LB_MC, 1),
+    // Without it user regions are registered with a work request instead of a list of pages.
+    (general::UMR_MODIFY_ENTITY_SIZE_DISABLED, 1),
+    (general::BF, 1),
+    (general::LOG_BF_REG_SIZE, 9),
+    (general::UAR_4K, 1),
+    // BAR 0, in MiB, as a power of two.
+    (general::UAR_SZ, 5),
+    (general::NUM_OF_UARS_PER_PAGE, 1),
+    (general::DEVICE_FREQUENCY_KHZ, FREQUENCY_KHZ),
+    (general::DEVICE_FREQUENCY_MHZ, FREQUENCY_KHZ / 1000),
+    (general::DRIVER_VERSION, 1),
+];
+
+/// What an InfiniBand port adds: its data by commands instead of MADs; 8 GIDs, 128 partition keys.
+const IB: &[(Field, u32)] = &[
+    (general::PORT_TYPE, 0),
+    (general::IB_VIRT, 1),
+    (general::GID_TABLE_SIZE, 0),
+    (general::PKEY_TABLE_SIZE, 0),
+];
+
+/// What a RoCE port adds.
+const ROCE_PORT: &[(Field, u32)] = &[
+    (general::PORT_TYPE, 1),
+    (general::ROCE, 1),
+    (general::ETH_VIRT, 1),
+    (general::ETH_NET_OFFLOADS, 1),
+    (general::NIC_FLOW_TABLE, 1),
+    (general::LOG_MAX_TIR, 10),
+    (general::LOG_MAX_TIS, 10),
+    (general::LOG_MAX_TIS_PER_SQ, 3),
+    (general::LOG_MAX_RQ, 10),
+    (general::LOG_MAX_RQT, 10),
+    (general::LOG_MAX_RQT_SIZE, 8),
+    (general::LOG_MAX_CURRENT_UC_LIST, 7),
+    (general::LOG_MAX_CURRENT_MC_LIST, 7),
+    (general::LOG_MAX_VLAN_LIST, 7),
+    (general::LOG_MAX_L2_TABLE, 7),
+    (general::MAX_TC, 8),
+    (general::LOG_MAX_WQ_SZ, 16),
+    (general::LOG_MAX_STRIDE_SZ_RQ, 13),
+    (general::LOG_MIN_STRIDE_SZ_RQ, 6),
+    (general::LOG_MAX_STRIDE_SZ_SQ, 6),
+    (general::LOG_MIN_STRIDE_SZ_SQ, 6),
+];
+
+const ETHERNET_OFFLOADS: &[(Field, u32)] = &[
+    (ethernet::CSUM_CAP, 1),
+    (ethernet::VLAN_CAP, 1),
+    (ethernet::MAX_LSO_CAP, 16),
+    (ethernet::RSS_IND_TBL_CAP, 8),
+    (ethernet::SELF_LB_EN_MODIFIABLE, 1),
+    // As the port's context says.
+    (ethernet::WQE_INLINE_MODE, 1),
+];
+
+const ROCE_OFFERED: &[(Field, u32)] = &[
+    // GRH, IPv4, IPv6; versions 1 and 2.
+    (roce_cap::L3_TYPE, 7),
+    (roce_cap::ROCE_VERSION, 5),
+    (roce_cap::ROCE_ADDRESS_TABLE_SIZE, crate::port::ROCE_ADDRESSES as u32),
+    (roce_cap::R_ROCE_DEST_UDP_PORT, 4791),
+    (roce_cap::R_ROCE_MIN_SRC_UDP_PORT, 49152),
+    (roce_cap::R_ROCE_MAX_SRC_UDP_PORT, 65535),
+];
+
+const ATOMICS: &[(Field, u32)] = &[
+    // Host byte order is chosen by the driver.
+    (atomic_caps::SUPPORTED_ATOMIC_REQ_8B_ENDIANNESS_MODE_1, 1),
+    (atomic_caps::ATOMIC_REQ_8B_ENDIANNESS_MODE, 1),
+    // Compare and swap, fetch and add; 8 bytes.
+    (atomic_caps::ATOMIC_OPERATIONS, 3),
+    (atomic_caps::ATOMIC_SIZE_QP, 8),
+];
+
+/// The flow tables of received frames; those of sent frames and of RDMA have the same rows further on.
+const FLOW_TABLES: &[(Field, u32)] = &[
+    (flow::FLOW_TABLE_PROPERTIES_NIC_RECEIVE_FT_SUPPORT, 1),
+    (flow::FLOW_TABLE_PROPERTIES_NIC_RECEIVE_FLOW_MODIFY_EN, 1),
+    (flow::FLOW_TABLE_PROPERTIES_NIC_RECEIVE_MODIFY_ROOT, 1),
+    (flow::FLOW_TABLE_PROPERTIES_NIC_RECEIVE_IDENTIFIED_MISS_TABLE_MODE, 1),
+    (flow::FLOW_TABLE_PROPERTIES_NIC_RECEIVE_FLOW_TABLE_MODIFY, 1),
+    (flow::FLOW_TABLE_PROPERTIES_NIC_RECEIVE_LOG_MAX_FT_SIZE, 20),
+    (flow::FLOW_TABLE_PROPERTIES_NIC_RECEIVE_MAX_FT_LEVEL, 64),
+    (flow::FLOW_TABLE_PROPERTIES_NIC_RECEIVE_LOG_MAX_FT_NUM, 8),
+    (flow::FLOW_TABLE_PROPERTIES_NIC_RECEIVE_LOG_MAX_DESTINATION, 8),
+    (flow::FLOW_TABLE_PROPERTIES_NIC_RECEIVE_LOG_MAX_FLOW, 20),
+];
+
+/// How far on: received frames, received RDMA, sent frames, sent RDMA.
+const FLOW_TABLE_KINDS: [usize; 4] = [0, 0x40, 0xc0, 0x100];
+
+/// What received frames can be told apart by: everything.
+const FLOW_FIELDS: [Part; 2] = [
+    flow::FLOW_TABLE_PROPERTIES_NIC_RECEIVE_FT_FIELD_SUPPORT,
+    flow::FLOW_TABLE_PROPERTIES_NIC_RECEIVE_FT_FIELD_BITMASK_SUPPORT,
+];
+
+impl Capabilities {
+    /// What such a function offers.
+    pub fn new(config: &Config) -> Self {
+        let mut first = Group::new(GENERAL, &general::TABLE, COMMON);
+        first.offer(general::VHCA_ID, config.index as u32);
+        first.offer(general::SCTR_DATA_CQE, config.scatter_to_cqe.into());
+        let mut atomics = Group::new(ATOMIC, &atomic_caps::TABLE, ATOMICS);
+        atomic_caps::ATOMIC_REQ_8B_ENDIANNESS_MODE.set(&mut atomics.now, 0u32);
+        let mut groups = Vec::new();
+        match config.port {
+            PortKind::Ib => first.offer_all(IB),
+            PortKind::Roce => {
+                first.offer_all(ROCE_PORT);
+                groups.push(Group::new(ETHERNET, &ethernet::TABLE, ETHERNET_OFFLOADS));
+                groups.push(Group::new(ROCE, &roce_cap::TABLE, ROCE_OFFERED));
+                groups.push(Group::flow_tables());
+            }
+        }
+        groups.push(atomics);
+        groups.push(first);
+        Self { groups }
+    }
+
+    /// A group's bytes, as now or as the most that is offered; `None`: the group is not offered.
+    pub(crate) fn query(&self, number: u32, now: bool) -> Option<&[u8]> {
+        let group = self.group(number)?;
+        Some(if now { &group.now } else { &group.most })
+    }
+
+    /// What the driver has chosen of a general capability.
+    pub(crate) fn general(&self, field: Field) -> u32 {
+        self.group(GENERAL).map_or(0, |group| field.get32(&group.now))
+    }
+
+    /// Chooses.
+    pub(crate) fn set(&mut self, number: u32, wanted: &[u8]) -> Result<(), Refusal> {
+        let Some(group) = self.groups.iter_mut().find(|group| group.number == number) else {
+            let what = format!("capability group {number:#x} is not offered");
+            return Err(Refusal::broken(Status::BadParam, Rule::CommandModifier, what));
+        };
+        if let Some((offset, bits)) = group.table.reserved(wanted) {
+            let what = format!("capability bits {bits:#x} of dword {offset:#x}");
+            return Err(Refusal::broken(Status::BadParam, Rule::CommandReserved, what));
+        }
+        for field in group.table.fields {
+            let (asked, most) = (field.get(wanted), field.get(&group.most));
+            if asked > most {
+                let what = format!("{} is set to {asked}, at most {most} is offered", field.name);
+                return Err(Refusal::broken(Status::BadParam, Rule::CommandCapability, what));
+            }
+        }
+        let len = group.now.len().min(wanted.len());
+        group.now[..len].copy_from_slice(&wanted[..len]);
+        Ok(())
+    }
+
+    fn group(&self, number: u32) -> Option<&Group> {
+        self.groups.iter().find(|group| group.number == number)
+    }
+}
+
+impl Group {
+    fn new(number: u32, table: &'static Table, offered: &[(Field, u32)]) -> Self {
+        let mut group = Self { number, table, most: vec![0; GROUP_SIZE], now: vec![0; GROUP_SIZE] };
+        group.offer_all(offered);
+        group
+    }
+
+    fn flow_tables() -> Self {
+        let mut group = Self::new(FLOW_TABLE, &flow::TABLE, &[]);
+        for further in FLOW_TABLE_KINDS {
+            for (field, value) in FLOW_TABLES {
+                group.offer(Field { dword: field.dword + further, ..*field }, *value);
+            }
+        }
+        for part in FLOW_FIELDS {
+            part.of_mut(&mut group.most).fill(0xff);
+            part.of_mut(&mut group.now).fill(0xff);
+        }
+        group
+    }
+
+    fn offer(&mut self, field: Field, value: u32) {
+        field.set(&mut self.most, value);
+        field.set(&mut self.now, value);
+    }
+
+    fn offer_all(&mut self, offered: &[(Field, u32)]) {
+        for (field, value) in offered {
+            self.offer(*field, *value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn offered(port: PortKind) -> Capabilities {
+        Capabilities::new(&Config { index: 0, port, scatter_to_cqe: true })
+    }
+
+    #[test]
+    fn every_value_fits_its_field() {
+        let lists = [COMMON, IB, ROCE_PORT, ETHERNET_OFFLOADS, ROCE_OFFERED, ATOMICS, FLOW_TABLES];
+        for (field, value) in lists.into_iter().flatten() {
+            assert!(u64::from(*value) <= field.max(), "{}", field.name);
+        }
+    }
+
+    #[test]
+    fn rows_of_the_other_flow_tables_are_where_they_are_taken_to_be() {
+        let names = ["RECEIVE", "RECEIVE_RDMA", "TRANSMIT", "TRANSMIT_RDMA"];
+        for (further, name) in FLOW_TABLE_KINDS.into_iter().zip(names) {
+            for (field, _) in FLOW_TABLES {
+                let there = field.name.replace("NIC_RECEIVE", &format!("NIC_{name}"));
+                let found = flow::TABLE.fields.iter().find(|field| field.name == there).unwrap();
+                assert_eq!((found.dword, found.high), (field.dword + further, field.high), "{there}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_ib_function_has_no_ethernet_and_a_roce_function_has() {
+        assert!(offered(PortKind::Ib).query(ETHERNET, true).is_none());
+        assert!(offered(PortKind::Roce).query(ROCE, false).is_some());
+    }
+
+    #[test]
+    fn the_byte_order_of_atomics_is_the_drivers_choice() {
+        let mut caps = offered(PortKind::Ib);
+        let mut wanted = caps.query(ATOMIC, true).unwrap().to_vec();
+        assert_eq!(atomic_caps::ATOMIC_REQ_8B_ENDIANNESS_MODE.get(&wanted), 0);
+        atomic_caps::ATOMIC_REQ_8B_ENDIANNESS_MODE.set(&mut wanted, 1u32);
+        caps.set(ATOMIC, &wanted).unwrap();
+        assert_eq!(atomic_caps::ATOMIC_REQ_8B_ENDIANNESS_MODE.get(caps.query(ATOMIC, true).unwrap()), 1);
+    }
+
+    #[test]
+    fn no_more_is_set_than_was_offered() {
+        let mut caps = offered(PortKind::Ib);
+        let mut wanted = caps.query(GENERAL, true).unwrap().to_vec();
+        general::LOG_MAX_QP.set(&mut wanted, LOG_MAX_QP - 1);
+        caps.set(GENERAL, &wanted).unwrap();
+        assert_eq!(caps.general(general::LOG_MAX_QP), LOG_MAX_QP - 1);
+        general::DCT.set(&mut wanted, 1u32);
+        let refusal = caps.set(GENERAL, &wanted).unwrap_err();
+        assert_eq!(refusal.complaint.unwrap().0, Rule::CommandCapability);
+        assert_eq!(caps.general(general::DCT), 0);
+    }
+}

@@ -1,6 +1,20 @@
-//! [`Eq`]: event queues.
+//! [`Eq`]: event queues. Events are entries of 64 bytes in guest memory, then an interrupt.
+//!
+//! ```text
+//! something happens ──► the queue that subscribed to its type (completions: the queue of the completion queue)
+//!                        ├─ entry with owner bit = turn of the ring, written last
+//!                        └─ armed? then its MSI-X vector, once
+//! driver ──► UAR 0x40 (consumer index, arm) or 0x48 (consumer index)
+//! ```
+//!
+//! Invariant: no entry is overwritten that the driver has not read: an event that finds no room is lost, and complained of.
 
+use crate::bus::Bus;
+use crate::complaint::Rule;
+use crate::function::Core;
 use crate::function::pages::Pages;
+use crate::layout::eqe;
+use crate::layout::put;
 
 /// An event queue.
 #[derive(Debug)]
@@ -20,4 +34,116 @@ pub(crate) struct Eq {
     /// Entries read, 24 bits, as the driver last told.
     pub(crate) consumer: u32,
     pub(crate) armed: bool,
+}
+
+/// How many bytes an entry has.
+pub(crate) const EQE_SIZE: u64 = 64;
+/// Consumer and producer counters have 24 bits.
+const COUNTER: u32 = 0x00ff_ffff;
+
+/// What an event tells of.
+///
+/// # References
+/// PRM, "event types"; Linux `include/linux/mlx5/device.h`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+#[allow(dead_code, reason = "the list is the manual's")]
+pub(crate) enum EventType {
+    Completion = 0x00,
+    PathMigrated = 0x01,
+    CommunicationEstablished = 0x02,
+    SendQueueDrained = 0x03,
+    CqError = 0x04,
+    WqCatastrophic = 0x05,
+    PathMigrationFailed = 0x07,
+    InternalError = 0x08,
+    PortChange = 0x09,
+    Command = 0x0a,
+    PageRequest = 0x0b,
+    NicVportChange = 0x0d,
+    WqInvalidRequest = 0x10,
+    WqAccess = 0x11,
+    SrqCatastrophic = 0x12,
+    SrqLastWqe = 0x13,
+    SrqLimit = 0x14,
+}
+
+impl Eq {
+    /// Does it take events of this type?
+    pub(crate) fn takes(&self, kind: u8) -> bool {
+        self.events[usize::from(kind >> 6)] >> (kind & 63) & 1 != 0
+    }
+
+    /// Entries that the driver has not read.
+    pub(crate) fn unread(&self) -> u32 {
+        self.producer.wrapping_sub(self.consumer) & COUNTER
+    }
+}
+
+impl<B: Bus> Core<B> {
+    /// An event, to the queue that subscribed to its type. Where none has, nobody hears of it.
+    pub(crate) fn event(&mut self, kind: EventType, sub_type: u8, data: &[u8; 28]) {
+        if let Some(eqn) = self.eqs.values().find(|eq| eq.takes(kind as u8)).map(|eq| eq.eqn) {
+            self.event_on(eqn, kind, sub_type, data);
+        }
+    }
+
+    /// An event, to this queue.
+    pub(crate) fn event_on(&mut self, eqn: u32, kind: EventType, sub_type: u8, data: &[u8; 28]) {
+        let Self { eqs, bus, log, .. } = self;
+        let Some(eq) = eqs.get_mut(&eqn) else { return };
+        let size = 1u32 << eq.log_size;
+        if eq.unread() >= size {
+            log.complain(Rule::EqOverrun, format!("event queue {eqn} of {size} entries: {kind:?} is lost"));
+            return;
+        }
+        let mut entry = [0; EQE_SIZE as usize];
+        eqe::eqe::EVENT_TYPE.set(&mut entry, kind as u32);
+        eqe::eqe::EVENT_SUB_TYPE.set(&mut entry, sub_type);
+        put(&mut entry, eqe::eqe::EVENT_DATA.offset, data);
+        eqe::eqe::OWNER.set(&mut entry, eq.producer >> eq.log_size & 1);
+        let index = eq.producer & (size - 1);
+        // Pages are aligned to more than an entry, and so is the buffer: an entry lies in one page.
+        let written = match eq.pages.locate(u64::from(index) * EQE_SIZE) {
+            Some((address, EQE_SIZE..)) => bus.publish(address, &entry).map_err(|fault| fault.to_string()),
+            _ => Err("its pages do not hold it".into()),
+        };
+        if let Err(why) = written {
+            log.complain(Rule::DmaFault, format!("event queue {eqn}, entry {index}: {why}"));
+            return;
+        }
+        eq.producer = eq.producer.wrapping_add(1);
+        log.trace.line(|| format!("eqe eqn={eqn:#x} index={index:#x} type={kind:?} subtype={sub_type:#x}"));
+        if std::mem::take(&mut eq.armed) {
+            bus.raise(eq.vector);
+        }
+    }
+
+    /// The driver has read entries, and may want to be told of the next one. `value` is what it stored into this UAR.
+    pub(crate) fn ring_eq(&mut self, uar: u32, arm: bool, value: u32) {
+        let Self { eqs, bus, log, .. } = self;
+        let (eqn, consumer) = (value >> 24, value & COUNTER);
+        let Some(eq) = eqs.get_mut(&eqn) else {
+            log.complain(Rule::DoorbellObject, format!("event queue {eqn}, which does not exist"));
+            return;
+        };
+        if eq.uar != uar {
+            let theirs = eq.uar;
+            log.complain(Rule::DoorbellUar, format!("event queue {eqn} of UAR {theirs:#x} through UAR {uar:#x}"));
+            return;
+        }
+        let read = consumer.wrapping_sub(eq.consumer) & COUNTER;
+        if read > eq.unread() {
+            let unread = eq.unread();
+            log.complain(Rule::EqDoorbell, format!("event queue {eqn}: {read} entries read of {unread}"));
+            return;
+        }
+        eq.consumer = consumer;
+        if arm {
+            eq.armed = eq.unread() == 0;
+            if !eq.armed {
+                bus.raise(eq.vector);
+            }
+        }
+    }
 }

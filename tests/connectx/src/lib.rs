@@ -22,6 +22,7 @@
 //! | [`caps`] | capabilities |
 //! | `eq`, `cq`, `mkey`, `qp`, `srq` | objects of the data path |
 //! | `eth` | Ethernet queues of a RoCE port |
+//! | `ids` | numbers of objects |
 //! | [`port`] | the port: InfiniBand or RoCE |
 //! | [`fault`] | what tests inject |
 //! | [`vfio`] | the front end for QEMU |
@@ -47,6 +48,7 @@ mod eth;
 pub mod fabric;
 pub mod fault;
 pub mod function;
+mod ids;
 pub mod layout;
 mod mkey;
 pub mod port;

@@ -1,5 +1,196 @@
 //! [`CommandQueue`]: entries, mailboxes, completion.
+//!
+//! ```text
+//! doorbell bit n ──► entry n: owner, type, lengths, token
+//!                      ├─ first 16 bytes of the input inline, the rest in mailboxes of 512 bytes
+//!                      ├─ dispatch
+//!                      ├─ first 16 bytes of the output inline, the rest in mailboxes of the driver's
+//!                      └─ delivery status and owner last; then a command event, if an event queue takes it
+//! ```
+//!
+//! Invariant: an entry that is wrong in itself is not carried out; its delivery status says why.
+//! Invariant: a chain of mailboxes ends: each carries the number of its place.
+
+use crate::bus::Bus;
+use crate::complaint::Rule;
+use crate::eq::EventType;
+use crate::function::{Core, Function};
+use crate::layout::iseg::{command_entry, mailbox};
+use crate::layout::{eqe, put};
+
+/// How many entries the queue has, as a power of two.
+pub(crate) const LOG_SIZE: u32 = 5;
+/// How many bytes an entry has, as a power of two.
+pub(crate) const LOG_STRIDE: u32 = 6;
+/// More input than any command has: the page list of a memory key of 8 GiB.
+const MAX_INPUT: usize = 16 << 20;
+/// More output than any command has.
+const MAX_OUTPUT: usize = 1 << 20;
+/// What an entry holds itself.
+const INLINE: usize = 16;
+/// The type of an entry that comes through PCI.
+const TYPE_PCI: u32 = 7;
 
 /// The command queue.
 #[derive(Debug, Default)]
-pub(crate) struct CommandQueue {}
+pub(crate) struct CommandQueue {
+    /// Where it is, guest-physical; the driver has not told yet when it is 0.
+    pub(crate) address: u64,
+}
+
+/// What became of an entry itself, apart from what the command answers.
+///
+/// # References
+/// PRM, "command delivery status"
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum Delivery {
+    Ok = 0x00,
+    Token = 0x02,
+    BlockNumber = 0x03,
+    OutputPointer = 0x04,
+    InputPointer = 0x05,
+    InputLength = 0x07,
+    OutputLength = 0x08,
+    Reserved = 0x09,
+    Descriptor = 0x10,
+}
+
+/// Why an entry was not carried out.
+struct Undelivered(Delivery, Rule, String);
+
+impl<B: Bus> Function<B> {
+    /// Carries out the entries whose bits are set.
+    pub(crate) fn ring_commands(&mut self, vector: u32) {
+        for slot in (0..32).filter(|slot| vector >> slot & 1 != 0) {
+            self.ring_command(slot);
+        }
+    }
+
+    fn ring_command(&mut self, slot: u32) {
+        let core = &mut self.core;
+        if core.cmdq.address == 0 || slot >= 1 << LOG_SIZE {
+            core.log.complain(Rule::CommandEntry, format!("doorbell for command {slot} without a command queue"));
+            return;
+        }
+        let address = core.cmdq.address + (u64::from(slot) << LOG_STRIDE);
+        let mut entry = [0; command_entry::SIZE];
+        if let Err(fault) = core.bus.read(address, &mut entry) {
+            core.log.complain(Rule::DmaFault, format!("command {slot}: {fault}"));
+            return;
+        }
+        if !command_entry::OWNER.is_set(&entry) {
+            core.log.complain(Rule::CommandEntry, format!("doorbell for command {slot}, which is the driver's own"));
+            return;
+        }
+        let delivery = match self.execute(&mut entry) {
+            Ok(()) => Delivery::Ok,
+            Err(Undelivered(delivery, rule, what)) => {
+                self.core.log.complain(rule, format!("command {slot}: {what}"));
+                delivery
+            }
+        };
+        command_entry::STATUS.set(&mut entry, delivery as u32);
+        command_entry::OWNER.set(&mut entry, 0u32);
+        let core = &mut self.core;
+        if let Err(fault) = core.bus.publish(address, &entry) {
+            core.log.complain(Rule::DmaFault, format!("command {slot}: {fault}"));
+        }
+        let mut data = [0; 28];
+        eqe::command::VECTOR.set(&mut data, 1u32 << slot);
+        core.event(EventType::Command, 0, &data);
+    }
+
+    /// Takes the input together, has the command carried out, and puts the output where the driver wants it.
+    fn execute(&mut self, entry: &mut [u8; command_entry::SIZE]) -> Result<(), Undelivered> {
+        let kind = command_entry::TYPE.get32(entry);
+        if kind != TYPE_PCI {
+            return Err(Undelivered(Delivery::Descriptor, Rule::CommandEntry, format!("type {kind}")));
+        }
+        if let Some((offset, bits)) = command_entry::TABLE.reserved(entry) {
+            let what = format!("reserved bits {bits:#x} of dword {offset:#x} of the entry");
+            return Err(Undelivered(Delivery::Reserved, Rule::CommandReserved, what));
+        }
+        let input = self.core.gather(entry)?;
+        let out_len = command_entry::OUTPUT_LENGTH.get(entry) as usize;
+        if !(8..=MAX_OUTPUT).contains(&out_len) {
+            return Err(Undelivered(Delivery::OutputLength, Rule::CommandEntry, format!("{out_len} bytes of output")));
+        }
+        // Where the output goes is looked at before anything is done.
+        let boxes = self.core.output_boxes(entry, out_len)?;
+        let output = self.dispatch(&input, out_len);
+        self.core.scatter(entry, &boxes, &output)
+    }
+}
+
+impl<B: Bus> Core<B> {
+    fn gather(&self, entry: &[u8]) -> Result<Vec<u8>, Undelivered> {
+        let len = command_entry::INPUT_LENGTH.get(entry) as usize;
+        if !(8..=MAX_INPUT).contains(&len) {
+            return Err(Undelivered(Delivery::InputLength, Rule::CommandEntry, format!("{len} bytes of input")));
+        }
+        let mut input = command_entry::INPUT_INLINE.of(entry).to_vec();
+        let first = command_entry::INPUT_MAILBOX.get(entry);
+        let token = command_entry::TOKEN.get32(entry);
+        self.walk(first, len.saturating_sub(INLINE), token, Delivery::InputPointer, |bytes, _| {
+            input.extend_from_slice(mailbox::DATA.of(bytes));
+        })?;
+        input.truncate(len);
+        Ok(input)
+    }
+
+    fn output_boxes(&self, entry: &[u8], len: usize) -> Result<Vec<u64>, Undelivered> {
+        let mut boxes = Vec::new();
+        let first = command_entry::OUTPUT_MAILBOX.get(entry);
+        let token = command_entry::TOKEN.get32(entry);
+        self.walk(first, len.saturating_sub(INLINE), token, Delivery::OutputPointer, |_, address| boxes.push(address))?;
+        Ok(boxes)
+    }
+
+    /// Goes along a chain of mailboxes that hold so many bytes.
+    fn walk(
+        &self,
+        first: u64,
+        len: usize,
+        token: u32,
+        pointer: Delivery,
+        mut visit: impl FnMut(&[u8], u64),
+    ) -> Result<(), Undelivered> {
+        let mut address = first;
+        for number in 0..len.div_ceil(mailbox::DATA.len) {
+            if address == 0 || address % 0x200 != 0 {
+                let what = format!("mailbox {number} of {len} bytes at {address:#x}");
+                return Err(Undelivered(pointer, Rule::CommandEntry, what));
+            }
+            let mut bytes = [0; mailbox::SIZE];
+            if let Err(fault) = self.bus.read(address, &mut bytes) {
+                return Err(Undelivered(pointer, Rule::DmaFault, fault.to_string()));
+            }
+            let theirs = mailbox::TOKEN.get32(&bytes);
+            if theirs != token {
+                let what = format!("mailbox {number} has token {theirs:#x}, its command {token:#x}");
+                return Err(Undelivered(Delivery::Token, Rule::CommandToken, what));
+            }
+            let block = mailbox::BLOCK_NUMBER.get(&bytes);
+            if block != number as u64 {
+                let what = format!("mailbox {number} has number {block}");
+                return Err(Undelivered(Delivery::BlockNumber, Rule::CommandToken, what));
+            }
+            visit(&bytes, address);
+            address = mailbox::NEXT.get(&bytes);
+        }
+        Ok(())
+    }
+
+    fn scatter(&self, entry: &mut [u8], boxes: &[u64], output: &[u8]) -> Result<(), Undelivered> {
+        let (inline, rest) = output.split_at(output.len().min(INLINE));
+        command_entry::OUTPUT_INLINE.of_mut(entry).fill(0);
+        put(entry, command_entry::OUTPUT_INLINE.offset, inline);
+        for (address, bytes) in boxes.iter().zip(rest.chunks(mailbox::DATA.len)) {
+            if let Err(fault) = self.bus.write(*address, bytes) {
+                return Err(Undelivered(Delivery::OutputPointer, Rule::DmaFault, fault.to_string()));
+            }
+        }
+        Ok(())
+    }
+}

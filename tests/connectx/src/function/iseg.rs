@@ -1,5 +1,176 @@
-//! [`Iseg`]: the initialisation segment.
+//! [`Iseg`]: the initialisation segment, the registers at the start of BAR 0.
+//!
+//! Invariant: time is what the caller says: the timer and the health counter follow it.
+//!
+//! # References
+//! PRM, "initialization segment"; Linux `struct mlx5_init_seg`
 
-/// The registers at the start of BAR 0.
+use roce::engine::Time;
+
+use crate::bus::Bus;
+use crate::caps::FREQUENCY_KHZ;
+use crate::cmd::queue::{LOG_SIZE, LOG_STRIDE};
+use crate::complaint::Rule;
+use crate::function::{Function, ISEG_SIZE};
+use crate::layout::iseg::initial_seg;
+use crate::layout::{Field, dword, put};
+
+/// The firmware's version: major, minor, subminor.
+pub(crate) const FIRMWARE: (u32, u32, u32) = (16, 35, 2000);
+/// The version of the command interface.
+const COMMAND_INTERFACE: u32 = 5;
+/// The states of the network interface that a driver may ask for: full, disabled.
+const SUPPORTED_INTERFACES: u32 = 0x1;
+/// The interface is off: everything in the function is gone.
+const INTERFACE_DISABLED: u32 = 1;
+/// The health counter makes a step in so many nanoseconds.
+const HEARTBEAT: u64 = 10_000_000;
+
+/// The registers at the start of BAR 0, as far as they are not made when read.
 #[derive(Debug, Default)]
-pub(crate) struct Iseg {}
+pub(crate) struct Iseg {
+    command_queue_high: u32,
+    command_queue_low: u32,
+    interface: u32,
+    /// The device has failed: its syndrome, and the health counter that it stopped at.
+    failed: Option<(u8, u32)>,
+}
+
+impl Iseg {
+    /// The device fails: the driver finds this syndrome, and that it wants to be reset.
+    pub(crate) fn fail(&mut self, syndrome: u8, now: Time) {
+        self.failed = Some((syndrome, heartbeat(now)));
+    }
+
+    /// Has the device failed?
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.is_some()
+    }
+
+    /// Where the command queue is, once both halves of its address are told.
+    fn command_queue(&self) -> u64 {
+        u64::from(self.command_queue_high) << 32 | u64::from(self.command_queue_low)
+    }
+
+    /// The aligned dword at this offset; `None`: there is no register.
+    fn read(&self, offset: usize, now: Time) -> Option<u32> {
+        let registers = initial_seg::TABLE.known(offset) != 0 || UNNAMED.iter().any(|range| range.contains(&offset));
+        if !registers {
+            return None;
+        }
+        // One dword of the segment, where the table's rows place it.
+        let mut bytes = [0; 4];
+        let mut set = |field: &Field, value: u32| {
+            if field.dword == offset {
+                Field { dword: 0, ..*field }.set(&mut bytes, value);
+            }
+        };
+        let ticks = ticks(now);
+        set(&initial_seg::FW_REV_MINOR, FIRMWARE.1);
+        set(&initial_seg::FW_REV_MAJOR, FIRMWARE.0);
+        set(&initial_seg::FW_REV_SUBMINOR, FIRMWARE.2);
+        set(&initial_seg::CMD_INTERFACE_REV, COMMAND_INTERFACE);
+        set(&initial_seg::CMDQ_PHY_ADDR_63_32, self.command_queue_high);
+        set(&initial_seg::CMDQ_PHY_ADDR_31_12, self.command_queue_low >> 12);
+        set(&NIC_INTERFACE, self.interface);
+        set(&initial_seg::LOG_CMDQ_SIZE, LOG_SIZE);
+        set(&initial_seg::LOG_CMDQ_STRIDE, LOG_STRIDE);
+        set(&initial_seg::NIC_INTERFACE_SUPPORTED, SUPPORTED_INTERFACES);
+        set(&initial_seg::FW_VERSION, FIRMWARE.0 << 28 | FIRMWARE.1 << 16 | FIRMWARE.2);
+        set(&initial_seg::HW_ID, 0x0000_020d);
+        set(&initial_seg::INTERNAL_TIMER_H, (ticks >> 32) as u32);
+        set(&initial_seg::INTERNAL_TIMER_L, ticks as u32);
+        set(&initial_seg::HEALTH_COUNTER, self.failed.map_or_else(|| heartbeat(now), |(_, stopped)| stopped));
+        if let Some((syndrome, _)) = self.failed {
+            set(&initial_seg::RFR, 1);
+            set(&initial_seg::VALID, 1);
+            set(&initial_seg::SYND, syndrome.into());
+            set(&initial_seg::HEALTH_SYNDROME, syndrome.into());
+        }
+        Some(dword(&bytes, 0))
+    }
+}
+
+/// Bits 10 to 8: a driver reads and writes three.
+const NIC_INTERFACE: Field = Field { high: 10, ..initial_seg::NIC_INTERFACE };
+
+/// Registers that the table does not name: what the firmware left when it failed, timeouts, the wall clock.
+const UNNAMED: [std::ops::Range<usize>; 3] = [0x200..0x240, 0xff8..0x1000, 0x2000..0x2010];
+
+fn heartbeat(now: Time) -> u32 {
+    (now.0 / HEARTBEAT) as u32 & 0x00ff_ffff
+}
+
+/// The internal timer at this time.
+pub(crate) fn ticks(now: Time) -> u64 {
+    (u128::from(now.0) * u128::from(FREQUENCY_KHZ) / 1_000_000) as u64
+}
+
+impl<B: Bus> Function<B> {
+    /// Reads registers: aligned bytes, halves of a dword (of the health buffer) and dwords.
+    pub(crate) fn iseg_read(&mut self, offset: u64, into: &mut [u8]) {
+        into.fill(0);
+        let aligned = matches!(into.len(), 1 | 2 | 4 | 8) && offset % into.len() as u64 == 0;
+        let offset = offset as usize;
+        let mut found = aligned;
+        if aligned {
+            let start = offset & !3;
+            for at in (start..offset + into.len()).step_by(4) {
+                let Some(value) = self.core.iseg.read(at, self.core.now) else {
+                    found = false;
+                    continue;
+                };
+                let bytes = value.to_be_bytes();
+                if into.len() >= 4 {
+                    put(into, at - start, &bytes);
+                } else {
+                    into.copy_from_slice(&bytes[offset - start..][..into.len()]);
+                }
+            }
+        }
+        if !found {
+            let what = format!("{} bytes read at {offset:#x}", into.len());
+            self.core.log.complain(Rule::RegisterAccess, what);
+        }
+    }
+
+    /// Writes a register.
+    pub(crate) fn iseg_write(&mut self, offset: u64, from: &[u8]) {
+        let offset = offset as usize;
+        // A store of 8 bytes is two registers.
+        let dwords = from.len() / 4;
+        if offset % 4 != 0 || from.len() % 4 != 0 || dwords == 0 || offset + from.len() > ISEG_SIZE as usize {
+            let what = format!("{} bytes written at {offset:#x}", from.len());
+            self.core.log.complain(Rule::RegisterAccess, what);
+            return;
+        }
+        for place in 0..dwords {
+            self.register(offset + place * 4, dword(from, place * 4));
+        }
+    }
+
+    fn register(&mut self, offset: usize, value: u32) {
+        let core = &mut self.core;
+        if offset == initial_seg::CMDQ_PHY_ADDR_63_32.dword {
+            core.iseg.command_queue_high = value;
+        } else if offset == initial_seg::CMDQ_PHY_ADDR_31_12.dword {
+            let interface = value >> NIC_INTERFACE.low & NIC_INTERFACE.max() as u32;
+            if value & 0xff != 0 || interface > INTERFACE_DISABLED {
+                let what = format!("{value:#x} written to the command queue's address");
+                core.log.complain(Rule::RegisterAccess, what);
+                return;
+            }
+            core.iseg.command_queue_low = value & 0xffff_f000;
+            core.iseg.interface = interface;
+            if interface == INTERFACE_DISABLED {
+                self.disable_interface();
+            } else {
+                core.cmdq.address = core.iseg.command_queue();
+            }
+        } else if offset == initial_seg::COMMAND_DOORBELL_VECTOR.dword {
+            self.ring_commands(value);
+        } else {
+            core.log.complain(Rule::RegisterAccess, format!("{value:#x} written to {offset:#x}, no such register"));
+        }
+    }
+}

@@ -20,13 +20,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use roce::engine::{Engine, Time};
 
 use crate::bus::Bus;
-use crate::caps::Capabilities;
+use crate::caps::{Capabilities, LOG_MAX_CQ, LOG_MAX_MKEY, LOG_MAX_PD, LOG_MAX_QP, LOG_MAX_SRQ};
+use crate::cmd;
+use crate::cmd::Command;
+use crate::cmd::hca::Hca;
 use crate::cmd::queue::CommandQueue;
 use crate::complaint::{Complaint, Complaints, Rule};
 use crate::cq::Cq;
 use crate::eq::Eq;
 use crate::eth::Ethernet;
 use crate::fault::Faults;
+use crate::ids::Ids;
 use crate::mkey::{Mkeys, Translated};
 use crate::port::{Port, PortKind};
 use crate::qp::{Attention, Qp};
@@ -53,6 +57,7 @@ pub struct Config {
 pub struct Function<B: Bus> {
     pub(crate) engine: Engine<Translated<B>>,
     pub(crate) core: Core<B>,
+    pub(crate) commands: BTreeMap<u16, Command<B>>,
 }
 
 /// A function without its transport engine.
@@ -66,24 +71,26 @@ pub(crate) struct Core<B: Bus> {
     pub(crate) pci: Pci,
     pub(crate) iseg: Iseg,
     pub(crate) cmdq: CommandQueue,
+    pub(crate) hca: Hca,
     pub(crate) caps: Capabilities,
     pub(crate) port: Port,
     pub(crate) faults: Faults,
     pub(crate) uars: Uars,
     pub(crate) eqs: BTreeMap<u32, Eq>,
     pub(crate) cqs: BTreeMap<u32, Cq>,
+    pub(crate) cqns: Ids,
     pub(crate) qps: BTreeMap<u32, Qp>,
     pub(crate) attention: Attention,
     pub(crate) srqs: BTreeMap<u32, Srq>,
     pub(crate) mkeys: Mkeys,
     pub(crate) pds: BTreeSet<u32>,
-    pub(crate) xrcds: BTreeSet<u32>,
-    pub(crate) transport_domains: BTreeSet<u32>,
+    pub(crate) xrcds: Ids,
+    pub(crate) transport_domains: Ids,
     pub(crate) eth: Ethernet,
 }
 
 /// What the model has to say: complaints and the trace.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Log {
     pub(crate) complaints: Complaints,
     pub(crate) trace: Trace,
@@ -99,10 +106,137 @@ impl Log {
 }
 
 impl<B: Bus> Function<B> {
+    /// A function as after power-on.
+    pub fn new(config: Config, bus: B, trace: Trace) -> Self {
+        let log = Log { complaints: Complaints::new(config.index), trace };
+        let core = Core::new(config, bus, log, Faults::default());
+        Self { engine: engine(&core), core, commands: cmd::commands() }
+    }
+
     /// The complaints since the last call.
     pub fn take_complaints(&mut self) -> Vec<Complaint> {
         self.core.log.complaints.take()
     }
+
+    /// Reads from a BAR. What is no register reads as 0.
+    pub fn bar_read(&mut self, bar: u32, offset: u64, into: &mut [u8], now: Time) {
+        self.core.tick(now);
+        if self.core.removed() {
+            into.fill(0xff);
+        } else if bar == BAR0 && offset < ISEG_SIZE {
+            self.iseg_read(offset, into);
+        } else {
+            into.fill(0);
+        }
+    }
+
+    /// Writes to a BAR: a register, or a doorbell in a UAR page.
+    pub fn bar_write(&mut self, bar: u32, offset: u64, from: &[u8], now: Time) {
+        self.core.tick(now);
+        if self.core.removed() || bar != BAR0 {
+            return;
+        }
+        if offset < ISEG_SIZE {
+            self.iseg_write(offset, from);
+        } else {
+            self.uar_write(offset, from);
+        }
+    }
+
+    /// As after power-on: what a reset of the function does. Faults that are to be injected stay.
+    pub fn reset(&mut self) {
+        let core = &mut self.core;
+        let (config, bus, now) = (core.config, core.bus.clone(), core.now);
+        let (log, faults) = (std::mem::take(&mut core.log), std::mem::take(&mut core.faults));
+        self.core = Core::new(config, bus, log, faults);
+        self.core.now = now;
+        self.engine = engine(&self.core);
+    }
+
+    /// Takes away every object; the function is as before INIT_HCA, apart from the stage.
+    pub(crate) fn drop_objects(&mut self) {
+        let fresh = Core::new(self.core.config, self.core.bus.clone(), Log::default(), Faults::default());
+        let core = &mut self.core;
+        core.uars = fresh.uars;
+        core.eqs = fresh.eqs;
+        core.cqs = fresh.cqs;
+        core.cqns = fresh.cqns;
+        core.qps = fresh.qps;
+        core.attention = fresh.attention;
+        core.srqs = fresh.srqs;
+        core.mkeys = fresh.mkeys;
+        core.pds = fresh.pds;
+        core.xrcds = fresh.xrcds;
+        core.transport_domains = fresh.transport_domains;
+        core.eth = fresh.eth;
+        core.hca.drop_objects();
+        core.port.forget();
+        self.engine = engine(core);
+    }
+
+    /// The driver has turned the interface off: nothing is left but the registers.
+    pub(crate) fn disable_interface(&mut self) {
+        self.drop_objects();
+        self.core.hca = Hca::default();
+        self.core.caps = Capabilities::new(&self.core.config);
+        self.core.cmdq = CommandQueue::default();
+    }
+}
+
+impl<B: Bus> Core<B> {
+    fn new(config: Config, bus: B, log: Log, faults: Faults) -> Self {
+        Self {
+            config,
+            bus,
+            log,
+            now: Time::default(),
+            pci: Pci::new(config.port),
+            iseg: Iseg::default(),
+            cmdq: CommandQueue::default(),
+            hca: Hca::default(),
+            caps: Capabilities::new(&config),
+            port: Port::new(config.port, config.index),
+            faults,
+            uars: Uars::default(),
+            eqs: BTreeMap::new(),
+            cqs: BTreeMap::new(),
+            cqns: Ids::new(1..=(1 << LOG_MAX_CQ) - 1),
+            qps: BTreeMap::new(),
+            attention: Attention::default(),
+            srqs: BTreeMap::new(),
+            mkeys: Mkeys::default(),
+            pds: BTreeSet::new(),
+            xrcds: Ids::new(1..=(1 << LOG_MAX_PD) - 1),
+            transport_domains: Ids::new(1..=(1 << LOG_MAX_PD) - 1),
+            eth: Ethernet::default(),
+        }
+    }
+
+    /// Time goes on, and never back.
+    fn tick(&mut self, now: Time) {
+        self.now = self.now.max(now);
+    }
+
+    fn removed(&self) -> bool {
+        self.faults.removed()
+    }
+}
+
+/// How many bytes of requests may be on their way: packets go from memory to memory.
+const WINDOW: u32 = 1 << 20;
+
+fn engine<B: Bus>(core: &Core<B>) -> Engine<Translated<B>> {
+    let config = roce::engine::Config {
+        max_qp: 1 << LOG_MAX_QP,
+        max_keys: 1 << LOG_MAX_MKEY,
+        max_srq: 1 << LOG_MAX_SRQ,
+        max_pd: 1 << LOG_MAX_PD,
+        window_bytes: WINDOW,
+        // Two functions do not give the same numbers.
+        seed: core.config.index as u64 + 1,
+        ..roce::engine::Config::default()
+    };
+    Engine::new(config, Translated { bus: core.bus.clone() })
 }
 
 /// BAR 0: registers, then UAR pages.

@@ -1,5 +1,166 @@
-//! [`Pci`]: the configuration space.
+//! [`Pci`]: the configuration space: what the device is, its BARs, PCI Express and MSI-X.
+//!
+//! | at | what |
+//! |---|---|
+//! | 0x00 | header: 15b3:1017, BAR 0 (64 bits, prefetchable), BAR 2 |
+//! | 0x60 | PCI Express endpoint, with function level reset |
+//! | 0x9c | MSI-X: table at 0 and pending bits at half of BAR 2 |
+//!
+//! Invariant: bits that the guest may not write keep their value.
+
+use crate::bus::Bus;
+use crate::function::{BAR0_SIZE, BAR2_SIZE, Function, VECTORS};
+use crate::port::PortKind;
+
+/// How many bytes of configuration space there are.
+pub const CONFIG_SIZE: usize = 0x1000;
+/// Where the pending bits are in BAR 2.
+pub const PENDING_OFFSET: u64 = BAR2_SIZE / 2;
+/// Where the PCI Express capability is.
+const EXPRESS: usize = 0x60;
+/// Where the MSI-X capability is.
+const MSIX: usize = 0x9c;
 
 /// The configuration space of the function.
-#[derive(Debug, Default)]
-pub(crate) struct Pci {}
+#[derive(Debug)]
+pub(crate) struct Pci {
+    bytes: Vec<u8>,
+    writable: Vec<u8>,
+}
+
+impl Pci {
+    /// As after power-on.
+    pub(crate) fn new(port: PortKind) -> Self {
+        let mut pci = Self { bytes: vec![0; CONFIG_SIZE], writable: vec![0; CONFIG_SIZE] };
+        // Vendor and device; a ConnectX-5.
+        pci.fixed(0x00, &[0xb3, 0x15, 0x17, 0x10]);
+        // Memory space, bus master, parity, SERR, INTx off may be set; there are capabilities.
+        pci.open(0x04, &[0x46, 0x05]);
+        pci.fixed(0x06, &[0x10, 0x00]);
+        // A network controller: Ethernet or InfiniBand.
+        pci.fixed(0x08, &[0x00, 0x00, if port == PortKind::Ib { 0x07 } else { 0x00 }, 0x02]);
+        pci.open(0x0c, &[0xff]);
+        pci.bar(0x10, BAR0_SIZE, 0xc);
+        pci.bar(0x18, BAR2_SIZE, 0x4);
+        // Subsystem.
+        pci.fixed(0x2c, &[0xb3, 0x15, 0x08, 0x00]);
+        pci.fixed(0x34, &[EXPRESS as u8]);
+        pci.open(0x3c, &[0xff]);
+        // An endpoint, version 2, with function level reset; gen 3, 16 lanes.
+        pci.fixed(EXPRESS, &[0x10, MSIX as u8, 0x02, 0x00]);
+        pci.fixed(EXPRESS + 0x04, &0x1000_8fe2u32.to_le_bytes());
+        // Error reporting, relaxed ordering, sizes. A function level reset reads as 0.
+        pci.fixed(EXPRESS + 0x08, &0x2830u16.to_le_bytes());
+        pci.open(EXPRESS + 0x08, &0x78ffu16.to_le_bytes());
+        pci.fixed(EXPRESS + 0x0c, &0x0000_0103u32.to_le_bytes());
+        pci.open(EXPRESS + 0x10, &0x00c3u16.to_le_bytes());
+        pci.fixed(EXPRESS + 0x12, &0x0103u16.to_le_bytes());
+        pci.fixed(EXPRESS + 0x2c, &0x0000_000eu32.to_le_bytes());
+        // The MSI-X table and pending bits are in BAR 2; the driver may enable it and mask all of it.
+        pci.fixed(MSIX, &[0x11, 0x00]);
+        pci.fixed(MSIX + 2, &(VECTORS - 1).to_le_bytes());
+        pci.open(MSIX + 2, &0xc000u16.to_le_bytes());
+        pci.fixed(MSIX + 4, &2u32.to_le_bytes());
+        pci.fixed(MSIX + 8, &(PENDING_OFFSET as u32 | 2).to_le_bytes());
+        pci
+    }
+
+    fn fixed(&mut self, offset: usize, bytes: &[u8]) {
+        self.bytes[offset..offset + bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn open(&mut self, offset: usize, mask: &[u8]) {
+        self.writable[offset..offset + mask.len()].copy_from_slice(mask);
+    }
+
+    /// A BAR of 64 bits. Address bits below its size cannot be written, which is how its size is found.
+    fn bar(&mut self, offset: usize, size: u64, flags: u8) {
+        self.fixed(offset, &[flags]);
+        self.open(offset, &(!(size - 1)).to_le_bytes());
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) {
+        for (place, byte) in into.iter_mut().enumerate() {
+            let at = usize::try_from(offset).ok().and_then(|offset| offset.checked_add(place));
+            // What is not there reads as ones, as on a bus.
+            *byte = at.and_then(|at| self.bytes.get(at)).copied().unwrap_or(0xff);
+        }
+    }
+
+    /// Writes what may be written; tells whether a function level reset was asked for.
+    fn write(&mut self, offset: u64, from: &[u8]) -> bool {
+        let mut reset = false;
+        for (place, &byte) in from.iter().enumerate() {
+            let at = usize::try_from(offset).ok().and_then(|offset| offset.checked_add(place));
+            let Some(at) = at.filter(|at| *at < CONFIG_SIZE) else { continue };
+            let mask = self.writable[at];
+            self.bytes[at] = self.bytes[at] & !mask | byte & mask;
+            reset |= at == EXPRESS + 0x09 && byte & 0x80 != 0;
+        }
+        reset
+    }
+}
+
+impl<B: Bus> Function<B> {
+    /// Reads configuration space.
+    pub fn config_read(&mut self, offset: u64, into: &mut [u8]) {
+        if self.core.faults.removed() {
+            into.fill(0xff);
+        } else {
+            self.core.pci.read(offset, into);
+        }
+    }
+
+    /// Writes configuration space. A function level reset is one of its bits.
+    pub fn config_write(&mut self, offset: u64, from: &[u8]) {
+        if !self.core.faults.removed() && self.core.pci.write(offset, from) {
+            self.reset();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dword(pci: &Pci, offset: u64) -> u32 {
+        let mut bytes = [0; 4];
+        pci.read(offset, &mut bytes);
+        u32::from_le_bytes(bytes)
+    }
+
+    #[test]
+    fn the_size_of_a_bar_is_found_by_writing_ones() {
+        let mut pci = Pci::new(PortKind::Ib);
+        pci.write(0x10, &[0xff; 8]);
+        assert_eq!((dword(&pci, 0x10), dword(&pci, 0x14)), (0xfe00_000c, 0xffff_ffff));
+        pci.write(0x18, &[0xff; 8]);
+        assert_eq!(dword(&pci, 0x18), 0xffff_e004);
+    }
+
+    #[test]
+    fn what_the_device_is_cannot_be_written() {
+        let mut pci = Pci::new(PortKind::Roce);
+        pci.write(0, &[0xff; 4]);
+        assert_eq!(dword(&pci, 0), 0x1017_15b3);
+        assert_eq!(dword(&pci, 0x08), 0x0200_0000);
+    }
+
+    #[test]
+    fn capabilities_are_a_chain_to_msix_with_its_vectors() {
+        let pci = Pci::new(PortKind::Ib);
+        let express = dword(&pci, 0x34) & 0xff;
+        let msix = dword(&pci, express.into()) >> 8 & 0xff;
+        let header = dword(&pci, msix.into());
+        assert_eq!((header & 0xffff, header >> 16), (0x0011, u32::from(VECTORS) - 1));
+    }
+
+    #[test]
+    fn a_function_level_reset_is_seen_and_reads_as_0() {
+        let mut pci = Pci::new(PortKind::Ib);
+        assert!(!pci.write(0x69, &[0x28]));
+        assert!(pci.write(0x68, &[0x30, 0xa8]));
+        assert_eq!(dword(&pci, 0x68) & 0x8000, 0);
+        pci.write(u64::MAX, &[1, 2]);
+    }
+}

@@ -1,0 +1,374 @@
+//! Life of the function, and what belongs to it as a whole.
+//!
+//! ```text
+//! Disabled ──ENABLE_HCA──► Enabled ──INIT_HCA──► Initialised
+//!    ▲                      │    ▲                  │
+//!    └──────DISABLE_HCA─────┘    └───TEARDOWN_HCA───┘
+//! ```
+//!
+//! Pages: the function asks for some at boot and some more before INIT_HCA, keeps them while it is initialised, and gives
+//! them back, when asked, before DISABLE_HCA. It stores nothing in them.
+//!
+//! Invariant: objects exist only while the function is initialised.
+
+use std::collections::BTreeSet;
+
+use crate::bus::Bus;
+use crate::complaint::Rule;
+use crate::function::{BAR0_SIZE, Core, Function, ISEG_SIZE, UAR_SIZE};
+use crate::ids::Ids;
+use crate::layout::{hca, put, qword};
+
+use super::{Command, Refusal, Status};
+
+/// How far the function is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Stage {
+    #[default]
+    Disabled,
+    Enabled,
+    Initialised,
+}
+
+/// What belongs to the function as a whole.
+#[derive(Debug)]
+pub(crate) struct Hca {
+    pub(crate) stage: Stage,
+    issi: u32,
+    /// Pages that the driver gave, guest-physical.
+    pages: BTreeSet<u64>,
+    /// Numbers of UAR pages: which page of BAR 0.
+    pub(crate) uars: Ids,
+    pub(crate) eqns: Ids,
+    pub(crate) counters: Ids,
+}
+
+impl Default for Hca {
+    fn default() -> Self {
+        Self {
+            stage: Stage::Disabled,
+            issi: 0,
+            pages: BTreeSet::new(),
+            // The initialisation segment takes the first pages.
+            uars: Ids::new((ISEG_SIZE / UAR_SIZE) as u32..=(BAR0_SIZE / UAR_SIZE) as u32 - 1),
+            eqns: Ids::new(1..=127),
+            counters: Ids::new(1..=255),
+        }
+    }
+}
+
+impl Hca {
+    /// Numbers are given anew. Pages stay.
+    pub(crate) fn drop_objects(&mut self) {
+        let Self { stage, issi, pages, .. } = std::mem::take(self);
+        *self = Self { stage, issi, pages, ..Self::default() };
+    }
+}
+
+/// Pages that are needed before anything else.
+const BOOT_PAGES: usize = 4;
+/// Pages that are needed before INIT_HCA.
+const INIT_PAGES: usize = 12;
+/// More than any driver gives without being asked.
+const MAX_PAGES: usize = 1024;
+/// The interface step that is used: the one of all drivers of today.
+const MAX_ISSI: u32 = 1;
+
+/// Which commands are taken at which stage.
+pub(super) fn allowed(opcode: u16, stage: Stage) -> bool {
+    match opcode {
+        ENABLE_HCA => stage == Stage::Disabled,
+        DISABLE_HCA | SET_ISSI | SET_HCA_CAP | INIT_HCA => stage == Stage::Enabled,
+        QUERY_ISSI | QUERY_PAGES | MANAGE_PAGES | QUERY_HCA_CAP | QUERY_ADAPTER | ACCESS_REG | NOP => {
+            stage != Stage::Disabled
+        }
+        _ => stage == Stage::Initialised,
+    }
+}
+
+const QUERY_HCA_CAP: u16 = 0x100;
+const QUERY_ADAPTER: u16 = 0x101;
+const INIT_HCA: u16 = 0x102;
+const TEARDOWN_HCA: u16 = 0x103;
+const ENABLE_HCA: u16 = 0x104;
+const DISABLE_HCA: u16 = 0x105;
+const QUERY_PAGES: u16 = 0x107;
+const MANAGE_PAGES: u16 = 0x108;
+const SET_HCA_CAP: u16 = 0x109;
+const QUERY_ISSI: u16 = 0x10a;
+const SET_ISSI: u16 = 0x10b;
+const SET_DRIVER_VERSION: u16 = 0x10d;
+const QUERY_SPECIAL_CONTEXTS: u16 = 0x203;
+const ALLOC_Q_COUNTER: u16 = 0x771;
+const DEALLOC_Q_COUNTER: u16 = 0x772;
+const QUERY_Q_COUNTER: u16 = 0x773;
+const ALLOC_UAR: u16 = 0x802;
+const DEALLOC_UAR: u16 = 0x803;
+const ACCESS_REG: u16 = 0x805;
+const NOP: u16 = 0x80d;
+
+/// The commands of this file.
+pub(crate) fn commands<B: Bus>() -> Vec<Command<B>> {
+    macro_rules! command {
+        ($opcode:ident, $input:ident, $output:expr, $run:expr) => {
+            Command { opcode: $opcode, name: stringify!($opcode), input: &hca::$input::TABLE, output: $output, run: $run }
+        };
+    }
+    vec![
+        command!(ENABLE_HCA, enable_hca_in, 8, enable_hca),
+        command!(DISABLE_HCA, disable_hca_in, 8, disable_hca),
+        command!(INIT_HCA, init_hca_in, 8, init_hca),
+        command!(TEARDOWN_HCA, teardown_hca_in, hca::teardown_hca_out::SIZE, teardown_hca),
+        command!(QUERY_ISSI, query_issi_in, hca::query_issi_out::SIZE, query_issi),
+        command!(SET_ISSI, set_issi_in, 8, set_issi),
+        command!(QUERY_PAGES, query_pages_in, hca::query_pages_out::SIZE, query_pages),
+        command!(MANAGE_PAGES, manage_pages_in, hca::manage_pages_out::SIZE, manage_pages),
+        command!(QUERY_HCA_CAP, query_hca_cap_in, hca::query_hca_cap_out::SIZE, query_hca_cap),
+        command!(SET_HCA_CAP, set_hca_cap_in, 8, set_hca_cap),
+        command!(QUERY_ADAPTER, query_adapter_in, hca::query_adapter_out::SIZE, query_adapter),
+        command!(
+            QUERY_SPECIAL_CONTEXTS,
+            query_special_contexts_in,
+            hca::query_special_contexts_out::SIZE,
+            query_special_contexts
+        ),
+        command!(SET_DRIVER_VERSION, set_driver_version_in, 8, |_, _, _| Ok(())),
+        command!(ALLOC_UAR, alloc_uar_in, hca::alloc_uar_out::SIZE, alloc_uar),
+        command!(DEALLOC_UAR, dealloc_uar_in, 8, dealloc_uar),
+        command!(ALLOC_Q_COUNTER, alloc_q_counter_in, hca::alloc_q_counter_out::SIZE, alloc_q_counter),
+        command!(DEALLOC_Q_COUNTER, dealloc_q_counter_in, 8, dealloc_q_counter),
+        command!(QUERY_Q_COUNTER, query_q_counter_in, hca::query_q_counter_out::SIZE, query_q_counter),
+        command!(NOP, nop_in, 8, |_, _, _| Ok(())),
+    ]
+}
+
+/// Another function's number: there is only this one, number 0.
+fn own_function(number: u64) -> Result<(), Refusal> {
+    if number == 0 {
+        return Ok(());
+    }
+    Err(Refusal::broken(Status::BadParam, Rule::CommandParameter, format!("function {number}")))
+}
+
+fn enable_hca<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+    own_function(hca::enable_hca_in::FUNCTION_ID.get(input))?;
+    function.core.hca.stage = Stage::Enabled;
+    Ok(())
+}
+
+fn disable_hca<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+    own_function(hca::disable_hca_in::FUNCTION_ID.get(input))?;
+    let hca = &mut function.core.hca;
+    if !hca.pages.is_empty() {
+        let what = format!("{} pages were not taken back", hca.pages.len());
+        return Err(Refusal::broken(Status::BadSysState, Rule::CommandBusy, what));
+    }
+    *hca = Hca::default();
+    Ok(())
+}
+
+fn init_hca<B: Bus>(function: &mut Function<B>, _: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+    let hca = &mut function.core.hca;
+    if hca.pages.len() < BOOT_PAGES + INIT_PAGES {
+        let what = format!("{} pages were given, {} are needed", hca.pages.len(), BOOT_PAGES + INIT_PAGES);
+        return Err(Refusal::broken(Status::BadSysState, Rule::CommandState, what));
+    }
+    hca.stage = Stage::Initialised;
+    Ok(())
+}
+
+fn teardown_hca<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+    let profile = hca::teardown_hca_in::PROFILE.get(input);
+    if profile != 0 {
+        let what = format!("profile {profile}: only an orderly teardown is offered");
+        return Err(Refusal::broken(Status::BadParam, Rule::CommandParameter, what));
+    }
+    // The device tears down whatever is left; a driver that leaves something has lost it.
+    if let Some(left) = function.core.objects_left() {
+        function.core.log.complain(Rule::CommandBusy, format!("TEARDOWN_HCA with objects left: {left}"));
+    }
+    function.drop_objects();
+    function.core.hca.stage = Stage::Enabled;
+    Ok(())
+}
+
+impl<B: Bus> Core<B> {
+    /// The kinds of objects that exist, and how many of each.
+    fn objects_left(&self) -> Option<String> {
+        let kinds = [
+            ("EQ", self.eqs.len()),
+            ("CQ", self.cqs.len()),
+            ("QP", self.qps.len()),
+            ("SRQ", self.srqs.len()),
+            ("PD", self.pds.len()),
+            ("XRC domain", self.xrcds.len()),
+            ("transport domain", self.transport_domains.len()),
+            ("UAR", self.hca.uars.len()),
+            ("counter set", self.hca.counters.len()),
+        ];
+        let left: Vec<_> =
+            kinds.iter().filter(|(_, count)| *count > 0).map(|(kind, count)| format!("{count} {kind}")).collect();
+        (!left.is_empty()).then(|| left.join(", "))
+    }
+
+    /// Does something ring its doorbells in this UAR page?
+    fn uar_in_use(&self, uar: u32) -> bool {
+        self.eqs.values().any(|eq| eq.uar == uar)
+            || self.cqs.values().any(|cq| cq.uar == uar)
+            || self.qps.values().any(|qp| qp.uar == uar)
+    }
+}
+
+fn query_issi<B: Bus>(function: &mut Function<B>, _: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+    hca::query_issi_out::CURRENT_ISSI.set(output, function.core.hca.issi);
+    hca::query_issi_out::SUPPORTED_ISSI_DW0.set(output, (1u32 << (MAX_ISSI + 1)) - 1);
+    Ok(())
+}
+
+fn set_issi<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+    let issi = hca::set_issi_in::CURRENT_ISSI.get32(input);
+    if issi > MAX_ISSI {
+        return Err(Refusal::broken(Status::BadParam, Rule::CommandParameter, format!("interface step {issi}")));
+    }
+    function.core.hca.issi = issi;
+    Ok(())
+}
+
+fn query_pages<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+    own_function(hca::query_pages_in::FUNCTION_ID.get(input))?;
+    let given = function.core.hca.pages.len();
+    let wanted = match hca::query_pages_in::OP_MOD.get(input) {
+        1 => BOOT_PAGES.saturating_sub(given),
+        2 => (BOOT_PAGES + INIT_PAGES).saturating_sub(given),
+        _ => 0,
+    };
+    hca::query_pages_out::NUM_PAGES.set(output, wanted as u32);
+    Ok(())
+}
+
+fn manage_pages<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+    own_function(hca::manage_pages_in::FUNCTION_ID.get(input))?;
+    let count = hca::manage_pages_in::INPUT_NUM_ENTRIES.get(input) as usize;
+    let hca = &mut function.core.hca;
+    match hca::manage_pages_in::OP_MOD.get(input) {
+        // The driver has none to give.
+        0 => Ok(()),
+        1 => give_pages(hca, input, count),
+        _ => take_pages(hca, output, count),
+    }
+}
+
+fn give_pages(hca: &mut Hca, input: &[u8], count: usize) -> Result<(), Refusal> {
+    let list = input.get(hca::manage_pages_in::PAS..).unwrap_or_default();
+    if list.len() / 8 < count {
+        let what = format!("{count} pages, of which {} are listed", list.len() / 8);
+        return Err(Refusal::broken(Status::BadInputLength, Rule::CommandLength, what));
+    }
+    let pages: BTreeSet<u64> = list.chunks_exact(8).take(count).map(|entry| qword(entry, 0)).collect();
+    let twice = pages.len() < count || !pages.is_disjoint(&hca.pages);
+    if let Some(page) = pages.iter().find(|page| **page % 0x1000 != 0) {
+        return Err(Refusal::broken(Status::BadParam, Rule::CommandPages, format!("page at {page:#x}")));
+    }
+    if twice {
+        return Err(Refusal::broken(Status::BadParam, Rule::CommandPages, "a page is given twice"));
+    }
+    if hca.pages.len() + count > MAX_PAGES {
+        return Err(Refusal::broken(Status::ExceedLimit, Rule::CommandParameter, format!("{count} pages more")));
+    }
+    hca.pages.extend(pages);
+    Ok(())
+}
+
+fn take_pages(hca: &mut Hca, output: &mut [u8], count: usize) -> Result<(), Refusal> {
+    let room = output.len().saturating_sub(hca::manage_pages_out::PAS) / 8;
+    if room < count {
+        let what = format!("{count} pages are to be listed, there is room for {room}");
+        return Err(Refusal::broken(Status::BadOutputLength, Rule::CommandLength, what));
+    }
+    // What an initialised function runs on it keeps.
+    let kept = if hca.stage == Stage::Initialised { BOOT_PAGES + INIT_PAGES } else { 0 };
+    let count = hca.pages.len().saturating_sub(kept).min(count);
+    for place in 0..count {
+        let Some(page) = hca.pages.pop_last() else { break };
+        put(output, hca::manage_pages_out::PAS + place * 8, &page.to_be_bytes());
+    }
+    hca::manage_pages_out::OUTPUT_NUM_ENTRIES.set(output, count as u32);
+    Ok(())
+}
+
+fn query_hca_cap<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+    own_function(hca::query_hca_cap_in::FUNCTION_ID.get(input) | hca::query_hca_cap_in::OTHER_FUNCTION.get(input))?;
+    let modifier = hca::query_hca_cap_in::OP_MOD.get32(input);
+    let Some(bytes) = function.core.caps.query(modifier >> 1, modifier & 1 != 0) else {
+        let what = format!("capability group {:#x} is not offered", modifier >> 1);
+        return Err(Refusal::broken(Status::BadParam, Rule::CommandModifier, what));
+    };
+    put(output, hca::query_hca_cap_out::CAPABILITY.offset, bytes);
+    Ok(())
+}
+
+fn set_hca_cap<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+    own_function(hca::set_hca_cap_in::FUNCTION_ID.get(input) | hca::set_hca_cap_in::OTHER_FUNCTION.get(input))?;
+    let group = hca::set_hca_cap_in::OP_MOD.get32(input) >> 1;
+    let wanted = hca::set_hca_cap_in::CAPABILITY.of(input);
+    function.core.caps.set(group, wanted)
+}
+
+fn query_adapter<B: Bus>(_: &mut Function<B>, _: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+    hca::query_adapter_out::IEEE_VENDOR_ID.set(output, 0x2c9u32);
+    hca::query_adapter_out::VSD_VENDOR_ID.set(output, 0x15b3u32);
+    put(output, hca::query_adapter_out::VSD_CONTD_PSID.offset, b"MODEL0000001");
+    Ok(())
+}
+
+/// Ends a scatter list. Other special keys are not offered.
+const TERMINATE_LKEY: u32 = 0x100;
+
+fn query_special_contexts<B: Bus>(_: &mut Function<B>, _: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+    hca::query_special_contexts_out::TERMINATE_SCATTER_LIST_MKEY.set(output, TERMINATE_LKEY);
+    Ok(())
+}
+
+fn alloc_uar<B: Bus>(function: &mut Function<B>, _: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+    let uar = function.core.hca.uars.take().ok_or(Refusal::fair(Status::NoResources))?;
+    hca::alloc_uar_out::UAR.set(output, uar);
+    Ok(())
+}
+
+fn dealloc_uar<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+    let uar = hca::dealloc_uar_in::UAR.get32(input);
+    if function.core.uar_in_use(uar) {
+        let what = format!("UAR {uar:#x}, which queues ring");
+        return Err(Refusal::broken(Status::ResourceBusy, Rule::CommandBusy, what));
+    }
+    if !function.core.hca.uars.give_back(uar) {
+        let what = format!("UAR {uar:#x}, which is not allocated");
+        return Err(Refusal::broken(Status::BadResource, Rule::CommandObject, what));
+    }
+    Ok(())
+}
+
+fn alloc_q_counter<B: Bus>(function: &mut Function<B>, _: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+    let counter = function.core.hca.counters.take().ok_or(Refusal::fair(Status::NoResources))?;
+    hca::alloc_q_counter_out::COUNTER_SET_ID.set(output, counter);
+    Ok(())
+}
+
+fn counter_exists<B: Bus>(function: &Function<B>, counter: u32) -> Result<(), Refusal> {
+    if function.core.hca.counters.contains(counter) {
+        return Ok(());
+    }
+    let what = format!("counter set {counter}, which is not allocated");
+    Err(Refusal::broken(Status::BadResource, Rule::CommandObject, what))
+}
+
+fn dealloc_q_counter<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+    let counter = hca::dealloc_q_counter_in::COUNTER_SET_ID.get32(input);
+    counter_exists(function, counter)?;
+    function.core.hca.counters.give_back(counter);
+    Ok(())
+}
+
+fn query_q_counter<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+    counter_exists(function, hca::query_q_counter_in::COUNTER_SET_ID.get32(input))
+}
