@@ -22,6 +22,8 @@ pub(crate) struct Srq {
     /// Completions of an XRC SRQ.
     pub(crate) cqn: u32,
     pub(crate) user_index: u32,
+    /// Whose requests may name it, of an XRC SRQ.
+    pub(crate) xrcd: Option<u32>,
     pub(crate) users: u32,
     /// How far its list was followed; a new one begins with the default.
     pub(crate) run: SrqRun,

@@ -20,7 +20,15 @@
 //! The engine carries out what a work request says; these read what the guest's memory says. What the engine does not have
 //! (NOP, the UMR of a memory key) and what is broken waits in [`SendRun::waiting`] until everything before it has ended.
 
+pub(crate) mod completion;
+pub(crate) mod rq;
+pub(crate) mod sq;
+pub(crate) mod udav;
+pub(crate) mod umr;
 pub(crate) mod wqe;
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -55,6 +63,8 @@ pub(crate) struct Qp {
     pub(crate) scatter_to_cqe: (u32, u32),
     /// The kernel's: it may use the reserved key.
     pub(crate) reserved_key: bool,
+    /// Its work requests carry signatures.
+    pub(crate) signature: bool,
     /// How far its queues were carried out; new ones begin with the default.
     pub(crate) run: Run,
 }
@@ -104,6 +114,8 @@ pub(crate) struct RecvRun {
     pub(crate) fetched: u16,
     /// The oldest that has not ended.
     pub(crate) done: u16,
+    /// The shared receive queue that the last receive came from, where requests name it.
+    pub(crate) taken_from: Option<u32>,
     /// The ring made no sense: no more is taken from it until it is reset.
     pub(crate) broken: bool,
 }
@@ -118,6 +130,16 @@ pub(crate) struct Attention {
     /// When those are looked at next, and how much later than the time before.
     pub(crate) next_look: Option<Time>,
     pub(crate) pause: u64,
+    /// Whose packet is handled.
+    pub(crate) receiver: Option<u32>,
+}
+
+impl Attention {
+    /// A queue pair is gone, or begins anew.
+    pub(crate) fn forget(&mut self, qpn: u32) {
+        self.runnable.remove(&qpn);
+        self.flushing.remove(&qpn);
+    }
 }
 
 /// The most units of 16 bytes that a work request has.
@@ -160,10 +182,24 @@ pub(crate) enum Service {
     XrcInitiator,
     /// Extended reliable connection, the side that receives.
     XrcTarget,
+    /// Subnet management: datagrams of queue pair 0.
+    Qp0,
     /// General services: datagrams of queue pair 1.
     Qp1,
     /// Registers memory for the kernel; nothing leaves it.
     RegUmr,
+}
+
+impl Service {
+    /// Has it a peer, rather than an address with each send?
+    pub(crate) fn is_connected(self) -> bool {
+        matches!(self, Self::Rc | Self::Uc | Self::XrcInitiator | Self::XrcTarget)
+    }
+
+    /// Is it one of the two of an extended reliable connection?
+    pub(crate) fn is_xrc(self) -> bool {
+        matches!(self, Self::XrcInitiator | Self::XrcTarget)
+    }
 }
 
 /// A send queue in its buffer.

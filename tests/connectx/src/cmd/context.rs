@@ -1,0 +1,160 @@
+//! What the contexts of queues have in common: buffers in pages, doorbell records, references to other objects.
+
+use roce::engine::Refused;
+
+use super::{Refusal, Status};
+use crate::bus::Bus;
+use crate::complaint::Rule;
+use crate::function::Core;
+use crate::function::pages::Pages;
+use crate::layout::{Field, Table, qword};
+
+/// Pages are at least this large, log 2, and contexts count from there.
+pub(crate) const ADAPTER_PAGE_SHIFT: u32 = 12;
+
+/// A parameter that the device does not take.
+pub(crate) fn bad(what: impl Into<String>) -> Refusal {
+    Refusal::broken(Status::BadParam, Rule::CommandParameter, what)
+}
+
+/// An object that is not there.
+pub(crate) fn missing(what: impl Into<String>) -> Refusal {
+    Refusal::broken(Status::BadResource, Rule::CommandObject, what)
+}
+
+/// An object that is used.
+pub(crate) fn busy(what: impl Into<String>) -> Refusal {
+    Refusal::broken(Status::ResourceBusy, Rule::CommandBusy, what)
+}
+
+/// Something that this function does not offer.
+pub(crate) fn not_offered(what: impl Into<String>) -> Refusal {
+    Refusal::broken(Status::BadParam, Rule::CommandCapability, what)
+}
+
+/// What the transport engine refused.
+pub(crate) fn engine(refused: Refused, what: &str) -> Refusal {
+    match refused {
+        Refused::NoRoom => Refusal::fair(Status::NoResources),
+        Refused::NoSuchObject => missing(format!("{what} does not exist")),
+        Refused::Busy => busy(format!("{what} is used")),
+        Refused::Transition { from, to } => {
+            let what = format!("{what}: from {from:?} to {to:?}");
+            Refusal::broken(Status::BadQpState, Rule::QpTransition, what)
+        }
+        // Numbers that a user chose and the driver passed on.
+        Refused::Invalid(_) => Refusal::fair(Status::BadParam),
+    }
+}
+
+/// Bits that the table does not name are 0.
+pub(crate) fn reserved(table: &Table, bytes: &[u8]) -> Result<(), Refusal> {
+    match table.reserved(bytes) {
+        None => Ok(()),
+        Some((offset, bits)) => {
+            let what = format!("bits {bits:#x} of dword {offset:#x} of {}", table.name);
+            Err(Refusal::broken(Status::BadParam, Rule::CommandReserved, what))
+        }
+    }
+}
+
+/// Refuses what is set and means something that this function does not offer.
+pub(crate) fn none_of(fields: &[Field], bytes: &[u8]) -> Result<(), Refusal> {
+    match fields.iter().find(|field| field.is_set(bytes)) {
+        None => Ok(()),
+        Some(field) => Err(not_offered(format!("{} is {:#x}", field.name, field.get(bytes)))),
+    }
+}
+
+/// A queue's buffer: `len` bytes that begin `offset` 64ths of a page into the first of a list of pages.
+pub(crate) fn buffer<B: Bus>(
+    bus: &B,
+    list: &[u8],
+    log_page_size: u32,
+    offset: u64,
+    len: u64,
+) -> Result<Pages, Refusal> {
+    let wrong = |what: String| Refusal::broken(Status::BadParam, Rule::CommandPages, what);
+    let shift = log_page_size + ADAPTER_PAGE_SHIFT;
+    if shift > 48 {
+        return Err(wrong(format!("pages of 2^{shift} bytes")));
+    }
+    let offset = offset << (shift - 6);
+    let needed = Pages::needed(shift, offset, len).ok_or_else(|| wrong(format!("{len} bytes")))?;
+    if list.len() % 8 != 0 || needed != list.len() as u64 / 8 {
+        let given = list.len();
+        return Err(wrong(format!(
+            "{given} bytes of page list for {len} bytes that take {needed} pages of 2^{shift}"
+        )));
+    }
+    let pages: Vec<u64> = list.chunks_exact(8).map(|entry| qword(entry, 0)).collect();
+    for page in &pages {
+        if page & ((1 << shift) - 1) != 0 {
+            return Err(wrong(format!("page {page:#x} is not aligned to 2^{shift}")));
+        }
+        present(bus, *page, "a page")?;
+    }
+    Pages::new(pages, shift, offset, len).ok_or_else(|| wrong(format!("{len} bytes")))
+}
+
+/// A doorbell record: 8 bytes of memory, aligned.
+pub(crate) fn doorbell_record<B: Bus>(bus: &B, address: u64) -> Result<(), Refusal> {
+    if address % 8 != 0 {
+        let what = format!("{address:#x} is not aligned");
+        return Err(Refusal::broken(Status::BadParam, Rule::CommandDoorbellRecord, what));
+    }
+    bus.read(address, &mut [0; 8]).map_err(|fault| {
+        Refusal::broken(Status::BadParam, Rule::CommandDoorbellRecord, format!("{address:#x}: {fault}"))
+    })
+}
+
+fn present<B: Bus>(bus: &B, address: u64, what: &str) -> Result<(), Refusal> {
+    bus.read(address, &mut [0; 1])
+        .map_err(|fault| Refusal::broken(Status::BadParam, Rule::DmaFault, format!("{what}: {fault}")))
+}
+
+impl<B: Bus> Core<B> {
+    /// A size or a number, log 2, that is at most what the function offers.
+    pub(crate) fn at_most(&self, what: &str, log: u32, capability: Field) -> Result<(), Refusal> {
+        let most = self.caps.general(capability);
+        if log > most { Err(bad(format!("2^{log} {what}, 2^{most} are the most"))) } else { Ok(()) }
+    }
+
+    /// A protection domain of the driver's.
+    pub(crate) fn needs_pd(&self, pd: u32) -> Result<(), Refusal> {
+        if self.pds.contains(&pd) { Ok(()) } else { Err(missing(format!("protection domain {pd:#x}"))) }
+    }
+
+    /// A UAR page of the driver's.
+    pub(crate) fn needs_uar(&self, uar: u32) -> Result<(), Refusal> {
+        if self.hca.uars.contains(uar) { Ok(()) } else { Err(missing(format!("UAR {uar:#x}"))) }
+    }
+
+    /// A completion queue.
+    pub(crate) fn needs_cq(&self, cqn: u32) -> Result<(), Refusal> {
+        if self.cqs.contains_key(&cqn) { Ok(()) } else { Err(missing(format!("completion queue {cqn:#x}"))) }
+    }
+
+    /// A shared receive queue or receive memory pool.
+    pub(crate) fn needs_srq(&self, srqn: u32) -> Result<(), Refusal> {
+        if self.srqs.contains_key(&srqn) {
+            Ok(())
+        } else {
+            Err(missing(format!("shared receive queue {srqn:#x}")))
+        }
+    }
+
+    /// One queue more completes there.
+    pub(crate) fn use_cq(&mut self, cqn: u32) {
+        if let Some(cq) = self.cqs.get_mut(&cqn) {
+            cq.users += 1;
+        }
+    }
+
+    /// One queue less completes there.
+    pub(crate) fn leave_cq(&mut self, cqn: u32) {
+        if let Some(cq) = self.cqs.get_mut(&cqn) {
+            cq.users = cq.users.saturating_sub(1);
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! Completion queues: CREATE_CQ, DESTROY_CQ, QUERY_CQ, MODIFY_CQ.
+//!
+//! Resizing: the old buffer gets one last entry, which says so ([`RESIZE`]); all that completes afterwards goes to the new one, where
+//! it left off. Who reads moves the entries before that last one over, each one place on, and the places meet:
+//!
+//! ```text
+//! old: … c c+1 … p-1 [resize at p]           new: … c+1 … p   p+1 ◄── next entry of the device
+//!        └──── moved one on ────────────────────► └──────┘
+//! ```
+
+use super::context::{bad, buffer, busy, doorbell_record, missing, none_of, reserved};
+use super::{Command, Refusal, Status};
+use crate::bus::Bus;
+use crate::complaint::Rule;
+use crate::cq::{Arm, Cq, CqRun};
+use crate::function::{Core, Function};
+use crate::layout::caps::cmd_hca_cap;
+use crate::layout::cq::{
+    cqc, create_cq_in, create_cq_out, destroy_cq_in, modify_cq_in, query_cq_in, query_cq_out,
+};
+use crate::layout::put;
+
+/// The commands of this file.
+pub(crate) fn commands<B: Bus>() -> Vec<Command<B>> {
+    vec![
+        Command { opcode: 0x400, name: "CREATE_CQ", input: &create_cq_in::TABLE, output: 16, run: create },
+        Command { opcode: 0x401, name: "DESTROY_CQ", input: &destroy_cq_in::TABLE, output: 8, run: destroy },
+        Command { opcode: 0x402, name: "QUERY_CQ", input: &query_cq_in::TABLE, output: 0x50, run: query },
+        Command { opcode: 0x403, name: "MODIFY_CQ", input: &modify_cq_in::TABLE, output: 8, run: modify },
+    ]
+}
+
+/// The opcode of the last entry of a buffer that is left.
+pub(crate) const RESIZE: u8 = 5;
+
+fn create<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+    let core = &mut function.core;
+    none_of(&[create_cq_in::CQ_UMEM_VALID], input)?;
+    let mut context = [0; cqc::SIZE];
+    context.copy_from_slice(create_cq_in::CQ_CONTEXT.of(input));
+    reserved(&cqc::TABLE, &context)?;
+    none_of(
+        &[
+            cqc::DBR_UMEM_VALID,
+            cqc::APU_CQ,
+            cqc::CC,
+            cqc::CQE_COMP_EN,
+            cqc::MINI_CQE_RES_FORMAT,
+            cqc::CQE_COMPRESSION_LAYOUT,
+        ],
+        &context,
+    )?;
+    if cqc::STATUS.is_set(&context) || cqc::ST.is_set(&context) {
+        return Err(bad("a new completion queue has a state"));
+    }
+    let uar = cqc::UAR_PAGE.get32(&context);
+    core.needs_uar(uar)?;
+    let eqn = cqc::C_EQN_OR_APU_ELEMENT.get32(&context);
+    if !core.eqs.contains_key(&eqn) {
+        return Err(missing(format!("event queue {eqn:#x}")));
+    }
+    let (log_size, entry_size) = size(core, &context)?;
+    let pages = buffer(
+        &core.bus,
+        input.get(create_cq_in::PAS..).unwrap_or_default(),
+        cqc::LOG_PAGE_SIZE.get32(&context),
+        cqc::PAGE_OFFSET.get(&context),
+        entry_size << log_size,
+    )?;
+    let doorbell = cqc::DBR_ADDR.get(&context);
+    doorbell_record(&core.bus, doorbell)?;
+    let cqn = core.cqns.take().ok_or(Refusal::fair(Status::NoResources))?;
+    let cq = Cq {
+        cqn,
+        context,
+        pages,
+        log_size,
+        entry_size,
+        uar,
+        eqn,
+        doorbell_record: doorbell,
+        ignore_overrun: cqc::OI.is_set(&context),
+        producer: 0,
+        armed: None,
+        arm_sequence: 0,
+        in_error: false,
+        users: 0,
+        run: CqRun::default(),
+    };
+    core.cqs.insert(cqn, cq);
+    create_cq_out::CQN.set(output, cqn);
+    Ok(())
+}
+
+/// How many entries, log 2, and how many bytes each.
+fn size<B: Bus>(core: &Core<B>, context: &[u8]) -> Result<(u32, u64), Refusal> {
+    let log_size = cqc::LOG_CQ_SIZE.get32(context);
+    core.at_most("entries", log_size, cmd_hca_cap::LOG_MAX_CQ_SZ)?;
+    match cqc::CQE_SZ.get(context) {
+        0 => Ok((log_size, 64)),
+        // Padded ones differ in how they are written, not in where.
+        1 | 2 => Ok((log_size, 128)),
+        other => Err(bad(format!("entry size {other}"))),
+    }
+}
+
+fn destroy<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+    let (core, cqn) = (&mut function.core, destroy_cq_in::CQN.get32(input));
+    core.needs_cq(cqn)?;
+    let users = core.cqs.get(&cqn).map_or(0, |cq| cq.users);
+    if users > 0 {
+        return Err(busy(format!("{users} queues complete on completion queue {cqn:#x}")));
+    }
+    core.cqs.remove(&cqn);
+    core.cqns.give_back(cqn);
+    Ok(())
+}
+
+/// Queue states of a context.
+///
+/// # References
+/// PRM, "completion queue context"
+const ST_SOLICITED_ARMED: u32 = 0x6;
+const ST_ARMED: u32 = 0x9;
+const ST_FIRED: u32 = 0xa;
+/// The status of one that has overrun.
+const STATUS_OVERFLOW: u32 = 0x9;
+
+fn query<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+    let (core, cqn) = (&mut function.core, query_cq_in::CQN.get32(input));
+    core.needs_cq(cqn)?;
+    let Some(cq) = core.cqs.get(&cqn) else { return Err(missing("the completion queue")) };
+    let mut context = cq.context;
+    cqc::STATUS.set(&mut context, if cq.in_error { STATUS_OVERFLOW } else { 0 });
+    let state = match cq.armed {
+        Some(Arm::Next) => ST_ARMED,
+        Some(Arm::Solicited) => ST_SOLICITED_ARMED,
+        None => ST_FIRED,
+    };
+    cqc::ST.set(&mut context, state);
+    cqc::PRODUCER_COUNTER.set(&mut context, cq.producer);
+    cqc::CONSUMER_COUNTER.set(&mut context, consumer(&core.bus, cq));
+    query_cq_out::CQ_CONTEXT.of_mut(output).copy_from_slice(&context);
+    for (n, page) in cq.pages.list().iter().enumerate() {
+        put(output, query_cq_out::PAS + n * 8, &page.to_be_bytes());
+    }
+    Ok(())
+}
+
+/// The consumer index as the doorbell record has it; what it was when it cannot be read.
+fn consumer<B: Bus>(bus: &B, cq: &Cq) -> u32 {
+    let mut word = [0; 4];
+    match bus.read(cq.doorbell_record, &mut word) {
+        Ok(()) => u32::from_be_bytes(word) & 0x00ff_ffff,
+        Err(_) => cq.run.consumer,
+    }
+}
+
+/// What MODIFY_CQ changes: period, count, overrun, period mode.
+const MODIFY_PERIOD: u32 = 1 << 0;
+const MODIFY_COUNT: u32 = 1 << 1;
+const MODIFY_OVERRUN: u32 = 1 << 2;
+const MODIFY_PERIOD_MODE: u32 = 1 << 4;
+/// What a resize changes: size, page offset, page size; always together.
+const RESIZE_ALL: u32 = 7;
+
+fn modify<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+    let (core, cqn) = (&mut function.core, modify_cq_in::CQN.get32(input));
+    core.needs_cq(cqn)?;
+    none_of(&[modify_cq_in::CQ_UMEM_VALID], input)?;
+    let context = modify_cq_in::CQ_CONTEXT.of(input);
+    reserved(&cqc::TABLE, context)?;
+    let select = modify_cq_in::MODIFY_FIELD_SELECT.get32(input);
+    if modify_cq_in::OP_MOD.get(input) == 1 {
+        return resize(function, cqn, select, input);
+    }
+    let known = MODIFY_PERIOD | MODIFY_COUNT | MODIFY_OVERRUN | MODIFY_PERIOD_MODE;
+    if select & !known != 0 || input.len() > modify_cq_in::PAS {
+        return Err(bad(format!("changes {select:#x}, {} bytes", input.len())));
+    }
+    let Some(cq) = core.cqs.get_mut(&cqn) else { return Err(missing("the completion queue")) };
+    let changes = [
+        (MODIFY_PERIOD, cqc::CQ_PERIOD),
+        (MODIFY_COUNT, cqc::CQ_MAX_COUNT),
+        (MODIFY_OVERRUN, cqc::OI),
+        (MODIFY_PERIOD_MODE, cqc::CQ_PERIOD_MODE),
+    ];
+    for (_, field) in changes.iter().filter(|(bit, _)| select & bit != 0) {
+        field.set(&mut cq.context, field.get(context));
+    }
+    cq.ignore_overrun = cqc::OI.is_set(&cq.context);
+    Ok(())
+}
+
+fn resize<B: Bus>(function: &mut Function<B>, cqn: u32, select: u32, input: &[u8]) -> Result<(), Refusal> {
+    if select != RESIZE_ALL {
+        return Err(bad(format!("a resize that changes {select:#x}")));
+    }
+    let core = &mut function.core;
+    let context = modify_cq_in::CQ_CONTEXT.of(input);
+    let (log_size, entry_size) = size(core, context)?;
+    let pages = buffer(
+        &core.bus,
+        input.get(modify_cq_in::PAS..).unwrap_or_default(),
+        cqc::LOG_PAGE_SIZE.get32(context),
+        cqc::PAGE_OFFSET.get(context),
+        entry_size << log_size,
+    )?;
+    let Some(cq) = core.cqs.get_mut(&cqn) else { return Err(missing("the completion queue")) };
+    if entry_size != cq.entry_size {
+        return Err(bad(format!("entries of {entry_size} bytes instead of {}", cq.entry_size)));
+    }
+    if cq.in_error {
+        return Err(Refusal::fair(Status::BadResourceState));
+    }
+    // A user may ask for less than has completed, and may have let the queue fill up.
+    let waiting = u64::from(cq.producer.wrapping_sub(consumer(&core.bus, cq)) & 0x00ff_ffff);
+    if waiting + 1 > 1 << log_size || waiting + 1 > 1 << cq.log_size {
+        return Err(Refusal::fair(Status::ExceedLimit));
+    }
+    place_resize(&core.bus, cq)?;
+    let index = cq.producer;
+    core.log.trace.line(|| format!("cqe cqn={cqn:#x} index={index:#x} opcode=resize"));
+    cq.producer = cq.producer.wrapping_add(1);
+    (cq.pages, cq.log_size) = (pages, log_size);
+    for field in [cqc::LOG_CQ_SIZE, cqc::PAGE_OFFSET, cqc::LOG_PAGE_SIZE] {
+        field.set(&mut cq.context, field.get(context));
+    }
+    Ok(())
+}
+
+/// The last entry of a buffer that is left. Nobody is woken for it.
+fn place_resize<B: Bus>(bus: &B, cq: &Cq) -> Result<(), Refusal> {
+    let mut entry = [0; 64];
+    let owner = (cq.producer >> cq.log_size) as u8 & 1;
+    entry[63] = RESIZE << 4 | owner;
+    let slot = u64::from(cq.producer & ((1 << cq.log_size) - 1)) * cq.entry_size;
+    let fault = |what: String| Refusal::broken(Status::InternalError, Rule::DmaFault, what);
+    // Of 128 bytes, the last 64. An entry lies in one page.
+    match cq.pages.locate(slot + cq.entry_size - 64) {
+        Some((address, 64..)) => bus.publish(address, &entry).map_err(|why| fault(why.to_string())),
+        _ => Err(fault(format!("completion queue {:#x}: its pages do not hold entry {slot:#x}", cq.cqn))),
+    }
+}

@@ -1,0 +1,203 @@
+//! Memory keys: CREATE_MKEY, QUERY_MKEY, DESTROY_MKEY.
+//!
+//! What a key means on the data path is in [`crate::mkey`].
+
+use roce::engine::{MrChange, MwType, Pd, Refused};
+
+use super::context::{bad, engine, missing, none_of, not_offered, reserved};
+use super::{Command, Refusal, Status};
+use crate::bus::Bus;
+use crate::complaint::Rule;
+use crate::function::Function;
+use crate::function::pages::Pages;
+use crate::layout::mkey::{
+    create_mkey_in, create_mkey_out, destroy_mkey_in, mkc, query_mkey_in, query_mkey_out,
+};
+use crate::layout::qword;
+use crate::mkey::{AccessMode, Kind, Mapping, Mkey, OCTWORD, attr, invalidable};
+
+/// The commands of this file.
+pub(crate) fn commands<B: Bus>() -> Vec<Command<B>> {
+    vec![
+        Command {
+            opcode: 0x200,
+            name: "CREATE_MKEY",
+            input: &create_mkey_in::TABLE,
+            output: 16,
+            run: create,
+        },
+        Command { opcode: 0x201, name: "QUERY_MKEY", input: &query_mkey_in::TABLE, output: 0x50, run: query },
+        Command {
+            opcode: 0x202,
+            name: "DESTROY_MKEY",
+            input: &destroy_mkey_in::TABLE,
+            output: 16,
+            run: destroy,
+        },
+    ]
+}
+
+/// In the field for a queue pair's number: any of the domain's.
+const ANY_QP: u64 = 0x00ff_ffff;
+/// A free key with room for no more pieces than this is a window: the driver asks for as many.
+const WINDOW_OCTWORDS: u32 = 4;
+/// The longest list, log 2: 1 TiB in pages of 4 KiB.
+const LOG_MAX_OCTWORDS: u32 = 27;
+
+fn create<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+    let mut context = [0; mkc::SIZE];
+    context.copy_from_slice(create_mkey_in::MEMORY_KEY_MKEY_ENTRY.of(input));
+    let list = input.get(create_mkey_in::KLM_PAS_MTT..).unwrap_or_default();
+    let mode = check(&context, input)?;
+    function.core.needs_pd(mkc::PD.get32(&context))?;
+    let actual = create_mkey_in::TRANSLATIONS_OCTWORD_ACTUAL_SIZE.get(input);
+    let capacity = mkc::TRANSLATIONS_OCTWORD_SIZE.get32(&context);
+    if list.len() as u64 != actual * OCTWORD as u64 || actual > u64::from(capacity) {
+        let what = format!("{} bytes of list for {actual} of {capacity} octwords", list.len());
+        return Err(Refusal::broken(Status::BadParam, Rule::CommandPages, what));
+    }
+    let free = mkc::FREE.is_set(&context);
+    let (kind, index) = if mode == AccessMode::Pieces && free && capacity <= WINDOW_OCTWORDS {
+        let kind = if mkc::EN_RINVAL.is_set(&context) { MwType::Two } else { MwType::One };
+        let (pd, variant) = (Pd(mkc::PD.get32(&context)), mkc::MKEY_7_0.get(&context) as u8);
+        let key = function.engine.alloc_mw_keyed(pd, kind, variant);
+        (Kind::Window(kind), key.map_err(|refused| engine(refused, "the key"))? >> 8)
+    } else {
+        if mode == AccessMode::Pages && (!free || !list.is_empty()) {
+            check_pages(&context, list, free)?;
+        }
+        // First one that opens nothing, then what the list makes of it.
+        let (attr, variant) = (attr(&context), mkc::MKEY_7_0.get(&context) as u8);
+        let key = function.engine.reg_mr_keyed(&attr, Mapping::Nothing, variant, invalidable(&context));
+        let key = key.map_err(|refused| engine(refused, "the key"))?;
+        let closed = MrChange { valid: Some(false), ..MrChange::default() };
+        function.engine.update_mr(key, closed).map_err(|refused| engine(refused, "the key"))?;
+        (Kind::Region, key >> 8)
+    };
+    let mut key = Mkey::new(context, kind, mode, capacity);
+    key.fill(0, list);
+    function.core.mkeys.insert(index, key);
+    if kind == Kind::Region
+        && let Err(refused) = function.remap(index)
+    {
+        remove(function, index);
+        return Err(engine(refused, "the key"));
+    }
+    create_mkey_out::MKEY_INDEX.set(output, index);
+    Ok(())
+}
+
+/// What a context must keep to by itself.
+fn check(context: &[u8], input: &[u8]) -> Result<AccessMode, Refusal> {
+    reserved(&mkc::TABLE, context)?;
+    none_of(
+        &[create_mkey_in::PG_ACCESS, create_mkey_in::MKEY_UMEM_VALID, create_mkey_in::DATA_DIRECT],
+        input,
+    )?;
+    none_of(
+        &[
+            mkc::BSF_EN,
+            mkc::SYNC_UMR,
+            mkc::EXPECTED_SIGERR_COUNT,
+            mkc::BSF_OCTWORD_SIZE,
+            mkc::MA_TRANSLATION_MODE,
+            mkc::CROSSING_TARGET_VHCA_ID,
+            mkc::PCIE_TPH_EN,
+        ],
+        context,
+    )?;
+    let mode = AccessMode::of(context).ok_or_else(|| not_offered("the access mode"))?;
+    if mkc::QPN.get(context) != ANY_QP {
+        return Err(bad(format!("a key for queue pair {:#x} alone", mkc::QPN.get(context))));
+    }
+    let capacity = mkc::TRANSLATIONS_OCTWORD_SIZE.get32(context);
+    if mode == AccessMode::Physical && capacity != 0 {
+        return Err(bad("a key of physical addresses has no list"));
+    }
+    if u64::from(capacity) > 1 << LOG_MAX_OCTWORDS {
+        return Err(Refusal::broken(
+            Status::ExceedLimit,
+            Rule::CommandParameter,
+            format!("a list of {capacity} octwords"),
+        ));
+    }
+    if mkc::FREE.is_set(context) && !mkc::UMR_EN.is_set(context) {
+        return Err(bad("a free key that no work request may fill"));
+    }
+    Ok(mode)
+}
+
+/// A list of pages is as long as its range needs, and aligned.
+fn check_pages(context: &[u8], list: &[u8], free: bool) -> Result<(), Refusal> {
+    let wrong = |what: String| Refusal::broken(Status::BadParam, Rule::CommandPages, what);
+    let shift = mkc::LOG_PAGE_SIZE.get32(context);
+    if !(12..=48).contains(&shift) {
+        return Err(wrong(format!("pages of 2^{shift} bytes")));
+    }
+    let attr = attr(context);
+    let needed = Pages::needed(shift, attr.iova & ((1 << shift) - 1), attr.length)
+        .ok_or_else(|| wrong(format!("{} bytes", attr.length)))?;
+    // Lists are of whole octwords, of two pages each.
+    let given = list.len() as u64 / 8;
+    if needed.next_multiple_of(2) != given && !free {
+        return Err(wrong(format!(
+            "{given} pages of 2^{shift} for {} bytes that take {needed}",
+            attr.length
+        )));
+    }
+    let used = usize::try_from(needed).unwrap_or(usize::MAX);
+    // The low 3 bits of an entry are rights.
+    match list
+        .chunks_exact(8)
+        .take(used)
+        .map(|entry| qword(entry, 0) & !7)
+        .find(|page| page & ((1 << shift) - 1) != 0)
+    {
+        Some(page) => Err(wrong(format!("page {page:#x} is not aligned to 2^{shift}"))),
+        None => Ok(()),
+    }
+}
+
+fn query<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+    let index = query_mkey_in::MKEY_INDEX.get32(input);
+    let key = function.core.mkeys.get(index).ok_or_else(|| missing(format!("memory key {index:#x}")))?;
+    let mut context = key.context;
+    if let (Kind::Region, Some((present, attr))) = (key.kind, function.engine.mr_by_index(index)) {
+        // Work requests of users have changed it since.
+        mkc::MKEY_7_0.set(&mut context, present & 0xff);
+        mkc::PD.set(&mut context, attr.pd.0);
+        mkc::FREE.set(&mut context, function.engine.mr_is_valid(index) != Some(true));
+    }
+    query_mkey_out::MEMORY_KEY_MKEY_ENTRY.of_mut(output).copy_from_slice(&context);
+    key.peek(query_mkey_out::BSF0_KLM0_PAS_MTT0_1.of_mut(output));
+    Ok(())
+}
+
+fn destroy<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+    let index = destroy_mkey_in::MKEY_INDEX.get32(input);
+    let key = function.core.mkeys.get(index).ok_or_else(|| missing(format!("memory key {index:#x}")))?;
+    let done = match key.kind {
+        Kind::Window(_) => function.destroy_window(index),
+        Kind::Region => {
+            let (present, _) = function.engine.mr_by_index(index).ok_or_else(|| missing("the key"))?;
+            function.engine.dereg_mr(present).map(|_| ())
+        }
+    };
+    match done {
+        Ok(()) => {
+            function.core.mkeys.remove(index);
+            Ok(())
+        }
+        // A user may take memory back that windows are bound to, and the driver does not know.
+        Err(Refused::Busy) => Err(Refusal::fair(Status::ResourceBusy)),
+        Err(refused) => Err(engine(refused, &format!("memory key {index:#x}"))),
+    }
+}
+
+/// One that was not finished.
+fn remove<B: Bus>(function: &mut Function<B>, index: u32) {
+    function.core.mkeys.remove(index);
+    if let Some((key, _)) = function.engine.mr_by_index(index) {
+        let _ = function.engine.dereg_mr(key);
+    }
+}

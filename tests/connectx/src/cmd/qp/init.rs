@@ -1,0 +1,204 @@
+//! A queue pair's context as CREATE_QP brings it: checked, and read.
+
+use roce::engine::{CqId, InlineCompletion, Pd, QpInit, Service as Transport, SrqId, XrcDomain};
+
+use super::super::context::{bad, buffer, doorbell_record, missing, none_of, not_offered};
+use super::super::{Refusal, Status};
+use crate::bus::Bus;
+use crate::complaint::Rule;
+use crate::function::Core;
+use crate::function::pages::Pages;
+use crate::layout::caps::cmd_hca_cap;
+use crate::layout::qp::qpc;
+use crate::qp::{BASIC_BLOCK, Qp, ReceiveShape, Receives, Run, SendShape, Service};
+
+/// What is not modelled, or means something only at a transition.
+const NOT_OFFERED: &[crate::layout::Field] = &[
+    qpc::LAG_TX_PORT_AFFINITY,
+    qpc::ISOLATE_VL_TC,
+    qpc::OFFLOAD_TYPE,
+    qpc::DP_ORDERING_FORCE,
+    qpc::DP_ORDERING_1,
+    qpc::RETRY_MODE,
+    qpc::PACKET_PACING_RATE_LIMIT_INDEX,
+    qpc::LOG_NUM_DCI_STREAM_CHANNELS,
+    qpc::LOG_NUM_DCI_ERRORED_STREAMS,
+    qpc::RMSN,
+    qpc::DC_ACCESS_KEY,
+    qpc::DBR_UMEM_VALID,
+];
+
+/// Checks a context, and reads it. Its number is to come, and its domain where it named none.
+pub(super) fn read<B: Bus>(core: &Core<B>, context: &[u8], list: &[u8]) -> Result<Qp, Refusal> {
+    none_of(NOT_OFFERED, context)?;
+    // These a user may ask for, and the driver does not ask whether they are offered.
+    let asked = [qpc::CD_MASTER, qpc::CD_SLAVE_SEND, qpc::CD_SLAVE_RECEIVE, qpc::REQ_E2E_CREDIT_MODE];
+    if asked.iter().any(|field| field.is_set(context)) {
+        return Err(Refusal::fair(Status::BadParam));
+    }
+    if qpc::STATE.is_set(context) {
+        return Err(bad("a new queue pair has a state"));
+    }
+    let no_sq = qpc::NO_SQ.is_set(context);
+    let service = match (qpc::ST.get(context), no_sq) {
+        (0x0, _) => Service::Rc,
+        (0x1, _) => Service::Uc,
+        (0x2, _) => Service::Ud,
+        (0x3, false) => Service::XrcInitiator,
+        (0x3, true) => Service::XrcTarget,
+        (0x7, _) => Service::Qp0,
+        (0x8, _) => Service::Qp1,
+        (0xc, _) => Service::RegUmr,
+        (other, _) => return Err(not_offered(format!("service type {other:#x}"))),
+    };
+    let pd = qpc::PD.get32(context);
+    // The kernel's own queue pair for registrations names no domain: its work requests name keys alone.
+    let own_pd = service == Service::RegUmr && pd == 0;
+    if !own_pd {
+        core.needs_pd(pd)?;
+    }
+    let (send_cqn, recv_cqn) = (qpc::CQN_SND.get32(context), qpc::CQN_RCV.get32(context));
+    core.needs_cq(send_cqn)?;
+    core.needs_cq(recv_cqn)?;
+    let xrcd = qpc::XRCD.get32(context);
+    if service.is_xrc() && !core.xrcds.contains(xrcd) {
+        return Err(missing(format!("XRC domain {xrcd:#x}")));
+    }
+    let rq = receives(core, context, service)?;
+    let rq_bytes = if let Receives::Own(shape) = &rq { shape.bytes() } else { 0 };
+    let log_size = qpc::LOG_SQ_SIZE.get32(context);
+    core.at_most("basic blocks", log_size, cmd_hca_cap::LOG_MAX_QP_SZ)?;
+    let sq = (!no_sq).then_some(SendShape { offset: rq_bytes, log_size });
+    if no_sq && log_size != 0 {
+        return Err(bad(format!("no send queue, of 2^{log_size} blocks")));
+    }
+    if sq.is_some() && rq_bytes % BASIC_BLOCK != 0 {
+        let what = format!("a send queue behind {rq_bytes} bytes of receive queue");
+        return Err(Refusal::broken(Status::BadParam, Rule::CommandPages, what));
+    }
+    let uar = qpc::UAR_PAGE.get32(context);
+    if sq.is_some() {
+        core.needs_uar(uar)?;
+    }
+    let (pages, doorbell) = rings(core, context, list, rq_bytes + sq.map_or(0, |sq| sq.bytes()))?;
+    let mut kept = [0; qpc::SIZE];
+    kept.copy_from_slice(context);
+    Ok(Qp {
+        qpn: 0,
+        service,
+        context: kept,
+        pages,
+        doorbell_record: doorbell,
+        uar,
+        user_index: qpc::USER_INDEX.get32(context),
+        send_cqn,
+        recv_cqn,
+        pd,
+        own_pd,
+        sq,
+        rq,
+        scatter_to_cqe: scatter(core, context, send_cqn, recv_cqn)?,
+        reserved_key: qpc::RLKY.is_set(context),
+        signature: qpc::WQ_SIGNATURE.is_set(context),
+        run: Run::default(),
+    })
+}
+
+/// The buffer of both queues, and where their heads are. Without queues there is neither.
+fn rings<B: Bus>(
+    core: &Core<B>,
+    context: &[u8],
+    list: &[u8],
+    bytes: u64,
+) -> Result<(Pages, Option<u64>), Refusal> {
+    if bytes == 0 {
+        return if list.is_empty() {
+            Ok((Pages::default(), None))
+        } else {
+            let what = format!("{} bytes of page list for no queue", list.len());
+            Err(Refusal::broken(Status::BadParam, Rule::CommandPages, what))
+        };
+    }
+    let (log_page_size, offset) = (qpc::LOG_PAGE_SIZE.get32(context), qpc::PAGE_OFFSET.get(context));
+    let pages = buffer(&core.bus, list, log_page_size, offset, bytes)?;
+    let doorbell = qpc::DBR_ADDR.get(context);
+    doorbell_record(&core.bus, doorbell)?;
+    Ok((pages, Some(doorbell)))
+}
+
+/// Where receives come from.
+fn receives<B: Bus>(core: &Core<B>, context: &[u8], service: Service) -> Result<Receives, Refusal> {
+    let srqn = qpc::SRQN_RMPN_XRQN.get32(context);
+    match (qpc::RQ_TYPE.get(context), service) {
+        (0, Service::XrcInitiator | Service::XrcTarget) => Err(bad("a receive queue of an XRC queue pair")),
+        (0, _) => {
+            let log_size = qpc::LOG_RQ_SIZE.get32(context);
+            let log_stride = qpc::LOG_RQ_STRIDE.get32(context) + 4;
+            core.at_most("receives", log_size, cmd_hca_cap::LOG_MAX_QP_SZ)?;
+            if 1 << log_stride > core.caps.general(cmd_hca_cap::MAX_WQE_SZ_RQ) {
+                return Err(bad(format!("receives of 2^{log_stride} bytes")));
+            }
+            Ok(Receives::Own(ReceiveShape {
+                log_size,
+                log_stride,
+                signature: qpc::WQ_SIGNATURE.is_set(context),
+            }))
+        }
+        (1, Service::XrcInitiator) => core.needs_srq(srqn).map(|()| Receives::None),
+        (1, Service::XrcTarget) => core.needs_srq(srqn).map(|()| Receives::Named),
+        (1, _) => core.needs_srq(srqn).map(|()| Receives::Shared(srqn)),
+        (3, _) => Ok(Receives::None),
+        (other, _) => Err(not_offered(format!("receive queue type {other}"))),
+    }
+}
+
+/// How many bytes come in completions: of sends, of receives.
+fn scatter<B: Bus>(
+    core: &Core<B>,
+    context: &[u8],
+    send_cqn: u32,
+    recv_cqn: u32,
+) -> Result<(u32, u32), Refusal> {
+    let size = |value: u64, cqn: u32| match value {
+        0 => Ok(0),
+        0x1 | 0x11 => Ok(32),
+        // Only the first half of an entry of 128 bytes has room for so many.
+        0x2 | 0x22 if core.cqs.get(&cqn).is_some_and(|cq| cq.entry_size == 128) => Ok(64),
+        other => Err(bad(format!("scatter to completion {other:#x} on completion queue {cqn:#x}"))),
+    };
+    let (requests, responses) = (qpc::CS_REQ.get(context), qpc::CS_RES.get(context));
+    if !matches!(requests, 0 | 0x11 | 0x22) || !matches!(responses, 0 | 0x1 | 0x2) {
+        return Err(bad(format!("scatter to completion {requests:#x}, {responses:#x}")));
+    }
+    let sizes = (size(requests, send_cqn)?, size(responses, recv_cqn)?);
+    Ok(if core.config.scatter_to_cqe { sizes } else { (0, 0) })
+}
+
+/// What the transport engine makes of it.
+pub(super) fn engine_init(qp: &Qp) -> QpInit {
+    let service = match qp.service {
+        // What registers memory sends nothing: which connection it has does not matter.
+        Service::Rc | Service::RegUmr => Transport::Rc,
+        Service::Uc => Transport::Uc,
+        Service::Ud | Service::Qp0 | Service::Qp1 => Transport::Ud,
+        Service::XrcInitiator => Transport::XrcInitiator,
+        Service::XrcTarget => Transport::XrcTarget,
+    };
+    let source = qpc::DETH_SQPN.get32(&qp.context);
+    QpInit {
+        srq: if let Receives::Shared(srqn) = qp.rq { Some(SrqId(srqn)) } else { None },
+        xrc_domain: (qp.service == Service::XrcTarget).then(|| XrcDomain(qpc::XRCD.get32(&qp.context))),
+        cap: qp.cap(),
+        well_known: match qp.service {
+            Service::Qp0 => Some(0),
+            Service::Qp1 => Some(1),
+            _ => None,
+        },
+        deth_source: (service == Transport::Ud && source != 0).then_some(source),
+        inline_completion: InlineCompletion {
+            requester: qp.scatter_to_cqe.0,
+            responder: qp.scatter_to_cqe.1,
+        },
+        ..QpInit::new(service, Pd(qp.pd), CqId(qp.send_cqn), CqId(qp.recv_cqn))
+    }
+}

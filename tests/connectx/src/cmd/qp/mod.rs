@@ -1,0 +1,193 @@
+//! Queue pairs: CREATE_QP, DESTROY_QP, QUERY_QP, multicast groups; what changes their state is in `modify`.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `init` | a context, checked and read |
+//! | `modify` | transitions, and what each needs and allows |
+//! | `path` | address paths |
+
+mod init;
+mod modify;
+mod path;
+
+use roce::engine::{Gid, Pd, Qpn, State};
+
+use super::context::{bad, engine, missing, none_of, reserved};
+use super::{Command, Refusal, Status};
+use crate::bus::Bus;
+use crate::function::Function;
+use crate::layout::put;
+use crate::layout::qp::{
+    ads, attach_to_mcg_in, create_qp_in, create_qp_out, destroy_qp_in, detach_from_mcg_in, init2init_qp_in,
+    init2rtr_qp_in, qp_2err_in, qp_2rst_in, qpc, query_qp_in, query_qp_out, rst2init_qp_in, rtr2rts_qp_in,
+    rts2rts_qp_in, sqd2rts_qp_in, sqerr2rts_qp_in,
+};
+use crate::qp::{Receives, Service};
+
+/// The commands of this file and of `modify`.
+pub(crate) fn commands<B: Bus>() -> Vec<Command<B>> {
+    macro_rules! command {
+        ($opcode:literal, $name:literal, $input:ident, $output:expr, $run:expr) => {
+            Command { opcode: $opcode, name: $name, input: &$input::TABLE, output: $output, run: $run }
+        };
+    }
+    vec![
+        command!(0x500, "CREATE_QP", create_qp_in, 16, create),
+        command!(0x501, "DESTROY_QP", destroy_qp_in, 8, destroy),
+        command!(0x502, "RST2INIT_QP", rst2init_qp_in, 8, modify::rst2init),
+        command!(0x503, "INIT2RTR_QP", init2rtr_qp_in, 8, modify::init2rtr),
+        command!(0x504, "RTR2RTS_QP", rtr2rts_qp_in, 8, modify::rtr2rts),
+        command!(0x505, "RTS2RTS_QP", rts2rts_qp_in, 8, modify::rts2rts),
+        command!(0x506, "SQERR2RTS_QP", sqerr2rts_qp_in, 8, modify::sqerr2rts),
+        command!(0x507, "2ERR_QP", qp_2err_in, 8, modify::to_error),
+        command!(0x50a, "2RST_QP", qp_2rst_in, 8, modify::to_reset),
+        command!(0x50b, "QUERY_QP", query_qp_in, 0x110, query),
+        command!(0x50c, "SQD2RTS_QP", sqd2rts_qp_in, 8, modify::sqd2rts),
+        command!(0x50e, "INIT2INIT_QP", init2init_qp_in, 8, modify::init2init),
+        command!(0x806, "ATTACH_TO_MCG", attach_to_mcg_in, 8, attach),
+        command!(0x807, "DETACH_FROM_MCG", detach_from_mcg_in, 8, detach),
+    ]
+}
+
+/// A queue pair's number, by name for complaints.
+fn name(qpn: u32) -> String {
+    format!("queue pair {qpn:#x}")
+}
+
+fn create<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+    none_of(
+        &[
+            create_qp_in::QPC_EXT,
+            create_qp_in::INPUT_QPN,
+            create_qp_in::OPT_PARAM_MASK,
+            create_qp_in::ECE,
+            create_qp_in::WQ_UMEM_OFFSET,
+            create_qp_in::WQ_UMEM_ID,
+            create_qp_in::WQ_UMEM_VALID,
+        ],
+        input,
+    )?;
+    let context = create_qp_in::QPC.of(input);
+    check_reserved(context)?;
+    let list = input.get(create_qp_in::PAS..).unwrap_or_default();
+    let mut qp = init::read(&function.core, context, list)?;
+    if qp.own_pd {
+        qp.pd = function.engine.alloc_pd().map_err(|refused| engine(refused, "a protection domain"))?.0;
+    }
+    let made = function.engine.create_qp(&init::engine_init(&qp));
+    let qpn = match made {
+        Ok(qpn) => qpn.0,
+        Err(refused) => {
+            if qp.own_pd {
+                let _ = function.engine.dealloc_pd(Pd(qp.pd));
+            }
+            return Err(engine(refused, "the queue pair"));
+        }
+    };
+    qp.qpn = qpn;
+    let core = &mut function.core;
+    core.use_cq(qp.send_cqn);
+    core.use_cq(qp.recv_cqn);
+    if let Receives::Shared(srqn) = qp.rq
+        && let Some(srq) = core.srqs.get_mut(&srqn)
+    {
+        srq.users += 1;
+    }
+    core.qps.insert(qpn, qp);
+    create_qp_out::QPN.set(output, qpn);
+    Ok(())
+}
+
+/// Bits that neither the context's table nor those of its address paths name are 0.
+fn check_reserved(context: &[u8]) -> Result<(), Refusal> {
+    reserved(&qpc::TABLE, context)?;
+    reserved(&ads::TABLE, qpc::PRIMARY_ADDRESS_PATH.of(context))?;
+    reserved(&ads::TABLE, qpc::SECONDARY_ADDRESS_PATH.of(context))
+}
+
+fn destroy<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+    let qpn = destroy_qp_in::QPN.get32(input);
+    let qp = function.core.qps.remove(&qpn).ok_or_else(|| missing(name(qpn)))?;
+    let gone = function.engine.destroy_qp(Qpn(qpn));
+    if qp.own_pd {
+        let _ = function.engine.dealloc_pd(Pd(qp.pd));
+    }
+    let core = &mut function.core;
+    core.leave_cq(qp.send_cqn);
+    core.leave_cq(qp.recv_cqn);
+    if let Receives::Shared(srqn) = qp.rq
+        && let Some(srq) = core.srqs.get_mut(&srqn)
+    {
+        srq.users = srq.users.saturating_sub(1);
+    }
+    core.attention.forget(qpn);
+    gone.map_err(|refused| engine(refused, &name(qpn)))
+}
+
+/// The number of a state in a context.
+fn state_number(state: State) -> u32 {
+    match state {
+        State::Reset => 0,
+        State::Init => 1,
+        State::Rtr => 2,
+        State::Rts => 3,
+        State::Sqe => 4,
+        State::Sqd => 5,
+        State::Err => 6,
+    }
+}
+
+/// The state of a send queue that drains.
+const DRAINING: u32 = 7;
+
+fn query<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+    none_of(&[query_qp_in::QPC_EXT], input)?;
+    let qpn = query_qp_in::QPN.get32(input);
+    let qp = function.core.qps.get(&qpn).ok_or_else(|| missing(name(qpn)))?;
+    let (state, attr) = function.engine.query_qp(Qpn(qpn)).map_err(|refused| engine(refused, &name(qpn)))?;
+    let mut context = qp.context;
+    let drained = function.engine.sq_drained(Qpn(qpn)) == Ok(true);
+    let number = if state == State::Sqd && !drained { DRAINING } else { state_number(state) };
+    qpc::STATE.set(&mut context, number);
+    if state != State::Reset {
+        qpc::NEXT_SEND_PSN.set(&mut context, attr.sq_psn);
+        qpc::NEXT_RCV_PSN.set(&mut context, attr.rq_psn);
+    }
+    qpc::HW_SQ_WQEBB_COUNTER.set(&mut context, qp.run.send.done);
+    qpc::SW_SQ_WQEBB_COUNTER.set(&mut context, qp.run.send.rung);
+    qpc::HW_RQ_COUNTER.set(&mut context, qp.run.recv.done);
+    qpc::SW_RQ_COUNTER.set(&mut context, qp.run.recv.fetched);
+    query_qp_out::QPC.of_mut(output).copy_from_slice(&context);
+    for (n, page) in qp.pages.list().iter().enumerate() {
+        put(output, query_qp_out::QP_PAS_LIST + n * 8, &page.to_be_bytes());
+    }
+    Ok(())
+}
+
+fn group(part: &[u8]) -> Gid {
+    let mut gid = [0; 16];
+    gid.copy_from_slice(part);
+    gid
+}
+
+/// A datagram queue pair of the driver's.
+fn datagrams<B: Bus>(function: &Function<B>, qpn: u32) -> Result<Qpn, Refusal> {
+    let qp = function.core.qps.get(&qpn).ok_or_else(|| missing(name(qpn)))?;
+    match qp.service {
+        Service::Ud => Ok(Qpn(qpn)),
+        other => Err(bad(format!("{} is {other:?}, and joins no group", name(qpn)))),
+    }
+}
+
+fn attach<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+    let qpn = datagrams(function, attach_to_mcg_in::QPN.get32(input))?;
+    let group = group(attach_to_mcg_in::MULTICAST_GID.of(input));
+    function.engine.attach_mcast(qpn, group).map_err(|refused| engine(refused, "the group"))
+}
+
+fn detach<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+    let qpn = datagrams(function, detach_from_mcg_in::QPN.get32(input))?;
+    let group = group(detach_from_mcg_in::MULTICAST_GID.of(input));
+    // A user may leave a group that it never joined: the driver does not keep count.
+    function.engine.detach_mcast(qpn, group).map_err(|_| Refusal::fair(Status::BadParam))
+}

@@ -1,0 +1,71 @@
+//! Address paths: what a context says of the way to a peer, as the transport engine wants it.
+
+use roce::engine::{Gid, Network, Path};
+
+use super::super::{Refusal, Status};
+use crate::complaint::Rule;
+use crate::layout::qp::ads;
+use crate::port::{PKEYS, Port, PortKind};
+
+/// The way to a peer.
+///
+/// # Errors
+/// It names a port or an address of this side that there is not.
+pub(super) fn read(port: &Port, context: &[u8]) -> Result<Path, Refusal> {
+    check_port(context)?;
+    let mut remote: Gid = [0; 16];
+    remote.copy_from_slice(ads::RGID_RIP.of(context));
+    let global = port.kind == PortKind::Roce || ads::GRH.is_set(context);
+    let local = if global { local(port, ads::SRC_ADDR_INDEX.get32(context))? } else { Gid::default() };
+    Ok(Path {
+        network: match (port.kind, global) {
+            (PortKind::Roce, _) => Network::Udp,
+            (PortKind::Ib, true) => Network::Grh,
+            (PortKind::Ib, false) => Network::Local,
+        },
+        local,
+        remote: if global { remote } else { Gid::default() },
+        traffic_class: ads::TCLASS.get(context) as u8,
+        hop_limit: ads::HOP_LIMIT.get(context) as u8,
+        sl: match port.kind {
+            PortKind::Ib => ads::SL.get(context) as u8,
+            PortKind::Roce => ads::ETH_PRIO.get(context) as u8,
+        },
+        flow_label: ads::FLOW_LABEL.get32(context),
+        dlid: ads::RLID.get(context) as u16,
+        // The field is the path's bits of the port's own ids.
+        slid: port.lid() | ads::MLID.get(context) as u16,
+    })
+}
+
+/// An address of this side. One that is not set was taken away while somebody set up a path: no fault of the driver.
+fn local(port: &Port, index: u32) -> Result<Gid, Refusal> {
+    match port.gid(index as usize) {
+        None => Err(attribute(format!("source address {index}, which the port does not have"))),
+        Some(gid) if gid == Gid::default() => Err(Refusal::fair(Status::BadParam)),
+        Some(gid) => Ok(gid),
+    }
+}
+
+/// There is one port. Where a path names none, it is that one.
+pub(super) fn check_port(context: &[u8]) -> Result<(), Refusal> {
+    match ads::VHCA_PORT_NUM.get(context) {
+        0 | 1 => Ok(()),
+        other => Err(attribute(format!("port {other}"))),
+    }
+}
+
+/// The partition key at an index of the port's table.
+pub(super) fn pkey(port: &Port, context: &[u8]) -> Result<u16, Refusal> {
+    let index = ads::PKEY_INDEX.get(context) as usize;
+    let keys = if port.kind == PortKind::Ib { PKEYS } else { 1 };
+    if index >= keys {
+        return Err(attribute(format!("partition key {index}, which the port does not have")));
+    }
+    Ok(port.pkey(index))
+}
+
+/// An attribute that a transition does not take.
+pub(super) fn attribute(what: impl Into<String>) -> Refusal {
+    Refusal::broken(Status::BadParam, Rule::QpAttribute, what)
+}

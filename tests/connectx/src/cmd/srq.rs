@@ -1,0 +1,357 @@
+//! Shared receive queues: SRQ, XRC SRQ, RMP (receive memory pool), and what arms their limits.
+//!
+//! | commands | context | since |
+//! |---|---|---|
+//! | CREATE_SRQ … ARM_RQ | `srqc` | interface step 0 |
+//! | CREATE_XRC_SRQ … ARM_XRC_SRQ | `xrc_srqc` | step 1: those of XRC |
+//! | CREATE_RMP … MODIFY_RMP | `rmpc` with a `wq` | step 1: all others |
+
+use roce::engine::{CqId, Pd, SrqId, XrcDomain};
+
+use super::context::{bad, buffer, busy, doorbell_record, engine, missing, none_of, reserved};
+use super::{Command, Refusal, Status};
+use crate::bus::Bus;
+use crate::function::Function;
+use crate::function::pages::Pages;
+use crate::layout::caps::cmd_hca_cap;
+use crate::layout::srq::{
+    arm_rq_in, arm_xrc_srq_in, create_rmp_in, create_rmp_out, create_srq_in, create_srq_out,
+    create_xrc_srq_in, create_xrc_srq_out, destroy_rmp_in, destroy_srq_in, destroy_xrc_srq_in, modify_rmp_in,
+    query_rmp_in, query_rmp_out, query_srq_in, query_srq_out, query_xrc_srq_in, query_xrc_srq_out, rmpc,
+    srqc, wq, xrc_srqc,
+};
+use crate::layout::{Field, Part};
+use crate::srq::{Srq, SrqKind, SrqRun};
+
+/// The commands of this file.
+pub(crate) fn commands<B: Bus>() -> Vec<Command<B>> {
+    macro_rules! command {
+        ($opcode:literal, $name:literal, $input:ident, $output:expr, $run:expr) => {
+            Command { opcode: $opcode, name: $name, input: &$input::TABLE, output: $output, run: $run }
+        };
+    }
+    vec![
+        command!(0x700, "CREATE_SRQ", create_srq_in, 16, create_srq),
+        command!(0x701, "DESTROY_SRQ", destroy_srq_in, 8, |function, input, _| {
+            destroy(function, SrqKind::Basic, destroy_srq_in::SRQN.get32(input))
+        }),
+        command!(0x702, "QUERY_SRQ", query_srq_in, 0x50, |function, input, output| {
+            query(
+                function,
+                SrqKind::Basic,
+                query_srq_in::SRQN.get32(input),
+                query_srq_out::SRQ_CONTEXT_ENTRY,
+                output,
+            )
+        }),
+        command!(0x703, "ARM_RQ", arm_rq_in, 8, |function, input, _| {
+            arm(function, SrqKind::Basic, arm_rq_in::SRQ_NUMBER.get32(input), arm_rq_in::LWM.get32(input))
+        }),
+        command!(0x705, "CREATE_XRC_SRQ", create_xrc_srq_in, 16, create_xrc_srq),
+        command!(0x706, "DESTROY_XRC_SRQ", destroy_xrc_srq_in, 8, |function, input, _| {
+            destroy(function, SrqKind::Xrc, destroy_xrc_srq_in::XRC_SRQN.get32(input))
+        }),
+        command!(0x707, "QUERY_XRC_SRQ", query_xrc_srq_in, 0x50, |function, input, output| {
+            let srqn = query_xrc_srq_in::XRC_SRQN.get32(input);
+            query(function, SrqKind::Xrc, srqn, query_xrc_srq_out::XRC_SRQ_CONTEXT_ENTRY, output)
+        }),
+        command!(0x708, "ARM_XRC_SRQ", arm_xrc_srq_in, 8, |function, input, _| {
+            arm(
+                function,
+                SrqKind::Xrc,
+                arm_xrc_srq_in::XRC_SRQN.get32(input),
+                arm_xrc_srq_in::LWM.get32(input),
+            )
+        }),
+        command!(0x90c, "CREATE_RMP", create_rmp_in, 16, create_rmp),
+        command!(0x90d, "MODIFY_RMP", modify_rmp_in, 8, modify_rmp),
+        command!(0x90e, "DESTROY_RMP", destroy_rmp_in, 8, |function, input, _| {
+            destroy(function, SrqKind::Rmp, destroy_rmp_in::RMPN.get32(input))
+        }),
+        command!(0x90f, "QUERY_RMP", query_rmp_in, 0x110, |function, input, output| {
+            query(function, SrqKind::Rmp, query_rmp_in::RMPN.get32(input), query_rmp_out::RMP_CONTEXT, output)
+        }),
+    ]
+}
+
+/// The state of an RMP that works.
+const RMP_READY: u64 = 1;
+
+/// What the three contexts have in common, read out of one of them.
+struct Shape {
+    kind: SrqKind,
+    context: Vec<u8>,
+    log_size: u32,
+    /// Bytes of a receive, log 2.
+    log_stride: u32,
+    /// Above the smallest.
+    log_page_size: u32,
+    page_offset: u64,
+    pd: u32,
+    lwm: u32,
+    doorbell_record: u64,
+    cqn: Option<u32>,
+    xrcd: Option<u32>,
+    user_index: u32,
+}
+
+/// Signatures are not modelled, but a user may ask for them.
+fn signed(field: Field, context: &[u8]) -> Result<(), Refusal> {
+    if field.is_set(context) { Err(Refusal::fair(Status::BadParam)) } else { Ok(()) }
+}
+
+fn create_srq<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+    let context = create_srq_in::SRQ_CONTEXT_ENTRY.of(input);
+    reserved(&srqc::TABLE, context)?;
+    signed(srqc::WQ_SIGNATURE, context)?;
+    none_of(&[srqc::CONT_SRQ, srqc::RLKY], context)?;
+    if srqc::STATE.is_set(context) || srqc::WQE_CNT.is_set(context) {
+        return Err(bad("a new shared receive queue has a state"));
+    }
+    let shape = Shape {
+        kind: SrqKind::Basic,
+        context: context.to_vec(),
+        log_size: srqc::LOG_SRQ_SIZE.get32(context),
+        log_stride: srqc::LOG_RQ_STRIDE.get32(context) + 4,
+        log_page_size: srqc::LOG_PAGE_SIZE.get32(context),
+        page_offset: srqc::PAGE_OFFSET.get(context),
+        pd: srqc::PD.get32(context),
+        lwm: srqc::LWM.get32(context),
+        doorbell_record: srqc::DBR_ADDR.get(context),
+        cqn: None,
+        xrcd: None,
+        user_index: 0,
+    };
+    let srqn = create(function, shape, input.get(create_srq_in::PAS..).unwrap_or_default())?;
+    create_srq_out::SRQN.set(output, srqn);
+    Ok(())
+}
+
+fn create_xrc_srq<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<(), Refusal> {
+    let context = create_xrc_srq_in::XRC_SRQ_CONTEXT_ENTRY.of(input);
+    reserved(&xrc_srqc::TABLE, context)?;
+    signed(xrc_srqc::WQ_SIGNATURE, context)?;
+    none_of(&[create_xrc_srq_in::XRC_SRQ_UMEM_VALID], input)?;
+    none_of(
+        &[
+            xrc_srqc::CONT_SRQ,
+            xrc_srqc::RLKY,
+            xrc_srqc::BASIC_CYCLIC_RCV_WQE,
+            xrc_srqc::DBR_UMEM_VALID,
+            xrc_srqc::USER_INDEX_EQUAL_XRC_SRQN,
+        ],
+        context,
+    )?;
+    if xrc_srqc::STATE.is_set(context) || xrc_srqc::WQE_CNT.is_set(context) {
+        return Err(bad("a new shared receive queue has a state"));
+    }
+    let low = xrc_srqc::DB_RECORD_ADDR_L.get(context) << 2;
+    let shape = Shape {
+        kind: SrqKind::Xrc,
+        context: context.to_vec(),
+        log_size: xrc_srqc::LOG_XRC_SRQ_SIZE.get32(context),
+        log_stride: xrc_srqc::LOG_RQ_STRIDE.get32(context) + 4,
+        log_page_size: xrc_srqc::LOG_PAGE_SIZE.get32(context),
+        page_offset: xrc_srqc::PAGE_OFFSET.get(context),
+        pd: xrc_srqc::PD.get32(context),
+        lwm: xrc_srqc::LWM.get32(context),
+        doorbell_record: xrc_srqc::DB_RECORD_ADDR_H.get(context) << 32 | low,
+        cqn: Some(xrc_srqc::CQN.get32(context)),
+        xrcd: Some(xrc_srqc::XRCD.get32(context)),
+        user_index: xrc_srqc::USER_INDEX.get32(context),
+    };
+    let srqn = create(function, shape, input.get(create_xrc_srq_in::PAS..).unwrap_or_default())?;
+    create_xrc_srq_out::XRC_SRQN.set(output, srqn);
+    Ok(())
+}
+
+fn create_rmp<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+    let context = create_rmp_in::CTX.of(input);
+    let queue = rmpc::WQ.of(context);
+    reserved(&rmpc::TABLE, context)?;
+    reserved(&wq::TABLE, queue)?;
+    signed(wq::WQ_SIGNATURE, queue)?;
+    none_of(&[rmpc::BASIC_CYCLIC_RCV_WQE], context)?;
+    // What is left is a linked list, as its type 0 says: the others belong to Ethernet.
+    let rest: Vec<_> = wq::TABLE.fields.iter().filter(|field| !WQ_FIELDS.contains(field)).copied().collect();
+    none_of(&rest, queue)?;
+    if rmpc::STATE.get(context) != RMP_READY {
+        return Err(bad(format!("a receive memory pool made in state {:#x}", rmpc::STATE.get(context))));
+    }
+    let shape = Shape {
+        kind: SrqKind::Rmp,
+        context: context.to_vec(),
+        log_size: wq::LOG_WQ_SZ.get32(queue),
+        log_stride: wq::LOG_WQ_STRIDE.get32(queue),
+        log_page_size: wq::LOG_WQ_PG_SZ.get32(queue),
+        page_offset: wq::PAGE_OFFSET.get(queue),
+        pd: wq::PD.get32(queue),
+        lwm: wq::LWM.get32(queue),
+        doorbell_record: wq::DBR_ADDR.get(queue),
+        cqn: None,
+        xrcd: None,
+        user_index: 0,
+    };
+    let list = input.get(create_rmp_in::CTX.offset + rmpc::WQ.offset + wq::PAS..).unwrap_or_default();
+    let rmpn = create(function, shape, list)?;
+    create_rmp_out::RMPN.set(output, rmpn);
+    Ok(())
+}
+
+/// What an RMP's work queue says.
+const WQ_FIELDS: &[Field] = &[
+    wq::WQ_SIGNATURE,
+    wq::PAGE_OFFSET,
+    wq::LWM,
+    wq::PD,
+    wq::DBR_ADDR,
+    wq::LOG_WQ_STRIDE,
+    wq::LOG_WQ_PG_SZ,
+    wq::LOG_WQ_SZ,
+];
+
+/// Checks what is common, makes the engine's queue and the model's.
+fn create<B: Bus>(function: &mut Function<B>, shape: Shape, list: &[u8]) -> Result<u32, Refusal> {
+    let core = &mut function.core;
+    core.needs_pd(shape.pd)?;
+    if let Some(cqn) = shape.cqn {
+        core.needs_cq(cqn)?;
+    }
+    if let Some(xrcd) = shape.xrcd.filter(|xrcd| !core.xrcds.contains(*xrcd)) {
+        return Err(missing(format!("XRC domain {xrcd:#x}")));
+    }
+    core.at_most("receives", shape.log_size, cmd_hca_cap::LOG_MAX_SRQ_SZ)?;
+    // A next segment and one scatter element are the least.
+    let most = core.caps.general(cmd_hca_cap::MAX_WQE_SZ_RQ);
+    if shape.log_stride < 5 || 1 << shape.log_stride > most {
+        return Err(bad(format!("receives of 2^{} bytes", shape.log_stride)));
+    }
+    let len = 1u64 << (shape.log_size + shape.log_stride);
+    let pages: Pages = buffer(&core.bus, list, shape.log_page_size, shape.page_offset, len)?;
+    doorbell_record(&core.bus, shape.doorbell_record)?;
+    if shape.lwm > 1 << shape.log_size {
+        return Err(bad(format!("a limit of {} of 2^{} receives", shape.lwm, shape.log_size)));
+    }
+    let elements = (1 << shape.log_stride) / 16 - 1;
+    let made =
+        function.engine.create_srq(Pd(shape.pd), 1 << shape.log_size, elements, shape.xrcd.map(XrcDomain));
+    let srq = made.map_err(|refused| engine(refused, "the shared receive queue"))?;
+    if let Some(cqn) = shape.cqn {
+        let _ = function.engine.set_srq_cq(srq, CqId(cqn));
+        function.core.use_cq(cqn);
+    }
+    let made = Srq {
+        srqn: srq.0,
+        kind: shape.kind,
+        context: shape.context,
+        pages,
+        log_size: shape.log_size,
+        stride: 1 << shape.log_stride,
+        doorbell_record: shape.doorbell_record,
+        cqn: shape.cqn.unwrap_or(0),
+        user_index: shape.user_index,
+        xrcd: shape.xrcd,
+        users: 0,
+        run: SrqRun::default(),
+    };
+    function.core.srqs.insert(srq.0, made);
+    if shape.lwm > 0 {
+        arm(function, shape.kind, srq.0, shape.lwm)?;
+    }
+    Ok(srq.0)
+}
+
+impl Srq {
+    /// Is it one of those that this kind of command names?
+    fn is(&self, kind: SrqKind) -> bool {
+        self.kind == kind
+    }
+}
+
+fn destroy<B: Bus>(function: &mut Function<B>, kind: SrqKind, srqn: u32) -> Result<(), Refusal> {
+    let srq = function.core.srqs.get(&srqn).filter(|srq| srq.is(kind));
+    let (users, cqn) =
+        srq.map(|srq| (srq.users, srq.cqn)).ok_or_else(|| missing(format!("{kind:?} {srqn:#x}")))?;
+    if users > 0 {
+        return Err(busy(format!("{kind:?} {srqn:#x} has {users} queue pairs")));
+    }
+    function
+        .engine
+        .destroy_srq(SrqId(srqn))
+        .map_err(|refused| engine(refused, &format!("{kind:?} {srqn:#x}")))?;
+    function.core.srqs.remove(&srqn);
+    if kind == SrqKind::Xrc {
+        function.core.leave_cq(cqn);
+    }
+    Ok(())
+}
+
+fn query<B: Bus>(
+    function: &mut Function<B>,
+    kind: SrqKind,
+    srqn: u32,
+    place: Part,
+    output: &mut [u8],
+) -> Result<(), Refusal> {
+    let srq = function.core.srqs.get(&srqn).filter(|srq| srq.is(kind));
+    let srq = srq.ok_or_else(|| missing(format!("{kind:?} {srqn:#x}")))?;
+    let mut context = srq.context.clone();
+    let posted = function.engine.srq_outstanding(SrqId(srqn)).unwrap_or(0);
+    // How much is left of the limit: 0 once it was reached.
+    let limit = function.engine.srq_limit(SrqId(srqn)).unwrap_or(0);
+    match kind {
+        SrqKind::Basic => {
+            srqc::STATE.set(&mut context, u32::from(srq.run.broken));
+            srqc::LWM.set(&mut context, limit);
+            srqc::WQE_CNT.set(&mut context, posted);
+        }
+        SrqKind::Xrc => {
+            xrc_srqc::STATE.set(&mut context, u32::from(srq.run.broken));
+            xrc_srqc::LWM.set(&mut context, limit);
+            xrc_srqc::WQE_CNT.set(&mut context, posted);
+        }
+        SrqKind::Rmp => {
+            rmpc::STATE.set(&mut context, if srq.run.broken { 3u32 } else { RMP_READY as u32 });
+            wq::LWM.set(rmpc::WQ.of_mut(&mut context), limit);
+        }
+    }
+    let place = place.of_mut(output);
+    let len = place.len().min(context.len());
+    place[..len].copy_from_slice(&context[..len]);
+    Ok(())
+}
+
+/// An event when fewer than so many receives are left, once. 0: none.
+fn arm<B: Bus>(function: &mut Function<B>, kind: SrqKind, srqn: u32, limit: u32) -> Result<(), Refusal> {
+    let srq = function.core.srqs.get(&srqn).filter(|srq| srq.is(kind));
+    let log_size = srq.map(|srq| srq.log_size).ok_or_else(|| missing(format!("{kind:?} {srqn:#x}")))?;
+    if limit > 1 << log_size {
+        return Err(Refusal::fair(Status::BadParam));
+    }
+    function
+        .engine
+        .arm_srq(SrqId(srqn), limit)
+        .map_err(|refused| engine(refused, &format!("{kind:?} {srqn:#x}")))
+}
+
+fn modify_rmp<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+    let context = modify_rmp_in::CTX.of(input);
+    let queue = rmpc::WQ.of(context);
+    reserved(&rmpc::TABLE, context)?;
+    reserved(&wq::TABLE, queue)?;
+    let rmpn = modify_rmp_in::RMPN.get32(input);
+    let srq = function.core.srqs.get(&rmpn).filter(|srq| srq.is(SrqKind::Rmp));
+    srq.ok_or_else(|| missing(format!("receive memory pool {rmpn:#x}")))?;
+    let (from, to) = (modify_rmp_in::RMP_STATE.get(input), rmpc::STATE.get(context));
+    if (from, to) != (RMP_READY, RMP_READY) {
+        return Err(bad(format!("a receive memory pool from state {from:#x} to {to:#x}")));
+    }
+    if !modify_rmp_in::LWM.is_set(input) {
+        return Ok(());
+    }
+    arm(function, SrqKind::Rmp, rmpn, wq::LWM.get32(queue))
+}
