@@ -1,0 +1,94 @@
+//! `connectx-trace`: shows traces of the model, and finds where two of them part.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use connectx_model::trace::compare::compare;
+use connectx_model::trace::parse::{Entry, parse, section};
+
+/// Traces of the ConnectX model
+#[derive(Parser)]
+enum Args {
+    #[command(flatten)]
+    Command(Command),
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Finds where two traces part: exits with 0 if they do not, with 1 if they do
+    ///
+    /// Addresses, timestamps and bytes that nobody wrote may differ; numbers of objects and keys may be other ones,
+    /// as long as they are so throughout.
+    Compare {
+        /// A trace
+        first: PathBuf,
+        /// Another; the same one if it is left out
+        second: Option<PathBuf>,
+        /// Only the part from this mark to the next
+        #[arg(long, value_name = "MARK")]
+        section: Option<String>,
+        /// The mark in the second trace, if it is another
+        #[arg(long, value_name = "MARK", requires = "section")]
+        with: Option<String>,
+        /// Only lines of these kinds, such as wqe,store
+        #[arg(long, value_name = "KINDS", value_delimiter = ',')]
+        only: Vec<String>,
+    },
+    /// Shows a trace, with the lines' numbers
+    Show {
+        /// The trace
+        trace: PathBuf,
+        /// Only the part from this mark to the next
+        #[arg(long, value_name = "MARK")]
+        section: Option<String>,
+        /// Only lines of these kinds, such as wqe,store
+        #[arg(long, value_name = "KINDS", value_delimiter = ',')]
+        only: Vec<String>,
+    },
+}
+
+fn main() -> ExitCode {
+    let Args::Command(command) = Args::parse();
+    match run(&command) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(error) => {
+            eprintln!("connectx-trace: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(command: &Command) -> Result<bool, String> {
+    match command {
+        Command::Compare { first, second, section, with, only } => {
+            let second = second.as_ref().unwrap_or(first);
+            let one = read(first, section.as_deref(), only)?;
+            let other = read(second, with.as_deref().or(section.as_deref()), only)?;
+            let found = compare(&one, &other);
+            match &found {
+                None => println!("the same, {} lines", one.len()),
+                Some(difference) => print!("{difference}"),
+            }
+            Ok(found.is_none())
+        }
+        Command::Show { trace, section, only } => {
+            for entry in read(trace, section.as_deref(), only)? {
+                println!("{entry}");
+            }
+            Ok(true)
+        }
+    }
+}
+
+fn read(path: &Path, mark: Option<&str>, only: &[String]) -> Result<Vec<Entry>, String> {
+    let named = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+    let text = std::fs::read_to_string(path).map_err(|error| named(&error))?;
+    let mut entries = parse(&text).map_err(|error| named(&error))?;
+    if let Some(mark) = mark {
+        entries = section(&entries, mark).ok_or_else(|| named(&format!("no mark {mark:?}")))?.to_vec();
+    }
+    entries.retain(|entry| only.is_empty() || only.contains(&entry.kind));
+    Ok(entries)
+}
