@@ -231,4 +231,59 @@ layout! {
         SYNDROME 0x04 31 0;
         FLOW_STATISTICS @ 0x10;
     }
+
+    /// What an entry does with a packet; destinations follow, then counters.
+    flow_context: 0x300 {
+        PUSH_VLAN bytes 0x0 0x4;
+        GROUP_ID 0x04 31 0;
+        FLOW_TAG 0x08 23 0;
+        ACTION 0x0c 15 0;
+        EXTENDED_DESTINATION 0x10 31 31;
+        UPLINK_HAIRPIN_EN 0x10 30 30;
+        FLOW_SOURCE 0x10 29 28;
+        ENCRYPT_DECRYPT_TYPE 0x10 27 24;
+        DESTINATION_LIST_SIZE 0x10 23 0;
+        FLOW_COUNTER_LIST_SIZE 0x14 23 0;
+        PACKET_REFORMAT_ID 0x18 31 0;
+        MODIFY_HEADER_ID 0x1c 31 0;
+        PUSH_VLAN_2 bytes 0x20 0x4;
+        ENCRYPT_DECRYPT_OBJ_ID 0x24 31 0;
+        MATCH_VALUE bytes 0x40 0x200;
+        EXECUTE_ASO bytes 0x240 0x20;
+        DESTINATION @ 0x300;
+    }
+
+    /// Where an entry sends packets.
+    dest_format_struct: 0x8 {
+        DESTINATION_TYPE 0x00 31 24;
+        DESTINATION_ID 0x00 23 0;
+        DESTINATION_ESWITCH_OWNER_VHCA_ID_VALID 0x04 31 31;
+        PACKET_REFORMAT 0x04 30 30;
+        DESTINATION_ESWITCH_OWNER_VHCA_ID 0x04 15 0;
+    }
+
+    /// Headers of layers 2 to 4, as they are matched: the first part of match criteria and values.
+    fte_match_set_lyr_2_4: 0x40 {
+        SMAC bytes 0x0 0x6;
+        ETHERTYPE 0x04 15 0;
+        DMAC bytes 0x8 0x6;
+        FIRST_PRIO 0x0c 15 13;
+        FIRST_CFI 0x0c 12 12;
+        FIRST_VID 0x0c 11 0;
+        IP_PROTOCOL 0x10 31 24;
+        IP_DSCP 0x10 23 18;
+        IP_ECN 0x10 17 16;
+        CVLAN_TAG 0x10 15 15;
+        SVLAN_TAG 0x10 14 14;
+        FRAG 0x10 13 13;
+        IP_VERSION 0x10 12 9;
+        TCP_FLAGS 0x10 8 0;
+        TCP_SPORT 0x14 31 16;
+        TCP_DPORT 0x14 15 0;
+        TTL_HOPLIMIT 0x18 7 0;
+        UDP_SPORT 0x1c 31 16;
+        UDP_DPORT 0x1c 15 0;
+        SRC_IP bytes 0x20 0x10;
+        DST_IP bytes 0x30 0x10;
+    }
 }

@@ -95,14 +95,16 @@ layout! {
         VA 0x08 63 0;
     }
 
-    /// The Ethernet segment.
+    /// The Ethernet segment. The header's first bytes, or the VLAN tag to insert, are in its last two.
     eth: 0x10 {
-        L3_CSUM 0x04 30 30;
         L4_CSUM 0x04 31 31;
-        L3_INNER_CSUM 0x04 28 28;
+        L3_CSUM 0x04 30 30;
         L4_INNER_CSUM 0x04 29 29;
+        L3_INNER_CSUM 0x04 28 28;
         MSS 0x04 13 0;
         FLOW_TABLE_METADATA 0x08 31 0;
+        INSERT_VLAN 0x0c 31 31;
+        INSERT_SVLAN 0x0c 30 30;
         INLINE_HEADER_SIZE 0x0c 25 16;
         INLINE_HEADER_START bytes 0xe 0x2;
     }

@@ -1,0 +1,266 @@
+//! Ethernet send and receive queues: CREATE, MODIFY, DESTROY and QUERY of SQ and RQ. What leads to and from them is in `tir`.
+//!
+//! The protection domain of a queue is looked for when its keys are used, not here: the drop queue of the driver's netdev, and the
+//! queue that it tries write combining with, have none, and never touch memory.
+
+use super::context::{bad, busy, missing, none_of, not_offered, reserved};
+use super::{Command, Refusal, Status};
+use crate::bus::Bus;
+use crate::complaint::Rule;
+use crate::eth::queue::WorkQueue;
+use crate::eth::rq::{QueueState, Rq};
+use crate::eth::sq::{BLOCK, Sq};
+use crate::function::Function;
+use crate::layout::eth as layout;
+use crate::layout::eth::{rqc, sqc};
+use crate::layout::srq::wq;
+
+/// The commands of this file.
+pub(crate) fn commands<B: Bus>() -> Vec<Command<B>> {
+    use layout::*;
+    vec![
+        Command { opcode: 0x904, name: "CREATE_SQ", input: &create_sq_in::TABLE, output: 16, run: create_sq },
+        Command { opcode: 0x905, name: "MODIFY_SQ", input: &modify_sq_in::TABLE, output: 8, run: modify_sq },
+        Command { opcode: 0x906, name: "DESTROY_SQ", input: &destroy_sq_in::TABLE, output: 8, run: destroy_sq },
+        Command { opcode: 0x907, name: "QUERY_SQ", input: &query_sq_in::TABLE, output: 0x110, run: query_sq },
+        Command { opcode: 0x908, name: "CREATE_RQ", input: &create_rq_in::TABLE, output: 16, run: create_rq },
+        Command { opcode: 0x909, name: "MODIFY_RQ", input: &modify_rq_in::TABLE, output: 8, run: modify_rq },
+        Command { opcode: 0x90a, name: "DESTROY_RQ", input: &destroy_rq_in::TABLE, output: 8, run: destroy_rq },
+        Command { opcode: 0x90b, name: "QUERY_RQ", input: &query_rq_in::TABLE, output: 0x110, run: query_rq },
+    ]
+}
+
+/// Of each kind, whatever the capabilities say: a hostile guest makes them until it is stopped.
+const MAX_QUEUES: usize = 1024;
+
+fn create_sq<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+    let mut context = [0; sqc::SIZE];
+    context.copy_from_slice(layout::create_sq_in::CTX.of(input));
+    reserved(&sqc::TABLE, &context)?;
+    none_of(
+        &[
+            sqc::RLKY,
+            sqc::CD_MASTER,
+            sqc::ALLOW_MULTI_PKT_SEND_WQE,
+            sqc::REG_UMR,
+            sqc::ALLOW_SWP,
+            sqc::HAIRPIN,
+            sqc::NON_WIRE,
+            sqc::HAIRPIN_PEER_RQ,
+            sqc::HAIRPIN_PEER_VHCA,
+            sqc::TS_FORMAT,
+            sqc::TS_CQE_TO_DEST_CQN,
+            sqc::PACKET_PACING_RATE_LIMIT_INDEX,
+            sqc::QOS_QUEUE_GROUP_ID,
+        ],
+        &context,
+    )?;
+    new_state(sqc::STATE.get(&context))?;
+    let list = input.get(layout::create_sq_in::TABLE.size..).unwrap_or_default();
+    let queue = WorkQueue::new(&function.core.bus, sqc::WQ.of(&context), list)?;
+    if queue.stride != BLOCK {
+        return Err(bad(format!("a send queue with entries of {} bytes", queue.stride)));
+    }
+    let core = &mut function.core;
+    core.needs_uar(queue.uar)?;
+    let cqn = sqc::CQN.get32(&context);
+    core.needs_cq(cqn)?;
+    let tisn = match sqc::TIS_LST_SZ.get(&context) {
+        0 => None,
+        1 => Some(sqc::TIS_NUM_0.get32(&context)),
+        many => return Err(bad(format!("{many} TIS"))),
+    };
+    if let Some(tisn) = tisn.filter(|tisn| !core.eth.tises.contains_key(tisn)) {
+        return Err(missing(format!("TIS {tisn:#x}")));
+    }
+    let sqn = match core.eth.sqs.len() {
+        ..MAX_QUEUES => core.eth.queue_number(function.engine.config().max_qp),
+        _ => None,
+    };
+    let sqn = sqn.ok_or(Refusal::fair(Status::NoResources))?;
+    core.use_cq(cqn);
+    if let Some(tis) = tisn.and_then(|tisn| core.eth.tises.get_mut(&tisn)) {
+        tis.users += 1;
+    }
+    let sq = Sq {
+        sqn,
+        context,
+        queue,
+        cqn,
+        tisn,
+        state: QueueState::Reset,
+        user_index: sqc::USER_INDEX.get32(&context),
+        flush_in_error: sqc::FLUSH_IN_ERROR_EN.is_set(&context),
+        taken: 0,
+    };
+    core.eth.sqs.insert(sqn, sq);
+    layout::create_sq_out::SQN.set(output, sqn);
+    Ok(())
+}
+
+/// A state that a context asks for; one that does not exist is refused.
+fn state(number: u64) -> Result<QueueState, Refusal> {
+    QueueState::from_number(number).ok_or_else(|| bad(format!("state {number}")))
+}
+
+fn new_state(number: u64) -> Result<(), Refusal> {
+    match state(number)? {
+        QueueState::Reset => Ok(()),
+        other => Err(bad(format!("a new queue in state {other:?}"))),
+    }
+}
+
+/// A transition, with the state that the driver believes the queue to be in.
+fn transition(now: QueueState, believed: u64, next: u64) -> Result<QueueState, Refusal> {
+    let (believed, next) = (state(believed)?, state(next)?);
+    let wrong = |what| Refusal::broken(Status::BadResourceState, Rule::CommandState, what);
+    if believed != now {
+        return Err(wrong(format!("a queue that is in {now:?}, not in {believed:?}")));
+    }
+    if !now.may_become(next) {
+        return Err(wrong(format!("from {now:?} to {next:?}")));
+    }
+    Ok(next)
+}
+
+fn modify_sq<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+    use layout::modify_sq_in as fields;
+    let (core, sqn) = (&mut function.core, fields::SQN.get32(input));
+    let sq = core.eth.sqs.get_mut(&sqn).ok_or_else(|| missing(format!("send queue {sqn:#x}")))?;
+    let context = fields::CTX.of(input);
+    reserved(&sqc::TABLE, context)?;
+    let mask = fields::MODIFY_BITMASK.get(input);
+    if mask != 0 {
+        return Err(not_offered(format!("changes {mask:#x}")));
+    }
+    let next = transition(sq.state, fields::SQ_STATE.get(input), sqc::STATE.get(context))?;
+    sq.state = next;
+    match next {
+        QueueState::Reset => sq.taken = 0,
+        QueueState::Ready => (),
+        QueueState::Error => function.flush_sq(sqn),
+    }
+    Ok(())
+}
+
+fn destroy_sq<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+    let (core, sqn) = (&mut function.core, layout::destroy_sq_in::SQN.get32(input));
+    let sq = core.eth.sqs.remove(&sqn).ok_or_else(|| missing(format!("send queue {sqn:#x}")))?;
+    if let Some(tis) = sq.tisn.and_then(|tisn| core.eth.tises.get_mut(&tisn)) {
+        tis.users = tis.users.saturating_sub(1);
+    }
+    core.leave_cq(sq.cqn);
+    core.eth.free_queue_number(sqn);
+    Ok(())
+}
+
+fn query_sq<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+    let sqn = layout::query_sq_in::SQN.get32(input);
+    let sq = function.core.eth.sqs.get(&sqn).ok_or_else(|| missing(format!("send queue {sqn:#x}")))?;
+    let context = layout::query_sq_out::SQ_CONTEXT.of_mut(output);
+    context.copy_from_slice(&sq.context);
+    sqc::STATE.set(context, sq.state as u32);
+    wq::HW_COUNTER.set(sqc::WQ.of_mut(context), sq.taken);
+    Ok(())
+}
+
+fn create_rq<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+    let mut context = [0; rqc::SIZE];
+    context.copy_from_slice(layout::create_rq_in::CTX.of(input));
+    reserved(&rqc::TABLE, &context)?;
+    none_of(
+        &[
+            rqc::RLKY,
+            rqc::DELAY_DROP_EN,
+            rqc::SCATTER_FCS,
+            rqc::MEM_RQ_TYPE,
+            rqc::HAIRPIN,
+            rqc::TS_FORMAT,
+            rqc::RMPN,
+            rqc::HAIRPIN_PEER_SQ,
+            rqc::HAIRPIN_PEER_VHCA,
+            rqc::SHAMPO_NO_MATCH_ALIGNMENT_GRANULARITY,
+            rqc::SHAMPO_MATCH_CRITERIA_TYPE,
+            rqc::RESERVATION_TIMEOUT,
+        ],
+        &context,
+    )?;
+    new_state(rqc::STATE.get(&context))?;
+    let list = input.get(layout::create_rq_in::TABLE.size..).unwrap_or_default();
+    let queue = WorkQueue::new(&function.core.bus, rqc::WQ.of(&context), list)?;
+    let core = &mut function.core;
+    let cqn = rqc::CQN.get32(&context);
+    core.needs_cq(cqn)?;
+    let rqn = match core.eth.rqs.len() {
+        ..MAX_QUEUES => core.eth.queue_number(function.engine.config().max_qp),
+        _ => None,
+    };
+    let rqn = rqn.ok_or(Refusal::fair(Status::NoResources))?;
+    core.use_cq(cqn);
+    let rq = Rq {
+        rqn,
+        context,
+        queue,
+        cqn,
+        state: QueueState::Reset,
+        user_index: rqc::USER_INDEX.get32(&context),
+        keep_vlan: rqc::VSD.is_set(&context),
+        flush_in_error: rqc::FLUSH_IN_ERROR_EN.is_set(&context),
+        consumed: 0,
+    };
+    core.eth.rqs.insert(rqn, rq);
+    layout::create_rq_out::RQN.set(output, rqn);
+    Ok(())
+}
+
+/// What MODIFY_RQ changes beside the state: stripping of VLAN tags, the frame check sequence, the counter set.
+const MODIFY_VSD: u64 = 1 << 1;
+const MODIFY_COUNTERS: u64 = 1 << 3;
+
+fn modify_rq<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+    use layout::modify_rq_in as fields;
+    let (core, rqn) = (&mut function.core, fields::RQN.get32(input));
+    let rq = core.eth.rqs.get_mut(&rqn).ok_or_else(|| missing(format!("receive queue {rqn:#x}")))?;
+    let context = fields::CTX.of(input);
+    reserved(&rqc::TABLE, context)?;
+    let mask = fields::MODIFY_BITMASK.get(input);
+    if mask & !(MODIFY_VSD | MODIFY_COUNTERS) != 0 {
+        return Err(not_offered(format!("changes {mask:#x}")));
+    }
+    let next = transition(rq.state, fields::RQ_STATE.get(input), rqc::STATE.get(context))?;
+    if mask & MODIFY_VSD != 0 {
+        rq.keep_vlan = rqc::VSD.is_set(context);
+        rqc::VSD.set(&mut rq.context, u32::from(rq.keep_vlan));
+    }
+    if mask & MODIFY_COUNTERS != 0 {
+        rqc::COUNTER_SET_ID.set(&mut rq.context, rqc::COUNTER_SET_ID.get(context));
+    }
+    rq.state = next;
+    match next {
+        QueueState::Reset => rq.consumed = 0,
+        QueueState::Ready => (),
+        QueueState::Error => function.flush_rq(rqn),
+    }
+    Ok(())
+}
+
+fn destroy_rq<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+    let (core, rqn) = (&mut function.core, layout::destroy_rq_in::RQN.get32(input));
+    if core.eth.leads_to_rq(rqn) {
+        return Err(busy(format!("a TIR or a RQT leads to receive queue {rqn:#x}")));
+    }
+    let rq = core.eth.rqs.remove(&rqn).ok_or_else(|| missing(format!("receive queue {rqn:#x}")))?;
+    core.leave_cq(rq.cqn);
+    core.eth.free_queue_number(rqn);
+    Ok(())
+}
+
+fn query_rq<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+    let rqn = layout::query_rq_in::RQN.get32(input);
+    let rq = function.core.eth.rqs.get(&rqn).ok_or_else(|| missing(format!("receive queue {rqn:#x}")))?;
+    let context = layout::query_rq_out::RQ_CONTEXT.of_mut(output);
+    context.copy_from_slice(&rq.context);
+    rqc::STATE.set(context, rq.state as u32);
+    wq::HW_COUNTER.set(rqc::WQ.of_mut(context), rq.consumed);
+    Ok(())
+}

@@ -1,0 +1,277 @@
+//! What leads to and from Ethernet queues: CREATE, MODIFY, DESTROY and QUERY of TIS, TIR and RQT.
+//!
+//! ```text
+//!   SQ ──► TIS ──► wire ──► steering ──► TIR ──► RQ
+//!                                         └────► RQT ──► RQ, RQ, ...
+//! ```
+
+use super::context::{bad, busy, missing, none_of, not_offered, reserved};
+use super::{Command, Refusal, Status};
+use crate::bus::Bus;
+use crate::eth::{Ethernet, Receivers, Rqt, Tir, Tis};
+use crate::function::{Core, Function};
+use crate::layout::eth as layout;
+use crate::layout::eth::{rqtc, tirc, tisc};
+use crate::layout::{dword, put};
+
+/// The commands of this file.
+pub(crate) fn commands<B: Bus>() -> Vec<Command<B>> {
+    use layout::*;
+    vec![
+        Command { opcode: 0x900, name: "CREATE_TIR", input: &create_tir_in::TABLE, output: 16, run: create_tir },
+        Command { opcode: 0x901, name: "MODIFY_TIR", input: &modify_tir_in::TABLE, output: 8, run: modify_tir },
+        Command { opcode: 0x902, name: "DESTROY_TIR", input: &destroy_tir_in::TABLE, output: 8, run: destroy_tir },
+        Command { opcode: 0x903, name: "QUERY_TIR", input: &query_tir_in::TABLE, output: 0x110, run: query_tir },
+        Command { opcode: 0x912, name: "CREATE_TIS", input: &create_tis_in::TABLE, output: 16, run: create_tis },
+        Command { opcode: 0x913, name: "MODIFY_TIS", input: &modify_tis_in::TABLE, output: 8, run: modify_tis },
+        Command { opcode: 0x914, name: "DESTROY_TIS", input: &destroy_tis_in::TABLE, output: 8, run: destroy_tis },
+        Command { opcode: 0x915, name: "QUERY_TIS", input: &query_tis_in::TABLE, output: 0xb0, run: query_tis },
+        Command { opcode: 0x916, name: "CREATE_RQT", input: &create_rqt_in::TABLE, output: 16, run: create_rqt },
+        Command { opcode: 0x917, name: "MODIFY_RQT", input: &modify_rqt_in::TABLE, output: 8, run: modify_rqt },
+        Command { opcode: 0x918, name: "DESTROY_RQT", input: &destroy_rqt_in::TABLE, output: 8, run: destroy_rqt },
+        Command { opcode: 0x919, name: "QUERY_RQT", input: &query_rqt_in::TABLE, output: 0x110, run: query_rqt },
+    ]
+}
+
+/// Of each kind.
+const MAX_OBJECTS: usize = 4096;
+/// The most entries of a table, log 2; QUERY_HCA_CAP tells of it.
+pub(crate) const LOG_MAX_RQT_SIZE: u32 = 8;
+/// How a TIR finds its queue: one, or one out of a table.
+const DIRECT: u32 = 0;
+const INDIRECT: u32 = 1;
+/// The hash functions: none, XOR, Toeplitz.
+const MAX_HASH: u32 = 2;
+
+/// A number for one more, if there are not too many.
+fn number(eth: &mut Ethernet, have: usize) -> Result<u32, Refusal> {
+    let number = if have < MAX_OBJECTS { eth.number() } else { None };
+    number.ok_or(Refusal::fair(Status::NoResources))
+}
+
+fn needs_domain<B: Bus>(core: &Core<B>, domain: u32) -> Result<(), Refusal> {
+    if core.transport_domains.contains(domain) {
+        Ok(())
+    } else {
+        Err(missing(format!("transport domain {domain:#x}")))
+    }
+}
+
+fn create_tis<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+    let core = &mut function.core;
+    let mut context = [0; tisc::SIZE];
+    context.copy_from_slice(layout::create_tis_in::CTX.of(input));
+    reserved(&tisc::TABLE, &context)?;
+    none_of(
+        &[
+            tisc::TLS_EN,
+            tisc::STRICT_LAG_TX_PORT_AFFINITY,
+            tisc::LAG_TX_PORT_AFFINITY,
+            tisc::UNDERLAY_QPN,
+            tisc::PD,
+        ],
+        &context,
+    )?;
+    let domain = tisc::TRANSPORT_DOMAIN.get32(&context);
+    needs_domain(core, domain)?;
+    let have = core.eth.tises.len();
+    let tisn = number(&mut core.eth, have)?;
+    core.eth.tises.insert(tisn, Tis { context, domain, users: 0 });
+    layout::create_tis_out::TISN.set(output, tisn);
+    Ok(())
+}
+
+fn modify_tis<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+    use layout::modify_tis_in as fields;
+    let tisn = fields::TISN.get32(input);
+    let tis = function.core.eth.tises.get_mut(&tisn).ok_or_else(|| missing(format!("TIS {tisn:#x}")))?;
+    let context = fields::CTX.of(input);
+    reserved(&tisc::TABLE, context)?;
+    none_of(&[fields::LAG_TX_PORT_AFFINITY, fields::STRICT_LAG_TX_PORT_AFFINITY], input)?;
+    if fields::PRIO.is_set(input) {
+        tisc::PRIO.set(&mut tis.context, tisc::PRIO.get(context));
+    }
+    Ok(())
+}
+
+fn destroy_tis<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+    let (eth, tisn) = (&mut function.core.eth, layout::destroy_tis_in::TISN.get32(input));
+    let tis = eth.tises.get(&tisn).ok_or_else(|| missing(format!("TIS {tisn:#x}")))?;
+    if tis.users > 0 {
+        return Err(busy(format!("{} send queues use TIS {tisn:#x}", tis.users)));
+    }
+    eth.tises.remove(&tisn);
+    eth.free_number(tisn);
+    Ok(())
+}
+
+fn query_tis<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+    let tisn = layout::query_tis_in::TISN.get32(input);
+    let tis = function.core.eth.tises.get(&tisn).ok_or_else(|| missing(format!("TIS {tisn:#x}")))?;
+    layout::query_tis_out::TIS_CONTEXT.of_mut(output).copy_from_slice(&tis.context);
+    Ok(())
+}
+
+fn create_tir<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+    let core = &mut function.core;
+    let mut context = [0; tirc::SIZE];
+    context.copy_from_slice(layout::create_tir_in::CTX.of(input));
+    reserved(&tirc::TABLE, &context)?;
+    none_of(
+        &[
+            tirc::TLS_EN,
+            tirc::LRO_TIMEOUT_PERIOD_USECS,
+            tirc::PACKET_MERGE_MASK,
+            tirc::LRO_MAX_IP_PAYLOAD_SIZE,
+            tirc::TUNNELED_OFFLOAD_EN,
+        ],
+        &context,
+    )?;
+    let domain = tirc::TRANSPORT_DOMAIN.get32(&context);
+    needs_domain(core, domain)?;
+    let hash = tirc::RX_HASH_FN.get32(&context);
+    if hash > MAX_HASH {
+        return Err(bad(format!("hash function {hash}")));
+    }
+    let to = match tirc::DISP_TYPE.get32(&context) {
+        DIRECT => {
+            let rqn = tirc::INLINE_RQN.get32(&context);
+            if !core.eth.rqs.contains_key(&rqn) {
+                return Err(missing(format!("receive queue {rqn:#x}")));
+            }
+            Receivers::Rq(rqn)
+        }
+        INDIRECT => {
+            let rqtn = tirc::INDIRECT_TABLE.get32(&context);
+            if !core.eth.rqts.contains_key(&rqtn) {
+                return Err(missing(format!("RQT {rqtn:#x}")));
+            }
+            Receivers::Rqt(rqtn)
+        }
+        other => return Err(bad(format!("dispersal {other}"))),
+    };
+    let have = core.eth.tirs.len();
+    let tirn = number(&mut core.eth, have)?;
+    core.eth.tirs.insert(tirn, Tir { context, domain, to });
+    layout::create_tir_out::TIRN.set(output, tirn);
+    Ok(())
+}
+
+fn modify_tir<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+    use layout::modify_tir_in as fields;
+    let tirn = fields::TIRN.get32(input);
+    let tir = function.core.eth.tirs.get_mut(&tirn).ok_or_else(|| missing(format!("TIR {tirn:#x}")))?;
+    let context = fields::CTX.of(input);
+    reserved(&tirc::TABLE, context)?;
+    if fields::PACKET_MERGE.is_set(input) && tirc::PACKET_MERGE_MASK.is_set(context) {
+        return Err(not_offered("packets are not merged"));
+    }
+    if fields::HASH.is_set(input) {
+        let hash = tirc::RX_HASH_FN.get32(context);
+        if hash > MAX_HASH {
+            return Err(bad(format!("hash function {hash}")));
+        }
+        tirc::RX_HASH_FN.set(&mut tir.context, hash);
+        tirc::RX_HASH_SYMMETRIC.set(&mut tir.context, tirc::RX_HASH_SYMMETRIC.get(context));
+        // The key and the fields that it covers.
+        let part = tirc::RX_HASH_TOEPLITZ_KEY.offset..0x58;
+        if let (Some(to), Some(from)) = (tir.context.get_mut(part.clone()), context.get(part)) {
+            to.copy_from_slice(from);
+        }
+    }
+    if fields::SELF_LB_EN.is_set(input) {
+        tirc::SELF_LB_BLOCK.set(&mut tir.context, tirc::SELF_LB_BLOCK.get(context));
+    }
+    Ok(())
+}
+
+fn destroy_tir<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+    let (eth, tirn) = (&mut function.core.eth, layout::destroy_tir_in::TIRN.get32(input));
+    if !eth.tirs.contains_key(&tirn) {
+        return Err(missing(format!("TIR {tirn:#x}")));
+    }
+    if eth.steering.tirs().contains(&tirn) {
+        return Err(busy(format!("a flow table leads to TIR {tirn:#x}")));
+    }
+    eth.tirs.remove(&tirn);
+    eth.free_number(tirn);
+    Ok(())
+}
+
+fn query_tir<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+    let tirn = layout::query_tir_in::TIRN.get32(input);
+    let tir = function.core.eth.tirs.get(&tirn).ok_or_else(|| missing(format!("TIR {tirn:#x}")))?;
+    layout::query_tir_out::TIR_CONTEXT.of_mut(output).copy_from_slice(&tir.context);
+    Ok(())
+}
+
+/// The receive queues of a table's context and the list behind it.
+fn rqs<B: Bus>(core: &Core<B>, context: &[u8], list: &[u8], max_size: u32) -> Result<Vec<u32>, Refusal> {
+    reserved(&rqtc::TABLE, context)?;
+    none_of(&[rqtc::LIST_Q_TYPE, rqtc::RQ_VHCA_ID_FORMAT], context)?;
+    let size = rqtc::RQT_ACTUAL_SIZE.get32(context);
+    if size == 0 || size > max_size || list.len() as u64 != u64::from(size) * 4 {
+        return Err(bad(format!("{size} receive queues in {} bytes, {max_size} are the most", list.len())));
+    }
+    let rqs: Vec<u32> = (0..size as usize).map(|place| dword(list, place * 4)).collect();
+    match rqs.iter().find(|rqn| !core.eth.rqs.contains_key(rqn)) {
+        None => Ok(rqs),
+        Some(rqn) => Err(missing(format!("receive queue {rqn:#x}"))),
+    }
+}
+
+fn create_rqt<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+    let core = &mut function.core;
+    let context = layout::create_rqt_in::RQT_CONTEXT.of(input);
+    let list = input.get(layout::create_rqt_in::TABLE.size..).unwrap_or_default();
+    let max_size = rqtc::RQT_MAX_SIZE.get32(context);
+    if max_size > 1 << LOG_MAX_RQT_SIZE {
+        return Err(bad(format!("{max_size} receive queues")));
+    }
+    let rqs = rqs(core, context, list, max_size)?;
+    let have = core.eth.rqts.len();
+    let rqtn = number(&mut core.eth, have)?;
+    core.eth.rqts.insert(rqtn, Rqt { max_size, rqs });
+    layout::create_rqt_out::RQTN.set(output, rqtn);
+    Ok(())
+}
+
+fn modify_rqt<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+    use layout::modify_rqt_in as fields;
+    let (core, rqtn) = (&mut function.core, fields::RQTN.get32(input));
+    let rqt = core.eth.rqts.get(&rqtn).ok_or_else(|| missing(format!("RQT {rqtn:#x}")))?;
+    if !fields::RQN_LIST.is_set(input) {
+        return Err(bad("nothing is changed"));
+    }
+    let list = input.get(fields::TABLE.size..).unwrap_or_default();
+    let rqs = rqs(core, fields::CTX.of(input), list, rqt.max_size)?;
+    if let Some(rqt) = core.eth.rqts.get_mut(&rqtn) {
+        rqt.rqs = rqs;
+    }
+    Ok(())
+}
+
+fn destroy_rqt<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+    let (eth, rqtn) = (&mut function.core.eth, layout::destroy_rqt_in::RQTN.get32(input));
+    if !eth.rqts.contains_key(&rqtn) {
+        return Err(missing(format!("RQT {rqtn:#x}")));
+    }
+    if eth.leads_to_rqt(rqtn) {
+        return Err(busy(format!("a TIR leads to RQT {rqtn:#x}")));
+    }
+    eth.rqts.remove(&rqtn);
+    eth.free_number(rqtn);
+    Ok(())
+}
+
+fn query_rqt<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+    let rqtn = layout::query_rqt_in::RQTN.get32(input);
+    let rqt = function.core.eth.rqts.get(&rqtn).ok_or_else(|| missing(format!("RQT {rqtn:#x}")))?;
+    let context = layout::query_rqt_out::RQT_CONTEXT.of_mut(output);
+    rqtc::RQT_MAX_SIZE.set(context, rqt.max_size);
+    rqtc::RQT_ACTUAL_SIZE.set(context, rqt.rqs.len() as u32);
+    for (place, rqn) in rqt.rqs.iter().enumerate() {
+        put(output, layout::query_rqt_out::TABLE.size + place * 4, &rqn.to_be_bytes());
+    }
+    Ok(())
+}

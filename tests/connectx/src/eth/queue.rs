@@ -1,0 +1,159 @@
+//! [`WorkQueue`]: the ring of a send or receive queue, as the work queue part of its context says.
+//!
+//! Invariant: a ring's entries and its doorbell record lie in memory that was there when it was made; later faults are told.
+//!
+//! # References
+//! PRM, "work queue context"
+
+use crate::bus::{Bus, BusFault};
+use crate::cmd::Refusal;
+use crate::cmd::context::{bad, buffer, doorbell_record, none_of, reserved};
+use crate::function::pages::Pages;
+use crate::layout::srq::wq;
+
+/// A ring of entries, and where its counters are.
+#[derive(Debug)]
+pub(crate) struct WorkQueue {
+    pages: Pages,
+    /// Bytes of an entry.
+    pub(crate) stride: u64,
+    pub(crate) log_size: u32,
+    /// Where the heads are, of a receive queue and then of a send queue; guest-physical.
+    doorbell_record: u64,
+    /// Looked for when it is used: a driver makes queues that never touch memory without one.
+    pub(crate) pd: u32,
+    pub(crate) uar: u32,
+}
+
+/// Entries in 16-byte units, so that a stride holds at least one.
+const LOG_STRIDE: std::ops::RangeInclusive<u32> = 4..=10;
+/// Counters have 16 bits, and a full ring is not an empty one.
+const MAX_LOG_SIZE: u32 = 15;
+/// The only type of queue that is offered.
+const CYCLIC: u32 = 1;
+
+impl WorkQueue {
+    /// Looks at a work queue and the page list that follows it.
+    pub(crate) fn new<B: Bus>(bus: &B, context: &[u8], list: &[u8]) -> Result<Self, Refusal> {
+        reserved(&wq::TABLE, context)?;
+        none_of(NOT_OFFERED, context)?;
+        let kind = wq::WQ_TYPE.get32(context);
+        if kind != CYCLIC {
+            return Err(bad(format!("a work queue of type {kind}")));
+        }
+        let (log_stride, log_size) = (wq::LOG_WQ_STRIDE.get32(context), wq::LOG_WQ_SZ.get32(context));
+        if !LOG_STRIDE.contains(&log_stride) || log_size > MAX_LOG_SIZE {
+            return Err(bad(format!("2^{log_size} entries of 2^{log_stride} bytes")));
+        }
+        let record = wq::DBR_ADDR.get(context);
+        doorbell_record(bus, record)?;
+        let stride = 1u64 << log_stride;
+        let (log_page, offset) = (wq::LOG_WQ_PG_SZ.get32(context), wq::PAGE_OFFSET.get(context));
+        let pages = buffer(bus, list, log_page, offset, stride << log_size)?;
+        let (pd, uar) = (wq::PD.get32(context), wq::UAR_PAGE.get32(context));
+        Ok(Self { pages, stride, log_size, doorbell_record: record, pd, uar })
+    }
+
+    /// How many entries it has.
+    pub(crate) fn size(&self) -> u16 {
+        1 << self.log_size
+    }
+
+    /// The head of a receive queue, as the driver last wrote it.
+    pub(crate) fn receive_head<B: Bus>(&self, bus: &B) -> Result<u16, BusFault> {
+        self.head(bus, 0)
+    }
+
+    /// The head of a send queue, as the driver last wrote it.
+    pub(crate) fn send_head<B: Bus>(&self, bus: &B) -> Result<u16, BusFault> {
+        self.head(bus, 4)
+    }
+
+    fn head<B: Bus>(&self, bus: &B, at: u64) -> Result<u16, BusFault> {
+        let mut record = [0; 4];
+        bus.read(self.doorbell_record + at, &mut record)?;
+        Ok(u32::from_be_bytes(record) as u16)
+    }
+
+    /// Reads entries from the place of this counter on, around the ring's end.
+    pub(crate) fn read<B: Bus>(&self, bus: &B, counter: u16, into: &mut [u8]) -> Result<(), BusFault> {
+        let ring = self.stride << self.log_size;
+        let start = u64::from(counter & (self.size() - 1)) * self.stride;
+        let straight = usize::try_from(ring - start).unwrap_or(usize::MAX).min(into.len());
+        let (first, second) = into.split_at_mut(straight);
+        self.pages.read(bus, start, first)?;
+        self.pages.read(bus, 0, second)
+    }
+}
+
+/// What a driver may only ask for where it is offered: signatures, striding, header splitting, peer queues.
+const NOT_OFFERED: &[crate::layout::Field] = &[
+    wq::WQ_SIGNATURE,
+    wq::CD_SLAVE,
+    wq::HDS_SKIP_FIRST_SGE,
+    wq::LOG2_HDS_BUF_SIZE,
+    wq::DBR_UMEM_VALID,
+    wq::WQ_UMEM_VALID,
+    wq::LOG_HAIRPIN_NUM_PACKETS,
+    wq::LOG_HAIRPIN_DATA_SZ,
+    wq::LOG_WQE_NUM_OF_STRIDES,
+    wq::TWO_BYTE_SHIFT_EN,
+    wq::LOG_WQE_STRIDE_SIZE,
+    wq::SHAMPO_ENABLE,
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bus::PlainBus;
+    use crate::complaint::Rule;
+
+    /// 4 entries of 64 bytes in the page at 0x1000, doorbell records at 0x40.
+    fn context() -> [u8; wq::SIZE] {
+        let mut context = [0; wq::SIZE];
+        wq::WQ_TYPE.set(&mut context, CYCLIC);
+        wq::LOG_WQ_STRIDE.set(&mut context, 6u32);
+        wq::LOG_WQ_SZ.set(&mut context, 2u32);
+        wq::DBR_ADDR.set(&mut context, 0x40u64);
+        context
+    }
+
+    fn made(context: &[u8], list: &[u64]) -> Result<WorkQueue, Rule> {
+        let list: Vec<u8> = list.iter().flat_map(|page| page.to_be_bytes()).collect();
+        WorkQueue::new(&PlainBus::new(0x2000), context, &list).map_err(|refusal| refusal.complaint.unwrap().0)
+    }
+
+    #[test]
+    fn entries_are_read_around_the_end() {
+        let bus = PlainBus::new(0x2000);
+        bus.write(0x10fc, &[1, 2, 3, 4]).unwrap();
+        bus.write(0x1000, &[5, 6]).unwrap();
+        bus.write(0x44, &[0, 1, 2, 3]).unwrap();
+        let queue = made(&context(), &[0x1000]).unwrap();
+        let mut bytes = [0; 66];
+        queue.read(&bus, 0xffff, &mut bytes).unwrap();
+        assert_eq!(bytes[60..], [1, 2, 3, 4, 5, 6]);
+        assert_eq!((queue.receive_head(&bus), queue.send_head(&bus)), (Ok(0), Ok(0x203)));
+    }
+
+    #[test]
+    fn what_breaks_a_rule_is_refused() {
+        let with = |field: crate::layout::Field, value: u64| {
+            let mut context = context();
+            field.set(&mut context, value);
+            made(&context, &[0x1000]).err()
+        };
+        assert_eq!(with(wq::WQ_TYPE, 0), Some(Rule::CommandParameter));
+        assert_eq!(with(wq::LOG_WQ_STRIDE, 3), Some(Rule::CommandParameter));
+        assert_eq!(with(wq::LOG_WQ_SZ, 16), Some(Rule::CommandParameter));
+        assert_eq!(with(wq::WQ_SIGNATURE, 1), Some(Rule::CommandCapability));
+        assert_eq!(with(wq::DBR_ADDR, 0x44), Some(Rule::CommandDoorbellRecord));
+        assert_eq!(with(wq::DBR_ADDR, 1 << 40), Some(Rule::CommandDoorbellRecord));
+        assert_eq!(with(wq::LOG_WQ_PG_SZ, 1), Some(Rule::CommandPages), "0x1000 is not aligned to 8 KiB");
+        assert_eq!(made(&context(), &[]).err(), Some(Rule::CommandPages));
+        assert_eq!(made(&context(), &[0x1000, 0x2000]).err(), Some(Rule::CommandPages));
+        let mut reserved = context();
+        reserved[0x50] = 1;
+        assert_eq!(made(&reserved, &[0x1000]).err(), Some(Rule::CommandReserved));
+    }
+}

@@ -1,0 +1,355 @@
+//! [`Sq`]: send queues, and how work requests become frames.
+//!
+//! A doorbell makes all that is posted be carried out at once: nothing is outstanding after it. A work request that breaks a rule
+//! completes with an error, and those behind it are flushed.
+//!
+//! Invariant: a doorbell costs at most as many work requests as the queue holds.
+//!
+//! # References
+//! PRM, "send queue", "Ethernet segment"; Linux `drivers/net/ethernet/mellanox/mlx5/core/en_tx.c`, `wc.c` (no-operations through
+//! BlueFlame that differ from the queue in one bit)
+
+use roce::engine::{Pd, Sge};
+
+use crate::bus::Bus;
+use crate::complaint::Rule;
+use crate::function::Function;
+use crate::layout::cqe::{cqe, error_cqe};
+use crate::layout::wqe::{ctrl, data, eth, inline};
+
+use super::frame;
+use super::queue::WorkQueue;
+use super::rq::{FLUSHED, PROTECTION_ERROR, QueueState};
+
+/// A send queue.
+#[derive(Debug)]
+pub(crate) struct Sq {
+    pub(crate) sqn: u32,
+    pub(crate) context: [u8; 0xf0],
+    pub(crate) queue: WorkQueue,
+    pub(crate) cqn: u32,
+    /// `None`: it never sends.
+    pub(crate) tisn: Option<u32>,
+    pub(crate) state: QueueState,
+    pub(crate) user_index: u32,
+    pub(crate) flush_in_error: bool,
+    /// Basic blocks that were taken, ever.
+    pub(crate) taken: u16,
+}
+
+/// How many bytes a basic block has.
+pub(crate) const BLOCK: u64 = 64;
+/// How many bytes the parts have that a work request's length counts.
+const UNIT: usize = 16;
+/// What a completion queue update is asked for with.
+const ALWAYS: u32 = 2;
+/// Opcodes of work requests.
+const NOP: u32 = 0x00;
+const SEND: u32 = 0x0a;
+const LARGE_SEND: u32 = 0x0e;
+/// Completion opcodes.
+const SENT: u32 = 0;
+const SEND_FAILED: u32 = 13;
+/// A syndrome of error completions.
+const OPERATION_ERROR: u32 = 0x02;
+/// What one work request may send: a large send of IPv6, with its headers.
+const MAX_SEND: usize = (1 << 16) + 0x400;
+
+/// A work request that is refused: the rule, the syndrome of its completion, and what is wrong.
+#[derive(Debug)]
+struct Broken {
+    rule: Rule,
+    syndrome: u32,
+    what: String,
+}
+
+impl Broken {
+    fn new(rule: Rule, what: impl Into<String>) -> Self {
+        let syndrome = if rule == Rule::WqeKey { PROTECTION_ERROR } else { OPERATION_ERROR };
+        Self { rule, syndrome, what: what.into() }
+    }
+}
+
+impl<B: Bus> Function<B> {
+    /// A doorbell, if it rings an Ethernet send queue; `false`: it does not.
+    pub(crate) fn ring_eth(&mut self, uar: u32, doorbell: [u8; 8], blue_flame: Option<&[u8]>) -> bool {
+        let sqn = ctrl::QPN.get32(&doorbell);
+        let core = &mut self.core;
+        let Some(sq) = core.eth.sqs.get(&sqn) else { return false };
+        if sq.queue.uar != uar {
+            let theirs = sq.queue.uar;
+            core.log.complain(
+                Rule::DoorbellUar,
+                format!("send queue {sqn:#x} of UAR {theirs:#x} through UAR {uar:#x}"),
+            );
+            return true;
+        }
+        let head = match sq.queue.send_head(&core.bus) {
+            Ok(head) => head,
+            Err(fault) => {
+                self.fail_sq(sqn, &Broken::new(Rule::DmaFault, format!("doorbell record: {fault}")));
+                return true;
+            }
+        };
+        match sq.state {
+            QueueState::Ready => self.take_eth_sends(sqn, head, doorbell, blue_flame),
+            QueueState::Error => self.flush_sq(sqn),
+            QueueState::Reset => {
+                core.log.complain(Rule::WqeState, format!("send queue {sqn:#x} is rung in reset"));
+            }
+        }
+        true
+    }
+
+    fn take_eth_sends(&mut self, sqn: u32, head: u16, doorbell: [u8; 8], blue_flame: Option<&[u8]>) {
+        let Some(sq) = self.core.eth.sqs.get(&sqn) else { return };
+        let (first, size) = (sq.taken, sq.queue.size());
+        let posted = head.wrapping_sub(first);
+        if posted == 0 {
+            let index = ctrl::WQE_INDEX.get32(&doorbell) as u16;
+            // What is rung is in the queue, and its place is not one that was rung before: the record came too late.
+            let late = index == first;
+            let rule = if late { Rule::DoorbellRecordFirst } else { Rule::DoorbellStale };
+            let what = format!("send queue {sqn:#x}: record and device are at {head:#x}, rung for {index:#x}");
+            self.core.log.complain(rule, what);
+            return;
+        }
+        if posted > size {
+            let what = format!("{posted} basic blocks in a queue of {size}");
+            return self.fail_sq(sqn, &Broken::new(Rule::WqeOverrun, what));
+        }
+        let mut last = [0; 8];
+        while let Some(sq) = self.core.eth.sqs.get(&sqn)
+            && sq.state == QueueState::Ready
+            && let left @ 1.. = head.wrapping_sub(sq.taken)
+        {
+            let index = sq.taken;
+            let mut request = match self.fetch_eth_send(sqn, left) {
+                Ok(request) => request,
+                Err(broken) => return self.fail_sq(sqn, &broken),
+            };
+            last.copy_from_slice(&request[..8]);
+            let blocks = request.len().div_ceil(BLOCK as usize) as u16;
+            if blocks == left && let Some(pushed) = blue_flame {
+                self.compare_eth_send(sqn, &mut request, pushed);
+            }
+            if let Some(sq) = self.core.eth.sqs.get_mut(&sqn) {
+                sq.taken = index.wrapping_add(blocks);
+            }
+            match self.carry_out_eth_send(sqn, &request) {
+                Ok(()) if ctrl::CE.get32(&request) == ALWAYS => self.complete_eth_send(sqn, index, &request, None),
+                Ok(()) => (),
+                Err(broken) => {
+                    let syndrome = broken.syndrome;
+                    self.complete_eth_send(sqn, index, &request, Some(syndrome));
+                    return self.fail_sq(sqn, &broken);
+                }
+            }
+        }
+        if last != doorbell {
+            let what = format!("send queue {sqn:#x}: rung with {doorbell:02x?}, the last request is {last:02x?}");
+            self.core.log.complain(Rule::DoorbellOrder, what);
+        }
+    }
+
+    /// The work request at the queue's place, of at most `left` basic blocks.
+    fn fetch_eth_send(&self, sqn: u32, left: u16) -> Result<Vec<u8>, Broken> {
+        let sq = self.core.eth.sqs.get(&sqn).ok_or_else(|| Broken::new(Rule::DoorbellObject, "it is gone"))?;
+        let index = sq.taken;
+        let fault = |fault| Broken::new(Rule::DmaFault, format!("work request {index:#x}: {fault}"));
+        let mut head = [0; ctrl::SIZE];
+        sq.queue.read(&self.core.bus, index, &mut head).map_err(fault)?;
+        let broken = |rule, what: String| Broken::new(rule, format!("work request {index:#x}: {what}"));
+        if let Some((offset, bits)) = ctrl::TABLE.reserved(&head) {
+            return Err(broken(Rule::WqeReserved, format!("bits {bits:#x} of dword {offset:#x}")));
+        }
+        let carried = ctrl::WQE_INDEX.get32(&head);
+        if carried != u32::from(index) {
+            return Err(broken(Rule::WqeIndex, format!("says that it is at {carried:#x}")));
+        }
+        let number = ctrl::QPN.get32(&head);
+        if number != sqn {
+            return Err(broken(Rule::WqeQpn, format!("says that it is of {number:#x}")));
+        }
+        let units = ctrl::DS.get32(&head) as usize;
+        let length = units * UNIT;
+        if units == 0 || length.div_ceil(BLOCK as usize) > usize::from(left) {
+            return Err(broken(Rule::WqeSize, format!("{units} units of 16 bytes, {left} blocks are posted")));
+        }
+        let mut request = vec![0; length];
+        sq.queue.read(&self.core.bus, index, &mut request).map_err(fault)?;
+        Ok(request)
+    }
+
+    /// What came through BlueFlame is what counts. It is what stands in the queue, but that a no-operation may ask for a
+    /// completion there only: that is how drivers find out whether write combining works.
+    fn compare_eth_send(&mut self, sqn: u32, request: &mut Vec<u8>, pushed: &[u8]) {
+        let Some(pushed) = pushed.get(..request.len()) else { return };
+        let mut expected = request.clone();
+        if ctrl::OPCODE.get32(pushed) == NOP {
+            ctrl::CE.set(&mut expected, ctrl::CE.get(pushed));
+        }
+        if expected == pushed {
+            request.copy_from_slice(pushed);
+        } else {
+            let index = ctrl::WQE_INDEX.get32(request);
+            let what = format!("send queue {sqn:#x}, work request {index:#x}: {pushed:02x?}, not {request:02x?}");
+            self.core.log.complain(Rule::BlueFlameContent, what);
+        }
+    }
+
+    fn carry_out_eth_send(&mut self, sqn: u32, request: &[u8]) -> Result<(), Broken> {
+        let (opcode, opmod) = (ctrl::OPCODE.get32(request), ctrl::OPMOD.get32(request));
+        let index = ctrl::WQE_INDEX.get32(request);
+        let at = |mut broken: Broken| {
+            broken.what = format!("work request {index:#x}: {}", broken.what);
+            broken
+        };
+        if opmod != 0 {
+            return Err(at(Broken::new(Rule::WqeOpcode, format!("opcode {opcode:#x} with modifier {opmod:#x}"))));
+        }
+        match opcode {
+            NOP => Ok(()),
+            SEND | LARGE_SEND => self.send_frames(sqn, request, opcode == LARGE_SEND).map_err(at),
+            _ => Err(at(Broken::new(Rule::WqeOpcode, format!("opcode {opcode:#x}")))),
+        }
+    }
+
+    fn send_frames(&mut self, sqn: u32, request: &[u8], large: bool) -> Result<(), Broken> {
+        let sq = self.core.eth.sqs.get(&sqn);
+        let Some((pd, Some(_))) = sq.map(|sq| (Pd(sq.queue.pd), sq.tisn)) else {
+            return Err(Broken::new(Rule::WqeOpcode, "a send in a queue without a TIS"));
+        };
+        let segment = request.get(UNIT..2 * UNIT).ok_or_else(|| Broken::new(Rule::WqeSize, "no Ethernet segment"))?;
+        let insert = eth::INSERT_VLAN.is_set(segment);
+        if let Some((offset, bits)) = eth::TABLE.reserved(segment) {
+            let what = format!("bits {bits:#x} of dword {offset:#x} of the Ethernet segment");
+            return Err(Broken::new(Rule::WqeReserved, what));
+        }
+        if eth::L3_INNER_CSUM.is_set(segment) || eth::L4_INNER_CSUM.is_set(segment) {
+            return Err(Broken::new(Rule::WqeReserved, "checksums of inner headers are not offered"));
+        }
+        // With a tag to insert, the tag stands where the header would begin.
+        let inlined = if insert { 0 } else { eth::INLINE_HEADER_SIZE.get(segment) as usize };
+        let start = UNIT + eth::INLINE_HEADER_START.offset;
+        let header = request.get(start..start + inlined);
+        let header = header.ok_or_else(|| Broken::new(Rule::WqeSize, format!("a header of {inlined} bytes")))?;
+        let rest = 2 * UNIT + inlined.saturating_sub(2).next_multiple_of(UNIT);
+        let payload = self.gather_eth_send(pd, request.get(rest..).unwrap_or_default())?;
+        let mss = eth::MSS.get(segment) as usize;
+        if !large && mss != 0 {
+            return Err(Broken::new(Rule::WqeReserved, "a segment size in a send of one frame"));
+        }
+        let mut frames = if large {
+            frame::segment(header, &payload, mss).ok_or_else(|| {
+                let what = format!("{} bytes in segments of {mss} behind a header of {inlined}", payload.len());
+                Broken::new(Rule::WqeSize, what)
+            })?
+        } else {
+            vec![[header, &payload].concat()]
+        };
+        for frame in &mut frames {
+            if frame.len() < frame::ETHERNET_HEADER {
+                return Err(Broken::new(Rule::WqeSize, format!("a frame of {} bytes", frame.len())));
+            }
+            frame::fill_checksums(frame, eth::L3_CSUM.is_set(segment), eth::L4_CSUM.is_set(segment));
+            if insert {
+                let tag = eth::INLINE_HEADER_START.of(segment);
+                let tag = tag.first_chunk().map_or(0, |tag| u16::from_be_bytes(*tag));
+                frame::insert_vlan(frame, eth::INSERT_SVLAN.is_set(segment), tag);
+            }
+            if frame.len() < frame::MIN_FRAME {
+                frame.resize(frame::MIN_FRAME, 0);
+            }
+        }
+        if self.core.port.kind == crate::port::PortKind::Roce && self.core.port.up {
+            frames.into_iter().for_each(|frame| self.core.eth.send(frame));
+        }
+        Ok(())
+    }
+
+    /// The bytes of data segments: pointers, or inline data.
+    fn gather_eth_send(&mut self, pd: Pd, mut segments: &[u8]) -> Result<Vec<u8>, Broken> {
+        let mut payload = Vec::new();
+        while let Some(head) = segments.get(..UNIT) {
+            let inlined = inline::IS_INLINE.is_set(head);
+            let length = if inlined { inline::BYTE_COUNT.get32(head) } else { data::BYTE_COUNT.get32(head) };
+            let (from, length) = (payload.len(), length as usize);
+            if length == 0 || from + length > MAX_SEND {
+                return Err(Broken::new(Rule::WqeSize, format!("a data segment of {length} bytes")));
+            }
+            if inlined {
+                let bytes = segments.get(inline::SIZE..inline::SIZE + length);
+                let bytes = bytes.ok_or_else(|| Broken::new(Rule::WqeInline, format!("{length} bytes inline")))?;
+                payload.extend_from_slice(bytes);
+                segments = segments.get((inline::SIZE + length).next_multiple_of(UNIT)..).unwrap_or_default();
+                continue;
+            }
+            let (addr, lkey) = (data::ADDRESS.get(head), data::LKEY.get32(head));
+            payload.resize(from + length, 0);
+            let sge = Sge { addr, length: length as u32, lkey };
+            self.engine.gather(pd, &[sge], &mut payload[from..]).map_err(|why| {
+                Broken::new(Rule::WqeKey, format!("{length} bytes at {addr:#x} with key {lkey:#x}: {why}"))
+            })?;
+            segments = segments.get(UNIT..).unwrap_or_default();
+        }
+        Ok(payload)
+    }
+
+    /// The queue is in error: what is posted is flushed, if it was made so.
+    pub(crate) fn flush_sq(&mut self, sqn: u32) {
+        let core = &mut self.core;
+        let Some(sq) = core.eth.sqs.get_mut(&sqn) else { return };
+        sq.state = QueueState::Error;
+        let head = match sq.queue.send_head(&core.bus) {
+            Ok(head) if sq.flush_in_error => head,
+            _ => return,
+        };
+        for _ in 0..sq.queue.size() {
+            let Some(sq) = self.core.eth.sqs.get(&sqn) else { return };
+            let (index, left) = (sq.taken, head.wrapping_sub(sq.taken));
+            if left == 0 {
+                return;
+            }
+            let mut request = vec![0; ctrl::SIZE];
+            let read = sq.queue.read(&self.core.bus, index, &mut request);
+            let length = ctrl::DS.get32(&request) as usize * UNIT;
+            let blocks = if read.is_ok() { length.div_ceil(BLOCK as usize).max(1) as u16 } else { 1 };
+            if let Some(sq) = self.core.eth.sqs.get_mut(&sqn) {
+                sq.taken = index.wrapping_add(blocks.min(left));
+            }
+            self.complete_eth_send(sqn, index, &request, Some(FLUSHED));
+        }
+    }
+
+    fn fail_sq(&mut self, sqn: u32, broken: &Broken) {
+        self.core.log.complain(broken.rule, format!("send queue {sqn:#x}: {}", broken.what));
+        self.flush_sq(sqn);
+    }
+
+    fn complete_eth_send(&mut self, sqn: u32, index: u16, request: &[u8], error: Option<u32>) {
+        let core = &mut self.core;
+        let Some(sq) = core.eth.sqs.get(&sqn) else { return };
+        let mut entry = [0; 64];
+        match error {
+            None => {
+                cqe::TIMESTAMP.set(&mut entry, core.now.0);
+                cqe::OPCODE.set(&mut entry, SENT);
+            }
+            Some(syndrome) => {
+                error_cqe::SYNDROME.set(&mut entry, syndrome);
+                cqe::OPCODE.set(&mut entry, SEND_FAILED);
+            }
+        }
+        cqe::SRQN_USER_INDEX.set(&mut entry, sq.user_index);
+        cqe::WQE_OPCODE.set(&mut entry, ctrl::OPCODE.get(request));
+        cqe::QPN.set(&mut entry, sqn);
+        cqe::WQE_COUNTER.set(&mut entry, index);
+        let cqn = sq.cqn;
+        if core.write_cqe(cqn, &mut entry, &[], false).is_err()
+            && let Some(sq) = core.eth.sqs.get_mut(&sqn)
+        {
+            sq.state = QueueState::Error;
+        }
+    }
+}
