@@ -54,5 +54,7 @@ mod mkey;
 pub mod port;
 mod qp;
 mod srq;
+#[cfg(test)]
+mod testing;
 pub mod trace;
 pub mod vfio;

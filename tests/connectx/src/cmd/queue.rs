@@ -194,3 +194,6 @@ impl<B: Bus> Core<B> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;
