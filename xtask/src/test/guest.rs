@@ -88,6 +88,11 @@ impl Guest {
         }
     }
 
+    /// What the summary calls it.
+    fn stage(&self) -> String {
+        format!("guest suites on {}", self.label())
+    }
+
     /// The arguments of `vm` that choose it.
     fn arguments(&self) -> Vec<String> {
         let mut words = vec!["--kernel".to_owned(), self.kernel.to_string(), "--device".to_owned()];
@@ -155,8 +160,7 @@ pub(super) fn stages(
         match ready {
             Ok(()) => waiting.push_back((place, guest)),
             Err(why) => {
-                let name = format!("guest suites on {}", guest.label());
-                let mut result = StageResult { name, ..StageResult::default() };
+                let mut result = StageResult { name: guest.stage(), ..StageResult::default() };
                 println!("== {}\nNOT RUN: no VM can be had: {why}", result.name);
                 if vm_required {
                     result.fail(format!("no VM can be had: {why}"));
@@ -180,8 +184,7 @@ pub(super) fn stages(
                     let Some((place, guest)) = waiting.lock().ok().and_then(|mut w| w.pop_front()) else {
                         return;
                     };
-                    let name = format!("guest suites on {}", guest.label());
-                    let result = stage(&name, |result| run(args, guest, &programs, result));
+                    let result = stage(&guest.stage(), |result| run(args, guest, &programs, result));
                     if let Ok(mut done) = done.lock() {
                         done.push((place, result));
                     }
@@ -195,27 +198,27 @@ pub(super) fn stages(
     results
 }
 
-/// Builds what the waiting guests run. Guests whose programs cannot be built do not wait any longer; nothing is returned if
+/// Builds what the waiting guests run. Those whose programs cannot be built do not wait any longer; nothing is returned if
 /// none are left.
 fn build(waiting: &mut VecDeque<(usize, &Guest)>, results: &mut Vec<StageResult>) -> Option<Programs> {
     let mut bin_dir = None;
     let suites = stage("building the guest suites", |result| {
         match cargo::build(&["--quiet", "--package", "verbs-tests", "--package", "rdma-tools", "--bins"]) {
-            Ok(dir) => {
-                let missing: Vec<_> =
-                    ["guest", "guest-mlx5"].into_iter().filter(|name| !dir.join(name).exists()).collect();
-                for name in missing.iter().filter(|name| waiting.iter().any(|(_, g)| g.program() == **name)) {
-                    result.fail(format!("there is no {}", dir.join(name).display()));
-                }
-                waiting.retain(|(_, guest)| !missing.contains(&guest.program()));
-                bin_dir = Some(dir);
-            }
+            Ok(dir) => bin_dir = Some(dir),
             Err(error) => result.fail(format!("{error:#}")),
+        }
+        for program in ["guest", "guest-mlx5"] {
+            let Some(dir) = &bin_dir else { break };
+            if !dir.join(program).exists() && waiting.iter().any(|(_, guest)| guest.program() == program) {
+                result.fail(format!("there is no {}", dir.join(program).display()));
+            }
         }
     });
     if suites.counts.failed > 0 {
         results.push(suites);
     }
+    let exists = |guest: &Guest| bin_dir.as_ref().is_some_and(|dir| dir.join(guest.program()).exists());
+    give_up(waiting, results, |guest| !exists(guest));
     let mut programs = Programs { bin_dir: bin_dir?, static_dir: None, musl_dir: None, model: None };
     if waiting.iter().any(|(_, guest)| guest.has_model()) {
         let model = stage("building the ConnectX model", |result| match connectx::build() {
@@ -223,8 +226,8 @@ fn build(waiting: &mut VecDeque<(usize, &Guest)>, results: &mut Vec<StageResult>
             Err(error) => result.fail(format!("{error:#}")),
         });
         if model.counts.failed > 0 {
-            waiting.retain(|(_, guest)| !guest.has_model());
             results.push(model);
+            give_up(waiting, results, Guest::has_model);
         }
     }
     if waiting.iter().any(|(_, guest)| !guest.has_model()) {
@@ -233,6 +236,20 @@ fn build(waiting: &mut VecDeque<(usize, &Guest)>, results: &mut Vec<StageResult>
         (programs.static_dir, programs.musl_dir) = (builds.glibc, builds.musl);
     }
     (!waiting.is_empty()).then_some(programs)
+}
+
+/// Takes guests out of the queue whose programs could not be built, which has been counted as a failure.
+fn give_up(
+    waiting: &mut VecDeque<(usize, &Guest)>,
+    results: &mut Vec<StageResult>,
+    which: impl Fn(&Guest) -> bool,
+) {
+    for (_, guest) in waiting.iter().filter(|(_, guest)| which(guest)) {
+        let mut result = StageResult { name: guest.stage(), ..StageResult::default() };
+        result.skip("what it runs could not be built");
+        results.push(result);
+    }
+    waiting.retain(|(_, guest)| !which(guest));
 }
 
 /// What the guest suites run.
@@ -453,6 +470,20 @@ mod tests {
         assert_eq!(
             labels(&["--kernel", "6.1", "--device", "mlx5", "--port", "roce", "x"]),
             ["6.1 mlx5 roce"]
+        );
+    }
+
+    #[test]
+    fn guests_that_cannot_run_are_skipped_by_name_and_the_others_wait_on() {
+        let guest = |device| Guest { kernel: Choice::Series(&SERIES[1]), device };
+        let (rxe, mlx5) = (guest(Device::Rxe), guest(Device::Mlx5(Port::Ib)));
+        let (mut waiting, mut results) = (VecDeque::from([(0, &rxe), (1, &mlx5)]), Vec::new());
+        give_up(&mut waiting, &mut results, Guest::has_model);
+        assert_eq!(waiting, [(0, &rxe)]);
+        assert_eq!(results.len(), 1);
+        assert_eq!(
+            (results[0].name.as_str(), results[0].counts),
+            ("guest suites on 6.1 mlx5 ib", counts(0, 0, 1))
         );
     }
 
