@@ -1,6 +1,24 @@
-//! [`Cq`]: completion queues.
+//! [`Cq`]: completion queues. Completions are entries of 64 bytes in guest memory, or of 128 of which the second half is one.
+//!
+//! ```text
+//! a queue completes something ──► entry at the producer index, with owner bit = turn of the ring, written last
+//!                                  └─ armed for it? then an event, once
+//! driver ──► doorbell record: consumer index, arm word
+//!        ──► UAR 0x20: the arm word again, and the queue's number
+//! ```
+//! The arm word's sequence number counts the events that its driver has seen: 2 bits.
+//!
+//! Invariant: no entry is overwritten that the driver has not read, unless it asked for that.
 
+use roce::engine::CqFull;
+
+use crate::bus::{Bus, BusFault};
+use crate::complaint::Rule;
+use crate::eq::EventType;
+use crate::function::Core;
 use crate::function::pages::Pages;
+use crate::layout::cqe::cqe;
+use crate::layout::eqe::completion;
 
 /// A completion queue.
 #[derive(Debug)]
@@ -50,3 +68,195 @@ pub(crate) enum Arm {
     /// A solicited one, or an error.
     Solicited,
 }
+
+/// The numbers of a ring of completions have 24 bits.
+const COUNTER: u32 = 0x00ff_ffff;
+
+/// Bytes of a doorbell: the arm word, then the number.
+mod arm {
+    use crate::layout::Field;
+
+    pub(super) const SEQUENCE: Field = Field { name: "CMD_SN", dword: 0, high: 29, low: 28 };
+    pub(super) const SOLICITED: Field = Field { name: "CMD", dword: 0, high: 24, low: 24 };
+    pub(super) const CONSUMER: Field = Field { name: "CI", dword: 0, high: 23, low: 0 };
+    pub(super) const CQN: Field = Field { name: "CQN", dword: 4, high: 23, low: 0 };
+    /// Bits that are none of these.
+    pub(super) const RESERVED: u64 = !0x31ff_ffff_00ff_ffff;
+}
+
+impl Cq {
+    /// How many completions the driver has not taken, as its consumer index says.
+    fn pending(&self, consumer: u32) -> u32 {
+        self.producer.wrapping_sub(consumer) & COUNTER
+    }
+}
+
+impl<B: Bus> Core<B> {
+    /// The consumer index in the doorbell record. Complains of one that cannot be.
+    fn consumer(&mut self, cqn: u32) -> Option<u32> {
+        let record = self.cqs.get(&cqn)?.doorbell_record;
+        let now = self.record(record)? & COUNTER;
+        let cq = self.cqs.get_mut(&cqn)?;
+        let before = std::mem::replace(&mut cq.run.consumer, now);
+        let (step, unread) = (now.wrapping_sub(before) & COUNTER, cq.pending(before));
+        if step > unread && !cq.ignore_overrun {
+            let what =
+                format!("completion queue {cqn:#x}: from {before} to {now}, {} were written", cq.producer);
+            self.log.complain(Rule::CqDoorbell, what);
+        }
+        Some(now)
+    }
+
+    /// Writes a completion, the byte with its owner bit last, and raises the event that was asked for. `data`: payload that comes
+    /// along.
+    ///
+    /// # Errors
+    /// The queue has no room, or is in error.
+    pub(crate) fn write_cqe(
+        &mut self,
+        cqn: u32,
+        entry: &mut [u8; 64],
+        data: &[u8],
+        solicited: bool,
+    ) -> Result<(), CqFull> {
+        let consumer = self.consumer(cqn).ok_or(CqFull)?;
+        let Some(cq) = self.cqs.get_mut(&cqn).filter(|cq| !cq.in_error) else { return Err(CqFull) };
+        if cq.pending(consumer) >= 1 << cq.log_size && !cq.ignore_overrun {
+            let what = format!(
+                "completion queue {cqn:#x}: {} of {} are unread",
+                cq.pending(consumer),
+                1 << cq.log_size
+            );
+            self.log.complain(Rule::CqOverrun, what);
+            return Err(CqFull);
+        }
+        self.put(cqn, entry, data)?;
+        if let Some(cq) = self.cqs.get_mut(&cqn).filter(|_| solicited) {
+            cq.run.solicited = cq.producer;
+        }
+        self.notify(cqn, solicited);
+        Ok(())
+    }
+
+    /// Writes an entry where the next one goes.
+    fn put(&mut self, cqn: u32, entry: &mut [u8; 64], data: &[u8]) -> Result<(), CqFull> {
+        let Some(cq) = self.cqs.get_mut(&cqn) else { return Err(CqFull) };
+        let slot = u64::from(cq.producer) & ((1 << cq.log_size) - 1);
+        cqe::OWNER.set(entry, cq.producer >> cq.log_size & 1);
+        let begin = slot * cq.entry_size;
+        let mut written = Ok(());
+        match data.len() {
+            0 => {}
+            1..=32 => {
+                // It takes the place of fields that a connected queue pair's completion does not have.
+                if let Some(place) = entry.get_mut(..data.len()) {
+                    place.copy_from_slice(data);
+                }
+                cqe::FORMAT.set(entry, INLINE_32);
+            }
+            len => {
+                let part = data.get(..len.min(64)).unwrap_or_default();
+                written = cq.pages.write(&self.bus, begin, part);
+                cqe::FORMAT.set(entry, INLINE_64);
+            }
+        }
+        // One of 128 bytes has it in its second half.
+        let place = cq.pages.locate(begin + cq.entry_size.saturating_sub(64));
+        let published = match place {
+            Some((address, 64..)) => self.bus.publish(address, &entry[..]),
+            _ => Err(BusFault { address: begin, len: 64 }),
+        };
+        if let Err(fault) = written.and(published) {
+            self.log.complain(Rule::DmaFault, format!("completion queue {cqn:#x}: {fault}"));
+            return Err(CqFull);
+        }
+        cq.producer = cq.producer.wrapping_add(1);
+        self.log.trace.line(|| format!("cqe cqn={cqn:#x} {}", crate::qp::sq::hex(&entry[..])));
+        Ok(())
+    }
+
+    /// Raises the completion event, if it was asked for.
+    fn notify(&mut self, cqn: u32, solicited: bool) {
+        let Some(cq) = self.cqs.get_mut(&cqn) else { return };
+        let wanted = match cq.armed {
+            None => false,
+            Some(Arm::Next) => true,
+            Some(Arm::Solicited) => solicited,
+        };
+        if !wanted {
+            return;
+        }
+        cq.armed = None;
+        if let Some((_, fired)) = &mut cq.run.sequence {
+            *fired = fired.saturating_add(1);
+        }
+        let eqn = cq.eqn;
+        let mut event = [0; 28];
+        completion::CQN.set(&mut event, cqn);
+        self.event_on(eqn, EventType::Completion, 0, &event);
+    }
+
+    /// A store into the register that arms completion queues: the arm word and the queue's number.
+    pub(crate) fn ring_cq(&mut self, uar: u32, value: u64) {
+        let doorbell = value.to_be_bytes();
+        let cqn = arm::CQN.get32(&doorbell);
+        self.log.trace.line(|| format!("arm uar={uar:#x} value={value:#x}"));
+        let Some(cq) = self.cqs.get(&cqn) else {
+            self.log.complain(Rule::DoorbellObject, format!("completion queue {cqn:#x}"));
+            return;
+        };
+        if cq.uar != uar {
+            let what = format!("completion queue {cqn:#x} of UAR {:#x} in UAR {uar:#x}", cq.uar);
+            self.log.complain(Rule::DoorbellUar, what);
+            return;
+        }
+        if value & arm::RESERVED != 0 {
+            self.log.complain(Rule::CqDoorbell, format!("reserved bits {:#x}", value & arm::RESERVED));
+        }
+        let record = cq.doorbell_record;
+        let Some(armed) = self.record(record + 4) else { return };
+        if u64::from(armed) != value >> 32 {
+            let what =
+                format!("completion queue {cqn:#x}: {:#x} is rung, its record says {armed:#x}", value >> 32);
+            self.log.complain(Rule::CqArmSequence, what);
+        }
+        self.consumer(cqn);
+        let (sequence, consumer) = (arm::SEQUENCE.get(&doorbell) as u8, arm::CONSUMER.get32(&doorbell));
+        let Some(cq) = self.cqs.get_mut(&cqn) else { return };
+        let unread = cq.pending(consumer);
+        let size = 1 << cq.log_size;
+        if unread > size && !cq.ignore_overrun {
+            let what = format!("completion queue {cqn:#x}: {consumer} is read, {} were written", cq.producer);
+            self.log.complain(Rule::CqDoorbell, what);
+            return;
+        }
+        // It counts events that were seen, so it may lag behind those that were raised, and wraps at 4.
+        if let Some((last, fired)) = cq.run.sequence {
+            let step = u32::from(sequence.wrapping_sub(last) & 3);
+            if step > fired {
+                let what = format!("completion queue {cqn:#x}: {sequence} after {last}, and {fired} events");
+                self.log.complain(Rule::CqArmSequence, what);
+            }
+        }
+        let Some(cq) = self.cqs.get_mut(&cqn) else { return };
+        cq.run.sequence = Some(match cq.run.sequence {
+            Some((last, fired)) => {
+                (sequence, fired.saturating_sub(u32::from(sequence.wrapping_sub(last) & 3)))
+            }
+            None => (sequence, 0),
+        });
+        let is_solicited = arm::SOLICITED.is_set(&doorbell);
+        cq.armed = Some(if is_solicited { Arm::Solicited } else { Arm::Next });
+        // What came since the driver looked counts.
+        let solicited_since = cq.run.solicited.wrapping_sub(consumer) & COUNTER;
+        let solicited = (1..=unread).contains(&solicited_since);
+        if unread > 0 && (solicited || !is_solicited) {
+            self.notify(cqn, solicited);
+        }
+    }
+}
+
+/// Payload in the first 32 bytes of the entry.
+const INLINE_32: u32 = 1;
+/// Payload in the 64 bytes before it.
+const INLINE_64: u32 = 2;

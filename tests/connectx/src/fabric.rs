@@ -1,10 +1,198 @@
 //! [`Fabric`]: functions connected with each other.
+//!
+//! ```text
+//! store ──► Function ──packets──► where? ──► Function (another, or itself) ──► ...until nobody has one left
+//! ```
+//! InfiniBand packets go where their destination's local id is, RoCE packets where its GID is; multicast goes everywhere, to the
+//! sender as well. A port that is down sends nothing and hears nothing.
+//!
+//! Invariant: one call carries a bounded number of packets. What is left goes on when the caller comes back, as
+//! [`Fabric::deadline`] asks for at once.
+
+use roce::engine::{Arrival, Network, Path, Time};
 
 use crate::bus::Bus;
-use crate::function::Function;
+use crate::complaint::Complaint;
+use crate::function::{BAR0, Function, ISEG_SIZE, wire};
 
 /// One or two functions, and the wire between their ports.
 #[derive(Debug)]
 pub struct Fabric<B: Bus> {
-    functions: Vec<Function<B>>,
+    pub(crate) functions: Vec<Function<B>>,
+    /// Packets were left.
+    busy: bool,
+    now: Time,
+    packet: Vec<u8>,
+}
+
+/// How many packets one call carries: some tens of megabytes.
+const PACKETS: usize = 1 << 13;
+/// The longest packet: headers, a path MTU, and what follows.
+const PACKET: usize = 4096 + 256;
+/// Bytes of the checksum, whose value nobody looks at: no wire is here that could change a bit.
+const ICRC: usize = 4;
+/// The first local id of a multicast group.
+const MULTICAST_LID: u16 = 0xc000;
+
+impl<B: Bus> Fabric<B> {
+    /// Connects functions.
+    pub fn new(functions: Vec<Function<B>>) -> Self {
+        Self { functions, busy: false, now: Time::default(), packet: vec![0; PACKET] }
+    }
+
+    /// How many functions there are.
+    pub fn len(&self) -> usize {
+        self.functions.len()
+    }
+
+    /// Are there none?
+    pub fn is_empty(&self) -> bool {
+        self.functions.is_empty()
+    }
+
+    /// Reads from a BAR of a function.
+    pub fn bar_read(&mut self, function: usize, bar: u32, offset: u64, into: &mut [u8], now: Time) {
+        self.tick(now);
+        match self.functions.get_mut(function) {
+            Some(function) => function.bar_read(bar, offset, into, now),
+            None => into.fill(0xff),
+        }
+    }
+
+    /// Writes to a BAR of a function; then packets go to and fro.
+    pub fn bar_write(&mut self, function: usize, bar: u32, offset: u64, from: &[u8], now: Time) {
+        self.tick(now);
+        let Some(function) = self.functions.get_mut(function) else { return };
+        if bar == BAR0 && offset < ISEG_SIZE {
+            // Commands come after the doorbells before them.
+            function.release(None);
+        }
+        function.bar_write(bar, offset, from, now);
+        self.pump();
+    }
+
+    /// Reads from the configuration space of a function.
+    pub fn config_read(&mut self, function: usize, offset: u64, into: &mut [u8]) {
+        match self.functions.get_mut(function) {
+            Some(function) => function.config_read(offset, into),
+            None => into.fill(0xff),
+        }
+    }
+
+    /// Writes to the configuration space of a function.
+    pub fn config_write(&mut self, function: usize, offset: u64, from: &[u8]) {
+        if let Some(function) = self.functions.get_mut(function) {
+            function.config_write(offset, from);
+        }
+    }
+
+    /// Resets a function, as after power-on.
+    pub fn reset(&mut self, function: usize) {
+        if let Some(function) = self.functions.get_mut(function) {
+            function.reset();
+        }
+    }
+
+    /// Time goes on.
+    pub fn expire(&mut self, now: Time) {
+        self.tick(now);
+        for function in &mut self.functions {
+            function.expire(self.now);
+        }
+        self.pump();
+    }
+
+    /// When [`expire`](Self::expire) is to be called, if nothing else happens before.
+    pub fn deadline(&self) -> Option<Time> {
+        if self.busy {
+            return Some(self.now);
+        }
+        self.functions.iter().filter_map(Function::deadline).min()
+    }
+
+    /// The complaints of all functions since the last call.
+    pub fn take_complaints(&mut self) -> Vec<Complaint> {
+        self.functions.iter_mut().flat_map(Function::take_complaints).collect()
+    }
+
+    fn tick(&mut self, now: Time) {
+        self.now = self.now.max(now);
+    }
+
+    /// Carries packets until none is left, or there were enough for one call.
+    pub(crate) fn pump(&mut self) {
+        let now = self.now;
+        for function in &mut self.functions {
+            function.core.now = function.core.now.max(now);
+            function.settle();
+            function.look();
+        }
+        let mut left = PACKETS;
+        self.busy = false;
+        loop {
+            let mut idle = true;
+            for sender in 0..self.functions.len() {
+                while self.carry(sender) {
+                    idle = false;
+                    left -= 1;
+                    if left == 0 {
+                        self.busy = true;
+                        return;
+                    }
+                }
+            }
+            if idle {
+                return;
+            }
+        }
+    }
+
+    /// Carries one packet of a function. `false`: it has none.
+    fn carry(&mut self, sender: usize) -> bool {
+        let Some(function) = self.functions.get_mut(sender) else { return false };
+        let mut packet = std::mem::take(&mut self.packet);
+        let transmit = function.next_packet(&mut packet);
+        let up = function.core.port.up;
+        if let Some(transmit) = transmit
+            && up
+        {
+            let end = (transmit.len + ICRC).min(packet.len());
+            let bytes = packet.get_mut(..end).unwrap_or_default();
+            if let Some(icrc) = bytes.get_mut(transmit.len..) {
+                icrc.fill(0);
+            }
+            let multicast = is_multicast(&transmit.path);
+            if let Some(function) = self.functions.get_mut(sender) {
+                function.core.port.counters.sent(end, multicast);
+            }
+            self.deliver(&transmit.path, multicast, &wire::arrival(&transmit), bytes);
+        }
+        self.packet = packet;
+        transmit.is_some()
+    }
+
+    fn deliver(&mut self, path: &Path, multicast: bool, arrival: &Arrival, packet: &[u8]) {
+        for function in &mut self.functions {
+            let port = &mut function.core.port;
+            let is_for_it = multicast
+                || match path.network {
+                    Network::Udp => port.has_gid(&path.remote),
+                    Network::Grh | Network::Local => port.lid() == path.dlid,
+                };
+            if is_for_it && port.up {
+                port.counters.received(packet.len(), multicast);
+                function.take_in(arrival, packet);
+            }
+        }
+    }
+}
+
+fn is_multicast(path: &Path) -> bool {
+    match path.network {
+        Network::Udp => {
+            let gid = &path.remote;
+            gid[0] == 0xff || (gid[..10] == [0; 10] && gid[10..12] == [0xff; 2] && gid[12] & 0xf0 == 0xe0)
+        }
+        Network::Grh | Network::Local => path.dlid >= MULTICAST_LID && path.dlid != u16::MAX,
+    }
 }

@@ -5,6 +5,7 @@
 //! | `pci` | configuration space |
 //! | `iseg` | the initialisation segment |
 //! | `uar` | doorbells |
+//! | `wire` | packets, time |
 //! | `pages` | buffers of guest pages |
 //!
 //! A function is the transport engine and [`Core`], everything else. They are apart because the engine tells what
@@ -14,6 +15,7 @@ pub(crate) mod iseg;
 pub(crate) mod pages;
 pub(crate) mod pci;
 pub(crate) mod uar;
+pub(crate) mod wire;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,7 +37,7 @@ use crate::mkey::{Mkeys, Translated};
 use crate::port::{Port, PortKind};
 use crate::qp::{Attention, Qp};
 use crate::srq::Srq;
-use crate::trace::Trace;
+use crate::trace::{Trace, format};
 
 use self::iseg::Iseg;
 use self::pci::Pci;
@@ -100,7 +102,7 @@ impl Log {
     /// A rule was broken.
     pub(crate) fn complain(&mut self, rule: Rule, what: impl Into<String>) {
         let what = what.into();
-        self.trace.line(|| format!("complaint {rule:?} {what}"));
+        self.trace.line(|| format::complaint(rule, &what));
         self.complaints.add(rule, what);
     }
 }

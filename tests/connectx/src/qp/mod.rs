@@ -27,8 +27,6 @@ pub(crate) mod udav;
 pub(crate) mod umr;
 pub(crate) mod wqe;
 
-#[cfg(test)]
-mod tests;
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -116,6 +114,8 @@ pub(crate) struct RecvRun {
     pub(crate) done: u16,
     /// The shared receive queue that the last receive came from, where requests name it.
     pub(crate) taken_from: Option<u32>,
+    /// As of sends.
+    pub(crate) forced: Option<(u8, u8)>,
     /// The ring made no sense: no more is taken from it until it is reset.
     pub(crate) broken: bool,
 }

@@ -1,0 +1,131 @@
+//! Packets out of a function and into it, and its time.
+
+use roce::engine::{Arrival, Network, Qpn, State, Time, Transmit, Urgency};
+
+use crate::bus::Bus;
+use crate::function::Function;
+use crate::port::PortKind;
+use crate::qp::{Service, completion};
+
+/// The queue pair number of multicast packets.
+const MULTICAST: u32 = 0xff_ffff;
+/// Queue pairs 0 and 1 are special.
+const SPECIAL: std::ops::RangeInclusive<u32> = 0..=1;
+/// What a completion says of a RoCE packet's header, where an InfiniBand one has the service level.
+const OVER_IPV6: u8 = 1;
+const OVER_IPV4: u8 = 2;
+
+impl<B: Bus> Function<B> {
+    /// A packet from the fabric, from BTH to ICRC.
+    pub(crate) fn take_in(&mut self, arrival: &Arrival, packet: &[u8]) {
+        let Some([_, high, middle, low]) = packet.get(4..).and_then(|rest| rest.first_chunk()) else {
+            return;
+        };
+        let number = u32::from_be_bytes([0, *high, *middle, *low]);
+        let hears = |service: Service| match service {
+            Service::Ud => number == MULTICAST,
+            Service::Qp0 | Service::Qp1 => SPECIAL.contains(&number),
+            _ => false,
+        };
+        // Receives that were posted meanwhile are there when the engine looks for one.
+        let receivers: Vec<u32> = match number {
+            MULTICAST | 0 | 1 => {
+                self.core.qps.values().filter(|qp| hears(qp.service)).map(|qp| qp.qpn).collect()
+            }
+            number => vec![number],
+        };
+        for qpn in &receivers {
+            self.refill(*qpn);
+            if let Some(fault) = self.core.faults.receive(*qpn) {
+                self.fail_recv(*qpn, fault.syndrome, fault.vendor);
+            }
+        }
+        self.core.attention.receiver = Some(number);
+        let mut arrival = *arrival;
+        if self.core.port.kind == PortKind::Roce {
+            arrival.sl = if is_ipv4(&arrival.local) { OVER_IPV4 } else { OVER_IPV6 };
+        }
+        let now = self.core.now;
+        self.engine.handle(now, &arrival, packet, &mut self.core);
+        self.core.attention.receiver = None;
+        self.settle();
+    }
+
+    /// Writes the next packet, from BTH to pad, into `buf`.
+    pub(crate) fn next_packet(&mut self, buf: &mut [u8]) -> Option<Transmit> {
+        let now = self.core.now;
+        let sent = self.engine.poll_transmit(now, Urgency::All, buf, &mut self.core);
+        // Work requests that send nothing end here.
+        self.settle();
+        sent.or_else(|| self.engine.poll_transmit(now, Urgency::All, buf, &mut self.core))
+    }
+
+    /// Time goes on.
+    pub(crate) fn expire(&mut self, now: Time) {
+        self.core.now = self.core.now.max(now);
+        let now = self.core.now;
+        self.release_due();
+        self.engine.timeout(now, &mut self.core);
+        self.settle();
+        self.look();
+    }
+
+    /// When time counts next.
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        [self.engine.deadline(), self.held_until(), self.core.attention.next_look].into_iter().flatten().min()
+    }
+
+    /// The oldest outstanding send of a queue pair ends with this syndrome. `false`: none is outstanding.
+    pub(crate) fn fail_send(&mut self, qpn: u32, syndrome: u8, vendor: u8) -> bool {
+        self.settle();
+        let Some(qp) = self.core.qps.get_mut(&qpn) else { return false };
+        qp.run.send.forced = Some((syndrome, vendor));
+        let now = self.core.now;
+        let status = completion::status(syndrome);
+        let failed = self.engine.fail_oldest_send(Qpn(qpn), status, vendor.into(), now, &mut self.core);
+        if let Some(qp) = self.core.qps.get_mut(&qpn) {
+            qp.run.send.forced = None;
+        }
+        self.settle();
+        failed
+    }
+
+    /// The oldest outstanding receive of a queue pair ends with this syndrome. `false`: none is outstanding.
+    pub(crate) fn fail_recv(&mut self, qpn: u32, syndrome: u8, vendor: u8) -> bool {
+        if self.state(qpn) == State::Reset {
+            return false;
+        }
+        self.refill(qpn);
+        let Some(qp) = self.core.qps.get_mut(&qpn) else { return false };
+        qp.run.recv.forced = Some((syndrome, vendor));
+        let now = self.core.now;
+        let status = completion::status(syndrome);
+        let failed = self.engine.fail_next_recv(Qpn(qpn), status, vendor.into(), now, &mut self.core);
+        if let Some(qp) = self.core.qps.get_mut(&qpn) {
+            qp.run.recv.forced = None;
+        }
+        self.settle();
+        failed
+    }
+}
+
+/// An IPv4 address as a GID.
+fn is_ipv4(gid: &[u8; 16]) -> bool {
+    gid[..10] == [0; 10] && gid[10..12] == [0xff; 2]
+}
+
+/// Where a packet came from, as the one that gets it sees it.
+pub(crate) fn arrival(transmit: &Transmit) -> Arrival {
+    let path = &transmit.path;
+    Arrival {
+        network: path.network,
+        remote: path.local,
+        local: path.remote,
+        traffic_class: path.traffic_class,
+        hop_limit: path.hop_limit,
+        flow_label: path.flow_label,
+        sl: path.sl,
+        slid: if path.network == Network::Udp { 0 } else { path.slid },
+        dlid: if path.network == Network::Udp { 0 } else { path.dlid },
+    }
+}

@@ -1,0 +1,224 @@
+//! Receives fetched: from a queue pair's own queue, which is a ring, and from shared ones, which are linked lists.
+//!
+//! A receive rings no bell: a counter in the doorbell record tells of it. It is looked at before a packet is handled, and
+//! from time to time where a queue pair is in error: what is posted there is flushed.
+//!
+//! | | an element is |
+//! |---|---|
+//! | `length > 0` | a piece of memory |
+//! | `length == 0`, key 0x100 | the terminator: the list ends |
+//! | `length == 0`, another key | nothing: a program may ask for it |
+//!
+//! # References
+//! PRM, "receive WQE", "shared receive queue"
+
+use roce::engine::{PostRefused, Qpn, RecvWr, Sge, SrqId, State};
+
+use super::Receives;
+use crate::bus::Bus;
+use crate::complaint::Rule;
+use crate::eq::EventType;
+use crate::function::Function;
+use crate::layout::eqe::qp_srq;
+use crate::layout::wqe::{data, srq_next};
+use crate::srq::SrqKind;
+
+/// The key of an element that is none.
+const TERMINATOR: u32 = 0x100;
+
+/// How long nobody looks at queue pairs in error, after something happened there.
+pub(super) const SHORTEST_PAUSE: u64 = 1_000_000;
+/// And where nothing happens.
+const LONGEST_PAUSE: u64 = 64_000_000;
+
+impl<B: Bus> Function<B> {
+    /// Hands new receives of the queue pair, of its own queue or of the shared one, over to the engine.
+    pub(crate) fn refill(&mut self, qpn: u32) {
+        match self.core.qps.get(&qpn).map(|qp| qp.rq) {
+            Some(Receives::Own(_)) => self.refill_own(qpn),
+            Some(Receives::Shared(srqn)) => self.refill_srq(srqn),
+            Some(Receives::Named) => {
+                let named = self.core.srqs.values().filter(|srq| srq.kind == SrqKind::Xrc);
+                for srqn in named.map(|srq| srq.srqn).collect::<Vec<_>>() {
+                    self.refill_srq(srqn);
+                }
+            }
+            Some(Receives::None) | None => {}
+        }
+    }
+
+    fn refill_own(&mut self, qpn: u32) {
+        if self.state(qpn) == State::Reset {
+            return;
+        }
+        let Some(qp) = self.core.qps.get(&qpn) else { return };
+        let (Receives::Own(shape), run, Some(record)) = (qp.rq, qp.run.recv, qp.doorbell_record) else {
+            return;
+        };
+        if run.broken {
+            return;
+        }
+        let Some(head) = self.core.record(record) else { return };
+        let head = head as u16;
+        let mut at = run.fetched;
+        if head == at {
+            return;
+        }
+        self.core.log.trace.line(|| format!("record qpn={qpn:#x} receives={head}"));
+        let slots = 1u32 << shape.log_size;
+        if u32::from(head.wrapping_sub(run.done)) > slots {
+            let what = format!("queue pair {qpn:#x}: head {head}, tail {}, {slots} receives", run.done);
+            self.core.log.complain(Rule::RecvOverrun, what);
+            self.collapse(qpn);
+            return;
+        }
+        let stride = 1u64 << shape.log_stride;
+        let mut bytes = vec![0; stride as usize];
+        // At most as many as there are slots.
+        while at != head {
+            let slot = u64::from(at) & u64::from(slots - 1);
+            let Some(qp) = self.core.qps.get_mut(&qpn) else { return };
+            qp.run.recv.fetched = at.wrapping_add(1);
+            if qp.pages.read(&self.core.bus, slot * stride, &mut bytes).is_err() {
+                self.core.log.complain(Rule::DmaFault, format!("the receive queue of queue pair {qpn:#x}"));
+                self.collapse(qpn);
+                return;
+            }
+            let elements = bytes.get(if shape.signature { data::SIZE } else { 0 }..).unwrap_or_default();
+            let sges = self.elements(elements, || format!("queue pair {qpn:#x}, receive {at}"));
+            let now = self.core.now;
+            let wr = RecvWr { wr_id: u64::from(at), sges: &sges };
+            if let Err(why) = self.engine.post_recv(Qpn(qpn), &wr, now, &mut self.core) {
+                let what = format!("queue pair {qpn:#x}, receive {at}: {why}");
+                self.core.log.complain(Rule::RecvOverrun, what);
+                self.collapse(qpn);
+                return;
+            }
+            at = at.wrapping_add(1);
+        }
+    }
+
+    /// Hands new receives of a shared receive queue over to the engine.
+    pub(crate) fn refill_srq(&mut self, srqn: u32) {
+        let Some(srq) = self.core.srqs.get(&srqn) else { return };
+        if srq.run.broken {
+            return;
+        }
+        let (size, stride, mut at) = (1u32 << srq.log_size, srq.stride, srq.run.fetched);
+        let record = srq.doorbell_record;
+        let Some(head) = self.core.record(record) else { return };
+        let head = head as u16;
+        if head == at {
+            return;
+        }
+        self.core.log.trace.line(|| format!("record srqn={srqn:#x} receives={head}"));
+        let mut bytes = vec![0; usize::try_from(stride).unwrap_or_default()];
+        // Each entry is posted once at a time: the list is followed at most once around.
+        while at != head {
+            let Some(srq) = self.core.srqs.get_mut(&srqn) else { return };
+            let entry = srq.run.next;
+            if u32::from(entry) >= size {
+                return self.collapse_srq(srqn, Rule::SrqLink, format!("entry {entry} of {size} is linked"));
+            }
+            if srq.run.outstanding.len() >= size as usize {
+                let what = format!("counter {head}, and all of its {size} entries are posted");
+                return self.collapse_srq(srqn, Rule::RecvOverrun, what);
+            }
+            if !srq.run.outstanding.insert(entry) {
+                return self.collapse_srq(srqn, Rule::SrqLink, format!("entry {entry} is posted already"));
+            }
+            if srq.pages.read(&self.core.bus, u64::from(entry) * stride, &mut bytes).is_err() {
+                return self.collapse_srq(srqn, Rule::DmaFault, "its entries are no memory".into());
+            }
+            at = at.wrapping_add(1);
+            srq.run.next = srq_next::NEXT_WQE_INDEX.get(&bytes) as u16;
+            srq.run.fetched = at;
+            let elements = bytes.get(srq_next::SIZE..).unwrap_or_default();
+            let sges = self.elements(elements, || format!("shared receive queue {srqn:#x}, entry {entry}"));
+            let wr = RecvWr { wr_id: u64::from(entry), sges: &sges };
+            match self.engine.post_srq_recv(SrqId(srqn), &wr) {
+                Ok(()) => {}
+                Err(PostRefused::TooManySge) => {
+                    return self.collapse_srq(
+                        srqn,
+                        Rule::RecvOverrun,
+                        format!("entry {entry} has too many elements"),
+                    );
+                }
+                Err(why) => {
+                    return self.collapse_srq(srqn, Rule::RecvOverrun, format!("entry {entry}: {why}"));
+                }
+            }
+        }
+    }
+
+    fn collapse_srq(&mut self, srqn: u32, rule: Rule, what: String) {
+        self.core.log.complain(rule, format!("shared receive queue {srqn:#x}: {what}"));
+        if let Some(srq) = self.core.srqs.get_mut(&srqn) {
+            srq.run.broken = true;
+        }
+        let mut event = [0; 28];
+        qp_srq::QPN_RQN_SQN.set(&mut event, srqn);
+        self.core.event(EventType::SrqCatastrophic, 0, &event);
+    }
+
+    /// The elements of a receive.
+    fn elements(&mut self, bytes: &[u8], which: impl Fn() -> String) -> Vec<Sge> {
+        let mut sges = Vec::with_capacity(bytes.len() / data::SIZE);
+        for element in bytes.chunks_exact(data::SIZE) {
+            let (length, lkey) = (data::BYTE_COUNT.get32(element), data::LKEY.get32(element));
+            if let Some((_, bits)) = data::TABLE.reserved(element) {
+                self.core
+                    .log
+                    .complain(Rule::RecvTerminator, format!("{}: bits {bits:#x} of a length", which()));
+            }
+            match (length, lkey) {
+                (0, TERMINATOR) => break,
+                (0, 0) => {
+                    // Memory that nobody has written.
+                    self.core.log.complain(Rule::RecvTerminator, format!("{}: an element of zeros", which()));
+                    break;
+                }
+                (_, TERMINATOR) => {
+                    let what = format!("{}: a terminator of {length} bytes", which());
+                    self.core.log.complain(Rule::RecvTerminator, what);
+                    break;
+                }
+                (0, _) => {}
+                _ => sges.push(Sge { addr: data::ADDRESS.get(element), length, lkey }),
+            }
+        }
+        sges
+    }
+
+    /// Looks at the queue pairs in error: what was posted there is flushed.
+    pub(crate) fn look(&mut self) {
+        let mut news = false;
+        for qpn in self.core.attention.flushing.iter().copied().collect::<Vec<_>>() {
+            if self.state(qpn) != State::Err {
+                self.core.attention.flushing.remove(&qpn);
+                continue;
+            }
+            let fetched = |function: &Self| function.core.qps.get(&qpn).map(|qp| qp.run.recv.fetched);
+            let before = fetched(self);
+            if !matches!(self.core.qps.get(&qpn).map(|qp| qp.rq), Some(Receives::Own(_))) {
+                self.core.attention.flushing.remove(&qpn);
+                continue;
+            }
+            self.refill(qpn);
+            news |= fetched(self) != before;
+        }
+        let attention = &mut self.core.attention;
+        if attention.flushing.is_empty() {
+            attention.next_look = None;
+            return;
+        }
+        if news {
+            attention.pause = SHORTEST_PAUSE;
+        }
+        if news || attention.next_look.is_none_or(|due| due <= self.core.now) {
+            attention.next_look = Some(self.core.now + attention.pause);
+            attention.pause = (attention.pause * 2).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
+        }
+    }
+}

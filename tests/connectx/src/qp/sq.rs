@@ -1,0 +1,388 @@
+//! Work requests fetched from send queues, in order: from a doorbell to the engine.
+//!
+//! ```text
+//!        done              fetched              rung
+//!   ──────┼───────────────────┼───────────────────┼──────
+//!   ended │ the engine's, and │ waits for what is │ not told of
+//!         │ one that waits    │ before it         │
+//! ```
+//! Positions count basic blocks of 64 bytes and have 16 bits; a queue has at most half as many.
+//!
+//! Invariant: a work request is checked before anything of it is believed, and once: what is fetched is a copy.
+
+use roce::engine::{
+    Opcode, Payload, PostRefused, Qpn, SendFlags, SendOp, SendWr, State, Status, UdDestination,
+};
+
+use super::wqe::{self, Bytes, Ctrl, Local, Mistake, Work};
+use super::{BASIC_BLOCK, Service, Waiting};
+use crate::bus::Bus;
+use crate::complaint::Rule;
+use crate::function::{Core, Function};
+use crate::layout::wqe::ctrl;
+
+/// The number of a send for the engine: what its completion tells.
+pub(super) fn wr_id(index: u16, opcode: u8) -> u64 {
+    u64::from(opcode) << 16 | u64::from(index)
+}
+
+/// Position and operation of a send, by its number.
+pub(super) fn of_wr_id(wr_id: u64) -> (u16, u8) {
+    (wr_id as u16, (wr_id >> 16) as u8)
+}
+
+impl<B: Bus> Function<B> {
+    /// A doorbell of a send queue: the first 8 bytes of the last work request that was posted. `blue_flame`: all of it, which
+    /// then counts instead of what stands in the queue.
+    ///
+    /// Gives that work request as it was fetched, if it was.
+    pub(crate) fn ring_sq(
+        &mut self,
+        uar: u32,
+        doorbell: [u8; 8],
+        blue_flame: Option<&[u8]>,
+    ) -> Option<Vec<u8>> {
+        let (qpn, ds) = (ctrl::QPN.get32(&doorbell), ctrl::DS.get32(&doorbell) as usize);
+        let index = ctrl::WQE_INDEX.get(&doorbell) as u16;
+        let Some(qp) = self.core.qps.get(&qpn) else {
+            self.core.log.complain(Rule::DoorbellObject, format!("queue pair {qpn:#x}"));
+            return None;
+        };
+        let Some(shape) = qp.sq else {
+            self.core.log.complain(Rule::DoorbellObject, format!("queue pair {qpn:#x} has no send queue"));
+            return None;
+        };
+        if qp.uar != uar {
+            let what = format!("queue pair {qpn:#x} of UAR {:#x} in UAR {uar:#x}", qp.uar);
+            self.core.log.complain(Rule::DoorbellUar, what);
+            return None;
+        }
+        let (rung, done) = (qp.run.send.rung, qp.run.send.done);
+        let record = qp.doorbell_record?;
+        let head = self.core.record(record + 4)? as u16;
+        self.core.log.trace.line(|| format!("doorbell qpn={qpn:#x} index={index} ds={ds} record={head}"));
+        if matches!(self.state(qpn), State::Reset | State::Init | State::Rtr) {
+            self.core.log.complain(Rule::WqeState, format!("queue pair {qpn:#x} is {:?}", self.state(qpn)));
+            return None;
+        }
+        let end = index.wrapping_add(ds.div_ceil(4) as u16);
+        let (told, meant) = (head.wrapping_sub(rung), end.wrapping_sub(rung));
+        if told == 0 && meant == 0 {
+            self.core.log.complain(Rule::DoorbellStale, format!("queue pair {qpn:#x} is at {rung} already"));
+            return None;
+        }
+        if told < meant && meant <= 1 << shape.log_size {
+            let what = format!("queue pair {qpn:#x} rings up to {end}, its record says {head}");
+            self.core.log.complain(Rule::DoorbellRecordFirst, what);
+        } else if told != meant {
+            let what = format!("queue pair {qpn:#x} rings up to {end}, its record says {head}");
+            self.core.log.complain(Rule::DoorbellOrder, what);
+        }
+        if u32::from(head.wrapping_sub(done)) > 1 << shape.log_size {
+            let what =
+                format!("queue pair {qpn:#x}: head {head}, tail {done}, {} blocks", 1 << shape.log_size);
+            self.core.log.complain(Rule::WqeOverrun, what);
+            self.collapse(qpn);
+            return None;
+        }
+        let send = &mut self.core.qps.get_mut(&qpn)?.run.send;
+        send.rung = head;
+        let fetched = self.advance(qpn, blue_flame.map(|bytes| (index, bytes)), Some(index));
+        self.settle();
+        fetched
+    }
+
+    /// Fetches and carries out what a send queue holds, as far as that goes now. Gives the work request at `wanted`, if it was
+    /// fetched.
+    fn advance(
+        &mut self,
+        qpn: u32,
+        blue_flame: Option<(u16, &[u8])>,
+        wanted: Option<u16>,
+    ) -> Option<Vec<u8>> {
+        let mut found = None;
+        // Each turn fetches a block at least, of which there are no more than 16 bits count.
+        loop {
+            self.run_waiting(qpn);
+            let Some(qp) = self.core.qps.get(&qpn) else { break };
+            let send = &qp.run.send;
+            if send.waiting.is_some() || send.broken || send.fetched == send.rung {
+                break;
+            }
+            let at = send.fetched;
+            let instead = blue_flame.filter(|(index, _)| *index == at).map(|(_, bytes)| bytes);
+            let bytes = self.fetch(qpn, instead);
+            if wanted == Some(at) {
+                found = bytes;
+            }
+        }
+        found
+    }
+
+    /// Goes on with what waited for something to end.
+    pub(crate) fn settle(&mut self) {
+        while let Some(qpn) = self.core.attention.runnable.pop_first() {
+            self.advance(qpn, None, None);
+        }
+    }
+
+    /// After the state of a queue pair has changed by command: what waited may go on, or is flushed.
+    pub(crate) fn state_changed(&mut self, qpn: u32) {
+        self.core.attention.runnable.insert(qpn);
+        if self.state(qpn) == State::Err {
+            self.core.watch(qpn);
+        }
+        self.settle();
+        self.look();
+    }
+
+    /// The state of a queue pair; RESET where there is none.
+    pub(crate) fn state(&self, qpn: u32) -> State {
+        self.engine.query_qp(Qpn(qpn)).map_or(State::Reset, |(state, _)| state)
+    }
+
+    /// Fetches the next work request, and hands it over. Gives its bytes, if they could be had.
+    fn fetch(&mut self, qpn: u32, instead: Option<&[u8]>) -> Option<Vec<u8>> {
+        let qp = self.core.qps.get(&qpn)?;
+        let (service, signature, at) = (qp.service, qp.signature, qp.run.send.fetched);
+        let left = qp.run.send.rung.wrapping_sub(at);
+        let Ok(bytes) = self.core.wqe(qpn, at, left, instead) else {
+            self.core.log.complain(Rule::DmaFault, format!("the send queue of queue pair {qpn:#x}"));
+            self.collapse(qpn);
+            return None;
+        };
+        let (index, opcode) = (ctrl::WQE_INDEX.get(&bytes) as u16, ctrl::OPCODE.get(&bytes) as u8);
+        let ds = ctrl::DS.get32(&bytes) as usize;
+        self.core.log.trace.line(|| format!("wqe qpn={qpn:#x} {}", hex(&bytes)));
+        if ds == 0 || ds * 16 > bytes.len() {
+            let what = format!("queue pair {qpn:#x} at {at}: {ds} units, {left} blocks were rung");
+            self.core.log.complain(Rule::WqeSize, what);
+            // Nobody knows where the next one begins.
+            self.hand_over(
+                qpn,
+                wr_id(at, opcode),
+                left,
+                true,
+                Work::Local(Local::Fail(Status::LocalQpOperation)),
+            );
+            return None;
+        }
+        let blocks = ds.div_ceil(4) as u16;
+        let number = wr_id(at, opcode);
+        let flushes = matches!(self.state(qpn), State::Err | State::Sqe);
+        if let Some(fault) = if flushes { None } else { self.core.faults.send(qpn) } {
+            let local = Local::Forced { syndrome: fault.syndrome, vendor: fault.vendor };
+            self.hand_over(qpn, number, blocks, true, Work::Local(local));
+            return Some(bytes);
+        }
+        let mistake = if index != at {
+            Some(Mistake::of(Rule::WqeIndex, format!("it says {index}")))
+        } else if ctrl::QPN.get32(&bytes) != qpn {
+            Some(Mistake::of(Rule::WqeQpn, format!("it says {:#x}", ctrl::QPN.get32(&bytes))))
+        } else {
+            None
+        };
+        let parsed = match mistake {
+            Some(mistake) => Err(mistake),
+            None if flushes => {
+                // It is flushed, whatever it is.
+                self.hand_over(qpn, number, blocks, true, Work::Local(Local::Fail(Status::Flushed)));
+                return Some(bytes);
+            }
+            None => Ctrl::parse(&bytes).and_then(|ctrl| {
+                if signature && !wqe::signature_is_right(&bytes) {
+                    return Err(Mistake::of(Rule::WqeSignature, "the sum is not all ones"));
+                }
+                if !signature && ctrl::SIGNATURE.is_set(&bytes) {
+                    return Err(Mistake::of(Rule::WqeSignature, "none was asked for"));
+                }
+                let work = wqe::decode(service, &self.core.port, &ctrl, &bytes)?;
+                Ok((ctrl.signaled, self.of_window(&ctrl, work)?))
+            }),
+        };
+        let (signaled, work) = parsed.unwrap_or_else(|mistake| {
+            if let Some((rule, what)) = mistake.complaint {
+                self.core.log.complain(rule, format!("queue pair {qpn:#x} at {at}: {what}"));
+            }
+            (true, Work::Local(Local::Fail(mistake.status)))
+        });
+        self.hand_over(qpn, number, blocks, signaled, work);
+        Some(bytes)
+    }
+
+    /// A UMR of a window is the engine's.
+    fn of_window(&self, ctrl: &Ctrl, work: Work) -> Result<Work, Mistake> {
+        let Work::Local(Local::Umr(umr)) = &work else { return Ok(work) };
+        let Some(op) = umr.of_window(&self.core.mkeys) else { return Ok(work) };
+        let flags = SendFlags { signaled: ctrl.signaled, solicited: false, fence: true };
+        Ok(Work::Send { op: op?, flags, bytes: Bytes::Elements(Vec::new()), remote_srq: 0 })
+    }
+
+    /// Hands a work request over to the engine, or lets it wait for its turn.
+    fn hand_over(&mut self, qpn: u32, number: u64, blocks: u16, signaled: bool, work: Work) {
+        let Some(qp) = self.core.qps.get_mut(&qpn) else { return };
+        qp.run.send.fetched = qp.run.send.fetched.wrapping_add(blocks);
+        let local = match work {
+            Work::Send { op, flags, bytes, remote_srq } => {
+                let wr = SendWr { wr_id: number, op, flags, payload: bytes.payload(), remote_srq };
+                match self.post(qpn, blocks, &wr) {
+                    Ok(()) => return,
+                    Err(PostRefused::MessageTooLong) => Local::Fail(Status::LocalLength),
+                    Err(_) => Local::Fail(Status::LocalQpOperation),
+                }
+            }
+            Work::Local(local) => local,
+        };
+        if let Some(qp) = self.core.qps.get_mut(&qpn) {
+            qp.run.send.waiting = Some(Waiting { wr_id: number, blocks, signaled, local });
+        }
+    }
+
+    fn post(&mut self, qpn: u32, blocks: u16, wr: &SendWr<'_>) -> Result<(), PostRefused> {
+        // In the error state it ends within the call.
+        if let Some(qp) = self.core.qps.get_mut(&qpn) {
+            qp.run.send.held.push_back(blocks);
+        }
+        let now = self.core.now;
+        self.engine.post_send(Qpn(qpn), wr, now, &mut self.core).inspect_err(|_| {
+            if let Some(qp) = self.core.qps.get_mut(&qpn) {
+                qp.run.send.held.pop_back();
+            }
+        })
+    }
+
+    /// Carries out what waits, if everything before it has ended.
+    fn run_waiting(&mut self, qpn: u32) {
+        let state = self.state(qpn);
+        let Some(qp) = self.core.qps.get_mut(&qpn) else { return };
+        let send = &mut qp.run.send;
+        // IBTA 10.3.1.5: nothing new starts while the queue drains.
+        if !send.held.is_empty() || state == State::Sqd {
+            return;
+        }
+        let Some(Waiting { wr_id, blocks, signaled, local }) = send.waiting.take() else { return };
+        let flushes = matches!(state, State::Err | State::Sqe);
+        let ended = match local {
+            _ if flushes => Err(Status::Flushed),
+            Local::Nop => Ok(()),
+            Local::Umr(umr) => self.change_key(qpn, &umr),
+            Local::Fail(status) => Err(status),
+            Local::Forced { syndrome, vendor } => {
+                if let Some(qp) = self.core.qps.get_mut(&qpn) {
+                    qp.run.send.forced = Some((syndrome, vendor));
+                }
+                Err(super::completion::status(syndrome))
+            }
+        };
+        match ended {
+            Ok(()) => self.end(qpn, wr_id, blocks, signaled),
+            Err(status) => self.fail(qpn, wr_id, blocks, status),
+        }
+    }
+
+    /// Ends a work request of the model's own, which has succeeded.
+    fn end(&mut self, qpn: u32, wr_id: u64, blocks: u16, signaled: bool) {
+        let Some(qp) = self.core.qps.get_mut(&qpn) else { return };
+        qp.run.send.done = qp.run.send.done.wrapping_add(blocks);
+        if signaled && self.core.send_completion(qpn, wr_id, Opcode::Send, 0).is_err() {
+            self.core.cq_error(self.core.qps.get(&qpn).map_or(0, |qp| qp.send_cqn));
+            self.collapse(qpn);
+        }
+    }
+
+    /// Ends a work request as failed, and the queue pair with it, through a send of the engine that stands for it.
+    fn fail(&mut self, qpn: u32, wr_id: u64, blocks: u16, status: Status) {
+        let op = match self.core.qps.get(&qpn).map(|qp| qp.service) {
+            Some(Service::Ud | Service::Qp0 | Service::Qp1) => {
+                let to = UdDestination { path: Default::default(), qpn: 0, qkey: 0 };
+                SendOp::Datagram { to, imm: None }
+            }
+            _ => SendOp::Send { imm: None },
+        };
+        let flags = SendFlags { signaled: true, ..SendFlags::default() };
+        let wr = SendWr { wr_id, op, flags, payload: Payload::Inline(&[]), remote_srq: 0 };
+        if self.post(qpn, blocks, &wr).is_ok() && status != Status::Flushed {
+            let now = self.core.now;
+            self.engine.fail_oldest_send(Qpn(qpn), status, 0, now, &mut self.core);
+        }
+    }
+
+    /// A queue makes no sense, and cannot be followed any more: the queue pair is in error, and says so.
+    pub(super) fn collapse(&mut self, qpn: u32) {
+        let Some(qp) = self.core.qps.get_mut(&qpn) else { return };
+        qp.run.send.broken = true;
+        qp.run.recv.broken = true;
+        if let Some(waiting) = qp.run.send.waiting.take() {
+            qp.run.send.done = qp.run.send.done.wrapping_add(waiting.blocks);
+        }
+        let change = roce::engine::AttrChange { state: Some(State::Err), ..Default::default() };
+        let now = self.core.now;
+        let _ = self.engine.modify_qp(Qpn(qpn), &change, now, &mut self.core);
+        roce::engine::Sink::event(&mut self.core, roce::engine::Event::QpFatal(Qpn(qpn)));
+    }
+}
+
+impl<B: Bus> Core<B> {
+    /// A word of a doorbell record. Complains where it is no memory.
+    pub(crate) fn record(&mut self, address: u64) -> Option<u32> {
+        let mut word = [0; 4];
+        match self.bus.read(address, &mut word) {
+            Ok(()) => Some(u32::from_be_bytes(word)),
+            Err(fault) => {
+                self.log.complain(Rule::DmaFault, format!("a doorbell record: {fault}"));
+                None
+            }
+        }
+    }
+
+    /// The work request at a position, of at most `left` blocks, across the end of the queue. `instead`: what was stored through
+    /// BlueFlame.
+    fn wqe(
+        &self,
+        qpn: u32,
+        at: u16,
+        left: u16,
+        instead: Option<&[u8]>,
+    ) -> Result<Vec<u8>, crate::bus::BusFault> {
+        let nothing = crate::bus::BusFault { address: 0, len: 0 };
+        let qp = self.qps.get(&qpn).ok_or(nothing)?;
+        let shape = qp.sq.ok_or(nothing)?;
+        let block = |n: u16| {
+            let slot = u64::from(at.wrapping_add(n)) & ((1 << shape.log_size) - 1);
+            shape.offset + slot * BASIC_BLOCK
+        };
+        let mut bytes = vec![0; BASIC_BLOCK as usize];
+        match instead.and_then(|instead| instead.get(..BASIC_BLOCK as usize)) {
+            Some(first) => bytes.copy_from_slice(first),
+            None => qp.pages.read(&self.bus, block(0), &mut bytes)?,
+        }
+        let ds = ctrl::DS.get32(&bytes) as usize;
+        let blocks = (ds.div_ceil(4) as u16).min(left);
+        for n in 1..blocks {
+            let begin = bytes.len();
+            bytes.resize(begin + BASIC_BLOCK as usize, 0);
+            let rest = bytes.get_mut(begin..).unwrap_or_default();
+            match instead.and_then(|instead| instead.get(begin..begin + BASIC_BLOCK as usize)) {
+                Some(stored) => rest.copy_from_slice(stored),
+                None => qp.pages.read(&self.bus, block(n), rest)?,
+            }
+        }
+        if ds > 0 && ds * 16 <= bytes.len() {
+            bytes.truncate(ds * 16);
+        }
+        Ok(bytes)
+    }
+
+    /// New receives of a queue pair in error are flushed, although nobody tells of them.
+    pub(super) fn watch(&mut self, qpn: u32) {
+        if self.attention.flushing.insert(qpn) {
+            self.attention.pause = super::rq::SHORTEST_PAUSE;
+            self.attention.next_look = Some(self.now + super::rq::SHORTEST_PAUSE);
+        }
+    }
+}
+
+/// Bytes as a trace has them.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

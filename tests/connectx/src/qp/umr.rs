@@ -1,0 +1,277 @@
+//! UMR: memory keys and windows changed by work requests.
+//!
+//! ```text
+//! ctrl (its immediate: the key) ─ UMR control ─ key context ─┬─ inline list, padded to 64 bytes
+//!                                                            ├─ element that points to the list
+//!                                                            └─ nothing
+//! ```
+//! What is changed of the context says a mask. For a window, a list of one piece is a bind and none an unbind: both are the
+//! engine's. A memory key is the model's: it is changed when everything before has ended.
+//!
+//! # References
+//! PRM, "UMR"; Linux `drivers/infiniband/hw/mlx5/umr.c`, `wr.c`; rdma-core `set_bind_wr`
+
+use roce::engine::{MwType, Refused, SendOp, Sge, Status};
+
+use super::wqe::{Ctrl, Local, Mistake, Work};
+use crate::bus::Bus;
+use crate::complaint::Rule;
+use crate::function::Function;
+use crate::layout::Field;
+use crate::layout::mkey::mkc;
+use crate::layout::wqe::{data, klm, umr_ctrl};
+use crate::mkey::{self, Kind, Mkeys, OCTWORD};
+
+/// A change of a memory key or window.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Umr {
+    /// The key; its variant counts where it is not changed.
+    pub(crate) key: u32,
+    check: Check,
+    /// Which parts of the context count.
+    mask: u64,
+    context: [u8; mkc::SIZE],
+    /// Where the list begins to be changed, in octwords.
+    offset: usize,
+    octwords: usize,
+    list: List,
+}
+
+/// What the key is to be, before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Check {
+    Nothing,
+    Free,
+    Valid,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum List {
+    Nothing,
+    Inline(Vec<u8>),
+    At(Sge),
+}
+
+/// The parts of a context that a mask's bits stand for.
+const MASK: &[(u32, &[Field])] = &[
+    (0, &[mkc::LEN, mkc::LENGTH64]),
+    (1, &[mkc::LOG_PAGE_SIZE]),
+    (6, &[mkc::START_ADDR]),
+    (7, &[mkc::PD]),
+    (8, &[mkc::EN_RINVAL]),
+    (KEY, &[mkc::MKEY_7_0]),
+    (QPN, &[mkc::QPN]),
+    (17, &[mkc::LR]),
+    (18, &[mkc::LW]),
+    (19, &[mkc::RR]),
+    (20, &[mkc::RW]),
+    (21, &[mkc::A]),
+    (23, &[mkc::SMALL_FENCE_ON_RDMA_READ_RESPONSE]),
+    (25, &[mkc::RELAXED_ORDERING_WRITE]),
+    (FREE, &[mkc::FREE]),
+    (47, &[mkc::RELAXED_ORDERING_READ]),
+];
+
+const KEY: u32 = 13;
+const QPN: u32 = 14;
+const FREE: u32 = 29;
+
+/// The longest list that one work request changes: what 16 bits of octwords tell.
+const MAX_LIST: usize = 0xffff * OCTWORD;
+
+/// A UMR, from what follows the control segment.
+///
+/// # Errors
+/// It is broken.
+pub(super) fn decode(ctrl: &Ctrl, bytes: &[u8]) -> Result<Work, Mistake> {
+    let broken = |what: String| Mistake::of(Rule::WqeUmr, what);
+    let Some((head, rest)) = bytes.split_at_checked(umr_ctrl::SIZE + mkc::SIZE) else {
+        return Err(Mistake::of(Rule::WqeSize, "a UMR has a control segment and a context"));
+    };
+    let (control, given) = head.split_at(umr_ctrl::SIZE);
+    if let Some((offset, bits)) = umr_ctrl::TABLE.reserved(control) {
+        return Err(broken(format!("bits {bits:#x} of dword {offset:#x} of its control")));
+    }
+    let mask = umr_ctrl::MKEY_MASK.get(control);
+    let known = MASK.iter().fold(0, |known, (bit, _)| known | 1 << bit);
+    if mask & !known != 0 {
+        return Err(broken(format!("mask bits {:#x}", mask & !known)));
+    }
+    let check = match umr_ctrl::CHECK_FREE.get(control) {
+        0 => Check::Nothing,
+        1 => Check::Free,
+        2 => Check::Valid,
+        _ => return Err(broken("it is to be free and not free".into())),
+    };
+    let is_inline = umr_ctrl::INLINE.is_set(control);
+    let list = match (rest.len(), is_inline) {
+        (0, _) => List::Nothing,
+        (len, true) if len % 64 == 0 => List::Inline(rest.to_vec()),
+        (data::SIZE, false) if rest[0] & 0x80 == 0 => List::At(Sge {
+            addr: data::ADDRESS.get(rest),
+            length: data::BYTE_COUNT.get32(rest),
+            lkey: data::LKEY.get32(rest),
+        }),
+        (len, _) => return Err(Mistake::of(Rule::WqeSize, format!("{len} bytes behind a UMR's context"))),
+    };
+    let moved = umr_ctrl::TRANSLATION_OFFSET_EN.is_set(control);
+    let offset =
+        umr_ctrl::TRANSLATION_OFFSET_42_16.get(control) << 16 | umr_ctrl::TRANSLATION_OFFSET.get(control);
+    let mut context = [0; mkc::SIZE];
+    context.copy_from_slice(given);
+    Ok(Work::Local(Local::Umr(Umr {
+        key: ctrl.imm,
+        check,
+        mask,
+        context,
+        offset: if moved { usize::try_from(offset).unwrap_or(usize::MAX) } else { 0 },
+        octwords: umr_ctrl::KLM_OCTOWORDS.get32(control) as usize,
+        list,
+    })))
+}
+
+impl Umr {
+    fn changes(&self, bit: u32) -> bool {
+        self.mask >> bit & 1 != 0
+    }
+
+    /// What the engine is asked for, if the key is a window.
+    ///
+    /// # Errors
+    /// It makes no sense for a window.
+    pub(super) fn of_window(&self, mkeys: &Mkeys) -> Option<Result<SendOp, Mistake>> {
+        match mkeys.get(self.key >> 8)?.kind {
+            Kind::Window(kind) => Some(self.bind(kind)),
+            Kind::Region => None,
+        }
+    }
+
+    fn bind(&self, kind: MwType) -> Result<SendOp, Mistake> {
+        let broken = |what: &str| Err(Mistake::of(Rule::WqeUmr, what));
+        if !self.changes(FREE) {
+            return broken("a bind makes a window valid or free");
+        }
+        let window = self.key;
+        let new_rkey =
+            if self.changes(KEY) { window & !0xff | mkc::MKEY_7_0.get32(&self.context) } else { window };
+        if mkc::FREE.is_set(&self.context) {
+            return Ok(match kind {
+                MwType::Two => SendOp::LocalInvalidate { rkey: window },
+                MwType::One => SendOp::Bind {
+                    window,
+                    new_rkey,
+                    lkey: 0,
+                    addr: 0,
+                    length: 0,
+                    access: mkey::access(&[0; mkc::SIZE]),
+                },
+            });
+        }
+        let List::Inline(list) = &self.list else {
+            return broken("a bind brings its piece along");
+        };
+        let length = mkc::LEN.get(&self.context);
+        if u64::from(klm::BYTE_COUNT.get32(list)) != length {
+            return broken("a window is as long as its piece");
+        }
+        let (addr, start) = (klm::VA.get(list), mkc::START_ADDR.get(&self.context));
+        // The engine gives every region the right to be bound; a window has rights of its own.
+        let mut access = mkey::access(&self.context);
+        access.0 &= !roce::engine::Access::MW_BIND.0;
+        if start == 0 && addr != 0 {
+            access = access | roce::engine::Access::ZERO_BASED;
+        } else if start != addr {
+            return broken("a window begins at its piece's address, or at 0");
+        }
+        Ok(SendOp::Bind { window, new_rkey, lkey: klm::MKEY.get32(list), addr, length, access })
+    }
+}
+
+impl<B: Bus> Function<B> {
+    /// Changes a memory key for a work request of this queue pair, of which everything before has ended.
+    ///
+    /// # Errors
+    /// How it completes; a rule that was broken has been complained of.
+    pub(super) fn change_key(&mut self, qpn: u32, umr: &Umr) -> Result<(), Status> {
+        let refused = Err(Status::WindowBind);
+        let index = umr.key >> 8;
+        let Some(qp) = self.core.qps.get(&qpn) else { return refused };
+        let (pd, any_domain) = (qp.pd, qp.service == super::Service::RegUmr);
+        let Some((present, attr)) = self.engine.mr_by_index(index) else { return refused };
+        let is_valid = self.engine.mr_is_valid(index).unwrap_or(false);
+        let Some(key) = self.core.mkeys.get(index) else { return refused };
+        let before = key.context;
+        if !mkc::UMR_EN.is_set(&before) {
+            self.core.log.complain(Rule::WqeUmr, format!("key {:#x} was not made for UMR", umr.key));
+            return refused;
+        }
+        let wrong_state = match umr.check {
+            Check::Nothing => false,
+            Check::Free => is_valid,
+            Check::Valid => !is_valid,
+        };
+        let wrong_key = !umr.changes(KEY) && present != umr.key;
+        let wrong_domain = !any_domain && attr.pd.0 != pd;
+        if wrong_state || wrong_key || wrong_domain {
+            return refused;
+        }
+        let mut context = before;
+        // An invalidation, from here or afar, is known to the engine alone.
+        mkc::FREE.set(&mut context, u32::from(!is_valid));
+        for (_, fields) in MASK.iter().filter(|(bit, _)| umr.changes(*bit)) {
+            for field in *fields {
+                field.set(&mut context, field.get(&umr.context));
+            }
+        }
+        let list = self.list(pd, umr)?;
+        let Some(key) = self.core.mkeys.get_mut(index) else { return refused };
+        // Lists come in units of 64 bytes: what is padding may not fit.
+        let room = (key.capacity as usize)
+            .saturating_mul(OCTWORD)
+            .saturating_sub(umr.offset.saturating_mul(OCTWORD));
+        let (list, padding) = list.split_at(list.len().min(room));
+        let fits = padding.iter().all(|byte| *byte == 0)
+            && (list.is_empty() || key.fill(umr.offset.saturating_mul(OCTWORD), list));
+        if !fits {
+            self.core
+                .log
+                .complain(Rule::WqeUmr, format!("the list of key {:#x} has no room for it", umr.key));
+            return refused;
+        }
+        key.context = context;
+        match self.remap(index) {
+            Ok(_) => Ok(()),
+            Err(why) => {
+                if let Some(key) = self.core.mkeys.get_mut(index) {
+                    key.context = before;
+                }
+                if let Refused::Invalid(what) = why {
+                    self.core.log.complain(Rule::WqeUmr, format!("key {:#x}: {what}", umr.key));
+                }
+                refused
+            }
+        }
+    }
+
+    /// The list that a UMR brings or points to.
+    fn list(&mut self, pd: u32, umr: &Umr) -> Result<Vec<u8>, Status> {
+        let len = umr.octwords * OCTWORD;
+        match &umr.list {
+            _ if len == 0 => Ok(Vec::new()),
+            List::Inline(bytes) if bytes.len() >= len => Ok(bytes.get(..len).unwrap_or_default().to_vec()),
+            List::At(sge) if sge.length as usize >= len && len <= MAX_LIST => {
+                let mut bytes = vec![0; len];
+                let sge = Sge { length: len as u32, ..*sge };
+                let found = self.engine.gather(roce::engine::Pd(pd), &[sge], &mut bytes);
+                found.map_err(|_| Status::LocalProtection)?;
+                Ok(bytes)
+            }
+            _ => {
+                self.core
+                    .log
+                    .complain(Rule::WqeUmr, format!("a list of {} octwords is not there", umr.octwords));
+                Err(Status::WindowBind)
+            }
+        }
+    }
+}
