@@ -11,10 +11,12 @@
 
 use crate::bus::Bus;
 use crate::complaint::Rule;
+use crate::fault::HeldEvent;
 use crate::function::Core;
 use crate::function::pages::Pages;
 use crate::layout::eqe;
 use crate::layout::put;
+use crate::trace::format;
 
 /// An event queue.
 #[derive(Debug)]
@@ -88,17 +90,31 @@ impl<B: Bus> Core<B> {
         }
     }
 
-    /// An event, to this queue.
+    /// An event, to this queue. It may be kept back: that is one of the faults that tests inject.
     pub(crate) fn event_on(&mut self, eqn: u32, kind: EventType, sub_type: u8, data: &[u8; 28]) {
+        let event = HeldEvent { eqn, kind: kind as u8, sub_type, data: *data };
+        if !self.faults.holds_events(event.kind) {
+            self.deliver(&event);
+        } else if let Some(oldest) = self.faults.hold(event) {
+            self.deliver(&oldest);
+        }
+    }
+
+    /// Writes an event into its queue, and interrupts.
+    pub(crate) fn deliver(&mut self, event: &HeldEvent) {
+        let HeldEvent { eqn, kind, sub_type, ref data } = *event;
         let Self { eqs, bus, log, .. } = self;
         let Some(eq) = eqs.get_mut(&eqn) else { return };
         let size = 1u32 << eq.log_size;
         if eq.unread() >= size {
-            log.complain(Rule::EqOverrun, format!("event queue {eqn} of {size} entries: {kind:?} is lost"));
+            log.complain(
+                Rule::EqOverrun,
+                format!("event queue {eqn} of {size} entries: type {kind:#x} is lost"),
+            );
             return;
         }
         let mut entry = [0; EQE_SIZE as usize];
-        eqe::eqe::EVENT_TYPE.set(&mut entry, kind as u32);
+        eqe::eqe::EVENT_TYPE.set(&mut entry, kind);
         eqe::eqe::EVENT_SUB_TYPE.set(&mut entry, sub_type);
         put(&mut entry, eqe::eqe::EVENT_DATA.offset, data);
         eqe::eqe::OWNER.set(&mut entry, eq.producer >> eq.log_size & 1);
@@ -113,7 +129,7 @@ impl<B: Bus> Core<B> {
             return;
         }
         eq.producer = eq.producer.wrapping_add(1);
-        log.trace.line(|| format!("eqe eqn={eqn:#x} index={index:#x} type={kind:?} subtype={sub_type:#x}"));
+        log.trace.line(|| format::eqe(eqn, index, &entry));
         if std::mem::take(&mut eq.armed) {
             bus.raise(eq.vector);
         }
@@ -129,7 +145,10 @@ impl<B: Bus> Core<B> {
         };
         if eq.uar != uar {
             let theirs = eq.uar;
-            log.complain(Rule::DoorbellUar, format!("event queue {eqn} of UAR {theirs:#x} through UAR {uar:#x}"));
+            log.complain(
+                Rule::DoorbellUar,
+                format!("event queue {eqn} of UAR {theirs:#x} through UAR {uar:#x}"),
+            );
             return;
         }
         let read = consumer.wrapping_sub(eq.consumer) & COUNTER;

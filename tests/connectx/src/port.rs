@@ -133,7 +133,8 @@ impl Port {
         nic_vport_context::NODE_GUID.set(&mut self.nic, node);
         nic_vport_context::PORT_GUID.set(&mut self.nic, port);
         nic_vport_context::MAC_ADDR_47_32.set(&mut self.nic, u16::from_be_bytes([mac[0], mac[1]]));
-        nic_vport_context::MAC_ADDR_31_0.set(&mut self.nic, u32::from_be_bytes([mac[2], mac[3], mac[4], mac[5]]));
+        nic_vport_context::MAC_ADDR_31_0
+            .set(&mut self.nic, u32::from_be_bytes([mac[2], mac[3], mac[4], mac[5]]));
     }
 
     /// The node's GUID; the system's too.

@@ -193,7 +193,8 @@ impl Host {
 
     /// Gives the pages that are asked for, at boot (1) or for INIT_HCA (2).
     pub(crate) fn give_pages(&mut self, function: &mut Function<PlainBus>, when: u32) {
-        let wanted = query_pages_out::NUM_PAGES.get32(&self.ok(function, &set(input(0x107, 0x10), 0x04, when), 0x10));
+        let wanted =
+            query_pages_out::NUM_PAGES.get32(&self.ok(function, &set(input(0x107, 0x10), 0x04, when), 0x10));
         let first = self.alloc(wanted.into());
         let mut give = set(set(input(0x108, 0x10), 0x04, 1), 0x0c, wanted);
         give.resize(manage_pages_in::PAS + wanted as usize * 8, 0);
@@ -251,7 +252,8 @@ impl Host {
     pub(crate) fn set_queue(&mut self, function: &mut Function<PlainBus>) {
         self.queue = self.alloc(1);
         let (high, low) = ((self.queue >> 32) as u32, self.queue as u32);
-        let (first, second) = (initial_seg::CMDQ_PHY_ADDR_63_32.dword, initial_seg::CMDQ_PHY_ADDR_31_12.dword);
+        let (first, second) =
+            (initial_seg::CMDQ_PHY_ADDR_63_32.dword, initial_seg::CMDQ_PHY_ADDR_31_12.dword);
         function.bar_write(BAR0, first as u64, &high.to_be_bytes(), self.now);
         function.bar_write(BAR0, second as u64, &low.to_be_bytes(), self.now);
     }
@@ -265,7 +267,12 @@ impl Host {
     }
 
     /// Carries a command out through the first entry of the queue; its output, whatever it says.
-    pub(crate) fn command(&mut self, function: &mut Function<PlainBus>, input: &[u8], out_len: usize) -> Vec<u8> {
+    pub(crate) fn command(
+        &mut self,
+        function: &mut Function<PlainBus>,
+        input: &[u8],
+        out_len: usize,
+    ) -> Vec<u8> {
         let entry = self.entry(input, out_len);
         let done = self.submit(function, 0, &entry);
         assert_eq!(command_entry::STATUS.get(&done), 0, "delivery");

@@ -4,14 +4,13 @@
 
 use crate::bus::Bus;
 use crate::caps::MAX_EQS;
-use crate::complaint::Rule;
 use crate::eq::{EQE_SIZE, Eq};
-use crate::function::pages::Pages;
 use crate::function::{Function, VECTORS};
 use crate::layout::caps::cmd_hca_cap;
 use crate::layout::eq::{create_eq_in, create_eq_out, destroy_eq_in, eqc, query_eq_in, query_eq_out};
 use crate::layout::{put, qword};
 
+use super::context::{bad, buffer, busy, missing, reserved};
 use super::{Command, Refusal, Status};
 
 /// The commands of this file.
@@ -24,7 +23,13 @@ pub(crate) fn commands<B: Bus>() -> Vec<Command<B>> {
             output: create_eq_out::SIZE,
             run: create_eq,
         },
-        Command { opcode: 0x302, name: "DESTROY_EQ", input: &destroy_eq_in::TABLE, output: 8, run: destroy_eq },
+        Command {
+            opcode: 0x302,
+            name: "DESTROY_EQ",
+            input: &destroy_eq_in::TABLE,
+            output: 8,
+            run: destroy_eq,
+        },
         Command {
             opcode: 0x303,
             name: "QUERY_EQ",
@@ -35,65 +40,30 @@ pub(crate) fn commands<B: Bus>() -> Vec<Command<B>> {
     ]
 }
 
-/// The page list at `from` of a command, for a buffer of `len` bytes.
-///
-/// `log_page_size` as contexts have it, on top of 4 KiB; `page_offset` in 64ths of a page.
-///
-/// # Errors
-/// The list is shorter than the buffer, a page is not aligned, or something is too large to be.
-pub(crate) fn page_list(
-    input: &[u8],
-    from: usize,
-    log_page_size: u32,
-    page_offset: u32,
-    len: u64,
-) -> Result<Pages, Refusal> {
-    let broken = |what: String| Refusal::broken(Status::BadParam, Rule::CommandPages, what);
-    let log_page_size = log_page_size + 12;
-    let offset = u64::from(page_offset) << (log_page_size.min(62) - 6);
-    let needed = Pages::needed(log_page_size, offset, len)
-        .and_then(|needed| usize::try_from(needed).ok())
-        .ok_or_else(|| broken(format!("{len} bytes in pages of 2^{log_page_size} bytes")))?;
-    let list = input.get(from..).unwrap_or_default();
-    if list.len() / 8 < needed {
-        return Err(broken(format!("{} pages are listed, {needed} are needed", list.len() / 8)));
-    }
-    let pages: Vec<u64> = list.chunks_exact(8).take(needed).map(|entry| qword(entry, 0)).collect();
-    let align = 1u64.checked_shl(log_page_size).unwrap_or(1 << 63);
-    if let Some(page) = pages.iter().find(|page| **page % align != 0) {
-        return Err(broken(format!("page at {page:#x} of 2^{log_page_size} bytes")));
-    }
-    Pages::new(pages, log_page_size, offset, len).ok_or_else(|| broken("the pages do not hold the buffer".into()))
-}
-
 fn create_eq<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
     let core = &mut function.core;
     let context = create_eq_in::EQ_CONTEXT_ENTRY.of(input);
-    if let Some((offset, bits)) = eqc::TABLE.reserved(context) {
-        let what = format!("bits {bits:#x} of dword {offset:#x} of the context");
-        return Err(Refusal::broken(Status::BadParam, Rule::CommandReserved, what));
-    }
+    reserved(&eqc::TABLE, context)?;
     let log_size = eqc::LOG_EQ_SIZE.get32(context);
     let most = core.caps.general(cmd_hca_cap::LOG_MAX_EQ_SZ);
     if log_size > most {
         let what = format!("2^{log_size} entries, at most 2^{most} are offered");
-        return Err(Refusal::broken(Status::BadParam, Rule::CommandParameter, what));
+        return Err(bad(what));
     }
     let vector = eqc::INTR.get32(context);
     if vector >= u32::from(VECTORS) {
         let what = format!("vector {vector} of {VECTORS}");
-        return Err(Refusal::broken(Status::BadParam, Rule::CommandParameter, what));
+        return Err(bad(what));
     }
     let uar = eqc::UAR_PAGE.get32(context);
     if !core.hca.uars.contains(uar) {
-        let what = format!("UAR {uar:#x}, which is not allocated");
-        return Err(Refusal::broken(Status::BadResource, Rule::CommandObject, what));
+        return Err(missing(format!("UAR {uar:#x}, which is not allocated")));
     }
-    let pages = page_list(
-        input,
-        create_eq_in::PAS,
+    let pages = buffer(
+        &core.bus,
+        input.get(create_eq_in::PAS..).unwrap_or_default(),
         eqc::LOG_PAGE_SIZE.get32(context),
-        eqc::PAGE_OFFSET.get32(context),
+        eqc::PAGE_OFFSET.get(context),
         EQE_SIZE << log_size,
     )?;
     if core.eqs.len() >= MAX_EQS as usize {
@@ -123,7 +93,7 @@ fn create_eq<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]
 }
 
 fn no_such_queue(eqn: u32) -> Refusal {
-    Refusal::broken(Status::BadResource, Rule::CommandObject, format!("event queue {eqn}, which does not exist"))
+    missing(format!("event queue {eqn}, which does not exist"))
 }
 
 fn destroy_eq<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
@@ -133,8 +103,7 @@ fn destroy_eq<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) ->
         return Err(no_such_queue(eqn));
     }
     if let Some(cq) = core.cqs.values().find(|cq| cq.eqn == eqn) {
-        let what = format!("event queue {eqn}, which completion queue {:#x} uses", cq.cqn);
-        return Err(Refusal::broken(Status::ResourceBusy, Rule::CommandBusy, what));
+        return Err(busy(format!("event queue {eqn}, which completion queue {:#x} uses", cq.cqn)));
     }
     core.eqs.remove(&eqn);
     core.hca.eqns.give_back(eqn);

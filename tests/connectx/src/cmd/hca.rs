@@ -12,6 +12,7 @@
 //! Invariant: objects exist only while the function is initialised.
 
 use std::collections::BTreeSet;
+use std::fmt;
 
 use crate::bus::Bus;
 use crate::complaint::Rule;
@@ -28,6 +29,16 @@ pub(crate) enum Stage {
     Disabled,
     Enabled,
     Initialised,
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Stage::Disabled => "disabled",
+            Stage::Enabled => "enabled",
+            Stage::Initialised => "initialised",
+        })
+    }
 }
 
 /// What belongs to the function as a whole.
@@ -111,7 +122,13 @@ const NOP: u16 = 0x80d;
 pub(crate) fn commands<B: Bus>() -> Vec<Command<B>> {
     macro_rules! command {
         ($opcode:ident, $input:ident, $output:expr, $run:expr) => {
-            Command { opcode: $opcode, name: stringify!($opcode), input: &hca::$input::TABLE, output: $output, run: $run }
+            Command {
+                opcode: $opcode,
+                name: stringify!($opcode),
+                input: &hca::$input::TABLE,
+                output: $output,
+                run: $run,
+            }
         };
     }
     vec![
@@ -206,8 +223,11 @@ impl<B: Bus> Core<B> {
             ("UAR", self.hca.uars.len()),
             ("counter set", self.hca.counters.len()),
         ];
-        let left: Vec<_> =
-            kinds.iter().filter(|(_, count)| *count > 0).map(|(kind, count)| format!("{count} {kind}")).collect();
+        let left: Vec<_> = kinds
+            .iter()
+            .filter(|(_, count)| *count > 0)
+            .map(|(kind, count)| format!("{count} {kind}"))
+            .collect();
         (!left.is_empty()).then(|| left.join(", "))
     }
 
@@ -228,7 +248,11 @@ fn query_issi<B: Bus>(function: &mut Function<B>, _: &[u8], output: &mut [u8]) -
 fn set_issi<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
     let issi = hca::set_issi_in::CURRENT_ISSI.get32(input);
     if issi > MAX_ISSI {
-        return Err(Refusal::broken(Status::BadParam, Rule::CommandParameter, format!("interface step {issi}")));
+        return Err(Refusal::broken(
+            Status::BadParam,
+            Rule::CommandParameter,
+            format!("interface step {issi}"),
+        ));
     }
     function.core.hca.issi = issi;
     Ok(())
@@ -273,7 +297,11 @@ fn give_pages(hca: &mut Hca, input: &[u8], count: usize) -> Result<(), Refusal> 
         return Err(Refusal::broken(Status::BadParam, Rule::CommandPages, "a page is given twice"));
     }
     if hca.pages.len() + count > MAX_PAGES {
-        return Err(Refusal::broken(Status::ExceedLimit, Rule::CommandParameter, format!("{count} pages more")));
+        return Err(Refusal::broken(
+            Status::ExceedLimit,
+            Rule::CommandParameter,
+            format!("{count} pages more"),
+        ));
     }
     hca.pages.extend(pages);
     Ok(())
@@ -297,7 +325,9 @@ fn take_pages(hca: &mut Hca, output: &mut [u8], count: usize) -> Result<(), Refu
 }
 
 fn query_hca_cap<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
-    own_function(hca::query_hca_cap_in::FUNCTION_ID.get(input) | hca::query_hca_cap_in::OTHER_FUNCTION.get(input))?;
+    own_function(
+        hca::query_hca_cap_in::FUNCTION_ID.get(input) | hca::query_hca_cap_in::OTHER_FUNCTION.get(input),
+    )?;
     let modifier = hca::query_hca_cap_in::OP_MOD.get32(input);
     let Some(bytes) = function.core.caps.query(modifier >> 1, modifier & 1 != 0) else {
         let what = format!("capability group {:#x} is not offered", modifier >> 1);
@@ -308,7 +338,9 @@ fn query_hca_cap<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut 
 }
 
 fn set_hca_cap<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
-    own_function(hca::set_hca_cap_in::FUNCTION_ID.get(input) | hca::set_hca_cap_in::OTHER_FUNCTION.get(input))?;
+    own_function(
+        hca::set_hca_cap_in::FUNCTION_ID.get(input) | hca::set_hca_cap_in::OTHER_FUNCTION.get(input),
+    )?;
     let group = hca::set_hca_cap_in::OP_MOD.get32(input) >> 1;
     let wanted = hca::set_hca_cap_in::CAPABILITY.of(input);
     function.core.caps.set(group, wanted)

@@ -14,10 +14,21 @@
 //! Each family of commands is a file with a list of [`Command`]s: opcode, name, tables, and the function that carries it out. What
 //! is the same for all of them is done once, here: lengths, reserved bits, modifiers, the state of the function.
 
+#[cfg(test)]
+pub(crate) mod bench;
+pub(crate) mod context;
+pub(crate) mod cq;
 pub(crate) mod eq;
+pub(crate) mod eth;
 pub(crate) mod hca;
+pub(crate) mod mkey;
+pub(crate) mod pd;
+pub(crate) mod qp;
 pub(crate) mod queue;
 pub(crate) mod register;
+pub(crate) mod srq;
+pub(crate) mod steering;
+pub(crate) mod tir;
 pub(crate) mod vport;
 
 use std::collections::BTreeMap;
@@ -27,8 +38,7 @@ use crate::complaint::Rule;
 use crate::function::Function;
 use crate::layout::Table;
 use crate::layout::iseg::{command_in, command_out};
-
-use self::hca::Stage;
+use crate::trace::format;
 
 /// A command that the function knows.
 #[derive(Debug)]
@@ -96,6 +106,14 @@ pub(crate) fn commands<B: Bus>() -> BTreeMap<u16, Command<B>> {
         eq::commands(),
         vport::commands(),
         register::commands(),
+        eth::commands(),
+        tir::commands(),
+        steering::commands(),
+        pd::commands(),
+        mkey::commands(),
+        cq::commands(),
+        qp::commands(),
+        srq::commands(),
     ];
     families.into_iter().flatten().map(|command| (command.opcode, command)).collect()
 }
@@ -149,7 +167,7 @@ impl<B: Bus> Function<B> {
         command_out::STATUS.set(&mut output, status);
         command_out::SYNDROME.set(&mut output, syndrome);
         let table = self.commands.get(&opcode).map_or(&command_in::TABLE, |command| command.input);
-        self.core.log.trace.line(|| format!("cmd {name} {} status={status:#x}", table.describe(input)));
+        self.core.log.trace.line(|| format::command(name, table, input, &output));
         output
     }
 
@@ -187,16 +205,5 @@ impl<B: Bus> Function<B> {
             return Err(Refusal::broken(Status::BadSysState, Rule::CommandState, what));
         }
         run(self, input, output)
-    }
-}
-
-
-impl std::fmt::Display for Stage {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Stage::Disabled => "disabled",
-            Stage::Enabled => "enabled",
-            Stage::Initialised => "initialised",
-        })
     }
 }

@@ -70,7 +70,8 @@ impl<B: Bus> Function<B> {
     fn ring_command(&mut self, slot: u32) {
         let core = &mut self.core;
         if core.cmdq.address == 0 || slot >= 1 << LOG_SIZE {
-            core.log.complain(Rule::CommandEntry, format!("doorbell for command {slot} without a command queue"));
+            core.log
+                .complain(Rule::CommandEntry, format!("doorbell for command {slot} without a command queue"));
             return;
         }
         let address = core.cmdq.address + (u64::from(slot) << LOG_STRIDE);
@@ -80,7 +81,10 @@ impl<B: Bus> Function<B> {
             return;
         }
         if !command_entry::OWNER.is_set(&entry) {
-            core.log.complain(Rule::CommandEntry, format!("doorbell for command {slot}, which is the driver's own"));
+            core.log.complain(
+                Rule::CommandEntry,
+                format!("doorbell for command {slot}, which is the driver's own"),
+            );
             return;
         }
         let delivery = match self.execute(&mut entry) {
@@ -114,7 +118,11 @@ impl<B: Bus> Function<B> {
         let input = self.core.gather(entry)?;
         let out_len = command_entry::OUTPUT_LENGTH.get(entry) as usize;
         if !(8..=MAX_OUTPUT).contains(&out_len) {
-            return Err(Undelivered(Delivery::OutputLength, Rule::CommandEntry, format!("{out_len} bytes of output")));
+            return Err(Undelivered(
+                Delivery::OutputLength,
+                Rule::CommandEntry,
+                format!("{out_len} bytes of output"),
+            ));
         }
         // Where the output goes is looked at before anything is done.
         let boxes = self.core.output_boxes(entry, out_len)?;
@@ -127,7 +135,11 @@ impl<B: Bus> Core<B> {
     fn gather(&self, entry: &[u8]) -> Result<Vec<u8>, Undelivered> {
         let len = command_entry::INPUT_LENGTH.get(entry) as usize;
         if !(8..=MAX_INPUT).contains(&len) {
-            return Err(Undelivered(Delivery::InputLength, Rule::CommandEntry, format!("{len} bytes of input")));
+            return Err(Undelivered(
+                Delivery::InputLength,
+                Rule::CommandEntry,
+                format!("{len} bytes of input"),
+            ));
         }
         let mut input = command_entry::INPUT_INLINE.of(entry).to_vec();
         let first = command_entry::INPUT_MAILBOX.get(entry);
@@ -143,7 +155,9 @@ impl<B: Bus> Core<B> {
         let mut boxes = Vec::new();
         let first = command_entry::OUTPUT_MAILBOX.get(entry);
         let token = command_entry::TOKEN.get32(entry);
-        self.walk(first, len.saturating_sub(INLINE), token, Delivery::OutputPointer, |_, address| boxes.push(address))?;
+        self.walk(first, len.saturating_sub(INLINE), token, Delivery::OutputPointer, |_, address| {
+            boxes.push(address)
+        })?;
         Ok(boxes)
     }
 

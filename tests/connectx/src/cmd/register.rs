@@ -38,7 +38,11 @@ enum Access {
     Read,
 }
 
-fn access_register<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+fn access_register<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<(), Refusal> {
     let access = if access_register_in::OP_MOD.is_set(input) { Access::Read } else { Access::Write };
     let number = access_register_in::REGISTER_ID.get32(input);
     let given = input.get(access_register_in::REGISTER_DATA..).unwrap_or_default();

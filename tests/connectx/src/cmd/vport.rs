@@ -20,7 +20,13 @@ pub(crate) fn commands<B: Bus>() -> Vec<Command<B>> {
     }
     vec![
         command!(0x50d, "MAD_IFC", mad_ifc_in, mad_ifc_out::SIZE, mad_ifc),
-        command!(0x750, "QUERY_VPORT_STATE", query_vport_state_in, query_vport_state_out::SIZE, query_vport_state),
+        command!(
+            0x750,
+            "QUERY_VPORT_STATE",
+            query_vport_state_in,
+            query_vport_state_out::SIZE,
+            query_vport_state
+        ),
         command!(0x751, "MODIFY_VPORT_STATE", modify_vport_state_in, 8, modify_vport_state),
         command!(
             0x754,
@@ -30,7 +36,13 @@ pub(crate) fn commands<B: Bus>() -> Vec<Command<B>> {
             query_nic_vport_context
         ),
         command!(0x755, "MODIFY_NIC_VPORT_CONTEXT", modify_nic_vport_context_in, 8, modify_nic_vport_context),
-        command!(0x760, "QUERY_ROCE_ADDRESS", query_roce_address_in, query_roce_address_out::SIZE, query_roce_address),
+        command!(
+            0x760,
+            "QUERY_ROCE_ADDRESS",
+            query_roce_address_in,
+            query_roce_address_out::SIZE,
+            query_roce_address
+        ),
         command!(0x761, "SET_ROCE_ADDRESS", set_roce_address_in, 8, set_roce_address),
         command!(
             0x762,
@@ -171,7 +183,11 @@ fn room(output: &[u8], needed: usize) -> Result<(), Refusal> {
     Err(Refusal::broken(Status::BadOutputLength, Rule::CommandLength, what))
 }
 
-fn query_hca_vport_gid<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+fn query_hca_vport_gid<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<(), Refusal> {
     wants(function, PortKind::Ib)?;
     own_port(input)?;
     let asked = entries(query_hca_vport_gid_in::GID_INDEX.get(input) as usize, IB_GIDS, "GID")?;
@@ -208,7 +224,11 @@ fn state_of(modifier: u64) -> Result<(), Refusal> {
     Err(Refusal::broken(Status::BadParam, Rule::CommandModifier, "there is no embedded switch"))
 }
 
-fn query_vport_state<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+fn query_vport_state<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<(), Refusal> {
     use query_vport_state_in::{OP_MOD, OTHER_VPORT, VPORT_NUMBER};
     own_vport(OTHER_VPORT.get(input), VPORT_NUMBER.get(input))?;
     state_of(OP_MOD.get(input))?;
@@ -258,9 +278,9 @@ fn query_nic_vport_context<B: Bus>(
 }
 
 fn list_of(lists: &[Vec<u8>; 3], kind: u32) -> Result<&Vec<u8>, Refusal> {
-    lists
-        .get(kind as usize)
-        .ok_or_else(|| Refusal::broken(Status::BadParam, Rule::CommandParameter, format!("list {kind} of addresses")))
+    lists.get(kind as usize).ok_or_else(|| {
+        Refusal::broken(Status::BadParam, Rule::CommandParameter, format!("list {kind} of addresses"))
+    })
 }
 
 /// Fields of the context by the bit that selects them.
@@ -344,10 +364,18 @@ fn set_roce_address<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u
         return Err(Refusal::broken(Status::BadParam, Rule::CommandReserved, what));
     }
     let index = set_roce_address_in::ROCE_ADDRESS_INDEX.get32(input);
-    if function.core.port.set_roce_address(index as usize, layout) { Ok(()) } else { Err(no_such_address(index)) }
+    if function.core.port.set_roce_address(index as usize, layout) {
+        Ok(())
+    } else {
+        Err(no_such_address(index))
+    }
 }
 
-fn query_roce_address<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+fn query_roce_address<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<(), Refusal> {
     wants(function, PortKind::Roce)?;
     let index = query_roce_address_in::ROCE_ADDRESS_INDEX.get32(input);
     if index as usize >= crate::port::ROCE_ADDRESSES {
@@ -359,7 +387,11 @@ fn query_roce_address<B: Bus>(function: &mut Function<B>, input: &[u8], output: 
     Ok(())
 }
 
-fn query_vport_counter<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+fn query_vport_counter<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<(), Refusal> {
     use query_vport_counter_out as out;
     own_port(input)?;
     let port = &mut function.core.port;

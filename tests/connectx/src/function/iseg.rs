@@ -54,7 +54,8 @@ impl Iseg {
 
     /// The aligned dword at this offset; `None`: there is no register.
     fn read(&self, offset: usize, now: Time) -> Option<u32> {
-        let registers = initial_seg::TABLE.known(offset) != 0 || UNNAMED.iter().any(|range| range.contains(&offset));
+        let registers =
+            initial_seg::TABLE.known(offset) != 0 || UNNAMED.iter().any(|range| range.contains(&offset));
         if !registers {
             return None;
         }
@@ -170,7 +171,10 @@ impl<B: Bus> Function<B> {
         } else if offset == initial_seg::COMMAND_DOORBELL_VECTOR.dword {
             self.ring_commands(value);
         } else {
-            core.log.complain(Rule::RegisterAccess, format!("{value:#x} written to {offset:#x}, no such register"));
+            core.log.complain(
+                Rule::RegisterAccess,
+                format!("{value:#x} written to {offset:#x}, no such register"),
+            );
         }
     }
 }

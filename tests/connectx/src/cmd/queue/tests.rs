@@ -91,10 +91,9 @@ fn mailboxes_are_there_as_long_as_the_command() {
 
 #[test]
 fn a_mailbox_carries_its_commands_token_and_its_own_place() {
-    for (break_it, delivered) in [
-        (mailbox::TOKEN, Delivery::Token),
-        (mailbox::BLOCK_NUMBER, Delivery::BlockNumber),
-    ] {
+    for (break_it, delivered) in
+        [(mailbox::TOKEN, Delivery::Token), (mailbox::BLOCK_NUMBER, Delivery::BlockNumber)]
+    {
         let mut driver = fresh();
         let entry = driver.host.entry(&input(ENABLE, 16 + 2 * 512), 8);
         let first = command_entry::INPUT_MAILBOX.get(&entry);
