@@ -48,6 +48,8 @@ pub fn run_group(command: &mut Command, limit: Duration) -> io::Result<Result<Fi
 pub struct Running {
     child: Child,
     is_group: bool,
+    /// What of its standard output was waited for, and so read already.
+    seen: Vec<u8>,
     stdout: Receiver<Vec<u8>>,
     stderr: Receiver<Vec<u8>>,
     ended: Receiver<()>,
@@ -69,7 +71,7 @@ impl Running {
             let _ = waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT);
             let _ = send.send(());
         });
-        Ok(Self { child, is_group: false, stdout, stderr, ended })
+        Ok(Self { child, is_group: false, seen: Vec::new(), stdout, stderr, ended })
     }
 
     /// Its process.
@@ -87,6 +89,18 @@ impl Running {
         self.child.try_wait().ok().flatten().map(|status| status.success())
     }
 
+    /// Waits until what it has printed so far satisfies `enough`. Whether it did before `limit`, and before its end.
+    pub fn wait_for_output(&mut self, limit: Duration, enough: impl Fn(&str) -> bool) -> bool {
+        let deadline = Instant::now() + limit;
+        while !enough(&String::from_utf8_lossy(&self.seen)) {
+            match self.stdout.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(chunk) => self.seen.extend(chunk),
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+
     /// Waits until it ends, or kills it after `limit`.
     ///
     /// # Errors
@@ -95,7 +109,8 @@ impl Running {
         let in_time = !matches!(self.ended.recv_timeout(limit), Err(RecvTimeoutError::Timeout));
         self.kill();
         let status = self.child.wait()?;
-        let finished = Finished { status, stdout: text(&self.stdout), stderr: text(&self.stderr) };
+        let stdout = text(std::mem::take(&mut self.seen), &self.stdout);
+        let finished = Finished { status, stdout, stderr: text(Vec::new(), &self.stderr) };
         Ok(if in_time { Ok(finished) } else { Err(finished) })
     }
 
@@ -135,11 +150,10 @@ fn read_all(pipe: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
     receive
 }
 
-/// What came out of a pipe whose writer has ended. A process that inherited the pipe and lives on is not waited for
+/// What came out of a pipe whose writer has ended, after what was read of it before. A process that inherited the pipe and lives on is not waited for
 /// long.
-fn text(pipe: &Receiver<Vec<u8>>) -> String {
+fn text(mut bytes: Vec<u8>, pipe: &Receiver<Vec<u8>>) -> String {
     const LAST_WORDS: Duration = Duration::from_secs(5);
-    let mut bytes = Vec::new();
     while let Ok(chunk) = pipe.recv_timeout(LAST_WORDS) {
         bytes.extend(chunk);
     }
@@ -230,6 +244,16 @@ mod tests {
         assert_eq!(first, b"started\n");
         let killed = running.finish(Duration::from_millis(1)).unwrap().unwrap_err();
         assert_eq!(killed.status.code(), None);
+    }
+
+    #[test]
+    fn output_that_was_waited_for_is_part_of_the_whole() {
+        let mut running = Running::start(&mut sh("echo one; echo two; echo three")).unwrap();
+        assert!(running.wait_for_output(LONG, |text| text.contains("one")));
+        let finished = running.finish(LONG).unwrap().unwrap();
+        assert_eq!(finished.stdout, "one\ntwo\nthree\n");
+        let mut other = Running::start(&mut sh("echo one")).unwrap();
+        assert!(!other.wait_for_output(LONG, |text| text.contains("two")), "its end ends the wait");
     }
 
     #[test]

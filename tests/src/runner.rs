@@ -9,6 +9,10 @@
 //! | returns `Ok` | `ok NAME` |
 //! | returns an error, panics, dies or outlives its deadline | `FAIL NAME: why` |
 //! | returns [`skip`] | `skip NAME: why` |
+//! | tells [`part`]s and returns `Ok` | one of these lines for each part, and none of its own |
+//!
+//! Parts are for a case that has another program run tests of its own: each is told, and counted, by its name. What was
+//! told of them before the case failed or died stays told.
 
 use core::fmt;
 use std::cell::RefCell;
@@ -72,6 +76,12 @@ pub fn skip<T>(why: impl fmt::Display) -> CaseResult<T> {
 /// Always.
 pub fn fail<T>(why: impl fmt::Display) -> CaseResult<T> {
     Err(Stop::Failed(why.to_string()))
+}
+
+/// Tells how a part of the running case ended. The name is one of the suite's: `suite.what_is_true`.
+pub fn part(name: impl fmt::Display, verdict: CaseResult) {
+    // The output may be in the middle of a line, which a part's line must not be.
+    println!("\n{PART}{name}\t{}", verdict_text(verdict));
 }
 
 /// One case.
@@ -157,11 +167,13 @@ pub fn main(options: &Options, cases: &[Case]) -> ExitCode {
     let mut tally = Tally::default();
     for case in chosen {
         let why = options.skip.iter().find(|(prefix, _)| is_of(&case.name, prefix));
-        let verdict = match why {
-            Some((_, why)) => Err(Stop::Skipped(why.clone())),
+        let ended = match why {
+            Some((_, why)) => Ended { parts: Vec::new(), verdict: Err(Stop::Skipped(why.clone())) },
             None => in_a_process(case, &options.env),
         };
-        println!("{}", tally.line(&case.name, verdict));
+        for line in tally.lines(&case.name, ended) {
+            println!("{line}");
+        }
     }
     println!("{tally}");
     ExitCode::from(u8::from(tally.failed > 0))
@@ -180,7 +192,24 @@ struct Tally {
     skipped: u64,
 }
 
+/// How a case ended.
+struct Ended {
+    parts: Vec<(String, CaseResult)>,
+    verdict: CaseResult,
+}
+
 impl Tally {
+    /// The lines of a case: its parts', and its own unless they say it all.
+    fn lines(&mut self, name: &str, ended: Ended) -> Vec<String> {
+        let says_it_all = ended.verdict.is_ok() && !ended.parts.is_empty();
+        let mut lines: Vec<_> =
+            ended.parts.into_iter().map(|(part, verdict)| self.line(&part, verdict)).collect();
+        if !says_it_all {
+            lines.push(self.line(name, ended.verdict));
+        }
+        lines
+    }
+
     fn line(&mut self, name: &str, verdict: CaseResult) -> String {
         match verdict {
             Ok(()) => {
@@ -217,24 +246,29 @@ fn one_line(text: &str) -> String {
 }
 
 /// Runs a case in a process of its own and reads its verdict.
-fn in_a_process(case: &Case, env: &[(String, String)]) -> CaseResult {
+fn in_a_process(case: &Case, env: &[(String, String)]) -> Ended {
     let started = Instant::now();
     let mut command = Command::new("/proc/self/exe");
     command.args(["--case", &case.name]).envs(env.iter().map(|(name, value)| (name, value)));
-    let finished = process::run_group(&mut command, case.deadline)?;
+    let finished = match process::run_group(&mut command, case.deadline) {
+        Ok(finished) => finished,
+        Err(error) => return Ended { parts: Vec::new(), verdict: Err(error.into()) },
+    };
     let verdict = finished.as_ref().map_or_else(
         |unfinished| {
             fail(format!("not done after {:.0} s", started.elapsed().as_secs_f64()) + &said(unfinished))
         },
         |finished| read_verdict(finished.status, &finished.stdout),
     );
-    if matches!(verdict, Err(Stop::Failed(_))) {
-        let (Ok(Finished { stdout, stderr, .. }) | Err(Finished { stdout, stderr, .. })) = &finished;
-        for line in stdout.lines().chain(stderr.lines()).filter(|line| !line.starts_with(VERDICT)) {
+    let (Ok(Finished { stdout, stderr, .. }) | Err(Finished { stdout, stderr, .. })) = &finished;
+    let parts = read_parts(stdout);
+    if [&verdict].into_iter().chain(parts.iter().map(|(_, v)| v)).any(|v| matches!(v, Err(Stop::Failed(_)))) {
+        let is_ours = |line: &&str| line.starts_with(VERDICT) || line.starts_with(PART);
+        for line in stdout.lines().chain(stderr.lines()).filter(|line| !is_ours(line)) {
             eprintln!("    {line}");
         }
     }
-    verdict
+    Ended { parts, verdict }
 }
 
 fn said(finished: &Finished) -> String {
@@ -247,18 +281,46 @@ fn said(finished: &Finished) -> String {
 /// What a case's process ends its output with, before its verdict.
 const VERDICT: &str = "verdict: ";
 
+/// What the line of a part begins with, before its name and its verdict.
+const PART: &str = "part: ";
+
+fn verdict_text(verdict: CaseResult) -> String {
+    match verdict {
+        Ok(()) => "ok".to_owned(),
+        Err(Stop::Failed(why)) => format!("FAIL {}", one_line(&why)),
+        Err(Stop::Skipped(why)) => format!("skip {}", one_line(&why)),
+    }
+}
+
+/// Reads what [`verdict_text`] wrote.
+fn read_verdict_text(text: &str) -> Option<CaseResult> {
+    match text.split_once(' ') {
+        None if text == "ok" => Some(Ok(())),
+        Some(("skip", why)) => Some(skip(why)),
+        Some(("FAIL", why)) => Some(fail(why)),
+        _ => None,
+    }
+}
+
+fn read_parts(stdout: &str) -> Vec<(String, CaseResult)> {
+    let lines = stdout.lines().filter_map(|line| line.strip_prefix(PART)?.split_once('\t'));
+    lines
+        .map(|(name, text)| {
+            let verdict = read_verdict_text(text).unwrap_or_else(|| fail(format!("no verdict but {text:?}")));
+            (name.to_owned(), verdict)
+        })
+        .collect()
+}
+
 fn read_verdict(status: ExitStatus, stdout: &str) -> CaseResult {
     if let Some(signal) = status.signal() {
         return fail(format!("killed by signal {signal}"));
     }
     let verdict = stdout.lines().last().and_then(|line| line.strip_prefix(VERDICT));
     match (status.code(), verdict) {
-        (Some(0), Some("ok")) => Ok(()),
-        (Some(0), Some(text)) => match text.split_once(' ') {
-            Some(("skip", why)) => skip(why),
-            Some(("FAIL", why)) => fail(why),
-            _ => fail(format!("no verdict but {text:?}")),
-        },
+        (Some(0), Some(text)) => {
+            read_verdict_text(text).unwrap_or_else(|| fail(format!("no verdict but {text:?}")))
+        }
         // A case that calls a tool's `exit` is a defect, not a success.
         (code, _) => fail(format!("its process ended with status {code:?} and without a verdict")),
     }
@@ -266,12 +328,7 @@ fn read_verdict(status: ExitStatus, stdout: &str) -> CaseResult {
 
 /// Is a case's process.
 fn be(case: &Case) -> ExitCode {
-    let verdict = caught(&case.run);
-    let text = match verdict {
-        Ok(()) => "ok".to_owned(),
-        Err(Stop::Failed(why)) => format!("FAIL {}", one_line(&why)),
-        Err(Stop::Skipped(why)) => format!("skip {}", one_line(&why)),
-    };
+    let text = verdict_text(caught(&case.run));
     // A case may have ended in the middle of a line.
     let written = write!(std::io::stdout(), "\n{VERDICT}{text}\n").and_then(|()| std::io::stdout().flush());
     ExitCode::from(u8::from(written.is_err()))
@@ -317,6 +374,21 @@ mod tests {
             tally.line("a", verdict);
         }
         assert_eq!(tally.to_string(), "2 passed, 1 failed, 1 skipped");
+    }
+
+    #[test]
+    fn parts_are_told_and_counted_and_the_case_only_if_they_do_not_say_it_all() {
+        let texts = [Ok(()), skip("no\ndevice"), fail("broken")].map(verdict_text);
+        let stdout: String = texts.iter().map(|text| format!("noise\npart: a.b c\t{text}\n")).collect();
+        let parts = read_parts(&stdout);
+        assert_eq!(parts.len(), 3);
+        let lines = ["ok a.b c", "skip a.b c: no | device", "FAIL a.b c: broken"];
+        let mut tally = Tally::default();
+        assert_eq!(tally.lines("a.case", Ended { parts: parts.clone(), verdict: Ok(()) }), lines);
+        assert_eq!(tally.to_string(), "1 passed, 1 failed, 1 skipped");
+        let died = tally.lines("a.case", Ended { parts, verdict: fail("it died") });
+        assert_eq!((&died[..3], &*died[3]), (&lines.map(str::to_owned)[..], "FAIL a.case: it died"));
+        assert_eq!(tally.lines("a.case", Ended { parts: Vec::new(), verdict: Ok(()) }), ["ok a.case"]);
     }
 
     #[test]

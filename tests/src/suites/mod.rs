@@ -10,12 +10,15 @@
 //! | [`negative`] | what is refused, and whether the reason is told |
 //! | [`soft`] | provider-soft and the kernel's rxe are each other's peers |
 //! | [`empty_root`] | static builds run where there is nothing else |
+//!
+//! [`mlx5`] holds the suites of another guest.
 
 pub mod conformance;
 pub mod empty_root;
 pub mod fallback;
 pub mod interop;
 pub mod lifecycle;
+pub mod mlx5;
 pub mod negative;
 pub mod soft;
 pub mod transition;

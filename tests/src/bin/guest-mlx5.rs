@@ -1,0 +1,48 @@
+//! `guest-mlx5 [--list] [--port ib|roce] [--functions 1|2] [SUITE...]`: runs the suites for mlx5 devices, inside the guest, as
+//! root.
+//!
+//! Without options it finds out itself what there is. Prints `ok NAME`, `FAIL NAME: why` or `skip NAME: why` for each case
+//! and ends with `N passed, N failed, N skipped`. SUITE is a suite's name or the beginning of cases' names, word by word. 0 if
+//! no case failed.
+
+use std::process::ExitCode;
+
+use verbs_tests::runner::{self, Options};
+use verbs_tests::suites::mlx5::{self, Setup};
+
+const USAGE: &str = "usage: guest-mlx5 [--list] [--port ib|roce] [--functions 1|2] [SUITE...]";
+
+fn main() -> ExitCode {
+    match read(std::env::args().skip(1)) {
+        Ok((options, setup)) => runner::main(&options, &mlx5::all(setup)),
+        Err(why) => {
+            eprintln!("guest-mlx5: {why}\n{USAGE}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn read(mut args: impl Iterator<Item = String>) -> Result<(Options, Setup), String> {
+    let mut options = Options::default();
+    // The process of a case was told by its parent, which was told by these arguments or has looked.
+    let mut setup = Setup::from_env().unwrap_or_else(Setup::found);
+    while let Some(arg) = args.next() {
+        let mut value = || args.next().ok_or_else(|| format!("{arg} of what?"));
+        match arg.as_str() {
+            "--list" => options.list = true,
+            "--case" => options.case = Some(value()?),
+            "--port" => setup.port = value()?.parse()?,
+            "--functions" => {
+                setup.functions = match &*value()? {
+                    "1" => 1,
+                    "2" => 2,
+                    other => return Err(format!("--functions {other}: 1 or 2")),
+                };
+            }
+            _ if arg.starts_with('-') => return Err(format!("{arg} is no option")),
+            _ => options.only.push(arg),
+        }
+    }
+    options.env.push((mlx5::VARIABLE.to_owned(), setup.to_string()));
+    Ok((options, setup))
+}

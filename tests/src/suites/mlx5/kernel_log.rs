@@ -1,0 +1,59 @@
+//! [`KernelLog`]: what the kernel says while a case runs.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read as _, Seek as _, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt as _;
+
+/// The kernel's log from one moment on.
+pub(super) struct KernelLog {
+    /// None where it cannot be read: then nothing was said.
+    log: Option<File>,
+}
+
+impl KernelLog {
+    /// The log from now on.
+    pub(super) fn from_now() -> Self {
+        let open = || {
+            let mut log = File::options().read(true).custom_flags(libc::O_NONBLOCK).open("/dev/kmsg")?;
+            log.seek(SeekFrom::End(0))?;
+            Ok::<_, std::io::Error>(log)
+        };
+        Self { log: open().ok() }
+    }
+
+    /// What was said since.
+    pub(super) fn lines(self) -> Vec<String> {
+        let mut lines = Vec::new();
+        let Some(mut log) = self.log else { return lines };
+        // One record a read, and this is more than the longest.
+        let mut record = vec![0; 16 << 10];
+        loop {
+            match log.read(&mut record) {
+                Ok(0) => break,
+                Ok(length) => lines.extend(line(&String::from_utf8_lossy(&record[..length]))),
+                // Records were overwritten before they were read; the next one is there.
+                Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
+                Err(_) => break,
+            }
+        }
+        lines
+    }
+}
+
+/// `6,339,5140900,-;mlx5_core 0000:00:10.0: ...`, and lines of properties after it.
+fn line(record: &str) -> Option<String> {
+    let (_, text) = record.split_once(';')?;
+    text.lines().next().map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_read_without_its_prefix_and_its_properties() {
+        let record = "6,339,5140900,-;mlx5_core: a; b\n SUBSYSTEM=pci\n DEVICE=+pci:0000:00:10.0\n";
+        assert_eq!(line(record).as_deref(), Some("mlx5_core: a; b"));
+        assert_eq!(line("nonsense"), None);
+    }
+}

@@ -1,0 +1,217 @@
+//! The suites on mlx5 devices: rdma-core, perftest and pyverbs, none of which knows of this project, on the kernel's own
+//! driver. They say whether the ConnectX model is one, and by the same means whether any mlx5 device is in order.
+//!
+//! | suite | what it shows |
+//! |---|---|
+//! | [`devinfo`] | what the driver and libmlx5 read from the device |
+//! | [`pingpong`] | rdma-core's ping-pongs over every transport |
+//! | [`perftest`] | every operation, in many sizes |
+//! | [`rdmacm`] | IP and connections by address between two functions with Ethernet ports |
+//! | [`pyverbs`] | rdma-core's own test suite |
+//! | [`faults`] | what programs see of a device that fails, injected through [`control`] |
+//!
+//! Every case ends with two questions: has the model complained of it, and has the kernel said something. A complaint
+//! fails the case that caused it; the kernel's words are shown with a failure.
+
+pub mod control;
+pub mod devinfo;
+pub mod faults;
+mod kernel_log;
+mod pair;
+pub mod perftest;
+pub mod pingpong;
+pub mod pyverbs;
+pub mod rdmacm;
+
+use core::fmt;
+use core::str::FromStr;
+use std::fs;
+use std::path::PathBuf;
+
+use self::control::Control;
+use self::kernel_log::KernelLog;
+use crate::runner::{Case, CaseResult, Stop, fail};
+
+/// What is in the guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Setup {
+    /// The kind of port that its functions have.
+    pub port: Port,
+    /// How many functions there are.
+    pub functions: u8,
+}
+
+/// A kind of port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Port {
+    /// InfiniBand.
+    Ib,
+    /// Ethernet, with RoCE.
+    Roce,
+}
+
+impl FromStr for Port {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "ib" => Ok(Self::Ib),
+            "roce" => Ok(Self::Roce),
+            _ => Err(format!("{text:?} is no kind of port: ib, roce")),
+        }
+    }
+}
+
+impl fmt::Display for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ib => "ib",
+            Self::Roce => "roce",
+        })
+    }
+}
+
+/// Tells the processes of cases what is in the guest: `ib 1`.
+pub const VARIABLE: &str = "VERBS_MLX5";
+
+impl Setup {
+    /// What the process of a case was told.
+    #[must_use]
+    pub fn from_env() -> Option<Self> {
+        Self::read(&std::env::var(VARIABLE).ok()?)
+    }
+
+    /// What there is: one function with an InfiniBand port where there is nothing, which the first case will tell.
+    #[must_use]
+    pub fn found() -> Self {
+        let is_ethernet = read_sysfs(0, "ports/1/link_layer").is_ok_and(|layer| layer == "Ethernet");
+        let functions = if sysfs(1, "").exists() { 2 } else { 1 };
+        Self { port: if is_ethernet { Port::Roce } else { Port::Ib }, functions }
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        let (port, functions) = text.split_once(' ')?;
+        Some(Self { port: port.parse().ok()?, functions: functions.parse().ok()? })
+    }
+
+    /// The functions, by their numbers.
+    pub fn numbers(self) -> impl Iterator<Item = u8> {
+        0..self.functions
+    }
+
+    /// The GID that programs are to use: that of the address on Ethernet, where there is no way without one, and none on
+    /// InfiniBand, where there is.
+    fn usual_gid(self, function: u8) -> CaseResult<Option<u32>> {
+        match self.port {
+            Port::Ib => Ok(None),
+            Port::Roce => gid_of_address(function).map(Some),
+        }
+    }
+}
+
+impl fmt::Display for Setup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.port, self.functions)
+    }
+}
+
+/// Every case for a guest, in the order in which they run: the last ones break the device.
+pub fn all(setup: Setup) -> Vec<Case> {
+    [
+        devinfo::cases(setup),
+        pingpong::cases(setup),
+        perftest::cases(setup),
+        rdmacm::cases(setup),
+        pyverbs::cases(setup),
+        faults::cases(setup),
+    ]
+    .into_iter()
+    .flatten()
+    .map(watched)
+    .collect()
+}
+
+/// The same case, which fails if the model complains of it.
+fn watched(case: Case) -> Case {
+    let Case { name, deadline, run } = case;
+    let run = move || {
+        let kernel = KernelLog::from_now();
+        // Of what ran before, which was told it.
+        let _ = Control::complaints();
+        let verdict = match (run(), Control::complaints()) {
+            (verdict @ Err(Stop::Failed(_)), Ok(complaints)) => {
+                complaints.iter().for_each(|complaint| eprintln!("the model complained: {complaint}"));
+                verdict
+            }
+            (_, Ok(complaints)) if !complaints.is_empty() => {
+                fail(format_args!("the model complained: {}", complaints.join("; ")))
+            }
+            (verdict, _) => verdict,
+        };
+        if matches!(verdict, Err(Stop::Failed(_))) {
+            kernel.lines().iter().for_each(|line| eprintln!("kernel: {line}"));
+        }
+        verdict
+    };
+    Case { name, deadline, run: Box::new(run) }
+}
+
+/// A function's device.
+fn device(function: u8) -> String {
+    format!("mlx5_{function}")
+}
+
+/// The last part of a function's directory in sysfs, joined to it.
+fn sysfs(function: u8, rest: &str) -> PathBuf {
+    PathBuf::from(format!("/sys/class/infiniband/{}/{rest}", device(function)))
+}
+
+fn read_sysfs(function: u8, rest: &str) -> CaseResult<String> {
+    let path = sysfs(function, rest);
+    let text = fs::read_to_string(&path).map_err(|e| Stop::from(e).of(path.display()))?;
+    Ok(text.trim_end().to_owned())
+}
+
+/// The address that a function's netdev has.
+fn address(function: u8) -> String {
+    format!("10.9.9.{}", u32::from(function) + 1)
+}
+
+/// The index of the RoCE v2 GID that the address of a function's netdev became.
+fn gid_of_address(function: u8) -> CaseResult<u32> {
+    let gid = format!("0000:0000:0000:0000:0000:ffff:0a09:09{:02x}", u32::from(function) + 1);
+    let read = |what: &str, index: u32| read_sysfs(function, &format!("ports/1/{what}/{index}"));
+    let is_it = |index: &u32| {
+        read("gids", *index).is_ok_and(|text| text == gid)
+            && read("gid_attrs/types", *index).is_ok_and(|text| text == "RoCE v2")
+    };
+    let found = (0..256).find(is_it);
+    found.ok_or_else(|| Stop::Failed(format!("{} has no RoCE v2 GID {gid}", device(function))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setup_survives_the_environment() {
+        for setup in [Setup { port: Port::Ib, functions: 1 }, Setup { port: Port::Roce, functions: 2 }] {
+            assert_eq!(Setup::read(&setup.to_string()), Some(setup));
+        }
+        for text in ["", "ib", "token-ring 1", "ib x"] {
+            assert_eq!(Setup::read(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn no_two_cases_have_one_name() {
+        for (port, functions) in [(Port::Ib, 1), (Port::Ib, 2), (Port::Roce, 1), (Port::Roce, 2)] {
+            let mut names: Vec<_> =
+                all(Setup { port, functions }).into_iter().map(|case| case.name).collect();
+            let all = names.len();
+            names.sort();
+            names.dedup();
+            assert_eq!(names.len(), all);
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Two programs that meet over TCP: one listens, one connects, both end well.
+
+use std::process::Command;
+use std::time::Duration;
+
+use crate::process::{self, Finished, Running};
+use crate::runner::{CaseResult, Stop, fail};
+
+/// Runs a server that listens on a TCP port of loopback, and a client of it, to their ends.
+///
+/// # Errors
+/// One of them cannot be started, fails, or has not ended in time; both are told.
+pub(super) fn meet(
+    server: &mut Command,
+    client: &mut Command,
+    port: u16,
+    limit: Duration,
+) -> CaseResult<[Finished; 2]> {
+    let mut listening = Running::start(server)?;
+    if !process::wait_for_listener(port, limit, || !listening.has_ended()) {
+        return fail(format_args!(
+            "{server:?} does not listen: {}",
+            told(&listening.finish(Duration::ZERO)?)
+        ));
+    }
+    both(listening, Running::start(client)?, limit)
+}
+
+/// Waits for a client and its server.
+///
+/// # Errors
+/// One of them fails, or has not ended in time; both are told.
+pub(super) fn both(server: Running, client: Running, limit: Duration) -> CaseResult<[Finished; 2]> {
+    let client = client.finish(limit)?;
+    // A server whose client has failed may wait for it for ever.
+    let patience = if client.as_ref().is_ok_and(|end| end.status.success()) { limit } else { GRACE };
+    let server = server.finish(patience)?;
+    match (server, client) {
+        (Ok(server), Ok(client)) if server.status.success() && client.status.success() => {
+            Ok([server, client])
+        }
+        (server, client) => Err(Stop::Failed(format!("client {}; server {}", told(&client), told(&server)))),
+    }
+}
+
+/// What a server is given to say why its client failed.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// How a program ended, and what it said.
+pub(super) fn told(end: &Result<Finished, Finished>) -> String {
+    let (how, Finished { status, stdout, stderr }) = match end {
+        Ok(finished) => ("ended with", finished),
+        Err(killed) => ("had to be killed,", killed),
+    };
+    format!("{how} {status}: {:?}, {:?}", stderr.trim_end(), stdout.trim_end())
+}

@@ -1,0 +1,204 @@
+//! `perftest`: Debian's perftest, both ends in the guest, with so few operations that the numbers mean nothing: what counts
+//! is that every one of them completes.
+
+use std::process::Command;
+use std::time::Duration;
+
+use super::pair::{both, meet};
+use super::rdmacm::{in_peer, wait_for_listening_id};
+use super::{Port, Setup, address, device};
+use crate::process::{self, Finished, Running};
+use crate::runner::{Case, CaseResult, Stop, fail, skip};
+use crate::tools::Maker;
+
+const SUITE: &str = "perftest";
+
+/// Both ends poll, which takes up to 14 ms a round on the two processors of an emulated guest.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// One of the programs, and how it is run.
+#[derive(Clone, Copy, Debug)]
+struct Way {
+    tool: &'static str,
+    iters: u32,
+    size: u32,
+    /// For both ends.
+    flags: &'static [&'static str],
+}
+
+const fn way(tool: &'static str, iters: u32, size: u32, flags: &'static [&'static str]) -> Way {
+    Way { tool, iters, size, flags }
+}
+
+const WAYS: &[Way] = &[
+    way("ib_write_bw", 20, 65536, &[]),
+    way("ib_write_bw", 20, 2, &[]),
+    way("ib_write_bw", 8, 1 << 20, &[]),
+    way("ib_write_bw", 20, 4096, &["-b"]),
+    way("ib_write_bw", 20, 4096, &["-c", "UC"]),
+    way("ib_write_bw", 20, 4096, &["-q", "4"]),
+    way("ib_write_bw", 20, 64, &["-I", "64"]),
+    way("ib_write_bw", 20, 4096, &["-l", "4"]),
+    way("ib_write_bw", 20, 4096, &["--use_old_post_send"]),
+    // More often around the send queue than it has room.
+    way("ib_write_bw", 2000, 4096, &["-t", "16"]),
+    way("ib_write_lat", 20, 8, &[]),
+    way("ib_write_lat", 20, 4096, &[]),
+    way("ib_read_bw", 20, 65536, &[]),
+    way("ib_read_bw", 8, 1 << 20, &[]),
+    way("ib_read_bw", 20, 4096, &["-b", "-o", "4"]),
+    way("ib_read_bw", 20, 4096, &["-e"]),
+    way("ib_read_lat", 20, 8, &[]),
+    way("ib_send_bw", 20, 65536, &[]),
+    way("ib_send_bw", 20, 4096, &["-e"]),
+    way("ib_send_bw", 20, 4096, &["-b"]),
+    way("ib_send_bw", 20, 4096, &["-c", "UC"]),
+    way("ib_send_bw", 20, 1024, &["-c", "UD"]),
+    way("ib_send_bw", 20, 4096, &["-c", "XRC"]),
+    way("ib_send_bw", 20, 4096, &["--use-srq", "-q", "2"]),
+    way("ib_send_lat", 20, 8, &[]),
+    way("ib_send_lat", 20, 8, &["-e"]),
+    way("ib_send_lat", 20, 1024, &["-c", "UD"]),
+    way("ib_atomic_bw", 20, 8, &["-A", "FETCH_AND_ADD"]),
+    way("ib_atomic_bw", 20, 8, &["-A", "CMP_AND_SWAP"]),
+    way("ib_atomic_lat", 20, 8, &["-A", "FETCH_AND_ADD"]),
+];
+
+/// One for each kind of operation.
+const OPERATIONS: &[Way] = &[
+    way("ib_write_bw", 20, 65536, &[]),
+    way("ib_read_bw", 20, 65536, &[]),
+    way("ib_send_bw", 20, 65536, &[]),
+    way("ib_atomic_bw", 20, 8, &[]),
+];
+
+/// The suite.
+pub fn cases(setup: Setup) -> Vec<Case> {
+    let one = |name: String, way: &'static Way, ends: [u8; 2], gid: Option<u32>| {
+        Case::new(SUITE, name, move || way.run(setup, ends, gid))
+    };
+    let mut cases: Vec<Case> = WAYS.iter().map(|way| one(way.name(), way, [0, 0], None)).collect();
+    if setup.port == Port::Ib {
+        let with_grh = |way: &'static Way| one(format!("{} with a GRH", way.name()), way, [0, 0], Some(0));
+        cases.extend(OPERATIONS.iter().map(with_grh));
+    }
+    if setup.functions > 1 {
+        let between = |way: &'static Way| {
+            one(format!("{} from {} to {}", way.name(), device(0), device(1)), way, [1, 0], None)
+        };
+        cases.extend(OPERATIONS.iter().map(between));
+        if setup.port == Port::Roce {
+            cases.extend(
+                OPERATIONS
+                    .iter()
+                    .map(|way| Case::new(SUITE, format!("{} -R", way.name()), move || way.run_by_address())),
+            );
+        }
+    }
+    cases
+}
+
+impl Way {
+    fn name(&self) -> String {
+        let Self { tool, size, flags, .. } = self;
+        format!("{tool} {} -s {size}", flags.join(" ")).replace("  ", " ")
+    }
+
+    /// Runs it between two functions, which may be one: the server's, and the client's.
+    fn run(&self, setup: Setup, [server, client]: [u8; 2], gid: Option<u32>) -> CaseResult {
+        let port = process::free_port()?;
+        let gid = |function| if gid.is_some() { Ok(gid) } else { setup.usual_gid(function) };
+        let with_gid = |mut command: Command, function| -> CaseResult<_> {
+            if let Some(index) = gid(function)? {
+                command.args(["-x", &index.to_string()]);
+            }
+            Ok(command)
+        };
+        let mut listens = with_gid(self.command(server, port)?, server)?;
+        let mut connects = with_gid(self.command(client, port)?, client)?;
+        self.check(meet(&mut listens, connects.arg("127.0.0.1"), port, LIMIT)?)
+    }
+
+    /// Runs it from here to the namespace of the second function's netdev, connected by rdma_cm.
+    fn run_by_address(&self) -> CaseResult {
+        let port = process::free_port()?;
+        let mut server = Running::start(in_peer(&self.command(1, port)?).arg("-R"))?;
+        wait_for_listening_id(port, &mut server)?;
+        let client = Running::start(self.command(0, port)?.args(["-R", &address(1)]))?;
+        self.check(both(server, client, LIMIT)?)
+    }
+
+    fn command(&self, function: u8, port: u16) -> CaseResult<Command> {
+        let Ok(mut command) = Maker::Theirs.tool(self.tool) else {
+            return skip("perftest is not installed (package perftest)");
+        };
+        // -F: nobody here minds the processor's frequency.
+        command.args(["-F", "-d", &device(function), "-p", &port.to_string()]);
+        if !self.tool.starts_with("ib_atomic") {
+            command.args(["-s", &self.size.to_string()]);
+        }
+        command.args(["-n", &self.iters.to_string()]).args(self.flags);
+        Ok(command)
+    }
+
+    /// Both ends, or the client alone, end with a row of numbers.
+    fn check(&self, [_, client]: [Finished; 2]) -> CaseResult {
+        let Self { iters, size, .. } = self;
+        let told = |why: String| Stop::Failed(format!("{why}: {client:?}"));
+        let row = row(&client.stdout).ok_or_else(|| told("no row of numbers".to_owned()))?;
+        if (row.bytes, row.iterations) != (u64::from(*size), u64::from(*iters)) && !self.flags.contains(&"-q")
+        {
+            return Err(told(format!("{row:?} rather than {size} bytes and {iters} iterations")));
+        }
+        if row.result > 0.0 { Ok(()) } else { fail(format_args!("a result of nothing: {row:?}: {client:?}")) }
+    }
+}
+
+/// What a program says at its end.
+#[derive(Debug, PartialEq)]
+struct Row {
+    bytes: u64,
+    iterations: u64,
+    /// The average bandwidth, or the typical latency.
+    result: f64,
+}
+
+/// The line after the one that begins `#bytes`.
+fn row(stdout: &str) -> Option<Row> {
+    let mut lines = stdout.lines().skip_while(|line| !line.trim_start().starts_with("#bytes"));
+    let average = if lines.next()?.contains("t_min") { 4 } else { 3 };
+    let words: Vec<&str> = lines.next()?.split_ascii_whitespace().collect();
+    Some(Row {
+        bytes: words.first()?.parse().ok()?,
+        iterations: words.get(1)?.parse().ok()?,
+        result: words.get(average)?.parse().ok()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_row_of_a_bandwidth_test_is_read() {
+        let text = "----\n local address: LID 0x01 QPN 0x011e\n----\n \
+                    #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]\n \
+                    4096       20               102.70             42.17  \t\t   0.010794\n----\n";
+        assert_eq!(row(text), Some(Row { bytes: 4096, iterations: 20, result: 42.17 }));
+    }
+
+    #[test]
+    fn the_row_of_a_latency_test_is_read() {
+        let text = " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]\n \
+                    8       20          250.71         8000.87      260.01             300.5          1.5\n";
+        assert_eq!(row(text), Some(Row { bytes: 8, iterations: 20, result: 260.01 }));
+    }
+
+    #[test]
+    fn a_program_that_stopped_before_its_numbers_has_none() {
+        let headings = " #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]\n";
+        assert_eq!(row(headings), None);
+        assert_eq!(row(&format!("{headings}----\n")), None);
+        assert_eq!(row(""), None);
+    }
+}

@@ -1,0 +1,157 @@
+//! `pingpong`: rdma-core's ping-pongs. Two programs send to and fro over a transport and check what arrives.
+//!
+//! Most sleep until a completion's event: two programs that poll, on the two processors of an emulated guest, are ten times
+//! as slow as those that sleep.
+
+use std::process::Command;
+
+use super::pair::meet;
+use super::{Port, Setup, device};
+use crate::process::{self, Finished};
+use crate::runner::{Case, CaseResult, Stop};
+use crate::tools::{LIMIT, Maker};
+
+const SUITE: &str = "pingpong";
+
+/// One of the programs, and how it is run.
+#[derive(Clone, Copy, Debug)]
+struct Way {
+    /// `ibv_{transport}_pingpong`
+    transport: &'static str,
+    iters: u32,
+    size: u32,
+    /// For both ends.
+    flags: &'static [&'static str],
+}
+
+const fn way(transport: &'static str, iters: u32, size: u32, flags: &'static [&'static str]) -> Way {
+    Way { transport, iters, size, flags }
+}
+
+/// What checks data, and sleeps.
+const EC: &[&str] = &["-e", "-c"];
+
+const WAYS: &[Way] = &[
+    way("rc", 100, 4096, &["-e"]),
+    way("rc", 20, 4096, &[]),
+    way("rc", 100, 4096, &["-e", "-N"]),
+    way("rc", 50, 4096, &["-e", "-t"]),
+    way("rc", 50, 4096, &["-e", "-c", "-r", "1"]),
+    way("rc", 50, 1, EC),
+    way("rc", 50, 64, EC),
+    way("rc", 50, 1000, EC),
+    way("rc", 20, 65536, EC),
+    way("rc", 4, 1 << 20, EC),
+    way("rc", 20, 10_000, &["-e", "-c", "-m", "256"]),
+    way("rc", 20, 10_000, &["-e", "-c", "-m", "512"]),
+    way("rc", 20, 10_000, &["-e", "-c", "-m", "1024"]),
+    way("rc", 20, 10_000, &["-e", "-c", "-m", "2048"]),
+    way("rc", 20, 10_000, &["-e", "-c", "-m", "4096"]),
+    // More than the 16 bits of a work queue entry's index hold would take a minute; the ring's end is met often enough.
+    way("rc", 3000, 32, EC),
+    way("uc", 100, 4096, &["-e"]),
+    way("uc", 20, 4096, &[]),
+    way("uc", 50, 1, EC),
+    way("uc", 20, 65536, EC),
+    way("uc", 4, 1 << 20, EC),
+    way("uc", 20, 10_000, &["-e", "-c", "-m", "256"]),
+    way("ud", 100, 1000, &["-e"]),
+    way("ud", 20, 1000, &[]),
+    way("ud", 50, 1, EC),
+    way("ud", 50, 1024, EC),
+    way("srq", 20, 4096, &["-e"]),
+    way("srq", 5, 4096, &[]),
+    way("srq", 20, 4096, &["-e", "-c", "-q", "1"]),
+    way("srq", 10, 10_000, &["-e", "-c", "-q", "4", "-m", "256"]),
+    way("xsrq", 5, 4096, &["-e"]),
+    way("xsrq", 5, 4096, &[]),
+    way("xsrq", 5, 10_000, &["-e", "-m", "256"]),
+];
+
+/// The suite.
+pub fn cases(setup: Setup) -> Vec<Case> {
+    let mut cases: Vec<Case> = WAYS
+        .iter()
+        // No more fits into a frame of Ethernet.
+        .filter(|way| setup.port == Port::Ib || !way.flags.iter().any(|flag| ["2048", "4096"].contains(flag)))
+        .map(|way| Case::new(SUITE, way.name(), move || way.run(setup, [0, 0], setup.usual_gid(0)?)))
+        .collect();
+    if setup.port == Port::Ib {
+        cases.extend(TRANSPORTS.iter().map(|way| {
+            Case::new(SUITE, format!("{} with a GRH", way.name()), move || way.run(setup, [0, 0], Some(0)))
+        }));
+        cases.push(Case::new(SUITE, "ud -s 4096", move || way("ud", 50, 4096, EC).run(setup, [0, 0], None)));
+    }
+    if setup.functions > 1 {
+        for [server, client] in [[0, 1], [1, 0]] {
+            cases.extend(TRANSPORTS.iter().map(|way| {
+                let name = format!("{} from {} to {}", way.name(), device(client), device(server));
+                Case::new(SUITE, name, move || way.run(setup, [server, client], None))
+            }));
+        }
+    }
+    cases
+}
+
+/// Each program once.
+const TRANSPORTS: &[Way] = &[
+    way("rc", 20, 9999, EC),
+    way("uc", 20, 9999, EC),
+    way("ud", 20, 999, EC),
+    way("srq", 10, 9999, EC),
+    way("xsrq", 5, 9999, &["-e"]),
+];
+
+impl Way {
+    fn name(&self) -> String {
+        let Self { transport, size, flags, .. } = self;
+        format!("{transport} {} -s {size}", flags.join(" ")).replace("  ", " ")
+    }
+
+    /// Runs it between two functions, which may be one: the server's, and the client's.
+    fn run(&self, setup: Setup, [server, client]: [u8; 2], gid: Option<u32>) -> CaseResult {
+        let port = process::free_port()?;
+        let gid = |function| if gid.is_some() { Ok(gid) } else { setup.usual_gid(function) };
+        let mut listens = self.command(server, gid(server)?, port)?;
+        let mut connects = self.command(client, gid(client)?, port)?;
+        let ends = meet(&mut listens, connects.arg("127.0.0.1"), port, LIMIT)?;
+        for (role, end) in ["server", "client"].into_iter().zip(&ends) {
+            self.check(end).map_err(|why| Stop::Failed(format!("{role}: {why}: {end:?}")))?;
+        }
+        Ok(())
+    }
+
+    fn command(&self, function: u8, gid: Option<u32>, port: u16) -> CaseResult<Command> {
+        let mut command = Maker::Theirs.tool(&format!("ibv_{}_pingpong", self.transport))?;
+        command.args(["-d", &device(function), "-p", &port.to_string()]);
+        command.args(["-n", &self.iters.to_string(), "-s", &self.size.to_string()]).args(self.flags);
+        if let Some(index) = gid {
+            command.args(["-g", &index.to_string()]);
+        }
+        Ok(command)
+    }
+
+    fn check(&self, end: &Finished) -> Result<(), String> {
+        if !end.stderr.is_empty() {
+            return Err("it complained".to_owned());
+        }
+        if end.stdout.contains("invalid data") {
+            return Err("what arrived is not what was sent".to_owned());
+        }
+        let ends = if self.transport == "xsrq" {
+            vec!["success".to_owned()]
+        } else {
+            let Self { iters, size, .. } = self;
+            vec![
+                format!("{} bytes in ", u64::from(*iters) * u64::from(*size) * 2),
+                format!("{iters} iters in "),
+            ]
+        };
+        for line in ends {
+            if !end.stdout.lines().any(|told| told.starts_with(&line)) {
+                return Err(format!("no line begins {line:?}"));
+            }
+        }
+        Ok(())
+    }
+}

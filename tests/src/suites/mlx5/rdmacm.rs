@@ -1,0 +1,246 @@
+//! `rdmacm`: two functions with Ethernet ports, one of them in the network namespace `peer`: IP between them, and librdmacm's
+//! own programs, which find each other by address.
+//!
+//! rdma_cm needs nearly everything of an Ethernet port at once: frames for ARP, queue pair 1 for the messages that connect,
+//! and GIDs that follow the addresses of the netdev.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use super::pair::told;
+use super::{Port, Setup, address};
+use crate::process::{self, Finished, Running};
+use crate::runner::{Case, CaseResult, Stop, fail, skip};
+use crate::tools::{LIMIT, run};
+
+const SUITE: &str = "rdmacm";
+
+/// The suite: empty where there are no two Ethernet ports.
+pub fn cases(setup: Setup) -> Vec<Case> {
+    if setup != (Setup { port: Port::Roce, functions: 2 }) {
+        return Vec::new();
+    }
+    let mut cases = vec![
+        Case::new(SUITE, "ping to the peer", || ping(Side::Here, "56")),
+        Case::new(SUITE, "ping from the peer", || ping(Side::Peer, "56")),
+        Case::new(SUITE, "ping with frames that are full", || ping(Side::Here, "1472")),
+        Case::new(SUITE, "ping with packets of many frames", || ping(Side::Here, "20000")),
+    ];
+    for (size, count) in [("100", "10"), ("4000", "10"), ("60000", "5")] {
+        for server in [Side::Peer, Side::Here] {
+            let name = format!("rping -S {size} served {server}");
+            cases.push(Case::new(SUITE, name, move || rping(server, size, count)));
+        }
+    }
+    for server in [Side::Peer, Side::Here] {
+        let name = |program| format!("{program} served {server}");
+        cases.push(Case::new(SUITE, name("ucmatose"), move || cmatose("ucmatose", server, 7471, "2000")));
+        cases.push(Case::new(SUITE, name("udaddy"), move || cmatose("udaddy", server, 7174, "500")));
+        cases.push(Case::new(SUITE, name("rdma_client"), move || rdma_client(server)));
+    }
+    cases
+}
+
+/// Where a program runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    /// Where mlx5_0's netdev is.
+    Here,
+    /// In the namespace of mlx5_1's.
+    Peer,
+}
+
+impl core::fmt::Display for Side {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Self::Here => "here",
+            Self::Peer => "by the peer",
+        })
+    }
+}
+
+impl Side {
+    fn other(self) -> Self {
+        match self {
+            Self::Here => Self::Peer,
+            Self::Peer => Self::Here,
+        }
+    }
+
+    fn function(self) -> u8 {
+        u8::from(self == Self::Peer)
+    }
+
+    fn address(self) -> String {
+        address(self.function())
+    }
+
+    /// The command, on this side.
+    fn command(self, program: &str, args: &[&str]) -> CaseResult<Command> {
+        let path = Path::new("/usr/bin").join(program);
+        if !path.exists() {
+            return skip(format_args!(
+                "there is no {} (packages rdmacm-utils, busybox-static)",
+                path.display()
+            ));
+        }
+        let mut command = Command::new(path);
+        command.args(args).env("LC_ALL", "C");
+        Ok(if self == Self::Peer { in_peer(&command) } else { command })
+    }
+}
+
+/// The same command in the namespace of the second function's netdev.
+pub(super) fn in_peer(command: &Command) -> Command {
+    let mut inside = Command::new("ip");
+    inside.args(["netns", "exec", "peer"]).arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        if let Some(value) = value {
+            inside.env(name, value);
+        }
+    }
+    inside
+}
+
+fn ping(from: Side, size: &str) -> CaseResult {
+    const COUNT: &str = "5";
+    let to = from.other().address();
+    // busybox's interval is a second, and waits for none but the last.
+    let ended =
+        run(&mut from.command("busybox", &["ping", "-c", COUNT, "-i", "0.1", "-W", "10", "-s", size, &to])?)?;
+    if !ended.status.success() || !ended.stdout.contains(" 0% packet loss") {
+        return fail(format_args!("{ended:?}"));
+    }
+    Ok(())
+}
+
+fn rping(server: Side, size: &str, count: &str) -> CaseResult {
+    let host = server.address();
+    let args = ["-v", "-V", "-S", size, "-C", count, "-a", &host];
+    let server_args = [&["-s"], &args[..]].concat();
+    let [serves, pings] = connected("rping", server, 7174, &server_args, &[&["-c"], &args[..]].concat())?;
+    // The server takes its client's leaving for a failure, in any case.
+    let Ok(pings) = pings else { return fail(told(&pings)) };
+    if !pings.status.success() {
+        return fail(format_args!("client: {pings:?}; server {}", told(&serves)));
+    }
+    let (Ok(serves) | Err(serves)) = serves;
+    for (what, text) in [("server ping data: ", &serves.stdout), ("ping data: ", &pings.stdout)] {
+        let rounds = text.lines().filter(|line| line.starts_with(what)).count();
+        if rounds.to_string() != count {
+            return fail(format_args!("{rounds} lines begin {what:?}: {text:?}, {:?}", serves.stderr));
+        }
+    }
+    Ok(())
+}
+
+/// Both ends of a program that ends with `return status 0`.
+fn cmatose(program: &str, server: Side, port: u16, size: &str) -> CaseResult {
+    let host = server.address();
+    let shared = ["-C", "10", "-S", size];
+    let ends = connected(
+        program,
+        server,
+        port,
+        &[&["-b", &*host], &shared[..]].concat(),
+        &[&["-s", &*host], &shared[..]].concat(),
+    )?;
+    all_end_well(&ends, "return status 0")
+}
+
+fn rdma_client(server: Side) -> CaseResult {
+    let host = server.address();
+    let args = ["-s", &*host, "-p", "7471"];
+    let path = [("rdma_server", "rdma_server: end 0"), ("rdma_client", "rdma_client: end 0")];
+    let mut serves = Running::start(&mut server.command(path[0].0, &args)?)?;
+    wait_for_listening_id(7471, &mut serves)?;
+    let client = process::run(&mut server.other().command(path[1].0, &args)?, LIMIT)?;
+    let serves = serves.finish(LIMIT)?;
+    all_end_well(&[serves], path[0].1)?;
+    all_end_well(&[client], path[1].1)
+}
+
+type Ended = Result<Finished, Finished>;
+
+fn all_end_well(ends: &[Ended], last_words: &str) -> CaseResult {
+    let is_well = |end: &Ended| {
+        end.as_ref()
+            .is_ok_and(|end| end.status.success() && end.stdout.lines().any(|line| line == last_words))
+    };
+    if ends.iter().all(is_well) {
+        return Ok(());
+    }
+    fail(ends.iter().map(told).collect::<Vec<_>>().join("; "))
+}
+
+/// Runs a program on both sides: the server's end, and the client's.
+fn connected(
+    program: &str,
+    server: Side,
+    port: u16,
+    serve: &[&str],
+    connect: &[&str],
+) -> CaseResult<[Ended; 2]> {
+    let mut serves = Running::start(&mut server.command(program, serve)?)?;
+    wait_for_listening_id(port, &mut serves)?;
+    let client = process::run(&mut server.other().command(program, connect)?, LIMIT)?;
+    let patience =
+        if client.as_ref().is_ok_and(|end| end.status.success()) { LIMIT } else { Duration::from_secs(3) };
+    Ok([serves.finish(patience)?, client])
+}
+
+/// Waits until a program listens at an rdma_cm port, which no table of sockets shows.
+pub(super) fn wait_for_listening_id(port: u16, server: &mut Running) -> CaseResult {
+    let listens = || {
+        let listed = run(Command::new("rdma").args(["resource", "show", "cm_id"]))?;
+        Ok::<_, Stop>(has_listener(&listed.stdout, port))
+    };
+    let mut problem = None;
+    let came = process::wait_until(LIMIT, || match listens() {
+        Ok(listens) => listens || server.has_ended(),
+        Err(why) => {
+            problem = Some(why);
+            true
+        }
+    });
+    match problem {
+        Some(why) => Err(why),
+        // A server that has ended says more itself than can be said here.
+        None if came => Ok(()),
+        None => fail(format_args!("nobody listens at rdma_cm port {port}")),
+    }
+}
+
+/// `link mlx5_0/1 cm-idn 9 state LISTEN ps TCP pid 176 comm rping src-addr 10.9.9.1:7174 dst-addr 0.0.0.0:0`
+fn has_listener(listed: &str, port: u16) -> bool {
+    let port = format!(":{port}");
+    listed.lines().filter(|line| line.contains(" state LISTEN ")).any(|line| {
+        let source = line.split_once(" src-addr ").and_then(|(_, rest)| rest.split_ascii_whitespace().next());
+        source.is_some_and(|source| source.ends_with(&port))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listening_id_is_found_by_its_port() {
+        let listed = "link mlx5_0/- cm-idn 3 state LISTEN ps TCP pid 166 comm ib_write_bw src-addr 0.0.0.0:7999 \n\
+                      link mlx5_0/1 cm-idn 9 state CONNECT ps TCP pid 176 comm rping src-addr 10.9.9.1:7174 dst-addr \
+                      10.9.9.2:7471 \n";
+        assert!(has_listener(listed, 7999));
+        assert!(!has_listener(listed, 7174) && !has_listener(listed, 7471) && !has_listener(listed, 999));
+    }
+
+    #[test]
+    fn last_words_are_a_line_of_their_own() {
+        use std::os::unix::process::ExitStatusExt as _;
+        let status = std::process::ExitStatus::from_raw(0);
+        let end = |stdout: &str| Finished { status, stdout: stdout.to_owned(), stderr: String::new() };
+        assert!(all_end_well(&[Ok(end("a\nreturn status 0\n"))], "return status 0").is_ok());
+        assert!(all_end_well(&[Ok(end("a\nreturn status 0x\n"))], "return status 0").is_err());
+        assert!(all_end_well(&[Err(end("return status 0\n"))], "return status 0").is_err());
+    }
+}
