@@ -127,6 +127,7 @@ impl<B: Bus> Fabric<B> {
             function.settle();
             function.look();
         }
+        self.run_due(now);
         let mut left = PACKETS;
         self.busy = false;
         loop {
@@ -141,7 +142,8 @@ impl<B: Bus> Fabric<B> {
                     }
                 }
             }
-            if idle {
+            // What was carried may have been what a line of a script waits for.
+            if idle && !self.run_due(now) {
                 return;
             }
         }
@@ -168,7 +170,18 @@ impl<B: Bus> Fabric<B> {
             self.deliver(&transmit.path, multicast, &wire::arrival(&transmit), bytes);
         }
         self.packet = packet;
-        transmit.is_some()
+        transmit.is_some() || self.carry_frame(sender)
+    }
+
+    /// Carries one Ethernet frame of a function to all others. `false`: it has none.
+    fn carry_frame(&mut self, sender: usize) -> bool {
+        let Some(frame) = self.functions.get_mut(sender).and_then(Function::next_frame) else { return false };
+        for (other, function) in self.functions.iter_mut().enumerate() {
+            if other != sender {
+                function.frame_in(&frame);
+            }
+        }
+        true
     }
 
     fn deliver(&mut self, path: &Path, multicast: bool, arrival: &Arrival, packet: &[u8]) {

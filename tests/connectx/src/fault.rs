@@ -7,14 +7,16 @@
 //! | module | what it is |
 //! |---|---|
 //! | `language` | lines, and what they say |
+//! | `control` | carrying them out |
 //!
 //! Invariant: what waits is bounded, and what is held is released in its order.
 
+mod control;
 mod language;
 
 use std::collections::VecDeque;
 
-pub(crate) use language::{Action, Condition, Events, Line, Side, parse};
+pub(crate) use language::{Action, Condition, Events, Side, parse};
 
 /// What is to go wrong.
 #[derive(Debug, Default)]

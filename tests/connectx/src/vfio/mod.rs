@@ -27,6 +27,8 @@ pub use server::Server;
 
 use roce::engine::Time;
 
+use crate::bus::Bus;
+use crate::fabric::Fabric;
 
 /// What stands behind the sockets.
 pub trait Device {
@@ -46,6 +48,40 @@ pub trait Device {
     fn deadline(&self) -> Option<Time>;
     /// A line of the fault language, and the answer: lines, of which the last begins with `ok` or `error`.
     fn control(&mut self, line: &str, now: Time) -> String;
+}
+
+impl<B: Bus> Device for Fabric<B> {
+    fn bar_read(&mut self, function: usize, bar: u32, offset: u64, into: &mut [u8], now: Time) {
+        self.bar_read(function, bar, offset, into, now);
+    }
+
+    fn bar_write(&mut self, function: usize, bar: u32, offset: u64, from: &[u8], now: Time) {
+        self.bar_write(function, bar, offset, from, now);
+    }
+
+    fn config_read(&mut self, function: usize, offset: u64, into: &mut [u8]) {
+        self.config_read(function, offset, into);
+    }
+
+    fn config_write(&mut self, function: usize, offset: u64, from: &[u8]) {
+        self.config_write(function, offset, from);
+    }
+
+    fn reset(&mut self, function: usize) {
+        self.reset(function);
+    }
+
+    fn expire(&mut self, now: Time) {
+        self.expire(now);
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        self.deadline()
+    }
+
+    fn control(&mut self, line: &str, now: Time) -> String {
+        self.control(line, now)
+    }
 }
 
 #[cfg(test)]

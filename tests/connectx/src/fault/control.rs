@@ -1,0 +1,198 @@
+//! Carrying out what a line says.
+
+use roce::engine::Time;
+
+use super::{Action, CommandFault, CompletionFault, Faults, Full, Side, parse};
+use crate::bus::Bus;
+use crate::eq::EventType;
+use crate::fabric::Fabric;
+use crate::function::Function;
+use crate::trace::format;
+
+impl<B: Bus> Fabric<B> {
+    /// A line of the fault language, and the answer: lines, of which the last begins with `ok` or `error`.
+    pub fn control(&mut self, line: &str, now: Time) -> String {
+        let answer = match self.carry_out(line, now) {
+            Ok(answer) => answer,
+            Err(why) => format!("error {why}"),
+        };
+        // What was let go, or has failed, may have something to send.
+        self.expire(now);
+        answer
+    }
+
+    /// Lines of a script, in their order. Empty ones, and those that begin with `#`, are passed over.
+    ///
+    /// # Errors
+    /// The first line that makes no sense: its number and why. Those before it are carried out.
+    pub fn script(&mut self, text: &str, now: Time) -> Result<(), String> {
+        for (place, line) in text.lines().enumerate() {
+            if line.trim().is_empty() || line.trim_start().starts_with('#') {
+                continue;
+            }
+            self.carry_out(line, now).map_err(|why| format!("line {}: {why}", place + 1))?;
+        }
+        Ok(())
+    }
+
+    /// How often rules were broken, since complaints were last taken through the control.
+    pub fn complaint_count(&self) -> u64 {
+        self.functions.iter().map(|function| function.core.log.complaints.count()).sum()
+    }
+
+    /// Carries out the lines whose occasion has come. Were there any?
+    pub(crate) fn run_due(&mut self, now: Time) -> bool {
+        let mut some = false;
+        // A line may bring about the next one's occasion, but not without end: each is carried out once.
+        loop {
+            let due: Vec<String> =
+                self.functions.iter_mut().flat_map(|function| function.core.faults.take_due()).collect();
+            if due.is_empty() {
+                return some;
+            }
+            some = true;
+            for line in due {
+                // It was read when it was told; what it names may not be there by now.
+                let answer = self.carry_out(&line, now).unwrap_or_else(|why| format!("error {why}"));
+                if let Some(function) = self.functions.first_mut() {
+                    function.core.log.trace.line(|| format::mark(&format!("{line}: {answer}")));
+                }
+            }
+        }
+    }
+
+    fn carry_out(&mut self, line: &str, now: Time) -> Result<String, String> {
+        let opcode = |name: &str| self.functions.first().and_then(|function| function.opcode(name));
+        let line = parse(line, &opcode)?;
+        match line.action {
+            Action::List => Ok(self.list()),
+            Action::Complaints { take: false } => Ok(format!("ok {}", self.complaint_count())),
+            Action::Complaints { take: true } => Ok(self.hand_over_complaints()),
+            action => {
+                let function = self.functions.get_mut(line.function).ok_or("there is no such function")?;
+                function.core.now = function.core.now.max(now);
+                function.inject(action)
+            }
+        }
+    }
+
+    fn hand_over_complaints(&mut self) -> String {
+        let count = self.complaint_count();
+        let mut answer = String::new();
+        for complaint in self.take_complaints() {
+            // One line each, whatever they quote.
+            answer += &complaint.to_string().replace('\n', " ");
+            answer.push('\n');
+        }
+        for function in &mut self.functions {
+            function.core.log.complaints.forget();
+        }
+        answer + &format!("ok {count}")
+    }
+
+    fn list(&self) -> String {
+        let mut answer = String::new();
+        for (place, function) in self.functions.iter().enumerate() {
+            let core = &function.core;
+            let [commands, completions, rules, events] = core.faults.waiting();
+            answer += &format!(
+                "function {place} {} port={} commands={commands} completions={completions} rules={rules} events={events}\n",
+                if core.faults.removed() { "removed" } else { "present" },
+                if core.port.up { "up" } else { "down" },
+            );
+            for eq in core.eqs.values() {
+                answer += &format!("eq function={place} eqn={:#x} unread={}\n", eq.eqn, eq.unread());
+            }
+            for cq in core.cqs.values() {
+                let state = if cq.in_error { "error" } else { "ok" };
+                answer +=
+                    &format!("cq function={place} cqn={:#x} state={state} users={}\n", cq.cqn, cq.users);
+            }
+            for srq in core.srqs.values() {
+                answer += &format!("srq function={place} srqn={:#x} kind={:?}\n", srq.srqn, srq.kind);
+            }
+            for qp in core.qps.values() {
+                let state = function.state(qp.qpn);
+                answer += &format!(
+                    "qp function={place} qpn={:#x} service={:?} state={state:?}\n",
+                    qp.qpn, qp.service
+                );
+            }
+        }
+        answer + "ok"
+    }
+}
+
+impl<B: Bus> Function<B> {
+    /// A command's number by its name.
+    fn opcode(&self, name: &str) -> Option<u16> {
+        self.commands.values().find(|command| command.name == name).map(|command| command.opcode)
+    }
+
+    fn inject(&mut self, action: Action) -> Result<String, String> {
+        let full = |Full| "too much waits already".to_owned();
+        match action {
+            Action::Command { opcode, status, syndrome, count } => {
+                let fault = CommandFault { opcode, status, syndrome, left: count };
+                self.core.faults.add_command(fault).map_err(full)?;
+            }
+            Action::Completion { qpn, side, syndrome, vendor } => {
+                if let Some(qpn) = qpn {
+                    if !self.core.qps.contains_key(&qpn) {
+                        return Err(format!("there is no queue pair {qpn:#x}"));
+                    }
+                    let failed = match side {
+                        Side::Send => self.fail_send(qpn, syndrome, vendor),
+                        Side::Receive => self.fail_recv(qpn, syndrome, vendor),
+                    };
+                    if failed {
+                        return Ok("ok now".into());
+                    }
+                }
+                let fault = CompletionFault { qpn, side, syndrome, vendor };
+                self.core.faults.add_completion(fault).map_err(full)?;
+                return Ok("ok waiting".into());
+            }
+            Action::CqOverrun { cqn } => {
+                if !self.core.cqs.contains_key(&cqn) {
+                    return Err(format!("there is no completion queue {cqn:#x}"));
+                }
+                self.core.cq_error(cqn);
+            }
+            Action::Hold(events) => self.core.faults.set_holding(events),
+            Action::Release(count) => {
+                let events = self.core.faults.release(count);
+                let released = events.len();
+                events.into_iter().for_each(|event| self.core.deliver(&event));
+                return Ok(format!("ok {released}"));
+            }
+            Action::Port { up } => self.core.set_link(up),
+            Action::Fatal { syndrome } => {
+                let now = self.core.now;
+                self.core.iseg.fail(syndrome, now);
+                self.core.event(EventType::InternalError, 0, &[0; 28]);
+            }
+            Action::Remove => {
+                // What it was doing ends with it: without objects, it reaches no memory and raises no interrupt.
+                self.reset();
+                self.core.faults.remove();
+            }
+            Action::Clear => {
+                let events = self.core.faults.release(None);
+                events.into_iter().for_each(|event| self.core.deliver(&event));
+                let was_removed = self.core.faults.removed();
+                self.core.faults = Faults::default();
+                if was_removed {
+                    self.reset();
+                }
+            }
+            Action::Mark(text) => self.core.log.trace.line(|| format::mark(&text)),
+            Action::After { condition, count, line } => {
+                self.core.faults.add_rule(condition, count, line).map_err(full)?;
+            }
+            // These are of all functions.
+            Action::List | Action::Complaints { .. } => {}
+        }
+        Ok("ok".into())
+    }
+}

@@ -1,0 +1,131 @@
+//! `connectx-model`: a ConnectX for QEMU's `vfio-user-pci`.
+//!
+//! Prints `ready` once every socket listens, serves until QEMU has gone, and then tells what the guest did wrong.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, ValueEnum};
+use connectx_model::fabric::Fabric;
+use connectx_model::function::{Config, Function};
+use connectx_model::port::PortKind;
+use connectx_model::trace::Trace;
+use connectx_model::vfio::{MappedBus, Server};
+
+/// A strict software ConnectX, for QEMU's vfio-user-pci
+///
+/// Exits with 0 if the guest kept to the rules, with 1 if it did not, and with 2 if it could not be served.
+#[derive(Parser)]
+struct Args {
+    /// Where a function listens; once for each, one or two
+    #[arg(long = "socket", value_name = "PATH", required = true)]
+    sockets: Vec<PathBuf>,
+
+    /// What the functions' ports are
+    #[arg(long, value_enum)]
+    port: Port,
+
+    /// Where to listen for lines that inject faults
+    #[arg(long, value_name = "PATH")]
+    control: PathBuf,
+
+    /// Where to write what happens
+    #[arg(long, value_name = "PATH")]
+    trace: Option<PathBuf>,
+
+    /// Where to write the rules that were broken, a line each
+    #[arg(long, value_name = "PATH")]
+    complaints: Option<PathBuf>,
+
+    /// Lines that inject faults, carried out at the start
+    #[arg(long, value_name = "PATH")]
+    script: Option<PathBuf>,
+
+    /// Whether small payloads come in completions, where the driver asks for it
+    #[arg(long, value_enum, default_value = "on")]
+    scatter_to_cqe: Switch,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Port {
+    Ib,
+    Roce,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Switch {
+    On,
+    Off,
+}
+
+fn main() -> ExitCode {
+    match run(&Args::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(error) => {
+            eprintln!("connectx-model: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Serves a guest. Did it keep to the rules?
+fn run(args: &Args) -> io::Result<bool> {
+    if args.sockets.len() > 2 {
+        return Err(io::Error::other("there are at most two functions"));
+    }
+    let mut trace = match &args.trace {
+        Some(path) => Trace::to(BufWriter::new(File::create(path).map_err(|error| named(path, &error))?)),
+        None => Trace::off(),
+    };
+    let complaints = match &args.complaints {
+        Some(path) => Some(File::create(path).map_err(|error| named(path, &error))?),
+        None => None,
+    };
+    let buses: Vec<MappedBus> = args.sockets.iter().map(|_| MappedBus::new()).collect();
+    let port = match args.port {
+        Port::Ib => PortKind::Ib,
+        Port::Roce => PortKind::Roce,
+    };
+    let functions = buses.iter().enumerate().map(|(index, bus)| {
+        let config = Config { index, port, scatter_to_cqe: args.scatter_to_cqe == Switch::On };
+        Function::new(config, bus.clone(), trace.of(index))
+    });
+    let mut fabric = Fabric::new(functions.collect());
+    let sockets = args.sockets.iter().map(PathBuf::as_path).zip(buses).collect();
+    let mut server = Server::listen(sockets, &args.control)?;
+    if let Some(path) = &args.script {
+        let script = std::fs::read_to_string(path).map_err(|error| named(path, &error))?;
+        fabric.script(&script, server.now()).map_err(|error| named(path, &error))?;
+    }
+    println!("ready");
+    io::stdout().flush()?;
+    let served = server.run(&mut fabric);
+    trace.flush();
+    let kept = report(&mut fabric, complaints)?;
+    served.map(|()| kept)
+}
+
+/// Tells what the guest did wrong. Was it nothing?
+fn report(fabric: &mut Fabric<MappedBus>, file: Option<File>) -> io::Result<bool> {
+    let count = fabric.complaint_count();
+    let lines: Vec<String> = fabric.take_complaints().iter().map(ToString::to_string).collect();
+    if let Some(mut file) = file {
+        for line in &lines {
+            writeln!(file, "{line}")?;
+        }
+    }
+    for line in &lines {
+        eprintln!("{line}");
+    }
+    if count > 0 {
+        eprintln!("{count} times rules were broken");
+    }
+    Ok(count == 0)
+}
+
+fn named(path: &std::path::Path, error: &dyn std::fmt::Display) -> io::Error {
+    io::Error::other(format!("{}: {error}", path.display()))
+}
