@@ -166,3 +166,6 @@ impl<B: Bus> Core<B> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -404,3 +404,6 @@ fn dealloc_q_counter<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [
 fn query_q_counter<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
     counter_exists(function, hca::query_q_counter_in::COUNTER_SET_ID.get32(input))
 }
+
+#[cfg(test)]
+mod tests;

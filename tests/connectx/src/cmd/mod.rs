@@ -207,3 +207,6 @@ impl<B: Bus> Function<B> {
         run(self, input, output)
     }
 }
+
+#[cfg(test)]
+mod tests;

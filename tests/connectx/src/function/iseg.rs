@@ -178,3 +178,6 @@ impl<B: Bus> Function<B> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

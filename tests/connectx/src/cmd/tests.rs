@@ -1,0 +1,100 @@
+use crate::complaint::Rule;
+use crate::layout::iseg::command_out;
+use crate::port::PortKind;
+use crate::testing::{Driver, input, set};
+
+use super::*;
+
+#[test]
+fn every_opcode_is_known_once() {
+    let families: Vec<_> = commands::<crate::bus::PlainBus>().into_iter().collect();
+    assert!(families.iter().all(|(opcode, command)| *opcode == command.opcode));
+    for (opcode, _) in MODIFIERS {
+        assert!(families.iter().any(|(known, _)| known == opcode), "{opcode:#x}");
+    }
+}
+
+#[test]
+fn an_unknown_opcode_is_refused() {
+    let mut driver = Driver::booted(PortKind::Ib);
+    let status = driver.refused(&input(0x0fff, 0x10), 0x10, Rule::CommandOpcode);
+    assert_eq!(status, Status::BadOp as u8);
+}
+
+#[test]
+fn an_unknown_modifier_is_refused() {
+    let mut driver = Driver::booted(PortKind::Ib);
+    let status = driver.refused(&set(input(0x800, 0x10), 0x04, 1), 0x10, Rule::CommandModifier);
+    assert_eq!(status, Status::BadParam as u8);
+    driver.refused(&set(input(0x100, 0x10), 0x04, 0x44), 0x1010, Rule::CommandModifier);
+}
+
+#[test]
+fn reserved_bits_of_every_command_are_refused() {
+    let mut driver = Driver::booted(PortKind::Ib);
+    let known: Vec<_> = driver
+        .function
+        .commands
+        .values()
+        .map(|command| (command.opcode, command.input, command.output))
+        .collect();
+    for (opcode, table, output) in known {
+        // The upper half of the second dword belongs to no command.
+        let broken = set(input(opcode, table.size), 0x04, 1 << 31);
+        driver.refused(&broken, output, Rule::CommandReserved);
+    }
+}
+
+#[test]
+fn every_command_has_room_for_its_input_and_output() {
+    let mut driver = Driver::booted(PortKind::Ib);
+    let known: Vec<_> = driver
+        .function
+        .commands
+        .values()
+        .map(|command| (command.opcode, command.input, command.output))
+        .collect();
+    for (opcode, table, output) in known {
+        let status = driver.refused(&input(opcode, table.size - 4), output, Rule::CommandLength);
+        assert_eq!(status, Status::BadInputLength as u8);
+        if output > 8 {
+            let status = driver.refused(&input(opcode, table.size), output - 4, Rule::CommandLength);
+            assert_eq!(status, Status::BadOutputLength as u8);
+        }
+    }
+}
+
+#[test]
+fn a_user_context_is_refused() {
+    let mut driver = Driver::booted(PortKind::Ib);
+    driver.refused(&set(input(0x800, 0x10), 0x00, 1), 0x10, Rule::CommandParameter);
+}
+
+#[test]
+fn nothing_that_makes_objects_works_before_the_function_is_initialised() {
+    let mut driver = Driver::new(PortKind::Ib);
+    driver.host.set_queue(&mut driver.function);
+    driver.ok(&input(0x104, 0x10), 8);
+    let known: Vec<_> = driver
+        .function
+        .commands
+        .values()
+        .map(|command| (command.opcode, command.input, command.output))
+        .collect();
+    let makes = |opcode: &u16| matches!(opcode, 0x200..=0xfff if !matches!(opcode, 0x805 | 0x80d));
+    for (opcode, table, output) in known.into_iter().filter(|(opcode, ..)| makes(opcode)) {
+        let modifier = MODIFIERS.iter().find(|(of, _)| *of == opcode).map_or(0, |(_, known)| *known.start());
+        let status = driver.refused(&set(input(opcode, table.size), 4, modifier), output, Rule::CommandState);
+        assert_eq!(status, Status::BadSysState as u8, "{opcode:#x}");
+    }
+}
+
+#[test]
+fn a_refusal_says_why_in_status_and_syndrome_and_nothing_else() {
+    let mut driver = Driver::booted(PortKind::Ib);
+    let output = driver.command(&set(input(0x801, 0x10), 0x08, 0x123), 0x20);
+    assert_eq!(driver.rules(), [Rule::CommandObject]);
+    assert_eq!(command_out::STATUS.get(&output), Status::BadResource as u64);
+    assert_ne!(command_out::SYNDROME.get(&output), 0);
+    assert_eq!(output[8..], [0; 0x18]);
+}
