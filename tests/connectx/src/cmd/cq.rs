@@ -242,3 +242,6 @@ fn place_resize<B: Bus>(bus: &B, cq: &Cq) -> Result<(), Refusal> {
         _ => Err(fault(format!("completion queue {:#x}: its pages do not hold entry {slot:#x}", cq.cqn))),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -201,3 +201,6 @@ fn remove<B: Bus>(function: &mut Function<B>, index: u32) {
         let _ = function.engine.dereg_mr(key);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -109,8 +109,14 @@ fn dealloc_transport_domain<B: Bus>(
     _: &mut [u8],
 ) -> Result<(), Refusal> {
     let domain = dealloc_transport_domain_in::TRANSPORT_DOMAIN.get32(input);
+    if function.core.eth.uses_domain(domain) {
+        return Err(busy(format!("a TIS or a TIR belongs to transport domain {domain:#x}")));
+    }
     if !function.core.transport_domains.give_back(domain) {
         return Err(missing(format!("transport domain {domain:#x}")));
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -355,3 +355,6 @@ fn modify_rmp<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) ->
     }
     arm(function, SrqKind::Rmp, rmpn, wq::LWM.get32(queue))
 }
+
+#[cfg(test)]
+mod tests;

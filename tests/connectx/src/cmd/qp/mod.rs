@@ -191,3 +191,6 @@ fn detach<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Res
     // A user may leave a group that it never joined: the driver does not keep count.
     function.engine.detach_mcast(qpn, group).map_err(|_| Refusal::fair(Status::BadParam))
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,7 +5,7 @@ use roce::engine::{Gid, Network, Path};
 use super::super::{Refusal, Status};
 use crate::complaint::Rule;
 use crate::layout::qp::ads;
-use crate::port::{PKEYS, Port, PortKind};
+use crate::port::{IB_GIDS, PKEYS, Port, PortKind, ROCE_ADDRESSES};
 
 /// The way to a peer.
 ///
@@ -40,11 +40,11 @@ pub(super) fn read(port: &Port, context: &[u8]) -> Result<Path, Refusal> {
 
 /// An address of this side. One that is not set was taken away while somebody set up a path: no fault of the driver.
 fn local(port: &Port, index: u32) -> Result<Gid, Refusal> {
-    match port.gid(index as usize) {
-        None => Err(attribute(format!("source address {index}, which the port does not have"))),
-        Some(gid) if gid == Gid::default() => Err(Refusal::fair(Status::BadParam)),
-        Some(gid) => Ok(gid),
+    let (index, size) = (index as usize, if port.kind == PortKind::Ib { IB_GIDS } else { ROCE_ADDRESSES });
+    if index >= size {
+        return Err(attribute(format!("source address {index}, which the port does not have")));
     }
+    port.gid(index).filter(|gid| *gid != Gid::default()).ok_or(Refusal::fair(Status::BadParam))
 }
 
 /// There is one port. Where a path names none, it is that one.

@@ -1,0 +1,214 @@
+//! Completion queues made, asked for, changed, resized, destroyed, refused.
+
+use super::*;
+use crate::cmd::bench::{Bench, input, naming};
+use crate::layout::Field;
+use crate::layout::qword;
+use crate::port::PortKind;
+
+fn with(input: &[u8], changes: &[(Field, u64)]) -> Vec<u8> {
+    let mut input = input.to_vec();
+    for (field, value) in changes {
+        field.set(create_cq_in::CQ_CONTEXT.of_mut(&mut input), *value);
+    }
+    input
+}
+
+/// What MODIFY_CQ takes to move into a new buffer.
+fn resize_to(bench: &mut Bench, cqn: u32, log_size: u32, entry_size: usize) -> Vec<u8> {
+    let mut input = input(0x403, modify_cq_in::PAS);
+    modify_cq_in::OP_MOD.set(&mut input, 1u32);
+    modify_cq_in::CQN.set(&mut input, cqn);
+    modify_cq_in::RESIZE_FIELD_SELECT.set(&mut input, RESIZE_ALL);
+    let context = modify_cq_in::CQ_CONTEXT.of_mut(&mut input);
+    cqc::LOG_CQ_SIZE.set(context, log_size);
+    cqc::CQE_SZ.set(context, u32::from(entry_size == 128));
+    input.extend(bench.pages((entry_size << log_size).div_ceil(0x1000)));
+    input
+}
+
+fn made(bench: &mut Bench, input: &[u8]) -> u32 {
+    create_cq_out::CQN.get32(&bench.ok(input))
+}
+
+#[test]
+fn a_queue_is_what_its_context_says() {
+    let mut bench = Bench::new(PortKind::Ib);
+    let create = bench.create_cq(7, 128);
+    let create = with(&create, &[(cqc::OI, 1), (cqc::CQ_PERIOD, 5)]);
+    let cqn = made(&mut bench, &create);
+    let cq = bench.function.core.cqs.get(&cqn).unwrap();
+    assert_eq!((cq.log_size, cq.entry_size, cq.uar, cq.eqn), (7, 128, bench.uar, bench.eqn));
+    assert!(cq.ignore_overrun);
+    assert_eq!(cq.pages.list().len(), 4);
+    let output = bench.ok(naming(0x402, cqn));
+    let context = query_cq_out::CQ_CONTEXT.of(&output);
+    assert_eq!((cqc::ST.get32(context), cqc::STATUS.get(context)), (ST_FIRED, 0));
+    assert_eq!((cqc::LOG_CQ_SIZE.get(context), cqc::CQ_PERIOD.get(context)), (7, 5));
+    assert_eq!(qword(&output, query_cq_out::PAS + 8), qword(&create, create_cq_in::PAS + 8));
+    bench.ok(naming(0x401, cqn));
+    for opcode in [0x401, 0x402] {
+        bench.refused(naming(opcode, cqn), Status::BadResource, Rule::CommandObject);
+    }
+    let again = bench.cq();
+    assert_ne!(again, cqn);
+}
+
+#[test]
+fn a_queue_of_64_bytes_may_begin_inside_of_a_page() {
+    let mut bench = Bench::new(PortKind::Ib);
+    // 63 of 64 parts into the first page: 64 bytes there, the rest in the next one.
+    let mut create = with(&bench.create_cq(1, 64), &[(cqc::PAGE_OFFSET, 63)]);
+    create.extend(bench.pages(1));
+    let cqn = made(&mut bench, &create);
+    let cq = bench.function.core.cqs.get(&cqn).unwrap();
+    assert_eq!(cq.pages.locate(64), Some((qword(&create, create_cq_in::PAS + 8), 64)));
+    bench.refused(&create[..create.len() - 8], Status::BadParam, Rule::CommandPages);
+}
+
+#[test]
+fn contexts_that_break_a_rule_are_refused() {
+    let mut bench = Bench::new(PortKind::Ib);
+    let good = bench.create_cq(7, 64);
+    let cases: &[(&[(Field, u64)], Status, Rule)] = &[
+        (&[(cqc::UAR_PAGE, 0xfffff)], Status::BadResource, Rule::CommandObject),
+        (&[(cqc::C_EQN_OR_APU_ELEMENT, 99)], Status::BadResource, Rule::CommandObject),
+        (&[(cqc::LOG_CQ_SIZE, 23)], Status::BadParam, Rule::CommandParameter),
+        (&[(cqc::CQE_SZ, 3)], Status::BadParam, Rule::CommandParameter),
+        (&[(cqc::ST, 9)], Status::BadParam, Rule::CommandParameter),
+        (&[(cqc::STATUS, 9)], Status::BadParam, Rule::CommandParameter),
+        (&[(cqc::LOG_CQ_SIZE, 6)], Status::BadParam, Rule::CommandPages),
+        (&[(cqc::LOG_CQ_SIZE, 8)], Status::BadParam, Rule::CommandPages),
+        (&[(cqc::PAGE_OFFSET, 1)], Status::BadParam, Rule::CommandPages),
+        (&[(cqc::LOG_PAGE_SIZE, 31)], Status::BadParam, Rule::CommandPages),
+        (&[(cqc::CQE_COMP_EN, 1)], Status::BadParam, Rule::CommandCapability),
+        (&[(cqc::CC, 1)], Status::BadParam, Rule::CommandCapability),
+        (&[(cqc::APU_CQ, 1)], Status::BadParam, Rule::CommandCapability),
+        (&[(cqc::DBR_ADDR, 0x1004)], Status::BadParam, Rule::CommandDoorbellRecord),
+        (&[(cqc::DBR_ADDR, 1 << 40)], Status::BadParam, Rule::CommandDoorbellRecord),
+    ];
+    for (changes, status, rule) in cases {
+        bench.refused(with(&good, changes), *status, *rule);
+    }
+    let mut reserved = good.clone();
+    reserved[create_cq_in::CQ_CONTEXT.offset + 7] = 1;
+    bench.refused(reserved, Status::BadParam, Rule::CommandReserved);
+    let mut odd = good.clone();
+    odd[create_cq_in::PAS + 7] = 8;
+    bench.refused(odd, Status::BadParam, Rule::CommandPages);
+    let mut nowhere = good.clone();
+    nowhere[create_cq_in::PAS] = 0x40;
+    bench.refused(nowhere, Status::BadParam, Rule::DmaFault);
+    bench.ok(good);
+}
+
+#[test]
+fn a_queue_that_completes_something_stays() {
+    let mut bench = Bench::new(PortKind::Ib);
+    let cqn = bench.cq();
+    let srq = bench.create_xrc_srq(cqn);
+    let srqn = create_cq_out::CQN.get32(&bench.ok(srq));
+    bench.refused(naming(0x401, cqn), Status::ResourceBusy, Rule::CommandBusy);
+    bench.ok(naming(0x706, srqn));
+    bench.ok(naming(0x401, cqn));
+}
+
+#[test]
+fn moderation_is_kept_and_the_rest_left_alone() {
+    let mut bench = Bench::new(PortKind::Ib);
+    let cqn = bench.cq();
+    let mut modify = input(0x403, modify_cq_in::PAS);
+    modify_cq_in::CQN.set(&mut modify, cqn);
+    modify_cq_in::MODIFY_FIELD_SELECT.set(&mut modify, MODIFY_PERIOD | MODIFY_COUNT);
+    let context = modify_cq_in::CQ_CONTEXT.of_mut(&mut modify);
+    cqc::CQ_PERIOD.set(context, 16u32);
+    cqc::CQ_MAX_COUNT.set(context, 8u32);
+    cqc::OI.set(context, 1u32);
+    bench.ok(&modify);
+    let cq = bench.function.core.cqs.get(&cqn).unwrap();
+    assert_eq!((cqc::CQ_PERIOD.get(&cq.context), cqc::CQ_MAX_COUNT.get(&cq.context)), (16, 8));
+    assert!(!cq.ignore_overrun);
+    modify_cq_in::MODIFY_FIELD_SELECT.set(&mut modify, 8u32);
+    bench.refused(&modify, Status::BadParam, Rule::CommandParameter);
+}
+
+#[test]
+fn the_old_buffer_ends_with_a_resize_entry_and_the_new_one_goes_on() {
+    for entry_size in [64, 128] {
+        let mut bench = Bench::new(PortKind::Ib);
+        let create = bench.create_cq(2, entry_size);
+        let cqn = made(&mut bench, &create);
+        // In its second turn: the owner bit of the last slot is set.
+        let cq = bench.function.core.cqs.get_mut(&cqn).unwrap();
+        cq.producer = 7;
+        let record = cq.doorbell_record;
+        bench.bus.write(record, &6u32.to_be_bytes()).unwrap();
+        let resize = resize_to(&mut bench, cqn, 5, entry_size);
+        bench.ok(&resize);
+        let old = qword(&create, create_cq_in::PAS);
+        let mut last = [0; 64];
+        let slot = old + 3 * entry_size as u64 + (entry_size as u64 - 64);
+        bench.bus.read(slot, &mut last).unwrap();
+        assert_eq!(last[63], RESIZE << 4 | 1);
+        let cq = bench.function.core.cqs.get(&cqn).unwrap();
+        assert_eq!((cq.producer, cq.log_size), (8, 5));
+        assert_eq!(cq.pages.locate(0).unwrap().0, qword(&resize, modify_cq_in::PAS));
+        assert_eq!(cqc::LOG_CQ_SIZE.get(&cq.context), 5);
+    }
+}
+
+#[test]
+fn the_owner_bit_of_a_resize_entry_is_that_of_its_turn() {
+    for (producer, owner) in [(0u32, 0u8), (3, 0), (4, 1), (8, 0), (0x00ff_ffff, 1), (0x0100_0000, 0)] {
+        let mut bench = Bench::new(PortKind::Ib);
+        let create = bench.create_cq(2, 64);
+        let cqn = made(&mut bench, &create);
+        let cq = bench.function.core.cqs.get_mut(&cqn).unwrap();
+        cq.producer = producer;
+        let record = cq.doorbell_record;
+        bench.bus.write(record, &(producer & 0x00ff_ffff).to_be_bytes()).unwrap();
+        let resize = resize_to(&mut bench, cqn, 3, 64);
+        bench.ok(resize);
+        let slot = qword(&create, create_cq_in::PAS) + u64::from(producer & 3) * 64;
+        let mut last = [0; 64];
+        bench.bus.read(slot, &mut last).unwrap();
+        assert_eq!(last[63], RESIZE << 4 | owner, "{producer:#x}");
+    }
+}
+
+#[test]
+fn a_buffer_that_is_too_small_for_what_waits_is_what_its_user_asked_for() {
+    let mut bench = Bench::new(PortKind::Ib);
+    let create = bench.create_cq(4, 64);
+    let cqn = made(&mut bench, &create);
+    bench.function.core.cqs.get_mut(&cqn).unwrap().producer = 4;
+    let resize = resize_to(&mut bench, cqn, 2, 64);
+    bench.unlucky(resize, Status::ExceedLimit);
+    let resize = resize_to(&mut bench, cqn, 3, 64);
+    bench.ok(resize);
+    bench.function.core.cqs.get_mut(&cqn).unwrap().producer = 8;
+    let resize = resize_to(&mut bench, cqn, 6, 64);
+    bench.unlucky(resize, Status::ExceedLimit);
+}
+
+#[test]
+fn resizes_that_break_a_rule_change_nothing() {
+    let mut bench = Bench::new(PortKind::Ib);
+    let cqn = bench.cq();
+    let good = resize_to(&mut bench, cqn, 7, 64);
+    let mut partly = good.clone();
+    modify_cq_in::RESIZE_FIELD_SELECT.set(&mut partly, 1u32);
+    bench.refused(partly, Status::BadParam, Rule::CommandParameter);
+    let wider = resize_to(&mut bench, cqn, 7, 128);
+    bench.refused(wider, Status::BadParam, Rule::CommandParameter);
+    bench.refused(&good[..good.len() - 8], Status::BadParam, Rule::CommandPages);
+    let mut missing = good.clone();
+    modify_cq_in::CQN.set(&mut missing, cqn + 1);
+    bench.refused(missing, Status::BadResource, Rule::CommandObject);
+    let cq = bench.function.core.cqs.get_mut(&cqn).unwrap();
+    assert_eq!((cq.log_size, cq.producer), (4, 0));
+    cq.in_error = true;
+    bench.unlucky(good, Status::BadResourceState);
+    let output = bench.ok(naming(0x402, cqn));
+    assert_eq!(cqc::STATUS.get32(query_cq_out::CQ_CONTEXT.of(&output)), STATUS_OVERFLOW);
+}

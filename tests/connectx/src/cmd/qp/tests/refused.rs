@@ -1,0 +1,130 @@
+//! What the rules do not allow.
+
+use super::*;
+
+#[test]
+fn contexts_that_break_a_rule_are_refused() {
+    let mut bench = Bench::new(PortKind::Ib);
+    let good = request(&mut bench, Service::Rc);
+    let cases: &[(&[(Field, u64)], Status, Rule)] = &[
+        (&[(qpc::ST, 5)], Status::BadParam, Rule::CommandCapability),
+        (&[(qpc::ST, 9)], Status::BadParam, Rule::CommandCapability),
+        (&[(qpc::STATE, 3)], Status::BadParam, Rule::CommandParameter),
+        (&[(qpc::PD, 0xabcdef)], Status::BadResource, Rule::CommandObject),
+        (&[(qpc::CQN_SND, 0xabcdef)], Status::BadResource, Rule::CommandObject),
+        (&[(qpc::CQN_RCV, 0xabcdef)], Status::BadResource, Rule::CommandObject),
+        (&[(qpc::UAR_PAGE, 0xabcdef)], Status::BadResource, Rule::CommandObject),
+        (&[(qpc::RQ_TYPE, 1), (qpc::SRQN_RMPN_XRQN, 0xabcdef)], Status::BadResource, Rule::CommandObject),
+        (&[(qpc::RQ_TYPE, 2)], Status::BadParam, Rule::CommandCapability),
+        (&[(qpc::LOG_RQ_STRIDE, 6)], Status::BadParam, Rule::CommandParameter),
+        (&[(qpc::NO_SQ, 1)], Status::BadParam, Rule::CommandParameter),
+        (&[(qpc::LOG_SQ_SIZE, 8)], Status::BadParam, Rule::CommandPages),
+        (&[(qpc::LOG_RQ_SIZE, 8)], Status::BadParam, Rule::CommandPages),
+        (&[(qpc::LOG_RQ_SIZE, 0), (qpc::LOG_RQ_STRIDE, 0)], Status::BadParam, Rule::CommandPages),
+        (&[(qpc::PAGE_OFFSET, 63)], Status::BadParam, Rule::CommandPages),
+        (&[(qpc::DBR_ADDR, 0x1004)], Status::BadParam, Rule::CommandDoorbellRecord),
+        (&[(qpc::DBR_ADDR, u64::MAX - 7)], Status::BadParam, Rule::CommandDoorbellRecord),
+        (&[(qpc::CS_RES, 2)], Status::BadParam, Rule::CommandParameter),
+        (&[(qpc::CS_REQ, 1)], Status::BadParam, Rule::CommandParameter),
+        (&[(qpc::RMSN, 1)], Status::BadParam, Rule::CommandCapability),
+        (&[(qpc::OFFLOAD_TYPE, 1)], Status::BadParam, Rule::CommandCapability),
+    ];
+    for (changes, status, rule) in cases {
+        bench.refused(with(&good, changes), *status, *rule);
+    }
+    bench.unlucky(with(&good, &[(qpc::CD_MASTER, 1)]), Status::BadParam);
+    let mut reserved = good.clone();
+    reserved[create_qp_in::QPC.offset + 0x84 + 3] = 1;
+    bench.refused(reserved, Status::BadParam, Rule::CommandReserved);
+    let mut path = good.clone();
+    path[create_qp_in::QPC.offset + qpc::SECONDARY_ADDRESS_PATH.offset + 4 * 2] = 1;
+    bench.refused(path, Status::BadParam, Rule::CommandReserved);
+    let mut numbered = good.clone();
+    create_qp_in::INPUT_QPN.set(&mut numbered, 77u32);
+    bench.refused(numbered, Status::BadParam, Rule::CommandCapability);
+    bench.refused(&good[..create_qp_in::PAS], Status::BadParam, Rule::CommandPages);
+    bench.ok(good);
+}
+
+#[test]
+fn an_xrc_queue_pair_needs_its_domain_and_no_receive_queue() {
+    for service in [Service::XrcInitiator, Service::XrcTarget] {
+        let mut bench = Bench::new(PortKind::Ib);
+        let good = request(&mut bench, service);
+        bench.refused(with(&good, &[(qpc::XRCD, 0xabcdef)]), Status::BadResource, Rule::CommandObject);
+        bench.refused(with(&good, &[(qpc::RQ_TYPE, 0)]), Status::BadParam, Rule::CommandParameter);
+        let mut listed = good.clone();
+        listed.extend(bench.pages(2));
+        bench.refused(listed, Status::BadParam, Rule::CommandPages);
+    }
+}
+
+#[test]
+fn optional_attributes_that_a_transition_does_not_know_are_refused() {
+    // Bit 4: the partition key's index; 5: the queue key; 6: the RNR timer; 22: a pace; 18: another receive queue.
+    let cases = [
+        (Service::Rc, State::Reset, RST2INIT, 4),
+        (Service::Rc, State::Init, INIT2RTR, 5),
+        (Service::Rc, State::Rtr, RTR2RTS, 4),
+        (Service::Uc, State::Rtr, RTR2RTS, 6),
+        (Service::Uc, State::Rtr, RTR2RTS, 1),
+        (Service::Ud, State::Rtr, RTR2RTS, 3),
+        (Service::Ud, State::Rts, RTS2RTS, 18),
+        (Service::Uc, State::Rts, RTS2RTS, 22),
+        (Service::RegUmr, State::Rts, RTS2RTS, 3),
+        (Service::Rc, State::Sqd, SQD2RTS, 0),
+    ];
+    for (service, state, opcode, bit) in cases {
+        let mut bench = Bench::new(PortKind::Ib);
+        let qpn = in_state(&mut bench, service, state);
+        let mut command = step(opcode, qpn);
+        rst2init_qp_in::OPT_PARAM_MASK.set(&mut command, 1u32 << bit);
+        bench.refused(command, Status::BadParam, Rule::QpAttribute);
+        let (now, _) = bench.function.engine.query_qp(Qpn(qpn)).unwrap();
+        assert_eq!(now, state, "{service:?} {opcode:#x}");
+    }
+}
+
+#[test]
+fn attributes_that_make_no_sense_are_refused_and_nothing_changes() {
+    let mut bench = Bench::new(PortKind::Ib);
+    let reset = create(&mut bench, Service::Rc);
+    let init = in_state(&mut bench, Service::Rc, State::Init);
+    let rtr = in_state(&mut bench, Service::Rc, State::Rtr);
+    let cases = [
+        (along(&step(RST2INIT, reset), &[(ads::VHCA_PORT_NUM, 0)]), Rule::QpAttribute),
+        (along(&step(RST2INIT, reset), &[(ads::VHCA_PORT_NUM, 2)]), Rule::QpAttribute),
+        (along(&step(RST2INIT, reset), &[(ads::PKEY_INDEX, 128)]), Rule::QpAttribute),
+        (with(&step(RST2INIT, reset), &[(qpc::RAE, 1)]), Rule::QpAttribute),
+        (with(&step(INIT2RTR, init), &[(qpc::MTU, 0)]), Rule::QpAttribute),
+        (with(&step(INIT2RTR, init), &[(qpc::MTU, 6)]), Rule::QpAttribute),
+        (with(&step(INIT2RTR, init), &[(qpc::LOG_MSG_MAX, 0)]), Rule::QpAttribute),
+        (with(&step(INIT2RTR, init), &[(qpc::LOG_MSG_MAX, 31)]), Rule::CommandParameter),
+        (with(&step(INIT2RTR, init), &[(qpc::LOG_RRA_MAX, 5)]), Rule::CommandParameter),
+        (along(&step(INIT2RTR, init), &[(ads::GRH, 1), (ads::SRC_ADDR_INDEX, 200)]), Rule::QpAttribute),
+        (along(&step(INIT2RTR, init), &[(ads::VHCA_PORT_NUM, 2)]), Rule::QpAttribute),
+        (with(&step(RTR2RTS, rtr), &[(qpc::LOG_SRA_MAX, 5)]), Rule::CommandParameter),
+    ];
+    let before = [reset, init, rtr].map(|qpn| asked(&mut bench, qpn));
+    for (command, rule) in cases {
+        bench.refused(command, Status::BadParam, rule);
+    }
+    assert_eq!([reset, init, rtr].map(|qpn| asked(&mut bench, qpn)), before);
+    let mut extended = step(RST2INIT, reset);
+    rst2init_qp_in::ECE.set(&mut extended, 1u32);
+    bench.refused(extended, Status::BadParam, Rule::CommandCapability);
+    let mut reserved = step(RST2INIT, reset);
+    reserved[rst2init_qp_in::QPC.offset + 0x87] = 1;
+    bench.refused(reserved, Status::BadParam, Rule::CommandReserved);
+    bench.refused(step(RST2INIT, reset + 0x5555), Status::BadResource, Rule::CommandObject);
+    for opcode in [TO_ERR, TO_RST] {
+        bench.refused(naming(opcode, reset + 0x5555), Status::BadResource, Rule::CommandObject);
+    }
+}
+
+#[test]
+fn an_address_that_was_taken_away_meanwhile_is_nobodys_fault() {
+    let mut bench = Bench::new(PortKind::Roce);
+    let qpn = in_state(&mut bench, Service::Rc, State::Init);
+    bench.unlucky(along(&step(INIT2RTR, qpn), &[(ads::SRC_ADDR_INDEX, 3)]), Status::BadParam);
+}

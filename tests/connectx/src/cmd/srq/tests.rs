@@ -1,0 +1,187 @@
+//! Shared receive queues of all three kinds: made, armed, asked for, destroyed, refused.
+
+use super::*;
+use crate::cmd::bench::{Bench, input, naming};
+use crate::complaint::Rule;
+use crate::port::PortKind;
+
+/// Input of CREATE_SRQ: 64 receives of 64 bytes.
+fn basic(bench: &mut Bench) -> Vec<u8> {
+    let mut input = input(0x700, create_srq_in::PAS);
+    let (pd, record) = (bench.pd, bench.page());
+    let context = create_srq_in::SRQ_CONTEXT_ENTRY.of_mut(&mut input);
+    for (field, value) in [
+        (srqc::LOG_SRQ_SIZE, 6),
+        (srqc::LOG_RQ_STRIDE, 2),
+        (srqc::PD, u64::from(pd)),
+        (srqc::DBR_ADDR, record),
+    ] {
+        field.set(context, value);
+    }
+    input.extend(bench.pages(1));
+    input
+}
+
+/// Input of CREATE_RMP: the same.
+fn pool(bench: &mut Bench) -> Vec<u8> {
+    let mut input = input(0x90c, create_rmp_in::SIZE);
+    let (pd, record) = (bench.pd, bench.page());
+    let context = create_rmp_in::CTX.of_mut(&mut input);
+    rmpc::STATE.set(context, RMP_READY as u32);
+    let queue = rmpc::WQ.of_mut(context);
+    for (field, value) in
+        [(wq::LOG_WQ_SZ, 6), (wq::LOG_WQ_STRIDE, 6), (wq::PD, u64::from(pd)), (wq::DBR_ADDR, record)]
+    {
+        field.set(queue, value);
+    }
+    input.extend(bench.pages(1));
+    input
+}
+
+/// Input of ARM_RQ, ARM_XRC_SRQ or MODIFY_RMP.
+fn arming(kind: SrqKind, srqn: u32, limit: u32) -> Vec<u8> {
+    match kind {
+        SrqKind::Basic | SrqKind::Xrc => {
+            let mut input = naming(if kind == SrqKind::Basic { 0x703 } else { 0x708 }, srqn);
+            arm_rq_in::OP_MOD.set(&mut input, 1u32);
+            arm_rq_in::LWM.set(&mut input, limit);
+            input
+        }
+        SrqKind::Rmp => {
+            let mut input = input(0x90d, modify_rmp_in::SIZE);
+            modify_rmp_in::RMPN.set(&mut input, srqn);
+            modify_rmp_in::RMP_STATE.set(&mut input, RMP_READY as u32);
+            modify_rmp_in::LWM.set(&mut input, 1u32);
+            let context = modify_rmp_in::CTX.of_mut(&mut input);
+            rmpc::STATE.set(context, RMP_READY as u32);
+            wq::LWM.set(rmpc::WQ.of_mut(context), limit);
+            input
+        }
+    }
+}
+
+/// Each kind, with the opcodes that query and destroy it, and its limit in the answer.
+fn each(mut check: impl FnMut(&mut Bench, SrqKind, Vec<u8>, [u16; 2], fn(&[u8]) -> u32)) {
+    let mut bench = Bench::new(PortKind::Ib);
+    let input = basic(&mut bench);
+    check(&mut bench, SrqKind::Basic, input, [0x702, 0x701], |output| {
+        srqc::LWM.get32(query_srq_out::SRQ_CONTEXT_ENTRY.of(output))
+    });
+    let cqn = bench.cq();
+    let input = bench.create_xrc_srq(cqn);
+    check(&mut bench, SrqKind::Xrc, input, [0x707, 0x706], |output| {
+        xrc_srqc::LWM.get32(query_xrc_srq_out::XRC_SRQ_CONTEXT_ENTRY.of(output))
+    });
+    let input = pool(&mut bench);
+    check(&mut bench, SrqKind::Rmp, input, [0x90f, 0x90e], |output| {
+        wq::LWM.get32(rmpc::WQ.of(query_rmp_out::RMP_CONTEXT.of(output)))
+    });
+}
+
+#[test]
+fn each_kind_is_made_armed_asked_for_and_destroyed() {
+    each(|bench, kind, create, [query, destroy], limit| {
+        let srqn = create_srq_out::SRQN.get32(&bench.ok(create));
+        let srq = bench.function.core.srqs.get(&srqn).unwrap();
+        assert_eq!(srq.kind, kind);
+        let shape = if kind == SrqKind::Xrc { (4, 32) } else { (6, 64) };
+        assert_eq!((srq.log_size, srq.stride), shape);
+        assert_eq!(limit(&bench.ok(naming(query, srqn))), 0);
+        bench.ok(arming(kind, srqn, 3));
+        assert_eq!(limit(&bench.ok(naming(query, srqn))), 3);
+        bench.unlucky(arming(kind, srqn, 1 << 7), Status::BadParam);
+        bench.ok(naming(destroy, srqn));
+        for opcode in [query, destroy] {
+            bench.refused(naming(opcode, srqn), Status::BadResource, Rule::CommandObject);
+        }
+        bench.refused(arming(kind, srqn, 1), Status::BadResource, Rule::CommandObject);
+    });
+}
+
+#[test]
+fn a_queue_of_one_kind_is_no_queue_of_another() {
+    let mut numbers = vec![];
+    each(|bench, kind, create, opcodes, _| {
+        let srqn = create_srq_out::SRQN.get32(&bench.ok(create));
+        numbers.push((kind, srqn, opcodes));
+        for (_, other, [query, destroy]) in numbers.iter().filter(|(of, ..)| *of != kind) {
+            bench.refused(naming(*query, srqn), Status::BadResource, Rule::CommandObject);
+            bench.refused(naming(*destroy, srqn), Status::BadResource, Rule::CommandObject);
+            bench.refused(arming(kind, *other, 1), Status::BadResource, Rule::CommandObject);
+        }
+    });
+}
+
+#[test]
+fn an_xrc_queue_completes_on_its_queue_with_its_index() {
+    let mut bench = Bench::new(PortKind::Ib);
+    let cqn = bench.cq();
+    let create = bench.create_xrc_srq(cqn);
+    let srqn = create_xrc_srq_out::XRC_SRQN.get32(&bench.ok(&create));
+    let srq = bench.function.core.srqs.get(&srqn).unwrap();
+    assert_eq!((srq.cqn, srq.user_index, srq.xrcd), (cqn, 0xabc, Some(bench.xrcd)));
+    assert_eq!(bench.function.core.cqs.get(&cqn).unwrap().users, 1);
+    for (field, what) in
+        [(xrc_srqc::CQN, "completion queue"), (xrc_srqc::XRCD, "domain"), (xrc_srqc::PD, "domain")]
+    {
+        let mut wrong = create.clone();
+        field.set(create_xrc_srq_in::XRC_SRQ_CONTEXT_ENTRY.of_mut(&mut wrong), 0x00ff_fff0u32);
+        bench.refused(wrong, Status::BadResource, Rule::CommandObject);
+        assert_eq!(bench.function.core.srqs.len(), 1, "{what}");
+    }
+}
+
+#[test]
+fn contexts_that_break_a_rule_are_refused() {
+    let mut bench = Bench::new(PortKind::Ib);
+    let good = pool(&mut bench);
+    let cases = [
+        (wq::LOG_WQ_SZ, 16, Rule::CommandParameter),
+        (wq::LOG_WQ_SZ, 7, Rule::CommandPages),
+        (wq::LOG_WQ_STRIDE, 4, Rule::CommandParameter),
+        (wq::LOG_WQ_STRIDE, 10, Rule::CommandParameter),
+        (wq::LWM, 65, Rule::CommandParameter),
+        (wq::PAGE_OFFSET, 1, Rule::CommandPages),
+        (wq::DBR_ADDR, 0x1001, Rule::CommandDoorbellRecord),
+        (wq::WQ_TYPE, 1, Rule::CommandCapability),
+        (wq::CD_SLAVE, 1, Rule::CommandCapability),
+        (wq::SHAMPO_ENABLE, 1, Rule::CommandCapability),
+    ];
+    for (field, value, rule) in cases {
+        let mut wrong = good.clone();
+        field.set(rmpc::WQ.of_mut(create_rmp_in::CTX.of_mut(&mut wrong)), value as u64);
+        bench.refused(wrong, Status::BadParam, rule);
+    }
+    let mut idle = good.clone();
+    rmpc::STATE.set(create_rmp_in::CTX.of_mut(&mut idle), 0u32);
+    bench.refused(idle, Status::BadParam, Rule::CommandParameter);
+    let mut signed = good.clone();
+    wq::WQ_SIGNATURE.set(rmpc::WQ.of_mut(create_rmp_in::CTX.of_mut(&mut signed)), 1u32);
+    bench.unlucky(signed, Status::BadParam);
+    let mut reserved = good.clone();
+    reserved[create_rmp_in::CTX.offset] = 0x80;
+    bench.refused(reserved, Status::BadParam, Rule::CommandReserved);
+    let mut begun = basic(&mut bench);
+    srqc::WQE_CNT.set(create_srq_in::SRQ_CONTEXT_ENTRY.of_mut(&mut begun), 1u32);
+    bench.refused(begun, Status::BadParam, Rule::CommandParameter);
+    bench.ok(good);
+}
+
+#[test]
+fn a_pool_goes_to_no_other_state() {
+    let mut bench = Bench::new(PortKind::Ib);
+    let create = pool(&mut bench);
+    let rmpn = create_rmp_out::RMPN.get32(&bench.ok(create));
+    let mut modify = arming(SrqKind::Rmp, rmpn, 1);
+    rmpc::STATE.set(modify_rmp_in::CTX.of_mut(&mut modify), 3u32);
+    bench.refused(modify, Status::BadParam, Rule::CommandParameter);
+}
+
+#[test]
+fn a_limit_that_comes_with_the_context_is_armed() {
+    let mut bench = Bench::new(PortKind::Ib);
+    let mut create = basic(&mut bench);
+    srqc::LWM.set(create_srq_in::SRQ_CONTEXT_ENTRY.of_mut(&mut create), 5u32);
+    let srqn = create_srq_out::SRQN.get32(&bench.ok(create));
+    assert_eq!(bench.function.engine.srq_limit(SrqId(srqn)), Some(5));
+}
