@@ -27,6 +27,9 @@ pub(crate) mod udav;
 pub(crate) mod umr;
 pub(crate) mod wqe;
 
+#[cfg(test)]
+mod tests;
+
 
 use std::collections::{BTreeSet, VecDeque};
 

@@ -35,17 +35,22 @@ impl<B: Bus> Function<B> {
     /// A doorbell of a send queue: the first 8 bytes of the last work request that was posted. `blue_flame`: all of it, which
     /// then counts instead of what stands in the queue.
     ///
-    /// Gives that work request as it was fetched, if it was.
+    /// Gives that work request as it was fetched, if it was. Where the number is an Ethernet send queue's, that is rung.
     pub(crate) fn ring_sq(
         &mut self,
         uar: u32,
         doorbell: [u8; 8],
         blue_flame: Option<&[u8]>,
     ) -> Option<Vec<u8>> {
+        if self.ring_eth(uar, doorbell, blue_flame) {
+            return None;
+        }
         let (qpn, ds) = (ctrl::QPN.get32(&doorbell), ctrl::DS.get32(&doorbell) as usize);
         let index = ctrl::WQE_INDEX.get(&doorbell) as u16;
         let Some(qp) = self.core.qps.get(&qpn) else {
-            self.core.log.complain(Rule::DoorbellObject, format!("queue pair {qpn:#x}"));
+            if !self.ring_eth(uar, doorbell, blue_flame) {
+                self.core.log.complain(Rule::DoorbellObject, format!("queue pair {qpn:#x}"));
+            }
             return None;
         };
         let Some(shape) = qp.sq else {

@@ -1,0 +1,225 @@
+//! Each operation, from its work request to the completions of both sides.
+
+use super::*;
+
+/// A bed with a completion queue and two connected queue pairs, of which the second has receives into `memory`.
+pub(super) fn bed(service: u32) -> (Bed, Cq, Pair, Pair, Memory) {
+    let mut bed = Bed::ib();
+    let cq = bed.cq(0, 6, 64);
+    let (one, mut two) = bed.connected([&cq, &cq], &Shape { service, ..Shape::default() });
+    let memory = bed.memory(0, 4);
+    for n in 0..2 {
+        bed.post_recv(&mut two, &[(memory.va + n * 0x800, 0x800, memory.key)]);
+    }
+    (bed, cq, one, two, memory)
+}
+
+const WRITE_IMM: u32 = 1;
+const SEND: u32 = 2;
+const SEND_IMM: u32 = 3;
+const SEND_INVALIDATE: u32 = 4;
+
+#[test]
+fn a_send_arrives_and_both_sides_complete() {
+    for service in [RC, UC] {
+        let (mut bed, mut cq, mut one, two, memory) = bed(service);
+        let wqe = bed.send(&one, b"four score");
+        bed.post(&mut one, &wqe);
+        let mut entries: Vec<_> = std::iter::from_fn(|| bed.poll(&mut cq)).collect();
+        entries.sort_by_key(|entry| brief(entry).0);
+        let [sent, received] = entries[..] else { panic!("{entries:?}") };
+        assert_eq!(brief(&sent), (SUCCESS, 0));
+        assert_eq!(cqe::WQE_OPCODE.get(&sent), u64::from(opcode::SEND));
+        assert_eq!(cqe::QPN.get32(&sent), one.qpn);
+        assert_eq!(cqe::SRQN_USER_INDEX.get32(&sent), USER_INDEX);
+        assert_eq!(brief(&received), (SEND, 0));
+        assert_eq!((cqe::BYTE_CNT.get32(&received), cqe::QPN.get32(&received)), (10, two.qpn));
+        assert_eq!(&bed.peek::<10>(0, memory.address), b"four score");
+    }
+}
+
+#[test]
+fn elements_are_gathered_and_receives_scattered() {
+    let (mut bed, mut cq, mut one, mut two, memory) = bed(RC);
+    bed.post_recv(&mut two, &[(memory.va + 0x3000, 3, memory.key), (memory.va + 0x3100, 100, memory.key)]);
+    bed.poke(0, memory.address + 0x2ffc, b"abcdefgh");
+    // The first two receives are used up.
+    for _ in 0..2 {
+        let wqe = bed.begin(&one, opcode::SEND).set(ctrl::CE, 0).done();
+        bed.post(&mut one, &wqe);
+    }
+    let wqe = bed.begin(&one, opcode::SEND).element(memory.va + 0x2ffc, 8, memory.key);
+    let wqe = wqe.element(memory.va + 0x2ffe, 2, memory.key).done();
+    bed.post(&mut one, &wqe);
+    assert_eq!(bed.drain(&mut cq), [(SEND, 0), (SEND, 1), (SEND, 2), (SUCCESS, 2)]);
+    assert_eq!(&bed.peek::<3>(0, memory.address + 0x3000), b"abc");
+    assert_eq!(&bed.peek::<7>(0, memory.address + 0x3100), b"defghcd");
+}
+
+#[test]
+fn immediate_data_and_a_key_to_take_back_come_as_they_were_posted() {
+    let (mut bed, mut cq, mut one, _, _) = bed(RC);
+    let wqe = bed.begin(&one, opcode::SEND_IMM).set(ctrl::IMM, 0xdead_beef).set(ctrl::SE, 1).inline(b"x").done();
+    bed.post(&mut one, &wqe);
+    let received = bed.poll(&mut cq).unwrap();
+    assert_eq!(brief(&received).0, SEND_IMM);
+    assert_eq!((cqe::IMM_INVAL_PKEY.get(&received), cqe::SE.get(&received)), (0xdead_beef, 1));
+    bed.poll(&mut cq).unwrap();
+    // A key that cannot be taken back: its owner says what to.
+    let wqe = bed.begin(&one, opcode::SEND_INVAL).set(ctrl::IMM, 0x1700).inline(b"x").done();
+    bed.post(&mut one, &wqe);
+    let received = bed.poll(&mut cq).unwrap();
+    assert_eq!(error(&received), (RECV_ERROR, 0x12));
+}
+
+#[test]
+fn a_send_that_takes_a_key_back_says_which() {
+    let (mut bed, mut cq, mut one, _, _) = bed(RC);
+    let key = umr::fast_key(&mut bed, 4);
+    let lend = umr::lend(&bed, &one, key, 0x1000, 0x2000);
+    bed.post(&mut one, &lend);
+    assert_eq!(bed.drain(&mut cq), [(SUCCESS, 0)]);
+    let wqe = bed.begin(&one, opcode::SEND_INVAL).set(ctrl::IMM, key).inline(b"x").done();
+    bed.post(&mut one, &wqe);
+    let received = bed.poll(&mut cq).unwrap();
+    assert_eq!((brief(&received).0, cqe::IMM_INVAL_PKEY.get32(&received)), (SEND_INVALIDATE, key));
+    assert_eq!(bed.fabric.functions[0].engine.mr_is_valid(key >> 8), Some(false));
+}
+
+#[test]
+fn a_write_takes_a_receive_only_for_immediate_data() {
+    for service in [RC, UC] {
+        let (mut bed, mut cq, mut one, _, memory) = bed(service);
+        let wqe = bed.begin(&one, opcode::WRITE).remote(memory.va + 0x3ffb, memory.key).inline(b"plain").done();
+        bed.post(&mut one, &wqe);
+        assert_eq!(bed.drain(&mut cq), [(SUCCESS, 0)]);
+        assert_eq!(&bed.peek::<5>(0, memory.address + 0x3ffb), b"plain");
+        let wqe = bed.begin(&one, opcode::WRITE_IMM).set(ctrl::IMM, 77);
+        let wqe = wqe.remote(memory.va + 0x3000, memory.key).inline(b"told").done();
+        bed.post(&mut one, &wqe);
+        let mut entries: Vec<_> = std::iter::from_fn(|| bed.poll(&mut cq)).collect();
+        entries.sort_by_key(|entry| brief(entry).0);
+        assert_eq!(entries.iter().map(brief).collect::<Vec<_>>(), [(SUCCESS, 1), (WRITE_IMM, 0)]);
+        assert_eq!((cqe::IMM_INVAL_PKEY.get(&entries[1]), cqe::BYTE_CNT.get(&entries[1])), (77, 4));
+    }
+}
+
+#[test]
+fn a_read_brings_bytes_of_the_peer() {
+    let (mut bed, mut cq, mut one, _, memory) = bed(RC);
+    bed.poke(0, memory.address + 0x1ff0, b"far away across pages");
+    let wqe = bed.begin(&one, opcode::READ).remote(memory.va + 0x1ff0, memory.key);
+    let wqe = wqe.element(memory.va + 0x3000, 4, memory.key).element(memory.va + 0x3800, 17, memory.key).done();
+    bed.post(&mut one, &wqe);
+    let entry = bed.poll(&mut cq).unwrap();
+    assert_eq!((brief(&entry), cqe::BYTE_CNT.get(&entry)), ((SUCCESS, 0), 21));
+    assert_eq!(cqe::WQE_OPCODE.get(&entry), u64::from(opcode::READ));
+    assert_eq!(&bed.peek::<4>(0, memory.address + 0x3000), b"far ");
+    assert_eq!(&bed.peek::<17>(0, memory.address + 0x3800), b"away across pages");
+}
+
+#[test]
+fn atomics_work_on_the_hosts_numbers_and_bring_what_was_there() {
+    let (mut bed, mut cq, mut one, _, memory) = bed(RC);
+    bed.poke(0, memory.address + 0x2008, &40u64.to_ne_bytes());
+    let result = memory.va + 0x3000;
+    let add = bed.begin(&one, opcode::FETCH_ADD).remote(memory.va + 0x2008, memory.key);
+    // What stands where others have a number to compare is of no interest.
+    let add = add.operands(2, 0x5555).element(result, 8, memory.key).done();
+    bed.post(&mut one, &add);
+    let swap = bed.begin(&one, opcode::COMPARE_SWAP).remote(memory.va + 0x2008, memory.key);
+    let swap = swap.operands(99, 42).element(result + 8, 8, memory.key).done();
+    bed.post(&mut one, &swap);
+    let entry = bed.poll(&mut cq).unwrap();
+    assert_eq!((brief(&entry), cqe::BYTE_CNT.get(&entry)), ((SUCCESS, 0), 8));
+    assert_eq!(bed.drain(&mut cq), [(SUCCESS, 1)]);
+    assert_eq!(u64::from_ne_bytes(bed.peek(0, memory.address + 0x3000)), 40);
+    assert_eq!(u64::from_ne_bytes(bed.peek(0, memory.address + 0x3008)), 42);
+    assert_eq!(u64::from_ne_bytes(bed.peek(0, memory.address + 0x2008)), 99);
+}
+
+#[test]
+fn a_datagram_says_who_sent_it() {
+    let (mut bed, mut cq, mut one, mut two, memory) = bed(UD);
+    let wqe = bed.begin(&one, opcode::SEND_IMM).set(ctrl::IMM, 5).raw(&bed.vector(&two));
+    let wqe = wqe.element(memory.va + 0x2000, 100, memory.key).done();
+    bed.post(&mut one, &wqe);
+    let mut entries: Vec<_> = std::iter::from_fn(|| bed.poll(&mut cq)).collect();
+    entries.sort_by_key(|entry| brief(entry).0);
+    assert_eq!(entries.iter().map(brief).collect::<Vec<_>>(), [(SUCCESS, 0), (SEND_IMM, 0)]);
+    let received = &entries[1];
+    assert_eq!((cqe::RQPN.get32(received), cqe::SLID.get(received), cqe::GRH.get(received)), (one.qpn, 1, 0));
+    assert_eq!((cqe::BYTE_CNT.get(received), cqe::QPN.get32(received)), (140, two.qpn));
+    // The wrong queue key: nobody hears of it.
+    let mut vector = bed.vector(&two);
+    datagram::Q_KEY.set(&mut vector, QKEY + 1);
+    let wqe = bed.begin(&one, opcode::SEND).raw(&vector).done();
+    bed.post(&mut one, &wqe);
+    assert_eq!(bed.drain(&mut cq), [(SUCCESS, 2)]);
+    bed.post_recv(&mut two, &[]);
+}
+
+#[test]
+fn an_unsignalled_send_completes_with_a_later_one() {
+    let (mut bed, mut cq, mut one, _, _) = bed(RC);
+    let quiet = bed.begin(&one, opcode::SEND).set(ctrl::CE, 0).inline(b"1").done();
+    bed.put(&mut one, &quiet);
+    let loud = bed.send(&one, b"2");
+    bed.post(&mut one, &loud);
+    let entries = bed.drain(&mut cq);
+    assert_eq!(entries, [(SEND, 0), (SEND, 1), (SUCCESS, 1)]);
+}
+
+#[test]
+fn a_nop_completes_in_its_turn() {
+    let (mut bed, mut cq, mut one, _, _) = bed(RC);
+    let first = bed.send(&one, b"1");
+    bed.put(&mut one, &first);
+    let nop = bed.nop(&one);
+    bed.put(&mut one, &nop);
+    let last = bed.send(&one, b"2");
+    bed.post(&mut one, &last);
+    assert_eq!(bed.drain(&mut cq), [(SEND, 0), (SUCCESS, 0), (SUCCESS, 1), (SEND, 1), (SUCCESS, 2)]);
+}
+
+#[test]
+fn small_payload_comes_in_the_completion_where_it_was_asked_for() {
+    let mut bed = Bed::with(PortKind::Ib, 1, true);
+    for (entry_size, shape) in [
+        (64, Shape { more: &[(qpc::CS_REQ, 0x11), (qpc::CS_RES, 1)], ..Shape::default() }),
+        (128, Shape { more: &[(qpc::CS_REQ, 0x22), (qpc::CS_RES, 2)], ..Shape::default() }),
+    ] {
+        let mut cq = bed.cq(0, 6, entry_size);
+        let (mut one, mut two) = bed.connected([&cq, &cq], &shape);
+        let memory = bed.memory(0, 1);
+        let most = if entry_size == 64 { 32 } else { 64 };
+        let bytes: Vec<u8> = (0..most + 1).collect();
+        for len in [most as usize, most as usize + 1] {
+            bed.post_recv(&mut two, &[(memory.va, 0x100, memory.key)]);
+            bed.poke(0, memory.address, &[0xee; 0x100]);
+            let wqe = bed.send(&one, &bytes[..len]);
+            bed.post(&mut one, &wqe);
+            let slot = u64::from(cq.consumer);
+            let entry = bed.poll(&mut cq).unwrap();
+            let in_entry = len <= most as usize;
+            assert_eq!((brief(&entry).0, cqe::BYTE_CNT.get(&entry)), (SEND, len as u64));
+            let format = if !in_entry { 0 } else { u64::from(most / 32) };
+            assert_eq!(cqe::FORMAT.get(&entry), format);
+            if in_entry {
+                let begin = cq.buffer + slot * entry_size;
+                assert_eq!(bed.peek::<32>(0, begin)[..], bytes[..32]);
+                assert_eq!(bed.peek::<1>(0, memory.address), [0xee]);
+            } else {
+                assert_eq!(bed.peek::<32>(0, memory.address)[..], bytes[..32]);
+            }
+            bed.poll(&mut cq).unwrap();
+        }
+        bed.poke(0, memory.address, &7u64.to_ne_bytes());
+        let add = bed.begin(&one, opcode::FETCH_ADD).remote(memory.va, memory.key).operands(1, 0);
+        let add = add.element(memory.va + 8, 8, memory.key).done();
+        bed.post(&mut one, &add);
+        let entry = bed.poll(&mut cq).unwrap();
+        assert_eq!(cqe::FORMAT.get(&entry), 1);
+        assert_eq!(entry[..8], 7u64.to_ne_bytes());
+    }
+}
