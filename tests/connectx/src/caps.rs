@@ -147,6 +147,7 @@ const ROCE_PORT: &[(Field, u32)] = &[
 const ETHERNET_OFFLOADS: &[(Field, u32)] = &[
     (ethernet::CSUM_CAP, 1),
     (ethernet::VLAN_CAP, 1),
+    (ethernet::WQE_VLAN_INSERT, 1),
     (ethernet::MAX_LSO_CAP, 16),
     (ethernet::RSS_IND_TBL_CAP, 8),
     (ethernet::SELF_LB_EN_MODIFIABLE, 1),

@@ -21,11 +21,23 @@ pub(crate) fn commands<B: Bus>() -> Vec<Command<B>> {
     vec![
         Command { opcode: 0x904, name: "CREATE_SQ", input: &create_sq_in::TABLE, output: 16, run: create_sq },
         Command { opcode: 0x905, name: "MODIFY_SQ", input: &modify_sq_in::TABLE, output: 8, run: modify_sq },
-        Command { opcode: 0x906, name: "DESTROY_SQ", input: &destroy_sq_in::TABLE, output: 8, run: destroy_sq },
+        Command {
+            opcode: 0x906,
+            name: "DESTROY_SQ",
+            input: &destroy_sq_in::TABLE,
+            output: 8,
+            run: destroy_sq,
+        },
         Command { opcode: 0x907, name: "QUERY_SQ", input: &query_sq_in::TABLE, output: 0x110, run: query_sq },
         Command { opcode: 0x908, name: "CREATE_RQ", input: &create_rq_in::TABLE, output: 16, run: create_rq },
         Command { opcode: 0x909, name: "MODIFY_RQ", input: &modify_rq_in::TABLE, output: 8, run: modify_rq },
-        Command { opcode: 0x90a, name: "DESTROY_RQ", input: &destroy_rq_in::TABLE, output: 8, run: destroy_rq },
+        Command {
+            opcode: 0x90a,
+            name: "DESTROY_RQ",
+            input: &destroy_rq_in::TABLE,
+            output: 8,
+            run: destroy_rq,
+        },
         Command { opcode: 0x90b, name: "QUERY_RQ", input: &query_rq_in::TABLE, output: 0x110, run: query_rq },
     ]
 }

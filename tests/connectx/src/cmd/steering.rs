@@ -7,7 +7,7 @@ use super::{Command, Refusal, Status};
 use crate::bus::Bus;
 use crate::eth::Ethernet;
 use crate::eth::steering::{
-    Destination, FlowEntry, FlowGroup, FlowTable, MATCH_SIZE, MAX_ENTRIES, MAX_TABLES, RECEIVE, TRANSMIT,
+    Destination, FlowEntry, FlowGroup, FlowTable, MATCH_SIZE, MAX_ENTRIES, MAX_TABLES, RECEIVE,
 };
 use crate::function::Function;
 use crate::layout::steering as layout;
@@ -60,7 +60,13 @@ pub(crate) fn commands<B: Bus>() -> Vec<Command<B>> {
             output: 8,
             run: destroy_group,
         },
-        Command { opcode: 0x936, name: "SET_FLOW_TABLE_ENTRY", input: &set_fte_in::TABLE, output: 8, run: set_entry },
+        Command {
+            opcode: 0x936,
+            name: "SET_FLOW_TABLE_ENTRY",
+            input: &set_fte_in::TABLE,
+            output: 8,
+            run: set_entry,
+        },
         Command {
             opcode: 0x938,
             name: "DELETE_FLOW_TABLE_ENTRY",
@@ -103,6 +109,8 @@ pub(crate) fn commands<B: Bus>() -> Vec<Command<B>> {
 pub(crate) const LOG_MAX_TABLE_SIZE: u64 = 20;
 /// The highest level of a table; QUERY_HCA_CAP tells of it.
 pub(crate) const MAX_LEVEL: u64 = 64;
+/// Tables for received and sent frames, for received and sent RDMA.
+const KINDS: [u64; 4] = [RECEIVE as u64, 1, 7, 8];
 /// What happens to a frame that no entry matches: as without the table, or on to another.
 const MISS_DEFAULT: u64 = 0;
 const MISS_FORWARD: u64 = 1;
@@ -150,7 +158,10 @@ fn own(fields: &[Field], input: &[u8]) -> Result<(), Refusal> {
 
 fn create_table<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
     use layout::create_flow_table_in as fields;
-    own(&[fields::OTHER_VPORT, fields::OTHER_ESWITCH, fields::VPORT_NUMBER, fields::ESWITCH_OWNER_VHCA_ID], input)?;
+    own(
+        &[fields::OTHER_VPORT, fields::OTHER_ESWITCH, fields::VPORT_NUMBER, fields::ESWITCH_OWNER_VHCA_ID],
+        input,
+    )?;
     none_of(
         &[
             fields::REFORMAT_EN,
@@ -164,7 +175,7 @@ fn create_table<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [
     )?;
     let eth = &mut function.core.eth;
     let kind = fields::TABLE_TYPE.get(input);
-    if kind != u64::from(RECEIVE) && kind != u64::from(TRANSMIT) {
+    if !KINDS.contains(&kind) {
         return Err(not_offered(format!("flow tables of kind {kind}")));
     }
     let (level, log_size) = (fields::LEVEL.get(input), fields::LOG_SIZE.get(input));
@@ -190,7 +201,10 @@ fn create_table<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [
 
 fn modify_table<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
     use layout::modify_flow_table_in as fields;
-    own(&[fields::OTHER_VPORT, fields::OTHER_ESWITCH, fields::VPORT_NUMBER, fields::ESWITCH_OWNER_VHCA_ID], input)?;
+    own(
+        &[fields::OTHER_VPORT, fields::OTHER_ESWITCH, fields::VPORT_NUMBER, fields::ESWITCH_OWNER_VHCA_ID],
+        input,
+    )?;
     let eth = &mut function.core.eth;
     let (kind, id) = (fields::TABLE_TYPE.get(input), fields::TABLE_ID.get32(input));
     let level = table(eth, kind, id)?.level;
@@ -267,7 +281,10 @@ fn room(eth: &mut Ethernet) -> Result<(), Refusal> {
 
 fn create_group<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
     use layout::create_flow_group_in as fields;
-    own(&[fields::OTHER_VPORT, fields::OTHER_ESWITCH, fields::VPORT_NUMBER, fields::ESWITCH_OWNER_VHCA_ID], input)?;
+    own(
+        &[fields::OTHER_VPORT, fields::OTHER_ESWITCH, fields::VPORT_NUMBER, fields::ESWITCH_OWNER_VHCA_ID],
+        input,
+    )?;
     none_of(&[fields::GROUP_TYPE, fields::MATCH_DEFINER_ID], input)?;
     let eth = &mut function.core.eth;
     let (kind, id) = (fields::TABLE_TYPE.get(input), fields::TABLE_ID.get32(input));
@@ -322,7 +339,10 @@ fn destroy_group<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8])
 
 fn set_entry<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
     use layout::set_fte_in as fields;
-    own(&[fields::OTHER_VPORT, fields::OTHER_ESWITCH, fields::VPORT_NUMBER, fields::ESWITCH_OWNER_VHCA_ID], input)?;
+    own(
+        &[fields::OTHER_VPORT, fields::OTHER_ESWITCH, fields::VPORT_NUMBER, fields::ESWITCH_OWNER_VHCA_ID],
+        input,
+    )?;
     none_of(&[fields::IGNORE_FLOW_LEVEL], input)?;
     let eth = &mut function.core.eth;
     let (kind, id) = (fields::TABLE_TYPE.get(input), fields::TABLE_ID.get32(input));
@@ -372,11 +392,15 @@ fn entry(eth: &Ethernet, kind: u64, level: u8, input: &[u8]) -> Result<FlowEntry
     let counters = flow_context::FLOW_COUNTER_LIST_SIZE.get(context) as usize;
     // A driver reserves room for what it does not use.
     if destinations + counters > list.len() / dest_format_struct::SIZE {
-        return Err(bad(format!("{destinations} destinations and {counters} counters in {} bytes", list.len())));
+        return Err(bad(format!(
+            "{destinations} destinations and {counters} counters in {} bytes",
+            list.len()
+        )));
     }
     let mut places = list.chunks_exact(dest_format_struct::SIZE);
     let destinations = places.by_ref().take(destinations);
-    let destinations = destinations.map(|place| destination(eth, kind, level, place)).collect::<Result<_, _>>()?;
+    let destinations =
+        destinations.map(|place| destination(eth, kind, level, place)).collect::<Result<_, _>>()?;
     let counters: Vec<u32> = places.take(counters).map(|place| dword(place, 0)).collect();
     if let Some(counter) = counters.iter().find(|counter| !eth.steering.counters.contains_key(counter)) {
         return Err(missing(format!("flow counter {counter:#x}")));

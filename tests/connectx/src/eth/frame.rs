@@ -110,7 +110,8 @@ fn ipv6(frame: &[u8], l3: usize) -> Option<Ip> {
 /// The one's complement sum of big-endian words, folded to 16 bits.
 pub(crate) fn sum(bytes: &[u8], start: u32) -> u16 {
     let (words, rest) = bytes.as_chunks::<2>();
-    let mut sum = u64::from(start) + words.iter().map(|word| u64::from(u16::from_be_bytes(*word))).sum::<u64>();
+    let mut sum =
+        u64::from(start) + words.iter().map(|word| u64::from(u16::from_be_bytes(*word))).sum::<u64>();
     if let [last] = rest {
         sum += u64::from(*last) << 8;
     }

@@ -154,7 +154,8 @@ impl Ethernet {
 
     /// Does something belong to this transport domain?
     pub(crate) fn uses_domain(&self, domain: u32) -> bool {
-        self.tises.values().any(|tis| tis.domain == domain) || self.tirs.values().any(|tir| tir.domain == domain)
+        self.tises.values().any(|tis| tis.domain == domain)
+            || self.tirs.values().any(|tir| tir.domain == domain)
     }
 
     /// Does a TIR or a table lead to this receive queue?
@@ -182,7 +183,8 @@ impl Ethernet {
             Receivers::Rqt(rqtn) => {
                 let rqs = &self.rqts.get(&rqtn)?.rqs;
                 // Which of them is the device's to choose, as long as a flow keeps its queue. Addresses and ports:
-                let flow = frame.get(frame::ETHERNET_HEADER + 12..frame::ETHERNET_HEADER + 24).unwrap_or_default();
+                let flow =
+                    frame.get(frame::ETHERNET_HEADER + 12..frame::ETHERNET_HEADER + 24).unwrap_or_default();
                 let hash = flow.iter().fold(0, |hash: usize, byte| hash ^ usize::from(*byte));
                 rqs.get(hash % rqs.len().max(1)).copied()
             }

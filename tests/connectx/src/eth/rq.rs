@@ -98,7 +98,9 @@ impl<B: Bus> Function<B> {
         let (pd, keep_vlan) = (Pd(rq.queue.pd), rq.keep_vlan);
         let sges = match scatter_list(&entry) {
             Ok(sges) => sges,
-            Err(what) => return self.fail_rq(rqn, Rule::RecvTerminator, format!("receive {counter:#x}: {what}")),
+            Err(what) => {
+                return self.fail_rq(rqn, Rule::RecvTerminator, format!("receive {counter:#x}: {what}"));
+            }
         };
         let parsed = Parsed::new(frame);
         let vlan = parsed.and_then(|parsed| parsed.vlan.filter(|_| !keep_vlan && !parsed.service_vlan));
@@ -120,6 +122,7 @@ impl<B: Bus> Function<B> {
         cqe::QPN.set(&mut entry, tag);
         cqe::WQE_COUNTER.set(&mut entry, counter);
         cqe::OPCODE.set(&mut entry, RECEIVED);
+        cqe::TIMESTAMP.set(&mut entry, crate::function::iseg::ticks(self.core.now));
         self.complete_frame(rqn, entry);
     }
 
@@ -157,7 +160,6 @@ impl<B: Bus> Function<B> {
         let core = &mut self.core;
         let Some(rq) = core.eth.rqs.get_mut(&rqn) else { return };
         cqe::SRQN_USER_INDEX.set(&mut entry, rq.user_index);
-        cqe::TIMESTAMP.set(&mut entry, core.now.0);
         let cqn = rq.cqn;
         if core.write_cqe(cqn, &mut entry, &[], false).is_err()
             && let Some(rq) = core.eth.rqs.get_mut(&rqn)

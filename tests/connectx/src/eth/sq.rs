@@ -110,7 +110,8 @@ impl<B: Bus> Function<B> {
             // What is rung is in the queue, and its place is not one that was rung before: the record came too late.
             let late = index == first;
             let rule = if late { Rule::DoorbellRecordFirst } else { Rule::DoorbellStale };
-            let what = format!("send queue {sqn:#x}: record and device are at {head:#x}, rung for {index:#x}");
+            let what =
+                format!("send queue {sqn:#x}: record and device are at {head:#x}, rung for {index:#x}");
             self.core.log.complain(rule, what);
             return;
         }
@@ -130,14 +131,18 @@ impl<B: Bus> Function<B> {
             };
             last.copy_from_slice(&request[..8]);
             let blocks = request.len().div_ceil(BLOCK as usize) as u16;
-            if blocks == left && let Some(pushed) = blue_flame {
+            if blocks == left
+                && let Some(pushed) = blue_flame
+            {
                 self.compare_eth_send(sqn, &mut request, pushed);
             }
             if let Some(sq) = self.core.eth.sqs.get_mut(&sqn) {
                 sq.taken = index.wrapping_add(blocks);
             }
             match self.carry_out_eth_send(sqn, &request) {
-                Ok(()) if ctrl::CE.get32(&request) == ALWAYS => self.complete_eth_send(sqn, index, &request, None),
+                Ok(()) if ctrl::CE.get32(&request) == ALWAYS => {
+                    self.complete_eth_send(sqn, index, &request, None)
+                }
                 Ok(()) => (),
                 Err(broken) => {
                     let syndrome = broken.syndrome;
@@ -147,14 +152,16 @@ impl<B: Bus> Function<B> {
             }
         }
         if last != doorbell {
-            let what = format!("send queue {sqn:#x}: rung with {doorbell:02x?}, the last request is {last:02x?}");
+            let what =
+                format!("send queue {sqn:#x}: rung with {doorbell:02x?}, the last request is {last:02x?}");
             self.core.log.complain(Rule::DoorbellOrder, what);
         }
     }
 
     /// The work request at the queue's place, of at most `left` basic blocks.
     fn fetch_eth_send(&self, sqn: u32, left: u16) -> Result<Vec<u8>, Broken> {
-        let sq = self.core.eth.sqs.get(&sqn).ok_or_else(|| Broken::new(Rule::DoorbellObject, "it is gone"))?;
+        let sq =
+            self.core.eth.sqs.get(&sqn).ok_or_else(|| Broken::new(Rule::DoorbellObject, "it is gone"))?;
         let index = sq.taken;
         let fault = |fault| Broken::new(Rule::DmaFault, format!("work request {index:#x}: {fault}"));
         let mut head = [0; ctrl::SIZE];
@@ -174,7 +181,10 @@ impl<B: Bus> Function<B> {
         let units = ctrl::DS.get32(&head) as usize;
         let length = units * UNIT;
         if units == 0 || length.div_ceil(BLOCK as usize) > usize::from(left) {
-            return Err(broken(Rule::WqeSize, format!("{units} units of 16 bytes, {left} blocks are posted")));
+            return Err(broken(
+                Rule::WqeSize,
+                format!("{units} units of 16 bytes, {left} blocks are posted"),
+            ));
         }
         let mut request = vec![0; length];
         sq.queue.read(&self.core.bus, index, &mut request).map_err(fault)?;
@@ -193,7 +203,8 @@ impl<B: Bus> Function<B> {
             request.copy_from_slice(pushed);
         } else {
             let index = ctrl::WQE_INDEX.get32(request);
-            let what = format!("send queue {sqn:#x}, work request {index:#x}: {pushed:02x?}, not {request:02x?}");
+            let what =
+                format!("send queue {sqn:#x}, work request {index:#x}: {pushed:02x?}, not {request:02x?}");
             self.core.log.complain(Rule::BlueFlameContent, what);
         }
     }
@@ -206,7 +217,10 @@ impl<B: Bus> Function<B> {
             broken
         };
         if opmod != 0 {
-            return Err(at(Broken::new(Rule::WqeOpcode, format!("opcode {opcode:#x} with modifier {opmod:#x}"))));
+            return Err(at(Broken::new(
+                Rule::WqeOpcode,
+                format!("opcode {opcode:#x} with modifier {opmod:#x}"),
+            )));
         }
         match opcode {
             NOP => Ok(()),
@@ -220,7 +234,8 @@ impl<B: Bus> Function<B> {
         let Some((pd, Some(_))) = sq.map(|sq| (Pd(sq.queue.pd), sq.tisn)) else {
             return Err(Broken::new(Rule::WqeOpcode, "a send in a queue without a TIS"));
         };
-        let segment = request.get(UNIT..2 * UNIT).ok_or_else(|| Broken::new(Rule::WqeSize, "no Ethernet segment"))?;
+        let segment =
+            request.get(UNIT..2 * UNIT).ok_or_else(|| Broken::new(Rule::WqeSize, "no Ethernet segment"))?;
         let insert = eth::INSERT_VLAN.is_set(segment);
         if let Some((offset, bits)) = eth::TABLE.reserved(segment) {
             let what = format!("bits {bits:#x} of dword {offset:#x} of the Ethernet segment");
@@ -233,7 +248,8 @@ impl<B: Bus> Function<B> {
         let inlined = if insert { 0 } else { eth::INLINE_HEADER_SIZE.get(segment) as usize };
         let start = UNIT + eth::INLINE_HEADER_START.offset;
         let header = request.get(start..start + inlined);
-        let header = header.ok_or_else(|| Broken::new(Rule::WqeSize, format!("a header of {inlined} bytes")))?;
+        let header =
+            header.ok_or_else(|| Broken::new(Rule::WqeSize, format!("a header of {inlined} bytes")))?;
         let rest = 2 * UNIT + inlined.saturating_sub(2).next_multiple_of(UNIT);
         let payload = self.gather_eth_send(pd, request.get(rest..).unwrap_or_default())?;
         let mss = eth::MSS.get(segment) as usize;
@@ -242,7 +258,8 @@ impl<B: Bus> Function<B> {
         }
         let mut frames = if large {
             frame::segment(header, &payload, mss).ok_or_else(|| {
-                let what = format!("{} bytes in segments of {mss} behind a header of {inlined}", payload.len());
+                let what =
+                    format!("{} bytes in segments of {mss} behind a header of {inlined}", payload.len());
                 Broken::new(Rule::WqeSize, what)
             })?
         } else {
@@ -280,7 +297,8 @@ impl<B: Bus> Function<B> {
             }
             if inlined {
                 let bytes = segments.get(inline::SIZE..inline::SIZE + length);
-                let bytes = bytes.ok_or_else(|| Broken::new(Rule::WqeInline, format!("{length} bytes inline")))?;
+                let bytes =
+                    bytes.ok_or_else(|| Broken::new(Rule::WqeInline, format!("{length} bytes inline")))?;
                 payload.extend_from_slice(bytes);
                 segments = segments.get((inline::SIZE + length).next_multiple_of(UNIT)..).unwrap_or_default();
                 continue;
@@ -333,7 +351,7 @@ impl<B: Bus> Function<B> {
         let mut entry = [0; 64];
         match error {
             None => {
-                cqe::TIMESTAMP.set(&mut entry, core.now.0);
+                cqe::TIMESTAMP.set(&mut entry, crate::function::iseg::ticks(core.now));
                 cqe::OPCODE.set(&mut entry, SENT);
             }
             Some(syndrome) => {

@@ -6,7 +6,8 @@
 //! ```
 //! The rule for received frames: from the root of the receive tables on, in each table the entry of the lowest index that
 //! matches decides. What is matched are the outer headers of layers 2 to 4; anything else (metadata, inner headers) is 0 to a
-//! match. Tables that a driver makes for sending are kept and never asked: what is sent goes to the wire.
+//! match. Tables that a driver makes for what is sent, and for RDMA, are kept and never asked: what is sent goes to the wire, and
+//! RDMA to its queue pair.
 //!
 //! Invariant: a table leads only to tables of higher levels, so that no walk is endless.
 //!
@@ -31,8 +32,6 @@ const MAX_STEPS: usize = 256;
 
 /// The receive tables; the only kind that is asked.
 pub(crate) const RECEIVE: u8 = 0;
-/// Tables for what is sent.
-pub(crate) const TRANSMIT: u8 = 1;
 
 /// Flow tables, their groups and entries, and counters.
 #[derive(Debug, Default)]
@@ -137,9 +136,10 @@ impl Steering {
     /// Does an entry, a miss or a root lead to this table?
     pub(crate) fn leads_to_table(&self, id: u32) -> bool {
         self.roots.values().any(|root| *root == id)
-            || self.tables.values().any(|table| {
-                table.miss == Some(id) || table.leads_to(Destination::Table(id))
-            })
+            || self
+                .tables
+                .values()
+                .any(|table| table.miss == Some(id) || table.leads_to(Destination::Table(id)))
     }
 
     /// The TIRs that entries lead to.
@@ -235,7 +235,14 @@ mod tests {
     use super::*;
 
     fn table(level: u8, miss: Option<u32>) -> FlowTable {
-        FlowTable { kind: RECEIVE, level, log_size: 4, miss, groups: BTreeMap::new(), entries: BTreeMap::new() }
+        FlowTable {
+            kind: RECEIVE,
+            level,
+            log_size: 4,
+            miss,
+            groups: BTreeMap::new(),
+            entries: BTreeMap::new(),
+        }
     }
 
     fn group(enabled: u8, set: impl FnOnce(&mut [u8])) -> FlowGroup {
@@ -255,19 +262,28 @@ mod tests {
         let mut steering = Steering::default();
         let mut root = table(0, Some(3));
         root.groups.insert(0, group(1, |criteria| headers::DMAC.of_mut(criteria).fill(0xff)));
-        root.entries.insert(5, entry(0, Destination::Table(2), |value| {
-            headers::DMAC.of_mut(value).copy_from_slice(&[2, 0, 0, 0, 0, 1]);
-        }));
+        root.entries.insert(
+            5,
+            entry(0, Destination::Table(2), |value| {
+                headers::DMAC.of_mut(value).copy_from_slice(&[2, 0, 0, 0, 0, 1]);
+            }),
+        );
         let mut types = table(1, None);
-        types.groups.insert(0, group(1, |criteria| {
-            headers::IP_VERSION.set(criteria, 0xfu8);
-            headers::IP_PROTOCOL.set(criteria, 0xffu8);
-        }));
+        types.groups.insert(
+            0,
+            group(1, |criteria| {
+                headers::IP_VERSION.set(criteria, 0xfu8);
+                headers::IP_PROTOCOL.set(criteria, 0xffu8);
+            }),
+        );
         types.groups.insert(1, group(0, |_| ()));
-        types.entries.insert(0, entry(0, Destination::Tir(10), |value| {
-            headers::IP_VERSION.set(value, 4u8);
-            headers::IP_PROTOCOL.set(value, TCP);
-        }));
+        types.entries.insert(
+            0,
+            entry(0, Destination::Tir(10), |value| {
+                headers::IP_VERSION.set(value, 4u8);
+                headers::IP_PROTOCOL.set(value, TCP);
+            }),
+        );
         types.entries.insert(1, entry(1, Destination::Tir(11), |_| ()));
         let mut others = table(1, None);
         others.groups.insert(0, group(8, |criteria| criteria.fill(0xff)));
@@ -279,7 +295,8 @@ mod tests {
     }
 
     fn frame(last: u8, protocol: u8) -> Vec<u8> {
-        let mut frame = vec![2, 0, 0, 0, 0, last, 2, 0, 0, 0, 0, 9, 8, 0, 0x45, 0, 0, 20, 0, 0, 0, 0, 64, protocol];
+        let mut frame =
+            vec![2, 0, 0, 0, 0, last, 2, 0, 0, 0, 0, 9, 8, 0, 0x45, 0, 0, 20, 0, 0, 0, 0, 64, protocol];
         frame.resize(60, 0);
         frame
     }

@@ -2,23 +2,24 @@
 
 use super::*;
 use crate::bus::PlainBus;
-use crate::cmd::hca::Stage;
 use crate::complaint::Rule;
 use crate::function::Config;
 use crate::layout::eth as commands;
 use crate::layout::eth::{rqc, rqtc, sqc, tirc, tisc};
 use crate::layout::srq::wq;
 use crate::layout::wqe::{ctrl, data, eth};
-use crate::layout::{Field, Part, Table, cq, cqe::cqe, cqe::error_cqe, eq, hca, mkey, steering};
+use crate::layout::{Field, Part, Table, cq, cqe::cqe, cqe::error_cqe, mkey, steering};
+use crate::testing;
 use crate::trace::Trace;
 
-const RECORDS: u64 = 0x800;
-const EQ_PAGE: u64 = 0x1000;
-const SEND_CQ: u64 = 0x2000;
-const RECEIVE_CQ: u64 = 0x3000;
-const SQ: u64 = 0x4000;
-const RQ: u64 = 0x5000;
-const BUFFERS: u64 = 0x10000;
+// Behind what the harness takes for itself.
+const RECORDS: u64 = 0x100_0000;
+const SEND_CQ: u64 = 0x100_2000;
+const RECEIVE_CQ: u64 = 0x100_3000;
+const SQ: u64 = 0x100_4000;
+const RQ: u64 = 0x100_5000;
+const BUFFERS: u64 = 0x101_0000;
+const PAYLOAD: u64 = 0x103_0000;
 /// Entries of each ring, log 2, and how much each buffer of a receive holds.
 const LOG_SIZE: u32 = 3;
 const ROOM: u32 = 1000;
@@ -74,14 +75,14 @@ fn number(output: &[u8]) -> u32 {
 impl Host {
     /// A function with a send queue, and a receive queue that all frames go to; both are ready, and no receive is posted.
     fn new(index: usize) -> Self {
-        let bus = PlainBus::new(0x40000);
+        let mut plain = testing::Host::new();
         let config = Config { index, port: PortKind::Roce, scatter_to_cqe: false };
-        let mut function = Function::new(config, bus.clone(), Trace::off());
-        function.core.hca.stage = Stage::Initialised;
+        let mut function = Function::new(config, plain.bus.clone(), Trace::off());
+        plain.boot(&mut function);
         let mut host = Self {
             function,
-            bus,
-            uar: 0,
+            bus: plain.bus.clone(),
+            uar: plain.uar,
             pd: 0,
             key: 0,
             domain: 0,
@@ -94,11 +95,10 @@ impl Host {
             sent: 0,
             seen: [0; 2],
         };
-        host.uar = host.make(Input::new(0x802, &hca::alloc_uar_in::TABLE));
         host.pd = host.make(Input::new(0x800, &mkey::alloc_pd_in::TABLE));
         host.domain = host.make(Input::new(0x816, &mkey::alloc_transport_domain_in::TABLE));
         host.key = host.make_key();
-        let eqn = host.make_eq();
+        let eqn = plain.completions.map_or(0, |queue| queue.eqn);
         host.send_cq = host.make_cq(eqn, SEND_CQ, RECORDS);
         host.receive_cq = host.make_cq(eqn, RECEIVE_CQ, RECORDS + 8);
         let domain = host.domain;
@@ -146,17 +146,6 @@ impl Host {
             },
         );
         self.make(input) << 8 | 0x42
-    }
-
-    fn make_eq(&mut self) -> u32 {
-        let uar = self.uar;
-        let input = Input::new(0x301, &eq::create_eq_in::TABLE)
-            .part(eq::create_eq_in::EQ_CONTEXT_ENTRY, |context| {
-                eq::eqc::LOG_EQ_SIZE.set(context, 6u32);
-                eq::eqc::UAR_PAGE.set(context, uar);
-            })
-            .list(&EQ_PAGE.to_be_bytes());
-        self.make(input)
     }
 
     fn make_cq(&mut self, eqn: u32, page: u64, record: u64) -> u32 {
@@ -281,7 +270,7 @@ impl Host {
 
     /// A send of a frame: 18 bytes of it inline, the rest by pointer.
     fn send(&self, frame: &[u8]) -> Vec<u8> {
-        self.bus.write(0x30000, &frame[18..]).unwrap();
+        self.bus.write(PAYLOAD, &frame[18..]).unwrap();
         let mut request = vec![0; 64];
         ctrl::OPCODE.set(&mut request, 0x0au32);
         ctrl::DS.set(&mut request, 4u32);
@@ -290,7 +279,7 @@ impl Host {
         request[30..48].copy_from_slice(&frame[..18]);
         data::BYTE_COUNT.set(&mut request[48..], frame.len() as u64 - 18);
         data::LKEY.set(&mut request[48..], self.key);
-        data::ADDRESS.set(&mut request[48..], 0x30000u64);
+        data::ADDRESS.set(&mut request[48..], PAYLOAD);
         request
     }
 
@@ -488,7 +477,7 @@ fn checksums_and_headers_of_a_received_frame_are_told_and_its_tag_is_taken_out()
     let mut request = one.send(&datagram);
     // Checksums of both layers, and the tag of VLAN 5 instead of an inline header.
     let (pointer, whole) = (request.split_off(48), datagram.clone());
-    one.bus.write(0x30000, &whole).unwrap();
+    one.bus.write(PAYLOAD, &whole).unwrap();
     request[32..].fill(0);
     request[16..32].fill(0);
     eth::L3_CSUM.set(&mut request[16..], 1u32);
@@ -527,7 +516,7 @@ fn a_large_send_leaves_as_segments() {
     let mut pointer = [0; 16];
     data::BYTE_COUNT.set(&mut pointer, 1200u32);
     data::LKEY.set(&mut pointer, one.key);
-    data::ADDRESS.set(&mut pointer, 0x30000u64);
+    data::ADDRESS.set(&mut pointer, PAYLOAD);
     request.extend(pointer);
     ctrl::DS.set(&mut request, 6u32);
     ctrl::CE.set(&mut request, 2u32);
@@ -656,11 +645,15 @@ fn a_queue_goes_only_where_it_can_and_in_reset_takes_no_doorbells() {
 #[test]
 fn what_is_led_to_is_not_destroyed_and_what_does_not_exist_is_not_led_to() {
     let mut one = Host::new(0);
-    let destroy = |opcode, table: &Table, field: Field, number: u32| Input::new(opcode, table).set(field, number);
+    let destroy =
+        |opcode, table: &Table, field: Field, number: u32| Input::new(opcode, table).set(field, number);
     let rq = |number| destroy(0x90a, &commands::destroy_rq_in::TABLE, commands::destroy_rq_in::RQN, number);
-    let tir = |number| destroy(0x902, &commands::destroy_tir_in::TABLE, commands::destroy_tir_in::TIRN, number);
-    let tis = |number| destroy(0x914, &commands::destroy_tis_in::TABLE, commands::destroy_tis_in::TISN, number);
-    let rqt = |number| destroy(0x918, &commands::destroy_rqt_in::TABLE, commands::destroy_rqt_in::RQTN, number);
+    let tir =
+        |number| destroy(0x902, &commands::destroy_tir_in::TABLE, commands::destroy_tir_in::TIRN, number);
+    let tis =
+        |number| destroy(0x914, &commands::destroy_tis_in::TABLE, commands::destroy_tis_in::TISN, number);
+    let rqt =
+        |number| destroy(0x918, &commands::destroy_rqt_in::TABLE, commands::destroy_rqt_in::RQTN, number);
     let fields = (steering::destroy_flow_table_in::TABLE_ID, &steering::destroy_flow_table_in::TABLE);
     let table = |number| destroy(0x931, fields.1, fields.0, number);
     let eth = &one.function.core.eth;
@@ -677,13 +670,15 @@ fn what_is_led_to_is_not_destroyed_and_what_does_not_exist_is_not_led_to() {
 #[test]
 fn everything_is_destroyed_in_the_order_that_drivers_have() {
     let mut one = Host::new(0);
-    one.make(Input::new(0x92f, &steering::set_flow_table_root_in::TABLE).set(
-        steering::set_flow_table_root_in::OP_MOD,
-        1u32,
-    ));
+    one.make(
+        Input::new(0x92f, &steering::set_flow_table_root_in::TABLE)
+            .set(steering::set_flow_table_root_in::OP_MOD, 1u32),
+    );
     let table = one.table;
     let group = *one.function.core.eth.steering.tables[&table].groups.keys().next().unwrap();
-    one.make(Input::new(0x938, &steering::delete_fte_in::TABLE).set(steering::delete_fte_in::TABLE_ID, table));
+    one.make(
+        Input::new(0x938, &steering::delete_fte_in::TABLE).set(steering::delete_fte_in::TABLE_ID, table),
+    );
     one.make(
         Input::new(0x934, &steering::destroy_flow_group_in::TABLE)
             .set(steering::destroy_flow_group_in::TABLE_ID, table)
@@ -693,7 +688,9 @@ fn everything_is_destroyed_in_the_order_that_drivers_have() {
         Input::new(0x931, &steering::destroy_flow_table_in::TABLE)
             .set(steering::destroy_flow_table_in::TABLE_ID, table),
     );
-    one.make(Input::new(0x902, &commands::destroy_tir_in::TABLE).set(commands::destroy_tir_in::TIRN, one.tirn));
+    one.make(
+        Input::new(0x902, &commands::destroy_tir_in::TABLE).set(commands::destroy_tir_in::TIRN, one.tirn),
+    );
     let rqtn = *one.function.core.eth.rqts.keys().next().unwrap();
     one.make(Input::new(0x918, &commands::destroy_rqt_in::TABLE).set(commands::destroy_rqt_in::RQTN, rqtn));
     one.make(Input::new(0x90a, &commands::destroy_rq_in::TABLE).set(commands::destroy_rq_in::RQN, one.rqn));
