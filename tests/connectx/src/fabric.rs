@@ -133,7 +133,7 @@ impl<B: Bus> Fabric<B> {
         loop {
             let mut idle = true;
             for sender in 0..self.functions.len() {
-                while self.carry(sender) || self.carry_frame(sender) {
+                while self.carry(sender) {
                     idle = false;
                     left -= 1;
                     if left == 0 {
@@ -179,20 +179,6 @@ impl<B: Bus> Fabric<B> {
         for (other, function) in self.functions.iter_mut().enumerate() {
             if other != sender {
                 function.frame_in(&frame);
-            }
-        }
-        true
-    }
-
-    /// Carries one Ethernet frame of a function to the others. `false`: it has none.
-    fn carry_frame(&mut self, sender: usize) -> bool {
-        let Some(function) = self.functions.get_mut(sender) else { return false };
-        let Some(frame) = function.next_frame() else { return false };
-        if function.core.port.up {
-            for (place, function) in self.functions.iter_mut().enumerate() {
-                if place != sender {
-                    function.frame_in(&frame);
-                }
             }
         }
         true

@@ -48,9 +48,7 @@ impl<B: Bus> Function<B> {
         let (qpn, ds) = (ctrl::QPN.get32(&doorbell), ctrl::DS.get32(&doorbell) as usize);
         let index = ctrl::WQE_INDEX.get(&doorbell) as u16;
         let Some(qp) = self.core.qps.get(&qpn) else {
-            if !self.ring_eth(uar, doorbell, blue_flame) {
-                self.core.log.complain(Rule::DoorbellObject, format!("queue pair {qpn:#x}"));
-            }
+            self.core.log.complain(Rule::DoorbellObject, format!("queue pair {qpn:#x}"));
             return None;
         };
         let Some(shape) = qp.sq else {
