@@ -141,10 +141,16 @@ pub(crate) const CONNECTX_PORT: &str = "connectx";
 pub(crate) const CONNECTX_SLOT: u8 = 0x10;
 
 /// A function of the model. The socket's name is one of our own, with nothing in it that JSON would escape.
+///
+/// Stores that are not posted wait for the model: when it looks at a doorbell record, the guest has not gone on yet.
 fn function_device(function: u8, socket: &str) -> String {
+    let slot = CONNECTX_SLOT + function;
     format!(
-        r#"{{"driver":"vfio-user-pci","addr":"{:02x}.0","socket":{{"type":"unix","path":"{socket}"}}}}"#,
-        CONNECTX_SLOT + function
+        concat!(
+            r#"{{"driver":"vfio-user-pci","addr":"{:02x}.0","x-no-posted-writes":true,"#,
+            r#""socket":{{"type":"unix","path":"{}"}}}}"#
+        ),
+        slot, socket
     )
 }
 
@@ -233,8 +239,14 @@ mod tests {
         assert_eq!(
             functions,
             [
-                r#"{"driver":"vfio-user-pci","addr":"10.0","socket":{"type":"unix","path":"function0"}}"#,
-                r#"{"driver":"vfio-user-pci","addr":"11.0","socket":{"type":"unix","path":"function1"}}"#
+                concat!(
+                    r#"{"driver":"vfio-user-pci","addr":"10.0","x-no-posted-writes":true,"#,
+                    r#""socket":{"type":"unix","path":"function0"}}"#
+                ),
+                concat!(
+                    r#"{"driver":"vfio-user-pci","addr":"11.0","x-no-posted-writes":true,"#,
+                    r#""socket":{"type":"unix","path":"function1"}}"#
+                )
             ]
         );
         assert!(words.contains(&"virtserialport,chardev=connectx,name=connectx".to_owned()));

@@ -87,6 +87,8 @@ impl<B: Bus> Function<B> {
             );
             return;
         }
+        // A queue that this very command makes does not tell of it: the driver has asked before there was one.
+        let told = core.eqs.values().any(|eq| eq.takes(EventType::Command as u8));
         let delivery = match self.execute(&mut entry) {
             Ok(()) => Delivery::Ok,
             Err(Undelivered(delivery, rule, what)) => {
@@ -102,7 +104,9 @@ impl<B: Bus> Function<B> {
         }
         let mut data = [0; 28];
         eqe::command::VECTOR.set(&mut data, 1u32 << slot);
-        core.event(EventType::Command, 0, &data);
+        if told {
+            core.event(EventType::Command, 0, &data);
+        }
     }
 
     /// Takes the input together, has the command carried out, and puts the output where the driver wants it.

@@ -51,8 +51,9 @@ struct Register {
     held_until: Option<Time>,
 }
 
-/// How long a NOP is held for what may follow it, in nanoseconds. A store takes its emulator some microseconds.
-pub(crate) const HOLD: u64 = 50_000;
+/// How long a NOP is held for the store that may follow, in nanoseconds. A store takes its emulator some microseconds, and much
+/// longer on a busy machine.
+pub(crate) const HOLD: u64 = 2_000_000;
 
 /// Arms a completion queue.
 const CQ_ARM: u64 = 0x20;
@@ -203,6 +204,7 @@ impl<B: Bus> Function<B> {
             return;
         }
         register.stored.extend_from_slice(bytes);
+        register.held_until = register.held_until.map(|_| self.core.now + HOLD);
         // What fills the last block up is what stands there.
         let fetched = register.fetched.get(at..).unwrap_or_default();
         let differs = fetched.iter().zip(bytes).any(|(fetched, stored)| fetched != stored);
