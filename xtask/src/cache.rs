@@ -7,7 +7,7 @@
 //!   qemu/VERSION/        a QEMU with its libraries, where the machine's own is too old for a device; complete as well
 //!   images/, initramfs/  what boots, named by kernel and a hash of what it was made from
 //!   run/PID-N/           one running guest: its job, its console log, what its device's model writes
-//!   consoles/            whole consoles of guests that failed, and the ends of their devices' traces
+//!   consoles/            consoles of guests that failed, the ends of their devices' traces, what the models complained of
 //!   kvm                  whether guests start under KVM since this boot of the host
 //!   *.lock               taken while the thing beside it is being made
 //! ```

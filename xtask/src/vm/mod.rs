@@ -374,14 +374,16 @@ fn report(
             eprintln!("vm: QEMU said:\n{}", qemu.trim_end());
         }
     }
-    match run_dir.keep_console(console) {
-        Ok(path) => progress.say(&format!("the whole console is in {}", path.display())),
-        Err(error) => eprintln!("vm: the console could not be kept: {error:#}"),
-    }
-    match run_dir.keep_trace() {
-        Ok(Some(path)) => progress.say(&format!("the end of the device's trace is in {}", path.display())),
-        Ok(None) => {}
-        Err(error) => eprintln!("vm: the device's trace could not be kept: {error:#}"),
+    for (what, kept) in [
+        ("the whole console is", run_dir.keep_console(console).map(Some)),
+        ("the end of the device's trace is", run_dir.keep_trace()),
+        ("all complaints are", run_dir.keep_complaints()),
+    ] {
+        match kept {
+            Ok(Some(path)) => progress.say(&format!("{what} in {}", path.display())),
+            Ok(None) => {}
+            Err(error) => eprintln!("vm: {what} lost: {error:#}"),
+        }
     }
     status
 }

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, bail};
 use crate::cache;
 
 /// How many files of failed guests the cache keeps.
-const KEPT: usize = 20;
+const KEPT: usize = 60;
 
 /// How much is kept of the end of a trace.
 const TRACE_KEPT: u64 = 4 << 20;
@@ -64,6 +64,17 @@ impl RunDir {
         let mut end = Vec::new();
         file.take(TRACE_KEPT).read_to_end(&mut end)?;
         self.keep("trace", &end).map(Some)
+    }
+
+    /// Keeps all that the ConnectX model complained of, if it did.
+    ///
+    /// # Errors
+    /// The cache cannot be written.
+    pub(super) fn keep_complaints(&self) -> Result<Option<PathBuf>> {
+        match fs::read(self.path.join("complaints")) {
+            Ok(text) if !text.is_empty() => self.keep("complaints", &text).map(Some),
+            _ => Ok(None),
+        }
     }
 
     fn keep(&self, extension: &str, content: &[u8]) -> Result<PathBuf> {

@@ -21,6 +21,9 @@ use super::{SYSTEM_PATH, ip, wait_for_port, without_address_detection};
 /// Where the initramfs left the driver's modules.
 const MODULES: &str = "/run/device";
 
+/// How long devices may take to appear once their driver is loaded.
+const BINDING: Duration = Duration::from_secs(10);
+
 /// The network namespace of the second function's netdev.
 const PEER: &str = "peer";
 
@@ -31,8 +34,10 @@ pub(super) fn set_up(port: Port, functions: u8, deadline: Instant) -> Result<()>
     without_address_detection();
     load_modules()?;
     let functions: Vec<Function> = (0..functions).map(Function::new).collect();
+    // Drivers take what is there before their loading is over; waiting long for a device would only hide that one was refused.
+    let soon = deadline.min(Instant::now() + BINDING);
     for function in &functions {
-        function.ensure_bound()?;
+        wait_for(soon, || function.child("infiniband"))?;
     }
     if port == Port::Roce {
         for function in &functions {
@@ -88,16 +93,11 @@ impl Function {
         self.number + 1
     }
 
-    /// Its driver has taken it, or refused it, by the time that it is loaded.
-    fn ensure_bound(&self) -> Result<()> {
-        ensure!(self.device.exists(), "there is no {}", self.device.display());
-        ensure!(self.device.join("driver").exists(), "mlx5_core has refused {}", self.device.display());
-        Ok(())
-    }
-
     /// The one thing of a class that its driver made, such as `net` or `infiniband`.
     fn child(&self, class: &str) -> Result<String> {
         let Ok(mut entries) = fs::read_dir(self.device.join(class)) else {
+            ensure!(self.device.exists(), "there is no {}", self.device.display());
+            ensure!(self.device.join("driver").exists(), "mlx5_core has refused {}", self.device.display());
             bail!("the driver of function {} has made no {class} device", self.number);
         };
         let entry = entries.next().with_context(|| format!("nothing in {class}"))??;
