@@ -19,6 +19,7 @@ use crate::function::Core;
 use crate::function::pages::Pages;
 use crate::layout::cqe::cqe;
 use crate::layout::eqe::completion;
+use crate::trace::format;
 
 /// A completion queue.
 #[derive(Debug)]
@@ -39,8 +40,6 @@ pub(crate) struct Cq {
     /// Entries written, ever.
     pub(crate) producer: u32,
     pub(crate) armed: Option<Arm>,
-    /// The sequence number of the next arm.
-    pub(crate) arm_sequence: u8,
     /// It has overrun, or a fault was injected.
     pub(crate) in_error: bool,
     /// How many queues complete here.
@@ -139,7 +138,10 @@ impl<B: Bus> Core<B> {
     }
 
     /// Writes an entry where the next one goes.
-    fn put(&mut self, cqn: u32, entry: &mut [u8; 64], data: &[u8]) -> Result<(), CqFull> {
+    ///
+    /// # Errors
+    /// It cannot be written, which has been complained of.
+    pub(crate) fn put(&mut self, cqn: u32, entry: &mut [u8; 64], data: &[u8]) -> Result<(), CqFull> {
         let Some(cq) = self.cqs.get_mut(&cqn) else { return Err(CqFull) };
         let slot = u64::from(cq.producer) & ((1 << cq.log_size) - 1);
         cqe::OWNER.set(entry, cq.producer >> cq.log_size & 1);
@@ -171,7 +173,8 @@ impl<B: Bus> Core<B> {
             return Err(CqFull);
         }
         cq.producer = cq.producer.wrapping_add(1);
-        self.log.trace.line(|| format!("cqe cqn={cqn:#x} {}", crate::qp::sq::hex(&entry[..])));
+        let index = cq.producer.wrapping_sub(1);
+        self.log.trace.line(|| format::cqe(cqn, index, &entry[..], data.len()));
         Ok(())
     }
 
@@ -200,7 +203,6 @@ impl<B: Bus> Core<B> {
     pub(crate) fn ring_cq(&mut self, uar: u32, value: u64) {
         let doorbell = value.to_be_bytes();
         let cqn = arm::CQN.get32(&doorbell);
-        self.log.trace.line(|| format!("arm uar={uar:#x} value={value:#x}"));
         let Some(cq) = self.cqs.get(&cqn) else {
             self.log.complain(Rule::DoorbellObject, format!("completion queue {cqn:#x}"));
             return;

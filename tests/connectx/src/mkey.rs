@@ -27,7 +27,12 @@ use crate::layout::{dword, qword};
 #[derive(Debug, Default)]
 pub(crate) struct Mkeys {
     entries: BTreeMap<u32, Mkey>,
+    /// Bytes of all lists, as far as [`Function::remap`] has seen them.
+    listed: usize,
 }
+
+/// How many bytes all lists of a function may have: a guest's memory can be named again and again.
+const MAX_LISTED: usize = 512 << 20;
 
 /// A memory key.
 #[derive(Debug)]
@@ -40,6 +45,8 @@ pub(crate) struct Mkey {
     pub(crate) capacity: u32,
     /// Its list: pages (8 bytes each) or pieces (16 bytes each), as the driver gave them.
     list: Vec<u8>,
+    /// How many bytes of it were counted.
+    counted: usize,
     /// What the list means, as long as it means something.
     mapping: Mapping,
 }
@@ -82,7 +89,7 @@ pub(crate) const OCTWORD: usize = 16;
 impl Mkey {
     /// A key whose list is empty.
     pub(crate) fn new(context: [u8; 64], kind: Kind, mode: AccessMode, capacity: u32) -> Self {
-        Self { context, kind, mode, capacity, list: Vec::new(), mapping: Mapping::Nothing }
+        Self { context, kind, mode, capacity, list: Vec::new(), counted: 0, mapping: Mapping::Nothing }
     }
 
     /// Puts entries into its list, from this byte on. `false`: it may not have so many, or there would be a hole.
@@ -96,11 +103,6 @@ impl Mkey {
         }
         self.list[offset..end].copy_from_slice(entries);
         true
-    }
-
-    /// How many bytes its list has.
-    pub(crate) fn list_len(&self) -> usize {
-        self.list.len()
     }
 
     /// The first bytes of its list, and zeros behind it.
@@ -140,7 +142,23 @@ impl Mkeys {
 
     /// One less.
     pub(crate) fn remove(&mut self, index: u32) -> Option<Mkey> {
-        self.entries.remove(&index)
+        let key = self.entries.remove(&index)?;
+        self.listed -= key.counted;
+        Some(key)
+    }
+
+    /// Counts what a list has grown by. `false`: too much, and it is empty now.
+    fn count(&mut self, index: u32) -> bool {
+        let Some(key) = self.entries.get_mut(&index) else { return false };
+        let listed = self.listed - key.counted + key.list.len();
+        if listed > MAX_LISTED {
+            self.listed -= std::mem::take(&mut key.counted);
+            key.list = Vec::new();
+            return false;
+        }
+        key.counted = key.list.len();
+        self.listed = listed;
+        true
     }
 
     /// What the list of a key means, now. `None`: it means nothing, or there is no such key.
@@ -205,14 +223,19 @@ impl<B: Bus> Function<B> {
     ///
     /// # Errors
     /// [`Refused::NoSuchObject`] for a key that is no region, or its protection domain; [`Refused::Busy`] while a window is bound to
-    /// it; [`Refused::Invalid`] for a list that does not cover the range. Nothing is changed then.
+    /// it; [`Refused::Invalid`] for a list that does not cover the range; [`Refused::NoRoom`] for more than all lists may have. The
+    /// region is as it was then.
     pub(crate) fn remap(&mut self, index: u32) -> Result<u32, Refused> {
         let key =
             self.core.mkeys.get(index).filter(|key| key.kind == Kind::Region).ok_or(Refused::NoSuchObject)?;
-        let free = mkc::FREE.is_set(&key.context);
-        let attr = attr(&key.context);
-        let variant = mkc::MKEY_7_0.get(&key.context) as u8;
-        let invalidate = invalidable(&key.context);
+        let context = key.context;
+        if !self.core.mkeys.count(index) {
+            return Err(Refused::NoRoom);
+        }
+        let free = mkc::FREE.is_set(&context);
+        let attr = attr(&context);
+        let variant = mkc::MKEY_7_0.get(&context) as u8;
+        let invalidate = invalidable(&context);
         let mapping = match self.core.mkeys.resolve(index) {
             Some(mapping) => mapping,
             None if free => Mapping::Nothing,

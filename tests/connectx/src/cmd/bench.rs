@@ -1,7 +1,7 @@
 //! [`Bench`]: a function in plain memory, to which tests send commands as a driver would.
 
 use super::Status;
-use crate::bus::{Bus, PlainBus};
+use crate::bus::PlainBus;
 use crate::complaint::Rule;
 use crate::function::{Config, Function};
 use crate::layout::cq::{cqc, create_cq_in, create_cq_out};
@@ -122,13 +122,6 @@ impl Bench {
         }
         input.extend(self.pages(1));
         input
-    }
-
-    /// A doubleword of memory, big-endian.
-    pub(crate) fn dword(&self, address: u64) -> u32 {
-        let mut bytes = [0; 4];
-        self.bus.read(address, &mut bytes).unwrap();
-        u32::from_be_bytes(bytes)
     }
 }
 

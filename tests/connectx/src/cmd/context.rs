@@ -8,6 +8,7 @@ use crate::complaint::Rule;
 use crate::function::Core;
 use crate::function::pages::Pages;
 use crate::layout::{Field, Table, qword};
+use crate::qp::Qp;
 
 /// Pages are at least this large, log 2, and contexts count from there.
 pub(crate) const ADAPTER_PAGE_SHIFT: u32 = 12;
@@ -81,7 +82,7 @@ pub(crate) fn buffer<B: Bus>(
     }
     let offset = offset << (shift - 6);
     let needed = Pages::needed(shift, offset, len).ok_or_else(|| wrong(format!("{len} bytes")))?;
-    if list.len() % 8 != 0 || needed != list.len() as u64 / 8 {
+    if !list.len().is_multiple_of(8) || needed != list.len() as u64 / 8 {
         let given = list.len();
         return Err(wrong(format!(
             "{given} bytes of page list for {len} bytes that take {needed} pages of 2^{shift}"
@@ -99,7 +100,7 @@ pub(crate) fn buffer<B: Bus>(
 
 /// A doorbell record: 8 bytes of memory, aligned.
 pub(crate) fn doorbell_record<B: Bus>(bus: &B, address: u64) -> Result<(), Refusal> {
-    if address % 8 != 0 {
+    if !address.is_multiple_of(8) {
         let what = format!("{address:#x} is not aligned");
         return Err(Refusal::broken(Status::BadParam, Rule::CommandDoorbellRecord, what));
     }
@@ -113,11 +114,47 @@ fn present<B: Bus>(bus: &B, address: u64, what: &str) -> Result<(), Refusal> {
         .map_err(|fault| Refusal::broken(Status::BadParam, Rule::DmaFault, format!("{what}: {fault}")))
 }
 
+/// How much all queues of a function may take in this process.
+const MAX_QUEUES: u64 = 2 << 30;
+/// About what the transport engine keeps of a work request, beside its elements and inline bytes.
+const WORK_REQUEST: u64 = 256;
+
+/// What a page list takes.
+pub(crate) fn list_bytes(pages: &Pages) -> u64 {
+    pages.list().len() as u64 * 8
+}
+
+/// What a queue pair takes: the transport engine makes room for the largest of each request.
+pub(crate) fn qp_bytes(qp: &Qp) -> u64 {
+    let cap = qp.cap();
+    let send = WORK_REQUEST + u64::from(cap.max_send_sge) * 16 + u64::from(cap.max_inline_data);
+    let recv = WORK_REQUEST + u64::from(cap.max_recv_sge) * 16;
+    u64::from(cap.max_send_wr) * send + u64::from(cap.max_recv_wr) * recv + list_bytes(&qp.pages)
+}
+
+/// What a shared receive queue takes.
+pub(crate) fn srq_bytes(log_size: u32, stride: u64, pages: &Pages) -> u64 {
+    ((WORK_REQUEST + stride) << log_size) + list_bytes(pages)
+}
+
 impl<B: Bus> Core<B> {
     /// A size or a number, log 2, that is at most what the function offers.
     pub(crate) fn at_most(&self, what: &str, log: u32, capability: Field) -> Result<(), Refusal> {
         let most = self.caps.general(capability);
         if log > most { Err(bad(format!("2^{log} {what}, 2^{most} are the most"))) } else { Ok(()) }
+    }
+
+    /// Room for one more queue, of so many bytes in this process: a guest's memory can be named again and again.
+    pub(crate) fn room_for(&self, bytes: u64) -> Result<(), Refusal> {
+        let cqs = self.cqs.values().map(|cq| list_bytes(&cq.pages));
+        let qps = self.qps.values().map(qp_bytes);
+        let srqs = self.srqs.values().map(|srq| srq_bytes(srq.log_size, srq.stride, &srq.pages));
+        let taken: u64 = cqs.chain(qps).chain(srqs).sum();
+        if taken.saturating_add(bytes) > MAX_QUEUES {
+            Err(Refusal::fair(Status::NoResources))
+        } else {
+            Ok(())
+        }
     }
 
     /// A protection domain of the driver's.

@@ -8,16 +8,16 @@
 //!        └──── moved one on ────────────────────► └──────┘
 //! ```
 
-use super::context::{bad, buffer, busy, doorbell_record, missing, none_of, reserved};
+use super::context::{bad, buffer, busy, doorbell_record, list_bytes, missing, none_of, reserved};
 use super::{Command, Refusal, Status};
 use crate::bus::Bus;
-use crate::complaint::Rule;
 use crate::cq::{Arm, Cq, CqRun};
 use crate::function::{Core, Function};
 use crate::layout::caps::cmd_hca_cap;
 use crate::layout::cq::{
     cqc, create_cq_in, create_cq_out, destroy_cq_in, modify_cq_in, query_cq_in, query_cq_out,
 };
+use crate::layout::cqe::cqe;
 use crate::layout::put;
 
 /// The commands of this file.
@@ -31,7 +31,7 @@ pub(crate) fn commands<B: Bus>() -> Vec<Command<B>> {
 }
 
 /// The opcode of the last entry of a buffer that is left.
-pub(crate) const RESIZE: u8 = 5;
+const RESIZE: u32 = 5;
 
 fn create<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
     let core = &mut function.core;
@@ -69,6 +69,7 @@ fn create<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -
     )?;
     let doorbell = cqc::DBR_ADDR.get(&context);
     doorbell_record(&core.bus, doorbell)?;
+    core.room_for(list_bytes(&pages))?;
     let cqn = core.cqns.take().ok_or(Refusal::fair(Status::NoResources))?;
     let cq = Cq {
         cqn,
@@ -82,7 +83,6 @@ fn create<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -
         ignore_overrun: cqc::OI.is_set(&context),
         producer: 0,
         armed: None,
-        arm_sequence: 0,
         in_error: false,
         users: 0,
         run: CqRun::default(),
@@ -206,6 +206,7 @@ fn resize<B: Bus>(function: &mut Function<B>, cqn: u32, select: u32, input: &[u8
         cqc::PAGE_OFFSET.get(context),
         entry_size << log_size,
     )?;
+    core.room_for(list_bytes(&pages))?;
     let Some(cq) = core.cqs.get_mut(&cqn) else { return Err(missing("the completion queue")) };
     if entry_size != cq.entry_size {
         return Err(bad(format!("entries of {entry_size} bytes instead of {}", cq.entry_size)));
@@ -218,29 +219,16 @@ fn resize<B: Bus>(function: &mut Function<B>, cqn: u32, select: u32, input: &[u8
     if waiting + 1 > 1 << log_size || waiting + 1 > 1 << cq.log_size {
         return Err(Refusal::fair(Status::ExceedLimit));
     }
-    place_resize(&core.bus, cq)?;
-    let index = cq.producer;
-    core.log.trace.line(|| format!("cqe cqn={cqn:#x} index={index:#x} opcode=resize"));
-    cq.producer = cq.producer.wrapping_add(1);
+    // The last entry of the buffer that is left. Nobody is woken for it.
+    let mut last = [0; cqe::SIZE];
+    cqe::OPCODE.set(&mut last, RESIZE);
+    core.put(cqn, &mut last, &[]).map_err(|_| Refusal::fair(Status::InternalError))?;
+    let Some(cq) = core.cqs.get_mut(&cqn) else { return Err(missing("the completion queue")) };
     (cq.pages, cq.log_size) = (pages, log_size);
     for field in [cqc::LOG_CQ_SIZE, cqc::PAGE_OFFSET, cqc::LOG_PAGE_SIZE] {
         field.set(&mut cq.context, field.get(context));
     }
     Ok(())
-}
-
-/// The last entry of a buffer that is left. Nobody is woken for it.
-fn place_resize<B: Bus>(bus: &B, cq: &Cq) -> Result<(), Refusal> {
-    let mut entry = [0; 64];
-    let owner = (cq.producer >> cq.log_size) as u8 & 1;
-    entry[63] = RESIZE << 4 | owner;
-    let slot = u64::from(cq.producer & ((1 << cq.log_size) - 1)) * cq.entry_size;
-    let fault = |what: String| Refusal::broken(Status::InternalError, Rule::DmaFault, what);
-    // Of 128 bytes, the last 64. An entry lies in one page.
-    match cq.pages.locate(slot + cq.entry_size - 64) {
-        Some((address, 64..)) => bus.publish(address, &entry).map_err(|why| fault(why.to_string())),
-        _ => Err(fault(format!("completion queue {:#x}: its pages do not hold entry {slot:#x}", cq.cqn))),
-    }
 }
 
 #[cfg(test)]

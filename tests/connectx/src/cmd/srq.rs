@@ -8,7 +8,7 @@
 
 use roce::engine::{CqId, Pd, SrqId, XrcDomain};
 
-use super::context::{bad, buffer, busy, doorbell_record, engine, missing, none_of, reserved};
+use super::context::{bad, buffer, busy, doorbell_record, engine, missing, none_of, reserved, srq_bytes};
 use super::{Command, Refusal, Status};
 use crate::bus::Bus;
 use crate::function::Function;
@@ -233,6 +233,7 @@ fn create<B: Bus>(function: &mut Function<B>, shape: Shape, list: &[u8]) -> Resu
     let len = 1u64 << (shape.log_size + shape.log_stride);
     let pages: Pages = buffer(&core.bus, list, shape.log_page_size, shape.page_offset, len)?;
     doorbell_record(&core.bus, shape.doorbell_record)?;
+    core.room_for(srq_bytes(shape.log_size, 1 << shape.log_stride, &pages))?;
     if shape.lwm > 1 << shape.log_size {
         return Err(bad(format!("a limit of {} of 2^{} receives", shape.lwm, shape.log_size)));
     }

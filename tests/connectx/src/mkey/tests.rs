@@ -115,8 +115,8 @@ fn a_list_grows_by_what_it_is_given_and_never_beyond_its_capacity() {
     assert!(!key.fill(16, &[0; 24]), "too many");
     assert!(!key.fill(usize::MAX, &[0; 8]));
     assert!(key.fill(8, &words(&[0x7000, 0x3000, 0x4000])));
-    assert_eq!(key.list_len(), 32);
-    let mut first = [0; 16];
-    key.peek(&mut first);
-    assert_eq!(first.to_vec(), words(&[0x1000, 0x7000]));
+    let mut all = [0xff; 40];
+    key.peek(&mut all);
+    assert_eq!(all[..32].to_vec(), words(&[0x1000, 0x7000, 0x3000, 0x4000]));
+    assert_eq!(all[32..], [0xff; 8]);
 }

@@ -62,8 +62,6 @@ pub(crate) struct Qp {
     pub(crate) rq: Receives,
     /// Bytes that come in completions of sends, of receives.
     pub(crate) scatter_to_cqe: (u32, u32),
-    /// The kernel's: it may use the reserved key.
-    pub(crate) reserved_key: bool,
     /// Its work requests carry signatures.
     pub(crate) signature: bool,
     /// How far its queues were carried out; new ones begin with the default.

@@ -2,11 +2,14 @@
 
 use super::*;
 use crate::cmd::bench::{Bench, input, naming};
-use crate::layout::Field;
-use crate::layout::qword;
+use crate::complaint::Rule;
+use crate::layout::{Field, qword};
 use crate::port::PortKind;
 
-fn with(input: &[u8], changes: &[(Field, u64)]) -> Vec<u8> {
+/// A field of the context, and what it is to be.
+type Change = (Field, u64);
+
+fn with(input: &[u8], changes: &[Change]) -> Vec<u8> {
     let mut input = input.to_vec();
     for (field, value) in changes {
         field.set(create_cq_in::CQ_CONTEXT.of_mut(&mut input), *value);
@@ -70,7 +73,7 @@ fn a_queue_of_64_bytes_may_begin_inside_of_a_page() {
 fn contexts_that_break_a_rule_are_refused() {
     let mut bench = Bench::new(PortKind::Ib);
     let good = bench.create_cq(7, 64);
-    let cases: &[(&[(Field, u64)], Status, Rule)] = &[
+    let cases: &[(&[Change], Status, Rule)] = &[
         (&[(cqc::UAR_PAGE, 0xfffff)], Status::BadResource, Rule::CommandObject),
         (&[(cqc::C_EQN_OR_APU_ELEMENT, 99)], Status::BadResource, Rule::CommandObject),
         (&[(cqc::LOG_CQ_SIZE, 23)], Status::BadParam, Rule::CommandParameter),
@@ -149,7 +152,7 @@ fn the_old_buffer_ends_with_a_resize_entry_and_the_new_one_goes_on() {
         let mut last = [0; 64];
         let slot = old + 3 * entry_size as u64 + (entry_size as u64 - 64);
         bench.bus.read(slot, &mut last).unwrap();
-        assert_eq!(last[63], RESIZE << 4 | 1);
+        assert_eq!(last[63], 0x51);
         let cq = bench.function.core.cqs.get(&cqn).unwrap();
         assert_eq!((cq.producer, cq.log_size), (8, 5));
         assert_eq!(cq.pages.locate(0).unwrap().0, qword(&resize, modify_cq_in::PAS));
@@ -172,7 +175,7 @@ fn the_owner_bit_of_a_resize_entry_is_that_of_its_turn() {
         let slot = qword(&create, create_cq_in::PAS) + u64::from(producer & 3) * 64;
         let mut last = [0; 64];
         bench.bus.read(slot, &mut last).unwrap();
-        assert_eq!(last[63], RESIZE << 4 | owner, "{producer:#x}");
+        assert_eq!(last[63], 0x50 | owner, "{producer:#x}");
     }
 }
 

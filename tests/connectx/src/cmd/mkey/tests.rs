@@ -82,7 +82,7 @@ fn a_key_opens_the_pages_that_it_came_with() {
     assert_eq!(bench.function.engine.mr_is_valid(index), Some(true));
     let page = qword(&input, create_mkey_in::KLM_PAS_MTT);
     let sge = roce::engine::Sge { addr: 0x7_0ff0, length: 16, lkey: key };
-    crate::bus::Bus::write(&bench.bus, page + 0xff0, &[9; 16]).unwrap();
+    bench.bus.write(page + 0xff0, &[9; 16]).unwrap();
     let mut bytes = [0; 16];
     bench.function.engine.gather(Pd(bench.pd), &[sge], &mut bytes).unwrap();
     assert_eq!(bytes, [9; 16]);
@@ -123,7 +123,7 @@ fn all_physical_addresses_are_one_key() {
     create_mkey_in::TRANSLATIONS_OCTWORD_ACTUAL_SIZE.set(&mut input, 0u32);
     let index = create(&mut bench, &input);
     let sge = roce::engine::Sge { addr: 0x5678, length: 4, lkey: index << 8 | 0x42 };
-    crate::bus::Bus::write(&bench.bus, 0x5678, &[7; 4]).unwrap();
+    bench.bus.write(0x5678, &[7; 4]).unwrap();
     let mut bytes = [0; 4];
     bench.function.engine.gather(Pd(bench.pd), &[sge], &mut bytes).unwrap();
     assert_eq!(bytes, [7; 4]);

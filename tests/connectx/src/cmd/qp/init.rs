@@ -98,7 +98,6 @@ pub(super) fn read<B: Bus>(core: &Core<B>, context: &[u8], list: &[u8]) -> Resul
         sq,
         rq,
         scatter_to_cqe: scatter(core, context, send_cqn, recv_cqn)?,
-        reserved_key: qpc::RLKY.is_set(context),
         signature: qpc::WQ_SIGNATURE.is_set(context),
         run: Run::default(),
     })
@@ -167,7 +166,7 @@ fn scatter<B: Bus>(
         other => Err(bad(format!("scatter to completion {other:#x} on completion queue {cqn:#x}"))),
     };
     let (requests, responses) = (qpc::CS_REQ.get(context), qpc::CS_RES.get(context));
-    if !matches!(requests, 0 | 0x11 | 0x22) || !matches!(responses, 0 | 0x1 | 0x2) {
+    if !matches!(requests, 0 | 0x11 | 0x22) || !matches!(responses, 0..=2) {
         return Err(bad(format!("scatter to completion {requests:#x}, {responses:#x}")));
     }
     let sizes = (size(requests, send_cqn)?, size(responses, recv_cqn)?);

@@ -12,7 +12,7 @@ mod path;
 
 use roce::engine::{Gid, Pd, Qpn, State};
 
-use super::context::{bad, engine, missing, none_of, reserved};
+use super::context::{bad, engine, missing, none_of, qp_bytes, reserved};
 use super::{Command, Refusal, Status};
 use crate::bus::Bus;
 use crate::function::Function;
@@ -71,6 +71,7 @@ fn create<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -
     check_reserved(context)?;
     let list = input.get(create_qp_in::PAS..).unwrap_or_default();
     let mut qp = init::read(&function.core, context, list)?;
+    function.core.room_for(qp_bytes(&qp))?;
     if qp.own_pd {
         qp.pd = function.engine.alloc_pd().map_err(|refused| engine(refused, "a protection domain"))?.0;
     }

@@ -70,8 +70,11 @@ fn request(bench: &mut Bench, service: Service) -> Vec<u8> {
     with(&input, &fields)
 }
 
+/// A field, and what it is to be.
+type Change = (Field, u64);
+
 /// The same command with fields of its context changed.
-fn with(input: &[u8], changes: &[(Field, u64)]) -> Vec<u8> {
+fn with(input: &[u8], changes: &[Change]) -> Vec<u8> {
     let mut input = input.to_vec();
     for (field, value) in changes {
         field.set(create_qp_in::QPC.of_mut(&mut input), *value);
@@ -80,7 +83,7 @@ fn with(input: &[u8], changes: &[(Field, u64)]) -> Vec<u8> {
 }
 
 /// The same command with fields of its primary path changed.
-fn along(input: &[u8], changes: &[(Field, u64)]) -> Vec<u8> {
+fn along(input: &[u8], changes: &[Change]) -> Vec<u8> {
     let mut input = input.to_vec();
     let context = create_qp_in::QPC.of_mut(&mut input);
     for (field, value) in changes {

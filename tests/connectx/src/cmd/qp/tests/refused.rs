@@ -6,7 +6,7 @@ use super::*;
 fn contexts_that_break_a_rule_are_refused() {
     let mut bench = Bench::new(PortKind::Ib);
     let good = request(&mut bench, Service::Rc);
-    let cases: &[(&[(Field, u64)], Status, Rule)] = &[
+    let cases: &[(&[Change], Status, Rule)] = &[
         (&[(qpc::ST, 5)], Status::BadParam, Rule::CommandCapability),
         (&[(qpc::ST, 9)], Status::BadParam, Rule::CommandCapability),
         (&[(qpc::STATE, 3)], Status::BadParam, Rule::CommandParameter),
