@@ -227,8 +227,10 @@ fn destroy_table<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8])
         return Err(busy(format!("flow table {id:#x} has groups")));
     }
     if eth.steering.leads_to_table(id) {
-        return Err(busy(format!("a root, a miss or an entry leads to flow table {id:#x}")));
+        return Err(busy(format!("a miss or an entry leads to flow table {id:#x}")));
     }
+    // Drivers destroy the last table without taking it away as root before.
+    eth.steering.roots.retain(|_, root| *root != id);
     eth.steering.tables.remove(&id);
     eth.free_number(id);
     Ok(())

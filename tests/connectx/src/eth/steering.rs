@@ -133,13 +133,9 @@ impl Steering {
         reached
     }
 
-    /// Does an entry, a miss or a root lead to this table?
+    /// Does an entry or a miss lead to this table?
     pub(crate) fn leads_to_table(&self, id: u32) -> bool {
-        self.roots.values().any(|root| *root == id)
-            || self
-                .tables
-                .values()
-                .any(|table| table.miss == Some(id) || table.leads_to(Destination::Table(id)))
+        self.tables.values().any(|table| table.miss == Some(id) || table.leads_to(Destination::Table(id)))
     }
 
     /// The TIRs that entries lead to.
@@ -327,7 +323,7 @@ mod tests {
     #[test]
     fn what_is_led_to_is_known() {
         let steering = steering();
-        assert_eq!([1, 2, 3, 4].map(|id| steering.leads_to_table(id)), [true, true, true, false]);
+        assert_eq!([1, 2, 3, 4].map(|id| steering.leads_to_table(id)), [false, true, true, false]);
         assert_eq!(steering.tirs(), BTreeSet::from([10, 11, 12]));
     }
 }
