@@ -22,6 +22,7 @@ use crate::function::Function;
 use crate::layout::eqe::qp_srq;
 use crate::layout::wqe::{data, srq_next};
 use crate::srq::SrqKind;
+use crate::trace::format::{self, Queue};
 
 /// The key of an element that is none.
 const TERMINATOR: u32 = 0x100;
@@ -64,7 +65,7 @@ impl<B: Bus> Function<B> {
         if head == at {
             return;
         }
-        self.core.log.trace.line(|| format!("record qpn={qpn:#x} receives={head}"));
+        self.core.log.trace.line(|| format::record(Queue::Receive, qpn, head.into()));
         let slots = 1u32 << shape.log_size;
         if u32::from(head.wrapping_sub(run.done)) > slots {
             let what = format!("queue pair {qpn:#x}: head {head}, tail {}, {slots} receives", run.done);
@@ -85,6 +86,7 @@ impl<B: Bus> Function<B> {
                 return;
             }
             let elements = bytes.get(if shape.signature { data::SIZE } else { 0 }..).unwrap_or_default();
+            self.core.log.trace.line(|| format::receive(Queue::Receive, qpn, at.into(), elements));
             let sges = self.elements(elements, || format!("queue pair {qpn:#x}, receive {at}"));
             let now = self.core.now;
             let wr = RecvWr { wr_id: u64::from(at), sges: &sges };
@@ -111,7 +113,7 @@ impl<B: Bus> Function<B> {
         if head == at {
             return;
         }
-        self.core.log.trace.line(|| format!("record srqn={srqn:#x} receives={head}"));
+        self.core.log.trace.line(|| format::record(Queue::Shared, srqn, head.into()));
         let mut bytes = vec![0; usize::try_from(stride).unwrap_or_default()];
         // Each entry is posted once at a time: the list is followed at most once around.
         while at != head {
@@ -134,6 +136,7 @@ impl<B: Bus> Function<B> {
             srq.run.next = srq_next::NEXT_WQE_INDEX.get(&bytes) as u16;
             srq.run.fetched = at;
             let elements = bytes.get(srq_next::SIZE..).unwrap_or_default();
+            self.core.log.trace.line(|| format::receive(Queue::Shared, srqn, entry.into(), elements));
             let sges = self.elements(elements, || format!("shared receive queue {srqn:#x}, entry {entry}"));
             let wr = RecvWr { wr_id: u64::from(entry), sges: &sges };
             match self.engine.post_srq_recv(SrqId(srqn), &wr) {

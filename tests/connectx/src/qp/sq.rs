@@ -20,6 +20,7 @@ use crate::bus::Bus;
 use crate::complaint::Rule;
 use crate::function::{Core, Function};
 use crate::layout::wqe::ctrl;
+use crate::trace::format::{self, Queue};
 
 /// The number of a send for the engine: what its completion tells.
 pub(super) fn wr_id(index: u16, opcode: u8) -> u64 {
@@ -63,7 +64,7 @@ impl<B: Bus> Function<B> {
         let (rung, done) = (qp.run.send.rung, qp.run.send.done);
         let record = qp.doorbell_record?;
         let head = self.core.record(record + 4)? as u16;
-        self.core.log.trace.line(|| format!("doorbell qpn={qpn:#x} index={index} ds={ds} record={head}"));
+        self.core.log.trace.line(|| format::record(Queue::Send, qpn, head.into()));
         if matches!(self.state(qpn), State::Reset | State::Init | State::Rtr) {
             self.core.log.complain(Rule::WqeState, format!("queue pair {qpn:#x} is {:?}", self.state(qpn)));
             return None;
@@ -156,7 +157,12 @@ impl<B: Bus> Function<B> {
         };
         let (index, opcode) = (ctrl::WQE_INDEX.get(&bytes) as u16, ctrl::OPCODE.get(&bytes) as u8);
         let ds = ctrl::DS.get32(&bytes) as usize;
-        self.core.log.trace.line(|| format!("wqe qpn={qpn:#x} {}", hex(&bytes)));
+        let address = match service {
+            Service::Ud | Service::Qp1 => format::Address::Datagram,
+            Service::XrcInitiator => format::Address::Xrc,
+            _ => format::Address::None,
+        };
+        self.core.log.trace.line(|| format::wqe(qpn, address, &bytes));
         if ds == 0 || ds * 16 > bytes.len() {
             let what = format!("queue pair {qpn:#x} at {at}: {ds} units, {left} blocks were rung");
             self.core.log.complain(Rule::WqeSize, what);
@@ -383,9 +389,4 @@ impl<B: Bus> Core<B> {
             self.attention.next_look = Some(self.now + super::rq::SHORTEST_PAUSE);
         }
     }
-}
-
-/// Bytes as a trace has them.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

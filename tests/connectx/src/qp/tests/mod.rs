@@ -2,8 +2,10 @@
 //!
 //! [`Bed`] is one or two functions, connected, and the memory of their driver. Its queues do what they are told, right or wrong.
 
+mod errors;
 mod sends;
 mod umr;
+mod wraps;
 
 use roce::engine::{State, Time};
 
