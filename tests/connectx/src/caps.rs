@@ -42,6 +42,8 @@ pub struct Capabilities {
 struct Group {
     number: u32,
     table: &'static Table,
+    /// What of it a driver chooses; all else is as it is.
+    chosen: &'static [Field],
     most: Vec<u8>,
     now: Vec<u8>,
 }
@@ -52,6 +54,19 @@ const ETHERNET: u32 = 1;
 const ATOMIC: u32 = 3;
 const ROCE: u32 = 4;
 const FLOW_TABLE: u32 = 7;
+
+/// What a driver chooses of the general capabilities.
+const CHOSEN: &[Field] = &[
+    general::LOG_MAX_QP,
+    general::PKEY_TABLE_SIZE,
+    general::CMDIF_CHECKSUM,
+    general::UAR_4K,
+    general::LOG_UAR_PAGE_SZ,
+    general::LOG_MAX_CURRENT_UC_LIST,
+];
+
+/// What a driver chooses of atomics: whose byte order their operands have.
+const CHOSEN_OF_ATOMICS: &[Field] = &[atomic_caps::ATOMIC_REQ_8B_ENDIANNESS_MODE];
 
 /// What every function offers.
 const COMMON: &[(Field, u32)] = &[
@@ -201,9 +216,11 @@ impl Capabilities {
     /// What such a function offers.
     pub fn new(config: &Config) -> Self {
         let mut first = Group::new(GENERAL, &general::TABLE, COMMON);
+        first.chosen = CHOSEN;
         first.offer(general::VHCA_ID, config.index as u32);
         first.offer(general::SCTR_DATA_CQE, config.scatter_to_cqe.into());
         let mut atomics = Group::new(ATOMIC, &atomic_caps::TABLE, ATOMICS);
+        atomics.chosen = CHOSEN_OF_ATOMICS;
         atomic_caps::ATOMIC_REQ_8B_ENDIANNESS_MODE.set(&mut atomics.now, 0u32);
         let mut groups = Vec::new();
         match config.port {
@@ -248,8 +265,9 @@ impl Capabilities {
                 return Err(Refusal::broken(Status::BadParam, Rule::CommandCapability, what));
             }
         }
-        let len = group.now.len().min(wanted.len());
-        group.now[..len].copy_from_slice(&wanted[..len]);
+        for field in group.chosen {
+            field.set(&mut group.now, field.get(wanted));
+        }
         Ok(())
     }
 
@@ -260,7 +278,8 @@ impl Capabilities {
 
 impl Group {
     fn new(number: u32, table: &'static Table, offered: &[(Field, u32)]) -> Self {
-        let mut group = Self { number, table, most: vec![0; GROUP_SIZE], now: vec![0; GROUP_SIZE] };
+        let mut group =
+            Self { number, table, chosen: &[], most: vec![0; GROUP_SIZE], now: vec![0; GROUP_SIZE] };
         group.offer_all(offered);
         group
     }
@@ -328,11 +347,15 @@ mod tests {
     #[test]
     fn the_byte_order_of_atomics_is_the_drivers_choice() {
         let mut caps = offered(PortKind::Ib);
-        let mut wanted = caps.query(ATOMIC, true).unwrap().to_vec();
-        assert_eq!(atomic_caps::ATOMIC_REQ_8B_ENDIANNESS_MODE.get(&wanted), 0);
+        let before = caps.query(ATOMIC, true).unwrap().to_vec();
+        assert_eq!(atomic_caps::ATOMIC_REQ_8B_ENDIANNESS_MODE.get(&before), 0);
+        // Drivers name this, and leave the rest 0: what is not theirs to choose stays.
+        let mut wanted = vec![0; GROUP_SIZE];
         atomic_caps::ATOMIC_REQ_8B_ENDIANNESS_MODE.set(&mut wanted, 1u32);
         caps.set(ATOMIC, &wanted).unwrap();
-        assert_eq!(atomic_caps::ATOMIC_REQ_8B_ENDIANNESS_MODE.get(caps.query(ATOMIC, true).unwrap()), 1);
+        let after = caps.query(ATOMIC, true).unwrap();
+        assert_eq!(atomic_caps::ATOMIC_REQ_8B_ENDIANNESS_MODE.get(after), 1);
+        assert_eq!(atomic_caps::ATOMIC_OPERATIONS.get(after), 3);
     }
 
     #[test]

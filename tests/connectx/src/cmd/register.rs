@@ -148,9 +148,9 @@ const ETHERNET_100G_CR4: u32 = 0x0010_0000;
 /// InfiniBand up to EDR.
 const IB_SPEEDS: u32 = 0x3f;
 const IB_EDR: u32 = 0x20;
-/// One lane or four.
-const IB_WIDTHS: u32 = 0x3;
-const IB_4X: u32 = 0x2;
+/// One lane, two or four.
+const IB_WIDTHS: u32 = 0x7;
+const IB_4X: u32 = 0x4;
 
 fn speed(port: &Port, data: &mut [u8]) {
     match port.kind {
@@ -204,3 +204,6 @@ fn count(port: &Port, data: &mut [u8]) {
         _ => {}
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -125,6 +125,8 @@ fn query_hca_vport_context<B: Bus>(
     hca_vport_context::NODE_GUID.set(context, port.node_guid());
     hca_vport_context::PORT_GUID.set(context, port.port_guid());
     hca_vport_context::CAP_MASK1.set(context, port.capabilities);
+    // All of them may be changed.
+    hca_vport_context::CAP_MASK1_FIELD_SELECT.set(context, u32::MAX);
     hca_vport_context::LID.set(context, port.lid());
     hca_vport_context::SM_LID.set(context, SM_LID);
     hca_vport_context::SUBNET_TIMEOUT.set(context, 18u32);
@@ -205,9 +207,10 @@ fn query_hca_vport_pkey<B: Bus>(
     input: &[u8],
     output: &mut [u8],
 ) -> Result<(), Refusal> {
-    wants(function, PortKind::Ib)?;
     own_port(input)?;
-    let asked = entries(query_hca_vport_pkey_in::PKEY_INDEX.get(input) as usize, PKEYS, "partition key")?;
+    // A RoCE port has the default one alone, and its driver asks for it with this command too.
+    let keys = if function.core.port.kind == PortKind::Ib { PKEYS } else { 1 };
+    let asked = entries(query_hca_vport_pkey_in::PKEY_INDEX.get(input) as usize, keys, "partition key")?;
     room(output, query_hca_vport_pkey_out::PKEY + asked.len() * 4)?;
     for (place, index) in asked.enumerate() {
         let pkey = u32::from(function.core.port.pkey(index));
@@ -453,3 +456,6 @@ fn answer(_: &Port, mad: &mut [u8]) {
     put(mad, MAD_METHOD, &[MAD_REPLY]);
     put(mad, MAD_STATUS, &MAD_UNSUPPORTED.to_be_bytes());
 }
+
+#[cfg(test)]
+mod tests;
