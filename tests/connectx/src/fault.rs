@@ -95,10 +95,15 @@ impl Faults {
         self.completion(qpn, Side::Send)
     }
 
-    /// A packet has come for a queue pair: does the receive that it meets fail, and how?
-    pub(crate) fn receive(&mut self, qpn: u32) -> Option<CompletionFault> {
+    /// A packet has come for a queue pair. If it takes a receive: does that fail, and how?
+    pub(crate) fn receive(&mut self, qpn: u32, consumes: bool) -> Option<CompletionFault> {
         self.happened(Condition::Packet);
-        self.completion(qpn, Side::Receive)
+        if consumes { self.completion(qpn, Side::Receive) } else { None }
+    }
+
+    /// There was nothing that could fail: it is the next one's turn.
+    pub(crate) fn give_back(&mut self, fault: CompletionFault) {
+        self.completions.insert(0, fault);
     }
 
     fn completion(&mut self, qpn: u32, side: Side) -> Option<CompletionFault> {
@@ -226,10 +231,10 @@ mod tests {
         let mut faults = Faults::default();
         faults.add_completion(completion(Some(7), Side::Send, 1)).unwrap();
         faults.add_completion(completion(None, Side::Receive, 2)).unwrap();
-        assert_eq!(faults.send(8), None);
-        assert_eq!(faults.receive(8).map(|fault| fault.syndrome), Some(2));
+        assert_eq!((faults.send(8), faults.receive(8, false)), (None, None));
+        assert_eq!(faults.receive(8, true).map(|fault| fault.syndrome), Some(2));
         assert_eq!(faults.send(7).map(|fault| fault.syndrome), Some(1));
-        assert_eq!((faults.send(7), faults.receive(7)), (None, None));
+        assert_eq!((faults.send(7), faults.receive(7, true)), (None, None));
     }
 
     #[test]

@@ -149,7 +149,8 @@ impl<B: Bus> Function<B> {
     pub fn reset(&mut self) {
         let core = &mut self.core;
         let (config, bus, now) = (core.config, core.bus.clone(), core.now);
-        let (log, faults) = (std::mem::take(&mut core.log), std::mem::take(&mut core.faults));
+        let (log, mut faults) = (std::mem::take(&mut core.log), std::mem::take(&mut core.faults));
+        faults.restart();
         self.core = Core::new(config, bus, log, faults);
         self.core.now = now;
         self.engine = engine(&self.core);

@@ -26,6 +26,7 @@ use crate::function::{Function, UAR_SIZE};
 use crate::layout::wqe::ctrl;
 use crate::layout::{dword, qword};
 use crate::qp::wqe::opcode;
+use crate::trace::format;
 
 /// What was stored into the UAR pages, as far as it counts for what is stored next.
 #[derive(Debug, Default)]
@@ -78,6 +79,7 @@ impl<B: Bus> Function<B> {
             self.core.log.complain(Rule::DoorbellUar, what);
             return;
         }
+        self.core.log.trace.line(|| format::store(uar, register, from));
         match (register, from.len()) {
             (EQ_ARM, 4) => self.core.ring_eq(uar, true, dword(from, 0)),
             (EQ_UPDATE, 4) => self.core.ring_eq(uar, false, dword(from, 0)),

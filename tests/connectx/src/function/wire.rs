@@ -36,8 +36,11 @@ impl<B: Bus> Function<B> {
         };
         for qpn in &receivers {
             self.refill(*qpn);
-            if let Some(fault) = self.core.faults.receive(*qpn) {
-                self.fail_recv(*qpn, fault.syndrome, fault.vendor);
+            if let Some(fault) = self.core.faults.receive(*qpn, consumes_receive(packet))
+                && !self.fail_recv(*qpn, fault.syndrome, fault.vendor)
+            {
+                // It had none: the next one's.
+                self.core.faults.give_back(fault);
             }
         }
         self.core.attention.receiver = Some(number);
@@ -107,6 +110,17 @@ impl<B: Bus> Function<B> {
         self.settle();
         failed
     }
+}
+
+/// Does a packet take a receive? Sends do, and writes with immediate data; the upper 3 bits of the opcode are the service.
+///
+/// # References
+/// IBTA 9.2, BTH opcodes
+fn consumes_receive(packet: &[u8]) -> bool {
+    const WRITES_WITH_IMMEDIATE: [u8; 2] = [0x09, 0x0b];
+    packet.first().map(|opcode| opcode & 0x1f).is_some_and(|operation| {
+        matches!(operation, 0x00..=0x05 | 0x16 | 0x17) || WRITES_WITH_IMMEDIATE.contains(&operation)
+    })
 }
 
 /// An IPv4 address as a GID.
