@@ -53,8 +53,8 @@ struct Register {
 }
 
 /// How long a NOP is held for the store that may follow, in nanoseconds. A store takes its emulator some microseconds, and much
-/// longer on a busy machine.
-pub(crate) const HOLD: u64 = 2_000_000;
+/// longer on a busy machine. Linux looks for the completion for 100 ms.
+pub(crate) const HOLD: u64 = 30_000_000;
 
 /// Arms a completion queue.
 const CQ_ARM: u64 = 0x20;
