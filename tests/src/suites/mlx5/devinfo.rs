@@ -179,7 +179,6 @@ fn has_room(_: Setup, function: u8) -> CaseResult {
         ("max_pkeys", 1),
         ("num_comp_vectors", 1),
         ("gid_tbl_len", 2),
-        ("hca_core_clock", 0),
     ])?;
     report.is("max_msg_sz", "0x40000000")
 }
