@@ -217,7 +217,7 @@ fn resize<B: Bus>(function: &mut Function<B>, cqn: u32, select: u32, input: &[u8
     // A user may ask for less than has completed, and may have let the queue fill up.
     let waiting = u64::from(cq.producer.wrapping_sub(consumer(&core.bus, cq)) & 0x00ff_ffff);
     if waiting + 1 > 1 << log_size || waiting + 1 > 1 << cq.log_size {
-        return Err(Refusal::fair(Status::ExceedLimit));
+        return Err(Refusal::fair(Status::BadCqSize));
     }
     // The last entry of the buffer that is left. Nobody is woken for it.
     let mut last = [0; cqe::SIZE];

@@ -186,12 +186,12 @@ fn a_buffer_that_is_too_small_for_what_waits_is_what_its_user_asked_for() {
     let cqn = made(&mut bench, &create);
     bench.function.core.cqs.get_mut(&cqn).unwrap().producer = 4;
     let resize = resize_to(&mut bench, cqn, 2, 64);
-    bench.unlucky(resize, Status::ExceedLimit);
+    bench.unlucky(resize, Status::BadCqSize);
     let resize = resize_to(&mut bench, cqn, 3, 64);
     bench.ok(resize);
     bench.function.core.cqs.get_mut(&cqn).unwrap().producer = 8;
     let resize = resize_to(&mut bench, cqn, 6, 64);
-    bench.unlucky(resize, Status::ExceedLimit);
+    bench.unlucky(resize, Status::BadCqSize);
 }
 
 #[test]
