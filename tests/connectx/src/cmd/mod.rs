@@ -73,8 +73,6 @@ pub(crate) enum Status {
     BadIndex = 0x0a,
     NoResources = 0x0f,
     BadQpState = 0x10,
-    /// More completions wait than the new size holds.
-    BadSizeOutstanding = 0x40,
     /// A completion queue would be smaller than what waits in it.
     BadCqSize = 0x40,
     BadInputLength = 0x50,
