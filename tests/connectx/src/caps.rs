@@ -5,6 +5,7 @@
 //!
 //! Invariant: what is set is never more than what is offered.
 
+use crate::cmd::steering::MAX_LEVEL;
 use crate::cmd::{Refusal, Status};
 use crate::complaint::Rule;
 use crate::function::Config;
@@ -197,7 +198,8 @@ const FLOW_TABLES: &[(Field, u32)] = &[
     (flow::FLOW_TABLE_PROPERTIES_NIC_RECEIVE_IDENTIFIED_MISS_TABLE_MODE, 1),
     (flow::FLOW_TABLE_PROPERTIES_NIC_RECEIVE_FLOW_TABLE_MODIFY, 1),
     (flow::FLOW_TABLE_PROPERTIES_NIC_RECEIVE_LOG_MAX_FT_SIZE, 20),
-    (flow::FLOW_TABLE_PROPERTIES_NIC_RECEIVE_MAX_FT_LEVEL, 64),
+    // Drivers of Linux 6.12 have tables at level 66.
+    (flow::FLOW_TABLE_PROPERTIES_NIC_RECEIVE_MAX_FT_LEVEL, MAX_LEVEL as u32),
     (flow::FLOW_TABLE_PROPERTIES_NIC_RECEIVE_LOG_MAX_FT_NUM, 8),
     (flow::FLOW_TABLE_PROPERTIES_NIC_RECEIVE_LOG_MAX_DESTINATION, 8),
     (flow::FLOW_TABLE_PROPERTIES_NIC_RECEIVE_LOG_MAX_FLOW, 20),

@@ -108,7 +108,7 @@ pub(crate) fn commands<B: Bus>() -> Vec<Command<B>> {
 /// The most entries of a table, log 2; QUERY_HCA_CAP tells of it.
 pub(crate) const LOG_MAX_TABLE_SIZE: u64 = 20;
 /// The highest level of a table; QUERY_HCA_CAP tells of it.
-pub(crate) const MAX_LEVEL: u64 = 64;
+pub(crate) const MAX_LEVEL: u64 = 128;
 /// Tables for received and sent frames, for received and sent RDMA.
 const KINDS: [u64; 4] = [RECEIVE as u64, 1, 7, 8];
 /// What happens to a frame that no entry matches: as without the table, or on to another.

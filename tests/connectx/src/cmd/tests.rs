@@ -98,3 +98,62 @@ fn a_refusal_says_why_in_status_and_syndrome_and_nothing_else() {
     assert_ne!(command_out::SYNDROME.get(&output), 0);
     assert_eq!(output[8..], [0; 0x18]);
 }
+
+/// Numbers that look random, the same in every run.
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    /// Mostly small, sometimes anything.
+    fn dword(&mut self) -> u32 {
+        let value = self.next();
+        match value >> 61 {
+            0 => value as u32,
+            1 => u32::MAX,
+            2 => 1 << (value & 31),
+            3 => (value as u32 & 0xff) << 12,
+            _ => value as u32 & 0xf,
+        }
+    }
+}
+
+#[test]
+fn whatever_a_guest_asks_for_it_gets_an_answer() {
+    for kind in [PortKind::Ib, PortKind::Roce] {
+        let mut driver = Driver::booted(kind);
+        let known: Vec<_> = driver
+            .function
+            .commands
+            .values()
+            .map(|command| (command.opcode, command.input, command.output))
+            .collect();
+        let mut numbers = Numbers(0x5eed);
+        let mut refused = 0;
+        for _ in 0..20_000 {
+            let (opcode, table, output) = known[numbers.next() as usize % known.len()];
+            // These would end the run.
+            if matches!(opcode, 0x103 | 0x105) {
+                continue;
+            }
+            let list = numbers.next() as usize % 8 * 8;
+            let mut request = input(opcode, table.size + list);
+            // A few dwords of it, within what the table names; contexts and lists are anything.
+            for _ in 0..numbers.next() % 12 {
+                let at = 4 + numbers.next() as usize % (request.len() - 4) / 4 * 4;
+                let value = numbers.dword() & if at < table.size { table.known(at) } else { u32::MAX };
+                request = set(request, at, value);
+            }
+            let answer = driver.function.dispatch(&request, output + list);
+            refused += usize::from(answer[0] != 0);
+        }
+        assert!(refused > 0 && !driver.rules().is_empty());
+        // It still works.
+        driver.ok(&input(0x80d, 0x10), 8);
+    }
+}
