@@ -80,6 +80,17 @@ pub(crate) struct RoceAddress {
     pub(crate) layout: [u8; roce_addr_layout::SIZE],
 }
 
+impl RoceAddress {
+    /// What completions of datagrams from this address say of the header: a GRH, IPv6, IPv4.
+    pub(crate) fn header_type(&self) -> u8 {
+        match (self.over_udp, self.gid) {
+            (false, _) => 0,
+            (true, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, ..]) => 2,
+            (true, _) => 1,
+        }
+    }
+}
+
 /// What went through the port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counters {
@@ -298,7 +309,7 @@ mod tests {
         assert!(port.set_roce_address(3, &layout));
         let address = port.roce_address(3).unwrap();
         assert_eq!(address.mac, [0x02, 0xc9, 0x03, 0xc5, 0x00, 0x01]);
-        assert_eq!((address.over_udp, address.vlan), (true, None));
+        assert_eq!((address.over_udp, address.vlan, address.header_type()), (true, None, 2));
         assert!(port.has_gid(&address.gid.clone()));
         assert!(port.set_roce_address(3, &[0; roce_addr_layout::SIZE]));
         assert_eq!(port.gid(3), None);

@@ -4,16 +4,12 @@ use roce::engine::{Arrival, Network, Qpn, State, Time, Transmit, Urgency};
 
 use crate::bus::Bus;
 use crate::function::Function;
-use crate::port::PortKind;
 use crate::qp::{Service, completion};
 
 /// The queue pair number of multicast packets.
 const MULTICAST: u32 = 0xff_ffff;
 /// Queue pairs 0 and 1 are special.
 const SPECIAL: std::ops::RangeInclusive<u32> = 0..=1;
-/// What a completion says of a RoCE packet's header, where an InfiniBand one has the service level.
-const OVER_IPV6: u8 = 1;
-const OVER_IPV4: u8 = 2;
 
 impl<B: Bus> Function<B> {
     /// A packet from the fabric, from BTH to ICRC.
@@ -44,12 +40,8 @@ impl<B: Bus> Function<B> {
             }
         }
         self.core.attention.receiver = Some(number);
-        let mut arrival = *arrival;
-        if self.core.port.kind == PortKind::Roce {
-            arrival.sl = if is_ipv4(&arrival.local) { OVER_IPV4 } else { OVER_IPV6 };
-        }
         let now = self.core.now;
-        self.engine.handle(now, &arrival, packet, &mut self.core);
+        self.engine.handle(now, arrival, packet, &mut self.core);
         self.core.attention.receiver = None;
         self.settle();
     }
@@ -121,11 +113,6 @@ fn consumes_receive(packet: &[u8]) -> bool {
     packet.first().map(|opcode| opcode & 0x1f).is_some_and(|operation| {
         matches!(operation, 0x00..=0x05 | 0x16 | 0x17) || WRITES_WITH_IMMEDIATE.contains(&operation)
     })
-}
-
-/// An IPv4 address as a GID.
-fn is_ipv4(gid: &[u8; 16]) -> bool {
-    gid[..10] == [0; 10] && gid[10..12] == [0xff; 2]
 }
 
 /// Where a packet came from, as the one that gets it sees it.

@@ -172,7 +172,7 @@ impl<B: Bus> Core<B> {
         if matches!(service, Service::Ud | Service::Qp0 | Service::Qp1) {
             cqe::RQPN.set(entry, completion.src_qpn);
             cqe::SLID.set(entry, completion.slid);
-            // Of a RoCE port, what kind of header it was: see `take_in`.
+            // Of a RoCE port, what kind of header it was: see `udav`.
             cqe::SL.set(entry, completion.sl);
             cqe::GRH.set(entry, if completion.grh { GRH_IN_BUFFER } else { 0 });
         }
