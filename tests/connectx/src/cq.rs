@@ -216,7 +216,7 @@ impl<B: Bus> Core<B> {
             self.log.complain(Rule::CqDoorbell, format!("reserved bits {:#x}", value & arm::RESERVED));
         }
         let record = cq.doorbell_record;
-        let Some(armed) = self.record(record + 4) else { return };
+        let Some(armed) = self.record(record.wrapping_add(4)) else { return };
         if u64::from(armed) != value >> 32 {
             let what =
                 format!("completion queue {cqn:#x}: {:#x} is rung, its record says {armed:#x}", value >> 32);
@@ -262,3 +262,6 @@ impl<B: Bus> Core<B> {
 const INLINE_32: u32 = 1;
 /// Payload in the 64 bytes before it.
 const INLINE_64: u32 = 2;
+
+#[cfg(test)]
+mod tests;

@@ -50,6 +50,8 @@ struct Register {
     fetched: Vec<u8>,
     /// It has not rung yet, and will not later than this.
     held_until: Option<Time>,
+    /// What the doorbell record said meanwhile, which has gone on by then.
+    head: Option<u16>,
 }
 
 /// How long a NOP is held for the store that may follow, in nanoseconds. A store takes its emulator some microseconds, and much
@@ -170,9 +172,12 @@ impl<B: Bus> Function<B> {
             whole,
             fetched: Vec::new(),
             held_until: is_nop.then_some(self.core.now + HOLD),
+            head: None,
         };
-        if !is_nop {
-            register.fetched = self.ring(uar, *doorbell, None);
+        if is_nop {
+            register.head = self.send_head(ctrl::QPN.get32(doorbell));
+        } else {
+            register.fetched = self.ring_sq(uar, *doorbell, None, None).unwrap_or_default();
         }
         self.core.uars.registers.insert((uar, number), register);
     }
@@ -214,18 +219,14 @@ impl<B: Bus> Function<B> {
         let held = register.held_until.is_some();
         if complete && held {
             register.held_until = None;
-            let stored = register.stored.clone();
+            let (stored, head) = (register.stored.clone(), register.head);
             if let Some(doorbell) = stored.first_chunk() {
-                self.ring(uar, *doorbell, Some(&stored));
+                self.ring_sq(uar, *doorbell, Some(&stored), head);
             }
         } else if differs {
             let what = format!("UAR {uar:#x}, register {number}: bytes {at} to {} differ", at + 7);
             self.core.log.complain(Rule::BlueFlameContent, what);
         }
-    }
-
-    fn ring(&mut self, uar: u32, doorbell: [u8; 8], blue_flame: Option<&[u8]>) -> Vec<u8> {
-        self.ring_sq(uar, doorbell, blue_flame).unwrap_or_default()
     }
 
     /// Rings what was held for more to follow: of a page, or of all.
@@ -246,11 +247,13 @@ impl<B: Bus> Function<B> {
                 register.held_until = None;
                 // What comes later comes too late.
                 register.whole = 0;
-                due.extend(register.stored.first_chunk::<8>().map(|doorbell| (*uar, *doorbell)));
+                due.extend(
+                    register.stored.first_chunk::<8>().map(|doorbell| (*uar, *doorbell, register.head)),
+                );
             }
         }
-        for (uar, doorbell) in due {
-            self.ring(uar, doorbell, None);
+        for (uar, doorbell, head) in due {
+            self.ring_sq(uar, doorbell, None, head);
         }
     }
 
@@ -259,3 +262,6 @@ impl<B: Bus> Function<B> {
         self.core.uars.registers.values().filter_map(|register| register.held_until).min()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -28,7 +28,7 @@ pub(crate) mod umr;
 pub(crate) mod wqe;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 
 use std::collections::{BTreeSet, VecDeque};

@@ -36,12 +36,15 @@ impl<B: Bus> Function<B> {
     /// A doorbell of a send queue: the first 8 bytes of the last work request that was posted. `blue_flame`: all of it, which
     /// then counts instead of what stands in the queue.
     ///
+    /// `head`: what the doorbell record said, where the doorbell was held since.
+    ///
     /// Gives that work request as it was fetched, if it was. Where the number is an Ethernet send queue's, that is rung.
     pub(crate) fn ring_sq(
         &mut self,
         uar: u32,
         doorbell: [u8; 8],
         blue_flame: Option<&[u8]>,
+        head: Option<u16>,
     ) -> Option<Vec<u8>> {
         if self.ring_eth(uar, doorbell, blue_flame) {
             return None;
@@ -62,8 +65,7 @@ impl<B: Bus> Function<B> {
             return None;
         }
         let (rung, done) = (qp.run.send.rung, qp.run.send.done);
-        let record = qp.doorbell_record?;
-        let head = self.core.record(record + 4)? as u16;
+        let head = head.or_else(|| self.send_head(qpn))?;
         self.core.log.trace.line(|| format::record(Queue::Send, qpn, head.into()));
         if matches!(self.state(qpn), State::Reset | State::Init | State::Rtr) {
             self.core.log.complain(Rule::WqeState, format!("queue pair {qpn:#x} is {:?}", self.state(qpn)));
@@ -94,6 +96,12 @@ impl<B: Bus> Function<B> {
         let fetched = self.advance(qpn, blue_flame.map(|bytes| (index, bytes)), Some(index));
         self.settle();
         fetched
+    }
+
+    /// The head of a send queue, as its doorbell record says.
+    pub(crate) fn send_head(&mut self, qpn: u32) -> Option<u16> {
+        let record = self.core.qps.get(&qpn)?.doorbell_record?;
+        self.core.record(record.checked_add(4)?).map(|word| word as u16)
     }
 
     /// Fetches and carries out what a send queue holds, as far as that goes now. Gives the work request at `wanted`, if it was

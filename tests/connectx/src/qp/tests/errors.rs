@@ -30,7 +30,8 @@ fn a_key_that_does_not_cover_what_is_sent_is_a_local_protection_error() {
         bed.put(&mut one, &wqe);
         let behind = bed.send(&one, b"flushed");
         bed.post(&mut one, &behind);
-        let entries: Vec<_> = std::iter::from_fn(|| bed.poll(&mut cq)).map(|entry| (brief(&entry), error(&entry))).collect();
+        let entries: Vec<_> =
+            std::iter::from_fn(|| bed.poll(&mut cq)).map(|entry| (brief(&entry), error(&entry))).collect();
         assert_eq!(entries, [((13, 0), (13, 0x04)), ((13, 1), (13, 0x05))]);
         assert_eq!(bed.state(&one), State::Err);
     }
@@ -106,7 +107,9 @@ fn a_receive_that_its_key_does_not_open_is_an_error_of_both() {
 
 #[test]
 fn who_asks_for_what_its_transport_does_not_have_is_told_so() {
-    for (service, operation) in [(UC, opcode::READ), (UC, opcode::SEND_INVAL), (UD, opcode::WRITE), (UD, opcode::UMR)] {
+    for (service, operation) in
+        [(UC, opcode::READ), (UC, opcode::SEND_INVAL), (UD, opcode::WRITE), (UD, opcode::UMR)]
+    {
         let (mut bed, mut cq, mut one, two, memory) = bed(service);
         let wqe = bed.begin(&one, operation).raw(&bed.vector(&two)).element(memory.va, 8, memory.key).done();
         bed.post(&mut one, &wqe);
@@ -176,7 +179,8 @@ fn in_the_error_state_everything_that_is_posted_is_flushed_in_its_turn() {
     let nonsense = bed.begin(&one, 0x77).done();
     bed.put(&mut one, &nonsense);
     bed.ring(&mut one);
-    let entries: Vec<_> = std::iter::from_fn(|| bed.poll(&mut cq)).map(|entry| (brief(&entry).1, error(&entry).1)).collect();
+    let entries: Vec<_> =
+        std::iter::from_fn(|| bed.poll(&mut cq)).map(|entry| (brief(&entry).1, error(&entry).1)).collect();
     assert_eq!(entries, [(0, 0x05), (1, 0x05), (2, 0x05)]);
 }
 

@@ -3,7 +3,10 @@
 //! [`Bed`] is one or two functions, connected, and the memory of their driver. Its queues do what they are told, right or wrong.
 
 mod errors;
+mod receives;
+mod rules;
 mod sends;
+mod two;
 mod umr;
 mod wraps;
 
@@ -159,7 +162,12 @@ impl Bed {
     pub(crate) fn ok(&mut self, function: usize, input: &[u8]) -> Vec<u8> {
         let output = self.command(function, input);
         let complaints = self.fabric.take_complaints();
-        assert_eq!((command_out::STATUS.get(&output), complaints), (0, vec![]), "{:#x}", dword(input, 0) >> 16);
+        assert_eq!(
+            (command_out::STATUS.get(&output), complaints),
+            (0, vec![]),
+            "{:#x}",
+            dword(input, 0) >> 16
+        );
         output
     }
 
@@ -284,7 +292,11 @@ impl Bed {
         let function = cq.function;
         let has_rq = !shape.more.iter().any(|(field, value)| *field == qpc::RQ_TYPE && *value != 0);
         let recv_bytes = if has_rq { 1u64 << (shape.log_rq + shape.log_stride) } else { 0 };
-        let (buffer, list) = self.pages(function, recv_bytes + (64 << shape.log_sq));
+        let has_sq = !shape.more.contains(&(qpc::NO_SQ, 1));
+        let (buffer, mut list) = self.pages(function, recv_bytes + (64 << shape.log_sq));
+        if !has_rq && !has_sq {
+            list.clear();
+        }
         let record = self.hosts[function].alloc(1);
         let mut input = input(0x500, create_qp_in::PAS);
         let context = create_qp_in::QPC.of_mut(&mut input);
@@ -405,6 +417,13 @@ impl Bed {
         let mut input = input(opcode, 16);
         rst2init_qp_in::QPN.set(&mut input, pair.qpn);
         self.ok(pair.function, &input);
+    }
+
+    /// As [`name`](Self::name), whatever is complained of meanwhile.
+    pub(crate) fn name_quietly(&mut self, pair: &Pair, opcode: u16) {
+        let mut input = input(opcode, 16);
+        rst2init_qp_in::QPN.set(&mut input, pair.qpn);
+        self.command(pair.function, &input);
     }
 
     pub(crate) fn state(&self, pair: &Pair) -> State {

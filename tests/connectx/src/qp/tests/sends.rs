@@ -59,7 +59,8 @@ fn elements_are_gathered_and_receives_scattered() {
 #[test]
 fn immediate_data_and_a_key_to_take_back_come_as_they_were_posted() {
     let (mut bed, mut cq, mut one, _, _) = bed(RC);
-    let wqe = bed.begin(&one, opcode::SEND_IMM).set(ctrl::IMM, 0xdead_beef).set(ctrl::SE, 1).inline(b"x").done();
+    let wqe =
+        bed.begin(&one, opcode::SEND_IMM).set(ctrl::IMM, 0xdead_beef).set(ctrl::SE, 1).inline(b"x").done();
     bed.post(&mut one, &wqe);
     let received = bed.poll(&mut cq).unwrap();
     assert_eq!(brief(&received).0, SEND_IMM);
@@ -90,7 +91,8 @@ fn a_send_that_takes_a_key_back_says_which() {
 fn a_write_takes_a_receive_only_for_immediate_data() {
     for service in [RC, UC] {
         let (mut bed, mut cq, mut one, _, memory) = bed(service);
-        let wqe = bed.begin(&one, opcode::WRITE).remote(memory.va + 0x3ffb, memory.key).inline(b"plain").done();
+        let wqe =
+            bed.begin(&one, opcode::WRITE).remote(memory.va + 0x3ffb, memory.key).inline(b"plain").done();
         bed.post(&mut one, &wqe);
         assert_eq!(bed.drain(&mut cq), [(SUCCESS, 0)]);
         assert_eq!(&bed.peek::<5>(0, memory.address + 0x3ffb), b"plain");
@@ -109,7 +111,8 @@ fn a_read_brings_bytes_of_the_peer() {
     let (mut bed, mut cq, mut one, _, memory) = bed(RC);
     bed.poke(0, memory.address + 0x1ff0, b"far away across pages");
     let wqe = bed.begin(&one, opcode::READ).remote(memory.va + 0x1ff0, memory.key);
-    let wqe = wqe.element(memory.va + 0x3000, 4, memory.key).element(memory.va + 0x3800, 17, memory.key).done();
+    let wqe =
+        wqe.element(memory.va + 0x3000, 4, memory.key).element(memory.va + 0x3800, 17, memory.key).done();
     bed.post(&mut one, &wqe);
     let entry = bed.poll(&mut cq).unwrap();
     assert_eq!((brief(&entry), cqe::BYTE_CNT.get(&entry)), ((SUCCESS, 0), 21));

@@ -76,3 +76,218 @@ pub(super) fn lend(bed: &Bed, pair: &Pair, key: u32, va: u64, address: u64) -> V
     list[8..16].copy_from_slice(&(address + PAGE | 3).to_be_bytes());
     umr.wqe(bed, pair, key, &list)
 }
+
+/// A bed whose first pair is of the peer's own function, with memory, and a free key.
+fn bed() -> (Bed, Cq, Pair, Pair, Memory, u32) {
+    let (mut bed, cq, one, two, memory) = super::sends::bed(RC);
+    let key = fast_key(&mut bed, 4);
+    (bed, cq, one, two, memory, key)
+}
+
+fn write(bed: &mut Bed, pair: &mut Pair, va: u64, key: u32) {
+    let wqe = bed.begin(pair, opcode::WRITE).remote(va, key).inline(b"through it").done();
+    bed.post(pair, &wqe);
+}
+
+const BIND_ERROR: (u32, u32) = (13, 0x06);
+const ACCESS_ERROR: (u32, u32) = (13, 0x13);
+
+#[test]
+fn a_free_key_lends_pages_from_the_next_work_request_on() {
+    let (mut bed, mut cq, mut one, _, memory, key) = bed();
+    let wqe = lend(&bed, &one, key | 9, 0x5_0000, memory.address + 0x1000);
+    // The key of the work request is the new one; its variant is in the context.
+    bed.put(&mut one, &wqe);
+    let behind = bed.begin(&one, opcode::WRITE).remote(0x5_0ffb, key | 9).inline(b"through it").done();
+    bed.post(&mut one, &behind);
+    assert_eq!(bed.drain(&mut cq), [(SUCCESS, 0), (SUCCESS, 3)]);
+    assert_eq!(&bed.peek::<10>(0, memory.address + 0x1ffb), b"through it");
+    // The old key is none any more.
+    write(&mut bed, &mut one, 0x5_0000, key);
+    let mut entries = std::iter::from_fn(|| bed.poll(&mut cq)).map(|entry| error(&entry));
+    assert!(entries.any(|entry| entry == ACCESS_ERROR));
+}
+
+#[test]
+fn a_list_comes_from_memory_and_at_an_offset() {
+    let (mut bed, mut cq, mut one, _, memory, key) = bed();
+    let at = |bed: &Bed, n: u64, page: u64| bed.poke(0, memory.address + n * 8, &(page | 3).to_be_bytes());
+    at(&bed, 0, memory.address + 0x2000);
+    for n in 1..8 {
+        at(&bed, n, memory.address + 0x1000);
+    }
+    let pointer = element(memory.va, 64, memory.key);
+    let fill = Umr::new(0)
+        .control(umr_ctrl::INLINE, 0)
+        .control(umr_ctrl::CHECK_FREE, 1)
+        .control(umr_ctrl::KLM_OCTOWORDS, 4)
+        .wqe(&bed, &one, key, &pointer);
+    bed.post(&mut one, &fill);
+    assert_eq!(bed.drain(&mut cq), [(SUCCESS, 0)]);
+    // Only the first pages count, and the key becomes valid with them.
+    let open = lender(key, 0x9000, 2 * PAGE).wqe(&bed, &one, key, &[]);
+    bed.post(&mut one, &open);
+    assert_eq!(bed.drain(&mut cq).len(), 1);
+    write(&mut bed, &mut one, 0x9008, key);
+    assert_eq!(bed.drain(&mut cq).len(), 1);
+    assert_eq!(&bed.peek::<10>(0, memory.address + 0x2008), b"through it");
+}
+
+#[test]
+fn what_was_posted_before_a_change_is_carried_out_with_the_key_as_it_was() {
+    let (mut bed, mut cq, mut one, _, memory, _) = bed();
+    let first = bed.begin(&one, opcode::WRITE).remote(memory.va, memory.key).inline(b"before").done();
+    bed.put(&mut one, &first);
+    let free = Umr::new(FREE).context(mkc::FREE, 1).wqe(&bed, &one, memory.key, &[]);
+    bed.put(&mut one, &free);
+    let last = bed.begin(&one, opcode::WRITE).remote(memory.va, memory.key).inline(b"after").done();
+    bed.post(&mut one, &last);
+    assert_eq!(bed.drain(&mut cq)[..2], [(SUCCESS, 0), (SUCCESS, 1)]);
+    assert_eq!(&bed.peek::<6>(0, memory.address), b"before");
+    bed.events(0);
+}
+
+#[test]
+fn rights_and_domain_of_registered_memory_change() {
+    let mut bed = Bed::ib();
+    let mut cq = bed.cq(0, 6, 64);
+    let other = bed.alloc_pd(0);
+    let more = &[(qpc::RQ_TYPE, 3)];
+    let mut kernel = bed.pair(&cq, &Shape { service: REG_UMR, more, ..Shape::default() });
+    bed.to_init(&kernel, REG_UMR);
+    let itself = kernel.clone();
+    bed.connect(&kernel, REG_UMR, &itself);
+    let memory = bed.memory(0, 1);
+    let mask = 0x1f << 17 | 1 << 7;
+    let change = Umr::new(mask)
+        .control(umr_ctrl::CHECK_FREE, 2)
+        .context(mkc::LR, 1)
+        .context(mkc::PD, other.into())
+        .wqe(&bed, &kernel, memory.key, &[]);
+    bed.post(&mut kernel, &change);
+    assert_eq!(bed.drain(&mut cq), [(SUCCESS, 0)]);
+    let (_, attr) = bed.fabric.functions[0].engine.mr_by_index(memory.key >> 8).unwrap();
+    assert_eq!((attr.pd.0, attr.access.contains(roce::engine::Access::REMOTE_WRITE)), (other, false));
+    // Revoked: free, and back in the first domain.
+    let revoke = Umr::new(FREE | 1 << 7).context(mkc::FREE, 1).context(mkc::PD, bed.pds[0].into());
+    let wqe = revoke.wqe(&bed, &kernel, memory.key, &[]);
+    bed.post(&mut kernel, &wqe);
+    assert_eq!(bed.drain(&mut cq).len(), 1);
+    assert_eq!(bed.fabric.functions[0].engine.mr_is_valid(memory.key >> 8), Some(false));
+}
+
+#[test]
+fn a_key_in_the_wrong_state_or_of_another_domain_is_a_bind_error() {
+    let cases: [fn(&mut Bed, &Pair, &Memory, u32) -> Vec<u8>; 3] = [
+        // Free where it must not be.
+        |bed, one, _, key| Umr::new(0).control(umr_ctrl::CHECK_FREE, 2).wqe(bed, one, key, &[]),
+        // Valid where it must be free.
+        |bed, one, memory, _| Umr::new(0).control(umr_ctrl::CHECK_FREE, 1).wqe(bed, one, memory.key, &[]),
+        // A key that there is not.
+        |bed, one, _, _| Umr::new(0).wqe(bed, one, 0x00ab_cd00, &[]),
+    ];
+    for make in cases {
+        let (mut bed, mut cq, mut one, _, memory, key) = bed();
+        let wqe = make(&mut bed, &one, &memory, key);
+        bed.post(&mut one, &wqe);
+        assert_eq!(bed.poll(&mut cq).map(|entry| error(&entry)), Some(BIND_ERROR));
+    }
+}
+
+#[test]
+fn a_umr_that_breaks_a_rule_is_refused() {
+    let cases: [(Rule, fn(&Bed, &Pair, u32) -> Vec<u8>); 6] = [
+        (Rule::WqeUmr, |bed, one, key| Umr::new(1 << 40).wqe(bed, one, key, &[])),
+        (Rule::WqeUmr, |bed, one, key| Umr::new(0).control(umr_ctrl::CHECK_FREE, 3).wqe(bed, one, key, &[])),
+        // A list that is announced and not there; one that the key has no room for.
+        (Rule::WqeUmr, |bed, one, key| {
+            Umr::new(0).control(umr_ctrl::KLM_OCTOWORDS, 4).wqe(bed, one, key, &[])
+        }),
+        (Rule::WqeUmr, |bed, one, key| {
+            Umr::new(0).control(umr_ctrl::KLM_OCTOWORDS, 8).wqe(bed, one, key, &[1; 128])
+        }),
+        // Valid without pages.
+        (Rule::WqeUmr, |bed, one, key| lender(key, 0, 2 * PAGE).wqe(bed, one, key, &[])),
+        (Rule::WqeSize, |bed, one, key| Umr::new(0).wqe(bed, one, key, &[0; 32])),
+    ];
+    for (rule, make) in cases {
+        let (mut bed, mut cq, mut one, _, _, key) = bed();
+        let wqe = make(&bed, &one, key);
+        bed.post(&mut one, &wqe);
+        assert_eq!(bed.rules(), [rule]);
+        assert_eq!(bed.poll(&mut cq).map(|entry| error(&entry).0), Some(SEND_ERROR));
+    }
+}
+
+/// A window of either type.
+fn window(bed: &mut Bed, two: bool) -> u32 {
+    let mut input = input(0x200, create_mkey_in::KLM_PAS_MTT);
+    let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.of_mut(&mut input);
+    for field in [mkc::FREE, mkc::UMR_EN, mkc::LR] {
+        field.set(context, 1u32);
+    }
+    mkc::EN_RINVAL.set(context, u32::from(two));
+    mkc::ACCESS_MODE_1_0.set(context, 2u32);
+    mkc::QPN.set(context, 0xff_ffffu32);
+    mkc::PD.set(context, bed.pds[0]);
+    mkc::TRANSLATIONS_OCTWORD_SIZE.set(context, 4u32);
+    create_mkey_out::MKEY_INDEX.get32(&bed.ok(0, &input)) << 8
+}
+
+/// Binds a window as user-space providers do; of no bytes: takes it back.
+fn bind(
+    bed: &Bed,
+    pair: &Pair,
+    key: u32,
+    new: u32,
+    two: bool,
+    piece: Option<(&Memory, u64, u64)>,
+) -> Vec<u8> {
+    let mut umr = Umr::new(FREE | KEY | if two { 1 << 14 } else { 0 })
+        .control(umr_ctrl::TRANSLATION_OFFSET_EN, 1)
+        .context(mkc::MKEY_7_0, (new & 0xff).into());
+    let Some((memory, offset, length)) = piece else {
+        umr = umr.control(umr_ctrl::CHECK_QPN, two.into()).context(mkc::FREE, 1);
+        return umr.wqe(bed, pair, key, &[]);
+    };
+    umr = umr.control(umr_ctrl::CHECK_FREE, two.into());
+    umr = umr.context(mkc::START_ADDR, memory.va + offset).context(mkc::LEN, length);
+    for right in [mkc::RR, mkc::RW] {
+        right.set(&mut umr.context, 1u32);
+    }
+    let mut list = [0; 64];
+    klm::BYTE_COUNT.set(&mut list, length);
+    klm::MKEY.set(&mut list, memory.key);
+    klm::VA.set(&mut list, memory.va + offset);
+    umr.wqe(bed, pair, key, &list)
+}
+
+#[test]
+fn a_window_shows_its_piece_until_it_is_taken_back() {
+    for two in [false, true] {
+        // A window of type 2 is for peers of the queue pair that bound it: the second's.
+        let (mut bed, mut cq, mut one, mut other, memory, _) = bed();
+        let key = window(&mut bed, two);
+        let wqe = bind(&bed, &other, key, key | 5, two, Some((&memory, 0x2000, 0x100)));
+        bed.post(&mut other, &wqe);
+        assert_eq!(bed.drain(&mut cq), [(SUCCESS, 0)]);
+        write(&mut bed, &mut one, memory.va + 0x20f0, key | 5);
+        assert_eq!(bed.drain(&mut cq), [(SUCCESS, 0)]);
+        assert_eq!(&bed.peek::<10>(0, memory.address + 0x20f0), b"through it");
+        let wqe = bind(&bed, &other, key | 5, key | 5, two, None);
+        bed.post(&mut other, &wqe);
+        assert_eq!(bed.drain(&mut cq).len(), 1);
+        write(&mut bed, &mut one, memory.va + 0x20f0, key | 5);
+        let mut entries = std::iter::from_fn(|| bed.poll(&mut cq)).map(|entry| error(&entry));
+        assert!(entries.any(|entry| entry == ACCESS_ERROR));
+    }
+}
+
+#[test]
+fn a_window_of_a_piece_that_its_region_does_not_have_is_a_bind_error() {
+    let (mut bed, mut cq, _, mut other, memory, _) = bed();
+    let key = window(&mut bed, true);
+    let wqe = bind(&bed, &other, key, key | 5, true, Some((&memory, 0x3fff, 2)));
+    bed.post(&mut other, &wqe);
+    assert_eq!(bed.poll(&mut cq).map(|entry| error(&entry)), Some(BIND_ERROR));
+}

@@ -52,7 +52,8 @@ fn positions_of_sends_wrap_at_16_bits() {
     let mut last = 0;
     // 11 blocks each.
     for turn in 0..6000 {
-        let wqe = bed.begin(&one, opcode::WRITE).remote(memory.va, memory.key).inline(&message(650, turn)).done();
+        let wqe =
+            bed.begin(&one, opcode::WRITE).remote(memory.va, memory.key).inline(&message(650, turn)).done();
         let at = one.head;
         bed.post(&mut one, &wqe);
         assert_eq!(bed.drain(&mut cq), [(SUCCESS, at.into())]);

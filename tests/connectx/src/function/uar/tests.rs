@@ -1,0 +1,225 @@
+//! Stores into UAR pages: sizes, halves, BlueFlame.
+
+use super::*;
+use crate::qp::tests::{Bed, Cq, Memory, Pair, Shape, brief};
+
+fn bed() -> (Bed, Cq, Pair, Memory, u32) {
+    let mut bed = Bed::ib();
+    let cq = bed.cq(0, 6, 64);
+    let (one, _) = bed.connected([&cq, &cq], &Shape::default());
+    let memory = bed.memory(0, 1);
+    let uar = bed.hosts[0].uar;
+    (bed, cq, one, memory, uar)
+}
+
+fn write(bed: &Bed, pair: &Pair, memory: &Memory, bytes: &[u8]) -> Vec<u8> {
+    bed.begin(pair, opcode::WRITE).remote(memory.va, memory.key).inline(bytes).done()
+}
+
+/// Stores 64-byte blocks through BlueFlame, 8 bytes at a time, of which `stores` are done.
+fn blue_flame(bed: &mut Bed, uar: u32, register: u64, wqe: &[u8], stores: usize) {
+    let mut block = wqe.to_vec();
+    block.resize(wqe.len().next_multiple_of(64), 0xaa);
+    for (n, bytes) in block.chunks(8).enumerate().take(stores) {
+        bed.store(0, uar, register + n as u64 * 8, bytes);
+    }
+}
+
+const ALL: usize = usize::MAX;
+
+#[test]
+fn what_is_stored_through_blue_flame_rings_once_and_is_compared() {
+    for len in [4, 60, 100, 200] {
+        let (mut bed, mut cq, mut one, memory, uar) = bed();
+        for _ in 0..3 {
+            let bytes: Vec<u8> = (0..len).collect();
+            let wqe = write(&bed, &one, &memory, &bytes);
+            let at = one.head;
+            bed.put(&mut one, &wqe);
+            bed.tell(&one);
+            let register = bed.register(&one);
+            blue_flame(&mut bed, uar, register, &wqe, ALL);
+            one.half ^= 1;
+            assert_eq!(bed.drain(&mut cq), [(0, at.into())]);
+        }
+    }
+}
+
+#[test]
+fn what_differs_from_the_queue_is_complained_of() {
+    let (mut bed, mut cq, mut one, memory, uar) = bed();
+    let mut wqe = write(&bed, &one, &memory, b"as it is");
+    bed.put(&mut one, &wqe);
+    bed.tell(&one);
+    wqe[37] ^= 1;
+    blue_flame(&mut bed, uar, BLUE_FLAME, &wqe, ALL);
+    assert_eq!(bed.rules(), [Rule::BlueFlameContent]);
+    assert_eq!(bed.drain(&mut cq), [(0, 0)]);
+}
+
+#[test]
+fn a_nop_is_taken_from_blue_flame_where_its_copy_differs() {
+    let (mut bed, mut cq, mut one, _, uar) = bed();
+    // As a driver tries write combining: the queue's is not signalled, the other is.
+    for n in 0..4u16 {
+        let quiet = bed.begin(&one, opcode::NOP).set(ctrl::CE, 0).done();
+        let mut loud = quiet.clone();
+        ctrl::CE.set(&mut loud, 2u32);
+        bed.put(&mut one, &quiet);
+        bed.tell(&one);
+        let register = bed.register(&one);
+        blue_flame(&mut bed, uar, register, &loud, ALL);
+        one.half ^= 1;
+        assert_eq!(bed.drain(&mut cq), [(0, n.into())]);
+    }
+}
+
+#[test]
+fn a_nop_that_only_rings_is_taken_from_the_queue_soon() {
+    let (mut bed, mut cq, mut one, _, _) = bed();
+    let nop = bed.nop(&one);
+    bed.post(&mut one, &nop);
+    assert_eq!(bed.drain(&mut cq), []);
+    assert_eq!(bed.fabric.deadline(), Some(bed.now + HOLD));
+    bed.pass(HOLD);
+    assert_eq!(bed.drain(&mut cq), [(0, 0)]);
+    // The next doorbell lets it go as well, and it keeps its turn.
+    for _ in 0..2 {
+        let nop = bed.nop(&one);
+        bed.post(&mut one, &nop);
+    }
+    assert_eq!(bed.drain(&mut cq), [(0, 1)]);
+    // So does a command.
+    bed.fabric.bar_write(0, crate::function::BAR0, 0x18, &[0; 4], bed.now);
+    assert_eq!(bed.drain(&mut cq), [(0, 2)]);
+}
+
+#[test]
+fn halves_take_turns() {
+    let (mut bed, mut cq, mut one, memory, _) = bed();
+    for half in [0, 0] {
+        let wqe = write(&bed, &one, &memory, b"x");
+        one.half = half;
+        bed.post(&mut one, &wqe);
+    }
+    assert_eq!(bed.rules(), [Rule::BlueFlameHalf]);
+    assert_eq!(bed.drain(&mut cq).len(), 2);
+}
+
+#[test]
+fn queue_pairs_that_share_a_register_may_each_take_turns() {
+    let (mut bed, cq, mut one, memory, _) = bed();
+    let (mut other, _) = bed.connected([&cq, &cq], &Shape::default());
+    // As kernels do.
+    for turn in 0..6 {
+        let pair = if turn % 3 == 0 { &mut one } else { &mut other };
+        let wqe = write(&bed, pair, &memory, b"x");
+        bed.post(pair, &wqe);
+    }
+    assert_eq!(bed.rules(), []);
+}
+
+#[test]
+fn queue_pairs_that_share_a_register_may_take_turns_all_together() {
+    let (mut bed, cq, mut one, memory, _) = bed();
+    let (mut other, _) = bed.connected([&cq, &cq], &Shape::default());
+    // As user space does.
+    for turn in 0..6 {
+        let pair = if turn % 3 == 0 { &mut one } else { &mut other };
+        pair.half = turn % 2;
+        let wqe = write(&bed, pair, &memory, b"x");
+        bed.post(pair, &wqe);
+    }
+    assert_eq!(bed.rules(), []);
+}
+
+#[test]
+fn words_out_of_order_are_complained_of() {
+    let (mut bed, mut cq, mut one, memory, uar) = bed();
+    let wqe = write(&bed, &one, &memory, b"x");
+    bed.put(&mut one, &wqe);
+    bed.tell(&one);
+    bed.store(0, uar, BLUE_FLAME, &wqe[..8]);
+    bed.store(0, uar, BLUE_FLAME + 16, &wqe[16..24]);
+    assert_eq!(bed.rules(), [Rule::BlueFlameOrder]);
+    // A block without a beginning, one that is left unfinished, one that goes on too long.
+    bed.store(0, uar, BLUE_FLAME + HALF_SIZE + 8, &[0; 8]);
+    assert_eq!(bed.rules(), [Rule::BlueFlameOrder]);
+    one.half = 1;
+    for stores in [3, 8] {
+        let wqe = write(&bed, &one, &memory, b"x");
+        bed.put(&mut one, &wqe);
+        bed.tell(&one);
+        let register = bed.register(&one);
+        blue_flame(&mut bed, uar, register, &wqe, stores);
+        one.half ^= 1;
+    }
+    assert_eq!(bed.rules(), [Rule::BlueFlameOrder]);
+    bed.store(0, uar, BLUE_FLAME + 64, &[0; 8]);
+    assert_eq!(bed.rules(), [Rule::BlueFlameOrder]);
+    assert_eq!(bed.drain(&mut cq).len(), 3);
+}
+
+#[test]
+fn a_doorbell_may_come_in_two_halves() {
+    let (mut bed, mut cq, mut one, memory, uar) = bed();
+    let wqe = write(&bed, &one, &memory, b"x");
+    bed.put(&mut one, &wqe);
+    bed.tell(&one);
+    bed.store(0, uar, BLUE_FLAME, &wqe[..4]);
+    bed.store(0, uar, BLUE_FLAME + 4, &wqe[4..8]);
+    assert_eq!(bed.poll(&mut cq).map(|entry| brief(&entry)), Some((0, 0)));
+    // A half alone is none.
+    bed.store(0, uar, BLUE_FLAME, &wqe[..4]);
+    bed.store(0, uar, CQ_ARM, &u64::from(cq.cqn).to_be_bytes());
+    assert_eq!(bed.rules()[0], Rule::DoorbellRegister);
+}
+
+#[test]
+fn stores_to_no_register_or_of_no_size_are_complained_of() {
+    let (mut bed, _, _, _, uar) = bed();
+    for (register, len) in
+        [(0, 8), (0x28, 8), (EQ_ARM, 8), (CQ_ARM + 4, 4), (0x44, 4), (BLUE_FLAME, 2), (CQ_ARM, 1), (0xfff, 1)]
+    {
+        bed.store(0, uar, register, &[0; 8][..len]);
+        assert_eq!(bed.rules(), [Rule::DoorbellRegister], "{len} bytes at {register:#x}");
+    }
+    bed.store(0, 0x1fff, CQ_ARM, &[0; 8]);
+    assert_eq!(bed.rules(), [Rule::DoorbellUar]);
+}
+
+#[test]
+fn random_stores_do_no_harm() {
+    let (mut bed, _, mut one, memory, uar) = bed();
+    let mut state = 0x1234_5678_9abc_def0u64;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    for _ in 0..20_000 {
+        let mut wqe = write(&bed, &one, &memory, b"random");
+        for _ in 0..next() % 4 {
+            let at = next() as usize % wqe.len();
+            wqe[at] = next() as u8;
+        }
+        one.head = next() as u16 % 32;
+        bed.put(&mut one, &wqe);
+        bed.poke(0, one.record + 4, &(next() as u32 & 0x1f).to_be_bytes());
+        bed.poke(0, one.record, &(next() as u32 & 0xff).to_be_bytes());
+        let register = BLUE_FLAME + next() % 0x800 / 8 * 8;
+        bed.store(0, uar, register, &wqe[..8]);
+        let entry = next();
+        bed.store(0, uar, next() % 0x1000, &entry.to_be_bytes()[..(entry % 8) as usize]);
+        if bed.state(&one) == roce::engine::State::Err && next() % 2 == 0 {
+            bed.name_quietly(&one, 0x50a);
+            bed.fabric.take_complaints();
+            bed.to_init(&one, 0);
+            let itself = one.clone();
+            bed.connect(&one, 0, &itself);
+        }
+        bed.pass(100_000);
+        bed.fabric.take_complaints();
+    }
+}

@@ -1,0 +1,301 @@
+//! What a provider may never do: each rule of the data path is broken once, refused and complained of.
+
+use super::sends::bed;
+use super::*;
+
+/// Posts what is broken to a new pair, and gives the rules and the completions that follow.
+fn broken(
+    service: u32,
+    make: impl FnOnce(&Bed, &Pair, &Pair, &Memory) -> Vec<u8>,
+) -> (Vec<Rule>, Vec<(u32, u32)>) {
+    let (mut bed, mut cq, mut one, two, memory) = bed(service);
+    let wqe = make(&bed, &one, &two, &memory);
+    bed.put(&mut one, &wqe);
+    bed.ring(&mut one);
+    let entries = std::iter::from_fn(|| bed.poll(&mut cq)).map(|entry| error(&entry));
+    let sends: Vec<_> = entries.filter(|(opcode, _)| *opcode == SEND_ERROR).collect();
+    assert_ne!(bed.state(&one), State::Rts, "it goes on");
+    (bed.rules(), sends)
+}
+
+fn refused(rule: Rule) -> (Vec<Rule>, Vec<(u32, u32)>) {
+    (vec![rule], vec![(SEND_ERROR, 0x02)])
+}
+
+#[test]
+fn an_operation_that_there_is_not_is_refused() {
+    assert_eq!(broken(RC, |bed, one, _, _| bed.begin(one, 0x2f).done()), refused(Rule::WqeOpcode));
+}
+
+#[test]
+fn reserved_bits_are_refused_wherever_they_are() {
+    let places: [(usize, u8); 5] = [(0, 1), (7, 0x40), (9, 1), (11, 0x10), (11, 1)];
+    for (at, bits) in places {
+        let made = broken(RC, |bed, one, _, _| {
+            let mut wqe = bed.send(one, b"x");
+            wqe[at] |= bits;
+            wqe
+        });
+        assert_eq!(made, refused(Rule::WqeReserved), "byte {at}");
+    }
+    let behind_a_key = broken(RC, |bed, one, _, memory| {
+        let mut wqe = bed.begin(one, opcode::WRITE).remote(memory.va, memory.key).done();
+        wqe[31] = 1;
+        wqe
+    });
+    assert_eq!(behind_a_key, refused(Rule::WqeReserved));
+    let completion_mode = broken(RC, |bed, one, _, _| bed.begin(one, opcode::SEND).set(ctrl::CE, 1).done());
+    assert_eq!(completion_mode, refused(Rule::WqeReserved));
+}
+
+#[test]
+fn a_fence_that_there_is_not_is_refused() {
+    let made = broken(RC, |bed, one, _, _| bed.begin(one, opcode::SEND).set(ctrl::FM, 5).done());
+    assert_eq!(made, refused(Rule::WqeFence));
+}
+
+#[test]
+fn fences_that_there_are_pass() {
+    let (mut bed, mut cq, mut one, _, memory) = bed(RC);
+    for fence in 0..=4 {
+        let wqe = bed.begin(&one, opcode::WRITE).set(ctrl::FM, fence).remote(memory.va, memory.key).done();
+        bed.post(&mut one, &wqe);
+    }
+    assert_eq!(bed.drain(&mut cq).len(), 5);
+}
+
+#[test]
+fn a_place_in_the_queue_that_is_not_its_own_is_refused() {
+    let (mut bed, mut cq, mut one, _, _) = bed(RC);
+    let first = bed.begin(&one, opcode::SEND).set(ctrl::WQE_INDEX, 5).inline(b"x").done();
+    bed.put(&mut one, &first);
+    let second = bed.send(&one, b"y");
+    bed.post(&mut one, &second);
+    assert_eq!(bed.rules(), [Rule::WqeIndex]);
+    let entries: Vec<_> =
+        std::iter::from_fn(|| bed.poll(&mut cq)).map(|entry| (brief(&entry), error(&entry))).collect();
+    assert_eq!(entries, [((13, 0), (13, 0x02)), ((13, 1), (13, 0x05))]);
+}
+
+#[test]
+fn a_number_that_is_not_the_queue_pairs_is_refused() {
+    let (mut bed, mut cq, mut one, two, _) = bed(RC);
+    let first = bed.begin(&one, opcode::SEND).set(ctrl::QPN, two.qpn).inline(b"x").done();
+    bed.put(&mut one, &first);
+    let second = bed.send(&one, b"y");
+    bed.post(&mut one, &second);
+    assert_eq!(bed.rules(), [Rule::WqeQpn]);
+    assert_eq!(bed.poll(&mut cq).map(|entry| error(&entry)), Some((13, 0x02)));
+}
+
+#[test]
+fn lengths_that_cannot_be_are_refused() {
+    // No unit, segments that do not fit, an element of no bytes.
+    let (mut bed, mut cq, mut one, _, memory) = bed(RC);
+    let mut wqe = bed.send(&one, b"x");
+    wqe[7] = 0;
+    bed.put(&mut one, &wqe);
+    bed.tell(&one);
+    let second = bed.send(&one, b"y");
+    bed.post(&mut one, &second);
+    assert_eq!(bed.rules(), [Rule::WqeSize]);
+    assert_eq!(bed.poll(&mut cq).map(|entry| error(&entry)), Some((13, 0x02)));
+    assert_eq!(bed.state(&one), State::Err);
+    let short = broken(RC, |bed, one, _, _| bed.begin(one, opcode::WRITE).done());
+    assert_eq!(short, refused(Rule::WqeSize));
+    let empty =
+        broken(RC, |bed, one, _, _| bed.begin(one, opcode::SEND).element(memory.va, 0, memory.key).done());
+    assert_eq!(empty, refused(Rule::WqeSize));
+}
+
+#[test]
+fn inline_data_that_is_not_as_long_as_it_says_is_refused() {
+    let long = broken(RC, |bed, one, _, _| {
+        let mut wqe = bed.send(one, b"x");
+        wqe[19] = 13;
+        wqe
+    });
+    assert_eq!(long, refused(Rule::WqeInline));
+    let strange = broken(RC, |bed, one, _, _| {
+        let mut wqe = bed.send(one, b"x");
+        wqe[17] = 1;
+        wqe
+    });
+    assert_eq!(strange, refused(Rule::WqeInline));
+    let mixed = broken(RC, |bed, one, _, memory| {
+        bed.begin(one, opcode::SEND).element(memory.va, 8, memory.key).inline(b"x").done()
+    });
+    assert_eq!(mixed, refused(Rule::WqeInline));
+}
+
+#[test]
+fn an_atomic_result_of_other_than_8_bytes_is_refused() {
+    let made = broken(RC, |bed, one, _, memory| {
+        let wqe = bed.begin(one, opcode::FETCH_ADD).remote(memory.va, memory.key).operands(1, 0);
+        wqe.element(memory.va, 16, memory.key).done()
+    });
+    assert_eq!(made, refused(Rule::WqeAtomic));
+}
+
+#[test]
+fn an_address_vector_that_is_not_extended_or_has_reserved_bits_is_refused() {
+    for (at, bits) in [(8, 0x80), (4, 1), (0x10, 1)] {
+        let made = broken(UD, |bed, one, two, _| {
+            let mut vector = bed.vector(two);
+            vector[at] ^= bits;
+            bed.begin(one, opcode::SEND).raw(&vector).done()
+        });
+        assert_eq!(made, refused(Rule::WqeAddressVector), "byte {at:#x}");
+    }
+}
+
+#[test]
+fn a_checksum_is_there_where_it_was_asked_for_and_right() {
+    let made = broken(RC, |bed, one, _, _| bed.begin(one, opcode::SEND).set(ctrl::SIGNATURE, 1).done());
+    assert_eq!(made, refused(Rule::WqeSignature));
+    let mut bed = Bed::ib();
+    let mut cq = bed.cq(0, 4, 64);
+    let shape = Shape { more: &[(qpc::WQ_SIGNATURE, 1)], ..Shape::default() };
+    let (mut one, _) = bed.connected([&cq, &cq], &shape);
+    let memory = bed.memory(0, 1);
+    for right in [true, false] {
+        let mut wqe = bed.begin(&one, opcode::WRITE).remote(memory.va, memory.key).inline(b"summed").done();
+        let sum = wqe.iter().fold(0, |sum, byte| sum ^ byte);
+        wqe[8] = !sum ^ u8::from(!right);
+        bed.post(&mut one, &wqe);
+        let ended = bed.poll(&mut cq).map(|entry| error(&entry).0);
+        assert_eq!(ended, Some(if right { SUCCESS } else { SEND_ERROR }));
+    }
+    assert_eq!(bed.rules(), [Rule::WqeSignature]);
+}
+
+#[test]
+fn more_than_the_queue_holds_is_refused() {
+    let (mut bed, mut cq, mut one, _, _) = bed(RC);
+    for _ in 0..17 {
+        let wqe = bed.send(&one, b"x");
+        bed.put(&mut one, &wqe);
+    }
+    bed.ring(&mut one);
+    assert_eq!(bed.rules(), [Rule::WqeOverrun]);
+    assert_eq!(bed.state(&one), State::Err);
+    // A record that jumps by anything is no more than that.
+    one.head = 0xfff0;
+    let wqe = bed.send(&one, b"x");
+    bed.post(&mut one, &wqe);
+    assert!(bed.rules().contains(&Rule::WqeOverrun));
+    bed.drain(&mut cq);
+}
+
+#[test]
+fn sends_before_rts_are_refused() {
+    let mut bed = Bed::ib();
+    let mut cq = bed.cq(0, 4, 64);
+    let mut one = bed.pair(&cq, &Shape::default());
+    for state in [State::Reset, State::Init] {
+        assert_eq!(bed.state(&one), state);
+        let wqe = bed.send(&one, b"x");
+        bed.post(&mut one, &wqe);
+        assert_eq!(bed.rules(), [Rule::WqeState]);
+        if state == State::Reset {
+            bed.to_init(&one, RC);
+        }
+        one.head = 0;
+    }
+    assert_eq!(bed.drain(&mut cq), []);
+}
+
+#[test]
+fn a_doorbell_before_its_record_is_complained_of() {
+    let (mut bed, mut cq, mut one, _, memory) = bed(RC);
+    let wqe = bed.begin(&one, opcode::WRITE).remote(memory.va, memory.key).done();
+    bed.put(&mut one, &wqe);
+    let (uar, register) = (bed.hosts[0].uar, bed.register(&one));
+    bed.store(0, uar, register, &one.last[..8].to_vec());
+    assert_eq!(bed.rules(), [Rule::DoorbellRecordFirst]);
+    assert_eq!(bed.drain(&mut cq), [], "the record counts");
+    one.half ^= 1;
+    bed.ring(&mut one);
+    assert_eq!(bed.drain(&mut cq), [(SUCCESS, 0)]);
+}
+
+#[test]
+fn a_doorbell_that_tells_nothing_new_is_complained_of() {
+    let (mut bed, mut cq, mut one, _, memory) = bed(RC);
+    let wqe = bed.begin(&one, opcode::WRITE).remote(memory.va, memory.key).done();
+    bed.post(&mut one, &wqe);
+    bed.ring(&mut one);
+    assert_eq!(bed.rules(), [Rule::DoorbellStale]);
+    assert_eq!(bed.drain(&mut cq), [(SUCCESS, 0)]);
+}
+
+#[test]
+fn a_doorbell_carries_the_last_work_request() {
+    let (mut bed, mut cq, mut one, _, memory) = bed(RC);
+    let first = bed.begin(&one, opcode::WRITE).remote(memory.va, memory.key).done();
+    bed.put(&mut one, &first);
+    let second = bed.begin(&one, opcode::WRITE).remote(memory.va, memory.key).done();
+    bed.put(&mut one, &second);
+    one.last = first;
+    bed.ring(&mut one);
+    assert_eq!(bed.rules(), [Rule::DoorbellOrder]);
+    assert_eq!(bed.drain(&mut cq), [(SUCCESS, 0), (SUCCESS, 1)]);
+}
+
+#[test]
+fn doorbells_of_what_is_not_there_or_elsewhere_are_refused() {
+    let (mut bed, mut cq, mut one, _, _) = bed(RC);
+    let mut wqe = bed.send(&one, b"x");
+    bed.put(&mut one, &wqe);
+    bed.tell(&one);
+    let (uar, register) = (bed.hosts[0].uar, bed.register(&one));
+    let other = crate::layout::hca::alloc_uar_out::UAR.get32(&bed.ok(0, &input(0x802, 16)));
+    bed.store(0, other, register, &wqe[..8]);
+    assert_eq!(bed.rules(), [Rule::DoorbellUar]);
+    bed.store(0, other + 1, register, &wqe[..8]);
+    assert_eq!(bed.rules(), [Rule::DoorbellUar]);
+    ctrl::QPN.set(&mut wqe, 0x00aa_aaaau32);
+    bed.store(0, uar, register, &wqe[..8]);
+    assert_eq!(bed.rules(), [Rule::DoorbellObject]);
+    assert_eq!(bed.drain(&mut cq), []);
+}
+
+#[test]
+fn a_short_receive_list_without_its_terminator_is_complained_of() {
+    let (mut bed, mut cq, mut one, mut two, memory) = bed(RC);
+    for (at, bytes) in [(16, vec![0; 16]), (16, element(0, 5, 0x100).to_vec())] {
+        let slot = u64::from(two.recv_head) % 4 * two.stride;
+        bed.post_recv(&mut two, &[(memory.va, 16, memory.key)]);
+        bed.poke(0, two.buffer + slot + at, &bytes);
+    }
+    let wqe = bed.send(&one, b"x");
+    bed.post(&mut one, &wqe);
+    assert_eq!(bed.rules(), [Rule::RecvTerminator; 2]);
+    assert_eq!(bed.drain(&mut cq), [(2, 0), (SUCCESS, 0)]);
+}
+
+#[test]
+fn more_receives_than_the_queue_holds_are_refused() {
+    let (mut bed, mut cq, mut one, two, _) = bed(RC);
+    bed.poke(0, two.record, &5u32.to_be_bytes());
+    let wqe = bed.send(&one, b"x");
+    bed.post(&mut one, &wqe);
+    assert_eq!(bed.rules(), [Rule::RecvOverrun]);
+    assert_eq!(bed.state(&two), State::Err);
+    bed.drain(&mut cq);
+}
+
+#[test]
+fn a_queue_that_broke_a_rule_is_not_followed_until_it_is_reset() {
+    let (mut bed, mut cq, mut one, _, _) = bed(RC);
+    one.head = 20;
+    let wqe = bed.send(&one, b"x");
+    bed.post(&mut one, &wqe);
+    bed.rules();
+    for _ in 0..3 {
+        let wqe = bed.send(&one, b"x");
+        bed.post(&mut one, &wqe);
+        bed.rules();
+    }
+    assert_eq!(bed.drain(&mut cq), []);
+}
