@@ -146,10 +146,8 @@ fn modify<B: Bus>(function: &mut Function<B>, input: &[u8], transition: Transiti
     if let Some(qp) = function.core.qps.get_mut(&qpn) {
         qp.context = kept;
     }
-    if to == State::Rts {
-        // What was posted meanwhile.
-        function.core.attention.runnable.insert(qpn);
-    }
+    // What was posted meanwhile goes on.
+    function.state_changed(qpn);
     Ok(())
 }
 
@@ -352,8 +350,7 @@ pub(super) fn to_error<B: Bus>(
     // What was posted before belongs to the flush.
     function.refill(qpn);
     apply(function, qpn, &AttrChange { state: Some(State::Err), ..AttrChange::default() })?;
-    function.core.attention.flushing.insert(qpn);
-    function.core.attention.runnable.insert(qpn);
+    function.state_changed(qpn);
     Ok(())
 }
 
