@@ -90,11 +90,6 @@ impl Driver {
         driver
     }
 
-    /// Pages of zeros; where they begin.
-    pub(crate) fn alloc(&mut self, pages: u64) -> u64 {
-        self.host.alloc(pages)
-    }
-
     /// Carries a command out; its output, whatever it says.
     pub(crate) fn command(&mut self, input: &[u8], out_len: usize) -> Vec<u8> {
         self.host.command(&mut self.function, input, out_len)
@@ -181,8 +176,8 @@ impl Host {
         }
         self.ok(function, &input(0x102, 0x20), 8);
         self.uar = alloc_uar_out::UAR.get32(&self.ok(function, &input(0x802, 0x10), 0x10));
-        let all = u64::MAX & !(1 << 0x0a);
-        let events = self.create_eq(function, LOG_EQ, 0, all);
+        let all_but_commands = !(1 << 0x0a);
+        let events = self.create_eq(function, LOG_EQ, 0, all_but_commands);
         let completions = self.create_eq(function, LOG_EQ, 1, 0);
         self.arm(function, &events);
         self.arm(function, &completions);

@@ -290,7 +290,7 @@ fn give_pages(hca: &mut Hca, input: &[u8], count: usize) -> Result<(), Refusal> 
     }
     let pages: BTreeSet<u64> = list.chunks_exact(8).take(count).map(|entry| qword(entry, 0)).collect();
     let twice = pages.len() < count || !pages.is_disjoint(&hca.pages);
-    if let Some(page) = pages.iter().find(|page| **page % 0x1000 != 0) {
+    if let Some(page) = pages.iter().find(|page| !page.is_multiple_of(0x1000)) {
         return Err(Refusal::broken(Status::BadParam, Rule::CommandPages, format!("page at {page:#x}")));
     }
     if twice {

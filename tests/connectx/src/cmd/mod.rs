@@ -50,8 +50,11 @@ pub(crate) struct Command<B: Bus> {
     /// How many bytes its output has at least.
     pub(crate) output: usize,
     /// Carries it out. `output` is as long as the driver has room for, and zeroed; status and syndrome are set by the caller.
-    pub(crate) run: fn(&mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal>,
+    pub(crate) run: Run<B>,
 }
+
+/// Carries a command out: its input, its output.
+pub(crate) type Run<B> = fn(&mut Function<B>, &[u8], &mut [u8]) -> Result<(), Refusal>;
 
 /// How a command ended, byte 0 of its output.
 ///

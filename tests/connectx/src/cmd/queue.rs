@@ -160,7 +160,7 @@ impl<B: Bus> Core<B> {
         let first = command_entry::OUTPUT_MAILBOX.get(entry);
         let token = command_entry::TOKEN.get32(entry);
         self.walk(first, len.saturating_sub(INLINE), token, Delivery::OutputPointer, |_, address| {
-            boxes.push(address)
+            boxes.push(address);
         })?;
         Ok(boxes)
     }
@@ -176,7 +176,7 @@ impl<B: Bus> Core<B> {
     ) -> Result<(), Undelivered> {
         let mut address = first;
         for number in 0..len.div_ceil(mailbox::DATA.len) {
-            if address == 0 || address % 0x200 != 0 {
+            if address == 0 || !address.is_multiple_of(0x200) {
                 let what = format!("mailbox {number} of {len} bytes at {address:#x}");
                 return Err(Undelivered(pointer, Rule::CommandEntry, what));
             }

@@ -42,11 +42,6 @@ impl Iseg {
         self.failed = Some((syndrome, heartbeat(now)));
     }
 
-    /// Has the device failed?
-    pub(crate) fn has_failed(&self) -> bool {
-        self.failed.is_some()
-    }
-
     /// Where the command queue is, once both halves of its address are told.
     fn command_queue(&self) -> u64 {
         u64::from(self.command_queue_high) << 32 | u64::from(self.command_queue_low)
@@ -111,7 +106,7 @@ impl<B: Bus> Function<B> {
     /// Reads registers: aligned bytes, halves of a dword (of the health buffer) and dwords.
     pub(crate) fn iseg_read(&mut self, offset: u64, into: &mut [u8]) {
         into.fill(0);
-        let aligned = matches!(into.len(), 1 | 2 | 4 | 8) && offset % into.len() as u64 == 0;
+        let aligned = matches!(into.len(), 1 | 2 | 4 | 8) && offset.is_multiple_of(into.len() as u64);
         let offset = offset as usize;
         let mut found = aligned;
         if aligned {
@@ -140,7 +135,7 @@ impl<B: Bus> Function<B> {
         let offset = offset as usize;
         // A store of 8 bytes is two registers.
         let dwords = from.len() / 4;
-        if offset % 4 != 0 || from.len() % 4 != 0 || dwords == 0 || offset + from.len() > ISEG_SIZE as usize {
+        if !offset.is_multiple_of(4) || !from.len().is_multiple_of(4) || dwords == 0 || offset + from.len() > ISEG_SIZE as usize {
             let what = format!("{} bytes written at {offset:#x}", from.len());
             self.core.log.complain(Rule::RegisterAccess, what);
             return;

@@ -13,9 +13,9 @@ use crate::function::{BAR0_SIZE, BAR2_SIZE, Function, VECTORS};
 use crate::port::PortKind;
 
 /// How many bytes of configuration space there are.
-pub const CONFIG_SIZE: usize = 0x1000;
+pub(crate) const CONFIG_SIZE: usize = 0x1000;
 /// Where the pending bits are in BAR 2.
-pub const PENDING_OFFSET: u64 = BAR2_SIZE / 2;
+pub(crate) const PENDING_OFFSET: u64 = BAR2_SIZE / 2;
 /// Where the PCI Express capability is.
 const EXPRESS: usize = 0x60;
 /// Where the MSI-X capability is.

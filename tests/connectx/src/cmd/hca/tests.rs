@@ -104,7 +104,7 @@ fn pages_are_aligned_and_given_once() {
     driver.refused(&take(2), 0x18, Rule::CommandLength);
     let output = driver.ok(&take(2), 0x20);
     assert_eq!(manage_pages_out::OUTPUT_NUM_ENTRIES.get(&output), 1);
-    assert_eq!(crate::layout::qword(&output, manage_pages_out::PAS), PAGE);
+    assert_eq!(qword(&output, manage_pages_out::PAS), PAGE);
 }
 
 #[test]
