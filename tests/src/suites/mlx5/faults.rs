@@ -1,9 +1,204 @@
-//! `faults`: what programs see of a device that fails.
+//! `faults`: what programs, the driver and the kernel make of a device that fails, as its control channel is told to.
+//!
+//! Small programs on pyverbs (`faults.py`) say what they see; the cases say what that should be. The last cases break the
+//! device for good: they run after everything else.
 
-use super::Setup;
-use crate::runner::Case;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use super::control::Control;
+use super::{Setup, device, read_sysfs};
+use crate::process::{self, Finished, Running};
+use crate::runner::{self, Case, CaseResult, Stop, fail, skip};
+use crate::tools::{LIMIT, Maker};
+
+const SUITE: &str = "faults";
+
+const SCRIPT: &str = include_str!("faults.py");
+
+/// How long the driver may take to see that a device is dead: it looks every two seconds, and believes it after a few.
+const DYING: Duration = Duration::from_secs(100);
 
 /// The suite.
-pub fn cases(_: Setup) -> Vec<Case> {
-    Vec::new()
+pub fn cases(setup: Setup) -> Vec<Case> {
+    let one = |name: &str, run: fn(Setup) -> CaseResult| Case::new(SUITE, name, move || run(setup));
+    vec![
+        one("a port that goes down and up is seen in sysfs, and as events", port),
+        one("the status of a command becomes an errno", commands),
+        one("a command that fails fails C's ping-pong", ping_pong),
+        one("the syndrome of a completion becomes a status", completions),
+        one("an event that is held comes when it is let go", held),
+        one("a completion queue that overruns is told to its owner", overrun),
+        one("a device that fails is told to its users", fatal).within(DYING + LIMIT),
+        one("a function that is pulled out takes nobody with it", removed).within(DYING + LIMIT),
+    ]
+}
+
+/// Runs one of the small programs, and gives the lines that it says.
+fn program(setup: Setup, name: &str) -> CaseResult<Vec<String>> {
+    let script = PathBuf::from(format!("/tmp/faults-{}.py", std::process::id()));
+    fs::write(&script, SCRIPT)?;
+    let gid = setup.usual_gid(0)?.unwrap_or(0).to_string();
+    let mut python = Command::new("/usr/bin/python3");
+    python.arg(&script).args([name, &*device(0), &*setup.port.to_string(), &*gid]);
+    let ended = process::run(&mut python, LIMIT)?;
+    fs::remove_file(&script)?;
+    match ended {
+        Ok(ended) if ended.status.success() => Ok(ended.stdout.lines().map(str::to_owned).collect()),
+        Ok(ended) if ended.stderr.contains("No module named 'pyverbs'") => {
+            skip("pyverbs is not installed (package python3-pyverbs)")
+        }
+        Ok(Finished { status, stdout, stderr }) | Err(Finished { status, stdout, stderr }) => {
+            fail(format_args!("{name} ended with {status}: {stderr}; it had said {stdout:?}"))
+        }
+    }
+}
+
+/// Compares lines with what they should be, and tells each as a part.
+fn tell_lines(what: &str, said: &[String], wanted: &[String]) -> CaseResult {
+    for (line, wanted) in said.iter().zip(wanted) {
+        let verdict =
+            if line == wanted { Ok(()) } else { fail(format_args!("{line:?} rather than {wanted:?}")) };
+        let name = wanted.split(' ').take(2).collect::<Vec<_>>().join(" ");
+        runner::part(format_args!("{SUITE}.{what} {name}"), verdict);
+    }
+    if said.len() == wanted.len() {
+        Ok(())
+    } else {
+        fail(format_args!("{} lines rather than {}", said.len(), wanted.len()))
+    }
+}
+
+fn port(_: Setup) -> CaseResult {
+    let mut control = Control::open()?;
+    let state_is = |wanted: &str| {
+        let is_it = || read_sysfs(0, "ports/1/state").is_ok_and(|state| state.ends_with(wanted));
+        if process::wait_until(LIMIT, is_it) {
+            return Ok(());
+        }
+        fail(format_args!("the port is {:?} rather than {wanted}", read_sysfs(0, "ports/1/state")))
+    };
+    let asyncwatch = Maker::Theirs.tool("ibv_asyncwatch")?;
+    // Into a pipe it would say nothing before its end, which never comes.
+    let mut watch = Command::new("stdbuf");
+    watch.arg("-oL").arg(asyncwatch.get_program()).args(["-d", &device(0)]);
+    let mut watch = Running::start(&mut watch)?;
+    let mut said = |text: &str| {
+        if watch.wait_for_output(LIMIT, |all| all.contains(text)) {
+            return Ok(());
+        }
+        fail(format_args!("ibv_asyncwatch does not say {text:?}"))
+    };
+    let seen = (|| {
+        said("async event FD")?;
+        control.say("port down")?;
+        state_is("DOWN")?;
+        said("IBV_EVENT_PORT_ERR (10), port 1")
+    })();
+    // In any case: what comes next needs the port.
+    control.say("port up")?;
+    seen?;
+    state_is("ACTIVE")?;
+    said("IBV_EVENT_PORT_ACTIVE (9), port 1")
+}
+
+fn commands(setup: Setup) -> CaseResult {
+    // Linux's own table, in drivers/net/ethernet/mellanox/mlx5/core/cmd.c.
+    const ERRORS: &[(u8, i32)] = &[
+        (0x1, libc::EIO),
+        (0x2, libc::EINVAL),
+        (0x3, libc::EINVAL),
+        (0x4, libc::EIO),
+        (0x5, libc::EINVAL),
+        (0x6, libc::EBUSY),
+        (0x8, libc::ENOMEM),
+        (0x9, libc::EINVAL),
+        (0xa, libc::EINVAL),
+        (0xf, libc::EAGAIN),
+        (0x10, libc::EINVAL),
+        (0x30, libc::EINVAL),
+        (0x40, libc::EINVAL),
+        (0x50, libc::EIO),
+        (0x51, libc::EIO),
+    ];
+    let mut wanted: Vec<_> = ERRORS.iter().map(|(status, errno)| format!("{status:#x} {errno}")).collect();
+    wanted.push("after 0".to_owned());
+    tell_lines("command status", &program(setup, "commands")?, &wanted)
+}
+
+fn ping_pong(_: Setup) -> CaseResult {
+    Control::tell("command opcode=CREATE_QP status=0x8")?;
+    let ended = process::run(
+        Maker::Theirs.tool("ibv_rc_pingpong")?.args(["-d", &device(0), "-g", "0", "127.0.0.1"]),
+        LIMIT,
+    )?;
+    match ended {
+        Ok(end) if end.status.code() == Some(1) && end.stderr.contains("Couldn't create QP") => Ok(()),
+        end => fail(format_args!("{end:?}")),
+    }
+}
+
+fn completions(setup: Setup) -> CaseResult {
+    /// `IBV_WC_WR_FLUSH_ERR`, and `IBV_QPS_ERR`.
+    const AFTER: &str = "5 6";
+    // Syndromes, and members of enum ibv_wc_status.
+    const SENDS: &[(u8, u8)] = &[
+        (0x01, 1),
+        (0x02, 2),
+        (0x04, 4),
+        (0x05, 5),
+        (0x06, 6),
+        (0x10, 7),
+        (0x11, 8),
+        (0x12, 9),
+        (0x13, 10),
+        (0x14, 11),
+        (0x15, 12),
+        (0x16, 13),
+        (0x22, 16),
+    ];
+    const RECEIVES: &[(u8, u8)] = &[(0x01, 1), (0x04, 4), (0x05, 5), (0x11, 8), (0x12, 9), (0x14, 11)];
+    let sends = SENDS.iter().map(|(syndrome, status)| format!("send {syndrome:#x} {status} 0x5a {AFTER}"));
+    let receives =
+        RECEIVES.iter().map(|(syndrome, status)| format!("recv {syndrome:#x} {status} 0xa5 {AFTER}"));
+    let wanted: Vec<_> = sends.chain(receives).collect();
+    tell_lines("completion of", &program(setup, "completions")?, &wanted)
+}
+
+fn held(setup: Setup) -> CaseResult {
+    let said = program(setup, "held")?;
+    let wanted = ["completed yes", "event-while-held no", "event-after-release yes", "event-at-once yes"];
+    if said == wanted { Ok(()) } else { fail(format_args!("{said:?} rather than {wanted:?}")) }
+}
+
+fn overrun(setup: Setup) -> CaseResult {
+    /// `IBV_EVENT_CQ_ERR`
+    const WANTED: &str = "event 0";
+    let said = program(setup, "overrun")?;
+    if said == [WANTED] { Ok(()) } else { fail(format_args!("{said:?} rather than {WANTED:?}")) }
+}
+
+fn fatal(setup: Setup) -> CaseResult {
+    /// `IBV_EVENT_DEVICE_FATAL`
+    const WANTED: &str = "event 8";
+    let said = program(setup, "fatal")?;
+    if said != [WANTED] {
+        return fail(format_args!("{said:?} rather than {WANTED:?}"));
+    }
+    Ok(())
+}
+
+fn removed(_: Setup) -> CaseResult {
+    Control::tell("remove")?;
+    // Whoever uses it is refused, and not hung.
+    let ended = process::run(
+        Maker::Theirs.tool("ibv_rc_pingpong")?.args(["-d", &device(0), "-g", "0", "127.0.0.1"]),
+        DYING,
+    )?;
+    match ended {
+        Ok(end) if !end.status.success() => Ok(()),
+        end => Err(Stop::Failed(format!("{end:?}"))),
+    }
 }

@@ -136,17 +136,21 @@ fn watched(case: Case) -> Case {
     let Case { name, deadline, run } = case;
     let run = move || {
         let kernel = KernelLog::from_now();
-        // Of what ran before, which was told it.
-        let _ = Control::complaints();
-        let verdict = match (run(), Control::complaints()) {
-            (verdict @ Err(Stop::Failed(_)), Ok(complaints)) => {
+        let before = Control::complaints().unwrap_or_default();
+        if !before.is_empty() {
+            return fail(format_args!("before it began, the model had complained: {}", before.join("; ")));
+        }
+        let verdict = run();
+        let complaints = Control::complaints().unwrap_or_default();
+        let verdict = match verdict {
+            Err(Stop::Failed(_)) => {
                 complaints.iter().for_each(|complaint| eprintln!("the model complained: {complaint}"));
                 verdict
             }
-            (_, Ok(complaints)) if !complaints.is_empty() => {
+            _ if !complaints.is_empty() => {
                 fail(format_args!("the model complained: {}", complaints.join("; ")))
             }
-            (verdict, _) => verdict,
+            _ => verdict,
         };
         if matches!(verdict, Err(Stop::Failed(_))) {
             kernel.lines().iter().for_each(|line| eprintln!("kernel: {line}"));

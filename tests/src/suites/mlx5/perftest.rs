@@ -8,7 +8,7 @@ use super::pair::{both, meet};
 use super::rdmacm::{in_peer, wait_for_listening_id};
 use super::{Port, Setup, address, device};
 use crate::process::{self, Finished, Running};
-use crate::runner::{Case, CaseResult, Stop, fail, skip};
+use crate::runner::{Case, CaseResult, Stop, skip};
 use crate::tools::Maker;
 
 const SUITE: &str = "perftest";
@@ -144,13 +144,14 @@ impl Way {
     /// Both ends, or the client alone, end with a row of numbers.
     fn check(&self, [_, client]: [Finished; 2]) -> CaseResult {
         let Self { iters, size, .. } = self;
+        // Only that there is a result: perftest measures with a clock that it cannot calibrate in an emulated guest.
         let told = |why: String| Stop::Failed(format!("{why}: {client:?}"));
         let row = row(&client.stdout).ok_or_else(|| told("no row of numbers".to_owned()))?;
         if (row.bytes, row.iterations) != (u64::from(*size), u64::from(*iters)) && !self.flags.contains(&"-q")
         {
             return Err(told(format!("{row:?} rather than {size} bytes and {iters} iterations")));
         }
-        if row.result > 0.0 { Ok(()) } else { fail(format_args!("a result of nothing: {row:?}: {client:?}")) }
+        Ok(())
     }
 }
 

@@ -1,0 +1,189 @@
+"""Programs on pyverbs that meet faults of the ConnectX model, and say what they see.
+
+Usage: faults.py PROGRAM DEVICE PORT-KIND GID-INDEX
+
+    commands     the errno that a command's status becomes: `STATUS ERRNO` lines
+    completions  what a completion's syndrome becomes: `SIDE SYNDROME STATUS VENDOR NEXT STATE` lines, numbers
+    held         an event that comes late: `STEP yes|no` lines
+    overrun      a completion queue that overflows: `event TYPE` lines
+    fatal        the device fails: `event TYPE` lines
+"""
+import os
+import select
+import sys
+import time
+
+import pyverbs.enums as e
+from pyverbs.addr import AHAttr, GID, GlobalRoute
+from pyverbs.cq import CQ, CompChannel
+from pyverbs.device import Context
+from pyverbs.mr import MR
+from pyverbs.pd import PD
+from pyverbs.pyverbs_error import PyverbsRDMAError
+from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
+from pyverbs.wr import SGE, RecvWR, SendWR
+
+program, device, port_kind, gid_index = sys.argv[1:]
+gid_index = int(gid_index)
+
+
+def tell(line):
+    """Says a line to the model, and gives its answer."""
+    with open('/dev/connectx', 'r+b', buffering=0) as port:
+        port.write(line.encode() + b'\n')
+        answer = b''
+        while True:
+            answer += port.read(4096)
+            lines = answer.decode().split('\n')
+            if answer.endswith(b'\n') and lines[-2].split(' ')[0] in ('ok', 'error', 'error:'):
+                break
+    if not lines[-2].startswith('ok'):
+        sys.exit(f'the model answers {lines[-2]!r} to {line!r}')
+    return lines[:-1]
+
+
+class End:
+    """A queue pair with a completion queue, and some memory."""
+
+    def __init__(self, context, depth=8, entries=64, channel=None):
+        self.pd = PD(context)
+        self.cq = CQ(context, entries, None, channel)
+        self.mr = MR(self.pd, 4096, e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE)
+        cap = QPCap(max_send_wr=depth, max_recv_wr=depth)
+        self.qp = QP(self.pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=self.cq, rcq=self.cq, cap=cap))
+
+    def connect(self, context, peer):
+        attr = QPAttr(port_num=1)
+        attr.qp_access_flags = e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE
+        attr.path_mtu = e.IBV_MTU_1024
+        attr.dest_qp_num = peer.qp.qp_num
+        attr.max_rd_atomic = attr.max_dest_rd_atomic = 1
+        attr.min_rnr_timer, attr.timeout, attr.retry_cnt, attr.rnr_retry = 12, 14, 7, 7
+        lid = context.query_port(1).lid
+        if port_kind == 'ib':
+            attr.ah_attr = AHAttr(port_num=1, dlid=lid)
+        else:
+            route = GlobalRoute(dgid=context.query_gid(1, gid_index), sgid_index=gid_index)
+            attr.ah_attr = AHAttr(port_num=1, is_global=1, gr=route, dlid=lid)
+        self.qp.to_rts(attr)
+
+    def sge(self):
+        return SGE(self.mr.buf, 64, self.mr.lkey)
+
+    def send(self, wr_id):
+        self.qp.post_send(SendWR(wr_id=wr_id, opcode=e.IBV_WR_SEND, num_sge=1, sg=[self.sge()],
+                                 send_flags=e.IBV_SEND_SIGNALED))
+
+    def receive(self, wr_id):
+        self.qp.post_recv(RecvWR(wr_id=wr_id, num_sge=1, sg=[self.sge()]))
+
+    def poll(self):
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            count, wcs = self.cq.poll()
+            if count:
+                return wcs[0]
+        sys.exit('no completion within 30 s')
+
+
+def pair(context, **shape):
+    one, other = End(context, **shape), End(context, **shape)
+    one.connect(context, other)
+    other.connect(context, one)
+    return one, other
+
+
+def commands():
+    context = Context(name=device)
+    for status in [0x1, 0x2, 0x3, 0x4, 0x5, 0x6, 0x8, 0x9, 0xa, 0xf, 0x10, 0x30, 0x40, 0x50, 0x51]:
+        tell(f'command opcode=ALLOC_PD status={status:#x} syndrome=0xabcd')
+        try:
+            PD(context)
+            print(f'{status:#x} 0')
+        except PyverbsRDMAError as error:
+            print(f'{status:#x} {error.error_code}')
+    # Nothing is left of it.
+    PD(context)
+    print('after 0')
+
+
+def completions():
+    context = Context(name=device)
+    for syndrome in [0x01, 0x02, 0x04, 0x05, 0x06, 0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x22]:
+        one, other = pair(context)
+        tell(f'completion qpn={one.qp.qp_num:#x} syndrome={syndrome:#x} vendor=0x5a')
+        other.receive(1)
+        one.send(2)
+        one.send(3)
+        first, second = one.poll(), one.poll()
+        state = one.qp.query(e.IBV_QP_STATE)[0].qp_state
+        print(f'send {syndrome:#x} {first.status} {first.vendor_err:#x} {second.status} {int(state)}')
+    for syndrome in [0x01, 0x04, 0x05, 0x11, 0x12, 0x14]:
+        one, other = pair(context)
+        tell(f'completion qpn={other.qp.qp_num:#x} syndrome={syndrome:#x} vendor=0xa5 side=recv')
+        other.receive(1)
+        other.receive(2)
+        one.send(3)
+        first, second = other.poll(), other.poll()
+        state = other.qp.query(e.IBV_QP_STATE)[0].qp_state
+        print(f'recv {syndrome:#x} {first.status} {first.vendor_err:#x} {second.status} {int(state)}')
+
+
+def held():
+    context = Context(name=device)
+    before = set(os.listdir('/proc/self/fd'))
+    channel = CompChannel(context)
+    # pyverbs keeps the channel's file to itself.
+    names = set(os.listdir('/proc/self/fd')) - before
+    files = [int(name) for name in names if os.path.exists(f'/proc/self/fd/{name}')]
+    assert len(files) == 1, names
+
+    def is_there(seconds):
+        return bool(select.select(files, [], [], seconds)[0])
+
+    def say(step, answer):
+        print(step, 'yes' if answer else 'no')
+
+    one, other = pair(context, channel=channel)
+    one.cq.req_notify()
+    tell('events hold')
+    other.receive(1)
+    one.send(2)
+    say('completed', one.poll().status == e.IBV_WC_SUCCESS)
+    # A command's end is an event as well, and of later than that completion; but it is not held.
+    PD(context)
+    say('event-while-held', is_there(0))
+    tell('events release')
+    say('event-after-release', is_there(30))
+    channel.get_cq_event(one.cq)
+    one.cq.ack_events(1)
+    one.cq.req_notify()
+    other.receive(1)
+    one.send(2)
+    say('event-at-once', is_there(30))
+    channel.get_cq_event(one.cq)
+    one.cq.ack_events(1)
+
+
+def overrun():
+    context = Context(name=device)
+    one, other = pair(context, depth=64, entries=64)
+    listed = [line.split() for line in tell('list')]
+    queues = [dict(word.split('=') for word in words[1:]) for words in listed if words[0] == 'qp']
+    assert any(int(qp['qpn'], 16) == one.qp.qp_num for qp in queues), listed
+    # The last ones made are this program's.
+    cqns = sorted(int(dict(word.split('=') for word in words[1:])['cqn'], 16) for words in listed if words[0] == 'cq')
+    tell(f'cq-overrun cqn={cqns[-1]:#x}')
+    print('event', context.get_async_event().event_type)
+
+
+def fatal():
+    context = Context(name=device)
+    tell('fatal')
+    print('event', context.get_async_event().event_type)
+
+
+{'commands': commands, 'completions': completions, 'held': held, 'overrun': overrun, 'fatal': fatal}[program]()
+# What is left is the kernel's to take down, and would be taken down in no order here.
+sys.stdout.flush()
+os._exit(0)
