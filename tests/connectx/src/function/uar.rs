@@ -86,7 +86,7 @@ impl<B: Bus> Function<B> {
             (EQ_ARM, 4) => self.core.ring_eq(uar, true, dword(from, 0)),
             (EQ_UPDATE, 4) => self.core.ring_eq(uar, false, dword(from, 0)),
             (_, 4) => self.half_store(uar, register, from),
-            (_, 8..) if from.len() % 8 == 0 && register % 8 == 0 => {
+            (_, 8..) if from.len().is_multiple_of(8) && register.is_multiple_of(8) => {
                 self.drop_half_store(uar);
                 for (n, bytes) in from.chunks_exact(8).enumerate() {
                     self.store(uar, register + n as u64 * 8, bytes);
@@ -105,7 +105,7 @@ impl<B: Bus> Function<B> {
     fn half_store(&mut self, uar: u32, register: u64, from: &[u8]) {
         let Some(bytes) = from.first_chunk::<4>() else { return };
         match self.core.uars.half_stores.remove(&uar) {
-            Some((first, begin)) if first + 4 == register && first % 8 == 0 => {
+            Some((first, begin)) if first + 4 == register => {
                 let mut whole = [0; 8];
                 whole[..4].copy_from_slice(&begin);
                 whole[4..].copy_from_slice(bytes);
@@ -115,7 +115,7 @@ impl<B: Bus> Function<B> {
                 if let Some((first, _)) = before {
                     self.no_register(uar, first, 4);
                 }
-                if register % 8 == 0 && (register == CQ_ARM || register >= BLUE_FLAME) {
+                if register.is_multiple_of(8) && (register == CQ_ARM || register >= BLUE_FLAME) {
                     self.core.uars.half_stores.insert(uar, (register, *bytes));
                 } else {
                     self.no_register(uar, register, 4);

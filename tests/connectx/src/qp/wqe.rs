@@ -143,11 +143,6 @@ impl Ctrl {
             solicited: ctrl::SE.is_set(bytes),
         })
     }
-
-    /// How many basic blocks the work request takes.
-    pub(crate) fn blocks(&self) -> u16 {
-        self.ds.div_ceil(4) as u16
-    }
 }
 
 /// Is the checksum of a work request right? All its bytes, this one among them, give ones.

@@ -215,7 +215,7 @@ fn random_stores_do_no_harm() {
         if bed.state(&one) == roce::engine::State::Err && next() % 2 == 0 {
             bed.name_quietly(&one, 0x50a);
             bed.fabric.take_complaints();
-            bed.to_init(&one, 0);
+            bed.init(&one, 0);
             let itself = one.clone();
             bed.connect(&one, 0, &itself);
         }

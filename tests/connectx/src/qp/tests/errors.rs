@@ -36,7 +36,7 @@ fn a_key_that_does_not_cover_what_is_sent_is_a_local_protection_error() {
         assert_eq!(bed.state(&one), State::Err);
     }
     let mut stranger = bed.pair_of(&cq, other, &Shape { service: UC, ..Shape::default() });
-    bed.to_init(&stranger, UC);
+    bed.init(&stranger, UC);
     let peer = stranger.clone();
     bed.connect(&stranger, UC, &peer);
     let wqe = bed.begin(&stranger, opcode::SEND).element(memory.va, 8, memory.key).done();
@@ -197,7 +197,7 @@ fn a_reset_queue_pair_begins_anew() {
         (pair.head, pair.recv_head) = (0, 0);
         let (function, record) = (pair.function, pair.record);
         bed.poke(function, record, &[0; 8]);
-        bed.to_init(pair, RC);
+        bed.init(pair, RC);
     }
     bed.connect(&one, RC, &two);
     bed.connect(&two, RC, &one);

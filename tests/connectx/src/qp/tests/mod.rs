@@ -71,7 +71,6 @@ pub(crate) struct Pair {
 /// Registered memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Memory {
-    pub(crate) function: usize,
     pub(crate) key: u32,
     /// What work requests call its beginning.
     pub(crate) va: u64,
@@ -346,7 +345,7 @@ impl Bed {
         self.ok(pair.function, &input);
     }
 
-    pub(crate) fn to_init(&mut self, pair: &Pair, service: u32) {
+    pub(crate) fn init(&mut self, pair: &Pair, service: u32) {
         let mut context = [0; qpc::SIZE];
         qpc::PM_STATE.set(&mut context, 3u32);
         if service == UD {
@@ -404,8 +403,8 @@ impl Bed {
     pub(crate) fn connected(&mut self, cqs: [&Cq; 2], shape: &Shape) -> (Pair, Pair) {
         let one = self.pair(cqs[0], shape);
         let two = self.pair(cqs[1], shape);
-        self.to_init(&one, shape.service);
-        self.to_init(&two, shape.service);
+        self.init(&one, shape.service);
+        self.init(&two, shape.service);
         self.connect(&one, shape.service, &two);
         self.connect(&two, shape.service, &one);
         (one, two)
@@ -459,7 +458,7 @@ impl Bed {
             input.extend(entry.to_be_bytes());
         }
         let index = create_mkey_out::MKEY_INDEX.get32(&self.ok(function, &input));
-        Memory { function, key: index << 8 | 0x42, va, address }
+        Memory { key: index << 8 | 0x42, va, address }
     }
 
     /// Puts a work request into the queue, without a word; its place is right whatever it says.

@@ -228,8 +228,8 @@ fn a_request_names_the_shared_receive_queue_of_xrc() {
     let common = [(qpc::XRCD, xrcd), (qpc::RQ_TYPE, 1), (qpc::SRQN_RMPN_XRQN, first.number)];
     let mut initiator = make(&mut bed, common.to_vec(), 4);
     let target = make(&mut bed, [&common[..], &[(qpc::NO_SQ, 1), (qpc::LOG_SQ_SIZE, 0)]].concat(), 0);
-    bed.to_init(&initiator, XRC);
-    bed.to_init(&target, XRC);
+    bed.init(&initiator, XRC);
+    bed.init(&target, XRC);
     bed.connect(&initiator, XRC, &target);
     bed.connect(&target, XRC, &initiator);
     let memory = bed.memory(0, 1);

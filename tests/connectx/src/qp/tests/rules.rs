@@ -198,7 +198,7 @@ fn sends_before_rts_are_refused() {
         bed.post(&mut one, &wqe);
         assert_eq!(bed.rules(), [Rule::WqeState]);
         if state == State::Reset {
-            bed.to_init(&one, RC);
+            bed.init(&one, RC);
         }
         one.head = 0;
     }
@@ -211,7 +211,7 @@ fn a_doorbell_before_its_record_is_complained_of() {
     let wqe = bed.begin(&one, opcode::WRITE).remote(memory.va, memory.key).done();
     bed.put(&mut one, &wqe);
     let (uar, register) = (bed.hosts[0].uar, bed.register(&one));
-    bed.store(0, uar, register, &one.last[..8].to_vec());
+    bed.store(0, uar, register, &one.last[..8]);
     assert_eq!(bed.rules(), [Rule::DoorbellRecordFirst]);
     assert_eq!(bed.drain(&mut cq), [], "the record counts");
     one.half ^= 1;

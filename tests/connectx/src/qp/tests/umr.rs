@@ -73,13 +73,13 @@ pub(super) fn lend(bed: &Bed, pair: &Pair, key: u32, va: u64, address: u64) -> V
     let umr = lender(key, va, 2 * PAGE).control(umr_ctrl::KLM_OCTOWORDS, 4);
     let mut list = [0; 64];
     list[..8].copy_from_slice(&(address | 3).to_be_bytes());
-    list[8..16].copy_from_slice(&(address + PAGE | 3).to_be_bytes());
+    list[8..16].copy_from_slice(&((address + PAGE) | 3).to_be_bytes());
     umr.wqe(bed, pair, key, &list)
 }
 
 /// A bed whose first pair is of the peer's own function, with memory, and a free key.
 fn bed() -> (Bed, Cq, Pair, Pair, Memory, u32) {
-    let (mut bed, cq, one, two, memory) = super::sends::bed(RC);
+    let (mut bed, cq, one, two, memory) = sends::bed(RC);
     let key = fast_key(&mut bed, 4);
     (bed, cq, one, two, memory, key)
 }
@@ -154,7 +154,7 @@ fn rights_and_domain_of_registered_memory_change() {
     let other = bed.alloc_pd(0);
     let more = &[(qpc::RQ_TYPE, 3)];
     let mut kernel = bed.pair(&cq, &Shape { service: REG_UMR, more, ..Shape::default() });
-    bed.to_init(&kernel, REG_UMR);
+    bed.init(&kernel, REG_UMR);
     let itself = kernel.clone();
     bed.connect(&kernel, REG_UMR, &itself);
     let memory = bed.memory(0, 1);
@@ -178,7 +178,8 @@ fn rights_and_domain_of_registered_memory_change() {
 
 #[test]
 fn a_key_in_the_wrong_state_or_of_another_domain_is_a_bind_error() {
-    let cases: [fn(&mut Bed, &Pair, &Memory, u32) -> Vec<u8>; 3] = [
+    type Make = fn(&mut Bed, &Pair, &Memory, u32) -> Vec<u8>;
+    let cases: [Make; 3] = [
         // Free where it must not be.
         |bed, one, _, key| Umr::new(0).control(umr_ctrl::CHECK_FREE, 2).wqe(bed, one, key, &[]),
         // Valid where it must be free.
@@ -196,7 +197,8 @@ fn a_key_in_the_wrong_state_or_of_another_domain_is_a_bind_error() {
 
 #[test]
 fn a_umr_that_breaks_a_rule_is_refused() {
-    let cases: [(Rule, fn(&Bed, &Pair, u32) -> Vec<u8>); 6] = [
+    type Make = fn(&Bed, &Pair, u32) -> Vec<u8>;
+    let cases: [(Rule, Make); 6] = [
         (Rule::WqeUmr, |bed, one, key| Umr::new(1 << 40).wqe(bed, one, key, &[])),
         (Rule::WqeUmr, |bed, one, key| Umr::new(0).control(umr_ctrl::CHECK_FREE, 3).wqe(bed, one, key, &[])),
         // A list that is announced and not there; one that the key has no room for.
