@@ -129,14 +129,26 @@ def completions():
         print(f'recv {syndrome:#x} {first.status} {first.vendor_err:#x} {second.status} {int(state)}')
 
 
+def event_files():
+    """The files of this process that events come from."""
+    files = set()
+    for name in os.listdir('/proc/self/fd'):
+        try:
+            if 'infinibandevent' in os.readlink(f'/proc/self/fd/{name}'):
+                files.add(int(name))
+        except FileNotFoundError:
+            # The directory itself, which is closed by now.
+            pass
+    return files
+
+
 def held():
     context = Context(name=device)
-    before = set(os.listdir('/proc/self/fd'))
+    before = event_files()
     channel = CompChannel(context)
     # pyverbs keeps the channel's file to itself.
-    names = set(os.listdir('/proc/self/fd')) - before
-    files = [int(name) for name in names if os.path.exists(f'/proc/self/fd/{name}')]
-    assert len(files) == 1, names
+    files = list(event_files() - before)
+    assert len(files) == 1, files
 
     def is_there(seconds):
         return bool(select.select(files, [], [], seconds)[0])
@@ -165,15 +177,19 @@ def held():
     one.cq.ack_events(1)
 
 
+def queues():
+    """Numbers of the first function's completion queues."""
+    words = [line.split() for line in tell('list') if line.startswith('cq function=0 ')]
+    return {int(dict(word.split('=') for word in line[1:])['cqn'], 16) for line in words}
+
+
 def overrun():
     context = Context(name=device)
-    one, other = pair(context, depth=64, entries=64)
-    listed = [line.split() for line in tell('list')]
-    queues = [dict(word.split('=') for word in words[1:]) for words in listed if words[0] == 'qp']
-    assert any(int(qp['qpn'], 16) == one.qp.qp_num for qp in queues), listed
-    # The last ones made are this program's.
-    cqns = sorted(int(dict(word.split('=') for word in words[1:])['cqn'], 16) for words in listed if words[0] == 'cq')
-    tell(f'cq-overrun cqn={cqns[-1]:#x}')
+    before = queues()
+    cq = CQ(context, 64)
+    made = queues() - before
+    assert len(made) == 1, made
+    tell(f'cq-overrun cqn={made.pop():#x}')
     print('event', context.get_async_event().event_type)
 
 
