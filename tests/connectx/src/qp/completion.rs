@@ -56,14 +56,14 @@ pub(crate) fn syndrome(status: Status) -> (u8, u8) {
     }
 }
 
-/// What the engine does for a syndrome: what it does for a general error, where it does not know it.
+/// What the engine does for a syndrome that is asked for: what it does for a general error, where it does not know it, or where
+/// it is that of a flush, which is no failure of its own.
 pub(crate) fn status(code: u8) -> Status {
     use Status::*;
     let known = [
         LocalLength,
         LocalQpOperation,
         LocalProtection,
-        Flushed,
         WindowBind,
         BadResponse,
         LocalAccess,

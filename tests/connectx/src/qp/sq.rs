@@ -288,7 +288,11 @@ impl<B: Bus> Function<B> {
                 if let Some(qp) = self.core.qps.get_mut(&qpn) {
                     qp.run.send.forced = Some((syndrome, vendor));
                 }
-                Err(super::completion::status(syndrome))
+                // A flush is what the engine does in the error state alone.
+                Err(match super::completion::status(syndrome) {
+                    Status::Flushed => Status::General,
+                    status => status,
+                })
             }
         };
         match ended {
