@@ -1,6 +1,7 @@
-//! `cargo xtask fuzz`: the fuzz targets of roce (what a peer sends), for as long as wanted.
+//! `cargo xtask fuzz`: the fuzz targets of roce (what a peer sends) and of the ConnectX model (what a guest does), for as long
+//! as wanted.
 //!
-//! The targets are those of cargo-fuzz's layout in `roce/fuzz`, a workspace of its own, since libFuzzer is C++. They are
+//! The targets are those of cargo-fuzz's layout in `roce/fuzz` and `tests/connectx/fuzz`, workspaces of their own, since libFuzzer is C++. They are
 //! built here without cargo-fuzz and with the toolchain at hand: coverage is the compiler's own, and memory errors need no
 //! sanitizer where nearly all code is safe; debug assertions and overflow checks are on. `cargo +nightly fuzz run TARGET`
 //! in `roce` adds the address sanitizer.
@@ -26,8 +27,13 @@ pub(crate) struct Args {
     targets: Vec<String>,
 }
 
-/// The fuzz targets, and what they feed.
-pub(crate) const TARGETS: [&str; 2] = ["packet", "responder"];
+/// The fuzz targets.
+pub(crate) const TARGETS: [&str; 3] = ["packet", "responder", "guest"];
+
+/// The folder of the workspace that a target is in.
+fn workspace(target: &str) -> &'static str {
+    if target == "guest" { "tests/connectx/fuzz" } else { "roce/fuzz" }
+}
 
 /// Runs `fuzz`. Its status is 0 if no target crashed.
 ///
@@ -36,10 +42,9 @@ pub(crate) const TARGETS: [&str; 2] = ["packet", "responder"];
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let targets =
         if args.targets.is_empty() { TARGETS.map(str::to_owned).to_vec() } else { args.targets.clone() };
-    let dir = build()?;
     let mut crashed = false;
     for target in targets {
-        crashed |= !run_target(&dir, &target, args.seconds)?;
+        crashed |= !check(&target, args.seconds)?;
     }
     Ok(ExitCode::from(u8::from(crashed)))
 }
@@ -49,13 +54,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 /// # Errors
 /// It cannot be built or run.
 pub(crate) fn check(target: &str, seconds: u64) -> Result<bool> {
-    run_target(&build()?, target, seconds)
+    run_target(&build(workspace(target))?, target, seconds)
 }
 
 fn run_target(dir: &Path, target: &str, seconds: u64) -> Result<bool> {
     let base = dir.join("corpus").join(target);
     std::fs::create_dir_all(&base).with_context(|| format!("cannot make {}", base.display()))?;
-    let seeds = cargo::root().join("roce/fuzz/corpus").join(target);
+    let seeds = cargo::root().join(workspace(target)).join("corpus").join(target);
     println!("fuzzing {target} for {seconds} s, seeds from {}", seeds.display());
     let status = Command::new(dir.join(cargo::host_target()).join("release").join(target))
         .arg(format!("-max_total_time={seconds}"))
@@ -67,12 +72,12 @@ fn run_target(dir: &Path, target: &str, seconds: u64) -> Result<bool> {
     Ok(status.success())
 }
 
-fn build() -> Result<PathBuf> {
+fn build(workspace: &str) -> Result<PathBuf> {
     apt::ensure_tools(&[apt::FUZZ_TOOLS], |line| println!("{line}"))?;
     let dir = cargo::target_directory()?.join("fuzz");
     let status = cargo::command()
         .args(["build", "--quiet", "--release", "--manifest-path"])
-        .arg(cargo::root().join("roce/fuzz/Cargo.toml"))
+        .arg(cargo::root().join(workspace).join("Cargo.toml"))
         .args(["--target", &cargo::host_target(), "--target-dir"])
         .arg(&dir)
         .env("RUSTFLAGS", FLAGS.join(" "))

@@ -196,3 +196,6 @@ impl<B: Bus> Function<B> {
         Ok("ok".into())
     }
 }
+
+#[cfg(test)]
+mod tests;
