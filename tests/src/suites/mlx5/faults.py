@@ -183,6 +183,13 @@ def queues():
     return {int(dict(word.split('=') for word in line[1:])['cqn'], 16) for line in words}
 
 
+def say_event(context):
+    event = context.get_async_event()
+    print('event', event.event_type)
+    # What it is of cannot be destroyed before.
+    event.ack()
+
+
 def overrun():
     context = Context(name=device)
     before = queues()
@@ -190,13 +197,13 @@ def overrun():
     made = queues() - before
     assert len(made) == 1, made
     tell(f'cq-overrun cqn={made.pop():#x}')
-    print('event', context.get_async_event().event_type)
+    say_event(context)
 
 
 def fatal():
     context = Context(name=device)
     tell('fatal')
-    print('event', context.get_async_event().event_type)
+    say_event(context)
 
 
 {'commands': commands, 'completions': completions, 'held': held, 'overrun': overrun, 'fatal': fatal}[program]()
