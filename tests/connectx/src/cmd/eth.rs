@@ -95,7 +95,6 @@ fn create_sq<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]
         tis.users += 1;
     }
     let sq = Sq {
-        sqn,
         context,
         queue,
         cqn,
@@ -210,7 +209,6 @@ fn create_rq<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]
     let rqn = rqn.ok_or(Refusal::fair(Status::NoResources))?;
     core.use_cq(cqn);
     let rq = Rq {
-        rqn,
         context,
         queue,
         cqn,

@@ -130,7 +130,7 @@ const TO_TIR: u32 = 2;
 const CHANGES: u64 = 0xf;
 
 /// The table that a command names, of the kind that it names.
-fn table<'a>(eth: &'a mut Ethernet, kind: u64, id: u32) -> Result<&'a mut FlowTable, Refusal> {
+fn table(eth: &mut Ethernet, kind: u64, id: u32) -> Result<&mut FlowTable, Refusal> {
     let table = eth.steering.tables.get_mut(&id).filter(|table| u64::from(table.kind) == kind);
     table.ok_or_else(|| missing(format!("flow table {id:#x} of kind {kind}")))
 }

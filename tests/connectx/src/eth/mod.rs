@@ -119,8 +119,6 @@ impl Traffic {
 const MAX_OUTGOING: usize = 1 << 16;
 /// Of TIS, TIR, RQT, tables, groups and counters together.
 const MAX_NUMBER: u32 = 0xf_ffff;
-/// What a frame has beside the payload that an MTU counts: addresses, type, tag, check sequence.
-pub(crate) const FRAME_OVERHEAD: usize = 22;
 
 impl Ethernet {
     /// A number for a TIS, TIR, RQT or a part of steering; they are never the same, so that a mixed-up one is seen.

@@ -16,6 +16,7 @@ use crate::complaint::Rule;
 use crate::function::Function;
 use crate::layout::cqe::{cqe, error_cqe};
 use crate::layout::wqe::data;
+use crate::trace::format::{self, Queue};
 
 use super::frame::{self, Parsed, TCP, UDP};
 use super::queue::WorkQueue;
@@ -23,7 +24,6 @@ use super::queue::WorkQueue;
 /// A receive queue.
 #[derive(Debug)]
 pub(crate) struct Rq {
-    pub(crate) rqn: u32,
     pub(crate) context: [u8; 0xf0],
     pub(crate) queue: WorkQueue,
     pub(crate) cqn: u32,
@@ -94,6 +94,7 @@ impl<B: Bus> Function<B> {
         if let Err(fault) = rq.queue.read(&core.bus, counter, &mut entry) {
             return self.fail_rq(rqn, Rule::DmaFault, format!("receive {counter:#x}: {fault}"));
         }
+        core.log.trace.line(|| format::receive(Queue::Receive, rqn, counter.into(), &entry));
         rq.consumed = counter.wrapping_add(1);
         let (pd, keep_vlan) = (Pd(rq.queue.pd), rq.keep_vlan);
         let sges = match scatter_list(&entry) {

@@ -16,6 +16,7 @@ use crate::complaint::Rule;
 use crate::function::Function;
 use crate::layout::cqe::{cqe, error_cqe};
 use crate::layout::wqe::{ctrl, data, eth, inline};
+use crate::trace::format::{self, Address, Queue};
 
 use super::frame;
 use super::queue::WorkQueue;
@@ -24,7 +25,6 @@ use super::rq::{FLUSHED, PROTECTION_ERROR, QueueState};
 /// A send queue.
 #[derive(Debug)]
 pub(crate) struct Sq {
-    pub(crate) sqn: u32,
     pub(crate) context: [u8; 0xf0],
     pub(crate) queue: WorkQueue,
     pub(crate) cqn: u32,
@@ -91,6 +91,7 @@ impl<B: Bus> Function<B> {
                 return true;
             }
         };
+        core.log.trace.line(|| format::record(Queue::Send, sqn, head.into()));
         match sq.state {
             QueueState::Ready => self.take_eth_sends(sqn, head, doorbell, blue_flame),
             QueueState::Error => self.flush_sq(sqn),
@@ -130,6 +131,7 @@ impl<B: Bus> Function<B> {
                 Err(broken) => return self.fail_sq(sqn, &broken),
             };
             last.copy_from_slice(&request[..8]);
+            self.core.log.trace.line(|| format::wqe(sqn, Address::Ethernet, &request));
             let blocks = request.len().div_ceil(BLOCK as usize) as u16;
             if blocks == left
                 && let Some(pushed) = blue_flame
@@ -141,7 +143,7 @@ impl<B: Bus> Function<B> {
             }
             match self.carry_out_eth_send(sqn, &request) {
                 Ok(()) if ctrl::CE.get32(&request) == ALWAYS => {
-                    self.complete_eth_send(sqn, index, &request, None)
+                    self.complete_eth_send(sqn, index, &request, None);
                 }
                 Ok(()) => (),
                 Err(broken) => {

@@ -87,7 +87,7 @@ pub fn store(uar: u32, offset: u64, bytes: &[u8]) -> String {
             let _ = write!(line, " eqn={:#x} index={:#x}", value >> 24, value & 0xff_ffff);
         }
         // The first 8 bytes of a work request, at the start of a BlueFlame register. Its halves have at least 256 bytes.
-        (0x800.., 8..) if offset % 0x100 == 0 => {
+        (0x800.., 8..) if offset.is_multiple_of(0x100) => {
             let _ = write!(
                 line,
                 " index={:#x} opcode={:#x}",
@@ -111,6 +111,8 @@ pub enum Address {
     Datagram,
     /// An XRC shared receive queue.
     Xrc,
+    /// An Ethernet segment, with the headers that are inline.
+    Ethernet,
 }
 
 /// A send: `bytes` are its DS × 16 bytes.
@@ -128,6 +130,15 @@ pub fn wqe(qpn: u32, address: Address, bytes: &[u8]) -> String {
     };
     match address {
         Address::None => {}
+        Address::Ethernet => {
+            let head = take(wqe::eth::SIZE);
+            describe(&mut line, "eth.", &wqe::eth::TABLE, head);
+            let inlined = wqe::eth::INLINE_HEADER_SIZE.get(head) as usize;
+            if !wqe::eth::INSERT_VLAN.is_set(head) {
+                // Two bytes of it are in the segment.
+                take(inlined.saturating_sub(2).next_multiple_of(16));
+            }
+        }
         Address::Datagram => describe(&mut line, "av.", &wqe::datagram::TABLE, take(wqe::datagram::SIZE)),
         Address::Xrc => describe(&mut line, "xrc.", &wqe::xrc::TABLE, take(wqe::xrc::SIZE)),
     }

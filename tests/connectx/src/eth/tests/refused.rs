@@ -1,0 +1,110 @@
+//! Commands that are refused, and the order in which objects go.
+
+use super::*;
+
+#[test]
+fn a_queue_goes_only_where_it_can_and_in_reset_takes_no_doorbells() {
+    let mut one = Host::new(0);
+    assert_eq!(one.refused(one.modify_sq(0, 1)), Rule::CommandState, "it is ready");
+    assert_eq!(one.refused(one.modify_sq(1, 2)), Rule::CommandParameter);
+    one.make(one.modify_sq(1, 3));
+    assert_eq!(one.refused(one.modify_sq(3, 1)), Rule::CommandState);
+    one.make(one.modify_sq(3, 0));
+    let doorbell = one.place(one.send(&frame(PEER, 100)));
+    one.record();
+    one.function.ring_eth(one.uar, doorbell, None);
+    assert_eq!(one.complaint(), Rule::WqeState);
+    one.make(one.modify_rq(1, 3));
+    assert_eq!(one.refused(one.modify_rq(1, 0)), Rule::CommandState);
+}
+
+#[test]
+fn what_is_led_to_is_not_destroyed_and_what_does_not_exist_is_not_led_to() {
+    let mut one = Host::new(0);
+    let destroy =
+        |opcode, table: &Table, field: Field, number: u32| Input::new(opcode, table).set(field, number);
+    let rq = |number| destroy(0x90a, &commands::destroy_rq_in::TABLE, commands::destroy_rq_in::RQN, number);
+    let tir =
+        |number| destroy(0x902, &commands::destroy_tir_in::TABLE, commands::destroy_tir_in::TIRN, number);
+    let tis =
+        |number| destroy(0x914, &commands::destroy_tis_in::TABLE, commands::destroy_tis_in::TISN, number);
+    let rqt =
+        |number| destroy(0x918, &commands::destroy_rqt_in::TABLE, commands::destroy_rqt_in::RQTN, number);
+    let fields = (steering::destroy_flow_table_in::TABLE_ID, &steering::destroy_flow_table_in::TABLE);
+    let table = |number| destroy(0x931, fields.1, fields.0, number);
+    let eth = &one.function.core.eth;
+    let (tisn, rqtn) = (*eth.tises.keys().next().unwrap(), *eth.rqts.keys().next().unwrap());
+    for busy in [rq(one.rqn), tir(one.tirn), tis(tisn), rqt(rqtn), table(one.table)] {
+        assert_eq!(one.refused(busy), Rule::CommandBusy);
+    }
+    for missing in [rq(one.sqn), tir(tisn), tis(rqtn), rqt(one.tirn), table(tisn)] {
+        assert_eq!(one.refused(missing), Rule::CommandObject);
+    }
+    assert_eq!(one.refused(one.create_sq(0x999)), Rule::CommandObject, "no such TIS");
+}
+
+#[test]
+fn everything_is_destroyed_in_the_order_that_drivers_have() {
+    let mut one = Host::new(0);
+    let table = one.table;
+    let group = *one.function.core.eth.steering.tables[&table].groups.keys().next().unwrap();
+    one.make(
+        Input::new(0x938, &steering::delete_fte_in::TABLE).set(steering::delete_fte_in::TABLE_ID, table),
+    );
+    one.make(
+        Input::new(0x934, &steering::destroy_flow_group_in::TABLE)
+            .set(steering::destroy_flow_group_in::TABLE_ID, table)
+            .set(steering::destroy_flow_group_in::GROUP_ID, group),
+    );
+    one.make(
+        Input::new(0x931, &steering::destroy_flow_table_in::TABLE)
+            .set(steering::destroy_flow_table_in::TABLE_ID, table),
+    );
+    one.make(
+        Input::new(0x902, &commands::destroy_tir_in::TABLE).set(commands::destroy_tir_in::TIRN, one.tirn),
+    );
+    let rqtn = *one.function.core.eth.rqts.keys().next().unwrap();
+    one.make(Input::new(0x918, &commands::destroy_rqt_in::TABLE).set(commands::destroy_rqt_in::RQTN, rqtn));
+    one.make(Input::new(0x90a, &commands::destroy_rq_in::TABLE).set(commands::destroy_rq_in::RQN, one.rqn));
+    one.make(Input::new(0x906, &commands::destroy_sq_in::TABLE).set(commands::destroy_sq_in::SQN, one.sqn));
+    let tisn = *one.function.core.eth.tises.keys().next().unwrap();
+    one.make(Input::new(0x914, &commands::destroy_tis_in::TABLE).set(commands::destroy_tis_in::TISN, tisn));
+    let core = &one.function.core;
+    assert!(core.eth.sqs.is_empty() && core.eth.rqs.is_empty());
+    assert!(core.eth.steering.tables.is_empty() && core.eth.steering.roots.is_empty());
+    assert_eq!((core.eth.steering.entries, core.cqs.values().map(|cq| cq.users).sum::<u32>()), (0, 0));
+}
+
+#[test]
+fn entries_and_groups_stay_inside_of_their_tables_and_lead_upwards() {
+    let mut one = Host::new(0);
+    let table = one.table;
+    let group = |first: u32, last: u32| {
+        Input::new(0x933, &steering::create_flow_group_in::TABLE)
+            .set(steering::create_flow_group_in::TABLE_ID, table)
+            .set(steering::create_flow_group_in::START_FLOW_INDEX, first)
+            .set(steering::create_flow_group_in::END_FLOW_INDEX, last)
+    };
+    assert_eq!(one.refused(group(4, 16)), Rule::CommandParameter, "of 16 entries");
+    assert_eq!(one.refused(group(3, 5)), Rule::CommandParameter, "where another is");
+    assert_eq!(one.refused(group(6, 5)), Rule::CommandParameter);
+    let number = one.make(group(4, 5));
+    let entry = |index: u32, to: u32| {
+        Input::new(0x936, &steering::set_fte_in::TABLE)
+            .set(steering::set_fte_in::TABLE_ID, table)
+            .set(steering::set_fte_in::FLOW_INDEX, index)
+            .part(steering::set_fte_in::FLOW_CONTEXT, |context| {
+                steering::flow_context::GROUP_ID.set(context, number);
+                steering::flow_context::ACTION.set(context, 4u32);
+                steering::flow_context::DESTINATION_LIST_SIZE.set(context, 1u32);
+            })
+            .list(&to.to_be_bytes())
+            .list(&[0; 4])
+    };
+    let tir = 2 << 24 | one.tirn;
+    assert_eq!(one.refused(entry(6, tir)), Rule::CommandParameter, "outside of its group");
+    assert_eq!(one.refused(entry(4, 2 << 24 | 0x999)), Rule::CommandObject);
+    assert_eq!(one.refused(entry(4, 1 << 24 | table)), Rule::CommandParameter, "to itself");
+    one.make(entry(4, tir));
+    assert_eq!(one.refused(entry(4, tir)), Rule::CommandBusy);
+}
