@@ -231,11 +231,12 @@ impl<B: Bus> Core<B> {
         (!left.is_empty()).then(|| left.join(", "))
     }
 
-    /// Does something ring its doorbells in this UAR page?
+    /// Does something ring its doorbells in this UAR page that does not let it go?
+    ///
+    /// A completion queue does: a program may close its device before it has destroyed all of them, and then the driver gives
+    /// the page back first. What such a queue can do no more is to be armed.
     fn uar_in_use(&self, uar: u32) -> bool {
-        self.eqs.values().any(|eq| eq.uar == uar)
-            || self.cqs.values().any(|cq| cq.uar == uar)
-            || self.qps.values().any(|qp| qp.uar == uar)
+        self.eqs.values().any(|eq| eq.uar == uar) || self.qps.values().any(|qp| qp.uar == uar)
     }
 }
 

@@ -3,6 +3,7 @@
 use super::*;
 use crate::cmd::bench::{Bench, input, naming};
 use crate::complaint::Rule;
+use crate::layout::hca::{alloc_uar_out, dealloc_uar_in};
 use crate::layout::{Field, qword};
 use crate::port::PortKind;
 
@@ -214,4 +215,21 @@ fn resizes_that_break_a_rule_change_nothing() {
     bench.unlucky(good, Status::BadResourceState);
     let output = bench.ok(naming(0x402, cqn));
     assert_eq!(cqc::STATUS.get32(query_cq_out::CQ_CONTEXT.of(&output)), STATUS_OVERFLOW);
+}
+
+#[test]
+fn a_queue_lets_its_uar_page_go_and_can_be_armed_no_more() {
+    let mut bench = Bench::new(PortKind::Ib);
+    let uar = alloc_uar_out::UAR.get32(&bench.ok(input(0x802, 0x10)));
+    let create = bench.create_cq(4, 64);
+    let create = with(&create, &[(cqc::UAR_PAGE, uar.into())]);
+    let cqn = made(&mut bench, &create);
+    let mut dealloc = input(0x803, 0x10);
+    dealloc_uar_in::UAR.set(&mut dealloc, uar);
+    bench.ok(dealloc);
+    let arm = [0, 0, 0, 0, 0, 0, 0, cqn as u8];
+    bench.function.uar_write(u64::from(uar) * 0x1000 + 0x20, &arm);
+    let rules: Vec<_> = bench.function.take_complaints().iter().map(|complaint| complaint.rule).collect();
+    assert_eq!(rules, [Rule::DoorbellUar]);
+    bench.ok(naming(0x401, cqn));
 }
