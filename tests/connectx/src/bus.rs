@@ -93,7 +93,7 @@ impl PlainBus {
     }
 
     fn word(&self, address: u64, change: impl FnOnce(u64) -> u64) -> Result<u64, BusFault> {
-        if address % 8 != 0 {
+        if !address.is_multiple_of(8) {
             return Err(BusFault { address, len: 8 });
         }
         self.with(address, 8, |bytes| {

@@ -1,4 +1,4 @@
-//! [`Eq`]: event queues. Events are entries of 64 bytes in guest memory, then an interrupt.
+//! [`struct@Eq`]: event queues. Events are entries of 64 bytes in guest memory, then an interrupt.
 //!
 //! ```text
 //! something happens ──► the queue that subscribed to its type (completions: the queue of the completion queue)

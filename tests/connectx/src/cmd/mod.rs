@@ -179,7 +179,11 @@ impl<B: Bus> Function<B> {
     /// What every command is checked for, then the command.
     fn run(&mut self, opcode: u16, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
         let Some(command) = self.commands.get(&opcode) else {
-            return Err(Refusal::broken(Status::BadOp, Rule::CommandOpcode, "this function does not know it"));
+            return Err(Refusal::broken(
+                Status::BadOp,
+                Rule::CommandOpcode,
+                "this function does not know it",
+            ));
         };
         let (table, run) = (command.input, command.run);
         if input.len() < table.size {
@@ -202,7 +206,11 @@ impl<B: Bus> Function<B> {
         let modifier = command_in::OP_MOD.get32(input);
         let known = MODIFIERS.iter().find(|(of, _)| *of == opcode).map_or(&(0..=0), |(_, known)| known);
         if !known.contains(&modifier) {
-            return Err(Refusal::broken(Status::BadParam, Rule::CommandModifier, format!("modifier {modifier:#x}")));
+            return Err(Refusal::broken(
+                Status::BadParam,
+                Rule::CommandModifier,
+                format!("modifier {modifier:#x}"),
+            ));
         }
         let stage = self.core.hca.stage;
         if !hca::allowed(opcode, stage) {

@@ -135,7 +135,11 @@ impl<B: Bus> Function<B> {
         let offset = offset as usize;
         // A store of 8 bytes is two registers.
         let dwords = from.len() / 4;
-        if !offset.is_multiple_of(4) || !from.len().is_multiple_of(4) || dwords == 0 || offset + from.len() > ISEG_SIZE as usize {
+        if !offset.is_multiple_of(4)
+            || !from.len().is_multiple_of(4)
+            || dwords == 0
+            || offset + from.len() > ISEG_SIZE as usize
+        {
             let what = format!("{} bytes written at {offset:#x}", from.len());
             self.core.log.complain(Rule::RegisterAccess, what);
             return;

@@ -27,25 +27,9 @@ impl Pages {
         Some(offset.checked_add(len)?.div_ceil(1u64.checked_shl(log_page_size)?))
     }
 
-    /// How many bytes it has.
-    pub(crate) fn len(&self) -> u64 {
-        self.len
-    }
-
     /// The pages.
     pub(crate) fn list(&self) -> &[u64] {
         &self.list
-    }
-
-    /// Puts a page at this place of the list, which grows at most by one.
-    pub(crate) fn replace(&mut self, place: usize, page: u64) -> bool {
-        match self.list.get_mut(place) {
-            Some(entry) => {
-                *entry = page;
-                true
-            }
-            None => false,
-        }
     }
 
     /// Copies bytes out, from `at` on.

@@ -50,6 +50,8 @@ struct Register {
     fetched: Vec<u8>,
     /// It has not rung yet, and will not later than this.
     held_until: Option<Time>,
+    /// It was held, and rang before all of it was there: what is still to come says nothing any more.
+    let_go: bool,
     /// What the doorbell record said meanwhile, which has gone on by then.
     head: Option<u16>,
 }
@@ -172,6 +174,7 @@ impl<B: Bus> Function<B> {
             whole,
             fetched: Vec::new(),
             held_until: is_nop.then_some(self.core.now + HOLD),
+            let_go: false,
             head: None,
         };
         if is_nop {
@@ -211,6 +214,9 @@ impl<B: Bus> Function<B> {
             return;
         }
         register.stored.extend_from_slice(bytes);
+        if register.let_go {
+            return;
+        }
         register.held_until = register.held_until.map(|_| self.core.now + HOLD);
         // What fills the last block up is what stands there.
         let fetched = register.fetched.get(at..).unwrap_or_default();
@@ -245,8 +251,8 @@ impl<B: Bus> Function<B> {
         for ((uar, _), register) in &mut self.core.uars.registers {
             if register.held_until.is_some_and(|until| which(*uar, until)) {
                 register.held_until = None;
-                // What comes later comes too late.
-                register.whole = 0;
+                // Another processor stored into the page, or this one is slow: no mistake of the driver's.
+                register.let_go = true;
                 due.extend(
                     register.stored.first_chunk::<8>().map(|doorbell| (*uar, *doorbell, register.head)),
                 );

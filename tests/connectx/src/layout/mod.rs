@@ -232,4 +232,5 @@ macro_rules! rows {
 pub(crate) use {layout, rows};
 
 #[cfg(test)]
+#[allow(unreachable_pub)]
 mod tests;

@@ -1,5 +1,3 @@
-use super::*;
-
 layout! {
     /// For these tests.
     example: 0x18 {
@@ -21,7 +19,7 @@ fn a_field_is_read_and_written_where_its_row_says() {
     assert_eq!(bytes[..12], [0xa0, 0x12, 0x34, 0, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88]);
     assert_eq!(example::MIDDLE.get(&bytes), 0x1234);
     assert_eq!(example::LONG.get(&bytes), 0x1122_3344_5566_7788);
-    example::ADDRESS.set(&mut bytes, 0xffff_f000_0000_1u64);
+    example::ADDRESS.set(&mut bytes, 0x000f_ffff_0000_0001_u64);
     assert_eq!(bytes[12..20], [0xff, 0xff, 0xf0, 0, 0, 0, 0x10, 0]);
 }
 
@@ -52,6 +50,7 @@ fn short_bytes_read_as_zero_and_are_not_written_past_their_end() {
     example::LONG.set(&mut bytes, 1u64);
     assert_eq!(bytes, [0xff; 5]);
     assert_eq!(example::INNER.of(&bytes), &[] as &[u8]);
+    assert_eq!(bytes.get(example::LIST..), None);
 }
 
 #[test]

@@ -30,7 +30,6 @@ pub(crate) mod wqe;
 #[cfg(test)]
 pub(crate) mod tests;
 
-
 use std::collections::{BTreeSet, VecDeque};
 
 use roce::engine::{QpCap, Time};
