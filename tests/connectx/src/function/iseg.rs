@@ -23,6 +23,10 @@ const COMMAND_INTERFACE: u32 = 5;
 const SUPPORTED_INTERFACES: u32 = 0x1;
 /// The interface is off: everything in the function is gone.
 const INTERFACE_DISABLED: u32 = 1;
+/// The driver has the firmware start again: what failed is forgotten, and the interface is off.
+const INTERFACE_RESET: u32 = 7;
+/// The firmware can be reset so.
+const RESET_SUPPORTED: Field = Field { name: "FW_RESET_SUPPORTED", dword: 0x1fc, high: 30, low: 30 };
 /// The health counter makes a step in so many nanoseconds.
 const HEARTBEAT: u64 = 10_000_000;
 
@@ -72,6 +76,7 @@ impl Iseg {
         set(&initial_seg::LOG_CMDQ_SIZE, LOG_SIZE);
         set(&initial_seg::LOG_CMDQ_STRIDE, LOG_STRIDE);
         set(&initial_seg::NIC_INTERFACE_SUPPORTED, SUPPORTED_INTERFACES);
+        set(&RESET_SUPPORTED, 1);
         set(&initial_seg::FW_VERSION, FIRMWARE.0 << 28 | FIRMWARE.1 << 16 | FIRMWARE.2);
         set(&initial_seg::HW_ID, 0x0000_020d);
         set(&initial_seg::INTERNAL_TIMER_H, (ticks >> 32) as u32);
@@ -155,14 +160,18 @@ impl<B: Bus> Function<B> {
             core.iseg.command_queue_high = value;
         } else if offset == initial_seg::CMDQ_PHY_ADDR_31_12.dword {
             let interface = value >> NIC_INTERFACE.low & NIC_INTERFACE.max() as u32;
-            if value & 0xff != 0 || interface > INTERFACE_DISABLED {
+            if value & 0xff != 0 || !matches!(interface, 0 | INTERFACE_DISABLED | INTERFACE_RESET) {
                 let what = format!("{value:#x} written to the command queue's address");
                 core.log.complain(Rule::RegisterAccess, what);
                 return;
             }
             core.iseg.command_queue_low = value & 0xffff_f000;
             core.iseg.interface = interface;
-            if interface == INTERFACE_DISABLED {
+            if interface == INTERFACE_RESET {
+                core.iseg.failed = None;
+                core.iseg.interface = INTERFACE_DISABLED;
+            }
+            if interface != 0 {
                 self.disable_interface();
             } else {
                 core.cmdq.address = core.iseg.command_queue();

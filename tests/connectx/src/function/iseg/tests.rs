@@ -48,6 +48,23 @@ fn the_health_counter_advances_until_the_device_fails() {
 }
 
 #[test]
+fn a_device_that_failed_starts_again_when_its_driver_resets_it() {
+    let mut driver = Driver::new(PortKind::Ib);
+    driver.boot();
+    assert_eq!(driver.load(0x1fc) >> 30 & 1, 1, "a reset is offered");
+    driver.function.core.iseg.fail(0x10, driver.host.now);
+    let address = driver.load(0x14) & 0xffff_f000;
+    driver.store(0x14, &(address | INTERFACE_RESET << 8).to_be_bytes());
+    assert_eq!(driver.load(0x14) >> 8 & 7, INTERFACE_DISABLED);
+    assert!(driver.function.core.eqs.is_empty());
+    let before = driver.load(HEALTH);
+    assert_eq!(before >> 24, 0);
+    driver.host.now = driver.host.now + 2_000_000_000;
+    assert!(driver.load(HEALTH) > before);
+    assert_eq!(driver.rules(), []);
+}
+
+#[test]
 fn what_is_no_register_is_complained_of() {
     for (offset, len) in [(0x08, 4), (0x02, 4), (0x18, 3), (0x3ffe, 4)] {
         let mut driver = Driver::new(PortKind::Ib);
