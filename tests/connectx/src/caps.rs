@@ -153,6 +153,8 @@ const ROCE_PORT: &[(Field, u32)] = &[
     (general::LOG_MAX_VLAN_LIST, 7),
     (general::LOG_MAX_L2_TABLE, 7),
     (general::MAX_TC, 8),
+    (general::DISABLE_LOCAL_LB_UC, 1),
+    (general::DISABLE_LOCAL_LB_MC, 1),
     (general::LOG_MAX_WQ_SZ, 16),
     (general::LOG_MAX_STRIDE_SZ_RQ, 13),
     (general::LOG_MIN_STRIDE_SZ_RQ, 6),

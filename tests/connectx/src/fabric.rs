@@ -4,7 +4,7 @@
 //! store ──► Function ──packets──► where? ──► Function (another, or itself) ──► ...until nobody has one left
 //! ```
 //! InfiniBand packets go where their destination's local id is, RoCE packets where its GID is; multicast goes everywhere, to the
-//! sender as well. Ethernet frames go to the other function. A port that is down sends nothing and hears nothing.
+//! sender as well. Ethernet frames go to the other function; what the sender hears of its own, it takes back itself. A port that is down sends nothing and hears nothing.
 //!
 //! Invariant: one call carries a bounded number of packets. What is left goes on when the caller comes back, as
 //! [`Fabric::deadline`] asks for at once.

@@ -217,6 +217,22 @@ impl Port {
         true
     }
 
+    /// Does the port hear this frame if it sends it? Groups, and addresses that are its own: that of its context, and those that
+    /// the driver has listed.
+    pub(crate) fn loops_back(&self, frame: &[u8]) -> bool {
+        if crate::eth::frame::is_group(frame) {
+            return !nic_vport_context::DISABLE_MC_LOCAL_LB.is_set(&self.nic);
+        }
+        let Some(to) = frame.get(..6) else { return false };
+        let [high, low] = [nic_vport_context::MAC_ADDR_47_32, nic_vport_context::MAC_ADDR_31_0];
+        let own = high.get(&self.nic) << 32 | low.get(&self.nic);
+        let [unicast, ..] = &self.lists;
+        // Two bytes that nothing is in go before each address.
+        let is_own = own.to_be_bytes().get(2..) == Some(to)
+            || unicast.chunks_exact(8).any(|listed| listed.get(2..) == Some(to));
+        is_own && !nic_vport_context::DISABLE_UC_LOCAL_LB.is_set(&self.nic)
+    }
+
     /// The longest Ethernet frame, with its checksum.
     pub(crate) fn longest_frame(&self) -> usize {
         self.longest_frame as usize

@@ -107,6 +107,11 @@ fn ipv6(frame: &[u8], l3: usize) -> Option<Ip> {
     })
 }
 
+/// Is a frame for many? Broadcast is.
+pub(crate) fn is_group(frame: &[u8]) -> bool {
+    frame.first().is_some_and(|first| first & 1 != 0)
+}
+
 /// The one's complement sum of big-endian words, folded to 16 bits.
 pub(crate) fn sum(bytes: &[u8], start: u32) -> u16 {
     let (words, rest) = bytes.as_chunks::<2>();

@@ -10,10 +10,17 @@
 //!
 //! ```text
 //!   SQ ──► next_frame ──► the other function's frame_in ──► steering ──► TIR ──► RQ
-//!                                                                      └──► RQT ──► RQ
+//!              └───────── local loopback ──────────────────────┘           └──► RQT ──► RQ
 //! ```
-//! There is no switch: what a function sends never comes back to it. A send queue also exists on an InfiniBand port, where
-//! drivers try write combining with one; nothing there leads to the wire.
+//! A send queue also exists on an InfiniBand port, where drivers try write combining with one; nothing there leads to the wire.
+//!
+//! # Local loopback
+//! What a function sends to a group comes back to it as well, and what it sends to an address of its own comes back instead of
+//! leaving, unless the port's context disables that for the kind of address. A TIR of the transport domain that a frame came from
+//! does not hear it, though: so a driver that shares one domain among its queues never hears itself, and processes with domains of
+//! their own hear each other. Bits of the TIR, one for each kind of address, let it hear its own domain. They are called
+//! `self_lb_block`, but Linux sets them where it wants frames back (the loopback test of `en_selftest.c`, `ipoib.c`, queue pairs
+//! with `TIR_ALLOW_SELF_LB`), and leaves them clear where it does not.
 //!
 //! Invariant: numbers of send and receive queues are none that the transport engine gives to a queue pair: a doorbell's number
 //! tells which of them it rings.
@@ -29,6 +36,7 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::bus::Bus;
 use crate::function::Function;
 use crate::ids::Ids;
+use crate::layout::eth::tirc;
 use crate::port::PortKind;
 
 use self::rq::Rq;
@@ -48,7 +56,14 @@ pub(crate) struct Ethernet {
     /// Numbers of send and receive queues; `None` until there is one.
     queue_numbers: Option<Ids>,
     numbers: Option<Ids>,
-    outgoing: VecDeque<Vec<u8>>,
+    outgoing: VecDeque<Outgoing>,
+}
+
+/// A frame that is to leave, and the transport domain that it comes from.
+#[derive(Debug)]
+struct Outgoing {
+    frame: Vec<u8>,
+    domain: u32,
 }
 
 /// The sending end of a transport domain.
@@ -67,6 +82,18 @@ pub(crate) struct Tir {
     pub(crate) domain: u32,
     pub(crate) to: Receivers,
 }
+
+impl Tir {
+    /// Does it hear such a frame of a transport domain of this function?
+    fn hears(&self, domain: u32, frame: &[u8]) -> bool {
+        let bit = if frame::is_group(frame) { HEARS_GROUPS } else { HEARS_UNICAST };
+        self.domain != domain || tirc::SELF_LB_BLOCK.get32(&self.context) & bit != 0
+    }
+}
+
+/// Bits of a TIR: it hears what its own transport domain sends.
+const HEARS_UNICAST: u32 = 1;
+const HEARS_GROUPS: u32 = 2;
 
 /// Who receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,10 +194,10 @@ impl Ethernet {
         self.tirs.values().any(|tir| tir.to == Receivers::Rqt(rqtn))
     }
 
-    fn send(&mut self, frame: Vec<u8>) {
+    fn send(&mut self, frame: Vec<u8>, domain: u32) {
         if self.outgoing.len() < MAX_OUTGOING {
             self.counters.sent.count(&frame);
-            self.outgoing.push_back(frame);
+            self.outgoing.push_back(Outgoing { frame, domain });
         }
     }
 
@@ -191,13 +218,28 @@ impl Ethernet {
 }
 
 impl<B: Bus> Function<B> {
-    /// The next frame that leaves the port.
+    /// The next frame that leaves the port. On the way there, frames come back that the port hears itself.
     pub(crate) fn next_frame(&mut self) -> Option<Vec<u8>> {
-        self.core.eth.outgoing.pop_front()
+        while let Some(Outgoing { frame, domain }) = self.core.eth.outgoing.pop_front() {
+            let group = frame::is_group(&frame);
+            if !self.core.port.loops_back(&frame) {
+                return Some(frame);
+            }
+            self.hear(&frame, Some(domain));
+            if group {
+                return Some(frame);
+            }
+        }
+        None
     }
 
     /// A frame has come to the port.
     pub(crate) fn frame_in(&mut self, frame: &[u8]) {
+        self.hear(frame, None);
+    }
+
+    /// Takes in a frame of somebody else, or of a transport domain of this function.
+    fn hear(&mut self, frame: &[u8], from: Option<u32>) {
         let port = &self.core.port;
         if port.kind != PortKind::Roce || !port.up {
             return;
@@ -213,9 +255,15 @@ impl<B: Bus> Function<B> {
             eth.counters.unwanted += 1;
         }
         for to in reached {
-            match self.core.eth.receiver(to.tirn, frame) {
+            let eth = &mut self.core.eth;
+            if let Some(domain) = from
+                && eth.tirs.get(&to.tirn).is_some_and(|tir| !tir.hears(domain, frame))
+            {
+                continue;
+            }
+            match eth.receiver(to.tirn, frame) {
                 Some(rqn) => self.receive_frame(rqn, to.tag, frame),
-                None => self.core.eth.counters.unwanted += 1,
+                None => eth.counters.unwanted += 1,
             }
         }
     }

@@ -233,7 +233,7 @@ impl<B: Bus> Function<B> {
 
     fn send_frames(&mut self, sqn: u32, request: &[u8], large: bool) -> Result<(), Broken> {
         let sq = self.core.eth.sqs.get(&sqn);
-        let Some((pd, Some(_))) = sq.map(|sq| (Pd(sq.queue.pd), sq.tisn)) else {
+        let Some((pd, Some(tisn))) = sq.map(|sq| (Pd(sq.queue.pd), sq.tisn)) else {
             return Err(Broken::new(Rule::WqeOpcode, "a send in a queue without a TIS"));
         };
         let segment =
@@ -282,7 +282,8 @@ impl<B: Bus> Function<B> {
             }
         }
         if self.core.port.kind == crate::port::PortKind::Roce && self.core.port.up {
-            frames.into_iter().for_each(|frame| self.core.eth.send(frame));
+            let domain = self.core.eth.tises.get(&tisn).map_or(0, |tis| tis.domain);
+            frames.into_iter().for_each(|frame| self.core.eth.send(frame, domain));
         }
         Ok(())
     }

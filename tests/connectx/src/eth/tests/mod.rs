@@ -1,5 +1,7 @@
-//! Two functions on plain memory, driven as a netdev's driver drives them: rings and frames; commands are in `refused`.
+//! Two functions on plain memory, driven as a netdev's driver drives them: rings and frames. Commands are in `refused`, what comes
+//! back to its sender in `loopback`.
 
+mod loopback;
 mod refused;
 
 use super::*;
