@@ -49,6 +49,8 @@ pub(crate) struct Ip {
     pub(crate) l4: usize,
     /// Where the packet ends; padding may follow.
     pub(crate) end: usize,
+    /// The packet says that it is longer than the frame, where it ends now. What its headers say counts nevertheless.
+    pub(crate) cut: bool,
 }
 
 impl Parsed {
@@ -75,7 +77,7 @@ fn ipv4(frame: &[u8], l3: usize) -> Option<Ip> {
     let header: &[u8; 20] = frame.get(l3..)?.first_chunk()?;
     let length = usize::from(header[0] & 0xf) * 4;
     let end = l3 + usize::from(word(header, 2)?);
-    if header[0] >> 4 != 4 || length < 20 || end < l3 + length || end > frame.len() {
+    if header[0] >> 4 != 4 || length < 20 || end.min(frame.len()) < l3 + length {
         return None;
     }
     let fragment = word(header, 6)? & 0x3fff != 0;
@@ -86,14 +88,15 @@ fn ipv4(frame: &[u8], l3: usize) -> Option<Ip> {
         fragment,
         protocol: header[9],
         l4: l3 + length,
-        end,
+        end: end.min(frame.len()),
+        cut: end > frame.len(),
     })
 }
 
 fn ipv6(frame: &[u8], l3: usize) -> Option<Ip> {
     let header: &[u8; 40] = frame.get(l3..)?.first_chunk()?;
     let end = l3 + 40 + usize::from(word(header, 4)?);
-    if header[0] >> 4 != 6 || end > frame.len() {
+    if header[0] >> 4 != 6 {
         return None;
     }
     Some(Ip {
@@ -103,7 +106,8 @@ fn ipv6(frame: &[u8], l3: usize) -> Option<Ip> {
         fragment: header[6] == 44,
         protocol: header[6],
         l4: l3 + 40,
-        end,
+        end: end.min(frame.len()),
+        cut: end > frame.len(),
     })
 }
 
@@ -156,7 +160,7 @@ pub(crate) fn fill_checksums(frame: &mut [u8], l3: bool, l4: bool) {
         let value = !sum(frame.get(parsed.l3..ip.l4).unwrap_or_default(), 0);
         put(frame, parsed.l3 + 10, value);
     }
-    let Some(at) = l4_checksum_at(&ip).filter(|_| l4 && !ip.fragment) else { return };
+    let Some(at) = l4_checksum_at(&ip).filter(|_| l4 && !ip.fragment && !ip.cut) else { return };
     put(frame, at, 0);
     let value = !sum(frame.get(ip.l4..ip.end).unwrap_or_default(), pseudo(frame, &parsed, &ip));
     // UDP: no checksum at all is 0.
@@ -184,10 +188,11 @@ pub(crate) fn check(frame: &[u8]) -> Checked {
     let segment = frame.get(ip.l4..ip.end).unwrap_or_default();
     let whole = |at| word(frame, at).is_some_and(|value| value != 0 || ip.protocol == TCP);
     let l4_ok = !ip.fragment
+        && !ip.cut
         && l4_checksum_at(&ip).is_some_and(whole)
         && sum(segment, pseudo(frame, &parsed, &ip)) == 0xffff;
     Checked {
-        l3_ok: ip.version == 6 || sum(header, 0) == 0xffff,
+        l3_ok: !ip.cut && (ip.version == 6 || sum(header, 0) == 0xffff),
         l4_ok,
         sum: sum(frame.get(parsed.l3..ip.end).unwrap_or_default(), 0),
     }

@@ -70,6 +70,26 @@ fn a_fragment_has_no_checksum_of_its_own_and_a_header_cut_short_is_none() {
 }
 
 #[test]
+fn the_headers_of_a_packet_that_says_it_is_longer_than_its_frame_are_known_but_not_right() {
+    let mut frame = udp(b"data");
+    fill_checksums(&mut frame, true, true);
+    let whole = Parsed::new(&frame).unwrap().ip.unwrap();
+    frame.pop();
+    let ip = Parsed::new(&frame).unwrap().ip.unwrap();
+    assert_eq!(ip, Ip { end: whole.end - 1, cut: true, ..whole });
+    assert!(!check(&frame).l3_ok && !check(&frame).l4_ok);
+    let mut frame = tcp6_header();
+    assert!(!Parsed::new(&frame).unwrap().ip.unwrap().cut);
+    frame[19] = 21;
+    let ip = Parsed::new(&frame).unwrap().ip.unwrap();
+    assert_eq!((ip.version, ip.protocol, ip.l4, ip.end, ip.cut), (6, TCP, 54, frame.len(), true));
+    let before = frame.clone();
+    fill_checksums(&mut frame, true, true);
+    assert_eq!(frame, before, "nothing is filled in");
+    assert!(!check(&frame).l3_ok);
+}
+
+#[test]
 fn a_tag_comes_and_goes() {
     let mut frame = udp(b"data");
     let plain = frame.clone();
