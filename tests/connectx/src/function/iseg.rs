@@ -38,12 +38,19 @@ pub(crate) struct Iseg {
     interface: u32,
     /// The device has failed: its syndrome, and the health counter that it stopped at.
     failed: Option<(u8, u32)>,
+    /// It was reset, and its driver has not started anew.
+    was_reset: bool,
 }
 
 impl Iseg {
     /// The device fails: the driver finds this syndrome, and that it wants to be reset.
     pub(crate) fn fail(&mut self, syndrome: u8, now: Time) {
         self.failed = Some((syndrome, heartbeat(now)));
+    }
+
+    /// Has the device been reset under its driver, which may not know in every corner yet?
+    pub(crate) fn was_reset(&self) -> bool {
+        self.was_reset
     }
 
     /// Where the command queue is, once both halves of its address are told.
@@ -167,7 +174,9 @@ impl<B: Bus> Function<B> {
             }
             core.iseg.command_queue_low = value & 0xffff_f000;
             core.iseg.interface = interface;
+            core.iseg.was_reset &= interface != 0;
             if interface == INTERFACE_RESET {
+                core.iseg.was_reset = true;
                 core.iseg.failed = None;
                 core.iseg.interface = INTERFACE_DISABLED;
             }

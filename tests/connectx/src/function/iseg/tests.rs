@@ -57,11 +57,17 @@ fn a_device_that_failed_starts_again_when_its_driver_resets_it() {
     driver.store(0x14, &(address | INTERFACE_RESET << 8).to_be_bytes());
     assert_eq!(driver.load(0x14) >> 8 & 7, INTERFACE_DISABLED);
     assert!(driver.function.core.eqs.is_empty());
+    // Who has not heard of it yet rings into nothing.
+    driver.store(0x4800, &[0; 8]);
     let before = driver.load(HEALTH);
     assert_eq!(before >> 24, 0);
     driver.host.now = driver.host.now + 2_000_000_000;
     assert!(driver.load(HEALTH) > before);
     assert_eq!(driver.rules(), []);
+    // The driver starts anew, and all rules hold again.
+    driver.store(0x14, &address.to_be_bytes());
+    driver.store(0x4800, &[0; 8]);
+    assert_eq!(driver.rules(), [Rule::DoorbellUar]);
 }
 
 #[test]
