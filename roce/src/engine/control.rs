@@ -439,13 +439,14 @@ impl<M: Memory> Engine<M> {
     /// Joins a multicast group (UD).
     ///
     /// # Errors
-    /// [`Refused::Invalid`] for another service or an address that is no multicast group's.
+    /// [`Refused::Invalid`] for another service or an address that is no multicast group's; [`Refused::NoRoom`] for one more group or
+    /// member than the configuration allows.
     pub fn attach_mcast(&mut self, qpn: Qpn, group: Gid) -> Result<(), Refused> {
         let qp = self.objects.qps.get(qpn.0).ok_or(Refused::NoSuchObject)?;
         if qp.service != Service::Ud {
             return Err(Refused::Invalid("only datagram queue pairs join groups"));
         }
-        self.objects.groups.join(group, qpn)
+        self.objects.groups.join(group, qpn, &self.objects.config)
     }
 
     /// Leaves a multicast group.

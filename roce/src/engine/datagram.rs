@@ -3,6 +3,7 @@
 //! # References
 //! IBTA 9.8.3 (unreliable datagram), 10.5 (multicast), annex A17 (what stands for the GRH)
 
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use super::control::World;
@@ -10,7 +11,7 @@ use super::memory::{Memory, Sink};
 use super::qp::Qp;
 use super::responder;
 use super::scatter::SgeError;
-use super::types::{Arrival, Completion, Gid, Network, Qpn, Refused, Service, Status};
+use super::types::{Arrival, Completion, Config, Gid, Network, Qpn, Refused, Service, Status};
 use crate::wire::{Headers, ICRC_LEN, packet::pad_for};
 
 /// Where multicast packets go.
@@ -24,32 +25,47 @@ const GRH_LEN: usize = 40;
 
 /// Multicast groups and their members.
 #[derive(Debug, Default)]
-pub(crate) struct Groups(Vec<(Gid, Qpn)>);
+pub(crate) struct Groups(BTreeMap<Gid, Vec<Qpn>>);
 
 impl Groups {
-    pub(crate) fn join(&mut self, group: Gid, qpn: Qpn) -> Result<(), Refused> {
+    pub(crate) fn join(&mut self, group: Gid, qpn: Qpn, config: &Config) -> Result<(), Refused> {
         if !is_multicast(&group) {
             return Err(Refused::Invalid("the address is no multicast group's"));
         }
-        if !self.0.contains(&(group, qpn)) {
-            self.0.push((group, qpn));
+        if !self.0.contains_key(&group) && self.0.len() >= config.max_groups as usize {
+            return Err(Refused::NoRoom);
         }
+        let members = self.0.entry(group).or_default();
+        if members.contains(&qpn) {
+            return Ok(());
+        }
+        if members.len() >= config.max_group_members as usize {
+            return Err(Refused::NoRoom);
+        }
+        members.push(qpn);
         Ok(())
     }
 
     pub(crate) fn leave(&mut self, group: Gid, qpn: Qpn) -> Result<(), Refused> {
-        let position = self.0.iter().position(|entry| *entry == (group, qpn)).ok_or(Refused::NoSuchObject)?;
-        self.0.swap_remove(position);
+        let members = self.0.get_mut(&group).ok_or(Refused::NoSuchObject)?;
+        let position = members.iter().position(|member| *member == qpn).ok_or(Refused::NoSuchObject)?;
+        members.swap_remove(position);
+        if members.is_empty() {
+            self.0.remove(&group);
+        }
         Ok(())
     }
 
     pub(crate) fn leave_all(&mut self, qpn: Qpn) {
-        self.0.retain(|(_, member)| *member != qpn);
+        self.0.retain(|_, members| {
+            members.retain(|member| *member != qpn);
+            !members.is_empty()
+        });
     }
 
     /// The `n`th member of a group.
     pub(crate) fn member(&self, group: &Gid, n: usize) -> Option<Qpn> {
-        self.0.iter().filter(|(of, _)| of == group).nth(n).map(|(_, qpn)| *qpn)
+        self.0.get(group)?.get(n).copied()
     }
 }
 

@@ -51,6 +51,10 @@ pub struct Config {
     pub max_srq: u32,
     /// The most protection domains.
     pub max_pd: u32,
+    /// The most multicast groups with members.
+    pub max_groups: u32,
+    /// The most members of one of them.
+    pub max_group_members: u32,
     /// How many bytes of requests may be on their way, unacknowledged, of all queue pairs together: the receiver's socket
     /// or buffer must hold them. One packet of each queue pair is always let through, and three quarters are the most that
     /// one may have, so that peers that are silent do not stall the others.
@@ -70,6 +74,8 @@ impl Default for Config {
             max_keys: 65536,
             max_srq: 1024,
             max_pd: 4096,
+            max_groups: 8192,
+            max_group_members: 4096,
             window_bytes: 128 << 10,
             ack_every: 32 << 10,
             burst: 16,

@@ -26,6 +26,10 @@ pub(crate) const LOG_MAX_CQ: u32 = 14;
 pub(crate) const LOG_MAX_MKEY: u32 = 18;
 /// Protection domains.
 pub(crate) const LOG_MAX_PD: u32 = 14;
+/// Multicast groups, as a power of two.
+pub(crate) const LOG_MAX_MCG: u32 = 13;
+/// Members of a multicast group.
+pub(crate) const MAX_QP_MCG: u32 = 240;
 /// Shared receive queues.
 pub(crate) const LOG_MAX_SRQ: u32 = 13;
 /// Event queues, as a number.
@@ -86,8 +90,8 @@ const COMMON: &[(Field, u32)] = &[
     (general::LOG_MAX_PD, LOG_MAX_PD),
     (general::LOG_MAX_XRCD, LOG_MAX_PD),
     (general::LOG_MAX_TRANSPORT_DOMAIN, LOG_MAX_PD),
-    (general::LOG_MAX_MCG, 13),
-    (general::MAX_QP_MCG, 240),
+    (general::LOG_MAX_MCG, LOG_MAX_MCG),
+    (general::MAX_QP_MCG, MAX_QP_MCG),
     (general::LOG_MAX_MSG, 30),
     (general::LOG_MAX_RA_REQ_QP, 4),
     (general::LOG_MAX_RA_RES_QP, 4),

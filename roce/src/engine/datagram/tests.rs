@@ -48,6 +48,27 @@ fn arrival() -> Arrival {
 }
 
 #[test]
+fn groups_and_their_members_are_bounded() {
+    let mut groups = Groups::default();
+    let config = Config { max_groups: 2, max_group_members: 2, ..Config::default() };
+    let group = |n: u8| [0xff, 0x0e, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, n];
+    for (n, qpn, answer) in [
+        (1, 20, Ok(())),
+        (1, 21, Ok(())),
+        (1, 21, Ok(())),
+        (1, 22, Err(Refused::NoRoom)),
+        (2, 20, Ok(())),
+        (3, 20, Err(Refused::NoRoom)),
+    ] {
+        assert_eq!(groups.join(group(n), Qpn(qpn), &config), answer, "group {n}, queue pair {qpn}");
+    }
+    groups.leave(group(2), Qpn(20)).unwrap();
+    groups.join(group(3), Qpn(20), &config).unwrap();
+    groups.leave_all(Qpn(20));
+    assert_eq!((groups.member(&group(1), 0), groups.member(&group(3), 0)), (Some(Qpn(21)), None));
+}
+
+#[test]
 fn a_datagram_comes_behind_the_ipv4_header() {
     let mut f = Fixture::new();
     f.post(1, 64);

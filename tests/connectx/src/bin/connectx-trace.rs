@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use connectx_model::trace::compare::compare;
+use connectx_model::trace::format::KINDS;
 use connectx_model::trace::parse::{Entry, parse, section};
 
 /// Traces of the ConnectX model
@@ -66,6 +67,9 @@ fn run(command: &Command) -> Result<bool, String> {
             let second = second.as_ref().unwrap_or(first);
             let one = read(first, section.as_deref(), only)?;
             let other = read(second, with.as_deref().or(section.as_deref()), only)?;
+            if one.is_empty() && other.is_empty() {
+                return Err("there is nothing to compare: no line of either was chosen".to_owned());
+            }
             let found = compare(&one, &other);
             match &found {
                 None => println!("the same, {} lines", one.len()),
@@ -88,6 +92,9 @@ fn read(path: &Path, mark: Option<&str>, only: &[String]) -> Result<Vec<Entry>, 
     let mut entries = parse(&text).map_err(|error| named(&error))?;
     if let Some(mark) = mark {
         entries = section(&entries, mark).ok_or_else(|| named(&format!("no mark {mark:?}")))?.to_vec();
+    }
+    if let Some(unknown) = only.iter().find(|kind| !KINDS.contains(&kind.as_str())) {
+        return Err(format!("no lines are called {unknown:?}; there are {}", KINDS.join(", ")));
     }
     entries.retain(|entry| only.is_empty() || only.contains(&entry.kind));
     Ok(entries)

@@ -22,7 +22,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use roce::engine::{Engine, Time};
 
 use crate::bus::Bus;
-use crate::caps::{Capabilities, LOG_MAX_CQ, LOG_MAX_MKEY, LOG_MAX_PD, LOG_MAX_QP, LOG_MAX_SRQ};
+use crate::caps::{
+    Capabilities, LOG_MAX_CQ, LOG_MAX_MCG, LOG_MAX_MKEY, LOG_MAX_PD, LOG_MAX_QP, LOG_MAX_SRQ, MAX_QP_MCG,
+};
 use crate::cmd;
 use crate::cmd::Command;
 use crate::cmd::hca::Hca;
@@ -234,6 +236,8 @@ fn engine<B: Bus>(core: &Core<B>) -> Engine<Translated<B>> {
         max_keys: 1 << LOG_MAX_MKEY,
         max_srq: 1 << LOG_MAX_SRQ,
         max_pd: 1 << LOG_MAX_PD,
+        max_groups: 1 << LOG_MAX_MCG,
+        max_group_members: MAX_QP_MCG,
         window_bytes: WINDOW,
         // Two functions do not give the same numbers.
         seed: core.config.index as u64 + 1,

@@ -73,6 +73,7 @@ fn differs(one: &Entry, other: &Entry, handles: &mut Handles) -> Option<String> 
             one.kind, one.function, other.kind, other.function
         ));
     }
+    let function = one.function;
     let (one, other) = (fields(one), fields(other));
     let keys = one.iter().chain(&other).map(|(key, _)| key);
     for key in keys {
@@ -84,7 +85,7 @@ fn differs(one: &Entry, other: &Entry, handles: &mut Handles) -> Option<String> 
         match kind_of(key) {
             Kind::Meaningless => {}
             Kind::Handle(class) => {
-                if let Some(why) = handles.map(class, left, right) {
+                if let Some(why) = handles.map(function, class, left, right) {
                     return Some(format!("{key} is {left} in the first and {right} in the second: {why}"));
                 }
             }
@@ -146,7 +147,7 @@ fn kind_of(key: &str) -> Kind {
     let last = key.rsplit('.').next().unwrap_or(key);
     match last {
         // Told field by field elsewhere, or never written.
-        "bytes" | "stale" | "rest" | "klms" => Kind::Meaningless,
+        "bytes" | "stale" => Kind::Meaningless,
         // Addresses, and times.
         "address" | "va" | "addr" | "start_addr" | "dbr_addr" | "dbr_umem_id" | "timestamp"
         | "page_offset" | "db_record_addr_h" | "db_record_addr_l" => Kind::Meaningless,
@@ -168,6 +169,8 @@ fn kind_of(key: &str) -> Kind {
         "uar" | "uar_page" => Kind::Handle("UAR page"),
         "half" => Kind::Handle("BlueFlame register"),
         "lkey" | "rkey" => Kind::Handle("key"),
+        // Of an element of an indirect key: a whole key.
+        "mkey" if key.starts_with("klm") => Kind::Handle("key"),
         "mkey_index" | "mkey" => Kind::Handle("memory key"),
         "counter_set_id" | "q_counter" => Kind::Handle("counter"),
         "tisn" | "tis" | "tirn" | "tir" | "rqtn" | "rqt" => Kind::Handle("Ethernet object"),
@@ -176,24 +179,24 @@ fn kind_of(key: &str) -> Kind {
     }
 }
 
-/// Which handle of the one trace is which of the other.
+/// Which handle of the one trace is which of the other, function by function.
 #[derive(Default)]
 struct Handles {
-    forth: HashMap<(&'static str, String), String>,
-    back: HashMap<(&'static str, String), String>,
+    forth: HashMap<(usize, &'static str, String), String>,
+    back: HashMap<(usize, &'static str, String), String>,
 }
 
 impl Handles {
     /// Are these one object? `Some`: no, and why.
-    fn map(&mut self, class: &'static str, left: &str, right: &str) -> Option<String> {
+    fn map(&mut self, function: usize, class: &'static str, left: &str, right: &str) -> Option<String> {
         if is_fixed(class, left) || is_fixed(class, right) {
             return (left != right).then(|| format!("one of them is no {class} of its own"));
         }
-        let forth = self.forth.entry((class, left.to_owned())).or_insert_with(|| right.to_owned());
+        let forth = self.forth.entry((function, class, left.to_owned())).or_insert_with(|| right.to_owned());
         if forth != right {
             return Some(format!("the {class} was {forth} in the second before"));
         }
-        let back = self.back.entry((class, right.to_owned())).or_insert_with(|| left.to_owned());
+        let back = self.back.entry((function, class, right.to_owned())).or_insert_with(|| left.to_owned());
         (back != left).then(|| format!("the {class} was {back} in the first before"))
     }
 }
@@ -270,6 +273,22 @@ mod tests {
         );
         let keys = RUN.replace("data0.lkey=0x500", "data0.lkey=0x600");
         assert!(difference(RUN, &keys).unwrap().what.contains("key was 0x500"));
+    }
+
+    #[test]
+    fn functions_number_their_objects_apart() {
+        let first = "0 cqe cqn=0x1 qpn=0x40\n1 cqe cqn=0x1 qpn=0x40\n";
+        let other = "0 cqe cqn=0x1 qpn=0x40\n1 cqe cqn=0x2 qpn=0x41\n";
+        assert_eq!(difference(first, other), None);
+    }
+
+    #[test]
+    fn what_a_window_is_bound_to_is_compared() {
+        let bind = "0 wqe qpn=0x40 name=UMR klm0.byte_count=0x100 klm0.mkey=0x500 klm0.va=0x1000\n";
+        assert_eq!(difference(bind, &bind.replace("0x500", "0x700").replace("0x1000", "0x2000")), None);
+        assert!(difference(bind, &bind.replace("0x100 ", "0x200 ")).is_some());
+        let both = |key: &str| format!("{bind}0 wqe qpn=0x40 name=SEND data0.lkey={key}\n");
+        assert!(difference(&both("0x500"), &both("0x600")).is_some());
     }
 
     #[test]

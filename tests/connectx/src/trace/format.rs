@@ -19,6 +19,10 @@ use crate::complaint::Rule;
 use crate::layout::iseg::{command_in, command_out};
 use crate::layout::{Part, Table, cq, cqe, dword, eq, eqe, eth, mkey, qp, qword, srq, wqe};
 
+/// The kinds of lines.
+pub const KINDS: &[&str] =
+    &["command", "record", "store", "wqe", "receive", "cqe", "eqe", "complaint", "mark"];
+
 /// A command: what came in, what went out.
 pub fn command(name: &str, table: &Table, input: &[u8], output: &[u8]) -> String {
     let mut line = format!("command name={name} opcode={:#x}", command_in::OPCODE.get(input));
@@ -148,8 +152,17 @@ pub fn wqe(qpn: u32, address: Address, bytes: &[u8]) -> String {
         }
         UMR => {
             describe(&mut line, "umr.", &wqe::umr_ctrl::TABLE, take(wqe::umr_ctrl::SIZE));
-            describe(&mut line, "mkey.", &mkey::mkc::TABLE, take(mkey::mkc::SIZE));
-            let _ = write!(line, " klms={}", hex(take(usize::MAX)));
+            let context = take(mkey::mkc::SIZE);
+            describe(&mut line, "mkey.", &mkey::mkc::TABLE, context);
+            let list = take(usize::MAX);
+            if mkey::mkc::ACCESS_MODE_1_0.get(context) == ACCESS_MODE_KLM {
+                for (place, klm) in list.chunks_exact(wqe::klm::SIZE).enumerate() {
+                    describe(&mut line, &format!("klm{place}."), &wqe::klm::TABLE, klm);
+                }
+            } else {
+                // Addresses of pages, or where there are some.
+                let _ = write!(line, " list_bytes={:#x} address={}", list.len(), hex(list));
+            }
         }
         TSO | NOP => {
             let _ = write!(line, " rest={}", hex(take(usize::MAX)));
@@ -274,6 +287,9 @@ fn data(line: &mut String, mut rest: &[u8]) {
 }
 
 /// Puts every row that is not 0 behind the line, and those of parts.
+/// A memory key that is a list of others.
+const ACCESS_MODE_KLM: u64 = 2;
+
 fn describe(line: &mut String, prefix: &str, table: &Table, bytes: &[u8]) {
     for field in table.fields {
         let value = field.get(bytes);
