@@ -5,9 +5,12 @@
 //!
 //! Invariant: what is set is never more than what is offered.
 
-use crate::cmd::steering::MAX_LEVEL;
+use crate::cmd::eth::{LOG_MAX_RQ, LOG_MAX_SQ};
+use crate::cmd::steering::{LOG_MAX_DESTINATION, LOG_MAX_TABLE_SIZE, MAX_LEVEL};
+use crate::cmd::tir::{LOG_MAX_RQT, LOG_MAX_RQT_SIZE, LOG_MAX_TIR, LOG_MAX_TIS};
 use crate::cmd::{Refusal, Status};
 use crate::complaint::Rule;
+use crate::eth::queue::{LOG_MAX_WQ, LOG_STRIDE};
 use crate::function::Config;
 use crate::layout::caps::{
     atomic_caps, cmd_hca_cap as general, flow_table_nic_cap as flow,
@@ -98,7 +101,7 @@ const COMMON: &[(Field, u32)] = &[
     (general::LOG_PG_SZ, 12),
     (general::MAX_WQE_SZ_SQ, 1024),
     (general::MAX_WQE_SZ_RQ, 512),
-    (general::LOG_MAX_SQ, 10),
+    (general::LOG_MAX_SQ, LOG_MAX_SQ),
     (general::MAX_QP_CNT, 255),
     (general::OUT_OF_SEQ_CNT, 1),
     (general::VPORT_COUNTERS, 1),
@@ -146,12 +149,12 @@ const ROCE_PORT: &[(Field, u32)] = &[
     (general::ETH_VIRT, 1),
     (general::ETH_NET_OFFLOADS, 1),
     (general::NIC_FLOW_TABLE, 1),
-    (general::LOG_MAX_TIR, 10),
-    (general::LOG_MAX_TIS, 10),
+    (general::LOG_MAX_TIR, LOG_MAX_TIR),
+    (general::LOG_MAX_TIS, LOG_MAX_TIS),
     (general::LOG_MAX_TIS_PER_SQ, 3),
-    (general::LOG_MAX_RQ, 10),
-    (general::LOG_MAX_RQT, 10),
-    (general::LOG_MAX_RQT_SIZE, 8),
+    (general::LOG_MAX_RQ, LOG_MAX_RQ),
+    (general::LOG_MAX_RQT, LOG_MAX_RQT),
+    (general::LOG_MAX_RQT_SIZE, LOG_MAX_RQT_SIZE),
     (general::LOG_MAX_CURRENT_UC_LIST, 7),
     (general::LOG_MAX_CURRENT_MC_LIST, 7),
     (general::LOG_MAX_VLAN_LIST, 7),
@@ -159,9 +162,9 @@ const ROCE_PORT: &[(Field, u32)] = &[
     (general::MAX_TC, 8),
     (general::DISABLE_LOCAL_LB_UC, 1),
     (general::DISABLE_LOCAL_LB_MC, 1),
-    (general::LOG_MAX_WQ_SZ, 16),
-    (general::LOG_MAX_STRIDE_SZ_RQ, 13),
-    (general::LOG_MIN_STRIDE_SZ_RQ, 6),
+    (general::LOG_MAX_WQ_SZ, LOG_MAX_WQ),
+    (general::LOG_MAX_STRIDE_SZ_RQ, *LOG_STRIDE.end()),
+    (general::LOG_MIN_STRIDE_SZ_RQ, *LOG_STRIDE.start()),
     (general::LOG_MAX_STRIDE_SZ_SQ, 6),
     (general::LOG_MIN_STRIDE_SZ_SQ, 6),
 ];
@@ -171,7 +174,7 @@ const ETHERNET_OFFLOADS: &[(Field, u32)] = &[
     (ethernet::VLAN_CAP, 1),
     (ethernet::WQE_VLAN_INSERT, 1),
     (ethernet::MAX_LSO_CAP, 16),
-    (ethernet::RSS_IND_TBL_CAP, 8),
+    (ethernet::RSS_IND_TBL_CAP, LOG_MAX_RQT_SIZE),
     (ethernet::SELF_LB_EN_MODIFIABLE, 1),
     // As the port's context says.
     (ethernet::WQE_INLINE_MODE, 1),
@@ -203,11 +206,11 @@ const FLOW_TABLES: &[(Field, u32)] = &[
     (flow::FLOW_TABLE_PROPERTIES_NIC_RECEIVE_MODIFY_ROOT, 1),
     (flow::FLOW_TABLE_PROPERTIES_NIC_RECEIVE_IDENTIFIED_MISS_TABLE_MODE, 1),
     (flow::FLOW_TABLE_PROPERTIES_NIC_RECEIVE_FLOW_TABLE_MODIFY, 1),
-    (flow::FLOW_TABLE_PROPERTIES_NIC_RECEIVE_LOG_MAX_FT_SIZE, 20),
+    (flow::FLOW_TABLE_PROPERTIES_NIC_RECEIVE_LOG_MAX_FT_SIZE, LOG_MAX_TABLE_SIZE as u32),
     // Drivers of Linux 6.12 have tables at level 66.
     (flow::FLOW_TABLE_PROPERTIES_NIC_RECEIVE_MAX_FT_LEVEL, MAX_LEVEL as u32),
     (flow::FLOW_TABLE_PROPERTIES_NIC_RECEIVE_LOG_MAX_FT_NUM, 8),
-    (flow::FLOW_TABLE_PROPERTIES_NIC_RECEIVE_LOG_MAX_DESTINATION, 8),
+    (flow::FLOW_TABLE_PROPERTIES_NIC_RECEIVE_LOG_MAX_DESTINATION, LOG_MAX_DESTINATION as u32),
     (flow::FLOW_TABLE_PROPERTIES_NIC_RECEIVE_LOG_MAX_FLOW, 20),
 ];
 

@@ -42,8 +42,10 @@ pub(crate) fn commands<B: Bus>() -> Vec<Command<B>> {
     ]
 }
 
-/// Of each kind, whatever the capabilities say: a hostile guest makes them until it is stopped.
-const MAX_QUEUES: usize = 1024;
+/// How many send queues there may be, log 2; QUERY_HCA_CAP tells of it.
+pub(crate) const LOG_MAX_SQ: u32 = 10;
+/// How many receive queues there may be, log 2; QUERY_HCA_CAP tells of it.
+pub(crate) const LOG_MAX_RQ: u32 = 10;
 
 fn create_sq<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
     let mut context = [0; sqc::SIZE];
@@ -85,10 +87,8 @@ fn create_sq<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]
     if let Some(tisn) = tisn.filter(|tisn| !core.eth.tises.contains_key(tisn)) {
         return Err(missing(format!("TIS {tisn:#x}")));
     }
-    let sqn = match core.eth.sqs.len() {
-        ..MAX_QUEUES => core.eth.queue_number(function.engine.config().max_qp),
-        _ => None,
-    };
+    let full = core.eth.sqs.len() >= 1 << LOG_MAX_SQ;
+    let sqn = if full { None } else { core.eth.queue_number(function.engine.config().max_qp) };
     let sqn = sqn.ok_or(Refusal::fair(Status::NoResources))?;
     core.use_cq(cqn);
     if let Some(tis) = tisn.and_then(|tisn| core.eth.tises.get_mut(&tisn)) {
@@ -202,10 +202,8 @@ fn create_rq<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]
     let core = &mut function.core;
     let cqn = rqc::CQN.get32(&context);
     core.needs_cq(cqn)?;
-    let rqn = match core.eth.rqs.len() {
-        ..MAX_QUEUES => core.eth.queue_number(function.engine.config().max_qp),
-        _ => None,
-    };
+    let full = core.eth.rqs.len() >= 1 << LOG_MAX_RQ;
+    let rqn = if full { None } else { core.eth.queue_number(function.engine.config().max_qp) };
     let rqn = rqn.ok_or(Refusal::fair(Status::NoResources))?;
     core.use_cq(cqn);
     let rq = Rq {

@@ -7,7 +7,7 @@ use super::{Command, Refusal, Status};
 use crate::bus::Bus;
 use crate::eth::Ethernet;
 use crate::eth::steering::{
-    Destination, FlowEntry, FlowGroup, FlowTable, MATCH_SIZE, MAX_ENTRIES, MAX_TABLES, RECEIVE,
+    Destination, FlowEntry, FlowGroup, FlowTable, MATCH_SIZE, MAX_PARTS, MAX_TABLES, RECEIVE,
 };
 use crate::function::Function;
 use crate::layout::steering as layout;
@@ -107,6 +107,10 @@ pub(crate) fn commands<B: Bus>() -> Vec<Command<B>> {
 
 /// The most entries of a table, log 2; QUERY_HCA_CAP tells of it.
 pub(crate) const LOG_MAX_TABLE_SIZE: u64 = 20;
+/// The most destinations of an entry, log 2; QUERY_HCA_CAP tells of it.
+pub(crate) const LOG_MAX_DESTINATION: u64 = 8;
+/// The most counters of an entry: QUERY_HCA_CAP offers no more.
+const MAX_COUNTERS: usize = 1;
 /// The highest level of a table; QUERY_HCA_CAP tells of it.
 pub(crate) const MAX_LEVEL: u64 = 128;
 /// Tables for received and sent frames, for received and sent RDMA.
@@ -272,12 +276,13 @@ fn set_root<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> R
     Ok(())
 }
 
-/// One group or entry more, of all tables together.
-fn room(eth: &mut Ethernet) -> Result<(), Refusal> {
-    if eth.steering.entries >= MAX_ENTRIES {
+/// Room for a group or an entry of so many parts, instead of one that had some.
+fn room(eth: &mut Ethernet, had: usize, parts: usize) -> Result<(), Refusal> {
+    let parts = eth.steering.parts.saturating_sub(had) + parts;
+    if parts > MAX_PARTS {
         return Err(Refusal::fair(Status::NoResources));
     }
-    eth.steering.entries += 1;
+    eth.steering.parts = parts;
     Ok(())
 }
 
@@ -298,17 +303,13 @@ fn create_group<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [
     if of.groups.values().any(|group| first <= group.last && group.first <= last) {
         return Err(bad(format!("a group from {first} to {last}, where another is")));
     }
-    room(eth)?;
+    room(eth, 0, 1)?;
     let Some(number) = eth.number() else {
-        eth.steering.entries -= 1;
+        room(eth, 1, 0)?;
         return Err(Refusal::fair(Status::NoResources));
     };
-    let group = FlowGroup {
-        first,
-        last,
-        enabled: fields::MATCH_CRITERIA_ENABLE.get(input) as u8,
-        criteria: match_bytes(fields::MATCH_CRITERIA.of(input)),
-    };
+    let enabled = fields::MATCH_CRITERIA_ENABLE.get(input) as u8;
+    let group = FlowGroup::new(first, last, enabled, &match_bytes(fields::MATCH_CRITERIA.of(input)));
     table(eth, kind, id)?.groups.insert(number, group);
     layout::create_flow_group_out::GROUP_ID.set(output, number);
     Ok(())
@@ -334,7 +335,7 @@ fn destroy_group<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8])
         return Err(busy(format!("flow group {number:#x} has entries")));
     }
     table.groups.remove(&number);
-    eth.steering.entries = eth.steering.entries.saturating_sub(1);
+    room(eth, 1, 0)?;
     eth.free_number(number);
     Ok(())
 }
@@ -361,11 +362,11 @@ fn set_entry<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> 
     if !(group.first..=group.last).contains(&index) {
         return Err(bad(format!("entry {index} in a group from {} to {}", group.first, group.last)));
     }
-    match (of.entries.contains_key(&index), changes) {
-        (true, false) => return Err(busy(format!("there is an entry {index}"))),
-        (false, true) => return Err(missing(format!("entry {index}"))),
-        (true, true) => (),
-        (false, false) => room(eth)?,
+    let had = of.entries.get(&index).map(FlowEntry::parts);
+    match (had, changes) {
+        (Some(_), false) => return Err(busy(format!("there is an entry {index}"))),
+        (None, true) => return Err(missing(format!("entry {index}"))),
+        _ => room(eth, had.unwrap_or(0), entry.parts())?,
     }
     table(eth, kind, id)?.entries.insert(index, entry);
     Ok(())
@@ -392,6 +393,9 @@ fn entry(eth: &Ethernet, kind: u64, level: u8, input: &[u8]) -> Result<FlowEntry
     }
     let destinations = flow_context::DESTINATION_LIST_SIZE.get(context) as usize;
     let counters = flow_context::FLOW_COUNTER_LIST_SIZE.get(context) as usize;
+    if destinations > 1 << LOG_MAX_DESTINATION || counters > MAX_COUNTERS {
+        return Err(bad(format!("{destinations} destinations and {counters} counters")));
+    }
     // A driver reserves room for what it does not use.
     if destinations + counters > list.len() / dest_format_struct::SIZE {
         return Err(bad(format!(
@@ -439,9 +443,8 @@ fn delete_entry<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) 
     let eth = &mut function.core.eth;
     let table = table(eth, fields::TABLE_TYPE.get(input), fields::TABLE_ID.get32(input))?;
     let index = fields::FLOW_INDEX.get32(input);
-    table.entries.remove(&index).ok_or_else(|| missing(format!("entry {index}")))?;
-    eth.steering.entries = eth.steering.entries.saturating_sub(1);
-    Ok(())
+    let gone = table.entries.remove(&index).ok_or_else(|| missing(format!("entry {index}")))?;
+    room(eth, gone.parts(), 0)
 }
 
 fn alloc_counter<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {

@@ -105,8 +105,12 @@ pub(crate) fn commands<B: Bus>() -> Vec<Command<B>> {
     ]
 }
 
-/// Of each kind.
-const MAX_OBJECTS: usize = 4096;
+/// How many TIS there may be, log 2; QUERY_HCA_CAP tells of this and the next.
+pub(crate) const LOG_MAX_TIS: u32 = 10;
+/// TIR.
+pub(crate) const LOG_MAX_TIR: u32 = 10;
+/// RQT.
+pub(crate) const LOG_MAX_RQT: u32 = 10;
 /// The most entries of a table, log 2; QUERY_HCA_CAP tells of it.
 pub(crate) const LOG_MAX_RQT_SIZE: u32 = 8;
 /// How a TIR finds its queue: one, or one out of a table.
@@ -116,8 +120,8 @@ const INDIRECT: u32 = 1;
 const MAX_HASH: u32 = 2;
 
 /// A number for one more, if there are not too many.
-fn number(eth: &mut Ethernet, have: usize) -> Result<u32, Refusal> {
-    let number = if have < MAX_OBJECTS { eth.number() } else { None };
+fn number(eth: &mut Ethernet, have: usize, log_max: u32) -> Result<u32, Refusal> {
+    let number = if have < 1 << log_max { eth.number() } else { None };
     number.ok_or(Refusal::fair(Status::NoResources))
 }
 
@@ -147,7 +151,7 @@ fn create_tis<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8
     let domain = tisc::TRANSPORT_DOMAIN.get32(&context);
     needs_domain(core, domain)?;
     let have = core.eth.tises.len();
-    let tisn = number(&mut core.eth, have)?;
+    let tisn = number(&mut core.eth, have, LOG_MAX_TIS)?;
     core.eth.tises.insert(tisn, Tis { context, domain, users: 0 });
     layout::create_tis_out::TISN.set(output, tisn);
     Ok(())
@@ -223,7 +227,7 @@ fn create_tir<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8
         other => return Err(bad(format!("dispersal {other}"))),
     };
     let have = core.eth.tirs.len();
-    let tirn = number(&mut core.eth, have)?;
+    let tirn = number(&mut core.eth, have, LOG_MAX_TIR)?;
     core.eth.tirs.insert(tirn, Tir { context, domain, to });
     layout::create_tir_out::TIRN.set(output, tirn);
     Ok(())
@@ -302,7 +306,7 @@ fn create_rqt<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8
     }
     let rqs = rqs(core, context, list, max_size)?;
     let have = core.eth.rqts.len();
-    let rqtn = number(&mut core.eth, have)?;
+    let rqtn = number(&mut core.eth, have, LOG_MAX_RQT)?;
     core.eth.rqts.insert(rqtn, Rqt { max_size, rqs });
     layout::create_rqt_out::RQTN.set(output, rqtn);
     Ok(())

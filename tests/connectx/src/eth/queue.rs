@@ -25,10 +25,10 @@ pub(crate) struct WorkQueue {
     pub(crate) uar: u32,
 }
 
-/// Entries in 16-byte units, so that a stride holds at least one.
-const LOG_STRIDE: std::ops::RangeInclusive<u32> = 4..=10;
-/// Counters have 16 bits, and a full ring is not an empty one.
-const MAX_LOG_SIZE: u32 = 15;
+/// Bytes of an entry, log 2: at least an element of a receive, at most what a work request has. QUERY_HCA_CAP tells of it.
+pub(crate) const LOG_STRIDE: std::ops::RangeInclusive<u32> = 4..=10;
+/// The most entries, log 2: counters have 16 bits, and a full ring is not an empty one. QUERY_HCA_CAP tells of it.
+pub(crate) const LOG_MAX_WQ: u32 = 15;
 /// The only type of queue that is offered.
 const CYCLIC: u32 = 1;
 
@@ -42,7 +42,7 @@ impl WorkQueue {
             return Err(bad(format!("a work queue of type {kind}")));
         }
         let (log_stride, log_size) = (wq::LOG_WQ_STRIDE.get32(context), wq::LOG_WQ_SZ.get32(context));
-        if !LOG_STRIDE.contains(&log_stride) || log_size > MAX_LOG_SIZE {
+        if !LOG_STRIDE.contains(&log_stride) || log_size > LOG_MAX_WQ {
             return Err(bad(format!("2^{log_size} entries of 2^{log_stride} bytes")));
         }
         let record = wq::DBR_ADDR.get(context);

@@ -9,7 +9,9 @@
 //! match. Tables that a driver makes for what is sent, and for RDMA, are kept and never asked: what is sent goes to the wire, and
 //! RDMA to its queue pair.
 //!
-//! Invariant: a table leads only to tables of higher levels, so that no walk is endless.
+//! Invariants: a table leads only to tables of higher levels, and a frame visits each table once, so that no walk is endless. What
+//! a walk costs is bounded by the entries that it looks at: whoever makes tables chooses how many frames are lost, not for how long
+//! the model is busy.
 //!
 //! # References
 //! PRM, "flow tables"
@@ -25,10 +27,12 @@ use super::frame::{Parsed, TCP, UDP};
 pub(crate) const MATCH_SIZE: usize = 0x200;
 /// No driver needs more, and a hostile one is to stop somewhere.
 pub(crate) const MAX_TABLES: usize = 1 << 12;
-/// Entries and groups of all tables.
-pub(crate) const MAX_ENTRIES: usize = 1 << 16;
+/// Groups, entries, and what entries lead to and count with, of all tables together.
+pub(crate) const MAX_PARTS: usize = 1 << 16;
 /// How many tables and receivers one frame reaches.
 const MAX_STEPS: usize = 256;
+/// How many entries are looked at for one frame: those for every VLAN, and for more addresses than a driver lists.
+const MAX_LOOKS: usize = 1 << 13;
 
 /// The receive tables; the only kind that is asked.
 pub(crate) const RECEIVE: u8 = 0;
@@ -41,8 +45,8 @@ pub(crate) struct Steering {
     pub(crate) roots: BTreeMap<u8, u32>,
     /// What counters counted: packets and bytes.
     pub(crate) counters: BTreeMap<u32, (u64, u64)>,
-    /// Entries and groups of all tables.
-    pub(crate) entries: usize,
+    /// Groups, entries, and what entries lead to and count with, of all tables.
+    pub(crate) parts: usize,
 }
 
 /// A flow table.
@@ -62,9 +66,8 @@ pub(crate) struct FlowTable {
 pub(crate) struct FlowGroup {
     pub(crate) first: u32,
     pub(crate) last: u32,
-    /// Which parts of the criteria count, a bit each.
-    pub(crate) enabled: u8,
-    pub(crate) criteria: Box<[u8; MATCH_SIZE]>,
+    /// Words of the criteria that something is set in, and where they are; of the parts that count.
+    mask: Vec<(usize, u64)>,
 }
 
 /// What happens to frames that match.
@@ -94,20 +97,29 @@ pub(crate) struct Reached {
 }
 
 impl Steering {
-    /// Where a received frame goes.
+    /// Where a received frame goes: nowhere, if too many entries would have to be looked at.
     pub(crate) fn walk(&mut self, frame: &[u8]) -> Vec<Reached> {
+        let mut looks = MAX_LOOKS;
+        self.walk_within(frame, &mut looks).unwrap_or_default()
+    }
+
+    /// The same with so many entries to look at. `None`: they were not enough.
+    fn walk_within(&mut self, frame: &[u8], looks: &mut usize) -> Option<Vec<Reached>> {
         let Self { tables, roots, counters, .. } = self;
         let mut reached = Vec::new();
-        let Some(parsed) = Parsed::new(frame) else { return reached };
+        let Some(parsed) = Parsed::new(frame) else { return Some(reached) };
         let packet = matched(frame, &parsed);
         let mut next: Vec<u32> = roots.get(&RECEIVE).copied().into_iter().collect();
-        let mut steps = 0;
-        while let Some(table) = next.pop().and_then(|id| tables.get(&id)) {
-            steps += 1;
-            if steps > MAX_STEPS {
-                break;
+        let mut visited = BTreeSet::new();
+        while let Some(id) = next.pop() {
+            if visited.len() >= MAX_STEPS {
+                return None;
             }
-            let Some(entry) = table.find(&packet) else {
+            let Some(table) = tables.get(&id) else { continue };
+            if !visited.insert(id) {
+                continue;
+            }
+            let Some(entry) = table.find(&packet, looks)? else {
                 next.extend(table.miss);
                 continue;
             };
@@ -120,9 +132,13 @@ impl Steering {
             if entry.drop {
                 continue;
             }
-            for destination in entry.destinations.iter().take(MAX_STEPS) {
+            for destination in &entry.destinations {
                 match destination {
-                    Destination::Table(id) => next.push(*id),
+                    Destination::Table(id) => {
+                        if !visited.contains(id) {
+                            next.push(*id);
+                        }
+                    }
                     Destination::Tir(tirn) if reached.len() < MAX_STEPS => {
                         reached.push(Reached { tirn: *tirn, tag: entry.tag });
                     }
@@ -130,7 +146,7 @@ impl Steering {
                 }
             }
         }
-        reached
+        Some(reached)
     }
 
     /// Does an entry or a miss lead to this table?
@@ -150,10 +166,15 @@ impl Steering {
 }
 
 impl FlowTable {
-    fn find(&self, packet: &[u8; MATCH_SIZE]) -> Option<&FlowEntry> {
-        self.entries.values().find(|entry| {
-            self.groups.get(&entry.group).is_some_and(|group| group.matches(packet, &entry.value))
-        })
+    /// The entry that decides, if there is one. `None`: there were too many to look at.
+    fn find(&self, packet: &[u8; MATCH_SIZE], looks: &mut usize) -> Option<Option<&FlowEntry>> {
+        for entry in self.entries.values() {
+            *looks = looks.checked_sub(1)?;
+            if self.groups.get(&entry.group).is_some_and(|group| group.matches(packet, &entry.value)) {
+                return Some(Some(entry));
+            }
+        }
+        Some(None)
     }
 
     fn leads_to(&self, to: Destination) -> bool {
@@ -161,16 +182,36 @@ impl FlowTable {
     }
 }
 
-impl FlowGroup {
-    fn matches(&self, packet: &[u8; MATCH_SIZE], value: &[u8; MATCH_SIZE]) -> bool {
-        let parts = self.criteria.chunks(0x40).zip(packet.chunks(0x40)).zip(value.chunks(0x40));
-        parts.enumerate().all(|(part, ((criteria, packet), value))| {
-            // Parts without a bit of their own in the mask are the reserved end.
-            let enabled = self.enabled.checked_shr(part as u32).is_some_and(|bits| bits & 1 != 0);
-            let bytes = criteria.iter().zip(packet).zip(value);
-            !enabled || bytes.into_iter().all(|((mask, packet), value)| packet & mask == value & mask)
-        })
+impl FlowEntry {
+    /// How much of [`MAX_PARTS`] it is.
+    pub(crate) fn parts(&self) -> usize {
+        1 + self.destinations.len() + self.counters.len()
     }
+}
+
+impl FlowGroup {
+    /// A group with such criteria, of which these parts count, a bit each.
+    pub(crate) fn new(first: u32, last: u32, enabled: u8, criteria: &[u8; MATCH_SIZE]) -> Self {
+        let mask = (0..MATCH_SIZE).step_by(WORD).filter_map(|at| {
+            // Parts without a bit of their own in the mask are the reserved end.
+            let counts = enabled.checked_shr((at / PART) as u32).is_some_and(|bits| bits & 1 != 0);
+            let bits = word(criteria, at);
+            (counts && bits != 0).then_some((at, bits))
+        });
+        Self { first, last, mask: mask.collect() }
+    }
+
+    fn matches(&self, packet: &[u8; MATCH_SIZE], value: &[u8; MATCH_SIZE]) -> bool {
+        self.mask.iter().all(|(at, mask)| (word(packet, *at) ^ word(value, *at)) & mask == 0)
+    }
+}
+
+/// How many bytes a part of the criteria has, and how many are compared at once.
+const PART: usize = 0x40;
+const WORD: usize = 8;
+
+fn word(bytes: &[u8; MATCH_SIZE], at: usize) -> u64 {
+    bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |word| u64::from_be_bytes(*word))
 }
 
 /// A frame's headers as match values have them.
@@ -244,7 +285,7 @@ mod tests {
     fn group(enabled: u8, set: impl FnOnce(&mut [u8])) -> FlowGroup {
         let mut criteria = Box::new([0; MATCH_SIZE]);
         set(&mut criteria[..]);
-        FlowGroup { first: 0, last: 15, enabled, criteria }
+        FlowGroup::new(0, 15, enabled, &criteria)
     }
 
     fn entry(group: u32, to: Destination, set: impl FnOnce(&mut [u8])) -> FlowEntry {
@@ -318,6 +359,54 @@ mod tests {
         let mut steering = steering();
         steering.tables.get_mut(&3).unwrap().miss = Some(1);
         assert_eq!(steering.walk(&frame(2, TCP)), []);
+    }
+
+    #[test]
+    fn a_table_that_many_entries_lead_to_is_visited_once() {
+        let mut steering = steering();
+        let root = steering.tables.get_mut(&1).unwrap();
+        root.entries.get_mut(&5).unwrap().destinations =
+            vec![Destination::Table(2), Destination::Table(3), Destination::Table(2)];
+        steering.tables.get_mut(&3).unwrap().miss = Some(2);
+        assert_eq!(steering.walk(&frame(1, TCP)), [Reached { tirn: 10, tag: 0 }]);
+    }
+
+    #[test]
+    fn a_frame_for_which_too_many_entries_are_to_be_looked_at_is_dropped() {
+        let mut steering = steering();
+        let mut looks = 10;
+        assert!(steering.walk_within(&frame(2, TCP), &mut looks).is_some());
+        assert_eq!(looks, 8, "an entry of the root, one of the table for misses");
+        // Every table has entries that nothing matches, and leads to the next.
+        let never = |value: &mut [u8]| headers::DMAC.of_mut(value).fill(0xfe);
+        for id in 10..20 {
+            let mut table = table(id as u8, Some(id + 1));
+            table.groups.insert(0, group(1, |criteria| headers::DMAC.of_mut(criteria).fill(0xff)));
+            table.entries.extend((0..1000).map(|index| (index, entry(0, Destination::Tir(10), never))));
+            steering.tables.insert(id, table);
+        }
+        steering.roots.insert(RECEIVE, 10);
+        let mut looks = MAX_LOOKS;
+        assert_eq!(steering.walk_within(&frame(2, TCP), &mut looks), None);
+        assert_eq!((looks, steering.walk(&frame(2, TCP))), (0, vec![]));
+        looks = 10_000;
+        assert_eq!(steering.walk_within(&frame(2, TCP), &mut looks), Some(vec![]), "nothing matches");
+        assert_eq!(looks, 0, "each entry once");
+    }
+
+    #[test]
+    fn a_match_compares_what_the_criteria_say_of_the_parts_that_count() {
+        let matches = |enabled, at: usize| {
+            let group = group(enabled, |criteria| criteria[at] = 0x0f);
+            let (mut packet, value) = ([0; MATCH_SIZE], [0; MATCH_SIZE]);
+            packet[at] = 0xf0;
+            let same = group.matches(&packet, &value);
+            packet[at] = 0xf1;
+            (same, group.matches(&packet, &value))
+        };
+        assert_eq!([0, 0x3f, 0x1ff].map(|at| matches(0xff, at)), [(true, false); 3]);
+        assert_eq!(matches(0xfd, 0x40), (true, true), "the second part does not count");
+        assert_eq!(matches(0x02, 0x7f), (true, false));
     }
 
     #[test]

@@ -72,7 +72,7 @@ fn everything_is_destroyed_in_the_order_that_drivers_have() {
     let core = &one.function.core;
     assert!(core.eth.sqs.is_empty() && core.eth.rqs.is_empty());
     assert!(core.eth.steering.tables.is_empty() && core.eth.steering.roots.is_empty());
-    assert_eq!((core.eth.steering.entries, core.cqs.values().map(|cq| cq.users).sum::<u32>()), (0, 0));
+    assert_eq!((core.eth.steering.parts, core.cqs.values().map(|cq| cq.users).sum::<u32>()), (0, 0));
 }
 
 #[test]
@@ -107,4 +107,99 @@ fn entries_and_groups_stay_inside_of_their_tables_and_lead_upwards() {
     assert_eq!(one.refused(entry(4, 1 << 24 | table)), Rule::CommandParameter, "to itself");
     one.make(entry(4, tir));
     assert_eq!(one.refused(entry(4, tir)), Rule::CommandBusy);
+}
+
+/// An entry that leads to the TIR so many times, and counts so many times with a counter.
+fn wide_entry(one: &Host, index: u32, destinations: u32, counters: u32, counter: u32) -> Input {
+    let tir = 2 << 24 | one.tirn;
+    let group = *one.function.core.eth.steering.tables[&one.table].groups.keys().next().unwrap();
+    let mut entry = Input::new(0x936, &steering::set_fte_in::TABLE)
+        .set(steering::set_fte_in::TABLE_ID, one.table)
+        .set(steering::set_fte_in::FLOW_INDEX, index)
+        .part(steering::set_fte_in::FLOW_CONTEXT, |context| {
+            steering::flow_context::GROUP_ID.set(context, group);
+            steering::flow_context::ACTION.set(context, 4u32);
+            steering::flow_context::DESTINATION_LIST_SIZE.set(context, destinations);
+            steering::flow_context::FLOW_COUNTER_LIST_SIZE.set(context, counters);
+        });
+    for place in [tir].repeat(destinations as usize).into_iter().chain([counter].repeat(counters as usize)) {
+        entry = entry.list(&place.to_be_bytes()).list(&[0; 4]);
+    }
+    entry
+}
+
+#[test]
+fn an_entry_leads_to_no_more_than_is_offered_and_counts_once() {
+    let mut one = Host::new(0);
+    let counter = one.make(Input::new(0x939, &steering::alloc_flow_counter_in::TABLE));
+    assert_eq!(one.refused(wide_entry(&one, 1, 257, 0, 0)), Rule::CommandParameter);
+    assert_eq!(one.refused(wide_entry(&one, 1, 1, 2, counter)), Rule::CommandParameter);
+    let before = one.function.core.eth.steering.parts;
+    one.make(wide_entry(&one, 1, 256, 1, counter));
+    assert_eq!(one.function.core.eth.steering.parts, before + 258);
+    one.make(wide_entry(&one, 1, 2, 0, 0).set(steering::set_fte_in::OP_MOD, 1u32));
+    assert_eq!(one.function.core.eth.steering.parts, before + 3, "what it leads to was changed");
+    one.make(
+        Input::new(0x938, &steering::delete_fte_in::TABLE)
+            .set(steering::delete_fte_in::TABLE_ID, one.table)
+            .set(steering::delete_fte_in::FLOW_INDEX, 1u32),
+    );
+    assert_eq!(one.function.core.eth.steering.parts, before);
+}
+
+#[test]
+fn what_all_entries_lead_to_is_bounded() {
+    let mut one = Host::new(0);
+    one.function.core.eth.steering.parts = crate::eth::steering::MAX_PARTS - 4;
+    let output = one.function.dispatch(&wide_entry(&one, 1, 4, 0, 0).0, 0x110);
+    assert_ne!(output[0], 0, "no room, which no driver is to blame for");
+    assert!(one.function.take_complaints().is_empty());
+    one.make(wide_entry(&one, 1, 3, 0, 0));
+}
+
+#[test]
+fn there_are_as_many_objects_as_are_offered() {
+    let mut one = Host::new(0);
+    let domain = one.domain;
+    let tis = || {
+        Input::new(0x912, &commands::create_tis_in::TABLE)
+            .part(commands::create_tis_in::CTX, |context| tisc::TRANSPORT_DOMAIN.set(context, domain))
+    };
+    let most = 1 << one.function.core.caps.general(crate::layout::caps::cmd_hca_cap::LOG_MAX_TIS);
+    while one.function.core.eth.tises.len() < most {
+        one.make(tis());
+    }
+    assert_ne!(one.function.dispatch(&tis().0, 0x110)[0], 0);
+    assert!(one.function.take_complaints().is_empty());
+}
+
+#[test]
+fn rings_are_as_offered() {
+    use crate::layout::caps::cmd_hca_cap as general;
+    let mut one = Host::new(0);
+    let offered = |one: &Host, field| one.function.core.caps.general(field);
+    let strided = |one: &Host, log_stride: u32| {
+        one.create_rq().part(commands::create_rq_in::CTX, |context| {
+            wq::LOG_WQ_STRIDE.set(rqc::WQ.of_mut(context), log_stride);
+            wq::LOG_WQ_SZ.set(rqc::WQ.of_mut(context), 0u32);
+        })
+    };
+    let (least, most) =
+        (offered(&one, general::LOG_MIN_STRIDE_SZ_RQ), offered(&one, general::LOG_MAX_STRIDE_SZ_RQ));
+    one.make(strided(&one, least));
+    one.make(strided(&one, most));
+    assert_eq!(one.refused(strided(&one, least - 1)), Rule::CommandParameter);
+    assert_eq!(one.refused(strided(&one, most + 1)), Rule::CommandParameter);
+    let sized = |one: &Host, log_size: u32| {
+        let pages = (16u64 << log_size).div_ceil(0x1000);
+        let mut input = one.create_rq().part(commands::create_rq_in::CTX, |context| {
+            wq::LOG_WQ_STRIDE.set(rqc::WQ.of_mut(context), 4u32);
+            wq::LOG_WQ_SZ.set(rqc::WQ.of_mut(context), log_size);
+        });
+        input.0.truncate(commands::create_rq_in::TABLE.size);
+        (0..pages).fold(input, |input, page| input.list(&(0x100_0000 + page * 0x1000).to_be_bytes()))
+    };
+    let most = offered(&one, general::LOG_MAX_WQ_SZ);
+    one.make(sized(&one, most));
+    assert_eq!(one.refused(sized(&one, most + 1)), Rule::CommandParameter);
 }
