@@ -8,7 +8,7 @@ use alloc::collections::VecDeque;
 use core::ops::Range;
 
 use super::datagram::Groups;
-use super::keys::Keys;
+use super::keys::{KeyRefused, Keys};
 use super::memory::{Memory, Sink};
 use super::qp::Qp;
 use super::queue::{RecvQueue, SendQueue, Srq};
@@ -62,6 +62,17 @@ pub(crate) struct World<'a, M: Memory, S: Sink> {
     pub(crate) now: Time,
     /// A completion queue had no room: the queue pair is to fail as soon as it can.
     pub(crate) cq_overrun: bool,
+}
+
+impl<M: Memory, S: Sink> World<'_, M, S> {
+    /// Takes a key back for a work request or a peer of this queue pair, and tells the memory.
+    pub(crate) fn invalidate(&mut self, pd: Pd, qpn: Qpn, rkey: u32) -> Result<(), KeyRefused> {
+        self.keys.invalidate(pd, qpn, rkey)?;
+        if let Some(region) = self.keys.memory_at(rkey >> 8) {
+            self.memory.invalidated(region);
+        }
+        Ok(())
+    }
 }
 
 impl Turns {

@@ -38,6 +38,10 @@ pub trait Memory {
     /// # Errors
     /// The bytes cannot be reached.
     fn fetch_add(&mut self, region: &Self::Region, offset: u64, add: u64) -> Result<u64, Fault>;
+
+    /// A work request, here or afar, has made this registration invalid: nothing reaches it until it is changed. Who reaches the
+    /// same bytes by other ways closes them now.
+    fn invalidated(&mut self, _region: &Self::Region) {}
 }
 
 /// Memory could not be reached.

@@ -76,6 +76,9 @@ const CHOSEN: &[Field] = &[
 /// What a driver chooses of atomics: whose byte order their operands have.
 const CHOSEN_OF_ATOMICS: &[Field] = &[atomic_caps::ATOMIC_REQ_8B_ENDIANNESS_MODE];
 
+/// Pieces of other keys that a memory key may have, log 2.
+pub(crate) const LOG_MAX_KLM_LIST: u32 = 16;
+
 /// What every function offers.
 const COMMON: &[(Field, u32)] = &[
     (general::LOG_MAX_QP, LOG_MAX_QP),
@@ -89,7 +92,7 @@ const COMMON: &[(Field, u32)] = &[
     (general::LOG_MAX_EQ_SZ, 22),
     (general::MAX_NUM_EQS, MAX_EQS),
     (general::LOG_MAX_MKEY, LOG_MAX_MKEY),
-    (general::LOG_MAX_KLM_LIST_SIZE, 16),
+    (general::LOG_MAX_KLM_LIST_SIZE, LOG_MAX_KLM_LIST),
     (general::LOG_MAX_PD, LOG_MAX_PD),
     (general::LOG_MAX_XRCD, LOG_MAX_PD),
     (general::LOG_MAX_TRANSPORT_DOMAIN, LOG_MAX_PD),

@@ -1,4 +1,4 @@
-//! [`Mkeys`] and [`Translated`]: memory keys and what they mean to the transport engine.
+//! [`Mkeys`]: memory keys and what they mean to the transport engine.
 //!
 //! ```text
 //! CREATE_MKEY ─┬─ PA:  physical addresses ───────────────┐
@@ -8,27 +8,36 @@
 //! free ──UMR──► valid ──UMR, invalidation──► free
 //! ```
 //! Keys, rights, domains and ranges are the engine's to check; here is where the bytes are. A region knows that by a [`Mapping`], which
-//! is made again whenever its list changes ([`Function::remap`]).
+//! shares the key's list, and is made again whenever the key changes ([`Function::remap`]).
 //!
-//! Invariant: a list grows only by entries that the driver has handed over: none is allocated for what it only announces.
+//! Invariant: a list grows only by entries that the driver has handed over: none is allocated for what it only announces. There is one
+//! copy of it, which is counted.
+
+mod list;
+mod translate;
+
+pub(crate) use list::{List, OCTWORD, Undo};
+pub(crate) use translate::{Mapping, Region, Targets, Translated};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use roce::engine::{Access, Fault, Memory, MemoryAttr, MrChange, MwType, Pd, Refused};
+use roce::engine::{Access, MemoryAttr, MrChange, MwType, Pd, Refused};
 
 use crate::bus::Bus;
 use crate::function::Function;
 use crate::function::pages::Pages;
 use crate::layout::mkey::mkc;
-use crate::layout::{dword, qword};
+use translate::Target;
 
 /// What the model keeps of memory keys beside what the engine does, by index: the key's upper 24 bits.
 #[derive(Debug, Default)]
 pub(crate) struct Mkeys {
     entries: BTreeMap<u32, Mkey>,
-    /// Bytes of all lists, as far as [`Function::remap`] has seen them.
+    /// Bytes of all lists.
     listed: usize,
+    /// Those that others may be made of.
+    targets: Targets,
 }
 
 /// How many bytes all lists of a function may have: a guest's memory can be named again and again.
@@ -43,12 +52,8 @@ pub(crate) struct Mkey {
     pub(crate) mode: AccessMode,
     /// How many octwords (16 bytes: two pages, or one piece) its list may have.
     pub(crate) capacity: u32,
-    /// Its list: pages (8 bytes each) or pieces (16 bytes each), as the driver gave them.
-    list: Vec<u8>,
-    /// How many bytes of it were counted.
-    counted: usize,
-    /// What the list means, as long as it means something.
-    mapping: Mapping,
+    /// Its list, which its region of the engine shares.
+    list: Arc<List>,
 }
 
 /// What a key is to the engine.
@@ -83,44 +88,62 @@ impl AccessMode {
     }
 }
 
-/// Bytes of an octword of a list.
-pub(crate) const OCTWORD: usize = 16;
-
 impl Mkey {
-    /// A key whose list is empty.
-    pub(crate) fn new(context: [u8; 64], kind: Kind, mode: AccessMode, capacity: u32) -> Self {
-        Self { context, kind, mode, capacity, list: Vec::new(), counted: 0, mapping: Mapping::Nothing }
+    /// A key with this list.
+    pub(crate) fn new(
+        context: [u8; mkc::SIZE],
+        kind: Kind,
+        mode: AccessMode,
+        capacity: u32,
+        list: List,
+    ) -> Self {
+        Self { context, kind, mode, capacity, list: Arc::new(list) }
     }
 
-    /// Puts entries into its list, from this byte on. `false`: it may not have so many, or there would be a hole.
-    pub(crate) fn fill(&mut self, offset: usize, entries: &[u8]) -> bool {
-        let Some(end) = offset.checked_add(entries.len()) else { return false };
-        if offset > self.list.len() || end as u64 > u64::from(self.capacity) * OCTWORD as u64 {
-            return false;
-        }
-        if end > self.list.len() {
-            self.list.resize(end, 0);
-        }
-        self.list[offset..end].copy_from_slice(entries);
-        true
+    /// Its list.
+    pub(crate) fn list(&self) -> &Arc<List> {
+        &self.list
     }
 
-    /// The first bytes of its list, and zeros behind it.
-    pub(crate) fn peek(&self, into: &mut [u8]) {
-        let len = into.len().min(self.list.len());
-        into[..len].copy_from_slice(&self.list[..len]);
-    }
-
-    /// Pages of an MTT list that its range takes. `None`: nonsense.
-    fn pages(&self) -> Option<Pages> {
-        let shift = mkc::LOG_PAGE_SIZE.get32(&self.context);
+    /// What its list means, now. `None`: it does not cover the range.
+    fn mapping(&self) -> Option<Mapping> {
         let MemoryAttr { iova, length, .. } = attr(&self.context);
-        let offset = iova & (1u64.checked_shl(shift)? - 1);
-        let needed = usize::try_from(Pages::needed(shift, offset, length)?).ok()?;
-        // The low 3 bits of an entry are rights.
-        let list: Vec<u64> =
-            self.list.chunks_exact(8).take(needed).map(|entry| qword(entry, 0) & !7).collect();
-        Pages::new(list, shift, offset, length)
+        match self.mode {
+            AccessMode::Physical => Some(Mapping::Physical(iova)),
+            AccessMode::Pieces => Some(Mapping::Pieces(Arc::clone(&self.list))),
+            AccessMode::Pages => {
+                let shift = mkc::LOG_PAGE_SIZE.get32(&self.context);
+                let offset = iova & (1u64.checked_shl(shift)? - 1);
+                let covered = Pages::needed(shift, offset, length)? <= self.list.pages();
+                (covered && PAGE_SIZES.contains(&shift))
+                    .then(|| Mapping::Pages { list: Arc::clone(&self.list), shift, offset, len: length })
+            }
+        }
+    }
+
+    fn weight(&self) -> usize {
+        List::weight(self.mode, self.list.len())
+    }
+}
+
+/// Sizes of pages, log 2.
+const PAGE_SIZES: std::ops::RangeInclusive<u32> = 12..=48;
+
+/// How many pages the range of a context takes, all of which are where pages of its size may be.
+///
+/// # Errors
+/// In words.
+pub(crate) fn check_pages(context: &[u8], list: &List) -> Result<u64, String> {
+    let shift = mkc::LOG_PAGE_SIZE.get32(context);
+    if !PAGE_SIZES.contains(&shift) {
+        return Err(format!("pages of 2^{shift} bytes"));
+    }
+    let MemoryAttr { iova, length, .. } = attr(context);
+    let needed = Pages::needed(shift, iova & ((1 << shift) - 1), length);
+    let needed = needed.ok_or_else(|| format!("{length} bytes"))?;
+    match list.misaligned(shift, usize::try_from(needed).unwrap_or(usize::MAX)) {
+        Some(page) => Err(format!("page {page:#x} is not aligned to 2^{shift}")),
+        None => Ok(needed),
     }
 }
 
@@ -135,66 +158,63 @@ impl Mkeys {
         self.entries.get_mut(&index)
     }
 
+    /// Those that others may be made of.
+    pub(crate) fn targets(&self) -> Targets {
+        self.targets.clone()
+    }
+
     /// One more.
-    pub(crate) fn insert(&mut self, index: u32, key: Mkey) {
-        self.entries.insert(index, key);
-    }
-
-    /// One less.
-    pub(crate) fn remove(&mut self, index: u32) -> Option<Mkey> {
-        let key = self.entries.remove(&index)?;
-        self.listed -= key.counted;
-        Some(key)
-    }
-
-    /// Counts what a list has grown by. `false`: too much, and it is empty now.
-    fn count(&mut self, index: u32) -> bool {
-        let Some(key) = self.entries.get_mut(&index) else { return false };
-        let listed = self.listed - key.counted + key.list.len();
+    ///
+    /// # Errors
+    /// [`Refused::NoRoom`]: the lists would be too long.
+    pub(crate) fn insert(&mut self, index: u32, key: Mkey) -> Result<(), Refused> {
+        self.remove(index);
+        let listed = self.listed + key.weight();
         if listed > MAX_LISTED {
-            self.listed -= std::mem::take(&mut key.counted);
-            key.list = Vec::new();
-            return false;
+            return Err(Refused::NoRoom);
         }
-        key.counted = key.list.len();
         self.listed = listed;
-        true
+        self.entries.insert(index, key);
+        Ok(())
     }
 
-    /// What the list of a key means, now. `None`: it means nothing, or there is no such key.
-    fn resolve(&self, index: u32) -> Option<Mapping> {
-        let key = self.get(index)?;
-        match key.mode {
-            AccessMode::Physical => Some(Mapping::Physical(attr(&key.context).iova)),
-            AccessMode::Pages => Some(Mapping::Pages(Arc::new(key.pages()?))),
-            AccessMode::Pieces => {
-                let mut start = 0u64;
-                let mut pieces = Vec::with_capacity(key.list.len() / OCTWORD);
-                for entry in key.list.chunks_exact(OCTWORD) {
-                    let (len, of, addr) = (u64::from(dword(entry, 0)), dword(entry, 4), qword(entry, 8));
-                    if len == 0 {
-                        continue;
-                    }
-                    let target = self.get(of >> 8)?;
-                    // Pieces of pieces are not offered (max_indirection): a chain of them would have no end.
-                    let within = match &target.mapping {
-                        Mapping::Physical(base) => Mapping::Physical(*base),
-                        Mapping::Pages(pages) => Mapping::Pages(Arc::clone(pages)),
-                        Mapping::Pieces(_) | Mapping::Nothing => return None,
-                    };
-                    let MemoryAttr { iova, length, .. } = attr(&target.context);
-                    let offset = addr.checked_sub(iova)?;
-                    if length.checked_sub(offset)? < len {
-                        return None;
-                    }
-                    pieces.push(Piece { start, len, within, offset });
-                    start = start.checked_add(len)?;
-                }
-                Some(Mapping::Pieces(pieces.into()))
-            }
+    /// One less, and nothing that was made of it opens it any more.
+    pub(crate) fn remove(&mut self, index: u32) {
+        self.targets.remove(index);
+        if let Some(key) = self.entries.remove(&index) {
+            self.listed -= key.weight();
         }
+    }
+
+    /// Puts entries into a key's list, from this byte on.
+    ///
+    /// # Errors
+    /// [`Refused::Invalid`]: it may not have so many, or there would be a hole; [`Refused::NoRoom`]: the lists would be too long.
+    pub(crate) fn fill(&mut self, index: u32, offset: usize, entries: &[u8]) -> Result<Undo, Refused> {
+        let key = self.entries.get_mut(&index).ok_or(Refused::NoSuchObject)?;
+        let end = offset.checked_add(entries.len()).ok_or(FULL)?;
+        if end as u64 > u64::from(key.capacity) * OCTWORD as u64 {
+            return Err(FULL);
+        }
+        let rest = self.listed - key.weight();
+        if rest + List::weight(key.mode, end.max(key.list.len())) > MAX_LISTED {
+            return Err(Refused::NoRoom);
+        }
+        let undo = Arc::make_mut(&mut key.list).fill(offset, entries).ok_or(FULL)?;
+        self.listed = rest + key.weight();
+        Ok(undo)
+    }
+
+    /// Makes a list what it was before.
+    pub(crate) fn undo(&mut self, index: u32, undo: &Undo) {
+        let Some(key) = self.entries.get_mut(&index) else { return };
+        self.listed -= key.weight();
+        Arc::make_mut(&mut key.list).undo(undo);
+        self.listed += key.weight();
     }
 }
+
+const FULL: Refused = Refused::Invalid("the list has no room for it");
 
 /// Rights of a context. A window may be bound to whatever its owner may bind it to: the device has no bit for it.
 pub(crate) fn access(context: &[u8]) -> Access {
@@ -223,20 +243,14 @@ impl<B: Bus> Function<B> {
     ///
     /// # Errors
     /// [`Refused::NoSuchObject`] for a key that is no region, or its protection domain; [`Refused::Busy`] while a window is bound to
-    /// it; [`Refused::Invalid`] for a list that does not cover the range; [`Refused::NoRoom`] for more than all lists may have. The
-    /// region is as it was then.
+    /// it; [`Refused::Invalid`] for a list that does not cover the range. The region is as it was then.
     pub(crate) fn remap(&mut self, index: u32) -> Result<u32, Refused> {
         let key =
             self.core.mkeys.get(index).filter(|key| key.kind == Kind::Region).ok_or(Refused::NoSuchObject)?;
-        let context = key.context;
-        if !self.core.mkeys.count(index) {
-            return Err(Refused::NoRoom);
-        }
+        let (context, mode) = (key.context, key.mode);
         let free = mkc::FREE.is_set(&context);
         let attr = attr(&context);
-        let variant = mkc::MKEY_7_0.get(&context) as u8;
-        let invalidate = invalidable(&context);
-        let mapping = match self.core.mkeys.resolve(index) {
+        let mapping = match key.mapping() {
             Some(mapping) => mapping,
             None if free => Mapping::Nothing,
             None => return Err(Refused::Invalid("the list does not cover the range")),
@@ -245,19 +259,37 @@ impl<B: Bus> Function<B> {
         let before = self.engine.mr_by_index(index).map(|(_, attr)| attr).ok_or(Refused::NoSuchObject)?;
         let same = (before.iova, before.length) == (attr.iova, attr.length);
         let change = MrChange {
-            new_variant: Some(variant),
+            new_variant: Some(mkc::MKEY_7_0.get(&context) as u8),
             pd: (before.pd != attr.pd).then_some(attr.pd),
             access: Some(attr.access),
             iova_and_length: (!same).then_some((attr.iova, attr.length)),
-            region: Some(mapping.clone()),
+            region: Some(Region { index, pd: attr.pd, mapping: mapping.clone() }),
             valid: Some(!free),
-            invalidate: Some(invalidate),
+            invalidate: Some(invalidable(&context)),
         };
-        let changed = self.engine.update_mr(index << 8, change)?;
-        if let Some(key) = self.core.mkeys.get_mut(index) {
-            key.mapping = mapping;
+        let key = self.engine.update_mr(index << 8, change)?;
+        let targets = &self.core.mkeys.targets;
+        if free || mode == AccessMode::Pieces {
+            // Pieces of pieces are not offered (max_indirection): a chain of them would have no end.
+            targets.remove(index);
+        } else {
+            let (readable, writable) = (mkc::LR.is_set(&context), mkc::LW.is_set(&context));
+            let MemoryAttr { pd, iova, length, .. } = attr;
+            targets.insert(Target { key, pd, readable, writable, iova, length, mapping });
         }
-        Ok(changed)
+        Ok(key)
+    }
+
+    /// Takes the list of a key away from everybody else, so that it can be changed where it is, until the key is mapped again.
+    ///
+    /// # Errors
+    /// As [`Function::remap`].
+    pub(crate) fn unmap(&mut self, index: u32) -> Result<(), Refused> {
+        let (_, attr) = self.engine.mr_by_index(index).ok_or(Refused::NoSuchObject)?;
+        let region = Region { index, pd: attr.pd, mapping: Mapping::Nothing };
+        self.engine.update_mr(index << 8, MrChange { region: Some(region), ..MrChange::default() })?;
+        self.core.mkeys.targets.remove(index);
+        Ok(())
     }
 
     /// The present key of a window, whose low 8 bits move with each bind.
@@ -273,107 +305,6 @@ impl<B: Bus> Function<B> {
 /// May work requests, here and from afar, make it free?
 pub(crate) fn invalidable(context: &[u8]) -> bool {
     mkc::EN_RINVAL.is_set(context) || (mkc::FREE.is_set(context) && mkc::UMR_EN.is_set(context))
-}
-
-/// Where the bytes of a memory key are.
-#[derive(Clone, Debug)]
-pub(crate) enum Mapping {
-    /// At guest-physical addresses, from this one on.
-    Physical(u64),
-    /// In pages.
-    Pages(Arc<Pages>),
-    /// In pieces of other keys, which follow each other.
-    Pieces(Arc<[Piece]>),
-    /// Nowhere: the key is free.
-    Nothing,
-}
-
-/// A piece of another key.
-#[derive(Clone, Debug)]
-pub(crate) struct Piece {
-    /// Where it begins in the key that it is a piece for.
-    start: u64,
-    len: u64,
-    within: Mapping,
-    /// Where it begins in the key that it is a piece of.
-    offset: u64,
-}
-
-impl Mapping {
-    /// The guest-physical address of a byte, and how many bytes follow it there.
-    pub(crate) fn locate(&self, at: u64) -> Option<(u64, u64)> {
-        match self {
-            Self::Physical(base) => {
-                let address = base.checked_add(at)?;
-                Some((address, u64::MAX - address))
-            }
-            Self::Pages(pages) => pages.locate(at),
-            Self::Pieces(pieces) => {
-                let behind = pieces.partition_point(|piece| piece.start <= at);
-                let piece = pieces.get(behind.checked_sub(1)?)?;
-                let inside = at - piece.start;
-                let left = piece.len.checked_sub(inside).filter(|left| *left > 0)?;
-                // No recursion without end: pieces are never of pieces.
-                let (address, count) = piece.within.locate(piece.offset.checked_add(inside)?)?;
-                Some((address, count.min(left)))
-            }
-            Self::Nothing => None,
-        }
-    }
-
-    /// Hands over each run of bytes that lie together: guest-physical address, and where they are of `len` bytes from `at` on.
-    fn runs(
-        &self,
-        at: u64,
-        len: usize,
-        mut each: impl FnMut(u64, std::ops::Range<usize>) -> Result<(), Fault>,
-    ) -> Result<(), Fault> {
-        let mut done = 0;
-        while done < len {
-            let from = at.checked_add(done as u64).ok_or(Fault)?;
-            let (address, count) = self.locate(from).filter(|(_, count)| *count > 0).ok_or(Fault)?;
-            let count = usize::try_from(count).unwrap_or(usize::MAX).min(len - done);
-            each(address, done..done + count)?;
-            done += count;
-        }
-        Ok(())
-    }
-
-    /// Where 8 bytes are that lie together.
-    fn word(&self, at: u64) -> Result<u64, Fault> {
-        match self.locate(at) {
-            Some((address, 8..)) => Ok(address),
-            _ => Err(Fault),
-        }
-    }
-}
-
-/// Guest memory as the transport engine reaches it: by memory key.
-#[derive(Clone, Debug)]
-pub(crate) struct Translated<B: Bus> {
-    pub(crate) bus: B,
-}
-
-impl<B: Bus> Memory for Translated<B> {
-    type Region = Mapping;
-
-    fn read(&mut self, region: &Mapping, offset: u64, dst: &mut [u8]) -> Result<(), Fault> {
-        region.runs(offset, dst.len(), |address, part| {
-            self.bus.read(address, &mut dst[part]).map_err(|_| Fault)
-        })
-    }
-
-    fn write(&mut self, region: &Mapping, offset: u64, src: &[u8]) -> Result<(), Fault> {
-        region.runs(offset, src.len(), |address, part| self.bus.write(address, &src[part]).map_err(|_| Fault))
-    }
-
-    fn compare_swap(&mut self, region: &Mapping, offset: u64, compare: u64, swap: u64) -> Result<u64, Fault> {
-        self.bus.compare_swap(region.word(offset)?, compare, swap).map_err(|_| Fault)
-    }
-
-    fn fetch_add(&mut self, region: &Mapping, offset: u64, add: u64) -> Result<u64, Fault> {
-        self.bus.fetch_add(region.word(offset)?, add).map_err(|_| Fault)
-    }
 }
 
 #[cfg(test)]

@@ -51,6 +51,14 @@ impl<R> Keys<R> {
         }
     }
 
+    /// What a region is to the memory.
+    pub(crate) fn memory_at(&self, index: u32) -> Option<&R> {
+        match self.entries.get(index)? {
+            Entry::Region(region) => Some(&region.region),
+            Entry::Window(_) => None,
+        }
+    }
+
     /// Changes a region, all of it or nothing. Gives its key.
     pub(crate) fn change(&mut self, index: u32, change: MrChange<R>) -> Result<u32, Refused> {
         let Some(Entry::Region(region)) = self.entries.get_mut(index) else {

@@ -105,7 +105,7 @@ fn start<M: Memory, S: Sink>(
             psns = 0;
         }
         SendOp::LocalInvalidate { rkey } => {
-            world.keys.invalidate(qp.pd, qp.qpn, rkey).map_err(|_| Status::LocalQpOperation)?;
+            world.invalidate(qp.pd, qp.qpn, rkey).map_err(|_| Status::LocalQpOperation)?;
             psns = 0;
         }
         // Of a single packet, gathering it is the check.

@@ -150,7 +150,7 @@ fn send<M: Memory, S: Sink>(
     qp.resp.message = Message::None;
     // IBTA 9.4.1: the key is invalid before the receive completes.
     if let Some(ieth) = headers.ieth {
-        world.keys.invalidate(scope.pd, qp.qpn, ieth.rkey).map_err(|_| Refusal::NotInvalidated)?;
+        world.invalidate(scope.pd, qp.qpn, ieth.rkey).map_err(|_| Refusal::NotInvalidated)?;
     }
     let completion = Completion {
         byte_len: qp.resp.current.received() as u32,

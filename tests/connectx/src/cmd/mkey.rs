@@ -7,14 +7,15 @@ use roce::engine::{MrChange, MwType, Pd, Refused};
 use super::context::{bad, engine, missing, none_of, not_offered, reserved};
 use super::{Command, Refusal, Status};
 use crate::bus::Bus;
+use crate::caps::LOG_MAX_KLM_LIST;
 use crate::complaint::Rule;
 use crate::function::Function;
-use crate::function::pages::Pages;
 use crate::layout::mkey::{
     create_mkey_in, create_mkey_out, destroy_mkey_in, mkc, query_mkey_in, query_mkey_out,
 };
-use crate::layout::qword;
-use crate::mkey::{AccessMode, Kind, Mapping, Mkey, OCTWORD, attr, invalidable};
+use crate::mkey::{
+    self, AccessMode, Kind, List, Mapping, Mkey, OCTWORD, Region, attr, invalidable,
+};
 
 /// The commands of this file.
 pub(crate) fn commands<B: Bus>() -> Vec<Command<B>> {
@@ -56,6 +57,7 @@ fn create<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -
         let what = format!("{} bytes of list for {actual} of {capacity} octwords", list.len());
         return Err(Refusal::broken(Status::BadParam, Rule::CommandPages, what));
     }
+    let list = List::new(mode, list);
     let free = mkc::FREE.is_set(&context);
     let (kind, index) = if mode == AccessMode::Pieces && free && capacity <= WINDOW_OCTWORDS {
         let kind = if mkc::EN_RINVAL.is_set(&context) { MwType::Two } else { MwType::One };
@@ -63,23 +65,22 @@ fn create<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -
         let key = function.engine.alloc_mw_keyed(pd, kind, variant);
         (Kind::Window(kind), key.map_err(|refused| engine(refused, "the key"))? >> 8)
     } else {
-        if mode == AccessMode::Pages && (!free || !list.is_empty()) {
-            check_pages(&context, list, free)?;
+        if mode == AccessMode::Pages && (!free || list.len() > 0) {
+            check_pages(&context, &list, free)?;
         }
         // First one that opens nothing, then what the list makes of it.
         let (attr, variant) = (attr(&context), mkc::MKEY_7_0.get(&context) as u8);
-        let key = function.engine.reg_mr_keyed(&attr, Mapping::Nothing, variant, invalidable(&context));
+        // Its index comes with its mapping.
+        let nothing = Region { index: 0, pd: attr.pd, mapping: Mapping::Nothing };
+        let key = function.engine.reg_mr_keyed(&attr, nothing, variant, invalidable(&context));
         let key = key.map_err(|refused| engine(refused, "the key"))?;
         let closed = MrChange { valid: Some(false), ..MrChange::default() };
         function.engine.update_mr(key, closed).map_err(|refused| engine(refused, "the key"))?;
         (Kind::Region, key >> 8)
     };
-    let mut key = Mkey::new(context, kind, mode, capacity);
-    key.fill(0, list);
-    function.core.mkeys.insert(index, key);
-    if kind == Kind::Region
-        && let Err(refused) = function.remap(index)
-    {
+    let done = function.core.mkeys.insert(index, Mkey::new(context, kind, mode, capacity, list));
+    let done = done.and_then(|()| if kind == Kind::Region { function.remap(index).map(|_| ()) } else { Ok(()) });
+    if let Err(refused) = done {
         remove(function, index);
         return Err(engine(refused, "the key"));
     }
@@ -114,7 +115,8 @@ fn check(context: &[u8], input: &[u8]) -> Result<AccessMode, Refusal> {
     if mode == AccessMode::Physical && capacity != 0 {
         return Err(bad("a key of physical addresses has no list"));
     }
-    if u64::from(capacity) > 1 << LOG_MAX_OCTWORDS {
+    let longest = if mode == AccessMode::Pieces { LOG_MAX_KLM_LIST } else { LOG_MAX_OCTWORDS };
+    if u64::from(capacity) > 1 << longest {
         return Err(Refusal::broken(
             Status::ExceedLimit,
             Rule::CommandParameter,
@@ -128,34 +130,14 @@ fn check(context: &[u8], input: &[u8]) -> Result<AccessMode, Refusal> {
 }
 
 /// A list of pages is as long as its range needs, and aligned.
-fn check_pages(context: &[u8], list: &[u8], free: bool) -> Result<(), Refusal> {
+fn check_pages(context: &[u8], list: &List, free: bool) -> Result<(), Refusal> {
     let wrong = |what: String| Refusal::broken(Status::BadParam, Rule::CommandPages, what);
-    let shift = mkc::LOG_PAGE_SIZE.get32(context);
-    if !(12..=48).contains(&shift) {
-        return Err(wrong(format!("pages of 2^{shift} bytes")));
-    }
-    let attr = attr(context);
-    let needed = Pages::needed(shift, attr.iova & ((1 << shift) - 1), attr.length)
-        .ok_or_else(|| wrong(format!("{} bytes", attr.length)))?;
+    let needed = mkey::check_pages(context, list).map_err(wrong)?;
     // Lists are of whole octwords, of two pages each.
-    let given = list.len() as u64 / 8;
-    if needed.next_multiple_of(2) != given && !free {
-        return Err(wrong(format!(
-            "{given} pages of 2^{shift} for {} bytes that take {needed}",
-            attr.length
-        )));
+    if needed.checked_next_multiple_of(2) != Some(list.pages()) && !free {
+        return Err(wrong(format!("{} pages for a range that takes {needed}", list.pages())));
     }
-    let used = usize::try_from(needed).unwrap_or(usize::MAX);
-    // The low 3 bits of an entry are rights.
-    match list
-        .chunks_exact(8)
-        .take(used)
-        .map(|entry| qword(entry, 0) & !7)
-        .find(|page| page & ((1 << shift) - 1) != 0)
-    {
-        Some(page) => Err(wrong(format!("page {page:#x} is not aligned to 2^{shift}"))),
-        None => Ok(()),
-    }
+    Ok(())
 }
 
 fn query<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
@@ -169,7 +151,7 @@ fn query<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) ->
         mkc::FREE.set(&mut context, function.engine.mr_is_valid(index) != Some(true));
     }
     query_mkey_out::MEMORY_KEY_MKEY_ENTRY.of_mut(output).copy_from_slice(&context);
-    key.peek(query_mkey_out::BSF0_KLM0_PAS_MTT0_1.of_mut(output));
+    key.list().peek(query_mkey_out::BSF0_KLM0_PAS_MTT0_1.of_mut(output));
     Ok(())
 }
 
@@ -197,9 +179,10 @@ fn destroy<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Re
 /// One that was not finished.
 fn remove<B: Bus>(function: &mut Function<B>, index: u32) {
     function.core.mkeys.remove(index);
-    if let Some((key, _)) = function.engine.mr_by_index(index) {
-        let _ = function.engine.dereg_mr(key);
-    }
+    let _ = match function.engine.mr_by_index(index) {
+        Some((key, _)) => function.engine.dereg_mr(key).map(|_| ()),
+        None => function.destroy_window(index),
+    };
 }
 
 #[cfg(test)]

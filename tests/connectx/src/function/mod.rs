@@ -243,7 +243,7 @@ fn engine<B: Bus>(core: &Core<B>) -> Engine<Translated<B>> {
         seed: core.config.index as u64 + 1,
         ..roce::engine::Config::default()
     };
-    Engine::new(config, Translated { bus: core.bus.clone() })
+    Engine::new(config, Translated { bus: core.bus.clone(), targets: core.mkeys.targets() })
 }
 
 /// BAR 0: registers, then UAR pages.

@@ -20,7 +20,7 @@ use crate::function::Function;
 use crate::layout::Field;
 use crate::layout::mkey::mkc;
 use crate::layout::wqe::{data, klm, umr_ctrl};
-use crate::mkey::{self, Kind, Mkeys, OCTWORD};
+use crate::mkey::{self, AccessMode, Kind, Mkeys, OCTWORD};
 
 /// A change of a memory key or window.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -224,33 +224,79 @@ impl<B: Bus> Function<B> {
             }
         }
         let list = self.list(pd, umr)?;
-        let Some(key) = self.core.mkeys.get_mut(index) else { return refused };
+        let Some(key) = self.core.mkeys.get(index) else { return refused };
         // Lists come in units of 64 bytes: what is padding may not fit.
-        let room = (key.capacity as usize)
-            .saturating_mul(OCTWORD)
-            .saturating_sub(umr.offset.saturating_mul(OCTWORD));
+        let offset = umr.offset.saturating_mul(OCTWORD);
+        let room = (key.capacity as usize).saturating_mul(OCTWORD).saturating_sub(offset);
         let (list, padding) = list.split_at(list.len().min(room));
-        let fits = padding.iter().all(|byte| *byte == 0)
-            && (list.is_empty() || key.fill(umr.offset.saturating_mul(OCTWORD), list));
-        if !fits {
+        if !padding.iter().all(|byte| *byte == 0) {
             self.core
                 .log
                 .complain(Rule::WqeUmr, format!("the list of key {:#x} has no room for it", umr.key));
             return refused;
         }
-        key.context = context;
-        match self.remap(index) {
-            Ok(_) => Ok(()),
+        match self.put(index, context, offset, list) {
+            Ok(()) => Ok(()),
             Err(why) => {
-                if let Some(key) = self.core.mkeys.get_mut(index) {
-                    key.context = before;
-                }
-                if let Refused::Invalid(what) = why {
+                if let Some(what) = why {
                     self.core.log.complain(Rule::WqeUmr, format!("key {:#x}: {what}", umr.key));
                 }
                 refused
             }
         }
+    }
+
+    /// Gives a key this context and these entries of its list, or leaves it as it is.
+    ///
+    /// # Errors
+    /// Why not, in words where a rule was broken.
+    fn put(
+        &mut self,
+        index: u32,
+        context: [u8; mkc::SIZE],
+        offset: usize,
+        list: &[u8],
+    ) -> Result<(), Option<String>> {
+        let why = |refused| match refused {
+            Refused::Invalid(what) => Some(what.to_owned()),
+            _ => None,
+        };
+        let Some(key) = self.core.mkeys.get_mut(index) else { return Err(None) };
+        let before = std::mem::replace(&mut key.context, context);
+        let is_valid = self.engine.mr_is_valid(index).unwrap_or(false);
+        let (mut unmapped, mut undo) = (false, None);
+        let done = (|| {
+            if !list.is_empty() {
+                self.unmap(index).map_err(why)?;
+                unmapped = true;
+                undo = Some(self.core.mkeys.fill(index, offset, list).map_err(why)?);
+            }
+            let key = self.core.mkeys.get(index).ok_or(None)?;
+            if key.mode == AccessMode::Pages && (!mkc::FREE.is_set(&context) || !list.is_empty()) {
+                mkey::check_pages(&context, key.list()).map_err(Some)?;
+            }
+            self.remap(index).map_err(why)
+        })();
+        if done.is_ok() {
+            return Ok(());
+        }
+        if let Some(undo) = undo {
+            self.core.mkeys.undo(index, &undo);
+        }
+        let context = |function: &mut Self, context| {
+            if let Some(key) = function.core.mkeys.get_mut(index) {
+                key.context = context;
+            }
+        };
+        if unmapped {
+            let mut present = before;
+            mkc::FREE.set(&mut present, u32::from(!is_valid));
+            context(self, present);
+            // It was so, and nothing has changed since that it could be refused for.
+            let _ = self.remap(index);
+        }
+        context(self, before);
+        done.map(|_| ())
     }
 
     /// The list that a UMR brings or points to.

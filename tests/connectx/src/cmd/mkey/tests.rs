@@ -5,7 +5,7 @@ use roce::engine::{Access, CqId, QpInit, SendFlags, SendOp, SendWr, Service};
 use super::*;
 use crate::cmd::bench::{Bench, input, naming};
 use crate::complaint::Rule;
-use crate::layout::Field;
+use crate::layout::{Field, qword};
 use crate::port::PortKind;
 
 /// Input of CREATE_MKEY for two pages from 0xff0 on, 0x20 bytes, as the kernel makes it.
@@ -190,8 +190,8 @@ fn a_free_key_opens_nothing_until_it_is_filled() {
     create_mkey_in::TRANSLATIONS_OCTWORD_ACTUAL_SIZE.set(&mut free, 0u32);
     let index = create(&mut bench, &free);
     assert_eq!(bench.function.engine.mr_is_valid(index), Some(false));
+    bench.function.core.mkeys.fill(index, 0, &good[create_mkey_in::KLM_PAS_MTT..]).unwrap();
     let key = bench.function.core.mkeys.get_mut(index).unwrap();
-    assert!(key.fill(0, &good[create_mkey_in::KLM_PAS_MTT..]));
     mkc::FREE.set(&mut key.context, 0u32);
     mkc::MKEY_7_0.set(&mut key.context, 0x43u32);
     assert_eq!(bench.function.remap(index), Ok(index << 8 | 0x43));
@@ -252,4 +252,49 @@ fn memory_with_a_window_bound_to_it_is_not_taken_back() {
     bench.unlucky(naming(0x202, index), Status::ResourceBusy);
     bench.ok(naming(0x202, window));
     bench.ok(naming(0x202, index));
+}
+
+/// Input of CREATE_MKEY for a key of this one piece.
+fn pieces(bench: &mut Bench, len: u32, key: u32, addr: u64) -> Vec<u8> {
+    let pages = pages(bench);
+    let mut input = with(
+        &pages[..create_mkey_in::KLM_PAS_MTT],
+        &[(mkc::ACCESS_MODE_1_0, 2), (mkc::START_ADDR, 0), (mkc::LEN, len.into()), (mkc::LOG_PAGE_SIZE, 0)],
+    );
+    input.extend(len.to_be_bytes());
+    input.extend(key.to_be_bytes());
+    input.extend(addr.to_be_bytes());
+    input
+}
+
+fn reads(bench: &mut Bench, key: u32) -> bool {
+    let sge = roce::engine::Sge { addr: 0, length: 8, lkey: key };
+    bench.function.engine.gather(Pd(bench.pd), &[sge], &mut [0; 8]).is_ok()
+}
+
+#[test]
+fn a_key_made_of_another_opens_nothing_once_that_is_free_or_gone() {
+    let mut bench = Bench::new(PortKind::Ib);
+    let input = pages(&mut bench);
+    let target = create(&mut bench, &input);
+    let input = pieces(&mut bench, 0x20, target << 8 | 0x42, 0x7_0ff0);
+    let key = create(&mut bench, &input) << 8 | 0x42;
+    assert!(reads(&mut bench, key));
+    for free in [1u32, 0] {
+        mkc::FREE.set(&mut bench.function.core.mkeys.get_mut(target).unwrap().context, free);
+        bench.function.remap(target).unwrap();
+        assert_eq!(reads(&mut bench, key), free == 0);
+    }
+    bench.ok(naming(0x202, target));
+    assert!(!reads(&mut bench, key));
+    bench.ok(naming(0x202, key >> 8));
+}
+
+#[test]
+fn a_key_has_no_more_pieces_than_is_offered() {
+    let mut bench = Bench::new(PortKind::Ib);
+    let input = pieces(&mut bench, 0x20, 0, 0);
+    let sized = |octwords| with(&input, &[(mkc::TRANSLATIONS_OCTWORD_SIZE, octwords)]);
+    bench.ok(sized(1 << LOG_MAX_KLM_LIST));
+    bench.refused(sized((1 << LOG_MAX_KLM_LIST) + 1), Status::ExceedLimit, Rule::CommandParameter);
 }

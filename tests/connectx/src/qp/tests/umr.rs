@@ -196,9 +196,68 @@ fn a_key_in_the_wrong_state_or_of_another_domain_is_a_bind_error() {
 }
 
 #[test]
+fn a_change_of_rights_leaves_the_list_where_it_is() {
+    let (mut bed, mut cq, mut one, _, memory, _) = bed();
+    let list = |bed: &Bed| {
+        std::sync::Arc::clone(bed.fabric.functions[0].core.mkeys.get(memory.key >> 8).unwrap().list())
+    };
+    let before = list(&bed);
+    let change = Umr::new(0x1f << 17).context(mkc::LR, 1).wqe(&bed, &one, memory.key, &[]);
+    bed.post(&mut one, &change);
+    assert_eq!(bed.drain(&mut cq), [(SUCCESS, 0)]);
+    assert!(std::sync::Arc::ptr_eq(&before, &list(&bed)));
+}
+
+#[test]
+fn a_list_is_changed_in_its_place() {
+    let (mut bed, mut cq, mut one, _, memory, key) = bed();
+    let place =
+        |bed: &Bed| std::sync::Arc::as_ptr(bed.fabric.functions[0].core.mkeys.get(key >> 8).unwrap().list());
+    let wqe = lend(&bed, &one, key, 0x5_0000, memory.address);
+    bed.post(&mut one, &wqe);
+    assert_eq!(bed.drain(&mut cq), [(SUCCESS, 0)]);
+    let before = place(&bed);
+    let mut pages = [0; 64];
+    pages[..8].copy_from_slice(&(memory.address + 2 * PAGE).to_be_bytes());
+    pages[8..16].copy_from_slice(&(memory.address + 3 * PAGE).to_be_bytes());
+    let change = Umr::new(0).control(umr_ctrl::KLM_OCTOWORDS, 4).wqe(&bed, &one, key, &pages);
+    bed.post(&mut one, &change);
+    assert_eq!(bed.drain(&mut cq).len(), 1);
+    assert_eq!(place(&bed), before);
+    write(&mut bed, &mut one, 0x5_0000, key);
+    assert_eq!(bed.drain(&mut cq).len(), 1);
+    assert_eq!(&bed.peek::<10>(0, memory.address + 2 * PAGE), b"through it");
+}
+
+#[test]
+fn a_refused_change_leaves_list_and_context() {
+    let (mut bed, mut cq, mut one, _, memory, _) = bed();
+    let state = |bed: &Bed| {
+        let function = &bed.fabric.functions[0];
+        let key = function.core.mkeys.get(memory.key >> 8).unwrap();
+        let mut list = vec![0xff; 64];
+        key.list().peek(&mut list);
+        (key.context, list)
+    };
+    let before = state(&bed);
+    let odd = [[0, 0, 0, 0, 0, 0, 0x12, 0]; 8].concat();
+    let change = Umr::new(1 << 17).control(umr_ctrl::KLM_OCTOWORDS, 2).wqe(&bed, &one, memory.key, &odd);
+    bed.post(&mut one, &change);
+    assert_eq!(bed.rules(), [Rule::WqeUmr]);
+    assert_eq!(bed.poll(&mut cq).map(|entry| error(&entry)), Some(BIND_ERROR));
+    assert_eq!(state(&bed), before);
+    let sge = roce::engine::Sge { addr: memory.va, length: 8, lkey: memory.key };
+    let pd = roce::engine::Pd(bed.pds[0]);
+    bed.poke(0, memory.address, b"as it is");
+    let mut bytes = [0; 8];
+    bed.fabric.functions[0].engine.gather(pd, &[sge], &mut bytes).unwrap();
+    assert_eq!(&bytes, b"as it is");
+}
+
+#[test]
 fn a_umr_that_breaks_a_rule_is_refused() {
     type Make = fn(&Bed, &Pair, u32) -> Vec<u8>;
-    let cases: [(Rule, Make); 6] = [
+    let cases: [(Rule, Make); 8] = [
         (Rule::WqeUmr, |bed, one, key| Umr::new(1 << 40).wqe(bed, one, key, &[])),
         (Rule::WqeUmr, |bed, one, key| Umr::new(0).control(umr_ctrl::CHECK_FREE, 3).wqe(bed, one, key, &[])),
         // A list that is announced and not there; one that the key has no room for.
@@ -207,6 +266,15 @@ fn a_umr_that_breaks_a_rule_is_refused() {
         }),
         (Rule::WqeUmr, |bed, one, key| {
             Umr::new(0).control(umr_ctrl::KLM_OCTOWORDS, 8).wqe(bed, one, key, &[1; 128])
+        }),
+        // Pages that are none of their size; a size that is none.
+        (Rule::WqeUmr, |bed, one, key| {
+            let umr = lender(key, 0, 2 * PAGE).control(umr_ctrl::KLM_OCTOWORDS, 4);
+            umr.wqe(bed, one, key, &[[0, 0, 0, 0, 0, 0, 0x12, 0]; 8].concat())
+        }),
+        (Rule::WqeUmr, |bed, one, key| {
+            let umr = lender(key, 0, 2).context(mkc::LOG_PAGE_SIZE, 50).control(umr_ctrl::KLM_OCTOWORDS, 4);
+            umr.wqe(bed, one, key, &[0; 64])
         }),
         // Valid without pages.
         (Rule::WqeUmr, |bed, one, key| lender(key, 0, 2 * PAGE).wqe(bed, one, key, &[])),

@@ -1,0 +1,151 @@
+//! [`List`]: the pages or pieces of a memory key, as its driver gave them.
+//!
+//! Invariant: to change some entries takes about as long as they are many, whatever else the list holds: what is known beside them
+//! is known by blocks. Of pieces, of which there are few, it is where each begins.
+
+use super::AccessMode;
+use crate::layout::{dword, qword};
+
+/// A list of pages (8 bytes each) or pieces (16 bytes each).
+#[derive(Clone, Debug)]
+pub(crate) struct List {
+    mode: AccessMode,
+    bytes: Vec<u8>,
+    /// Of pages, by block: the bits that any of its pages has. Of pieces: where each begins.
+    index: Vec<u64>,
+}
+
+/// What was changed of a list.
+#[derive(Debug)]
+pub(crate) struct Undo {
+    offset: usize,
+    before: Vec<u8>,
+    len: usize,
+}
+
+/// A piece of another key, and where in it a byte is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Piece {
+    pub(super) key: u32,
+    pub(super) addr: u64,
+    pub(super) len: u64,
+    pub(super) inside: u64,
+}
+
+/// Bytes of an octword of a list.
+pub(crate) const OCTWORD: usize = 16;
+const PAGE: usize = 8;
+/// Bytes of pages that are looked at together.
+const BLOCK: usize = 256 * PAGE;
+
+impl List {
+    /// One of these entries.
+    pub(crate) fn new(mode: AccessMode, entries: &[u8]) -> Self {
+        let mut list = Self { mode, bytes: entries.to_vec(), index: Vec::new() };
+        list.look(0, entries.len());
+        list
+    }
+
+    /// How many bytes it has.
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// How much memory a list of so many bytes takes.
+    pub(super) fn weight(mode: AccessMode, len: usize) -> usize {
+        let unit = if mode == AccessMode::Pieces { OCTWORD } else { BLOCK };
+        len.saturating_add(len.div_ceil(unit).saturating_mul(8))
+    }
+
+    /// Its first bytes, and zeros behind it.
+    pub(crate) fn peek(&self, into: &mut [u8]) {
+        let len = into.len().min(self.bytes.len());
+        into[..len].copy_from_slice(&self.bytes[..len]);
+    }
+
+    /// Puts entries into it. `None`: there would be a hole.
+    pub(super) fn fill(&mut self, offset: usize, entries: &[u8]) -> Option<Undo> {
+        let end = offset.checked_add(entries.len())?;
+        let len = self.bytes.len();
+        let before = self.bytes.get(offset..end.min(len).max(offset))?.to_vec();
+        if end > len {
+            self.bytes.resize(end, 0);
+        }
+        self.bytes[offset..end].copy_from_slice(entries);
+        self.look(offset, end);
+        Some(Undo { offset, before, len })
+    }
+
+    /// As it was before.
+    pub(super) fn undo(&mut self, undo: &Undo) {
+        let end = undo.offset + undo.before.len();
+        if let Some(changed) = self.bytes.get_mut(undo.offset..end) {
+            changed.copy_from_slice(&undo.before);
+        }
+        self.bytes.truncate(undo.len);
+        self.look(undo.offset, undo.len);
+    }
+
+    /// Looks at what has changed.
+    fn look(&mut self, from: usize, to: usize) {
+        match self.mode {
+            AccessMode::Physical => {}
+            AccessMode::Pages => {
+                self.index.resize(self.bytes.len().div_ceil(BLOCK), 0);
+                let blocks = self.bytes.chunks(BLOCK).zip(&mut self.index);
+                for (block, bits) in blocks.skip(from / BLOCK).take(to.div_ceil(BLOCK) - from / BLOCK) {
+                    *bits = block.chunks_exact(PAGE).fold(0, |bits, entry| bits | page(entry));
+                }
+            }
+            AccessMode::Pieces => {
+                let first = (from / OCTWORD).min(self.index.len());
+                self.index.truncate(first);
+                let mut start = first.checked_sub(1).map_or(0, |last| self.index[last] + self.len_of(last));
+                for number in first..self.bytes.len() / OCTWORD {
+                    self.index.push(start);
+                    // Fewer than 2^32 lengths of 32 bits each.
+                    start += self.len_of(number);
+                }
+            }
+        }
+    }
+
+    fn len_of(&self, piece: usize) -> u64 {
+        self.bytes.get(piece * OCTWORD..).map_or(0, |entry| u64::from(dword(entry, 0)))
+    }
+
+    /// One of its pages.
+    pub(super) fn page(&self, number: usize) -> Option<u64> {
+        let at = number.checked_mul(PAGE)?;
+        self.bytes.get(at..at.checked_add(PAGE)?).map(page)
+    }
+
+    /// How many pages there are.
+    pub(crate) fn pages(&self) -> u64 {
+        (self.bytes.len() / PAGE) as u64
+    }
+
+    /// One of its first so many pages that does not begin where a page of this size may.
+    pub(super) fn misaligned(&self, shift: u32, count: usize) -> Option<u64> {
+        let odd = |bits: &u64| bits & ((1 << shift) - 1) != 0;
+        let used = &self.bytes[..count.saturating_mul(PAGE).min(self.bytes.len())];
+        used.chunks(BLOCK)
+            .zip(&self.index)
+            .filter(|(_, bits)| odd(bits))
+            .find_map(|(block, _)| block.chunks_exact(PAGE).map(page).find(odd))
+    }
+
+    /// The piece that a byte is in.
+    pub(super) fn piece(&self, at: u64) -> Option<Piece> {
+        // Pieces of no bytes stand before the one that begins where they do, or at the end.
+        let number = self.index.partition_point(|start| *start <= at).checked_sub(1)?;
+        let entry = self.bytes.get(number * OCTWORD..)?.get(..OCTWORD)?;
+        let (len, inside) = (u64::from(dword(entry, 0)), at - self.index[number]);
+        (inside < len).then(|| Piece { key: dword(entry, 4), addr: qword(entry, 8), len, inside })
+    }
+}
+
+/// The low 3 bits of an entry are rights.
+fn page(entry: &[u8]) -> u64 {
+    qword(entry, 0) & !7
+}
