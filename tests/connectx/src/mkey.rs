@@ -115,8 +115,12 @@ impl Mkey {
                 let shift = mkc::LOG_PAGE_SIZE.get32(&self.context);
                 let offset = iova & (1u64.checked_shl(shift)? - 1);
                 let covered = Pages::needed(shift, offset, length)? <= self.list.pages();
-                (covered && PAGE_SIZES.contains(&shift))
-                    .then(|| Mapping::Pages { list: Arc::clone(&self.list), shift, offset, len: length })
+                (covered && PAGE_SIZES.contains(&shift)).then(|| Mapping::Pages {
+                    list: Arc::clone(&self.list),
+                    shift,
+                    offset,
+                    len: length,
+                })
             }
         }
     }
@@ -148,6 +152,11 @@ pub(crate) fn check_pages(context: &[u8], list: &List) -> Result<u64, String> {
 }
 
 impl Mkeys {
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
     /// A key, by its index.
     pub(crate) fn get(&self, index: u32) -> Option<&Mkey> {
         self.entries.get(&index)

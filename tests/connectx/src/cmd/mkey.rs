@@ -13,9 +13,7 @@ use crate::function::Function;
 use crate::layout::mkey::{
     create_mkey_in, create_mkey_out, destroy_mkey_in, mkc, query_mkey_in, query_mkey_out,
 };
-use crate::mkey::{
-    self, AccessMode, Kind, List, Mapping, Mkey, OCTWORD, Region, attr, invalidable,
-};
+use crate::mkey::{self, AccessMode, Kind, List, Mapping, Mkey, OCTWORD, Region, attr, invalidable};
 
 /// The commands of this file.
 pub(crate) fn commands<B: Bus>() -> Vec<Command<B>> {
@@ -79,7 +77,8 @@ fn create<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -
         (Kind::Region, key >> 8)
     };
     let done = function.core.mkeys.insert(index, Mkey::new(context, kind, mode, capacity, list));
-    let done = done.and_then(|()| if kind == Kind::Region { function.remap(index).map(|_| ()) } else { Ok(()) });
+    let done =
+        done.and_then(|()| if kind == Kind::Region { function.remap(index).map(|_| ()) } else { Ok(()) });
     if let Err(refused) = done {
         remove(function, index);
         return Err(engine(refused, "the key"));

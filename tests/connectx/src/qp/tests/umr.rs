@@ -230,6 +230,40 @@ fn a_list_is_changed_in_its_place() {
 }
 
 #[test]
+fn a_key_that_was_taken_back_opens_nothing_to_what_was_made_of_it() {
+    let (mut bed, mut cq, mut one, _, memory, key) = bed();
+    let wqe = lend(&bed, &one, key, 0x5_0000, memory.address);
+    bed.post(&mut one, &wqe);
+    assert_eq!(bed.drain(&mut cq), [(SUCCESS, 0)]);
+    let mut input = input(0x200, create_mkey_in::KLM_PAS_MTT);
+    create_mkey_in::TRANSLATIONS_OCTWORD_ACTUAL_SIZE.set(&mut input, 1u32);
+    let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.of_mut(&mut input);
+    for (field, value) in [
+        (mkc::LR, 1),
+        (mkc::ACCESS_MODE_1_0, 2),
+        (mkc::QPN, 0xff_ffff),
+        (mkc::PD, bed.pds[0]),
+        (mkc::LEN, 0x100),
+        (mkc::TRANSLATIONS_OCTWORD_SIZE, 1),
+    ] {
+        field.set(context, value);
+    }
+    let mut piece = [0; 16];
+    klm::BYTE_COUNT.set(&mut piece, 0x100u32);
+    klm::MKEY.set(&mut piece, key);
+    klm::VA.set(&mut piece, 0x5_0000u64);
+    input.extend(piece);
+    let made = create_mkey_out::MKEY_INDEX.get32(&bed.ok(0, &input)) << 8;
+    let sge = roce::engine::Sge { addr: 0, length: 8, lkey: made };
+    let pd = roce::engine::Pd(bed.pds[0]);
+    assert!(bed.fabric.functions[0].engine.gather(pd, &[sge], &mut [0; 8]).is_ok());
+    let wqe = bed.begin(&one, opcode::SEND_INVAL).set(ctrl::IMM, key).inline(b"x").done();
+    bed.post(&mut one, &wqe);
+    assert!(!bed.drain(&mut cq).is_empty());
+    assert!(bed.fabric.functions[0].engine.gather(pd, &[sge], &mut [0; 8]).is_err());
+}
+
+#[test]
 fn a_refused_change_leaves_list_and_context() {
     let (mut bed, mut cq, mut one, _, memory, _) = bed();
     let state = |bed: &Bed| {
