@@ -1,6 +1,7 @@
 //! [`Rule`]: what a driver or a program must keep to. [`Complaints`]: who did not.
 //!
-//! A rule that is broken is refused as the device would refuse it, and is complained of: the run that broke it has failed.
+//! A rule that is broken is refused as the device would refuse it, and is complained of: the run that broke it has failed. Where
+//! nothing is left to refuse, because the harm is done or no device could see it, the rule says that it is reported alone.
 
 use std::fmt;
 
@@ -10,7 +11,7 @@ macro_rules! rules {
         /// A rule of the manual that the model enforces.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Rule {
-            $($(#[$doc])* #[doc = $text] $name,)*
+            $(#[doc = concat!($text, ".")] $(#[doc = ""] #[$doc])* $name,)*
         }
 
         impl Rule {
@@ -32,9 +33,10 @@ rules! {
     CommandOpcode: "a command has an opcode that this function knows",
     CommandModifier: "a command has a modifier that it knows",
     CommandReserved: "reserved bits of a command or a context are 0",
-    CommandLength: "a command has room for its input and its output",
+    CommandLength: "a command is as long as its input, with its list if it has one, and has room for its output",
     CommandState: "a command comes in a state of the function that takes it",
     CommandObject: "a command names an object that exists",
+    /// Of a teardown it is reported alone: the device drops whatever is left.
     CommandBusy: "an object is destroyed after all that uses it",
     CommandParameter: "parameters of a command are within the capabilities",
     CommandPages: "a buffer's page list is aligned and as long as the buffer",
@@ -47,10 +49,16 @@ rules! {
     DoorbellUar: "a store goes into a UAR page that is allocated, and is the object's",
     DoorbellObject: "a doorbell names an object that exists",
     DoorbellRecordFirst: "a doorbell record is written before the doorbell is rung",
+    /// Reported alone: there is nothing that it could ring.
     DoorbellStale: "a doorbell has something new to tell",
+    /// An Ethernet send queue only reports it: what stands in the queue is sent.
     DoorbellOrder: "a doorbell carries the head of the last work request that was posted",
+    /// Otherwise the store is ignored, with what follows it.
     BlueFlameHalf: "the halves of a BlueFlame register take turns",
+    /// The words out of order are ignored; that the doorbell rang with the first is not taken back.
     BlueFlameOrder: "the words of a BlueFlame store come in ascending order without a hole",
+    /// What differs is found when the doorbell has rung: the work request is carried out as it stands in the queue, and the
+    /// queue pair goes to error. An Ethernet send queue only reports it.
     BlueFlameContent: "what is stored through BlueFlame is what stands in the queue",
     EqDoorbell: "an event queue's consumer index does not pass its producer",
     CqDoorbell: "a completion queue's consumer index does not pass its producer, nor go back",

@@ -91,19 +91,21 @@ impl Cq {
 }
 
 impl<B: Bus> Core<B> {
-    /// The consumer index in the doorbell record. Complains of one that cannot be.
-    fn consumer(&mut self, cqn: u32) -> Option<u32> {
+    /// The consumer index, and whether it is the one in the doorbell record: one that cannot be is complained of, and not taken.
+    fn consumer(&mut self, cqn: u32) -> Option<(u32, bool)> {
         let record = self.cqs.get(&cqn)?.doorbell_record;
         let now = self.record(record)? & COUNTER;
         let cq = self.cqs.get_mut(&cqn)?;
-        let before = std::mem::replace(&mut cq.run.consumer, now);
+        let before = cq.run.consumer;
         let (step, unread) = (now.wrapping_sub(before) & COUNTER, cq.pending(before));
         if step > unread && !cq.ignore_overrun {
             let what =
                 format!("completion queue {cqn:#x}: from {before} to {now}, {} were written", cq.producer);
             self.log.complain(Rule::CqDoorbell, what);
+            return Some((before, false));
         }
-        Some(now)
+        cq.run.consumer = now;
+        Some((now, true))
     }
 
     /// Writes a completion, the byte with its owner bit last, and raises the event that was asked for. `data`: payload that comes
@@ -118,7 +120,7 @@ impl<B: Bus> Core<B> {
         data: &[u8],
         solicited: bool,
     ) -> Result<(), CqFull> {
-        let consumer = self.consumer(cqn).ok_or(CqFull)?;
+        let (consumer, _) = self.consumer(cqn).ok_or(CqFull)?;
         let Some(cq) = self.cqs.get_mut(&cqn).filter(|cq| !cq.in_error) else { return Err(CqFull) };
         if cq.pending(consumer) >= 1 << cq.log_size && !cq.ignore_overrun {
             let what = format!(
@@ -199,7 +201,7 @@ impl<B: Bus> Core<B> {
         self.event_on(eqn, EventType::Completion, 0, &event);
     }
 
-    /// A store into the register that arms completion queues: the arm word and the queue's number.
+    /// A store into the register that arms completion queues: the arm word and the queue's number. One that breaks a rule arms nothing.
     pub(crate) fn ring_cq(&mut self, uar: u32, value: u64) {
         let doorbell = value.to_be_bytes();
         let cqn = arm::CQN.get32(&doorbell);
@@ -214,6 +216,7 @@ impl<B: Bus> Core<B> {
         }
         if value & arm::RESERVED != 0 {
             self.log.complain(Rule::CqDoorbell, format!("reserved bits {:#x}", value & arm::RESERVED));
+            return;
         }
         let record = cq.doorbell_record;
         let Some(armed) = self.record(record.wrapping_add(4)) else { return };
@@ -221,8 +224,11 @@ impl<B: Bus> Core<B> {
             let what =
                 format!("completion queue {cqn:#x}: {:#x} is rung, its record says {armed:#x}", value >> 32);
             self.log.complain(Rule::CqArmSequence, what);
+            return;
         }
-        self.consumer(cqn);
+        if self.consumer(cqn).is_none_or(|(_, is_right)| !is_right) {
+            return;
+        }
         let (sequence, consumer) = (arm::SEQUENCE.get(&doorbell) as u8, arm::CONSUMER.get32(&doorbell));
         let Some(cq) = self.cqs.get_mut(&cqn) else { return };
         let unread = cq.pending(consumer);
@@ -238,6 +244,7 @@ impl<B: Bus> Core<B> {
             if step > fired {
                 let what = format!("completion queue {cqn:#x}: {sequence} after {last}, and {fired} events");
                 self.log.complain(Rule::CqArmSequence, what);
+                return;
             }
         }
         let Some(cq) = self.cqs.get_mut(&cqn) else { return };

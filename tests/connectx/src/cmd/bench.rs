@@ -8,6 +8,7 @@ use crate::layout::cq::{cqc, create_cq_in, create_cq_out};
 use crate::layout::iseg::command_out;
 use crate::layout::mkey::{alloc_pd_out, alloc_xrcd_out};
 use crate::layout::srq::{create_xrc_srq_in, xrc_srqc};
+use crate::layout::{Table, dword, put};
 use crate::port::PortKind;
 use crate::testing::Host;
 use crate::trace::Trace;
@@ -130,4 +131,11 @@ pub(crate) fn naming(opcode: u16, number: u32) -> Vec<u8> {
     let mut input = input(opcode, 16);
     input[8..12].copy_from_slice(&number.to_be_bytes());
     input
+}
+
+/// Sets a bit that the table does not name.
+pub(crate) fn stray(table: &Table, bytes: &mut [u8]) {
+    let offset = (0..table.size).step_by(4).find(|offset| table.known(*offset) != u32::MAX).unwrap();
+    let bit = 1 << (!table.known(offset)).trailing_zeros();
+    put(bytes, offset, &(dword(bytes, offset) | bit).to_be_bytes());
 }

@@ -9,6 +9,7 @@ use crate::function::Core;
 use crate::function::pages::Pages;
 use crate::layout::{Field, Table, qword};
 use crate::qp::Qp;
+use crate::srq::SrqKind;
 
 /// Pages are at least this large, log 2, and contexts count from there.
 pub(crate) const ADAPTER_PAGE_SHIFT: u32 = 12;
@@ -172,12 +173,12 @@ impl<B: Bus> Core<B> {
         if self.cqs.contains_key(&cqn) { Ok(()) } else { Err(missing(format!("completion queue {cqn:#x}"))) }
     }
 
-    /// A shared receive queue or receive memory pool.
-    pub(crate) fn needs_srq(&self, srqn: u32) -> Result<(), Refusal> {
-        if self.srqs.contains_key(&srqn) {
-            Ok(())
-        } else {
-            Err(missing(format!("shared receive queue {srqn:#x}")))
+    /// A shared receive queue of XRC, or one of the other kinds.
+    pub(crate) fn needs_srq(&self, srqn: u32, xrc: bool) -> Result<(), Refusal> {
+        match self.srqs.get(&srqn) {
+            Some(srq) if (srq.kind == SrqKind::Xrc) == xrc => Ok(()),
+            Some(srq) => Err(missing(format!("shared receive queue {srqn:#x} is {:?}", srq.kind))),
+            None => Err(missing(format!("shared receive queue {srqn:#x}"))),
         }
     }
 

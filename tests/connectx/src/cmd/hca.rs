@@ -275,6 +275,12 @@ fn manage_pages<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [
     own_function(hca::manage_pages_in::FUNCTION_ID.get(input))?;
     let count = hca::manage_pages_in::INPUT_NUM_ENTRIES.get(input) as usize;
     let hca = &mut function.core.hca;
+    let given = hca::manage_pages_in::OP_MOD.get(input) == 1;
+    let needed = hca::manage_pages_in::PAS + if given { count * 8 } else { 0 };
+    if input.len() != needed {
+        let what = format!("{} bytes of input, {count} pages need {needed}", input.len());
+        return Err(Refusal::broken(Status::BadInputLength, Rule::CommandLength, what));
+    }
     match hca::manage_pages_in::OP_MOD.get(input) {
         // The driver has none to give.
         0 => Ok(()),
@@ -285,11 +291,7 @@ fn manage_pages<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [
 
 fn give_pages(hca: &mut Hca, input: &[u8], count: usize) -> Result<(), Refusal> {
     let list = input.get(hca::manage_pages_in::PAS..).unwrap_or_default();
-    if list.len() / 8 < count {
-        let what = format!("{count} pages, of which {} are listed", list.len() / 8);
-        return Err(Refusal::broken(Status::BadInputLength, Rule::CommandLength, what));
-    }
-    let pages: BTreeSet<u64> = list.chunks_exact(8).take(count).map(|entry| qword(entry, 0)).collect();
+    let pages: BTreeSet<u64> = list.chunks_exact(8).map(|entry| qword(entry, 0)).collect();
     let twice = pages.len() < count || !pages.is_disjoint(&hca.pages);
     if let Some(page) = pages.iter().find(|page| !page.is_multiple_of(0x1000)) {
         return Err(Refusal::broken(Status::BadParam, Rule::CommandPages, format!("page at {page:#x}")));

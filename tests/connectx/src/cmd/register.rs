@@ -54,6 +54,11 @@ fn access_register<B: Bus>(
         let what = format!("register {number:#x} has {len} bytes");
         return Err(Refusal::broken(Status::BadInputLength, Rule::CommandLength, what));
     }
+    // A kernel may know more of a register than this device, and leaves that empty.
+    if given[len..].iter().any(|byte| *byte != 0) {
+        let what = format!("register {number:#x} has {len} bytes, and something follows");
+        return Err(Refusal::broken(Status::BadInputLength, Rule::CommandLength, what));
+    }
     if let Some((offset, bits)) = register.table.and_then(|table| table.reserved(given)) {
         let what = format!("register {number:#x}, bits {bits:#x} of dword {offset:#x}");
         return Err(Refusal::broken(Status::BadParam, Rule::CommandReserved, what));

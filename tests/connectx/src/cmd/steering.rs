@@ -5,6 +5,7 @@
 use super::context::{bad, busy, missing, none_of, not_offered, reserved};
 use super::{Command, Refusal, Status};
 use crate::bus::Bus;
+use crate::complaint::Rule;
 use crate::eth::Ethernet;
 use crate::eth::steering::{
     Destination, FlowEntry, FlowGroup, FlowTable, MATCH_SIZE, MAX_PARTS, MAX_TABLES, RECEIVE,
@@ -402,6 +403,11 @@ fn entry(eth: &Ethernet, kind: u64, level: u8, input: &[u8]) -> Result<FlowEntry
             "{destinations} destinations and {counters} counters in {} bytes",
             list.len()
         )));
+    }
+    let (_, unused) = list.split_at((destinations + counters) * dest_format_struct::SIZE);
+    if unused.iter().any(|byte| *byte != 0) {
+        let what = format!("something follows {destinations} destinations and {counters} counters");
+        return Err(Refusal::broken(Status::BadInputLength, Rule::CommandLength, what));
     }
     let mut places = list.chunks_exact(dest_format_struct::SIZE);
     let destinations = places.by_ref().take(destinations);

@@ -330,19 +330,20 @@ fn modify_nic_vport_context<B: Bus>(
         let what = format!("bits {bits:#x} of dword {offset:#x} of the context");
         return Err(Refusal::broken(Status::BadParam, Rule::CommandReserved, what));
     }
+    let from = select::NIC_VPORT_CONTEXT.offset + nic_vport_context::CURRENT_UC_MAC_ADDRESS;
+    let given = input.get(from..).unwrap_or_default();
     let list = if select::ADDRESSES_LIST.is_set(input) {
         let kind = nic_vport_context::ALLOWED_LIST_TYPE.get32(context);
         list_of(&function.core.port.lists, kind)?;
-        let from = select::NIC_VPORT_CONTEXT.offset + nic_vport_context::CURRENT_UC_MAC_ADDRESS;
-        let len = nic_vport_context::ALLOWED_LIST_SIZE.get(context) as usize * 8;
-        let Some(list) = input.get(from..).and_then(|rest| rest.get(..len)) else {
-            let what = format!("{} addresses, which are not all there", len / 8);
-            return Err(Refusal::broken(Status::BadInputLength, Rule::CommandLength, what));
-        };
-        Some((kind as usize, list))
+        Some((kind as usize, given))
     } else {
         None
     };
+    let count = if list.is_some() { nic_vport_context::ALLOWED_LIST_SIZE.get(context) as usize } else { 0 };
+    if given.len() != count * 8 {
+        let what = format!("{} bytes of list for {count} addresses", given.len());
+        return Err(Refusal::broken(Status::BadInputLength, Rule::CommandLength, what));
+    }
     let port = &mut function.core.port;
     for (_, fields) in SELECTED.iter().filter(|(bit, _)| bit.is_set(input)) {
         for field in *fields {

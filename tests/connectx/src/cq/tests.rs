@@ -95,10 +95,14 @@ fn a_queue_that_waits_for_solicited_completions_hears_of_those_and_of_errors() {
 
 #[test]
 fn the_arm_words_of_record_and_doorbell_are_the_same() {
-    let (mut bed, cq, ..) = bed();
+    let (mut bed, cq, mut one, _, memory) = bed();
     let uar = bed.hosts[0].uar;
     bed.store(0, uar, 0x20, &(1u64 << 56 | u64::from(cq.cqn)).to_be_bytes());
     assert_eq!(bed.rules(), [Rule::CqArmSequence]);
+    bed.fabric.functions[0].core.ring_cq(uar, 1 << 63 | u64::from(cq.cqn));
+    assert_eq!(bed.rules(), [Rule::CqDoorbell]);
+    write(&mut bed, &mut one, &memory);
+    assert_eq!(bed.completion_events(0), 0, "it arms nothing");
 }
 
 #[test]
@@ -112,14 +116,19 @@ fn the_sequence_number_counts_no_more_events_than_there_were() {
     cq.sequence = 1;
     bed.arm(&cq, false);
     assert_eq!(bed.rules(), []);
-    cq.sequence = 2;
+    write(&mut bed, &mut one, &memory);
+    bed.poll(&mut cq).unwrap();
+    assert_eq!(bed.completion_events(0), 2);
+    cq.sequence = 3;
     bed.arm(&cq, false);
     assert_eq!(bed.rules(), [Rule::CqArmSequence]);
+    write(&mut bed, &mut one, &memory);
+    assert_eq!(bed.completion_events(0), 0, "it arms nothing");
 }
 
 #[test]
 fn a_consumer_index_stays_between_what_was_read_and_what_was_written() {
-    for (index, read) in [(2u32, 1), (0, 1)] {
+    for (index, read) in [(3u32, 1), (0, 1)] {
         let (mut bed, mut cq, mut one, _, memory) = bed();
         for _ in 0..read {
             write(&mut bed, &mut one, &memory);
@@ -128,7 +137,15 @@ fn a_consumer_index_stays_between_what_was_read_and_what_was_written() {
         bed.arm(&cq, false);
         bed.poke(0, cq.record, &index.to_be_bytes());
         write(&mut bed, &mut one, &memory);
-        assert_eq!(bed.rules().first(), Some(&Rule::CqDoorbell), "{index} after {read}");
+        assert_eq!(bed.rules(), [Rule::CqDoorbell], "{index} after {read}");
+        bed.completion_events(0);
+        cq.consumer = index;
+        cq.sequence = 1;
+        bed.arm(&cq, false);
+        assert_eq!(bed.rules(), [Rule::CqDoorbell], "{index} after {read}");
+        write(&mut bed, &mut one, &memory);
+        assert_eq!(bed.completion_events(0), 0, "it arms nothing");
+        bed.rules();
     }
 }
 
@@ -142,7 +159,7 @@ fn doorbells_of_queues_that_are_not_there_or_elsewhere_are_refused() {
     bed.store(0, other, 0x20, &u64::from(cq.cqn).to_be_bytes());
     assert_eq!(bed.rules(), [Rule::DoorbellUar]);
     bed.store(0, uar, 0x20, &(1u64 << 63 | u64::from(cq.cqn)).to_be_bytes());
-    assert_eq!(bed.rules(), [Rule::CqDoorbell, Rule::CqArmSequence]);
+    assert_eq!(bed.rules(), [Rule::CqDoorbell]);
 }
 
 #[test]

@@ -8,7 +8,8 @@
 //!
 //! An 8-byte store to the beginning of a half is a doorbell, or the beginning of a BlueFlame block: nothing in it tells which, and a
 //! plain doorbell is followed by nothing. So it rings at once, with the work request that stands in the queue, and what
-//! follows in the half is compared with what was fetched: a difference is a broken rule. Only a NOP is held for what may follow it,
+//! follows in the half is compared with what was fetched: a difference is a broken rule, found too late to ignore the store, so that
+//! the queue pair goes to error. Only a NOP is held for what may follow it,
 //! for at most [`HOLD`]: drivers find out by NOPs, of which the copy stored through BlueFlame differs from the queue's, whether
 //! their processor combines stores. What is held is let go by the next access to the page that does not continue it, by an
 //! access to the command interface, and by time.
@@ -50,7 +51,7 @@ struct Register {
     fetched: Vec<u8>,
     /// It has not rung yet, and will not later than this.
     held_until: Option<Time>,
-    /// It was held, and rang before all of it was there: what is still to come says nothing any more.
+    /// It was held, and rang before all of it was there; or it was refused: what is still to come says nothing any more.
     let_go: bool,
     /// What the doorbell record said meanwhile, which has gone on by then.
     head: Option<u16>,
@@ -169,7 +170,8 @@ impl<B: Bus> Function<B> {
                 format!("UAR {uar:#x}, register {number}: {} of {} bytes", before.stored.len(), before.whole);
             self.core.log.complain(Rule::BlueFlameOrder, what);
         }
-        self.take_turns(uar, number, half, before.map(|register| register.half), ctrl::QPN.get32(doorbell));
+        let before = before.map(|register| register.half);
+        let refused = !self.takes_turns(uar, number, half, before, ctrl::QPN.get32(doorbell));
         let is_nop = ctrl::OPCODE.get(doorbell) == u64::from(opcode::NOP);
         let whole = (ctrl::DS.get32(doorbell) as usize * 16).next_multiple_of(64);
         let mut register = Register {
@@ -177,11 +179,13 @@ impl<B: Bus> Function<B> {
             stored: doorbell.to_vec(),
             whole,
             fetched: Vec::new(),
-            held_until: is_nop.then_some(self.core.now + HOLD),
-            let_go: false,
+            held_until: (is_nop && !refused).then_some(self.core.now + HOLD),
+            let_go: refused,
             head: None,
         };
-        if is_nop {
+        if refused {
+            // Nothing rings.
+        } else if is_nop {
             register.head = self.send_head(ctrl::QPN.get32(doorbell));
         } else {
             register.fetched = self.ring_sq(uar, *doorbell, None, None).unwrap_or_default();
@@ -189,14 +193,16 @@ impl<B: Bus> Function<B> {
         self.core.uars.registers.insert((uar, number), register);
     }
 
-    /// The halves of a register take turns, whoever rings it, or those that a queue pair rings do.
-    fn take_turns(&mut self, uar: u32, number: u64, half: u64, before: Option<u64>, qpn: u32) {
-        let Some(qp) = self.core.qps.get_mut(&qpn) else { return };
+    /// Do the halves of a register take turns, whoever rings it, or those that a queue pair rings?
+    fn takes_turns(&mut self, uar: u32, number: u64, half: u64, before: Option<u64>, qpn: u32) -> bool {
+        let Some(qp) = self.core.qps.get_mut(&qpn) else { return true };
         let own = qp.run.send.half.replace(half as u32);
         if own == Some(half as u32) && before == Some(half) {
             let what = format!("UAR {uar:#x}, register {number}: half {half} again");
             self.core.log.complain(Rule::BlueFlameHalf, what);
+            return false;
         }
+        true
     }
 
     /// What follows a doorbell in its half.
@@ -235,7 +241,10 @@ impl<B: Bus> Function<B> {
             }
         } else if differs {
             let what = format!("UAR {uar:#x}, register {number}: bytes {at} to {} differ", at + 7);
+            let qpn = ctrl::QPN.get32(&register.stored);
+            register.let_go = true;
             self.core.log.complain(Rule::BlueFlameContent, what);
+            self.collapse(qpn);
         }
     }
 

@@ -9,6 +9,9 @@
 //! | `length == 0`, key 0x100 | the terminator: the list ends |
 //! | `length == 0`, another key | nothing: a program may ask for it |
 //!
+//! A list of zeros is one of 2 GiB at a key that there is not: a device takes the receive, and a message into it fails. So does
+//! the model with every list that is not ended as it should be ([`UNREADABLE`]).
+//!
 //! # References
 //! PRM, "receive WQE", "shared receive queue"
 
@@ -26,6 +29,9 @@ use crate::trace::format::{self, Queue};
 
 /// The key of an element that is none.
 const TERMINATOR: u32 = 0x100;
+
+/// What stands for a list that breaks a rule: no key opens it.
+const UNREADABLE: Sge = Sge { addr: 0, length: 1 << 31, lkey: 0 };
 
 /// How long nobody looks at queue pairs in error, after something happened there.
 pub(super) const SHORTEST_PAUSE: u64 = 1_000_000;
@@ -165,33 +171,12 @@ impl<B: Bus> Function<B> {
         self.core.event(EventType::SrqCatastrophic, 0, &event);
     }
 
-    /// The elements of a receive.
+    /// The elements of a receive; [`UNREADABLE`] where its list breaks a rule.
     fn elements(&mut self, bytes: &[u8], which: impl Fn() -> String) -> Vec<Sge> {
-        let mut sges = Vec::with_capacity(bytes.len() / data::SIZE);
-        for element in bytes.chunks_exact(data::SIZE) {
-            let (length, lkey) = (data::BYTE_COUNT.get32(element), data::LKEY.get32(element));
-            if let Some((_, bits)) = data::TABLE.reserved(element) {
-                self.core
-                    .log
-                    .complain(Rule::RecvTerminator, format!("{}: bits {bits:#x} of a length", which()));
-            }
-            match (length, lkey) {
-                (0, TERMINATOR) => break,
-                (0, 0) => {
-                    // Memory that nobody has written.
-                    self.core.log.complain(Rule::RecvTerminator, format!("{}: an element of zeros", which()));
-                    break;
-                }
-                (_, TERMINATOR) => {
-                    let what = format!("{}: a terminator of {length} bytes", which());
-                    self.core.log.complain(Rule::RecvTerminator, what);
-                    break;
-                }
-                (0, _) => {}
-                _ => sges.push(Sge { addr: data::ADDRESS.get(element), length, lkey }),
-            }
-        }
-        sges
+        list(bytes).unwrap_or_else(|what| {
+            self.core.log.complain(Rule::RecvTerminator, format!("{}: {what}", which()));
+            vec![UNREADABLE]
+        })
     }
 
     /// Looks at the queue pairs in error: what was posted there is flushed.
@@ -224,4 +209,23 @@ impl<B: Bus> Function<B> {
             attention.pause = (attention.pause * 2).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
         }
     }
+}
+
+/// The elements of a list, or what is wrong with it.
+fn list(bytes: &[u8]) -> Result<Vec<Sge>, String> {
+    let mut sges = Vec::with_capacity(bytes.len() / data::SIZE);
+    for element in bytes.chunks_exact(data::SIZE) {
+        if let Some((_, bits)) = data::TABLE.reserved(element) {
+            return Err(format!("bits {bits:#x} of a length"));
+        }
+        match (data::BYTE_COUNT.get32(element), data::LKEY.get32(element)) {
+            (0, TERMINATOR) => break,
+            // Memory that nobody has written.
+            (0, 0) => return Err("an element of zeros".into()),
+            (length, TERMINATOR) => return Err(format!("a terminator of {length} bytes")),
+            (0, _) => {}
+            (length, lkey) => sges.push(Sge { addr: data::ADDRESS.get(element), length, lkey }),
+        }
+    }
+    Ok(sges)
 }

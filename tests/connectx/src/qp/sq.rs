@@ -77,18 +77,19 @@ impl<B: Bus> Function<B> {
             self.core.log.complain(Rule::DoorbellStale, format!("queue pair {qpn:#x} is at {rung} already"));
             return None;
         }
-        if told < meant && meant <= 1 << shape.log_size {
-            let what = format!("queue pair {qpn:#x} rings up to {end}, its record says {head}");
-            self.core.log.complain(Rule::DoorbellRecordFirst, what);
-        } else if told != meant {
-            let what = format!("queue pair {qpn:#x} rings up to {end}, its record says {head}");
-            self.core.log.complain(Rule::DoorbellOrder, what);
-        }
         if u32::from(head.wrapping_sub(done)) > 1 << shape.log_size {
             let what =
                 format!("queue pair {qpn:#x}: head {head}, tail {done}, {} blocks", 1 << shape.log_size);
             self.core.log.complain(Rule::WqeOverrun, what);
             self.collapse(qpn);
+            return None;
+        }
+        // Two that say different things: nobody knows what was meant, and nothing is rung.
+        if told != meant {
+            let late = told < meant && meant <= 1 << shape.log_size;
+            let rule = if late { Rule::DoorbellRecordFirst } else { Rule::DoorbellOrder };
+            let what = format!("queue pair {qpn:#x} rings up to {end}, its record says {head}");
+            self.core.log.complain(rule, what);
             return None;
         }
         let send = &mut self.core.qps.get_mut(&qpn)?.run.send;
@@ -329,7 +330,7 @@ impl<B: Bus> Function<B> {
     }
 
     /// A queue makes no sense, and cannot be followed any more: the queue pair is in error, and says so.
-    pub(super) fn collapse(&mut self, qpn: u32) {
+    pub(crate) fn collapse(&mut self, qpn: u32) {
         let Some(qp) = self.core.qps.get_mut(&qpn) else { return };
         qp.run.send.broken = true;
         qp.run.recv.broken = true;

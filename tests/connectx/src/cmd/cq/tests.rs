@@ -36,6 +36,14 @@ fn made(bench: &mut Bench, input: &[u8]) -> u32 {
 }
 
 #[test]
+fn memory_that_is_registered_elsewhere_is_not_offered() {
+    let mut bench = Bench::new(PortKind::Ib);
+    let mut create = bench.create_cq(4, 64);
+    create_cq_in::CQ_UMEM_VALID.set(&mut create, 1u32);
+    bench.refused(create, Status::BadParam, Rule::CommandCapability);
+}
+
+#[test]
 fn a_queue_is_what_its_context_says() {
     let mut bench = Bench::new(PortKind::Ib);
     let create = bench.create_cq(7, 128);

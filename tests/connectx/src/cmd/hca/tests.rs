@@ -101,6 +101,9 @@ fn pages_are_aligned_and_given_once() {
     let mut short = give(&[2 * PAGE]);
     manage_pages_in::INPUT_NUM_ENTRIES.set(&mut short, u32::MAX);
     driver.refused(&short, 0x10, Rule::CommandLength);
+    for (input, out_len) in [(give(&[2 * PAGE]), 0x10), (take(1), 0x18)] {
+        driver.refused(&[&input[..], &[0; 8]].concat(), out_len, Rule::CommandLength);
+    }
     driver.refused(&take(2), 0x18, Rule::CommandLength);
     let output = driver.ok(&take(2), 0x20);
     assert_eq!(manage_pages_out::OUTPUT_NUM_ENTRIES.get(&output), 1);

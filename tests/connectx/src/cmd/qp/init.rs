@@ -143,9 +143,10 @@ fn receives<B: Bus>(core: &Core<B>, context: &[u8], service: Service) -> Result<
                 signature: qpc::WQ_SIGNATURE.is_set(context),
             }))
         }
-        (1, Service::XrcInitiator) => core.needs_srq(srqn).map(|()| Receives::None),
-        (1, Service::XrcTarget) => core.needs_srq(srqn).map(|()| Receives::Named),
-        (1, _) => core.needs_srq(srqn).map(|()| Receives::Shared(srqn)),
+        // Linux names one of XRC for these, and of the other kinds for others.
+        (1, Service::XrcInitiator) => core.needs_srq(srqn, true).map(|()| Receives::None),
+        (1, Service::XrcTarget) => core.needs_srq(srqn, true).map(|()| Receives::Named),
+        (1, _) => core.needs_srq(srqn, false).map(|()| Receives::Shared(srqn)),
         (3, _) => Ok(Receives::None),
         (other, _) => Err(not_offered(format!("receive queue type {other}"))),
     }

@@ -26,6 +26,14 @@ fn the_speed_is_that_of_the_kind_of_port() {
 }
 
 #[test]
+fn nothing_follows_a_register() {
+    let mut driver = Driver::booted(PortKind::Ib);
+    let longer = request(PTYS, 0x48);
+    driver.ok(&set(longer.clone(), 0x04, 1), 0x58);
+    driver.refused(&set(set(longer, 0x04, 1), 0x54, 1), 0x58, Rule::CommandLength);
+}
+
+#[test]
 fn the_longest_frame_is_chosen_and_bounded() {
     let mut driver = Driver::booted(PortKind::Roce);
     let mut write = request(PMTU, 0x10);

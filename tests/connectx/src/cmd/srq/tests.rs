@@ -1,7 +1,7 @@
 //! Shared receive queues of all three kinds: made, armed, asked for, destroyed, refused.
 
 use super::*;
-use crate::cmd::bench::{Bench, input, naming};
+use crate::cmd::bench::{Bench, input, naming, stray};
 use crate::complaint::Rule;
 use crate::port::PortKind;
 
@@ -164,6 +164,63 @@ fn contexts_that_break_a_rule_are_refused() {
     let mut begun = basic(&mut bench);
     srqc::WQE_CNT.set(create_srq_in::SRQ_CONTEXT_ENTRY.of_mut(&mut begun), 1u32);
     bench.refused(begun, Status::BadParam, Rule::CommandParameter);
+    bench.ok(good);
+}
+
+#[test]
+fn bits_that_a_context_does_not_name_are_refused() {
+    let mut bench = Bench::new(PortKind::Ib);
+    let mut create = basic(&mut bench);
+    stray(&srqc::TABLE, create_srq_in::SRQ_CONTEXT_ENTRY.of_mut(&mut create));
+    bench.refused(create, Status::BadParam, Rule::CommandReserved);
+    let cqn = bench.cq();
+    let mut create = bench.create_xrc_srq(cqn);
+    stray(&xrc_srqc::TABLE, create_xrc_srq_in::XRC_SRQ_CONTEXT_ENTRY.of_mut(&mut create));
+    bench.refused(create, Status::BadParam, Rule::CommandReserved);
+    let good = pool(&mut bench);
+    let (mut outer, mut inner) = (good.clone(), good.clone());
+    stray(&rmpc::TABLE, create_rmp_in::CTX.of_mut(&mut outer));
+    stray(&wq::TABLE, rmpc::WQ.of_mut(create_rmp_in::CTX.of_mut(&mut inner)));
+    bench.refused(outer, Status::BadParam, Rule::CommandReserved);
+    bench.refused(inner, Status::BadParam, Rule::CommandReserved);
+    let rmpn = create_rmp_out::RMPN.get32(&bench.ok(good));
+    let good = arming(SrqKind::Rmp, rmpn, 1);
+    let (mut outer, mut inner) = (good.clone(), good.clone());
+    stray(&rmpc::TABLE, modify_rmp_in::CTX.of_mut(&mut outer));
+    stray(&wq::TABLE, rmpc::WQ.of_mut(modify_rmp_in::CTX.of_mut(&mut inner)));
+    bench.refused(outer, Status::BadParam, Rule::CommandReserved);
+    bench.refused(inner, Status::BadParam, Rule::CommandReserved);
+    bench.ok(good);
+}
+
+#[test]
+fn what_is_not_offered_is_refused() {
+    let mut bench = Bench::new(PortKind::Ib);
+    let good = basic(&mut bench);
+    for field in [srqc::CONT_SRQ, srqc::RLKY] {
+        let mut wrong = good.clone();
+        field.set(create_srq_in::SRQ_CONTEXT_ENTRY.of_mut(&mut wrong), 1u32);
+        bench.refused(wrong, Status::BadParam, Rule::CommandCapability);
+    }
+    let cqn = bench.cq();
+    let good = bench.create_xrc_srq(cqn);
+    let mut wrong = good.clone();
+    create_xrc_srq_in::XRC_SRQ_UMEM_VALID.set(&mut wrong, 1u32);
+    bench.refused(wrong, Status::BadParam, Rule::CommandCapability);
+    let cases = [
+        (xrc_srqc::CONT_SRQ, Rule::CommandCapability),
+        (xrc_srqc::RLKY, Rule::CommandCapability),
+        (xrc_srqc::BASIC_CYCLIC_RCV_WQE, Rule::CommandCapability),
+        (xrc_srqc::DBR_UMEM_VALID, Rule::CommandCapability),
+        (xrc_srqc::USER_INDEX_EQUAL_XRC_SRQN, Rule::CommandCapability),
+        (xrc_srqc::STATE, Rule::CommandParameter),
+        (xrc_srqc::WQE_CNT, Rule::CommandParameter),
+    ];
+    for (field, rule) in cases {
+        let mut wrong = good.clone();
+        field.set(create_xrc_srq_in::XRC_SRQ_CONTEXT_ENTRY.of_mut(&mut wrong), 1u32);
+        bench.refused(wrong, Status::BadParam, rule);
+    }
     bench.ok(good);
 }
 

@@ -154,6 +154,10 @@ fn lists_of_addresses_are_kept_by_kind() {
     nic_vport_context::ALLOWED_LIST_SIZE.set(context, 2u32);
     driver.refused(&request, 8, Rule::CommandLength);
     request.extend([0, 0, 1, 0, 0x5e, 0, 0, 1, 0, 0, 1, 0, 0x5e, 0, 0, 2]);
+    driver.refused(&[&request[..], &[0; 8]].concat(), 8, Rule::CommandLength);
+    let mut unnamed = request.clone();
+    select::ADDRESSES_LIST.set(&mut unnamed, 0u32);
+    driver.refused(&unnamed, 8, Rule::CommandLength);
     driver.ok(&request, 8);
     let size = |output: &[u8]| {
         nic_vport_context::ALLOWED_LIST_SIZE.get(query_nic_vport_context_out::NIC_VPORT_CONTEXT.of(output))

@@ -46,7 +46,7 @@ fn what_is_stored_through_blue_flame_rings_once_and_is_compared() {
 }
 
 #[test]
-fn what_differs_from_the_queue_is_complained_of() {
+fn what_differs_from_the_queue_ends_the_queue_pair() {
     let (mut bed, mut cq, mut one, memory, uar) = bed();
     let mut wqe = write(&bed, &one, &memory, b"as it is");
     bed.put(&mut one, &wqe);
@@ -54,7 +54,8 @@ fn what_differs_from_the_queue_is_complained_of() {
     wqe[37] ^= 1;
     blue_flame(&mut bed, uar, BLUE_FLAME, &wqe, ALL);
     assert_eq!(bed.rules(), [Rule::BlueFlameContent]);
-    assert_eq!(bed.drain(&mut cq), [(0, 0)]);
+    assert_eq!(bed.drain(&mut cq), [(0, 0)], "it had rung already");
+    assert_eq!(bed.state(&one), roce::engine::State::Err);
 }
 
 #[test]
@@ -96,14 +97,27 @@ fn a_nop_that_only_rings_is_taken_from_the_queue_soon() {
 
 #[test]
 fn halves_take_turns() {
-    let (mut bed, mut cq, mut one, memory, _) = bed();
-    for half in [0, 0] {
-        let wqe = write(&bed, &one, &memory, b"x");
-        one.half = half;
-        bed.post(&mut one, &wqe);
-    }
+    let (mut bed, mut cq, mut one, memory, uar) = bed();
+    let wqe = write(&bed, &one, &memory, b"x");
+    bed.post(&mut one, &wqe);
+    assert_eq!(bed.drain(&mut cq).len(), 1);
+    // The same half again rings nothing, with whatever follows in it.
+    let wqe = write(&bed, &one, &memory, b"x");
+    bed.put(&mut one, &wqe);
+    bed.tell(&one);
+    blue_flame(&mut bed, uar, BLUE_FLAME, &wqe, ALL);
     assert_eq!(bed.rules(), [Rule::BlueFlameHalf]);
-    assert_eq!(bed.drain(&mut cq).len(), 2);
+    let nop = bed.nop(&one);
+    bed.put(&mut one, &nop);
+    bed.tell(&one);
+    blue_flame(&mut bed, uar, BLUE_FLAME, &nop, 1);
+    bed.pass(HOLD);
+    assert_eq!(bed.rules(), [Rule::BlueFlameHalf]);
+    assert_eq!(bed.drain(&mut cq), []);
+    one.half = 1;
+    bed.ring(&mut one);
+    bed.pass(HOLD);
+    assert_eq!(bed.drain(&mut cq), [(0, 1), (0, 2)]);
 }
 
 #[test]

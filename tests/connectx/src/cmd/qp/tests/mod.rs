@@ -6,10 +6,10 @@ mod transitions;
 use roce::engine::{Network, Service as Transport};
 
 use super::*;
-use crate::cmd::bench::{Bench, input, naming};
+use crate::cmd::bench::{Bench, input, naming, stray};
 use crate::complaint::Rule;
 use crate::layout::Field;
-use crate::layout::srq::create_xrc_srq_out;
+use crate::layout::srq::{create_srq_in, create_srq_out, create_xrc_srq_out, srqc};
 use crate::port::PortKind;
 use crate::qp::ReceiveShape;
 
@@ -68,6 +68,23 @@ fn request(bench: &mut Bench, service: Service) -> Vec<u8> {
         input.extend(bench.pages(1));
     }
     with(&input, &fields)
+}
+
+/// A shared receive queue of 16 receives of 64 bytes.
+fn shared(bench: &mut Bench) -> u32 {
+    let mut input = input(0x700, create_srq_in::PAS);
+    let (pd, record) = (bench.pd, bench.page());
+    let context = create_srq_in::SRQ_CONTEXT_ENTRY.of_mut(&mut input);
+    for (field, value) in [
+        (srqc::LOG_SRQ_SIZE, 4),
+        (srqc::LOG_RQ_STRIDE, 2),
+        (srqc::PD, u64::from(pd)),
+        (srqc::DBR_ADDR, record),
+    ] {
+        field.set(context, value);
+    }
+    input.extend(bench.pages(1));
+    create_srq_out::SRQN.get32(&bench.ok(input))
 }
 
 /// A field, and what it is to be.
@@ -211,9 +228,7 @@ fn the_send_queue_begins_behind_the_receive_queue() {
 #[test]
 fn a_shared_receive_queue_is_held_by_its_queue_pairs() {
     let mut bench = Bench::new(PortKind::Ib);
-    let cqn = bench.cq();
-    let srq = bench.create_xrc_srq(cqn);
-    let srqn = create_xrc_srq_out::XRC_SRQN.get32(&bench.ok(srq));
+    let srqn = shared(&mut bench);
     let input = request(&mut bench, Service::Rc);
     let fields = [
         (qpc::RQ_TYPE, 1),
@@ -223,9 +238,9 @@ fn a_shared_receive_queue_is_held_by_its_queue_pairs() {
     ];
     let qpn = create_qp_out::QPN.get32(&bench.ok(with(&input, &fields)));
     assert_eq!(bench.function.core.qps.get(&qpn).unwrap().rq, Receives::Shared(srqn));
-    bench.refused(naming(0x706, srqn), Status::ResourceBusy, Rule::CommandBusy);
+    bench.refused(naming(0x701, srqn), Status::ResourceBusy, Rule::CommandBusy);
     bench.ok(naming(0x501, qpn));
-    bench.ok(naming(0x706, srqn));
+    bench.ok(naming(0x701, srqn));
 }
 
 #[test]

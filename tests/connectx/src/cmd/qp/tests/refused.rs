@@ -36,14 +36,46 @@ fn contexts_that_break_a_rule_are_refused() {
     let mut reserved = good.clone();
     reserved[create_qp_in::QPC.offset + 0x84 + 3] = 1;
     bench.refused(reserved, Status::BadParam, Rule::CommandReserved);
-    let mut path = good.clone();
-    path[create_qp_in::QPC.offset + qpc::SECONDARY_ADDRESS_PATH.offset + 4 * 2] = 1;
-    bench.refused(path, Status::BadParam, Rule::CommandReserved);
+    for path in [qpc::PRIMARY_ADDRESS_PATH, qpc::SECONDARY_ADDRESS_PATH] {
+        let mut wrong = good.clone();
+        stray(&ads::TABLE, path.of_mut(create_qp_in::QPC.of_mut(&mut wrong)));
+        bench.refused(wrong, Status::BadParam, Rule::CommandReserved);
+    }
     let mut numbered = good.clone();
     create_qp_in::INPUT_QPN.set(&mut numbered, 77u32);
     bench.refused(numbered, Status::BadParam, Rule::CommandCapability);
     bench.refused(&good[..create_qp_in::PAS], Status::BadParam, Rule::CommandPages);
     bench.ok(good);
+}
+
+#[test]
+fn an_extended_context_is_not_told() {
+    let mut bench = Bench::new(PortKind::Ib);
+    let qpn = create(&mut bench, Service::Rc);
+    let mut query = naming(0x50b, qpn);
+    query_qp_in::QPC_EXT.set(&mut query, 1u32);
+    bench.refused(query, Status::BadParam, Rule::CommandCapability);
+}
+
+#[test]
+fn a_shared_receive_queue_of_xrc_is_for_xrc_alone() {
+    let mut bench = Bench::new(PortKind::Ib);
+    let cqn = bench.cq();
+    let of_xrc = bench.create_xrc_srq(cqn);
+    let of_xrc = u64::from(create_xrc_srq_out::XRC_SRQN.get32(&bench.ok(of_xrc)));
+    let basic = u64::from(shared(&mut bench));
+    let none_of_its_own = [(qpc::RQ_TYPE, 1), (qpc::LOG_RQ_SIZE, 0), (qpc::LOG_RQ_STRIDE, 0)];
+    for (service, right, wrong) in [
+        (Service::Rc, basic, of_xrc),
+        (Service::Ud, basic, of_xrc),
+        (Service::XrcInitiator, of_xrc, basic),
+        (Service::XrcTarget, of_xrc, basic),
+    ] {
+        let create = with(&request(&mut bench, service), &none_of_its_own);
+        let naming = |srqn| with(&create, &[(qpc::SRQN_RMPN_XRQN, srqn)]);
+        bench.refused(naming(wrong), Status::BadResource, Rule::CommandObject);
+        bench.ok(naming(right));
+    }
 }
 
 #[test]
