@@ -133,9 +133,9 @@ impl<B: Bus> Fabric<B> {
         loop {
             let mut idle = true;
             for sender in 0..self.functions.len() {
-                while self.carry(sender) {
+                while let Some(steps) = self.carry(sender) {
                     idle = false;
-                    left -= 1;
+                    left = left.saturating_sub(steps);
                     if left == 0 {
                         self.busy = true;
                         return;
@@ -149,9 +149,9 @@ impl<B: Bus> Fabric<B> {
         }
     }
 
-    /// Carries one packet of a function. `false`: it has none.
-    fn carry(&mut self, sender: usize) -> bool {
-        let Some(function) = self.functions.get_mut(sender) else { return false };
+    /// Carries one packet of a function; how many that is worth. `None`: it has none.
+    fn carry(&mut self, sender: usize) -> Option<usize> {
+        let function = self.functions.get_mut(sender)?;
         let mut packet = std::mem::take(&mut self.packet);
         let transmit = function.next_packet(&mut packet);
         let up = function.core.port.up;
@@ -170,18 +170,19 @@ impl<B: Bus> Fabric<B> {
             self.deliver(&transmit.path, multicast, &wire::arrival(&transmit), bytes);
         }
         self.packet = packet;
-        transmit.is_some() || self.carry_frame(sender)
+        if transmit.is_some() { Some(1) } else { self.carry_frame(sender) }
     }
 
-    /// Carries one Ethernet frame of a function to all others. `false`: it has none.
-    fn carry_frame(&mut self, sender: usize) -> bool {
-        let Some(frame) = self.functions.get_mut(sender).and_then(Function::next_frame) else { return false };
+    /// Carries one Ethernet frame of a function to all others; how many that is worth. `None`: it has none.
+    fn carry_frame(&mut self, sender: usize) -> Option<usize> {
+        let (steps, frame) = self.functions.get_mut(sender)?.step_frames()?;
+        let Some(frame) = frame else { return Some(steps) };
         for (other, function) in self.functions.iter_mut().enumerate() {
             if other != sender {
                 function.frame_in(&frame);
             }
         }
-        true
+        Some(steps)
     }
 
     fn deliver(&mut self, path: &Path, multicast: bool, arrival: &Arrival, packet: &[u8]) {

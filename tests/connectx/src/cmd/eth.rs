@@ -103,6 +103,7 @@ fn create_sq<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]
         user_index: sqc::USER_INDEX.get32(&context),
         flush_in_error: sqc::FLUSH_IN_ERROR_EN.is_set(&context),
         taken: 0,
+        rung: None,
     };
     core.eth.sqs.insert(sqn, sq);
     layout::create_sq_out::SQN.set(output, sqn);
@@ -147,7 +148,10 @@ fn modify_sq<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> 
     let next = transition(sq.state, fields::SQ_STATE.get(input), sqc::STATE.get(context))?;
     sq.state = next;
     match next {
-        QueueState::Reset => sq.taken = 0,
+        QueueState::Reset => {
+            sq.taken = 0;
+            core.eth.stop_waiting(sqn);
+        }
         QueueState::Ready => (),
         QueueState::Error => function.flush_sq(sqn),
     }
@@ -161,6 +165,7 @@ fn destroy_sq<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) ->
         tis.users = tis.users.saturating_sub(1);
     }
     core.leave_cq(sq.cqn);
+    core.eth.stop_waiting(sqn);
     core.eth.free_queue_number(sqn);
     Ok(())
 }

@@ -222,6 +222,14 @@ impl<B: Bus> Core<B> {
             ("transport domain", self.transport_domains.len()),
             ("UAR", self.hca.uars.len()),
             ("counter set", self.hca.counters.len()),
+            ("memory key", self.mkeys.len()),
+            ("send queue", self.eth.sqs.len()),
+            ("receive queue", self.eth.rqs.len()),
+            ("TIS", self.eth.tises.len()),
+            ("TIR", self.eth.tirs.len()),
+            ("RQT", self.eth.rqts.len()),
+            ("flow table", self.eth.steering.tables.len()),
+            ("flow counter", self.eth.steering.counters.len()),
         ];
         let left: Vec<_> = kinds
             .iter()
@@ -236,7 +244,9 @@ impl<B: Bus> Core<B> {
     /// A completion queue does: a program may close its device before it has destroyed all of them, and then the driver gives
     /// the page back first. What such a queue can do no more is to be armed.
     fn uar_in_use(&self, uar: u32) -> bool {
-        self.eqs.values().any(|eq| eq.uar == uar) || self.qps.values().any(|qp| qp.uar == uar)
+        self.eqs.values().any(|eq| eq.uar == uar)
+            || self.qps.values().any(|qp| qp.uar == uar)
+            || self.eth.sqs.values().any(|sq| sq.queue.uar == uar)
     }
 }
 
@@ -400,6 +410,10 @@ fn counter_exists<B: Bus>(function: &Function<B>, counter: u32) -> Result<(), Re
 fn dealloc_q_counter<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
     let counter = hca::dealloc_q_counter_in::COUNTER_SET_ID.get32(input);
     counter_exists(function, counter)?;
+    if function.core.eth.counts_in(counter) {
+        let what = format!("counter set {counter}, which receive queues count in");
+        return Err(Refusal::broken(Status::ResourceBusy, Rule::CommandBusy, what));
+    }
     function.core.hca.counters.give_back(counter);
     Ok(())
 }

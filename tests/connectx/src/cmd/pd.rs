@@ -64,6 +64,9 @@ fn alloc_pd<B: Bus>(function: &mut Function<B>, _: &[u8], output: &mut [u8]) -> 
 fn dealloc_pd<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
     let pd = dealloc_pd_in::PD.get32(input);
     function.core.needs_pd(pd)?;
+    if function.core.eth.uses_pd(pd) {
+        return Err(busy(format!("protection domain {pd:#x}, which Ethernet queues use")));
+    }
     function
         .engine
         .dealloc_pd(Pd(pd))

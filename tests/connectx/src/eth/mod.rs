@@ -9,7 +9,7 @@
 //! | `frame` | headers, checksums, segments |
 //!
 //! ```text
-//!   SQ ──► next_frame ──► the other function's frame_in ──► steering ──► TIR ──► RQ
+//!   SQ ──► step_frames ──► the other function's frame_in ──► steering ──► TIR ──► RQ
 //!              └───────── local loopback ──────────────────────┘           └──► RQT ──► RQ
 //! ```
 //! A send queue also exists on an InfiniBand port, where drivers try write combining with one; nothing there leads to the wire.
@@ -36,7 +36,7 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::bus::Bus;
 use crate::function::Function;
 use crate::ids::Ids;
-use crate::layout::eth::tirc;
+use crate::layout::eth::{rqc, tirc};
 use crate::port::PortKind;
 
 use self::rq::Rq;
@@ -57,6 +57,12 @@ pub(crate) struct Ethernet {
     queue_numbers: Option<Ids>,
     numbers: Option<Ids>,
     outgoing: VecDeque<Outgoing>,
+    /// What the frames in `outgoing` take.
+    outgoing_bytes: usize,
+    /// What frames were made since a send queue was rung, or went on.
+    burst: usize,
+    /// Send queues that have more to send than there was room for; each has it in its `rung`.
+    waiting: VecDeque<u32>,
 }
 
 /// A frame that is to leave, and the transport domain that it comes from.
@@ -116,7 +122,7 @@ pub(crate) struct Rqt {
 pub(crate) struct Counters {
     pub(crate) received: Traffic,
     pub(crate) sent: Traffic,
-    /// Frames that no entry wanted, or that are longer than the port takes.
+    /// Frames that no entry wanted, that take too long to steer, or that are longer than the port takes.
     pub(crate) unwanted: u64,
     /// Frames for queues that were not ready, or had no receives.
     pub(crate) out_of_buffer: u64,
@@ -142,8 +148,12 @@ impl Traffic {
     }
 }
 
-/// Frames that wait for the fabric: it takes them after each doorbell, and a queue's worth fits.
-const MAX_OUTGOING: usize = 1 << 16;
+/// What is made of frames at a time, and waits for the fabric; but for what one work request adds, send queues wait for the rest.
+const MAX_OUTGOING: usize = 4 << 20;
+/// What a frame takes beside its bytes.
+const FRAME_COST: usize = 64;
+/// What it is worth, in frames, that a send queue goes on.
+const BURST_STEPS: usize = 1 << 10;
 /// Of TIS, TIR, RQT, tables, groups and counters together.
 const MAX_NUMBER: u32 = 0xf_ffff;
 
@@ -177,6 +187,17 @@ impl Ethernet {
         }
     }
 
+    /// Does a queue belong to this protection domain? That 0 stands in a context says nothing: queues that never touch memory have none.
+    pub(crate) fn uses_pd(&self, pd: u32) -> bool {
+        let queues = self.sqs.values().map(|sq| &sq.queue).chain(self.rqs.values().map(|rq| &rq.queue));
+        pd != 0 && queues.into_iter().any(|queue| queue.pd == pd)
+    }
+
+    /// Does a receive queue count in this counter set?
+    pub(crate) fn counts_in(&self, counter: u32) -> bool {
+        self.rqs.values().any(|rq| rqc::COUNTER_SET_ID.get32(&rq.context) == counter)
+    }
+
     /// Does something belong to this transport domain?
     pub(crate) fn uses_domain(&self, domain: u32) -> bool {
         self.tises.values().any(|tis| tis.domain == domain)
@@ -195,9 +216,21 @@ impl Ethernet {
     }
 
     fn send(&mut self, frame: Vec<u8>, domain: u32) {
-        if self.outgoing.len() < MAX_OUTGOING {
-            self.counters.sent.count(&frame);
-            self.outgoing.push_back(Outgoing { frame, domain });
+        self.counters.sent.count(&frame);
+        self.outgoing_bytes += frame.len() + FRAME_COST;
+        self.outgoing.push_back(Outgoing { frame, domain });
+    }
+
+    /// Is there so much to send that send queues are to wait?
+    fn is_full(&self) -> bool {
+        self.outgoing_bytes.max(self.burst) >= MAX_OUTGOING
+    }
+
+    /// A send queue is gone, or no longer sends what it was rung for.
+    pub(crate) fn stop_waiting(&mut self, sqn: u32) {
+        self.waiting.retain(|waiting| *waiting != sqn);
+        if let Some(sq) = self.sqs.get_mut(&sqn) {
+            sq.rung = None;
         }
     }
 
@@ -218,19 +251,27 @@ impl Ethernet {
 }
 
 impl<B: Bus> Function<B> {
-    /// The next frame that leaves the port. On the way there, frames come back that the port hears itself.
-    pub(crate) fn next_frame(&mut self) -> Option<Vec<u8>> {
-        while let Some(Outgoing { frame, domain }) = self.core.eth.outgoing.pop_front() {
-            let group = frame::is_group(&frame);
-            if !self.core.port.loops_back(&frame) {
-                return Some(frame);
-            }
+    /// Takes the next frame, or lets a send queue go on that waits. How much work that was, as so many frames, and the frame if it
+    /// leaves the port: there is none where the port hears what it sends instead. `None`: nothing is to be sent.
+    pub(crate) fn step_frames(&mut self) -> Option<(usize, Option<Vec<u8>>)> {
+        let eth = &mut self.core.eth;
+        let Some(Outgoing { frame, domain }) = eth.outgoing.pop_front() else {
+            let sqn = eth.waiting.pop_front()?;
+            self.resume_eth_sends(sqn);
+            return Some((BURST_STEPS, None));
+        };
+        eth.outgoing_bytes = eth.outgoing_bytes.saturating_sub(frame.len() + FRAME_COST);
+        let leaves = !self.core.port.loops_back(&frame);
+        if !leaves {
             self.hear(&frame, Some(domain));
-            if group {
-                return Some(frame);
-            }
         }
-        None
+        Some((1, (leaves || frame::is_group(&frame)).then_some(frame)))
+    }
+
+    /// The next frame that leaves the port.
+    #[cfg(test)]
+    pub(crate) fn next_frame(&mut self) -> Option<Vec<u8>> {
+        std::iter::from_fn(|| self.step_frames()).find_map(|(_, frame)| frame)
     }
 
     /// A frame has come to the port.

@@ -1,9 +1,11 @@
 //! [`Sq`]: send queues, and how work requests become frames.
 //!
-//! A doorbell makes all that is posted be carried out at once: nothing is outstanding after it. A work request that breaks a rule
-//! completes with an error, and those behind it are flushed.
+//! A doorbell makes all that is posted be carried out at once, as far as there is room for frames: the queue goes on when those have
+//! left. A work request that breaks a rule completes with an error, and those behind it are flushed; so does one whose frame is
+//! longer than the port takes, which a driver is not to blame for where a program posts.
 //!
-//! Invariant: a doorbell costs at most as many work requests as the queue holds.
+//! Invariants: a doorbell costs at most as many work requests as the queue holds, and a few megabytes of frames; a queue has been
+//! rung for more than it has taken exactly while it waits.
 //!
 //! # References
 //! PRM, "send queue", "Ethernet segment"; Linux `drivers/net/ethernet/mellanox/mlx5/core/en_tx.c`, `wc.c` (no-operations through
@@ -18,7 +20,7 @@ use crate::layout::cqe::{cqe, error_cqe};
 use crate::layout::wqe::{ctrl, data, eth, inline};
 use crate::trace::format::{self, Address, Queue};
 
-use super::frame;
+use super::{Ethernet, FRAME_COST, frame};
 use super::queue::WorkQueue;
 use super::rq::{FLUSHED, PROTECTION_ERROR, QueueState};
 
@@ -35,6 +37,16 @@ pub(crate) struct Sq {
     pub(crate) flush_in_error: bool,
     /// Basic blocks that were taken, ever.
     pub(crate) taken: u16,
+    /// What is still to be taken.
+    pub(crate) rung: Option<Rung>,
+}
+
+/// A doorbell that there was no room for yet.
+#[derive(Debug)]
+pub(crate) struct Rung {
+    head: u16,
+    doorbell: [u8; 8],
+    blue_flame: Option<Vec<u8>>,
 }
 
 /// How many bytes a basic block has.
@@ -50,15 +62,18 @@ const LARGE_SEND: u32 = 0x0e;
 /// Completion opcodes.
 const SENT: u32 = 0;
 const SEND_FAILED: u32 = 13;
-/// A syndrome of error completions.
+/// Syndromes of error completions.
+const LENGTH_ERROR: u32 = 0x01;
 const OPERATION_ERROR: u32 = 0x02;
+/// What a frame has behind what a driver gives of it.
+const CHECK_SEQUENCE: usize = 4;
 /// What one work request may send: a large send of IPv6, with its headers.
 const MAX_SEND: usize = (1 << 16) + 0x400;
 
-/// A work request that is refused: the rule, the syndrome of its completion, and what is wrong.
+/// A work request that is refused: the rule if a driver broke one, the syndrome of its completion, and what is wrong.
 #[derive(Debug)]
 struct Broken {
-    rule: Rule,
+    rule: Option<Rule>,
     syndrome: u32,
     what: String,
 }
@@ -66,7 +81,24 @@ struct Broken {
 impl Broken {
     fn new(rule: Rule, what: impl Into<String>) -> Self {
         let syndrome = if rule == Rule::WqeKey { PROTECTION_ERROR } else { OPERATION_ERROR };
-        Self { rule, syndrome, what: what.into() }
+        Self { rule: Some(rule), syndrome, what: what.into() }
+    }
+
+    /// A frame that the port does not take, whoever made it.
+    fn too_long() -> Self {
+        Self { rule: None, syndrome: LENGTH_ERROR, what: String::new() }
+    }
+}
+
+impl Ethernet {
+    /// A queue has more to send than there is room for.
+    fn wait(&mut self, sqn: u32, rung: Rung) {
+        if let Some(sq) = self.sqs.get_mut(&sqn) {
+            sq.rung = Some(rung);
+            if !self.waiting.contains(&sqn) {
+                self.waiting.push_back(sqn);
+            }
+        }
     }
 }
 
@@ -93,7 +125,7 @@ impl<B: Bus> Function<B> {
         };
         core.log.trace.line(|| format::record(Queue::Send, sqn, head.into()));
         match sq.state {
-            QueueState::Ready => self.take_eth_sends(sqn, head, doorbell, blue_flame),
+            QueueState::Ready => self.rung_eth(sqn, head, doorbell, blue_flame),
             QueueState::Error => self.flush_sq(sqn),
             QueueState::Reset => {
                 core.log.complain(Rule::WqeState, format!("send queue {sqn:#x} is rung in reset"));
@@ -102,11 +134,12 @@ impl<B: Bus> Function<B> {
         true
     }
 
-    fn take_eth_sends(&mut self, sqn: u32, head: u16, doorbell: [u8; 8], blue_flame: Option<&[u8]>) {
+    /// A queue that sends was rung.
+    fn rung_eth(&mut self, sqn: u32, head: u16, doorbell: [u8; 8], blue_flame: Option<&[u8]>) {
         let Some(sq) = self.core.eth.sqs.get(&sqn) else { return };
-        let (first, size) = (sq.taken, sq.queue.size());
-        let posted = head.wrapping_sub(first);
-        if posted == 0 {
+        let (first, size) = (sq.rung.as_ref().map_or(sq.taken, |rung| rung.head), sq.queue.size());
+        let posted = head.wrapping_sub(sq.taken);
+        if head == first {
             let index = ctrl::WQE_INDEX.get32(&doorbell) as u16;
             // What is rung is in the queue, and its place is not one that was rung before: the record came too late.
             let late = index == first;
@@ -120,12 +153,30 @@ impl<B: Bus> Function<B> {
             let what = format!("{posted} basic blocks in a queue of {size}");
             return self.fail_sq(sqn, &Broken::new(Rule::WqeOverrun, what));
         }
+        self.core.eth.burst = 0;
+        self.take_eth_sends(sqn, head, doorbell, blue_flame);
+    }
+
+    /// There is room again for what a queue was rung for.
+    pub(crate) fn resume_eth_sends(&mut self, sqn: u32) {
+        let sq = self.core.eth.sqs.get_mut(&sqn);
+        let Some(rung) = sq.and_then(|sq| sq.rung.take()) else { return };
+        self.core.eth.burst = 0;
+        self.take_eth_sends(sqn, rung.head, rung.doorbell, rung.blue_flame.as_deref());
+    }
+
+    /// Takes what is posted, as far as there is room.
+    fn take_eth_sends(&mut self, sqn: u32, head: u16, doorbell: [u8; 8], blue_flame: Option<&[u8]>) {
         let mut last = [0; 8];
         while let Some(sq) = self.core.eth.sqs.get(&sqn)
             && sq.state == QueueState::Ready
             && let left @ 1.. = head.wrapping_sub(sq.taken)
         {
             let index = sq.taken;
+            if self.core.eth.is_full() {
+                let blue_flame = blue_flame.map(<[u8]>::to_vec);
+                return self.core.eth.wait(sqn, Rung { head, doorbell, blue_flame });
+            }
             let mut request = match self.fetch_eth_send(sqn, left) {
                 Ok(request) => request,
                 Err(broken) => return self.fail_sq(sqn, &broken),
@@ -258,6 +309,7 @@ impl<B: Bus> Function<B> {
         if !large && mss != 0 {
             return Err(Broken::new(Rule::WqeReserved, "a segment size in a send of one frame"));
         }
+        self.core.eth.burst += payload.len() + FRAME_COST;
         let mut frames = if large {
             frame::segment(header, &payload, mss).ok_or_else(|| {
                 let what =
@@ -280,6 +332,10 @@ impl<B: Bus> Function<B> {
             if frame.len() < frame::MIN_FRAME {
                 frame.resize(frame::MIN_FRAME, 0);
             }
+            if frame.len() + CHECK_SEQUENCE > self.core.port.longest_frame() {
+                return Err(Broken::too_long());
+            }
+            self.core.eth.burst += frame.len() + FRAME_COST;
         }
         if self.core.port.kind == crate::port::PortKind::Roce && self.core.port.up {
             let domain = self.core.eth.tises.get(&tisn).map_or(0, |tis| tis.domain);
@@ -322,6 +378,7 @@ impl<B: Bus> Function<B> {
         let core = &mut self.core;
         let Some(sq) = core.eth.sqs.get_mut(&sqn) else { return };
         sq.state = QueueState::Error;
+        sq.rung = None;
         let head = match sq.queue.send_head(&core.bus) {
             Ok(head) if sq.flush_in_error => head,
             _ => return,
@@ -344,7 +401,9 @@ impl<B: Bus> Function<B> {
     }
 
     fn fail_sq(&mut self, sqn: u32, broken: &Broken) {
-        self.core.log.complain(broken.rule, format!("send queue {sqn:#x}: {}", broken.what));
+        if let Some(rule) = broken.rule {
+            self.core.log.complain(rule, format!("send queue {sqn:#x}: {}", broken.what));
+        }
         self.flush_sq(sqn);
     }
 

@@ -31,8 +31,8 @@ pub(crate) const MAX_TABLES: usize = 1 << 12;
 pub(crate) const MAX_PARTS: usize = 1 << 16;
 /// How many tables and receivers one frame reaches.
 const MAX_STEPS: usize = 256;
-/// How many entries are looked at for one frame: those for every VLAN, and for more addresses than a driver lists.
-const MAX_LOOKS: usize = 1 << 13;
+/// How many entries are looked at for one frame: a driver's have one for each address and each VLAN that it may list, 128 of each.
+const MAX_LOOKS: usize = 1 << 11;
 
 /// The receive tables; the only kind that is asked.
 pub(crate) const RECEIVE: u8 = 0;

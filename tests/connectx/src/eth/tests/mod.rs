@@ -1,8 +1,9 @@
 //! Two functions on plain memory, driven as a netdev's driver drives them: rings and frames. Commands are in `refused`, what comes
-//! back to its sender in `loopback`.
+//! back to its sender in `loopback`, how much is made of frames in `room`.
 
 mod loopback;
 mod refused;
+mod room;
 
 use super::*;
 use crate::bus::PlainBus;

@@ -1,6 +1,7 @@
 //! Commands that are refused, and the order in which objects go.
 
 use super::*;
+use crate::layout::hca;
 
 #[test]
 fn a_queue_goes_only_where_it_can_and_in_reset_takes_no_doorbells() {
@@ -202,4 +203,49 @@ fn rings_are_as_offered() {
     let most = offered(&one, general::LOG_MAX_WQ_SZ);
     one.make(sized(&one, most));
     assert_eq!(one.refused(sized(&one, most + 1)), Rule::CommandParameter);
+}
+
+#[test]
+fn what_ethernet_queues_use_is_not_given_back() {
+    let mut one = Host::new(0);
+    let counter = one.make(Input::new(0x771, &hca::alloc_q_counter_in::TABLE)) & 0xff;
+    let mut modify = one.modify_rq(1, 1).set(commands::modify_rq_in::MODIFY_BITMASK, 8u32);
+    rqc::COUNTER_SET_ID.set(commands::modify_rq_in::CTX.of_mut(&mut modify.0), counter);
+    one.make(modify);
+    let (uar, pd) = (one.uar, one.pd);
+    // Event queues of the harness ring the same page.
+    one.function.core.eqs.clear();
+    let give_back = || {
+        [
+            Input::new(0x803, &hca::dealloc_uar_in::TABLE).set(hca::dealloc_uar_in::UAR, uar),
+            Input::new(0x801, &mkey::dealloc_pd_in::TABLE).set(mkey::dealloc_pd_in::PD, pd),
+            Input::new(0x772, &hca::dealloc_q_counter_in::TABLE)
+                .set(hca::dealloc_q_counter_in::COUNTER_SET_ID, counter),
+        ]
+    };
+    // The key of the domain goes first: what is busy then are the queues.
+    let key =
+        Input::new(0x202, &mkey::destroy_mkey_in::TABLE).set(mkey::destroy_mkey_in::MKEY_INDEX, one.key >> 8);
+    one.make(key);
+    for command in give_back() {
+        assert_eq!(one.refused(command), Rule::CommandBusy);
+    }
+    one.function.core.eth = Ethernet::default();
+    for command in give_back() {
+        one.make(command);
+    }
+}
+
+#[test]
+fn a_teardown_tells_of_ethernet_objects_and_keys_that_are_left() {
+    let mut one = Host::new(0);
+    one.make(Input::new(0x939, &steering::alloc_flow_counter_in::TABLE));
+    one.make(Input::new(0x103, &hca::teardown_hca_in::TABLE));
+    let complaints = one.function.take_complaints();
+    let [left] = &complaints[..] else { panic!("{complaints:?}") };
+    let kinds =
+        ["memory key", "send queue", "receive queue", "TIS", "TIR", "RQT", "flow table", "flow counter"];
+    for kind in kinds {
+        assert!(left.to_string().contains(&format!("1 {kind}")), "{kind}: {left}");
+    }
 }
