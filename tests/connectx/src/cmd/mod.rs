@@ -149,29 +149,18 @@ const MODIFIERS: &[(u16, std::ops::RangeInclusive<u32>)] = &[
 
 /// Commands that a list follows, or a register; they check its length themselves. The others are as long as their table: Linux
 /// sends what its own structures have, which from 6.1 to 7.2 is that to the byte.
+///
+/// | opcodes | what follows |
+/// |---|---|
+/// | 0x108 | pages given |
+/// | 0x200 | translations of a memory key |
+/// | 0x301, 0x400, 0x403, 0x500, 0x700, 0x705, 0x904, 0x908, 0x90c | pages of queues |
+/// | 0x755 | addresses that a port hears |
+/// | 0x805 | a register |
+/// | 0x916, 0x917 | receive queues of a table |
+/// | 0x936 | destinations and counters of a flow |
 const LISTS: &[u16] = &[
-    // Pages given.
-    0x108,
-    // Translations of a memory key.
-    0x200,
-    // Pages of queues.
-    0x301,
-    0x400,
-    0x403,
-    0x500,
-    0x700,
-    0x705,
-    0x904,
-    0x908,
-    0x90c,
-    // Addresses that a port hears.
-    0x755,
-    // A register.
-    0x805,
-    // Receive queues of a table.
-    0x916,
-    0x917,
-    // Destinations and counters of a flow.
+    0x108, 0x200, 0x301, 0x400, 0x403, 0x500, 0x700, 0x705, 0x755, 0x805, 0x904, 0x908, 0x90c, 0x916, 0x917,
     0x936,
 ];
 
