@@ -20,9 +20,9 @@ use crate::layout::cqe::{cqe, error_cqe};
 use crate::layout::wqe::{ctrl, data, eth, inline};
 use crate::trace::format::{self, Address, Queue};
 
-use super::{Ethernet, FRAME_COST, frame};
 use super::queue::WorkQueue;
 use super::rq::{FLUSHED, PROTECTION_ERROR, QueueState};
+use super::{Ethernet, FRAME_COST, frame};
 
 /// A send queue.
 #[derive(Debug)]

@@ -1,6 +1,5 @@
 //! Two functions on plain memory, driven as a netdev's driver drives them: rings and frames. Commands are in `refused` and, one rule
-//! at a time, in `commands_refused`; what comes
-//! back to its sender in `loopback`, how much is made of frames in `room`.
+//! at a time, in `commands_refused`; what comes back to its sender is in `loopback`, how much is made of frames in `room`.
 
 mod commands_refused;
 mod loopback;
