@@ -22,7 +22,7 @@ use crate::complaint::Rule;
 use crate::function::{Core, Function};
 use crate::layout::Field;
 use crate::layout::caps::cmd_hca_cap;
-use crate::layout::qp::{ads, qp_2err_in, qpc, rst2init_qp_in};
+use crate::layout::qp::{ads, qp_2err_in, qp_2rst_in, qpc, rst2init_qp_in};
 use crate::qp::Service;
 
 /// Optional attributes, as the mask of a transition names them.
@@ -359,7 +359,7 @@ pub(super) fn to_reset<B: Bus>(
     input: &[u8],
     _: &mut [u8],
 ) -> Result<(), Refusal> {
-    let qpn = qp_2err_in::QPN.get32(input);
+    let qpn = qp_2rst_in::QPN.get32(input);
     if !function.core.qps.contains_key(&qpn) {
         return Err(missing(name(qpn)));
     }
