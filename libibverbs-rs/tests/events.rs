@@ -3,12 +3,14 @@
 mod common;
 
 use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::thread;
 
 use common::{Kind, World};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use verbs::{
-    AsyncEventType, CompChannel, Context, Cq, CqInit, Element, Errno, InitAttr, Provider, QpCap, QpInit,
-    QpType, RtrAttr, RtsAttr, SendFlags, SendOp,
+    AsyncEventType, AsyncEvents, Cause, CompChannel, Context, Cq, CqInit, Element, Errno, Error, InitAttr,
+    Provider, QpCap, QpInit, QpType, RtrAttr, RtsAttr, SendFlags, SendOp,
 };
 
 both! {
@@ -19,12 +21,23 @@ both! {
     an_asynchronous_event_names_its_object
     asynchronous_events_of_objects_that_are_gone_are_skipped
     every_stream_takes_from_the_same_events
+    a_record_of_the_wrong_length_is_an_error
+    a_stream_that_has_ended_is_an_error
 }
 
+/// A channel that does not wait, so that an event which is lost fails the test at once, and a queue that uses it.
 fn channel_and_cq<P: Provider>(context: &Context<P>) -> (CompChannel, Cq<P>) {
     let channel = context.create_comp_channel().unwrap();
+    channel.set_nonblocking(true).unwrap();
     let cq = context.create_cq(&CqInit { channel: Some(&channel), ..CqInit::new(8) }).unwrap();
     (channel, cq)
+}
+
+/// A stream that does not wait.
+fn async_events<P: Provider>(context: &Context<P>) -> AsyncEvents {
+    let events = context.async_events().unwrap();
+    events.set_nonblocking(true).unwrap();
+    events
 }
 
 fn is_readable(fd: impl AsFd) -> bool {
@@ -73,26 +86,25 @@ fn forged_events_are_skipped<P: Provider>(world: &World, context: Context<P>) {
     }
     world.raise(&channel, own);
     assert_eq!(channel.next_event().unwrap().cq, cq.id());
-    channel.set_nonblocking(true).unwrap();
     assert_eq!(channel.next_event().unwrap_err().errno, Errno::AGAIN);
 }
 
 fn a_channel_waits_or_says_that_there_is_nothing<P: Provider>(world: &World, context: Context<P>) {
     let (channel, cq) = channel_and_cq(&context);
-    channel.set_nonblocking(true).unwrap();
     let error = channel.next_event().unwrap_err();
     assert_eq!((error.verb, error.errno), ("get_cq_event", Errno::AGAIN));
     channel.set_nonblocking(false).unwrap();
     let own = world.user_handle(Kind::Cq);
-    std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| channel.next_event());
-        world.raise(&channel, own);
-        assert_eq!(waiting.join().unwrap().unwrap().cq, cq.id());
-    });
+    let channel = Arc::new(channel);
+    let sharer = Arc::clone(&channel);
+    let waiting = thread::spawn(move || sharer.next_event());
+    world.raise(&*channel, own);
+    let told = common::within("an event that was raised", move || waiting.join().unwrap());
+    assert_eq!(told.unwrap().cq, cq.id());
 }
 
 fn an_asynchronous_event_names_its_object<P: Provider>(world: &World, context: Context<P>) {
-    let mut events = context.async_events().unwrap();
+    let mut events = async_events(&context);
     let (_channel, cq) = channel_and_cq(&context);
     let cap = QpCap { max_send_wr: 1, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
     let init = QpInit { qp_type: QpType::UD, send_cq: &cq, recv_cq: &cq, cap, sq_sig_all: false };
@@ -120,7 +132,7 @@ fn an_asynchronous_event_names_its_object<P: Provider>(world: &World, context: C
 }
 
 fn asynchronous_events_of_objects_that_are_gone_are_skipped<P: Provider>(world: &World, context: Context<P>) {
-    let mut events = context.async_events().unwrap();
+    let mut events = async_events(&context);
     let (_channel, cq) = channel_and_cq(&context);
     let stale = world.user_handle(Kind::Cq);
     drop(cq);
@@ -129,16 +141,54 @@ fn asynchronous_events_of_objects_that_are_gone_are_skipped<P: Provider>(world: 
     world.raise_async(stale, 1);
     world.raise_async(1, 10);
     assert_eq!(events.next().unwrap().element, Element::Port(1));
-    events.set_nonblocking(true).unwrap();
     assert_eq!(events.next().unwrap_err().errno, Errno::AGAIN);
 }
 
 fn every_stream_takes_from_the_same_events<P: Provider>(world: &World, context: Context<P>) {
-    let (mut one, mut other) = (context.async_events().unwrap(), context.async_events().unwrap());
+    let (mut one, mut other) = (async_events(&context), async_events(&context));
     world.raise_async(1, 9);
     world.raise_async(1, 10);
     assert!(is_readable(&one) && is_readable(&other));
     assert_eq!(one.next().unwrap().event_type, AsyncEventType::PORT_ACTIVE);
     assert_eq!(other.next().unwrap().event_type, AsyncEventType::PORT_ERR);
     assert!(!is_readable(&one) && !is_readable(&other));
+}
+
+/// What a stream of events says of a record that is none.
+fn assert_no_record(error: &Error, verb: &str) {
+    assert_eq!((error.verb, error.errno), (verb, Errno::IO));
+    assert_eq!(error.cause, Cause::BadReply { what: "an event of the wrong length" });
+}
+
+fn a_record_of_the_wrong_length_is_an_error<P: Provider>(world: &World, context: Context<P>) {
+    let (channel, cq) = channel_and_cq(&context);
+    let own = world.user_handle(Kind::Cq);
+    for len in 1..8 {
+        // The first bytes of a record that would name the queue if the rest were there.
+        world.raise_bytes(&channel, &own.to_ne_bytes()[..len]);
+        assert_no_record(&channel.next_event().unwrap_err(), "get_cq_event");
+    }
+    world.raise(&channel, own);
+    assert_eq!(channel.next_event().unwrap().cq, cq.id(), "the stream goes on behind it");
+
+    let mut events = async_events(&context);
+    for len in 1..16 {
+        world.raise_async_bytes(&[&1_u64.to_ne_bytes()[..], &9_u32.to_ne_bytes(), &[0; 4]].concat()[..len]);
+        assert_no_record(&events.next().unwrap_err(), "get_async_event");
+    }
+    world.raise_async(1, 9);
+    assert_eq!(events.next().unwrap().element, Element::Port(1), "the stream goes on behind it");
+}
+
+fn a_stream_that_has_ended_is_an_error<P: Provider>(world: &World, context: Context<P>) {
+    // These wait: the end of a stream is no reason to do so.
+    let channel = context.create_comp_channel().unwrap();
+    let mut events = context.async_events().unwrap();
+    world.hang_up();
+    let told = common::within("the end of both streams", move || {
+        [channel.next_event().unwrap_err(), channel.next_event().unwrap_err(), events.next().unwrap_err()]
+    });
+    assert_no_record(&told[0], "get_cq_event");
+    assert_no_record(&told[1], "get_cq_event");
+    assert_no_record(&told[2], "get_async_event");
 }

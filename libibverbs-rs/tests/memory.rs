@@ -110,7 +110,9 @@ fn exactly_the_piece_is_exposed<P: Provider>(world: &World, context: Context<P>)
         .map(|object| object.region)
         .collect();
     assert_eq!(regions, [(head.addr(), 4096), (head.addr() + 100, 50)]);
-    assert_eq!(exposed.len(), 50);
+    assert_eq!((exposed.len(), exposed.is_empty()), (50, false));
+    let nothing = pd.expose(head.split_off(100), RemoteAccess::WRITE).unwrap();
+    assert_eq!((nothing.len(), nothing.is_empty()), (0, true));
 }
 
 fn a_registration_that_fails_gives_the_buffer_back<P: Provider>(world: &World, context: Context<P>) {

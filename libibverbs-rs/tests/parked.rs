@@ -28,6 +28,7 @@ both! {
     a_queue_pair_that_is_forgotten_or_refused_keeps_its_buffers_registered
     dropping_the_queue_pair_destroys_it_before_its_buffers
     halves_post_from_two_threads
+    after_a_reset_with_full_tables_the_queue_pair_parks_as_much_again
 }
 
 const CAP: QpCap =
@@ -448,4 +449,36 @@ fn halves_post_from_two_threads<P: Provider>(world: &World, context: Context<P>)
         seen.push((completion.wr_id(), bytes(from_send), bytes(from_recv)));
     }
     assert_eq!(seen, [(sent, Some(b"out".to_vec()), None), (received, None, Some(b"in!".to_vec()))]);
+}
+
+fn after_a_reset_with_full_tables_the_queue_pair_parks_as_much_again<P: Provider>(
+    world: &World,
+    context: Context<P>,
+) {
+    let Setup { pd, mut cq, mut qp } = setup(&context);
+    for round in 0..3 {
+        for n in 0..4 {
+            let (out, into) = (pd.alloc_buf(1).unwrap(), pd.alloc_buf(1).unwrap());
+            qp.park_send(SendOp::Send, SendFlags::empty(), out, ..).unwrap_or_else(|error| {
+                panic!("round {round}, send {n}: {error}");
+            });
+            qp.park_recv(into, ..).unwrap_or_else(|error| panic!("round {round}, receive {n}: {error}"));
+        }
+        let full = qp.park_recv(pd.alloc_buf(1).unwrap(), ..).unwrap_err();
+        assert_eq!(full.reason, ParkReason::Unreclaimed);
+        // One of each completes, and is not polled before the queue pair is reset.
+        world.complete(qp.qp_num(), false, &[0]);
+        world.complete(qp.qp_num(), true, &[1]);
+        let mut reset = qp.to_reset().unwrap();
+        assert_eq!(reset.reclaim_all().len(), 8);
+        assert!(reset.reclaim_all().is_empty());
+        let init = reset.to_init(&InitAttr::default()).unwrap();
+        qp = init.to_rtr(&RtrAttr::default()).unwrap().to_rts(&RtsAttr::default()).unwrap();
+        let mut completions = cq.poll();
+        while let Some(late) = completions.next() {
+            assert!(qp.reclaim(&late).is_none(), "round {round}: it came back already");
+        }
+    }
+    drop((qp, cq, pd, context));
+    world.assert_empty();
 }

@@ -16,7 +16,9 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, mpsc};
+use std::thread;
+use std::time::Duration;
 
 use verbs::{
     Cause, Device, DeviceInfo, DeviceList, Errno, Error, NamedProvider, NodeType, PostReason, QpAttr,
@@ -224,6 +226,25 @@ impl World {
         self.state().asynchronous.as_mut().expect("an async fd").1.write_all(&record).unwrap();
     }
 
+    /// Writes any bytes to a channel, as no kernel does.
+    pub fn raise_bytes(&self, channel_fd: impl AsFd, bytes: &[u8]) {
+        use std::os::fd::AsRawFd;
+        let fd = channel_fd.as_fd().as_raw_fd();
+        self.state().channels.get_mut(&fd).expect("a channel").write_all(bytes).unwrap();
+    }
+
+    /// The same to the asynchronous event file.
+    pub fn raise_async_bytes(&self, bytes: &[u8]) {
+        self.state().asynchronous.as_mut().expect("an async fd").1.write_all(bytes).unwrap();
+    }
+
+    /// Closes the kernel's end of every channel that no completion queue uses, and of the asynchronous event file.
+    pub fn hang_up(&self) {
+        let mut state = self.state();
+        state.channels.clear();
+        state.asynchronous = None;
+    }
+
     pub fn user_handle(&self, kind: Kind) -> u64 {
         self.state().live.values().find(|object| object.kind == kind).expect("one of them").user_handle
     }
@@ -344,6 +365,26 @@ pub fn cause<T, H>(result: Result<T, (H, Error)>) -> Cause {
     match result {
         Ok(_) => panic!("it went well"),
         Err((_, error)) => error.cause,
+    }
+}
+
+/// Far beyond what anything takes here on a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Runs something that may block on a thread of its own.
+///
+/// # Panics
+/// When it panics, and when it does not return within [`PATIENCE`]. The thread is then left behind.
+#[track_caller]
+pub fn within<T: Send + 'static>(what: &str, run: impl FnOnce() -> T + Send + 'static) -> T {
+    let (send, done) = mpsc::channel();
+    let thread = thread::spawn(move || send.send(run()));
+    match done.recv_timeout(PATIENCE) {
+        Ok(result) => result,
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("{what}: not within {PATIENCE:?}"),
+        Err(mpsc::RecvTimeoutError::Disconnected) => {
+            std::panic::resume_unwind(thread.join().expect_err("only a panic sends nothing"))
+        }
     }
 }
 
