@@ -202,3 +202,20 @@ pub(crate) fn outcome(qp: &Qp, status: Status) -> Completion {
         vendor_err: 0,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A test that sends so much takes too long: this is the one place that the rule is.
+    #[test]
+    fn a_message_of_2_to_the_31_bytes_is_the_longest_that_a_receive_holds() {
+        let taken =
+            |received| Taken { wr_id: 0, pd: Pd(0), cq: CqId(0), copied: None, length: 1 << 32, received };
+        assert_eq!(taken(MAX_MESSAGE - 256).end(256).ok(), Some(1 << 31));
+        assert!(taken(MAX_MESSAGE - 256).end(257).is_err());
+        assert!(taken(MAX_MESSAGE).end(1).is_err());
+        assert_eq!(Taken { length: 300, ..taken(0) }.end(300).ok(), Some(300));
+        assert!(Taken { length: 300, ..taken(0) }.end(301).is_err());
+    }
+}

@@ -204,3 +204,9 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_packet_may_be_used_unless_it_is_bad() {
+    assert!(Verdict::Exact.is_ok() && Verdict::WithId(0).is_ok() && Verdict::WithId(7).is_ok());
+    assert!(!Verdict::Bad.is_ok());
+}

@@ -157,3 +157,20 @@ fn a_window_that_cannot_be_bound_is_a_bind_error() {
     let wr = f.post(SendOp::Bind { window, new_rkey: window ^ 1, lkey, addr, length: 64, access }, 0);
     assert_eq!((f.leaves(), f.ended()), (Vec::new(), [(wr, Status::WindowBind)].into()));
 }
+
+#[test]
+fn a_message_of_2_to_the_31_bytes_is_the_longest_that_is_taken() {
+    let (half, one) = (Sge { addr: 0, length: 1 << 30, lkey: 0 }, Sge { addr: 0, length: 1, lkey: 0 });
+    let longest = Sge { length: 1 << 31, ..half };
+    for op in [SEND, WRITE, READ] {
+        for sges in [&[longest][..], &[half, half]] {
+            let mut f = Fixture::new(Service::Rc);
+            assert_eq!(f.try_post(&wr(op, Payload::Sges(sges))), Ok(()), "{op:?} {sges:?}");
+        }
+        let mut f = Fixture::new(Service::Rc);
+        for sges in [&[longest, one][..], &[Sge { length: (1 << 31) + 1, ..half }]] {
+            let refused = f.try_post(&wr(op, Payload::Sges(sges)));
+            assert_eq!(refused, Err(PostRefused::MessageTooLong), "{op:?} {sges:?}");
+        }
+    }
+}

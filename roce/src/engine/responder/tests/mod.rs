@@ -4,6 +4,7 @@ mod dropped;
 mod hostile;
 mod infiniband;
 mod inline;
+mod longest;
 mod ordered;
 mod reads;
 mod receives;

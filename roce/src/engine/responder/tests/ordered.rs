@@ -103,3 +103,24 @@ fn the_first_packet_tells_that_the_peer_is_there() {
     assert_eq!(f.host.events(), [Event::CommunicationEstablished(qpn)]);
     assert_eq!(f.sent(), [ack(0xff_ffff)]);
 }
+
+#[test]
+fn the_sequence_number_that_is_expected_next_can_be_queried() {
+    let mut f = Fixture::new(Service::Rc);
+    let rq_psn = |f: &Fixture| f.host.engine.query_qp(f.qpn).unwrap().1.rq_psn;
+    assert_eq!(rq_psn(&f), 0xff_fffe);
+    let first = f.rdma(Opcode::RC_RDMA_WRITE_ONLY, &[1; 4], 0, 4);
+    f.host.arrive(&first, &[1; 4]);
+    assert_eq!(rq_psn(&f), 0xff_ffff);
+    f.host.arrive(&first, &[1; 4]);
+    assert_eq!(rq_psn(&f), 0xff_ffff, "a duplicate");
+    let read = f.read(0, 1000);
+    f.host.arrive(&read, &[]);
+    assert_eq!(rq_psn(&f), 3, "a number for each of its four responses");
+    let lost = f.rdma(Opcode::RC_RDMA_WRITE_ONLY, &[1; 4], 0, 4);
+    let behind = f.rdma(Opcode::RC_RDMA_WRITE_ONLY, &[2; 4], 0, 4);
+    f.host.arrive(&behind, &[2; 4]);
+    assert_eq!(rq_psn(&f), 3, "one is missing");
+    f.host.arrive(&lost, &[1; 4]);
+    assert_eq!(rq_psn(&f), 4);
+}
