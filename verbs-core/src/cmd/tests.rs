@@ -1,5 +1,8 @@
 //! Every command against a kernel that refuses, that tells less than it should, and that tells everything.
 
+mod modify_qp;
+mod sysfs;
+
 use uverbs_abi::ib_user_ioctl_verbs::{IbUverbsGidEntry, IbUverbsQueryPortRespEx};
 use uverbs_abi::ib_user_verbs::{
     IbUverbsExQueryDeviceResp, IbUverbsQpDest, IbUverbsQueryDeviceResp, IbUverbsQueryQpResp,

@@ -3,13 +3,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use uverbs_abi::ib_user_ioctl_verbs::IbUverbsQueryPortRespEx;
 use uverbs_abi::ib_user_verbs::IbUverbsQueryDeviceResp;
 use zerocopy::IntoBytes;
 
-use super::{KernelContext, KernelPd};
+use super::{KernelContext, KernelMr, KernelPd};
 use crate::channel::{Expect, Reply, Scripted, Uhw, Uverbs};
-use crate::provider::PdOps;
+use crate::provider::{Destroy, MrOps, PdOps};
 use crate::types::{
     AccessFlags, AhAttr, GlobalRoute, Mtu, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpState, QpType,
 };
@@ -205,4 +206,64 @@ fn asynchronous_events_get_one_file_descriptor_when_they_are_first_needed() {
     let first = std::os::fd::AsRawFd::as_raw_fd(&context.async_fd().unwrap());
     let second = std::os::fd::AsRawFd::as_raw_fd(&context.async_fd().unwrap());
     assert_eq!((first, second), (fd, fd));
+}
+
+#[test]
+fn a_region_knows_the_three_numbers_that_the_kernel_told() {
+    let (context, scripted) = context(0);
+    scripted.expect([
+        Expect::anything(Reply::outputs([&3_u32.to_ne_bytes()])),
+        Expect::anything(Reply::outputs([[0x11_u32, 0x22, 0x33].as_bytes()])),
+    ]);
+    let pd = KernelPd::alloc(&context).unwrap();
+    let mr = reg_mr(&pd, 4096).unwrap();
+    assert_eq!((mr.handle(), mr.lkey(), mr.rkey()), (0x11, 0x22, 0x33));
+    scripted.expect([Expect::command("ioctl 7.1: 0x0 handle 17", Reply::ok())]);
+    assert!(mr.destroy().is_ok());
+    scripted.expect([Expect::command("ioctl 1.0: 0x0 handle 3", Reply::ok())]);
+    assert!(pd.destroy().is_ok());
+}
+
+/// Registers so many bytes that a kernel on paper does not touch.
+#[allow(unsafe_code)]
+fn reg_mr(pd: &KernelPd, length: usize) -> crate::Result<KernelMr> {
+    // SAFETY: a kernel on paper does not touch the memory.
+    unsafe { pd.reg_mr(core::ptr::null_mut(), length, 0, AccessFlags::empty()) }
+}
+
+#[test]
+fn a_registration_that_fails_names_the_limit_that_it_passed() {
+    // This process' own limit, for the time of this test. Nothing else here locks memory.
+    let (soft, hard) = getrlimit(Resource::RLIMIT_MEMLOCK).unwrap();
+    let limit = hard.min(8 << 20);
+    setrlimit(Resource::RLIMIT_MEMLOCK, limit, hard).unwrap();
+    let causes: Vec<_> = [
+        (Errno::NOMEM, limit + 1, None),
+        (Errno::NOMEM, limit, None),
+        (Errno::PERM, limit + 1, None),
+        (Errno::INVAL, (1 << 40) + 1, Some(device())),
+        (Errno::INVAL, 1 << 40, Some(device())),
+    ]
+    .into_iter()
+    .map(|(errno, length, device)| {
+        let (context, scripted) = context(0);
+        scripted.expect([Expect::anything(Reply::outputs([&3_u32.to_ne_bytes()])), refused(errno)]);
+        scripted.expect(device);
+        let pd = KernelPd::alloc(&context).unwrap();
+        let error = reg_mr(&pd, length as usize).unwrap_err();
+        assert_eq!((error.verb, error.errno), ("reg_mr", errno));
+        error.cause
+    })
+    .collect();
+    setrlimit(Resource::RLIMIT_MEMLOCK, soft, hard).unwrap();
+    assert_eq!(
+        causes,
+        [
+            Cause::Memlock { limit, asked: limit + 1 },
+            Cause::Unknown,
+            Cause::Unknown,
+            Cause::Limit { name: "length", asked: (1 << 40) + 1, min: 0, max: 1 << 40 },
+            Cause::Unknown,
+        ]
+    );
 }

@@ -1,0 +1,177 @@
+//! Where `MODIFY_QP` puts each attribute: byte offsets of `struct ib_uverbs_modify_qp`, written by hand.
+
+use super::{Expect, Reply, Scripted, on, qp};
+use crate::Errno;
+use crate::types::{AccessFlags, AhAttr, Gid, GlobalRoute, MigState, Mtu, QpAttr, QpAttrMask, QpState};
+
+/// `struct ib_uverbs_modify_qp`, and where in it the alternate path and the first field behind the paths lie.
+const SIZE: usize = 112;
+const ALT_DEST: usize = 32;
+const QP_HANDLE: usize = 64;
+const ATTR_MASK: usize = 68;
+
+const HANDLE: u32 = 0x5152_5354;
+
+/// Attributes of which every byte has a value of its own.
+fn attr() -> QpAttr {
+    QpAttr {
+        qp_state: QpState(0x61),
+        cur_qp_state: QpState(0x62),
+        path_mtu: Mtu(0x63),
+        path_mig_state: MigState(0x64),
+        qkey: 0x7172_7374,
+        rq_psn: 0x7576_7778,
+        sq_psn: 0x797a_7b7c,
+        dest_qp_num: 0x7d7e_7f80,
+        qp_access_flags: AccessFlags::from_bits_retain(0x8182_8384),
+        ah_attr: path(0x11),
+        alt_ah_attr: path(0x31),
+        pkey_index: 0x8586,
+        alt_pkey_index: 0x8788,
+        en_sqd_async_notify: true,
+        sq_draining: true,
+        max_rd_atomic: 0x65,
+        max_dest_rd_atomic: 0x66,
+        min_rnr_timer: 0x67,
+        port_num: 0x68,
+        timeout: 0x69,
+        retry_cnt: 0x6a,
+        rnr_retry: 0x6b,
+        alt_port_num: 0x6c,
+        alt_timeout: 0x6d,
+        rate_limit: 0x9192_9394,
+        ..QpAttr::default()
+    }
+}
+
+fn path(first: u8) -> AhAttr {
+    let grh = GlobalRoute {
+        dgid: Gid(core::array::from_fn(|n| first + n as u8)),
+        flow_label: u32::from_ne_bytes([first + 16, first + 17, first + 18, 0xa0]),
+        sgid_index: first + 19,
+        hop_limit: first + 20,
+        traffic_class: first + 21,
+    };
+    AhAttr {
+        grh: Some(grh),
+        dlid: u16::from_ne_bytes([first + 22, first + 23]),
+        sl: first + 24,
+        src_path_bits: first + 25,
+        static_rate: first + 26,
+        port_num: first + 27,
+    }
+}
+
+/// The 32 bytes of `struct ib_uverbs_qp_dest` for [`path`].
+fn dest(first: u8) -> [u8; 32] {
+    let mut bytes = [0; 32];
+    for n in 0..19 {
+        bytes[usize::from(n)] = first + n; // dgid, flow_label
+    }
+    bytes[19] = 0xa0;
+    bytes[20..22].copy_from_slice(&[first + 22, first + 23]); // dlid, then 2 reserved bytes
+    bytes[24..27].copy_from_slice(&[first + 19, first + 20, first + 21]); // sgid_index, hop_limit, traffic_class
+    bytes[27..30].copy_from_slice(&[first + 24, first + 25, first + 26]); // sl, src_path_bits, static_rate
+    bytes[30..32].copy_from_slice(&[1, first + 27]); // is_global, port_num
+    bytes
+}
+
+/// What each bit of the mask puts where.
+fn fields() -> Vec<(QpAttrMask, Vec<(usize, Vec<u8>)>)> {
+    use QpAttrMask as M;
+    let one = |at: usize, byte: u8| vec![(at, vec![byte])];
+    let four = |at: usize, value: u32| vec![(at, value.to_ne_bytes().to_vec())];
+    vec![
+        (M::STATE, one(96, 0x61)),
+        (M::CUR_STATE, one(97, 0x62)),
+        (M::EN_SQD_ASYNC_NOTIFY, one(100, 1)),
+        (M::ACCESS_FLAGS, four(88, 0x8182_8384)),
+        (M::PKEY_INDEX, vec![(92, 0x8586_u16.to_ne_bytes().to_vec())]),
+        (M::PORT, one(104, 0x68)),
+        (M::QKEY, four(72, 0x7172_7374)),
+        (M::AV, vec![(0, dest(0x11).to_vec())]),
+        (M::PATH_MTU, one(98, 0x63)),
+        (M::TIMEOUT, one(105, 0x69)),
+        (M::RETRY_CNT, one(106, 0x6a)),
+        (M::RNR_RETRY, one(107, 0x6b)),
+        (M::RQ_PSN, four(76, 0x7576_7778)),
+        (M::MAX_QP_RD_ATOMIC, one(101, 0x65)),
+        (
+            M::ALT_PATH,
+            vec![
+                (ALT_DEST, dest(0x31).to_vec()),
+                (94, 0x8788_u16.to_ne_bytes().to_vec()),
+                (108, vec![0x6c]),
+                (109, vec![0x6d]),
+            ],
+        ),
+        (M::MIN_RNR_TIMER, one(103, 0x67)),
+        (M::SQ_PSN, four(80, 0x797a_7b7c)),
+        (M::MAX_DEST_RD_ATOMIC, one(102, 0x66)),
+        (M::PATH_MIG_STATE, one(99, 0x64)),
+        (M::DEST_QPN, four(84, 0x7d7e_7f80)),
+    ]
+}
+
+fn command(mask: QpAttrMask, fields: &[(usize, Vec<u8>)]) -> Vec<u8> {
+    let mut bytes = vec![0; SIZE];
+    let numbers =
+        [(QP_HANDLE, HANDLE.to_ne_bytes().to_vec()), (ATTR_MASK, mask.bits().to_ne_bytes().to_vec())];
+    for (at, value) in numbers.iter().chain(fields) {
+        bytes[*at..at + value.len()].copy_from_slice(value);
+    }
+    bytes
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[test]
+fn each_attribute_goes_to_its_place_and_nothing_else_goes_with_it() {
+    let all = fields();
+    let everything = all.iter().fold(QpAttrMask::empty(), |mask, (bit, _)| mask | *bit);
+    let every_field: Vec<_> = all.iter().flat_map(|(_, fields)| fields.clone()).collect();
+    let scripted = Scripted::new([Expect::anything(Reply::Errno(Errno::NOTTY))]);
+    let uverbs = on(&scripted);
+    let whole = [(everything, every_field), (QpAttrMask::empty(), Vec::new())];
+    for (mask, fields) in all.into_iter().chain(whole) {
+        let text = format!("write 26: in {}, out 0+0", hex(&command(mask, &fields)));
+        scripted.expect([Expect::command(&text, Reply::ok())]);
+        qp::modify_qp(&uverbs, HANDLE, &attr(), mask).unwrap();
+    }
+}
+
+#[test]
+fn a_path_without_a_global_route_is_local() {
+    let scripted = Scripted::new([Expect::anything(Reply::Errno(Errno::NOTTY))]);
+    let local = AhAttr { grh: None, ..path(0x11) };
+    let attr = QpAttr { ah_attr: local, alt_ah_attr: AhAttr { grh: None, ..path(0x31) }, ..attr() };
+    let strip = |mut dest: [u8; 32]| {
+        dest[..20].fill(0);
+        dest[24..27].fill(0);
+        dest[30] = 0;
+        dest.to_vec()
+    };
+    let mask = QpAttrMask::AV | QpAttrMask::ALT_PATH;
+    let fields = [
+        (0, strip(dest(0x11))),
+        (ALT_DEST, strip(dest(0x31))),
+        (94, 0x8788_u16.to_ne_bytes().to_vec()),
+        (108, vec![0x6c, 0x6d]),
+    ];
+    let text = format!("write 26: in {}, out 0+0", hex(&command(mask, &fields)));
+    scripted.expect([Expect::command(&text, Reply::ok())]);
+    qp::modify_qp(&on(&scripted), HANDLE, &attr, mask).unwrap();
+}
+
+#[test]
+fn a_rate_limit_goes_behind_the_other_attributes_of_an_extended_command() {
+    let scripted = Scripted::new([Expect::anything(Reply::Errno(Errno::NOTTY))]);
+    let mask = QpAttrMask::STATE | QpAttrMask::RATE_LIMIT;
+    let base = command(mask, &[(96, vec![0x61])]);
+    let rate_limit = [&0x9192_9394_u32.to_ne_bytes()[..], &[0; 4]].concat();
+    let text = format!("write_ex 26: in {}{}, out 8+0", hex(&base), hex(&rate_limit));
+    scripted.expect([Expect::command(&text, Reply::ok())]);
+    qp::modify_qp(&on(&scripted), HANDLE, &attr(), mask).unwrap();
+}
