@@ -5,6 +5,7 @@
 //! inline data is posted, its memory is a slice that lives across the call.
 #![allow(unsafe_code)]
 
+mod asked;
 mod objects;
 mod polling;
 mod random;

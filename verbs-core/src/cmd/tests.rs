@@ -1,6 +1,6 @@
 //! Every command against a kernel that refuses, that tells less than it should, and that tells everything.
 
-mod modify_qp;
+mod qp_attr;
 mod sysfs;
 
 use uverbs_abi::ib_user_ioctl_verbs::{IbUverbsGidEntry, IbUverbsQueryPortRespEx};

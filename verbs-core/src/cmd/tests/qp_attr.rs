@@ -1,14 +1,20 @@
-//! Where `MODIFY_QP` puts each attribute: byte offsets of `struct ib_uverbs_modify_qp`, written by hand.
+//! Where `MODIFY_QP` puts each attribute, and where `QUERY_QP` finds it: byte offsets of `struct ib_uverbs_modify_qp` and
+//! `struct ib_uverbs_query_qp_resp`, written by hand.
 
 use super::{Expect, Reply, Scripted, on, qp};
 use crate::Errno;
-use crate::types::{AccessFlags, AhAttr, Gid, GlobalRoute, MigState, Mtu, QpAttr, QpAttrMask, QpState};
+use crate::types::{
+    AccessFlags, AhAttr, Gid, GlobalRoute, MigState, Mtu, QpAttr, QpAttrMask, QpCap, QpState,
+};
 
 /// `struct ib_uverbs_modify_qp`, and where in it the alternate path and the first field behind the paths lie.
 const SIZE: usize = 112;
 const ALT_DEST: usize = 32;
 const QP_HANDLE: usize = 64;
 const ATTR_MASK: usize = 68;
+
+/// Bytes, and where they are.
+type Bytes = (usize, Vec<u8>);
 
 const HANDLE: u32 = 0x5152_5354;
 
@@ -77,7 +83,7 @@ fn dest(first: u8) -> [u8; 32] {
 }
 
 /// What each bit of the mask puts where.
-fn fields() -> Vec<(QpAttrMask, Vec<(usize, Vec<u8>)>)> {
+fn fields() -> Vec<(QpAttrMask, Vec<Bytes>)> {
     use QpAttrMask as M;
     let one = |at: usize, byte: u8| vec![(at, vec![byte])];
     let four = |at: usize, value: u32| vec![(at, value.to_ne_bytes().to_vec())];
@@ -113,7 +119,7 @@ fn fields() -> Vec<(QpAttrMask, Vec<(usize, Vec<u8>)>)> {
     ]
 }
 
-fn command(mask: QpAttrMask, fields: &[(usize, Vec<u8>)]) -> Vec<u8> {
+fn command(mask: QpAttrMask, fields: &[Bytes]) -> Vec<u8> {
     let mut bytes = vec![0; SIZE];
     let numbers =
         [(QP_HANDLE, HANDLE.to_ne_bytes().to_vec()), (ATTR_MASK, mask.bits().to_ne_bytes().to_vec())];
@@ -174,4 +180,47 @@ fn a_rate_limit_goes_behind_the_other_attributes_of_an_extended_command() {
     let text = format!("write_ex 26: in {}{}, out 8+0", hex(&base), hex(&rate_limit));
     scripted.expect([Expect::command(&text, Reply::ok())]);
     qp::modify_qp(&on(&scripted), HANDLE, &attr(), mask).unwrap();
+}
+
+#[test]
+fn each_attribute_is_found_at_its_place() {
+    let mut reply = vec![0_u8; 128];
+    let mut put = |at: usize, bytes: &[u8]| reply[at..at + bytes.len()].copy_from_slice(bytes);
+    put(0, &dest(0x11));
+    put(32, &dest(0x31));
+    for (n, cap) in [0xc1_u32, 0xc2, 0xc3, 0xc4, 0xc5].into_iter().enumerate() {
+        put(64 + 4 * n, &cap.to_ne_bytes());
+    }
+    put(84, &0x7172_7374_u32.to_ne_bytes()); // qkey
+    put(88, &0x7576_7778_u32.to_ne_bytes()); // rq_psn
+    put(92, &0x797a_7b7c_u32.to_ne_bytes()); // sq_psn
+    put(96, &0x7d7e_7f80_u32.to_ne_bytes()); // dest_qp_num
+    put(100, &0x8182_8384_u32.to_ne_bytes()); // qp_access_flags
+    put(104, &0x8586_u16.to_ne_bytes()); // pkey_index
+    put(106, &0x8788_u16.to_ne_bytes()); // alt_pkey_index
+    put(108, &[0x61, 0x62, 0x63, 0x64, 1]); // qp_state, cur_qp_state, path_mtu, path_mig_state, sq_draining
+    put(113, &[0x65, 0x66, 0x67, 0x68]); // max_rd_atomic, max_dest_rd_atomic, min_rnr_timer, port_num
+    put(117, &[0x69, 0x6a, 0x6b, 0x6c, 0x6d]); // timeout, retry_cnt, rnr_retry, alt_port_num, alt_timeout
+    let cap = QpCap {
+        max_send_wr: 0xc1,
+        max_recv_wr: 0xc2,
+        max_send_sge: 0xc3,
+        max_recv_sge: 0xc4,
+        max_inline_data: 0xc5,
+    };
+    // The kernel does not tell these two.
+    let expected = QpAttr { cap, en_sqd_async_notify: false, rate_limit: 0, ..attr() };
+    let mask = QpAttrMask::STATE | QpAttrMask::AV;
+    let text = "write 25: in 00000000000000005453525181000000, out 128+0";
+    for sq_sig_all in [0, 1] {
+        reply[122] = sq_sig_all;
+        let answer = Expect::command(text, Reply::outputs([&reply]));
+        let scripted = Scripted::new([Expect::anything(Reply::Errno(Errno::NOTTY)), answer]);
+        let (attr, info) = qp::query_qp(&on(&scripted), HANDLE, mask).unwrap();
+        assert_eq!(attr, expected);
+        assert_eq!((info.cap, info.sq_sig_all), (cap, sq_sig_all == 1));
+    }
+    reply[112] = 0;
+    let scripted = Scripted::new([Expect::anything(Reply::outputs([&reply]))]);
+    assert!(!qp::query_qp(&on(&scripted), HANDLE, mask).unwrap().0.sq_draining);
 }
