@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use crate::function::pages::Pages;
 
 /// A shared receive queue, beside what the transport engine keeps of it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Srq {
     pub(crate) srqn: u32,
     pub(crate) kind: SrqKind,

@@ -116,7 +116,7 @@ fn present<B: Bus>(bus: &B, address: u64, what: &str) -> Result<(), Refusal> {
 }
 
 /// How much all queues of a function may take in this process.
-const MAX_QUEUES: u64 = 2 << 30;
+pub(crate) const MAX_QUEUES: u64 = 2 << 30;
 /// About what the transport engine keeps of a work request, beside its elements and inline bytes.
 const WORK_REQUEST: u64 = 256;
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::cmd::bench::{Bench, input, naming, stray};
+use crate::cmd::context::MAX_QUEUES;
 use crate::complaint::Rule;
 use crate::port::PortKind;
 
@@ -241,4 +242,35 @@ fn a_limit_that_comes_with_the_context_is_armed() {
     srqc::LWM.set(create_srq_in::SRQ_CONTEXT_ENTRY.of_mut(&mut create), 5u32);
     let srqn = create_srq_out::SRQN.get32(&bench.ok(create));
     assert_eq!(bench.function.engine.srq_limit(SrqId(srqn)), Some(5));
+}
+
+#[test]
+fn shared_receive_queues_alone_exhaust_the_room_for_queues() {
+    let mut bench = Bench::new(PortKind::Ib);
+    let create = basic(&mut bench);
+    let srqn = create_srq_out::SRQN.get32(&bench.ok(&create));
+    let srqs = &mut bench.function.core.srqs;
+    let srq = srqs.get(&srqn).unwrap().clone();
+    let one = srq_bytes(srq.log_size, srq.stride, &srq.pages);
+    // Others are put in as the commands would, without the memory that the engine takes for them: the largest ones while
+    // there is room, and one that leaves room for a single queue like the first.
+    let largest = Srq { log_size: 15, stride: 512, ..srq.clone() };
+    let each = srq_bytes(largest.log_size, largest.stride, &largest.pages);
+    let mut left = MAX_QUEUES - one;
+    let mut number = 0x80_0000;
+    while left >= each + one {
+        srqs.insert(number, Srq { srqn: number, ..largest.clone() });
+        (left, number) = (left - each, number + 1);
+    }
+    let nothing = srq_bytes(0, 0, &srq.pages);
+    srqs.insert(number, Srq { srqn: number, log_size: 0, stride: left - one - nothing, ..srq });
+
+    bench.ok(&create);
+    bench.unlucky(&create, Status::NoResources);
+    let completions = bench.create_cq(4, 64);
+    bench.unlucky(&completions, Status::NoResources);
+    // One goes, and another fits.
+    bench.ok(naming(0x701, srqn));
+    bench.ok(&create);
+    bench.unlucky(&create, Status::NoResources);
 }
