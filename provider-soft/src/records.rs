@@ -137,10 +137,16 @@ pub(crate) fn inode(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use std::fs::File;
     use std::io::Read;
 
     use super::*;
+
+    /// The reading end, from which a record that is lost is an error and no wait.
+    fn no_waiting(theirs: OwnedFd) -> UnixStream {
+        let stream = UnixStream::from(theirs);
+        stream.set_nonblocking(true).unwrap();
+        stream
+    }
 
     #[test]
     fn what_does_not_fit_is_kept_and_comes_later_in_order() {
@@ -152,7 +158,7 @@ mod tests {
         for more in count + 1..count + 10 {
             assert_eq!(records.write(&more.to_ne_bytes()), Written::Kept);
         }
-        let mut file = File::from(theirs);
+        let mut file = no_waiting(theirs);
         for expected in 0..count + 10 {
             let mut record = [0; 8];
             file.read_exact(&mut record).unwrap();
@@ -176,7 +182,7 @@ mod tests {
         let is_one = |bytes: &[u8]| bytes == 1_u64.to_ne_bytes();
         assert_eq!(records.take_back(theirs.as_fd(), is_one), Written::All);
         let expected: Vec<u64> = (0..count + 6).map(|n| n % 3).filter(|n| *n != 1).collect();
-        let mut file = File::from(theirs);
+        let mut file = no_waiting(theirs);
         for expected in expected {
             let mut record = [0; 8];
             file.read_exact(&mut record).unwrap();

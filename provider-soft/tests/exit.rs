@@ -8,12 +8,13 @@
 
 mod common;
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read, Write as _};
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
-use common::{Arena, End, Shape, gid, open, recv, send, wait};
-use nix::sys::wait::{WaitStatus, waitpid};
+use common::{Arena, End, PATIENCE, Process, Shape, gid, open, recv, send, wait, wait_for_child};
+use nix::sys::wait::WaitStatus;
 use nix::unistd::{ForkResult, fork};
 use verbs::{Gid, RtsAttr, SendOp, WcStatus};
 
@@ -39,11 +40,13 @@ fn main() -> ExitCode {
                 .spawn()
                 .expect("this program starts again");
             let (mut to, from) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
-            let mut from = BufReader::new(from).lines().map(|line| line.expect("text"));
+            let (child, from) = (Process(child), lines(from));
+            let next =
+                |what: &str| from.recv_timeout(PATIENCE).unwrap_or_else(|error| panic!("{what}: {error}"));
             writeln!(to, "{}", place(gid(&context), end.qp.qp_num())).expect("the child reads");
-            let (peer, qp_num) = parse(&from.next().expect("the child's place"));
+            let (peer, qp_num) = parse(&next("the child's place"));
             let mut end = end.connect(&shape, peer, qp_num);
-            assert_eq!(from.next().as_deref(), Some("ready"));
+            assert_eq!(next("the child's being ready"), "ready");
             let arena = Arena::new(&end.pd, 8);
             for _ in 0..if round % 2 == 0 { 0 } else { 200 } {
                 recv(&mut end.qp, 2, &[arena.sge(0..8)]);
@@ -52,7 +55,7 @@ fn main() -> ExitCode {
             }
             send(&mut end.qp, 3, SendOp::Send, &[arena.sge(0..8)]);
             let status = wait(&mut end.cq, 1)[0].status;
-            let exit = child.wait().expect("the child exits");
+            let exit = child.finish();
             (status != WcStatus::SUCCESS || !exit.success())
                 .then(|| format!("round {round}: {status}, {exit}"))
         })
@@ -60,15 +63,13 @@ fn main() -> ExitCode {
     for why in &failed {
         println!("FAIL exit.a_message_is_acknowledged_by_a_process_that_exits: {why}");
     }
-    let forks = Command::new("/proc/self/exe").arg("list-and-fork").env("VERBS_SOFT", "auto").output();
-    let forks = forks.expect("this program starts again");
-    if !forks.status.success() {
-        println!(
-            "FAIL exit.a_child_makes_its_own_devices: {}",
-            String::from_utf8_lossy(&forks.stderr).trim()
-        );
+    // What is wrong it says itself, on standard error.
+    let forks = Command::new("/proc/self/exe").arg("list-and-fork").env("VERBS_SOFT", "auto").spawn();
+    let forks = Process(forks.expect("this program starts again")).finish();
+    if !forks.success() {
+        println!("FAIL exit.a_child_makes_its_own_devices: {forks}");
     }
-    let (all, failed) = (ROUNDS as usize + 1, failed.len() + usize::from(!forks.status.success()));
+    let (all, failed) = (ROUNDS as usize + 1, failed.len() + usize::from(!forks.success()));
     println!("{} passed, {failed} failed, 0 skipped", all - failed);
     ExitCode::from(u8::from(failed > 0))
 }
@@ -88,8 +89,8 @@ fn list_and_fork() -> ExitCode {
             eprintln!("in the child: {own:?}, in the parent {its:?}");
             std::process::exit(1)
         }
-        ForkResult::Parent { child } => match waitpid(child, None) {
-            Ok(WaitStatus::Exited(_, 0)) => ExitCode::SUCCESS,
+        ForkResult::Parent { child } => match wait_for_child(child) {
+            WaitStatus::Exited(_, 0) => ExitCode::SUCCESS,
             other => {
                 eprintln!("the child: {other:?}");
                 ExitCode::FAILURE
@@ -128,6 +129,19 @@ fn take_one_and_exit() -> ! {
 /// Waits for a message; sends complete meanwhile.
 fn received(end: &mut End) {
     while !wait(&mut end.cq, 1)[0].opcode.is_recv() {}
+}
+
+/// The lines that a process says, as they come.
+fn lines(from: impl Read + Send + 'static) -> Receiver<String> {
+    let (send, lines) = mpsc::channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(from).lines() {
+            if send.send(line.expect("text")).is_err() {
+                return;
+            }
+        }
+    });
+    lines
 }
 
 fn place(gid: Gid, qp_num: u32) -> String {

@@ -6,10 +6,11 @@ use std::os::fd::AsFd as _;
 use std::time::Duration;
 
 use common::{
-    Arena, End, PATIENCE, Shape, gid, open, pair, pair_on, post_recv, post_send, recv, send, wait, wait_ok,
+    Arena, End, PATIENCE, Shape, gid, open, pair, pair_on, post_recv, post_send, recv, send, wait,
+    wait_for_child, wait_ok,
 };
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::wait::{WaitStatus, waitpid};
+use nix::sys::wait::WaitStatus;
 use nix::unistd::{ForkResult, fork};
 use provider_soft::{Soft, SoftDevice};
 use verbs::provider::ContextOps as _;
@@ -84,6 +85,7 @@ fn an_armed_queue_raises_one_event_though_nobody_polls() {
     let (mut a, mut b) = pair(&EVENTS);
     let (from, into) = (Arena::new(&a.pd, 8), Arena::new(&b.pd, 8));
     let channel = b.channel.take().unwrap();
+    channel.set_nonblocking(true).unwrap();
     for round in 0..20 {
         b.cq.req_notify(false).unwrap();
         assert!(b.cq.poll().next().is_none());
@@ -91,6 +93,7 @@ fn an_armed_queue_raises_one_event_though_nobody_polls() {
         recv(&mut b.qp, round + 100, &[into.sge(0..8)]);
         send(&mut a.qp, round, SendOp::Send, &[from.sge(0..8)]);
         send(&mut a.qp, round + 100, SendOp::Send, &[from.sge(0..8)]);
+        assert!(is_readable(&channel, PATIENCE), "no event in round {round}");
         assert_eq!(channel.next_event().unwrap().cq, b.cq.id());
         wait_ok(&mut b.cq, round);
         wait_ok(&mut b.cq, round + 100);
@@ -122,6 +125,7 @@ fn a_program_that_waits_for_events_on_both_sides_is_served_by_the_threads() {
     let play = |mut end: End, first: bool| {
         let arena = Arena::new(&end.pd, 16);
         let channel = end.channel.take().unwrap();
+        channel.set_nonblocking(true).unwrap();
         recv(&mut end.qp, 0, &[arena.sge(8..16)]);
         if first {
             send(&mut end.qp, 1, SendOp::Send, &[arena.sge(0..8)]);
@@ -236,7 +240,7 @@ fn a_child_after_fork_has_no_device_and_leaves_the_parents_alone() {
             unsafe { libc::_exit(i32::from(!of_child())) };
         }
         ForkResult::Parent { child } => {
-            assert_eq!(waitpid(child, None).unwrap(), WaitStatus::Exited(child, 0));
+            assert_eq!(wait_for_child(child), WaitStatus::Exited(child, 0));
         }
     }
     wait_ok(&mut a.cq, 1);

@@ -160,6 +160,24 @@ fn text(mut bytes: Vec<u8>, pipe: &Receiver<Vec<u8>>) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
+/// Runs something that may block on a thread of its own, and returns what it returns.
+///
+/// # Panics
+/// When it panics, and when it takes longer than `limit`. The thread is then left behind.
+#[track_caller]
+pub fn within<T: Send + 'static>(limit: Duration, what: &str, run: impl FnOnce() -> T + Send + 'static) -> T {
+    let (send, done) = mpsc::channel();
+    let thread = thread::spawn(move || send.send(run()));
+    match done.recv_timeout(limit) {
+        Ok(result) => result,
+        Err(RecvTimeoutError::Timeout) => panic!("{what}: not within {limit:?}"),
+        Err(RecvTimeoutError::Disconnected) => match thread.join() {
+            Err(panic) => std::panic::resume_unwind(panic),
+            Ok(_) => unreachable!("only a panic sends nothing"),
+        },
+    }
+}
+
 /// Waits until `ready` says so. Whether it did before `limit`.
 pub fn wait_until(limit: Duration, mut ready: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + limit;
@@ -240,10 +258,27 @@ mod tests {
     fn a_command_that_outlives_its_limit_is_killed_and_what_it_said_is_kept() {
         let mut running = Running::start(sh("echo started; exec sleep 1000").process_group(0)).unwrap();
         running.is_group = true;
-        let first = running.stdout.recv().unwrap();
+        let first = running.stdout.recv_timeout(LONG).unwrap();
         assert_eq!(first, b"started\n");
         let killed = running.finish(Duration::from_millis(1)).unwrap().unwrap_err();
         assert_eq!(killed.status.code(), None);
+    }
+
+    #[test]
+    fn what_blocks_for_too_long_and_what_panics_is_told() {
+        assert_eq!(within(LONG, "a number", || 7), 7);
+        let told = |run: fn()| {
+            let panic = std::panic::catch_unwind(|| within(Duration::from_millis(1), "the end", run));
+            panic.unwrap_err().downcast_ref::<String>().cloned().unwrap_or_default()
+        };
+        assert_eq!(
+            told(|| loop {
+                thread::park()
+            }),
+            "the end: not within 1ms"
+        );
+        let own = std::panic::catch_unwind(|| within(LONG, "the end", || assert_eq!(1, 2, "its own")));
+        assert!(own.unwrap_err().downcast_ref::<String>().is_some_and(|text| text.contains("its own")));
     }
 
     #[test]

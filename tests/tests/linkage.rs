@@ -3,8 +3,10 @@
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
 use serde_json::Value;
+use verbs_tests::process::{self, Finished};
 
 /// Every package of this project that programs get.
 const PACKAGES: &[&str] =
@@ -26,10 +28,17 @@ const LIBC: &[&str] = &[
     "linux-vdso.",
 ];
 
+/// A command's end and output. Cargo may have to build all tools, on a machine that builds other things.
+fn ended(command: &mut Command) -> Finished {
+    const LIMIT: Duration = Duration::from_secs(1800);
+    let finished = process::run(command, LIMIT).expect("it starts");
+    finished.unwrap_or_else(|killed| panic!("{command:?} did not end within {LIMIT:?}: {}", killed.stderr))
+}
+
 fn cargo(arguments: &[&str]) -> String {
-    let output = Command::new(env!("CARGO")).args(arguments).output().unwrap();
-    assert!(output.status.success(), "cargo {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
+    let output = ended(Command::new(env!("CARGO")).args(arguments));
+    assert!(output.status.success(), "cargo {arguments:?}: {}", output.stderr);
+    output.stdout
 }
 
 fn tools() -> Vec<PathBuf> {
@@ -56,8 +65,7 @@ fn a_normal_build_of_the_tools_needs_nothing_beyond_the_c_library() {
         assert!(names.contains(tool), "{names:?}");
     }
     for tool in &tools {
-        let output = Command::new("ldd").arg(tool).output().unwrap();
-        let libraries = libraries(&String::from_utf8(output.stdout).unwrap());
+        let libraries = libraries(&ended(Command::new("ldd").arg(tool)).stdout);
         assert!(libraries.iter().any(|name| name.starts_with("libc.")), "{}: {libraries:?}", tool.display());
         for name in libraries {
             let known = LIBC.iter().any(|prefix| name.starts_with(prefix));

@@ -2,6 +2,8 @@
 //!
 //! `recorded` has what rdma-core 44 printed. Where newer versions print something else, the test says what.
 
+mod common;
+
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
@@ -14,14 +16,9 @@ const PINGPONG: &str = env!("CARGO_BIN_EXE_ibv_rc_pingpong");
 
 /// Exit status, standard output, standard error of a program that believes to be called `prog`.
 fn run(program: &str, args: &[impl AsRef<OsStr>]) -> (Option<i32>, String, String) {
-    let output = Command::new(program)
-        .arg0("prog")
-        .args(args)
-        .env_remove("POSIXLY_CORRECT")
-        .env_remove("VERBS_SOFT")
-        .stdin(Stdio::null())
-        .output()
-        .expect("the program runs");
+    let mut command = Command::new(program);
+    command.arg0("prog").args(args).env_remove("POSIXLY_CORRECT").env_remove("VERBS_SOFT");
+    let output = common::run(command.stdin(Stdio::null()).stdout(Stdio::piped()));
     let text = |bytes| String::from_utf8(bytes).expect("text");
     (output.status.code(), text(output.stdout), text(output.stderr))
 }
@@ -131,7 +128,7 @@ fn a_kernel_without_rdma_is_said_as_c_says_it_and_then_what_to_do() {
 fn a_reader_that_went_away_ends_the_program_as_it_ends_cs() {
     let (reader, writer) = io::pipe().expect("a pipe");
     drop(reader);
-    let output = Command::new(DEVINFO).arg("-h").stdout(writer).output().expect("the program runs");
+    let output = common::run(Command::new(DEVINFO).arg("-h").stdin(Stdio::null()).stdout(writer));
     let complaint = String::from_utf8(output.stderr).expect("text");
     // 128 and SIGPIPE, as a shell says it of C's program; and not a word of it.
     assert_eq!(output.status.code(), Some(141), "{complaint}");

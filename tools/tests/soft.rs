@@ -1,5 +1,7 @@
 //! The programs with soft devices, which `VERBS_SOFT` puts into their list: on any machine, without rights.
 
+mod common;
+
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::path::Path;
@@ -14,13 +16,13 @@ const PINGPONG: &str = env!("CARGO_BIN_EXE_ibv_rc_pingpong");
 
 fn command(program: &str, soft: &str, args: &[&str]) -> Command {
     let mut command = Command::new(program);
-    command.args(args).env("VERBS_SOFT", soft).stdin(Stdio::null());
+    command.args(args).env("VERBS_SOFT", soft).stdin(Stdio::null()).stdout(Stdio::piped());
     command
 }
 
 /// Exit status, standard output, standard error.
 fn run(program: &str, soft: &str, args: &[&str]) -> (Option<i32>, String, String) {
-    told(command(program, soft, args).output().expect("the program runs"))
+    told(common::run(&mut command(program, soft, args)))
 }
 
 fn told(output: Output) -> (Option<i32>, String, String) {
@@ -120,8 +122,8 @@ fn what_lies_in_the_working_directory_is_not_taken_for_sysfs() {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("not-sysfs");
     fs::create_dir_all(directory.join("ports/1")).expect("a directory");
     fs::write(directory.join("board_id"), "TRAP\n").expect("a file");
-    let output = command(DEVINFO, "auto", &["-d", "soft0", "-v"]).current_dir(&directory).output();
-    let (status, out, _) = told(output.expect("the program runs"));
+    let mut command = command(DEVINFO, "auto", &["-d", "soft0", "-v"]);
+    let (status, out, _) = told(common::run(command.current_dir(&directory)));
     assert_eq!(status, Some(0));
     assert!(!out.contains("TRAP"), "{out}");
 }
@@ -166,7 +168,7 @@ struct Server(Option<Child>);
 
 impl Server {
     fn end(&mut self) -> Output {
-        self.0.take().expect("it is waited for once").wait_with_output().expect("the program ends")
+        common::finish(self.0.take().expect("it is waited for once"), "the server")
     }
 }
 

@@ -9,8 +9,12 @@
 
 use core::ops::Range;
 use core::ptr::NonNull;
+use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
 use provider_soft::{Soft, SoftDevice};
 use verbs::state::{CanPostRecv, CanPostSend, Reset, Rts};
 use verbs::{
@@ -242,5 +246,47 @@ pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     while !is_so() {
         assert!(Instant::now() < deadline, "{what}: not within {PATIENCE:?}");
         std::thread::yield_now();
+    }
+}
+
+/// Waits for the end of a child of `fork(2)`, which is killed when it takes too long.
+pub fn wait_for_child(child: Pid) -> WaitStatus {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let status = waitpid(child, Some(WaitPidFlag::WNOHANG)).unwrap();
+        if status != WaitStatus::StillAlive {
+            return status;
+        }
+        if Instant::now() > deadline {
+            // Fails if it has ended just now.
+            let _ = kill(child, Signal::SIGKILL);
+            let _ = waitpid(child, None);
+            panic!("the child did not end within {PATIENCE:?}");
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// A process that is not left behind when a test fails.
+#[derive(Debug)]
+pub struct Process(pub Child);
+
+impl Process {
+    /// Waits for its end.
+    pub fn finish(mut self) -> ExitStatus {
+        let mut ended = None;
+        eventually("the process ends", || {
+            ended = self.0.try_wait().unwrap();
+            ended.is_some()
+        });
+        ended.expect("it has ended")
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Both fail if it has ended and was waited for.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }

@@ -4,7 +4,10 @@
 
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd as _;
 use std::time::Duration;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::process;
 use crate::runner::{CaseResult, fail};
@@ -25,10 +28,17 @@ impl Link {
     /// Waits for the other side.
     ///
     /// # Errors
-    /// The address is not to be had.
+    /// The address is not to be had, or the other side does not come in time.
     pub fn listen(address: SocketAddr) -> CaseResult<Self> {
-        let (stream, _) = TcpListener::bind(address)?.accept()?;
-        Self::new(stream)
+        Self::accept(&TcpListener::bind(address)?, PATIENCE)
+    }
+
+    fn accept(listener: &TcpListener, limit: Duration) -> CaseResult<Self> {
+        let timeout = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
+        if poll(&mut [PollFd::new(listener.as_fd(), PollFlags::POLLIN)], timeout)? == 0 {
+            return fail(format_args!("the peer did not come within {limit:?}"));
+        }
+        Self::new(listener.accept()?.0)
     }
 
     /// Goes to the other side, which may not be there yet.
@@ -66,6 +76,7 @@ impl Link {
     fn new(stream: TcpStream) -> CaseResult<Self> {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
         Ok(Self { reader: BufReader::new(stream.try_clone()?), writer: stream })
     }
 
@@ -139,6 +150,15 @@ mod tests {
         other.tell("there").unwrap();
         let Err(Stop::Failed(why)) = one.meet("here") else { panic!("they met") };
         assert_eq!(why, r#"the peer is at "there", this is "here""#);
+    }
+
+    #[test]
+    fn a_peer_that_does_not_come_is_not_waited_for_beyond_the_limit() {
+        let listener = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let Err(Stop::Failed(why)) = Link::accept(&listener, Duration::from_millis(1)) else {
+            panic!("there is a peer")
+        };
+        assert_eq!(why, "the peer did not come within 1ms");
     }
 
     #[test]

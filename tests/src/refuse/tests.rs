@@ -9,10 +9,12 @@ use std::fs;
 use std::io::Write as _;
 use std::os::fd::AsRawFd as _;
 use std::process::Command;
+use std::time::Duration;
 
 use uverbs_abi::rdma_user_ioctl_cmds::RDMA_VERBS_IOCTL;
 
 use super::*;
+use crate::process;
 
 /// Asks `fd` to run a method of the device object, and returns the errno.
 fn ioctl(fd: i32, request: u32, method_id: u16) -> i32 {
@@ -25,9 +27,18 @@ fn ioctl(fd: i32, request: u32, method_id: u16) -> i32 {
 
 const NO_FD: i32 = -1;
 
+/// [`run`], which waits until nothing is under the filter any more: a call that is never answered would hang the test.
+fn supervised<T: Send + 'static>(
+    mode: Mode,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<(T, Counts)> {
+    const LIMIT: Duration = Duration::from_secs(60);
+    process::within(LIMIT, "the end of all under the filter", move || run(mode, work))
+}
+
 #[test]
 fn in_mode_ioctl_no_rdma_ioctl_reaches_the_kernel_and_others_do() {
-    let (errnos, counts) = run(Mode::Ioctl, || {
+    let (errnos, counts) = supervised(Mode::Ioctl, || {
         [ioctl(NO_FD, RDMA_VERBS_IOCTL, 0), ioctl(NO_FD, RDMA_VERBS_IOCTL, 3), ioctl(NO_FD, 1, 0)]
     })
     .unwrap();
@@ -38,9 +49,10 @@ fn in_mode_ioctl_no_rdma_ioctl_reaches_the_kernel_and_others_do() {
 #[test]
 fn in_mode_invoke_write_that_method_alone_is_refused() {
     let null = File::open("/dev/null").unwrap();
-    let (errnos, counts) =
-        run(Mode::InvokeWrite, || [0, 3, 0].map(|method| ioctl(null.as_raw_fd(), RDMA_VERBS_IOCTL, method)))
-            .unwrap();
+    let (errnos, counts) = supervised(Mode::InvokeWrite, move || {
+        [0, 3, 0].map(|method| ioctl(null.as_raw_fd(), RDMA_VERBS_IOCTL, method))
+    })
+    .unwrap();
     assert_eq!(errnos, [libc::EPROTONOSUPPORT, libc::ENOTTY, libc::EPROTONOSUPPORT]);
     assert_eq!(counts, Counts { refused: 2, passed: 1, ..Counts::default() });
 }
@@ -51,13 +63,13 @@ fn in_mode_netlink_no_rdma_socket_is_had_and_others_are() {
     let open = |protocol| {
         socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol).map(drop).err()
     };
-    let rdma = || open(SockProtocol::NetlinkRDMA);
+    let rdma = move || open(SockProtocol::NetlinkRDMA);
     let ((refused, route), counts) =
-        run(Mode::Netlink, || (rdma(), open(SockProtocol::NetlinkRoute))).unwrap();
+        supervised(Mode::Netlink, move || (rdma(), open(SockProtocol::NetlinkRoute))).unwrap();
     assert_eq!((refused, route), (Some(nix::errno::Errno::EPROTONOSUPPORT), None));
     assert_eq!(counts, Counts { refused: 1, ..Counts::default() });
     // In the other modes it is the kernel's to say.
-    let (same, counts) = run(Mode::Ioctl, rdma).unwrap();
+    let (same, counts) = supervised(Mode::Ioctl, rdma).unwrap();
     assert_eq!((same, counts), (rdma(), Counts::default()));
 }
 
@@ -67,13 +79,15 @@ fn writes_to_an_uverbs_device_are_counted_by_command_and_doorbells_apart() {
     fs::create_dir_all(&dir).unwrap();
     let path = dir.join("uverbs7");
     let command = |number: u32| [number.to_ne_bytes(), [0; 4]].concat();
-    let ((), counts) = run(Mode::Ioctl, || {
-        let mut uverbs = File::create(&path).unwrap();
+    let uverbs = path.clone();
+    let other = dir.join("other");
+    let ((), counts) = supervised(Mode::Ioctl, move || {
+        let mut uverbs = File::create(uverbs).unwrap();
         // The flag of extended commands is no part of the number.
         for number in [0, 24, 24 | 1 << 31, 28, 28, 28] {
             uverbs.write_all(&command(number)).unwrap();
         }
-        File::create(dir.join("other")).unwrap().write_all(&command(9)).unwrap();
+        File::create(other).unwrap().write_all(&command(9)).unwrap();
     })
     .unwrap();
     assert_eq!(fs::read(&path).unwrap().len(), 6 * 8, "what is counted must pass");
@@ -85,9 +99,10 @@ fn writes_to_an_uverbs_device_are_counted_by_command_and_doorbells_apart() {
 #[test]
 fn a_command_and_what_it_starts_are_under_the_filter_and_its_status_comes_back() {
     // The shell's own writes are asked about too: they must all be answered.
-    let (output, counts) =
-        run(Mode::Ioctl, || Command::new("sh").args(["-c", "sh -c 'echo a; echo b'; exit 7"]).output())
-            .unwrap();
+    let (output, counts) = supervised(Mode::Ioctl, || {
+        Command::new("sh").args(["-c", "sh -c 'echo a; echo b'; exit 7"]).output()
+    })
+    .unwrap();
     let output = output.unwrap();
     assert_eq!(output.status.code(), Some(7));
     assert_eq!(output.stdout, b"a\nb\n");
@@ -96,7 +111,7 @@ fn a_command_and_what_it_starts_are_under_the_filter_and_its_status_comes_back()
 
 #[test]
 fn a_command_that_cannot_be_started_is_told() {
-    let (result, _) = run(Mode::Ioctl, || Command::new("/nonexistent/command").status()).unwrap();
+    let (result, _) = supervised(Mode::Ioctl, || Command::new("/nonexistent/command").status()).unwrap();
     assert_eq!(result.unwrap_err().kind(), io::ErrorKind::NotFound);
 }
 

@@ -392,7 +392,8 @@ mod tests {
         let mut model = model.unwrap();
         let (send, events) = mpsc::channel();
         model.watch(send);
-        assert!(matches!(events.recv(), Ok(Event::ModelEnded)));
+        let event = events.recv_timeout(START_LIMIT);
+        assert!(matches!(event, Ok(Event::ModelEnded)), "no event of the model's end: {:?}", event.is_ok());
         let verdict = model.finish();
         fs::remove_dir_all(&directory).unwrap();
         assert_eq!(verdict, Verdict { complaints: vec!["cq 5: overrun".to_owned()], problem: None });

@@ -7,16 +7,19 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use roce::engine::Time;
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 use super::protocol::command;
 use super::{Device, MappedBus, Server};
 use crate::bus::Bus as _;
+
+/// Far beyond what the server takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Writing an address to BAR 0 adds 1 to the memory there and raises vector 2; writing to BAR 2 sets a timer; the time
 /// passed is read from BAR 0 at 8.
@@ -107,7 +110,7 @@ impl Running {
             server.run(&mut probe)?;
             Ok(probe.resets)
         });
-        listening.recv().unwrap();
+        listening.recv_timeout(PATIENCE).expect("the server listens");
         Self { directory, thread: Some(thread) }
     }
 
@@ -116,7 +119,13 @@ impl Running {
     }
 
     fn end(mut self) -> std::io::Result<u32> {
-        self.thread.take().unwrap().join().unwrap()
+        let thread = self.thread.take().unwrap();
+        let deadline = Instant::now() + PATIENCE;
+        while !thread.is_finished() {
+            assert!(Instant::now() < deadline, "the server did not end within {PATIENCE:?}");
+            thread::yield_now();
+        }
+        thread.join().unwrap()
     }
 }
 
@@ -134,7 +143,7 @@ struct Client {
 impl Client {
     fn new(path: &Path) -> Self {
         let stream = UnixStream::connect(path).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         Self { stream, id: 0 }
     }
 
@@ -225,6 +234,9 @@ fn memory(len: u64) -> OwnedFd {
 
 /// How often it was raised; waits for the first time.
 fn raised(event: &OwnedFd) -> u64 {
+    let limit = Timespec::try_from(PATIENCE).unwrap();
+    let ready = poll(&mut [PollFd::new(event, PollFlags::IN)], Some(&limit)).unwrap();
+    assert_eq!(ready, 1, "no interrupt within {PATIENCE:?}");
     let mut count = [0; 8];
     rustix::io::read(event, &mut count).unwrap();
     u64::from_ne_bytes(count)
@@ -463,7 +475,7 @@ fn a_line_of_the_control_socket_is_answered_in_lines() {
     let running = Running::start(1);
     let client = Client::greeted(&running.path("0"));
     let control = UnixStream::connect(running.path("control")).unwrap();
-    control.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    control.set_read_timeout(Some(PATIENCE)).unwrap();
     (&control).write_all(b"port do").unwrap();
     (&control).write_all(b"wn\n\n  list \n").unwrap();
     let mut lines = BufReader::new(&control).lines().map(Result::unwrap);
@@ -473,7 +485,7 @@ fn a_line_of_the_control_socket_is_answered_in_lines() {
     );
     // One that never ends its line is left.
     let endless = UnixStream::connect(running.path("control")).unwrap();
-    endless.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    endless.set_read_timeout(Some(PATIENCE)).unwrap();
     let _ = (&endless).write_all(&[b'x'; 5000]);
     assert!(matches!((&endless).read(&mut [0; 1]), Ok(0) | Err(_)));
     drop(client);

@@ -1,7 +1,9 @@
 //! Both parts against each other, and each against a peer that goes away or talks nonsense. All on loopback.
 
 use std::net::Shutdown;
+use std::sync::mpsc;
 use std::thread;
+use std::time::Duration;
 
 use verbs::Gid;
 
@@ -15,11 +17,13 @@ fn dest(qpn: u32) -> Dest {
 fn asked(serve: impl FnOnce(TcpStream) + Send + 'static) -> (Result<Dest, Failed>, String) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let port = listener.local_addr().expect("its number").port();
-    let server = thread::spawn(move || serve(listener.accept().expect("a client").0));
-    let mut console = Console::captured("pp");
-    let result = ask("127.0.0.1".as_ref(), port, &dest(0x11), &mut console);
-    server.join().expect("the server");
-    (result, console.complaints())
+    in_time("the server and its client", move || {
+        let server = thread::spawn(move || serve(listener.accept().expect("a client").0));
+        let mut console = Console::captured("pp");
+        let result = ask("127.0.0.1".as_ref(), port, &dest(0x11), &mut console);
+        server.join().expect("the server");
+        (result, console.complaints())
+    })
 }
 
 /// What `wait` and `answer` make of a client that does `talk`.
@@ -28,20 +32,37 @@ fn waited(talk: impl FnOnce(TcpStream) + Send + 'static) -> (Result<Dest, Failed
 }
 
 fn waited_on(port: u16, talk: impl FnOnce(TcpStream) + Send + 'static) -> (Result<Dest, Failed>, String) {
-    let client = thread::spawn(move || {
-        let stream = loop {
-            match TcpStream::connect((Ipv4Addr::LOCALHOST, port)) {
-                Ok(stream) => break stream,
-                Err(_) => thread::yield_now(),
-            }
-        };
-        talk(stream);
-    });
-    let mut console = Console::captured("pp");
-    let result = wait(port, &mut console)
-        .and_then(|(client, remote)| client.answer(&dest(0x22), &mut console).map(|()| remote));
-    client.join().expect("the client");
-    (result, console.complaints())
+    in_time("the client and its server", move || {
+        let client = thread::spawn(move || {
+            let stream = loop {
+                match TcpStream::connect((Ipv4Addr::LOCALHOST, port)) {
+                    Ok(stream) => break stream,
+                    Err(_) => thread::yield_now(),
+                }
+            };
+            talk(stream);
+        });
+        let mut console = Console::captured("pp");
+        let result = wait(port, &mut console)
+            .and_then(|(client, remote)| client.answer(&dest(0x22), &mut console).map(|()| remote));
+        client.join().expect("the client");
+        (result, console.complaints())
+    })
+}
+
+/// Runs something that may block on a thread of its own, which is left behind when it takes too long.
+#[track_caller]
+fn in_time<T: Send + 'static>(what: &str, run: impl FnOnce() -> T + Send + 'static) -> T {
+    const LIMIT: Duration = Duration::from_secs(60);
+    let (send, done) = mpsc::channel();
+    let thread = thread::spawn(move || send.send(run()));
+    match done.recv_timeout(LIMIT) {
+        Ok(result) => result,
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("{what}: not done within {LIMIT:?}"),
+        Err(mpsc::RecvTimeoutError::Disconnected) => {
+            std::panic::resume_unwind(thread.join().expect_err("only a panic sends nothing"))
+        }
+    }
 }
 
 fn free_port() -> u16 {

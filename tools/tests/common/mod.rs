@@ -1,0 +1,62 @@
+//! Programs that are run to their end, which comes in time or fails the test.
+
+// Each test program uses a part.
+#![allow(dead_code, unreachable_pub)]
+
+use std::io::Read;
+use std::process::{Child, Command, Output, Stdio};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// Far beyond what any of the programs takes here on a busy machine.
+pub const LIMIT: Duration = Duration::from_secs(60);
+
+/// Runs a program to its end. Its standard output is captured, unless the command says where it goes.
+#[track_caller]
+pub fn run(command: &mut Command) -> Output {
+    let child = command.stderr(Stdio::piped()).spawn().expect("the program runs");
+    finish(child, &format!("{command:?}"))
+}
+
+/// Waits for the end of a program, and returns what it said on those of its streams that are pipes.
+///
+/// # Panics
+/// When it does not end within [`LIMIT`]. It is killed then.
+#[track_caller]
+pub fn finish(mut child: Child, what: &str) -> Output {
+    let (stdout, stderr) = (read_all(child.stdout.take()), read_all(child.stderr.take()));
+    let deadline = Instant::now() + LIMIT;
+    let ended = loop {
+        match child.try_wait().expect("the program's status") {
+            Some(status) => break Some(status),
+            None if Instant::now() > deadline => break None,
+            // Its end is announced nowhere that can be waited for with a limit.
+            None => thread::park_timeout(Duration::from_millis(2)),
+        }
+    };
+    if ended.is_none() {
+        // Fails if it has ended just now.
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+    let text = |thread: JoinHandle<Vec<u8>>| thread.join().expect("a stream of the program");
+    let (stdout, stderr) = (text(stdout), text(stderr));
+    match ended {
+        Some(status) => Output { status, stdout, stderr },
+        None => {
+            let said = [stdout, stderr].concat();
+            panic!("{what} did not end within {LIMIT:?}; it said: {}", String::from_utf8_lossy(&said))
+        }
+    }
+}
+
+/// Reads a pipe to its end on a thread, so that a full one stops no program.
+fn read_all(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(mut pipe) = pipe {
+            pipe.read_to_end(&mut bytes).expect("a stream of the program");
+        }
+        bytes
+    })
+}
