@@ -273,7 +273,7 @@ mod tests {
         };
         assert_eq!(
             told(|| loop {
-                thread::park()
+                thread::park();
             }),
             "the end: not within 1ms"
         );

@@ -143,4 +143,25 @@ mod tests {
         assert_eq!(next.generation(), 1);
         assert_ne!(next.0, 0);
     }
+
+    #[test]
+    fn a_table_counts_its_values_and_changes_them_by_id() {
+        let mut slots = Slots::default();
+        assert_eq!((slots.len(), slots.is_empty()), (0, true));
+        let ids = [1, 2, 3].map(|value| slots.insert(value));
+        assert_eq!((slots.len(), slots.is_empty()), (3, false));
+        *slots.get_mut(ids[1]).unwrap() += 20;
+        assert_eq!(ids.map(|id| slots.get(id).copied()), [Some(1), Some(22), Some(3)]);
+        assert_eq!(slots.remove(ids[1]), Some(22));
+        assert_eq!(slots.len(), 2);
+        let again = slots.insert(4);
+        assert_eq!(again.slot(), ids[1].slot());
+        assert_eq!(slots.get_mut(ids[1]), None, "a stale id");
+        assert_eq!(slots.get_mut(again), Some(&mut 4));
+        assert_eq!(slots.get_mut(SlotId::new(3, 1)), None, "a slot that never was");
+        for id in [ids[0], again, ids[2]] {
+            assert!(slots.remove(id).is_some());
+        }
+        assert_eq!((slots.len(), slots.is_empty()), (0, true));
+    }
 }

@@ -15,3 +15,6 @@ mod region;
 pub use cursor::{Consumer, Index, Producer, SharedIndex};
 pub use doorbell::Doorbell;
 pub use region::Region;
+
+#[cfg(test)]
+mod ends;
