@@ -9,11 +9,13 @@
 //! | dropped, and the kernel refuses | leaked, [`on_leak`] is told | leaked |
 //! | closed, and the kernel agrees | destroyed | given back |
 //! | closed, and the kernel refuses | given back | given back |
+//! | dropped or closed, and the provider panics | lost in the unwinding | leaked |
 //! | `mem::forget` | stays as it was | stays as it was |
 //!
-//! Invariant: what was kept is released only after [`Destroy::destroy`] said that the object is gone.
+//! Invariant: what was kept is released only after [`Destroy::destroy`] returned `Ok`. While a provider's code runs,
+//! what was kept is in a [`ManuallyDrop`], which unwinding does not drop.
 
-use core::mem;
+use core::mem::ManuallyDrop;
 use std::sync::{Mutex, PoisonError};
 
 use verbs_core::Error;
@@ -58,7 +60,10 @@ impl<T: Destroy, K> Live<T, K> {
     #[allow(clippy::result_large_err)]
     pub(crate) fn close(mut self) -> Result<K, (Self, Error)> {
         let Some((object, kept)) = self.0.take() else { gone() };
-        match object.destroy() {
+        let kept = ManuallyDrop::new(kept);
+        let destroyed = object.destroy();
+        let kept = ManuallyDrop::into_inner(kept);
+        match destroyed {
             Ok(()) => Ok(kept),
             Err((object, error)) => Err((Self::new(object, kept), error)),
         }
@@ -71,7 +76,10 @@ impl<T: Destroy, K> Live<T, K> {
         map: impl FnOnce(T) -> Result<U, T>,
     ) -> Result<Live<U, K>, Self> {
         let Some((object, kept)) = self.0.take() else { gone() };
-        match map(object) {
+        let kept = ManuallyDrop::new(kept);
+        let mapped = map(object);
+        let kept = ManuallyDrop::into_inner(kept);
+        match mapped {
             Ok(object) => Ok(Live::new(object, kept)),
             Err(object) => Err(Self::new(object, kept)),
         }
@@ -99,9 +107,13 @@ impl<T: Destroy, K> Live<T, K> {
 impl<T: Destroy, K> Drop for Live<T, K> {
     fn drop(&mut self) {
         let Some((object, kept)) = self.0.take() else { return };
-        if let Err((object, error)) = object.destroy() {
-            mem::forget((object, kept));
-            tell_leak(&error);
+        let kept = ManuallyDrop::new(kept);
+        match object.destroy() {
+            Ok(()) => drop(ManuallyDrop::into_inner(kept)),
+            Err((object, error)) => {
+                core::mem::forget(object);
+                tell_leak(&error);
+            }
         }
     }
 }

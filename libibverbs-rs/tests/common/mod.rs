@@ -44,6 +44,10 @@ pub struct State {
     /// Which kinds may not be destroyed, and with which error.
     pub refuse: HashMap<Kind, Errno>,
     pub refuse_post: Option<(usize, PostReason)>,
+    /// Destroying an object of this kind panics, and the object lives on.
+    pub panic_on_destroy: Option<Kind>,
+    /// Posting panics, after the request was put into the table or before.
+    pub panic_on_post: Option<AfterPost>,
     pub refuse_reg: Option<Errno>,
     /// What was destroyed, in order.
     pub destroyed: Vec<(Kind, u32)>,
@@ -64,6 +68,13 @@ pub enum Kind {
     Ah,
     Cq,
     Qp,
+}
+
+/// Whether a post that panics has put its request into the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AfterPost {
+    Queued,
+    NotQueued,
 }
 
 #[derive(Debug)]
@@ -180,6 +191,11 @@ impl World {
 
     pub fn allow(&self, kind: Kind) {
         self.state().refuse.remove(&kind);
+    }
+
+    fn is_to_panic_on_destroying(&self, handle: u32) -> bool {
+        let state = self.state();
+        state.panic_on_destroy.is_some_and(|kind| state.live[&handle].kind == kind)
     }
 
     /// Completes the oldest request of a queue, as asked: a send is read, a receive written with `data`.

@@ -16,7 +16,7 @@ use verbs::{
     Wc, WcFlags, WcOpcode, WcStatus,
 };
 
-use super::{Kind, Object, Request, World};
+use super::{AfterPost, Kind, Object, Request, World};
 
 #[derive(Debug)]
 pub enum Paper {}
@@ -113,6 +113,11 @@ impl Handle {
     }
 
     fn destroy(mut self, verb: &'static str) -> Result<(), (Self, Error)> {
+        if self.world.is_to_panic_on_destroying(self.handle) {
+            // The object is lost, not dropped by the program: nothing to complain of.
+            self.armed = false;
+            panic!("{verb} panics, as asked");
+        }
         let destroyed = self.world.state().destroy(self.handle);
         match destroyed {
             Ok(()) => {
@@ -236,6 +241,13 @@ pub struct PaperQueue {
 
 impl PaperQueue {
     fn post(&self, request: Request) -> Result<(), PostReason> {
+        let panics = self.world.state().panic_on_post;
+        if let Some(when) = panics {
+            if when == AfterPost::Queued {
+                self.world.state().requests.push(request);
+            }
+            panic!("posting panics, as asked");
+        }
         let mut state = self.world.state();
         if let Some((after, reason)) = state.refuse_post {
             if after == 0 {

@@ -1,0 +1,148 @@
+//! A provider that panics: what the device may still use stays where it is.
+
+mod common;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use common::{AfterPost, Kind, World};
+use verbs::{
+    Buf, Context, Cq, CqInit, Errno, InitAttr, Parcel, Pd, PostReason, Provider, Qp, QpCap, QpInit, QpType,
+    RemoteAccess, RtrAttr, RtsAttr, SendFlags, SendOp, state::Rts,
+};
+
+both! {
+    a_queue_pair_whose_destruction_panics_keeps_what_is_parked
+    a_closed_queue_pair_whose_destruction_panics_keeps_what_is_parked
+    memory_whose_deregistration_panics_stays_mapped
+    exposed_memory_whose_deregistration_panics_stays_out_of_reach
+    a_completion_queue_whose_destruction_panics_keeps_its_context_open
+    a_post_that_panics_leaves_its_buffer_parked
+}
+
+const CAP: QpCap =
+    QpCap { max_send_wr: 4, max_recv_wr: 4, max_send_sge: 3, max_recv_sge: 3, max_inline_data: 16 };
+
+fn ready<P: Provider>(pd: &Pd<P>, cq: &Cq<P>) -> Qp<Rts, P> {
+    let init = QpInit { qp_type: QpType::RC, send_cq: cq, recv_cq: cq, cap: CAP, sq_sig_all: false };
+    let qp = pd.create_qp(&init).unwrap().to_init(&InitAttr::default()).unwrap();
+    qp.to_rtr(&RtrAttr::default()).unwrap().to_rts(&RtsAttr::default()).unwrap()
+}
+
+/// Runs what must panic.
+#[track_caller]
+fn panics(what: impl FnOnce()) {
+    let ended = catch_unwind(AssertUnwindSafe(what));
+    assert!(ended.is_err(), "the provider was to panic");
+}
+
+/// Parks a receive, lets `end` end the queue pair by a panic, and has the device write into the buffer all the same.
+fn writes_arrive_after<P: Provider>(world: &World, context: Context<P>, end: impl FnOnce(Qp<Rts, P>)) {
+    let pd = context.alloc_pd().unwrap();
+    let cq = context.create_cq(&CqInit::new(8)).unwrap();
+    let mut qp = ready(&pd, &cq);
+    let qp_num = qp.qp_num();
+    qp.park_recv(pd.alloc_buf(4096).unwrap(), ..).unwrap();
+    world.state().panic_on_destroy = Some(Kind::Qp);
+    panics(|| end(qp));
+    world.state().panic_on_destroy = None;
+    drop((cq, pd, context));
+    // The device goes on as if nothing had happened, and finds the memory registered and mapped.
+    world.complete(qp_num, true, &[7; 4096]);
+    assert_eq!(world.census(), [Kind::Pd, Kind::Mr, Kind::Cq, Kind::Qp]);
+    assert_eq!(world.state().broken, Vec::<String>::new());
+}
+
+fn a_queue_pair_whose_destruction_panics_keeps_what_is_parked<P: Provider>(
+    world: &World,
+    context: Context<P>,
+) {
+    writes_arrive_after(world, context, drop);
+}
+
+fn a_closed_queue_pair_whose_destruction_panics_keeps_what_is_parked<P: Provider>(
+    world: &World,
+    context: Context<P>,
+) {
+    writes_arrive_after(world, context, |qp| drop(qp.dismantle()));
+}
+
+/// Which part of the address space is mapped at an address, if any.
+fn is_mapped(addr: u64) -> bool {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    maps.lines().any(|line| {
+        let (start, end) = line.split_once(' ').unwrap().0.split_once('-').unwrap();
+        let at = |text| u64::from_str_radix(text, 16).unwrap();
+        (at(start)..at(end)).contains(&addr)
+    })
+}
+
+fn memory_whose_deregistration_panics_stays_mapped<P: Provider>(world: &World, context: Context<P>) {
+    let pd = context.alloc_pd().unwrap();
+    let [dropped, closed] = [0, 1].map(|_| pd.alloc_buf(1 << 20).unwrap());
+    let addrs = [dropped.addr(), closed.addr()];
+    world.state().panic_on_destroy = Some(Kind::Mr);
+    panics(|| drop(dropped));
+    panics(|| drop(closed.close()));
+    world.state().panic_on_destroy = None;
+    drop((pd, context));
+    assert!(addrs.into_iter().all(is_mapped), "the device may still write there");
+    assert_eq!(world.census(), [Kind::Pd, Kind::Mr, Kind::Mr]);
+    assert_eq!(world.state().broken, Vec::<String>::new());
+}
+
+fn exposed_memory_whose_deregistration_panics_stays_out_of_reach<P: Provider>(
+    world: &World,
+    context: Context<P>,
+) {
+    let pd = context.alloc_pd().unwrap();
+    let [dropped, taken] =
+        [0, 1].map(|_| pd.expose(pd.alloc_buf(1 << 20).unwrap(), RemoteAccess::WRITE).unwrap());
+    let addrs = [dropped.addr(), taken.addr()];
+    world.state().panic_on_destroy = Some(Kind::Mr);
+    panics(|| drop(dropped));
+    panics(|| drop(taken.unexpose()));
+    world.state().panic_on_destroy = None;
+    drop((pd, context));
+    assert!(addrs.into_iter().all(is_mapped), "peers may still write there");
+    assert_eq!(world.census(), [Kind::Pd, Kind::Mr, Kind::Mr, Kind::Mr, Kind::Mr]);
+}
+
+fn a_completion_queue_whose_destruction_panics_keeps_its_context_open<P: Provider>(
+    world: &World,
+    context: Context<P>,
+) {
+    let cq = context.create_cq(&CqInit::new(8)).unwrap();
+    world.state().panic_on_destroy = Some(Kind::Cq);
+    panics(|| drop(cq.close()));
+    world.state().panic_on_destroy = None;
+    drop(context);
+    assert_eq!((world.census(), world.state().contexts), (vec![Kind::Cq], 1));
+}
+
+fn a_post_that_panics_leaves_its_buffer_parked<P: Provider>(world: &World, context: Context<P>) {
+    let pd = context.alloc_pd().unwrap();
+    let mut cq = context.create_cq(&CqInit::new(8)).unwrap();
+    let mut qp = ready(&pd, &cq);
+    let qp_num = qp.qp_num();
+    for (when, byte) in [(AfterPost::NotQueued, 1), (AfterPost::Queued, 2)] {
+        world.state().panic_on_post = Some(when);
+        let mut buf = pd.alloc_buf(1).unwrap();
+        buf.fill(byte);
+        panics(|| drop(qp.park_send(SendOp::Send, SendFlags::empty(), buf, ..)));
+    }
+    world.state().panic_on_post = None;
+    // What is in the device's queue completes, and comes back; of the other it is not known, so it stays.
+    world.complete(qp_num, false, &[2]);
+    {
+        let mut completions = cq.poll();
+        let back = qp.reclaim(&completions.next().unwrap()).and_then(Parcel::into_buf);
+        assert_eq!(back.as_deref(), Some(&[2][..]));
+    }
+    let parked = qp.dismantle().unwrap().into_iter().filter_map(Parcel::into_buf).collect::<Vec<Buf>>();
+    assert_eq!(parked.iter().map(|buf| buf[0]).collect::<Vec<_>>(), [1]);
+    // The queue's other slots were not lost.
+    let mut qp = ready(&pd, &cq);
+    world.state().refuse_post = Some((0, PostReason::Doorbell(Errno::IO)));
+    let refused = qp.park_recv(pd.alloc_buf(1).unwrap(), ..).unwrap_err();
+    assert!(refused.returned.is_some(), "nothing was queued, so it is the caller's again");
+}
