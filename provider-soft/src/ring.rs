@@ -20,7 +20,8 @@
 //! that it hands over, and read by the other with acquire before its first. There is one [`Writer`] and one [`Reader`] of a
 //! ring, both are changed through `&mut` alone, and the writer touches only slots from `tail` to `head + capacity`, the
 //! reader only those from `head` to `tail`: no slot is the business of both. Every slot that the reader touches has been
-//! written whole, its list as far as the value next to it says.
+//! written whole. Places of lists hold a value from the start, so that a list which is read further than it was written has
+//! old elements in it, and no others.
 #![allow(unsafe_code)]
 
 use core::mem::MaybeUninit;
@@ -34,7 +35,7 @@ use crate::sync::{Arc, UnsafeCell};
 struct Ring<T> {
     slots: Box<[UnsafeCell<MaybeUninit<T>>]>,
     /// `stride` elements for each slot.
-    lists: Box<[UnsafeCell<MaybeUninit<Sge>>]>,
+    lists: Box<[UnsafeCell<Sge>]>,
     stride: usize,
     mask: u32,
     tail: Lone<AtomicU32>,
@@ -56,7 +57,7 @@ pub(crate) fn ring<T: Copy>(capacity: u32, stride: usize) -> (Writer<T>, Reader<
     let slots = capacity.max(1).next_power_of_two();
     let ring = Arc::new(Ring {
         slots: (0..slots).map(|_| UnsafeCell::new(MaybeUninit::uninit())).collect(),
-        lists: (0..slots as usize * stride).map(|_| UnsafeCell::new(MaybeUninit::uninit())).collect(),
+        lists: (0..slots as usize * stride).map(|_| UnsafeCell::new(Sge::default())).collect(),
         stride,
         mask: slots - 1,
         tail: Lone(AtomicU32::new(0)),
@@ -101,7 +102,7 @@ impl<T: Copy> Writer<T> {
         let lists = &self.ring.lists[slot * self.ring.stride..][..list.len()];
         for (place, sge) in lists.iter().zip(list) {
             // SAFETY: as above.
-            place.with_mut(|at| unsafe { (*at).write(sge) });
+            place.with_mut(|at| unsafe { *at = sge });
         }
         self.tail = self.tail.wrapping_add(1);
     }
@@ -152,9 +153,8 @@ impl<T: Copy> Reader<T> {
         Some(self.ring.slots[slot].with(|at| unsafe { (*at).assume_init_ref() }))
     }
 
-    /// As [`next`](Self::next), with the first `len(value)` elements of its list.
-    ///
-    /// `len` gives no more than were put in.
+    /// As [`next`](Self::next), with the first `len(value)` elements of its list; beyond those that were put in with it,
+    /// elements of earlier lists or none at all.
     #[inline]
     pub(crate) fn next_with(
         &mut self,
@@ -166,8 +166,9 @@ impl<T: Copy> Reader<T> {
         let len = len(&value).min(list.len()).min(self.ring.stride);
         let places = &self.ring.lists[slot * self.ring.stride..][..len];
         for (sge, place) in list.iter_mut().zip(places) {
-            // SAFETY: as in `next`; the caller knows from the value how many were written with it.
-            *sge = place.with(|at| unsafe { (*at).assume_init() });
+            // SAFETY: the place belongs to the slot, which is from `head` to `tail` and so left alone by the writer; it was
+            // initialised with the ring, however much of the list was put in.
+            *sge = place.with(|at| unsafe { *at });
         }
         Some((value, len))
     }
@@ -236,6 +237,22 @@ mod tests {
             }
             reader.free(1);
         }
+    }
+
+    #[test]
+    fn a_list_that_is_read_too_far_has_old_elements() {
+        let (mut writer, mut reader) = ring::<u32>(1, 2);
+        let mut list = [sge(9); 2];
+        writer.put(0, [sge(1)].into_iter());
+        writer.publish();
+        assert_eq!(reader.next_with(&mut list, |_| 2), Some((0, 2)));
+        assert_eq!(list, [sge(1), Sge::default()]);
+        reader.free(1);
+        assert!(writer.has_room());
+        writer.put(1, [].into_iter());
+        writer.publish();
+        assert_eq!(reader.next_with(&mut list, |_| usize::MAX), Some((1, 2)));
+        assert_eq!(list, [sge(1), Sge::default()]);
     }
 
     #[test]
