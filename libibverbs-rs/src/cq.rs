@@ -251,7 +251,8 @@ impl<P: Provider> Drop for Completions<'_, P> {
     }
 }
 
-/// A completion, read from the queue on demand, and the proof that its work request has ended: only polling makes one.
+/// A completion, read from the queue on demand, and the proof that its work request has ended: only polling makes one, and
+/// numbers 5 to 7 of [`Provider`]'s contract say what it proves.
 ///
 /// Where [`status`](Self::status) is not success, only `wr_id`, `status`, `qp_num` and `vendor_err` mean something.
 #[doc(alias = "ibv_wc")]

@@ -6,7 +6,8 @@
 //! (provider-soft), which accesses such memory in the same way: see [`verbs_core::exposed`].
 //!
 //! # Safety
-//! The unsafe code here registers memory for peers, and copies from and to it.
+//! The unsafe code here registers memory for peers, and copies from and to it. Numbers in brackets are those of the contract
+//! of [`Provider`].
 
 #![allow(unsafe_code)]
 
@@ -63,7 +64,7 @@ pub struct RemoteMr {
 impl<P: Provider> Exposed<P> {
     pub(crate) fn new(pd: &Pd<P>, buf: Buf, access: RemoteAccess) -> Result<Self, (Buf, Error)> {
         let access = AccessFlags::from(access) | AccessFlags::LOCAL_WRITE;
-        // SAFETY: the bytes are the `Buf`'s, which `Live` keeps until the region is deregistered; until then they are
+        // SAFETY: the bytes are the `Buf`'s, which `Live` keeps until the region is deregistered [12]; until then they are
         // accessed through `read_at` and `write_at` only.
         let raw = unsafe { pd.register(buf.start().as_ptr(), buf.len(), buf.addr(), access) };
         match raw {
@@ -131,7 +132,7 @@ impl<P: Provider> Exposed<P> {
     fn bytes(&self) -> ExposedBytes {
         let buf = self.live.kept();
         // SAFETY: the `Buf` that is kept owns the bytes, which are initialised; they are registered as a whole and under a key
-        // of their own, and accessed by this process only like this (provider-soft does the same) until they are given back.
+        // of their own, and accessed by this process only like this, also by a device that is a thread of it [13].
         unsafe { ExposedBytes::new(buf.start().as_ptr(), buf.len()) }
     }
 }

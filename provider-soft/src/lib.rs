@@ -85,17 +85,34 @@ pub use sq::Sq;
 #[derive(Debug)]
 pub enum Soft {}
 
-// SAFETY: what the engine does, and that this crate passes it on:
-// - The engine retires and completes a work request when it needs its memory no more: a send when it was acknowledged or,
-//   unacknowledged services, written into packets, which are copies; a receive when the message is in it. It completes
-//   once: a work request leaves its queue when it is retired. `Hub::complete` puts the completion into the ring with a
-//   release store, after the copies into memory were made by the same thread or one that gave the turn to it;
-//   `Cq::next` reads it with acquire, and lends it once.
-// - Destroying a queue pair, and moving it to RESET, is a call of the engine with the turn in hand: nobody is in the middle
-//   of anything, and afterwards the engine does not know the work requests any more. So it is with deregistering, whose key
-//   then finds nothing. `Destroy` says `Ok` after that, or in a child after `fork(2)`, in which nothing runs that could
-//   touch memory: its copy of the engine is never worked on again.
-// - A key is the engine's, for the region that was registered, whose ends `memory::Region` knows and checks once more.
+// SAFETY: what the engine does, and that this crate passes it on. The device is the thread that has the turn. By number:
+// - 1: `Sq::post_one` and `Rq::post_one` put into the ring as their last step; what fails before leaves it as it was.
+//   `ring` publishes what was put in, and cannot fail. The engine reads below `tail` only. In a child after `fork(2)` posting
+//   is refused, and nobody works on its copy of the engine.
+// - 2: the ring holds copies of request and list; inline data is gathered into the ring by `post_one`, an address vector is
+//   made a path.
+// - 3: the engine finds each element's key with `keys::local`, which checks protection domain, right and range;
+//   `memory::Region` checks the range once more. What writes, receives and read responses, asks for `LOCAL_WRITE`.
+// - 4: `from_av` takes the bytes of a path apart, and refuses what is not of its length. A path names a peer, no memory.
+// - 5, 8: the engine completes a request when it needs its memory no more: a send when it was acknowledged or, unacknowledged
+//   services, written into packets, which are copies; a receive when the message is in it. It leaves its queue with that,
+//   so it completes once and is not repeated. `Hub::complete` puts the completion into the ring with a release store after
+//   the copies into memory, made by the same thread or one that gave the turn to it; `Cq::next` reads with acquire.
+// - 6, 7: `wr_id` travels by value from `post_one` into the `Wc`; what is lent stays in its slot until the next call with
+//   `&mut`. The engine names the completion queue by the id that the queue pair was made with, which is given again only
+//   when no queue pair uses it (`Hub::remove_cq`).
+// - 9: destroying a queue pair, and moving it to RESET, is a call of the engine with the turn in hand: no packet is being
+//   worked on, and afterwards neither the engine nor the rings know the requests.
+// - 10, 11: keys come from the engine's table, one for each region at a time; `keys::remote` gives peers what has the right
+//   that they ask for, and in the queue pair's protection domain.
+// - 12: deregistering is such a call as well, and the key finds nothing then.
+// - 13: `memory` has the rules, and its argument.
+// - 14: `destroyed` returns `Ok` when the engine has taken the object out, or in a forked child, in which no thread works on
+//   its copy of the engine. It returns the engine's refusal otherwise. The engine does not panic, whatever packets and
+//   calls it gets (the invariant of `roce`, and what its fuzz targets look for).
+// - 15: no object here has a `Drop` that tells the engine anything; the engine lives as long as any object.
+// - 16: channels' ends are kept in `Arc`s, and what is given away is a duplicate or made for it.
+// - 17: each takes objects of its own device only (`Pd::of`, `Cq::of`), by the device's identity.
 unsafe impl Provider for Soft {
     type Context = Context;
     type Pd = Pd;

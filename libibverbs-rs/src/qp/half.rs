@@ -1,7 +1,8 @@
 //! [`SendHalf`] and [`RecvHalf`]: a queue pair for two threads.
 //!
 //! # Safety
-//! The unsafe code here posts, raw on the caller's promise, and parked on the argument in [`super::parked`].
+//! The unsafe code here posts, raw on the caller's promise, and parked on the argument in [`super::parked`]. Numbers in
+//! brackets are those of the contract of [`Provider`].
 
 #![allow(unsafe_code)]
 
@@ -97,8 +98,8 @@ impl<P: Provider> SendHalf<'_, P> {
         let length = u32::try_from(data.len()).map_err(|_| ParkReason::OutOfRange)?;
         let sge = [Sge { addr: data.as_ptr().expose_provenance() as u64, length, lkey: 0 }];
         let wr = SendWr { wr_id, op, sge: &sge, flags: flags | SendFlags::INLINE };
-        // SAFETY: the request is inline and reads local memory only, so that the bytes, which are borrowed, are free when
-        // the call returns. Its number is not that of a parked request.
+        // SAFETY: the operation takes inline data, so the bytes, which are borrowed, are read during the call only [2].
+        // Its number is not that of a parked request.
         unsafe { self.queue.post_send(&[wr]) }.map_err(|error| ParkReason::Post(error.reason))
     }
 

@@ -4,29 +4,33 @@
 //! completion of that very work request gets it out again.
 //!
 //! # Why this is sound
-//! The claim: while a device may touch the bytes of a [`Buf`], no safe code holds that `Buf`.
+//! The claim: while a device may write the bytes of a [`Buf`], no safe code holds that `Buf`. Numbers in brackets are those
+//! of the contract of [`Provider`](verbs_core::provider::Provider), under Safety.
 //!
 //! 1. *In.* A `Buf` is the only way to its bytes (see [`crate::buffer`]), and posting takes it by value. It is in the table
-//!    before the device hears of it, and stays there unless the provider says that the request was not accepted.
+//!    before the provider is called, and leaves it again only for `accepted: 0`, which means that nothing was queued
+//!    [1]. If the provider panics, it stays. Inline data is not parked: it is read during the call [2].
 //! 2. *Out by completion.* [`reclaim`](Lot::reclaim) wants a [`Completion`](crate::Completion), which only polling makes,
-//!    and a provider lends one only when the request has ended ([`Provider`](verbs_core::provider::Provider), Safety).
-//!    It has to come from the very completion queue that this queue reports to: what another queue says, of this device or
-//!    of one whose kernel a test plays, is nothing that this device has said.
-//!    *The* request: its number was never given to another in the life of the process. So neither a second look at the same
-//!    completion, nor a completion that a destroyed queue pair left behind in the queue (queue pair numbers are given again,
-//!    and so would be slots with a generation that starts anew) can name a buffer that was parked later.
+//!    and a provider lends one only when the request has ended [5]. It has to come from the very completion queue that this
+//!    queue reports to, which lends only its own [7]: what another queue says, of this device or of one whose kernel a test
+//!    plays, is nothing that this device has said.
+//!    *The* request: its number was never given to another in the life of the process, and comes back as it was posted
+//!    [6]. So neither a second look at the same completion, nor a completion that a destroyed queue pair left behind in the
+//!    queue (queue pair numbers are given again, and so would be slots with a generation that starts anew) can name a
+//!    buffer that was parked later. Nothing here needs that a request completes once.
 //!    Raw posting, which is unsafe, promises not to use the numbers of this table: those with the top bit set.
-//! 3. *Out by the end of the queue.* A queue pair gives up its table only after the kernel destroyed it, or moved it to
-//!    RESET; the device has forgotten the requests then. Where the kernel refuses to destroy, [`Live`](crate::live::Live)
-//!    leaks the table.
+//! 3. *Out by the end of the queue.* A queue pair gives up its table only after `destroy`, or `modify` to RESET, returned
+//!    `Ok`; its requests have ended then [9, 14]. After an `Err` the table stays as it was. Where the object cannot be
+//!    destroyed, or the provider panics, [`Live`](crate::live::Live) leaks the table.
 //! 4. *Not at all.* `mem::forget` of the queue pair, or of what holds it, forgets the table with it, and memory that is
-//!    forgotten is never given to anyone else. A buffer holds its allocation and its registration, and these their
+//!    forgotten is never given to anyone else [15]. A buffer holds its allocation and its registration, and these their
 //!    protection domain, so nothing below it goes away earlier either.
 //! 5. *Only its own bytes.* A scatter/gather element is inside of its buffer, with the key of the allocation's own
-//!    registration, and the queue pair is of the same protection domain: on another device the same key could mean
-//!    memory of somebody else's.
-//! 6. *Not through the back door.* The registration has no remote rights. An RDMA operation names remote memory by a key
-//!    that its owner exposed ([`Exposed`](crate::Exposed)), which has no references, also when the owner is this process.
+//!    registration, and the device stays inside of the element [3, 10]. The queue pair is of the same protection domain:
+//!    on another device the same key could mean memory of somebody else's.
+//! 6. *Not through the back door.* The registration has no remote rights, and so is closed to peers [11]. An RDMA operation
+//!    names remote memory by a key that its owner exposed ([`Exposed`](crate::Exposed)), which has no references, also
+//!    when the owner is this process. It comes back as a `Buf` only after deregistering [12].
 
 use core::fmt;
 use core::ops::RangeBounds;

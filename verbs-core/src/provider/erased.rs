@@ -28,8 +28,18 @@ const BATCH: usize = 16;
 #[derive(Debug)]
 pub enum Erased {}
 
-// SAFETY: every object is a provider's own behind one indirection, made by a context of a provider that promises the same;
-// completions are handed out in the order they were fetched, each once.
+// SAFETY: every object is a provider's own in a box, made by a context of a provider that promises the same. By number:
+// - 1 to 4: `DynQp` hands each call's requests on in one call, and returns what the provider returned; `halves` lends the
+//   provider's own halves.
+// - 5 to 8: a `Wc` in the batch is a copy of what the provider's queue lent, whose request had ended then. `next` lends each
+//   copy once and in order; a copy is overwritten only by the next fetch, which needs `&mut self` and so the end of every
+//   loan. A queue with copies left is not taken apart (`ErasedCq::downcast`), so they do not reach another queue.
+// - 9 to 13: `modify`, `reg_mr` and `destroy` are the provider's; keys are read from the provider's region each time.
+// - 14, 15: `destroy_boxed` moves the object out of its box, and on `Err` puts that same object into a new one. If the
+//   provider unwinds, the empty box is all that is dropped here. Dropping an erased object drops the provider's, no more.
+//   `downcast` looks at the type before it moves, and returns the box unopened for another.
+// - 16: the descriptors are the provider's.
+// - 17: `Of` refuses objects of another provider's family by their type; the provider decides about its own.
 unsafe impl Provider for Erased {
     type Context = ErasedContext;
     type Pd = ErasedPd;

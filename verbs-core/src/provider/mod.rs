@@ -46,13 +46,65 @@ use crate::{Errno, Result};
 /// A provider: a name for a family of objects. Never instantiated.
 ///
 /// # Safety
-/// Safe code gives memory to a device and takes it back on the word of these objects. Implementing this promises that
-/// - a completion is lent only when the work request with its `wr_id` has ended: the device touches that request's
-///   memory no more, and what it wrote is visible to the thread that polls;
-/// - each work request completes at most once;
-/// - once [`destroy`](Destroy::destroy) returned `Ok`, or a queue pair was moved to RESET, the device touches the memory
-///   of none of the object's work requests, or of the region, any more;
-/// - [`MrOps::lkey`] covers the bytes that were registered and no others.
+/// Safe code gives memory to a device and takes it back on the word of these objects. "The device" is whatever works for
+/// an object: hardware, the kernel, another thread of this process. Implementing this trait promises each number below
+/// for every object of the family, in every state, whatever safe code does with it and whatever peers send. The crate
+/// `verbs` refers to the numbers, and each implementation argues each of them.
+///
+/// Posting:
+///
+/// 1. *What was refused was never queued.* After [`post_one`](SendQueue::post_one) returned `Err`, that request is not in
+///    the queue. After a batch returned [`PostError`] with `accepted: n`, exactly its first n requests are, whatever the
+///    reason says; after `Ok` all are. The device never touches the memory of a request that is not in its queue.
+/// 2. *Arguments are read during the call only:* the requests, their lists and their address vectors, and with
+///    [`INLINE`](crate::types::SendFlags::INLINE) the bytes that the lists name, which are not written either.
+/// 3. *The device stays inside of the elements.* For a request it accesses bytes that the request's SGEs name, and no
+///    others of this process. It reads them for sends, RDMA writes and datagrams; it writes them for receives, RDMA reads
+///    and atomics. An SGE counts only with the key of a region of the queue pair's protection domain that covers it.
+/// 4. *Any [`Av`] is harmless,* whoever made it: at worst a datagram goes astray, and no memory is touched but as of 3.
+///
+/// Completions:
+///
+/// 5. *A completion is the end.* It is lent, or copied out, only when its request has ended: the device does not write the
+///    request's memory any more, and what it wrote is visible to the thread that polls. The same holds for the
+///    unsignalled sends before it in the same queue. The device may still read memory to repeat what was sent, where the
+///    peer discards the repetition whatever it contains.
+/// 6. *The number is the request's.* A completion's [`wr_id`](Completion::wr_id) has all 64 bits as they were posted, each
+///    time it is read. A number that was not posted to a queue of that completion queue is not found in it.
+/// 7. *A queue lends its own completions:* those of sends are found in the queue pair's `send_cq`, those of receives in its
+///    `recv_cq`, and in no other queue of this or another device.
+/// 8. *A request completes at most once.* Safe posting does not need this; callers of raw posting do.
+///
+/// The end of a queue pair:
+///
+/// 9. *RESET and destruction end every request.* Once [`modify`](QpOps::modify) to [`QpState::RESET`] or
+///    [`destroy`](Destroy::destroy) returned `Ok`, the device does not write the memory of any request that was posted
+///    before, told of or not. Their completions may still be found. Nothing else does: after an `Err`, after any other
+///    transition, and where the device went to another state by itself, requests end by completions as before.
+///
+/// Regions:
+///
+/// 10. *A region is what was registered.* Its keys name the `length` bytes at `addr`, for as long as it lives, in its
+///     protection domain; [`lkey`](MrOps::lkey) and [`rkey`](MrOps::rkey) do not change. No two live regions of a
+///     protection domain have a key in common.
+/// 11. *A region without remote rights is closed to peers.* No packet makes the device access it except by the requests
+///     that this process posted; with remote rights, exactly those accesses that the rights name.
+/// 12. *Deregistering ends every access.* Once [`destroy`](Destroy::destroy) of the region returned `Ok`, the device does
+///     not write its bytes any more, and what it wrote is visible to the thread that called.
+/// 13. *Accesses do not race.* A device that is a thread of this process accesses regions with remote rights as
+///     [`crate::exposed`] does, and other regions only while a request that names the bytes is in a queue.
+///
+/// Objects:
+///
+/// 14. *`destroy` tells the truth.* `Ok` means that the object is gone, never that it is unknown. `Err` gives back the same
+///     object, and of it all of this still holds. `destroy` does not unwind.
+/// 15. *Dropping is not destroying.* An object that is dropped, or lost in unwinding, releases nothing that the device may
+///     still access; its keys and requests stay as they were.
+/// 16. *Descriptors are real:* an [`OwnedFd`] is owned by nothing else, a [`BorrowedFd`] is open while the context lives.
+/// 17. *Objects of another context* are refused, or do no more than make objects to which only raw posting applies.
+///
+/// Safe code does not rely on handles, queue pair numbers, capacities, [`QpOps::state`], event records, or what queries
+/// return: where these are wrong, results are wrong and memory is safe.
 pub unsafe trait Provider: Sized + Debug + 'static {
     /// An open device.
     type Context: ContextOps<Self>;
@@ -72,10 +124,11 @@ pub unsafe trait Provider: Sized + Debug + 'static {
 pub trait Destroy: Sized {
     /// Destroys the kernel object, then releases what the device could touch through it.
     ///
-    /// Where the device is gone (`ENODEV`, `EIO` after a hot unplug) that counts as destroyed.
+    /// A device that was unplugged is no error: the kernel destroyed its objects, and confirms that for each.
     ///
     /// # Errors
-    /// The object itself, still alive, and why the kernel refused (`EBUSY`: something uses it).
+    /// The object itself, and why it is not known to be gone: `EBUSY` while something uses it, `EIO` where the device
+    /// failed to destroy it. It may be tried again.
     // The object comes back by value so that nothing is lost; destroying is no hot path.
     #[allow(clippy::result_large_err)]
     fn destroy(self) -> Result<(), (Self, crate::Error)>;
