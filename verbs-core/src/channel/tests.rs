@@ -87,14 +87,21 @@ fn any_other_errno_is_the_answer_and_nothing_is_tried_after_it() {
 }
 
 #[test]
-fn an_unplugged_device_has_destroyed_its_objects() {
-    for errno in [Errno::NODEV, Errno::IO] {
-        let uverbs = uverbs([Expect::command(PD_DESTROY, Reply::Errno(errno))]);
+fn an_object_is_destroyed_when_the_kernel_confirms_it_and_no_errno_does() {
+    for errno in [Errno::NODEV, Errno::IO, Errno::NOENT, Errno::TIMEDOUT, Errno::BUSY] {
+        let uverbs = uverbs([
+            Expect::command(PD_DESTROY, Reply::Errno(errno)),
+            // The device was unplugged meanwhile: the kernel confirms what it has done by itself.
+            Expect::command(PD_DESTROY, Reply::ok()),
+        ]);
+        assert_eq!(cmd::pd::dealloc_pd(&uverbs, 7).unwrap_err().errno, errno);
         cmd::pd::dealloc_pd(&uverbs, 7).unwrap();
         let uverbs = self::uverbs([
             Expect::command(PD_DESTROY, Reply::Errno(Errno::NOTTY)),
             Expect::command(DEALLOC_PD_WRITE, Reply::Errno(errno)),
+            Expect::command(DEALLOC_PD_WRITE, Reply::ok()),
         ]);
+        assert_eq!(cmd::pd::dealloc_pd(&uverbs, 7).unwrap_err().errno, errno);
         cmd::pd::dealloc_pd(&uverbs, 7).unwrap();
     }
 }

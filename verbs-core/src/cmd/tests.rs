@@ -78,7 +78,7 @@ const COMMANDS: &[Command] = &[
 #[test]
 fn every_errno_of_every_command_names_the_verb() {
     for (verb, command) in COMMANDS {
-        for errno in [Errno::INVAL, Errno::NOMEM, Errno::ACCESS, Errno::FAULT, Errno::from_raw(4095)] {
+        for errno in [Errno::INVAL, Errno::IO, Errno::NODEV, Errno::FAULT, Errno::from_raw(4095)] {
             let scripted = Scripted::new([Expect::anything(Reply::Errno(errno))]);
             let error = command(&on(&scripted)).unwrap_err();
             assert_eq!((error.verb, error.errno), (*verb, errno));
