@@ -118,7 +118,8 @@ impl<P: Provider> Exposed<P> {
     /// Takes the key back from peers, and gives the memory back. Dropping does the same and frees the memory.
     ///
     /// # Errors
-    /// The memory, still exposed, and what the kernel answers.
+    /// The memory, and why it is not known to be out of peers' reach: any errno the kernel returns; `ETIMEDOUT` for good
+    /// where the kernel gave up waiting for its own use of it. Dropped after that, the memory is leaked.
     #[doc(alias = "ibv_dereg_mr")]
     pub fn unexpose(self) -> Result<Buf, (Self, Error)> {
         self.live.close().map_err(|(live, error)| (Self { live }, error))

@@ -9,14 +9,14 @@ use std::sync::Arc;
 
 use uverbs_abi::ib_user_ioctl_verbs::RdmaDriverId;
 use verbs_core::discovery::DeviceInfo;
-use verbs_core::kernel::{KernelContext, KernelMr, KernelPd};
+use verbs_core::kernel::{KernelContext, KernelPd};
 use verbs_core::provider::{ContextOps, Driver, ErasedContext, NamedProvider, OpenedContext};
 use verbs_core::types::{
     AccessFlags, AhAttr, CqInitAttr, DeviceAttr, DeviceAttrEx, GidEntry, PortAttr, QpInitAttr,
 };
 use verbs_core::{Errno, Error, Result};
 
-use crate::{Ah, Cq, Qp, Rxe};
+use crate::{Ah, Cq, Mr, Qp, Rxe};
 
 /// An open rxe device.
 #[derive(Debug)]
@@ -124,9 +124,10 @@ impl ContextOps<Rxe> for Context {
         length: usize,
         iova: u64,
         access: AccessFlags,
-    ) -> Result<KernelMr> {
+    ) -> Result<Mr> {
         // SAFETY: the caller's promise is the same.
-        unsafe { pd.reg_mr(addr, length, iova, access) }
+        let region = unsafe { pd.reg_mr(addr, length, iova, access) }?;
+        Ok(Mr::new(&self.kernel, region, access))
     }
 
     fn create_cq(&self, attr: &CqInitAttr<'_>) -> Result<Cq> {

@@ -19,7 +19,7 @@ use std::os::fd::IntoRawFd;
 use std::path::Path;
 
 use uverbs_abi::ib_user_ioctl_verbs::{IbUverbsQpCap, RdmaDriverId};
-use uverbs_abi::ib_user_verbs::{IbUverbsWc, IbUverbsWrOpcode};
+use uverbs_abi::ib_user_verbs::{IbUverbsQueryQpResp, IbUverbsWc, IbUverbsWrOpcode};
 use uverbs_abi::rdma_user_rxe::{
     Mminfo, RxeCreateAhResp, RxeCreateCqResp, RxeCreateQpResp, RxeQueueBuf, RxeRecvWqe, RxeSendWqe,
 };
@@ -399,9 +399,18 @@ impl PaperDevice {
                 qp.drain();
             }
             self.script.expect([Expect::anything(Reply::ok())]);
+            if to == QpState::RESET {
+                self.script.expect([Self::state_reply(to)]);
+            }
             let attr = QpAttr { qp_state: to, qkey: 0x1111_1111, ..QpAttr::default() };
             qp.qp.modify(&attr, required | QpAttrMask::STATE).unwrap();
         }
+    }
+
+    /// The answer to a query of a queue pair that is in this state.
+    pub fn state_reply(qp_state: QpState) -> Expect {
+        let reply = IbUverbsQueryQpResp { qp_state: qp_state.0, ..Default::default() };
+        Expect::anything(Reply::outputs([reply.as_bytes()]))
     }
 
     /// Where the kernel says that a queue can be mapped.

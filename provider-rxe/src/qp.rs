@@ -2,7 +2,7 @@
 //!
 //! | moved to | send queue | receive queue |
 //! |---|---|---|
-//! | RESET | closed; the kernel has drained it | closed; the kernel has drained it |
+//! | RESET, [confirmed](Qp::confirm_reset) | closed; the kernel has drained it | closed; the kernel has drained it |
 //! | INIT, RTR | closed | open |
 //! | RTS, SQD, ERR | open | open |
 //!
@@ -17,13 +17,14 @@ use verbs_core::cmd::qp::QpInfo;
 use verbs_core::kernel::{KernelContext, KernelPd};
 use verbs_core::provider::{CqOps, Destroy, PdOps, QpOps};
 use verbs_core::types::{QpAttr, QpAttrMask, QpCap, QpInitAttr, QpInitInfo, QpState, QpType};
-use verbs_core::{Errno, Error, Result, cmd, transition};
+use verbs_core::{Cause, Errno, Error, Result, cmd, transition};
 use zerocopy::IntoBytes;
 
 use crate::cq::Cq;
 use crate::kick::Kick;
 use crate::queue::Queue;
 use crate::rq::Rq;
+use crate::settle::wait_for_tasks;
 use crate::sq::Sq;
 
 /// A queue pair.
@@ -96,6 +97,30 @@ impl Qp {
         })
     }
 
+    /// Makes sure of a RESET that the kernel has just confirmed.
+    ///
+    /// `rxe_qp_from_attr` stores the new state before `rxe_qp_reset` stops the tasks, and a task that fails in between
+    /// stores ERR over it (`rxe_qp_error`). The queues are drained all the same, after the tasks have stopped; but the queue
+    /// pair stands in ERR, which takes no step of the ladder. Nothing is posted and no task runs then, so that the second
+    /// RESET stays. Packets do not make a queue pair in RESET run (`check_type_state`).
+    ///
+    /// # Errors
+    /// `EBUSY` where it does not stay in RESET; the errno of `query_qp`, of `modify_qp`, or of
+    /// [waiting for tasks](wait_for_tasks). The requests count as posted then.
+    fn confirm_reset(&self) -> Result<()> {
+        let uverbs = self.context.uverbs();
+        let reset = QpAttr { qp_state: QpState::RESET, ..QpAttr::default() };
+        for _ in 0..RESETS {
+            let (attr, _) = cmd::qp::query_qp(uverbs, self.handle, QpAttrMask::STATE)?;
+            if attr.qp_state == QpState::RESET {
+                return wait_for_tasks().map_err(|errno| uverbs.error("modify_qp", errno));
+            }
+            cmd::qp::modify_qp(uverbs, self.handle, &reset, QpAttrMask::STATE)?;
+        }
+        let by = "the kernel: it does not stay in RESET";
+        Err(uverbs.error("modify_qp", Errno::BUSY).because(Cause::InUse { by }))
+    }
+
     /// Where it stands, as the kernel says: it may have moved it to ERR.
     fn real_state(&self) -> QpState {
         let queried = cmd::qp::query_qp(self.context.uverbs(), self.handle, QpAttrMask::STATE);
@@ -141,6 +166,9 @@ impl QpOps for Qp {
             let at = self.real_state();
             return Err(self.context.explain_modify_qp(error, self.qp_type, at, attr, mask));
         }
+        if mask.contains(QpAttrMask::STATE) && attr.qp_state == QpState::RESET {
+            self.confirm_reset()?;
+        }
         if mask.contains(QpAttrMask::QKEY) {
             self.sq.set_qkey(attr.qkey);
         }
@@ -171,6 +199,9 @@ impl Destroy for Qp {
         }
     }
 }
+
+/// How often a RESET is looked at; the second stays.
+const RESETS: u32 = 3;
 
 /// How many inline bytes a queue pair can have. The device's attributes do not tell; but the kernel makes the room for
 /// the longest gather list available to inline data, and that it tells of a queue pair which has one.

@@ -203,7 +203,7 @@ impl<S: State, P: Provider> Qp<S, P> {
     /// back what was parked.
     ///
     /// # Errors
-    /// The queue pair, and what the kernel answers.
+    /// The queue pair, with all that is parked, and any errno the kernel returns; `EBUSY` where it does not stay in RESET.
     pub fn to_reset(self) -> Result<Qp<Reset, P>, (Self, Error)> {
         self.modify_to(&QpAttr::default(), QpAttrMask::empty())
     }

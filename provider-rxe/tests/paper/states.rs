@@ -1,6 +1,5 @@
 //! What a queue pair takes in which state, and what RESET and ERR do to its queues.
 
-use uverbs_abi::ib_user_verbs::IbUverbsQueryQpResp;
 use uverbs_abi::rdma_user_rxe::{RxeRecvWqe, RxeSendWqe};
 use verbs_core::channel::{Expect, Reply};
 use verbs_core::provider::{CqOps, QpOps, SendQueue};
@@ -9,7 +8,6 @@ use verbs_core::types::{
     UdAddr, Wc, WcStatus,
 };
 use verbs_core::{Cause, Errno, transition};
-use zerocopy::IntoBytes;
 
 use super::{Fixture, plain, sge};
 use provider_rxe::paper::PaperDevice;
@@ -148,11 +146,10 @@ fn an_impossible_transition_is_told_without_asking_the_kernel() {
 #[test]
 fn a_refused_transition_is_explained_by_the_state_that_the_device_moved_to() {
     let mut fixture = Fixture::of_type(QpType::RC);
-    let reply = IbUverbsQueryQpResp { qp_state: QpState::ERR.0, ..Default::default() };
-    fixture.device.script.expect([
-        Expect::anything(Reply::Errno(Errno::INVAL)),
-        Expect::anything(Reply::outputs([reply.as_bytes()])),
-    ]);
+    fixture
+        .device
+        .script
+        .expect([Expect::anything(Reply::Errno(Errno::INVAL)), PaperDevice::state_reply(QpState::ERR)]);
     let attr = QpAttr { qp_state: QpState::SQD, ..QpAttr::default() };
     let error = fixture.qp.qp.modify(&attr, QpAttrMask::STATE).unwrap_err();
     let expected = Cause::IllegalTransition { qp_type: QpType::RC, from: QpState::ERR, to: QpState::SQD };
@@ -168,4 +165,51 @@ fn a_transition_that_failed_changes_nothing() {
     let error = fixture.qp.qp.modify(&attr, QpAttrMask::STATE).unwrap_err();
     assert_eq!((error.errno, fixture.qp.qp.state()), (Errno::NOMEM, QpState::RTS));
     fixture.send(&[plain(SendOp::Send, &[])]).unwrap();
+}
+
+fn reset() -> QpAttr {
+    QpAttr { qp_state: QpState::RESET, ..QpAttr::default() }
+}
+
+/// A reset, in the notation of the script.
+fn reset_command() -> String {
+    let (handle, mask) = (PaperDevice::QP_HANDLE.to_ne_bytes(), QpAttrMask::STATE.bits().to_ne_bytes());
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let head = "00".repeat(64) + &hex(&handle) + &hex(&mask);
+    format!("ioctl 0.0: 0x2 u64 0x1a, 0x0 in {head}{}", "00".repeat(112 - 72))
+}
+
+#[test]
+fn a_reset_that_an_error_overtook_is_asked_for_again() {
+    let mut fixture = Fixture::of_type(QpType::RC);
+    fixture.send(&[plain(SendOp::Send, &[])]).unwrap();
+    fixture.qp.drain();
+    fixture.device.script.expect([
+        Expect::command(&reset_command(), Reply::ok()),
+        PaperDevice::state_reply(QpState::ERR),
+        Expect::command(&reset_command(), Reply::ok()),
+        PaperDevice::state_reply(QpState::RESET),
+    ]);
+    fixture.qp.qp.modify(&reset(), QpAttrMask::STATE).unwrap();
+    assert_eq!(fixture.qp.qp.state(), QpState::RESET);
+    assert_eq!(fixture.device.script.remaining(), 0);
+}
+
+#[test]
+fn a_reset_that_cannot_be_confirmed_is_none() {
+    let ok = || Expect::anything(Reply::ok());
+    let err = || PaperDevice::state_reply(QpState::ERR);
+    for (script, errno) in [
+        (vec![ok(), err(), ok(), err(), ok(), err(), ok()], Errno::BUSY),
+        (vec![ok(), Expect::anything(Reply::Errno(Errno::IO))], Errno::IO),
+        (vec![ok(), err(), Expect::anything(Reply::Errno(Errno::NOMEM))], Errno::NOMEM),
+    ] {
+        let mut fixture = Fixture::of_type(QpType::RC);
+        fixture.send(&[plain(SendOp::Send, &[])]).unwrap();
+        fixture.device.script.expect(script);
+        let error = fixture.qp.qp.modify(&reset(), QpAttrMask::STATE).unwrap_err();
+        assert_eq!((error.verb == "modify_qp" || error.verb == "query_qp", error.errno), (true, errno));
+        assert_eq!(fixture.qp.qp.state(), QpState::RTS, "its requests count as posted");
+        assert_eq!(fixture.device.script.remaining(), 0);
+    }
 }

@@ -28,7 +28,12 @@ const SUITE: &str = "lifecycle";
 /// The suite.
 pub fn cases() -> Vec<Case> {
     let mut cases = of_any_device();
-    cases.extend(cases!(SUITE, a_killed_process_leaves_nothing, a_case_that_leaks_leaves_nothing));
+    cases.extend(cases!(
+        SUITE,
+        a_killed_process_leaves_nothing,
+        a_case_that_leaks_leaves_nothing,
+        a_device_that_is_deleted_goes_when_its_objects_are_destroyed,
+    ));
     cases
 }
 
@@ -374,6 +379,31 @@ fn a_case_that_leaks_leaves_nothing() -> CaseResult {
     pair.b.qp.park_recv(pair.pd.alloc_buf(8)?, ..).map_err(|error| error.reason)?;
     pair.a.qp.send_inline(1, SendOp::Send, SendFlags::SIGNALED, b"still ok")?;
     wait_for(&mut pair.a.cq, 1, WcOpcode::SEND)?;
+    Ok(())
+}
+
+/// rxe cannot be taken from its users (it has no `disassociate_ucontext`): deleting it waits for them, and what they
+/// destroy meanwhile the kernel confirms.
+fn a_device_that_is_deleted_goes_when_its_objects_are_destroyed() -> CaseResult {
+    verbs::on_leak(|error| panic!("leaked: {error}"));
+    let mut all = All::new(fabric::open()?)?;
+    let mut delete = Command::new("rdma");
+    let mut delete = Running::start(delete.args(["link", "delete", DEVICE]))?;
+    let seen = eventually("the device leaves the list", || {
+        verbs::devices().is_ok_and(|list| list.find(DEVICE).is_err())
+    });
+    // Whatever was seen, the device has to come back: other cases need it.
+    let was_waiting = !delete.has_ended();
+    (0..KINDS).rev().for_each(|kind| all.drop_one(kind));
+    let deleted = delete.finish(LIMIT)?;
+    let back = run(Command::new("rdma").args(["link", "add", DEVICE, "type", "rxe", "netdev", "veth0"]))?;
+    eventually("the device is back, with its address", || {
+        fabric::open()
+            .is_ok_and(|context| context.find_gid(PORT).is_ok_and(|gid| gid.gid.to_ipv4().is_some()))
+    })?;
+    seen?;
+    assert!(was_waiting, "it was deleted below its objects");
+    assert!(deleted.is_ok_and(|done| done.status.success()) && back.status.success(), "{back:?}");
     Ok(())
 }
 

@@ -1,0 +1,139 @@
+//! The memory region: the kernel's, and whether its end is to be believed.
+//!
+//! ```text
+//!           the kernel confirms, in time            tasks have ended
+//!   Alive ──────────────────────────────► Ending ─────────────────────► destroyed: the memory is free
+//!     │                                    ▲   │ this could not be found out: `Err`, and may be tried again
+//!     │                                    └───┘
+//!     └───────────────────────────────► Forsaken      `Err` for good: the memory must never be free
+//!       it confirms, after it gave up waiting
+//! ```
+//!
+//! # References
+//! `ibv_dereg_mr(3)`; Linux `drivers/infiniband/sw/rxe/rxe_verbs.c` (`rxe_dereg_mr`), `rxe_pool.c` (`__rxe_cleanup`)
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use verbs_core::kernel::{KernelContext, KernelMr};
+use verbs_core::provider::{Destroy, MrOps};
+use verbs_core::types::AccessFlags;
+use verbs_core::{Cause, Errno, Error};
+
+use crate::settle::{PATIENCE, wait_for_tasks};
+
+/// A memory region.
+#[derive(Debug)]
+pub struct Mr {
+    context: Arc<KernelContext>,
+    /// The responder of any queue pair of the domain may be working on it: it has remote rights.
+    is_exposed: bool,
+    stage: Stage,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Alive(KernelMr),
+    Ending(Keys),
+    Forsaken(Keys),
+}
+
+/// What is left of a region that the kernel has no more.
+#[derive(Clone, Copy, Debug)]
+struct Keys {
+    handle: u32,
+    lkey: u32,
+    rkey: u32,
+}
+
+/// What is waited for, and for how long: the kernel's tasks and the clock, or a test's.
+trait World {
+    fn now(&self) -> Duration;
+    fn wait_for_tasks(&self) -> Result<(), Errno>;
+}
+
+impl Mr {
+    pub(crate) fn new(context: &Arc<KernelContext>, region: KernelMr, access: AccessFlags) -> Self {
+        let is_exposed = access.intersects(REMOTE);
+        Self { context: Arc::clone(context), is_exposed, stage: Stage::Alive(region) }
+    }
+
+    fn keys(&self) -> Keys {
+        match &self.stage {
+            Stage::Alive(region) => {
+                Keys { handle: region.handle(), lkey: region.lkey(), rkey: region.rkey() }
+            }
+            Stage::Ending(keys) | Stage::Forsaken(keys) => *keys,
+        }
+    }
+
+    #[allow(clippy::result_large_err)]
+    fn destroy_in(self, world: &impl World) -> Result<(), (Self, Error)> {
+        let keys = self.keys();
+        let Self { context, is_exposed, stage } = self;
+        let at = |stage| Self { context: Arc::clone(&context), is_exposed, stage };
+        match stage {
+            Stage::Alive(region) => {
+                let started = world.now();
+                if let Err((region, error)) = region.destroy() {
+                    return Err((at(Stage::Alive(region)), error));
+                }
+                if world.now().saturating_sub(started) >= PATIENCE {
+                    return Err((at(Stage::Forsaken(keys)), forsaken(&context)));
+                }
+            }
+            Stage::Ending(_) => {}
+            Stage::Forsaken(_) => return Err((at(stage), forsaken(&context))),
+        }
+        // Only peers write regions that no request of this process names any more.
+        if is_exposed && let Err(errno) = world.wait_for_tasks() {
+            return Err((at(Stage::Ending(keys)), context.uverbs().error("dereg_mr", errno)));
+        }
+        Ok(())
+    }
+}
+
+fn forsaken(context: &KernelContext) -> Error {
+    let by = "the kernel, which gave up waiting for its own references (see its log)";
+    context.uverbs().error("dereg_mr", Errno::TIMEDOUT).because(Cause::InUse { by })
+}
+
+impl MrOps for Mr {
+    fn handle(&self) -> u32 {
+        self.keys().handle
+    }
+
+    fn lkey(&self) -> u32 {
+        self.keys().lkey
+    }
+
+    fn rkey(&self) -> u32 {
+        self.keys().rkey
+    }
+}
+
+impl Destroy for Mr {
+    fn destroy(self) -> Result<(), (Self, Error)> {
+        self.destroy_in(&Kernel(Instant::now()))
+    }
+}
+
+/// The running kernel, since some time.
+struct Kernel(Instant);
+
+impl World for Kernel {
+    fn now(&self) -> Duration {
+        self.0.elapsed()
+    }
+
+    fn wait_for_tasks(&self) -> Result<(), Errno> {
+        wait_for_tasks()
+    }
+}
+
+/// What lets peers at it.
+const REMOTE: AccessFlags =
+    AccessFlags::REMOTE_WRITE.union(AccessFlags::REMOTE_READ).union(AccessFlags::REMOTE_ATOMIC);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,106 @@
+//! Regions that end well, late, or not at all.
+#![allow(unsafe_code)]
+
+use std::cell::{Cell, RefCell};
+
+use verbs_core::channel::{Expect, Reply};
+use verbs_core::provider::ContextOps;
+
+use super::*;
+use crate::paper::PaperDevice;
+
+/// A kernel whose deregistration takes as long as the test says.
+struct Slow {
+    /// What the clock says when it is asked, each time.
+    times: RefCell<Vec<Duration>>,
+    tasks: Cell<Result<(), Errno>>,
+    waits: Cell<u32>,
+}
+
+impl Slow {
+    fn taking(time: Duration) -> Self {
+        Self {
+            times: RefCell::new(vec![time, Duration::ZERO]),
+            tasks: Cell::new(Ok(())),
+            waits: Cell::new(0),
+        }
+    }
+}
+
+impl World for Slow {
+    fn now(&self) -> Duration {
+        self.times.borrow_mut().pop().expect("the clock is asked before and after")
+    }
+
+    fn wait_for_tasks(&self) -> Result<(), Errno> {
+        self.waits.set(self.waits.get() + 1);
+        self.tasks.get()
+    }
+}
+
+const QUICK: Duration = Duration::from_millis(1);
+
+fn region(access: AccessFlags) -> (PaperDevice, Mr) {
+    // SAFETY: there are no queues, and the script gives no file descriptors away.
+    let device = unsafe { PaperDevice::new() };
+    let reply: Vec<u8> = [8_u32, 0x101, 0x102].iter().flat_map(|n| n.to_ne_bytes()).collect();
+    device.script.expect([Expect::anything(Reply::outputs([&reply]))]);
+    // SAFETY: a kernel on paper does not touch the memory.
+    let mr = unsafe { device.context.reg_mr(&device.pd, core::ptr::null_mut(), 4096, 0, access) };
+    (device, mr.unwrap())
+}
+
+#[test]
+fn what_the_kernel_confirms_in_time_is_destroyed() {
+    let (device, mr) = region(AccessFlags::LOCAL_WRITE);
+    assert_eq!((mr.handle(), mr.lkey(), mr.rkey()), (8, 0x101, 0x102));
+    device.script.expect([Expect::anything(Reply::ok())]);
+    let world = Slow::taking(PATIENCE - QUICK);
+    mr.destroy_in(&world).unwrap();
+    assert_eq!(world.waits.get(), 0, "no peer can be writing to it");
+}
+
+#[test]
+fn what_the_kernel_refuses_is_alive() {
+    let (device, mr) = region(AccessFlags::LOCAL_WRITE);
+    device.script.expect([Expect::anything(Reply::Errno(Errno::BUSY)), Expect::anything(Reply::ok())]);
+    let (mr, error) = mr.destroy_in(&Slow::taking(PATIENCE)).unwrap_err();
+    assert_eq!((error.errno, mr.lkey()), (Errno::BUSY, 0x101));
+    mr.destroy().unwrap();
+}
+
+#[test]
+fn a_kernel_that_gave_up_waiting_is_never_believed() {
+    for access in [AccessFlags::LOCAL_WRITE, AccessFlags::REMOTE_WRITE | AccessFlags::LOCAL_WRITE] {
+        let (device, mr) = region(access);
+        device.script.expect([Expect::anything(Reply::ok())]);
+        let (mut mr, mut error) = mr.destroy_in(&Slow::taking(PATIENCE)).unwrap_err();
+        for _ in 0..2 {
+            assert_eq!(
+                error.to_string(),
+                "dereg_mr on rxe0: still in use by the kernel, which gave up waiting for its own references \
+                 (see its log) (ETIMEDOUT)"
+            );
+            assert_eq!((mr.handle(), mr.lkey(), mr.rkey()), (8, 0x101, 0x102));
+            // Nothing more is sent: the handle may be another object's by now.
+            (mr, error) = mr.destroy().unwrap_err();
+        }
+    }
+}
+
+#[test]
+fn exposed_memory_is_free_when_the_tasks_have_ended() {
+    for right in [AccessFlags::REMOTE_WRITE, AccessFlags::REMOTE_READ, AccessFlags::REMOTE_ATOMIC] {
+        let (device, mr) = region(AccessFlags::LOCAL_WRITE | right);
+        device.script.expect([Expect::anything(Reply::ok())]);
+        let world = Slow::taking(QUICK);
+        world.tasks.set(Err(Errno::NOSYS));
+        let (mr, error) = mr.destroy_in(&world).unwrap_err();
+        assert_eq!((error.verb, error.errno), ("dereg_mr", Errno::NOSYS));
+        // The kernel is not asked again for what it has confirmed.
+        let (mr, _) = mr.destroy_in(&world).unwrap_err();
+        assert_eq!((mr.rkey(), world.waits.get()), (0x102, 2));
+        world.tasks.set(Ok(()));
+        mr.destroy_in(&world).unwrap();
+    }
+}
