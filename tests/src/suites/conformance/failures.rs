@@ -8,8 +8,8 @@ use verbs::{
 use super::SUITE;
 use crate::both;
 use crate::fabric::{
-    Arena, Pair, Shape, connect, is_empty, is_rxe, post_recv, post_send, rxe_is_before, signalled, wait,
-    wait_local_key_error, wait_remote_access_error, wait_status,
+    Arena, Pair, Shape, connect, filled, is_empty, is_rxe, pattern, post_recv, post_send, rxe_is_before,
+    signalled, wait, wait_local_key_error, wait_remote_access_error, wait_status,
 };
 use crate::runner::{Case, CaseResult, skip};
 
@@ -18,6 +18,7 @@ pub(super) fn cases() -> Vec<Case> {
         SUITE,
         a_wrong_remote_key_is_a_remote_access_error,
         rights_that_the_region_lacks_are_a_remote_access_error,
+        a_buffer_that_was_not_exposed_is_closed_to_peers,
         rights_that_the_queue_pair_lacks_are_an_error_of_the_requester,
         a_wrong_local_key_is_a_local_error,
         a_message_that_does_not_fit_fails_on_both_sides,
@@ -65,6 +66,33 @@ fn a_wrong_remote_key_is_a_remote_access_error<P: Provider>(context: &Context<P>
         wait_status(&mut pair.a.cq, 2, WcStatus::WR_FLUSH_ERR)?;
         assert_eq!(target.read(0..64), [0; 64], "{op:?} changed memory");
         is_broken(&mut pair, &local)?;
+    }
+    Ok(())
+}
+
+/// The key of a buffer is for this process' own requests. A peer that knows it gets no further than one that does not.
+fn a_buffer_that_was_not_exposed_is_closed_to_peers<P: Provider>(context: &Context<P>) -> CaseResult {
+    for kind in 0..4 {
+        let mut pair = Pair::new(context, &Shape::default())?;
+        let target = filled(&pair.pd, 7, 4096)?;
+        let (remote_addr, rkey) = (target.addr(), target.lkey());
+        let op = match kind {
+            0 => SendOp::RdmaWrite { remote_addr, rkey },
+            1 => SendOp::RdmaRead { remote_addr, rkey },
+            2 => SendOp::AtomicFetchAndAdd { remote_addr, rkey, add: 1 },
+            _ => SendOp::AtomicCmpAndSwp { remote_addr, rkey, compare: 0, swap: 1 },
+        };
+        let local = pair.pd.alloc_buf(8)?;
+        let id = pair.a.qp.park_send(op, SendFlags::empty(), local, ..).map_err(|error| error.reason)?;
+        wait_remote_access_error(&mut pair.a.cq, id)?;
+        assert!(target[..] == pattern(7, 4096)[..], "{op:?} changed memory");
+        let back = pair.a.qp.dismantle().map_err(|(_, error)| error)?;
+        let local: Vec<_> = back.into_iter().filter_map(Parcel::into_buf).collect();
+        assert_eq!(
+            local.iter().map(|buf| buf[..] == [0; 8]).collect::<Vec<_>>(),
+            [true],
+            "{op:?} read memory"
+        );
     }
     Ok(())
 }
