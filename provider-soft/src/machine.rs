@@ -188,6 +188,10 @@ impl Machine {
     /// When somebody must look even if no packet arrives.
     #[inline]
     fn next_look(&self, now: Time) -> Option<Time> {
+        // What has left the socket wakes no one any more.
+        if !self.inbox.is_empty() {
+            return Some(Time(0));
+        }
         let acks = if self.unacknowledged > 0 { Some(now + ACKS_WITHIN) } else { None };
         match (self.engine.deadline(), acks) {
             (Some(a), Some(b)) => Some(a.min(b)),

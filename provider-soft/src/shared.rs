@@ -181,11 +181,12 @@ impl Shared {
             }
         }
         let (found, now) = (received, self.now());
-        for _ in 0..ROUNDS {
+        for rest in (0..ROUNDS).rev() {
             self.round(&mut guard, now, received, if acks_are_due { Acks::Now } else { Acks::Behind });
             // What came may be what the caller waits for: unless there is certainly more, it is the caller's turn. To find
-            // out that there is not costs a system call, and so do acknowledgements, which the answer can carry.
-            if !received || !guard.more() {
+            // out that there is not costs a system call, and so do acknowledgements, which the answer can carry. The last
+            // round receives nothing, since none follows that would handle it.
+            if !received || !guard.more() || rest == 0 {
                 break;
             }
             received = guard.receive(&self.socket);
@@ -286,7 +287,7 @@ impl Shared {
 /// So often a process that exits asks for the turn.
 const PATIENCE: u32 = 1000;
 
-/// So often who polls looks again when there is more, before it looks at its own queue.
+/// So often a poller looks when there is more, before it looks at its own queue.
 const ROUNDS: u32 = 4;
 
 /// So often who polls looks at everything, the clock included, when nothing was received.

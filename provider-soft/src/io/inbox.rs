@@ -90,12 +90,18 @@ impl Inbox {
         }
     }
 
-    /// Takes datagrams from the socket, without waiting: how many. What was not taken out of the box is lost.
+    /// Takes datagrams from the socket, without waiting, and returns how many are in the box.
+    ///
+    /// Packets that the caller has not taken out of the box stay there, and no others come until it is empty: a batch
+    /// that an earlier caller left is never overwritten.
     ///
     /// # Errors
     /// What `recvmsg(2)` says, but for `EAGAIN`, `EINTR` and errors of earlier sends, which mean that nothing came.
     #[inline]
     pub(crate) fn receive(&mut self, socket: &Socket) -> Result<usize, Errno> {
+        if !self.is_empty() {
+            return Ok(self.filled - self.current);
+        }
         (self.filled, self.current, self.more) = (0, 0, false);
         let offered = self.offer;
         let result = match offered {
@@ -126,6 +132,12 @@ impl Inbox {
                 }
             }
         }
+    }
+
+    /// Returns whether every packet that was received has been taken out.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.current == self.filled
     }
 
     /// Whether there may be more behind what the last receive brought.

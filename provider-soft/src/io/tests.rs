@@ -95,6 +95,26 @@ fn packets_of_one_length_share_a_datagram_and_part_again() {
 }
 
 #[test]
+fn a_receive_never_overwrites_packets_that_were_not_taken_out() {
+    let (here, there) = pair(23);
+    let (mut outbox, mut inbox) = (Outbox::new(&here), Inbox::new(&there));
+    // One datagram of two packets, where the kernel takes that, and another.
+    for lengths in [&[24, 20][..], &[28]] {
+        put_all(&mut outbox, lengths, &path(&here, &there));
+        assert_eq!(outbox.flush(&here), Flush::Done);
+    }
+    wait(&there);
+    let mut lengths = Vec::new();
+    while lengths.len() < 3 {
+        assert!(inbox.receive(&there).expect("receive") > 0, "{lengths:?}");
+        assert!(!inbox.is_empty());
+        lengths.extend(inbox.next(&there).map(|received| received.bytes.len() - ICRC_LEN));
+    }
+    assert_eq!(lengths, [24, 20, 28]);
+    assert!(inbox.next(&there).is_none() && inbox.is_empty());
+}
+
+#[test]
 fn a_receiver_without_gro_gets_segments_with_the_same_icrcs() {
     let (here, there) = pair(4);
     sys::set_option(there.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 0).expect("UDP_GRO off");
