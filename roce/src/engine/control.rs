@@ -1,23 +1,24 @@
-//! Objects made, changed and destroyed; who is next to send; the calls of [`Engine`].
+//! Objects made, changed and destroyed; the calls of [`Engine`].
 
 mod faults;
 mod registration;
 mod shared;
 
-use alloc::collections::VecDeque;
 use core::ops::Range;
 
+use super::answers::{Address, Answers};
 use super::datagram::Groups;
 use super::keys::{KeyRefused, Keys};
 use super::memory::{Memory, Sink};
 use super::qp::Qp;
 use super::queue::{RecvQueue, SendQueue, Srq};
 use super::requester::{self, Requester};
-use super::responder::{self, Responder};
+use super::responder::{self, Kind, Responder};
+use super::schedule::Turns;
 use super::table::Table;
 use super::types::{
     Arrival, Attr, AttrChange, Config, Event, Gid, Network, Pd, PostRefused, QpCap, QpInit, Qpn, RecvWr,
-    Refused, SendWr, Service, State, Time, Transmit, Urgency,
+    Refused, SendWr, Service, State, Time,
 };
 use super::{Engine, datagram};
 use crate::wire::{Headers, MASK_24};
@@ -35,20 +36,9 @@ pub(crate) struct Objects<M: Memory> {
     /// Who has the special numbers 0 and 1.
     pub(crate) well_known: [Option<Qpn>; 2],
     pub(crate) turns: Turns,
-    /// No deadline is before this.
+    pub(crate) answers: Answers,
+    /// No deadline of a queue pair is before this.
     pub(crate) earliest: Option<Time>,
-}
-
-/// Who is next to send. Allocated for every queue pair when that is made.
-#[derive(Debug, Default)]
-pub(crate) struct Turns {
-    ready: VecDeque<u32>,
-    acks: VecDeque<u32>,
-    blocked: VecDeque<u32>,
-    /// How many packets the first of `ready` has sent in a row.
-    burst: u32,
-    /// Bytes of requests on their way, unacknowledged, of all queue pairs.
-    pub(crate) in_flight: u64,
 }
 
 /// What the halves of a queue pair work with, apart from the queue pair.
@@ -58,6 +48,7 @@ pub(crate) struct World<'a, M: Memory, S: Sink> {
     pub(crate) keys: &'a mut Keys<M::Region>,
     pub(crate) srqs: &'a mut Table<Srq>,
     pub(crate) turns: &'a mut Turns,
+    pub(crate) answers: &'a mut Answers,
     pub(crate) sink: &'a mut S,
     pub(crate) now: Time,
     /// A completion queue had no room: the queue pair is to fail as soon as it can.
@@ -72,55 +63,6 @@ impl<M: Memory, S: Sink> World<'_, M, S> {
             self.memory.invalidated(region);
         }
         Ok(())
-    }
-}
-
-impl Turns {
-    /// Something urgent is to be sent.
-    pub(crate) fn ready(&mut self, qp: &mut Qp) {
-        if !qp.in_ready {
-            qp.in_ready = true;
-            self.ready.push_back(qp.qpn.0);
-        }
-    }
-
-    /// The first of those with something urgent has nothing more.
-    fn leave(&mut self, qp: &mut Qp) {
-        qp.in_ready = false;
-        self.burst = 0;
-        self.ready.pop_front();
-    }
-
-    /// An acknowledgement is to be sent, some time.
-    pub(crate) fn ack(&mut self, qp: &mut Qp) {
-        if !qp.in_acks {
-            qp.in_acks = true;
-            self.acks.push_back(qp.qpn.0);
-        }
-    }
-
-    /// It has something to send, and the window no room for more of it than is on its way.
-    pub(crate) fn block(&mut self, qp: &mut Qp) {
-        if !qp.in_blocked {
-            qp.in_blocked = true;
-            self.blocked.push_back(qp.qpn.0);
-        }
-    }
-
-    /// `bytes` of requests left.
-    pub(crate) fn sent(&mut self, bytes: u64) {
-        self.in_flight += bytes;
-    }
-
-    /// `bytes` of requests were acknowledged, or are given up.
-    pub(crate) fn acknowledged(&mut self, bytes: u64) {
-        self.in_flight = self.in_flight.saturating_sub(bytes);
-    }
-
-    fn reserve(&mut self, qps: usize) {
-        for queue in [&mut self.ready, &mut self.acks, &mut self.blocked] {
-            queue.reserve(qps.saturating_sub(queue.len()));
-        }
     }
 }
 
@@ -139,6 +81,7 @@ impl<M: Memory> Objects<M> {
             keys: &mut self.keys,
             srqs: &mut self.srqs,
             turns: &mut self.turns,
+            answers: &mut self.answers,
             sink,
             now,
             cq_overrun: false,
@@ -148,7 +91,7 @@ impl<M: Memory> Objects<M> {
 
     /// Does something with a queue pair, and afterwards what follows from it.
     #[inline]
-    fn with<S: Sink, T>(
+    pub(crate) fn with<S: Sink, T>(
         &mut self,
         qpn: u32,
         now: Time,
@@ -161,20 +104,41 @@ impl<M: Memory> Objects<M> {
             world.sink.event(Event::QpFatal(qp.qpn));
             qp.fail(&mut world);
         }
-        if requester::has_work(qp) || responder::has_work(qp, Urgency::Now) {
+        let pending = responder::pending(qp);
+        if requester::has_work(qp) || matches!(pending, Some(Kind::Result | Kind::Refusal)) {
             world.turns.ready(qp);
-        } else if qp.in_ready && world.turns.ready.front() == Some(&qpn) {
-            world.turns.leave(qp);
+        } else {
+            world.turns.settle(qp);
         }
-        if responder::has_work(qp, Urgency::All) {
-            world.turns.ack(qp);
+        match pending {
+            None | Some(Kind::Result) => {}
+            Some(Kind::Ack | Kind::Refusal) => world.turns.ack(qp),
+            Some(Kind::Data) => world.answers.enqueue(qp),
         }
         let deadline = qp.deadline();
         self.note(deadline);
-        if !self.turns.blocked.is_empty() {
+        if self.turns.any_blocked() {
             self.unblock();
         }
         Some(result)
+    }
+
+    /// Answers of a reliable queue pair that has a path are its peer's from RTR on.
+    fn settle_peer(&mut self, qpn: Qpn, now: Time) {
+        let Some(qp) = self.qps.get_mut(qpn.0) else { return };
+        let answers = matches!(qp.service, Service::Rc | Service::XrcTarget)
+            && !matches!(qp.state, State::Reset | State::Init);
+        let address = answers.then(|| Address::of(&qp.attr.path));
+        if qp.peer.map(|peer| self.answers.address(peer)) == address.map(Some) {
+            return;
+        }
+        self.answers.leave(qp);
+        if let Some(address) = address {
+            qp.peer = Some(self.answers.join(address, &self.config, now));
+            if responder::pending(qp) == Some(Kind::Data) {
+                self.answers.enqueue(qp);
+            }
+        }
     }
 
     fn note(&mut self, deadline: Option<Time>) {
@@ -182,20 +146,6 @@ impl<M: Memory> Objects<M> {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };
-    }
-
-    /// Lets those go on that waited for room in the window.
-    fn unblock(&mut self) {
-        while self.turns.in_flight < u64::from(self.config.window_bytes) {
-            let Some(qpn) = self.turns.blocked.pop_front() else { break };
-            if let Some(qp) = self.qps.get_mut(qpn) {
-                qp.in_blocked = false;
-                self.turns.ready(qp);
-            }
-            if !self.turns.ready.is_empty() {
-                break;
-            }
-        }
     }
 }
 
@@ -215,6 +165,7 @@ impl<M: Memory> Engine<M> {
                 groups: Groups::default(),
                 well_known: [None; 2],
                 turns: Turns::default(),
+                answers: Answers::default(),
                 earliest: None,
                 config,
             },
@@ -311,6 +262,8 @@ impl<M: Memory> Engine<M> {
             in_ready: false,
             in_acks: false,
             in_blocked: false,
+            peer: None,
+            in_answers: false,
             established: false,
         };
         let Ok(number) = self.objects.qps.insert(qp) else {
@@ -358,6 +311,7 @@ impl<M: Memory> Engine<M> {
         let mut qp = self.objects.qps.remove(qpn.0).ok_or(Refused::NoSuchObject)?;
         requester::forget(&mut qp, &mut self.objects.turns);
         self.objects.turns.drop_stale(qpn.0);
+        self.objects.answers.leave(&mut qp);
         self.objects.groups.leave_all(qpn);
         if let Some(owner) = qp.well_known.and_then(|number| self.objects.well_known.get_mut(number as usize))
         {
@@ -386,9 +340,9 @@ impl<M: Memory> Engine<M> {
         now: Time,
         sink: &mut impl Sink,
     ) -> Result<(), Refused> {
-        self.objects
-            .with(qpn.0, now, sink, |qp, world| qp.modify(world, change))
-            .ok_or(Refused::NoSuchObject)?
+        let changed = self.objects.with(qpn.0, now, sink, |qp, world| qp.modify(world, change));
+        self.objects.settle_peer(qpn, now);
+        changed.ok_or(Refused::NoSuchObject)?
     }
 
     /// The present state and attributes. `sq_psn` and `rq_psn` are the next ones.
@@ -507,66 +461,18 @@ impl<M: Memory> Engine<M> {
         });
     }
 
-    /// Writes the next packet that is to be sent into `buf`, from BTH to pad, and leaves room for nothing else.
-    ///
-    /// Packets of one queue pair follow each other as far as they can, so that a caller can send them as segments of one
-    /// buffer. `None`: nothing (of this urgency) until another call changes that.
-    ///
-    /// `buf` must hold a path MTU's payload and [`MAX_HEADER_LEN`](crate::wire::packet::MAX_HEADER_LEN) bytes.
-    pub fn poll_transmit(
-        &mut self,
-        now: Time,
-        urgency: Urgency,
-        buf: &mut [u8],
-        sink: &mut impl Sink,
-    ) -> Option<Transmit> {
-        let objects = &mut self.objects;
-        while let Some(&number) = objects.turns.ready.front() {
-            let burst = objects.config.burst;
-            let sent = objects.with(number, now, sink, |qp, world| {
-                responder::transmit(qp, world, Urgency::Now, buf)
-                    .or_else(|| requester::transmit(qp, world, buf))
-            });
-            let first = objects.turns.ready.front() == Some(&number);
-            if let Some(transmit) = sent.flatten() {
-                if first {
-                    objects.turns.burst += 1;
-                    if objects.turns.burst >= burst {
-                        objects.turns.burst = 0;
-                        objects.turns.ready.rotate_left(1);
-                    }
-                }
-                return Some(transmit);
-            }
-            if first {
-                match objects.qps.get_mut(number) {
-                    Some(qp) => objects.turns.leave(qp),
-                    None => drop(objects.turns.ready.pop_front()),
-                }
-            }
-        }
-        while urgency == Urgency::All
-            && let Some(number) = objects.turns.acks.pop_front()
-        {
-            if let Some(qp) = objects.qps.get_mut(number) {
-                qp.in_acks = false;
-            }
-            let sent = objects
-                .with(number, now, sink, |qp, world| responder::transmit(qp, world, Urgency::All, buf));
-            if let Some(transmit) = sent.flatten() {
-                return Some(transmit);
-            }
-        }
-        None
-    }
-
-    /// When [`timeout`](Self::timeout) is to be called, if nothing else happens before. It may be earlier than needed.
+    /// When [`timeout`](Self::timeout) is to be called, and then [`poll_transmit`](Self::poll_transmit), if nothing else
+    /// happens before. It may be earlier than needed.
     pub fn deadline(&self) -> Option<Time> {
-        self.objects.earliest
+        match (self.objects.earliest, self.objects.answers.deadline()) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
     }
 
-    /// Does what is due: retries, gives up.
+    /// Does what is due: retries, gives up, lets answers go on.
     pub fn timeout(&mut self, now: Time, sink: &mut impl Sink) {
+        self.objects.answers.wake(now);
         if self.objects.earliest.is_none_or(|earliest| now < earliest) {
             return;
         }
@@ -579,18 +485,6 @@ impl<M: Memory> Engine<M> {
                     requester::expire(qp, world);
                 }
             });
-        }
-    }
-}
-
-impl Turns {
-    /// Forgets a queue pair that is gone.
-    fn drop_stale(&mut self, number: u32) {
-        if self.ready.front() == Some(&number) {
-            self.burst = 0;
-        }
-        for queue in [&mut self.ready, &mut self.acks, &mut self.blocked] {
-            queue.retain(|&other| other != number);
         }
     }
 }

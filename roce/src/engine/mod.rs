@@ -19,6 +19,8 @@
 //! | `responder` | from request packets to memory, receives and acknowledgements |
 //! | `datagram` | UD: address checks, multicast |
 //! | `control` | objects made, changed and destroyed; memory registered |
+//! | `schedule` | **whose packet leaves next**, and how long it may wait |
+//! | `answers` | read responses: fair between peers, a window of each |
 //!
 //! Invariant: nothing allocates but the calls that make objects. Nothing waits, locks, logs or asks for the time: `now`
 //! comes from the caller and never goes back.
@@ -31,6 +33,7 @@
 //! # References
 //! IBTA volume 1, chapters 9 (transport), 10 and 11 (verbs)
 
+mod answers;
 mod control;
 mod datagram;
 mod keys;
@@ -40,6 +43,7 @@ mod queue;
 mod requester;
 mod responder;
 mod scatter;
+mod schedule;
 mod table;
 #[cfg(test)]
 mod testing;

@@ -41,6 +41,10 @@ pub(crate) struct Qp {
     pub(crate) in_acks: bool,
     /// It waits for room in the engine's window.
     pub(crate) in_blocked: bool,
+    /// The peer's number among those that are answered with data, from RTR on.
+    pub(crate) peer: Option<u32>,
+    /// It stands among those of its peer with data to send.
+    pub(crate) in_answers: bool,
     /// A packet of the peer arrived since RTR.
     pub(crate) established: bool,
 }

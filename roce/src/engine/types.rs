@@ -59,6 +59,13 @@ pub struct Config {
     /// or buffer must hold them. One packet of each queue pair is always let through, and three quarters are the most that
     /// one may have, so that peers that are silent do not stall the others.
     pub window_bytes: u32,
+    /// Bytes per microsecond of read responses that one peer is sent at most, beyond a burst of `window_bytes`. 0: as fast as
+    /// the caller takes them.
+    ///
+    /// A request names a few bytes and may ask for 2 GiB. Where the window or the rate is smaller than what a peer asks for,
+    /// the rest waits ([`deadline`](super::Engine::deadline) says until when), and others are answered meanwhile. As in the
+    /// window, each packet counts its bytes from BTH to pad and 768 more.
+    pub answer_rate: u32,
     /// An acknowledgement is asked for at least after so many bytes of a message.
     pub ack_every: u32,
     /// How many packets of one queue pair leave in a row before the next one's turn.
@@ -77,6 +84,7 @@ impl Default for Config {
             max_groups: 8192,
             max_group_members: 4096,
             window_bytes: 128 << 10,
+            answer_rate: 0,
             ack_every: 32 << 10,
             burst: 16,
             seed: 0,
@@ -538,6 +546,8 @@ pub enum Urgency {
     /// Plain acknowledgements as well: they can wait until the caller has nothing better to do, but no peer goes on
     /// without them.
     All,
+    /// Acknowledgements and refusals alone: what the caller owes to peers before it destroys their queue pairs.
+    Owed,
 }
 
 /// A packet that was written: what the caller needs to send it.

@@ -30,6 +30,8 @@ pub struct Fabric {
     cables: BTreeMap<(usize, usize), Cable>,
     default_link: Link,
     trace: Trace,
+    /// Read responses that each endpoint has sent to each other.
+    answered: BTreeMap<(usize, usize), Answered>,
     /// Buffers of packets that have arrived, for those to come.
     spare: Vec<Vec<u8>>,
 }
@@ -48,6 +50,15 @@ impl fmt::Display for NotIdle {
 }
 
 impl core::error::Error for NotIdle {}
+
+/// Read responses that one endpoint has sent to another, whether they arrived or not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Answered {
+    /// Packets.
+    pub packets: u64,
+    /// Their bytes, from BTH to pad.
+    pub bytes: u64,
+}
 
 /// Something that is to happen.
 #[derive(Debug)]
@@ -101,6 +112,7 @@ impl Fabric {
             cables: BTreeMap::new(),
             default_link: Link::default(),
             trace: Trace::new(256),
+            answered: BTreeMap::new(),
             spare: Vec::new(),
         }
     }
@@ -339,6 +351,11 @@ impl Fabric {
 
     fn carry(&mut self, path: &Path, from: EndpointId, to: EndpointId, mut packet: Vec<u8>) {
         let now = self.now;
+        if Headers::parse(&packet).is_ok_and(|(headers, _)| headers.bth.opcode.is_rdma_read_response()) {
+            let answered = self.answered.entry((from.0, to.0)).or_default();
+            answered.packets += 1;
+            answered.bytes += (packet.len() - ICRC_LEN) as u64;
+        }
         let carried = self.cable(from, to).carry(now, packet.len() - ICRC_LEN);
         self.note(from, to, &packet, carried.fate);
         let (Fate::Arrives(at) | Fate::Damaged(at)) = carried.fate else {
@@ -371,6 +388,11 @@ impl Fabric {
         endpoint.engine.handle(self.now, arrival, &packet, &mut endpoint.program);
         self.spare.push(packet);
         self.after(to);
+    }
+
+    /// Returns what one endpoint has sent to another of read responses, since the fabric was made.
+    pub fn answered(&self, from: EndpointId, to: EndpointId) -> Answered {
+        self.answered.get(&(from.0, to.0)).copied().unwrap_or_default()
     }
 
     // The trace.

@@ -57,7 +57,7 @@ mod trace;
 
 pub use calls::connected_attr;
 pub use endpoint::{Endpoint, EndpointId, Program, Told};
-pub use fabric::{Fabric, NotIdle};
+pub use fabric::{Answered, Fabric, NotIdle};
 pub use link::Link;
 pub use memory::{Buffer, Region, VecMemory, VecRegion};
 pub use rng::{Chance, Rng};

@@ -157,6 +157,7 @@ const MET: &[&str] = &[
     "queue pairs reset",
     "queue pairs given up",
     "queue pairs drained",
+    "windows of answers used up",
 ];
 
 #[test]

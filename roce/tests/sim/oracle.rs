@@ -4,12 +4,43 @@ use roce::engine::{Completion, CqId, Event, Opcode, Service, State, Status};
 use roce::sim::Told;
 
 use crate::traffic::{RECV, SHARED};
-use crate::world::{EMPTY, Expect, Gone, Half, Recv, Weather, What, World};
+use crate::world::{EMPTY, Expect, Gone, Half, Meter, Recv, Weather, What, World};
 use crate::{Check, ensure};
 
 impl World {
+    /// Read responses to one peer never exceed a window and what the rate has added since.
+    fn check_answers(&mut self) -> Check {
+        let now = self.fabric.now().0;
+        for from in 0..self.eps.len() {
+            let config = *self.fabric.endpoint(self.eps[from].id).engine().config();
+            if config.answer_rate == 0 {
+                continue;
+            }
+            for to in 0..self.eps.len() {
+                let answered = self.fabric.answered(self.eps[from].id, self.eps[to].id);
+                let meter = &mut self.meters[from * self.eps.len() + to];
+                if answered == meter.seen {
+                    continue;
+                }
+                let leaked = u128::from(now - meter.at) * u128::from(config.answer_rate);
+                let (packets, bytes) =
+                    (answered.packets - meter.seen.packets, answered.bytes - meter.seen.bytes);
+                let cost = u128::from(bytes + packets * PACKET_COST) * 1000;
+                *meter = Meter { seen: answered, level: meter.level.saturating_sub(leaked) + cost, at: now };
+                let level = meter.level.div_ceil(1000);
+                let most = u128::from(u64::from(config.window_bytes).max(LARGEST));
+                ensure!(level <= most, "{level} bytes of answers are on their way from {from} to {to}");
+                if level + u128::from(LARGEST) > most && u64::from(config.window_bytes) > LARGEST {
+                    self.count("windows of answers used up");
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Hears what the engines have told.
     pub(crate) fn listen(&mut self) -> Check {
+        self.check_answers()?;
         for ep in 0..self.eps.len() {
             let id = self.eps[ep].id;
             while let Some(told) = self.fabric.next_told(id) {
@@ -289,6 +320,10 @@ impl World {
         Ok(())
     }
 }
+
+/// What each packet of an answer counts beside its bytes, and the largest counts in all.
+const PACKET_COST: u64 = 768;
+const LARGEST: u64 = 4096 + 64 + PACKET_COST;
 
 pub(crate) fn word(bytes: &[u8]) -> u64 {
     bytes.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes))

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use roce::engine::{
     Access, Attr, Config, CqId, MwType, Pd, QpCap, QpInit, Qpn, Service, SrqId, Status, Time,
 };
-use roce::sim::{Chance, EndpointId, Fabric, Link, Region, Rng};
+use roce::sim::{Answered, Chance, EndpointId, Fabric, Link, Region, Rng};
 
 use crate::Tally;
 
@@ -40,7 +40,18 @@ pub(crate) struct World {
     pub(crate) halves: Vec<Half>,
     pub(crate) srqs: Vec<Shared>,
     pub(crate) by_qpn: HashMap<(EndpointId, Qpn), usize>,
+    /// By sender and receiver.
+    pub(crate) meters: Vec<Meter>,
     pub(crate) tally: Tally,
+}
+
+/// Read responses of one endpoint to another, measured as a leaky bucket.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Meter {
+    pub(crate) seen: Answered,
+    /// Thousandths of bytes.
+    pub(crate) level: u128,
+    pub(crate) at: u64,
 }
 
 /// An endpoint, and what its queue pairs share.
@@ -234,6 +245,8 @@ impl World {
                 window_bytes: rng.pick(&[1, 5_000, 32 << 10, 128 << 10, 128 << 10, 1 << 20]),
                 ack_every: rng.pick(&[1, 4096, 32 << 10, 1 << 20]),
                 burst: rng.range(1, 32) as u32,
+                // Fast enough for what a pair asks for within its timeout.
+                answer_rate: rng.pick(&[0, 3_000, 8_000, 8_000, 50_000]),
                 seed: rng.next_u64() ^ n,
                 ..Config::default()
             });
@@ -253,8 +266,10 @@ impl World {
             halves: Vec::new(),
             srqs: Vec::new(),
             by_qpn: HashMap::new(),
+            meters: Vec::new(),
             tally: Tally::new(),
         };
+        world.meters = vec![Meter::default(); world.eps.len() * world.eps.len()];
         world.lay_links();
         for ep in 0..world.eps.len() {
             if world.rng.chance(Chance::percent(40)) {

@@ -36,16 +36,17 @@ pub(crate) use post::post;
 pub(crate) use retry::expire;
 pub(crate) use transmit::transmit;
 
-use super::control::{Turns, World};
+use super::control::World;
 use super::memory::{Memory, Sink};
 use super::qp::Qp;
 use super::queue::Wqe;
+use super::schedule::Turns;
 use super::types::{Event, Service, State, Status, Time};
 use crate::wire::Psn;
 
 /// What a packet costs of the window beside its payload: about what a receiver's socket buffer is charged for a small
 /// datagram.
-const PACKET_COST: u64 = 768;
+pub(crate) const PACKET_COST: u64 = 768;
 
 /// The requester's half of a queue pair.
 #[derive(Debug)]

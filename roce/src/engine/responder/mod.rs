@@ -29,9 +29,7 @@ use self::responses::Responses;
 use super::control::World;
 use super::memory::{Memory, Sink};
 use super::qp::Qp;
-use super::types::{
-    Arrival, Completion, Event, PostRefused, RecvWr, Service, State, Status, Transmit, Urgency,
-};
+use super::types::{Arrival, Completion, Event, PostRefused, RecvWr, Service, State, Status, Transmit};
 use crate::wire::{self, Headers, NakCode, Psn, Syndrome, aeth::RnrTimer};
 
 /// The responder's half of a queue pair.
@@ -315,20 +313,59 @@ fn unreliable<M: Memory, S: Sink>(
     }
 }
 
-/// Writes the next response packet. Plain acknowledgements only with [`Urgency::All`].
+/// The responses of a queue pair, by what they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// What an atomic found.
+    Result,
+    /// A request is refused.
+    Refusal,
+    /// A plain acknowledgement.
+    Ack,
+    /// Data that was read.
+    Data,
+}
+
+/// The responses of a queue pair, by what they wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// Results and refusals leave with the requests.
+    Prompt,
+    /// Acknowledgements wait until they are in nobody's way; refusals need not.
+    Owed,
+    /// Data leaves behind everything else.
+    Data,
+}
+
+impl Kind {
+    #[inline(always)]
+    fn is_of(self, class: Class) -> bool {
+        matches!(
+            (self, class),
+            (Self::Result, Class::Prompt)
+                | (Self::Refusal, Class::Prompt | Class::Owed)
+                | (Self::Ack, Class::Owed)
+                | (Self::Data, Class::Data)
+        )
+    }
+}
+
+/// Writes the next response packet, if it is of this class.
+#[inline]
 pub(crate) fn transmit<M: Memory, S: Sink>(
     qp: &mut Qp,
     world: &mut World<'_, M, S>,
-    urgency: Urgency,
+    class: Class,
     buf: &mut [u8],
 ) -> Option<Transmit> {
-    let len = responses::transmit(qp, world, urgency, buf)?;
+    let len = responses::transmit(qp, world, class, buf)?;
     Some(Transmit { len, path: qp.attr.path, qpn: qp.qpn })
 }
 
-/// Is there a response to send? With [`Urgency::All`], plain acknowledgements count.
-pub(crate) fn has_work(qp: &Qp, urgency: Urgency) -> bool {
-    qp.resp.responses.has_work(urgency)
+/// Returns the kind of the response that leaves next.
+#[inline(always)]
+pub(crate) fn pending(qp: &Qp) -> Option<Kind> {
+    qp.resp.responses.pending()
 }
 
 /// Flushes every receive that is posted.

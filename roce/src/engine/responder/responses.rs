@@ -16,11 +16,11 @@
 use alloc::vec::Vec;
 
 use super::request::packets;
-use super::{fail, mtu, outcome};
+use super::{Class, Kind, fail, mtu, outcome};
 use crate::engine::control::World;
 use crate::engine::memory::{Memory, Sink};
 use crate::engine::qp::Qp;
-use crate::engine::types::{Access, Event, Pd, Service, Status, Urgency};
+use crate::engine::types::{Access, Event, Pd, Service, Status};
 use crate::wire::{
     Headers, NakCode, Opcode, Psn, Syndrome, aeth, atomic_ack_eth, bth, opcode, packet::pad_for, reth,
 };
@@ -33,7 +33,7 @@ pub(super) struct Responses {
     /// Indices, which grow for ever.
     begin: u64,
     end: u64,
-    /// None before it is due.
+    /// The oldest that is due, where one is.
     next: u64,
     due: u32,
     nak: Option<Nak>,
@@ -95,6 +95,10 @@ impl Responses {
             self.due -= u32::from(self.slot(self.begin).due.is_some());
             self.begin += 1;
             self.next = self.next.max(self.begin);
+            self.seek();
+        }
+        if self.due == 0 {
+            self.next = self.end;
         }
         let due = match answer {
             Answer::Read { addr, length, .. } => Due { psn, addr, left: length, begun: false, again: false },
@@ -126,9 +130,9 @@ impl Responses {
     fn set_due(&mut self, index: u64, due: Due) {
         let at = self.at(index);
         if let Some(slot) = self.slots.get_mut(at) {
+            self.next = if self.due == 0 { index } else { self.next.min(index) };
             self.due += u32::from(slot.due.is_none());
             slot.due = Some(due);
-            self.next = self.next.min(index);
         }
     }
 
@@ -217,8 +221,22 @@ impl Responses {
         (psn, msn)
     }
 
-    pub(super) fn has_work(&self, urgency: Urgency) -> bool {
-        self.due > 0 || self.nak.is_some() || (urgency == Urgency::All && self.ack.is_some())
+    /// Returns the kind of the response that leaves next: they leave in order.
+    #[inline(always)]
+    pub(super) fn pending(&self) -> Option<Kind> {
+        if let Some(head) = self.head() {
+            return Some(if matches!(head.answer, Answer::Read { .. }) { Kind::Data } else { Kind::Result });
+        }
+        if self.nak.is_some() {
+            return Some(Kind::Refusal);
+        }
+        self.ack.is_some().then_some(Kind::Ack)
+    }
+
+    /// The oldest answer that is due.
+    #[inline(always)]
+    fn head(&self) -> Option<&Resource> {
+        if self.due == 0 { None } else { self.slots.get(self.at(self.next)) }
     }
 
     pub(super) fn set_depth(&mut self, depth: usize) {
@@ -239,21 +257,14 @@ impl Responses {
         slots.resize(depth, empty);
         self.slots = slots;
         (self.begin, self.next, self.end) = (0, 0, kept);
+        self.seek();
     }
 
-    /// The oldest answer that is due.
-    fn oldest_due(&mut self) -> Option<Resource> {
-        if self.due == 0 {
-            return None;
-        }
-        while self.next < self.end {
-            let resource = self.slot(self.next);
-            if resource.due.is_some() {
-                return Some(resource);
-            }
+    /// Moves `next` on to the oldest answer that is due.
+    fn seek(&mut self) {
+        while self.due > 0 && self.next < self.end && self.slot(self.next).due.is_none() {
             self.next += 1;
         }
-        None
     }
 
     /// A packet of the oldest answer that is due has left.
@@ -264,6 +275,7 @@ impl Responses {
             if rest.is_none() {
                 self.due -= 1;
                 self.next += 1;
+                self.seek();
             }
         }
         // A response stands for an acknowledgement of all that came before it.
@@ -273,14 +285,18 @@ impl Responses {
     }
 }
 
-/// Writes the next response, and gives its length.
+/// Writes the next response, if it is of this class, and gives its length.
+#[inline]
 pub(super) fn transmit<M: Memory, S: Sink>(
     qp: &mut Qp,
     world: &mut World<'_, M, S>,
-    urgency: Urgency,
+    class: Class,
     buf: &mut [u8],
 ) -> Option<usize> {
-    if let Some(resource) = qp.resp.responses.oldest_due()
+    if !qp.resp.responses.pending()?.is_of(class) {
+        return None;
+    }
+    if let Some(resource) = qp.resp.responses.head().copied()
         && let Some(due) = resource.due
     {
         let sent = match resource.answer {
@@ -298,7 +314,7 @@ pub(super) fn transmit<M: Memory, S: Sink>(
     }
     let headers = if let Some(nak) = qp.resp.responses.nak {
         acknowledge(qp, nak.psn, nak.syndrome, nak.msn)
-    } else if urgency == Urgency::All && qp.resp.responses.ack.is_some() {
+    } else if qp.resp.responses.ack.is_some() {
         // IBTA 9.7.5.1.2: one acknowledgement for all that has arrived.
         let (psn, msn) = qp.resp.responses.acknowledged(qp.resp.expected.prev(), qp.resp.msn);
         acknowledge(qp, psn, Syndrome::ACK, msn)

@@ -1,0 +1,277 @@
+//! [`Answers`]: the order in which read responses leave, and how many bytes of them one peer may have on their way.
+//!
+//! A read request of 28 bytes may ask for 2 GiB, so what it asks for must not come before what others wait for. Responses that
+//! carry data therefore stand in a line of their own, behind requests, atomics' results and acknowledgements
+//! ([`schedule`](super::schedule)).
+//!
+//! ```text
+//!   line      peer A ──► peer C          the first one sends a quantum of its first queue pair, then both go to the end
+//!               │          │
+//!              qp 1       qp 7
+//!              qp 2
+//!              qp 3
+//!   resting   peer B until its credit allows another quantum
+//! ```
+//!
+//! - **Round robin between peers**, then between the queue pairs of a peer. A peer is a remote address: a host with 4,000 queue
+//!   pairs takes the same share as a host with one.
+//! - **A quantum** is [`QUANTUM_BYTES`] or [`QUANTUM_PACKETS`], whichever comes first: as many packets of one flow as fit a
+//!   datagram that is segmented by the kernel.
+//! - **Credit** is a bucket of [`Config::window_bytes`] for each peer. Each packet takes its length and [`PACKET_COST`] out;
+//!   time puts [`Config::answer_rate`] back. In any period of `t` microseconds, one peer is so sent at most
+//!   `window_bytes + answer_rate × t` bytes of answers, and a packet more where the window is smaller than one.
+//!
+//! Time is the only thing that refills a bucket. The wire offers one other sign that a peer has received an answer: a request
+//! that goes beyond the depth of its queue pair. It comes a whole depth late, and a hostile peer sends it unread.
+//!
+//! Invariant: peers are made and given back by control calls. A packet only moves queue pairs between places that have room.
+
+use alloc::collections::{BTreeMap, BinaryHeap, VecDeque};
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
+use super::qp::Qp;
+use super::requester::PACKET_COST;
+use super::types::{Config, Gid, Network, Path, Time};
+
+/// The payload and headers that one queue pair sends in a row: 15 packets of 4 KiB.
+pub(crate) const QUANTUM_BYTES: u32 = 15 * 4108;
+
+/// The packets that one queue pair sends in a row: as many segments as the kernel takes of a datagram.
+pub(crate) const QUANTUM_PACKETS: u32 = 64;
+
+/// What the largest packet takes out of a bucket.
+const PACKET_COST_MAX: i64 = 4096 + 64 + PACKET_COST as i64;
+
+/// What a peer rests for: credit for a quantum of full packets.
+const QUANTUM_COST: i64 = 15 * PACKET_COST_MAX;
+
+/// Peers that are answered with data.
+#[derive(Debug, Default)]
+pub(crate) struct Answers {
+    peers: Vec<Peer>,
+    /// Places in `peers` without users.
+    free: Vec<u32>,
+    by_address: BTreeMap<Address, u32>,
+    /// Peers with answers to send.
+    line: VecDeque<u32>,
+    /// Peers with answers to send and too little credit, and when they have enough.
+    resting: BinaryHeap<Reverse<(Time, u32)>>,
+    /// What the first queue pair of the first peer has sent of its quantum.
+    packets: u32,
+    bytes: u32,
+}
+
+/// What tells peers from each other: a GID, or a local id where there are no GIDs (InfiniBand).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Address {
+    Global(Gid),
+    Local(u16),
+}
+
+impl Address {
+    pub(crate) fn of(path: &Path) -> Self {
+        match path.network {
+            Network::Udp | Network::Grh => Self::Global(path.remote),
+            Network::Local => Self::Local(path.dlid),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Peer {
+    address: Address,
+    /// Queue pairs that are connected to it.
+    users: u32,
+    /// Those of them with an answer to send.
+    qps: VecDeque<u32>,
+    place: Place,
+    /// Bytes that may leave. Below 0 where the window is smaller than a packet.
+    credit: i64,
+    /// Until when time has been turned into credit.
+    counted: Time,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Nowhere,
+    Line,
+    Resting,
+}
+
+impl Answers {
+    /// Counts one more queue pair of a peer, and returns the peer's number.
+    pub(crate) fn join(&mut self, address: Address, config: &Config, now: Time) -> u32 {
+        let found = self.by_address.get(&address).copied();
+        let number = found.unwrap_or_else(|| self.add(address, config, now));
+        if let Some(peer) = self.peers.get_mut(number as usize) {
+            peer.users += 1;
+            let room = (peer.users as usize).saturating_sub(peer.qps.len());
+            peer.qps.reserve(room);
+        }
+        number
+    }
+
+    fn add(&mut self, address: Address, config: &Config, now: Time) -> u32 {
+        let credit = i64::from(config.window_bytes);
+        let qps = VecDeque::new();
+        let peer = Peer { address, users: 0, qps, place: Place::Nowhere, credit, counted: now };
+        let number = match self.free.pop() {
+            Some(number) => number,
+            None => self.peers.len() as u32,
+        };
+        match self.peers.get_mut(number as usize) {
+            Some(place) => *place = peer,
+            None => self.peers.push(peer),
+        }
+        self.by_address.insert(address, number);
+        let peers = self.peers.len();
+        self.line.reserve(peers - self.line.len());
+        self.resting.reserve(peers - self.resting.len());
+        number
+    }
+
+    pub(crate) fn address(&self, number: u32) -> Option<Address> {
+        self.peers.get(number as usize).map(|peer| peer.address)
+    }
+
+    /// Takes a queue pair from its peer.
+    pub(crate) fn leave(&mut self, qp: &mut Qp) {
+        let Some(number) = qp.peer.take() else { return };
+        let Some(peer) = self.peers.get_mut(number as usize) else { return };
+        peer.users = peer.users.saturating_sub(1);
+        if core::mem::take(&mut qp.in_answers) {
+            if peer.qps.front() == Some(&qp.qpn.0) && self.line.front() == Some(&number) {
+                (self.packets, self.bytes) = (0, 0);
+            }
+            peer.qps.retain(|&other| other != qp.qpn.0);
+        }
+        if peer.users == 0 {
+            match peer.place {
+                Place::Nowhere => {}
+                Place::Line => self.line.retain(|&other| other != number),
+                Place::Resting => self.resting.retain(|Reverse((_, other))| *other != number),
+            }
+            peer.place = Place::Nowhere;
+            let address = peer.address;
+            self.by_address.remove(&address);
+            self.free.push(number);
+        }
+    }
+
+    /// Puts a queue pair with an answer to send at the end of its peer's.
+    #[inline]
+    pub(crate) fn enqueue(&mut self, qp: &mut Qp) {
+        let Some(number) = qp.peer.filter(|_| !qp.in_answers) else { return };
+        let Some(peer) = self.peers.get_mut(number as usize) else { return };
+        qp.in_answers = true;
+        peer.qps.push_back(qp.qpn.0);
+        if peer.place == Place::Nowhere {
+            peer.place = Place::Line;
+            self.line.push_back(number);
+        }
+    }
+
+    /// Returns whether no answer waits.
+    #[inline(always)]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.line.is_empty() && self.resting.is_empty()
+    }
+
+    /// Returns when the first of the peers that rest goes on.
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        self.resting.peek().map(|Reverse((at, _))| *at)
+    }
+
+    /// Puts peers that have rested long enough back into the line.
+    #[inline]
+    pub(crate) fn wake(&mut self, now: Time) {
+        while let Some(&Reverse((at, number))) = self.resting.peek()
+            && at <= now
+        {
+            self.resting.pop();
+            if let Some(peer) = self.peers.get_mut(number as usize) {
+                peer.place = Place::Line;
+                self.line.push_back(number);
+            }
+        }
+    }
+
+    /// Returns the queue pair whose answer leaves next. `None`: no peer has both an answer and credit.
+    #[inline]
+    pub(crate) fn next(&mut self, now: Time, config: &Config) -> Option<u32> {
+        self.wake(now);
+        // Ends: whatever does not return shortens the line.
+        while let Some(&number) = self.line.front() {
+            let peer = self.peers.get_mut(number as usize)?;
+            if let Some(&qpn) = peer.qps.front() {
+                match peer.rests_until(now, config) {
+                    None => return Some(qpn),
+                    Some(at) => {
+                        peer.place = Place::Resting;
+                        self.resting.push(Reverse((at, number)));
+                    }
+                }
+            } else {
+                peer.place = Place::Nowhere;
+            }
+            self.line.pop_front();
+            (self.packets, self.bytes) = (0, 0);
+        }
+        None
+    }
+
+    /// A packet of `len` bytes of the queue pair that [`next`](Self::next) returned has left. Returns whether its quantum is
+    /// used up.
+    #[inline]
+    pub(crate) fn sent(&mut self, len: usize, config: &Config) -> bool {
+        self.packets += 1;
+        self.bytes = self.bytes.saturating_add(len as u32);
+        let peer = self.line.front().and_then(|&number| self.peers.get_mut(number as usize));
+        if let Some(peer) = peer
+            && config.answer_rate > 0
+        {
+            peer.credit -= (len as u64 + PACKET_COST) as i64;
+        }
+        self.packets >= QUANTUM_PACKETS || self.bytes >= QUANTUM_BYTES
+    }
+
+    /// The turn of the queue pair that [`next`](Self::next) returned ends. `more`: it stays in the line.
+    pub(crate) fn end_turn(&mut self, more: bool) {
+        (self.packets, self.bytes) = (0, 0);
+        let Some(number) = self.line.pop_front() else { return };
+        let Some(peer) = self.peers.get_mut(number as usize) else { return };
+        let first = peer.qps.pop_front().filter(|_| more);
+        peer.qps.extend(first);
+        if peer.qps.is_empty() {
+            peer.place = Place::Nowhere;
+        } else {
+            self.line.push_back(number);
+        }
+    }
+}
+
+impl Peer {
+    /// Turns time into credit. Returns when there is enough to go on, if there is too little now.
+    #[inline]
+    fn rests_until(&mut self, now: Time, config: &Config) -> Option<Time> {
+        let (rate, window) = (i64::from(config.answer_rate), i64::from(config.window_bytes));
+        if rate == 0 {
+            return None;
+        }
+        let passed = now.0.saturating_sub(self.counted.0).min(i64::MAX as u64 / (1 << 32)) as i64;
+        let gained = passed * rate / 1000;
+        if self.credit.saturating_add(gained) >= window {
+            (self.credit, self.counted) = (window, now);
+        } else if gained > 0 {
+            self.credit += gained;
+            // Only the time that made whole bytes.
+            self.counted = self.counted + (gained * 1000 / rate) as u64;
+        }
+        if self.credit >= PACKET_COST_MAX.min(window) {
+            return None;
+        }
+        let missing = QUANTUM_COST.min(window) - self.credit;
+        Some(self.counted + (missing as u64 * 1000).div_ceil(rate as u64))
+    }
+}

@@ -1,0 +1,270 @@
+//! Whose packet leaves next: [`Turns`], and [`Engine::poll_transmit`].
+//!
+//! | class | packets | bounded by |
+//! |---|---|---|
+//! | prompt | requests, atomics' results, refusals | [`Config::burst`] packets of a queue pair in a row |
+//! | owed | plain acknowledgements | one a queue pair; with [`Urgency::Now`], only where answers wait as well |
+//! | answers | read responses | a quantum of a queue pair, a window of a peer ([`answers`](super::answers)) |
+//!
+//! The classes leave in this order, so that what a stranger asks for is behind what others wait for. After [`SHARE`] packets of
+//! the first class in a row the second one is asked, after as many of the second the third, and after a quantum of answers
+//! the first again: none starves another.
+//!
+//! # The longest wait
+//! A hostile peer asks for as much as it can on as many queue pairs as it has. Whatever it asks for, no more leaves the engine
+//! before an innocent's packet than this:
+//!
+//! | an innocent's | leaves after at most |
+//! |---|---|
+//! | request that was posted | the prompt packets of the queue pairs before it, [`Config::burst`] of each; and, for each `SHARE` of those, as many acknowledgements and a quantum of answers |
+//! | acknowledgement | `SHARE` prompt packets, a quantum of answers, and the acknowledgements before it, one a queue pair |
+//! | answer to a read | a quantum for each other *peer* with answers, with at most twice `SHARE` packets of the others before each |
+//!
+//! A quantum is at most 64 packets, and less than 65,732 bytes. So a request of a device whose only other work is answers leaves
+//! at once, behind what the caller has taken out already. Within one peer, queue pairs take turns in the same way: queue pairs
+//! of one remote address share its place in the line, and its credit. An address is not protected from itself, and one that has
+//! used its credit up waits for it as well.
+//!
+//! [`Config::burst`]: super::Config::burst
+
+use alloc::collections::VecDeque;
+
+use super::Engine;
+use super::control::Objects;
+use super::memory::{Memory, Sink};
+use super::qp::Qp;
+use super::requester;
+use super::responder::{self, Class, Kind};
+use super::types::{Time, Transmit, Urgency};
+
+/// So many packets of a class leave before another one is asked.
+pub(crate) const SHARE: u32 = 64;
+
+/// Who is next to send. Allocated for every queue pair when that is made.
+#[derive(Debug, Default)]
+pub(crate) struct Turns {
+    ready: VecDeque<u32>,
+    acks: VecDeque<u32>,
+    blocked: VecDeque<u32>,
+    /// How many packets the first of `ready` has sent in a row.
+    burst: u32,
+    /// How many packets of the first two classes have left since the last quantum of answers.
+    prompt: u32,
+    owed: u32,
+    /// Bytes of requests on their way, unacknowledged, of all queue pairs.
+    pub(crate) in_flight: u64,
+}
+
+impl Turns {
+    /// Something urgent is to be sent.
+    pub(crate) fn ready(&mut self, qp: &mut Qp) {
+        if !qp.in_ready {
+            qp.in_ready = true;
+            self.ready.push_back(qp.qpn.0);
+        }
+    }
+
+    /// Takes the queue pair out that has nothing urgent any more, where it is the first.
+    pub(crate) fn settle(&mut self, qp: &mut Qp) {
+        if qp.in_ready && self.ready.front() == Some(&qp.qpn.0) {
+            self.leave(qp);
+        }
+    }
+
+    /// The first of those with something urgent has nothing more.
+    fn leave(&mut self, qp: &mut Qp) {
+        qp.in_ready = false;
+        self.burst = 0;
+        self.ready.pop_front();
+    }
+
+    /// An acknowledgement is to be sent, some time.
+    pub(crate) fn ack(&mut self, qp: &mut Qp) {
+        if !qp.in_acks {
+            qp.in_acks = true;
+            self.acks.push_back(qp.qpn.0);
+        }
+    }
+
+    /// It has something to send, and the window no room for more of it than is on its way.
+    pub(crate) fn block(&mut self, qp: &mut Qp) {
+        if !qp.in_blocked {
+            qp.in_blocked = true;
+            self.blocked.push_back(qp.qpn.0);
+        }
+    }
+
+    /// Returns whether a queue pair waits for room in the window.
+    #[inline]
+    pub(crate) fn any_blocked(&self) -> bool {
+        !self.blocked.is_empty()
+    }
+
+    /// `bytes` of requests left.
+    pub(crate) fn sent(&mut self, bytes: u64) {
+        self.in_flight += bytes;
+    }
+
+    /// `bytes` of requests were acknowledged, or are given up.
+    pub(crate) fn acknowledged(&mut self, bytes: u64) {
+        self.in_flight = self.in_flight.saturating_sub(bytes);
+    }
+
+    pub(crate) fn reserve(&mut self, qps: usize) {
+        for queue in [&mut self.ready, &mut self.acks, &mut self.blocked] {
+            queue.reserve(qps.saturating_sub(queue.len()));
+        }
+    }
+
+    /// Forgets a queue pair that is gone.
+    pub(crate) fn drop_stale(&mut self, number: u32) {
+        if self.ready.front() == Some(&number) {
+            self.burst = 0;
+        }
+        for queue in [&mut self.ready, &mut self.acks, &mut self.blocked] {
+            queue.retain(|&other| other != number);
+        }
+    }
+}
+
+impl<M: Memory> Objects<M> {
+    /// Lets those go on that waited for room in the window.
+    pub(crate) fn unblock(&mut self) {
+        while self.turns.in_flight < u64::from(self.config.window_bytes) {
+            let Some(qpn) = self.turns.blocked.pop_front() else { break };
+            if let Some(qp) = self.qps.get_mut(qpn) {
+                qp.in_blocked = false;
+                self.turns.ready(qp);
+            }
+            if !self.turns.ready.is_empty() {
+                break;
+            }
+        }
+    }
+
+    /// The next request, atomic's result or refusal.
+    #[inline]
+    fn send_prompt<S: Sink>(&mut self, now: Time, buf: &mut [u8], sink: &mut S) -> Option<Transmit> {
+        while let Some(&number) = self.turns.ready.front() {
+            let burst = self.config.burst;
+            let sent = self.with(number, now, sink, |qp, world| {
+                responder::transmit(qp, world, Class::Prompt, buf)
+                    .or_else(|| requester::transmit(qp, world, buf))
+            });
+            let first = self.turns.ready.front() == Some(&number);
+            if let Some(transmit) = sent.flatten() {
+                if first {
+                    self.turns.burst += 1;
+                    if self.turns.burst >= burst {
+                        self.turns.burst = 0;
+                        self.turns.ready.rotate_left(1);
+                    }
+                }
+                return Some(transmit);
+            }
+            if first {
+                match self.qps.get_mut(number) {
+                    Some(qp) => self.turns.leave(qp),
+                    None => drop(self.turns.ready.pop_front()),
+                }
+            }
+        }
+        None
+    }
+
+    /// The next plain acknowledgement.
+    fn send_owed<S: Sink>(&mut self, now: Time, buf: &mut [u8], sink: &mut S) -> Option<Transmit> {
+        // Each once: one that does not fit `buf` comes back to the end.
+        for _ in 0..self.turns.acks.len() {
+            let number = self.turns.acks.pop_front()?;
+            if let Some(qp) = self.qps.get_mut(number) {
+                qp.in_acks = false;
+            }
+            let sent =
+                self.with(number, now, sink, |qp, world| responder::transmit(qp, world, Class::Owed, buf));
+            if let Some(transmit) = sent.flatten() {
+                return Some(transmit);
+            }
+        }
+        None
+    }
+
+    /// The next packet of an answer with data, from this queue pair or one behind it.
+    fn send_answer<S: Sink>(
+        &mut self,
+        mut number: u32,
+        now: Time,
+        buf: &mut [u8],
+        sink: &mut S,
+    ) -> Option<Transmit> {
+        // Ends: a queue pair that sends nothing leaves the line.
+        loop {
+            let sent = self.with(number, now, sink, |qp, world| {
+                let transmit = responder::transmit(qp, world, Class::Data, buf)?;
+                Some((transmit, responder::pending(qp) == Some(Kind::Data)))
+            });
+            let (sent, more) = sent.flatten().unzip();
+            let more = more == Some(true);
+            let spent = sent.is_some_and(|transmit: Transmit| self.answers.sent(transmit.len, &self.config));
+            if spent || !more {
+                (self.turns.prompt, self.turns.owed) = (0, 0);
+                self.answers.end_turn(more);
+                if !more && let Some(qp) = self.qps.get_mut(number) {
+                    qp.in_answers = false;
+                }
+            }
+            if sent.is_some() {
+                return sent;
+            }
+            number = self.answers.next(now, &self.config)?;
+        }
+    }
+}
+
+impl<M: Memory> Engine<M> {
+    /// Writes the next packet that is to be sent into `buf`, from BTH to pad, and leaves room for nothing else.
+    ///
+    /// Packets of one queue pair follow each other as far as they can, so that a caller can send them as segments of one
+    /// buffer. `None`: nothing (of this urgency) until another call, or time, changes that.
+    ///
+    /// `buf` must hold a path MTU's payload and [`MAX_HEADER_LEN`](crate::wire::packet::MAX_HEADER_LEN) bytes.
+    pub fn poll_transmit(
+        &mut self,
+        now: Time,
+        urgency: Urgency,
+        buf: &mut [u8],
+        sink: &mut impl Sink,
+    ) -> Option<Transmit> {
+        let objects = &mut self.objects;
+        if urgency == Urgency::Owed {
+            return objects.send_owed(now, buf, sink);
+        }
+        let answer =
+            if objects.answers.is_idle() { None } else { objects.answers.next(now, &objects.config) };
+        loop {
+            if objects.turns.prompt < SHARE
+                && !objects.turns.ready.is_empty()
+                && let Some(transmit) = objects.send_prompt(now, buf, sink)
+            {
+                objects.turns.prompt += 1;
+                return Some(transmit);
+            }
+            if (answer.is_some() || urgency == Urgency::All)
+                && objects.turns.owed < SHARE
+                && !objects.turns.acks.is_empty()
+                && let Some(transmit) = objects.send_owed(now, buf, sink)
+            {
+                objects.turns.owed += 1;
+                return Some(transmit);
+            }
+            if let Some(number) = answer
+                && let Some(transmit) = objects.send_answer(number, now, buf, sink)
+            {
+                return Some(transmit);
+            }
+            if core::mem::take(&mut objects.turns.prompt) + core::mem::take(&mut objects.turns.owed) < SHARE {
+                return None;
+            }
+        }
+    }
+}
