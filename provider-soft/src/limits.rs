@@ -43,6 +43,10 @@ pub(crate) const MAX_LIST: usize = {
     if inline > MAX_SGE as usize { inline } else { MAX_SGE as usize }
 };
 
+/// Bytes per microsecond that one peer is answered with: twice what a stream reaches on loopback, so that credit never holds
+/// up a peer that takes what it asks for.
+const ANSWER_RATE: u32 = 8000;
+
 /// What an engine is made with, for a socket whose receive buffer has so many bytes.
 pub(crate) fn config(rcvbuf: usize, seed: u64) -> Config {
     // The peer's buffer counts, which is probably as large as this one's. The kernel counts a packet of 4 KiB as two.
@@ -53,6 +57,7 @@ pub(crate) fn config(rcvbuf: usize, seed: u64) -> Config {
         max_srq: 1,
         max_pd: MAX_PD,
         window_bytes,
+        answer_rate: ANSWER_RATE,
         seed,
         ..Config::default()
     }

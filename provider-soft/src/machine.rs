@@ -11,6 +11,14 @@
 //!
 //! Acknowledgements wait for a moment in which they cost nobody anything: behind the data that is sent next, or when
 //! nothing more comes in, or when [`ACKS_AFTER`] packets came.
+//!
+//! # How long a turn is
+//! A turn sends [`TURN_PACKETS`] or [`TURN_BYTES`] at most, acknowledgements that are owed before a control call aside, and
+//! takes no more packets from the socket after `TURN_PACKETS` (one receive brings 16 datagrams at most). What is left then is
+//! work for the next holder: a thread that polls, or the background thread, which sleeps no more while there is some
+//! ([`Machine::next_look`]). The engine decides what leaves first; [`roce::engine`] bounds what may leave before a packet that
+//! others wait for. Together: whatever a peer asks for, a request of another queue pair leaves within the turn that holds the
+//! device when it is posted, or the next one.
 
 use roce::engine::{
     Arrival, Completion, Config, Engine, Opcode, Payload, Qpn, RecvWr, SendWr, Sge, Sink, Status, Time,
@@ -35,10 +43,36 @@ pub(crate) struct Machine {
     blocked: bool,
     /// Packets that came since acknowledgements were last sent.
     unacknowledged: u32,
+    /// What the present turn has sent and handled.
+    pub(crate) spent: Spent,
+    /// The last transmit ended because the turn's share was used up.
+    left: bool,
     list: Box<[Sge; limits::MAX_LIST]>,
     bytes: Box<[u8; limits::MAX_INLINE_DATA as usize]>,
     /// What the background thread sleeps for.
     pub(crate) sleep: Sleep,
+}
+
+/// What a turn has sent and handled.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Spent {
+    packets: u32,
+    bytes: usize,
+    handled: u32,
+}
+
+impl Spent {
+    /// Returns whether nothing more is to be sent in this turn.
+    #[inline]
+    pub(crate) fn is_all(&self) -> bool {
+        self.packets >= TURN_PACKETS || self.bytes >= TURN_BYTES
+    }
+
+    /// Returns whether the turn is to end after what was received.
+    #[inline]
+    pub(crate) fn is_enough(&self) -> bool {
+        self.is_all() || self.handled >= TURN_PACKETS
+    }
 }
 
 /// What the background thread sleeps for. Who changes what it ought to sleep for wakes it.
@@ -70,6 +104,8 @@ pub(crate) enum Acks {
     Behind,
     /// With or without.
     Now,
+    /// Without data: they are owed before something else is done.
+    Alone,
 }
 
 impl Machine {
@@ -81,6 +117,8 @@ impl Machine {
             outbox: Outbox::new(socket),
             blocked: false,
             unacknowledged: 0,
+            spent: Spent::default(),
+            left: false,
             list: Box::new([Sge::default(); limits::MAX_LIST]),
             bytes: Box::new([0; limits::MAX_INLINE_DATA as usize]),
             sleep: Sleep::AWAKE,
@@ -131,11 +169,12 @@ impl Machine {
 
     /// Has the engine see to the packets that were received.
     pub(crate) fn handle(&mut self, socket: &Socket, now: Time) {
-        let Self { engine, hub, inbox, unacknowledged, .. } = self;
+        let Self { engine, hub, inbox, unacknowledged, spent, .. } = self;
         while let Some(received) = inbox.next(socket) {
             let arrival: Arrival = received.arrival;
             engine.handle(now, &arrival, received.bytes, hub);
             *unacknowledged += 1;
+            spent.handled += 1;
         }
     }
 
@@ -150,19 +189,32 @@ impl Machine {
         }
     }
 
-    /// Sends what the engine has to send, and acknowledgements.
+    /// Sends what the engine has to send, as far as the turn's share goes, and acknowledgements.
     pub(crate) fn transmit(&mut self, socket: &Socket, now: Time, acks: Acks) {
-        let mut urgency =
-            if acks == Acks::Now || self.unacknowledged >= ACKS_AFTER { Urgency::All } else { Urgency::Now };
+        let mut urgency = match acks {
+            Acks::Alone => Urgency::Owed,
+            Acks::Now => Urgency::All,
+            Acks::Behind if self.unacknowledged >= ACKS_AFTER => Urgency::All,
+            Acks::Behind => Urgency::Now,
+        };
+        self.left = false;
         self.blocked = !self.outbox.is_empty() && self.outbox.flush(socket) == Flush::Blocked;
         while !self.blocked {
+            if self.spent.is_all() && urgency != Urgency::Owed {
+                self.left = true;
+                break;
+            }
             let Some(space) = self.outbox.space() else {
                 self.blocked = self.outbox.flush(socket) == Flush::Blocked;
                 continue;
             };
             match self.engine.poll_transmit(now, urgency, space, &mut self.hub) {
-                Some(transmit) => self.outbox.push(transmit.len, &transmit.path),
-                None if urgency == Urgency::All => {
+                Some(transmit) => {
+                    self.spent.packets += 1;
+                    self.spent.bytes += transmit.len;
+                    self.outbox.push(transmit.len, &transmit.path);
+                }
+                None if urgency != Urgency::Now => {
                     self.unacknowledged = 0;
                     break;
                 }
@@ -185,11 +237,17 @@ impl Machine {
         }
     }
 
+    /// Returns whether a turn has ended before everything was sent that can be sent.
+    #[inline]
+    pub(crate) fn has_left(&self) -> bool {
+        self.left
+    }
+
     /// When somebody must look even if no packet arrives.
     #[inline]
     fn next_look(&self, now: Time) -> Option<Time> {
-        // What has left the socket wakes no one any more.
-        if !self.inbox.is_empty() {
+        // What has left the socket, or never entered it, wakes no one.
+        if self.left || !self.inbox.is_empty() {
             return Some(Time(0));
         }
         let acks = if self.unacknowledged > 0 { Some(now + ACKS_WITHIN) } else { None };
@@ -248,6 +306,12 @@ fn refuse(hub: &mut Hub, qpn: Qpn, wr_id: u64, opcode: Opcode) {
         hub.event(roce::engine::Event::CqError(cq));
     }
 }
+
+/// A turn sends so many packets at most, and receives none after so many.
+pub(crate) const TURN_PACKETS: u32 = 128;
+
+/// And so many bytes, to which the last packet is added: an outbox full, about 0.1 ms.
+pub(crate) const TURN_BYTES: usize = 256 << 10;
 
 /// Acknowledgements leave after so many packets even if more keep coming.
 const ACKS_AFTER: u32 = 16;

@@ -8,6 +8,10 @@
 //!
 //! The thread has no share in the `Device`, so it never keeps one alive.
 //!
+//! A turn ends when its share of packets is used up ([`crate::machine`]), with work left. It is not lost: with the turn in hand,
+//! the holder sees that the background thread sleeps too long ([`Machine::oversleeps`]) and wakes it, unless the thread is
+//! awake or has left the device to a program that polls, which goes on with its next poll.
+//!
 //! | who | how it takes the turn | what it does with it |
 //! |---|---|---|
 //! | posts | [`Turn::ring`] | looks at the rings, transmits |
@@ -30,7 +34,7 @@ use crate::bells::Bells;
 use crate::fork::Mark;
 use crate::io::Socket;
 use crate::limits;
-use crate::machine::{Acks, Machine};
+use crate::machine::{Acks, Machine, Spent};
 use crate::turn::{Guard, Turn};
 use crate::watch;
 
@@ -174,7 +178,7 @@ impl Shared {
         let mut received = guard.receive(&self.socket);
         // A look that finds nothing is to cost little more than its system call, and the clock is not needed for it.
         let mut acks_are_due = !received && guard.acks_are_due();
-        if !received && !acks_are_due && !polls.is_multiple_of(IDLE_LOOKS) {
+        if !received && !acks_are_due && !guard.has_left() && !polls.is_multiple_of(IDLE_LOOKS) {
             match guard.give_back() {
                 Ok(()) => return false,
                 Err(rung) => guard = rung,
@@ -186,7 +190,7 @@ impl Shared {
             // What came may be what the caller waits for: unless there is certainly more, it is the caller's turn. To find
             // out that there is not costs a system call, and so do acknowledgements, which the answer can carry. The last
             // round receives nothing, since none follows that would handle it.
-            if !received || !guard.more() || rest == 0 {
+            if !received || !guard.more() || rest == 0 || guard.spent.is_enough() {
                 break;
             }
             received = guard.receive(&self.socket);
@@ -205,6 +209,8 @@ impl Shared {
             if let Some(mut guard) = self.turn.try_take() {
                 let now = self.now();
                 // Packets that nobody looked at are of messages that nobody was told of.
+                guard.transmit(&self.socket, now, Acks::Alone);
+                guard.spent = Spent::default();
                 guard.transmit(&self.socket, now, Acks::Now);
                 return;
             }
@@ -225,7 +231,7 @@ impl Shared {
         let mut guard = self.turn.take();
         let now = self.now();
         // What is owed to a peer leaves before the call: it may be the end of the queue pair that owes it.
-        guard.transmit(&self.socket, now, Acks::Now);
+        guard.transmit(&self.socket, now, Acks::Alone);
         let result = call(&mut guard, now);
         self.leave(guard, now);
         result
@@ -259,7 +265,9 @@ impl Shared {
         self.give_back(guard, now);
     }
 
-    /// Gives the turn back after everything was sent, and wakes the background thread if it would sleep too long.
+    /// Gives the turn back, and wakes the background thread if it would sleep too long.
+    ///
+    /// A turn that has sent its share ends even if it was rung for: the next holder looks at the rings.
     fn give_back(&self, mut guard: Guard<'_, Machine>, now: Time) {
         let mut wake = false;
         loop {
@@ -267,9 +275,17 @@ impl Shared {
                 guard.transmit(&self.socket, now, Acks::Behind);
             }
             wake |= guard.oversleeps(now);
+            let spent = core::mem::take(&mut guard.spent);
+            if guard.has_left() {
+                guard.pass_on();
+                break;
+            }
             match guard.give_back() {
                 Ok(()) => break,
-                Err(again) => guard = again,
+                Err(again) => {
+                    guard = again;
+                    guard.spent = spent;
+                }
             }
         }
         if wake {

@@ -19,6 +19,10 @@
 //! order of modifications, of which all are read-modify-writes, when it clears RUNG (acquire). There is only one word, so no
 //! order between two words has to be argued.
 //!
+//! A turn that has lasted long enough is [passed on](Guard::pass_on): RUNG stays as it is, and whoever takes the turn next
+//! clears it and looks at the rings, as above. The holder must know, before it lets go, that somebody will take the turn.
+//! A ring that comes after the change of the word takes the turn itself.
+//!
 //! Who polls takes the turn if it is free, and otherwise leaves: the holder receives anyway. Control calls wait for the
 //! turn, spinning and then yielding; a holder never does a blocking system call. So that they are not starved by threads
 //! that poll as fast as they can, those yield once before they take the turn while someone waits. They do not leave it
@@ -63,10 +67,16 @@ impl<T> Turn<T> {
     /// Takes the turn if it is free.
     #[inline]
     pub(crate) fn try_take(&self) -> Option<Guard<'_, T>> {
+        self.give_way();
+        self.grab()
+    }
+
+    /// Lets threads run that wait for the turn, before it is taken again.
+    #[inline]
+    pub(crate) fn give_way(&self) {
         if self.waiting.load(Ordering::Relaxed) > 0 {
             thread::yield_now();
         }
-        self.grab()
     }
 
     /// Has nobody the turn, just now?
@@ -132,6 +142,14 @@ impl<T> Guard<'_, T> {
     }
 }
 
+impl<T> Guard<'_, T> {
+    /// Gives the turn back even if it was rung for. The next holder finds what was rung for; there must be one.
+    #[inline]
+    pub(crate) fn pass_on(self) {
+        drop(self);
+    }
+}
+
 impl<T> Drop for Guard<'_, T> {
     fn drop(&mut self) {
         self.turn.word.fetch_and(!HELD, Ordering::Release);
@@ -188,6 +206,19 @@ mod tests {
         *guard += 1;
         drop(guard);
         assert_eq!(*turn.take(), 1);
+    }
+
+    #[test]
+    fn what_a_turn_that_is_passed_on_was_rung_for_waits_for_the_next() {
+        let turn = Turn::new(());
+        let mut guard = turn.try_take().unwrap();
+        assert!(turn.ring().is_none());
+        assert!(guard.was_rung());
+        assert!(turn.ring().is_none());
+        guard.pass_on();
+        let mut guard = turn.try_take().unwrap();
+        assert!(guard.was_rung() && !guard.was_rung());
+        assert!(guard.give_back().is_ok());
     }
 
     #[test]
@@ -259,6 +290,28 @@ mod models {
             }
             let found = *shared.turn.try_take().expect("everyone has left");
             assert_eq!(found, 2);
+        });
+    }
+
+    #[test]
+    fn what_is_posted_to_a_turn_that_is_passed_on_is_found_by_who_comes_next() {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(|| {
+            let posted = [AtomicU32::new(0), AtomicU32::new(0)];
+            let shared = Arc::new(Shared { turn: Turn::new(0), bells: Bells::new(2), posted });
+            let poster = {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || shared.post(0))
+            };
+            // A turn that is used up, whatever it was rung for meanwhile.
+            if let Some(guard) = shared.turn.try_take() {
+                guard.pass_on();
+            }
+            poster.join().unwrap();
+            // The thread that was woken.
+            shared.work(shared.turn.take());
+            assert_eq!(*shared.turn.take(), 1);
         });
     }
 }

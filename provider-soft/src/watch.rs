@@ -10,6 +10,9 @@
 //! that with the turn in hand ([`Machine::oversleeps`](crate::machine::Machine::oversleeps)) and rings the alarm, which
 //! stays until it is read. So nothing can fall between the decision to sleep and the sleep.
 //!
+//! Where a turn has ended with work left, the thread sleeps for a time that has passed: it lets others have the turn, and goes
+//! on.
+//!
 //! A program that waits for events polls as well, a few times for each event. Counted as polling is only what is more often
 //! than that.
 
@@ -39,6 +42,8 @@ pub(crate) fn run(shared: &Shared) {
     let mut pause = PAUSE;
     while !shared.stop.load(Ordering::Acquire) {
         habit.count(polls(), shared.now());
+        // Where work was left, this thread had the turn a moment ago.
+        shared.turn.give_way();
         // Somebody who polls may be at it; and a poll may take its time.
         let taken =
             if habit.has_polled && !alarmed { shared.turn.try_take() } else { Some(shared.turn.take()) };
@@ -122,8 +127,8 @@ fn look(shared: &Shared, mut guard: Guard<'_, Machine>) -> (Sleep, Vec<Arc<Recor
         let received = guard.receive(&shared.socket);
         shared.round(&mut guard, now, received, if received { Acks::Behind } else { Acks::Now });
         now = shared.now();
-        // Where nothing more comes, acknowledgements have left.
-        if !received {
+        // Where nothing more comes, acknowledgements have left. Others have work for the turn as well.
+        if !received || guard.spent.is_enough() {
             break;
         }
     }
@@ -165,7 +170,7 @@ const LONGEST_TICK: u64 = 8 * TICK;
 /// Who polls does so at least once in this time, but for a poll that has much to do.
 const PAUSE: u64 = TICK / 5;
 
-/// So often it looks again before it lets others have the turn.
+/// So often it looks again before it lets others have the turn, unless that has had its share.
 const ROUNDS: u32 = 64;
 
 #[cfg(all(test, not(loom)))]
