@@ -6,7 +6,6 @@
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use roce::wire::UDP_PORT;
 use verbs_core::discovery::{DeviceInfo, OwnDevice, SkipReason, Skipped};
@@ -126,7 +125,7 @@ fn on_any(name: &str) -> Result<DeviceInfo, Skipped> {
 fn device_on(name: &str, socket: Socket) -> Result<DeviceInfo, Skipped> {
     let address = socket.address();
     let guid = guid_of(address);
-    let device = Device::new(name, socket, guid, seed()).map_err(|errno| left_out(name, address, errno))?;
+    let device = Device::new(name, socket, guid).map_err(|errno| left_out(name, address, errno))?;
     Ok(DeviceInfo::brought(name, DRIVER_ID, guid, OwnDevice::new(device)))
 }
 
@@ -156,12 +155,6 @@ fn guid_of(address: IpAddr) -> Guid {
             Guid(folded & !(3 << 56) | 2 << 56)
         }
     }
-}
-
-/// Numbers of queue pairs and keys differ between two lives of a process, so that stale packets find nothing.
-fn seed() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    (since.as_nanos() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(std::process::id())
 }
 
 /// The number in the next device's name.

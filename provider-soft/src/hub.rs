@@ -10,6 +10,7 @@ use verbs_core::types::{AsyncEventType, Wc, WcFlags, WcOpcode, WcStatus};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::bells::Bells;
+use crate::limits::{self, QPN_MODULUS};
 use crate::records::{Records, Written};
 use crate::ring::{Reader, Writer};
 use crate::wqe::{RecvWqe, SendWqe};
@@ -18,8 +19,12 @@ use crate::wqe::{RecvWqe, SendWqe};
 #[derive(Debug)]
 pub(crate) struct Hub {
     cqs: Vec<Option<CqEnd>>,
-    /// By [`slot_of`] their number.
-    qps: Box<[Option<Box<QpEnd>>]>,
+    /// By their bell.
+    qps: Box<[Option<Box<QpEnd>>; Bells::MAX]>,
+    /// The bell of the queue pair with a number, by its low bits.
+    bells: Box<[u16; QPN_MODULUS]>,
+    /// Bells that no queue pair has.
+    free_bells: Vec<u16>,
     /// How many completion queues are to raise an event.
     armed: u32,
     /// Who has records that did not fit.
@@ -72,7 +77,15 @@ pub(crate) struct QpEnd {
 
 impl Hub {
     pub(crate) fn new() -> Self {
-        Self { cqs: Vec::new(), qps: (0..Bells::MAX).map(|_| None).collect(), armed: 0, clogged: Vec::new() }
+        Self {
+            cqs: Vec::new(),
+            qps: Box::new([const { None }; Bells::MAX]),
+            bells: Box::new([0; QPN_MODULUS]),
+            // The lowest first.
+            free_bells: (0..Bells::MAX as u16).rev().collect(),
+            armed: 0,
+            clogged: Vec::new(),
+        }
     }
 
     /// Puts a completion queue in; `None` where `max` are there.
@@ -125,26 +138,26 @@ impl Hub {
         self.armed > 0
     }
 
-    /// Is there room for a queue pair with this number?
-    pub(crate) fn has_slot(&self, qpn: Qpn) -> bool {
-        self.qps[slot_of(qpn)].is_none()
-    }
-
-    pub(crate) fn add_qp(&mut self, end: QpEnd) {
+    /// Puts a queue pair in and gives its bell; `None`: there is none left.
+    pub(crate) fn add_qp(&mut self, end: QpEnd) -> Option<usize> {
+        let bell = self.free_bells.pop()?;
         for cq in [end.send_cq, end.recv_cq] {
             if let Some(cq) = self.cq(cq) {
                 cq.users += 1;
             }
         }
-        let slot = slot_of(end.qpn);
-        self.qps[slot] = Some(Box::new(end));
+        self.bells[low_bits(end.qpn)] = bell;
+        self.qps[usize::from(bell)] = Some(Box::new(end));
+        Some(usize::from(bell))
     }
 
     pub(crate) fn remove_qp(&mut self, qpn: Qpn) {
         if self.qp(qpn).is_none() {
             return;
         }
-        let Some(end) = self.qps[slot_of(qpn)].take() else { return };
+        let bell = self.bells[low_bits(qpn)];
+        let Some(end) = self.qps[usize::from(bell)].take() else { return };
+        self.free_bells.push(bell);
         for cq in [end.send_cq, end.recv_cq] {
             if let Some(cq) = self.cq(cq) {
                 cq.users -= 1;
@@ -161,7 +174,8 @@ impl Hub {
 
     #[inline]
     pub(crate) fn qp(&mut self, qpn: Qpn) -> Option<&mut QpEnd> {
-        self.qps[slot_of(qpn)].as_deref_mut().filter(|end| end.qpn == qpn)
+        let bell = self.bells[low_bits(qpn)];
+        self.qps[usize::from(bell) % Bells::MAX].as_deref_mut().filter(|end| end.qpn == qpn)
     }
 
     /// Takes the next receive out of the ring of the queue pair whose bell this is.
@@ -223,12 +237,14 @@ fn is_of(record: &[u8], user_handle: u64, is_cq: bool) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InUse;
 
-/// Which bell and slot a queue pair has. The engine numbers queue pairs so that those alive at a time differ here
-/// ([`Hub::has_slot`] makes sure).
+/// Where the bell of a queue pair stands. The engine numbers queue pairs so that those alive at a time differ here
+/// ([`Config::qpn_modulus`](roce::engine::Config::qpn_modulus)).
 #[inline]
-pub(crate) fn slot_of(qpn: Qpn) -> usize {
-    qpn.0 as usize % Bells::MAX
+fn low_bits(qpn: Qpn) -> usize {
+    qpn.0 as usize % QPN_MODULUS
 }
+
+const _: () = assert!(2 * limits::MAX_QP as usize <= QPN_MODULUS && limits::MAX_QP as usize <= Bells::MAX);
 
 impl Sink for Hub {
     #[inline]

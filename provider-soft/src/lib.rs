@@ -16,6 +16,7 @@
 //! | `watch` | the background thread |
 //! | `records` | events as a program waits for them |
 //! | `memory` | payload: atomic copies in memory of this process |
+//! | `random` | where the numbers of queue pairs and keys come from |
 //! | `exit` | what devices owe when their process exits |
 //! | `fork` | is this still the process that made the device? |
 //! | `io` | the UDP socket, packets in batches, the invariant CRC |
@@ -58,6 +59,7 @@ mod memory;
 mod mr;
 mod pd;
 mod qp;
+mod random;
 mod records;
 mod ring;
 mod rq;

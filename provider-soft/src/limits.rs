@@ -9,8 +9,10 @@ use verbs_core::types::{
 
 use crate::wqe::inline_len;
 
-/// Queue pairs. A few less than bells, since the engine's first numbers are special.
+/// Queue pairs: not more than there are bells.
 pub(crate) const MAX_QP: u32 = 4000;
+/// The numbers of queue pairs that are alive at a time differ modulo this.
+pub(crate) const QPN_MODULUS: usize = 1 << 13;
 /// Work requests in one queue.
 pub(crate) const MAX_QP_WR: u32 = 1 << 14;
 /// Scatter/gather elements of a work request.
@@ -48,7 +50,7 @@ pub(crate) const MAX_LIST: usize = {
 const ANSWER_RATE: u32 = 8000;
 
 /// What an engine is made with, for a socket whose receive buffer has so many bytes.
-pub(crate) fn config(rcvbuf: usize, seed: u64) -> Config {
+pub(crate) fn config(rcvbuf: usize) -> Config {
     // The peer's buffer counts, which is probably as large as this one's. The kernel counts a packet of 4 KiB as two.
     let window_bytes = u32::try_from(rcvbuf / 4).unwrap_or(u32::MAX).clamp(64 << 10, 512 << 10);
     Config {
@@ -58,7 +60,7 @@ pub(crate) fn config(rcvbuf: usize, seed: u64) -> Config {
         max_pd: MAX_PD,
         window_bytes,
         answer_rate: ANSWER_RATE,
-        seed,
+        qpn_modulus: QPN_MODULUS as u32,
         ..Config::default()
     }
 }

@@ -30,6 +30,7 @@ use crate::hub::Hub;
 use crate::io::{Flush, Inbox, Outbox, Socket};
 use crate::limits;
 use crate::memory::ProcessMemory;
+use crate::random::SystemRandom;
 use crate::wqe::SendWqe;
 
 /// What is worked on by who has the turn.
@@ -111,7 +112,7 @@ pub(crate) enum Acks {
 impl Machine {
     pub(crate) fn new(socket: &Socket, config: Config) -> Self {
         Self {
-            engine: Engine::new(config, ProcessMemory),
+            engine: Engine::new(config, ProcessMemory, SystemRandom),
             hub: Hub::new(),
             inbox: Inbox::new(socket),
             outbox: Outbox::new(socket),

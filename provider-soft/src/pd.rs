@@ -66,6 +66,7 @@ pub(crate) fn destroyed(
 pub(crate) fn refusal(device: &Shared, verb: &'static str, refused: Refused) -> Error {
     let (errno, cause) = match refused {
         Refused::NoRoom => (Errno::NOMEM, Cause::Unknown),
+        Refused::NoNumbers => (Errno::IO, Cause::Unknown),
         Refused::Busy => (Errno::BUSY, Cause::Unknown),
         Refused::NoSuchObject | Refused::Transition { .. } | Refused::Invalid(_) => {
             (Errno::INVAL, Cause::Unknown)

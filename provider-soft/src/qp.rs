@@ -20,7 +20,7 @@ use verbs_core::{Errno, Error, Result, transition};
 
 use crate::ah::path;
 use crate::context::{check_port, within};
-use crate::hub::{Channel, QpEnd, slot_of};
+use crate::hub::{Channel, QpEnd};
 use crate::pd::{destroyed, refusal};
 use crate::ring::ring;
 use crate::shared::{Device, Shared};
@@ -74,19 +74,20 @@ impl Qp {
             ..QpInit::new(service, pd, send_cq, recv_cq)
         };
         let (events, user_handle) = (events.clone(), attr.user_handle);
-        let qpn = device.control(VERB, |machine, _| {
+        let (qpn, bell) = device.control(VERB, |machine, _| {
             let qpn = machine.engine.create_qp(&init).map_err(|refused| refusal(device, VERB, refused))?;
-            if !machine.hub.has_slot(qpn) {
-                let _ = machine.engine.destroy_qp(qpn);
-                return Err(device.error(VERB, Errno::NOMEM));
+            let end = QpEnd { qpn, sq, rq, send_cq, recv_cq, events, user_handle };
+            match machine.hub.add_qp(end) {
+                Some(bell) => Ok((qpn, bell)),
+                None => {
+                    let _ = machine.engine.destroy_qp(qpn);
+                    Err(device.error(VERB, Errno::NOMEM))
+                }
             }
-            machine.hub.add_qp(QpEnd { qpn, sq, rq, send_cq, recv_cq, events, user_handle });
-            Ok(qpn)
         })?;
-        let slot = slot_of(qpn);
         Ok(Self {
-            sq: Sq::new(device, to_sq, slot, attr.qp_type, &cap),
-            rq: Rq::new(device, to_rq, slot, cap.max_recv_sge),
+            sq: Sq::new(device, to_sq, bell, attr.qp_type, &cap),
+            rq: Rq::new(device, to_rq, bell, cap.max_recv_sge),
             device: Arc::clone(device),
             qpn,
             qp_type: attr.qp_type,

@@ -70,8 +70,8 @@ impl Device {
     ///
     /// # Errors
     /// What the system calls say that make it: `EMFILE`, `EAGAIN` for a thread too many.
-    pub(crate) fn new(name: &str, socket: Socket, guid: Guid, seed: u64) -> Result<Arc<Self>, Errno> {
-        let config = limits::config(socket.rcvbuf(), seed);
+    pub(crate) fn new(name: &str, socket: Socket, guid: Guid) -> Result<Arc<Self>, Errno> {
+        let config = limits::config(socket.rcvbuf());
         let shared = Arc::new(Shared {
             name: name.into(),
             gid: socket.gid(),

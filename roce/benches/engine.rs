@@ -18,7 +18,7 @@ use roce::engine::{
     Path, Payload, QpCap, QpInit, Qpn, RecvWr, SendFlags, SendOp, SendWr, Service, Sge, Sink, SrqId, State,
     Status, Time, Urgency,
 };
-use roce::sim::{VecMemory, VecRegion, connected_attr};
+use roce::sim::{Rng, VecMemory, VecRegion, connected_attr};
 use roce::wire::ICRC_LEN;
 use roce::wire::packet::MAX_PACKET_LEN;
 
@@ -59,7 +59,7 @@ struct Side {
 
 impl Side {
     fn new(last: u8) -> Self {
-        let mut engine = Engine::new(Config::default(), VecMemory::default());
+        let mut engine = Engine::new(Config::default(), VecMemory::default(), Rng::new(last.into()));
         let pd = engine.alloc_pd().expect("a protection domain");
         let buffer = engine.memory().add(vec![7; MEMORY]);
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;

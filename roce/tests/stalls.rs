@@ -8,6 +8,7 @@ use roce::engine::{
     MemoryAttr, Path, Payload, QpCap, QpInit, Qpn, RecvWr, SendFlags, SendOp, SendWr, Service, Sge, Sink,
     SrqId, State, Time, Urgency,
 };
+use roce::sim::Rng;
 use roce::wire::packet::MAX_PACKET_LEN;
 use roce::wire::{Headers, ICRC_LEN, Opcode, Psn, atomic_eth, bth, reth};
 
@@ -104,7 +105,7 @@ impl Victim {
             answer_rate,
             ..Config::default()
         };
-        let mut engine = Engine::new(config, Hollow);
+        let mut engine = Engine::new(config, Hollow, Rng::new(1));
         let pd = engine.alloc_pd().unwrap();
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
         let attr = MemoryAttr { pd, iova: 0, length: 1 << 40, access };

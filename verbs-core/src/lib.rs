@@ -10,6 +10,7 @@
 //! | [`ring`] | cursors, doorbells and barriers for queues shared with a device |
 //! | [`exposed`] | memory that peers may touch, as threads of this process access it |
 //! | [`words`] | aligned words copied to and from such memory |
+//! | [`random`] | numbers that strangers cannot guess |
 //! | [`provider`] | the contract that a provider fulfils, and [`Erased`](provider::Erased), the provider that hides which |
 //! | [`slots`] | slot + generation ids: what the kernel gets as `user_handle` |
 //!
@@ -27,6 +28,7 @@ pub mod discovery;
 pub mod exposed;
 pub mod kernel;
 pub mod provider;
+pub mod random;
 pub mod ring;
 pub mod slots;
 pub mod transition;

@@ -4,6 +4,7 @@ mod faults;
 mod registration;
 mod shared;
 
+use alloc::boxed::Box;
 use core::ops::Range;
 
 use super::answers::{Address, Answers};
@@ -12,6 +13,7 @@ use super::keys::{KeyRefused, Keys};
 use super::memory::{Memory, Sink};
 use super::qp::Qp;
 use super::queue::{RecvQueue, SendQueue, Srq};
+use super::random::Random;
 use super::requester::{self, Requester};
 use super::responder::{self, Kind, Responder};
 use super::schedule::Turns;
@@ -28,6 +30,7 @@ use crate::wire::{Headers, MASK_24};
 pub(crate) struct Objects<M: Memory> {
     pub(crate) config: Config,
     pub(crate) memory: M,
+    pub(crate) random: Box<dyn Random>,
     pub(crate) pds: Table<u32>,
     pub(crate) keys: Keys<M::Region>,
     pub(crate) srqs: Table<Srq>,
@@ -150,18 +153,17 @@ impl<M: Memory> Objects<M> {
 }
 
 impl<M: Memory> Engine<M> {
-    /// An engine without objects.
-    pub fn new(config: Config, memory: M) -> Self {
-        let seed = config.seed;
+    /// An engine without objects, whose numbers `random` will draw.
+    pub fn new(config: Config, memory: M, random: impl Random + 'static) -> Self {
         Self {
             objects: Objects {
                 memory,
-                // Some of the 24 bits of a protection domain are to be generation.
-                pds: Table::new(config.max_pd.min(1 << 22), 24, 1, seed),
-                keys: Keys::new(config.max_keys, seed),
+                random: Box::new(random),
+                pds: Table::new(config.max_pd, 24, 1, 1),
+                keys: Keys::new(config.max_keys),
                 // Numbers of shared receive queues and queue pairs are 24 bits; queue pairs 0 and 1 are special.
-                srqs: Table::new(config.max_srq, 24, 1, seed),
-                qps: Table::new(config.max_qp, 24, 16, seed),
+                srqs: Table::new(config.max_srq, 24, 1, 1),
+                qps: Table::new(config.max_qp, 24, 16, config.qpn_modulus as usize),
                 groups: Groups::default(),
                 well_known: [None; 2],
                 turns: Turns::default(),
@@ -196,9 +198,10 @@ impl<M: Memory> Engine<M> {
     /// A protection domain.
     ///
     /// # Errors
-    /// [`Refused::NoRoom`].
+    /// [`Refused::NoRoom`]; [`Refused::NoNumbers`], as of every call that makes an object.
     pub fn alloc_pd(&mut self) -> Result<Pd, Refused> {
-        self.objects.pds.insert(0).map(Pd).map_err(|_| Refused::NoRoom)
+        let objects = &mut self.objects;
+        objects.pds.insert(0, &mut *objects.random).map(Pd)
     }
 
     /// Gives a protection domain back.
@@ -266,10 +269,9 @@ impl<M: Memory> Engine<M> {
             in_answers: false,
             established: false,
         };
-        let Ok(number) = self.objects.qps.insert(qp) else {
-            self.leave_pd(init.pd);
-            return Err(Refused::NoRoom);
-        };
+        let objects = &mut self.objects;
+        let inserted = objects.qps.insert(qp, &mut *objects.random);
+        let number = inserted.inspect_err(|_| self.leave_pd(init.pd))?;
         if let Some(qp) = self.objects.qps.get_mut(number) {
             qp.qpn = Qpn(number);
             qp.source = init.deth_source.or(init.well_known).unwrap_or(number);

@@ -1,8 +1,7 @@
 //! [`Keys`]: memory regions and windows by key, with rights, protection domains and ranges.
 //!
-//! A key is `slot and generation << 8 | variant`. The low 8 bits are a window's owner to choose at each bind; a region's
-//! are one more piece of generation, so that the key of a region that is gone does not soon name another, unless its owner
-//! chooses them as well ([`Keys::insert_keyed`]).
+//! A key is `number << 8 | variant`, and both are drawn: 32 bits that no other key tells anything about. The variant is a
+//! window's owner to choose at each bind, and where a region's owner asks for it ([`Keys::insert_keyed`]).
 //!
 //! ```text
 //! window:  alloc ──► free ──bind──► bound ──invalidate (type 2), bind of length 0 (type 1)──► free
@@ -21,6 +20,7 @@ mod change;
 
 pub use change::MrChange;
 
+use super::random::Random;
 use super::table::Table;
 use super::types::{Access, MemoryAttr, MwType, Pd, Qpn, Refused};
 
@@ -29,8 +29,6 @@ use super::types::{Access, MemoryAttr, MwType, Pd, Qpn, Refused};
 pub(crate) struct Keys<R> {
     /// By the upper 24 bits of the key.
     entries: Table<Entry<R>>,
-    /// The low 8 bits of the next region's key.
-    variant: u8,
     /// Bound windows of type 2.
     bound_to_qps: u32,
 }
@@ -95,21 +93,23 @@ pub(crate) struct Bind {
 pub(crate) struct KeyRefused;
 
 impl<R> Keys<R> {
-    pub(crate) fn new(max: u32, seed: u64) -> Self {
-        // Keys have 24 bits beside the variant, and some of them are to be generation.
-        Self { entries: Table::new(max.min(1 << 20), 24, 1, seed), variant: seed as u8, bound_to_qps: 0 }
+    pub(crate) fn new(max: u32) -> Self {
+        Self { entries: Table::new(max, 24, 1, 1), bound_to_qps: 0 }
     }
 
-    pub(crate) fn insert(&mut self, attr: &MemoryAttr, region: R) -> Result<u32, Refused> {
+    pub(crate) fn insert(
+        &mut self,
+        attr: &MemoryAttr,
+        region: R,
+        random: &mut dyn Random,
+    ) -> Result<u32, Refused> {
         // IBTA 10.6.3: what peers may change, the owner may change.
         let changes = Access::REMOTE_WRITE.0 | Access::REMOTE_ATOMIC.0;
         if attr.access.0 & changes != 0 && !attr.access.contains(Access::LOCAL_WRITE) {
             return Err(Refused::Invalid("remote write and remote atomic need local write"));
         }
-        let variant = self.variant;
-        let key = self.insert_keyed(attr, region, variant, false)?;
-        self.variant = variant.wrapping_add(1);
-        Ok(key)
+        let variant = random.draw().ok_or(Refused::NoNumbers)? as u8;
+        self.insert_keyed(attr, region, variant, false, random)
     }
 
     /// With the low 8 bits of the key, and rights that nobody has looked at.
@@ -119,11 +119,12 @@ impl<R> Keys<R> {
         region: R,
         variant: u8,
         invalidate: bool,
+        random: &mut dyn Random,
     ) -> Result<u32, Refused> {
         check_range(attr.iova, attr.length)?;
         let entry =
             Entry::Region(Region { variant: variant.into(), attr: *attr, region, windows: 0, invalidate });
-        let number = self.entries.insert(entry).map_err(|_| Refused::NoRoom)?;
+        let number = self.entries.insert(entry, random)?;
         Ok(number << 8 | u32::from(variant))
     }
 
@@ -142,16 +143,25 @@ impl<R> Keys<R> {
         }
     }
 
-    pub(crate) fn insert_window(&mut self, pd: Pd, kind: MwType) -> Result<u32, Refused> {
-        let variant = self.variant;
-        let key = self.insert_window_keyed(pd, kind, variant)?;
-        self.variant = variant.wrapping_add(1);
-        Ok(key)
+    pub(crate) fn insert_window(
+        &mut self,
+        pd: Pd,
+        kind: MwType,
+        random: &mut dyn Random,
+    ) -> Result<u32, Refused> {
+        let variant = random.draw().ok_or(Refused::NoNumbers)? as u8;
+        self.insert_window_keyed(pd, kind, variant, random)
     }
 
-    pub(crate) fn insert_window_keyed(&mut self, pd: Pd, kind: MwType, variant: u8) -> Result<u32, Refused> {
+    pub(crate) fn insert_window_keyed(
+        &mut self,
+        pd: Pd,
+        kind: MwType,
+        variant: u8,
+        random: &mut dyn Random,
+    ) -> Result<u32, Refused> {
         let entry = Entry::Window(Window { variant, pd, kind, bound: None });
-        let number = self.entries.insert(entry).map_err(|_| Refused::NoRoom)?;
+        let number = self.entries.insert(entry, random)?;
         Ok(number << 8 | u32::from(variant))
     }
 

@@ -10,7 +10,8 @@
 //! |---|---|
 //! | `types` | values: numbers of objects, attributes, work requests, completions |
 //! | `memory` | [`Memory`], where payload lives; [`Sink`], where what happened is told |
-//! | `table` | slots with generations, from which numbers are made |
+//! | `random` | [`Random`], where the numbers of objects come from |
+//! | `table` | objects by number |
 //! | `keys` | memory regions and windows: keys, rights, protection domains, ranges |
 //! | `scatter` | lists of scatter/gather elements: bytes to registered memory and back |
 //! | `queue` | send, receive and shared receive queues: preallocated rings of work requests |
@@ -40,6 +41,7 @@ mod keys;
 mod memory;
 mod qp;
 mod queue;
+mod random;
 mod requester;
 mod responder;
 mod scatter;
@@ -51,6 +53,7 @@ mod types;
 
 pub use keys::MrChange;
 pub use memory::{CqFull, Fault, Memory, Sink};
+pub use random::Random;
 pub use types::{
     Access, Arrival, Attr, AttrChange, Completion, Config, CqId, Event, Gid, InlineCompletion, MemoryAttr,
     MwType, Network, Opcode, Path, Payload, Pd, PostRefused, QpCap, QpInit, Qpn, RecvWr, Refused, SendFlags,

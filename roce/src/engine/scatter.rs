@@ -120,16 +120,17 @@ mod tests {
 
     use super::*;
     use crate::engine::MemoryAttr;
+    use crate::engine::testing::random;
     use crate::sim::{VecMemory, VecRegion};
 
     const PD: Pd = Pd(1);
 
     /// A region of as many zeros at address 100.
     fn region(length: usize, access: Access) -> (Keys<VecRegion>, VecMemory, u32) {
-        let (mut keys, mut memory) = (Keys::new(4, 0), VecMemory::default());
+        let (mut keys, mut memory) = (Keys::new(4), VecMemory::default());
         let region = VecRegion { buffer: memory.add(vec![0; length]), start: 0, length: length as u64 };
         let attr = MemoryAttr { pd: PD, iova: 100, length: length as u64, access };
-        let lkey = keys.insert(&attr, region).unwrap();
+        let lkey = keys.insert(&attr, region, &mut random()).unwrap();
         (keys, memory, lkey)
     }
 

@@ -1,111 +1,202 @@
-//! [`Table`]: slots with generations. A number that is no longer valid finds nothing rather than something else.
+//! [`Table`]: objects by numbers that strangers cannot guess.
+//!
+//! A number is drawn whole. Its low bits are its place in a table that is at least twice as large as the number of objects
+//! in it; while that place is taken, another number is drawn. So a lookup is one comparison, a number says nothing about
+//! any other beyond "not the same low bits", and a draw succeeds at once with a chance of at least one half.
+//!
+//! ```text
+//!   number 0x5a3c41 ── & mask ──► slots[0x41] = (0x5a3c41, object)      other numbers with these low bits find nothing
+//! ```
+//!
+//! A number that was given back finds nothing, until it is drawn again, which is as likely as any other number.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-/// Slots numbered by `index | generation << INDEX_BITS`, of which `bits` bits are used in all.
+use super::random::Random;
+use super::types::Refused;
+
+/// Objects by number.
 #[derive(Debug)]
 pub(crate) struct Table<T> {
-    slots: Vec<Slot<T>>,
-    free: Vec<u32>,
-    index_bits: u32,
-    index_mask: u32,
+    /// By the low bits of the number; a power of two of them.
+    slots: Box<[Slot<T>]>,
+    /// One less than there are.
+    mask: usize,
+    /// The numbers of all objects, in no order.
+    numbers: Vec<u32>,
     number_mask: u32,
-    max: u32,
-    first: u32,
+    max: usize,
+    reserved: u32,
 }
 
 #[derive(Debug)]
 struct Slot<T> {
+    /// [`FREE`] without an object.
     number: u32,
-    value: Option<T>,
+    /// Where the number stands in `numbers`.
+    position: u32,
+    value: Option<Box<T>>,
+}
+
+/// No number: those have at most 24 bits.
+const FREE: u32 = u32::MAX;
+
+impl<T> Slot<T> {
+    const EMPTY: Self = Self { number: FREE, position: 0, value: None };
 }
 
 impl<T> Table<T> {
-    /// A table of at most `max` values whose numbers have `bits` bits (at most 32) and are not below `reserved`.
+    /// A table of at most `max` objects, whose numbers have `bits` bits (3 to 24), are not below `reserved`, not all ones, and
+    /// differ modulo `modulus`, a power of two.
     ///
-    /// `seed` chooses the first generation.
-    pub(crate) fn new(max: u32, bits: u32, reserved: u32, seed: u64) -> Self {
-        let needed = u64::from(max) + u64::from(reserved);
-        let index_bits = (64 - needed.leading_zeros()).min(bits);
-        let number_mask = if bits >= 32 { u32::MAX } else { (1 << bits) - 1 };
-        let generation = ((seed << index_bits) as u32) & number_mask;
+    /// A quarter of all numbers are the most that can be given, whatever `max` is.
+    pub(crate) fn new(max: u32, bits: u32, reserved: u32, modulus: usize) -> Self {
+        let all = 1usize << bits;
+        let max = (max as usize).min(all / 4);
+        let len = modulus.next_power_of_two().clamp(2, all / 2);
         Self {
-            slots: Vec::new(),
-            free: Vec::new(),
-            index_bits,
-            index_mask: ((1u64 << index_bits) - 1) as u32,
-            number_mask,
-            max,
-            first: reserved | generation,
+            slots: empty(len),
+            mask: len - 1,
+            numbers: Vec::new(),
+            number_mask: (all - 1) as u32,
+            max: max.min(if modulus > 1 { len / 2 } else { max }),
+            reserved,
         }
     }
 
-    /// Puts a value in and gives its number, or the value back when there is no room.
-    pub(crate) fn insert(&mut self, value: T) -> Result<u32, T> {
-        if let Some(index) = self.free.pop() {
-            let slot = &mut self.slots[index as usize];
-            slot.value = Some(value);
-            return Ok(slot.number);
+    /// Puts an object in and gives its number.
+    ///
+    /// # Errors
+    /// [`Refused::NoRoom`]; [`Refused::NoNumbers`] when the source fails.
+    pub(crate) fn insert(&mut self, value: T, random: &mut dyn Random) -> Result<u32, Refused> {
+        if self.numbers.len() >= self.max {
+            return Err(Refused::NoRoom);
         }
-        let index = self.slots.len() as u32;
-        if index >= self.max {
-            return Err(value);
+        if (self.numbers.len() + 1) * 2 > self.slots.len() {
+            self.grow();
         }
-        let number = self.first.wrapping_add(index) & self.number_mask;
-        self.slots.push(Slot { number, value: Some(value) });
+        let number = self.free_number(random)?;
+        let position = self.numbers.len() as u32;
+        self.numbers.push(number);
+        let index = self.index(number);
+        self.slots[index] = Slot { number, position, value: Some(Box::new(value)) };
         Ok(number)
     }
 
+    /// Draws until the place of a number is free.
+    ///
+    /// At least half of the places are, so that a source that deserves its name is asked twice on average. One that counts
+    /// finds each place once in as many draws as there are; one that does neither is given up.
+    fn free_number(&self, random: &mut dyn Random) -> Result<u32, Refused> {
+        for _ in 0..self.slots.len() + PATIENCE {
+            let number = random.draw().ok_or(Refused::NoNumbers)? & self.number_mask;
+            let given = number >= self.reserved && number != self.number_mask;
+            if given && self.slots[self.index(number)].number == FREE {
+                return Ok(number);
+            }
+        }
+        Err(Refused::NoNumbers)
+    }
+
+    /// Doubles the places. Numbers that differ in their low bits differ in more of them, too.
+    fn grow(&mut self) {
+        let len = self.slots.len() * 2;
+        let old = core::mem::replace(&mut self.slots, empty(len));
+        self.mask = len - 1;
+        for slot in old {
+            if slot.number != FREE {
+                let index = self.index(slot.number);
+                self.slots[index] = slot;
+            }
+        }
+    }
+
     #[inline]
-    fn index(&self, number: u32) -> Option<usize> {
-        let index = number.wrapping_sub(self.first) & self.index_mask;
-        self.slots.get(index as usize).is_some_and(|slot| slot.number == number).then_some(index as usize)
+    fn index(&self, number: u32) -> usize {
+        number as usize & self.mask
     }
 
     #[inline]
     pub(crate) fn get(&self, number: u32) -> Option<&T> {
-        let slot = self.slots.get((number.wrapping_sub(self.first) & self.index_mask) as usize)?;
-        slot.value.as_ref().filter(|_| slot.number == number)
+        let slot = self.slots.get(self.index(number))?;
+        if slot.number == number { slot.value.as_deref() } else { None }
     }
 
     #[inline]
     pub(crate) fn get_mut(&mut self, number: u32) -> Option<&mut T> {
-        let slot = self.slots.get_mut((number.wrapping_sub(self.first) & self.index_mask) as usize)?;
-        slot.value.as_mut().filter(|_| slot.number == number)
+        let index = self.index(number);
+        let slot = self.slots.get_mut(index)?;
+        if slot.number == number { slot.value.as_deref_mut() } else { None }
     }
 
-    /// Takes a value out; its number becomes stale.
+    /// Takes an object out; its number finds nothing any more.
     pub(crate) fn remove(&mut self, number: u32) -> Option<T> {
-        let index = self.index(number)?;
-        let slot = &mut self.slots[index];
-        let value = slot.value.take()?;
-        let step = if self.index_bits >= 32 { 0 } else { 1u32 << self.index_bits };
-        slot.number = number.wrapping_add(step) & self.number_mask;
-        self.free.push(index as u32);
-        Some(value)
+        let index = self.index(number);
+        let slot = self.slots.get_mut(index).filter(|slot| slot.number == number)?;
+        let Slot { position, value, .. } = core::mem::replace(slot, Slot::EMPTY);
+        let position = position as usize;
+        self.numbers.swap_remove(position);
+        if let Some(&moved) = self.numbers.get(position) {
+            let index = self.index(moved);
+            self.slots[index].position = position as u32;
+        }
+        value.map(|value| *value)
     }
 
-    /// The number that a slot has now, whether it holds a value or not; `None` behind the last slot.
+    /// The number of the object at a position, in no order; `None` behind the last one.
     pub(crate) fn number_at(&self, position: usize) -> Option<u32> {
-        self.slots.get(position).map(|slot| slot.number)
+        self.numbers.get(position).copied()
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.numbers.len()
     }
 }
 
+fn empty<T>(len: usize) -> Box<[Slot<T>]> {
+    (0..len).map(|_| Slot::EMPTY).collect()
+}
+
+/// How many draws more than there are places. A fair source fails with a chance of 2⁻¹²⁸ at most.
+const PATIENCE: usize = 128;
+
 #[cfg(test)]
 mod tests {
+    use alloc::collections::{BTreeMap, BTreeSet};
+
     use super::*;
+    use crate::sim::Rng;
+
+    /// Says what it is told to say, then nothing.
+    #[derive(Debug)]
+    struct Script(&'static [u32]);
+
+    impl Random for Script {
+        fn draw(&mut self) -> Option<u32> {
+            let (&first, rest) = self.0.split_first()?;
+            self.0 = rest;
+            Some(first)
+        }
+    }
+
+    /// Always says the same.
+    #[derive(Debug)]
+    struct Stuck;
+
+    impl Random for Stuck {
+        fn draw(&mut self) -> Option<u32> {
+            Some(5)
+        }
+    }
 
     #[test]
     fn a_number_that_was_given_back_finds_nothing() {
-        let mut table = Table::new(4, 24, 16, 7);
-        let a = table.insert('a').unwrap();
-        let b = table.insert('b').unwrap();
+        let (mut table, mut random) = (Table::new(4, 24, 16, 1), Rng::new(7));
+        let a = table.insert('a', &mut random).unwrap();
+        let b = table.insert('b', &mut random).unwrap();
         assert_eq!(table.remove(a), Some('a'));
-        let c = table.insert('c').unwrap();
+        let c = table.insert('c', &mut random).unwrap();
         assert_ne!(a, c);
         assert_eq!((table.get(a), table.get(b), table.get(c)), (None, Some(&'b'), Some(&'c')));
         assert_eq!(table.remove(a), None);
@@ -113,20 +204,71 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_gives_the_value_back() {
-        let mut table = Table::new(2, 24, 0, 0);
-        assert!(table.insert(1).is_ok() && table.insert(2).is_ok());
-        assert_eq!(table.insert(3), Err(3));
+    fn a_full_table_refuses_one_more() {
+        let (mut table, mut random) = (Table::new(2, 24, 0, 1), Rng::new(0));
+        assert!(table.insert(1, &mut random).is_ok() && table.insert(2, &mut random).is_ok());
+        assert_eq!(table.insert(3, &mut random), Err(Refused::NoRoom));
         assert_eq!(table.len(), 2);
     }
 
     #[test]
-    fn numbers_wrap_around_and_stay_in_their_bits() {
-        let mut table = Table::new(1, 8, 2, u64::MAX);
-        for _ in 0..1000 {
-            let number = table.insert(()).unwrap();
-            assert!(number < 256);
-            assert_eq!(table.remove(number), Some(()));
+    fn a_number_is_the_draw_itself_unless_it_is_reserved_or_its_place_is_taken() {
+        let mut table = Table::new(8, 24, 16, 8);
+        let mut script = Script(&[0xab12_3450, 0x0f, u32::MAX, 0x1200_0018, 0x1200_0019]);
+        assert_eq!(table.insert('a', &mut script), Ok(0x12_3450), "the upper byte is cut off");
+        assert_eq!(table.insert('b', &mut script), Ok(0x00_0019), "15, all ones, and the place of the first");
+        assert_eq!(table.insert('c', &mut script), Err(Refused::NoNumbers), "the source has failed");
+        assert_eq!(table.len(), 2);
+    }
+
+    #[test]
+    fn a_source_that_is_stuck_is_given_up() {
+        let mut table = Table::new(8, 24, 0, 1);
+        assert_eq!(table.insert('a', &mut Stuck), Ok(5));
+        assert_eq!(table.insert('b', &mut Stuck), Err(Refused::NoNumbers));
+    }
+
+    #[test]
+    fn numbers_differ_modulo_what_was_asked_for() {
+        let (mut table, mut random) = (Table::new(4000, 24, 16, 8192), Rng::new(3));
+        let numbers: BTreeSet<u32> =
+            (0..4000).map(|n| table.insert(n, &mut random).unwrap() % 8192).collect();
+        assert_eq!(numbers.len(), 4000);
+    }
+
+    #[test]
+    fn a_table_is_a_map_whatever_is_put_in_and_taken_out() {
+        let (mut table, mut random, mut rng) = (Table::new(1000, 12, 2, 1), Rng::new(1), Rng::new(2));
+        let mut model = BTreeMap::new();
+        for step in 0..20_000u32 {
+            if rng.below(100) < 52 {
+                if let Ok(number) = table.insert(step, &mut random) {
+                    assert!((2..0xfff).contains(&number));
+                    assert_eq!(model.insert(number, step), None, "a number of two objects");
+                }
+            } else if let Some(number) = table.number_at(rng.below(table.len() as u64 + 1) as usize) {
+                assert_eq!(table.remove(number), model.remove(&number));
+            }
+            let probe = rng.below(1 << 12) as u32;
+            assert_eq!(table.get(probe), model.get(&probe));
+            assert_eq!(table.get_mut(probe).copied(), model.get(&probe).copied());
         }
+        let listed: BTreeSet<u32> = (0..table.len()).map(|at| table.number_at(at).unwrap()).collect();
+        assert!(listed.iter().eq(model.keys()) && table.number_at(table.len()).is_none());
+        assert_eq!(table.get(u32::MAX), None);
+    }
+
+    #[test]
+    fn every_bit_of_a_number_is_drawn() {
+        let mut random = Rng::new(11);
+        let mut ones = [0u32; 24];
+        for _ in 0..10_000 {
+            let number = Table::new(16, 24, 0, 1).insert((), &mut random).unwrap();
+            for (bit, ones) in ones.iter_mut().enumerate() {
+                *ones += number >> bit & 1;
+            }
+        }
+        // 5,000 ± 50 each: ten times that is beyond chance.
+        assert!(ones.iter().all(|ones| (4500..5500).contains(ones)), "{ones:?}");
     }
 }

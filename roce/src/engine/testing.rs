@@ -7,7 +7,7 @@ use super::{
     Access, Arrival, AttrChange, Completion, Config, CqFull, CqId, Engine, Event, Gid, MemoryAttr, Path, Pd,
     QpCap, QpInit, Qpn, RecvWr, Service, Sge, Sink, SrqId, State, Time, Urgency, XrcDomain,
 };
-use crate::sim::{Buffer, VecMemory, VecRegion};
+use crate::sim::{Buffer, Rng, VecMemory, VecRegion};
 use crate::wire::{Headers, ICRC_LEN, packet};
 
 /// This engine's address: 192.0.2.1.
@@ -20,6 +20,12 @@ pub(crate) const SEND_CQ: CqId = CqId(1);
 pub(crate) const RECV_CQ: CqId = CqId(2);
 pub(crate) const ALL: Access =
     Access(Access::LOCAL_WRITE.0 | Access::REMOTE_WRITE.0 | Access::REMOTE_READ.0 | Access::REMOTE_ATOMIC.0);
+
+/// Numbers that differ between the places that ask, and not between two runs.
+#[track_caller]
+pub(crate) fn random() -> Rng {
+    Rng::new(core::panic::Location::caller().line().into())
+}
 
 /// What an engine said.
 #[derive(Debug, Default)]
@@ -92,7 +98,7 @@ pub(crate) struct Host {
 
 impl Host {
     pub(crate) fn new() -> Self {
-        let mut engine = Engine::new(Config { seed: 3, ..Config::default() }, VecMemory::default());
+        let mut engine = Engine::new(Config::default(), VecMemory::default(), Rng::new(3));
         let pd = engine.alloc_pd().unwrap();
         Self { engine, log: Log::default(), now: Time(0), pd }
     }

@@ -70,8 +70,9 @@ pub struct Config {
     pub ack_every: u32,
     /// How many packets of one queue pair leave in a row before the next one's turn.
     pub burst: u32,
-    /// Mixed into queue pair numbers and keys, so that those of two lives of a process differ.
-    pub seed: u64,
+    /// The numbers of queue pairs that are alive at a time differ modulo this power of two, at least twice `max_qp`, for a
+    /// caller that finds its own objects by them; 1: they differ, no more.
+    pub qpn_modulus: u32,
 }
 
 impl Default for Config {
@@ -87,7 +88,7 @@ impl Default for Config {
             answer_rate: 0,
             ack_every: 32 << 10,
             burst: 16,
-            seed: 0,
+            qpn_modulus: 1,
         }
     }
 }

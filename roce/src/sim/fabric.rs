@@ -129,17 +129,17 @@ impl Fabric {
 
     /// One more endpoint.
     pub fn add_endpoint(&mut self) -> EndpointId {
-        let seed = self.endpoints.len() as u64;
-        self.add_endpoint_with(Config { seed, ..Config::default() })
+        self.add_endpoint_with(Config::default())
     }
 
-    /// One more endpoint, with an engine of this kind.
+    /// One more endpoint, with an engine of this kind. Its numbers follow from the fabric's seed.
     ///
     /// # Panics
     /// The engine may not have even one protection domain.
     pub fn add_endpoint_with(&mut self, config: Config) -> EndpointId {
         let id = EndpointId(self.endpoints.len());
-        let mut engine = Engine::new(config, VecMemory::default());
+        let random = Rng::split(self.seed, NUMBERS | id.0 as u64);
+        let mut engine = Engine::new(config, VecMemory::default(), random);
         let pd = engine.alloc_pd().expect("an engine has a protection domain");
         let next_addr = 0x1_0000_0000 * (id.0 as u64 + 1);
         let (program, port) = (Program::default(), Port::default());
@@ -419,6 +419,9 @@ impl Fabric {
         self.trace.add(self.now, Traced::Packet { from, to, headers, payload, fate });
     }
 }
+
+/// Beside an endpoint's number in the seed of its engine's numbers: no link has it.
+const NUMBERS: u64 = 1 << 63;
 
 /// `ff00::/8`, or an IPv4 group mapped into IPv6.
 fn is_multicast(gid: &Gid) -> bool {

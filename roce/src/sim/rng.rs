@@ -4,9 +4,17 @@
 //! # References
 //! Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014
 
+use crate::engine::Random;
+
 /// A source of pseudorandom numbers. The same seed gives the same numbers, on every machine and in every version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rng(u64);
+
+impl Random for Rng {
+    fn draw(&mut self) -> Option<u32> {
+        Some((self.next_u64() >> 32) as u32)
+    }
+}
 
 impl Rng {
     /// A stream of numbers.

@@ -1,7 +1,11 @@
 //! [`Ids`]: numbers of objects. A number that was given back comes again as late as it can, so that a stale one is seen.
+//!
+//! [`Ascending`] gives the transport engine its numbers, in the same way.
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
+
+use roce::engine::Random;
 
 /// Numbers out of a range, and which of them are taken.
 #[derive(Clone, Debug)]
@@ -45,6 +49,31 @@ impl Ids {
         self.taken.len()
     }
 }
+
+/// Numbers for the objects of a function's engine: one after the other, and the same ones in each run. They need not keep
+/// strangers out: the model's fabric has none.
+#[derive(Debug)]
+pub(crate) struct Ascending {
+    next: u32,
+}
+
+impl Ascending {
+    /// Numbers that no other function gives before 2²⁰ draws.
+    pub(crate) fn of(function: usize) -> Self {
+        Self { next: (function as u32 + 1) << 20 | FIRST }
+    }
+}
+
+impl Random for Ascending {
+    fn draw(&mut self) -> Option<u32> {
+        let number = self.next;
+        self.next = number.wrapping_add(1);
+        Some(number)
+    }
+}
+
+/// Low numbers of queue pairs are special.
+const FIRST: u32 = 0x10;
 
 #[cfg(test)]
 mod tests {

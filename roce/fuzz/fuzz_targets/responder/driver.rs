@@ -13,7 +13,7 @@ use roce::engine::{
     Path, Payload, Pd, QpCap, QpInit, Qpn, RecvWr, SendFlags, SendOp, SendWr, Service, Sge, Sink, SrqId,
     State, Time, UdDestination, Urgency, XrcDomain,
 };
-use roce::sim::{Buffer, VecMemory, VecRegion};
+use roce::sim::{Buffer, Rng, VecMemory, VecRegion};
 use roce::wire::packet::{MAX_PACKET_LEN, pad_for};
 use roce::wire::{
     Headers, ICRC_LEN, Opcode, Psn, Syndrome, aeth, atomic_ack_eth, atomic_eth, bth, deth, ieth, imm, reth,
@@ -196,7 +196,7 @@ fn connected() -> AttrChange {
 
 impl World {
     fn new() -> Self {
-        let mut engine = Engine::new(Config { seed: 1, ..Config::default() }, VecMemory::default());
+        let mut engine = Engine::new(Config::default(), VecMemory::default(), Rng::new(1));
         let pd = engine.alloc_pd().expect("the first");
         let xrc_domain = Some(XrcDomain(3));
         let srq = engine.create_srq(pd, 8, 2, xrc_domain).expect("the first");

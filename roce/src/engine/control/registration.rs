@@ -17,7 +17,9 @@ impl<M: Memory> Engine<M> {
     /// IBTA 10.6.3, 11.2.8.1
     pub fn reg_mr(&mut self, attr: &MemoryAttr, region: M::Region) -> Result<u32, Refused> {
         self.use_pd(attr.pd)?;
-        self.objects.keys.insert(attr, region).inspect_err(|_| self.leave_pd(attr.pd))
+        let objects = &mut self.objects;
+        let inserted = objects.keys.insert(attr, region, &mut *objects.random);
+        inserted.inspect_err(|_| self.leave_pd(attr.pd))
     }
 
     /// Registers memory under a key whose low 8 bits the caller chooses, for a device whose keys its driver changes later:
@@ -37,7 +39,8 @@ impl<M: Memory> Engine<M> {
         invalidate: bool,
     ) -> Result<u32, Refused> {
         self.use_pd(attr.pd)?;
-        let inserted = self.objects.keys.insert_keyed(attr, region, variant, invalidate);
+        let objects = &mut self.objects;
+        let inserted = objects.keys.insert_keyed(attr, region, variant, invalidate, &mut *objects.random);
         inserted.inspect_err(|_| self.leave_pd(attr.pd))
     }
 
@@ -103,7 +106,9 @@ impl<M: Memory> Engine<M> {
     /// [`Refused::NoRoom`]; [`Refused::NoSuchObject`] for the protection domain.
     pub fn alloc_mw(&mut self, pd: Pd, kind: MwType) -> Result<u32, Refused> {
         self.use_pd(pd)?;
-        self.objects.keys.insert_window(pd, kind).inspect_err(|_| self.leave_pd(pd))
+        let objects = &mut self.objects;
+        let inserted = objects.keys.insert_window(pd, kind, &mut *objects.random);
+        inserted.inspect_err(|_| self.leave_pd(pd))
     }
 
     /// As [`alloc_mw`](Self::alloc_mw), with a key whose low 8 bits the caller chooses.
@@ -112,7 +117,8 @@ impl<M: Memory> Engine<M> {
     /// [`Refused::NoRoom`]; [`Refused::NoSuchObject`] for the protection domain.
     pub fn alloc_mw_keyed(&mut self, pd: Pd, kind: MwType, variant: u8) -> Result<u32, Refused> {
         self.use_pd(pd)?;
-        let inserted = self.objects.keys.insert_window_keyed(pd, kind, variant);
+        let objects = &mut self.objects;
+        let inserted = objects.keys.insert_window_keyed(pd, kind, variant, &mut *objects.random);
         inserted.inspect_err(|_| self.leave_pd(pd))
     }
 

@@ -24,13 +24,9 @@ impl<M: Memory> Engine<M> {
         }
         self.use_pd(pd)?;
         let srq = Srq::new(pd, max_wr, max_sge, xrc_domain);
-        match self.objects.srqs.insert(srq) {
-            Ok(number) => Ok(SrqId(number)),
-            Err(_) => {
-                self.leave_pd(pd);
-                Err(Refused::NoRoom)
-            }
-        }
+        let objects = &mut self.objects;
+        let inserted = objects.srqs.insert(srq, &mut *objects.random);
+        inserted.map(SrqId).inspect_err(|_| self.leave_pd(pd))
     }
 
     /// Arms [`Event::SrqLimitReached`](crate::engine::Event::SrqLimitReached): it is raised once, when fewer than `limit`

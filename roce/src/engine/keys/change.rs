@@ -104,8 +104,9 @@ impl<R> Keys<R> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Bind, Table};
+    use super::super::Bind;
     use super::*;
+    use crate::engine::testing::random;
     use crate::engine::types::{MwType, Qpn};
 
     const PD: Pd = Pd(1);
@@ -114,9 +115,9 @@ mod tests {
 
     /// A region of 64 bytes at 0x1000, whose key ends with 0x42.
     fn keyed(invalidate: bool) -> (Keys<char>, u32) {
-        let mut keys = Keys::new(100, 5);
+        let mut keys = Keys::new(100);
         let attr = MemoryAttr { pd: PD, iova: 0x1000, length: 64, access: ALL };
-        let key = keys.insert_keyed(&attr, 'a', 0x42, invalidate).unwrap();
+        let key = keys.insert_keyed(&attr, 'a', 0x42, invalidate, &mut random()).unwrap();
         (keys, key)
     }
 
@@ -132,13 +133,16 @@ mod tests {
     fn the_low_bits_of_a_key_are_the_owners() {
         let (mut keys, key) = keyed(false);
         assert_eq!(key & 0xff, 0x42);
-        let window = keys.insert_window_keyed(PD, MwType::Two, 0x42).unwrap();
+        let window = keys.insert_window_keyed(PD, MwType::Two, 0x42, &mut random()).unwrap();
         assert_eq!(window & 0xff, 0x42);
         assert_ne!(window, key);
         let attr = MemoryAttr { pd: PD, iova: 0, length: 8, access: Access::REMOTE_WRITE };
-        assert!(keys.insert_keyed(&attr, 'b', 0, false).is_ok(), "rights are the owner's as well");
+        assert!(
+            keys.insert_keyed(&attr, 'b', 0, false, &mut random()).is_ok(),
+            "rights are the owner's as well"
+        );
         let wraps = MemoryAttr { iova: u64::MAX, ..attr };
-        assert!(matches!(keys.insert_keyed(&wraps, 'b', 0, false), Err(Refused::Invalid(_))));
+        assert!(matches!(keys.insert_keyed(&wraps, 'b', 0, false, &mut random()), Err(Refused::Invalid(_))));
     }
 
     #[test]
@@ -190,7 +194,7 @@ mod tests {
         assert_eq!(keys.change(key >> 8, valid(false)), Ok(key));
         assert_eq!(found(&keys, PD, key, 0x1000, 0), None);
         assert_eq!(keys.region_at(key >> 8).map(|(key, _, valid)| (key, valid)), Some((key, false)));
-        let window = keys.insert_window(PD, MwType::One).unwrap();
+        let window = keys.insert_window(PD, MwType::One, &mut random()).unwrap();
         let access = Access::REMOTE_READ;
         let bind = Bind { window, new_rkey: window, lkey: key, addr: 0x1000, length: 1, access };
         assert_eq!(keys.bind(PD, QPN, &bind), Err(KeyRefused));
@@ -218,7 +222,7 @@ mod tests {
     #[test]
     fn what_a_window_shows_does_not_move() {
         let (mut keys, key) = keyed(true);
-        let window = keys.insert_window_keyed(PD, MwType::Two, 3).unwrap();
+        let window = keys.insert_window_keyed(PD, MwType::Two, 3, &mut random()).unwrap();
         let access = Access::REMOTE_READ;
         let bind = Bind { window, new_rkey: window ^ 1, lkey: key, addr: 0x1010, length: 16, access };
         keys.bind(PD, QPN, &bind).unwrap();
@@ -245,8 +249,8 @@ mod tests {
 
     #[test]
     fn a_window_is_no_region_to_change() {
-        let mut keys: Keys<char> = Keys { entries: Table::new(4, 24, 1, 0), variant: 0, bound_to_qps: 0 };
-        let window = keys.insert_window(PD, MwType::One).unwrap();
+        let mut keys: Keys<char> = Keys::new(4);
+        let window = keys.insert_window(PD, MwType::One, &mut random()).unwrap();
         assert!(keys.region_at(window >> 8).is_none());
         assert_eq!(keys.change(window >> 8, MrChange::default()), Err(Refused::NoSuchObject));
         assert_eq!(keys.change(u32::MAX >> 8, MrChange::default()), Err(Refused::NoSuchObject));

@@ -3,13 +3,14 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::engine::testing::random;
 
 const PD: Pd = Pd(1);
 const QPN: Qpn = Qpn(17);
 const ALL: Access = Access(0xf | 1 << 4);
 
 fn keys() -> Keys<char> {
-    Keys::new(100, 5)
+    Keys::new(100)
 }
 
 fn attr(iova: u64, length: u64) -> MemoryAttr {
@@ -19,8 +20,8 @@ fn attr(iova: u64, length: u64) -> MemoryAttr {
 /// A window of 16 bytes at 0x1010 of a region of 64 at 0x1000: keys, the region's and the window's.
 fn bound(kind: MwType) -> (Keys<char>, u32, u32) {
     let mut keys = keys();
-    let lkey = keys.insert(&attr(0x1000, 64), 'a').unwrap();
-    let window = keys.insert_window(PD, kind).unwrap();
+    let lkey = keys.insert(&attr(0x1000, 64), 'a', &mut random()).unwrap();
+    let window = keys.insert_window(PD, kind, &mut random()).unwrap();
     keys.bind(PD, QPN, &bind(window, lkey)).unwrap();
     (keys, lkey, window ^ 1)
 }
@@ -36,7 +37,7 @@ fn readable(keys: &Keys<char>, rkey: u32, addr: u64, length: u64) -> Option<(cha
 #[test]
 fn a_range_is_inside_or_it_is_not() {
     let mut keys = keys();
-    let key = keys.insert(&attr(0x1000, 64), 'a').unwrap();
+    let key = keys.insert(&attr(0x1000, 64), 'a', &mut random()).unwrap();
     let local =
         |addr, length| keys.local(PD, key, addr, length, Access::LOCAL_WRITE).map(|(_, offset)| offset);
     assert_eq!((local(0x1000, 64), local(0x103f, 1), local(0x1040, 0)), (Some(0), Some(63), Some(64)));
@@ -50,11 +51,11 @@ fn a_range_is_inside_or_it_is_not() {
 #[test]
 fn a_region_may_end_where_addresses_end_and_not_wrap() {
     let mut keys = keys();
-    let key = keys.insert(&attr(u64::MAX, 1), 'a').unwrap();
+    let key = keys.insert(&attr(u64::MAX, 1), 'a', &mut random()).unwrap();
     assert!(keys.local(PD, key, u64::MAX, 1, Access::NONE).is_some());
     assert!(keys.local(PD, key, u64::MAX, 2, Access::NONE).is_none());
-    assert!(matches!(keys.insert(&attr(u64::MAX, 2), 'b'), Err(Refused::Invalid(_))));
-    assert!(keys.insert(&attr(u64::MAX, 0), 'c').is_ok());
+    assert!(matches!(keys.insert(&attr(u64::MAX, 2), 'b', &mut random()), Err(Refused::Invalid(_))));
+    assert!(keys.insert(&attr(u64::MAX, 0), 'c', &mut random()).is_ok());
 }
 
 #[test]
@@ -62,8 +63,11 @@ fn what_peers_may_change_the_owner_may_change() {
     let mut keys = keys();
     for access in [Access::REMOTE_WRITE, Access::REMOTE_ATOMIC] {
         let attr = MemoryAttr { access, ..attr(0, 8) };
-        assert!(matches!(keys.insert(&attr, 'a'), Err(Refused::Invalid(_))));
-        assert!(keys.insert(&MemoryAttr { access: access | Access::LOCAL_WRITE, ..attr }, 'a').is_ok());
+        assert!(matches!(keys.insert(&attr, 'a', &mut random()), Err(Refused::Invalid(_))));
+        assert!(
+            keys.insert(&MemoryAttr { access: access | Access::LOCAL_WRITE, ..attr }, 'a', &mut random())
+                .is_ok()
+        );
     }
 }
 
@@ -71,7 +75,7 @@ fn what_peers_may_change_the_owner_may_change() {
 fn a_key_opens_with_its_domain_and_rights_only() {
     let mut keys = keys();
     let access = Access::LOCAL_WRITE | Access::REMOTE_READ;
-    let key = keys.insert(&MemoryAttr { access, ..attr(0, 8) }, 'a').unwrap();
+    let key = keys.insert(&MemoryAttr { access, ..attr(0, 8) }, 'a', &mut random()).unwrap();
     assert!(keys.remote(PD, QPN, key, 0, 8, Access::REMOTE_READ).is_some());
     assert!(keys.remote(PD, QPN, key, 0, 8, Access::REMOTE_WRITE).is_none());
     assert!(keys.remote(Pd(2), QPN, key, 0, 8, Access::REMOTE_READ).is_none());
@@ -84,9 +88,9 @@ fn a_key_opens_with_its_domain_and_rights_only() {
 #[test]
 fn a_key_that_was_given_back_opens_nothing() {
     let mut keys = keys();
-    let mut seen = vec![];
+    let (mut random, mut seen) = (random(), vec![]);
     for _ in 0..1000 {
-        let key = keys.insert(&attr(0, 8), 'a').unwrap();
+        let key = keys.insert(&attr(0, 8), 'a', &mut random).unwrap();
         assert!(!seen.contains(&key));
         assert_eq!(keys.remove_region(key), Ok((PD, 'a')));
         assert_eq!(keys.remove_region(key), Err(Refused::NoSuchObject));
@@ -140,7 +144,7 @@ fn a_window_of_type_1_is_bound_again_and_unbound_by_a_bind_to_nothing() {
     let (mut keys, lkey, rkey) = bound(MwType::One);
     assert!(keys.remote(PD, Qpn(18), rkey, 0x1010, 1, Access::REMOTE_READ).is_some());
     assert_eq!(keys.invalidate(PD, QPN, rkey), Err(KeyRefused));
-    let other = keys.insert(&attr(0x1000, 64), 'b').unwrap();
+    let other = keys.insert(&attr(0x1000, 64), 'b', &mut random()).unwrap();
     keys.bind(PD, QPN, &bind(rkey, other)).unwrap();
     assert_eq!(readable(&keys, rkey ^ 1, 0x1010, 1), Some(('b', 16)));
     assert!(keys.remove_region(lkey).is_ok(), "nothing is bound to it any more");
@@ -153,10 +157,11 @@ fn a_window_of_type_1_is_bound_again_and_unbound_by_a_bind_to_nothing() {
 fn binds_that_may_not_be() {
     let (mut keys, lkey, window) = bound(MwType::One);
     let right = bind(window, lkey);
-    let no_bind = keys.insert(&MemoryAttr { access: Access(0xf), ..attr(0x1000, 64) }, 'b').unwrap();
+    let no_bind =
+        keys.insert(&MemoryAttr { access: Access(0xf), ..attr(0x1000, 64) }, 'b', &mut random()).unwrap();
     let access = Access::MW_BIND | Access::REMOTE_READ;
-    let no_write = keys.insert(&MemoryAttr { access, ..attr(0x1000, 64) }, 'c').unwrap();
-    let elsewhere = keys.insert(&MemoryAttr { pd: Pd(2), ..attr(0x1000, 64) }, 'd').unwrap();
+    let no_write = keys.insert(&MemoryAttr { access, ..attr(0x1000, 64) }, 'c', &mut random()).unwrap();
+    let elsewhere = keys.insert(&MemoryAttr { pd: Pd(2), ..attr(0x1000, 64) }, 'd', &mut random()).unwrap();
     for (name, wrong) in [
         ("no window", Bind { window: lkey, new_rkey: lkey ^ 1, ..right }),
         ("a window that is not", Bind { window: window ^ 1, ..right }),

@@ -9,6 +9,8 @@ use super::State;
 pub enum Refused {
     /// No number is left for one more.
     NoRoom,
+    /// The source of numbers failed ([`Random`](crate::engine::Random)).
+    NoNumbers,
     /// There is no such object, or no more.
     NoSuchObject,
     /// Something uses it.
@@ -28,6 +30,7 @@ impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoRoom => f.write_str("no number is left for one more"),
+            Self::NoNumbers => f.write_str("the source of random numbers failed"),
             Self::NoSuchObject => f.write_str("there is no such object"),
             Self::Busy => f.write_str("something uses it"),
             Self::Transition { from, to } => write!(f, "there is no transition from {from:?} to {to:?}"),

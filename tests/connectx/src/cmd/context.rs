@@ -37,7 +37,7 @@ pub(crate) fn not_offered(what: impl Into<String>) -> Refusal {
 /// What the transport engine refused.
 pub(crate) fn engine(refused: Refused, what: &str) -> Refusal {
     match refused {
-        Refused::NoRoom => Refusal::fair(Status::NoResources),
+        Refused::NoRoom | Refused::NoNumbers => Refusal::fair(Status::NoResources),
         Refused::NoSuchObject => missing(format!("{what} does not exist")),
         Refused::Busy => busy(format!("{what} is used")),
         Refused::Transition { from, to } => {

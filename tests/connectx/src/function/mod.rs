@@ -34,7 +34,7 @@ use crate::cq::Cq;
 use crate::eq::Eq;
 use crate::eth::Ethernet;
 use crate::fault::Faults;
-use crate::ids::Ids;
+use crate::ids::{Ascending, Ids};
 use crate::mkey::{Mkeys, Translated};
 use crate::port::{Port, PortKind};
 use crate::qp::{Attention, Qp};
@@ -239,11 +239,10 @@ fn engine<B: Bus>(core: &Core<B>) -> Engine<Translated<B>> {
         max_groups: 1 << LOG_MAX_MCG,
         max_group_members: MAX_QP_MCG,
         window_bytes: WINDOW,
-        // Two functions do not give the same numbers.
-        seed: core.config.index as u64 + 1,
         ..roce::engine::Config::default()
     };
-    Engine::new(config, Translated { bus: core.bus.clone(), targets: core.mkeys.targets() })
+    let memory = Translated { bus: core.bus.clone(), targets: core.mkeys.targets() };
+    Engine::new(config, memory, Ascending::of(core.config.index))
 }
 
 /// BAR 0: registers, then UAR pages.

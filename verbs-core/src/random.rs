@@ -1,0 +1,126 @@
+//! Numbers that strangers cannot guess, from the kernel.
+//!
+//! Queue pair numbers, memory keys and first packet sequence numbers keep out packets of peers that were not given them, as
+//! far as their width allows. Each [`draw`] is a system call of its own: nothing is kept in this process that a child of
+//! `fork(2)` could draw a second time, or that one number could reveal of the next. Draws happen where objects are made,
+//! never between post and poll.
+//!
+//! # Safety
+//! One system call, which writes into four bytes that the call borrows.
+//!
+//! # References
+//! `getrandom(2)`, `random(4)`
+#![allow(unsafe_code)]
+
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::AsFd;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use crate::Errno;
+
+/// Draws 32 bits from the kernel's random number generator.
+///
+/// Early after boot it waits until the kernel has gathered enough entropy. Where the system call is not there or a filter
+/// forbids it, `/dev/urandom` takes its place, once `/dev/random` says that the generator is ready.
+///
+/// # Errors
+/// The errno of the system call or of the devices: there is no number then, rather than one that could be guessed.
+pub fn draw() -> Result<u32, Errno> {
+    draw_from(by_system_call, by_device)
+}
+
+type Source = fn(&mut [u8; 4]) -> Result<(), Errno>;
+
+fn draw_from(call: Source, device: Source) -> Result<u32, Errno> {
+    let mut bytes = [0; 4];
+    loop {
+        match call(&mut bytes) {
+            Ok(()) => break,
+            Err(Errno::INTR) => {}
+            Err(Errno::NOSYS | Errno::PERM) => {
+                device(&mut bytes)?;
+                break;
+            }
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(u32::from_ne_bytes(bytes))
+}
+
+fn by_system_call(bytes: &mut [u8; 4]) -> Result<(), Errno> {
+    // SAFETY: the kernel writes at most `bytes.len()` bytes to where `bytes` borrows them.
+    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    match usize::try_from(got) {
+        Ok(got) if got == bytes.len() => Ok(()),
+        // The kernel gives up to 256 bytes whole.
+        Ok(_) => Err(Errno::IO),
+        Err(_) => Err(Errno::last()),
+    }
+}
+
+fn by_device(bytes: &mut [u8; 4]) -> Result<(), Errno> {
+    let open = |path| File::open(path).map_err(|error| Errno::from_io(&error));
+    let (ready, mut source) = (open("/dev/random")?, open("/dev/urandom")?);
+    while let Err(errno) = poll(&mut [PollFd::new(ready.as_fd(), PollFlags::POLLIN)], PollTimeout::NONE) {
+        if errno != nix::errno::Errno::EINTR {
+            return Err(errno.into());
+        }
+    }
+    source.read_exact(bytes).map_err(|error| Errno::from_io(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    fn nine(bytes: &mut [u8; 4]) -> Result<(), Errno> {
+        *bytes = [9; 4];
+        Ok(())
+    }
+
+    fn absent(_: &mut [u8; 4]) -> Result<(), Errno> {
+        Err(Errno::NOSYS)
+    }
+
+    fn forbidden(_: &mut [u8; 4]) -> Result<(), Errno> {
+        Err(Errno::PERM)
+    }
+
+    fn broken(_: &mut [u8; 4]) -> Result<(), Errno> {
+        Err(Errno::IO)
+    }
+
+    #[test]
+    fn draws_differ_from_either_source() {
+        for source in [by_system_call as Source, by_device] {
+            // Among 1000 draws of 32 bits, two are the same with a chance of 1 in 8,600, and three pairs practically never.
+            let drawn: HashSet<u32> = (0..1000).map(|_| draw_from(source, broken).unwrap()).collect();
+            assert!(drawn.len() > 997, "{}", drawn.len());
+        }
+    }
+
+    #[test]
+    fn the_devices_take_the_place_of_a_call_that_is_absent_or_forbidden_and_of_no_other() {
+        let nines = u32::from_ne_bytes([9; 4]);
+        assert_eq!(draw_from(absent, nine), Ok(nines));
+        assert_eq!(draw_from(forbidden, nine), Ok(nines));
+        assert_eq!(draw_from(broken, nine), Err(Errno::IO));
+        assert_eq!(draw_from(absent, broken), Err(Errno::IO), "no number rather than a constant");
+    }
+
+    #[test]
+    fn a_call_that_a_signal_interrupts_is_made_again() {
+        use std::sync::atomic::{AtomicU32, Ordering};
+        static CALLS: AtomicU32 = AtomicU32::new(0);
+        let twice: Source = |bytes| match CALLS.fetch_add(1, Ordering::Relaxed) {
+            0 | 1 => Err(Errno::INTR),
+            _ => nine(bytes),
+        };
+        assert_eq!(draw_from(twice, broken), Ok(u32::from_ne_bytes([9; 4])));
+        assert_eq!(CALLS.load(Ordering::Relaxed), 3);
+    }
+}
