@@ -49,9 +49,9 @@ fn loopback<P: Provider>(context: &Context<P>) -> Result<()> {
     let pd = context.alloc_pd()?;
     let mut cqs = [context.create_cq(&CqInit::new(16))?, context.create_cq(&CqInit::new(16))?];
     let (left, right) = (create(&pd, &cqs[0])?, create(&pd, &cqs[1])?);
-    let (left_num, right_num) = (left.qp_num(), right.qp_num());
-    let mut left = connect(context, left, right_num)?;
-    let mut right = connect(context, right, left_num)?;
+    let (to_left, to_right) = ((left.qp_num(), left.psn()), (right.qp_num(), right.psn()));
+    let mut left = connect(context, left, to_right)?;
+    let mut right = connect(context, right, to_left)?;
 
     let mut ping = pd.alloc_buf(SIZE)?;
     let mut sink = pd.alloc_buf(SIZE)?;
@@ -113,7 +113,12 @@ fn create<P: Provider>(pd: &Pd<P>, cq: &Cq<P>) -> Result<Qp<Reset, P>> {
     Ok(pd.create_qp(&QpInit { qp_type: QpType::RC, send_cq: cq, recv_cq: cq, cap, sq_sig_all: false })?)
 }
 
-fn connect<P: Provider>(context: &Context<P>, qp: Qp<Reset, P>, dest_qp_num: u32) -> Result<Qp<Rts, P>> {
+/// Connects a queue pair with another of this device: its number, and the first sequence number that it sends.
+fn connect<P: Provider>(
+    context: &Context<P>,
+    qp: Qp<Reset, P>,
+    (dest_qp_num, psn): (u32, u32),
+) -> Result<Qp<Rts, P>> {
     let source = context.find_gid(PORT)?;
     let grh = GlobalRoute {
         dgid: source.gid,
@@ -125,8 +130,7 @@ fn connect<P: Provider>(context: &Context<P>, qp: Qp<Reset, P>, dest_qp_num: u32
     let access = RemoteAccess::READ | RemoteAccess::WRITE | RemoteAccess::ATOMIC;
     let init = InitAttr { port_num: PORT, access: access.into(), ..InitAttr::default() };
     let qp = qp.to_init(&init).map_err(|(_, error)| error)?;
-    let rtr = RtrAttr { ah_attr, dest_qp_num, ..RtrAttr::default() };
-    let qp = qp.to_rtr(&rtr).map_err(|(_, error)| error)?;
+    let qp = qp.to_rtr(&RtrAttr::new(ah_attr, dest_qp_num, psn)).map_err(|(_, error)| error)?;
     Ok(qp.to_rts(&RtsAttr::default()).map_err(|(_, error)| error)?)
 }
 

@@ -15,14 +15,13 @@
 //! let init = QpInit { qp_type: QpType::RC, send_cq: &cq, recv_cq: &cq, cap, sq_sig_all: false };
 //! let qp = pd.create_qp(&init)?;
 //!
-//! // The queue pair talks to itself here; two programs would tell each other these two through a socket.
-//! let (gid, qp_num) = (context.find_gid(1)?, qp.qp_num());
+//! // The queue pair talks to itself here; two programs would tell each other these three through a socket.
+//! let (gid, qp_num, psn) = (context.find_gid(1)?, qp.qp_num(), qp.psn());
 //! let route = GlobalRoute { dgid: gid.gid, sgid_index: gid.gid_index as u8, hop_limit: 64, ..Default::default() };
 //! let ah_attr = AhAttr { grh: Some(route), port_num: 1, ..AhAttr::default() };
 //!
 //! let qp = qp.to_init(&InitAttr::default()).map_err(|(_, error)| error)?;
-//! let rtr = RtrAttr { ah_attr, dest_qp_num: qp_num, ..RtrAttr::default() };
-//! let qp = qp.to_rtr(&rtr).map_err(|(_, error)| error)?;
+//! let qp = qp.to_rtr(&RtrAttr::new(ah_attr, qp_num, psn)).map_err(|(_, error)| error)?;
 //! let mut qp = qp.to_rts(&RtsAttr::default()).map_err(|(_, error)| error)?;
 //!
 //! // Buffers move into the queue, and come back with their completions.

@@ -51,7 +51,7 @@ fn an_event_names_the_queue_that_asked_for_it<P: Provider>(world: &World, contex
     let cap = QpCap { max_send_wr: 4, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 8 };
     let init = QpInit { qp_type: QpType::RC, send_cq: &cq, recv_cq: &quiet, cap, sq_sig_all: false };
     let qp = context.alloc_pd().unwrap().create_qp(&init).unwrap().to_init(&InitAttr::default()).unwrap();
-    let mut qp = qp.to_rtr(&RtrAttr::default()).unwrap().to_rts(&RtsAttr::default()).unwrap();
+    let mut qp = qp.to_rtr(&RtrAttr::unconnected()).unwrap().to_rts(&RtsAttr::default()).unwrap();
     let mut send = || {
         qp.send_inline(1, SendOp::Send, SendFlags::SIGNALED, b"x").unwrap();
         world.complete(qp.qp_num(), false, b"x");

@@ -11,6 +11,7 @@ use verbs::{
 
 both! {
     each_step_sends_what_the_type_requires_and_no_more
+    a_queue_pair_sends_from_a_number_of_its_own_and_a_reset_one_from_another
     a_step_that_is_refused_gives_the_queue_pair_back
     the_device_may_move_it_and_the_type_does_not_know
     any_state_can_be_reached_by_name
@@ -36,7 +37,7 @@ fn each_step_sends_what_the_type_requires_and_no_more<P: Provider>(world: &World
         max_dest_rd_atomic: 7,
         min_rnr_timer: 8,
     };
-    let rts = RtsAttr { sq_psn: 10, timeout: 11, retry_cnt: 2, rnr_retry: 3, max_rd_atomic: 4 };
+    let rts = RtsAttr { sq_psn: Some(10), timeout: 11, retry_cnt: 2, rnr_retry: 3, max_rd_atomic: 4 };
     let connected = M::AV | M::PATH_MTU | M::DEST_QPN | M::RQ_PSN;
     let cases = [
         (
@@ -73,6 +74,28 @@ fn each_step_sends_what_the_type_requires_and_no_more<P: Provider>(world: &World
     }
 }
 
+fn a_queue_pair_sends_from_a_number_of_its_own_and_a_reset_one_from_another<P: Provider>(
+    world: &World,
+    context: Context<P>,
+) {
+    let started = |qp: Qp<Reset, P>| {
+        let qp = qp.to_init(&InitAttr::default()).unwrap().to_rtr(&RtrAttr::unconnected()).unwrap();
+        let qp = qp.to_rts(&RtsAttr::default()).unwrap();
+        let sent = world.state().moves.last().unwrap().2.sq_psn;
+        assert_eq!(qp.psn(), sent, "the device is told what the program tells its peer");
+        assert!(sent < 1 << 24);
+        (qp, sent)
+    };
+    let mut drawn = std::collections::BTreeSet::new();
+    for _ in 0..8 {
+        let (qp, first) = started(create(&context, QpType::UC));
+        let (_, second) = started(qp.to_reset().unwrap());
+        drawn.extend([first, second]);
+    }
+    // Two of 16 draws of 24 bits are the same with a chance of 1 in 140,000, three pairs practically never.
+    assert!(drawn.len() >= 14, "{drawn:?}");
+}
+
 fn a_step_that_is_refused_gives_the_queue_pair_back<P: Provider>(world: &World, context: Context<P>) {
     let qp = create(&context, QpType::RC);
     let (qp, error) = qp.modify_to::<Rts>(&QpAttr::default(), QpAttrMask::empty()).unwrap_err();
@@ -87,7 +110,7 @@ fn a_step_that_is_refused_gives_the_queue_pair_back<P: Provider>(world: &World, 
 
 fn the_device_may_move_it_and_the_type_does_not_know<P: Provider>(world: &World, context: Context<P>) {
     let qp = create(&context, QpType::UD).to_init(&InitAttr::default()).unwrap();
-    let mut qp = qp.to_rtr(&RtrAttr::default()).unwrap();
+    let mut qp = qp.to_rtr(&RtrAttr::unconnected()).unwrap();
     world.flush(qp.qp_num());
     assert_eq!(qp.state().unwrap(), QpState::ERR);
     let before = world.state().moves.len();
@@ -98,7 +121,7 @@ fn the_device_may_move_it_and_the_type_does_not_know<P: Provider>(world: &World,
 
 fn any_state_can_be_reached_by_name<P: Provider>(_: &World, context: Context<P>) {
     let qp = create(&context, QpType::UD).to_init(&InitAttr::default()).unwrap();
-    let qp = qp.to_rtr(&RtrAttr::default()).unwrap().to_rts(&RtsAttr::default()).unwrap();
+    let qp = qp.to_rtr(&RtrAttr::unconnected()).unwrap().to_rts(&RtsAttr::default()).unwrap();
     let qp = qp.modify_to::<Sqd>(&QpAttr::default(), QpAttrMask::EN_SQD_ASYNC_NOTIFY).unwrap();
     assert_eq!(qp.state().unwrap(), QpState::SQD);
     let qp = qp.modify_to::<Rts>(&QpAttr::default(), QpAttrMask::empty()).unwrap().to_error().unwrap();

@@ -18,7 +18,7 @@ fn queue_pairs_never_share_a_number_however_many_each_has_used() {
     let mut qps = [(); 2].map(|()| {
         let init = QpInit { qp_type: QpType::RC, send_cq: &cq, recv_cq: &cq, cap, sq_sig_all: false };
         let qp = pd.create_qp(&init).unwrap().to_init(&InitAttr::default()).unwrap();
-        qp.to_rtr(&RtrAttr::default()).unwrap().to_rts(&RtsAttr::default()).unwrap()
+        qp.to_rtr(&RtrAttr::unconnected()).unwrap().to_rts(&RtsAttr::default()).unwrap()
     });
     let mut numbers = HashSet::new();
     let mut spare = Some(pd.alloc_buf(1).unwrap());

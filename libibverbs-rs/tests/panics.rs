@@ -25,7 +25,7 @@ const CAP: QpCap =
 fn ready<P: Provider>(pd: &Pd<P>, cq: &Cq<P>) -> Qp<Rts, P> {
     let init = QpInit { qp_type: QpType::RC, send_cq: cq, recv_cq: cq, cap: CAP, sq_sig_all: false };
     let qp = pd.create_qp(&init).unwrap().to_init(&InitAttr::default()).unwrap();
-    qp.to_rtr(&RtrAttr::default()).unwrap().to_rts(&RtsAttr::default()).unwrap()
+    qp.to_rtr(&RtrAttr::unconnected()).unwrap().to_rts(&RtsAttr::default()).unwrap()
 }
 
 /// Runs what must panic.

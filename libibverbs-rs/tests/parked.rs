@@ -50,7 +50,7 @@ fn setup<P: Provider>(context: &Context<P>) -> Setup<P> {
 fn ready<P: Provider>(pd: &Pd<P>, cq: &Cq<P>) -> Qp<Rts, P> {
     let init = QpInit { qp_type: QpType::RC, send_cq: cq, recv_cq: cq, cap: CAP, sq_sig_all: false };
     let qp = pd.create_qp(&init).unwrap().to_init(&InitAttr::default()).unwrap();
-    qp.to_rtr(&RtrAttr::default()).unwrap().to_rts(&RtsAttr::default()).unwrap()
+    qp.to_rtr(&RtrAttr::unconnected()).unwrap().to_rts(&RtsAttr::default()).unwrap()
 }
 
 impl<P: Provider> Setup<P> {
@@ -473,7 +473,7 @@ fn after_a_reset_with_full_tables_the_queue_pair_parks_as_much_again<P: Provider
         assert_eq!(reset.reclaim_all().len(), 8);
         assert!(reset.reclaim_all().is_empty());
         let init = reset.to_init(&InitAttr::default()).unwrap();
-        qp = init.to_rtr(&RtrAttr::default()).unwrap().to_rts(&RtsAttr::default()).unwrap();
+        qp = init.to_rtr(&RtrAttr::unconnected()).unwrap().to_rts(&RtsAttr::default()).unwrap();
         let mut completions = cq.poll();
         while let Some(late) = completions.next() {
             assert!(qp.reclaim(&late).is_none(), "round {round}: it came back already");

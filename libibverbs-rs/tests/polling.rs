@@ -21,7 +21,7 @@ fn sender<P: Provider>(context: &Context<P>) -> (Cq<P>, Qp<verbs::state::Rts, P>
     let cap = QpCap { max_send_wr: 64, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 8 };
     let init = QpInit { qp_type: QpType::RC, send_cq: &cq, recv_cq: &cq, cap, sq_sig_all: false };
     let qp = context.alloc_pd().unwrap().create_qp(&init).unwrap().to_init(&InitAttr::default()).unwrap();
-    let qp = qp.to_rtr(&RtrAttr::default()).unwrap().to_rts(&RtsAttr::default()).unwrap();
+    let qp = qp.to_rtr(&RtrAttr::unconnected()).unwrap().to_rts(&RtsAttr::default()).unwrap();
     (cq, qp)
 }
 

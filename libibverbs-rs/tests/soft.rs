@@ -100,6 +100,7 @@ struct End {
     cq: Cq,
     reset: Option<Qp<Reset>>,
     qp_num: u32,
+    psn: u32,
 }
 
 impl End {
@@ -110,7 +111,7 @@ impl End {
             QpCap { max_send_wr: 4, max_recv_wr: 4, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
         let init = QpInit { qp_type: QpType::RC, send_cq: &cq, recv_cq: &cq, cap, sq_sig_all: false };
         let qp = pd.create_qp(&init).unwrap();
-        Self { context: context.clone(), pd, cq, qp_num: qp.qp_num(), reset: Some(qp) }
+        Self { context: context.clone(), pd, cq, qp_num: qp.qp_num(), psn: qp.psn(), reset: Some(qp) }
     }
 
     fn connect(&mut self, peer: &Self) -> Qp<Rts> {
@@ -123,8 +124,7 @@ impl End {
         };
         let ah_attr = AhAttr { grh: Some(route), port_num: 1, ..AhAttr::default() };
         let qp = self.reset.take().unwrap().to_init(&InitAttr::default()).unwrap();
-        let rtr = RtrAttr { ah_attr, dest_qp_num: peer.qp_num, ..RtrAttr::default() };
-        qp.to_rtr(&rtr).unwrap().to_rts(&RtsAttr::default()).unwrap()
+        qp.to_rtr(&RtrAttr::new(ah_attr, peer.qp_num, peer.psn)).unwrap().to_rts(&RtsAttr::default()).unwrap()
     }
 
     /// Waits for one completion, and takes out what was parked for it.

@@ -13,7 +13,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
-use common::{Arena, End, PATIENCE, Process, Shape, gid, open, recv, send, wait, wait_for_child};
+use common::{Arena, End, PATIENCE, Process, Remote, Shape, gid, open, recv, send, wait, wait_for_child};
 use nix::sys::wait::WaitStatus;
 use nix::unistd::{ForkResult, fork};
 use verbs::{Gid, RtsAttr, SendOp, WcStatus};
@@ -43,9 +43,9 @@ fn main() -> ExitCode {
             let (child, from) = (Process(child), lines(from));
             let next =
                 |what: &str| from.recv_timeout(PATIENCE).unwrap_or_else(|error| panic!("{what}: {error}"));
-            writeln!(to, "{}", place(gid(&context), end.qp.qp_num())).expect("the child reads");
-            let (peer, qp_num) = parse(&next("the child's place"));
-            let mut end = end.connect(&shape, peer, qp_num);
+            writeln!(to, "{}", place(gid(&context), Remote::of(&end.qp))).expect("the child reads");
+            let (peer, remote) = parse(&next("the child's place"));
+            let mut end = end.connect(&shape, peer, remote);
             assert_eq!(next("the child's being ready"), "ready");
             let arena = Arena::new(&end.pd, 8);
             for _ in 0..if round % 2 == 0 { 0 } else { 200 } {
@@ -103,10 +103,10 @@ fn take_one_and_exit() -> ! {
     let rounds: u64 = std::env::args().nth(2).and_then(|text| text.parse().ok()).expect("a number");
     let context = open();
     let end = End::new(&context, &Shape::default());
-    println!("{}", place(gid(&context), end.qp.qp_num()));
+    println!("{}", place(gid(&context), Remote::of(&end.qp)));
     let line = std::io::stdin().lines().next().expect("the parent's place").expect("text");
-    let (peer, qp_num) = parse(&line);
-    let mut end = end.connect(&Shape::default(), peer, qp_num);
+    let (peer, remote) = parse(&line);
+    let mut end = end.connect(&Shape::default(), peer, remote);
     let arena = Arena::new(&end.pd, 8);
     recv(&mut end.qp, 0, &[arena.sge(0..8)]);
     // Until the background thread leaves packets to who polls.
@@ -144,12 +144,13 @@ fn lines(from: impl Read + Send + 'static) -> Receiver<String> {
     lines
 }
 
-fn place(gid: Gid, qp_num: u32) -> String {
-    gid.0.iter().map(|byte| format!("{byte:02x}")).chain([format!(" {qp_num}")]).collect()
+fn place(gid: Gid, Remote { qp_num, psn }: Remote) -> String {
+    gid.0.iter().map(|byte| format!("{byte:02x}")).chain([format!(" {qp_num} {psn}")]).collect()
 }
 
-fn parse(line: &str) -> (Gid, u32) {
-    let (hex, qp_num) = line.split_once(' ').expect("two words");
+fn parse(line: &str) -> (Gid, Remote) {
+    let [hex, qp_num, psn] = line.split(' ').collect::<Vec<_>>()[..] else { panic!("three words") };
+    let number = |text: &str| text.parse().expect("a number");
     let gid = u128::from_str_radix(hex, 16).expect("a GID").to_be_bytes();
-    (Gid(gid), qp_num.parse().expect("a number"))
+    (Gid(gid), Remote { qp_num: number(qp_num), psn: number(psn) })
 }

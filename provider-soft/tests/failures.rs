@@ -5,8 +5,8 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::{
-    Arena, End, Shape, eventually, gid, open, pair, pair_on, post_recv, post_send, recv, send, wait, wait_ok,
-    wait_status,
+    Arena, End, Remote, Shape, eventually, gid, open, pair, pair_on, post_recv, post_send, recv, send, wait,
+    wait_ok, wait_status,
 };
 use verbs::{
     AccessFlags, AsyncEventType, Cause, CqInit, Element, Errno, PostReason, QpAttr, QpAttrMask, QpCap,
@@ -14,7 +14,7 @@ use verbs::{
 };
 
 /// Gives up after a few milliseconds.
-const QUICK: RtsAttr = RtsAttr { sq_psn: 0, timeout: 8, retry_cnt: 2, rnr_retry: 1, max_rd_atomic: 1 };
+const QUICK: RtsAttr = RtsAttr { sq_psn: None, timeout: 8, retry_cnt: 2, rnr_retry: 1, max_rd_atomic: 1 };
 
 #[test]
 fn nobody_at_the_address_is_a_retry_error_and_flushes_the_rest() {
@@ -25,7 +25,7 @@ fn nobody_at_the_address_is_a_retry_error_and_flushes_the_rest() {
         let gone = open();
         gid(&gone)
     };
-    let mut end = End::new(&context, &shape).connect(&shape, nobody, 77);
+    let mut end = End::new(&context, &shape).connect(&shape, nobody, Remote { qp_num: 77, psn: 0 });
     let arena = Arena::new(&end.pd, 64);
     recv(&mut end.qp, 9, &[arena.sge(0..8)]);
     send(&mut end.qp, 1, SendOp::Send, &[arena.sge(0..8)]);
@@ -161,8 +161,8 @@ fn a_queue_pair_is_destroyed_or_reset_with_traffic_in_flight_and_is_forgotten() 
     assert_eq!(a.cq.poll_into(&mut [verbs::Wc::default(); 64]), 0);
     // And it works again, from the start of its rings.
     let mut c = End::new(&device, &Shape::default());
-    let mut qp = common::connect(qp, &Shape::default(), gid(&device), c.qp.qp_num());
-    let mut c_qp = common::connect(c.qp, &Shape::default(), gid(&device), qp.qp_num());
+    let mut qp = common::connect(qp, &Shape::default(), gid(&device), Remote::of(&c.qp));
+    let mut c_qp = common::connect(c.qp, &Shape::default(), gid(&device), Remote::of(&qp));
     let into = Arena::new(&c.pd, 8);
     for n in 0..100 {
         recv(&mut c_qp, n, &[into.sge(0..8)]);

@@ -37,7 +37,7 @@ const EVENTS: Shape = Shape {
     sq_sig_all: false,
     events: true,
     path_mtu: verbs::Mtu::MTU_1024,
-    rts: verbs::RtsAttr { sq_psn: 0, timeout: 14, retry_cnt: 7, rnr_retry: 7, max_rd_atomic: 1 },
+    rts: verbs::RtsAttr { sq_psn: None, timeout: 14, retry_cnt: 7, rnr_retry: 7, max_rd_atomic: 1 },
     min_rnr_timer: 1,
     access: common::REMOTE,
 };

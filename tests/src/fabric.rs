@@ -204,15 +204,31 @@ impl<P: Provider> Pair<P> {
             Ok((qp, cq, channel))
         };
         let ((a, a_cq, a_channel), (b, b_cq, b_channel)) = (make()?, make()?);
-        let (a_num, b_num) = (a.qp_num(), b.qp_num());
-        let a = connect(context, a, shape, b_num)?;
-        let b = connect(context, b, shape, a_num)?;
+        let (to_a, to_b) = (Remote::of(&a), Remote::of(&b));
+        let a = connect(context, a, shape, to_b)?;
+        let b = connect(context, b, shape, to_a)?;
         Ok(Self {
             context: context.clone(),
             pd,
             a: End { qp: a, cq: a_cq, channel: a_channel },
             b: End { qp: b, cq: b_cq, channel: b_channel },
         })
+    }
+}
+
+/// The other end of a connection, as it tells: its number, and the first sequence number that it sends.
+#[derive(Clone, Copy, Debug)]
+pub struct Remote {
+    /// Its number.
+    pub qp_num: u32,
+    /// The first sequence number that it sends.
+    pub psn: u32,
+}
+
+impl Remote {
+    /// What a queue pair would tell.
+    pub fn of<S: verbs::state::State, P: Provider>(qp: &Qp<S, P>) -> Self {
+        Self { qp_num: qp.qp_num(), psn: qp.psn() }
     }
 }
 
@@ -238,14 +254,12 @@ pub fn init_attr() -> InitAttr {
 ///
 /// # Errors
 /// The device has no usable GID.
-pub fn rtr_attr<P: Provider>(context: &Context<P>, shape: &Shape, dest_qp_num: u32) -> CaseResult<RtrAttr> {
+pub fn rtr_attr<P: Provider>(context: &Context<P>, shape: &Shape, remote: Remote) -> CaseResult<RtrAttr> {
     Ok(RtrAttr {
-        ah_attr: path(&context.find_gid(PORT)?),
-        dest_qp_num,
         path_mtu: shape.path_mtu,
         max_dest_rd_atomic: 4,
         min_rnr_timer: 1,
-        ..RtrAttr::default()
+        ..RtrAttr::new(path(&context.find_gid(PORT)?), remote.qp_num, remote.psn)
     })
 }
 
@@ -268,10 +282,10 @@ pub fn connect<P: Provider>(
     context: &Context<P>,
     qp: Qp<Reset, P>,
     shape: &Shape,
-    dest_qp_num: u32,
+    remote: Remote,
 ) -> CaseResult<Qp<Rts, P>> {
     let qp = qp.to_init(&init_attr()).map_err(|(_, error)| error)?;
-    let qp = qp.to_rtr(&rtr_attr(context, shape, dest_qp_num)?).map_err(|(_, error)| error)?;
+    let qp = qp.to_rtr(&rtr_attr(context, shape, remote)?).map_err(|(_, error)| error)?;
     Ok(qp.to_rts(&shape.rts).map_err(|(_, error)| error)?)
 }
 

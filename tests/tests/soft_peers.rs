@@ -15,7 +15,7 @@ use verbs_tests::runner::{CaseResult, Stop};
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// 4 ms, 4 times.
-const QUICK: RtsAttr = RtsAttr { sq_psn: 0, timeout: 10, retry_cnt: 3, rnr_retry: 7, max_rd_atomic: 1 };
+const QUICK: RtsAttr = RtsAttr { sq_psn: None, timeout: 10, retry_cnt: 3, rnr_retry: 7, max_rd_atomic: 1 };
 
 fn open() -> Context {
     verbs::soft::auto().and_then(|device| device.open()).expect("a device on loopback")

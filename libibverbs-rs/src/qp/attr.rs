@@ -41,14 +41,24 @@ impl Default for InitAttr {
     }
 }
 
-/// INIT to RTR. A UD queue pair needs none of it.
+/// INIT to RTR: what connects a queue pair with its peer's.
+///
+/// There is no default: a queue pair that expects sequence number 0 is one that a stranger finds 16 million times sooner.
+/// [`new`](Self::new) takes what the peer must tell, and has usual values for the rest:
+///
+/// ```
+/// # fn f(ah_attr: verbs::AhAttr, qp_num: u32, psn: u32) {
+/// use verbs::{Mtu, RtrAttr};
+/// let rtr = RtrAttr { path_mtu: Mtu::MTU_4096, ..RtrAttr::new(ah_attr, qp_num, psn) };
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RtrAttr {
     /// The path to the peer (RC, UC).
     pub ah_attr: AhAttr,
     /// The peer's queue pair number, 24 bits (RC, UC).
     pub dest_qp_num: u32,
-    /// The first packet sequence number expected: the peer's `sq_psn` (RC, UC).
+    /// The first packet sequence number expected, 24 bits: the peer's [`psn`](crate::Qp::psn) (RC, UC).
     pub rq_psn: u32,
     /// The largest payload of a packet (RC, UC).
     pub path_mtu: Mtu,
@@ -58,25 +68,32 @@ pub struct RtrAttr {
     pub min_rnr_timer: u8,
 }
 
-/// A queue pair with packets of 1024 bytes, one read at a time, and 0.64 ms (code 12) to post a receive.
-impl Default for RtrAttr {
-    fn default() -> Self {
+impl RtrAttr {
+    /// Towards the peer's queue pair `dest_qp_num`, whose first sequence number is `rq_psn`, along the path `ah_attr`; with
+    /// packets of 1024 bytes, one read at a time, and 0.64 ms (code 12) to post a receive.
+    pub const fn new(ah_attr: AhAttr, dest_qp_num: u32, rq_psn: u32) -> Self {
         Self {
-            ah_attr: AhAttr::default(),
-            dest_qp_num: 0,
-            rq_psn: 0,
+            ah_attr,
+            dest_qp_num,
+            rq_psn,
             path_mtu: Mtu::MTU_1024,
             max_dest_rd_atomic: 1,
             min_rnr_timer: 12,
         }
+    }
+
+    /// Without a peer: for a datagram queue pair (UD), whose step to RTR takes none of the attributes.
+    pub fn unconnected() -> Self {
+        Self::new(AhAttr::default(), 0, 0)
     }
 }
 
 /// RTR to RTS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RtsAttr {
-    /// The first packet sequence number sent: the peer's `rq_psn`.
-    pub sq_psn: u32,
+    /// The first packet sequence number sent, 24 bits: what the peer has as `rq_psn`. `None`: the queue pair's own
+    /// [`psn`](crate::Qp::psn).
+    pub sq_psn: Option<u32>,
     /// How long to wait for an acknowledgement: 4.096 µs × 2ᵗⁱᵐᵉᵒᵘᵗ, 0 for ever (RC).
     pub timeout: u8,
     /// How often to retry, 0 to 7 (RC).
@@ -87,20 +104,21 @@ pub struct RtsAttr {
     pub max_rd_atomic: u8,
 }
 
-/// 67 ms (code 14) and 7 retries, waiting for receives for ever, one read at a time.
+/// From the queue pair's own sequence number; 67 ms (code 14) and 7 retries, waiting for receives for ever, one read at a time.
 impl Default for RtsAttr {
     fn default() -> Self {
-        Self { sq_psn: 0, timeout: 14, retry_cnt: 7, rnr_retry: 7, max_rd_atomic: 1 }
+        Self { sq_psn: None, timeout: 14, retry_cnt: 7, rnr_retry: 7, max_rd_atomic: 1 }
     }
 }
 
 /// A step, as `modify` takes it.
 pub(crate) trait Step {
-    fn attr(&self) -> QpAttr;
+    /// The attributes, for a queue pair with this [`psn`](crate::Qp::psn).
+    fn attr(&self, psn: u32) -> QpAttr;
 }
 
 impl Step for InitAttr {
-    fn attr(&self) -> QpAttr {
+    fn attr(&self, _psn: u32) -> QpAttr {
         QpAttr {
             port_num: self.port_num,
             pkey_index: self.pkey_index,
@@ -112,7 +130,7 @@ impl Step for InitAttr {
 }
 
 impl Step for RtrAttr {
-    fn attr(&self) -> QpAttr {
+    fn attr(&self, _psn: u32) -> QpAttr {
         QpAttr {
             ah_attr: self.ah_attr,
             dest_qp_num: self.dest_qp_num,
@@ -126,9 +144,9 @@ impl Step for RtrAttr {
 }
 
 impl Step for RtsAttr {
-    fn attr(&self) -> QpAttr {
+    fn attr(&self, psn: u32) -> QpAttr {
         QpAttr {
-            sq_psn: self.sq_psn,
+            sq_psn: self.sq_psn.unwrap_or(psn),
             timeout: self.timeout,
             retry_cnt: self.retry_cnt,
             rnr_retry: self.rnr_retry,

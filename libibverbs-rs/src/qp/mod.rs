@@ -20,16 +20,17 @@ pub mod state;
 use core::fmt;
 use core::marker::PhantomData;
 use core::ops::RangeBounds;
+use std::sync::Arc;
 
 use verbs_core::provider::{ContextOps, Erased, NamedProvider, Provider, QpOps};
 use verbs_core::types::{
     PostError, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpInitInfo, QpState, QpType, RecvWr, SendFlags, SendOp,
     SendWr,
 };
-use verbs_core::{Error, Result};
+use verbs_core::{Error, Result, random};
 
 use crate::live::Live;
-use crate::registry::{Child, Entry, Kind, QpId};
+use crate::registry::{Child, Entry, Kind, QpId, Registry};
 use crate::{Buf, Completion, Pd};
 use attr::{InitAttr, QpInit, RtrAttr, RtsAttr, Step, required};
 use half::{RecvHalf, SendHalf};
@@ -52,6 +53,8 @@ struct Kept {
     sends: Lot,
     recvs: Lot,
     entry: Entry,
+    registry: Arc<Registry>,
+    psn: u32,
     _pd: Child,
 }
 
@@ -60,6 +63,7 @@ impl<P: Provider> Qp<Reset, P> {
         let registry = pd.context().registry();
         let send_cq = init.send_cq.share(registry)?;
         let recv_cq = init.recv_cq.share(registry)?;
+        let psn = draw_psn(registry, "create_qp")?;
         let entry = registry.enter(Kind::Qp);
         let attr = QpInitAttr {
             qp_type: init.qp_type,
@@ -74,6 +78,8 @@ impl<P: Provider> Qp<Reset, P> {
             sends: Lot::sends(pd.id(), send_cq, cap.max_send_wr),
             recvs: Lot::recvs(pd.id(), recv_cq, cap.max_recv_wr),
             entry,
+            registry: Arc::clone(registry),
+            psn,
             _pd: pd.child_qp(),
         };
         Ok(Self { live: Live::new(raw, kept), state: PhantomData })
@@ -129,6 +135,14 @@ impl<S: State, P: Provider> Qp<S, P> {
     /// The number that peers address it by, 24 bits.
     pub fn qp_num(&self) -> u32 {
         self.live.get().qp_num()
+    }
+
+    /// The packet sequence number that it sends first unless [`RtsAttr::sq_psn`] says otherwise, 24 bits: tell it to the peer.
+    ///
+    /// It is drawn from the system's random source when the queue pair is made and each time that
+    /// [`to_reset`](Self::to_reset) takes it back, so that only a peer that was told sends what it accepts.
+    pub fn psn(&self) -> u32 {
+        self.live.kept().psn
     }
 
     /// The transport service.
@@ -200,12 +214,19 @@ impl<S: State, P: Provider> Qp<S, P> {
     }
 
     /// Takes it back to RESET: what was posted is forgotten, without completions. [`reclaim_all`](Qp::reclaim_all) gives
-    /// back what was parked.
+    /// back what was parked. It gets a new [`psn`](Self::psn).
     ///
     /// # Errors
-    /// The queue pair, with all that is parked, and any errno the kernel returns; `EBUSY` where it does not stay in RESET.
+    /// The queue pair, with all that is parked, and any errno the kernel or the system's random source returns; `EBUSY` where
+    /// it does not stay in RESET.
     pub fn to_reset(self) -> Result<Qp<Reset, P>, (Self, Error)> {
-        self.modify_to(&QpAttr::default(), QpAttrMask::empty())
+        let psn = match draw_psn(&self.live.kept().registry, "modify_qp") {
+            Ok(psn) => psn,
+            Err(error) => return Err((self, error)),
+        };
+        let mut qp = self.modify_to(&QpAttr::default(), QpAttrMask::empty())?;
+        qp.live.kept_mut().psn = psn;
+        Ok(qp)
     }
 
     /// Moves it to the error state: what was posted completes as flushed.
@@ -257,8 +278,8 @@ impl<S: State, P: Provider> Qp<S, P> {
 
     /// A step of the ladder: what the table requires, from the step's attributes.
     fn step<T: State>(self, step: &impl Step) -> Result<Qp<T, P>, (Self, Error)> {
-        let mask = required(self.qp_type(), S::STATE, T::STATE);
-        self.modify_to(&step.attr(), mask)
+        let (attr, mask) = (step.attr(self.psn()), required(self.qp_type(), S::STATE, T::STATE));
+        self.modify_to(&attr, mask)
     }
 }
 
@@ -445,4 +466,9 @@ impl<S: State, P: Provider> fmt::Debug for Qp<S, P> {
             .field("state", &S::STATE)
             .finish_non_exhaustive()
     }
+}
+
+/// A sequence number that strangers cannot guess, 24 bits.
+fn draw_psn(registry: &Registry, verb: &'static str) -> Result<u32> {
+    random::draw().map(|bits| bits & 0xff_ffff).map_err(|errno| registry.error(verb, errno))
 }

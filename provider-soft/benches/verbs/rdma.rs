@@ -210,8 +210,14 @@ impl<P: Provider> End<P, Reset> {
         let qp = pd.create_qp(&init)?;
         let arena = Arena::new(&pd, 2 * what.bytes())?;
         let gid = context.find_gid(PORT)?.gid;
-        let mine =
-            format!("{} {} {} {}", u128::from_be_bytes(gid.0), qp.qp_num(), arena.mr.addr(), arena.mr.rkey());
+        let mine = format!(
+            "{} {} {} {} {}",
+            u128::from_be_bytes(gid.0),
+            qp.qp_num(),
+            qp.psn(),
+            arena.mr.addr(),
+            arena.mr.rkey()
+        );
         let end = Self {
             qp,
             cq,
@@ -232,17 +238,17 @@ impl<P: Provider> End<P, Reset> {
         let mut words = theirs.split_whitespace();
         let mut next = || words.next().ok_or("the other process said too little");
         let dgid = verbs::Gid(next()?.parse::<u128>()?.to_be_bytes());
-        let (dest_qp_num, remote_addr, rkey) = (next()?.parse()?, next()?.parse()?, next()?.parse()?);
+        let (dest_qp_num, psn) = (next()?.parse()?, next()?.parse()?);
+        let (remote_addr, rkey) = (next()?.parse()?, next()?.parse()?);
         let access = AccessFlags::REMOTE_WRITE;
         let init = InitAttr { port_num: PORT, access, ..InitAttr::default() };
         let sgid_index = u8::try_from(self.context.find_gid(PORT)?.gid_index)?;
         let grh = GlobalRoute { dgid, sgid_index, hop_limit: 64, ..GlobalRoute::default() };
+        let ah_attr = AhAttr { grh: Some(grh), port_num: PORT, ..AhAttr::default() };
         let rtr = RtrAttr {
-            ah_attr: AhAttr { grh: Some(grh), port_num: PORT, ..AhAttr::default() },
-            dest_qp_num,
             path_mtu: self.context.query_port(PORT)?.active_mtu.min(Mtu::MTU_4096),
             min_rnr_timer: 1,
-            ..RtrAttr::default()
+            ..RtrAttr::new(ah_attr, dest_qp_num, psn)
         };
         let rts = RtsAttr { timeout: 14, retry_cnt: 7, rnr_retry: 7, ..RtsAttr::default() };
         let Self { qp, cq, arena, context, what, _pd, .. } = self;

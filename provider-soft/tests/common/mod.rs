@@ -101,21 +101,35 @@ impl End<Reset> {
         Self { qp, cq, channel, pd, context: context.clone() }
     }
 
-    pub fn connect(self, shape: &Shape, dgid: Gid, dest_qp_num: u32) -> End {
+    pub fn connect(self, shape: &Shape, dgid: Gid, remote: Remote) -> End {
         let Self { qp, cq, channel, pd, context } = self;
-        End { qp: connect(qp, shape, dgid, dest_qp_num), cq, channel, pd, context }
+        End { qp: connect(qp, shape, dgid, remote), cq, channel, pd, context }
     }
 }
 
-pub fn connect(qp: Qp<Reset, Soft>, shape: &Shape, dgid: Gid, dest_qp_num: u32) -> Qp<Rts, Soft> {
+/// The other end of a connection, as it tells: its number, and the first sequence number that it sends.
+#[derive(Clone, Copy, Debug)]
+pub struct Remote {
+    pub qp_num: u32,
+    pub psn: u32,
+}
+
+/// For datagrams, which are connected with nobody.
+pub const NOBODY: Remote = Remote { qp_num: 0, psn: 0 };
+
+impl Remote {
+    pub fn of<S: verbs::state::State>(qp: &Qp<S, Soft>) -> Self {
+        Self { qp_num: qp.qp_num(), psn: qp.psn() }
+    }
+}
+
+pub fn connect(qp: Qp<Reset, Soft>, shape: &Shape, dgid: Gid, remote: Remote) -> Qp<Rts, Soft> {
     let init = InitAttr { port_num: PORT, access: shape.access, qkey: QKEY, ..InitAttr::default() };
     let rtr = RtrAttr {
-        ah_attr: path(dgid),
-        dest_qp_num,
         path_mtu: shape.path_mtu,
         max_dest_rd_atomic: 4,
         min_rnr_timer: shape.min_rnr_timer,
-        ..RtrAttr::default()
+        ..RtrAttr::new(path(dgid), remote.qp_num, remote.psn)
     };
     qp.to_init(&init).unwrap().to_rtr(&rtr).unwrap().to_rts(&shape.rts).unwrap()
 }
@@ -128,8 +142,8 @@ pub fn path(dgid: Gid) -> AhAttr {
 /// Two connected ends: on one device, if the contexts are the same.
 pub fn pair_on(a: &Context<Soft>, b: &Context<Soft>, shape: &Shape) -> (End, End) {
     let (left, right) = (End::new(a, shape), End::new(b, shape));
-    let (left_num, right_num) = (left.qp.qp_num(), right.qp.qp_num());
-    (left.connect(shape, gid(b), right_num), right.connect(shape, gid(a), left_num))
+    let (to_left, to_right) = (Remote::of(&left.qp), Remote::of(&right.qp));
+    (left.connect(shape, gid(b), to_right), right.connect(shape, gid(a), to_left))
 }
 
 /// Two connected ends on two devices.

@@ -138,7 +138,7 @@ impl<P: Provider> Session<P> {
         let (peer_qpn, peer_psn) = heard.split_once(' ').ok_or_else(|| not_understood(&heard))?;
         let (peer_qpn, peer_psn): (u32, u32) = (peer_qpn.parse()?, peer_psn.parse()?);
         let rtr = rtr_attr(self.path(), self.mtu, peer_qpn, peer_psn);
-        let qp = bring_up(qp, &rtr, &RtsAttr { sq_psn: psn, ..shape.rts })?;
+        let qp = bring_up(qp, &rtr, &RtsAttr { sq_psn: Some(psn), ..shape.rts })?;
         // Nobody sends to one that is not ready.
         self.link.meet("connected")?;
         Ok(End { qp, cq, peer_qpn })
@@ -192,7 +192,7 @@ pub fn loopback<P: Provider>(pd: &Pd<P>, mtu: Mtu, choices: &mut Choices) -> Cas
     let (one_psn, other_psn) = (first_psn(choices), first_psn(choices));
     let (one_qpn, other_qpn) = (one.qp_num(), other.qp_num());
     let path = path(&gid, gid.gid);
-    let rts = |sq_psn| RtsAttr { sq_psn, ..shape.rts };
+    let rts = |psn| RtsAttr { sq_psn: Some(psn), ..shape.rts };
     let one = bring_up(one, &rtr_attr(path, mtu, other_qpn, other_psn), &rts(one_psn))?;
     let other = bring_up(other, &rtr_attr(path, mtu, one_qpn, one_psn), &rts(other_psn))?;
     Ok([End { qp: one, cq: one_cq, peer_qpn: other_qpn }, End { qp: other, cq: other_cq, peer_qpn: one_qpn }])

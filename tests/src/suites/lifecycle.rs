@@ -15,8 +15,8 @@ use verbs::{
 };
 
 use crate::fabric::{
-    self, PORT, Pair, Shape, connect, create_qp, eventually, filled, is_rxe, pattern, under_test, wait_for,
-    wait_one, wait_remote_access_error,
+    self, PORT, Pair, Remote, Shape, connect, create_qp, eventually, filled, is_rxe, pattern, under_test,
+    wait_for, wait_one, wait_remote_access_error,
 };
 use crate::process::{self, Running};
 use crate::runner::{Case, CaseResult, Stop, fail, skip};
@@ -118,8 +118,8 @@ impl<P: Provider> All<P> {
         cq.req_notify(false)?;
         let shape = Shape::default();
         let qp = create_qp(&pd, &cq, &shape)?;
-        let num = qp.qp_num();
-        let mut qp = connect(&context, qp, &shape, num)?;
+        let own = Remote::of(&qp);
+        let mut qp = connect(&context, qp, &shape, own)?;
         qp.park_recv(pd.alloc_buf(100)?, ..).map_err(|error| error.reason)?;
         let exposed = pd.expose(pd.alloc_buf(64)?, RemoteAccess::READ).map_err(|(_, error)| error)?;
         let ah = pd.create_ah(&fabric::path(&context.find_gid(PORT)?))?;

@@ -19,8 +19,8 @@ use verbs_core::discovery::{self, Roots};
 use crate::cases;
 use crate::compare::{same, same_but_for_reasons};
 use crate::fabric::{
-    self, Arena, PORT, Pair, Shape, create_qp, eventually, init_attr, is_rxe, open, post_recv, post_send,
-    rtr_attr, signalled, under_test, wait, wait_for,
+    self, Arena, PORT, Pair, Remote, Shape, create_qp, eventually, init_attr, is_rxe, open, post_recv,
+    post_send, rtr_attr, signalled, under_test, wait, wait_for,
 };
 use crate::refuse;
 use crate::runner::{Case, CaseResult, Stop, fail};
@@ -271,11 +271,12 @@ fn a_source_gid_that_does_not_exist_is_named() -> CaseResult {
     let cq = context.create_cq(&CqInit::new(4))?;
     let shape = Shape::default();
     let qp = create_qp(&pd, &cq, &shape)?.to_init(&init_attr()).map_err(|(_, error)| error)?;
-    let rtr = verbs::RtrAttr { ah_attr: attr, ..rtr_attr(&context, &shape, 1)? };
+    let nobody = Remote { qp_num: 1, psn: 0 };
+    let rtr = verbs::RtrAttr { ah_attr: attr, ..rtr_attr(&context, &shape, nobody)? };
     let Err((qp, error)) = qp.to_rtr(&rtr) else { return fail("a connection from nowhere was accepted") };
     names_it(&error);
     // It came back as it was.
-    qp.to_rtr(&rtr_attr(&context, &shape, 1)?).map_err(|(_, error)| error)?;
+    qp.to_rtr(&rtr_attr(&context, &shape, nobody)?).map_err(|(_, error)| error)?;
     Ok(())
 }
 

@@ -146,6 +146,11 @@ impl<S: State> Endpoint<S> {
         self.qp.qp_num()
     }
 
+    /// The first sequence number that it sends, drawn from the system's random source.
+    pub fn psn(&self) -> u32 {
+        self.qp.psn()
+    }
+
     /// The message's buffer.
     pub fn buffer(&mut self) -> &mut Buffer {
         &mut self.buffer

@@ -19,7 +19,6 @@ pub mod run;
 pub mod setup;
 
 use std::ffi::OsString;
-use std::hash::{BuildHasher, Hasher, RandomState};
 
 use nix::unistd::{SysconfVar, sysconf};
 use verbs::state::{Init, Rts};
@@ -107,7 +106,7 @@ fn local_address(
             console.because(error)
         })?,
     };
-    Ok((port, Dest { lid: port.lid, qpn: endpoint.qp_num(), psn: random() & 0xff_ffff, gid }))
+    Ok((port, Dest { lid: port.lid, qpn: endpoint.qp_num(), psn: endpoint.psn(), gid }))
 }
 
 /// Finds the peer, and connects to its queue pair. The server does so before it answers, so that a client never sends to
@@ -163,15 +162,8 @@ fn connect(
     });
     let ah_attr =
         AhAttr { grh, dlid: remote.lid, sl: options.sl, port_num: options.ib_port, ..AhAttr::default() };
-    let rtr = RtrAttr {
-        ah_attr,
-        dest_qp_num: remote.qpn,
-        rq_psn: remote.psn,
-        path_mtu: options.mtu,
-        max_dest_rd_atomic: 1,
-        min_rnr_timer: 12,
-    };
-    let rts = RtsAttr { sq_psn: local.psn, timeout: 14, retry_cnt: 7, rnr_retry: 7, max_rd_atomic: 1 };
+    let rtr = RtrAttr { path_mtu: options.mtu, ..RtrAttr::new(ah_attr, remote.qpn, remote.psn) };
+    let rts = RtsAttr { sq_psn: Some(local.psn), timeout: 14, retry_cnt: 7, rnr_retry: 7, max_rd_atomic: 1 };
     endpoint.connect(&rtr, &rts)
 }
 
@@ -213,11 +205,6 @@ fn close(setup: Setup, endpoint: Endpoint<Rts>, console: &mut Console) -> Result
 fn page_size() -> usize {
     let told = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
     told.and_then(|size| usize::try_from(size).ok()).filter(|size| *size > 0).unwrap_or(4096)
-}
-
-/// A number that a peer cannot guess, from the keys of the standard library's hash tables.
-fn random() -> u32 {
-    RandomState::new().build_hasher().finish() as u32
 }
 
 /// What `--chk` puts at the start of each page and looks for there: in C the page's number, modulo the size of a byte.

@@ -5,7 +5,7 @@ use verbs::{Context, Provider, QpType, RecvWr, SendFlags, SendOp, WcFlags, WcOpc
 use super::SUITE;
 use crate::both;
 use crate::fabric::{
-    Arena, PORT, Pair, QKEY, Shape, eventually, imm, is_empty, path, pattern, post_recv, post_send,
+    Arena, PORT, Pair, QKEY, Remote, Shape, eventually, imm, is_empty, path, pattern, post_recv, post_send,
     signalled, wait_for,
 };
 use crate::runner::{Case, CaseResult};
@@ -173,7 +173,8 @@ fn ud_datagrams_of_two_senders_are_told_apart<P: Provider>(context: &Context<P>)
     let mut pair = Pair::new(context, &shape)?;
     let ah = pair.pd.create_ah(&path(&context.find_gid(PORT)?))?;
     let third = crate::fabric::create_qp(&pair.pd, &pair.a.cq, &shape)?;
-    let mut third = crate::fabric::connect(context, third, &shape, 0)?;
+    let nobody = Remote { qp_num: 0, psn: 0 };
+    let mut third = crate::fabric::connect(context, third, &shape, nobody)?;
     let arena = Arena::new(&pair.pd, 512)?;
     let sge = [arena.sge(0..8)];
     let to = ah.to(pair.b.qp.qp_num(), QKEY);

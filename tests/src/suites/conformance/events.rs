@@ -12,7 +12,9 @@ use verbs::{
 
 use super::SUITE;
 use crate::both;
-use crate::fabric::{Arena, PATIENCE, PORT, Pair, Shape, eventually, is_rxe, post_recv, post_send, wait_for};
+use crate::fabric::{
+    Arena, PATIENCE, PORT, Pair, Remote, Shape, eventually, is_rxe, post_recv, post_send, wait_for,
+};
 use crate::runner::{Case, CaseResult, fail, skip};
 use crate::tools::run;
 
@@ -41,7 +43,7 @@ const DEFAULT: Shape = Shape {
     sq_sig_all: false,
     events: false,
     path_mtu: verbs::Mtu::MTU_1024,
-    rts: verbs::RtsAttr { sq_psn: 0, timeout: 10, retry_cnt: 3, rnr_retry: 7, max_rd_atomic: 1 },
+    rts: verbs::RtsAttr { sq_psn: None, timeout: 10, retry_cnt: 3, rnr_retry: 7, max_rd_atomic: 1 },
 };
 
 fn channel<P: Provider>(end: &crate::fabric::End<P>) -> CaseResult<&CompChannel> {
@@ -134,8 +136,8 @@ fn queues_of_one_channel_are_told_apart<P: Provider>(context: &Context<P>) -> Ca
     let mut cqs = [context.create_cq(&init)?, context.create_cq(&init)?];
     for which in [0, 1, 1, 0] {
         let qp = crate::fabric::create_qp(&pair.pd, &cqs[which], &DEFAULT)?;
-        let num = qp.qp_num();
-        let mut qp = crate::fabric::connect(context, qp, &DEFAULT, num)?;
+        let own = Remote::of(&qp);
+        let mut qp = crate::fabric::connect(context, qp, &DEFAULT, own)?;
         for cq in &mut cqs {
             cq.req_notify(false)?;
         }

@@ -8,8 +8,8 @@ use verbs::{
 use super::SUITE;
 use crate::both;
 use crate::fabric::{
-    Arena, Pair, Shape, connect, filled, is_empty, is_rxe, pattern, post_recv, post_send, rxe_is_before,
-    signalled, wait, wait_local_key_error, wait_remote_access_error, wait_status,
+    Arena, Pair, Remote, Shape, connect, filled, is_empty, is_rxe, pattern, post_recv, post_send,
+    rxe_is_before, signalled, wait, wait_local_key_error, wait_remote_access_error, wait_status,
 };
 use crate::runner::{Case, CaseResult, skip};
 
@@ -240,7 +240,7 @@ fn in_the_error_state_everything_is_flushed_in_order<P: Provider>(context: &Cont
         let mut qp = qp.to_reset().map_err(|(_, error)| error)?;
         let parked: Vec<_> = qp.reclaim_all().into_iter().filter_map(Parcel::into_buf).collect();
         assert_eq!(parked.iter().map(|buf| buf.len()).collect::<Vec<_>>(), [8]);
-        drop(connect(context, qp, &Shape::of(qp_type), pair.a.qp.qp_num())?);
+        drop(connect(context, qp, &Shape::of(qp_type), Remote::of(&pair.a.qp))?);
     }
     Ok(())
 }
@@ -273,7 +273,6 @@ fn a_reset_amid_failing_requests_ends_in_reset<P: Provider>(context: &Context<P>
         for buf in sends.drain(..) {
             a.qp.park_send(nowhere, SendFlags::empty(), buf, ..).map_err(|error| error.reason)?;
         }
-        let (a_num, b_num) = (a.qp.qp_num(), b.qp.qp_num());
         let mut a_reset = a.qp.to_reset().map_err(|(_, error)| error)?;
         let mut b_reset = b.qp.to_reset().map_err(|(_, error)| error)?;
         assert_eq!((a_reset.state()?, b_reset.state()?), (QpState::RESET, QpState::RESET), "round {round}");
@@ -284,8 +283,9 @@ fn a_reset_amid_failing_requests_ends_in_reset<P: Provider>(context: &Context<P>
         // Some completed, as failed or flushed, before they were forgotten.
         let drain = |cq: &mut Cq<P>| cq.poll_into(&mut [verbs::Wc::default(); 4 * POSTED]);
         assert!(drain(&mut a.cq) <= POSTED && drain(&mut b.cq) <= POSTED, "round {round}");
-        a.qp = connect(context, a_reset, &shape, b_num)?;
-        b.qp = connect(context, b_reset, &shape, a_num)?;
+        let (to_a, to_b) = (Remote::of(&a_reset), Remote::of(&b_reset));
+        a.qp = connect(context, a_reset, &shape, to_b)?;
+        b.qp = connect(context, b_reset, &shape, to_a)?;
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use verbs::{
 
 use super::SUITE;
 use crate::fabric::{
-    self, Arena, Pair, Shape, filled, is_empty, pattern, post_recv, post_recv_half, post_send,
+    self, Arena, Pair, Remote, Shape, filled, is_empty, pattern, post_recv, post_recv_half, post_send,
     post_send_half, signalled, wait, wait_for, wait_local_key_error,
 };
 use crate::runner::{Case, CaseResult, Stop, fail};
@@ -190,8 +190,8 @@ fn two_threads_have_half_a_queue_pair_each<P: Provider>(context: &Context<P>) ->
         sq_sig_all: false,
     };
     let qp = pair.pd.create_qp(&init)?;
-    let own_num = qp.qp_num();
-    let mut qp = fabric::connect(context, qp, &shape, own_num)?;
+    let own = Remote::of(&qp);
+    let mut qp = fabric::connect(context, qp, &shape, own)?;
     for n in 0..AHEAD {
         post_recv(&mut qp, &[RecvWr { wr_id: n, sge: &[into.sge(place(n)..place(n) + 8)] }])?;
     }
@@ -310,7 +310,7 @@ fn parked_buffers_come_back_from_a_reset_and_from_a_destroyed_queue_pair<P: Prov
     }
     assert!(a.reclaim_all().is_empty());
     // And the queue pair works again, from the start of its rings.
-    drop(fabric::connect(context, a, &Shape::default(), 1)?);
+    drop(fabric::connect(context, a, &Shape::default(), Remote { qp_num: 1, psn: 0 })?);
     Ok(())
 }
 
