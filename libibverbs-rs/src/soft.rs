@@ -2,7 +2,7 @@
 //!
 //! None is there unless somebody asks: the program, with [`auto`] or [`bind`], or whoever starts it, with `VERBS_SOFT` in the
 //! environment: `auto`, or IP addresses separated by commas, for devices `soft0`, `soft1`, … at the end of every
-//! [`DeviceList`](crate::DeviceList).
+//! [`DeviceList`](crate::DeviceList). `VERBS_SOFT_STRICT_PORTS=1` beside it sets [`Builder::strict_ports`] for them.
 //!
 //! ```no_run
 //! let context = verbs::soft::auto()?.open()?;
@@ -25,7 +25,7 @@ use crate::{Device, Result};
 /// [`Cause::LeftOut`](crate::Cause::LeftOut) with why the address cannot be had: `EADDRINUSE` where the port is taken,
 /// `EADDRNOTAVAIL` where the address is not this machine's.
 pub fn bind(address: IpAddr) -> Result<Device> {
-    SoftDevice::bind(address).map(Device::brought::<Soft>)
+    builder().bind(address)
 }
 
 /// A device on a free address of 127.0.0.0/8: processes on this machine reach each other with nothing to configure.
@@ -33,5 +33,43 @@ pub fn bind(address: IpAddr) -> Result<Device> {
 /// # Errors
 /// As [`bind`]; the kernel's `rdma_rxe`, where it is loaded, has the port on every address.
 pub fn auto() -> Result<Device> {
-    SoftDevice::auto().map(Device::brought::<Soft>)
+    builder().auto()
+}
+
+/// A device with other settings than the usual ones.
+///
+/// ```no_run
+/// let device = verbs::soft::builder().strict_ports(true).auto()?;
+/// # Ok::<(), verbs::Error>(())
+/// ```
+pub fn builder() -> Builder {
+    Builder(SoftDevice::builder())
+}
+
+/// The settings of a device that is to be made.
+#[derive(Clone, Copy, Debug)]
+pub struct Builder(SoftBuilder);
+
+impl Builder {
+    /// Sets whether each connected queue pair hears one UDP source port of its peer only, the first that it accepted a packet from:
+    /// see [`SoftBuilder::strict_ports`]. Off unless set.
+    pub fn strict_ports(self, strict: bool) -> Self {
+        Self(self.0.strict_ports(strict))
+    }
+
+    /// As [`bind`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn bind(self, address: IpAddr) -> Result<Device> {
+        self.0.bind(address).map(Device::brought::<Soft>)
+    }
+
+    /// As [`auto`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn auto(self) -> Result<Device> {
+        self.0.auto().map(Device::brought::<Soft>)
+    }
 }

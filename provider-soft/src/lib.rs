@@ -2,7 +2,8 @@
 //!
 //! A device sits on one IP address and UDP port 4791. [`SoftDevice`] makes them, and so does the environment:
 //! `VERBS_SOFT=auto`, or `VERBS_SOFT=192.0.2.1,fd00::1`, puts `soft0`, `soft1`, ... into every device list. On the wire it
-//! is RoCEv2 as the kernel's rxe and network cards speak it.
+//! is RoCEv2 as the kernel's rxe and network cards speak it. `VERBS_SOFT_STRICT_PORTS=1` beside it, or a [`SoftBuilder`], has
+//! queue pairs hear one UDP source port of their peer only.
 //!
 //! | module | what it is |
 //! |---|---|
@@ -75,7 +76,7 @@ use verbs_core::provider::Provider;
 pub use ah::Ah;
 pub use context::Context;
 pub use cq::Cq;
-pub use device::SoftDevice;
+pub use device::{SoftBuilder, SoftDevice};
 pub use io::Counters;
 pub use mr::Mr;
 pub use pd::Pd;

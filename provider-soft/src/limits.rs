@@ -50,7 +50,7 @@ pub(crate) const MAX_LIST: usize = {
 const ANSWER_RATE: u32 = 8000;
 
 /// What an engine is made with, for a socket whose receive buffer has so many bytes.
-pub(crate) fn config(rcvbuf: usize) -> Config {
+pub(crate) fn config(rcvbuf: usize, strict_ports: bool) -> Config {
     // The peer's buffer counts, which is probably as large as this one's. The kernel counts a packet of 4 KiB as two.
     let window_bytes = u32::try_from(rcvbuf / 4).unwrap_or(u32::MAX).clamp(64 << 10, 512 << 10);
     Config {
@@ -61,6 +61,7 @@ pub(crate) fn config(rcvbuf: usize) -> Config {
         window_bytes,
         answer_rate: ANSWER_RATE,
         qpn_modulus: QPN_MODULUS as u32,
+        strict_ports,
         ..Config::default()
     }
 }

@@ -177,6 +177,9 @@ impl Machine {
             *unacknowledged += 1;
             spent.handled += 1;
         }
+        if engine.config().strict_ports {
+            socket.counts().unexpected_port.set(engine.unexpected_ports());
+        }
     }
 
     /// Does what is due.

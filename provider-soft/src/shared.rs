@@ -70,8 +70,13 @@ impl Device {
     ///
     /// # Errors
     /// What the system calls say that make it: `EMFILE`, `EAGAIN` for a thread too many.
-    pub(crate) fn new(name: &str, socket: Socket, guid: Guid) -> Result<Arc<Self>, Errno> {
-        let config = limits::config(socket.rcvbuf());
+    pub(crate) fn new(
+        name: &str,
+        socket: Socket,
+        guid: Guid,
+        strict_ports: bool,
+    ) -> Result<Arc<Self>, Errno> {
+        let config = limits::config(socket.rcvbuf(), strict_ports);
         let shared = Arc::new(Shared {
             name: name.into(),
             gid: socket.gid(),

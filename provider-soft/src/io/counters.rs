@@ -15,6 +15,11 @@ impl Count {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }
 
+    /// Takes over what was counted elsewhere.
+    pub(crate) fn set(&self, n: u64) {
+        self.0.store(n, Ordering::Relaxed);
+    }
+
     fn read(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -32,7 +37,7 @@ macro_rules! counters {
         /// The numbers as they are counted.
         #[derive(Debug, Default)]
         pub(crate) struct Counts {
-            $(pub(super) $name: Count,)*
+            $(pub(crate) $name: Count,)*
         }
 
         impl Counts {
@@ -78,6 +83,9 @@ counters! {
     other_id,
     /// Packets dropped: ICRC wrong.
     bad_icrc,
+    /// Packets dropped: from another UDP port than their queue pair's peer sends from
+    /// ([`SoftBuilder::strict_ports`](crate::SoftBuilder::strict_ports)). They count as received, too.
+    unexpected_port,
     /// Packets dropped: shorter than BTH and ICRC, cut off, or from no IP address.
     malformed,
 }

@@ -191,7 +191,8 @@ impl Inbox {
             counts.malformed.add(1);
             return;
         };
-        let mut arrival = Arrival { remote: gid_of(remote), local: self.local_gid, ..Arrival::default() };
+        let mut arrival =
+            Arrival { remote: gid_of(remote), local: self.local_gid, src_port, ..Arrival::default() };
         let mut segment = slot.len;
         slot.control.for_each(|level, kind, data| match (level, kind, number(data)) {
             (libc::SOL_UDP, libc::UDP_GRO, Some(length @ 1..)) => segment = length as usize,
@@ -213,6 +214,7 @@ impl Datagram {
             network: Network::Udp,
             remote: [0; 16],
             local: [0; 16],
+            src_port: 0,
             traffic_class: 0,
             hop_limit: 0,
             flow_label: 0,

@@ -171,7 +171,7 @@ impl Socket {
         self.counts.read()
     }
 
-    pub(super) fn counts(&self) -> &Counts {
+    pub(crate) fn counts(&self) -> &Counts {
         &self.counts
     }
 }

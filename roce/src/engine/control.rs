@@ -42,6 +42,8 @@ pub(crate) struct Objects<M: Memory> {
     pub(crate) answers: Answers,
     /// No deadline of a queue pair is before this.
     pub(crate) earliest: Option<Time>,
+    /// Packets dropped for the UDP port that they came from.
+    unexpected_ports: u64,
 }
 
 /// What the halves of a queue pair work with, apart from the queue pair.
@@ -169,6 +171,7 @@ impl<M: Memory> Engine<M> {
                 turns: Turns::default(),
                 answers: Answers::default(),
                 earliest: None,
+                unexpected_ports: 0,
                 config,
             },
         }
@@ -267,6 +270,7 @@ impl<M: Memory> Engine<M> {
             in_blocked: false,
             peer: None,
             in_answers: false,
+            peer_port: None,
             established: false,
         };
         let objects = &mut self.objects;
@@ -450,17 +454,32 @@ impl<M: Memory> Engine<M> {
             let Some(owner) = owner else { return };
             number = owner.0;
         }
+        let mut elsewhere = false;
         self.objects.with(number, now, sink, |qp, world| {
             if qp.service == Service::Ud {
                 datagram::receive(qp, world, arrival, &headers, payload);
             } else if !qp.hears(arrival) {
                 // Not its peer.
-            } else if headers.bth.opcode.is_response() {
-                requester::acknowledge(qp, world, &headers, payload);
+            } else if world.config.strict_ports {
+                elsewhere = qp.is_from_elsewhere(arrival);
+                if !elsewhere {
+                    let before = qp.progress();
+                    connected(qp, world, arrival, &headers, payload);
+                    if qp.progress() != before {
+                        qp.peer_port = Some(arrival.src_port);
+                    }
+                }
             } else {
-                responder::request(qp, world, arrival, &headers, payload);
+                connected(qp, world, arrival, &headers, payload);
             }
         });
+        self.objects.unexpected_ports += u64::from(elsewhere);
+    }
+
+    /// Returns the number of packets that were dropped because they came from another UDP port than their queue pair's peer: see
+    /// [`Config::strict_ports`].
+    pub fn unexpected_ports(&self) -> u64 {
+        self.objects.unexpected_ports
     }
 
     /// When [`timeout`](Self::timeout) is to be called, and then [`poll_transmit`](Self::poll_transmit), if nothing else
@@ -488,5 +507,21 @@ impl<M: Memory> Engine<M> {
                 }
             });
         }
+    }
+}
+
+/// Takes in a packet of the peer.
+#[inline]
+fn connected<M: Memory, S: Sink>(
+    qp: &mut Qp,
+    world: &mut World<'_, M, S>,
+    arrival: &Arrival,
+    headers: &Headers,
+    payload: &[u8],
+) {
+    if headers.bth.opcode.is_response() {
+        requester::acknowledge(qp, world, headers, payload);
+    } else {
+        responder::request(qp, world, arrival, headers, payload);
     }
 }

@@ -45,6 +45,8 @@ pub(crate) struct Qp {
     pub(crate) peer: Option<u32>,
     /// It stands among those of its peer with data to send.
     pub(crate) in_answers: bool,
+    /// The UDP port that the peer sends from, once it is learned (strict ports).
+    pub(crate) peer_port: Option<u16>,
     /// A packet of the peer arrived since RTR.
     pub(crate) established: bool,
 }
@@ -86,6 +88,7 @@ impl Qp {
             requester::reset(self, world);
             responder::reset(self, world);
             self.attr = Attr::default();
+            self.peer_port = None;
             self.established = false;
             self.state = to;
             return Ok(());
@@ -125,6 +128,9 @@ impl Qp {
             max_dest_rd_atomic,
             sq_drained_event
         );
+        if change.path.is_some() {
+            self.peer_port = None;
+        }
         if change.max_dest_rd_atomic.is_some() {
             responder::set_depth(self);
         }
@@ -139,6 +145,16 @@ impl Qp {
     /// The attributes as they are now: sequence numbers move.
     pub(crate) fn present_attr(&self) -> Attr {
         Attr { sq_psn: requester::next_psn(self), rq_psn: responder::expected_psn(self), ..self.attr }
+    }
+
+    /// Whether a packet comes from another UDP port than the one its peer was heard from.
+    pub(crate) fn is_from_elsewhere(&self, arrival: &Arrival) -> bool {
+        self.peer_port.is_some_and(|port| port != arrival.src_port)
+    }
+
+    /// How far the peer has taken it: changes with each packet that is neither stale nor ahead nor refused.
+    pub(crate) fn progress(&self) -> (u32, u32) {
+        (responder::expected_psn(self), requester::oldest_psn(self))
     }
 
     /// Completes on one of its queues. A queue that is full is an error of that queue, and fatal to this one.

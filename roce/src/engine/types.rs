@@ -73,6 +73,12 @@ pub struct Config {
     /// The numbers of queue pairs that are alive at a time differ modulo this power of two, at least twice `max_qp`, for a
     /// caller that finds its own objects by them; 1: they differ, no more.
     pub qpn_modulus: u32,
+    /// A connected queue pair hears one UDP source port only, the one that its peer's first accepted packet came from.
+    ///
+    /// A packet is accepted that moves the queue pair on: the request that is expected, the answer to one that is outstanding.
+    /// What comes from other ports is dropped and counted ([`Engine::unexpected_ports`](super::Engine::unexpected_ports)). The
+    /// port is forgotten when the path is set or the queue pair is reset. Datagram queue pairs have no peer, and hear all ports.
+    pub strict_ports: bool,
 }
 
 impl Default for Config {
@@ -89,6 +95,7 @@ impl Default for Config {
             ack_every: 32 << 10,
             burst: 16,
             qpn_modulus: 1,
+            strict_ports: false,
         }
     }
 }
@@ -571,6 +578,8 @@ pub struct Arrival {
     pub remote: Gid,
     /// Its destination: an address of this engine, or a multicast group.
     pub local: Gid,
+    /// The UDP port it came from; 0 where there is none.
+    pub src_port: u16,
     /// Traffic class.
     pub traffic_class: u8,
     /// Hop limit as it arrived; 0 where it is not known.

@@ -14,7 +14,7 @@ use super::rng::Rng;
 use super::trace::{Fate, Record, Trace, Traced};
 use crate::engine::{Arrival, Config, Engine, Gid, Path, Time, Urgency};
 use crate::wire::packet::MAX_PACKET_LEN;
-use crate::wire::{Headers, ICRC_LEN};
+use crate::wire::{Headers, ICRC_LEN, UDP_PORT};
 
 /// Endpoints, the links between them, virtual time.
 ///
@@ -369,6 +369,7 @@ impl Fabric {
             network: path.network,
             remote: path.local,
             local: path.remote,
+            src_port: UDP_PORT,
             traffic_class: path.traffic_class,
             hop_limit: path.hop_limit.saturating_sub(1),
             flow_label: path.flow_label,

@@ -234,3 +234,8 @@ pub(crate) fn set_psn(qp: &mut Qp, psn: u32) {
 pub(crate) fn next_psn(qp: &Qp) -> u32 {
     qp.req.max.value()
 }
+
+/// The oldest sequence number that the peer has not acknowledged.
+pub(crate) fn oldest_psn(qp: &Qp) -> u32 {
+    qp.req.una.value()
+}

@@ -122,6 +122,8 @@ pub(crate) fn arrival(transmit: &Transmit) -> Arrival {
         network: path.network,
         remote: path.local,
         local: path.remote,
+        // The fabric has no ports: what it carries is not looked at.
+        src_port: 0,
         traffic_class: path.traffic_class,
         hop_limit: path.hop_limit,
         flow_label: path.flow_label,
