@@ -5,7 +5,7 @@ mod common;
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
-use common::{Arena, End, PATIENCE, Shape, gid, open, pair, recv, send, wait_ok, wait_status};
+use common::{Arena, End, PATIENCE, Remote, Shape, gid, open, pair, recv, send, wait_ok, wait_status};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use verbs::{CompChannel, RtsAttr, SendOp, WcStatus};
 
@@ -17,13 +17,13 @@ fn is_readable(channel: &CompChannel, limit: Duration) -> bool {
 #[test]
 fn an_armed_channel_tells_of_a_dead_peer_though_nobody_polls() {
     // Gives up after a few milliseconds.
-    let rts = RtsAttr { sq_psn: 0, timeout: 8, retry_cnt: 2, rnr_retry: 1, max_rd_atomic: 1 };
+    let rts = RtsAttr { sq_psn: None, timeout: 8, retry_cnt: 2, rnr_retry: 1, max_rd_atomic: 1 };
     let shape = Shape { rts, events: true, ..Shape::default() };
     let context = open();
     // An address that was free a moment ago.
     let nobody = gid(&open());
     for round in 0..3 {
-        let mut end = End::new(&context, &shape).connect(&shape, nobody, 77);
+        let mut end = End::new(&context, &shape).connect(&shape, nobody, Remote { qp_num: 77, psn: 0 });
         let arena = Arena::new(&end.pd, 8);
         let channel = end.channel.take().unwrap();
         end.cq.req_notify(false).unwrap();
