@@ -67,7 +67,7 @@ impl DeviceList {
         for info in found.devices {
             match choose(&info, &all) {
                 Ok(driver) => list.devices.push(Device { info, driver }),
-                Err(reason) => list.skipped.push(Skipped { name: info.name, reason }),
+                Err(reason) => list.skipped.push(Skipped { name: info.name().to_owned(), reason }),
             }
         }
         for driver in all {
@@ -187,24 +187,24 @@ impl Device {
     /// Its name (`rxe0`).
     #[doc(alias = "ibv_get_device_name")]
     pub fn name(&self) -> &str {
-        &self.info.name
+        self.info.name()
     }
 
     /// Its node's identifier.
     #[doc(alias = "ibv_get_device_guid")]
     pub fn guid(&self) -> Guid {
-        self.info.node_guid
+        self.info.node_guid()
     }
 
     /// The kernel's index for it, where netlink told.
     #[doc(alias = "ibv_get_device_index")]
     pub fn index(&self) -> Option<u32> {
-        self.info.index
+        self.info.index()
     }
 
     /// What kind of node it is.
     pub fn node_type(&self) -> NodeType {
-        self.info.node_type
+        self.info.node_type()
     }
 
     /// Which transport it speaks.
@@ -241,13 +241,13 @@ impl Device {
     /// [`open`](Self::open).
     pub fn open_as<P: NamedProvider>(&self) -> Result<Context<P>> {
         choose(&self.info, &[P::DRIVER]).map_err(|reason| {
-            let why = match self.info.own {
-                None => Skipped { name: self.info.name.clone(), reason }.to_string(),
+            let why = match self.info.own() {
+                None => Skipped { name: self.name().to_owned(), reason }.to_string(),
                 // It has no kernel driver that a provider could be for.
-                Some(_) => format!("{}: the provider {} brings it", self.info.name, self.driver.name),
+                Some(_) => format!("{}: the provider {} brings it", self.name(), self.driver.name),
             };
-            Error::new("open_device", &self.info.name, Errno::NODEV).because(Cause::NoDevice {
-                name: format!("{} of the provider {}", self.info.name, P::DRIVER.name).into(),
+            Error::new("open_device", self.name(), Errno::NODEV).because(Cause::NoDevice {
+                name: format!("{} of the provider {}", self.name(), P::DRIVER.name).into(),
                 present: Box::default(),
                 skipped: why.into(),
             })
@@ -259,7 +259,7 @@ impl Device {
 impl fmt::Debug for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Device")
-            .field("name", &self.info.name)
+            .field("name", &self.name())
             .field("driver", &self.driver.name)
             .finish_non_exhaustive()
     }
@@ -267,21 +267,21 @@ impl fmt::Debug for Device {
 
 /// The first driver whose device it is and that speaks its ABI; else why there is none.
 fn choose(info: &DeviceInfo, drivers: &[Driver]) -> Result<Driver, SkipReason> {
-    let mut reason = SkipReason::NoProvider { driver_id: info.driver_id };
+    let mut reason = SkipReason::NoProvider { driver_id: info.driver_id() };
     for driver in drivers {
-        let is_its_own = match info.driver_id {
+        let is_its_own = match info.driver_id() {
             Some(id) => id.0 == driver.driver_id,
             None => (driver.matches)(info),
         };
         if !is_its_own {
             continue;
         }
-        if (driver.min_abi..=driver.max_abi).contains(&info.abi_version) {
+        if (driver.min_abi..=driver.max_abi).contains(&info.abi_version()) {
             return Ok(*driver);
         }
         if let SkipReason::NoProvider { .. } = reason {
             reason = SkipReason::AbiOutOfRange {
-                abi: info.abi_version,
+                abi: info.abi_version(),
                 provider: driver.name,
                 min: driver.min_abi,
                 max: driver.max_abi,

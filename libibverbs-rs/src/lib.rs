@@ -113,7 +113,7 @@ pub use qp::{Qp, state};
 pub use registry::{CqId, QpId};
 
 pub use verbs_core::discovery::{
-    DeviceInfo, NodeType, OwnDevice, SkipReason, Skipped, Source, TransportType,
+    DeviceInfo, DeviceParts, NodeType, OwnDevice, SkipReason, Skipped, Source, TransportType,
 };
 pub use verbs_core::provider::{Driver, Erased, NamedProvider, Provider};
 #[doc(inline)]

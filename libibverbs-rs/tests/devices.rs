@@ -4,7 +4,7 @@ mod common;
 
 use std::sync::OnceLock;
 
-use common::{Paper, found, info};
+use common::{Paper, found, info, info_with};
 use verbs::{DeviceInfo, DeviceList, Driver, Errno, NamedProvider, OwnDevice, SkipReason, Skipped};
 use verbs_core::discovery::{Found, NetlinkError};
 
@@ -13,7 +13,7 @@ fn named(name: &'static str, prefix: fn(&DeviceInfo) -> bool) -> Driver {
 }
 
 fn starts_with_a(device: &DeviceInfo) -> bool {
-    device.name.starts_with('a')
+    device.name().starts_with('a')
 }
 
 fn any(_: &DeviceInfo) -> bool {
@@ -23,7 +23,7 @@ fn any(_: &DeviceInfo) -> bool {
 /// The driver id of a device, as the kernel tells it.
 fn with_id(name: &str, id: u32) -> DeviceInfo {
     let driver_id = Some(uverbs_abi::ib_user_ioctl_verbs::RdmaDriverId(id));
-    DeviceInfo { driver_id, ..info(name) }
+    info_with(name, |parts| parts.driver_id = driver_id)
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn a_driver_id_that_the_kernel_told_decides_alone() {
 #[test]
 fn a_registered_driver_comes_after_those_given_and_before_those_built_in() {
     fn is_rxe_name(device: &DeviceInfo) -> bool {
-        device.name == "rxe-registered"
+        device.name() == "rxe-registered"
     }
     verbs::register(named("registered", is_rxe_name));
     let devices = || found(vec![info("rxe-registered")]);
@@ -62,7 +62,7 @@ fn a_registered_driver_comes_after_those_given_and_before_those_built_in() {
 
 #[test]
 fn an_abi_out_of_range_is_a_reason_unless_another_driver_knows_it() {
-    let device = || DeviceInfo { abi_version: 3, ..info("alpha") };
+    let device = || info_with("alpha", |parts| parts.abi_version = 3);
     let list = DeviceList::from_found(found(vec![device()]), &[named("old", any)]);
     assert!(list.is_empty());
     let reason = SkipReason::AbiOutOfRange { abi: 3, provider: "old", min: 1, max: 2 };
@@ -149,7 +149,7 @@ fn what_a_provider_brings_follows_what_the_kernel_has() {
     let error = list.find("paper1").unwrap_err().to_string();
     assert!(error.contains("only alpha, paper0; left out: paper1: UDP port 4791 of 192.0.2.1"), "{error}");
     let device = list.find("paper0").unwrap();
-    assert_eq!(device.info().own.as_ref().unwrap().downcast_ref::<u8>(), Some(&17));
+    assert_eq!(device.info().own().unwrap().downcast_ref::<u8>(), Some(&17));
 }
 
 #[test]
@@ -184,7 +184,7 @@ fn a_device_says_what_discovery_learned() {
     let (_, device) = common::world("informed");
     assert_eq!((device.name(), device.guid(), device.index()), ("informed", verbs::Guid(1), None));
     assert_eq!(device.transport_type(), verbs::TransportType::IB);
-    assert_eq!(device.info().dev_name, "uverbs0");
+    assert_eq!(device.info().dev_name(), "uverbs0");
     let context = device.open().unwrap();
     assert_eq!((context.device_name(), context.provider_name()), ("informed", "paper"));
 }

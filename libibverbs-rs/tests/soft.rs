@@ -46,7 +46,7 @@ fn a_device_has_a_name_and_a_guid_that_no_other_has_and_says_that_it_is_soft() {
     let (first, second) = (soft::auto().unwrap(), soft::auto().unwrap());
     assert!(first.name().starts_with("soft") && first.name() != second.name());
     assert!(first.guid() != second.guid() && first.guid().0 != 0);
-    assert_eq!((first.driver().name, first.index(), first.info().dev), ("soft", None, None));
+    assert_eq!((first.driver().name, first.index(), first.info().dev()), ("soft", None, None));
     assert_eq!(first.transport_type(), verbs::TransportType::IB);
     let context = first.open().unwrap();
     assert_eq!((context.device_name(), context.provider_name()), (first.name(), "soft"));

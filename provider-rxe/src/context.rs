@@ -43,12 +43,12 @@ impl NamedProvider for Rxe {
     };
 
     fn open(device: &DeviceInfo) -> Result<Context> {
-        let own = match device.driver_id {
+        let own = match device.driver_id() {
             Some(id) => id == RdmaDriverId::RDMA_DRIVER_RXE,
             None => named_rxe(device),
         };
         if !own {
-            return Err(Error::new("open_device", &device.name, Errno::NODEV));
+            return Err(Error::new("open_device", device.name(), Errno::NODEV));
         }
         KernelContext::open(device, RdmaDriverId::RDMA_DRIVER_RXE.0, fw_ver).map(Context::new)
     }
@@ -56,7 +56,7 @@ impl NamedProvider for Rxe {
 
 /// Where the kernel does not tell which driver a device has: rxe devices are usually named so.
 fn named_rxe(device: &DeviceInfo) -> bool {
-    device.name.starts_with("rxe")
+    device.name().starts_with("rxe")
 }
 
 fn open_erased(device: &DeviceInfo) -> Result<OpenedContext> {

@@ -15,7 +15,6 @@
 
 use core::marker::PhantomData;
 use core::mem::{offset_of, size_of};
-use std::os::fd::IntoRawFd;
 use std::path::Path;
 
 use uverbs_abi::ib_user_ioctl_verbs::{IbUverbsQpCap, RdmaDriverId};
@@ -271,8 +270,10 @@ impl PaperDevice {
     /// owns; a completion is put in only when its work request has ended, once; and the two ends of a queue are not used
     /// by two threads at a time.
     pub unsafe fn new() -> Self {
-        // The context owns the descriptor that it is told of: give it one.
-        let events = std::fs::File::open("/dev/null").unwrap().into_raw_fd();
+        // The context owns the descriptor that the reply names, a file such as the kernel opens for events.
+        // SAFETY: opens a descriptor, which has no other owner.
+        let events = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
+        assert!(events >= 0);
         let script = Scripted::new([
             Expect::anything(Reply::outputs([&1_u32.to_ne_bytes(), &0_u64.to_ne_bytes()])),
             Expect::anything(Reply::outputs([&2_u32.to_ne_bytes()])),

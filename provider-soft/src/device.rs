@@ -138,14 +138,14 @@ impl NamedProvider for Soft {
         driver_id: DRIVER_ID,
         min_abi: 0,
         max_abi: 0,
-        matches: |device| device.driver_id.is_some_and(|id| id.0 == DRIVER_ID),
+        matches: |device| device.driver_id().is_some_and(|id| id.0 == DRIVER_ID),
         devices: from_environment,
         open: open_erased,
     };
 
     fn open(device: &DeviceInfo) -> Result<Context> {
-        let own = device.own.as_ref().and_then(OwnDevice::downcast_ref::<Arc<Device>>);
-        let device = own.ok_or_else(|| Error::new("open_device", &device.name, Errno::NODEV))?;
+        let own = device.own().and_then(OwnDevice::downcast_ref::<Arc<Device>>);
+        let device = own.ok_or_else(|| Error::new("open_device", device.name(), Errno::NODEV))?;
         Context::open(device)
     }
 }

@@ -68,8 +68,8 @@ fn opens_of_one_device_share_its_address_and_the_last_to_go_frees_it() {
 fn a_device_says_what_it_is() {
     let info = SoftDevice::auto().unwrap();
     let context = Context::<Soft>::from_raw(Soft::open(&info).unwrap());
-    assert_eq!((context.device_name(), context.provider_name()), (info.name.as_str(), "soft"));
-    assert_eq!(context.query_device().unwrap().node_guid, info.node_guid);
+    assert_eq!((context.device_name(), context.provider_name()), (info.name(), "soft"));
+    assert_eq!(context.query_device().unwrap().node_guid, info.node_guid());
     let port = context.query_port(1).unwrap();
     assert_eq!((port.state, port.link_layer), (verbs::PortState::ACTIVE, verbs::LinkLayer::ETHERNET));
     let entry = context.find_gid(1).unwrap();

@@ -60,7 +60,7 @@ pub fn devices_json(list: &DeviceList) -> Value {
 
 /// The file that stands for it; none for a device that a provider brings.
 fn char_device(device: &Device) -> Option<String> {
-    let path = &device.info().cdev_path;
+    let path = device.info().cdev_path();
     (!path.as_os_str().is_empty()).then(|| path.to_string_lossy().into_owned())
 }
 

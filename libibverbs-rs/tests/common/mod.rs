@@ -24,7 +24,7 @@ use verbs::{
     Cause, Device, DeviceInfo, DeviceList, Errno, Error, NamedProvider, NodeType, PostReason, QpAttr,
     QpAttrMask, QpState, SendFlags, Source, Wc, WcOpcode, WcStatus,
 };
-use verbs_core::discovery::Found;
+use verbs_core::discovery::{DevNum, DeviceParts, Found};
 
 pub use provider::Paper;
 
@@ -140,10 +140,15 @@ pub fn found(devices: Vec<DeviceInfo>) -> Found {
 
 /// A device as discovery finds it.
 pub fn info(name: &str) -> DeviceInfo {
-    DeviceInfo {
+    info_with(name, |_| {})
+}
+
+/// A device as discovery finds it, with some facts changed.
+pub fn info_with(name: &str, change: impl FnOnce(&mut DeviceParts)) -> DeviceInfo {
+    let mut parts = DeviceParts {
         name: name.into(),
         dev_name: "uverbs0".into(),
-        dev: None,
+        dev: DevNum { major: 231, minor: 192 },
         node_type: NodeType::CA,
         node_guid: verbs::Guid(1),
         index: None,
@@ -152,8 +157,10 @@ pub fn info(name: &str) -> DeviceInfo {
         phys_port_cnt: Some(1),
         ibdev_path: format!("/sys/class/infiniband/{name}").into(),
         cdev_path: "/dev/infiniband/uverbs0".into(),
-        own: None,
-    }
+    };
+    change(&mut parts);
+    // SAFETY: tests open it with the provider of this file, which opens no file.
+    unsafe { DeviceInfo::from_parts(parts) }
 }
 
 impl World {

@@ -44,14 +44,14 @@ impl NamedProvider for Paper {
     };
 
     fn open(device: &DeviceInfo) -> Result<PaperContext> {
-        let world = World::named(&device.name).expect("a world of this name");
+        let world = World::named(device.name()).expect("a world of this name");
         world.state().contexts += 1;
         Ok(PaperContext { world, async_fd: std::sync::OnceLock::new() })
     }
 }
 
 fn is_paper(device: &DeviceInfo) -> bool {
-    World::named(&device.name).is_some()
+    World::named(device.name()).is_some()
 }
 
 fn open_erased(device: &DeviceInfo) -> Result<OpenedContext> {

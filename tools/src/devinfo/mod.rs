@@ -250,7 +250,7 @@ fn device_text<'a>(
 
 /// What sysfs calls the board, less the end of the line. A device that a provider brings is not in sysfs, and no board.
 fn board_id(device: &Device) -> Option<String> {
-    let directory = &device.info().ibdev_path;
+    let directory = device.info().ibdev_path();
     if directory.as_os_str().is_empty() {
         return None;
     }

@@ -14,13 +14,16 @@
 //! ```
 //!
 //! Invariant: no safe function sends a command of its caller's making, or takes its caller's word for the kernel's.
-//! Commands carry addresses that the kernel writes through, and answers carry descriptors that are owned afterwards.
-//! [`crate::cmd`] is the gate for the first, [`Uverbs::new`] is unsafe for the second.
+//! Commands carry addresses that the kernel writes through, and replies carry descriptors that are owned afterwards.
+//! [`crate::cmd`] is the gate for the first, [`Uverbs::new`] is unsafe for the second. Replies come from the kernel: from a
+//! file that sysfs proved to be uverbs, or from a channel for which the caller of [`Uverbs::new`] vouches. A descriptor in a
+//! reply is checked before it is owned ([`crate::cmd::context`]).
 //!
 //! # References
 //! `rdma/rdma_user_ioctl_cmds.h`, `rdma/ib_user_verbs.h`; Linux `drivers/infiniband/core/uverbs_ioctl.c`, `uverbs_main.c`
 
 mod fd;
+mod open;
 mod scripted;
 mod uverbs;
 

@@ -1,12 +1,12 @@
 //! [`Uverbs`]: a context's commands, and what its kernel turned out to support.
 //!
 //! # Safety
-//! Whoever makes one over a channel of his own promises that it answers as the kernel does; the device file is the kernel.
+//! The device's file answers as the kernel does because it is the kernel, which [`FdChannel::open`] proves; the caller of
+//! [`Uverbs::new`] vouches for a channel of its own.
 #![allow(unsafe_code)]
 
-use core::sync::atomic::{AtomicBool, AtomicU16, Ordering};
-use std::os::fd::OwnedFd;
-use std::path::Path;
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU16, Ordering};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use uverbs_abi::ib_user_ioctl_cmds::{
@@ -16,7 +16,7 @@ use uverbs_abi::ib_user_ioctl_cmds::{
 use uverbs_abi::ib_user_verbs::IB_USER_VERBS_CMD_FLAG_EXTENDED;
 
 use super::{Attr, Channel, FdChannel, Ioctl, Uhw, Value, WriteCmd};
-use crate::discovery::{DevNum, DeviceInfo};
+use crate::discovery::DeviceInfo;
 use crate::ring::Region;
 use crate::{Cause, Errno, Error, Result};
 
@@ -34,15 +34,17 @@ pub struct Uverbs {
     no_ioctl: AtomicBool,
     /// Learned: a bit for each method that it does not have (`EPROTONOSUPPORT`).
     no_method: [AtomicU16; OBJECTS],
+    /// The descriptor that the context keeps for asynchronous events, or -1.
+    event_fd: AtomicI32,
 }
 
 impl Uverbs {
     /// Commands over a channel of one's own: for tests that play the kernel.
     ///
     /// # Safety
-    /// The channel answers as the kernel does, as far as safe code relies on it: a file descriptor in an answer is
-    /// nobody else's; memory that it maps is written by nobody but the kernel's side; a completion appears there only
-    /// when its work request has ended; what was destroyed touches memory no more.
+    /// The channel answers as the kernel does, as far as safe code relies on it: a file descriptor in a reply has no other
+    /// owner; only the kernel's side writes memory that it maps; a completion appears there only when its work request
+    /// has ended; a destroyed object does not access memory any more.
     pub unsafe fn new(channel: Box<dyn Channel>, driver_id: u32, device_name: &str) -> Self {
         Self {
             channel,
@@ -50,17 +52,18 @@ impl Uverbs {
             device_name: device_name.into(),
             no_ioctl: AtomicBool::new(false),
             no_method: [const { AtomicU16::new(0) }; OBJECTS],
+            event_fd: AtomicI32::new(-1),
         }
     }
 
-    /// Opens a device's file.
+    /// Opens a device's file, a context of its own.
     ///
     /// # Errors
-    /// [`Cause::File`] with the path and what to do about it.
+    /// [`Cause::File`] with the path and a hint.
     pub fn open(device: &DeviceInfo, driver_id: u32) -> Result<Self> {
-        let channel = open_channel(device)?;
-        // SAFETY: it is the kernel.
-        Ok(unsafe { Self::new(Box::new(channel), driver_id, &device.name) })
+        let channel = FdChannel::open(device)?;
+        // SAFETY: `FdChannel::open` proved by number and sysfs that the file is uverbs, so the kernel answers.
+        Ok(unsafe { Self::new(Box::new(channel), driver_id, device.name()) })
     }
 
     /// The device's name.
@@ -76,9 +79,20 @@ impl Uverbs {
     /// Maps what the kernel offers at an offset of the device file.
     ///
     /// # Errors
-    /// What `mmap` answers.
+    /// Any errno that `mmap` returns.
     pub fn map(&self, verb: &'static str, offset: u64, len: usize) -> Result<Region> {
         self.channel.map(offset, len).map_err(|errno| self.error(verb, errno))
+    }
+
+    /// Remembers the descriptor that the context keeps: no reply may name it again.
+    pub(crate) fn keeps(&self, fd: BorrowedFd<'_>) {
+        self.event_fd.store(fd.as_raw_fd(), Ordering::Relaxed);
+    }
+
+    /// Returns whether a descriptor is one that the context keeps for its whole life.
+    pub(crate) fn is_kept(&self, fd: RawFd) -> bool {
+        self.event_fd.load(Ordering::Relaxed) == fd
+            || self.channel.cmd_fd().is_some_and(|own| own.as_raw_fd() == fd)
     }
 
     /// An error of a verb on this device.
@@ -167,31 +181,4 @@ impl Uverbs {
         }
         self.channel.write(&mut command)
     }
-}
-
-/// Opens the device file by its usual name, else by its number, and explains what is in the way.
-fn open_channel(device: &DeviceInfo) -> Result<FdChannel> {
-    let usual = &device.cdev_path;
-    let error = match FdChannel::open(usual, device.dev) {
-        Ok(channel) => return Ok(channel),
-        Err(errno) => errno,
-    };
-    // The node may be missing or stale; /dev/char names devices by number.
-    if matches!(error, Errno::NOENT | Errno::NXIO)
-        && let Some(DevNum { major, minor }) = device.dev
-        && let Ok(channel) = FdChannel::open(Path::new(&format!("/dev/char/{major}:{minor}")), device.dev)
-    {
-        return Ok(channel);
-    }
-    let hint = match error {
-        Errno::ACCESS | Errno::PERM => {
-            "no permission: run as root, or give the user read and write access to it"
-        }
-        Errno::NOENT => "it is missing: load ib_uverbs, or pass the device into this container",
-        Errno::NXIO => "it is another device: a stale node, to be removed and made anew",
-        Errno::NODEV | Errno::IO => "the device is gone",
-        _ => "it cannot be opened",
-    };
-    let path = usual.display().to_string().into_boxed_str();
-    Err(Error::new("open_device", &device.name, error).because(Cause::File { path, hint }))
 }

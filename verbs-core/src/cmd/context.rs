@@ -2,11 +2,12 @@
 //! `CREATE_COMP_CHANNEL`.
 //!
 //! # Safety
-//! The kernel answers these commands with the number of a file descriptor that it just opened for this process; nobody
-//! else has it yet, so it can be owned.
+//! The kernel replies to these commands with the number of a file descriptor that it just opened for this process. No
+//! other code has the number yet, so it can be owned. A reply starts as -1, so that one that was not filled in names no
+//! descriptor, and `own_fd` looks at the descriptor before it owns it.
 #![allow(unsafe_code)]
 
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
 use uverbs_abi::ib_user_ioctl_cmds::{
     UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE, UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT,
@@ -103,11 +104,48 @@ pub fn create_comp_channel(uverbs: &Uverbs) -> Result<OwnedFd> {
     own_fd(uverbs, VERB, reply.fd as i32)
 }
 
-fn own_fd(uverbs: &Uverbs, verb: &'static str, fd: i32) -> Result<OwnedFd> {
-    if fd < 0 {
-        return Err(uverbs.bad_reply(verb, "a file descriptor that is negative"));
+fn own_fd(uverbs: &Uverbs, verb: &'static str, fd: RawFd) -> Result<OwnedFd> {
+    if let Some(what) = defect(uverbs, fd) {
+        return Err(uverbs.bad_reply(verb, what));
     }
-    // SAFETY: the kernel opened the descriptor for this process in the command that just succeeded, and this is the
-    // only copy of its number.
+    // SAFETY: the reply of the command that just succeeded names the descriptor, and a reply comes from the kernel or from
+    // a channel for which the caller of `Uverbs::new` vouched. The kernel opened it for this process in that command, so
+    // this is the only copy of its number; `defect` found it as the kernel makes them.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
+
+/// Returns why a number cannot be a descriptor that the kernel just opened for a context's events.
+///
+/// The kernel (`alloc_begin_fd_uobject` in `drivers/infiniband/core/rdma_core.c`) opens them with close-on-exec, on an
+/// anonymous inode, which has no file type.
+fn defect(uverbs: &Uverbs, fd: RawFd) -> Option<&'static str> {
+    if fd < 0 {
+        return Some("a file descriptor that is negative");
+    }
+    // The standard library uses these numbers at all times, so they have owners even where nothing is open there.
+    if fd <= libc::STDERR_FILENO {
+        return Some("a file descriptor that is a standard stream");
+    }
+    if uverbs.is_kept(fd) {
+        return Some("a file descriptor that the context has already");
+    }
+    // SAFETY: reads the flags of a descriptor, or fails for a number that is none.
+    let flags = unsafe { libc::fcntl(fd, libc::F_GETFD) };
+    if flags < 0 {
+        return Some("a file descriptor that is not open");
+    }
+    if flags & libc::FD_CLOEXEC == 0 {
+        return Some("a file descriptor without close-on-exec");
+    }
+    let mut stat = core::mem::MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: writes a `stat`, for which there is room, or fails.
+    if unsafe { libc::fstat(fd, stat.as_mut_ptr()) } != 0 {
+        return Some("a file descriptor that is not open");
+    }
+    // SAFETY: `fstat` succeeded, so it filled the struct.
+    let mode = unsafe { stat.assume_init() }.st_mode;
+    (mode & libc::S_IFMT != 0).then_some("a file descriptor of a file, pipe, socket or device")
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,5 +1,9 @@
 //! [`DeviceInfo`]: one RDMA device, as discovery saw it. Nothing is open yet.
 //!
+//! A provider speaks its driver's ABI to the file behind a `DeviceInfo` and trusts the replies. Safe code therefore gets
+//! one from [`discover`](super::discover) or from a provider ([`DeviceInfo::brought`]), and cannot change it;
+//! [`DeviceInfo::from_parts`] is unsafe.
+//!
 //! | | of the kernel | that a provider brings |
 //! |---|---|---|
 //! | `dev`, `index` | the kernel's | `None` |
@@ -9,7 +13,7 @@
 
 use core::any::Any;
 use core::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use uverbs_abi::ib_user_ioctl_verbs::RdmaDriverId;
@@ -19,26 +23,41 @@ use crate::types::{Guid, open_enum};
 
 /// One RDMA device that a program could open.
 ///
-/// Plain data: it says what was there when [`discover`](super::discover) looked, and the device may be gone since.
+/// It says what was there when [`discover`](super::discover) looked; the device may be gone since.
 ///
 /// # References
 /// `ibv_get_device_list(3)`
 #[doc(alias = "ibv_device")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
+    pub(super) name: String,
+    pub(super) dev_name: String,
+    pub(super) dev: Option<DevNum>,
+    pub(super) node_type: NodeType,
+    pub(super) node_guid: Guid,
+    pub(super) index: Option<u32>,
+    pub(super) driver_id: Option<RdmaDriverId>,
+    pub(super) abi_version: u32,
+    pub(super) phys_port_cnt: Option<u32>,
+    pub(super) ibdev_path: PathBuf,
+    pub(super) cdev_path: PathBuf,
+    pub(super) own: Option<OwnDevice>,
+}
+
+/// The facts about a device of the kernel that a [`DeviceInfo`] consists of, for [`DeviceInfo::from_parts`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceParts {
     /// The RDMA device's name (`rxe0`, `mlx5_0`): one path component, without control characters.
     pub name: String,
-    /// The character device's name (`uverbs0`): one path component, without control characters. For a device that a
-    /// provider brings, the device's own name.
+    /// The character device's name (`uverbs0`): one path component, without control characters.
     pub dev_name: String,
-    /// The character device's number. `None` for a device that a provider brings without a kernel behind it.
-    pub dev: Option<DevNum>,
+    /// The character device's number.
+    pub dev: DevNum,
     /// What kind of node it is.
     pub node_type: NodeType,
     /// The node's identifier; zero where the kernel does not tell.
     pub node_guid: Guid,
     /// The kernel's index for it, never given twice. `None` where netlink did not tell.
-    #[doc(alias = "ibv_get_device_index")]
     pub index: Option<u32>,
     /// The kernel driver. `None` where netlink did not tell.
     pub driver_id: Option<RdmaDriverId>,
@@ -46,15 +65,58 @@ pub struct DeviceInfo {
     pub abi_version: u32,
     /// How many ports it has. `None` where netlink did not tell.
     pub phys_port_cnt: Option<u32>,
-    /// Its directory in sysfs (`/sys/class/infiniband/rxe0`). Empty for a device that a provider brings.
+    /// Its directory in sysfs (`/sys/class/infiniband/rxe0`).
     pub ibdev_path: PathBuf,
-    /// The file to open (`/dev/infiniband/uverbs0`). Empty for a device that a provider brings.
+    /// The file to open (`/dev/infiniband/uverbs0`).
     pub cdev_path: PathBuf,
-    /// What the provider that brought it wants back when it opens it. `None` for the kernel's devices.
-    pub own: Option<OwnDevice>,
 }
 
 impl DeviceInfo {
+    /// A device of the kernel that was found in another way than by [`discover`](super::discover): from recorded data, by
+    /// a discovery of the caller's own, or for a test.
+    ///
+    /// # Safety
+    /// Either the kernel has an RDMA device of this name and number with the driver and the ABI version given, or the
+    /// program opens the device only with providers that open no file of it.
+    ///
+    /// Opening compares number and name with sysfs, but not driver and ABI version: a provider that speaks to another
+    /// driver than its own takes that driver's replies for its own queues and completions.
+    #[allow(unsafe_code)]
+    pub unsafe fn from_parts(parts: DeviceParts) -> Self {
+        Self {
+            name: parts.name,
+            dev_name: parts.dev_name,
+            dev: Some(parts.dev),
+            node_type: parts.node_type,
+            node_guid: parts.node_guid,
+            index: parts.index,
+            driver_id: parts.driver_id,
+            abi_version: parts.abi_version,
+            phys_port_cnt: parts.phys_port_cnt,
+            ibdev_path: parts.ibdev_path,
+            cdev_path: parts.cdev_path,
+            own: None,
+        }
+    }
+
+    /// The facts that a device of the kernel consists of; `None` for a device that a provider brings.
+    pub fn parts(&self) -> Option<DeviceParts> {
+        let dev = self.dev?;
+        Some(DeviceParts {
+            name: self.name.clone(),
+            dev_name: self.dev_name.clone(),
+            dev,
+            node_type: self.node_type,
+            node_guid: self.node_guid,
+            index: self.index,
+            driver_id: self.driver_id,
+            abi_version: self.abi_version,
+            phys_port_cnt: self.phys_port_cnt,
+            ibdev_path: self.ibdev_path.clone(),
+            cdev_path: self.cdev_path.clone(),
+        })
+    }
+
     /// A device with one port that a provider brings by itself, with no kernel driver behind it.
     ///
     /// `driver_id` is the provider's own ([`Driver::driver_id`](crate::provider::Driver)), outside of the kernel's numbers.
@@ -76,9 +138,71 @@ impl DeviceInfo {
         }
     }
 
-    /// Which transport it speaks, which follows from the node's type.
+    /// The RDMA device's name (`rxe0`, `mlx5_0`): one path component, without control characters.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The character device's name (`uverbs0`): one path component, without control characters. For a device that a
+    /// provider brings, the device's own name.
+    pub fn dev_name(&self) -> &str {
+        &self.dev_name
+    }
+
+    /// The character device's number. `None` for a device that a provider brings without a kernel behind it.
+    pub const fn dev(&self) -> Option<DevNum> {
+        self.dev
+    }
+
+    /// The kind of node that it is.
+    pub const fn node_type(&self) -> NodeType {
+        self.node_type
+    }
+
+    /// The transport that it speaks, which follows from the node's type.
     pub const fn transport_type(&self) -> TransportType {
         self.node_type.transport_type()
+    }
+
+    /// The node's identifier; zero where the kernel does not report it.
+    pub const fn node_guid(&self) -> Guid {
+        self.node_guid
+    }
+
+    /// The kernel's index for it, never given twice. `None` where netlink did not report it.
+    #[doc(alias = "ibv_get_device_index")]
+    pub const fn index(&self) -> Option<u32> {
+        self.index
+    }
+
+    /// The kernel driver. `None` where netlink did not report it.
+    pub const fn driver_id(&self) -> Option<RdmaDriverId> {
+        self.driver_id
+    }
+
+    /// The version of the driver's part of the ABI, which a provider must know.
+    pub const fn abi_version(&self) -> u32 {
+        self.abi_version
+    }
+
+    /// The number of its ports. `None` where netlink did not report it.
+    pub const fn phys_port_cnt(&self) -> Option<u32> {
+        self.phys_port_cnt
+    }
+
+    /// Its directory in sysfs (`/sys/class/infiniband/rxe0`). Empty for a device that a provider brings.
+    pub fn ibdev_path(&self) -> &Path {
+        &self.ibdev_path
+    }
+
+    /// The file to open (`/dev/infiniband/uverbs0`). Empty for a device that a provider brings.
+    pub fn cdev_path(&self) -> &Path {
+        &self.cdev_path
+    }
+
+    /// The value that the provider which brought it wants back at open. `None` for the kernel's devices.
+    pub const fn own(&self) -> Option<&OwnDevice> {
+        self.own.as_ref()
     }
 
     /// What the bus says the device is (`pci:v000015B3d00001017sv...`), or `None` for one on no bus, such as rxe.
@@ -257,9 +381,9 @@ mod tests {
     #[test]
     fn a_brought_device_has_no_place_in_the_kernel_and_keeps_its_providers_value() {
         let device = DeviceInfo::brought("soft0", 0x736f_6674, Guid(7), OwnDevice::new(41u32));
-        assert_eq!((device.dev, device.index, device.modalias()), (None, None, None));
-        assert_eq!(device.transport_type(), TransportType::IB);
-        let own = device.own.as_ref().unwrap();
+        assert_eq!((device.dev(), device.index(), device.modalias()), (None, None, None));
+        assert_eq!((device.transport_type(), device.parts()), (TransportType::IB, None));
+        let own = device.own().unwrap();
         assert_eq!((own.downcast_ref::<u32>(), own.downcast_ref::<i32>()), (Some(&41), None));
     }
 
@@ -269,6 +393,33 @@ mod tests {
         let device = of(1);
         assert_eq!(device, device.clone());
         assert_ne!(device, of(1));
+    }
+
+    #[test]
+    #[allow(unsafe_code)]
+    fn a_device_is_the_same_after_it_was_taken_apart() {
+        let parts = DeviceParts {
+            name: "rxe0".into(),
+            dev_name: "uverbs3".into(),
+            dev: DevNum { major: 231, minor: 195 },
+            node_type: NodeType::CA,
+            node_guid: Guid(9),
+            index: Some(4),
+            driver_id: Some(RdmaDriverId::RDMA_DRIVER_RXE),
+            abi_version: 2,
+            phys_port_cnt: Some(1),
+            ibdev_path: "/sys/class/infiniband/rxe0".into(),
+            cdev_path: "/dev/infiniband/uverbs3".into(),
+        };
+        // SAFETY: no provider opens it.
+        let device = unsafe { DeviceInfo::from_parts(parts.clone()) };
+        assert_eq!(device.parts(), Some(parts));
+        assert_eq!((device.name(), device.dev_name(), device.index()), ("rxe0", "uverbs3", Some(4)));
+        assert_eq!(device.cdev_path(), Path::new("/dev/infiniband/uverbs3"));
+        assert_eq!(device.ibdev_path(), Path::new("/sys/class/infiniband/rxe0"));
+        assert_eq!((device.node_type(), device.node_guid()), (NodeType::CA, Guid(9)));
+        assert_eq!((device.abi_version(), device.phys_port_cnt()), (2, Some(1)));
+        assert!(device.own().is_none());
     }
 
     #[test]

@@ -30,7 +30,7 @@ mod sysfs;
 use core::fmt;
 use std::path::Path;
 
-pub use device::{DevNum, DeviceInfo, NodeType, OwnDevice, TransportType};
+pub use device::{DevNum, DeviceInfo, DeviceParts, NodeType, OwnDevice, TransportType};
 pub use netlink::{NetlinkError, NetlinkSocket, Wire};
 pub use skipped::{SkipReason, Skipped};
 pub use sysfs::Roots;
@@ -42,6 +42,9 @@ use sysfs::UverbsEntry;
 use crate::{Cause, Errno, Error, Result};
 
 /// What discovery found.
+///
+/// Its fields can be assembled by anybody; the [`DeviceInfo`]s in it come from discovery, from a provider that brings
+/// them, or from an unsafe step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     /// The devices that could be opened, in rdma-core's order.
@@ -92,16 +95,24 @@ impl fmt::Display for Source {
 pub fn discover() -> Result<Found> {
     let roots = Roots::system();
     match NetlinkSocket::open() {
-        Ok(mut socket) => discover_at(&roots, Ok(&mut socket)),
-        Err(errno) => discover_at(&roots, Err(errno)),
+        Ok(mut socket) => search(&roots, Ok(&mut socket)),
+        Err(errno) => search(&roots, Err(errno)),
     }
 }
 
 /// As [`discover`], with a netlink and files of the caller's choice: the seam for tests.
 ///
+/// # Safety
+/// As [`DeviceInfo::from_parts`], for each device that netlink and the files report.
+///
 /// # Errors
 /// As [`discover`].
-pub fn discover_at(roots: &Roots, netlink: Result<&mut dyn Wire, Errno>) -> Result<Found> {
+#[allow(unsafe_code)]
+pub unsafe fn discover_at(roots: &Roots, netlink: Result<&mut dyn Wire, Errno>) -> Result<Found> {
+    search(roots, netlink)
+}
+
+fn search(roots: &Roots, netlink: Result<&mut dyn Wire, Errno>) -> Result<Found> {
     let mut search =
         Search { roots, devices: Vec::new(), skipped: Vec::new(), class: None, used_sysfs: false };
     let error = match netlink {

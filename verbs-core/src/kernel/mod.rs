@@ -15,7 +15,7 @@ use uverbs_abi::ib_user_ioctl_verbs::IbUverbsCoreSupport;
 use crate::channel::{Uhw, Uverbs};
 use crate::discovery::DeviceInfo;
 use crate::types::{AccessFlags, DeviceAttr, DeviceAttrEx, GidEntry, LinkLayer, PortAttr};
-use crate::{Errno, Result, cmd};
+use crate::{Errno, Error, Result, cmd};
 
 pub use objects::{KernelMr, KernelPd};
 
@@ -35,10 +35,14 @@ impl KernelContext {
     /// Opens a device for the driver with the id `driver_id`, whose firmware versions `fw_ver` writes.
     ///
     /// # Errors
-    /// [`Cause::File`](crate::Cause::File) where the device's file cannot be opened; what the kernel answers.
+    /// `ENODEV` for a device that is known to have another driver; [`Cause::File`](crate::Cause::File) where the device's
+    /// file cannot be opened; any errno that the kernel returns.
     pub fn open(device: &DeviceInfo, driver_id: u32, fw_ver: fn(u64) -> String) -> Result<Arc<Self>> {
+        if device.driver_id().is_some_and(|id| id.0 != driver_id) {
+            return Err(Error::new("open_device", device.name(), Errno::NODEV));
+        }
         let uverbs = Uverbs::open(device, driver_id)?;
-        Self::new(uverbs, &device.ibdev_path, fw_ver, Uhw::none())
+        Self::new(uverbs, device.ibdev_path(), fw_ver, Uhw::none())
     }
 
     /// Makes a context over commands that go somewhere else: a kernel on paper, or a driver that has a half of its own.
@@ -52,6 +56,9 @@ impl KernelContext {
         uhw: Uhw<'_>,
     ) -> Result<Arc<Self>> {
         let info = cmd::context::get_context(&uverbs, uhw)?;
+        if let Some(fd) = &info.async_fd {
+            uverbs.keeps(fd.as_fd());
+        }
         Ok(Arc::new(Self {
             uverbs,
             ibdev_path: ibdev_path.to_owned(),
@@ -87,7 +94,9 @@ impl KernelContext {
         }
         let fd = cmd::context::alloc_async_fd(&self.uverbs)?;
         // Where two threads came at once, the one that lost closes its own.
-        Ok(self.async_fd.get_or_init(|| fd).as_fd())
+        let kept = self.async_fd.get_or_init(|| fd).as_fd();
+        self.uverbs.keeps(kept);
+        Ok(kept)
     }
 
     /// What the device can do.

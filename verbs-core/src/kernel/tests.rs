@@ -200,12 +200,16 @@ fn optional_rights_are_spared_a_kernel_that_does_not_know_them() {
 #[test]
 fn asynchronous_events_get_one_file_descriptor_when_they_are_first_needed() {
     let (context, scripted) = context(0);
-    let (reader, _writer) = std::io::pipe().unwrap();
-    let fd = std::os::fd::IntoRawFd::into_raw_fd(reader);
+    let events = crate::cmd::context::tests::event_file(libc::EFD_CLOEXEC);
+    let fd = std::os::fd::IntoRawFd::into_raw_fd(events);
     scripted.expect([Expect::command("ioctl 16.0: 0x0 new fd", Reply::outputs([&fd.to_ne_bytes()]))]);
     let first = std::os::fd::AsRawFd::as_raw_fd(&context.async_fd().unwrap());
     let second = std::os::fd::AsRawFd::as_raw_fd(&context.async_fd().unwrap());
     assert_eq!((first, second), (fd, fd));
+    // No completion channel is the same descriptor.
+    scripted.expect([Expect::anything(Reply::outputs([&fd.to_ne_bytes()]))]);
+    let error = context.create_comp_channel().unwrap_err();
+    assert_eq!(error.cause, Cause::BadReply { what: "a file descriptor that the context has already" });
 }
 
 #[test]

@@ -160,7 +160,7 @@ fn an_old_netlink_without_get_chardev_is_completed_by_the_class() {
     // Without GET_CHARDEV the version of uverbs itself is sysfs's to tell.
     files.write("sys/class/infiniband_verbs/abi_version", "7\n");
     let mut wire = Canned::new(&[&[device(4, "rxe1"), done()], &[refusal(Errno::OPNOTSUPP)]]);
-    assert!(discover_at(&files.roots, Ok(&mut wire)).is_err());
+    assert!(search(&files.roots, Ok(&mut wire)).is_err());
 }
 
 #[test]

@@ -65,12 +65,12 @@ impl Files {
 
     /// What discovery finds where netlink is `wire`.
     fn discover(&self, wire: &mut dyn Wire) -> Found {
-        discover_at(&self.roots, Ok(wire)).unwrap()
+        search(&self.roots, Ok(wire)).unwrap()
     }
 
     /// What discovery finds where there is no netlink.
     fn discover_by_sysfs(&self) -> Result<Found> {
-        discover_at(&self.roots, Err(Errno::PROTONOSUPPORT))
+        search(&self.roots, Err(Errno::PROTONOSUPPORT))
     }
 }
 

@@ -1,0 +1,143 @@
+//! Opening a device's file, and the proof that it is the file of that device.
+//!
+//! ```text
+//!   /sys/dev/char/231:192/subsystem ─► .../infiniband_verbs   the number is that of a uverbs device
+//!                         ibdev     ─► rxe0                   and of this one
+//!   stat, open, fstat                ─► character device 231:192
+//! ```
+//!
+//! Replies of the file are believed: queues are mapped and descriptors owned as they say. A file that is not uverbs, such
+//! as `/dev/null`, accepts commands as well; so nothing is opened before sysfs has vouched for its number.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::discovery::{DevNum, DeviceInfo};
+use crate::{Cause, Errno, Error, Result};
+
+/// The kernel's directory of character devices by number.
+const SYS_DEV_CHAR: &str = "/sys/dev/char";
+
+/// The class of uverbs devices.
+const CLASS: &[u8] = b"infiniband_verbs";
+
+/// The obstacle to opening a device.
+#[derive(Debug, PartialEq, Eq)]
+struct Obstacle {
+    path: PathBuf,
+    errno: Errno,
+    hint: &'static str,
+}
+
+/// Opens the device's file by its usual name, or else by its number.
+///
+/// # Errors
+/// [`Cause::File`] with the path and a hint; [`Cause::KernelLacks`] for a device that a provider brings.
+pub(super) fn open(device: &DeviceInfo) -> Result<OwnedFd> {
+    let error = |errno| Error::new("open_device", device.name(), errno);
+    let Some(dev) = device.dev() else {
+        // Only its own provider can open it, and that one uses no file.
+        return Err(error(Errno::NODEV)
+            .because(Cause::KernelLacks { what: "file for a device that a provider brings" }));
+    };
+    vouch(Path::new(SYS_DEV_CHAR), dev, device.name())
+        .and_then(|()| open_node(device.cdev_path(), Path::new("/dev/char"), dev))
+        .map_err(|Obstacle { path, errno, hint }| {
+            error(errno).because(Cause::File { path: path.display().to_string().into(), hint })
+        })
+}
+
+/// Makes sure that sysfs knows the number as the uverbs device of the RDMA device `name`.
+fn vouch(directory: &Path, dev: DevNum, name: &str) -> Result<(), Obstacle> {
+    let entry = directory.join(dev.to_string());
+    let obstacle = |path, errno, hint| Err(Obstacle { path, errno, hint });
+    let subsystem = entry.join("subsystem");
+    match fs::read_link(&subsystem) {
+        Ok(class) if class.file_name().is_some_and(|class| class.as_bytes() == CLASS) => {}
+        Ok(_) => {
+            let hint = "the device number is not that of an RDMA device: make the list of devices anew";
+            return obstacle(subsystem, Errno::NXIO, hint);
+        }
+        Err(error) if !directory.exists() => {
+            let hint = "sysfs proves that a file is an RDMA device: mount it at /sys";
+            return obstacle(directory.to_owned(), Errno::from_io(&error), hint);
+        }
+        Err(error) => {
+            let errno = match Errno::from_io(&error) {
+                Errno::NOENT => Errno::NODEV,
+                errno => errno,
+            };
+            return obstacle(subsystem, errno, "the device is gone");
+        }
+    }
+    let ibdev = entry.join("ibdev");
+    match fs::read(&ibdev) {
+        Ok(content) if content.strip_suffix(b"\n").unwrap_or(&content) == name.as_bytes() => Ok(()),
+        Ok(_) => {
+            let hint = "the device was renamed, or another took its place: make the list of devices anew";
+            obstacle(ibdev, Errno::NODEV, hint)
+        }
+        Err(error) => obstacle(ibdev, Errno::from_io(&error), "the device is gone"),
+    }
+}
+
+/// Opens the node at `usual`, or else the one that `by_number` has for the number.
+fn open_node(usual: &Path, by_number: &Path, dev: DevNum) -> Result<OwnedFd, Obstacle> {
+    let errno = match open_checked(usual, dev) {
+        Ok(file) => return Ok(file),
+        Err(errno) => errno,
+    };
+    // The node may be missing or stale.
+    if matches!(errno, Errno::NOENT | Errno::NXIO)
+        && let Ok(file) = open_checked(&by_number.join(dev.to_string()), dev)
+    {
+        return Ok(file);
+    }
+    Err(Obstacle { path: usual.to_owned(), errno, hint: hint(errno) })
+}
+
+/// Opens a file that is the character device with this number.
+///
+/// # Errors
+/// Any errno that `open` returns; `ENXIO` for another file, which is left closed.
+fn open_checked(path: &Path, dev: DevNum) -> Result<OwnedFd, Errno> {
+    let is_it = |metadata: &fs::Metadata| {
+        metadata.file_type().is_char_device() && DevNum::from_rdev(metadata.rdev()) == dev
+    };
+    let checked = |metadata: std::io::Result<fs::Metadata>| match metadata {
+        Ok(metadata) if is_it(&metadata) => Ok(()),
+        Ok(_) => Err(Errno::NXIO),
+        Err(error) => Err(Errno::from_io(&error)),
+    };
+    // Before, since opening can have effects (a pipe waits, a watchdog starts); after, since the file may have changed.
+    checked(fs::metadata(path))?;
+    let file: File = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_CLOEXEC)
+        .open(path)
+        .map_err(|error| Errno::from_io(&error))?;
+    checked(file.metadata())?;
+    Ok(file.into())
+}
+
+/// Advice for an operator.
+fn hint(errno: Errno) -> &'static str {
+    match errno {
+        Errno::ACCESS => "no permission: run as root, or give the user read and write access to it",
+        Errno::PERM => {
+            "not permitted: let the container's device cgroup allow it (docker run --device), and use the network \
+             namespace that has the RDMA device"
+        }
+        Errno::NOENT => "it is missing: load ib_uverbs, or pass the device into this container",
+        Errno::NXIO => "it is another device: a stale node, to be removed and made anew",
+        Errno::NODEV | Errno::IO => "the device is gone",
+        _ => "it cannot be opened",
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,166 @@
+//! Files that are not the device, and a sysfs that says so.
+
+use std::os::unix::fs::symlink;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::*;
+use crate::discovery::{DeviceParts, NodeType, OwnDevice};
+use crate::types::Guid;
+
+const UVERBS: DevNum = DevNum { major: 231, minor: 192 };
+const NULL: DevNum = DevNum { major: 1, minor: 3 };
+
+/// A directory of its own, which goes with the value.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("verbs-open-{}-{number}", std::process::id()));
+        fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    /// An entry of `/sys/dev/char` for a device of a class, and the RDMA device that it belongs to.
+    fn entry(&self, dev: DevNum, class: &str, ibdev: Option<&str>) {
+        let entry = self.0.join(dev.to_string());
+        fs::create_dir(&entry).unwrap();
+        symlink(format!("../../../class/{class}"), entry.join("subsystem")).unwrap();
+        if let Some(name) = ibdev {
+            fs::write(entry.join("ibdev"), format!("{name}\n")).unwrap();
+        }
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A device that claims to be another file.
+#[allow(unsafe_code)]
+fn forged(path: &str, dev: DevNum) -> DeviceInfo {
+    let parts = DeviceParts {
+        name: "rxe0".into(),
+        dev_name: "uverbs0".into(),
+        dev,
+        node_type: NodeType::CA,
+        node_guid: Guid(1),
+        index: None,
+        driver_id: None,
+        abi_version: 1,
+        phys_port_cnt: Some(1),
+        ibdev_path: "/sys/class/infiniband/rxe0".into(),
+        cdev_path: path.into(),
+    };
+    // SAFETY: what is opened here is refused.
+    unsafe { DeviceInfo::from_parts(parts) }
+}
+
+#[test]
+fn a_number_of_another_class_is_refused_before_anything_is_opened() {
+    let error = open(&forged("/dev/null", NULL)).unwrap_err();
+    assert_eq!(error.errno, Errno::NXIO);
+    assert_eq!(
+        error.to_string(),
+        "open_device on rxe0: /sys/dev/char/1:3/subsystem: the device number is not that of an RDMA device: make the \
+         list of devices anew (ENXIO)"
+    );
+}
+
+#[test]
+fn a_device_that_a_provider_brings_has_no_file() {
+    let device = DeviceInfo::brought("soft0", 14, Guid(1), OwnDevice::new(0_u8));
+    let error = open(&device).unwrap_err();
+    assert_eq!((error.errno, &*error.device), (Errno::NODEV, "soft0"));
+    assert!(error.to_string().contains("a device that a provider brings"), "{error}");
+}
+
+#[test]
+fn sysfs_vouches_for_a_uverbs_device_of_the_right_name_alone() {
+    let sysfs = Directory::new();
+    sysfs.entry(UVERBS, "infiniband_verbs", Some("rxe0"));
+    assert_eq!(vouch(&sysfs.0, UVERBS, "rxe0"), Ok(()));
+    // A prefix of the name, and a name of which it is a prefix.
+    for name in ["rxe", "rxe00", "rxe1", ""] {
+        let obstacle = vouch(&sysfs.0, UVERBS, name).unwrap_err();
+        assert_eq!(
+            (obstacle.errno, obstacle.path),
+            (Errno::NODEV, sysfs.0.join("231:192/ibdev")),
+            "{name:?}"
+        );
+        assert!(obstacle.hint.contains("renamed"), "{}", obstacle.hint);
+    }
+}
+
+#[test]
+fn sysfs_vouches_for_no_other_class_and_no_number_that_it_does_not_have() {
+    let sysfs = Directory::new();
+    let issm = DevNum { major: 231, minor: 64 };
+    sysfs.entry(issm, "infiniband_mad", Some("rxe0"));
+    let obstacle = vouch(&sysfs.0, issm, "rxe0").unwrap_err();
+    assert_eq!((obstacle.errno, obstacle.path), (Errno::NXIO, sysfs.0.join("231:64/subsystem")));
+    let gone = vouch(&sysfs.0, UVERBS, "rxe0").unwrap_err();
+    assert_eq!((gone.errno, gone.hint), (Errno::NODEV, "the device is gone"));
+    // The device goes while it is looked at.
+    sysfs.entry(UVERBS, "infiniband_verbs", None);
+    let gone = vouch(&sysfs.0, UVERBS, "rxe0").unwrap_err();
+    assert_eq!((gone.errno, gone.hint), (Errno::NOENT, "the device is gone"));
+}
+
+#[test]
+fn without_sysfs_the_hint_is_to_mount_it() {
+    let sysfs = Directory::new();
+    let obstacle = vouch(&sysfs.0.join("nowhere"), UVERBS, "rxe0").unwrap_err();
+    assert!(obstacle.hint.contains("mount it at /sys"), "{}", obstacle.hint);
+    assert_eq!(obstacle.path, sysfs.0.join("nowhere"));
+}
+
+#[test]
+fn only_a_character_device_with_the_number_is_opened() {
+    let directory = Directory::new();
+    let (plain, pipe) = (directory.0.join("plain"), directory.0.join("pipe"));
+    fs::write(&plain, "").unwrap();
+    // A pipe without a writer would make an open for reading wait.
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    for path in [Path::new("/dev/null"), &plain, &pipe, &directory.0] {
+        assert_eq!(open_checked(path, UVERBS).unwrap_err(), Errno::NXIO, "{}", path.display());
+    }
+    // A regular file has the number 0:0.
+    assert_eq!(open_checked(&plain, DevNum { major: 0, minor: 0 }).unwrap_err(), Errno::NXIO);
+    assert_eq!(open_checked(&directory.0.join("missing"), UVERBS).unwrap_err(), Errno::NOENT);
+    open_checked(Path::new("/dev/null"), NULL).unwrap();
+}
+
+#[test]
+fn a_missing_or_stale_node_is_found_by_its_number() {
+    let directory = Directory::new();
+    let (by_number, missing) = (directory.0.join("char"), directory.0.join("uverbs0"));
+    fs::create_dir(&by_number).unwrap();
+    let obstacle = open_node(&missing, &by_number, NULL).unwrap_err();
+    assert_eq!((obstacle.errno, &obstacle.path), (Errno::NOENT, &missing));
+    symlink("/dev/null", by_number.join(NULL.to_string())).unwrap();
+    open_node(&missing, &by_number, NULL).unwrap();
+    open_node(Path::new("/dev/zero"), &by_number, NULL).unwrap();
+    // The entry itself may be stale.
+    let stale = open_node(Path::new("/dev/null"), &by_number, UVERBS).unwrap_err();
+    assert_eq!((stale.errno, &*stale.path), (Errno::NXIO, Path::new("/dev/null")));
+    assert!(stale.hint.contains("stale node"), "{}", stale.hint);
+}
+
+#[test]
+fn each_refusal_to_open_has_its_own_advice() {
+    let contains = |errno, words: &[&str]| {
+        let hint = hint(errno);
+        assert!(words.iter().all(|word| hint.contains(word)), "{errno}: {hint}");
+    };
+    contains(Errno::ACCESS, &["root", "read and write access"]);
+    contains(Errno::PERM, &["device cgroup", "network namespace"]);
+    contains(Errno::NOENT, &["ib_uverbs", "container"]);
+    contains(Errno::NXIO, &["stale node"]);
+    contains(Errno::NODEV, &["gone"]);
+    contains(Errno::IO, &["gone"]);
+    contains(Errno::from_raw(libc::EMFILE), &["cannot be opened"]);
+}
