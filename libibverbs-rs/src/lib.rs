@@ -123,11 +123,24 @@ pub use verbs_core::{Cause, Errno, Error, Result, provider};
 /// The Soft-RoCE provider.
 #[cfg(feature = "rxe")]
 pub mod rxe {
-    pub use provider_rxe::*;
+    // By name: the provider's queues on paper are for its own tests.
+    pub use provider_rxe::{Ah, Completion, Context, Cq, Qp, Rq, Rxe, Sq};
 }
 
 #[cfg(feature = "soft")]
 pub mod soft;
+
+/// The provider's queues on paper, which a program could share between threads, are not passed on.
+///
+/// ```compile_fail
+/// use verbs::rxe::paper::PaperQueue;
+/// ```
+/// ```
+/// # #[cfg(feature = "rxe")]
+/// use verbs::rxe::Rxe;
+/// ```
+#[cfg(doctest)]
+struct Paper;
 
 /// The README's example is compiled with the documentation's own.
 #[cfg(doctest)]

@@ -6,8 +6,6 @@
 //! # References
 //! `ibv_create_ah(3)`; Linux `drivers/infiniband/sw/rxe/rxe_verbs.c` (`rxe_create_ah`), `rxe_av.c`
 
-use std::sync::Arc;
-
 use uverbs_abi::ib_user_ioctl_verbs::RdmaDriverId;
 use uverbs_abi::rdma_user_rxe::{
     RXE_NETWORK_TYPE_IPV4, RXE_NETWORK_TYPE_IPV6, RxeAv, RxeAvAddr, RxeCreateAhResp, RxeGid, RxeGidGlobal,
@@ -16,11 +14,13 @@ use uverbs_abi::rdma_user_rxe::{
 use uverbs_abi::socket::{SockaddrIn, SockaddrIn6};
 use uverbs_abi::{Be32, Be64};
 use verbs_core::channel::Uhw;
-use verbs_core::kernel::{KernelContext, KernelPd};
+use verbs_core::kernel::KernelPd;
 use verbs_core::provider::{AhOps, Destroy, PdOps};
 use verbs_core::types::{AhAttr, Av, Gid, GidEntry, GlobalRoute};
 use verbs_core::{Cause, Errno, Error, Result, cmd};
 use zerocopy::IntoBytes;
+
+use crate::kernel::Kernel;
 
 /// How this provider recognises its own address vectors.
 pub(crate) const AV_TAG: u32 = RdmaDriverId::RDMA_DRIVER_RXE.0;
@@ -28,13 +28,13 @@ pub(crate) const AV_TAG: u32 = RdmaDriverId::RDMA_DRIVER_RXE.0;
 /// An address handle.
 #[derive(Debug)]
 pub struct Ah {
-    context: Arc<KernelContext>,
+    context: Kernel,
     handle: u32,
     av: Av,
 }
 
 impl Ah {
-    pub(crate) fn create(context: &Arc<KernelContext>, pd: &KernelPd, attr: &AhAttr) -> Result<Self> {
+    pub(crate) fn create(context: &Kernel, pd: &KernelPd, attr: &AhAttr) -> Result<Self> {
         let uverbs = context.uverbs();
         let mut reply = RxeCreateAhResp::default();
         // The user handle would come back in events, of which address handles have none.
@@ -45,7 +45,7 @@ impl Ah {
             ah_num => Ok(Av::new(AV_TAG, &ah_num.to_ne_bytes())),
         };
         match av {
-            Ok(av) => Ok(Self { context: Arc::clone(context), handle, av }),
+            Ok(av) => Ok(Self { context: context.clone(), handle, av }),
             Err(error) => {
                 // The error that matters is why there is no path; what cannot be destroyed goes with the context.
                 let _ = cmd::ah::destroy_ah(uverbs, handle);
@@ -71,7 +71,7 @@ impl Destroy for Ah {
     }
 }
 
-fn explain(context: &KernelContext, error: Error, attr: &AhAttr) -> Error {
+fn explain(context: &Kernel, error: Error, attr: &AhAttr) -> Error {
     match attr.grh {
         // ENODATA: an entry that is empty, or outside of the table.
         Some(grh) if matches!(error.errno, Errno::INVAL | Errno::NODATA) => {
@@ -82,7 +82,7 @@ fn explain(context: &KernelContext, error: Error, attr: &AhAttr) -> Error {
 }
 
 /// Spells a path out, for a kernel that numbers no address handles.
-fn spell(context: &KernelContext, attr: &AhAttr) -> Result<RxeAv> {
+fn spell(context: &Kernel, attr: &AhAttr) -> Result<RxeAv> {
     let error = || context.uverbs().error("create_ah", Errno::INVAL);
     // The kernel has accepted the path, and RoCE has none without a global part.
     let grh = attr.grh.ok_or_else(error)?;

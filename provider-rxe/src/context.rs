@@ -16,18 +16,19 @@ use verbs_core::types::{
 };
 use verbs_core::{Errno, Error, Result};
 
+use crate::kernel::Kernel;
 use crate::{Ah, Cq, Mr, Qp, Rxe};
 
 /// An open rxe device.
 #[derive(Debug)]
 pub struct Context {
-    kernel: Arc<KernelContext>,
+    kernel: Kernel,
 }
 
 impl Context {
-    /// A context over one of the kernel's: one's own, or one on paper.
-    pub fn new(kernel: Arc<KernelContext>) -> Self {
-        Self { kernel }
+    /// A context over one of the kernel's: an rxe device's, or one on paper.
+    pub(crate) fn new(kernel: Arc<KernelContext>) -> Self {
+        Self { kernel: Kernel::new(kernel) }
     }
 }
 

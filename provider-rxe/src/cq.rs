@@ -4,7 +4,8 @@
 //! once it is lent no more: with [`finish`](CqOps::finish), or when the next one is asked for.
 //!
 //! # Safety
-//! An entry becomes a [`Wc`] bit by bit: both have the same fields at the same offsets, of integers, checked below.
+//! An entry becomes a [`Wc`] bit by bit: both have the same fields at the same offsets, of integers, checked below. The
+//! queue is mapped once, from the reply to the command that made it.
 //!
 //! # References
 //! `ibv_poll_cq(3)`, `ibv_req_notify_cq(3)`; Linux `drivers/infiniband/sw/rxe/rxe_cq.c`
@@ -12,17 +13,16 @@
 
 use core::fmt;
 use core::mem::{align_of, offset_of, size_of};
-use std::sync::Arc;
 
 use uverbs_abi::ib_user_verbs::IbUverbsWc;
 use uverbs_abi::rdma_user_rxe::RxeCreateCqResp;
 use verbs_core::channel::Uhw;
-use verbs_core::kernel::KernelContext;
 use verbs_core::provider::{Completion as CompletionOps, CqOps, Destroy};
 use verbs_core::types::{CqInitAttr, Wc, WcFlags, WcOpcode, WcStatus};
 use verbs_core::{Error, Result, cmd};
 use zerocopy::IntoBytes;
 
+use crate::kernel::Kernel;
 use crate::queue::{Emptying, Entry, Queue};
 
 /// Reads a field of an entry.
@@ -39,22 +39,23 @@ macro_rules! field {
 /// a reference to the pages (Linux `drivers/infiniband/sw/rxe/rxe_mmap.c`).
 pub struct Cq {
     end: Emptying<IbUverbsWc>,
-    context: Arc<KernelContext>,
+    context: Kernel,
     handle: u32,
     cqe: u32,
 }
 
 impl Cq {
-    pub(crate) fn create(context: &Arc<KernelContext>, attr: &CqInitAttr<'_>) -> Result<Self> {
+    pub(crate) fn create(context: &Kernel, attr: &CqInitAttr<'_>) -> Result<Self> {
         let uverbs = context.uverbs();
         let mut reply = RxeCreateCqResp::default();
         let event_fd = context.async_fd()?;
         let info = cmd::cq::create_cq(uverbs, attr, Some(event_fd), Uhw::reply(reply.as_mut_bytes()))
             .map_err(|error| context.explain_create_cq(error, attr.cqe, attr.comp_vector))?;
-        match Queue::map(uverbs, "create_cq", &reply.mi, size_of::<IbUverbsWc>()) {
+        // SAFETY: the kernel has just made the queue and said where it is.
+        match unsafe { Queue::map(uverbs, "create_cq", &reply.mi, size_of::<IbUverbsWc>()) } {
             Ok(queue) => Ok(Self {
                 end: Emptying::new(queue),
-                context: Arc::clone(context),
+                context: context.clone(),
                 handle: info.handle,
                 cqe: info.cqe,
             }),

@@ -6,6 +6,7 @@
 //! | `queue` | a mapped queue: its header, checked once, and its slots |
 //! | `wqe` | what a work queue entry consists of |
 //! | `sq` | [`Sq`], posting sends |
+//! | `kernel` | the right to command the kernel's context, which all objects share |
 //! | `kick` | the one system call per call of `post_send` |
 //! | `rq` | [`Rq`], posting receives |
 //! | `cq` | [`Cq`], polling without a system call |
@@ -50,6 +51,7 @@
 mod ah;
 mod context;
 mod cq;
+mod kernel;
 mod kick;
 mod mr;
 pub mod paper;

@@ -12,20 +12,20 @@
 //! # References
 //! `ibv_dereg_mr(3)`; Linux `drivers/infiniband/sw/rxe/rxe_verbs.c` (`rxe_dereg_mr`), `rxe_pool.c` (`__rxe_cleanup`)
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use verbs_core::kernel::{KernelContext, KernelMr};
+use verbs_core::kernel::KernelMr;
 use verbs_core::provider::{Destroy, MrOps};
 use verbs_core::types::AccessFlags;
 use verbs_core::{Cause, Errno, Error};
 
+use crate::kernel::Kernel;
 use crate::settle::{PATIENCE, wait_for_tasks};
 
 /// A memory region.
 #[derive(Debug)]
 pub struct Mr {
-    context: Arc<KernelContext>,
+    context: Kernel,
     /// The responder of any queue pair of the domain may be working on it: it has remote rights.
     is_exposed: bool,
     stage: Stage,
@@ -53,9 +53,9 @@ trait World {
 }
 
 impl Mr {
-    pub(crate) fn new(context: &Arc<KernelContext>, region: KernelMr, access: AccessFlags) -> Self {
+    pub(crate) fn new(context: &Kernel, region: KernelMr, access: AccessFlags) -> Self {
         let is_exposed = access.intersects(REMOTE);
-        Self { context: Arc::clone(context), is_exposed, stage: Stage::Alive(region) }
+        Self { context: context.clone(), is_exposed, stage: Stage::Alive(region) }
     }
 
     fn keys(&self) -> Keys {
@@ -71,7 +71,7 @@ impl Mr {
     fn destroy_in(self, world: &impl World) -> Result<(), (Self, Error)> {
         let keys = self.keys();
         let Self { context, is_exposed, stage } = self;
-        let at = |stage| Self { context: Arc::clone(&context), is_exposed, stage };
+        let at = |stage| Self { context: context.clone(), is_exposed, stage };
         match stage {
             Stage::Alive(region) => {
                 let started = world.now();
@@ -93,7 +93,7 @@ impl Mr {
     }
 }
 
-fn forsaken(context: &KernelContext) -> Error {
+fn forsaken(context: &Kernel) -> Error {
     let by = "the kernel, which gave up waiting for its own references (see its log)";
     context.uverbs().error("dereg_mr", Errno::TIMEDOUT).because(Cause::InUse { by })
 }
@@ -114,14 +114,14 @@ impl MrOps for Mr {
 
 impl Destroy for Mr {
     fn destroy(self) -> Result<(), (Self, Error)> {
-        self.destroy_in(&Kernel(Instant::now()))
+        self.destroy_in(&Real(Instant::now()))
     }
 }
 
 /// The running kernel, since some time.
-struct Kernel(Instant);
+struct Real(Instant);
 
-impl World for Kernel {
+impl World for Real {
     fn now(&self) -> Duration {
         self.0.elapsed()
     }

@@ -6,9 +6,12 @@
 //!
 //! Every function panics where something does not fit: it is for tests.
 //!
+//! The module is public for this crate's tests and measurements; the crate `verbs` does not pass it on.
+//!
 //! # Safety
-//! Who holds a [`PaperDevice`] is the kernel of its context, and promises to behave like one ([`PaperDevice::new`]). A
-//! [`PaperQueue`] reads and writes its memory from one thread, which it cannot leave.
+//! The holder of a [`PaperDevice`] is the kernel of its context and promises to behave like one ([`PaperDevice::new`]). A
+//! [`PaperQueue`] accesses its memory from one thread, which it cannot leave; only [`PaperQueue::region`], which is unsafe,
+//! lets another thread have the memory too.
 #![allow(unsafe_code)]
 // A module for tests: what it panics on is a defect of the test.
 #![allow(clippy::missing_panics_doc)]
@@ -25,7 +28,7 @@ use uverbs_abi::rdma_user_rxe::{
 use verbs_core::channel::{Expect, Reply, Scripted, Uhw, Uverbs};
 use verbs_core::kernel::{KernelContext, KernelPd};
 use verbs_core::provider::{ContextOps, QpOps};
-use verbs_core::ring::{Index, Region};
+use verbs_core::ring::{Index, Region, SharedIndex};
 use verbs_core::types::{
     AhAttr, CqInitAttr, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpState, QpType, SendFlags, WcOpcode, WcStatus,
 };
@@ -35,6 +38,17 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::{Ah, Context, Cq, Qp};
 
 /// A queue as the kernel lays it out, and the kernel's end of it.
+///
+/// It stays on its thread, since its accesses are not atomic:
+///
+/// ```
+/// let queue = provider_rxe::paper::PaperQueue::new(4, 64);
+/// assert_eq!(queue.peek::<u32>(4), 3);
+/// ```
+/// ```compile_fail
+/// let queue = provider_rxe::paper::PaperQueue::new(4, 64);
+/// std::thread::spawn(move || queue.peek::<u32>(4));
+/// ```
 #[derive(Clone, Debug)]
 pub struct PaperQueue {
     region: Region,
@@ -61,8 +75,8 @@ impl PaperQueue {
 
     /// Reads any bytes of it.
     pub fn peek<T: FromBytes>(&self, offset: usize) -> T {
-        // SAFETY: clones of this queue are on this thread; a provider's end fills slots only before it publishes them,
-        // and who made its device promised to use both ends from one thread at a time.
+        // SAFETY: clones of this queue are on this thread. Other code got the memory by `region` or from a `PaperDevice`,
+        // whose callers promised that no two threads use it at a time.
         unsafe { self.region.read(offset) }
     }
 
@@ -73,8 +87,18 @@ impl PaperQueue {
     }
 
     /// The memory that both ends share.
-    pub fn region(&self) -> Region {
+    ///
+    /// # Safety
+    /// The code that gets the region does not use it on one thread while another uses the queue, and follows no address
+    /// that the queue holds.
+    pub unsafe fn region(&self) -> Region {
         self.region.clone()
+    }
+
+    fn index(&self, offset: usize) -> SharedIndex {
+        // SAFETY: while the index lives, which is during a call of a method here, the word is not accessed otherwise: the
+        // queue is on one thread, and the other end is not used at the same time. No device acts on what it publishes.
+        unsafe { self.region.index(offset) }
     }
 
     /// How many bytes are mapped.
@@ -84,13 +108,13 @@ impl PaperQueue {
 
     /// Producer's and consumer's index.
     pub fn indices(&self) -> (u32, u32) {
-        (self.region.index(PRODUCER).load_acquire(), self.region.index(CONSUMER).load_acquire())
+        (self.index(PRODUCER).load_acquire(), self.index(CONSUMER).load_acquire())
     }
 
     /// Sets producer's and consumer's index, to any value.
     pub fn set_indices(&self, producer: u32, consumer: u32) {
-        self.region.index(PRODUCER).store_release(producer);
-        self.region.index(CONSUMER).store_release(consumer);
+        self.index(PRODUCER).store_release(producer);
+        self.index(CONSUMER).store_release(consumer);
     }
 
     /// How many elements are in the queue.
@@ -266,9 +290,9 @@ impl PaperDevice {
     /// An open device with a protection domain.
     ///
     /// # Safety
-    /// Who holds it plays the kernel, and behaves like one: the script gives away no file descriptor that somebody else
-    /// owns; a completion is put in only when its work request has ended, once; and the two ends of a queue are not used
-    /// by two threads at a time.
+    /// The holder plays the kernel and behaves like it: the script gives away no file descriptor that has another owner; a
+    /// completion is put in only when its work request has ended, once; and no two threads use the two ends of a queue at
+    /// a time.
     pub unsafe fn new() -> Self {
         // The context owns the descriptor that the reply names, a file such as the kernel opens for events.
         // SAFETY: opens a descriptor, which has no other owner.
@@ -311,7 +335,7 @@ impl PaperDevice {
     pub fn create_cq_over(&self, queue: &PaperQueue) -> Result<Cq> {
         let reply = RxeCreateCqResp { mi: Self::mminfo(Self::CQ_OFFSET, queue) };
         self.script.expect([Self::cq_reply(queue.mask, reply.as_bytes())]);
-        self.script.expect_map(Self::CQ_OFFSET, queue.size(), queue.region());
+        self.expect_map(Self::CQ_OFFSET, queue);
         self.context.create_cq(&Self::cq_attr())
     }
 
@@ -352,8 +376,8 @@ impl PaperDevice {
             sq_mi: Self::mminfo(Self::SQ_OFFSET, &sq),
         };
         self.script.expect([Self::qp_reply(&attr.cap, reply.as_bytes())]);
-        self.script.expect_map(Self::RQ_OFFSET, rq.size(), rq.region());
-        self.script.expect_map(Self::SQ_OFFSET, sq.size(), sq.region());
+        self.expect_map(Self::RQ_OFFSET, &rq);
+        self.expect_map(Self::SQ_OFFSET, &sq);
         let qp = self.context.create_qp(&self.pd, cq, cq, &attr)?;
         Ok(PaperQp { qp, sq, rq, sig_all: attr.sq_sig_all })
     }
@@ -412,6 +436,19 @@ impl PaperDevice {
     pub fn state_reply(qp_state: QpState) -> Expect {
         let reply = IbUverbsQueryQpResp { qp_state: qp_state.0, ..Default::default() };
         Expect::anything(Reply::outputs([reply.as_bytes()]))
+    }
+
+    /// The next mapping is of a whole queue at `offset`.
+    pub fn expect_map(&self, offset: u64, queue: &PaperQueue) {
+        self.expect_map_of(offset, queue.size(), queue);
+    }
+
+    /// The next mapping is of `len` bytes at `offset`, and gets a queue's memory.
+    pub fn expect_map_of(&self, offset: u64, len: usize, queue: &PaperQueue) {
+        // SAFETY: the region goes to this device's context, and the caller of `new` promised that both ends of its queues are
+        // used by one thread at a time, and that a kernel on paper touches no memory.
+        let region = unsafe { queue.region() };
+        self.script.expect_map(offset, len, region);
     }
 
     /// Where the kernel says that a queue can be mapped.

@@ -6,21 +6,24 @@
 //! | INIT, RTR | closed | open |
 //! | RTS, SQD, ERR | open | open |
 //!
+//! # Safety
+//! The queues are mapped once, from the reply to the command that made them.
+//!
 //! # References
 //! `ibv_create_qp(3)`, `ibv_modify_qp(3)`; Linux `drivers/infiniband/sw/rxe/rxe_qp.c`
-
-use std::sync::Arc;
+#![allow(unsafe_code)]
 
 use uverbs_abi::rdma_user_rxe::RxeCreateQpResp;
 use verbs_core::channel::Uhw;
 use verbs_core::cmd::qp::QpInfo;
-use verbs_core::kernel::{KernelContext, KernelPd};
+use verbs_core::kernel::KernelPd;
 use verbs_core::provider::{CqOps, Destroy, PdOps, QpOps};
 use verbs_core::types::{QpAttr, QpAttrMask, QpCap, QpInitAttr, QpInitInfo, QpState, QpType};
 use verbs_core::{Cause, Errno, Error, Result, cmd, transition};
 use zerocopy::IntoBytes;
 
 use crate::cq::Cq;
+use crate::kernel::Kernel;
 use crate::kick::Kick;
 use crate::queue::Queue;
 use crate::rq::Rq;
@@ -37,7 +40,7 @@ use crate::sq::Sq;
 pub struct Qp {
     sq: Sq,
     rq: Rq,
-    context: Arc<KernelContext>,
+    context: Kernel,
     handle: u32,
     qp_num: u32,
     qp_type: QpType,
@@ -47,7 +50,7 @@ pub struct Qp {
 
 impl Qp {
     pub(crate) fn create(
-        context: &Arc<KernelContext>,
+        context: &Kernel,
         pd: &KernelPd,
         send_cq: &Cq,
         recv_cq: &Cq,
@@ -72,15 +75,15 @@ impl Qp {
         })
     }
 
-    fn map(
-        context: &Arc<KernelContext>,
-        attr: &QpInitAttr,
-        info: &QpInfo,
-        reply: &RxeCreateQpResp,
-    ) -> Result<Self> {
+    fn map(context: &Kernel, attr: &QpInitAttr, info: &QpInfo, reply: &RxeCreateQpResp) -> Result<Self> {
         let (uverbs, cap) = (context.uverbs(), info.cap);
-        let rq = Queue::map(uverbs, "create_qp", &reply.rq_mi, Rq::element(&cap))?;
-        let sq = Queue::map(uverbs, "create_qp", &reply.sq_mi, Sq::element(&cap))?;
+        // SAFETY: the kernel has just made both queues and said where they are.
+        let (rq, sq) = unsafe {
+            (
+                Queue::map(uverbs, "create_qp", &reply.rq_mi, Rq::element(&cap))?,
+                Queue::map(uverbs, "create_qp", &reply.sq_mi, Sq::element(&cap))?,
+            )
+        };
         let kick = uverbs.cmd_fd().map(|fd| Kick::new(fd, info.handle));
         let (sq, rq) = (Sq::new(sq, attr.qp_type, &cap, kick), Rq::new(rq, &cap));
         // The kernel rounds the queues up, and some kernels do not tell. What fits is what is accepted.
@@ -88,7 +91,7 @@ impl Qp {
         Ok(Self {
             sq,
             rq,
-            context: Arc::clone(context),
+            context: context.clone(),
             handle: info.handle,
             qp_num: info.qp_num,
             qp_type: attr.qp_type,
@@ -206,7 +209,7 @@ const RESETS: u32 = 3;
 /// How many inline bytes a queue pair can have. The device's attributes do not tell; but the kernel makes the room for
 /// the longest gather list available to inline data, and that it tells of a queue pair which has one.
 fn max_inline(
-    context: &KernelContext,
+    context: &Kernel,
     attr: &QpInitAttr,
     create: impl FnOnce(&QpInitAttr) -> Result<QpInfo>,
 ) -> Option<u32> {

@@ -29,7 +29,7 @@ use core::ptr::NonNull;
 use uverbs_abi::rdma_user_rxe::{Mminfo, RxeQueueBuf};
 use verbs_core::Result;
 use verbs_core::channel::Uverbs;
-use verbs_core::ring::{Consumer, Producer, Region};
+use verbs_core::ring::{Consumer, Producer, Region, SharedIndex};
 use verbs_core::types::Sge;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -50,12 +50,22 @@ unsafe impl Send for Queue {}
 
 impl Queue {
     /// Maps a queue that the kernel offered in its reply, whose slots must hold `element` bytes.
-    pub(crate) fn map(uverbs: &Uverbs, verb: &'static str, mminfo: &Mminfo, element: usize) -> Result<Self> {
+    ///
+    /// # Safety
+    /// `mminfo` comes from the reply to the command that made the queue, and the queue is mapped for the first time: this
+    /// is the only end of this process.
+    pub(crate) unsafe fn map(
+        uverbs: &Uverbs,
+        verb: &'static str,
+        mminfo: &Mminfo,
+        element: usize,
+    ) -> Result<Self> {
         let len = mminfo.size as usize;
         if len < size_of::<RxeQueueBuf>() {
             return Err(uverbs.bad_reply(verb, "a queue shorter than its header"));
         }
-        let region = uverbs.map(verb, mminfo.offset, len)?;
+        // SAFETY: the caller vouches for where the offset comes from, and that no other code has the queue.
+        let region = unsafe { uverbs.map(verb, mminfo.offset, len) }?;
         Self::new(region, len, element).map_err(|what| uverbs.bad_reply(verb, what))
     }
 
@@ -104,12 +114,17 @@ impl Queue {
         }
     }
 
-    fn producer_offset() -> usize {
-        offset_of!(RxeQueueBuf, producer_index)
-    }
-
-    fn consumer_offset() -> usize {
-        offset_of!(RxeQueueBuf, consumer_index)
+    /// Producer's and consumer's index.
+    fn indices(&self) -> (SharedIndex, SharedIndex) {
+        // SAFETY: the header's words are accessed through these two alone, which the one end of the queue gets. `Filling`
+        // publishes what `Sq` and `Rq` filled, at the word of the callers of their unsafe posting functions; `Emptying`
+        // publishes what it has read.
+        unsafe {
+            (
+                self.region.index(offset_of!(RxeQueueBuf, producer_index)),
+                self.region.index(offset_of!(RxeQueueBuf, consumer_index)),
+            )
+        }
     }
 }
 
@@ -133,11 +148,8 @@ impl<W> Filling<W> {
     /// The filling end of a queue whose slots hold a `W`, which the caller asked for when it mapped the queue.
     pub(crate) fn new(queue: Queue) -> Self {
         assert!(1_usize << queue.log2_stride >= size_of::<W>() && align_of::<W>() <= SLOT_ALIGN);
-        let cursor = Producer::new(
-            queue.region.index(Queue::producer_offset()),
-            queue.region.index(Queue::consumer_offset()),
-            queue.mask,
-        );
+        let (producer, consumer) = queue.indices();
+        let cursor = Producer::new(producer, consumer, queue.mask);
         Self { queue, cursor, _element: PhantomData }
     }
 
@@ -257,11 +269,8 @@ impl<W> Emptying<W> {
     /// The emptying end of a queue whose slots hold a `W`, which the caller asked for when it mapped the queue.
     pub(crate) fn new(queue: Queue) -> Self {
         assert!(1_usize << queue.log2_stride >= size_of::<W>() && align_of::<W>() <= SLOT_ALIGN);
-        let cursor = Consumer::new(
-            queue.region.index(Queue::producer_offset()),
-            queue.region.index(Queue::consumer_offset()),
-            queue.mask,
-        );
+        let (producer, consumer) = queue.indices();
+        let cursor = Consumer::new(producer, consumer, queue.mask);
         Self { queue, cursor, _element: PhantomData }
     }
 

@@ -393,7 +393,9 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let paper = PaperQueue::new(4, 256);
         let cap = QpCap { max_send_wr: 3, max_send_sge: 1, ..QpCap::default() };
-        let queue = Queue::new(paper.region(), paper.size(), Sq::element(&cap)).unwrap();
+        // SAFETY: one thread has both ends.
+        let region = unsafe { paper.region() };
+        let queue = Queue::new(region, paper.size(), Sq::element(&cap)).unwrap();
         let kick = Kick::new(Arc::new(OwnedFd::from(ours)), 5);
         let mut sq = Sq::new(queue, QpType::RC, &cap, Some(kick));
         sq.moved_to(QpState::RTS);

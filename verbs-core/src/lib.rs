@@ -26,6 +26,8 @@ pub mod channel;
 pub mod cmd;
 pub mod discovery;
 pub mod exposed;
+#[cfg(doctest)]
+mod fence;
 pub mod kernel;
 pub mod provider;
 pub mod random;

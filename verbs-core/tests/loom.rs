@@ -1,5 +1,8 @@
 //! Both ends of a ring under every interleaving that the memory model allows.
 //!
+//! The indices are those that providers use, [`SharedIndex`](verbs_core::ring::SharedIndex): under `--cfg loom` they are
+//! the model checker's atomics, accessed with the same orderings.
+//!
 //! The slots are cells that the model checker watches: if a consumer could read a slot before its producer's writes are
 //! visible, or a producer could fill one that is still being read, the model would report the race.
 //!
@@ -9,21 +12,14 @@
 use std::sync::Arc;
 
 use loom::cell::UnsafeCell;
-use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
-use verbs_core::ring::{Consumer, Index, Producer};
+use verbs_core::ring::{Consumer, Producer, Region, SharedIndex};
 
-#[derive(Clone)]
-struct Watched(Arc<AtomicU32>);
-
-impl Index for Watched {
-    fn load_acquire(&self) -> u32 {
-        self.0.load(Ordering::Acquire)
-    }
-
-    fn store_release(&self, value: u32) {
-        self.0.store(value, Ordering::Release);
-    }
+/// An index of a region, as both ends of a queue make it.
+#[allow(unsafe_code)]
+fn index(region: &Region, offset: usize) -> SharedIndex {
+    // SAFETY: the bytes are accessed through indices alone, and no device acts on the slots.
+    unsafe { region.index(offset) }
 }
 
 struct Ring<const SLOTS: usize>([UnsafeCell<u32>; SLOTS]);
@@ -51,10 +47,10 @@ fn pass<const SLOTS: usize>(total: u32, batch: u32, preemptions: Option<usize>) 
     model.preemption_bound = preemptions;
     model.check(move || {
         let ring = Arc::new(Ring::<SLOTS>(std::array::from_fn(|_| UnsafeCell::new(u32::MAX))));
-        let (pi, ci) = (Watched(Arc::new(AtomicU32::new(0))), Watched(Arc::new(AtomicU32::new(0))));
+        let region = Region::plain(512);
         let mask = SLOTS as u32 - 1;
-        let mut producer = Producer::new(pi.clone(), ci.clone(), mask);
-        let mut consumer = Consumer::new(pi, ci, mask);
+        let mut producer = Producer::new(index(&region, 128), index(&region, 256), mask);
+        let mut consumer = Consumer::new(index(&region, 128), index(&region, 256), mask);
         let filled = Arc::clone(&ring);
         let filling = thread::spawn(move || {
             let mut value = 0;

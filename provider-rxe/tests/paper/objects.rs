@@ -37,7 +37,7 @@ fn a_completion_queue_is_asked_for_with_room_for_its_mapping() {
         &command,
         Reply::outputs([&3_u32.to_ne_bytes(), &63_u32.to_ne_bytes(), reply.as_bytes()]),
     )]);
-    device.script.expect_map(PaperDevice::CQ_OFFSET, queue.size(), queue.region());
+    device.expect_map(PaperDevice::CQ_OFFSET, &queue);
     let attr = CqInitAttr { cqe: 40, channel: None, comp_vector: 1, user_handle: 0x99 };
     let cq = device.context.create_cq(&attr).unwrap();
     assert_eq!((cq.handle(), cq.cqe()), (3, 63));
@@ -113,7 +113,7 @@ fn a_completion_queues_reply_cut_at_any_length_leaves_nothing_behind() {
         device.script.expect([PaperDevice::cq_reply(15, &reply.as_bytes()[..len])]);
         if len == 12 {
             // Offset and size are there; the rest is padding.
-            device.script.expect_map(PaperDevice::CQ_OFFSET, queue.size(), queue.region());
+            device.expect_map(PaperDevice::CQ_OFFSET, &queue);
             device.context.create_cq(&PaperDevice::cq_attr()).unwrap();
             continue;
         }
@@ -137,10 +137,10 @@ fn a_queue_pairs_reply_cut_at_any_length_leaves_nothing_behind() {
         let cq = device.create_cq(16);
         device.script.expect([PaperDevice::qp_reply(&attr.cap, &reply.as_bytes()[..len])]);
         if len >= 12 {
-            device.script.expect_map(PaperDevice::RQ_OFFSET, rq.size(), rq.region());
+            device.expect_map(PaperDevice::RQ_OFFSET, &rq);
         }
         if len == 28 {
-            device.script.expect_map(PaperDevice::SQ_OFFSET, sq.size(), sq.region());
+            device.expect_map(PaperDevice::SQ_OFFSET, &sq);
             device.context.create_qp(&device.pd, &cq, &cq, &attr).unwrap();
             continue;
         }
@@ -187,7 +187,7 @@ fn a_header_that_does_not_fit_its_mapping_is_refused() {
         let mut reply = RxeCreateCqResp { mi: PaperDevice::mminfo(PaperDevice::CQ_OFFSET, &queue) };
         reply.mi.size = size as u32;
         device.script.expect([PaperDevice::cq_reply(15, reply.as_bytes())]);
-        device.script.expect_map(PaperDevice::CQ_OFFSET, size, queue.region());
+        device.expect_map_of(PaperDevice::CQ_OFFSET, size, &queue);
         device.script.expect([destroyed(DESTROY_CQ)]);
         let error = device.context.create_cq(&PaperDevice::cq_attr()).unwrap_err();
         assert!(matches!(error.cause, Cause::BadReply { .. }), "{error}");
@@ -210,8 +210,8 @@ fn slots_too_small_for_the_longest_list_are_refused() {
                 sq_mi: PaperDevice::mminfo(PaperDevice::SQ_OFFSET, &sq),
             };
             device.script.expect([PaperDevice::qp_reply(&attr.cap, reply.as_bytes()), destroyed(DESTROY_QP)]);
-            device.script.expect_map(PaperDevice::RQ_OFFSET, rq.size(), rq.region());
-            device.script.expect_map(PaperDevice::SQ_OFFSET, sq.size(), sq.region());
+            device.expect_map(PaperDevice::RQ_OFFSET, &rq);
+            device.expect_map(PaperDevice::SQ_OFFSET, &sq);
             let error = device.context.create_qp(&device.pd, &cq, &cq, &attr).unwrap_err();
             assert!(error.to_string().contains("too small"), "{error}");
         } else {
@@ -236,8 +236,8 @@ fn a_capacity_that_the_kernel_invents_is_refused() {
             sq_mi: PaperDevice::mminfo(PaperDevice::SQ_OFFSET, &sq),
         };
         device.script.expect([PaperDevice::qp_reply(&cap, reply.as_bytes()), destroyed(DESTROY_QP)]);
-        device.script.expect_map(PaperDevice::RQ_OFFSET, rq.size(), rq.region());
-        device.script.expect_map(PaperDevice::SQ_OFFSET, sq.size(), sq.region());
+        device.expect_map(PaperDevice::RQ_OFFSET, &rq);
+        device.expect_map(PaperDevice::SQ_OFFSET, &sq);
         let error = device.context.create_qp(&device.pd, &cq, &cq, &PaperDevice::rc()).unwrap_err();
         assert!(matches!(error.cause, Cause::BadReply { .. }), "{error}");
     }
@@ -331,6 +331,8 @@ fn an_erased_device_makes_the_same_objects() {
     let device = crate::device();
     let script = device.script.clone();
     let context = ErasedContext::new::<Rxe>(device.context);
+    // SAFETY: the test has one thread.
+    let expect_map = |at, queue: &PaperQueue| script.expect_map(at, queue.size(), unsafe { queue.region() });
     assert_eq!((context.device_name(), context.provider_name()), ("rxe0", "rxe"));
     script.expect([Expect::anything(Reply::outputs([&8_u32.to_ne_bytes()]))]);
     let pd = context.alloc_pd().unwrap();
@@ -338,13 +340,13 @@ fn an_erased_device_makes_the_same_objects() {
     let queue = PaperQueue::new(16, 64);
     let reply = RxeCreateCqResp { mi: PaperDevice::mminfo(1, &queue) };
     script.expect([PaperDevice::cq_reply(15, reply.as_bytes())]);
-    script.expect_map(1, queue.size(), queue.region());
+    expect_map(1, &queue);
     let cq = context.create_cq(&PaperDevice::cq_attr()).unwrap();
     let (sq, rq) = (PaperQueue::new(16, 512), PaperQueue::new(16, 128));
     let reply = RxeCreateQpResp { rq_mi: PaperDevice::mminfo(2, &rq), sq_mi: PaperDevice::mminfo(3, &sq) };
     script.expect([PaperDevice::qp_reply(&PaperDevice::rc().cap, reply.as_bytes())]);
-    script.expect_map(2, rq.size(), rq.region());
-    script.expect_map(3, sq.size(), sq.region());
+    expect_map(2, &rq);
+    expect_map(3, &sq);
     let qp = context.create_qp(&pd, &cq, &cq, &PaperDevice::rc()).unwrap();
     let qp = qp.downcast::<provider_rxe::Qp>().unwrap();
     assert_eq!((qp.state(), qp.cap()), (QpState::RESET, PaperDevice::rc().cap));

@@ -171,7 +171,7 @@ proptest! {
             && (u64::from(mask) + 1).is_power_of_two()
             && (u64::from(mask) + 1) << log2_stride <= (size - 384) as u64;
         if size >= 384 {
-            device.script.expect_map(1, size, queue.region());
+            device.expect_map_of(1, size, &queue);
         }
         if !fits {
             device.script.expect([Expect::anything(Reply::ok())]);

@@ -1,12 +1,16 @@
 //! `transition`: the table of [`verbs_core::transition`] against the kernel that runs.
 //!
 //! The commands are sent without the provider, which would ask the table before it asks the kernel.
+//!
+//! # Safety
+//! The context is this suite's own, and so are the objects that it commands. Nothing is posted to them.
+#![allow(unsafe_code)]
 
 use uverbs_abi::ib_user_ioctl_verbs::RdmaDriverId;
 use uverbs_abi::rdma_user_rxe::{RxeCreateCqResp, RxeCreateQpResp};
 use verbs::provider::PdOps as _;
 use verbs::{Cause, CqInitAttr, Errno, QpAttr, QpAttrMask, QpInitAttr, QpState, QpType};
-use verbs_core::channel::Uhw;
+use verbs_core::channel::{Uhw, Uverbs};
 use verbs_core::cmd;
 use verbs_core::kernel::{KernelContext, KernelPd};
 use verbs_core::transition::{self, Transition};
@@ -88,6 +92,11 @@ struct Kernel {
     path: verbs::AhAttr,
 }
 
+fn commands(context: &KernelContext) -> &Uverbs {
+    // SAFETY: see the head of this file.
+    unsafe { context.uverbs() }
+}
+
 impl Kernel {
     fn open() -> CaseResult<Self> {
         let device = verbs::devices()?.find(DEVICE)?;
@@ -97,7 +106,7 @@ impl Kernel {
         let mut reply = RxeCreateCqResp::new_zeroed();
         let attr = CqInitAttr { cqe: 16, channel: None, comp_vector: 0, user_handle: 0 };
         let uhw = Uhw::reply(reply.as_mut_bytes());
-        let cq = cmd::cq::create_cq(context.uverbs(), &attr, None, uhw)?.handle;
+        let cq = cmd::cq::create_cq(commands(&context), &attr, None, uhw)?.handle;
         Ok(Self { context, pd, cq, path })
     }
 
@@ -108,7 +117,7 @@ impl Kernel {
         let attr = QpInitAttr { qp_type, cap, sq_sig_all: false, user_handle: 0 };
         let event_fd = Some(self.context.async_fd()?);
         let uhw = Uhw::reply(reply.as_mut_bytes());
-        let uverbs = self.context.uverbs();
+        let uverbs = commands(&self.context);
         let qp = cmd::qp::create_qp(uverbs, self.pd.handle(), self.cq, self.cq, &attr, event_fd, uhw)?.handle;
         let way: &[QpState] = match state {
             QpState::RESET => &[],
@@ -154,7 +163,7 @@ impl Kernel {
             rnr_retry: 7,
             ..QpAttr::default()
         };
-        cmd::qp::modify_qp(self.context.uverbs(), qp, &attr, mask)
+        cmd::qp::modify_qp(commands(&self.context), qp, &attr, mask)
     }
 
     fn refuses(&self, qp_type: QpType, qp: u32, from: QpState, to: QpState, mask: QpAttrMask) -> CaseResult {
@@ -173,7 +182,7 @@ impl Kernel {
     }
 
     fn is_still(&self, qp: u32, state: QpState) -> CaseResult {
-        let (attr, _) = cmd::qp::query_qp(self.context.uverbs(), qp, QpAttrMask::STATE)?;
+        let (attr, _) = cmd::qp::query_qp(commands(&self.context), qp, QpAttrMask::STATE)?;
         if attr.qp_state == state {
             Ok(())
         } else {

@@ -100,8 +100,9 @@ impl Channel for FdChannel {
         Ok(())
     }
 
-    fn map(&self, offset: u64, len: usize) -> Result<Region, Errno> {
-        Region::map(self.fd.as_fd(), offset, len)
+    unsafe fn map(&self, offset: u64, len: usize) -> Result<Region, Errno> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { Region::map(self.fd.as_fd(), offset, len) }
     }
 
     fn cmd_fd(&self) -> Option<Arc<OwnedFd>> {

@@ -13,9 +13,17 @@
 //!                                                └─ write() ─────► done
 //! ```
 //!
-//! Invariant: no safe function sends a command of its caller's making, or takes its caller's word for the kernel's.
-//! Commands carry addresses that the kernel writes through, and replies carry descriptors that are owned afterwards.
-//! [`crate::cmd`] is the gate for the first, [`Uverbs::new`] is unsafe for the second. Replies come from the kernel: from a
+//! # The right to command
+//! A `&Uverbs` is the right to command a context: to make, change and destroy its objects by their numbers, and to map its
+//! queues. A handle destroyed behind its owner's back, or a work request written into a mapped queue, lets the device write
+//! where safe code has a reference.
+//!
+//! Invariant: no safe function gives a `&Uverbs` away. [`Uverbs::open`], [`Uverbs::new`] and
+//! [`KernelContext::uverbs`](crate::kernel::KernelContext::uverbs) are unsafe, and their caller promises what
+//! [`Uverbs`] asks for. The functions of [`crate::cmd`] are safe for code that has the right, and useless to all other code.
+//!
+//! Invariant: commands are made in this crate, since they carry addresses that the kernel writes through; the exception is
+//! a provider's doorbell, which has the file by the same right ([`Uverbs::cmd_fd`]). Replies come from the kernel: from a
 //! file that sysfs proved to be uverbs, or from a channel for which the caller of [`Uverbs::new`] vouches. A descriptor in a
 //! reply is checked before it is owned ([`crate::cmd::context`]).
 //!
@@ -55,9 +63,13 @@ pub trait Channel: fmt::Debug + Send + Sync {
 
     /// Maps a queue or a page of registers that the kernel offers at an offset of the device file.
     ///
+    /// # Safety
+    /// As [`Region::map`].
+    ///
     /// # Errors
-    /// What `mmap` answers.
-    fn map(&self, offset: u64, len: usize) -> Result<Region, Errno>;
+    /// Any errno that `mmap` returns.
+    #[allow(unsafe_code)]
+    unsafe fn map(&self, offset: u64, len: usize) -> Result<Region, Errno>;
 
     /// The file descriptor itself, for a provider whose doorbell is a system call; `None` where a test plays the kernel.
     fn cmd_fd(&self) -> Option<Arc<OwnedFd>>;

@@ -207,7 +207,8 @@ impl Channel for Scripted {
         self.answer(&text, &mut [Output::Bytes(command.core_out), Output::Bytes(command.driver_out)])
     }
 
-    fn map(&self, offset: u64, len: usize) -> Result<Region, Errno> {
+    #[allow(unsafe_code)]
+    unsafe fn map(&self, offset: u64, len: usize) -> Result<Region, Errno> {
         let expected = self.state().maps.pop_front();
         let Some((wanted_offset, wanted_len, region)) = expected else { return Err(Errno::INVAL) };
         assert_eq!((offset, len), (wanted_offset, wanted_len), "another mapping was expected");

@@ -1,8 +1,9 @@
 //! [`Uverbs`]: a context's commands, and what its kernel turned out to support.
 //!
 //! # Safety
-//! The device's file answers as the kernel does because it is the kernel, which [`FdChannel::open`] proves; the caller of
-//! [`Uverbs::new`] vouches for a channel of its own.
+//! Its makers are unsafe, since having one is the right to command a context: see [`Uverbs`]. The device's file answers as
+//! the kernel does because it is the kernel, which [`FdChannel::open`] proves; the caller of [`Uverbs::new`] vouches for a
+//! channel of its own.
 #![allow(unsafe_code)]
 
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU16, Ordering};
@@ -25,6 +26,15 @@ const OBJECTS: usize = 32;
 const METHODS: u16 = 16;
 
 /// A context's commands: ioctl first, then INVOKE_WRITE, then `write()`.
+///
+/// # The right to command
+/// A reference to one is the right to command the context. Code that gets one keeps these promises, as a provider does:
+///
+/// - It destroys, changes and arms only objects that it made itself, and only on behalf of their owner. A memory region
+///   ends, a queue pair moves or a completion queue goes when its owner calls for it, not behind its back.
+/// - What it posts to queues that it maps touches memory as the provider's contract
+///   ([`Provider`](crate::provider::Provider)) says, and no other.
+/// - It passes the reference on only to code that promises the same, which safe code of another crate does not.
 #[derive(Debug)]
 pub struct Uverbs {
     channel: Box<dyn Channel>,
@@ -42,9 +52,10 @@ impl Uverbs {
     /// Commands over a channel of one's own: for tests that play the kernel.
     ///
     /// # Safety
-    /// The channel answers as the kernel does, as far as safe code relies on it: a file descriptor in a reply has no other
-    /// owner; only the kernel's side writes memory that it maps; a completion appears there only when its work request
-    /// has ended; a destroyed object does not access memory any more.
+    /// - The channel answers as the kernel does, as far as safe code relies on it: a file descriptor in a reply has no other
+    ///   owner; only the kernel's side writes memory that it maps; a completion appears there only when its work request
+    ///   has ended; a destroyed object does not access memory any more.
+    /// - The caller uses the right to command as [`Uverbs`] asks.
     pub unsafe fn new(channel: Box<dyn Channel>, driver_id: u32, device_name: &str) -> Self {
         Self {
             channel,
@@ -58,11 +69,15 @@ impl Uverbs {
 
     /// Opens a device's file, a context of its own.
     ///
+    /// # Safety
+    /// The caller uses the right to command as [`Uverbs`] asks, and is made for the driver `driver_id`.
+    ///
     /// # Errors
     /// [`Cause::File`] with the path and a hint.
-    pub fn open(device: &DeviceInfo, driver_id: u32) -> Result<Self> {
+    pub unsafe fn open(device: &DeviceInfo, driver_id: u32) -> Result<Self> {
         let channel = FdChannel::open(device)?;
-        // SAFETY: `FdChannel::open` proved by number and sysfs that the file is uverbs, so the kernel answers.
+        // SAFETY: `FdChannel::open` proved by number and sysfs that the file is uverbs, so the kernel answers; the caller
+        // promises the rest.
         Ok(unsafe { Self::new(Box::new(channel), driver_id, device.name()) })
     }
 
@@ -78,10 +93,14 @@ impl Uverbs {
 
     /// Maps what the kernel offers at an offset of the device file.
     ///
+    /// # Safety
+    /// As [`Region::map`]: the kernel offered these bytes, in reply to a command that made an object of the caller's.
+    ///
     /// # Errors
     /// Any errno that `mmap` returns.
-    pub fn map(&self, verb: &'static str, offset: u64, len: usize) -> Result<Region> {
-        self.channel.map(offset, len).map_err(|errno| self.error(verb, errno))
+    pub unsafe fn map(&self, verb: &'static str, offset: u64, len: usize) -> Result<Region> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.channel.map(offset, len) }.map_err(|errno| self.error(verb, errno))
     }
 
     /// Remembers the descriptor that the context keeps: no reply may name it again.

@@ -1,6 +1,7 @@
 //! One function per kernel method, named after it. Each knows the method's ioctl and its write struct.
 //!
-//! The functions take and give values; handles are the kernel's numbers, valid on one open file.
+//! The functions take and give values; handles are the kernel's numbers, valid on one open file. They are safe for code
+//! that has the right to command the context, which is what a [`Uverbs`] stands for.
 //!
 //! # What counts as destroyed
 //! Only what the kernel confirms. No errno of a destroy method proves that the object is gone: `uverbs_destroy_uobject`

@@ -2,6 +2,10 @@
 //!
 //! A provider wraps it in its own context and adds what is its own: queues, doorbells, address vectors. Protection
 //! domains and memory regions without a driver's half are here too, as [`KernelPd`] and [`KernelMr`].
+//!
+//! # Safety
+//! A [`KernelContext`] has the right to command its device ([`Uverbs`]) and uses it for queries and for the objects above,
+//! which destroy themselves alone. It gives the right away by [`KernelContext::uverbs`] only, which is unsafe.
 
 mod limits;
 mod objects;
@@ -37,11 +41,14 @@ impl KernelContext {
     /// # Errors
     /// `ENODEV` for a device that is known to have another driver; [`Cause::File`](crate::Cause::File) where the device's
     /// file cannot be opened; any errno that the kernel returns.
+    #[allow(unsafe_code)]
     pub fn open(device: &DeviceInfo, driver_id: u32, fw_ver: fn(u64) -> String) -> Result<Arc<Self>> {
         if device.driver_id().is_some_and(|id| id.0 != driver_id) {
             return Err(Error::new("open_device", device.name(), Errno::NODEV));
         }
-        let uverbs = Uverbs::open(device, driver_id)?;
+        // SAFETY: this module uses the right to command as `Uverbs` asks (see its head). The driver is the one that the
+        // kernel named; where it named none, it refuses ioctls that are meant for another.
+        let uverbs = unsafe { Uverbs::open(device, driver_id) }?;
         Self::new(uverbs, device.ibdev_path(), fw_ver, Uhw::none())
     }
 
@@ -69,8 +76,14 @@ impl KernelContext {
         }))
     }
 
-    /// The context's commands.
-    pub fn uverbs(&self) -> &Uverbs {
+    /// The context's commands, for the provider of the device.
+    ///
+    /// A provider takes this step in one place, a type of its own that safe code outside of the provider cannot name.
+    ///
+    /// # Safety
+    /// The caller uses the right to command as [`Uverbs`] asks.
+    #[allow(unsafe_code)]
+    pub const unsafe fn uverbs(&self) -> &Uverbs {
         &self.uverbs
     }
 

@@ -25,7 +25,7 @@ impl KernelPd {
     /// # Errors
     /// What the kernel answers.
     pub fn alloc(context: &Arc<KernelContext>) -> Result<Self> {
-        let handle = cmd::pd::alloc_pd(context.uverbs(), Uhw::none())?;
+        let handle = cmd::pd::alloc_pd(&context.uverbs, Uhw::none())?;
         Ok(Self { context: Arc::clone(context), handle })
     }
 
@@ -46,7 +46,7 @@ impl KernelPd {
         let context = Arc::clone(&self.context);
         let access = context.access_for_kernel(access);
         // SAFETY: the caller's promise is the same.
-        let info = unsafe { cmd::mr::reg_mr(context.uverbs(), self.handle, addr, length, iova, access) }
+        let info = unsafe { cmd::mr::reg_mr(&context.uverbs, self.handle, addr, length, iova, access) }
             .map_err(|error| context.explain_reg_mr(error, length))?;
         Ok(KernelMr { context, info })
     }
@@ -60,7 +60,7 @@ impl PdOps for KernelPd {
 
 impl Destroy for KernelPd {
     fn destroy(self) -> Result<(), (Self, Error)> {
-        match cmd::pd::dealloc_pd(self.context.uverbs(), self.handle) {
+        match cmd::pd::dealloc_pd(&self.context.uverbs, self.handle) {
             Ok(()) => Ok(()),
             Err(error) => Err((self, error)),
         }
@@ -90,7 +90,7 @@ impl MrOps for KernelMr {
 
 impl Destroy for KernelMr {
     fn destroy(self) -> Result<(), (Self, Error)> {
-        match cmd::mr::dereg_mr(self.context.uverbs(), self.info.handle) {
+        match cmd::mr::dereg_mr(&self.context.uverbs, self.info.handle) {
             Ok(()) => Ok(()),
             Err(error) => Err((self, error)),
         }

@@ -16,19 +16,31 @@
 //! is a slot that is read too early or twice, never one outside the ring.
 //!
 //! # Safety
-//! A [`SharedIndex`] holds a pointer into a [`Region`] that it keeps alive, aligned for `u32`, and touches it only as
-//! an atomic.
+//! A [`SharedIndex`] holds a pointer into a [`Region`] that it keeps alive, aligned for `u32`, and accesses it only as an
+//! atomic. That no other code of this process accesses the four bytes in another way is the promise of the caller of
+//! [`Region::index`], the only maker.
+//!
+//! Under `--cfg loom` an index is one of the model checker's atomics instead, which `tests/loom.rs` runs under every
+//! interleaving: the orderings below are the ones that are checked.
 #![allow(unsafe_code)]
 
 use core::fmt;
+#[cfg(not(loom))]
 use core::ptr::NonNull;
+#[cfg(not(loom))]
 use core::sync::atomic::{AtomicU32, Ordering};
+
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicU32, Ordering};
 
 use super::Region;
 
 /// An index in shared memory: published with release, read with acquire.
 pub struct SharedIndex {
+    #[cfg(not(loom))]
     pointer: NonNull<u32>,
+    #[cfg(loom)]
+    word: std::sync::Arc<AtomicU32>,
     _region: Region,
 }
 
@@ -40,15 +52,29 @@ unsafe impl Sync for SharedIndex {}
 
 impl SharedIndex {
     /// `pointer` lies within `region` and is aligned: [`Region::index`] checked that.
+    #[cfg(not(loom))]
     pub(super) const fn new(region: Region, pointer: NonNull<u32>) -> Self {
         Self { pointer, _region: region }
     }
 
+    /// `word` stands for four bytes of `region`.
+    #[cfg(loom)]
+    pub(super) const fn new(region: Region, word: std::sync::Arc<AtomicU32>) -> Self {
+        Self { word, _region: region }
+    }
+
+    #[cfg(not(loom))]
     #[inline(always)]
     fn atomic(&self) -> &AtomicU32 {
-        // SAFETY: aligned and within the region, which lives as long as `self`; this process accesses the four bytes
-        // only through this atomic, and the other side's accesses are single aligned loads and stores.
+        // SAFETY: aligned and within the region, which lives as long as `self`; the caller of `Region::index` promised
+        // that this process accesses the four bytes through such atomics alone. The other end's accesses are single
+        // aligned loads and stores of the kernel or a device.
         unsafe { AtomicU32::from_ptr(self.pointer.as_ptr()) }
+    }
+
+    #[cfg(loom)]
+    fn atomic(&self) -> &AtomicU32 {
+        &self.word
     }
 }
 
@@ -70,7 +96,7 @@ impl fmt::Debug for SharedIndex {
     }
 }
 
-/// Where an end of a ring publishes its index. Real rings have a [`SharedIndex`]; the model checker has its own.
+/// A place where an end of a ring publishes its index: a [`SharedIndex`], or a word of another kind.
 pub trait Index {
     /// Reads the other end's index: what it wrote before publishing it is visible afterwards.
     fn load_acquire(&self) -> u32;
@@ -214,8 +240,10 @@ mod tests {
 
     fn ring(slots: u32) -> (Producer, Consumer, Region) {
         let region = Region::plain(512);
-        let producer = Producer::new(region.index(128), region.index(256), slots - 1);
-        let consumer = Consumer::new(region.index(128), region.index(256), slots - 1);
+        // SAFETY: the test has one thread, and no device acts on the slots.
+        let index = |offset| unsafe { region.index(offset) };
+        let producer = Producer::new(index(128), index(256), slots - 1);
+        let consumer = Consumer::new(index(128), index(256), slots - 1);
         (producer, consumer, region)
     }
 

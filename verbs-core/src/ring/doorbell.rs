@@ -2,7 +2,8 @@
 //!
 //! # Safety
 //! A doorbell is a pointer into a mapped page of registers ([`Region`]), which it keeps alive. It is only written,
-//! with single volatile stores of its own width.
+//! with single volatile stores of its own width, which are not atomic: that no other thread writes the register at the
+//! same time is the promise of the caller of [`Doorbell::new`].
 #![allow(unsafe_code)]
 
 use core::fmt;
@@ -22,9 +23,14 @@ unsafe impl Send for Doorbell {}
 impl Doorbell {
     /// The register at an offset of a page of registers.
     ///
+    /// # Safety
+    /// As long as the doorbell lives:
+    /// - no other code of this process accesses the register, through a second doorbell in particular;
+    /// - the code that holds the doorbell rings it with values that make the device act on work requests of its owner alone.
+    ///
     /// # Panics
     /// When the register does not lie within the region or is not aligned to 8 bytes.
-    pub fn new(region: &Region, offset: usize) -> Self {
+    pub unsafe fn new(region: &Region, offset: usize) -> Self {
         let register = region.pointer(offset, size_of::<u64>());
         assert!(
             register.addr().get().is_multiple_of(align_of::<u64>()),
@@ -36,7 +42,8 @@ impl Doorbell {
     /// Writes the register. The caller ordered what the device is to see before, with [`super::barrier`].
     #[inline(always)]
     pub fn ring(&mut self, value: u64) {
-        // SAFETY: aligned and within the region, which lives as long as `self`; a register takes any value.
+        // SAFETY: aligned and within the region, which lives as long as `self`; `&mut self` is the only access of this
+        // process (`new`).
         unsafe { self.register.write_volatile(value) }
     }
 }
@@ -51,10 +58,15 @@ impl fmt::Debug for Doorbell {
 mod tests {
     use super::*;
 
+    fn doorbell(region: &Region, offset: usize) -> Doorbell {
+        // SAFETY: the test has one thread, and plain memory makes no device act.
+        unsafe { Doorbell::new(region, offset) }
+    }
+
     #[test]
     fn a_ring_is_one_store_at_its_offset() {
         let region = Region::plain(64);
-        Doorbell::new(&region, 0x20).ring(0x1122_3344_5566_7788);
+        doorbell(&region, 0x20).ring(0x1122_3344_5566_7788);
         assert_eq!(region.peek::<u64>(0x20), 0x1122_3344_5566_7788);
         assert_eq!((region.peek::<u64>(0x18), region.peek::<u64>(0x28)), (0, 0));
     }
@@ -62,6 +74,12 @@ mod tests {
     #[test]
     #[should_panic(expected = "of a region of")]
     fn a_register_outside_the_page_is_refused() {
-        Doorbell::new(&Region::plain(64), 64);
+        doorbell(&Region::plain(64), 64);
+    }
+
+    #[test]
+    #[should_panic(expected = "a doorbell at 36 is not aligned")]
+    fn a_register_that_is_not_aligned_is_refused() {
+        doorbell(&Region::plain(64), 36);
     }
 }

@@ -1,9 +1,13 @@
 //! [`Region`]: memory shared with the kernel or a device.
 //!
 //! # Safety
-//! A region is memory that somebody else may write at any moment, so no Rust reference to it is ever made: it is read
-//! and written by value, with volatile accesses, at offsets that are checked once at each access.
+//! A region is memory that the kernel or a device may write at any moment, so no Rust reference to it is ever made: it is
+//! read and written by value, with volatile accesses, at offsets that are checked at each access.
 //! The bytes stay mapped as long as the region lives.
+//!
+//! Bytes of a queue are addresses and completions, so an access at the wrong time or place breaks more than the queue.
+//! Every way to them is therefore unsafe: [`Region::read`] and [`Region::write`] for one access each, [`Region::index`]
+//! and [`Doorbell::new`](super::Doorbell::new) for all accesses through what they return.
 #![allow(unsafe_code)]
 
 use core::fmt;
@@ -12,6 +16,8 @@ use core::ptr::NonNull;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
+#[cfg(loom)]
+use loom::sync::atomic::AtomicU32;
 use memmap2::{MmapOptions, MmapRaw};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -26,6 +32,9 @@ pub struct Region {
     base: NonNull<u8>,
     len: usize,
     _backing: Backing,
+    /// The model checker's atomics, one for each offset that has an index, in place of the bytes there.
+    #[cfg(loom)]
+    modelled: Arc<std::sync::Mutex<std::collections::BTreeMap<usize, Arc<AtomicU32>>>>,
 }
 
 #[derive(Clone)]
@@ -49,9 +58,9 @@ impl Drop for PlainWords {
     }
 }
 
-// SAFETY: `base` and the raw allocation blocked the auto impls. Safe code reaches the bytes through atomics only
-// ([`Region::index`]); all other accesses are unsafe and promise that no other thread is at the same bytes. The mapping
-// is released by whoever drops the last clone.
+// SAFETY: `base` and the raw allocation blocked the auto impls. No safe function of a region accesses its bytes; the
+// callers of the unsafe ones promise that no other thread is at the same bytes, or that all of them use atomics
+// (`Region::index`). The thread that drops the last clone releases the mapping, which may be any thread.
 unsafe impl Send for Region {}
 // SAFETY: as for `Send`; `&Region` gives no access other than those.
 unsafe impl Sync for Region {}
@@ -59,9 +68,15 @@ unsafe impl Sync for Region {}
 impl Region {
     /// Maps `len` bytes of a device file at `offset`, shared, for reading and writing.
     ///
+    /// # Safety
+    /// - The kernel or the device offered these bytes to this process: they are a queue or registers, not memory that a
+    ///   Rust reference covers or that safe code reaches in another way.
+    /// - The caller decides which code gets the region or a clone of it, and that code is this process's only end of what
+    ///   is mapped.
+    ///
     /// # Errors
-    /// What `mmap` answers; `EINVAL` for a length of zero.
-    pub fn map(fd: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Self, Errno> {
+    /// Any errno that `mmap` returns; `EINVAL` for a length of zero.
+    pub unsafe fn map(fd: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Self, Errno> {
         use std::os::fd::AsRawFd;
         if len == 0 {
             return Err(Errno::INVAL);
@@ -72,7 +87,7 @@ impl Region {
             .map_raw(fd.as_raw_fd())
             .map_err(|e| Errno::from_io(&e))?;
         let base = NonNull::new(map.as_mut_ptr()).ok_or(Errno::NOMEM)?;
-        Ok(Self { base, len, _backing: Backing::Mapped { _map: Arc::new(map) } })
+        Ok(Self::over(base, len, Backing::Mapped { _map: Arc::new(map) }))
     }
 
     /// Zeroed plain memory of at least `len` bytes, aligned to 16: a queue on paper.
@@ -81,7 +96,17 @@ impl Region {
         let len = size_of_val(&*words);
         // SAFETY: `Box::into_raw` never returns null.
         let words = unsafe { NonNull::new_unchecked(Box::into_raw(words)) };
-        Self { base: words.cast(), len, _backing: Backing::Plain { _words: Arc::new(PlainWords(words)) } }
+        Self::over(words.cast(), len, Backing::Plain { _words: Arc::new(PlainWords(words)) })
+    }
+
+    fn over(base: NonNull<u8>, len: usize, backing: Backing) -> Self {
+        Self {
+            base,
+            len,
+            _backing: backing,
+            #[cfg(loom)]
+            modelled: Arc::default(),
+        }
     }
 
     /// How many bytes there are.
@@ -141,15 +166,31 @@ impl Region {
 
     /// An index at an offset.
     ///
+    /// # Safety
+    /// As long as the index lives:
+    /// - this process accesses the four bytes through indices of this offset alone, not with [`write`](Self::write) or a
+    ///   [`pointer`](Self::pointer);
+    /// - the code that holds the index publishes slots only after it has filled them with what the other end may act on
+    ///   (or read what the other end may overwrite): the other end follows the addresses in a slot that was published.
+    ///
     /// # Panics
     /// As [`read`](Self::read).
-    pub fn index(&self, offset: usize) -> SharedIndex {
-        SharedIndex::new(self.clone(), self.checked::<u32>(offset))
+    pub unsafe fn index(&self, offset: usize) -> SharedIndex {
+        let pointer = self.checked::<u32>(offset);
+        #[cfg(not(loom))]
+        return SharedIndex::new(self.clone(), pointer);
+        #[cfg(loom)]
+        {
+            let _ = pointer;
+            let mut modelled = self.modelled.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let word = modelled.entry(offset).or_insert_with(|| Arc::new(AtomicU32::new(0)));
+            SharedIndex::new(self.clone(), Arc::clone(word))
+        }
     }
 
-    /// Where the bytes from `offset` to `offset + len` start, for a provider's own emitters.
+    /// The address of the bytes from `offset` to `offset + len`, for a provider's own emitters.
     ///
-    /// What is done with the pointer is unsafe; what it points to stays mapped as long as a clone of the region lives.
+    /// Using the pointer is unsafe. What it points to stays mapped as long as a clone of the region lives.
     ///
     /// # Panics
     /// When the bytes do not all lie within the region.
@@ -212,7 +253,9 @@ mod tests {
     fn mapping_something_that_is_no_device_reports_the_errno() {
         use std::os::fd::AsFd;
         let (socket, _peer) = std::os::unix::net::UnixStream::pair().unwrap();
-        assert_eq!(Region::map(socket.as_fd(), 0, 4096).unwrap_err(), Errno::NODEV);
-        assert_eq!(Region::map(socket.as_fd(), 0, 0).unwrap_err(), Errno::INVAL);
+        // SAFETY: a socket has no bytes to map.
+        let map = |len| unsafe { Region::map(socket.as_fd(), 0, len) };
+        assert_eq!(map(4096).unwrap_err(), Errno::NODEV);
+        assert_eq!(map(0).unwrap_err(), Errno::INVAL);
     }
 }

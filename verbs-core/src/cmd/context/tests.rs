@@ -50,7 +50,7 @@ impl Channel for Silent {
         Ok(())
     }
 
-    fn map(&self, _: u64, _: usize) -> Result<Region, Errno> {
+    unsafe fn map(&self, _: u64, _: usize) -> Result<Region, Errno> {
         Err(Errno::NODEV)
     }
 
