@@ -5,7 +5,7 @@ mod common;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::time::Instant;
 
-use common::{Arena, PATIENCE, Shape, connect, gid, open, pair_on, recv, send};
+use common::{Arena, PATIENCE, Remote, Shape, connect, gid, open, pair_on, recv, send};
 use roce::wire::icrc::{Flow, Icrc, compute};
 use roce::wire::{Headers, ICRC_LEN, Opcode, Psn, UDP_PORT, bth, reth};
 use verbs::{Gid, Mtu, QpInit, WcStatus};
@@ -67,7 +67,7 @@ fn a_round_trip_takes_a_few_turns_while_a_peer_reads_256_mib_again_and_again() {
             let (cap, qp_type) = (shape.cap, shape.qp_type);
             let init = QpInit { qp_type, send_cq: &a.cq, recv_cq: &a.cq, cap, sq_sig_all: false };
             let qp = a.pd.create_qp(&init).expect("a queue pair");
-            connect(qp, &shape, hostile.gid(), 77)
+            connect(qp, &shape, hostile.gid(), Remote { qp_num: 77, psn: 0 })
         })
         .collect();
     // Four each, as many as the depth takes: 64 GiB in all.
