@@ -2,6 +2,7 @@
 //!
 //! | module | what it is |
 //! |---|---|
+//! | [`api_fuzz`] | random calls of the public API in safe code |
 //! | [`runner`] | cases, each in a process of its own with a deadline |
 //! | [`process`] | commands with a deadline, servers |
 //! | [`fabric`] | two connected queue pairs, memory for them, waiting |
@@ -12,6 +13,7 @@
 //! | [`compare`] | what our tools say next to what rdma-core's say |
 //! | [`tools`] | the tools, ours and rdma-core's |
 
+pub mod api_fuzz;
 pub mod compare;
 pub mod fabric;
 pub mod peer;

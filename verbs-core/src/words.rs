@@ -6,6 +6,9 @@
 //! halves, and they are what must not be torn. Stores are seen in the order in which they are made. To the compiler the assembly
 //! is a call that it cannot look into, and that does what the loop may do.
 //!
+//! ThreadSanitizer does not see assembly either. `--cfg verbs_portable_copies` builds the loop instead, whose accesses it sees:
+//! `cargo xtask fuzz --sanitizer` passes it.
+//!
 //! # Safety
 //! Each function says what its address must be; nothing beyond the slice's length is accessed.
 //!
@@ -87,7 +90,12 @@ unsafe fn store(at: *mut u8, word: &[u8; 8]) {
 }
 
 /// Lines of 64 bytes.
-#[cfg(all(target_arch = "x86_64", target_pointer_width = "64", target_feature = "sse2", not(miri)))]
+#[cfg(all(
+    target_arch = "x86_64",
+    target_pointer_width = "64",
+    target_feature = "sse2",
+    not(any(miri, verbs_portable_copies))
+))]
 mod lines {
     use core::arch::asm;
 
@@ -160,7 +168,12 @@ mod lines {
 }
 
 /// Lines of 64 bytes.
-#[cfg(not(all(target_arch = "x86_64", target_pointer_width = "64", target_feature = "sse2", not(miri))))]
+#[cfg(not(all(
+    target_arch = "x86_64",
+    target_pointer_width = "64",
+    target_feature = "sse2",
+    not(any(miri, verbs_portable_copies))
+)))]
 mod lines {
     /// # Safety
     /// As [`load_words`](super::load_words).

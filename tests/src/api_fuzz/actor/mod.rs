@@ -1,0 +1,220 @@
+//! [`Actor`]: one thread, its objects, and the calls that it makes on them.
+//!
+//! | file | calls |
+//! |---|---|
+//! | [`post`] | parking, inline sends |
+//! | [`halves`] | the same through halves on two threads, and halves that are swapped |
+//! | [`poll`] | polling, showing completions, checking what comes back |
+//! | [`connect`] | states of queue pairs |
+//! | [`life`] | making, dropping, forgetting, closing, swapping, exposing, the market |
+#![forbid(unsafe_code)]
+
+mod connect;
+mod halves;
+mod life;
+mod poll;
+mod post;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use verbs::{Ah, CompChannel};
+
+use super::memory::{Held, Region, Target};
+use super::tally::{Kind, Tally};
+use super::world::{Poller, Station, Thing, World};
+use crate::peer::pattern::Choices;
+use crate::runner::{CaseResult, Stop};
+
+/// How many of what a thread keeps.
+const STATIONS: usize = 14;
+const POLLERS: usize = 10;
+const HELD: usize = 48;
+const REGIONS: usize = 5;
+
+/// A call, or a few that belong together.
+type Action<'w> = fn(&mut Actor<'w>) -> CaseResult;
+
+/// One thread.
+pub(super) struct Actor<'w> {
+    world: &'w World,
+    tally: &'w Tally,
+    choices: Choices,
+    stations: Vec<Station>,
+    pollers: Vec<Poller>,
+    held: Vec<Held>,
+    regions: Vec<Region>,
+    /// Where each one is of, where it leads, and itself.
+    ahs: Vec<(usize, usize, Ah)>,
+    channels: Vec<(usize, CompChannel)>,
+    /// What was published by all threads, as of the last look.
+    targets: Vec<Arc<Target>>,
+    datagram: Vec<(usize, u32)>,
+}
+
+impl<'w> Actor<'w> {
+    /// What is called how often.
+    const ACTIONS: [(u64, Action<'w>); 27] = [
+        (220, Self::park_send),
+        (260, Self::park_recv),
+        (40, Self::park_several),
+        (30, Self::send_inline),
+        (400, Self::poll),
+        (6, Self::two_threads),
+        (6, Self::swap_halves),
+        (40, Self::check_one),
+        (12, Self::look_around),
+        (30, Self::change_buffers),
+        (20, Self::change_exposed),
+        (3, Self::connect_two),
+        (30, Self::mend),
+        (2, Self::connect_to_anything),
+        (2, Self::reset),
+        (2, Self::error),
+        (3, Self::drain_and_back),
+        (2, Self::modify_at_random),
+        (4, Self::make_station),
+        (4, Self::end_station),
+        (3, Self::make_poller),
+        (3, Self::end_poller),
+        (3, Self::name_one),
+        (4, Self::swap_two),
+        (12, Self::trade),
+        (8, Self::listen),
+        (1, Self::open_and_close),
+    ];
+
+    pub(super) fn new(world: &'w World, tally: &'w Tally, seed: u64) -> Self {
+        Self {
+            world,
+            tally,
+            choices: Choices::new(seed),
+            stations: Vec::new(),
+            pollers: Vec::new(),
+            held: Vec::new(),
+            regions: Vec::new(),
+            ahs: Vec::new(),
+            channels: Vec::new(),
+            targets: Vec::new(),
+            datagram: Vec::new(),
+        }
+    }
+
+    /// Makes calls until the deadline, or until another thread failed, and then ends everything that it has.
+    pub(super) fn run(mut self, deadline: Instant) -> CaseResult {
+        let total = Self::ACTIONS.iter().map(|(weight, _)| weight).sum();
+        for step in 0_u64.. {
+            if self.world.stop.load(Ordering::Relaxed) || Instant::now() > deadline {
+                break;
+            }
+            if self.stations.len() < 4 {
+                self.make_station()?;
+                self.connect_two()?;
+            }
+            let mut at = self.choices.below(total);
+            let action = Self::ACTIONS.iter().find(|(weight, _)| {
+                let is_it = at < *weight;
+                at = at.saturating_sub(*weight);
+                is_it
+            });
+            if let Some((_, action)) = action {
+                action(&mut self).map_err(|stop| stop.of(format_args!("step {step}")))?;
+            }
+        }
+        let Self { stations, pollers, held, regions, mut choices, tally, .. } = self;
+        let mut things: Vec<_> =
+            stations.into_iter().map(|one| Thing::Station(Box::new(one), Vec::new())).collect();
+        things.extend(pollers.into_iter().map(Thing::Poller));
+        things.extend(held.into_iter().map(Thing::Held));
+        things.extend(regions.into_iter().map(|region| Thing::Region(Box::new(region))));
+        end_of_all(things, &mut choices, tally)
+    }
+
+    /// One in so many.
+    fn rarely(&mut self, one_in: u64) -> bool {
+        self.choices.below(one_in) == 0
+    }
+
+    /// A place in a list of so many.
+    fn place(&mut self, len: usize) -> Option<usize> {
+        (len > 0).then(|| self.choices.below(len as u64) as usize)
+    }
+
+    /// Takes a held buffer of a context, the largest of a few; makes one where there is none.
+    fn take_held(&mut self, context: usize) -> CaseResult<Option<Held>> {
+        let mut best: Option<usize> = None;
+        for _ in 0..6 {
+            let Some(at) = self.place(self.held.len()) else { break };
+            if self.held[at].context == context
+                && best.is_none_or(|best| self.held[best].len() < self.held[at].len())
+            {
+                best = Some(at);
+            }
+        }
+        match best {
+            Some(at) => Ok(Some(self.held.swap_remove(at))),
+            None => self.make_held(context),
+        }
+    }
+
+    /// Keeps a buffer, or drops one where there are enough.
+    fn keep(&mut self, held: Held) -> CaseResult {
+        self.held.push(held);
+        if self.held.len() > HELD
+            && let Some(at) = self.place(self.held.len())
+        {
+            let one = self.held.swap_remove(at);
+            self.checked(&one)?;
+            self.tally.add(Kind::BufDrop);
+        }
+        Ok(())
+    }
+
+    fn checked(&self, held: &Held) -> CaseResult {
+        self.tally.add(Kind::CheckedHeld);
+        held.check().map_err(Stop::Failed)
+    }
+
+    /// Checks something that the thread has.
+    fn check_one(&mut self) -> CaseResult {
+        if let Some(at) = self.place(self.held.len()) {
+            self.checked(&self.held[at])?;
+        }
+        if let Some(at) = self.place(self.regions.len()) {
+            self.tally.add(Kind::CheckedRegion);
+            self.regions[at].check().map_err(Stop::Failed)?;
+        }
+        Ok(())
+    }
+
+    /// Looks at what the others published.
+    fn look_around(&mut self) -> CaseResult {
+        self.targets = self.world.targets();
+        self.datagram = self.world.datagram();
+        Ok(())
+    }
+}
+
+/// Ends things in any order, after a look at what the program held of them.
+pub(super) fn end_of_all(mut things: Vec<Thing>, choices: &mut Choices, tally: &Tally) -> CaseResult {
+    while !things.is_empty() {
+        let at = choices.below(things.len() as u64) as usize;
+        match things.swap_remove(at) {
+            Thing::Held(held) => {
+                tally.add(Kind::CheckedHeld);
+                held.check().map_err(Stop::Failed)?;
+            }
+            Thing::Region(region) => {
+                tally.add(Kind::CheckedRegion);
+                region.check().map_err(Stop::Failed)?;
+            }
+            Thing::Station(station, pollers) => {
+                things.extend(pollers.into_iter().map(Thing::Poller));
+                drop(station);
+            }
+            Thing::Poller(poller) => drop(poller),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,135 @@
+//! [`Rounds`]: a fuzz of any length, as rounds in processes of their own.
+//!
+//! What a round forgets is lost to its process; a process that ends gives it back. And a round that crashes, or that a
+//! sanitizer ends, is one that failed, with its seed.
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use super::{Fuzz, Tally, missing};
+use crate::peer::pattern::seed_of;
+use crate::process::{self, Finished};
+use crate::runner::{CaseResult, Stop, fail};
+
+/// What is to be run.
+#[derive(Clone, Debug)]
+pub struct Rounds {
+    /// The device's name; two soft devices of each process without one.
+    pub device: Option<String>,
+    /// For how long; longer while some kind of call was not reached.
+    pub duration: Duration,
+    /// For how long each round.
+    pub round: Duration,
+    /// What everything random follows from.
+    pub seed: u64,
+}
+
+/// What a round's process is started with.
+pub const ROUND: &str = "--round";
+
+/// The longest that a round takes beyond its time: it ends what it has, and the devices carry messages.
+const GRACE: Duration = Duration::from_secs(240);
+
+/// The longest that a fuzz takes beyond its time to reach each kind of call.
+const REACH: Duration = Duration::from_secs(120);
+
+/// What a round's process says for each kind.
+const COUNT: &str = "count: ";
+
+impl Rounds {
+    /// Runs rounds by starting this program again, and returns what they did together, and how many there were.
+    ///
+    /// # Errors
+    /// A round failed, with its seed; some kind of call was never reached.
+    pub fn run(&self, mut told: impl FnMut(u64, u64)) -> CaseResult<(BTreeMap<String, u64>, u64)> {
+        let (started, mut counts) = (Instant::now(), BTreeMap::new());
+        for round in 0.. {
+            let missing = missing(&counts);
+            let elapsed = started.elapsed();
+            if elapsed >= self.duration && missing.is_empty() {
+                return Ok((counts, round));
+            }
+            if elapsed >= self.duration + REACH {
+                return fail(format_args!("never reached in {elapsed:?}: {}", missing.join(", ")));
+            }
+            let seed = if round == 0 { self.seed } else { seed_of(&[self.seed, round]) };
+            told(round, seed);
+            self.round(seed, &mut counts).map_err(|stop| {
+                stop.of(format_args!("round {round} (run it again with --round --seed {seed})"))
+            })?;
+        }
+        Ok((counts, 0))
+    }
+
+    fn round(&self, seed: u64, counts: &mut BTreeMap<String, u64>) -> CaseResult {
+        let mut command = Command::new("/proc/self/exe");
+        command.args([ROUND, "--seed", &seed.to_string(), "--seconds", &self.round.as_secs().to_string()]);
+        if let Some(device) = &self.device {
+            command.args(["--device", device]);
+        }
+        let finished = process::run_group(&mut command, self.round + GRACE)?;
+        let is_count = |line: &&str| line.starts_with(COUNT);
+        let said = |Finished { stdout, stderr, .. }: &Finished| {
+            let lines: Vec<_> = stdout.lines().chain(stderr.lines()).filter(|line| !is_count(line)).collect();
+            lines.join("\n")
+        };
+        match finished {
+            Ok(finished) if finished.status.success() => {
+                for line in finished.stdout.lines().filter_map(|line| line.strip_prefix(COUNT)) {
+                    if let Some((count, name)) = line.split_once(' ')
+                        && let Ok(count) = count.parse::<u64>()
+                    {
+                        *counts.entry(name.to_owned()).or_default() += count;
+                    }
+                }
+                Ok(())
+            }
+            Ok(finished) => fail(format_args!("{}: {}", finished.status, said(&finished))),
+            Err(killed) => fail(format_args!("not done {GRACE:?} after its time: {}", said(&killed))),
+        }
+    }
+}
+
+/// Is a round's process: runs it, and says what was done.
+///
+/// # Errors
+/// As [`Fuzz::run`].
+pub fn be_round(fuzz: &Fuzz) -> CaseResult {
+    let tally = Tally::default();
+    fuzz.run(&tally)?;
+    for (name, count) in tally.by_name() {
+        println!("{COUNT}{count} {name}");
+    }
+    Ok(())
+}
+
+/// The text of what was done.
+pub fn table(counts: &BTreeMap<String, u64>) -> String {
+    counts.iter().map(|(name, count)| format!("{count:>12} {name}\n")).collect()
+}
+
+/// Runs it for so long in this process, and longer until each kind of call was reached: a case of a suite, whose process is its
+/// own.
+///
+/// # Errors
+/// As [`Fuzz::run`]; some kind of call was never reached.
+pub fn in_this_process(device: &str, duration: Duration, seed: u64) -> CaseResult {
+    let (started, tally) = (Instant::now(), Tally::default());
+    for round in 0.. {
+        let missing = missing(&tally.by_name());
+        let elapsed = started.elapsed();
+        if round > 0 && missing.is_empty() {
+            break;
+        }
+        if elapsed >= duration + REACH {
+            return fail(format_args!("never reached in {elapsed:?}: {}", missing.join(", ")));
+        }
+        let seed = if round == 0 { seed } else { seed_of(&[seed, round]) };
+        let fuzz = Fuzz { device: Some(device.to_owned()), duration, seed };
+        fuzz.run(&tally).map_err(|stop: Stop| stop.of(format_args!("seed {seed}")))?;
+    }
+    print!("{}", table(&tally.by_name()));
+    Ok(())
+}

@@ -1,0 +1,168 @@
+//! [`Tally`]: what was done, by kind. A fuzz that does not reach a kind of call fails, so that it is noticed.
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use verbs::WcStatus;
+
+/// Kinds, and their names in the output.
+macro_rules! kinds {
+    ($($name:ident = $text:literal),* $(,)?) => {
+        /// A kind of call, or of what came of one.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(super) enum Kind { $($name),* }
+
+        /// The names of all kinds, in their order.
+        const NAMES: &[&str] = &[$($text),*];
+    };
+}
+
+kinds! {
+    ContextOpen = "context opened",
+    ContextCloseRefused = "context close refused",
+    PdAlloc = "domain made",
+    PdDowncast = "domain named",
+    PdCloseRefused = "domain close refused",
+    CqCreate = "CQ made",
+    CqDrop = "CQ dropped",
+    CqClose = "CQ closed",
+    CqCloseRefused = "CQ close refused",
+    CqForget = "CQ forgotten",
+    CqDowncast = "CQ named",
+    CqSwap = "CQs swapped",
+    CqNotify = "CQ armed",
+    CqEvent = "CQ event read",
+    CqCopied = "completions polled by value",
+    QpRc = "RC QP made",
+    QpUc = "UC QP made",
+    QpUd = "UD QP made",
+    QpPair = "QPs connected to each other",
+    QpOdd = "QP connected to anything",
+    QpReset = "QP reset",
+    QpError = "QP to error",
+    QpSqd = "QP to SQD and back",
+    QpModify = "QP modified at random",
+    QpQuery = "QP queried",
+    QpReclaimAll = "QP emptied after reset",
+    QpDrop = "QP dropped",
+    QpClose = "QP closed",
+    QpDismantle = "QP dismantled",
+    QpForget = "QP forgotten",
+    QpDowncast = "QP named",
+    QpSwap = "QPs swapped",
+    QpParkedLost = "QP gone with parked buffers",
+    BufAlloc = "buffer made",
+    BufDrop = "buffer dropped",
+    BufClose = "buffer closed",
+    BufCloseRefused = "buffer close refused",
+    BufForget = "buffer forgotten",
+    BufSplit = "buffer split",
+    BufUnsplit = "buffers joined",
+    BufUnsplitRefused = "join refused",
+    BufSwap = "buffers swapped",
+    Expose = "memory exposed",
+    Unexpose = "memory unexposed",
+    ExposedDrop = "exposed memory dropped",
+    ExposedForget = "exposed memory forgotten",
+    ExposedWrite = "exposed memory written by its owner",
+    ParkSend = "send parked",
+    ParkSendImm = "send with immediate parked",
+    ParkUdSend = "datagram parked",
+    ParkUdSendImm = "datagram with immediate parked",
+    ParkWrite = "write parked",
+    ParkWriteImm = "write with immediate parked",
+    ParkRead = "read parked",
+    ParkCas = "compare and swap parked",
+    ParkFaa = "fetch and add parked",
+    ParkSendAll = "several buffers parked to send",
+    ParkRecv = "receive parked",
+    ParkRecvAll = "several buffers parked to receive",
+    Inline = "inline send",
+    InlineRefused = "inline send refused",
+    RefusedByType = "post without a method for it",
+    RefusedRange = "odd range refused",
+    RefusedForeign = "foreign buffer refused",
+    RefusedReserved = "reserved number refused",
+    RefusedOther = "post refused by the queue",
+    HalvesThreads = "halves on two threads",
+    HalvesSwap = "halves swapped",
+    MarketPut = "object given to another thread",
+    MarketTake = "object taken from another thread",
+    Completion = "completion polled",
+    Reclaimed = "parcel reclaimed",
+    ShownOther = "completion shown to another QP",
+    ShownForeign = "completion shown to a QP of another device",
+    ShownTwice = "completion shown twice",
+    CheckedHeld = "held buffer checked",
+    CheckedSent = "sent buffer checked",
+    CheckedMessage = "received message checked",
+    CheckedRead = "read memory checked",
+    CheckedOutside = "failed request checked around its range",
+    CheckedRegion = "exposed memory's neighbours checked",
+}
+
+/// How often each kind was done, and each completion status seen. The counters order nothing: they must not hide a race.
+#[derive(Debug)]
+pub struct Tally {
+    kinds: Vec<AtomicU64>,
+    statuses: Vec<AtomicU64>,
+}
+
+/// More statuses than there are; the last stands for all others.
+const STATUSES: usize = 32;
+
+impl Default for Tally {
+    fn default() -> Self {
+        let zeroes = |count| (0..count).map(|_| AtomicU64::new(0)).collect();
+        Self { kinds: zeroes(NAMES.len()), statuses: zeroes(STATUSES) }
+    }
+}
+
+impl Tally {
+    pub(super) fn add(&self, kind: Kind) {
+        self.kinds[kind as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn add_status(&self, status: WcStatus) {
+        self.statuses[(status.0 as usize).min(STATUSES - 1)].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// What was done, by name.
+    pub fn by_name(&self) -> BTreeMap<String, u64> {
+        let kinds = self.kinds.iter().zip(NAMES).map(|(count, name)| ((*name).to_owned(), count));
+        let statuses =
+            (0..).zip(&self.statuses).map(|(status, count)| (status_name(WcStatus(status)), count));
+        kinds
+            .chain(statuses.filter(|(_, count)| count.load(Ordering::Relaxed) > 0))
+            .map(|(name, count)| (name, count.load(Ordering::Relaxed)))
+            .collect()
+    }
+}
+
+fn status_name(status: WcStatus) -> String {
+    format!("status {status}")
+}
+
+/// The kinds and the statuses that every run has to reach, and that are missing.
+pub fn missing(counts: &BTreeMap<String, u64>) -> Vec<String> {
+    let statuses = [WcStatus::SUCCESS, WcStatus::WR_FLUSH_ERR, WcStatus::REM_ACCESS_ERR].map(status_name);
+    let wanted = NAMES.iter().map(|name| (*name).to_owned()).chain(statuses);
+    wanted.filter(|name| counts.get(name).is_none_or(|count| *count == 0)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_that_was_never_done_is_missing_by_name() {
+        let tally = Tally::default();
+        assert!(missing(&tally.by_name()).contains(&"QP forgotten".to_owned()));
+        tally.add(Kind::QpForget);
+        tally.add_status(WcStatus::SUCCESS);
+        let missing = missing(&tally.by_name());
+        assert!(!missing.contains(&"QP forgotten".to_owned()));
+        assert_eq!(missing.len(), NAMES.len() - 1 + 2);
+    }
+}

@@ -1,0 +1,72 @@
+//! `api-fuzz [--seconds N] [--seed N] [--device NAME] [--round]`: random legal and odd calls of the public API in safe code.
+//!
+//! Without a device it takes two soft devices of its own; without a seed one from the clock, which it prints. `--round` runs
+//! one round in this process, as a failure names it. 0 if nothing was wrong and every kind of call was made.
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use verbs_tests::api_fuzz::Fuzz;
+use verbs_tests::api_fuzz::rounds::{ROUND, Rounds, be_round, table};
+use verbs_tests::runner::{CaseResult, Stop};
+
+const USAGE: &str = "usage: api-fuzz [--seconds N] [--seed N] [--device NAME] [--round]";
+
+/// How long a round takes: what is forgotten in one fits into memory, and a failure is found again soon.
+const ROUND_SECONDS: u64 = 10;
+
+fn main() -> ExitCode {
+    let (mut seconds, mut seed, mut device, mut is_round) = (None, None, None, false);
+    let mut args = std::env::args().skip(1);
+    while let Some(name) = args.next() {
+        if name == ROUND {
+            is_round = true;
+            continue;
+        }
+        let value = args.next().unwrap_or_default();
+        let taken = match name.as_str() {
+            "--seconds" => value.parse().map(|value| seconds = Some(value)).is_ok(),
+            "--seed" => value.parse().map(|value| seed = Some(value)).is_ok(),
+            "--device" => {
+                device = Some(value);
+                true
+            }
+            _ => false,
+        };
+        if !taken {
+            eprintln!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    }
+    let seed: u64 = seed.unwrap_or_else(|| {
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_nanos() as u64)
+    });
+    let seconds: u64 = seconds.unwrap_or(ROUND_SECONDS);
+    let result = if is_round {
+        be_round(&Fuzz { device, duration: Duration::from_secs(seconds), seed })
+    } else {
+        run(seconds, seed, device)
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Stop::Failed(why) | Stop::Skipped(why)) => {
+            eprintln!("api-fuzz: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(seconds: u64, seed: u64, device: Option<String>) -> CaseResult {
+    println!("{} for {seconds} s, seed {seed}", device.as_deref().unwrap_or("two soft devices"));
+    let rounds = Rounds {
+        device,
+        duration: Duration::from_secs(seconds),
+        round: Duration::from_secs(ROUND_SECONDS.min(seconds.max(1))),
+        seed,
+    };
+    let (counts, count) = rounds.run(|_, _| ())?;
+    print!("{}", table(&counts));
+    println!("{count} rounds, nothing wrong");
+    Ok(())
+}
