@@ -5,6 +5,8 @@
 //!   apt/SERIES/          private apt state for one kernel series, and for QEMU
 //!   kernels/SERIES/VER/  unpacked kernel packages; a directory that exists is complete (renamed into place)
 //!   qemu/VERSION/        a QEMU with its libraries, where the machine's own is too old for a device; complete as well
+//!   sanitizer/VERSION/   a nightly toolchain with the source of its standard library, where its own has none
+//!   cargo-mutants/       cargo-mutants, where the machine has none
 //!   images/, initramfs/  what boots, named by kernel and a hash of what it was made from
 //!   run/PID-N/           one running guest: its job, its console log, what its device's model writes
 //!   consoles/            consoles of guests that failed, the ends of their devices' traces, what the models complained of

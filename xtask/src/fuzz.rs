@@ -1,18 +1,25 @@
-//! `cargo xtask fuzz`: the fuzz targets of roce (what a peer sends) and of the ConnectX model (what a guest does), for as long
-//! as wanted.
+//! `cargo xtask fuzz`: the fuzz targets of roce (what a peer sends), of the ConnectX model (what a guest does) and of the public
+//! API (`api`: what a program does), for as long as wanted.
 //!
-//! The targets are those of cargo-fuzz's layout in `roce/fuzz` and `tests/connectx/fuzz`, workspaces of their own, since libFuzzer is C++. They are
+//! `api` is a program of verbs-tests, with a seeded generator instead of libFuzzer. It runs here on soft devices, with
+//! `--device rxe` in a guest, and under sanitizers ([`sanitizer`]).
+//!
+//! The other targets are those of cargo-fuzz's layout in `roce/fuzz` and `tests/connectx/fuzz`, workspaces of their own, since libFuzzer is C++. They are
 //! built here without cargo-fuzz and with the toolchain at hand: coverage is the compiler's own, and memory errors need no
 //! sanitizer where nearly all code is safe; debug assertions and overflow checks are on. `cargo +nightly fuzz run TARGET`
 //! in `roce` adds the address sanitizer.
 //!
 //! New inputs go to `target/fuzz/corpus`, the committed ones are only read. An input that crashes is kept and named.
 
+mod sanitizer;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, Result, ensure};
 
+use self::sanitizer::Sanitizer;
+use crate::vm::{self, kernel};
 use crate::{apt, cargo};
 
 /// Runs fuzz targets.
@@ -22,13 +29,53 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 600)]
     seconds: u64,
 
-    /// Which targets; all by default
+    /// Build the target api with a sanitizer, of a nightly toolchain
+    #[arg(long, value_enum)]
+    sanitizer: Option<Which>,
+
+    /// Run the target api in a guest, on its device
+    #[arg(long, value_parser = ["rxe"])]
+    device: Option<String>,
+
+    /// The guest's kernel
+    #[arg(long, default_value = kernel::DEFAULT, value_name = "KERNEL", requires = "device")]
+    kernel: kernel::Choice,
+
+    /// What everything random of the target api follows from [default: from the clock]
+    #[arg(long)]
+    seed: Option<u64>,
+
+    /// Which targets; all by default, api alone with a sanitizer, a device or a seed
     #[arg(value_name = "TARGET", value_parser = TARGETS.to_vec())]
     targets: Vec<String>,
 }
 
+/// What `--sanitizer` accepts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+enum Which {
+    /// AddressSanitizer
+    Address,
+    /// ThreadSanitizer
+    Thread,
+    /// One after the other
+    Both,
+}
+
+impl Which {
+    fn all(self) -> &'static [Sanitizer] {
+        match self {
+            Which::Address => &[Sanitizer::Address],
+            Which::Thread => &[Sanitizer::Thread],
+            Which::Both => &[Sanitizer::Address, Sanitizer::Thread],
+        }
+    }
+}
+
 /// The fuzz targets.
-pub(crate) const TARGETS: [&str; 3] = ["packet", "responder", "guest"];
+pub(crate) const TARGETS: [&str; 4] = ["packet", "responder", "guest", API];
+
+/// The target that is no libFuzzer's.
+const API: &str = "api";
 
 /// The folder of the workspace that a target is in.
 fn workspace(target: &str) -> &'static str {
@@ -40,6 +87,20 @@ fn workspace(target: &str) -> &'static str {
 /// # Errors
 /// They cannot be built or run.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    if args.sanitizer.is_some() || args.device.is_some() || args.seed.is_some() {
+        let is_other = args.targets.iter().any(|target| target != API);
+        ensure!(!is_other, "sanitizers, devices and seeds are for the target {API} alone");
+        let sanitizers: Vec<_> = match args.sanitizer {
+            Some(which) => which.all().iter().copied().map(Some).collect(),
+            None => vec![None],
+        };
+        let mut crashed = false;
+        for sanitizer in sanitizers {
+            let guest = args.device.is_some().then_some(&args.kernel);
+            crashed |= !api(args.seconds, args.seed, sanitizer, guest)?;
+        }
+        return Ok(ExitCode::from(u8::from(crashed)));
+    }
     let targets =
         if args.targets.is_empty() { TARGETS.map(str::to_owned).to_vec() } else { args.targets.clone() };
     let mut crashed = false;
@@ -54,7 +115,60 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 /// # Errors
 /// It cannot be built or run.
 pub(crate) fn check(target: &str, seconds: u64) -> Result<bool> {
-    run_target(&build(workspace(target))?, target, seconds)
+    if target == API {
+        api(seconds, None, None, None)
+    } else {
+        run_target(&build(workspace(target))?, target, seconds)
+    }
+}
+
+/// Runs random calls of the public API for so long, on soft devices here or on the rxe device of a guest: did nothing fail?
+///
+/// # Errors
+/// The program cannot be built or run.
+fn api(
+    seconds: u64,
+    seed: Option<u64>,
+    sanitizer: Option<Sanitizer>,
+    guest: Option<&kernel::Choice>,
+) -> Result<bool> {
+    const PROGRAM: &str = "api-fuzz";
+    let program = match sanitizer {
+        Some(sanitizer) => sanitizer.build("verbs-tests", PROGRAM)?,
+        // With debug assertions, and mostly built already.
+        None => cargo::build(&["--quiet", "--package", "verbs-tests", "--bin", PROGRAM])?.join(PROGRAM),
+    };
+    let environment = sanitizer.map(Sanitizer::environment);
+    let mut command = match guest {
+        None => {
+            let mut command = Command::new(&program);
+            command.envs(environment);
+            command
+        }
+        Some(kernel) => {
+            let mut command = Command::new("/proc/self/exe");
+            // A sanitizer's shadow takes more than a guest usually has.
+            command.args(["vm", "--kernel", &kernel.to_string(), "--memory", "3072"]);
+            command.args(["--timeout", &(2 * seconds + 600).to_string()]);
+            if let Some((name, value)) = environment {
+                command.args(["--env", &format!("{name}={value}")]);
+            }
+            command.arg("--").arg(&program).args(["--device", "rxe0"]);
+            command
+        }
+    };
+    command.args(["--seconds", &seconds.to_string()]);
+    if let Some(seed) = seed {
+        command.args(["--seed", &seed.to_string()]);
+    }
+    let under = sanitizer.map_or("no sanitizer", Sanitizer::name);
+    println!("fuzzing {API} for {seconds} s, {under}");
+    let status =
+        command.current_dir(cargo::root()).status().with_context(|| format!("cannot run {PROGRAM}"))?;
+    if guest.is_some() && status.code() == Some(i32::from(vm::STATUS_VM_FAILED)) {
+        println!("the guest failed, or its kernel did: see above");
+    }
+    Ok(status.success())
 }
 
 fn run_target(dir: &Path, target: &str, seconds: u64) -> Result<bool> {

@@ -10,7 +10,8 @@
 //! | `ci` | [`mod@test`] | `test`, where it is a failure if no VM can be had |
 //! | `demo` | [`demo`] | shows a device and a verified ping-pong |
 //! | `soak` | [`soak`] | random traffic on many queue pairs of a device in userspace, for long |
-//! | `fuzz` | [`fuzz`] | the fuzz targets of what a peer sends |
+//! | `fuzz` | [`fuzz`] | the fuzz targets of what a peer, a guest and a program do, sanitizers |
+//! | `mutants` | [`mutants`] | changes that no test notices, in the files that a change touches |
 //! | `bench` | [`mod@bench`] | ours against rdma-core's, in a guest |
 //! | `abi` | [`abi`] | writes uverbs-abi's golden files from Debian's newest kernel headers |
 
@@ -21,6 +22,7 @@ mod cache;
 mod cargo;
 mod demo;
 mod fuzz;
+mod mutants;
 mod soak;
 mod test;
 mod vm;
@@ -49,8 +51,10 @@ enum Command {
     Demo(demo::Args),
     /// Run random traffic for long, on a device in userspace
     Soak(soak::Args),
-    /// Run the fuzz targets of what a peer sends
+    /// Run the fuzz targets of what a peer, a guest and a program do
     Fuzz(fuzz::Args),
+    /// Find changes that no test notices, in the files that a change touches
+    Mutants(mutants::Args),
     /// Compare ours with rdma-core's in a guest
     Bench(bench::Args),
     /// Write uverbs-abi's golden files from Debian's newest kernel headers
@@ -80,6 +84,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::run(&args),
         Command::Soak(args) => soak::run(&args),
         Command::Fuzz(args) => fuzz::run(&args),
+        Command::Mutants(args) => mutants::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Abi(args) => abi::run(&args),
     };

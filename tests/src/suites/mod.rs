@@ -9,6 +9,7 @@
 //! | [`lifecycle`] | what is dropped, forgotten, closed or killed, as the kernel sees it |
 //! | [`negative`] | what is refused, and whether the reason is told |
 //! | [`soft`] | provider-soft and the kernel's rxe are each other's peers |
+//! | [`fuzz`] | random calls in safe code change no buffer that the program holds |
 //! | [`empty_root`] | static builds run where there is nothing else |
 //!
 //! [`mlx5`] holds the suites of another guest.
@@ -16,6 +17,7 @@
 pub mod conformance;
 pub mod empty_root;
 pub mod fallback;
+pub mod fuzz;
 pub mod interop;
 pub mod lifecycle;
 pub mod mlx5;
@@ -43,6 +45,7 @@ pub fn all() -> Vec<Case> {
         transition::cases(),
         lifecycle::cases(),
         negative::cases(),
+        fuzz::cases(),
         soft::cases(),
     ]
     .into_iter()
