@@ -18,7 +18,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, Result, ensure};
 
-use self::sanitizer::Sanitizer;
+pub(crate) use self::sanitizer::Sanitizer;
 use crate::vm::{self, kernel};
 use crate::{apt, cargo};
 
@@ -66,7 +66,7 @@ impl Which {
         match self {
             Which::Address => &[Sanitizer::Address],
             Which::Thread => &[Sanitizer::Thread],
-            Which::Both => &[Sanitizer::Address, Sanitizer::Thread],
+            Which::Both => &SANITIZERS,
         }
     }
 }
@@ -80,6 +80,17 @@ const API: &str = "api";
 /// The folder of the workspace that a target is in.
 fn workspace(target: &str) -> &'static str {
     if target == "guest" { "tests/connectx/fuzz" } else { "roce/fuzz" }
+}
+
+/// Every sanitizer that the target api runs under.
+pub(crate) const SANITIZERS: [Sanitizer; 2] = [Sanitizer::Address, Sanitizer::Thread];
+
+/// Runs the target api under a sanitizer for so long: did nothing fail?
+///
+/// # Errors
+/// No toolchain has the sanitizer, or it cannot be built or run.
+pub(crate) fn check_under(sanitizer: Sanitizer, seconds: u64) -> Result<bool> {
+    api(seconds, None, Some(sanitizer), None)
 }
 
 /// Runs `fuzz`. Its status is 0 if no target crashed.

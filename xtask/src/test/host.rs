@@ -59,8 +59,22 @@ pub(super) fn stages() -> Vec<StageResult> {
             }
         }
     }));
+    results.push(stage("random calls under sanitizers, for a moment", |result| {
+        for sanitizer in fuzz::SANITIZERS {
+            match fuzz::check_under(sanitizer, SANITIZER_SECONDS) {
+                Ok(true) => result.counts.passed += 1,
+                Ok(false) => {
+                    result.fail(format!("random calls failed under the {} sanitizer", sanitizer.name()));
+                }
+                Err(error) => result.skip(format!("the {} sanitizer: {error:#}", sanitizer.name())),
+            }
+        }
+    }));
     results
 }
+
+/// A sanitizer slows random calls down, but few are needed to see that it works.
+const SANITIZER_SECONDS: u64 = 10;
 
 /// Enough to run the committed inputs and to see that the targets work; `cargo xtask fuzz` is for longer.
 const FUZZ_SECONDS: u64 = 20;
