@@ -219,7 +219,7 @@ impl World {
                 .map_err(|(_, error)| error)?;
             let rtr = rtr_attr(self.path(context, peer), dest_qp_num, 77, Mtu::MTU_1024, [1, 12]);
             let qp = qp.to_rtr(&rtr).map_err(|(_, error)| error)?;
-            let rts = RtsAttr { sq_psn: 77, timeout: 14, retry_cnt: 7, rnr_retry: 7, max_rd_atomic: 1 };
+            let rts = RtsAttr { sq_psn: Some(77), timeout: 14, retry_cnt: 7, rnr_retry: 7, max_rd_atomic: 1 };
             Ok(qp.to_rts(&rts).map_err(|(_, error)| error)?)
         };
         let (sender_num, receiver_num) = (sender.qp_num(), receiver.qp_num());

@@ -87,7 +87,7 @@ impl Actor<'_> {
         let ah_attr = self.world.path(station.context, path.context);
         let rtr = rtr_attr(ah_attr, path.qp_num, rq_psn, path.mtu, [4, rnr_timer]);
         let rts = RtsAttr {
-            sq_psn,
+            sq_psn: Some(sq_psn),
             timeout: 9 + self.choices.below(4) as u8,
             retry_cnt: 1 + self.choices.below(4) as u8,
             rnr_retry: self.choices.one_of(&[0, 3, 6, 7, 7]),
