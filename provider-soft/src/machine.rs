@@ -314,8 +314,9 @@ fn refuse(hub: &mut Hub, qpn: Qpn, wr_id: u64, opcode: Opcode) {
 /// A turn sends so many packets at most, and receives none after so many.
 pub(crate) const TURN_PACKETS: u32 = 128;
 
-/// And so many bytes, to which the last packet is added: an outbox full, about 0.1 ms.
-pub(crate) const TURN_BYTES: usize = 256 << 10;
+/// And so many bytes, to which the last packet is added: as large as the largest window, so that a stream of requests is not
+/// parted, and about 0.2 ms.
+pub(crate) const TURN_BYTES: usize = 512 << 10;
 
 /// Acknowledgements leave after so many packets even if more keep coming.
 const ACKS_AFTER: u32 = 16;

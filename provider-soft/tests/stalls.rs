@@ -13,8 +13,8 @@ use verbs::{Gid, Mtu, QpInit, WcStatus};
 const HOSTILE_QPS: usize = 64;
 const READ: u32 = 256 << 20;
 const ROUND_TRIPS: usize = 100;
-/// What a device sends in one turn at most: 256 KiB, a packet, and what its last flush adds.
-const TURN: u64 = 300 << 10;
+/// What a device sends in one turn at most: 512 KiB and a packet.
+const TURN: u64 = 520 << 10;
 
 /// A peer without an engine: it asks, and never takes what it asked for.
 struct Hostile {
@@ -114,6 +114,6 @@ fn a_round_trip_takes_a_few_turns_while_a_peer_reads_256_mib_again_and_again() {
     let (median, wait) = waits[ROUND_TRIPS / 2];
     println!("median {median} bytes, {wait:?}; longest {longest:?}");
     // A thread that is not running does not poll, and the device goes on without it: not all are bounded, but most.
-    assert!(median < 24 * TURN, "in half of the round trips more than {median} bytes of answers left");
+    assert!(median < 16 * TURN, "in half of the round trips more than {median} bytes of answers left");
     assert_eq!(counters().bad_icrc + innocent.raw().counters().bad_icrc, 0);
 }
