@@ -19,6 +19,7 @@
 
 #![allow(unsafe_code)]
 
+use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut, RangeBounds};
 use core::ptr::NonNull;
 use core::{fmt, slice};
@@ -85,14 +86,17 @@ impl Buf {
     pub(crate) fn alloc<P: Provider>(pd: &Pd<P>, len: usize) -> Result<Self> {
         let registry = pd.context().registry();
         let no_memory = |error: std::io::Error| registry.error("alloc_buf", Errno::from_io(&error));
-        let map = MmapRaw::from(MmapMut::map_anon(len.max(1)).map_err(no_memory)?);
+        // While the provider's code runs, unwinding must not unmap memory for which it may have made a key.
+        let map = ManuallyDrop::new(MmapRaw::from(MmapMut::map_anon(len.max(1)).map_err(no_memory)?));
         let base = NonNull::new(map.as_mut_ptr()).expect("a mapping is nowhere near address 0");
-        // SAFETY: the mapping is fresh and stays until `Live` saw the region deregistered; from here on its bytes are
-        // accessed through `base` only, by the rules of this module.
+        // SAFETY: the mapping is fresh and stays until `Live` saw the region deregistered, or registering failed [18]; from
+        // here on its bytes are accessed through `base` only, by the rules of this module.
         let raw = unsafe {
             let iova = base.as_ptr().expose_provenance() as u64;
             pd.register(base.as_ptr(), len, iova, AccessFlags::LOCAL_WRITE)
-        }?;
+        };
+        let map = ManuallyDrop::into_inner(map);
+        let raw = raw?;
         let lkey = raw.lkey();
         let memory = Memory { _map: map, _pd: pd.child_mr() };
         let region = Region {

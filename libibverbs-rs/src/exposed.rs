@@ -12,6 +12,7 @@
 #![allow(unsafe_code)]
 
 use core::fmt;
+use core::mem::ManuallyDrop;
 
 use bitflags::bitflags;
 use verbs_core::Error;
@@ -64,9 +65,12 @@ pub struct RemoteMr {
 impl<P: Provider> Exposed<P> {
     pub(crate) fn new(pd: &Pd<P>, buf: Buf, access: RemoteAccess) -> Result<Self, (Buf, Error)> {
         let access = AccessFlags::from(access) | AccessFlags::LOCAL_WRITE;
+        // While the provider's code runs, unwinding must not free memory for which it may have made a key.
+        let buf = ManuallyDrop::new(buf);
         // SAFETY: the bytes are the `Buf`'s, which `Live` keeps until the region is deregistered [12]; until then they are
-        // accessed through `read_at` and `write_at` only.
+        // accessed through `read_at` and `write_at` only. After an error there is no region [18].
         let raw = unsafe { pd.register(buf.start().as_ptr(), buf.len(), buf.addr(), access) };
+        let buf = ManuallyDrop::into_inner(buf);
         match raw {
             Ok(raw) => Ok(Self { live: Live::new(raw, buf) }),
             Err(error) => Err((buf, error)),

@@ -17,6 +17,7 @@ both! {
     exposed_memory_whose_deregistration_panics_stays_out_of_reach
     a_completion_queue_whose_destruction_panics_keeps_its_context_open
     a_post_that_panics_leaves_its_buffer_parked
+    memory_whose_registration_panics_stays_mapped
 }
 
 const CAP: QpCap =
@@ -145,4 +146,26 @@ fn a_post_that_panics_leaves_its_buffer_parked<P: Provider>(world: &World, conte
     world.state().refuse_post = Some((0, PostReason::Doorbell(Errno::IO)));
     let refused = qp.park_recv(pd.alloc_buf(1).unwrap(), ..).unwrap_err();
     assert!(refused.returned.is_some(), "nothing was queued, so it is the caller's again");
+}
+
+fn memory_whose_registration_panics_stays_mapped<P: Provider>(world: &World, context: Context<P>) {
+    let pd = context.alloc_pd().unwrap();
+    let buf = pd.alloc_buf(4096).unwrap();
+    let addr = buf.addr();
+    world.state().panic_on_register = true;
+    panics(|| drop(pd.expose(buf, RemoteAccess::WRITE)));
+    assert!(is_mapped(addr), "a peer may have a key of it");
+    panics(|| drop(pd.alloc_buf(1 << 30)));
+    world.state().panic_on_register = false;
+    let regions: Vec<(u64, usize)> = world
+        .state()
+        .live
+        .values()
+        .filter(|object| object.kind == Kind::Mr)
+        .map(|object| object.region)
+        .collect();
+    assert_eq!(regions.len(), 3, "the provider has made them, and nothing has taken them back");
+    for (addr, _) in regions {
+        assert!(is_mapped(addr), "{addr:#x}");
+    }
 }

@@ -25,6 +25,7 @@ both! {
     slots_are_found_again_in_whatever_order_requests_complete
     inline_data_is_copied_and_nothing_is_parked
     taking_a_queue_pair_apart_or_resetting_it_gives_back_what_is_parked
+    a_reset_that_does_not_end_requests_keeps_what_is_parked_until_the_queue_pair_is_destroyed
     a_queue_pair_that_is_forgotten_or_refused_keeps_its_buffers_registered
     dropping_the_queue_pair_destroys_it_before_its_buffers
     halves_post_from_two_threads
@@ -390,6 +391,28 @@ fn taking_a_queue_pair_apart_or_resetting_it_gives_back_what_is_parked<P: Provid
     let mut completions = s.cq.poll();
     let late = completions.next().unwrap();
     assert!(reset.reclaim(&late).is_none(), "it came back already");
+}
+
+fn a_reset_that_does_not_end_requests_keeps_what_is_parked_until_the_queue_pair_is_destroyed<P: Provider>(
+    world: &World,
+    context: Context<P>,
+) {
+    world.state().forgets_late = true;
+    let mut s = setup(&context);
+    for round in 0..3 {
+        // As much as the tables hold, each time.
+        for n in 0..4 {
+            let buf = s.buf(&[round * 4 + n]);
+            s.qp.park_recv(buf, ..).unwrap();
+        }
+        let mut reset = s.qp.to_reset().unwrap();
+        assert!(reset.reclaim_all().is_empty(), "round {round}");
+        let init = reset.to_init(&InitAttr::default()).unwrap();
+        s.qp = init.to_rtr(&RtrAttr::unconnected()).unwrap().to_rts(&RtsAttr::default()).unwrap();
+    }
+    let parcels = s.qp.dismantle().unwrap().into_iter();
+    let back: Vec<u8> = parcels.map(|parcel| parcel.into_buf().unwrap()[0]).collect();
+    assert_eq!(back, (0..12).collect::<Vec<u8>>());
 }
 
 fn a_queue_pair_that_is_forgotten_or_refused_keeps_its_buffers_registered<P: Provider>(

@@ -99,7 +99,8 @@ pub enum Rxe {}
 // - 7: the completer posts to `qp->scq`, the responder to `qp->rcq`, which are those that the queue pair was created with.
 // - 8: both move their consumer's index past the request with its only completion. `Emptying` lends an entry once.
 // - 9: `rxe_qp_reset` disables the tasks, drains both queues and forgets the packet that was worked on, whatever state the
-//   queue pair is left in; `confirm_reset` sees to the state, and to tasks that older kernels do not wait for (`settle`).
+//   queue pair is left in; `confirm_reset` sees to the state, and to tasks that older kernels do not wait for. Where those
+//   cannot be waited for, `reset_ends_requests` is false (`settle`).
 //   `rxe_qp_do_cleanup` (5.10: `rxe_qp_destroy`) waits for the tasks (`rxe_cleanup_task`) before `rxe_destroy_qp` returns,
 //   also when `__rxe_cleanup` gave up waiting for references before: what holds those then are packets, which need a task.
 // - 10: `rxe_mr_init_user` pins the bytes that the command names. A key contains the index of the region, which is its own
@@ -115,14 +116,18 @@ pub enum Rxe {}
 //   is in ERR, where the responder drops packets, and a reference that was taken over is used by nothing; but that every
 //   reference left is of these kinds cannot be seen from here, and the freed structure may become another region's. So
 //   `Mr` does not believe a deregistration that took that long, and the memory is never free.
+//   Some kernels of 2022 and 2023 that were not updated since give up after 200 ticks, which is not told from a slow
+//   success: they are not supported.
 //   5.10 does not wait; its last reference unpins the pages. For exposed memory, which may be taken back while it is
-//   mapped, `Mr` waits until the packets under way are done (`settle`).
+//   mapped, `Mr` waits until the packets under way are done, or fails where it cannot (`settle`).
 // - 13: the kernel is no thread of this process.
 // - 14: `cmd` takes only the kernel's confirmation for the end of an object. Nothing in `destroy` unwinds.
 // - 15: what is dropped unmaps queues at most, whose pages the kernel has a mapping of its own of (`rxe_mmap.c`).
 // - 16: the descriptors are the kernel's answers, checked in `cmd::context`.
 // - 17: handles are numbers of one file. Another context's number names nothing there, or an object that the caller could
 //   have given as well; memory is registered through the protection domain's own context (`KernelPd::reg_mr`).
+// - 18: REG_MR takes back what it began where it fails (`ib_uverbs_reg_mr`, `rxe_reg_user_mr`). The carriers return an error
+//   only for what the kernel refused, or for a count that no uverbs file returns. Nothing in `reg_mr` unwinds.
 unsafe impl Provider for Rxe {
     type Context = Context;
     type Pd = KernelPd;

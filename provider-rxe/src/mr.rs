@@ -20,7 +20,7 @@ use verbs_core::types::AccessFlags;
 use verbs_core::{Cause, Errno, Error};
 
 use crate::kernel::Kernel;
-use crate::settle::{PATIENCE, wait_for_tasks};
+use crate::settle::{PATIENCE, after_dereg};
 
 /// A memory region.
 #[derive(Debug)]
@@ -127,7 +127,7 @@ impl World for Real {
     }
 
     fn wait_for_tasks(&self) -> Result<(), Errno> {
-        wait_for_tasks()
+        after_dereg()
     }
 }
 

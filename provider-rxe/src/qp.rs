@@ -27,7 +27,7 @@ use crate::kernel::Kernel;
 use crate::kick::Kick;
 use crate::queue::Queue;
 use crate::rq::Rq;
-use crate::settle::wait_for_tasks;
+use crate::settle::{after_reset, reset_ends_requests};
 use crate::sq::Sq;
 
 /// A queue pair.
@@ -109,14 +109,14 @@ impl Qp {
     ///
     /// # Errors
     /// `EBUSY` where it does not stay in RESET; the errno of `query_qp`, of `modify_qp`, or of
-    /// [waiting for tasks](wait_for_tasks). The requests count as posted then.
+    /// [waiting for tasks](after_reset). The requests count as posted then.
     fn confirm_reset(&self) -> Result<()> {
         let uverbs = self.context.uverbs();
         let reset = QpAttr { qp_state: QpState::RESET, ..QpAttr::default() };
         for _ in 0..RESETS {
             let (attr, _) = cmd::qp::query_qp(uverbs, self.handle, QpAttrMask::STATE)?;
             if attr.qp_state == QpState::RESET {
-                return wait_for_tasks().map_err(|errno| uverbs.error("modify_qp", errno));
+                return after_reset().map_err(|errno| uverbs.error("modify_qp", errno));
             }
             cmd::qp::modify_qp(uverbs, self.handle, &reset, QpAttrMask::STATE)?;
         }
@@ -181,6 +181,10 @@ impl QpOps for Qp {
             self.rq.moved_to(attr.qp_state);
         }
         Ok(())
+    }
+
+    fn reset_ends_requests(&self) -> bool {
+        reset_ends_requests()
     }
 
     fn query(&self, mask: QpAttrMask) -> Result<(QpAttr, QpInitInfo)> {

@@ -9,10 +9,10 @@
 //! A kernel between two of these is taken for the older one.
 //!
 //! A task holds a reference while it works on one packet, and copies no more than a packet under it. So where the kernel
-//! does not wait, an RCU grace period after the command is enough: it waits for every softirq that ran, where tasklets and
-//! received packets are worked on, and on kernels without preemption also for tasks that a poster runs inline, for
-//! loopback. On preemptible kernels of the older kind a poster can be preempted within such a task for longer than a grace
-//! period lasts: what this module cannot close.
+//! does not wait, an RCU grace period after the command is enough on kernels without preemption: it waits for every
+//! softirq, where tasklets and received packets are worked on, and for every thread that was in the kernel, where a poster
+//! runs tasks inline for loopback. On preemptible kernels (`PREEMPT` in `uname -v`) such a poster is not waited for, and
+//! there is nothing else to wait for: there [`reset_ends_requests`] is false, and [`after_dereg`] fails.
 //!
 //! # Safety
 //! `membarrier(2)` takes no pointers.
@@ -31,24 +31,82 @@ use verbs_core::Errno;
 /// How long a destroy method may have taken to be believed.
 ///
 /// `__rxe_cleanup` waits 50 s for the last reference (some kernels of 2022 and 2023 that were not updated since: 200 ticks,
-/// which this does not cover), then warns, frees the object under the reference, and `rxe_dereg_mr` returns success all the same. The margin is for a clock
-/// tick and a busy machine.
+/// which this does not cover), then warns, frees the object under the reference, and `rxe_dereg_mr` returns success all the
+/// same. The margin is for a clock tick and a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(45);
 
-/// Waits until tasks that were running when this was called have ended, on kernels that have not waited for them.
+/// What has to follow a command that the kernel has confirmed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wait {
+    /// Nothing: the kernel has waited.
+    Nothing,
+    /// A grace period.
+    GracePeriod,
+    /// What does not exist.
+    Impossible,
+}
+
+/// Returns whether a queue pair's requests have ended when moving it to RESET was confirmed and [`after_reset`] returned.
+pub(crate) fn reset_ends_requests() -> bool {
+    static POSSIBLE: OnceLock<bool> = OnceLock::new();
+    *POSSIBLE.get_or_init(|| match here().0 {
+        Wait::Nothing => true,
+        // Where some processors are kept free of ticks (`nohz_full`), the system call refuses.
+        Wait::GracePeriod => grace_period().is_ok(),
+        Wait::Impossible => false,
+    })
+}
+
+/// Waits, where [`reset_ends_requests`] is true, until tasks that were running when RESET was confirmed have ended.
 ///
 /// # Errors
-/// The errno of `membarrier(2)`: `ENOSYS`, or `EINVAL` where some processors are kept free of ticks (`nohz_full`).
-pub(crate) fn wait_for_tasks() -> Result<(), Errno> {
-    static WAITS: OnceLock<bool> = OnceLock::new();
-    if *WAITS.get_or_init(|| release().is_some_and(|release| release >= WORKQUEUES)) {
-        return Ok(());
+/// The errno of `membarrier(2)`.
+pub(crate) fn after_reset() -> Result<(), Errno> {
+    if reset_ends_requests() { carry_out(here().0) } else { Ok(()) }
+}
+
+/// Waits until tasks that were running when deregistering was confirmed have ended.
+///
+/// # Errors
+/// `EOPNOTSUPP` on a preemptible kernel that does not wait; the errno of `membarrier(2)`.
+pub(crate) fn after_dereg() -> Result<(), Errno> {
+    carry_out(here().1)
+}
+
+fn carry_out(wait: Wait) -> Result<(), Errno> {
+    match wait {
+        Wait::Nothing => Ok(()),
+        Wait::GracePeriod => grace_period(),
+        Wait::Impossible => Err(Errno::OPNOTSUPP),
     }
-    grace_period()
+}
+
+/// What follows RESET and deregistering on the running kernel.
+fn here() -> (Wait, Wait) {
+    static HERE: OnceLock<(Wait, Wait)> = OnceLock::new();
+    *HERE.get_or_init(|| {
+        let name = uname();
+        let [release, version] = name.each_ref().map(|field| text(field));
+        on(release, version)
+    })
+}
+
+/// What follows RESET and deregistering on a kernel of this release and version.
+fn on(release: &str, version: &str) -> (Wait, Wait) {
+    let release = parse(release);
+    let wait = |first_that_waits| match release {
+        Some(release) if release >= first_that_waits => Wait::Nothing,
+        Some(_) if !version.contains("PREEMPT") => Wait::GracePeriod,
+        _ => Wait::Impossible,
+    };
+    (wait(WORKQUEUES), wait(REFERENCES))
 }
 
 /// The first release that was read in which tasks run in workqueues, and RESET waits for them.
 const WORKQUEUES: (u32, u32) = (6, 12);
+
+/// The first release that was read in which deregistering waits for references.
+const REFERENCES: (u32, u32) = (6, 1);
 
 /// Waits for an RCU grace period.
 fn grace_period() -> Result<(), Errno> {
@@ -60,16 +118,19 @@ fn grace_period() -> Result<(), Errno> {
     if done == 0 { Ok(()) } else { Err(Errno::last()) }
 }
 
-/// Major and minor number of the running kernel.
-fn release() -> Option<(u32, u32)> {
+/// Release and version of the running kernel.
+fn uname() -> [[u8; 65]; 2] {
     // SAFETY: a `utsname` consists of arrays of characters, for which zeros will do.
     let mut name: libc::utsname = unsafe { core::mem::zeroed() };
-    // SAFETY: it writes to the struct that it is given, and no further.
-    if unsafe { libc::uname(&raw mut name) } != 0 {
-        return None;
-    }
-    let bytes = name.release.map(|byte| byte as u8);
-    parse(CStr::from_bytes_until_nul(&bytes).ok()?.to_str().ok()?)
+    // SAFETY: it writes to the struct that it is given, and no further. It does not fail for such a struct; if it did, the
+    // zeros are no release.
+    unsafe { libc::uname(&raw mut name) };
+    [name.release, name.version].map(|field| field.map(|byte| byte as u8))
+}
+
+/// The text of a field; empty where it is none.
+fn text(field: &[u8]) -> &str {
+    CStr::from_bytes_until_nul(field).ok().and_then(|text| text.to_str().ok()).unwrap_or("")
 }
 
 /// The first two numbers of `6.12.43+deb13-amd64`, or of `7.2-rc1`.
@@ -89,11 +150,27 @@ mod tests {
         assert_eq!(parse("7.2-rc1"), Some((7, 2)));
         assert_eq!(parse("6.5"), Some((6, 5)));
         assert!(parse("6.1.0-40-amd64") < Some(WORKQUEUES) && parse("6.12.1") >= Some(WORKQUEUES));
-        assert!(parse("5.10.0-32-amd64") < Some(WORKQUEUES) && parse("10.0.1") > Some(WORKQUEUES));
         for strange in ["", "six.one", "6", "6.", "6.x", "-6.1"] {
             assert_eq!(parse(strange), None, "{strange}");
         }
-        assert!(release().is_some());
+        assert!(parse(text(&uname()[0])).is_some());
+    }
+
+    #[test]
+    fn what_is_waited_for_follows_from_the_kernel() {
+        use Wait::{GracePeriod, Impossible, Nothing};
+        let (voluntary, preemptible) = ("#1 SMP Debian 5.10.1", "#1 SMP PREEMPT_DYNAMIC Debian 6.1.1");
+        for (release, version, expected) in [
+            ("5.10.0-46-amd64", voluntary, (GracePeriod, GracePeriod)),
+            ("5.10.0-46-rt-amd64", "#1 SMP PREEMPT_RT Debian 5.10.1", (Impossible, Impossible)),
+            ("6.1.0-56-amd64", voluntary, (GracePeriod, Nothing)),
+            ("6.1.0-56-amd64", preemptible, (Impossible, Nothing)),
+            ("6.12.43+deb13-amd64", preemptible, (Nothing, Nothing)),
+            ("10.0.1", preemptible, (Nothing, Nothing)),
+            ("strange", voluntary, (Impossible, Impossible)),
+        ] {
+            assert_eq!(on(release, version), expected, "{release} {version}");
+        }
     }
 
     #[test]
@@ -102,6 +179,5 @@ mod tests {
             Ok(()) | Err(Errno::NOSYS | Errno::INVAL) => {}
             Err(errno) => panic!("{errno}"),
         }
-        wait_for_tasks().unwrap();
     }
 }

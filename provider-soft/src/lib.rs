@@ -116,6 +116,7 @@ pub enum Soft {}
 // - 15: no object here has a `Drop` that tells the engine anything; the engine lives as long as any object.
 // - 16: channels' ends are kept in `Arc`s, and what is given away is a duplicate or made for it.
 // - 17: each takes objects of its own device only (`Pd::of`, `Cq::of`), by the device's identity.
+// - 18: registering is one call of the engine, and the last step of `Mr::register` that can fail.
 unsafe impl Provider for Soft {
     type Context = Context;
     type Pd = Pd;

@@ -176,6 +176,11 @@ impl QpOps for Qp {
         Ok(())
     }
 
+    /// RESET is a call of the engine, which then knows no request any more.
+    fn reset_ends_requests(&self) -> bool {
+        true
+    }
+
     fn query(&self, _mask: QpAttrMask) -> Result<(QpAttr, QpInitInfo)> {
         const VERB: &str = "query_qp";
         let (state, its, drained) = self.device.control(VERB, |machine, _| {

@@ -52,6 +52,8 @@ pub struct Qp<S: State, P: Provider = Erased> {
 struct Kept {
     sends: Lot,
     recvs: Lot,
+    /// What was parked before a RESET that does not end requests: it stays until the queue pair is destroyed.
+    limbo: Vec<Parcel>,
     entry: Entry,
     registry: Arc<Registry>,
     psn: u32,
@@ -77,6 +79,7 @@ impl<P: Provider> Qp<Reset, P> {
         let kept = Kept {
             sends: Lot::sends(pd.id(), send_cq, cap.max_send_wr),
             recvs: Lot::recvs(pd.id(), recv_cq, cap.max_recv_wr),
+            limbo: Vec::new(),
             entry,
             registry: Arc::clone(registry),
             psn,
@@ -97,9 +100,19 @@ impl<P: Provider> Qp<Reset, P> {
         self.step(attr)
     }
 
-    /// What was still parked when the queue pair was reset: it has no completions any more.
+    /// Returns what was still parked when the queue pair was reset: it has no completions any more.
+    ///
+    /// Empty where the device may go on writing after a RESET
+    /// ([`reset_ends_requests`](Self::reset_ends_requests)). The buffers stay with the queue pair then, outside of its tables, until [`dismantle`](Self::dismantle)
+    /// returns them.
     pub fn reclaim_all(&mut self) -> Vec<Parcel> {
-        self.live.kept_mut().drain()
+        let (raw, kept) = self.live.parts_mut();
+        let parcels = kept.drain();
+        if raw.reset_ends_requests() {
+            return parcels;
+        }
+        kept.limbo.extend(parcels);
+        Vec::new()
     }
 }
 
@@ -247,6 +260,12 @@ impl<S: State, P: Provider> Qp<S, P> {
         lot.reclaim(completion)
     }
 
+    /// Returns whether [`reclaim_all`](Qp::reclaim_all) gives buffers back after a RESET; if not, they come back when the
+    /// queue pair is destroyed. False for rxe before Linux 6.12 on a preemptible kernel.
+    pub fn reset_ends_requests(&self) -> bool {
+        self.live.get().reset_ends_requests()
+    }
+
     /// The provider's own queue pair, for what it has beyond verbs.
     pub fn raw(&self) -> &P::Qp {
         self.live.get()
@@ -271,7 +290,11 @@ impl<S: State, P: Provider> Qp<S, P> {
     #[doc(alias = "ibv_destroy_qp")]
     pub fn dismantle(self) -> Result<Vec<Parcel>, (Self, Error)> {
         match self.live.close() {
-            Ok(mut kept) => Ok(kept.drain()),
+            Ok(mut kept) => {
+                let mut parcels = core::mem::take(&mut kept.limbo);
+                parcels.append(&mut kept.drain());
+                Ok(parcels)
+            }
             Err((live, error)) => Err((Self { live, state: PhantomData }, error)),
         }
     }

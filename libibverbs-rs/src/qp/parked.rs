@@ -19,9 +19,10 @@
 //!    queue (queue pair numbers are given again, and so would be slots with a generation that starts anew) can name a
 //!    buffer that was parked later. Nothing here needs that a request completes once.
 //!    Raw posting, which is unsafe, promises not to use the numbers of this table: those with the top bit set.
-//! 3. *Out by the end of the queue.* A queue pair gives up its table only after `destroy`, or `modify` to RESET, returned
-//!    `Ok`; its requests have ended then [9, 14]. After an `Err` the table stays as it was. Where the object cannot be
-//!    destroyed, or the provider panics, [`Live`](crate::live::Live) leaks the table.
+//! 3. *Out by the end of the queue.* A queue pair gives its buffers back only after `destroy`, or `modify` to RESET where the
+//!    provider says that this ends requests, returned `Ok`; its requests have ended then [9, 14]. After another RESET they are
+//!    kept until it is destroyed. After an `Err` the table stays as it was. Where the object cannot be destroyed, or the
+//!    provider panics, [`Live`](crate::live::Live) leaks all of it.
 //! 4. *Not at all.* `mem::forget` of the queue pair, or of what holds it, forgets the table with it, and memory that is
 //!    forgotten is never given to anyone else [15]. A buffer holds its allocation and its registration, and these their
 //!    protection domain, so nothing below it goes away earlier either.

@@ -46,6 +46,10 @@ pub struct State {
     pub refuse_post: Option<(usize, PostReason)>,
     /// Destroying an object of this kind panics, and the object lives on.
     pub panic_on_destroy: Option<Kind>,
+    /// The device may go on writing after a RESET.
+    pub forgets_late: bool,
+    /// Registering memory panics, after the region was made.
+    pub panic_on_register: bool,
     /// Posting panics, after the request was put into the table or before.
     pub panic_on_post: Option<AfterPost>,
     pub refuse_reg: Option<Errno>,

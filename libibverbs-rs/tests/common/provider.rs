@@ -357,6 +357,9 @@ impl QpOps for PaperQp {
         self.state = to;
         Ok(())
     }
+    fn reset_ends_requests(&self) -> bool {
+        !self.handle.world.state().forgets_late
+    }
     fn query(&self, _mask: QpAttrMask) -> Result<(QpAttr, QpInitInfo)> {
         let qp_state = self.handle.world.state().live[&self.handle.handle].qp_state;
         let info = QpInitInfo { cap: self.attr.cap, sq_sig_all: self.attr.sq_sig_all };
@@ -440,7 +443,9 @@ impl ContextOps<Paper> for PaperContext {
         }
         let object =
             Object { kind: Kind::Mr, uses: vec![pd.handle()], region: (iova, length), ..Object::default() };
-        Ok(PaperMr { handle: Handle::new(&self.world, object) })
+        let handle = Handle::new(&self.world, object);
+        assert!(!self.world.state().panic_on_register, "reg_mr panics, as asked");
+        Ok(PaperMr { handle })
     }
     fn create_cq(&self, attr: &CqInitAttr<'_>) -> Result<PaperCq> {
         let channel =

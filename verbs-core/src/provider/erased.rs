@@ -40,6 +40,7 @@ pub enum Erased {}
 //   `downcast` looks at the type before it moves, and returns the box unopened for another.
 // - 16: the descriptors are the provider's.
 // - 17: `Of` refuses objects of another provider's family by their type; the provider decides about its own.
+// - 18: `reg_mr` is the provider's. A region that it returned is put into a box, which cannot fail but by ending the process.
 unsafe impl Provider for Erased {
     type Context = ErasedContext;
     type Pd = ErasedPd;
@@ -332,6 +333,7 @@ trait DynQp: Any + Debug + Send {
     fn cap(&self) -> QpCap;
     fn state(&self) -> QpState;
     fn modify(&mut self, attr: &QpAttr, mask: QpAttrMask) -> Result<()>;
+    fn reset_ends_requests(&self) -> bool;
     fn query(&self, mask: QpAttrMask) -> Result<(QpAttr, QpInitInfo)>;
     fn halves(&mut self) -> (&mut (dyn SendQueue + 'static), &mut (dyn RecvQueue + 'static));
     unsafe fn post_send(&mut self, wrs: &[SendWr<'_>]) -> Result<(), PostError>;
@@ -362,6 +364,9 @@ where
     }
     fn modify(&mut self, attr: &QpAttr, mask: QpAttrMask) -> Result<()> {
         QpOps::modify(self, attr, mask)
+    }
+    fn reset_ends_requests(&self) -> bool {
+        QpOps::reset_ends_requests(self)
     }
     fn query(&self, mask: QpAttrMask) -> Result<(QpAttr, QpInitInfo)> {
         QpOps::query(self, mask)
@@ -402,6 +407,9 @@ impl QpOps for ErasedQp {
     }
     fn modify(&mut self, attr: &QpAttr, mask: QpAttrMask) -> Result<()> {
         self.0.modify(attr, mask)
+    }
+    fn reset_ends_requests(&self) -> bool {
+        self.0.reset_ends_requests()
     }
     fn query(&self, mask: QpAttrMask) -> Result<(QpAttr, QpInitInfo)> {
         self.0.query(mask)

@@ -77,10 +77,12 @@ use crate::{Errno, Result};
 ///
 /// The end of a queue pair:
 ///
-/// 9. *RESET and destruction end every request.* Once [`modify`](QpOps::modify) to [`QpState::RESET`] or
-///    [`destroy`](Destroy::destroy) returned `Ok`, the device does not write the memory of any request that was posted
-///    before, told of or not. Their completions may still be found. Nothing else does: after an `Err`, after any other
-///    transition, and where the device went to another state by itself, requests end by completions as before.
+/// 9. *Destruction ends every request, and so does RESET where it says so.* Once [`destroy`](Destroy::destroy) returned
+///    `Ok`, the device does not write the memory of any request that was posted before, told of or not; nor once
+///    [`modify`](QpOps::modify) to [`QpState::RESET`] returned `Ok`, where
+///    [`reset_ends_requests`](QpOps::reset_ends_requests) is true. Their completions may still be found. Nothing else ends
+///    requests: after an `Err`, after any other transition, and where the device went to another state by itself, they end
+///    by completions as before.
 ///
 /// Regions:
 ///
@@ -92,7 +94,9 @@ use crate::{Errno, Result};
 /// 12. *Deregistering ends every access.* Once [`destroy`](Destroy::destroy) of the region returned `Ok`, the device does
 ///     not write its bytes any more, and what it wrote is visible to the thread that called.
 /// 13. *Accesses do not race.* A device that is a thread of this process accesses regions with remote rights as
-///     [`crate::exposed`] does, and other regions only while a request that names the bytes is in a queue.
+///     [`crate::exposed`] does, and other regions only while a request that names the bytes is in a queue. What the program
+///     wrote before a call of [`ring`](SendQueue::ring) or [`reg_mr`](ContextOps::reg_mr) happens before the accesses of
+///     the device that follow from it.
 ///
 /// Objects:
 ///
@@ -102,6 +106,11 @@ use crate::{Errno, Result};
 ///     still access; its keys and requests stay as they were.
 /// 16. *Descriptors are real:* an [`OwnedFd`] is owned by nothing else, a [`BorrowedFd`] is open while the context lives.
 /// 17. *Objects of another context* are refused, or do no more than make objects to which only raw posting applies.
+/// 18. *A registration that failed registered nothing.* After [`reg_mr`](ContextOps::reg_mr) returned `Err`, no key names the
+///     bytes because of that call. `reg_mr` does not unwind.
+///
+/// The halves that [`halves`](QpOps::halves) lends are meant for the queue pair that lends them. Code that gives `&mut` of
+/// raw halves to safe code answers for its exchanging them with those of another queue pair; the crate `verbs` does not.
 ///
 /// Safe code does not rely on handles, queue pair numbers, capacities, [`QpOps::state`], event records, or what queries
 /// return: where these are wrong, results are wrong and memory is safe.
@@ -517,6 +526,10 @@ pub trait QpOps: Destroy + Any + Debug + Send {
     /// [`Cause::TransitionAttributes`](crate::Cause::TransitionAttributes) where the table knows why; otherwise what the
     /// kernel answers.
     fn modify(&mut self, attr: &QpAttr, mask: QpAttrMask) -> Result<()>;
+
+    /// Returns whether moving to RESET ends every request, as destroying does: number 9 of [`Provider`]'s contract. Always
+    /// the same for a queue pair.
+    fn reset_ends_requests(&self) -> bool;
 
     /// Asks the kernel for its attributes.
     ///

@@ -300,8 +300,17 @@ fn parked_buffers_come_back_from_a_reset_and_from_a_destroyed_queue_pair<P: Prov
     }
     let mut a = a.to_reset().map_err(|(_, error)| error)?;
     let from_reset = a.reclaim_all();
-    let from_destroyed = b.dismantle().map_err(|(_, error)| error)?;
-    for parcels in [from_reset, from_destroyed] {
+    let mut given_back = vec![b.dismantle().map_err(|(_, error)| error)?];
+    if a.reset_ends_requests() {
+        given_back.push(from_reset);
+    } else {
+        // They come back when it is destroyed.
+        assert!(from_reset.is_empty());
+        let Pair { a: other, .. } = Pair::new(context, &Shape::default())?;
+        let kept = core::mem::replace(&mut a, other.qp.to_reset().map_err(|(_, error)| error)?);
+        given_back.push(kept.dismantle().map_err(|(_, error)| error)?);
+    }
+    for parcels in given_back {
         let mut bufs: Vec<Buf> = parcels.into_iter().filter_map(Parcel::into_buf).collect();
         bufs.sort_by_key(|buf| buf.to_vec());
         let mut expected: Vec<_> = (0..3).map(|seed| pattern(seed, 100)).collect();
