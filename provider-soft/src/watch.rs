@@ -4,7 +4,7 @@
 //! |---|---|
 //! | does nothing | the alarm: it wakes for nothing else |
 //! | has work under way, or waits for events | a packet, the engine's next deadline, room in the socket, the alarm |
-//! | polls | it no longer does, for which it looks every 1 to 8 ms, the less often the longer it did; packets do not wake it |
+//! | polls | it stops polling, which the thread checks every 1 to 8 ms, less often the longer it polled; packets do not wake it |
 //!
 //! What it sleeps for is written into the machine while it has the turn, and who changes what it ought to sleep for sees
 //! that with the turn in hand ([`Machine::oversleeps`](crate::machine::Machine::oversleeps)) and rings the alarm, which
