@@ -17,8 +17,10 @@
 //! takes no more packets from the socket after `TURN_PACKETS` (one receive brings 16 datagrams at most). What is left then is
 //! work for the next holder: a thread that polls, or the background thread, which sleeps no more while there is some
 //! ([`Machine::next_look`]). The engine decides what leaves first; [`roce::engine`] bounds what may leave before a packet that
-//! others wait for. Together: whatever a peer asks for, a request of another queue pair leaves within the turn that holds the
-//! device when it is posted, or the next one.
+//! others wait for. Together: whatever peers send, a request of a device that has no other requests to send leaves within the
+//! turn that holds the device when it is posted, or the next one. Other requests of the same device go before it, at most
+//! [`Config::burst`] packets of each queue pair; behind each 64 of those, peers' refusals, acknowledgements and answers have
+//! their share.
 
 use roce::engine::{
     Arrival, Completion, Config, Engine, Opcode, Payload, Qpn, RecvWr, SendWr, Sge, Sink, Status, Time,

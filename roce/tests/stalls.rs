@@ -1,7 +1,7 @@
 //! How long a hostile peer keeps others waiting: packets and bytes that leave an engine before theirs.
 //!
-//! The attacker has as many queue pairs as a device of `provider-soft` has, and a read of 2 GiB under way on each. The
-//! module docs of `roce::engine`'s scheduler state the bounds that these tests check.
+//! The attacker has as many queue pairs as a device of `provider-soft` has. On each it has a read of 2 GiB under way, or
+//! atomics, or a request that is refused. The module docs of `roce::engine`'s scheduler state the bounds that these tests check.
 
 use roce::engine::{
     Access, Arrival, AttrChange, Completion, Config, CqFull, CqId, Engine, Event, Fault, Gid, Memory,
@@ -153,6 +153,33 @@ impl Victim {
         self.arrive(ATTACKER, self.hostile[n], psn, Opcode::RC_RDMA_READ_REQUEST, LARGEST_READ, 0);
     }
 
+    /// The attacker's atomics arrive, 32 on each of its queue pairs.
+    fn attacked_with_atomics(mut self) -> Self {
+        for _ in 0..32 {
+            for n in 0..self.hostile.len() {
+                let psn = Psn::new(self.psns[n]);
+                self.psns[n] += 1;
+                self.arrive(ATTACKER, self.hostile[n], psn, Opcode::RC_FETCH_ADD, 0, 0);
+            }
+        }
+        self
+    }
+
+    /// A packet arrives on each of the attacker's queue pairs that is refused, since the one before it is missing.
+    fn attacked_with_refused_requests(mut self) -> Self {
+        for n in 0..self.hostile.len() {
+            let psn = Psn::new(self.psns[n] + 1);
+            self.arrive(ATTACKER, self.hostile[n], psn, Opcode::RC_SEND_ONLY, 0, 8);
+        }
+        self
+    }
+
+    /// A request of the innocent's peer arrives.
+    fn innocent_asks(&mut self, psn: u32, opcode: Opcode) {
+        let payload = if opcode.has_payload() { 8 } else { 0 };
+        self.arrive(INNOCENT, self.innocent, Psn::new(psn), opcode, 8, payload);
+    }
+
     fn arrive(&mut self, from: Gid, to: Qpn, psn: Psn, opcode: Opcode, dmalen: u32, payload: usize) {
         let mut bth = bth::Repr::new(opcode, to.0, psn);
         (bth.ack_req, bth.pkey) = (true, 0xffff);
@@ -199,7 +226,11 @@ impl Victim {
 
     /// The next packet that leaves, by whom and how long.
     fn transmit(&mut self) -> Option<(Qpn, u64)> {
-        let sent = self.engine.poll_transmit(self.now, Urgency::Now, &mut self.buf[..], &mut Deaf)?;
+        self.transmit_with(Urgency::Now)
+    }
+
+    fn transmit_with(&mut self, urgency: Urgency) -> Option<(Qpn, u64)> {
+        let sent = self.engine.poll_transmit(self.now, urgency, &mut self.buf[..], &mut Deaf)?;
         Some((sent.qpn, sent.len as u64))
     }
 
@@ -215,10 +246,14 @@ impl Victim {
 
     /// What leaves before the next packet of the innocent.
     fn before(&mut self) -> Before {
+        self.before_with(Urgency::Now)
+    }
+
+    fn before_with(&mut self, urgency: Urgency) -> Before {
         let mut before = Before::default();
         loop {
             assert!(before.packets < 1_000_000, "it never leaves");
-            match self.transmit() {
+            match self.transmit_with(urgency) {
                 Some((qpn, _)) if qpn == self.innocent => return before,
                 Some((_, len)) => {
                     before.packets += 1;
@@ -288,18 +323,78 @@ fn an_answer_at_the_attackers_own_address_waits_for_one_quantum_of_each_queue_pa
 }
 
 #[test]
-fn answers_leave_between_packets_that_go_first() {
-    // Small results of atomics go first, and the attacker keeps them coming.
-    let mut victim = Victim::new(0);
-    for n in 0..HOSTILE_QPS {
-        let (qpn, psn) = (victim.hostile[n], Psn::new(victim.psns[n]));
-        victim.arrive(ATTACKER, qpn, psn, Opcode::RC_FETCH_ADD, 0, 0);
+fn a_request_and_an_acknowledgement_leave_before_every_atomics_result() {
+    for rate in [0, 8000] {
+        let mut victim = Victim::new(rate).attacked_with_atomics();
+        for n in 0..MOMENTS {
+            victim.run(n % 37);
+            victim.post_send();
+            assert_eq!(victim.before(), Before::default(), "request at moment {n}");
+            victim.acknowledge(n as u32);
+            victim.innocent_asks(n as u32, Opcode::RC_RDMA_WRITE_ONLY);
+            assert_eq!(victim.before(), Before::default(), "acknowledgement at moment {n}");
+        }
     }
-    let innocent = victim.innocent;
-    victim.arrive(INNOCENT, innocent, Psn::new(0), Opcode::RC_RDMA_READ_REQUEST, 8, 0);
-    let before = victim.before();
-    before.assert_within(0, SHARE);
-    assert_eq!(before.packets, SHARE, "results go first");
+}
+
+#[test]
+fn an_answer_waits_for_one_quantum_of_atomics_results() {
+    for opcode in [Opcode::RC_RDMA_READ_REQUEST, Opcode::RC_FETCH_ADD] {
+        let mut victim = Victim::new(8000).attacked_with_atomics();
+        let mut most = Before::default();
+        for n in 0..MOMENTS {
+            victim.run(n % 37);
+            victim.innocent_asks(n as u32, opcode);
+            most = most.most(victim.before());
+        }
+        assert!(most.packets > 0, "the attack has no effect");
+        most.assert_within(1, 0);
+    }
+}
+
+#[test]
+fn an_atomics_result_waits_for_one_quantum_of_each_other_peer() {
+    let mut victim = Victim::new(8000).attacked();
+    let mut most = Before::default();
+    for n in 0..MOMENTS {
+        victim.run(n % 37);
+        victim.innocent_asks(n as u32, Opcode::RC_FETCH_ADD);
+        most = most.most(victim.before());
+    }
+    assert!(most.packets > 0, "the attack has no effect");
+    most.assert_within(1, 0);
+}
+
+#[test]
+fn a_request_leaves_before_every_refusal() {
+    let mut victim = Victim::new(0).attacked_with_refused_requests();
+    for n in 0..50 {
+        victim.run(n % 37);
+        victim.post_send();
+        assert_eq!(victim.before(), Before::default(), "moment {n}");
+        victim.acknowledge(n as u32);
+    }
+    assert!(victim.transmit().is_some(), "the attack ended before the test");
+}
+
+#[test]
+fn acknowledgements_and_answers_leave_between_refusals() {
+    for opcode in [Opcode::RC_RDMA_WRITE_ONLY, Opcode::RC_RDMA_READ_REQUEST, Opcode::RC_FETCH_ADD] {
+        let mut victim = Victim::new(0).attacked_with_refused_requests();
+        victim.innocent_asks(0, opcode);
+        let before = victim.before_with(Urgency::All);
+        before.assert_within(0, SHARE);
+        assert_eq!(before.packets, SHARE, "{opcode:?}: refusals go first");
+    }
+}
+
+#[test]
+fn refusals_leave_before_acknowledgements_and_answers_without_being_waited_for() {
+    let mut victim = Victim::new(0).attacked();
+    victim.run(5);
+    let (innocent, psn) = (victim.innocent, Psn::new(1));
+    victim.arrive(INNOCENT, innocent, psn, Opcode::RC_SEND_ONLY, 0, 8);
+    assert_eq!(victim.before(), Before::default());
 }
 
 #[test]

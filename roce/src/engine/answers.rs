@@ -1,8 +1,9 @@
-//! [`Answers`]: the order in which read responses leave, and how many bytes of them one peer may have on their way.
+//! [`Answers`]: the order in which read responses and atomics' results leave, and how many bytes of them one peer may have
+//! on their way.
 //!
-//! A read request of 28 bytes may ask for 2 GiB, so what it asks for must not come before what others wait for. Responses that
-//! carry data therefore stand in a line of their own, behind requests, atomics' results and acknowledgements
-//! ([`schedule`](super::schedule)).
+//! A read request of 28 bytes may ask for 2 GiB, and a queue pair may have an atomic's result to send for each of
+//! [`Attr::max_dest_rd_atomic`] requests. What peers ask for must not leave before what others wait for. Answers therefore stand
+//! in a line of their own, behind requests, refusals and acknowledgements ([`schedule`](super::schedule)).
 //!
 //! ```text
 //!   line      peer A ──► peer C          the first one sends a quantum of its first queue pair, then both go to the end
@@ -23,6 +24,8 @@
 //!
 //! Time is the only thing that refills a bucket. The wire offers one other sign that a peer has received an answer: a request
 //! that goes beyond the depth of its queue pair. It comes a whole depth late, and a hostile peer sends it unread.
+//!
+//! [`Attr::max_dest_rd_atomic`]: super::types::Attr::max_dest_rd_atomic
 //!
 //! Invariant: peers are made and given back by control calls. A packet only moves queue pairs between places that have room.
 
@@ -46,7 +49,7 @@ const PACKET_COST_MAX: i64 = 4096 + 64 + PACKET_COST as i64;
 /// What a peer rests for: credit for a quantum of full packets.
 const QUANTUM_COST: i64 = 15 * PACKET_COST_MAX;
 
-/// Peers that are answered with data.
+/// Peers that are answered: what they read, and what their atomics found.
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
     peers: Vec<Peer>,

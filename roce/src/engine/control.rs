@@ -110,15 +110,16 @@ impl<M: Memory> Objects<M> {
             qp.fail(&mut world);
         }
         let pending = responder::pending(qp);
-        if requester::has_work(qp) || matches!(pending, Some(Kind::Result | Kind::Refusal)) {
+        if requester::has_work(qp) {
             world.turns.ready(qp);
         } else {
             world.turns.settle(qp);
         }
         match pending {
-            None | Some(Kind::Result) => {}
-            Some(Kind::Ack | Kind::Refusal) => world.turns.ack(qp),
-            Some(Kind::Data) => world.answers.enqueue(qp),
+            None => {}
+            Some(Kind::Refusal) => world.turns.refuse(qp),
+            Some(Kind::Ack) => world.turns.ack(qp),
+            Some(Kind::Answer) => world.answers.enqueue(qp),
         }
         let deadline = qp.deadline();
         self.note(deadline);
@@ -140,7 +141,7 @@ impl<M: Memory> Objects<M> {
         self.answers.leave(qp);
         if let Some(address) = address {
             qp.peer = Some(self.answers.join(address, &self.config, now));
-            if responder::pending(qp) == Some(Kind::Data) {
+            if responder::pending(qp) == Some(Kind::Answer) {
                 self.answers.enqueue(qp);
             }
         }
@@ -267,6 +268,7 @@ impl<M: Memory> Engine<M> {
             resp: Responder::new(init.srq.is_some() || init.service == Service::XrcTarget),
             in_ready: false,
             in_acks: false,
+            in_refusals: false,
             in_blocked: false,
             peer: None,
             in_answers: false,

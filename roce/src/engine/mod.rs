@@ -21,7 +21,7 @@
 //! | `datagram` | UD: address checks, multicast |
 //! | `control` | objects made, changed and destroyed; memory registered |
 //! | `schedule` | **whose packet leaves next**, and how long it may wait |
-//! | `answers` | read responses: fair between peers, a window of each |
+//! | `answers` | read responses and atomics' results: fair between peers, a window of each |
 //!
 //! Invariant: nothing allocates but the calls that make objects. Nothing waits, locks, logs or asks for the time: `now`
 //! comes from the caller and never goes back.

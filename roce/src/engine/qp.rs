@@ -35,15 +35,17 @@ pub(crate) struct Qp {
     pub(crate) rq: RecvQueue,
     pub(crate) req: Requester,
     pub(crate) resp: Responder,
-    /// It stands in the queue of those with something urgent to send.
+    /// It stands in the queue of those with a request to send.
     pub(crate) in_ready: bool,
+    /// It stands in the queue of those with a refusal to send.
+    pub(crate) in_refusals: bool,
     /// It stands in the queue of those with an acknowledgement to send.
     pub(crate) in_acks: bool,
     /// It waits for room in the engine's window.
     pub(crate) in_blocked: bool,
-    /// The peer's number among those that are answered with data, from RTR on.
+    /// The peer's number among those that are answered, from RTR on.
     pub(crate) peer: Option<u32>,
-    /// It stands among those of its peer with data to send.
+    /// It stands among those of its peer with an answer to send.
     pub(crate) in_answers: bool,
     /// The UDP port that the peer sends from, once it is learned (strict ports).
     pub(crate) peer_port: Option<u16>,

@@ -2,26 +2,30 @@
 //!
 //! | class | packets | bounded by |
 //! |---|---|---|
-//! | prompt | requests, atomics' results, refusals | [`Config::burst`] packets of a queue pair in a row |
+//! | requests | what this side's programs ask for | [`Config::burst`] packets of a queue pair in a row |
+//! | refusals | NAKs | one a queue pair |
 //! | owed | plain acknowledgements | one a queue pair; with [`Urgency::Now`], only where answers wait as well |
-//! | answers | read responses | a quantum of a queue pair, a window of a peer ([`answers`](super::answers)) |
+//! | answers | read responses, atomics' results | a quantum of a queue pair, a window of a peer ([`answers`](super::answers)) |
 //!
-//! The classes leave in this order, so that what a stranger asks for is behind what others wait for. After [`SHARE`] packets of
-//! the first class in a row the second one is asked, after as many of the second the third, and after a quantum of answers
-//! the first again: none starves another.
+//! The classes leave in this order, so that what a peer causes is behind what this side's programs ask for. A class sends at
+//! most [`SHARE`] packets before the ones below it are asked, and after a quantum of answers all classes start again with their
+//! whole share: none starves another.
 //!
 //! # The longest wait
-//! A hostile peer asks for as much as it can on as many queue pairs as it has. Whatever it asks for, no more leaves the engine
-//! before an innocent's packet than this:
+//! A hostile peer sends as many requests as it can, of whatever kind, on as many queue pairs as it has. No more leaves the
+//! engine before an innocent's packet than this, where a *round* is `SHARE` packets of each of the other classes at most, and a
+//! quantum of answers:
 //!
 //! | an innocent's | leaves after at most |
 //! |---|---|
-//! | request that was posted | the prompt packets of the queue pairs before it, [`Config::burst`] of each; and, for each `SHARE` of those, as many acknowledgements and a quantum of answers |
-//! | acknowledgement | `SHARE` prompt packets, a quantum of answers, and the acknowledgements before it, one a queue pair |
-//! | answer to a read | a quantum for each other *peer* with answers, with at most twice `SHARE` packets of the others before each |
+//! | request that was posted | the requests of the queue pairs before it, [`Config::burst`] of each; and a round for each `SHARE` requests that this device sends |
+//! | refusal | the refusals before it, one a queue pair; and a round for each `SHARE` of those, and one more |
+//! | acknowledgement | the acknowledgements before it, one a queue pair; and a round for each `SHARE` of those, and one more |
+//! | answer: data that was read, an atomic's result | a round for each other *peer* with answers, and `SHARE` packets of each other class |
 //!
-//! A quantum is at most 64 packets, and less than 65,732 bytes. So a request of a device whose only other work is answers leaves
-//! at once, behind what the caller has taken out already. Within one peer, queue pairs take turns in the same way: queue pairs
+//! A quantum is at most 64 packets, and less than 65,732 bytes. The requests in the first row are
+//! this device's own: no packet that arrives makes a queue pair send more of them than its programs have posted. So a request
+//! of a device that has no others to send leaves at once, behind what the caller has taken out already. Within one peer, queue pairs take turns in the same way: queue pairs
 //! of one remote address share its place in the line, and its credit. An address is not protected from itself, and one that has
 //! used its credit up waits for it as well.
 //!
@@ -34,7 +38,7 @@ use super::control::Objects;
 use super::memory::{Memory, Sink};
 use super::qp::Qp;
 use super::requester;
-use super::responder::{self, Class, Kind};
+use super::responder::{self, Kind};
 use super::types::{Time, Transmit, Urgency};
 
 /// So many packets of a class leave before another one is asked.
@@ -44,19 +48,21 @@ pub(crate) const SHARE: u32 = 64;
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
     ready: VecDeque<u32>,
+    refusals: VecDeque<u32>,
     acks: VecDeque<u32>,
     blocked: VecDeque<u32>,
     /// How many packets the first of `ready` has sent in a row.
     burst: u32,
-    /// How many packets of the first two classes have left since the last quantum of answers.
-    prompt: u32,
+    /// How many packets of the first three classes have left since the last quantum of answers.
+    requests: u32,
+    refused: u32,
     owed: u32,
     /// Bytes of requests on their way, unacknowledged, of all queue pairs.
     pub(crate) in_flight: u64,
 }
 
 impl Turns {
-    /// Something urgent is to be sent.
+    /// A request is to be sent.
     pub(crate) fn ready(&mut self, qp: &mut Qp) {
         if !qp.in_ready {
             qp.in_ready = true;
@@ -64,18 +70,26 @@ impl Turns {
         }
     }
 
-    /// Takes the queue pair out that has nothing urgent any more, where it is the first.
+    /// Takes the queue pair out that has no request to send any more, where it is the first.
     pub(crate) fn settle(&mut self, qp: &mut Qp) {
         if qp.in_ready && self.ready.front() == Some(&qp.qpn.0) {
             self.leave(qp);
         }
     }
 
-    /// The first of those with something urgent has nothing more.
+    /// The first of those with a request to send has no more.
     fn leave(&mut self, qp: &mut Qp) {
         qp.in_ready = false;
         self.burst = 0;
         self.ready.pop_front();
+    }
+
+    /// A refusal is to be sent.
+    pub(crate) fn refuse(&mut self, qp: &mut Qp) {
+        if !qp.in_refusals {
+            qp.in_refusals = true;
+            self.refusals.push_back(qp.qpn.0);
+        }
     }
 
     /// An acknowledgement is to be sent, some time.
@@ -100,6 +114,13 @@ impl Turns {
         !self.blocked.is_empty()
     }
 
+    /// Every class has its whole share again. Returns how many packets of the first three have left since this last happened.
+    fn begin_round(&mut self) -> u32 {
+        let left = self.requests + self.refused + self.owed;
+        (self.requests, self.refused, self.owed) = (0, 0, 0);
+        left
+    }
+
     /// `bytes` of requests left.
     pub(crate) fn sent(&mut self, bytes: u64) {
         self.in_flight += bytes;
@@ -111,7 +132,7 @@ impl Turns {
     }
 
     pub(crate) fn reserve(&mut self, qps: usize) {
-        for queue in [&mut self.ready, &mut self.acks, &mut self.blocked] {
+        for queue in [&mut self.ready, &mut self.refusals, &mut self.acks, &mut self.blocked] {
             queue.reserve(qps.saturating_sub(queue.len()));
         }
     }
@@ -121,7 +142,7 @@ impl Turns {
         if self.ready.front() == Some(&number) {
             self.burst = 0;
         }
-        for queue in [&mut self.ready, &mut self.acks, &mut self.blocked] {
+        for queue in [&mut self.ready, &mut self.refusals, &mut self.acks, &mut self.blocked] {
             queue.retain(|&other| other != number);
         }
     }
@@ -142,15 +163,12 @@ impl<M: Memory> Objects<M> {
         }
     }
 
-    /// The next request, atomic's result or refusal.
+    /// The next request.
     #[inline]
-    fn send_prompt<S: Sink>(&mut self, now: Time, buf: &mut [u8], sink: &mut S) -> Option<Transmit> {
+    fn send_request<S: Sink>(&mut self, now: Time, buf: &mut [u8], sink: &mut S) -> Option<Transmit> {
         while let Some(&number) = self.turns.ready.front() {
             let burst = self.config.burst;
-            let sent = self.with(number, now, sink, |qp, world| {
-                responder::transmit(qp, world, Class::Prompt, buf)
-                    .or_else(|| requester::transmit(qp, world, buf))
-            });
+            let sent = self.with(number, now, sink, |qp, world| requester::transmit(qp, world, buf));
             let first = self.turns.ready.front() == Some(&number);
             if let Some(transmit) = sent.flatten() {
                 if first {
@@ -172,6 +190,23 @@ impl<M: Memory> Objects<M> {
         None
     }
 
+    /// The next refusal.
+    fn send_refusal<S: Sink>(&mut self, now: Time, buf: &mut [u8], sink: &mut S) -> Option<Transmit> {
+        // Each once: one that does not fit `buf` comes back to the end.
+        for _ in 0..self.turns.refusals.len() {
+            let number = self.turns.refusals.pop_front()?;
+            if let Some(qp) = self.qps.get_mut(number) {
+                qp.in_refusals = false;
+            }
+            let sent =
+                self.with(number, now, sink, |qp, world| responder::transmit(qp, world, Kind::Refusal, buf));
+            if let Some(transmit) = sent.flatten() {
+                return Some(transmit);
+            }
+        }
+        None
+    }
+
     /// The next plain acknowledgement.
     fn send_owed<S: Sink>(&mut self, now: Time, buf: &mut [u8], sink: &mut S) -> Option<Transmit> {
         // Each once: one that does not fit `buf` comes back to the end.
@@ -181,7 +216,7 @@ impl<M: Memory> Objects<M> {
                 qp.in_acks = false;
             }
             let sent =
-                self.with(number, now, sink, |qp, world| responder::transmit(qp, world, Class::Owed, buf));
+                self.with(number, now, sink, |qp, world| responder::transmit(qp, world, Kind::Ack, buf));
             if let Some(transmit) = sent.flatten() {
                 return Some(transmit);
             }
@@ -189,7 +224,7 @@ impl<M: Memory> Objects<M> {
         None
     }
 
-    /// The next packet of an answer with data, from this queue pair or one behind it.
+    /// The next packet of an answer, from this queue pair or one behind it.
     fn send_answer<S: Sink>(
         &mut self,
         mut number: u32,
@@ -200,14 +235,14 @@ impl<M: Memory> Objects<M> {
         // Ends: a queue pair that sends nothing leaves the line.
         loop {
             let sent = self.with(number, now, sink, |qp, world| {
-                let transmit = responder::transmit(qp, world, Class::Data, buf)?;
-                Some((transmit, responder::pending(qp) == Some(Kind::Data)))
+                let transmit = responder::transmit(qp, world, Kind::Answer, buf)?;
+                Some((transmit, responder::pending(qp) == Some(Kind::Answer)))
             });
             let (sent, more) = sent.flatten().unzip();
             let more = more == Some(true);
             let spent = sent.is_some_and(|transmit: Transmit| self.answers.sent(transmit.len, &self.config));
             if spent || !more {
-                (self.turns.prompt, self.turns.owed) = (0, 0);
+                self.turns.begin_round();
                 self.answers.end_turn(more);
                 if !more && let Some(qp) = self.qps.get_mut(number) {
                     qp.in_answers = false;
@@ -237,16 +272,23 @@ impl<M: Memory> Engine<M> {
     ) -> Option<Transmit> {
         let objects = &mut self.objects;
         if urgency == Urgency::Owed {
-            return objects.send_owed(now, buf, sink);
+            return objects.send_refusal(now, buf, sink).or_else(|| objects.send_owed(now, buf, sink));
         }
         let answer =
             if objects.answers.is_idle() { None } else { objects.answers.next(now, &objects.config) };
         loop {
-            if objects.turns.prompt < SHARE
+            if objects.turns.requests < SHARE
                 && !objects.turns.ready.is_empty()
-                && let Some(transmit) = objects.send_prompt(now, buf, sink)
+                && let Some(transmit) = objects.send_request(now, buf, sink)
             {
-                objects.turns.prompt += 1;
+                objects.turns.requests += 1;
+                return Some(transmit);
+            }
+            if objects.turns.refused < SHARE
+                && !objects.turns.refusals.is_empty()
+                && let Some(transmit) = objects.send_refusal(now, buf, sink)
+            {
+                objects.turns.refused += 1;
                 return Some(transmit);
             }
             if (answer.is_some() || urgency == Urgency::All)
@@ -262,7 +304,7 @@ impl<M: Memory> Engine<M> {
             {
                 return Some(transmit);
             }
-            if core::mem::take(&mut objects.turns.prompt) + core::mem::take(&mut objects.turns.owed) < SHARE {
+            if objects.turns.begin_round() < SHARE {
                 return None;
             }
         }

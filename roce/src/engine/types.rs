@@ -59,7 +59,7 @@ pub struct Config {
     /// or buffer must hold them. One packet of each queue pair is always let through, and three quarters are the most that
     /// one may have, so that peers that are silent do not stall the others.
     pub window_bytes: u32,
-    /// Bytes per microsecond of read responses that one peer is sent at most, beyond a burst of `window_bytes`. 0: as fast as
+    /// Bytes per microsecond of answers (read responses, atomics' results) that one peer is sent at most, beyond a burst of `window_bytes`. 0: as fast as
     /// the caller takes them.
     ///
     /// A request names a few bytes and may ask for 2 GiB. Where the window or the rate is smaller than what a peer asks for,
@@ -549,7 +549,7 @@ pub enum Event {
 /// How soon a packet should leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Urgency {
-    /// Requests, responses with data, NAKs: now.
+    /// Requests, NAKs, read responses, atomics' results: now.
     Now,
     /// Plain acknowledgements as well: they can wait until the caller has nothing better to do, but no peer goes on
     /// without them.

@@ -313,52 +313,26 @@ fn unreliable<M: Memory, S: Sink>(
     }
 }
 
-/// The responses of a queue pair, by what they are.
+/// The responses of a queue pair, each scheduled in a class of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// What an atomic found.
-    Result,
     /// A request is refused.
     Refusal,
     /// A plain acknowledgement.
     Ack,
-    /// Data that was read.
-    Data,
+    /// Data that was read, or what an atomic found.
+    Answer,
 }
 
-/// The responses of a queue pair, by what they wait for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Class {
-    /// Results and refusals leave with the requests.
-    Prompt,
-    /// Acknowledgements wait until they are in nobody's way; refusals need not.
-    Owed,
-    /// Data leaves behind everything else.
-    Data,
-}
-
-impl Kind {
-    #[inline(always)]
-    fn is_of(self, class: Class) -> bool {
-        matches!(
-            (self, class),
-            (Self::Result, Class::Prompt)
-                | (Self::Refusal, Class::Prompt | Class::Owed)
-                | (Self::Ack, Class::Owed)
-                | (Self::Data, Class::Data)
-        )
-    }
-}
-
-/// Writes the next response packet, if it is of this class.
+/// Writes the next response packet, if it is of this kind.
 #[inline]
 pub(crate) fn transmit<M: Memory, S: Sink>(
     qp: &mut Qp,
     world: &mut World<'_, M, S>,
-    class: Class,
+    kind: Kind,
     buf: &mut [u8],
 ) -> Option<Transmit> {
-    let len = responses::transmit(qp, world, class, buf)?;
+    let len = responses::transmit(qp, world, kind, buf)?;
     Some(Transmit { len, path: qp.attr.path, qpn: qp.qpn })
 }
 

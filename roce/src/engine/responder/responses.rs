@@ -16,7 +16,7 @@
 use alloc::vec::Vec;
 
 use super::request::packets;
-use super::{Class, Kind, fail, mtu, outcome};
+use super::{Kind, fail, mtu, outcome};
 use crate::engine::control::World;
 use crate::engine::memory::{Memory, Sink};
 use crate::engine::qp::Qp;
@@ -224,8 +224,8 @@ impl Responses {
     /// Returns the kind of the response that leaves next: they leave in order.
     #[inline(always)]
     pub(super) fn pending(&self) -> Option<Kind> {
-        if let Some(head) = self.head() {
-            return Some(if matches!(head.answer, Answer::Read { .. }) { Kind::Data } else { Kind::Result });
+        if self.head().is_some() {
+            return Some(Kind::Answer);
         }
         if self.nak.is_some() {
             return Some(Kind::Refusal);
@@ -285,15 +285,15 @@ impl Responses {
     }
 }
 
-/// Writes the next response, if it is of this class, and gives its length.
+/// Writes the next response, if it is of this kind, and gives its length.
 #[inline]
 pub(super) fn transmit<M: Memory, S: Sink>(
     qp: &mut Qp,
     world: &mut World<'_, M, S>,
-    class: Class,
+    kind: Kind,
     buf: &mut [u8],
 ) -> Option<usize> {
-    if !qp.resp.responses.pending()?.is_of(class) {
+    if qp.resp.responses.pending()? != kind {
         return None;
     }
     if let Some(resource) = qp.resp.responses.head().copied()
