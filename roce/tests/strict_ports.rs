@@ -7,7 +7,7 @@ use roce::engine::{
 };
 use roce::sim::{Rng, VecMemory, VecRegion};
 use roce::wire::packet::MAX_PACKET_LEN;
-use roce::wire::{Headers, ICRC_LEN, Opcode, Psn, Syndrome, aeth, bth, deth};
+use roce::wire::{Headers, ICRC_LEN, Opcode, Psn, Syndrome, aeth, bth, deth, reth};
 
 const HERE: Gid = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1];
 const PEER: Gid = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 2];
@@ -181,4 +181,42 @@ fn datagrams_come_from_any_port() {
     let mut host = Host::new(Service::Ud, true);
     assert_eq!(host.message(ITS, 0), (1, 0));
     assert_eq!(host.message(OTHER, 1), (2, 0));
+}
+
+#[test]
+fn what_an_unreliable_queue_pair_drops_teaches_nothing() {
+    let rdma = |opcode, rkey| Headers {
+        reth: Some(reth::Repr { va: 0, rkey, dmalen: 0 }),
+        ..Headers::new(bth::Repr::new(opcode, 0, Psn::new(0x1234)))
+    };
+    let plain = |opcode| Headers::new(bth::Repr::new(opcode, 0, Psn::new(0x1234)));
+    for mut headers in [
+        plain(Opcode::UC_SEND_MIDDLE),
+        plain(Opcode::UC_SEND_LAST),
+        plain(Opcode::UC_RDMA_WRITE_LAST),
+        rdma(Opcode::UC_RDMA_WRITE_ONLY, 0xdead_beef),
+    ] {
+        for writable in [Access::NONE, Access::REMOTE_WRITE] {
+            let mut host = Host::new(Service::Uc, true);
+            host.modify(&AttrChange { access: Some(writable), ..AttrChange::default() });
+            headers.bth.dest_qp = host.qpn.0;
+            host.hear(OTHER, &headers);
+            assert_eq!(host.message(ITS, PSN), (1, 0), "{:?} locks the peer out", headers.bth.opcode);
+            assert_eq!(host.message(OTHER, PSN + 1), (1, 1), "the peer's message teaches its port");
+        }
+    }
+}
+
+#[test]
+fn an_unreliable_message_that_finds_no_receive_teaches_nothing() {
+    let mut host = Host::new(Service::Uc, true);
+    for n in 0..4 {
+        host.message(ITS, PSN + n);
+    }
+    let path = Some(Path { local: HERE, remote: PEER, ..Path::default() });
+    host.modify(&AttrChange { path, ..AttrChange::default() });
+    assert_eq!(host.message(OTHER, PSN + 4), (4, 0));
+    let wr = RecvWr { wr_id: 5, sges: &[host.sge] };
+    host.engine.post_recv(host.qpn, &wr, NOW, &mut host.log).unwrap();
+    assert_eq!(host.message(ITS, PSN + 5), (5, 0));
 }

@@ -156,7 +156,7 @@ impl Qp {
 
     /// How far the peer has taken it: changes with each packet that is neither stale nor ahead nor refused.
     pub(crate) fn progress(&self) -> (u32, u32) {
-        (responder::expected_psn(self), requester::oldest_psn(self))
+        (responder::progress(self), requester::oldest_psn(self))
     }
 
     /// Completes on one of its queues. A queue that is full is an error of that queue, and fatal to this one.

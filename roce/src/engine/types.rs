@@ -76,6 +76,7 @@ pub struct Config {
     /// A connected queue pair hears one UDP source port only, the one that its peer's first accepted packet came from.
     ///
     /// A packet is accepted that moves the queue pair on: the request that is expected, the answer to one that is outstanding.
+    /// An unreliable queue pair expects no number: it accepts what places data or takes a receive.
     /// What comes from other ports is dropped and counted ([`Engine::unexpected_ports`](super::Engine::unexpected_ports)). The
     /// port is forgotten when the path is set or the queue pair is reset. Datagram queue pairs have no peer, and hear all ports.
     pub strict_ports: bool,

@@ -39,6 +39,8 @@ pub(crate) struct Responder {
     expected: Psn,
     /// How many messages were completed, 24 bits.
     msn: u32,
+    /// Of the unreliable service: how many packets placed data or took a receive. Wraps.
+    effective: u32,
     /// What has begun and not ended.
     message: Message,
     /// A packet was refused for its time, and what follows it is dropped without a word until it comes again.
@@ -53,6 +55,7 @@ impl Responder {
         Self {
             expected: Psn::default(),
             msn: 0,
+            effective: 0,
             message: Message::None,
             waiting: false,
             current: Current::new(shared),
@@ -295,7 +298,13 @@ fn unreliable<M: Memory, S: Sink>(
         qp.resp.message = Message::None;
     }
     match request::execute(qp, world, headers, payload) {
-        Ok(_) => {}
+        Ok(_) => {
+            // An empty write names no memory and takes no receive: it proves nothing about its sender.
+            let opcode = headers.bth.opcode;
+            if opcode.is_send() || opcode.has_imm() || !payload.is_empty() {
+                qp.resp.effective = qp.resp.effective.wrapping_add(1);
+            }
+        }
         // Class A: it is this side's mistake.
         Err(Refusal::ReceiveForbidden) => {
             let failed = outcome(qp, Status::LocalProtection);
@@ -382,6 +391,13 @@ pub(crate) fn set_psn(qp: &mut Qp, psn: u32) {
 
 pub(crate) fn expected_psn(qp: &Qp) -> u32 {
     qp.resp.expected.value()
+}
+
+/// How far the peer has taken it: changes with each request that is carried out.
+///
+/// The number that the unreliable service expects follows every packet, also those that are dropped, so it counts effects.
+pub(crate) fn progress(qp: &Qp) -> u32 {
+    if qp.service == Service::Uc { qp.resp.effective } else { qp.resp.expected.value() }
 }
 
 /// The path MTU, whatever was asked for (256 to 4096).
