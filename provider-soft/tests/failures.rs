@@ -108,15 +108,22 @@ fn a_message_that_does_not_fit_fails_on_both_sides() {
 
 #[test]
 fn a_peer_that_is_destroyed_with_traffic_in_flight_is_a_retry_error() {
-    let (mut a, b) = pair(&Shape { rts: RtsAttr { max_rd_atomic: 4, ..QUICK }, ..Shape::default() });
+    const UNMATCHED: u64 = 4;
+    // 7: the requester retries a request without a receive until the peer is gone.
+    let rts = RtsAttr { max_rd_atomic: 4, rnr_retry: 7, ..QUICK };
+    let (mut a, b) = pair(&Shape { rts, ..Shape::default() });
     let (local, remote) = (Arena::new(&a.pd, 1 << 16), Arena::new(&b.pd, 1 << 16));
-    let op = SendOp::RdmaWrite { remote_addr: remote.addr(), rkey: remote.rkey() };
+    let write = SendOp::RdmaWrite { remote_addr: remote.addr(), rkey: remote.rkey() };
     for n in 0..8 {
+        // The peer cannot acknowledge this send or anything behind it, because it has posted no receive. However long this
+        // thread waits for a processor before the peer is destroyed, requests are in flight then.
+        let op = if n == UNMATCHED { SendOp::Send } else { write };
         send(&mut a.qp, n, op, &[local.sge(0..1 << 16)]);
     }
     b.qp.close().unwrap();
     let wcs = wait(&mut a.cq, 8);
     let ended = wcs.iter().position(|wc| wc.status != WcStatus::SUCCESS).expect("the peer is gone");
+    assert!(ended <= UNMATCHED as usize, "{wcs:?}");
     assert_eq!(wcs[ended].status, WcStatus::RETRY_EXC_ERR);
     assert!(wcs[ended + 1..].iter().all(|wc| wc.status == WcStatus::WR_FLUSH_ERR), "{wcs:?}");
     assert!(wcs.iter().map(|wc| wc.wr_id).eq(0..8), "in order");
