@@ -29,7 +29,7 @@ use roce::engine::{
 
 use crate::bells::Bells;
 use crate::hub::Hub;
-use crate::io::{Flush, Inbox, Outbox, Socket};
+use crate::io::{Backlog, Flush, Inbox, Outbox, Socket};
 use crate::limits;
 use crate::memory::ProcessMemory;
 use crate::random::SystemRandom;
@@ -44,6 +44,8 @@ pub(crate) struct Machine {
     outbox: Outbox,
     /// The socket's buffer is full.
     blocked: bool,
+    /// How much the kernel has not sent.
+    backlog: Backlog,
     /// Packets that came since acknowledgements were last sent.
     unacknowledged: u32,
     /// What the present turn has sent and handled.
@@ -119,6 +121,7 @@ impl Machine {
             inbox: Inbox::new(socket),
             outbox: Outbox::new(socket),
             blocked: false,
+            backlog: Backlog::default(),
             unacknowledged: 0,
             spent: Spent::default(),
             left: false,
@@ -196,7 +199,15 @@ impl Machine {
     }
 
     /// Sends what the engine has to send, as far as the turn's share goes, and acknowledgements.
+    ///
+    /// Read responses wait while the kernel's send queue holds a window: see [`Backlog`].
     pub(crate) fn transmit(&mut self, socket: &Socket, now: Time, acks: Acks) {
+        self.transmit_with(socket, now, acks, Socket::unsent);
+    }
+
+    /// As [`transmit`](Self::transmit), with the length of the kernel's send queue as `unsent` reports it.
+    #[inline]
+    fn transmit_with(&mut self, socket: &Socket, now: Time, acks: Acks, unsent: impl Fn(&Socket) -> u64) {
         let mut urgency = match acks {
             Acks::Alone => Urgency::Owed,
             Acks::Now => Urgency::All,
@@ -204,20 +215,28 @@ impl Machine {
             Acks::Behind => Urgency::Now,
         };
         self.left = false;
+        self.backlog.expire(now);
         self.blocked = !self.outbox.is_empty() && self.outbox.flush(socket) == Flush::Blocked;
         while !self.blocked {
             if self.spent.is_all() && urgency != Urgency::Owed {
                 self.left = true;
                 break;
             }
+            let holds = self.engine.has_answers() && self.holds_answers(socket, now, &unsent);
             let Some(space) = self.outbox.space() else {
                 self.blocked = self.outbox.flush(socket) == Flush::Blocked;
                 continue;
             };
-            match self.engine.poll_transmit(now, urgency, space, &mut self.hub) {
+            let transmit = if holds {
+                self.engine.poll_transmit_prompt(now, urgency, space, &mut self.hub)
+            } else {
+                self.engine.poll_transmit(now, urgency, space, &mut self.hub)
+            };
+            match transmit {
                 Some(transmit) => {
                     self.spent.packets += 1;
                     self.spent.bytes += transmit.len;
+                    self.backlog.add(transmit.len);
                     self.outbox.push(transmit.len, &transmit.path);
                 }
                 None if urgency != Urgency::Now => {
@@ -231,6 +250,34 @@ impl Machine {
         if !self.blocked && !self.outbox.is_empty() {
             self.blocked = self.outbox.flush(socket) == Flush::Blocked;
         }
+        if self.engine.has_answers() && !self.left && !self.blocked && urgency != Urgency::Owed {
+            let counts = socket.counts();
+            let waited = if self.backlog.held_until().is_some() {
+                &counts.answers_held
+            } else {
+                &counts.answers_rested
+            };
+            waited.add(1);
+        }
+        socket.counts().turn_packets_max.raise(self.spent.packets.into());
+        socket.counts().turn_bytes_max.raise(self.spent.bytes as u64);
+    }
+
+    /// Returns whether read responses are to wait because the kernel's send queue is long.
+    fn holds_answers(&mut self, socket: &Socket, now: Time, unsent: impl Fn(&Socket) -> u64) -> bool {
+        let window = self.engine.config().window_bytes;
+        if !self.backlog.may_be_full(window) {
+            return false;
+        }
+        if self.backlog.held_until().is_none() {
+            // The kernel reports what it was given.
+            self.blocked = self.outbox.flush(socket) == Flush::Blocked;
+            if self.blocked {
+                return true;
+            }
+            self.backlog.measure(unsent(socket), window, now);
+        }
+        self.backlog.held_until().is_some()
     }
 
     /// What the background thread is to sleep for, when it watches the socket.
@@ -257,10 +304,7 @@ impl Machine {
             return Some(Time(0));
         }
         let acks = if self.unacknowledged > 0 { Some(now + ACKS_WITHIN) } else { None };
-        match (self.engine.deadline(), acks) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
+        [self.engine.deadline(), acks, self.backlog.held_until()].into_iter().flatten().min()
     }
 
     /// Does the background thread sleep too long, now? Then it is to be woken, once.
@@ -325,3 +369,6 @@ const ACKS_AFTER: u32 = 16;
 
 /// And after so many nanoseconds where nobody polls; where somebody did, until the background thread sees that it is over.
 const ACKS_WITHIN: u64 = 1_000_000;
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -47,6 +47,14 @@ impl Region {
         Self { start, length: length as u64, exposed }
     }
 
+    /// Returns a region of `length` zeros that peers may touch, and that stays for good.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn leaked(length: usize) -> Self {
+        let words = Box::leak(vec![0_u64; length.div_ceil(8)].into_boxed_slice());
+        // SAFETY: leaked, so the bytes stay mapped; the only reference to them ends here.
+        unsafe { Self::new(words.as_mut_ptr().cast(), length, true) }
+    }
+
     /// Where `len` bytes at `offset` start, if they are inside.
     #[inline]
     fn at(&self, offset: u64, len: usize) -> Result<*mut u8, Fault> {

@@ -15,6 +15,14 @@ impl Count {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }
 
+    /// Raises the number to `n` where it is less.
+    #[inline(always)]
+    pub(crate) fn raise(&self, n: u64) {
+        if n > self.0.load(Ordering::Relaxed) {
+            self.0.store(n, Ordering::Relaxed);
+        }
+    }
+
     /// Takes over what was counted elsewhere.
     pub(crate) fn set(&self, n: u64) {
         self.0.store(n, Ordering::Relaxed);
@@ -88,4 +96,15 @@ counters! {
     unexpected_port,
     /// Packets dropped: shorter than BTH and ICRC, cut off, or from no IP address.
     malformed,
+    /// The most packets that one turn has sent. A turn is the time that one thread works on the device's engine without a break;
+    /// the acknowledgements that a control call sends first count as well.
+    turn_packets_max,
+    /// The most bytes, from BTH to pad, that one turn has sent.
+    turn_bytes_max,
+    /// Transmissions that ended with read responses left because their peers had used up their credit
+    /// ([`roce::engine::Config::answer_rate`]).
+    answers_rested,
+    /// Transmissions that ended with read responses left because the socket's send queue held more than a window
+    /// ([`roce::engine::Config::window_bytes`]).
+    answers_held,
 }

@@ -12,6 +12,7 @@
 //! | [`socket`] | the socket: an address that nobody else has, what the kernel can do with it |
 //! | [`outbox`] | **sending**: packets of one flow joined to segments of one datagram (UDP GSO) |
 //! | [`inbox`] | **receiving**: datagrams parted into packets again (UDP GRO), ICRC checked |
+//! | [`backlog`] | whether the kernel's send queue has room for read responses |
 //! | [`flows`] | ICRC states prepared for the peers that were met last |
 //! | [`address`] | GIDs, IP addresses, socket names |
 //! | [`control`] | ancillary data as bytes |
@@ -34,6 +35,7 @@
 //! receiver expects the same by a packet's place in its datagram.
 
 pub(crate) mod address;
+mod backlog;
 mod control;
 pub(crate) mod counters;
 mod flows;
@@ -44,6 +46,9 @@ mod sys;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use backlog::Backlog;
+#[cfg(all(test, not(loom)))]
+pub(crate) use backlog::HOLD;
 pub use counters::Counters;
 pub(crate) use inbox::Inbox;
 pub(crate) use outbox::{Flush, Outbox};

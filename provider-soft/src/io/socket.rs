@@ -148,6 +148,12 @@ impl Socket {
         self.rcvbuf
     }
 
+    /// Returns how many bytes the kernel's send queue holds, in the kernel's count: see [`rcvbuf`](Self::rcvbuf). 0 where the
+    /// kernel does not tell.
+    pub(crate) fn unsent(&self) -> u64 {
+        sys::unsent(self.fd.as_fd()).ok().and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or(0)
+    }
+
     /// Hop limit of packets that say nothing of it.
     pub(crate) fn default_hop_limit(&self) -> u8 {
         self.default_hop_limit

@@ -97,6 +97,15 @@ pub(super) fn option(fd: BorrowedFd<'_>, level: c_int, option: c_int) -> Result<
     Ok(value)
 }
 
+/// `ioctl(2)` with `SIOCOUTQ`: the bytes in the socket's send queue, in the kernel's count, which the device has not taken.
+pub(super) fn unsent(fd: BorrowedFd<'_>) -> Result<c_int, Errno> {
+    let mut bytes: c_int = 0;
+    // The C library has the number under the name that it has for terminals.
+    // SAFETY: the kernel writes one `c_int`, which `bytes` is.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) })?;
+    Ok(bytes)
+}
+
 /// `sendto(2)`, or `sendmsg(2)` where there is ancillary data.
 #[inline]
 pub(super) fn send(fd: BorrowedFd<'_>, message: &Message<'_>) -> Result<(), Errno> {

@@ -7,6 +7,8 @@
 // Each test program uses a part.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod attack;
+
 use core::ops::Range;
 use core::ptr::NonNull;
 use std::process::{Child, ExitStatus};

@@ -310,3 +310,44 @@ impl<M: Memory> Engine<M> {
         }
     }
 }
+
+/// Sending while read responses are held back, for callers whose link is slower than [`Config::answer_rate`].
+///
+/// [`Config::answer_rate`]: super::Config::answer_rate
+impl<M: Memory> Engine<M> {
+    /// Returns whether read responses wait to be sent, for their place in the line or for credit.
+    #[inline]
+    pub fn has_answers(&self) -> bool {
+        !self.objects.answers.is_idle()
+    }
+
+    /// Writes the next packet as [`poll_transmit`](Self::poll_transmit) does, except that no read response leaves.
+    pub fn poll_transmit_prompt(
+        &mut self,
+        now: Time,
+        urgency: Urgency,
+        buf: &mut [u8],
+        sink: &mut impl Sink,
+    ) -> Option<Transmit> {
+        let objects = &mut self.objects;
+        loop {
+            if urgency != Urgency::Owed
+                && objects.turns.prompt < SHARE
+                && let Some(transmit) = objects.send_prompt(now, buf, sink)
+            {
+                objects.turns.prompt += 1;
+                return Some(transmit);
+            }
+            if urgency != Urgency::Now
+                && objects.turns.owed < SHARE
+                && let Some(transmit) = objects.send_owed(now, buf, sink)
+            {
+                objects.turns.owed += 1;
+                return Some(transmit);
+            }
+            if core::mem::take(&mut objects.turns.prompt) + core::mem::take(&mut objects.turns.owed) < SHARE {
+                return None;
+            }
+        }
+    }
+}

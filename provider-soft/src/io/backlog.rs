@@ -1,0 +1,58 @@
+//! [`Backlog`]: whether the kernel's send queue has room for read responses.
+//!
+//! Credit ([`roce::engine::Config::answer_rate`]) refills at one rate whatever the link carries. On a slower link the kernel's
+//! send queue grows until the socket's buffer is full, and every packet waits behind it. Read responses therefore wait in the
+//! engine while the send queue holds more than a window; other packets do not.
+//!
+//! The kernel reports the queue's length (`SIOCOUTQ`), which costs a system call, and does not report when the queue has drained
+//! to a length. So the length is measured once for each window of packets that leave while read responses wait, and every
+//! [`HOLD`] nanoseconds while they are held.
+
+use roce::engine::Time;
+
+/// The length of a socket's send queue as it is known without a system call.
+#[derive(Debug, Default)]
+pub(crate) struct Backlog {
+    /// What was measured last, and what has left since: the queue is not longer.
+    at_most: u64,
+    /// The next measurement, where the last one found more than a window.
+    held_until: Option<Time>,
+}
+
+impl Backlog {
+    /// Counts a packet of `len` bytes that joins the queue.
+    #[inline(always)]
+    pub(crate) fn add(&mut self, len: usize) {
+        self.at_most += len as u64 + PACKET_COST;
+    }
+
+    /// Returns whether the queue may hold `window` bytes, so that it must be measured before read responses leave.
+    #[inline]
+    pub(crate) fn may_be_full(&self, window: u32) -> bool {
+        self.at_most >= window.into()
+    }
+
+    /// Takes in that the queue holds `bytes`.
+    pub(crate) fn measure(&mut self, bytes: u64, window: u32, now: Time) {
+        self.at_most = bytes;
+        self.held_until = self.may_be_full(window).then(|| now + HOLD);
+    }
+
+    /// Returns when the queue is measured again, where read responses are held.
+    #[inline]
+    pub(crate) fn held_until(&self) -> Option<Time> {
+        self.held_until
+    }
+
+    /// Forgets a time that has passed.
+    #[inline]
+    pub(crate) fn expire(&mut self, now: Time) {
+        self.held_until = self.held_until.filter(|until| now < *until);
+    }
+}
+
+/// What a packet counts beside its bytes from BTH to pad, as in the window of requests.
+const PACKET_COST: u64 = 768;
+
+/// Nanoseconds between measurements. A window of 512 KiB leaves in as many at 42 Gbit/s, so that a slower link does not run dry.
+pub(crate) const HOLD: u64 = 100_000;
