@@ -1,27 +1,27 @@
-//! What the sources say: where unsafe code may be, `unsafe impl`s, and safe functions that take what could name anything.
+//! The scanner: where unsafe code may be, `unsafe impl`s, and safe functions that take what could name anything.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use quote::ToTokens;
-use syn::{Attribute, FnArg, ImplItem, Item, Pat, Signature, TraitItem, Type, Visibility};
+use syn::visit::{self, Visit};
+use syn::{ImplItem, Item, ItemImpl, Macro, Signature, TraitItem, Visibility};
 
-/// The folders that are scanned, from the workspace's root: the libraries, and the one other place with unsafe code of ours.
-const FOLDERS: &[&str] = &[
-    "uverbs-abi/src",
-    "verbs-core/src",
-    "provider-rxe/src",
-    "provider-soft/src",
-    "roce/src",
-    "libibverbs-rs/src",
-    "tests/connectx/src",
+use crate::rules::{allows_unsafe, has_unsafe_block, is_of_tests, names_type, plain, suspect, unsafe_impls};
+
+/// The sources whose safe functions are listed: the libraries, and the one other file with unsafe code that serves as one.
+const LIBRARIES: &[&str] = &[
+    "uverbs-abi/src/",
+    "verbs-core/src/",
+    "provider-rxe/src/",
+    "provider-soft/src/",
+    "roce/src/",
+    "libibverbs-rs/src/",
+    "tests/connectx/src/vfio/mapping.rs",
 ];
 
-/// Types that name memory or a file by themselves.
-const TYPES: &[&str] = &["NonNull", "RawFd", "BorrowedFd", "OwnedFd", "AsFd", "AsRawFd", "IntoRawFd"];
-
-/// Numbers that name memory, a file or an object, by the names of their parameters.
-const NUMBERS: &[&str] = &["fd", "handle", "addr", "iova", "lkey", "rkey", "qpn", "qp_num"];
+/// Traits of others that make values out of anything; methods of other implementations are listed where their trait is.
+const CONVERSIONS: &[&str] = &["From", "TryFrom"];
 
 /// What was found.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -34,29 +34,33 @@ pub(crate) struct Found {
     pub(crate) functions: BTreeSet<[String; 2]>,
 }
 
-/// Scans the folders.
+/// Scans every Rust source below the workspace's root, fuzz targets included, build directories not.
 pub(crate) fn scan(root: &Path) -> Found {
     let mut found = Found::default();
-    for folder in FOLDERS {
-        let mut files = Vec::new();
-        collect(&root.join(folder), &mut files);
-        assert!(!files.is_empty(), "there are no sources in {folder}");
-        for file in files {
-            let name = file.strip_prefix(root).expect("below the root").display().to_string();
-            let text = std::fs::read_to_string(&file).expect("a readable source");
-            // The model is a test program: of it, only where unsafe code is matters.
-            let is_library = !folder.starts_with("tests/") || name.contains("/vfio/mapping.rs");
-            found.file(&name, &text, is_library);
-        }
+    let mut files = Vec::new();
+    collect(root, &mut files);
+    let names: Vec<String> = files
+        .iter()
+        .map(|file| file.strip_prefix(root).expect("below the root").display().to_string())
+        .collect();
+    for library in LIBRARIES {
+        assert!(names.iter().any(|name| name.starts_with(library)), "there are no sources in {library}");
+    }
+    for (file, name) in files.iter().zip(&names) {
+        found.file(name, &std::fs::read_to_string(file).expect("a readable source"));
     }
     found
 }
 
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).expect("a readable folder") {
-        let path = entry.expect("a readable folder").path();
-        if path.is_dir() {
-            collect(&path, files);
+        let entry = entry.expect("a readable folder");
+        let (path, name) = (entry.path(), entry.file_name());
+        // Not through links: a link leads to what is scanned by its own name, or out of the workspace.
+        if entry.file_type().expect("a readable folder").is_dir() {
+            if name != "target" && !name.to_string_lossy().starts_with('.') {
+                collect(&path, files);
+            }
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             files.push(path);
         }
@@ -64,16 +68,19 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
 }
 
 impl Found {
-    /// Takes in one file. Tests may take what they want: they only count as places where unsafe code is.
-    pub(crate) fn file(&mut self, name: &str, text: &str, is_library: bool) {
+    /// Takes in one file. Tests and programs may take what they want: they only count as places where unsafe code is.
+    pub(crate) fn file(&mut self, name: &str, text: &str) {
         let parsed = syn::parse_file(text).unwrap_or_else(|error| panic!("{name}: {error}"));
-        if allows_unsafe(&parsed.into_token_stream().to_string()) {
+        let tokens = parsed.to_token_stream();
+        if allows_unsafe(tokens.clone()) || has_unsafe_block(tokens) {
             self.islands.insert([name.to_owned(), String::new()]);
         }
-        let is_test =
-            name.split('/').any(|part| part == "tests" || part == "tests.rs") && !name.starts_with("tests/");
-        if is_library && !is_test {
-            let parsed = syn::parse_file(text).expect("parsed before");
+        Impls { file: name, found: &mut self.impls }.visit_file(&parsed);
+        let is_test = || {
+            let below = name.split_once("/src/").map_or(name, |(_, below)| below);
+            below.split('/').any(|part| part == "tests" || part == "tests.rs")
+        };
+        if LIBRARIES.iter().any(|library| name.starts_with(library)) && !is_test() {
             self.items(name, &parsed.items);
         }
     }
@@ -87,51 +94,53 @@ impl Found {
                     }
                 }
                 Item::Fn(function) if !is_of_tests(&function.attrs) && is_public(&function.vis) => {
-                    self.function(file, "", &function.sig);
+                    self.function(file, "", "", &function.sig);
                 }
                 Item::Impl(block) if !is_of_tests(&block.attrs) => self.block(file, block),
-                Item::Trait(one) if is_public(&one.vis) => {
+                Item::Trait(one) if is_public(&one.vis) && !is_of_tests(&one.attrs) => {
+                    let bounds = format!("{} {}", plain(&one.generics), plain(&one.generics.where_clause));
                     for item in &one.items {
                         if let TraitItem::Fn(function) = item {
-                            self.function(file, &one.ident.to_string(), &function.sig);
+                            self.function(file, &one.ident.to_string(), &bounds, &function.sig);
                         }
                     }
                 }
-                Item::Macro(one) => self.macro_body(file, &one.mac.tokens.to_string()),
                 _ => {}
             }
         }
     }
 
-    fn block(&mut self, file: &str, block: &syn::ItemImpl) {
+    fn block(&mut self, file: &str, block: &ItemImpl) {
         let of = plain(&block.self_ty);
-        if block.unsafety.is_some() {
-            let of_trait = block.trait_.as_ref().map(|(_, path, _)| plain(path)).unwrap_or_default();
-            self.impls.insert([file.to_owned(), format!("`unsafe impl {of_trait} for {of}`")]);
-        }
+        let bounds = format!("{} {}", plain(&block.generics), plain(&block.generics.where_clause));
         for item in &block.items {
             if let ImplItem::Fn(function) = item
                 && !is_of_tests(&function.attrs)
             {
-                // Methods of a trait of our own are listed once, where the trait is.
-                match &block.trait_ {
-                    None if is_public(&function.vis) => self.function(file, &of, &function.sig),
-                    Some((_, path, _)) if path.segments.len() == 1 && plain(path).starts_with("From<") => {
-                        self.function(file, &of, &function.sig);
-                    }
-                    _ => {}
+                let is_listed = match &block.trait_ {
+                    None => is_public(&function.vis),
+                    Some((_, path, _)) => path
+                        .segments
+                        .last()
+                        .is_some_and(|last| CONVERSIONS.iter().any(|one| last.ident == one)),
+                };
+                if is_listed {
+                    self.function(file, &of, &bounds, &function.sig);
                 }
             }
         }
     }
 
-    fn function(&mut self, file: &str, of: &str, sig: &Signature) {
+    /// Takes in a function, with the bounds of what it is a method of.
+    fn function(&mut self, file: &str, of: &str, bounds: &str, sig: &Signature) {
         if sig.unsafety.is_some() {
             return;
         }
-        let generics = format!("{} {}", plain(&sig.generics), plain(&sig.generics.where_clause));
-        let mut takes: Vec<String> = sig.inputs.iter().filter_map(suspect).collect();
-        if names_type(&generics) {
+        let own = format!("{} {}", plain(&sig.generics), plain(&sig.generics.where_clause));
+        let mut takes: Vec<String> =
+            sig.inputs.iter().filter_map(|argument| suspect(file, argument)).collect();
+        let has_arguments = sig.inputs.iter().any(|argument| matches!(argument, syn::FnArg::Typed(_)));
+        if names_type(&own) || has_arguments && names_type(bounds) {
             takes.push("a descriptor by a bound".to_owned());
         }
         if !takes.is_empty() {
@@ -139,81 +148,31 @@ impl Found {
             self.functions.insert([file.to_owned(), format!("`{of}{}({})`", sig.ident, takes.join(", "))]);
         }
     }
+}
 
-    /// What a macro writes is not parsed, but an `unsafe impl` in it is seen.
-    fn macro_body(&mut self, file: &str, tokens: &str) {
-        for (at, _) in tokens.match_indices("unsafe impl") {
-            let header: String = tokens[at..].split('{').next().unwrap_or_default().trim().to_owned();
-            self.impls.insert([file.to_owned(), format!("`{header}` in a macro")]);
+/// Finds `unsafe impl`s wherever they stand: in items, bodies and constants, and in the tokens of macros.
+struct Impls<'a> {
+    file: &'a str,
+    found: &'a mut BTreeSet<[String; 2]>,
+}
+
+impl<'ast> Visit<'ast> for Impls<'_> {
+    fn visit_item_impl(&mut self, block: &'ast ItemImpl) {
+        if block.unsafety.is_some() {
+            let of = plain(&block.self_ty);
+            let of_trait = block.trait_.as_ref().map(|(_, path, _)| plain(path)).unwrap_or_default();
+            self.found.insert([self.file.to_owned(), format!("`unsafe impl {of_trait} for {of}`")]);
+        }
+        visit::visit_item_impl(self, block);
+    }
+
+    fn visit_macro(&mut self, one: &'ast Macro) {
+        for header in unsafe_impls(one.tokens.clone()) {
+            self.found.insert([self.file.to_owned(), format!("`{header}` in a macro")]);
         }
     }
-}
-
-/// A parameter that could name anything, as text.
-fn suspect(argument: &FnArg) -> Option<String> {
-    let FnArg::Typed(argument) = argument else { return None };
-    let text = plain(&argument.ty);
-    let name = match &*argument.pat {
-        Pat::Ident(ident) => ident.ident.to_string(),
-        _ => String::new(),
-    };
-    let is_number =
-        matches!(&*argument.ty, Type::Path(_)) && ["i32", "u32", "u64", "usize"].contains(&text.as_str());
-    let is_named = NUMBERS.iter().any(|number| name == *number || name.ends_with(&format!("_{number}")));
-    let is_suspect =
-        text.contains("*const") || text.contains("*mut") || names_type(&text) || is_number && is_named;
-    is_suspect.then(|| format!("{name}: {text}"))
-}
-
-/// Does the text hold one of the types, as a word?
-fn names_type(text: &str) -> bool {
-    text.split(|c: char| !c.is_alphanumeric()).any(|word| TYPES.contains(&word))
-}
-
-/// Is there an attribute, of the file or of an item, that allows it? Doc comments are attributes too, but not such ones.
-fn allows_unsafe(tokens: &str) -> bool {
-    tokens
-        .split("[allow")
-        .skip(1)
-        .any(|rest| rest.split(']').next().is_some_and(|list| list.contains("unsafe_code")))
-}
-
-fn is_of_tests(attributes: &[Attribute]) -> bool {
-    attributes.iter().any(|attribute| {
-        attribute.path().is_ident("cfg") && {
-            let text = attribute.to_token_stream().to_string();
-            text.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word == "test")
-                && !text.contains("not")
-        }
-    })
 }
 
 const fn is_public(visibility: &Visibility) -> bool {
     matches!(visibility, Visibility::Public(_))
-}
-
-/// Tokens as they are usually written.
-fn plain(tokens: &impl ToTokens) -> String {
-    let mut text = tokens.to_token_stream().to_string();
-    for (from, to) in [
-        (" :: ", "::"),
-        (" < ", "<"),
-        ("< ", "<"),
-        (" <", "<"),
-        (" >", ">"),
-        ("& ", "&"),
-        (" ,", ","),
-        ("* ", "*"),
-        ("' ", "'"),
-        ("[ ", "["),
-        (" ]", "]"),
-        (" ;", ";"),
-        ("( ", "("),
-        (" )", ")"),
-        ("> for", "> for"),
-        (" (", "("),
-    ] {
-        text = text.replace(from, to);
-    }
-    text
 }
