@@ -29,8 +29,9 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 600)]
     seconds: u64,
 
-    /// Build the target api with a sanitizer, of a nightly toolchain
-    #[arg(long, value_enum)]
+    /// Build the target api with a sanitizer, of a nightly toolchain; both without a value
+    // With an equals sign, so that a target may follow.
+    #[arg(long, value_enum, value_name = "WHICH", num_args = 0..=1, require_equals = true, default_missing_value = "both")]
     sanitizer: Option<Which>,
 
     /// Run the target api in a guest, on its device
@@ -224,3 +225,38 @@ const FLAGS: [&str; 9] = [
     "-Cdebug-assertions",
     "-Coverflow-checks",
 ];
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Program {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn parse(line: &str) -> Result<(Option<Which>, Vec<String>), clap::Error> {
+        let args = Program::try_parse_from(line.split_whitespace())?.args;
+        Ok((args.sanitizer, args.targets))
+    }
+
+    #[test]
+    fn a_sanitizer_without_a_value_is_both_and_takes_no_target_for_one() {
+        let api = || vec![API.to_owned()];
+        let cases = [
+            ("fuzz", None, vec![]),
+            ("fuzz --sanitizer", Some(Which::Both), vec![]),
+            ("fuzz --sanitizer api", Some(Which::Both), api()),
+            ("fuzz api --sanitizer", Some(Which::Both), api()),
+            ("fuzz api --sanitizer=thread", Some(Which::Thread), api()),
+            ("fuzz --sanitizer=address api", Some(Which::Address), api()),
+        ];
+        for (line, sanitizer, targets) in cases {
+            assert_eq!(parse(line).expect(line), (sanitizer, targets), "{line}");
+        }
+        assert!(parse("fuzz --sanitizer=memory").is_err());
+    }
+}
