@@ -12,6 +12,7 @@ use verbs::{
 both! {
     each_step_sends_what_the_type_requires_and_no_more
     a_queue_pair_sends_from_a_number_of_its_own_and_a_reset_one_from_another
+    every_way_to_reset_draws_a_new_number_and_a_refused_one_keeps_the_old
     a_step_that_is_refused_gives_the_queue_pair_back
     the_device_may_move_it_and_the_type_does_not_know
     any_state_can_be_reached_by_name
@@ -94,6 +95,31 @@ fn a_queue_pair_sends_from_a_number_of_its_own_and_a_reset_one_from_another<P: P
     }
     // Two of 16 draws of 24 bits are the same with a chance of 1 in 140,000, three pairs practically never.
     assert!(drawn.len() >= 14, "{drawn:?}");
+}
+
+fn every_way_to_reset_draws_a_new_number_and_a_refused_one_keeps_the_old<P: Provider>(
+    _world: &World,
+    context: Context<P>,
+) {
+    let mut qp = create(&context, QpType::UC);
+    let mut kept = 0;
+    for _ in 0..8 {
+        let before = qp.psn();
+        let mut init = qp.to_init(&InitAttr::default()).unwrap();
+        // Without STATE the state of the attributes says nothing.
+        init.modify(&QpAttr::default(), QpAttrMask::PKEY_INDEX).unwrap();
+        // RESET takes no attributes.
+        let reset = QpAttr { qp_state: QpState::RESET, ..QpAttr::default() };
+        init.modify(&reset, QpAttrMask::STATE | QpAttrMask::PKEY_INDEX).unwrap_err();
+        assert_eq!(init.psn(), before);
+        init.modify(&reset, QpAttrMask::STATE).unwrap();
+        let modified = init.psn();
+        qp = init.modify_to::<Reset>(&QpAttr::default(), QpAttrMask::empty()).unwrap();
+        kept += u32::from(modified == before) + u32::from(qp.psn() == modified);
+        assert!(qp.psn() < 1 << 24 && modified < 1 << 24);
+    }
+    // One of 16 draws of 24 bits is the one before with a chance of 1 in a million.
+    assert!(kept <= 1, "{kept} of 16 resets kept the number");
 }
 
 fn a_step_that_is_refused_gives_the_queue_pair_back<P: Provider>(world: &World, context: Context<P>) {

@@ -153,7 +153,8 @@ impl<S: State, P: Provider> Qp<S, P> {
     /// The packet sequence number that it sends first unless [`RtsAttr::sq_psn`] says otherwise, 24 bits: tell it to the peer.
     ///
     /// It is drawn from the system's random source when the queue pair is made and each time that
-    /// [`to_reset`](Self::to_reset) takes it back, so that only a peer that was told sends what it accepts.
+    /// [`to_reset`](Self::to_reset), [`modify_to`](Self::modify_to) or [`modify`](Self::modify) moves it to RESET, so that
+    /// only a peer that was told sends what it accepts.
     pub fn psn(&self) -> u32 {
         self.live.kept().psn
     }
@@ -196,18 +197,25 @@ impl<S: State, P: Provider> Qp<S, P> {
     /// Changes attributes, and leaves the handle's type as it is: for what the steps of the ladder do not cover.
     ///
     /// A mask with [`STATE`](QpAttrMask::STATE) moves the queue pair all the same; [`modify_to`](Self::modify_to) moves the
-    /// type with it.
+    /// type with it. A move to RESET draws a new [`psn`](Self::psn).
     ///
     /// # Errors
     /// [`Cause::IllegalTransition`](crate::Cause::IllegalTransition) and
-    /// [`Cause::TransitionAttributes`](crate::Cause::TransitionAttributes) with what is missing or not taken; otherwise what
-    /// the kernel answers.
+    /// [`Cause::TransitionAttributes`](crate::Cause::TransitionAttributes) with what is missing or not taken; otherwise any
+    /// errno that the kernel returns or, before a move to RESET, the system's random source.
     ///
     /// # References
     /// `ibv_modify_qp(3)`
     #[doc(alias = "ibv_modify_qp")]
     pub fn modify(&mut self, attr: &QpAttr, mask: QpAttrMask) -> Result<()> {
-        self.live.get_mut().modify(attr, mask)
+        let resets = mask.contains(QpAttrMask::STATE) && attr.qp_state == QpState::RESET;
+        // Drawn first: a queue pair that was reset never keeps the old number because there is no new one.
+        let psn = resets.then(|| draw_psn(&self.live.kept().registry, "modify_qp")).transpose()?;
+        self.live.get_mut().modify(attr, mask)?;
+        if let Some(psn) = psn {
+            self.live.kept_mut().psn = psn;
+        }
+        Ok(())
     }
 
     /// Moves it to any state, with any attributes; `attr.qp_state` and [`STATE`](QpAttrMask::STATE) are filled in.
@@ -233,13 +241,7 @@ impl<S: State, P: Provider> Qp<S, P> {
     /// The queue pair, with all that is parked, and any errno the kernel or the system's random source returns; `EBUSY` where
     /// it does not stay in RESET.
     pub fn to_reset(self) -> Result<Qp<Reset, P>, (Self, Error)> {
-        let psn = match draw_psn(&self.live.kept().registry, "modify_qp") {
-            Ok(psn) => psn,
-            Err(error) => return Err((self, error)),
-        };
-        let mut qp = self.modify_to(&QpAttr::default(), QpAttrMask::empty())?;
-        qp.live.kept_mut().psn = psn;
-        Ok(qp)
+        self.modify_to(&QpAttr::default(), QpAttrMask::empty())
     }
 
     /// Moves it to the error state: what was posted completes as flushed.
