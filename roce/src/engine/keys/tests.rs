@@ -49,6 +49,16 @@ fn a_range_is_inside_or_it_is_not() {
 }
 
 #[test]
+fn all_bits_of_a_windows_key_are_drawn() {
+    let (mut keys, mut random) = (Keys::<char>::new(100), random());
+    let drawn: Vec<u32> =
+        (0..32).map(|_| keys.insert_window(PD, MwType::Two, &mut random).unwrap()).collect();
+    let (ones, zeros) = drawn.iter().fold((0, 0), |(ones, zeros), key| (ones | key, zeros | !key));
+    // A bit is the same in 32 draws with a chance of 1 in 2^31.
+    assert_eq!((ones, zeros), (u32::MAX, u32::MAX), "{drawn:x?}");
+}
+
+#[test]
 fn a_region_may_end_where_addresses_end_and_not_wrap() {
     let mut keys = keys();
     let key = keys.insert(&attr(u64::MAX, 1), 'a', &mut random()).unwrap();
