@@ -254,6 +254,53 @@ impl<M: Memory> Objects<M> {
             number = self.answers.next(now, &self.config)?;
         }
     }
+
+    /// The next packet, of the first class that may send. `answer`: the queue pair whose answer is next, if answers may leave.
+    #[inline]
+    fn transmit<S: Sink>(
+        &mut self,
+        now: Time,
+        urgency: Urgency,
+        answer: Option<u32>,
+        buf: &mut [u8],
+        sink: &mut S,
+    ) -> Option<Transmit> {
+        if urgency == Urgency::Owed {
+            return self.send_refusal(now, buf, sink).or_else(|| self.send_owed(now, buf, sink));
+        }
+        loop {
+            if self.turns.requests < SHARE
+                && !self.turns.ready.is_empty()
+                && let Some(transmit) = self.send_request(now, buf, sink)
+            {
+                self.turns.requests += 1;
+                return Some(transmit);
+            }
+            if self.turns.refused < SHARE
+                && !self.turns.refusals.is_empty()
+                && let Some(transmit) = self.send_refusal(now, buf, sink)
+            {
+                self.turns.refused += 1;
+                return Some(transmit);
+            }
+            if (answer.is_some() || urgency == Urgency::All)
+                && self.turns.owed < SHARE
+                && !self.turns.acks.is_empty()
+                && let Some(transmit) = self.send_owed(now, buf, sink)
+            {
+                self.turns.owed += 1;
+                return Some(transmit);
+            }
+            if let Some(number) = answer
+                && let Some(transmit) = self.send_answer(number, now, buf, sink)
+            {
+                return Some(transmit);
+            }
+            if self.turns.begin_round() < SHARE {
+                return None;
+            }
+        }
+    }
 }
 
 impl<M: Memory> Engine<M> {
@@ -271,43 +318,9 @@ impl<M: Memory> Engine<M> {
         sink: &mut impl Sink,
     ) -> Option<Transmit> {
         let objects = &mut self.objects;
-        if urgency == Urgency::Owed {
-            return objects.send_refusal(now, buf, sink).or_else(|| objects.send_owed(now, buf, sink));
-        }
         let answer =
             if objects.answers.is_idle() { None } else { objects.answers.next(now, &objects.config) };
-        loop {
-            if objects.turns.requests < SHARE
-                && !objects.turns.ready.is_empty()
-                && let Some(transmit) = objects.send_request(now, buf, sink)
-            {
-                objects.turns.requests += 1;
-                return Some(transmit);
-            }
-            if objects.turns.refused < SHARE
-                && !objects.turns.refusals.is_empty()
-                && let Some(transmit) = objects.send_refusal(now, buf, sink)
-            {
-                objects.turns.refused += 1;
-                return Some(transmit);
-            }
-            if (answer.is_some() || urgency == Urgency::All)
-                && objects.turns.owed < SHARE
-                && !objects.turns.acks.is_empty()
-                && let Some(transmit) = objects.send_owed(now, buf, sink)
-            {
-                objects.turns.owed += 1;
-                return Some(transmit);
-            }
-            if let Some(number) = answer
-                && let Some(transmit) = objects.send_answer(number, now, buf, sink)
-            {
-                return Some(transmit);
-            }
-            if objects.turns.begin_round() < SHARE {
-                return None;
-            }
-        }
+        objects.transmit(now, urgency, answer, buf, sink)
     }
 }
 
@@ -321,7 +334,8 @@ impl<M: Memory> Engine<M> {
         !self.objects.answers.is_idle()
     }
 
-    /// Writes the next packet as [`poll_transmit`](Self::poll_transmit) does, except that no read response leaves.
+    /// Writes the next packet as [`poll_transmit`](Self::poll_transmit) does, except that no read response and no result of
+    /// an atomic leaves.
     pub fn poll_transmit_prompt(
         &mut self,
         now: Time,
@@ -329,25 +343,6 @@ impl<M: Memory> Engine<M> {
         buf: &mut [u8],
         sink: &mut impl Sink,
     ) -> Option<Transmit> {
-        let objects = &mut self.objects;
-        loop {
-            if urgency != Urgency::Owed
-                && objects.turns.prompt < SHARE
-                && let Some(transmit) = objects.send_prompt(now, buf, sink)
-            {
-                objects.turns.prompt += 1;
-                return Some(transmit);
-            }
-            if urgency != Urgency::Now
-                && objects.turns.owed < SHARE
-                && let Some(transmit) = objects.send_owed(now, buf, sink)
-            {
-                objects.turns.owed += 1;
-                return Some(transmit);
-            }
-            if core::mem::take(&mut objects.turns.prompt) + core::mem::take(&mut objects.turns.owed) < SHARE {
-                return None;
-            }
-        }
+        self.objects.transmit(now, urgency, None, buf, sink)
     }
 }
