@@ -8,12 +8,21 @@
 //!
 //! Replies of the file are believed: queues are mapped and descriptors owned as they say. A file that is not uverbs, such
 //! as `/dev/null`, accepts commands as well; so nothing is opened before sysfs has vouched for its number.
+//!
+//! A program in a mount namespace of its own can mount anything at `/sys`. So the directory, the device's entry and `ibdev`
+//! are each opened once, and believed only where `fstatfs` says that they lie on sysfs. The proof ends there: a process that
+//! may mount other parts of sysfs over these makes its own world, as one that writes to `/proc/self/mem` does.
 
 use std::fs::{self, File, OpenOptions};
-use std::os::fd::OwnedFd;
+use std::io::Read as _;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+
+use nix::fcntl::{OFlag, openat, readlinkat};
+use nix::sys::stat::Mode;
+use nix::sys::statfs::{FsType, SYSFS_MAGIC, fstatfs};
 
 use crate::discovery::{DevNum, DeviceInfo};
 use crate::{Cause, Errno, Error, Result};
@@ -43,45 +52,58 @@ pub(super) fn open(device: &DeviceInfo) -> Result<OwnedFd> {
         return Err(error(Errno::NODEV)
             .because(Cause::KernelLacks { what: "file for a device that a provider brings" }));
     };
-    vouch(Path::new(SYS_DEV_CHAR), dev, device.name())
+    vouch(Path::new(SYS_DEV_CHAR), SYSFS_MAGIC, dev, device.name())
         .and_then(|()| open_node(device.cdev_path(), Path::new("/dev/char"), dev))
         .map_err(|Obstacle { path, errno, hint }| {
             error(errno).because(Cause::File { path: path.display().to_string().into(), hint })
         })
 }
 
-/// Makes sure that sysfs knows the number as the uverbs device of the RDMA device `name`.
-fn vouch(directory: &Path, dev: DevNum, name: &str) -> Result<(), Obstacle> {
-    let entry = directory.join(dev.to_string());
-    let obstacle = |path, errno, hint| Err(Obstacle { path, errno, hint });
-    let subsystem = entry.join("subsystem");
-    match fs::read_link(&subsystem) {
-        Ok(class) if class.file_name().is_some_and(|class| class.as_bytes() == CLASS) => {}
-        Ok(_) => {
-            let hint = "the device number is not that of an RDMA device: make the list of devices anew";
-            return obstacle(subsystem, Errno::NXIO, hint);
-        }
-        Err(error) if !directory.exists() => {
-            let hint = "sysfs proves that a file is an RDMA device: mount it at /sys";
-            return obstacle(directory.to_owned(), Errno::from_io(&error), hint);
-        }
-        Err(error) => {
-            let errno = match Errno::from_io(&error) {
-                Errno::NOENT => Errno::NODEV,
-                errno => errno,
-            };
-            return obstacle(subsystem, errno, "the device is gone");
-        }
+/// Makes sure that sysfs knows the number as the uverbs device of the RDMA device `name`. Tests name another file system.
+fn vouch(directory: &Path, sysfs: FsType, dev: DevNum, name: &str) -> Result<(), Obstacle> {
+    const GONE: &str = "the device is gone";
+    let obstacle = |path: &Path, errno, hint| Obstacle { path: path.to_owned(), errno, hint };
+    let on_sysfs = |path: &Path, file: &OwnedFd| match fstatfs(file) {
+        Ok(found) if found.filesystem_type() == sysfs => Ok(()),
+        Ok(_) => Err(obstacle(path, Errno::NODEV, "not sysfs: mount sysfs at /sys")),
+        Err(errno) => Err(obstacle(path, errno.into(), GONE)),
+    };
+    let place = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+
+    let root = nix::fcntl::open(directory, place, Mode::empty()).map_err(|errno| {
+        let hint = "sysfs proves that a file is an RDMA device: mount it at /sys";
+        obstacle(directory, errno.into(), hint)
+    })?;
+    on_sysfs(directory, &root)?;
+
+    let (number, path) = (dev.to_string(), directory.join(dev.to_string()));
+    let subsystem = path.join("subsystem");
+    let no_entry = |errno: nix::errno::Errno| match Errno::from(errno) {
+        Errno::NOENT => obstacle(&subsystem, Errno::NODEV, GONE),
+        errno => obstacle(&subsystem, errno, GONE),
+    };
+    let entry = openat(root.as_fd(), number.as_str(), place, Mode::empty()).map_err(no_entry)?;
+    on_sysfs(&path, &entry)?;
+
+    let class = readlinkat(entry.as_fd(), "subsystem").map_err(no_entry)?;
+    if Path::new(&class).file_name().is_none_or(|class| class.as_bytes() != CLASS) {
+        let hint = "the device number is not that of an RDMA device: make the list of devices anew";
+        return Err(obstacle(&subsystem, Errno::NXIO, hint));
     }
-    let ibdev = entry.join("ibdev");
-    match fs::read(&ibdev) {
-        Ok(content) if content.strip_suffix(b"\n").unwrap_or(&content) == name.as_bytes() => Ok(()),
-        Ok(_) => {
-            let hint = "the device was renamed, or another took its place: make the list of devices anew";
-            obstacle(ibdev, Errno::NODEV, hint)
-        }
-        Err(error) => obstacle(ibdev, Errno::from_io(&error), "the device is gone"),
+
+    let path = path.join("ibdev");
+    let ibdev = openat(entry.as_fd(), "ibdev", OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty())
+        .map_err(|errno| obstacle(&path, errno.into(), GONE))?;
+    on_sysfs(&path, &ibdev)?;
+    let mut content = Vec::new();
+    File::from(ibdev)
+        .read_to_end(&mut content)
+        .map_err(|error| obstacle(&path, Errno::from_io(&error), GONE))?;
+    if content.strip_suffix(b"\n").unwrap_or(&content) != name.as_bytes() {
+        let hint = "the device was renamed, or another took its place: make the list of devices anew";
+        return Err(obstacle(&path, Errno::NODEV, hint));
     }
+    Ok(())
 }
 
 /// Opens the node at `usual`, or else the one that `by_number` has for the number.

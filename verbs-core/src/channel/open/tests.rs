@@ -39,6 +39,12 @@ impl Drop for Directory {
     }
 }
 
+/// Asks a directory of a test as if its file system were sysfs.
+fn vouched(directory: &Path, dev: DevNum, name: &str) -> Result<(), Obstacle> {
+    let found = nix::sys::statfs::statfs(&std::env::temp_dir()).unwrap();
+    vouch(directory, found.filesystem_type(), dev, name)
+}
+
 /// A device that claims to be another file.
 #[allow(unsafe_code)]
 fn forged(path: &str, dev: DevNum) -> DeviceInfo {
@@ -82,10 +88,10 @@ fn a_device_that_a_provider_brings_has_no_file() {
 fn sysfs_vouches_for_a_uverbs_device_of_the_right_name_alone() {
     let sysfs = Directory::new();
     sysfs.entry(UVERBS, "infiniband_verbs", Some("rxe0"));
-    assert_eq!(vouch(&sysfs.0, UVERBS, "rxe0"), Ok(()));
+    assert_eq!(vouched(&sysfs.0, UVERBS, "rxe0"), Ok(()));
     // A prefix of the name, and a name of which it is a prefix.
     for name in ["rxe", "rxe00", "rxe1", ""] {
-        let obstacle = vouch(&sysfs.0, UVERBS, name).unwrap_err();
+        let obstacle = vouched(&sysfs.0, UVERBS, name).unwrap_err();
         assert_eq!(
             (obstacle.errno, obstacle.path),
             (Errno::NODEV, sysfs.0.join("231:192/ibdev")),
@@ -100,20 +106,42 @@ fn sysfs_vouches_for_no_other_class_and_no_number_that_it_does_not_have() {
     let sysfs = Directory::new();
     let issm = DevNum { major: 231, minor: 64 };
     sysfs.entry(issm, "infiniband_mad", Some("rxe0"));
-    let obstacle = vouch(&sysfs.0, issm, "rxe0").unwrap_err();
+    let obstacle = vouched(&sysfs.0, issm, "rxe0").unwrap_err();
     assert_eq!((obstacle.errno, obstacle.path), (Errno::NXIO, sysfs.0.join("231:64/subsystem")));
-    let gone = vouch(&sysfs.0, UVERBS, "rxe0").unwrap_err();
+    let gone = vouched(&sysfs.0, UVERBS, "rxe0").unwrap_err();
     assert_eq!((gone.errno, gone.hint), (Errno::NODEV, "the device is gone"));
     // The device goes while it is looked at.
     sysfs.entry(UVERBS, "infiniband_verbs", None);
-    let gone = vouch(&sysfs.0, UVERBS, "rxe0").unwrap_err();
+    let gone = vouched(&sysfs.0, UVERBS, "rxe0").unwrap_err();
     assert_eq!((gone.errno, gone.hint), (Errno::NOENT, "the device is gone"));
+}
+
+#[test]
+fn a_directory_a_device_or_a_file_that_is_not_of_sysfs_vouches_for_nothing() {
+    let forged = Directory::new();
+    forged.entry(UVERBS, "infiniband_verbs", Some("rxe0"));
+    let refused = |obstacle: Obstacle, path: PathBuf| {
+        let hint = "not sysfs: mount sysfs at /sys";
+        assert_eq!(obstacle, Obstacle { path, errno: Errno::NODEV, hint });
+    };
+    refused(vouch(&forged.0, SYSFS_MAGIC, UVERBS, "rxe0").unwrap_err(), forged.0.clone());
+
+    // The device's directory, and then the file, are of another file system, which says the right things.
+    let elsewhere = DevNum { major: 231, minor: 193 };
+    symlink("/proc/self", forged.0.join(elsewhere.to_string())).unwrap();
+    let entry = forged.0.join(elsewhere.to_string());
+    refused(vouched(&forged.0, elsewhere, "rxe0").unwrap_err(), entry);
+    let other = DevNum { major: 231, minor: 194 };
+    forged.entry(other, "infiniband_verbs", None);
+    let ibdev = forged.0.join(other.to_string()).join("ibdev");
+    symlink("/proc/sys/kernel/ostype", &ibdev).unwrap();
+    refused(vouched(&forged.0, other, "Linux").unwrap_err(), ibdev);
 }
 
 #[test]
 fn without_sysfs_the_hint_is_to_mount_it() {
     let sysfs = Directory::new();
-    let obstacle = vouch(&sysfs.0.join("nowhere"), UVERBS, "rxe0").unwrap_err();
+    let obstacle = vouched(&sysfs.0.join("nowhere"), UVERBS, "rxe0").unwrap_err();
     assert!(obstacle.hint.contains("mount it at /sys"), "{}", obstacle.hint);
     assert_eq!(obstacle.path, sysfs.0.join("nowhere"));
 }
@@ -124,7 +152,7 @@ fn only_a_character_device_with_the_number_is_opened() {
     let (plain, pipe) = (directory.0.join("plain"), directory.0.join("pipe"));
     fs::write(&plain, "").unwrap();
     // A pipe without a writer would make an open for reading wait.
-    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    nix::unistd::mkfifo(&pipe, Mode::S_IRWXU).unwrap();
     for path in [Path::new("/dev/null"), &plain, &pipe, &directory.0] {
         assert_eq!(open_checked(path, UVERBS).unwrap_err(), Errno::NXIO, "{}", path.display());
     }
