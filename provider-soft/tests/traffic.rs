@@ -6,7 +6,10 @@ use common::{
     Arena, End, NOBODY, PATIENCE, QKEY, Shape, eventually, gid, open, pair, pair_on, path, pattern,
     post_recv, post_send, recv, send, wait, wait_ok,
 };
-use verbs::{Mtu, QpCap, QpType, RecvWr, SendFlags, SendOp, SendWr, UdAddr, WcFlags, WcOpcode};
+use verbs::state::{Rts, Sqd};
+use verbs::{
+    Mtu, QpAttr, QpAttrMask, QpCap, QpType, RecvWr, SendFlags, SendOp, SendWr, UdAddr, WcFlags, WcOpcode,
+};
 
 #[test]
 fn a_message_arrives_within_one_device() {
@@ -88,6 +91,35 @@ fn immediate_data_and_inline_data_arrive() {
             assert_eq!(wc.byte_len as usize, text.len());
             assert_eq!(wc.opcode, [WcOpcode::RECV, WcOpcode::RECV_RDMA_WITH_IMM][n]);
             assert_eq!(into.read(n * 64..n * 64 + text.len()), text, "{qp_type}");
+        }
+    }
+}
+
+#[test]
+fn inline_data_arrives_as_it_was_when_it_was_posted() {
+    for qp_type in [QpType::RC, QpType::UC] {
+        let shape = Shape::of(qp_type);
+        let (a, mut b) = pair(&shape);
+        let (from, into) = (Arena::new(&a.pd, 64), Arena::new(&b.pd, 128));
+        let End { qp, mut cq, .. } = a;
+        let (listed, mut lent) = (pattern(1, 39), pattern(2, 39));
+        let sent = [listed.clone(), lent.clone()];
+        from.write(0, &listed);
+        // While the queue is drained nothing leaves, so that a device that does not copy finds the later bytes.
+        let mut qp = qp.modify_to::<Sqd>(&QpAttr::default(), QpAttrMask::empty()).unwrap();
+        let flags = SendFlags::SIGNALED | SendFlags::INLINE;
+        let sge = [from.sge(0..20), from.sge(20..39)];
+        post_send(&mut qp, &[SendWr { wr_id: 1, op: SendOp::Send, sge: &sge, flags }]).unwrap();
+        qp.send_inline(2, SendOp::Send, SendFlags::SIGNALED, &lent).unwrap();
+        from.write(0, &[0xee; 64]);
+        lent.fill(0xee);
+        recv(&mut b.qp, 1, &[into.sge(0..64)]);
+        recv(&mut b.qp, 2, &[into.sge(64..128)]);
+        let _qp = qp.modify_to::<Rts>(&QpAttr::default(), QpAttrMask::empty()).unwrap();
+        for (n, sent) in sent.iter().enumerate() {
+            wait_ok(&mut cq, n as u64 + 1);
+            assert_eq!(wait_ok(&mut b.cq, n as u64 + 1).byte_len, 39);
+            assert_eq!(&into.read(n * 64..n * 64 + 39), sent, "{qp_type}");
         }
     }
 }
