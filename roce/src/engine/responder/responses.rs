@@ -136,22 +136,37 @@ impl Responses {
         }
     }
 
-    /// A duplicate read: the same, or the end of it.
+    /// A duplicate read: the same, or a part of it.
+    ///
+    /// An answer that is under way is replaced only by one that contains its rest: a requester that misses a packet asks again
+    /// for everything from there to the end of the request. Anything else would take packets from the answer.
     pub(super) fn read_again(&mut self, psn: Psn, reth: &reth::Repr, mtu: u32) {
         let Some(index) = self.find(psn) else { return };
         let resource = self.slot(index);
         let Answer::Read { rkey, addr, length, .. } = resource.answer else { return };
         let skipped = psn.offset_from(resource.psn);
-        let inside = reth.dmalen == 0
-            || (reth.rkey == rkey
-                && reth.va.checked_sub(addr).is_some_and(|offset| {
-                    offset.saturating_add(u64::from(reth.dmalen)) <= u64::from(length)
-                }));
+        let inside = if length == 0 || reth.dmalen == 0 {
+            // Without memory there is no key to look at.
+            reth.dmalen == length
+        } else {
+            reth.rkey == rkey
+                && reth
+                    .va
+                    .checked_sub(addr)
+                    .is_some_and(|offset| offset.saturating_add(u64::from(reth.dmalen)) <= u64::from(length))
+        };
         if !inside || packets(reth.dmalen, mtu) > resource.packets - skipped {
             return;
         }
-        // One that has not begun will be sent from its beginning anyway.
-        if resource.due.is_none_or(|due| due.begun) {
+        let replaced = resource.due.is_none_or(|due| {
+            let offset = u64::from(skipped) * u64::from(mtu);
+            // One that has not begun will be sent from its beginning anyway.
+            due.begun
+                && !psn.is_after(due.psn)
+                && reth.va == addr.wrapping_add(offset)
+                && offset + u64::from(reth.dmalen) == u64::from(length)
+        });
+        if replaced {
             self.set_due(index, Due { psn, addr: reth.va, left: reth.dmalen, begun: false, again: true });
         }
     }

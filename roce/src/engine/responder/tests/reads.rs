@@ -159,6 +159,90 @@ fn a_duplicate_read_that_asks_for_more_is_dropped() {
 }
 
 #[test]
+fn a_duplicate_read_of_nothing_repeats_a_read_of_nothing_alone() {
+    let mut f = Fixture::new(Service::Rc);
+    let nothing = f.read(0, 0);
+    f.host.arrive(&nothing, &[]);
+    let read = f.read(0, 700);
+    f.host.arrive(&read, &[]);
+    assert_eq!(f.sent().len(), 4);
+    for n in 0..3 {
+        let mut forged = read;
+        forged.bth.psn = read.bth.psn + n;
+        forged.reth = Some(reth::Repr { va: 0, rkey: 0, dmalen: 0 });
+        f.host.arrive(&forged, &[]);
+        assert!(f.sent().is_empty(), "packet {n}");
+    }
+    let mut longer = nothing;
+    longer.reth = read.reth;
+    f.host.arrive(&longer, &[]);
+    assert!(f.sent().is_empty());
+    f.host.arrive(&nothing, &[]);
+    assert_eq!(f.sent().len(), 1);
+}
+
+#[test]
+fn an_answer_under_way_is_cut_by_no_duplicate() {
+    let part = |skip: u32, va: u64, dmalen: u32, key: u32| (skip, reth::Repr { va, rkey: key, dmalen });
+    for n in 0..8 {
+        let mut f = Fixture::new(Service::Rc);
+        let (key, base) = (f.mr.key, f.mr.addr);
+        let (skip, reth) = [
+            part(2, 0, 0, 0),
+            part(1, base + 256, 0, key),
+            part(2, base + 512, 488, key),
+            part(3, base + 768, 232, key),
+            part(0, base, 256, key),
+            part(0, base, 999, key),
+            part(1, base + 256, 256, key),
+            part(1, base + 255, 745, key),
+        ][n];
+        let read = f.read(0, 1000);
+        f.host.arrive(&read, &[]);
+        let (first, _) = f.host.transmit(Urgency::Now).unwrap();
+        assert_eq!(first.bth.opcode, Opcode::RC_RDMA_READ_RESPONSE_FIRST);
+        let mut again = read;
+        (again.bth.psn, again.reth) = (read.bth.psn + skip, Some(reth));
+        f.host.arrive(&again, &[]);
+        let memory = f.bytes(0, 1000);
+        let (middle, last) = (Opcode::RC_RDMA_READ_RESPONSE_MIDDLE, Opcode::RC_RDMA_READ_RESPONSE_LAST);
+        let number = |n: u32| (read.bth.psn + n).value();
+        assert_eq!(
+            responses(&mut f),
+            [
+                (middle, number(1), memory[256..512].to_vec()),
+                (middle, number(2), memory[512..768].to_vec()),
+                (last, number(3), memory[768..].to_vec()),
+            ],
+            "{skip} {reth:?}"
+        );
+    }
+}
+
+#[test]
+fn an_answer_under_way_begins_again_where_its_rest_is_asked_for_again() {
+    for skip in 0..3 {
+        let mut f = Fixture::new(Service::Rc);
+        let read = f.read(0, 1000);
+        f.host.arrive(&read, &[]);
+        f.host.transmit(Urgency::Now).unwrap();
+        f.host.transmit(Urgency::Now).unwrap();
+        let offset = 256 * skip;
+        let mut again = read;
+        again.bth.psn = read.bth.psn + skip;
+        let va = f.mr.addr + u64::from(offset);
+        again.reth = Some(reth::Repr { va, rkey: f.mr.key, dmalen: 1000 - offset });
+        f.host.arrive(&again, &[]);
+        let memory = f.bytes(0, 1000);
+        let sent = responses(&mut f);
+        assert_eq!(sent.len(), 4 - skip as usize, "from packet {skip}");
+        assert_eq!((sent[0].0, sent[0].1), (Opcode::RC_RDMA_READ_RESPONSE_FIRST, again.bth.psn.value()));
+        let bytes: Vec<u8> = sent.into_iter().flat_map(|(_, _, bytes)| bytes).collect();
+        assert_eq!(bytes, memory[offset as usize..]);
+    }
+}
+
+#[test]
 fn a_read_that_is_forgotten_is_not_repeated() {
     let mut f = Fixture::new(Service::Rc);
     let old = f.read(0, 4);
