@@ -17,6 +17,10 @@ pub fn cases() -> Vec<Case> {
         .collect()
 }
 
+/// The first kernel whose rxe comes through it. On 5.10 a processor does not leave rxe's tasklets any more, so that no RCU grace
+/// period ends, and every thread of the test waits for one in `membarrier(2)` for good.
+const FIRST_THAT_ENDS: (u32, u32) = (6, 0);
+
 /// The first kernel whose rxe warns when memory is deregistered while a packet refers to it.
 const FIRST_THAT_WARNS: (u32, u32) = (6, 12);
 
@@ -26,6 +30,9 @@ fn random_calls_change_no_buffer_that_the_program_holds() -> CaseResult {
     let (Some(major), Some(minor)) = (numbers.next(), numbers.next()) else {
         return fail(format_args!("{release:?} is no kernel's release"));
     };
+    if (major, minor) < FIRST_THAT_ENDS {
+        return skip("this kernel's rxe gets stuck in a tasklet under random traffic");
+    }
     if (major, minor) >= FIRST_THAT_WARNS {
         // The fuzz itself passes there, but a warning of the kernel's fails the VM.
         return skip("this kernel's rxe warns in __rxe_cleanup when memory is deregistered under load");
