@@ -154,7 +154,7 @@ fn every_stream_takes_from_the_same_events<P: Provider>(world: &World, context: 
     assert!(!is_readable(&one) && !is_readable(&other));
 }
 
-/// What a stream of events says of a record that is none.
+/// The error of a stream of events for a record that is none.
 fn assert_no_record(error: &Error, verb: &str) {
     assert_eq!((error.verb, error.errno), (verb, Errno::IO));
     assert_eq!(error.cause, Cause::BadReply { what: "an event of the wrong length" });

@@ -38,7 +38,7 @@ enum Stage {
     Forsaken(Keys),
 }
 
-/// What is left of a region that the kernel has no more.
+/// The numbers of a region that the kernel no longer has.
 #[derive(Clone, Copy, Debug)]
 struct Keys {
     handle: u32,
@@ -46,7 +46,7 @@ struct Keys {
     rkey: u32,
 }
 
-/// What is waited for, and for how long: the kernel's tasks and the clock, or a test's.
+/// The tasks that are waited for, and the clock: the kernel's, or a test's.
 trait World {
     fn now(&self) -> Duration;
     fn wait_for_tasks(&self) -> Result<(), Errno>;
@@ -131,7 +131,7 @@ impl World for Real {
     }
 }
 
-/// What lets peers at it.
+/// The rights that let peers access a region.
 const REMOTE: AccessFlags =
     AccessFlags::REMOTE_WRITE.union(AccessFlags::REMOTE_READ).union(AccessFlags::REMOTE_ATOMIC);
 

@@ -76,7 +76,7 @@ impl Destroy for Mr {
     }
 }
 
-/// What lets peers at it.
+/// The rights that let peers access a region.
 const REMOTE: AccessFlags =
     AccessFlags::REMOTE_WRITE.union(AccessFlags::REMOTE_READ).union(AccessFlags::REMOTE_ATOMIC);
 

@@ -52,7 +52,7 @@ pub struct Qp<S: State, P: Provider = Erased> {
 struct Kept {
     sends: Lot,
     recvs: Lot,
-    /// What was parked before a RESET that does not end requests: it stays until the queue pair is destroyed.
+    /// Buffers parked before a RESET that does not end requests: they stay until the queue pair is destroyed.
     limbo: Vec<Parcel>,
     entry: Entry,
     registry: Arc<Registry>,

@@ -11,7 +11,7 @@ use crate::paper::PaperDevice;
 
 /// A kernel whose deregistration takes as long as the test says.
 struct Slow {
-    /// What the clock says when it is asked, each time.
+    /// The clock's readings, last one first.
     times: RefCell<Vec<Duration>>,
     tasks: Cell<Result<(), Errno>>,
     waits: Cell<u32>,
