@@ -136,6 +136,10 @@ impl<P: Provider> Handle<P> {
         }
     }
 
+    fn reset_ends_requests(&self) -> bool {
+        each!(self, qp => qp.reset_ends_requests())
+    }
+
     fn modify(&mut self, attr: &QpAttr, mask: QpAttrMask) -> verbs::Result<()> {
         each!(self, qp => qp.modify(attr, mask))
     }
@@ -368,6 +372,10 @@ impl AnyQp {
     /// What was parked; `None` unless the handle is one of a queue pair in RESET.
     pub(super) fn reclaim_all(&mut self) -> Option<Vec<Parcel>> {
         any!(AnyQp, self, handle => handle.reclaim_all())
+    }
+
+    pub(super) fn reset_ends_requests(&self) -> bool {
+        any!(AnyQp, self, handle => handle.reset_ends_requests())
     }
 
     pub(super) fn modify(&mut self, attr: &QpAttr, mask: QpAttrMask) -> verbs::Result<()> {

@@ -47,6 +47,8 @@ pub(super) struct Station {
     pub(super) is_broken: bool,
     /// A buffer is in the queue under a number that the program was not told (a doorbell that failed).
     pub(super) has_unknown: bool,
+    /// What a reset that does not end requests has left in it: it comes back when the queue pair is taken apart.
+    pub(super) kept: HashMap<u64, Parked>,
 }
 
 /// A completion queue and what the program knows of it.
@@ -120,6 +122,7 @@ impl World {
             peer: None,
             is_broken: false,
             has_unknown: false,
+            kept: HashMap::new(),
         }
     }
 

@@ -259,7 +259,9 @@ impl Actor<'_> {
                 match qp.dismantle() {
                     Ok(parcels) => {
                         self.tally.add(Kind::QpDismantle);
-                        return self.accept_dismantled(station.parked, station.has_unknown, parcels);
+                        let mut parked = station.parked;
+                        parked.extend(station.kept);
+                        return self.accept_dismantled(parked, station.has_unknown, parcels);
                     }
                     Err((qp, _)) => station = Station { qp, ..station },
                 }

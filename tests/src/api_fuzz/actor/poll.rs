@@ -104,7 +104,14 @@ impl Actor<'_> {
     /// Takes in what a queue pair gave up when it was reset.
     pub(super) fn accept_forgotten(&mut self, station: &mut Station, parcels: Vec<Parcel>) -> CaseResult {
         let parked = std::mem::take(&mut station.parked);
-        self.accept_dismantled(parked, std::mem::take(&mut station.has_unknown), parcels)
+        if station.qp.reset_ends_requests() {
+            return self.accept_dismantled(parked, std::mem::take(&mut station.has_unknown), parcels);
+        }
+        if !parcels.is_empty() {
+            return fail(format_args!("a reset that does not end requests gave back {parcels:?}"));
+        }
+        station.kept.extend(parked);
+        Ok(())
     }
 
     /// Takes in what a queue pair gave up when it was destroyed: all that was parked in it.
