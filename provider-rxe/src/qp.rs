@@ -207,7 +207,7 @@ impl Destroy for Qp {
     }
 }
 
-/// How often a RESET is looked at; the second stays.
+/// The number of times that a RESET is looked at; the second stays.
 const RESETS: u32 = 3;
 
 /// How many inline bytes a queue pair can have. The device's attributes do not tell; but the kernel makes the room for

@@ -1,4 +1,4 @@
-//! What the kernel does not wait for: work on a queue pair that goes on for a moment after a command has returned.
+//! Waiting for what the kernel does not wait for: work on a queue pair that continues after a command has returned.
 //!
 //! | kernel, as read | moving to RESET waits for the queue pair's tasks | deregistering waits for references to the region |
 //! |---|---|---|
@@ -28,21 +28,21 @@ use std::time::Duration;
 
 use verbs_core::Errno;
 
-/// How long a destroy method may have taken to be believed.
+/// The longest time that a destroy method may have taken to be believed.
 ///
 /// `__rxe_cleanup` waits 50 s for the last reference (some kernels of 2022 and 2023 that were not updated since: 200 ticks,
 /// which this does not cover), then warns, frees the object under the reference, and `rxe_dereg_mr` returns success all the
 /// same. The margin is for a clock tick and a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(45);
 
-/// What has to follow a command that the kernel has confirmed.
+/// The wait that has to follow a command that the kernel has confirmed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wait {
     /// Nothing: the kernel has waited.
     Nothing,
     /// A grace period.
     GracePeriod,
-    /// What does not exist.
+    /// A wait that this kernel does not offer.
     Impossible,
 }
 
@@ -81,7 +81,7 @@ fn carry_out(wait: Wait) -> Result<(), Errno> {
     }
 }
 
-/// What follows RESET and deregistering on the running kernel.
+/// The waits that follow RESET and deregistering on the running kernel.
 fn here() -> (Wait, Wait) {
     static HERE: OnceLock<(Wait, Wait)> = OnceLock::new();
     *HERE.get_or_init(|| {
@@ -91,7 +91,7 @@ fn here() -> (Wait, Wait) {
     })
 }
 
-/// What follows RESET and deregistering on a kernel of this release and version.
+/// The waits that follow RESET and deregistering on a kernel of this release and version.
 fn on(release: &str, version: &str) -> (Wait, Wait) {
     let release = parse(release);
     let wait = |first_that_waits| match release {
