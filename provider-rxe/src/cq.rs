@@ -23,7 +23,7 @@ use verbs_core::{Error, Result, cmd};
 use zerocopy::IntoBytes;
 
 use crate::kernel::Kernel;
-use crate::queue::{Emptying, Entry, Queue};
+use crate::queue::{ConsumerEnd, Entry, Queue};
 
 /// Reads a field of an entry.
 macro_rules! field {
@@ -38,7 +38,7 @@ macro_rules! field {
 /// while the kernel still writes completions: the kernel writes them through a mapping of its own, and counts ours as
 /// a reference to the pages (Linux `drivers/infiniband/sw/rxe/rxe_mmap.c`).
 pub struct Cq {
-    end: Emptying<IbUverbsWc>,
+    end: ConsumerEnd<IbUverbsWc>,
     context: Kernel,
     handle: u32,
     cqe: u32,
@@ -54,7 +54,7 @@ impl Cq {
         // SAFETY: the kernel has just made the queue and said where it is.
         match unsafe { Queue::map(uverbs, "create_cq", &reply.mi, size_of::<IbUverbsWc>()) } {
             Ok(queue) => Ok(Self {
-                end: Emptying::new(queue),
+                end: ConsumerEnd::new(queue),
                 context: context.clone(),
                 handle: info.handle,
                 cqe: info.cqe,

@@ -91,13 +91,13 @@ pub enum Rxe {}
 // - 5: `do_complete` of the completer runs after the acknowledgement, or for unacknowledged services after the packets,
 //   which are copies; read responses are copied by `do_read` before it. `do_complete` of the responder runs after the last
 //   packet of a message was copied. `rxe_cq_post` stores the producer's index with release after the entry;
-//   `Emptying::next` reads it with acquire before the entry. On 5.10 and 6.1 requester and completer are two tasks, so that a
+//   `ConsumerEnd::next` reads it with acquire before the entry. On 5.10 and 6.1 requester and completer are two tasks, so that a
 //   repetition may still be read from memory when a late acknowledgement completes the request; the peer's responder
 //   knows its number and discards it (`check_psn`, `duplicate_request`).
 // - 6: the kernel copies `wr_id` from the slot to the entry (`make_send_cqe`, `flush_send_wqe`, and so for receives). The
 //   entry stays until it is given back, which needs the end of its loan: `rxe_cq_post` refuses where the queue is full.
 // - 7: the completer posts to `qp->scq`, the responder to `qp->rcq`, which are those that the queue pair was created with.
-// - 8: both move their consumer's index past the request with its only completion. `Emptying` lends an entry once.
+// - 8: both move their consumer's index past the request with its only completion. `ConsumerEnd` lends an entry once.
 // - 9: `rxe_qp_reset` disables the tasks, drains both queues and forgets the packet that was worked on, whatever state the
 //   queue pair is left in; `confirm_reset` sees to the state, and to tasks that older kernels do not wait for. Where those
 //   cannot be waited for, `reset_ends_requests` is false (`settle`).

@@ -8,7 +8,7 @@
 //!   384  slots
 //! ```
 //!
-//! [`Filling`] is the end that fills slots (send and receive queue), [`Emptying`] the one that empties them (completion
+//! [`ProducerEnd`] fills slots (send and receive queue), [`ConsumerEnd`] empties them (completion
 //! queue). What they lend, [`Slot`] and [`Entry`], knows at compile time which element it holds, so that an access
 //! outside of it does not compile.
 //!
@@ -116,8 +116,8 @@ impl Queue {
 
     /// Producer's and consumer's index.
     fn indices(&self) -> (SharedIndex, SharedIndex) {
-        // SAFETY: the header's words are accessed through these two alone, which the one end of the queue gets. `Filling`
-        // publishes what `Sq` and `Rq` filled, at the word of the callers of their unsafe posting functions; `Emptying`
+        // SAFETY: the header's words are accessed through these two alone, which the one end of the queue gets. `ProducerEnd`
+        // publishes what `Sq` and `Rq` filled, at the word of the callers of their unsafe posting functions; `ConsumerEnd`
         // publishes what it has read.
         unsafe {
             (
@@ -138,14 +138,14 @@ impl fmt::Debug for Queue {
 }
 
 /// The end of a queue that fills its slots with elements `W`, each with a list behind it.
-pub(crate) struct Filling<W> {
+pub(crate) struct ProducerEnd<W> {
     queue: Queue,
     cursor: Producer,
     _element: PhantomData<fn() -> W>,
 }
 
-impl<W> Filling<W> {
-    /// The filling end of a queue whose slots hold a `W`, which the caller asked for when it mapped the queue.
+impl<W> ProducerEnd<W> {
+    /// The producer's end of a queue whose slots hold a `W`, which the caller asked for when it mapped the queue.
     pub(crate) fn new(queue: Queue) -> Self {
         assert!(1_usize << queue.log2_stride >= size_of::<W>() && align_of::<W>() <= SLOT_ALIGN);
         let (producer, consumer) = queue.indices();
@@ -188,9 +188,9 @@ impl<W> Filling<W> {
     }
 }
 
-impl<W> fmt::Debug for Filling<W> {
+impl<W> fmt::Debug for ProducerEnd<W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Filling").field(&self.queue).field(&self.cursor).finish()
+        f.debug_tuple("ProducerEnd").field(&self.queue).field(&self.cursor).finish()
     }
 }
 
@@ -209,7 +209,7 @@ impl<W> Slot<'_, W> {
             assert!(OFFSET + size_of::<T>() <= size_of::<W>(), "the part lies within the element");
             assert!(OFFSET.is_multiple_of(align_of::<T>()) && align_of::<T>() <= SLOT_ALIGN);
         }
-        // SAFETY: the slot holds a `W` (`Filling::new`), within which the part lies, aligned; nobody else accesses it
+        // SAFETY: the slot holds a `W` (`ProducerEnd::new`), within which the part lies, aligned; nobody else accesses it
         // before it is published.
         unsafe { self.base.add(OFFSET).cast::<T>().write(part) }
     }
@@ -217,7 +217,7 @@ impl<W> Slot<'_, W> {
     /// Stores a scatter/gather list behind the element.
     ///
     /// # Safety
-    /// The list is not longer than [`Filling::room`].
+    /// The list is not longer than [`ProducerEnd::room`].
     #[inline(always)]
     pub(crate) unsafe fn put_list(&mut self, sges: &[Sge]) {
         const { assert!(size_of::<W>().is_multiple_of(align_of::<Sge>()) && size_of::<Sge>() == 16) }
@@ -237,7 +237,7 @@ impl<W> Slot<'_, W> {
     /// Copies the memory that a list refers to behind the element.
     ///
     /// # Safety
-    /// - The memory is not longer than [`Filling::room`], all in all.
+    /// - The memory is not longer than [`ProducerEnd::room`], all in all.
     /// - Every element of the list is readable memory of this process, by its address.
     #[inline]
     pub(crate) unsafe fn put_inline(&mut self, sges: &[Sge]) {
@@ -259,14 +259,14 @@ impl<W> Slot<'_, W> {
 }
 
 /// The end of a queue that empties slots with elements `W`.
-pub(crate) struct Emptying<W> {
+pub(crate) struct ConsumerEnd<W> {
     queue: Queue,
     cursor: Consumer,
     _element: PhantomData<fn() -> W>,
 }
 
-impl<W> Emptying<W> {
-    /// The emptying end of a queue whose slots hold a `W`, which the caller asked for when it mapped the queue.
+impl<W> ConsumerEnd<W> {
+    /// The consumer's end of a queue whose slots hold a `W`, which the caller asked for when it mapped the queue.
     pub(crate) fn new(queue: Queue) -> Self {
         assert!(1_usize << queue.log2_stride >= size_of::<W>() && align_of::<W>() <= SLOT_ALIGN);
         let (producer, consumer) = queue.indices();
@@ -317,9 +317,9 @@ impl<W> Emptying<W> {
     }
 }
 
-impl<W> fmt::Debug for Emptying<W> {
+impl<W> fmt::Debug for ConsumerEnd<W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Emptying").field(&self.queue).field(&self.cursor).finish()
+        f.debug_tuple("ConsumerEnd").field(&self.queue).field(&self.cursor).finish()
     }
 }
 
@@ -346,7 +346,7 @@ impl<W> Entry<'_, W> {
     where
         W: FromBytes,
     {
-        // SAFETY: the slot holds a `W` (`Emptying::new`), aligned; the kernel does not write it before it is given
+        // SAFETY: the slot holds a `W` (`ConsumerEnd::new`), aligned; the kernel does not write it before it is given
         // back, and every bit pattern is a `W`.
         unsafe { self.base.cast::<W>().read() }
     }
@@ -358,7 +358,7 @@ impl<W> Entry<'_, W> {
             assert!(OFFSET + size_of::<T>() <= size_of::<W>(), "the part lies within the element");
             assert!(OFFSET.is_multiple_of(align_of::<T>()) && align_of::<T>() <= SLOT_ALIGN);
         }
-        // SAFETY: the slot holds a `W` (`Emptying::new`), within which the part lies, aligned; the kernel does not
+        // SAFETY: the slot holds a `W` (`ConsumerEnd::new`), within which the part lies, aligned; the kernel does not
         // write it before it is given back, and every bit pattern is a `T`.
         unsafe { self.base.add(OFFSET).cast::<T>().read_volatile() }
     }

@@ -18,13 +18,13 @@ use uverbs_abi::rdma_user_rxe::RxeRecvWqe;
 use verbs_core::provider::RecvQueue;
 use verbs_core::types::{PostError, PostReason, QpCap, QpState, RecvWr, Sge};
 
-use crate::queue::{Filling, Queue};
+use crate::queue::{ProducerEnd, Queue};
 use crate::sq::MAX_MESSAGE;
 use crate::wqe;
 
 /// The receive half of a queue pair.
 pub struct Rq {
-    end: Filling<RxeRecvWqe>,
+    end: ProducerEnd<RxeRecvWqe>,
     max_sge: u32,
     /// The queue pair is not in RESET.
     accepts: bool,
@@ -35,7 +35,7 @@ pub struct Rq {
 impl Rq {
     /// The receive half of a queue pair in RESET.
     pub(crate) fn new(queue: Queue, cap: &QpCap) -> Self {
-        let end = Filling::new(queue);
+        let end = ProducerEnd::new(queue);
         assert!(end.room() >= list_len(cap), "the queue was mapped for lists of this length");
         Self { end, max_sge: cap.max_recv_sge, accepts: false, accepts_one: false }
     }

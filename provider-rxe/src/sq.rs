@@ -25,7 +25,7 @@ use verbs_core::types::{
 
 use crate::ah::AV_TAG;
 use crate::kick::Kick;
-use crate::queue::{Filling, Queue, Slot};
+use crate::queue::{ProducerEnd, Queue, Slot};
 use crate::wqe::{self, Atomic, Datagram, Path, Plain};
 
 /// The most bytes that one message can have.
@@ -41,7 +41,7 @@ const OWN_QKEY: u32 = 1 << 31;
 
 /// The send half of a queue pair.
 pub struct Sq {
-    end: Filling<RxeSendWqe>,
+    end: ProducerEnd<RxeSendWqe>,
     /// A bit for each operation that may be posted now: those of the queue pair's type, none before RTS.
     accepts: u32,
     /// Those among them that take the short way through [`Sq::post_one`].
@@ -57,7 +57,7 @@ pub struct Sq {
 impl Sq {
     /// The send half of a queue pair in RESET. `None` for the kick: a test plays the kernel.
     pub(crate) fn new(queue: Queue, qp_type: QpType, cap: &QpCap, kick: Option<Kick>) -> Self {
-        let end = Filling::new(queue);
+        let end = ProducerEnd::new(queue);
         assert!(end.room() >= list_len(cap), "the queue was mapped for lists of this length");
         Self {
             end,

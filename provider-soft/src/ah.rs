@@ -8,7 +8,8 @@ use verbs_core::types::{AhAttr, Av, Gid};
 use verbs_core::{Cause, Errno, Error, Result};
 
 use crate::context::check_port;
-use crate::shared::{Device, Shared};
+use crate::device::Device;
+use crate::shared::Shared;
 use crate::{DRIVER_ID, Pd, limits};
 
 /// An address handle: a value, with nothing behind it.

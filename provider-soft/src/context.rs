@@ -14,10 +14,11 @@ use verbs_core::types::{
 };
 use verbs_core::{Cause, Errno, Error, Result};
 
-use crate::hub::Channel;
+use crate::device::Device;
+use crate::event_pipe::{EventPipe, inode};
 use crate::io::Counters;
-use crate::records::{Records, inode};
-use crate::shared::{Device, Shared};
+use crate::shared::Shared;
+use crate::sink::Channel;
 use crate::{Ah, Cq, Mr, Pd, Qp, Soft, limits};
 
 /// An open device: of the same one, another has its own events and completion channels.
@@ -27,18 +28,18 @@ pub struct Context {
     /// Asynchronous events of what is made from this.
     events: Channel,
     async_fd: Arc<OwnedFd>,
-    channels: Mutex<Vec<Arc<Records>>>,
+    channels: Mutex<Vec<Arc<EventPipe>>>,
 }
 
 impl Context {
     pub(crate) fn open(device: &Arc<Device>) -> Result<Self> {
         device.check("open_device")?;
-        let pair = Records::pair(size_of::<IbUverbsAsyncEventDesc>());
+        let pair = EventPipe::pair(size_of::<IbUverbsAsyncEventDesc>());
         let (events, async_fd) = pair.map_err(|errno| device.error("open_device", errno))?;
         let async_fd = Arc::new(async_fd);
         Ok(Self {
             device: Arc::clone(device),
-            events: Channel { records: Arc::new(events), reader: Arc::clone(&async_fd) },
+            events: Channel { pipe: Arc::new(events), reader: Arc::clone(&async_fd) },
             async_fd,
             channels: Mutex::default(),
         })
@@ -54,13 +55,13 @@ impl Context {
         let failed = |errno| self.device.error("create_cq", errno);
         let inode = inode(fd).map_err(failed)?;
         let channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
-        let records = channels.iter().find(|channel| channel.is_read_by(inode)).cloned();
-        let records = records.ok_or_else(|| {
+        let pipe = channels.iter().find(|channel| channel.is_read_by(inode)).cloned();
+        let pipe = pipe.ok_or_else(|| {
             let cause = Cause::Foreign { what: "completion channel" };
             self.device.error("create_cq", Errno::INVAL).because(cause)
         })?;
         let reader = fd.try_clone_to_owned().map_err(|error| failed(Errno::from_io(&error)))?;
-        Ok(Channel { records, reader: Arc::new(reader) })
+        Ok(Channel { pipe, reader: Arc::new(reader) })
     }
 }
 
@@ -128,7 +129,7 @@ impl ContextOps<Soft> for Context {
         let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
         // First, for descriptors may be short.
         channels.retain(|channel| !channel.is_abandoned());
-        let pair = Records::pair(size_of::<u64>());
+        let pair = EventPipe::pair(size_of::<u64>());
         let (channel, fd) = pair.map_err(|errno| self.device.error("create_comp_channel", errno))?;
         channels.push(Arc::new(channel));
         Ok(fd)

@@ -1,7 +1,9 @@
-//! [`Cq`]: a completion queue. Polling takes completions out of a ring; finding it empty, it lets the device make progress.
+//! [`Cq`]: a completion queue. Polling takes completions out of a ring; finding it empty, it lets
+//! the device make progress.
 //!
-//! Asking for an event takes the device's turn: a completion that came before is in the ring when that returns, one that
-//! comes later raises the event. So "ask, poll until empty, wait" misses nothing.
+//! Asking for an event takes the device's lock: a completion that came before is in the ring when
+//! that returns, one that comes later raises the event. So "ask, poll until empty, wait" misses
+//! nothing.
 
 use std::sync::Arc;
 
@@ -11,17 +13,17 @@ use verbs_core::types::{CqInitAttr, Wc};
 use verbs_core::{Errno, Error, Result};
 
 use crate::context::within;
-use crate::hub::{Armed, Channel, CqEnd};
+use crate::device::Device;
+use crate::device_core::Sleep;
 use crate::limits;
-use crate::machine::Sleep;
 use crate::pd::{destroyed, foreign};
-use crate::ring::{Reader, ring};
-use crate::shared::Device;
+use crate::ring::{Consumer, ring};
+use crate::sink::{Armed, Channel, CqEnd};
 
 /// A completion queue.
 #[derive(Debug)]
 pub struct Cq {
-    reader: Reader<Wc>,
+    consumer: Consumer<Wc>,
     device: Arc<Device>,
     cq: CqId,
     cqe: u32,
@@ -38,9 +40,9 @@ impl Cq {
         let last = u64::from(limits::COMP_VECTORS - 1);
         within(device, "create_cq", "comp_vector", attr.comp_vector.into(), 0, last)?;
         let cqe = attr.cqe.next_power_of_two();
-        let (writer, reader) = ring(cqe, 0);
+        let (producer, consumer) = ring(cqe, 0);
         let end = CqEnd {
-            writer,
+            producer,
             channel,
             events: events.clone(),
             user_handle: attr.user_handle,
@@ -49,9 +51,9 @@ impl Cq {
             has_overrun: false,
         };
         let cq = device.control("create_cq", |machine, _| {
-            machine.hub.add_cq(end, limits::MAX_CQ).ok_or_else(|| device.error("create_cq", Errno::NOMEM))
+            machine.sink.add_cq(end, limits::MAX_CQ).ok_or_else(|| device.error("create_cq", Errno::NOMEM))
         })?;
-        Ok(Self { reader, device: Arc::clone(device), cq, cqe })
+        Ok(Self { consumer, device: Arc::clone(device), cq, cqe })
     }
 
     /// What the engine knows it by, if it is of this device.
@@ -77,45 +79,45 @@ impl CqOps for Cq {
 
     #[inline]
     fn next(&mut self) -> Option<&Wc> {
-        self.reader.free_all();
+        self.consumer.free_all();
         if self.device.is_forked() {
             return None;
         }
-        if self.reader.is_empty() {
+        if self.consumer.is_empty() {
             self.device.progress();
         }
-        self.reader.next()
+        self.consumer.next()
     }
 
     #[inline]
     fn finish(&mut self) {
-        self.reader.free_all();
+        self.consumer.free_all();
     }
 
     #[inline]
     fn poll(&mut self, wcs: &mut [Wc]) -> usize {
-        self.reader.free_all();
+        self.consumer.free_all();
         if wcs.is_empty() || self.device.is_forked() {
             return 0;
         }
-        if self.reader.is_empty() {
+        if self.consumer.is_empty() {
             self.device.progress();
         }
         let mut count = 0;
         for wc in wcs {
-            let Some(completion) = self.reader.next() else { break };
+            let Some(completion) = self.consumer.next() else { break };
             *wc = *completion;
             count += 1;
         }
-        self.reader.free_all();
+        self.consumer.free_all();
         count
     }
 
     fn req_notify(&mut self, solicited_only: bool) -> Result<()> {
         let armed = if solicited_only { Armed::Solicited } else { Armed::Next };
         let wake = self.device.control("req_notify_cq", |machine, _| {
-            machine.hub.arm(self.cq, armed);
-            // Who waits for events does not poll: from here on the background thread watches.
+            machine.sink.arm(self.cq, armed);
+            // Who waits for events does not poll: from here on the worker watches.
             let wake = !machine.sleep.for_packets;
             if wake {
                 machine.sleep = Sleep::AWAKE;
@@ -132,7 +134,7 @@ impl CqOps for Cq {
 impl Destroy for Cq {
     fn destroy(self) -> Result<(), (Self, Error)> {
         let cq = self.cq;
-        destroyed(&self.device, "destroy_cq", |machine| machine.hub.remove_cq(cq).map_err(|_| Refused::Busy))
+        destroyed(&self.device, "destroy_cq", |machine| machine.sink.remove_cq(cq).map_err(|_| Refused::Busy))
             .map_err(|error| (self, error))
     }
 }

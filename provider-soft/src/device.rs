@@ -1,286 +1,80 @@
-//! [`SoftDevice`]: how a device comes to be, and [`Soft`]'s registration.
+//! [`Device`]: a live device, as its objects own it: the state of [`Shared`], and the worker
+//! thread.
 //!
-//! Nothing is brought unasked: a program asks by [`SoftDevice::bind`], [`SoftDevice::auto`] or a [`SoftBuilder`], a user by the
-//! environment variable `VERBS_SOFT`, and `VERBS_SOFT_STRICT_PORTS` beside it.
+//! ```text
+//!   DeviceInfo (OwnDevice) ─┐
+//!   Context, Pd, Mr, Cq, Qp ┴─► Arc<Device> ──► Arc<Shared> ◄── the worker
+//!         the last one dropped stops and joins the worker, then all is closed
+//! ```
+//!
+//! The worker holds no reference to the `Device`, so it never keeps one alive.
 
-use std::net::IpAddr;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 
-use roce::wire::UDP_PORT;
-use verbs_core::discovery::{DeviceInfo, OwnDevice, SkipReason, Skipped};
-use verbs_core::provider::{Driver, ErasedContext, NamedProvider, OpenedContext};
+use verbs_core::Errno;
 use verbs_core::types::Guid;
-use verbs_core::{Errno, Error, Result};
 
-use crate::context::Context;
 use crate::io::Socket;
-use crate::shared::Device;
-use crate::{DRIVER_ID, Soft};
+use crate::shared::Shared;
+use crate::{exit, worker};
 
-/// A device in userspace: one IP address, UDP port 4791.
-///
-/// What `VERBS_SOFT` asks for goes into every device list; what is made here is opened with
-/// [`Soft::open`](NamedProvider::open), or by `verbs::soft::{bind, auto}`. The address is taken at that moment, and
-/// held while the [`DeviceInfo`], a clone of it or anything made from it lives. Opening it twice gives two contexts of one
-/// device.
+/// A live device. Dropping the last reference stops it.
 #[derive(Debug)]
-pub enum SoftDevice {}
+pub(crate) struct Device {
+    shared: Arc<Shared>,
+    worker: Mutex<Option<JoinHandle<()>>>,
+}
 
-impl SoftDevice {
-    /// A device on an address of this machine.
+impl Device {
+    /// Makes a device on a socket.
     ///
     /// # Errors
-    /// [`Cause::LeftOut`](verbs_core::Cause::LeftOut) with [`SkipReason::Address`]: the port is taken, or the address is not
-    /// this machine's.
-    pub fn bind(address: IpAddr) -> Result<DeviceInfo> {
-        Self::builder().bind(address)
-    }
-
-    /// A device on a free address of 127.0.0.0/8: devices of all processes of this machine reach each other.
-    ///
-    /// # Errors
-    /// As [`bind`](Self::bind): the port is taken on every such address, as by the kernel's rdma_rxe.
-    pub fn auto() -> Result<DeviceInfo> {
-        Self::builder().auto()
-    }
-
-    /// A device with other settings than the usual ones.
-    pub fn builder() -> SoftBuilder {
-        SoftBuilder::default()
+    /// The errno of a failed system call: notably `EMFILE`, and `EAGAIN` where the process may
+    /// start no more threads.
+    pub(crate) fn new(
+        name: &str,
+        socket: Socket,
+        guid: Guid,
+        strict_ports: bool,
+    ) -> Result<Arc<Self>, Errno> {
+        let shared = Arc::new(Shared::new(name, socket, guid, strict_ports)?);
+        exit::remember(&shared);
+        let its = Arc::clone(&shared);
+        let worker = std::thread::Builder::new().name(name.into()).spawn(move || worker::run(&its));
+        let worker = worker.map_err(|error| Errno::from_io(&error))?;
+        Ok(Arc::new(Self { shared, worker: Mutex::new(Some(worker)) }))
     }
 }
 
-/// The settings of a device that is to be made.
-///
-/// # Examples
-/// ```
-/// let device = provider_soft::SoftDevice::builder().strict_ports(true).auto()?;
-/// # Ok::<(), verbs_core::Error>(())
-/// ```
-#[derive(Clone, Copy, Debug, Default)]
-pub struct SoftBuilder {
-    strict_ports: bool,
+impl core::ops::Deref for Device {
+    type Target = Shared;
+
+    #[inline]
+    fn deref(&self) -> &Shared {
+        &self.shared
+    }
 }
 
-impl SoftBuilder {
-    /// Sets whether each connected queue pair hears one UDP source port of its peer only; off unless set.
-    ///
-    /// RoCEv2 permits any source port. In this mode a queue pair learns the port from the first packet that it accepts after
-    /// it was connected: the request that it expects, or the answer to one of its own. It drops what comes from others,
-    /// which [`Counters::unexpected_port`](crate::Counters::unexpected_port) counts. It learns anew after it was reset or its
-    /// path was set. So a sender that can forge the peer's address must also know or guess its port.
-    ///
-    /// Peers that keep one source port for a queue pair, as this provider, rxe and mlx5 do, go on to work. A peer whose port
-    /// changes under a connection (an address translator that forgot it, a driver told to use another port, a network card
-    /// that spreads a queue pair over paths) is not heard any more, and the connection ends with its retries.
-    ///
-    /// Datagram queue pairs have no peer and hear every port.
-    pub fn strict_ports(mut self, strict: bool) -> Self {
-        self.strict_ports = strict;
-        self
-    }
-
-    /// As [`SoftDevice::bind`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn bind(self, address: IpAddr) -> Result<DeviceInfo> {
-        self.on_address(&own_name(), address).map_err(|skipped| skipped.into_error("bind"))
-    }
-
-    /// As [`SoftDevice::auto`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn auto(self) -> Result<DeviceInfo> {
-        self.on_any(&own_name()).map_err(|skipped| skipped.into_error("bind"))
-    }
-
-    /// What the environment asks for beside devices.
-    ///
-    /// # Errors
-    /// The value that is neither on nor off. A protection that was misspelled must not be off without a word.
-    fn from_environment(strict_ports: Option<&str>) -> Result<Self, SkipReason> {
-        let strict_ports = match strict_ports.map(str::trim) {
-            None | Some("" | "0") => false,
-            Some("1") => true,
-            Some(other) => {
-                let asked = other.into();
-                return Err(SkipReason::Request { variable: STRICT_PORTS, asked, expected: "0 or 1" });
+impl Drop for Device {
+    fn drop(&mut self) {
+        let worker = self.worker.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if self.shared.is_forked() {
+            // There is no thread here to join, and none that would ever drop its reference. So the
+            // child closes by hand the descriptors that keep the parent's address taken. No code
+            // uses their numbers afterwards, because nothing is left that could.
+            core::mem::forget(worker);
+            for fd in [self.shared.socket.as_fd().as_raw_fd(), self.shared.alarm.as_fd().as_raw_fd()] {
+                let _ = nix::unistd::close(fd);
             }
-        };
-        Ok(Self { strict_ports })
-    }
-
-    fn on_address(self, name: &str, address: IpAddr) -> Result<DeviceInfo, Skipped> {
-        let refused = |errno| left_out(name, address, errno);
-        self.on(name, Socket::bind(address).map_err(refused)?)
-    }
-
-    fn on_any(self, name: &str) -> Result<DeviceInfo, Skipped> {
-        let socket = Socket::auto().map_err(|errno| left_out(name, [127, 0, 0, 0].into(), errno))?;
-        self.on(name, socket)
-    }
-
-    fn on(self, name: &str, socket: Socket) -> Result<DeviceInfo, Skipped> {
-        let address = socket.address();
-        let guid = guid_of(address);
-        let device = Device::new(name, socket, guid, self.strict_ports)
-            .map_err(|errno| left_out(name, address, errno))?;
-        Ok(DeviceInfo::brought(name, DRIVER_ID, guid, OwnDevice::new(device)))
-    }
-}
-
-impl NamedProvider for Soft {
-    const DRIVER: Driver = Driver {
-        name: "soft",
-        driver_id: DRIVER_ID,
-        min_abi: 0,
-        max_abi: 0,
-        matches: |device| device.driver_id().is_some_and(|id| id.0 == DRIVER_ID),
-        devices: from_environment,
-        open: open_erased,
-    };
-
-    fn open(device: &DeviceInfo) -> Result<Context> {
-        let own = device.own().and_then(OwnDevice::downcast_ref::<Arc<Device>>);
-        let device = own.ok_or_else(|| Error::new("open_device", device.name(), Errno::NODEV))?;
-        Context::open(device)
-    }
-}
-
-fn open_erased(device: &DeviceInfo) -> Result<OpenedContext> {
-    Soft::open(device).map(ErasedContext::new::<Soft>)
-}
-
-/// What `VERBS_SOFT` asks for, made once in the life of a process. A child of `fork(2)` has none of its parent's devices and
-/// makes its own: on other addresses, since those asked for by name are its parent's as long as that lives.
-fn from_environment() -> Vec<Result<DeviceInfo, Skipped>> {
-    static ASKED: Mutex<Option<Asked>> = Mutex::new(None);
-    let mut asked = ASKED.lock().unwrap_or_else(PoisonError::into_inner);
-    let process = std::process::id();
-    if let Some(asked) = asked.as_ref().filter(|asked| asked.process == process) {
-        return asked.made.clone();
-    }
-    NEXT.store(0, Ordering::Relaxed);
-    let made = match std::env::var_os(VARIABLE) {
-        Some(asked) => {
-            let strict_ports = std::env::var_os(STRICT_PORTS);
-            let strict_ports = strict_ports.as_ref().map(|value| value.to_string_lossy());
-            asked_for(&asked.to_string_lossy(), &SoftBuilder::from_environment(strict_ports.as_deref()))
+            return;
         }
-        None => Vec::new(),
-    };
-    *asked = Some(Asked { process, made: made.clone() });
-    made
-}
-
-/// What a process made of `VERBS_SOFT`.
-struct Asked {
-    process: u32,
-    made: Vec<Result<DeviceInfo, Skipped>>,
-}
-
-fn asked_for(asked: &str, builder: &Result<SoftBuilder, SkipReason>) -> Vec<Result<DeviceInfo, Skipped>> {
-    let elements = asked.split(',').map(str::trim).filter(|element| !element.is_empty());
-    elements
-        .map(|element| {
-            let name = next_name();
-            let builder = match builder {
-                Ok(builder) => *builder,
-                Err(reason) => return Err(Skipped { name, reason: reason.clone() }),
-            };
-            if element == "auto" {
-                return builder.on_any(&name);
-            }
-            match element.parse() {
-                Ok(address) => builder.on_address(&name, address),
-                Err(_) => {
-                    let reason =
-                        SkipReason::Request { variable: VARIABLE, asked: element.into(), expected: EXPECTED };
-                    Err(Skipped { name, reason })
-                }
-            }
-        })
-        .collect()
-}
-
-fn left_out(name: &str, address: IpAddr, errno: Errno) -> Skipped {
-    Skipped { name: name.into(), reason: SkipReason::Address { address, port: UDP_PORT, errno } }
-}
-
-/// A name for a device that the program asks for: those that the environment asks for come first, whoever is asked first.
-fn own_name() -> String {
-    let _ = from_environment();
-    next_name()
-}
-
-/// `soft0`, `soft1`, ...: one after the other in the life of a process.
-fn next_name() -> String {
-    format!("soft{}", NEXT.fetch_add(1, Ordering::Relaxed))
-}
-
-/// An EUI-64 for an address: marked as administered locally, so that it is nobody's.
-fn guid_of(address: IpAddr) -> Guid {
-    match address {
-        // As ISATAP makes interface identifiers of IPv4 addresses.
-        IpAddr::V4(v4) => Guid(0x0200_5efe_0000_0000 | u64::from(v4.to_bits())),
-        IpAddr::V6(v6) => {
-            let bits = v6.to_bits();
-            let folded = (bits >> 64) as u64 ^ bits as u64;
-            Guid(folded & !(3 << 56) | 2 << 56)
-        }
-    }
-}
-
-/// The number in the next device's name.
-static NEXT: AtomicU32 = AtomicU32::new(0);
-
-/// Where a user asks for devices.
-const VARIABLE: &str = "VERBS_SOFT";
-
-/// Where a user asks for [`SoftBuilder::strict_ports`] of those devices.
-const STRICT_PORTS: &str = "VERBS_SOFT_STRICT_PORTS";
-
-const EXPECTED: &str = "auto, or IP addresses separated by commas";
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn identifiers_are_administered_locally_and_follow_the_address() {
-        assert_eq!(guid_of([10, 0, 0, 1].into()), Guid(0x0200_5efe_0a00_0001));
-        let [a, b] = ["fe80::1", "fd00::2"].map(|text| guid_of(text.parse().unwrap()));
-        assert_ne!(a, b);
-        for guid in [a, b] {
-            assert_eq!(guid.0 >> 56 & 3, 2);
-        }
-    }
-
-    #[test]
-    fn what_cannot_be_had_is_left_out_with_a_reason() {
-        let usual = Ok(SoftBuilder::default());
-        let made = asked_for("auto, nonsense,192.0.2.1", &usual);
-        assert!(made[0].is_ok(), "{made:?}");
-        let reasons: Vec<String> =
-            made[1..].iter().map(|made| made.as_ref().unwrap_err().to_string()).collect();
-        assert!(reasons[0].contains("VERBS_SOFT asks for \"nonsense\""), "{reasons:?}");
-        assert!(reasons[1].contains("192.0.2.1 is no address of this machine"), "{reasons:?}");
-        assert!(asked_for("", &usual).is_empty());
-    }
-
-    #[test]
-    fn strict_ports_are_on_or_off_and_a_misspelled_wish_brings_no_device() {
-        for (value, strict) in [(None, false), (Some(""), false), (Some("0"), false), (Some(" 1 "), true)] {
-            assert_eq!(SoftBuilder::from_environment(value).map(|builder| builder.strict_ports), Ok(strict));
-        }
-        let made = asked_for("auto,127.0.0.1", &SoftBuilder::from_environment(Some("yes")));
-        assert_eq!(made.len(), 2);
-        for made in made {
-            let reason = made.unwrap_err().to_string();
-            assert!(reason.contains("VERBS_SOFT_STRICT_PORTS asks for \"yes\""), "{reason}");
+        self.shared.stop.store(true, Ordering::Release);
+        self.shared.wake();
+        if let Some(worker) = worker {
+            let _ = worker.join();
         }
     }
 }

@@ -1,24 +1,25 @@
-//! What devices owe when their process exits.
+//! Sends owed acknowledgements when the process exits.
 //!
-//! Acknowledgements wait for a moment in which they cost nobody anything (see [`crate::machine`]). A program that takes its last
-//! message and exits, with its handles in a static or forgotten, has no such moment any more: its peer, which a network card
-//! would have answered long ago, would end with a retry error. So what is owed is sent from `atexit(3)`, which `exit(3)` and
-//! the return from `main` run. A process that aborts or is killed within 8 ms of its last message keeps it to
-//! itself.
+//! Acknowledgements wait until they can leave at no extra cost (see [`crate::device_core`]). A
+//! program that takes its last message and exits, with its handles in a static or forgotten, never
+//! reaches that point. Its peer, which a network card would have answered long ago, would end with
+//! a retry error. So owed acknowledgements are sent from `atexit(3)`, which `exit(3)` and the
+//! return from `main` run. A process that aborts or is killed within 8 ms of its last message does
+//! not acknowledge it.
 //!
 //! # Safety
-//! `atexit` is given a function without arguments that touches nothing but a static and what that keeps alive.
+//! `atexit` gets a function without arguments that touches only a static and the devices in it.
 #![allow(unsafe_code)]
 
 use std::sync::{Arc, Mutex, Once, PoisonError, Weak};
 
 use crate::shared::Shared;
 
-/// From now on a device pays what it owes when the process exits.
+/// Has a device send its owed acknowledgements when the process exits.
 pub(crate) fn remember(shared: &Arc<Shared>) {
     static REGISTERED: Once = Once::new();
-    // Should there be no room for one more function, the process exits as one that is killed.
-    // SAFETY: the function is this program's as long as this code is.
+    // Where `atexit` has no room for one more function, the process exits as if it was killed.
+    // SAFETY: the function stays in this program as long as this code does.
     REGISTERED.call_once(|| unsafe {
         let _ = libc::atexit(settle);
     });
@@ -28,7 +29,7 @@ pub(crate) fn remember(shared: &Arc<Shared>) {
 }
 
 extern "C" fn settle() {
-    // Whoever has the lock may be a thread that did not come along through a fork: no waiting here.
+    // The holder of the mutex may be a thread that a fork did not copy, so this never waits.
     let Ok(devices) = DEVICES.try_lock() else { return };
     for device in devices.iter().filter_map(Weak::upgrade) {
         device.settle();

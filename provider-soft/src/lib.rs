@@ -7,15 +7,16 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | `device` | [`SoftDevice`]: how a device comes to be; the registration |
-//! | `shared` | **start here**: a device that is alive, and who works on it when |
-//! | `turn` | who works on a device now, and how nothing is left undone when nobody may wait |
-//! | `bells` | which queue pairs have something to be looked at |
-//! | `ring` | the queue between two threads that all queues here are |
-//! | `machine` | what is worked on: the engine of [`roce`], packets in and out |
-//! | `hub` | the engine's results: completions, retired work requests, events |
-//! | `watch` | the background thread |
-//! | `records` | events as a program waits for them |
+//! | `registration` | [`SoftDevice`]: how a device is made; the provider's registration |
+//! | `device` | a live device: its shared state and its worker, and the end of both |
+//! | `shared` | **start here**: the state of a live device, and which thread works on it when |
+//! | `combining_lock` | gives one thread at a time the device, and loses no work of threads that do not wait |
+//! | `pending` | the queue pairs whose rings hold new work requests |
+//! | `ring` | the queue between two threads, which all queues here are |
+//! | `device_core` | what the lock protects: the engine of [`roce`], packets in and out |
+//! | `sink` | the engine's results: completions, retired work requests, events |
+//! | `worker` | the background thread |
+//! | `event_pipe` | events as a program waits for them |
 //! | `memory` | payload: atomic copies in memory of this process |
 //! | `random` | where the numbers of queue pairs and keys come from |
 //! | `exit` | what devices owe when their process exits |
@@ -28,8 +29,8 @@
 //!
 //! # Life of a send
 //! ```text
-//!   post_send: checked, into the ring ─► bell ─► turn ─► engine ─► packets ─► socket    in the caller's thread, where it
-//!   poll: socket ─► packets ─► engine ─► retired, completed ─► ring ─► Wc               gets the turn
+//!   post_send: checked, into the ring ─► pending set ─► lock ─► engine ─► packets ─► socket    in the caller's
+//!   poll: socket ─► packets ─► engine ─► retired, completed ─► ring ─► Wc    thread, where it gets the lock
 //! ```
 //! Data is never copied into a queue: the engine reads it from the program's memory when it writes the packet, and again
 //! if it must be sent again; received data goes from the socket's buffer to where it belongs.
@@ -46,29 +47,30 @@
 #![allow(unsafe_code)]
 
 mod ah;
-mod bells;
+mod combining_lock;
 mod context;
 mod cq;
 mod device;
+mod device_core;
+mod event_pipe;
 mod exit;
 mod fork;
-mod hub;
 mod io;
 mod limits;
-mod machine;
 mod memory;
 mod mr;
 mod pd;
+mod pending;
 mod qp;
 mod random;
-mod records;
+mod registration;
 mod ring;
 mod rq;
 mod shared;
+mod sink;
 mod sq;
 mod sync;
-mod turn;
-mod watch;
+mod worker;
 mod wqe;
 
 use verbs_core::provider::Provider;
@@ -76,11 +78,11 @@ use verbs_core::provider::Provider;
 pub use ah::Ah;
 pub use context::Context;
 pub use cq::Cq;
-pub use device::{SoftBuilder, SoftDevice};
 pub use io::Counters;
 pub use mr::Mr;
 pub use pd::Pd;
 pub use qp::Qp;
+pub use registration::{SoftBuilder, SoftDevice};
 pub use rq::Rq;
 pub use sq::Sq;
 
@@ -88,7 +90,7 @@ pub use sq::Sq;
 #[derive(Debug)]
 pub enum Soft {}
 
-// SAFETY: what the engine does, and that this crate passes it on. The device is the thread that has the turn. By number:
+// SAFETY: what the engine does, and that this crate passes it on. The device is the thread that holds its lock. By number:
 // - 1: `Sq::post_one` and `Rq::post_one` put into the ring as their last step; what fails before leaves it as it was.
 //   `ring` publishes what was put in, and cannot fail. The engine reads below `tail` only. In a child after `fork(2)` posting
 //   is refused, and nobody works on its copy of the engine.
@@ -99,12 +101,12 @@ pub enum Soft {}
 // - 4: `from_av` takes the bytes of a path apart, and refuses what is not of its length. A path names a peer, no memory.
 // - 5, 8: the engine completes a request when it needs its memory no more: a send when it was acknowledged or, unacknowledged
 //   services, written into packets, which are copies; a receive when the message is in it. It leaves its queue with that,
-//   so it completes once and is not repeated. `Hub::complete` puts the completion into the ring with a release store after
-//   the copies into memory, made by the same thread or one that gave the turn to it; `Cq::next` reads with acquire.
+//   so it completes once and is not repeated. `EngineSink::complete` puts the completion into the ring with a release store after
+//   the copies into memory, made by the same thread or by an earlier holder of the lock; `Cq::next` reads with acquire.
 // - 6, 7: `wr_id` travels by value from `post_one` into the `Wc`; what is lent stays in its slot until the next call with
 //   `&mut`. The engine names the completion queue by the id that the queue pair was made with, which is given again only
-//   when no queue pair uses it (`Hub::remove_cq`).
-// - 9: destroying a queue pair, and moving it to RESET, is a call of the engine with the turn in hand: no packet is being
+//   when no queue pair uses it (`EngineSink::remove_cq`).
+// - 9: destroying a queue pair, and moving it to RESET, is a call of the engine with the lock held: no packet is being
 //   worked on, and afterwards neither the engine nor the rings know the requests.
 // - 10, 11: keys come from the engine's table, one for each region at a time; `keys::remote` gives peers what has the right
 //   that they ask for, and in the queue pair's protection domain.

@@ -9,7 +9,7 @@ use verbs_core::types::{
 
 use crate::wqe::inline_len;
 
-/// Queue pairs: not more than there are bells.
+/// Queue pairs: not more than there are slots in the pending set.
 pub(crate) const MAX_QP: u32 = 4000;
 /// The numbers of queue pairs that are alive at a time differ modulo this.
 pub(crate) const QPN_MODULUS: usize = 1 << 13;
@@ -197,7 +197,7 @@ const CAPS: DeviceCapFlags = DeviceCapFlags::CURR_QP_STATE_MOD
     .union(DeviceCapFlags::RC_RNR_NAK_GEN)
     .union(DeviceCapFlags::N_NOTIFY_CQ);
 
-/// 4.096 µs × 2¹¹: 8 ms, after which the background thread looks at the latest.
+/// 4.096 µs × 2¹¹: 8 ms, after which the worker looks at the latest.
 const ACK_DELAY: u8 = 11;
 
 // In the specification's encodings (IBTA volume 1, 14.2.5.6).

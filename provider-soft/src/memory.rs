@@ -1,7 +1,7 @@
 //! [`ProcessMemory`]: payload lives in the memory of this process.
 //!
-//! A peer's packet makes the engine write into memory that the program registered, at any time, from any thread that has
-//! the turn. To the program that is what a device's DMA is, and it is held to the same rules: it has no reference to
+//! A peer's packet makes the engine write into memory that the program registered, at any time, from any thread that holds
+//! the device's lock. To the program that is what a device's DMA is, and it is held to the same rules: it has no reference to
 //! memory while a peer may write it. But other than a device, this is a thread that the compiler knows, and two threads that
 //! access the same bytes at once must do so with atomics, of the same size, for it to mean anything. So:
 //!
@@ -13,8 +13,8 @@
 //! # Safety
 //! A [`Region`] comes from `reg_mr`, whose caller promised that the bytes stay mapped, and that nobody who cannot bear it
 //! accesses them, while the region is registered. The engine calls with offsets inside of what was registered and only
-//! while it is; deregistering takes the device's turn, so that no call is under way when it returns, and none follows. Two
-//! threads do not come here at once, for the turn is one.
+//! while it is; deregistering takes the device's lock, so that no call is under way when it returns, and none follows. Two
+//! threads do not come here at once, because the lock excludes them.
 #![allow(unsafe_code)]
 
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};

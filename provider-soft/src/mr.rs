@@ -12,12 +12,13 @@ use verbs_core::types::AccessFlags;
 use verbs_core::{Errno, Error, Result};
 
 use crate::context::within;
+use crate::device::Device;
 use crate::memory::Region;
 use crate::pd::{destroyed, refusal};
-use crate::shared::Device;
 use crate::{Pd, limits};
 
-/// A memory region. Nothing is pinned: it is memory of this process, and is accessed by this process.
+/// A memory region. Nothing is pinned: it is memory of this process, and is accessed by this
+/// process.
 #[derive(Debug)]
 pub struct Mr {
     device: Arc<Device>,
@@ -44,10 +45,11 @@ impl Mr {
         let is_exposed = access.intersects(REMOTE);
         let access = Access((access & SUPPORTED).bits());
         let attr = MemoryAttr { pd, iova, length: length as u64, access };
-        // SAFETY: the caller's promise holds while the region is registered, which it is until `destroy`.
+        // SAFETY: the caller's promise holds while the region is registered, which it is until
+        // `destroy`.
         let region = unsafe { Region::new(addr, length, is_exposed) };
-        let key = device.control("reg_mr", |machine, _| {
-            machine.engine.reg_mr(&attr, region).map_err(|refused| refusal(device, "reg_mr", refused))
+        let key = device.control("reg_mr", |core, _| {
+            core.engine.reg_mr(&attr, region).map_err(|refused| refusal(device, "reg_mr", refused))
         })?;
         Ok(Self { device: Arc::clone(device), key })
     }
@@ -69,9 +71,9 @@ impl MrOps for Mr {
 
 impl Destroy for Mr {
     fn destroy(self) -> Result<(), (Self, Error)> {
-        // With the turn in hand: nobody is in the middle of a copy.
+        // With the lock held, no thread is in the middle of a copy.
         let key = self.key;
-        destroyed(&self.device, "dereg_mr", |machine| machine.engine.dereg_mr(key).map(drop))
+        destroyed(&self.device, "dereg_mr", |core| core.engine.dereg_mr(key).map(drop))
             .map_err(|error| (self, error))
     }
 }

@@ -6,7 +6,8 @@ use roce::engine::Refused;
 use verbs_core::provider::{Destroy, PdOps};
 use verbs_core::{Cause, Errno, Error, Result};
 
-use crate::shared::{Device, Shared};
+use crate::device::Device;
+use crate::shared::Shared;
 
 /// A protection domain.
 #[derive(Debug)]
@@ -54,7 +55,7 @@ impl Destroy for Pd {
 pub(crate) fn destroyed(
     device: &Shared,
     verb: &'static str,
-    destroy: impl FnOnce(&mut crate::machine::Machine) -> Result<(), Refused>,
+    destroy: impl FnOnce(&mut crate::device_core::DeviceCore) -> Result<(), Refused>,
 ) -> Result<()> {
     if device.is_forked() {
         return Ok(());

@@ -20,10 +20,11 @@ use verbs_core::{Errno, Error, Result, transition};
 
 use crate::ah::path;
 use crate::context::{check_port, within};
-use crate::hub::{Channel, QpEnd};
+use crate::device::Device;
 use crate::pd::{destroyed, refusal};
 use crate::ring::ring;
-use crate::shared::{Device, Shared};
+use crate::shared::Shared;
+use crate::sink::{Channel, QpEnd};
 use crate::wqe::inline_len;
 use crate::{Cq, Pd, Rq, Sq, limits};
 
@@ -77,7 +78,7 @@ impl Qp {
         let (qpn, bell) = device.control(VERB, |machine, _| {
             let qpn = machine.engine.create_qp(&init).map_err(|refused| refusal(device, VERB, refused))?;
             let end = QpEnd { qpn, sq, rq, send_cq, recv_cq, events, user_handle };
-            match machine.hub.add_qp(end) {
+            match machine.sink.add_qp(end) {
                 Some(bell) => Ok((qpn, bell)),
                 None => {
                     let _ = machine.engine.destroy_qp(qpn);
@@ -158,9 +159,9 @@ impl QpOps for Qp {
                 return Err(device.error(VERB, Errno::INVAL));
             }
             let change = change(&device, attr, mask)?;
-            machine.engine.modify_qp(qpn, &change, now, &mut machine.hub).map_err(refused)?;
+            machine.engine.modify_qp(qpn, &change, now, &mut machine.sink).map_err(refused)?;
             if to == QpState::RESET
-                && let Some(end) = machine.hub.qp(qpn)
+                && let Some(end) = machine.sink.qp(qpn)
             {
                 end.sq.clear();
                 end.rq.clear();
@@ -219,11 +220,11 @@ impl QpOps for Qp {
 
 impl Destroy for Qp {
     fn destroy(self) -> Result<(), (Self, Error)> {
-        // With the turn in hand: nobody is in the middle of a packet of it.
+        // With the lock held, no thread is in the middle of a packet of it.
         let qpn = self.qpn;
-        let destroy = |machine: &mut crate::machine::Machine| -> Result<(), Refused> {
+        let destroy = |machine: &mut crate::device_core::DeviceCore| -> Result<(), Refused> {
             machine.engine.destroy_qp(qpn)?;
-            machine.hub.remove_qp(qpn);
+            machine.sink.remove_qp(qpn);
             Ok(())
         };
         destroyed(&self.device, "destroy_qp", destroy).map_err(|error| (self, error))

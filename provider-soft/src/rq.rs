@@ -11,15 +11,15 @@ use verbs_core::Errno;
 use verbs_core::provider::RecvQueue;
 use verbs_core::types::{PostReason, QpState, RecvWr};
 
+use crate::device::Device;
 use crate::limits;
-use crate::ring::Writer;
-use crate::shared::Device;
+use crate::ring::Producer;
 use crate::wqe::RecvWqe;
 
 /// The receive half of a queue pair.
 #[derive(Debug)]
 pub struct Rq {
-    pub(crate) ring: Writer<RecvWqe>,
+    pub(crate) ring: Producer<RecvWqe>,
     device: Arc<Device>,
     slot: usize,
     max_sge: u32,
@@ -28,7 +28,7 @@ pub struct Rq {
 }
 
 impl Rq {
-    pub(crate) fn new(device: &Arc<Device>, ring: Writer<RecvWqe>, slot: usize, max_sge: u32) -> Self {
+    pub(crate) fn new(device: &Arc<Device>, ring: Producer<RecvWqe>, slot: usize, max_sge: u32) -> Self {
         Self { ring, device: Arc::clone(device), slot, max_sge, accepts: false }
     }
 

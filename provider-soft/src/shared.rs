@@ -1,28 +1,24 @@
-//! [`Device`]: a device that is alive: the machine behind its turn, the socket, the background thread.
+//! [`Shared`]: the state of a live device, shared by the threads that call verbs and the worker.
 //!
-//! ```text
-//!   DeviceInfo (OwnDevice) ─┐
-//!   Context, Pd, Mr, Cq, Qp ┴─► Arc<Device> ──► Arc<Shared> ◄── the background thread
-//!                                 last one dropped: the thread is stopped and joined, then all is closed
-//! ```
+//! The [device core](crate::device_core) does the work, and one thread at a time holds its lock. A
+//! *turn* is one hold of the lock, from acquire to release. A turn ends when its share of packets
+//! is used up, possibly with work left. The work is not lost: while it still holds the lock, the
+//! holder sees that the worker sleeps too long ([`DeviceCore::must_wake_worker`]), and wakes it. It
+//! need not where the worker is awake, or has left the device to a polling program, which goes on
+//! with its next poll.
 //!
-//! The thread has no share in the `Device`, so it never keeps one alive.
-//!
-//! A turn ends when its share of packets is used up ([`crate::machine`]), with work left. It is not lost: with the turn in hand,
-//! the holder sees that the background thread sleeps too long ([`Machine::oversleeps`]) and wakes it, unless the thread is
-//! awake or has left the device to a program that polls, which goes on with its next poll.
-//!
-//! | who | how it takes the turn | what it does with it |
+//! | thread | acquires the lock by | with the lock, it |
 //! |---|---|---|
-//! | posts | [`Turn::ring`] | looks at the rings, transmits |
-//! | polls an empty queue | [`Turn::try_take`] | receives, looks at the rings, handles, transmits |
-//! | control calls | [`Turn::take`] | their call, then transmits |
-//! | the background thread | [`Turn::take`]; [`Turn::try_take`] while somebody may poll | as who polls, until nothing more comes |
+//! | posts | [`announce`] | looks at the rings, transmits |
+//! | polls an empty queue | [`try_lock`] | receives, looks at the rings, handles, transmits |
+//! | makes a control call | [`lock`] | executes the call, then transmits |
+//! | the worker | [`lock`]; [`try_lock`] beside a poller | as a poller, until no more arrives |
+//!
+//! [`announce`]: CombiningLock::announce
+//! [`lock`]: CombiningLock::lock
+//! [`try_lock`]: CombiningLock::try_lock
 
-use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 use std::time::Instant;
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -30,112 +26,63 @@ use roce::engine::{Gid, Time};
 use verbs_core::types::Guid;
 use verbs_core::{Errno, Error, Result};
 
-use crate::bells::Bells;
+use crate::combining_lock::{CombiningLock, Guard};
+use crate::device_core::{Acks, DeviceCore, Spent};
 use crate::fork::Mark;
 use crate::io::Socket;
 use crate::limits;
-use crate::machine::{Acks, Machine, Spent};
-use crate::turn::{Guard, Turn};
-use crate::watch;
+use crate::pending::PendingSet;
 
-/// A device that is alive, for those who keep it so.
-#[derive(Debug)]
-pub(crate) struct Device {
-    shared: Arc<Shared>,
-    thread: Mutex<Option<JoinHandle<()>>>,
-}
-
-/// A device, for those who work on it.
+/// The state of a live device.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) name: Box<str>,
     pub(crate) gid: Gid,
     pub(crate) guid: Guid,
     pub(crate) socket: Socket,
-    pub(crate) turn: Turn<Machine>,
-    pub(crate) bells: Bells,
-    /// Moves while callers poll. Racy increments are good enough.
+    pub(crate) core: CombiningLock<DeviceCore>,
+    pub(crate) pending: PendingSet,
+    /// Counts polls of empty queues. The increments may race: a lost one does no harm.
     pub(crate) polls: AtomicU32,
-    /// How many polls in a row found nothing. As racy.
-    in_vain: AtomicU32,
+    /// The number of polls in a row that found nothing; its increments may race as well.
+    idle_polls: AtomicU32,
     mark: Mark,
     origin: Instant,
-    /// Wakes the background thread.
+    /// Wakes the worker.
     pub(crate) alarm: EventFd,
     pub(crate) stop: AtomicBool,
 }
 
-impl Device {
-    /// A device on a socket.
+impl Shared {
+    /// Makes the state of a device on a socket.
     ///
     /// # Errors
-    /// What the system calls say that make it: `EMFILE`, `EAGAIN` for a thread too many.
-    pub(crate) fn new(
-        name: &str,
-        socket: Socket,
-        guid: Guid,
-        strict_ports: bool,
-    ) -> Result<Arc<Self>, Errno> {
+    /// The errno of a failed system call, notably `EMFILE`.
+    pub(crate) fn new(name: &str, socket: Socket, guid: Guid, strict_ports: bool) -> Result<Self, Errno> {
         let config = limits::config(socket.rcvbuf(), strict_ports);
-        let shared = Arc::new(Shared {
+        Ok(Self {
             name: name.into(),
             gid: socket.gid(),
             guid,
-            turn: Turn::new(Machine::new(&socket, config)),
+            core: CombiningLock::new(DeviceCore::new(&socket, config)),
             socket,
-            bells: Bells::new(Bells::MAX),
+            pending: PendingSet::new(PendingSet::MAX),
             polls: AtomicU32::new(0),
-            in_vain: AtomicU32::new(0),
+            idle_polls: AtomicU32::new(0),
             mark: Mark::new()?,
             origin: Instant::now(),
             alarm: EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
             stop: AtomicBool::new(false),
-        });
-        crate::exit::remember(&shared);
-        let its = Arc::clone(&shared);
-        let thread = std::thread::Builder::new().name(name.into()).spawn(move || watch::run(&its));
-        let thread = thread.map_err(|error| Errno::from_io(&error))?;
-        Ok(Arc::new(Self { shared, thread: Mutex::new(Some(thread)) }))
+        })
     }
-}
 
-impl core::ops::Deref for Device {
-    type Target = Shared;
-
-    #[inline]
-    fn deref(&self) -> &Shared {
-        &self.shared
-    }
-}
-
-impl Drop for Device {
-    fn drop(&mut self) {
-        let thread = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        if self.shared.is_forked() {
-            // There is no thread here to join, and none that would ever drop its share: what keeps the parent's address
-            // taken is closed by hand. Nothing uses the numbers any more, for nothing is left that could.
-            core::mem::forget(thread);
-            for fd in [self.shared.socket.as_fd().as_raw_fd(), self.shared.alarm.as_fd().as_raw_fd()] {
-                let _ = nix::unistd::close(fd);
-            }
-            return;
-        }
-        self.shared.stop.store(true, Ordering::Release);
-        self.shared.wake();
-        if let Some(thread) = thread {
-            let _ = thread.join();
-        }
-    }
-}
-
-impl Shared {
-    /// Is this a child of the process that made the device?
+    /// Returns whether this process is a forked child of the one that made the device.
     #[inline]
     pub(crate) fn is_forked(&self) -> bool {
         self.mark.is_gone()
     }
 
-    /// Nanoseconds since the device was made.
+    /// Returns the nanoseconds since the device was made.
     #[inline]
     pub(crate) fn now(&self) -> Time {
         Time(self.origin.elapsed().as_nanos() as u64)
@@ -145,75 +92,80 @@ impl Shared {
         Error::new(verb, &self.name, errno)
     }
 
-    /// `ENODEV` in a child of the process that made the device.
+    /// Returns an error in a forked child of the process that made the device.
+    ///
+    /// # Errors
+    /// `ENODEV`.
     pub(crate) fn check(&self, verb: &'static str) -> Result<()> {
         if self.is_forked() { Err(self.error(verb, Errno::NODEV)) } else { Ok(()) }
     }
 
-    /// Something was posted to the queue pair with this bell.
+    /// Has work that was posted to the queue pair in this slot done, by this thread or the holder.
     #[inline]
     pub(crate) fn posted(&self, slot: usize) {
-        self.bells.ring(slot);
-        if let Some(guard) = self.turn.ring() {
+        self.pending.insert(slot);
+        if let Some(guard) = self.core.announce() {
             self.leave(guard, self.now());
         }
     }
 
-    /// Somebody polls, and found nothing.
+    /// Makes progress for a poller that found its queue empty.
     #[inline]
     pub(crate) fn progress(&self) {
         let polls = self.polls.load(Ordering::Relaxed).wrapping_add(1);
         self.polls.store(polls, Ordering::Relaxed);
-        let received = self.turn.try_take().is_some_and(|guard| self.look(guard, polls));
+        let received = self.core.try_lock().is_some_and(|guard| self.look(guard, polls));
         if received {
-            self.in_vain.store(0, Ordering::Relaxed);
+            self.idle_polls.store(0, Ordering::Relaxed);
             return;
         }
-        let in_vain = self.in_vain.load(Ordering::Relaxed).wrapping_add(1);
-        self.in_vain.store(in_vain, Ordering::Relaxed);
-        if in_vain.is_multiple_of(LOOKS_IN_VAIN) {
-            // What is waited for is made by a program, not by a device: it may be waiting for this processor.
+        let idle_polls = self.idle_polls.load(Ordering::Relaxed).wrapping_add(1);
+        self.idle_polls.store(idle_polls, Ordering::Relaxed);
+        if idle_polls.is_multiple_of(MAX_IDLE_POLLS) {
+            // The awaited message comes from a program, which may be waiting for this processor.
             std::thread::yield_now();
         }
     }
 
-    /// Looks at everything for somebody who polls. Says whether packets came.
+    /// Looks at everything for a poller, and returns whether packets arrived.
     #[inline]
-    fn look(&self, mut guard: Guard<'_, Machine>, polls: u32) -> bool {
+    fn look(&self, mut guard: Guard<'_, DeviceCore>, polls: u32) -> bool {
         let mut received = guard.receive(&self.socket);
-        // A look that finds nothing is to cost little more than its system call, and the clock is not needed for it.
+        // A look that finds nothing must cost little more than its system call, so it does without
+        // the clock.
         let mut acks_are_due = !received && guard.acks_are_due();
-        if !received && !acks_are_due && !guard.has_left() && !polls.is_multiple_of(IDLE_LOOKS) {
-            match guard.give_back() {
+        if !received && !acks_are_due && !guard.has_work_left() && !polls.is_multiple_of(IDLE_LOOKS) {
+            match guard.try_release() {
                 Ok(()) => return false,
-                Err(rung) => guard = rung,
+                Err(pending) => guard = pending,
             }
         }
         let (found, now) = (received, self.now());
         for rest in (0..ROUNDS).rev() {
             self.round(&mut guard, now, received, if acks_are_due { Acks::Now } else { Acks::Behind });
-            // What came may be what the caller waits for: unless there is certainly more, it is the caller's turn. To find
-            // out that there is not costs a system call, and so do acknowledgements, which the answer can carry. The last
-            // round receives nothing, since none follows that would handle it.
+            // The poller may be waiting for what has arrived: unless there is certainly more, it
+            // gets to run. Finding out that there is no more costs a system call, and so does
+            // sending acknowledgements, which the program's answer can carry. The last round
+            // receives nothing, because no round follows that would handle it.
             if !received || !guard.more() || rest == 0 || guard.spent.is_enough() {
                 break;
             }
             received = guard.receive(&self.socket);
             acks_are_due = !received;
         }
-        self.give_back(guard, now);
+        self.release(guard, now);
         found
     }
 
-    /// Sends what is owed, if the turn can be had soon: the process exits.
+    /// Sends owed acknowledgements before the process exits, if the lock becomes free soon.
     pub(crate) fn settle(&self) {
         for _ in 0..PATIENCE {
             if self.is_forked() {
                 return;
             }
-            if let Some(mut guard) = self.turn.try_take() {
+            if let Some(mut guard) = self.core.try_lock() {
                 let now = self.now();
-                // Packets that nobody looked at are of messages that nobody was told of.
+                // Packets still in the socket belong to messages that have not completed.
                 guard.transmit(&self.socket, now, Acks::Alone);
                 guard.spent = Spent::default();
                 guard.transmit(&self.socket, now, Acks::Now);
@@ -223,28 +175,29 @@ impl Shared {
         }
     }
 
-    /// A control call.
+    /// Executes a control call with the lock held.
     ///
     /// # Errors
-    /// `ENODEV` in a child of the process that made the device; what the call says.
+    /// `ENODEV` in a forked child of the process that made the device; any error of the call.
     pub(crate) fn control<T>(
         &self,
         verb: &'static str,
-        call: impl FnOnce(&mut Machine, Time) -> Result<T>,
+        call: impl FnOnce(&mut DeviceCore, Time) -> Result<T>,
     ) -> Result<T> {
         self.check(verb)?;
-        let mut guard = self.turn.take();
+        let mut guard = self.core.lock();
         let now = self.now();
-        // What is owed to a peer leaves before the call: it may be the end of the queue pair that owes it.
+        // Owed acknowledgements leave before the call, which may destroy the queue pair that owes
+        // them.
         guard.transmit(&self.socket, now, Acks::Alone);
         let result = call(&mut guard, now);
         self.leave(guard, now);
         result
     }
 
-    /// One look at everything, the socket first: the rings, what was received, the clock.
+    /// Looks at everything once: the rings, received packets, the clock.
     #[inline]
-    pub(crate) fn round(&self, guard: &mut Guard<'_, Machine>, now: Time, received: bool, acks: Acks) {
+    pub(crate) fn round(&self, guard: &mut Guard<'_, DeviceCore>, now: Time, received: bool, acks: Acks) {
         self.pump(guard, now);
         if received {
             guard.handle(&self.socket, now);
@@ -253,39 +206,40 @@ impl Shared {
         guard.transmit(&self.socket, now, acks);
     }
 
-    /// Says whether there was something.
+    /// Takes announced work out of the rings, and returns whether there was any.
     #[inline]
-    fn pump(&self, guard: &mut Guard<'_, Machine>, now: Time) -> bool {
-        let rung = guard.was_rung();
-        if rung {
-            guard.pump(&self.bells, now);
+    fn pump(&self, guard: &mut Guard<'_, DeviceCore>, now: Time) -> bool {
+        let pending = guard.take_pending();
+        if pending {
+            guard.pump(&self.pending, now);
         }
-        rung
+        pending
     }
 
-    /// Sees to what was rung for, sends what there is to be sent, and gives the turn back.
-    pub(crate) fn leave(&self, mut guard: Guard<'_, Machine>, now: Time) {
+    /// Takes announced work, transmits, and releases the lock.
+    pub(crate) fn leave(&self, mut guard: Guard<'_, DeviceCore>, now: Time) {
         self.pump(&mut guard, now);
         guard.transmit(&self.socket, now, Acks::Behind);
-        self.give_back(guard, now);
+        self.release(guard, now);
     }
 
-    /// Gives the turn back, and wakes the background thread if it would sleep too long.
+    /// Releases the lock, and wakes the worker if it would sleep too long.
     ///
-    /// A turn that has sent its share ends even if it was rung for: the next holder looks at the rings.
-    fn give_back(&self, mut guard: Guard<'_, Machine>, now: Time) {
+    /// A turn that has sent its share ends even with work pending: the next holder looks at the
+    /// rings.
+    fn release(&self, mut guard: Guard<'_, DeviceCore>, now: Time) {
         let mut wake = false;
         loop {
             if self.pump(&mut guard, now) {
                 guard.transmit(&self.socket, now, Acks::Behind);
             }
-            wake |= guard.oversleeps(now);
+            wake |= guard.must_wake_worker(now);
             let spent = core::mem::take(&mut guard.spent);
-            if guard.has_left() {
-                guard.pass_on();
+            if guard.has_work_left() {
+                guard.release();
                 break;
             }
-            match guard.give_back() {
+            match guard.try_release() {
                 Ok(()) => break,
                 Err(again) => {
                     guard = again;
@@ -298,21 +252,23 @@ impl Shared {
         }
     }
 
-    /// Wakes the background thread.
+    /// Wakes the worker.
     pub(crate) fn wake(&self) {
-        // Full means that it has not got round to waking yet.
+        // Full means that the worker has not woken yet.
         let _ = self.alarm.write(1);
     }
 }
 
-/// So often a process that exits asks for the turn.
+/// The number of times that an exiting process tries for the lock.
 const PATIENCE: u32 = 1000;
 
-/// So often a poller looks when there is more, before it looks at its own queue.
+/// The number of times that a poller receives while there is more, before it looks at its own
+/// queue.
 const ROUNDS: u32 = 4;
 
-/// So often who polls looks at everything, the clock included, when nothing was received.
+/// Of so many polls that received nothing, one looks at everything, the clock included.
 const IDLE_LOOKS: u32 = 8;
 
-/// After so many looks in a row that found nothing, who polls lets others run. More than a ping-pong needs.
-const LOOKS_IN_VAIN: u32 = 32;
+/// After this many polls in a row that found nothing, a poller yields its processor. A ping-pong
+/// needs fewer.
+const MAX_IDLE_POLLS: u32 = 32;

@@ -18,16 +18,16 @@ use verbs_core::types::{
 };
 
 use crate::ah::from_av;
+use crate::device::Device;
 use crate::limits;
-use crate::ring::Writer;
+use crate::ring::Producer;
 use crate::rq::sge;
-use crate::shared::Device;
 use crate::wqe::{BYTES, Data, SendWqe, inline_len, pack};
 
 /// The send half of a queue pair.
 #[derive(Debug)]
 pub struct Sq {
-    pub(crate) ring: Writer<SendWqe>,
+    pub(crate) ring: Producer<SendWqe>,
     device: Arc<Device>,
     slot: usize,
     qp_type: QpType,
@@ -39,7 +39,7 @@ pub struct Sq {
 impl Sq {
     pub(crate) fn new(
         device: &Arc<Device>,
-        ring: Writer<SendWqe>,
+        ring: Producer<SendWqe>,
         slot: usize,
         qp_type: QpType,
         cap: &QpCap,

@@ -1,64 +1,68 @@
-//! [`Machine`]: what is worked on by who has the turn: the engine, its results' ways out, packets in and out.
+//! [`DeviceCore`]: the part of a device that its lock protects: the engine, the sink of its
+//! results, packets in and out.
 //!
 //! ```text
-//!   rings of work requests ──► pump ──►┌────────┐──► Hub: completions, events
+//!   rings of work requests ──► pump ──►┌────────┐──► EngineSink: completions, events
 //!                     Inbox ──► handle │ engine │
-//!                     clock ──► timeout└────────┘──► transmit ──► Outbox ──► socket
+//!                     clock ──► expire └────────┘──► transmit ──► Outbox ──► socket
 //! ```
 //!
-//! Order matters in one place: packets are taken from the socket *before* the rings are looked at, and handled after. A
-//! peer that was told of a receive may send at once; its message, when it is here, finds the receive in the engine.
+//! Order matters in one place: packets are taken from the socket *before* the rings are looked at,
+//! and handled after. A peer that learned of a receive may send at once; by the time its message is
+//! here, the engine knows the receive.
 //!
-//! Acknowledgements wait for a moment in which they cost nobody anything: behind the data that is sent next, or when
-//! nothing more comes in, or when [`ACKS_AFTER`] packets came.
+//! Acknowledgements wait until they can leave at no extra cost: behind the data that is sent next,
+//! or when no more packets arrive, or when [`ACKS_AFTER`] packets have arrived.
 //!
 //! # How long a turn is
-//! A turn sends [`TURN_PACKETS`] or [`TURN_BYTES`] at most, acknowledgements that are owed before a control call aside, and
-//! takes no more packets from the socket after `TURN_PACKETS` (one receive brings 16 datagrams at most). What is left then is
-//! work for the next holder: a thread that polls, or the background thread, which sleeps no more while there is some
-//! ([`Machine::next_look`]). The engine decides what leaves first; [`roce::engine`] bounds what may leave before a packet that
-//! others wait for. Together: whatever peers send, a request of a device that has no other requests to send leaves within the
-//! turn that holds the device when it is posted, or the next one. Other requests of the same device go before it, at most
-//! [`Config::burst`] packets of each queue pair; behind each 64 of those, peers' refusals, acknowledgements and answers have
-//! their share.
+//! A turn is one hold of the device's lock. It sends at most [`TURN_PACKETS`] or [`TURN_BYTES`],
+//! not counting acknowledgements that are owed before a control call, and takes no more packets
+//! from the socket after `TURN_PACKETS` (one receive brings 16 datagrams at most). The rest is left
+//! to the next holder: a thread that polls, or the worker, which does not sleep while there is work
+//! left ([`DeviceCore::next_wakeup`]). The engine decides which packet leaves first;
+//! [`roce::engine`] bounds the packets that may leave before a packet that others wait for.
+//! Together: whatever peers send, a request of a device that has no other requests to send leaves
+//! within the turn that is under way when it is posted, or the next one. Other requests of the same
+//! device go before it, at most [`Config::burst`] packets of each queue pair; behind each 64 of
+//! those, refusals, acknowledgements and answers to peers have their share.
 
 use roce::engine::{
     Arrival, Completion, Config, Engine, Opcode, Payload, Qpn, RecvWr, SendWr, Sge, Sink, Status, Time,
     Urgency,
 };
 
-use crate::bells::Bells;
-use crate::hub::Hub;
 use crate::io::{Backlog, Flush, Inbox, Outbox, Socket};
 use crate::limits;
 use crate::memory::ProcessMemory;
+use crate::pending::PendingSet;
 use crate::random::SystemRandom;
+use crate::sink::EngineSink;
 use crate::wqe::SendWqe;
 
-/// What is worked on by who has the turn.
+/// The part of a device that its lock protects.
 #[derive(Debug)]
-pub(crate) struct Machine {
+pub(crate) struct DeviceCore {
     pub(crate) engine: Engine<ProcessMemory>,
-    pub(crate) hub: Hub,
+    pub(crate) sink: EngineSink,
     inbox: Inbox,
     outbox: Outbox,
     /// The socket's buffer is full.
     blocked: bool,
-    /// How much the kernel has not sent.
+    /// The length of the kernel's send queue.
     backlog: Backlog,
-    /// Packets that came since acknowledgements were last sent.
+    /// Packets that arrived since acknowledgements were last sent.
     unacknowledged: u32,
-    /// What the present turn has sent and handled.
+    /// The share that the current turn has used up.
     pub(crate) spent: Spent,
-    /// The last transmit ended because the turn's share was used up.
+    /// The last transmit ended because the turn's share was used up, with packets left to send.
     left: bool,
     list: Box<[Sge; limits::MAX_LIST]>,
     bytes: Box<[u8; limits::MAX_INLINE_DATA as usize]>,
-    /// What the background thread sleeps for.
+    /// The events that wake the worker.
     pub(crate) sleep: Sleep,
 }
 
-/// What a turn has sent and handled.
+/// The packets and bytes that a turn has sent, and the packets that it has handled.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Spent {
     packets: u32,
@@ -67,57 +71,58 @@ pub(crate) struct Spent {
 }
 
 impl Spent {
-    /// Returns whether nothing more is to be sent in this turn.
+    /// Returns whether this turn must send no more.
     #[inline]
     pub(crate) fn is_all(&self) -> bool {
         self.packets >= TURN_PACKETS || self.bytes >= TURN_BYTES
     }
 
-    /// Returns whether the turn is to end after what was received.
+    /// Returns whether the turn must end after the packets received so far.
     #[inline]
     pub(crate) fn is_enough(&self) -> bool {
         self.is_all() || self.handled >= TURN_PACKETS
     }
 }
 
-/// What the background thread sleeps for. Who changes what it ought to sleep for wakes it.
+/// The events that wake the worker. A thread that causes an earlier deadline or another event wakes
+/// it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sleep {
-    /// When it wakes by itself.
+    /// The time at which it wakes by itself.
     pub(crate) until: Option<Time>,
     /// It wakes when a packet arrives.
     pub(crate) for_packets: bool,
     /// It wakes when the socket takes packets again.
     pub(crate) for_room: bool,
-    /// So many wait for room for their records, and it wakes when there is some.
-    pub(crate) for_records: usize,
+    /// It wakes when one of this many pipes has room again.
+    pub(crate) for_pipes: usize,
 }
 
 impl Sleep {
-    /// It does not sleep, or is being woken: it will look at everything before it does.
+    /// The worker is awake, or is being woken: it looks at everything before it sleeps.
     pub(crate) const AWAKE: Self =
-        Self { until: Some(Time(0)), for_packets: true, for_room: true, for_records: usize::MAX };
+        Self { until: Some(Time(0)), for_packets: true, for_room: true, for_pipes: usize::MAX };
 
-    /// Somebody else polls.
-    pub(crate) const POLLED: Self = Self { until: None, for_packets: false, for_room: false, for_records: 0 };
+    /// A program polls.
+    pub(crate) const POLLED: Self = Self { until: None, for_packets: false, for_room: false, for_pipes: 0 };
 }
 
-/// When acknowledgements are sent that nothing urges.
+/// When acknowledgements that are not urgent are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Acks {
     /// Behind data, if there is any.
     Behind,
-    /// With or without.
+    /// With or without data.
     Now,
-    /// Without data: they are owed before something else is done.
+    /// Without data: they are owed before a call is executed.
     Alone,
 }
 
-impl Machine {
+impl DeviceCore {
     pub(crate) fn new(socket: &Socket, config: Config) -> Self {
         Self {
             engine: Engine::new(config, ProcessMemory, SystemRandom),
-            hub: Hub::new(),
+            sink: EngineSink::new(),
             inbox: Inbox::new(socket),
             outbox: Outbox::new(socket),
             blocked: false,
@@ -132,53 +137,54 @@ impl Machine {
     }
 
     /// Takes posted work requests out of their rings.
-    pub(crate) fn pump(&mut self, bells: &Bells, now: Time) {
-        bells.take(|slot| self.pump_one(slot, now));
+    pub(crate) fn pump(&mut self, pending: &PendingSet, now: Time) {
+        pending.take(|slot| self.pump_one(slot, now));
     }
 
     fn pump_one(&mut self, slot: usize, now: Time) {
-        let Self { engine, hub, list, bytes, .. } = self;
-        while let Some((qpn, wqe, len)) = hub.next_recv(slot, &mut list[..]) {
+        let Self { engine, sink, list, bytes, .. } = self;
+        while let Some((qpn, wqe, len)) = sink.next_recv(slot, &mut list[..]) {
             let wr = RecvWr { wr_id: wqe.wr_id, sges: &list[..len] };
-            if engine.post_recv(qpn, &wr, now, hub).is_err() {
-                refuse(hub, qpn, wqe.wr_id, Opcode::Recv);
+            if engine.post_recv(qpn, &wr, now, sink).is_err() {
+                refuse(sink, qpn, wqe.wr_id, Opcode::Recv);
             }
         }
-        while let Some((qpn, wqe, len)) = hub.next_send(slot, &mut list[..]) {
+        while let Some((qpn, wqe, len)) = sink.next_send(slot, &mut list[..]) {
             let SendWqe { wr_id, op, flags, .. } = wqe;
             let payload: Payload<'_> = wqe.payload(&list[..len], &mut bytes[..]);
             let wr = SendWr { wr_id, op, flags, payload, remote_srq: 0 };
-            if engine.post_send(qpn, &wr, now, hub).is_err() {
-                refuse(hub, qpn, wr_id, Opcode::Send);
+            if engine.post_send(qpn, &wr, now, sink).is_err() {
+                refuse(sink, qpn, wr_id, Opcode::Send);
             }
         }
     }
 
-    /// Takes packets from the socket. Says whether there were any; [`handle`](Self::handle) them next.
+    /// Takes packets from the socket and returns whether there were any. [`handle`](Self::handle)
+    /// them next.
     #[inline]
     pub(crate) fn receive(&mut self, socket: &Socket) -> bool {
-        // What a socket can say beyond "nothing" passes: the route that an earlier packet did not find.
+        // Other errors than "nothing" concern packets that left earlier, such as a missing route.
         self.inbox.receive(socket).is_ok_and(|count| count > 0)
     }
 
-    /// Nothing was received: are there acknowledgements to be sent now?
+    /// Returns whether there are acknowledgements to send, after a receive that found nothing.
     #[inline]
     pub(crate) fn acks_are_due(&self) -> bool {
         self.unacknowledged > 0
     }
 
-    /// Is there certainly, or nearly so, more in the socket than was received?
+    /// Returns whether the socket very probably holds more packets than were received.
     #[inline]
     pub(crate) fn more(&self) -> bool {
         self.inbox.more()
     }
 
-    /// Has the engine see to the packets that were received.
+    /// Passes the received packets to the engine.
     pub(crate) fn handle(&mut self, socket: &Socket, now: Time) {
-        let Self { engine, hub, inbox, unacknowledged, spent, .. } = self;
+        let Self { engine, sink, inbox, unacknowledged, spent, .. } = self;
         while let Some(received) = inbox.next(socket) {
             let arrival: Arrival = received.arrival;
-            engine.handle(now, &arrival, received.bytes, hub);
+            engine.handle(now, &arrival, received.bytes, sink);
             *unacknowledged += 1;
             spent.handled += 1;
         }
@@ -187,25 +193,26 @@ impl Machine {
         }
     }
 
-    /// Does what is due.
+    /// Does the work whose time has come.
     #[inline]
     pub(crate) fn expire(&mut self, now: Time) {
         if self.engine.deadline().is_some_and(|deadline| deadline <= now) {
-            self.engine.timeout(now, &mut self.hub);
+            self.engine.timeout(now, &mut self.sink);
         }
-        if !self.hub.clogged.is_empty() {
-            self.hub.retry_records();
+        if !self.sink.clogged.is_empty() {
+            self.sink.retry_pipes();
         }
     }
 
-    /// Sends what the engine has to send, as far as the turn's share goes, and acknowledgements.
+    /// Sends the engine's packets, as far as the turn's share allows, and acknowledgements.
     ///
     /// Read responses wait while the kernel's send queue holds a window: see [`Backlog`].
     pub(crate) fn transmit(&mut self, socket: &Socket, now: Time, acks: Acks) {
         self.transmit_with(socket, now, acks, Socket::unsent);
     }
 
-    /// As [`transmit`](Self::transmit), with the length of the kernel's send queue as `unsent` reports it.
+    /// As [`transmit`](Self::transmit), with the length of the kernel's send queue as `unsent`
+    /// reports it.
     #[inline]
     fn transmit_with(&mut self, socket: &Socket, now: Time, acks: Acks, unsent: impl Fn(&Socket) -> u64) {
         let mut urgency = match acks {
@@ -228,9 +235,9 @@ impl Machine {
                 continue;
             };
             let transmit = if holds {
-                self.engine.poll_transmit_prompt(now, urgency, space, &mut self.hub)
+                self.engine.poll_transmit_prompt(now, urgency, space, &mut self.sink)
             } else {
-                self.engine.poll_transmit(now, urgency, space, &mut self.hub)
+                self.engine.poll_transmit(now, urgency, space, &mut self.sink)
             };
             match transmit {
                 Some(transmit) => {
@@ -270,7 +277,7 @@ impl Machine {
             return false;
         }
         if self.backlog.held_until().is_none() {
-            // The kernel reports what it was given.
+            // The kernel reports only packets that it was given.
             self.blocked = self.outbox.flush(socket) == Flush::Blocked;
             if self.blocked {
                 return true;
@@ -280,26 +287,26 @@ impl Machine {
         self.backlog.held_until().is_some()
     }
 
-    /// What the background thread is to sleep for, when it watches the socket.
-    pub(crate) fn watching(&self, now: Time) -> Sleep {
+    /// Returns the events that must wake the worker while it watches the socket.
+    pub(crate) fn sleep_from(&self, now: Time) -> Sleep {
         Sleep {
-            until: self.next_look(now),
+            until: self.next_wakeup(now),
             for_packets: true,
             for_room: self.blocked,
-            for_records: self.hub.clogged.len(),
+            for_pipes: self.sink.clogged.len(),
         }
     }
 
-    /// Returns whether a turn has ended before everything was sent that can be sent.
+    /// Returns whether the last transmit left packets because the turn's share was used up.
     #[inline]
-    pub(crate) fn has_left(&self) -> bool {
+    pub(crate) fn has_work_left(&self) -> bool {
         self.left
     }
 
-    /// When somebody must look even if no packet arrives.
+    /// Returns when a thread must look at the device even if no packet arrives.
     #[inline]
-    fn next_look(&self, now: Time) -> Option<Time> {
-        // What has left the socket, or never entered it, wakes no one.
+    fn next_wakeup(&self, now: Time) -> Option<Time> {
+        // The socket is not readable for packets in the inbox, nor for packets still to be sent.
         if self.left || !self.inbox.is_empty() {
             return Some(Time(0));
         }
@@ -307,18 +314,18 @@ impl Machine {
         [self.engine.deadline(), acks, self.backlog.held_until()].into_iter().flatten().min()
     }
 
-    /// Does the background thread sleep too long, now? Then it is to be woken, once.
+    /// Returns whether the worker sleeps too long as of now. The caller then wakes it, once.
     #[inline]
-    pub(crate) fn oversleeps(&mut self, now: Time) -> bool {
+    pub(crate) fn must_wake_worker(&mut self, now: Time) -> bool {
         let sleep = &self.sleep;
         if !sleep.for_packets {
-            // Somebody polls, and the thread looks soon whether that goes on.
+            // A program polls, and the worker soon checks whether that goes on.
             return false;
         }
         let too_long =
-            self.next_look(now).is_some_and(|earliest| sleep.until.is_none_or(|until| earliest < until))
+            self.next_wakeup(now).is_some_and(|earliest| sleep.until.is_none_or(|until| earliest < until))
                 || (self.blocked && !sleep.for_room)
-                || self.hub.clogged.len() > sleep.for_records;
+                || self.sink.clogged.len() > sleep.for_pipes;
         if too_long {
             self.sleep = Sleep::AWAKE;
         }
@@ -326,11 +333,11 @@ impl Machine {
     }
 }
 
-/// Ends a work request that the engine did not take. The queues check everything that it checks, so this is for a state
-/// that changed between the two.
+/// Completes a work request that the engine refused. The queues check everything that the engine
+/// checks, so this happens only where the state changed in between.
 #[cold]
-fn refuse(hub: &mut Hub, qpn: Qpn, wr_id: u64, opcode: Opcode) {
-    let Some(end) = hub.qp(qpn) else { return };
+fn refuse(sink: &mut EngineSink, qpn: Qpn, wr_id: u64, opcode: Opcode) {
+    let Some(end) = sink.qp(qpn) else { return };
     let cq = if opcode == Opcode::Recv { end.recv_cq } else { end.send_cq };
     let completion = Completion {
         wr_id,
@@ -348,26 +355,28 @@ fn refuse(hub: &mut Hub, qpn: Qpn, wr_id: u64, opcode: Opcode) {
         vendor_err: 0,
     };
     if opcode == Opcode::Recv {
-        hub.retire_recv(qpn, 1);
+        sink.retire_recv(qpn, 1);
     } else {
-        hub.retire_send(qpn, 1);
+        sink.retire_send(qpn, 1);
     }
-    if hub.complete(cq, &completion).is_err() {
-        hub.event(roce::engine::Event::CqError(cq));
+    if sink.complete(cq, &completion).is_err() {
+        sink.event(roce::engine::Event::CqError(cq));
     }
 }
 
-/// A turn sends so many packets at most, and receives none after so many.
+/// The most packets that a turn sends, and the number of received packets after which it receives
+/// no more.
 pub(crate) const TURN_PACKETS: u32 = 128;
 
-/// And so many bytes, to which the last packet is added: as large as the largest window, so that a stream of requests is not
-/// parted, and about 0.2 ms.
+/// The bytes after which a turn sends no more packets: as large as the largest window, so that it
+/// does not part a stream of requests, and about 0.2 ms.
 pub(crate) const TURN_BYTES: usize = 512 << 10;
 
-/// Acknowledgements leave after so many packets even if more keep coming.
+/// The number of packets after which acknowledgements leave even if more keep arriving.
 const ACKS_AFTER: u32 = 16;
 
-/// And after so many nanoseconds where nobody polls; where somebody did, until the background thread sees that it is over.
+/// The nanoseconds after which acknowledgements leave where no program polls. Where one has stopped
+/// polling, they leave when the worker notices.
 const ACKS_WITHIN: u64 = 1_000_000;
 
 #[cfg(all(test, not(loom)))]

@@ -1,5 +1,5 @@
-//! [`Hub`]: where the engine's results go: completions into rings, retired work requests to their queues, events to those
-//! who wait.
+//! [`EngineSink`]: passes the engine's results on: completions into rings, retired work requests to
+//! their queues, events into pipes.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -9,50 +9,51 @@ use uverbs_abi::ib_user_verbs::IbUverbsAsyncEventDesc;
 use verbs_core::types::{AsyncEventType, Wc, WcFlags, WcOpcode, WcStatus};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use crate::bells::Bells;
+use crate::event_pipe::{EventPipe, Written};
 use crate::limits::{self, QPN_MODULUS};
-use crate::records::{Records, Written};
-use crate::ring::{Reader, Writer};
+use crate::pending::PendingSet;
+use crate::ring::{Consumer, Producer};
 use crate::wqe::{RecvWqe, SendWqe};
 
 /// The queues of a device, as the engine's results see them.
 #[derive(Debug)]
-pub(crate) struct Hub {
+pub(crate) struct EngineSink {
     cqs: Vec<Option<CqEnd>>,
-    /// By their bell.
-    qps: Box<[Option<Box<QpEnd>>; Bells::MAX]>,
-    /// The bell of the queue pair with a number, by its low bits.
-    bells: Box<[u16; QPN_MODULUS]>,
-    /// Bells that no queue pair has.
-    free_bells: Vec<u16>,
-    /// How many completion queues are to raise an event.
+    /// By slot, as in the [`PendingSet`].
+    qps: Box<[Option<Box<QpEnd>>; PendingSet::MAX]>,
+    /// The slot of the queue pair with a number, by the number's low bits.
+    slots: Box<[u16; QPN_MODULUS]>,
+    /// Slots without a queue pair.
+    free_slots: Vec<u16>,
+    /// The number of completion queues that are armed.
     armed: u32,
-    /// Who has records that did not fit.
-    pub(crate) clogged: Vec<Arc<Records>>,
+    /// The pipes that keep events which did not fit.
+    pub(crate) clogged: Vec<Arc<EventPipe>>,
 }
 
-/// A completion queue: the end that completions go into.
+/// A completion queue, as the engine's results see it.
 #[derive(Debug)]
 pub(crate) struct CqEnd {
-    pub(crate) writer: Writer<Wc>,
+    pub(crate) producer: Producer<Wc>,
     pub(crate) channel: Option<Channel>,
     pub(crate) events: Channel,
     pub(crate) user_handle: u64,
     pub(crate) armed: Armed,
-    /// How many queue pairs' queues complete here.
+    /// The number of send and receive queues that complete here.
     pub(crate) users: u32,
-    /// A completion did not fit; that was told, once.
+    /// A completion did not fit, and the event of that was raised.
     pub(crate) has_overrun: bool,
 }
 
-/// Where events are written to, with the reading end, so that they can be taken back.
+/// The pipe that events are written to, and its reading end, through which unread ones are taken
+/// back.
 #[derive(Clone, Debug)]
 pub(crate) struct Channel {
-    pub(crate) records: Arc<Records>,
+    pub(crate) pipe: Arc<EventPipe>,
     pub(crate) reader: Arc<OwnedFd>,
 }
 
-/// Which completion raises an event.
+/// The completion that raises an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Armed {
     /// None.
@@ -63,32 +64,32 @@ pub(crate) enum Armed {
     Next,
 }
 
-/// A queue pair: the ends that work requests come out of.
+/// A queue pair, as the engine's results see it: the ends that work requests come out of.
 #[derive(Debug)]
 pub(crate) struct QpEnd {
     pub(crate) qpn: Qpn,
-    pub(crate) sq: Reader<SendWqe>,
-    pub(crate) rq: Reader<RecvWqe>,
+    pub(crate) sq: Consumer<SendWqe>,
+    pub(crate) rq: Consumer<RecvWqe>,
     pub(crate) send_cq: CqId,
     pub(crate) recv_cq: CqId,
     pub(crate) events: Channel,
     pub(crate) user_handle: u64,
 }
 
-impl Hub {
+impl EngineSink {
     pub(crate) fn new() -> Self {
         Self {
             cqs: Vec::new(),
-            qps: Box::new([const { None }; Bells::MAX]),
-            bells: Box::new([0; QPN_MODULUS]),
+            qps: Box::new([const { None }; PendingSet::MAX]),
+            slots: Box::new([0; QPN_MODULUS]),
             // The lowest first.
-            free_bells: (0..Bells::MAX as u16).rev().collect(),
+            free_slots: (0..PendingSet::MAX as u16).rev().collect(),
             armed: 0,
             clogged: Vec::new(),
         }
     }
 
-    /// Puts a completion queue in; `None` where `max` are there.
+    /// Adds a completion queue; returns `None` where `max` exist.
     pub(crate) fn add_cq(&mut self, end: CqEnd, max: u32) -> Option<CqId> {
         let index = match self.cqs.iter().position(Option::is_none) {
             Some(index) => index,
@@ -106,7 +107,10 @@ impl Hub {
         self.cqs.get_mut(cq.0 as usize)?.as_mut()
     }
 
-    /// Takes a completion queue out, if no queue pair uses it.
+    /// Removes a completion queue.
+    ///
+    /// # Errors
+    /// [`InUse`] while queue pairs complete to it.
     pub(crate) fn remove_cq(&mut self, cq: CqId) -> Result<(), InUse> {
         if self.cq(cq).is_some_and(|end| end.users > 0) {
             return Err(InUse);
@@ -122,10 +126,11 @@ impl Hub {
         Ok(())
     }
 
-    /// Has a completion queue raise an event.
+    /// Arms a completion queue.
     pub(crate) fn arm(&mut self, cq: CqId, armed: Armed) {
         let Some(end) = self.cq(cq) else { return };
-        // Who asked for any event is not answered less by asking for a solicited one as well.
+        // A queue that is armed for any completion stays so when a solicited one is asked for as
+        // well.
         let is_new = end.armed == Armed::Not;
         if end.armed != Armed::Next {
             end.armed = armed;
@@ -133,31 +138,31 @@ impl Hub {
         self.armed += u32::from(is_new);
     }
 
-    /// Does somebody wait for an event of a completion queue?
+    /// Returns whether a completion queue is armed.
     pub(crate) fn is_armed(&self) -> bool {
         self.armed > 0
     }
 
-    /// Puts a queue pair in and gives its bell; `None`: there is none left.
+    /// Adds a queue pair and returns its slot, or `None` where no slot is free.
     pub(crate) fn add_qp(&mut self, end: QpEnd) -> Option<usize> {
-        let bell = self.free_bells.pop()?;
+        let slot = self.free_slots.pop()?;
         for cq in [end.send_cq, end.recv_cq] {
             if let Some(cq) = self.cq(cq) {
                 cq.users += 1;
             }
         }
-        self.bells[low_bits(end.qpn)] = bell;
-        self.qps[usize::from(bell)] = Some(Box::new(end));
-        Some(usize::from(bell))
+        self.slots[low_bits(end.qpn)] = slot;
+        self.qps[usize::from(slot)] = Some(Box::new(end));
+        Some(usize::from(slot))
     }
 
     pub(crate) fn remove_qp(&mut self, qpn: Qpn) {
         if self.qp(qpn).is_none() {
             return;
         }
-        let bell = self.bells[low_bits(qpn)];
-        let Some(end) = self.qps[usize::from(bell)].take() else { return };
-        self.free_bells.push(bell);
+        let slot = self.slots[low_bits(qpn)];
+        let Some(end) = self.qps[usize::from(slot)].take() else { return };
+        self.free_slots.push(slot);
         for cq in [end.send_cq, end.recv_cq] {
             if let Some(cq) = self.cq(cq) {
                 cq.users -= 1;
@@ -167,18 +172,18 @@ impl Hub {
     }
 
     fn take_back(&mut self, channel: &Channel, dropped: impl Fn(&[u8]) -> bool) {
-        if channel.records.take_back(channel.reader.as_fd(), dropped) == Written::Kept {
-            self.clog(&channel.records);
+        if channel.pipe.take_back(channel.reader.as_fd(), dropped) == Written::Kept {
+            self.clog(&channel.pipe);
         }
     }
 
     #[inline]
     pub(crate) fn qp(&mut self, qpn: Qpn) -> Option<&mut QpEnd> {
-        let bell = self.bells[low_bits(qpn)];
-        self.qps[usize::from(bell) % Bells::MAX].as_deref_mut().filter(|end| end.qpn == qpn)
+        let slot = self.slots[low_bits(qpn)];
+        self.qps[usize::from(slot) % PendingSet::MAX].as_deref_mut().filter(|end| end.qpn == qpn)
     }
 
-    /// Takes the next receive out of the ring of the queue pair whose bell this is.
+    /// Takes the next receive out of the ring of the queue pair in a slot.
     #[inline]
     pub(crate) fn next_recv(&mut self, slot: usize, list: &mut [Sge]) -> Option<(Qpn, RecvWqe, usize)> {
         let end = self.qps[slot].as_deref_mut()?;
@@ -186,7 +191,7 @@ impl Hub {
         Some((end.qpn, wqe, len))
     }
 
-    /// Takes the next send out of the ring of the queue pair whose bell this is.
+    /// Takes the next send out of the ring of the queue pair in a slot.
     #[inline]
     pub(crate) fn next_send(&mut self, slot: usize, list: &mut [Sge]) -> Option<(Qpn, SendWqe, usize)> {
         let end = self.qps[slot].as_deref_mut()?;
@@ -194,67 +199,70 @@ impl Hub {
         Some((end.qpn, wqe, len))
     }
 
-    /// Tells those again who had no room.
-    pub(crate) fn retry_records(&mut self) {
-        self.clogged.retain(|records| records.retry() == Written::Kept);
+    /// Writes the events that pipes kept, as far as they fit now.
+    pub(crate) fn retry_pipes(&mut self) {
+        self.clogged.retain(|pipe| pipe.retry() == Written::Kept);
     }
 
-    fn tell(&mut self, records: &Arc<Records>, bytes: &[u8]) {
-        if records.write(bytes) == Written::Kept {
-            self.clog(records);
+    fn write(&mut self, pipe: &Arc<EventPipe>, bytes: &[u8]) {
+        if pipe.write(bytes) == Written::Kept {
+            self.clog(pipe);
         }
     }
 
-    fn clog(&mut self, records: &Arc<Records>) {
-        if !self.clogged.iter().any(|other| Arc::ptr_eq(other, records)) {
-            self.clogged.push(Arc::clone(records));
+    fn clog(&mut self, pipe: &Arc<EventPipe>) {
+        if !self.clogged.iter().any(|other| Arc::ptr_eq(other, pipe)) {
+            self.clogged.push(Arc::clone(pipe));
         }
     }
 
-    fn tell_async(&mut self, records: &Arc<Records>, event_type: AsyncEventType, element: u64) {
+    fn raise(&mut self, pipe: &Arc<EventPipe>, event_type: AsyncEventType, element: u64) {
         let mut record = IbUverbsAsyncEventDesc::new_zeroed();
         record.element = element;
         record.event_type = event_type.0;
-        self.tell(records, record.as_bytes());
+        self.write(pipe, record.as_bytes());
     }
 
-    fn tell_qp(&mut self, qpn: Qpn, event_type: AsyncEventType) {
+    fn raise_for_qp(&mut self, qpn: Qpn, event_type: AsyncEventType) {
         if let Some(end) = self.qp(qpn) {
-            let (records, user_handle) = (Arc::clone(&end.events.records), end.user_handle);
-            self.tell_async(&records, event_type, user_handle);
+            let (pipe, user_handle) = (Arc::clone(&end.events.pipe), end.user_handle);
+            self.raise(&pipe, event_type, user_handle);
         }
     }
 }
 
-/// Is it an event of the object with this handle, a completion queue or not?
+/// Returns whether a record is an event of the object with this handle: of a completion queue, or
+/// not.
 fn is_of(record: &[u8], user_handle: u64, is_cq: bool) -> bool {
     IbUverbsAsyncEventDesc::read_from_bytes(record).is_ok_and(|event| {
         event.element == user_handle && (event.event_type == AsyncEventType::CQ_ERR.0) == is_cq
     })
 }
 
-/// Something uses it.
+/// The object is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InUse;
 
-/// Where the bell of a queue pair stands. The engine numbers queue pairs so that those alive at a time differ here
+/// The low bits of a number, by which its slot is found. The engine numbers queue pairs so that
+/// those alive at a time differ in them
 /// ([`Config::qpn_modulus`](roce::engine::Config::qpn_modulus)).
 #[inline]
 fn low_bits(qpn: Qpn) -> usize {
     qpn.0 as usize % QPN_MODULUS
 }
 
-const _: () = assert!(2 * limits::MAX_QP as usize <= QPN_MODULUS && limits::MAX_QP as usize <= Bells::MAX);
+const _: () =
+    assert!(2 * limits::MAX_QP as usize <= QPN_MODULUS && limits::MAX_QP as usize <= PendingSet::MAX);
 
-impl Sink for Hub {
+impl Sink for EngineSink {
     #[inline]
     fn complete(&mut self, cq: CqId, completion: &Completion) -> Result<(), CqFull> {
         let Some(end) = self.cqs.get_mut(cq.0 as usize).and_then(Option::as_mut) else { return Ok(()) };
-        if !end.writer.has_room() {
+        if !end.producer.has_room() {
             return Err(CqFull);
         }
-        end.writer.put(wc(completion), [].into_iter());
-        end.writer.publish();
+        end.producer.put(wc(completion), [].into_iter());
+        end.producer.publish();
         let raises = match end.armed {
             Armed::Not => false,
             Armed::Next => true,
@@ -265,7 +273,7 @@ impl Sink for Hub {
             let (channel, user_handle) = (end.channel.clone(), end.user_handle);
             self.armed -= 1;
             if let Some(channel) = channel {
-                self.tell(&channel.records, &user_handle.to_ne_bytes());
+                self.write(&channel.pipe, &user_handle.to_ne_bytes());
             }
         }
         Ok(())
@@ -294,23 +302,23 @@ impl Sink for Hub {
                 if let Some(end) = self.cq(cq)
                     && !core::mem::replace(&mut end.has_overrun, true)
                 {
-                    let (records, user_handle) = (Arc::clone(&end.events.records), end.user_handle);
-                    self.tell_async(&records, E::CQ_ERR, user_handle);
+                    let (pipe, user_handle) = (Arc::clone(&end.events.pipe), end.user_handle);
+                    self.raise(&pipe, E::CQ_ERR, user_handle);
                 }
             }
-            Event::QpFatal(qpn) => self.tell_qp(qpn, E::QP_FATAL),
-            Event::QpRequestError(qpn) => self.tell_qp(qpn, E::QP_REQ_ERR),
-            Event::QpAccessError(qpn) => self.tell_qp(qpn, E::QP_ACCESS_ERR),
-            Event::CommunicationEstablished(qpn) => self.tell_qp(qpn, E::COMM_EST),
-            Event::SqDrained(qpn) => self.tell_qp(qpn, E::SQ_DRAINED),
-            Event::LastWqeReached(qpn) => self.tell_qp(qpn, E::QP_LAST_WQE_REACHED),
+            Event::QpFatal(qpn) => self.raise_for_qp(qpn, E::QP_FATAL),
+            Event::QpRequestError(qpn) => self.raise_for_qp(qpn, E::QP_REQ_ERR),
+            Event::QpAccessError(qpn) => self.raise_for_qp(qpn, E::QP_ACCESS_ERR),
+            Event::CommunicationEstablished(qpn) => self.raise_for_qp(qpn, E::COMM_EST),
+            Event::SqDrained(qpn) => self.raise_for_qp(qpn, E::SQ_DRAINED),
+            Event::LastWqeReached(qpn) => self.raise_for_qp(qpn, E::QP_LAST_WQE_REACHED),
             // The contract has no shared receive queues yet.
             Event::SrqLimitReached(_) | Event::SrqError(_) => {}
         }
     }
 }
 
-/// A completion as verbs have it. Statuses and opcodes have the same numbers on both sides.
+/// Converts a completion of the engine. Statuses and opcodes have the same numbers on both sides.
 #[inline]
 fn wc(completion: &Completion) -> Wc {
     let mut wc_flags = WcFlags::empty();

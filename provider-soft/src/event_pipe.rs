@@ -1,10 +1,12 @@
-//! [`Records`]: how events reach a program that waits for them with `poll(2)` or a blocking read.
+//! [`EventPipe`]: carries events to a program that waits for them with `poll(2)` or a blocking
+//! read.
 //!
-//! The program has one end of a stream socket and reads records of a fixed size, as it would from the kernel's completion
-//! channels and asynchronous files. Writing never blocks and never raises a signal. What does not fit is kept, in order,
-//! and written when the background thread finds that there is room again: no event is lost. When the program has closed its
-//! end there is nobody to tell. What nobody has read of an object that is destroyed is taken back, as the kernel does: a program
-//! that finds its end readable reads an event, and does not wait for one.
+//! The program has one end of a stream socket and reads records of a fixed size, as it would from
+//! the kernel's completion channels and asynchronous files. Writing never blocks and never raises a
+//! signal. Records that do not fit are kept, in order, and written when the worker finds that there
+//! is room again: no event is lost. Once the program has closed its end, records are dropped. When
+//! an object is destroyed, its unread records are taken back, as the kernel does: a program that
+//! finds its end readable reads an event, and does not wait for one.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -17,38 +19,38 @@ use nix::sys::socket::{MsgFlags, recv, send};
 use nix::sys::stat::fstat;
 use verbs_core::Errno;
 
-/// The writing end.
+/// The writing end of a pipe.
 #[derive(Debug)]
-pub(crate) struct Records {
+pub(crate) struct EventPipe {
     stream: UnixStream,
     kept: Mutex<VecDeque<Record>>,
-    /// How long a record is.
+    /// The length of a record in bytes.
     record_len: usize,
-    /// The inode of the reading end, whatever number it has in the program.
+    /// The inode of the reading end, which identifies it whatever number its descriptor has.
     inode: u64,
 }
 
-/// The longest record is that of an asynchronous event.
+/// A record: at most as long as that of an asynchronous event.
 #[derive(Clone, Copy, Debug)]
 struct Record {
     bytes: [u8; 16],
     len: usize,
 }
 
-/// What became of records that were to be written.
+/// The outcome of writing records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Written {
-    /// They are on their way, or nobody wants them.
+    /// All were written, or dropped because the program has closed its end.
     All,
     /// Some are kept.
     Kept,
 }
 
-impl Records {
-    /// A writing end for records of this length, 16 bytes at most, and the program's end.
+impl EventPipe {
+    /// Returns a writing end for records of `record_len` bytes, 16 at most, and the program's end.
     ///
     /// # Errors
-    /// What `socketpair(2)` and `fstat(2)` say.
+    /// Any errno of `socketpair(2)`, notably `EMFILE`.
     pub(crate) fn pair(record_len: usize) -> Result<(Self, OwnedFd), Errno> {
         let (stream, theirs) = UnixStream::pair().map_err(|error| Errno::from_io(&error))?;
         let theirs = OwnedFd::from(theirs);
@@ -56,14 +58,14 @@ impl Records {
         Ok((Self { stream, kept: Mutex::default(), record_len, inode }, theirs))
     }
 
-    /// Is this the reading end of these records?
+    /// Returns whether the file with this inode is the reading end.
     pub(crate) fn is_read_by(&self, inode: u64) -> bool {
         self.inode == inode
     }
 
-    /// Has the program closed its end?
+    /// Returns whether the program has closed its end.
     pub(crate) fn is_abandoned(&self) -> bool {
-        // Hangups and errors are told without being asked for.
+        // `poll` reports hangups and errors without being asked for them.
         let mut fds = [PollFd::new(self.as_fd(), PollFlags::empty())];
         poll(&mut fds, PollTimeout::ZERO).is_ok_and(|count| count > 0)
     }
@@ -77,8 +79,8 @@ impl Records {
         self.write_kept(&mut kept)
     }
 
-    /// Takes back what nobody has read yet and is `dropped`, through the reading end. Who reads at the same time gets what is
-    /// left, if not all of it in order.
+    /// Takes back the unread records that are `dropped`, through the reading end. A program that
+    /// reads at the same time gets the remaining records, but perhaps not in order.
     pub(crate) fn take_back(&self, reader: BorrowedFd<'_>, dropped: impl Fn(&[u8]) -> bool) -> Written {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let mut unread = VecDeque::new();
@@ -100,7 +102,7 @@ impl Records {
         self.write_kept(&mut kept)
     }
 
-    /// Writes what is kept, as far as it fits.
+    /// Writes the kept records, as far as they fit.
     pub(crate) fn retry(&self) -> Written {
         self.write_kept(&mut self.kept.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -120,17 +122,17 @@ impl Records {
     }
 }
 
-/// Writable when there is room for what is kept.
-impl AsFd for Records {
+/// Writable when there is room for kept records.
+impl AsFd for EventPipe {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }
 }
 
-/// What tells files apart.
+/// Returns the inode of an open file, which tells files apart.
 ///
 /// # Errors
-/// What `fstat(2)` says.
+/// Any errno of `fstat(2)`.
 pub(crate) fn inode(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
     Ok(fstat(fd)?.st_ino)
 }
@@ -141,65 +143,65 @@ mod tests {
 
     use super::*;
 
-    /// The reading end, from which a record that is lost is an error and no wait.
-    fn no_waiting(theirs: OwnedFd) -> UnixStream {
+    /// Returns the reading end, from which reading a lost record fails instead of waiting.
+    fn nonblocking(theirs: OwnedFd) -> UnixStream {
         let stream = UnixStream::from(theirs);
         stream.set_nonblocking(true).unwrap();
         stream
     }
 
     #[test]
-    fn what_does_not_fit_is_kept_and_comes_later_in_order() {
-        let (records, theirs) = Records::pair(8).unwrap();
+    fn records_that_do_not_fit_come_later_in_order() {
+        let (pipe, theirs) = EventPipe::pair(8).unwrap();
         let mut count = 0_u64;
-        while records.write(&count.to_ne_bytes()) == Written::All {
+        while pipe.write(&count.to_ne_bytes()) == Written::All {
             count += 1;
         }
         for more in count + 1..count + 10 {
-            assert_eq!(records.write(&more.to_ne_bytes()), Written::Kept);
+            assert_eq!(pipe.write(&more.to_ne_bytes()), Written::Kept);
         }
-        let mut file = no_waiting(theirs);
+        let mut file = nonblocking(theirs);
         for expected in 0..count + 10 {
             let mut record = [0; 8];
             file.read_exact(&mut record).unwrap();
             assert_eq!(u64::from_ne_bytes(record), expected);
-            records.retry();
+            pipe.retry();
         }
-        assert_eq!(records.retry(), Written::All);
+        assert_eq!(pipe.retry(), Written::All);
     }
 
     #[test]
-    fn what_nobody_has_read_is_taken_back_and_the_rest_stays_in_order() {
-        let (records, theirs) = Records::pair(8).unwrap();
+    fn unread_records_are_taken_back_and_the_rest_stay_in_order() {
+        let (pipe, theirs) = EventPipe::pair(8).unwrap();
         let mut count = 0_u64;
         // Some in the stream, some kept.
-        while records.write(&(count % 3).to_ne_bytes()) == Written::All {
+        while pipe.write(&(count % 3).to_ne_bytes()) == Written::All {
             count += 1;
         }
         for more in count + 1..count + 6 {
-            assert_eq!(records.write(&(more % 3).to_ne_bytes()), Written::Kept);
+            assert_eq!(pipe.write(&(more % 3).to_ne_bytes()), Written::Kept);
         }
         let is_one = |bytes: &[u8]| bytes == 1_u64.to_ne_bytes();
-        assert_eq!(records.take_back(theirs.as_fd(), is_one), Written::All);
+        assert_eq!(pipe.take_back(theirs.as_fd(), is_one), Written::All);
         let expected: Vec<u64> = (0..count + 6).map(|n| n % 3).filter(|n| *n != 1).collect();
-        let mut file = no_waiting(theirs);
+        let mut file = nonblocking(theirs);
         for expected in expected {
             let mut record = [0; 8];
             file.read_exact(&mut record).unwrap();
             assert_eq!(u64::from_ne_bytes(record), expected);
         }
-        assert_eq!(records.take_back(file.as_fd(), |_| false), Written::All, "of nothing");
-        drop(records);
+        assert_eq!(pipe.take_back(file.as_fd(), |_| false), Written::All, "of nothing");
+        drop(pipe);
         assert_eq!(file.read(&mut [0; 8]).unwrap(), 0, "nothing more");
     }
 
     #[test]
     fn a_program_that_closed_its_end_is_no_error() {
-        let (records, theirs) = Records::pair(16).unwrap();
-        assert!(records.is_read_by(inode(theirs.as_fd()).unwrap()));
-        assert!(!records.is_abandoned());
+        let (pipe, theirs) = EventPipe::pair(16).unwrap();
+        assert!(pipe.is_read_by(inode(theirs.as_fd()).unwrap()));
+        assert!(!pipe.is_abandoned());
         drop(theirs);
-        assert!(records.is_abandoned());
-        assert_eq!(records.write(&[0; 16]), Written::All);
+        assert!(pipe.is_abandoned());
+        assert_eq!(pipe.write(&[0; 16]), Written::All);
     }
 }

@@ -1,4 +1,5 @@
-//! What leaves a machine while its clock stands still, and while the kernel's send queue is long.
+//! The packets that leave a device while its clock stands still, and while the kernel's send queue
+//! is long.
 
 use std::cell::Cell;
 
@@ -20,10 +21,11 @@ const PACKET_COST: u64 = 768;
 const PACKET: u64 = 4096 + 64 + PACKET_COST;
 const NOW: Time = Time(1_000_000_000);
 
-/// A device of which a peer has asked for [`READ`] bytes, and that has another queue pair with another peer.
+/// A device of which a peer has asked for [`READ`] bytes, and that has another queue pair with
+/// another peer.
 struct Victim {
     socket: Socket,
-    machine: Machine,
+    core: DeviceCore,
     key: u32,
     other: Qpn,
 }
@@ -32,15 +34,15 @@ impl Victim {
     fn new() -> Self {
         let socket = Socket::auto().expect("a free address");
         // The largest window, whatever buffer the host allows.
-        let mut machine = Machine::new(&socket, limits::config(usize::MAX, false));
-        let pd = machine.engine.alloc_pd().unwrap();
+        let mut core = DeviceCore::new(&socket, limits::config(usize::MAX, false));
+        let pd = core.engine.alloc_pd().unwrap();
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
         let attr = MemoryAttr { pd, iova: 0, length: READ as u64, access };
-        let key = machine.engine.reg_mr(&attr, Region::leaked(READ)).unwrap();
+        let key = core.engine.reg_mr(&attr, Region::leaked(READ)).unwrap();
         let cap = QpCap { max_send_wr: 4, max_send_sge: 1, max_inline_data: 8, ..QpCap::default() };
         let mut connect = |remote: Gid| {
             let init = QpInit { cap, ..QpInit::new(Service::Rc, pd, CqId(0), CqId(0)) };
-            let qpn = machine.engine.create_qp(&init).unwrap();
+            let qpn = core.engine.create_qp(&init).unwrap();
             for state in [State::Init, State::Rtr, State::Rts] {
                 let change = AttrChange {
                     state: Some(state),
@@ -55,12 +57,12 @@ impl Victim {
                     max_dest_rd_atomic: Some(16),
                     ..AttrChange::default()
                 };
-                machine.engine.modify_qp(qpn, &change, NOW, &mut machine.hub).unwrap();
+                core.engine.modify_qp(qpn, &change, NOW, &mut core.sink).unwrap();
             }
             qpn
         };
         let (hostile, other) = (connect(remote(1)), connect(remote(2)));
-        let mut victim = Self { socket, machine, key, other };
+        let mut victim = Self { socket, core, key, other };
         victim.arrive(remote(1), hostile, wire::Opcode::RC_RDMA_READ_REQUEST, READ as u32);
         victim
     }
@@ -74,7 +76,7 @@ impl Victim {
         headers.emit(&mut packet);
         packet.extend([0; ICRC_LEN]);
         let arrival = Arrival { remote: from, local: self.socket.gid(), ..Arrival::default() };
-        self.machine.engine.handle(NOW, &arrival, &packet, &mut self.machine.hub);
+        self.core.engine.handle(NOW, &arrival, &packet, &mut self.core.sink);
     }
 
     /// Posts a write without data.
@@ -87,16 +89,16 @@ impl Victim {
             payload: Payload::Inline(&[]),
             remote_srq: 0,
         };
-        self.machine.engine.post_send(self.other, &wr, NOW, &mut self.machine.hub).unwrap();
+        self.core.engine.post_send(self.other, &wr, NOW, &mut self.core.sink).unwrap();
     }
 
     /// Sends in as many turns as it takes, and returns what has left since the device was made.
     fn transmit(&mut self, now: Time, unsent: impl Fn(&Socket) -> u64) -> Counters {
         for _ in 0..100 {
-            self.machine.transmit_with(&self.socket, now, Acks::Now, &unsent);
-            self.machine.spent = Spent::default();
-            if !self.machine.has_left() {
-                assert!(!self.machine.blocked, "the link takes what is sent");
+            self.core.transmit_with(&self.socket, now, Acks::Now, &unsent);
+            self.core.spent = Spent::default();
+            if !self.core.has_work_left() {
+                assert!(!self.core.blocked, "the link takes what is sent");
                 return self.socket.counters();
             }
         }
@@ -104,7 +106,7 @@ impl Victim {
     }
 
     fn window(&self) -> u64 {
-        self.machine.engine.config().window_bytes.into()
+        self.core.engine.config().window_bytes.into()
     }
 }
 
@@ -126,7 +128,7 @@ fn answers_wait_for_credit_once_a_window_has_left() {
     assert!((window - PACKET..=window + PACKET).contains(&cost(&first)), "{first:?}");
     assert_eq!((first.answers_rested, first.answers_held), (1, 0));
     // Credit for 15 packets, at 8000 bytes a microsecond.
-    let until = victim.machine.next_look(NOW).expect("the rest is not forgotten");
+    let until = victim.core.next_wakeup(NOW).expect("the rest is not forgotten");
     assert!(NOW < until && until.0 - NOW.0 <= 16 * PACKET * 1000 / 8000, "{until:?}");
     assert_eq!(victim.transmit(NOW, |_| 0).sent, first.sent, "time stands still");
     let second = victim.transmit(until, |_| 0);
@@ -145,11 +147,11 @@ fn answers_wait_while_the_send_queue_holds_a_window_and_nothing_else_does() {
     // Long enough for credit of a window.
     let later = NOW + 1_000_000;
     asked.set(0);
-    victim.machine.expire(later);
+    victim.core.expire(later);
     let held = victim.transmit(later, full);
     // The packet that fills the window by count leaves before the queue is measured.
     assert_eq!((held.sent, held.answers_held), (first.sent + 1, first.answers_held + 1));
-    assert_eq!(victim.machine.next_look(later), Some(later + HOLD));
+    assert_eq!(victim.core.next_wakeup(later), Some(later + HOLD));
 
     victim.post();
     assert_eq!(victim.transmit(later, full).sent, held.sent + 1, "a request leaves");
@@ -175,12 +177,12 @@ fn no_more_answers_join_the_send_queue_than_there_is_room_for() {
 #[test]
 fn the_send_queue_is_not_measured_where_no_answer_waits() {
     let mut victim = Victim::new();
-    while victim.machine.engine.has_answers() {
+    while victim.core.engine.has_answers() {
         let now = NOW + victim.socket.counters().sent_bytes;
-        victim.machine.expire(now);
+        victim.core.expire(now);
         victim.transmit(now, |_| 0);
     }
-    victim.machine.backlog.add(usize::MAX >> 1);
+    victim.core.backlog.add(usize::MAX >> 1);
     let before = victim.socket.counters().sent;
     victim.post();
     let after = victim.transmit(NOW + (1 << 30), |_| unreachable!("no answer waits"));

@@ -1,0 +1,68 @@
+//! [`PendingSet`]: the queue pairs whose rings hold work requests that the engine has not taken
+//! yet.
+//!
+//! There is one lower bit for each queue pair, and one upper bit for each word of lower bits, so
+//! that a look at an empty set reads one word. A thread that inserts sets the lower bit first and
+//! then the upper one with release. A thread that takes reads and clears the upper bits with
+//! acquire and then the lower ones, so an upper bit that was taken never hides a lower one. That a
+//! thread takes what was inserted is guaranteed by the
+//! [`CombiningLock`](crate::combining_lock::CombiningLock).
+
+use crate::sync::atomic::{AtomicU64, Ordering};
+
+/// A set of small numbers, one for each queue pair, with one bit each.
+#[derive(Debug)]
+pub(crate) struct PendingSet {
+    upper: AtomicU64,
+    lower: Box<[AtomicU64]>,
+}
+
+impl PendingSet {
+    /// The largest number of slots.
+    pub(crate) const MAX: usize = 64 * 64;
+
+    /// Returns an empty set of slots 0 to `slots - 1`.
+    pub(crate) fn new(slots: usize) -> Self {
+        assert!(slots <= Self::MAX);
+        Self { upper: AtomicU64::new(0), lower: (0..slots.div_ceil(64)).map(|_| AtomicU64::new(0)).collect() }
+    }
+
+    /// Inserts a slot.
+    #[inline]
+    pub(crate) fn insert(&self, slot: usize) {
+        self.lower[slot / 64].fetch_or(1 << (slot % 64), Ordering::Release);
+        self.upper.fetch_or(1 << (slot / 64), Ordering::Release);
+    }
+
+    /// Removes all slots, and calls `each` with them in ascending order.
+    #[inline]
+    pub(crate) fn take(&self, mut each: impl FnMut(usize)) {
+        let mut upper = self.upper.swap(0, Ordering::Acquire);
+        while upper != 0 {
+            let word = upper.trailing_zeros() as usize;
+            upper &= upper - 1;
+            let mut lower = self.lower[word].swap(0, Ordering::Acquire);
+            while lower != 0 {
+                each(word * 64 + lower.trailing_zeros() as usize);
+                lower &= lower - 1;
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_inserted_slot_is_taken_once() {
+        let pending = PendingSet::new(PendingSet::MAX);
+        for slot in [4095, 0, 63, 64, 0] {
+            pending.insert(slot);
+        }
+        let mut taken = Vec::new();
+        pending.take(|slot| taken.push(slot));
+        assert_eq!(taken, [0, 63, 64, 4095]);
+        pending.take(|slot| panic!("{slot} was taken twice"));
+    }
+}

@@ -1,0 +1,208 @@
+//! The worker: the background thread that works on a device while no program polls.
+//!
+//! | the program | the worker sleeps until |
+//! |---|---|
+//! | does nothing | the alarm |
+//! | has work under way, or waits for events | the alarm, a packet, a deadline, room to write |
+//! | polls | the alarm, or the program stops polling |
+//!
+//! The worker checks every 1 to 8 ms whether polling goes on, less often the longer it has lasted.
+//! Packets do not wake the worker while a program polls.
+//!
+//! The worker stores the events that wake it in the device core while it holds the lock. A thread
+//! that makes another event necessary sees that with the lock held
+//! ([`DeviceCore::must_wake_worker`](crate::device_core::DeviceCore::must_wake_worker)) and sets
+//! the alarm, which stays set until the worker reads it. So no event is lost between the decision
+//! to sleep and the sleep.
+//!
+//! Where a turn has ended with work left, the worker sleeps until a time that has passed: it lets
+//! other threads have the lock, and goes on.
+//!
+//! A program that waits for events polls as well, a few times for each event. Only more frequent
+//! polls count as polling.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::signal::SigSet;
+use nix::sys::time::TimeSpec;
+use roce::engine::Time;
+
+use crate::combining_lock::Guard;
+use crate::device_core::{Acks, DeviceCore, Sleep};
+use crate::event_pipe::EventPipe;
+use crate::shared::Shared;
+
+/// Runs the worker until the device stops.
+pub(crate) fn run(shared: &Shared) {
+    // Signals are left to the program's threads.
+    let _ = SigSet::all().thread_block();
+    let polls = || shared.polls.load(Ordering::Relaxed);
+    let mut habit = Habit::new(polls(), shared.now());
+    // Another thread set the alarm, and relies on the worker to look at everything.
+    let mut alarmed = true;
+    let mut pause = PAUSE;
+    while !shared.stop.load(Ordering::Acquire) {
+        habit.count(polls(), shared.now());
+        // Where work was left, this thread held the lock a moment ago.
+        shared.core.yield_to_waiters();
+        // A poller may hold the lock, and a poll may take long.
+        let taken =
+            if habit.has_polled && !alarmed { shared.core.try_lock() } else { Some(shared.core.lock()) };
+        let Some(mut guard) = taken else {
+            alarmed = rest(shared, pause);
+            pause = (2 * pause).min(TICK);
+            continue;
+        };
+        pause = PAUSE;
+        if habit.is_polled && !guard.sink.is_armed() {
+            // Work done here instead of by the poller moves the device's data between two
+            // processors.
+            guard.sleep = Sleep::POLLED;
+            shared.leave(guard, shared.now());
+            alarmed = wait_while_polled(shared);
+            habit = Habit::new(polls(), shared.now());
+            continue;
+        }
+        let (sleep, clogged) = look(shared, guard);
+        alarmed = wait(shared, &sleep, &clogged);
+    }
+}
+
+/// How often the program polls.
+#[derive(Debug)]
+struct Habit {
+    /// The polls at the last full tick, and its time.
+    polls: u32,
+    since: Time,
+    /// The program polls often enough to drive the device.
+    is_polled: bool,
+    /// The program has polled since the last full tick.
+    has_polled: bool,
+}
+
+impl Habit {
+    fn new(polls: u32, since: Time) -> Self {
+        Self { polls, since, is_polled: false, has_polled: false }
+    }
+
+    /// Counts polls. Less than a tick is too short for a verdict, except that there were some.
+    fn count(&mut self, polls: u32, now: Time) {
+        let (count, passed) = (polls.wrapping_sub(self.polls), now.0.saturating_sub(self.since.0));
+        self.has_polled = count > 0;
+        if passed >= TICK {
+            self.is_polled = u64::from(count) >= POLLING * (passed / TICK);
+            (self.polls, self.since) = (polls, now);
+        }
+    }
+}
+
+/// Leaves the device to the polling program until it stops or the alarm is set, and returns whether
+/// the alarm was set.
+fn wait_while_polled(shared: &Shared) -> bool {
+    let mut tick = TICK;
+    loop {
+        if rest(shared, tick) {
+            return true;
+        }
+        let polls = shared.polls.load(Ordering::Relaxed);
+        if rest(shared, PAUSE) {
+            return true;
+        }
+        // No poll in a time in which a polling program polls often: it has stopped, unless one poll
+        // takes long.
+        if shared.polls.load(Ordering::Relaxed) == polls && shared.core.is_free() {
+            return false;
+        }
+        tick = (2 * tick).min(LONGEST_TICK);
+    }
+}
+
+/// Sleeps for this time or until the alarm is set, and returns whether it was set.
+fn rest(shared: &Shared, nanoseconds: u64) -> bool {
+    let sleep = Sleep { until: Some(shared.now() + nanoseconds), ..Sleep::POLLED };
+    wait(shared, &sleep, &[])
+}
+
+/// Looks at everything, and returns the events that must wake the worker.
+fn look(shared: &Shared, mut guard: Guard<'_, DeviceCore>) -> (Sleep, Vec<Arc<EventPipe>>) {
+    let mut now = shared.now();
+    guard.sleep = Sleep::AWAKE;
+    for _ in 0..ROUNDS {
+        let received = guard.receive(&shared.socket);
+        shared.round(&mut guard, now, received, if received { Acks::Behind } else { Acks::Now });
+        now = shared.now();
+        // Acknowledgements have left where no more packets arrive. Other threads need the lock as
+        // well.
+        if !received || guard.spent.is_enough() {
+            break;
+        }
+    }
+    let sleep = guard.sleep_from(now);
+    guard.sleep = sleep;
+    let clogged = guard.sink.clogged.clone();
+    shared.leave(guard, now);
+    (sleep, clogged)
+}
+
+/// Sleeps, and returns whether the alarm was set.
+fn wait(shared: &Shared, sleep: &Sleep, clogged: &[Arc<EventPipe>]) -> bool {
+    let mut fds = vec![PollFd::new(shared.alarm.as_fd(), PollFlags::POLLIN)];
+    if sleep.for_packets {
+        let mut events = PollFlags::POLLIN;
+        events.set(PollFlags::POLLOUT, sleep.for_room);
+        fds.push(PollFd::new(shared.socket.as_fd(), events));
+        fds.extend(clogged.iter().map(|pipe| PollFd::new(pipe.as_fd(), PollFlags::POLLOUT)));
+    }
+    // Whatever made it return, the worker looks at everything.
+    let _ = ppoll(&mut fds, sleep.until.map(|until| timeout(shared.now(), until)), None);
+    shared.alarm.read().is_ok()
+}
+
+fn timeout(now: Time, until: Time) -> TimeSpec {
+    Duration::from_nanos(until.0.saturating_sub(now.0)).into()
+}
+
+/// The polls in a [`TICK`] from which on a program counts as polling, rather than as waiting for
+/// events or looking now and then.
+const POLLING: u64 = 8;
+
+/// The nanoseconds that the worker leaves a program alone that has begun to poll.
+const TICK: u64 = 1_000_000;
+
+/// The longest time that it leaves a polling program alone; each time is twice as long as the last.
+/// Waking may take the poller's processor: with a tick of 1 ms a ping-pong in an emulated guest
+/// took half as long again.
+const LONGEST_TICK: u64 = 8 * TICK;
+
+/// The nanoseconds within which a polling program polls at least once, unless one poll has much to
+/// do.
+const PAUSE: u64 = TICK / 5;
+
+/// The number of looks before the worker releases the lock, unless the turn's share is used up
+/// earlier.
+const ROUNDS: u32 = 64;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_program_that_polls_often_enough_counts_as_polling() {
+        let (mut habit, mut polls, mut now) = (Habit::new(0, Time(0)), 0, Time(0));
+        let mut count = |count: u64, after: u64| {
+            (polls, now) = (polls + count as u32, now + after);
+            habit.count(polls, now);
+            (habit.has_polled, habit.is_polled)
+        };
+        assert_eq!(count(0, TICK), (false, false));
+        assert_eq!(count(POLLING - 1, TICK), (true, false));
+        assert_eq!(count(POLLING, TICK), (true, true));
+        assert_eq!(count(0, TICK / 2), (false, true), "too soon to tell");
+        assert_eq!(count(POLLING, TICK / 2), (true, true));
+        assert_eq!(count(POLLING * 10 - 1, 10 * TICK), (true, false), "long ago is not now");
+    }
+}
