@@ -3,7 +3,7 @@
 //!
 //! A read request of 28 bytes may ask for 2 GiB, and a queue pair may have an atomic's result to send for each of
 //! [`Attr::max_dest_rd_atomic`] requests. What peers ask for must not leave before what others wait for. Answers therefore stand
-//! in a line of their own, behind requests, refusals and acknowledgements ([`schedule`](super::schedule)).
+//! in a line of their own, behind requests, refusals and acknowledgements ([`output`](super::output)).
 //!
 //! ```text
 //!   line      peer A ──► peer C          the first one sends a quantum of its first queue pair, then both go to the end
@@ -34,7 +34,7 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use super::qp::Qp;
-use super::requester::PACKET_COST;
+use super::scheduler::PACKET_COST;
 use super::types::{Config, Gid, Network, Path, Time};
 
 /// The payload and headers that one queue pair sends in a row: 15 packets of 4 KiB.

@@ -6,22 +6,31 @@
 //!                   timeout(now) ──►└──────────┘──► deadline()
 //! ```
 //!
-//! | module | what it is |
-//! |---|---|
-//! | `types` | values: numbers of objects, attributes, work requests, completions |
-//! | `memory` | [`Memory`], where payload lives; [`Sink`], where what happened is told |
-//! | `random` | [`Random`], where the numbers of objects come from |
-//! | `table` | objects by number |
-//! | `keys` | memory regions and windows: keys, rights, protection domains, ranges |
-//! | `scatter` | lists of scatter/gather elements: bytes to registered memory and back |
-//! | `queue` | send, receive and shared receive queues: preallocated rings of work requests |
-//! | `qp` | a queue pair and its states |
-//! | `requester` | from work requests to packets, and from acknowledgements to completions |
-//! | `responder` | from request packets to memory, receives and acknowledgements |
-//! | `datagram` | UD: address checks, multicast |
-//! | `control` | objects made, changed and destroyed; memory registered |
-//! | `schedule` | **whose packet leaves next**, and how long it may wait |
-//! | `answers` | read responses and atomics' results: fair between peers, a window of each |
+//! | layer | module | contents |
+//! |---|---|---|
+//! | calls | `control` | objects created, changed and destroyed; work requests posted |
+//! | | `input` | packets that arrive, timers that end |
+//! | | `output` | **the order in which packets leave**, and how long one may wait |
+//! | | `objects` | everything that an engine holds |
+//! | protocol | `modify` | changes of a queue pair's attributes and state |
+//! | | `datagram` | datagrams that arrive |
+//! | | `requester` | from work requests to packets, and from acknowledgements to completions |
+//! | | `responder` | from request packets to memory, receives and acknowledgements |
+//! | | `finish` | the ends of work requests: completed, flushed; the error state |
+//! | state | `environment` | what the protocol works with apart from the queue pair |
+//! | | `answers` | read responses and results of atomics: fair between peers, a window of each |
+//! | | `scheduler` | queue pairs that have a packet to send, by class |
+//! | | `qp` | the data of a queue pair |
+//! | | `multicast` | multicast groups and their members |
+//! | parts | `queue` | send, receive and shared receive queues: preallocated rings of work requests |
+//! | | `scatter` | lists of scatter/gather elements: bytes to registered memory and back |
+//! | | `keys` | memory regions and windows: keys, rights, protection domains, ranges |
+//! | | `table` | objects by number |
+//! | | `random` | [`Random`], the source of the numbers of objects |
+//! | | `memory` | [`Memory`], which holds payload; [`Sink`], which receives completions and events |
+//! | | `types` | values: numbers of objects, attributes, work requests, completions |
+//!
+//! Invariant: a module uses only modules below it in this table.
 //!
 //! Invariant: nothing allocates but the calls that make objects. Nothing waits, locks, logs or asks for the time: `now`
 //! comes from the caller and never goes back.
@@ -37,15 +46,22 @@
 mod answers;
 mod control;
 mod datagram;
+mod environment;
+mod finish;
+mod input;
 mod keys;
 mod memory;
+mod modify;
+mod multicast;
+mod objects;
+mod output;
 mod qp;
 mod queue;
 mod random;
 mod requester;
 mod responder;
 mod scatter;
-mod schedule;
+mod scheduler;
 mod table;
 #[cfg(test)]
 mod testing;
@@ -60,7 +76,7 @@ pub use types::{
     SendOp, SendWr, Service, Sge, SrqId, State, Status, Time, Transmit, UdDestination, Urgency, XrcDomain,
 };
 
-use control::Objects;
+use objects::Objects;
 
 /// Many queue pairs on one address, and the memory they may reach.
 ///

@@ -2,7 +2,7 @@
 //!
 //! Whatever is wrong with them is the local protection error (IBTA 10.6.3.3, 10.8.2.2).
 
-use crate::engine::control::World;
+use crate::engine::environment::Environment;
 use crate::engine::memory::{Memory, Sink};
 use crate::engine::qp::Qp;
 use crate::engine::queue::Bytes;
@@ -12,12 +12,12 @@ use crate::engine::types::{Access, Status};
 /// Are all local bytes of the work request at a position within its rights?
 pub(super) fn check<M: Memory, S: Sink>(
     qp: &Qp,
-    world: &World<'_, M, S>,
+    env: &Environment<'_, M, S>,
     position: u32,
     need: Access,
 ) -> Result<(), Status> {
     match qp.sq.bytes(position) {
-        Bytes::Sges(sges) if !scatter::check(world.keys, qp.pd, sges, need) => Err(Status::LocalProtection),
+        Bytes::Sges(sges) if !scatter::check(env.keys, qp.pd, sges, need) => Err(Status::LocalProtection),
         _ => Ok(()),
     }
 }
@@ -26,7 +26,7 @@ pub(super) fn check<M: Memory, S: Sink>(
 #[inline]
 pub(super) fn gather<M: Memory, S: Sink>(
     qp: &Qp,
-    world: &mut World<'_, M, S>,
+    env: &mut Environment<'_, M, S>,
     position: u32,
     offset: u32,
     out: &mut [u8],
@@ -38,7 +38,7 @@ pub(super) fn gather<M: Memory, S: Sink>(
             out.copy_from_slice(bytes);
             Ok(())
         }
-        Bytes::Sges(sges) => scatter::gather(world.keys, world.memory, qp.pd, sges, u64::from(offset), out)
+        Bytes::Sges(sges) => scatter::gather(env.keys, env.memory, qp.pd, sges, u64::from(offset), out)
             .map_err(|_| Status::LocalProtection),
     }
 }
@@ -47,12 +47,12 @@ pub(super) fn gather<M: Memory, S: Sink>(
 #[inline]
 pub(super) fn spread<M: Memory, S: Sink>(
     qp: &Qp,
-    world: &mut World<'_, M, S>,
+    env: &mut Environment<'_, M, S>,
     position: u32,
     offset: u32,
     data: &[u8],
 ) -> Result<(), Status> {
     let Bytes::Sges(sges) = qp.sq.bytes(position) else { return Err(Status::LocalProtection) };
-    scatter::scatter(world.keys, world.memory, qp.pd, sges, u64::from(offset), data)
+    scatter::scatter(env.keys, env.memory, qp.pd, sges, u64::from(offset), data)
         .map_err(|_| Status::LocalProtection)
 }

@@ -1,7 +1,7 @@
 //! [`post`]: what a send queue takes.
 
-use super::finish;
-use crate::engine::control::World;
+use crate::engine::environment::Environment;
+use crate::engine::finish::send;
 use crate::engine::memory::{Memory, Sink};
 use crate::engine::qp::Qp;
 use crate::engine::scatter;
@@ -17,7 +17,7 @@ const MAX_MESSAGE: u64 = 1 << 31;
 #[inline]
 pub(crate) fn post<M: Memory, S: Sink>(
     qp: &mut Qp,
-    world: &mut World<'_, M, S>,
+    env: &mut Environment<'_, M, S>,
     wr: &SendWr<'_>,
 ) -> Result<(), PostRefused> {
     if matches!(qp.state, State::Reset | State::Init | State::Rtr) {
@@ -51,8 +51,8 @@ pub(crate) fn post<M: Memory, S: Sink>(
     qp.sq.push(wr, length as u32, signaled);
     if matches!(qp.state, State::Err | State::Sqe) {
         // IBTA 10.3.1.6, 10.3.1.7: completed with the flush error.
-        finish::end_oldest(qp, world, Status::Flushed);
-        finish::forget_positions(qp);
+        send::end_oldest(qp, env, Status::Flushed);
+        send::forget_positions(qp);
     }
     Ok(())
 }

@@ -4,13 +4,14 @@
 //! most, so that one whose peer is silent leaves room for others. A peer that many engines send to holds less of each: so a queue pair halves its part after a loss, and grows it again by a packet for each part that was
 //! acknowledged (additive increase, multiplicative decrease, as in TCP). Where nothing is lost, it never matters.
 
-use super::{PACKET_COST, Requester, finish, mtu};
-use crate::engine::control::World;
+use super::fail;
+use crate::engine::environment::Environment;
+use crate::engine::finish::send;
 use crate::engine::memory::{Memory, Sink};
-use crate::engine::qp::Qp;
+use crate::engine::qp::{Qp, SendState};
 use crate::engine::queue::Wqe;
+use crate::engine::scheduler::PACKET_COST;
 use crate::engine::types::{Config, Status, Time};
-use crate::wire::Psn;
 
 /// Shorter timeouts than this, in nanoseconds, are taken for this: on a machine that is busy, a peer process that is not
 /// running for a moment is no loss. Devices have such a limit as well.
@@ -32,33 +33,33 @@ fn largest_part(config: &Config) -> u64 {
 
 /// How much of the window this queue pair may have now.
 #[inline]
-pub(super) fn part(req: &Requester, config: &Config) -> u64 {
+pub(super) fn part(req: &SendState, config: &Config) -> u64 {
     req.allowance.min(largest_part(config))
 }
 
 /// A packet has left.
 #[inline]
-pub(super) fn sent<M: Memory, S: Sink>(qp: &mut Qp, world: &mut World<'_, M, S>, wqe: &Wqe, cost: u64) {
+pub(super) fn sent<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, wqe: &Wqe, cost: u64) {
     qp.req.flight += cost;
-    world.turns.sent(cost);
+    env.scheduler.sent(cost);
     qp.req.reads += u32::from(wqe.wants_data());
     if qp.req.ack_deadline.is_none() {
-        arm(qp, world.now);
+        arm(qp, env.now);
     }
 }
 
 /// What cost so much was acknowledged: the timer starts again, retries count from the beginning.
 #[inline]
-pub(super) fn progress<M: Memory, S: Sink>(qp: &mut Qp, world: &mut World<'_, M, S>, cost: u64) {
-    let packet = u64::from(mtu(qp)) + PACKET_COST;
+pub(super) fn progress<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, cost: u64) {
+    let packet = u64::from(qp.send_mtu()) + PACKET_COST;
     let req = &mut qp.req;
     // What is acknowledged after going back, and before being sent again, is not in flight.
     let cost = if req.una == req.next { req.flight } else { cost.min(req.flight) };
     req.flight -= cost;
-    world.turns.acknowledged(cost);
+    env.scheduler.acknowledged(cost);
     if req.allowance != u64::MAX {
         req.allowance += (packet * cost / req.allowance.max(1)).clamp(1, packet);
-        if req.allowance >= largest_part(world.config) {
+        if req.allowance >= largest_part(env.config) {
             req.allowance = u64::MAX;
         }
     }
@@ -70,7 +71,7 @@ pub(super) fn progress<M: Memory, S: Sink>(qp: &mut Qp, world: &mut World<'_, M,
     if req.una == req.next {
         req.ack_deadline = None;
     } else {
-        arm(qp, world.now);
+        arm(qp, env.now);
     }
 }
 
@@ -90,8 +91,8 @@ fn arm(qp: &mut Qp, now: Time) {
 }
 
 /// Everything from the oldest that was not acknowledged is to be sent again.
-pub(super) fn go_back<M: Memory, S: Sink>(qp: &mut Qp, world: &mut World<'_, M, S>) {
-    super::forget(qp, world.turns);
+pub(super) fn go_back<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>) {
+    send::forget(qp, env.scheduler);
     let tail = qp.sq.tail();
     let req = &mut qp.req;
     req.next = req.una;
@@ -107,51 +108,45 @@ pub(super) fn go_back<M: Memory, S: Sink>(qp: &mut Qp, world: &mut World<'_, M, 
 ///
 /// # References
 /// IBTA 9.7.6.1, 9.9.2 (the retry counter)
-pub(super) fn retry<M: Memory, S: Sink>(qp: &mut Qp, world: &mut World<'_, M, S>) {
+pub(super) fn retry<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>) {
     if qp.req.retries >= qp.attr.retry_cnt {
-        finish::fail_oldest(qp, world, Status::RetryExceeded);
+        fail::fail_oldest(qp, env, Status::RetryExceeded);
         return;
     }
     qp.req.retries += 1;
-    let least = u64::from(mtu(qp)) + PACKET_COST;
-    qp.req.allowance = (part(&qp.req, world.config) / 2).max(least);
-    go_back(qp, world);
+    let least = u64::from(qp.send_mtu()) + PACKET_COST;
+    qp.req.allowance = (part(&qp.req, env.config) / 2).max(least);
+    go_back(qp, env);
 }
 
 /// The peer has no receive for the packet at `una`: it is sent again later.
 ///
 /// # References
 /// IBTA 9.7.5.2.8 (RNR NAK), 9.9.2 (the RNR retry counter; 7 is for ever)
-pub(super) fn not_ready<M: Memory, S: Sink>(qp: &mut Qp, world: &mut World<'_, M, S>, nanoseconds: u64) {
+pub(super) fn not_ready<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, nanoseconds: u64) {
     if qp.req.rnr_until.is_some() {
         // Asked for by what was in flight behind the first one.
         return;
     }
     if qp.attr.rnr_retry != 7 {
         if qp.req.rnr_retries >= qp.attr.rnr_retry {
-            finish::fail_oldest(qp, world, Status::RnrRetryExceeded);
+            fail::fail_oldest(qp, env, Status::RnrRetryExceeded);
             return;
         }
         qp.req.rnr_retries += 1;
     }
-    go_back(qp, world);
-    qp.req.rnr_until = Some(world.now + nanoseconds);
+    go_back(qp, env);
+    qp.req.rnr_until = Some(env.now + nanoseconds);
 }
 
 /// Its deadline has come.
-pub(crate) fn expire<M: Memory, S: Sink>(qp: &mut Qp, world: &mut World<'_, M, S>) {
+pub(crate) fn expire<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>) {
     if qp.req.rnr_until.take().is_some() {
         qp.req.waiting = false;
         return;
     }
     qp.req.ack_deadline = None;
     if qp.req.una != qp.req.next && !qp.sq.is_empty() {
-        retry(qp, world);
+        retry(qp, env);
     }
-}
-
-/// Is `psn` one that was sent, and not acknowledged?
-#[inline]
-pub(super) fn is_outstanding(qp: &Qp, psn: Psn) -> bool {
-    psn.in_window(qp.req.una, qp.req.max.offset_from(qp.req.una))
 }

@@ -1,12 +1,14 @@
 //! [`transmit`]: the next packet of the next work request.
 
-use super::{PACKET_COST, finish, is_reliable, mtu, payload, retry};
-use crate::engine::control::World;
+use super::{fail, payload, retry};
+use crate::engine::environment::Environment;
+use crate::engine::finish::send;
 use crate::engine::keys::Bind;
 use crate::engine::memory::{Memory, Sink};
 use crate::engine::qp::Qp;
 use crate::engine::queue::Wqe;
-use crate::engine::types::{Access, Path, SendOp, Service, Status, Transmit};
+use crate::engine::scheduler::PACKET_COST;
+use crate::engine::types::{Access, Path, SendOp, Service, State, Status, Transmit};
 use crate::wire::opcode::operation;
 use crate::wire::packet::pad_for;
 use crate::wire::{self, Headers, Opcode, Psn, atomic_eth, bth, deth, ieth, imm, reth, xrceth};
@@ -30,17 +32,17 @@ enum Start {
 /// Writes the next request packet, if there is one that may leave.
 pub(crate) fn transmit<M: Memory, S: Sink>(
     qp: &mut Qp,
-    world: &mut World<'_, M, S>,
+    env: &mut Environment<'_, M, S>,
     buf: &mut [u8],
 ) -> Option<Transmit> {
     // Ends: whatever does not return moves the cursor on.
-    while super::has_work(qp) {
+    while has_work(qp) {
         let position = qp.req.cursor;
         if position == qp.req.fresh {
-            match start(qp, world, position) {
+            match start(qp, env, position) {
                 Ok(Start::Packets) => {}
                 Ok(Start::Local) => {
-                    end_local(qp, world);
+                    end_local(qp, env);
                     continue;
                 }
                 Ok(Start::Wait) => {
@@ -48,7 +50,7 @@ pub(crate) fn transmit<M: Memory, S: Sink>(
                     return None;
                 }
                 Err(status) => {
-                    finish::halt(qp, world, status);
+                    fail::halt(qp, env, status);
                     return None;
                 }
             }
@@ -59,13 +61,13 @@ pub(crate) fn transmit<M: Memory, S: Sink>(
             qp.req.cursor = position.wrapping_add(1);
             continue;
         }
-        if is_reliable(qp) && !admit(qp, world, &wqe) {
+        if qp.is_reliable() && !admit(qp, env, &wqe) {
             return None;
         }
-        return match emit(qp, world, &wqe, buf) {
+        return match emit(qp, env, &wqe, buf) {
             Ok(transmit) => Some(transmit),
             Err(status) => {
-                finish::halt(qp, world, status);
+                fail::halt(qp, env, status);
                 None
             }
         };
@@ -73,11 +75,26 @@ pub(crate) fn transmit<M: Memory, S: Sink>(
     None
 }
 
-/// The work request at the cursor is the next one to start.
+/// Returns whether a request packet may leave.
+#[inline]
+pub(crate) fn has_work(qp: &Qp) -> bool {
+    let req = &qp.req;
+    let last = match qp.state {
+        State::Rts => qp.sq.head(),
+        // IBTA 10.3.1.5: what has begun goes on, nothing new starts.
+        State::Sqd => req.fresh,
+        _ => return false,
+    };
+    // A queue pair whose requests were answered meanwhile stays listed as blocked, and need not wait any more.
+    let blocked = qp.in_blocked && req.awaits_answer();
+    req.cursor != last && !req.waiting && !blocked && req.halted.is_none() && req.rnr_until.is_none()
+}
+
+/// Starts the work request at the cursor.
 #[inline]
 fn start<M: Memory, S: Sink>(
     qp: &mut Qp,
-    world: &mut World<'_, M, S>,
+    env: &mut Environment<'_, M, S>,
     position: u32,
 ) -> Result<Start, Status> {
     let Some(wqe) = qp.sq.get(position) else { return Ok(Start::Wait) };
@@ -85,31 +102,31 @@ fn start<M: Memory, S: Sink>(
     if wqe.flags.fence && qp.req.reads > 0 {
         return Ok(Start::Wait);
     }
-    let (length, mtu) = (wqe.length, mtu(qp));
+    let (length, mtu) = (wqe.length, qp.send_mtu());
     let mut psns = if length <= mtu { 1 } else { length.div_ceil(mtu) };
     let mut piece = 1;
     match wqe.op {
         // IBTA C10-93.1.1: no packet, and no error either.
         SendOp::Datagram { .. } if length > mtu => psns = 0,
         SendOp::Read { .. } => {
-            may_read(qp, world, position, psns)?;
-            let window = u64::from(world.config.window_bytes);
+            may_read(qp, env, position, psns)?;
+            let window = u64::from(env.config.window_bytes);
             // One request always leaves: it must not ask for more than the others leave room for.
-            let others = world.turns.in_flight.saturating_sub(qp.req.flight);
+            let others = env.scheduler.in_flight.saturating_sub(qp.req.flight);
             piece = read_piece(window, window.saturating_sub(others), mtu, qp.attr.max_rd_atomic);
         }
-        SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => may_read(qp, world, position, 1)?,
+        SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => may_read(qp, env, position, 1)?,
         SendOp::Bind { window, new_rkey, lkey, addr, length, access } => {
             let bind = Bind { window, new_rkey, lkey, addr, length, access };
-            world.keys.bind(qp.pd, qp.qpn, &bind).map_err(|_| Status::WindowBind)?;
+            env.keys.bind(qp.pd, qp.qpn, &bind).map_err(|_| Status::WindowBind)?;
             psns = 0;
         }
         SendOp::LocalInvalidate { rkey } => {
-            world.invalidate(qp.pd, qp.qpn, rkey).map_err(|_| Status::LocalQpOperation)?;
+            env.invalidate(qp.pd, qp.qpn, rkey).map_err(|_| Status::LocalQpOperation)?;
             psns = 0;
         }
         // Of a single packet, gathering it is the check.
-        _ if psns > 1 => payload::check(qp, world, position, Access::NONE)?,
+        _ if psns > 1 => payload::check(qp, env, position, Access::NONE)?,
         _ => {}
     }
     let first_psn = qp.req.next;
@@ -125,17 +142,17 @@ fn start<M: Memory, S: Sink>(
 /// Reads and atomics need a peer that answers, and local memory that may be written (IBTA 10.6.3.3).
 fn may_read<M: Memory, S: Sink>(
     qp: &Qp,
-    world: &World<'_, M, S>,
+    env: &Environment<'_, M, S>,
     position: u32,
     psns: u32,
 ) -> Result<(), Status> {
     if qp.attr.max_rd_atomic == 0 {
         return Err(Status::LocalQpOperation);
     }
-    if qp.sq.get(position).is_some_and(|wqe| super::answered_inline(qp, wqe, psns)) {
+    if qp.sq.get(position).is_some_and(|wqe| qp.is_answered_inline(wqe, psns)) {
         return Ok(());
     }
-    payload::check(qp, world, position, Access::LOCAL_WRITE)
+    payload::check(qp, env, position, Access::LOCAL_WRITE)
 }
 
 /// How many packets a single read request asks for, so that the responses fit the window, of which the other queue pairs
@@ -146,19 +163,19 @@ fn read_piece(window: u64, room: u64, mtu: u32, max_rd_atomic: u8) -> u32 {
 }
 
 /// A work request that sends nothing has been carried out: it ends when everything before it has.
-fn end_local<M: Memory, S: Sink>(qp: &mut Qp, world: &mut World<'_, M, S>) {
+fn end_local<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>) {
     let position = qp.req.cursor;
     qp.req.cursor = position.wrapping_add(1);
     if qp.sq.tail() == position {
         let mut quiet = 0;
-        finish::succeed(qp, world, &mut quiet);
-        finish::settle(qp, world, quiet);
+        send::succeed(qp, env, &mut quiet);
+        send::settle(qp, env, quiet);
     }
 }
 
 /// May a packet of this work request leave now? Otherwise what it waits for is noted.
 #[inline]
-fn admit<M: Memory, S: Sink>(qp: &mut Qp, world: &mut World<'_, M, S>, wqe: &Wqe) -> bool {
+fn admit<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, wqe: &Wqe) -> bool {
     let req = &mut qp.req;
     // IBTA 9.7.2: never so many that old and new cannot be told apart.
     let span = req.next.offset_from(req.una) + wqe.piece.max(1);
@@ -173,11 +190,11 @@ fn admit<M: Memory, S: Sink>(qp: &mut Qp, world: &mut World<'_, M, S>, wqe: &Wqe
         return true;
     }
     // Before its own part, so that who has much on its way queues with the others for what becomes free.
-    if world.turns.in_flight >= u64::from(world.config.window_bytes) {
-        world.turns.block(qp);
+    if env.scheduler.in_flight >= u64::from(env.config.window_bytes) {
+        env.scheduler.block(qp);
         return false;
     }
-    req.waiting = req.flight >= retry::part(req, world.config);
+    req.waiting = req.flight >= retry::part(req, env.config);
     !req.waiting
 }
 
@@ -185,12 +202,12 @@ fn admit<M: Memory, S: Sink>(qp: &mut Qp, world: &mut World<'_, M, S>, wqe: &Wqe
 #[inline]
 fn emit<M: Memory, S: Sink>(
     qp: &mut Qp,
-    world: &mut World<'_, M, S>,
+    env: &mut Environment<'_, M, S>,
     wqe: &Wqe,
     buf: &mut [u8],
 ) -> Result<Transmit, Status> {
     let (position, psn) = (qp.req.cursor, qp.req.next);
-    let mtu = mtu(qp);
+    let mtu = qp.send_mtu();
     let nth = psn.offset_from(wqe.first_psn);
     let offset = nth.saturating_mul(mtu).min(wqe.length);
     let left = wqe.length - offset;
@@ -208,7 +225,7 @@ fn emit<M: Memory, S: Sink>(
     };
     let (first, last) = (nth == 0, nth + psns >= wqe.psns);
     let cost = retry::cost(wqe, mtu, nth, nth + psns);
-    let ack_req = is_reliable(qp) && asks(qp, world, last, carried, cost);
+    let ack_req = qp.is_reliable() && asks(qp, env, last, carried, cost);
 
     let (operation, solicits) = operation(&wqe.op, first, last);
     let mut headers = Headers::new(bth::Repr {
@@ -228,7 +245,7 @@ fn emit<M: Memory, S: Sink>(
     let end = at + carried as usize;
     // A buffer that is too short was the caller's mistake: nothing was promised.
     let room = buf.get_mut(at..end).filter(|_| at > 0).ok_or(Status::General)?;
-    payload::gather(qp, world, position, offset, room)?;
+    payload::gather(qp, env, position, offset, room)?;
     let len = end + usize::from(headers.bth.pad_cnt);
     buf.get_mut(end..len).ok_or(Status::General)?.fill(0);
 
@@ -241,15 +258,15 @@ fn emit<M: Memory, S: Sink>(
     if !req.max.is_after(req.next) {
         req.max = req.next;
     }
-    if is_reliable(qp) {
-        retry::sent(qp, world, wqe, cost);
+    if qp.is_reliable() {
+        retry::sent(qp, env, wqe, cost);
     } else {
         qp.req.una = qp.req.next;
         if last {
             // IBTA 9.8.2, 9.8.3: unreliable services are done when the packet has left.
             let mut quiet = 0;
-            finish::succeed(qp, world, &mut quiet);
-            finish::settle(qp, world, quiet);
+            send::succeed(qp, env, &mut quiet);
+            send::settle(qp, env, quiet);
         }
     }
     Ok(Transmit { len, path, qpn })
@@ -263,7 +280,7 @@ fn emit<M: Memory, S: Sink>(
 #[inline]
 fn asks<M: Memory, S: Sink>(
     qp: &mut Qp,
-    world: &World<'_, M, S>,
+    env: &Environment<'_, M, S>,
     last: bool,
     carried: u32,
     cost: u64,
@@ -271,9 +288,9 @@ fn asks<M: Memory, S: Sink>(
     let req = &mut qp.req;
     let unasked = req.unasked.saturating_add(carried);
     let ask = last
-        || unasked >= world.config.ack_every
-        || req.flight + cost >= retry::part(req, world.config)
-        || world.turns.in_flight + cost >= u64::from(world.config.window_bytes)
+        || unasked >= env.config.ack_every
+        || req.flight + cost >= retry::part(req, env.config)
+        || env.scheduler.in_flight + cost >= u64::from(env.config.window_bytes)
         || req.next.offset_from(req.una) + 2 >= Psn::HALF;
     req.unasked = if ask { 0 } else { unasked };
     ask

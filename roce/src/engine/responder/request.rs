@@ -6,51 +6,15 @@
 //! # References
 //! IBTA 9.7.4.1 (validation), 9.4 (operations), annex A14 (XRC)
 
-use super::mtu;
-use super::receive::{self, MAX_MESSAGE};
-use super::responses::Answer;
-use crate::engine::control::World;
+use super::receive;
+use super::refuse::Refusal;
+use crate::engine::environment::Environment;
+use crate::engine::finish::recv;
 use crate::engine::memory::{Memory, Sink};
-use crate::engine::qp::Qp;
+use crate::engine::qp::{Answer, MAX_MESSAGE, Message, Qp, Write, packets};
 use crate::engine::scatter::SgeError;
 use crate::engine::types::{Access, Completion, Opcode, Pd, Service, SrqId, Status};
 use crate::wire::{Headers, opcode::operation, packet::pad_for};
-
-/// A message of several packets, between its packets.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Message {
-    None,
-    Send,
-    Write(Write),
-}
-
-/// Where the rest of a write goes.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Write {
-    rkey: u32,
-    addr: u64,
-    left: u32,
-    length: u32,
-}
-
-/// Why a request is not carried out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
-    /// No receive is posted.
-    NotReady,
-    /// Its operation, sequence or length makes no sense, or it is one too many.
-    Invalid,
-    /// Key, range, protection domain or right.
-    Access,
-    /// A key said yes, and the memory is not there.
-    Unreachable,
-    /// The message is longer than the receive.
-    ReceiveTooShort,
-    /// The receive's elements name memory that may not be written.
-    ReceiveForbidden,
-    /// The key that the peer wants taken back cannot be.
-    NotInvalidated,
-}
 
 /// Whose keys a request names, and whose receives it takes.
 #[derive(Clone, Copy)]
@@ -63,7 +27,7 @@ struct Scope {
 #[inline]
 pub(super) fn execute<M: Memory, S: Sink>(
     qp: &mut Qp,
-    world: &mut World<'_, M, S>,
+    env: &mut Environment<'_, M, S>,
     headers: &Headers,
     payload: &[u8],
 ) -> Result<u32, Refusal> {
@@ -78,16 +42,16 @@ pub(super) fn execute<M: Memory, S: Sink>(
         return Err(Refusal::Invalid);
     }
     check_length(qp, headers, payload.len())?;
-    let scope = scope(qp, world, headers)?;
+    let scope = scope(qp, env, headers)?;
     if opcode.is_send() {
-        return send(qp, world, scope, headers, payload);
+        return send(qp, env, scope, headers, payload);
     }
     if opcode.is_rdma_write() {
-        return write(qp, world, scope, headers, payload);
+        return write(qp, env, scope, headers, payload);
     }
     match opcode.operation() {
-        operation::RDMA_READ_REQUEST => read(qp, world, scope, headers),
-        operation::COMPARE_SWAP | operation::FETCH_ADD => atomic(qp, world, scope, headers),
+        operation::RDMA_READ_REQUEST => read(qp, env, scope, headers),
+        operation::COMPARE_SWAP | operation::FETCH_ADD => atomic(qp, env, scope, headers),
         // IBTA 9.7.4.1: an operation that is not supported.
         _ => Err(Refusal::Invalid),
     }
@@ -96,7 +60,7 @@ pub(super) fn execute<M: Memory, S: Sink>(
 /// IBTA 9.7.4.1: a packet that others of its message follow is full, one that ends several is not empty.
 #[inline]
 fn check_length(qp: &Qp, headers: &Headers, len: usize) -> Result<(), Refusal> {
-    let (opcode, mtu) = (headers.bth.opcode, mtu(qp) as usize);
+    let (opcode, mtu) = (headers.bth.opcode, qp.recv_mtu() as usize);
     let right = if !opcode.has_payload() {
         len == 0
     } else if opcode.is_only() {
@@ -111,12 +75,16 @@ fn check_length(qp: &Qp, headers: &Headers, len: usize) -> Result<(), Refusal> {
 
 /// IBTA A14: an XRC request names a shared receive queue of the target's domain; its protection domain counts.
 #[inline]
-fn scope<M: Memory, S: Sink>(qp: &Qp, world: &World<'_, M, S>, headers: &Headers) -> Result<Scope, Refusal> {
+fn scope<M: Memory, S: Sink>(
+    qp: &Qp,
+    env: &Environment<'_, M, S>,
+    headers: &Headers,
+) -> Result<Scope, Refusal> {
     if qp.service != Service::XrcTarget {
         return Ok(Scope { pd: qp.pd, srq: qp.srq });
     }
     let number = headers.xrceth.ok_or(Refusal::Invalid)?.xrcsrq;
-    match world.srqs.get(number) {
+    match env.srqs.get(number) {
         Some(srq) if srq.xrc_domain.is_some() && srq.xrc_domain == qp.xrc_domain => {
             Ok(Scope { pd: srq.pd, srq: Some(SrqId(number)) })
         }
@@ -127,18 +95,18 @@ fn scope<M: Memory, S: Sink>(qp: &Qp, world: &World<'_, M, S>, headers: &Headers
 /// IBTA 9.4.1: a send takes a receive with its first packet.
 fn send<M: Memory, S: Sink>(
     qp: &mut Qp,
-    world: &mut World<'_, M, S>,
+    env: &mut Environment<'_, M, S>,
     scope: Scope,
     headers: &Headers,
     payload: &[u8],
 ) -> Result<u32, Refusal> {
     let opcode = headers.bth.opcode;
-    if opcode.starts_message() && !receive::take(qp, world, scope.srq) {
+    if opcode.starts_message() && !receive::take(qp, env, scope.srq) {
         return Err(Refusal::NotReady);
     }
     let len = payload.len();
     let inline = len <= qp.inline_completion.responder as usize && len > 0 && opcode.is_only();
-    let put = if inline { receive::count(qp, len) } else { receive::put(qp, world, payload) };
+    let put = if inline { receive::count(qp, len) } else { receive::put(qp, env, payload) };
     put.map_err(|error| match error {
         SgeError::Length => Refusal::ReceiveTooShort,
         SgeError::Protection => Refusal::ReceiveForbidden,
@@ -150,19 +118,19 @@ fn send<M: Memory, S: Sink>(
     qp.resp.message = Message::None;
     // IBTA 9.4.1: the key is invalid before the receive completes.
     if let Some(ieth) = headers.ieth {
-        world.invalidate(scope.pd, qp.qpn, ieth.rkey).map_err(|_| Refusal::NotInvalidated)?;
+        env.invalidate(scope.pd, qp.qpn, ieth.rkey).map_err(|_| Refusal::NotInvalidated)?;
     }
     let completion = Completion {
         byte_len: qp.resp.current.received() as u32,
         imm: headers.imm.map(|imm| imm.imm_data),
         invalidated: headers.ieth.map(|ieth| ieth.rkey),
         solicited: headers.bth.se,
-        ..receive::outcome(qp, Status::Success)
+        ..recv::outcome(qp, Status::Success)
     };
     if inline {
-        receive::finish_with(qp, world, completion, payload);
+        recv::finish_with(qp, env, completion, payload);
     } else {
-        receive::finish(qp, world, completion);
+        recv::finish(qp, env, completion);
     }
     qp.resp.count_message();
     Ok(1)
@@ -171,7 +139,7 @@ fn send<M: Memory, S: Sink>(
 /// IBTA 9.4.3: a write is checked as a whole when it begins, and takes a receive, with immediate data, when it ends.
 fn write<M: Memory, S: Sink>(
     qp: &mut Qp,
-    world: &mut World<'_, M, S>,
+    env: &mut Environment<'_, M, S>,
     scope: Scope,
     headers: &Headers,
     payload: &[u8],
@@ -179,23 +147,23 @@ fn write<M: Memory, S: Sink>(
     let opcode = headers.bth.opcode;
     let mut write = match qp.resp.message {
         Message::Write(write) => write,
-        _ => begin_write(qp, world, scope, headers)?,
+        _ => begin_write(qp, env, scope, headers)?,
     };
     // IBTA 9.7.4.1: the packets' bytes add up to the announced length.
     let len = payload.len() as u32;
     if len > write.left || opcode.ends_message() != (len == write.left) {
         return Err(Refusal::Invalid);
     }
-    if opcode.has_imm() && !receive::available(qp, world.srqs, scope.srq) {
+    if opcode.has_imm() && !receive::available(qp, env.srqs, scope.srq) {
         return Err(Refusal::NotReady);
     }
     if len > 0 {
         // The key may have been taken back since the message began.
-        let (region, offset) = world
+        let (region, offset) = env
             .keys
             .remote(scope.pd, qp.qpn, write.rkey, write.addr, u64::from(len), Access::REMOTE_WRITE)
             .ok_or(Refusal::Access)?;
-        world.memory.write(region, offset, payload).map_err(|_| Refusal::Unreachable)?;
+        env.memory.write(region, offset, payload).map_err(|_| Refusal::Unreachable)?;
         write.addr = write.addr.wrapping_add(u64::from(len));
         write.left -= len;
     }
@@ -205,16 +173,16 @@ fn write<M: Memory, S: Sink>(
     }
     qp.resp.message = Message::None;
     if let Some(imm) = headers.imm
-        && receive::take(qp, world, scope.srq)
+        && receive::take(qp, env, scope.srq)
     {
         let completion = Completion {
             opcode: Opcode::RecvWriteImm,
             byte_len: write.length,
             imm: Some(imm.imm_data),
             solicited: headers.bth.se,
-            ..receive::outcome(qp, Status::Success)
+            ..recv::outcome(qp, Status::Success)
         };
-        receive::finish(qp, world, completion);
+        recv::finish(qp, env, completion);
     }
     qp.resp.count_message();
     Ok(1)
@@ -222,19 +190,19 @@ fn write<M: Memory, S: Sink>(
 
 fn begin_write<M: Memory, S: Sink>(
     qp: &Qp,
-    world: &World<'_, M, S>,
+    env: &Environment<'_, M, S>,
     scope: Scope,
     headers: &Headers,
 ) -> Result<Write, Refusal> {
     let reth = headers.reth.ok_or(Refusal::Invalid)?;
-    check_remote(qp, world, scope, reth.rkey, reth.va, reth.dmalen, Access::REMOTE_WRITE)?;
+    check_remote(qp, env, scope, reth.rkey, reth.va, reth.dmalen, Access::REMOTE_WRITE)?;
     Ok(Write { rkey: reth.rkey, addr: reth.va, left: reth.dmalen, length: reth.dmalen })
 }
 
 /// IBTA 9.7.4.1: both the queue pair and the key allow it. A length of 0 names no memory, and its key is not looked at.
 fn check_remote<M: Memory, S: Sink>(
     qp: &Qp,
-    world: &World<'_, M, S>,
+    env: &Environment<'_, M, S>,
     scope: Scope,
     rkey: u32,
     addr: u64,
@@ -247,14 +215,14 @@ fn check_remote<M: Memory, S: Sink>(
     if u64::from(length) > MAX_MESSAGE {
         return Err(Refusal::Invalid);
     }
-    let allowed = || world.keys.remote(scope.pd, qp.qpn, rkey, addr, u64::from(length), need).is_some();
+    let allowed = || env.keys.remote(scope.pd, qp.qpn, rkey, addr, u64::from(length), need).is_some();
     if length == 0 || allowed() { Ok(()) } else { Err(Refusal::Access) }
 }
 
 /// IBTA 9.4.4: the memory is read when the responses are sent.
 fn read<M: Memory, S: Sink>(
     qp: &mut Qp,
-    world: &mut World<'_, M, S>,
+    env: &mut Environment<'_, M, S>,
     scope: Scope,
     headers: &Headers,
 ) -> Result<u32, Refusal> {
@@ -263,9 +231,9 @@ fn read<M: Memory, S: Sink>(
     if !qp.resp.responses.has_room() {
         return Err(Refusal::Invalid);
     }
-    check_remote(qp, world, scope, reth.rkey, reth.va, reth.dmalen, Access::REMOTE_READ)?;
+    check_remote(qp, env, scope, reth.rkey, reth.va, reth.dmalen, Access::REMOTE_READ)?;
     let msn = qp.resp.count_message();
-    let packets = packets(reth.dmalen, mtu(qp));
+    let packets = packets(reth.dmalen, qp.recv_mtu());
     let answer = Answer::Read { pd: scope.pd, rkey: reth.rkey, addr: reth.va, length: reth.dmalen };
     qp.resp.responses.push(headers.bth.psn, packets, msn, answer);
     Ok(packets)
@@ -274,7 +242,7 @@ fn read<M: Memory, S: Sink>(
 /// IBTA 9.4.5: exactly once, on 8 aligned bytes; the result is kept for duplicates.
 fn atomic<M: Memory, S: Sink>(
     qp: &mut Qp,
-    world: &mut World<'_, M, S>,
+    env: &mut Environment<'_, M, S>,
     scope: Scope,
     headers: &Headers,
 ) -> Result<u32, Refusal> {
@@ -285,31 +253,17 @@ fn atomic<M: Memory, S: Sink>(
     if !qp.resp.responses.has_room() || eth.va % 8 != 0 {
         return Err(Refusal::Invalid);
     }
-    let (region, offset) = world
+    let (region, offset) = env
         .keys
         .remote(scope.pd, qp.qpn, eth.rkey, eth.va, 8, Access::REMOTE_ATOMIC)
         .ok_or(Refusal::Access)?;
     let found = if headers.bth.opcode.operation() == operation::COMPARE_SWAP {
-        world.memory.compare_swap(region, offset, eth.compare, eth.swap_add)
+        env.memory.compare_swap(region, offset, eth.compare, eth.swap_add)
     } else {
-        world.memory.fetch_add(region, offset, eth.swap_add)
+        env.memory.fetch_add(region, offset, eth.swap_add)
     };
     let orig = found.map_err(|_| Refusal::Unreachable)?;
     let msn = qp.resp.count_message();
     qp.resp.responses.push(headers.bth.psn, 1, msn, Answer::Atomic { orig });
     Ok(1)
-}
-
-impl super::Responder {
-    /// IBTA 9.7.7.1: the message sequence number counts messages that are completed; a read is when it is accepted.
-    fn count_message(&mut self) -> u32 {
-        self.msn = (self.msn + 1) & crate::wire::MASK_24;
-        self.msn
-    }
-}
-
-/// How many packets carry so many bytes: at least one.
-#[inline]
-pub(super) fn packets(length: u32, mtu: u32) -> u32 {
-    length.div_ceil(mtu).max(1)
 }

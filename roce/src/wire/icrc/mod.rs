@@ -45,6 +45,7 @@
 mod backend;
 mod clmul;
 mod poly;
+mod rewind;
 mod tables;
 
 use core::net::IpAddr;
@@ -161,7 +162,7 @@ impl Icrc {
         }
         // The difference as it was right behind the three bytes that hold identification and DF: there it is those
         // bytes times nothing, so that everything but them must be 0.
-        let [rest, id_hi, id_lo, flags] = poly::before_ipv4_id(difference, covered.len()).to_le_bytes();
+        let [rest, id_hi, id_lo, flags] = rewind::before_ipv4_id(difference, covered.len()).to_le_bytes();
         match (rest, flags) {
             (0, 0 | DONT_FRAGMENT) => Verdict::WithId(expected_id ^ u16::from_be_bytes([id_hi, id_lo])),
             _ => Verdict::Bad,

@@ -20,7 +20,7 @@ impl<M: Memory> Engine<M> {
         status != Status::Success
             && self
                 .objects
-                .with(qpn.0, now, sink, |qp, world| requester::fail_next(qp, world, status, vendor_err))
+                .with(qpn.0, now, sink, |qp, env| requester::fail_next(qp, env, status, vendor_err))
                 .unwrap_or(false)
     }
 
@@ -43,7 +43,7 @@ impl<M: Memory> Engine<M> {
         status != Status::Success
             && self
                 .objects
-                .with(qpn.0, now, sink, |qp, world| responder::fail_next(qp, world, status, vendor_err))
+                .with(qpn.0, now, sink, |qp, env| responder::fail_next(qp, env, status, vendor_err))
                 .unwrap_or(false)
     }
 }

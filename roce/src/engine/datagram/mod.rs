@@ -1,21 +1,17 @@
-//! UD: address checks, multicast groups.
+//! Datagrams that arrive: address checks, and the GRH before the payload.
 //!
 //! # References
-//! IBTA 9.8.3 (unreliable datagram), 10.5 (multicast), annex A17 (what stands for the GRH)
+//! IBTA 9.8.3 (unreliable datagram), annex A17 (what stands for the GRH)
 
-use alloc::collections::BTreeMap;
-use alloc::vec::Vec;
-
-use super::control::World;
+use super::environment::Environment;
+use super::finish::{self, recv};
 use super::memory::{Memory, Sink};
+use super::multicast::is_ipv4;
 use super::qp::Qp;
 use super::responder;
 use super::scatter::SgeError;
-use super::types::{Arrival, Completion, Config, Gid, Network, Qpn, Refused, Service, Status};
+use super::types::{Arrival, Completion, Network, Service, Status};
 use crate::wire::{Headers, ICRC_LEN, packet::pad_for};
-
-/// Where multicast packets go.
-pub(crate) const MULTICAST_QPN: u32 = 0xff_ffff;
 
 /// The special queue pair whose packets have no queue key that counts.
 const SUBNET_MANAGEMENT: u32 = 0;
@@ -23,68 +19,13 @@ const SUBNET_MANAGEMENT: u32 = 0;
 /// What a receive holds before the payload.
 const GRH_LEN: usize = 40;
 
-/// Multicast groups and their members.
-#[derive(Debug, Default)]
-pub(crate) struct Groups(BTreeMap<Gid, Vec<Qpn>>);
-
-impl Groups {
-    pub(crate) fn join(&mut self, group: Gid, qpn: Qpn, config: &Config) -> Result<(), Refused> {
-        if !is_multicast(&group) {
-            return Err(Refused::Invalid("the address is no multicast group's"));
-        }
-        if !self.0.contains_key(&group) && self.0.len() >= config.max_groups as usize {
-            return Err(Refused::NoRoom);
-        }
-        let members = self.0.entry(group).or_default();
-        if members.contains(&qpn) {
-            return Ok(());
-        }
-        if members.len() >= config.max_group_members as usize {
-            return Err(Refused::NoRoom);
-        }
-        members.push(qpn);
-        Ok(())
-    }
-
-    pub(crate) fn leave(&mut self, group: Gid, qpn: Qpn) -> Result<(), Refused> {
-        let members = self.0.get_mut(&group).ok_or(Refused::NoSuchObject)?;
-        let position = members.iter().position(|member| *member == qpn).ok_or(Refused::NoSuchObject)?;
-        members.swap_remove(position);
-        if members.is_empty() {
-            self.0.remove(&group);
-        }
-        Ok(())
-    }
-
-    pub(crate) fn leave_all(&mut self, qpn: Qpn) {
-        self.0.retain(|_, members| {
-            members.retain(|member| *member != qpn);
-            !members.is_empty()
-        });
-    }
-
-    /// The `n`th member of a group.
-    pub(crate) fn member(&self, group: &Gid, n: usize) -> Option<Qpn> {
-        self.0.get(group)?.get(n).copied()
-    }
-}
-
-/// `ff00::/8`, or an IPv4 group mapped into IPv6.
-fn is_multicast(gid: &Gid) -> bool {
-    gid[0] == 0xff || (is_ipv4(gid) && gid[12] & 0xf0 == 0xe0)
-}
-
-fn is_ipv4(gid: &Gid) -> bool {
-    gid[..10] == [0; 10] && gid[10..12] == [0xff; 2]
-}
-
 /// Takes in a datagram. One that nobody may or can receive is dropped without a word.
 ///
 /// # References
 /// IBTA 9.6.1 (Q_Key), 9.8.3, 9.9.3: errors of class D, and of class E with a shared receive queue
 pub(crate) fn receive<M: Memory, S: Sink>(
     qp: &mut Qp,
-    world: &mut World<'_, M, S>,
+    env: &mut Environment<'_, M, S>,
     arrival: &Arrival,
     headers: &Headers,
     payload: &[u8],
@@ -93,7 +34,7 @@ pub(crate) fn receive<M: Memory, S: Sink>(
     // Only the operations of UD have a DETH.
     let Some(deth) = &headers.deth else { return };
     if qp.service != Service::Ud
-        || !responder::hears_requests(qp.state)
+        || !qp.hears_requests()
         || !(responder::same_partition(qp.attr.pkey, bth.pkey) || qp.well_known.is_some())
         || !(deth.qkey == qp.attr.qkey || qp.well_known == Some(SUBNET_MANAGEMENT))
         || bth.pad_cnt != pad_for(payload.len())
@@ -101,8 +42,8 @@ pub(crate) fn receive<M: Memory, S: Sink>(
     {
         return;
     }
-    responder::establish(qp, world);
-    if !responder::take(qp, world, qp.srq) {
+    responder::establish(qp, env);
+    if !responder::take(qp, env, qp.srq) {
         return;
     }
     let transport_len = headers.len() + payload.len() + usize::from(bth.pad_cnt) + ICRC_LEN;
@@ -113,9 +54,9 @@ pub(crate) fn receive<M: Memory, S: Sink>(
         let grh = match arrival.network {
             // IBTA 11.4.1.2: the bytes are there, and nobody writes them.
             Network::Local => responder::count(qp, GRH_LEN),
-            Network::Udp | Network::Grh => responder::put(qp, world, &grh(arrival, transport_len)),
+            Network::Udp | Network::Grh => responder::put(qp, env, &grh(arrival, transport_len)),
         };
-        grh.and_then(|()| responder::put(qp, world, payload))
+        grh.and_then(|()| responder::put(qp, env, payload))
     };
     match put {
         Ok(()) => {
@@ -127,22 +68,22 @@ pub(crate) fn receive<M: Memory, S: Sink>(
                 solicited: bth.se,
                 sl: arrival.sl,
                 slid: arrival.slid,
-                ..responder::outcome(qp, Status::Success)
+                ..recv::outcome(qp, Status::Success)
             };
-            responder::finish(qp, world, completion);
+            recv::finish(qp, env, completion);
         }
         // Class D: the receive serves the next datagram. Class E: one of a shared queue cannot.
         Err(SgeError::Length) => {
             if qp.srq.is_some() {
-                let failed = responder::outcome(qp, Status::LocalLength);
-                responder::finish(qp, world, failed);
+                let failed = recv::outcome(qp, Status::LocalLength);
+                recv::finish(qp, env, failed);
             }
         }
         // Class A: it is this side's mistake.
         Err(SgeError::Protection) => {
-            let failed = responder::outcome(qp, Status::LocalProtection);
-            responder::finish(qp, world, failed);
-            qp.fail(world);
+            let failed = recv::outcome(qp, Status::LocalProtection);
+            recv::finish(qp, env, failed);
+            finish::fail(qp, env);
         }
     }
 }

@@ -6,8 +6,9 @@ mod special;
 use alloc::vec;
 
 use super::*;
+use crate::engine::multicast::MULTICAST_QPN;
 use crate::engine::testing::{ALL, HERE, Host, Mr, RECV_CQ, THERE, connected, to};
-use crate::engine::{Access, Event, QpInit, RecvWr, State};
+use crate::engine::{Access, Event, QpInit, Qpn, RecvWr, Refused, State};
 use crate::wire::{Opcode, Psn, bth, deth, imm};
 
 const QKEY: u32 = 0x1111;
@@ -45,27 +46,6 @@ impl Fixture {
 
 fn arrival() -> Arrival {
     Arrival { remote: THERE, local: HERE, traffic_class: 0x20, hop_limit: 61, sl: 3, ..Arrival::default() }
-}
-
-#[test]
-fn groups_and_their_members_are_bounded() {
-    let mut groups = Groups::default();
-    let config = Config { max_groups: 2, max_group_members: 2, ..Config::default() };
-    let group = |n: u8| [0xff, 0x0e, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, n];
-    for (n, qpn, answer) in [
-        (1, 20, Ok(())),
-        (1, 21, Ok(())),
-        (1, 21, Ok(())),
-        (1, 22, Err(Refused::NoRoom)),
-        (2, 20, Ok(())),
-        (3, 20, Err(Refused::NoRoom)),
-    ] {
-        assert_eq!(groups.join(group(n), Qpn(qpn), &config), answer, "group {n}, queue pair {qpn}");
-    }
-    groups.leave(group(2), Qpn(20)).unwrap();
-    groups.join(group(3), Qpn(20), &config).unwrap();
-    groups.leave_all(Qpn(20));
-    assert_eq!((groups.member(&group(1), 0), groups.member(&group(3), 0)), (Some(Qpn(21)), None));
 }
 
 #[test]

@@ -1,0 +1,58 @@
+//! [`Environment`]: what the halves of a queue pair work with, apart from the queue pair itself.
+
+use super::answers::Answers;
+use super::keys::{KeyRefused, Keys};
+use super::memory::{Memory, Sink};
+use super::queue::Srq;
+use super::scheduler::Scheduler;
+use super::table::Table;
+use super::types::{Completion, Config, CqId, Event, Pd, Qpn, Time};
+
+/// The engine's other parts, the caller's sink and the time, borrowed for one call about one queue pair.
+pub(crate) struct Environment<'a, M: Memory, S: Sink> {
+    pub(crate) config: &'a Config,
+    pub(crate) memory: &'a mut M,
+    pub(crate) keys: &'a mut Keys<M::Region>,
+    pub(crate) srqs: &'a mut Table<Srq>,
+    pub(crate) scheduler: &'a mut Scheduler,
+    pub(crate) answers: &'a mut Answers,
+    pub(crate) sink: &'a mut S,
+    pub(crate) now: Time,
+    /// A completion queue had no room: the queue pair fails at the end of the call.
+    pub(crate) cq_overrun: bool,
+}
+
+impl<M: Memory, S: Sink> Environment<'_, M, S> {
+    /// Invalidates a key for a work request or a peer of this queue pair, and informs the memory.
+    pub(crate) fn invalidate(&mut self, pd: Pd, qpn: Qpn, rkey: u32) -> Result<(), KeyRefused> {
+        self.keys.invalidate(pd, qpn, rkey)?;
+        if let Some(region) = self.keys.memory_at(rkey >> 8) {
+            self.memory.invalidated(region);
+        }
+        Ok(())
+    }
+
+    /// Completes a work request. A full completion queue is an error of that queue, and fatal to the queue pair.
+    ///
+    /// The caller may be in the middle of anything, so the queue pair moves to the error state only when the call
+    /// about it ends: see [`cq_overrun`](Self::cq_overrun).
+    #[inline]
+    pub(crate) fn complete(&mut self, cq: CqId, completion: &Completion) {
+        if self.sink.complete(cq, completion).is_err() {
+            self.overrun(cq);
+        }
+    }
+
+    /// Completes a work request as [`complete`](Self::complete) does, with the bytes that were not written to its
+    /// elements.
+    pub(crate) fn complete_with(&mut self, cq: CqId, completion: &Completion, data: &[u8]) {
+        if self.sink.complete_with_data(cq, completion, data).is_err() {
+            self.overrun(cq);
+        }
+    }
+
+    fn overrun(&mut self, cq: CqId) {
+        self.sink.event(Event::CqError(cq));
+        self.cq_overrun = true;
+    }
+}

@@ -1,0 +1,80 @@
+//! The ends of receives.
+
+use crate::engine::environment::Environment;
+use crate::engine::memory::{Memory, Sink};
+use crate::engine::qp::{Message, Qp, Taken};
+use crate::engine::types::{Completion, Event, Opcode, Status};
+
+/// Ends the receive in use, if there is one, with this completion.
+#[inline]
+pub(crate) fn finish<M: Memory, S: Sink>(
+    qp: &mut Qp,
+    env: &mut Environment<'_, M, S>,
+    completion: Completion,
+) {
+    let Some(taken) = end(qp, env) else { return };
+    env.complete(taken.cq, &Completion { wr_id: taken.wr_id, ..completion });
+}
+
+/// Ends the receive in use as [`finish`] does, with the bytes that the completion carries.
+pub(crate) fn finish_with<M: Memory, S: Sink>(
+    qp: &mut Qp,
+    env: &mut Environment<'_, M, S>,
+    completion: Completion,
+    data: &[u8],
+) {
+    let Some(taken) = end(qp, env) else { return };
+    env.complete_with(taken.cq, &Completion { wr_id: taken.wr_id, ..completion }, data);
+}
+
+/// Removes the receive in use from its queue, if it is still there.
+#[inline]
+fn end<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>) -> Option<Taken> {
+    let taken = qp.resp.current.taken.take()?;
+    if taken.copied.is_none() {
+        qp.rq.pop();
+        env.sink.retire_recv(qp.qpn, 1);
+    }
+    Some(taken)
+}
+
+/// Returns a completion of a receive with this status; every other field says nothing yet.
+#[inline]
+pub(crate) fn outcome(qp: &Qp, status: Status) -> Completion {
+    Completion {
+        wr_id: 0,
+        status,
+        opcode: Opcode::Recv,
+        qpn: qp.qpn,
+        byte_len: 0,
+        imm: None,
+        invalidated: None,
+        src_qpn: 0,
+        grh: false,
+        // IBTA 11.4.2.2: a failure wakes those that wait for solicited completions.
+        solicited: status != Status::Success,
+        sl: 0,
+        slid: 0,
+        vendor_err: 0,
+    }
+}
+
+/// Flushes every posted receive.
+///
+/// # References
+/// IBTA 10.3.1 (error state), 10.2.9 (with a shared queue: the queue pair takes no receive any more)
+pub(crate) fn flush<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>) {
+    qp.resp.message = Message::None;
+    qp.resp.responses.stop();
+    let flushed = outcome(qp, Status::Flushed);
+    finish(qp, env, flushed);
+    while let Some(posted) = qp.rq.front() {
+        let completion = Completion { wr_id: posted.wr_id, ..flushed };
+        qp.rq.pop();
+        env.sink.retire_recv(qp.qpn, 1);
+        env.complete(qp.recv_cq, &completion);
+    }
+    if qp.srq.is_some() {
+        env.sink.event(Event::LastWqeReached(qp.qpn));
+    }
+}

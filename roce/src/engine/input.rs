@@ -1,0 +1,109 @@
+//! [`Engine::handle`] and [`Engine::timeout`]: packets that arrive and timers that end.
+
+use core::ops::Range;
+
+use super::environment::Environment;
+use super::memory::{Memory, Sink};
+use super::multicast::MULTICAST_QPN;
+use super::qp::Qp;
+use super::types::{Arrival, Network, Service, Time};
+use super::{Engine, datagram, requester, responder};
+use crate::wire::Headers;
+
+impl<M: Memory> Engine<M> {
+    /// Takes a packet in: a UDP payload, or what follows the LRH or GRH, from BTH to ICRC. What makes no sense is dropped.
+    ///
+    /// The ICRC's value is the caller's to check; here its 4 bytes only have to be there.
+    pub fn handle(&mut self, now: Time, arrival: &Arrival, packet: &[u8], sink: &mut impl Sink) {
+        let Ok((headers, payload)) = Headers::parse(packet) else { return };
+        let payload: Range<usize> = payload;
+        let Some(payload) = packet.get(payload) else { return };
+        let mut number = headers.bth.dest_qp;
+        if number == MULTICAST_QPN {
+            // IBTA 9.6.1: the group is in the GRH.
+            if arrival.network == Network::Local {
+                return;
+            }
+            let mut next = 0;
+            while let Some(member) = self.objects.groups.member(&arrival.local, next) {
+                next += 1;
+                self.objects.with(member.0, now, sink, |qp, env| {
+                    datagram::receive(qp, env, arrival, &headers, payload);
+                });
+            }
+            return;
+        }
+        if let Some(owner) = self.objects.well_known.get(number as usize) {
+            let Some(owner) = owner else { return };
+            number = owner.0;
+        }
+        let mut elsewhere = false;
+        self.objects.with(number, now, sink, |qp, env| {
+            if qp.service == Service::Ud {
+                datagram::receive(qp, env, arrival, &headers, payload);
+            } else if !qp.hears(arrival) {
+                // Not its peer.
+            } else if env.config.strict_ports {
+                elsewhere = qp.is_from_elsewhere(arrival);
+                if !elsewhere {
+                    let before = qp.progress();
+                    connected(qp, env, &headers, payload);
+                    if qp.progress() != before {
+                        qp.peer_port = Some(arrival.src_port);
+                    }
+                }
+            } else {
+                connected(qp, env, &headers, payload);
+            }
+        });
+        self.objects.unexpected_ports += u64::from(elsewhere);
+    }
+
+    /// Returns the number of packets that were dropped because they came from another UDP port than their queue pair's peer: see
+    /// [`Config::strict_ports`].
+    pub fn unexpected_ports(&self) -> u64 {
+        self.objects.unexpected_ports
+    }
+
+    /// When [`timeout`](Self::timeout) is to be called, and then [`poll_transmit`](Self::poll_transmit), if nothing else
+    /// happens before. It may be earlier than needed.
+    pub fn deadline(&self) -> Option<Time> {
+        match (self.objects.earliest, self.objects.answers.deadline()) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// Does what is due: retries, gives up, lets answers go on.
+    pub fn timeout(&mut self, now: Time, sink: &mut impl Sink) {
+        self.objects.answers.wake(now);
+        if self.objects.earliest.is_none_or(|earliest| now < earliest) {
+            return;
+        }
+        self.objects.earliest = None;
+        let mut next = 0;
+        while let Some(number) = self.objects.qps.number_at(next) {
+            next += 1;
+            self.objects.with(number, now, sink, |qp, env| {
+                if qp.deadline().is_some_and(|deadline| deadline <= now) {
+                    requester::expire(qp, env);
+                }
+            });
+        }
+    }
+}
+
+/// Takes in a packet of the peer.
+#[inline]
+fn connected<M: Memory, S: Sink>(
+    qp: &mut Qp,
+    env: &mut Environment<'_, M, S>,
+    headers: &Headers,
+    payload: &[u8],
+) {
+    if headers.bth.opcode.is_response() {
+        requester::acknowledge(qp, env, headers, payload);
+    } else {
+        responder::request(qp, env, headers, payload);
+    }
+}

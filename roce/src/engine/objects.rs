@@ -1,0 +1,136 @@
+//! [`Objects`]: everything that an engine holds.
+
+use alloc::boxed::Box;
+
+use super::answers::{Address, Answers};
+use super::environment::Environment;
+use super::keys::Keys;
+use super::memory::{Memory, Sink};
+use super::multicast::Groups;
+use super::qp::{Qp, ResponseKind};
+use super::queue::Srq;
+use super::random::Random;
+use super::scheduler::Scheduler;
+use super::table::Table;
+use super::types::{Config, Event, Qpn, Service, State, Time};
+use super::{finish, requester};
+
+/// Everything that an engine holds.
+#[derive(Debug)]
+pub(crate) struct Objects<M: Memory> {
+    pub(crate) config: Config,
+    pub(crate) memory: M,
+    pub(crate) random: Box<dyn Random>,
+    pub(crate) pds: Table<u32>,
+    pub(crate) keys: Keys<M::Region>,
+    pub(crate) srqs: Table<Srq>,
+    pub(crate) qps: Table<Qp>,
+    pub(crate) groups: Groups,
+    /// The queue pairs that have the special numbers 0 and 1.
+    pub(crate) well_known: [Option<Qpn>; 2],
+    pub(crate) scheduler: Scheduler,
+    pub(crate) answers: Answers,
+    /// A time that no deadline of a queue pair precedes.
+    pub(crate) earliest: Option<Time>,
+    /// Packets dropped because of the UDP port that they came from.
+    pub(crate) unexpected_ports: u64,
+}
+
+impl<M: Memory> Objects<M> {
+    /// Borrows a queue pair, and the environment of its halves.
+    fn split<'a, S: Sink>(
+        &'a mut self,
+        qpn: u32,
+        now: Time,
+        sink: &'a mut S,
+    ) -> Option<(&'a mut Qp, Environment<'a, M, S>)> {
+        let qp = self.qps.get_mut(qpn)?;
+        let env = Environment {
+            config: &self.config,
+            memory: &mut self.memory,
+            keys: &mut self.keys,
+            srqs: &mut self.srqs,
+            scheduler: &mut self.scheduler,
+            answers: &mut self.answers,
+            sink,
+            now,
+            cq_overrun: false,
+        };
+        Some((qp, env))
+    }
+
+    /// Calls `act` on a queue pair, then schedules the packets and the timer that result.
+    #[inline]
+    pub(crate) fn with<S: Sink, T>(
+        &mut self,
+        qpn: u32,
+        now: Time,
+        sink: &mut S,
+        act: impl FnOnce(&mut Qp, &mut Environment<'_, M, S>) -> T,
+    ) -> Option<T> {
+        let (qp, mut env) = self.split(qpn, now, sink)?;
+        let result = act(qp, &mut env);
+        if core::mem::take(&mut env.cq_overrun) {
+            env.sink.event(Event::QpFatal(qp.qpn));
+            finish::fail(qp, &mut env);
+        }
+        let pending = qp.resp.responses.pending();
+        if requester::has_work(qp) {
+            env.scheduler.ready(qp);
+        } else {
+            env.scheduler.settle(qp);
+        }
+        match pending {
+            None => {}
+            Some(ResponseKind::Refusal) => env.scheduler.refuse(qp),
+            Some(ResponseKind::Ack) => env.scheduler.ack(qp),
+            Some(ResponseKind::Answer) => env.answers.enqueue(qp),
+        }
+        let deadline = qp.deadline();
+        self.note(deadline);
+        if self.scheduler.any_blocked() {
+            self.unblock();
+        }
+        Some(result)
+    }
+
+    /// Assigns a reliable queue pair to the peer at the end of its path, from RTR on: answers are scheduled by peer.
+    pub(crate) fn settle_peer(&mut self, qpn: Qpn, now: Time) {
+        let Some(qp) = self.qps.get_mut(qpn.0) else { return };
+        let answers = matches!(qp.service, Service::Rc | Service::XrcTarget)
+            && !matches!(qp.state, State::Reset | State::Init);
+        let address = answers.then(|| Address::of(&qp.attr.path));
+        if qp.peer.map(|peer| self.answers.address(peer)) == address.map(Some) {
+            return;
+        }
+        self.answers.leave(qp);
+        if let Some(address) = address {
+            qp.peer = Some(self.answers.join(address, &self.config, now));
+            if qp.resp.responses.pending() == Some(ResponseKind::Answer) {
+                self.answers.enqueue(qp);
+            }
+        }
+    }
+
+    /// Includes a deadline in [`earliest`](Self::earliest).
+    fn note(&mut self, deadline: Option<Time>) {
+        self.earliest = match (self.earliest, deadline) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+    }
+
+    /// Wakes queue pairs that wait for room in the window.
+    pub(crate) fn unblock(&mut self) {
+        while self.scheduler.in_flight < u64::from(self.config.window_bytes) {
+            let Some(qpn) = self.scheduler.blocked.pop_front() else { break };
+            if let Some(qp) = self.qps.get_mut(qpn) {
+                qp.in_blocked = false;
+                self.scheduler.ready(qp);
+            }
+            if !self.scheduler.ready.is_empty() {
+                break;
+            }
+        }
+    }
+}

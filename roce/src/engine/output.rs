@@ -1,0 +1,228 @@
+//! [`Engine::poll_transmit`]: the order in which packets leave.
+//!
+//! | class | packets | bounded by |
+//! |---|---|---|
+//! | requests | work requests of this side's programs | [`Config::burst`] packets of a queue pair in a row |
+//! | refusals | NAKs | one for each queue pair |
+//! | owed | plain acknowledgements | one for each queue pair; with [`Urgency::Now`], only if answers wait as well |
+//! | answers | read responses, results of atomics | a quantum of a queue pair, a window of a peer ([`answers`](super::answers)) |
+//!
+//! The classes leave in this order, so that packets that a peer causes are behind packets that this side's programs
+//! post. A class sends at most [`SHARE`] packets before the classes below it are visited, and after a quantum of answers
+//! all classes start again with their whole share: none starves another.
+//!
+//! # The longest wait
+//! Assume a hostile peer that sends as many requests as it can, of any kind, on as many queue pairs as it has. The table
+//! bounds what leaves the engine before an innocent peer's packet. A *round* is at most `SHARE` packets of each of the
+//! other classes and a quantum of answers:
+//!
+//! | an innocent's | leaves after at most |
+//! |---|---|
+//! | posted request | the requests of the queue pairs before it, [`Config::burst`] of each; and a round for each `SHARE` requests that this device sends |
+//! | refusal | the refusals before it, one for each queue pair; and a round for each `SHARE` of those, and one more |
+//! | acknowledgement | the acknowledgements before it, one for each queue pair; and a round for each `SHARE` of those, and one more |
+//! | answer: read response, result of an atomic | a round for each other *peer* with answers, and `SHARE` packets of each other class |
+//!
+//! A quantum is at most 64 packets, and less than 65,732 bytes. The requests in the first row are this device's own: no
+//! packet that arrives makes a queue pair send more of them than its programs have posted. A request of a device without
+//! other requests therefore leaves at once, behind what the caller has already fetched. Queue pairs of one peer take turns
+//! in the same way: the queue pairs of one remote address share its place in the line, and its credit. An address is not
+//! protected from itself, and an address without credit also waits for new credit.
+//!
+//! [`Config::burst`]: super::Config::burst
+
+use super::Engine;
+use super::memory::{Memory, Sink};
+use super::objects::Objects;
+use super::qp::ResponseKind;
+use super::scheduler::SHARE;
+use super::types::{Time, Transmit, Urgency};
+use super::{requester, responder};
+
+impl<M: Memory> Objects<M> {
+    /// Writes the next request.
+    #[inline]
+    fn send_request<S: Sink>(&mut self, now: Time, buf: &mut [u8], sink: &mut S) -> Option<Transmit> {
+        while let Some(&number) = self.scheduler.ready.front() {
+            let burst = self.config.burst;
+            let sent = self.with(number, now, sink, |qp, world| requester::transmit(qp, world, buf));
+            let first = self.scheduler.ready.front() == Some(&number);
+            if let Some(transmit) = sent.flatten() {
+                if first {
+                    self.scheduler.burst += 1;
+                    if self.scheduler.burst >= burst {
+                        self.scheduler.burst = 0;
+                        self.scheduler.ready.rotate_left(1);
+                    }
+                }
+                return Some(transmit);
+            }
+            if first {
+                match self.qps.get_mut(number) {
+                    Some(qp) => self.scheduler.leave(qp),
+                    None => drop(self.scheduler.ready.pop_front()),
+                }
+            }
+        }
+        None
+    }
+
+    /// Writes the next refusal.
+    fn send_refusal<S: Sink>(&mut self, now: Time, buf: &mut [u8], sink: &mut S) -> Option<Transmit> {
+        // One visit each: a queue pair whose packet does not fit `buf` is listed again at the end.
+        for _ in 0..self.scheduler.refusals.len() {
+            let number = self.scheduler.refusals.pop_front()?;
+            if let Some(qp) = self.qps.get_mut(number) {
+                qp.in_refusals = false;
+            }
+            let sent = self.with(number, now, sink, |qp, world| {
+                responder::transmit(qp, world, ResponseKind::Refusal, buf)
+            });
+            if let Some(transmit) = sent.flatten() {
+                return Some(transmit);
+            }
+        }
+        None
+    }
+
+    /// Writes the next plain acknowledgement.
+    fn send_owed<S: Sink>(&mut self, now: Time, buf: &mut [u8], sink: &mut S) -> Option<Transmit> {
+        // One visit each: a queue pair whose packet does not fit `buf` is listed again at the end.
+        for _ in 0..self.scheduler.acks.len() {
+            let number = self.scheduler.acks.pop_front()?;
+            if let Some(qp) = self.qps.get_mut(number) {
+                qp.in_acks = false;
+            }
+            let sent = self
+                .with(number, now, sink, |qp, world| responder::transmit(qp, world, ResponseKind::Ack, buf));
+            if let Some(transmit) = sent.flatten() {
+                return Some(transmit);
+            }
+        }
+        None
+    }
+
+    /// Writes the next packet of an answer, from this queue pair or one behind it.
+    fn send_answer<S: Sink>(
+        &mut self,
+        mut number: u32,
+        now: Time,
+        buf: &mut [u8],
+        sink: &mut S,
+    ) -> Option<Transmit> {
+        // Terminates because a queue pair that sends nothing leaves the line.
+        loop {
+            let sent = self.with(number, now, sink, |qp, world| {
+                let transmit = responder::transmit(qp, world, ResponseKind::Answer, buf)?;
+                Some((transmit, qp.resp.responses.pending() == Some(ResponseKind::Answer)))
+            });
+            let (sent, more) = sent.flatten().unzip();
+            let more = more == Some(true);
+            let spent = sent.is_some_and(|transmit: Transmit| self.answers.sent(transmit.len, &self.config));
+            if spent || !more {
+                self.scheduler.begin_round();
+                self.answers.end_turn(more);
+                if !more && let Some(qp) = self.qps.get_mut(number) {
+                    qp.in_answers = false;
+                }
+            }
+            if sent.is_some() {
+                return sent;
+            }
+            number = self.answers.next(now, &self.config)?;
+        }
+    }
+
+    /// Writes the next packet, of the first class that may send.
+    ///
+    /// `answer`: the queue pair whose answer is next, if answers may leave.
+    #[inline]
+    fn transmit<S: Sink>(
+        &mut self,
+        now: Time,
+        urgency: Urgency,
+        answer: Option<u32>,
+        buf: &mut [u8],
+        sink: &mut S,
+    ) -> Option<Transmit> {
+        if urgency == Urgency::Owed {
+            return self.send_refusal(now, buf, sink).or_else(|| self.send_owed(now, buf, sink));
+        }
+        loop {
+            if self.scheduler.requests < SHARE
+                && !self.scheduler.ready.is_empty()
+                && let Some(transmit) = self.send_request(now, buf, sink)
+            {
+                self.scheduler.requests += 1;
+                return Some(transmit);
+            }
+            if self.scheduler.refused < SHARE
+                && !self.scheduler.refusals.is_empty()
+                && let Some(transmit) = self.send_refusal(now, buf, sink)
+            {
+                self.scheduler.refused += 1;
+                return Some(transmit);
+            }
+            if (answer.is_some() || urgency == Urgency::All)
+                && self.scheduler.owed < SHARE
+                && !self.scheduler.acks.is_empty()
+                && let Some(transmit) = self.send_owed(now, buf, sink)
+            {
+                self.scheduler.owed += 1;
+                return Some(transmit);
+            }
+            if let Some(number) = answer
+                && let Some(transmit) = self.send_answer(number, now, buf, sink)
+            {
+                return Some(transmit);
+            }
+            if self.scheduler.begin_round() < SHARE {
+                return None;
+            }
+        }
+    }
+}
+
+impl<M: Memory> Engine<M> {
+    /// Writes the next packet to send into `buf`, from BTH to pad, without room for the ICRC.
+    ///
+    /// Packets of one queue pair follow each other as far as possible, so that a caller can send them as segments of
+    /// one buffer. Returns `None` if nothing (of this urgency) can be sent until another call, or time, changes that.
+    ///
+    /// `buf` must hold the payload of a path MTU and [`MAX_HEADER_LEN`](crate::wire::packet::MAX_HEADER_LEN) bytes.
+    pub fn poll_transmit(
+        &mut self,
+        now: Time,
+        urgency: Urgency,
+        buf: &mut [u8],
+        sink: &mut impl Sink,
+    ) -> Option<Transmit> {
+        let objects = &mut self.objects;
+        let answer =
+            if objects.answers.is_idle() { None } else { objects.answers.next(now, &objects.config) };
+        objects.transmit(now, urgency, answer, buf, sink)
+    }
+}
+
+/// Calls that hold read responses back, for callers whose link is slower than [`Config::answer_rate`].
+///
+/// [`Config::answer_rate`]: super::Config::answer_rate
+impl<M: Memory> Engine<M> {
+    /// Rescheduler whether read responses wait to be sent, for their place in the line or for credit.
+    #[inline]
+    pub fn has_answers(&self) -> bool {
+        !self.objects.answers.is_idle()
+    }
+
+    /// Writes the next packet as [`poll_transmit`](Self::poll_transmit) does, except read responses and results of
+    /// atomics.
+    pub fn poll_transmit_prompt(
+        &mut self,
+        now: Time,
+        urgency: Urgency,
+        buf: &mut [u8],
+        sink: &mut impl Sink,
+    ) -> Option<Transmit> {
+        self.objects.transmit(now, urgency, None, buf, sink)
+    }
+}

@@ -1,0 +1,90 @@
+//! [`Current`]: the receive that the message in progress goes into.
+
+use alloc::boxed::Box;
+
+use crate::engine::queue::MAX_SRQ_SGE;
+use crate::engine::scatter::SgeError;
+use crate::engine::types::{CqId, Pd, Sge};
+
+/// The longest message (IBTA 9.7.4.1).
+pub(crate) const MAX_MESSAGE: u64 = 1 << 31;
+
+/// The receive of the message in progress, if it has taken one.
+#[derive(Debug)]
+pub(crate) struct Current {
+    pub(crate) taken: Option<Taken>,
+    /// The elements of a receive that came from a shared queue.
+    pub(crate) sges: Option<Box<[Sge; MAX_SRQ_SGE as usize]>>,
+}
+
+/// A receive that a message has taken.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Taken {
+    pub(crate) wr_id: u64,
+    /// The protection domain of the keys in its elements.
+    pub(crate) pd: Pd,
+    pub(crate) cq: CqId,
+    /// The number of elements that were copied, if it came from a shared queue.
+    pub(crate) copied: Option<usize>,
+    pub(crate) length: u64,
+    /// The number of bytes received so far.
+    pub(crate) received: u64,
+}
+
+impl Taken {
+    /// Returns the number of bytes received after `len` more.
+    #[inline]
+    pub(crate) fn end(&self, len: usize) -> Result<u64, SgeError> {
+        let end = self.received + len as u64;
+        if end > self.length.min(MAX_MESSAGE) { Err(SgeError::Length) } else { Ok(end) }
+    }
+}
+
+impl Current {
+    pub(crate) fn new(shared: bool) -> Self {
+        Self { taken: None, sges: shared.then(|| Box::new([Sge::default(); MAX_SRQ_SGE as usize])) }
+    }
+
+    pub(crate) fn forget(&mut self) {
+        self.taken = None;
+    }
+
+    /// Returns whether a receive is taken.
+    pub(crate) fn is_taken(&self) -> bool {
+        self.taken.is_some()
+    }
+
+    /// Returns whether a receive is taken that came from a shared queue.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.taken.is_some_and(|taken| taken.copied.is_some())
+    }
+
+    /// Returns the number of bytes received so far.
+    #[inline]
+    pub(crate) fn received(&self) -> u64 {
+        self.taken.map_or(0, |taken| taken.received)
+    }
+
+    /// Returns the number of bytes that the receive can hold.
+    #[inline]
+    pub(crate) fn length(&self) -> u64 {
+        self.taken.map_or(0, |taken| taken.length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A test that sends 2 GiB takes too long. No other place enforces the limit.
+    #[test]
+    fn a_message_of_2_to_the_31_bytes_is_the_longest_that_a_receive_holds() {
+        let taken =
+            |received| Taken { wr_id: 0, pd: Pd(0), cq: CqId(0), copied: None, length: 1 << 32, received };
+        assert_eq!(taken(MAX_MESSAGE - 256).end(256).ok(), Some(1 << 31));
+        assert!(taken(MAX_MESSAGE - 256).end(257).is_err());
+        assert!(taken(MAX_MESSAGE).end(1).is_err());
+        assert_eq!(Taken { length: 300, ..taken(0) }.end(300).ok(), Some(300));
+        assert!(Taken { length: 300, ..taken(0) }.end(301).is_err());
+    }
+}

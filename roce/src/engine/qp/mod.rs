@@ -1,0 +1,158 @@
+//! [`Qp`]: the data of a queue pair: attributes, queues, and the state of its two halves.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `send_state` | [`SendState`]: the requester's sequence numbers, timers and window |
+//! | `recv_state` | [`RecvState`]: the responder's sequence numbers and the message in progress |
+//! | `current` | [`Current`]: the receive that the message in progress goes into |
+//! | `responses` | [`Responses`]: responses to send, and those that the peer may ask for again |
+//!
+//! Nothing here sends, completes or calls the program. The modules above do: `finish`, `requester`,
+//! `responder`, `datagram` and `modify`.
+
+mod current;
+mod recv_state;
+mod responses;
+mod send_state;
+
+pub(crate) use current::{Current, MAX_MESSAGE, Taken};
+pub(crate) use recv_state::{Message, RecvState, Write};
+pub(crate) use responses::{Answer, Due, Resource, ResponseKind, Responses, packets};
+pub(crate) use send_state::SendState;
+
+use super::queue::{RecvQueue, SendQueue, Wqe};
+use super::types::{
+    Arrival, Attr, CqId, InlineCompletion, Network, Pd, Qpn, Service, SrqId, State, Time, XrcDomain,
+};
+
+/// A queue pair.
+#[derive(Debug)]
+pub(crate) struct Qp {
+    pub(crate) qpn: Qpn,
+    pub(crate) service: Service,
+    pub(crate) state: State,
+    pub(crate) pd: Pd,
+    pub(crate) send_cq: CqId,
+    pub(crate) recv_cq: CqId,
+    pub(crate) srq: Option<SrqId>,
+    pub(crate) xrc_domain: Option<XrcDomain>,
+    pub(crate) sq_sig_all: bool,
+    /// The special number (0 or 1) that also addresses this queue pair.
+    pub(crate) well_known: Option<u32>,
+    /// The source queue pair number that its datagrams carry.
+    pub(crate) source: u32,
+    pub(crate) inline_completion: InlineCompletion,
+    pub(crate) attr: Attr,
+    /// Posted sends, from the oldest that has not ended.
+    pub(crate) sq: SendQueue,
+    /// Posted receives; without slots if the queue pair uses a shared receive queue.
+    pub(crate) rq: RecvQueue,
+    pub(crate) req: SendState,
+    pub(crate) resp: RecvState,
+    /// The scheduler lists it among queue pairs with a request to send.
+    pub(crate) in_ready: bool,
+    /// The scheduler lists it among queue pairs with a refusal to send.
+    pub(crate) in_refusals: bool,
+    /// The scheduler lists it among queue pairs with an acknowledgement to send.
+    pub(crate) in_acks: bool,
+    /// The scheduler lists it among queue pairs that wait for room in the window.
+    pub(crate) in_blocked: bool,
+    /// The peer's number in [`Answers`](super::answers::Answers), from RTR on.
+    pub(crate) peer: Option<u32>,
+    /// Its peer's entry there lists it among queue pairs with an answer to send.
+    pub(crate) in_answers: bool,
+    /// The UDP port that the peer sends from, once it is learned (strict ports).
+    pub(crate) peer_port: Option<u16>,
+    /// A packet of the peer has arrived since RTR.
+    pub(crate) established: bool,
+}
+
+impl Qp {
+    /// Returns the time of the next timer.
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        self.req.deadline()
+    }
+
+    /// Returns whether the peer acknowledges this side's requests: datagrams and unreliable connections are not.
+    pub(crate) fn is_reliable(&self) -> bool {
+        matches!(self.service, Service::Rc | Service::XrcInitiator)
+    }
+
+    /// Returns whether requests may arrive in the present state.
+    ///
+    /// # References
+    /// IBTA 10.3.1: RESET, INIT and the error state drop them
+    #[inline]
+    pub(crate) fn hears_requests(&self) -> bool {
+        matches!(self.state, State::Rtr | State::Rts | State::Sqd | State::Sqe)
+    }
+
+    /// Returns the largest payload of a packet that the requester sends.
+    ///
+    /// A datagram queue pair has no path MTU attribute in verbs: without one, the largest MTU there is applies.
+    #[inline]
+    pub(crate) fn send_mtu(&self) -> u32 {
+        match self.attr.path_mtu {
+            mtu @ 1..=4096 => mtu,
+            _ if self.service == Service::Ud => 4096,
+            _ => 1024,
+        }
+    }
+
+    /// Returns the path MTU that the responder expects, clamped to what exists (256 to 4096).
+    #[inline]
+    pub(crate) fn recv_mtu(&self) -> u32 {
+        self.attr.path_mtu.clamp(256, 4096)
+    }
+
+    /// Returns whether the completion of this work request, whose response has `packets` packets, carries the
+    /// bytes of the response.
+    #[inline]
+    pub(crate) fn is_answered_inline(&self, wqe: &Wqe, packets: u32) -> bool {
+        (1..=self.inline_completion.requester).contains(&wqe.length)
+            && wqe.flags.signaled
+            && wqe.wants_data()
+            && packets == 1
+    }
+
+    /// Returns whether everything that was started has ended.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.sq.tail() == self.req.fresh
+    }
+
+    /// Returns the attributes as they are now: sequence numbers move.
+    pub(crate) fn present_attr(&self) -> Attr {
+        Attr { sq_psn: self.req.max.value(), rq_psn: self.resp.expected.value(), ..self.attr }
+    }
+
+    /// Returns whether a packet comes from another UDP port than the one that its peer was learned to use.
+    pub(crate) fn is_from_elsewhere(&self, arrival: &Arrival) -> bool {
+        self.peer_port.is_some_and(|port| port != arrival.src_port)
+    }
+
+    /// Returns two positions that change with each packet that is neither stale, ahead nor refused.
+    ///
+    /// The number that the unreliable service expects follows every packet, dropped ones included, so the first
+    /// position counts effects there.
+    pub(crate) fn progress(&self) -> (u32, u32) {
+        let executed =
+            if self.service == Service::Uc { self.resp.effective } else { self.resp.expected.value() };
+        (executed, self.req.una.value())
+    }
+
+    /// Returns whether a packet comes from the peer, along the path between the two (connected services).
+    ///
+    /// # References
+    /// IBTA 9.6.1: others are dropped
+    #[inline]
+    pub(crate) fn hears(&self, arrival: &Arrival) -> bool {
+        let path = &self.attr.path;
+        if path.network != arrival.network {
+            return false;
+        }
+        if path.network == Network::Local {
+            return path.dlid == arrival.slid && path.slid == arrival.dlid;
+        }
+        path.remote == arrival.remote && path.local == arrival.local
+    }
+}

@@ -1,0 +1,66 @@
+//! [`RecvState`]: sequence numbers of the responder, and the message in progress.
+
+use super::{Current, Responses};
+use crate::wire::{MASK_24, Psn};
+
+/// The responder's half of a queue pair.
+#[derive(Debug)]
+pub(crate) struct RecvState {
+    /// The sequence number of the next new packet.
+    pub(crate) expected: Psn,
+    /// The number of completed messages, 24 bits.
+    pub(crate) msn: u32,
+    /// Unreliable service: the number of packets that placed data or took a receive. Wraps.
+    pub(crate) effective: u32,
+    /// The message that has begun and not ended.
+    pub(crate) message: Message,
+    /// A packet was refused temporarily: packets behind it are dropped silently until it comes again.
+    pub(crate) waiting: bool,
+    pub(crate) current: Current,
+    pub(crate) responses: Responses,
+}
+
+/// A message of several packets, between its packets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Message {
+    None,
+    Send,
+    Write(Write),
+}
+
+/// The rest of a write: its target and length.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Write {
+    pub(crate) rkey: u32,
+    pub(crate) addr: u64,
+    pub(crate) left: u32,
+    pub(crate) length: u32,
+}
+
+impl RecvState {
+    /// `shared`: the queue pair takes receives from a shared queue.
+    pub(crate) fn new(shared: bool) -> Self {
+        Self {
+            expected: Psn::default(),
+            msn: 0,
+            effective: 0,
+            message: Message::None,
+            waiting: false,
+            current: Current::new(shared),
+            responses: Responses::default(),
+        }
+    }
+
+    /// Forgets every message and response; what [`Current`] copies shared receives into stays allocated.
+    pub(crate) fn reset(&mut self) {
+        self.current.forget();
+        self.responses = Responses::default();
+        (self.expected, self.msn, self.message, self.waiting) = (Psn::default(), 0, Message::None, false);
+    }
+
+    /// IBTA 9.7.7.1: the message sequence number counts completed messages; a read counts when it is accepted.
+    pub(crate) fn count_message(&mut self) -> u32 {
+        self.msn = (self.msn + 1) & MASK_24;
+        self.msn
+    }
+}

@@ -1,0 +1,314 @@
+//! [`Responses`]: responses to send, and responses that the peer may ask for again.
+//!
+//! ```text
+//!   begin        next              end
+//!     ▼            ▼                ▼
+//!   ┌────┬────┬────┬────┬────┬────┐
+//!   │sent│sent│due │sent│due │due │   reads and atomics, by sequence number; then one NAK or acknowledgement
+//!   └────┴────┴────┴────┴────┴────┘
+//! ```
+//! At most [`max_dest_rd_atomic`](crate::engine::Attr::max_dest_rd_atomic) are remembered: a requester that keeps
+//! to its limit has received the oldest response when it sends one more request.
+//!
+//! # References
+//! IBTA 9.7.5.1 (acknowledgements, duplicates, read responses)
+
+use alloc::vec::Vec;
+
+use crate::engine::types::Pd;
+use crate::wire::{Psn, Syndrome, reth};
+
+/// The kinds of responses, each scheduled in a class of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ResponseKind {
+    /// A NAK.
+    Refusal,
+    /// A plain acknowledgement.
+    Ack,
+    /// A read response or the result of an atomic.
+    Answer,
+}
+
+/// Responses to send, and those that were sent and may be asked for again.
+#[derive(Debug, Default)]
+pub(crate) struct Responses {
+    /// Slots of reads and atomics: an index has the slot `index % slots.len()`.
+    slots: Vec<Resource>,
+    /// Indices, which only grow.
+    begin: u64,
+    end: u64,
+    /// The oldest that is due, if one is.
+    next: u64,
+    due: u32,
+    pub(crate) nak: Option<Nak>,
+    /// The peer asked for an acknowledgement of this packet or a later one.
+    pub(crate) ack: Option<Psn>,
+}
+
+/// A request that has a response of its own: a read or an atomic.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Resource {
+    pub(crate) psn: Psn,
+    packets: u32,
+    pub(crate) msn: u32,
+    pub(crate) answer: Answer,
+    pub(crate) due: Option<Due>,
+}
+
+/// The contents of a response.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Answer {
+    Read { pd: Pd, rkey: u32, addr: u64, length: u32 },
+    Atomic { orig: u64 },
+}
+
+/// The part of a response that is still to be sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Due {
+    pub(crate) psn: Psn,
+    pub(crate) addr: u64,
+    pub(crate) left: u32,
+    pub(crate) begun: bool,
+    /// The peer asked for it again.
+    pub(crate) again: bool,
+}
+
+/// A NAK to send.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Nak {
+    pub(crate) psn: Psn,
+    pub(crate) syndrome: Syndrome,
+    pub(crate) msn: u32,
+    /// The queue pair has failed: no response follows.
+    last: bool,
+}
+
+impl Responses {
+    /// Returns whether there is room for one more read or atomic.
+    ///
+    /// The oldest response makes room once it was sent, even if the peer has asked for it again since: a peer that
+    /// sends one more request has received it in the meantime.
+    pub(crate) fn has_room(&self) -> bool {
+        let depth = self.slots.len() as u64;
+        let leaves = |due: Option<Due>| due.is_none_or(|due| due.again);
+        depth > 0 && (self.end - self.begin < depth || leaves(self.slot(self.begin).due))
+    }
+
+    /// Remembers a request whose response is due. The caller has checked [`has_room`](Self::has_room).
+    pub(crate) fn push(&mut self, psn: Psn, packets: u32, msn: u32, answer: Answer) {
+        if self.end - self.begin == self.slots.len() as u64 {
+            self.due -= u32::from(self.slot(self.begin).due.is_some());
+            self.begin += 1;
+            self.next = self.next.max(self.begin);
+            self.seek();
+        }
+        if self.due == 0 {
+            self.next = self.end;
+        }
+        let due = match answer {
+            Answer::Read { addr, length, .. } => Due { psn, addr, left: length, begun: false, again: false },
+            Answer::Atomic { .. } => Due { psn, addr: 0, left: 0, begun: false, again: false },
+        };
+        let at = self.at(self.end);
+        if let Some(slot) = self.slots.get_mut(at) {
+            *slot = Resource { psn, packets, msn, answer, due: Some(due) };
+            self.end += 1;
+            self.due += 1;
+        }
+    }
+
+    fn at(&self, index: u64) -> usize {
+        (index % self.slots.len().max(1) as u64) as usize
+    }
+
+    fn slot(&self, index: u64) -> Resource {
+        self.slots[self.at(index)]
+    }
+
+    fn find(&self, psn: Psn) -> Option<u64> {
+        (self.begin..self.end).find(|&index| {
+            let resource = self.slot(index);
+            psn.in_window(resource.psn, resource.packets)
+        })
+    }
+
+    fn set_due(&mut self, index: u64, due: Due) {
+        let at = self.at(index);
+        if let Some(slot) = self.slots.get_mut(at) {
+            self.next = if self.due == 0 { index } else { self.next.min(index) };
+            self.due += u32::from(slot.due.is_none());
+            slot.due = Some(due);
+        }
+    }
+
+    /// Schedules the response to a duplicate read: of all of the original, or of a part of it.
+    ///
+    /// A response that is being sent is replaced only by one that contains its rest: a requester that misses a
+    /// packet asks for everything from there to the end of the request. Anything else would cut the response.
+    pub(crate) fn read_again(&mut self, psn: Psn, reth: &reth::Repr, mtu: u32) {
+        let Some(index) = self.find(psn) else { return };
+        let resource = self.slot(index);
+        let Answer::Read { rkey, addr, length, .. } = resource.answer else { return };
+        let skipped = psn.offset_from(resource.psn);
+        let inside = if length == 0 || reth.dmalen == 0 {
+            // Such a read names no memory, so its key is not checked.
+            reth.dmalen == length
+        } else {
+            reth.rkey == rkey
+                && reth
+                    .va
+                    .checked_sub(addr)
+                    .is_some_and(|offset| offset.saturating_add(u64::from(reth.dmalen)) <= u64::from(length))
+        };
+        if !inside || packets(reth.dmalen, mtu) > resource.packets - skipped {
+            return;
+        }
+        let replaced = resource.due.is_none_or(|due| {
+            let offset = u64::from(skipped) * u64::from(mtu);
+            // A response that has not begun will be sent from its beginning anyway.
+            due.begun
+                && !psn.is_after(due.psn)
+                && reth.va == addr.wrapping_add(offset)
+                && offset + u64::from(reth.dmalen) == u64::from(length)
+        });
+        if replaced {
+            self.set_due(index, Due { psn, addr: reth.va, left: reth.dmalen, begun: false, again: true });
+        }
+    }
+
+    /// Schedules the result of a duplicate atomic.
+    pub(crate) fn tell_again(&mut self, psn: Psn) {
+        let Some(index) = self.find(psn) else { return };
+        if let Answer::Atomic { .. } = self.slot(index).answer {
+            self.set_due(index, Due { psn, addr: 0, left: 0, begun: false, again: true });
+        }
+    }
+
+    /// Drops the NAK that asks for the expected packet, which has arrived.
+    pub(crate) fn progress(&mut self) {
+        self.nak = None;
+    }
+
+    /// Schedules an acknowledgement of the packets up to `psn`.
+    pub(crate) fn acknowledge(&mut self, psn: Psn) {
+        self.ack = Some(psn);
+    }
+
+    /// Refuses a packet until the peer sends it again.
+    pub(crate) fn refuse(&mut self, psn: Psn, syndrome: Syndrome, msn: u32) {
+        self.nak = Some(Nak { psn, syndrome, msn, last: false });
+    }
+
+    /// Refuses a packet because the queue pair fails.
+    pub(crate) fn give_up(&mut self, psn: Psn, syndrome: Syndrome, msn: u32) {
+        self.nak = Some(Nak { psn, syndrome, msn, last: true });
+    }
+
+    /// Enters the error state: responses to earlier requests may still leave, followed by the final NAK.
+    ///
+    /// Without a final NAK, an acknowledgement of completed requests may still leave, unless it would also stand for
+    /// a read or an atomic whose response is dropped now.
+    pub(crate) fn stop(&mut self) {
+        if self.nak.is_some_and(|nak| nak.last) {
+            self.ack = None;
+            return;
+        }
+        self.nak = None;
+        if self.due > 0 {
+            self.forget();
+            self.ack = None;
+        }
+    }
+
+    /// Drops all responses to reads and atomics: none is due, and none can be asked for again.
+    pub(crate) fn forget(&mut self) {
+        (self.begin, self.next, self.due) = (self.end, self.end, 0);
+    }
+
+    /// Returns the last packet, of those up to `psn`, that an acknowledgement may name, and its message's number.
+    ///
+    /// Only its own response may end a read or an atomic. IBTA 9.7.5.1.2 acknowledges a duplicate with the number of
+    /// the request executed last. If that is a read or an atomic whose response was lost, a peer that takes an
+    /// acknowledgement of its number for its end (the kernel's rxe does) completes it without having the data.
+    pub(crate) fn acknowledged(&self, psn: Psn, msn: u32) -> (Psn, u32) {
+        let (mut psn, mut msn) = (psn, msn);
+        for index in (self.begin..self.end).rev() {
+            let resource = self.slot(index);
+            if !psn.in_window(resource.psn, resource.packets) {
+                break;
+            }
+            (psn, msn) = (resource.psn.prev(), resource.msn.wrapping_sub(1) & 0xff_ffff);
+        }
+        (psn, msn)
+    }
+
+    /// Returns the kind of the response that leaves next: responses leave in order.
+    #[inline(always)]
+    pub(crate) fn pending(&self) -> Option<ResponseKind> {
+        if self.head().is_some() {
+            return Some(ResponseKind::Answer);
+        }
+        if self.nak.is_some() {
+            return Some(ResponseKind::Refusal);
+        }
+        self.ack.is_some().then_some(ResponseKind::Ack)
+    }
+
+    /// Returns the oldest answer that is due.
+    #[inline(always)]
+    pub(crate) fn head(&self) -> Option<&Resource> {
+        if self.due == 0 { None } else { self.slots.get(self.at(self.next)) }
+    }
+
+    /// Changes how many reads and atomics are remembered.
+    pub(crate) fn set_depth(&mut self, depth: usize) {
+        if depth == self.slots.len() {
+            return;
+        }
+        // The newest are kept, because those that were not sent yet are among them.
+        let kept = (self.end - self.begin).min(depth as u64);
+        let mut slots: Vec<Resource> = (self.end - kept..self.end).map(|index| self.slot(index)).collect();
+        self.due = slots.iter().filter(|resource| resource.due.is_some()).count() as u32;
+        let empty = Resource {
+            psn: Psn::default(),
+            packets: 0,
+            msn: 0,
+            answer: Answer::Atomic { orig: 0 },
+            due: None,
+        };
+        slots.resize(depth, empty);
+        self.slots = slots;
+        (self.begin, self.next, self.end) = (0, 0, kept);
+        self.seek();
+    }
+
+    /// Moves `next` to the oldest answer that is due.
+    fn seek(&mut self) {
+        while self.due > 0 && self.next < self.end && self.slot(self.next).due.is_none() {
+            self.next += 1;
+        }
+    }
+
+    /// Records that a packet of the oldest due answer has left, and what is left of that answer.
+    pub(crate) fn advance(&mut self, rest: Option<Due>, psn: Psn) {
+        let at = self.at(self.next);
+        if let Some(slot) = self.slots.get_mut(at) {
+            slot.due = rest;
+            if rest.is_none() {
+                self.due -= 1;
+                self.next += 1;
+                self.seek();
+            }
+        }
+        // A response also acknowledges everything before it.
+        if self.ack.is_some_and(|ack| !ack.is_after(psn)) {
+            self.ack = None;
+        }
+    }
+}
+
+/// Returns the number of packets that carry `length` bytes: at least one.
+#[inline]
+pub(crate) fn packets(length: u32, mtu: u32) -> u32 {
+    length.div_ceil(mtu).max(1)
+}

@@ -1,0 +1,113 @@
+//! [`SendState`]: sequence numbers, timers and the window of the requester.
+//!
+//! Sequence numbers of a reliable connection (IBTA 9.7.2), all of them on a circle of 2²⁴:
+//!
+//! ```text
+//!        una                 next                 max
+//!   ──────┼────────────────────┼────────────────────┼──────
+//!   ended │ sent               │ sent once, and to  │ never sent
+//!         │ (and in flight)    │ be sent again      │
+//! ```
+//! Without a loss, `next` equals `max`. `una` lies in the oldest work request, `next` in the one at the cursor.
+//!
+//! Invariant: `flight` is the cost of the packets from `una` to `next`, and a part of
+//! [`Scheduler::in_flight`](crate::engine::scheduler::Scheduler::in_flight).
+
+use crate::engine::types::{Status, Time};
+use crate::wire::Psn;
+
+/// The requester's half of a queue pair.
+#[derive(Debug)]
+pub(crate) struct SendState {
+    /// The oldest packet that has not been acknowledged.
+    pub(crate) una: Psn,
+    /// The next packet to send.
+    pub(crate) next: Psn,
+    /// The first packet that was never sent.
+    pub(crate) max: Psn,
+    /// The position of the work request that `next` belongs to, or will belong to.
+    pub(crate) cursor: u32,
+    /// The position of the first work request that was never started.
+    pub(crate) fresh: u32,
+    /// The status that the work request at the cursor ends with as soon as it is the oldest.
+    pub(crate) halted: Option<Status>,
+    /// Nothing can be sent before a response arrives or a timer ends.
+    pub(crate) waiting: bool,
+    /// The cost of the packets in flight.
+    pub(crate) flight: u64,
+    /// The share of the window that this queue pair may use: smaller after a loss.
+    pub(crate) allowance: u64,
+    /// Bytes sent since the last packet that asks for an acknowledgement.
+    pub(crate) unasked: u32,
+    /// Read requests and atomics in flight.
+    pub(crate) reads: u32,
+    /// The sequence number of the last read request that started in the middle of a piece: its response begins
+    /// there.
+    pub(crate) resumed: Psn,
+    /// The requester went back to `una` because a response was missing, and has made no progress since.
+    pub(crate) implied: bool,
+    /// Retries since the last progress.
+    pub(crate) retries: u8,
+    /// Retries after RNR NAKs since the last progress.
+    pub(crate) rnr_retries: u8,
+    /// The end of the pause that the peer's RNR NAK asked for.
+    pub(crate) rnr_until: Option<Time>,
+    /// The end of the acknowledgement timer.
+    pub(crate) ack_deadline: Option<Time>,
+    /// The queue pair is in SQD, and its end was not reported yet.
+    pub(crate) draining: bool,
+}
+
+impl Default for SendState {
+    fn default() -> Self {
+        Self {
+            una: Psn::new(0),
+            next: Psn::new(0),
+            max: Psn::new(0),
+            cursor: 0,
+            fresh: 0,
+            halted: None,
+            waiting: false,
+            flight: 0,
+            allowance: u64::MAX,
+            unasked: 0,
+            reads: 0,
+            resumed: Psn::new(0),
+            implied: false,
+            retries: 0,
+            rnr_retries: 0,
+            rnr_until: None,
+            ack_deadline: None,
+            draining: false,
+        }
+    }
+}
+
+impl SendState {
+    /// Returns the time of the next timer.
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        self.rnr_until.or(self.ack_deadline)
+    }
+
+    /// Returns whether the peer owes a response to everything in flight: an acknowledgement was requested behind
+    /// all of it, or it is a read.
+    ///
+    /// Only then may the queue pair wait for room that others hold: otherwise nothing would wake it if they never
+    /// release their room.
+    #[inline]
+    pub(crate) fn awaits_answer(&self) -> bool {
+        self.flight > 0 && self.unasked == 0
+    }
+
+    /// Returns whether `psn` was sent and has not been acknowledged.
+    #[inline]
+    pub(crate) fn is_outstanding(&self, psn: Psn) -> bool {
+        psn.in_window(self.una, self.max.offset_from(self.una))
+    }
+
+    /// Starts at this sequence number. Nothing is in flight.
+    pub(crate) fn set_psn(&mut self, psn: u32) {
+        let psn = Psn::new(psn);
+        (self.una, self.next, self.max, self.resumed) = (psn, psn, psn, psn);
+    }
+}

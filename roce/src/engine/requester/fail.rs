@@ -1,0 +1,46 @@
+//! Failures of the oldest send.
+
+use crate::engine::environment::Environment;
+use crate::engine::finish::{self, send};
+use crate::engine::memory::{Memory, Sink};
+use crate::engine::qp::Qp;
+use crate::engine::types::{State, Status};
+
+/// Fails the oldest send with this status, and the send queue with it.
+///
+/// # References
+/// IBTA 10.3.1.6 (SQE: UC and UD, whose receive queue goes on), 10.3.1.7 (the error state), 10.10.3 (which errors)
+pub(super) fn fail_oldest<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, status: Status) {
+    fail_oldest_with(qp, env, status, 0);
+}
+
+/// Fails the oldest send as [`fail_oldest`] does, with a vendor error.
+pub(super) fn fail_oldest_with<M: Memory, S: Sink>(
+    qp: &mut Qp,
+    env: &mut Environment<'_, M, S>,
+    status: Status,
+    vendor_err: u32,
+) {
+    send::end_oldest_with(qp, env, status, vendor_err);
+    if qp.is_reliable() {
+        finish::fail(qp, env);
+    } else {
+        qp.state = State::Sqe;
+        send::flush(qp, env);
+    }
+}
+
+/// Fails the work request at the cursor: now if it is the oldest, otherwise as soon as it is.
+pub(super) fn halt<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, status: Status) {
+    qp.req.halted = Some(status);
+    fail_halted(qp, env);
+}
+
+/// Ends the work request that [`halt`] has stopped, if everything before it has ended.
+pub(super) fn fail_halted<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>) {
+    if qp.req.cursor == qp.sq.tail()
+        && let Some(status) = qp.req.halted.take()
+    {
+        fail_oldest(qp, env, status);
+    }
+}

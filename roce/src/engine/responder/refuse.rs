@@ -1,0 +1,112 @@
+//! Refused requests: what the peer, the program and the queue pair get.
+
+use super::receive;
+use crate::engine::environment::Environment;
+use crate::engine::finish::{self, recv};
+use crate::engine::memory::{Memory, Sink};
+use crate::engine::qp::{Message, Qp};
+use crate::engine::types::{Completion, Event, Service, State, Status};
+use crate::wire::aeth::RnrTimer;
+use crate::wire::{NakCode, Psn, Syndrome};
+
+/// The reason why a request is not executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// No receive is posted.
+    NotReady,
+    /// Its operation, sequence or length is invalid, or it exceeds the number of outstanding reads and atomics.
+    Invalid,
+    /// Its key, range, protection domain or right is wrong.
+    Access,
+    /// The key allows the access, and the memory cannot be reached.
+    Unreachable,
+    /// The message is longer than the receive.
+    ReceiveTooShort,
+    /// The elements of the receive name memory that may not be written.
+    ReceiveForbidden,
+    /// The key that the peer invalidates cannot be invalidated.
+    NotInvalidated,
+}
+
+/// Refuses a request, with the consequences of the error's class (IBTA 9.9.3).
+pub(super) fn refuse<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, refusal: Refusal) {
+    let (psn, msn) = (qp.resp.expected, qp.resp.msn);
+    // The receive in use, if there is one, ends with the status; without one, the event reports the error.
+    let (code, status, event) = match refusal {
+        Refusal::NotReady => {
+            // Class B. IBTA 9.7.5.2: what follows is dropped until this packet comes again.
+            qp.resp.waiting = true;
+            let timer = RnrTimer(qp.attr.min_rnr_timer);
+            qp.resp.responses.refuse(psn, Syndrome::rnr_nak(timer), msn);
+            return;
+        }
+        Refusal::Invalid => {
+            (NakCode::INVALID_REQUEST, Status::RemoteInvalidRequest, Some(Event::QpRequestError(qp.qpn)))
+        }
+        Refusal::Access => {
+            (NakCode::REMOTE_ACCESS_ERROR, Status::RemoteAccess, Some(Event::QpAccessError(qp.qpn)))
+        }
+        Refusal::Unreachable => {
+            (NakCode::REMOTE_OPERATIONAL_ERROR, Status::LocalQpOperation, Some(Event::QpFatal(qp.qpn)))
+        }
+        Refusal::ReceiveTooShort => (NakCode::INVALID_REQUEST, Status::LocalLength, None),
+        Refusal::ReceiveForbidden => (NakCode::REMOTE_OPERATIONAL_ERROR, Status::LocalProtection, None),
+        Refusal::NotInvalidated => (NakCode::REMOTE_OPERATIONAL_ERROR, Status::RemoteInvalidRequest, None),
+    };
+    fail(qp, env, psn, code, recv::outcome(qp, status), event);
+}
+
+/// Fails the receive in use, or else the oldest, on request. Returns whether there was one.
+///
+/// The consequences are those of the error on this service: a reliable service refuses the peer's request and raises
+/// the event that reports it, and the queue pair fails, except after a datagram or an unreliable message that was too
+/// long.
+pub(crate) fn fail_next<M: Memory, S: Sink>(
+    qp: &mut Qp,
+    env: &mut Environment<'_, M, S>,
+    status: Status,
+    vendor_err: u32,
+) -> bool {
+    if matches!(qp.state, State::Reset | State::Err) {
+        return false;
+    }
+    if !qp.resp.current.is_taken() && !receive::take(qp, env, qp.srq) {
+        return false;
+    }
+    let failed = Completion { vendor_err, ..recv::outcome(qp, status) };
+    if matches!(qp.service, Service::Rc | Service::XrcTarget) && qp.hears_requests() {
+        let (code, event) = match status {
+            Status::LocalLength => (NakCode::INVALID_REQUEST, None),
+            Status::RemoteInvalidRequest => (NakCode::INVALID_REQUEST, Some(Event::QpRequestError(qp.qpn))),
+            Status::RemoteAccess => (NakCode::REMOTE_ACCESS_ERROR, Some(Event::QpAccessError(qp.qpn))),
+            Status::LocalQpOperation => (NakCode::REMOTE_OPERATIONAL_ERROR, Some(Event::QpFatal(qp.qpn))),
+            _ => (NakCode::REMOTE_OPERATIONAL_ERROR, None),
+        };
+        fail(qp, env, qp.resp.expected, code, failed, event);
+        return true;
+    }
+    qp.resp.message = Message::None;
+    recv::finish(qp, env, failed);
+    if status != Status::LocalLength {
+        finish::fail(qp, env);
+    }
+    true
+}
+
+/// Refuses the request, completes the receive in use, raises the event and fails the queue pair (IBTA 9.9.3, classes A,
+/// C and J).
+pub(super) fn fail<M: Memory, S: Sink>(
+    qp: &mut Qp,
+    env: &mut Environment<'_, M, S>,
+    psn: Psn,
+    code: NakCode,
+    failed: Completion,
+    event: Option<Event>,
+) {
+    qp.resp.responses.give_up(psn, Syndrome::nak(code), qp.resp.msn);
+    recv::finish(qp, env, failed);
+    if let Some(event) = event {
+        env.sink.event(event);
+    }
+    finish::fail(qp, env);
+}

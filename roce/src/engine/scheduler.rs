@@ -1,0 +1,120 @@
+//! [`Scheduler`]: the queue pairs that have a packet to send, by class, and the bytes of requests in flight.
+//!
+//! [`output`](super::output) takes queue pairs out, in the order that it documents.
+
+use alloc::collections::VecDeque;
+
+use super::qp::Qp;
+
+/// The cost of a packet beside its payload, in bytes of the window: about what the kernel charges a receiver's socket
+/// buffer for a small datagram.
+pub(crate) const PACKET_COST: u64 = 768;
+
+/// The number of packets that one class sends before the scheduler visits another class.
+pub(crate) const SHARE: u32 = 64;
+
+/// The queue pairs that have something to send. Room for every queue pair is allocated when it is created.
+#[derive(Debug, Default)]
+pub(crate) struct Scheduler {
+    pub(crate) ready: VecDeque<u32>,
+    pub(crate) refusals: VecDeque<u32>,
+    pub(crate) acks: VecDeque<u32>,
+    pub(crate) blocked: VecDeque<u32>,
+    /// The number of packets that the first of `ready` has sent in a row.
+    pub(crate) burst: u32,
+    /// The number of packets of each of the first three classes since the last quantum of answers.
+    pub(crate) requests: u32,
+    pub(crate) refused: u32,
+    pub(crate) owed: u32,
+    /// Bytes of requests in flight, unacknowledged, of all queue pairs.
+    pub(crate) in_flight: u64,
+}
+
+impl Scheduler {
+    /// Lists a queue pair that has a request to send.
+    pub(crate) fn ready(&mut self, qp: &mut Qp) {
+        if !qp.in_ready {
+            qp.in_ready = true;
+            self.ready.push_back(qp.qpn.0);
+        }
+    }
+
+    /// Removes a queue pair that has no request to send any more, if it is the first.
+    pub(crate) fn settle(&mut self, qp: &mut Qp) {
+        if qp.in_ready && self.ready.front() == Some(&qp.qpn.0) {
+            self.leave(qp);
+        }
+    }
+
+    /// Removes the first queue pair of those with a request to send.
+    pub(crate) fn leave(&mut self, qp: &mut Qp) {
+        qp.in_ready = false;
+        self.burst = 0;
+        self.ready.pop_front();
+    }
+
+    /// Lists a queue pair that has a refusal to send.
+    pub(crate) fn refuse(&mut self, qp: &mut Qp) {
+        if !qp.in_refusals {
+            qp.in_refusals = true;
+            self.refusals.push_back(qp.qpn.0);
+        }
+    }
+
+    /// Lists a queue pair that has an acknowledgement to send, which may wait.
+    pub(crate) fn ack(&mut self, qp: &mut Qp) {
+        if !qp.in_acks {
+            qp.in_acks = true;
+            self.acks.push_back(qp.qpn.0);
+        }
+    }
+
+    /// Lists a queue pair that has something to send and waits for room in the window.
+    pub(crate) fn block(&mut self, qp: &mut Qp) {
+        if !qp.in_blocked {
+            qp.in_blocked = true;
+            self.blocked.push_back(qp.qpn.0);
+        }
+    }
+
+    /// Returns whether a queue pair waits for room in the window.
+    #[inline]
+    pub(crate) fn any_blocked(&self) -> bool {
+        !self.blocked.is_empty()
+    }
+
+    /// Gives every class its whole share again. Returns the number of packets that the first three classes have sent
+    /// since this last happened.
+    pub(crate) fn begin_round(&mut self) -> u32 {
+        let left = self.requests + self.refused + self.owed;
+        (self.requests, self.refused, self.owed) = (0, 0, 0);
+        left
+    }
+
+    /// Records that requests of this cost have left.
+    pub(crate) fn sent(&mut self, bytes: u64) {
+        self.in_flight += bytes;
+    }
+
+    /// Records that requests of this cost were acknowledged or given up.
+    pub(crate) fn acknowledged(&mut self, bytes: u64) {
+        self.in_flight = self.in_flight.saturating_sub(bytes);
+    }
+
+    /// Allocates room for this many queue pairs.
+    pub(crate) fn reserve(&mut self, qps: usize) {
+        for queue in [&mut self.ready, &mut self.refusals, &mut self.acks, &mut self.blocked] {
+            queue.reserve(qps.saturating_sub(queue.len()));
+        }
+    }
+
+    /// Removes a queue pair that was destroyed.
+    pub(crate) fn drop_stale(&mut self, number: u32) {
+        if self.ready.front() == Some(&number) {
+            self.burst = 0;
+        }
+        for queue in [&mut self.ready, &mut self.refusals, &mut self.acks, &mut self.blocked] {
+            queue.retain(|&other| other != number);
+        }
+    }
+}
