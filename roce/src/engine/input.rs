@@ -11,9 +11,9 @@ use super::{Engine, datagram, requester, responder};
 use crate::wire::Headers;
 
 impl<M: Memory> Engine<M> {
-    /// Takes a packet in: a UDP payload, or what follows the LRH or GRH, from BTH to ICRC. What makes no sense is dropped.
+    /// Handles a packet: a UDP payload, or what follows the LRH or GRH, from BTH to ICRC. Malformed packets are dropped.
     ///
-    /// The ICRC's value is the caller's to check; here its 4 bytes only have to be there.
+    /// The caller checks the value of the ICRC; here its 4 bytes must only exist.
     pub fn handle(&mut self, now: Time, arrival: &Arrival, packet: &[u8], sink: &mut impl Sink) {
         let Ok((headers, payload)) = Headers::parse(packet) else { return };
         let payload: Range<usize> = payload;
@@ -42,7 +42,7 @@ impl<M: Memory> Engine<M> {
             if qp.service == Service::Ud {
                 datagram::receive(qp, env, arrival, &headers, payload);
             } else if !qp.hears(arrival) {
-                // Not its peer.
+                // Not from its peer: dropped.
             } else if env.config.strict_ports {
                 elsewhere = qp.is_from_elsewhere(arrival);
                 if !elsewhere {
@@ -59,14 +59,14 @@ impl<M: Memory> Engine<M> {
         self.objects.unexpected_ports += u64::from(elsewhere);
     }
 
-    /// Returns the number of packets that were dropped because they came from another UDP port than their queue pair's peer: see
-    /// [`Config::strict_ports`].
+    /// Returns the number of packets that were dropped because they came from another UDP port than their queue pair's
+    /// peer: see [`Config::strict_ports`](super::Config::strict_ports).
     pub fn unexpected_ports(&self) -> u64 {
         self.objects.unexpected_ports
     }
 
-    /// When [`timeout`](Self::timeout) is to be called, and then [`poll_transmit`](Self::poll_transmit), if nothing else
-    /// happens before. It may be earlier than needed.
+    /// Returns the time to call [`timeout`](Self::timeout), and then [`poll_transmit`](Self::poll_transmit), unless
+    /// something else happens before. It may be earlier than needed.
     pub fn deadline(&self) -> Option<Time> {
         match (self.objects.earliest, self.objects.answers.deadline()) {
             (Some(a), Some(b)) => Some(a.min(b)),
@@ -74,7 +74,7 @@ impl<M: Memory> Engine<M> {
         }
     }
 
-    /// Does what is due: retries, gives up, lets answers go on.
+    /// Handles the timers that have ended: retries, gives up, or resumes answers.
     pub fn timeout(&mut self, now: Time, sink: &mut impl Sink) {
         self.objects.answers.wake(now);
         if self.objects.earliest.is_none_or(|earliest| now < earliest) {
@@ -93,7 +93,7 @@ impl<M: Memory> Engine<M> {
     }
 }
 
-/// Takes in a packet of the peer.
+/// Handles a packet of the peer.
 #[inline]
 fn connected<M: Memory, S: Sink>(
     qp: &mut Qp,

@@ -9,7 +9,7 @@
 //! | `retry` | timers, going back, the window of a queue pair |
 //! | `fail` | failures of the oldest send |
 //!
-//! [`SendState`](super::qp::SendState) documents the sequence numbers.
+//! [`SendState`] documents the sequence numbers.
 
 mod acknowledge;
 mod fail;
