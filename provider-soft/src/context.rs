@@ -91,7 +91,9 @@ impl ContextOps<Soft> for Context {
     fn query_port(&self, port_num: u8) -> Result<PortAttr> {
         self.device.check("query_port")?;
         check_port(&self.device, "query_port", port_num)?;
-        Ok(limits::port_attr(self.device.socket.interface().map(|(_, mtu)| mtu)))
+        let mtu = self.device.socket.interface().map(|(_, mtu)| mtu);
+        let qkey_viol_cntr = limits::qkey_viol_cntr(self.counters().datagrams_wrong_qkey);
+        Ok(PortAttr { qkey_viol_cntr, ..limits::port_attr(mtu) })
     }
 
     fn query_gid_table(&self) -> Result<Vec<GidEntry>> {

@@ -35,6 +35,17 @@
 //! Data is never copied into a queue: the engine reads it from the program's memory when it writes the packet, and again
 //! if it must be sent again; received data goes from the socket's buffer to where it belongs.
 //!
+//! # Time-outs
+//! `timeout` of a reliable queue pair stands for *T* = 4.096 µs × 2ᵗⁱᵐᵉᵒᵘᵗ, at least 1 ms. Without an acknowledgement, a request
+//! is sent again after *T*, then after 2 *T*, then every 4 *T*. After `retry_cnt` retries without progress the request
+//! completes with `RETRY_EXC_ERR`: a silent peer is noticed after *T* with no retry, 3 *T* with one, and
+//! (4 × `retry_cnt` − 1) *T* with more. With code 14 and 7 retries that is 1.8 s ([`roce::engine::Attr::timeout`]).
+//!
+//! # Datagrams
+//! A datagram beyond the MTU of the port is refused when it is posted. One that arrives and cannot be delivered is dropped,
+//! and [`Counters`] tells why; a receive that is too short for it completes with `LOC_LEN_ERR`, and the next datagram goes
+//! into the next receive.
+//!
 //! # Threads, fork
 //! Objects may go to other threads as those of any provider. In a child after `fork(2)` a device is gone: every call
 //! answers `ENODEV`, polling finds nothing, and dropping closes file descriptors and no more.

@@ -149,7 +149,18 @@ pub(crate) fn device_attr_ex(guid: Guid) -> DeviceAttrEx {
     }
 }
 
-/// The port of a device whose interface carries IP packets of `mtu` bytes; `None` when the interface is gone.
+/// Returns `qkey_viol_cntr` of a port that has dropped as many datagrams because of their queue key: the attribute has 16
+/// bits and stops at its largest value, as in rxe.
+pub(crate) fn qkey_viol_cntr(dropped: u64) -> u32 {
+    dropped.min(u16::MAX.into()) as u32
+}
+
+/// Returns the longest datagram that a port with an interface of this MTU sends, in bytes.
+pub(crate) fn datagram_mtu(mtu: Option<u32>) -> u32 {
+    active_mtu(mtu.unwrap_or(0)).bytes().unwrap_or(256)
+}
+
+/// Returns the port of a device whose interface carries IP packets of `mtu` bytes; `None` when the interface is gone.
 pub(crate) fn port_attr(mtu: Option<u32>) -> PortAttr {
     let (state, phys_state) = match mtu {
         Some(_) => (PortState::ACTIVE, LINK_UP),

@@ -33,6 +33,8 @@ pub struct Sq {
     qp_type: QpType,
     max_sge: u32,
     max_inline: u32,
+    /// The longest message, in bytes.
+    max_message: u64,
     accepts: bool,
 }
 
@@ -44,6 +46,11 @@ impl Sq {
         qp_type: QpType,
         cap: &QpCap,
     ) -> Self {
+        let max_message = if qp_type == QpType::UD {
+            limits::datagram_mtu(device.socket.interface().map(|(_, mtu)| mtu)).into()
+        } else {
+            limits::MAX_MESSAGE
+        };
         Self {
             ring,
             device: Arc::clone(device),
@@ -51,6 +58,7 @@ impl Sq {
             qp_type,
             max_sge: cap.max_send_sge,
             max_inline: cap.max_inline_data,
+            max_message,
             accepts: false,
         }
     }
@@ -92,6 +100,15 @@ impl Sq {
         }
     }
 
+    #[cold]
+    fn too_long(&self, given: u64) -> PostReason {
+        if self.qp_type == QpType::UD && given <= limits::MAX_MESSAGE {
+            PostReason::DatagramTooLong { given, max: self.max_message as u32 }
+        } else {
+            PostReason::MessageTooLong { given }
+        }
+    }
+
     fn datagram(&self, to: &UdAddr<'_>, imm: Option<u32>) -> Result<SendOp, PostReason> {
         let path = from_av(to.av, self.device.gid).ok_or(PostReason::ForeignAv)?;
         Ok(SendOp::Datagram { to: UdDestination { path, qpn: to.remote_qpn, qkey: to.remote_qkey }, imm })
@@ -113,8 +130,8 @@ impl SendQueue for Sq {
             return Err(PostReason::TooManySge { given: num_sge, max: self.max_sge });
         }
         let length = wr.sge.iter().map(|sge| u64::from(sge.length)).sum();
-        if length > limits::MAX_MESSAGE {
-            return Err(PostReason::MessageTooLong { given: length });
+        if length > self.max_message {
+            return Err(self.too_long(length));
         }
         if !KNOWN_FLAGS.contains(wr.flags) {
             return Err(PostReason::UnsupportedOp);

@@ -94,7 +94,8 @@ pub struct RtsAttr {
     /// The first packet sequence number sent, 24 bits: what the peer has as `rq_psn`. `None`: the queue pair's own
     /// [`psn`](crate::Qp::psn).
     pub sq_psn: Option<u32>,
-    /// How long to wait for an acknowledgement: 4.096 µs × 2ᵗⁱᵐᵉᵒᵘᵗ, 0 for ever (RC).
+    /// The acknowledgement time-out: 4.096 µs × 2ᵗⁱᵐᵉᵒᵘᵗ, 0 for ever (RC). Devices wait up to four times as long before each
+    /// retry (IBTA 9.7.6.1.3); soft devices once, twice, then four times.
     pub timeout: u8,
     /// How often to retry, 0 to 7 (RC).
     pub retry_cnt: u8,

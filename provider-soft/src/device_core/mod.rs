@@ -188,6 +188,7 @@ impl DeviceCore {
             *unacknowledged += 1;
             spent.handled += 1;
         }
+        socket.counts().take_over(engine.dropped_datagrams());
         if engine.config().strict_ports {
             socket.counts().unexpected_port.set(engine.unexpected_ports());
         }

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use roce::engine::DroppedDatagrams;
+
 /// A number with one writer at a time and any readers.
 ///
 /// Two writers at once may lose an increment, nothing else: a locked instruction for each packet is not worth more.
@@ -57,6 +59,27 @@ macro_rules! counters {
     };
 }
 
+impl Counts {
+    /// Takes over the engine's numbers of dropped datagrams, if they have changed.
+    #[inline]
+    pub(crate) fn take_over(&self, dropped: &DroppedDatagrams) {
+        if self.datagrams_dropped.read() != dropped.total {
+            self.take_over_changed(dropped);
+        }
+    }
+
+    #[cold]
+    fn take_over_changed(&self, dropped: &DroppedDatagrams) {
+        self.datagrams_no_receive.set(dropped.no_receive);
+        self.datagrams_too_short.set(dropped.too_short);
+        self.datagrams_wrong_qkey.set(dropped.wrong_qkey);
+        self.datagrams_unknown_qpn.set(dropped.unknown_qpn);
+        self.datagrams_not_member.set(dropped.not_member);
+        self.datagrams_other.set(dropped.other);
+        self.datagrams_dropped.set(dropped.total);
+    }
+}
+
 counters! {
     /// Packets that the kernel took.
     sent,
@@ -96,6 +119,24 @@ counters! {
     unexpected_port,
     /// Packets dropped: shorter than BTH and ICRC, cut off, or from no IP address.
     malformed,
+    /// Datagrams dropped, for any of the reasons below. They count as received, too; a multicast datagram counts once for
+    /// each member that drops it.
+    datagrams_dropped,
+    /// Datagrams dropped: no receive was posted.
+    datagrams_no_receive,
+    /// Datagrams dropped: the receive was too short for the datagram and the 40 bytes before it. The receive completed with
+    /// `LOC_LEN_ERR`.
+    datagrams_too_short,
+    /// Datagrams dropped: their queue key was not the queue pair's. Also `qkey_viol_cntr` of
+    /// [`PortAttr`](verbs_core::types::PortAttr).
+    datagrams_wrong_qkey,
+    /// Datagrams dropped: no queue pair had the destination number.
+    datagrams_unknown_qpn,
+    /// Datagrams dropped: no queue pair had joined the destination group.
+    datagrams_not_member,
+    /// Datagrams dropped for another reason: a queue pair of another type or state, another partition key, a receive whose
+    /// memory cannot be written, a malformed packet.
+    datagrams_other,
     /// The most packets that one turn has sent. A turn is the time that one thread works on the device's engine without a break;
     /// the acknowledgements that a control call sends first count as well.
     turn_packets_max,

@@ -6,7 +6,7 @@ use super::environment::Environment;
 use super::memory::{Memory, Sink};
 use super::multicast::MULTICAST_QPN;
 use super::qp::Qp;
-use super::types::{Arrival, Network, Service, Time};
+use super::types::{Arrival, DropReason, DroppedDatagrams, Network, Service, Time};
 use super::{Engine, datagram, requester, responder};
 use crate::wire::Headers;
 
@@ -20,27 +20,18 @@ impl<M: Memory> Engine<M> {
         let Some(payload) = packet.get(payload) else { return };
         let mut number = headers.bth.dest_qp;
         if number == MULTICAST_QPN {
-            // IBTA 9.6.1: the group is in the GRH.
-            if arrival.network == Network::Local {
-                return;
-            }
-            let mut next = 0;
-            while let Some(member) = self.objects.groups.member(&arrival.local, next) {
-                next += 1;
-                self.objects.with(member.0, now, sink, |qp, env| {
-                    datagram::receive(qp, env, arrival, &headers, payload);
-                });
-            }
+            self.multicast(now, arrival, &headers, payload, sink);
             return;
         }
         if let Some(owner) = self.objects.well_known.get(number as usize) {
-            let Some(owner) = owner else { return };
+            let Some(owner) = owner else { return self.drop_unknown(&headers) };
             number = owner.0;
         }
         let mut elsewhere = false;
-        self.objects.with(number, now, sink, |qp, env| {
+        let mut dropped = None;
+        let found = self.objects.with(number, now, sink, |qp, env| {
             if qp.service == Service::Ud {
-                datagram::receive(qp, env, arrival, &headers, payload);
+                dropped = datagram::receive(qp, env, arrival, &headers, payload).err();
             } else if !qp.hears(arrival) {
                 // Not from its peer: dropped.
             } else if env.config.strict_ports {
@@ -57,6 +48,54 @@ impl<M: Memory> Engine<M> {
             }
         });
         self.objects.unexpected_ports += u64::from(elsewhere);
+        if let Some(reason) = dropped {
+            self.objects.dropped.count(reason);
+        }
+        if found.is_none() {
+            self.drop_unknown(&headers);
+        }
+    }
+
+    /// Delivers a datagram to the members of a group.
+    fn multicast(
+        &mut self,
+        now: Time,
+        arrival: &Arrival,
+        headers: &Headers,
+        payload: &[u8],
+        sink: &mut impl Sink,
+    ) {
+        // IBTA 9.6.1: the GRH carries the group.
+        if arrival.network == Network::Local {
+            self.objects.dropped.count(DropReason::Other);
+            return;
+        }
+        let mut next = 0;
+        while let Some(member) = self.objects.groups.member(&arrival.local, next) {
+            next += 1;
+            let received = self
+                .objects
+                .with(member.0, now, sink, |qp, env| datagram::receive(qp, env, arrival, headers, payload));
+            if let Some(Err(reason)) = received {
+                self.objects.dropped.count(reason);
+            }
+        }
+        if next == 0 {
+            self.objects.dropped.count(DropReason::NotMember);
+        }
+    }
+
+    /// Counts a packet for a queue pair that does not exist, if it is a datagram.
+    #[cold]
+    fn drop_unknown(&mut self, headers: &Headers) {
+        if headers.deth.is_some() {
+            self.objects.dropped.count(DropReason::UnknownQpn);
+        }
+    }
+
+    /// Returns the number of datagrams that were dropped, by reason.
+    pub fn dropped_datagrams(&self) -> &DroppedDatagrams {
+        &self.objects.dropped
     }
 
     /// Returns the number of packets that were dropped because they came from another UDP port than their queue pair's

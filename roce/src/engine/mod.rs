@@ -71,9 +71,10 @@ pub use keys::MrChange;
 pub use memory::{CqFull, Fault, Memory, Sink};
 pub use random::Random;
 pub use types::{
-    Access, Arrival, Attr, AttrChange, Completion, Config, CqId, Event, Gid, InlineCompletion, MemoryAttr,
-    MwType, Network, Opcode, Path, Payload, Pd, PostRefused, QpCap, QpInit, Qpn, RecvWr, Refused, SendFlags,
-    SendOp, SendWr, Service, Sge, SrqId, State, Status, Time, Transmit, UdDestination, Urgency, XrcDomain,
+    Access, Arrival, Attr, AttrChange, Completion, Config, CqId, DroppedDatagrams, Event, Gid,
+    InlineCompletion, MemoryAttr, MwType, Network, Opcode, Path, Payload, Pd, PostRefused, QpCap, QpInit,
+    Qpn, RecvWr, Refused, SendFlags, SendOp, SendWr, Service, Sge, SrqId, State, Status, Time, Transmit,
+    UdDestination, Urgency, XrcDomain,
 };
 
 use objects::Objects;

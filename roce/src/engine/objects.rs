@@ -12,7 +12,7 @@ use super::queue::Srq;
 use super::random::Random;
 use super::scheduler::Scheduler;
 use super::table::Table;
-use super::types::{Config, Event, Qpn, Service, State, Time};
+use super::types::{Config, DroppedDatagrams, Event, Qpn, Service, State, Time};
 use super::{finish, requester};
 
 /// Everything that an engine holds.
@@ -34,6 +34,7 @@ pub(crate) struct Objects<M: Memory> {
     pub(crate) earliest: Option<Time>,
     /// Packets dropped because of the UDP port that they came from.
     pub(crate) unexpected_ports: u64,
+    pub(crate) dropped: DroppedDatagrams,
 }
 
 impl<M: Memory> Objects<M> {

@@ -170,6 +170,13 @@ pub enum PostReason {
         /// Its length, in bytes.
         given: u64,
     },
+    /// A datagram is longer than the MTU of the port.
+    DatagramTooLong {
+        /// Its length, in bytes.
+        given: u64,
+        /// The MTU, in bytes.
+        max: u32,
+    },
     /// An atomic takes SGEs of 8 bytes together.
     AtomicLength {
         /// How many bytes there were.
@@ -213,6 +220,9 @@ impl fmt::Display for PostReason {
                 write!(f, "{given} inline bytes, but the queue takes {max}")
             }
             Self::MessageTooLong { given } => write!(f, "a message of {given} bytes is longer than 2 GiB"),
+            Self::DatagramTooLong { given, max } => {
+                write!(f, "a datagram of {given} bytes is longer than the port's MTU of {max} bytes")
+            }
             Self::AtomicLength { given } => write!(f, "an atomic takes 8 bytes of local memory, not {given}"),
             Self::AtomicMisaligned { remote_addr } => {
                 write!(f, "an atomic's remote address must be a multiple of 8, not {remote_addr:#x}")

@@ -25,8 +25,8 @@ use super::random::Random;
 use super::scheduler::Scheduler;
 use super::table::Table;
 use super::types::{
-    Attr, AttrChange, Config, Gid, Pd, PostRefused, QpCap, QpInit, Qpn, RecvWr, Refused, SendWr, Service,
-    State, Time,
+    Attr, AttrChange, Config, DroppedDatagrams, Gid, Pd, PostRefused, QpCap, QpInit, Qpn, RecvWr, Refused,
+    SendWr, Service, State, Time,
 };
 use super::{finish, modify, requester, responder};
 use crate::wire::MASK_24;
@@ -49,6 +49,7 @@ impl<M: Memory> Engine<M> {
                 answers: Answers::default(),
                 earliest: None,
                 unexpected_ports: 0,
+                dropped: DroppedDatagrams::default(),
                 config,
             },
         }

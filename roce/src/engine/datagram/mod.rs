@@ -1,7 +1,7 @@
 //! Datagrams that arrive: address checks, and the GRH before the payload.
 //!
 //! # References
-//! IBTA 9.8.3 (unreliable datagram), annex A17 (what stands for the GRH)
+//! IBTA 9.8.3 (unreliable datagram), annex A17 (the substitute for the GRH)
 
 use super::environment::Environment;
 use super::finish::{self, recv};
@@ -10,41 +10,52 @@ use super::multicast::is_ipv4;
 use super::qp::Qp;
 use super::responder;
 use super::scatter::SgeError;
-use super::types::{Arrival, Completion, Network, Service, Status};
+use super::types::{Arrival, Completion, DropReason, Network, Service, Status};
 use crate::wire::{Headers, ICRC_LEN, packet::pad_for};
 
-/// The special queue pair whose packets have no queue key that counts.
+/// The number of the special queue pair that accepts every queue key.
 const SUBNET_MANAGEMENT: u32 = 0;
 
-/// What a receive holds before the payload.
+/// The number of bytes that a receive holds before the payload.
 const GRH_LEN: usize = 40;
 
-/// Takes in a datagram. One that nobody may or can receive is dropped without a word.
+/// Delivers a datagram to a queue pair, or drops it silently.
+///
+/// A receive that is too short for the datagram completes with [`Status::LocalLength`], and the next datagram goes into
+/// the next receive. For a queue pair without a shared receive queue, IBTA 9.9.3 (class D) and the kernel's rxe
+/// (`rxe_resp.c`, `RESPST_ERR_LENGTH`) keep the receive for the next datagram instead. A receive that is too short would
+/// then stay at the front, and every datagram of ordinary size would be dropped without any sign to the program.
+/// ConnectX completes the receive as well, and IBTA and rxe do so for a shared receive queue (class E).
+///
+/// # Errors
+/// The reason why the datagram was dropped.
 ///
 /// # References
-/// IBTA 9.6.1 (Q_Key), 9.8.3, 9.9.3: errors of class D, and of class E with a shared receive queue
+/// IBTA 9.6.1 (Q_Key), 9.8.3, 9.9.3 (classes of errors)
 pub(crate) fn receive<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
     arrival: &Arrival,
     headers: &Headers,
     payload: &[u8],
-) {
+) -> Result<(), DropReason> {
     let bth = &headers.bth;
     // Only the operations of UD have a DETH.
-    let Some(deth) = &headers.deth else { return };
+    let deth = headers.deth.as_ref().ok_or(DropReason::Other)?;
     if qp.service != Service::Ud
         || !qp.hears_requests()
         || !(responder::same_partition(qp.attr.pkey, bth.pkey) || qp.well_known.is_some())
-        || !(deth.qkey == qp.attr.qkey || qp.well_known == Some(SUBNET_MANAGEMENT))
         || bth.pad_cnt != pad_for(payload.len())
         || payload.len() > MAX_PAYLOAD
     {
-        return;
+        return Err(DropReason::Other);
+    }
+    if deth.qkey != qp.attr.qkey && qp.well_known != Some(SUBNET_MANAGEMENT) {
+        return Err(DropReason::WrongQkey);
     }
     responder::establish(qp, env);
     if !responder::take(qp, env, qp.srq) {
-        return;
+        return Err(DropReason::NoReceive);
     }
     let transport_len = headers.len() + payload.len() + usize::from(bth.pad_cnt) + ICRC_LEN;
     let needed = (GRH_LEN + payload.len()) as u64;
@@ -52,7 +63,7 @@ pub(crate) fn receive<M: Memory, S: Sink>(
         Err(SgeError::Length)
     } else {
         let grh = match arrival.network {
-            // IBTA 11.4.1.2: the bytes are there, and nobody writes them.
+            // IBTA 11.4.1.2: the receive has room for a GRH, and nothing is written there.
             Network::Local => responder::count(qp, GRH_LEN),
             Network::Udp | Network::Grh => responder::put(qp, env, &grh(arrival, transport_len)),
         };
@@ -71,19 +82,19 @@ pub(crate) fn receive<M: Memory, S: Sink>(
                 ..recv::outcome(qp, Status::Success)
             };
             recv::finish(qp, env, completion);
+            Ok(())
         }
-        // Class D: the receive serves the next datagram. Class E: one of a shared queue cannot.
         Err(SgeError::Length) => {
-            if qp.srq.is_some() {
-                let failed = recv::outcome(qp, Status::LocalLength);
-                recv::finish(qp, env, failed);
-            }
+            let failed = recv::outcome(qp, Status::LocalLength);
+            recv::finish(qp, env, failed);
+            Err(DropReason::TooShort)
         }
-        // Class A: it is this side's mistake.
+        // Class A: an error of this side's program.
         Err(SgeError::Protection) => {
             let failed = recv::outcome(qp, Status::LocalProtection);
             recv::finish(qp, env, failed);
             finish::fail(qp, env);
+            Err(DropReason::Other)
         }
     }
 }
@@ -91,9 +102,10 @@ pub(crate) fn receive<M: Memory, S: Sink>(
 /// The largest path MTU.
 const MAX_PAYLOAD: usize = 4096;
 
-/// The GRH, or what stands for it: the IPv6 header, or 20 bytes of zero and the IPv4 header, as far as they are known.
+/// Returns the GRH or its substitute: the IPv6 header, or 20 bytes of zero and the IPv4 header, as far as they are
+/// known.
 ///
-/// `transport_len`: bytes from BTH to ICRC.
+/// `transport_len`: the number of bytes from BTH to ICRC.
 fn grh(arrival: &Arrival, transport_len: usize) -> [u8; GRH_LEN] {
     const UDP_LEN: usize = 8;
     const UDP: u8 = 17;
@@ -108,7 +120,7 @@ fn grh(arrival: &Arrival, transport_len: usize) -> [u8; GRH_LEN] {
         header[0] = 4 << 4 | 5;
         header[1] = class;
         header[2..4].copy_from_slice(&((20 + payload_len) as u16).to_be_bytes());
-        // Don't fragment, no identification.
+        // Don't fragment; no identification.
         header[6] = 0x40;
         header[8] = arrival.hop_limit;
         header[9] = next;

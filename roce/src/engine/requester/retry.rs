@@ -75,10 +75,10 @@ pub(super) fn progress<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_
     }
 }
 
-/// Starts the ack timer.
+/// Starts the acknowledgement timer, as [`Attr::timeout`](crate::engine::Attr::timeout) documents.
 ///
-/// IBTA 9.7.6.1.3: it ends between one and four times 4.096 µs × 2ᵗⁱᵐᵉᵒᵘᵗ after the last progress. The first retry comes
-/// early and later ones late, for a peer that is slow rather than gone.
+/// The first retry comes as early as allowed, for a packet that was lost. Later ones come as late as allowed, for a peer
+/// that is slow rather than gone.
 ///
 /// # References
 /// IBTA 9.7.6.1.3

@@ -106,8 +106,8 @@ fn start<M: Memory, S: Sink>(
     let mut psns = if length <= mtu { 1 } else { length.div_ceil(mtu) };
     let mut piece = 1;
     match wqe.op {
-        // IBTA C10-93.1.1: no packet, and no error either.
-        SendOp::Datagram { .. } if length > mtu => psns = 0,
+        // The path MTU has shrunk since it was posted.
+        SendOp::Datagram { .. } if length > mtu => return Err(Status::LocalLength),
         SendOp::Read { .. } => {
             may_read(qp, env, position, psns)?;
             let window = u64::from(env.config.window_bytes);

@@ -305,11 +305,16 @@ pub struct Attr {
     pub sq_psn: u32,
     /// The first sequence number expected.
     pub rq_psn: u32,
-    /// Ack timeout: 4.096 µs × 2ᵗⁱᵐᵉᵒᵘᵗ, 0 for ever.
+    /// The acknowledgement time-out, a 5-bit code: *T* = 4.096 µs × 2ᵗⁱᵐᵉᵒᵘᵗ, at least 1 ms; 0 waits for ever.
+    ///
+    /// The timer starts with the first packet in flight and again with each progress. Without progress, the requester
+    /// retries after *T*, again after 2 *T*, and from then on every 4 *T*: IBTA 9.7.6.1.3 lets a timer of this code end
+    /// between *T* and 4 *T*. A silent peer is given up after *T* with [`retry_cnt`](Self::retry_cnt) 0, 3 *T* with 1,
+    /// and (4 × `retry_cnt` − 1) *T* with more: 27 *T*, or 1.8 s, with code 14 and 7 retries.
     pub timeout: u8,
-    /// Retries before giving up, 0 to 7.
+    /// Retries without progress before the queue pair fails, 0 to 7.
     pub retry_cnt: u8,
-    /// Retries after RNR NAKs, 0 to 6; 7 for ever.
+    /// Retries after RNR NAKs without progress, 0 to 6; 7: without limit.
     pub rnr_retry: u8,
     /// What this responder's RNR NAKs ask for, 5-bit code.
     pub min_rnr_timer: u8,
@@ -545,6 +550,56 @@ pub enum Event {
     LastWqeReached(Qpn),
     SrqLimitReached(SrqId),
     SrqError(SrqId),
+}
+
+/// The number of datagrams that an engine dropped, by reason.
+///
+/// A multicast datagram counts once for each member that drops it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DroppedDatagrams {
+    /// All of them, in case a caller only wants to know whether the numbers have changed.
+    pub total: u64,
+    /// No receive was posted.
+    pub no_receive: u64,
+    /// The receive was too short for the datagram and the 40 bytes before it. It completed with
+    /// [`Status::LocalLength`].
+    pub too_short: u64,
+    /// The queue key was not the queue pair's (Q_Key violation).
+    pub wrong_qkey: u64,
+    /// No queue pair has the destination number.
+    pub unknown_qpn: u64,
+    /// No queue pair has joined the destination group.
+    pub not_member: u64,
+    /// The queue pair is of another service or does not receive in its state, the partition key is not its own, the
+    /// receive's memory cannot be written, or the packet is malformed.
+    pub other: u64,
+}
+
+impl DroppedDatagrams {
+    /// Counts a datagram.
+    pub(crate) fn count(&mut self, reason: DropReason) {
+        self.total += 1;
+        *match reason {
+            DropReason::NoReceive => &mut self.no_receive,
+            DropReason::TooShort => &mut self.too_short,
+            DropReason::WrongQkey => &mut self.wrong_qkey,
+            DropReason::UnknownQpn => &mut self.unknown_qpn,
+            DropReason::NotMember => &mut self.not_member,
+            DropReason::Other => &mut self.other,
+        } += 1;
+    }
+}
+
+/// The reason why a datagram was dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DropReason {
+    NoReceive,
+    TooShort,
+    WrongQkey,
+    UnknownQpn,
+    NotMember,
+    Other,
 }
 
 /// How soon a packet should leave.

@@ -8,7 +8,7 @@ use alloc::vec;
 use super::*;
 use crate::engine::multicast::MULTICAST_QPN;
 use crate::engine::testing::{ALL, HERE, Host, Mr, RECV_CQ, THERE, connected, to};
-use crate::engine::{Access, Event, QpInit, Qpn, RecvWr, Refused, State};
+use crate::engine::{Access, DroppedDatagrams, Event, QpInit, Qpn, RecvWr, Refused, State};
 use crate::wire::{Opcode, Psn, bth, deth, imm};
 
 const QKEY: u32 = 0x1111;
@@ -37,6 +37,10 @@ impl Fixture {
     fn post(&mut self, wr_id: u64, length: u32) {
         let sge = self.mr.sge(0, length);
         self.host.post_recv(self.qpn, wr_id, &[sge]);
+    }
+
+    fn dropped(&self) -> DroppedDatagrams {
+        *self.host.engine.dropped_datagrams()
     }
 
     fn received(&mut self, length: usize) -> Vec<u8> {
@@ -114,18 +118,90 @@ fn what_is_not_for_it_is_dropped() {
 }
 
 #[test]
-fn without_a_receive_or_room_it_is_dropped() {
+fn without_a_receive_it_is_dropped() {
     let mut f = Fixture::new();
     let headers = f.headers(&[1; 4]);
     f.host.arrive(&headers, &[1; 4]);
-    f.post(1, 43);
-    f.host.arrive(&headers, &[1; 4]);
     assert!(f.host.log.completions.is_empty() && f.host.log.retired_recvs == 0);
+    assert_eq!(f.dropped(), DroppedDatagrams { total: 1, no_receive: 1, ..DroppedDatagrams::default() });
+    f.post(1, 44);
+    f.host.arrive(&headers, &[1; 4]);
+    assert_eq!(f.host.completions()[0].status, Status::Success, "the next one arrives");
+}
+
+#[test]
+fn a_receive_that_is_too_short_fails_alone_and_does_not_block_the_queue() {
+    let mut f = Fixture::new();
+    f.post(1, 43);
+    f.post(2, 44);
+    let headers = f.headers(&[1; 4]);
+    f.host.arrive(&headers, &[1; 4]);
+    f.host.arrive(&headers, &[1; 4]);
+    let done: Vec<_> = f.host.completions().iter().map(|done| (done.wr_id, done.status)).collect();
+    assert_eq!(done, [(1, Status::LocalLength), (2, Status::Success)]);
+    assert_eq!((f.host.state(f.qpn), f.host.log.retired_recvs), (State::Rts, 2));
+    assert_eq!(f.dropped(), DroppedDatagrams { total: 1, too_short: 1, ..DroppedDatagrams::default() });
+}
+
+#[test]
+fn an_empty_datagram_needs_a_receive_of_40_bytes() {
+    let mut f = Fixture::new();
+    f.post(1, 39);
+    f.post(2, 40);
     let headers = f.headers(&[]);
     f.host.arrive(&headers, &[]);
-    let done = f.host.completions();
-    assert_eq!((done.len(), done[0].wr_id, done[0].byte_len), (1, 1, 40));
-    assert_eq!(f.host.state(f.qpn), State::Rts);
+    f.host.arrive(&headers, &[]);
+    let done: Vec<_> = f.host.completions().iter().map(|done| (done.status, done.byte_len)).collect();
+    assert_eq!(done, [(Status::LocalLength, 0), (Status::Success, 40)]);
+}
+
+#[test]
+fn every_dropped_datagram_is_counted_by_its_reason() {
+    let mut f = Fixture::new();
+    f.post(1, 64);
+    let good = f.headers(&[1; 4]);
+    let group = [0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9];
+    let to = |dest_qp| Headers { bth: bth::Repr { dest_qp, ..good.bth }, ..good };
+    let mut expected = DroppedDatagrams::default();
+
+    let wrong_key = Headers { deth: Some(deth::Repr { qkey: QKEY ^ 1, src_qp: 0x333 }), ..good };
+    f.host.arrive(&wrong_key, &[1; 4]);
+    (expected.total, expected.wrong_qkey) = (1, 1);
+    assert_eq!(f.dropped(), expected);
+
+    // 1 is a special number that no queue pair has; 0xabcdef is not drawn by this seed.
+    f.host.arrive(&to(0xab_cdef), &[1; 4]);
+    f.host.arrive(&to(1), &[1; 4]);
+    (expected.total, expected.unknown_qpn) = (3, 2);
+    assert_eq!(f.dropped(), expected);
+
+    f.host.arrive_from(&Arrival { local: group, ..arrival() }, &to(MULTICAST_QPN), &[1; 4]);
+    (expected.total, expected.not_member) = (4, 1);
+    assert_eq!(f.dropped(), expected);
+
+    // A member that drops it counts by its own reason.
+    f.host.engine.attach_mcast(f.qpn, group).unwrap();
+    let wrong_group_key = Headers { deth: wrong_key.deth, ..to(MULTICAST_QPN) };
+    f.host.arrive_from(&Arrival { local: group, ..arrival() }, &wrong_group_key, &[1; 4]);
+    (expected.total, expected.wrong_qkey) = (5, 2);
+    assert_eq!(f.dropped(), expected);
+
+    let limited = Headers { bth: bth::Repr { pkey: 0x7ffe, ..good.bth }, ..good };
+    f.host.arrive(&limited, &[1; 4]);
+    (expected.total, expected.other) = (6, 1);
+    assert_eq!(f.dropped(), expected);
+
+    f.host.arrive(&good, &[1; 4]);
+    assert_eq!(f.host.completions().len(), 1);
+    assert_eq!(f.dropped(), expected, "a datagram that arrives is not counted");
+}
+
+#[test]
+fn packets_of_connected_services_are_no_dropped_datagrams() {
+    let mut f = Fixture::new();
+    let bth = bth::Repr::new(Opcode::RC_SEND_ONLY, 0xab_cdef, Psn::new(5));
+    f.host.arrive(&Headers::new(bth), &[]);
+    assert_eq!(f.dropped(), DroppedDatagrams::default());
 }
 
 #[test]

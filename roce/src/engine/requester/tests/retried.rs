@@ -39,6 +39,35 @@ fn retries_come_no_later_than_four_timeouts() {
 }
 
 #[test]
+fn a_silent_peer_is_given_up_after_the_documented_time() {
+    for (retry_cnt, timeouts) in [(0, 1), (1, 3), (2, 7), (3, 11), (7, 27)] {
+        let change = AttrChange { retry_cnt: Some(retry_cnt), ..AttrChange::default() };
+        let mut f = Fixture::with(Service::Rc, &change);
+        let wr = f.post(WRITE, 8);
+        let begin = f.host.now;
+        while let Some(deadline) = {
+            f.leaves();
+            f.host.engine.deadline()
+        } {
+            f.pass(deadline.0 - f.host.now.0);
+        }
+        assert_eq!(f.ended(), [(wr, Status::RetryExceeded)]);
+        assert_eq!(f.host.now.0 - begin.0, timeouts * TIMEOUT, "{retry_cnt} retries");
+    }
+}
+
+#[test]
+fn a_time_out_below_a_millisecond_is_a_millisecond() {
+    for (timeout, nanoseconds) in [(1, 1_000_000), (7, 1_000_000), (8, 4096 << 8)] {
+        let change = AttrChange { timeout: Some(timeout), ..AttrChange::default() };
+        let mut f = Fixture::with(Service::Rc, &change);
+        f.post(WRITE, 8);
+        f.leaves();
+        assert_eq!(f.host.engine.deadline(), Some(f.host.now + nanoseconds), "code {timeout}");
+    }
+}
+
+#[test]
 fn progress_gives_all_retries_back() {
     let mut f = Fixture::with(Service::Rc, &AttrChange { retry_cnt: Some(1), ..AttrChange::default() });
     f.post(WRITE, 1024);

@@ -98,17 +98,39 @@ fn a_queue_key_with_the_top_bit_is_the_senders_own() {
     assert_eq!(f.host.sent()[0].0.deth.unwrap().qkey, 0x1111);
 }
 
+fn try_datagram(f: &mut Fixture, length: u32) -> Result<(), PostRefused> {
+    let sges = [f.mr.sge(0, length)];
+    let (flags, payload) = (SendFlags::default(), Payload::Sges(&sges));
+    f.try_post(&SendWr { wr_id: 99, op: datagram(1), flags, payload, remote_srq: 0 })
+}
+
 #[test]
-fn a_datagram_longer_than_a_packet_sends_nothing_and_is_no_error() {
+fn a_datagram_longer_than_the_path_mtu_is_refused_and_never_leaves() {
     let mut f = Fixture::new(Service::Ud);
-    let quiet = f.post_flags(datagram(1), 257, SendFlags::default());
-    let long = f.post(datagram(1), 257);
+    assert_eq!(try_datagram(&mut f, 257), Err(PostRefused::MessageTooLong));
     assert_eq!(f.leaves(), []);
-    assert_eq!(f.ended(), [(long, Status::Success)]);
     let next = f.post(datagram(1), 256);
     assert_eq!(f.leaves().len(), 1);
     assert_eq!(f.ended(), [(next, Status::Success)]);
-    assert_eq!((f.state(), f.host.log.retired_sends), (State::Rts, 3), "{quiet} is retired without a word");
+    assert_eq!((f.state(), f.host.log.retired_sends), (State::Rts, 1));
+}
+
+#[test]
+fn a_datagram_that_a_smaller_path_mtu_makes_too_long_fails_and_never_leaves() {
+    let mut f = Fixture::new(Service::Ud);
+    let (long, behind) = (f.post(datagram(1), 256), f.post(datagram(1), 1));
+    f.host.modify(f.qpn, &AttrChange { path_mtu: Some(255), ..AttrChange::default() });
+    assert_eq!(f.leaves(), []);
+    assert_eq!(f.ended(), [(long, Status::LocalLength), (behind, Status::Flushed)]);
+    assert_eq!(f.state(), State::Sqe);
+}
+
+#[test]
+fn without_a_path_mtu_the_longest_datagram_has_4096_bytes() {
+    let mut f = Fixture::with(Service::Ud, &AttrChange { path_mtu: Some(0), ..AttrChange::default() });
+    assert_eq!(try_datagram(&mut f, 4097), Err(PostRefused::MessageTooLong));
+    f.post(datagram(1), 4096);
+    assert_eq!(f.host.sent()[0].1.len(), 4096);
 }
 
 #[test]
