@@ -5,10 +5,10 @@
 //!   cargo bench -p roce --bench engine -- --check    no timing; fails where one takes more instructions than it may
 //! ```
 //!
-//! A message's cost is that of both sides: posted, sent, received, acknowledged, completed. Instructions are counted by
-//! callgrind: the program runs itself twice under `valgrind`, once with twice the messages, and the difference is what
-//! messages cost. The counts do not depend on the machine's speed or load. Where there is no valgrind, the table says so;
-//! `--check` fails.
+//! A message's cost is that of both sides: posted, sent, received, acknowledged, completed.
+//! Instructions are counted by callgrind: the program runs itself twice under `valgrind`, once with
+//! twice the messages, and the difference is what messages cost. The counts do not depend on the
+//! machine's speed or load. Where there is no valgrind, the table says so; `--check` fails.
 
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};

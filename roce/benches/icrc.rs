@@ -1,7 +1,8 @@
 //! What the invariant CRC costs: `cargo bench -p roce --bench icrc`.
 //!
-//! Each number is the best of several rounds, results chained so that no two computations overlap. Cycles are those of
-//! the clock that /proc/cpuinfo tells, which turbo and virtual machines make an approximation.
+//! Each number is the best of several rounds, results chained so that no two computations overlap.
+//! Cycles are those of the clock that /proc/cpuinfo tells, which turbo and virtual machines make an
+//! approximation.
 
 use std::hint::black_box;
 use std::time::Instant;

@@ -1,4 +1,5 @@
-//! Five clients count at a server, through links that lose, repeat and reorder: does each of them count once?
+//! Five clients count at a server, through links that lose, repeat and reorder: does each of them
+//! count once?
 //!
 //! ```text
 //! cargo run -p roce --example lossy_counter [SEED]

@@ -1,4 +1,5 @@
-//! RoCEv2 without I/O: wire formats, a transport engine and a fabric simulator. No clock, socket, thread or lock.
+//! RoCEv2 without I/O: wire formats, a transport engine and a fabric simulator. No clock, socket,
+//! thread or lock.
 //!
 //! | module | what it is |
 //! |---|---|

@@ -1,6 +1,8 @@
-//! The seeds of the fuzz target `responder`: small conversations with each service; and all of its corpus, run.
+//! The seeds of the fuzz target `responder`: small conversations with each service; and all of its
+//! corpus, run.
 //!
-//! After a change that is meant, write them anew: `ROCE_WRITE_SEEDS=1 cargo test -p roce --test responder_seeds`.
+//! After a change that is meant, write them anew:
+//! `ROCE_WRITE_SEEDS=1 cargo test -p roce --test responder_seeds`.
 
 #[path = "../fuzz/fuzz_targets/responder/driver.rs"]
 mod driver;

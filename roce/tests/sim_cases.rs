@@ -123,7 +123,8 @@ fn a_region_taken_back_while_it_is_read_ends_the_read() {
     let mut p = pair(Link { bandwidth: 1_000_000_000, ..Link::default() });
     let (addr, rkey) = (p.target.addr, p.target.key);
     p.send(1, SendOp::Read { addr, rkey }, 4096);
-    // The request has arrived, a part of the answer has left or not: either way nothing is read any more.
+    // The request has arrived, a part of the answer has left or not: either way nothing is read any
+    // more.
     p.fabric.run_until(Time(1_800));
     p.fabric.with(p.b, |engine, _, _| engine.dereg_mr(rkey)).unwrap();
     p.send(2, SendOp::Read { addr, rkey }, 4096);
@@ -323,7 +324,8 @@ fn packets_of_noise_disturb_nothing() {
             noise[1] &= 0x30;
             noise[2..4].fill(0xff);
             noise[5..8].copy_from_slice(&p.qp_b.0.to_be_bytes()[1..]);
-            // Sequence numbers far ahead or behind: in order, noise would be what the peer has sent.
+            // Sequence numbers far ahead or behind: in order, noise would be what the peer has
+            // sent.
             noise[9] = 0x40;
         }
         p.fabric.inject(p.a, p.b, &noise);

@@ -1,7 +1,9 @@
-//! How long a hostile peer keeps others waiting: packets and bytes that leave an engine before theirs.
+//! How long a hostile peer keeps others waiting: packets and bytes that leave an engine before
+//! theirs.
 //!
-//! The attacker has as many queue pairs as a device of `provider-soft` has. On each it has a read of 2 GiB under way, or
-//! atomics, or a request that is refused. The module docs of `roce::engine`'s scheduler state the bounds that these tests check.
+//! The attacker has as many queue pairs as a device of `provider-soft` has. On each it has a read
+//! of 2 GiB under way, or atomics, or a request that is refused. The module docs of
+//! `roce::engine`'s scheduler state the bounds that these tests check.
 
 use roce::engine::{
     Access, Arrival, AttrChange, Completion, Config, CqFull, CqId, Engine, Event, Fault, Gid, Memory,
@@ -165,7 +167,8 @@ impl Victim {
         self
     }
 
-    /// A packet arrives on each of the attacker's queue pairs that is refused, since the one before it is missing.
+    /// A packet arrives on each of the attacker's queue pairs that is refused, since the one before
+    /// it is missing.
     fn attacked_with_refused_requests(mut self) -> Self {
         for n in 0..self.hostile.len() {
             let psn = Psn::new(self.psns[n] + 1);

@@ -1,7 +1,9 @@
-//! Strangers: what a sender reaches that was given neither a queue pair number nor a sequence number nor a key, and how often.
+//! Strangers: what a sender reaches that was given neither a queue pair number nor a sequence
+//! number nor a key, and how often.
 //!
-//! The rates are those of docs/security.md. Each field is counted alone, since the odds of two are their product: queue pair
-//! numbers and keys by random tries with a fixed seed, the 2²⁴ sequence numbers one by one.
+//! The rates are those of docs/security.md. Each field is counted alone, since the odds of two are
+//! their product: queue pair numbers and keys by random tries with a fixed seed, the 2²⁴ sequence
+//! numbers one by one.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,5 @@
-//! Strict ports: a connected queue pair hears the UDP source port that its peer was first heard from.
+//! Strict ports: a connected queue pair hears the UDP source port that its peer was first heard
+//! from.
 
 use roce::engine::{
     Access, Arrival, AttrChange, Completion, Config, CqFull, CqId, Engine, Event, Gid, MemoryAttr, Path,

@@ -1,4 +1,5 @@
-//! Properties of the wire formats: what is emitted is parsed again, and nothing that arrives makes a parser panic.
+//! Properties of the wire formats: what is emitted is parsed again, and nothing that arrives makes
+//! a parser panic.
 
 use proptest::prelude::*;
 use roce::wire::packet::{MAX_HEADER_LEN, pad_for};

@@ -1,4 +1,5 @@
-//! Packets that the kernel's rxe put on a veth pair, Linux 6.1, from IP header to ICRC: what the wire formats say of them.
+//! Packets that the kernel's rxe put on a veth pair, Linux 6.1, from IP header to ICRC: what the
+//! wire formats say of them.
 
 use core::net::IpAddr;
 use roce::wire::{Flow, Headers, Icrc, Opcode, Packet, Psn, Verdict, bth, deth, icrc};

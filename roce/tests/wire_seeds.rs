@@ -1,6 +1,8 @@
-//! The seeds of the fuzz target `packet`: one packet for each known opcode, made by the wire formats themselves.
+//! The seeds of the fuzz target `packet`: one packet for each known opcode, made by the wire
+//! formats themselves.
 //!
-//! After a change that is meant, write them anew: `ROCE_WRITE_SEEDS=1 cargo test -p roce --test wire_seeds`.
+//! After a change that is meant, write them anew:
+//! `ROCE_WRITE_SEEDS=1 cargo test -p roce --test wire_seeds`.
 
 use std::fs;
 use std::path::Path;

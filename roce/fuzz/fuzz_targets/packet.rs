@@ -1,7 +1,7 @@
 //! Any UDP payload: parsing it, looking at it and checking its ICRC neither panic nor disagree.
 //!
-//! `cargo +nightly fuzz run packet`, from the folder of the package `roce`. The seeds come out of the test
-//! `wire_seeds`, which also says whether they are still what the wire formats make.
+//! `cargo +nightly fuzz run packet`, from the folder of the package `roce`. The seeds come out of
+//! the test `wire_seeds`, which also says whether they are still what the wire formats make.
 
 #![no_main]
 

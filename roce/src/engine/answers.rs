@@ -1,9 +1,10 @@
 //! [`Answers`]: the order in which read responses and atomics' results leave, and how many bytes of them one peer may have
 //! on their way.
 //!
-//! A read request of 28 bytes may ask for 2 GiB, and a queue pair may have an atomic's result to send for each of
-//! [`Attr::max_dest_rd_atomic`] requests. What peers ask for must not leave before what others wait for. Answers therefore stand
-//! in a line of their own, behind requests, refusals and acknowledgements ([`output`](super::output)).
+//! A read request of 28 bytes may ask for 2 GiB, and a queue pair may have an atomic's result to
+//! send for each of [`Attr::max_dest_rd_atomic`] requests. What peers ask for must not leave before
+//! what others wait for. Answers therefore stand in a line of their own, behind requests, refusals
+//! and acknowledgements ([`output`](super::output)).
 //!
 //! ```text
 //!   line      peer A ──► peer C          the first one sends a quantum of its first queue pair, then both go to the end
@@ -14,20 +15,23 @@
 //!   resting   peer B until its credit allows another quantum
 //! ```
 //!
-//! - **Round robin between peers**, then between the queue pairs of a peer. A peer is a remote address: a host with 4,000 queue
-//!   pairs takes the same share as a host with one.
-//! - **A quantum** is [`QUANTUM_BYTES`] or [`QUANTUM_PACKETS`], whichever comes first: as many packets of one flow as fit a
-//!   datagram that is segmented by the kernel.
-//! - **Credit** is a bucket of [`Config::window_bytes`] for each peer. Each packet takes its length and [`PACKET_COST`] out;
-//!   time puts [`Config::answer_rate`] back. In any period of `t` microseconds, one peer is so sent at most
-//!   `window_bytes + answer_rate × t` bytes of answers, and a packet more where the window is smaller than one.
+//! - **Round robin between peers**, then between the queue pairs of a peer. A peer is a remote
+//!   address: a host with 4,000 queue pairs takes the same share as a host with one.
+//! - **A quantum** is [`QUANTUM_BYTES`] or [`QUANTUM_PACKETS`], whichever comes first: as many
+//!   packets of one flow as fit a datagram that is segmented by the kernel.
+//! - **Credit** is a bucket of [`Config::window_bytes`] for each peer. Each packet takes its length
+//!   and [`PACKET_COST`] out; time puts [`Config::answer_rate`] back. In any period of `t`
+//!   microseconds, one peer is so sent at most `window_bytes + answer_rate × t` bytes of answers,
+//!   and a packet more where the window is smaller than one.
 //!
-//! Time is the only thing that refills a bucket. The wire offers one other sign that a peer has received an answer: a request
-//! that goes beyond the depth of its queue pair. It comes a whole depth late, and a hostile peer sends it unread.
+//! Time is the only thing that refills a bucket. The wire offers one other sign that a peer has
+//! received an answer: a request that goes beyond the depth of its queue pair. It comes a whole
+//! depth late, and a hostile peer sends it unread.
 //!
 //! [`Attr::max_dest_rd_atomic`]: super::types::Attr::max_dest_rd_atomic
 //!
-//! Invariant: peers are made and given back by control calls. A packet only moves queue pairs between places that have room.
+//! Invariant: peers are made and given back by control calls. A packet only moves queue pairs
+//! between places that have room.
 
 use alloc::collections::{BTreeMap, BinaryHeap, VecDeque};
 use alloc::vec::Vec;
@@ -40,7 +44,8 @@ use super::types::{Config, Gid, Network, Path, Time};
 /// The payload and headers that one queue pair sends in a row: 15 packets of 4 KiB.
 pub(crate) const QUANTUM_BYTES: u32 = 15 * 4108;
 
-/// The packets that one queue pair sends in a row: as many segments as the kernel takes of a datagram.
+/// The packets that one queue pair sends in a row: as many segments as the kernel takes of a
+/// datagram.
 pub(crate) const QUANTUM_PACKETS: u32 = 64;
 
 /// What the largest packet takes out of a bucket.
@@ -200,7 +205,8 @@ impl Answers {
         }
     }
 
-    /// Returns the queue pair whose answer leaves next. `None`: no peer has both an answer and credit.
+    /// Returns the queue pair whose answer leaves next. `None`: no peer has both an answer and
+    /// credit.
     #[inline]
     pub(crate) fn next(&mut self, now: Time, config: &Config) -> Option<u32> {
         self.wake(now);
@@ -224,8 +230,8 @@ impl Answers {
         None
     }
 
-    /// A packet of `len` bytes of the queue pair that [`next`](Self::next) returned has left. Returns whether its quantum is
-    /// used up.
+    /// A packet of `len` bytes of the queue pair that [`next`](Self::next) returned has left.
+    /// Returns whether its quantum is used up.
     #[inline]
     pub(crate) fn sent(&mut self, len: usize, config: &Config) -> bool {
         self.packets += 1;
@@ -239,7 +245,8 @@ impl Answers {
         self.packets >= QUANTUM_PACKETS || self.bytes >= QUANTUM_BYTES
     }
 
-    /// The turn of the queue pair that [`next`](Self::next) returned ends. `more`: it stays in the line.
+    /// The turn of the queue pair that [`next`](Self::next) returned ends. `more`: it stays in the
+    /// line.
     pub(crate) fn end_turn(&mut self, more: bool) {
         (self.packets, self.bytes) = (0, 0);
         let Some(number) = self.line.pop_front() else { return };

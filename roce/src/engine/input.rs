@@ -11,7 +11,8 @@ use super::{Engine, datagram, requester, responder};
 use crate::wire::Headers;
 
 impl<M: Memory> Engine<M> {
-    /// Handles a packet: a UDP payload, or what follows the LRH or GRH, from BTH to ICRC. Malformed packets are dropped.
+    /// Handles a packet: a UDP payload, or what follows the LRH or GRH, from BTH to ICRC. Malformed
+    /// packets are dropped.
     ///
     /// The caller checks the value of the ICRC; here its 4 bytes must only exist.
     pub fn handle(&mut self, now: Time, arrival: &Arrival, packet: &[u8], sink: &mut impl Sink) {
@@ -98,14 +99,15 @@ impl<M: Memory> Engine<M> {
         &self.objects.dropped
     }
 
-    /// Returns the number of packets that were dropped because they came from another UDP port than their queue pair's
-    /// peer: see [`Config::strict_ports`](super::Config::strict_ports).
+    /// Returns the number of packets that were dropped because they came from another UDP port than
+    /// their queue pair's peer: see [`Config::strict_ports`](super::Config::strict_ports).
     pub fn unexpected_ports(&self) -> u64 {
         self.objects.unexpected_ports
     }
 
-    /// Returns the time to call [`timeout`](Self::timeout), and then [`poll_transmit`](Self::poll_transmit), unless
-    /// something else happens before. It may be earlier than needed.
+    /// Returns the time to call [`timeout`](Self::timeout), and then
+    /// [`poll_transmit`](Self::poll_transmit), unless something else happens before. It may be
+    /// earlier than needed.
     pub fn deadline(&self) -> Option<Time> {
         match (self.objects.earliest, self.objects.answers.deadline()) {
             (Some(a), Some(b)) => Some(a.min(b)),

@@ -32,13 +32,15 @@
 //!
 //! Invariant: a module uses only modules below it in this table.
 //!
-//! Invariant: nothing allocates but the calls that make objects. Nothing waits, locks, logs or asks for the time: `now`
-//! comes from the caller and never goes back.
+//! Invariant: nothing allocates but the calls that make objects. Nothing waits, locks, logs or asks
+//! for the time: `now` comes from the caller and never goes back.
 //!
-//! Invariant: packets are hostile. No packet makes the engine panic, loop, or touch memory that a key does not cover.
+//! Invariant: packets are hostile. No packet makes the engine panic, loop, or touch memory that a
+//! key does not cover.
 //!
-//! Invariant: each work request ends once: it is retired ([`Sink::retire_send`], [`Sink::retire_recv`]) and, where it is
-//! signalled or has failed, completed just after, in the order of its queue.
+//! Invariant: each work request ends once: it is retired ([`Sink::retire_send`],
+//! [`Sink::retire_recv`]) and, where it is signalled or has failed, completed just after, in the
+//! order of its queue.
 //!
 //! # References
 //! IBTA volume 1, chapters 9 (transport), 10 and 11 (verbs)

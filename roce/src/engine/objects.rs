@@ -95,7 +95,8 @@ impl<M: Memory> Objects<M> {
         Some(result)
     }
 
-    /// Assigns a reliable queue pair to the peer at the end of its path, from RTR on: answers are scheduled by peer.
+    /// Assigns a reliable queue pair to the peer at the end of its path, from RTR on: answers are
+    /// scheduled by peer.
     pub(crate) fn settle_peer(&mut self, qpn: Qpn, now: Time) {
         let Some(qp) = self.qps.get_mut(qpn.0) else { return };
         let answers = matches!(qp.service, Service::Rc | Service::XrcTarget)

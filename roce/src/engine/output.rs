@@ -7,14 +7,15 @@
 //! | owed | plain acknowledgements | one for each queue pair; with [`Urgency::Now`], only if answers wait as well |
 //! | answers | read responses, results of atomics | a quantum of a queue pair, a window of a peer ([`answers`](super::answers)) |
 //!
-//! The classes leave in this order, so that packets that a peer causes are behind packets that this side's programs
-//! post. A class sends at most [`SHARE`] packets before the classes below it are visited, and after a quantum of answers
-//! all classes start again with their whole share: none starves another.
+//! The classes leave in this order, so that packets that a peer causes are behind packets that this
+//! side's programs post. A class sends at most [`SHARE`] packets before the classes below it are
+//! visited, and after a quantum of answers all classes start again with their whole share: none
+//! starves another.
 //!
 //! # The longest wait
-//! Assume a hostile peer that sends as many requests as it can, of any kind, on as many queue pairs as it has. The table
-//! bounds what leaves the engine before an innocent peer's packet. A *round* is at most `SHARE` packets of each of the
-//! other classes and a quantum of answers:
+//! Assume a hostile peer that sends as many requests as it can, of any kind, on as many queue pairs
+//! as it has. The table bounds what leaves the engine before an innocent peer's packet. A *round*
+//! is at most `SHARE` packets of each of the other classes and a quantum of answers:
 //!
 //! | an innocent's | leaves after at most |
 //! |---|---|
@@ -23,10 +24,11 @@
 //! | acknowledgement | the acknowledgements before it, one for each queue pair; and a round for each `SHARE` of those, and one more |
 //! | answer: read response, result of an atomic | a round for each other *peer* with answers, and `SHARE` packets of each other class |
 //!
-//! A quantum is at most 64 packets, and less than 65,732 bytes. The requests in the first row are this device's own: no
-//! packet that arrives makes a queue pair send more of them than its programs have posted. A request of a device without
-//! other requests therefore leaves at once, behind what the caller has already fetched. Queue pairs of one peer take turns
-//! in the same way: the queue pairs of one remote address share its place in the line, and its credit. An address is not
+//! A quantum is at most 64 packets, and less than 65,732 bytes. The requests in the first row are
+//! this device's own: no packet that arrives makes a queue pair send more of them than its programs
+//! have posted. A request of a device without other requests therefore leaves at once, behind what
+//! the caller has already fetched. Queue pairs of one peer take turns in the same way: the queue
+//! pairs of one remote address share its place in the line, and its credit. An address is not
 //! protected from itself, and an address without credit also waits for new credit.
 //!
 //! [`Config::burst`]: super::Config::burst
@@ -186,10 +188,12 @@ impl<M: Memory> Objects<M> {
 impl<M: Memory> Engine<M> {
     /// Writes the next packet to send into `buf`, from BTH to pad, without room for the ICRC.
     ///
-    /// Packets of one queue pair follow each other as far as possible, so that a caller can send them as segments of
-    /// one buffer. Returns `None` if nothing (of this urgency) can be sent until another call, or time, changes that.
+    /// Packets of one queue pair follow each other as far as possible, so that a caller can send
+    /// them as segments of one buffer. Returns `None` if nothing (of this urgency) can be sent
+    /// until another call, or time, changes that.
     ///
-    /// `buf` must hold the payload of a path MTU and [`MAX_HEADER_LEN`](crate::wire::packet::MAX_HEADER_LEN) bytes.
+    /// `buf` must hold the payload of a path MTU and
+    /// [`MAX_HEADER_LEN`](crate::wire::packet::MAX_HEADER_LEN) bytes.
     pub fn poll_transmit(
         &mut self,
         now: Time,
@@ -204,18 +208,20 @@ impl<M: Memory> Engine<M> {
     }
 }
 
-/// Calls that hold read responses back, for callers whose link is slower than [`Config::answer_rate`].
+/// Calls that hold read responses back, for callers whose link is slower than
+/// [`Config::answer_rate`].
 ///
 /// [`Config::answer_rate`]: super::Config::answer_rate
 impl<M: Memory> Engine<M> {
-    /// Rescheduler whether read responses wait to be sent, for their place in the line or for credit.
+    /// Rescheduler whether read responses wait to be sent, for their place in the line or for
+    /// credit.
     #[inline]
     pub fn has_answers(&self) -> bool {
         !self.objects.answers.is_idle()
     }
 
-    /// Writes the next packet as [`poll_transmit`](Self::poll_transmit) does, except read responses and results of
-    /// atomics.
+    /// Writes the next packet as [`poll_transmit`](Self::poll_transmit) does, except read responses
+    /// and results of atomics.
     pub fn poll_transmit_prompt(
         &mut self,
         now: Time,

@@ -6,14 +6,15 @@ use alloc::collections::VecDeque;
 
 use super::qp::Qp;
 
-/// The cost of a packet beside its payload, in bytes of the window: about what the kernel charges a receiver's socket
-/// buffer for a small datagram.
+/// The cost of a packet beside its payload, in bytes of the window: about what the kernel charges a
+/// receiver's socket buffer for a small datagram.
 pub(crate) const PACKET_COST: u64 = 768;
 
 /// The number of packets that one class sends before the scheduler visits another class.
 pub(crate) const SHARE: u32 = 64;
 
-/// The queue pairs that have something to send. Room for every queue pair is allocated when it is created.
+/// The queue pairs that have something to send. Room for every queue pair is allocated when it is
+/// created.
 #[derive(Debug, Default)]
 pub(crate) struct Scheduler {
     pub(crate) ready: VecDeque<u32>,
@@ -83,8 +84,8 @@ impl Scheduler {
         !self.blocked.is_empty()
     }
 
-    /// Gives every class its whole share again. Returns the number of packets that the first three classes have sent
-    /// since this last happened.
+    /// Gives every class its whole share again. Returns the number of packets that the first three
+    /// classes have sent since this last happened.
     pub(crate) fn begin_round(&mut self) -> u32 {
         let left = self.requests + self.refused + self.owed;
         (self.requests, self.refused, self.owed) = (0, 0, 0);

@@ -1,14 +1,16 @@
 //! [`Table`]: objects by numbers that strangers cannot guess.
 //!
-//! A number is drawn whole. Its low bits are its place in a table that is at least twice as large as the number of objects
-//! in it; while that place is taken, another number is drawn. So a lookup is one comparison, a number says nothing about
-//! any other beyond "not the same low bits", and a draw succeeds at once with a chance of at least one half.
+//! A number is drawn whole. Its low bits are its place in a table that is at least twice as large
+//! as the number of objects in it; while that place is taken, another number is drawn. So a lookup
+//! is one comparison, a number says nothing about any other beyond "not the same low bits", and a
+//! draw succeeds at once with a chance of at least one half.
 //!
 //! ```text
 //!   number 0x5a3c41 ── & mask ──► slots[0x41] = (0x5a3c41, object)      other numbers with these low bits find nothing
 //! ```
 //!
-//! A number that was given back finds nothing, until it is drawn again, which is as likely as any other number.
+//! A number that was given back finds nothing, until it is drawn again, which is as likely as any
+//! other number.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -47,8 +49,8 @@ impl<T> Slot<T> {
 }
 
 impl<T> Table<T> {
-    /// A table of at most `max` objects, whose numbers have `bits` bits (3 to 24), are not below `reserved`, not all ones, and
-    /// differ modulo `modulus`, a power of two.
+    /// A table of at most `max` objects, whose numbers have `bits` bits (3 to 24), are not below
+    /// `reserved`, not all ones, and differ modulo `modulus`, a power of two.
     ///
     /// A quarter of all numbers are the most that can be given, whatever `max` is.
     pub(crate) fn new(max: u32, bits: u32, reserved: u32, modulus: usize) -> Self {
@@ -86,8 +88,9 @@ impl<T> Table<T> {
 
     /// Draws until the place of a number is free.
     ///
-    /// At least half of the places are, so that a source that deserves its name is asked twice on average. One that counts
-    /// finds each place once in as many draws as there are; one that does neither is given up.
+    /// At least half of the places are, so that a source that deserves its name is asked twice on
+    /// average. One that counts finds each place once in as many draws as there are; one that does
+    /// neither is given up.
     fn free_number(&self, random: &mut dyn Random) -> Result<u32, Refused> {
         for _ in 0..self.slots.len() + PATIENCE {
             let number = random.draw().ok_or(Refused::NoNumbers)? & self.number_mask;

@@ -1,4 +1,5 @@
-//! What the engine's tests share: one engine with memory of vectors, packets written by hand, and what it says to them.
+//! What the engine's tests share: one engine with memory of vectors, packets written by hand, and
+//! what it says to them.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -203,7 +204,8 @@ pub(crate) fn to(state: State) -> AttrChange {
     AttrChange { state: Some(state), ..AttrChange::default() }
 }
 
-/// What a queue pair that is connected to the peer has: path MTU 256, all rights, sequence numbers just before they wrap.
+/// What a queue pair that is connected to the peer has: path MTU 256, all rights, sequence numbers
+/// just before they wrap.
 pub(crate) fn connected() -> AttrChange {
     AttrChange {
         path: Some(Path { local: HERE, remote: THERE, hop_limit: 64, ..Path::default() }),

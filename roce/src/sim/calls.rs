@@ -15,7 +15,8 @@ use crate::wire::bth::DEFAULT_PKEY;
 impl Fabric {
     // Memory.
 
-    /// Registers `bytes` in the endpoint's own protection domain, at an address that nothing else there has.
+    /// Registers `bytes` in the endpoint's own protection domain, at an address that nothing else
+    /// there has.
     ///
     /// # Errors
     /// What [`Engine::reg_mr`] refuses.
@@ -76,8 +77,8 @@ impl Fabric {
         self.endpoints[id.0].engine.create_qp(init)
     }
 
-    /// What [`create_qp`](Self::create_qp) can be asked for: 128 sends and receives of up to 4 elements, both completing
-    /// on queue 0.
+    /// What [`create_qp`](Self::create_qp) can be asked for: 128 sends and receives of up to 4
+    /// elements, both completing on queue 0.
     pub fn qp_init(&self, id: EndpointId, service: Service) -> QpInit {
         let cap = QpCap {
             max_send_wr: 128,
@@ -89,7 +90,8 @@ impl Fabric {
         QpInit { cap, ..QpInit::new(service, self.endpoints[id.0].pd, CqId(0), CqId(0)) }
     }
 
-    /// Two reliably connected queue pairs, ready to send, as [`qp_init`](Self::qp_init) and [`connected_attr`] have them.
+    /// Two reliably connected queue pairs, ready to send, as [`qp_init`](Self::qp_init) and
+    /// [`connected_attr`] have them.
     ///
     /// # Errors
     /// What the engines refuse.
@@ -100,8 +102,8 @@ impl Fabric {
         Ok((qp_a, qp_b))
     }
 
-    /// Connects two queue pairs with the same attributes, and makes them ready to send. `sq_psn` is the first queue pair's,
-    /// `rq_psn` the second one's.
+    /// Connects two queue pairs with the same attributes, and makes them ready to send. `sq_psn` is
+    /// the first queue pair's, `rq_psn` the second one's.
     ///
     /// # Errors
     /// What the engines refuse.
@@ -221,7 +223,8 @@ impl Fabric {
         self.endpoints[id.0].program.limit(cq, size);
     }
 
-    /// From now on, everything that the engine tells is kept for [`next_told`](Self::next_told) also.
+    /// From now on, everything that the engine tells is kept for [`next_told`](Self::next_told)
+    /// also.
     pub fn listen(&mut self, id: EndpointId) {
         self.endpoints[id.0].program.log.get_or_insert_default();
     }
@@ -232,8 +235,8 @@ impl Fabric {
     }
 }
 
-/// What connects two queue pairs where nothing speaks against it: an MTU of 1024, every right, 7 retries of 67 ms, and
-/// waiting for receives for ever.
+/// What connects two queue pairs where nothing speaks against it: an MTU of 1024, every right, 7
+/// retries of 67 ms, and waiting for receives for ever.
 pub fn connected_attr() -> Attr {
     Attr {
         path_mtu: 1024,

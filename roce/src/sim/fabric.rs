@@ -18,8 +18,8 @@ use crate::wire::{Headers, ICRC_LEN, UDP_PORT};
 
 /// Endpoints, the links between them, virtual time.
 ///
-/// Nothing happens but in [`step`](Self::step) and what calls it: posting only queues. Things that happen at the same
-/// time happen in the order in which they were caused.
+/// Nothing happens but in [`step`](Self::step) and what calls it: posting only queues. Things that
+/// happen at the same time happen in the order in which they were caused.
 #[derive(Debug)]
 pub struct Fabric {
     seed: u64,
@@ -167,7 +167,8 @@ impl Fabric {
 
     // Links.
 
-    /// What links are that nobody has [set](Self::set_link). Links that have carried something stay as they are.
+    /// What links are that nobody has [set](Self::set_link). Links that have carried something stay
+    /// as they are.
     pub fn set_default_link(&mut self, link: Link) {
         self.default_link = link;
     }
@@ -196,7 +197,8 @@ impl Fabric {
         })
     }
 
-    /// How long an endpoint keeps plain acknowledgements back, as one that polls does: 0 to begin with.
+    /// How long an endpoint keeps plain acknowledgements back, as one that polls does: 0 to begin
+    /// with.
     pub fn set_ack_delay(&mut self, id: EndpointId, nanoseconds: u64) {
         self.endpoints[id.0].port.ack_delay = nanoseconds;
     }
@@ -247,8 +249,8 @@ impl Fabric {
     /// Lets things happen until there are none: every packet has arrived or is lost, no timer runs.
     ///
     /// # Errors
-    /// [`NotIdle`], when that takes more than `limit` nanoseconds: a queue pair that waits for a receive for ever,
-    /// say.
+    /// [`NotIdle`], when that takes more than `limit` nanoseconds: a queue pair that waits for a
+    /// receive for ever, say.
     pub fn run_until_idle(&mut self, limit: u64) -> Result<Time, NotIdle> {
         let end = self.now + limit;
         while let Some(at) = self.next_at() {
@@ -291,8 +293,8 @@ impl Fabric {
             self.later(now, What::Pump(id));
         }
         if let Some(at) = timer {
-            // A deadline that has passed is served, but time goes on: an engine that asks for the past for ever is found
-            // by the limit of time.
+            // A deadline that has passed is served, but time goes on: an engine that asks for the
+            // past for ever is found by the limit of time.
             self.later(at.max(now + 1), What::Timer(id));
         }
     }
@@ -339,7 +341,8 @@ impl Fabric {
                 None => self.note(id, id, &buffer, Fate::NoRoute(path.remote)),
             }
         }
-        // Sending starts timers, and may end work requests. Another look at an engine that sent nothing would not end.
+        // Sending starts timers, and may end work requests. Another look at an engine that sent
+        // nothing would not end.
         if sent {
             self.after(id);
         } else {

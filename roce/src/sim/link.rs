@@ -9,13 +9,15 @@ use crate::engine::Time;
 
 /// One direction between two endpoints. The way back is a link of its own, and may be another kind.
 ///
-/// Packets leave one after the other at the speed of `bandwidth`, and arrive `latency` later, in order unless
-/// `reorder` says otherwise. Each fault is drawn for each packet, from a stream of numbers that is the link's own.
+/// Packets leave one after the other at the speed of `bandwidth`, and arrive `latency` later, in
+/// order unless `reorder` says otherwise. Each fault is drawn for each packet, from a stream of
+/// numbers that is the link's own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
     /// From the last bit sent to the packet's arrival, in nanoseconds.
     pub latency: u64,
-    /// Up to so many nanoseconds are added to it. Packets stay in order: those behind a late one are late too.
+    /// Up to so many nanoseconds are added to it. Packets stay in order: those behind a late one
+    /// are late too.
     pub jitter: u64,
     /// Bits per second; 0: no packet waits for another.
     pub bandwidth: u64,
@@ -29,8 +31,8 @@ pub struct Link {
     pub reorder_delay: u64,
     /// A bit of it flips. The receiver's check of the ICRC finds that, and it is dropped.
     pub corrupt: Chance,
-    /// Corrupted packets are delivered all the same, as if the ICRC had not been checked: what nobody promises
-    /// anything for, but must survive.
+    /// Corrupted packets are delivered all the same, as if the ICRC had not been checked: what
+    /// nobody promises anything for, but must survive.
     pub undetected: bool,
     /// While the link is down: what leaves then is lost.
     pub down: Vec<Range<Time>>,
@@ -85,7 +87,8 @@ impl Cable {
     /// Decides what becomes of a packet of `len` bytes that is sent now.
     pub(super) fn carry(&mut self, now: Time, len: usize) -> Carried {
         let (link, rng) = (&self.link, &mut self.rng);
-        // Everything is drawn for every packet: a fault that is turned off leaves the others where they were.
+        // Everything is drawn for every packet: a fault that is turned off leaves the others where
+        // they were.
         let jitter = rng.below(link.jitter + 1);
         let lost = rng.chance(link.loss);
         let doubled = rng.chance(link.duplicate);

@@ -46,7 +46,8 @@ pub struct Region {
 }
 
 impl Region {
-    /// `length` bytes from `offset` on. Nothing is checked: a range outside of the region is the engine's to refuse.
+    /// `length` bytes from `offset` on. Nothing is checked: a range outside of the region is the
+    /// engine's to refuse.
     pub const fn sge(&self, offset: u64, length: u32) -> Sge {
         Sge { addr: self.addr.wrapping_add(offset), length, lkey: self.key }
     }

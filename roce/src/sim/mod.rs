@@ -1,7 +1,8 @@
 //! A fabric of many engines in virtual time, with seeded faults: a network for tests.
 //!
-//! Nothing here waits, and nothing is random but what the seed says: the same seed and the same calls give the same
-//! packets at the same times, so a failure is repeated by its number and explained by its [trace](Fabric::trace).
+//! Nothing here waits, and nothing is random but what the seed says: the same seed and the same
+//! calls give the same packets at the same times, so a failure is repeated by its number and
+//! explained by its [trace](Fabric::trace).
 //!
 //! | module | what it is |
 //! |---|---|
@@ -14,7 +15,8 @@
 //! | `rng` | [`Rng`], where chance comes from |
 //!
 //! # Example
-//! Two endpoints, a link that loses a tenth of what it carries, and a message that arrives all the same:
+//! Two endpoints, a link that loses a tenth of what it carries, and a message that arrives all the
+//! same:
 //! ```
 //! use roce::engine::{Access, CqId, Payload, RecvWr, SendFlags, SendOp, SendWr, Status};
 //! use roce::sim::{Chance, Fabric, Link};

@@ -6,7 +6,8 @@
 
 use crate::engine::Random;
 
-/// A source of pseudorandom numbers. The same seed gives the same numbers, on every machine and in every version.
+/// A source of pseudorandom numbers. The same seed gives the same numbers, on every machine and in
+/// every version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rng(u64);
 
@@ -22,7 +23,8 @@ impl Rng {
         Self(seed)
     }
 
-    /// A stream of its own for part `which` of something: what one part draws does not move the others.
+    /// A stream of its own for part `which` of something: what one part draws does not move the
+    /// others.
     pub fn split(seed: u64, which: u64) -> Self {
         let mut of = Self(seed ^ which.wrapping_mul(0xd6e8_feb8_6659_fd93));
         Self(of.next_u64())
@@ -38,7 +40,8 @@ impl Rng {
 
     /// A number below `end`; 0 where `end` is.
     pub fn below(&mut self, end: u64) -> u64 {
-        // The high half of a product instead of a remainder: no division, and a bias below 2⁻³² for the small `end`s here.
+        // The high half of a product instead of a remainder: no division, and a bias below 2⁻³² for
+        // the small `end`s here.
         ((u128::from(self.next_u64()) * u128::from(end)) >> 64) as u64
     }
 

@@ -58,7 +58,8 @@ pub struct Syndrome(pub u8);
 /// A syndrome's meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// All up to the packet's PSN has arrived. The credit code says how much the responder can take.
+    /// All up to the packet's PSN has arrived. The credit code says how much the responder can
+    /// take.
     Ack(Credits),
     /// Receiver not ready: try the packet again after the timer.
     RnrNak(RnrTimer),

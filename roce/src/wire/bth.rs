@@ -7,8 +7,8 @@
 //!      +--------+-+-+------+------+-------+-+-+------+------------------+-+---------+--------+
 //! bits     8     1 1   2      4      16    1 1   6           24          1     7        24
 //! ```
-//! S solicited event, M migration request, F FECN, B BECN, A acknowledge request. Byte 4 (F, B, rsv6) may change on the
-//! way and is therefore not part of the invariant CRC.
+//! S solicited event, M migration request, F FECN, B BECN, A acknowledge request. Byte 4 (F, B,
+//! rsv6) may change on the way and is therefore not part of the invariant CRC.
 //!
 //! # References
 //! IBTA 9.2, annex A17 (FECN and BECN in RoCEv2).
@@ -39,7 +39,8 @@ impl<T: AsRef<[u8]>> Packet<T> {
         self.get::<1>(1)[0] & SE != 0
     }
 
-    /// Migration request: set while the path is in the state migrated, which is always where there is no other path.
+    /// Migration request: set while the path is in the state migrated, which is always where there
+    /// is no other path.
     #[inline(always)]
     pub fn mig_req(&self) -> bool {
         self.get::<1>(1)[0] & M != 0
@@ -120,7 +121,8 @@ pub struct Repr {
 }
 
 impl Repr {
-    /// A packet of the default partition on a migrated path, without pad, flags or acknowledge request.
+    /// A packet of the default partition on a migrated path, without pad, flags or acknowledge
+    /// request.
     #[inline(always)]
     pub const fn new(opcode: Opcode, dest_qp: u32, psn: Psn) -> Self {
         Self {

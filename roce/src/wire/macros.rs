@@ -1,4 +1,5 @@
-//! What the headers of fixed length have in common: one macro, so that their files hold nothing but their fields.
+//! What the headers of fixed length have in common: one macro, so that their files hold nothing but
+//! their fields.
 
 /// Declares `LEN` and `Packet<T>` with its constructors for a header of `$len` bytes.
 macro_rules! header {
@@ -16,7 +17,8 @@ macro_rules! header {
             /// Wraps a buffer whose first [`LEN`] bytes are the header; what follows is left alone.
             ///
             /// # Errors
-            /// [`Malformed::Truncated`](crate::wire::Malformed::Truncated) if it is shorter than that.
+            /// [`Malformed::Truncated`](crate::wire::Malformed::Truncated) if it is shorter than
+            /// that.
             #[inline(always)]
             pub fn new_checked(buffer: T) -> Result<Self, crate::wire::Malformed> {
                 if buffer.as_ref().len() < LEN {

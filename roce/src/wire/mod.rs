@@ -1,8 +1,9 @@
 //! Wire formats: RoCEv2 packets, as they lie in the payload of a UDP datagram.
 //!
-//! Every header has two faces. `Packet` is bytes: it wraps a buffer and reads or writes one field at a time. `Repr` is
-//! meaning: a small `Copy` value that `parse` takes out of a packet and `emit` puts into one. Unknown opcodes, syndromes
-//! and reserved bits are data; nothing here allocates, and no input makes anything here panic.
+//! Every header has two faces. `Packet` is bytes: it wraps a buffer and reads or writes one field
+//! at a time. `Repr` is meaning: a small `Copy` value that `parse` takes out of a packet and `emit`
+//! puts into one. Unknown opcodes, syndromes and reserved bits are data; nothing here allocates,
+//! and no input makes anything here panic.
 //!
 //! | module | what it is | IBTA volume 1 |
 //! |---|---|---|
@@ -21,8 +22,8 @@
 //! | [`ieth`] | invalidate extended transport header, 4 bytes | 9.3 |
 //! | [`icrc`] | the invariant CRC, and what of it a UDP socket can check | 7.8, A17 |
 //!
-//! Order on the wire: BTH, (DETH or XRCETH), FETH, (RETH or AtomicETH), AETH, AtomicAckETH, (ImmDt or IETH), payload, 0
-//! to 3 bytes of pad, ICRC. The opcode alone says which of them are there.
+//! Order on the wire: BTH, (DETH or XRCETH), FETH, (RETH or AtomicETH), AETH, AtomicAckETH, (ImmDt
+//! or IETH), payload, 0 to 3 bytes of pad, ICRC. The opcode alone says which of them are there.
 
 #[macro_use]
 mod macros;

@@ -1,4 +1,5 @@
-//! The BTH opcode: a transport service and an operation, which between them say which headers follow.
+//! The BTH opcode: a transport service and an operation, which between them say which headers
+//! follow.
 //!
 //! # References
 //! IBTA 9.2 and table 38 (opcodes), annexes A14 (XRC), A17 (CNP), A19 (flush, atomic write).
@@ -340,7 +341,8 @@ impl Opcode {
         self.has(FETH)
     }
 
-    /// Bytes of BTH and of the extended headers that follow it: 12 to [`MAX_HEADER_LEN`](super::packet::MAX_HEADER_LEN).
+    /// Bytes of BTH and of the extended headers that follow it: 12 to
+    /// [`MAX_HEADER_LEN`](super::packet::MAX_HEADER_LEN).
     #[inline(always)]
     pub const fn header_len(self) -> usize {
         HEADER_LEN[self.0 as usize] as usize

@@ -1,4 +1,5 @@
-//! The whole transport packet, as it lies in the payload of a UDP datagram to [port 4791](super::UDP_PORT).
+//! The whole transport packet, as it lies in the payload of a UDP datagram to
+//! [port 4791](super::UDP_PORT).
 //!
 //! ```text
 //!  0     12         header_len                              len - 4      len
@@ -8,9 +9,9 @@
 //!        by opcode                                  0 to 3
 //! ```
 //!
-//! [`Packet`] looks at bytes where they are. [`Headers`] is all headers by value, for an engine: one `parse` of what came
-//! in; going out, `emit` writes the headers, the payload is copied behind them, then [`pad_for`] bytes of zero, then the
-//! [ICRC](super::icrc).
+//! [`Packet`] looks at bytes where they are. [`Headers`] is all headers by value, for an engine:
+//! one `parse` of what came in; going out, `emit` writes the headers, the payload is copied behind
+//! them, then [`pad_for`] bytes of zero, then the [ICRC](super::icrc).
 //!
 //! # References
 //! IBTA 5.2 (order of headers), 9.6 (header validation), annex A17 (RoCEv2).
@@ -61,7 +62,8 @@ impl<T: AsRef<[u8]>> Packet<T> {
     /// Wraps a UDP payload.
     ///
     /// # Errors
-    /// [`Malformed`], if it is too short for the headers of its opcode or its pad, or of another version.
+    /// [`Malformed`], if it is too short for the headers of its opcode or its pad, or of another
+    /// version.
     #[inline]
     pub fn new_checked(buffer: T) -> Result<Self, Malformed> {
         check(buffer.as_ref())?;
@@ -163,7 +165,8 @@ impl Headers {
     /// An unknown opcode has a BTH and a payload. The ICRC is not looked at: see [`super::icrc`].
     ///
     /// # Errors
-    /// [`Malformed`], if it is too short for the headers of its opcode or its pad, or of another version.
+    /// [`Malformed`], if it is too short for the headers of its opcode or its pad, or of another
+    /// version.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<(Self, Range<usize>), Malformed> {
         let (base, payload) = check(bytes)?;
@@ -206,10 +209,11 @@ impl Headers {
         false
     }
 
-    /// Writes the headers that the opcode calls for to the beginning of `buffer`, and returns their bytes.
+    /// Writes the headers that the opcode calls for to the beginning of `buffer`, and returns their
+    /// bytes.
     ///
-    /// One that is called for and `None` is written as zeros; one that is not called for is left out. A buffer shorter
-    /// than [`len`](Headers::len) is left alone, and 0 returned.
+    /// One that is called for and `None` is written as zeros; one that is not called for is left
+    /// out. A buffer shorter than [`len`](Headers::len) is left alone, and 0 returned.
     #[inline]
     pub fn emit(&self, buffer: &mut [u8]) -> usize {
         let opcode = self.bth.opcode;

@@ -8,7 +8,8 @@ use core::ops::{Add, AddAssign, Sub};
 
 use super::MASK_24;
 
-/// A packet sequence number. No `Ord`: on a circle there is none; ask for a [distance](Psn::distance_from).
+/// A packet sequence number. No `Ord`: on a circle there is none; ask for a
+/// [distance](Psn::distance_from).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Psn(u32);
 

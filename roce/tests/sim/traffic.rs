@@ -212,7 +212,8 @@ impl World {
         (Recv { region, pieces, capacity, forbidden, ended: false, holds: None }, sges)
     }
 
-    /// Cuts `len` bytes into at most `most` pieces, which lie one behind the other with 3 bytes between.
+    /// Cuts `len` bytes into at most `most` pieces, which lie one behind the other with 3 bytes
+    /// between.
     fn pieces(&mut self, len: usize, most: u64) -> Vec<Range<usize>> {
         let mut pieces = Vec::new();
         let (mut rest, mut at) = (len, 0);

@@ -1,8 +1,10 @@
-//! Bytes as a program and a hostile peer: calls and packets for one engine with queue pairs of every service.
+//! Bytes as a program and a hostile peer: calls and packets for one engine with queue pairs of
+//! every service.
 //!
-//! The peer knows all keys, addresses and sequence numbers, and is right most of the time. Whatever happens, the engine
-//! does not panic, stays inside of what is registered ([`VecMemory`] sees to that), leaves alone what may not be
-//! written, writes packets that can be read, comes to an end, and ends each receive once and in order.
+//! The peer knows all keys, addresses and sequence numbers, and is right most of the time. Whatever
+//! happens, the engine does not panic, stays inside of what is registered ([`VecMemory`] sees to
+//! that), leaves alone what may not be written, writes packets that can be read, comes to an end,
+//! and ends each receive once and in order.
 //!
 //! A [`Step`] is 16 bytes: what the program does, then what arrives.
 
@@ -38,7 +40,8 @@ pub(crate) struct Step {
     pub(crate) opcode: u8,
     /// From the sequence number that is expected.
     pub(crate) psn: i8,
-    /// Bits 0 to 7: ack_req, se, a pad of its own (bits 3 and 4), P_Key wrong, sender wrong, nothing arrives.
+    /// Bits 0 to 7: ack_req, se, a pad of its own (bits 3 and 4), P_Key wrong, sender wrong,
+    /// nothing arrives.
     pub(crate) flags: u8,
     /// Of the payload.
     pub(crate) len: u16,
@@ -446,7 +449,8 @@ impl World {
     /// Ends everything, and looks at what has become of it.
     fn end(mut self, steps: u64) {
         self.transmit(u64::MAX);
-        // A read of 4 KiB takes 16 packets, asked for by a packet; a send of 8 KiB takes 32, and is tried 3 times and more.
+        // A read of 4 KiB takes 16 packets, asked for by a packet; a send of 8 KiB takes 32, and is
+        // tried 3 times and more.
         assert!(self.packets <= 1000 * (steps + 1), "{} packets after {steps} steps", self.packets);
         for n in 0..SERVICES.len() {
             self.modify(n, &AttrChange { state: Some(State::Err), ..AttrChange::default() });

@@ -1,4 +1,5 @@
-//! The calls of [`Engine`] that create, change, query and destroy objects, and that post work requests.
+//! The calls of [`Engine`] that create, change, query and destroy objects, and that post work
+//! requests.
 //!
 //! | module | contents |
 //! |---|---|
@@ -40,7 +41,8 @@ impl<M: Memory> Engine<M> {
                 random: Box::new(random),
                 pds: Table::new(config.max_pd, 24, 1, 1),
                 keys: Keys::new(config.max_keys),
-                // Numbers of shared receive queues and queue pairs are 24 bits; queue pairs 0 and 1 are special.
+                // Numbers of shared receive queues and queue pairs are 24 bits; queue pairs 0 and 1
+                // are special.
                 srqs: Table::new(config.max_srq, 24, 1, 1),
                 qps: Table::new(config.max_qp, 24, 16, config.qpn_modulus as usize),
                 groups: Groups::default(),
@@ -114,8 +116,9 @@ impl<M: Memory> Engine<M> {
     /// A queue pair, in the state RESET.
     ///
     /// # Errors
-    /// [`Refused::NoRoom`]; [`Refused::NoSuchObject`] for the protection domain or the shared receive queue;
-    /// [`Refused::Busy`] for a well-known number that another has; [`Refused::Invalid`] for one that there is not.
+    /// [`Refused::NoRoom`]; [`Refused::NoSuchObject`] for the protection domain or the shared
+    /// receive queue; [`Refused::Busy`] for a well-known number that another has;
+    /// [`Refused::Invalid`] for one that there is not.
     pub fn create_qp(&mut self, init: &QpInit) -> Result<Qpn, Refused> {
         self.check_source(init)?;
         if let Some(srq) = init.srq {
@@ -248,7 +251,8 @@ impl<M: Memory> Engine<M> {
         Ok(qp.is_drained())
     }
 
-    /// How many sends and receives of a queue pair have not ended. A receive that it took from a shared queue counts.
+    /// How many sends and receives of a queue pair have not ended. A receive that it took from a
+    /// shared queue counts.
     pub fn outstanding(&self, qpn: Qpn) -> Option<(u32, u32)> {
         let qp = self.objects.qps.get(qpn.0)?;
         Some((qp.sq.len(), responder::outstanding(qp)))
@@ -289,8 +293,8 @@ impl<M: Memory> Engine<M> {
     /// Joins a multicast group (UD).
     ///
     /// # Errors
-    /// [`Refused::Invalid`] for another service or an address that is no multicast group's; [`Refused::NoRoom`] for one more group or
-    /// member than the configuration allows.
+    /// [`Refused::Invalid`] for another service or an address that is no multicast group's;
+    /// [`Refused::NoRoom`] for one more group or member than the configuration allows.
     pub fn attach_mcast(&mut self, qpn: Qpn, group: Gid) -> Result<(), Refused> {
         let qp = self.objects.qps.get(qpn.0).ok_or(Refused::NoSuchObject)?;
         if qp.service != Service::Ud {

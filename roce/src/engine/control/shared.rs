@@ -9,7 +9,8 @@ impl<M: Memory> Engine<M> {
     /// A shared receive queue, of at most 32 scatter elements for each receive.
     ///
     /// # Errors
-    /// [`Refused::NoRoom`]; [`Refused::NoSuchObject`] for the protection domain; [`Refused::Invalid`] for more elements.
+    /// [`Refused::NoRoom`]; [`Refused::NoSuchObject`] for the protection domain;
+    /// [`Refused::Invalid`] for more elements.
     pub fn create_srq(
         &mut self,
         pd: Pd,
@@ -29,8 +30,8 @@ impl<M: Memory> Engine<M> {
         inserted.map(SrqId).inspect_err(|_| self.leave_pd(pd))
     }
 
-    /// Arms [`Event::SrqLimitReached`](crate::engine::Event::SrqLimitReached): it is raised once, when fewer than `limit`
-    /// receives are left.
+    /// Arms [`Event::SrqLimitReached`](crate::engine::Event::SrqLimitReached): it is raised once,
+    /// when fewer than `limit` receives are left.
     ///
     /// # Errors
     /// [`Refused::NoSuchObject`]; [`Refused::Invalid`] for a limit above the queue's size.

@@ -21,11 +21,12 @@ const GRH_LEN: usize = 40;
 
 /// Delivers a datagram to a queue pair, or drops it silently.
 ///
-/// A receive that is too short for the datagram completes with [`Status::LocalLength`], and the next datagram goes into
-/// the next receive. For a queue pair without a shared receive queue, IBTA 9.9.3 (class D) and the kernel's rxe
-/// (`rxe_resp.c`, `RESPST_ERR_LENGTH`) keep the receive for the next datagram instead. A receive that is too short would
-/// then stay at the front, and every datagram of ordinary size would be dropped without any sign to the program.
-/// ConnectX completes the receive as well, and IBTA and rxe do so for a shared receive queue (class E).
+/// A receive that is too short for the datagram completes with [`Status::LocalLength`], and the
+/// next datagram goes into the next receive. For a queue pair without a shared receive queue, IBTA
+/// 9.9.3 (class D) and the kernel's rxe (`rxe_resp.c`, `RESPST_ERR_LENGTH`) keep the receive for
+/// the next datagram instead. A receive that is too short would then stay at the front, and every
+/// datagram of ordinary size would be dropped without any sign to the program. ConnectX completes
+/// the receive as well, and IBTA and rxe do so for a shared receive queue (class E).
 ///
 /// # Errors
 /// The reason why the datagram was dropped.
@@ -102,8 +103,8 @@ pub(crate) fn receive<M: Memory, S: Sink>(
 /// The largest path MTU.
 const MAX_PAYLOAD: usize = 4096;
 
-/// Returns the GRH or its substitute: the IPv6 header, or 20 bytes of zero and the IPv4 header, as far as they are
-/// known.
+/// Returns the GRH or its substitute: the IPv6 header, or 20 bytes of zero and the IPv4 header, as
+/// far as they are known.
 ///
 /// `transport_len`: the number of bytes from BTH to ICRC.
 fn grh(arrival: &Arrival, transport_len: usize) -> [u8; GRH_LEN] {

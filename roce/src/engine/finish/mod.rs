@@ -5,8 +5,9 @@
 //! | `send` | the oldest send succeeds or fails; the send queue is flushed |
 //! | `recv` | the receive in use completes; the receive queue is flushed |
 //!
-//! Both halves of a queue pair, and both of its flushes, meet in [`fail`]: the requester may fail because of a
-//! response, the responder because of a request, and either ends the work requests of both.
+//! Both halves of a queue pair, and both of its flushes, meet in [`fail`]: the requester may fail
+//! because of a response, the responder because of a request, and either ends the work requests of
+//! both.
 
 pub(crate) mod recv;
 pub(crate) mod send;

@@ -62,7 +62,8 @@ pub(crate) fn outcome(qp: &Qp, status: Status) -> Completion {
 /// Flushes every posted receive.
 ///
 /// # References
-/// IBTA 10.3.1 (error state), 10.2.9 (with a shared queue: the queue pair takes no receive any more)
+/// IBTA 10.3.1 (error state), 10.2.9 (with a shared queue: the queue pair takes no receive any
+/// more)
 pub(crate) fn flush<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>) {
     qp.resp.message = Message::None;
     qp.resp.responses.stop();

@@ -26,7 +26,8 @@ pub(crate) fn end_oldest_with<M: Memory, S: Sink>(
     env.complete(qp.send_cq, &completion);
 }
 
-/// Ends the oldest send, which has succeeded. `quiet` counts sends that ended before it and are not retired yet.
+/// Ends the oldest send, which has succeeded. `quiet` counts sends that ended before it and are not
+/// retired yet.
 #[inline]
 pub(crate) fn succeed<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, quiet: &mut u32) {
     let Some(wqe) = qp.sq.get(qp.sq.tail()) else { return };

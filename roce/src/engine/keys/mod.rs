@@ -1,7 +1,8 @@
 //! [`Keys`]: memory regions and windows by key, with rights, protection domains and ranges.
 //!
-//! A key is `number << 8 | variant`, and both are drawn: 32 bits that no other key tells anything about. The variant is a
-//! window's owner to choose at each bind, and where a region's owner asks for it ([`Keys::insert_keyed`]).
+//! A key is `number << 8 | variant`, and both are drawn: 32 bits that no other key tells anything
+//! about. The variant is a window's owner to choose at each bind, and where a region's owner asks
+//! for it ([`Keys::insert_keyed`]).
 //!
 //! ```text
 //! window:  alloc ──► free ──bind──► bound ──invalidate (type 2), bind of length 0 (type 1)──► free
@@ -10,8 +11,8 @@
 //! ```
 //! `change` is what a region's owner may do to it later.
 //!
-//! Invariant: a window is bound to a region that is there, valid and as it was: a region with windows is neither taken
-//! back nor moved.
+//! Invariant: a window is bound to a region that is there, valid and as it was: a region with
+//! windows is neither taken back nor moved.
 //!
 //! # References
 //! IBTA 10.6 (memory management), 10.6.7 (windows), 9.4.1 (send with invalidate)
@@ -232,11 +233,12 @@ impl<R> Keys<R> {
         Ok(Bound { region: bind.lkey >> 8, offset, iova, length: bind.length, access: bind.access, qpn })
     }
 
-    /// Frees a window of type 2, or a region that was made for it, for a work request or a peer of this queue pair.
+    /// Frees a window of type 2, or a region that was made for it, for a work request or a peer of
+    /// this queue pair.
     ///
     /// # References
-    /// IBTA 10.6.7.2: windows of type 1 and regions made by registration cannot be invalidated; nor can what
-    /// windows are bound to
+    /// IBTA 10.6.7.2: windows of type 1 and regions made by registration cannot be invalidated; nor
+    /// can what windows are bound to
     pub(crate) fn invalidate(&mut self, pd: Pd, qpn: Qpn, rkey: u32) -> Result<(), KeyRefused> {
         match self.window(rkey) {
             Some(Window { kind: MwType::Two, pd: of, bound, .. })
@@ -288,7 +290,8 @@ impl<R> Keys<R> {
         Some((region, offset(attr.iova, attr.length, addr, length)?))
     }
 
-    /// The region and the offset in it of a range that a peer may access so, through this queue pair.
+    /// The region and the offset in it of a range that a peer may access so, through this queue
+    /// pair.
     ///
     /// What the queue pair itself allows is the caller's to check.
     ///

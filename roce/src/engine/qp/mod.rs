@@ -73,7 +73,8 @@ impl Qp {
         self.req.deadline()
     }
 
-    /// Returns whether the peer acknowledges this side's requests: datagrams and unreliable connections are not.
+    /// Returns whether the peer acknowledges this side's requests: datagrams and unreliable
+    /// connections are not.
     pub(crate) fn is_reliable(&self) -> bool {
         matches!(self.service, Service::Rc | Service::XrcInitiator)
     }
@@ -89,7 +90,8 @@ impl Qp {
 
     /// Returns the largest payload of a packet that the requester sends.
     ///
-    /// A datagram queue pair has no path MTU attribute in verbs: without one, the largest MTU there is applies.
+    /// A datagram queue pair has no path MTU attribute in verbs: without one, the largest MTU there
+    /// is applies.
     #[inline]
     pub(crate) fn send_mtu(&self) -> u32 {
         match self.attr.path_mtu {
@@ -105,8 +107,8 @@ impl Qp {
         self.attr.path_mtu.clamp(256, 4096)
     }
 
-    /// Returns whether the completion of this work request, whose response has `packets` packets, carries the
-    /// bytes of the response.
+    /// Returns whether the completion of this work request, whose response has `packets` packets,
+    /// carries the bytes of the response.
     #[inline]
     pub(crate) fn is_answered_inline(&self, wqe: &Wqe, packets: u32) -> bool {
         (1..=self.inline_completion.requester).contains(&wqe.length)
@@ -125,22 +127,24 @@ impl Qp {
         Attr { sq_psn: self.req.max.value(), rq_psn: self.resp.expected.value(), ..self.attr }
     }
 
-    /// Returns whether a packet comes from another UDP port than the one that its peer was learned to use.
+    /// Returns whether a packet comes from another UDP port than the one that its peer was learned
+    /// to use.
     pub(crate) fn is_from_elsewhere(&self, arrival: &Arrival) -> bool {
         self.peer_port.is_some_and(|port| port != arrival.src_port)
     }
 
     /// Returns two positions that change with each packet that is neither stale, ahead nor refused.
     ///
-    /// The number that the unreliable service expects follows every packet, dropped ones included, so the first
-    /// position counts effects there.
+    /// The number that the unreliable service expects follows every packet, dropped ones included,
+    /// so the first position counts effects there.
     pub(crate) fn progress(&self) -> (u32, u32) {
         let executed =
             if self.service == Service::Uc { self.resp.effective } else { self.resp.expected.value() };
         (executed, self.req.una.value())
     }
 
-    /// Returns whether a packet comes from the peer, along the path between the two (connected services).
+    /// Returns whether a packet comes from the peer, along the path between the two (connected
+    /// services).
     ///
     /// # References
     /// IBTA 9.6.1: others are dropped

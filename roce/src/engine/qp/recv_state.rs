@@ -14,7 +14,8 @@ pub(crate) struct RecvState {
     pub(crate) effective: u32,
     /// The message that has begun and not ended.
     pub(crate) message: Message,
-    /// A packet was refused temporarily: packets behind it are dropped silently until it comes again.
+    /// A packet was refused temporarily: packets behind it are dropped silently until it comes
+    /// again.
     pub(crate) waiting: bool,
     pub(crate) current: Current,
     pub(crate) responses: Responses,
@@ -51,14 +52,16 @@ impl RecvState {
         }
     }
 
-    /// Forgets every message and response; what [`Current`] copies shared receives into stays allocated.
+    /// Forgets every message and response; what [`Current`] copies shared receives into stays
+    /// allocated.
     pub(crate) fn reset(&mut self) {
         self.current.forget();
         self.responses = Responses::default();
         (self.expected, self.msn, self.message, self.waiting) = (Psn::default(), 0, Message::None, false);
     }
 
-    /// IBTA 9.7.7.1: the message sequence number counts completed messages; a read counts when it is accepted.
+    /// IBTA 9.7.7.1: the message sequence number counts completed messages; a read counts when it
+    /// is accepted.
     pub(crate) fn count_message(&mut self) -> u32 {
         self.msn = (self.msn + 1) & MASK_24;
         self.msn

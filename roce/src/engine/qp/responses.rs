@@ -7,8 +7,9 @@
 //!   │sent│sent│due │sent│due │due │   reads and atomics, by sequence number; then one NAK or acknowledgement
 //!   └────┴────┴────┴────┴────┴────┘
 //! ```
-//! At most [`max_dest_rd_atomic`](crate::engine::Attr::max_dest_rd_atomic) are remembered: a requester that keeps
-//! to its limit has received the oldest response when it sends one more request.
+//! At most [`max_dest_rd_atomic`](crate::engine::Attr::max_dest_rd_atomic) are remembered: a
+//! requester that keeps to its limit has received the oldest response when it sends one more
+//! request.
 //!
 //! # References
 //! IBTA 9.7.5.1 (acknowledgements, duplicates, read responses)
@@ -86,15 +87,16 @@ pub(crate) struct Nak {
 impl Responses {
     /// Returns whether there is room for one more read or atomic.
     ///
-    /// The oldest response makes room once it was sent, even if the peer has asked for it again since: a peer that
-    /// sends one more request has received it in the meantime.
+    /// The oldest response makes room once it was sent, even if the peer has asked for it again
+    /// since: a peer that sends one more request has received it in the meantime.
     pub(crate) fn has_room(&self) -> bool {
         let depth = self.slots.len() as u64;
         let leaves = |due: Option<Due>| due.is_none_or(|due| due.again);
         depth > 0 && (self.end - self.begin < depth || leaves(self.slot(self.begin).due))
     }
 
-    /// Remembers a request whose response is due. The caller has checked [`has_room`](Self::has_room).
+    /// Remembers a request whose response is due. The caller has checked
+    /// [`has_room`](Self::has_room).
     pub(crate) fn push(&mut self, psn: Psn, packets: u32, msn: u32, answer: Answer) {
         if self.end - self.begin == self.slots.len() as u64 {
             self.due -= u32::from(self.slot(self.begin).due.is_some());
@@ -143,8 +145,9 @@ impl Responses {
 
     /// Schedules the response to a duplicate read: of all of the original, or of a part of it.
     ///
-    /// A response that is being sent is replaced only by one that contains its rest: a requester that misses a
-    /// packet asks for everything from there to the end of the request. Anything else would cut the response.
+    /// A response that is being sent is replaced only by one that contains its rest: a requester
+    /// that misses a packet asks for everything from there to the end of the request. Anything else
+    /// would cut the response.
     pub(crate) fn read_again(&mut self, psn: Psn, reth: &reth::Repr, mtu: u32) {
         let Some(index) = self.find(psn) else { return };
         let resource = self.slot(index);
@@ -204,10 +207,11 @@ impl Responses {
         self.nak = Some(Nak { psn, syndrome, msn, last: true });
     }
 
-    /// Enters the error state: responses to earlier requests may still leave, followed by the final NAK.
+    /// Enters the error state: responses to earlier requests may still leave, followed by the final
+    /// NAK.
     ///
-    /// Without a final NAK, an acknowledgement of completed requests may still leave, unless it would also stand for
-    /// a read or an atomic whose response is dropped now.
+    /// Without a final NAK, an acknowledgement of completed requests may still leave, unless it
+    /// would also stand for a read or an atomic whose response is dropped now.
     pub(crate) fn stop(&mut self) {
         if self.nak.is_some_and(|nak| nak.last) {
             self.ack = None;
@@ -225,11 +229,13 @@ impl Responses {
         (self.begin, self.next, self.due) = (self.end, self.end, 0);
     }
 
-    /// Returns the last packet, of those up to `psn`, that an acknowledgement may name, and its message's number.
+    /// Returns the last packet, of those up to `psn`, that an acknowledgement may name, and its
+    /// message's number.
     ///
-    /// Only its own response may end a read or an atomic. IBTA 9.7.5.1.2 acknowledges a duplicate with the number of
-    /// the request executed last. If that is a read or an atomic whose response was lost, a peer that takes an
-    /// acknowledgement of its number for its end (the kernel's rxe does) completes it without having the data.
+    /// Only its own response may end a read or an atomic. IBTA 9.7.5.1.2 acknowledges a duplicate
+    /// with the number of the request executed last. If that is a read or an atomic whose response
+    /// was lost, a peer that takes an acknowledgement of its number for its end (the kernel's rxe
+    /// does) completes it without having the data.
     pub(crate) fn acknowledged(&self, psn: Psn, msn: u32) -> (Psn, u32) {
         let (mut psn, mut msn) = (psn, msn);
         for index in (self.begin..self.end).rev() {

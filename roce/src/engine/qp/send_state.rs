@@ -8,7 +8,8 @@
 //!   ended │ sent               │ sent once, and to  │ never sent
 //!         │ (and in flight)    │ be sent again      │
 //! ```
-//! Without a loss, `next` equals `max`. `una` lies in the oldest work request, `next` in the one at the cursor.
+//! Without a loss, `next` equals `max`. `una` lies in the oldest work request, `next` in the one at
+//! the cursor.
 //!
 //! Invariant: `flight` is the cost of the packets from `una` to `next`, and a part of
 //! [`Scheduler::in_flight`](crate::engine::scheduler::Scheduler::in_flight).
@@ -41,10 +42,11 @@ pub(crate) struct SendState {
     pub(crate) unasked: u32,
     /// Read requests and atomics in flight.
     pub(crate) reads: u32,
-    /// The sequence number of the last read request that started in the middle of a piece: its response begins
-    /// there.
+    /// The sequence number of the last read request that started in the middle of a piece: its
+    /// response begins there.
     pub(crate) resumed: Psn,
-    /// The requester went back to `una` because a response was missing, and has made no progress since.
+    /// The requester went back to `una` because a response was missing, and has made no progress
+    /// since.
     pub(crate) implied: bool,
     /// Retries since the last progress.
     pub(crate) retries: u8,
@@ -89,11 +91,11 @@ impl SendState {
         self.rnr_until.or(self.ack_deadline)
     }
 
-    /// Returns whether the peer owes a response to everything in flight: an acknowledgement was requested behind
-    /// all of it, or it is a read.
+    /// Returns whether the peer owes a response to everything in flight: an acknowledgement was
+    /// requested behind all of it, or it is a read.
     ///
-    /// Only then may the queue pair wait for room that others hold: otherwise nothing would wake it if they never
-    /// release their room.
+    /// Only then may the queue pair wait for room that others hold: otherwise nothing would wake it
+    /// if they never release their room.
     #[inline]
     pub(crate) fn awaits_answer(&self) -> bool {
         self.flight > 0 && self.unasked == 0

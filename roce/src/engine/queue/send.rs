@@ -5,8 +5,8 @@
 //!   ──────┼──────────────────┼─────────────────┼─────────────────┼──────
 //!   ended │ on their way     │ to be sent again│ not started yet │ free
 //! ```
-//! Positions count posted sends and wrap at 2³²; `tail` and `head` are kept here, the others by the requester. Everything
-//! is allocated when the queue is made.
+//! Positions count posted sends and wrap at 2³²; `tail` and `head` are kept here, the others by the
+//! requester. Everything is allocated when the queue is made.
 
 use alloc::vec;
 use alloc::vec::Vec;

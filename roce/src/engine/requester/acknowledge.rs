@@ -1,7 +1,7 @@
 //! [`acknowledge`]: responses, which are acknowledgements, data that was read, refusals.
 //!
-//! The message sequence number that responses carry is not looked at: with sequence numbers of packets alone, nothing is
-//! lost, and peers count it differently.
+//! The message sequence number that responses carry is not looked at: with sequence numbers of
+//! packets alone, nothing is lost, and peers count it differently.
 
 use super::{fail, payload, retry};
 use crate::engine::environment::Environment;
@@ -15,7 +15,8 @@ use crate::wire::{self, Headers, NakCode, Psn};
 /// Takes in a response: an acknowledgement, or data that was read.
 ///
 /// # References
-/// IBTA 9.7.5 (responses), 9.7.6 (what a requester does with them); 9.6.1 (what is dropped without a word)
+/// IBTA 9.7.5 (responses), 9.7.6 (what a requester does with them); 9.6.1 (what is dropped without
+/// a word)
 pub(crate) fn acknowledge<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
@@ -64,13 +65,14 @@ fn same_partition(theirs: u16, ours: u16) -> bool {
     ours == 0 || (theirs ^ ours) & 0x7fff == 0
 }
 
-/// Everything before `psn` was acknowledged by what came for `psn`. False: a response before it is missing, or the queue
-/// pair failed.
+/// Everything before `psn` was acknowledged by what came for `psn`. False: a response before it is
+/// missing, or the queue pair failed.
 fn reach<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, psn: Psn) -> bool {
     psn == qp.req.una || advance(qp, env, psn)
 }
 
-/// Everything before `end` was acknowledged: work requests end. False: not all, since data that was read is missing.
+/// Everything before `end` was acknowledged: work requests end. False: not all, since data that was
+/// read is missing.
 ///
 /// # References
 /// IBTA 9.7.5.1.2 (coalesced acknowledgements), 9.7.6.1 (a response that is missing: retried)
@@ -184,7 +186,8 @@ fn read_response<M: Memory, S: Sink>(
     let ends = nth + 1 >= wqe.psns || (nth + 1) % piece == 0;
     let offset = nth.saturating_mul(mtu).min(wqe.length);
     let expected = (wqe.length - offset).min(mtu) as usize;
-    // A response to what was asked for again begins in the middle, one to what was asked for first goes on there.
+    // A response to what was asked for again begins in the middle, one to what was asked for first
+    // goes on there.
     let well_begun = match (begins, psn == qp.req.resumed) {
         (true, _) => opcode.starts_message(),
         (false, true) => true,

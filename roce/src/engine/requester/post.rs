@@ -33,9 +33,9 @@ pub(crate) fn post<M: Memory, S: Sink>(
         Payload::Inline(bytes) if bytes.len() > qp.sq.max_inline() => return Err(PostRefused::InlineTooLong),
         Payload::Inline(bytes) => bytes.len() as u64,
     };
-    // IBTA C10-93.1.1 lets a datagram beyond the path MTU complete successfully without being sent, and the kernel's rxe
-    // does so: the program would never learn of its mistake. Other drivers (hfi1, `hfi1_check_send_wqe`) refuse to post it,
-    // and so does this engine.
+    // IBTA C10-93.1.1 lets a datagram beyond the path MTU complete successfully without being sent,
+    // and the kernel's rxe does so: the program would never learn of its mistake. Other drivers
+    // (hfi1, `hfi1_check_send_wqe`) refuse to post it, and so does this engine.
     let longest = if qp.service == Service::Ud { u64::from(qp.send_mtu()) } else { MAX_MESSAGE };
     if length > longest {
         return Err(PostRefused::MessageTooLong);

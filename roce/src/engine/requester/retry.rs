@@ -1,8 +1,10 @@
 //! Timers, going back, and the part of the window that a queue pair may take.
 //!
-//! The window belongs to the engine, and is what its peers' buffers hold. A queue pair takes three quarters of it at
-//! most, so that one whose peer is silent leaves room for others. A peer that many engines send to holds less of each: so a queue pair halves its part after a loss, and grows it again by a packet for each part that was
-//! acknowledged (additive increase, multiplicative decrease, as in TCP). Where nothing is lost, it never matters.
+//! The window belongs to the engine, and is what its peers' buffers hold. A queue pair takes three
+//! quarters of it at most, so that one whose peer is silent leaves room for others. A peer that
+//! many engines send to holds less of each: so a queue pair halves its part after a loss, and grows
+//! it again by a packet for each part that was acknowledged (additive increase, multiplicative
+//! decrease, as in TCP). Where nothing is lost, it never matters.
 
 use super::fail;
 use crate::engine::environment::Environment;
@@ -13,12 +15,12 @@ use crate::engine::queue::Wqe;
 use crate::engine::scheduler::PACKET_COST;
 use crate::engine::types::{Config, Status, Time};
 
-/// Shorter timeouts than this, in nanoseconds, are taken for this: on a machine that is busy, a peer process that is not
-/// running for a moment is no loss. Devices have such a limit as well.
+/// Shorter timeouts than this, in nanoseconds, are taken for this: on a machine that is busy, a
+/// peer process that is not running for a moment is no loss. Devices have such a limit as well.
 const SHORTEST_TIMEOUT: u64 = 1_000_000;
 
-/// What the packets from `from` to `to`, counted from the first of a work request, cost of the window: for reads, what
-/// their responses do.
+/// What the packets from `from` to `to`, counted from the first of a work request, cost of the
+/// window: for reads, what their responses do.
 #[inline]
 pub(super) fn cost(wqe: &Wqe, mtu: u32, from: u32, to: u32) -> u64 {
     let bytes = |packets: u32| u64::from(packets.saturating_mul(mtu).min(wqe.length));
@@ -77,8 +79,8 @@ pub(super) fn progress<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_
 
 /// Starts the acknowledgement timer, as [`Attr::timeout`](crate::engine::Attr::timeout) documents.
 ///
-/// The first retry comes as early as allowed, for a packet that was lost. Later ones come as late as allowed, for a peer
-/// that is slow rather than gone.
+/// The first retry comes as early as allowed, for a packet that was lost. Later ones come as late
+/// as allowed, for a peer that is slow rather than gone.
 ///
 /// # References
 /// IBTA 9.7.6.1.3

@@ -13,7 +13,8 @@ use crate::wire::opcode::operation;
 use crate::wire::packet::pad_for;
 use crate::wire::{self, Headers, Opcode, Psn, atomic_eth, bth, deth, ieth, imm, reth, xrceth};
 
-/// A partition key that was never set: 0 is no key (IBTA 10.9.2), all of RoCE is in the default partition.
+/// A partition key that was never set: 0 is no key (IBTA 10.9.2), all of RoCE is in the default
+/// partition.
 const NO_PKEY: u16 = 0;
 
 /// Sender's queue keys with this bit stand for the queue pair's own (IBTA 11.4.1.1).
@@ -85,7 +86,8 @@ pub(crate) fn has_work(qp: &Qp) -> bool {
         State::Sqd => req.fresh,
         _ => return false,
     };
-    // A queue pair whose requests were answered meanwhile stays listed as blocked, and need not wait any more.
+    // A queue pair whose requests were answered meanwhile stays listed as blocked, and need not
+    // wait any more.
     let blocked = qp.in_blocked && req.awaits_answer();
     req.cursor != last && !req.waiting && !blocked && req.halted.is_none() && req.rnr_until.is_none()
 }
@@ -139,7 +141,8 @@ fn start<M: Memory, S: Sink>(
     Ok(if psns == 0 { Start::Local } else { Start::Packets })
 }
 
-/// Reads and atomics need a peer that answers, and local memory that may be written (IBTA 10.6.3.3).
+/// Reads and atomics need a peer that answers, and local memory that may be written (IBTA
+/// 10.6.3.3).
 fn may_read<M: Memory, S: Sink>(
     qp: &Qp,
     env: &Environment<'_, M, S>,
@@ -155,8 +158,9 @@ fn may_read<M: Memory, S: Sink>(
     payload::check(qp, env, position, Access::LOCAL_WRITE)
 }
 
-/// How many packets a single read request asks for, so that the responses fit the window, of which the other queue pairs
-/// leave `room`: with what is in flight already, the window is passed by at most one request.
+/// How many packets a single read request asks for, so that the responses fit the window, of which
+/// the other queue pairs leave `room`: with what is in flight already, the window is passed by at
+/// most one request.
 fn read_piece(window: u64, room: u64, mtu: u32, max_rd_atomic: u8) -> u32 {
     let share = if max_rd_atomic == 1 { window / 2 } else { window / 4 };
     (share.min(room) / (u64::from(mtu) + PACKET_COST)).clamp(1, u64::from(Psn::HALF / 4)) as u32
@@ -189,7 +193,8 @@ fn admit<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, wqe: 
     if !req.awaits_answer() {
         return true;
     }
-    // Before its own part, so that who has much on its way queues with the others for what becomes free.
+    // Before its own part, so that who has much on its way queues with the others for what becomes
+    // free.
     if env.scheduler.in_flight >= u64::from(env.config.window_bytes) {
         env.scheduler.block(qp);
         return false;
@@ -272,8 +277,9 @@ fn emit<M: Memory, S: Sink>(
     Ok(Transmit { len, path, qpn })
 }
 
-/// Does this packet ask for an acknowledgement? The last of a message does, one every so many bytes, and one behind which
-/// nothing more may leave: without it, nobody would ever say that there is room again.
+/// Does this packet ask for an acknowledgement? The last of a message does, one every so many
+/// bytes, and one behind which nothing more may leave: without it, nobody would ever say that there
+/// is room again.
 ///
 /// # References
 /// IBTA 9.7.5.1.2
@@ -349,7 +355,8 @@ fn service(service: Service) -> wire::Service {
     }
 }
 
-/// The operation of a packet, and whether it takes a receive, so that it may solicit an event (IBTA 9.2.3).
+/// The operation of a packet, and whether it takes a receive, so that it may solicit an event (IBTA
+/// 9.2.3).
 #[inline]
 fn operation(op: &SendOp, first: bool, last: bool) -> (u8, bool) {
     use operation::*;

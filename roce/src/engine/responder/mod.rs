@@ -7,11 +7,12 @@
 //! | `refuse` | refused requests: NAK, completion, event, error state |
 //! | `transmit` | the next response packet |
 //!
-//! Reliable services execute the expected packet, answer duplicates again, and send one NAK for missing packets. The
-//! unreliable service drops messages that have a hole. [`Responses`](super::qp::Responses) keeps what is to be sent.
+//! Reliable services execute the expected packet, answer duplicates again, and send one NAK for
+//! missing packets. The unreliable service drops messages that have a hole.
+//! [`Responses`](super::qp::Responses) keeps what is to be sent.
 //!
-//! Invariant: responses leave in the order of their sequence numbers. An acknowledgement covers everything before it, so
-//! it never leaves before the last response of an earlier read.
+//! Invariant: responses leave in the order of their sequence numbers. An acknowledgement covers
+//! everything before it, so it never leaves before the last response of an earlier read.
 //!
 //! # References
 //! IBTA 9.7.4, 9.7.5 (reliable responder), 9.8.2.2 (unreliable responder), 9.9.3 (responder errors)
@@ -58,8 +59,8 @@ pub(crate) fn post<M: Memory, S: Sink>(
     qp.rq.post(wr)
 }
 
-/// Returns whether a packet with this partition key is for a member of that partition. Two limited members do not hear
-/// each other.
+/// Returns whether a packet with this partition key is for a member of that partition. Two limited
+/// members do not hear each other.
 ///
 /// # References
 /// IBTA 10.9.3: other packets are dropped
@@ -131,12 +132,14 @@ fn reliable<M: Memory, S: Sink>(
     resp.responses.progress();
     let msn = resp.msn;
     match request::execute(qp, env, headers, payload) {
-        // This side's program never learns of this message: earlier ones are acknowledged, this one is not.
+        // This side's program never learns of this message: earlier ones are acknowledged, this one
+        // is not.
         Ok(_) if env.cq_overrun => qp.resp.msn = msn,
         Ok(packets) => {
             let resp = &mut qp.resp;
             resp.expected += packets;
-            // IBTA 9.7.5.1.2: acknowledgements may be coalesced, but not beyond a packet that asks for one.
+            // IBTA 9.7.5.1.2: acknowledgements may be coalesced, but not beyond a packet that asks
+            // for one.
             if headers.bth.ack_req
                 && !headers.bth.opcode.is_rdma_read_request()
                 && !headers.bth.opcode.is_atomic()
@@ -151,8 +154,8 @@ fn reliable<M: Memory, S: Sink>(
 /// Answers a request that was executed before.
 ///
 /// # References
-/// IBTA 9.7.5.1: sends and writes are acknowledged again, reads read again, results of atomics sent again; a request
-/// that is not remembered is dropped
+/// IBTA 9.7.5.1: sends and writes are acknowledged again, reads read again, results of atomics sent
+/// again; a request that is not remembered is dropped
 fn duplicate(resp: &mut RecvState, headers: &Headers, mtu: u32) {
     let (opcode, psn) = (headers.bth.opcode, headers.bth.psn);
     if opcode.is_send() || opcode.is_rdma_write() {
@@ -166,7 +169,8 @@ fn duplicate(resp: &mut RecvState, headers: &Headers, mtu: u32) {
     }
 }
 
-/// IBTA 9.8.2.2: no acknowledgements. A message with a hole is dropped, and its receive serves the next one.
+/// IBTA 9.8.2.2: no acknowledgements. A message with a hole is dropped, and its receive serves the
+/// next one.
 fn unreliable<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
@@ -180,7 +184,8 @@ fn unreliable<M: Memory, S: Sink>(
     }
     match request::execute(qp, env, headers, payload) {
         Ok(_) => {
-            // An empty write names no memory and takes no receive: it proves nothing about its sender.
+            // An empty write names no memory and takes no receive: it proves nothing about its
+            // sender.
             let opcode = headers.bth.opcode;
             if opcode.is_send() || opcode.has_imm() || !payload.is_empty() {
                 qp.resp.effective = qp.resp.effective.wrapping_add(1);

@@ -1,4 +1,5 @@
-//! The receive that a message goes into: taken from a queue, and filled. `finish::recv` completes it.
+//! The receive that a message goes into: taken from a queue, and filled. `finish::recv` completes
+//! it.
 //!
 //! | | its own queue | a shared queue |
 //! |---|---|---|
@@ -23,8 +24,8 @@ pub(crate) fn available(qp: &Qp, srqs: &Table<Srq>, srq: Option<SrqId>) -> bool 
         }
 }
 
-/// Takes the oldest receive for a new message. Returns false if none is posted. A receive that an abandoned message
-/// left is taken again.
+/// Takes the oldest receive for a new message. Returns false if none is posted. A receive that an
+/// abandoned message left is taken again.
 #[inline]
 #[must_use]
 pub(crate) fn take<M: Memory, S: Sink>(

@@ -14,7 +14,8 @@ use crate::wire::{NakCode, Psn, Syndrome};
 pub(super) enum Refusal {
     /// No receive is posted.
     NotReady,
-    /// Its operation, sequence or length is invalid, or it exceeds the number of outstanding reads and atomics.
+    /// Its operation, sequence or length is invalid, or it exceeds the number of outstanding reads
+    /// and atomics.
     Invalid,
     /// Its key, range, protection domain or right is wrong.
     Access,
@@ -31,7 +32,8 @@ pub(super) enum Refusal {
 /// Refuses a request, with the consequences of the error's class (IBTA 9.9.3).
 pub(super) fn refuse<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, refusal: Refusal) {
     let (psn, msn) = (qp.resp.expected, qp.resp.msn);
-    // The receive in use, if there is one, ends with the status; without one, the event reports the error.
+    // The receive in use, if there is one, ends with the status; without one, the event reports the
+    // error.
     let (code, status, event) = match refusal {
         Refusal::NotReady => {
             // Class B. IBTA 9.7.5.2: what follows is dropped until this packet comes again.
@@ -58,9 +60,9 @@ pub(super) fn refuse<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, 
 
 /// Fails the receive in use, or else the oldest, on request. Returns whether there was one.
 ///
-/// The consequences are those of the error on this service: a reliable service refuses the peer's request and raises
-/// the event that reports it, and the queue pair fails, except after a datagram or an unreliable message that was too
-/// long.
+/// The consequences are those of the error on this service: a reliable service refuses the peer's
+/// request and raises the event that reports it, and the queue pair fails, except after a datagram
+/// or an unreliable message that was too long.
 pub(crate) fn fail_next<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
@@ -93,8 +95,8 @@ pub(crate) fn fail_next<M: Memory, S: Sink>(
     true
 }
 
-/// Refuses the request, completes the receive in use, raises the event and fails the queue pair (IBTA 9.9.3, classes A,
-/// C and J).
+/// Refuses the request, completes the receive in use, raises the event and fails the queue pair
+/// (IBTA 9.9.3, classes A, C and J).
 pub(super) fn fail<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,

@@ -1,7 +1,7 @@
 //! Requests that are new: what is checked, and what is done.
 //!
-//! The checks come in this order: operation sequence, length, operation, rights, resources, key; receives last, because a
-//! request that is put off must not be one that would be refused.
+//! The checks come in this order: operation sequence, length, operation, rights, resources, key;
+//! receives last, because a request that is put off must not be one that would be refused.
 //!
 //! # References
 //! IBTA 9.7.4.1 (validation), 9.4 (operations), annex A14 (XRC)
@@ -57,7 +57,8 @@ pub(super) fn execute<M: Memory, S: Sink>(
     }
 }
 
-/// IBTA 9.7.4.1: a packet that others of its message follow is full, one that ends several is not empty.
+/// IBTA 9.7.4.1: a packet that others of its message follow is full, one that ends several is not
+/// empty.
 #[inline]
 fn check_length(qp: &Qp, headers: &Headers, len: usize) -> Result<(), Refusal> {
     let (opcode, mtu) = (headers.bth.opcode, qp.recv_mtu() as usize);
@@ -73,7 +74,8 @@ fn check_length(qp: &Qp, headers: &Headers, len: usize) -> Result<(), Refusal> {
     if right && headers.bth.pad_cnt == pad_for(len) { Ok(()) } else { Err(Refusal::Invalid) }
 }
 
-/// IBTA A14: an XRC request names a shared receive queue of the target's domain; its protection domain counts.
+/// IBTA A14: an XRC request names a shared receive queue of the target's domain; its protection
+/// domain counts.
 #[inline]
 fn scope<M: Memory, S: Sink>(
     qp: &Qp,
@@ -136,7 +138,8 @@ fn send<M: Memory, S: Sink>(
     Ok(1)
 }
 
-/// IBTA 9.4.3: a write is checked as a whole when it begins, and takes a receive, with immediate data, when it ends.
+/// IBTA 9.4.3: a write is checked as a whole when it begins, and takes a receive, with immediate
+/// data, when it ends.
 fn write<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
@@ -199,7 +202,8 @@ fn begin_write<M: Memory, S: Sink>(
     Ok(Write { rkey: reth.rkey, addr: reth.va, left: reth.dmalen, length: reth.dmalen })
 }
 
-/// IBTA 9.7.4.1: both the queue pair and the key allow it. A length of 0 names no memory, and its key is not looked at.
+/// IBTA 9.7.4.1: both the queue pair and the key allow it. A length of 0 names no memory, and its
+/// key is not looked at.
 fn check_remote<M: Memory, S: Sink>(
     qp: &Qp,
     env: &Environment<'_, M, S>,

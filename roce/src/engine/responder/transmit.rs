@@ -95,7 +95,8 @@ fn tell(qp: &mut Qp, resource: &Resource, orig: u64, buf: &mut [u8]) -> Option<u
     Some(len)
 }
 
-/// Writes the next packet of a read response, straight from memory. Returns 0 if the buffer is too short.
+/// Writes the next packet of a read response, straight from memory. Returns 0 if the buffer is too
+/// short.
 fn respond<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,

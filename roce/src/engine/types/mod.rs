@@ -1,4 +1,5 @@
-//! Values: numbers of objects, attributes, work requests, completions. No handle, no pointer that is followed.
+//! Values: numbers of objects, attributes, work requests, completions. No handle, no pointer that
+//! is followed.
 
 mod refused;
 
@@ -55,30 +56,36 @@ pub struct Config {
     pub max_groups: u32,
     /// The most members of one of them.
     pub max_group_members: u32,
-    /// How many bytes of requests may be on their way, unacknowledged, of all queue pairs together: the receiver's socket
-    /// or buffer must hold them. One packet of each queue pair is always let through, and three quarters are the most that
-    /// one may have, so that peers that are silent do not stall the others.
+    /// How many bytes of requests may be on their way, unacknowledged, of all queue pairs together:
+    /// the receiver's socket or buffer must hold them. One packet of each queue pair is always let
+    /// through, and three quarters are the most that one may have, so that peers that are silent do
+    /// not stall the others.
     pub window_bytes: u32,
-    /// Bytes per microsecond of answers (read responses, atomics' results) that one peer is sent at most, beyond a burst of `window_bytes`. 0: as fast as
-    /// the caller takes them.
+    /// Bytes per microsecond of answers (read responses, atomics' results) that one peer is sent at
+    /// most, beyond a burst of `window_bytes`. 0: as fast as the caller takes them.
     ///
-    /// A request names a few bytes and may ask for 2 GiB. Where the window or the rate is smaller than what a peer asks for,
-    /// the rest waits ([`deadline`](super::Engine::deadline) says until when), and others are answered meanwhile. As in the
-    /// window, each packet counts its bytes from BTH to pad and 768 more.
+    /// A request names a few bytes and may ask for 2 GiB. Where the window or the rate is smaller
+    /// than what a peer asks for, the rest waits ([`deadline`](super::Engine::deadline) says until
+    /// when), and others are answered meanwhile. As in the window, each packet counts its bytes
+    /// from BTH to pad and 768 more.
     pub answer_rate: u32,
     /// An acknowledgement is asked for at least after so many bytes of a message.
     pub ack_every: u32,
     /// How many packets of one queue pair leave in a row before the next one's turn.
     pub burst: u32,
-    /// The numbers of queue pairs that are alive at a time differ modulo this power of two, at least twice `max_qp`, for a
-    /// caller that finds its own objects by them; 1: they differ, no more.
+    /// The numbers of queue pairs that are alive at a time differ modulo this power of two, at
+    /// least twice `max_qp`, for a caller that finds its own objects by them; 1: they differ, no
+    /// more.
     pub qpn_modulus: u32,
-    /// A connected queue pair hears one UDP source port only, the one that its peer's first accepted packet came from.
+    /// A connected queue pair hears one UDP source port only, the one that its peer's first
+    /// accepted packet came from.
     ///
-    /// A packet is accepted that moves the queue pair on: the request that is expected, the answer to one that is outstanding.
-    /// An unreliable queue pair expects no number: it accepts what places data or takes a receive.
-    /// What comes from other ports is dropped and counted ([`Engine::unexpected_ports`](super::Engine::unexpected_ports)). The
-    /// port is forgotten when the path is set or the queue pair is reset. Datagram queue pairs have no peer, and hear all ports.
+    /// A packet is accepted that moves the queue pair on: the request that is expected, the answer
+    /// to one that is outstanding. An unreliable queue pair expects no number: it accepts what
+    /// places data or takes a receive. What comes from other ports is dropped and counted
+    /// ([`Engine::unexpected_ports`](super::Engine::unexpected_ports)). The port is forgotten when
+    /// the path is set or the queue pair is reset. Datagram queue pairs have no peer, and hear all
+    /// ports.
     pub strict_ports: bool,
 }
 
@@ -240,14 +247,15 @@ pub struct QpInit {
     pub cap: QpCap,
     /// Every send is signalled.
     pub sq_sig_all: bool,
-    /// Packets for this queue pair number, 0 (subnet management) or 1 (general services), are its, and its datagrams come
-    /// from it (UD). They are heard whatever their partition, which is the port's to check, and by 0 whatever their queue
-    /// key.
+    /// Packets for this queue pair number, 0 (subnet management) or 1 (general services), are its,
+    /// and its datagrams come from it (UD). They are heard whatever their partition, which is the
+    /// port's to check, and by 0 whatever their queue key.
     ///
     /// # References
     /// IBTA 3.9.1, 10.2.4 (queue keys), 10.9 (partitioning)
     pub well_known: Option<u32>,
-    /// Its datagrams come from this number instead of its own, 24 bits; what is sent there is not its.
+    /// Its datagrams come from this number instead of its own, 24 bits; what is sent there is not
+    /// its.
     pub deth_source: Option<u32>,
     /// Which completions bring their bytes along.
     pub inline_completion: InlineCompletion,
@@ -273,8 +281,8 @@ impl QpInit {
 }
 
 /// Up to how many bytes a completion brings along, through
-/// [`Sink::complete_with_data`](super::Sink::complete_with_data), instead of their going to the elements of its work
-/// request. The keys of those are not looked at then. 0: none.
+/// [`Sink::complete_with_data`](super::Sink::complete_with_data), instead of their going to the
+/// elements of its work request. The keys of those are not looked at then. 0: none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InlineCompletion {
     /// What a signalled read or atomic found, where it fits a packet.
@@ -305,12 +313,14 @@ pub struct Attr {
     pub sq_psn: u32,
     /// The first sequence number expected.
     pub rq_psn: u32,
-    /// The acknowledgement time-out, a 5-bit code: *T* = 4.096 µs × 2ᵗⁱᵐᵉᵒᵘᵗ, at least 1 ms; 0 waits for ever.
+    /// The acknowledgement time-out, a 5-bit code: *T* = 4.096 µs × 2ᵗⁱᵐᵉᵒᵘᵗ, at least 1 ms; 0
+    /// waits for ever.
     ///
-    /// The timer starts with the first packet in flight and again with each progress. Without progress, the requester
-    /// retries after *T*, again after 2 *T*, and from then on every 4 *T*: IBTA 9.7.6.1.3 lets a timer of this code end
-    /// between *T* and 4 *T*. A silent peer is given up after *T* with [`retry_cnt`](Self::retry_cnt) 0, 3 *T* with 1,
-    /// and (4 × `retry_cnt` − 1) *T* with more: 27 *T*, or 1.8 s, with code 14 and 7 retries.
+    /// The timer starts with the first packet in flight and again with each progress. Without
+    /// progress, the requester retries after *T*, again after 2 *T*, and from then on every 4 *T*:
+    /// IBTA 9.7.6.1.3 lets a timer of this code end between *T* and 4 *T*. A silent peer is given
+    /// up after *T* with [`retry_cnt`](Self::retry_cnt) 0, 3 *T* with 1, and (4 × `retry_cnt` − 1)
+    /// *T* with more: 27 *T*, or 1.8 s, with code 14 and 7 retries.
     pub timeout: u8,
     /// Retries without progress before the queue pair fails, 0 to 7.
     pub retry_cnt: u8,
@@ -328,8 +338,8 @@ pub struct Attr {
 
 /// A change of attributes and state: what is `None` stays.
 ///
-/// Which attributes a transition needs and allows is the caller's to check; the engine refuses only transitions that do
-/// not exist.
+/// Which attributes a transition needs and allows is the caller's to check; the engine refuses only
+/// transitions that do not exist.
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs)]
 pub struct AttrChange {
@@ -424,7 +434,8 @@ pub enum SendOp {
     CompareSwap { addr: u64, rkey: u32, compare: u64, swap: u64 },
     /// Fetch and add of 8 bytes.
     FetchAdd { addr: u64, rkey: u32, add: u64 },
-    /// Binds a window (by its key) to `length` bytes at `addr` of the region `lkey`; the window's key becomes `new_rkey`.
+    /// Binds a window (by its key) to `length` bytes at `addr` of the region `lkey`; the window's
+    /// key becomes `new_rkey`.
     Bind { window: u32, new_rkey: u32, lkey: u32, addr: u64, length: u64, access: Access },
     /// Takes a key of this side back.
     LocalInvalidate { rkey: u32 },
@@ -522,7 +533,8 @@ pub struct Completion {
     pub invalidated: Option<u32>,
     /// The sender's queue pair (UD).
     pub src_qpn: u32,
-    /// The first 40 bytes of the receive hold a GRH, or what stands for it (UD); otherwise they are as they were.
+    /// The first 40 bytes of the receive hold a GRH, or what stands for it (UD); otherwise they are
+    /// as they were.
     pub grh: bool,
     /// The sender asked for a solicited event, or it failed.
     pub solicited: bool,
@@ -571,8 +583,8 @@ pub struct DroppedDatagrams {
     pub unknown_qpn: u64,
     /// No queue pair has joined the destination group.
     pub not_member: u64,
-    /// The queue pair is of another service or does not receive in its state, the partition key is not its own, the
-    /// receive's memory cannot be written, or the packet is malformed.
+    /// The queue pair is of another service or does not receive in its state, the partition key is
+    /// not its own, the receive's memory cannot be written, or the packet is malformed.
     pub other: u64,
 }
 
@@ -607,10 +619,11 @@ pub(crate) enum DropReason {
 pub enum Urgency {
     /// Requests, NAKs, read responses, atomics' results: now.
     Now,
-    /// Plain acknowledgements as well: they can wait until the caller has nothing better to do, but no peer goes on
-    /// without them.
+    /// Plain acknowledgements as well: they can wait until the caller has nothing better to do, but
+    /// no peer goes on without them.
     All,
-    /// Acknowledgements and refusals alone: what the caller owes to peers before it destroys their queue pairs.
+    /// Acknowledgements and refusals alone: what the caller owes to peers before it destroys their
+    /// queue pairs.
     Owed,
 }
 

@@ -1,18 +1,20 @@
 //! CRC-32 by carry-less multiplication: PCLMULQDQ, and VPCLMULQDQ where there is AVX-512.
 //!
-//! Blocks are folded: a block of 128 bits that lies D bits ahead of another is multiplied by x^D modulo the polynomial
-//! and added to it, which leaves the CRC as it was. Several blocks are folded side by side, then into one, and that one
-//! is reduced to 32 bits.
+//! Blocks are folded: a block of 128 bits that lies D bits ahead of another is multiplied by x^D
+//! modulo the polynomial and added to it, which leaves the CRC as it was. Several blocks are folded
+//! side by side, then into one, and that one is reduced to 32 bits.
 //!
-//! Bits are mirrored, as the CRC has them: the low half of a register holds the higher powers, and a product of two
-//! mirrored numbers comes out one bit short, hence the doubled constants.
+//! Bits are mirrored, as the CRC has them: the low half of a register holds the higher powers, and
+//! a product of two mirrored numbers comes out one bit short, hence the doubled constants.
 //!
 //! # Safety
-//! Unsafe twice over. A function with a target feature may only run on a CPU that has it: the two safe entries ask first.
-//! Vector loads read through a pointer: they are wrapped in functions that take arrays of the very size.
+//! Unsafe twice over. A function with a target feature may only run on a CPU that has it: the two
+//! safe entries ask first. Vector loads read through a pointer: they are wrapped in functions that
+//! take arrays of the very size.
 //!
 //! # References
-//! V. Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction", Intel, 2009.
+//! V. Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction",
+//! Intel, 2009.
 #![allow(unsafe_code)]
 
 #[cfg(target_arch = "x86_64")]
@@ -81,7 +83,8 @@ mod x86_64 {
         has_clmul() && is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("vpclmulqdq")
     }
 
-    /// The CRC state after `bytes`, `ones` set in the first eight of them. `None`: too short, or no such instruction.
+    /// The CRC state after `bytes`, `ones` set in the first eight of them. `None`: too short, or no
+    /// such instruction.
     #[inline]
     pub(in super::super) fn update(state: u32, bytes: &[u8], ones: u64) -> Option<u32> {
         let ((first, rest), last) = (bytes.split_first_chunk::<16>()?, bytes.last_chunk()?);
@@ -181,8 +184,8 @@ mod x86_64 {
         _mm_xor_si128(block, _mm_cvtsi32_si128(state as i32))
     }
 
-    /// The CRC state of one block and what follows it. `last` is the last 16 bytes of all, some of which may be in the
-    /// block already.
+    /// The CRC state of one block and what follows it. `last` is the last 16 bytes of all, some of
+    /// which may be in the block already.
     #[inline]
     #[target_feature(enable = "sse4.1,pclmulqdq")]
     fn end(mut block: __m128i, rest: &[u8], last: &[u8; 16]) -> u32 {
@@ -197,12 +200,14 @@ mod x86_64 {
         reduce(block)
     }
 
-    /// The block and the last `len` bytes (1 to 15) of `last`, as one block: as many of its first bytes are carried ahead.
+    /// The block and the last `len` bytes (1 to 15) of `last`, as one block: as many of its first
+    /// bytes are carried ahead.
     #[inline]
     #[target_feature(enable = "sse4.1,pclmulqdq")]
     fn fold_tail(block: __m128i, near: __m128i, len: usize, last: __m128i) -> __m128i {
-        // Indices for a shuffle, which makes 0 of those with the top bit. Read from `len` on, they move bytes to the
-        // back, so that `len` of them remain; from 16 further, to the front, so that the others do.
+        // Indices for a shuffle, which makes 0 of those with the top bit. Read from `len` on, they
+        // move bytes to the back, so that `len` of them remain; from 16 further, to the front, so
+        // that the others do.
         static INDEX: [u8; 48] = {
             let mut index = [0x80; 48];
             let mut i = 0;

@@ -10,12 +10,12 @@
 //!                 IPv4: TOS, TTL, checksum; IPv6: traffic class, flow label, hop limit
 //! ```
 //!
-//! The CRC is Ethernet's (polynomial 0x04C11DB7, least significant bit first, inverted at both ends), and lies in the
-//! packet with its low byte first.
+//! The CRC is Ethernet's (polynomial 0x04C11DB7, least significant bit first, inverted at both
+//! ends), and lies in the packet with its low byte first.
 //!
-//! A CRC is linear, and much of the header is the same for every packet of a flow. [`Icrc`] holds the state after the
-//! header of an empty packet; [`Icrc::seed`] adds length and identification to it with six table look-ups. [`compute`]
-//! goes on from there, over the UDP payload only.
+//! A CRC is linear, and much of the header is the same for every packet of a flow. [`Icrc`] holds
+//! the state after the header of an empty packet; [`Icrc::seed`] adds length and identification to
+//! it with six table look-ups. [`compute`] goes on from there, over the UDP payload only.
 //!
 //! ```
 //! use roce::wire::icrc::{Flow, Icrc, Verdict, compute};
@@ -28,15 +28,16 @@
 //! ```
 //!
 //! # What a UDP socket can check
-//! A socket sees addresses, ports, lengths and payload, but not the IPv4 identification (nor the DF bit), which the ICRC
-//! covers. [`Icrc::check`] first assumes the identification that it is told, with DF. If that fails, it runs the CRC
-//! backwards to that field: the difference between computed and received ICRC is then the difference in the field, if
-//! nothing else differs. It is so for 2¹⁷ of the 2³² possible differences: one for each identification, with and
-//! without DF. Hence
+//! A socket sees addresses, ports, lengths and payload, but not the IPv4 identification (nor the DF
+//! bit), which the ICRC covers. [`Icrc::check`] first assumes the identification that it is told,
+//! with DF. If that fails, it runs the CRC backwards to that field: the difference between computed
+//! and received ICRC is then the difference in the field, if nothing else differs. It is so for 2¹⁷
+//! of the 2³² possible differences: one for each identification, with and without DF. Hence
 //! - with the expected identification, the check is as good as that of a NIC;
-//! - with another one, one damaged packet in 2¹⁵ is taken for a good one of some other identification. The UDP checksum,
-//!   the Ethernet FCS and the pad are checked apart from it. A caller who knows that his peers send a fixed identification
-//!   (0 from an unconnected Linux socket with DF) drops what is not [`Verdict::Exact`];
+//! - with another one, one damaged packet in 2¹⁵ is taken for a good one of some other
+//!   identification. The UDP checksum, the Ethernet FCS and the pad are checked apart from it. A
+//!   caller who knows that his peers send a fixed identification (0 from an unconnected Linux
+//!   socket with DF) drops what is not [`Verdict::Exact`];
 //! - on IPv6 nothing is unseen, and nothing lost.
 //!
 //! # References
@@ -53,7 +54,8 @@ use core::net::IpAddr;
 use super::ICRC_LEN;
 pub use backend::Backend;
 
-/// The two ends of a UDP flow. Addresses of one family; IPv4-mapped IPv6 addresses are IPv4, as for a socket.
+/// The two ends of a UDP flow. Addresses of one family; IPv4-mapped IPv6 addresses are IPv4, as for
+/// a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Flow {
     /// Source address.
@@ -66,7 +68,8 @@ pub struct Flow {
     pub dst_port: u16,
 }
 
-/// A flow prepared for computing ICRCs: the CRC state behind the IP and UDP header of an empty packet.
+/// A flow prepared for computing ICRCs: the CRC state behind the IP and UDP header of an empty
+/// packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Icrc {
     base: u32,
@@ -129,8 +132,8 @@ impl Icrc {
 
     /// The CRC state behind the headers of one packet: what [`compute`] and [`begin`] start from.
     ///
-    /// `udp_payload_len` counts from BTH to ICRC. On IPv6 `ip_id` and `dont_fragment` mean nothing. Packets of the same
-    /// three values have the same seed.
+    /// `udp_payload_len` counts from BTH to ICRC. On IPv6 `ip_id` and `dont_fragment` mean nothing.
+    /// Packets of the same three values have the same seed.
     #[inline]
     pub fn seed(&self, ip_id: u16, dont_fragment: bool, udp_payload_len: usize) -> u32 {
         let udp_len = (udp_payload_len + UDP_LEN) as u16;
@@ -148,7 +151,8 @@ impl Icrc {
 
     /// Checks a received packet, BTH to ICRC, as far as a UDP socket can: see the [module](self).
     ///
-    /// `expected_id` is the identification that the packet had most likely: 0 from an unconnected socket with DF.
+    /// `expected_id` is the identification that the packet had most likely: 0 from an unconnected
+    /// socket with DF.
     #[inline]
     pub fn check(&self, udp_payload: &[u8], expected_id: u16) -> Verdict {
         let Some((covered, icrc)) = udp_payload.split_last_chunk::<ICRC_LEN>() else { return Verdict::Bad };
@@ -160,8 +164,8 @@ impl Icrc {
         if !self.v4 {
             return Verdict::Bad;
         }
-        // The difference as it was right behind the three bytes that hold identification and DF: there it is those
-        // bytes times nothing, so that everything but them must be 0.
+        // The difference as it was right behind the three bytes that hold identification and DF:
+        // there it is those bytes times nothing, so that everything but them must be 0.
         let [rest, id_hi, id_lo, flags] = rewind::before_ipv4_id(difference, covered.len()).to_le_bytes();
         match (rest, flags) {
             (0, 0 | DONT_FRAGMENT) => Verdict::WithId(expected_id ^ u16::from_be_bytes([id_hi, id_lo])),
@@ -170,7 +174,8 @@ impl Icrc {
     }
 }
 
-/// The ICRC of a packet: `covered` is the UDP payload up to the ICRC. Goes into the packet as `to_le_bytes`.
+/// The ICRC of a packet: `covered` is the UDP payload up to the ICRC. Goes into the packet as
+/// `to_le_bytes`.
 #[inline]
 pub fn compute(seed: u32, covered: &[u8]) -> u32 {
     finish(begin(seed, covered))
@@ -178,7 +183,8 @@ pub fn compute(seed: u32, covered: &[u8]) -> u32 {
 
 /// The CRC state after the first bytes of a packet, BTH (at least its first 8 bytes) included.
 ///
-/// For payload that lies elsewhere: `begin` with the headers, [`update`] with each piece, [`finish`].
+/// For payload that lies elsewhere: `begin` with the headers, [`update`] with each piece,
+/// [`finish`].
 #[inline]
 pub fn begin(seed: u32, headers: &[u8]) -> u32 {
     Backend::best().absorb(seed, headers, BTH_MASK)

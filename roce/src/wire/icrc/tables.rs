@@ -1,4 +1,5 @@
-//! CRC-32 by tables: 16 bytes a step, for machines without carry-less multiplication and for short pieces.
+//! CRC-32 by tables: 16 bytes a step, for machines without carry-less multiplication and for short
+//! pieces.
 
 use super::poly::POLYNOMIAL;
 
@@ -87,8 +88,9 @@ fn words(block: &[u8; 16]) -> [u32; 4] {
     [value as u32, (value >> 32) as u32, (value >> 64) as u32, (value >> 96) as u32]
 }
 
-// Fields of IP and UDP headers, by the bytes that lie between them and the end of the UDP header. The UDP length ends two
-// bytes before it; IPv4's length and identification are bytes 2 to 5 of 20, IPv6's length bytes 4 and 5 of 40.
+// Fields of IP and UDP headers, by the bytes that lie between them and the end of the UDP header.
+// The UDP length ends two bytes before it; IPv4's length and identification are bytes 2 to 5 of 20,
+// IPv6's length bytes 4 and 5 of 40.
 
 /// What the UDP length does to the state behind the UDP header.
 #[inline(always)]

@@ -1,12 +1,14 @@
-//! Errors on request: what a program sees of a device that fails, without a device or a peer that does.
+//! Errors on request: what a program sees of a device that fails, without a device or a peer that
+//! does.
 
 use crate::engine::memory::{Memory, Sink};
 use crate::engine::types::{Qpn, Status, Time};
 use crate::engine::{Engine, requester, responder};
 
 impl<M: Memory> Engine<M> {
-    /// Ends the oldest outstanding send as if it had failed with `status`: it completes so, the queue pair moves to the
-    /// error state (SQE where it is unreliable), and what is behind it is flushed.
+    /// Ends the oldest outstanding send as if it had failed with `status`: it completes so, the
+    /// queue pair moves to the error state (SQE where it is unreliable), and what is behind it is
+    /// flushed.
     ///
     /// False: nothing is outstanding, or `status` is no failure; nothing happens then.
     pub fn fail_oldest_send(
@@ -24,12 +26,14 @@ impl<M: Memory> Engine<M> {
                 .unwrap_or(false)
     }
 
-    /// Ends the receive whose message arrives, or else the oldest posted one, of a shared queue as well, as if it had
-    /// failed with `status`: it completes so, a reliable peer is refused with what stands for it on the wire, the event
-    /// that belongs to it is raised, and the queue pair moves to the error state. A message that was too long
-    /// ([`Status::LocalLength`]) on an unreliable service ends its receive alone.
+    /// Ends the receive whose message arrives, or else the oldest posted one, of a shared queue as
+    /// well, as if it had failed with `status`: it completes so, a reliable peer is refused with
+    /// what stands for it on the wire, the event that belongs to it is raised, and the queue pair
+    /// moves to the error state. A message that was too long ([`Status::LocalLength`]) on an
+    /// unreliable service ends its receive alone.
     ///
-    /// The shared receive queues of XRC are named by requests: between messages, its queue pairs have no receive.
+    /// The shared receive queues of XRC are named by requests: between messages, its queue pairs
+    /// have no receive.
     ///
     /// False: there is none, or `status` is no failure; nothing happens then.
     pub fn fail_next_recv(

@@ -10,8 +10,9 @@ impl<M: Memory> Engine<M> {
     /// Registers memory; the key is both local and remote.
     ///
     /// # Errors
-    /// [`Refused::NoRoom`]; [`Refused::NoSuchObject`] for the protection domain; [`Refused::Invalid`] for a range that
-    /// wraps around, or remote write or atomic rights without local write.
+    /// [`Refused::NoRoom`]; [`Refused::NoSuchObject`] for the protection domain;
+    /// [`Refused::Invalid`] for a range that wraps around, or remote write or atomic rights without
+    /// local write.
     ///
     /// # References
     /// IBTA 10.6.3, 11.2.8.1
@@ -22,15 +23,15 @@ impl<M: Memory> Engine<M> {
         inserted.inspect_err(|_| self.leave_pd(attr.pd))
     }
 
-    /// Registers memory under a key whose low 8 bits the caller chooses, for a device whose keys its driver changes later:
-    /// see [`update_mr`](Self::update_mr).
+    /// Registers memory under a key whose low 8 bits the caller chooses, for a device whose keys
+    /// its driver changes later: see [`update_mr`](Self::update_mr).
     ///
-    /// No rule between rights is looked at. `invalidate`: LOCAL_INVALIDATE and SEND_WITH_INVALIDATE make it invalid, as a
-    /// change may; otherwise they are refused.
+    /// No rule between rights is looked at. `invalidate`: LOCAL_INVALIDATE and SEND_WITH_INVALIDATE
+    /// make it invalid, as a change may; otherwise they are refused.
     ///
     /// # Errors
-    /// [`Refused::NoRoom`]; [`Refused::NoSuchObject`] for the protection domain; [`Refused::Invalid`] for a range that
-    /// wraps around.
+    /// [`Refused::NoRoom`]; [`Refused::NoSuchObject`] for the protection domain;
+    /// [`Refused::Invalid`] for a range that wraps around.
     pub fn reg_mr_keyed(
         &mut self,
         attr: &MemoryAttr,
@@ -44,13 +45,15 @@ impl<M: Memory> Engine<M> {
         inserted.inspect_err(|_| self.leave_pd(attr.pd))
     }
 
-    /// Changes a registration, all of it or nothing, and gives its key, which is another where the variant is new.
+    /// Changes a registration, all of it or nothing, and gives its key, which is another where the
+    /// variant is new.
     ///
     /// Only the upper 24 bits of `key` count: the owner need not know the present variant.
     ///
     /// # Errors
-    /// [`Refused::NoSuchObject`] for the key or the protection domain; [`Refused::Invalid`] for a range that wraps around;
-    /// [`Refused::Busy`] while a window is bound to what would move or become invalid.
+    /// [`Refused::NoSuchObject`] for the key or the protection domain; [`Refused::Invalid`] for a
+    /// range that wraps around; [`Refused::Busy`] while a window is bound to what would move or
+    /// become invalid.
     pub fn update_mr(&mut self, key: u32, change: MrChange<M::Region>) -> Result<u32, Refused> {
         let (_, attr) = self.mr_by_index(key >> 8).ok_or(Refused::NoSuchObject)?;
         let (from, to) = (attr.pd, change.pd.unwrap_or(attr.pd));
@@ -80,7 +83,8 @@ impl<M: Memory> Engine<M> {
         Ok(region)
     }
 
-    /// Copies the first `dst.len()` bytes of the elements out, for a device that has other queues than queue pairs.
+    /// Copies the first `dst.len()` bytes of the elements out, for a device that has other queues
+    /// than queue pairs.
     ///
     /// # Errors
     /// [`Refused::Invalid`]: the elements are too short, or a key, its protection domain or a range is wrong.

@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// Queue pairs without a timeout, each of which has written 4 MiB to a peer that never answers; the fixture's own one goes
-/// to a peer that lives.
+/// Queue pairs without a timeout, each of which has written 4 MiB to a peer that never answers; the
+/// fixture's own one goes to a peer that lives.
 fn beside(silent: u32, op: SendOp) -> Fixture {
     let mut f = Fixture::with(
         Service::Rc,

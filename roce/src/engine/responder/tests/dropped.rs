@@ -4,7 +4,8 @@ use super::*;
 use crate::engine::testing::{HERE, Host, THERE, to};
 use crate::engine::{Arrival, State};
 
-/// Nothing follows from a write of which something is wrong; the same write as it should be is carried out.
+/// Nothing follows from a write of which something is wrong; the same write as it should be is
+/// carried out.
 #[track_caller]
 fn dropped(name: &str, change: impl FnOnce(&mut Headers, &mut Arrival)) {
     let mut f = Fixture::new(Service::Rc);

@@ -1,4 +1,5 @@
-//! Packets of a peer that knows everything but means harm: whatever comes, each receive ends once, and answers end.
+//! Packets of a peer that knows everything but means harm: whatever comes, each receive ends once,
+//! and answers end.
 
 use proptest::prelude::*;
 

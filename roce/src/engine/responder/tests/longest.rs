@@ -7,7 +7,8 @@ use crate::sim::VecRegion;
 
 const LONGEST: u32 = 1 << 31;
 
-/// A queue pair and a registration of 2^32 bytes, of which the first 4096 exist: no packet here goes beyond them.
+/// A queue pair and a registration of 2^32 bytes, of which the first 4096 exist: no packet here
+/// goes beyond them.
 fn large() -> Fixture {
     let mut f = Fixture::new(Service::Rc);
     let length = 1 << 32;

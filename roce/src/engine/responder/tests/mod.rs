@@ -43,7 +43,8 @@ impl Fixture {
         Self { host, qpn, mr, psn: Psn::new(0xff_fffe) }
     }
 
-    /// A request with the next sequence number, which asks for an acknowledgement where a message ends.
+    /// A request with the next sequence number, which asks for an acknowledgement where a message
+    /// ends.
     fn request(&mut self, opcode: Opcode, payload: &[u8]) -> Headers {
         let mut bth = bth::Repr::new(opcode, self.qpn.0, self.psn);
         bth.pad_cnt = pad_for(payload.len());

@@ -1,4 +1,5 @@
-//! Requests that are refused for ever: what the peer is told, what the program is told, and what becomes of the queue.
+//! Requests that are refused for ever: what the peer is told, what the program is told, and what
+//! becomes of the queue.
 
 use super::*;
 use crate::engine::testing::{ALL, to};
