@@ -9,7 +9,7 @@
 //! ```
 
 use super::context::{bad, buffer, busy, doorbell_record, list_bytes, missing, none_of, reserved};
-use super::{Command, Refusal, Status};
+use super::{Refusal, Status};
 use crate::bus::Bus;
 use crate::cq::{Arm, Cq, CqRun};
 use crate::function::{Core, Function};
@@ -20,20 +20,14 @@ use crate::layout::cq::{
 use crate::layout::cqe::cqe;
 use crate::layout::put;
 
-/// The commands of this file.
-pub(crate) fn commands<B: Bus>() -> Vec<Command<B>> {
-    vec![
-        Command { opcode: 0x400, name: "CREATE_CQ", input: &create_cq_in::TABLE, output: 16, run: create },
-        Command { opcode: 0x401, name: "DESTROY_CQ", input: &destroy_cq_in::TABLE, output: 8, run: destroy },
-        Command { opcode: 0x402, name: "QUERY_CQ", input: &query_cq_in::TABLE, output: 0x50, run: query },
-        Command { opcode: 0x403, name: "MODIFY_CQ", input: &modify_cq_in::TABLE, output: 8, run: modify },
-    ]
-}
-
 /// The opcode of the last entry of a buffer that is left.
 const RESIZE: u32 = 5;
 
-fn create<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn create<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<(), Refusal> {
     let core = &mut function.core;
     none_of(&[create_cq_in::CQ_UMEM_VALID], input)?;
     let mut context = [0; cqc::SIZE];
@@ -104,7 +98,7 @@ fn size<B: Bus>(core: &Core<B>, context: &[u8]) -> Result<(u32, u64), Refusal> {
     }
 }
 
-fn destroy<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn destroy<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
     let (core, cqn) = (&mut function.core, destroy_cq_in::CQN.get32(input));
     core.needs_cq(cqn)?;
     let users = core.cqs.get(&cqn).map_or(0, |cq| cq.users);
@@ -126,7 +120,11 @@ const ST_FIRED: u32 = 0xa;
 /// The status of one that has overrun.
 const STATUS_OVERFLOW: u32 = 0x9;
 
-fn query<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn query<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<(), Refusal> {
     let (core, cqn) = (&mut function.core, query_cq_in::CQN.get32(input));
     core.needs_cq(cqn)?;
     let Some(cq) = core.cqs.get(&cqn) else { return Err(missing("the completion queue")) };
@@ -164,7 +162,7 @@ const MODIFY_PERIOD_MODE: u32 = 1 << 4;
 /// What a resize changes: size, page offset, page size; always together.
 const RESIZE_ALL: u32 = 7;
 
-fn modify<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn modify<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
     let (core, cqn) = (&mut function.core, modify_cq_in::CQN.get32(input));
     core.needs_cq(cqn)?;
     none_of(&[modify_cq_in::CQ_UMEM_VALID], input)?;

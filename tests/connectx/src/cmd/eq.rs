@@ -11,36 +11,13 @@ use crate::layout::eq::{create_eq_in, create_eq_out, destroy_eq_in, eqc, query_e
 use crate::layout::{put, qword};
 
 use super::context::{bad, buffer, busy, missing, reserved};
-use super::{Command, Refusal, Status};
+use super::{Refusal, Status};
 
-/// The commands of this file.
-pub(crate) fn commands<B: Bus>() -> Vec<Command<B>> {
-    vec![
-        Command {
-            opcode: 0x301,
-            name: "CREATE_EQ",
-            input: &create_eq_in::TABLE,
-            output: create_eq_out::SIZE,
-            run: create_eq,
-        },
-        Command {
-            opcode: 0x302,
-            name: "DESTROY_EQ",
-            input: &destroy_eq_in::TABLE,
-            output: 8,
-            run: destroy_eq,
-        },
-        Command {
-            opcode: 0x303,
-            name: "QUERY_EQ",
-            input: &query_eq_in::TABLE,
-            output: query_eq_out::SIZE,
-            run: query_eq,
-        },
-    ]
-}
-
-fn create_eq<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn create_eq<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<(), Refusal> {
     let core = &mut function.core;
     let context = create_eq_in::EQ_CONTEXT_ENTRY.of(input);
     reserved(&eqc::TABLE, context)?;
@@ -96,7 +73,11 @@ fn no_such_queue(eqn: u32) -> Refusal {
     missing(format!("event queue {eqn}, which does not exist"))
 }
 
-fn destroy_eq<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn destroy_eq<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    _: &mut [u8],
+) -> Result<(), Refusal> {
     let core = &mut function.core;
     let eqn = destroy_eq_in::EQ_NUMBER.get32(input);
     if !core.eqs.contains_key(&eqn) {
@@ -114,7 +95,11 @@ fn destroy_eq<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) ->
 const ARMED: u32 = 9;
 const FIRED: u32 = 10;
 
-fn query_eq<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn query_eq<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<(), Refusal> {
     let eqn = query_eq_in::EQ_NUMBER.get32(input);
     let eq = function.core.eqs.get(&eqn).ok_or_else(|| no_such_queue(eqn))?;
     let mut context = eq.context;

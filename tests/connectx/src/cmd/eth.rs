@@ -4,7 +4,7 @@
 //! queue that it tries write combining with, have none, and never touch memory.
 
 use super::context::{bad, busy, missing, none_of, not_offered, reserved};
-use super::{Command, Refusal, Status};
+use super::{Refusal, Status};
 use crate::bus::Bus;
 use crate::complaint::Rule;
 use crate::eth::queue::WorkQueue;
@@ -15,39 +15,16 @@ use crate::layout::eth as layout;
 use crate::layout::eth::{rqc, sqc};
 use crate::layout::srq::wq;
 
-/// The commands of this file.
-pub(crate) fn commands<B: Bus>() -> Vec<Command<B>> {
-    use layout::*;
-    vec![
-        Command { opcode: 0x904, name: "CREATE_SQ", input: &create_sq_in::TABLE, output: 16, run: create_sq },
-        Command { opcode: 0x905, name: "MODIFY_SQ", input: &modify_sq_in::TABLE, output: 8, run: modify_sq },
-        Command {
-            opcode: 0x906,
-            name: "DESTROY_SQ",
-            input: &destroy_sq_in::TABLE,
-            output: 8,
-            run: destroy_sq,
-        },
-        Command { opcode: 0x907, name: "QUERY_SQ", input: &query_sq_in::TABLE, output: 0x110, run: query_sq },
-        Command { opcode: 0x908, name: "CREATE_RQ", input: &create_rq_in::TABLE, output: 16, run: create_rq },
-        Command { opcode: 0x909, name: "MODIFY_RQ", input: &modify_rq_in::TABLE, output: 8, run: modify_rq },
-        Command {
-            opcode: 0x90a,
-            name: "DESTROY_RQ",
-            input: &destroy_rq_in::TABLE,
-            output: 8,
-            run: destroy_rq,
-        },
-        Command { opcode: 0x90b, name: "QUERY_RQ", input: &query_rq_in::TABLE, output: 0x110, run: query_rq },
-    ]
-}
-
 /// How many send queues there may be, log 2; QUERY_HCA_CAP tells of it.
 pub(crate) const LOG_MAX_SQ: u32 = 10;
 /// How many receive queues there may be, log 2; QUERY_HCA_CAP tells of it.
 pub(crate) const LOG_MAX_RQ: u32 = 10;
 
-fn create_sq<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn create_sq<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<(), Refusal> {
     let mut context = [0; sqc::SIZE];
     context.copy_from_slice(layout::create_sq_in::CTX.of(input));
     reserved(&sqc::TABLE, &context)?;
@@ -135,7 +112,11 @@ fn transition(now: QueueState, believed: u64, next: u64) -> Result<QueueState, R
     Ok(next)
 }
 
-fn modify_sq<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn modify_sq<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    _: &mut [u8],
+) -> Result<(), Refusal> {
     use layout::modify_sq_in as fields;
     let (core, sqn) = (&mut function.core, fields::SQN.get32(input));
     let sq = core.eth.sqs.get_mut(&sqn).ok_or_else(|| missing(format!("send queue {sqn:#x}")))?;
@@ -158,7 +139,11 @@ fn modify_sq<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> 
     Ok(())
 }
 
-fn destroy_sq<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn destroy_sq<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    _: &mut [u8],
+) -> Result<(), Refusal> {
     let (core, sqn) = (&mut function.core, layout::destroy_sq_in::SQN.get32(input));
     let sq = core.eth.sqs.remove(&sqn).ok_or_else(|| missing(format!("send queue {sqn:#x}")))?;
     if let Some(tis) = sq.tisn.and_then(|tisn| core.eth.tises.get_mut(&tisn)) {
@@ -170,7 +155,11 @@ fn destroy_sq<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) ->
     Ok(())
 }
 
-fn query_sq<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn query_sq<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<(), Refusal> {
     let sqn = layout::query_sq_in::SQN.get32(input);
     let sq = function.core.eth.sqs.get(&sqn).ok_or_else(|| missing(format!("send queue {sqn:#x}")))?;
     let context = layout::query_sq_out::SQ_CONTEXT.of_mut(output);
@@ -180,7 +169,11 @@ fn query_sq<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8])
     Ok(())
 }
 
-fn create_rq<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn create_rq<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<(), Refusal> {
     let mut context = [0; rqc::SIZE];
     context.copy_from_slice(layout::create_rq_in::CTX.of(input));
     reserved(&rqc::TABLE, &context)?;
@@ -230,7 +223,11 @@ fn create_rq<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]
 const MODIFY_VSD: u64 = 1 << 1;
 const MODIFY_COUNTERS: u64 = 1 << 3;
 
-fn modify_rq<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn modify_rq<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    _: &mut [u8],
+) -> Result<(), Refusal> {
     use layout::modify_rq_in as fields;
     let (core, rqn) = (&mut function.core, fields::RQN.get32(input));
     let rq = core.eth.rqs.get_mut(&rqn).ok_or_else(|| missing(format!("receive queue {rqn:#x}")))?;
@@ -257,7 +254,11 @@ fn modify_rq<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> 
     Ok(())
 }
 
-fn destroy_rq<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn destroy_rq<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    _: &mut [u8],
+) -> Result<(), Refusal> {
     let (core, rqn) = (&mut function.core, layout::destroy_rq_in::RQN.get32(input));
     if core.eth.leads_to_rq(rqn) {
         return Err(busy(format!("a TIR or a RQT leads to receive queue {rqn:#x}")));
@@ -268,7 +269,11 @@ fn destroy_rq<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) ->
     Ok(())
 }
 
-fn query_rq<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn query_rq<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<(), Refusal> {
     let rqn = layout::query_rq_in::RQN.get32(input);
     let rq = function.core.eth.rqs.get(&rqn).ok_or_else(|| missing(format!("receive queue {rqn:#x}")))?;
     let context = layout::query_rq_out::RQ_CONTEXT.of_mut(output);

@@ -20,7 +20,7 @@ use crate::function::{BAR0_SIZE, Core, Function, ISEG_SIZE, UAR_SIZE};
 use crate::ids::Ids;
 use crate::layout::{hca, put, qword};
 
-use super::{Command, Refusal, Status};
+use super::{Refusal, Status};
 
 /// How far the function is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -85,80 +85,6 @@ const MAX_PAGES: usize = 1024;
 /// The interface step that is used: the one of all drivers of today.
 const MAX_ISSI: u32 = 1;
 
-/// Which commands are taken at which stage.
-pub(super) fn allowed(opcode: u16, stage: Stage) -> bool {
-    match opcode {
-        ENABLE_HCA => stage == Stage::Disabled,
-        DISABLE_HCA | SET_ISSI | SET_HCA_CAP | INIT_HCA => stage == Stage::Enabled,
-        QUERY_ISSI | QUERY_PAGES | MANAGE_PAGES | QUERY_HCA_CAP | QUERY_ADAPTER | ACCESS_REG | NOP => {
-            stage != Stage::Disabled
-        }
-        _ => stage == Stage::Initialised,
-    }
-}
-
-const QUERY_HCA_CAP: u16 = 0x100;
-const QUERY_ADAPTER: u16 = 0x101;
-const INIT_HCA: u16 = 0x102;
-const TEARDOWN_HCA: u16 = 0x103;
-const ENABLE_HCA: u16 = 0x104;
-const DISABLE_HCA: u16 = 0x105;
-const QUERY_PAGES: u16 = 0x107;
-const MANAGE_PAGES: u16 = 0x108;
-const SET_HCA_CAP: u16 = 0x109;
-const QUERY_ISSI: u16 = 0x10a;
-const SET_ISSI: u16 = 0x10b;
-const SET_DRIVER_VERSION: u16 = 0x10d;
-const QUERY_SPECIAL_CONTEXTS: u16 = 0x203;
-const ALLOC_Q_COUNTER: u16 = 0x771;
-const DEALLOC_Q_COUNTER: u16 = 0x772;
-const QUERY_Q_COUNTER: u16 = 0x773;
-const ALLOC_UAR: u16 = 0x802;
-const DEALLOC_UAR: u16 = 0x803;
-const ACCESS_REG: u16 = 0x805;
-const NOP: u16 = 0x80d;
-
-/// The commands of this file.
-pub(crate) fn commands<B: Bus>() -> Vec<Command<B>> {
-    macro_rules! command {
-        ($opcode:ident, $input:ident, $output:expr, $run:expr) => {
-            Command {
-                opcode: $opcode,
-                name: stringify!($opcode),
-                input: &hca::$input::TABLE,
-                output: $output,
-                run: $run,
-            }
-        };
-    }
-    vec![
-        command!(ENABLE_HCA, enable_hca_in, 8, enable_hca),
-        command!(DISABLE_HCA, disable_hca_in, 8, disable_hca),
-        command!(INIT_HCA, init_hca_in, 8, init_hca),
-        command!(TEARDOWN_HCA, teardown_hca_in, hca::teardown_hca_out::SIZE, teardown_hca),
-        command!(QUERY_ISSI, query_issi_in, hca::query_issi_out::SIZE, query_issi),
-        command!(SET_ISSI, set_issi_in, 8, set_issi),
-        command!(QUERY_PAGES, query_pages_in, hca::query_pages_out::SIZE, query_pages),
-        command!(MANAGE_PAGES, manage_pages_in, hca::manage_pages_out::SIZE, manage_pages),
-        command!(QUERY_HCA_CAP, query_hca_cap_in, hca::query_hca_cap_out::SIZE, query_hca_cap),
-        command!(SET_HCA_CAP, set_hca_cap_in, 8, set_hca_cap),
-        command!(QUERY_ADAPTER, query_adapter_in, hca::query_adapter_out::SIZE, query_adapter),
-        command!(
-            QUERY_SPECIAL_CONTEXTS,
-            query_special_contexts_in,
-            hca::query_special_contexts_out::SIZE,
-            query_special_contexts
-        ),
-        command!(SET_DRIVER_VERSION, set_driver_version_in, 8, |_, _, _| Ok(())),
-        command!(ALLOC_UAR, alloc_uar_in, hca::alloc_uar_out::SIZE, alloc_uar),
-        command!(DEALLOC_UAR, dealloc_uar_in, 8, dealloc_uar),
-        command!(ALLOC_Q_COUNTER, alloc_q_counter_in, hca::alloc_q_counter_out::SIZE, alloc_q_counter),
-        command!(DEALLOC_Q_COUNTER, dealloc_q_counter_in, 8, dealloc_q_counter),
-        command!(QUERY_Q_COUNTER, query_q_counter_in, hca::query_q_counter_out::SIZE, query_q_counter),
-        command!(NOP, nop_in, 8, |_, _, _| Ok(())),
-    ]
-}
-
 /// Another function's number: there is only this one, number 0.
 fn own_function(number: u64) -> Result<(), Refusal> {
     if number == 0 {
@@ -167,13 +93,21 @@ fn own_function(number: u64) -> Result<(), Refusal> {
     Err(Refusal::broken(Status::BadParam, Rule::CommandParameter, format!("function {number}")))
 }
 
-fn enable_hca<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn enable_hca<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    _: &mut [u8],
+) -> Result<(), Refusal> {
     own_function(hca::enable_hca_in::FUNCTION_ID.get(input))?;
     function.core.hca.stage = Stage::Enabled;
     Ok(())
 }
 
-fn disable_hca<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn disable_hca<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    _: &mut [u8],
+) -> Result<(), Refusal> {
     own_function(hca::disable_hca_in::FUNCTION_ID.get(input))?;
     let hca = &mut function.core.hca;
     if !hca.pages.is_empty() {
@@ -184,7 +118,7 @@ fn disable_hca<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -
     Ok(())
 }
 
-fn init_hca<B: Bus>(function: &mut Function<B>, _: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn init_hca<B: Bus>(function: &mut Function<B>, _: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
     let hca = &mut function.core.hca;
     if hca.pages.len() < BOOT_PAGES + INIT_PAGES {
         let what = format!("{} pages were given, {} are needed", hca.pages.len(), BOOT_PAGES + INIT_PAGES);
@@ -194,7 +128,11 @@ fn init_hca<B: Bus>(function: &mut Function<B>, _: &[u8], _: &mut [u8]) -> Resul
     Ok(())
 }
 
-fn teardown_hca<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn teardown_hca<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    _: &mut [u8],
+) -> Result<(), Refusal> {
     let profile = hca::teardown_hca_in::PROFILE.get(input);
     if profile != 0 {
         let what = format!("profile {profile}: only an orderly teardown is offered");
@@ -250,13 +188,21 @@ impl<B: Bus> Core<B> {
     }
 }
 
-fn query_issi<B: Bus>(function: &mut Function<B>, _: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn query_issi<B: Bus>(
+    function: &mut Function<B>,
+    _: &[u8],
+    output: &mut [u8],
+) -> Result<(), Refusal> {
     hca::query_issi_out::CURRENT_ISSI.set(output, function.core.hca.issi);
     hca::query_issi_out::SUPPORTED_ISSI_DW0.set(output, (1u32 << (MAX_ISSI + 1)) - 1);
     Ok(())
 }
 
-fn set_issi<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn set_issi<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    _: &mut [u8],
+) -> Result<(), Refusal> {
     let issi = hca::set_issi_in::CURRENT_ISSI.get32(input);
     if issi > MAX_ISSI {
         return Err(Refusal::broken(
@@ -269,7 +215,11 @@ fn set_issi<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> R
     Ok(())
 }
 
-fn query_pages<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn query_pages<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<(), Refusal> {
     own_function(hca::query_pages_in::FUNCTION_ID.get(input))?;
     let given = function.core.hca.pages.len();
     let wanted = match hca::query_pages_in::OP_MOD.get(input) {
@@ -281,7 +231,11 @@ fn query_pages<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u
     Ok(())
 }
 
-fn manage_pages<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn manage_pages<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<(), Refusal> {
     own_function(hca::manage_pages_in::FUNCTION_ID.get(input))?;
     let count = hca::manage_pages_in::INPUT_NUM_ENTRIES.get(input) as usize;
     let hca = &mut function.core.hca;
@@ -337,7 +291,11 @@ fn take_pages(hca: &mut Hca, output: &mut [u8], count: usize) -> Result<(), Refu
     Ok(())
 }
 
-fn query_hca_cap<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn query_hca_cap<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<(), Refusal> {
     own_function(
         hca::query_hca_cap_in::FUNCTION_ID.get(input) | hca::query_hca_cap_in::OTHER_FUNCTION.get(input),
     )?;
@@ -350,7 +308,11 @@ fn query_hca_cap<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut 
     Ok(())
 }
 
-fn set_hca_cap<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn set_hca_cap<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    _: &mut [u8],
+) -> Result<(), Refusal> {
     own_function(
         hca::set_hca_cap_in::FUNCTION_ID.get(input) | hca::set_hca_cap_in::OTHER_FUNCTION.get(input),
     )?;
@@ -359,7 +321,7 @@ fn set_hca_cap<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -
     function.core.caps.set(group, wanted)
 }
 
-fn query_adapter<B: Bus>(_: &mut Function<B>, _: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn query_adapter<B: Bus>(_: &mut Function<B>, _: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
     hca::query_adapter_out::IEEE_VENDOR_ID.set(output, 0x2c9u32);
     hca::query_adapter_out::VSD_VENDOR_ID.set(output, 0x15b3u32);
     put(output, hca::query_adapter_out::VSD_CONTD_PSID.offset, b"MODEL0000001");
@@ -369,18 +331,30 @@ fn query_adapter<B: Bus>(_: &mut Function<B>, _: &[u8], output: &mut [u8]) -> Re
 /// Ends a scatter list. Other special keys are not offered.
 const TERMINATE_LKEY: u32 = 0x100;
 
-fn query_special_contexts<B: Bus>(_: &mut Function<B>, _: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn query_special_contexts<B: Bus>(
+    _: &mut Function<B>,
+    _: &[u8],
+    output: &mut [u8],
+) -> Result<(), Refusal> {
     hca::query_special_contexts_out::TERMINATE_SCATTER_LIST_MKEY.set(output, TERMINATE_LKEY);
     Ok(())
 }
 
-fn alloc_uar<B: Bus>(function: &mut Function<B>, _: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn alloc_uar<B: Bus>(
+    function: &mut Function<B>,
+    _: &[u8],
+    output: &mut [u8],
+) -> Result<(), Refusal> {
     let uar = function.core.hca.uars.take().ok_or(Refusal::fair(Status::NoResources))?;
     hca::alloc_uar_out::UAR.set(output, uar);
     Ok(())
 }
 
-fn dealloc_uar<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn dealloc_uar<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    _: &mut [u8],
+) -> Result<(), Refusal> {
     let uar = hca::dealloc_uar_in::UAR.get32(input);
     if function.core.uar_in_use(uar) {
         let what = format!("UAR {uar:#x}, which queues ring");
@@ -393,7 +367,11 @@ fn dealloc_uar<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -
     Ok(())
 }
 
-fn alloc_q_counter<B: Bus>(function: &mut Function<B>, _: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn alloc_q_counter<B: Bus>(
+    function: &mut Function<B>,
+    _: &[u8],
+    output: &mut [u8],
+) -> Result<(), Refusal> {
     let counter = function.core.hca.counters.take().ok_or(Refusal::fair(Status::NoResources))?;
     hca::alloc_q_counter_out::COUNTER_SET_ID.set(output, counter);
     Ok(())
@@ -407,7 +385,11 @@ fn counter_exists<B: Bus>(function: &Function<B>, counter: u32) -> Result<(), Re
     Err(Refusal::broken(Status::BadResource, Rule::CommandObject, what))
 }
 
-fn dealloc_q_counter<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn dealloc_q_counter<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    _: &mut [u8],
+) -> Result<(), Refusal> {
     let counter = hca::dealloc_q_counter_in::COUNTER_SET_ID.get32(input);
     counter_exists(function, counter)?;
     if function.core.eth.counts_in(counter) {
@@ -418,8 +400,20 @@ fn dealloc_q_counter<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [
     Ok(())
 }
 
-fn query_q_counter<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn query_q_counter<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    _: &mut [u8],
+) -> Result<(), Refusal> {
     counter_exists(function, hca::query_q_counter_in::COUNTER_SET_ID.get32(input))
+}
+
+pub(super) fn set_driver_version<B: Bus>(_: &mut Function<B>, _: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+    Ok(())
+}
+
+pub(super) fn nop<B: Bus>(_: &mut Function<B>, _: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+    Ok(())
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 use roce::engine::{MrChange, MwType, Pd, Refused};
 
 use super::context::{bad, engine, missing, none_of, not_offered, reserved};
-use super::{Command, Refusal, Status};
+use super::{Refusal, Status};
 use crate::bus::Bus;
 use crate::caps::LOG_MAX_KLM_LIST;
 use crate::complaint::Rule;
@@ -15,27 +15,6 @@ use crate::layout::mkey::{
 };
 use crate::mkey::{self, AccessMode, Kind, List, Mapping, Mkey, OCTWORD, Region, attr, invalidable};
 
-/// The commands of this file.
-pub(crate) fn commands<B: Bus>() -> Vec<Command<B>> {
-    vec![
-        Command {
-            opcode: 0x200,
-            name: "CREATE_MKEY",
-            input: &create_mkey_in::TABLE,
-            output: 16,
-            run: create,
-        },
-        Command { opcode: 0x201, name: "QUERY_MKEY", input: &query_mkey_in::TABLE, output: 0x50, run: query },
-        Command {
-            opcode: 0x202,
-            name: "DESTROY_MKEY",
-            input: &destroy_mkey_in::TABLE,
-            output: 16,
-            run: destroy,
-        },
-    ]
-}
-
 /// In the field for a queue pair's number: any of the domain's.
 const ANY_QP: u64 = 0x00ff_ffff;
 /// A free key with room for no more pieces than this is a window: the driver asks for as many.
@@ -43,7 +22,11 @@ const WINDOW_OCTWORDS: u32 = 4;
 /// The longest list, log 2: 1 TiB in pages of 4 KiB.
 const LOG_MAX_OCTWORDS: u32 = 27;
 
-fn create<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn create<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<(), Refusal> {
     let mut context = [0; mkc::SIZE];
     context.copy_from_slice(create_mkey_in::MEMORY_KEY_MKEY_ENTRY.of(input));
     let list = input.get(create_mkey_in::KLM_PAS_MTT..).unwrap_or_default();
@@ -139,7 +122,11 @@ fn check_pages(context: &[u8], list: &List, free: bool) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn query<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn query<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<(), Refusal> {
     let index = query_mkey_in::MKEY_INDEX.get32(input);
     let key = function.core.mkeys.get(index).ok_or_else(|| missing(format!("memory key {index:#x}")))?;
     let mut context = key.context;
@@ -154,7 +141,7 @@ fn query<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) ->
     Ok(())
 }
 
-fn destroy<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn destroy<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
     let index = destroy_mkey_in::MKEY_INDEX.get32(input);
     let key = function.core.mkeys.get(index).ok_or_else(|| missing(format!("memory key {index:#x}")))?;
     let done = match key.kind {

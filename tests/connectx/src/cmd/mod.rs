@@ -2,6 +2,7 @@
 //!
 //! | module | commands |
 //! |---|---|
+//! | `table` | all commands, one row each |
 //! | `queue` | entries, mailboxes, completion |
 //! | `hca` | life of the function: enabling, ISSI, pages, capabilities, UARs, counters |
 //! | `eq` | event queues |
@@ -11,8 +12,9 @@
 //! | `register` | registers behind ACCESS_REG |
 //! | `eth`, `tir`, `steering` | Ethernet queues, what leads to and from them, flow tables |
 //!
-//! Each family of commands is a file with a list of [`Command`]s: opcode, name, tables, and the function that carries it out. What
-//! is the same for all of them is done once, here: lengths, reserved bits, modifiers, the state of the function.
+//! A command stands in one row of `table`: opcode, name, structures, stages, modifiers, handler.
+//! Each family of commands is a file of handlers. This file checks, for all of them alike, the
+//! opcode, lengths, reserved bits, modifiers and the function's stage.
 
 #[cfg(test)]
 pub(crate) mod bench;
@@ -28,33 +30,15 @@ pub(crate) mod queue;
 pub(crate) mod register;
 pub(crate) mod srq;
 pub(crate) mod steering;
+pub(crate) mod table;
 pub(crate) mod tir;
 pub(crate) mod vport;
-
-use std::collections::BTreeMap;
 
 use crate::bus::Bus;
 use crate::complaint::Rule;
 use crate::function::Function;
-use crate::layout::Table;
 use crate::layout::iseg::{command_in, command_out};
 use crate::trace::format;
-
-/// A command that the function knows.
-#[derive(Debug)]
-pub(crate) struct Command<B: Bus> {
-    pub(crate) opcode: u16,
-    pub(crate) name: &'static str,
-    /// The table of its input, for lengths and reserved bits. What is longer is a list: see [`LISTS`].
-    pub(crate) input: &'static Table,
-    /// How many bytes its output has at least.
-    pub(crate) output: usize,
-    /// Carries it out. `output` is as long as the driver has room for, and zeroed; status and syndrome are set by the caller.
-    pub(crate) run: Run<B>,
-}
-
-/// Carries a command out: its input, its output.
-pub(crate) type Run<B> = fn(&mut Function<B>, &[u8], &mut [u8]) -> Result<(), Refusal>;
 
 /// How a command ended that was refused, byte 0 of its output, which is 0 otherwise.
 ///
@@ -102,68 +86,6 @@ impl Refusal {
     }
 }
 
-/// Every command that a function knows.
-pub(crate) fn commands<B: Bus>() -> BTreeMap<u16, Command<B>> {
-    let families = [
-        hca::commands(),
-        eq::commands(),
-        vport::commands(),
-        register::commands(),
-        eth::commands(),
-        tir::commands(),
-        steering::commands(),
-        pd::commands(),
-        mkey::commands(),
-        cq::commands(),
-        qp::commands(),
-        srq::commands(),
-    ];
-    families.into_iter().flatten().map(|command| (command.opcode, command)).collect()
-}
-
-/// Modifiers other than 0, of commands that have them.
-const MODIFIERS: &[(u16, std::ops::RangeInclusive<u32>)] = &[
-    // Capability groups, twice their number and whether current.
-    (0x100, 0..=0x43),
-    (0x109, 0..=0x43),
-    // When pages are needed; whether they are given or taken.
-    (0x107, 1..=3),
-    (0x108, 0..=2),
-    // Which port's state.
-    (0x750, 0..=2),
-    (0x751, 0..=2),
-    // Writing or reading.
-    (0x805, 0..=1),
-    // What a MAD is checked for, not at all.
-    (0x50d, 0..=3),
-    // Resizing a completion queue.
-    (0x403, 0..=1),
-    // Which kind of shared receive queue is armed.
-    (0x703, 1..=1),
-    (0x708, 1..=1),
-    // Whether there is a root.
-    (0x92f, 0..=1),
-    // Setting a flow table's entry, or changing it.
-    (0x936, 0..=1),
-];
-
-/// Commands that a list follows, or a register; they check its length themselves. The others are as long as their table: Linux
-/// sends what its own structures have, which from 6.1 to 7.2 is that to the byte.
-///
-/// | opcodes | what follows |
-/// |---|---|
-/// | 0x108 | pages given |
-/// | 0x200 | translations of a memory key |
-/// | 0x301, 0x400, 0x403, 0x500, 0x700, 0x705, 0x904, 0x908, 0x90c | pages of queues |
-/// | 0x755 | addresses that a port hears |
-/// | 0x805 | a register |
-/// | 0x916, 0x917 | receive queues of a table |
-/// | 0x936 | destinations and counters of a flow |
-const LISTS: &[u16] = &[
-    0x108, 0x200, 0x301, 0x400, 0x403, 0x500, 0x700, 0x705, 0x755, 0x805, 0x904, 0x908, 0x90c, 0x916, 0x917,
-    0x936,
-];
-
 impl<B: Bus> Function<B> {
     /// Carries out one command, and tells what to answer.
     pub(crate) fn dispatch(&mut self, input: &[u8], out_len: usize) -> Vec<u8> {
@@ -205,7 +127,7 @@ impl<B: Bus> Function<B> {
             let what = format!("{} bytes of input, {} are needed", input.len(), table.size);
             return Err(Refusal::broken(Status::BadInputLength, Rule::CommandLength, what));
         }
-        if input.len() > table.size && !LISTS.contains(&opcode) {
+        if input.len() > table.size && command.list.is_none() {
             let what = format!("{} bytes of input, {} are all that there are", input.len(), table.size);
             return Err(Refusal::broken(Status::BadInputLength, Rule::CommandLength, what));
         }
@@ -223,8 +145,7 @@ impl<B: Bus> Function<B> {
             return Err(Refusal::broken(Status::BadParam, Rule::CommandParameter, what));
         }
         let modifier = command_in::OP_MOD.get32(input);
-        let known = MODIFIERS.iter().find(|(of, _)| *of == opcode).map_or(&(0..=0), |(_, known)| known);
-        if !known.contains(&modifier) {
+        if !command.modifiers.contains(&modifier) {
             return Err(Refusal::broken(
                 Status::BadParam,
                 Rule::CommandModifier,
@@ -232,7 +153,7 @@ impl<B: Bus> Function<B> {
             ));
         }
         let stage = self.core.hca.stage;
-        if !hca::allowed(opcode, stage) {
+        if !command.stages.contains(&stage) {
             let what = format!("in a function that is {stage}");
             return Err(Refusal::broken(Status::BadSysState, Rule::CommandState, what));
         }

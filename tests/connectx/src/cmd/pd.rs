@@ -3,65 +3,31 @@
 use roce::engine::Pd;
 
 use super::context::{busy, engine, missing};
-use super::{Command, Refusal, Status};
+use super::{Refusal, Status};
 use crate::bus::Bus;
 use crate::function::Function;
 use crate::layout::mkey::{
-    alloc_pd_in, alloc_pd_out, alloc_transport_domain_in, alloc_transport_domain_out, alloc_xrcd_in,
-    alloc_xrcd_out, dealloc_pd_in, dealloc_transport_domain_in, dealloc_xrcd_in,
+    alloc_pd_out, alloc_transport_domain_out, alloc_xrcd_out, dealloc_pd_in, dealloc_transport_domain_in,
+    dealloc_xrcd_in,
 };
 use crate::layout::qp::qpc;
 
-/// The commands of this file.
-pub(crate) fn commands<B: Bus>() -> Vec<Command<B>> {
-    vec![
-        Command { opcode: 0x800, name: "ALLOC_PD", input: &alloc_pd_in::TABLE, output: 16, run: alloc_pd },
-        Command {
-            opcode: 0x801,
-            name: "DEALLOC_PD",
-            input: &dealloc_pd_in::TABLE,
-            output: 16,
-            run: dealloc_pd,
-        },
-        Command {
-            opcode: 0x80e,
-            name: "ALLOC_XRCD",
-            input: &alloc_xrcd_in::TABLE,
-            output: 16,
-            run: alloc_xrcd,
-        },
-        Command {
-            opcode: 0x80f,
-            name: "DEALLOC_XRCD",
-            input: &dealloc_xrcd_in::TABLE,
-            output: 16,
-            run: dealloc_xrcd,
-        },
-        Command {
-            opcode: 0x816,
-            name: "ALLOC_TRANSPORT_DOMAIN",
-            input: &alloc_transport_domain_in::TABLE,
-            output: 16,
-            run: alloc_transport_domain,
-        },
-        Command {
-            opcode: 0x817,
-            name: "DEALLOC_TRANSPORT_DOMAIN",
-            input: &dealloc_transport_domain_in::TABLE,
-            output: 16,
-            run: dealloc_transport_domain,
-        },
-    ]
-}
-
-fn alloc_pd<B: Bus>(function: &mut Function<B>, _: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn alloc_pd<B: Bus>(
+    function: &mut Function<B>,
+    _: &[u8],
+    output: &mut [u8],
+) -> Result<(), Refusal> {
     let pd = function.engine.alloc_pd().map_err(|refused| engine(refused, "a protection domain"))?;
     function.core.pds.insert(pd.0);
     alloc_pd_out::PD.set(output, pd.0);
     Ok(())
 }
 
-fn dealloc_pd<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn dealloc_pd<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    _: &mut [u8],
+) -> Result<(), Refusal> {
     let pd = dealloc_pd_in::PD.get32(input);
     function.core.needs_pd(pd)?;
     if function.core.eth.uses_pd(pd) {
@@ -75,13 +41,21 @@ fn dealloc_pd<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) ->
     Ok(())
 }
 
-fn alloc_xrcd<B: Bus>(function: &mut Function<B>, _: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn alloc_xrcd<B: Bus>(
+    function: &mut Function<B>,
+    _: &[u8],
+    output: &mut [u8],
+) -> Result<(), Refusal> {
     let xrcd = function.core.xrcds.take().ok_or(Refusal::fair(Status::NoResources))?;
     alloc_xrcd_out::XRCD.set(output, xrcd);
     Ok(())
 }
 
-fn dealloc_xrcd<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn dealloc_xrcd<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    _: &mut [u8],
+) -> Result<(), Refusal> {
     let (core, xrcd) = (&mut function.core, dealloc_xrcd_in::XRCD.get32(input));
     if !core.xrcds.contains(xrcd) {
         return Err(missing(format!("XRC domain {xrcd:#x}")));
@@ -96,7 +70,7 @@ fn dealloc_xrcd<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) 
     Ok(())
 }
 
-fn alloc_transport_domain<B: Bus>(
+pub(super) fn alloc_transport_domain<B: Bus>(
     function: &mut Function<B>,
     _: &[u8],
     output: &mut [u8],
@@ -106,7 +80,7 @@ fn alloc_transport_domain<B: Bus>(
     Ok(())
 }
 
-fn dealloc_transport_domain<B: Bus>(
+pub(super) fn dealloc_transport_domain<B: Bus>(
     function: &mut Function<B>,
     input: &[u8],
     _: &mut [u8],

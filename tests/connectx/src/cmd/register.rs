@@ -9,18 +9,7 @@ use crate::layout::register::*;
 use crate::layout::{Table, put};
 use crate::port::{Counters, IB_MTU, MAX_FRAME, Port, PortKind};
 
-use super::{Command, Refusal, Status};
-
-/// The commands of this file.
-pub(crate) fn commands<B: Bus>() -> Vec<Command<B>> {
-    vec![Command {
-        opcode: 0x805,
-        name: "ACCESS_REG",
-        input: &access_register_in::TABLE,
-        output: access_register_out::SIZE,
-        run: access_register,
-    }]
-}
+use super::{Refusal, Status};
 
 const PMTU: u32 = 0x5003;
 const PTYS: u32 = 0x5004;
@@ -38,7 +27,7 @@ enum Access {
     Read,
 }
 
-fn access_register<B: Bus>(
+pub(super) fn access_register<B: Bus>(
     function: &mut Function<B>,
     input: &[u8],
     output: &mut [u8],

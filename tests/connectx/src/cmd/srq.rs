@@ -9,7 +9,7 @@
 use roce::engine::{CqId, Pd, SrqId, XrcDomain};
 
 use super::context::{bad, buffer, busy, doorbell_record, engine, missing, none_of, reserved, srq_bytes};
-use super::{Command, Refusal, Status};
+use super::{Refusal, Status};
 use crate::bus::Bus;
 use crate::function::Function;
 use crate::function::pages::Pages;
@@ -22,57 +22,6 @@ use crate::layout::srq::{
 };
 use crate::layout::{Field, Part};
 use crate::srq::{Srq, SrqKind, SrqRun};
-
-/// The commands of this file.
-pub(crate) fn commands<B: Bus>() -> Vec<Command<B>> {
-    macro_rules! command {
-        ($opcode:literal, $name:literal, $input:ident, $output:expr, $run:expr) => {
-            Command { opcode: $opcode, name: $name, input: &$input::TABLE, output: $output, run: $run }
-        };
-    }
-    vec![
-        command!(0x700, "CREATE_SRQ", create_srq_in, 16, create_srq),
-        command!(0x701, "DESTROY_SRQ", destroy_srq_in, 8, |function, input, _| {
-            destroy(function, SrqKind::Basic, destroy_srq_in::SRQN.get32(input))
-        }),
-        command!(0x702, "QUERY_SRQ", query_srq_in, 0x50, |function, input, output| {
-            query(
-                function,
-                SrqKind::Basic,
-                query_srq_in::SRQN.get32(input),
-                query_srq_out::SRQ_CONTEXT_ENTRY,
-                output,
-            )
-        }),
-        command!(0x703, "ARM_RQ", arm_rq_in, 8, |function, input, _| {
-            arm(function, SrqKind::Basic, arm_rq_in::SRQ_NUMBER.get32(input), arm_rq_in::LWM.get32(input))
-        }),
-        command!(0x705, "CREATE_XRC_SRQ", create_xrc_srq_in, 16, create_xrc_srq),
-        command!(0x706, "DESTROY_XRC_SRQ", destroy_xrc_srq_in, 8, |function, input, _| {
-            destroy(function, SrqKind::Xrc, destroy_xrc_srq_in::XRC_SRQN.get32(input))
-        }),
-        command!(0x707, "QUERY_XRC_SRQ", query_xrc_srq_in, 0x50, |function, input, output| {
-            let srqn = query_xrc_srq_in::XRC_SRQN.get32(input);
-            query(function, SrqKind::Xrc, srqn, query_xrc_srq_out::XRC_SRQ_CONTEXT_ENTRY, output)
-        }),
-        command!(0x708, "ARM_XRC_SRQ", arm_xrc_srq_in, 8, |function, input, _| {
-            arm(
-                function,
-                SrqKind::Xrc,
-                arm_xrc_srq_in::XRC_SRQN.get32(input),
-                arm_xrc_srq_in::LWM.get32(input),
-            )
-        }),
-        command!(0x90c, "CREATE_RMP", create_rmp_in, 16, create_rmp),
-        command!(0x90d, "MODIFY_RMP", modify_rmp_in, 8, modify_rmp),
-        command!(0x90e, "DESTROY_RMP", destroy_rmp_in, 8, |function, input, _| {
-            destroy(function, SrqKind::Rmp, destroy_rmp_in::RMPN.get32(input))
-        }),
-        command!(0x90f, "QUERY_RMP", query_rmp_in, 0x110, |function, input, output| {
-            query(function, SrqKind::Rmp, query_rmp_in::RMPN.get32(input), query_rmp_out::RMP_CONTEXT, output)
-        }),
-    ]
-}
 
 /// The state of an RMP that works.
 const RMP_READY: u64 = 1;
@@ -100,7 +49,11 @@ fn signed(field: Field, context: &[u8]) -> Result<(), Refusal> {
     if field.is_set(context) { Err(Refusal::fair(Status::BadParam)) } else { Ok(()) }
 }
 
-fn create_srq<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn create_srq<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<(), Refusal> {
     let context = create_srq_in::SRQ_CONTEXT_ENTRY.of(input);
     reserved(&srqc::TABLE, context)?;
     signed(srqc::WQ_SIGNATURE, context)?;
@@ -127,7 +80,7 @@ fn create_srq<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8
     Ok(())
 }
 
-fn create_xrc_srq<B: Bus>(
+pub(super) fn create_xrc_srq<B: Bus>(
     function: &mut Function<B>,
     input: &[u8],
     output: &mut [u8],
@@ -169,7 +122,11 @@ fn create_xrc_srq<B: Bus>(
     Ok(())
 }
 
-fn create_rmp<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn create_rmp<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<(), Refusal> {
     let context = create_rmp_in::CTX.of(input);
     let queue = rmpc::WQ.of(context);
     reserved(&rmpc::TABLE, context)?;
@@ -273,6 +230,30 @@ impl Srq {
     }
 }
 
+pub(super) fn destroy_srq<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    _: &mut [u8],
+) -> Result<(), Refusal> {
+    destroy(function, SrqKind::Basic, destroy_srq_in::SRQN.get32(input))
+}
+
+pub(super) fn destroy_xrc_srq<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    _: &mut [u8],
+) -> Result<(), Refusal> {
+    destroy(function, SrqKind::Xrc, destroy_xrc_srq_in::XRC_SRQN.get32(input))
+}
+
+pub(super) fn destroy_rmp<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    _: &mut [u8],
+) -> Result<(), Refusal> {
+    destroy(function, SrqKind::Rmp, destroy_rmp_in::RMPN.get32(input))
+}
+
 fn destroy<B: Bus>(function: &mut Function<B>, kind: SrqKind, srqn: u32) -> Result<(), Refusal> {
     let srq = function.core.srqs.get(&srqn).filter(|srq| srq.is(kind));
     let (users, cqn) =
@@ -289,6 +270,33 @@ fn destroy<B: Bus>(function: &mut Function<B>, kind: SrqKind, srqn: u32) -> Resu
         function.core.leave_cq(cqn);
     }
     Ok(())
+}
+
+pub(super) fn query_srq<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<(), Refusal> {
+    let number = query_srq_in::SRQN.get32(input);
+    query(function, SrqKind::Basic, number, query_srq_out::SRQ_CONTEXT_ENTRY, output)
+}
+
+pub(super) fn query_xrc_srq<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<(), Refusal> {
+    let number = query_xrc_srq_in::XRC_SRQN.get32(input);
+    query(function, SrqKind::Xrc, number, query_xrc_srq_out::XRC_SRQ_CONTEXT_ENTRY, output)
+}
+
+pub(super) fn query_rmp<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<(), Refusal> {
+    let number = query_rmp_in::RMPN.get32(input);
+    query(function, SrqKind::Rmp, number, query_rmp_out::RMP_CONTEXT, output)
 }
 
 fn query<B: Bus>(
@@ -326,6 +334,20 @@ fn query<B: Bus>(
     Ok(())
 }
 
+pub(super) fn arm_srq<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+    let limit = arm_rq_in::LWM.get32(input);
+    arm(function, SrqKind::Basic, arm_rq_in::SRQ_NUMBER.get32(input), limit)
+}
+
+pub(super) fn arm_xrc_srq<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    _: &mut [u8],
+) -> Result<(), Refusal> {
+    let limit = arm_xrc_srq_in::LWM.get32(input);
+    arm(function, SrqKind::Xrc, arm_xrc_srq_in::XRC_SRQN.get32(input), limit)
+}
+
 /// An event when fewer than so many receives are left, once. 0: none.
 fn arm<B: Bus>(function: &mut Function<B>, kind: SrqKind, srqn: u32, limit: u32) -> Result<(), Refusal> {
     let srq = function.core.srqs.get(&srqn).filter(|srq| srq.is(kind));
@@ -339,7 +361,11 @@ fn arm<B: Bus>(function: &mut Function<B>, kind: SrqKind, srqn: u32, limit: u32)
         .map_err(|refused| engine(refused, &format!("{kind:?} {srqn:#x}")))
 }
 
-fn modify_rmp<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn modify_rmp<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    _: &mut [u8],
+) -> Result<(), Refusal> {
     let context = modify_rmp_in::CTX.of(input);
     let queue = rmpc::WQ.of(context);
     reserved(&rmpc::TABLE, context)?;

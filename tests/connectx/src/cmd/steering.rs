@@ -3,7 +3,7 @@
 //! What frames make of it is in [`eth::steering`](crate::eth::steering).
 
 use super::context::{bad, busy, missing, none_of, not_offered, reserved};
-use super::{Command, Refusal, Status};
+use super::{Refusal, Status};
 use crate::bus::Bus;
 use crate::complaint::Rule;
 use crate::eth::Ethernet;
@@ -14,97 +14,6 @@ use crate::function::Function;
 use crate::layout::steering as layout;
 use crate::layout::steering::{dest_format_struct, flow_context};
 use crate::layout::{Field, dword};
-
-/// The commands of this file.
-pub(crate) fn commands<B: Bus>() -> Vec<Command<B>> {
-    use layout::*;
-    vec![
-        Command {
-            opcode: 0x92f,
-            name: "SET_FLOW_TABLE_ROOT",
-            input: &set_flow_table_root_in::TABLE,
-            output: 8,
-            run: set_root,
-        },
-        Command {
-            opcode: 0x930,
-            name: "CREATE_FLOW_TABLE",
-            input: &create_flow_table_in::TABLE,
-            output: 16,
-            run: create_table,
-        },
-        Command {
-            opcode: 0x931,
-            name: "DESTROY_FLOW_TABLE",
-            input: &destroy_flow_table_in::TABLE,
-            output: 8,
-            run: destroy_table,
-        },
-        Command {
-            opcode: 0x932,
-            name: "QUERY_FLOW_TABLE",
-            input: &query_flow_table_in::TABLE,
-            output: 0x40,
-            run: query_table,
-        },
-        Command {
-            opcode: 0x933,
-            name: "CREATE_FLOW_GROUP",
-            input: &create_flow_group_in::TABLE,
-            output: 16,
-            run: create_group,
-        },
-        Command {
-            opcode: 0x934,
-            name: "DESTROY_FLOW_GROUP",
-            input: &destroy_flow_group_in::TABLE,
-            output: 8,
-            run: destroy_group,
-        },
-        Command {
-            opcode: 0x936,
-            name: "SET_FLOW_TABLE_ENTRY",
-            input: &set_fte_in::TABLE,
-            output: 8,
-            run: set_entry,
-        },
-        Command {
-            opcode: 0x938,
-            name: "DELETE_FLOW_TABLE_ENTRY",
-            input: &delete_fte_in::TABLE,
-            output: 8,
-            run: delete_entry,
-        },
-        Command {
-            opcode: 0x939,
-            name: "ALLOC_FLOW_COUNTER",
-            input: &alloc_flow_counter_in::TABLE,
-            output: 16,
-            run: alloc_counter,
-        },
-        Command {
-            opcode: 0x93a,
-            name: "DEALLOC_FLOW_COUNTER",
-            input: &dealloc_flow_counter_in::TABLE,
-            output: 8,
-            run: dealloc_counter,
-        },
-        Command {
-            opcode: 0x93b,
-            name: "QUERY_FLOW_COUNTER",
-            input: &query_flow_counter_in::TABLE,
-            output: 0x20,
-            run: query_counter,
-        },
-        Command {
-            opcode: 0x93c,
-            name: "MODIFY_FLOW_TABLE",
-            input: &modify_flow_table_in::TABLE,
-            output: 8,
-            run: modify_table,
-        },
-    ]
-}
 
 /// The most entries of a table, log 2; QUERY_HCA_CAP tells of it.
 pub(crate) const LOG_MAX_TABLE_SIZE: u64 = 20;
@@ -161,7 +70,11 @@ fn own(fields: &[Field], input: &[u8]) -> Result<(), Refusal> {
     none_of(fields, input)
 }
 
-fn create_table<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn create_table<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<(), Refusal> {
     use layout::create_flow_table_in as fields;
     own(
         &[fields::OTHER_VPORT, fields::OTHER_ESWITCH, fields::VPORT_NUMBER, fields::ESWITCH_OWNER_VHCA_ID],
@@ -204,7 +117,11 @@ fn create_table<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [
     Ok(())
 }
 
-fn modify_table<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn modify_table<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    _: &mut [u8],
+) -> Result<(), Refusal> {
     use layout::modify_flow_table_in as fields;
     own(
         &[fields::OTHER_VPORT, fields::OTHER_ESWITCH, fields::VPORT_NUMBER, fields::ESWITCH_OWNER_VHCA_ID],
@@ -223,7 +140,11 @@ fn modify_table<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) 
     Ok(())
 }
 
-fn destroy_table<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn destroy_table<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    _: &mut [u8],
+) -> Result<(), Refusal> {
     use layout::destroy_flow_table_in as fields;
     let eth = &mut function.core.eth;
     let (kind, id) = (fields::TABLE_TYPE.get(input), fields::TABLE_ID.get32(input));
@@ -241,7 +162,11 @@ fn destroy_table<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8])
     Ok(())
 }
 
-fn query_table<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn query_table<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<(), Refusal> {
     use layout::query_flow_table_in as fields;
     use layout::query_flow_table_out as out;
     let eth = &mut function.core.eth;
@@ -253,7 +178,11 @@ fn query_table<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u
     Ok(())
 }
 
-fn set_root<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn set_root<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    _: &mut [u8],
+) -> Result<(), Refusal> {
     use layout::set_flow_table_root_in as fields;
     own(
         &[
@@ -287,7 +216,11 @@ fn room(eth: &mut Ethernet, had: usize, parts: usize) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn create_group<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn create_group<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<(), Refusal> {
     use layout::create_flow_group_in as fields;
     own(
         &[fields::OTHER_VPORT, fields::OTHER_ESWITCH, fields::VPORT_NUMBER, fields::ESWITCH_OWNER_VHCA_ID],
@@ -324,7 +257,11 @@ fn match_bytes(bytes: &[u8]) -> Box<[u8; MATCH_SIZE]> {
     all
 }
 
-fn destroy_group<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn destroy_group<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    _: &mut [u8],
+) -> Result<(), Refusal> {
     use layout::destroy_flow_group_in as fields;
     let eth = &mut function.core.eth;
     let table = table(eth, fields::TABLE_TYPE.get(input), fields::TABLE_ID.get32(input))?;
@@ -341,7 +278,11 @@ fn destroy_group<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8])
     Ok(())
 }
 
-fn set_entry<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn set_entry<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    _: &mut [u8],
+) -> Result<(), Refusal> {
     use layout::set_fte_in as fields;
     own(
         &[fields::OTHER_VPORT, fields::OTHER_ESWITCH, fields::VPORT_NUMBER, fields::ESWITCH_OWNER_VHCA_ID],
@@ -444,7 +385,11 @@ fn destination(eth: &Ethernet, kind: u64, level: u8, place: &[u8]) -> Result<Des
     }
 }
 
-fn delete_entry<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn delete_entry<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    _: &mut [u8],
+) -> Result<(), Refusal> {
     use layout::delete_fte_in as fields;
     let eth = &mut function.core.eth;
     let table = table(eth, fields::TABLE_TYPE.get(input), fields::TABLE_ID.get32(input))?;
@@ -453,7 +398,11 @@ fn delete_entry<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) 
     room(eth, gone.parts(), 0)
 }
 
-fn alloc_counter<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn alloc_counter<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<(), Refusal> {
     use layout::alloc_flow_counter_in as fields;
     none_of(&[fields::FLOW_COUNTER_BULK, fields::FLOW_COUNTER_BULK_LOG_SIZE], input)?;
     let eth = &mut function.core.eth;
@@ -464,7 +413,11 @@ fn alloc_counter<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut 
     Ok(())
 }
 
-fn dealloc_counter<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn dealloc_counter<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    _: &mut [u8],
+) -> Result<(), Refusal> {
     let eth = &mut function.core.eth;
     let number = layout::dealloc_flow_counter_in::FLOW_COUNTER_ID.get32(input);
     let mut entries = eth.steering.tables.values().flat_map(|table| table.entries.values());
@@ -476,7 +429,11 @@ fn dealloc_counter<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8
     Ok(())
 }
 
-fn query_counter<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn query_counter<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<(), Refusal> {
     use layout::query_flow_counter_in as fields;
     let eth = &mut function.core.eth;
     let number = fields::FLOW_COUNTER_ID.get32(input);

@@ -1,16 +1,45 @@
+use std::collections::BTreeSet;
+
+use crate::bus::PlainBus;
 use crate::complaint::Rule;
 use crate::layout::iseg::command_out;
 use crate::port::PortKind;
 use crate::testing::{Driver, input, set};
 
+use super::hca::Stage;
+use super::table::{Command, commands};
 use super::*;
 
 #[test]
-fn every_opcode_is_known_once() {
-    let families: Vec<_> = commands::<crate::bus::PlainBus>().into_iter().collect();
-    assert!(families.iter().all(|(opcode, command)| *opcode == command.opcode));
-    for opcode in MODIFIERS.iter().map(|(opcode, _)| opcode).chain(LISTS) {
-        assert!(families.iter().any(|(known, _)| known == opcode), "{opcode:#x}");
+fn every_opcode_and_every_name_stands_in_one_row() {
+    let rows = commands::<PlainBus>();
+    let opcodes: BTreeSet<_> = rows.iter().map(|row| row.opcode).collect();
+    let names: BTreeSet<_> = rows.iter().map(|row| row.name).collect();
+    assert_eq!(opcodes.len(), rows.len());
+    assert_eq!(names.len(), rows.len());
+}
+
+#[test]
+fn the_documentation_lists_the_commands_of_the_table_and_no_others() {
+    let manual = include_str!("../../../../docs/connectx-model.md");
+    let (_, section) = manual.split_once("## Commands").unwrap();
+    let section = section.split("\n## ").next().unwrap();
+    let listed: Vec<_> = section.split('`').skip(1).step_by(2).collect();
+    let known: Vec<_> = commands::<PlainBus>().into_iter().map(|command| command.name).collect();
+    assert_eq!(listed, known, "names in backquotes, in the order of the table");
+}
+
+#[test]
+fn a_command_executes_only_at_the_stages_of_its_row() {
+    for stage in [Stage::Disabled, Stage::Enabled, Stage::Initialised] {
+        for command in commands::<PlainBus>().iter().filter(|command| !command.stages.contains(&stage)) {
+            let mut driver = Driver::new(PortKind::Ib);
+            driver.function.core.hca.stage = stage;
+            let request = set(input(command.opcode, command.input.size), 4, *command.modifiers.start());
+            let output = driver.function.dispatch(&request, command.output);
+            assert_eq!(output[0], Status::BadSysState as u8, "{} at {stage}", command.name);
+            assert_eq!(driver.rules(), [Rule::CommandState], "{} at {stage}", command.name);
+        }
     }
 }
 
@@ -32,13 +61,7 @@ fn an_unknown_modifier_is_refused() {
 #[test]
 fn reserved_bits_of_every_command_are_refused() {
     let mut driver = Driver::booted(PortKind::Ib);
-    let known: Vec<_> = driver
-        .function
-        .commands
-        .values()
-        .map(|command| (command.opcode, command.input, command.output))
-        .collect();
-    for (opcode, table, output) in known {
+    for Command { opcode, input: table, output, .. } in commands::<PlainBus>() {
         // The upper half of the second dword belongs to no command.
         let broken = set(input(opcode, table.size), 0x04, 1 << 31);
         driver.refused(&broken, output, Rule::CommandReserved);
@@ -48,16 +71,10 @@ fn reserved_bits_of_every_command_are_refused() {
 #[test]
 fn every_command_is_as_long_as_its_input_and_has_room_for_its_output() {
     let mut driver = Driver::booted(PortKind::Ib);
-    let known: Vec<_> = driver
-        .function
-        .commands
-        .values()
-        .map(|command| (command.opcode, command.input, command.output))
-        .collect();
-    for (opcode, table, output) in known {
+    for Command { opcode, input: table, list, output, .. } in commands::<PlainBus>() {
         let status = driver.refused(&input(opcode, table.size - 4), output, Rule::CommandLength);
         assert_eq!(status, Status::BadInputLength as u8);
-        if !LISTS.contains(&opcode) {
+        if list.is_none() {
             let status = driver.refused(&input(opcode, table.size + 8), output, Rule::CommandLength);
             assert_eq!(status, Status::BadInputLength as u8);
         }
@@ -79,16 +96,11 @@ fn nothing_that_makes_objects_works_before_the_function_is_initialised() {
     let mut driver = Driver::new(PortKind::Ib);
     driver.host.set_queue(&mut driver.function);
     driver.ok(&input(0x104, 0x10), 8);
-    let known: Vec<_> = driver
-        .function
-        .commands
-        .values()
-        .map(|command| (command.opcode, command.input, command.output))
-        .collect();
-    let makes = |opcode: &u16| matches!(opcode, 0x200..=0xfff if !matches!(opcode, 0x805 | 0x80d));
-    for (opcode, table, output) in known.into_iter().filter(|(opcode, ..)| makes(opcode)) {
-        let modifier = MODIFIERS.iter().find(|(of, _)| *of == opcode).map_or(0, |(_, known)| *known.start());
-        let status = driver.refused(&set(input(opcode, table.size), 4, modifier), output, Rule::CommandState);
+    let makes = |opcode: u16| matches!(opcode, 0x200..=0xfff if !matches!(opcode, 0x805 | 0x80d));
+    for command in commands::<PlainBus>().into_iter().filter(|command| makes(command.opcode)) {
+        let Command { opcode, input: table, output, modifiers, .. } = command;
+        let request = set(input(opcode, table.size), 4, *modifiers.start());
+        let status = driver.refused(&request, output, Rule::CommandState);
         assert_eq!(status, Status::BadSysState as u8, "{opcode:#x}");
     }
 }
@@ -131,21 +143,17 @@ impl Numbers {
 fn whatever_a_guest_asks_for_it_gets_an_answer() {
     for kind in [PortKind::Ib, PortKind::Roce] {
         let mut driver = Driver::booted(kind);
-        let known: Vec<_> = driver
-            .function
-            .commands
-            .values()
-            .map(|command| (command.opcode, command.input, command.output))
-            .collect();
+        let known = commands::<PlainBus>();
         let mut numbers = Numbers(0x5eed);
         let mut refused = 0;
         for _ in 0..20_000 {
-            let (opcode, table, output) = known[numbers.next() as usize % known.len()];
+            let Command { opcode, input: table, list, output, .. } =
+                known[numbers.next() as usize % known.len()];
             // These would end the run.
             if matches!(opcode, 0x103 | 0x105) {
                 continue;
             }
-            let list = if LISTS.contains(&opcode) { numbers.next() as usize % 8 * 8 } else { 0 };
+            let list = if list.is_some() { numbers.next() as usize % 8 * 8 } else { 0 };
             let mut request = input(opcode, table.size + list);
             // A few dwords of it, within what the table names; contexts and lists are anything.
             for _ in 0..numbers.next() % 12 {

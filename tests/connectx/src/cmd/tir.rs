@@ -6,104 +6,13 @@
 //! ```
 
 use super::context::{bad, busy, missing, none_of, not_offered, reserved};
-use super::{Command, Refusal, Status};
+use super::{Refusal, Status};
 use crate::bus::Bus;
 use crate::eth::{Ethernet, Receivers, Rqt, Tir, Tis};
 use crate::function::{Core, Function};
 use crate::layout::eth as layout;
 use crate::layout::eth::{rqtc, tirc, tisc};
 use crate::layout::{dword, put};
-
-/// The commands of this file.
-pub(crate) fn commands<B: Bus>() -> Vec<Command<B>> {
-    use layout::*;
-    vec![
-        Command {
-            opcode: 0x900,
-            name: "CREATE_TIR",
-            input: &create_tir_in::TABLE,
-            output: 16,
-            run: create_tir,
-        },
-        Command {
-            opcode: 0x901,
-            name: "MODIFY_TIR",
-            input: &modify_tir_in::TABLE,
-            output: 8,
-            run: modify_tir,
-        },
-        Command {
-            opcode: 0x902,
-            name: "DESTROY_TIR",
-            input: &destroy_tir_in::TABLE,
-            output: 8,
-            run: destroy_tir,
-        },
-        Command {
-            opcode: 0x903,
-            name: "QUERY_TIR",
-            input: &query_tir_in::TABLE,
-            output: 0x110,
-            run: query_tir,
-        },
-        Command {
-            opcode: 0x912,
-            name: "CREATE_TIS",
-            input: &create_tis_in::TABLE,
-            output: 16,
-            run: create_tis,
-        },
-        Command {
-            opcode: 0x913,
-            name: "MODIFY_TIS",
-            input: &modify_tis_in::TABLE,
-            output: 8,
-            run: modify_tis,
-        },
-        Command {
-            opcode: 0x914,
-            name: "DESTROY_TIS",
-            input: &destroy_tis_in::TABLE,
-            output: 8,
-            run: destroy_tis,
-        },
-        Command {
-            opcode: 0x915,
-            name: "QUERY_TIS",
-            input: &query_tis_in::TABLE,
-            output: 0xb0,
-            run: query_tis,
-        },
-        Command {
-            opcode: 0x916,
-            name: "CREATE_RQT",
-            input: &create_rqt_in::TABLE,
-            output: 16,
-            run: create_rqt,
-        },
-        Command {
-            opcode: 0x917,
-            name: "MODIFY_RQT",
-            input: &modify_rqt_in::TABLE,
-            output: 8,
-            run: modify_rqt,
-        },
-        Command {
-            opcode: 0x918,
-            name: "DESTROY_RQT",
-            input: &destroy_rqt_in::TABLE,
-            output: 8,
-            run: destroy_rqt,
-        },
-        Command {
-            opcode: 0x919,
-            name: "QUERY_RQT",
-            input: &query_rqt_in::TABLE,
-            output: 0x110,
-            run: query_rqt,
-        },
-    ]
-}
 
 /// How many TIS there may be, log 2; QUERY_HCA_CAP tells of this and the next.
 pub(crate) const LOG_MAX_TIS: u32 = 10;
@@ -133,7 +42,11 @@ fn needs_domain<B: Bus>(core: &Core<B>, domain: u32) -> Result<(), Refusal> {
     }
 }
 
-fn create_tis<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn create_tis<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<(), Refusal> {
     let core = &mut function.core;
     let mut context = [0; tisc::SIZE];
     context.copy_from_slice(layout::create_tis_in::CTX.of(input));
@@ -157,7 +70,11 @@ fn create_tis<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8
     Ok(())
 }
 
-fn modify_tis<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn modify_tis<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    _: &mut [u8],
+) -> Result<(), Refusal> {
     use layout::modify_tis_in as fields;
     let tisn = fields::TISN.get32(input);
     let tis = function.core.eth.tises.get_mut(&tisn).ok_or_else(|| missing(format!("TIS {tisn:#x}")))?;
@@ -170,7 +87,11 @@ fn modify_tis<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) ->
     Ok(())
 }
 
-fn destroy_tis<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn destroy_tis<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    _: &mut [u8],
+) -> Result<(), Refusal> {
     let (eth, tisn) = (&mut function.core.eth, layout::destroy_tis_in::TISN.get32(input));
     let tis = eth.tises.get(&tisn).ok_or_else(|| missing(format!("TIS {tisn:#x}")))?;
     if tis.users > 0 {
@@ -181,14 +102,22 @@ fn destroy_tis<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -
     Ok(())
 }
 
-fn query_tis<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn query_tis<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<(), Refusal> {
     let tisn = layout::query_tis_in::TISN.get32(input);
     let tis = function.core.eth.tises.get(&tisn).ok_or_else(|| missing(format!("TIS {tisn:#x}")))?;
     layout::query_tis_out::TIS_CONTEXT.of_mut(output).copy_from_slice(&tis.context);
     Ok(())
 }
 
-fn create_tir<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn create_tir<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<(), Refusal> {
     let core = &mut function.core;
     let mut context = [0; tirc::SIZE];
     context.copy_from_slice(layout::create_tir_in::CTX.of(input));
@@ -233,7 +162,11 @@ fn create_tir<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8
     Ok(())
 }
 
-fn modify_tir<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn modify_tir<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    _: &mut [u8],
+) -> Result<(), Refusal> {
     use layout::modify_tir_in as fields;
     let tirn = fields::TIRN.get32(input);
     let tir = function.core.eth.tirs.get_mut(&tirn).ok_or_else(|| missing(format!("TIR {tirn:#x}")))?;
@@ -261,7 +194,11 @@ fn modify_tir<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) ->
     Ok(())
 }
 
-fn destroy_tir<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn destroy_tir<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    _: &mut [u8],
+) -> Result<(), Refusal> {
     let (eth, tirn) = (&mut function.core.eth, layout::destroy_tir_in::TIRN.get32(input));
     if !eth.tirs.contains_key(&tirn) {
         return Err(missing(format!("TIR {tirn:#x}")));
@@ -274,7 +211,11 @@ fn destroy_tir<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -
     Ok(())
 }
 
-fn query_tir<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn query_tir<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<(), Refusal> {
     let tirn = layout::query_tir_in::TIRN.get32(input);
     let tir = function.core.eth.tirs.get(&tirn).ok_or_else(|| missing(format!("TIR {tirn:#x}")))?;
     layout::query_tir_out::TIR_CONTEXT.of_mut(output).copy_from_slice(&tir.context);
@@ -296,7 +237,11 @@ fn rqs<B: Bus>(core: &Core<B>, context: &[u8], list: &[u8], max_size: u32) -> Re
     }
 }
 
-fn create_rqt<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn create_rqt<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<(), Refusal> {
     let core = &mut function.core;
     let context = layout::create_rqt_in::RQT_CONTEXT.of(input);
     let list = input.get(layout::create_rqt_in::TABLE.size..).unwrap_or_default();
@@ -312,7 +257,11 @@ fn create_rqt<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8
     Ok(())
 }
 
-fn modify_rqt<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn modify_rqt<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    _: &mut [u8],
+) -> Result<(), Refusal> {
     use layout::modify_rqt_in as fields;
     let (core, rqtn) = (&mut function.core, fields::RQTN.get32(input));
     let rqt = core.eth.rqts.get(&rqtn).ok_or_else(|| missing(format!("RQT {rqtn:#x}")))?;
@@ -327,7 +276,11 @@ fn modify_rqt<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) ->
     Ok(())
 }
 
-fn destroy_rqt<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn destroy_rqt<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    _: &mut [u8],
+) -> Result<(), Refusal> {
     let (eth, rqtn) = (&mut function.core.eth, layout::destroy_rqt_in::RQTN.get32(input));
     if !eth.rqts.contains_key(&rqtn) {
         return Err(missing(format!("RQT {rqtn:#x}")));
@@ -340,7 +293,11 @@ fn destroy_rqt<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -
     Ok(())
 }
 
-fn query_rqt<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn query_rqt<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<(), Refusal> {
     let rqtn = layout::query_rqt_in::RQTN.get32(input);
     let rqt = function.core.eth.rqts.get(&rqtn).ok_or_else(|| missing(format!("RQT {rqtn:#x}")))?;
     let context = layout::query_rqt_out::RQT_CONTEXT.of_mut(output);

@@ -9,72 +9,7 @@ use crate::layout::vport::*;
 use crate::layout::{Field, put};
 use crate::port::{IB_GIDS, PKEYS, Port, PortKind, SM_LID};
 
-use super::{Command, Refusal, Status};
-
-/// The commands of this file.
-pub(crate) fn commands<B: Bus>() -> Vec<Command<B>> {
-    macro_rules! command {
-        ($opcode:literal, $name:literal, $input:ident, $output:expr, $run:expr) => {
-            Command { opcode: $opcode, name: $name, input: &$input::TABLE, output: $output, run: $run }
-        };
-    }
-    vec![
-        command!(0x50d, "MAD_IFC", mad_ifc_in, mad_ifc_out::SIZE, mad_ifc),
-        command!(
-            0x750,
-            "QUERY_VPORT_STATE",
-            query_vport_state_in,
-            query_vport_state_out::SIZE,
-            query_vport_state
-        ),
-        command!(0x751, "MODIFY_VPORT_STATE", modify_vport_state_in, 8, modify_vport_state),
-        command!(
-            0x754,
-            "QUERY_NIC_VPORT_CONTEXT",
-            query_nic_vport_context_in,
-            query_nic_vport_context_out::SIZE,
-            query_nic_vport_context
-        ),
-        command!(0x755, "MODIFY_NIC_VPORT_CONTEXT", modify_nic_vport_context_in, 8, modify_nic_vport_context),
-        command!(
-            0x760,
-            "QUERY_ROCE_ADDRESS",
-            query_roce_address_in,
-            query_roce_address_out::SIZE,
-            query_roce_address
-        ),
-        command!(0x761, "SET_ROCE_ADDRESS", set_roce_address_in, 8, set_roce_address),
-        command!(
-            0x762,
-            "QUERY_HCA_VPORT_CONTEXT",
-            query_hca_vport_context_in,
-            query_hca_vport_context_out::SIZE,
-            query_hca_vport_context
-        ),
-        command!(0x763, "MODIFY_HCA_VPORT_CONTEXT", modify_hca_vport_context_in, 8, modify_hca_vport_context),
-        command!(
-            0x764,
-            "QUERY_HCA_VPORT_GID",
-            query_hca_vport_gid_in,
-            query_hca_vport_gid_out::SIZE,
-            query_hca_vport_gid
-        ),
-        command!(
-            0x765,
-            "QUERY_HCA_VPORT_PKEY",
-            query_hca_vport_pkey_in,
-            query_hca_vport_pkey_out::SIZE,
-            query_hca_vport_pkey
-        ),
-        command!(
-            0x770,
-            "QUERY_VPORT_COUNTER",
-            query_vport_counter_in,
-            query_vport_counter_out::SIZE,
-            query_vport_counter
-        ),
-    ]
-}
+use super::{Refusal, Status};
 
 /// Other ports and other virtual ports, where a command names one: a driver that manages none has none to name. Inputs of
 /// all commands have these at the same place.
@@ -108,7 +43,7 @@ const IB_ACTIVE: u32 = 4;
 const IB_POLLING: u32 = 2;
 const IB_LINK_UP: u32 = 5;
 
-fn query_hca_vport_context<B: Bus>(
+pub(super) fn query_hca_vport_context<B: Bus>(
     function: &mut Function<B>,
     input: &[u8],
     output: &mut [u8],
@@ -136,7 +71,7 @@ fn query_hca_vport_context<B: Bus>(
 /// The bit of the field selection that says that capabilities are meant: those of their own selection.
 const SELECT_CAPABILITIES: u32 = 0;
 
-fn modify_hca_vport_context<B: Bus>(
+pub(super) fn modify_hca_vport_context<B: Bus>(
     function: &mut Function<B>,
     input: &[u8],
     _: &mut [u8],
@@ -185,7 +120,7 @@ fn room(output: &[u8], needed: usize) -> Result<(), Refusal> {
     Err(Refusal::broken(Status::BadOutputLength, Rule::CommandLength, what))
 }
 
-fn query_hca_vport_gid<B: Bus>(
+pub(super) fn query_hca_vport_gid<B: Bus>(
     function: &mut Function<B>,
     input: &[u8],
     output: &mut [u8],
@@ -202,7 +137,7 @@ fn query_hca_vport_gid<B: Bus>(
     Ok(())
 }
 
-fn query_hca_vport_pkey<B: Bus>(
+pub(super) fn query_hca_vport_pkey<B: Bus>(
     function: &mut Function<B>,
     input: &[u8],
     output: &mut [u8],
@@ -227,7 +162,7 @@ fn state_of(modifier: u64) -> Result<(), Refusal> {
     Err(Refusal::broken(Status::BadParam, Rule::CommandModifier, "there is no embedded switch"))
 }
 
-fn query_vport_state<B: Bus>(
+pub(super) fn query_vport_state<B: Bus>(
     function: &mut Function<B>,
     input: &[u8],
     output: &mut [u8],
@@ -241,7 +176,11 @@ fn query_vport_state<B: Bus>(
     Ok(())
 }
 
-fn modify_vport_state<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn modify_vport_state<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    _: &mut [u8],
+) -> Result<(), Refusal> {
     use modify_vport_state_in::{ADMIN_STATE, OP_MOD, OTHER_VPORT, VPORT_NUMBER};
     own_vport(OTHER_VPORT.get(input), VPORT_NUMBER.get(input))?;
     state_of(OP_MOD.get(input))?;
@@ -257,7 +196,7 @@ fn modify_vport_state<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut 
     Ok(())
 }
 
-fn query_nic_vport_context<B: Bus>(
+pub(super) fn query_nic_vport_context<B: Bus>(
     function: &mut Function<B>,
     input: &[u8],
     output: &mut [u8],
@@ -314,7 +253,7 @@ const SELECTED: &[(Field, &[Field])] = {
     ]
 };
 
-fn modify_nic_vport_context<B: Bus>(
+pub(super) fn modify_nic_vport_context<B: Bus>(
     function: &mut Function<B>,
     input: &[u8],
     _: &mut [u8],
@@ -360,7 +299,11 @@ fn no_such_address(index: u32) -> Refusal {
     Refusal::broken(Status::BadIndex, Rule::CommandParameter, format!("RoCE address {index}"))
 }
 
-fn set_roce_address<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn set_roce_address<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    _: &mut [u8],
+) -> Result<(), Refusal> {
     wants(function, PortKind::Roce)?;
     let layout = set_roce_address_in::ROCE_ADDRESS.of(input);
     if let Some((offset, bits)) = roce_addr_layout::TABLE.reserved(layout) {
@@ -375,7 +318,7 @@ fn set_roce_address<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u
     }
 }
 
-fn query_roce_address<B: Bus>(
+pub(super) fn query_roce_address<B: Bus>(
     function: &mut Function<B>,
     input: &[u8],
     output: &mut [u8],
@@ -391,7 +334,7 @@ fn query_roce_address<B: Bus>(
     Ok(())
 }
 
-fn query_vport_counter<B: Bus>(
+pub(super) fn query_vport_counter<B: Bus>(
     function: &mut Function<B>,
     input: &[u8],
     output: &mut [u8],
@@ -436,7 +379,11 @@ fn query_vport_counter<B: Bus>(
 }
 
 /// A MAD is answered as by an agent that has no attribute: everything that a driver needs of a port comes by commands.
-fn mad_ifc<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn mad_ifc<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<(), Refusal> {
     let port = mad_ifc_in::PORT.get(input);
     if port > 1 {
         return Err(Refusal::broken(Status::BadIndex, Rule::CommandParameter, format!("port {port}")));

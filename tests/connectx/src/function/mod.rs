@@ -25,10 +25,9 @@ use crate::bus::Bus;
 use crate::caps::{
     Capabilities, LOG_MAX_CQ, LOG_MAX_MCG, LOG_MAX_MKEY, LOG_MAX_PD, LOG_MAX_QP, LOG_MAX_SRQ, MAX_QP_MCG,
 };
-use crate::cmd;
-use crate::cmd::Command;
 use crate::cmd::hca::Hca;
 use crate::cmd::queue::CommandQueue;
+use crate::cmd::table::{Command, commands};
 use crate::complaint::{Complaint, Complaints, Rule};
 use crate::cq::Cq;
 use crate::eq::Eq;
@@ -114,7 +113,8 @@ impl<B: Bus> Function<B> {
     pub fn new(config: Config, bus: B, trace: Trace) -> Self {
         let log = Log { complaints: Complaints::new(config.index), trace };
         let core = Core::new(config, bus, log, Faults::default());
-        Self { engine: engine(&core), core, commands: cmd::commands() }
+        let commands = commands().into_iter().map(|command| (command.opcode, command)).collect();
+        Self { engine: engine(&core), core, commands }
     }
 
     /// The complaints since the last call.

@@ -7,6 +7,25 @@ use crate::layout::iseg::command_out;
 use crate::port::PortKind;
 use crate::testing::{Driver, PAGE, input, set};
 
+const QUERY_HCA_CAP: u16 = 0x100;
+const QUERY_ADAPTER: u16 = 0x101;
+const INIT_HCA: u16 = 0x102;
+const TEARDOWN_HCA: u16 = 0x103;
+const ENABLE_HCA: u16 = 0x104;
+const DISABLE_HCA: u16 = 0x105;
+const QUERY_PAGES: u16 = 0x107;
+const MANAGE_PAGES: u16 = 0x108;
+const SET_HCA_CAP: u16 = 0x109;
+const QUERY_ISSI: u16 = 0x10a;
+const SET_ISSI: u16 = 0x10b;
+const SET_DRIVER_VERSION: u16 = 0x10d;
+const QUERY_SPECIAL_CONTEXTS: u16 = 0x203;
+const ALLOC_Q_COUNTER: u16 = 0x771;
+const DEALLOC_Q_COUNTER: u16 = 0x772;
+const QUERY_Q_COUNTER: u16 = 0x773;
+const ALLOC_UAR: u16 = 0x802;
+const DEALLOC_UAR: u16 = 0x803;
+
 /// A driver that has enabled the function.
 fn enabled() -> Driver {
     let mut driver = Driver::new(PortKind::Ib);

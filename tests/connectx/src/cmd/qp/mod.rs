@@ -7,54 +7,32 @@
 //! | `path` | address paths |
 
 mod init;
-mod modify;
+pub(super) mod modify;
 mod path;
 
 use roce::engine::{Gid, Pd, Qpn, State};
 
 use super::context::{bad, engine, missing, none_of, qp_bytes, reserved};
-use super::{Command, Refusal, Status};
+use super::{Refusal, Status};
 use crate::bus::Bus;
 use crate::function::Function;
 use crate::layout::put;
 use crate::layout::qp::{
-    ads, attach_to_mcg_in, create_qp_in, create_qp_out, destroy_qp_in, detach_from_mcg_in, init2init_qp_in,
-    init2rtr_qp_in, qp_2err_in, qp_2rst_in, qpc, query_qp_in, query_qp_out, rst2init_qp_in, rtr2rts_qp_in,
-    rts2rts_qp_in, sqd2rts_qp_in, sqerr2rts_qp_in,
+    ads, attach_to_mcg_in, create_qp_in, create_qp_out, destroy_qp_in, detach_from_mcg_in, qpc, query_qp_in,
+    query_qp_out,
 };
 use crate::qp::{Receives, Service};
-
-/// The commands of this file and of `modify`.
-pub(crate) fn commands<B: Bus>() -> Vec<Command<B>> {
-    macro_rules! command {
-        ($opcode:literal, $name:literal, $input:ident, $output:expr, $run:expr) => {
-            Command { opcode: $opcode, name: $name, input: &$input::TABLE, output: $output, run: $run }
-        };
-    }
-    vec![
-        command!(0x500, "CREATE_QP", create_qp_in, 16, create),
-        command!(0x501, "DESTROY_QP", destroy_qp_in, 8, destroy),
-        command!(0x502, "RST2INIT_QP", rst2init_qp_in, 8, modify::rst2init),
-        command!(0x503, "INIT2RTR_QP", init2rtr_qp_in, 8, modify::init2rtr),
-        command!(0x504, "RTR2RTS_QP", rtr2rts_qp_in, 8, modify::rtr2rts),
-        command!(0x505, "RTS2RTS_QP", rts2rts_qp_in, 8, modify::rts2rts),
-        command!(0x506, "SQERR2RTS_QP", sqerr2rts_qp_in, 8, modify::sqerr2rts),
-        command!(0x507, "2ERR_QP", qp_2err_in, 8, modify::to_error),
-        command!(0x50a, "2RST_QP", qp_2rst_in, 8, modify::to_reset),
-        command!(0x50b, "QUERY_QP", query_qp_in, 0x110, query),
-        command!(0x50c, "SQD2RTS_QP", sqd2rts_qp_in, 8, modify::sqd2rts),
-        command!(0x50e, "INIT2INIT_QP", init2init_qp_in, 8, modify::init2init),
-        command!(0x806, "ATTACH_TO_MCG", attach_to_mcg_in, 8, attach),
-        command!(0x807, "DETACH_FROM_MCG", detach_from_mcg_in, 8, detach),
-    ]
-}
 
 /// A queue pair's number, by name for complaints.
 fn name(qpn: u32) -> String {
     format!("queue pair {qpn:#x}")
 }
 
-fn create<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn create<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<(), Refusal> {
     none_of(
         &[
             create_qp_in::QPC_EXT,
@@ -106,7 +84,7 @@ fn check_reserved(context: &[u8]) -> Result<(), Refusal> {
     reserved(&ads::TABLE, qpc::SECONDARY_ADDRESS_PATH.of(context))
 }
 
-fn destroy<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn destroy<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
     let qpn = destroy_qp_in::QPN.get32(input);
     let qp = function.core.qps.remove(&qpn).ok_or_else(|| missing(name(qpn)))?;
     let gone = function.engine.destroy_qp(Qpn(qpn));
@@ -141,7 +119,11 @@ fn state_number(state: State) -> u32 {
 /// The state of a send queue that drains.
 const DRAINING: u32 = 7;
 
-fn query<B: Bus>(function: &mut Function<B>, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn query<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<(), Refusal> {
     none_of(&[query_qp_in::QPC_EXT], input)?;
     let qpn = query_qp_in::QPN.get32(input);
     let qp = function.core.qps.get(&qpn).ok_or_else(|| missing(name(qpn)))?;
@@ -180,13 +162,13 @@ fn datagrams<B: Bus>(function: &Function<B>, qpn: u32) -> Result<Qpn, Refusal> {
     }
 }
 
-fn attach<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn attach<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
     let qpn = datagrams(function, attach_to_mcg_in::QPN.get32(input))?;
     let group = group(attach_to_mcg_in::MULTICAST_GID.of(input));
     function.engine.attach_mcast(qpn, group).map_err(|refused| engine(refused, "the group"))
 }
 
-fn detach<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+pub(super) fn detach<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
     let qpn = datagrams(function, detach_from_mcg_in::QPN.get32(input))?;
     let group = group(detach_from_mcg_in::MULTICAST_GID.of(input));
     // A user may leave a group that it never joined: the driver does not keep count.

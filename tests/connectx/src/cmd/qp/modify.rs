@@ -99,7 +99,7 @@ impl Transition {
 /// The transition commands, one function each: they are function pointers in a table.
 macro_rules! transitions {
     ($($function:ident: $transition:ident;)*) => {$(
-        pub(super) fn $function<B: Bus>(
+        pub(crate) fn $function<B: Bus>(
             function: &mut Function<B>,
             input: &[u8],
             _: &mut [u8],
@@ -338,7 +338,7 @@ fn options<B: Bus>(
     Ok(())
 }
 
-pub(super) fn to_error<B: Bus>(
+pub(crate) fn to_error<B: Bus>(
     function: &mut Function<B>,
     input: &[u8],
     _: &mut [u8],
@@ -354,7 +354,7 @@ pub(super) fn to_error<B: Bus>(
     Ok(())
 }
 
-pub(super) fn to_reset<B: Bus>(
+pub(crate) fn to_reset<B: Bus>(
     function: &mut Function<B>,
     input: &[u8],
     _: &mut [u8],

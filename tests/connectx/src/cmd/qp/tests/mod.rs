@@ -9,6 +9,7 @@ use super::*;
 use crate::cmd::bench::{Bench, input, naming, stray};
 use crate::complaint::Rule;
 use crate::layout::Field;
+use crate::layout::qp::rst2init_qp_in;
 use crate::layout::srq::{create_srq_in, create_srq_out, create_xrc_srq_out, srqc};
 use crate::port::PortKind;
 use crate::qp::ReceiveShape;
