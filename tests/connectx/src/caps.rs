@@ -5,13 +5,11 @@
 //!
 //! Invariant: what is set is never more than what is offered.
 
-use crate::cmd::eth::{LOG_MAX_RQ, LOG_MAX_SQ};
-use crate::cmd::steering::{LOG_MAX_DESTINATION, LOG_MAX_TABLE_SIZE, MAX_LEVEL};
-use crate::cmd::tir::{LOG_MAX_RQT, LOG_MAX_RQT_SIZE, LOG_MAX_TIR, LOG_MAX_TIS};
-use crate::cmd::{Refusal, Status};
+use std::ops::RangeInclusive;
+
+use crate::cmd::refusal::{Refusal, Status};
 use crate::complaint::Rule;
-use crate::eth::queue::{LOG_MAX_WQ, LOG_STRIDE};
-use crate::function::Config;
+use crate::function::config::Config;
 use crate::layout::caps::{
     atomic_caps, cmd_hca_cap as general, flow_table_nic_cap as flow,
     per_protocol_networking_offload_caps as ethernet, roce_cap,
@@ -21,22 +19,44 @@ use crate::port::PortKind;
 
 /// The internal timer's frequency.
 pub(crate) const FREQUENCY_KHZ: u32 = 156_250;
-/// How many queue pairs there may be, as a power of two; so with the others.
+/// Queue pairs, log2.
 pub(crate) const LOG_MAX_QP: u32 = 14;
-/// Completion queues.
+/// Completion queues, log2.
 pub(crate) const LOG_MAX_CQ: u32 = 14;
-/// Memory keys.
+/// Memory keys, log2.
 pub(crate) const LOG_MAX_MKEY: u32 = 18;
-/// Protection domains.
+/// Protection domains, log2.
 pub(crate) const LOG_MAX_PD: u32 = 14;
-/// Multicast groups, as a power of two.
+/// Multicast groups, log2.
 pub(crate) const LOG_MAX_MCG: u32 = 13;
 /// Members of a multicast group.
 pub(crate) const MAX_QP_MCG: u32 = 240;
-/// Shared receive queues.
+/// Shared receive queues, log2.
 pub(crate) const LOG_MAX_SRQ: u32 = 13;
-/// Event queues, as a number.
+/// Event queues.
 pub(crate) const MAX_EQS: u32 = 16;
+/// Ethernet send queues, log2.
+pub(crate) const LOG_MAX_SQ: u32 = 10;
+/// Ethernet receive queues, log2.
+pub(crate) const LOG_MAX_RQ: u32 = 10;
+/// Bytes of an entry of an Ethernet queue, log2: at least one element of a receive, at most one work request.
+pub(crate) const LOG_STRIDE: RangeInclusive<u32> = 4..=10;
+/// Entries of an Ethernet queue, log2: counters have 16 bits, and a full ring differs from an empty one.
+pub(crate) const LOG_MAX_WQ: u32 = 15;
+/// Transport interface sends, log2.
+pub(crate) const LOG_MAX_TIS: u32 = 10;
+/// Transport interface receives, log2.
+pub(crate) const LOG_MAX_TIR: u32 = 10;
+/// Receive queue tables, log2.
+pub(crate) const LOG_MAX_RQT: u32 = 10;
+/// Entries of a receive queue table, log2.
+pub(crate) const LOG_MAX_RQT_SIZE: u32 = 8;
+/// Entries of a flow table, log2.
+pub(crate) const LOG_MAX_TABLE_SIZE: u64 = 20;
+/// Destinations of a flow table entry, log2.
+pub(crate) const LOG_MAX_DESTINATION: u64 = 8;
+/// Highest level of a flow table.
+pub(crate) const MAX_LEVEL: u64 = 128;
 /// How many bytes of capabilities a group has.
 const GROUP_SIZE: usize = 0x1000;
 

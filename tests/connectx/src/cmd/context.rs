@@ -2,7 +2,7 @@
 
 use roce::engine::Refused;
 
-use super::{Refusal, Status};
+use super::refusal::{Refusal, Status};
 use crate::bus::Bus;
 use crate::complaint::Rule;
 use crate::function::Core;

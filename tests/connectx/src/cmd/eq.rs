@@ -11,7 +11,7 @@ use crate::layout::eq::{create_eq_in, create_eq_out, destroy_eq_in, eqc, query_e
 use crate::layout::{put, qword};
 
 use super::context::{bad, buffer, busy, missing, reserved};
-use super::{Refusal, Status};
+use super::refusal::{Refusal, Status};
 
 pub(super) fn create_eq<B: Bus>(
     function: &mut Function<B>,

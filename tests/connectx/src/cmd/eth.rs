@@ -4,8 +4,9 @@
 //! queue that it tries write combining with, have none, and never touch memory.
 
 use super::context::{bad, busy, missing, none_of, not_offered, reserved};
-use super::{Refusal, Status};
+use super::refusal::{Refusal, Status};
 use crate::bus::Bus;
+use crate::caps::{LOG_MAX_RQ, LOG_MAX_SQ};
 use crate::complaint::Rule;
 use crate::eth::queue::WorkQueue;
 use crate::eth::rq::{QueueState, Rq};
@@ -14,11 +15,6 @@ use crate::function::Function;
 use crate::layout::eth as layout;
 use crate::layout::eth::{rqc, sqc};
 use crate::layout::srq::wq;
-
-/// How many send queues there may be, log 2; QUERY_HCA_CAP tells of it.
-pub(crate) const LOG_MAX_SQ: u32 = 10;
-/// How many receive queues there may be, log 2; QUERY_HCA_CAP tells of it.
-pub(crate) const LOG_MAX_RQ: u32 = 10;
 
 pub(super) fn create_sq<B: Bus>(
     function: &mut Function<B>,

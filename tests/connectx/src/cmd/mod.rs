@@ -3,6 +3,7 @@
 //! | module | commands |
 //! |---|---|
 //! | `table` | all commands, one row each |
+//! | `refusal` | the status of a refused command, and the rule that it broke |
 //! | `queue` | entries, mailboxes, completion |
 //! | `hca` | life of the function: enabling, ISSI, pages, capabilities, UARs, counters |
 //! | `eq` | event queues |
@@ -27,6 +28,7 @@ pub(crate) mod mkey;
 pub(crate) mod pd;
 pub(crate) mod qp;
 pub(crate) mod queue;
+pub(crate) mod refusal;
 pub(crate) mod register;
 pub(crate) mod srq;
 pub(crate) mod steering;
@@ -40,51 +42,7 @@ use crate::function::Function;
 use crate::layout::iseg::{command_in, command_out};
 use crate::trace::format;
 
-/// How a command ended that was refused, byte 0 of its output, which is 0 otherwise.
-///
-/// # References
-/// PRM, "command return status"
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Status {
-    InternalError = 0x01,
-    BadOp = 0x02,
-    BadParam = 0x03,
-    BadSysState = 0x04,
-    BadResource = 0x05,
-    ResourceBusy = 0x06,
-    ExceedLimit = 0x08,
-    BadResourceState = 0x09,
-    BadIndex = 0x0a,
-    NoResources = 0x0f,
-    BadQpState = 0x10,
-    /// A completion queue would be smaller than what waits in it.
-    BadCqSize = 0x40,
-    BadInputLength = 0x50,
-    BadOutputLength = 0x51,
-}
-
-/// Why a command is refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Refusal {
-    pub(crate) status: Status,
-    pub(crate) syndrome: u32,
-    /// The rule that was broken; none where asking was fair.
-    pub(crate) complaint: Option<(Rule, String)>,
-}
-
-impl Refusal {
-    /// A rule was broken.
-    pub(crate) fn broken(status: Status, rule: Rule, what: impl Into<String>) -> Self {
-        // Syndromes are the firmware's own; a driver only shows them. These are recognisable.
-        Self { status, syndrome: 0x00c0_0000 | rule as u32, complaint: Some((rule, what.into())) }
-    }
-
-    /// No rule was broken: there is no room, or the driver tries what is there.
-    pub(crate) fn fair(status: Status) -> Self {
-        Self { status, syndrome: 0x00c1_0000 | status as u32, complaint: None }
-    }
-}
+use self::refusal::{Refusal, Status};
 
 impl<B: Bus> Function<B> {
     /// Carries out one command, and tells what to answer.

@@ -3,8 +3,9 @@
 //! What frames make of it is in [`eth::steering`](crate::eth::steering).
 
 use super::context::{bad, busy, missing, none_of, not_offered, reserved};
-use super::{Refusal, Status};
+use super::refusal::{Refusal, Status};
 use crate::bus::Bus;
+use crate::caps::{LOG_MAX_DESTINATION, LOG_MAX_TABLE_SIZE, MAX_LEVEL};
 use crate::complaint::Rule;
 use crate::eth::Ethernet;
 use crate::eth::steering::{
@@ -15,14 +16,8 @@ use crate::layout::steering as layout;
 use crate::layout::steering::{dest_format_struct, flow_context};
 use crate::layout::{Field, dword};
 
-/// The most entries of a table, log 2; QUERY_HCA_CAP tells of it.
-pub(crate) const LOG_MAX_TABLE_SIZE: u64 = 20;
-/// The most destinations of an entry, log 2; QUERY_HCA_CAP tells of it.
-pub(crate) const LOG_MAX_DESTINATION: u64 = 8;
 /// The most counters of an entry: QUERY_HCA_CAP offers no more.
 const MAX_COUNTERS: usize = 1;
-/// The highest level of a table; QUERY_HCA_CAP tells of it.
-pub(crate) const MAX_LEVEL: u64 = 128;
 /// Tables for received and sent frames, for received and sent RDMA.
 const KINDS: [u64; 4] = [RECEIVE as u64, 1, 7, 8];
 /// What happens to a frame that no entry matches: as without the table, or on to another.

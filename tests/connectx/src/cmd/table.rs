@@ -34,8 +34,8 @@ use crate::bus::Bus;
 use crate::function::Function;
 use crate::layout::{self, Table};
 
-use super::Refusal;
 use super::hca::Stage::{self, *};
+use super::refusal::Refusal;
 
 /// One row of the table.
 #[derive(Debug)]

@@ -6,22 +6,15 @@
 //! ```
 
 use super::context::{bad, busy, missing, none_of, not_offered, reserved};
-use super::{Refusal, Status};
+use super::refusal::{Refusal, Status};
 use crate::bus::Bus;
+use crate::caps::{LOG_MAX_RQT, LOG_MAX_RQT_SIZE, LOG_MAX_TIR, LOG_MAX_TIS};
 use crate::eth::{Ethernet, Receivers, Rqt, Tir, Tis};
 use crate::function::{Core, Function};
 use crate::layout::eth as layout;
 use crate::layout::eth::{rqtc, tirc, tisc};
 use crate::layout::{dword, put};
 
-/// How many TIS there may be, log 2; QUERY_HCA_CAP tells of this and the next.
-pub(crate) const LOG_MAX_TIS: u32 = 10;
-/// TIR.
-pub(crate) const LOG_MAX_TIR: u32 = 10;
-/// RQT.
-pub(crate) const LOG_MAX_RQT: u32 = 10;
-/// The most entries of a table, log 2; QUERY_HCA_CAP tells of it.
-pub(crate) const LOG_MAX_RQT_SIZE: u32 = 8;
 /// How a TIR finds its queue: one, or one out of a table.
 const DIRECT: u32 = 0;
 const INDIRECT: u32 = 1;

@@ -6,8 +6,9 @@
 //! PRM, "work queue context"
 
 use crate::bus::{Bus, BusFault};
-use crate::cmd::Refusal;
+use crate::caps::{LOG_MAX_WQ, LOG_STRIDE};
 use crate::cmd::context::{bad, buffer, doorbell_record, none_of, reserved};
+use crate::cmd::refusal::Refusal;
 use crate::function::pages::Pages;
 use crate::layout::srq::wq;
 
@@ -25,10 +26,6 @@ pub(crate) struct WorkQueue {
     pub(crate) uar: u32,
 }
 
-/// Bytes of an entry, log 2: at least an element of a receive, at most what a work request has. QUERY_HCA_CAP tells of it.
-pub(crate) const LOG_STRIDE: std::ops::RangeInclusive<u32> = 4..=10;
-/// The most entries, log 2: counters have 16 bits, and a full ring is not an empty one. QUERY_HCA_CAP tells of it.
-pub(crate) const LOG_MAX_WQ: u32 = 15;
 /// The only type of queue that is offered.
 const CYCLIC: u32 = 1;
 

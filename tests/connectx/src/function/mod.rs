@@ -2,6 +2,7 @@
 //!
 //! | module | what it is |
 //! |---|---|
+//! | `config` | parameters of a new function |
 //! | `pci` | configuration space |
 //! | `iseg` | the initialisation segment |
 //! | `uar` | doorbells |
@@ -11,6 +12,7 @@
 //! A function is the transport engine and [`Core`], everything else. They are apart because the engine tells what
 //! happened through a [`Sink`](roce::engine::Sink), which is the core: completions become entries in the guest's memory while the engine runs.
 
+pub(crate) mod config;
 pub(crate) mod iseg;
 pub(crate) mod pages;
 pub(crate) mod pci;
@@ -35,25 +37,16 @@ use crate::eth::Ethernet;
 use crate::fault::Faults;
 use crate::ids::{Ascending, Ids};
 use crate::mkey::{Mkeys, Translated};
-use crate::port::{Port, PortKind};
+use crate::port::Port;
 use crate::qp::{Attention, Qp};
 use crate::srq::Srq;
 use crate::trace::{Trace, format};
 
+pub use self::config::Config;
+
 use self::iseg::Iseg;
 use self::pci::Pci;
 use self::uar::Uars;
-
-/// How a function is made.
-#[derive(Clone, Copy, Debug)]
-pub struct Config {
-    /// Its place in the fabric: chooses GUIDs, the LID, the MAC address.
-    pub index: usize,
-    /// What its port is.
-    pub port: PortKind,
-    /// Payload of small messages comes in the completion, where the driver asks for it.
-    pub scatter_to_cqe: bool,
-}
 
 /// One PCI function.
 #[derive(Debug)]

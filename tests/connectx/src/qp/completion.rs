@@ -5,7 +5,7 @@
 
 use roce::engine::{Completion, CqFull, CqId, Event, Opcode, Qpn, Sink, SrqId, Status};
 
-use super::{Receives, Service, sq, wqe::opcode};
+use super::{Receives, Service, wqe::opcode};
 use crate::bus::Bus;
 use crate::eq::EventType;
 use crate::function::Core;
@@ -76,6 +76,16 @@ pub(crate) fn status(code: u8) -> Status {
     known.into_iter().find(|status| syndrome(*status).0 == code).unwrap_or(General)
 }
 
+/// Number of a send for the engine, which its completion carries.
+pub(super) fn wr_id(index: u16, opcode: u8) -> u64 {
+    u64::from(opcode) << 16 | u64::from(index)
+}
+
+/// Position and operation of a send, from its number.
+fn of_wr_id(wr_id: u64) -> (u16, u8) {
+    (wr_id as u16, (wr_id >> 16) as u8)
+}
+
 impl<B: Bus> Core<B> {
     /// The completion of a send that was none of the engine's.
     pub(super) fn send_completion(
@@ -125,7 +135,7 @@ impl<B: Bus> Core<B> {
         if is_recv {
             self.received(completion, &mut entry);
         } else {
-            let (_, operation) = sq::of_wr_id(completion.wr_id);
+            let (_, operation) = of_wr_id(completion.wr_id);
             cqe::OPCODE.set(&mut entry, kind::REQUESTER);
             cqe::WQE_OPCODE.set(&mut entry, operation);
             let user_index = self.qps.get(&completion.qpn.0).map_or(0, |qp| qp.user_index);

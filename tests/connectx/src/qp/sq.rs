@@ -14,6 +14,7 @@ use roce::engine::{
     Opcode, Payload, PostRefused, Qpn, SendFlags, SendOp, SendWr, State, Status, UdDestination,
 };
 
+use super::completion::wr_id;
 use super::wqe::{self, Bytes, Ctrl, Local, Mistake, Work};
 use super::{BASIC_BLOCK, Service, Waiting};
 use crate::bus::Bus;
@@ -21,16 +22,6 @@ use crate::complaint::Rule;
 use crate::function::{Core, Function};
 use crate::layout::wqe::ctrl;
 use crate::trace::format::{self, Queue};
-
-/// The number of a send for the engine: what its completion tells.
-pub(super) fn wr_id(index: u16, opcode: u8) -> u64 {
-    u64::from(opcode) << 16 | u64::from(index)
-}
-
-/// Position and operation of a send, by its number.
-pub(super) fn of_wr_id(wr_id: u64) -> (u16, u8) {
-    (wr_id as u16, (wr_id >> 16) as u8)
-}
 
 impl<B: Bus> Function<B> {
     /// A doorbell of a send queue: the first 8 bytes of the last work request that was posted. `blue_flame`: all of it, which

@@ -9,7 +9,7 @@
 //! ```
 
 use super::context::{bad, buffer, busy, doorbell_record, list_bytes, missing, none_of, reserved};
-use super::{Refusal, Status};
+use super::refusal::{Refusal, Status};
 use crate::bus::Bus;
 use crate::cq::{Arm, Cq, CqRun};
 use crate::function::{Core, Function};

@@ -20,7 +20,7 @@ use crate::function::{BAR0_SIZE, Core, Function, ISEG_SIZE, UAR_SIZE};
 use crate::ids::Ids;
 use crate::layout::{hca, put, qword};
 
-use super::{Refusal, Status};
+use super::refusal::{Refusal, Status};
 
 /// How far the function is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -5,7 +5,7 @@
 use roce::engine::{MrChange, MwType, Pd, Refused};
 
 use super::context::{bad, engine, missing, none_of, not_offered, reserved};
-use super::{Refusal, Status};
+use super::refusal::{Refusal, Status};
 use crate::bus::Bus;
 use crate::caps::LOG_MAX_KLM_LIST;
 use crate::complaint::Rule;

@@ -3,7 +3,7 @@
 use roce::engine::Pd;
 
 use super::context::{busy, engine, missing};
-use super::{Refusal, Status};
+use super::refusal::{Refusal, Status};
 use crate::bus::Bus;
 use crate::function::Function;
 use crate::layout::mkey::{

@@ -3,7 +3,7 @@
 use roce::engine::{CqId, InlineCompletion, Pd, QpInit, Service as Transport, SrqId, XrcDomain};
 
 use super::super::context::{bad, buffer, doorbell_record, missing, none_of, not_offered};
-use super::super::{Refusal, Status};
+use super::super::refusal::{Refusal, Status};
 use crate::bus::Bus;
 use crate::complaint::Rule;
 use crate::function::Core;

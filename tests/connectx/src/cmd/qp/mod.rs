@@ -13,7 +13,7 @@ mod path;
 use roce::engine::{Gid, Pd, Qpn, State};
 
 use super::context::{bad, engine, missing, none_of, qp_bytes, reserved};
-use super::{Refusal, Status};
+use super::refusal::{Refusal, Status};
 use crate::bus::Bus;
 use crate::function::Function;
 use crate::layout::put;

@@ -14,7 +14,7 @@
 use roce::engine::{Access, AttrChange, Qpn, State};
 
 use super::super::context::{engine, missing, none_of};
-use super::super::{Refusal, Status};
+use super::super::refusal::{Refusal, Status};
 use super::path::{attribute, check_port, pkey, read};
 use super::{check_reserved, name};
 use crate::bus::Bus;

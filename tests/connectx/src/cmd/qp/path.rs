@@ -2,7 +2,7 @@
 
 use roce::engine::{Gid, Network, Path};
 
-use super::super::{Refusal, Status};
+use super::super::refusal::{Refusal, Status};
 use crate::complaint::Rule;
 use crate::layout::qp::ads;
 use crate::port::{IB_GIDS, PKEYS, Port, PortKind, ROCE_ADDRESSES};

@@ -9,7 +9,7 @@
 use roce::engine::{CqId, Pd, SrqId, XrcDomain};
 
 use super::context::{bad, buffer, busy, doorbell_record, engine, missing, none_of, reserved, srq_bytes};
-use super::{Refusal, Status};
+use super::refusal::{Refusal, Status};
 use crate::bus::Bus;
 use crate::function::Function;
 use crate::function::pages::Pages;

@@ -9,7 +9,7 @@ use crate::layout::vport::*;
 use crate::layout::{Field, put};
 use crate::port::{IB_GIDS, PKEYS, Port, PortKind, SM_LID};
 
-use super::{Refusal, Status};
+use super::refusal::{Refusal, Status};
 
 /// Other ports and other virtual ports, where a command names one: a driver that manages none has none to name. Inputs of
 /// all commands have these at the same place.

@@ -1,0 +1,49 @@
+//! [`Refusal`]: the reason why a command is refused.
+
+use crate::complaint::Rule;
+
+/// Status of a refused command: byte 0 of its output, which is 0 after success.
+///
+/// # References
+/// PRM, "command return status"
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Status {
+    InternalError = 0x01,
+    BadOp = 0x02,
+    BadParam = 0x03,
+    BadSysState = 0x04,
+    BadResource = 0x05,
+    ResourceBusy = 0x06,
+    ExceedLimit = 0x08,
+    BadResourceState = 0x09,
+    BadIndex = 0x0a,
+    NoResources = 0x0f,
+    BadQpState = 0x10,
+    /// The entries that wait in a completion queue exceed its new size.
+    BadCqSize = 0x40,
+    BadInputLength = 0x50,
+    BadOutputLength = 0x51,
+}
+
+/// A refused command: status, syndrome, and the rule that the driver broke.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) status: Status,
+    pub(crate) syndrome: u32,
+    /// The broken rule and what broke it; `None` if the driver was entitled to ask.
+    pub(crate) complaint: Option<(Rule, String)>,
+}
+
+impl Refusal {
+    /// Returns a refusal of a command that breaks a rule.
+    pub(crate) fn broken(status: Status, rule: Rule, what: impl Into<String>) -> Self {
+        // Firmware defines the syndromes and drivers only print them. These stand out as the model's.
+        Self { status, syndrome: 0x00c0_0000 | rule as u32, complaint: Some((rule, what.into())) }
+    }
+
+    /// Returns a refusal that breaks no rule: a resource ran out, or the driver probes for a feature.
+    pub(crate) fn fair(status: Status) -> Self {
+        Self { status, syndrome: 0x00c1_0000 | status as u32, complaint: None }
+    }
+}
