@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 
-use super::{Progress, child};
+use super::child;
+use super::progress::Progress;
 use crate::cache;
 
 /// How QEMU runs the guest's processors.

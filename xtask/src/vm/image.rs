@@ -15,7 +15,6 @@ use std::thread;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::initramfs::hash;
 use super::kernel::Kernel;
 use crate::{apt, cache};
 
@@ -27,7 +26,7 @@ use crate::{apt, cache};
 pub(crate) fn find_or_unpack(kernel: &Kernel) -> Result<PathBuf> {
     let packed = &kernel.image;
     let metadata = fs::metadata(packed).with_context(|| format!("cannot read {}", packed.display()))?;
-    let identity = hash(&[
+    let identity = cache::hash(&[
         packed.as_os_str().as_encoded_bytes(),
         format!("{} {:?}", metadata.len(), metadata.modified()?).as_bytes(),
     ]);

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 
-use super::Progress;
+use super::progress::Progress;
 use crate::apt::{self, Archive, PackageVersion, PrivateApt};
 use crate::cache;
 
@@ -275,7 +275,7 @@ fn depmod(root: &Path, kernel: &Kernel) -> Result<()> {
 /// A tree in the cache whose modules are links to a kernel's own, with a modules.dep beside them.
 fn mirror_with_depmod(kernel: &Kernel) -> Result<PathBuf> {
     let original = kernel.modules.join(&kernel.release);
-    let identity = super::initramfs::hash(&[original.as_os_str().as_encoded_bytes()]);
+    let identity = cache::hash(&[original.as_os_str().as_encoded_bytes()]);
     let root = cache::dir()?.join("depmod").join(format!("{}-{identity:016x}", kernel.release));
     let modules = root.join("lib/modules");
     let mirror = modules.join(&kernel.release);

@@ -7,7 +7,7 @@
 //! qemu    ── the process (child.rs starts it)   qemu_release ── which QEMU that is
 //! connectx ── the model of an mlx5 device       guest     ── process 1 over there
 //! supervise ── follows it to its end            console ── did the kernel fail?
-//! run_dir ── its files
+//! run_dir ── its files                         device, progress ── the kinds of device, messages
 //! ```
 //!
 //! The guest sees the host's root read-only under a tmpfs, so that programs run at their own path and what they write is
@@ -24,11 +24,13 @@ mod accel;
 mod child;
 pub(crate) mod connectx;
 pub(crate) mod console;
+mod device;
 pub(crate) mod guest;
 mod image;
 mod initramfs;
 mod job;
 pub(crate) mod kernel;
+mod progress;
 mod qemu;
 mod qemu_release;
 mod run_dir;
@@ -44,8 +46,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 
 pub(crate) use self::accel::Accel;
+pub(crate) use self::device::Device;
 use self::job::Job;
 use self::kernel::Kernel;
+pub(crate) use self::progress::Progress;
 use self::qemu::{Machine, Qemu};
 use self::qemu_release::Release;
 use self::run_dir::RunDir;
@@ -141,41 +145,6 @@ impl Args {
             quiet: false,
             command,
         }
-    }
-}
-
-/// What `--device` accepts.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-pub(crate) enum Device {
-    /// rxe0 on a veth with 10.9.9.1/24
-    Rxe,
-    /// A software model of a ConnectX under the kernel's own mlx5 driver: mlx5_0, and mlx5_1 with --functions 2
-    Mlx5,
-    /// The modules are loaded, and there is no device
-    None,
-}
-
-/// Lines about what is going on, on stderr.
-pub(crate) struct Progress {
-    quiet: bool,
-}
-
-impl Progress {
-    /// Shows lines, or nothing.
-    pub(crate) fn new(quiet: bool) -> Self {
-        Progress { quiet }
-    }
-
-    /// Shows a line unless told to be quiet.
-    pub(crate) fn say(&self, line: &str) {
-        if !self.quiet {
-            eprintln!("vm: {line}");
-        }
-    }
-
-    /// Whether lines are hidden.
-    pub(crate) fn is_quiet(&self) -> bool {
-        self.quiet
     }
 }
 
@@ -282,9 +251,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         let console = Arc::new(Mutex::new(Vec::new()));
         let (send, events) = mpsc::channel();
         if let Some(model) = &mut model {
-            model.watch(send.clone());
+            let send = send.clone();
+            model.on_end(move || {
+                // Fails only if the guest is no longer followed.
+                let _ = send.send(supervise::Event::ModelEnded);
+            });
         }
-        supervise::pump_streams(&streams, args, &console, &run_dir, send)?;
+        let options = supervise::StreamOptions { show_console: args.console, interactive: args.interactive };
+        supervise::pump_streams(&streams, options, &console, &run_dir, send)?;
         let timeout = (args.timeout != 0).then(|| Duration::from_secs(args.timeout));
         let ended = supervise::to_the_end(&mut qemu, &streams.control, &events, timeout, &progress, started);
         let verdict = model.map(connectx::Model::finish).unwrap_or_default();

@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::Progress;
+use super::progress::Progress;
 use crate::apt::{self, Archive, PackageVersion, PrivateApt};
 use crate::cache;
 

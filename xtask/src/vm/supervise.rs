@@ -18,8 +18,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
+use super::progress::Progress;
 use super::qemu::{Qemu, Streams};
-use super::{Args, Progress, RunDir};
+use super::run_dir::RunDir;
 
 /// How a guest ended.
 pub(super) enum Ended {
@@ -47,18 +48,27 @@ pub(super) enum Event {
 /// Streams that must end before the guest has ended: console, control, out and err.
 const STREAMS: usize = 4;
 
+/// The streams that the caller connects to its own.
+#[derive(Clone, Copy)]
+pub(super) struct StreamOptions {
+    /// Copies the console to stderr.
+    pub(super) show_console: bool,
+    /// Copies stdin to the command.
+    pub(super) interactive: bool,
+}
+
 /// Starts a thread for each stream, which reports to `send`. The console's bytes are collected in `console` and in the guest's directory.
 ///
 /// # Errors
 /// A stream cannot be cloned, or the log cannot be created.
 pub(super) fn pump_streams(
     streams: &Streams,
-    args: &Args,
+    options: StreamOptions,
     console: &Arc<Mutex<Vec<u8>>>,
     run_dir: &RunDir,
     send: Sender<Event>,
 ) -> Result<()> {
-    let (log, show) = (File::create(run_dir.path.join("console.log"))?, args.console);
+    let (log, show) = (File::create(run_dir.path.join("console.log"))?, options.show_console);
     let (stream, text, events_of_console) = (streams.console.try_clone()?, console.clone(), send.clone());
     thread::spawn(move || read_console(stream, log, show, &text, &events_of_console));
 
@@ -73,7 +83,7 @@ pub(super) fn pump_streams(
     thread::spawn(move || copy_out(stream, std::io::stdout(), &done));
     let stream = streams.err.try_clone()?;
     thread::spawn(move || copy_out(stream, std::io::stderr(), &send));
-    if args.interactive {
+    if options.interactive {
         let stream = streams.input.try_clone()?;
         thread::spawn(move || copy_in(stream));
     }

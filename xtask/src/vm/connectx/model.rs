@@ -1,0 +1,237 @@
+//! The model's process: its command line, its start, its end.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+
+use super::super::child;
+use super::options::Options;
+use super::verdict::{SHOWN, Verdict, problem};
+
+/// Where the model listens.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Sockets {
+    /// The names below are relative to it.
+    pub(crate) directory: PathBuf,
+    /// One for each function.
+    pub(crate) functions: Vec<String>,
+    /// Lines that inject faults.
+    pub(crate) control: &'static str,
+}
+
+impl Sockets {
+    /// Names for so many functions in a guest's own directory.
+    pub(crate) fn new(directory: PathBuf, functions: u8) -> Sockets {
+        let functions = (0..functions).map(|n| format!("function{n}")).collect();
+        Sockets { directory, functions, control: "connectx" }
+    }
+
+    /// Removes what an earlier model left.
+    fn clear(&self) {
+        for name in self.functions.iter().map(String::as_str).chain([self.control, COMPLAINTS]) {
+            // Mostly there is nothing. A socket that stays keeps the model from listening, which it tells.
+            let _ = fs::remove_file(self.directory.join(name));
+        }
+    }
+}
+
+/// Files in the guest's directory.
+const COMPLAINTS: &str = "complaints";
+const TRACE: &str = "trace";
+const LOG: &str = "model.log";
+
+/// How long the model may take to listen: it does nothing else before.
+const START_LIMIT: Duration = Duration::from_secs(20);
+/// How long it may take to end after QEMU.
+const END_LIMIT: Duration = Duration::from_secs(10);
+
+/// The model's process; dropping it kills it.
+pub(in crate::vm) struct Model {
+    child: Child,
+    /// Its stdout; disconnected at the end of it.
+    said: Option<Receiver<String>>,
+    directory: PathBuf,
+}
+
+impl Model {
+    /// Starts a model, which listens when this returns.
+    ///
+    /// # Errors
+    /// It cannot be run, ends, or does not get ready in time.
+    pub(in crate::vm) fn start(program: &Path, options: &Options, sockets: &Sockets) -> Result<Model> {
+        sockets.clear();
+        let mut command = Command::new(program);
+        command.args(arguments(options, sockets)?);
+        Model::spawn(command, &sockets.directory)
+    }
+
+    fn spawn(mut command: Command, directory: &Path) -> Result<Model> {
+        command
+            .current_dir(directory)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(File::create(directory.join(LOG))?);
+        let mut child = child::spawn(&mut command, &[]).context("cannot run the ConnectX model")?;
+        let stdout = child.stdout.take().context("no stdout")?;
+        let (send, said) = mpsc::channel();
+        thread::spawn(move || {
+            // Read to its end even if nobody listens any more: the model must not block.
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                let _ = send.send(line);
+            }
+        });
+        let mut model = Model { child, said: Some(said), directory: directory.to_owned() };
+        model.wait_until_ready().map_err(|error| anyhow!("{error:#}{}", model.log()))?;
+        Ok(model)
+    }
+
+    fn wait_until_ready(&mut self) -> Result<()> {
+        let said = self.said.as_ref().context("it was ready before")?;
+        let deadline = Instant::now() + START_LIMIT;
+        loop {
+            match said.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(line) if line == "ready" => return Ok(()),
+                Ok(_) => {}
+                Err(RecvTimeoutError::Timeout) => {
+                    bail!("the ConnectX model did not get ready within {} s", START_LIMIT.as_secs())
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    let status = self.child.wait()?;
+                    bail!("the ConnectX model could not start ({status})")
+                }
+            }
+        }
+    }
+
+    /// Calls `ended` on a thread of its own when the model closes its output, which it does at its end.
+    pub(in crate::vm) fn on_end(&mut self, ended: impl FnOnce() + Send + 'static) {
+        if let Some(said) = self.said.take() {
+            thread::spawn(move || {
+                while said.recv().is_ok() {}
+                ended();
+            });
+        }
+    }
+
+    /// Waits for its end after QEMU's, and reads its verdict.
+    pub(in crate::vm) fn finish(mut self) -> Verdict {
+        let status = self.wait();
+        let complaints = fs::read_to_string(self.directory.join(COMPLAINTS)).unwrap_or_default();
+        let complaints: Vec<String> = complaints.lines().map(str::to_owned).collect();
+        let problem = match status {
+            Ok(status) => problem(status, &complaints),
+            Err(error) => Some(format!("{error:#}")),
+        };
+        Verdict { complaints, problem: problem.map(|text| format!("{text}{}", self.log())) }
+    }
+
+    fn wait(&mut self) -> Result<ExitStatus> {
+        let deadline = Instant::now() + END_LIMIT;
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status);
+            }
+            ensure!(Instant::now() < deadline, "it did not end within {} s of QEMU", END_LIMIT.as_secs());
+            thread::park_timeout(Duration::from_millis(5));
+        }
+    }
+
+    /// The end of what it said on stderr, to follow a message.
+    fn log(&self) -> String {
+        let text = fs::read(self.directory.join(LOG)).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<&str> = text.lines().collect();
+        let tail = lines[lines.len().saturating_sub(SHOWN)..].join("\n");
+        if tail.is_empty() { tail } else { format!("; it said:\n{tail}") }
+    }
+}
+
+impl Drop for Model {
+    fn drop(&mut self) {
+        // Both fail if it has ended and been waited for, which is how it should be.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The model's command line.
+fn arguments(options: &Options, sockets: &Sockets) -> Result<Vec<OsString>> {
+    let mut arguments: Vec<OsString> = Vec::new();
+    for function in &sockets.functions {
+        arguments.extend(["--socket".into(), function.into()]);
+    }
+    let trace = match &options.trace {
+        Some(path) => std::path::absolute(path)?,
+        None => TRACE.into(),
+    };
+    arguments.extend(["--port".into(), options.port().name().into()]);
+    arguments.extend(["--control".into(), sockets.control.into()]);
+    arguments.extend(["--trace".into(), trace.into(), "--complaints".into(), COMPLAINTS.into()]);
+    if let Some(script) = &options.faults {
+        arguments.extend(["--script".into(), std::path::absolute(script)?.into()]);
+    }
+    Ok(arguments)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::options::Port;
+    use super::*;
+
+    #[test]
+    fn the_model_is_told_relative_sockets_and_absolute_files() {
+        let sockets = Sockets::new(PathBuf::from("/run/1-0"), 2);
+        let options = Options { port: Some(Port::Roce), trace: Some("a/trace".into()), ..Options::default() };
+        let words = arguments(&options, &sockets).unwrap();
+        let words: Vec<_> = words.iter().map(|w| w.to_string_lossy().into_owned()).collect();
+        let start =
+            ["--socket", "function0", "--socket", "function1", "--port", "roce", "--control", "connectx"];
+        assert_eq!(words[..8], start);
+        assert_eq!(words[8], "--trace");
+        assert!(Path::new(&words[9]).is_absolute() && words[9].ends_with("/a/trace"), "{words:?}");
+        assert_eq!(words[10..], ["--complaints", "complaints"]);
+    }
+
+    /// A model that is a shell script, in a directory of its own.
+    fn scripted(name: &str, script: &str) -> (PathBuf, Result<Model>) {
+        let directory = std::env::temp_dir().join(format!("xtask-model-{name}-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        let model = Model::spawn(command, &directory);
+        (directory, model)
+    }
+
+    #[test]
+    fn a_models_complaints_are_read_at_its_end_which_is_reported() {
+        let script = "echo listening; echo ready; echo 'cq 5: overrun' >complaints; exit 1";
+        let (directory, model) = scripted("complains", script);
+        let mut model = model.unwrap();
+        let (send, ends) = mpsc::channel();
+        model.on_end(move || send.send(()).unwrap());
+        assert_eq!(ends.recv_timeout(START_LIMIT), Ok(()), "the model's end was not reported");
+        let verdict = model.finish();
+        fs::remove_dir_all(&directory).unwrap();
+        assert_eq!(verdict, Verdict { complaints: vec!["cq 5: overrun".to_owned()], problem: None });
+    }
+
+    #[test]
+    fn a_model_that_dies_is_told_with_its_last_words() {
+        let (directory, model) = scripted("dies", "echo no such port >&2; exit 2");
+        fs::remove_dir_all(&directory).unwrap();
+        let error = model.err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(error.contains("exit status: 2") && error.ends_with("no such port"), "{error}");
+        let (directory, model) = scripted("crashes", "echo ready; echo oh no >&2; kill -9 $$");
+        let verdict = model.unwrap().finish();
+        fs::remove_dir_all(&directory).unwrap();
+        let problem = verdict.problem.unwrap();
+        assert!(problem.contains("signal: 9") && problem.ends_with("oh no"), "{problem}");
+    }
+}

@@ -1,0 +1,139 @@
+//! The model's part of the command line, and its program.
+
+use std::fs::File;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::cargo;
+
+/// What the command line says of the model.
+#[derive(clap::Args, Clone, Default, PartialEq, Eq, Debug)]
+#[command(next_help_heading = "With --device mlx5")]
+pub(crate) struct Options {
+    /// The kind of port that the functions have [default: ib]
+    #[arg(long, value_enum)]
+    pub(crate) port: Option<Port>,
+
+    /// How many functions there are, connected with each other [default: 1]
+    #[arg(long, value_name = "1|2", value_parser = clap::value_parser!(u8).range(1..=2))]
+    pub(crate) functions: Option<u8>,
+
+    /// A script of faults that the model injects
+    #[arg(long, value_name = "FILE")]
+    pub(crate) faults: Option<PathBuf>,
+
+    /// Where to write the trace of commands, work requests and completions
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
+
+    /// What to make of it when the guest breaks the device's rules [default: fail]
+    #[arg(long, value_enum)]
+    pub(crate) complaints: Option<Complaints>,
+
+    /// The model's program; builds ours otherwise
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub(crate) model: Option<PathBuf>,
+}
+
+/// What `--port` accepts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
+pub(crate) enum Port {
+    /// InfiniBand
+    #[default]
+    Ib,
+    /// Ethernet, with a netdev for each function: 10.9.9.1/24, and 10.9.9.2/24 in the network namespace "peer"
+    Roce,
+}
+
+impl Port {
+    /// How the command lines of this program, of the model and of the suites say it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Port::Ib => "ib",
+            Port::Roce => "roce",
+        }
+    }
+}
+
+/// What `--complaints` accepts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
+pub(crate) enum Complaints {
+    /// It is a failure, whatever the command's status
+    #[default]
+    Fail,
+    /// It is shown, for commands that break rules on purpose
+    Allow,
+}
+
+impl Options {
+    /// The kind of port.
+    pub(crate) fn port(&self) -> Port {
+        self.port.unwrap_or_default()
+    }
+
+    /// The number of functions.
+    pub(crate) fn functions(&self) -> u8 {
+        self.functions.unwrap_or(1)
+    }
+
+    /// Whether broken rules are a failure.
+    pub(crate) fn is_strict(&self) -> bool {
+        self.complaints.unwrap_or_default() == Complaints::Fail
+    }
+
+    /// Refuses what would have no effect, or fail only once the guest is under way.
+    ///
+    /// # Errors
+    /// An option is given and there is no model, or there is no script of that name.
+    pub(crate) fn check(&self, has_model: bool) -> Result<()> {
+        let given = [
+            ("--port", self.port.is_some()),
+            ("--functions", self.functions.is_some()),
+            ("--faults", self.faults.is_some()),
+            ("--trace", self.trace.is_some()),
+            ("--complaints", self.complaints.is_some()),
+        ];
+        if let Some((option, _)) = given.into_iter().find(|(_, given)| *given && !has_model) {
+            bail!("{option} is for --device mlx5 only");
+        }
+        if let Some(script) = &self.faults {
+            File::open(script).with_context(|| format!("--faults {}", script.display()))?;
+        }
+        Ok(())
+    }
+
+    /// The model's program, built if the command line names none.
+    ///
+    /// # Errors
+    /// The build fails.
+    pub(crate) fn program(&self) -> Result<PathBuf> {
+        match &self.model {
+            Some(program) => Ok(std::path::absolute(program)?),
+            None => Ok(build()?.join("connectx-model")),
+        }
+    }
+}
+
+/// Builds the model, and returns the directory that it is in.
+///
+/// # Errors
+/// The build fails; cargo has said why on stderr.
+pub(crate) fn build() -> Result<PathBuf> {
+    cargo::build(&["--quiet", "--package", "connectx-model", "--bin", "connectx-model"])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_of_the_model_are_refused_for_other_devices_and_a_missing_script_for_any() {
+        assert!(Options::default().check(false).is_ok());
+        let given = Options { functions: Some(2), ..Options::default() };
+        assert!(given.check(false).unwrap_err().to_string().starts_with("--functions "));
+        assert!(given.check(true).is_ok());
+        let missing = Options { faults: Some("/surely/not/there".into()), ..Options::default() };
+        assert!(missing.check(true).unwrap_err().to_string().contains("/surely/not/there"));
+    }
+}

@@ -1,0 +1,91 @@
+//! The model's verdict on a guest: the rules that the guest broke, and whether the model itself can be trusted.
+
+use std::process::ExitStatus;
+
+/// Lines shown of complaints and logs.
+pub(super) const SHOWN: usize = 40;
+
+/// What a model says at its end.
+#[derive(PartialEq, Eq, Debug, Default)]
+pub(in crate::vm) struct Verdict {
+    /// The rules that the guest broke, a line each.
+    pub(in crate::vm) complaints: Vec<String>,
+    /// Why nothing that it says can be trusted.
+    pub(in crate::vm) problem: Option<String>,
+}
+
+impl Verdict {
+    /// Whether the run is a failure for it.
+    pub(in crate::vm) fn is_failure(&self, strict: bool) -> bool {
+        self.problem.is_some() || (strict && !self.complaints.is_empty())
+    }
+
+    /// Lines to show, none if there is nothing to say.
+    pub(in crate::vm) fn text(&self) -> String {
+        let mut lines = Vec::new();
+        if !self.complaints.is_empty() {
+            lines
+                .push(format!("the ConnectX model complained {} times of the guest:", self.complaints.len()));
+            lines.extend(self.complaints.iter().take(SHOWN).map(|line| format!("    {line}")));
+            if let Some(more @ 1..) = self.complaints.len().checked_sub(SHOWN) {
+                lines.push(format!("    and {more} more"));
+            }
+        }
+        if let Some(problem) = &self.problem {
+            lines.push(format!("the ConnectX model failed: {problem}"));
+        }
+        lines.join("\n")
+    }
+}
+
+/// What is wrong with the model itself, if its end shows something.
+pub(super) fn problem(status: ExitStatus, complaints: &[String]) -> Option<String> {
+    match status.code() {
+        Some(0) if !complaints.is_empty() => Some("it complained and succeeded all the same".to_owned()),
+        Some(0) => None,
+        Some(1) if complaints.is_empty() => {
+            Some("its status says that it complained, and of what is unknown".to_owned())
+        }
+        Some(1) => None,
+        _ => Some(format!("it ended with {status}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt as _;
+
+    use super::*;
+
+    #[test]
+    fn broken_rules_fail_a_run_unless_allowed_and_a_broken_model_always() {
+        let complaints = vec!["cq 5: overrun".to_owned()];
+        let rules = Verdict { complaints, problem: None };
+        assert!(rules.is_failure(true) && !rules.is_failure(false));
+        assert!(rules.text().contains("complained 1 times") && rules.text().contains("cq 5: overrun"));
+        let broken = Verdict { complaints: Vec::new(), problem: Some("it crashed".to_owned()) };
+        assert!(broken.is_failure(true) && broken.is_failure(false));
+        let fine = Verdict::default();
+        assert!(!fine.is_failure(true) && fine.text().is_empty());
+    }
+
+    #[test]
+    fn many_complaints_are_counted_rather_than_shown() {
+        let text = Verdict { complaints: vec!["x".to_owned(); SHOWN + 2], problem: None }.text();
+        assert!(text.ends_with("and 2 more"), "{text}");
+        let text = Verdict { complaints: vec!["x".to_owned(); SHOWN], problem: None }.text();
+        assert!(text.ends_with("    x"), "{text}");
+    }
+
+    #[test]
+    fn a_status_that_does_not_fit_the_complaints_is_a_problem() {
+        let exit = |code: i32| ExitStatus::from_raw(code << 8);
+        let some = ["x".to_owned()];
+        assert_eq!(problem(exit(0), &[]), None);
+        assert_eq!(problem(exit(1), &some), None);
+        assert!(problem(exit(0), &some).is_some());
+        assert!(problem(exit(1), &[]).is_some());
+        assert!(problem(exit(2), &[]).is_some());
+        assert!(problem(ExitStatus::from_raw(11), &some).is_some());
+    }
+}
