@@ -12,7 +12,8 @@ use std::thread;
 
 use anyhow::{Context as _, Result};
 
-use super::{Args, Counts, StageResult, for_lines, stage};
+use super::Args;
+use super::stage::{Counts, StageResult, for_lines, stage};
 use crate::vm::connectx::{self, Port};
 use crate::vm::kernel::{Choice, SERIES};
 use crate::{apt, cargo, vm};

@@ -2,7 +2,8 @@
 
 use std::process::{Command, Stdio};
 
-use super::{Counts, StageResult, follow, stage};
+use super::commits;
+use super::stage::{Counts, StageResult, follow, stage};
 use crate::{cargo, fuzz};
 
 /// Runs every stage of the host part.
@@ -24,6 +25,7 @@ pub(super) fn stages() -> Vec<StageResult> {
             }
         }));
     }
+    results.push(stage("commit messages", commits::check));
     results.push(stage("no crate that builds C", no_native_crates));
     results.push(stage("tests without a device", |result| {
         host_tests(cargo::command().args(["test", "--workspace", "--no-fail-fast"]), result);

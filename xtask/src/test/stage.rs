@@ -1,0 +1,108 @@
+//! Stages of a test run: their counts, their notes, and following a command's output.
+
+use std::io::{BufRead as _, BufReader, Read};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+
+/// How many of what.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Counts {
+    pub(super) passed: u64,
+    pub(super) failed: u64,
+    pub(super) skipped: u64,
+}
+
+impl Counts {
+    /// Reads `N passed, N failed, N skipped`.
+    pub(super) fn parse(line: &str) -> Option<Counts> {
+        let mut words = line.trim().split(", ").map(|part| part.split_once(' '));
+        let mut next = |name: &str| match words.next()? {
+            Some((number, word)) if word == name => number.parse().ok(),
+            _ => None,
+        };
+        let counts = Counts { passed: next("passed")?, failed: next("failed")?, skipped: next("skipped")? };
+        words.next().is_none().then_some(counts)
+    }
+
+    pub(super) fn add(&mut self, other: Counts) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+    }
+}
+
+impl std::fmt::Display for Counts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped)
+    }
+}
+
+/// What one stage came to.
+#[derive(PartialEq, Eq, Debug, Default)]
+pub(super) struct StageResult {
+    pub(super) name: String,
+    pub(super) counts: Counts,
+    pub(super) took: Duration,
+    /// Lines about what failed and what was skipped, for the summary.
+    pub(super) notes: Vec<String>,
+}
+
+impl StageResult {
+    pub(super) fn fail(&mut self, why: impl Into<String>) {
+        self.counts.failed += 1;
+        self.notes.push(format!("FAIL {}", why.into()));
+    }
+
+    pub(super) fn skip(&mut self, why: impl Into<String>) {
+        self.counts.skipped += 1;
+        self.notes.push(format!("skip {}", why.into()));
+    }
+}
+
+/// Runs a stage between a line that announces it and its time.
+pub(super) fn stage(name: &str, work: impl FnOnce(&mut StageResult)) -> StageResult {
+    println!("== {name}");
+    let started = Instant::now();
+    let mut result = StageResult { name: name.to_owned(), ..StageResult::default() };
+    work(&mut result);
+    result.took = started.elapsed();
+    result
+}
+
+/// Runs a command and calls `line` for each line of its stdout. Whether it succeeded.
+pub(super) fn follow(command: &mut Command, mut line: impl FnMut(&str)) -> Result<bool> {
+    let mut child =
+        command.stdout(Stdio::piped()).spawn().with_context(|| format!("cannot run {command:?}"))?;
+    if let Some(stdout) = child.stdout.take() {
+        for_lines(stdout, &mut line);
+    }
+    Ok(child.wait()?.success())
+}
+
+pub(super) fn for_lines(pipe: impl Read, line: &mut impl FnMut(&str)) {
+    let mut reader = BufReader::new(pipe);
+    let mut bytes = Vec::new();
+    while reader.read_until(b'\n', &mut bytes).is_ok_and(|count| count > 0) {
+        line(String::from_utf8_lossy(&bytes).trim_end_matches('\n'));
+        bytes.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_closing_line_is_read_back_and_nothing_else_is_taken_for_one() {
+        let line = Counts { passed: 12, failed: 0, skipped: 3 }.to_string();
+        assert_eq!(line, "12 passed, 0 failed, 3 skipped");
+        assert_eq!(Counts::parse(&line), Some(Counts { passed: 12, failed: 0, skipped: 3 }));
+        for wrong in
+            ["", "12 passed", "1 passed, 2 failed, 3 skipped, 4 more", "a passed, 0 failed, 0 skipped"]
+        {
+            assert_eq!(Counts::parse(wrong), None, "{wrong}");
+        }
+    }
+}
