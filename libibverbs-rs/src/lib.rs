@@ -75,8 +75,8 @@
 //! `Context<Rxe>`, `Qp<Rts, Rxe>`, `Cq<Rxe>`, whose data path has no indirect calls. Both paths are the same code.
 //! [`register`] and [`DeviceList::with_drivers`] add providers; those built in are features of this crate.
 //!
-//! A provider may bring devices of its own: [`soft`] is RoCE v2 over UDP sockets, on any machine and without rights. The
-//! environment variable `VERBS_SOFT` puts such devices into every program's list.
+//! A provider may bring devices of its own: `verbs::soft` is RoCE v2 over UDP sockets, on any machine and without
+//! rights. The environment variable `VERBS_SOFT` puts such devices into every program's list.
 
 #![allow(clippy::result_large_err)]
 
@@ -144,5 +144,5 @@ struct Paper;
 
 /// The README's example is compiled with the documentation's own.
 #[cfg(doctest)]
-#[doc = include_str!("../../README.md")]
+#[doc = include_str!("../README.md")]
 struct Readme;

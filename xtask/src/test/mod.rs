@@ -12,6 +12,7 @@
 mod commits;
 mod guest;
 mod host;
+mod packages;
 mod stage;
 
 use std::process::ExitCode;
