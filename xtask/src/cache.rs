@@ -1,17 +1,18 @@
-//! Where downloads and everything derived from them live: outside the tree, shared by all clones of the project.
+//! The cache of downloads and everything derived from them: outside the tree, shared by all clones
+//! of the project.
 //!
 //! ```text
 //! ${XDG_CACHE_HOME:-~/.cache}/libibverbs-rs/
 //!   apt/SERIES/          private apt state for one kernel series, and for QEMU
-//!   kernels/SERIES/VER/  unpacked kernel packages; a directory that exists is complete (renamed into place)
-//!   qemu/VERSION/        a QEMU with its libraries, where the machine's own is too old for a device; complete as well
-//!   sanitizer/VERSION/   a nightly toolchain with the source of its standard library, where its own has none
-//!   cargo-mutants/       cargo-mutants, where the machine has none
-//!   images/, initramfs/  what boots, named by kernel and a hash of what it was made from
-//!   run/PID-N/           one running guest: its job, its console log, what its device's model writes
-//!   consoles/            consoles of guests that failed, the ends of their devices' traces, what the models complained of
-//!   kvm                  whether guests start under KVM since this boot of the host
-//!   *.lock               taken while the thing beside it is being made
+//!   kernels/SERIES/VER/  unpacked kernel packages; complete, because renamed into place
+//!   qemu/VERSION/        a QEMU with its libraries, where the host's QEMU is too old
+//!   sanitizer/VERSION/   a nightly toolchain with the source of its standard library
+//!   cargo-mutants/       cargo-mutants, where the host has none
+//!   images/, initramfs/  boot files, named by kernel and a hash of their inputs
+//!   run/PID-N/           one running guest: its job, its console log, its device model's files
+//!   consoles/            of failed guests: consoles, ends of traces, complaints of the model
+//!   kvm                  whether guests start under KVM, since this boot of the host
+//!   *.lock               held while the entry beside it is being made
 //! ```
 
 use std::fs::{self, File};
@@ -23,13 +24,17 @@ use nix::fcntl::{Flock, FlockArg};
 /// The project's cache directory, created if it is missing.
 ///
 /// # Errors
-/// Neither XDG_CACHE_HOME nor HOME is set, or the directory cannot be created.
+/// Neither XDG_CACHE_HOME nor HOME is an absolute path, or the directory cannot be created.
 pub(crate) fn dir() -> Result<PathBuf> {
     let base = match std::env::var_os("XDG_CACHE_HOME").filter(|v| Path::new(v).is_absolute()) {
         Some(xdg) => PathBuf::from(xdg),
         None => std::env::home_dir()
             .filter(|home| home.is_absolute())
-            .ok_or_else(|| anyhow!("neither XDG_CACHE_HOME nor HOME says where to keep downloads"))?
+            .ok_or_else(|| {
+                anyhow!(
+                    "cannot find the cache directory: neither XDG_CACHE_HOME nor HOME is an absolute path"
+                )
+            })?
             .join(".cache"),
     };
     let dir = base.join("libibverbs-rs");
@@ -37,8 +42,8 @@ pub(crate) fn dir() -> Result<PathBuf> {
     Ok(dir)
 }
 
-/// Takes the exclusive lock `name` in the cache directory, waiting for whoever holds it; `waiting` is called first if
-/// somebody does. The lock is released when the guard is dropped or the process ends.
+/// Takes the exclusive lock `name` in the cache directory. Calls `waiting` first if another process
+/// holds it, and waits. The lock is released when the guard is dropped or the process ends.
 ///
 /// # Errors
 /// The lock file cannot be opened or locked.
@@ -61,7 +66,8 @@ pub(crate) fn lock(name: &str, waiting: impl FnOnce()) -> Result<Flock<File>> {
     }
 }
 
-/// Hashes length-prefixed parts with 64-bit FNV-1a, to name cache entries. Not meant to withstand chosen inputs.
+/// Hashes length-prefixed parts with 64-bit FNV-1a, to name cache entries. Not meant to withstand
+/// chosen inputs.
 pub(crate) fn hash(parts: &[&[u8]]) -> u64 {
     let mut state = 0xcbf2_9ce4_8422_2325u64;
     for part in parts {

@@ -1,4 +1,4 @@
-//! Calling cargo from here: the workspace's root, its target directory, builds.
+//! Calls of cargo: the workspace's root, its target directory, builds.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -11,17 +11,17 @@ pub(crate) fn root() -> &'static Path {
     manifest.parent().unwrap_or(manifest)
 }
 
-/// cargo, in the workspace's root.
+/// A cargo command that runs in the workspace's root.
 pub(crate) fn command() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root()).stdin(Stdio::null());
     command
 }
 
-/// Builds with these arguments of `cargo build`, and returns the directory that the binaries are in.
+/// Runs `cargo build` with these arguments, and returns the directory of the binaries.
 ///
 /// # Errors
-/// The build fails; cargo has said why on stderr.
+/// The build fails; cargo has printed the reason on stderr.
 pub(crate) fn build(arguments: &[&str]) -> Result<PathBuf> {
     let status = command().arg("build").args(arguments).status().context("cannot run cargo")?;
     ensure!(status.success(), "cargo build {} failed", arguments.join(" "));
@@ -32,7 +32,7 @@ pub(crate) fn build(arguments: &[&str]) -> Result<PathBuf> {
 /// Builds a benchmark, and returns the program.
 ///
 /// # Errors
-/// The build fails; cargo has said why on stderr.
+/// The build fails; cargo has printed the reason on stderr.
 pub(crate) fn build_bench(package: &str, bench: &str) -> Result<PathBuf> {
     let output = command()
         .args(["bench", "--quiet", "--no-run", "--message-format", "json-render-diagnostics"])
@@ -46,10 +46,11 @@ pub(crate) fn build_bench(package: &str, bench: &str) -> Result<PathBuf> {
     executable.map(PathBuf::from).context("cargo named no program")
 }
 
-/// Builds the tools as static programs for a target with a profile (`dev`, `release`), and returns the directory that they are in.
+/// Builds the tools as static programs for a target with a profile (`dev`, `release`), and returns
+/// their directory.
 ///
 /// # Errors
-/// The build fails; cargo has said why on stderr.
+/// The build fails; cargo has printed the reason on stderr.
 pub(crate) fn build_static(target: &str, profile: &str) -> Result<PathBuf> {
     let status = command()
         .args([
@@ -70,12 +71,12 @@ pub(crate) fn build_static(target: &str, profile: &str) -> Result<PathBuf> {
     Ok(target_directory()?.join(target).join(if profile == "dev" { "debug" } else { profile }))
 }
 
-/// The target that programs are built for here by default.
+/// The host's target triple.
 pub(crate) fn host_target() -> String {
     format!("{}-unknown-linux-gnu", std::env::consts::ARCH)
 }
 
-/// Is the standard library of a target installed?
+/// Returns whether the standard library of a target is installed.
 pub(crate) fn has_std(target: &str) -> bool {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let output = Command::new(rustc).args(["--print", "target-libdir", "--target", target]).output();
@@ -87,7 +88,10 @@ pub(crate) fn has_std(target: &str) -> bool {
     })
 }
 
-/// Where cargo puts what it builds.
+/// Returns the directory of cargo's build results.
+///
+/// # Errors
+/// cargo cannot be run, or its metadata names no target directory.
 pub(crate) fn target_directory() -> Result<PathBuf> {
     let output = command()
         .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
@@ -100,7 +104,8 @@ pub(crate) fn target_directory() -> Result<PathBuf> {
         .context("cargo metadata names no target directory")
 }
 
-/// The value of a string field of JSON text, whose name occurs once. All that is needed here of a JSON parser.
+/// Returns the value of a string field whose name occurs once in JSON text. This program needs no
+/// more of a JSON parser.
 fn string_field(json: &str, name: &str) -> Option<String> {
     let rest = json.split_once(&format!("\"{name}\":\""))?.1;
     let (mut value, mut characters) = (String::new(), rest.chars());
@@ -109,7 +114,7 @@ fn string_field(json: &str, name: &str) -> Option<String> {
             '"' => return Some(value),
             '\\' => value.push(match characters.next()? {
                 c @ ('"' | '\\' | '/') => c,
-                // Control characters and surrogates in a path: not worth supporting.
+                // Control characters and surrogates do not occur in the paths that are read here.
                 _ => return None,
             }),
             c => value.push(c),

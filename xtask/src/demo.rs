@@ -1,7 +1,8 @@
-//! `cargo xtask demo`: a device, and a ping-pong between two of our own programs whose every byte is checked.
+//! `cargo xtask demo`: a device, and a ping-pong between two of our own programs that checks every
+//! byte.
 //!
-//! It runs on this machine: on its RDMA device if it has one, else on soft devices, which the programs bring themselves. With
-//! `--device rxe` it runs in a guest, as `demo --device host` there.
+//! It runs on the host: on its RDMA device if there is one, else on soft devices, which live in the
+//! programs themselves. With `--device rxe` it runs in a guest, as `demo --device host` there.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read};
@@ -18,7 +19,7 @@ use crate::{cargo, vm};
 /// Shows a device and a verified ping-pong.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// On which device [default: this machine's if it has one, else soft]
+    /// Device to use [default: the host's if it has one, else soft]
     #[arg(long, value_enum)]
     device: Option<Device>,
 
@@ -26,14 +27,14 @@ pub(crate) struct Args {
     #[arg(long, default_value = vm::kernel::DEFAULT, value_name = "KERNEL")]
     kernel: vm::kernel::Choice,
 
-    /// Where ibv_devinfo and ibv_rc_pingpong are; builds ours otherwise
+    /// Directory of ibv_devinfo and ibv_rc_pingpong [default: build them]
     #[arg(long, value_name = "DIR", hide = true)]
     bin_dir: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Device {
-    /// One of this machine's own
+    /// The host's first device with an active port
     Host,
     /// RoCE v2 over UDP on loopback, in the programs themselves
     Soft,
@@ -75,10 +76,10 @@ fn in_a_guest(args: &Args, bin_dir: PathBuf) -> Result<ExitCode> {
     })
 }
 
-/// This program, as a guest sees it.
+/// The path of this program in a guest.
 const GUEST_XTASK: &str = "/run/vm/xtask";
 
-/// Names of RDMA devices that this machine's programs can open.
+/// Returns the names of the host's RDMA devices, if programs can open them.
 fn host_devices() -> Vec<String> {
     let usable = fs::read_dir("/dev/infiniband").is_ok_and(|mut entries| {
         entries.any(|e| e.is_ok_and(|e| e.file_name().to_string_lossy().starts_with("uverbs")))
@@ -90,25 +91,25 @@ fn host_devices() -> Vec<String> {
     names
 }
 
-/// How long each program may take; under emulation the ping-pong takes a second.
+/// The time limit of each program. Under emulation the ping-pong takes a second.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What the ping-pong runs on: port 1 of a device.
+/// Port 1 of the device that the ping-pong uses.
 struct Port {
     device: String,
-    /// The GID to use, where the port needs one.
+    /// The GID index to pass, where the port needs one.
     gid_index: Option<u32>,
-    /// What puts the device into the programs' list.
+    /// The environment variable that adds the device to the programs' list.
     env: Option<(&'static str, &'static str)>,
 }
 
 impl Port {
-    /// A device of each program's own, with an address of its own.
+    /// A soft device in each program, with an address of its own.
     fn soft() -> Port {
         Port { device: "soft0".into(), gid_index: Some(0), env: Some(("VERBS_SOFT", "auto")) }
     }
 
-    /// The first device of this machine whose port is active, with RoCE v2 over IPv4 where it can.
+    /// The host's first device with an active port, with RoCE v2 over IPv4 where available.
     fn of_host() -> Result<Port> {
         let devices = host_devices();
         for device in &devices {
@@ -132,7 +133,7 @@ impl Port {
         }
     }
 
-    /// What stands before a command line that is shown.
+    /// Returns the environment variable as a prefix for a command line that is shown.
     fn prefix(&self) -> String {
         self.env.map(|(name, value)| format!("{name}={value} ")).unwrap_or_default()
     }
@@ -150,7 +151,7 @@ fn show(bin_dir: &Path, port: &Port) -> Result<()> {
         .with_context(|| format!("cannot run {}", devinfo.display()))?;
     ensure!(status.success(), "ibv_devinfo failed: {status}");
 
-    // A port that is free now; the server takes it in a moment.
+    // A port that is free now; the server binds it shortly after.
     let tcp_port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
     let mut arguments: Vec<String> =
         ["-d", &port.device, "-p", &tcp_port.to_string(), "--verify"].map(Into::into).into();
@@ -170,7 +171,8 @@ fn show(bin_dir: &Path, port: &Port) -> Result<()> {
     Ok(())
 }
 
-/// Chooses among (type, GID) as sysfs shows them: RoCE v2 over IPv4, then any RoCE v2, then any.
+/// Chooses a GID index among (type, GID) as in sysfs: RoCE v2 over IPv4, then any RoCE v2, then
+/// any.
 fn pick_gid(table: &[(String, String)]) -> Option<u32> {
     let present = |gid: &str| gid.chars().any(|c| c.is_ascii_hexdigit() && c != '0');
     let v2 = |kind: &str| kind.trim() == "RoCE v2";
@@ -184,7 +186,7 @@ fn pick_gid(table: &[(String, String)]) -> Option<u32> {
         .and_then(|index| u32::try_from(index).ok())
 }
 
-/// A running program whose output is shown line by line under its name.
+/// A running program whose output is shown line by line, prefixed with its name.
 struct Program {
     name: &'static str,
     child: Child,
@@ -230,21 +232,21 @@ impl Program {
         // A thread that panicked has checked nothing.
         let valid = self.output.drain(..).all(|thread| thread.join().unwrap_or(false));
         ensure!(status.success(), "the {} failed: {status}", self.name);
-        ensure!(valid, "the {} received other bytes than were sent", self.name);
+        ensure!(valid, "the {} received bytes that differ from those sent", self.name);
         Ok(())
     }
 }
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // Both fail if it has ended, which is how it should be.
+        // Both fail if it has ended, which is the normal case.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Shows what a program says. The thread's result is whether no line complains about the data: rdma-core's program
-/// prints that and succeeds all the same.
+/// Shows a program's output. The thread returns whether no line reports wrong data: rdma-core's
+/// program prints such a line and exits with 0 nevertheless.
 fn show_lines(name: &'static str, pipe: impl Read + Send + 'static) -> thread::JoinHandle<bool> {
     thread::spawn(move || {
         let mut valid = true;
@@ -262,7 +264,7 @@ pub(crate) fn is_listening(port: u16) -> bool {
         .any(|table| fs::read_to_string(table).is_ok_and(|text| lists_listener(&text, port)))
 }
 
-/// Whether a table as /proc/net/tcp has a socket in state LISTEN (0A) on the port.
+/// Returns whether a table such as /proc/net/tcp has a socket in state LISTEN (0A) on the port.
 fn lists_listener(table: &str, port: u16) -> bool {
     table.lines().any(|line| {
         let mut fields = line.split_whitespace();

@@ -1,18 +1,18 @@
 //! `cargo xtask`: the project's own commands.
 //!
-//! One module per subcommand, each with an `Args` (what the command line says) and a `run`. Read [`vm`] first: the
-//! others stand on it.
+//! One module per subcommand, each with an `Args` (its command line) and a `run`. Read [`vm`]
+//! first: the others build on it.
 //!
 //! | subcommand | module | what it does |
 //! |---|---|---|
-//! | `vm` | [`vm`] | boots a guest with a Soft-RoCE device or a model of a ConnectX and runs one command in it |
+//! | `vm` | [`vm`] | boots a guest with an RDMA device and runs one command in it |
 //! | `test` | [`mod@test`] | every check, on the host and in guests |
-//! | `ci` | [`mod@test`] | `test`, where it is a failure if no VM can be had |
+//! | `ci` | [`mod@test`] | `test`, which fails if no VM is available |
 //! | `demo` | [`demo`] | shows a device and a verified ping-pong |
-//! | `soak` | [`soak`] | random traffic on many queue pairs of a device in userspace, for long |
-//! | `fuzz` | [`fuzz`] | the fuzz targets of what a peer, a guest and a program do, sanitizers |
-//! | `mutants` | [`mutants`] | changes that no test notices, in the files that a change touches |
-//! | `bench` | [`mod@bench`] | ours against rdma-core's, in a guest |
+//! | `soak` | [`soak`] | random traffic on many queue pairs of one soft device, for long |
+//! | `fuzz` | [`fuzz`] | fuzz targets for input from peers, guests and programs; sanitizers |
+//! | `mutants` | [`mutants`] | mutants that no test detects, in the files that a change touches |
+//! | `bench` | [`mod@bench`] | this library against rdma-core's, in a guest |
 //! | `abi` | [`abi`] | writes uverbs-abi's golden files from Debian's newest kernel headers |
 
 mod abi;
@@ -45,34 +45,36 @@ enum Command {
     Vm(vm::Args),
     /// Run every check, on the host and in guests
     Test(test::Args),
-    /// Run every check; it is a failure if no VM can be had
+    /// Run every check, and fail if no VM is available
     Ci(test::Args),
     /// Show a device and a verified ping-pong
     Demo(demo::Args),
-    /// Run random traffic for long, on a device in userspace
+    /// Run random traffic for a long time on a soft device
     Soak(soak::Args),
-    /// Run the fuzz targets of what a peer, a guest and a program do
+    /// Run the fuzz targets for input from peers, guests and programs
     Fuzz(fuzz::Args),
-    /// Find changes that no test notices, in the files that a change touches
+    /// Find mutants that no test detects, in the files that a change touches
     Mutants(mutants::Args),
-    /// Compare ours with rdma-core's in a guest
+    /// Compare this library with rdma-core's in a guest
     Bench(bench::Args),
     /// Write uverbs-abi's golden files from Debian's newest kernel headers
     Abi(abi::Args),
 }
 
 fn main() -> ExitCode {
-    // Inside the guest this very program is process 1: it must not depend on a command line parser's idea of errors.
+    // In the guest this program is process 1, which must not end with a command line parser's
+    // error.
     if std::env::args_os().nth(1).is_some_and(|a| a == vm::guest::SUBCOMMAND) {
         vm::guest::main();
     }
-    // `vm` returns its command's status, so its own failures need a number that commands do not use.
+    // `vm` returns its command's status, so its own failures need a number that commands do not
+    // use.
     let is_vm = std::env::args_os().nth(1).is_some_and(|a| a == "vm");
     let (misuse, failure) = if is_vm { (vm::STATUS_VM_FAILED, vm::STATUS_VM_FAILED) } else { (2, 1) };
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(message) => {
-            // Help is such a message too. If it cannot be shown there is nobody to see it.
+            // Help is such a message too. If printing fails, there is no other way to show it.
             let _ = message.print();
             return ExitCode::from(if message.use_stderr() { misuse } else { 0 });
         }

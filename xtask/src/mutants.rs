@@ -1,9 +1,11 @@
-//! `cargo xtask mutants`: changes that no test notices, in the files that a change touches.
+//! `cargo xtask mutants`: mutants that no test detects, in the files that a change touches.
 //!
-//! cargo-mutants changes one place after the other (another operator, a function that returns a default) in a copy of the
-//! tree, and runs the package's own tests. A mutant that survives is a line that could be wrong without anyone noticing.
+//! cargo-mutants changes one place after the other (another operator, a function that returns a
+//! default) in a copy of the tree, and runs the package's own tests. A surviving mutant is a line
+//! that could be wrong and no test would fail.
 //!
-//! Invariant: the tree and its target directory stay as they are; copies and reports are below `target/mutants`.
+//! Invariant: the tree and its target directory stay unchanged; copies and reports are below
+//! `target/mutants`.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -19,34 +21,35 @@ pub(crate) struct Args {
     #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
 
-    /// What the change is made to
+    /// Revision that the change is compared with
     #[arg(long, default_value = "main", value_name = "REF")]
     base: String,
 
-    /// Seconds that the tests of one mutant may take [default: five times what they take without one, at least 60]
+    /// Time limit in seconds for the tests of one mutant [default: five times their time without a
+    /// mutant, at least 60]
     #[arg(long, value_name = "SECS")]
     timeout: Option<u64>,
 
-    /// Mutants that are tested at the same time
+    /// Number of mutants that are tested at the same time
     #[arg(long, default_value_t = 1)]
     jobs: usize,
 
-    /// Name the mutants and test none
+    /// List the mutants and test none
     #[arg(long)]
     list: bool,
 }
 
-/// The version that is installed where there is none.
+/// The version to install where cargo-mutants is missing.
 const VERSION: &str = "27.1.0";
 
 /// Statuses of cargo-mutants.
 const FOUND_MISSED: i32 = 2;
 const TIMED_OUT: i32 = 3;
 
-/// Runs `mutants`. Its status is 0 if every mutant was caught, 1 if some survived.
+/// Runs `mutants`. Its status is 0 if the tests detected every mutant, 1 if some survived.
 ///
 /// # Errors
-/// cargo-mutants cannot be had, or the tests fail without a mutant.
+/// cargo-mutants cannot be installed or run, or the tests fail without a mutant.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let paths = if args.paths.is_empty() { changed(&args.base)? } else { args.paths.clone() };
     let paths: Vec<_> = paths.iter().filter(|path| is_mutated(path)).collect();
@@ -81,18 +84,18 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         Some(0) => Ok(ExitCode::SUCCESS),
         Some(FOUND_MISSED | TIMED_OUT) => {
             println!("\n{}", report(&survivors, &endless));
-            // A mutant that only ends by its deadline was noticed.
+            // A mutant that ends only at the time limit was detected.
             Ok(ExitCode::from(u8::from(!survivors.trim().is_empty())))
         }
         _ => anyhow::bail!("cargo-mutants: {status}; its logs are in {}", out.join("mutants.out").display()),
     }
 }
 
-/// The survivors, and those that only the deadline ended.
+/// The survivors, and the mutants that ended only at the time limit, as text.
 fn report(survivors: &str, endless: &str) -> String {
     let listed = |text: &str| text.lines().map(|line| format!("    {line}\n")).collect::<String>();
     format!(
-        "{} mutants survived:\n{}{} ended by their deadline only:\n{}",
+        "{} mutants survived:\n{}{} ended only at the time limit:\n{}",
         survivors.lines().count(),
         listed(survivors),
         endless.lines().count(),
@@ -100,7 +103,7 @@ fn report(survivors: &str, endless: &str) -> String {
     )
 }
 
-/// The files that differ from where this branch left the base, committed or not.
+/// Returns the files that differ from the merge base with `base`, committed or not.
 fn changed(base: &str) -> Result<Vec<PathBuf>> {
     let since = git(&["merge-base", base, "HEAD"])
         .with_context(|| format!("{base} is no branch here: name one with --base, or name paths"))?;
@@ -120,8 +123,8 @@ fn git(arguments: &[&str]) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Is it code that tests look at, and not a test, an example or a benchmark? The suites and this program itself are beyond
-/// what `cargo test` runs.
+/// Returns whether `cargo test` covers a path: library and tool code, without tests, examples,
+/// benchmarks, the suites and this program.
 fn is_mutated(path: &Path) -> bool {
     let parts: Vec<_> = path.iter().filter_map(|part| part.to_str()).collect();
     let is_code = path.extension().is_some_and(|extension| extension == "rs") || path.extension().is_none();
@@ -132,13 +135,13 @@ fn is_mutated(path: &Path) -> bool {
     is_code && !is_beside
 }
 
-/// What cargo-mutants takes for a file, or for all that is in a folder.
+/// Returns the pattern by which cargo-mutants finds a file, or all files in a folder.
 fn glob(path: &Path) -> String {
     let text = path.display().to_string();
     if path.extension().is_some() { text } else { format!("{}/**", text.trim_end_matches('/')) }
 }
 
-/// cargo-mutants: the one in PATH, else one of our own, installed into the cache if it is not there.
+/// Returns cargo-mutants from PATH, else from the cache, where it is installed if it is missing.
 fn program() -> Result<PathBuf> {
     if let Some(program) = apt::find_program("cargo-mutants") {
         return Ok(program);
@@ -197,6 +200,6 @@ mod tests {
     fn survivors_are_named_one_a_line() {
         let text = report("a.rs:1: replace + with -\nb.rs:2: replace f with ()\n", "");
         assert!(text.starts_with("2 mutants survived:\n    a.rs:1: replace + with -\n"), "{text}");
-        assert!(text.contains("0 ended by their deadline only"));
+        assert!(text.contains("0 ended only at the time limit"));
     }
 }

@@ -1,6 +1,8 @@
-//! `cargo xtask soak`: random traffic on many queue pairs of one device of provider-soft, for long. No VM, no root.
+//! `cargo xtask soak`: random traffic on many queue pairs of one soft device, for a long time. It
+//! needs no VM and no root.
 //!
-//! The work is done by verbs-tests' `soak`, which checks each operation and samples its own resident set.
+//! The program `soak` of verbs-tests does the work: it checks each operation and samples its
+//! resident set.
 
 use std::process::{Command, ExitCode};
 
@@ -8,30 +10,30 @@ use anyhow::{Context as _, Result};
 
 use crate::cargo;
 
-/// Runs random traffic for long, on a device in userspace.
+/// Runs random traffic for a long time on a soft device.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// For how long
+    /// Duration in minutes
     #[arg(long, default_value_t = 10.0)]
     minutes: f64,
 
-    /// Queue pairs, on one device
+    /// Number of queue pairs, all on one device
     #[arg(long, default_value_t = 256)]
     qps: usize,
 
-    /// Threads that share them
+    /// Number of threads that share the queue pairs
     #[arg(long, default_value_t = 16)]
     threads: usize,
 
-    /// What everything random follows from
+    /// Seed of all random choices
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
 
-/// Runs `soak`. Its status is 0 if nothing was lost and memory did not grow.
+/// Runs `soak`. Its status is 0 if no operation was lost and memory did not grow.
 ///
 /// # Errors
-/// It cannot be built or run.
+/// The program cannot be built or run.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let dir = cargo::build(&["--quiet", "--release", "--package", "verbs-tests", "--bin", "soak"])?;
     let status = Command::new(dir.join("soak"))

@@ -1,12 +1,13 @@
-//! `cargo xtask abi`: the golden files of uverbs-abi, written from the newest kernel headers that Debian carries.
+//! `cargo xtask abi`: the golden files of uverbs-abi, written from the newest kernel headers that
+//! Debian carries.
 //!
 //! ```text
-//! linux-libc-dev ──► parse: what is defined ──► probe: a C program ──► gcc ──► uverbs-abi/golden/*.txt
+//! linux-libc-dev ──► parse: definitions ──► probe: a C program ──► gcc ──► uverbs-abi/golden/*.txt
 //! ```
 //!
-//! The files hold what the C compiler says about every constant, struct and union of the [`HEADERS`]; uverbs-abi's test
-//! `golden` compares its types with them and needs neither headers nor compiler. Two runs on the same headers write the
-//! same bytes.
+//! The files hold the C compiler's values for every constant, struct and union of the [`HEADERS`];
+//! uverbs-abi's test `golden` compares its types with them and needs neither headers nor compiler.
+//! Two runs on the same headers write the same bytes.
 
 mod parse;
 mod probe;
@@ -28,7 +29,7 @@ pub(crate) struct Args {
     #[arg(long)]
     check: bool,
 
-    /// Use the headers in this include directory (the one that has rdma/ in it) instead of Debian's newest
+    /// Include directory (with rdma/ in it) to use instead of Debian's newest headers
     #[arg(long, value_name = "DIR")]
     headers: Option<PathBuf>,
 }
@@ -58,8 +59,9 @@ const SOCKET: &[(&str, &[&str])] = &[
 ];
 const SOCKET_HEADERS: &[&str] = &["linux/in.h", "linux/in6.h", "linux/socket.h"];
 
-/// Definitions that neither have a value nor a layout, and what uverbs-abi has instead. A macro with parameters or a
-/// typedef that is not listed here is an error, and for other macros the compiler sees to that.
+/// Definitions that have neither a value nor a layout, and their counterparts in uverbs-abi. A
+/// macro with parameters or a typedef that is not listed here is an error; the compiler reports any
+/// other macro without a value.
 const LEFT_OUT: &[(&str, &str)] = &[
     ("RDMA_NL_GET_CLIENT", "macro with a parameter; in Rust the function rdma_nl_get_client"),
     ("RDMA_NL_GET_OP", "macro with a parameter; in Rust the function rdma_nl_get_op"),
@@ -78,9 +80,12 @@ const PACKAGE: &str = "linux-libc-dev";
 /// Runs the subcommand.
 ///
 /// # Errors
-/// The headers cannot be had, are not understood, or the compiler rejects the probe.
+/// The headers cannot be downloaded or parsed, or the compiler rejects the probe.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    ensure!(cfg!(target_pointer_width = "64"), "the golden files describe 64 bit machines; this is none");
+    ensure!(
+        cfg!(target_pointer_width = "64"),
+        "the golden files describe 64-bit machines, and this machine is not one"
+    );
     apt::ensure_tools(&[apt::ABI_TOOLS], say)?;
     let headers = match &args.headers {
         Some(dir) => Headers { include: dir.clone(), origin: "a directory given with --headers".into() },
@@ -90,7 +95,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let scratch = cache::dir()?.join(format!("abi-{}", std::process::id()));
     fs::create_dir_all(&scratch)?;
     let files = golden_files(&headers, &scratch);
-    // Kept on failure: an error of gcc names the program.
+    // Kept on failure, because an error of gcc names the program.
     let files = files?;
     fs::remove_dir_all(&scratch)?;
 
@@ -102,7 +107,7 @@ fn say(line: &str) {
     eprintln!("abi: {line}");
 }
 
-/// A golden file to be.
+/// A golden file's name and its new text.
 struct Golden {
     name: String,
     text: String,
@@ -112,7 +117,7 @@ struct Golden {
 struct Headers {
     /// The directory that has `rdma/` in it.
     include: PathBuf,
-    /// What they are, for the files' second line.
+    /// Their package and version, for the files' second line.
     origin: String,
 }
 
@@ -226,7 +231,7 @@ fn write(dir: &Path, files: &[Golden]) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Names of files in `dir` that a new set would not contain.
+/// Returns the names of files in `dir` that a new set would not contain.
 fn stale(dir: &Path, files: &[Golden]) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(dir).with_context(|| format!("cannot read {}", dir.display()))? {
@@ -265,7 +270,8 @@ fn check(dir: &Path, files: &[Golden], headers: &Headers) -> Result<ExitCode> {
     Ok(ExitCode::FAILURE)
 }
 
-/// Lines that only one of two golden files has, as `-` and `+` lines. Where the headers came from is no difference.
+/// Returns the lines that only one of two golden files has, as `-` and `+` lines. The origin of the
+/// headers is ignored.
 fn compare(tree: &str, new: &str) -> Vec<String> {
     let lines = |text: &str| -> Vec<String> {
         text.lines().filter(|line| !line.starts_with("# From ")).map(str::to_owned).collect()

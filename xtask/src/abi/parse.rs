@@ -1,8 +1,10 @@
-//! Reads a kernel uapi header far enough to list what it defines: the names of constants, types and fields, in order.
+//! Reads a kernel uapi header far enough to list its definitions: the names of constants, types and
+//! fields, in order.
 //!
-//! Values, offsets and sizes are the C compiler's business. This understands the C that the RDMA headers are written in
-//! and no more; anything else is an error with a line number, never skipped: a definition that went unnoticed would be
-//! missing from the golden file without a trace.
+//! Values, offsets and sizes come from the C compiler. This parser reads the C that the RDMA
+//! headers are written in and no more. Anything else is an error with a line number and never
+//! skipped, because a definition that the parser skipped would be missing from the golden file
+//! without a trace.
 
 use anyhow::{Context as _, Result, bail, ensure};
 
@@ -17,7 +19,7 @@ pub(super) enum Item {
     Typedef(String),
     /// An enum and its constants.
     Enum { tag: Option<String>, names: Vec<String> },
-    /// A struct or union, also one without a tag inside another.
+    /// A struct or union, including one without a tag inside another.
     Type(Type),
 }
 
@@ -39,7 +41,8 @@ pub(super) struct Root {
     pub(super) tag: String,
 }
 
-/// A member as it is reached from its type: those of an anonymous struct or union count as the outer type's.
+/// A member as C reaches it from its type: those of an anonymous struct or union count as the outer
+/// type's.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Member {
     pub(super) name: String,
@@ -47,10 +50,10 @@ pub(super) struct Member {
     pub(super) flexible: bool,
 }
 
-/// Everything that `source` defines, in order; a type comes before the ones declared inside it.
+/// Returns the definitions of `source` in order; a type comes before the types declared inside it.
 ///
 /// # Errors
-/// The first line that is not understood.
+/// A line that the parser does not understand; the message names the first one.
 pub(super) fn parse(source: &str) -> Result<Vec<Item>> {
     let mut parser = Parser { tokens: tokenize(source)?, at: 0, items: Vec::new() };
     while parser.at < parser.tokens.len() {
@@ -103,7 +106,8 @@ fn tokenize(source: &str) -> Result<Vec<(usize, Token)>> {
     Ok(tokens)
 }
 
-/// Comments become one space; line breaks inside them stay, so that line numbers do.
+/// Replaces each comment by one space, and keeps the line breaks in it, so that line numbers stay
+/// right.
 fn without_comments(source: &str) -> Result<String> {
     let mut out = String::new();
     let mut rest = source;
@@ -122,7 +126,8 @@ fn without_comments(source: &str) -> Result<String> {
 fn directive(text: &str) -> Result<Option<Token>> {
     let (keyword, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
     match keyword {
-        // Include guards, and RDMA_UAPI_PTR which nobody defines beforehand: the body is always in force.
+        // Include guards, and a check for RDMA_UAPI_PTR, which is undefined at this point: the body
+        // always applies.
         "ifndef" | "endif" | "include" => Ok(None),
         "define" => {
             let rest = rest.trim_start();
@@ -232,7 +237,7 @@ impl Parser {
         Ok(())
     }
 
-    /// Up to the comma or closing brace that ends an enumerator's value.
+    /// Skips to the comma or closing brace that ends an enumerator's value.
     fn skip_expression(&mut self) -> Result<()> {
         let mut depth = 0_usize;
         loop {
@@ -248,7 +253,7 @@ impl Parser {
         }
     }
 
-    /// The members up to the closing brace, as a [`Type`] of its own.
+    /// Reads the members up to the closing brace, as a [`Type`] of its own.
     fn body(&mut self, root: &Root, path: Vec<String>, union: bool) -> Result<()> {
         let slot = self.items.len();
         let mut members = Vec::new();
@@ -314,7 +319,7 @@ impl Parser {
         }
     }
 
-    /// A struct or union without a tag; `{` is behind us.
+    /// Reads a struct or union without a tag, after its `{`.
     fn nested(&mut self, union: bool, root: &Root, path: &[String], members: &mut Vec<Member>) -> Result<()> {
         // Its name comes after its body: look for it first.
         let start = self.at;

@@ -1,14 +1,14 @@
-//! Turns what a header defines into a C program that prints the golden file's lines, and runs it.
+//! Turns a header's definitions into a C program that prints the golden file's lines, and runs it.
 //!
 //! ```text
 //! define NAME VALUE
 //! enum TAG NAME VALUE             TAG is `anonymous` for an enum without one
-//! struct NAME SIZE ALIGN          NAME is a path (`ib_uverbs_wc.ex`) for a type without a tag; also `union`
-//! field TYPE MEMBER OFFSET SIZE   members of anonymous structs and unions count as the outer type's
+//! struct NAME SIZE ALIGN          NAME is a path (`ib_uverbs_wc.ex`) without a tag; also `union`
+//! field TYPE MEMBER OFFSET SIZE   members of anonymous types count as the outer type's
 //! flex TYPE MEMBER OFFSET SIZE    an array without length; SIZE is one element's
 //! ```
 //!
-//! Where two members share one type without a tag, the type is listed under the first one's name.
+//! If two members share one type without a tag, the type is listed under the first member's name.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -18,10 +18,10 @@ use anyhow::{Context as _, Result, ensure};
 
 use super::parse::{Item, Type};
 
-/// The C program that prints the layout of `items`, which `includes` define.
+/// Returns the C program that prints the layout of `items`, which `includes` define.
 pub(super) fn program(includes: &[&str], items: &[&Item]) -> String {
     let mut c = String::from("#include <stddef.h>\n#include <stdio.h>\n");
-    // What macros of the headers use beyond what the headers include.
+    // Macros of the headers use definitions from headers that they do not include.
     c.push_str("#include <linux/netlink.h>\n");
     for include in includes {
         let _ = writeln!(c, "#include <{include}>");
@@ -50,7 +50,7 @@ fn layout(c: &mut String, ty: &Type) {
     let keyword = |union| if union { "union" } else { "struct" };
     let root = format!("{} {}", keyword(ty.root.union), ty.root.tag);
     let name = std::iter::once(&ty.root.tag).chain(&ty.path).cloned().collect::<Vec<_>>().join(".");
-    // A type without a tag is reached through the members that lead to it.
+    // C reaches a type without a tag through the members that lead to it.
     let prefix: String = ty.path.iter().map(|member| format!("{member}.")).collect();
     let inner = prefix.trim_end_matches('.');
     let (this, start) = if inner.is_empty() {
@@ -74,10 +74,11 @@ fn layout(c: &mut String, ty: &Type) {
     }
 }
 
-/// Compiles `program` against the headers below `include` (and `asm`, the architecture's own) and runs it.
+/// Compiles `program` against the headers below `include` (and `asm`, the architecture's own) and
+/// runs it.
 ///
 /// # Errors
-/// The compiler's messages if it rejects the program.
+/// gcc cannot be run, it rejects the program (the error has its messages), or the program fails.
 pub(super) fn run(program: &str, include: &[&Path], scratch: &Path) -> Result<String> {
     let (source, binary) = (scratch.join("probe.c"), scratch.join("probe"));
     std::fs::write(&source, program)?;

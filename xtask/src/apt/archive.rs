@@ -1,6 +1,8 @@
-//! Packages of other Debian suites: a private apt configuration that resolves, downloads and unpacks them.
+//! Packages of other Debian suites: a private apt configuration that resolves, downloads and
+//! unpacks them.
 //!
-//! Invariant: the machine's own apt is asked for its mirrors and its settings (proxies), and for nothing else.
+//! Invariant: the machine's own apt provides its mirrors and its settings (proxies), and nothing
+//! else.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -12,7 +14,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use super::to_stderr;
 
-/// Which of Debian's archives a suite lives in.
+/// One of Debian's archives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Archive {
     /// `debian`
@@ -36,13 +38,13 @@ impl PackageVersion {
     }
 }
 
-/// An apt configuration of our own: its sources, lists and caches live in one directory.
+/// A private apt configuration: its sources, lists and caches are in one directory.
 pub(crate) struct PrivateApt {
     dir: PathBuf,
 }
 
 impl PrivateApt {
-    /// Writes the configuration for `suites` into `dir`. The mirrors are those that the machine's own apt uses.
+    /// Writes the configuration for `suites` into `dir`, with the mirrors of the machine's own apt.
     ///
     /// # Errors
     /// The directory cannot be written, or apt's sources name no mirror of Debian.
@@ -80,7 +82,7 @@ impl PrivateApt {
         Ok(())
     }
 
-    /// All package names that start with `prefix`.
+    /// Returns all package names that start with `prefix`.
     ///
     /// # Errors
     /// apt-cache fails.
@@ -89,7 +91,7 @@ impl PrivateApt {
         Ok(text.lines().map(str::to_owned).collect())
     }
 
-    /// Every version of a package that the lists carry.
+    /// Returns every version of a package in the lists.
     ///
     /// # Errors
     /// apt-cache fails.
@@ -98,7 +100,7 @@ impl PrivateApt {
         Ok(parse_madison(&text))
     }
 
-    /// The names of what one package version depends on.
+    /// Returns the names of the packages that one package version depends on.
     ///
     /// # Errors
     /// apt-cache fails.
@@ -107,8 +109,8 @@ impl PrivateApt {
         Ok(parse_depends(&text))
     }
 
-    /// A package of a suite with everything that it depends on, down to the C library, and nothing that it recommends:
-    /// what apt would install on an empty machine.
+    /// Returns a package of a suite with all its dependencies, down to the C library, and without
+    /// recommended packages: the packages that apt would install on an empty machine.
     ///
     /// # Errors
     /// apt-get fails, or finds nothing to install.
@@ -121,7 +123,7 @@ impl PrivateApt {
         Ok(packages)
     }
 
-    /// Downloads packages into `into`. On a terminal apt's own progress bar shows.
+    /// Downloads packages into `into`. On a terminal apt shows its own progress bar.
     ///
     /// # Errors
     /// apt-get fails.
@@ -163,7 +165,7 @@ pub(crate) fn unpack(debs: &Path, root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A command line that names a hundred packages hides what went wrong with it.
+/// Shortens a command line, because one that names a hundred packages hides the error after it.
 fn shortened(command: &str) -> String {
     const SHOWN: usize = 300;
     match command.char_indices().nth(SHOWN) {
@@ -172,8 +174,8 @@ fn shortened(command: &str) -> String {
     }
 }
 
-/// Read after the machine's own configuration (proxies and the like stay in force), so every hook and directory that
-/// must not apply here is cleared or set.
+/// Returns the private configuration. apt reads it after the machine's own (proxies stay in force),
+/// so it clears or sets every hook and directory that must not apply.
 fn private_configuration(dir: &Path) -> String {
     let dir = dir.display();
     format!(
@@ -219,14 +221,15 @@ impl Mirrors {
             .stdin(Stdio::null())
             .output();
         let targets = output.map(|o| String::from_utf8_lossy(&o.stdout).into_owned()).unwrap_or_default();
-        // Where package lists were never downloaded, apt may know of no targets yet: look at its sources.
+        // Without downloaded package lists apt may know no targets yet, so its sources are read.
         Mirrors::among(target_uris(&targets))
             .or_else(|| Mirrors::among(source_words(&sources_of_this_machine())))
             .context("apt's sources name no mirror of Debian: add one (an http address that ends in /debian)")
     }
 
-    /// A mirror is recognised by the archive's name at the end of its path, so that a third party's repository is never
-    /// asked for a kernel. Where only one of the two archives is named, the other is taken to be beside it.
+    /// Finds mirrors by the archive's name at the end of their path, so that no third-party
+    /// repository is asked for a kernel. If only one of the two archives is named, the other is
+    /// expected beside it.
     fn among<'a>(uris: impl Iterator<Item = &'a str>) -> Option<Self> {
         let (mut main, mut security) = (None, None);
         for uri in uris {
@@ -251,7 +254,7 @@ impl Mirrors {
     }
 }
 
-/// Addresses in lines of `Packages|URI|suite|component`.
+/// Returns the addresses in lines of `Packages|URI|suite|component`.
 fn target_uris(targets: &str) -> impl Iterator<Item = &str> {
     targets.lines().filter_map(|line| {
         let mut fields = line.split('|');
@@ -262,7 +265,7 @@ fn target_uris(targets: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Addresses in the text of apt's sources, in either of their formats.
+/// Returns the addresses in the text of apt's sources, in either of their formats.
 fn source_words(sources: &str) -> impl Iterator<Item = &str> {
     sources
         .lines()
@@ -271,7 +274,7 @@ fn source_words(sources: &str) -> impl Iterator<Item = &str> {
         .filter(|word| word.starts_with("http://") || word.starts_with("https://"))
 }
 
-/// The text of the machine's own sources.
+/// Returns the text of the machine's own sources.
 fn sources_of_this_machine() -> String {
     let parts =
         fs::read_dir("/etc/apt/sources.list.d").into_iter().flatten().flatten().map(|entry| entry.path());
@@ -282,7 +285,7 @@ fn sources_of_this_machine() -> String {
         .collect()
 }
 
-/// `name | version | where` lines of `apt-cache madison`.
+/// Parses `name | version | where` lines of `apt-cache madison`.
 fn parse_madison(text: &str) -> Vec<PackageVersion> {
     text.lines()
         .filter_map(|line| {
@@ -295,7 +298,7 @@ fn parse_madison(text: &str) -> Vec<PackageVersion> {
         .collect()
 }
 
-/// `Inst NAME [OLD] (VERSION SUITE [ARCHITECTURE])` lines of `apt-get --simulate install`.
+/// Parses `Inst NAME [OLD] (VERSION SUITE [ARCHITECTURE])` lines of `apt-get --simulate install`.
 fn parse_installs(text: &str) -> Vec<PackageVersion> {
     text.lines()
         .filter_map(|line| {
@@ -306,7 +309,8 @@ fn parse_installs(text: &str) -> Vec<PackageVersion> {
         .collect()
 }
 
-/// Names in the `Depends:` field of the first stanza, the first of each set of alternatives.
+/// Returns the names in the `Depends:` field of the first stanza, the first of each set of
+/// alternatives.
 fn parse_depends(stanza: &str) -> Vec<String> {
     let first = stanza.split("\n\n").next().unwrap_or_default();
     let Some(list) = first.lines().find_map(|line| line.strip_prefix("Depends:")) else { return Vec::new() };

@@ -1,8 +1,9 @@
-//! Debian's package tools: host packages that the other commands need, and in [`archive`] a private apt configuration
-//! that resolves and downloads packages of other Debian suites without touching /etc/apt or the machine's package state.
+//! Debian's package tools: host packages that the other commands need, and in [`archive`] a private
+//! apt configuration that resolves and downloads packages of other Debian suites. It touches
+//! neither /etc/apt nor the machine's package state.
 //!
-//! Invariant: nothing here writes below /etc/apt or /var/lib/apt, except `apt-get` itself when it installs a missing
-//! host package as root.
+//! Invariant: nothing here writes below /etc/apt or /var/lib/apt, except `apt-get` when it installs
+//! a missing host package as root.
 
 mod archive;
 mod version;
@@ -18,7 +19,7 @@ pub(crate) use self::archive::{Archive, PackageVersion, PrivateApt, unpack};
 pub(crate) use self::version::compare_versions;
 use crate::cache;
 
-/// A program that must exist on the host, and the Debian package that brings it.
+/// A program that must exist on the host, and its Debian package.
 pub(crate) struct HostTool {
     program: &'static str,
     package: &'static str,
@@ -28,7 +29,7 @@ const fn tool(program: &'static str, package: &'static str) -> HostTool {
     HostTool { program, package }
 }
 
-/// What booting a guest takes.
+/// Tools that boot a guest.
 pub(crate) const VM_TOOLS: &[HostTool] = &[
     tool("qemu-system-x86_64", "qemu-system-x86"),
     tool("busybox", "busybox-static"),
@@ -39,11 +40,12 @@ pub(crate) const VM_TOOLS: &[HostTool] = &[
     tool("rdma", "iproute2"),
 ];
 
-/// What compiling and running the layout probe takes, besides apt-get itself.
+/// Tools that compile and run the layout probe, besides apt-get itself.
 pub(crate) const ABI_TOOLS: &[HostTool] =
     &[tool("gcc", "gcc"), tool("/usr/include/stdio.h", "libc6-dev"), tool("dpkg-deb", "dpkg")];
 
-/// What the guest suites use besides: rdma-core's own programs to talk to, strace and valgrind to measure with.
+/// Further tools of the guest suites: rdma-core's own programs as peers, strace and valgrind to
+/// measure with.
 pub(crate) const INTEROP_TOOLS: &[HostTool] = &[
     tool("ibv_devinfo", "ibverbs-utils"),
     tool("/etc/libibverbs.d/rxe.driver", "ibverbs-providers"),
@@ -52,7 +54,7 @@ pub(crate) const INTEROP_TOOLS: &[HostTool] = &[
     tool("valgrind", "valgrind"),
 ];
 
-/// What the suites on the ConnectX model use: rdma-core's and perftest's own programs, and pyverbs.
+/// Tools of the suites on the ConnectX model: rdma-core's and perftest's own programs, and pyverbs.
 pub(crate) const MLX5_TOOLS: &[HostTool] = &[
     tool("ibv_devinfo", "ibverbs-utils"),
     tool("/etc/libibverbs.d/mlx5.driver", "ibverbs-providers"),
@@ -64,17 +66,18 @@ pub(crate) const MLX5_TOOLS: &[HostTool] = &[
     tool("ethtool", "ethtool"),
 ];
 
-/// What building rdma-core's side of the benchmark takes.
+/// Tools that build rdma-core's side of the benchmark.
 pub(crate) const BENCH_TOOLS: &[HostTool] =
     &[tool("cc", "gcc"), tool("/usr/include/infiniband/verbs.h", "libibverbs-dev")];
 
-/// What building the fuzz targets takes: libFuzzer is C++.
+/// Tools that build the fuzz targets: libFuzzer is C++.
 pub(crate) const FUZZ_TOOLS: &[HostTool] = &[tool("c++", "g++")];
 
 /// Makes sure that every tool exists, installing packages through apt-get when run as root.
 ///
 /// # Errors
-/// A package is missing and cannot be installed; the message names all of them and the command that installs them.
+/// A package is missing and cannot be installed; the message names all missing packages and the
+/// command that installs them.
 pub(crate) fn ensure_tools(tools: &[&[HostTool]], say: impl Fn(&str)) -> Result<()> {
     if missing(tools).is_empty() {
         return Ok(());
@@ -91,11 +94,11 @@ pub(crate) fn ensure_tools(tools: &[&[HostTool]], say: impl Fn(&str)) -> Result<
     }
     ensure!(
         find_program("apt-get").is_some(),
-        "missing packages: {} (Debian's names), and no apt-get here to install them with",
+        "missing packages: {} (Debian's names), and this machine has no apt-get to install them",
         packages.join(" ")
     );
     say(&format!("installing {}", packages.join(" ")));
-    // A fresh container has no package lists, and old lists name files that are gone.
+    // A fresh container has no package lists, and old lists name files that no longer exist.
     let known = apt_get_install(&packages, &["--simulate"])?;
     if !known || !apt_get_install(&packages, &[])? {
         let update = apt_get().args(["-q", "update"]).stdout(to_stderr()?).status()?;
@@ -103,7 +106,7 @@ pub(crate) fn ensure_tools(tools: &[&[HostTool]], say: impl Fn(&str)) -> Result<
         ensure!(apt_get_install(&packages, &[])?, "`{install}` failed");
     }
     let still = missing(tools);
-    ensure!(still.is_empty(), "installed, yet not found on this machine: {}", still.join(" "));
+    ensure!(still.is_empty(), "installed, but not found on this machine: {}", still.join(" "));
     Ok(())
 }
 
@@ -140,7 +143,7 @@ fn apt_get_install(packages: &[&str], options: &[&str]) -> Result<bool> {
     Ok(command.status().context("cannot run apt-get")?.success())
 }
 
-/// A child's stdout sent to our stderr: our own stdout belongs to the user's command.
+/// Sends a child's stdout to our stderr, because our own stdout belongs to the user's command.
 fn to_stderr() -> Result<Stdio> {
     Ok(std::io::stderr().as_fd().try_clone_to_owned()?.into())
 }
@@ -157,13 +160,13 @@ pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
         .find(|p| p.is_file())
 }
 
-/// The host's busybox if it runs without any library, as it must inside an initramfs.
+/// Returns the host's busybox if it is static, as the initramfs requires.
 pub(crate) fn static_busybox() -> Option<PathBuf> {
     let path = find_program("busybox")?;
     is_static_elf(&fs::read(&path).ok()?).then_some(path)
 }
 
-/// Whether a 64-bit little-endian ELF image asks for no program interpreter.
+/// Returns whether a 64-bit little-endian ELF image names no program interpreter.
 fn is_static_elf(image: &[u8]) -> bool {
     const PT_INTERP: u32 = 3;
     let u16_at = |at: usize| image.get(at..at + 2).map(|b| u16::from_le_bytes([b[0], b[1]]));

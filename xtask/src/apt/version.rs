@@ -1,8 +1,8 @@
-//! Which of two Debian versions is the newer one.
+//! The order of Debian versions.
 
 use std::cmp::Ordering;
 
-/// Orders two Debian versions.
+/// Compares two Debian versions.
 ///
 /// # References
 /// Debian Policy, section 5.6.12.

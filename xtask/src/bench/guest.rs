@@ -1,4 +1,4 @@
-//! The measuring itself, inside the guest.
+//! The measurements, which run in the guest.
 
 use std::fmt;
 use std::fs;
@@ -11,13 +11,13 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::demo;
 
-/// What to compare, and how often.
+/// The programs to compare, and the number of runs.
 pub(super) struct Plan<'a> {
     /// The folder of our release builds' examples; the tools are in the folder above.
     pub(super) ours: &'a Path,
     /// The folder of our static release builds.
     pub(super) statics: &'a Path,
-    /// rdma-core's program that lists and opens.
+    /// rdma-core's program that lists and opens devices.
     pub(super) theirs: &'a Path,
     /// The benchmark of provider-soft.
     pub(super) soft: &'a Path,
@@ -25,7 +25,7 @@ pub(super) struct Plan<'a> {
     pub(super) rounds: u32,
 }
 
-/// Where Debian's rdma-core has its programs.
+/// Programs of Debian's rdma-core.
 const C_DEVINFO: &str = "/usr/bin/ibv_devinfo";
 const C_PINGPONG: &str = "/usr/bin/ibv_rc_pingpong";
 
@@ -35,7 +35,7 @@ struct Row {
     ours: f64,
     theirs: f64,
     unit: &'static str,
-    /// The ratio that must not be passed; `None` for what is there to compare with.
+    /// The highest acceptable ratio; `None` for a row that is there for comparison.
     target: Option<f64>,
 }
 
@@ -65,7 +65,7 @@ impl fmt::Display for Row {
     }
 }
 
-/// Measures, prints the tables, and says how many targets were missed.
+/// Measures, prints the tables, and returns the number of missed targets.
 pub(super) fn run(plan: &Plan<'_>) -> Result<usize> {
     let bin = plan.ours.parent().context("the examples' folder lies in another")?;
     let (devinfo, pingpong) = (bin.join("ibv_devinfo"), bin.join("ibv_rc_pingpong"));
@@ -80,7 +80,7 @@ pub(super) fn run(plan: &Plan<'_>) -> Result<usize> {
         },
         wall_time(plan, &plan.statics.join("ibv_devinfo"), "static build", Some(0.5))?,
         wall_time(plan, &devinfo, "default build", Some(0.5))?,
-        // What starting any program costs, which under emulation is most of it.
+        // The cost of starting any program, most of the time under emulation.
         wall_time(plan, Path::new("/bin/true"), "true instead of ours", None)?,
         Row {
             what: "list and open: instructions below main".into(),
@@ -119,9 +119,9 @@ fn print_table(title: &str, theirs: &str, rows: &[Row]) {
     }
 }
 
-/// The same programs on soft and on rxe, in turns. rxe has its UDP port on all addresses, so soft is in a network namespace of
-/// its own and sends through its loopback interface; rxe0 hands itself packets without a network device. Both have the largest
-/// path MTU.
+/// Measures the same programs on soft and on rxe, interleaved. rxe binds its UDP port on all
+/// addresses, so soft is in a network namespace of its own and sends through its loopback
+/// interface; rxe0 hands itself packets without a network device. Both have the largest path MTU.
 fn beside_rxe(plan: &Plan<'_>) -> Result<Vec<Row>> {
     const NAMESPACE: &str = "soft";
     for words in [
@@ -157,7 +157,7 @@ fn beside_rxe(plan: &Plan<'_>) -> Result<Vec<Row>> {
     let [rxe_write, rxe_send, rxe_stream] = rxe.map(|mut values| median(&mut values));
     let [soft_write, soft_send, soft_stream] = soft.map(|mut values| median(&mut values));
     let row = |what: &str, ours, theirs, target| Row { what: what.into(), ours, theirs, unit: "µs", target };
-    // Gigabytes a second: microseconds for 64 KiB.
+    // Gigabytes per second: microseconds for 64 KiB.
     let each = |rate: f64| 65.536 / rate;
     Ok(vec![
         row("RC write, 8 B: round trip", soft_write, rxe_write, Some(1.0)),
@@ -167,7 +167,7 @@ fn beside_rxe(plan: &Plan<'_>) -> Result<Vec<Row>> {
     ])
 }
 
-/// Lines of the benchmark of provider-soft.
+/// Names of rows that the benchmark of provider-soft prints.
 const WRITE: &str = "RC write, 8 B";
 const SEND: &str = "RC send, 8 B";
 const STREAM: &str = "RC write, 64 KiB";
@@ -181,13 +181,13 @@ fn said_by(command: &mut Command) -> Result<String> {
     Ok(said)
 }
 
-/// The median in a line `| name | 1.234 | ...`.
+/// Returns the median in a line `| name | 1.234 | ...`.
 fn value_of(table: &str, name: &str) -> Option<f64> {
     let cells = |line: &str| line.split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
     table.lines().map(cells).find(|cells| cells.get(1).is_some_and(|cell| cell == name))?.get(2)?.parse().ok()
 }
 
-/// How many system calls `PROGRAM -v` makes.
+/// Returns the number of system calls that `PROGRAM -v` makes.
 fn syscalls(program: &Path) -> Result<f64> {
     let summary = Path::new("/tmp/strace.txt");
     let status = Command::new("strace")
@@ -202,13 +202,14 @@ fn syscalls(program: &Path) -> Result<f64> {
     total_calls(&fs::read_to_string(summary)?).context("strace printed no total")
 }
 
-/// The total of a `strace -c` table: `100.00    0.001234           3       411        12 total`.
+/// Returns the total of a `strace -c` table: `100.00    0.001234           3       411        12
+/// total`.
 fn total_calls(table: &str) -> Option<f64> {
     let total = table.lines().rfind(|line| line.ends_with(" total"))?;
     total.split_whitespace().nth(3)?.parse().ok()
 }
 
-/// The time of `ibv_devinfo -v`, median of interleaved runs.
+/// Measures the time of `ibv_devinfo -v`: the median of interleaved runs.
 fn wall_time(plan: &Plan<'_>, program: &Path, which: &str, target: Option<f64>) -> Result<Row> {
     let time = |program: &Path| -> Result<f64> {
         let start = Instant::now();
@@ -230,7 +231,7 @@ fn wall_time(plan: &Plan<'_>, program: &Path, which: &str, target: Option<f64>) 
     })
 }
 
-/// How many instructions a program executes below `main`.
+/// Returns the number of instructions that a program executes below `main`.
 fn instructions(program: &Path) -> Result<f64> {
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", "--toggle-collect=main"])
@@ -242,12 +243,13 @@ fn instructions(program: &Path) -> Result<f64> {
     collected(&said).with_context(|| format!("valgrind printed no count:\n{said}"))
 }
 
-/// The count in `==123== Collected : 456`.
+/// Returns the count in `==123== Collected : 456`.
 fn collected(said: &str) -> Option<f64> {
     said.lines().find_map(|line| line.split_once("Collected :")?.1.trim().parse().ok())
 }
 
-/// The time of the ping-pong's rounds, as its client prints it, median of interleaved runs.
+/// Measures the time of the ping-pong's rounds as its client prints it: the median of interleaved
+/// runs.
 fn rounds(plan: &Plan<'_>, pingpong: &Path) -> Result<Row> {
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for _ in 0..plan.runs.max(1) {
@@ -263,7 +265,7 @@ fn rounds(plan: &Plan<'_>, pingpong: &Path) -> Result<Row> {
     })
 }
 
-/// Seconds that `rounds` rounds between two of a program took.
+/// Returns the seconds that `rounds` rounds between two instances of a program took.
 fn ping_pong(program: &Path, rounds: u32) -> Result<f64> {
     let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port().to_string();
     let rounds = rounds.to_string();
@@ -282,7 +284,7 @@ fn ping_pong(program: &Path, rounds: u32) -> Result<f64> {
     }
     let client = Command::new(program).args(arguments).arg("127.0.0.1").output()?;
     if !client.status.success() {
-        // Alone it would wait for ever.
+        // Without a client the server would wait for ever.
         server.kill()?;
     }
     let status = server.wait()?;
@@ -297,7 +299,8 @@ fn ping_pong(program: &Path, rounds: u32) -> Result<f64> {
     seconds(&said).with_context(|| format!("no time in what {} printed:\n{said}", program.display()))
 }
 
-/// The time in `1000 iters in 0.02 seconds = 18.27 usec/iter`, from its last number, which has more digits.
+/// Returns the time in `1000 iters in 0.02 seconds = 18.27 usec/iter`, from its last number, which
+/// has more digits.
 fn seconds(said: &str) -> Option<f64> {
     let line = said.lines().find(|line| line.contains(" iters in "))?;
     let iters: f64 = line.split_whitespace().next()?.parse().ok()?;

@@ -1,15 +1,18 @@
-//! `cargo xtask bench`: ours against rdma-core's, in one guest and one run.
+//! `cargo xtask bench`: this library's programs against rdma-core's, in one guest and one run.
 //!
-//! | what | how |
+//! | measurement | method |
 //! |---|---|
 //! | system calls of `ibv_devinfo -v` | `strace -c -f`, both |
-//! | wall time of `ibv_devinfo -v` | median of interleaved runs, our static and our default build, and `true` |
+//! | wall time of `ibv_devinfo -v` | median of interleaved runs of static, default build, and
+//! `true` |
 //! | instructions of listing and opening | callgrind below `main`, both |
-//! | 10,000 rounds of `ibv_rc_pingpong` | median of interleaved runs, two of ours against two of C's |
-//! | soft beside rxe: 8 bytes, 64 KiB | the benchmark of provider-soft on either device, median of interleaved runs |
+//! | 10,000 rounds of `ibv_rc_pingpong` | median of interleaved runs, two of ours, two of
+//! rdma-core's |
+//! | soft beside rxe: 8 bytes, 64 KiB | the benchmark of provider-soft on both, interleaved medians
+//! |
 //!
-//! Ratios, not times: a guest under emulation is slow, but equally slow for both. The cost of posting and polling alone,
-//! without a kernel, is what `cargo bench -p provider-rxe` shows.
+//! Only ratios count: a guest under emulation is slow, but equally slow for both. `cargo bench -p
+//! provider-rxe` measures posting and polling alone, without a kernel.
 
 mod guest;
 
@@ -21,18 +24,18 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::{apt, cache, cargo, vm};
 
-/// Compares ours with rdma-core's in a guest, and prints the table.
+/// Compares this library's programs with rdma-core's in a guest, and prints a table.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The guest's kernel: 5.10, 6.1, 6.12, 7.2, or a directory
     #[arg(long, default_value = vm::kernel::DEFAULT, value_name = "KERNEL")]
     kernel: vm::kernel::Choice,
 
-    /// Interleaved runs of what is timed
+    /// Number of interleaved runs of each timed program
     #[arg(long, default_value_t = 5)]
     runs: usize,
 
-    /// Rounds of the ping-pong
+    /// Number of rounds of the ping-pong
     #[arg(long, default_value_t = 10_000)]
     rounds: u32,
 
@@ -40,7 +43,7 @@ pub(crate) struct Args {
     #[arg(long)]
     check: bool,
 
-    /// Run here, on these programs: how the guest runs it
+    /// Measure on this machine with these programs, as the guest does
     #[arg(long, hide = true, num_args = 4, value_names = ["OURS", "STATIC", "THEIRS", "SOFT"])]
     here: Option<Vec<PathBuf>>,
 }
@@ -48,7 +51,7 @@ pub(crate) struct Args {
 /// Runs `bench`.
 ///
 /// # Errors
-/// Something cannot be built or run, or with `--check` a target is missed.
+/// A program cannot be built or run, or with `--check` a target is missed.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if let Some([ours, statics, theirs, soft]) = args.here.as_deref() {
         let missed =
@@ -80,7 +83,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     vm::run(&vm::Args { timeout: 1200, ..vm::Args::new(args.kernel.clone(), command) })
 }
 
-/// Builds the C program that lists and opens, with the optimisation that Debian builds rdma-core with.
+/// Builds the C program that lists and opens devices, with the optimisation that Debian uses for
+/// rdma-core.
 fn build_theirs() -> Result<PathBuf> {
     let dir = cache::dir()?.join("bench");
     std::fs::create_dir_all(&dir)?;

@@ -1,15 +1,17 @@
-//! `cargo xtask fuzz`: the fuzz targets of roce (what a peer sends), of the ConnectX model (what a guest does) and of the public
-//! API (`api`: what a program does), for as long as wanted.
+//! `cargo xtask fuzz`: the fuzz targets of roce (packets from a peer), of the ConnectX model (a
+//! guest's accesses) and of the public API (`api`: a program's calls).
 //!
-//! `api` is a program of verbs-tests, with a seeded generator instead of libFuzzer. It runs here on soft devices, with
-//! `--device rxe` in a guest, and under sanitizers ([`sanitizer`]).
+//! `api` is a program of verbs-tests, with a seeded generator instead of libFuzzer. It runs here on
+//! soft devices, with `--device rxe` in a guest, and under sanitizers ([`sanitizer`]).
 //!
-//! The other targets are those of cargo-fuzz's layout in `roce/fuzz` and `tests/connectx/fuzz`, workspaces of their own, since libFuzzer is C++. They are
-//! built here without cargo-fuzz and with the toolchain at hand: coverage is the compiler's own, and memory errors need no
-//! sanitizer where nearly all code is safe; debug assertions and overflow checks are on. `cargo +nightly fuzz run TARGET`
-//! in `roce` adds the address sanitizer.
+//! The other targets follow cargo-fuzz's layout in `roce/fuzz` and `tests/connectx/fuzz`, which are
+//! workspaces of their own because libFuzzer is C++. They are built here without cargo-fuzz and
+//! with the installed toolchain: the compiler instruments for coverage, and memory errors need no
+//! sanitizer where nearly all code is safe. Debug assertions and overflow checks are on. `cargo
+//! +nightly fuzz run TARGET` in `roce` adds the address sanitizer.
 //!
-//! New inputs go to `target/fuzz/corpus`, the committed ones are only read. An input that crashes is kept and named.
+//! New inputs go to `target/fuzz/corpus`; the committed ones are only read. An input that crashes a
+//! target is kept, and its path is printed.
 
 mod sanitizer;
 
@@ -25,33 +27,33 @@ use crate::{apt, cargo};
 /// Runs fuzz targets.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Seconds for each target
+    /// Time for each target in seconds
     #[arg(long, default_value_t = 600)]
     seconds: u64,
 
-    /// Build the target api with a sanitizer, of a nightly toolchain; both without a value
-    // With an equals sign, so that a target may follow.
+    /// Build the target api with a sanitizer of a nightly toolchain; both without a value
+    // With an equals sign, so that a target can follow.
     #[arg(long, value_enum, value_name = "WHICH", num_args = 0..=1, require_equals = true, default_missing_value = "both")]
     sanitizer: Option<Which>,
 
-    /// Run the target api in a guest, on its device
+    /// Run the target api in a guest, on this device
     #[arg(long, value_parser = ["rxe"])]
     device: Option<String>,
 
-    /// The guest's kernel
+    /// The guest's kernel: 5.10, 6.1, 6.12, 7.2, or a directory
     #[arg(long, default_value = kernel::DEFAULT, value_name = "KERNEL", requires = "device")]
     kernel: kernel::Choice,
 
-    /// What everything random of the target api follows from [default: from the clock]
+    /// Seed of the target api [default: from the clock]
     #[arg(long)]
     seed: Option<u64>,
 
-    /// Which targets; all by default, api alone with a sanitizer, a device or a seed
+    /// Targets to run [default: all; api alone with a sanitizer, a device or a seed]
     #[arg(value_name = "TARGET", value_parser = TARGETS.to_vec())]
     targets: Vec<String>,
 }
 
-/// What `--sanitizer` accepts.
+/// Values of `--sanitizer`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 enum Which {
     /// AddressSanitizer
@@ -75,10 +77,10 @@ impl Which {
 /// The fuzz targets.
 pub(crate) const TARGETS: [&str; 4] = ["packet", "responder", "guest", API];
 
-/// The target that is no libFuzzer's.
+/// The target that does not use libFuzzer.
 const API: &str = "api";
 
-/// The folder of the workspace that a target is in.
+/// The folder of a target's workspace.
 fn workspace(target: &str) -> &'static str {
     if target == "guest" { "tests/connectx/fuzz" } else { "roce/fuzz" }
 }
@@ -86,7 +88,7 @@ fn workspace(target: &str) -> &'static str {
 /// Every sanitizer that the target api runs under.
 pub(crate) const SANITIZERS: [Sanitizer; 2] = [Sanitizer::Address, Sanitizer::Thread];
 
-/// Runs the target api under a sanitizer for so long: did nothing fail?
+/// Runs the target api under a sanitizer for `seconds`, and returns whether nothing failed.
 ///
 /// # Errors
 /// No toolchain has the sanitizer, or it cannot be built or run.
@@ -97,7 +99,7 @@ pub(crate) fn check_under(sanitizer: Sanitizer, seconds: u64) -> Result<bool> {
 /// Runs `fuzz`. Its status is 0 if no target crashed.
 ///
 /// # Errors
-/// They cannot be built or run.
+/// A target cannot be built or run.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if args.sanitizer.is_some() || args.device.is_some() || args.seed.is_some() {
         let is_other = args.targets.iter().any(|target| target != API);
@@ -122,10 +124,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(crashed)))
 }
 
-/// Runs one target for so long: did nothing crash?
+/// Runs one target for `seconds`, and returns whether it did not crash.
 ///
 /// # Errors
-/// It cannot be built or run.
+/// The target cannot be built or run.
 pub(crate) fn check(target: &str, seconds: u64) -> Result<bool> {
     if target == API {
         api(seconds, None, None, None)
@@ -134,7 +136,8 @@ pub(crate) fn check(target: &str, seconds: u64) -> Result<bool> {
     }
 }
 
-/// Runs random calls of the public API for so long, on soft devices here or on the rxe device of a guest: did nothing fail?
+/// Runs random calls of the public API for `seconds`, on soft devices of the host or on a guest's
+/// rxe device, and returns whether nothing failed.
 ///
 /// # Errors
 /// The program cannot be built or run.
@@ -159,7 +162,7 @@ fn api(
         }
         Some(kernel) => {
             let mut command = Command::new("/proc/self/exe");
-            // A sanitizer's shadow takes more than a guest usually has.
+            // A sanitizer's shadow memory needs more than a guest usually has.
             command.args(["vm", "--kernel", &kernel.to_string(), "--memory", "3072"]);
             command.args(["--timeout", &(2 * seconds + 600).to_string()]);
             if let Some((name, value)) = environment {
@@ -178,7 +181,7 @@ fn api(
     let status =
         command.current_dir(cargo::root()).status().with_context(|| format!("cannot run {PROGRAM}"))?;
     if guest.is_some() && status.code() == Some(i32::from(vm::STATUS_VM_FAILED)) {
-        println!("the guest failed, or its kernel did: see above");
+        println!("the guest or its kernel failed: see above");
     }
     Ok(status.success())
 }
@@ -213,7 +216,7 @@ fn build(workspace: &str) -> Result<PathBuf> {
     Ok(dir)
 }
 
-/// What cargo-fuzz passes, but for the sanitizer.
+/// Flags that cargo-fuzz passes, except the sanitizer's.
 const FLAGS: [&str; 9] = [
     "--cfg fuzzing",
     "-Cpasses=sancov-module",

@@ -1,9 +1,10 @@
-//! Programs under a sanitizer: which toolchain builds them, and what they are run with.
+//! Programs under a sanitizer: the toolchain that builds them, and their environment.
 //!
-//! Sanitizers are a nightly toolchain's. ThreadSanitizer has to see the standard library's own accesses as well (a lock that is
-//! taken inside of it orders nothing otherwise, and every `Arc` that is dropped is a race), so that it is built with the program.
-//! That takes the source: rustup's component rust-src, else Debian's package of that name, which is unpacked next to a copy of
-//! the toolchain in the cache.
+//! Only nightly toolchains have sanitizers. ThreadSanitizer has to see the standard library's own
+//! accesses as well: otherwise a lock in it orders nothing, and every `Arc` that is dropped looks
+//! like a race. The standard library is therefore built with the program. Its source comes from
+//! rustup's component rust-src, else from Debian's package of that name, which is unpacked beside a
+//! copy of the toolchain in the cache.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,14 +18,14 @@ use crate::{cache, cargo};
 /// A sanitizer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Sanitizer {
-    /// Memory that is not there, or not there any more.
+    /// AddressSanitizer: accesses to memory that is out of bounds or freed.
     Address,
-    /// Accesses that nothing orders.
+    /// ThreadSanitizer: accesses that race.
     Thread,
 }
 
 impl Sanitizer {
-    /// Its name, as the compiler has it.
+    /// The compiler's name of it.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Sanitizer::Address => "address",
@@ -32,7 +33,8 @@ impl Sanitizer {
         }
     }
 
-    /// What a program under it finds in its environment. Forgetting is on purpose, so that leaks are none.
+    /// Environment variable for programs under it. Leaks are not reported, because tests forget
+    /// handles on purpose.
     pub(crate) const fn environment(self) -> (&'static str, &'static str) {
         match self {
             Sanitizer::Address => ("ASAN_OPTIONS", "detect_leaks=0:abort_on_error=1"),
@@ -40,7 +42,7 @@ impl Sanitizer {
         }
     }
 
-    /// The compiler's flags. Copies are made without assembly, which no sanitizer sees.
+    /// The compiler's flags. Copies are made without assembly, which sanitizers do not see.
     fn flags(self) -> String {
         format!(
             "-Zsanitizer={} --cfg verbs_portable_copies -Cdebug-assertions -Coverflow-checks",
@@ -48,10 +50,11 @@ impl Sanitizer {
         )
     }
 
-    /// Builds a program of a package under it, and returns the program.
+    /// Builds a program of a package with the sanitizer, and returns the program's path.
     ///
     /// # Errors
-    /// There is no nightly toolchain, or for threads no source of its standard library; the build fails.
+    /// There is no nightly toolchain, its standard library's source is not available for threads,
+    /// or the build fails.
     pub(crate) fn build(self, package: &str, program: &str) -> Result<PathBuf> {
         let nightly = nightly()?;
         let toolchain = if self == Sanitizer::Thread { with_source(&nightly)? } else { nightly };
@@ -77,20 +80,20 @@ impl Sanitizer {
     }
 }
 
-/// The folder of the nightly toolchain.
+/// Returns the folder of the nightly toolchain.
 fn nightly() -> Result<PathBuf> {
     let output = Command::new("rustc").args(["+nightly", "--print", "sysroot"]).output();
     let sysroot = output.ok().filter(|output| output.status.success());
     let sysroot = sysroot.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
-    sysroot.map(PathBuf::from).context(
-        "sanitizers take a nightly toolchain, and there is none: rustup toolchain install nightly --component rust-src",
-    )
+    sysroot
+        .map(PathBuf::from)
+        .context("sanitizers need a nightly toolchain: rustup toolchain install nightly --component rust-src")
 }
 
-/// Where a toolchain has the source of its standard library.
+/// The place of the standard library's source in a toolchain.
 const SOURCE: &str = "lib/rustlib/src/rust";
 
-/// The toolchain, if it has the source; else a copy of it that has.
+/// Returns the toolchain if it has the source, else a copy of it with the source.
 fn with_source(toolchain: &Path) -> Result<PathBuf> {
     let is_complete = |toolchain: &Path| toolchain.join(SOURCE).join("library/Cargo.lock").exists();
     if is_complete(toolchain) {
@@ -104,13 +107,13 @@ fn with_source(toolchain: &Path) -> Result<PathBuf> {
         return Ok(dir);
     }
     copy_with_source(toolchain, &dir).context(
-        "ThreadSanitizer takes the source of the standard library, which is not installed \
-         (rustup component add rust-src --toolchain nightly), and Debian's rust-src cannot be had",
+        "ThreadSanitizer needs the source of the standard library, which is not installed \
+         (rustup component add rust-src --toolchain nightly), and Debian's rust-src is not available",
     )?;
     Ok(dir)
 }
 
-/// Copies a toolchain, and puts Debian's newest source of the standard library into it.
+/// Copies a toolchain, and adds Debian's newest source of the standard library.
 fn copy_with_source(toolchain: &Path, dir: &Path) -> Result<()> {
     let making = dir.with_extension("making");
     let _ = fs::remove_dir_all(&making);
@@ -126,7 +129,7 @@ fn copy_with_source(toolchain: &Path, dir: &Path) -> Result<()> {
     let newest = versions.pop().context("Debian's sid has no rust-src")?;
     apt.download(&[newest], &debs, false)?;
     apt::unpack(&debs, &root)?;
-    // Links where they can be had: a toolchain is more than a gigabyte.
+    // Links where possible: a toolchain has more than a gigabyte.
     if !run("cp", &["-rl".as_ref(), toolchain, &copy])? {
         let _ = fs::remove_dir_all(&copy);
         ensure!(run("cp", &["-r".as_ref(), toolchain, &copy])?, "the toolchain cannot be copied");

@@ -83,7 +83,7 @@ pub(super) fn check(result: &mut StageResult) {
     }
 }
 
-/// What is checked of a commit.
+/// A commit as far as it is checked.
 struct Commit {
     id: String,
     is_merge: bool,
@@ -128,7 +128,10 @@ fn parse_log(log: &str) -> Result<Vec<Commit>> {
     log.split('\x1e').filter(|record| !record.is_empty()).map(Commit::parse).collect()
 }
 
-/// Runs git in the workspace, whoever owns the files, and returns its standard output.
+/// Runs git in the workspace, even if another user owns it, and returns its standard output.
+///
+/// # Errors
+/// git cannot be run or fails; the message has its standard error.
 fn git(arguments: &[&str]) -> Result<String> {
     let root = cargo::root();
     let output = Command::new("git")
@@ -184,7 +187,8 @@ fn is_area(area: &str) -> bool {
     !area.is_empty() && area.chars().all(is_plain)
 }
 
-/// Returns the imperative of a verb of [`VERBS`] that is in the third person, the past tense or a participle.
+/// Returns the imperative of a verb of [`VERBS`] that is in the third person, the past tense or a
+/// participle.
 fn imperative_of(word: &str) -> Option<&'static str> {
     let word = word.to_lowercase();
     VERBS.iter().copied().find(|verb| {

@@ -1,8 +1,9 @@
 //! The vm part: suites in guests, two guests at a time.
 //!
-//! A guest suite prints `ok NAME`, `FAIL NAME: why` and `skip NAME: why` lines and ends with the closing line that
-//! `cargo xtask test` ends with as well. The suites are binaries of verbs-tests: `guest [SUITE...]` on rxe,
-//! `guest-mlx5 --port ib|roce [SUITE...]` on the ConnectX model, which has two functions here.
+//! A guest suite prints `ok NAME`, `FAIL NAME: why` and `skip NAME: why` lines and ends with the
+//! same closing line as `cargo xtask test`. The suites are binaries of verbs-tests: `guest
+//! [SUITE...]` on rxe, `guest-mlx5 --port ib|roce [SUITE...]` on the ConnectX model, which has two
+//! functions here.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -18,7 +19,7 @@ use crate::vm::connectx::{self, Port};
 use crate::vm::kernel::{Choice, SERIES};
 use crate::{apt, cargo, vm};
 
-/// One guest and what it runs.
+/// A guest: its kernel and its device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Guest {
     kernel: Choice,
@@ -34,7 +35,7 @@ enum Device {
 }
 
 impl Device {
-    /// What `vm --device` calls it.
+    /// The value of `vm --device`.
     fn kind(self) -> vm::Device {
         match self {
             Device::Rxe => vm::Device::Rxe,
@@ -44,10 +45,10 @@ impl Device {
     }
 }
 
-/// The kernel whose mlx5 driver is older than what is tested.
+/// The kernel whose mlx5 driver is older than the tests support.
 const WITHOUT_MLX5: &str = "5.10";
 
-/// The guests that the command line asks for: those with rxe before those with mlx5.
+/// Returns the guests for the command line: those with rxe before those with mlx5.
 pub(super) fn plan(args: &Args) -> Vec<Guest> {
     let ports = args.port.map_or(vec![Port::Ib, Port::Roce], |port| vec![port]);
     let mlx5: Vec<_> = ports.into_iter().map(Device::Mlx5).collect();
@@ -55,7 +56,7 @@ pub(super) fn plan(args: &Args) -> Vec<Guest> {
         Some(vm::Device::Rxe) => (vec![Device::Rxe], Vec::new()),
         Some(vm::Device::None) => (vec![Device::None], Vec::new()),
         Some(vm::Device::Mlx5) => (Vec::new(), mlx5),
-        // Named suites are those of one program.
+        // Named suites belong to one program.
         None if args.suites.is_empty() => (vec![Device::Rxe], mlx5),
         None => (vec![Device::Rxe], Vec::new()),
     };
@@ -64,7 +65,7 @@ pub(super) fn plan(args: &Args) -> Vec<Guest> {
     } else {
         args.kernel.clone()
     };
-    // Whoever names both the kernel and the device gets them.
+    // A command line that names both the kernel and the device gets them.
     let asked_for = args.device.is_some() && !args.kernel.is_empty();
     let mut guests = Vec::new();
     for devices in [first, second] {
@@ -81,7 +82,7 @@ pub(super) fn plan(args: &Args) -> Vec<Guest> {
 }
 
 impl Guest {
-    /// What stands before its lines.
+    /// The prefix of its lines.
     fn label(&self) -> String {
         match self.device {
             Device::Rxe | Device::None => self.kernel.to_string(),
@@ -89,12 +90,12 @@ impl Guest {
         }
     }
 
-    /// What the summary calls it.
+    /// Its name in the summary.
     fn stage(&self) -> String {
         format!("guest suites on {}", self.label())
     }
 
-    /// The arguments of `vm` that choose it.
+    /// Returns the arguments of `vm` that select it.
     fn arguments(&self) -> Vec<String> {
         let mut words = vec!["--kernel".to_owned(), self.kernel.to_string(), "--device".to_owned()];
         match self.device {
@@ -107,7 +108,7 @@ impl Guest {
         words
     }
 
-    /// The program that it runs.
+    /// The suites' program.
     fn program(&self) -> &'static str {
         match self.device {
             Device::Rxe | Device::None => "guest",
@@ -120,11 +121,12 @@ impl Guest {
     }
 }
 
-/// Gets everything that the guests need. An error says why there is no such guest.
+/// Prepares everything that the guests need. An error is the reason why a guest cannot run.
 pub(super) fn prepare(guests: &[Guest]) -> Vec<Result<(), String>> {
     let progress = vm::Progress::new(false);
     let text = |error: anyhow::Error| format!("{error:#}");
-    // What all guests of a device share is tried once: where there is no network that takes its time.
+    // Preparation that all guests of a device share is tried once, because it takes long without a
+    // network.
     let shared = |device: vm::Device| {
         let tools = if device == vm::Device::Mlx5 { apt::MLX5_TOOLS } else { apt::INTEROP_TOOLS };
         apt::ensure_tools(&[apt::VM_TOOLS, tools], |line| progress.say(line))
@@ -162,11 +164,11 @@ pub(super) fn stages(
             Ok(()) => waiting.push_back((place, guest)),
             Err(why) => {
                 let mut result = StageResult { name: guest.stage(), ..StageResult::default() };
-                println!("== {}\nNOT RUN: no VM can be had: {why}", result.name);
+                println!("== {}\nNOT RUN: no VM is available: {why}", result.name);
                 if vm_required {
-                    result.fail(format!("no VM can be had: {why}"));
+                    result.fail(format!("no VM is available: {why}"));
                 } else {
-                    result.skip(format!("no VM can be had: {why}"));
+                    result.skip(format!("no VM is available: {why}"));
                 }
                 results.push(result);
             }
@@ -199,8 +201,8 @@ pub(super) fn stages(
     results
 }
 
-/// Builds what the waiting guests run. Those whose programs cannot be built do not wait any longer; nothing is returned if
-/// none are left.
+/// Builds the programs of the waiting guests, and removes guests whose programs cannot be built.
+/// Returns `None` if no guest is left.
 fn build(waiting: &mut VecDeque<(usize, &Guest)>, results: &mut Vec<StageResult>) -> Option<Programs> {
     let mut bin_dir = None;
     let suites = stage("building the guest suites", |result| {
@@ -239,7 +241,8 @@ fn build(waiting: &mut VecDeque<(usize, &Guest)>, results: &mut Vec<StageResult>
     (!waiting.is_empty()).then_some(programs)
 }
 
-/// Takes guests out of the queue whose programs could not be built, which has been counted as a failure.
+/// Removes guests whose programs could not be built, which has been counted as a failure, from the
+/// queue.
 fn give_up(
     waiting: &mut VecDeque<(usize, &Guest)>,
     results: &mut Vec<StageResult>,
@@ -247,18 +250,18 @@ fn give_up(
 ) {
     for (_, guest) in waiting.iter().filter(|(_, guest)| which(guest)) {
         let mut result = StageResult { name: guest.stage(), ..StageResult::default() };
-        result.skip("what it runs could not be built");
+        result.skip("its programs could not be built");
         results.push(result);
     }
     waiting.retain(|(_, guest)| !which(guest));
 }
 
-/// What the guest suites run.
+/// Programs of the guest suites.
 struct Programs {
     bin_dir: PathBuf,
     /// The tools with the C library inside.
     static_dir: Option<PathBuf>,
-    /// The same with musl, where its std is installed.
+    /// The same with musl, if its standard library is installed.
     musl_dir: Option<PathBuf>,
     /// The ConnectX model.
     model: Option<PathBuf>,
@@ -300,7 +303,7 @@ fn static_builds() -> StaticBuilds {
 }
 
 fn run(args: &Args, guest: &Guest, programs: &Programs, result: &mut StageResult) {
-    // By way of /proc, because the file may have been rebuilt since this process started.
+    // Through /proc, because the file may have been rebuilt since this process started.
     let mut command = Command::new("/proc/self/exe");
     command
         .arg("vm")
@@ -349,7 +352,7 @@ fn follow_guest(command: &mut Command, label: &str, mut line: impl FnMut(&str)) 
     Ok(child.wait()?.code())
 }
 
-/// What a guest's suites have said so far.
+/// The lines that a guest's suites have printed so far.
 #[derive(Default)]
 struct SuiteLines {
     counted: Counts,

@@ -34,7 +34,8 @@ pub(super) fn stages() -> Vec<StageResult> {
     }));
     results.push(stage("rings under the model checker", |result| {
         let mut command = cargo::command();
-        // A folder of its own: the flag reaches every crate, and would have all of them built again each time.
+        // A folder of its own: the flag applies to every crate, and would rebuild all of them each
+        // time.
         command.args(["test", "--package", "verbs-core", "--test", "loom", "--target-dir", "target/loom"]);
         host_tests(command.env("RUSTFLAGS", "--cfg loom"), result);
         let mut command = cargo::command();
@@ -77,13 +78,15 @@ pub(super) fn stages() -> Vec<StageResult> {
     results
 }
 
-/// A sanitizer slows random calls down, but few are needed to see that it works.
+/// Short, because few calls show that a sanitizer works, although it slows them down.
 const SANITIZER_SECONDS: u64 = 10;
 
-/// Enough to run the committed inputs and to see that the targets work; `cargo xtask fuzz` is for longer.
+/// Enough to run the committed inputs and to see that the targets work; `cargo xtask fuzz` runs
+/// longer.
 const FUZZ_SECONDS: u64 = 20;
 
-/// Sets of the library's features, as cargo's arguments. Clippy and rustdoc have seen all of them together.
+/// Sets of the library's features, as cargo's arguments. Clippy and rustdoc have checked all of
+/// them together.
 const FEATURES: &[&[&str]] = &[&[], &["--features", "rxe"], &["--features", "soft"]];
 
 /// Checks the library's code, tests and documentation with each set of [`FEATURES`].
@@ -126,7 +129,7 @@ fn no_native_crates(result: &mut StageResult) {
             if found.is_empty() {
                 result.counts.passed += 1;
             } else {
-                result.fail(format!("the dependencies hold {}", found.join(", ")));
+                result.fail(format!("the dependencies contain {}", found.join(", ")));
             }
         }
         Ok(output) => result.fail(format!("cargo tree: {}", output.status)),
@@ -151,7 +154,7 @@ fn host_tests(command: &mut Command, result: &mut StageResult) {
         if let Some(counts) = parse_test_result(line).or_else(|| Counts::parse(line)) {
             seen.add(counts);
         } else if line.starts_with("FAIL ") || line.starts_with("skip ") {
-            // A test program that runs cases as the guest does.
+            // A test program that runs cases like the guest.
             result.notes.push(line.to_owned());
         } else if let Some(name) = line.strip_prefix("test ").and_then(|l| l.strip_suffix(" ... FAILED")) {
             result.notes.push(format!("FAIL {name}"));
@@ -172,7 +175,8 @@ fn host_tests(command: &mut Command, result: &mut StageResult) {
     }
 }
 
-/// `test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.1s`
+/// Parses `test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in
+/// 0.1s`.
 fn parse_test_result(line: &str) -> Option<Counts> {
     let rest = line.strip_prefix("test result: ")?.split_once(". ")?.1;
     let number = |name: &str| {

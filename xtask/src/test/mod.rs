@@ -1,4 +1,4 @@
-//! `cargo xtask test`: everything that can be checked, and one line that says how it went.
+//! `cargo xtask test`: every check, and one line with the result.
 //!
 //! | part | stages |
 //! |---|---|
@@ -7,7 +7,8 @@
 //!
 //! Kernels are downloaded while the host part runs.
 //!
-//! Invariant: what did not run is counted and shown as skipped, with the reason; in CI it is a failure.
+//! Invariant: a check that did not run is counted and shown as skipped, with the reason; in CI a
+//! missing VM is a failure.
 
 mod commits;
 mod guest;
@@ -27,15 +28,15 @@ use crate::vm;
 /// Runs every check.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Kernels for the guest suites [default: 5.10 (not with mlx5), 6.1, 6.12 and 7.2]
+    /// Kernels of the guests [default: 5.10 (not with mlx5), 6.1, 6.12 and 7.2]
     #[arg(long, value_name = "KERNEL")]
     kernel: Vec<vm::kernel::Choice>,
 
-    /// The guests' device [default: rxe, then mlx5]
+    /// Device of the guests [default: rxe, then mlx5]
     #[arg(long, value_enum)]
     device: Option<vm::Device>,
 
-    /// The kind of port of mlx5 devices [default: ib, then roce]
+    /// Kind of port of mlx5 devices [default: ib, then roce]
     #[arg(long, value_enum)]
     port: Option<vm::connectx::Port>,
 
@@ -43,16 +44,16 @@ pub(crate) struct Args {
     #[arg(long, value_enum)]
     only: Option<Part>,
 
-    /// Seconds that the guest suites may take in one guest
+    /// Time limit in seconds for the suites in one guest
     #[arg(long, default_value_t = 1200, value_name = "SECS")]
     timeout: u64,
 
-    /// Guest suites to run, of rxe unless --device says otherwise; all by default
+    /// Guest suites to run, those of rxe unless --device names another [default: all]
     #[arg(value_name = "SUITE")]
     suites: Vec<String>,
 }
 
-/// What `--only` accepts.
+/// Values of `--only`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 enum Part {
     /// Formatting, lints, documentation, tests without a device
@@ -61,7 +62,7 @@ enum Part {
     Vm,
 }
 
-/// Runs `ci`: `test`, where a VM must be had.
+/// Runs `ci`: `test`, which fails if no VM is available.
 ///
 /// # Errors
 /// As [`run`].
@@ -72,7 +73,7 @@ pub(crate) fn run_ci(args: &Args) -> Result<ExitCode> {
 /// Runs `test`.
 ///
 /// # Errors
-/// cargo cannot be run. A check that fails is no error here but is counted.
+/// cargo cannot be run. A failed check is counted instead.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     run_with(args, std::env::var_os("CI").is_some_and(|v| v == "true" || v == "1"))
 }

@@ -1,7 +1,8 @@
-//! Packages as a registry would get them: each library can be packaged, with its licenses and a description.
+//! Packages for a registry: each library can be packaged, with its licenses and a description.
 //!
-//! Nothing is uploaded, and the packages are not built: they hold the files that the other stages build. Cargo resolves
-//! the libraries that depend on each other from the packages that it makes at the same time.
+//! Nothing is uploaded, and the packages are not built, because they hold the files that the other
+//! stages build. Cargo resolves the libraries that depend on each other from the packages that it
+//! makes at the same time.
 
 use std::fs;
 use std::path::Path;
@@ -34,7 +35,7 @@ pub(super) fn check(result: &mut StageResult) {
         }
     }
     let mut command = cargo::command();
-    // Offline: the registry's index is known from the builds before, and what is packaged is not in it.
+    // Offline: cargo has the registry's index from earlier builds, and the libraries are not in it.
     command.args(["package", "--no-verify", "--allow-dirty", "--offline"]);
     for Library { name, .. } in &libraries {
         command.args(["--package", name]);
@@ -51,7 +52,8 @@ struct Library {
     manifest: String,
 }
 
-/// Returns the packages in folders of the workspace's root whose manifests do not say `publish = false`, by name.
+/// Returns the packages in folders of the workspace's root whose manifests have no `publish =
+/// false`, by name.
 ///
 /// # Errors
 /// A folder or a manifest cannot be read, or a manifest has no name.
@@ -73,7 +75,7 @@ fn libraries(root: &Path) -> Result<Vec<Library>> {
     Ok(libraries)
 }
 
-/// Reports what a package lacks.
+/// Checks a package for the files and fields that it needs.
 ///
 /// # Errors
 /// Cargo cannot list the package's files, or a file or field is missing.
@@ -105,7 +107,8 @@ fn manifest_problem(manifest: &str) -> Result<()> {
     Ok(())
 }
 
-/// Returns the value of a field of a manifest's `[package]` table, as written, if it stands in one line.
+/// Returns the value of a field of a manifest's `[package]` table, as written, if it is on one
+/// line.
 fn field<'a>(manifest: &'a str, name: &str) -> Option<&'a str> {
     let package = manifest.split_once("[package]\n")?.1;
     let package = package.split_once("\n[").map_or(package, |(package, _)| package);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 
-/// How many of what.
+/// Numbers of passed, failed and skipped checks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Counts {
     pub(super) passed: u64,
@@ -39,13 +39,13 @@ impl std::fmt::Display for Counts {
     }
 }
 
-/// What one stage came to.
+/// The result of a stage.
 #[derive(PartialEq, Eq, Debug, Default)]
 pub(super) struct StageResult {
     pub(super) name: String,
     pub(super) counts: Counts,
     pub(super) took: Duration,
-    /// Lines about what failed and what was skipped, for the summary.
+    /// Lines about failed and skipped checks, for the summary.
     pub(super) notes: Vec<String>,
 }
 
@@ -61,7 +61,7 @@ impl StageResult {
     }
 }
 
-/// Runs a stage between a line that announces it and its time.
+/// Runs a stage, announces it first, and measures its time.
 pub(super) fn stage(name: &str, work: impl FnOnce(&mut StageResult)) -> StageResult {
     println!("== {name}");
     let started = Instant::now();
@@ -71,7 +71,11 @@ pub(super) fn stage(name: &str, work: impl FnOnce(&mut StageResult)) -> StageRes
     result
 }
 
-/// Runs a command and calls `line` for each line of its stdout. Whether it succeeded.
+/// Runs a command, calls `line` for each line of its stdout, and returns whether the command
+/// succeeded.
+///
+/// # Errors
+/// The command cannot be run or waited for.
 pub(super) fn follow(command: &mut Command, mut line: impl FnMut(&str)) -> Result<bool> {
     let mut child =
         command.stdout(Stdio::piped()).spawn().with_context(|| format!("cannot run {command:?}"))?;

@@ -1,7 +1,7 @@
-//! Whether guests run under KVM: only if one really starts there.
+//! The choice of an accelerator: KVM only if a guest starts under it.
 //!
-//! A host may show a /dev/kvm under which nothing ever runs. A guest that does nothing but power off is given a few
-//! seconds, once per boot of the host; the answer is kept in the cache beside the host's boot id.
+//! A host may have a /dev/kvm that runs no guest. A guest that only powers off gets a few seconds,
+//! once per boot of the host; the result is kept in the cache with the host's boot id.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read as _};
@@ -17,14 +17,14 @@ use super::child;
 use super::progress::Progress;
 use crate::cache;
 
-/// How QEMU runs the guest's processors.
+/// The accelerator of a guest's processors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub(crate) enum Accel {
     /// KVM if a guest starts under it, else emulation; emulation for mlx5
     Auto,
     /// The host's processors
     Kvm,
-    /// Emulation
+    /// Emulation by QEMU's TCG
     Tcg,
 }
 
@@ -37,7 +37,7 @@ impl Accel {
         }
     }
 
-    /// What to call it.
+    /// The name to show.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Accel::Auto => "auto",
@@ -83,7 +83,11 @@ impl Accel {
     }
 }
 
-/// Whether the kernel boots under KVM as far as its first process. Emulation takes 3 s for it.
+/// Returns whether the kernel boots under KVM as far as its first process, which takes 3 s under
+/// emulation.
+///
+/// # Errors
+/// QEMU cannot be run or killed.
 fn probe(image: &Path, initramfs: &Path) -> Result<bool> {
     const LIMIT: Duration = Duration::from_secs(8);
     let (mut console, theirs) = UnixStream::pair()?;

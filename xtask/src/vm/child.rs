@@ -1,9 +1,9 @@
-//! Starting a process that must not outlive this one.
+//! Processes that do not outlive this one.
 //!
 //! # Safety
-//! The only unsafe code of this program: `pre_exec` runs a closure between fork and exec, where other threads' locks
-//! may be held forever. The closure makes three kinds of system call (prctl, getppid, fcntl), allocates nothing and
-//! takes no lock.
+//! The only unsafe code of this program: `pre_exec` runs a closure between fork and exec, where
+//! other threads' locks may be held forever. The closure makes three kinds of system call (prctl,
+//! getppid, fcntl), allocates nothing and takes no lock.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -16,8 +16,8 @@ use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getpid, getppid};
 
-/// Starts `command`, which keeps the descriptors in `inherit` open under their numbers, and which is killed when the
-/// calling thread ends, however it ends.
+/// Starts `command`, which keeps the descriptors in `inherit` open under their numbers. The kernel
+/// kills it when the calling thread ends, for whatever reason.
 ///
 /// # Errors
 /// As [`Command::spawn`].
@@ -32,7 +32,8 @@ pub(crate) fn spawn(command: &mut Command, inherit: &[BorrowedFd<'_>]) -> io::Re
         }
         for fd in &inherit {
             // SAFETY:
-            // - the caller lent the descriptors for the duration of `spawn`, and the forked child has copies of them;
+            // - the caller lent the descriptors for the duration of `spawn`, and the forked child
+            //   has copies of them;
             // - the borrow ends before exec.
             let fd = unsafe { BorrowedFd::borrow_raw(*fd) };
             fcntl(fd, FcntlArg::F_SETFD(FdFlag::empty()))?;

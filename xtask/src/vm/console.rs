@@ -1,43 +1,45 @@
-//! Reading the kernel's console: did this kernel fail, and which lines show it?
+//! Finds failures of the kernel in its console, and the lines that show them.
 //!
-//! A panic or an oops is a failure wherever it happens. `BUG:` and `WARNING:` reports count when their call trace
-//! passes through the infiniband drivers; stock kernels also warn about clocks and firmware of an emulated machine.
+//! A panic or an oops is a failure wherever it happens. `BUG:` and `WARNING:` reports count when
+//! their call trace passes through the infiniband drivers; stock kernels also warn about clocks and
+//! firmware of an emulated machine.
 
-/// Lines of console shown with a failure.
+/// The number of console lines shown with a failure.
 const TAIL: usize = 40;
 
-/// Longest report that is searched for a driver's name: WARNING with registers and trace stays well below it.
+/// The longest report that is searched for a driver's name; a WARNING with registers and trace is
+/// shorter.
 const REPORT: usize = 120;
 
-/// What a console's text shows to have gone wrong.
+/// A failure that a console shows.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct Failure {
-    /// The line that names it, without the time stamp.
+    /// The line that names the failure, without the time stamp.
     pub(crate) headline: String,
-    /// The report from its first line on, or as much as is useful of it.
+    /// The report from its first line on, shortened if it is very long.
     pub(crate) report: String,
 }
 
-/// The first failure in a console's text, if there is one.
+/// Returns the first failure in a console's text.
 pub(crate) fn failure(console: &str) -> Option<Failure> {
     let lines: Vec<&str> = console.lines().map(|l| l.trim_end_matches('\r')).collect();
     let at = (0..lines.len()).find(|&i| {
         let line = message(lines[i]);
         is_fatal(line) || (starts_report(line) && names_infiniband(&lines[i..end_of_report(&lines, i)]))
     })?;
-    // "cut here" and the like come just before the line that names the failure.
+    // "cut here" and similar lines precede the line that names the failure.
     let first = if at > 0 && lines[at - 1].contains("cut here") { at - 1 } else { at };
     let last = end_of_report(&lines, at).min(first + 2 * TAIL);
     Some(Failure { headline: message(lines[at]).to_owned(), report: lines[first..last].join("\n") })
 }
 
-/// The last lines of a console.
+/// Returns the last lines of a console.
 pub(crate) fn tail(console: &str) -> String {
     let lines: Vec<&str> = console.lines().map(|l| l.trim_end_matches('\r')).collect();
     lines[lines.len().saturating_sub(TAIL)..].join("\n")
 }
 
-/// A line without `[    1.234567] ` and, where a kernel prints the caller, `[    T1] `.
+/// Returns a line without `[    1.234567] ` and, where a kernel prints the caller, `[    T1] `.
 fn message(line: &str) -> &str {
     let mut rest = line;
     while let Some((inside, after)) = rest.strip_prefix('[').and_then(|r| r.split_once(']')) {
@@ -50,7 +52,8 @@ fn message(line: &str) -> &str {
     rest
 }
 
-/// Whether the kernel died of it: a panic, or the header that every oops prints, `...: 0000 [#1] PREEMPT SMP`.
+/// Returns whether a line reports the kernel's death: a panic, or the header that every oops
+/// prints, `...: 0000 [#1] PREEMPT SMP`.
 fn is_fatal(line: &str) -> bool {
     line.starts_with("Kernel panic - not syncing")
         || line.starts_with("kernel BUG at ")
@@ -81,8 +84,8 @@ fn end_of_report(lines: &[&str], start: usize) -> usize {
         .map_or(limit, |i| if lines[i].contains("---[ end trace") { i + 1 } else { i })
 }
 
-/// Whether a report's own lines blame the drivers. "Modules linked in:" names every module that is loaded, and is no
-/// evidence: only a source path or a symbol's `[module]` is.
+/// Returns whether a report names the drivers as its cause: by a source path or by a symbol's
+/// `[module]`. "Modules linked in:" lists every loaded module, and so does not count.
 fn names_infiniband(report: &[&str]) -> bool {
     const MODULES: &[&str] = &[
         "rdma_rxe",
@@ -98,7 +101,7 @@ fn names_infiniband(report: &[&str]) -> bool {
         "mlx5_core",
     ];
     let names_module = |line: &str| {
-        // `[mlx5_ib]`, or `[mlx5_ib(E)]` where the module has tainted the kernel.
+        // `[mlx5_ib]`, or `[mlx5_ib(E)]` after the module has tainted the kernel.
         line.split('[').skip(1).any(|rest| {
             MODULES.iter().any(|module| {
                 rest.strip_prefix(module)
@@ -117,7 +120,7 @@ fn names_infiniband(report: &[&str]) -> bool {
 mod tests {
     use super::*;
 
-    /// Boot messages of stock kernels under QEMU that look alarming and are not.
+    /// Boot messages of stock kernels under QEMU that look like failures and are none.
     const HARMLESS: &str = "\
 [    0.000000] WARNING: CPU: 0 PID: 0 at arch/x86/kernel/fpu/xstate.c:934 fpu__init_system_xstate+0x5d3/0x96b\r
 [    0.000000] Modules linked in: rdma_rxe ib_uverbs ib_core\r

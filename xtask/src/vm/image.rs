@@ -1,11 +1,12 @@
 //! The kernel image in the form that boots fastest: unpacked.
 //!
-//! A bzImage unpacks itself inside the guest, which costs an emulated processor two to five seconds. The same ELF file,
-//! unpacked once on the host, starts through its PVH entry point at once.
+//! A bzImage unpacks itself inside the guest, which costs an emulated processor two to five
+//! seconds. The same ELF file, unpacked once on the host, starts through its PVH entry point at
+//! once.
 //!
 //! # References
-//! The kernel's Documentation/arch/x86/boot.rst (setup header: setup_sects, payload_offset, payload_length), and
-//! xen/include/public/elfnote.h (XEN_ELFNOTE_PHYS32_ENTRY).
+//! The kernel's Documentation/arch/x86/boot.rst (setup header: setup_sects, payload_offset,
+//! payload_length), and xen/include/public/elfnote.h (XEN_ELFNOTE_PHYS32_ENTRY).
 
 use std::fs;
 use std::io::Write as _;
@@ -18,8 +19,8 @@ use anyhow::{Context as _, Result, bail, ensure};
 use super::kernel::Kernel;
 use crate::{apt, cache};
 
-/// The unpacked image of a kernel from the cache, or the packed one if this kernel has no PVH entry point or is packed
-/// in a way that is not known here.
+/// Returns the unpacked image of a kernel from the cache, or the packed one if this kernel has no
+/// PVH entry point or is packed in an unknown way.
 ///
 /// # Errors
 /// The image cannot be read, or the cache cannot be written.
@@ -47,7 +48,7 @@ pub(crate) fn find_or_unpack(kernel: &Kernel) -> Result<PathBuf> {
     }
 }
 
-/// QEMU's option ROM for such kernels.
+/// Returns QEMU's option ROM for kernels with a PVH entry point, if it is installed.
 fn pvh_loader() -> Option<&'static Path> {
     ["/usr/share/qemu/pvh.bin", "/usr/share/seabios/pvh.bin"].map(Path::new).into_iter().find(|p| p.exists())
 }
@@ -64,7 +65,7 @@ fn unpack(packed: &Path) -> Result<Vec<u8>> {
         .spawn()?;
     let mut stdin = child.stdin.take().context("no stdin")?;
     let output = thread::scope(|scope| {
-        // Fails if the unpacker gives up, which its status tells.
+        // Fails if the unpacker ends early, which its status shows.
         scope.spawn(move || stdin.write_all(payload));
         child.wait_with_output()
     })?;
@@ -72,7 +73,7 @@ fn unpack(packed: &Path) -> Result<Vec<u8>> {
     Ok(output.stdout)
 }
 
-/// The compressed kernel inside a bzImage, and the program that unpacks it.
+/// Returns the compressed kernel inside a bzImage, and the program that unpacks it.
 fn payload(image: &[u8]) -> Result<(&'static str, &[u8])> {
     let u32_at = |at: usize| -> Result<usize> {
         let bytes = image.get(at..at + 4).context("too short for a bzImage")?;
@@ -85,7 +86,7 @@ fn payload(image: &[u8]) -> Result<(&'static str, &[u8])> {
     };
     let start = (setup_sectors + 1) * 512 + u32_at(0x248)?;
     let end = start + u32_at(0x24c)?;
-    // The unpacked size is appended to what the compressor wrote.
+    // The unpacked size follows the compressed data.
     let payload = image.get(start..end.saturating_sub(4)).context("the payload is cut off")?;
     match payload {
         [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Ok(("xz", payload)),
@@ -94,7 +95,7 @@ fn payload(image: &[u8]) -> Result<(&'static str, &[u8])> {
     }
 }
 
-/// Whether a 64-bit ELF image carries the note with its PVH entry point.
+/// Returns whether a 64-bit ELF image has the note with its PVH entry point.
 fn has_pvh_entry(elf: &[u8]) -> bool {
     const PT_NOTE: u64 = 4;
     const PHYS32_ENTRY: u64 = 18;

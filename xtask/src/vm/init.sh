@@ -1,6 +1,6 @@
 #!/bin/busybox sh
 # First process of the guest: loads modules, mounts the host's root read-only under a tmpfs, and hands over to
-# `xtask guest-init`, which the host put into the share "job". What goes wrong here is seen on the console.
+# `xtask guest-init`, which the host put into the share "job". Its failures are visible on the console.
 bb=/bin/busybox
 fail() {
     echo "xtask-init: $*" >/dev/console
@@ -16,7 +16,7 @@ case " $($bb cat /proc/cmdline) " in
     ;;
 esac
 for module in /modules/*.ko; do
-    # Some need a processor feature that is not there: what matters is missed below, by name.
+    # Some need a processor feature that is missing. A module that the guest needs is missed below, by name.
     $bb insmod "$module" 2>/dev/null
 done
 options=trans=virtio,version=9p2000.L,msize=512000,cache=loose,ro
@@ -31,6 +31,6 @@ done
 $bb mount -t tmpfs -o mode=755 tmpfs /new/run || fail "no /run"
 $bb mkdir /new/run/vm
 $bb mount -t 9p -o $options job /new/run/vm || fail "cannot mount the job over 9p"
-# The driver of a device that the machine has, if it has one: guest-init loads it.
+# The driver of the machine's device, if it has one: guest-init loads it.
 $bb cp -r /device /new/run/device || fail "no room for modules"
 exec $bb switch_root /new /run/vm/xtask guest-init

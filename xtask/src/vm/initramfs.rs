@@ -1,11 +1,12 @@
-//! The initramfs: busybox, the modules without which the host's root cannot be mounted, those of the device, and a script
-//! that mounts the host's root and hands over to [`super::guest`].
+//! The initramfs: busybox, the modules that mounting the host's root takes, those of the device,
+//! and a script that mounts the host's root and starts [`super::guest`].
 //!
-//! `/modules` is loaded by the script. `/device` holds the driver of a device that the machine has: the script only
-//! carries it over, and the guest's process 1 loads it, so that what goes wrong there is told by name.
+//! The script loads `/modules`. `/device` holds the driver of a device that the machine has: the
+//! script only copies it, and process 1 loads it, so that a failure names the module.
 //!
-//! It is cached by the hash of everything that goes into it. The archive is plain cpio, uncompressed: QEMU copies it
-//! into the guest's memory at once, while an emulated processor would take seconds to unpack it.
+//! The cache entry is named by a hash of all inputs. The archive is plain cpio, uncompressed: QEMU
+//! copies it into the guest's memory at once, while an emulated processor would take seconds to
+//! unpack it.
 
 use std::collections::HashSet;
 use std::fs;
@@ -19,8 +20,9 @@ use super::kernel::Kernel;
 use super::progress::Progress;
 use crate::{apt, cache};
 
-/// Modules without which no guest comes up, then those for bad networks and of RDMA. Names that a kernel has built in or
-/// does not know are left out; loading what is there in this order, dependencies first, is all that is needed.
+/// Modules that every guest needs, then those for bad networks and for RDMA. Names that a kernel
+/// has built in or does not know are left out. Loading the others in this order, dependencies
+/// first, is sufficient.
 const MODULES: &[&str] = &[
     "virtio_pci",
     "virtio_console",
@@ -38,7 +40,7 @@ const MODULES: &[&str] = &[
     "ib_umad",
 ];
 
-/// Besides, where no other device is asked for.
+/// The additional module for all devices except a ConnectX.
 const RXE: &str = "rdma_rxe";
 
 /// The driver of a ConnectX.
@@ -46,11 +48,11 @@ const MLX5: &str = "mlx5_ib";
 
 const INIT: &str = include_str!("init.sh");
 
-/// The initramfs for a kernel and a device, built if the cache has none.
+/// Returns the initramfs for a kernel and a device, and builds it if the cache has none.
 ///
 /// # Errors
-/// busybox or a module cannot be read or unpacked, the kernel does not have the device's driver, or the cache cannot be
-/// written.
+/// busybox or a module cannot be read or unpacked, the kernel has no driver for the device, or the
+/// cache cannot be written.
 pub(crate) fn find_or_build(kernel: &Kernel, device: Device, progress: &Progress) -> Result<PathBuf> {
     let busybox = apt::static_busybox().context("busybox-static is missing")?;
     let modules = kernel.modules.join(&kernel.release);
@@ -63,7 +65,7 @@ pub(crate) fn find_or_build(kernel: &Kernel, device: Device, progress: &Progress
             let rest = load_order(&modules_dep, &[MODULES, &[MLX5]].concat()).split_off(list.len());
             ensure!(
                 !rest.is_empty(),
-                "Linux {} has no module {MLX5}: no mlx5 device with it",
+                "Linux {} has no module {MLX5}, so it can have no mlx5 device",
                 kernel.version
             );
             (list, rest)
@@ -71,7 +73,8 @@ pub(crate) fn find_or_build(kernel: &Kernel, device: Device, progress: &Progress
     };
     let busybox = fs::read(busybox)?;
 
-    // A module's size and time of change stand for its content: hashing all of them would cost more than building.
+    // A module's size and modification time stand for its content: hashing all of them would cost
+    // more than building.
     let mut stamps = String::new();
     for (directory, list) in [("modules", &list), ("device", &of_device)] {
         for path in list {
@@ -105,14 +108,16 @@ pub(crate) fn find_or_build(kernel: &Kernel, device: Device, progress: &Progress
             cpio.file(&path, 0o644, &read_module(&modules.join(module))?);
         }
     }
-    // Several processes may build the same archive; whoever renames last replaces it with the same bytes.
+    // Several processes may build the same archive; the last rename replaces it with the same
+    // bytes.
     let temporary = home.join(format!(".{identity:016x}-{}", std::process::id()));
     fs::write(&temporary, cpio.finish())?;
     fs::rename(&temporary, &path)?;
     Ok(path)
 }
 
-/// Paths of modules and what they depend on, dependencies first, from the text of modules.dep.
+/// Returns the paths of modules and their dependencies, dependencies first, from the text of
+/// modules.dep.
 fn load_order<'a>(modules_dep: &'a str, wanted: &[&str]) -> Vec<&'a str> {
     fn visit<'a>(
         path: &'a str,
@@ -120,7 +125,7 @@ fn load_order<'a>(modules_dep: &'a str, wanted: &[&str]) -> Vec<&'a str> {
         seen: &mut HashSet<&'a str>,
         out: &mut Vec<&'a str>,
     ) {
-        // `seen` is also what keeps a damaged, circular file from looping.
+        // `seen` also keeps a damaged, circular file from causing a loop.
         if !seen.insert(path) {
             return;
         }
@@ -142,7 +147,8 @@ fn load_order<'a>(modules_dep: &'a str, wanted: &[&str]) -> Vec<&'a str> {
     out
 }
 
-/// `kernel/net/9p/9pnet_virtio.ko.xz` is 9pnet_virtio; the kernel takes '-' and '_' in names as one.
+/// Returns a module's name: 9pnet_virtio for `kernel/net/9p/9pnet_virtio.ko.xz`. The kernel treats
+/// '-' and '_' in names as equal.
 fn module_name(path: &str) -> String {
     let file = path.rsplit('/').next().unwrap_or(path);
     file.split(".ko").next().unwrap_or(file).replace('-', "_")
@@ -184,7 +190,8 @@ impl Cpio {
         let links = 1 + u32::from(mode & 0o040_000 != 0);
         let size = u32::try_from(data.len()).unwrap_or(u32::MAX);
         let name_size = u32::try_from(path.len() + 1).unwrap_or(u32::MAX);
-        // ino, mode, uid, gid, nlink, mtime, filesize, devmajor, devminor, rdevmajor, rdevminor, namesize, check
+        // ino, mode, uid, gid, nlink, mtime, filesize, devmajor, devminor, rdevmajor, rdevminor,
+        // namesize, check
         let fields = [self.inode, mode, 0, 0, links, 0, size, 0, 0, 0, 0, name_size, 0];
         self.bytes.extend_from_slice(b"070701");
         for field in fields {
@@ -211,7 +218,7 @@ impl Cpio {
 mod tests {
     use super::*;
 
-    /// Reads an archive back: (path, mode, data) of every entry before the trailer.
+    /// Reads an archive back: the path, mode and data of every entry before the trailer.
     fn read_back(bytes: &[u8]) -> Vec<(String, u32, Vec<u8>)> {
         let (mut at, mut entries) = (0, Vec::new());
         loop {

@@ -1,7 +1,8 @@
-//! What the host asks of a guest, as a file that both sides read and write: the command with its bytes preserved,
-//! and what must exist when it starts.
+//! The job of a guest as a file: the command with its bytes preserved, and the device that must
+//! exist when it starts. The host writes it, and process 1 of the guest reads it.
 //!
-//! The format is a list of records `KEY LENGTH\nBYTES\n`: arguments may hold any byte but NUL, and no library is needed.
+//! The format is a list of records `KEY LENGTH\nBYTES\n`: arguments may hold any byte except NUL,
+//! and no library is needed.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -18,11 +19,11 @@ pub(crate) struct Job {
     pub(crate) argv: Vec<OsString>,
     /// The command's whole environment, as `NAME=VALUE`.
     pub(crate) env: Vec<OsString>,
-    /// Where the command starts.
+    /// The directory in which the command starts.
     pub(crate) cwd: PathBuf,
     /// The host's directory that becomes /lib/modules.
     pub(crate) modules: PathBuf,
-    /// What must exist when it starts.
+    /// The device that must exist when the command starts.
     pub(crate) device: Device,
     /// RLIMIT_MEMLOCK in KiB; `None` for no limit.
     pub(crate) memlock_kib: Option<u64>,
@@ -35,14 +36,14 @@ pub(crate) struct Job {
 pub(crate) enum Device {
     #[default]
     None,
-    /// rxe0, to be made.
+    /// rxe0, which process 1 creates.
     Rxe,
-    /// Functions of the ConnectX model, whose driver is to be loaded.
+    /// Functions of the ConnectX model; process 1 loads their driver.
     Mlx5 { port: Port, functions: u8 },
 }
 
 impl Job {
-    /// The file's bytes.
+    /// Returns the file's bytes.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         let mut record = |key: &str, value: &OsStr| {
@@ -74,7 +75,7 @@ impl Job {
         out
     }
 
-    /// Reads the file's bytes back.
+    /// Reads the file's bytes.
     ///
     /// # Errors
     /// The bytes are cut off or not of this format.
@@ -106,7 +107,7 @@ impl Job {
     }
 }
 
-/// `ib 1`, `roce 2`.
+/// Reads `ib 1` or `roce 2`.
 fn decode_mlx5(value: &str) -> Result<Device> {
     let (port, functions) = value.split_once(' ').with_context(|| format!("no functions in {value:?}"))?;
     let port = match port {

@@ -1,8 +1,9 @@
 //! Kernels to boot: Debian's own packages, downloaded once and unpacked, never installed.
 //!
-//! A kernel is a directory as `dpkg-deb -x` leaves it. Debian's are found through a private apt configuration, by the
-//! names of the image packages that a suite carries now; a copy in the cache is used for as long as it is there, so a
-//! suite that moves on does not change what runs until the cache is removed.
+//! A kernel is a directory as `dpkg-deb -x` leaves it. Debian's kernels are found through a private
+//! apt configuration, by the names of the image packages that a suite carries now. A copy in the
+//! cache is used as long as it is there, so a suite that moves on does not change the kernel until
+//! the cache is removed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ use super::progress::Progress;
 use crate::apt::{self, Archive, PackageVersion, PrivateApt};
 use crate::cache;
 
-/// What `--kernel` accepts.
+/// Values of `--kernel`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Choice {
     /// One of [`SERIES`], by name.
@@ -51,10 +52,10 @@ impl std::fmt::Display for Choice {
     }
 }
 
-/// A line of kernels, and the Debian suites that carry it.
+/// A kernel series, and the Debian suites that carry it.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct Series {
-    /// What the command line calls it.
+    /// Its name on the command line.
     pub(crate) name: &'static str,
     suites: &'static [(Archive, &'static str)],
     major: u32,
@@ -81,7 +82,7 @@ pub(crate) static SERIES: [Series; 4] = [
         major: 6,
         minors: 12..=12,
     },
-    // sid moves on: whatever 7.x it carries from 7.2 on.
+    // sid moves on, so any 7.x that it carries from 7.2 on.
     Series { name: "7.2", suites: &[(Archive::Main, "sid")], major: 7, minors: 2..=u32::MAX },
 ];
 
@@ -91,7 +92,7 @@ pub(crate) const DEFAULT: &str = "6.1";
 /// A kernel on disk, ready to boot.
 #[derive(Debug)]
 pub(crate) struct Kernel {
-    /// What to call it: Debian's package version, or the release for a directory given by path.
+    /// The version to show: Debian's package version, or the release for a directory given by path.
     pub(crate) version: String,
     /// `uname -r`.
     pub(crate) release: String,
@@ -112,7 +113,7 @@ impl Kernel {
             Choice::Path(path) => {
                 let mut kernel = Kernel::in_directory(path, None)?;
                 if !kernel.modules.join(&kernel.release).join("modules.dep").exists() {
-                    // The directory may not be ours to write to, and depmod wants a tree of its own shape.
+                    // The directory may not be writable, and depmod needs a tree of its own shape.
                     kernel.modules = mirror_with_depmod(&kernel)?;
                 }
                 Ok(kernel)
@@ -120,7 +121,7 @@ impl Kernel {
         }
     }
 
-    /// Looks at a directory as `dpkg-deb -x` leaves it.
+    /// Finds a kernel in a directory as `dpkg-deb -x` leaves it.
     fn in_directory(root: &Path, version: Option<&str>) -> Result<Kernel> {
         let modules = ["usr/lib/modules", "lib/modules"]
             .map(|dir| root.join(dir))
@@ -156,7 +157,8 @@ fn find_in_cache_or_download(series: &Series, progress: &Progress) -> Result<Ker
     download(series, &home, progress)
 }
 
-/// The newest kernel in a series' directory. Only complete ones have a name without a leading dot.
+/// Returns the newest kernel in a series' directory. Incomplete ones have a name with a leading
+/// dot.
 fn newest_in_cache(home: &Path) -> Result<Option<Kernel>> {
     let mut versions: Vec<_> = sorted_names(home)?.into_iter().filter(|v| !v.starts_with('.')).collect();
     versions.sort_by(|a, b| apt::compare_versions(a, b));
@@ -188,7 +190,7 @@ fn download(series: &Series, home: &Path, progress: &Progress) -> Result<Kernel>
         fs::rename(&root, &complete).with_context(|| format!("cannot rename to {}", complete.display()))?;
         Kernel::in_directory(&complete, Some(&image.version))
     })();
-    // Best effort: a leftover costs space, and its name keeps it from being taken for a kernel.
+    // Best effort: a leftover costs space, and its name keeps it from being used as a kernel.
     let _ = fs::remove_dir_all(&temporary);
     let kernel = result?;
     progress.say(&format!(
@@ -200,7 +202,7 @@ fn download(series: &Series, home: &Path, progress: &Progress) -> Result<Kernel>
     Ok(kernel)
 }
 
-/// The newest version of the series among the plain amd64 image packages.
+/// Returns the newest version of the series among the plain amd64 image packages.
 fn newest_image(series: &Series, apt: &PrivateApt) -> Result<PackageVersion> {
     let mut candidates = Vec::new();
     for name in apt.names("linux-image-")? {
@@ -220,7 +222,7 @@ fn newest_image(series: &Series, apt: &PrivateApt) -> Result<PackageVersion> {
 }
 
 impl Series {
-    /// Whether a Debian version such as `5.10.262-1` belongs to the series.
+    /// Returns whether a Debian version such as `5.10.262-1` belongs to the series.
     fn carries(&self, version: &str) -> bool {
         let mut numbers = version.split(['.', '-', '~', '+']).map(str::parse::<u32>);
         match (numbers.next(), numbers.next()) {
@@ -230,7 +232,8 @@ impl Series {
     }
 }
 
-/// `linux-image-<starts with a digit>-amd64`, without the flavours (cloud, rt) and the unsigned and debug twins.
+/// Returns whether a package is a plain kernel image, `linux-image-<digit...>-amd64`: no flavour
+/// (cloud, rt), no unsigned or debug variant.
 fn is_plain_image(name: &str) -> bool {
     let Some(middle) = name.strip_prefix("linux-image-").and_then(|rest| rest.strip_suffix("-amd64")) else {
         return false;
@@ -240,7 +243,8 @@ fn is_plain_image(name: &str) -> bool {
         && !middle.split('-').any(|word| matches!(word, "cloud" | "rt"))
 }
 
-/// The image package and, for 7.x, those that it splits into. Nothing else it depends on is needed to boot.
+/// Returns the image package and, for 7.x, the packages that it is split into. Its other
+/// dependencies are not needed to boot.
 fn with_kernel_dependencies(apt: &PrivateApt, image: PackageVersion) -> Result<Vec<PackageVersion>> {
     let mut packages = vec![image];
     let mut next = 0;
@@ -258,21 +262,24 @@ fn with_kernel_dependencies(apt: &PrivateApt, image: PackageVersion) -> Result<V
     Ok(packages)
 }
 
-/// Writes modules.dep. depmod only knows trees with lib/modules, newer packages have usr/lib/modules.
+/// Writes modules.dep. depmod only reads trees with lib/modules; newer packages have
+/// usr/lib/modules.
 fn depmod(root: &Path, kernel: &Kernel) -> Result<()> {
     if !root.join("lib/modules").exists() {
         fs::create_dir_all(root.join("lib"))?;
         std::os::unix::fs::symlink("../usr/lib/modules", root.join("lib/modules"))?;
     }
     let depmod = apt::find_program("depmod").context("depmod (package kmod) is missing")?;
-    // It warns about lists of built-in modules that newer packages leave out; that is not worth a line.
+    // depmod warns about lists of built-in modules that newer packages leave out. Such a
+    // warning is not shown.
     let output = Command::new(depmod).arg("-b").arg(root).arg(&kernel.release).output()?;
     let stderr = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "depmod failed on {}:\n{stderr}", root.display());
     Ok(())
 }
 
-/// A tree in the cache whose modules are links to a kernel's own, with a modules.dep beside them.
+/// Makes a tree in the cache whose modules are links to a kernel's own, with a modules.dep beside
+/// them.
 fn mirror_with_depmod(kernel: &Kernel) -> Result<PathBuf> {
     let original = kernel.modules.join(&kernel.release);
     let identity = cache::hash(&[original.as_os_str().as_encoded_bytes()]);

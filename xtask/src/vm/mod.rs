@@ -1,24 +1,25 @@
-//! `cargo xtask vm`: one command in a guest, as if it ran here.
+//! `cargo xtask vm`: one command in a guest, as if it ran on the host.
 //!
 //! ```text
-//! kernel  ── finds or downloads a kernel        image     ── the same, unpacked to boot faster
+//! kernel  ── finds or downloads a kernel        image     ── unpacks it to boot faster
 //! initramfs ── busybox, modules, init.sh
-//! accel   ── KVM or emulation                   job       ── what the guest is asked to do
-//! qemu    ── the process (child.rs starts it)   qemu_release ── which QEMU that is
-//! connectx ── the model of an mlx5 device       guest     ── process 1 over there
-//! supervise ── follows it to its end            console ── did the kernel fail?
-//! run_dir ── its files                         device, progress ── the kinds of device, messages
+//! accel   ── KVM or emulation                   job       ── the guest's command and device
+//! qemu    ── the process (child.rs starts it)   qemu_release ── the QEMU to use
+//! connectx ── the model of an mlx5 device       guest     ── process 1 in the guest
+//! supervise ── follows the guest to its end     console ── finds kernel failures
+//! run_dir ── the guest's files                  device, progress ── device kinds, messages
 //! ```
 //!
-//! The guest sees the host's root read-only under a tmpfs, so that programs run at their own path and what they write is
-//! gone afterwards. The command's stdout and stderr arrive unchanged and apart; the kernel's console is kept away from
-//! both and shown only when something failed.
+//! The guest sees the host's root read-only under a tmpfs: programs run at their own path, and
+//! files that they write disappear with the guest. The command's stdout and stderr arrive unchanged
+//! and separate; the kernel's console is kept out of both and shown only after a failure.
 //!
-//! Invariant: a guest whose kernel dies before its first process has spoken, and without a word about drivers under test, is booted
-//! again, and that is told. After that nothing is tried twice.
+//! Invariant: a guest whose kernel dies before process 1 has sent anything, and whose console does
+//! not name the drivers under test, is booted again, with a message. After that nothing is tried
+//! twice.
 //!
-//! Invariant: a kernel that panicked, oopsed or warned about the infiniband drivers, and a guest that broke the rules of the
-//! device's model, is a failure whatever the command's status.
+//! Invariant: the run fails, whatever the command's status, if the kernel panicked, oopsed or
+//! warned about the infiniband drivers, or if the guest broke the rules of the device's model.
 
 mod accel;
 mod child;
@@ -56,9 +57,10 @@ use self::run_dir::RunDir;
 use self::supervise::Ended;
 use crate::apt;
 
-/// The command did not end in time.
+/// Exit status if the command did not end in time.
 pub(crate) const STATUS_TIMEOUT: u8 = 124;
-/// The VM failed, or there is none: what the command did is unknown or does not count.
+/// Exit status if the VM failed or could not start: the command's result is unknown or does not
+/// count.
 pub(crate) const STATUS_VM_FAILED: u8 = 125;
 
 /// Exit status of `vm`, shown by --help.
@@ -68,13 +70,13 @@ Exit status:
   124  the command did not end within --timeout
   125  there is no VM or it failed: it did not boot, it hung, or its kernel panicked, oopsed, or reported a BUG or
        WARNING from the infiniband drivers, whatever the command's own status; the console is shown.
-       With --device mlx5 also: no QEMU that is new enough can be had, or the guest broke the device's rules";
+       With --device mlx5 also: no QEMU is new enough, or the guest broke the device's rules";
 
 /// Boots a guest with an RDMA device and runs one command in it.
 #[derive(clap::Args)]
 #[command(after_help = STATUSES)]
 pub(crate) struct Args {
-    /// 5.10, 6.1, 6.12, 7.2, or a directory with an unpacked kernel package
+    /// Kernel: 5.10, 6.1, 6.12, 7.2, or a directory with an unpacked kernel package
     #[arg(long, default_value = kernel::DEFAULT, value_name = "KERNEL")]
     pub(crate) kernel: kernel::Choice,
 
@@ -82,7 +84,7 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value_t = Device::Rxe)]
     pub(crate) device: Device,
 
-    /// Seconds that the command may take; 0 for no limit
+    /// Time limit for the command in seconds; 0 for no limit
     #[arg(long, default_value_t = 600, value_name = "SECS")]
     pub(crate) timeout: u64,
 
@@ -94,7 +96,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 2, value_name = "N")]
     pub(crate) cpus: u32,
 
-    /// Sets a variable for the command, or passes the caller's on
+    /// Set a variable for the command, or pass the caller's on
     #[arg(long, value_name = "NAME[=VALUE]")]
     pub(crate) env: Vec<OsString>,
 
@@ -106,15 +108,15 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) interactive: bool,
 
-    /// Show the kernel's console, all of it, on stderr as well
+    /// Show the kernel's whole console on stderr as well
     #[arg(long)]
     pub(crate) console: bool,
 
-    /// How to run the guest's processors
+    /// Accelerator of the guest's processors
     #[arg(long, value_enum, default_value_t = Accel::Auto)]
     pub(crate) accel: Accel,
 
-    /// Say nothing but what the command says, and why the VM failed
+    /// Print only the command's output, and the reason if the VM failed
     #[arg(long, short)]
     pub(crate) quiet: bool,
 
@@ -122,13 +124,13 @@ pub(crate) struct Args {
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
 
-    // Last, because its heading is that of everything after it.
+    // Last, because its heading applies to everything after it.
     #[command(flatten)]
     pub(crate) connectx: connectx::Options,
 }
 
 impl Args {
-    /// A command on a kernel, everything else as the command line defaults to.
+    /// Arguments for a command on a kernel, with the command line's defaults for everything else.
     pub(crate) fn new(kernel: kernel::Choice, command: Vec<OsString>) -> Self {
         Args {
             kernel,
@@ -148,15 +150,16 @@ impl Args {
     }
 }
 
-/// Does a console name what is under test? Then what happened is no accident of booting.
+/// Returns whether a console names drivers under test, in which case the failure is no accident of
+/// booting.
 fn names_drivers(console: &str) -> bool {
     ["infiniband", "rdma", "rxe", "mlx5"].iter().any(|name| console.contains(name))
 }
 
-/// How often a guest is booted that does not come up.
+/// The number of times that a guest is booted if it does not come up.
 const BOOTS: u32 = 3;
 
-/// What boots.
+/// The files and settings that a guest boots with.
 pub(crate) struct Boot {
     release: Release,
     kernel: Kernel,
@@ -166,10 +169,11 @@ pub(crate) struct Boot {
 }
 
 impl Boot {
-    /// Finds or makes everything that a guest with such a device boots from. Host packages must be there.
+    /// Finds or makes everything that a guest with such a device boots from. Host packages must be
+    /// installed.
     ///
     /// # Errors
-    /// The kernel or a QEMU for the device cannot be had, or what is made of them cannot be written to the cache.
+    /// The kernel or a QEMU for the device is not available, or the cache cannot be written.
     pub(crate) fn prepare(
         choice: &kernel::Choice,
         device: Device,
@@ -181,7 +185,7 @@ impl Boot {
         let initramfs = initramfs::find_or_build(&kernel, device, progress)?;
         let image = image::find_or_unpack(&kernel)?;
         let accel = match device {
-            // The probe knows nothing of this QEMU, and speed is lost in the model in any case.
+            // The probe does not test this QEMU, and the model takes most of the time in any case.
             Device::Mlx5 if accel == Accel::Auto => Accel::Tcg,
             _ => accel.resolve(&image, &initramfs, progress)?,
         };
@@ -192,7 +196,7 @@ impl Boot {
 /// Makes sure that there is a QEMU for a device.
 ///
 /// # Errors
-/// It takes a newer one than the machine's, which cannot be had.
+/// The device needs a newer QEMU than the host's, and none can be downloaded.
 pub(crate) fn ensure_qemu(device: Device, progress: &Progress) -> Result<()> {
     release(device, progress).map(|_| ())
 }
@@ -207,7 +211,8 @@ fn release(device: Device, progress: &Progress) -> Result<Release> {
 /// Runs `vm`.
 ///
 /// # Errors
-/// The VM could not be started: host packages, kernel, initramfs, QEMU, the device's model.
+/// The VM could not be started: host packages, kernel, initramfs, QEMU or the device's model are
+/// missing or fail.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let progress = Progress::new(args.quiet);
     args.connectx.check(args.device == Device::Mlx5)?;
@@ -265,8 +270,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         let console =
             console.lock().map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
         boots += 1;
-        // Process 1 has not spoken yet, nor is a driver named. Emulated, one boot of about fifty was seen to die so: a processor
-        // executes a breakpoint of code that the kernel has finished patching (7.2 with QEMU 7.2, "Oops: int3").
+        // Process 1 has not sent anything, and no driver is named. Under emulation one boot of
+        // about fifty was observed to die this way: a processor executes a breakpoint of code that
+        // the kernel has finished patching (7.2 with QEMU 7.2, "Oops: int3").
         match ended {
             Ended::NeverUp(reason)
                 if boots < BOOTS && accel != Accel::Kvm && !args.interactive && !names_drivers(&console) =>
@@ -286,7 +292,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::from(status))
 }
 
-/// What the guest is asked to do.
+/// Returns the guest's command, its environment and its device.
 fn job(args: &Args, kernel: &Kernel) -> Result<Job> {
     Ok(Job {
         argv: args.command.clone(),
@@ -305,7 +311,7 @@ fn job(args: &Args, kernel: &Kernel) -> Result<Job> {
     })
 }
 
-/// Decides the exit status, and shows what there is to show of a failure.
+/// Decides the exit status, and shows the details of a failure.
 fn report(
     ended: Ended,
     console: &str,
@@ -326,7 +332,7 @@ fn report(
             (status, Some("the command did not end in time".to_owned()))
         }
     };
-    // Shown even when quiet: without it the status could be taken for the command's own.
+    // Shown even when quiet: without it the status could be mistaken for the command's own.
     let text = verdict.text();
     if !text.is_empty() {
         eprintln!("vm: {text}");
@@ -362,7 +368,8 @@ fn report(
     status
 }
 
-/// The command's environment: enough for a program to find others, what the caller chose, and nothing else.
+/// Returns the command's environment: variables that programs need to find others, and those that
+/// the caller chose.
 fn environment(chosen: &[OsString]) -> Vec<OsString> {
     let mut path = std::env::var_os("PATH").unwrap_or_default();
     path.push(":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");

@@ -1,24 +1,24 @@
 //! Progress messages on stderr, which `--quiet` hides.
 
-/// Lines about what is going on, on stderr.
+/// Progress messages on stderr.
 pub(crate) struct Progress {
     quiet: bool,
 }
 
 impl Progress {
-    /// Shows lines, or nothing.
+    /// Shows messages, or hides them if `quiet`.
     pub(crate) fn new(quiet: bool) -> Self {
         Progress { quiet }
     }
 
-    /// Shows a line unless told to be quiet.
+    /// Shows a line, unless messages are hidden.
     pub(crate) fn say(&self, line: &str) {
         if !self.quiet {
             eprintln!("vm: {line}");
         }
     }
 
-    /// Whether lines are hidden.
+    /// Returns whether messages are hidden.
     pub(crate) fn is_quiet(&self) -> bool {
         self.quiet
     }

@@ -22,13 +22,13 @@ pub(crate) struct Machine<'a> {
     pub(crate) accel: Accel,
     pub(crate) memory_mb: u32,
     pub(crate) cpus: u32,
-    /// A directory shared as "job".
+    /// A directory, shared as "job".
     pub(crate) job: &'a Path,
-    /// Where the ConnectX model listens, if the machine has its functions.
+    /// The ConnectX model's sockets, if the machine has its functions.
     pub(crate) connectx: Option<&'a connectx::Sockets>,
-    /// Whether the console shows everything the kernel says rather than warnings and worse.
+    /// Whether the console shows all kernel messages instead of warnings and worse.
     pub(crate) verbose: bool,
-    /// Where QEMU's own complaints go.
+    /// The file for QEMU's own messages.
     pub(crate) log: File,
 }
 
@@ -78,13 +78,13 @@ impl Qemu {
         Ok((Qemu(child), Streams { console, control, out, err, input }))
     }
 
-    /// Ends it now.
+    /// Kills QEMU.
     pub(crate) fn kill(&mut self) {
         // Fails only if it has ended and been waited for.
         let _ = self.0.kill();
     }
 
-    /// Waits for its end.
+    /// Waits for QEMU's end.
     ///
     /// # Errors
     /// As [`Child::wait`].
@@ -137,12 +137,14 @@ fn arguments(machine: &Machine<'_>, console: RawFd, ports: &[(&str, RawFd)]) -> 
 /// The serial port through which a guest injects faults into its ConnectX.
 pub(crate) const CONNECTX_PORT: &str = "connectx";
 
-/// The PCI slot of a ConnectX's first function; the next one's follows, so that the kernel finds them in this order.
+/// The PCI slot of a ConnectX's first function. The next function takes the next slot, so that the
+/// kernel finds them in this order.
 pub(crate) const CONNECTX_SLOT: u8 = 0x10;
 
-/// A function of the model. The socket's name is one of our own, with nothing in it that JSON would escape.
+/// Returns the device option for a function of the model. The socket's name needs no JSON escapes.
 ///
-/// Stores that are not posted wait for the model: when it looks at a doorbell record, the guest has not gone on yet.
+/// Stores that are not posted wait for the model: when it reads a doorbell record, the guest has
+/// not continued yet.
 fn function_device(function: u8, socket: &str) -> String {
     let slot = CONNECTX_SLOT + function;
     format!(
@@ -158,8 +160,9 @@ fn serial_port(name: &str) -> String {
     format!("virtserialport,chardev={name},name={name}")
 }
 
-/// oops=panic and panic=-1 make every death of the kernel an end of QEMU. The lockup and stall detectors would blame the
-/// guest for a busy host; what really hangs is found by the time limit.
+/// Returns the kernel's command line. oops=panic and panic=-1 make QEMU end when the kernel dies.
+/// The lockup and stall detectors are off, because they would report a busy host as a failure of
+/// the guest; the time limit finds real hangs.
 fn command_line(verbose: bool) -> String {
     let level = if verbose { 7 } else { 5 };
     format!(
@@ -172,7 +175,8 @@ fn chardev(id: &str, fd: RawFd) -> String {
     format!("socket,id={id},fd={fd}")
 }
 
-/// A directory seen read-only over 9p. Inode numbers of the host's several file systems are kept apart.
+/// Returns the option for a directory that the guest mounts read-only over 9p. Inode numbers of the
+/// host's several file systems are kept apart.
 fn share(tag: &str, path: &Path) -> OsString {
     let mut option = OsString::from("local,path=");
     option.push(escape_commas(path.as_os_str()));
@@ -180,7 +184,7 @@ fn share(tag: &str, path: &Path) -> OsString {
     option
 }
 
-/// QEMU's option syntax takes two commas for one.
+/// Doubles each comma, as QEMU's option syntax requires.
 fn escape_commas(text: &OsStr) -> OsString {
     use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
     let mut out = Vec::new();
@@ -254,7 +258,7 @@ mod tests {
 
     #[test]
     fn warnings_reach_the_console_in_both_modes() {
-        // KERN_WARNING is 4, and the console shows what is below its level.
+        // KERN_WARNING is 4, and the console shows levels below its own.
         for verbose in [false, true] {
             let line = command_line(verbose);
             let level = line.split(' ').find_map(|w| w.strip_prefix("loglevel=")).unwrap();

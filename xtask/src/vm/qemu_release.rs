@@ -1,11 +1,12 @@
-//! Which QEMU runs a guest: the machine's own, or, for devices over vfio-user, one that is new enough for them.
+//! The QEMU that runs a guest: the host's, or a newer one where a device needs vfio-user.
 //!
-//! QEMU 10.1 is the first with `vfio-user-pci`. Where the machine's own is older, Debian's from trixie-backports is
-//! downloaded as kernels are ([`super::kernel`]) and unpacked together with everything that it depends on. It runs with
-//! its own program interpreter and C library, so that it does not matter what the machine has.
+//! QEMU 10.1 is the first with `vfio-user-pci`. If the host's is older, Debian's from
+//! trixie-backports is downloaded like a kernel ([`super::kernel`]) and unpacked with all its
+//! dependencies. It runs with its own program interpreter and C library, and so does not depend on
+//! the host's libraries.
 //!
-//! Invariant: a copy in the cache is used for as long as it is there; `packages` in it names the version of every
-//! package that it is made of.
+//! Invariant: a copy in the cache is used as long as it is there; `packages` in it lists the
+//! version of every package in it.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -24,9 +25,9 @@ use crate::cache;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Release {
     program: PathBuf,
-    /// What comes before QEMU's own arguments.
+    /// Arguments that precede QEMU's own.
     arguments: Vec<OsString>,
-    /// Where its modules are, if not where it was built to look for them.
+    /// The directory of its modules, if it is not the built-in one.
     modules: Option<PathBuf>,
 }
 
@@ -37,28 +38,30 @@ const SUITES: &[(Archive, &str)] = &[(Archive::Main, "trixie"), (Archive::Main, 
 const SUITE: &str = "trixie-backports";
 
 impl Release {
-    /// The one in PATH, whatever its version.
+    /// The QEMU in PATH, of any version.
     pub(crate) fn of_this_machine() -> Release {
         Release { program: PROGRAM.into(), arguments: Vec::new(), modules: None }
     }
 
-    /// One that has devices over vfio-user: the machine's own, else one from the cache, downloaded if it is not there.
+    /// A QEMU with devices over vfio-user: the host's, else one from the cache, which is downloaded
+    /// if it is missing.
     ///
     /// # Errors
-    /// The machine's is too old, and Debian's cannot be downloaded or does not run here. The message says what to do.
+    /// The host's QEMU is too old, and Debian's cannot be downloaded or does not run here; the
+    /// message says how to get one.
     pub(crate) fn with_vfio_user(progress: &Progress) -> Result<Release> {
         let own = Release::of_this_machine();
         let Err(why_not) = own.check() else { return Ok(own) };
         find_in_cache_or_download(progress).with_context(|| {
             let (major, minor) = FIRST;
             format!(
-                "an mlx5 device takes QEMU {major}.{minor} or newer ({why_not:#}), and Debian's from {SUITE} cannot be had; \
+                "an mlx5 device needs QEMU {major}.{minor} or newer ({why_not:#}), and Debian's from {SUITE} is not available; \
                  install a newer {PROGRAM}, or make a mirror of Debian reachable that carries {SUITE}"
             )
         })
     }
 
-    /// One unpacked below `root`, as `dpkg-deb -x` leaves it.
+    /// The QEMU unpacked below `root`, as `dpkg-deb -x` leaves it.
     fn unpacked(root: &Path) -> Release {
         let libraries = root.join("usr/lib/x86_64-linux-gnu");
         let mut arguments: Vec<OsString> = vec!["--library-path".into(), libraries.clone().into()];
@@ -73,7 +76,7 @@ impl Release {
         }
     }
 
-    /// A command that runs it; QEMU's arguments can follow.
+    /// Returns a command that runs it; QEMU's arguments can follow.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments);
@@ -83,7 +86,7 @@ impl Release {
         command
     }
 
-    /// Whether it runs, is new enough and was built with `vfio-user-pci`.
+    /// Checks that it runs, is new enough and has `vfio-user-pci`.
     fn check(&self) -> Result<()> {
         let said = self.ask(&["--version"])?;
         let version = parse_version(&said).with_context(|| format!("no version in {said:?}"))?;
@@ -122,7 +125,8 @@ fn find_in_cache_or_download(progress: &Progress) -> Result<Release> {
     download(&home, progress)
 }
 
-/// The newest version in the cache's directory. Only complete ones have a name without a leading dot.
+/// Returns the newest version in the cache's directory. Incomplete ones have a name with a leading
+/// dot.
 fn newest_in_cache(home: &Path) -> Result<Option<Release>> {
     let mut versions: Vec<String> =
         fs::read_dir(home)?.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
@@ -152,19 +156,20 @@ fn download(home: &Path, progress: &Progress) -> Result<Release> {
         apt.download(&packages, &debs, progress.is_quiet())?;
         apt::unpack(&debs, &root)?;
         fs::write(root.join("packages"), list(&packages))?;
-        Release::unpacked(&root).check().context("the unpacked QEMU is of no use here")?;
+        Release::unpacked(&root).check().context("the unpacked QEMU does not run here")?;
         let complete = home.join(&version);
         fs::rename(&root, &complete).with_context(|| format!("cannot rename to {}", complete.display()))?;
         Ok(Release::unpacked(&complete))
     })();
-    // Best effort: a leftover costs space, and its name keeps it from being taken for a QEMU.
+    // Best effort: a leftover costs space, and its name keeps it from being used as a QEMU.
     let _ = fs::remove_dir_all(&temporary);
     let release = result?;
     progress.say(&format!("QEMU: {version} ready after {:.1} s", started.elapsed().as_secs_f64()));
     Ok(release)
 }
 
-/// A version as a directory's name. A colon would end the directory in the program interpreter's list.
+/// Returns a version as a directory's name. A colon would end the directory in the program
+/// interpreter's list.
 fn directory_name(version: &str) -> String {
     version.split_once(':').map_or(version, |(_epoch, rest)| rest).to_owned()
 }
@@ -178,7 +183,7 @@ fn list(packages: &[PackageVersion]) -> String {
     text
 }
 
-/// Major and minor in `QEMU emulator version 10.1.0 (Debian ...)`.
+/// Returns the major and minor number in `QEMU emulator version 10.1.0 (Debian ...)`.
 fn parse_version(said: &str) -> Option<(u32, u32)> {
     let (_, rest) = said.split_once("version ")?;
     let mut numbers = rest.split(|c: char| !c.is_ascii_digit()).map(str::parse);

@@ -1,4 +1,4 @@
-//! One guest's files in the cache, and what is kept of a guest that failed.
+//! A guest's files in the cache, and the files that are kept of a failed guest.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Seek as _, SeekFrom};
@@ -8,13 +8,14 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::cache;
 
-/// How many files of failed guests the cache keeps.
+/// The number of files of failed guests that the cache keeps.
 const KEPT: usize = 60;
 
-/// How much is kept of the end of a trace.
+/// The size of the part that is kept of the end of a trace.
 const TRACE_KEPT: u64 = 4 << 20;
 
-/// One guest's files, removed with it. A killed process leaves them; the next one clears up.
+/// A guest's files, removed with this value. The next process removes those that a killed one
+/// leaves.
 pub(super) struct RunDir {
     pub(super) path: PathBuf,
 }
@@ -45,7 +46,7 @@ impl RunDir {
         bail!("{} is full of this process's own directories", home.display())
     }
 
-    /// Writes a failed guest's console to where the last few of them stay.
+    /// Writes a failed guest's console to the folder where the newest ones are kept.
     ///
     /// # Errors
     /// The cache cannot be written.
@@ -53,7 +54,7 @@ impl RunDir {
         self.keep("log", console.as_bytes())
     }
 
-    /// Keeps the end of the trace that the ConnectX model wrote, if it wrote one here.
+    /// Keeps the end of the ConnectX model's trace, if there is one.
     ///
     /// # Errors
     /// The cache cannot be written.
@@ -66,7 +67,7 @@ impl RunDir {
         self.keep("trace", &end).map(Some)
     }
 
-    /// Keeps all that the ConnectX model complained of, if it did.
+    /// Keeps all complaints of the ConnectX model, if there are any.
     ///
     /// # Errors
     /// The cache cannot be written.

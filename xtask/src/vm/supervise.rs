@@ -1,4 +1,5 @@
-//! Follows a guest from boot to power-off: reads its streams, keeps its time limits, ends it if it does not end.
+//! Follows a guest from boot to power-off: reads its streams, keeps its time limits, kills it if it
+//! does not end.
 //!
 //! ```text
 //! Booting ──ready──► Running ──exit, signal──► Stopping ──streams end──► done
@@ -22,22 +23,22 @@ use super::progress::Progress;
 use super::qemu::{Qemu, Streams};
 use super::run_dir::RunDir;
 
-/// How a guest ended.
+/// The end of a guest.
 pub(super) enum Ended {
-    /// With this status for the caller.
+    /// The command ended; its exit status for the caller.
     Status(u8),
     TimedOut,
-    /// Why the VM failed.
+    /// The VM failed; the reason.
     Failed(String),
-    /// Why the VM failed, before process 1 had said a word.
+    /// The VM failed before process 1 had sent anything; the reason.
     NeverUp(String),
 }
 
-/// What the threads that read QEMU's streams tell the main one.
+/// Messages from the threads that read QEMU's streams to the main thread.
 pub(super) enum Event {
     /// A line from the guest's process 1.
     Control(String),
-    /// The console shows that the kernel will not go on.
+    /// The console shows that the kernel will not continue.
     Dying,
     /// One stream has ended, with QEMU.
     End,
@@ -57,7 +58,8 @@ pub(super) struct StreamOptions {
     pub(super) interactive: bool,
 }
 
-/// Starts a thread for each stream, which reports to `send`. The console's bytes are collected in `console` and in the guest's directory.
+/// Starts a thread for each stream, which reports to `send`. The console's bytes are collected in
+/// `console` and in the guest's directory.
 ///
 /// # Errors
 /// A stream cannot be cloned, or the log cannot be created.
@@ -100,13 +102,13 @@ fn read_console(
     let mut buffer = [0; 4096];
     while let Ok(count @ 1..) = stream.read(&mut buffer) {
         let bytes = &buffer[..count];
-        // Losing the log on a full disk is no reason to stop the guest.
+        // A log that is lost on a full disk is no reason to stop the guest.
         let _ = log.write_all(bytes);
         if show {
             let _ = std::io::stderr().write_all(bytes);
         }
         if let Ok(mut text) = text.lock() {
-            // The words may have come in two reads, so look at a little of what came before.
+            // The words may arrive in two reads, so the end of the earlier bytes is searched again.
             let from = text.len().saturating_sub(64);
             text.extend_from_slice(bytes);
             if contains(&text[from..], b"Kernel panic - not syncing") {
@@ -121,7 +123,8 @@ fn contains(haystack: &[u8], needle: &[u8]) -> bool {
     haystack.windows(needle.len()).any(|window| window == needle)
 }
 
-/// Copies the command's output. If our own end is closed the rest is read and dropped: the guest must not block.
+/// Copies the command's output. After an error on our side the rest is read and dropped, because
+/// the guest must not block.
 fn copy_out(mut from: UnixStream, mut to: impl Write, done: &Sender<Event>) {
     let (mut buffer, mut open) = (vec![0; 64 * 1024], true);
     while let Ok(count @ 1..) = from.read(&mut buffer) {
@@ -130,31 +133,32 @@ fn copy_out(mut from: UnixStream, mut to: impl Write, done: &Sender<Event>) {
     let _ = done.send(Event::End);
 }
 
-/// Copies our stdin until its end, which the guest sees as its own.
+/// Copies our stdin until its end, which the guest sees as the end of its own.
 fn copy_in(mut to: UnixStream) {
     let mut stdin = std::io::stdin().lock();
     let _ = std::io::copy(&mut stdin, &mut to);
     let _ = to.shutdown(std::net::Shutdown::Write);
 }
 
-/// Where a guest is in its life, with the time at which it is given up.
+/// The phase of a guest's life, with the time at which the supervisor gives up.
 enum Phase {
     Booting(Instant),
     Running(Option<Instant>),
-    /// The time limit has passed, and process 1 was told to end the command.
+    /// The time limit has passed, and the host has told process 1 to kill the command.
     Killing(Instant),
     /// The command has ended.
     Stopping(Ended, Instant),
 }
 
-/// Emulated on a busy host a boot takes a minute; longer is a hang.
+/// The limit on a boot, which takes a minute under emulation on a busy host.
 const BOOT_LIMIT: Duration = Duration::from_secs(180);
-/// How long process 1 may be silent. It says something every [`super::guest::HEARTBEAT`].
+/// The limit on silence of process 1, which sends a line every [`super::guest::HEARTBEAT`].
 const SILENCE_LIMIT: Duration = Duration::from_secs(90);
-/// How long ending a command, powering off or dying may take.
+/// The limit on ending a command, powering off or dying.
 const STOP_LIMIT: Duration = Duration::from_secs(30);
 
-/// Follows a guest to its end, or ends it. Afterwards QEMU is gone and every stream has been read to its end.
+/// Follows a guest to its end, or kills it. Afterwards QEMU is gone and every stream has been read
+/// to its end.
 pub(super) fn to_the_end(
     qemu: &mut Qemu,
     control: &UnixStream,
@@ -178,7 +182,7 @@ pub(super) fn to_the_end(
         match events.recv_timeout(limit.saturating_duration_since(Instant::now())) {
             Ok(Event::End) => open -= 1,
             Ok(Event::ModelEnded) => {
-                // Where QEMU ends first, its streams do as well, one of them at least before the model has noticed.
+                // If QEMU ends first, at least one of its streams ends before the model notices.
                 if open == STREAMS && !matches!(phase, Phase::Stopping(..)) {
                     qemu.kill();
                     let reason = "the ConnectX model ended while the guest ran".to_owned();
@@ -220,7 +224,7 @@ pub(super) fn to_the_end(
             }
         }
     }
-    // Streams end only with QEMU, so this does not wait.
+    // The streams end only with QEMU, so this does not wait.
     let _ = qemu.wait();
     match phase {
         Phase::Stopping(ended, _) => ended,
@@ -234,7 +238,7 @@ pub(super) fn to_the_end(
     }
 }
 
-/// What a guest's control line says about the end of the command, if it does.
+/// Returns the end of the command that a control line of the guest reports, if it reports one.
 fn verdict(word: &str, rest: &str, killed: bool) -> Option<Ended> {
     let number = rest.trim().parse::<u8>();
     match (word, number) {
@@ -246,16 +250,16 @@ fn verdict(word: &str, rest: &str, killed: bool) -> Option<Ended> {
     }
 }
 
-/// Why a guest was given up in this phase.
+/// Returns the reason for giving up a guest in this phase.
 fn gave_up(phase: Phase) -> Ended {
     let text = match phase {
         Phase::Booting(_) => format!("the guest did not come up within {} s", BOOT_LIMIT.as_secs()),
         Phase::Running(_) => {
-            format!("the guest hangs: nothing heard from it for {} s", SILENCE_LIMIT.as_secs())
+            format!("the guest hangs: it has sent nothing for {} s", SILENCE_LIMIT.as_secs())
         }
         Phase::Killing(_) => {
             format!(
-                "the command did not end in time, and hangs: {} s later it was still there",
+                "the command did not end in time, and was still running {} s after it was killed",
                 STOP_LIMIT.as_secs()
             )
         }

@@ -15,28 +15,28 @@ use super::super::child;
 use super::options::Options;
 use super::verdict::{SHOWN, Verdict, problem};
 
-/// Where the model listens.
+/// The sockets on which the model listens.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Sockets {
-    /// The names below are relative to it.
+    /// The directory that the names below are relative to.
     pub(crate) directory: PathBuf,
     /// One for each function.
     pub(crate) functions: Vec<String>,
-    /// Lines that inject faults.
+    /// The socket for lines that inject faults.
     pub(crate) control: &'static str,
 }
 
 impl Sockets {
-    /// Names for so many functions in a guest's own directory.
+    /// Returns names for the sockets of `functions` functions in a guest's own directory.
     pub(crate) fn new(directory: PathBuf, functions: u8) -> Sockets {
         let functions = (0..functions).map(|n| format!("function{n}")).collect();
         Sockets { directory, functions, control: "connectx" }
     }
 
-    /// Removes what an earlier model left.
+    /// Removes the files of an earlier model.
     fn clear(&self) {
         for name in self.functions.iter().map(String::as_str).chain([self.control, COMPLAINTS]) {
-            // Mostly there is nothing. A socket that stays keeps the model from listening, which it tells.
+            // Usually there is none. If a socket stays, the model cannot listen and reports it.
             let _ = fs::remove_file(self.directory.join(name));
         }
     }
@@ -47,24 +47,24 @@ const COMPLAINTS: &str = "complaints";
 const TRACE: &str = "trace";
 const LOG: &str = "model.log";
 
-/// How long the model may take to listen: it does nothing else before.
+/// The limit on the model's start, in which it only opens its sockets.
 const START_LIMIT: Duration = Duration::from_secs(20);
-/// How long it may take to end after QEMU.
+/// The limit on its end after QEMU's.
 const END_LIMIT: Duration = Duration::from_secs(10);
 
 /// The model's process; dropping it kills it.
 pub(in crate::vm) struct Model {
     child: Child,
-    /// Its stdout; disconnected at the end of it.
+    /// The lines of its stdout; disconnected at their end.
     said: Option<Receiver<String>>,
     directory: PathBuf,
 }
 
 impl Model {
-    /// Starts a model, which listens when this returns.
+    /// Starts a model, which is listening when this returns.
     ///
     /// # Errors
-    /// It cannot be run, ends, or does not get ready in time.
+    /// The program cannot be run, ends early, or is not ready in time.
     pub(in crate::vm) fn start(program: &Path, options: &Options, sockets: &Sockets) -> Result<Model> {
         sockets.clear();
         let mut command = Command::new(program);
@@ -82,7 +82,7 @@ impl Model {
         let stdout = child.stdout.take().context("no stdout")?;
         let (send, said) = mpsc::channel();
         thread::spawn(move || {
-            // Read to its end even if nobody listens any more: the model must not block.
+            // Read to the end even without a receiver, because the model must not block.
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                 let _ = send.send(line);
             }
@@ -110,7 +110,8 @@ impl Model {
         }
     }
 
-    /// Calls `ended` on a thread of its own when the model closes its output, which it does at its end.
+    /// Calls `ended` on a thread of its own when the model closes its output, which it does at its
+    /// end.
     pub(in crate::vm) fn on_end(&mut self, ended: impl FnOnce() + Send + 'static) {
         if let Some(said) = self.said.take() {
             thread::spawn(move || {
@@ -143,25 +144,25 @@ impl Model {
         }
     }
 
-    /// The end of what it said on stderr, to follow a message.
+    /// Returns the last lines of its stderr, to append to a message.
     fn log(&self) -> String {
         let text = fs::read(self.directory.join(LOG)).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
         let lines: Vec<&str> = text.lines().collect();
         let tail = lines[lines.len().saturating_sub(SHOWN)..].join("\n");
-        if tail.is_empty() { tail } else { format!("; it said:\n{tail}") }
+        if tail.is_empty() { tail } else { format!("; the end of its stderr:\n{tail}") }
     }
 }
 
 impl Drop for Model {
     fn drop(&mut self) {
-        // Both fail if it has ended and been waited for, which is how it should be.
+        // Both fail if it has ended and been waited for, which is the normal case.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The model's command line.
+/// Returns the model's command line.
 fn arguments(options: &Options, sockets: &Sockets) -> Result<Vec<OsString>> {
     let mut arguments: Vec<OsString> = Vec::new();
     for function in &sockets.functions {
@@ -199,7 +200,7 @@ mod tests {
         assert_eq!(words[10..], ["--complaints", "complaints"]);
     }
 
-    /// A model that is a shell script, in a directory of its own.
+    /// Starts a shell script as the model, in a directory of its own.
     fn scripted(name: &str, script: &str) -> (PathBuf, Result<Model>) {
         let directory = std::env::temp_dir().join(format!("xtask-model-{name}-{}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();

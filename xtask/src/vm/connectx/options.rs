@@ -7,47 +7,48 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::cargo;
 
-/// What the command line says of the model.
+/// Options of the model.
 #[derive(clap::Args, Clone, Default, PartialEq, Eq, Debug)]
 #[command(next_help_heading = "With --device mlx5")]
 pub(crate) struct Options {
-    /// The kind of port that the functions have [default: ib]
+    /// Kind of port of the functions [default: ib]
     #[arg(long, value_enum)]
     pub(crate) port: Option<Port>,
 
-    /// How many functions there are, connected with each other [default: 1]
+    /// Number of functions, connected with each other [default: 1]
     #[arg(long, value_name = "1|2", value_parser = clap::value_parser!(u8).range(1..=2))]
     pub(crate) functions: Option<u8>,
 
-    /// A script of faults that the model injects
+    /// Script of faults that the model injects
     #[arg(long, value_name = "FILE")]
     pub(crate) faults: Option<PathBuf>,
 
-    /// Where to write the trace of commands, work requests and completions
+    /// File for the trace of commands, work requests and completions
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
 
-    /// What to make of it when the guest breaks the device's rules [default: fail]
+    /// Result of a run in which the guest breaks the device's rules [default: fail]
     #[arg(long, value_enum)]
     pub(crate) complaints: Option<Complaints>,
 
-    /// The model's program; builds ours otherwise
+    /// The model's program [default: build it]
     #[arg(long, value_name = "FILE", hide = true)]
     pub(crate) model: Option<PathBuf>,
 }
 
-/// What `--port` accepts.
+/// Values of `--port`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
 pub(crate) enum Port {
     /// InfiniBand
     #[default]
     Ib,
-    /// Ethernet, with a netdev for each function: 10.9.9.1/24, and 10.9.9.2/24 in the network namespace "peer"
+    /// Ethernet; netdevs with 10.9.9.1/24, and 10.9.9.2/24 in the network namespace "peer"
     Roce,
 }
 
 impl Port {
-    /// How the command lines of this program, of the model and of the suites say it.
+    /// Returns the name of the port on the command lines of this program, of the model and of the
+    /// suites.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Port::Ib => "ib",
@@ -56,13 +57,13 @@ impl Port {
     }
 }
 
-/// What `--complaints` accepts.
+/// Values of `--complaints`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
 pub(crate) enum Complaints {
-    /// It is a failure, whatever the command's status
+    /// The run fails, whatever the command's status
     #[default]
     Fail,
-    /// It is shown, for commands that break rules on purpose
+    /// The complaints are only shown, for commands that break rules on purpose
     Allow,
 }
 
@@ -77,15 +78,15 @@ impl Options {
         self.functions.unwrap_or(1)
     }
 
-    /// Whether broken rules are a failure.
+    /// Returns whether broken rules fail the run.
     pub(crate) fn is_strict(&self) -> bool {
         self.complaints.unwrap_or_default() == Complaints::Fail
     }
 
-    /// Refuses what would have no effect, or fail only once the guest is under way.
+    /// Rejects options that would have no effect, or fail only after the guest has started.
     ///
     /// # Errors
-    /// An option is given and there is no model, or there is no script of that name.
+    /// An option is given without a model, or the script cannot be opened.
     pub(crate) fn check(&self, has_model: bool) -> Result<()> {
         let given = [
             ("--port", self.port.is_some()),
@@ -103,7 +104,7 @@ impl Options {
         Ok(())
     }
 
-    /// The model's program, built if the command line names none.
+    /// Returns the model's program, and builds it if the command line names none.
     ///
     /// # Errors
     /// The build fails.
@@ -118,7 +119,7 @@ impl Options {
 /// Builds the model, and returns the directory that it is in.
 ///
 /// # Errors
-/// The build fails; cargo has said why on stderr.
+/// The build fails; cargo has printed the reason on stderr.
 pub(crate) fn build() -> Result<PathBuf> {
     cargo::build(&["--quiet", "--package", "connectx-model", "--bin", "connectx-model"])
 }

@@ -1,26 +1,27 @@
-//! The model's verdict on a guest: the rules that the guest broke, and whether the model itself can be trusted.
+//! The model's verdict on a guest: the rules that the guest broke, and whether the model itself can
+//! be trusted.
 
 use std::process::ExitStatus;
 
-/// Lines shown of complaints and logs.
+/// The number of lines shown of complaints and logs.
 pub(super) const SHOWN: usize = 40;
 
-/// What a model says at its end.
+/// The result of a model's run.
 #[derive(PartialEq, Eq, Debug, Default)]
 pub(in crate::vm) struct Verdict {
     /// The rules that the guest broke, a line each.
     pub(in crate::vm) complaints: Vec<String>,
-    /// Why nothing that it says can be trusted.
+    /// The reason for which the model's result cannot be trusted.
     pub(in crate::vm) problem: Option<String>,
 }
 
 impl Verdict {
-    /// Whether the run is a failure for it.
+    /// Returns whether the run fails because of the verdict.
     pub(in crate::vm) fn is_failure(&self, strict: bool) -> bool {
         self.problem.is_some() || (strict && !self.complaints.is_empty())
     }
 
-    /// Lines to show, none if there is nothing to say.
+    /// Returns lines to show; empty if there is nothing to show.
     pub(in crate::vm) fn text(&self) -> String {
         let mut lines = Vec::new();
         if !self.complaints.is_empty() {
@@ -38,13 +39,13 @@ impl Verdict {
     }
 }
 
-/// What is wrong with the model itself, if its end shows something.
+/// Returns a failure of the model itself that its end shows.
 pub(super) fn problem(status: ExitStatus, complaints: &[String]) -> Option<String> {
     match status.code() {
-        Some(0) if !complaints.is_empty() => Some("it complained and succeeded all the same".to_owned()),
+        Some(0) if !complaints.is_empty() => Some("it complained and exited with 0".to_owned()),
         Some(0) => None,
         Some(1) if complaints.is_empty() => {
-            Some("its status says that it complained, and of what is unknown".to_owned())
+            Some("its status reports complaints, and its file of complaints is empty".to_owned())
         }
         Some(1) => None,
         _ => Some(format!("it ended with {status}")),

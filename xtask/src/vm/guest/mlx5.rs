@@ -1,8 +1,9 @@
-//! mlx5_0, and mlx5_1 where there are two functions: loads the driver, gives netdevs their addresses, and waits until all
-//! of it is usable.
+//! mlx5_0, and mlx5_1 if there are two functions: loads the driver, gives netdevs their addresses,
+//! and waits until all of them are usable.
 //!
-//! With a RoCE port the second function's netdev lives in the network namespace `peer`: within one namespace the kernel
-//! would send what is for its own other address through loopback, and never through the device.
+//! With a RoCE port the second function's netdev is in the network namespace `peer`: within one
+//! namespace the kernel would send packets for its own other address through loopback, and never
+//! through the device.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -18,23 +19,29 @@ use super::super::connectx::Port;
 use super::super::qemu::{CONNECTX_PORT, CONNECTX_SLOT};
 use super::{SYSTEM_PATH, ip, wait_for_port, without_address_detection};
 
-/// Where the initramfs left the driver's modules.
+/// The directory in which the initramfs left the driver's modules.
 const MODULES: &str = "/run/device";
 
-/// How long devices may take to appear once their driver is loaded.
+/// The time in which devices must appear once their driver is loaded.
 const BINDING: Duration = Duration::from_secs(10);
 
 /// The network namespace of the second function's netdev.
 const PEER: &str = "peer";
 
-/// Loads the driver, and waits until every function is usable: node, active port, and the GID of its address.
+/// Loads the driver, and waits until every function is usable: node, active port, and the GID of
+/// its address.
+///
+/// # Errors
+/// The driver cannot be loaded or rejects a function, `ip` fails, or a function is not usable at
+/// the deadline.
 pub(super) fn set_up(port: Port, functions: u8, deadline: Instant) -> Result<()> {
     let control = wait_for_port(CONNECTX_PORT, deadline)?;
     std::os::unix::fs::symlink(control, "/dev/connectx").context("/dev/connectx")?;
     without_address_detection();
     load_modules()?;
     let functions: Vec<Function> = (0..functions).map(Function::new).collect();
-    // Drivers take what is there before their loading is over; waiting long for a device would only hide that one was refused.
+    // Drivers bind to existing devices before they have finished loading; a long wait would only
+    // delay the message that a function was rejected.
     let soon = deadline.min(Instant::now() + BINDING);
     for function in &functions {
         wait_for(soon, || function.child("infiniband"))?;
@@ -65,7 +72,8 @@ fn load_modules() -> Result<()> {
     Ok(())
 }
 
-/// Calls `usable` until it gives no reason why not. The kernel announces in no one place what is waited for.
+/// Calls `usable` until it succeeds or the deadline passes. The kernel has no single announcement
+/// of these states.
 fn wait_for<T>(deadline: Instant, mut usable: impl FnMut() -> Result<T>) -> Result<T> {
     loop {
         match usable() {
@@ -93,18 +101,19 @@ impl Function {
         self.number + 1
     }
 
-    /// The one thing of a class that its driver made, such as `net` or `infiniband`.
+    /// Returns the name of the only device of a class that its driver made, such as `net` or
+    /// `infiniband`.
     fn child(&self, class: &str) -> Result<String> {
         let Ok(mut entries) = fs::read_dir(self.device.join(class)) else {
             ensure!(self.device.exists(), "there is no {}", self.device.display());
-            ensure!(self.device.join("driver").exists(), "mlx5_core has refused {}", self.device.display());
+            ensure!(self.device.join("driver").exists(), "mlx5_core has rejected {}", self.device.display());
             bail!("the driver of function {} has made no {class} device", self.number);
         };
         let entry = entries.next().with_context(|| format!("nothing in {class}"))??;
         Ok(entry.file_name().to_string_lossy().into_owned())
     }
 
-    /// Sets its netdev up: here, or in the peer's network namespace.
+    /// Sets up its netdev: here, or in the peer's network namespace.
     fn give_address(&self, deadline: Instant) -> Result<()> {
         let netdev = wait_for(deadline, || self.child("net"))?;
         let up = format!("link set {netdev} up\naddr add 10.9.9.{}/24 dev {netdev}\n", self.host());
@@ -112,7 +121,8 @@ impl Function {
             return ip(&[], &up);
         }
         ip(&[], &format!("netns add {PEER}\nlink set {netdev} netns {PEER}\n"))?;
-        // As here, or the link-local GID would be a second late. Without IPv6 there is none, and nothing to write.
+        // Without duplicate address detection, which would delay the link-local GID by a second. A
+        // kernel without IPv6 has neither.
         let script = "for c in all default; do for k in accept_dad dad_transmits; do \
                       echo 0 >/proc/sys/net/ipv6/conf/$c/$k; done; done 2>/dev/null";
         Command::new("ip")
@@ -130,7 +140,7 @@ impl Function {
         ensure!(node.exists(), "there is no {} for {name}", node.display());
         let port = self.device.join("infiniband").join(&name).join("ports/1");
         let state = fs::read_to_string(port.join("state")).unwrap_or_default();
-        ensure!(state.contains("ACTIVE"), "port 1 of {name} is not active but {:?}", state.trim_end());
+        ensure!(state.contains("ACTIVE"), "port 1 of {name} is {:?} and not active", state.trim_end());
         if link == Port::Roce {
             let gid = gid_of_address(self.host());
             ensure!(has_gid(&port, &gid), "{name} has no RoCE v2 GID {gid}");
@@ -139,7 +149,7 @@ impl Function {
     }
 }
 
-/// The GID that 10.9.9.`host` becomes.
+/// Returns the GID of 10.9.9.`host`.
 fn gid_of_address(host: u8) -> String {
     format!("0000:0000:0000:0000:0000:ffff:0a09:09{host:02x}")
 }

@@ -1,18 +1,19 @@
-//! The guest's side: process 1 after the initramfs, which makes the device, runs one command and powers off.
+//! The guest's side: process 1 after the initramfs, which sets up the device, runs one command and
+//! powers off.
 //!
-//! It speaks with the host over virtio serial ports, which carry bytes unchanged: `out` and `err` for the command's
-//! output, `in` for its input, and `control` for lines:
+//! It communicates with the host over virtio serial ports, which carry bytes unchanged: `out` and
+//! `err` for the command's output, `in` for its input, and `control` for lines:
 //!
 //! | line | direction | meaning |
 //! |---|---|---|
 //! | `ready UPTIME` | to host | the command starts now |
-//! | `alive` | to host | every few seconds: the guest still schedules |
-//! | `exit N`, `signal N` | to host | how the command ended; its output is complete |
+//! | `alive` | to host | sent every few seconds: the guest still schedules |
+//! | `exit N`, `signal N` | to host | the end of the command; its output is complete |
 //! | `failed TEXT` | to host | the guest could not be set up |
 //! | `hello` | to host | process 1 runs |
-//! | `kill` | to guest | time is up: show who is stuck, end every process |
+//! | `kill` | to guest | time is up: show blocked tasks, kill every process |
 //!
-//! [`rxe`] and [`mlx5`] make the device.
+//! [`rxe`] and [`mlx5`] set up the device.
 
 mod mlx5;
 mod rxe;
@@ -44,21 +45,21 @@ use super::job::{Device, Job};
 /// The first argument that makes this program the guest's process 1.
 pub(crate) const SUBCOMMAND: &str = "guest-init";
 
-/// How often `alive` is sent.
+/// The interval between two `alive` lines.
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(3);
 
-/// How long the kernel may take to bring up what it was asked for.
+/// The limit on setting up the guest.
 const SETUP: Duration = Duration::from_secs(60);
 
 /// Runs as process 1. Never returns: the guest powers off.
 pub(crate) fn main() -> ! {
-    // Not a panic whatever happens: if process 1 ends, the kernel panics and the cause is lost in its trace.
+    // Nothing may end process 1: the kernel would panic, and the cause would be lost in its trace.
     let result = std::panic::catch_unwind(run).unwrap_or_else(|_| Err(anyhow!("guest-init panicked")));
     if let Err(error) = result {
         let text = format!("{error:#}").replace('\n', " | ");
         eprintln!("guest-init: {text}");
         if let Ok(mut control) = open_port("control", Instant::now()) {
-            // The host reads the console as well if this fails.
+            // If this fails, the host reads the console as well.
             let _ = writeln!(control, "failed {text}");
         }
     }
@@ -75,7 +76,7 @@ fn run() -> Result<()> {
     let control = open_port("control", deadline)?;
     let listen = control.try_clone()?;
     let control = Control(Arc::new(Mutex::new(control)));
-    // From here on what fails is not the emulator's fault alone, and is not tried again.
+    // From here on a failure is not the emulator's alone, and the host does not boot again.
     control.send("hello");
     let result = run_job(&control, listen, deadline);
     if let Err(error) = &result {
@@ -125,18 +126,18 @@ struct Control(Arc<Mutex<File>>);
 impl Control {
     fn send(&self, line: &str) {
         if let Ok(mut port) = self.0.lock() {
-            // If the host is gone nobody is left to tell.
+            // If this fails, the host is gone.
             let _ = port.write_all(format!("{line}\n").as_bytes());
         }
     }
 }
 
-/// Does what the host says on the control port until it hangs up.
+/// Executes the host's lines from the control port until it hangs up.
 fn obey(port: File) {
     for line in BufReader::new(port).lines().map_while(Result::ok) {
         if line == "kill" {
-            // Which tasks are blocked, and where, is what a hang's report needs; it goes to the console. Level 8 shows
-            // all of it.
+            // A hang's report needs the blocked tasks and their stacks, which go to the console.
+            // Level 8 shows all of it.
             let _ = fs::write("/proc/sysrq-trigger", "8");
             let _ = fs::write("/proc/sysrq-trigger", "w");
             let _ = kill(Pid::from_raw(-1), Signal::SIGKILL);
@@ -152,7 +153,7 @@ fn mount_the_rest() -> Result<()> {
         fs::create_dir_all(target)?;
         mount(Some(kind), target, Some(kind), nothing, Some(options)).with_context(|| target.to_owned())?;
     }
-    // Conveniences: a kernel without them still runs every test.
+    // Optional: a kernel without them still runs every test.
     for (kind, target) in [("cgroup2", "/sys/fs/cgroup"), ("debugfs", "/sys/kernel/debug")] {
         let _ = mount(Some(kind), target, Some(kind), nothing, None::<&str>);
     }
@@ -181,7 +182,8 @@ fn open_port(name: &str, deadline: Instant) -> Result<File> {
         .with_context(|| format!("cannot open {}", path.display()))
 }
 
-/// The node of the virtio serial port called `name`. Ports appear some time after their driver was loaded.
+/// Returns the node of the virtio serial port called `name`. Ports appear some time after their
+/// driver was loaded.
 fn wait_for_port(name: &str, deadline: Instant) -> Result<PathBuf> {
     let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
     inotify.add_watch("/dev", AddWatchFlags::IN_CREATE)?;
@@ -189,7 +191,7 @@ fn wait_for_port(name: &str, deadline: Instant) -> Result<PathBuf> {
         if let Some(path) = find_port(name) {
             return Ok(path);
         }
-        // A port's name is set by a later message than the one that made its node, so look again soon in any case.
+        // A port's name arrives after its node, so the loop looks again soon in any case.
         let left = deadline.saturating_duration_since(Instant::now());
         ensure!(!left.is_zero(), "there is no virtio port {name}");
         wait_readable(&inotify, left.min(Duration::from_millis(20)))?;
@@ -211,17 +213,18 @@ fn find_port(name: &str) -> Option<PathBuf> {
     })
 }
 
-/// Duplicate address detection would keep link-local GIDs away for a second, and there is nobody to ask.
+/// Switches duplicate address detection off: it would delay link-local GIDs by a second, and no
+/// other host is on the link.
 fn without_address_detection() {
     for conf in ["all", "default"] {
         for knob in ["accept_dad", "dad_transmits"] {
-            // Without IPv6 there are no such addresses either.
+            // Fails without IPv6, where there are no such addresses either.
             let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{conf}/{knob}"), "0");
         }
     }
 }
 
-/// Runs ip on lines of its own language, with options before them.
+/// Runs ip on lines of its batch language, with options before them.
 fn ip(options: &[&str], batch: &str) -> Result<()> {
     let mut ip = Command::new("ip")
         .args(options)
@@ -239,7 +242,7 @@ fn ip(options: &[&str], batch: &str) -> Result<()> {
 
 const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Runs the command to its end and returns the control line that says how it ended.
+/// Runs the command to its end and returns the control line that reports its end.
 fn run_command(job: &Job, input: Option<File>, out: File, err: File) -> String {
     let mut command = Command::new(&job.argv[0]);
     command.args(&job.argv[1..]).env_clear().current_dir(&job.cwd);
@@ -249,7 +252,8 @@ fn run_command(job: &Job, input: Option<File>, out: File, err: File) -> String {
         let value = bytes.get(at + 1..).unwrap_or_default();
         command.env(OsStr::from_bytes(&bytes[..at]), OsStr::from_bytes(value));
     }
-    // Pipes and not the ports themselves: a port can be opened once only, so that `> /dev/stderr` would fail.
+    // Pipes and not the ports themselves: a port can be opened only once, so `> /dev/stderr` would
+    // fail.
     command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = match command.spawn() {
@@ -275,13 +279,13 @@ fn run_command(job: &Job, input: Option<File>, out: File, err: File) -> String {
         pump_output(OwnedFd::from(stderr), err, writing.clone(), done);
     }
     let ended = reap_until(Pid::from_raw(child.id().cast_signed()));
-    // Whatever it left behind would keep the pipes open.
+    // Processes that the command left behind would keep the pipes open.
     let _ = kill(Pid::from_raw(-1), Signal::SIGKILL);
     wait_for_pumps(&drained, &writing);
     ended
 }
 
-/// Process 1 inherits orphans: reaps everything until `pid` ends.
+/// Reaps processes until `pid` ends; process 1 inherits orphans.
 fn reap_until(pid: Pid) -> String {
     loop {
         match wait() {
@@ -295,7 +299,7 @@ fn reap_until(pid: Pid) -> String {
     }
 }
 
-/// A pump's place in its loop, for whoever waits for it.
+/// The number of writes that a pump has started and not finished.
 #[derive(Clone, Default)]
 struct Writing(Arc<AtomicUsize>);
 
@@ -319,8 +323,8 @@ fn pump(mut from: File, mut to: File, writing: &Writing) {
     }
 }
 
-/// Waits until both outputs have ended, for as long as the host takes to read them. A process that cannot be killed
-/// keeps its pipe open with nothing in it: that ends the wait.
+/// Waits until both outputs have ended, as long as the host takes to read them. The wait also ends
+/// if a process that cannot be killed keeps its pipe open and empty.
 fn wait_for_pumps(drained: &Receiver<()>, writing: &Writing) {
     const QUIET: Duration = Duration::from_secs(5);
     let mut open = 2;

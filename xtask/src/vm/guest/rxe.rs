@@ -10,13 +10,16 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use super::{SYSTEM_PATH, ip, without_address_detection};
 
-/// The device's netdev and its address.
+/// The netdev of the device, and its address.
 const NETDEV: &str = "veth0";
 const ADDRESS: &str = "10.9.9.1/24";
-/// The GID that the address becomes.
+/// The GID of the address.
 const GID: &str = "0000:0000:0000:0000:0000:ffff:0a09:0901";
 
-/// Makes rxe0 and waits until it is usable: node, active port, and the address's GID.
+/// Makes rxe0 and waits until it is usable: node, active port, and the GID of its address.
+///
+/// # Errors
+/// `ip` or `rdma` fails, or the device is not usable at the deadline.
 pub(super) fn set_up(deadline: Instant) -> Result<()> {
     without_address_detection();
     ip(
@@ -46,7 +49,7 @@ pub(super) fn set_up(deadline: Instant) -> Result<()> {
         if Instant::now() > deadline {
             bail!("rxe0 did not come up: active {active}, uverbs0 {node}, GID of {ADDRESS} {gid}");
         }
-        // The kernel announces none of the three in one place; each is a matter of milliseconds.
+        // The kernel announces none of the three in one place; each takes milliseconds.
         thread::park_timeout(Duration::from_millis(5));
     }
 }
