@@ -1,13 +1,13 @@
 //! Big-endian integers (`__be16`, `__be32`, `__be64`) with the alignment of the native ones, as C has them.
 
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 macro_rules! big_endian {
     ($name:ident, $native:ident, $c:literal) => {
         #[doc = concat!("A `", stringify!($native), "` stored big-endian, aligned as a `", stringify!($native), "`.")]
         ///
         #[doc = concat!("C: `", $c, "`.")]
-        #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, FromBytes, IntoBytes, Immutable)]
         #[repr(transparent)]
         pub struct $name($native);
 

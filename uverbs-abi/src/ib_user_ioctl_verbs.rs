@@ -139,7 +139,7 @@ header! {
     }
 
     /// AES-GCM key material of an ESP flow action.
-    pub struct IbUverbsFlowActionEspKeymatAesGcm = ib_uverbs_flow_action_esp_keymat_aes_gcm {
+    pub request IbUverbsFlowActionEspKeymatAesGcm = ib_uverbs_flow_action_esp_keymat_aes_gcm {
         /// Initialization vector, or its start.
         pub iv: u64,
         /// [`IbUverbsFlowActionEspKeymatAesGcmIvAlgo`].
@@ -161,7 +161,7 @@ header! {
     }
 
     /// Bitmap replay protection of an ESP flow action.
-    pub struct IbUverbsFlowActionEspReplayBmp = ib_uverbs_flow_action_esp_replay_bmp {
+    pub request IbUverbsFlowActionEspReplayBmp = ib_uverbs_flow_action_esp_replay_bmp {
         /// Window size in bits.
         pub size: u32,
     }
@@ -178,7 +178,7 @@ header! {
     }
 
     /// One link of the list of headers that ESP tunnel mode wraps around a packet.
-    pub struct IbUverbsFlowActionEspEncap = ib_uverbs_flow_action_esp_encap {
+    pub request IbUverbsFlowActionEspEncap = ib_uverbs_flow_action_esp_encap {
         /// User address of a flow filter struct.
         pub val_ptr: u64,
         /// User address of the next link, 0 at the end.
@@ -192,7 +192,7 @@ header! {
     }
 
     /// Attributes of an ESP flow action.
-    pub struct IbUverbsFlowActionEsp = ib_uverbs_flow_action_esp {
+    pub request IbUverbsFlowActionEsp = ib_uverbs_flow_action_esp {
         /// Security parameters index.
         pub spi: u32,
         /// Sequence number.
@@ -311,7 +311,7 @@ header! {
     }
 
     /// A user supplied buffer for the memory of a queue.
-    pub struct IbUverbsBufferDesc = ib_uverbs_buffer_desc {
+    pub request IbUverbsBufferDesc = ib_uverbs_buffer_desc {
         /// [`IbUverbsBufferType`].
         pub r#type: u32,
         /// The DMA-BUF, if it is one.

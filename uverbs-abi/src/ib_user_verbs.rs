@@ -138,7 +138,7 @@ header! {
     }
 
     /// Start of every command that is sent with `write()`; lengths in 32 bit words, the headers included.
-    pub struct IbUverbsCmdHdr = ib_uverbs_cmd_hdr {
+    pub request IbUverbsCmdHdr = ib_uverbs_cmd_hdr {
         /// Command number and the extended bit.
         pub command: u32,
         /// Length of the whole command (extended: of the core part in 8 byte words).
@@ -148,7 +148,7 @@ header! {
     }
 
     /// Second header of extended commands; from here on lengths count 64 bit words, headers excluded.
-    pub struct IbUverbsExCmdHdr = ib_uverbs_ex_cmd_hdr {
+    pub request IbUverbsExCmdHdr = ib_uverbs_ex_cmd_hdr {
         /// User address of the reply buffer.
         pub response: u64,
         /// Length of the driver's input.
@@ -160,7 +160,7 @@ header! {
     }
 
     /// Input of [`IB_USER_VERBS_CMD_GET_CONTEXT`].
-    pub struct IbUverbsGetContext = ib_uverbs_get_context {
+    pub request IbUverbsGetContext = ib_uverbs_get_context {
         /// User address of the reply buffer.
         pub response: u64,
     }
@@ -175,7 +175,7 @@ header! {
     }
 
     /// Input of [`IB_USER_VERBS_CMD_QUERY_DEVICE`].
-    pub struct IbUverbsQueryDevice = ib_uverbs_query_device {
+    pub request IbUverbsQueryDevice = ib_uverbs_query_device {
         /// User address of the reply buffer.
         pub response: u64,
     }
@@ -267,7 +267,7 @@ header! {
     }
 
     /// Input of [`IB_USER_VERBS_EX_CMD_QUERY_DEVICE`].
-    pub struct IbUverbsExQueryDevice = ib_uverbs_ex_query_device {
+    pub request IbUverbsExQueryDevice = ib_uverbs_ex_query_device {
         /// Which optional parts are valid.
         pub comp_mask: u32,
         /// Zero.
@@ -375,7 +375,7 @@ header! {
     }
 
     /// Input of [`IB_USER_VERBS_CMD_QUERY_PORT`].
-    pub struct IbUverbsQueryPort = ib_uverbs_query_port {
+    pub request IbUverbsQueryPort = ib_uverbs_query_port {
         /// User address of the reply buffer.
         pub response: u64,
         /// Port, from 1.
@@ -433,7 +433,7 @@ header! {
     }
 
     /// Input of [`IB_USER_VERBS_CMD_ALLOC_PD`].
-    pub struct IbUverbsAllocPd = ib_uverbs_alloc_pd {
+    pub request IbUverbsAllocPd = ib_uverbs_alloc_pd {
         /// User address of the reply buffer.
         pub response: u64,
     }
@@ -445,13 +445,13 @@ header! {
     }
 
     /// Input of [`IB_USER_VERBS_CMD_DEALLOC_PD`].
-    pub struct IbUverbsDeallocPd = ib_uverbs_dealloc_pd {
+    pub request IbUverbsDeallocPd = ib_uverbs_dealloc_pd {
         /// Handle of the protection domain.
         pub pd_handle: u32,
     }
 
     /// Input of [`IB_USER_VERBS_CMD_OPEN_XRCD`].
-    pub struct IbUverbsOpenXrcd = ib_uverbs_open_xrcd {
+    pub request IbUverbsOpenXrcd = ib_uverbs_open_xrcd {
         /// User address of the reply buffer.
         pub response: u64,
         /// Inode that names the domain, -1 for a private one.
@@ -467,13 +467,13 @@ header! {
     }
 
     /// Input of [`IB_USER_VERBS_CMD_CLOSE_XRCD`].
-    pub struct IbUverbsCloseXrcd = ib_uverbs_close_xrcd {
+    pub request IbUverbsCloseXrcd = ib_uverbs_close_xrcd {
         /// Handle of the XRC domain.
         pub xrcd_handle: u32,
     }
 
     /// Input of [`IB_USER_VERBS_CMD_REG_MR`].
-    pub struct IbUverbsRegMr = ib_uverbs_reg_mr {
+    pub request IbUverbsRegMr = ib_uverbs_reg_mr {
         /// User address of the reply buffer.
         pub response: u64,
         /// First byte, user address.
@@ -499,7 +499,7 @@ header! {
     }
 
     /// Input of [`IB_USER_VERBS_CMD_REREG_MR`].
-    pub struct IbUverbsReregMr = ib_uverbs_rereg_mr {
+    pub request IbUverbsReregMr = ib_uverbs_rereg_mr {
         /// User address of the reply buffer.
         pub response: u64,
         /// Handle of the memory region.
@@ -528,13 +528,13 @@ header! {
     }
 
     /// Input of [`IB_USER_VERBS_CMD_DEREG_MR`].
-    pub struct IbUverbsDeregMr = ib_uverbs_dereg_mr {
+    pub request IbUverbsDeregMr = ib_uverbs_dereg_mr {
         /// Handle of the memory region.
         pub mr_handle: u32,
     }
 
     /// Input of [`IB_USER_VERBS_CMD_ALLOC_MW`].
-    pub struct IbUverbsAllocMw = ib_uverbs_alloc_mw {
+    pub request IbUverbsAllocMw = ib_uverbs_alloc_mw {
         /// User address of the reply buffer.
         pub response: u64,
         /// Handle of the protection domain.
@@ -555,13 +555,13 @@ header! {
     }
 
     /// Input of [`IB_USER_VERBS_CMD_DEALLOC_MW`].
-    pub struct IbUverbsDeallocMw = ib_uverbs_dealloc_mw {
+    pub request IbUverbsDeallocMw = ib_uverbs_dealloc_mw {
         /// Handle of the memory window.
         pub mw_handle: u32,
     }
 
     /// Input of [`IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL`].
-    pub struct IbUverbsCreateCompChannel = ib_uverbs_create_comp_channel {
+    pub request IbUverbsCreateCompChannel = ib_uverbs_create_comp_channel {
         /// User address of the reply buffer.
         pub response: u64,
     }
@@ -573,7 +573,7 @@ header! {
     }
 
     /// Input of [`IB_USER_VERBS_CMD_CREATE_CQ`].
-    pub struct IbUverbsCreateCq = ib_uverbs_create_cq {
+    pub request IbUverbsCreateCq = ib_uverbs_create_cq {
         /// User address of the reply buffer.
         pub response: u64,
         /// Caller's cookie, given back with events; never interpreted.
@@ -597,7 +597,7 @@ header! {
     }
 
     /// Input of [`IB_USER_VERBS_EX_CMD_CREATE_CQ`].
-    pub struct IbUverbsExCreateCq = ib_uverbs_ex_create_cq {
+    pub request IbUverbsExCreateCq = ib_uverbs_ex_create_cq {
         /// Caller's cookie, given back with events; never interpreted.
         pub user_handle: u64,
         /// Completions to make room for.
@@ -634,7 +634,7 @@ header! {
     }
 
     /// Input of [`IB_USER_VERBS_CMD_RESIZE_CQ`].
-    pub struct IbUverbsResizeCq = ib_uverbs_resize_cq {
+    pub request IbUverbsResizeCq = ib_uverbs_resize_cq {
         /// User address of the reply buffer.
         pub response: u64,
         /// Handle of the completion queue.
@@ -653,7 +653,7 @@ header! {
     }
 
     /// Input of [`IB_USER_VERBS_CMD_POLL_CQ`].
-    pub struct IbUverbsPollCq = ib_uverbs_poll_cq {
+    pub request IbUverbsPollCq = ib_uverbs_poll_cq {
         /// User address of the reply buffer.
         pub response: u64,
         /// Handle of the completion queue.
@@ -729,7 +729,7 @@ header! {
     }
 
     /// Input of [`IB_USER_VERBS_CMD_REQ_NOTIFY_CQ`].
-    pub struct IbUverbsReqNotifyCq = ib_uverbs_req_notify_cq {
+    pub request IbUverbsReqNotifyCq = ib_uverbs_req_notify_cq {
         /// Handle of the completion queue.
         pub cq_handle: u32,
         /// Nonzero to wake for solicited completions and errors only.
@@ -737,7 +737,7 @@ header! {
     }
 
     /// Input of [`IB_USER_VERBS_CMD_DESTROY_CQ`].
-    pub struct IbUverbsDestroyCq = ib_uverbs_destroy_cq {
+    pub request IbUverbsDestroyCq = ib_uverbs_destroy_cq {
         /// User address of the reply buffer.
         pub response: u64,
         /// Handle of the completion queue.
@@ -857,7 +857,7 @@ header! {
     }
 
     /// Input of [`IB_USER_VERBS_CMD_CREATE_QP`].
-    pub struct IbUverbsCreateQp = ib_uverbs_create_qp {
+    pub request IbUverbsCreateQp = ib_uverbs_create_qp {
         /// User address of the reply buffer.
         pub response: u64,
         /// Caller's cookie, given back with events; never interpreted.
@@ -902,7 +902,7 @@ header! {
     }
 
     /// Input of [`IB_USER_VERBS_EX_CMD_CREATE_QP`].
-    pub struct IbUverbsExCreateQp = ib_uverbs_ex_create_qp {
+    pub request IbUverbsExCreateQp = ib_uverbs_ex_create_qp {
         /// Caller's cookie, given back with events; never interpreted.
         pub user_handle: u64,
         /// Handle of the protection domain.
@@ -942,7 +942,7 @@ header! {
     }
 
     /// Input of [`IB_USER_VERBS_CMD_OPEN_QP`].
-    pub struct IbUverbsOpenQp = ib_uverbs_open_qp {
+    pub request IbUverbsOpenQp = ib_uverbs_open_qp {
         /// User address of the reply buffer.
         pub response: u64,
         /// Caller's cookie, given back with events; never interpreted.
@@ -1016,7 +1016,7 @@ header! {
     }
 
     /// Input of [`IB_USER_VERBS_CMD_QUERY_QP`].
-    pub struct IbUverbsQueryQp = ib_uverbs_query_qp {
+    pub request IbUverbsQueryQp = ib_uverbs_query_qp {
         /// User address of the reply buffer.
         pub response: u64,
         /// Handle of the queue pair.
@@ -1092,7 +1092,7 @@ header! {
 
     /// Input of [`IB_USER_VERBS_CMD_MODIFY_QP`].
     #[repr(align(8))]
-    pub struct IbUverbsModifyQp = ib_uverbs_modify_qp {
+    pub request IbUverbsModifyQp = ib_uverbs_modify_qp {
         /// Primary path.
         pub dest: IbUverbsQpDest,
         /// Alternate path.
@@ -1148,7 +1148,7 @@ header! {
     }
 
     /// Input of [`IB_USER_VERBS_EX_CMD_MODIFY_QP`].
-    pub struct IbUverbsExModifyQp = ib_uverbs_ex_modify_qp {
+    pub request IbUverbsExModifyQp = ib_uverbs_ex_modify_qp {
         /// The plain command.
         pub base: IbUverbsModifyQp,
         /// Rate limit of packet pacing, kbit/s.
@@ -1166,7 +1166,7 @@ header! {
     }
 
     /// Input of [`IB_USER_VERBS_CMD_DESTROY_QP`].
-    pub struct IbUverbsDestroyQp = ib_uverbs_destroy_qp {
+    pub request IbUverbsDestroyQp = ib_uverbs_destroy_qp {
         /// User address of the reply buffer.
         pub response: u64,
         /// Handle of the queue pair.
@@ -1212,7 +1212,7 @@ header! {
     }
 
     /// A send work request of [`IbUverbsPostSend`].
-    pub struct IbUverbsSendWr = ib_uverbs_send_wr {
+    pub request IbUverbsSendWr = ib_uverbs_send_wr {
         /// Caller's cookie, given back in the completion.
         pub wr_id: u64,
         /// Scatter/gather elements of the request.
@@ -1282,7 +1282,7 @@ header! {
     }
 
     /// Input of [`IB_USER_VERBS_CMD_POST_SEND`]; work requests, then scatter/gather elements follow.
-    pub struct IbUverbsPostSend = ib_uverbs_post_send {
+    pub request IbUverbsPostSend = ib_uverbs_post_send {
         /// User address of the reply buffer.
         pub response: u64,
         /// Handle of the queue pair.
@@ -1302,7 +1302,7 @@ header! {
     }
 
     /// A receive work request of [`IbUverbsPostRecv`] and [`IbUverbsPostSrqRecv`].
-    pub struct IbUverbsRecvWr = ib_uverbs_recv_wr {
+    pub request IbUverbsRecvWr = ib_uverbs_recv_wr {
         /// Caller's cookie, given back in the completion.
         pub wr_id: u64,
         /// Scatter/gather elements of the request.
@@ -1312,7 +1312,7 @@ header! {
     }
 
     /// Input of [`IB_USER_VERBS_CMD_POST_RECV`]; work requests, then scatter/gather elements follow.
-    pub struct IbUverbsPostRecv = ib_uverbs_post_recv {
+    pub request IbUverbsPostRecv = ib_uverbs_post_recv {
         /// User address of the reply buffer.
         pub response: u64,
         /// Handle of the queue pair.
@@ -1332,7 +1332,7 @@ header! {
     }
 
     /// Input of [`IB_USER_VERBS_CMD_POST_SRQ_RECV`]; work requests, then scatter/gather elements follow.
-    pub struct IbUverbsPostSrqRecv = ib_uverbs_post_srq_recv {
+    pub request IbUverbsPostSrqRecv = ib_uverbs_post_srq_recv {
         /// User address of the reply buffer.
         pub response: u64,
         /// Handle of the shared receive queue.
@@ -1352,7 +1352,7 @@ header! {
     }
 
     /// Input of [`IB_USER_VERBS_CMD_CREATE_AH`].
-    pub struct IbUverbsCreateAh = ib_uverbs_create_ah {
+    pub request IbUverbsCreateAh = ib_uverbs_create_ah {
         /// User address of the reply buffer.
         pub response: u64,
         /// Caller's cookie, given back with events; never interpreted.
@@ -1372,14 +1372,14 @@ header! {
     }
 
     /// Input of [`IB_USER_VERBS_CMD_DESTROY_AH`].
-    pub struct IbUverbsDestroyAh = ib_uverbs_destroy_ah {
+    pub request IbUverbsDestroyAh = ib_uverbs_destroy_ah {
         /// Handle of the address handle.
         pub ah_handle: u32,
     }
 
     /// Input of [`IB_USER_VERBS_CMD_ATTACH_MCAST`].
     #[repr(align(8))]
-    pub struct IbUverbsAttachMcast = ib_uverbs_attach_mcast {
+    pub request IbUverbsAttachMcast = ib_uverbs_attach_mcast {
         /// GID of the group.
         pub gid: [u8; 16],
         /// Handle of the queue pair.
@@ -1392,7 +1392,7 @@ header! {
 
     /// Input of [`IB_USER_VERBS_CMD_DETACH_MCAST`].
     #[repr(align(8))]
-    pub struct IbUverbsDetachMcast = ib_uverbs_detach_mcast {
+    pub request IbUverbsDetachMcast = ib_uverbs_detach_mcast {
         /// GID of the group.
         pub gid: [u8; 16],
         /// Handle of the queue pair.
@@ -1405,7 +1405,7 @@ header! {
 
     /// Start of every flow specification.
     #[repr(align(8))]
-    pub struct IbUverbsFlowSpecHdr = ib_uverbs_flow_spec_hdr {
+    pub request IbUverbsFlowSpecHdr = ib_uverbs_flow_spec_hdr {
         /// Type of the specification, `ibv_flow_spec_type` number.
         pub r#type: u32,
         /// Bytes of the whole specification.
@@ -1415,7 +1415,7 @@ header! {
     }
 
     /// What a flow specification matches: Ethernet header fields.
-    pub struct IbUverbsFlowEthFilter = ib_uverbs_flow_eth_filter {
+    pub request IbUverbsFlowEthFilter = ib_uverbs_flow_eth_filter {
         /// Destination MAC address.
         pub dst_mac: [u8; 6],
         /// Source MAC address.
@@ -1427,7 +1427,7 @@ header! {
     }
 
     /// Flow specification: a packet matches if its Ethernet fields, under `mask`, equal `val`.
-    pub struct IbUverbsFlowSpecEth = ib_uverbs_flow_spec_eth {
+    pub request IbUverbsFlowSpecEth = ib_uverbs_flow_spec_eth {
         /// Type and size, also reachable in C as fields of this struct.
         pub hdr: IbUverbsFlowSpecHdr [r#type size reserved],
         /// Values to match.
@@ -1437,7 +1437,7 @@ header! {
     }
 
     /// What a flow specification matches: IPV4 fields.
-    pub struct IbUverbsFlowIpv4Filter = ib_uverbs_flow_ipv4_filter {
+    pub request IbUverbsFlowIpv4Filter = ib_uverbs_flow_ipv4_filter {
         /// Source address.
         pub src_ip: Be32,
         /// Destination address.
@@ -1453,7 +1453,7 @@ header! {
     }
 
     /// Flow specification: a packet matches if its IPV4 fields, under `mask`, equal `val`.
-    pub struct IbUverbsFlowSpecIpv4 = ib_uverbs_flow_spec_ipv4 {
+    pub request IbUverbsFlowSpecIpv4 = ib_uverbs_flow_spec_ipv4 {
         /// Type and size, also reachable in C as fields of this struct.
         pub hdr: IbUverbsFlowSpecHdr [r#type size reserved],
         /// Values to match.
@@ -1463,7 +1463,7 @@ header! {
     }
 
     /// What a flow specification matches: TCP/UDP fields.
-    pub struct IbUverbsFlowTcpUdpFilter = ib_uverbs_flow_tcp_udp_filter {
+    pub request IbUverbsFlowTcpUdpFilter = ib_uverbs_flow_tcp_udp_filter {
         /// Destination port.
         pub dst_port: Be16,
         /// Source port.
@@ -1471,7 +1471,7 @@ header! {
     }
 
     /// Flow specification: a packet matches if its TCP/UDP fields, under `mask`, equal `val`.
-    pub struct IbUverbsFlowSpecTcpUdp = ib_uverbs_flow_spec_tcp_udp {
+    pub request IbUverbsFlowSpecTcpUdp = ib_uverbs_flow_spec_tcp_udp {
         /// Type and size, also reachable in C as fields of this struct.
         pub hdr: IbUverbsFlowSpecHdr [r#type size reserved],
         /// Values to match.
@@ -1481,7 +1481,7 @@ header! {
     }
 
     /// What a flow specification matches: IPV6 fields.
-    pub struct IbUverbsFlowIpv6Filter = ib_uverbs_flow_ipv6_filter {
+    pub request IbUverbsFlowIpv6Filter = ib_uverbs_flow_ipv6_filter {
         /// Source address.
         pub src_ip: [u8; 16],
         /// Destination address.
@@ -1499,7 +1499,7 @@ header! {
     }
 
     /// Flow specification: a packet matches if its IPV6 fields, under `mask`, equal `val`.
-    pub struct IbUverbsFlowSpecIpv6 = ib_uverbs_flow_spec_ipv6 {
+    pub request IbUverbsFlowSpecIpv6 = ib_uverbs_flow_spec_ipv6 {
         /// Type and size, also reachable in C as fields of this struct.
         pub hdr: IbUverbsFlowSpecHdr [r#type size reserved],
         /// Values to match.
@@ -1509,7 +1509,7 @@ header! {
     }
 
     /// Flow specification: completions carry this tag.
-    pub struct IbUverbsFlowSpecActionTag = ib_uverbs_flow_spec_action_tag {
+    pub request IbUverbsFlowSpecActionTag = ib_uverbs_flow_spec_action_tag {
         /// Type and size, also reachable in C as fields of this struct.
         pub hdr: IbUverbsFlowSpecHdr [r#type size reserved],
         /// The tag, 24 bits.
@@ -1519,13 +1519,13 @@ header! {
     }
 
     /// Flow specification: drop the packet.
-    pub struct IbUverbsFlowSpecActionDrop = ib_uverbs_flow_spec_action_drop {
+    pub request IbUverbsFlowSpecActionDrop = ib_uverbs_flow_spec_action_drop {
         /// Type and size, also reachable in C as fields of this struct.
         pub hdr: IbUverbsFlowSpecHdr [r#type size reserved],
     }
 
     /// Flow specification: apply a flow action.
-    pub struct IbUverbsFlowSpecActionHandle = ib_uverbs_flow_spec_action_handle {
+    pub request IbUverbsFlowSpecActionHandle = ib_uverbs_flow_spec_action_handle {
         /// Type and size, also reachable in C as fields of this struct.
         pub hdr: IbUverbsFlowSpecHdr [r#type size reserved],
         /// Handle of the flow action.
@@ -1535,7 +1535,7 @@ header! {
     }
 
     /// Flow specification: count in a counters object.
-    pub struct IbUverbsFlowSpecActionCount = ib_uverbs_flow_spec_action_count {
+    pub request IbUverbsFlowSpecActionCount = ib_uverbs_flow_spec_action_count {
         /// Type and size, also reachable in C as fields of this struct.
         pub hdr: IbUverbsFlowSpecHdr [r#type size reserved],
         /// Handle of the counters object.
@@ -1545,13 +1545,13 @@ header! {
     }
 
     /// What a flow specification matches: tunnel id fields.
-    pub struct IbUverbsFlowTunnelFilter = ib_uverbs_flow_tunnel_filter {
+    pub request IbUverbsFlowTunnelFilter = ib_uverbs_flow_tunnel_filter {
         /// VXLAN VNI or the like.
         pub tunnel_id: Be32,
     }
 
     /// Flow specification: a packet matches if its tunnel fields, under `mask`, equal `val`.
-    pub struct IbUverbsFlowSpecTunnel = ib_uverbs_flow_spec_tunnel {
+    pub request IbUverbsFlowSpecTunnel = ib_uverbs_flow_spec_tunnel {
         /// Type and size, also reachable in C as fields of this struct.
         pub hdr: IbUverbsFlowSpecHdr [r#type size reserved],
         /// Values to match.
@@ -1561,7 +1561,7 @@ header! {
     }
 
     /// What a flow specification matches: ESP fields.
-    pub struct IbUverbsFlowSpecEspFilter = ib_uverbs_flow_spec_esp_filter {
+    pub request IbUverbsFlowSpecEspFilter = ib_uverbs_flow_spec_esp_filter {
         /// Security parameters index.
         pub spi: u32,
         /// Sequence number.
@@ -1569,7 +1569,7 @@ header! {
     }
 
     /// Flow specification: a packet matches if its ESP fields, under `mask`, equal `val`.
-    pub struct IbUverbsFlowSpecEsp = ib_uverbs_flow_spec_esp {
+    pub request IbUverbsFlowSpecEsp = ib_uverbs_flow_spec_esp {
         /// Type and size, also reachable in C as fields of this struct.
         pub hdr: IbUverbsFlowSpecHdr [r#type size reserved],
         /// Values to match.
@@ -1579,7 +1579,7 @@ header! {
     }
 
     /// What a flow specification matches: GRE fields.
-    pub struct IbUverbsFlowGreFilter = ib_uverbs_flow_gre_filter {
+    pub request IbUverbsFlowGreFilter = ib_uverbs_flow_gre_filter {
         /// First 16 bits of the GRE header: flags and version.
         pub c_ks_res0_ver: Be16,
         /// Ethertype of the payload.
@@ -1589,7 +1589,7 @@ header! {
     }
 
     /// Flow specification: a packet matches if its GRE fields, under `mask`, equal `val`.
-    pub struct IbUverbsFlowSpecGre = ib_uverbs_flow_spec_gre {
+    pub request IbUverbsFlowSpecGre = ib_uverbs_flow_spec_gre {
         /// Type and size, also reachable in C as fields of this struct.
         pub hdr: IbUverbsFlowSpecHdr [r#type size reserved],
         /// Values to match.
@@ -1599,13 +1599,13 @@ header! {
     }
 
     /// What a flow specification matches: MPLS fields.
-    pub struct IbUverbsFlowMplsFilter = ib_uverbs_flow_mpls_filter {
+    pub request IbUverbsFlowMplsFilter = ib_uverbs_flow_mpls_filter {
         /// A whole label stack entry.
         pub label: Be32,
     }
 
     /// Flow specification: a packet matches if its MPLS fields, under `mask`, equal `val`.
-    pub struct IbUverbsFlowSpecMpls = ib_uverbs_flow_spec_mpls {
+    pub request IbUverbsFlowSpecMpls = ib_uverbs_flow_spec_mpls {
         /// Type and size, also reachable in C as fields of this struct.
         pub hdr: IbUverbsFlowSpecHdr [r#type size reserved],
         /// Values to match.
@@ -1616,7 +1616,7 @@ header! {
 
     /// Attributes of a flow rule; `num_of_specs` specifications follow.
     #[repr(align(8))]
-    pub struct IbUverbsFlowAttr = ib_uverbs_flow_attr {
+    pub request IbUverbsFlowAttr = ib_uverbs_flow_attr {
         /// `ibv_flow_attr_type` number.
         pub r#type: u32,
         /// Bytes of this struct and all specifications.
@@ -1634,7 +1634,7 @@ header! {
     }
 
     /// Input of [`IB_USER_VERBS_EX_CMD_CREATE_FLOW`].
-    pub struct IbUverbsCreateFlow = ib_uverbs_create_flow {
+    pub request IbUverbsCreateFlow = ib_uverbs_create_flow {
         /// Which optional parts are valid.
         pub comp_mask: u32,
         /// Handle of the queue pair.
@@ -1652,7 +1652,7 @@ header! {
     }
 
     /// Input of [`IB_USER_VERBS_EX_CMD_DESTROY_FLOW`].
-    pub struct IbUverbsDestroyFlow = ib_uverbs_destroy_flow {
+    pub request IbUverbsDestroyFlow = ib_uverbs_destroy_flow {
         /// Which optional parts are valid.
         pub comp_mask: u32,
         /// Handle of the flow rule.
@@ -1660,7 +1660,7 @@ header! {
     }
 
     /// Input of [`IB_USER_VERBS_CMD_CREATE_SRQ`].
-    pub struct IbUverbsCreateSrq = ib_uverbs_create_srq {
+    pub request IbUverbsCreateSrq = ib_uverbs_create_srq {
         /// User address of the reply buffer.
         pub response: u64,
         /// Caller's cookie, given back with events; never interpreted.
@@ -1676,7 +1676,7 @@ header! {
     }
 
     /// Input of [`IB_USER_VERBS_CMD_CREATE_XSRQ`]: a shared receive queue with a type.
-    pub struct IbUverbsCreateXsrq = ib_uverbs_create_xsrq {
+    pub request IbUverbsCreateXsrq = ib_uverbs_create_xsrq {
         /// User address of the reply buffer.
         pub response: u64,
         /// Caller's cookie, given back with events; never interpreted.
@@ -1713,7 +1713,7 @@ header! {
 
     /// Input of [`IB_USER_VERBS_CMD_MODIFY_SRQ`].
     #[repr(align(8))]
-    pub struct IbUverbsModifySrq = ib_uverbs_modify_srq {
+    pub request IbUverbsModifySrq = ib_uverbs_modify_srq {
         /// Handle of the shared receive queue.
         pub srq_handle: u32,
         /// Which attributes are asked for or given.
@@ -1725,7 +1725,7 @@ header! {
     }
 
     /// Input of [`IB_USER_VERBS_CMD_QUERY_SRQ`].
-    pub struct IbUverbsQuerySrq = ib_uverbs_query_srq {
+    pub request IbUverbsQuerySrq = ib_uverbs_query_srq {
         /// User address of the reply buffer.
         pub response: u64,
         /// Handle of the shared receive queue.
@@ -1747,7 +1747,7 @@ header! {
     }
 
     /// Input of [`IB_USER_VERBS_CMD_DESTROY_SRQ`].
-    pub struct IbUverbsDestroySrq = ib_uverbs_destroy_srq {
+    pub request IbUverbsDestroySrq = ib_uverbs_destroy_srq {
         /// User address of the reply buffer.
         pub response: u64,
         /// Handle of the shared receive queue.
@@ -1763,7 +1763,7 @@ header! {
     }
 
     /// Input of [`IB_USER_VERBS_EX_CMD_CREATE_WQ`].
-    pub struct IbUverbsExCreateWq = ib_uverbs_ex_create_wq {
+    pub request IbUverbsExCreateWq = ib_uverbs_ex_create_wq {
         /// Which optional parts are valid.
         pub comp_mask: u32,
         /// [`IbUverbsWqType`](crate::ib_user_ioctl_verbs::IbUverbsWqType).
@@ -1801,7 +1801,7 @@ header! {
     }
 
     /// Input of [`IB_USER_VERBS_EX_CMD_DESTROY_WQ`].
-    pub struct IbUverbsExDestroyWq = ib_uverbs_ex_destroy_wq {
+    pub request IbUverbsExDestroyWq = ib_uverbs_ex_destroy_wq {
         /// Which optional parts are valid.
         pub comp_mask: u32,
         /// Handle of the work queue.
@@ -1821,7 +1821,7 @@ header! {
     }
 
     /// Input of [`IB_USER_VERBS_EX_CMD_MODIFY_WQ`].
-    pub struct IbUverbsExModifyWq = ib_uverbs_ex_modify_wq {
+    pub request IbUverbsExModifyWq = ib_uverbs_ex_modify_wq {
         /// Which attributes are asked for or given.
         pub attr_mask: u32,
         /// Handle of the work queue.
@@ -1843,7 +1843,7 @@ header! {
 
     /// Input of [`IB_USER_VERBS_EX_CMD_CREATE_RWQ_IND_TBL`]; `1 << log_ind_tbl_size` work queue handles
     /// follow.
-    pub struct IbUverbsExCreateRwqIndTable = ib_uverbs_ex_create_rwq_ind_table {
+    pub request IbUverbsExCreateRwqIndTable = ib_uverbs_ex_create_rwq_ind_table {
         /// Which optional parts are valid.
         pub comp_mask: u32,
         /// log2 of the entries of the table.
@@ -1863,7 +1863,7 @@ header! {
     }
 
     /// Input of [`IB_USER_VERBS_EX_CMD_DESTROY_RWQ_IND_TBL`].
-    pub struct IbUverbsExDestroyRwqIndTable = ib_uverbs_ex_destroy_rwq_ind_table {
+    pub request IbUverbsExDestroyRwqIndTable = ib_uverbs_ex_destroy_rwq_ind_table {
         /// Which optional parts are valid.
         pub comp_mask: u32,
         /// Handle of the indirection table.
@@ -1871,7 +1871,7 @@ header! {
     }
 
     /// When completions raise an event: after this many, or this many microseconds.
-    pub struct IbUverbsCqModeration = ib_uverbs_cq_moderation {
+    pub request IbUverbsCqModeration = ib_uverbs_cq_moderation {
         /// Completions per event.
         pub cq_count: u16,
         /// Microseconds until an event.
@@ -1879,7 +1879,7 @@ header! {
     }
 
     /// Input of [`IB_USER_VERBS_EX_CMD_MODIFY_CQ`].
-    pub struct IbUverbsExModifyCq = ib_uverbs_ex_modify_cq {
+    pub request IbUverbsExModifyCq = ib_uverbs_ex_modify_cq {
         /// Handle of the completion queue.
         pub cq_handle: u32,
         /// Which attributes are asked for or given.

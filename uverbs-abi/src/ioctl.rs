@@ -22,16 +22,19 @@ const fn ioc(direction: u32, r#type: u32, nr: u32, size: usize) -> u32 {
 }
 
 /// C: `_IO`, no argument struct.
+#[cfg(feature = "mad")]
 pub(crate) const fn io(r#type: u32, nr: u32) -> u32 {
     ioc(0, r#type, nr, 0)
 }
 
 /// C: `_IOR`, the kernel writes `size` bytes.
+#[cfg(feature = "mad")]
 pub(crate) const fn ior(r#type: u32, nr: u32, size: usize) -> u32 {
     ioc(IOC_READ, r#type, nr, size)
 }
 
 /// C: `_IOW`, the kernel reads `size` bytes.
+#[cfg(feature = "mad")]
 pub(crate) const fn iow(r#type: u32, nr: u32, size: usize) -> u32 {
     ioc(IOC_WRITE, r#type, nr, size)
 }

@@ -5,7 +5,8 @@
 //!
 //! | C | Rust |
 //! |---|---|
-//! | `struct ib_uverbs_wc` | [`ib_user_verbs::IbUverbsWc`], a `#[repr(C)]` struct with zerocopy's traits |
+//! | `struct ib_uverbs_wc` | [`ib_user_verbs::IbUverbsWc`], a `#[repr(C)]` struct with zerocopy's `FromBytes` and `IntoBytes` |
+//! | `struct ib_uverbs_alloc_pd` | [`ib_user_verbs::IbUverbsAllocPd`], input of the kernel: `IntoBytes`, no `FromBytes` |
 //! | `enum ib_uverbs_wc_opcode` | [`ib_user_verbs::IbUverbsWcOpcode`], a newtype that keeps unknown numbers |
 //! | `enum ib_uverbs_access_flags` | [`ib_user_ioctl_verbs::IbUverbsAccessFlags`], bitflags that keep unknown bits |
 //! | ids, `#define`s, enums without name | constants of the module, e.g. [`ib_user_ioctl_cmds::UVERBS_METHOD_QP_CREATE`] |
@@ -26,6 +27,19 @@
 //! assert_eq!(format!("{:?}", IbUverbsWcOpcode(77)), "IbUverbsWcOpcode(77)");
 //! ```
 //!
+//! # Features
+//!
+//! uverbs and RDMA netlink are always there; a feature adds the headers of one subsystem. All are on by default. The
+//! libraries of this project enable only those that they use, because derives make every header slow to compile.
+//!
+//! | feature | modules |
+//! |---|---|
+//! | `cm` | `rdma_user_cm`, `ib_user_sa`, `socket` |
+//! | `mad` | `ib_user_mad`, `rdma_user_ioctl` |
+//! | `mlx5` | `mlx5_abi`, `mlx5_user_ioctl_cmds`, `mlx5_user_ioctl_verbs` |
+//! | `rxe` | `rdma_user_rxe`, `socket` |
+//! | `layout` | the layout of every definition as data, for the golden test |
+//!
 //! The layout of everything here is compared with the kernel's own headers: `cargo xtask abi` compiles a probe against
 //! them and writes `golden/`, and the test `golden` holds this crate against those files.
 
@@ -42,29 +56,39 @@ pub use endian::{Be16, Be32, Be64};
 
 /// Declares the modules of headers, and `HEADERS` for the golden test.
 macro_rules! headers {
-    ($($module:ident),* $(,)?) => {
-        $( pub mod $module; )*
+    ($( $(#[cfg($cfg:meta)])? $module:ident ),* $(,)?) => {
+        $( $(#[cfg($cfg)])? pub mod $module; )*
 
         /// The layout of every header.
+        #[cfg(feature = "layout")]
         #[doc(hidden)]
-        pub const HEADERS: &[layout::Header] = &[$($module::LAYOUT),*];
+        pub const HEADERS: &[layout::Header] = &[$( $(#[cfg($cfg)])? $module::LAYOUT ),*];
     };
 }
 
 headers! {
     ib_user_verbs,
+    #[cfg(feature = "mad")]
     rdma_user_ioctl,
     rdma_user_ioctl_cmds,
     ib_user_ioctl_cmds,
     ib_user_ioctl_verbs,
     rdma_netlink,
+    #[cfg(feature = "cm")]
     rdma_user_cm,
+    #[cfg(feature = "mad")]
     ib_user_mad,
+    #[cfg(feature = "cm")]
     ib_user_sa,
+    #[cfg(feature = "rxe")]
     rdma_user_rxe,
+    #[cfg(feature = "mlx5")]
     mlx5_abi,
+    #[cfg(feature = "mlx5")]
     mlx5_user_ioctl_cmds,
+    #[cfg(feature = "mlx5")]
     mlx5_user_ioctl_verbs,
+    #[cfg(any(feature = "cm", feature = "rxe"))]
     socket,
 }
 

@@ -3,15 +3,22 @@
 //!
 //! | item | becomes |
 //! |---|---|
-//! | `pub struct Name = c_name { pub field: Type, .. }` | a `#[repr(C)]` struct with the zerocopy traits |
+//! | `pub struct Name = c_name { pub field: Type, .. }` | a `#[repr(C)]` struct with `IntoBytes`, `Immutable` and `FromBytes` |
+//! | `pub request Name = c_name { pub field: Type, .. }` | the same without `FromBytes`: only the kernel reads it |
 //! | `pub union Name = c_name: u64 { pub member: Type => as_member, from_member, .. }` | words with typed conversions by value |
 //! | `pub enum Name = c_name: u32 { C_NAME = 0, .. }` | an open newtype: unknown numbers are kept |
 //! | `pub flags Name = c_name: u32 { C_NAME = 1 << 0, .. }` | a bitflags newtype: unknown bits are kept |
 //! | `pub consts c_name: u16 { C_NAME = 0, .. }` | plain constants of that C enum (`anonymous`, or `define` for `#define`) |
 //!
+//! Derives are what this crate costs to compile. zerocopy's `FromBytes` alone generates four impls for each field, more
+//! than half of the time, so a `request` does without. An input with an array of more than 32 elements is a `struct`
+//! all the same: its `Default` comes from `FromBytes`. `KnownLayout`, which only borrowed views of bytes need, is
+//! derived nowhere, because every user copies by value. Enums and flags have no zerocopy traits: C declares the fields
+//! that hold them as integers, and so does this crate.
+//!
 //! A type that C declares inside another one is named by its path: `ib_uverbs_send_wr.wr.rdma`. In a struct,
 //! `field: Type | other` says that C's anonymous union also calls the field `other`, and `field: Type [a b]` that C also
-//! lets `a` and `b` of `Type` be reached without naming the field. Fields called `_pad..` spell out padding that C leaves
+//! reaches `a` and `b` of `Type` without naming the field. Fields called `_pad..` spell out padding that C leaves
 //! implicit. C's flexible array members are left out; `#[repr(align(8))]` stands where one raises the alignment.
 
 /// Defines everything a kernel header defines, and `LAYOUT`, which describes it to the golden test.
@@ -25,6 +32,7 @@ macro_rules! header {
         } )*
 
         /// The layout of everything above.
+        #[cfg(feature = "layout")]
         #[doc(hidden)]
         pub const LAYOUT: $crate::layout::Header = $crate::layout::Header {
             path: $path,
@@ -39,25 +47,30 @@ pub(crate) use header;
 
 /// One item of [`header!`] as Rust code.
 macro_rules! item {
-    (struct $name:ident [$c:expr] [] [$($m:tt)*] {
-        $( $(#[$fm:meta])* pub $f:ident : $t:ty $(| $alias:ident)* $([ $($sub:ident)* ])? ),* $(,)?
-    }) => {
-        $($m)*
-        #[doc = ""]
-        #[doc = concat!("C: `struct ", $c, "`.")]
-        #[derive(
-            Clone, Copy, Debug, PartialEq, Eq,
-            zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout,
-        )]
-        #[repr(C)]
-        pub struct $name {
-            $( $(#[$fm])* #[doc = ""] #[doc = concat!("C: `", $c, ".", stringify!($f), "`.")] pub $f: $t, )*
-        }
+    (struct $name:ident [$c:expr] [] [$($m:tt)*] $fields:tt) => {
+        $crate::macros::item! { record $name [$c] [$($m)* #[derive(zerocopy::FromBytes)]] $fields }
 
         impl Default for $name {
             fn default() -> Self {
                 zerocopy::FromZeros::new_zeroed()
             }
+        }
+    };
+
+    (request $name:ident [$c:expr] [] [$($m:tt)*] $fields:tt) => {
+        $crate::macros::item! { record $name [$c] [$($m)* #[derive(Default)]] $fields }
+    };
+
+    (record $name:ident [$c:expr] [$($m:tt)*] {
+        $( $(#[$fm:meta])* pub $f:ident : $t:ty $(| $alias:ident)* $([ $($sub:ident)* ])? ),* $(,)?
+    }) => {
+        $($m)*
+        #[doc = ""]
+        #[doc = concat!("C: `struct ", $c, "`.")]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, zerocopy::IntoBytes, zerocopy::Immutable)]
+        #[repr(C)]
+        pub struct $name {
+            $( $(#[$fm])* #[doc = ""] #[doc = concat!("C: `", $c, ".", stringify!($f), "`.")] pub $f: $t, )*
         }
     };
 
@@ -68,8 +81,7 @@ macro_rules! item {
         #[doc = ""]
         #[doc = concat!("C: `union ", $c, "`. Bytes beyond the member in use are zero.")]
         #[derive(
-            Clone, Copy, Debug, PartialEq, Eq,
-            zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout,
+            Clone, Copy, Debug, PartialEq, Eq, zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable,
         )]
         #[repr(C)]
         pub struct $name {
@@ -111,10 +123,7 @@ macro_rules! item {
         $($m)*
         #[doc = ""]
         #[doc = concat!("C: `enum ", $c, "`. Any number is a valid value; unknown ones are kept.")]
-        #[derive(
-            Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default,
-            zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout,
-        )]
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
         #[repr(transparent)]
         pub struct $name(pub $repr);
 
@@ -162,10 +171,7 @@ macro_rules! item {
         $($m)*
         #[doc = ""]
         #[doc = concat!("C: `enum ", $c, "`. Unknown bits are kept.")]
-        #[derive(
-            Clone, Copy, PartialEq, Eq, Hash, Default,
-            zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout,
-        )]
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
         #[repr(transparent)]
         pub struct $name(pub $repr);
 
@@ -227,7 +233,10 @@ macro_rules! constant {
 pub(crate) use constant;
 
 /// One item of [`header!`] as a description of its layout.
+#[cfg(feature = "layout")]
 macro_rules! item_layout {
+    (request $($rest:tt)*) => { $crate::macros::item_layout! { struct $($rest)* } };
+
     (struct $name:ident [$c:expr] [] {
         $( $(#[$fm:meta])* pub $f:ident : $t:ty $(| $alias:ident)* $([ $($sub:ident)* ])? ),* $(,)?
     }) => {
@@ -290,4 +299,5 @@ macro_rules! item_layout {
         })
     };
 }
+#[cfg(feature = "layout")]
 pub(crate) use item_layout;

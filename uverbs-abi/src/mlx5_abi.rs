@@ -39,7 +39,7 @@ header! {
     }
 
     /// Driver input of get context, first version.
-    pub struct Mlx5IbAllocUcontextReq = mlx5_ib_alloc_ucontext_req {
+    pub request Mlx5IbAllocUcontextReq = mlx5_ib_alloc_ucontext_req {
         /// Doorbell registers (BlueFlame) to allocate.
         pub total_num_bfregs: u32,
         /// How many of them are not shared.
@@ -58,7 +58,7 @@ header! {
     }
 
     /// Driver input of get context.
-    pub struct Mlx5IbAllocUcontextReqV2 = mlx5_ib_alloc_ucontext_req_v2 {
+    pub request Mlx5IbAllocUcontextReqV2 = mlx5_ib_alloc_ucontext_req_v2 {
         /// Doorbell registers (BlueFlame) to allocate.
         pub total_num_bfregs: u32,
         /// How many of them are not shared.
@@ -324,7 +324,7 @@ header! {
     }
 
     /// Driver input of create CQ.
-    pub struct Mlx5IbCreateCq = mlx5_ib_create_cq {
+    pub request Mlx5IbCreateCq = mlx5_ib_create_cq {
         /// User address of the queue buffer.
         pub buf_addr: u64,
         /// User address of the doorbell record.
@@ -354,7 +354,7 @@ header! {
     }
 
     /// Driver input of resize CQ.
-    pub struct Mlx5IbResizeCq = mlx5_ib_resize_cq {
+    pub request Mlx5IbResizeCq = mlx5_ib_resize_cq {
         /// User address of the queue buffer.
         pub buf_addr: u64,
         /// Bytes of a CQE, 64 or 128.
@@ -366,7 +366,7 @@ header! {
     }
 
     /// Driver input of create SRQ.
-    pub struct Mlx5IbCreateSrq = mlx5_ib_create_srq {
+    pub request Mlx5IbCreateSrq = mlx5_ib_create_srq {
         /// User address of the queue buffer.
         pub buf_addr: u64,
         /// User address of the doorbell record.
@@ -390,7 +390,7 @@ header! {
     }
 
     /// Streams of a dynamically connected initiator, as log2.
-    pub struct Mlx5IbCreateQpDciStreams = mlx5_ib_create_qp_dci_streams {
+    pub request Mlx5IbCreateQpDciStreams = mlx5_ib_create_qp_dci_streams {
         /// Concurrent streams, log2.
         pub log_num_concurent: u8,
         /// Streams that may fail before the QP does, log2.
@@ -398,7 +398,7 @@ header! {
     }
 
     /// Driver input of create QP.
-    pub struct Mlx5IbCreateQp = mlx5_ib_create_qp {
+    pub request Mlx5IbCreateQp = mlx5_ib_create_qp {
         /// User address of the queue buffer.
         pub buf_addr: u64,
         /// User address of the doorbell record.
@@ -495,7 +495,7 @@ header! {
     }
 
     /// Driver input of alloc MW.
-    pub struct Mlx5IbAllocMw = mlx5_ib_alloc_mw {
+    pub request Mlx5IbAllocMw = mlx5_ib_alloc_mw {
         /// Which optional parts are valid.
         pub comp_mask: u32,
         /// Entries that the window can refer to indirectly.
@@ -512,7 +512,7 @@ header! {
     }
 
     /// Driver input of create WQ.
-    pub struct Mlx5IbCreateWq = mlx5_ib_create_wq {
+    pub request Mlx5IbCreateWq = mlx5_ib_create_wq {
         /// User address of the queue buffer.
         pub buf_addr: u64,
         /// User address of the doorbell record.
@@ -546,7 +546,7 @@ header! {
     }
 
     /// Burst parameters of packet pacing.
-    pub struct Mlx5IbBurstInfo = mlx5_ib_burst_info {
+    pub request Mlx5IbBurstInfo = mlx5_ib_burst_info {
         /// Bytes in one burst.
         pub max_burst_sz: u32,
         /// Usual packet in bytes.
@@ -561,7 +561,7 @@ header! {
     }
 
     /// Driver input of modify QP.
-    pub struct Mlx5IbModifyQp = mlx5_ib_modify_qp {
+    pub request Mlx5IbModifyQp = mlx5_ib_modify_qp {
         /// Which optional parts are valid.
         pub comp_mask: u32,
         /// Packet pacing bursts.
@@ -599,7 +599,7 @@ header! {
     }
 
     /// Driver input of modify WQ.
-    pub struct Mlx5IbModifyWq = mlx5_ib_modify_wq {
+    pub request Mlx5IbModifyWq = mlx5_ib_modify_wq {
         /// Which optional parts are valid.
         pub comp_mask: u32,
         /// Zero.
@@ -630,7 +630,7 @@ header! {
     }
 
     /// One counter of a flow.
-    pub struct Mlx5IbFlowCountersDesc = mlx5_ib_flow_counters_desc {
+    pub request Mlx5IbFlowCountersDesc = mlx5_ib_flow_counters_desc {
         /// What is counted: 0 packets, 1 bytes.
         pub description: u32,
         /// Where the count goes in what reading the counters returns.
@@ -638,7 +638,7 @@ header! {
     }
 
     /// The counters of one counters object.
-    pub struct Mlx5IbFlowCountersData = mlx5_ib_flow_counters_data {
+    pub request Mlx5IbFlowCountersData = mlx5_ib_flow_counters_data {
         /// User address of [`Mlx5IbFlowCountersDesc`]s.
         pub counters_data: u64,
         /// How many of them.
@@ -649,7 +649,7 @@ header! {
 
     /// Driver input of create flow; `ncounters_data` times [`Mlx5IbFlowCountersData`] follows.
     #[repr(align(8))]
-    pub struct Mlx5IbCreateFlow = mlx5_ib_create_flow {
+    pub request Mlx5IbCreateFlow = mlx5_ib_create_flow {
         /// Elements that follow.
         pub ncounters_data: u32,
         /// Zero.

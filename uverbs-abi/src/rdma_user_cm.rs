@@ -61,7 +61,7 @@ header! {
 
     /// Start of every command; `in` and `out` are the sizes of what follows and of the reply buffer, in
     /// bytes.
-    pub struct RdmaUcmCmdHdr = rdma_ucm_cmd_hdr {
+    pub request RdmaUcmCmdHdr = rdma_ucm_cmd_hdr {
         /// `RDMA_USER_CM_CMD_*`.
         pub cmd: u32,
         /// Bytes that follow.
@@ -71,7 +71,7 @@ header! {
     }
 
     /// Input of [`RDMA_USER_CM_CMD_CREATE_ID`].
-    pub struct RdmaUcmCreateId = rdma_ucm_create_id {
+    pub request RdmaUcmCreateId = rdma_ucm_create_id {
         /// Caller's cookie for the id.
         pub uid: u64,
         /// User address of the reply buffer.
@@ -91,7 +91,7 @@ header! {
     }
 
     /// Input of [`RDMA_USER_CM_CMD_DESTROY_ID`].
-    pub struct RdmaUcmDestroyId = rdma_ucm_destroy_id {
+    pub request RdmaUcmDestroyId = rdma_ucm_destroy_id {
         /// User address of the reply buffer.
         pub response: u64,
         /// Kernel's number of the id.
@@ -107,7 +107,7 @@ header! {
     }
 
     /// Input of [`RDMA_USER_CM_CMD_BIND_IP`].
-    pub struct RdmaUcmBindIp = rdma_ucm_bind_ip {
+    pub request RdmaUcmBindIp = rdma_ucm_bind_ip {
         /// User address of the reply buffer.
         pub response: u64,
         /// The address.
@@ -117,7 +117,7 @@ header! {
     }
 
     /// Input of [`RDMA_USER_CM_CMD_BIND`].
-    pub struct RdmaUcmBind = rdma_ucm_bind {
+    pub request RdmaUcmBind = rdma_ucm_bind {
         /// Kernel's number of the id.
         pub id: u32,
         /// Valid bytes of `addr`.
@@ -129,7 +129,7 @@ header! {
     }
 
     /// Input of [`RDMA_USER_CM_CMD_RESOLVE_IP`].
-    pub struct RdmaUcmResolveIp = rdma_ucm_resolve_ip {
+    pub request RdmaUcmResolveIp = rdma_ucm_resolve_ip {
         /// Source address.
         pub src_addr: SockaddrIn6,
         /// Destination address.
@@ -141,7 +141,7 @@ header! {
     }
 
     /// Input of [`RDMA_USER_CM_CMD_RESOLVE_ADDR`].
-    pub struct RdmaUcmResolveAddr = rdma_ucm_resolve_addr {
+    pub request RdmaUcmResolveAddr = rdma_ucm_resolve_addr {
         /// Kernel's number of the id.
         pub id: u32,
         /// Timeout in milliseconds.
@@ -159,7 +159,7 @@ header! {
     }
 
     /// Input of [`RDMA_USER_CM_CMD_RESOLVE_ROUTE`].
-    pub struct RdmaUcmResolveRoute = rdma_ucm_resolve_route {
+    pub request RdmaUcmResolveRoute = rdma_ucm_resolve_route {
         /// Kernel's number of the id.
         pub id: u32,
         /// Timeout in milliseconds.
@@ -175,7 +175,7 @@ header! {
     }
 
     /// Input of [`RDMA_USER_CM_CMD_QUERY`].
-    pub struct RdmaUcmQuery = rdma_ucm_query {
+    pub request RdmaUcmQuery = rdma_ucm_query {
         /// User address of the reply buffer.
         pub response: u64,
         /// Kernel's number of the id.
@@ -300,7 +300,7 @@ header! {
     }
 
     /// Input of [`RDMA_USER_CM_CMD_CONNECT`].
-    pub struct RdmaUcmConnect = rdma_ucm_connect {
+    pub request RdmaUcmConnect = rdma_ucm_connect {
         /// Parameters of the connection.
         pub conn_param: RdmaUcmConnParam,
         /// Kernel's number of the id.
@@ -312,7 +312,7 @@ header! {
     }
 
     /// Input of [`RDMA_USER_CM_CMD_LISTEN`].
-    pub struct RdmaUcmListen = rdma_ucm_listen {
+    pub request RdmaUcmListen = rdma_ucm_listen {
         /// Kernel's number of the id.
         pub id: u32,
         /// Connection requests that may wait.
@@ -320,7 +320,7 @@ header! {
     }
 
     /// Input of [`RDMA_USER_CM_CMD_ACCEPT`].
-    pub struct RdmaUcmAccept = rdma_ucm_accept {
+    pub request RdmaUcmAccept = rdma_ucm_accept {
         /// Caller's cookie for the id.
         pub uid: u64,
         /// Parameters of the connection.
@@ -348,13 +348,13 @@ header! {
     }
 
     /// Input of [`RDMA_USER_CM_CMD_DISCONNECT`].
-    pub struct RdmaUcmDisconnect = rdma_ucm_disconnect {
+    pub request RdmaUcmDisconnect = rdma_ucm_disconnect {
         /// Kernel's number of the id.
         pub id: u32,
     }
 
     /// Input of [`RDMA_USER_CM_CMD_INIT_QP_ATTR`].
-    pub struct RdmaUcmInitQpAttr = rdma_ucm_init_qp_attr {
+    pub request RdmaUcmInitQpAttr = rdma_ucm_init_qp_attr {
         /// User address of the reply buffer.
         pub response: u64,
         /// Kernel's number of the id.
@@ -364,7 +364,7 @@ header! {
     }
 
     /// Input of [`RDMA_USER_CM_CMD_NOTIFY`].
-    pub struct RdmaUcmNotify = rdma_ucm_notify {
+    pub request RdmaUcmNotify = rdma_ucm_notify {
         /// Kernel's number of the id.
         pub id: u32,
         /// `ibv_event_type` number.
@@ -372,7 +372,7 @@ header! {
     }
 
     /// Input of [`RDMA_USER_CM_CMD_JOIN_IP_MCAST`].
-    pub struct RdmaUcmJoinIpMcast = rdma_ucm_join_ip_mcast {
+    pub request RdmaUcmJoinIpMcast = rdma_ucm_join_ip_mcast {
         /// User address of the reply buffer.
         pub response: u64,
         /// Caller's cookie for the id.
@@ -391,7 +391,7 @@ header! {
     }
 
     /// Input of [`RDMA_USER_CM_CMD_JOIN_MCAST`].
-    pub struct RdmaUcmJoinMcast = rdma_ucm_join_mcast {
+    pub request RdmaUcmJoinMcast = rdma_ucm_join_mcast {
         /// User address of the reply buffer.
         pub response: u64,
         /// Caller's cookie for the id.
@@ -407,7 +407,7 @@ header! {
     }
 
     /// Input of [`RDMA_USER_CM_CMD_GET_EVENT`].
-    pub struct RdmaUcmGetEvent = rdma_ucm_get_event {
+    pub request RdmaUcmGetEvent = rdma_ucm_get_event {
         /// User address of the reply buffer.
         pub response: u64,
     }
@@ -460,7 +460,7 @@ header! {
     }
 
     /// Input of [`RDMA_USER_CM_CMD_SET_OPTION`].
-    pub struct RdmaUcmSetOption = rdma_ucm_set_option {
+    pub request RdmaUcmSetOption = rdma_ucm_set_option {
         /// User address of the value.
         pub optval: u64,
         /// Kernel's number of the id.
@@ -474,7 +474,7 @@ header! {
     }
 
     /// Input of [`RDMA_USER_CM_CMD_MIGRATE_ID`].
-    pub struct RdmaUcmMigrateId = rdma_ucm_migrate_id {
+    pub request RdmaUcmMigrateId = rdma_ucm_migrate_id {
         /// User address of the reply buffer.
         pub response: u64,
         /// Kernel's number of the id.
@@ -523,7 +523,7 @@ header! {
     }
 
     /// Input of [`RDMA_USER_CM_CMD_WRITE_CM_EVENT`]: an event for one's own id.
-    pub struct RdmaUcmWriteCmEvent = rdma_ucm_write_cm_event {
+    pub request RdmaUcmWriteCmEvent = rdma_ucm_write_cm_event {
         /// Kernel's number of the id.
         pub id: u32,
         /// Zero.

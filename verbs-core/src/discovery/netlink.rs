@@ -11,15 +11,18 @@
 //! type that nobody asked for) is passed over; what is cut off ends the conversation with an error.
 
 use core::fmt;
-use std::os::fd::AsFd;
+use std::io::IoSliceMut;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use netlink_packet_core::{
     ErrorBuffer, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_MULTIPART, NLM_F_REQUEST, NLMSG_ALIGNTO, NLMSG_DONE,
     NLMSG_ERROR, NLMSG_NOOP, NLMSG_OVERRUN, NetlinkBuffer,
 };
-use netlink_sys::{Socket, SocketAddr};
 use nix::poll::{PollFd, PollFlags, PollTimeout};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, recvmsg, sendto, socket,
+};
 
 use crate::Errno;
 
@@ -48,7 +51,7 @@ pub trait Wire {
 /// `netlink(7)`; `NETLINK_RDMA`
 #[derive(Debug)]
 pub struct NetlinkSocket {
-    socket: Socket,
+    socket: OwnedFd,
     patience: Duration,
 }
 
@@ -59,21 +62,19 @@ impl NetlinkSocket {
     /// [`Errno::PROTONOSUPPORT`] when the kernel has no RDMA, or what `socket(2)` says otherwise.
     pub fn open() -> Result<Self, Errno> {
         // Not bound: the first datagram binds it to a free port, which saves a system call.
-        Self::of_protocol(netlink_sys::protocols::NETLINK_RDMA, PATIENCE)
+        Self::of_protocol(SockProtocol::NetlinkRDMA, PATIENCE)
     }
 
-    fn of_protocol(protocol: isize, patience: Duration) -> Result<Self, Errno> {
-        let socket = Socket::new(protocol).map_err(|error| Errno::from_io(&error))?;
+    fn of_protocol(protocol: SockProtocol, patience: Duration) -> Result<Self, Errno> {
+        let socket = socket(AddressFamily::Netlink, SockType::Datagram, SockFlag::SOCK_CLOEXEC, protocol)?;
         Ok(Self { socket, patience })
     }
 }
 
 impl Wire for NetlinkSocket {
     fn send(&mut self, datagram: &[u8]) -> Result<(), Errno> {
-        let sent = self
-            .socket
-            .send_to(datagram, &SocketAddr::new(0, 0), 0)
-            .map_err(|error| Errno::from_io(&error))?;
+        let kernel = NetlinkAddr::new(KERNEL, 0);
+        let sent = sendto(self.socket.as_raw_fd(), datagram, &kernel, MsgFlags::empty())?;
         if sent == datagram.len() { Ok(()) } else { Err(Errno::IO) }
     }
 
@@ -81,12 +82,16 @@ impl Wire for NetlinkSocket {
         // The kernel has answered already, unless it is in trouble: look at the clock only then.
         let mut deadline = None;
         loop {
-            // MSG_TRUNC: answer the whole length also of what did not fit.
-            let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
-            match self.socket.recv_from(&mut &mut *buffer, flags).map_err(|error| Errno::from_io(&error)) {
-                Ok((len, sender)) => return Ok((len, sender.port_number())),
-                Err(Errno::AGAIN) => {}
-                Err(errno) => return Err(errno),
+            // MSG_TRUNC: the length of the whole datagram, even if the buffer is shorter.
+            let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_TRUNC;
+            let mut parts = [IoSliceMut::new(buffer)];
+            match recvmsg::<NetlinkAddr>(self.socket.as_raw_fd(), &mut parts, None, flags) {
+                // A datagram without a sender's address is not the kernel's.
+                Ok(datagram) => {
+                    return Ok((datagram.bytes, datagram.address.map_or(u32::MAX, |from| from.pid())));
+                }
+                Err(nix::errno::Errno::EAGAIN) => {}
+                Err(errno) => return Err(errno.into()),
             }
             let now = Instant::now();
             let left = deadline.get_or_insert(now + self.patience).saturating_duration_since(now);
@@ -334,7 +339,7 @@ mod tests {
 
     /// Routing netlink is on every machine and has the same rules.
     fn route(patience: Duration) -> NetlinkSocket {
-        NetlinkSocket::of_protocol(netlink_sys::protocols::NETLINK_ROUTE, patience).unwrap()
+        NetlinkSocket::of_protocol(SockProtocol::NetlinkRoute, patience).unwrap()
     }
 
     #[test]
