@@ -122,7 +122,7 @@ fn connect<P: Provider>(
     let source = context.find_gid(PORT)?;
     let grh = GlobalRoute {
         dgid: source.gid,
-        sgid_index: u8::try_from(source.gid_index)?,
+        sgid_index: source.gid_index,
         hop_limit: 64,
         ..GlobalRoute::default()
     };

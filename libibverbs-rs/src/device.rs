@@ -1,4 +1,4 @@
-//! [`DeviceList`] and [`Device`]: which devices can be opened, which cannot and why, and who drives them.
+//! [`DeviceList`] and [`Device`]: the devices that can be opened, those that cannot and why, and their drivers.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -14,10 +14,11 @@ use crate::Context;
 
 /// The RDMA devices of this machine that a provider drives.
 ///
-/// No RDMA at all is no error but an empty list.
+/// A machine without RDMA gives an empty list, not an error.
 ///
 /// # Errors
-/// sysfs was needed and could not be read, or speaks of an ABI that this library does not know.
+/// Any errno of reading sysfs, where netlink could not list the devices; [`Cause::KernelLacks`] for a uverbs ABI that this
+/// library does not know.
 ///
 /// # References
 /// `ibv_get_device_list(3)`
@@ -26,10 +27,10 @@ pub fn devices() -> Result<DeviceList> {
     DeviceList::with_drivers(&[])
 }
 
-/// Adds a provider for this process: lists made from now on know it.
+/// Adds a provider for this process: it takes part in all lists made from now on.
 ///
-/// Who names a provider in the call ([`DeviceList::with_drivers`]) goes first, then those registered here in their order,
-/// then those built in by feature.
+/// Providers named in the call ([`DeviceList::with_drivers`]) come first, then those registered here in their order, then
+/// those built in by feature.
 pub fn register(driver: Driver) {
     REGISTERED.lock().unwrap_or_else(PoisonError::into_inner).push(driver);
 }
@@ -44,7 +45,7 @@ pub struct DeviceList {
 }
 
 impl DeviceList {
-    /// As [`devices`], with providers that are asked before all others.
+    /// As [`devices`], with providers that come before all others.
     ///
     /// # Errors
     /// As [`devices`].
@@ -52,7 +53,7 @@ impl DeviceList {
         discovery::discover().map(|found| Self::from_found(found, drivers))
     }
 
-    /// As [`with_drivers`](Self::with_drivers), of devices that were found some other way. The devices that providers
+    /// As [`with_drivers`](Self::with_drivers), for devices that were found in another way. The devices that providers
     /// bring by themselves ([`Driver::devices`]) follow.
     pub fn from_found(found: Found, drivers: &[Driver]) -> Self {
         let mut all = drivers.to_vec();
@@ -97,7 +98,7 @@ impl DeviceList {
     /// The device with this name.
     ///
     /// # Errors
-    /// [`Cause::NoDevice`] with the names of those that are there, and why others were left out.
+    /// [`Cause::NoDevice`] with the names of the devices that can be opened, and the reasons why others were left out.
     pub fn find(&self, name: &str) -> Result<Device> {
         self.iter().find(|device| device.name() == name).cloned().ok_or_else(|| self.no_device(name))
     }
@@ -105,7 +106,7 @@ impl DeviceList {
     /// The first device.
     ///
     /// # Errors
-    /// [`Cause::NoDevice`] with why devices were left out.
+    /// [`Cause::NoDevice`] with the reasons why devices were left out.
     pub fn first(&self) -> Result<Device> {
         self.devices.first().cloned().ok_or_else(|| self.no_device(""))
     }
@@ -115,22 +116,22 @@ impl DeviceList {
         &self.skipped
     }
 
-    /// Who told of the devices.
+    /// The source of the list.
     pub fn source(&self) -> Source {
         self.source
     }
 
-    /// Why netlink did not tell of devices, if it did not.
+    /// The reason why netlink did not list the devices, if it did not.
     pub fn netlink_error(&self) -> Option<&NetlinkError> {
         self.netlink_error.as_ref()
     }
 
-    /// How many devices can be opened.
+    /// The number of devices that can be opened.
     pub fn len(&self) -> usize {
         self.devices.len()
     }
 
-    /// Can none be opened?
+    /// Returns whether no device can be opened.
     pub fn is_empty(&self) -> bool {
         self.devices.is_empty()
     }
@@ -147,6 +148,7 @@ impl DeviceList {
             name: name.into(),
             present: present.join(", ").into(),
             skipped: skipped.join("; ").into(),
+            try_soft: self.devices.is_empty() && cfg!(feature = "soft"),
         })
     }
 }
@@ -169,7 +171,7 @@ impl<'a> IntoIterator for &'a DeviceList {
     }
 }
 
-/// A device that can be opened. Nothing is open yet, and it may be gone since it was found.
+/// A device that can be opened. It is not open yet, and may have gone since it was found.
 #[doc(alias = "ibv_device")]
 #[derive(Clone)]
 pub struct Device {
@@ -196,23 +198,23 @@ impl Device {
         self.info.node_guid()
     }
 
-    /// The kernel's index for it, where netlink told.
+    /// The kernel's index for it, where netlink reported it.
     #[doc(alias = "ibv_get_device_index")]
     pub fn index(&self) -> Option<u32> {
         self.info.index()
     }
 
-    /// What kind of node it is.
+    /// The kind of node.
     pub fn node_type(&self) -> NodeType {
         self.info.node_type()
     }
 
-    /// Which transport it speaks.
+    /// The transport protocol.
     pub fn transport_type(&self) -> TransportType {
         self.info.transport_type()
     }
 
-    /// All that discovery learned of it.
+    /// Everything that discovery found out about it.
     pub fn info(&self) -> &DeviceInfo {
         &self.info
     }
@@ -225,7 +227,8 @@ impl Device {
     /// Opens it.
     ///
     /// # Errors
-    /// [`Cause::File`] where its file cannot be opened; otherwise what the kernel answers.
+    /// [`Cause::File`] where its file cannot be opened (`EACCES` without the right, `ENOENT` without the file); `ENODEV` for
+    /// a device that has gone; any errno that the kernel returns for its first commands.
     ///
     /// # References
     /// `ibv_open_device(3)`
@@ -237,19 +240,20 @@ impl Device {
     /// Opens it with its provider named: its objects need no indirect calls.
     ///
     /// # Errors
-    /// [`Cause::NoDevice`] for a device of another provider, or with an ABI that this one does not know; otherwise as
+    /// [`Cause::NoDevice`] for a device of another provider, or with an ABI that this one does not know; others as
     /// [`open`](Self::open).
     pub fn open_as<P: NamedProvider>(&self) -> Result<Context<P>> {
         choose(&self.info, &[P::DRIVER]).map_err(|reason| {
             let why = match self.info.own() {
                 None => Skipped { name: self.name().to_owned(), reason }.to_string(),
-                // It has no kernel driver that a provider could be for.
+                // A device without a kernel driver belongs to the provider that brought it.
                 Some(_) => format!("{}: the provider {} brings it", self.name(), self.driver.name),
             };
             Error::new("open_device", self.name(), Errno::NODEV).because(Cause::NoDevice {
                 name: format!("{} of the provider {}", self.name(), P::DRIVER.name).into(),
                 present: Box::default(),
                 skipped: why.into(),
+                try_soft: false,
             })
         })?;
         P::open(&self.info).map(Context::from_raw)
@@ -265,7 +269,7 @@ impl fmt::Debug for Device {
     }
 }
 
-/// The first driver whose device it is and that speaks its ABI; else why there is none.
+/// The first driver that the device belongs to and that knows its ABI, or the reason why there is none.
 fn choose(info: &DeviceInfo, drivers: &[Driver]) -> Result<Driver, SkipReason> {
     let mut reason = SkipReason::NoProvider { driver_id: info.driver_id() };
     for driver in drivers {

@@ -17,7 +17,7 @@
 //!
 //! // The queue pair talks to itself here; two programs would tell each other these three through a socket.
 //! let (gid, qp_num, psn) = (context.find_gid(1)?, qp.qp_num(), qp.psn());
-//! let route = GlobalRoute { dgid: gid.gid, sgid_index: gid.gid_index as u8, hop_limit: 64, ..Default::default() };
+//! let route = GlobalRoute { dgid: gid.gid, sgid_index: gid.gid_index, hop_limit: 64, ..Default::default() };
 //! let ah_attr = AhAttr { grh: Some(route), port_num: 1, ..AhAttr::default() };
 //!
 //! let qp = qp.to_init(&InitAttr::default()).map_err(|(_, error)| error)?;

@@ -281,9 +281,10 @@ fn what_is_not_accepted_comes_back_with_the_reason<P: Provider>(_world: &World, 
     let read = SendOp::RdmaRead { remote_addr: 0, rkey: 0 };
     let buf = s.buf(b"abc");
     let refused = s.qp.park_send(read, SendFlags::INLINE, buf, ..).unwrap_err();
-    assert_eq!(refused.reason, ParkReason::Post(PostReason::UnsupportedOp));
+    let no_inline = PostReason::UnsupportedFlags { op: verbs::OpKind::RDMA_READ, flags: SendFlags::INLINE };
+    assert_eq!(refused.reason, ParkReason::Post(no_inline));
     let refused_inline = s.qp.send_inline(0, read, SendFlags::empty(), b"abc");
-    assert_eq!(refused_inline, Err(ParkReason::Post(PostReason::UnsupportedOp)));
+    assert_eq!(refused_inline, Err(ParkReason::Post(no_inline)));
 
     let bufs: Vec<_> = (0..4).map(|n| s.buf(&[n])).collect();
     let refused = s.qp.park_send_all(SendOp::Send, SendFlags::empty(), bufs).unwrap_err();

@@ -118,7 +118,7 @@ impl End {
         let (own, other) = (self.context.find_gid(1).unwrap(), peer.context.find_gid(1).unwrap());
         let route = GlobalRoute {
             dgid: other.gid,
-            sgid_index: own.gid_index as u8,
+            sgid_index: own.gid_index,
             hop_limit: 64,
             ..GlobalRoute::default()
         };

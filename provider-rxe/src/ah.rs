@@ -39,7 +39,7 @@ impl Ah {
         let mut reply = RxeCreateAhResp::default();
         // The user handle would come back in events, of which address handles have none.
         let handle = cmd::ah::create_ah(uverbs, pd.handle(), 0, attr, Uhw::reply(reply.as_mut_bytes()))
-            .map_err(|error| explain(context, error, attr))?;
+            .map_err(|error| context.explain_path(error, attr))?;
         let av = match reply.ah_num {
             0 => spell(context, attr).map(|av| Av::new(AV_TAG, av.as_bytes())),
             ah_num => Ok(Av::new(AV_TAG, &ah_num.to_ne_bytes())),
@@ -71,16 +71,6 @@ impl Destroy for Ah {
     }
 }
 
-fn explain(context: &Kernel, error: Error, attr: &AhAttr) -> Error {
-    match attr.grh {
-        // ENODATA: an entry that is empty, or outside of the table.
-        Some(grh) if matches!(error.errno, Errno::INVAL | Errno::NODATA) => {
-            context.explain_source_gid(error, attr.port_num, grh.sgid_index)
-        }
-        _ => error,
-    }
-}
-
 /// Spells a path out, for a kernel that numbers no address handles.
 fn spell(context: &Kernel, attr: &AhAttr) -> Result<RxeAv> {
     let error = || context.uverbs().error("create_ah", Errno::INVAL);
@@ -88,15 +78,15 @@ fn spell(context: &Kernel, attr: &AhAttr) -> Result<RxeAv> {
     let grh = attr.grh.ok_or_else(error)?;
     let table = context.query_gid_table()?;
     path(attr.port_num, &grh, &table).ok_or_else(|| {
-        let index = grh.sgid_index.into();
-        error().because(Cause::Gid { port_num: attr.port_num, index, table_len: 0 })
+        error().because(Cause::Gid { port_num: attr.port_num, index: grh.sgid_index, table_len: 0 })
     })
 }
 
-/// The path from the entry `grh.sgid_index` of a GID table to `grh.dgid`, or `None` without such an entry.
+/// The path from the entry `grh.sgid_index` of a GID table to `grh.dgid`, or `None` without such an entry
+/// or for an index beyond 8 bits.
 fn path(port_num: u8, grh: &GlobalRoute, table: &[GidEntry]) -> Option<RxeAv> {
     let of_port = || table.iter().filter(|entry| entry.port_num == port_num.into());
-    let source = of_port().find(|entry| entry.gid_index == grh.sgid_index.into())?;
+    let source = of_port().find(|entry| entry.gid_index == grh.sgid_index)?;
     let is_own = of_port().any(|entry| entry.gid == grh.dgid);
     let ipv4 = grh.dgid.to_ipv4().is_some();
     Some(RxeAv {
@@ -111,7 +101,7 @@ fn path(port_num: u8, grh: &GlobalRoute, table: &[GidEntry]) -> Option<RxeAv> {
                 interface_id: Be64::from_native(grh.dgid.interface_id()),
             }),
             flow_label: grh.flow_label,
-            sgid_index: grh.sgid_index,
+            sgid_index: u8::try_from(grh.sgid_index).ok()?,
             hop_limit: grh.hop_limit,
             traffic_class: grh.traffic_class,
             _pad: [0],
@@ -165,7 +155,7 @@ mod tests {
         vec![entry(other, 0, 3), entry(default, 1, 7), entry(Gid::from(Ipv4Addr::new(10, 0, 0, 1)), 2, 7)]
     }
 
-    fn route(dgid: Gid, sgid_index: u8) -> GlobalRoute {
+    fn route(dgid: Gid, sgid_index: u32) -> GlobalRoute {
         GlobalRoute { dgid, sgid_index, flow_label: 5, hop_limit: 64, traffic_class: 3 }
     }
 

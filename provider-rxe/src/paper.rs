@@ -30,7 +30,8 @@ use verbs_core::kernel::{KernelContext, KernelPd};
 use verbs_core::provider::{ContextOps, QpOps};
 use verbs_core::ring::{Index, Region, SharedIndex};
 use verbs_core::types::{
-    AhAttr, CqInitAttr, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpState, QpType, SendFlags, WcOpcode, WcStatus,
+    AhAttr, CqInitAttr, Mtu, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpState, QpType, SendFlags, WcOpcode,
+    WcStatus,
 };
 use verbs_core::{Result, transition};
 use zerocopy::{FromBytes, IntoBytes};
@@ -427,7 +428,8 @@ impl PaperDevice {
             if to == QpState::RESET {
                 self.script.expect([Self::state_reply(to)]);
             }
-            let attr = QpAttr { qp_state: to, qkey: 0x1111_1111, ..QpAttr::default() };
+            let (path_mtu, qkey) = (Mtu::MTU_1024, 0x1111_1111);
+            let attr = QpAttr { qp_state: to, path_mtu, qkey, ..QpAttr::default() };
             qp.qp.modify(&attr, required | QpAttrMask::STATE).unwrap();
         }
     }

@@ -15,21 +15,17 @@ use core::fmt;
 use core::mem::size_of;
 
 use uverbs_abi::rdma_user_rxe::RxeRecvWqe;
+use verbs_core::checks::RecvChecks;
 use verbs_core::provider::RecvQueue;
 use verbs_core::types::{PostError, PostReason, QpCap, QpState, RecvWr, Sge};
 
 use crate::queue::{ProducerEnd, Queue};
-use crate::sq::MAX_MESSAGE;
 use crate::wqe;
 
 /// The receive half of a queue pair.
 pub struct Rq {
     end: ProducerEnd<RxeRecvWqe>,
-    max_sge: u32,
-    /// The queue pair is not in RESET.
-    accepts: bool,
-    /// It is not, and a list of one SGE fits.
-    accepts_one: bool,
+    checks: RecvChecks,
 }
 
 impl Rq {
@@ -37,7 +33,7 @@ impl Rq {
     pub(crate) fn new(queue: Queue, cap: &QpCap) -> Self {
         let end = ProducerEnd::new(queue);
         assert!(end.room() >= list_len(cap), "the queue was mapped for lists of this length");
-        Self { end, max_sge: cap.max_recv_sge, accepts: false, accepts_one: false }
+        Self { end, checks: RecvChecks::new(cap) }
     }
 
     /// How many bytes a slot must have for a queue of this capacity.
@@ -52,8 +48,7 @@ impl Rq {
 
     /// The queue pair was moved to a state.
     pub(crate) fn moved_to(&mut self, state: QpState) {
-        self.accepts = state != QpState::RESET;
-        self.accepts_one = self.accepts && self.max_sge > 0;
+        self.checks.moved_to(state);
         if state == QpState::RESET {
             // The kernel drained the queue: it let its index catch up with ours.
             self.end.resync();
@@ -62,16 +57,15 @@ impl Rq {
 }
 
 impl Rq {
-    /// Posts by the short way: a list of one SGE. Says whether it could.
+    /// Posts a common request by the short way, and returns whether it did.
     #[inline(always)]
     fn post_plain(&mut self, wr: &RecvWr<'_>) -> bool {
-        if self.accepts_one
+        if self.checks.is_plain(wr)
             && let [sge] = wr.sge
-            && u64::from(sge.length) <= MAX_MESSAGE
             && let Some(mut slot) = self.end.next()
         {
             wqe::put_recv(&mut slot, wr, sge.length);
-            // SAFETY: one SGE is not more than `max_sge`, says `accepts_one`; `new` found room for that.
+            // SAFETY: the list has passed the checks, and `new` found room for the longest that passes.
             unsafe { slot.put_list(wr.sge) };
             self.end.advance();
             return true;
@@ -97,21 +91,10 @@ impl Rq {
     /// Posts lists of other than one SGE, and says what is wrong with what is refused. Out of line, and so once for all.
     #[inline(never)]
     fn post_any(&mut self, wr: &RecvWr<'_>) -> Result<(), PostReason> {
-        if !self.accepts {
-            // IBTA volume 1, C10-97.2.1: nothing may be posted in RESET.
-            return Err(PostReason::InvalidState);
-        }
-        let num_sge = wr.sge.len();
-        if num_sge > self.max_sge as usize {
-            return Err(PostReason::TooManySge { given: num_sge, max: self.max_sge });
-        }
-        let length = wr.sge.iter().map(|sge| u64::from(sge.length)).sum();
-        if length > MAX_MESSAGE {
-            return Err(PostReason::MessageTooLong { given: length });
-        }
+        let length = self.checks.check(wr)?;
         let Some(mut slot) = self.end.next() else { return Err(PostReason::QueueFull) };
-        wqe::put_recv(&mut slot, wr, length as u32);
-        // SAFETY: not longer than `max_sge`, for which `new` found room.
+        wqe::put_recv(&mut slot, wr, length);
+        // SAFETY: the list has passed the checks, and `new` found room for the longest that passes.
         unsafe { slot.put_list(wr.sge) };
         self.end.advance();
         Ok(())
@@ -143,7 +126,7 @@ impl RecvQueue for Rq {
 
 impl fmt::Debug for Rq {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Rq").field("end", &self.end).field("max_sge", &self.max_sge).finish_non_exhaustive()
+        f.debug_struct("Rq").field("end", &self.end).field("checks", &self.checks).finish_non_exhaustive()
     }
 }
 

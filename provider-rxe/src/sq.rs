@@ -18,22 +18,16 @@ use core::mem::size_of;
 
 use uverbs_abi::rdma_user_rxe::RxeSendWqe;
 use verbs_core::Errno;
+use verbs_core::checks::SendChecks;
 use verbs_core::provider::SendQueue;
 use verbs_core::types::{
-    Av, PostError, PostReason, QpCap, QpState, QpType, SendFlags, SendOp, SendWr, Sge, UdAddr,
+    Av, OpKind, PostError, PostReason, QpCap, QpState, QpType, SendFlags, SendOp, SendWr, Sge, UdAddr,
 };
 
 use crate::ah::AV_TAG;
 use crate::kick::Kick;
 use crate::queue::{ProducerEnd, Queue, Slot};
 use crate::wqe::{self, Atomic, Datagram, Path, Plain};
-
-/// The most bytes that one message can have.
-pub(crate) const MAX_MESSAGE: u64 = 1 << 31;
-
-/// The bytes of local memory that an atomic takes. The kernel would move 8 bytes whatever the list says; a list of
-/// another length is a mistake that would show up as a `byte_len` that lies.
-const ATOMIC_LENGTH: u64 = 8;
 
 /// With the top bit set in a work request's queue key, the queue pair's own is sent instead (IBTA volume 1, 10.2.5).
 /// The kernel leaves this to the provider.
@@ -42,15 +36,9 @@ const OWN_QKEY: u32 = 1 << 31;
 /// The send half of a queue pair.
 pub struct Sq {
     end: ProducerEnd<RxeSendWqe>,
-    /// A bit for each operation that may be posted now: those of the queue pair's type, none before RTS.
-    accepts: u32,
-    /// Those among them that take the short way through [`Sq::post_one`].
-    accepts_plain: u32,
-    max_sge: u32,
-    max_inline: u32,
+    checks: SendChecks,
     /// The queue pair's own queue key.
     qkey: u32,
-    qp_type: QpType,
     kick: Option<Kick>,
 }
 
@@ -59,16 +47,7 @@ impl Sq {
     pub(crate) fn new(queue: Queue, qp_type: QpType, cap: &QpCap, kick: Option<Kick>) -> Self {
         let end = ProducerEnd::new(queue);
         assert!(end.room() >= list_len(cap), "the queue was mapped for lists of this length");
-        Self {
-            end,
-            accepts: 0,
-            accepts_plain: 0,
-            max_sge: cap.max_send_sge,
-            max_inline: cap.max_inline_data,
-            qkey: 0,
-            qp_type,
-            kick,
-        }
+        Self { end, checks: SendChecks::new(qp_type, cap), qkey: 0, kick }
     }
 
     /// How many bytes a slot must have for a queue of this capacity.
@@ -83,11 +62,7 @@ impl Sq {
 
     /// The queue pair was moved to a state.
     pub(crate) fn moved_to(&mut self, state: QpState) {
-        self.accepts = match state {
-            QpState::RTS | QpState::SQD | QpState::SQE | QpState::ERR => operations(self.qp_type),
-            _ => 0,
-        };
-        self.accepts_plain = if self.max_sge > 0 { self.accepts & PLAIN_OPERATIONS } else { 0 };
+        self.checks.moved_to(state);
         if state == QpState::RESET {
             // The kernel drained the queue: it let its index catch up with ours, and cleared the slots. What was put
             // in and not published is forgotten.
@@ -100,27 +75,15 @@ impl Sq {
         self.qkey = qkey;
     }
 
-    /// Why an operation is not accepted.
-    #[cold]
-    fn refusal(&self) -> PostReason {
-        if self.accepts == 0 && operations(self.qp_type) != 0 {
-            PostReason::InvalidState
-        } else {
-            PostReason::UnsupportedOp
-        }
-    }
-
-    /// Posts by the short way: one SGE, common flags, an operation that has no operands of its own. Says whether it could.
+    /// Posts a common request by the short way, and returns whether it did.
     #[inline(always)]
     fn post_plain(&mut self, wr: &SendWr<'_>) -> bool {
-        if self.accepts_plain & bit(&wr.op) != 0
-            && COMMON_FLAGS.contains(wr.flags)
+        if self.checks.is_plain(wr)
             && let [sge] = wr.sge
-            && u64::from(sge.length) <= MAX_MESSAGE
             && let Some(mut slot) = self.end.next()
         {
             wqe::put_plain(&mut slot, wr, Plain::of(&wr.op), sge.length);
-            // SAFETY: one SGE is not more than `max_sge`, or `accepts_plain` would be empty; `new` found room for that.
+            // SAFETY: the list has passed the checks, and `new` found room for the longest that passes.
             unsafe { slot.put_list(wr.sge) };
             self.end.advance();
             return true;
@@ -161,68 +124,46 @@ impl Sq {
     /// As [`SendQueue::post_one`].
     #[inline(never)]
     unsafe fn post_any(&mut self, wr: &SendWr<'_>) -> Result<(), PostReason> {
-        if self.accepts & bit(&wr.op) == 0 {
-            return Err(self.refusal());
-        }
-        let num_sge = wr.sge.len();
-        if num_sge > self.max_sge as usize {
-            return Err(PostReason::TooManySge { given: num_sge, max: self.max_sge });
-        }
-        let length = wr.sge.iter().map(|sge| u64::from(sge.length)).sum();
-        if length > MAX_MESSAGE {
-            return Err(PostReason::MessageTooLong { given: length });
-        }
-        if !COMMON_FLAGS.contains(wr.flags) {
-            self.check_rare_flags(wr, length)?;
-        }
-        if bit(&wr.op) & PLAIN_OPERATIONS == 0 {
-            // SAFETY: the caller's promise is the same; list and inline data were just checked.
+        let length = self.checks.check(wr)?;
+        if !Plain::is(wr.op.kind()) {
+            // SAFETY: the caller's promise is the same; list and inline data have passed the checks.
             return unsafe { self.post_special(wr, length) };
         }
         let Some(mut slot) = self.end.next() else { return Err(PostReason::QueueFull) };
-        wqe::put_plain(&mut slot, wr, Plain::of(&wr.op), length as u32);
-        // SAFETY: checked above, and `new` found room for that much; the caller vouches for inline memory.
+        wqe::put_plain(&mut slot, wr, Plain::of(&wr.op), length);
+        // SAFETY: list and inline data have passed the checks, and `new` found room for the longest that pass; the caller
+        // vouches for inline memory.
         unsafe { put_data(&mut slot, wr) };
         self.end.advance();
-        Ok(())
-    }
-
-    /// Checks flags other than fence, signaled and solicited.
-    fn check_rare_flags(&self, wr: &SendWr<'_>, length: u64) -> Result<(), PostReason> {
-        // Neither checksums nor flags without a name: the device does not have them.
-        let unknown = !COMMON_FLAGS.union(SendFlags::INLINE).contains(wr.flags);
-        if unknown || bit(&wr.op) & INLINE_OPERATIONS == 0 {
-            return Err(PostReason::UnsupportedOp);
-        }
-        if length > u64::from(self.max_inline) {
-            return Err(PostReason::InlineTooLong { given: length, max: self.max_inline });
-        }
         Ok(())
     }
 
     /// Posts an atomic or a datagram.
     ///
     /// # Safety
-    /// As [`SendQueue::post_one`]. The list is not longer than `max_sge`, inline data not than `max_inline`.
+    /// As [`SendQueue::post_one`]. The request has passed the checks, and `length` is the length of its message.
     #[inline(never)]
-    unsafe fn post_special(&mut self, wr: &SendWr<'_>, length: u64) -> Result<(), PostReason> {
+    unsafe fn post_special(&mut self, wr: &SendWr<'_>, length: u32) -> Result<(), PostReason> {
         let special = match wr.op {
             SendOp::UdSend { to } => self.datagram(&to, None)?,
             SendOp::UdSendWithImm { to, imm_data } => self.datagram(&to, Some(imm_data))?,
             SendOp::AtomicCmpAndSwp { remote_addr, rkey, compare, swap } => {
-                atomic(Atomic { remote_addr, rkey, compare_add: compare, swap: Some(swap) }, length)?
+                Special::Atomic(Atomic { remote_addr, rkey, compare_add: compare, swap: Some(swap) })
             }
             SendOp::AtomicFetchAndAdd { remote_addr, rkey, add } => {
-                atomic(Atomic { remote_addr, rkey, compare_add: add, swap: None }, length)?
+                Special::Atomic(Atomic { remote_addr, rkey, compare_add: add, swap: None })
             }
-            _ => return Err(PostReason::UnsupportedOp),
+            _ => {
+                let (op, qp_type): (OpKind, _) = (wr.op.kind(), self.checks.qp_type());
+                return Err(PostReason::UnsupportedOp { op, qp_type });
+            }
         };
         let Some(mut slot) = self.end.next() else { return Err(PostReason::QueueFull) };
         match &special {
-            Special::Datagram(datagram) => wqe::put_datagram(&mut slot, wr, datagram, length as u32),
-            Special::Atomic(atomic) => wqe::put_atomic(&mut slot, wr, atomic, length as u32),
+            Special::Datagram(datagram) => wqe::put_datagram(&mut slot, wr, datagram, length),
+            Special::Atomic(atomic) => wqe::put_atomic(&mut slot, wr, atomic, length),
         }
-        // SAFETY: the caller's promise; `new` found room for that much.
+        // SAFETY: the caller's promise; `new` found room for the longest list and inline data that pass the checks.
         unsafe { put_data(&mut slot, wr) };
         self.end.advance();
         Ok(())
@@ -239,16 +180,6 @@ impl Sq {
 enum Special<'a> {
     Datagram(Datagram<'a>),
     Atomic(Atomic),
-}
-
-fn atomic(atomic: Atomic, length: u64) -> Result<Special<'static>, PostReason> {
-    if length != ATOMIC_LENGTH {
-        return Err(PostReason::AtomicLength { given: length });
-    }
-    if !atomic.remote_addr.is_multiple_of(ATOMIC_LENGTH) {
-        return Err(PostReason::AtomicMisaligned { remote_addr: atomic.remote_addr });
-    }
-    Ok(Special::Atomic(atomic))
 }
 
 /// Stores what lies behind the entry.
@@ -303,62 +234,7 @@ impl SendQueue for Sq {
 
 impl fmt::Debug for Sq {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sq").field("end", &self.end).field("max_sge", &self.max_sge).finish_non_exhaustive()
-    }
-}
-
-/// Flags that every operation takes.
-const COMMON_FLAGS: SendFlags = SendFlags::FENCE.union(SendFlags::SIGNALED).union(SendFlags::SOLICITED);
-
-/// An operation's bit in a set of operations.
-#[inline(always)]
-const fn bit(op: &SendOp<'_>) -> u32 {
-    1 << match op {
-        SendOp::Send => SEND,
-        SendOp::SendWithImm { .. } => SEND_WITH_IMM,
-        SendOp::UdSend { .. } => UD_SEND,
-        SendOp::UdSendWithImm { .. } => UD_SEND_WITH_IMM,
-        SendOp::RdmaWrite { .. } => RDMA_WRITE,
-        SendOp::RdmaWriteWithImm { .. } => RDMA_WRITE_WITH_IMM,
-        SendOp::RdmaRead { .. } => RDMA_READ,
-        SendOp::AtomicCmpAndSwp { .. } => ATOMIC_CMP_AND_SWP,
-        SendOp::AtomicFetchAndAdd { .. } => ATOMIC_FETCH_AND_ADD,
-        _ => UNKNOWN,
-    }
-}
-
-// In the order of the variants, so that the compiler needs no table to find an operation's number.
-const SEND: u32 = 0;
-const SEND_WITH_IMM: u32 = 1;
-const UD_SEND: u32 = 2;
-const UD_SEND_WITH_IMM: u32 = 3;
-const RDMA_WRITE: u32 = 4;
-const RDMA_WRITE_WITH_IMM: u32 = 5;
-const RDMA_READ: u32 = 6;
-const ATOMIC_CMP_AND_SWP: u32 = 7;
-const ATOMIC_FETCH_AND_ADD: u32 = 8;
-/// An operation that came after this provider is in no set.
-const UNKNOWN: u32 = 31;
-
-const SENDS: u32 = 1 << SEND | 1 << SEND_WITH_IMM;
-const UD_SENDS: u32 = 1 << UD_SEND | 1 << UD_SEND_WITH_IMM;
-const WRITES: u32 = 1 << RDMA_WRITE | 1 << RDMA_WRITE_WITH_IMM;
-const READS: u32 = 1 << RDMA_READ;
-const ATOMICS: u32 = 1 << ATOMIC_CMP_AND_SWP | 1 << ATOMIC_FETCH_AND_ADD;
-
-/// The operations that are all [`Plain`].
-const PLAIN_OPERATIONS: u32 = SENDS | WRITES | READS;
-
-/// The operations whose data can be inline: those that only read it.
-const INLINE_OPERATIONS: u32 = SENDS | UD_SENDS | WRITES;
-
-/// Which operations a type of queue pair has.
-const fn operations(qp_type: QpType) -> u32 {
-    match qp_type {
-        QpType::RC => SENDS | WRITES | READS | ATOMICS,
-        QpType::UC => SENDS | WRITES,
-        QpType::UD => UD_SENDS,
-        _ => 0,
+        f.debug_struct("Sq").field("end", &self.end).field("checks", &self.checks).finish_non_exhaustive()
     }
 }
 

@@ -24,7 +24,7 @@ use uverbs_abi::ib_user_verbs::IbUverbsWrOpcode;
 use uverbs_abi::rdma_user_rxe::{
     RxeAv, RxeDmaInfo, RxeRecvWqe, RxeSendWqe, RxeSendWr, RxeSendWrAtomic, RxeSendWrRdma, RxeSendWrUd,
 };
-use verbs_core::types::{RecvWr, SendOp, SendWr};
+use verbs_core::types::{OpKind, RecvWr, SendOp, SendWr};
 use zerocopy::{FromZeros, Immutable, IntoBytes};
 
 use crate::queue::Slot;
@@ -95,7 +95,7 @@ const _: () = {
     assert!(size_of::<RecvHead>() == offset_of!(RxeRecvWqe, dma));
 };
 
-/// What an operation comes to that is a message to, or a transfer with, one peer: sends, writes and reads.
+/// The operands of an operation that differs from the others by these only: a send, write or read.
 #[derive(Clone, Copy)]
 pub(crate) struct Plain {
     opcode: IbUverbsWrOpcode,
@@ -105,6 +105,20 @@ pub(crate) struct Plain {
 }
 
 impl Plain {
+    /// Returns whether operations of this kind are plain: neither datagrams nor atomics, nor of a kind that came after this
+    /// provider.
+    #[inline(always)]
+    pub(crate) const fn is(kind: OpKind) -> bool {
+        matches!(
+            kind,
+            OpKind::SEND
+                | OpKind::SEND_WITH_IMM
+                | OpKind::RDMA_WRITE
+                | OpKind::RDMA_WRITE_WITH_IMM
+                | OpKind::RDMA_READ
+        )
+    }
+
     /// Parts that an operation lacks are zero. The caller has made sure that it is one of these.
     #[inline(always)]
     pub(crate) const fn of(op: &SendOp<'_>) -> Self {

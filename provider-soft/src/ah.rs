@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use roce::engine::Path;
 use verbs_core::provider::{AhOps, Destroy};
-use verbs_core::types::{AhAttr, Av, Gid};
-use verbs_core::{Cause, Errno, Error, Result};
+use verbs_core::types::{AhAttr, Av, Gid, LinkLayer};
+use verbs_core::{Cause, Errno, Error, Result, explain};
 
-use crate::context::check_port;
 use crate::device::Device;
 use crate::shared::Shared;
 use crate::{DRIVER_ID, Pd, limits};
@@ -42,13 +41,15 @@ impl Destroy for Ah {
 /// The path that attributes describe.
 ///
 /// # Errors
-/// `EINVAL` with the limit, or the source GID that does not exist; `ENETUNREACH` for a destination of the other family of
-/// addresses.
+/// `EINVAL` with [`Cause::Limit`] for a port, [`Cause::NoGrh`], or [`Cause::Gid`] for a source that does not exist;
+/// `ENETUNREACH` for a destination of the other family of addresses.
 pub(crate) fn path(device: &Shared, verb: &'static str, attr: &AhAttr) -> Result<Path> {
-    check_port(device, verb, attr.port_num)?;
-    let grh = attr.grh.ok_or_else(|| device.error(verb, Errno::INVAL))?;
+    let invalid = |cause| device.error(verb, Errno::INVAL).because(cause);
+    explain::path_port(attr, limits::PORT).map_err(invalid)?;
+    explain::path_grh(attr, LinkLayer::ETHERNET).map_err(invalid)?;
+    let grh = attr.grh.unwrap_or_default();
     if grh.sgid_index != 0 {
-        let index = grh.sgid_index.into();
+        let index = grh.sgid_index;
         let (errno, table_len) =
             if index < limits::GID_TABLE { (Errno::NODATA, 0) } else { (Errno::INVAL, limits::GID_TABLE) };
         let cause = Cause::Gid { port_num: attr.port_num, index, table_len };

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use roce::engine::{Access, MemoryAttr};
 use verbs_core::provider::{Destroy, MrOps};
 use verbs_core::types::AccessFlags;
-use verbs_core::{Errno, Error, Result};
+use verbs_core::{Cause, Errno, Error, Result, explain};
 
 use crate::context::within;
 use crate::device::Device;
@@ -38,8 +38,11 @@ impl Mr {
     ) -> Result<Self> {
         let pd = pd.of(device, "reg_mr")?;
         within(device, "reg_mr", "length", length as u64, 0, limits::device_attr(device.guid).max_mr_size)?;
-        if !(access - AccessFlags::OPTIONAL_RANGE - SUPPORTED).is_empty() {
-            return Err(device.error("reg_mr", Errno::OPNOTSUPP));
+        explain::region_access(access)
+            .map_err(|cause| device.error("reg_mr", Errno::INVAL).because(cause))?;
+        let lacking = access - AccessFlags::OPTIONAL_RANGE - SUPPORTED;
+        if !lacking.is_empty() {
+            return Err(device.error("reg_mr", Errno::OPNOTSUPP).because(Cause::Access { access: lacking }));
         }
         let iova = if access.contains(AccessFlags::ZERO_BASED) { 0 } else { iova };
         let is_exposed = access.intersects(REMOTE);

@@ -16,7 +16,7 @@ use verbs_core::provider::{Destroy, QpOps};
 use verbs_core::types::{
     AccessFlags, Mtu, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpInitInfo, QpState, QpType,
 };
-use verbs_core::{Errno, Error, Result, transition};
+use verbs_core::{Cause, Errno, Error, Result, explain, transition};
 
 use crate::ah::path;
 use crate::context::{check_port, within};
@@ -57,7 +57,7 @@ impl Qp {
             QpType::RC => Service::Rc,
             QpType::UC => Service::Uc,
             QpType::UD => Service::Ud,
-            _ => return Err(device.error(VERB, Errno::OPNOTSUPP)),
+            qp_type => return Err(device.error(VERB, Errno::OPNOTSUPP).because(Cause::QpType { qp_type })),
         };
         if let Some((name, asked, max)) = limits::passed(&attr.cap) {
             within(device, VERB, name, asked.into(), 0, max.into())?;
@@ -88,7 +88,7 @@ impl Qp {
         })?;
         Ok(Self {
             sq: Sq::new(device, to_sq, bell, attr.qp_type, &cap),
-            rq: Rq::new(device, to_rq, bell, cap.max_recv_sge),
+            rq: Rq::new(device, to_rq, bell, &cap),
             device: Arc::clone(device),
             qpn,
             qp_type: attr.qp_type,
@@ -236,25 +236,26 @@ fn change(device: &Shared, attr: &QpAttr, mask: QpAttrMask) -> Result<AttrChange
     const VERB: &str = "modify_qp";
     let limit = |name, asked: u64, max: u64| within(device, VERB, name, asked, 0, max);
     let has = |flag| mask.contains(flag);
+    let invalid = |cause| device.error(VERB, Errno::INVAL).because(cause);
+    explain::numbers_fit(attr, mask).map_err(invalid)?;
+    explain::numbers_of_device(attr, mask, &limits::device_attr(device.guid)).map_err(invalid)?;
     let mut change = AttrChange::default();
     macro_rules! take {
-        ($($flag:ident: $to:ident = $from:ident at most $max:expr;)*) => {
-            $(if has(QpAttrMask::$flag) {
-                limit(stringify!($from), attr.$from.into(), $max)?;
-                change.$to = Some(attr.$from);
-            })*
+        ($($flag:ident: $to:ident = $from:ident;)*) => {
+            $(if has(QpAttrMask::$flag) { change.$to = Some(attr.$from); })*
         };
     }
-    let rd_atomic = limits::MAX_RD_ATOMIC.into();
     take! {
-        QKEY: qkey = qkey at most u32::MAX.into();
-        DEST_QPN: dest_qpn = dest_qp_num at most BITS_24;
-        TIMEOUT: timeout = timeout at most 31;
-        RETRY_CNT: retry_cnt = retry_cnt at most 7;
-        RNR_RETRY: rnr_retry = rnr_retry at most 7;
-        MIN_RNR_TIMER: min_rnr_timer = min_rnr_timer at most 31;
-        MAX_QP_RD_ATOMIC: max_rd_atomic = max_rd_atomic at most rd_atomic;
-        MAX_DEST_RD_ATOMIC: max_dest_rd_atomic = max_dest_rd_atomic at most rd_atomic;
+        QKEY: qkey = qkey;
+        DEST_QPN: dest_qpn = dest_qp_num;
+        RQ_PSN: rq_psn = rq_psn;
+        SQ_PSN: sq_psn = sq_psn;
+        TIMEOUT: timeout = timeout;
+        RETRY_CNT: retry_cnt = retry_cnt;
+        RNR_RETRY: rnr_retry = rnr_retry;
+        MIN_RNR_TIMER: min_rnr_timer = min_rnr_timer;
+        MAX_QP_RD_ATOMIC: max_rd_atomic = max_rd_atomic;
+        MAX_DEST_RD_ATOMIC: max_dest_rd_atomic = max_dest_rd_atomic;
     }
     if has(QpAttrMask::PORT) {
         check_port(device, VERB, attr.port_num)?;
@@ -269,7 +270,7 @@ fn change(device: &Shared, attr: &QpAttr, mask: QpAttrMask) -> Result<AttrChange
     if has(QpAttrMask::PATH_MTU) {
         let active = device.socket.interface().map(|(_, mtu)| mtu);
         let most = limits::port_attr(active).active_mtu.bytes().unwrap_or(0);
-        let bytes = attr.path_mtu.bytes().ok_or_else(|| device.error(VERB, Errno::INVAL))?;
+        let bytes = attr.path_mtu.bytes().unwrap_or(0);
         limit("path_mtu", bytes.into(), most.into())?;
         change.path_mtu = Some(bytes);
     }
@@ -280,9 +281,6 @@ fn change(device: &Shared, attr: &QpAttr, mask: QpAttrMask) -> Result<AttrChange
     if has(QpAttrMask::STATE) {
         change.state = Some(engine_state(attr.qp_state).ok_or_else(|| device.error(VERB, Errno::INVAL))?);
     }
-    // Sequence numbers are 24 bits of what is given.
-    change.sq_psn = has(QpAttrMask::SQ_PSN).then_some(attr.sq_psn & BITS_24 as u32);
-    change.rq_psn = has(QpAttrMask::RQ_PSN).then_some(attr.rq_psn & BITS_24 as u32);
     change.sq_drained_event = has(QpAttrMask::EN_SQD_ASYNC_NOTIFY).then_some(attr.en_sqd_async_notify);
     Ok(change)
 }
@@ -320,5 +318,3 @@ fn qp_state(state: State) -> QpState {
 /// What a queue pair can let a peer do. The bits are the same on both sides.
 const REMOTE: AccessFlags =
     AccessFlags::REMOTE_WRITE.union(AccessFlags::REMOTE_READ).union(AccessFlags::REMOTE_ATOMIC);
-
-const BITS_24: u64 = 0xff_ffff;

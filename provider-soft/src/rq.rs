@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use roce::engine::Sge;
 use verbs_core::Errno;
+use verbs_core::checks::RecvChecks;
 use verbs_core::provider::RecvQueue;
-use verbs_core::types::{PostReason, QpState, RecvWr};
+use verbs_core::types::{PostReason, QpCap, QpState, RecvWr};
 
 use crate::device::Device;
-use crate::limits;
 use crate::ring::Producer;
 use crate::wqe::RecvWqe;
 
@@ -22,19 +22,17 @@ pub struct Rq {
     pub(crate) ring: Producer<RecvWqe>,
     device: Arc<Device>,
     slot: usize,
-    max_sge: u32,
-    /// The queue pair is not in RESET.
-    accepts: bool,
+    checks: RecvChecks,
 }
 
 impl Rq {
-    pub(crate) fn new(device: &Arc<Device>, ring: Producer<RecvWqe>, slot: usize, max_sge: u32) -> Self {
-        Self { ring, device: Arc::clone(device), slot, max_sge, accepts: false }
+    pub(crate) fn new(device: &Arc<Device>, ring: Producer<RecvWqe>, slot: usize, cap: &QpCap) -> Self {
+        Self { ring, device: Arc::clone(device), slot, checks: RecvChecks::new(cap) }
     }
 
     /// The queue pair was moved to a state.
     pub(crate) fn moved_to(&mut self, state: QpState) {
-        self.accepts = state != QpState::RESET;
+        self.checks.moved_to(state);
         if state == QpState::RESET {
             self.ring.resync();
         }
@@ -47,22 +45,11 @@ impl RecvQueue for Rq {
         if self.device.is_forked() {
             return Err(PostReason::Doorbell(Errno::NODEV));
         }
-        if !self.accepts {
-            // IBTA volume 1, C10-97.2.1: nothing may be posted in RESET.
-            return Err(PostReason::InvalidState);
-        }
-        let num_sge = wr.sge.len();
-        if num_sge > self.max_sge as usize {
-            return Err(PostReason::TooManySge { given: num_sge, max: self.max_sge });
-        }
-        let given = wr.sge.iter().map(|sge| u64::from(sge.length)).sum();
-        if given > limits::MAX_MESSAGE {
-            return Err(PostReason::MessageTooLong { given });
-        }
+        self.checks.check(wr)?;
         if !self.ring.has_room() {
             return Err(PostReason::QueueFull);
         }
-        let wqe = RecvWqe { wr_id: wr.wr_id, num_sge: num_sge as u32 };
+        let wqe = RecvWqe { wr_id: wr.wr_id, num_sge: wr.sge.len() as u32 };
         self.ring.put(wqe, wr.sge.iter().map(sge));
         Ok(())
     }

@@ -9,8 +9,8 @@ use common::{
     wait_ok, wait_status,
 };
 use verbs::{
-    AccessFlags, AsyncEventType, Cause, CqInit, Element, Errno, PostReason, QpAttr, QpAttrMask, QpCap,
-    QpState, QpType, RecvWr, RtsAttr, SendFlags, SendOp, SendWr, WcStatus,
+    AccessFlags, AsyncEventType, Cause, CqInit, Element, Errno, OpKind, PostReason, QpAttr, QpAttrMask,
+    QpCap, QpState, QpType, RecvWr, RtsAttr, SendFlags, SendOp, SendWr, WcStatus,
 };
 
 /// Gives up after a few milliseconds.
@@ -217,8 +217,18 @@ fn what_does_not_fit_into_a_queue_is_refused_with_the_reason() {
             SendFlags::empty(),
             PostReason::AtomicMisaligned { remote_addr: remote_addr + 4 },
         ),
-        (SendOp::RdmaRead { remote_addr, rkey }, &one, SendFlags::INLINE, PostReason::UnsupportedOp),
-        (SendOp::Send, &one, SendFlags::IP_CSUM, PostReason::UnsupportedOp),
+        (
+            SendOp::RdmaRead { remote_addr, rkey },
+            &one,
+            SendFlags::INLINE,
+            PostReason::UnsupportedFlags { op: OpKind::RDMA_READ, flags: SendFlags::INLINE },
+        ),
+        (
+            SendOp::Send,
+            &one,
+            SendFlags::IP_CSUM,
+            PostReason::UnsupportedFlags { op: OpKind::SEND, flags: SendFlags::IP_CSUM },
+        ),
     ] {
         let error = post_send(&mut qp, &[SendWr { wr_id: 1, op, sge, flags }]).unwrap_err();
         assert_eq!((error.accepted, error.reason), (0, reason));

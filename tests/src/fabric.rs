@@ -265,12 +265,8 @@ pub fn rtr_attr<P: Provider>(context: &Context<P>, shape: &Shape, remote: Remote
 
 /// The path from a GID of this device to itself.
 pub fn path(gid: &GidEntry) -> AhAttr {
-    let grh = GlobalRoute {
-        dgid: gid.gid,
-        sgid_index: gid.gid_index as u8,
-        hop_limit: 64,
-        ..GlobalRoute::default()
-    };
+    let grh =
+        GlobalRoute { dgid: gid.gid, sgid_index: gid.gid_index, hop_limit: 64, ..GlobalRoute::default() };
     AhAttr { grh: Some(grh), port_num: PORT, ..AhAttr::default() }
 }
 

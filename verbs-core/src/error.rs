@@ -1,32 +1,39 @@
-//! [`Error`]: which verb failed, on which device, with which errno, and why as far as it can be known.
+//! [`Error`]: the verb that failed, its device, its errno, and the cause as far as it is known.
 
 use core::fmt;
 
 use crate::Errno;
 use crate::discovery::SkipReason;
-use crate::types::{QpAttrMask, QpState, QpType};
+use crate::types::names::Names;
+use crate::types::{
+    AccessFlags, Gid, Mtu, ParseError, PostError, PostReason, QpAttrMask, QpState, QpType, WcError,
+};
 
-/// What every verb of the control path returns.
+/// The result of every verb of the control path.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
 
 /// A verb that failed.
 ///
 /// `Display` writes a sentence that an operator can act on:
-/// `create_qp on rxe0: max_send_wr 2000000 exceeds the device's 1048576 (EINVAL)`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// `create_qp on rxe0: max_send_wr 2000000 exceeds the device's 1048576 (EINVAL)`. `Debug` writes the same sentence, because
+/// a `main` that returns an error prints that; `{:#?}` writes the fields.
+///
+/// Refused posts, failed completions and parse errors convert into it, and it converts into [`std::io::Error`], so that
+/// `?` works between them.
+#[derive(Clone, PartialEq, Eq)]
 pub struct Error {
     /// The verb, by its name without `ibv_` (`"create_qp"`).
     pub verb: &'static str,
-    /// The device, or an empty string where there is none yet.
+    /// The name of the device, empty where there is none.
     pub device: Box<str>,
-    /// What the kernel said, or what it would have said.
+    /// The errno that the kernel returned, or that it would have returned.
     pub errno: Errno,
-    /// Why, where that can be known.
+    /// The cause, where it is known.
     pub cause: Cause,
 }
 
 impl Error {
-    /// A verb that failed with nothing known beyond the errno.
+    /// A verb that failed for an unknown cause.
     pub fn new(verb: &'static str, device: &str, errno: Errno) -> Self {
         Self { verb, device: device.into(), errno, cause: Cause::Unknown }
     }
@@ -39,43 +46,74 @@ impl Error {
     }
 }
 
-/// Why a verb failed.
+/// The cause of a failed verb.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cause {
     /// Only the errno is known.
     Unknown,
-    /// A limit of the device, or of the protocol, was passed.
+    /// A value lies beyond a limit of the device or of the protocol.
     Limit {
-        /// Its name, as the attribute is called.
+        /// The name of the attribute.
         name: &'static str,
-        /// What was asked for.
+        /// The value that was given.
         asked: u64,
         /// The least that is allowed.
         min: u64,
         /// The most that is allowed.
         max: u64,
     },
-    /// A QP transition that does not exist for the type.
+    /// A path MTU with a code that the specification does not have.
+    Mtu {
+        /// The code.
+        mtu: Mtu,
+    },
+    /// A path without a GRH on an Ethernet port. InfiniBand needs it only between subnets, RoCE always.
+    NoGrh {
+        /// The port.
+        port_num: u8,
+    },
+    /// A memory region with rights for peers that need [`AccessFlags::LOCAL_WRITE`], which it lacks.
+    NeedsLocalWrite {
+        /// The rights that need it.
+        access: AccessFlags,
+    },
+    /// Access rights that the device does not have.
+    Access {
+        /// The rights.
+        access: AccessFlags,
+    },
+    /// A type of queue pair that the device does not have.
+    QpType {
+        /// The type.
+        qp_type: QpType,
+    },
+    /// A queue did not accept a work request.
+    Post(PostReason),
+    /// A work request failed.
+    Completion(WcError),
+    /// Text or bytes that are not the value they should be.
+    Parse(ParseError),
+    /// A queue pair transition that does not exist for the type.
     IllegalTransition {
         /// The transport service.
         qp_type: QpType,
-        /// Where it was.
+        /// The state before.
         from: QpState,
-        /// Where it should go.
+        /// The state that was asked for.
         to: QpState,
     },
-    /// A QP transition with the wrong attributes.
+    /// A queue pair transition with the wrong attributes.
     TransitionAttributes {
         /// The transport service.
         qp_type: QpType,
-        /// Where it was.
+        /// The state before.
         from: QpState,
-        /// Where it should go.
+        /// The state that was asked for.
         to: QpState,
-        /// What it needs and did not get.
+        /// The attributes that it needs and that the mask lacks.
         missing: QpAttrMask,
-        /// What it got and does not take.
+        /// The attributes of the mask that it does not take.
         forbidden: QpAttrMask,
     },
     /// Locked memory is limited, and the region is larger.
@@ -91,48 +129,57 @@ pub enum Cause {
         port_num: u8,
         /// The index.
         index: u32,
-        /// How many entries the table has; 0 where that is not known.
+        /// The number of entries in the table; 0 where that is not known.
         table_len: u32,
+    },
+    /// No entry of the port's GID table has this address with the protocol that is needed.
+    NoSuchGid {
+        /// The port.
+        port_num: u8,
+        /// The address.
+        gid: Gid,
     },
     /// The kernel is too old for it, or built without it.
     KernelLacks {
-        /// What it lacks.
+        /// The feature that it lacks.
         what: &'static str,
     },
-    /// The kernel's answer was too short or makes no sense.
+    /// The kernel's reply was too short or malformed.
     BadReply {
-        /// What was wrong with it.
+        /// The defect.
         what: &'static str,
     },
     /// Objects made from this one are still alive.
     InUse {
-        /// What kind they are.
+        /// The kind of these objects.
         by: &'static str,
     },
     /// An object of another device, context or protection domain was given.
     Foreign {
-        /// Which object.
+        /// The kind of the object.
         what: &'static str,
     },
     /// A file could not be used.
     File {
         /// Its path.
         path: Box<str>,
-        /// What to do about it.
+        /// A remedy; may be empty.
         hint: &'static str,
     },
-    /// No device has the name, or none is there at all.
+    /// No device has the name, or there is no device at all.
     NoDevice {
-        /// What was looked for.
+        /// The name that was looked for; empty for any device.
         name: Box<str>,
-        /// Devices that are there, separated by `, `. Empty when there are none.
+        /// The devices that can be opened, separated by `, `. Empty when there are none.
         present: Box<str>,
-        /// Devices that were found and left out, with reasons, separated by `; `. Empty when there are none.
+        /// The devices that were found and left out, with reasons, separated by `; `. Empty when there are none.
         skipped: Box<str>,
+        /// There is no device at all, and `VERBS_SOFT=auto` in the environment would make one in software.
+        try_soft: bool,
     },
-    /// The device that was wanted is one that no list would have.
+    /// The device that was asked for is one that every list leaves out.
     LeftOut {
-        /// Why.
+        /// The reason.
         reason: Box<SkipReason>,
     },
 }
@@ -150,27 +197,67 @@ impl fmt::Display for Error {
     }
 }
 
+/// The sentence of `Display`; with `{:#?}` the fields.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !f.alternate() {
+            return fmt::Display::fmt(self, f);
+        }
+        let Self { verb, device, errno, cause } = self;
+        f.debug_struct("Error")
+            .field("verb", verb)
+            .field("device", device)
+            .field("errno", errno)
+            .field("cause", cause)
+            .finish()
+    }
+}
+
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unknown => f.write_str("cause unknown"),
-            Self::Limit { name, asked, max, .. } if asked > max => {
-                write!(f, "{name} {asked} exceeds the device's {max}")
+            Self::Limit { name, asked, max: 0, .. } if *asked > 0 => {
+                // A capacity of 0 is a lack of the whole thing, an index of at most 0 is not.
+                match name.strip_prefix("max_") {
+                    Some(thing) => write!(f, "{name} {asked}, but the device has no {thing}"),
+                    None => write!(f, "the device has no {name} {asked}"),
+                }
             }
+            Self::Limit { name, asked, max, .. } if asked > max => match bits(*max) {
+                Some(bits) => write!(f, "{name} {asked} does not fit into {bits} bits: the most is {max}"),
+                None => write!(f, "{name} {asked} exceeds the device's {max}"),
+            },
             Self::Limit { name, asked, min, .. } => {
                 write!(f, "{name} {asked} is below the least possible, {min}")
             }
+            Self::Mtu { mtu } => write!(
+                f,
+                "there is no MTU with the code {}: 1 to 5 stand for 256, 512, 1024, 2048 and 4096 bytes",
+                mtu.0
+            ),
+            Self::NoGrh { port_num } => write!(
+                f,
+                "port {port_num} is Ethernet (RoCE), where every path needs a GRH: set ah_attr.grh, or make the path \
+                 with AhAttr::new"
+            ),
+            Self::NeedsLocalWrite { access } => write!(f, "{} needs LOCAL_WRITE as well", Names(*access)),
+            Self::Access { access } => write!(f, "the device does not have the rights {}", Names(*access)),
+            Self::QpType { qp_type } => write!(f, "the device has no queue pairs of the type {qp_type}"),
+            Self::Post(reason) => reason.fmt(f),
+            Self::Completion(error) => error.fmt(f),
+            Self::Parse(error) => error.fmt(f),
             Self::IllegalTransition { qp_type, from, to } => {
                 write!(f, "an {qp_type} queue pair cannot go from {from} to {to}")
             }
             Self::TransitionAttributes { qp_type, from, to, missing, forbidden } => {
                 write!(f, "{qp_type} {from} to {to}")?;
                 if !missing.is_empty() {
-                    write!(f, " misses {}", AttrNames(*missing))?;
+                    write!(f, " misses {}", Names(*missing))?;
                 }
                 if !forbidden.is_empty() {
                     let and = if missing.is_empty() { "" } else { " and" };
-                    write!(f, "{and} does not take {}", AttrNames(*forbidden))?;
+                    write!(f, "{and} does not take {}", Names(*forbidden))?;
                 }
                 Ok(())
             }
@@ -183,13 +270,16 @@ impl fmt::Display for Cause {
                 write!(f, "port {port_num} has no GID at index {index}")?;
                 if *table_len > 0 { write!(f, ": its table has {table_len} entries") } else { Ok(()) }
             }
+            Self::NoSuchGid { port_num, gid } => {
+                write!(f, "no entry of port {port_num}'s GID table is {}", gid.to_ipv6())
+            }
             Self::KernelLacks { what } => write!(f, "this kernel has no {what}"),
-            Self::BadReply { what } => write!(f, "the kernel's reply makes no sense: {what}"),
+            Self::BadReply { what } => write!(f, "the kernel's reply is malformed: {what}"),
             Self::InUse { by } => write!(f, "still in use by {by}"),
             Self::Foreign { what } => write!(f, "the {what} belongs to another device"),
             Self::File { path, hint: "" } => write!(f, "{path}"),
             Self::File { path, hint } => write!(f, "{path}: {hint}"),
-            Self::NoDevice { name, present, skipped } => {
+            Self::NoDevice { name, present, skipped, try_soft } => {
                 match (name.is_empty(), present.is_empty()) {
                     (true, true) => f.write_str("there is no RDMA device")?,
                     (true, false) => f.write_str("there is no RDMA device with an empty name")?,
@@ -198,30 +288,67 @@ impl fmt::Display for Cause {
                 if !present.is_empty() {
                     write!(f, ", only {present}")?;
                 }
-                if skipped.is_empty() { Ok(()) } else { write!(f, "; left out: {skipped}") }
+                if !skipped.is_empty() {
+                    write!(f, "; left out: {skipped}")?;
+                }
+                if *try_soft {
+                    f.write_str("; VERBS_SOFT=auto in the environment makes one in software (soft0)")?;
+                }
+                Ok(())
             }
             Self::LeftOut { reason } => reason.fmt(f),
         }
     }
 }
 
-/// The names of attributes, as `ibv_modify_qp(3)` writes them, without `IBV_QP_`.
-struct AttrNames(QpAttrMask);
-
-impl fmt::Display for AttrNames {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut separator = "";
-        let mut names = self.0.iter_names();
-        for (name, _) in names.by_ref() {
-            write!(f, "{separator}{name}")?;
-            separator = ", ";
-        }
-        let rest = names.remaining().bits();
-        if rest != 0 { write!(f, "{separator}{rest:#x}") } else { Ok(()) }
+/// The width of a field whose largest value is `max`, for the widths of the wire and the commands: queue pair numbers,
+/// packet sequence numbers, GID indexes.
+const fn bits(max: u64) -> Option<u32> {
+    match max {
+        0xff => Some(8),
+        0xff_ffff => Some(24),
+        _ => None,
     }
 }
 
 impl std::error::Error for Error {}
+
+impl From<PostReason> for Error {
+    fn from(reason: PostReason) -> Self {
+        Self::new("post", "", reason.errno()).because(Cause::Post(reason))
+    }
+}
+
+impl From<PostError> for Error {
+    fn from(error: PostError) -> Self {
+        error.reason.into()
+    }
+}
+
+impl From<WcError> for Error {
+    fn from(error: WcError) -> Self {
+        Self::new("poll_cq", "", Errno::IO).because(Cause::Completion(error))
+    }
+}
+
+impl From<ParseError> for Error {
+    fn from(error: ParseError) -> Self {
+        Self::new("parse", "", Errno::INVAL).because(Cause::Parse(error))
+    }
+}
+
+/// Conversions into [`std::io::Error`] by way of [`Error`].
+macro_rules! into_io_error {
+    ($($from:ty),*) => {$(
+        impl From<$from> for std::io::Error {
+            fn from(error: $from) -> Self {
+                Error::from(error).into()
+            }
+        }
+    )*};
+}
+
+into_io_error!(PostReason, PostError, WcError, ParseError);
 
 impl From<Error> for std::io::Error {
     fn from(error: Error) -> Self {
@@ -233,6 +360,7 @@ impl From<Error> for std::io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::{Wc, WcStatus};
 
     #[test]
     fn a_passed_limit_reads_as_a_sentence() {
@@ -261,6 +389,54 @@ mod tests {
             error.to_string(),
             "modify_qp on rxe0: RC INIT to RTR misses AV, DEST_QPN and does not take QKEY (EINVAL)"
         );
+    }
+
+    #[test]
+    fn a_main_that_returns_an_error_prints_its_sentence() {
+        let error = Error::new("open_device", "rxe0", Errno::ACCESS);
+        let boxed: Box<dyn std::error::Error> = Box::new(error.clone());
+        assert_eq!(format!("{boxed:?}"), "open_device on rxe0: Permission denied (EACCES)");
+        let fields = format!("{error:#?}");
+        assert!(fields.contains("verb: \"open_device\"") && fields.contains("cause: Unknown"), "{fields}");
+    }
+
+    #[test]
+    fn refused_posts_failed_completions_and_parse_errors_become_errors_by_a_question_mark() {
+        fn all(step: u32) -> Result<()> {
+            let wc = Wc { status: WcStatus::RETRY_EXC_ERR, wr_id: 3, qp_num: 17, ..Wc::default() };
+            match step {
+                0 => Err(PostReason::QueueFull)?,
+                1 => Err(PostError { accepted: 2, reason: PostReason::ForeignAv })?,
+                2 => wc.ok()?,
+                _ => drop("nonsense".parse::<Gid>()?),
+            }
+            Ok(())
+        }
+        for (step, text) in [
+            "post: the queue is full: poll completions before posting more (ENOMEM)",
+            "post: the address handle belongs to another provider (EINVAL)",
+            "poll_cq: work request 3 of queue pair 0x11 failed: transport retry counter exceeded (EIO)",
+            "parse: a GID is an IPv6 or IPv4 address (EINVAL)",
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let error = all(step as u32).unwrap_err();
+            assert_eq!(error.to_string(), text);
+            let io = std::io::Error::from(error.clone());
+            assert_eq!(io.to_string(), text);
+            assert_eq!(io.get_ref().and_then(|inner| inner.downcast_ref()), Some(&error));
+        }
+    }
+
+    #[test]
+    fn a_device_that_has_none_of_something_is_not_said_to_have_zero() {
+        for (name, text) in [
+            ("max_inline_data", "max_inline_data 64, but the device has no inline_data"),
+            ("pkey index", "the device has no pkey index 64"),
+        ] {
+            assert_eq!(Cause::Limit { name, asked: 64, min: 0, max: 0 }.to_string(), text);
+        }
     }
 
     #[test]

@@ -5,7 +5,9 @@
 //! | [`discovery`] | which RDMA devices there are: netlink, then sysfs |
 //! | [`channel`] | one way to the kernel's uverbs: ioctl, INVOKE_WRITE, `write()`; a scripted double for tests |
 //! | [`cmd`] | one function per kernel method |
-//! | [`types`] | the values that verbs speak in: attributes, work requests, completions |
+//! | [`types`] | the values that verbs take and return: attributes, work requests, completions |
+//! | [`checks`] | the checks of work requests that all providers make |
+//! | [`explain`] | the causes of refused values, the same for all providers |
 //! | [`transition`] | which attributes which QP transition takes |
 //! | [`ring`] | cursors, doorbells and barriers for queues shared with a device |
 //! | [`exposed`] | memory that peers may touch, as threads of this process access it |
@@ -23,8 +25,10 @@ pub mod types;
 pub use errno::Errno;
 pub use error::{Cause, Error, Result};
 pub mod channel;
+pub mod checks;
 pub mod cmd;
 pub mod discovery;
+pub mod explain;
 pub mod exposed;
 #[cfg(doctest)]
 mod fence;

@@ -93,7 +93,8 @@ impl<P: Provider> SendHalf<'_, P> {
             return Err(ParkReason::ReservedWrId);
         }
         if !takes_inline(&op) {
-            return Err(ParkReason::Post(PostReason::UnsupportedOp));
+            let (op, flags) = (op.kind(), SendFlags::INLINE);
+            return Err(ParkReason::Post(PostReason::UnsupportedFlags { op, flags }));
         }
         let length = u32::try_from(data.len()).map_err(|_| ParkReason::OutOfRange)?;
         let sge = [Sge { addr: data.as_ptr().expose_provenance() as u64, length, lkey: 0 }];
@@ -169,7 +170,8 @@ unsafe fn post_parked(
     post: impl FnOnce(&[SendWr<'_>]) -> Result<(), PostError>,
 ) -> Result<(), PostError> {
     if !is_parkable(&op, flags) {
-        return Err(PostError { accepted: 0, reason: PostReason::UnsupportedOp });
+        let reason = PostReason::UnsupportedFlags { op: op.kind(), flags: flags & SendFlags::INLINE };
+        return Err(PostError { accepted: 0, reason });
     }
     post(&[SendWr { wr_id, op, sge, flags: flags | SendFlags::SIGNALED }])
 }

@@ -251,7 +251,8 @@ fn each_type_has_its_operations_and_no_others() {
             if types.contains(qp_type.name().unwrap()) {
                 posted(&mut fixture, &wr);
             } else {
-                assert_eq!(refused(&mut fixture, wr), PostReason::UnsupportedOp, "{qp_type} {op:?}");
+                let unsupported = PostReason::UnsupportedOp { op: op.kind(), qp_type };
+                assert_eq!(refused(&mut fixture, wr), unsupported, "{qp_type} {op:?}");
             }
         }
     }
@@ -291,10 +292,13 @@ fn too_much_is_refused_before_anything_is_written() {
     posted(&mut fixture, &plain(SendOp::Send, &long(&[0x7fff_ffff, 1])));
 
     let wr = SendWr { flags: inline, ..plain(read, &five[..1]) };
-    assert_eq!(refused(&mut fixture, wr), PostReason::UnsupportedOp, "a read has nothing to send");
+    let no_inline = PostReason::UnsupportedFlags { op: read.kind(), flags: inline };
+    assert_eq!(refused(&mut fixture, wr), no_inline, "a read has nothing to send");
     for bits in [SendFlags::IP_CSUM.bits(), 1 << 20, u32::MAX] {
         let wr = SendWr { flags: SendFlags::from_bits_retain(bits), ..plain(SendOp::Send, &five[..1]) };
-        assert_eq!(refused(&mut fixture, wr), PostReason::UnsupportedOp, "flags {bits:#x}");
+        let known = inline | SendFlags::FENCE | SendFlags::SIGNALED | SendFlags::SOLICITED;
+        let unknown = PostReason::UnsupportedFlags { op: wr.op.kind(), flags: wr.flags - known };
+        assert_eq!(refused(&mut fixture, wr), unknown, "flags {bits:#x}");
     }
 }
 

@@ -4,7 +4,7 @@ use uverbs_abi::rdma_user_rxe::{RxeRecvWqe, RxeSendWqe};
 use verbs_core::channel::{Expect, Reply};
 use verbs_core::provider::{CqOps, QpOps, SendQueue};
 use verbs_core::types::{
-    Av, PostReason, QpAttr, QpAttrMask, QpInitAttr, QpState, QpType, RecvWr, SendFlags, SendOp, SendWr,
+    Av, Mtu, PostReason, QpAttr, QpAttrMask, QpInitAttr, QpState, QpType, RecvWr, SendFlags, SendOp, SendWr,
     UdAddr, Wc, WcStatus,
 };
 use verbs_core::{Cause, Errno, transition};
@@ -44,7 +44,7 @@ fn step(fixture: &mut Fixture, to: QpState) {
     let from = fixture.qp.qp.state();
     let required = transition::lookup(fixture.qp.qp.qp_type(), from, to).unwrap().required;
     fixture.device.script.expect([Expect::anything(Reply::ok())]);
-    let attr = QpAttr { qp_state: to, ..QpAttr::default() };
+    let attr = QpAttr { qp_state: to, path_mtu: Mtu::MTU_1024, ..QpAttr::default() };
     fixture.qp.qp.modify(&attr, required | QpAttrMask::STATE).unwrap();
 }
 
@@ -52,8 +52,10 @@ fn step(fixture: &mut Fixture, to: QpState) {
 fn an_operation_of_another_type_is_unsupported_whatever_the_state() {
     let mut fixture = Fixture::of_type(QpType::UC);
     let read = SendOp::RdmaRead { remote_addr: 0, rkey: 0 };
-    assert_eq!(fixture.send(&[plain(read, &[])]).unwrap_err().reason, PostReason::UnsupportedOp);
+    let unsupported = PostReason::UnsupportedOp { op: read.kind(), qp_type: QpType::UC };
+    assert_eq!(fixture.send(&[plain(read, &[])]).unwrap_err().reason, unsupported);
     fixture.device.move_to(&mut fixture.qp, QpState::RESET);
+    assert_eq!(fixture.send(&[plain(read, &[])]).unwrap_err().reason, unsupported);
     assert_eq!(fixture.send(&[plain(SendOp::Send, &[])]).unwrap_err().reason, PostReason::InvalidState);
 }
 
@@ -126,7 +128,7 @@ fn only_what_is_signaled_completes_unless_all_are() {
 #[test]
 fn an_impossible_transition_is_told_without_asking_the_kernel() {
     let mut fixture = Fixture::of_type(QpType::RC);
-    let to = |qp_state| QpAttr { qp_state, ..QpAttr::default() };
+    let to = |qp_state| QpAttr { qp_state, path_mtu: Mtu::MTU_1024, ..QpAttr::default() };
     // The script expects nothing: a command would panic.
     let error = fixture.qp.qp.modify(&to(QpState::INIT), QpAttrMask::STATE).unwrap_err();
     assert_eq!(error.to_string(), "modify_qp on rxe0: an RC queue pair cannot go from RTS to INIT (EINVAL)");

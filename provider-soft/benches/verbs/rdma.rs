@@ -242,7 +242,7 @@ impl<P: Provider> End<P, Reset> {
         let (remote_addr, rkey) = (next()?.parse()?, next()?.parse()?);
         let access = AccessFlags::REMOTE_WRITE;
         let init = InitAttr { port_num: PORT, access, ..InitAttr::default() };
-        let sgid_index = u8::try_from(self.context.find_gid(PORT)?.gid_index)?;
+        let sgid_index = self.context.find_gid(PORT)?.gid_index;
         let grh = GlobalRoute { dgid, sgid_index, hop_limit: 64, ..GlobalRoute::default() };
         let ah_attr = AhAttr { grh: Some(grh), port_num: PORT, ..AhAttr::default() };
         let rtr = RtrAttr {

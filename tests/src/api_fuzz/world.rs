@@ -130,7 +130,7 @@ impl World {
     pub(super) fn path(&self, from: usize, to: usize) -> AhAttr {
         let grh = GlobalRoute {
             dgid: self.gids[to].gid,
-            sgid_index: self.gids[from].gid_index as u8,
+            sgid_index: self.gids[from].gid_index,
             hop_limit: 64,
             ..GlobalRoute::default()
         };

@@ -219,8 +219,7 @@ fn first_psn(choices: &mut Choices) -> u32 {
 }
 
 fn path(from: &GidEntry, to: Gid) -> AhAttr {
-    let grh =
-        GlobalRoute { dgid: to, sgid_index: from.gid_index as u8, hop_limit: 64, ..GlobalRoute::default() };
+    let grh = GlobalRoute { dgid: to, sgid_index: from.gid_index, hop_limit: 64, ..GlobalRoute::default() };
     AhAttr { grh: Some(grh), port_num: PORT, ..AhAttr::default() }
 }
 

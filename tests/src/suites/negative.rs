@@ -465,7 +465,12 @@ fn posting_what_does_not_fit_is_refused_and_the_queue_is_as_before() -> CaseResu
         (add, &four, SendFlags::empty(), PostReason::AtomicLength { given: 4 }),
         (add, &sixteen, SendFlags::empty(), PostReason::AtomicLength { given: 16 }),
         (odd, &eight, SendFlags::empty(), PostReason::AtomicMisaligned { remote_addr: remote_addr + 4 }),
-        (SendOp::RdmaRead { remote_addr, rkey }, &eight, inline, PostReason::UnsupportedOp),
+        (
+            SendOp::RdmaRead { remote_addr, rkey },
+            &eight,
+            inline,
+            PostReason::UnsupportedFlags { op: verbs::OpKind::RDMA_READ, flags: inline },
+        ),
     ] {
         let wr = SendWr { wr_id: 1, op, sge, flags };
         let error = match post_send(&mut pair.a.qp, &[wr]) {
@@ -587,9 +592,10 @@ fn without_a_device() -> CaseResult {
     let list = verbs::devices()?;
     assert!(list.is_empty() && list.skipped().is_empty(), "{list:?}");
     let text = error_of(list.first(), "no device")?.to_string();
-    assert_eq!(text, "open_device: there is no RDMA device (ENODEV)");
+    let hint = "VERBS_SOFT=auto in the environment makes one in software (soft0)";
+    assert_eq!(text, format!("open_device: there is no RDMA device; {hint} (ENODEV)"));
     let text = error_of(list.find(DEVICE), "no device")?.to_string();
-    assert_eq!(text, format!("open_device: there is no RDMA device {DEVICE} (ENODEV)"));
+    assert_eq!(text, format!("open_device: there is no RDMA device {DEVICE}; {hint} (ENODEV)"));
     match tools_agree() {
         // Where there is nothing to compare with, the rest was seen all the same.
         Err(Stop::Skipped(_)) => Ok(()),

@@ -155,8 +155,8 @@ fn connect(
 ) -> Result<Endpoint<Rts>, (&'static str, Error)> {
     let grh = (remote.gid.interface_id() != 0).then(|| GlobalRoute {
         dgid: remote.gid,
-        // As in C, where no index is -1.
-        sgid_index: options.gid_idx.unwrap_or(u32::MAX) as u8,
+        // As in C, where no index is -1 and 8 bits go to the kernel.
+        sgid_index: options.gid_idx.unwrap_or(u32::MAX) & 0xff,
         hop_limit: 1,
         ..GlobalRoute::default()
     });

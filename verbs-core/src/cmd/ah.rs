@@ -10,14 +10,16 @@ use uverbs_abi::ib_user_verbs::{
 use zerocopy::IntoBytes;
 
 use super::{Destroy, ah_attr_to_kernel, write_only};
-use crate::Result;
 use crate::channel::{Uhw, Uverbs, WriteCmd};
 use crate::types::AhAttr;
+use crate::{Errno, Result};
 
-/// Makes an address handle, and gives its handle.
+/// Makes an address handle, and returns the kernel's handle of it.
 ///
 /// # Errors
-/// What the kernel answers.
+/// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a GID index beyond 255, which the command cannot carry; any
+/// errno that the kernel returns: notably `EINVAL` for a port or a path that does not exist, `ENODATA` for an empty
+/// entry of the GID table.
 #[doc(alias = "ibv_create_ah")]
 pub fn create_ah(
     uverbs: &Uverbs,
@@ -26,18 +28,19 @@ pub fn create_ah(
     attr: &AhAttr,
     uhw: Uhw<'_>,
 ) -> Result<u32> {
+    const VERB: &str = "create_ah";
     let mut reply = IbUverbsCreateAhResp::default();
-    let request =
-        IbUverbsCreateAh { response: 0, user_handle, pd_handle, reserved: 0, attr: ah_attr_to_kernel(attr) };
+    let attr = ah_attr_to_kernel(attr).map_err(|cause| uverbs.error(VERB, Errno::INVAL).because(cause))?;
+    let request = IbUverbsCreateAh { response: 0, user_handle, pd_handle, reserved: 0, attr };
     let command = WriteCmd::new(IB_USER_VERBS_CMD_CREATE_AH, request.as_bytes(), reply.as_mut_bytes(), uhw);
-    uverbs.write(command).map_err(|errno| uverbs.error("create_ah", errno))?;
+    uverbs.write(command).map_err(|errno| uverbs.error(VERB, errno))?;
     Ok(reply.ah_handle)
 }
 
 /// Destroys an address handle.
 ///
 /// # Errors
-/// What the kernel answers.
+/// Any errno that the kernel returns; `EBUSY` while datagrams that use it are on their way.
 #[doc(alias = "ibv_destroy_ah")]
 pub fn destroy_ah(uverbs: &Uverbs, handle: u32) -> Result<()> {
     Destroy {

@@ -30,7 +30,7 @@ use uverbs_abi::ib_user_verbs::{IbUverbsAhAttr, IbUverbsGlobalRoute};
 
 use crate::channel::{Attr, Uverbs, WriteCmd};
 use crate::types::{AhAttr, Gid, GlobalRoute};
-use crate::{Errno, Result};
+use crate::{Cause, Errno, Result};
 
 /// A method that destroys an object: by ioctl with the handle (and a reply of `reply` bytes), else by its write struct.
 struct Destroy<'a> {
@@ -69,17 +69,29 @@ fn fd_number(fd: Option<BorrowedFd<'_>>) -> i32 {
     fd.map_or(-1, |fd| fd.as_raw_fd())
 }
 
-fn ah_attr_to_kernel(attr: &AhAttr) -> IbUverbsAhAttr {
-    let grh = attr.grh.unwrap_or_default();
-    IbUverbsAhAttr {
-        grh: IbUverbsGlobalRoute {
+/// The path as the kernel takes it.
+///
+/// # Errors
+/// The cause, for a GID index that does not fit into the 8 bits of the command.
+fn ah_attr_to_kernel(attr: &AhAttr) -> Result<IbUverbsAhAttr, Cause> {
+    let grh = match attr.grh {
+        None => IbUverbsGlobalRoute::default(),
+        Some(grh) => IbUverbsGlobalRoute {
             dgid: grh.dgid.0,
             flow_label: grh.flow_label,
-            sgid_index: grh.sgid_index,
+            sgid_index: u8::try_from(grh.sgid_index).map_err(|_| Cause::Limit {
+                name: "sgid_index",
+                asked: grh.sgid_index.into(),
+                min: 0,
+                max: u8::MAX.into(),
+            })?,
             hop_limit: grh.hop_limit,
             traffic_class: grh.traffic_class,
             reserved: 0,
         },
+    };
+    Ok(IbUverbsAhAttr {
+        grh,
         dlid: attr.dlid,
         sl: attr.sl,
         src_path_bits: attr.src_path_bits,
@@ -87,7 +99,7 @@ fn ah_attr_to_kernel(attr: &AhAttr) -> IbUverbsAhAttr {
         is_global: attr.grh.is_some().into(),
         port_num: attr.port_num,
         reserved: 0,
-    }
+    })
 }
 
 fn ah_attr_from_dest(dest: &uverbs_abi::ib_user_verbs::IbUverbsQpDest) -> AhAttr {
@@ -95,7 +107,7 @@ fn ah_attr_from_dest(dest: &uverbs_abi::ib_user_verbs::IbUverbsQpDest) -> AhAttr
         grh: (dest.is_global != 0).then_some(GlobalRoute {
             dgid: Gid(dest.dgid),
             flow_label: dest.flow_label,
-            sgid_index: dest.sgid_index,
+            sgid_index: dest.sgid_index.into(),
             hop_limit: dest.hop_limit,
             traffic_class: dest.traffic_class,
         }),

@@ -23,9 +23,9 @@ use crate::channel::{Attr, Uhw, Uverbs, WriteCmd};
 use crate::types::{
     AccessFlags, AhAttr, MigState, Mtu, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpInitInfo, QpState,
 };
-use crate::{Errno, Result};
+use crate::{Cause, Errno, Result, explain};
 
-/// What the kernel says of a new queue pair.
+/// The kernel's reply for a new queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpInfo {
     /// Its handle.
@@ -39,7 +39,8 @@ pub struct QpInfo {
 /// Makes a queue pair, whose asynchronous events go to `event_fd`.
 ///
 /// # Errors
-/// What the kernel answers.
+/// Any errno that the kernel returns: notably `EINVAL` for a capacity or type that the device does not have, `ENOMEM`,
+/// `EPERM` for a type that needs `CAP_NET_RAW`.
 #[doc(alias = "ibv_create_qp")]
 pub fn create_qp(
     uverbs: &Uverbs,
@@ -129,10 +130,14 @@ pub fn create_qp(
 /// Moves a queue pair, or changes its attributes.
 ///
 /// # Errors
-/// What the kernel answers. See [`crate::transition`] for why it may say `EINVAL`.
+/// `EINVAL` with [`Cause::Limit`] for numbers that do not fit: queue pair and packet sequence numbers beyond 24 bits,
+/// whose upper bits the kernel would cut off in silence, and GID indexes beyond 255, which the command cannot carry. Any
+/// errno that the kernel returns; [`crate::transition`] explains most `EINVAL`.
 #[doc(alias = "ibv_modify_qp")]
 pub fn modify_qp(uverbs: &Uverbs, handle: u32, attr: &QpAttr, mask: QpAttrMask) -> Result<()> {
-    let base = modify_to_kernel(handle, attr, mask);
+    const VERB: &str = "modify_qp";
+    let base = modify_to_kernel(handle, attr, mask)
+        .map_err(|cause| uverbs.error(VERB, Errno::INVAL).because(cause))?;
     let result = if mask.contains(QpAttrMask::RATE_LIMIT) {
         let request = IbUverbsExModifyQp { base, rate_limit: attr.rate_limit, reserved: 0 };
         let mut reply = IbUverbsExModifyQpResp::default();
@@ -146,13 +151,13 @@ pub fn modify_qp(uverbs: &Uverbs, handle: u32, attr: &QpAttr, mask: QpAttrMask) 
     } else {
         write_only(uverbs, IB_USER_VERBS_CMD_MODIFY_QP, base.as_bytes())
     };
-    result.map_err(|errno| uverbs.error("modify_qp", errno))
+    result.map_err(|errno| uverbs.error(VERB, errno))
 }
 
-/// Asks for a queue pair's attributes. The kernel may answer more than `mask` asks for.
+/// Asks for a queue pair's attributes. The kernel may return more than `mask` asks for.
 ///
 /// # Errors
-/// What the kernel answers; `EOPNOTSUPP` for [`QpAttrMask::RATE_LIMIT`], which cannot be asked for.
+/// Any errno that the kernel returns; `EOPNOTSUPP` for [`QpAttrMask::RATE_LIMIT`], which cannot be asked for.
 #[doc(alias = "ibv_query_qp")]
 pub fn query_qp(uverbs: &Uverbs, handle: u32, mask: QpAttrMask) -> Result<(QpAttr, QpInitInfo)> {
     const VERB: &str = "query_qp";
@@ -167,10 +172,10 @@ pub fn query_qp(uverbs: &Uverbs, handle: u32, mask: QpAttrMask) -> Result<(QpAtt
     Ok(query_from_kernel(&reply))
 }
 
-/// Destroys a queue pair: the device does not touch the memory of its work requests any more.
+/// Destroys a queue pair. After `Ok` the device does not touch the memory of its work requests any more.
 ///
 /// # Errors
-/// `EBUSY` while it is attached to multicast groups.
+/// `EBUSY` while it is attached to multicast groups; any errno that the kernel returns.
 #[doc(alias = "ibv_destroy_qp")]
 pub fn destroy_qp(uverbs: &Uverbs, handle: u32) -> Result<()> {
     let mut reply = IbUverbsDestroyQpResp::default();
@@ -194,8 +199,12 @@ pub fn destroy_qp(uverbs: &Uverbs, handle: u32) -> Result<()> {
     })
 }
 
-/// Only what the mask names goes to the kernel; the rest is zero.
-fn modify_to_kernel(handle: u32, attr: &QpAttr, mask: QpAttrMask) -> IbUverbsModifyQp {
+/// The command. Only what the mask names goes to the kernel; the rest is zero.
+///
+/// # Errors
+/// The cause, for a value that does not fit into the command or into the packets.
+fn modify_to_kernel(handle: u32, attr: &QpAttr, mask: QpAttrMask) -> Result<IbUverbsModifyQp, Cause> {
+    explain::numbers_fit(attr, mask)?;
     let mut cmd = IbUverbsModifyQp { qp_handle: handle, attr_mask: mask.bits(), ..Default::default() };
     macro_rules! copy {
         ($($bit:ident: $($field:ident = $value:expr),+;)*) => {
@@ -210,7 +219,7 @@ fn modify_to_kernel(handle: u32, attr: &QpAttr, mask: QpAttrMask) -> IbUverbsMod
         PKEY_INDEX: pkey_index = attr.pkey_index;
         PORT: port_num = attr.port_num;
         QKEY: qkey = attr.qkey;
-        AV: dest = dest_to_kernel(&attr.ah_attr);
+        AV: dest = dest_to_kernel(&attr.ah_attr)?;
         PATH_MTU: path_mtu = attr.path_mtu.0;
         TIMEOUT: timeout = attr.timeout;
         RETRY_CNT: retry_cnt = attr.retry_cnt;
@@ -218,7 +227,7 @@ fn modify_to_kernel(handle: u32, attr: &QpAttr, mask: QpAttrMask) -> IbUverbsMod
         RQ_PSN: rq_psn = attr.rq_psn;
         MAX_QP_RD_ATOMIC: max_rd_atomic = attr.max_rd_atomic;
         ALT_PATH:
-            alt_dest = dest_to_kernel(&attr.alt_ah_attr),
+            alt_dest = dest_to_kernel(&attr.alt_ah_attr)?,
             alt_pkey_index = attr.alt_pkey_index,
             alt_port_num = attr.alt_port_num,
             alt_timeout = attr.alt_timeout;
@@ -228,12 +237,12 @@ fn modify_to_kernel(handle: u32, attr: &QpAttr, mask: QpAttrMask) -> IbUverbsMod
         PATH_MIG_STATE: path_mig_state = attr.path_mig_state.0;
         DEST_QPN: dest_qp_num = attr.dest_qp_num;
     }
-    cmd
+    Ok(cmd)
 }
 
-fn dest_to_kernel(attr: &AhAttr) -> IbUverbsQpDest {
-    let attr = ah_attr_to_kernel(attr);
-    IbUverbsQpDest {
+fn dest_to_kernel(attr: &AhAttr) -> Result<IbUverbsQpDest, Cause> {
+    let attr = ah_attr_to_kernel(attr)?;
+    Ok(IbUverbsQpDest {
         dgid: attr.grh.dgid,
         flow_label: attr.grh.flow_label,
         dlid: attr.dlid,
@@ -246,7 +255,7 @@ fn dest_to_kernel(attr: &AhAttr) -> IbUverbsQpDest {
         static_rate: attr.static_rate,
         is_global: attr.is_global,
         port_num: attr.port_num,
-    }
+    })
 }
 
 fn query_from_kernel(reply: &IbUverbsQueryQpResp) -> (QpAttr, QpInitInfo) {

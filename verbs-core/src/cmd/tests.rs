@@ -133,7 +133,7 @@ fn a_file_descriptor_that_the_kernel_did_not_tell_is_an_error() {
         let error = context::get_context(&on(&scripted), Uhw::none()).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "open_device on rxe0: the kernel's reply makes no sense: a file descriptor that is negative (EPROTO)"
+            "open_device on rxe0: the kernel's reply is malformed: a file descriptor that is negative (EPROTO)"
         );
     }
 }
@@ -229,6 +229,32 @@ fn modify_qp_sends_only_what_the_mask_names() {
     expected.push("00".repeat(15));
     scripted.expect([Expect::command(&format!("write 26: in {}, out 0+0", expected.concat()), Reply::ok())]);
     qp::modify_qp(&on(&scripted), 5, &attr, QpAttrMask::STATE | QpAttrMask::DEST_QPN).unwrap();
+}
+
+#[test]
+fn numbers_that_the_kernel_would_cut_off_never_reach_it() {
+    let far = AhAttr { grh: Some(GlobalRoute { sgid_index: 300, ..GlobalRoute::default() }), ..ah_attr() };
+    let attr =
+        QpAttr { rq_psn: 1 << 24, path_mtu: Mtu(6), ah_attr: far, alt_ah_attr: far, ..QpAttr::default() };
+    let scripted = Scripted::new([]);
+    let uverbs = on(&scripted);
+    for (mask, text) in [
+        (QpAttrMask::RQ_PSN, "rq_psn 16777216 does not fit into 24 bits: the most is 16777215"),
+        (QpAttrMask::AV, "sgid_index 300 does not fit into 8 bits: the most is 255"),
+        (QpAttrMask::ALT_PATH, "sgid_index 300 does not fit into 8 bits: the most is 255"),
+        (
+            QpAttrMask::PATH_MTU,
+            "there is no MTU with the code 6: 1 to 5 stand for 256, 512, 1024, 2048 and 4096 bytes",
+        ),
+    ] {
+        let error = qp::modify_qp(&uverbs, 5, &attr, mask).unwrap_err();
+        assert_eq!(error.to_string(), format!("modify_qp on rxe0: {text} (EINVAL)"));
+    }
+    let error = ah::create_ah(&uverbs, 1, 0, &far, Uhw::none()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "create_ah on rxe0: sgid_index 300 does not fit into 8 bits: the most is 255 (EINVAL)"
+    );
 }
 
 #[test]

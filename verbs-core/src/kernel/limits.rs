@@ -1,12 +1,13 @@
-//! Why the kernel said `EINVAL` or `ENOMEM`, as far as its own limits tell.
+//! The causes of the kernel's `EINVAL`, `EOPNOTSUPP` or `ENOMEM`, as far as its own limits tell.
 //!
-//! All of this runs only after a command failed: a command that succeeds costs nothing more.
+//! All of this runs only after a command failed: a command that succeeds costs nothing more. The rules are those of
+//! [`crate::explain`]; this file asks the kernel for the numbers that they need.
 
 use nix::sys::resource::{Resource, getrlimit};
 
 use super::KernelContext;
-use crate::types::{QpAttr, QpAttrMask, QpInitAttr, QpState, QpType};
-use crate::{Cause, Errno, Error, transition};
+use crate::types::{AccessFlags, AhAttr, QpAttr, QpAttrMask, QpInitAttr, QpState, QpType};
+use crate::{Cause, Errno, Error, explain, transition};
 
 impl KernelContext {
     pub(super) fn explain_port(&self, error: Error, port_num: u8) -> Error {
@@ -42,7 +43,7 @@ impl KernelContext {
         }
     }
 
-    pub(super) fn explain_reg_mr(&self, error: Error, length: usize) -> Error {
+    pub(super) fn explain_reg_mr(&self, error: Error, length: usize, access: AccessFlags) -> Error {
         let length = length as u64;
         match error.errno {
             Errno::NOMEM => match getrlimit(Resource::RLIMIT_MEMLOCK) {
@@ -52,14 +53,21 @@ impl KernelContext {
                 _ => error,
             },
             Errno::INVAL => {
+                if let Err(cause) = explain::region_access(access) {
+                    return error.because(cause);
+                }
                 let Ok(attr) = self.query_device() else { return error };
                 limit(error, "length", length, 0, attr.max_mr_size)
+            }
+            Errno::OPNOTSUPP => {
+                let access = access - EVERY_DEVICE - AccessFlags::OPTIONAL_RANGE;
+                if access.is_empty() { error } else { error.because(Cause::Access { access }) }
             }
             _ => error,
         }
     }
 
-    /// Names the limit that a completion queue passed.
+    /// Explains why the kernel refused a completion queue, by its limits.
     pub fn explain_create_cq(&self, error: Error, cqe: u32, comp_vector: u32) -> Error {
         if error.errno != Errno::INVAL {
             return error;
@@ -75,32 +83,39 @@ impl KernelContext {
         )
     }
 
-    /// Names the limit that a queue pair passed. The limit of inline data is the provider's to know.
+    /// Explains why the kernel refused a queue pair: by its limits, else by its type. `max_inline` asks the provider for the
+    /// limit of inline data, which no query returns.
     pub fn explain_create_qp(
         &self,
         error: Error,
         attr: &QpInitAttr,
         max_inline: impl FnOnce() -> Option<u32>,
     ) -> Error {
-        if !matches!(error.errno, Errno::INVAL | Errno::NOMEM) {
-            return error;
+        let of_type = Cause::QpType { qp_type: attr.qp_type };
+        match error.errno {
+            Errno::OPNOTSUPP => return error.because(of_type),
+            Errno::INVAL | Errno::NOMEM => {}
+            _ => return error,
         }
         let Ok(device) = self.query_device() else { return error };
-        let cap = &attr.cap;
-        let error = limit(error, "max_send_wr", cap.max_send_wr.into(), 0, device.max_qp_wr.into());
-        let error = limit(error, "max_recv_wr", cap.max_recv_wr.into(), 0, device.max_qp_wr.into());
-        let error = limit(error, "max_send_sge", cap.max_send_sge.into(), 0, device.max_sge.into());
-        let error = limit(error, "max_recv_sge", cap.max_recv_sge.into(), 0, device.max_sge.into());
-        if error.cause != Cause::Unknown || cap.max_inline_data == 0 {
+        if let Err(cause) = explain::capacity(&attr.cap, &device, None) {
+            return error.because(cause);
+        }
+        let is_common = matches!(attr.qp_type, QpType::RC | QpType::UC | QpType::UD);
+        if error.errno == Errno::INVAL && !is_common {
+            return error.because(of_type);
+        }
+        if attr.cap.max_inline_data == 0 {
             return error;
         }
-        match max_inline() {
-            Some(max) => limit(error, "max_inline_data", cap.max_inline_data.into(), 0, max.into()),
-            None => error,
+        match explain::capacity(&attr.cap, &device, max_inline()) {
+            Err(cause) => error.because(cause),
+            Ok(()) => error,
         }
     }
 
-    /// Names what was wrong with a transition.
+    /// Explains why the kernel refused a transition of a queue pair in the state `at`: by the table of transitions, else
+    /// by the attributes' values.
     pub fn explain_modify_qp(
         &self,
         error: Error,
@@ -110,7 +125,7 @@ impl KernelContext {
         mask: QpAttrMask,
     ) -> Error {
         // ENODATA: the source GID is an empty entry of the table.
-        if !matches!(error.errno, Errno::INVAL | Errno::NODATA) {
+        if error.cause != Cause::Unknown || !matches!(error.errno, Errno::INVAL | Errno::NODATA) {
             return error;
         }
         let (from, to) = transition::endpoints(at, attr, mask);
@@ -121,31 +136,70 @@ impl KernelContext {
         if mask.contains(QpAttrMask::PORT) {
             error = self.explain_port(error, attr.port_num);
         }
+        if error.cause == Cause::Unknown && mask.contains(QpAttrMask::AV) {
+            error = self.explain_path(error, &attr.ah_attr);
+        }
+        if error.cause == Cause::Unknown && mask.intersects(OF_DEVICE) {
+            let Ok(device) = self.query_device() else { return error };
+            if let Err(cause) = explain::numbers_of_device(attr, mask, &device) {
+                return error.because(cause);
+            }
+        }
         if error.cause == Cause::Unknown
-            && mask.contains(QpAttrMask::AV)
-            && let Some(grh) = attr.ah_attr.grh
+            && mask.contains(QpAttrMask::AV | QpAttrMask::PATH_MTU)
+            && let Ok(port) = self.query_port(attr.ah_attr.port_num)
+            && let (Some(asked), Some(max)) = (attr.path_mtu.bytes(), port.max_mtu.bytes())
         {
-            error = self.explain_source_gid(error, attr.ah_attr.port_num, grh.sgid_index);
+            error = limit(error, "path_mtu", asked.into(), 0, max.into());
         }
         error
     }
 
-    /// Names a source GID that does not exist.
-    pub fn explain_source_gid(&self, error: Error, port_num: u8, sgid_index: u8) -> Error {
-        let index = sgid_index.into();
-        match self.query_gid_entry(port_num, index) {
-            Ok(Some(_)) => error,
-            Ok(None) => error.because(Cause::Gid { port_num, index, table_len: 0 }),
-            Err(gid) => error.because(gid.cause),
+    /// Explains why the kernel refused a path: a port that does not exist, no GRH on an Ethernet port, a source GID that
+    /// does not exist.
+    pub fn explain_path(&self, error: Error, attr: &AhAttr) -> Error {
+        if error.cause != Cause::Unknown || !matches!(error.errno, Errno::INVAL | Errno::NODATA) {
+            return error;
         }
+        let port_num = attr.port_num;
+        let cause = match attr.grh {
+            Some(grh) => match self.query_gid_entry(port_num, grh.sgid_index) {
+                Ok(Some(_)) => Cause::Unknown,
+                Ok(None) => Cause::Gid { port_num, index: grh.sgid_index, table_len: 0 },
+                Err(gid) => gid.cause,
+            },
+            None => match self.query_port(port_num) {
+                Ok(port) => explain::path_grh(attr, port.link_layer).err().unwrap_or(Cause::Unknown),
+                Err(port) => port.cause,
+            },
+        };
+        error.because(match cause {
+            Cause::Limit { name: "port_num", asked, min, max } => {
+                Cause::Limit { name: explain::PATH_PORT, asked, min, max }
+            }
+            cause => cause,
+        })
     }
 }
 
-/// Adds the limit that was passed to an error that has no cause yet.
+/// The access rights that drivers take without a capability of their own.
+const EVERY_DEVICE: AccessFlags = AccessFlags::LOCAL_WRITE
+    .union(AccessFlags::REMOTE_WRITE)
+    .union(AccessFlags::REMOTE_READ)
+    .union(AccessFlags::REMOTE_ATOMIC);
+
+/// The attributes of [`explain::numbers_of_device`].
+const OF_DEVICE: QpAttrMask = QpAttrMask::TIMEOUT
+    .union(QpAttrMask::RETRY_CNT)
+    .union(QpAttrMask::RNR_RETRY)
+    .union(QpAttrMask::MIN_RNR_TIMER)
+    .union(QpAttrMask::MAX_QP_RD_ATOMIC)
+    .union(QpAttrMask::MAX_DEST_RD_ATOMIC);
+
+/// The error with the limit as its cause, if it has no cause yet and the value lies beyond the limit.
 fn limit(error: Error, name: &'static str, asked: u64, min: u64, max: u64) -> Error {
-    if error.cause == Cause::Unknown && !(min..=max).contains(&asked) {
-        error.because(Cause::Limit { name, asked, min, max })
-    } else {
-        error
+    match explain::within(name, asked, min, max) {
+        Err(cause) if error.cause == Cause::Unknown => error.because(cause),
+        _ => error,
     }
 }

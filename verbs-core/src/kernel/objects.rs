@@ -47,7 +47,7 @@ impl KernelPd {
         let access = context.access_for_kernel(access);
         // SAFETY: the caller's promise is the same.
         let info = unsafe { cmd::mr::reg_mr(&context.uverbs, self.handle, addr, length, iova, access) }
-            .map_err(|error| context.explain_reg_mr(error, length))?;
+            .map_err(|error| context.explain_reg_mr(error, length, access))?;
         Ok(KernelMr { context, info })
     }
 }

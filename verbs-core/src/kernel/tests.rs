@@ -93,7 +93,7 @@ fn a_pkey_outside_the_table_names_its_length() {
     scripted.expect([port()]);
     assert_eq!(
         context.query_pkey(1, 1).unwrap_err().to_string(),
-        "query_pkey on rxe0: pkey index 1 exceeds the device's 0 (EINVAL)"
+        "query_pkey on rxe0: the device has no pkey index 1 (EINVAL)"
     );
 }
 
@@ -157,15 +157,95 @@ fn a_source_gid_that_is_empty_is_named() {
         ah_attr: AhAttr { grh: Some(grh), port_num: 1, ..AhAttr::default() },
         ..QpAttr::default()
     };
-    let mask = QpAttrMask::STATE
-        | QpAttrMask::AV
-        | QpAttrMask::PATH_MTU
-        | QpAttrMask::DEST_QPN
-        | QpAttrMask::RQ_PSN
-        | QpAttrMask::MAX_DEST_RD_ATOMIC
-        | QpAttrMask::MIN_RNR_TIMER;
-    let error = context.explain_modify_qp(invalid("modify_qp"), QpType::RC, QpState::INIT, &attr, mask);
+    let error = context.explain_modify_qp(invalid("modify_qp"), QpType::RC, QpState::INIT, &attr, TO_RTR);
     assert_eq!(error.to_string(), "modify_qp on rxe0: port 1 has no GID at index 7 (EINVAL)");
+}
+
+/// The attributes of the step to RTR.
+const TO_RTR: QpAttrMask = QpAttrMask::STATE
+    .union(QpAttrMask::AV)
+    .union(QpAttrMask::PATH_MTU)
+    .union(QpAttrMask::DEST_QPN)
+    .union(QpAttrMask::RQ_PSN)
+    .union(QpAttrMask::MAX_DEST_RD_ATOMIC)
+    .union(QpAttrMask::MIN_RNR_TIMER);
+
+fn to_rtr(ah_attr: AhAttr) -> QpAttr {
+    QpAttr { qp_state: QpState::RTR, path_mtu: Mtu::MTU_1024, ah_attr, ..QpAttr::default() }
+}
+
+#[test]
+fn a_path_without_a_grh_on_an_ethernet_port_is_named() {
+    let text = "port 1 is Ethernet (RoCE), where every path needs a GRH: set ah_attr.grh, or make the path with \
+                AhAttr::new (EINVAL)";
+    let (context, scripted) = context(0);
+    scripted.expect([port(), port()]);
+    let attr = to_rtr(AhAttr::lid(1, 5));
+    let error = context.explain_modify_qp(invalid("modify_qp"), QpType::RC, QpState::INIT, &attr, TO_RTR);
+    assert_eq!(error.to_string(), format!("modify_qp on rxe0: {text}"));
+    let error = context.explain_path(invalid("create_ah"), &attr.ah_attr);
+    assert_eq!(error.to_string(), format!("create_ah on rxe0: {text}"));
+}
+
+#[test]
+fn the_port_of_a_path_is_told_from_the_port_of_a_queue_pair() {
+    let grh = Some(GlobalRoute::default());
+    for path in [AhAttr::lid(9, 5), AhAttr { grh, ..AhAttr::lid(9, 0) }] {
+        let (context, scripted) = context(0);
+        // The entry of the table, then the port, then the device.
+        scripted.expect(path.grh.map(|_| refused(Errno::INVAL)));
+        scripted.expect([refused(Errno::INVAL), device()]);
+        let error =
+            context.explain_modify_qp(invalid("modify_qp"), QpType::RC, QpState::INIT, &to_rtr(path), TO_RTR);
+        assert_eq!(
+            error.to_string(),
+            "modify_qp on rxe0: ah_attr.port_num 9 exceeds the device's 1 (EINVAL)"
+        );
+    }
+}
+
+#[test]
+fn a_number_beyond_what_the_device_has_is_named() {
+    let grh = Some(GlobalRoute::default());
+    let attr = QpAttr { min_rnr_timer: 32, ..to_rtr(AhAttr { grh, ..AhAttr::default() }) };
+    let (context, scripted) = context(0);
+    scripted.expect([Expect::anything(Reply::ok()), device()]);
+    let error = context.explain_modify_qp(invalid("modify_qp"), QpType::RC, QpState::INIT, &attr, TO_RTR);
+    assert_eq!(error.to_string(), "modify_qp on rxe0: min_rnr_timer 32 exceeds the device's 31 (EINVAL)");
+}
+
+#[test]
+fn a_type_of_queue_pair_that_the_device_lacks_is_named() {
+    let attr = QpInitAttr {
+        qp_type: QpType::RAW_PACKET,
+        cap: QpCap { max_inline_data: 1, ..QpCap::default() },
+        sq_sig_all: false,
+        user_handle: 0,
+    };
+    for (errno, name) in [(Errno::OPNOTSUPP, "EOPNOTSUPP"), (Errno::INVAL, "EINVAL")] {
+        let (context, scripted) = context(0);
+        scripted.expect((errno == Errno::INVAL).then(device));
+        let error = context.explain_create_qp(Error::new("create_qp", "rxe0", errno), &attr, || Some(0));
+        let text = "create_qp on rxe0: the device has no queue pairs of the type RAW_PACKET";
+        assert_eq!(error.to_string(), format!("{text} ({name})"));
+    }
+}
+
+#[test]
+fn rights_that_a_region_cannot_have_are_named() {
+    let exposed = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ;
+    for (errno, access, text) in [
+        (Errno::INVAL, exposed, "reg_mr on rxe0: REMOTE_WRITE needs LOCAL_WRITE as well (EINVAL)"),
+        (
+            Errno::OPNOTSUPP,
+            exposed | AccessFlags::LOCAL_WRITE | AccessFlags::ON_DEMAND,
+            "reg_mr on rxe0: the device does not have the rights ON_DEMAND (EOPNOTSUPP)",
+        ),
+    ] {
+        let (context, _) = context(0);
+        let error = Error::new("reg_mr", "rxe0", errno);
+        assert_eq!(context.explain_reg_mr(error, 4096, access).to_string(), text);
+    }
 }
 
 #[test]

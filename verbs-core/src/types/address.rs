@@ -1,49 +1,132 @@
-//! Where a datagram or a connection goes: [`AhAttr`] before it is resolved, [`Av`] after.
+//! The path of a datagram or a connection: [`AhAttr`] before it is resolved, [`Av`] after.
 
 use core::fmt;
 
-use super::Gid;
+use super::{Gid, GidEntry, Grh, Wc};
+use crate::Cause;
 
-/// The global part of an address: what becomes the GRH, or on RoCE the IP header.
+/// The global part of an address, which becomes the GRH, or the IP header on RoCE.
 #[doc(alias = "ibv_global_route")]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GlobalRoute {
     /// The destination.
     pub dgid: Gid,
     /// 20 bits; on RoCE v2 it chooses the UDP source port.
     pub flow_label: u32,
-    /// The entry of the local port's GID table that is the source.
-    pub sgid_index: u8,
-    /// Routers that a packet may pass.
+    /// The index of the source in the local port's GID table: [`GidEntry::gid_index`]. The kernel's commands carry 8
+    /// bits of it; a larger index is refused when it is used.
+    pub sgid_index: u32,
+    /// The number of routers that a packet may pass.
     pub hop_limit: u8,
-    /// Traffic class; on RoCE the IP header's TOS/DSCP.
+    /// The traffic class; on RoCE the TOS/DSCP field of the IP header.
     pub traffic_class: u8,
 }
 
-/// The path to a peer, as it is given to `create_ah` and to `modify`.
+impl GlobalRoute {
+    /// The hop limit of a route that names none: the time to live of the kernel's own IP packets.
+    pub const HOP_LIMIT: u8 = 64;
+}
+
+/// From entry 0 of the GID table to nowhere, with a hop limit of [`GlobalRoute::HOP_LIMIT`].
+impl Default for GlobalRoute {
+    fn default() -> Self {
+        Self { dgid: Gid::ZERO, flow_label: 0, sgid_index: 0, hop_limit: Self::HOP_LIMIT, traffic_class: 0 }
+    }
+}
+
+/// The path to a peer, as `create_ah` and `modify` take it.
+///
+/// [`new`](Self::new) makes one for RoCE, or for InfiniBand across subnets; [`lid`](Self::lid) makes one for the
+/// InfiniBand subnet of the port. Other fields follow in the struct update syntax:
+///
+/// ```
+/// use std::net::Ipv4Addr;
+/// use verbs_core::types::{AhAttr, Gid, GidEntry, GidType};
+///
+/// # let gid = Gid::from(Ipv4Addr::new(192, 0, 2, 1));
+/// # let source = GidEntry { gid, gid_index: 3, port_num: 1, gid_type: GidType::ROCE_V2, ndev_ifindex: 2 };
+/// let peer: Gid = "192.0.2.7".parse()?;
+/// let path = AhAttr { sl: 3, ..AhAttr::new(&source, peer) };
+/// assert_eq!(path.grh.map(|grh| (grh.sgid_index, grh.hop_limit)), Some((3, 64)));
+/// # Ok::<(), verbs_core::types::ParseError>(())
+/// ```
 ///
 /// # References
 /// `ibv_create_ah(3)`, `ibv_modify_qp(3)`
 #[doc(alias = "ibv_ah_attr")]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AhAttr {
     /// The global part; required on RoCE and across InfiniBand subnets.
     pub grh: Option<GlobalRoute>,
-    /// Destination local id; 0 on RoCE.
+    /// The destination's local id; 0 on RoCE.
     pub dlid: u16,
-    /// Service level, 0 to 15.
+    /// The service level, 0 to 15.
     pub sl: u8,
     /// The low bits of the source local id.
     pub src_path_bits: u8,
-    /// Static rate, in the encoding of `ibv_rate`; 0 is the port's own.
+    /// The static rate, in the encoding of `ibv_rate`; 0 is the port's own.
     pub static_rate: u8,
     /// The local port that packets leave by, from 1.
     pub port_num: u8,
 }
 
-/// A resolved address (address vector): what a provider copies into a datagram's WQE.
+impl AhAttr {
+    /// The path from an entry of the local GID table to a peer's GID, by the entry's port, with a hop limit of
+    /// [`GlobalRoute::HOP_LIMIT`].
+    ///
+    /// An entry of a port beyond 255, which no verb can name, gives port 0, which every verb refuses.
+    pub fn new(source: &GidEntry, dgid: Gid) -> Self {
+        let grh = GlobalRoute { dgid, sgid_index: source.gid_index, ..GlobalRoute::default() };
+        Self { grh: Some(grh), port_num: u8::try_from(source.port_num).unwrap_or(0), ..Self::default() }
+    }
+
+    /// The path from a port to a local id of the same InfiniBand subnet, without a GRH. RoCE has no such paths.
+    pub const fn lid(port_num: u8, dlid: u16) -> Self {
+        Self { grh: None, dlid, sl: 0, src_path_bits: 0, static_rate: 0, port_num }
+    }
+
+    /// The path back to the sender of a datagram that arrived at a port, whose GID table is in `table`.
+    ///
+    /// `grh` is what [`Grh::parse`] found in the first 40 bytes of the receive, `None` where the completion has no
+    /// [`WcFlags::GRH`](super::WcFlags::GRH). The source of the path is the entry that the datagram was sent to. Replies
+    /// have a hop limit of 255.
+    ///
+    /// # Errors
+    /// [`Cause::NoSuchGid`] where the port has no entry with the datagram's destination and protocol.
+    ///
+    /// # References
+    /// `ibv_init_ah_from_wc(3)`; IBTA volume 1, section 13.5.4.4 (response address)
+    #[doc(alias = "ibv_init_ah_from_wc")]
+    pub fn from_wc(wc: &Wc, grh: Option<&Grh>, port_num: u8, table: &[GidEntry]) -> Result<Self, Cause> {
+        let local = Self { sl: wc.sl, src_path_bits: wc.dlid_path_bits, ..Self::lid(port_num, wc.slid) };
+        let Some(grh) = grh else { return Ok(local) };
+        let source = table
+            .iter()
+            .find(|entry| {
+                entry.port_num == u32::from(port_num) && entry.gid == grh.dgid && grh.is_of(entry.gid_type)
+            })
+            .ok_or(Cause::NoSuchGid { port_num, gid: grh.dgid })?;
+        let route = GlobalRoute {
+            dgid: grh.sgid,
+            flow_label: grh.flow_label,
+            sgid_index: source.gid_index,
+            hop_limit: u8::MAX,
+            traffic_class: grh.traffic_class,
+        };
+        Ok(Self { grh: Some(route), ..local })
+    }
+}
+
+/// Port 1, without a destination.
+impl Default for AhAttr {
+    fn default() -> Self {
+        Self::lid(1, 0)
+    }
+}
+
+/// A resolved address (address vector), which a provider copies into a datagram's WQE.
 ///
-/// Opaque to all but the provider that made it, which recognises its own by the tag.
+/// Only the provider that made it can read it, and recognises its own by the tag.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Av {
     tag: u32,
@@ -52,13 +135,13 @@ pub struct Av {
 }
 
 impl Av {
-    /// The most bytes that a provider can keep in one.
+    /// The most bytes that a provider can keep in an address vector.
     pub const MAX: usize = 96;
 
     /// An address vector of the provider that owns `tag` (its kernel driver id).
     ///
     /// # Panics
-    /// When `bytes` is longer than [`Av::MAX`]: a defect of the provider.
+    /// If `bytes` is longer than [`Av::MAX`], which is a defect of the provider.
     pub fn new(tag: u32, bytes: &[u8]) -> Self {
         let mut av = Self { tag, len: bytes.len() as u32, bytes: [0; Self::MAX] };
         av.bytes[..bytes.len()].copy_from_slice(bytes);
@@ -78,7 +161,7 @@ impl fmt::Debug for Av {
     }
 }
 
-/// Where one datagram goes: the path, the queue there and the key that opens it.
+/// The destination of one datagram: the path, the queue pair there and its queue key.
 #[derive(Clone, Copy, Debug)]
 pub struct UdAddr<'a> {
     /// The path, from an address handle.
@@ -87,4 +170,71 @@ pub struct UdAddr<'a> {
     pub remote_qpn: u32,
     /// The peer's queue key; with the top bit set, the sender's own is used.
     pub remote_qkey: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+    use crate::types::{GidType, WcFlags};
+
+    fn entry(gid_index: u32, port_num: u32, gid_type: GidType, gid: impl Into<Gid>) -> GidEntry {
+        GidEntry { gid: gid.into(), gid_index, port_num, gid_type, ndev_ifindex: 2 }
+    }
+
+    const HERE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+    const THERE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+
+    #[test]
+    fn a_path_needs_a_source_entry_and_a_destination_only() {
+        let path = AhAttr::new(&entry(300, 2, GidType::ROCE_V2, HERE), THERE.into());
+        let grh = path.grh.unwrap();
+        assert_eq!((path.port_num, grh.sgid_index, grh.hop_limit), (2, 300, 64));
+        assert_eq!(grh.dgid, Gid::from(THERE));
+    }
+
+    #[test]
+    fn defaults_work_without_being_looked_up() {
+        assert_eq!((AhAttr::default().port_num, GlobalRoute::default().hop_limit), (1, 64));
+        let path = AhAttr::lid(2, 7);
+        assert_eq!((path.port_num, path.dlid, path.grh), (2, 7, None));
+    }
+
+    #[test]
+    fn an_entry_of_a_port_that_no_verb_can_name_is_no_other_port() {
+        assert_eq!(AhAttr::new(&entry(0, 257, GidType::ROCE_V2, HERE), THERE.into()).port_num, 0);
+    }
+
+    #[test]
+    fn a_reply_leaves_by_the_address_that_the_datagram_was_sent_to() {
+        let table = [
+            entry(0, 1, GidType::ROCE_V2, Ipv4Addr::new(10, 0, 0, 9)),
+            entry(1, 1, GidType::ROCE_V1, HERE),
+            entry(2, 2, GidType::ROCE_V2, HERE),
+            entry(3, 1, GidType::ROCE_V2, HERE),
+        ];
+        let grh = Grh {
+            sgid: THERE.into(),
+            dgid: HERE.into(),
+            traffic_class: 8,
+            flow_label: 0xabcde,
+            hop_limit: 63,
+            next_header: Grh::UDP,
+        };
+        let wc = Wc { slid: 5, sl: 3, dlid_path_bits: 1, wc_flags: WcFlags::GRH, ..Wc::default() };
+        let reply = AhAttr::from_wc(&wc, Some(&grh), 1, &table).unwrap();
+        let route = GlobalRoute {
+            dgid: THERE.into(),
+            flow_label: 0xabcde,
+            sgid_index: 3,
+            hop_limit: 255,
+            traffic_class: 8,
+        };
+        let local = AhAttr { sl: 3, src_path_bits: 1, ..AhAttr::lid(1, 5) };
+        assert_eq!(reply, AhAttr { grh: Some(route), ..local });
+        assert_eq!(AhAttr::from_wc(&wc, None, 1, &table), Ok(local), "InfiniBand needs no GRH");
+        let missing = Cause::NoSuchGid { port_num: 1, gid: HERE.into() };
+        assert_eq!(AhAttr::from_wc(&wc, Some(&grh), 1, &table[..3]), Err(missing));
+    }
 }

@@ -1,9 +1,10 @@
-//! [`Gid`] and [`Guid`]: how ports and nodes are named on a fabric.
+//! [`Gid`] and [`Guid`]: the names of ports and nodes on a fabric.
 
 use core::fmt;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use core::str::FromStr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::open_enum;
+use super::{ParseError, open_enum};
 
 /// A node's or port's 64-bit global identifier (EUI-64), in host order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -26,6 +27,17 @@ impl fmt::Display for Guid {
 
 /// A global identifier: the 128-bit address of a port. On RoCE an IPv6 address, or an IPv4 address mapped into one.
 ///
+/// It parses from the text of an IPv6 or IPv4 address, which includes its own `Display`:
+///
+/// ```
+/// use verbs_core::types::Gid;
+///
+/// let gid: Gid = "192.0.2.1".parse()?;
+/// assert_eq!(gid, "::ffff:192.0.2.1".parse()?);
+/// assert_eq!(gid, gid.to_string().parse()?);
+/// # Ok::<(), verbs_core::types::ParseError>(())
+/// ```
+///
 /// # References
 /// IBTA volume 1, section 4.1.1; annex A17 (RoCEv2)
 #[doc(alias = "ibv_gid")]
@@ -34,10 +46,15 @@ impl fmt::Display for Guid {
 pub struct Gid(pub [u8; 16]);
 
 impl Gid {
-    /// All zero: what an empty entry of the GID table holds.
+    /// All zero, as in an empty entry of the GID table.
     pub const ZERO: Self = Self([0; 16]);
 
-    /// Is this an empty entry?
+    /// From the first 16 bytes; zero where there are fewer.
+    pub(crate) fn from_slice(bytes: &[u8]) -> Self {
+        Self(bytes.first_chunk().copied().unwrap_or_default())
+    }
+
+    /// Returns whether all bits are zero, as in an empty entry of the GID table.
     pub fn is_zero(&self) -> bool {
         *self == Self::ZERO
     }
@@ -72,6 +89,24 @@ impl From<Ipv6Addr> for Gid {
 impl From<Ipv4Addr> for Gid {
     fn from(address: Ipv4Addr) -> Self {
         Self(address.to_ipv6_mapped().octets())
+    }
+}
+
+impl From<IpAddr> for Gid {
+    fn from(address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(address) => address.into(),
+            IpAddr::V6(address) => address.into(),
+        }
+    }
+}
+
+impl FromStr for Gid {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let address: Result<IpAddr, _> = text.parse();
+        address.map(Self::from).map_err(|_| ParseError::new("GID", "an IPv6 or IPv4 address"))
     }
 }
 
@@ -114,7 +149,7 @@ open_enum! {
 pub struct GidEntry {
     /// The address itself.
     pub gid: Gid,
-    /// Where in the port's table it stands.
+    /// The index in the port's table: [`GlobalRoute::sgid_index`](super::GlobalRoute::sgid_index).
     pub gid_index: u32,
     /// The port, from 1.
     pub port_num: u32,
@@ -134,6 +169,21 @@ mod tests {
         assert_eq!(gid.to_string(), "0000:0000:0000:0000:0000:ffff:0a09:0901");
         assert_eq!(gid.to_ipv4(), Some(Ipv4Addr::new(10, 9, 9, 1)));
         assert_eq!((gid.subnet_prefix(), gid.interface_id()), (0, 0xffff_0a09_0901));
+    }
+
+    #[test]
+    fn a_gid_is_read_from_the_text_of_either_address_and_from_its_own() {
+        let mapped = Gid::from(Ipv4Addr::new(10, 9, 9, 1));
+        for text in ["10.9.9.1", "::ffff:10.9.9.1", "::ffff:a09:901", &mapped.to_string()] {
+            assert_eq!(text.parse(), Ok(mapped), "{text}");
+        }
+        let local: Gid = "fe80::5054:ff:fe12:3456".parse().unwrap();
+        assert_eq!(local.to_string(), "fe80:0000:0000:0000:5054:00ff:fe12:3456");
+        assert_eq!(local.to_string().parse(), Ok(local));
+        for text in ["", "10.9.9", "fe80::1%2", " 10.9.9.1", "10.9.9.1:4791", "gid"] {
+            let error = text.parse::<Gid>().unwrap_err();
+            assert_eq!(error.to_string(), "a GID is an IPv6 or IPv4 address", "{text:?}");
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The values that verbs speak in. Plain data: no handle, no pointer that is followed, no system call.
+//! The values that verbs take and return. Plain data: no handles, no pointers that are followed, no system calls.
 
 mod access;
 mod address;
@@ -6,7 +6,10 @@ mod cq;
 mod device_attr;
 mod event;
 mod gid;
+mod grh;
+pub(crate) mod names;
 mod open_enum;
+mod parse;
 mod port_attr;
 mod qp_attr;
 mod wc;
@@ -21,8 +24,10 @@ pub use device_attr::{
 };
 pub use event::AsyncEventType;
 pub use gid::{Gid, GidEntry, GidType, Guid};
+pub use grh::Grh;
 pub(crate) use open_enum::open_enum;
+pub use parse::ParseError;
 pub use port_attr::{LinkLayer, Mtu, PortAttr, PortCapFlags, PortState};
 pub use qp_attr::{MigState, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpInitInfo, QpState, QpType};
-pub use wc::{Wc, WcFlags, WcOpcode, WcStatus};
-pub use wr::{PostError, PostReason, RecvWr, SendFlags, SendOp, SendWr, Sge};
+pub use wc::{Wc, WcError, WcFlags, WcOpcode, WcStatus};
+pub use wr::{OpKind, PostError, PostReason, RecvWr, SendFlags, SendOp, SendWr, Sge};

@@ -1,17 +1,19 @@
-//! [`Wc`]: how a work request ended.
+//! [`Wc`]: the completion of a work request.
+
+use core::fmt;
 
 use bitflags::bitflags;
 
 use super::open_enum;
 
 open_enum! {
-    /// How a work request ended.
+    /// The outcome of a work request.
     ///
     /// # References
     /// `ibv_poll_cq(3)`, IBTA volume 1, section 11.6.2
     #[doc(alias = "ibv_wc_status")]
     pub enum WcStatus(u32) {
-        /// As asked.
+        /// The operation was executed.
         SUCCESS = 0, "success";
         /// The local memory was too short, or the message too long.
         LOC_LEN_ERR = 1, "local length error";
@@ -25,25 +27,25 @@ open_enum! {
         WR_FLUSH_ERR = 5, "Work Request Flushed Error";
         /// A memory window could not be bound.
         MW_BIND_ERR = 6, "memory management operation error";
-        /// The peer answered nonsense.
+        /// The peer's response was malformed or unexpected.
         BAD_RESP_ERR = 7, "bad response error";
-        /// A local access failed while a message of the peer was taken in.
+        /// A local access failed while a message of the peer was received.
         LOC_ACCESS_ERR = 8, "local access error";
         /// The peer found the request invalid.
         REM_INV_REQ_ERR = 9, "remote invalid request error";
         /// The peer's key does not allow it.
         REM_ACCESS_ERR = 10, "remote access error";
-        /// The peer failed.
+        /// The peer could not execute the request.
         REM_OP_ERR = 11, "remote operation error";
-        /// The peer did not answer, `retry_cnt` times.
+        /// The peer did not acknowledge the request after `retry_cnt` retries.
         RETRY_EXC_ERR = 12, "transport retry counter exceeded";
-        /// The peer had no receive posted, `rnr_retry` times.
+        /// The peer had no receive posted after `rnr_retry` retries.
         RNR_RETRY_EXC_ERR = 13, "RNR retry counter exceeded";
         /// RDD domain violation.
         LOC_RDD_VIOL_ERR = 14, "local RDD violation error";
         /// The peer rejected an RD request.
         REM_INV_RD_REQ_ERR = 15, "remote invalid RD request";
-        /// The peer gave up.
+        /// The peer aborted the request.
         REM_ABORT_ERR = 16, "aborted error";
         /// No such end-to-end context.
         INV_EECN_ERR = 17, "invalid EE context number";
@@ -63,7 +65,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// Which operation a completion completes.
+    /// The operation that a completion completes.
     #[doc(alias = "ibv_wc_opcode")]
     pub enum WcOpcode(u32) {
         /// A send.
@@ -94,14 +96,14 @@ open_enum! {
 }
 
 impl WcOpcode {
-    /// Does it complete a receive?
+    /// Returns whether it completes a receive.
     pub const fn is_recv(self) -> bool {
         self.0 & Self::RECV.0 != 0
     }
 }
 
 bitflags! {
-    /// Which optional fields of a completion mean something.
+    /// The optional fields of a completion that mean something.
     #[doc(alias = "ibv_wc_flags")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct WcFlags: u32 {
@@ -129,15 +131,15 @@ bitflags! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Wc {
-    /// The work request's own.
+    /// The work request's own number.
     pub wr_id: u64,
-    /// How it ended.
+    /// The outcome.
     pub status: WcStatus,
-    /// Which operation.
+    /// The operation.
     pub opcode: WcOpcode,
     /// The vendor's error syndrome.
     pub vendor_err: u32,
-    /// How many bytes arrived (receives, reads, atomics).
+    /// The number of bytes that arrived (receives, reads, atomics).
     pub byte_len: u32,
     /// Immediate data as a number, or the invalidated key; see `wc_flags`.
     pub imm_data: u32,
@@ -145,7 +147,7 @@ pub struct Wc {
     pub qp_num: u32,
     /// The sender's queue pair (UD).
     pub src_qp: u32,
-    /// Which fields mean something.
+    /// The optional fields that mean something.
     pub wc_flags: WcFlags,
     /// The partition key's index.
     pub pkey_index: u16,
@@ -156,6 +158,51 @@ pub struct Wc {
     /// The low bits of the destination local id (UD, InfiniBand).
     pub dlid_path_bits: u8,
 }
+
+impl Wc {
+    /// The work request's success, or its failure as an error, so that `?` applies to it.
+    ///
+    /// # Errors
+    /// [`WcError`] for any `status` but [`WcStatus::SUCCESS`].
+    pub fn ok(&self) -> Result<(), WcError> {
+        if self.status == WcStatus::SUCCESS {
+            return Ok(());
+        }
+        let Self { wr_id, status, vendor_err, opcode, qp_num, .. } = *self;
+        Err(WcError { wr_id, status, vendor_err, opcode, qp_num })
+    }
+}
+
+/// A work request that failed, as its completion reports it.
+///
+/// `Display` writes it as a sentence: `work request 7 of queue pair 0x11 failed: remote access error (vendor error
+/// 0x88)`. It converts into [`Error`](crate::Error) and [`std::io::Error`].
+///
+/// # References
+/// `ibv_poll_cq(3)`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WcError {
+    /// The work request's own number.
+    pub wr_id: u64,
+    /// The kind of failure.
+    pub status: WcStatus,
+    /// The vendor's error syndrome; 0 where there is none.
+    pub vendor_err: u32,
+    /// The operation, where the provider reports it for failures too; the specification leaves it undefined.
+    pub opcode: WcOpcode,
+    /// The local queue pair.
+    pub qp_num: u32,
+}
+
+impl fmt::Display for WcError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { wr_id, status, vendor_err, qp_num, .. } = self;
+        write!(f, "work request {wr_id} of queue pair {qp_num:#x} failed: {status}")?;
+        if *vendor_err != 0 { write!(f, " (vendor error {vendor_err:#x})") } else { Ok(()) }
+    }
+}
+
+impl std::error::Error for WcError {}
 
 impl Default for Wc {
     fn default() -> Self {
@@ -174,5 +221,27 @@ impl Default for Wc {
             sl: 0,
             dlid_path_bits: 0,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_completion_is_an_error_that_names_its_request() {
+        assert_eq!(Wc::default().ok(), Ok(()));
+        let wc = Wc {
+            wr_id: 7,
+            qp_num: 0x11,
+            status: WcStatus::REM_ACCESS_ERR,
+            vendor_err: 0x88,
+            ..Wc::default()
+        };
+        let error = wc.ok().unwrap_err();
+        let text = "work request 7 of queue pair 0x11 failed: remote access error (vendor error 0x88)";
+        assert_eq!(error.to_string(), text);
+        let plain = Wc { vendor_err: 0, ..wc }.ok().unwrap_err().to_string();
+        assert_eq!(plain, "work request 7 of queue pair 0x11 failed: remote access error");
     }
 }

@@ -1,10 +1,11 @@
-//! Work requests: what is asked of a queue pair.
+//! Work requests, and the reasons why a queue does not accept one.
 
 use core::fmt;
 
 use bitflags::bitflags;
 
-use super::UdAddr;
+use super::names::Names;
+use super::{QpType, UdAddr, open_enum};
 use crate::Errno;
 
 /// A scatter/gather element: a piece of registered memory.
@@ -12,16 +13,16 @@ use crate::Errno;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Sge {
-    /// Where it starts, in the region's address space.
+    /// The first byte, in the region's address space.
     pub addr: u64,
-    /// How long it is, in bytes.
+    /// The length, in bytes.
     pub length: u32,
     /// The local key of the region that contains it.
     pub lkey: u32,
 }
 
 bitflags! {
-    /// How a send work request is carried out.
+    /// Options of a send work request.
     #[doc(alias = "ibv_send_flags")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct SendFlags: u32 {
@@ -31,14 +32,14 @@ bitflags! {
         const SIGNALED = 1 << 1;
         /// Raise a solicited event at the receiver.
         const SOLICITED = 1 << 2;
-        /// Copy the data into the work queue entry now: keys are not looked at, and the memory is free at once.
+        /// Copy the data into the work queue entry now: keys do not matter, and the memory is free at once.
         const INLINE = 1 << 3;
         /// Let the device compute the checksums of an IP packet.
         const IP_CSUM = 1 << 4;
     }
 }
 
-/// What a send work request does.
+/// The operation of a send work request, with its operands.
 ///
 /// Immediate data is a number: it crosses the wire in network order and arrives as the same number.
 ///
@@ -48,7 +49,7 @@ bitflags! {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum SendOp<'a> {
-    /// Into a receive of the peer (RC, UC).
+    /// Sends a message into a receive of the peer (RC, UC).
     #[doc(alias = "IBV_WR_SEND")]
     Send,
     /// As `Send`, with 32 bits for the receiver's completion.
@@ -57,24 +58,24 @@ pub enum SendOp<'a> {
         /// The 32 bits.
         imm_data: u32,
     },
-    /// A datagram into a receive of the addressed peer (UD).
+    /// Sends a datagram into a receive of the addressed peer (UD).
     #[doc(alias = "IBV_WR_SEND")]
     UdSend {
-        /// Where to.
+        /// The destination.
         to: UdAddr<'a>,
     },
     /// As `UdSend`, with 32 bits for the receiver's completion.
     #[doc(alias = "IBV_WR_SEND_WITH_IMM")]
     UdSendWithImm {
-        /// Where to.
+        /// The destination.
         to: UdAddr<'a>,
         /// The 32 bits.
         imm_data: u32,
     },
-    /// Into the peer's memory; the peer's program is not told (RC, UC).
+    /// Writes into the peer's memory; the peer's program gets no completion (RC, UC).
     #[doc(alias = "IBV_WR_RDMA_WRITE")]
     RdmaWrite {
-        /// Where, in the remote region's address space.
+        /// The first byte, in the remote region's address space.
         remote_addr: u64,
         /// The remote region's key.
         rkey: u32,
@@ -82,56 +83,99 @@ pub enum SendOp<'a> {
     /// As `RdmaWrite`, and completes a receive of the peer with 32 bits (RC, UC).
     #[doc(alias = "IBV_WR_RDMA_WRITE_WITH_IMM")]
     RdmaWriteWithImm {
-        /// Where, in the remote region's address space.
+        /// The first byte, in the remote region's address space.
         remote_addr: u64,
         /// The remote region's key.
         rkey: u32,
         /// The 32 bits.
         imm_data: u32,
     },
-    /// From the peer's memory (RC).
+    /// Reads from the peer's memory (RC).
     #[doc(alias = "IBV_WR_RDMA_READ")]
     RdmaRead {
-        /// From where, in the remote region's address space.
+        /// The first byte, in the remote region's address space.
         remote_addr: u64,
         /// The remote region's key.
         rkey: u32,
     },
-    /// Where the 8 remote bytes equal `compare`, put `swap`; the old value arrives in the SGE (RC).
+    /// Stores `swap` if the 8 remote bytes equal `compare`; the old value arrives in the SGE (RC).
     #[doc(alias = "IBV_WR_ATOMIC_CMP_AND_SWP")]
     AtomicCmpAndSwp {
-        /// Where, a multiple of 8.
+        /// The address of the 8 bytes, a multiple of 8.
         remote_addr: u64,
         /// The remote region's key.
         rkey: u32,
-        /// What is expected there.
+        /// The value that is expected there.
         compare: u64,
-        /// What to put.
+        /// The value to store.
         swap: u64,
     },
-    /// Add to the 8 remote bytes; the old value arrives in the SGE (RC).
+    /// Adds to the 8 remote bytes; the old value arrives in the SGE (RC).
     #[doc(alias = "IBV_WR_ATOMIC_FETCH_AND_ADD")]
     AtomicFetchAndAdd {
-        /// Where, a multiple of 8.
+        /// The address of the 8 bytes, a multiple of 8.
         remote_addr: u64,
         /// The remote region's key.
         rkey: u32,
-        /// What to add.
+        /// The value to add.
         add: u64,
     },
+}
+
+impl SendOp<'_> {
+    /// The kind of the operation, without its operands.
+    #[inline(always)]
+    pub const fn kind(&self) -> OpKind {
+        // In the order of the variants, so that the compiler needs no table to find the number.
+        match self {
+            Self::Send => OpKind::SEND,
+            Self::SendWithImm { .. } => OpKind::SEND_WITH_IMM,
+            Self::UdSend { .. } => OpKind::UD_SEND,
+            Self::UdSendWithImm { .. } => OpKind::UD_SEND_WITH_IMM,
+            Self::RdmaWrite { .. } => OpKind::RDMA_WRITE,
+            Self::RdmaWriteWithImm { .. } => OpKind::RDMA_WRITE_WITH_IMM,
+            Self::RdmaRead { .. } => OpKind::RDMA_READ,
+            Self::AtomicCmpAndSwp { .. } => OpKind::ATOMIC_CMP_AND_SWP,
+            Self::AtomicFetchAndAdd { .. } => OpKind::ATOMIC_FETCH_AND_ADD,
+        }
+    }
+}
+
+open_enum! {
+    /// A kind of send operation: [`SendOp`] without its operands. The numbers are this library's own.
+    pub enum OpKind(u8) {
+        /// [`SendOp::Send`].
+        SEND = 0, "Send";
+        /// [`SendOp::SendWithImm`].
+        SEND_WITH_IMM = 1, "SendWithImm";
+        /// [`SendOp::UdSend`].
+        UD_SEND = 2, "UdSend";
+        /// [`SendOp::UdSendWithImm`].
+        UD_SEND_WITH_IMM = 3, "UdSendWithImm";
+        /// [`SendOp::RdmaWrite`].
+        RDMA_WRITE = 4, "RdmaWrite";
+        /// [`SendOp::RdmaWriteWithImm`].
+        RDMA_WRITE_WITH_IMM = 5, "RdmaWriteWithImm";
+        /// [`SendOp::RdmaRead`].
+        RDMA_READ = 6, "RdmaRead";
+        /// [`SendOp::AtomicCmpAndSwp`].
+        ATOMIC_CMP_AND_SWP = 7, "AtomicCmpAndSwp";
+        /// [`SendOp::AtomicFetchAndAdd`].
+        ATOMIC_FETCH_AND_ADD = 8, "AtomicFetchAndAdd";
+    }
 }
 
 /// A send work request.
 #[doc(alias = "ibv_send_wr")]
 #[derive(Clone, Copy, Debug)]
 pub struct SendWr<'a> {
-    /// Comes back in the completion, untouched.
+    /// The program's own number, which comes back in the completion unchanged.
     pub wr_id: u64,
-    /// What to do.
+    /// The operation.
     pub op: SendOp<'a>,
     /// The local memory, gathered in order (scattered to, for reads and atomics).
     pub sge: &'a [Sge],
-    /// How.
+    /// The options.
     pub flags: SendFlags,
 }
 
@@ -139,13 +183,15 @@ pub struct SendWr<'a> {
 #[doc(alias = "ibv_recv_wr")]
 #[derive(Clone, Copy, Debug)]
 pub struct RecvWr<'a> {
-    /// Comes back in the completion, untouched.
+    /// The program's own number, which comes back in the completion unchanged.
     pub wr_id: u64,
     /// The memory that a message is scattered to, in order.
     pub sge: &'a [Sge],
 }
 
-/// Why a work request was not accepted.
+/// The reason why a work request was not accepted.
+///
+/// It converts into [`Error`](crate::Error) and [`std::io::Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PostReason {
@@ -153,33 +199,33 @@ pub enum PostReason {
     QueueFull,
     /// More scatter/gather elements than the queue was created for.
     TooManySge {
-        /// How many there were.
+        /// The elements of the request.
         given: usize,
-        /// How many fit.
+        /// The most that the queue takes.
         max: u32,
     },
     /// More inline bytes than the queue was created for.
     InlineTooLong {
-        /// How many there were.
+        /// The bytes of the request.
         given: u64,
-        /// How many fit.
+        /// The most that the queue takes.
         max: u32,
     },
     /// The message is longer than the 2³¹ bytes that one work request can carry.
     MessageTooLong {
-        /// Its length, in bytes.
+        /// The length of the message, in bytes.
         given: u64,
     },
     /// A datagram is longer than the MTU of the port.
     DatagramTooLong {
-        /// Its length, in bytes.
+        /// The length of its payload, in bytes.
         given: u64,
         /// The MTU, in bytes.
         max: u32,
     },
-    /// An atomic takes SGEs of 8 bytes together.
+    /// An atomic needs SGEs of 8 bytes together.
     AtomicLength {
-        /// How many bytes there were.
+        /// The bytes of the request.
         given: u64,
     },
     /// An atomic's remote address must be a multiple of 8.
@@ -187,22 +233,35 @@ pub enum PostReason {
         /// The address.
         remote_addr: u64,
     },
-    /// This queue pair's type or its provider does not have the operation, or not inline.
-    UnsupportedOp,
+    /// This type of queue pair, or its provider, does not have the operation. (C: `EOPNOTSUPP`)
+    UnsupportedOp {
+        /// The operation.
+        op: OpKind,
+        /// The type of the queue pair.
+        qp_type: QpType,
+    },
+    /// The operation does not take such flags: [`SendFlags::INLINE`] for an operation that writes local memory, or a flag
+    /// that the provider does not have. (C: `EOPNOTSUPP`)
+    UnsupportedFlags {
+        /// The operation.
+        op: OpKind,
+        /// The flags that it does not take.
+        flags: SendFlags,
+    },
     /// The address handle belongs to another provider.
     ForeignAv,
-    /// The queue pair's state does not take work requests of this kind.
+    /// The queue pair's state does not take such work requests.
     InvalidState,
     /// The work requests are in the queue, but ringing the doorbell failed with this error.
     Doorbell(Errno),
 }
 
 impl PostReason {
-    /// What C's verbs return for it.
+    /// The errno that C's verbs return for it.
     pub const fn errno(self) -> Errno {
         match self {
             Self::QueueFull => Errno::NOMEM,
-            Self::UnsupportedOp => Errno::OPNOTSUPP,
+            Self::UnsupportedOp { .. } | Self::UnsupportedFlags { .. } => Errno::OPNOTSUPP,
             Self::Doorbell(errno) => errno,
             _ => Errno::INVAL,
         }
@@ -227,7 +286,12 @@ impl fmt::Display for PostReason {
             Self::AtomicMisaligned { remote_addr } => {
                 write!(f, "an atomic's remote address must be a multiple of 8, not {remote_addr:#x}")
             }
-            Self::UnsupportedOp => f.write_str("this queue pair does not have the operation"),
+            Self::UnsupportedOp { op, qp_type } => {
+                write!(f, "queue pairs of the type {qp_type} do not have the operation {op}")
+            }
+            Self::UnsupportedFlags { op, flags } => {
+                write!(f, "{op} does not take the flags {}", Names(flags))
+            }
             Self::ForeignAv => f.write_str("the address handle belongs to another provider"),
             Self::InvalidState => f.write_str("the queue pair's state does not take such work requests"),
             Self::Doorbell(errno) => write!(f, "the doorbell failed: {errno}"),
@@ -235,13 +299,18 @@ impl fmt::Display for PostReason {
     }
 }
 
-/// Part of a batch was not accepted: what C tells by `bad_wr`.
+impl std::error::Error for PostReason {}
+
+/// A batch of which the queue accepted only a part; C reports that by `bad_wr`.
+///
+/// It converts into [`Error`](crate::Error) and [`std::io::Error`], which keep the reason only.
 #[doc(alias = "bad_wr")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PostError {
-    /// How many work requests were accepted; the device owns their memory. The next one is the bad one, if there is one.
+    /// The number of work requests that were accepted; the device owns their memory. The next one is the bad one, if there
+    /// is one.
     pub accepted: usize,
-    /// Why no more were.
+    /// The reason why no more were accepted.
     pub reason: PostReason,
 }
 
@@ -252,3 +321,22 @@ impl fmt::Display for PostError {
 }
 
 impl std::error::Error for PostError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_operation_names_itself_and_the_type() {
+        let reason = PostReason::UnsupportedOp { op: OpKind::RDMA_READ, qp_type: QpType::UC };
+        assert_eq!(reason.to_string(), "queue pairs of the type UC do not have the operation RdmaRead");
+        let flags = SendFlags::INLINE | SendFlags::from_bits_retain(1 << 9);
+        let reason = PostReason::UnsupportedFlags { op: OpKind::RDMA_READ, flags };
+        assert_eq!(reason.to_string(), "RdmaRead does not take the flags INLINE, 0x200");
+    }
+
+    #[test]
+    fn a_reason_is_returned_in_registers() {
+        const { assert!(size_of::<Result<(), PostReason>>() <= 16) }
+    }
+}

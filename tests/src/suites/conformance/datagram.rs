@@ -99,7 +99,7 @@ fn uc_takes_no_read_and_no_atomic<P: Provider>(context: &Context<P>) -> CaseResu
             let error = post_send(&mut pair.a.qp, &[signalled(1, op, &sge)]).unwrap_err();
             assert_eq!(
                 (error.accepted, error.reason),
-                (0, verbs::PostReason::UnsupportedOp),
+                (0, verbs::PostReason::UnsupportedOp { op: op.kind(), qp_type }),
                 "{qp_type} {op:?}"
             );
         }

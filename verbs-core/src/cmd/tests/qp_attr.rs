@@ -23,12 +23,12 @@ fn attr() -> QpAttr {
     QpAttr {
         qp_state: QpState(0x61),
         cur_qp_state: QpState(0x62),
-        path_mtu: Mtu(0x63),
+        path_mtu: Mtu(3),
         path_mig_state: MigState(0x64),
         qkey: 0x7172_7374,
-        rq_psn: 0x7576_7778,
-        sq_psn: 0x797a_7b7c,
-        dest_qp_num: 0x7d7e_7f80,
+        rq_psn: 0x0076_7778,
+        sq_psn: 0x007a_7b7c,
+        dest_qp_num: 0x007e_7f80,
         qp_access_flags: AccessFlags::from_bits_retain(0x8182_8384),
         ah_attr: path(0x11),
         alt_ah_attr: path(0x31),
@@ -54,7 +54,7 @@ fn path(first: u8) -> AhAttr {
     let grh = GlobalRoute {
         dgid: Gid(core::array::from_fn(|n| first + n as u8)),
         flow_label: u32::from_ne_bytes([first + 16, first + 17, first + 18, 0xa0]),
-        sgid_index: first + 19,
+        sgid_index: u32::from(first) + 19,
         hop_limit: first + 20,
         traffic_class: first + 21,
     };
@@ -96,11 +96,11 @@ fn fields() -> Vec<(QpAttrMask, Vec<Bytes>)> {
         (M::PORT, one(104, 0x68)),
         (M::QKEY, four(72, 0x7172_7374)),
         (M::AV, vec![(0, dest(0x11).to_vec())]),
-        (M::PATH_MTU, one(98, 0x63)),
+        (M::PATH_MTU, one(98, 3)),
         (M::TIMEOUT, one(105, 0x69)),
         (M::RETRY_CNT, one(106, 0x6a)),
         (M::RNR_RETRY, one(107, 0x6b)),
-        (M::RQ_PSN, four(76, 0x7576_7778)),
+        (M::RQ_PSN, four(76, 0x0076_7778)),
         (M::MAX_QP_RD_ATOMIC, one(101, 0x65)),
         (
             M::ALT_PATH,
@@ -112,10 +112,10 @@ fn fields() -> Vec<(QpAttrMask, Vec<Bytes>)> {
             ],
         ),
         (M::MIN_RNR_TIMER, one(103, 0x67)),
-        (M::SQ_PSN, four(80, 0x797a_7b7c)),
+        (M::SQ_PSN, four(80, 0x007a_7b7c)),
         (M::MAX_DEST_RD_ATOMIC, one(102, 0x66)),
         (M::PATH_MIG_STATE, one(99, 0x64)),
-        (M::DEST_QPN, four(84, 0x7d7e_7f80)),
+        (M::DEST_QPN, four(84, 0x007e_7f80)),
     ]
 }
 
@@ -192,13 +192,13 @@ fn each_attribute_is_found_at_its_place() {
         put(64 + 4 * n, &cap.to_ne_bytes());
     }
     put(84, &0x7172_7374_u32.to_ne_bytes()); // qkey
-    put(88, &0x7576_7778_u32.to_ne_bytes()); // rq_psn
-    put(92, &0x797a_7b7c_u32.to_ne_bytes()); // sq_psn
-    put(96, &0x7d7e_7f80_u32.to_ne_bytes()); // dest_qp_num
+    put(88, &0x0076_7778_u32.to_ne_bytes()); // rq_psn
+    put(92, &0x007a_7b7c_u32.to_ne_bytes()); // sq_psn
+    put(96, &0x007e_7f80_u32.to_ne_bytes()); // dest_qp_num
     put(100, &0x8182_8384_u32.to_ne_bytes()); // qp_access_flags
     put(104, &0x8586_u16.to_ne_bytes()); // pkey_index
     put(106, &0x8788_u16.to_ne_bytes()); // alt_pkey_index
-    put(108, &[0x61, 0x62, 0x63, 0x64, 1]); // qp_state, cur_qp_state, path_mtu, path_mig_state, sq_draining
+    put(108, &[0x61, 0x62, 3, 0x64, 1]); // qp_state, cur_qp_state, path_mtu, path_mig_state, sq_draining
     put(113, &[0x65, 0x66, 0x67, 0x68]); // max_rd_atomic, max_dest_rd_atomic, min_rnr_timer, port_num
     put(117, &[0x69, 0x6a, 0x6b, 0x6c, 0x6d]); // timeout, retry_cnt, rnr_retry, alt_port_num, alt_timeout
     let cap = QpCap {

@@ -1,0 +1,254 @@
+//! Checks of work requests: what every provider asks before it queues one.
+//!
+//! | check | reason |
+//! |---|---|
+//! | the type of queue pair has the operation | [`PostReason::UnsupportedOp`] |
+//! | the state takes work requests | [`PostReason::InvalidState`] |
+//! | the list is not longer than the queue's | [`PostReason::TooManySge`] |
+//! | the message is not longer than 2 GiB, a datagram not longer than the port's MTU | [`PostReason::MessageTooLong`], [`PostReason::DatagramTooLong`] |
+//! | the operation takes the flags | [`PostReason::UnsupportedFlags`] |
+//! | inline data is not longer than the queue's | [`PostReason::InlineTooLong`] |
+//! | an atomic has 8 local bytes and an aligned address | [`PostReason::AtomicLength`], [`PostReason::AtomicMisaligned`] |
+//!
+//! The table's order is the order of the checks, so that all providers give the same reason for the same request. Left to
+//! the provider are the room in the queue and the address vectors of datagrams.
+//!
+//! [`SendChecks::is_plain`] and [`RecvChecks::is_plain`] are short ways for the common request, small enough to be inlined into
+//! the data path; what they let pass, the full checks let pass too.
+
+use crate::types::{OpKind, PostReason, QpCap, QpState, QpType, RecvWr, SendFlags, SendOp, SendWr, Sge};
+
+/// The most bytes of one message.
+///
+/// # References
+/// IBTA volume 1, section 9.7.3
+pub const MAX_MESSAGE: u64 = 1 << 31;
+
+/// The bytes of local memory that an atomic needs. A device may move 8 bytes whatever the list says, and report a
+/// `byte_len` that is wrong.
+pub const ATOMIC_LENGTH: u64 = 8;
+
+/// The checks of a send queue, which know its type, its capacity and its state.
+#[derive(Clone, Copy, Debug)]
+pub struct SendChecks {
+    /// A bit for each operation that may be posted now: those of the type, none before RTS.
+    accepts: u32,
+    /// Those of them that [`is_plain`](Self::is_plain) lets pass.
+    accepts_plain: u32,
+    max_sge: u32,
+    max_inline: u32,
+    /// The most bytes of a datagram, where the provider knows it.
+    max_datagram: Option<u32>,
+    qp_type: QpType,
+}
+
+impl SendChecks {
+    /// The checks of a queue in RESET, which takes nothing.
+    pub const fn new(qp_type: QpType, cap: &QpCap) -> Self {
+        Self {
+            accepts: 0,
+            accepts_plain: 0,
+            max_sge: cap.max_send_sge,
+            max_inline: cap.max_inline_data,
+            max_datagram: None,
+            qp_type,
+        }
+    }
+
+    /// The same checks, for a queue of datagrams (UD) with at most `bytes` of payload: the MTU of the port.
+    #[must_use]
+    pub const fn with_max_datagram(self, bytes: u32) -> Self {
+        Self { max_datagram: Some(bytes), ..self }
+    }
+
+    /// Adapts the checks to a state that the queue pair was moved to.
+    ///
+    /// # References
+    /// IBTA volume 1, section 10.3.1
+    pub const fn moved_to(&mut self, state: QpState) {
+        self.accepts = match state {
+            QpState::RTS | QpState::SQD | QpState::SQE | QpState::ERR => operations(self.qp_type),
+            _ => 0,
+        };
+        self.accepts_plain = if self.max_sge > 0 { self.accepts & PLAIN_OPERATIONS } else { 0 };
+    }
+
+    /// The most scatter/gather elements of a request.
+    pub const fn max_sge(&self) -> u32 {
+        self.max_sge
+    }
+
+    /// The type of the queue pair.
+    pub const fn qp_type(&self) -> QpType {
+        self.qp_type
+    }
+
+    /// Returns whether this is a common request that passes all checks: a send, write or read with one SGE, and with flags
+    /// that every operation takes. Any other request needs [`check`](Self::check).
+    #[inline(always)]
+    pub fn is_plain(&self, wr: &SendWr<'_>) -> bool {
+        self.accepts_plain & bit(wr.op.kind()) != 0
+            && COMMON_FLAGS.contains(wr.flags)
+            && matches!(wr.sge, [sge] if u64::from(sge.length) <= MAX_MESSAGE)
+    }
+
+    /// Checks a request, and returns the length of its message in bytes.
+    ///
+    /// # Errors
+    /// The first reason of the table in the module's documentation.
+    #[inline]
+    pub fn check(&self, wr: &SendWr<'_>) -> Result<u32, PostReason> {
+        let kind = wr.op.kind();
+        if self.accepts & bit(kind) == 0 {
+            return Err(self.refusal(kind));
+        }
+        let length = list_length(wr.sge, self.max_sge)?;
+        if let Some(max) = self.max_datagram
+            && length > max
+        {
+            return Err(PostReason::DatagramTooLong { given: length.into(), max });
+        }
+        if !COMMON_FLAGS.contains(wr.flags) {
+            self.check_rare_flags(wr, length)?;
+        }
+        if bit(kind) & ATOMICS != 0 {
+            check_atomic(&wr.op, length)?;
+        }
+        Ok(length)
+    }
+
+    #[cold]
+    fn refusal(&self, op: OpKind) -> PostReason {
+        if operations(self.qp_type) & bit(op) == 0 {
+            PostReason::UnsupportedOp { op, qp_type: self.qp_type }
+        } else {
+            PostReason::InvalidState
+        }
+    }
+
+    /// Checks flags other than fence, signaled and solicited. No provider computes checksums of IP packets.
+    fn check_rare_flags(&self, wr: &SendWr<'_>, length: u32) -> Result<(), PostReason> {
+        let op = wr.op.kind();
+        let takes_inline = bit(op) & INLINE_OPERATIONS != 0;
+        let taken = if takes_inline { COMMON_FLAGS.union(SendFlags::INLINE) } else { COMMON_FLAGS };
+        let flags = wr.flags.difference(taken);
+        if !flags.is_empty() {
+            return Err(PostReason::UnsupportedFlags { op, flags });
+        }
+        if length > self.max_inline {
+            return Err(PostReason::InlineTooLong { given: length.into(), max: self.max_inline });
+        }
+        Ok(())
+    }
+}
+
+/// The checks of a receive queue, which know its capacity and its state.
+#[derive(Clone, Copy, Debug)]
+pub struct RecvChecks {
+    max_sge: u32,
+    /// The queue pair is not in RESET.
+    accepts: bool,
+    /// It is not, and a list of one SGE fits.
+    accepts_plain: bool,
+}
+
+impl RecvChecks {
+    /// The checks of a queue in RESET, which takes nothing.
+    pub const fn new(cap: &QpCap) -> Self {
+        Self { max_sge: cap.max_recv_sge, accepts: false, accepts_plain: false }
+    }
+
+    /// Adapts the checks to a state that the queue pair was moved to.
+    ///
+    /// # References
+    /// IBTA volume 1, C10-97.2.1: nothing may be posted in RESET
+    pub const fn moved_to(&mut self, state: QpState) {
+        self.accepts = !matches!(state, QpState::RESET);
+        self.accepts_plain = self.accepts && self.max_sge > 0;
+    }
+
+    /// The most scatter/gather elements of a request.
+    pub const fn max_sge(&self) -> u32 {
+        self.max_sge
+    }
+
+    /// Returns whether this is a common request that passes all checks: one with one SGE. Any other request needs
+    /// [`check`](Self::check).
+    #[inline(always)]
+    pub fn is_plain(&self, wr: &RecvWr<'_>) -> bool {
+        self.accepts_plain && matches!(wr.sge, [sge] if u64::from(sge.length) <= MAX_MESSAGE)
+    }
+
+    /// Checks a request, and returns the length of its list in bytes.
+    ///
+    /// # Errors
+    /// The first reason of the table in the module's documentation.
+    #[inline]
+    pub fn check(&self, wr: &RecvWr<'_>) -> Result<u32, PostReason> {
+        if !self.accepts {
+            return Err(PostReason::InvalidState);
+        }
+        list_length(wr.sge, self.max_sge)
+    }
+}
+
+/// The bytes of a list that is short enough.
+#[inline]
+fn list_length(list: &[Sge], max: u32) -> Result<u32, PostReason> {
+    if list.len() > max as usize {
+        return Err(PostReason::TooManySge { given: list.len(), max });
+    }
+    let length = list.iter().map(|sge| u64::from(sge.length)).sum();
+    if length > MAX_MESSAGE {
+        return Err(PostReason::MessageTooLong { given: length });
+    }
+    Ok(length as u32)
+}
+
+fn check_atomic(op: &SendOp<'_>, length: u32) -> Result<(), PostReason> {
+    let (SendOp::AtomicCmpAndSwp { remote_addr, .. } | SendOp::AtomicFetchAndAdd { remote_addr, .. }) = *op
+    else {
+        return Ok(());
+    };
+    if u64::from(length) != ATOMIC_LENGTH {
+        return Err(PostReason::AtomicLength { given: length.into() });
+    }
+    if !remote_addr.is_multiple_of(ATOMIC_LENGTH) {
+        return Err(PostReason::AtomicMisaligned { remote_addr });
+    }
+    Ok(())
+}
+
+/// The operations of a type of queue pair, a bit each.
+const fn operations(qp_type: QpType) -> u32 {
+    match qp_type {
+        QpType::RC => SENDS | WRITES | READS | ATOMICS,
+        QpType::UC => SENDS | WRITES,
+        QpType::UD => UD_SENDS,
+        _ => 0,
+    }
+}
+
+/// An operation's bit in a set of operations.
+#[inline(always)]
+const fn bit(kind: OpKind) -> u32 {
+    1 << kind.0
+}
+
+/// Flags that every operation takes.
+const COMMON_FLAGS: SendFlags = SendFlags::FENCE.union(SendFlags::SIGNALED).union(SendFlags::SOLICITED);
+
+const SENDS: u32 = bit(OpKind::SEND) | bit(OpKind::SEND_WITH_IMM);
+const UD_SENDS: u32 = bit(OpKind::UD_SEND) | bit(OpKind::UD_SEND_WITH_IMM);
+const WRITES: u32 = bit(OpKind::RDMA_WRITE) | bit(OpKind::RDMA_WRITE_WITH_IMM);
+const READS: u32 = bit(OpKind::RDMA_READ);
+const ATOMICS: u32 = bit(OpKind::ATOMIC_CMP_AND_SWP) | bit(OpKind::ATOMIC_FETCH_AND_ADD);
+
+/// The operations that need no check of their own.
+const PLAIN_OPERATIONS: u32 = SENDS | WRITES | READS;
+
+/// The operations whose data can be inline: those that only read it.
+const INLINE_OPERATIONS: u32 = SENDS | UD_SENDS | WRITES;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,134 @@
+//! Work requests that are refused, by the reason, and that the short ways let nothing pass that the checks refuse.
+
+use super::*;
+use crate::types::{Av, UdAddr};
+
+const CAP: QpCap =
+    QpCap { max_send_wr: 1, max_recv_wr: 1, max_send_sge: 2, max_recv_sge: 2, max_inline_data: 16 };
+const ONE: [Sge; 1] = [Sge { addr: 0x1000, length: 8, lkey: 1 }];
+const WR: SendWr<'_> = SendWr { wr_id: 1, op: SendOp::Send, sge: &ONE, flags: SendFlags::empty() };
+const READ: SendOp<'_> = SendOp::RdmaRead { remote_addr: 0, rkey: 0 };
+const ADD: SendOp<'_> = SendOp::AtomicFetchAndAdd { remote_addr: 8, rkey: 0, add: 1 };
+
+fn at(qp_type: QpType, state: QpState) -> SendChecks {
+    let mut checks = SendChecks::new(qp_type, &CAP);
+    checks.moved_to(state);
+    checks
+}
+
+/// The result of both ways, of which the short one must not let pass more.
+fn check(checks: &SendChecks, wr: &SendWr<'_>) -> Result<u32, PostReason> {
+    let checked = checks.check(wr);
+    if checks.is_plain(wr) {
+        assert_eq!(checked, Ok(wr.sge[0].length), "{wr:?}");
+    }
+    checked
+}
+
+fn operations_of_all_kinds(av: &Av) -> [SendOp<'_>; 9] {
+    let to = UdAddr { av, remote_qpn: 1, remote_qkey: 1 };
+    [
+        SendOp::Send,
+        SendOp::SendWithImm { imm_data: 1 },
+        SendOp::UdSend { to },
+        SendOp::UdSendWithImm { to, imm_data: 1 },
+        SendOp::RdmaWrite { remote_addr: 0, rkey: 0 },
+        SendOp::RdmaWriteWithImm { remote_addr: 0, rkey: 0, imm_data: 1 },
+        READ,
+        SendOp::AtomicCmpAndSwp { remote_addr: 8, rkey: 0, compare: 0, swap: 1 },
+        ADD,
+    ]
+}
+
+#[test]
+fn an_operation_that_the_type_lacks_is_refused_with_both_names_in_every_state() {
+    let av = Av::new(1, &[]);
+    for (qp_type, has) in [
+        (QpType::RC, [true, true, false, false, true, true, true, true, true]),
+        (QpType::UC, [true, true, false, false, true, true, false, false, false]),
+        (QpType::UD, [false, false, true, true, false, false, false, false, false]),
+        (QpType::RAW_PACKET, [false; 9]),
+    ] {
+        for (op, has) in operations_of_all_kinds(&av).into_iter().zip(has) {
+            for state in [QpState::RESET, QpState::INIT, QpState::RTR, QpState::RTS, QpState::ERR] {
+                let is_open = matches!(state, QpState::RTS | QpState::ERR);
+                let expected = match (has, is_open) {
+                    (false, _) => Err(PostReason::UnsupportedOp { op: op.kind(), qp_type }),
+                    (true, false) => Err(PostReason::InvalidState),
+                    (true, true) => Ok(8),
+                };
+                assert_eq!(check(&at(qp_type, state), &SendWr { op, ..WR }), expected, "{qp_type} {state}");
+            }
+        }
+    }
+}
+
+#[test]
+fn each_rule_of_a_send_has_its_reason() {
+    let rc = at(QpType::RC, QpState::RTS);
+    let three = [ONE[0]; 3];
+    let huge = [Sge { length: 1 << 30, ..ONE[0] }, Sge { length: (1 << 30) + 1, ..ONE[0] }];
+    let most = [Sge { length: 1 << 31, ..ONE[0] }];
+    let long = [Sge { length: 17, ..ONE[0] }];
+    let inline = SendFlags::INLINE;
+    let odd = SendOp::AtomicFetchAndAdd { remote_addr: 12, rkey: 0, add: 1 };
+    for (wr, expected) in [
+        (SendWr { sge: &three, ..WR }, Err(PostReason::TooManySge { given: 3, max: 2 })),
+        (SendWr { sge: &huge, ..WR }, Err(PostReason::MessageTooLong { given: (1 << 31) + 1 })),
+        (SendWr { sge: &most, ..WR }, Ok(1 << 31)),
+        (SendWr { sge: &[], ..WR }, Ok(0)),
+        (SendWr { sge: &long, flags: inline, ..WR }, Err(PostReason::InlineTooLong { given: 17, max: 16 })),
+        (SendWr { flags: inline, ..WR }, Ok(8)),
+        (
+            SendWr { op: READ, flags: inline, ..WR },
+            Err(PostReason::UnsupportedFlags { op: OpKind::RDMA_READ, flags: inline }),
+        ),
+        (
+            SendWr { flags: SendFlags::IP_CSUM | inline, ..WR },
+            Err(PostReason::UnsupportedFlags { op: OpKind::SEND, flags: SendFlags::IP_CSUM }),
+        ),
+        (SendWr { op: ADD, sge: &long, ..WR }, Err(PostReason::AtomicLength { given: 17 })),
+        (SendWr { op: odd, ..WR }, Err(PostReason::AtomicMisaligned { remote_addr: 12 })),
+        (SendWr { op: ADD, ..WR }, Ok(8)),
+    ] {
+        assert_eq!(check(&rc, &wr), expected, "{wr:?}");
+    }
+}
+
+#[test]
+fn a_datagram_is_not_longer_than_the_mtu() {
+    let av = Av::new(1, &[]);
+    let op = SendOp::UdSend { to: UdAddr { av: &av, remote_qpn: 1, remote_qkey: 1 } };
+    let mut checks = SendChecks::new(QpType::UD, &CAP).with_max_datagram(1024);
+    checks.moved_to(QpState::RTS);
+    let of = |length| [Sge { length, ..ONE[0] }];
+    assert_eq!(check(&checks, &SendWr { op, sge: &of(1024), ..WR }), Ok(1024));
+    let refused = check(&checks, &SendWr { op, sge: &of(1025), ..WR });
+    assert_eq!(refused, Err(PostReason::DatagramTooLong { given: 1025, max: 1024 }));
+}
+
+#[test]
+fn a_queue_without_elements_takes_no_list() {
+    let mut checks = SendChecks::new(QpType::RC, &QpCap { max_send_sge: 0, ..CAP });
+    checks.moved_to(QpState::RTS);
+    assert_eq!(check(&checks, &WR), Err(PostReason::TooManySge { given: 1, max: 0 }));
+    assert_eq!(check(&checks, &SendWr { sge: &[], ..WR }), Ok(0));
+}
+
+#[test]
+fn receives_are_refused_in_reset_and_where_their_list_is_too_long() {
+    let mut checks = RecvChecks::new(&CAP);
+    let wr = |sge| RecvWr { wr_id: 1, sge };
+    assert_eq!(checks.check(&wr(&ONE)), Err(PostReason::InvalidState));
+    assert!(!checks.is_plain(&wr(&ONE)));
+    checks.moved_to(QpState::INIT);
+    assert_eq!(checks.check(&wr(&ONE)), Ok(8));
+    assert!(checks.is_plain(&wr(&ONE)));
+    let three = [ONE[0]; 3];
+    assert_eq!(checks.check(&wr(&three)), Err(PostReason::TooManySge { given: 3, max: 2 }));
+    let huge = [Sge { length: u32::MAX, ..ONE[0] }];
+    assert_eq!(checks.check(&wr(&huge)), Err(PostReason::MessageTooLong { given: u32::MAX.into() }));
+    assert!(!checks.is_plain(&wr(&huge)) && !checks.is_plain(&wr(&[])));
+    checks.moved_to(QpState::RESET);
+    assert_eq!(checks.check(&wr(&ONE)), Err(PostReason::InvalidState));
+}

@@ -1,0 +1,171 @@
+//! Explanations of refused values, the same for every provider.
+//!
+//! Each function returns `Ok` for values that it knows nothing against, and else the [`Cause`]. A provider that is the
+//! device itself (soft) asks before it acts. A provider of a kernel device asks after the kernel's `EINVAL`
+//! (`kernel/limits.rs`), except for [`numbers_fit`], which `modify_qp` asks before: the kernel cuts such numbers off in
+//! silence.
+
+use crate::Cause;
+use crate::types::{AccessFlags, AhAttr, DeviceAttr, LinkLayer, QpAttr, QpAttrMask, QpCap};
+
+/// The largest queue pair number or packet sequence number: both have 24 bits on the wire.
+pub const BITS_24: u32 = 0xff_ffff;
+
+/// Explains a value outside of `min..=max`.
+///
+/// # Errors
+/// [`Cause::Limit`].
+pub fn within(name: &'static str, asked: u64, min: u64, max: u64) -> Result<(), Cause> {
+    if (min..=max).contains(&asked) { Ok(()) } else { Err(Cause::Limit { name, asked, min, max }) }
+}
+
+/// Explains numbers of `modify_qp` that no device takes, whatever its limits are.
+///
+/// # Errors
+/// - [`Cause::Limit`]: a packet sequence number or a queue pair number with more than 24 bits.
+/// - [`Cause::Mtu`]: a path MTU that does not exist.
+pub fn numbers_fit(attr: &QpAttr, mask: QpAttrMask) -> Result<(), Cause> {
+    let bits_24 = |flag, name, asked: u32| {
+        if mask.contains(flag) { within(name, asked.into(), 0, BITS_24.into()) } else { Ok(()) }
+    };
+    bits_24(QpAttrMask::RQ_PSN, "rq_psn", attr.rq_psn)?;
+    bits_24(QpAttrMask::SQ_PSN, "sq_psn", attr.sq_psn)?;
+    bits_24(QpAttrMask::DEST_QPN, "dest_qp_num", attr.dest_qp_num)?;
+    if mask.contains(QpAttrMask::PATH_MTU) && attr.path_mtu.bytes().is_none() {
+        return Err(Cause::Mtu { mtu: attr.path_mtu });
+    }
+    Ok(())
+}
+
+/// Explains numbers of `modify_qp` beyond what the protocol encodes, or beyond what the device has.
+///
+/// # Errors
+/// [`Cause::Limit`] with the name of the attribute.
+pub fn numbers_of_device(attr: &QpAttr, mask: QpAttrMask, device: &DeviceAttr) -> Result<(), Cause> {
+    let at_most = |flag, name, asked: u8, max: u32| {
+        if mask.contains(flag) { within(name, asked.into(), 0, max.into()) } else { Ok(()) }
+    };
+    at_most(QpAttrMask::TIMEOUT, "timeout", attr.timeout, BITS_5)?;
+    at_most(QpAttrMask::RETRY_CNT, "retry_cnt", attr.retry_cnt, BITS_3)?;
+    at_most(QpAttrMask::RNR_RETRY, "rnr_retry", attr.rnr_retry, BITS_3)?;
+    at_most(QpAttrMask::MIN_RNR_TIMER, "min_rnr_timer", attr.min_rnr_timer, BITS_5)?;
+    let (initiator, target) = (device.max_qp_init_rd_atom, device.max_qp_rd_atom);
+    at_most(QpAttrMask::MAX_QP_RD_ATOMIC, "max_rd_atomic", attr.max_rd_atomic, initiator)?;
+    at_most(QpAttrMask::MAX_DEST_RD_ATOMIC, "max_dest_rd_atomic", attr.max_dest_rd_atomic, target)
+}
+
+/// Explains a path by a port that does not exist.
+///
+/// # Errors
+/// [`Cause::Limit`] with the name `ah_attr.port_num`.
+pub fn path_port(attr: &AhAttr, phys_port_cnt: u8) -> Result<(), Cause> {
+    within(PATH_PORT, attr.port_num.into(), 1, phys_port_cnt.into())
+}
+
+/// Explains a path without a global part on a port that needs one.
+///
+/// # Errors
+/// [`Cause::NoGrh`].
+pub fn path_grh(attr: &AhAttr, link_layer: LinkLayer) -> Result<(), Cause> {
+    if attr.grh.is_none() && link_layer == LinkLayer::ETHERNET {
+        return Err(Cause::NoGrh { port_num: attr.port_num });
+    }
+    Ok(())
+}
+
+/// Explains rights of a memory region that exclude each other.
+///
+/// # Errors
+/// [`Cause::NeedsLocalWrite`]: a peer could write what the device itself may not.
+pub fn region_access(access: AccessFlags) -> Result<(), Cause> {
+    let writing = access & AccessFlags::REMOTE_WRITE.union(AccessFlags::REMOTE_ATOMIC);
+    if writing.is_empty() || access.contains(AccessFlags::LOCAL_WRITE) {
+        return Ok(());
+    }
+    Err(Cause::NeedsLocalWrite { access: writing })
+}
+
+/// Explains the capacity of a queue pair. The provider knows the limit of inline data; `None` leaves it out.
+///
+/// # Errors
+/// [`Cause::Limit`] with the name of the first member that is too large.
+pub fn capacity(cap: &QpCap, device: &DeviceAttr, max_inline: Option<u32>) -> Result<(), Cause> {
+    within("max_send_wr", cap.max_send_wr.into(), 0, device.max_qp_wr.into())?;
+    within("max_recv_wr", cap.max_recv_wr.into(), 0, device.max_qp_wr.into())?;
+    within("max_send_sge", cap.max_send_sge.into(), 0, device.max_sge.into())?;
+    within("max_recv_sge", cap.max_recv_sge.into(), 0, device.max_sge.into())?;
+    max_inline.map_or(Ok(()), |max| within("max_inline_data", cap.max_inline_data.into(), 0, max.into()))
+}
+
+/// The name of the port of a path, to tell it from the queue pair's own `port_num`.
+pub(crate) const PATH_PORT: &str = "ah_attr.port_num";
+
+const BITS_3: u32 = 7;
+const BITS_5: u32 = 31;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::{GlobalRoute, Mtu};
+
+    #[test]
+    fn numbers_of_more_than_24_bits_are_refused_where_the_mask_has_them() {
+        let attr = QpAttr {
+            rq_psn: 1 << 24,
+            sq_psn: 0x1000_0001,
+            dest_qp_num: 0x0100_0011,
+            path_mtu: Mtu::MTU_256,
+            ..QpAttr::default()
+        };
+        for (mask, text) in [
+            (QpAttrMask::RQ_PSN, "rq_psn 16777216 does not fit into 24 bits: the most is 16777215"),
+            (QpAttrMask::SQ_PSN, "sq_psn 268435457 does not fit into 24 bits: the most is 16777215"),
+            (QpAttrMask::DEST_QPN, "dest_qp_num 16777233 does not fit into 24 bits: the most is 16777215"),
+        ] {
+            assert_eq!(numbers_fit(&attr, mask).unwrap_err().to_string(), text);
+        }
+        assert_eq!(numbers_fit(&attr, QpAttrMask::PATH_MTU | QpAttrMask::STATE), Ok(()));
+        let most = QpAttr { rq_psn: BITS_24, sq_psn: BITS_24, dest_qp_num: BITS_24, ..attr };
+        assert_eq!(numbers_fit(&most, QpAttrMask::all()), Ok(()));
+    }
+
+    #[test]
+    fn an_mtu_that_does_not_exist_is_named_with_those_that_do() {
+        for mtu in [0, 6, 255] {
+            let attr = QpAttr { path_mtu: Mtu(mtu), ..QpAttr::default() };
+            let cause = numbers_fit(&attr, QpAttrMask::PATH_MTU).unwrap_err();
+            let text = format!(
+                "there is no MTU with the code {mtu}: 1 to 5 stand for 256, 512, 1024, 2048 and 4096 bytes"
+            );
+            assert_eq!(cause.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn the_port_of_a_path_and_a_path_without_a_grh_are_named() {
+        let text = path_port(&AhAttr::lid(3, 1), 2).unwrap_err().to_string();
+        assert_eq!(text, "ah_attr.port_num 3 exceeds the device's 2");
+        let text = path_port(&AhAttr::lid(0, 1), 2).unwrap_err().to_string();
+        assert_eq!(text, "ah_attr.port_num 0 is below the least possible, 1");
+        let text = path_grh(&AhAttr::lid(2, 1), LinkLayer::ETHERNET).unwrap_err().to_string();
+        assert_eq!(
+            text,
+            "port 2 is Ethernet (RoCE), where every path needs a GRH: set ah_attr.grh, or make the path with AhAttr::new"
+        );
+        assert_eq!(path_grh(&AhAttr::lid(2, 1), LinkLayer::INFINIBAND), Ok(()));
+        let routed = AhAttr { grh: Some(GlobalRoute::default()), ..AhAttr::default() };
+        assert_eq!(path_grh(&routed, LinkLayer::ETHERNET), Ok(()));
+    }
+
+    #[test]
+    fn a_peer_may_write_only_what_the_device_may() {
+        let text =
+            region_access(AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ).unwrap_err().to_string();
+        assert_eq!(text, "REMOTE_WRITE needs LOCAL_WRITE as well");
+        let both = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
+        let text = region_access(both).unwrap_err().to_string();
+        assert_eq!(text, "REMOTE_WRITE, REMOTE_ATOMIC needs LOCAL_WRITE as well");
+        assert_eq!(region_access(both | AccessFlags::LOCAL_WRITE), Ok(()));
+        assert_eq!(region_access(AccessFlags::REMOTE_READ), Ok(()));
+    }
+}

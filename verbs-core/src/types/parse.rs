@@ -1,0 +1,29 @@
+//! [`ParseError`]: text or bytes that are not the value they should be.
+
+use core::fmt;
+
+/// Text or bytes that are not the value they should be: a [`Gid`](super::Gid), a [`Grh`](super::Grh) and others.
+///
+/// `Display` names both: `a GID is an IPv6 or IPv4 address`. The text itself is left out: it may come from a stranger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ParseError {
+    /// The name of the value (`"GID"`).
+    pub what: &'static str,
+    /// The form that was expected.
+    pub expected: &'static str,
+}
+
+impl ParseError {
+    /// The error for a value of the kind `what`, which should have the form `expected`.
+    pub const fn new(what: &'static str, expected: &'static str) -> Self {
+        Self { what, expected }
+    }
+}
+
+impl fmt::Display for ParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a {} is {}", self.what, self.expected)
+    }
+}
+
+impl std::error::Error for ParseError {}
