@@ -40,7 +40,7 @@ impl Cq {
         let last = u64::from(limits::COMP_VECTORS - 1);
         within(device, "create_cq", "comp_vector", attr.comp_vector.into(), 0, last)?;
         let cqe = attr.cqe.next_power_of_two();
-        let (producer, consumer) = ring(cqe, 0);
+        let (producer, consumer) = ring(cqe, 0).map_err(|_| device.error("create_cq", Errno::NOMEM))?;
         let end = CqEnd {
             producer,
             channel,

@@ -17,6 +17,7 @@
 //! | `sink` | the engine's results: completions, retired work requests, events |
 //! | `worker` | the background thread |
 //! | `event_pipe` | events as a program waits for them |
+//! | `mapped` | memory that cannot be registered |
 //! | `memory` | payload: atomic copies in memory of this process |
 //! | `random` | where the numbers of queue pairs and keys come from |
 //! | `exit` | what devices owe when their process exits |
@@ -47,8 +48,10 @@
 //! into the next receive.
 //!
 //! # Threads, fork
-//! Objects may go to other threads as those of any provider. In a child after `fork(2)` a device is gone: every call
-//! answers `ENODEV`, polling finds nothing, and dropping closes file descriptors and no more.
+//! Objects may go to other threads as those of any provider. A device belongs to the process that made it. In a child
+//! after `fork(2)`, every call fails with `ENODEV` and [`Cause::Forked`](verbs_core::Cause::Forked), posting fails with
+//! `ENODEV`, polling finds nothing, and dropping an object only closes file descriptors. The child can make devices of
+//! its own, and finds those that `VERBS_SOFT` asks for in a new device list.
 //!
 //! # Safety
 //! The implementation of [`Provider`] is a promise about the engine, argued at the impl.
@@ -68,6 +71,7 @@ mod exit;
 mod fork;
 mod io;
 mod limits;
+mod mapped;
 mod memory;
 mod mr;
 mod pd;

@@ -13,6 +13,7 @@ use verbs_core::{Cause, Errno, Error, Result, explain};
 
 use crate::context::within;
 use crate::device::Device;
+use crate::mapped::{self, Inaccessible};
 use crate::memory::Region;
 use crate::pd::{destroyed, refusal};
 use crate::{Pd, limits};
@@ -36,6 +37,7 @@ impl Mr {
         iova: u64,
         access: AccessFlags,
     ) -> Result<Self> {
+        device.check("reg_mr")?;
         let pd = pd.of(device, "reg_mr")?;
         within(device, "reg_mr", "length", length as u64, 0, limits::device_attr(device.guid).max_mr_size)?;
         explain::region_access(access)
@@ -45,6 +47,10 @@ impl Mr {
             return Err(device.error("reg_mr", Errno::OPNOTSUPP).because(Cause::Access { access: lacking }));
         }
         let iova = if access.contains(AccessFlags::ZERO_BASED) { 0 } else { iova };
+        mapped::check(addr.addr() as u64, length as u64, access.intersects(WRITES)).map_err(|range| {
+            let Inaccessible { start, end, lacks } = range;
+            device.error("reg_mr", Errno::FAULT).because(Cause::Inaccessible { start, end, lacks })
+        })?;
         let is_exposed = access.intersects(REMOTE);
         let access = Access((access & SUPPORTED).bits());
         let attr = MemoryAttr { pd, iova, length: length as u64, access };
@@ -84,6 +90,10 @@ impl Destroy for Mr {
 /// The rights that let peers access a region.
 const REMOTE: AccessFlags =
     AccessFlags::REMOTE_WRITE.union(AccessFlags::REMOTE_READ).union(AccessFlags::REMOTE_ATOMIC);
+
+/// The rights with which memory is written.
+const WRITES: AccessFlags =
+    AccessFlags::LOCAL_WRITE.union(AccessFlags::REMOTE_WRITE).union(AccessFlags::REMOTE_ATOMIC);
 
 /// The rights that there are. They have the same bits on both sides.
 const SUPPORTED: AccessFlags = AccessFlags::LOCAL_WRITE

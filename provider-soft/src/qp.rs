@@ -67,8 +67,9 @@ impl Qp {
         }
         let cap = attr.cap;
         let lists = (cap.max_send_sge as usize).max(inline_len(cap.max_inline_data));
-        let (to_sq, sq) = ring(cap.max_send_wr, lists);
-        let (to_rq, rq) = ring(cap.max_recv_wr, cap.max_recv_sge as usize);
+        let short = |_| device.error(VERB, Errno::NOMEM);
+        let (to_sq, sq) = ring(cap.max_send_wr, lists).map_err(short)?;
+        let (to_rq, rq) = ring(cap.max_recv_wr, cap.max_recv_sge as usize).map_err(short)?;
         let init = QpInit {
             cap: engine_cap(&cap),
             sq_sig_all: attr.sq_sig_all,

@@ -28,6 +28,7 @@
 #![allow(unsafe_code)]
 
 use core::mem::MaybeUninit;
+use std::collections::TryReserveError;
 
 use roce::engine::Sge;
 
@@ -56,18 +57,32 @@ unsafe impl<T: Send> Sync for Ring<T> {}
 unsafe impl<T: Send> Send for Ring<T> {}
 
 /// Makes a ring of `capacity` values, each with up to `stride` elements, and returns its two ends.
-pub(crate) fn ring<T: Copy>(capacity: u32, stride: usize) -> (Producer<T>, Consumer<T>) {
+///
+/// # Errors
+/// [`TryReserveError`] where memory is short. Callers choose both sizes.
+pub(crate) fn ring<T: Copy>(
+    capacity: u32,
+    stride: usize,
+) -> Result<(Producer<T>, Consumer<T>), TryReserveError> {
     let slots = capacity.max(1).next_power_of_two();
     let ring = Arc::new(Ring {
-        slots: (0..slots).map(|_| UnsafeCell::new(MaybeUninit::uninit())).collect(),
-        lists: (0..slots as usize * stride).map(|_| UnsafeCell::new(Sge::default())).collect(),
+        slots: filled(slots as usize, || UnsafeCell::new(MaybeUninit::uninit()))?,
+        lists: filled((slots as usize).saturating_mul(stride), || UnsafeCell::new(Sge::default()))?,
         stride,
         mask: slots - 1,
         tail: CachePadded(AtomicU32::new(0)),
         head: CachePadded(AtomicU32::new(0)),
     });
     let producer = Producer { ring: Arc::clone(&ring), capacity, tail: 0, head: 0 };
-    (producer, Consumer { ring, head: 0, next: 0, tail: 0 })
+    Ok((producer, Consumer { ring, head: 0, next: 0, tail: 0 }))
+}
+
+/// Allocates `len` values.
+fn filled<T>(len: usize, value: impl FnMut() -> T) -> Result<Box<[T]>, TryReserveError> {
+    let mut values = Vec::new();
+    values.try_reserve_exact(len)?;
+    values.resize_with(len, value);
+    Ok(values.into_boxed_slice())
 }
 
 /// The end that puts values in.
@@ -230,7 +245,7 @@ mod tests {
 
     #[test]
     fn values_and_their_lists_come_out_in_order_round_the_ring() {
-        let (mut producer, mut consumer) = ring::<u32>(3, 2);
+        let (mut producer, mut consumer) = ring::<u32>(3, 2).unwrap();
         let mut list = [Sge::default(); 2];
         for n in 0..20 {
             assert!(producer.has_room());
@@ -248,7 +263,7 @@ mod tests {
 
     #[test]
     fn a_list_that_is_read_too_far_has_old_elements() {
-        let (mut producer, mut consumer) = ring::<u32>(1, 2);
+        let (mut producer, mut consumer) = ring::<u32>(1, 2).unwrap();
         let mut list = [sge(9); 2];
         producer.put(0, [sge(1)].into_iter());
         producer.publish();
@@ -264,7 +279,7 @@ mod tests {
 
     #[test]
     fn a_slot_is_free_once_it_was_given_back_and_not_once_it_was_read() {
-        let (mut producer, mut consumer) = ring::<u32>(2, 0);
+        let (mut producer, mut consumer) = ring::<u32>(2, 0).unwrap();
         for n in 0..2 {
             assert!(producer.has_room());
             producer.put(n, [].into_iter());
@@ -279,7 +294,7 @@ mod tests {
 
     #[test]
     fn a_ring_that_was_cleared_is_empty() {
-        let (mut producer, mut consumer) = ring::<u32>(2, 0);
+        let (mut producer, mut consumer) = ring::<u32>(2, 0).unwrap();
         producer.put(1, [].into_iter());
         producer.publish();
         producer.put(2, [].into_iter());
@@ -294,7 +309,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "assertion failed")]
     fn a_value_too_many_is_a_defect() {
-        let (mut producer, _consumer) = ring::<u32>(1, 0);
+        let (mut producer, _consumer) = ring::<u32>(1, 0).unwrap();
         producer.put(1, [].into_iter());
         producer.put(2, [].into_iter());
     }
@@ -308,7 +323,7 @@ mod models {
     #[test]
     fn no_slot_is_written_while_it_is_read() {
         loom::model(|| {
-            let (mut producer, mut consumer) = ring::<u32>(2, 1);
+            let (mut producer, mut consumer) = ring::<u32>(2, 1).unwrap();
             let producing = thread::spawn(move || {
                 for n in 0..3 {
                     while !producer.has_room() {

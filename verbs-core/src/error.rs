@@ -177,6 +177,17 @@ pub enum Cause {
         /// There is no device at all, and `VERBS_SOFT=auto` in the environment would make one in software.
         try_soft: bool,
     },
+    /// Memory that was to be registered cannot be accessed.
+    Inaccessible {
+        /// The first address of the inaccessible range.
+        start: u64,
+        /// The address behind the range.
+        end: u64,
+        /// The property that the range lacks, as in "it is not writable".
+        lacks: &'static str,
+    },
+    /// The device belongs to the process that made it, and this process is a forked child.
+    Forked,
     /// The device that was asked for is one that every list leaves out.
     LeftOut {
         /// The reason.
@@ -296,6 +307,12 @@ impl fmt::Display for Cause {
                 }
                 Ok(())
             }
+            Self::Inaccessible { start, end, lacks } => {
+                write!(f, "the memory at {start:#x}..{end:#x} is not {lacks}")
+            }
+            Self::Forked => f.write_str(
+                "this process was forked after the device was made: find and open a device again in the child",
+            ),
             Self::LeftOut { reason } => reason.fmt(f),
         }
     }

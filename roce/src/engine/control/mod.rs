@@ -124,10 +124,12 @@ impl<M: Memory> Engine<M> {
         if let Some(srq) = init.srq {
             self.objects.srqs.get(srq.0).ok_or(Refused::NoSuchObject)?;
         }
-        self.use_pd(init.pd)?;
         let QpCap { max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline_data } = init.cap;
         let receives = if init.srq.is_some() || init.service == Service::XrcTarget { 0 } else { max_recv_wr };
         let sends = if init.service == Service::XrcTarget { 0 } else { max_send_wr };
+        let sq = SendQueue::new(sends, max_send_sge, max_inline_data)?;
+        let rq = RecvQueue::new(receives, max_recv_sge)?;
+        self.use_pd(init.pd)?;
         let qp = Qp {
             qpn: Qpn(0),
             service: init.service,
@@ -142,8 +144,8 @@ impl<M: Memory> Engine<M> {
             source: 0,
             inline_completion: init.inline_completion,
             attr: Attr::default(),
-            sq: SendQueue::new(sends, max_send_sge, max_inline_data),
-            rq: RecvQueue::new(receives, max_recv_sge),
+            sq,
+            rq,
             req: SendState::default(),
             resp: RecvState::new(init.srq.is_some() || init.service == Service::XrcTarget),
             in_ready: false,

@@ -23,8 +23,8 @@ impl<M: Memory> Engine<M> {
                 "a shared receive queue has at most 32 scatter elements for each receive",
             ));
         }
+        let srq = Srq::new(pd, max_wr, max_sge, xrc_domain)?;
         self.use_pd(pd)?;
-        let srq = Srq::new(pd, max_wr, max_sge, xrc_domain);
         let objects = &mut self.objects;
         let inserted = objects.srqs.insert(srq, &mut *objects.random);
         inserted.map(SrqId).inspect_err(|_| self.leave_pd(pd))

@@ -1,7 +1,22 @@
 //! Send, receive and shared receive queues: preallocated rings of work requests.
 
+use alloc::vec::Vec;
+
+use crate::engine::types::Refused;
+
 mod recv;
 mod send;
 
 pub(crate) use recv::{MAX_SRQ_SGE, RecvQueue, Srq};
 pub(crate) use send::{Bytes, SendQueue, Wqe};
+
+/// Allocates `len` copies of a value. Callers choose `len`, so memory may be short.
+///
+/// # Errors
+/// [`Refused::NoRoom`].
+fn filled<T: Clone>(value: T, len: usize) -> Result<Vec<T>, Refused> {
+    let mut values = Vec::new();
+    values.try_reserve_exact(len).map_err(|_| Refused::NoRoom)?;
+    values.resize(len, value);
+    Ok(values)
+}

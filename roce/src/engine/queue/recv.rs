@@ -10,6 +10,7 @@
 
 use alloc::boxed::Box;
 
+use super::filled;
 use crate::engine::types::{CqId, Pd, PostRefused, RecvWr, Refused, Sge, XrcDomain};
 
 /// The most scatter elements of a receive of a shared queue: whoever takes it keeps a copy.
@@ -45,15 +46,17 @@ pub(crate) struct Posted<'a> {
 }
 
 impl RecvQueue {
-    pub(crate) fn new(max_wr: u32, max_sge: u32) -> Self {
+    /// # Errors
+    /// [`Refused::NoRoom`] where memory is short.
+    pub(crate) fn new(max_wr: u32, max_sge: u32) -> Result<Self, Refused> {
         let (slots, max_sge) = (max_wr as usize, max_sge as usize);
-        Self {
-            slots: vec![Slot::default(); slots].into_boxed_slice(),
-            sges: vec![Sge::default(); slots.saturating_mul(max_sge)].into_boxed_slice(),
+        Ok(Self {
+            slots: filled(Slot::default(), slots)?.into_boxed_slice(),
+            sges: filled(Sge::default(), slots.saturating_mul(max_sge))?.into_boxed_slice(),
             max_sge,
             first: 0,
             len: 0,
-        }
+        })
     }
 
     /// How many are posted.
@@ -133,9 +136,16 @@ pub(crate) struct Srq {
 }
 
 impl Srq {
-    pub(crate) fn new(pd: Pd, max_wr: u32, max_sge: u32, xrc_domain: Option<XrcDomain>) -> Self {
-        let rq = RecvQueue::new(max_wr, max_sge.min(MAX_SRQ_SGE));
-        Self { pd, rq, xrc_domain, cq: None, users: 0, limit: 0 }
+    /// # Errors
+    /// [`Refused::NoRoom`] where memory is short.
+    pub(crate) fn new(
+        pd: Pd,
+        max_wr: u32,
+        max_sge: u32,
+        xrc_domain: Option<XrcDomain>,
+    ) -> Result<Self, Refused> {
+        let rq = RecvQueue::new(max_wr, max_sge.min(MAX_SRQ_SGE))?;
+        Ok(Self { pd, rq, xrc_domain, cq: None, users: 0, limit: 0 })
     }
 
     pub(crate) fn arm(&mut self, limit: u32) -> Result<(), Refused> {
@@ -172,7 +182,7 @@ mod tests {
 
     #[test]
     fn receives_leave_in_the_order_in_which_they_came() {
-        let mut rq = RecvQueue::new(3, 2);
+        let mut rq = RecvQueue::new(3, 2).unwrap();
         let mut expected = 0;
         for wr_id in 0..20 {
             rq.post(&RecvWr { wr_id, sges: &[sge(wr_id, 3), sge(0, 4)][..(wr_id % 3) as usize] }).unwrap();
@@ -191,7 +201,7 @@ mod tests {
 
     #[test]
     fn a_receive_that_does_not_fit_is_refused_and_changes_nothing() {
-        let mut rq = RecvQueue::new(1, 1);
+        let mut rq = RecvQueue::new(1, 1).unwrap();
         assert_eq!(rq.post(&RecvWr { wr_id: 1, sges: &[sge(0, 1); 2] }), Err(PostRefused::TooManySge));
         assert_eq!(rq.len(), 0);
         rq.post(&RecvWr { wr_id: 2, sges: &[sge(0, 1)] }).unwrap();
@@ -201,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_queue_without_slots_is_full_and_empty() {
-        let mut rq = RecvQueue::new(0, 4);
+        let mut rq = RecvQueue::new(0, 4).unwrap();
         assert_eq!(rq.post(&RecvWr { wr_id: 1, sges: &[] }), Err(PostRefused::QueueFull));
         assert!(rq.front().is_none());
         rq.pop();
@@ -209,7 +219,7 @@ mod tests {
 
     #[test]
     fn the_limit_is_told_once() {
-        let mut srq = Srq::new(Pd(1), 4, 1, None);
+        let mut srq = Srq::new(Pd(1), 4, 1, None).unwrap();
         for wr_id in 0..4 {
             srq.rq.post(&RecvWr { wr_id, sges: &[] }).unwrap();
         }

@@ -8,10 +8,10 @@
 //! Positions count posted sends and wrap at 2³²; `tail` and `head` are kept here, the others by the
 //! requester. Everything is allocated when the queue is made.
 
-use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::engine::types::{Payload, SendFlags, SendOp, SendWr, Sge};
+use super::filled;
+use crate::engine::types::{Payload, Refused, SendFlags, SendOp, SendWr, Sge};
 use crate::wire::Psn;
 
 /// A posted send.
@@ -82,19 +82,21 @@ pub(crate) struct SendQueue {
 }
 
 impl SendQueue {
-    pub(crate) fn new(max_wr: u32, max_sge: u32, max_inline: u32) -> Self {
+    /// # Errors
+    /// [`Refused::NoRoom`] where memory is short.
+    pub(crate) fn new(max_wr: u32, max_sge: u32, max_inline: u32) -> Result<Self, Refused> {
         // A power of two, so that positions may wrap at 2³² and slots are a mask away.
         let slots = if max_wr == 0 { 0 } else { max_wr.next_power_of_two() as usize };
-        Self {
-            wqes: vec![Wqe::EMPTY; slots],
-            sges: vec![Sge::default(); slots * max_sge as usize],
-            inline: vec![0; slots * max_inline as usize],
+        Ok(Self {
+            wqes: filled(Wqe::EMPTY, slots)?,
+            sges: filled(Sge::default(), slots.saturating_mul(max_sge as usize))?,
+            inline: filled(0, slots.saturating_mul(max_inline as usize))?,
             max_wr,
             max_sge,
             max_inline,
             tail: 0,
             head: 0,
-        }
+        })
     }
 
     #[inline]

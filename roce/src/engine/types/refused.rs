@@ -7,7 +7,7 @@ use super::State;
 /// Why a control call was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// No number is left for one more.
+    /// No number, or no memory, is left for one more object.
     NoRoom,
     /// The source of numbers failed ([`Random`](crate::engine::Random)).
     NoNumbers,
@@ -29,7 +29,7 @@ pub enum Refused {
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoRoom => f.write_str("no number is left for one more"),
+            Self::NoRoom => f.write_str("no number or no memory is left for one more object"),
             Self::NoNumbers => f.write_str("the source of random numbers failed"),
             Self::NoSuchObject => f.write_str("there is no such object"),
             Self::Busy => f.write_str("something uses it"),

@@ -1,0 +1,152 @@
+//! Memory that cannot be registered, and memory that is short.
+//!
+//! # Safety
+//! The tests register mappings of their own, which no work request names and which are never
+//! unmapped.
+#![allow(missing_docs, unsafe_code)]
+
+mod common;
+
+use std::fs::File;
+use std::num::NonZeroUsize;
+use std::os::fd::AsFd;
+use std::process::Command;
+
+use common::open;
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::mman::{MapFlags, ProtFlags, mmap, mmap_anonymous};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::unistd::{SysconfVar, sysconf};
+use provider_soft::Soft;
+use verbs::{AccessFlags, Cause, CqInit, Errno, Error, Mr, Pd, QpCap, QpInit, QpType};
+
+const LENGTH: usize = 1 << 16;
+const LOCAL_WRITE: AccessFlags = AccessFlags::LOCAL_WRITE;
+
+/// Maps memory that stays for good.
+fn map(rights: ProtFlags) -> *mut u8 {
+    let length = NonZeroUsize::new(LENGTH).unwrap();
+    // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+    unsafe { mmap_anonymous(None, length, rights, MapFlags::MAP_PRIVATE) }.unwrap().as_ptr().cast()
+}
+
+fn register(pd: &Pd<Soft>, start: *mut u8, length: usize, access: AccessFlags) -> Result<Mr<Soft>, Error> {
+    // SAFETY: no work request names the region, so that no byte of it is accessed.
+    unsafe { pd.reg_mr(start, length, access) }
+}
+
+/// Asserts that registration fails with a cause that names the range from `start` on.
+fn assert_refused(result: Result<Mr<Soft>, Error>, start: *mut u8, length: usize, lacks: &'static str) {
+    let error = result.unwrap_err();
+    let start = start.addr() as u64;
+    let cause = Cause::Inaccessible { start, end: start + length as u64, lacks };
+    assert_eq!((error.errno, &error.cause), (Errno::FAULT, &cause), "{error}");
+}
+
+#[test]
+fn memory_that_cannot_be_accessed_is_not_registered() {
+    let pd = open().alloc_pd().unwrap();
+    // No process has memory below `vm.mmap_min_addr`.
+    let unmapped = core::ptr::without_provenance_mut(0x1000);
+    assert_refused(register(&pd, unmapped, 4096, AccessFlags::empty()), unmapped, 4096, "mapped");
+    let beyond = register(&pd, map(ProtFlags::PROT_READ), isize::MAX as usize, AccessFlags::empty());
+    assert_eq!(beyond.unwrap_err().errno, Errno::FAULT);
+    let none = map(ProtFlags::PROT_NONE);
+    assert_refused(register(&pd, none, LENGTH, AccessFlags::empty()), none, LENGTH, "readable");
+    let readable = map(ProtFlags::PROT_READ);
+    assert_refused(register(&pd, readable, LENGTH, LOCAL_WRITE), readable, LENGTH, "writable");
+}
+
+#[test]
+fn memory_that_can_be_accessed_is_registered() {
+    let pd = open().alloc_pd().unwrap();
+    register(&pd, map(ProtFlags::PROT_READ), LENGTH, AccessFlags::REMOTE_READ).unwrap();
+    register(&pd, map(ProtFlags::PROT_READ | ProtFlags::PROT_WRITE), LENGTH, LOCAL_WRITE).unwrap();
+    register(&pd, core::ptr::dangling_mut(), 0, LOCAL_WRITE).unwrap();
+}
+
+#[test]
+fn memory_beyond_the_end_of_a_mapped_file_is_not_registered() {
+    let pd = open().alloc_pd().unwrap();
+    let file = File::from(memfd_create("half", MFdFlags::MFD_CLOEXEC).unwrap());
+    file.set_len(LENGTH as u64 / 2).unwrap();
+    let (length, rights) = (NonZeroUsize::new(LENGTH).unwrap(), ProtFlags::PROT_READ | ProtFlags::PROT_WRITE);
+    // SAFETY: as in `map`.
+    let mapped = unsafe { mmap(None, length, rights, MapFlags::MAP_SHARED, file.as_fd(), 0) };
+    let start = mapped.unwrap().as_ptr().cast();
+    register(&pd, start, LENGTH / 2, LOCAL_WRITE).unwrap();
+    assert_refused(register(&pd, start, LENGTH, LOCAL_WRITE), start, LENGTH, "within the mapped file");
+}
+
+#[test]
+fn registering_a_gibibyte_reads_none_of_it() {
+    let pd = open().alloc_pd().unwrap();
+    let length = NonZeroUsize::new(1 << 30).unwrap();
+    let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_NORESERVE;
+    // SAFETY: as in `map`.
+    let mapped = unsafe { mmap_anonymous(None, length, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, flags) };
+    let start = mapped.unwrap().as_ptr().cast::<u8>();
+    register(&pd, start, length.get(), LOCAL_WRITE).unwrap();
+    let mut resident = vec![0_u8; length.get() / 4096];
+    // SAFETY: the mapping exists, and the kernel writes one byte for each of its pages, of which
+    // there are at most this many.
+    assert_eq!(unsafe { libc::mincore(start.cast(), length.get(), resident.as_mut_ptr()) }, 0);
+    assert!(resident.iter().all(|page| page & 1 == 0), "pages were touched");
+}
+
+/// Set for the process that runs short of memory.
+const SHORT: &str = "SOFT_TEST_IS_SHORT_OF_MEMORY";
+
+#[test]
+fn the_largest_queues_are_enomem_where_memory_is_short() {
+    const NAME: &str = "the_largest_queues_are_enomem_where_memory_is_short";
+    if std::env::var_os(SHORT).is_some() {
+        return run_short_of_memory();
+    }
+    // In a process of its own, whose limit harms no other test.
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    let output = command.args(["--exact", NAME, "--nocapture"]).env(SHORT, "1").output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+}
+
+fn run_short_of_memory() {
+    let context = open();
+    let attr = context.query_device().unwrap();
+    let pd = context.alloc_pd().unwrap();
+    let cq = context.create_cq(&CqInit::new(16)).unwrap();
+    let cap = QpCap {
+        max_send_wr: attr.max_qp_wr,
+        max_recv_wr: attr.max_qp_wr,
+        max_send_sge: attr.max_sge,
+        max_recv_sge: attr.max_sge,
+        max_inline_data: 512,
+    };
+    let init = QpInit { qp_type: QpType::RC, send_cq: &cq, recv_cq: &cq, cap, sq_sig_all: false };
+    let largest_cq = CqInit::new(attr.max_cqe);
+    // Each amount runs out at another allocation of a queue. A MiB is left for small allocations,
+    // which end the process where they fail.
+    for spare in (1 << 20..48 << 20).step_by(4 << 20) {
+        assert_eq!(create_until_refused(spare, || context.create_cq(&largest_cq)), Errno::NOMEM);
+        assert_eq!(create_until_refused(spare, || pd.create_qp(&init)), Errno::NOMEM);
+    }
+    pd.create_qp(&init).unwrap();
+}
+
+/// Creates objects in an address space that may grow by `spare` bytes until one is refused.
+fn create_until_refused<T>(spare: u64, mut create: impl FnMut() -> Result<T, Error>) -> Errno {
+    let mut objects = Vec::with_capacity(100);
+    let (soft, hard) = getrlimit(Resource::RLIMIT_AS).unwrap();
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = pages.split(' ').next().unwrap().parse().unwrap();
+    let page = sysconf(SysconfVar::PAGE_SIZE).unwrap().unwrap() as u64;
+    setrlimit(Resource::RLIMIT_AS, pages * page + spare, hard).unwrap();
+    let refused = loop {
+        match create() {
+            Ok(object) if objects.len() < objects.capacity() => objects.push(object),
+            Ok(_) => panic!("the limit has no effect"),
+            Err(error) => break error.errno,
+        }
+    };
+    setrlimit(Resource::RLIMIT_AS, soft, hard).unwrap();
+    refused
+}
