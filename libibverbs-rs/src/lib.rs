@@ -77,6 +77,18 @@
 //!
 //! A provider may bring devices of its own: `verbs::soft` is RoCE v2 over UDP sockets, on any machine and without
 //! rights. The environment variable `VERBS_SOFT` puts such devices into every program's list.
+//!
+//! # Fork
+//! Open devices after `fork(2)`, or let the child call only `exec(3)` or `_exit(2)`.
+//!
+//! - Devices of the kernel: the child shares the parent's open device file and mapped queues. A handle
+//!   that is dropped or closed in the child destroys the parent's object, and posting in the child
+//!   posts to the parent's queues. Registered memory stays the parent's: since Linux 5.12 a fork copies
+//!   pinned pages for the child. On older kernels, a page that the parent writes after the fork may be
+//!   replaced by a copy that the device does not access. This crate does not exclude registered memory
+//!   from forks with `madvise(MADV_DONTFORK)`, as `ibv_fork_init(3)` makes libibverbs do.
+//! - `soft` devices: in the child every call fails with `ENODEV` and [`Cause::Forked`], polling finds
+//!   nothing, and dropping a handle does not affect the parent. The child can open devices of its own.
 
 #![allow(clippy::result_large_err)]
 

@@ -9,6 +9,12 @@
 //! println!("{}: {}", context.device_name(), context.find_gid(1)?.gid);
 //! # Ok::<(), verbs::Error>(())
 //! ```
+//!
+//! # Fork
+//! A device belongs to the process that made it. In a child after `fork(2)`, every call fails with
+//! `ENODEV` and [`Cause::Forked`](crate::Cause::Forked), posting fails with `ENODEV`, polling finds
+//! nothing, and dropping a handle does not affect the parent. The child makes devices of its own: by
+//! [`auto`] or [`bind`], or by listing devices again. The parent keeps its address while it lives.
 
 use std::net::IpAddr;
 

@@ -24,7 +24,7 @@ use std::time::Instant;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use roce::engine::{Gid, Time};
 use verbs_core::types::Guid;
-use verbs_core::{Errno, Error, Result};
+use verbs_core::{Cause, Errno, Error, Result};
 
 use crate::combining_lock::{CombiningLock, Guard};
 use crate::device_core::{Acks, DeviceCore, Spent};
@@ -95,9 +95,12 @@ impl Shared {
     /// Returns an error in a forked child of the process that made the device.
     ///
     /// # Errors
-    /// `ENODEV`.
+    /// `ENODEV` with [`Cause::Forked`].
     pub(crate) fn check(&self, verb: &'static str) -> Result<()> {
-        if self.is_forked() { Err(self.error(verb, Errno::NODEV)) } else { Ok(()) }
+        if self.is_forked() {
+            return Err(self.error(verb, Errno::NODEV).because(Cause::Forked));
+        }
+        Ok(())
     }
 
     /// Has work that was posted to the queue pair in this slot done, by this thread or the holder.

@@ -15,8 +15,8 @@ use nix::unistd::{ForkResult, fork};
 use provider_soft::{Soft, SoftDevice};
 use verbs::provider::ContextOps as _;
 use verbs::{
-    CompChannel, Context, Errno, NamedProvider as _, PostReason, RecvWr, SendFlags, SendOp, SendWr, WcOpcode,
-    WcStatus,
+    Cause, CompChannel, Context, Errno, NamedProvider as _, PostReason, RecvWr, SendFlags, SendOp, SendWr,
+    WcOpcode, WcStatus,
 };
 
 fn is_readable(channel: &CompChannel, limit: Duration) -> bool {
@@ -218,6 +218,12 @@ fn a_child_after_fork_has_no_device_and_leaves_the_parents_alone() {
     // SAFETY: the child does what a program might, and leaves without running the test harness any further.
     match unsafe { fork() }.unwrap() {
         ForkResult::Child => {
+            fn is_forked<T>(result: verbs::Result<T>) -> bool {
+                result.err().is_some_and(|error| {
+                    (error.errno, &error.cause) == (Errno::NODEV, &Cause::Forked)
+                        && error.to_string().contains("forked after the device was made")
+                })
+            }
             let of_child = || {
                 let wr =
                     SendWr { wr_id: 2, op: SendOp::Send, sge: &[from.sge(0..8)], flags: SendFlags::SIGNALED };
@@ -227,9 +233,10 @@ fn a_child_after_fork_has_no_device_and_leaves_the_parents_alone() {
                 posted == Err((0, gone))
                     && received.map_err(|error| error.reason) == Err(gone)
                     && a.cq.poll().next().is_none()
-                    && context.query_device().unwrap_err().errno == Errno::NODEV
-                    && context.raw().alloc_pd().unwrap_err().errno == Errno::NODEV
-                    && a.cq.req_notify(false).unwrap_err().errno == Errno::NODEV
+                    && is_forked(context.query_device())
+                    && is_forked(context.raw().alloc_pd())
+                    && is_forked(a.cq.req_notify(false))
+                    && is_forked(Soft::open(&info))
                     && {
                         drop((a, b, from, into, context));
                         drop(info);
