@@ -11,7 +11,7 @@ use crate::device::Device;
 use crate::shared::Shared;
 use crate::{DRIVER_ID, Pd, limits};
 
-/// An address handle: a value, with nothing behind it.
+/// An address handle: a value in the program's memory that the device does not know.
 #[derive(Debug)]
 pub struct Ah {
     av: Av,
@@ -38,11 +38,13 @@ impl Destroy for Ah {
     }
 }
 
-/// The path that attributes describe.
+/// Returns the path that attributes describe.
 ///
 /// # Errors
-/// `EINVAL` with [`Cause::Limit`] for a port, [`Cause::NoGrh`], or [`Cause::Gid`] for a source that does not exist;
-/// `ENETUNREACH` for a destination of the other family of addresses.
+/// - `EINVAL`: with [`Cause::Limit`] for another port than 1, with [`Cause::NoGrh`], with
+///   [`Cause::Gid`] for a source GID index outside the table.
+/// - `ENODATA` with [`Cause::Gid`]: an empty entry of the GID table.
+/// - `ENETUNREACH`: a destination of the other address family.
 pub(crate) fn path(device: &Shared, verb: &'static str, attr: &AhAttr) -> Result<Path> {
     let invalid = |cause| device.error(verb, Errno::INVAL).because(cause);
     explain::path_port(attr, limits::PORT).map_err(invalid)?;
@@ -77,7 +79,8 @@ fn to_av(path: &Path) -> Av {
     Av::new(DRIVER_ID, &bytes)
 }
 
-/// The path from `local` that an address vector of this provider holds; `None` for another's.
+/// Returns the path from `local` that an address vector holds, or `None` for another provider's
+/// vector.
 #[inline]
 pub(crate) fn from_av(av: &Av, local: [u8; 16]) -> Option<Path> {
     let bytes: &[u8; LEN] = av.bytes(DRIVER_ID)?.try_into().ok()?;
@@ -88,7 +91,7 @@ pub(crate) fn from_av(av: &Av, local: [u8; 16]) -> Option<Path> {
     Some(Path { local, remote: *remote, traffic_class, hop_limit, sl, flow_label, ..Path::default() })
 }
 
-/// Bytes of a path in an address vector.
+/// The length of a path in an address vector, in bytes.
 const LEN: usize = 23;
 
 #[cfg(all(test, not(loom)))]

@@ -1,12 +1,13 @@
-//! [`Mark`]: is this still the process that made the device?
+//! [`ForkMark`]: tells a forked child from the process that made the device.
 //!
-//! After `fork(2)` the child has a copy of everything but the threads: its socket is the parent's, and what it would send or
-//! receive is the parent's traffic. So in the child nothing happens any more, and to find out costs no system call: a page
-//! that the kernel wipes when it forks (`MADV_WIPEONFORK`, Linux 4.14) holds a mark.
+//! After `fork(2)` the child has a copy of everything except the threads. Its socket is the
+//! parent's, so sending and receiving would disturb the parent's traffic, and the child must do
+//! neither. A page that the kernel clears in the child (`MADV_WIPEONFORK`, Linux 4.14) holds a
+//! mark, so that the check costs no system call.
 //!
 //! # Safety
-//! The page is mapped by [`Mark::new`], holds one atomic that is written once before anybody shares it, and is unmapped when
-//! the mark is dropped.
+//! [`ForkMark::new`] maps the page, which holds one atomic and is unmapped when the mark is
+//! dropped. The atomic is written once, before another thread can reach it.
 //!
 //! # References
 //! `madvise(2)`
@@ -17,25 +18,26 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use verbs_core::Errno;
 
-/// A mark that does not survive a fork.
+/// A mark that a fork clears in the child.
 #[derive(Debug)]
-pub(crate) struct Mark {
+pub(crate) struct ForkMark {
     page: NonNull<AtomicU32>,
 }
 
 // SAFETY: `page` blocked the auto impls. It points at an atomic that lives as long as `self`.
-unsafe impl Send for Mark {}
+unsafe impl Send for ForkMark {}
 // SAFETY: as above.
-unsafe impl Sync for Mark {}
+unsafe impl Sync for ForkMark {}
 
-impl Mark {
-    /// The mark of this process.
+impl ForkMark {
+    /// Returns a mark of this process.
     ///
     /// # Errors
-    /// What `mmap(2)` and `madvise(2)` say.
+    /// Any errno of `mmap(2)` and `madvise(2)`: notably `ENOMEM`, and `EINVAL` before Linux 4.14.
     pub(crate) fn new() -> Result<Self, Errno> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: a new anonymous mapping, of one page at an address of the kernel's choice, touches nothing that exists.
+        // SAFETY: a new anonymous mapping, of one page at an address of the kernel's choice,
+        // touches no existing memory.
         let page = unsafe {
             libc::mmap(core::ptr::null_mut(), LEN, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
         };
@@ -43,7 +45,8 @@ impl Mark {
             return Err(Errno::last());
         }
         let mark = Self { page: NonNull::new(page.cast()).ok_or(Errno::NOMEM)? };
-        // SAFETY: the page is this mark's own, and anonymous and private, as the advice wants it.
+        // SAFETY: the page belongs to this mark alone, and is anonymous and private, as the advice
+        // requires.
         if unsafe { libc::madvise(page, LEN, libc::MADV_WIPEONFORK) } != 0 {
             return Err(Errno::last());
         }
@@ -51,7 +54,7 @@ impl Mark {
         Ok(mark)
     }
 
-    /// Is this a child of the process that made the mark?
+    /// Returns whether this process is a forked child of the one that made the mark.
     #[inline]
     pub(crate) fn is_gone(&self) -> bool {
         self.word().load(Ordering::Relaxed) == 0
@@ -59,14 +62,15 @@ impl Mark {
 
     #[inline]
     fn word(&self) -> &AtomicU32 {
-        // SAFETY: the page is mapped, aligned, initialised by the kernel with zeros, and accessed as this atomic only.
+        // SAFETY: the page is mapped, aligned, initialised by the kernel with zeros, and accessed
+        // as this atomic only.
         unsafe { self.page.as_ref() }
     }
 }
 
-impl Drop for Mark {
+impl Drop for ForkMark {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this mark's own, and nothing borrows from it any more.
+        // SAFETY: the mapping belongs to this mark alone, and nothing borrows from it any more.
         unsafe { libc::munmap(self.page.as_ptr().cast(), LEN) };
     }
 }

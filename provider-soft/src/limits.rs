@@ -1,4 +1,4 @@
-//! How much of everything there is, and what a device says of itself.
+//! The device's limits, and the attributes that it reports.
 
 use roce::engine::Config;
 use verbs_core::types::{
@@ -11,7 +11,7 @@ use crate::wqe::inline_len;
 
 /// Queue pairs: not more than there are slots in the pending set.
 pub(crate) const MAX_QP: u32 = 4000;
-/// The numbers of queue pairs that are alive at a time differ modulo this.
+/// The modulus by which the numbers of queue pairs that are alive at a time differ.
 pub(crate) const QPN_MODULUS: usize = 1 << 13;
 /// Work requests in one queue.
 pub(crate) const MAX_QP_WR: u32 = 1 << 14;
@@ -39,19 +39,20 @@ pub(crate) const PKEY: u16 = 0xffff;
 pub(crate) const PORT: u8 = 1;
 /// The most bytes that one message can have.
 pub(crate) const MAX_MESSAGE: u64 = 1 << 31;
-/// The most that lies in the list of a work request.
+/// The most elements in the list of a work request, with inline data counted as elements.
 pub(crate) const MAX_LIST: usize = {
     let inline = inline_len(MAX_INLINE_DATA);
     if inline > MAX_SGE as usize { inline } else { MAX_SGE as usize }
 };
 
-/// Bytes per microsecond that one peer is answered with: twice what a stream reaches on loopback, so that credit never holds
-/// up a peer that takes what it asks for.
+/// The read responses that one peer gets, in bytes per microsecond: twice as many as a stream
+/// reaches on loopback, so that credit never delays a peer that accepts what it requests.
 const ANSWER_RATE: u32 = 8000;
 
-/// What an engine is made with, for a socket whose receive buffer has so many bytes.
+/// Returns the engine's configuration, for a socket with a receive buffer of `rcvbuf` bytes.
 pub(crate) fn config(rcvbuf: usize, strict_ports: bool) -> Config {
-    // The peer's buffer counts, which is probably as large as this one's. The kernel counts a packet of 4 KiB as two.
+    // The limit is the peer's buffer, which is probably as large as this one. The kernel counts a
+    // packet of 4 KiB as 8 KiB.
     let window_bytes = u32::try_from(rcvbuf / 4).unwrap_or(u32::MAX).clamp(64 << 10, 512 << 10);
     Config {
         max_qp: MAX_QP,
@@ -66,8 +67,8 @@ pub(crate) fn config(rcvbuf: usize, strict_ports: bool) -> Config {
     }
 }
 
-/// The first limit that a queue pair passes: its name, what was asked, the limit.
-pub(crate) fn passed(cap: &QpCap) -> Option<(&'static str, u32, u32)> {
+/// Returns the first exceeded limit of a queue pair: its name, the value asked for, the limit.
+pub(crate) fn exceeded(cap: &QpCap) -> Option<(&'static str, u32, u32)> {
     let limits = [
         ("max_send_wr", cap.max_send_wr, MAX_QP_WR),
         ("max_recv_wr", cap.max_recv_wr, MAX_QP_WR),
@@ -78,7 +79,7 @@ pub(crate) fn passed(cap: &QpCap) -> Option<(&'static str, u32, u32)> {
     limits.into_iter().find(|(_, asked, max)| asked > max)
 }
 
-/// What a device with this identifier can do.
+/// Returns the attributes of a device with this identifier.
 pub(crate) fn device_attr(guid: Guid) -> DeviceAttr {
     DeviceAttr {
         fw_ver: env!("CARGO_PKG_VERSION").into(),
@@ -86,7 +87,7 @@ pub(crate) fn device_attr(guid: Guid) -> DeviceAttr {
         sys_image_guid: guid,
         max_mr_size: isize::MAX as u64,
         page_size_cap: 0xffff_f000,
-        // As rxe, for want of an OUI.
+        // As rxe reports, because there is no OUI.
         vendor_id: 0xff_ffff,
         vendor_part_id: 0,
         hw_ver: 0,
@@ -114,7 +115,7 @@ pub(crate) fn device_attr(guid: Guid) -> DeviceAttr {
         max_mcast_grp: 0,
         max_mcast_qp_attach: 0,
         max_total_mcast_qp_attach: 0,
-        // Values of the program's own.
+        // Address handles are values in the program's memory.
         max_ah: i32::MAX as u32,
         max_fmr: 0,
         max_map_per_fmr: 0,
@@ -127,7 +128,7 @@ pub(crate) fn device_attr(guid: Guid) -> DeviceAttr {
     }
 }
 
-/// As [`device_attr`], with everything that was added over the years.
+/// Returns [`device_attr`] with the extended attributes.
 pub(crate) fn device_attr_ex(guid: Guid) -> DeviceAttrEx {
     DeviceAttrEx {
         orig_attr: device_attr(guid),
@@ -149,8 +150,8 @@ pub(crate) fn device_attr_ex(guid: Guid) -> DeviceAttrEx {
     }
 }
 
-/// Returns `qkey_viol_cntr` of a port that has dropped as many datagrams because of their queue key: the attribute has 16
-/// bits and stops at its largest value, as in rxe.
+/// Returns `qkey_viol_cntr` of a port that has dropped as many datagrams because of their queue
+/// key: the attribute has 16 bits and stops at its largest value, as in rxe.
 pub(crate) fn qkey_viol_cntr(dropped: u64) -> u32 {
     dropped.min(u16::MAX.into()) as u32
 }
@@ -160,7 +161,8 @@ pub(crate) fn datagram_mtu(mtu: Option<u32>) -> u32 {
     active_mtu(mtu.unwrap_or(0)).bytes().unwrap_or(256)
 }
 
-/// Returns the port of a device whose interface carries IP packets of `mtu` bytes; `None` when the interface is gone.
+/// Returns the attributes of a port whose interface carries IP packets of `mtu` bytes. `None` means
+/// that the interface is gone.
 pub(crate) fn port_attr(mtu: Option<u32>) -> PortAttr {
     let (state, phys_state) = match mtu {
         Some(_) => (PortState::ACTIVE, LINK_UP),
@@ -193,14 +195,15 @@ pub(crate) fn port_attr(mtu: Option<u32>) -> PortAttr {
     }
 }
 
-/// The largest payload with which a packet fits into `mtu` bytes.
+/// Returns the largest path MTU whose packets fit into IP packets of `mtu` bytes.
 fn active_mtu(mtu: u32) -> Mtu {
     let payload = mtu.saturating_sub(HEADERS);
     let fitting = [Mtu::MTU_4096, Mtu::MTU_2048, Mtu::MTU_1024, Mtu::MTU_512].into_iter();
     fitting.into_iter().find(|mtu| mtu.bytes().is_some_and(|bytes| bytes <= payload)).unwrap_or(Mtu::MTU_256)
 }
 
-/// IPv6 or IPv4 with options, UDP, and what RoCE has at most: as rxe reckons.
+/// The bytes of the IPv6 header, or an IPv4 header with options, of UDP, and of the longest RoCE
+/// headers; the same sum as rxe's.
 const HEADERS: u32 = 80;
 
 const CAPS: DeviceCapFlags = DeviceCapFlags::CURR_QP_STATE_MOD
@@ -208,7 +211,7 @@ const CAPS: DeviceCapFlags = DeviceCapFlags::CURR_QP_STATE_MOD
     .union(DeviceCapFlags::RC_RNR_NAK_GEN)
     .union(DeviceCapFlags::N_NOTIFY_CQ);
 
-/// 4.096 µs × 2¹¹: 8 ms, after which the worker looks at the latest.
+/// 4.096 µs × 2¹¹: 8 ms, within which the worker looks at the device.
 const ACK_DELAY: u8 = 11;
 
 // In the specification's encodings (IBTA volume 1, 14.2.5.6).
@@ -234,9 +237,9 @@ mod tests {
     }
 
     #[test]
-    fn the_first_limit_that_is_passed_is_named() {
+    fn the_first_exceeded_limit_is_named() {
         let cap = QpCap { max_send_sge: 33, max_inline_data: 513, ..QpCap::default() };
-        assert_eq!(passed(&cap), Some(("max_send_sge", 33, 32)));
+        assert_eq!(exceeded(&cap), Some(("max_send_sge", 33, 32)));
         let most = QpCap {
             max_send_wr: MAX_QP_WR,
             max_recv_wr: MAX_QP_WR,
@@ -244,6 +247,6 @@ mod tests {
             max_recv_sge: MAX_SGE,
             max_inline_data: MAX_INLINE_DATA,
         };
-        assert_eq!(passed(&most), None);
+        assert_eq!(exceeded(&most), None);
     }
 }

@@ -1,20 +1,25 @@
-//! [`ProcessMemory`]: payload lives in the memory of this process.
+//! [`ProcessMemory`]: lets the engine access payload in the memory of this process.
 //!
-//! A peer's packet makes the engine write into memory that the program registered, at any time, from any thread that holds
-//! the device's lock. To the program that is what a device's DMA is, and it is held to the same rules: it has no reference to
-//! memory while a peer may write it. But other than a device, this is a thread that the compiler knows, and two threads that
-//! access the same bytes at once must do so with atomics, of the same size, for it to mean anything. So:
+//! A peer's packet makes the engine write into memory that the program registered, at any time,
+//! from any thread that holds the device's lock. To the program this is the same as a device's DMA,
+//! and it obeys the same rules: it has no reference to memory while a peer may write it. Unlike a
+//! device, the engine runs in a thread that the compiler knows, and two threads may access the same
+//! bytes at once only with atomics of the same size. So:
 //!
 //! | a region | is accessed by |
 //! |---|---|
-//! | with remote rights | [`ExposedBytes`], as `Exposed` of the crate `verbs` does: a peer chooses when and where |
-//! | without | relaxed atomic words, and bytes at the edges of a piece: work requests choose, and a piece is the engine's alone until its completion hands it over |
+//! | with remote rights | [`ExposedBytes`], as by `Exposed` of the crate `verbs` |
+//! | without | relaxed atomic words, and single bytes at the edges of a piece |
+//!
+//! With remote rights, a peer chooses time and place of an access. Without, work requests choose,
+//! and a piece belongs to the engine alone until its completion hands it over.
 //!
 //! # Safety
-//! A [`Region`] comes from `reg_mr`, whose caller promised that the bytes stay mapped, and that nobody who cannot bear it
-//! accesses them, while the region is registered. The engine calls with offsets inside of what was registered and only
-//! while it is; deregistering takes the device's lock, so that no call is under way when it returns, and none follows. Two
-//! threads do not come here at once, because the lock excludes them.
+//! A [`Region`] comes from `reg_mr`. Its caller promised that, while the region is registered, the
+//! bytes stay mapped and all other accesses to them tolerate a device's. The engine calls with
+//! offsets inside the registered range, and only while it is registered. Deregistering takes the
+//! device's lock, so no call is under way when it returns, and none follows. Two threads are never
+//! here at once, because the lock excludes them.
 #![allow(unsafe_code)]
 
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -28,26 +33,28 @@ use verbs_core::words::{load_words, store_words};
 pub(crate) struct Region {
     start: *mut u8,
     length: u64,
-    /// The same bytes, where peers may touch them.
+    /// The same bytes, if peers may access them.
     exposed: Option<ExposedBytes>,
 }
 
-// SAFETY: `start` blocked the auto impl. Whether and how it may be followed does not depend on the thread: see the module.
+// SAFETY: `start` blocked the auto impl. The rules for following it are the same on every thread:
+// see the module.
 unsafe impl Send for Region {}
 
 impl Region {
-    /// `length` bytes from `start` on, which peers may touch or not.
+    /// Returns the region of `length` bytes from `start` on. `is_exposed`: peers may access them.
     ///
     /// # Safety
-    /// While the region is registered with an engine, the bytes are mapped, and whoever else accesses them is ready for
-    /// accesses by a device.
+    /// While the region is registered with an engine, the bytes are mapped, and all other accesses
+    /// to them tolerate a device's.
     pub(crate) unsafe fn new(start: *mut u8, length: usize, is_exposed: bool) -> Self {
-        // SAFETY: used while the region is registered; who else accesses the bytes is ready for it, or does as this does.
+        // SAFETY: used while the region is registered; other accesses tolerate a device's, or
+        // follow the same pattern.
         let exposed = is_exposed.then(|| unsafe { ExposedBytes::new(start, length) });
         Self { start, length: length as u64, exposed }
     }
 
-    /// Returns a region of `length` zeros that peers may touch, and that stays for good.
+    /// Returns a region of `length` zeros that peers may access, and that is never freed.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn leaked(length: usize) -> Self {
         let words = Box::leak(vec![0_u64; length.div_ceil(8)].into_boxed_slice());
@@ -55,7 +62,10 @@ impl Region {
         unsafe { Self::new(words.as_mut_ptr().cast(), length, true) }
     }
 
-    /// Where `len` bytes at `offset` start, if they are inside.
+    /// Returns the address of `len` bytes at `offset`.
+    ///
+    /// # Errors
+    /// [`Fault`] if they are not all inside the region.
     #[inline]
     fn at(&self, offset: u64, len: usize) -> Result<*mut u8, Fault> {
         let end = offset.checked_add(len as u64).ok_or(Fault)?;
@@ -65,7 +75,10 @@ impl Region {
         Ok(self.start.wrapping_add(offset as usize))
     }
 
-    /// The 8 aligned bytes at `offset`, where peers may touch them.
+    /// Returns the 8 bytes at `offset` as an atomic.
+    ///
+    /// # Errors
+    /// [`Fault`] if they are not aligned, not inside the region, or peers must not access it.
     fn word(&self, offset: u64) -> Result<&AtomicU64, Fault> {
         self.exposed.as_ref().and_then(|exposed| exposed.word(offset as usize)).ok_or(Fault)
     }
@@ -84,7 +97,7 @@ impl Memory for ProcessMemory {
             return exposed.read(offset as usize, dst).then_some(()).ok_or(Fault);
         }
         let from = region.at(offset, dst.len())?;
-        // SAFETY: `at` found the bytes inside of the region, which is mapped.
+        // SAFETY: `at` found the bytes inside the region, which is mapped.
         unsafe { copy_out(from, dst) };
         Ok(())
     }
@@ -112,15 +125,15 @@ impl Memory for ProcessMemory {
     }
 }
 
-/// Copies bytes out of registered memory: by aligned words of it, single bytes at the edges.
+/// Copies bytes out of registered memory: by its aligned words, with single bytes at the edges.
 ///
 /// # Safety
 /// `from` is mapped for `dst.len()` bytes.
 unsafe fn copy_out(from: *mut u8, dst: &mut [u8]) {
     let (edge, rest) = dst.split_at_mut(from.align_offset(8).min(dst.len()));
     let (words, last) = rest.as_chunks_mut::<8>();
-    // SAFETY: inside of `from .. from + dst.len()`, whose parts follow each other. Words are aligned: the first edge ends
-    // where `from` is.
+    // SAFETY: inside of `from .. from + dst.len()`, whose parts are consecutive. Words are aligned:
+    // the first edge ends where `from` is.
     unsafe {
         let from = load_bytes(from, edge);
         load_words(from, words);
@@ -128,7 +141,8 @@ unsafe fn copy_out(from: *mut u8, dst: &mut [u8]) {
     }
 }
 
-/// Copies bytes into registered memory, in the order of addresses: by aligned words of it, single bytes at the edges.
+/// Copies bytes into registered memory, in ascending order of addresses: by its aligned words, with
+/// single bytes at the edges.
 ///
 /// # Safety
 /// `to` is mapped for `src.len()` bytes.
@@ -143,13 +157,13 @@ unsafe fn copy_in(to: *mut u8, src: &[u8]) {
     }
 }
 
-/// Loads single bytes, and gives where the next one is.
+/// Loads single bytes, and returns the address behind them.
 ///
 /// # Safety
 /// `from` is mapped for `bytes.len()` bytes.
 unsafe fn load_bytes(mut from: *mut u8, bytes: &mut [u8]) -> *mut u8 {
     for byte in bytes {
-        // SAFETY: inside of what the caller vouches for.
+        // SAFETY: inside the range that the caller vouches for.
         unsafe {
             *byte = AtomicU8::from_ptr(from).load(Ordering::Relaxed);
             from = from.add(1);
@@ -158,13 +172,13 @@ unsafe fn load_bytes(mut from: *mut u8, bytes: &mut [u8]) -> *mut u8 {
     from
 }
 
-/// Stores single bytes, and gives where the next one goes.
+/// Stores single bytes, and returns the address behind them.
 ///
 /// # Safety
 /// `to` is mapped for `bytes.len()` bytes.
 unsafe fn store_bytes(mut to: *mut u8, bytes: &[u8]) -> *mut u8 {
     for byte in bytes {
-        // SAFETY: inside of what the caller vouches for.
+        // SAFETY: inside the range that the caller vouches for.
         unsafe {
             AtomicU8::from_ptr(to).store(*byte, Ordering::Relaxed);
             to = to.add(1);
@@ -178,12 +192,12 @@ mod tests {
     use super::*;
 
     fn region(bytes: &mut [u64], is_exposed: bool) -> Region {
-        // SAFETY: the tests keep the bytes, and look at them between calls only.
+        // SAFETY: the tests keep the bytes, and access them only between calls.
         unsafe { Region::new(bytes.as_mut_ptr().cast(), bytes.len() * 8, is_exposed) }
     }
 
     #[test]
-    fn any_piece_at_any_offset_is_copied_and_nothing_else() {
+    fn any_piece_at_any_offset_is_copied_and_no_other_byte_changes() {
         let mut bytes = [0_u64; 40];
         let pattern: Vec<u8> = (0..200).map(|n| n as u8 | 1).collect();
         let regions = [false, true].map(|is_exposed| region(&mut bytes, is_exposed));
@@ -205,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_outside_or_not_aligned_is_a_fault() {
+    fn an_access_outside_or_not_aligned_is_a_fault() {
         let mut bytes = [0_u64; 2];
         let region = region(&mut bytes, true);
         assert_eq!(ProcessMemory.read(&region, 9, &mut [0; 8]), Err(Fault));
@@ -215,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn atomics_tell_what_was_there() {
+    fn atomics_return_the_previous_value() {
         let mut bytes = [5_u64; 2];
         let region = region(&mut bytes, true);
         assert_eq!(ProcessMemory.compare_swap(&region, 8, 4, 9), Ok(5));

@@ -1,7 +1,8 @@
 //! [`Mr`]: registered memory.
 //!
 //! # Safety
-//! The caller's promise about the memory becomes the engine's [`Region`], see [`crate::memory`].
+//! The caller's promise about the memory carries over to the engine's [`Region`], see
+//! [`crate::memory`].
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -27,6 +28,14 @@ pub struct Mr {
 }
 
 impl Mr {
+    /// Registers memory.
+    ///
+    /// # Errors
+    /// - `EINVAL` with the limit or the foreign object; `EOPNOTSUPP` for an unsupported access
+    ///   right.
+    /// - `EFAULT` with [`Cause::Inaccessible`].
+    /// - `ENOMEM` where the device has no more regions; `ENODEV` in a forked child.
+    ///
     /// # Safety
     /// As [`ContextOps::reg_mr`](verbs_core::provider::ContextOps::reg_mr).
     pub(crate) unsafe fn register(
@@ -95,7 +104,7 @@ const REMOTE: AccessFlags =
 const WRITES: AccessFlags =
     AccessFlags::LOCAL_WRITE.union(AccessFlags::REMOTE_WRITE).union(AccessFlags::REMOTE_ATOMIC);
 
-/// The rights that there are. They have the same bits on both sides.
+/// The supported rights. They have the same bits in verbs and in the engine.
 const SUPPORTED: AccessFlags = AccessFlags::LOCAL_WRITE
     .union(AccessFlags::REMOTE_WRITE)
     .union(AccessFlags::REMOTE_READ)

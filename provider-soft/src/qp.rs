@@ -59,7 +59,7 @@ impl Qp {
             QpType::UD => Service::Ud,
             qp_type => return Err(device.error(VERB, Errno::OPNOTSUPP).because(Cause::QpType { qp_type })),
         };
-        if let Some((name, asked, max)) = limits::passed(&attr.cap) {
+        if let Some((name, asked, max)) = limits::exceeded(&attr.cap) {
             within(device, VERB, name, asked.into(), 0, max.into())?;
         }
         if service == Service::Ud {

@@ -1,10 +1,11 @@
-//! [`SystemRandom`]: the numbers of queue pairs and the keys of memory come from the kernel's random number generator.
+//! [`SystemRandom`]: draws queue pair numbers and memory keys from the kernel's random number
+//! generator.
 //!
-//! Nothing is kept between two draws, so a child of `fork(2)`, which has no device anyway, shares nothing.
+//! It keeps nothing between two draws, so parent and child share no state after `fork(2)`.
 
 use roce::engine::Random;
 
-/// The system's random source.
+/// The kernel's random number generator.
 #[derive(Debug)]
 pub(crate) struct SystemRandom;
 

@@ -1,7 +1,8 @@
-//! [`SoftDevice`]: how a device comes to be, and [`Soft`]'s registration.
+//! [`SoftDevice`] and [`SoftBuilder`] make devices; the registration of the provider [`Soft`].
 //!
-//! Nothing is brought unasked: a program asks by [`SoftDevice::bind`], [`SoftDevice::auto`] or a [`SoftBuilder`], a user by the
-//! environment variable `VERBS_SOFT`, and `VERBS_SOFT_STRICT_PORTS` beside it.
+//! A device exists only on request: a program calls [`SoftDevice::bind`], [`SoftDevice::auto`] or a
+//! [`SoftBuilder`], a user sets the environment variable `VERBS_SOFT`, and possibly
+//! `VERBS_SOFT_STRICT_PORTS`.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -20,38 +21,41 @@ use crate::{DRIVER_ID, Soft};
 
 /// A device in userspace: one IP address, UDP port 4791.
 ///
-/// What `VERBS_SOFT` asks for goes into every device list; what is made here is opened with
-/// [`Soft::open`](NamedProvider::open), or by `verbs::soft::{bind, auto}`. The address is taken at that moment, and
-/// held while the [`DeviceInfo`], a clone of it or anything made from it lives. Opening it twice gives two contexts of one
-/// device.
+/// Devices that `VERBS_SOFT` requests join every device list. A device made here is opened with
+/// [`Soft::open`](NamedProvider::open); `verbs::soft::{bind, auto}` make and open in one type.
+/// Making a device takes the address, which stays taken while the [`DeviceInfo`], a clone of it or
+/// an object made from it lives. Opening a `DeviceInfo` twice gives two contexts of one device.
 #[derive(Debug)]
 pub enum SoftDevice {}
 
 impl SoftDevice {
-    /// A device on an address of this machine.
+    /// Makes a device on an address of this machine.
     ///
     /// # Errors
-    /// [`Cause::LeftOut`](verbs_core::Cause::LeftOut) with [`SkipReason::Address`]: the port is taken, or the address is not
-    /// this machine's.
+    /// [`Cause::LeftOut`](verbs_core::Cause::LeftOut) with [`SkipReason::Address`]: notably
+    /// `EADDRINUSE` where the port is taken, and `EADDRNOTAVAIL` where the address is not this
+    /// machine's.
     pub fn bind(address: IpAddr) -> Result<DeviceInfo> {
         Self::builder().bind(address)
     }
 
-    /// A device on a free address of 127.0.0.0/8: devices of all processes of this machine reach each other.
+    /// Makes a device on a free address of 127.0.0.0/8. Devices of all processes of this machine
+    /// reach each other.
     ///
     /// # Errors
-    /// As [`bind`](Self::bind): the port is taken on every such address, as by the kernel's rdma_rxe.
+    /// As [`bind`](Self::bind): `EADDRINUSE` where the port is taken on every such address, for
+    /// example by the kernel's rdma_rxe.
     pub fn auto() -> Result<DeviceInfo> {
         Self::builder().auto()
     }
 
-    /// A device with other settings than the usual ones.
+    /// Returns a builder for a device with other settings than the default ones.
     pub fn builder() -> SoftBuilder {
         SoftBuilder::default()
     }
 }
 
-/// The settings of a device that is to be made.
+/// The settings of a new device.
 ///
 /// # Examples
 /// ```
@@ -64,43 +68,48 @@ pub struct SoftBuilder {
 }
 
 impl SoftBuilder {
-    /// Sets whether each connected queue pair hears one UDP source port of its peer only; off unless set.
+    /// Sets whether each connected queue pair accepts packets from only one UDP source port of its
+    /// peer. The default is off.
     ///
-    /// RoCEv2 permits any source port. In this mode a queue pair learns the port from the first packet that it accepts after
-    /// it was connected: the request that it expects, or the answer to one of its own. It drops what comes from others,
-    /// which [`Counters::unexpected_port`](crate::Counters::unexpected_port) counts. It learns anew after it was reset or its
-    /// path was set. So a sender that can forge the peer's address must also know or guess its port.
+    /// RoCEv2 permits any source port. In this mode a queue pair learns the port from the first
+    /// packet that it accepts after it was connected: the request that it expects, or the response
+    /// to one of its own. It drops packets from other ports, which
+    /// [`Counters::unexpected_port`](crate::Counters::unexpected_port) counts. It learns anew after
+    /// it was reset or its path was set. So a sender that can forge the peer's address must also
+    /// know or guess its port.
     ///
-    /// Peers that keep one source port for a queue pair, as this provider, rxe and mlx5 do, go on to work. A peer whose port
-    /// changes under a connection (an address translator that forgot it, a driver told to use another port, a network card
-    /// that spreads a queue pair over paths) is not heard any more, and the connection ends with its retries.
+    /// Peers that keep one source port for a queue pair, as this provider, rxe and mlx5 do, keep
+    /// working. A peer whose port changes during a connection (an address translator that forgot
+    /// it, a driver told to use another port, a network card that spreads a queue pair over paths)
+    /// is no longer accepted, and the connection ends when its retries run out.
     ///
-    /// Datagram queue pairs have no peer and hear every port.
+    /// Datagram queue pairs have no peer and accept packets from every port.
     pub fn strict_ports(mut self, strict: bool) -> Self {
         self.strict_ports = strict;
         self
     }
 
-    /// As [`SoftDevice::bind`].
+    /// Makes a device on an address of this machine.
     ///
     /// # Errors
-    /// As there.
+    /// As [`SoftDevice::bind`].
     pub fn bind(self, address: IpAddr) -> Result<DeviceInfo> {
         self.on_address(&own_name(), address).map_err(|skipped| skipped.into_error("bind"))
     }
 
-    /// As [`SoftDevice::auto`].
+    /// Makes a device on a free address of 127.0.0.0/8.
     ///
     /// # Errors
-    /// As there.
+    /// As [`SoftDevice::auto`].
     pub fn auto(self) -> Result<DeviceInfo> {
         self.on_any(&own_name()).map_err(|skipped| skipped.into_error("bind"))
     }
 
-    /// What the environment asks for beside devices.
+    /// Returns the settings that the environment requests.
     ///
     /// # Errors
-    /// The value that is neither on nor off. A protection that was misspelled must not be off without a word.
+    /// [`SkipReason::Request`] for a value that is neither on nor off: a misspelled value must not
+    /// turn a protection off silently.
     fn from_environment(strict_ports: Option<&str>) -> Result<Self, SkipReason> {
         let strict_ports = match strict_ports.map(str::trim) {
             None | Some("" | "0") => false,
@@ -154,8 +163,9 @@ fn open_erased(device: &DeviceInfo) -> Result<OpenedContext> {
     Soft::open(device).map(ErasedContext::new::<Soft>)
 }
 
-/// What `VERBS_SOFT` asks for, made once in the life of a process. A child of `fork(2)` has none of its parent's devices and
-/// makes its own: on other addresses, since those asked for by name are its parent's as long as that lives.
+/// Makes the devices that `VERBS_SOFT` requests, once in the life of a process. A forked child
+/// cannot use its parent's devices and makes its own. For `auto` they get other addresses;
+/// addresses that are requested by number stay taken while the parent lives.
 fn from_environment() -> Vec<Result<DeviceInfo, Skipped>> {
     static ASKED: Mutex<Option<Asked>> = Mutex::new(None);
     let mut asked = ASKED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -176,7 +186,7 @@ fn from_environment() -> Vec<Result<DeviceInfo, Skipped>> {
     made
 }
 
-/// What a process made of `VERBS_SOFT`.
+/// The devices that a process made for `VERBS_SOFT`.
 struct Asked {
     process: u32,
     made: Vec<Result<DeviceInfo, Skipped>>,
@@ -210,21 +220,22 @@ fn left_out(name: &str, address: IpAddr, errno: Errno) -> Skipped {
     Skipped { name: name.into(), reason: SkipReason::Address { address, port: UDP_PORT, errno } }
 }
 
-/// A name for a device that the program asks for: those that the environment asks for come first, whoever is asked first.
+/// Returns a name for a device that the program makes. Devices that the environment requests are
+/// made, and named, first.
 fn own_name() -> String {
     let _ = from_environment();
     next_name()
 }
 
-/// `soft0`, `soft1`, ...: one after the other in the life of a process.
+/// Returns `soft0`, `soft1`, ... in turn.
 fn next_name() -> String {
     format!("soft{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// An EUI-64 for an address: marked as administered locally, so that it is nobody's.
+/// Returns an EUI-64 for an address, marked as locally administered, so that it is no vendor's.
 fn guid_of(address: IpAddr) -> Guid {
     match address {
-        // As ISATAP makes interface identifiers of IPv4 addresses.
+        // ISATAP makes interface identifiers of IPv4 addresses in this way.
         IpAddr::V4(v4) => Guid(0x0200_5efe_0000_0000 | u64::from(v4.to_bits())),
         IpAddr::V6(v6) => {
             let bits = v6.to_bits();
@@ -237,10 +248,10 @@ fn guid_of(address: IpAddr) -> Guid {
 /// The number in the next device's name.
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// Where a user asks for devices.
+/// The environment variable that requests devices.
 const VARIABLE: &str = "VERBS_SOFT";
 
-/// Where a user asks for [`SoftBuilder::strict_ports`] of those devices.
+/// The environment variable that requests [`SoftBuilder::strict_ports`] for those devices.
 const STRICT_PORTS: &str = "VERBS_SOFT_STRICT_PORTS";
 
 const EXPECTED: &str = "auto, or IP addresses separated by commas";
@@ -260,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_had_is_left_out_with_a_reason() {
+    fn a_device_that_cannot_be_made_is_left_out_with_a_reason() {
         let usual = Ok(SoftBuilder::default());
         let made = asked_for("auto, nonsense,192.0.2.1", &usual);
         assert!(made[0].is_ok(), "{made:?}");
@@ -272,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn strict_ports_are_on_or_off_and_a_misspelled_wish_brings_no_device() {
+    fn strict_ports_are_on_or_off_and_a_misspelled_value_makes_no_device() {
         for (value, strict) in [(None, false), (Some(""), false), (Some("0"), false), (Some(" 1 "), true)] {
             assert_eq!(SoftBuilder::from_environment(value).map(|builder| builder.strict_ports), Ok(strict));
         }

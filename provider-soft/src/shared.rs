@@ -28,7 +28,7 @@ use verbs_core::{Cause, Errno, Error, Result};
 
 use crate::combining_lock::{CombiningLock, Guard};
 use crate::device_core::{Acks, DeviceCore, Spent};
-use crate::fork::Mark;
+use crate::fork::ForkMark;
 use crate::io::Socket;
 use crate::limits;
 use crate::pending::PendingSet;
@@ -46,7 +46,7 @@ pub(crate) struct Shared {
     pub(crate) polls: AtomicU32,
     /// The number of polls in a row that found nothing; its increments may race as well.
     idle_polls: AtomicU32,
-    mark: Mark,
+    mark: ForkMark,
     origin: Instant,
     /// Wakes the worker.
     pub(crate) alarm: EventFd,
@@ -69,7 +69,7 @@ impl Shared {
             pending: PendingSet::new(PendingSet::MAX),
             polls: AtomicU32::new(0),
             idle_polls: AtomicU32::new(0),
-            mark: Mark::new()?,
+            mark: ForkMark::new()?,
             origin: Instant::now(),
             alarm: EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
             stop: AtomicBool::new(false),

@@ -1,4 +1,5 @@
-//! What two threads share is made of: the real thing, or the model checker's, which tries every interleaving.
+//! The building blocks of shared state: the standard library's, or those of the model checker,
+//! which tries every interleaving.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --package provider-soft --lib` runs the models.
 
@@ -8,7 +9,7 @@ pub(crate) use loom::{cell::UnsafeCell, sync::Arc, sync::atomic, thread};
 #[cfg(not(all(test, loom)))]
 pub(crate) use {core::sync::atomic, std::sync::Arc, std::thread};
 
-/// As the model checker's cell.
+/// A cell with the interface of the model checker's.
 #[cfg(not(all(test, loom)))]
 #[derive(Debug)]
 pub(crate) struct UnsafeCell<T>(core::cell::UnsafeCell<T>);
@@ -19,13 +20,13 @@ impl<T> UnsafeCell<T> {
         Self(core::cell::UnsafeCell::new(value))
     }
 
-    /// Looks at the value through a pointer for reading.
+    /// Reads the value through a pointer.
     #[inline(always)]
     pub(crate) fn with<R>(&self, look: impl FnOnce(*const T) -> R) -> R {
         look(self.0.get())
     }
 
-    /// Changes the value through a pointer for writing.
+    /// Changes the value through a pointer.
     #[inline(always)]
     pub(crate) fn with_mut<R>(&self, change: impl FnOnce(*mut T) -> R) -> R {
         change(self.0.get())

@@ -1,6 +1,7 @@
-//! What a work request is between the thread that posts it and the engine: a plain value in a ring, with a list.
+//! Work requests on their way from the posting thread to the engine: plain values in a ring, each
+//! with a list.
 //!
-//! Inline data lies in the list as well, 16 bytes in the place of an element.
+//! Inline data is stored in the list as well, 16 bytes in the place of an element.
 
 use roce::engine::{Payload, SendFlags, SendOp, Sge};
 
@@ -13,12 +14,12 @@ pub(crate) struct SendWqe {
     pub(crate) data: Data,
 }
 
-/// What lies in the list.
+/// The contents of the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Data {
-    /// So many elements.
+    /// This many elements.
     Sges(u32),
-    /// So many bytes.
+    /// This many inline bytes.
     Inline(u32),
 }
 
@@ -30,7 +31,7 @@ pub(crate) struct RecvWqe {
 }
 
 impl RecvWqe {
-    /// How much of the list it has.
+    /// Returns the number of list elements that it uses.
     #[inline]
     pub(crate) fn list_len(&self) -> usize {
         self.num_sge as usize
@@ -38,7 +39,7 @@ impl RecvWqe {
 }
 
 impl SendWqe {
-    /// How much of the list it has.
+    /// Returns the number of list elements that it uses.
     #[inline]
     pub(crate) fn list_len(&self) -> usize {
         match self.data {
@@ -47,7 +48,7 @@ impl SendWqe {
         }
     }
 
-    /// Its payload, from its list; `bytes` is room for inline data.
+    /// Returns its payload, given its list; `bytes` is room for inline data.
     #[inline]
     pub(crate) fn payload<'a>(&self, list: &'a [Sge], bytes: &'a mut [u8]) -> Payload<'a> {
         match self.data {
@@ -62,13 +63,13 @@ impl SendWqe {
     }
 }
 
-/// How much of a list so many inline bytes take.
+/// Returns the number of list elements that `bytes` inline bytes take.
 #[inline]
 pub(crate) const fn inline_len(bytes: u32) -> usize {
     (bytes as usize).div_ceil(BYTES)
 }
 
-/// 16 bytes in the place of an element.
+/// Stores 16 bytes in the place of an element.
 #[inline]
 pub(crate) fn pack(bytes: [u8; BYTES]) -> Sge {
     let (addr, rest) = bytes.split_at(8);
@@ -89,7 +90,7 @@ fn unpack(sge: &Sge) -> [u8; BYTES] {
     bytes
 }
 
-/// The inline bytes that lie in the place of an element.
+/// The inline bytes that fit into the place of an element.
 pub(crate) const BYTES: usize = 16;
 
 #[cfg(all(test, not(loom)))]

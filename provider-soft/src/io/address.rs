@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use roce::engine::Gid;
 
-/// The GID of an address: an IPv4 address is mapped into an IPv6 one.
+/// Returns the GID of an address: an IPv4 address is mapped into an IPv6 one.
 pub(crate) fn gid_of(address: IpAddr) -> Gid {
     match address {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
@@ -12,7 +12,7 @@ pub(crate) fn gid_of(address: IpAddr) -> Gid {
     }
 }
 
-/// The address of a GID.
+/// Returns the address of a GID.
 pub(crate) fn address_of(gid: Gid) -> IpAddr {
     Ipv6Addr::from(gid).to_canonical()
 }
@@ -33,10 +33,11 @@ impl Name {
     pub(crate) const MAX: usize = 28;
     const V4: u8 = 16;
 
-    /// Room for the kernel to write into.
+    /// Space for the kernel to write into.
     pub(crate) const EMPTY: Self = Self { bytes: [0; Self::MAX], len: 0 };
 
-    /// `scope` is the interface's index, for link-local IPv6 addresses.
+    /// Returns the name of an address and port. `scope` is the interface's index, for link-local
+    /// IPv6 addresses.
     pub(crate) fn new(address: IpAddr, port: u16, scope: u32) -> Self {
         let mut name = Self::EMPTY;
         name.bytes[2..4].copy_from_slice(&port.to_be_bytes());
@@ -56,7 +57,7 @@ impl Name {
         name
     }
 
-    /// Address and port; `None` if the kernel wrote neither an IPv4 nor an IPv6 name.
+    /// Returns address and port, or `None` if the kernel wrote neither an IPv4 nor an IPv6 name.
     #[inline]
     pub(crate) fn parse(&self) -> Option<(IpAddr, u16)> {
         let b = &self.bytes;
@@ -72,17 +73,17 @@ impl Name {
         }
     }
 
-    /// The bytes that mean something.
+    /// Returns the bytes in use.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
     }
 
-    /// All bytes, for the kernel to write into; then [`set_len`](Self::set_len).
+    /// Returns all bytes, for the kernel to write into. Call [`set_len`](Self::set_len) afterwards.
     pub(crate) fn as_mut_bytes(&mut self) -> &mut [u8; Self::MAX] {
         &mut self.bytes
     }
 
-    /// How many bytes the kernel wrote.
+    /// Sets how many bytes the kernel wrote.
     pub(crate) fn set_len(&mut self, len: usize) {
         self.len = len.min(Self::MAX) as u8;
     }

@@ -1,21 +1,23 @@
-//! [`Backlog`]: whether the kernel's send queue has room for read responses.
+//! [`Backlog`]: measures whether the kernel's send queue has room for read responses.
 //!
-//! Credit ([`roce::engine::Config::answer_rate`]) refills at one rate whatever the link carries. On a slower link the kernel's
-//! send queue grows until the socket's buffer is full, and every packet waits behind it. Read responses therefore wait in the
-//! engine while the send queue holds more than a window; other packets do not.
+//! Credit ([`roce::engine::Config::answer_rate`]) refills at one rate whatever the link carries. On
+//! a slower link the kernel's send queue grows until the socket's buffer is full, and every packet
+//! waits behind it. Read responses therefore wait in the engine while the send queue holds more
+//! than a window; other packets do not.
 //!
-//! The kernel reports the queue's length (`SIOCOUTQ`), which costs a system call, and does not report when the queue has drained
-//! to a length. So the length is measured once for each window of packets that leave while read responses wait, and every
-//! [`HOLD`] nanoseconds while they are held.
+//! The kernel reports the queue's length (`SIOCOUTQ`), which costs a system call, and does not
+//! report when the queue has drained to a length. So the length is measured once for each window of
+//! packets that leave while read responses wait, and every [`HOLD`] nanoseconds while they are
+//! held.
 
 use roce::engine::Time;
 
-/// The length of a socket's send queue as it is known without a system call.
+/// The length of a socket's send queue, as far as it is known without a system call.
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
-    /// What was measured last, and what has left since: the queue is not longer.
+    /// An upper bound of the queue's length: the last measurement, and all packets sent since.
     at_most: u64,
-    /// The next measurement, where the last one found more than a window.
+    /// The time of the next measurement, if the last one found more than a window.
     held_until: Option<Time>,
 }
 
@@ -26,19 +28,20 @@ impl Backlog {
         self.at_most += len as u64 + PACKET_COST;
     }
 
-    /// Returns whether the queue may hold `window` bytes, so that it must be measured before read responses leave.
+    /// Returns whether the queue may hold `window` bytes, so that it must be measured before read
+    /// responses leave.
     #[inline]
     pub(crate) fn may_be_full(&self, window: u32) -> bool {
         self.at_most >= window.into()
     }
 
-    /// Takes in that the queue holds `bytes`.
+    /// Records that the queue holds `bytes`.
     pub(crate) fn measure(&mut self, bytes: u64, window: u32, now: Time) {
         self.at_most = bytes;
         self.held_until = self.may_be_full(window).then(|| now + HOLD);
     }
 
-    /// Returns when the queue is measured again, where read responses are held.
+    /// Returns when the queue is measured again, if read responses are held.
     #[inline]
     pub(crate) fn held_until(&self) -> Option<Time> {
         self.held_until
@@ -51,8 +54,9 @@ impl Backlog {
     }
 }
 
-/// What a packet counts beside its bytes from BTH to pad, as in the window of requests.
+/// The cost of a packet beside its bytes from BTH to pad, the same as in the window of requests.
 const PACKET_COST: u64 = 768;
 
-/// Nanoseconds between measurements. A window of 512 KiB leaves in as many at 42 Gbit/s, so that a slower link does not run dry.
+/// Nanoseconds between measurements. In this time a window of 512 KiB leaves at 42 Gbit/s, so that
+/// a slower link does not run dry.
 pub(crate) const HOLD: u64 = 100_000;

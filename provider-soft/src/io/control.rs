@@ -10,7 +10,7 @@
 //! # References
 //! `cmsg(3)`; include/linux/socket.h, `struct cmsghdr`
 
-/// Room for what this module sends or receives with one datagram.
+/// The ancillary data that this module sends or receives with one datagram.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(8))]
 pub(crate) struct Control {
@@ -21,10 +21,10 @@ pub(crate) struct Control {
 const HEADER: usize = size_of::<usize>() + 8;
 
 impl Control {
-    /// Four messages of one number each.
+    /// The length of four messages of one number each.
     pub(crate) const MAX: usize = 4 * (HEADER + 8);
 
-    /// Nothing.
+    /// No messages.
     pub(crate) const EMPTY: Self = Self { bytes: [0; Self::MAX], len: 0 };
 
     /// Appends a message of at most 8 bytes; there is room for four.
@@ -52,23 +52,24 @@ impl Control {
         }
     }
 
-    /// What was pushed.
+    /// Returns the messages that were pushed.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
 
-    /// All bytes, for the kernel to write into; then [`set_len`](Self::set_len).
+    /// Returns all bytes, for the kernel to write into. Call [`set_len`](Self::set_len) afterwards.
     pub(crate) fn as_mut_bytes(&mut self) -> &mut [u8; Self::MAX] {
         &mut self.bytes
     }
 
-    /// How many bytes the kernel wrote.
+    /// Sets how many bytes the kernel wrote.
     pub(crate) fn set_len(&mut self, len: usize) {
         self.len = len.min(Self::MAX);
     }
 }
 
-/// The number in a message of 1, 2 or 4 bytes: the kernel is not of one mind about their widths.
+/// Returns the number in a message of 1, 2 or 4 bytes. The kernel uses different widths for
+/// different messages.
 #[inline]
 pub(crate) fn number(data: &[u8]) -> Option<u32> {
     match *data {

@@ -1,4 +1,4 @@
-//! ICRC states prepared for the peers that were met last.
+//! Prepared ICRC states of recent peers.
 
 use std::net::IpAddr;
 
@@ -17,7 +17,7 @@ impl Flows {
         Self { entries: Box::new([None; Self::LEN]) }
     }
 
-    /// The state of a flow.
+    /// Returns the state of a flow.
     #[inline]
     pub(crate) fn icrc(&mut self, flow: Flow) -> Icrc {
         let entry = &mut self.entries[Self::index(&flow)];
@@ -27,7 +27,8 @@ impl Flows {
         }
     }
 
-    /// Differs between neighbours in an address range, and between ports of one peer.
+    /// Returns a place that differs between neighbours in an address range, and between ports of
+    /// one peer.
     fn index(flow: &Flow) -> usize {
         let fold = |address: IpAddr| match address {
             IpAddr::V4(v4) => v4.to_bits(),

@@ -1,10 +1,12 @@
-//! Receiving: datagrams come in batches, and leave as packets whose ICRC is right.
+//! Receiving: datagrams arrive in batches, and are split into packets with a correct ICRC.
 //!
-//! The kernel may give many packets of one sender as one datagram (UDP GRO) and says how long each is; the last may be
-//! shorter. A packet's place in its datagram is the IPv4 identification it most likely had (see [the module](super)).
+//! The kernel may deliver many packets of one sender as one datagram (UDP GRO), and reports the
+//! length of each; the last may be shorter. A packet's place in its datagram is the IPv4
+//! identification it most likely had (see [the module](super)).
 //!
-//! A receive takes one datagram, the cheapest call there is, which is right for a ping-pong; only when a second one finds
-//! something without having found nothing in between do calls take as many as there are buffers, if datagrams are short.
+//! A receive first takes one datagram, which is the cheapest call and suits a ping-pong. When
+//! several receives in a row find a datagram, and datagrams are short, the next calls take as many
+//! as there are buffers.
 
 use std::net::IpAddr;
 use std::os::fd::AsFd;
@@ -24,24 +26,24 @@ use super::sys::{self, Slot};
 /// A packet that arrived.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Received<'a> {
-    /// Where from, where to, and how.
+    /// The packet's source, destination and header fields.
     pub(crate) arrival: Arrival,
-    /// BTH to ICRC, which was right.
+    /// The bytes from BTH to ICRC, which is correct.
     pub(crate) bytes: &'a [u8],
 }
 
-/// Datagrams that were received, and how far they are taken apart.
+/// Received datagrams, and how far they have been split.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     slots: Box<[Slot]>,
     /// Datagrams in the slots.
     filled: usize,
-    /// The one that packets are taken from.
+    /// The slot of the datagram that packets are taken from.
     current: usize,
     datagram: Datagram,
-    /// How many slots the next receive offers.
+    /// The number of slots that the next receive offers.
     offer: usize,
-    /// Single datagrams that were received with nothing in between.
+    /// The number of single datagrams in a row, with no empty receive in between.
     in_a_row: u32,
     /// The last receive filled all of the slots, more than one, that it offered.
     more: bool,
@@ -62,14 +64,15 @@ struct Datagram {
 }
 
 const SLOTS: usize = 16;
-/// Longer datagrams come one at a time: the call is a small part of what they take, and the first slot stays in the cache.
+/// The length from which datagrams are received one at a time: the call is a small part of their
+/// cost, and the first slot stays in the cache.
 const BULKY: usize = 8 << 10;
-/// Longer than any UDP datagram.
+/// The size of a slot: longer than any UDP datagram.
 const SLOT: usize = 64 << 10;
 const SHORTEST: usize = bth::LEN + ICRC_LEN;
 
 impl Inbox {
-    /// An empty box for this socket: 1 MiB.
+    /// Returns an empty box of 1 MiB for this socket.
     pub(crate) fn new(socket: &Socket) -> Self {
         Self::with_size(socket, SLOTS, SLOT)
     }
@@ -92,11 +95,12 @@ impl Inbox {
 
     /// Takes datagrams from the socket, without waiting, and returns how many are in the box.
     ///
-    /// Packets that the caller has not taken out of the box stay there, and no others come until it is empty: a batch
-    /// that an earlier caller left is never overwritten.
+    /// Packets that the caller has not taken out of the box stay there, and no more are received
+    /// until it is empty: a batch that an earlier caller left is never overwritten.
     ///
     /// # Errors
-    /// What `recvmsg(2)` says, but for `EAGAIN`, `EINTR` and errors of earlier sends, which mean that nothing came.
+    /// Any errno of `recvmsg(2)` except `EAGAIN`, `EINTR` and errors of earlier sends, for which it
+    /// returns 0.
     #[inline]
     pub(crate) fn receive(&mut self, socket: &Socket) -> Result<usize, Errno> {
         if !self.is_empty() {
@@ -134,19 +138,19 @@ impl Inbox {
         }
     }
 
-    /// Returns whether every packet that was received has been taken out.
+    /// Returns whether all received packets have been taken out.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.current == self.filled
     }
 
-    /// Whether there may be more behind what the last receive brought.
+    /// Returns whether the socket may hold more packets than the last receive took.
     #[inline]
     pub(crate) fn more(&self) -> bool {
         self.more
     }
 
-    /// The next packet that is right; the others are counted and dropped.
+    /// Returns the next valid packet; invalid ones are counted and dropped.
     #[inline]
     pub(crate) fn next(&mut self, socket: &Socket) -> Option<Received<'_>> {
         let counts = socket.counts();
@@ -181,7 +185,7 @@ impl Inbox {
         Some(Received { arrival, bytes: &self.slots[slot].payload[range] })
     }
 
-    /// Reads who sent the current datagram, and how.
+    /// Reads the current datagram's source and ancillary data.
     #[inline]
     fn open(&mut self, counts: &Counts) {
         self.datagram = Datagram::NONE;

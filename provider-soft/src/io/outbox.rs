@@ -1,4 +1,5 @@
-//! Sending: packets are written into one buffer, one after the other, and leave in as few system calls as possible.
+//! Sending: packets are written into one buffer, one after the other, and sent in as few system
+//! calls as possible.
 //!
 //! ```text
 //!   arena    | packet | packet | packet | short | packet | packet |     space()      |
@@ -6,12 +7,14 @@
 //!                         to a                           to b
 //! ```
 //!
-//! A group is what the kernel takes as one datagram and parts again (UDP GSO): packets to one destination with the same
-//! traffic class and hop limit, all of one length, but the last, which may be shorter. A packet's place in its group is
-//! its IPv4 identification (see [the module](super)), which its ICRC covers: the ICRC is made when the packet joins.
+//! A group is one datagram to the kernel, which splits it again (UDP GSO): packets to one
+//! destination with the same traffic class and hop limit, all of one length, except the last, which
+//! may be shorter. A packet's place in its group is its IPv4 identification (see [the
+//! module](super)), which its ICRC covers, so the ICRC is made when the packet joins.
 //!
-//! Lifecycle of a group: open (packets join) → closed (a packet did not fit) → sent, whole; or refused as a datagram by
-//! the device → parted (all identifications 0, new ICRCs) → sent packet by packet.
+//! Lifecycle of a group: open (packets join) → closed (a packet did not fit) → sent whole; or, if
+//! the device rejects the datagram → split (all identifications 0, new ICRCs) → sent packet by
+//! packet.
 
 use std::net::IpAddr;
 use std::ops::Range;
@@ -30,13 +33,14 @@ use super::flows::Flows;
 use super::socket::Socket;
 use super::sys::{self, Message};
 
-/// What became of what was in the box.
+/// The outcome of flushing the box.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Flush {
-    /// Nothing is left.
+    /// The box is empty.
     Done,
-    /// The socket's buffer is full: flush again when the socket is writable. More may be put into the box until then.
+    /// The socket's buffer is full: flush again when the socket is writable. More may be put into
+    /// the box until then.
     Blocked,
 }
 
@@ -44,13 +48,14 @@ pub(crate) enum Flush {
 #[derive(Debug)]
 pub(crate) struct Outbox {
     arena: Box<[u8]>,
-    /// Where the first packet starts, so that payload behind a BTH is aligned: an extended header is a multiple of 16 long in
-    /// the packets of a stream, and so are they.
+    /// The offset of the first packet, at which payload behind a BTH is aligned. In a stream the
+    /// extended headers, and the packets, have lengths that are multiples of 16, so that later
+    /// packets are too.
     first: usize,
-    /// Where the last packet ends.
+    /// The offset behind the last packet.
     used: usize,
     groups: Box<[Group]>,
-    /// Groups that are not done.
+    /// The groups that are not sent yet.
     pending: Range<usize>,
     flows: Flows,
     local: IpAddr,
@@ -58,7 +63,7 @@ pub(crate) struct Outbox {
     scope: u32,
     default_hop_limit: u8,
     gso: bool,
-    /// Destinations whose device or route takes no GSO, in the order of discovery, over and over.
+    /// The last destinations whose device or route rejected GSO; the oldest is overwritten first.
     without_gso: [Gid; 8],
     refusals: usize,
     /// Packets for the other address family, not counted yet.
@@ -70,14 +75,14 @@ pub(crate) struct Outbox {
 struct Group {
     start: usize,
     end: usize,
-    /// Length of each packet with its ICRC; the last may be shorter.
+    /// The length of each packet with its ICRC; the last may be shorter.
     segment: usize,
-    /// How many joined.
+    /// The number of packets that joined.
     packets: usize,
     /// No more packets may join.
     closed: bool,
-    /// Sent packet by packet, `start` moving on.
-    parted: bool,
+    /// The group is sent packet by packet, and `start` moves on.
+    split: bool,
     traffic_class: u8,
     hop_limit: u8,
     remote: Gid,
@@ -86,18 +91,19 @@ struct Group {
     control: Control,
 }
 
-/// Bytes of packets in the box, and datagrams, at most.
+/// The most bytes of packets in the box, and the most datagrams.
 const ARENA: usize = 256 << 10;
 const GROUPS: usize = 64;
 
-/// The kernel's UDP_MAX_SEGMENTS before Linux 6.9; more do not fit into a datagram anyway, unless they are tiny.
+/// The kernel's UDP_MAX_SEGMENTS before Linux 6.9. More segments do not fit into a datagram anyway,
+/// unless they are tiny.
 const SEGMENTS: usize = 64;
 
-/// Payload of the longest IPv4 UDP datagram.
+/// The payload of the longest IPv4 UDP datagram, in bytes.
 const DATAGRAM: usize = 65_507;
 
 impl Outbox {
-    /// An empty box for this socket.
+    /// Returns an empty box for this socket.
     pub(crate) fn new(socket: &Socket) -> Self {
         Self::with_size(socket, ARENA, GROUPS)
     }
@@ -109,7 +115,7 @@ impl Outbox {
             segment: 0,
             packets: 0,
             closed: true,
-            parted: false,
+            split: false,
             traffic_class: 0,
             hop_limit: 0,
             remote: [0; 16],
@@ -142,12 +148,13 @@ impl Outbox {
         }
     }
 
-    /// Nothing waits to be sent.
+    /// Returns whether no packet waits to be sent.
     pub(crate) fn is_empty(&self) -> bool {
         self.pending.is_empty()
     }
 
-    /// Where the next packet is to be written, BTH to pad: room for the longest. `None` if the box is full: flush.
+    /// Returns the space for the next packet, from BTH to pad, which fits the longest. Returns
+    /// `None` if the box is full and must be flushed.
     #[inline]
     pub(crate) fn space(&mut self) -> Option<&mut [u8]> {
         if self.pending.end == self.groups.len() {
@@ -156,12 +163,14 @@ impl Outbox {
         self.arena.get_mut(self.used..self.used + MAX_PACKET_LEN - ICRC_LEN)
     }
 
-    /// Takes the first `len` bytes of [`space`](Self::space) as a packet for `path`, and appends its ICRC.
+    /// Takes the first `len` bytes of [`space`](Self::space) as a packet for `path`, and appends
+    /// its ICRC.
     ///
-    /// The packet leaves from the socket's address, whatever the path says. A hop limit of 0 is the system's default.
+    /// The packet leaves from the socket's address, whatever the path's local address is. A hop
+    /// limit of 0 is the system's default.
     ///
     /// # Panics
-    /// If there was no space, or not as much.
+    /// Panics if there was no space, or less than `len` bytes.
     #[inline]
     pub(crate) fn push(&mut self, len: usize, path: &Path) {
         assert!(len <= MAX_PACKET_LEN - ICRC_LEN && self.pending.end < self.groups.len());
@@ -192,7 +201,7 @@ impl Outbox {
             segment: whole,
             packets: 1,
             closed: !self.gso || self.without_gso.contains(&path.remote),
-            parted: false,
+            split: false,
             traffic_class: path.traffic_class,
             hop_limit,
             remote: path.remote,
@@ -204,14 +213,14 @@ impl Outbox {
         self.used += whole;
     }
 
-    /// Sends what is in the box, as far as the socket takes it.
+    /// Sends the packets in the box, as far as the socket accepts them.
     pub(crate) fn flush(&mut self, socket: &Socket) -> Flush {
         if self.wrong_family > 0 {
             socket.counts().unreachable.add(std::mem::take(&mut self.wrong_family));
         }
         let alone = self.pending.len() == 1;
         while let Some(group) = self.groups[self.pending.clone()].first_mut() {
-            let result = if group.parted {
+            let result = if group.split {
                 let payload = &self.arena[group.start..group.end.min(group.start + group.segment)];
                 sys::send(socket.as_fd(), &Message { to: &group.to, control: &group.control, payload })
                     .map(|()| 1)
@@ -222,7 +231,7 @@ impl Outbox {
                     .map(|()| 1)
             } else {
                 let (groups, arena) = (&mut self.groups[self.pending.clone()], &self.arena);
-                let whole = groups.iter().take(sys::BATCH).take_while(|group| !group.parted).count();
+                let whole = groups.iter().take(sys::BATCH).take_while(|group| !group.split).count();
                 groups[..whole].iter_mut().for_each(Group::announce_segments);
                 let messages = groups[..whole].iter().map(|group| Message {
                     to: &group.to,
@@ -246,18 +255,18 @@ impl Outbox {
         Flush::Done
     }
 
-    /// Leaves the box as a socket without room does.
+    /// Leaves the box in the state that a socket without room leaves.
     #[cfg(test)]
     pub(super) fn be_refused_for_now(&mut self) {
         self.groups[self.pending.clone()].iter_mut().for_each(Group::announce_segments);
     }
 
-    /// The kernel took the first `sent` groups, or one packet of a parted one.
+    /// Counts the first `sent` groups, or one packet of a split group, as sent.
     fn sent(&mut self, sent: usize, counts: &Counts) {
         counts.sends.add(1);
         for _ in 0..sent {
             let group = &mut self.groups[self.pending.start];
-            let end = if group.parted { group.end.min(group.start + group.segment) } else { group.end };
+            let end = if group.split { group.end.min(group.start + group.segment) } else { group.end };
             let bytes = end - group.start;
             let packets = bytes.div_ceil(group.segment) as u64;
             counts.sent.add(packets);
@@ -272,18 +281,20 @@ impl Outbox {
         }
     }
 
-    /// The kernel did not take the first group: parts it if it was one datagram of many packets, else drops a packet.
+    /// Handles the kernel's rejection of the first group: splits it if it was one datagram of many
+    /// packets, otherwise drops a packet.
     #[cold]
     fn refused(&mut self, errno: Errno, counts: &Counts) {
         let group = &mut self.groups[self.pending.start];
-        if !group.is_single() && !group.parted {
-            // EMSGSIZE and EINVAL may be the route's and stay; EIO is a device that cannot.
+        if !group.is_single() && !group.split {
+            // EIO means that the device cannot split. EMSGSIZE and EINVAL may come from the route
+            // and apply to the single packets as well.
             if errno == Errno::IO {
                 counts.gso_refused.add(1);
                 self.without_gso[self.refusals % self.without_gso.len()] = group.remote;
                 self.refusals += 1;
             }
-            group.parted = true;
+            group.split = true;
             group.closed = true;
             for packet in self.arena[group.start..group.end].chunks_mut(group.segment) {
                 seal(packet, group.icrc, 0);
@@ -307,7 +318,8 @@ impl Outbox {
         }
     }
 
-    /// Traffic class and hop limit, where they are not what the socket does by itself.
+    /// Returns traffic class and hop limit as ancillary data, where they differ from the socket's
+    /// defaults.
     fn control(&self, remote: IpAddr, traffic_class: u8, hop_limit: u8) -> Control {
         let mut control = Control::EMPTY;
         let (level, class, hops) = match remote {
@@ -339,7 +351,7 @@ impl Group {
             && self.hop_limit == hop_limit
     }
 
-    /// Tells the kernel where to part the datagram.
+    /// Adds the segment length at which the kernel splits the datagram.
     fn announce_segments(&mut self) {
         if !self.is_single() && !self.announced() {
             self.control.push(libc::SOL_UDP, libc::UDP_SEGMENT, &(self.segment as u16).to_ne_bytes());
@@ -347,7 +359,7 @@ impl Group {
         self.closed = true;
     }
 
-    /// It was offered to the kernel before.
+    /// Returns whether the group was offered to the kernel before.
     fn announced(&self) -> bool {
         let mut found = false;
         self.control.for_each(|level, kind, _| found |= (level, kind) == (libc::SOL_UDP, libc::UDP_SEGMENT));
@@ -355,7 +367,7 @@ impl Group {
     }
 }
 
-/// Makes the ICRC of a packet that has room for it at its end.
+/// Writes the ICRC of a packet into its last 4 bytes.
 #[inline]
 fn seal(packet: &mut [u8], icrc: Icrc, ip_id: u16) {
     let seed = icrc.seed(ip_id, true, packet.len());

@@ -1,6 +1,7 @@
-//! One UDP socket on an address that nobody else has.
+//! One UDP socket on an address of its own.
 //!
-//! It never blocks. Its port is also the port of its peers: source and destination are 4791 in every packet.
+//! It never blocks. Its port is also the port of its peers: source and destination are 4791 in
+//! every packet.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,7 +15,7 @@ use super::address::{Name, gid_of};
 use super::counters::{Counters, Counts};
 use super::sys;
 
-/// A bound UDP socket, and what the kernel gave it.
+/// A bound UDP socket, and the properties that the kernel gave it.
 #[derive(Debug)]
 pub(crate) struct Socket {
     fd: OwnedFd,
@@ -27,19 +28,21 @@ pub(crate) struct Socket {
     counts: Counts,
 }
 
-/// Asked for as buffers, in bytes of payload; the kernel takes it twice, for its own overhead.
+/// The requested size of each buffer, in bytes of payload. The kernel doubles it for its own
+/// overhead.
 const BUFFER: c_int = 8 << 20;
 
-/// How many addresses [`Socket::auto`] tries.
+/// The number of addresses that [`Socket::auto`] tries.
 const ATTEMPTS: u32 = 4096;
 
 impl Socket {
     /// Takes UDP port 4791 of a local address.
     ///
     /// # Errors
-    /// - `EADDRINUSE`: the port is taken, by another device of this kind or by the kernel's own (`rdma_rxe`).
+    /// - `EADDRINUSE`: the port is taken, by another device of this kind or by the kernel's own
+    ///   (`rdma_rxe`).
     /// - `EADDRNOTAVAIL`: the address is not one of this host's.
-    /// - what else `socket(2)`, `setsockopt(2)` and `bind(2)` say.
+    /// - any other errno of `socket(2)`, `setsockopt(2)` and `bind(2)`, notably `EMFILE`.
     pub(crate) fn bind(address: IpAddr) -> Result<Self, Errno> {
         Self::bind_port(address, UDP_PORT)
     }
@@ -47,7 +50,7 @@ impl Socket {
     /// Takes UDP port 4791 of a free address of 127.0.0.0/8.
     ///
     /// # Errors
-    /// `EADDRINUSE` if thousands of addresses were taken; what else [`bind`](Self::bind) says.
+    /// `EADDRINUSE` if thousands of addresses were taken; other errors as [`bind`](Self::bind).
     pub(crate) fn auto() -> Result<Self, Errno> {
         let mut last = Errno::ADDRINUSE;
         for address in loopback_candidates(std::process::id()) {
@@ -59,10 +62,11 @@ impl Socket {
         Err(last)
     }
 
-    /// As [`bind`](Self::bind), with a port of the caller's choice (0: a free one).
+    /// Does as [`bind`](Self::bind), with a port of the caller's choice (0: a free one).
     pub(super) fn bind_port(address: IpAddr, port: u16) -> Result<Self, Errno> {
         let address = address.to_canonical();
-        // A packet's ICRC covers the address it goes to, which nobody knows of one that stands for many.
+        // The ICRC covers a packet's destination address, which an address that stands for many
+        // does not determine.
         let stands_for_many = match address {
             IpAddr::V4(v4) => v4.is_unspecified() || v4.is_multicast() || v4.is_broadcast(),
             IpAddr::V6(v6) => v6.is_unspecified() || v6.is_multicast(),
@@ -84,15 +88,15 @@ impl Socket {
         } else {
             sys::set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1)?;
             sys::set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IP_PMTUDISC_DO)?;
-            // RoCE v2 is sent without a UDP checksum, by the kernel's rxe too, since it has its own: over IPv6 the kernel drops
-            // that unless it is asked for.
+            // RoCE v2 packets carry no UDP checksum, the kernel's rxe's neither, because they have
+            // the ICRC. Over IPv6 the kernel drops such packets unless the socket accepts them.
             sys::set_option(fd, libc::SOL_UDP, libc::UDP_NO_CHECK6_RX, 1)?;
             sys::option(fd, libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS)?
         };
         let rcvbuf = enlarge(fd, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF)?;
         enlarge(fd, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)?;
         let gso = sys::option(fd, libc::SOL_UDP, libc::UDP_SEGMENT).is_ok();
-        // Since Linux 5.0; without it each packet comes alone.
+        // Since Linux 5.0. Without it each packet arrives alone.
         let _ = sys::set_option(fd, libc::SOL_UDP, libc::UDP_GRO, 1);
         sys::bind(fd, &Name::new(address, port, scope))?;
         let port = if port == 0 { sys::local_name(fd)?.parse().ok_or(Errno::AFNOSUPPORT)?.1 } else { port };
@@ -108,11 +112,11 @@ impl Socket {
         })
     }
 
-    /// From now on traffic class and hop limit come with what is received: a part of the time that a receive takes, for
-    /// what only datagrams' receivers are told.
+    /// Has the kernel report traffic class and hop limit with each packet. They make a receive
+    /// slower, and only receivers of datagrams see them.
     ///
     /// # Errors
-    /// What `setsockopt(2)` says.
+    /// Any errno of `setsockopt(2)`.
     pub(crate) fn tell_headers(&self) -> Result<(), Errno> {
         let (level, class, hops) = match self.address {
             IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_RECVTOS, libc::IP_RECVTTL),
@@ -122,57 +126,59 @@ impl Socket {
         sys::set_option(self.fd.as_fd(), level, hops, 1)
     }
 
-    /// The address it has, and nobody else with this port.
+    /// Returns its address.
     pub(crate) fn address(&self) -> IpAddr {
         self.address
     }
 
-    /// The same as a GID.
+    /// Returns its address as a GID.
     pub(crate) fn gid(&self) -> Gid {
         gid_of(self.address)
     }
 
-    /// The port of both ends.
+    /// Returns the port of both ends.
     pub(crate) fn port(&self) -> u16 {
         self.port
     }
 
-    /// The index of the interface, where the address is link-local IPv6; otherwise 0.
+    /// Returns the interface's index if the address is link-local IPv6, and 0 otherwise.
     pub(crate) fn scope(&self) -> u32 {
         self.scope
     }
 
-    /// Bytes that the receive buffer holds, in the kernel's count (measured on loopback, Linux 6.18): 832 for a packet of
-    /// up to 44 bytes, 1280 for 300, 2304 for 1040, 8448 for 4140; 62,100 bytes joined by a sender on this host, 63,500.
+    /// Returns the size of the receive buffer, in the kernel's count (measured on loopback, Linux
+    /// 6.18): 832 for a packet of up to 44 bytes, 1280 for 300, 2304 for 1040, 8448 for 4140;
+    /// 62,100 bytes that a sender on this host joined, 63,500.
     pub(crate) fn rcvbuf(&self) -> usize {
         self.rcvbuf
     }
 
-    /// Returns how many bytes the kernel's send queue holds, in the kernel's count: see [`rcvbuf`](Self::rcvbuf). 0 where the
-    /// kernel does not tell.
+    /// Returns how many bytes the kernel's send queue holds, in the kernel's count: see
+    /// [`rcvbuf`](Self::rcvbuf). Returns 0 if the kernel does not report it.
     pub(crate) fn unsent(&self) -> u64 {
         sys::unsent(self.fd.as_fd()).ok().and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or(0)
     }
 
-    /// Hop limit of packets that say nothing of it.
+    /// Returns the hop limit of packets that set none.
     pub(crate) fn default_hop_limit(&self) -> u8 {
         self.default_hop_limit
     }
 
-    /// Whether the kernel takes many packets as one datagram (UDP GSO, Linux 4.18).
+    /// Returns whether the kernel accepts many packets as one datagram (UDP GSO, Linux 4.18).
     pub(crate) fn gso(&self) -> bool {
         self.gso
     }
 
-    /// The name and MTU of the interface that has the address; 127.0.0.0/8 is the loopback interface's. `None` where the
-    /// host does not tell. IP, UDP and RoCE headers and the ICRC are part of the MTU.
+    /// Returns the name and MTU of the interface that has the address, or `None` if it is gone.
+    /// 127.0.0.0/8 belongs to the loopback interface. The MTU includes the IP, UDP and RoCE headers
+    /// and the ICRC.
     pub(crate) fn interface(&self) -> Option<(String, u32)> {
         let name = interface_of(self.address)?.0;
         let mtu = std::fs::read_to_string(format!("/sys/class/net/{name}/mtu")).ok()?;
         Some((name, mtu.trim().parse().ok()?))
     }
 
-    /// What left, what came, what was lost and why, since it was made. From any thread.
+    /// Returns the counters since the socket was made. Any thread may call it.
     pub(crate) fn counters(&self) -> Counters {
         self.counts.read()
     }
@@ -188,7 +194,8 @@ impl AsFd for Socket {
     }
 }
 
-/// Raises a buffer past the system's limit where that is allowed, to the limit otherwise; how much it is then.
+/// Raises a buffer past the system's limit where that is allowed, otherwise to the limit, and
+/// returns its new size.
 fn enlarge(fd: BorrowedFd<'_>, force: c_int, usual: c_int) -> Result<usize, Errno> {
     if sys::set_option(fd, libc::SOL_SOCKET, force, BUFFER).is_err() {
         sys::set_option(fd, libc::SOL_SOCKET, usual, BUFFER)?;
@@ -196,9 +203,9 @@ fn enlarge(fd: BorrowedFd<'_>, force: c_int, usual: c_int) -> Result<usize, Errn
     Ok(usize::try_from(sys::option(fd, libc::SOL_SOCKET, usual)?).unwrap_or(0))
 }
 
-/// The interface that has an address: name and index.
+/// Returns the name and index of the interface that has an address.
 fn interface_of(address: IpAddr) -> Option<(String, u32)> {
-    // All of 127.0.0.0/8 is local, though the interface lists only one address of it.
+    // All of 127.0.0.0/8 is local, although the interface lists only one address of it.
     let listed = match address {
         IpAddr::V4(v4) if v4.is_loopback() => IpAddr::V4(Ipv4Addr::LOCALHOST),
         other => other,
@@ -216,8 +223,8 @@ fn interface_of(address: IpAddr) -> Option<(String, u32)> {
     Some((name, index))
 }
 
-/// Addresses of 127.0.0.0/8 in an order that differs between processes. Never 127.0.0.x, which people use by hand, nor
-/// one that ends in 0 or 255.
+/// Returns addresses of 127.0.0.0/8 in an order that differs between processes. None is in
+/// 127.0.0.x, which people use by hand, or ends in 0 or 255.
 fn loopback_candidates(pid: u32) -> impl Iterator<Item = Ipv4Addr> {
     const NETS: u32 = 255 * 256;
     const HOSTS: u32 = 254;
@@ -256,7 +263,8 @@ mod tests {
 
     #[test]
     fn an_address_of_another_host_is_eaddrnotavail() {
-        let refused = Socket::bind_port([192, 0, 2, 1].into(), 0).expect_err("TEST-NET-1 is nobody's");
+        let refused =
+            Socket::bind_port([192, 0, 2, 1].into(), 0).expect_err("no host has an address of TEST-NET-1");
         assert_eq!(refused, Errno::ADDRNOTAVAIL);
     }
 

@@ -1,13 +1,15 @@
 //! The system calls on a datagram socket, one function each.
 //!
 //! # Safety
-//! The kernel reads and writes only through the addresses that a call is given, for the length that comes with each, and
-//! only until the call returns. Every address here is made from a Rust reference that outlives the call, with the length
-//! of what it refers to; what the kernel writes comes from a `&mut`, and is of bytes, for which every value is valid.
-//! The structs of headers are made and dropped within each function.
+//! The kernel reads and writes only through the addresses that it gets in a call, for the length
+//! that belongs to each, and only until the call returns. Every address here is made from a Rust
+//! reference that outlives the call, with the length of its referent. Memory that the kernel writes
+//! comes from a `&mut` and consists of bytes, for which every value is valid. The structs of
+//! headers are made and dropped within each function.
 //!
-//! The calls of the data path are made by number: in a program with threads, the C library's functions of these names are
-//! points of cancellation, which costs a tenth of a look at an empty socket.
+//! The calls of the data path are made by number: in a program with threads, the C library's
+//! functions of these names are cancellation points, which costs a tenth of a look at an empty
+//! socket.
 #![allow(unsafe_code)]
 
 use std::mem::{size_of_val, zeroed};
@@ -19,7 +21,7 @@ use verbs_core::Errno;
 use super::address::Name;
 use super::control::Control;
 
-/// Messages in one call, at most.
+/// The most messages in one call.
 pub(super) const BATCH: usize = 32;
 
 /// A datagram to send.
@@ -29,14 +31,14 @@ pub(super) struct Message<'a> {
     pub(super) payload: &'a [u8],
 }
 
-/// Room for a datagram that is received, and what came with it.
+/// Space for a received datagram, its source and its ancillary data.
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) from: Name,
     pub(super) control: Control,
     pub(super) payload: Box<[u8]>,
     pub(super) len: usize,
-    /// It was longer than `payload`.
+    /// The datagram was longer than `payload`.
     pub(super) cut_off: bool,
 }
 
@@ -54,7 +56,7 @@ impl Slot {
 
 /// `socket(2)`: a datagram socket that does not block and does not survive `exec`.
 pub(super) fn datagram_socket(family: c_int) -> Result<OwnedFd, Errno> {
-    // SAFETY: no addresses; a descriptor that is returned belongs to nobody else.
+    // SAFETY: no addresses; a returned descriptor has no other owner.
     unsafe {
         let fd = libc::socket(family, libc::SOCK_DGRAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC, 0);
         if fd < 0 { Err(Errno::last()) } else { Ok(OwnedFd::from_raw_fd(fd)) }
@@ -72,7 +74,8 @@ pub(super) fn bind(fd: BorrowedFd<'_>, name: &Name) -> Result<(), Errno> {
 pub(super) fn local_name(fd: BorrowedFd<'_>) -> Result<Name, Errno> {
     let mut name = Name::EMPTY;
     let mut len = Name::MAX as socklen_t;
-    // SAFETY: the kernel writes at most `len` bytes to the bytes of `name`, which are as many, and then `len`.
+    // SAFETY: the kernel writes at most `len` bytes to the bytes of `name`, of which there are as
+    // many, and then `len`.
     check(unsafe { libc::getsockname(fd.as_raw_fd(), name.as_mut_bytes().as_mut_ptr().cast(), &mut len) })?;
     name.set_len(len as usize);
     Ok(name)
@@ -97,10 +100,11 @@ pub(super) fn option(fd: BorrowedFd<'_>, level: c_int, option: c_int) -> Result<
     Ok(value)
 }
 
-/// `ioctl(2)` with `SIOCOUTQ`: the bytes in the socket's send queue, in the kernel's count, which the device has not taken.
+/// `ioctl(2)` with `SIOCOUTQ`: the bytes in the socket's send queue, in the kernel's count, which
+/// the device has not taken yet.
 pub(super) fn unsent(fd: BorrowedFd<'_>) -> Result<c_int, Errno> {
     let mut bytes: c_int = 0;
-    // The C library has the number under the name that it has for terminals.
+    // The C library has the number under its name for terminals.
     // SAFETY: the kernel writes one `c_int`, which `bytes` is.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) })?;
     Ok(bytes)
@@ -126,13 +130,17 @@ pub(super) fn send(fd: BorrowedFd<'_>, message: &Message<'_>) -> Result<(), Errn
     } else {
         let mut iov = source(message.payload);
         let header = outgoing(message, &mut iov);
-        // SAFETY: `header` leads to `message`'s bytes and to `iov`, all of which outlive the call; the kernel reads them.
+        // SAFETY: `header` leads to `message`'s bytes and to `iov`, all of which outlive the call,
+        // and which the kernel reads.
         unsafe { libc::syscall(libc::SYS_sendmsg, fd.as_raw_fd(), &raw const header, 0) }
     };
     if sent < 0 { Err(Errno::last()) } else { Ok(()) }
 }
 
-/// `sendmmsg(2)` with the first [`BATCH`] messages: how many were sent, at least one. The error is that of the first.
+/// `sendmmsg(2)` with the first [`BATCH`] messages. Returns how many were sent, at least one.
+///
+/// # Errors
+/// The first message's errno.
 pub(super) fn send_many<'a>(
     fd: BorrowedFd<'_>,
     messages: impl Iterator<Item = Message<'a>>,
@@ -145,8 +153,9 @@ pub(super) fn send_many<'a>(
         header.msg_hdr = outgoing(&message, iov);
         count += 1;
     }
-    // SAFETY: the first `count` headers lead to bytes borrowed for 'a, which outlives this call, and to `iovs`; the
-    // kernel reads those and writes only `msg_len` of the headers, which are ours.
+    // SAFETY: the first `count` headers lead to bytes borrowed for 'a, which outlives this call,
+    // and to `iovs`; the kernel reads those and writes only `msg_len` of the headers, which are
+    // ours.
     let sent = unsafe { libc::syscall(libc::SYS_sendmmsg, fd.as_raw_fd(), headers.as_mut_ptr(), count, 0) };
     if sent < 0 { Err(Errno::last()) } else { Ok(sent as usize) }
 }
@@ -156,8 +165,9 @@ pub(super) fn send_many<'a>(
 pub(super) fn receive(fd: BorrowedFd<'_>, slot: &mut Slot) -> Result<(), Errno> {
     let mut iov = sink(&mut slot.payload);
     let mut header = incoming(slot, &mut iov);
-    // SAFETY: `header` leads to `slot`'s bytes and to `iov`, both borrowed mutably until here and used by nobody else
-    // during the call; the kernel writes within the lengths that stand beside the addresses.
+    // SAFETY: `header` leads to `slot`'s bytes and to `iov`, both borrowed mutably until here, so
+    // that no other code uses them during the call; the kernel writes within the lengths beside the
+    // addresses.
     let len =
         unsafe { libc::syscall(libc::SYS_recvmsg, fd.as_raw_fd(), &raw mut header, libc::MSG_DONTWAIT) };
     if len < 0 {
@@ -167,7 +177,7 @@ pub(super) fn receive(fd: BorrowedFd<'_>, slot: &mut Slot) -> Result<(), Errno> 
     Ok(())
 }
 
-/// `recvmmsg(2)` into the first [`BATCH`] slots: how many were filled, at least one.
+/// `recvmmsg(2)` into the first [`BATCH`] slots. Returns how many were filled, at least one.
 pub(super) fn receive_many(fd: BorrowedFd<'_>, slots: &mut [Slot]) -> Result<usize, Errno> {
     // SAFETY: zeros are valid for both: numbers, and pointers to nothing with lengths of 0.
     let (mut iovs, mut headers): ([iovec; BATCH], [mmsghdr; BATCH]) = unsafe { (zeroed(), zeroed()) };
@@ -177,8 +187,9 @@ pub(super) fn receive_many(fd: BorrowedFd<'_>, slots: &mut [Slot]) -> Result<usi
         header.msg_hdr = incoming(slot, iov);
         count += 1;
     }
-    // SAFETY: the first `count` headers lead each to a slot's bytes, no two to the same, and to `iovs`; nobody else uses
-    // them during the call; the kernel writes within the lengths that stand beside the addresses.
+    // SAFETY: the first `count` headers lead each to a slot's bytes, no two to the same, and to
+    // `iovs`; no other code uses them during the call; the kernel writes within the lengths beside
+    // the addresses.
     let got = unsafe {
         libc::syscall(
             libc::SYS_recvmmsg,
@@ -209,19 +220,20 @@ impl Slot {
     }
 }
 
-/// What the kernel reads.
+/// Memory that the kernel reads.
 fn source(payload: &[u8]) -> iovec {
     iovec { iov_base: payload.as_ptr().cast_mut().cast(), iov_len: payload.len() }
 }
 
-/// Where the kernel writes.
+/// Memory that the kernel writes.
 fn sink(payload: &mut [u8]) -> iovec {
     iovec { iov_base: payload.as_mut_ptr().cast(), iov_len: payload.len() }
 }
 
 fn outgoing(message: &Message<'_>, iov: &mut iovec) -> msghdr {
     let (name, control) = (message.to.as_bytes(), message.control.as_bytes());
-    // SAFETY: zeros are valid: numbers, and pointers to nothing with lengths of 0. (Not a literal: musl has padding in it.)
+    // SAFETY: zeros are valid: numbers, and pointers to nothing with lengths of 0. (Not a literal,
+    // because musl's has padding.)
     let mut header: msghdr = unsafe { zeroed() };
     header.msg_name = name.as_ptr().cast_mut().cast();
     header.msg_namelen = name.len() as socklen_t;
@@ -256,7 +268,7 @@ mod tests {
 
     #[test]
     fn ancillary_data_is_laid_out_as_the_c_library_does() {
-        // SAFETY: arithmetic on a number, in spite of its signature.
+        // SAFETY: these only compute a number, in spite of their signatures.
         let (space, len) = unsafe { (libc::CMSG_SPACE(2) as usize, libc::CMSG_LEN(2) as usize) };
         let mut control = Control::EMPTY;
         control.push(libc::SOL_UDP, libc::UDP_SEGMENT, &[1, 2]);

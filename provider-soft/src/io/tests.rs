@@ -26,7 +26,7 @@ fn path(from: &Socket, to: &Socket) -> Path {
     Path { local: from.gid(), remote: to.gid(), ..Path::default() }
 }
 
-/// A packet of `len` bytes that no other looks like.
+/// Returns a packet of `len` bytes that differs from all others.
 fn packet(len: usize, mark: usize) -> Vec<u8> {
     (0..len).map(|at| (at.wrapping_mul(31) + mark.wrapping_mul(7919) + len) as u8).collect()
 }
@@ -48,7 +48,7 @@ fn wait(socket: &Socket) {
     assert_eq!(ready, 1, "nothing arrived within 5 s: {:?}", socket.counters());
 }
 
-/// Receives until `count` packets are there.
+/// Receives until `count` packets have arrived.
 fn take(socket: &Socket, inbox: &mut Inbox, count: usize) -> Vec<Vec<u8>> {
     let mut packets = Vec::new();
     while packets.len() < count {
@@ -98,7 +98,7 @@ fn packets_of_one_length_share_a_datagram_and_part_again() {
 fn a_receive_never_overwrites_packets_that_were_not_taken_out() {
     let (here, there) = pair(23);
     let (mut outbox, mut inbox) = (Outbox::new(&here), Inbox::new(&there));
-    // One datagram of two packets, where the kernel takes that, and another.
+    // One datagram of two packets, where the kernel supports that, and another.
     for lengths in [&[24, 20][..], &[28]] {
         put_all(&mut outbox, lengths, &path(&here, &there));
         assert_eq!(outbox.flush(&here), Flush::Done);
@@ -122,7 +122,7 @@ fn a_receiver_without_gro_gets_segments_with_the_same_icrcs() {
     let sent = put_all(&mut outbox, &[500; 10], &path(&here, &there));
     assert_eq!(outbox.flush(&here), Flush::Done);
     assert_eq!(take(&there, &mut inbox, 10), sent);
-    // Each comes alone now, so that its place does not tell its identification: it is found by the ICRC.
+    // Each arrives alone now, so that only the ICRC determines its identification.
     assert_eq!(there.counters().other_id, if here.gso() { 9 } else { 0 });
     assert_eq!(there.counters().bad_icrc, 0);
 }
@@ -296,7 +296,8 @@ fn a_datagram_that_the_device_refuses_leaves_packet_by_packet() {
         eprintln!("skipped: no UDP GSO here");
         return;
     }
-    // Without checksums the kernel refuses to part datagrams, as it does for devices that cannot compute them.
+    // Without checksums the kernel refuses to split datagrams, as it does for devices that cannot
+    // compute them.
     sys::set_option(here.as_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, 1).expect("SO_NO_CHECK");
     let (mut outbox, mut inbox) = (Outbox::new(&here), Inbox::new(&there));
     let path = Path { hop_limit: 5, ..path(&here, &there) };
@@ -310,7 +311,7 @@ fn a_datagram_that_the_device_refuses_leaves_packet_by_packet() {
 
 #[test]
 fn what_the_kernel_and_network_cards_send_over_ipv6_has_no_udp_checksum_and_arrives() {
-    // Only IPv6 drops such datagrams, unless the socket asks for them.
+    // Only IPv6 drops such datagrams, unless the socket accepts them.
     let address = IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1]);
     let Ok(there) = Socket::bind_port(address, 0) else {
         eprintln!("skipped: no IPv6 here");
@@ -328,7 +329,8 @@ fn what_the_kernel_and_network_cards_send_over_ipv6_has_no_udp_checksum_and_arri
 
 #[test]
 fn a_box_that_was_put_off_goes_on_where_it_was() {
-    // Over loopback a datagram is the receiver's when the call returns, so that no send buffer fills up: EAGAIN is played.
+    // On loopback a datagram is in the receiver's buffer when the call returns, so no send buffer
+    // fills up: the test simulates EAGAIN.
     let (here, there) = pair(14);
     let (mut outbox, mut inbox) = (Outbox::new(&here), Inbox::new(&there));
     let path = path(&here, &there);
@@ -357,7 +359,7 @@ fn the_receive_buffer_holds_what_it_says() {
     let (here, there) = pair(16);
     let to = Name::new(there.address(), there.port(), 0);
     let bytes = packet(4140, 0);
-    // What the kernel counts for one of them, at most.
+    // The most that the kernel counts for one of them.
     let fit = there.rcvbuf() / (9 << 10);
     for _ in 0..fit {
         sys::send(here.as_fd(), &Message { to: &to, control: &Control::EMPTY, payload: &bytes })
