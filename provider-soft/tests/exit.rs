@@ -1,9 +1,10 @@
-//! A process that takes its last message and exits at once has acknowledged it; a child of `fork(2)` makes its own devices.
+//! A process that takes its last message and exits at once acknowledges it; a child of `fork(2)`
+//! makes its own devices.
 //!
-//! Without a test harness, for it starts itself again as that process.
+//! This test has no harness, because it starts itself again as that process.
 //!
 //! # Safety
-//! What `common` argues, and `fork(2)` in a process whose only other thread sleeps.
+//! As argued in `common`, and `fork(2)` in a process whose only other thread sleeps.
 #![allow(missing_docs, unsafe_code)]
 
 mod common;
@@ -18,7 +19,7 @@ use nix::sys::wait::WaitStatus;
 use nix::unistd::{ForkResult, fork};
 use verbs::{Gid, RtsAttr, SendOp, WcStatus};
 
-/// How many processes exit.
+/// The number of processes that exit.
 const ROUNDS: u64 = 20;
 
 fn main() -> ExitCode {
@@ -63,7 +64,7 @@ fn main() -> ExitCode {
     for why in &failed {
         println!("FAIL exit.a_message_is_acknowledged_by_a_process_that_exits: {why}");
     }
-    // What is wrong it says itself, on standard error.
+    // The child reports failures on standard error.
     let forks = Command::new("/proc/self/exe").arg("list-and-fork").env("VERBS_SOFT", "auto").spawn();
     let forks = Process(forks.expect("this program starts again")).finish();
     if !forks.success() {
@@ -74,12 +75,13 @@ fn main() -> ExitCode {
     ExitCode::from(u8::from(failed > 0))
 }
 
-/// Lists `VERBS_SOFT`'s devices and forks: the child opens its own, under the same name.
+/// Lists the devices of `VERBS_SOFT` and forks: the child opens its own, under the same name.
 fn list_and_fork() -> ExitCode {
     let open = || verbs::devices().and_then(|devices| devices.find("soft0")?.open());
     let parents = open().expect("the parent's device");
     let its = parents.find_gid(1).expect("its address").gid;
-    // SAFETY: the child of a process with another thread, the device's, which holds no lock of the allocator now: it sleeps.
+    // SAFETY: the process has one other thread, the device's. It sleeps, so it holds no lock of the
+    // allocator.
     match unsafe { fork() }.expect("fork") {
         ForkResult::Child => {
             let own = open().and_then(|context| context.find_gid(1));
@@ -109,7 +111,7 @@ fn take_one_and_exit() -> ! {
     let mut end = end.connect(&Shape::default(), peer, remote);
     let arena = Arena::new(&end.pd, 8);
     recv(&mut end.qp, 0, &[arena.sge(0..8)]);
-    // Until the background thread leaves packets to who polls.
+    // Until the worker leaves packets to the poller.
     let polling = Instant::now();
     while polling.elapsed() < Duration::from_millis(5) {
         assert!(end.cq.poll().next().is_none());
@@ -126,12 +128,12 @@ fn take_one_and_exit() -> ! {
     std::process::exit(0);
 }
 
-/// Waits for a message; sends complete meanwhile.
+/// Waits for a message, while sends may complete.
 fn received(end: &mut End) {
     while !wait(&mut end.cq, 1)[0].opcode.is_recv() {}
 }
 
-/// The lines that a process says, as they come.
+/// Returns the lines that a process prints, as they arrive.
 fn lines(from: impl Read + Send + 'static) -> Receiver<String> {
     let (send, lines) = mpsc::channel();
     std::thread::spawn(move || {

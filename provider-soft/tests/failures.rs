@@ -1,4 +1,4 @@
-//! What goes wrong, and how it is told.
+//! Failures, and how they are reported.
 
 mod common;
 
@@ -17,15 +17,15 @@ use verbs::{
 const QUICK: RtsAttr = RtsAttr { sq_psn: None, timeout: 8, retry_cnt: 2, rnr_retry: 1, max_rd_atomic: 1 };
 
 #[test]
-fn nobody_at_the_address_is_a_retry_error_and_flushes_the_rest() {
+fn an_address_without_a_device_is_a_retry_error_and_flushes_the_rest() {
     let shape = Shape { rts: QUICK, ..Shape::default() };
     let context = open();
-    let nobody = {
+    let unused = {
         // An address that was free a moment ago.
         let gone = open();
         gid(&gone)
     };
-    let mut end = End::new(&context, &shape).connect(&shape, nobody, Remote { qp_num: 77, psn: 0 });
+    let mut end = End::new(&context, &shape).connect(&shape, unused, Remote { qp_num: 77, psn: 0 });
     let arena = Arena::new(&end.pd, 64);
     recv(&mut end.qp, 9, &[arena.sge(0..8)]);
     send(&mut end.qp, 1, SendOp::Send, &[arena.sge(0..8)]);
@@ -34,7 +34,7 @@ fn nobody_at_the_address_is_a_retry_error_and_flushes_the_rest() {
     wait_status(&mut end.cq, 2, WcStatus::WR_FLUSH_ERR);
     wait_status(&mut end.cq, 9, WcStatus::WR_FLUSH_ERR);
     assert_eq!(end.qp.state().unwrap(), QpState::ERR);
-    // What is posted from now on is flushed as well.
+    // Later work requests are flushed as well.
     send(&mut end.qp, 3, SendOp::Send, &[arena.sge(0..8)]);
     wait_status(&mut end.cq, 3, WcStatus::WR_FLUSH_ERR);
     recv(&mut end.qp, 4, &[arena.sge(0..8)]);
@@ -70,7 +70,7 @@ fn keys_and_rights_that_do_not_fit_are_refused_by_the_peer() {
 }
 
 #[test]
-fn a_region_that_was_deregistered_is_reached_no_more() {
+fn a_deregistered_region_is_no_longer_reachable() {
     let (mut a, b) = pair(&Shape::default());
     let (local, remote) = (Arena::new(&a.pd, 64), Arena::new(&b.pd, 64));
     let op = SendOp::RdmaWrite { remote_addr: remote.addr(), rkey: remote.rkey() };
@@ -115,8 +115,9 @@ fn a_peer_that_is_destroyed_with_traffic_in_flight_is_a_retry_error() {
     let (local, remote) = (Arena::new(&a.pd, 1 << 16), Arena::new(&b.pd, 1 << 16));
     let write = SendOp::RdmaWrite { remote_addr: remote.addr(), rkey: remote.rkey() };
     for n in 0..8 {
-        // The peer cannot acknowledge this send or anything behind it, because it has posted no receive. However long this
-        // thread waits for a processor before the peer is destroyed, requests are in flight then.
+        // The peer cannot acknowledge this send or a later one, because it has posted no receive.
+        // However long this thread waits for a processor before the peer is destroyed, requests are
+        // in flight then.
         let op = if n == UNMATCHED { SendOp::Send } else { write };
         send(&mut a.qp, n, op, &[local.sge(0..1 << 16)]);
     }
@@ -137,7 +138,7 @@ fn a_peer_that_is_destroyed_right_after_its_last_receive_has_acknowledged_it() {
         let (mut a, mut b) = pair_on(&a_context, &b_context, &shape);
         let (from, into) = (Arena::new(&a.pd, 8), Arena::new(&b.pd, 8));
         recv(&mut b.qp, n, &[into.sge(0..8)]);
-        // Until the background thread leaves packets to who polls.
+        // Until the worker leaves packets to the poller.
         let polling = Instant::now();
         while polling.elapsed() < Duration::from_millis(5) {
             assert!(b.cq.poll().next().is_none());
@@ -162,11 +163,11 @@ fn a_queue_pair_is_destroyed_or_reset_with_traffic_in_flight_and_is_forgotten() 
     }
     let qp = a.qp.to_reset().unwrap();
     b.qp.close().unwrap();
-    // Completions that were there before may be there still; nothing is added.
+    // Earlier completions may still be in the queue; none is added.
     let before = a.cq.poll_into(&mut [verbs::Wc::default(); 64]);
     assert!(before <= 8);
     assert_eq!(a.cq.poll_into(&mut [verbs::Wc::default(); 64]), 0);
-    // And it works again, from the start of its rings.
+    // It works again, from the start of its rings.
     let mut c = End::new(&device, &Shape::default());
     let mut qp = common::connect(qp, &Shape::default(), gid(&device), Remote::of(&c.qp));
     let mut c_qp = common::connect(c.qp, &Shape::default(), gid(&device), Remote::of(&qp));
@@ -180,9 +181,9 @@ fn a_queue_pair_is_destroyed_or_reset_with_traffic_in_flight_and_is_forgotten() 
 }
 
 #[test]
-fn what_does_not_fit_into_a_queue_is_refused_with_the_reason() {
+fn a_request_that_does_not_fit_into_a_queue_is_refused_with_the_reason() {
     let cap = QpCap { max_send_wr: 4, max_recv_wr: 3, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 16 };
-    // The peer is gone, and is waited for without a limit, so that nothing completes.
+    // The peer is gone, and retries have no limit, so that nothing completes.
     let rts = RtsAttr { timeout: 0, ..RtsAttr::default() };
     let (mut a, b) = pair(&Shape { cap, rts, ..Shape::default() });
     b.qp.close().unwrap();
@@ -261,19 +262,19 @@ fn limits_are_named() {
 }
 
 #[test]
-fn a_completion_queue_that_overflows_is_told_and_breaks_its_queue_pair() {
+fn a_completion_queue_that_overflows_raises_an_event_and_breaks_its_queue_pair() {
     let cap = QpCap { max_recv_wr: 32, ..Shape::default().cap };
     let (mut a, mut b) = pair(&Shape { cqe: 4, cap, ..Shape::default() });
     let mut events = b.context.async_events().unwrap();
     events.set_nonblocking(true).unwrap();
     let (from, into) = (Arena::new(&a.pd, 8), Arena::new(&b.pd, 8));
-    // Many more than fit: what is flushed does not fit either, and is not told once more each.
+    // Many more than fit: flushed requests do not fit either, and raise no event each.
     for n in 0..32 {
         recv(&mut b.qp, n, &[into.sge(0..8)]);
     }
     for n in 0..5 {
         send(&mut a.qp, n, SendOp::Send, &[from.sge(0..8)]);
-        // The fifth ends somehow; it is b's queue that overflows, which nobody polls.
+        // The fifth may end either way. The queue that overflows is b's, which no thread polls.
         wait(&mut a.cq, 1);
     }
     let mut seen = Vec::new();

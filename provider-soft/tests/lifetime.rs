@@ -1,4 +1,5 @@
-//! Devices that are shared, outlived, forked; completion channels; what a thread does while nobody polls.
+//! Devices that are shared, outlived, forked; completion channels; the worker while no thread
+//! polls.
 
 mod common;
 
@@ -60,12 +61,12 @@ fn opens_of_one_device_share_its_address_and_the_last_to_go_frees_it() {
     wait_ok(&mut right.cq, 1);
     assert_eq!(SoftDevice::bind(address).unwrap_err().errno, Errno::ADDRINUSE, "its children hold it");
     drop((left, right, arena, into));
-    // The child of a test that forks has the socket as well, while it lives.
+    // The child of a test that forks holds the socket as well, while it lives.
     common::eventually("the address is free", || SoftDevice::bind(address).is_ok());
 }
 
 #[test]
-fn a_device_says_what_it_is() {
+fn a_device_reports_its_attributes() {
     let info = SoftDevice::auto().unwrap();
     let context = Context::<Soft>::from_raw(Soft::open(&info).unwrap());
     assert_eq!((context.device_name(), context.provider_name()), (info.name(), "soft"));
@@ -81,7 +82,7 @@ fn a_device_says_what_it_is() {
 }
 
 #[test]
-fn an_armed_queue_raises_one_event_though_nobody_polls() {
+fn an_armed_queue_raises_one_event_although_no_thread_polls() {
     let (mut a, mut b) = pair(&EVENTS);
     let (from, into) = (Arena::new(&a.pd, 8), Arena::new(&b.pd, 8));
     let channel = b.channel.take().unwrap();
@@ -160,7 +161,7 @@ fn a_program_that_waits_for_events_on_both_sides_is_served_by_the_threads() {
 }
 
 #[test]
-fn the_thread_acknowledges_and_answers_while_its_program_does_nothing() {
+fn the_worker_acknowledges_and_answers_while_its_program_does_nothing() {
     let (mut a, mut b) = pair(&Shape::default());
     let (local, remote) = (Arena::new(&a.pd, 1 << 20), Arena::new(&b.pd, 1 << 20));
     recv(&mut b.qp, 7, &[remote.sge(0..8)]);
@@ -210,12 +211,13 @@ fn a_child_after_fork_has_no_device_and_leaves_the_parents_alone() {
     let context = Context::<Soft>::from_raw(Soft::open(&info).unwrap());
     let (mut a, mut b) = pair_on(&context, &context, &EVENTS);
     let (from, into) = (Arena::new(&a.pd, 8), Arena::new(&b.pd, 8));
-    // A completion that the child would find, were it allowed to.
+    // A completion that the child would find if it was allowed to.
     recv(&mut b.qp, 1, &[into.sge(0..8)]);
     send(&mut a.qp, 1, SendOp::Send, &[from.sge(0..8)]);
     wait_ok(&mut b.cq, 1);
     recv(&mut b.qp, 2, &[into.sge(0..8)]);
-    // SAFETY: the child does what a program might, and leaves without running the test harness any further.
+    // SAFETY: the child makes the calls that a program might make, and exits without returning to
+    // the test harness.
     match unsafe { fork() }.unwrap() {
         ForkResult::Child => {
             fn is_forked<T>(result: verbs::Result<T>) -> bool {
@@ -243,7 +245,7 @@ fn a_child_after_fork_has_no_device_and_leaves_the_parents_alone() {
                         true
                     }
             };
-            // SAFETY: leaves at once.
+            // SAFETY: ends the process at once.
             unsafe { libc::_exit(i32::from(!of_child())) };
         }
         ForkResult::Parent { child } => {
@@ -266,7 +268,8 @@ fn a_thread_that_has_nothing_to_do_sleeps() {
         wait(&mut a.cq, 1);
         wait(&mut b.cq, 1);
     }
-    // Its wake-ups show as voluntary context switches; they end within a few ticks of the last poll.
+    // Its wake-ups show as voluntary context switches; they end within a few ticks of the last
+    // poll.
     let names: Vec<String> = [&a, &b].map(|end| end.context.device_name().to_owned()).into_iter().collect();
     let switches = || -> Vec<String> {
         let mut found = Vec::new();
@@ -294,7 +297,7 @@ fn a_thread_that_has_nothing_to_do_sleeps() {
 }
 
 #[test]
-fn events_that_nobody_read_go_with_what_they_are_of() {
+fn unread_events_go_with_the_object_that_they_belong_to() {
     let shape = Shape { events: true, ..Shape::default() };
     let (mut a, mut b) = pair(&shape);
     let (from, into) = (Arena::new(&a.pd, 8), Arena::new(&b.pd, 8));
@@ -315,13 +318,13 @@ fn events_that_nobody_read_go_with_what_they_are_of() {
     assert!(readable(channel.as_fd(), limit) && readable(events.as_fd(), limit));
     qp.close().unwrap();
     cq.close().unwrap();
-    assert!(!readable(channel.as_fd(), PollTimeout::ZERO), "who reads now would wait for ever");
-    assert!(!readable(events.as_fd(), PollTimeout::ZERO), "who reads now would wait for ever");
+    assert!(!readable(channel.as_fd(), PollTimeout::ZERO), "a reader would wait for ever");
+    assert!(!readable(events.as_fd(), PollTimeout::ZERO), "a reader would wait for ever");
 }
 
 #[test]
-fn channels_that_were_dropped_leave_nothing_behind_for_long() {
-    // In a process with other tests: only a number that they cannot come near to tells.
+fn dropped_channels_leave_no_descriptors_behind_for_long() {
+    // Other tests run in this process, so the count must be far beyond theirs.
     let count = || std::fs::read_dir("/proc/self/fd").unwrap().count();
     let context = open();
     let before = count();

@@ -1,4 +1,5 @@
-//! The device loses nothing by itself: every packet that the kernel took and did not drop is handled.
+//! The device loses no packet by itself: it handles every packet that the kernel accepted and did
+//! not drop.
 
 mod common;
 
@@ -35,7 +36,8 @@ fn poll(cq: &mut Cq<Soft>) -> usize {
 
 #[test]
 fn every_packet_that_the_kernel_delivered_is_handled() {
-    // Without a timeout nothing is sent again: what is lost stays lost, and its queue pair waits for good.
+    // Without a timeout nothing is sent again: a lost packet stays lost, and its queue pair waits
+    // for ever.
     let rts = RtsAttr { timeout: 0, ..Shape::default().rts };
     let cap = QpCap { max_send_wr: WRITES as u32, ..Shape::default().cap };
     let shape = Shape { cap, rts, path_mtu: Mtu::MTU_1024, ..Shape::default() };
@@ -47,7 +49,8 @@ fn every_packet_that_the_kernel_delivered_is_handled() {
     let mut posted = 0;
     let mut ended = 0;
     for round in 0..20 {
-        // Both directions at once, so that requests, acknowledgements and gaps between them arrive in bursts.
+        // Both directions at once, so that requests, acknowledgements and gaps between them arrive
+        // in bursts.
         for (n, ((a, b), (from, into))) in pairs.iter_mut().zip(&arenas).enumerate() {
             let op = |to: &Arena| SendOp::RdmaWrite { remote_addr: to.addr(), rkey: to.rkey() };
             for i in 0..1 + (n + round) % WRITES {

@@ -23,10 +23,10 @@ use verbs::{AccessFlags, Cause, CqInit, Errno, Error, Mr, Pd, QpCap, QpInit, QpT
 const LENGTH: usize = 1 << 16;
 const LOCAL_WRITE: AccessFlags = AccessFlags::LOCAL_WRITE;
 
-/// Maps memory that stays for good.
+/// Maps memory that is never unmapped.
 fn map(rights: ProtFlags) -> *mut u8 {
     let length = NonZeroUsize::new(LENGTH).unwrap();
-    // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+    // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
     unsafe { mmap_anonymous(None, length, rights, MapFlags::MAP_PRIVATE) }.unwrap().as_ptr().cast()
 }
 
@@ -103,7 +103,7 @@ fn the_largest_queues_are_enomem_where_memory_is_short() {
     if std::env::var_os(SHORT).is_some() {
         return run_short_of_memory();
     }
-    // In a process of its own, whose limit harms no other test.
+    // In its own process, so that the limit harms no other test.
     let mut command = Command::new(std::env::current_exe().unwrap());
     let output = command.args(["--exact", NAME, "--nocapture"]).env(SHORT, "1").output().unwrap();
     assert!(output.status.success(), "{output:?}");

@@ -1,7 +1,8 @@
 //! A peer that asks for more than the link carries does not fill the kernel's send queue.
 //!
-//! Without a test harness, because it starts itself again in a network namespace whose loopback interface carries 1 Gbit/s.
-//! Skipped where the host does not allow that, or has no `unshare`, `ip` or `tc` with the queueing discipline `tbf`.
+//! This test has no harness, because it starts itself again in a network namespace whose loopback
+//! interface carries 1 Gbit/s. It is skipped where the host does not allow that, or lacks
+//! `unshare`, `ip` or `tc` with the queueing discipline `tbf`.
 #![allow(missing_docs)]
 
 mod common;
@@ -14,7 +15,7 @@ use common::attack::{Attack, PACKET, WINDOW, attack};
 const NAME: &str = "slow_link.answers_do_not_fill_the_send_queue_of_a_slow_link";
 /// Bytes that a link of 1 Gbit/s carries in a microsecond.
 const LINK_RATE: u64 = 125;
-/// And at once.
+/// The bytes that it carries in one burst.
 const BURST: u64 = 1 << 20;
 /// The exit status of a shell that could not make the link.
 const NO_LINK: i32 = 77;
@@ -29,12 +30,12 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let this = std::env::current_exe().expect("this program has a path");
-    // Where it is not root, a namespace of users makes it root of the network.
+    // A user namespace makes an unprivileged process root of its network namespace.
     let flags = if std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0) { "-n" } else { "-rn" };
     let status = Command::new("unshare").args([flags, "sh", "-c", LINK]).arg(this).arg("attack").status();
     let (passed, failed, skipped) = match status {
         Ok(status) if status.success() => (1, 0, 0),
-        // `unshare` exits with 1 where the kernel refuses. A test that panics exits with 101.
+        // `unshare` exits with 1 if the kernel refuses. A test that panics exits with 101.
         Ok(status) if matches!(status.code(), Some(NO_LINK | 1)) => {
             println!("skip {NAME}: no network namespace with a slow link ({status})");
             (0, 0, 1)
@@ -58,7 +59,7 @@ fn under_attack() {
     println!("longest {longest:?}; {lasted:?}; {victim:?}");
     assert!(victim.answers_held > 0, "{victim:?}");
     assert_eq!(victim.blocked, 0, "the socket's buffer was never full");
-    // What the kernel took and the link has not carried yet is in the send queue.
+    // Bytes that the kernel accepted and the link has not carried yet are in the send queue.
     let carried = BURST + LINK_RATE * (lasted.as_micros() as u64 + 1);
     assert!(victim.sent_bytes <= carried + WINDOW + 64 * PACKET, "{lasted:?}: {victim:?}");
 }

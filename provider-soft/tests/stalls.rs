@@ -1,4 +1,5 @@
-//! A peer that asks for as much as it can does not keep others out of a device, and neither does a program that posts as much.
+//! A peer that requests as much as it can does not block others from a device, and neither does a
+//! program that posts as much as it can.
 
 mod common;
 
@@ -6,14 +7,14 @@ use common::attack::{Attack, PACKET, ROUND_TRIPS, TURN, TURN_PACKETS, WINDOW, at
 use common::{Arena, Shape, eventually, open, pair_on, send};
 use verbs::{Mtu, QpType, SendOp};
 
-/// Bytes per microsecond that one peer is answered with, beyond a window.
+/// The bytes per microsecond that one peer gets in responses, beyond a window.
 const ANSWER_RATE: u64 = 8000;
 
 #[test]
 fn a_round_trip_takes_a_few_turns_while_a_peer_reads_256_mib_again_and_again() {
     let Attack { mut waits, victim, innocent, .. } = attack();
-    // What one peer is answered with is bounded by time, whichever thread had a processor. A turn may have taken its credit
-    // before the round trip, and sent after.
+    // Responses to one peer are bounded by time, whichever thread had a processor. A turn may have
+    // taken its credit before the round trip, and sent after.
     for (sent, wait) in &waits {
         let credit = WINDOW + TURN + ANSWER_RATE * (wait.as_micros() as u64 + 1);
         assert!(*sent <= credit, "{sent} bytes within {wait:?}: credit is {credit}");
@@ -22,7 +23,8 @@ fn a_round_trip_takes_a_few_turns_while_a_peer_reads_256_mib_again_and_again() {
     waits.sort();
     let median = waits[ROUND_TRIPS / 2];
     println!("median {median:?}; longest {longest:?}; {victim:?}");
-    // A thread that is not running does not poll, and the device goes on without it: not all are bounded, but most.
+    // A thread without a processor does not poll, and the device goes on without it, so most round
+    // trips are bounded, but not all.
     assert!(median.0 < 16 * TURN, "in half of the round trips more than {median:?} of answers left");
     assert!(victim.turn_packets_max <= TURN_PACKETS, "{victim:?}");
     assert!(victim.turn_bytes_max <= TURN, "{victim:?}");

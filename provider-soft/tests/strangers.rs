@@ -1,4 +1,4 @@
-//! What strangers on the network see of a device, and what it hears of them.
+//! The packets of strangers that a device accepts, and the numbers that strangers can predict.
 
 mod common;
 
@@ -19,7 +19,8 @@ fn address(context: &Context<Soft>) -> IpAddr {
     Ipv6Addr::from(gid(context).0).to_canonical()
 }
 
-/// A message of 8 bytes of 0xee for a queue pair, from the peer's address and a UDP port that is not the peer's.
+/// Returns a message of 8 bytes of 0xee for a queue pair, from the peer's address and a UDP port
+/// that is not the peer's.
 fn forge(from: IpAddr, to: IpAddr, remote: Remote) {
     let socket = UdpSocket::bind((from, 0)).unwrap();
     let flow = Flow { src: from, dst: to, src_port: socket.local_addr().unwrap().port(), dst_port: UDP_PORT };
@@ -34,7 +35,7 @@ fn forge(from: IpAddr, to: IpAddr, remote: Remote) {
 }
 
 #[test]
-fn a_forged_message_from_another_port_is_heard_unless_ports_are_strict() {
+fn a_forged_message_from_another_port_is_accepted_unless_ports_are_strict() {
     for strict in [false, true] {
         let device = SoftDevice::builder().strict_ports(strict).auto().unwrap();
         let (victim, peer) = (Context::from_raw(Soft::open(&device).unwrap()), open());
@@ -69,7 +70,7 @@ fn a_forged_message_from_another_port_is_heard_unless_ports_are_strict() {
 }
 
 #[test]
-fn a_device_is_full_of_queue_pairs_whose_numbers_differ_and_each_can_be_reached() {
+fn queue_pairs_of_a_full_device_have_different_numbers_and_are_all_reachable() {
     let context = open();
     let pd = context.alloc_pd().unwrap();
     let cq = context.create_cq(&verbs::CqInit::new(4)).unwrap();
@@ -107,12 +108,12 @@ fn numbers_of_a_device_do_not_follow_from_each_other() {
     let psns: Vec<u32> = ends.iter().map(|end| end.qp.psn()).collect();
     let variants: Vec<u32> = keys.iter().map(|key| key & 0xff).collect();
     let follows = variants.windows(2).filter(|two| two[1].wrapping_sub(two[0]) & 0xff == 1).count();
-    // 63 steps of 8 bits: 0.25 of them are 1, and 57 of 64 values differ.
+    // Of 63 steps of 8 bits, 0.25 are 1 on average, and 57 of 64 values differ.
     assert!(follows < 10 && variants.iter().collect::<BTreeSet<_>>().len() > 40, "{variants:x?}");
     for numbers in [qpns, psns, keys.iter().map(|key| key >> 8).collect()] {
         let steps: BTreeSet<u32> =
             numbers.windows(2).map(|two| two[1].wrapping_sub(two[0]) & 0xff_ffff).collect();
-        // Two of 63 steps of 24 bits are the same with a chance of 1 in 8,600.
+        // Two of 63 steps of 24 bits are equal with a probability of 1 in 8,600.
         assert!(steps.len() >= MADE - 3, "{numbers:x?}");
         let all_bits = numbers.iter().fold((0, u32::MAX), |(or, and), n| (or | n, and & n));
         assert_eq!(all_bits, (0xff_ffff, 0), "a bit that never changes");

@@ -105,7 +105,8 @@ fn inline_data_arrives_as_it_was_when_it_was_posted() {
         let (listed, mut lent) = (pattern(1, 39), pattern(2, 39));
         let sent = [listed.clone(), lent.clone()];
         from.write(0, &listed);
-        // While the queue is drained nothing leaves, so that a device that does not copy finds the later bytes.
+        // While the queue is drained nothing leaves, so that a device that does not copy would send
+        // the later bytes.
         let mut qp = qp.modify_to::<Sqd>(&QpAttr::default(), QpAttrMask::empty()).unwrap();
         let flags = SendFlags::SIGNALED | SendFlags::INLINE;
         let sge = [from.sge(0..20), from.sge(20..39)];
@@ -172,10 +173,10 @@ fn datagrams_carry_their_sender_and_a_grh() {
     assert_eq!((wc.byte_len, wc.src_qp, wc.imm_data), (1040, a.qp.qp_num(), 7));
     assert_eq!(wc.wc_flags, WcFlags::GRH | WcFlags::WITH_IMM);
     assert!(into.read(40..1040) == pattern(5, 1000));
-    // RoCE v2 over IPv4: the IP header is at the end of the GRH's place.
+    // RoCE v2 over IPv4: the IP header occupies the last bytes of the GRH.
     assert_eq!(into.read(32..36), gid(&contexts[0]).0[12..]);
 
-    // A wrong key is dropped, and nobody is told.
+    // A datagram with a wrong key is dropped without an error.
     let wrong = UdAddr { remote_qkey: QKEY + 1, ..to };
     recv(&mut b.qp, 3, &[into.sge(0..2000)]);
     send(&mut a.qp, 3, SendOp::UdSend { to: wrong }, &[from.sge(0..8)]);
@@ -202,7 +203,7 @@ fn many_messages_go_round_the_rings_in_order() {
                 recv(&mut b.qp, posted as u64, &[into.sge(posted * 8..posted * 8 + 8)]);
                 (posted, ready) = (posted + 1, ready + 1);
             }
-            // UC loses what finds no receive.
+            // UC loses a message that finds no receive.
             while sent < COUNT && under_way < 7 && sent < posted {
                 send(&mut a.qp, sent as u64, SendOp::Send, &[from.sge(sent * 8..sent * 8 + 8)]);
                 (sent, under_way) = (sent + 1, under_way + 1);
@@ -246,7 +247,7 @@ fn unsignalled_sends_give_their_slots_back_without_a_completion() {
 }
 
 #[test]
-fn both_ends_poll_from_threads_of_their_own() {
+fn both_ends_poll_from_their_own_threads() {
     const COUNT: u64 = 2000;
     let (a, b) = pair(&Shape::default());
     let play = |mut end: End, first: bool| {

@@ -1,19 +1,22 @@
-//! Reliable connections between two processes over loopback, beside what bare UDP and TCP do in the same minute.
+//! Reliable connections between two processes over loopback, compared with bare UDP and TCP in the
+//! same minute.
 //!
 //! ```console
-//! $ cargo bench -p provider-soft --bench verbs [-- [--runs N] [--part N] [--check] [--device NAME] [ROW]...]
+//! $ cargo bench -p provider-soft --bench verbs [-- OPTION... [ROW]...]
 //! ```
 //!
 //! | | two processes over loopback | number |
 //! |---|---|---|
-//! | latency | 8 bytes to and fro; both ends poll as fast as they can | median round trip |
-//! | throughput | messages one way, all of them acknowledged; both ends poll, and yield now and then | payload a second |
-//! | bare UDP | the same with a socket that does not block; throughput in datagrams of 15 segments of 4096 bytes (GSO, GRO) | |
-//! | TCP | messages of 1 MiB through one connection | payload a second |
+//! | latency | 8 bytes back and forth; both ends poll as fast as they can | median round trip |
+//! | throughput | acknowledged messages one way; both ends poll and yield | payload per second |
+//! | bare UDP | the same with a nonblocking socket; datagrams of 15 x 4096 bytes (GSO, GRO) | |
+//! | TCP | messages of 1 MiB through one connection | payload per second |
 //!
-//! The lines take turns, `N` times; a ratio is the median of the runs' ratios, each of two neighbours in time. With
-//! `--check` a target that is missed is a failure. `--part N` does an `N`th of everything. `--device NAME` is for a device that
-//! both processes find by this name, such as rxe0 (soft0 with `VERBS_SOFT=auto`): three lines, beside nothing. Without `--bench` (as `cargo test` starts it) it only shows that it works.
+//! All lines run one after the other, `--runs` times. A ratio is the median of the runs' ratios,
+//! each between two lines that ran one after the other. With `--check` a missed target is a
+//! failure. `--part N` does an `N`th of everything. `--device NAME` is for a device that both
+//! processes find by this name, such as rxe0 (soft0 with `VERBS_SOFT=auto`): three lines, with no
+//! comparison. Without `--bench` (as `cargo test` starts it) it only shows that it works.
 #![deny(unsafe_code)]
 
 mod plain;
@@ -28,7 +31,7 @@ use rdma::{Form, What};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// Bytes of a long message.
+/// The length of a long message, in bytes.
 const MESSAGE: usize = 1 << 20;
 
 fn main() -> Result<ExitCode> {
@@ -77,14 +80,14 @@ fn take(arguments: &mut Vec<String>, name: &str) -> bool {
     arguments.len() < before
 }
 
-/// The word behind an option.
+/// Returns the word behind an option.
 fn take_value(arguments: &mut Vec<String>, name: &str) -> Result<Option<String>> {
     let Some(at) = arguments.iter().position(|argument| argument == name) else { return Ok(None) };
     let value = arguments.drain(at..arguments.len().min(at + 2)).nth(1);
     Ok(Some(value.ok_or_else(|| format!("{name} takes a value"))?))
 }
 
-/// How often each thing is done in a run.
+/// The number of repetitions of each step in a run.
 struct Size {
     rounds: u64,
     datagrams: u64,
@@ -106,7 +109,7 @@ struct Row {
     name: &'static str,
     unit: &'static str,
     measure: Box<dyn Fn() -> Result<f64>>,
-    /// The line it is compared with, and what the ratio is to be.
+    /// The line that it is compared with, and the target of the ratio.
     beside: Option<(&'static str, Target)>,
     values: Vec<f64>,
 }
@@ -115,7 +118,7 @@ struct Row {
 enum Target {
     AtMost(f64),
     AtLeast(f64),
-    /// It is told and not judged.
+    /// The ratio is shown but has no target.
     None,
 }
 
@@ -123,7 +126,7 @@ const UDP: &str = "bare UDP, 8 B";
 const GSO: &str = "bare UDP, 15 x 4096 B";
 const TCP: &str = "TCP, 1 MiB";
 
-/// The rows of one device, whichever it is, found by its name from both processes.
+/// The rows for a device of any provider, which both processes find by its name.
 fn rows_on(name: &str, size: &Size) -> Vec<Row> {
     let (rounds, datagrams) = (size.rounds, size.datagrams);
     let row = |what, label, unit, count| {
@@ -183,7 +186,7 @@ fn rows(size: &Size) -> Vec<Row> {
     ]
 }
 
-/// Prints the table; are all targets met?
+/// Prints the table, and returns whether all targets are met.
 fn report(rows: &[Row], runs: usize) -> bool {
     let mut all_met = true;
     println!(

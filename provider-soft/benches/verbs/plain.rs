@@ -1,4 +1,5 @@
-//! What UDP and TCP cost without RDMA on top: the yardstick, on the same machine in the same minute.
+//! The cost of UDP and TCP without RDMA: the reference, measured on the same machine in the same
+//! minute.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -15,26 +16,30 @@ use roce::wire::icrc::{Flow, Icrc, compute};
 use crate::process::{PATIENCE, Peer};
 use crate::{MESSAGE, Result};
 
-/// Payload of one packet, and packets of one datagram: 16 would be past the 65,507 bytes that UDP allows.
+/// The payload of one packet, and the packets of one datagram: 16 would exceed the 65,507 bytes
+/// that UDP allows.
 const SEGMENT: usize = 4096;
 const SEGMENTS: usize = 15;
 const DATAGRAM: usize = SEGMENT * SEGMENTS;
-/// The receiver answers each second datagram: as rarely as keeps the sender from waiting.
+/// The receiver answers every second datagram, the lowest rate at which the sender does not wait.
 const ACK_EVERY: u64 = 2;
-/// Datagrams under way: with more it is no faster. A receive buffer of the usual 425,984 bytes takes fewer.
+/// The datagrams under way: more are no faster. The usual receive buffer of 425,984 bytes holds
+/// fewer.
 const WINDOW: u64 = 8;
-/// What the kernel counts for a datagram in a receive buffer, rounded up.
+/// The kernel's count of a datagram in a receive buffer, rounded up.
 const TRUE_SIZE: u64 = 80 << 10;
 
-/// What is sent as fast as it goes.
+/// The layout of the datagrams that are sent as fast as possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Layout {
-    /// The most that a datagram takes.
+    /// The longest datagrams.
     Full,
-    /// The datagrams that a message of 64 KiB is on RoCE v2, none of which can be longer: FIRST is longer than what follows,
-    /// which parts of a datagram cannot be but for the last, so it leaves with one MIDDLE.
+    /// The datagrams that a message of 64 KiB is on RoCE v2, none of which can be longer: FIRST is
+    /// longer than what follows, which parts of a datagram cannot be but for the last, so it leaves
+    /// with one MIDDLE.
     Roce,
-    /// The same, and both ends make an ICRC of each packet. Whatever else RDMA takes comes on top.
+    /// The same, with an ICRC of each packet computed at both ends. All other costs of RDMA are
+    /// missing.
     RoceIcrc,
 }
 
@@ -63,18 +68,18 @@ impl Layout {
         if self == Self::Full { &[(DATAGRAM, SEGMENT)] } else { &ROCE }
     }
 
-    /// Bytes of a message on the wire.
+    /// Returns the bytes of a message on the wire.
     fn bytes(self) -> u64 {
         self.datagrams().iter().map(|(bytes, _)| *bytes as u64).sum()
     }
 
-    /// Bytes of a message that are the program's.
+    /// Returns the bytes of a message that belong to the program.
     fn payload(self) -> u64 {
         if self == Self::Full { DATAGRAM as u64 } else { 16 * SEGMENT as u64 }
     }
 }
 
-/// An ICRC of each packet, for nobody.
+/// Computes an ICRC of each packet, and discards it.
 fn icrcs(icrc: &Icrc, datagram: &[u8], segment: usize) {
     for packet in datagram.chunks(segment) {
         std::hint::black_box(compute(icrc.seed(0, true, packet.len()), packet));
@@ -92,12 +97,12 @@ fn udp() -> Result<UdpSocket> {
     Ok(socket)
 }
 
-/// Calls until it no longer says that it would block.
+/// Calls until the call no longer fails with `WouldBlock`.
 fn poll<T>(call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     poll_or(std::hint::spin_loop, call)
 }
 
-/// The same, but lets others run now and then: the other end may be waiting for this processor.
+/// Does the same, but sometimes yields: the other end may be waiting for this processor.
 fn poll_politely<T>(call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     poll_or(std::thread::yield_now, call)
 }
@@ -118,7 +123,7 @@ fn poll_or<T>(mut between: impl FnMut(), mut call: impl FnMut() -> io::Result<T>
     }
 }
 
-/// Microseconds that 8 bytes take to and fro, the median.
+/// Returns the median round trip of 8 bytes in microseconds.
 pub(crate) fn round_trip(rounds: usize, connected: bool) -> Result<f64> {
     let socket = udp()?;
     let what = if connected { "echo-connected" } else { "echo" };
@@ -169,7 +174,7 @@ pub(crate) fn echo(there: SocketAddr, connected: bool) -> Result<()> {
     }
 }
 
-/// Gigabytes a second, in datagrams that the kernel parts.
+/// Returns gigabytes per second, in datagrams that the kernel splits.
 pub(crate) fn gso_throughput(messages: u64, layout: Layout) -> Result<f64> {
     let socket = udp()?;
     let _peer = Peer::start(&[layout.name(), &socket.local_addr()?.to_string()])?;
@@ -213,7 +218,7 @@ pub(crate) fn gso_throughput(messages: u64, layout: Layout) -> Result<f64> {
 pub(crate) fn gso_receiver(there: SocketAddr, layout: Layout) -> Result<()> {
     let socket = udp()?;
     setsockopt(&socket, sockopt::UdpGroSegment, &true)?;
-    // As far as the system allows; the kernel counts its own overhead as well.
+    // As large as the system allows; the kernel counts its own overhead as well.
     setsockopt(&socket, sockopt::RcvBuf, &(4 << 20))?;
     let window = (getsockopt(&socket, sockopt::RcvBuf)? as u64 / TRUE_SIZE).clamp(1, WINDOW);
     socket.send_to(&window.to_ne_bytes(), there)?;
@@ -252,7 +257,7 @@ pub(crate) fn gso_receiver(there: SocketAddr, layout: Layout) -> Result<()> {
     }
 }
 
-/// Gigabytes a second, through a TCP connection.
+/// Returns gigabytes per second through a TCP connection.
 pub(crate) fn tcp_throughput(messages: usize) -> Result<f64> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let _peer = Peer::start(&["tcp", &listener.local_addr()?.to_string()])?;

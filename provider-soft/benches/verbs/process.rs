@@ -1,4 +1,4 @@
-//! The other process, and two lines of talk with it.
+//! The other process, and the exchange of two lines with it.
 
 use std::env;
 use std::io::{Read, Write};
@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use crate::Result;
 
-/// How long nothing may happen.
+/// The longest time without progress.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The other process. It ends when it is killed, or when nothing happens.
+/// The other process. It ends when it is killed, or makes no progress.
 pub(crate) struct Peer(Child);
 
 impl Peer {
@@ -25,7 +25,7 @@ impl Peer {
         Ok(Self(child))
     }
 
-    /// Sends it a line, and reads one.
+    /// Sends the process a line, and reads one.
     pub(crate) fn exchange(&mut self, line: &str) -> Result<String> {
         let (Some(to), Some(from)) = (&mut self.0.stdin, &mut self.0.stdout) else {
             return Err("no pipes".into());
@@ -50,7 +50,7 @@ pub(crate) fn exchange_with_parent(line: &str) -> Result<String> {
 fn exchange(to: &mut impl Write, from: &mut impl Read, line: &str) -> Result<String> {
     writeln!(to, "{line}")?;
     to.flush()?;
-    // No byte more than the line: what follows is the next call's.
+    // No byte more than the line, because the rest belongs to the next call.
     let mut answer = Vec::new();
     loop {
         let mut byte = [0];

@@ -1,8 +1,9 @@
-//! The same through verbs: reliable connections between two processes, through the public contract.
+//! The same measurements through verbs: reliable connections between two processes, through the
+//! public contract.
 //!
 //! # Safety
-//! Work requests are posted raw, and name only the [`Arena`], which is never freed, to which there is no reference, and which
-//! is accessed by volatile copies.
+//! Work requests are posted raw, and name only the [`Arena`], which is never freed, to which there
+//! is no reference, and which is accessed by volatile copies.
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
@@ -19,14 +20,14 @@ use verbs_core::provider::ErasedContext;
 use crate::Result;
 use crate::process::{PATIENCE, Peer, exchange_with_parent};
 
-/// What is done.
+/// The measured operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What {
-    /// 8 bytes are written to and fro; memory tells that they came.
+    /// 8 bytes are written back and forth; memory shows that they arrived.
     Write,
-    /// 8 bytes are sent to and fro; a completion tells that they came.
+    /// 8 bytes are sent back and forth; a completion shows that they arrived.
     Send,
-    /// Messages are written one way, this many under way.
+    /// Messages are written one way, with this many under way.
     Stream { length: usize, depth: usize },
 }
 
@@ -59,7 +60,7 @@ impl What {
     }
 }
 
-/// On what: a soft device of each process' own, or one that both find by its name.
+/// The devices: a soft device for each process, or one that both find by its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     Static,
@@ -86,7 +87,8 @@ impl Form {
     }
 }
 
-/// Runs one side here and the other in another process: the median round trip in microseconds, or gigabytes a second.
+/// Runs one side here and the other in another process. Returns the median round trip in
+/// microseconds, or gigabytes per second.
 pub(crate) fn measure(what: What, form: &Form, count: u64) -> Result<f64> {
     let mut peer = Peer::start(&["verbs", &form.name(), &what.name()])?;
     match form {
@@ -160,7 +162,7 @@ fn follow<P: Provider>(context: Context<P>, what: What) -> Result<()> {
     let theirs = exchange_with_parent(&mine)?;
     let mut end = end.connect(&theirs)?;
     exchange_with_parent("connected")?;
-    // Until it is killed.
+    // Until this process is killed.
     for round in 1.. {
         match what {
             What::Write => {
@@ -186,16 +188,16 @@ struct End<P: Provider, S: verbs::state::State = Rts> {
     what: What,
     remote_addr: u64,
     rkey: u32,
-    /// Sends that were posted, and that have ended.
+    /// The sends that were posted, and those that have completed.
     posted: u64,
     ended: u64,
-    /// Messages that came.
+    /// The messages that arrived.
     came: u64,
     _pd: Pd<P>,
 }
 
 impl<P: Provider> End<P, Reset> {
-    /// An end, and what the other one is to know of it.
+    /// Makes an end, and returns it with the description that the other end needs.
     fn new(context: Context<P>, what: What) -> Result<(Self, String)> {
         let pd = context.alloc_pd()?;
         let cq = context.create_cq(&CqInit::new(2 * DEPTH as u32))?;
@@ -267,14 +269,14 @@ impl<P: Provider> End<P, Reset> {
 }
 
 impl<P: Provider> End<P> {
-    /// Writes to where the peer looks.
+    /// Writes to the memory that the peer polls.
     #[inline]
     fn write_number(&mut self, number: u64) -> Result<()> {
         self.arena.write_number(8, number);
         self.post(SendOp::RdmaWrite { remote_addr: self.remote_addr, rkey: self.rkey }, 8, 8)
     }
 
-    /// Looks at memory and polls until a number was written there.
+    /// Polls memory and queue until a number was written there.
     #[inline]
     fn await_number(&mut self, number: u64) -> Result<()> {
         let mut patience = Patience::new();
@@ -292,7 +294,7 @@ impl<P: Provider> End<P> {
         self.post(SendOp::Send, 8, 8)
     }
 
-    /// Polls until a message came, and posts a receive for another one.
+    /// Polls until a message has arrived, and posts a receive for another one.
     #[inline]
     fn await_message(&mut self) -> Result<()> {
         let (came, mut patience) = (self.came, Patience::new());
@@ -345,7 +347,7 @@ impl<P: Provider> End<P> {
         Ok(())
     }
 
-    /// Polls once: how many completions there were.
+    /// Polls once, and returns the number of completions.
     #[inline]
     fn poll(&mut self) -> Result<usize> {
         let mut wcs = [Wc::default(); 4];
@@ -366,8 +368,8 @@ impl<P: Provider> End<P> {
     }
 }
 
-/// What an end does between two looks that found nothing: as the plain sockets do, it looks again at once for latency, and
-/// lets others run now and then for throughput.
+/// The step between two polls that found nothing. As with plain sockets, an end polls again at once
+/// for latency, and sometimes yields for throughput.
 struct Patience {
     looks: u32,
     start: Option<Instant>,
@@ -397,7 +399,7 @@ impl Patience {
     }
 }
 
-/// Registered memory that is never freed and that nothing has a reference to.
+/// Registered memory that is never freed and to which there is no reference.
 struct Arena<P: Provider> {
     base: NonNull<u8>,
     mr: Mr<P>,
@@ -405,19 +407,19 @@ struct Arena<P: Provider> {
 
 impl<P: Provider> Arena<P> {
     fn new(pd: &Pd<P>, len: usize) -> Result<Self> {
-        // At the start of a page, as for any transfer where time counts.
+        // Page-aligned, as for any transfer where speed matters.
         let words = vec![0_u64; len.div_ceil(8) + 512].leak();
         let page = words.as_ptr().align_offset(4096);
         let base = NonNull::from(&mut words[page..]).cast();
         let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
-        // SAFETY: leaked, so it stays; the reference that made it is gone.
+        // SAFETY: leaked, so it stays mapped; the reference that it was made from is gone.
         let mr = unsafe { pd.reg_mr(base.as_ptr(), len, access) }?;
         Ok(Self { base, mr })
     }
 
     #[inline]
     fn number(&self, at: usize) -> u64 {
-        // SAFETY: `at` is 0 or 8 here, inside of the arena and aligned.
+        // SAFETY: `at` is 0 or 8 here, inside the arena and aligned.
         unsafe { self.base.add(at).cast::<u64>().read_volatile() }
     }
 

@@ -1,4 +1,4 @@
-//! A peer that asks for as much as it can.
+//! A peer that requests as much as it can.
 
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -13,16 +13,16 @@ use super::{Arena, PATIENCE, Remote, Shape, connect, gid, open, pair_on, recv, s
 const HOSTILE_QPS: usize = 64;
 const READ: u32 = 256 << 20;
 pub const ROUND_TRIPS: usize = 100;
-/// The bytes that a device sends in one turn at most: 512 KiB and a packet.
+/// The most bytes that a device sends in one turn: 512 KiB and a packet.
 pub const TURN: u64 = (512 << 10) + PACKET;
-/// The packets that it sends in one turn at most.
+/// The most packets that it sends in one turn.
 pub const TURN_PACKETS: u64 = 128;
 /// The largest packet.
 pub const PACKET: u64 = 4096 + 64;
 /// The largest window of a peer, and of the kernel's send queue.
 pub const WINDOW: u64 = 512 << 10;
 
-/// A peer without an engine: it asks, and never takes what it asked for.
+/// A peer without an engine: it sends requests, and never reads the responses.
 struct Hostile {
     socket: UdpSocket,
     icrc: Icrc,
@@ -33,7 +33,7 @@ struct Hostile {
 
 impl Hostile {
     fn new(victim: Ipv4Addr, arena: &Arena) -> Self {
-        // An address that no other test takes: those of devices end in 1 to 254.
+        // An address that no other test uses: those of devices end in 1 to 254.
         let own = Ipv4Addr::new(127, 255, (std::process::id() % 200) as u8, 255);
         let socket = UdpSocket::bind((own, UDP_PORT)).expect("a free address");
         let flow = Flow { src: own.into(), dst: victim.into(), src_port: UDP_PORT, dst_port: UDP_PORT };
@@ -46,7 +46,7 @@ impl Hostile {
         Gid(own.to_ipv6_mapped().octets())
     }
 
-    /// Asks for 256 MiB, the `nth` time.
+    /// Requests 256 MiB, for the `nth` time.
     fn read(&self, qpn: u32, nth: u32) {
         let psn = Psn::new(0) + (nth * (READ / 4096)) % (1 << 24);
         let bth = bth::Repr { pkey: 0xffff, ..bth::Repr::new(Opcode::RC_RDMA_READ_REQUEST, qpn, psn) };
@@ -60,12 +60,13 @@ impl Hostile {
     }
 }
 
-/// Round trips between a victim and an innocent peer while another peer reads 256 MiB of the victim, again and again.
+/// Round trips between a victim and an innocent peer while another peer reads 256 MiB of the
+/// victim, again and again.
 #[derive(Debug)]
 pub struct Attack {
     /// The bytes that the victim has sent during each round trip, and how long that took.
     pub waits: Vec<(u64, Duration)>,
-    /// How long the victim was attacked.
+    /// The duration of the attack.
     pub lasted: Duration,
     pub victim: Counters,
     pub innocent: Counters,
@@ -88,7 +89,7 @@ pub fn attack() -> Attack {
         })
         .collect();
     let attacked = Instant::now();
-    // Four each, as many as the depth takes: 64 GiB in all.
+    // Four each, as many as the depth allows: 64 GiB in all.
     for nth in 0..4 {
         qps.iter().for_each(|qp| hostile.read(qp.qp_num(), nth));
     }
@@ -104,7 +105,7 @@ pub fn attack() -> Attack {
         recv(&mut a.qp, n, &[at_a.sge(0..8)]);
         recv(&mut b.qp, n, &[at_b.sge(0..8)]);
         send(&mut b.qp, n + 1000, SendOp::Send, &[at_b.sge(8..16)]);
-        // There and back: each side has one receive and one send.
+        // Back and forth: each side has one receive and one send.
         let (mut left, mut answered) = (4, false);
         while left > 0 {
             for end in [&mut a, &mut b] {

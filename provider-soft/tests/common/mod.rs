@@ -1,10 +1,11 @@
 //! Devices on loopback, connected queue pairs on them, memory, and waiting with a deadline.
 //!
 //! # Safety
-//! The tests post raw, for much of what they show cannot be asked for safely. What makes it sound is the [`Arena`], the only
-//! memory that they name: it is never freed, there is no reference to it, and it is accessed by volatile copies.
+//! The tests post raw requests, because the safe interface does not offer many of the shown cases.
+//! They name only memory of an [`Arena`], which is never freed, to which there is no reference, and
+//! which is accessed by volatile copies.
 #![allow(unsafe_code)]
-// Each test program uses a part.
+// Each test program uses only some of these items.
 #![allow(dead_code, unreachable_pub)]
 
 pub mod attack;
@@ -25,7 +26,7 @@ use verbs::{
     SendWr, Sge, Wc, WcStatus,
 };
 
-/// Far beyond what anything takes here on a busy machine.
+/// A deadline far beyond the duration of any step on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
 pub const PORT: u8 = 1;
@@ -33,7 +34,7 @@ pub const QKEY: u32 = 0x1234;
 pub const REMOTE: AccessFlags =
     AccessFlags::REMOTE_WRITE.union(AccessFlags::REMOTE_READ).union(AccessFlags::REMOTE_ATOMIC);
 
-/// A device of its own, opened.
+/// Opens a new device.
 pub fn open() -> Context<Soft> {
     Context::from_raw(Soft::open(&SoftDevice::auto().unwrap()).unwrap())
 }
@@ -83,7 +84,7 @@ impl Shape {
     }
 }
 
-/// One end of a connection, and what it was made from.
+/// One end of a connection, and the objects that it was made from.
 #[derive(Debug)]
 pub struct End<S: verbs::state::State = Rts> {
     pub qp: Qp<S, Soft>,
@@ -109,14 +110,14 @@ impl End<Reset> {
     }
 }
 
-/// The other end of a connection, as it tells: its number, and the first sequence number that it sends.
+/// The other end of a connection: its number, and its first packet sequence number.
 #[derive(Clone, Copy, Debug)]
 pub struct Remote {
     pub qp_num: u32,
     pub psn: u32,
 }
 
-/// For datagrams, which are connected with nobody.
+/// For datagram queue pairs, which have no peer.
 pub const NOBODY: Remote = Remote { qp_num: 0, psn: 0 };
 
 impl Remote {
@@ -141,19 +142,19 @@ pub fn path(dgid: Gid) -> AhAttr {
     AhAttr { grh: Some(grh), port_num: PORT, ..AhAttr::default() }
 }
 
-/// Two connected ends: on one device, if the contexts are the same.
+/// Makes two connected ends, on one device if the contexts are the same.
 pub fn pair_on(a: &Context<Soft>, b: &Context<Soft>, shape: &Shape) -> (End, End) {
     let (left, right) = (End::new(a, shape), End::new(b, shape));
     let (to_left, to_right) = (Remote::of(&left.qp), Remote::of(&right.qp));
     (left.connect(shape, gid(b), to_right), right.connect(shape, gid(a), to_left))
 }
 
-/// Two connected ends on two devices.
+/// Makes two connected ends on two devices.
 pub fn pair(shape: &Shape) -> (End, End) {
     pair_on(&open(), &open(), shape)
 }
 
-/// Registered memory that is never freed and that nothing has a reference to.
+/// Registered memory that is never freed and to which there is no reference.
 #[derive(Debug)]
 pub struct Arena {
     base: NonNull<u8>,
@@ -161,7 +162,8 @@ pub struct Arena {
     pub mr: Mr<Soft>,
 }
 
-// SAFETY: the pointer blocked the auto impl; what it points at is leaked and accessed by volatile copies.
+// SAFETY: the pointer blocked the auto impl; its referent is leaked and accessed by volatile
+// copies.
 unsafe impl Send for Arena {}
 
 impl Arena {
@@ -171,7 +173,7 @@ impl Arena {
 
     pub fn with_access(pd: &Pd<Soft>, len: usize, access: AccessFlags) -> Self {
         let base = NonNull::from(Box::leak(vec![0_u64; len.div_ceil(8).max(1)].into_boxed_slice())).cast();
-        // SAFETY: leaked, so it stays; the reference that made it is gone.
+        // SAFETY: leaked, so it stays mapped; the reference that it was made from is gone.
         let mr = unsafe { pd.reg_mr(base.as_ptr(), len, access) }.unwrap();
         Self { base, len, mr }
     }
@@ -212,7 +214,7 @@ pub fn pattern(seed: usize, len: usize) -> Vec<u8> {
 }
 
 pub fn post_send<S: CanPostSend>(qp: &mut Qp<S, Soft>, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
-    // SAFETY: the elements name an arena, or nothing.
+    // SAFETY: the elements name an arena, or no memory.
     unsafe { qp.post_send(wrs) }
 }
 
@@ -265,7 +267,7 @@ pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Waits for the end of a child of `fork(2)`, which is killed when it takes too long.
+/// Waits for a child of `fork(2)` to end, and kills it after the deadline.
 pub fn wait_for_child(child: Pid) -> WaitStatus {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -274,7 +276,7 @@ pub fn wait_for_child(child: Pid) -> WaitStatus {
             return status;
         }
         if Instant::now() > deadline {
-            // Fails if it has ended just now.
+            // Fails if the child has ended just now.
             let _ = kill(child, Signal::SIGKILL);
             let _ = waitpid(child, None);
             panic!("the child did not end within {PATIENCE:?}");
@@ -283,12 +285,12 @@ pub fn wait_for_child(child: Pid) -> WaitStatus {
     }
 }
 
-/// A process that is not left behind when a test fails.
+/// A process that is killed when a test fails.
 #[derive(Debug)]
 pub struct Process(pub Child);
 
 impl Process {
-    /// Waits for its end.
+    /// Waits until it ends.
     pub fn finish(mut self) -> ExitStatus {
         let mut ended = None;
         eventually("the process ends", || {
@@ -301,7 +303,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Both fail if it has ended and was waited for.
+        // Both fail if the process has been waited for.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
