@@ -21,11 +21,11 @@ use crate::shared::Shared;
 use crate::sink::Channel;
 use crate::{Ah, Cq, Mr, Pd, Qp, Soft, limits};
 
-/// An open device: of the same one, another has its own events and completion channels.
+/// An open device. Each open has its own events and completion channels.
 #[derive(Debug)]
 pub struct Context {
     device: Arc<Device>,
-    /// Asynchronous events of what is made from this.
+    /// Asynchronous events of the objects made from this context.
     events: Channel,
     async_fd: Arc<OwnedFd>,
     channels: Mutex<Vec<Arc<EventPipe>>>,
@@ -45,12 +45,12 @@ impl Context {
         })
     }
 
-    /// What the device has sent, received and lost since it was made, in packets.
+    /// Returns the numbers of packets sent, received and lost since the device was made.
     pub fn counters(&self) -> Counters {
         self.device.socket.counters()
     }
 
-    /// The completion channel whose reading end this is.
+    /// Returns the completion channel with this reading end.
     fn channel(&self, fd: BorrowedFd<'_>) -> Result<Channel> {
         let failed = |errno| self.device.error("create_cq", errno);
         let inode = inode(fd).map_err(failed)?;
@@ -129,7 +129,7 @@ impl ContextOps<Soft> for Context {
     fn create_comp_channel(&self) -> Result<OwnedFd> {
         self.device.check("create_comp_channel")?;
         let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
-        // First, for descriptors may be short.
+        // First, because descriptors may be short.
         channels.retain(|channel| !channel.is_abandoned());
         let pair = EventPipe::pair(size_of::<u64>());
         let (channel, fd) = pair.map_err(|errno| self.device.error("create_comp_channel", errno))?;
@@ -168,7 +168,7 @@ impl ContextOps<Soft> for Context {
     }
 }
 
-/// The only valid entry of the GID table.
+/// Returns the only valid entry of the GID table.
 fn gid_entry(device: &Shared) -> GidEntry {
     let name = device.socket.interface().map(|(name, _)| name);
     let index = name.and_then(|name| nix::net::if_::if_nametoindex(name.as_str()).ok());

@@ -56,7 +56,7 @@ impl Cq {
         Ok(Self { consumer, device: Arc::clone(device), cq, cqe })
     }
 
-    /// What the engine knows it by, if it is of this device.
+    /// Returns its number in the engine, if it belongs to this device.
     pub(crate) fn of(&self, device: &Arc<Device>) -> Result<CqId> {
         if Arc::ptr_eq(&self.device, device) {
             Ok(self.cq)
@@ -117,7 +117,7 @@ impl CqOps for Cq {
         let armed = if solicited_only { Armed::Solicited } else { Armed::Next };
         let wake = self.device.control("req_notify_cq", |machine, _| {
             machine.sink.arm(self.cq, armed);
-            // Who waits for events does not poll: from here on the worker watches.
+            // A program that waits for events does not poll: from here on the worker watches.
             let wake = !machine.sleep.for_packets;
             if wake {
                 machine.sleep = Sleep::AWAKE;

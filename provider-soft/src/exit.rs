@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, Once, PoisonError, Weak};
 
 use crate::shared::Shared;
 
-/// Has a device send its owed acknowledgements when the process exits.
+/// Registers a device to send its owed acknowledgements when the process exits.
 pub(crate) fn remember(shared: &Arc<Shared>) {
     static REGISTERED: Once = Once::new();
     // Where `atexit` has no room for one more function, the process exits as if it was killed.

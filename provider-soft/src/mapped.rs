@@ -14,8 +14,8 @@
 //!
 //! The mappings come from `/proc/self/maps`, which costs about 40 µs in a small process and 0.6 ms
 //! in one with 5,000 mappings, whatever the length of the range. Touching each page instead, as
-//! pinning does, takes 0.1 s and more for 1 GiB, and commits the memory of pages that no packet
-//! ever reaches.
+//! pinning does, took 0.05 s to read and 1.6 s to write 1 GiB of fresh memory in pages of 4 KiB
+//! (Linux 6.18), and commits pages that no packet ever reaches.
 //!
 //! The file may change while it is read. The kernel guarantees that it reports memory that is
 //! mapped all the while, so a range that its owner leaves alone is never refused by mistake.
@@ -39,7 +39,7 @@ use std::io::{BufRead, BufReader};
 pub(crate) struct Inaccessible {
     pub(crate) start: u64,
     pub(crate) end: u64,
-    /// What they are not.
+    /// The property that they lack: they are not `lacks`.
     pub(crate) lacks: &'static str,
 }
 

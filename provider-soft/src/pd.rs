@@ -24,7 +24,7 @@ impl Pd {
         Ok(Self { device: Arc::clone(device), pd })
     }
 
-    /// What the engine knows it by, if it is of this device.
+    /// Returns its number in the engine, if it belongs to this device.
     ///
     /// # Errors
     /// [`Cause::Foreign`].
@@ -51,7 +51,7 @@ impl Destroy for Pd {
     }
 }
 
-/// Destroys something. In a forked child it is gone already.
+/// Destroys an object. In a forked child it is gone already.
 pub(crate) fn destroyed(
     device: &Shared,
     verb: &'static str,
@@ -63,7 +63,7 @@ pub(crate) fn destroyed(
     device.control(verb, |machine, _| destroy(machine).map_err(|refused| refusal(device, verb, refused)))
 }
 
-/// The engine's refusal, with the errno that the kernel would give.
+/// Converts the engine's refusal into the errno that the kernel would return.
 pub(crate) fn refusal(device: &Shared, verb: &'static str, refused: Refused) -> Error {
     let (errno, cause) = match refused {
         Refused::NoRoom => (Errno::NOMEM, Cause::Unknown),

@@ -38,7 +38,7 @@ pub struct Qp {
     qp_type: QpType,
     info: QpInitInfo,
     state: QpState,
-    /// The attributes that the engine has no use for, as they were given.
+    /// The attributes that the engine does not use, as they were set.
     given: QpAttr,
 }
 
@@ -99,7 +99,7 @@ impl Qp {
         })
     }
 
-    /// Remembers what the engine has no use for.
+    /// Stores the attributes that the engine does not use.
     fn remember(&mut self, attr: &QpAttr, mask: QpAttrMask) {
         let given = &mut self.given;
         if mask.contains(QpAttrMask::STATE) && attr.qp_state == QpState::RESET {
@@ -232,7 +232,7 @@ impl Destroy for Qp {
     }
 }
 
-/// The attributes that change, as the engine takes them; each value checked.
+/// Checks the attributes that change, and converts them for the engine.
 fn change(device: &Shared, attr: &QpAttr, mask: QpAttrMask) -> Result<AttrChange> {
     const VERB: &str = "modify_qp";
     let limit = |name, asked: u64, max: u64| within(device, VERB, name, asked, 0, max);
@@ -316,6 +316,6 @@ fn qp_state(state: State) -> QpState {
     }
 }
 
-/// What a queue pair can let a peer do. The bits are the same on both sides.
+/// The rights that a queue pair can grant a peer. The bits are the same in verbs and in the engine.
 const REMOTE: AccessFlags =
     AccessFlags::REMOTE_WRITE.union(AccessFlags::REMOTE_READ).union(AccessFlags::REMOTE_ATOMIC);

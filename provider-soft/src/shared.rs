@@ -103,7 +103,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Has work that was posted to the queue pair in this slot done, by this thread or the holder.
+    /// Announces work that was posted to the queue pair in this slot. This thread does it, or the
+    /// holder.
     #[inline]
     pub(crate) fn posted(&self, slot: usize) {
         self.pending.insert(slot);

@@ -48,7 +48,7 @@ impl Sq {
         Self { ring, device: Arc::clone(device), slot, checks }
     }
 
-    /// The queue pair was moved to a state.
+    /// Follows the queue pair to a state.
     pub(crate) fn moved_to(&mut self, state: QpState) {
         self.checks.moved_to(state);
         if state == QpState::RESET {

@@ -15,7 +15,7 @@
 //! the alarm, which stays set until the worker reads it. So no event is lost between the decision
 //! to sleep and the sleep.
 //!
-//! Where a turn has ended with work left, the worker sleeps until a time that has passed: it lets
+//! When a turn has ended with work left, the worker sleeps until a time that has passed: it lets
 //! other threads have the lock, and goes on.
 //!
 //! A program that waits for events polls as well, a few times for each event. Only more frequent
@@ -72,7 +72,7 @@ pub(crate) fn run(shared: &Shared) {
     }
 }
 
-/// How often the program polls.
+/// The program's polling habit.
 #[derive(Debug)]
 struct Habit {
     /// The polls at the last full tick, and its time.

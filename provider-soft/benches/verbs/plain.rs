@@ -34,9 +34,9 @@ const TRUE_SIZE: u64 = 80 << 10;
 pub(crate) enum Layout {
     /// The longest datagrams.
     Full,
-    /// The datagrams that a message of 64 KiB is on RoCE v2, none of which can be longer: FIRST is
-    /// longer than what follows, which parts of a datagram cannot be but for the last, so it leaves
-    /// with one MIDDLE.
+    /// The datagrams of a message of 64 KiB on RoCE v2. FIRST is longer than the packets behind it,
+    /// and only the last segment of a datagram may be shorter than the others, so FIRST leaves with
+    /// one MIDDLE.
     Roce,
     /// The same, with an ICRC of each packet computed at both ends. All other costs of RDMA are
     /// missing.
@@ -102,7 +102,7 @@ fn poll<T>(call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     poll_or(std::hint::spin_loop, call)
 }
 
-/// Does the same, but sometimes yields: the other end may be waiting for this processor.
+/// Calls in the same way, but sometimes yields: the other end may be waiting for this processor.
 fn poll_politely<T>(call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     poll_or(std::thread::yield_now, call)
 }

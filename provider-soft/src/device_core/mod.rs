@@ -194,7 +194,7 @@ impl DeviceCore {
         }
     }
 
-    /// Does the work whose time has come.
+    /// Executes the engine's expired deadlines, and retries clogged pipes.
     #[inline]
     pub(crate) fn expire(&mut self, now: Time) {
         if self.engine.deadline().is_some_and(|deadline| deadline <= now) {

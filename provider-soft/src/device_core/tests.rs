@@ -13,11 +13,11 @@ use super::*;
 use crate::io::{Counters, HOLD};
 use crate::memory::Region;
 
-/// As much as the peer reads in one request.
+/// The bytes that the peer reads in one request.
 const READ: usize = 4 << 20;
-/// What a packet counts beside its bytes.
+/// The cost of a packet beside its bytes.
 const PACKET_COST: u64 = 768;
-/// The largest packet, and what it counts.
+/// The cost of the largest packet.
 const PACKET: u64 = 4096 + 64 + PACKET_COST;
 const NOW: Time = Time(1_000_000_000);
 
@@ -110,12 +110,12 @@ impl Victim {
     }
 }
 
-/// An address of which there is no device.
+/// Returns an address without a device.
 fn remote(last: u8) -> Gid {
     [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, last]
 }
 
-/// What was sent, as credit counts it.
+/// Returns the cost of the sent packets, as credit counts it.
 fn cost(counters: &Counters) -> u64 {
     counters.sent_bytes + counters.sent * (PACKET_COST - ICRC_LEN as u64)
 }

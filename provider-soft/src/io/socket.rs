@@ -62,7 +62,8 @@ impl Socket {
         Err(last)
     }
 
-    /// Does as [`bind`](Self::bind), with a port of the caller's choice (0: a free one).
+    /// Takes a UDP port of a local address as [`bind`](Self::bind), with a port of the caller's
+    /// choice (0: a free one).
     pub(super) fn bind_port(address: IpAddr, port: u16) -> Result<Self, Errno> {
         let address = address.to_canonical();
         // The ICRC covers a packet's destination address, which an address that stands for many
@@ -112,7 +113,7 @@ impl Socket {
         })
     }
 
-    /// Has the kernel report traffic class and hop limit with each packet. They make a receive
+    /// Asks the kernel to report traffic class and hop limit with each packet. They make a receive
     /// slower, and only receivers of datagrams see them.
     ///
     /// # Errors
