@@ -1,14 +1,15 @@
-//! What the engine costs, alone: two engines hand each other packets in memory, no socket, no ICRC.
+//! The cost of the engine alone: two engines pass packets to each other in memory, without socket
+//! or ICRC.
 //!
 //! ```text
 //!   cargo bench -p roce --bench engine               a table: nanoseconds and instructions
 //!   cargo bench -p roce --bench engine -- --check    no timing; fails where one takes more instructions than it may
 //! ```
 //!
-//! A message's cost is that of both sides: posted, sent, received, acknowledged, completed.
-//! Instructions are counted by callgrind: the program runs itself twice under `valgrind`, once with
-//! twice the messages, and the difference is what messages cost. The counts do not depend on the
-//! machine's speed or load. Where there is no valgrind, the table says so; `--check` fails.
+//! The cost of a message is that of both sides: posted, sent, received, acknowledged, completed.
+//! Callgrind counts the instructions: the program runs itself twice under `valgrind`, once with
+//! twice the messages, and the difference is the cost of the messages. The counts do not depend on
+//! the machine's speed or load. Without valgrind, the table says so, and `--check` fails.
 
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
@@ -22,15 +23,15 @@ use roce::sim::{Rng, VecMemory, VecRegion, connected_attr};
 use roce::wire::ICRC_LEN;
 use roce::wire::packet::MAX_PACKET_LEN;
 
-/// How long each case is timed, this often; the least counts.
+/// The time that each case is run for in each round; the fastest round counts.
 const TIMED: Duration = Duration::from_millis(100);
 const TIMES: u32 = 5;
-/// Messages that instructions are counted over.
+/// The number of messages over which instructions are counted.
 const COUNTED: u32 = 512;
-/// Bytes of memory of each side.
+/// The size of each side's memory, in bytes.
 const MEMORY: usize = 1 << 20;
 
-/// Completions are counted and forgotten.
+/// A sink that counts completions and forgets them.
 #[derive(Default)]
 struct Ended {
     completions: u32,
@@ -102,7 +103,7 @@ impl Side {
     }
 }
 
-/// Two connected engines, and what is posted.
+/// Two connected engines, and the work requests that they post.
 struct World {
     sides: [Side; 2],
     now: u64,
@@ -118,7 +119,7 @@ impl World {
         Self { sides, now: 0, buf: Box::new([0; MAX_PACKET_LEN]) }
     }
 
-    /// One message, until it has completed.
+    /// Sends one message, until it has completed.
     fn message(&mut self, case: &Case) {
         self.now += 1000;
         let now = Time(self.now);
@@ -159,7 +160,7 @@ impl World {
     }
 }
 
-/// Everything that one side has to send arrives at the other.
+/// Delivers everything that one side has to send to the other.
 fn carry(now: Time, from: &mut Side, to: &mut Side, buf: &mut [u8]) {
     let arrival = Arrival { remote: from.gid, local: to.gid, ..Arrival::default() };
     while let Some(transmit) = from.engine.poll_transmit(now, Urgency::All, buf, &mut from.ended) {
@@ -180,9 +181,9 @@ struct Case {
     name: &'static str,
     kind: Kind,
     length: u32,
-    /// What the cost is divided by.
+    /// The number that the cost is divided by.
     per: u32,
-    /// How many instructions it may take.
+    /// The limit, in instructions.
     limit: f64,
 }
 
@@ -211,7 +212,7 @@ fn nanoseconds(case: &Case) -> f64 {
     least
 }
 
-/// Instructions, as callgrind counts them, or why there is no count.
+/// Returns the number of instructions that callgrind counts, or the reason why there is none.
 fn instructions(index: usize) -> Result<f64, String> {
     let once = instructions_of(index, COUNTED)?;
     let twice = instructions_of(index, 2 * COUNTED)?;
@@ -229,7 +230,7 @@ fn instructions_of(index: usize, count: u32) -> Result<f64, String> {
         .output()
         .map_err(|error| format!("valgrind could not be started: {error}"))?;
     let profile = std::fs::read_to_string(&out);
-    // Where it was never written there is nothing to remove.
+    // If the file was never written, there is nothing to remove.
     let _ = std::fs::remove_file(&out);
     if !ran.status.success() {
         return Err(format!(

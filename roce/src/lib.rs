@@ -1,10 +1,10 @@
-//! RoCEv2 without I/O: wire formats, a transport engine and a fabric simulator. No clock, socket,
-//! thread or lock.
+//! RoCEv2 without I/O: wire formats, a transport engine and a fabric simulator. The crate uses no
+//! clock, socket, thread or lock.
 //!
-//! | module | what it is |
+//! | module | contents |
 //! |---|---|
 //! | [`wire`] | packets as bytes and as meaning, packet sequence numbers, the invariant CRC |
-//! | [`engine`] | queue pairs, memory keys, requester and responder: packets and calls in; packets, completions and the next deadline out |
+//! | [`engine`] | queue pairs, memory keys, requester and responder. Packets and calls go in; packets, completions and the next deadline come out |
 //! | [`sim`] | a fabric of many engines in virtual time, with seeded faults |
 //!
 //! # References

@@ -1,7 +1,7 @@
-//! The seeds of the fuzz target `responder`: small conversations with each service; and all of its
-//! corpus, run.
+//! The seeds of the fuzz target `responder`: small conversations with each service. Its whole
+//! corpus is run, too.
 //!
-//! After a change that is meant, write them anew:
+//! After an intended change, write them again:
 //! `ROCE_WRITE_SEEDS=1 cargo test -p roce --test responder_seeds`.
 
 #[path = "../fuzz/fuzz_targets/responder/driver.rs"]
@@ -18,7 +18,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/responder")
 }
 
-/// A packet that is as it should be: `len` bytes of the first region.
+/// Returns a correct packet with `len` bytes of the first region.
 fn packet(qp: u8, opcode: u8, len: u16) -> Step {
     Step { qp, opcode, len, dmalen: u32::from(len), va: 16, flags: 1, ..Step::default() }
 }
@@ -174,7 +174,7 @@ proptest! {
         let seeds = seeds();
         let mut bytes: Vec<u8> =
             picks.iter().flat_map(|(pick, _)| pick.get(&seeds).1.iter().flat_map(Step::bytes)).collect();
-        // A few bytes are other than they were.
+        // Changes a few bytes.
         for (_, change) in &picks {
             let at = usize::from(change >> 8) * 7 % bytes.len();
             if change % 3 == 0 {

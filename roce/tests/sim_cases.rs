@@ -1,4 +1,4 @@
-//! What random traffic does not meet, each case once, on the simulator.
+//! Cases that random traffic does not meet, once each, on the simulator.
 
 use roce::engine::{
     Access, AttrChange, CqId, Event, Gid, MwType, Opcode, Payload, PostRefused, Qpn, RecvWr, SendFlags,
@@ -83,7 +83,8 @@ fn a_completion_queue_that_is_full_fails_its_queue_pair() {
         "{events:?}"
     );
     assert_eq!(p.state(p.b, p.qp_b), State::Err);
-    // What was not told there may have been acknowledged, but nothing is sure from then on.
+    // Packets that were not reported may have been acknowledged, but nothing is certain from then
+    // on.
     assert_eq!(p.state(p.a, p.qp_a), State::Err);
     assert_eq!(p.ended(p.a).len(), 4);
 }
@@ -123,8 +124,8 @@ fn a_region_taken_back_while_it_is_read_ends_the_read() {
     let mut p = pair(Link { bandwidth: 1_000_000_000, ..Link::default() });
     let (addr, rkey) = (p.target.addr, p.target.key);
     p.send(1, SendOp::Read { addr, rkey }, 4096);
-    // The request has arrived, a part of the answer has left or not: either way nothing is read any
-    // more.
+    // The request has arrived, and a part of the answer may have left: nothing is read afterwards
+    // in any case.
     p.fabric.run_until(Time(1_800));
     p.fabric.with(p.b, |engine, _, _| engine.dereg_mr(rkey)).unwrap();
     p.send(2, SendOp::Read { addr, rkey }, 4096);
@@ -316,7 +317,7 @@ fn packets_of_noise_disturb_nothing() {
             p.receive(n);
             p.send(n, SEND, 3000);
         }
-        // Most with a header that names the queue pair, so that they get further.
+        // Most of them with a header that names the queue pair, so that they are processed further.
         let mut noise = vec![0; rng.below(120) as usize];
         rng.fill(&mut noise);
         if noise.len() >= 12 && !rng.chance(Chance::percent(20)) {
@@ -324,8 +325,8 @@ fn packets_of_noise_disturb_nothing() {
             noise[1] &= 0x30;
             noise[2..4].fill(0xff);
             noise[5..8].copy_from_slice(&p.qp_b.0.to_be_bytes()[1..]);
-            // Sequence numbers far ahead or behind: in order, noise would be what the peer has
-            // sent.
+            // Sequence numbers far ahead or behind: in order, noise would equal packets of the
+            // peer.
             noise[9] = 0x40;
         }
         p.fabric.inject(p.a, p.b, &noise);

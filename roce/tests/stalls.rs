@@ -1,9 +1,9 @@
-//! How long a hostile peer keeps others waiting: packets and bytes that leave an engine before
-//! theirs.
+//! The wait that a hostile peer can cause: packets and bytes that leave an engine before those of
+//! others.
 //!
-//! The attacker has as many queue pairs as a device of `provider-soft` has. On each it has a read
-//! of 2 GiB under way, or atomics, or a request that is refused. The module docs of
-//! `roce::engine`'s scheduler state the bounds that these tests check.
+//! The attacker has as many queue pairs as a device of `provider-soft`. On each it has a read of 2
+//! GiB in progress, or atomics, or a request that is refused. The module docs of `roce::engine`'s
+//! `output` state the bounds that these tests check.
 
 use roce::engine::{
     Access, Arrival, AttrChange, Completion, Config, CqFull, CqId, Engine, Event, Fault, Gid, Memory,
@@ -17,23 +17,23 @@ use roce::wire::{Headers, ICRC_LEN, Opcode, Psn, atomic_eth, bth, reth};
 const HERE: Gid = gid(1);
 const ATTACKER: Gid = gid(2);
 const INNOCENT: Gid = gid(3);
-/// As many as `provider-soft` has, less the innocents'.
+/// The number of queue pairs of `provider-soft`, except those of the innocents.
 const HOSTILE_QPS: usize = 4000 - 8;
 const WINDOW: u64 = 512 << 10;
 /// The largest read (IBTA 9.7.4.1).
 const LARGEST_READ: u32 = 1 << 31;
-/// What each packet counts in the window beside its bytes.
+/// The cost of each packet in the window beside its bytes.
 const PACKET_COST: u64 = 768;
-/// A quantum of answers: so many packets, and less than so many bytes.
+/// A quantum of answers: the largest number of packets, and the limit of bytes.
 const QUANTUM: (u64, u64) = (64, 65_732);
-/// So many packets of a class leave in a row where others wait.
+/// The number of packets of a class that leave in a row while others wait.
 const SHARE: u64 = 64;
 
 const fn gid(last: u8) -> Gid {
     [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, last]
 }
 
-/// Memory of any size that holds nothing.
+/// Memory of any size that stores nothing.
 struct Hollow;
 
 impl Memory for Hollow {
@@ -52,7 +52,7 @@ impl Memory for Hollow {
     }
 }
 
-/// Nobody looks at completions here.
+/// A sink that ignores completions.
 struct Deaf;
 
 impl Sink for Deaf {
@@ -65,7 +65,7 @@ impl Sink for Deaf {
     fn event(&mut self, _event: Event) {}
 }
 
-/// What left before a packet.
+/// The packets that left before another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Before {
     packets: u64,
@@ -87,7 +87,7 @@ struct Victim {
     engine: Engine<Hollow>,
     key: u32,
     hostile: Vec<Qpn>,
-    /// The next sequence number of each, by position.
+    /// The next sequence number of each queue pair, by position.
     psns: Vec<u32>,
     innocent: Qpn,
     now: Time,
@@ -99,7 +99,7 @@ impl Victim {
         Self::with(answer_rate, INNOCENT)
     }
 
-    /// A device whose innocent queue pair has a peer at this address.
+    /// Returns a device whose innocent queue pair has a peer at this address.
     fn with(answer_rate: u32, innocent: Gid) -> Self {
         let config = Config {
             max_qp: HOSTILE_QPS as u32 + 8,
@@ -141,7 +141,7 @@ impl Victim {
         Self { engine, key, hostile, psns, innocent, now: Time(0), buf: Box::new([0; MAX_PACKET_LEN]) }
     }
 
-    /// The attacker asks for as much as it may, on all queue pairs.
+    /// Sends the attacker's reads: as much as it may ask for, on all queue pairs.
     fn attacked(mut self) -> Self {
         for n in 0..self.hostile.len() {
             self.hostile_read(n);
@@ -155,7 +155,7 @@ impl Victim {
         self.arrive(ATTACKER, self.hostile[n], psn, Opcode::RC_RDMA_READ_REQUEST, LARGEST_READ, 0);
     }
 
-    /// The attacker's atomics arrive, 32 on each of its queue pairs.
+    /// Sends the attacker's atomics: 32 on each of its queue pairs.
     fn attacked_with_atomics(mut self) -> Self {
         for _ in 0..32 {
             for n in 0..self.hostile.len() {
@@ -167,8 +167,8 @@ impl Victim {
         self
     }
 
-    /// A packet arrives on each of the attacker's queue pairs that is refused, since the one before
-    /// it is missing.
+    /// Delivers a packet on each of the attacker's queue pairs that is refused, because the one
+    /// before it is missing.
     fn attacked_with_refused_requests(mut self) -> Self {
         for n in 0..self.hostile.len() {
             let psn = Psn::new(self.psns[n] + 1);
@@ -177,7 +177,7 @@ impl Victim {
         self
     }
 
-    /// A request of the innocent's peer arrives.
+    /// Delivers a request of the innocent's peer.
     fn innocent_asks(&mut self, psn: u32, opcode: Opcode) {
         let payload = if opcode.has_payload() { 8 } else { 0 };
         self.arrive(INNOCENT, self.innocent, Psn::new(psn), opcode, 8, payload);
@@ -208,7 +208,7 @@ impl Victim {
         self.engine.post_send(self.innocent, &wr, self.now, &mut Deaf).unwrap();
     }
 
-    /// The peer acknowledges what was sent, so that the window has room.
+    /// Acknowledges packets for the peer, so that the window has room.
     fn acknowledge(&mut self, psn: u32) {
         let bth = bth::Repr {
             pkey: 0xffff,
@@ -227,7 +227,7 @@ impl Victim {
         self.engine.post_recv(self.innocent, &wr, self.now, &mut Deaf).unwrap();
     }
 
-    /// The next packet that leaves, by whom and how long.
+    /// Returns the queue pair and the length of the next packet that leaves.
     fn transmit(&mut self) -> Option<(Qpn, u64)> {
         self.transmit_with(Urgency::Now)
     }
@@ -237,7 +237,7 @@ impl Victim {
         Some((sent.qpn, sent.len as u64))
     }
 
-    /// Lets `count` packets leave, as time goes by where nothing may.
+    /// Lets `count` packets leave, and advances time when none may.
     fn run(&mut self, count: u64) {
         for _ in 0..count {
             while self.transmit().is_none() {
@@ -247,7 +247,7 @@ impl Victim {
         }
     }
 
-    /// What leaves before the next packet of the innocent.
+    /// Returns the packets that leave before the next packet of the innocent.
     fn before(&mut self) -> Before {
         self.before_with(Urgency::Now)
     }
@@ -405,7 +405,7 @@ fn acknowledgements_leave_between_requests_and_answers() {
     let mut victim = Victim::new(0).attacked();
     for n in 0..HOSTILE_QPS {
         let (qpn, psn) = (victim.hostile[n], Psn::new(victim.psns[n]));
-        // Its acknowledgement is behind its answer; a write of the innocent's is not.
+        // The acknowledgement of the attacker is behind its answer; a write of the innocent is not.
         victim.arrive(ATTACKER, qpn, psn, Opcode::RC_RDMA_WRITE_ONLY, 8, 8);
     }
     let innocent = victim.innocent;
@@ -456,14 +456,14 @@ fn without_a_rate_answers_leave_as_fast_as_they_are_taken() {
 fn a_peers_credit_outlives_its_queue_pairs_but_the_last() {
     let mut victim = Victim::new(8000).attacked();
     while victim.transmit().is_some() {}
-    // Queue pairs that go, with answers to send, leave the others' place as it was.
+    // Queue pairs with answers to send that are destroyed leave the place of the others unchanged.
     let gone: Vec<Qpn> = victim.hostile.drain(..HOSTILE_QPS / 2).collect();
     for qpn in gone {
         victim.engine.destroy_qp(qpn).unwrap();
     }
     assert_eq!(victim.transmit(), None);
     victim.run(100);
-    // When all have gone, nothing is waited for.
+    // After all are destroyed, nothing is waited for.
     for qpn in victim.hostile.drain(..) {
         victim.engine.destroy_qp(qpn).unwrap();
     }

@@ -1,9 +1,9 @@
-//! Strangers: what a sender reaches that was given neither a queue pair number nor a sequence
-//! number nor a key, and how often.
+//! Strangers: the effects, and their frequency, of a sender that was given neither a queue pair
+//! number nor a sequence number nor a key.
 //!
-//! The rates are those of docs/security.md. Each field is counted alone, since the odds of two are
-//! their product: queue pair numbers and keys by random tries with a fixed seed, the 2²⁴ sequence
-//! numbers one by one.
+//! The rates are those of docs/security.md. Each field is counted alone, because the probability of
+//! two is their product: queue pair numbers and keys by random tries with a fixed seed, the 2²⁴
+//! sequence numbers one by one.
 
 use std::collections::HashSet;
 
@@ -22,7 +22,7 @@ const BITS_24: u32 = 0xff_ffff;
 const IOVA: u64 = 0x1_0000;
 const NOW: Time = Time(0);
 
-/// What an engine said: how many messages came, and how many sends ended.
+/// The reports of an engine: the number of messages that arrived, and of sends that ended.
 #[derive(Debug, Default)]
 struct Log {
     received: u64,
@@ -43,7 +43,7 @@ impl Sink for Log {
 const SEND_CQ: CqId = CqId(1);
 const RECV_CQ: CqId = CqId(2);
 
-/// The engine that is attacked. The attacker knows its address and its peer's, and can forge both.
+/// The engine under attack. The attacker knows its address and its peer's, and can forge both.
 struct Victim {
     engine: Engine<VecMemory>,
     log: Log,
@@ -65,13 +65,13 @@ impl Victim {
         victim
     }
 
-    /// One more key of the same memory.
+    /// Registers one more key of the same memory.
     fn register(&mut self) -> u32 {
         let region = VecRegion { buffer: self.memory, start: 0, length: 4096 };
         self.engine.reg_mr(&self.attr, region).unwrap()
     }
 
-    /// A queue pair that is connected with the peer, and has receives.
+    /// Creates a queue pair that is connected with the peer, and posts receives.
     fn connected(&mut self, service: Service, psn: u32, receives: u32) -> Qpn {
         let cap = QpCap {
             max_send_wr: 32,
@@ -103,7 +103,7 @@ impl Victim {
         qpn
     }
 
-    /// A forged packet arrives.
+    /// Delivers a forged packet.
     fn hear(&mut self, headers: &Headers, payload: &[u8]) {
         let mut packet = [0; 128];
         let len = headers.emit(&mut packet);
@@ -118,7 +118,7 @@ fn headers(opcode: Opcode, dest_qp: u32, psn: u32) -> Headers {
     Headers::new(bth::Repr::new(opcode, dest_qp, Psn::new(psn)))
 }
 
-/// Panics unless a count of rare events is within five standard deviations of what is expected.
+/// Panics unless a count of rare events is within five standard deviations of its expected value.
 fn assert_near(count: u64, expected: f64) {
     let off = (count as f64 - expected).abs();
     assert!(off < 5.0 * expected.sqrt(), "{count} where {expected:.1} are expected");
@@ -145,7 +145,7 @@ fn one_of_2_to_the_24_sequence_numbers_delivers_a_message_to_a_known_reliable_qu
     let mut victim = Victim::new(3);
     let psn = Rng::new(4).next_u64() as u32 & BITS_24;
     let qpn = victim.connected(Service::Rc, psn, 16);
-    // Backwards, so that the number that comes after the right one has had its turn.
+    // Backwards, so that the number behind the correct one is tried first.
     for back in 0..=BITS_24 {
         let guess = psn.wrapping_add(1000).wrapping_sub(back) & BITS_24;
         victim.hear(&headers(Opcode::RC_SEND_ONLY, qpn.0, guess), &[1; 8]);
@@ -202,7 +202,8 @@ fn a_blind_write_opens_one_of_n_keys_n_times_in_2_to_the_32() {
 
 #[test]
 fn one_public_queue_pair_number_gives_no_key() {
-    // The attacker runs the same program, so it sees how its own numbers follow from each other.
+    // The attacker runs the same program, and can therefore observe how its own numbers follow from
+    // each other.
     let own = numbers(0);
     let mut rules: Vec<Box<dyn Fn(u32) -> u32>> = vec![
         Box::new(move |qpn| own.1.wrapping_add((qpn.wrapping_sub(own.0)) << 8)),
@@ -224,11 +225,11 @@ fn one_public_queue_pair_number_gives_no_key() {
         let (qpn, key) = numbers(life);
         found += rules.iter().filter(|rule| rule(qpn) == key).count();
     }
-    // 83 guesses each of 2,000 keys: one of them is right with a chance of 1 in 26,000.
+    // 83 guesses of each of 2,000 keys: one of them is correct with a probability of 1 in 26,000.
     assert_eq!(found, 0);
 }
 
-/// The first queue pair number and the first key of an engine.
+/// Returns the first queue pair number and the first key of an engine.
 fn numbers(seed: u64) -> (u32, u32) {
     let mut engine = Engine::new(Config::default(), VecMemory::default(), Rng::split(9, seed));
     let pd = engine.alloc_pd().unwrap();
@@ -251,12 +252,12 @@ fn a_stale_key_names_something_again_as_rarely_as_a_random_one() {
     }
     let (stale, live) = keys.split_at(STALE);
     let live: HashSet<u32> = live.iter().copied().collect();
-    // With 1,000 live keys, one of 16,777 indices is taken, and one of 4,294,967 keys.
+    // With 1,000 living keys, one of 16,777 indices is taken, and one of 4,294,967 keys.
     let indices = stale.iter().filter(|key| victim.engine.mr_by_index(*key >> 8).is_some()).count();
     assert_near(indices as u64, (STALE * LIVE) as f64 / 16_777_216.0);
     let opened = stale.iter().filter(|key| live.contains(key)).count();
     assert!(opened <= 2, "{opened} stale keys open something, where 0.07 are expected");
-    // Two of 301,000 draws of 32 bits are the same 10.5 times.
+    // Two of 301,000 draws of 32 bits are equal 10.5 times.
     let distinct: HashSet<&u32> = keys.iter().collect();
     let repeated = keys.len() - distinct.len();
     assert!(repeated < 30, "{repeated} keys were given again");

@@ -1,5 +1,5 @@
-//! Strict ports: a connected queue pair hears the UDP source port that its peer was first heard
-//! from.
+//! Strict ports: a connected queue pair accepts the UDP source port of its peer's first packet
+//! only.
 
 use roce::engine::{
     Access, Arrival, AttrChange, Completion, Config, CqFull, CqId, Engine, Event, Gid, MemoryAttr, Path,
@@ -15,7 +15,7 @@ const PEER: Gid = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 2];
 const NOW: Time = Time(0);
 const PSN: u32 = 1000;
 const QKEY: u32 = 0x1234;
-/// Where the peer sends from, and where the attacker does.
+/// The source ports of the peer and of the attacker.
 const ITS: u16 = 49_152;
 const OTHER: u16 = 50_000;
 
@@ -99,7 +99,8 @@ impl Host {
         self.engine.handle(NOW, &arrival, &packet[..len + ICRC_LEN], &mut self.log);
     }
 
-    /// A message comes; how many have come, and how many packets were dropped for their port.
+    /// Delivers a message. Returns the number of messages that arrived, and of packets that were
+    /// dropped because of their port.
     fn message(&mut self, src_port: u16, psn: u32) -> (u32, u64) {
         let mut headers = Headers::new(bth::Repr::new(self.opcode, self.qpn.0, Psn::new(psn)));
         headers.deth = (self.opcode == Opcode::UD_SEND_ONLY).then_some(deth::Repr { qkey: QKEY, src_qp: 3 });

@@ -1,5 +1,5 @@
-//! Properties of the wire formats: what is emitted is parsed again, and nothing that arrives makes
-//! a parser panic.
+//! Properties of the wire formats: emitted headers are parsed again, and no input makes a parser
+//! panic.
 
 use proptest::prelude::*;
 use roce::wire::packet::{MAX_HEADER_LEN, pad_for};
@@ -12,7 +12,7 @@ fn flow() -> Flow {
     Flow { src: [10, 0, 0, 1].into(), dst: [10, 0, 0, 2].into(), src_port: 49152, dst_port: 4791 }
 }
 
-/// Headers with everything in place that the opcode calls for, and arbitrary contents.
+/// Returns headers with every part that the opcode requires, and arbitrary contents.
 fn headers(opcode: impl Strategy<Value = u8>) -> impl Strategy<Value = Headers> {
     let numbers = prop::array::uniform8(any::<u64>());
     (opcode, prop::array::uniform6(any::<bool>()), 0u8..4, numbers).prop_map(|(opcode, bits, pad_cnt, n)| {
@@ -58,7 +58,7 @@ fn headers(opcode: impl Strategy<Value = u8>) -> impl Strategy<Value = Headers> 
     })
 }
 
-/// As an engine sends it: headers, payload, pad, ICRC.
+/// Returns a packet as an engine sends it: headers, payload, pad, ICRC.
 fn packet(headers: &Headers, payload: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0; headers.len()];
     assert_eq!(headers.emit(&mut bytes), headers.len());
@@ -69,7 +69,7 @@ fn packet(headers: &Headers, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Every accessor of every header that the packet has.
+/// Calls every accessor of every header of the packet.
 fn look_at_everything(bytes: &[u8]) {
     if let Ok(packet) = Packet::new_checked(bytes) {
         let headers = packet.headers();

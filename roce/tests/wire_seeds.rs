@@ -1,7 +1,7 @@
-//! The seeds of the fuzz target `packet`: one packet for each known opcode, made by the wire
+//! The seeds of the fuzz target `packet`: one packet for each known opcode, written by the wire
 //! formats themselves.
 //!
-//! After a change that is meant, write them anew:
+//! After an intended change, write them again:
 //! `ROCE_WRITE_SEEDS=1 cargo test -p roce --test wire_seeds`.
 
 use std::fs;

@@ -1,10 +1,10 @@
-//! [`Answers`]: the order in which read responses and atomics' results leave, and how many bytes of them one peer may have
-//! on their way.
+//! [`Answers`]: the order in which read responses and results of atomics leave, and the number of
+//! bytes of them that may be on their way to one peer.
 //!
-//! A read request of 28 bytes may ask for 2 GiB, and a queue pair may have an atomic's result to
-//! send for each of [`Attr::max_dest_rd_atomic`] requests. What peers ask for must not leave before
-//! what others wait for. Answers therefore stand in a line of their own, behind requests, refusals
-//! and acknowledgements ([`output`](super::output)).
+//! A read request of 28 bytes may ask for 2 GiB, and a queue pair may owe the result of an atomic
+//! for each of [`Attr::max_dest_rd_atomic`] requests. Packets that a peer asks for must not leave
+//! before packets that others wait for. Answers therefore stand in a line of their own, behind
+//! requests, refusals and acknowledgements ([`output`](super::output)).
 //!
 //! ```text
 //!   line      peer A ──► peer C          the first one sends a quantum of its first queue pair, then both go to the end
@@ -16,22 +16,22 @@
 //! ```
 //!
 //! - **Round robin between peers**, then between the queue pairs of a peer. A peer is a remote
-//!   address: a host with 4,000 queue pairs takes the same share as a host with one.
+//!   address: a host with 4,000 queue pairs gets the same share as a host with one.
 //! - **A quantum** is [`QUANTUM_BYTES`] or [`QUANTUM_PACKETS`], whichever comes first: as many
-//!   packets of one flow as fit a datagram that is segmented by the kernel.
-//! - **Credit** is a bucket of [`Config::window_bytes`] for each peer. Each packet takes its length
-//!   and [`PACKET_COST`] out; time puts [`Config::answer_rate`] back. In any period of `t`
-//!   microseconds, one peer is so sent at most `window_bytes + answer_rate × t` bytes of answers,
-//!   and a packet more where the window is smaller than one.
+//!   packets of one flow as fit a datagram that the kernel segments.
+//! - **Credit** is a bucket of [`Config::window_bytes`] for each peer. Each packet removes its
+//!   length and [`PACKET_COST`]; time adds [`Config::answer_rate`]. In any period of `t`
+//!   microseconds, one peer is therefore sent at most `window_bytes + answer_rate × t` bytes of
+//!   answers, and one more packet if the window is smaller than a packet.
 //!
-//! Time is the only thing that refills a bucket. The wire offers one other sign that a peer has
-//! received an answer: a request that goes beyond the depth of its queue pair. It comes a whole
-//! depth late, and a hostile peer sends it unread.
+//! Only time refills a bucket. The wire offers one other sign that a peer has received an answer: a
+//! request beyond the depth of its queue pair. It arrives a whole depth late, and a hostile peer
+//! sends it without reading the answer.
 //!
 //! [`Attr::max_dest_rd_atomic`]: super::types::Attr::max_dest_rd_atomic
 //!
-//! Invariant: peers are made and given back by control calls. A packet only moves queue pairs
-//! between places that have room.
+//! Invariant: only control calls create and release peers. A packet moves queue pairs between
+//! places that have room.
 
 use alloc::collections::{BTreeMap, BinaryHeap, VecDeque};
 use alloc::vec::Vec;
@@ -41,36 +41,37 @@ use super::qp::Qp;
 use super::scheduler::PACKET_COST;
 use super::types::{Config, Gid, Network, Path, Time};
 
-/// The payload and headers that one queue pair sends in a row: 15 packets of 4 KiB.
+/// The number of bytes, payload and headers, that one queue pair sends in a row: 15 packets of 4
+/// KiB.
 pub(crate) const QUANTUM_BYTES: u32 = 15 * 4108;
 
-/// The packets that one queue pair sends in a row: as many segments as the kernel takes of a
-/// datagram.
+/// The number of packets that one queue pair sends in a row: the segments that the kernel accepts
+/// in a datagram.
 pub(crate) const QUANTUM_PACKETS: u32 = 64;
 
-/// What the largest packet takes out of a bucket.
+/// The credit that the largest packet costs.
 const PACKET_COST_MAX: i64 = 4096 + 64 + PACKET_COST as i64;
 
-/// What a peer rests for: credit for a quantum of full packets.
+/// The credit that a resting peer waits for: a quantum of full packets.
 const QUANTUM_COST: i64 = 15 * PACKET_COST_MAX;
 
-/// Peers that are answered: what they read, and what their atomics found.
+/// The peers that receive answers.
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
     peers: Vec<Peer>,
-    /// Places in `peers` without users.
+    /// Free places in `peers`.
     free: Vec<u32>,
     by_address: BTreeMap<Address, u32>,
     /// Peers with answers to send.
     line: VecDeque<u32>,
-    /// Peers with answers to send and too little credit, and when they have enough.
+    /// Peers with answers to send and too little credit, and the time when they have enough.
     resting: BinaryHeap<Reverse<(Time, u32)>>,
-    /// What the first queue pair of the first peer has sent of its quantum.
+    /// The part of its quantum that the first queue pair of the first peer has sent.
     packets: u32,
     bytes: u32,
 }
 
-/// What tells peers from each other: a GID, or a local id where there are no GIDs (InfiniBand).
+/// The identity of a peer: a GID, or a local id where there are no GIDs (InfiniBand).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Address {
     Global(Gid),
@@ -91,12 +92,12 @@ struct Peer {
     address: Address,
     /// Queue pairs that are connected to it.
     users: u32,
-    /// Those of them with an answer to send.
+    /// Those queue pairs that have an answer to send.
     qps: VecDeque<u32>,
     place: Place,
-    /// Bytes that may leave. Below 0 where the window is smaller than a packet.
+    /// The number of bytes that may leave. Below 0 if the window is smaller than a packet.
     credit: i64,
-    /// Until when time has been turned into credit.
+    /// The time up to which time has been turned into credit.
     counted: Time,
 }
 
@@ -108,7 +109,7 @@ enum Place {
 }
 
 impl Answers {
-    /// Counts one more queue pair of a peer, and returns the peer's number.
+    /// Adds a queue pair to a peer, and returns the peer's number.
     pub(crate) fn join(&mut self, address: Address, config: &Config, now: Time) -> u32 {
         let found = self.by_address.get(&address).copied();
         let number = found.unwrap_or_else(|| self.add(address, config, now));
@@ -143,7 +144,7 @@ impl Answers {
         self.peers.get(number as usize).map(|peer| peer.address)
     }
 
-    /// Takes a queue pair from its peer.
+    /// Removes a queue pair from its peer.
     pub(crate) fn leave(&mut self, qp: &mut Qp) {
         let Some(number) = qp.peer.take() else { return };
         let Some(peer) = self.peers.get_mut(number as usize) else { return };
@@ -167,7 +168,7 @@ impl Answers {
         }
     }
 
-    /// Puts a queue pair with an answer to send at the end of its peer's.
+    /// Appends a queue pair with an answer to send to those of its peer.
     #[inline]
     pub(crate) fn enqueue(&mut self, qp: &mut Qp) {
         let Some(number) = qp.peer.filter(|_| !qp.in_answers) else { return };
@@ -186,12 +187,12 @@ impl Answers {
         self.line.is_empty() && self.resting.is_empty()
     }
 
-    /// Returns when the first of the peers that rest goes on.
+    /// Returns the time when the first resting peer has enough credit.
     pub(crate) fn deadline(&self) -> Option<Time> {
         self.resting.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// Puts peers that have rested long enough back into the line.
+    /// Moves peers that have rested long enough back into the line.
     #[inline]
     pub(crate) fn wake(&mut self, now: Time) {
         while let Some(&Reverse((at, number))) = self.resting.peek()
@@ -205,12 +206,12 @@ impl Answers {
         }
     }
 
-    /// Returns the queue pair whose answer leaves next. `None`: no peer has both an answer and
+    /// Returns the queue pair whose answer leaves next, or `None` if no peer has both an answer and
     /// credit.
     #[inline]
     pub(crate) fn next(&mut self, now: Time, config: &Config) -> Option<u32> {
         self.wake(now);
-        // Ends: whatever does not return shortens the line.
+        // Terminates because every iteration that does not return shortens the line.
         while let Some(&number) = self.line.front() {
             let peer = self.peers.get_mut(number as usize)?;
             if let Some(&qpn) = peer.qps.front() {
@@ -230,8 +231,8 @@ impl Answers {
         None
     }
 
-    /// A packet of `len` bytes of the queue pair that [`next`](Self::next) returned has left.
-    /// Returns whether its quantum is used up.
+    /// Records that a packet of `len` bytes has left from the queue pair that [`next`](Self::next)
+    /// returned. Returns whether its quantum is used up.
     #[inline]
     pub(crate) fn sent(&mut self, len: usize, config: &Config) -> bool {
         self.packets += 1;
@@ -245,7 +246,7 @@ impl Answers {
         self.packets >= QUANTUM_PACKETS || self.bytes >= QUANTUM_BYTES
     }
 
-    /// The turn of the queue pair that [`next`](Self::next) returned ends. `more`: it stays in the
+    /// Ends the turn of the queue pair that [`next`](Self::next) returned. `more`: it stays in the
     /// line.
     pub(crate) fn end_turn(&mut self, more: bool) {
         (self.packets, self.bytes) = (0, 0);
@@ -262,7 +263,8 @@ impl Answers {
 }
 
 impl Peer {
-    /// Turns time into credit. Returns when there is enough to go on, if there is too little now.
+    /// Turns time into credit. Returns the time when there is enough to continue, if there is too
+    /// little now.
     #[inline]
     fn rests_until(&mut self, now: Time, config: &Config) -> Option<Time> {
         let (rate, window) = (i64::from(config.answer_rate), i64::from(config.window_bytes));
@@ -275,7 +277,7 @@ impl Peer {
             (self.credit, self.counted) = (window, now);
         } else if gained > 0 {
             self.credit += gained;
-            // Only the time that made whole bytes.
+            // Only the time that produced whole bytes.
             self.counted = self.counted + (gained * 1000 / rate) as u64;
         }
         if self.credit >= PACKET_COST_MAX.min(window) {

@@ -32,15 +32,15 @@
 //!
 //! Invariant: a module uses only modules below it in this table.
 //!
-//! Invariant: nothing allocates but the calls that make objects. Nothing waits, locks, logs or asks
-//! for the time: `now` comes from the caller and never goes back.
+//! Invariant: only calls that create objects allocate. The engine never waits, locks, logs or reads
+//! a clock: `now` comes from the caller and never decreases.
 //!
 //! Invariant: packets are hostile. No packet makes the engine panic, loop, or touch memory that a
 //! key does not cover.
 //!
 //! Invariant: each work request ends once: it is retired ([`Sink::retire_send`],
-//! [`Sink::retire_recv`]) and, where it is signalled or has failed, completed just after, in the
-//! order of its queue.
+//! [`Sink::retire_recv`]) and, if it is signalled or has failed, completed immediately afterwards,
+//! in the order of its queue.
 //!
 //! # References
 //! IBTA volume 1, chapters 9 (transport), 10 and 11 (verbs)
@@ -81,9 +81,9 @@ pub use types::{
 
 use objects::Objects;
 
-/// Many queue pairs on one address, and the memory they may reach.
+/// The queue pairs of one address, and the memory that they may reach.
 ///
-/// `M` is where payload lives. Completion queues are the caller's: the engine knows them by number.
+/// `M` holds payload. Completion queues belong to the caller: the engine knows them by number.
 #[derive(Debug)]
 pub struct Engine<M: Memory> {
     objects: Objects<M>,

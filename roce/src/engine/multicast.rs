@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use super::types::{Config, Gid, Qpn, Refused};
 
-/// Where multicast packets go.
+/// The destination number of multicast packets.
 pub(crate) const MULTICAST_QPN: u32 = 0xff_ffff;
 
 /// Multicast groups and their members.
@@ -18,7 +18,7 @@ pub(crate) struct Groups(BTreeMap<Gid, Vec<Qpn>>);
 impl Groups {
     pub(crate) fn join(&mut self, group: Gid, qpn: Qpn, config: &Config) -> Result<(), Refused> {
         if !is_multicast(&group) {
-            return Err(Refused::Invalid("the address is no multicast group's"));
+            return Err(Refused::Invalid("the address is not that of a multicast group"));
         }
         if !self.0.contains_key(&group) && self.0.len() >= config.max_groups as usize {
             return Err(Refused::NoRoom);
@@ -51,13 +51,14 @@ impl Groups {
         });
     }
 
-    /// The `n`th member of a group.
+    /// Returns the `n`th member of a group.
     pub(crate) fn member(&self, group: &Gid, n: usize) -> Option<Qpn> {
         self.0.get(group)?.get(n).copied()
     }
 }
 
-/// `ff00::/8`, or an IPv4 group mapped into IPv6.
+/// Returns whether an address is that of a multicast group: `ff00::/8`, or an IPv4 group mapped
+/// into IPv6.
 fn is_multicast(gid: &Gid) -> bool {
     gid[0] == 0xff || (is_ipv4(gid) && gid[12] & 0xf0 == 0xe0)
 }

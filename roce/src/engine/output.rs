@@ -2,10 +2,10 @@
 //!
 //! | class | packets | bounded by |
 //! |---|---|---|
-//! | requests | work requests of this side's programs | [`Config::burst`] packets of a queue pair in a row |
+//! | requests | work requests posted here | [`Config::burst`] packets of a queue pair in a row |
 //! | refusals | NAKs | one for each queue pair |
-//! | owed | plain acknowledgements | one for each queue pair; with [`Urgency::Now`], only if answers wait as well |
-//! | answers | read responses, results of atomics | a quantum of a queue pair, a window of a peer ([`answers`](super::answers)) |
+//! | owed | plain acknowledgements | one for each queue pair; with [`Urgency::Now`], only with answers |
+//! | answers | read responses, atomic results | a quantum of a queue pair, a window of a peer |
 //!
 //! The classes leave in this order, so that packets that a peer causes are behind packets that this
 //! side's programs post. A class sends at most [`SHARE`] packets before the classes below it are
@@ -14,15 +14,17 @@
 //!
 //! # The longest wait
 //! Assume a hostile peer that sends as many requests as it can, of any kind, on as many queue pairs
-//! as it has. The table bounds what leaves the engine before an innocent peer's packet. A *round*
-//! is at most `SHARE` packets of each of the other classes and a quantum of answers:
+//! as it has. The table lists what leaves the engine at most before an innocent peer's packet,
+//! where "queue" is the packets of the same class that were queued earlier, and a *round* is at
+//! most `SHARE` packets of each of the other classes and a quantum of answers
+//! ([`answers`](super::answers)):
 //!
 //! | an innocent's | leaves after at most |
 //! |---|---|
-//! | posted request | the requests of the queue pairs before it, [`Config::burst`] of each; and a round for each `SHARE` requests that this device sends |
-//! | refusal | the refusals before it, one for each queue pair; and a round for each `SHARE` of those, and one more |
-//! | acknowledgement | the acknowledgements before it, one for each queue pair; and a round for each `SHARE` of those, and one more |
-//! | answer: read response, result of an atomic | a round for each other *peer* with answers, and `SHARE` packets of each other class |
+//! | posted request | its queue, [`Config::burst`] of each queue pair; a round for each `SHARE` of them |
+//! | refusal | its queue, one of each queue pair; a round for each `SHARE` of them, and one more |
+//! | acknowledgement | its queue, one of each queue pair; a round for each `SHARE` of them, and one more |
+//! | answer | a round for each other *peer* with answers, and `SHARE` packets of each other class |
 //!
 //! A quantum is at most 64 packets, and less than 65,732 bytes. The requests in the first row are
 //! this device's own: no packet that arrives makes a queue pair send more of them than its programs
@@ -213,8 +215,7 @@ impl<M: Memory> Engine<M> {
 ///
 /// [`Config::answer_rate`]: super::Config::answer_rate
 impl<M: Memory> Engine<M> {
-    /// Rescheduler whether read responses wait to be sent, for their place in the line or for
-    /// credit.
+    /// Returns whether read responses wait for their place in the line or for credit.
     #[inline]
     pub fn has_answers(&self) -> bool {
         !self.objects.answers.is_idle()

@@ -1,28 +1,28 @@
 //! Lists of scatter/gather elements: from a message's bytes to registered memory and back.
 //!
 //! # References
-//! IBTA 10.8.3 (data segments); a segment of length 0 names no memory, and its key is not looked at
+//! IBTA 10.8.3 (data segments); a segment of length 0 names no memory, and its key is not checked
 
 use super::keys::Keys;
 use super::memory::Memory;
 use super::types::{Access, Pd, Sge};
 
-/// Why bytes could not be moved.
+/// The reason why bytes could not be copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SgeError {
-    /// The elements are too short.
+    /// The elements are shorter than the bytes.
     Length,
-    /// A key, protection domain, range or right is wrong, or the memory is gone.
+    /// A key, protection domain, range or right is wrong, or the memory cannot be reached.
     Protection,
 }
 
-/// Sum of the elements' lengths.
+/// Returns the sum of the elements' lengths.
 #[inline]
 pub(crate) fn length(sges: &[Sge]) -> u64 {
     sges.iter().map(|sge| u64::from(sge.length)).sum()
 }
 
-/// Copies `dst.len()` bytes out of the elements, from their `skip`th byte on.
+/// Copies `dst.len()` bytes out of the elements, from byte `skip` on.
 #[inline]
 pub(crate) fn gather<M: Memory>(
     keys: &Keys<M::Region>,
@@ -43,7 +43,7 @@ pub(crate) fn gather<M: Memory>(
     if dst.is_empty() { Ok(()) } else { Err(SgeError::Length) }
 }
 
-/// Copies `src` into the elements, from their `skip`th byte on.
+/// Copies `src` into the elements, from byte `skip` on.
 #[inline]
 pub(crate) fn scatter<M: Memory>(
     keys: &Keys<M::Region>,
@@ -64,13 +64,13 @@ pub(crate) fn scatter<M: Memory>(
     if src.is_empty() { Ok(()) } else { Err(SgeError::Length) }
 }
 
-/// May all of the elements be accessed so?
+/// Returns whether all elements allow this access.
 pub(crate) fn check<R>(keys: &Keys<R>, pd: Pd, sges: &[Sge], need: Access) -> bool {
     let allowed = |sge: &Sge| keys.local(pd, sge.lkey, sge.addr, u64::from(sge.length), need).is_some();
     sges.iter().all(|sge| sge.length == 0 || allowed(sge))
 }
 
-/// The parts of a list that a range of its bytes lies in: none is empty.
+/// The non-empty parts of elements that contain a range of a list's bytes.
 struct Pieces<'a> {
     sges: core::slice::Iter<'a, Sge>,
     skip: u64,
@@ -104,7 +104,7 @@ impl Iterator for Pieces<'_> {
             let skip = core::mem::take(&mut self.skip);
             let length = ((length - skip) as usize).min(self.left);
             self.left -= length;
-            // A wrapped address can only name memory that the key opens to its owner.
+            // An address that has wrapped names only memory that the key opens to its owner.
             return Some(Piece { addr: sge.addr.wrapping_add(skip), length, lkey: sge.lkey });
         }
         None
@@ -125,7 +125,7 @@ mod tests {
 
     const PD: Pd = Pd(1);
 
-    /// A region of as many zeros at address 100.
+    /// Returns a region of `length` zeros at address 100.
     fn region(length: usize, access: Access) -> (Keys<VecRegion>, VecMemory, u32) {
         let (mut keys, mut memory) = (Keys::new(4), VecMemory::default());
         let region = VecRegion { buffer: memory.add(vec![0; length]), start: 0, length: length as u64 };

@@ -1,16 +1,15 @@
 //! [`Table`]: objects by numbers that strangers cannot guess.
 //!
 //! A number is drawn whole. Its low bits are its place in a table that is at least twice as large
-//! as the number of objects in it; while that place is taken, another number is drawn. So a lookup
-//! is one comparison, a number says nothing about any other beyond "not the same low bits", and a
-//! draw succeeds at once with a chance of at least one half.
+//! as the number of objects in it; while that place is taken, another number is drawn. A lookup
+//! therefore takes one comparison, a number tells nothing about any other except that the low bits
+//! differ, and each draw succeeds with a probability of at least one half.
 //!
 //! ```text
 //!   number 0x5a3c41 ── & mask ──► slots[0x41] = (0x5a3c41, object)      other numbers with these low bits find nothing
 //! ```
 //!
-//! A number that was given back finds nothing, until it is drawn again, which is as likely as any
-//! other number.
+//! A removed number finds nothing until it is drawn again, which is as likely as any other number.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -21,9 +20,9 @@ use super::types::Refused;
 /// Objects by number.
 #[derive(Debug)]
 pub(crate) struct Table<T> {
-    /// By the low bits of the number; a power of two of them.
+    /// Slots by the low bits of the number: a power of two of them.
     slots: Box<[Slot<T>]>,
-    /// One less than there are.
+    /// The number of slots less one.
     mask: usize,
     /// The numbers of all objects, in no order.
     numbers: Vec<u32>,
@@ -34,14 +33,14 @@ pub(crate) struct Table<T> {
 
 #[derive(Debug)]
 struct Slot<T> {
-    /// [`FREE`] without an object.
+    /// The object's number; [`FREE`] without an object.
     number: u32,
-    /// Where the number stands in `numbers`.
+    /// The position of the number in `numbers`.
     position: u32,
     value: Option<Box<T>>,
 }
 
-/// No number: those have at most 24 bits.
+/// Marks a free slot: numbers have at most 24 bits.
 const FREE: u32 = u32::MAX;
 
 impl<T> Slot<T> {
@@ -49,10 +48,10 @@ impl<T> Slot<T> {
 }
 
 impl<T> Table<T> {
-    /// A table of at most `max` objects, whose numbers have `bits` bits (3 to 24), are not below
-    /// `reserved`, not all ones, and differ modulo `modulus`, a power of two.
+    /// Creates a table of at most `max` objects. Their numbers have `bits` bits (3 to 24), are at
+    /// least `reserved`, not all ones, and differ modulo `modulus`, a power of two.
     ///
-    /// A quarter of all numbers are the most that can be given, whatever `max` is.
+    /// At most a quarter of all numbers are in use at a time, whatever `max` is.
     pub(crate) fn new(max: u32, bits: u32, reserved: u32, modulus: usize) -> Self {
         let all = 1usize << bits;
         let max = (max as usize).min(all / 4);
@@ -67,10 +66,10 @@ impl<T> Table<T> {
         }
     }
 
-    /// Puts an object in and gives its number.
+    /// Inserts an object and returns its number.
     ///
     /// # Errors
-    /// [`Refused::NoRoom`]; [`Refused::NoNumbers`] when the source fails.
+    /// [`Refused::NoRoom`]; [`Refused::NoNumbers`] if the source fails.
     pub(crate) fn insert(&mut self, value: T, random: &mut dyn Random) -> Result<u32, Refused> {
         if self.numbers.len() >= self.max {
             return Err(Refused::NoRoom);
@@ -86,11 +85,11 @@ impl<T> Table<T> {
         Ok(number)
     }
 
-    /// Draws until the place of a number is free.
+    /// Draws numbers until one has a free place.
     ///
-    /// At least half of the places are, so that a source that deserves its name is asked twice on
-    /// average. One that counts finds each place once in as many draws as there are; one that does
-    /// neither is given up.
+    /// At least half of the places are free, so that a random source is asked twice on average. A
+    /// source that counts reaches each place once in as many draws as there are places. Any other
+    /// source is given up.
     fn free_number(&self, random: &mut dyn Random) -> Result<u32, Refused> {
         for _ in 0..self.slots.len() + PATIENCE {
             let number = random.draw().ok_or(Refused::NoNumbers)? & self.number_mask;
@@ -102,7 +101,8 @@ impl<T> Table<T> {
         Err(Refused::NoNumbers)
     }
 
-    /// Doubles the places. Numbers that differ in their low bits differ in more of them, too.
+    /// Doubles the number of places. Numbers that differ in their low bits also differ in more of
+    /// them.
     fn grow(&mut self) {
         let len = self.slots.len() * 2;
         let old = core::mem::replace(&mut self.slots, empty(len));
@@ -133,7 +133,7 @@ impl<T> Table<T> {
         if slot.number == number { slot.value.as_deref_mut() } else { None }
     }
 
-    /// Takes an object out; its number finds nothing any more.
+    /// Removes an object: its number finds nothing afterwards.
     pub(crate) fn remove(&mut self, number: u32) -> Option<T> {
         let index = self.index(number);
         let slot = self.slots.get_mut(index).filter(|slot| slot.number == number)?;
@@ -147,7 +147,7 @@ impl<T> Table<T> {
         value.map(|value| *value)
     }
 
-    /// The number of the object at a position, in no order; `None` behind the last one.
+    /// Returns the number of the object at a position, in no order; `None` behind the last one.
     pub(crate) fn number_at(&self, position: usize) -> Option<u32> {
         self.numbers.get(position).copied()
     }
@@ -161,7 +161,8 @@ fn empty<T>(len: usize) -> Box<[Slot<T>]> {
     (0..len).map(|_| Slot::EMPTY).collect()
 }
 
-/// How many draws more than there are places. A fair source fails with a chance of 2⁻¹²⁸ at most.
+/// The number of draws beyond the number of places. A fair source fails with a probability of at
+/// most 2⁻¹²⁸.
 const PATIENCE: usize = 128;
 
 #[cfg(test)]
@@ -171,7 +172,7 @@ mod tests {
     use super::*;
     use crate::sim::Rng;
 
-    /// Says what it is told to say, then nothing.
+    /// Returns the numbers of a script, then fails.
     #[derive(Debug)]
     struct Script(&'static [u32]);
 
@@ -183,7 +184,7 @@ mod tests {
         }
     }
 
-    /// Always says the same.
+    /// Always returns the same number.
     #[derive(Debug)]
     struct Stuck;
 
@@ -271,7 +272,7 @@ mod tests {
                 *ones += number >> bit & 1;
             }
         }
-        // 5,000 ± 50 each: ten times that is beyond chance.
+        // 5,000 ± 50 each: ten times that deviation does not happen by chance.
         assert!(ones.iter().all(|ones| (4500..5500).contains(ones)), "{ones:?}");
     }
 }

@@ -1,5 +1,5 @@
-//! What the engine's tests share: one engine with memory of vectors, packets written by hand, and
-//! what it says to them.
+//! The fixture of the engine's tests: one engine with memory of vectors, packets written by hand,
+//! and its completions and events.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -13,22 +13,22 @@ use crate::wire::{Headers, ICRC_LEN, packet};
 
 /// This engine's address: 192.0.2.1.
 pub(crate) const HERE: Gid = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1];
-/// The peer's: 192.0.2.2.
+/// The peer's address: 192.0.2.2.
 pub(crate) const THERE: Gid = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 2];
-/// The peer's queue pair.
+/// The number of the peer's queue pair.
 pub(crate) const PEER: u32 = 0x777;
 pub(crate) const SEND_CQ: CqId = CqId(1);
 pub(crate) const RECV_CQ: CqId = CqId(2);
 pub(crate) const ALL: Access =
     Access(Access::LOCAL_WRITE.0 | Access::REMOTE_WRITE.0 | Access::REMOTE_READ.0 | Access::REMOTE_ATOMIC.0);
 
-/// Numbers that differ between the places that ask, and not between two runs.
+/// Returns numbers that differ between call sites, and not between runs.
 #[track_caller]
 pub(crate) fn random() -> Rng {
     Rng::new(core::panic::Location::caller().line().into())
 }
 
-/// What an engine said.
+/// The completions and events of an engine.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     pub(crate) completions: Vec<(CqId, Completion)>,
@@ -36,9 +36,9 @@ pub(crate) struct Log {
     pub(crate) retired_sends: u32,
     pub(crate) retired_recvs: u32,
     pub(crate) retired_srq: u32,
-    /// The bytes that completions brought along, with how many completions there were then.
+    /// The bytes that completions carried, with the number of completions at that time.
     pub(crate) data: Vec<(usize, Vec<u8>)>,
-    /// Its completion queues have no room.
+    /// Completion queues have no room.
     pub(crate) full: bool,
 }
 
@@ -88,7 +88,7 @@ impl Mr {
     }
 }
 
-/// An engine, and what it said.
+/// An engine and its log.
 #[derive(Debug)]
 pub(crate) struct Host {
     pub(crate) engine: Engine<VecMemory>,
@@ -104,7 +104,7 @@ impl Host {
         Self { engine, log: Log::default(), now: Time(0), pd }
     }
 
-    /// Registers as many bytes, at an address far from 0: byte `n` is `n % 251`.
+    /// Registers `length` bytes at an address far from 0: byte `n` is `n % 251`.
     pub(crate) fn register(&mut self, length: usize, access: Access) -> Mr {
         let pd = self.pd;
         self.register_in(pd, length, access)
@@ -122,7 +122,7 @@ impl Host {
         self.engine.memory().bytes(mr.buffer)
     }
 
-    /// What a queue pair is made with: 4 sends and 4 receives of 2 elements.
+    /// Returns the parameters of a queue pair for 4 sends and 4 receives of 2 elements.
     pub(crate) fn init(&self, service: Service) -> QpInit {
         QpInit {
             xrc_domain: (service == Service::XrcTarget).then_some(XrcDomain(9)),
@@ -137,7 +137,7 @@ impl Host {
         }
     }
 
-    /// A queue pair that is ready to send.
+    /// Returns a queue pair that is ready to send.
     pub(crate) fn qp(&mut self, init: &QpInit, change: &AttrChange) -> Qpn {
         let qpn = self.engine.create_qp(init).unwrap();
         self.modify(qpn, &AttrChange { state: Some(State::Init), ..*change });
@@ -158,7 +158,7 @@ impl Host {
         self.engine.post_recv(qpn, &RecvWr { wr_id, sges }, self.now, &mut self.log).unwrap();
     }
 
-    /// A packet arrives from the peer.
+    /// Delivers a packet from the peer.
     pub(crate) fn arrive(&mut self, headers: &Headers, payload: &[u8]) {
         self.arrive_from(&Arrival { remote: THERE, local: HERE, ..Arrival::default() }, headers, payload);
     }
@@ -171,7 +171,7 @@ impl Host {
         self.engine.handle(self.now, arrival, &packet, &mut self.log);
     }
 
-    /// The next packet that leaves.
+    /// Returns the next packet that leaves.
     pub(crate) fn transmit(&mut self, urgency: Urgency) -> Option<(Headers, Vec<u8>)> {
         let mut buf = [0xee; packet::MAX_PACKET_LEN];
         let transmit = self.engine.poll_transmit(self.now, urgency, &mut buf, &mut self.log)?;
@@ -183,29 +183,29 @@ impl Host {
         Some((headers, packet[payload].to_vec()))
     }
 
-    /// All that leaves.
+    /// Returns all packets that leave.
     pub(crate) fn sent(&mut self) -> Vec<(Headers, Vec<u8>)> {
         core::iter::from_fn(|| self.transmit(Urgency::All)).take(1000).collect()
     }
 
-    /// The completions since the last call.
+    /// Returns the completions since the last call.
     pub(crate) fn completions(&mut self) -> Vec<Completion> {
         core::mem::take(&mut self.log.completions).into_iter().map(|(_, completion)| completion).collect()
     }
 
-    /// The events since the last call.
+    /// Returns the events since the last call.
     pub(crate) fn events(&mut self) -> Vec<Event> {
         core::mem::take(&mut self.log.events)
     }
 }
 
-/// A change of the state alone.
+/// Returns a change of the state alone.
 pub(crate) fn to(state: State) -> AttrChange {
     AttrChange { state: Some(state), ..AttrChange::default() }
 }
 
-/// What a queue pair that is connected to the peer has: path MTU 256, all rights, sequence numbers
-/// just before they wrap.
+/// Returns the attributes of a queue pair that is connected to the peer: path MTU 256, all rights,
+/// sequence numbers just before they wrap.
 pub(crate) fn connected() -> AttrChange {
     AttrChange {
         path: Some(Path { local: HERE, remote: THERE, hop_limit: 64, ..Path::default() }),

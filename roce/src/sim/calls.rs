@@ -1,4 +1,4 @@
-//! What programs call: memory, queue pairs, work requests, completions.
+//! The calls of programs: memory, queue pairs, work requests, completions.
 
 use alloc::vec::Vec;
 
@@ -11,23 +11,22 @@ use crate::engine::{
 };
 use crate::wire::bth::DEFAULT_PKEY;
 
-/// What programs call, each at an endpoint. None of it lets time go by.
+/// The calls of programs, each at an endpoint. None of them advances time.
 impl Fabric {
     // Memory.
 
-    /// Registers `bytes` in the endpoint's own protection domain, at an address that nothing else
-    /// there has.
+    /// Registers `bytes` in the endpoint's own protection domain, at an unused address.
     ///
     /// # Errors
-    /// What [`Engine::reg_mr`] refuses.
+    /// Those of [`Engine::reg_mr`].
     pub fn register(&mut self, id: EndpointId, bytes: Vec<u8>, access: Access) -> Result<Region, Refused> {
         self.register_in(id, self.endpoints[id.0].pd, bytes, access)
     }
 
-    /// As [`register`](Self::register), in another protection domain.
+    /// Registers `bytes` as [`register`](Self::register) does, in another protection domain.
     ///
     /// # Errors
-    /// What [`Engine::reg_mr`] refuses.
+    /// Those of [`Engine::reg_mr`].
     pub fn register_in(
         &mut self,
         id: EndpointId,
@@ -45,19 +44,20 @@ impl Fabric {
         Ok(Region { key, addr, length, buffer })
     }
 
-    /// The bytes behind a registration.
+    /// Returns the bytes behind a registration.
     pub fn bytes(&mut self, id: EndpointId, region: &Region) -> &[u8] {
         self.bytes_mut(id, region)
     }
 
-    /// The bytes behind a registration, to change them.
+    /// Returns the bytes behind a registration, to change them.
     pub fn bytes_mut(&mut self, id: EndpointId, region: &Region) -> &mut [u8] {
         self.endpoints[id.0].engine.memory().bytes_mut(region.buffer)
     }
 
     // Queue pairs.
 
-    /// Does something with an engine: whatever has no method of its own here. Its packets follow.
+    /// Calls `act` with an engine, for everything that has no method of its own here, then sends
+    /// the resulting packets.
     pub fn with<T>(
         &mut self,
         id: EndpointId,
@@ -69,15 +69,15 @@ impl Fabric {
         result
     }
 
-    /// A queue pair.
+    /// Creates a queue pair.
     ///
     /// # Errors
-    /// What [`Engine::create_qp`] refuses.
+    /// Those of [`Engine::create_qp`].
     pub fn create_qp(&mut self, id: EndpointId, init: &QpInit) -> Result<Qpn, Refused> {
         self.endpoints[id.0].engine.create_qp(init)
     }
 
-    /// What [`create_qp`](Self::create_qp) can be asked for: 128 sends and receives of up to 4
+    /// Returns parameters for [`create_qp`](Self::create_qp): 128 sends and receives of up to 4
     /// elements, both completing on queue 0.
     pub fn qp_init(&self, id: EndpointId, service: Service) -> QpInit {
         let cap = QpCap {
@@ -90,11 +90,11 @@ impl Fabric {
         QpInit { cap, ..QpInit::new(service, self.endpoints[id.0].pd, CqId(0), CqId(0)) }
     }
 
-    /// Two reliably connected queue pairs, ready to send, as [`qp_init`](Self::qp_init) and
-    /// [`connected_attr`] have them.
+    /// Returns two reliably connected queue pairs, ready to send, with the parameters of
+    /// [`qp_init`](Self::qp_init) and [`connected_attr`].
     ///
     /// # Errors
-    /// What the engines refuse.
+    /// Those of [`create_qp`](Self::create_qp) and [`modify_qp`](Self::modify_qp).
     pub fn rc_pair(&mut self, a: EndpointId, b: EndpointId) -> Result<(Qpn, Qpn), Refused> {
         let qp_a = self.create_qp(a, &self.qp_init(a, Service::Rc))?;
         let qp_b = self.create_qp(b, &self.qp_init(b, Service::Rc))?;
@@ -103,10 +103,10 @@ impl Fabric {
     }
 
     /// Connects two queue pairs with the same attributes, and makes them ready to send. `sq_psn` is
-    /// the first queue pair's, `rq_psn` the second one's.
+    /// that of the first queue pair, `rq_psn` that of the second.
     ///
     /// # Errors
-    /// What the engines refuse.
+    /// Those of [`modify_qp`](Self::modify_qp).
     pub fn connect(
         &mut self,
         (a, qp_a): (EndpointId, Qpn),
@@ -118,10 +118,10 @@ impl Fabric {
         self.ready(b, qp_b, &Attr { path: self.path(b, a), dest_qpn: qp_a.0, ..back })
     }
 
-    /// Takes a queue pair from RESET to RTS.
+    /// Moves a queue pair from RESET to RTS.
     ///
     /// # Errors
-    /// What the engine refuses.
+    /// Those of [`modify_qp`](Self::modify_qp).
     pub fn ready(&mut self, id: EndpointId, qpn: Qpn, attr: &Attr) -> Result<(), Refused> {
         let init = AttrChange {
             state: Some(State::Init),
@@ -155,10 +155,10 @@ impl Fabric {
         Ok(())
     }
 
-    /// Changes a queue pair.
+    /// Changes attributes and state of a queue pair.
     ///
     /// # Errors
-    /// What [`Engine::modify_qp`] refuses.
+    /// Those of [`Engine::modify_qp`].
     pub fn modify_qp(&mut self, id: EndpointId, qpn: Qpn, change: &AttrChange) -> Result<(), Refused> {
         let endpoint = &mut self.endpoints[id.0];
         let result = endpoint.engine.modify_qp(qpn, change, self.now, &mut endpoint.program);
@@ -169,7 +169,7 @@ impl Fabric {
     /// Destroys a queue pair.
     ///
     /// # Errors
-    /// What [`Engine::destroy_qp`] refuses.
+    /// Those of [`Engine::destroy_qp`].
     pub fn destroy_qp(&mut self, id: EndpointId, qpn: Qpn) -> Result<(), Refused> {
         let result = self.endpoints[id.0].engine.destroy_qp(qpn);
         self.after(id);
@@ -179,7 +179,7 @@ impl Fabric {
     /// Posts a send.
     ///
     /// # Errors
-    /// What [`Engine::post_send`] refuses.
+    /// Those of [`Engine::post_send`].
     pub fn post_send(&mut self, id: EndpointId, qpn: Qpn, wr: &SendWr<'_>) -> Result<(), PostRefused> {
         let endpoint = &mut self.endpoints[id.0];
         let result = endpoint.engine.post_send(qpn, wr, self.now, &mut endpoint.program);
@@ -190,7 +190,7 @@ impl Fabric {
     /// Posts a receive.
     ///
     /// # Errors
-    /// What [`Engine::post_recv`] refuses.
+    /// Those of [`Engine::post_recv`].
     pub fn post_recv(&mut self, id: EndpointId, qpn: Qpn, wr: &RecvWr<'_>) -> Result<(), PostRefused> {
         let endpoint = &mut self.endpoints[id.0];
         let result = endpoint.engine.post_recv(qpn, wr, self.now, &mut endpoint.program);
@@ -201,42 +201,42 @@ impl Fabric {
     /// Posts a receive to a shared receive queue.
     ///
     /// # Errors
-    /// What [`Engine::post_srq_recv`] refuses.
+    /// Those of [`Engine::post_srq_recv`].
     pub fn post_srq_recv(&mut self, id: EndpointId, srq: SrqId, wr: &RecvWr<'_>) -> Result<(), PostRefused> {
         self.endpoints[id.0].engine.post_srq_recv(srq, wr)
     }
 
-    // What was told.
+    // Completions and events.
 
-    /// The next completion of a queue.
+    /// Returns the next completion of a queue.
     pub fn poll(&mut self, id: EndpointId, cq: CqId) -> Option<Completion> {
         self.endpoints[id.0].program.poll(cq)
     }
 
-    /// The next event.
+    /// Returns the next event.
     pub fn next_event(&mut self, id: EndpointId) -> Option<Event> {
         self.endpoints[id.0].program.events.pop_front()
     }
 
-    /// Gives a completion queue a size; without one, it always has room.
+    /// Limits the size of a completion queue; without a limit, it always has room.
     pub fn limit_cq(&mut self, id: EndpointId, cq: CqId, size: usize) {
         self.endpoints[id.0].program.limit(cq, size);
     }
 
-    /// From now on, everything that the engine tells is kept for [`next_told`](Self::next_told)
-    /// also.
+    /// From now on, also keeps everything that the engine reports for
+    /// [`next_told`](Self::next_told).
     pub fn listen(&mut self, id: EndpointId) {
         self.endpoints[id.0].program.log.get_or_insert_default();
     }
 
-    /// The next of everything that the engine told, retired work requests among it.
+    /// Returns the next report of the engine, including retired work requests.
     pub fn next_told(&mut self, id: EndpointId) -> Option<Told> {
         self.endpoints[id.0].program.log.as_mut()?.pop_front()
     }
 }
 
-/// What connects two queue pairs where nothing speaks against it: an MTU of 1024, every right, 7
-/// retries of 67 ms, and waiting for receives for ever.
+/// Returns the default attributes of connected queue pairs: an MTU of 1024, every right, 7 retries
+/// of 67 ms, and RNR retries without limit.
 pub fn connected_attr() -> Attr {
     Attr {
         path_mtu: 1024,

@@ -1,4 +1,4 @@
-//! [`Endpoint`]: an engine, and what it told.
+//! [`Endpoint`]: an engine, and its reports.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use core::fmt;
@@ -17,7 +17,7 @@ impl fmt::Display for EndpointId {
 }
 
 impl EndpointId {
-    /// Its address: 10.0.0.1 for the first, as an IPv4 address mapped into IPv6.
+    /// Returns its address: 10.0.0.1 for the first, as an IPv4 address mapped into IPv6.
     pub(super) fn gid(self) -> Gid {
         let mut gid = [0; 16];
         gid[10..12].fill(0xff);
@@ -25,7 +25,7 @@ impl EndpointId {
         gid
     }
 
-    /// Whose address it is, if anyone's.
+    /// Returns the endpoint that has an address.
     pub(super) fn of(gid: &Gid) -> Option<Self> {
         let last = u32::from_be_bytes(*gid.last_chunk()?);
         let id = Self(last.checked_sub(0x0a00_0001)? as usize);
@@ -33,7 +33,7 @@ impl EndpointId {
     }
 }
 
-/// What an engine told its [`Sink`], in its order.
+/// A report of an engine to its [`Sink`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
     /// [`Sink::complete`].
@@ -48,22 +48,22 @@ pub enum Told {
     Event(Event),
 }
 
-/// An engine, the program that uses it, and the port between it and the fabric.
+/// An engine, the program that uses it, and the port between the engine and the fabric.
 #[derive(Debug)]
 pub struct Endpoint {
     pub(super) engine: Engine<VecMemory>,
     pub(super) program: Program,
     pub(super) port: Port,
-    /// A protection domain to begin with.
+    /// The protection domain that it has from the beginning.
     pub(super) pd: Pd,
-    /// The address where the next registration begins.
+    /// The address of the next registration.
     pub(super) next_addr: u64,
 }
 
-/// When the engine is to be called again.
+/// The times of the engine's next calls.
 #[derive(Debug, Default)]
 pub(super) struct Port {
-    /// How long plain acknowledgements wait.
+    /// The time that plain acknowledgements wait.
     pub(super) ack_delay: u64,
     /// The earliest timer that is set.
     pub(super) timer: Option<Time>,
@@ -71,13 +71,13 @@ pub(super) struct Port {
     pub(super) acks_set: bool,
 }
 
-/// The program's side of an endpoint: what it has been told.
+/// The program's side of an endpoint: the engine's reports.
 #[derive(Debug, Default)]
 pub struct Program {
     queues: BTreeMap<u32, Cq>,
     pub(super) events: VecDeque<Event>,
     pub(super) log: Option<VecDeque<Told>>,
-    /// What the fabric has not put into the trace yet.
+    /// The reports that the trace does not contain yet.
     pub(super) fresh: VecDeque<Told>,
 }
 
@@ -88,17 +88,18 @@ struct Cq {
 }
 
 impl Endpoint {
-    /// The engine, to look at. What changes it goes through [`Fabric::with`](super::Fabric::with).
+    /// Returns the engine, for reading. [`Fabric::with`](super::Fabric::with) gives access to
+    /// change it.
     pub fn engine(&self) -> &Engine<VecMemory> {
         &self.engine
     }
 
-    /// The protection domain that it has from the beginning.
+    /// Returns the protection domain that it has from the beginning.
     pub fn pd(&self) -> Pd {
         self.pd
     }
 
-    /// How many completions a queue holds that nobody has polled.
+    /// Returns the number of completions in a queue that were not polled.
     pub fn completions(&self, cq: CqId) -> usize {
         self.program.queues.get(&cq.0).map_or(0, |cq| cq.completions.len())
     }

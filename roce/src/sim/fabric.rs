@@ -18,8 +18,8 @@ use crate::wire::{Headers, ICRC_LEN, UDP_PORT};
 
 /// Endpoints, the links between them, virtual time.
 ///
-/// Nothing happens but in [`step`](Self::step) and what calls it: posting only queues. Things that
-/// happen at the same time happen in the order in which they were caused.
+/// Only [`step`](Self::step) and its callers do anything: posting only queues. Simultaneous steps
+/// happen in the order in which they were caused.
 #[derive(Debug)]
 pub struct Fabric {
     seed: u64,
@@ -30,16 +30,16 @@ pub struct Fabric {
     cables: BTreeMap<(usize, usize), Cable>,
     default_link: Link,
     trace: Trace,
-    /// Read responses that each endpoint has sent to each other.
+    /// Read responses, by sender and receiver.
     answered: BTreeMap<(usize, usize), Answered>,
-    /// Buffers of packets that have arrived, for those to come.
+    /// Buffers of packets that have arrived, for reuse.
     spare: Vec<Vec<u8>>,
 }
 
-/// Time ran out before the fabric was idle.
+/// The error of a fabric that was still busy when time ran out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotIdle {
-    /// How many things were still to happen.
+    /// The number of pending steps.
     pub pending: usize,
 }
 
@@ -51,16 +51,16 @@ impl fmt::Display for NotIdle {
 
 impl core::error::Error for NotIdle {}
 
-/// Read responses that one endpoint has sent to another, whether they arrived or not.
+/// The read responses that one endpoint has sent to another, whether they arrived or not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Answered {
     /// Packets.
     pub packets: u64,
-    /// Their bytes, from BTH to pad.
+    /// The number of bytes, from BTH to pad.
     pub bytes: u64,
 }
 
-/// Something that is to happen.
+/// A pending step.
 #[derive(Debug)]
 struct Due {
     at: Time,
@@ -72,9 +72,9 @@ struct Due {
 enum What {
     /// A packet arrives.
     Arrival(EndpointId, Arrival, Vec<u8>),
-    /// An endpoint may have something to send.
+    /// An endpoint may have packets to send.
     Pump(EndpointId),
-    /// Its plain acknowledgements have waited long enough.
+    /// The endpoint's plain acknowledgements have waited long enough.
     Acks(EndpointId),
     Timer(EndpointId),
 }
@@ -93,7 +93,7 @@ impl PartialOrd for Due {
     }
 }
 
-/// The one that is due first is the greatest, as the heap wants it.
+/// The step that is due first is the greatest, as the heap requires.
 impl Ord for Due {
     fn cmp(&self, other: &Self) -> Ordering {
         (other.at, other.order).cmp(&(self.at, self.order))
@@ -101,7 +101,7 @@ impl Ord for Due {
 }
 
 impl Fabric {
-    /// A fabric without endpoints, at time 0.
+    /// Returns a fabric without endpoints, at time 0.
     pub fn new(seed: u64) -> Self {
         Self {
             seed,
@@ -117,25 +117,26 @@ impl Fabric {
         }
     }
 
-    /// Virtual time.
+    /// Returns the virtual time.
     pub fn now(&self) -> Time {
         self.now
     }
 
-    /// What it was made with.
+    /// Returns the seed.
     pub fn seed(&self) -> u64 {
         self.seed
     }
 
-    /// One more endpoint.
+    /// Adds an endpoint.
     pub fn add_endpoint(&mut self) -> EndpointId {
         self.add_endpoint_with(Config::default())
     }
 
-    /// One more endpoint, with an engine of this kind. Its numbers follow from the fabric's seed.
+    /// Adds an endpoint with an engine of this configuration. The engine's numbers follow from the
+    /// fabric's seed.
     ///
     /// # Panics
-    /// The engine may not have even one protection domain.
+    /// Panics if the configuration does not allow one protection domain.
     pub fn add_endpoint_with(&mut self, config: Config) -> EndpointId {
         let id = EndpointId(self.endpoints.len());
         let random = Rng::split(self.seed, NUMBERS | id.0 as u64);
@@ -147,38 +148,38 @@ impl Fabric {
         id
     }
 
-    /// An endpoint.
+    /// Returns an endpoint.
     ///
     /// # Panics
-    /// It is not of this fabric. So do all methods that take one.
+    /// Panics if it is not one of this fabric, like every method that takes one.
     pub fn endpoint(&self, id: EndpointId) -> &Endpoint {
         &self.endpoints[id.0]
     }
 
-    /// Its address.
+    /// Returns the address of an endpoint.
     pub fn gid(&self, id: EndpointId) -> Gid {
         id.gid()
     }
 
-    /// The path from one endpoint to another.
+    /// Returns the path from one endpoint to another.
     pub fn path(&self, from: EndpointId, to: EndpointId) -> Path {
         Path { local: from.gid(), remote: to.gid(), hop_limit: 64, ..Path::default() }
     }
 
     // Links.
 
-    /// What links are that nobody has [set](Self::set_link). Links that have carried something stay
-    /// as they are.
+    /// Sets the kind of links that are not [set](Self::set_link). Links that have carried a packet
+    /// stay as they are.
     pub fn set_default_link(&mut self, link: Link) {
         self.default_link = link;
     }
 
-    /// Makes one direction between two endpoints a link of this kind.
+    /// Sets the kind of the link from one endpoint to another.
     pub fn set_link(&mut self, from: EndpointId, to: EndpointId, link: Link) {
         *self.link_mut(from, to) = link;
     }
 
-    /// One direction between two endpoints, to change it.
+    /// Returns the link from one endpoint to another, to change it.
     pub fn link_mut(&mut self, from: EndpointId, to: EndpointId) -> &mut Link {
         &mut self.cable(from, to).link
     }
@@ -197,20 +198,20 @@ impl Fabric {
         })
     }
 
-    /// How long an endpoint keeps plain acknowledgements back, as one that polls does: 0 to begin
-    /// with.
+    /// Sets the time that an endpoint delays plain acknowledgements, like a program that polls: 0
+    /// by default.
     pub fn set_ack_delay(&mut self, id: EndpointId, nanoseconds: u64) {
         self.endpoints[id.0].port.ack_delay = nanoseconds;
     }
 
     // Time.
 
-    /// The time of what happens next.
+    /// Returns the time of the next step.
     pub fn next_at(&self) -> Option<Time> {
         self.queue.peek().map(|due| due.at)
     }
 
-    /// Lets the next thing happen. False: there is none.
+    /// Executes the next step. Returns false if there is none.
     pub fn step(&mut self) -> bool {
         let Some(due) = self.queue.pop() else { return false };
         self.now = due.at;
@@ -227,7 +228,7 @@ impl Fabric {
             }
             What::Timer(id) => {
                 let endpoint = &mut self.endpoints[id.0];
-                // Timers that an earlier one replaced still ring: nothing is due then.
+                // A timer that an earlier one replaced still ends, and nothing is due then.
                 if endpoint.port.timer.is_some_and(|timer| timer <= self.now) {
                     endpoint.port.timer = None;
                 }
@@ -238,7 +239,7 @@ impl Fabric {
         true
     }
 
-    /// Lets everything happen that is due up to `time`, which is the time then.
+    /// Executes all steps that are due up to `time`, and advances the time to it.
     pub fn run_until(&mut self, time: Time) {
         while self.next_at().is_some_and(|at| at <= time) {
             self.step();
@@ -246,11 +247,11 @@ impl Fabric {
         self.now = self.now.max(time);
     }
 
-    /// Lets things happen until there are none: every packet has arrived or is lost, no timer runs.
+    /// Executes steps until there are none: every packet has arrived or is lost, and no timer runs.
     ///
     /// # Errors
-    /// [`NotIdle`], when that takes more than `limit` nanoseconds: a queue pair that waits for a
-    /// receive for ever, say.
+    /// [`NotIdle`] if that takes more than `limit` nanoseconds, for example because a queue pair
+    /// waits for a receive without limit.
     pub fn run_until_idle(&mut self, limit: u64) -> Result<Time, NotIdle> {
         let end = self.now + limit;
         while let Some(at) = self.next_at() {
@@ -271,7 +272,7 @@ impl Fabric {
         self.carry(&self.path(from, to), from, to, buffer);
     }
 
-    /// After a call of an engine: its packets and its timer.
+    /// Sends the packets, and starts the timer, that follow from a call of an engine.
     pub(super) fn after(&mut self, id: EndpointId) {
         let now = self.now;
         let endpoint = &mut self.endpoints[id.0];
@@ -293,8 +294,8 @@ impl Fabric {
             self.later(now, What::Pump(id));
         }
         if let Some(at) = timer {
-            // A deadline that has passed is served, but time goes on: an engine that asks for the
-            // past for ever is found by the limit of time.
+            // A deadline in the past is served, but time advances: the limit of time detects an
+            // engine that always asks for the past.
             self.later(at.max(now + 1), What::Timer(id));
         }
     }
@@ -314,7 +315,7 @@ impl Fabric {
         }
     }
 
-    /// Puts what an endpoint has to send on its links.
+    /// Puts the packets of an endpoint on its links.
     fn pump(&mut self, id: EndpointId, urgency: Urgency) {
         let mut sent = false;
         loop {
@@ -341,8 +342,8 @@ impl Fabric {
                 None => self.note(id, id, &buffer, Fate::NoRoute(path.remote)),
             }
         }
-        // Sending starts timers, and may end work requests. Another look at an engine that sent
-        // nothing would not end.
+        // Sending starts timers, and may end work requests. Looking again at an engine that sent
+        // nothing would not terminate.
         if sent {
             self.after(id);
         } else {
@@ -394,24 +395,25 @@ impl Fabric {
         self.after(to);
     }
 
-    /// Returns what one endpoint has sent to another of read responses, since the fabric was made.
+    /// Returns the read responses that one endpoint has sent to another since the fabric was
+    /// created.
     pub fn answered(&self, from: EndpointId, to: EndpointId) -> Answered {
         self.answered.get(&(from.0, to.0)).copied().unwrap_or_default()
     }
 
     // The trace.
 
-    /// How many records the trace keeps: 256 to begin with.
+    /// Sets the number of records that the trace keeps: 256 by default.
     pub fn keep_trace(&mut self, records: usize) {
         self.trace.keep(records);
     }
 
-    /// The last records.
+    /// Returns the last records.
     pub fn trace(&self) -> impl DoubleEndedIterator<Item = &Record> {
         self.trace.records()
     }
 
-    /// Puts a line of the caller's into the trace.
+    /// Adds a line of the caller to the trace.
     pub fn remark(&mut self, text: impl Into<String>) {
         self.trace.add(self.now, Traced::Note(text.into()));
     }
@@ -424,10 +426,11 @@ impl Fabric {
     }
 }
 
-/// Beside an endpoint's number in the seed of its engine's numbers: no link has it.
+/// Part of the seed of an endpoint's numbers, which no link uses.
 const NUMBERS: u64 = 1 << 63;
 
-/// `ff00::/8`, or an IPv4 group mapped into IPv6.
+/// Returns whether an address is that of a multicast group: `ff00::/8`, or an IPv4 group mapped
+/// into IPv6.
 fn is_multicast(gid: &Gid) -> bool {
     gid[0] == 0xff || (gid[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff] && gid[12] & 0xf0 == 0xe0)
 }

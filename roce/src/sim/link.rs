@@ -1,4 +1,4 @@
-//! [`Link`]: one direction between two endpoints, and what it does to packets.
+//! [`Link`]: one direction between two endpoints, and its faults.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -7,34 +7,36 @@ use super::rng::{Chance, Rng};
 use super::trace::Fate;
 use crate::engine::Time;
 
-/// One direction between two endpoints. The way back is a link of its own, and may be another kind.
+/// One direction between two endpoints. The way back is a separate link, and may be of another
+/// kind.
 ///
 /// Packets leave one after the other at the speed of `bandwidth`, and arrive `latency` later, in
-/// order unless `reorder` says otherwise. Each fault is drawn for each packet, from a stream of
-/// numbers that is the link's own.
+/// order unless `reorder` applies. Each fault is drawn for each packet, from the link's own stream
+/// of numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// From the last bit sent to the packet's arrival, in nanoseconds.
+    /// The time from the last bit sent to the packet's arrival, in nanoseconds.
     pub latency: u64,
-    /// Up to so many nanoseconds are added to it. Packets stay in order: those behind a late one
-    /// are late too.
+    /// The largest random addition to it, in nanoseconds. Packets stay in order: those behind a
+    /// late one are late, too.
     pub jitter: u64,
-    /// Bits per second; 0: no packet waits for another.
+    /// Bits per second; 0 for unlimited, so that no packet waits for another.
     pub bandwidth: u64,
     /// The packet is lost.
     pub loss: Chance,
-    /// It arrives once more, up to `reorder_delay` later.
+    /// The packet arrives once more, up to `reorder_delay` later.
     pub duplicate: Chance,
-    /// It is held back for up to `reorder_delay`, and others overtake it.
+    /// The packet is held back for up to `reorder_delay`, and others overtake it.
     pub reorder: Chance,
-    /// In nanoseconds.
+    /// The largest such delay, in nanoseconds.
     pub reorder_delay: u64,
-    /// A bit of it flips. The receiver's check of the ICRC finds that, and it is dropped.
+    /// A bit of the packet flips. The receiver's check of the ICRC detects that, and drops the
+    /// packet.
     pub corrupt: Chance,
-    /// Corrupted packets are delivered all the same, as if the ICRC had not been checked: what
-    /// nobody promises anything for, but must survive.
+    /// Whether corrupted packets are delivered nevertheless, as if the ICRC was not checked. The
+    /// engine guarantees nothing about their contents, but must survive them.
     pub undetected: bool,
-    /// While the link is down: what leaves then is lost.
+    /// The times when the link is down: packets that leave then are lost.
     pub down: Vec<Range<Time>>,
 }
 
@@ -61,22 +63,22 @@ impl Default for Link {
 pub(super) struct Cable {
     pub(super) link: Link,
     rng: Rng,
-    /// Until when it is busy with what was sent before.
+    /// The time until which it is busy with earlier packets.
     busy: Time,
-    /// When the last of those that keep their order arrives.
+    /// The arrival of the last packet that kept its order.
     last_arrival: Time,
 }
 
-/// What becomes of a packet.
+/// The fate of a packet.
 pub(super) struct Carried {
     pub(super) fate: Fate,
-    /// When it arrives once more.
+    /// The time when it arrives once more.
     pub(super) again: Option<Time>,
-    /// Which bit flips.
+    /// The bit that flips.
     pub(super) flip: Option<usize>,
 }
 
-/// UDP, IP and Ethernet around a packet, and its ICRC: what the wire carries beside it.
+/// The bytes that the wire carries beside a packet: UDP, IP, Ethernet and ICRC.
 const ENVELOPE: u64 = 4 + 8 + 20 + 14 + 4 + 20;
 
 impl Cable {
@@ -84,11 +86,10 @@ impl Cable {
         Self { link, rng, busy: Time(0), last_arrival: Time(0) }
     }
 
-    /// Decides what becomes of a packet of `len` bytes that is sent now.
+    /// Decides the fate of a packet of `len` bytes that is sent now.
     pub(super) fn carry(&mut self, now: Time, len: usize) -> Carried {
         let (link, rng) = (&self.link, &mut self.rng);
-        // Everything is drawn for every packet: a fault that is turned off leaves the others where
-        // they were.
+        // Every number is drawn for every packet: turning off one fault does not change the others.
         let jitter = rng.below(link.jitter + 1);
         let lost = rng.chance(link.loss);
         let doubled = rng.chance(link.duplicate);

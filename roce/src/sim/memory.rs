@@ -21,66 +21,67 @@ struct Held {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Buffer(usize);
 
-/// What a registration is to a [`VecMemory`]: a part of a buffer.
+/// A registration in a [`VecMemory`]: a part of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VecRegion {
-    /// Which buffer.
+    /// The buffer.
     pub buffer: Buffer,
-    /// The first byte, from the beginning of the buffer.
+    /// The offset of the first byte in the buffer.
     pub start: u64,
-    /// How many bytes.
+    /// The length in bytes.
     pub length: u64,
 }
 
-/// A registration: what its owner and its peers need to know of it.
+/// A registration, as its owner and its peers know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
     /// The key, local and remote.
     pub key: u32,
     /// The first address.
     pub addr: u64,
-    /// How many bytes.
+    /// The length in bytes.
     pub length: u64,
     /// The buffer behind it.
     pub buffer: Buffer,
 }
 
 impl Region {
-    /// `length` bytes from `offset` on. Nothing is checked: a range outside of the region is the
-    /// engine's to refuse.
+    /// Returns an element of `length` bytes at `offset`. Does not check the range, because the
+    /// engine must refuse a wrong one.
     pub const fn sge(&self, offset: u64, length: u32) -> Sge {
         Sge { addr: self.addr.wrapping_add(offset), length, lkey: self.key }
     }
 }
 
 impl VecMemory {
-    /// Takes a buffer in.
+    /// Adds a buffer.
     pub fn add(&mut self, bytes: Vec<u8>) -> Buffer {
         self.buffers.push(Held { bytes, gone: false });
         Buffer(self.buffers.len() - 1)
     }
 
-    /// The bytes of a buffer; none when it is not of this memory.
+    /// Returns the bytes of a buffer; none if it is not one of this memory.
     pub fn bytes(&self, buffer: Buffer) -> &[u8] {
         self.buffers.get(buffer.0).map_or(&[], |held| &held.bytes)
     }
 
-    /// The bytes of a buffer, to change them as a program would change its memory.
+    /// Returns the bytes of a buffer, to change them as a program would.
     pub fn bytes_mut(&mut self, buffer: Buffer) -> &mut [u8] {
         self.buffers.get_mut(buffer.0).map_or(&mut [], |held| &mut held.bytes)
     }
 
-    /// Pages that are gone: from now on, each access of the engine fails with [`Fault`].
+    /// Removes the pages of a buffer: every later access of the engine fails with [`Fault`].
     pub fn lose(&mut self, buffer: Buffer) {
         if let Some(held) = self.buffers.get_mut(buffer.0) {
             held.gone = true;
         }
     }
 
-    /// The range that the engine asks for.
+    /// Returns the range that the engine asks for.
     ///
     /// # Panics
-    /// It is not inside of the registration: the engine promised that it is.
+    /// Panics if the range lies outside the registration, which the engine guarantees not to ask
+    /// for.
     fn at(&mut self, region: &VecRegion, offset: u64, len: usize) -> Result<&mut [u8], Fault> {
         let end = offset.checked_add(len as u64);
         assert!(

@@ -1,22 +1,22 @@
 //! A fabric of many engines in virtual time, with seeded faults: a network for tests.
 //!
-//! Nothing here waits, and nothing is random but what the seed says: the same seed and the same
-//! calls give the same packets at the same times, so a failure is repeated by its number and
-//! explained by its [trace](Fabric::trace).
+//! Nothing here waits, and the seed determines everything random: the same seed and the same calls
+//! give the same packets at the same times, so that the seed repeats a failure and the
+//! [trace](Fabric::trace) explains it.
 //!
-//! | module | what it is |
+//! | module | contents |
 //! |---|---|
 //! | `fabric` | **start here**: [`Fabric`], virtual time and the event queue |
-//! | `calls` | what programs call at an endpoint: memory, queue pairs, work requests, completions |
+//! | `calls` | the calls of programs at an endpoint: memory, queue pairs, work requests, completions |
 //! | `endpoint` | [`Endpoint`], an engine with its memory, completions and events |
 //! | `link` | [`Link`], one direction between two endpoints: latency, bandwidth, faults |
-//! | `memory` | [`VecMemory`], where payload lives |
-//! | `trace` | what happened, as text |
-//! | `rng` | [`Rng`], where chance comes from |
+//! | `memory` | [`VecMemory`], vectors as registered memory |
+//! | `trace` | the packets, completions and events, as text |
+//! | `rng` | [`Rng`], the source of random numbers |
 //!
 //! # Example
-//! Two endpoints, a link that loses a tenth of what it carries, and a message that arrives all the
-//! same:
+//! Two endpoints, a link that loses a tenth of its packets, and a message that arrives
+//! nevertheless:
 //! ```
 //! use roce::engine::{Access, CqId, Payload, RecvWr, SendFlags, SendOp, SendWr, Status};
 //! use roce::sim::{Chance, Fabric, Link};

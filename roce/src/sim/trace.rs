@@ -1,4 +1,4 @@
-//! What happened, as values and as text.
+//! The packets, completions and events of a fabric, as values and as text.
 
 use alloc::collections::VecDeque;
 use alloc::string::String;
@@ -8,55 +8,55 @@ use super::endpoint::EndpointId;
 use crate::engine::{Completion, CqId, Event, Gid, Time};
 use crate::wire::{Headers, aeth};
 
-/// What becomes of a packet that was sent.
+/// The fate of a packet that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It arrives then.
+    /// It arrives at this time.
     Arrives(Time),
-    /// This copy of it arrives then.
+    /// A second copy arrives at this time.
     Again(Time),
     /// It is lost.
     Lost,
     /// The link is down.
     Down,
-    /// A bit has flipped, and the receiver sees that.
+    /// A bit has flipped, and the receiver detects that.
     Corrupted,
-    /// A bit has flipped, and it arrives then.
+    /// A bit has flipped, and the packet arrives at this time.
     Damaged(Time),
-    /// Nobody has that address.
+    /// No endpoint has the address.
     NoRoute(Gid),
 }
 
-/// Something that happened.
+/// A record of the trace.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
-    /// When.
+    /// The time.
     pub at: Time,
-    /// What.
+    /// The contents.
     pub what: Traced,
 }
 
-/// Something that happened.
+/// The contents of a record.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Traced {
     /// A packet was sent.
     Packet {
-        /// By whom.
+        /// The sender.
         from: EndpointId,
-        /// To whom; the sender itself where there is no such address.
+        /// The receiver; the sender itself if no endpoint has the address.
         to: EndpointId,
-        /// Its headers, as they were sent; `None` when it is malformed.
+        /// Its headers, as they were sent; `None` if it is malformed.
         headers: Option<Headers>,
-        /// Bytes of payload, without pad.
+        /// The number of bytes of payload, without pad.
         payload: usize,
-        /// What becomes of it.
+        /// The fate of the packet.
         fate: Fate,
     },
     /// A work request ended.
     Completed(EndpointId, CqId, Completion),
     /// An event.
     Event(EndpointId, Event),
-    /// What a test had to say.
+    /// A remark of a test.
     Note(String),
 }
 
@@ -103,7 +103,7 @@ impl fmt::Display for Micros {
     }
 }
 
-/// One line, times in µs. `A` asks for an acknowledgement.
+/// Formats a record as one line, with times in µs. `A` asks for an acknowledgement.
 impl fmt::Display for Record {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ", Micros(self.at))?;

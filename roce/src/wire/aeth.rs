@@ -15,23 +15,24 @@ use super::MASK_24;
 header!(4, "AETH");
 
 impl<T: AsRef<[u8]>> Packet<T> {
-    /// What kind of acknowledge, and its value.
+    /// The kind of acknowledgement, and its value.
     #[inline(always)]
     pub fn syndrome(&self) -> Syndrome {
         Syndrome(self.get::<1>(0)[0])
     }
 
-    /// Message sequence number, 24 bits: how many messages the responder has completed.
+    /// The message sequence number, 24 bits: the number of messages that the responder has
+    /// completed.
     #[inline(always)]
     pub fn msn(&self) -> u32 {
         u32::from_be_bytes(self.get(0)) & MASK_24
     }
 }
 
-/// AETH as meaning.
+/// The AETH as values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Repr {
-    /// What kind of acknowledge, and its value.
+    /// The kind of acknowledgement, and its value.
     pub syndrome: Syndrome,
     /// Message sequence number, 24 bits.
     pub msn: u32,
@@ -51,21 +52,21 @@ impl Repr {
     }
 }
 
-/// The syndrome byte. Open: [`decode`](Syndrome::decode) says what is known of it.
+/// The syndrome byte. Every value is valid here; [`decode`](Syndrome::decode) returns its meaning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Syndrome(pub u8);
 
-/// A syndrome's meaning.
+/// The meaning of a syndrome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// All up to the packet's PSN has arrived. The credit code says how much the responder can
-    /// take.
+    /// Everything up to the packet's PSN has arrived. The credit code is the number of messages
+    /// that the responder can receive.
     Ack(Credits),
-    /// Receiver not ready: try the packet again after the timer.
+    /// Receiver not ready: the requester sends the packet again after the timer.
     RnrNak(RnrTimer),
     /// The packet was refused.
     Nak(NakCode),
-    /// Nothing that the specification defines.
+    /// A value that the specification does not define.
     Reserved(u8),
 }
 
@@ -91,7 +92,7 @@ impl Syndrome {
         Self(3 << 5 | code.0 & 0x1f)
     }
 
-    /// What it means.
+    /// Returns its meaning.
     #[inline(always)]
     pub const fn decode(self) -> Kind {
         let value = self.0 & 0x1f;
@@ -104,18 +105,18 @@ impl Syndrome {
     }
 }
 
-/// Why a packet was refused, 5 bits. Open.
+/// The reason why a packet was refused, 5 bits. Every value is valid here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NakCode(pub u8);
 
 impl NakCode {
     /// A packet is missing before this one.
     pub const PSN_SEQUENCE_ERROR: Self = Self(0);
-    /// A request that the responder does not support or that is not well formed.
+    /// The request is malformed, or the responder does not support it.
     pub const INVALID_REQUEST: Self = Self(1);
-    /// Wrong key, range or right.
+    /// The key, range or right is wrong.
     pub const REMOTE_ACCESS_ERROR: Self = Self(2);
-    /// The responder could not do what was asked.
+    /// The responder could not execute the request.
     pub const REMOTE_OPERATIONAL_ERROR: Self = Self(3);
     /// Reliable datagram only.
     pub const INVALID_RD_REQUEST: Self = Self(4);
@@ -126,7 +127,7 @@ impl NakCode {
 pub struct RnrTimer(pub u8);
 
 impl RnrTimer {
-    /// How long to wait, in nanoseconds: 10 µs to 655.36 ms. Only the low 5 bits count.
+    /// Returns the time to wait, in nanoseconds: 10 µs to 655.36 ms. Only the low 5 bits count.
     #[inline(always)]
     pub const fn nanoseconds(self) -> u64 {
         RNR_10_US[(self.0 & 0x1f) as usize] as u64 * 10_000
@@ -139,15 +140,16 @@ const RNR_10_US: [u32; 32] = [
     3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
 ];
 
-/// The credit code, 5 bits: how many receives the responder has posted, rounded down.
+/// The credit code, 5 bits: the number of receives that the responder has posted, rounded down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Credits(pub u8);
 
 impl Credits {
-    /// The responder does not count: send as much as you like, RNR NAK will tell.
+    /// The responder does not count receives: the requester may send without limit, and gets RNR
+    /// NAKs.
     pub const UNLIMITED: Self = Self(0x1f);
 
-    /// The code of the largest number that is not more than `count`.
+    /// Returns the code of the largest number that is at most `count`.
     pub const fn at_most(count: u32) -> Self {
         let mut code = 0;
         while code < 30 && CREDITS[code as usize + 1] as u32 <= count {
@@ -156,7 +158,7 @@ impl Credits {
         Self(code)
     }
 
-    /// The number; `None` if unlimited. Only the low 5 bits count.
+    /// Returns the number; `None` if unlimited. Only the low 5 bits count.
     #[inline(always)]
     pub const fn count(self) -> Option<u32> {
         match self.0 & 0x1f {

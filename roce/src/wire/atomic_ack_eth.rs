@@ -1,4 +1,4 @@
-//! Atomic ACK extended transport header: what an atomic found.
+//! Atomic ACK extended transport header: the result of an atomic.
 //!
 //! # References
 //! IBTA 9.3.
@@ -21,7 +21,7 @@ impl<T: AsMut<[u8]>> Packet<T> {
     }
 }
 
-/// AtomicAckETH as meaning.
+/// The AtomicAckETH as values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Repr {
     /// The value before the operation.

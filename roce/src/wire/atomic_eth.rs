@@ -13,7 +13,7 @@
 header!(28, "AtomicETH");
 
 impl<T: AsRef<[u8]>> Packet<T> {
-    /// Virtual address, a multiple of 8 in what is valid.
+    /// The virtual address, a multiple of 8 in a valid request.
     #[inline(always)]
     pub fn va(&self) -> u64 {
         u64::from_be_bytes(self.get(0))
@@ -25,13 +25,13 @@ impl<T: AsRef<[u8]>> Packet<T> {
         u32::from_be_bytes(self.get(8))
     }
 
-    /// What to store (compare and swap) or to add (fetch and add).
+    /// The value to store (compare and swap) or to add (fetch and add).
     #[inline(always)]
     pub fn swap_add(&self) -> u64 {
         u64::from_be_bytes(self.get(12))
     }
 
-    /// What to compare with; without meaning in fetch and add.
+    /// The value to compare with; without meaning in fetch and add.
     #[inline(always)]
     pub fn compare(&self) -> u64 {
         u64::from_be_bytes(self.get(20))
@@ -64,16 +64,16 @@ impl<T: AsMut<[u8]>> Packet<T> {
     }
 }
 
-/// AtomicETH as meaning.
+/// The AtomicETH as values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Repr {
-    /// Virtual address, a multiple of 8 in what is valid.
+    /// The virtual address, a multiple of 8 in a valid request.
     pub va: u64,
     /// Remote key.
     pub rkey: u32,
-    /// What to store (compare and swap) or to add (fetch and add).
+    /// The value to store (compare and swap) or to add (fetch and add).
     pub swap_add: u64,
-    /// What to compare with; without meaning in fetch and add.
+    /// The value to compare with; without meaning in fetch and add.
     pub compare: u64,
 }
 

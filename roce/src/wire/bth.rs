@@ -1,4 +1,4 @@
-//! Base transport header: what every packet begins with.
+//! Base transport header, the first header of every packet.
 //!
 //! ```text
 //!      0        1                 2       4          5                  8           9
@@ -7,8 +7,8 @@
 //!      +--------+-+-+------+------+-------+-+-+------+------------------+-+---------+--------+
 //! bits     8     1 1   2      4      16    1 1   6           24          1     7        24
 //! ```
-//! S solicited event, M migration request, F FECN, B BECN, A acknowledge request. Byte 4 (F, B,
-//! rsv6) may change on the way and is therefore not part of the invariant CRC.
+//! S solicited event, M migration request, F FECN, B BECN, A acknowledge request. Routers may
+//! change byte 4 (F, B, rsv6), which is therefore not part of the invariant CRC.
 //!
 //! # References
 //! IBTA 9.2, annex A17 (FECN and BECN in RoCEv2).
@@ -17,7 +17,7 @@ use super::{MASK_24, Opcode, Psn};
 
 header!(12, "BTH");
 
-/// The partition key of the default partition, full member. RoCE knows no other in practice.
+/// The partition key of the default partition, full member. In practice, RoCE uses no other.
 pub const DEFAULT_PKEY: u16 = 0xffff;
 
 const SE: u8 = 1 << 7;
@@ -33,26 +33,27 @@ impl<T: AsRef<[u8]>> Packet<T> {
         Opcode(self.get::<1>(0)[0])
     }
 
-    /// Solicited event: the responder's completion is to wake who waits for solicited ones only.
+    /// Solicited event: the responder's completion wakes programs that wait for solicited
+    /// completions only.
     #[inline(always)]
     pub fn se(&self) -> bool {
         self.get::<1>(1)[0] & SE != 0
     }
 
-    /// Migration request: set while the path is in the state migrated, which is always where there
-    /// is no other path.
+    /// Migration request: set while the path is in the state migrated, as it always is without an
+    /// alternate path.
     #[inline(always)]
     pub fn mig_req(&self) -> bool {
         self.get::<1>(1)[0] & M != 0
     }
 
-    /// Bytes of pad between payload and ICRC, 0 to 3.
+    /// The number of bytes of pad between payload and ICRC, 0 to 3.
     #[inline(always)]
     pub fn pad_cnt(&self) -> u8 {
         self.get::<1>(1)[0] >> 4 & 3
     }
 
-    /// Transport header version; 0 is the only one.
+    /// The transport header version; 0 is the only one.
     #[inline(always)]
     pub fn tver(&self) -> u8 {
         self.get::<1>(1)[0] & 0x0f
@@ -82,7 +83,7 @@ impl<T: AsRef<[u8]>> Packet<T> {
         u32::from_be_bytes(self.get(4)) & MASK_24
     }
 
-    /// Acknowledge request: the responder is to acknowledge this packet without waiting for more.
+    /// Acknowledge request: the responder acknowledges this packet without waiting for more.
     #[inline(always)]
     pub fn ack_req(&self) -> bool {
         self.get::<1>(8)[0] & A != 0
@@ -95,7 +96,7 @@ impl<T: AsRef<[u8]>> Packet<T> {
     }
 }
 
-/// BTH as meaning. The version is always 0, reserved bits are not kept.
+/// The BTH as values. The version is always 0; reserved bits are not kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repr {
     /// Transport service and operation.
@@ -104,7 +105,7 @@ pub struct Repr {
     pub se: bool,
     /// Migration request.
     pub mig_req: bool,
-    /// Bytes of pad, 0 to 3: [`pad_for`](super::packet::pad_for) of the payload.
+    /// The number of bytes of pad, 0 to 3: [`pad_for`](super::packet::pad_for) of the payload.
     pub pad_cnt: u8,
     /// Partition key.
     pub pkey: u16,
@@ -121,8 +122,8 @@ pub struct Repr {
 }
 
 impl Repr {
-    /// A packet of the default partition on a migrated path, without pad, flags or acknowledge
-    /// request.
+    /// Returns the header of a packet of the default partition on a migrated path, without pad,
+    /// flags or acknowledge request.
     #[inline(always)]
     pub const fn new(opcode: Opcode, dest_qp: u32, psn: Psn) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! Datagram extended transport header: who sent it, and the key that lets it in.
+//! Datagram extended transport header: the sender, and the key that the receiver checks.
 //!
 //! # References
 //! IBTA 9.3.
@@ -8,7 +8,7 @@ use super::MASK_24;
 header!(8, "DETH");
 
 impl<T: AsRef<[u8]>> Packet<T> {
-    /// Queue key; the receiver's must be equal.
+    /// The queue key, which must equal the receiver's.
     #[inline(always)]
     pub fn qkey(&self) -> u32 {
         u32::from_be_bytes(self.get(0))
@@ -35,10 +35,10 @@ impl<T: AsMut<[u8]>> Packet<T> {
     }
 }
 
-/// DETH as meaning.
+/// The DETH as values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Repr {
-    /// Queue key; the receiver's must be equal.
+    /// The queue key, which must equal the receiver's.
     pub qkey: u32,
     /// Sender's QP number, 24 bits.
     pub src_qp: u32,

@@ -1,4 +1,4 @@
-//! Flush extended transport header: what a flush makes visible or persistent, and how much of it.
+//! Flush extended transport header: the memory that a flush makes visible or persistent.
 //!
 //! ```text
 //!  31                          6   5 4   3   0
@@ -12,9 +12,9 @@
 
 header!(4, "FETH");
 
-/// Bit of [`Repr::plt`]: visible to everybody in the responder's machine.
+/// Bit of [`Repr::plt`]: visible to everything in the responder's machine.
 pub const PLT_GLOBAL_VISIBILITY: u8 = 1 << 0;
-/// Bit of [`Repr::plt`]: survives a loss of power.
+/// Bit of [`Repr::plt`]: persistent across a loss of power.
 pub const PLT_PERSISTENCE: u8 = 1 << 1;
 /// Value of [`Repr::sel`]: the range that the RETH names.
 pub const SEL_RANGE: u8 = 0;
@@ -35,7 +35,7 @@ impl<T: AsRef<[u8]>> Packet<T> {
     }
 }
 
-/// FETH as meaning.
+/// The FETH as values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Repr {
     /// Placement type, 4 bits: [`PLT_GLOBAL_VISIBILITY`] and [`PLT_PERSISTENCE`].

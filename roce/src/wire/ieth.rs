@@ -21,7 +21,7 @@ impl<T: AsMut<[u8]>> Packet<T> {
     }
 }
 
-/// IETH as meaning.
+/// The IETH as values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Repr {
     /// The key to invalidate.

@@ -21,7 +21,7 @@ impl<T: AsMut<[u8]>> Packet<T> {
     }
 }
 
-/// ImmDt as meaning.
+/// The ImmDt as values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Repr {
     /// The number whose big-endian form is on the wire.

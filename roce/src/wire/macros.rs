@@ -1,5 +1,4 @@
-//! What the headers of fixed length have in common: one macro, so that their files hold nothing but
-//! their fields.
+//! One macro for the headers of fixed length, so that their files contain only their fields.
 
 /// Declares `LEN` and `Packet<T>` with its constructors for a header of `$len` bytes.
 macro_rules! header {
@@ -14,11 +13,12 @@ macro_rules! header {
         }
 
         impl<T: AsRef<[u8]>> Packet<T> {
-            /// Wraps a buffer whose first [`LEN`] bytes are the header; what follows is left alone.
+            /// Wraps a buffer whose first [`LEN`] bytes are the header. Bytes behind it are not
+            /// touched.
             ///
             /// # Errors
-            /// [`Malformed::Truncated`](crate::wire::Malformed::Truncated) if it is shorter than
-            /// that.
+            /// [`Malformed::Truncated`](crate::wire::Malformed::Truncated) if the buffer is shorter
+            /// than [`LEN`].
             #[inline(always)]
             pub fn new_checked(buffer: T) -> Result<Self, crate::wire::Malformed> {
                 if buffer.as_ref().len() < LEN {
@@ -27,7 +27,7 @@ macro_rules! header {
                 Ok(Self { buffer })
             }
 
-            /// The buffer again.
+            /// Returns the buffer.
             #[inline(always)]
             pub fn into_inner(self) -> T {
                 self.buffer

@@ -1,5 +1,4 @@
-//! The BTH opcode: a transport service and an operation, which between them say which headers
-//! follow.
+//! The BTH opcode: a transport service and an operation, which determine the headers that follow.
 //!
 //! # References
 //! IBTA 9.2 and table 38 (opcodes), annexes A14 (XRC), A17 (CNP), A19 (flush, atomic write).
@@ -8,7 +7,7 @@ use core::fmt;
 
 use super::{aeth, atomic_ack_eth, atomic_eth, bth, deth, feth, ieth, imm, reth, xrceth};
 
-/// A BTH opcode. Open: every one of the 256 values is one, known or not.
+/// A BTH opcode. Each of the 256 values is valid here, known or not.
 ///
 /// An operation that its service does not have (or the service RD, which RoCE does not have) is not
 /// [known](Opcode::is_known): it has no extended headers, and is neither request nor response.
@@ -22,7 +21,7 @@ pub enum Service {
     Rc,
     /// Unreliable connection.
     Uc,
-    /// Reliable datagram, which nobody built.
+    /// Reliable datagram, which is not implemented anywhere.
     Rd,
     /// Unreliable datagram.
     Ud,
@@ -119,7 +118,7 @@ opcodes! {
     XRC_ATOMIC_WRITE = 5, 0x1d;
 }
 
-/// The low five bits of an [`Opcode`]: operations, the same numbers in every service.
+/// The low five bits of an [`Opcode`]: operations, with the same numbers in every service.
 pub mod operation {
     /// First packet of a send.
     pub const SEND_FIRST: u8 = 0x00;
@@ -155,9 +154,9 @@ pub mod operation {
     pub const RDMA_READ_RESPONSE_LAST: u8 = 0x0f;
     /// Only packet of an RDMA read response.
     pub const RDMA_READ_RESPONSE_ONLY: u8 = 0x10;
-    /// Acknowledge, positive or negative.
+    /// Acknowledgement, positive or negative.
     pub const ACKNOWLEDGE: u8 = 0x11;
-    /// Acknowledge of an atomic, with the value found.
+    /// Acknowledgement of an atomic, with the previous value.
     pub const ATOMIC_ACKNOWLEDGE: u8 = 0x12;
     /// Compare and swap.
     pub const COMPARE_SWAP: u8 = 0x13;
@@ -169,24 +168,24 @@ pub mod operation {
     pub const SEND_ONLY_WITH_INVALIDATE: u8 = 0x17;
     /// Flush to visibility or persistence.
     pub const FLUSH: u8 = 0x1c;
-    /// Write of 8 bytes at once.
+    /// Atomic write of 8 bytes.
     pub const ATOMIC_WRITE: u8 = 0x1d;
 }
 
 impl Opcode {
-    /// From a service and an operation (its low 5 bits).
+    /// Returns the opcode of a service and an operation (its low 5 bits).
     #[inline(always)]
     pub const fn new(service: Service, operation: u8) -> Self {
         Self(service.code() << 5 | operation & 0x1f)
     }
 
-    /// The transport service.
+    /// Returns the transport service.
     #[inline(always)]
     pub const fn service(self) -> Service {
         Service::from_code(self.0 >> 5)
     }
 
-    /// The [`operation`], below 32.
+    /// Returns the [`operation`], below 32.
     #[inline(always)]
     pub const fn operation(self) -> u8 {
         self.0 & 0x1f
@@ -197,165 +196,165 @@ impl Opcode {
         FLAGS[self.0 as usize] & flag != 0
     }
 
-    /// Whether table 38 or an annex defines it, RD aside.
+    /// Returns whether table 38 or an annex defines it, except for RD.
     #[inline(always)]
     pub const fn is_known(self) -> bool {
         self.has(KNOWN)
     }
 
-    /// First packet of a message of several.
+    /// Returns whether it is the first packet of a message of several.
     #[inline(always)]
     pub const fn is_first(self) -> bool {
         FLAGS[self.0 as usize] & (START | END) == START
     }
 
-    /// Neither first nor last.
+    /// Returns whether it is neither the first nor the last packet of its message.
     #[inline(always)]
     pub const fn is_middle(self) -> bool {
         FLAGS[self.0 as usize] & (KNOWN | START | END) == KNOWN
     }
 
-    /// Last packet of a message of several.
+    /// Returns whether it is the last packet of a message of several.
     #[inline(always)]
     pub const fn is_last(self) -> bool {
         FLAGS[self.0 as usize] & (START | END) == END
     }
 
-    /// The single packet of its message.
+    /// Returns whether it is the only packet of its message.
     #[inline(always)]
     pub const fn is_only(self) -> bool {
         FLAGS[self.0 as usize] & (START | END) == START | END
     }
 
-    /// First or only.
+    /// Returns whether it is a first or only packet.
     #[inline(always)]
     pub const fn starts_message(self) -> bool {
         self.has(START)
     }
 
-    /// Last or only.
+    /// Returns whether it is a last or only packet.
     #[inline(always)]
     pub const fn ends_message(self) -> bool {
         self.has(END)
     }
 
-    /// From requester to responder.
+    /// Returns whether it goes from requester to responder.
     #[inline(always)]
     pub const fn is_request(self) -> bool {
         self.has(REQUEST)
     }
 
-    /// From responder to requester: acknowledges and read responses.
+    /// Returns whether it goes from responder to requester: acknowledgements and read responses.
     #[inline(always)]
     pub const fn is_response(self) -> bool {
         self.has(RESPONSE)
     }
 
-    /// Any packet of a send.
+    /// Returns whether it is a packet of a send.
     #[inline(always)]
     pub const fn is_send(self) -> bool {
         self.has(SEND)
     }
 
-    /// Any packet of an RDMA write.
+    /// Returns whether it is a packet of an RDMA write.
     #[inline(always)]
     pub const fn is_rdma_write(self) -> bool {
         self.has(WRITE)
     }
 
-    /// An RDMA read request.
+    /// Returns whether it is an RDMA read request.
     #[inline(always)]
     pub const fn is_rdma_read_request(self) -> bool {
         self.is_request() && self.operation() == operation::RDMA_READ_REQUEST
     }
 
-    /// Any packet of an RDMA read response.
+    /// Returns whether it is a packet of an RDMA read response.
     #[inline(always)]
     pub const fn is_rdma_read_response(self) -> bool {
         self.has(READ_RESPONSE)
     }
 
-    /// Compare and swap, or fetch and add.
+    /// Returns whether it is compare and swap, or fetch and add.
     #[inline(always)]
     pub const fn is_atomic(self) -> bool {
         self.has(ATOMIC_ETH)
     }
 
-    /// Whether payload may follow the headers.
+    /// Returns whether payload may follow the headers.
     #[inline(always)]
     pub const fn has_payload(self) -> bool {
         self.has(PAYLOAD)
     }
 
-    /// Immediate data follows.
+    /// Returns whether immediate data follows.
     #[inline(always)]
     pub const fn has_imm(self) -> bool {
         self.has(IMM)
     }
 
-    /// A RETH follows.
+    /// Returns whether a RETH follows.
     #[inline(always)]
     pub const fn has_reth(self) -> bool {
         self.has(RETH)
     }
 
-    /// An IETH follows.
+    /// Returns whether an IETH follows.
     #[inline(always)]
     pub const fn has_ieth(self) -> bool {
         self.has(IETH)
     }
 
-    /// An AETH follows.
+    /// Returns whether an AETH follows.
     #[inline(always)]
     pub const fn has_aeth(self) -> bool {
         self.has(AETH)
     }
 
-    /// An AtomicETH follows.
+    /// Returns whether an AtomicETH follows.
     #[inline(always)]
     pub const fn has_atomic_eth(self) -> bool {
         self.has(ATOMIC_ETH)
     }
 
-    /// An AtomicAckETH follows.
+    /// Returns whether an AtomicAckETH follows.
     #[inline(always)]
     pub const fn has_atomic_ack_eth(self) -> bool {
         self.has(ATOMIC_ACK_ETH)
     }
 
-    /// A DETH follows.
+    /// Returns whether a DETH follows.
     #[inline(always)]
     pub const fn has_deth(self) -> bool {
         self.has(DETH)
     }
 
-    /// An XRCETH follows.
+    /// Returns whether an XRCETH follows.
     #[inline(always)]
     pub const fn has_xrceth(self) -> bool {
         self.has(XRCETH)
     }
 
-    /// A FETH follows.
+    /// Returns whether a FETH follows.
     #[inline(always)]
     pub const fn has_feth(self) -> bool {
         self.has(FETH)
     }
 
-    /// Bytes of BTH and of the extended headers that follow it: 12 to
+    /// Returns the length of the BTH and of the extended headers that follow it, in bytes: 12 to
     /// [`MAX_HEADER_LEN`](super::packet::MAX_HEADER_LEN).
     #[inline(always)]
     pub const fn header_len(self) -> usize {
         HEADER_LEN[self.0 as usize] as usize
     }
 
-    /// The constant's name, such as `RC_SEND_ONLY`; `None` if unknown.
+    /// Returns the constant's name, such as `RC_SEND_ONLY`; `None` if unknown.
     pub fn name(self) -> Option<&'static str> {
         NAMES.iter().find(|(opcode, _)| *opcode == self).map(|(_, name)| *name)
     }
 }
 
 impl Service {
-    /// The three bits.
+    /// Returns the three bits.
     #[inline(always)]
     pub const fn code(self) -> u8 {
         match self {
@@ -369,7 +368,7 @@ impl Service {
         }
     }
 
-    /// From three bits (the low ones of `code`).
+    /// Returns the service of three bits (the low ones of `code`).
     #[inline(always)]
     pub const fn from_code(code: u8) -> Self {
         match code & 7 {
@@ -418,7 +417,7 @@ const ATOMIC_ACK_ETH: u32 = 1 << 15;
 const IMM: u32 = 1 << 16;
 const IETH: u32 = 1 << 17;
 
-/// Table 38, one row: what an operation is in the services that have it.
+/// Table 38, one row: the properties of an operation in the services that have it.
 const fn operation_flags(op: u8) -> u32 {
     use operation::*;
     match op {
@@ -451,7 +450,7 @@ const fn operation_flags(op: u8) -> u32 {
     .wrapping_add(KNOWN)
 }
 
-/// Table 38, one column: which of the operations a service has, and what it adds to their headers.
+/// Table 38, one column: the operations that a service has, and the headers that it adds.
 const fn flags(opcode: Opcode) -> u32 {
     use operation::*;
     let op = opcode.operation();
@@ -462,7 +461,7 @@ const fn flags(opcode: Opcode) -> u32 {
         Service::Ud if op == SEND_ONLY || op == SEND_ONLY_WITH_IMMEDIATE => flags | DETH,
         Service::Xrc if flags & REQUEST != 0 => flags | XRCETH,
         Service::Xrc => flags,
-        // Neither request nor response: it belongs to no queue pair's sequence.
+        // Neither request nor response, because it belongs to no queue pair's sequence.
         Service::Cnp if opcode.0 == Opcode::CNP.0 => KNOWN | START | END | PAYLOAD,
         _ => 0,
     }

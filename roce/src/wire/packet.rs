@@ -1,5 +1,4 @@
-//! The whole transport packet, as it lies in the payload of a UDP datagram to
-//! [port 4791](super::UDP_PORT).
+//! The whole transport packet, as the payload of a UDP datagram to [port 4791](super::UDP_PORT).
 //!
 //! ```text
 //!  0     12         header_len                              len - 4      len
@@ -9,8 +8,8 @@
 //!        by opcode                                  0 to 3
 //! ```
 //!
-//! [`Packet`] looks at bytes where they are. [`Headers`] is all headers by value, for an engine:
-//! one `parse` of what came in; going out, `emit` writes the headers, the payload is copied behind
+//! [`Packet`] reads bytes in place. [`Headers`] has all headers by value, for an engine: one
+//! `parse` of a received packet. To send, `emit` writes the headers, the payload is copied behind
 //! them, then [`pad_for`] bytes of zero, then the [ICRC](super::icrc).
 //!
 //! # References
@@ -22,22 +21,23 @@ use super::{
     ICRC_LEN, Malformed, aeth, atomic_ack_eth, atomic_eth, bth, deth, feth, get, ieth, imm, reth, xrceth,
 };
 
-/// The longest run of headers: BTH, XRCETH and AtomicETH.
+/// The length of the longest sequence of headers: BTH, XRCETH and AtomicETH.
 pub const MAX_HEADER_LEN: usize = bth::LEN + xrceth::LEN + atomic_eth::LEN;
 
-/// The most that a packet adds to its payload: headers, pad and ICRC.
+/// The most bytes that a packet adds to its payload: headers, pad and ICRC.
 pub const MAX_OVERHEAD: usize = MAX_HEADER_LEN + 3 + ICRC_LEN;
 
-/// The longest packet: a payload of the largest path MTU, and the most that can be around it.
+/// The length of the longest packet: the payload of the largest path MTU, and the most bytes around
+/// it.
 pub const MAX_PACKET_LEN: usize = 4096 + MAX_OVERHEAD;
 
-/// Bytes of pad that make a payload a multiple of 4.
+/// Returns the number of bytes of pad that make a payload a multiple of 4.
 #[inline(always)]
 pub const fn pad_for(payload_len: usize) -> u8 {
     (payload_len.wrapping_neg() & 3) as u8
 }
 
-/// Checks lengths, pad count and version; where the payload lies.
+/// Checks lengths, pad count and version. Returns the range of the payload.
 #[inline(always)]
 fn check(bytes: &[u8]) -> Result<(&[u8; bth::LEN], Range<usize>), Malformed> {
     let base: &[u8; bth::LEN] = bytes.first_chunk().ok_or(Malformed::Truncated)?;
@@ -62,7 +62,7 @@ impl<T: AsRef<[u8]>> Packet<T> {
     /// Wraps a UDP payload.
     ///
     /// # Errors
-    /// [`Malformed`], if it is too short for the headers of its opcode or its pad, or of another
+    /// [`Malformed`] if it is too short for the headers of its opcode or for its pad, or of another
     /// version.
     #[inline]
     pub fn new_checked(buffer: T) -> Result<Self, Malformed> {
@@ -70,7 +70,7 @@ impl<T: AsRef<[u8]>> Packet<T> {
         Ok(Self { buffer })
     }
 
-    /// The buffer again.
+    /// Returns the buffer.
     pub fn into_inner(self) -> T {
         self.buffer
     }
@@ -79,45 +79,45 @@ impl<T: AsRef<[u8]>> Packet<T> {
         self.buffer.as_ref()
     }
 
-    /// Base transport header.
+    /// Returns the base transport header.
     pub fn bth(&self) -> bth::Packet<[u8; bth::LEN]> {
         bth::Packet::from(get(self.bytes(), 0))
     }
 
-    /// All headers by value.
+    /// Returns all headers by value.
     #[inline]
     pub fn headers(&self) -> Headers {
         Headers::gather(self.bytes(), bth::Repr::parse(&self.bth()))
     }
 
     fn payload_range(&self) -> Range<usize> {
-        // A buffer that changed its mind since the check has no payload.
+        // A buffer that has changed since the check has no payload.
         check(self.bytes()).map_or(0..0, |(_, range)| range)
     }
 
-    /// The payload without pad.
+    /// Returns the payload without pad.
     pub fn payload(&self) -> &[u8] {
         self.bytes().get(self.payload_range()).unwrap_or_default()
     }
 
-    /// The bytes of pad, zeros if the sender kept to the specification.
+    /// Returns the bytes of pad: zeros, if the sender follows the specification.
     pub fn pad(&self) -> &[u8] {
         let start = self.payload_range().end;
         self.bytes().get(start..start + usize::from(self.bth().pad_cnt())).unwrap_or_default()
     }
 
-    /// The bytes that the ICRC covers, after those of IP and UDP.
+    /// Returns the bytes that the ICRC covers, after those of IP and UDP.
     pub fn covered(&self) -> &[u8] {
         self.bytes().split_last_chunk::<ICRC_LEN>().map_or(&[], |(covered, _)| covered)
     }
 
-    /// The ICRC that the packet carries.
+    /// Returns the ICRC of the packet.
     pub fn icrc(&self) -> u32 {
         self.bytes().split_last_chunk().map_or(0, |(_, icrc)| u32::from_le_bytes(*icrc))
     }
 }
 
-/// All headers of a packet by value. The opcode says which of the options are `Some`.
+/// All headers of a packet by value. The opcode determines which of the options are `Some`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Headers {
     /// Base transport header.
@@ -143,7 +143,7 @@ pub struct Headers {
 }
 
 impl Headers {
-    /// A packet with a BTH alone; fill in what its opcode calls for.
+    /// Returns headers with a BTH alone. The caller adds those that the opcode requires.
     #[inline(always)]
     pub const fn new(bth: bth::Repr) -> Self {
         Self {
@@ -160,12 +160,14 @@ impl Headers {
         }
     }
 
-    /// Reads a UDP payload: its headers, and where the payload lies, pad and ICRC excluded.
+    /// Reads the headers of a UDP payload, and returns the range of the packet's payload, pad and
+    /// ICRC excluded.
     ///
-    /// An unknown opcode has a BTH and a payload. The ICRC is not looked at: see [`super::icrc`].
+    /// A packet with an unknown opcode has a BTH and a payload. The ICRC is not checked here: see
+    /// [`super::icrc`].
     ///
     /// # Errors
-    /// [`Malformed`], if it is too short for the headers of its opcode or its pad, or of another
+    /// [`Malformed`] if it is too short for the headers of its opcode or for its pad, or of another
     /// version.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<(Self, Range<usize>), Malformed> {
@@ -198,22 +200,22 @@ impl Headers {
         headers
     }
 
-    /// Bytes that [`emit`](Headers::emit) writes.
+    /// Returns the number of bytes that [`emit`](Headers::emit) writes.
     #[inline(always)]
     pub const fn len(&self) -> usize {
         self.bth.opcode.header_len()
     }
 
-    /// Never: every packet has a BTH.
+    /// Returns false, because every packet has a BTH.
     pub const fn is_empty(&self) -> bool {
         false
     }
 
-    /// Writes the headers that the opcode calls for to the beginning of `buffer`, and returns their
-    /// bytes.
+    /// Writes the headers that the opcode requires to the beginning of `buffer`, and returns their
+    /// length.
     ///
-    /// One that is called for and `None` is written as zeros; one that is not called for is left
-    /// out. A buffer shorter than [`len`](Headers::len) is left alone, and 0 returned.
+    /// A required header that is `None` is written as zeros; one that is not required is omitted.
+    /// Returns 0, and writes nothing, if the buffer is shorter than [`len`](Headers::len).
     #[inline]
     pub fn emit(&self, buffer: &mut [u8]) -> usize {
         let opcode = self.bth.opcode;

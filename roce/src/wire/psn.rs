@@ -1,74 +1,75 @@
-//! Packet sequence numbers: 24 bits that wrap, compared by the half of the circle they lie in.
+//! Packet sequence numbers: 24 bits that wrap, compared on a circle.
 //!
 //! # References
-//! IBTA 9.7 (which PSNs are new, duplicate or invalid).
+//! IBTA 9.7 (new, duplicate and invalid PSNs).
 
 use core::fmt;
 use core::ops::{Add, AddAssign, Sub};
 
 use super::MASK_24;
 
-/// A packet sequence number. No `Ord`: on a circle there is none; ask for a
-/// [distance](Psn::distance_from).
+/// A packet sequence number. It has no `Ord`, because a circle has no order;
+/// [distances](Psn::distance_from) compare two of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Psn(u32);
 
 impl Psn {
-    /// How many there are: 2²⁴.
+    /// The number of PSNs: 2²⁴.
     pub const COUNT: u32 = 1 << 24;
-    /// Half of them. At most this many may be outstanding for old and new to be told apart.
+    /// Half of them: the most that may be outstanding, so that old and new ones can be told apart.
     pub const HALF: u32 = 1 << 23;
 
-    /// The low 24 bits of `value`.
+    /// Returns the PSN of the low 24 bits of `value`.
     #[inline(always)]
     pub const fn new(value: u32) -> Self {
         Self(value & MASK_24)
     }
 
-    /// The number, below 2²⁴.
+    /// Returns the number, below 2²⁴.
     #[inline(always)]
     pub const fn value(self) -> u32 {
         self.0
     }
 
-    /// The next one.
+    /// Returns the next PSN.
     #[inline(always)]
     pub const fn next(self) -> Self {
         Self::new(self.0 + 1)
     }
 
-    /// The one before.
+    /// Returns the previous PSN.
     #[inline(always)]
     pub const fn prev(self) -> Self {
         Self::new(self.0.wrapping_sub(1))
     }
 
-    /// How far this one lies ahead of `other`: -2²³ ≤ distance < 2²³, negative if it lies behind.
+    /// Returns the distance from `other` to this one: -2²³ ≤ distance < 2²³, negative if this one
+    /// lies behind.
     #[inline(always)]
     pub const fn distance_from(self, other: Self) -> i32 {
-        // Shift the 24 bits to the top, so that the sign of 32 bits is the sign of 24.
+        // Shifts the 24 bits to the top, so that the sign of 32 bits is the sign of 24.
         ((self.0.wrapping_sub(other.0) << 8) as i32) >> 8
     }
 
-    /// How many steps forward lead from `start` to this one: below 2²⁴.
+    /// Returns the number of steps forward from `start` to this one: below 2²⁴.
     #[inline(always)]
     pub const fn offset_from(self, start: Self) -> u32 {
         self.0.wrapping_sub(start.0) & MASK_24
     }
 
-    /// Whether it is one of the `len` PSNs from `start` on.
+    /// Returns whether it is one of the `len` PSNs from `start` on.
     #[inline(always)]
     pub const fn in_window(self, start: Self, len: u32) -> bool {
         self.offset_from(start) < len
     }
 
-    /// Whether it lies in the half circle behind `other`.
+    /// Returns whether it lies in the half circle behind `other`.
     #[inline(always)]
     pub const fn is_before(self, other: Self) -> bool {
         self.distance_from(other) < 0
     }
 
-    /// Whether it lies in the half circle ahead of `other`, and is not `other`.
+    /// Returns whether it lies in the half circle ahead of `other`, and is not `other`.
     #[inline(always)]
     pub const fn is_after(self, other: Self) -> bool {
         self.distance_from(other) > 0
@@ -117,7 +118,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn psn() -> impl Strategy<Value = Psn> {
-        // Half of them near the wrap, where mistakes live.
+        // Half of them lie near the wrap, where mistakes are likely.
         prop_oneof![any::<u32>().prop_map(Psn::new), (-4i32..4).prop_map(|n| Psn::new(n as u32))]
     }
 

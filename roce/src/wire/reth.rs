@@ -1,4 +1,4 @@
-//! RDMA extended transport header: where in the responder's memory a write or read goes.
+//! RDMA extended transport header: the responder's memory that a write or read accesses.
 //!
 //! ```text
 //!  0        8       12       16
@@ -25,7 +25,7 @@ impl<T: AsRef<[u8]>> Packet<T> {
         u32::from_be_bytes(self.get(8))
     }
 
-    /// Bytes of the whole message, not of this packet.
+    /// The length of the whole message, not of this packet, in bytes.
     #[inline(always)]
     pub fn dmalen(&self) -> u32 {
         u32::from_be_bytes(self.get(12))
@@ -52,14 +52,14 @@ impl<T: AsMut<[u8]>> Packet<T> {
     }
 }
 
-/// RETH as meaning.
+/// The RETH as values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Repr {
     /// Virtual address.
     pub va: u64,
     /// Remote key.
     pub rkey: u32,
-    /// Bytes of the whole message, not of this packet.
+    /// The length of the whole message, not of this packet, in bytes.
     pub dmalen: u32,
 }
 

@@ -1,4 +1,4 @@
-//! What must be true when nothing happens any more.
+//! The conditions that must hold when the fabric is idle.
 
 use roce::engine::{Service, State};
 
@@ -48,7 +48,7 @@ impl World {
         ensure!(sender.retired_sends == posted, "{} of {posted} sends are retired", sender.retired_sends);
         for index in sender.ended..posted {
             let Half { sends, failed_at, .. } = &self.halves[half];
-            // One that nobody wanted to hear of may have succeeded before something else failed.
+            // An unsignalled send may have succeeded before another send failed.
             ensure!(failed_at.is_none() && !sends[index].signaled, "send {index} does not complete");
             self.succeeded(half, index).map_err(|what| format!("send {index}: {what}"))?;
         }
@@ -82,7 +82,7 @@ impl World {
     }
 
     fn check_shared(&mut self, srq: usize) -> Check {
-        // A queue pair may hold one for a message whose end never came.
+        // A queue pair may hold a receive for a message whose end never arrived.
         let held = self.halves.iter().filter(|half| half.srq == Some(srq)).count();
         let shared = &self.srqs[srq];
         let (completed, retired) = (shared.completed, shared.retired);
@@ -99,7 +99,7 @@ impl World {
         Ok(())
     }
 
-    /// What this queue pair's writes and atomics have done to its peer.
+    /// Checks the effects of this queue pair's writes and atomics on its peer.
     fn check_peer_memory(&mut self, half: usize) -> Check {
         let sender = &self.halves[half];
         let peer = &self.halves[sender.peer];
@@ -117,7 +117,8 @@ impl World {
             }
             return Ok(());
         }
-        // Those up to here have happened; of the others a part, in their order.
+        // Writes up to this one have happened; later ones may have happened in part, in their
+        // order.
         let alive = sender.gone.is_none() && self.state(half) == Some(State::Rts);
         let certain = if alive { sends.len() } else { sender.failed_at.unwrap_or(sender.ended) };
         let mut model = peer.area_before.clone();

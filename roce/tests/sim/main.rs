@@ -1,4 +1,4 @@
-//! Random traffic on random topologies with random faults, against a model of what may come of it.
+//! Random traffic on random topologies with random faults, against a model of the possible results.
 //!
 //! ```text
 //! cargo test -p roce --test sim                                     100 seeds; 1,000 with --release
@@ -6,12 +6,12 @@
 //! ROCE_SIM_SEED=1234 cargo test -p roce --test sim                  one, with its trace
 //! ```
 //!
-//! | module | what it is |
+//! | module | contents |
 //! |---|---|
-//! | `world` | who is there: endpoints, links and their faults, queue pairs, memory |
-//! | `traffic` | what they do: work requests, late receives, mistakes, queue pairs that go |
-//! | `oracle` | what may come of it, checked at each step |
-//! | `ending` | what must be true when nothing happens any more |
+//! | `world` | endpoints, links and their faults, queue pairs, memory |
+//! | `traffic` | the traffic: work requests, late receives, mistakes, queue pairs that end early |
+//! | `oracle` | the possible results, checked at each step |
+//! | `ending` | the conditions that must hold when the fabric is idle |
 
 mod ending;
 mod oracle;
@@ -26,10 +26,10 @@ use std::thread;
 
 use world::World;
 
-/// What the model found wrong.
+/// The result of a check: the violated condition.
 type Check<T = ()> = Result<T, String>;
 
-/// Fails with a sentence.
+/// Returns an error with a sentence if a condition is false.
 #[macro_export]
 macro_rules! ensure {
     ($what:expr, $($message:tt)+) => {
@@ -39,10 +39,11 @@ macro_rules! ensure {
     };
 }
 
-/// How often things happened, over all seeds: a test that never meets a case has not tested it.
+/// The number of times that each case happened, over all seeds: a test that never meets a case has
+/// not tested it.
 type Tally = BTreeMap<String, u64>;
 
-/// Runs a seed; what went wrong, with the end of the trace.
+/// Runs a seed. The error is the violated condition, with the end of the trace.
 fn run(seed: u64, show: bool) -> Result<Tally, String> {
     let mut world = match catch_unwind(|| World::new(seed)) {
         Ok(world) => world,
@@ -128,7 +129,7 @@ fn random_traffic_ends_as_the_model_allows() {
     }
 }
 
-/// What must be met in 500 seeds.
+/// The cases that 500 seeds must meet.
 const MET: &[&str] = &[
     "rc messages delivered",
     "uc messages delivered",

@@ -1,4 +1,4 @@
-//! What may come of it, checked at each step.
+//! The possible results of the traffic, checked at each step.
 
 use roce::engine::{Completion, CqId, Event, Opcode, Service, State, Status};
 use roce::sim::Told;
@@ -8,7 +8,8 @@ use crate::world::{EMPTY, Expect, Gone, Half, Meter, Recv, Weather, What, World}
 use crate::{Check, ensure};
 
 impl World {
-    /// Read responses to one peer never exceed a window and what the rate has added since.
+    /// Checks that read responses to one peer never exceed a window and the bytes that the rate has
+    /// added since.
     fn check_answers(&mut self) -> Check {
         let now = self.fabric.now().0;
         for from in 0..self.eps.len() {
@@ -38,7 +39,7 @@ impl World {
         Ok(())
     }
 
-    /// Hears what the engines have told.
+    /// Checks the reports of the engines.
     pub(crate) fn listen(&mut self) -> Check {
         self.check_answers()?;
         for ep in 0..self.eps.len() {
@@ -104,13 +105,15 @@ impl World {
         }
     }
 
-    /// It may fail by somebody else's mistake, or the program's will.
+    /// Returns whether a queue pair may be in the error state, by a mistake of another or because
+    /// the program moved it there.
     pub(crate) fn may_be_failed(&self, half: usize) -> bool {
         let half = &self.halves[half];
         half.gone == Some(Gone::Error) || half.bad_recv || self.halves[half.peer].offended
     }
 
-    /// Retries may be used up: of what is lost there is too much, or nobody answers.
+    /// Returns whether retries may be exhausted, because too much is lost or the peer does not
+    /// answer.
     fn may_give_up(&self, half: usize) -> bool {
         let peer = self.halves[half].peer;
         let answers = matches!(self.state(peer), Some(State::Rtr | State::Rts | State::Sqd | State::Sqe));
@@ -168,7 +171,7 @@ impl World {
         Ok(())
     }
 
-    /// What must be true when a send has succeeded.
+    /// Checks the conditions that must hold when a send has succeeded.
     pub(crate) fn succeeded(&mut self, half: usize, index: usize) -> Check {
         let sender = &self.halves[half];
         let send = &sender.sends[index];
@@ -251,7 +254,7 @@ impl World {
                 next.is_some_and(|message| !message.write && message.bytes.len() > capacity)
             }
             Status::LocalProtection => forbidden,
-            // The message that it took cannot be ended.
+            // The message that the receive took cannot be completed.
             Status::RemoteAccess | Status::RemoteInvalidRequest => peer.offended,
             _ => false,
         };
@@ -260,7 +263,7 @@ impl World {
         Ok(())
     }
 
-    /// What must be true when a message has arrived.
+    /// Checks the conditions that must hold when a message has arrived.
     fn arrived(&mut self, half: usize, wc: &Completion) -> Check {
         let receiver = &self.halves[half];
         let (id, peer) = (self.eps[receiver.ep].id, &self.halves[receiver.peer]);
@@ -302,7 +305,8 @@ impl World {
             let payload: Vec<u8> = found.by_ref().take(len).skip(header).collect();
             ensure!(payload == message.bytes, "message {number} holds other bytes");
         }
-        // One that lost its end may have been here before, if there is no repetition.
+        // A message whose end was lost may have been written here before, if its bytes do not
+        // repeat.
         let untouched = found.all(|byte| byte == EMPTY) || receiver.service != Service::Rc;
         ensure!(untouched, "message {number} wrote behind its end");
         let between = recv.pieces.windows(2).flat_map(|pair| bytes[pair[0].end..pair[1].start].iter());
@@ -321,7 +325,7 @@ impl World {
     }
 }
 
-/// What each packet of an answer counts beside its bytes, and the largest counts in all.
+/// The cost of each packet of an answer beside its bytes, and the cost of the largest.
 const PACKET_COST: u64 = 768;
 const LARGEST: u64 = 4096 + 64 + PACKET_COST;
 
@@ -329,7 +333,7 @@ pub(crate) fn word(bytes: &[u8]) -> u64 {
     bytes.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes))
 }
 
-/// Where a send writes what.
+/// Returns the place and the bytes that a send writes.
 pub(crate) fn written(what: &What) -> Option<(usize, &[u8])> {
     match what {
         What::Write { offset, bytes } => Some((*offset, bytes)),

@@ -1,4 +1,4 @@
-//! What they do: work requests, late receives, mistakes, queue pairs that go.
+//! The traffic: work requests, late receives, mistakes, queue pairs that end early.
 
 use std::ops::Range;
 
@@ -17,7 +17,7 @@ use crate::{Check, ensure};
 pub(crate) const RECV: u64 = 1 << 63;
 pub(crate) const SHARED: u64 = 1 << 62;
 
-/// Something that the program does.
+/// An action of the program.
 #[derive(Clone, Copy, Debug)]
 enum Action {
     Sends(usize, u64),
@@ -34,10 +34,10 @@ struct Draft {
     what: What,
     sges: Vec<Sge>,
     bytes: Vec<u8>,
-    /// `bytes` may be copied at once instead.
+    /// `bytes` may be copied when the send is posted, instead.
     may_be_inline: bool,
     mistake: &'static [Status],
-    /// The peer fails over it.
+    /// It makes the peer fail.
     offends: bool,
     message: Option<Message>,
     area_after: Option<Vec<u8>>,
@@ -45,7 +45,7 @@ struct Draft {
 }
 
 impl World {
-    /// Everything, from the first post to the last check.
+    /// Runs the whole simulation, from the first post to the last check.
     pub(crate) fn run(&mut self) -> Check {
         let mut plan = self.plan();
         plan.sort_by_key(|(at, _)| *at);
@@ -77,7 +77,7 @@ impl World {
         let mut plan = Vec::new();
         for half in 0..self.halves.len() {
             if self.halves[half].srq.is_none() {
-                // Enough in time, or late.
+                // Enough receives in time, or late.
                 plan.push((Time(0), Action::Recvs(half, rng.below(30))));
                 for _ in 0..rng.below(4) {
                     plan.push((Time(rng.below(2 * span)), Action::Recvs(half, rng.range(1, 10))));
@@ -173,7 +173,7 @@ impl World {
         Ok(())
     }
 
-    /// Posts what receives are missing, so that everything that was sent can end.
+    /// Posts the missing receives, so that every send can end.
     fn supply(&mut self) -> Check {
         for half in 0..self.halves.len() {
             let Half { peer, srq, attr, recvs, gone, .. } = &self.halves[half];
@@ -188,7 +188,8 @@ impl World {
         self.listen()?;
         for srq in 0..self.srqs.len() {
             let users = self.halves.iter().filter(|half| half.srq == Some(srq));
-            // Datagrams that come twice take two, and a queue pair that fails may take one with it.
+            // Duplicate datagrams take two receives, and a queue pair that fails may take one with
+            // it.
             let needed: usize = users.map(|half| 2 * self.halves[half.peer].messages.len() + 1).sum();
             for _ in self.srqs[srq].recvs.len()..needed.min(1000) {
                 self.post_shared(srq, false)?;
@@ -199,7 +200,7 @@ impl World {
 
     // Receives.
 
-    /// A receive that holds `capacity` bytes in some pieces, with gaps between them.
+    /// Returns a receive that holds `capacity` bytes in some pieces, with gaps between them.
     fn draft_recv(&mut self, ep: usize, capacity: usize, mistakes: bool) -> (Recv, Vec<Sge>) {
         let short = mistakes && self.rng.chance(self.mistakes);
         let forbidden = mistakes && self.rng.chance(Chance::per_million(self.mistakes.millionths() / 2));
@@ -212,8 +213,7 @@ impl World {
         (Recv { region, pieces, capacity, forbidden, ended: false, holds: None }, sges)
     }
 
-    /// Cuts `len` bytes into at most `most` pieces, which lie one behind the other with 3 bytes
-    /// between.
+    /// Cuts `len` bytes into at most `most` pieces, with gaps of 3 bytes between them.
     fn pieces(&mut self, len: usize, most: u64) -> Vec<Range<usize>> {
         let mut pieces = Vec::new();
         let (mut rest, mut at) = (len, 0);
@@ -287,7 +287,8 @@ impl World {
         let wr_id = (half as u64) << 32 | index as u64;
         let wr = SendWr { wr_id, op: draft.op, flags, payload, remote_srq: 0 };
         let outstanding = (index - retired_sends) as u32;
-        // What is told in the call is heard after it: the model must know of the send by then.
+        // Reports made during the call are checked after it, because the model must know the send
+        // by then.
         let result = self.fabric.post_send(self.eps[ep].id, qpn, &wr);
         if result == Err(PostRefused::QueueFull) {
             ensure!(
@@ -317,7 +318,7 @@ impl World {
         Ok(())
     }
 
-    /// How long a message is: short ones, none, and what lies around multiples of the path MTU.
+    /// Returns the length of a message: short, empty, or close to a multiple of the path MTU.
     fn length(&mut self, half: usize, most: usize) -> usize {
         let mtu = u64::from(self.halves[half].attr.path_mtu);
         let rng = &mut self.rng;
@@ -331,7 +332,7 @@ impl World {
         (length as usize).min(most)
     }
 
-    /// Bytes to send, and where they lie.
+    /// Returns bytes to send, and their elements.
     fn gather(&mut self, half: usize, len: usize) -> (Vec<Sge>, Vec<u8>) {
         let Half { ep, source, cap, .. } = self.halves[half];
         let (mut sges, mut bytes) = (Vec::new(), Vec::new());
@@ -344,7 +345,7 @@ impl World {
         (sges, bytes)
     }
 
-    /// Where `len` bytes of a read go.
+    /// Returns elements for `len` bytes of a read.
     fn scatter(&mut self, half: usize, len: usize) -> (Region, Vec<Range<usize>>, Vec<Sge>) {
         let Half { ep, cap, .. } = self.halves[half];
         let pieces = self.pieces(len, u64::from(cap.max_send_sge));
@@ -451,7 +452,8 @@ impl World {
             78..84 => self.draft_read(half, true),
             84..98 => self.draft_atomic(half),
             98 => {
-                // It names itself anew: the key stays the same, and what it shows is nobody's yet.
+                // The window is bound under its own key: the key stays the same, and no other queue
+                // pair knows the range yet.
                 let (lkey, addr, length) = (area.key, area.addr, AREA as u64);
                 let access = Access::REMOTE_WRITE;
                 let window = self.own_window(half);
@@ -462,14 +464,14 @@ impl World {
         }
     }
 
-    /// A window of type 2 that nothing has been bound to.
+    /// Allocates an unbound window of type 2.
     fn own_window(&mut self, half: usize) -> u32 {
         let id = self.eps[self.halves[half].ep].id;
         let pd = self.fabric.endpoint(id).pd();
         self.fabric.with(id, |engine, _, _| engine.alloc_mw(pd, roce::engine::MwType::Two)).unwrap()
     }
 
-    /// Something that must fail.
+    /// Returns a work request that must fail.
     fn draft_mistake(&mut self, half: usize) -> Draft {
         let Half { ep, peer, source, .. } = self.halves[half];
         let Half { area, readable, private, foreign, .. } = self.halves[peer];
@@ -506,7 +508,7 @@ impl World {
             _ => (SendOp::Send { imm: None }, vec![into.sge(9, 8)], "send beyond the end", local),
         };
         let consumes = matches!(op, SendOp::Send { .. } | SendOp::SendInvalidate { .. });
-        // The receive that it takes may be too short for it besides.
+        // In addition, the receive that it takes may be too short for it.
         let bytes = vec![EMPTY; sges.iter().map(|sge| sge.length as usize).sum()];
         let message = Message { bytes, write: false, imm: None, invalidates: None, unwanted: true };
         Draft {

@@ -1,4 +1,4 @@
-//! Who is there: endpoints, links and their faults, queue pairs, memory.
+//! Endpoints, links and their faults, queue pairs, memory.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -14,33 +14,33 @@ use crate::Tally;
 
 pub(crate) const MS: u64 = 1_000_000;
 
-/// How bad the network is.
+/// The condition of the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Weather {
     Clear,
-    /// Little enough that 7 retries are never used up.
+    /// So few losses that 7 retries are never exhausted.
     Light,
     Heavy,
     /// Links go down, some for longer than retries last.
     Partitions,
-    /// Bits flip, and the ICRC is not checked: nothing is promised but an end.
+    /// Bits flip, and the ICRC is not checked: only termination is guaranteed.
     Damage,
 }
 
-/// Everything of one seed.
+/// The state of one seed.
 pub(crate) struct World {
     pub(crate) rng: Rng,
     pub(crate) fabric: Fabric,
     pub(crate) weather: Weather,
     /// Receives come late or never.
     pub(crate) starved: bool,
-    /// How often a mistake is made, on purpose.
+    /// The probability of a deliberate mistake.
     pub(crate) mistakes: Chance,
     pub(crate) eps: Vec<Place>,
     pub(crate) halves: Vec<Half>,
     pub(crate) srqs: Vec<Shared>,
     pub(crate) by_qpn: HashMap<(EndpointId, Qpn), usize>,
-    /// By sender and receiver.
+    /// Meters by sender and receiver.
     pub(crate) meters: Vec<Meter>,
     pub(crate) tally: Tally,
 }
@@ -49,21 +49,21 @@ pub(crate) struct World {
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Meter {
     pub(crate) seen: Answered,
-    /// Thousandths of bytes.
+    /// The level, in thousandths of bytes.
     pub(crate) level: u128,
     pub(crate) at: u64,
 }
 
-/// An endpoint, and what its queue pairs share.
+/// An endpoint, and the objects that its queue pairs share.
 pub(crate) struct Place {
     pub(crate) id: EndpointId,
-    /// A protection domain that no queue pair is in.
+    /// A protection domain without queue pairs.
     pub(crate) other_pd: Pd,
     /// A word that all peers add 1 to.
     pub(crate) counter: Region,
-    /// What they were told was there before.
+    /// The values that the peers found there.
     pub(crate) counted: Vec<u64>,
-    /// Additions that may have happened.
+    /// The number of additions that may have happened.
     pub(crate) uncounted: u64,
 }
 
@@ -76,7 +76,7 @@ pub(crate) struct Shared {
     pub(crate) completed: usize,
 }
 
-/// A queue pair, and what the model knows of it. Its peer is another.
+/// A queue pair, and the model's knowledge of it. Its peer is another.
 pub(crate) struct Half {
     pub(crate) ep: usize,
     pub(crate) qpn: Qpn,
@@ -89,50 +89,51 @@ pub(crate) struct Half {
     pub(crate) send_cq: CqId,
     pub(crate) recv_cq: CqId,
     pub(crate) max_len: usize,
-    /// Bytes to send from, which nobody changes.
+    /// Bytes to send, which never change.
     pub(crate) source: Region,
     /// Bytes that the peer may read.
     pub(crate) readable: Region,
     /// Bytes that the peer writes, and may read.
     pub(crate) area: Region,
     pub(crate) area_before: Vec<u8>,
-    /// A word that only the peer works on.
+    /// A word that only the peer changes.
     pub(crate) word: Region,
-    /// What nobody has a right to.
+    /// Memory without remote rights.
     pub(crate) private: Region,
-    /// Of a protection domain that the queue pair is not in.
+    /// Memory of a protection domain that the queue pair is not in.
     pub(crate) foreign: Region,
-    /// A window of this endpoint, that peers take back.
+    /// A window of this endpoint that peers invalidate.
     pub(crate) window: u32,
 
     pub(crate) sends: Vec<Send>,
-    /// Sends that are known to have succeeded, or failed.
+    /// The number of sends that are known to have succeeded or failed.
     pub(crate) ended: usize,
     pub(crate) retired_sends: usize,
     pub(crate) recvs: Vec<Recv>,
     pub(crate) retired_recvs: usize,
     pub(crate) ended_recvs: usize,
-    /// What it has sent that takes a receive there.
+    /// The sends that take a receive of the peer.
     pub(crate) messages: Vec<Message>,
-    /// How many of the peer's messages have arrived here (RC); which (otherwise).
+    /// The number of the peer's messages that have arrived here (RC), or their positions
+    /// (otherwise).
     pub(crate) delivered: usize,
     pub(crate) arrived: Vec<usize>,
-    /// The peer's area and word as they are when everything posted has happened.
+    /// The contents of the peer's area and word after everything posted has happened.
     pub(crate) area_after: Vec<u8>,
     pub(crate) word_after: u64,
     /// The first send that failed.
     pub(crate) failed_at: Option<usize>,
-    /// It is in the error state, whoever's fault that is.
+    /// The queue pair is in the error state, for whatever reason.
     pub(crate) failed: bool,
-    /// It asked the peer for something that it refuses.
+    /// It sent the peer a request that the peer refuses.
     pub(crate) offended: bool,
     /// One of its receives is too short or forbidden.
     pub(crate) bad_recv: bool,
-    /// The program has taken it down.
+    /// The program has reset, failed or destroyed it.
     pub(crate) gone: Option<Gone>,
 }
 
-/// How a queue pair was taken down.
+/// The way in which the program ended a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gone {
     Destroyed,
@@ -146,13 +147,13 @@ pub(crate) struct Send {
     pub(crate) signaled: bool,
     pub(crate) fence: bool,
     pub(crate) len: usize,
-    /// With which of these it must fail, if it gets so far.
+    /// The statuses of which one must result, if the send gets so far.
     pub(crate) mistake: &'static [Status],
-    /// Which of the messages it is.
+    /// Its position in the messages.
     pub(crate) message: Option<usize>,
 }
 
-/// What a send does, as far as the model needs to know.
+/// The effect of a send, as far as the model needs it.
 pub(crate) enum What {
     Message,
     Write {
@@ -179,25 +180,25 @@ pub(crate) enum What {
     },
     Bind,
     LocalInvalidate,
-    /// A mistake: what it would have done does not matter.
+    /// A mistake, whose effect does not matter.
     Nothing(&'static str),
 }
 
-/// What a read must find.
+/// The bytes that a read must find.
 pub(crate) enum Expect {
     Bytes(Vec<u8>),
-    /// These, or what a later write of the same queue pair put over them.
+    /// These bytes, or those that a later write of the same queue pair put over them.
     Area {
         offset: usize,
         bytes: Vec<u8>,
     },
 }
 
-/// What takes a receive.
+/// A message that takes a receive.
 #[derive(Clone)]
 pub(crate) struct Message {
     pub(crate) bytes: Vec<u8>,
-    /// A write with immediate data: only that arrives.
+    /// A write with immediate data: only the immediate data arrives.
     pub(crate) write: bool,
     pub(crate) imm: Option<u32>,
     pub(crate) invalidates: Option<u32>,
@@ -212,13 +213,13 @@ pub(crate) struct Recv {
     pub(crate) capacity: usize,
     pub(crate) forbidden: bool,
     pub(crate) ended: bool,
-    /// What its buffer holds since it completed.
+    /// The contents of its buffer since it completed.
     pub(crate) holds: Option<Vec<u8>>,
 }
 
 pub(crate) const AREA: usize = 16 << 10;
 pub(crate) const SOURCE: usize = 72 << 10;
-/// What receives hold until something arrives.
+/// The contents of a receive until a message arrives.
 pub(crate) const EMPTY: u8 = 0xee;
 
 impl World {
@@ -245,7 +246,7 @@ impl World {
                 window_bytes: rng.pick(&[1, 5_000, 32 << 10, 128 << 10, 128 << 10, 1 << 20]),
                 ack_every: rng.pick(&[1, 4096, 32 << 10, 1 << 20]),
                 burst: rng.range(1, 32) as u32,
-                // Fast enough for what a pair asks for within its timeout.
+                // Fast enough for the answers that a pair asks for within its time-out.
                 answer_rate: rng.pick(&[0, 3_000, 8_000, 8_000, 50_000]),
                 ..Config::default()
             });
@@ -348,7 +349,7 @@ impl World {
             rnr_retry: if self.starved { rng.below(8) as u8 } else { 7 },
             min_rnr_timer: rng.range(1, 14) as u8,
             max_rd_atomic: depth,
-            // No more than the peer asks for: it must keep to that.
+            // The peer's depth, which the requester must not exceed.
             max_dest_rd_atomic: depth,
             ..Attr::default()
         };
@@ -405,7 +406,7 @@ impl World {
         let readable = random(SOURCE, Access::REMOTE_READ);
         let area = random(AREA, ALL);
         let private = random(64, Access::LOCAL_WRITE);
-        // The word begins as its address, to have a value that nothing else has.
+        // The word begins as its address, because no other word has that value.
         let word = random(8, ALL);
         self.fabric.bytes_mut(id, &word).copy_from_slice(&word.addr.to_ne_bytes());
         let foreign = self.fabric.register_in(id, other_pd, vec![0; 64], ALL).unwrap();
@@ -461,7 +462,7 @@ impl World {
         }
     }
 
-    /// The queue pairs, for people who look at a trace.
+    /// Describes the queue pairs, for readers of a trace.
     pub(crate) fn describe(&self) -> String {
         let mut text =
             format!("{:?}, starved {}, mistakes {:?}\n", self.weather, self.starved, self.mistakes);
@@ -504,7 +505,7 @@ pub(crate) const ALL: Access = Access(
 
 const PATTERN: usize = 256 << 10;
 
-/// Random bytes, from which each piece of memory takes its own.
+/// Returns random bytes, from which each piece of memory takes its own.
 fn pattern() -> &'static [u8] {
     static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
     BYTES.get_or_init(|| {

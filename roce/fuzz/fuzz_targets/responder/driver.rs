@@ -1,12 +1,12 @@
-//! Bytes as a program and a hostile peer: calls and packets for one engine with queue pairs of
-//! every service.
+//! Bytes as the actions of a program and a hostile peer: calls and packets for one engine with
+//! queue pairs of every service.
 //!
-//! The peer knows all keys, addresses and sequence numbers, and is right most of the time. Whatever
-//! happens, the engine does not panic, stays inside of what is registered ([`VecMemory`] sees to
-//! that), leaves alone what may not be written, writes packets that can be read, comes to an end,
-//! and ends each receive once and in order.
+//! The peer knows all keys, addresses and sequence numbers, and uses correct ones most of the time.
+//! In every case, the engine does not panic, stays inside registered memory ([`VecMemory`] checks
+//! that), does not change memory that may not be written, writes packets that can be parsed,
+//! terminates, and ends each receive once and in order.
 //!
-//! A [`Step`] is 16 bytes: what the program does, then what arrives.
+//! A [`Step`] is 16 bytes: the program's call, then the packet.
 
 use std::collections::VecDeque;
 
@@ -31,28 +31,28 @@ const IOVA: u64 = 0x1_0000;
 const SIZE: usize = 4096;
 const QKEY: u32 = 0x1111;
 
-/// One step. What is out of range wraps around.
+/// One step. Values out of range wrap around.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Step {
-    /// Which queue pair, of [`SERVICES`]; 6 the multicast group, 7 none that there is.
+    /// The queue pair, an index of [`SERVICES`]; 6 is the multicast group, 7 an unknown number.
     pub(crate) qp: u8,
     /// The operation; with the top bit set, the whole opcode with its service.
     pub(crate) opcode: u8,
-    /// From the sequence number that is expected.
+    /// The distance from the expected sequence number.
     pub(crate) psn: i8,
-    /// Bits 0 to 7: ack_req, se, a pad of its own (bits 3 and 4), P_Key wrong, sender wrong,
-    /// nothing arrives.
+    /// Bits 0 to 7: ack_req, se, a pad of its own (bits 3 and 4), wrong P_Key, wrong sender, no
+    /// packet.
     pub(crate) flags: u8,
-    /// Of the payload.
+    /// The length of the payload.
     pub(crate) len: u16,
-    /// From 16 bytes before the region.
+    /// The address, from 16 bytes before the region.
     pub(crate) va: u16,
     pub(crate) dmalen: u32,
-    /// Which key; from 128 on, one that does not exist.
+    /// The key; from 128 on, one that does not exist.
     pub(crate) key: u8,
-    /// What the program does first.
+    /// The program's first call.
     pub(crate) call: u8,
-    /// How much of it.
+    /// The number of times.
     pub(crate) count: u8,
     pub(crate) rest: u8,
 }
@@ -76,7 +76,7 @@ impl Step {
         }
     }
 
-    /// The inverse of what [`run`] reads.
+    /// Returns the bytes that [`run`] reads as this step.
     #[allow(dead_code)]
     pub(crate) fn bytes(&self) -> [u8; Self::LEN] {
         let ([l0, l1], [v0, v1]) = (self.len.to_le_bytes(), self.va.to_le_bytes());
@@ -103,7 +103,7 @@ impl Step {
     }
 }
 
-/// What a program does before the packet arrives.
+/// The calls of a program before the packet arrives.
 #[allow(dead_code)]
 pub(crate) mod call {
     pub(crate) const POST_RECV: u8 = 1;
@@ -124,7 +124,7 @@ pub(crate) mod call {
 /// Receives: posted, retired and completed.
 #[derive(Debug, Default)]
 struct Log {
-    /// Of each queue pair, the receives that have not completed.
+    /// The receives of each queue pair that have not completed.
     posted: Vec<(Qpn, VecDeque<u64>)>,
     retired: Vec<(Qpn, u64)>,
     shared: Vec<u64>,
@@ -241,7 +241,7 @@ impl World {
     fn create(&mut self, n: usize) {
         let service = SERVICES[n];
         let init = QpInit {
-            // The second reliable connection takes shared receives.
+            // The second reliable connection takes receives of a shared queue.
             srq: (n == 1).then_some(self.srq),
             xrc_domain: (service == Service::XrcTarget).then_some(XrcDomain(3)),
             cap: QpCap {
@@ -298,7 +298,7 @@ impl World {
             call::POST_RECV => {
                 let wr_id = self.next_wr_id;
                 self.next_wr_id += 1;
-                // In the error state it completes inside of the call.
+                // In the error state it completes during the call.
                 let at =
                     self.log.posted.iter().position(|(of, _)| *of == qpn).expect("every queue pair has one");
                 self.log.posted[at].1.push_back(wr_id);
@@ -377,7 +377,7 @@ impl World {
         self.engine.post_send(qpn, &wr, self.now, &mut self.log).is_ok()
     }
 
-    /// Lets at most so many packets leave. They end: nothing arrives meanwhile.
+    /// Lets at most this many packets leave. They end, because nothing arrives meanwhile.
     fn transmit(&mut self, most: u64) {
         let mut buf = [0; MAX_PACKET_LEN];
         for sent in 0..most {
@@ -446,11 +446,11 @@ impl World {
         self.engine.handle(self.now, &arrival, &packet, &mut self.log);
     }
 
-    /// Ends everything, and looks at what has become of it.
+    /// Ends everything, and checks the result.
     fn end(mut self, steps: u64) {
         self.transmit(u64::MAX);
-        // A read of 4 KiB takes 16 packets, asked for by a packet; a send of 8 KiB takes 32, and is
-        // tried 3 times and more.
+        // A read of 4 KiB takes 16 packets, and one packet requests it; a send of 8 KiB takes 32,
+        // and is tried 3 times and more.
         assert!(self.packets <= 1000 * (steps + 1), "{} packets after {steps} steps", self.packets);
         for n in 0..SERVICES.len() {
             self.modify(n, &AttrChange { state: Some(State::Err), ..AttrChange::default() });
@@ -463,7 +463,7 @@ impl World {
     }
 }
 
-/// Runs the steps that the bytes say, at most 200.
+/// Runs the steps of the bytes, at most 200.
 pub(crate) fn run(bytes: &[u8]) {
     let mut world = World::new();
     let mut steps = 0;

@@ -33,7 +33,7 @@ use super::{finish, modify, requester, responder};
 use crate::wire::MASK_24;
 
 impl<M: Memory> Engine<M> {
-    /// An engine without objects, whose numbers `random` will draw.
+    /// Returns an engine without objects. It draws their numbers from `random`.
     pub fn new(config: Config, memory: M, random: impl Random + 'static) -> Self {
         Self {
             objects: Objects {
@@ -41,8 +41,8 @@ impl<M: Memory> Engine<M> {
                 random: Box::new(random),
                 pds: Table::new(config.max_pd, 24, 1, 1),
                 keys: Keys::new(config.max_keys),
-                // Numbers of shared receive queues and queue pairs are 24 bits; queue pairs 0 and 1
-                // are special.
+                // Numbers of shared receive queues and queue pairs have 24 bits; queue pairs 0 and
+                // 1 are special.
                 srqs: Table::new(config.max_srq, 24, 1, 1),
                 qps: Table::new(config.max_qp, 24, 16, config.qpn_modulus as usize),
                 groups: Groups::default(),
@@ -57,40 +57,41 @@ impl<M: Memory> Engine<M> {
         }
     }
 
-    /// What payload lives in.
+    /// Returns the memory that holds payload.
     pub fn memory(&mut self) -> &mut M {
         &mut self.objects.memory
     }
 
-    /// What it was made with.
+    /// Returns the configuration.
     pub fn config(&self) -> &Config {
         &self.objects.config
     }
 
-    /// Changes how many bytes of requests may be on their way: see [`Config::window_bytes`].
+    /// Changes the number of bytes of requests that may be in flight: see [`Config::window_bytes`].
     pub fn set_window(&mut self, window_bytes: u32) {
         self.objects.config.window_bytes = window_bytes;
         self.objects.unblock();
     }
 
-    /// Bytes of requests that are on their way, unacknowledged, of all queue pairs.
+    /// Returns the number of bytes of requests in flight, unacknowledged, of all queue pairs.
     pub fn in_flight(&self) -> u64 {
         self.objects.scheduler.in_flight
     }
 
-    /// A protection domain.
+    /// Allocates a protection domain.
     ///
     /// # Errors
-    /// [`Refused::NoRoom`]; [`Refused::NoNumbers`], as of every call that makes an object.
+    /// [`Refused::NoRoom`] if there are [`Config::max_pd`] already; [`Refused::NoNumbers`], as from
+    /// every call that creates an object, if the source of numbers fails.
     pub fn alloc_pd(&mut self) -> Result<Pd, Refused> {
         let objects = &mut self.objects;
         objects.pds.insert(0, &mut *objects.random).map(Pd)
     }
 
-    /// Gives a protection domain back.
+    /// Deallocates a protection domain.
     ///
     /// # Errors
-    /// [`Refused::Busy`] while something is made in it.
+    /// [`Refused::Busy`] while it contains objects; [`Refused::NoSuchObject`].
     pub fn dealloc_pd(&mut self, pd: Pd) -> Result<(), Refused> {
         match self.objects.pds.get(pd.0) {
             None => Err(Refused::NoSuchObject),
@@ -113,12 +114,13 @@ impl<M: Memory> Engine<M> {
         }
     }
 
-    /// A queue pair, in the state RESET.
+    /// Creates a queue pair in the state RESET.
     ///
     /// # Errors
-    /// [`Refused::NoRoom`]; [`Refused::NoSuchObject`] for the protection domain or the shared
-    /// receive queue; [`Refused::Busy`] for a well-known number that another has;
-    /// [`Refused::Invalid`] for one that there is not.
+    /// [`Refused::NoRoom`] if there are [`Config::max_qp`] already; [`Refused::NoSuchObject`] for
+    /// the protection domain or the shared receive queue; [`Refused::Busy`] if another queue pair
+    /// has the well-known number; [`Refused::Invalid`] if that number is not well known, the
+    /// service is not UD, or `deth_source` has more than 24 bits.
     pub fn create_qp(&mut self, init: &QpInit) -> Result<Qpn, Refused> {
         self.check_source(init)?;
         if let Some(srq) = init.srq {
@@ -177,23 +179,23 @@ impl<M: Memory> Engine<M> {
         Ok(Qpn(number))
     }
 
-    /// Could it have the numbers that it asks for?
+    /// Checks the numbers that a queue pair asks for.
     fn check_source(&self, init: &QpInit) -> Result<(), Refused> {
         if init.deth_source.is_some_and(|number| number > MASK_24) {
-            return Err(Refused::Invalid("numbers of queue pairs have 24 bits"));
+            return Err(Refused::Invalid("queue pair numbers have 24 bits"));
         }
         let Some(number) = init.well_known else { return Ok(()) };
         match self.objects.well_known.get(number as usize) {
-            None => Err(Refused::Invalid("queue pairs 0 and 1 are the only special ones")),
+            None => Err(Refused::Invalid("only 0 and 1 are well-known queue pair numbers")),
             Some(_) if init.service != Service::Ud => {
-                Err(Refused::Invalid("special queue pairs send datagrams"))
+                Err(Refused::Invalid("queue pairs with a well-known number must be UD"))
             }
             Some(Some(_)) => Err(Refused::Busy),
             Some(None) => Ok(()),
         }
     }
 
-    /// Destroys a queue pair: nothing of it is sent, written or completed any more.
+    /// Destroys a queue pair: none of its work requests sends, writes or completes afterwards.
     ///
     /// # Errors
     /// [`Refused::NoSuchObject`].
@@ -219,7 +221,8 @@ impl<M: Memory> Engine<M> {
     /// Changes attributes, then the state.
     ///
     /// # Errors
-    /// [`Refused::Transition`], and nothing is changed; [`Refused::NoSuchObject`].
+    /// [`Refused::Transition`] if the transition does not exist, and nothing changes;
+    /// [`Refused::NoSuchObject`].
     ///
     /// # References
     /// IBTA 10.3.1, figure 124
@@ -235,7 +238,8 @@ impl<M: Memory> Engine<M> {
         changed.ok_or(Refused::NoSuchObject)?
     }
 
-    /// The present state and attributes. `sq_psn` and `rq_psn` are the next ones.
+    /// Returns the present state and attributes. `sq_psn` and `rq_psn` are the next sequence
+    /// numbers.
     ///
     /// # Errors
     /// [`Refused::NoSuchObject`].
@@ -244,7 +248,7 @@ impl<M: Memory> Engine<M> {
         Ok((qp.state, qp.present_attr()))
     }
 
-    /// In SQD: has everything that was on its way ended?
+    /// Returns whether, in SQD, everything that was in flight has ended.
     ///
     /// # Errors
     /// [`Refused::NoSuchObject`].
@@ -253,17 +257,19 @@ impl<M: Memory> Engine<M> {
         Ok(qp.is_drained())
     }
 
-    /// How many sends and receives of a queue pair have not ended. A receive that it took from a
-    /// shared queue counts.
+    /// Returns the number of sends and of receives of a queue pair that have not ended. A receive
+    /// that it took from a shared queue counts.
     pub fn outstanding(&self, qpn: Qpn) -> Option<(u32, u32)> {
         let qp = self.objects.qps.get(qpn.0)?;
         Some((qp.sq.len(), responder::outstanding(qp)))
     }
 
-    /// Posts a send. In the error state it is flushed at once.
+    /// Posts a send. In the error state it is flushed immediately.
     ///
     /// # Errors
-    /// Why it was refused; the queue is as before.
+    /// [`PostRefused`], and the queue is unchanged: the queue pair does not exist, is full or does
+    /// not accept sends in its state, its service does not have the operation, or the elements or
+    /// the length are beyond its limits.
     pub fn post_send(
         &mut self,
         qpn: Qpn,
@@ -276,10 +282,12 @@ impl<M: Memory> Engine<M> {
             .ok_or(PostRefused::NoSuchQueue)?
     }
 
-    /// Posts a receive. In the error state it is flushed at once.
+    /// Posts a receive. In the error state it is flushed immediately.
     ///
     /// # Errors
-    /// Why it was refused; the queue is as before.
+    /// [`PostRefused`], and the queue is unchanged: the queue pair does not exist, is full, does
+    /// not accept receives in its state, uses a shared receive queue, or has room for fewer
+    /// elements.
     pub fn post_recv(
         &mut self,
         qpn: Qpn,
@@ -295,12 +303,13 @@ impl<M: Memory> Engine<M> {
     /// Joins a multicast group (UD).
     ///
     /// # Errors
-    /// [`Refused::Invalid`] for another service or an address that is no multicast group's;
-    /// [`Refused::NoRoom`] for one more group or member than the configuration allows.
+    /// [`Refused::Invalid`] for another service, or if the address is not that of a multicast
+    /// group; [`Refused::NoRoom`] for one group or member more than the configuration allows;
+    /// [`Refused::NoSuchObject`].
     pub fn attach_mcast(&mut self, qpn: Qpn, group: Gid) -> Result<(), Refused> {
         let qp = self.objects.qps.get(qpn.0).ok_or(Refused::NoSuchObject)?;
         if qp.service != Service::Ud {
-            return Err(Refused::Invalid("only datagram queue pairs join groups"));
+            return Err(Refused::Invalid("only UD queue pairs can join groups"));
         }
         self.objects.groups.join(group, qpn, &self.objects.config)
     }
@@ -308,7 +317,7 @@ impl<M: Memory> Engine<M> {
     /// Leaves a multicast group.
     ///
     /// # Errors
-    /// [`Refused::NoSuchObject`] when it is no member.
+    /// [`Refused::NoSuchObject`] if the queue pair is no member.
     pub fn detach_mcast(&mut self, qpn: Qpn, group: Gid) -> Result<(), Refused> {
         self.objects.groups.leave(group, qpn)
     }

@@ -1,4 +1,4 @@
-//! Shared receive queues made, armed, filled and destroyed.
+//! Shared receive queues: created, armed, filled and destroyed.
 
 use crate::engine::Engine;
 use crate::engine::memory::Memory;
@@ -6,11 +6,12 @@ use crate::engine::queue::{MAX_SRQ_SGE, Srq};
 use crate::engine::types::{CqId, Pd, PostRefused, RecvWr, Refused, SrqId, XrcDomain};
 
 impl<M: Memory> Engine<M> {
-    /// A shared receive queue, of at most 32 scatter elements for each receive.
+    /// Creates a shared receive queue, with at most 32 scatter elements for each receive.
     ///
     /// # Errors
-    /// [`Refused::NoRoom`]; [`Refused::NoSuchObject`] for the protection domain;
-    /// [`Refused::Invalid`] for more elements.
+    /// [`Refused::NoRoom`] if there are [`Config::max_srq`](crate::engine::Config::max_srq)
+    /// already; [`Refused::NoSuchObject`] for the protection domain; [`Refused::Invalid`] for more
+    /// elements.
     pub fn create_srq(
         &mut self,
         pd: Pd,
@@ -30,21 +31,22 @@ impl<M: Memory> Engine<M> {
         inserted.map(SrqId).inspect_err(|_| self.leave_pd(pd))
     }
 
-    /// Arms [`Event::SrqLimitReached`](crate::engine::Event::SrqLimitReached): it is raised once,
-    /// when fewer than `limit` receives are left.
+    /// Arms [`Event::SrqLimitReached`](crate::engine::Event::SrqLimitReached), which is raised
+    /// once, when fewer than `limit` receives are left.
     ///
     /// # Errors
-    /// [`Refused::NoSuchObject`]; [`Refused::Invalid`] for a limit above the queue's size.
+    /// [`Refused::NoSuchObject`]; [`Refused::Invalid`] for a limit above the size of the queue.
     pub fn arm_srq(&mut self, srq: SrqId, limit: u32) -> Result<(), Refused> {
         self.objects.srqs.get_mut(srq.0).ok_or(Refused::NoSuchObject)?.arm(limit)
     }
 
-    /// The limit that it is armed with; 0: it is not, or was reached.
+    /// Returns the limit that the queue is armed with; 0 if it is not armed or the limit was
+    /// reached.
     pub fn srq_limit(&self, srq: SrqId) -> Option<u32> {
         self.objects.srqs.get(srq.0).map(Srq::limit)
     }
 
-    /// Where the receives of an XRC shared receive queue complete.
+    /// Sets the completion queue for the receives of an XRC shared receive queue.
     ///
     /// # Errors
     /// [`Refused::NoSuchObject`].
@@ -56,7 +58,7 @@ impl<M: Memory> Engine<M> {
     /// Destroys a shared receive queue.
     ///
     /// # Errors
-    /// [`Refused::Busy`] while a queue pair uses it.
+    /// [`Refused::Busy`] while a queue pair uses it; [`Refused::NoSuchObject`].
     pub fn destroy_srq(&mut self, srq: SrqId) -> Result<(), Refused> {
         let objects = &mut self.objects;
         let used = objects.srqs.get(srq.0).ok_or(Refused::NoSuchObject)?.users > 0;
@@ -72,12 +74,13 @@ impl<M: Memory> Engine<M> {
     /// Posts a receive to a shared receive queue.
     ///
     /// # Errors
-    /// Why it was refused; the queue is as before.
+    /// [`PostRefused::NoSuchQueue`], [`PostRefused::QueueFull`] or [`PostRefused::TooManySge`]; the
+    /// queue is unchanged.
     pub fn post_srq_recv(&mut self, srq: SrqId, wr: &RecvWr<'_>) -> Result<(), PostRefused> {
         self.objects.srqs.get_mut(srq.0).ok_or(PostRefused::NoSuchQueue)?.rq.post(wr)
     }
 
-    /// How many receives a shared receive queue holds: those that no message has taken.
+    /// Returns the number of posted receives that no message has taken.
     pub fn srq_outstanding(&self, srq: SrqId) -> Option<u32> {
         self.objects.srqs.get(srq.0).map(|srq| srq.rq.len() as u32)
     }

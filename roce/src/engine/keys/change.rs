@@ -1,9 +1,9 @@
-//! [`MrChange`]: what the owner of a region may do to it later, under the same index.
+//! [`MrChange`]: changes that the owner of a region makes later, under the same index.
 
 use super::{Entry, INVALID, KeyRefused, Keys, check_range};
 use crate::engine::types::{Access, MemoryAttr, Pd, Refused};
 
-/// A change of a region: what is `None` stays.
+/// A change of a region: attributes that are `None` stay.
 ///
 /// # References
 /// Programmer's Reference Manual, UMR (user memory registration) work requests
@@ -13,15 +13,15 @@ pub struct MrChange<R> {
     pub new_variant: Option<u8>,
     /// The protection domain.
     pub pd: Option<Pd>,
-    /// The rights; no rule between them is looked at.
+    /// The rights. No rule between them is checked.
     pub access: Option<Access>,
-    /// The first address that work requests use for it, and how many bytes.
+    /// The first address that work requests use for it, and its length in bytes.
     pub iova_and_length: Option<(u64, u64)>,
-    /// What it is to the memory. The one before is dropped.
+    /// The region as the memory knows it. The previous one is dropped.
     pub region: Option<R>,
-    /// Whether it opens anything: one that is not refuses all access, as a key that there is not.
+    /// Whether the region is valid. An invalid one refuses all access, like an unknown key.
     pub valid: Option<bool>,
-    /// Whether work requests may invalidate it, here and from afar.
+    /// Whether work requests of this side and of peers may invalidate it.
     pub invalidate: Option<bool>,
 }
 
@@ -40,7 +40,7 @@ impl<R> Default for MrChange<R> {
 }
 
 impl<R> Keys<R> {
-    /// The present key of a region, what it is, and whether it is valid.
+    /// Returns the present key of a region, its attributes, and whether it is valid.
     pub(crate) fn region_at(&self, index: u32) -> Option<(u32, &MemoryAttr, bool)> {
         match self.entries.get(index)? {
             Entry::Region(region) => {
@@ -51,7 +51,7 @@ impl<R> Keys<R> {
         }
     }
 
-    /// What a region is to the memory.
+    /// Returns a region as the memory knows it.
     pub(crate) fn memory_at(&self, index: u32) -> Option<&R> {
         match self.entries.get(index)? {
             Entry::Region(region) => Some(&region.region),
@@ -59,12 +59,12 @@ impl<R> Keys<R> {
         }
     }
 
-    /// Changes a region, all of it or nothing. Gives its key.
+    /// Changes a region completely or not at all. Returns its key.
     pub(crate) fn change(&mut self, index: u32, change: MrChange<R>) -> Result<u32, Refused> {
         let Some(Entry::Region(region)) = self.entries.get_mut(index) else {
             return Err(Refused::NoSuchObject);
         };
-        // Windows show a part of it, in their own domain.
+        // A window shows a part of the region, in its own domain.
         let moves = change.pd.is_some() || change.iova_and_length.is_some() || change.region.is_some();
         if region.windows > 0 && (moves || change.valid == Some(false)) {
             return Err(Refused::Busy);
@@ -85,7 +85,7 @@ impl<R> Keys<R> {
         Ok(index << 8 | u32::from(variant))
     }
 
-    /// For a work request or a peer of a queue pair of this domain.
+    /// Invalidates a region for a work request or a peer of a queue pair of this domain.
     pub(super) fn invalidate_region(&mut self, pd: Pd, rkey: u32) -> Result<(), KeyRefused> {
         match self.entries.get_mut(rkey >> 8) {
             Some(Entry::Region(region))
@@ -113,7 +113,7 @@ mod tests {
     const QPN: Qpn = Qpn(17);
     const ALL: Access = Access(0xf | 1 << 4);
 
-    /// A region of 64 bytes at 0x1000, whose key ends with 0x42.
+    /// Returns keys with a region of 64 bytes at 0x1000, and its key, which ends with 0x42.
     fn keyed(invalidate: bool) -> (Keys<char>, u32) {
         let mut keys = Keys::new(100);
         let attr = MemoryAttr { pd: PD, iova: 0x1000, length: 64, access: ALL };

@@ -1,18 +1,18 @@
 //! [`Keys`]: memory regions and windows by key, with rights, protection domains and ranges.
 //!
-//! A key is `number << 8 | variant`, and both are drawn: 32 bits that no other key tells anything
-//! about. The variant is a window's owner to choose at each bind, and where a region's owner asks
-//! for it ([`Keys::insert_keyed`]).
+//! A key is `number << 8 | variant`. Both are drawn, so that its 32 bits follow from no other key.
+//! The owner of a window chooses the variant at each bind; the owner of a region may choose it, too
+//! ([`Keys::insert_keyed`]).
 //!
 //! ```text
 //! window:  alloc ──► free ──bind──► bound ──invalidate (type 2), bind of length 0 (type 1)──► free
 //!                                     └──bind again (type 1)──► bound
 //! region:  insert ──► valid ──change, invalidate (where it was asked for)──► invalid ──change──► valid
 //! ```
-//! `change` is what a region's owner may do to it later.
+//! `change` is a later change by the owner of a region.
 //!
-//! Invariant: a window is bound to a region that is there, valid and as it was: a region with
-//! windows is neither taken back nor moved.
+//! Invariant: a window is bound to a region that exists, is valid and has not moved, because a
+//! region with windows can neither be removed nor moved.
 //!
 //! # References
 //! IBTA 10.6 (memory management), 10.6.7 (windows), 9.4.1 (send with invalidate)
@@ -28,9 +28,9 @@ use super::types::{Access, MemoryAttr, MwType, Pd, Qpn, Refused};
 /// Memory regions and windows by key.
 #[derive(Debug)]
 pub(crate) struct Keys<R> {
-    /// By the upper 24 bits of the key.
+    /// Entries by the upper 24 bits of the key.
     entries: Table<Entry<R>>,
-    /// Bound windows of type 2.
+    /// The number of bound windows of type 2.
     bound_to_qps: u32,
 }
 
@@ -42,17 +42,17 @@ enum Entry<R> {
 
 #[derive(Debug)]
 struct Region<R> {
-    /// The low 8 bits of its key, and [`INVALID`]: no key has them both.
+    /// The low 8 bits of its key, and [`INVALID`], which no key has.
     variant: u16,
     attr: MemoryAttr,
     region: R,
-    /// Windows that are bound to it.
+    /// The number of windows bound to it.
     windows: u32,
-    /// Work requests may invalidate it, here and from afar.
+    /// Whether work requests of this side and of peers may invalidate it.
     invalidate: bool,
 }
 
-/// Beside the variant of a region that refuses all access.
+/// Marks a region that refuses all access, in [`Region::variant`].
 const INVALID: u16 = 1 << 8;
 
 #[derive(Clone, Copy, Debug)]
@@ -63,22 +63,22 @@ struct Window {
     bound: Option<Bound>,
 }
 
-/// What a window shows.
+/// The part of a region that a window shows.
 #[derive(Clone, Copy, Debug)]
 struct Bound {
     /// The region, by the upper 24 bits of its key.
     region: u32,
-    /// Where it begins in the region.
+    /// The start of the window in the region.
     offset: u64,
-    /// The address of its first byte in requests.
+    /// The address of the first byte in requests.
     iova: u64,
     length: u64,
     access: Access,
-    /// Whose requests may use it (type 2).
+    /// The queue pair whose requests may use the window (type 2).
     qpn: Qpn,
 }
 
-/// A bind, as its work request says it.
+/// The arguments of a bind work request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bind {
     pub(crate) window: u32,
@@ -89,7 +89,7 @@ pub(crate) struct Bind {
     pub(crate) access: Access,
 }
 
-/// A bind or an invalidation that may not be: `Status::WindowBind`, `Status::LocalQpOperation`.
+/// A refused bind or invalidation: `Status::WindowBind` or `Status::LocalQpOperation`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeyRefused;
 
@@ -104,7 +104,7 @@ impl<R> Keys<R> {
         region: R,
         random: &mut dyn Random,
     ) -> Result<u32, Refused> {
-        // IBTA 10.6.3: what peers may change, the owner may change.
+        // IBTA 10.6.3: the owner must be allowed to change memory that peers may change.
         let changes = Access::REMOTE_WRITE.0 | Access::REMOTE_ATOMIC.0;
         if attr.access.0 & changes != 0 && !attr.access.contains(Access::LOCAL_WRITE) {
             return Err(Refused::Invalid("remote write and remote atomic need local write"));
@@ -113,7 +113,7 @@ impl<R> Keys<R> {
         self.insert_keyed(attr, region, variant, false, random)
     }
 
-    /// With the low 8 bits of the key, and rights that nobody has looked at.
+    /// Inserts a region under a key with these low 8 bits. Does not check rules between rights.
     pub(crate) fn insert_keyed(
         &mut self,
         attr: &MemoryAttr,
@@ -173,7 +173,7 @@ impl<R> Keys<R> {
         Ok(window.pd)
     }
 
-    /// Frees the windows that only this queue pair could use.
+    /// Unbinds the windows that only this queue pair could use.
     pub(crate) fn drop_windows_of(&mut self, qpn: Qpn) {
         let mut position = 0;
         while self.bound_to_qps > 0
@@ -189,16 +189,17 @@ impl<R> Keys<R> {
         }
     }
 
-    /// Binds a window, for a work request of this queue pair.
+    /// Binds a window for a work request of this queue pair.
     ///
     /// # References
-    /// IBTA 10.6.7.2 (which binds are refused)
+    /// IBTA 10.6.7.2 (refused binds)
     pub(crate) fn bind(&mut self, pd: Pd, qpn: Qpn, bind: &Bind) -> Result<(), KeyRefused> {
         let window = *self.window(bind.window).ok_or(KeyRefused)?;
         if window.pd != pd || bind.new_rkey >> 8 != bind.window >> 8 {
             return Err(KeyRefused);
         }
-        // A window of type 2 is freed before it is bound again, and never bound to nothing.
+        // A window of type 2 is invalidated before it is bound again, and never bound to an empty
+        // range.
         if window.kind == MwType::Two && (window.bound.is_some() || bind.length == 0) {
             return Err(KeyRefused);
         }
@@ -218,7 +219,7 @@ impl<R> Keys<R> {
         Ok(())
     }
 
-    /// What a bind would make the window show.
+    /// Returns the part of a region that a bind would show.
     fn bound(&self, pd: Pd, qpn: Qpn, bind: &Bind) -> Result<Bound, KeyRefused> {
         let region = self.region(bind.lkey).ok_or(KeyRefused)?;
         let changes = Access::REMOTE_WRITE.0 | Access::REMOTE_ATOMIC.0;
@@ -233,12 +234,12 @@ impl<R> Keys<R> {
         Ok(Bound { region: bind.lkey >> 8, offset, iova, length: bind.length, access: bind.access, qpn })
     }
 
-    /// Frees a window of type 2, or a region that was made for it, for a work request or a peer of
+    /// Invalidates a window of type 2, or a region that allows it, for a work request or a peer of
     /// this queue pair.
     ///
     /// # References
-    /// IBTA 10.6.7.2: windows of type 1 and regions made by registration cannot be invalidated; nor
-    /// can what windows are bound to
+    /// IBTA 10.6.7.2: windows of type 1, regions made by registration, and regions with bound
+    /// windows cannot be invalidated
     pub(crate) fn invalidate(&mut self, pd: Pd, qpn: Qpn, rkey: u32) -> Result<(), KeyRefused> {
         match self.window(rkey) {
             Some(Window { kind: MwType::Two, pd: of, bound, .. })
@@ -277,7 +278,7 @@ impl<R> Keys<R> {
         }
     }
 
-    /// The region and the offset in it of a range that the owner may access so.
+    /// Returns the region of a range, and the offset in it, if the owner has this access.
     ///
     /// # References
     /// IBTA 10.6.3 (L_Key checks)
@@ -290,10 +291,10 @@ impl<R> Keys<R> {
         Some((region, offset(attr.iova, attr.length, addr, length)?))
     }
 
-    /// The region and the offset in it of a range that a peer may access so, through this queue
-    /// pair.
+    /// Returns the region of a range, and the offset in it, if a peer has this access through this
+    /// queue pair.
     ///
-    /// What the queue pair itself allows is the caller's to check.
+    /// The caller checks the rights of the queue pair itself.
     ///
     /// # References
     /// IBTA 9.7.4.1 (R_Key validation), 10.6.7.2 (a window of type 2 belongs to its queue pair)
@@ -329,7 +330,8 @@ fn check_range(iova: u64, length: u64) -> Result<(), Refused> {
     Ok(())
 }
 
-/// Where `length` bytes at `addr` begin in a range, if they lie in it. Nothing here overflows.
+/// Returns the offset of `length` bytes at `addr` in a range, if they lie in it. No computation
+/// here overflows.
 #[inline]
 fn offset(iova: u64, size: u64, addr: u64, length: u64) -> Option<u64> {
     let offset = addr.checked_sub(iova)?;

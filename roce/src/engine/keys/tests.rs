@@ -1,4 +1,4 @@
-//! Which keys open what.
+//! The access that keys allow.
 
 use proptest::prelude::*;
 
@@ -17,7 +17,8 @@ fn attr(iova: u64, length: u64) -> MemoryAttr {
     MemoryAttr { pd: PD, iova, length, access: ALL }
 }
 
-/// A window of 16 bytes at 0x1010 of a region of 64 at 0x1000: keys, the region's and the window's.
+/// Returns keys with a window of 16 bytes at 0x1010, bound to a region of 64 bytes at 0x1000, and
+/// the keys of region and window.
 fn bound(kind: MwType) -> (Keys<char>, u32, u32) {
     let mut keys = keys();
     let lkey = keys.insert(&attr(0x1000, 64), 'a', &mut random()).unwrap();
@@ -54,7 +55,7 @@ fn all_bits_of_a_windows_key_are_drawn() {
     let drawn: Vec<u32> =
         (0..32).map(|_| keys.insert_window(PD, MwType::Two, &mut random).unwrap()).collect();
     let (ones, zeros) = drawn.iter().fold((0, 0), |(ones, zeros), key| (ones | key, zeros | !key));
-    // A bit is the same in 32 draws with a chance of 1 in 2^31.
+    // A bit is the same in 32 draws with a probability of 1 in 2³¹.
     assert_eq!((ones, zeros), (u32::MAX, u32::MAX), "{drawn:x?}");
 }
 

@@ -1,9 +1,9 @@
-//! [`RecvQueue`], a ring of posted receives, and [`Srq`], one that queue pairs share.
+//! [`RecvQueue`], a ring of posted receives, and [`Srq`], a ring that queue pairs share.
 //!
-//! | | how a receive leaves the ring |
+//! | queue | when a receive leaves the ring |
 //! |---|---|
-//! | a queue pair's own | it stays at the front while its message arrives, and leaves when it completes |
-//! | shared | it leaves when a message begins: messages of several queue pairs end in any order |
+//! | a queue pair's own | when it completes: it stays at the front while its message arrives |
+//! | shared | when a message begins, because messages of several queue pairs end in any order |
 //!
 //! # References
 //! IBTA 10.2.9 (shared receive queues), 10.8.3 (posting)
@@ -13,17 +13,18 @@ use alloc::boxed::Box;
 use super::filled;
 use crate::engine::types::{CqId, Pd, PostRefused, RecvWr, Refused, Sge, XrcDomain};
 
-/// The most scatter elements of a receive of a shared queue: whoever takes it keeps a copy.
+/// The most scatter elements of a receive of a shared queue: the queue pair that takes it keeps a
+/// copy.
 pub(crate) const MAX_SRQ_SGE: u32 = 32;
 
 /// A ring of posted receives.
 #[derive(Debug)]
 pub(crate) struct RecvQueue {
     slots: Box<[Slot]>,
-    /// `max_sge` for each slot.
+    /// Elements, `max_sge` for each slot.
     sges: Box<[Sge]>,
     max_sge: usize,
-    /// The slot of the oldest.
+    /// The slot of the oldest receive.
     first: usize,
     len: usize,
 }
@@ -32,16 +33,16 @@ pub(crate) struct RecvQueue {
 struct Slot {
     wr_id: u64,
     sges: usize,
-    /// Sum of the elements' lengths.
+    /// The sum of the elements' lengths.
     length: u64,
 }
 
-/// A posted receive, where it lies.
+/// A posted receive, borrowed from its slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Posted<'a> {
     pub(crate) wr_id: u64,
     pub(crate) sges: &'a [Sge],
-    /// Sum of the elements' lengths.
+    /// The sum of the elements' lengths.
     pub(crate) length: u64,
 }
 
@@ -59,7 +60,7 @@ impl RecvQueue {
         })
     }
 
-    /// How many are posted.
+    /// Returns the number of posted receives.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -68,7 +69,7 @@ impl RecvQueue {
         self.slots.len()
     }
 
-    /// Puts one behind the others.
+    /// Appends a receive.
     pub(crate) fn post(&mut self, wr: &RecvWr<'_>) -> Result<(), PostRefused> {
         self.check(wr)?;
         if self.len == self.slots.len() {
@@ -86,12 +87,12 @@ impl RecvQueue {
         Ok(())
     }
 
-    /// Could it be posted, were there room?
+    /// Checks whether a receive could be posted to an empty queue.
     pub(crate) fn check(&self, wr: &RecvWr<'_>) -> Result<(), PostRefused> {
         if wr.sges.len() > self.max_sge { Err(PostRefused::TooManySge) } else { Ok(()) }
     }
 
-    /// The oldest.
+    /// Returns the oldest receive.
     #[inline]
     pub(crate) fn front(&self) -> Option<Posted<'_>> {
         if self.len == 0 {
@@ -103,7 +104,7 @@ impl RecvQueue {
         Some(Posted { wr_id: slot.wr_id, sges, length: slot.length })
     }
 
-    /// Forgets the oldest.
+    /// Removes the oldest receive.
     #[inline]
     pub(crate) fn pop(&mut self) {
         if self.len > 0 {
@@ -115,7 +116,7 @@ impl RecvQueue {
         }
     }
 
-    /// Forgets all.
+    /// Removes all receives.
     pub(crate) fn clear(&mut self) {
         (self.first, self.len) = (0, 0);
     }
@@ -127,11 +128,11 @@ pub(crate) struct Srq {
     pub(crate) pd: Pd,
     pub(crate) rq: RecvQueue,
     pub(crate) xrc_domain: Option<XrcDomain>,
-    /// Where receives complete (XRC); elsewhere the queue pair says.
+    /// The completion queue of receives (XRC); otherwise that of the queue pair applies.
     pub(crate) cq: Option<CqId>,
-    /// Queue pairs that use it.
+    /// The number of queue pairs that use it.
     pub(crate) users: u32,
-    /// An event is due when fewer are left; 0: not armed.
+    /// An event is raised when fewer receives are left; 0: not armed.
     limit: u32,
 }
 
@@ -150,7 +151,7 @@ impl Srq {
 
     pub(crate) fn arm(&mut self, limit: u32) -> Result<(), Refused> {
         if limit as usize > self.rq.capacity() {
-            return Err(Refused::Invalid("the limit is above the size of the shared receive queue"));
+            return Err(Refused::Invalid("the limit exceeds the size of the shared receive queue"));
         }
         self.limit = limit;
         Ok(())
@@ -160,7 +161,8 @@ impl Srq {
         self.limit
     }
 
-    /// Forgets the oldest. `true`, once after it was armed: the limit is reached (IBTA 10.2.9).
+    /// Removes the oldest receive. Returns whether the limit is reached: once after it was armed
+    /// (IBTA 10.2.9).
     #[inline]
     pub(crate) fn pop(&mut self) -> bool {
         self.rq.pop();

@@ -1,12 +1,12 @@
-//! [`SendQueue`]: a ring of posted sends, with room for their scatter/gather elements and inline bytes.
+//! [`SendQueue`]: a ring of posted sends, with room for their elements and inline bytes.
 //!
 //! ```text
 //!        tail              cursor            fresh             head
 //!   ──────┼──────────────────┼─────────────────┼─────────────────┼──────
 //!   ended │ on their way     │ to be sent again│ not started yet │ free
 //! ```
-//! Positions count posted sends and wrap at 2³²; `tail` and `head` are kept here, the others by the
-//! requester. Everything is allocated when the queue is made.
+//! Positions count posted sends and wrap at 2³². This type keeps `tail` and `head`, the requester
+//! the others. Everything is allocated when the queue is created.
 
 use alloc::vec::Vec;
 
@@ -21,13 +21,13 @@ pub(crate) struct Wqe {
     pub(crate) op: SendOp,
     pub(crate) flags: SendFlags,
     pub(crate) remote_srq: u32,
-    /// How many bytes the message has.
+    /// The length of the message in bytes.
     pub(crate) length: u32,
-    /// Its first packet, once started.
+    /// The sequence number of its first packet, once started.
     pub(crate) first_psn: Psn,
-    /// How many packet sequence numbers it takes; 0 for what sends nothing.
+    /// The number of packet sequence numbers that it takes; 0 for an operation that sends nothing.
     pub(crate) psns: u32,
-    /// How many of them a single read request asks for.
+    /// The number of packets that a single read request asks for.
     pub(crate) piece: u32,
     sges: u32,
     inline: bool,
@@ -55,13 +55,13 @@ impl Wqe {
         matches!(self.op, SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. })
     }
 
-    /// A response with data ends it, no plain acknowledgement does.
+    /// Returns whether only a response with data ends it, and no plain acknowledgement.
     pub(crate) fn wants_data(&self) -> bool {
         self.is_read() || self.is_atomic()
     }
 }
 
-/// Where a message's bytes are.
+/// The bytes of a message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Bytes<'a> {
     Sges(&'a [Sge]),
@@ -85,7 +85,8 @@ impl SendQueue {
     /// # Errors
     /// [`Refused::NoRoom`] where memory is short.
     pub(crate) fn new(max_wr: u32, max_sge: u32, max_inline: u32) -> Result<Self, Refused> {
-        // A power of two, so that positions may wrap at 2³² and slots are a mask away.
+        // The number of slots is a power of two, so that positions may wrap at 2³² and a mask
+        // selects the slot.
         let slots = if max_wr == 0 { 0 } else { max_wr.next_power_of_two() as usize };
         Ok(Self {
             wqes: filled(Wqe::EMPTY, slots)?,
@@ -104,13 +105,13 @@ impl SendQueue {
         position as usize & self.wqes.len().wrapping_sub(1)
     }
 
-    /// The oldest that has not ended.
+    /// Returns the position of the oldest send that has not ended.
     #[inline]
     pub(crate) fn tail(&self) -> u32 {
         self.tail
     }
 
-    /// Behind the youngest.
+    /// Returns the position behind the youngest send.
     #[inline]
     pub(crate) fn head(&self) -> u32 {
         self.head
@@ -120,7 +121,7 @@ impl SendQueue {
         self.tail == self.head
     }
 
-    /// How many have not ended.
+    /// Returns the number of sends that have not ended.
     pub(crate) fn len(&self) -> u32 {
         self.head.wrapping_sub(self.tail)
     }
@@ -137,7 +138,7 @@ impl SendQueue {
         self.max_inline as usize
     }
 
-    /// Puts a send behind the others. It fits: the caller has checked.
+    /// Appends a send. The caller has checked that it fits.
     #[inline]
     pub(crate) fn push(&mut self, wr: &SendWr<'_>, length: u32, signaled: bool) {
         let slot = self.slot(self.head);
@@ -174,7 +175,7 @@ impl SendQueue {
         }
     }
 
-    /// The send at a position between tail and head.
+    /// Returns the send at a position between tail and head.
     #[inline]
     pub(crate) fn get(&self, position: u32) -> Option<&Wqe> {
         if position.wrapping_sub(self.tail) >= self.head.wrapping_sub(self.tail) {
@@ -192,7 +193,7 @@ impl SendQueue {
         self.wqes.get_mut(slot)
     }
 
-    /// Where the bytes of the send at a position are.
+    /// Returns the bytes of the send at a position.
     #[inline]
     pub(crate) fn bytes(&self, position: u32) -> Bytes<'_> {
         let slot = self.slot(position);
@@ -206,7 +207,7 @@ impl SendQueue {
         }
     }
 
-    /// Ends the oldest.
+    /// Removes the oldest send.
     #[inline]
     pub(crate) fn pop(&mut self) {
         if self.tail != self.head {

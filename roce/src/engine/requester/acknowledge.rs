@@ -1,7 +1,7 @@
-//! [`acknowledge`]: responses, which are acknowledgements, data that was read, refusals.
+//! [`acknowledge`]: responses: acknowledgements, read responses, results of atomics, NAKs.
 //!
-//! The message sequence number that responses carry is not looked at: with sequence numbers of
-//! packets alone, nothing is lost, and peers count it differently.
+//! The message sequence number in responses is ignored: the sequence numbers of packets are
+//! sufficient, and peers count messages differently.
 
 use super::{fail, payload, retry};
 use crate::engine::environment::Environment;
@@ -12,11 +12,10 @@ use crate::engine::types::{Service, State, Status};
 use crate::wire::aeth::Kind;
 use crate::wire::{self, Headers, NakCode, Psn};
 
-/// Takes in a response: an acknowledgement, or data that was read.
+/// Handles a response.
 ///
 /// # References
-/// IBTA 9.7.5 (responses), 9.7.6 (what a requester does with them); 9.6.1 (what is dropped without
-/// a word)
+/// IBTA 9.7.5 (responses), 9.7.6 (requester behaviour), 9.6.1 (packets that are dropped silently)
 pub(crate) fn acknowledge<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
@@ -60,22 +59,22 @@ pub(crate) fn acknowledge<M: Memory, S: Sink>(
     }
 }
 
-/// IBTA 10.9.3: keys match but for the membership bit.
+/// IBTA 10.9.3: keys match if they are equal except for the membership bit.
 fn same_partition(theirs: u16, ours: u16) -> bool {
     ours == 0 || (theirs ^ ours) & 0x7fff == 0
 }
 
-/// Everything before `psn` was acknowledged by what came for `psn`. False: a response before it is
-/// missing, or the queue pair failed.
+/// Acknowledges everything before `psn`, because a response for `psn` has arrived. Returns false if
+/// an earlier response is missing or the queue pair failed.
 fn reach<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, psn: Psn) -> bool {
     psn == qp.req.una || advance(qp, env, psn)
 }
 
-/// Everything before `end` was acknowledged: work requests end. False: not all, since data that was
-/// read is missing.
+/// Acknowledges everything before `end`: work requests end. Returns false if an earlier read or
+/// atomic has no response yet, or the queue pair failed.
 ///
 /// # References
-/// IBTA 9.7.5.1.2 (coalesced acknowledgements), 9.7.6.1 (a response that is missing: retried)
+/// IBTA 9.7.5.1.2 (coalesced acknowledgements), 9.7.6.1 (a missing response causes a retry)
 fn advance<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, end: Psn) -> bool {
     let mtu = qp.send_mtu();
     let (mut quiet, mut cost, mut missing) = (0, 0, false);
@@ -104,7 +103,7 @@ fn advance<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, end
     let moved = qp.req.una != before;
     conclude(qp, env, moved.then_some(cost), quiet);
     if missing && !qp.sq.is_empty() {
-        // Once: what comes behind a missing response says the same again.
+        // One retry: later responses behind the missing one show the same loss.
         if !qp.req.implied && qp.req.una != qp.req.next {
             qp.req.implied = true;
             retry::retry(qp, env);
@@ -114,7 +113,8 @@ fn advance<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, end
     matches!(qp.state, State::Rts | State::Sqd)
 }
 
-/// Ends what sends nothing and has come to the front, catches up, and tells what has happened.
+/// Ends local operations that are the oldest now, moves the positions forward, and reports the
+/// progress.
 fn conclude<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
@@ -126,7 +126,7 @@ fn conclude<M: Memory, S: Sink>(
     }
     let tail = qp.sq.tail();
     let req = &mut qp.req;
-    // Acknowledged before it was sent again.
+    // The peer acknowledged packets that were about to be sent again.
     if req.next.is_before(req.una) {
         req.next = req.una;
         req.cursor = tail;
@@ -140,17 +140,17 @@ fn conclude<M: Memory, S: Sink>(
     fail::fail_halted(qp, env);
 }
 
-/// Refused.
+/// Handles a NAK.
 ///
 /// # References
-/// IBTA 9.7.5.2 (NAK codes), 9.9.2 (how a requester ends)
+/// IBTA 9.7.5.2 (NAK codes), 9.9.2 (requester errors)
 fn refused<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, psn: Psn, code: NakCode) {
     if !reach(qp, env, psn) {
         return;
     }
     let status = match code {
         NakCode::PSN_SEQUENCE_ERROR => {
-            // Nothing of what it speaks of was sent since going back: it is about the time before.
+            // If nothing was sent since going back, the NAK is about an earlier transmission.
             if qp.req.una != qp.req.next {
                 retry::retry(qp, env);
             }
@@ -164,10 +164,10 @@ fn refused<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, psn
     fail::fail_oldest(qp, env, status);
 }
 
-/// A packet of a read response, which `una` waits for.
+/// Handles a packet of a read response, which `una` waits for.
 ///
 /// # References
-/// IBTA 9.7.5 (their opcodes and lengths), 9.9.2 (bad responses)
+/// IBTA 9.7.5 (opcodes and lengths), 9.9.2 (bad responses)
 fn read_response<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
@@ -186,8 +186,8 @@ fn read_response<M: Memory, S: Sink>(
     let ends = nth + 1 >= wqe.psns || (nth + 1) % piece == 0;
     let offset = nth.saturating_mul(mtu).min(wqe.length);
     let expected = (wqe.length - offset).min(mtu) as usize;
-    // A response to what was asked for again begins in the middle, one to what was asked for first
-    // goes on there.
+    // The response to a repeated request begins in the middle; the response to the original
+    // continues there.
     let well_begun = match (begins, psn == qp.req.resumed) {
         (true, _) => opcode.starts_message(),
         (false, true) => true,
@@ -215,7 +215,7 @@ fn read_response<M: Memory, S: Sink>(
     conclude(qp, env, Some(retry::cost(&wqe, mtu, nth, nth + 1)), quiet);
 }
 
-/// What an atomic, which `una` waits for, has found.
+/// Handles the result of an atomic, which `una` waits for.
 ///
 /// # References
 /// IBTA 9.4.5 (atomics), 9.5.3

@@ -9,8 +9,8 @@ use crate::engine::types::{State, Status};
 /// Fails the oldest send with this status, and the send queue with it.
 ///
 /// # References
-/// IBTA 10.3.1.6 (SQE: UC and UD, whose receive queue goes on), 10.3.1.7 (the error state), 10.10.3
-/// (which errors)
+/// IBTA 10.3.1.6 (SQE: UC and UD, whose receive queue continues), 10.3.1.7 (the error state),
+/// 10.10.3 (errors)
 pub(super) fn fail_oldest<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, status: Status) {
     fail_oldest_with(qp, env, status, 0);
 }

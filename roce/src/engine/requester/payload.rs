@@ -1,6 +1,6 @@
-//! A message's bytes: checked, gathered from, and scattered to registered memory.
+//! The bytes of a message: checked, gathered from registered memory, and scattered to it.
 //!
-//! Whatever is wrong with them is the local protection error (IBTA 10.6.3.3, 10.8.2.2).
+//! Every failure here is a local protection error (IBTA 10.6.3.3, 10.8.2.2).
 
 use crate::engine::environment::Environment;
 use crate::engine::memory::{Memory, Sink};
@@ -9,7 +9,7 @@ use crate::engine::queue::Bytes;
 use crate::engine::scatter;
 use crate::engine::types::{Access, Status};
 
-/// Are all local bytes of the work request at a position within its rights?
+/// Checks that all local bytes of the work request at a position allow this access.
 pub(super) fn check<M: Memory, S: Sink>(
     qp: &Qp,
     env: &Environment<'_, M, S>,
@@ -43,7 +43,7 @@ pub(super) fn gather<M: Memory, S: Sink>(
     }
 }
 
-/// Copies `data` to where the bytes of a message, from `offset` on, go.
+/// Copies `data` into the memory of a message, from `offset` on.
 #[inline]
 pub(super) fn spread<M: Memory, S: Sink>(
     qp: &Qp,

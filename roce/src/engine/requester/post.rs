@@ -1,4 +1,4 @@
-//! [`post`]: what a send queue takes.
+//! [`post`]: the checks of a work request, and its place in the send queue.
 
 use crate::engine::environment::Environment;
 use crate::engine::finish::send;
@@ -13,7 +13,7 @@ const MAX_MESSAGE: u64 = 1 << 31;
 /// Posts a send.
 ///
 /// # References
-/// IBTA 10.8.2, 11.4.1.1 (immediate errors), 10.3.1 (which states take work requests)
+/// IBTA 10.8.2, 11.4.1.1 (immediate errors), 10.3.1 (states that accept work requests)
 #[inline]
 pub(crate) fn post<M: Memory, S: Sink>(
     qp: &mut Qp,
@@ -34,8 +34,8 @@ pub(crate) fn post<M: Memory, S: Sink>(
         Payload::Inline(bytes) => bytes.len() as u64,
     };
     // IBTA C10-93.1.1 lets a datagram beyond the path MTU complete successfully without being sent,
-    // and the kernel's rxe does so: the program would never learn of its mistake. Other drivers
-    // (hfi1, `hfi1_check_send_wqe`) refuse to post it, and so does this engine.
+    // and the kernel's rxe does so: the program never learns of its mistake. Other drivers (hfi1,
+    // `hfi1_check_send_wqe`) refuse to post it, and so does this engine.
     let longest = if qp.service == Service::Ud { u64::from(qp.send_mtu()) } else { MAX_MESSAGE };
     if length > longest {
         return Err(PostRefused::MessageTooLong);
@@ -61,7 +61,7 @@ pub(crate) fn post<M: Memory, S: Sink>(
     Ok(())
 }
 
-/// IBTA table 37 (operations of each service), 10.6.7 (windows).
+/// Returns whether a service has an operation: IBTA table 37, 10.6.7 (windows).
 fn supports(service: Service, op: &SendOp) -> bool {
     match op {
         SendOp::Datagram { .. } => service == Service::Ud,
@@ -75,7 +75,7 @@ fn supports(service: Service, op: &SendOp) -> bool {
     }
 }
 
-/// Has it bytes that leave?
+/// Returns whether the operation sends local bytes, which may then be inline.
 fn takes_inline(op: &SendOp) -> bool {
     !matches!(op, SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. })
 }

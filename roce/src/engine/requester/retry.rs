@@ -1,10 +1,10 @@
-//! Timers, going back, and the part of the window that a queue pair may take.
+//! Timers, retries, and the share of the window that a queue pair may use.
 //!
-//! The window belongs to the engine, and is what its peers' buffers hold. A queue pair takes three
-//! quarters of it at most, so that one whose peer is silent leaves room for others. A peer that
-//! many engines send to holds less of each: so a queue pair halves its part after a loss, and grows
-//! it again by a packet for each part that was acknowledged (additive increase, multiplicative
-//! decrease, as in TCP). Where nothing is lost, it never matters.
+//! The window belongs to the engine and stands for the buffers of its peers. A queue pair uses at
+//! most three quarters of it, so that one with a silent peer leaves room for others. A peer that
+//! many engines send to has less room for each: a queue pair therefore halves its share after a
+//! loss, and grows it by a packet for each share that was acknowledged (additive increase,
+//! multiplicative decrease, as in TCP). Without losses, the share has no effect.
 
 use super::fail;
 use crate::engine::environment::Environment;
@@ -15,31 +15,31 @@ use crate::engine::queue::Wqe;
 use crate::engine::scheduler::PACKET_COST;
 use crate::engine::types::{Config, Status, Time};
 
-/// Shorter timeouts than this, in nanoseconds, are taken for this: on a machine that is busy, a
-/// peer process that is not running for a moment is no loss. Devices have such a limit as well.
+/// The shortest time-out, in nanoseconds, which replaces shorter ones: on a busy machine, a peer
+/// process that does not run for a moment is no loss. Devices have such a limit, too.
 const SHORTEST_TIMEOUT: u64 = 1_000_000;
 
-/// What the packets from `from` to `to`, counted from the first of a work request, cost of the
-/// window: for reads, what their responses do.
+/// Returns the cost of the packets from `from` to `to`, counted from the first of a work request;
+/// for reads, the cost of their responses.
 #[inline]
 pub(super) fn cost(wqe: &Wqe, mtu: u32, from: u32, to: u32) -> u64 {
     let bytes = |packets: u32| u64::from(packets.saturating_mul(mtu).min(wqe.length));
     bytes(to).saturating_sub(bytes(from)) + u64::from(to.saturating_sub(from)) * PACKET_COST
 }
 
-/// The most that a queue pair may have of the window, losses or not.
+/// Returns the largest share of the window that a queue pair may use, with or without losses.
 fn largest_part(config: &Config) -> u64 {
     let window = u64::from(config.window_bytes);
     window - window / 4
 }
 
-/// How much of the window this queue pair may have now.
+/// Returns the share of the window that this queue pair may use now.
 #[inline]
 pub(super) fn part(req: &SendState, config: &Config) -> u64 {
     req.allowance.min(largest_part(config))
 }
 
-/// A packet has left.
+/// Records that a packet has left.
 #[inline]
 pub(super) fn sent<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, wqe: &Wqe, cost: u64) {
     qp.req.flight += cost;
@@ -50,12 +50,14 @@ pub(super) fn sent<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M,
     }
 }
 
-/// What cost so much was acknowledged: the timer starts again, retries count from the beginning.
+/// Records that packets of this cost were acknowledged: the timer starts again, and retries count
+/// from 0.
 #[inline]
 pub(super) fn progress<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, cost: u64) {
     let packet = u64::from(qp.send_mtu()) + PACKET_COST;
     let req = &mut qp.req;
-    // What is acknowledged after going back, and before being sent again, is not in flight.
+    // Packets that are acknowledged after going back, and before they are sent again, are not in
+    // flight.
     let cost = if req.una == req.next { req.flight } else { cost.min(req.flight) };
     req.flight -= cost;
     env.scheduler.acknowledged(cost);
@@ -92,7 +94,7 @@ fn arm(qp: &mut Qp, now: Time) {
     qp.req.ack_deadline = nanoseconds.map(|nanoseconds| now + nanoseconds);
 }
 
-/// Everything from the oldest that was not acknowledged is to be sent again.
+/// Goes back to the oldest packet that was not acknowledged.
 pub(super) fn go_back<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>) {
     send::forget(qp, env.scheduler);
     let tail = qp.sq.tail();
@@ -106,7 +108,7 @@ pub(super) fn go_back<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_,
     req.ack_deadline = None;
 }
 
-/// Something was lost: goes back, unless it did so too often without progress.
+/// Retries after a loss, or fails the queue pair after too many retries without progress.
 ///
 /// # References
 /// IBTA 9.7.6.1, 9.9.2 (the retry counter)
@@ -121,13 +123,13 @@ pub(super) fn retry<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M
     go_back(qp, env);
 }
 
-/// The peer has no receive for the packet at `una`: it is sent again later.
+/// Pauses because the peer has no receive for the packet at `una`, then sends it again.
 ///
 /// # References
-/// IBTA 9.7.5.2.8 (RNR NAK), 9.9.2 (the RNR retry counter; 7 is for ever)
+/// IBTA 9.7.5.2.8 (RNR NAK), 9.9.2 (the RNR retry counter; 7 is without limit)
 pub(super) fn not_ready<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, nanoseconds: u64) {
     if qp.req.rnr_until.is_some() {
-        // Asked for by what was in flight behind the first one.
+        // Another NAK, for a packet in flight behind the first one.
         return;
     }
     if qp.attr.rnr_retry != 7 {
@@ -141,7 +143,7 @@ pub(super) fn not_ready<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'
     qp.req.rnr_until = Some(env.now + nanoseconds);
 }
 
-/// Its deadline has come.
+/// Handles the end of the timer.
 pub(crate) fn expire<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>) {
     if qp.req.rnr_until.take().is_some() {
         qp.req.waiting = false;

@@ -13,30 +13,30 @@ use crate::wire::opcode::operation;
 use crate::wire::packet::pad_for;
 use crate::wire::{self, Headers, Opcode, Psn, atomic_eth, bth, deth, ieth, imm, reth, xrceth};
 
-/// A partition key that was never set: 0 is no key (IBTA 10.9.2), all of RoCE is in the default
+/// A partition key that was never set: 0 is no key (IBTA 10.9.2), and RoCE uses the default
 /// partition.
 const NO_PKEY: u16 = 0;
 
-/// Sender's queue keys with this bit stand for the queue pair's own (IBTA 11.4.1.1).
+/// The bit of a queue key that selects the queue key of the sender's queue pair (IBTA 11.4.1.1).
 const OWN_QKEY: u32 = 1 << 31;
 
-/// What becomes of a work request that is to start.
+/// The outcome of starting a work request.
 enum Start {
     /// Its packets may leave.
     Packets,
-    /// It sends none, and is done.
+    /// It sends no packet, and is executed.
     Local,
-    /// Something before it has to end first.
+    /// An earlier work request must end first.
     Wait,
 }
 
-/// Writes the next request packet, if there is one that may leave.
+/// Writes the next request packet, if one may leave.
 pub(crate) fn transmit<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
     buf: &mut [u8],
 ) -> Option<Transmit> {
-    // Ends: whatever does not return moves the cursor on.
+    // Terminates because every iteration that does not return moves the cursor forward.
     while has_work(qp) {
         let position = qp.req.cursor;
         if position == qp.req.fresh {
@@ -58,7 +58,7 @@ pub(crate) fn transmit<M: Memory, S: Sink>(
         }
         let wqe = *qp.sq.get(position)?;
         if wqe.psns == 0 {
-            // Done before it went back.
+            // A local operation that was executed before the requester went back.
             qp.req.cursor = position.wrapping_add(1);
             continue;
         }
@@ -82,7 +82,7 @@ pub(crate) fn has_work(qp: &Qp) -> bool {
     let req = &qp.req;
     let last = match qp.state {
         State::Rts => qp.sq.head(),
-        // IBTA 10.3.1.5: what has begun goes on, nothing new starts.
+        // IBTA 10.3.1.5: started work requests continue, and no new one starts.
         State::Sqd => req.fresh,
         _ => return false,
     };
@@ -113,7 +113,8 @@ fn start<M: Memory, S: Sink>(
         SendOp::Read { .. } => {
             may_read(qp, env, position, psns)?;
             let window = u64::from(env.config.window_bytes);
-            // One request always leaves: it must not ask for more than the others leave room for.
+            // One request may always leave, so it must not ask for more than the others leave room
+            // for.
             let others = env.scheduler.in_flight.saturating_sub(qp.req.flight);
             piece = read_piece(window, window.saturating_sub(others), mtu, qp.attr.max_rd_atomic);
         }
@@ -127,7 +128,7 @@ fn start<M: Memory, S: Sink>(
             env.invalidate(qp.pd, qp.qpn, rkey).map_err(|_| Status::LocalQpOperation)?;
             psns = 0;
         }
-        // Of a single packet, gathering it is the check.
+        // A single packet is checked when its bytes are gathered.
         _ if psns > 1 => payload::check(qp, env, position, Access::NONE)?,
         _ => {}
     }
@@ -141,7 +142,7 @@ fn start<M: Memory, S: Sink>(
     Ok(if psns == 0 { Start::Local } else { Start::Packets })
 }
 
-/// Reads and atomics need a peer that answers, and local memory that may be written (IBTA
+/// Checks that the peer answers reads and atomics, and that their local memory may be written (IBTA
 /// 10.6.3.3).
 fn may_read<M: Memory, S: Sink>(
     qp: &Qp,
@@ -158,15 +159,16 @@ fn may_read<M: Memory, S: Sink>(
     payload::check(qp, env, position, Access::LOCAL_WRITE)
 }
 
-/// How many packets a single read request asks for, so that the responses fit the window, of which
-/// the other queue pairs leave `room`: with what is in flight already, the window is passed by at
-/// most one request.
+/// Returns the number of packets that a single read request asks for, such that the responses fit
+/// the window, of which the other queue pairs leave `room`. With everything in flight, at most one
+/// request exceeds the window.
 fn read_piece(window: u64, room: u64, mtu: u32, max_rd_atomic: u8) -> u32 {
     let share = if max_rd_atomic == 1 { window / 2 } else { window / 4 };
     (share.min(room) / (u64::from(mtu) + PACKET_COST)).clamp(1, u64::from(Psn::HALF / 4)) as u32
 }
 
-/// A work request that sends nothing has been carried out: it ends when everything before it has.
+/// Ends a work request that sends nothing and was executed, if it is the oldest. Otherwise it ends
+/// after those before it.
 fn end_local<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>) {
     let position = qp.req.cursor;
     qp.req.cursor = position.wrapping_add(1);
@@ -177,11 +179,12 @@ fn end_local<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>) {
     }
 }
 
-/// May a packet of this work request leave now? Otherwise what it waits for is noted.
+/// Returns whether a packet of this work request may leave now. Otherwise records the condition
+/// that it waits for.
 #[inline]
 fn admit<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, wqe: &Wqe) -> bool {
     let req = &mut qp.req;
-    // IBTA 9.7.2: never so many that old and new cannot be told apart.
+    // IBTA 9.7.2: the window is limited so that old and new sequence numbers can be told apart.
     let span = req.next.offset_from(req.una) + wqe.piece.max(1);
     // IBTA 9.4.4, 9.7.2: outstanding reads and atomics.
     let readable = !wqe.wants_data() || req.reads < u32::from(qp.attr.max_rd_atomic);
@@ -189,12 +192,12 @@ fn admit<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, wqe: 
         req.waiting = true;
         return false;
     }
-    // Who has nothing on its way asks nobody: others, whose peers may be gone, must not stall it.
+    // A queue pair with nothing in flight does not wait for others, whose peers may be gone.
     if !req.awaits_answer() {
         return true;
     }
-    // Before its own part, so that who has much on its way queues with the others for what becomes
-    // free.
+    // Checked before the queue pair's own share, so that one with much in flight also waits in the
+    // common queue for room that becomes free.
     if env.scheduler.in_flight >= u64::from(env.config.window_bytes) {
         env.scheduler.block(qp);
         return false;
@@ -203,7 +206,7 @@ fn admit<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, wqe: 
     !req.waiting
 }
 
-/// Writes the packet at `next`, and moves on.
+/// Writes the packet at `next`, and advances.
 #[inline]
 fn emit<M: Memory, S: Sink>(
     qp: &mut Qp,
@@ -216,7 +219,8 @@ fn emit<M: Memory, S: Sink>(
     let nth = psn.offset_from(wqe.first_psn);
     let offset = nth.saturating_mul(mtu).min(wqe.length);
     let left = wqe.length - offset;
-    // How many sequence numbers it takes, and how many bytes of payload it carries.
+    // The number of sequence numbers that the packet takes, and the number of bytes of payload that
+    // it carries.
     let (psns, carried) = if wqe.is_read() {
         let piece = wqe.piece.max(1);
         if nth % piece != 0 {
@@ -248,7 +252,7 @@ fn emit<M: Memory, S: Sink>(
     let path = extend(&mut headers, qp, wqe, first, last, offset, left.min(psns.saturating_mul(mtu)));
     let at = headers.emit(buf);
     let end = at + carried as usize;
-    // A buffer that is too short was the caller's mistake: nothing was promised.
+    // A buffer that is too short is an error of the caller: nothing has changed.
     let room = buf.get_mut(at..end).filter(|_| at > 0).ok_or(Status::General)?;
     payload::gather(qp, env, position, offset, room)?;
     let len = end + usize::from(headers.bth.pad_cnt);
@@ -268,7 +272,8 @@ fn emit<M: Memory, S: Sink>(
     } else {
         qp.req.una = qp.req.next;
         if last {
-            // IBTA 9.8.2, 9.8.3: unreliable services are done when the packet has left.
+            // IBTA 9.8.2, 9.8.3: a send of an unreliable service completes when its last packet has
+            // left.
             let mut quiet = 0;
             send::succeed(qp, env, &mut quiet);
             send::settle(qp, env, quiet);
@@ -277,8 +282,8 @@ fn emit<M: Memory, S: Sink>(
     Ok(Transmit { len, path, qpn })
 }
 
-/// Does this packet ask for an acknowledgement? The last of a message does, one every so many
-/// bytes, and one behind which nothing more may leave: without it, nobody would ever say that there
+/// Returns whether this packet asks for an acknowledgement: the last of a message, one after every
+/// so many bytes, and one behind which no other may leave, because nothing would report that there
 /// is room again.
 ///
 /// # References
@@ -302,7 +307,7 @@ fn asks<M: Memory, S: Sink>(
     ask
 }
 
-/// Fills in the extended headers, and says where the packet goes.
+/// Sets the extended headers, and returns the path of the packet.
 #[inline]
 fn extend(
     headers: &mut Headers,
@@ -355,8 +360,8 @@ fn service(service: Service) -> wire::Service {
     }
 }
 
-/// The operation of a packet, and whether it takes a receive, so that it may solicit an event (IBTA
-/// 9.2.3).
+/// Returns the operation of a packet, and whether it takes a receive and may therefore solicit an
+/// event (IBTA 9.2.3).
 #[inline]
 fn operation(op: &SendOp, first: bool, last: bool) -> (u8, bool) {
     use operation::*;
@@ -385,7 +390,7 @@ fn operation(op: &SendOp, first: bool, last: bool) -> (u8, bool) {
         },
         SendOp::Read { .. } => (RDMA_READ_REQUEST, false),
         SendOp::CompareSwap { .. } => (COMPARE_SWAP, false),
-        // The others send nothing.
+        // The other operations send nothing.
         SendOp::FetchAdd { .. } | SendOp::Bind { .. } | SendOp::LocalInvalidate { .. } => (FETCH_ADD, false),
     }
 }

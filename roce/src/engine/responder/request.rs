@@ -1,7 +1,7 @@
-//! Requests that are new: what is checked, and what is done.
+//! New requests: validation and execution.
 //!
-//! The checks come in this order: operation sequence, length, operation, rights, resources, key;
-//! receives last, because a request that is put off must not be one that would be refused.
+//! The checks come in this order: operation sequence, length, operation, rights, resources, key.
+//! Receives come last, because a request that is postponed must not be one that would be refused.
 //!
 //! # References
 //! IBTA 9.7.4.1 (validation), 9.4 (operations), annex A14 (XRC)
@@ -16,14 +16,15 @@ use crate::engine::scatter::SgeError;
 use crate::engine::types::{Access, Completion, Opcode, Pd, Service, SrqId, Status};
 use crate::wire::{Headers, opcode::operation, packet::pad_for};
 
-/// Whose keys a request names, and whose receives it takes.
+/// The protection domain of the keys that a request names, and the shared receive queue that it
+/// takes receives from.
 #[derive(Clone, Copy)]
 struct Scope {
     pd: Pd,
     srq: Option<SrqId>,
 }
 
-/// Carries out the packet that is expected. Gives how many sequence numbers it takes.
+/// Executes the expected packet. Returns the number of sequence numbers that it takes.
 #[inline]
 pub(super) fn execute<M: Memory, S: Sink>(
     qp: &mut Qp,
@@ -32,7 +33,8 @@ pub(super) fn execute<M: Memory, S: Sink>(
     payload: &[u8],
 ) -> Result<u32, Refusal> {
     let opcode = headers.bth.opcode;
-    // IBTA 9.7.4.1.3: a message begins where the one before has ended, and goes on as it began.
+    // IBTA 9.7.4.1.3: a message begins after the end of the previous one, and continues with the
+    // same operation.
     let fits = match qp.resp.message {
         Message::None => opcode.starts_message(),
         Message::Send => opcode.is_send() && !opcode.starts_message(),
@@ -52,13 +54,13 @@ pub(super) fn execute<M: Memory, S: Sink>(
     match opcode.operation() {
         operation::RDMA_READ_REQUEST => read(qp, env, scope, headers),
         operation::COMPARE_SWAP | operation::FETCH_ADD => atomic(qp, env, scope, headers),
-        // IBTA 9.7.4.1: an operation that is not supported.
+        // IBTA 9.7.4.1: the operation is not supported.
         _ => Err(Refusal::Invalid),
     }
 }
 
-/// IBTA 9.7.4.1: a packet that others of its message follow is full, one that ends several is not
-/// empty.
+/// IBTA 9.7.4.1: a packet that is not the last of its message is full, and the last of several is
+/// not empty.
 #[inline]
 fn check_length(qp: &Qp, headers: &Headers, len: usize) -> Result<(), Refusal> {
     let (opcode, mtu) = (headers.bth.opcode, qp.recv_mtu() as usize);
@@ -74,8 +76,8 @@ fn check_length(qp: &Qp, headers: &Headers, len: usize) -> Result<(), Refusal> {
     if right && headers.bth.pad_cnt == pad_for(len) { Ok(()) } else { Err(Refusal::Invalid) }
 }
 
-/// IBTA A14: an XRC request names a shared receive queue of the target's domain; its protection
-/// domain counts.
+/// IBTA A14: an XRC request names a shared receive queue of the target's domain, whose protection
+/// domain applies.
 #[inline]
 fn scope<M: Memory, S: Sink>(
     qp: &Qp,
@@ -118,7 +120,7 @@ fn send<M: Memory, S: Sink>(
         return Ok(1);
     }
     qp.resp.message = Message::None;
-    // IBTA 9.4.1: the key is invalid before the receive completes.
+    // IBTA 9.4.1: the key is invalidated before the receive completes.
     if let Some(ieth) = headers.ieth {
         env.invalidate(scope.pd, qp.qpn, ieth.rkey).map_err(|_| Refusal::NotInvalidated)?;
     }
@@ -138,8 +140,8 @@ fn send<M: Memory, S: Sink>(
     Ok(1)
 }
 
-/// IBTA 9.4.3: a write is checked as a whole when it begins, and takes a receive, with immediate
-/// data, when it ends.
+/// IBTA 9.4.3: a write is checked as a whole when it begins. With immediate data, it takes a
+/// receive when it ends.
 fn write<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
@@ -152,7 +154,7 @@ fn write<M: Memory, S: Sink>(
         Message::Write(write) => write,
         _ => begin_write(qp, env, scope, headers)?,
     };
-    // IBTA 9.7.4.1: the packets' bytes add up to the announced length.
+    // IBTA 9.7.4.1: the lengths of the packets add up to the announced length.
     let len = payload.len() as u32;
     if len > write.left || opcode.ends_message() != (len == write.left) {
         return Err(Refusal::Invalid);
@@ -161,7 +163,7 @@ fn write<M: Memory, S: Sink>(
         return Err(Refusal::NotReady);
     }
     if len > 0 {
-        // The key may have been taken back since the message began.
+        // The key may have been invalidated since the message began.
         let (region, offset) = env
             .keys
             .remote(scope.pd, qp.qpn, write.rkey, write.addr, u64::from(len), Access::REMOTE_WRITE)
@@ -202,8 +204,8 @@ fn begin_write<M: Memory, S: Sink>(
     Ok(Write { rkey: reth.rkey, addr: reth.va, left: reth.dmalen, length: reth.dmalen })
 }
 
-/// IBTA 9.7.4.1: both the queue pair and the key allow it. A length of 0 names no memory, and its
-/// key is not looked at.
+/// IBTA 9.7.4.1: both the queue pair and the key must allow the access. A length of 0 names no
+/// memory, and its key is not checked.
 fn check_remote<M: Memory, S: Sink>(
     qp: &Qp,
     env: &Environment<'_, M, S>,
@@ -231,7 +233,7 @@ fn read<M: Memory, S: Sink>(
     headers: &Headers,
 ) -> Result<u32, Refusal> {
     let reth = headers.reth.ok_or(Refusal::Invalid)?;
-    // IBTA 9.7.4.1: more than the responder has room for.
+    // IBTA 9.7.4.1: more requests than the responder has room for.
     if !qp.resp.responses.has_room() {
         return Err(Refusal::Invalid);
     }
@@ -243,7 +245,7 @@ fn read<M: Memory, S: Sink>(
     Ok(packets)
 }
 
-/// IBTA 9.4.5: exactly once, on 8 aligned bytes; the result is kept for duplicates.
+/// IBTA 9.4.5: executed exactly once, on 8 aligned bytes; the result is kept for duplicates.
 fn atomic<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,

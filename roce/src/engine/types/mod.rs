@@ -1,5 +1,5 @@
-//! Values: numbers of objects, attributes, work requests, completions. No handle, no pointer that
-//! is followed.
+//! Values: numbers of objects, attributes, work requests, completions. No type here owns an object
+//! or points to memory.
 
 mod refused;
 
@@ -7,7 +7,7 @@ pub use refused::{PostRefused, Refused};
 
 use core::ops::{Add, BitOr};
 
-/// Nanoseconds since an origin of the caller's choice. It never goes back.
+/// Nanoseconds since an origin that the caller chooses. Time never decreases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(pub u64);
 
@@ -21,7 +21,7 @@ impl Add<u64> for Time {
 /// A 128-bit address: an IPv6 address, or an IPv4 address mapped into one (`::ffff:192.0.2.1`).
 pub type Gid = [u8; 16];
 
-/// A queue pair's number, 24 bits.
+/// The number of a queue pair, 24 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Qpn(pub u32);
 
@@ -29,11 +29,11 @@ pub struct Qpn(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Pd(pub u32);
 
-/// A completion queue of the caller's, by the caller's number.
+/// A completion queue, by the number that the caller gave it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CqId(pub u32);
 
-/// A shared receive queue; what XRC requests carry, 24 bits.
+/// A shared receive queue, by the 24-bit number that XRC requests carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SrqId(pub u32);
 
@@ -41,51 +41,53 @@ pub struct SrqId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct XrcDomain(pub u32);
 
-/// What an engine is made with.
+/// The configuration of an engine.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// The most queue pairs.
+    /// The maximum number of queue pairs.
     pub max_qp: u32,
-    /// The most memory regions and windows together.
+    /// The maximum number of memory regions and windows together.
     pub max_keys: u32,
-    /// The most shared receive queues.
+    /// The maximum number of shared receive queues.
     pub max_srq: u32,
-    /// The most protection domains.
+    /// The maximum number of protection domains.
     pub max_pd: u32,
-    /// The most multicast groups with members.
+    /// The maximum number of multicast groups with members.
     pub max_groups: u32,
-    /// The most members of one of them.
+    /// The maximum number of members of one group.
     pub max_group_members: u32,
-    /// How many bytes of requests may be on their way, unacknowledged, of all queue pairs together:
-    /// the receiver's socket or buffer must hold them. One packet of each queue pair is always let
-    /// through, and three quarters are the most that one may have, so that peers that are silent do
-    /// not stall the others.
+    /// The number of bytes of requests that all queue pairs together may have in flight,
+    /// unacknowledged: the receiver's socket or buffer must hold them. Each queue pair may always
+    /// have one packet in flight, and may use at most three quarters of the window, so that silent
+    /// peers do not stall others.
     pub window_bytes: u32,
-    /// Bytes per microsecond of answers (read responses, atomics' results) that one peer is sent at
-    /// most, beyond a burst of `window_bytes`. 0: as fast as the caller takes them.
+    /// The rate, in bytes per microsecond, at which one peer is sent answers (read responses and
+    /// results of atomics), beyond a burst of `window_bytes`. 0: as fast as the caller fetches
+    /// packets.
     ///
-    /// A request names a few bytes and may ask for 2 GiB. Where the window or the rate is smaller
-    /// than what a peer asks for, the rest waits ([`deadline`](super::Engine::deadline) says until
-    /// when), and others are answered meanwhile. As in the window, each packet counts its bytes
-    /// from BTH to pad and 768 more.
+    /// A request of a few bytes may ask for 2 GiB. The part of an answer beyond the window or the
+    /// rate waits until [`deadline`](super::Engine::deadline), and other peers are answered
+    /// meanwhile. As in the window, each packet costs its bytes from BTH to pad and 768 more.
     pub answer_rate: u32,
-    /// An acknowledgement is asked for at least after so many bytes of a message.
+    /// The number of bytes of a message after which a packet asks for an acknowledgement, at the
+    /// latest.
     pub ack_every: u32,
-    /// How many packets of one queue pair leave in a row before the next one's turn.
+    /// The number of packets of one queue pair that leave in a row before the next queue pair's
+    /// turn.
     pub burst: u32,
-    /// The numbers of queue pairs that are alive at a time differ modulo this power of two, at
-    /// least twice `max_qp`, for a caller that finds its own objects by them; 1: they differ, no
-    /// more.
+    /// The modulus by which the numbers of living queue pairs differ: a power of two, at least
+    /// twice `max_qp`, for a caller that indexes its own objects by them. 1: the numbers only
+    /// differ.
     pub qpn_modulus: u32,
-    /// A connected queue pair hears one UDP source port only, the one that its peer's first
-    /// accepted packet came from.
+    /// Whether a connected queue pair accepts only one UDP source port: that of its peer's first
+    /// accepted packet.
     ///
-    /// A packet is accepted that moves the queue pair on: the request that is expected, the answer
-    /// to one that is outstanding. An unreliable queue pair expects no number: it accepts what
-    /// places data or takes a receive. What comes from other ports is dropped and counted
+    /// A packet is accepted if it advances the queue pair: the expected request, or the answer to
+    /// an outstanding one. An unreliable queue pair expects no sequence number: it accepts a packet
+    /// that places data or takes a receive. Packets from other ports are dropped and counted
     /// ([`Engine::unexpected_ports`](super::Engine::unexpected_ports)). The port is forgotten when
-    /// the path is set or the queue pair is reset. Datagram queue pairs have no peer, and hear all
-    /// ports.
+    /// the path is set or the queue pair is reset. Datagram queue pairs have no peer, and accept
+    /// all ports.
     pub strict_ports: bool,
 }
 
@@ -129,7 +131,7 @@ pub enum Service {
 /// IBTA 10.3.1
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
-    /// Just made. Nothing is accepted.
+    /// Just created. No work request or packet is accepted.
     Reset,
     /// Receives may be posted.
     Init,
@@ -145,14 +147,14 @@ pub enum State {
     Err,
 }
 
-/// Rights, with the bits of `ibv_access_flags`.
+/// Access rights, with the bits of `ibv_access_flags`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Access(pub u32);
 
 impl Access {
     /// Local read only.
     pub const NONE: Self = Self(0);
-    /// The owner may write: receive, read into, atomics' results.
+    /// The owner may write: receives, data that was read, results of atomics.
     pub const LOCAL_WRITE: Self = Self(1);
     /// Peers may write.
     pub const REMOTE_WRITE: Self = Self(1 << 1);
@@ -160,12 +162,12 @@ impl Access {
     pub const REMOTE_READ: Self = Self(1 << 2);
     /// Peers may run atomics.
     pub const REMOTE_ATOMIC: Self = Self(1 << 3);
-    /// Windows may be bound to it.
+    /// Windows may be bound to the region.
     pub const MW_BIND: Self = Self(1 << 4);
     /// Addresses start at 0.
     pub const ZERO_BASED: Self = Self(1 << 5);
 
-    /// Does it contain all of `other`?
+    /// Returns whether it contains all rights of `other`.
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
@@ -178,26 +180,27 @@ impl BitOr for Access {
     }
 }
 
-/// What stands before the transport headers of a packet.
+/// The header before the transport headers of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Network {
-    /// IP and UDP: RoCEv2. Peers know each other by GIDs.
+    /// IP and UDP: RoCEv2. GIDs identify peers.
     #[default]
     Udp,
-    /// A GRH (InfiniBand): multicast, and peers of another subnet. They know each other by GIDs.
+    /// A GRH (InfiniBand): multicast, and peers of another subnet. GIDs identify peers.
     Grh,
-    /// Local ids alone (InfiniBand): peers of the subnet know each other by them.
+    /// Local ids alone (InfiniBand): they identify peers of the subnet.
     Local,
 }
 
 /// The path to a peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Path {
-    /// What stands before the transport headers; without GIDs there, the local ids count.
+    /// The header before the transport headers. Without GIDs there, the local ids identify the
+    /// peer.
     pub network: Network,
-    /// The address that packets leave from.
+    /// The source address of packets.
     pub local: Gid,
-    /// The address they go to.
+    /// The destination address of packets.
     pub remote: Gid,
     /// Traffic class: TOS, DSCP.
     pub traffic_class: u8,
@@ -213,7 +216,7 @@ pub struct Path {
     pub slid: u16,
 }
 
-/// How much a queue pair holds.
+/// The capacities of a queue pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QpCap {
     /// Outstanding sends.
@@ -228,41 +231,41 @@ pub struct QpCap {
     pub max_inline_data: u32,
 }
 
-/// What a queue pair is made with.
+/// The parameters of a new queue pair.
 #[derive(Clone, Copy, Debug)]
 pub struct QpInit {
     /// The transport service.
     pub service: Service,
     /// The protection domain.
     pub pd: Pd,
-    /// Where sends complete.
+    /// The completion queue of sends.
     pub send_cq: CqId,
-    /// Where receives complete.
+    /// The completion queue of receives.
     pub recv_cq: CqId,
-    /// Where receives come from, instead of a queue of its own.
+    /// The shared receive queue that supplies receives, instead of a queue of its own.
     pub srq: Option<SrqId>,
     /// The domain whose shared receive queues requests may name (XRC target).
     pub xrc_domain: Option<XrcDomain>,
-    /// How much it holds.
+    /// The capacities.
     pub cap: QpCap,
-    /// Every send is signalled.
+    /// Whether every send is signalled.
     pub sq_sig_all: bool,
-    /// Packets for this queue pair number, 0 (subnet management) or 1 (general services), are its,
-    /// and its datagrams come from it (UD). They are heard whatever their partition, which is the
-    /// port's to check, and by 0 whatever their queue key.
+    /// A well-known number, 0 (subnet management) or 1 (general services), that also addresses this
+    /// queue pair, and that its datagrams carry as their source (UD). Packets for it are accepted
+    /// whatever their partition, which the port must check, and for 0 whatever their queue key.
     ///
     /// # References
     /// IBTA 3.9.1, 10.2.4 (queue keys), 10.9 (partitioning)
     pub well_known: Option<u32>,
-    /// Its datagrams come from this number instead of its own, 24 bits; what is sent there is not
-    /// its.
+    /// The source number of its datagrams, 24 bits, instead of its own. The queue pair does not
+    /// receive packets for that number.
     pub deth_source: Option<u32>,
-    /// Which completions bring their bytes along.
+    /// The completions that carry the bytes of a message.
     pub inline_completion: InlineCompletion,
 }
 
 impl QpInit {
-    /// One that holds nothing, and does nothing that is not asked for.
+    /// Returns parameters with no capacities and no options.
     pub fn new(service: Service, pd: Pd, send_cq: CqId, recv_cq: CqId) -> Self {
         Self {
             service,
@@ -280,14 +283,14 @@ impl QpInit {
     }
 }
 
-/// Up to how many bytes a completion brings along, through
-/// [`Sink::complete_with_data`](super::Sink::complete_with_data), instead of their going to the
-/// elements of its work request. The keys of those are not looked at then. 0: none.
+/// The largest number of bytes that a completion carries, through
+/// [`Sink::complete_with_data`](super::Sink::complete_with_data), instead of writing them to the
+/// elements of its work request, whose keys are not checked then. 0: none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InlineCompletion {
-    /// What a signalled read or atomic found, where it fits a packet.
+    /// The data of a signalled read or atomic, if its response is one packet.
     pub requester: u32,
-    /// A send of a single packet (not a datagram).
+    /// The payload of a send of a single packet (not a datagram).
     pub responder: u32,
 }
 
@@ -307,11 +310,11 @@ pub struct Attr {
     pub pkey: u16,
     /// The queue key (UD).
     pub qkey: u32,
-    /// What a peer may do.
+    /// The rights of the peer.
     pub access: Access,
-    /// The first sequence number sent.
+    /// The first sequence number that this side sends.
     pub sq_psn: u32,
-    /// The first sequence number expected.
+    /// The first sequence number that this side expects.
     pub rq_psn: u32,
     /// The acknowledgement time-out, a 5-bit code: *T* = 4.096 µs × 2ᵗⁱᵐᵉᵒᵘᵗ, at least 1 ms; 0
     /// waits for ever.
@@ -326,19 +329,19 @@ pub struct Attr {
     pub retry_cnt: u8,
     /// Retries after RNR NAKs without progress, 0 to 6; 7: without limit.
     pub rnr_retry: u8,
-    /// What this responder's RNR NAKs ask for, 5-bit code.
+    /// The time that this responder's RNR NAKs ask the peer to wait, a 5-bit code.
     pub min_rnr_timer: u8,
-    /// Outstanding reads and atomics as requester.
+    /// The maximum number of outstanding reads and atomics as requester.
     pub max_rd_atomic: u8,
-    /// Outstanding reads and atomics as responder.
+    /// The maximum number of outstanding reads and atomics as responder.
     pub max_dest_rd_atomic: u8,
-    /// Raise [`Event::SqDrained`].
+    /// Whether to raise [`Event::SqDrained`].
     pub sq_drained_event: bool,
 }
 
-/// A change of attributes and state: what is `None` stays.
+/// A change of attributes and state: values that are `None` stay.
 ///
-/// Which attributes a transition needs and allows is the caller's to check; the engine refuses only
+/// The caller checks which attributes a transition requires and allows. The engine refuses only
 /// transitions that do not exist.
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs)]
@@ -368,7 +371,7 @@ pub struct MemoryAttr {
     pub pd: Pd,
     /// The first address that work requests use for it.
     pub iova: u64,
-    /// How many bytes.
+    /// The length in bytes.
     pub length: u64,
     /// The rights.
     pub access: Access,
@@ -377,104 +380,104 @@ pub struct MemoryAttr {
 /// The kind of a memory window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MwType {
-    /// Bound by the verb, usable by every queue pair of the domain.
+    /// Bound by the verb, for every queue pair of the domain.
     One,
-    /// Bound by a work request, to its queue pair.
+    /// Bound by a work request, for its own queue pair.
     Two,
 }
 
 /// A piece of registered memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sge {
-    /// Where it starts, in the region's address space.
+    /// The address, in the region's address space.
     pub addr: u64,
-    /// How long it is.
+    /// The length in bytes.
     pub length: u32,
     /// The region's local key.
     pub lkey: u32,
 }
 
-/// How a send is carried out.
+/// Options of a send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendFlags {
-    /// Complete also on success.
+    /// Completes on success, too.
     pub signaled: bool,
-    /// Raise a solicited event at the peer.
+    /// Raises a solicited event at the peer.
     pub solicited: bool,
-    /// Wait for earlier reads and atomics.
+    /// Waits for earlier reads and atomics.
     pub fence: bool,
 }
 
-/// Where a datagram goes.
+/// The destination of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UdDestination {
     /// The path.
     pub path: Path,
-    /// The queue pair there; 0xffffff for multicast.
+    /// The destination queue pair; 0xffffff for multicast.
     pub qpn: u32,
-    /// The queue key; with the top bit set, the sender's own is used.
+    /// The queue key; with the top bit set, the queue key of the sender's queue pair.
     pub qkey: u32,
 }
 
-/// What a send does.
+/// The operation of a send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum SendOp {
-    /// Into a receive of the peer; `imm` comes with the completion there.
+    /// Sends into a receive of the peer; its completion carries `imm`.
     Send { imm: Option<u32> },
-    /// As `Send`, and the peer's key is no longer valid there.
+    /// Sends as `Send` does, and invalidates a key of the peer.
     SendInvalidate { rkey: u32 },
-    /// A datagram.
+    /// Sends a datagram.
     Datagram { to: UdDestination, imm: Option<u32> },
-    /// Into the peer's memory; with `imm` it takes a receive of the peer.
+    /// Writes to the peer's memory; with `imm` it takes a receive of the peer.
     Write { addr: u64, rkey: u32, imm: Option<u32> },
-    /// From the peer's memory.
+    /// Reads from the peer's memory.
     Read { addr: u64, rkey: u32 },
-    /// Compare and swap of 8 bytes.
+    /// Compares and swaps 8 bytes.
     CompareSwap { addr: u64, rkey: u32, compare: u64, swap: u64 },
-    /// Fetch and add of 8 bytes.
+    /// Adds to 8 bytes, and fetches the previous value.
     FetchAdd { addr: u64, rkey: u32, add: u64 },
-    /// Binds a window (by its key) to `length` bytes at `addr` of the region `lkey`; the window's
+    /// Binds a window (by its key) to `length` bytes at `addr` of the region `lkey`. The window's
     /// key becomes `new_rkey`.
     Bind { window: u32, new_rkey: u32, lkey: u32, addr: u64, length: u64, access: Access },
-    /// Takes a key of this side back.
+    /// Invalidates a key of this side.
     LocalInvalidate { rkey: u32 },
 }
 
-/// The bytes of a send.
+/// The local bytes of a send.
 #[derive(Clone, Copy, Debug)]
 pub enum Payload<'a> {
-    /// Registered memory, gathered (scattered to, for reads and atomics).
+    /// Registered memory: the source of bytes, or the target of reads and atomics.
     Sges(&'a [Sge]),
-    /// Copied now.
+    /// Bytes that are copied when the send is posted.
     Inline(&'a [u8]),
 }
 
 /// A send work request.
 #[derive(Clone, Copy, Debug)]
 pub struct SendWr<'a> {
-    /// Comes back in the completion.
+    /// The identifier that the completion carries.
     pub wr_id: u64,
-    /// What to do.
+    /// The operation.
     pub op: SendOp,
-    /// How.
+    /// The options.
     pub flags: SendFlags,
     /// The local bytes.
     pub payload: Payload<'a>,
-    /// The peer's shared receive queue (XRC initiator); ignored otherwise.
+    /// The peer's shared receive queue (XRC initiator); ignored for other services.
     pub remote_srq: u32,
 }
 
 /// A receive work request.
 #[derive(Clone, Copy, Debug)]
 pub struct RecvWr<'a> {
-    /// Comes back in the completion.
+    /// The identifier that the completion carries.
     pub wr_id: u64,
-    /// Where a message goes.
+    /// The memory that a message is written to, in order.
     pub sges: &'a [Sge],
 }
 
-/// How a work request ended, with the numbers of `ibv_wc_status`.
+/// The status of a completion, with the numbers of `ibv_wc_status`.
 ///
 /// # References
 /// IBTA 11.6.2
@@ -498,7 +501,7 @@ pub enum Status {
     General = 21,
 }
 
-/// What a completion completes, with the numbers of `ibv_wc_opcode`.
+/// The operation of a completion, with the numbers of `ibv_wc_opcode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 #[allow(missing_docs)]
@@ -514,39 +517,39 @@ pub enum Opcode {
     RecvWriteImm = 129,
 }
 
-/// How a work request ended.
+/// The completion of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// The work request's own.
+    /// The identifier of the work request.
     pub wr_id: u64,
-    /// How it ended.
+    /// The status.
     pub status: Status,
-    /// Which operation.
+    /// The operation.
     pub opcode: Opcode,
     /// The local queue pair.
     pub qpn: Qpn,
-    /// How many bytes arrived (receives, reads, atomics; a GRH counts), or were sent.
+    /// The number of bytes that arrived (receives, reads, atomics; a GRH counts) or were sent.
     pub byte_len: u32,
     /// Immediate data.
     pub imm: Option<u32>,
-    /// The key that the peer took back.
+    /// The key that the peer invalidated.
     pub invalidated: Option<u32>,
     /// The sender's queue pair (UD).
     pub src_qpn: u32,
-    /// The first 40 bytes of the receive hold a GRH, or what stands for it (UD); otherwise they are
-    /// as they were.
+    /// Whether the first 40 bytes of the receive hold a GRH or its substitute (UD); otherwise they
+    /// are unchanged.
     pub grh: bool,
-    /// The sender asked for a solicited event, or it failed.
+    /// Whether the sender asked for a solicited event, or the work request failed.
     pub solicited: bool,
     /// The service level (UD).
     pub sl: u8,
     /// The source's local id (InfiniBand).
     pub slid: u16,
-    /// More about what went wrong, for people.
+    /// A vendor error, for diagnosis.
     pub vendor_err: u32,
 }
 
-/// Something that is not the end of a work request.
+/// An asynchronous event: anything except the end of a work request.
 ///
 /// # References
 /// IBTA 11.6.3
@@ -570,12 +573,12 @@ pub enum Event {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DroppedDatagrams {
-    /// All of them, in case a caller only wants to know whether the numbers have changed.
+    /// All dropped datagrams. It changes with each of the numbers below.
     pub total: u64,
     /// No receive was posted.
     pub no_receive: u64,
-    /// The receive was too short for the datagram and the 40 bytes before it. It completed with
-    /// [`Status::LocalLength`].
+    /// The receive was too short for the datagram and the 40 bytes before it. The receive completed
+    /// with [`Status::LocalLength`].
     pub too_short: u64,
     /// The queue key was not the queue pair's (Q_Key violation).
     pub wrong_qkey: u64,
@@ -614,46 +617,46 @@ pub(crate) enum DropReason {
     Other,
 }
 
-/// How soon a packet should leave.
+/// The packets that a caller wants to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Urgency {
-    /// Requests, NAKs, read responses, atomics' results: now.
+    /// Requests, NAKs, read responses and results of atomics: those that must leave now.
     Now,
-    /// Plain acknowledgements as well: they can wait until the caller has nothing better to do, but
-    /// no peer goes on without them.
+    /// Plain acknowledgements as well. They may wait until the caller has nothing better to do, but
+    /// peers stop without them.
     All,
-    /// Acknowledgements and refusals alone: what the caller owes to peers before it destroys their
-    /// queue pairs.
+    /// Acknowledgements and refusals alone: packets that the caller owes to peers before it
+    /// destroys their queue pairs.
     Owed,
 }
 
-/// A packet that was written: what the caller needs to send it.
+/// A packet that was written, as the caller needs it to send it.
 #[derive(Clone, Copy, Debug)]
 pub struct Transmit {
-    /// How many bytes of the buffer it takes, from BTH to pad; the caller appends the ICRC.
+    /// The length of the packet in the buffer, from BTH to pad. The caller appends the ICRC.
     pub len: usize,
-    /// Where it goes.
+    /// The path to its destination.
     pub path: Path,
-    /// Whose packet it is; chooses the UDP source port.
+    /// The queue pair that sends it, which selects the UDP source port.
     pub qpn: Qpn,
 }
 
-/// Where a packet came from, and how.
+/// The origin of a packet that arrived.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Arrival {
-    /// What stood before its transport headers.
+    /// The header before its transport headers.
     pub network: Network,
-    /// Its source.
+    /// The source address.
     pub remote: Gid,
-    /// Its destination: an address of this engine, or a multicast group.
+    /// The destination address: one of this engine, or a multicast group.
     pub local: Gid,
-    /// The UDP port it came from; 0 where there is none.
+    /// The UDP source port; 0 if there is none.
     pub src_port: u16,
     /// Traffic class.
     pub traffic_class: u8,
-    /// Hop limit as it arrived; 0 where it is not known.
+    /// The hop limit on arrival; 0 if unknown.
     pub hop_limit: u8,
-    /// Flow label; 0 where it is not known.
+    /// The flow label; 0 if unknown.
     pub flow_label: u32,
     /// Service level.
     pub sl: u8,

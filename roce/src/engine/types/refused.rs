@@ -1,28 +1,28 @@
-//! [`Refused`] and [`PostRefused`]: what a call was not carried out for.
+//! [`Refused`] and [`PostRefused`]: the reasons why calls are refused.
 
 use core::fmt;
 
 use super::State;
 
-/// Why a control call was refused.
+/// The reason why a control call was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// No number, or no memory, is left for one more object.
     NoRoom,
     /// The source of numbers failed ([`Random`](crate::engine::Random)).
     NoNumbers,
-    /// There is no such object, or no more.
+    /// The object does not exist, or was destroyed.
     NoSuchObject,
-    /// Something uses it.
+    /// Another object uses it.
     Busy,
-    /// The transition does not exist.
+    /// The state transition does not exist.
     Transition {
-        /// From.
+        /// The present state.
         from: State,
-        /// To.
+        /// The requested state.
         to: State,
     },
-    /// An argument makes no sense.
+    /// An argument is invalid.
     Invalid(&'static str),
 }
 
@@ -31,9 +31,9 @@ impl fmt::Display for Refused {
         match self {
             Self::NoRoom => f.write_str("no number or no memory is left for one more object"),
             Self::NoNumbers => f.write_str("the source of random numbers failed"),
-            Self::NoSuchObject => f.write_str("there is no such object"),
-            Self::Busy => f.write_str("something uses it"),
-            Self::Transition { from, to } => write!(f, "there is no transition from {from:?} to {to:?}"),
+            Self::NoSuchObject => f.write_str("the object does not exist"),
+            Self::Busy => f.write_str("another object uses it"),
+            Self::Transition { from, to } => write!(f, "no transition leads from {from:?} to {to:?}"),
             Self::Invalid(what) => f.write_str(what),
         }
     }
@@ -41,7 +41,7 @@ impl fmt::Display for Refused {
 
 impl core::error::Error for Refused {}
 
-/// Why a work request was refused.
+/// The reason why a work request was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum PostRefused {
@@ -59,15 +59,17 @@ pub enum PostRefused {
 impl fmt::Display for PostRefused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::NoSuchQueue => "there is no such queue",
+            Self::NoSuchQueue => "the queue does not exist",
             Self::QueueFull => "the queue is full",
-            Self::TooManySge => "more scatter/gather elements than the queue was made for",
-            Self::InlineTooLong => "more inline bytes than the queue was made for",
-            Self::MessageTooLong => "the message is too long",
+            Self::TooManySge => "more scatter/gather elements than the queue was created for",
+            Self::InlineTooLong => "more inline bytes than the queue was created for",
+            Self::MessageTooLong => {
+                "the message is longer than 2 GiB, or the datagram longer than the path MTU"
+            }
             Self::UnsupportedOp => "the transport service does not have this operation",
-            Self::AtomicLength => "atomics work on 8 bytes",
-            Self::AtomicMisaligned => "atomics work on aligned addresses",
-            Self::InvalidState => "the queue pair's state does not allow it",
+            Self::AtomicLength => "an atomic needs exactly 8 bytes of local memory",
+            Self::AtomicMisaligned => "the remote address of an atomic must be a multiple of 8",
+            Self::InvalidState => "the state of the queue pair does not allow it",
         })
     }
 }

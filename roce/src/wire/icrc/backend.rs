@@ -1,12 +1,12 @@
-//! The ways to compute a CRC, and which of them this machine has.
+//! The implementations of the CRC, and the choice of one for this machine.
 
 use super::{clmul, tables};
 
-/// A way to compute a CRC. All of them give the same result.
+/// An implementation of the CRC. All of them return the same result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Backend {
-    /// Look-ups in 16 KiB of tables, 16 bytes a step. Everywhere.
+    /// Look-ups in 16 KiB of tables, 16 bytes a step. Available everywhere.
     Tables,
     /// Carry-less multiplication of 64 bits (PCLMULQDQ), 64 bytes a step.
     Clmul,
@@ -15,13 +15,14 @@ pub enum Backend {
 }
 
 impl Backend {
-    /// All of them.
+    /// All implementations.
     pub const ALL: [Self; 3] = [Backend::Tables, Backend::Clmul, Backend::Clmul512];
 
-    /// The fastest that this machine has. Cheap: what the CPU said is remembered.
+    /// Returns the fastest that this machine has. Cheap, because the features of the CPU are
+    /// cached.
     #[inline]
     pub fn best() -> Self {
-        // Measured in QEMU 7.2 (TCG): 4 KiB take 7.1 µs by tables, 12.3 by multiplication.
+        // Measured in QEMU 7.2 (TCG): 4 KiB take 7.1 µs by tables, 12.3 µs by multiplication.
         if clmul::is_emulated() {
             Backend::Tables
         } else if clmul::has_clmul512() {
@@ -33,7 +34,7 @@ impl Backend {
         }
     }
 
-    /// Whether this machine has it.
+    /// Returns whether this machine has it.
     pub fn is_available(self) -> bool {
         match self {
             Backend::Tables => true,
@@ -42,13 +43,14 @@ impl Backend {
         }
     }
 
-    /// The CRC state after `bytes`. Where the machine lacks it, by tables.
+    /// Returns the CRC state after `bytes`. Uses tables if the machine lacks this implementation.
     #[inline]
     pub fn update(self, state: u32, bytes: &[u8]) -> u32 {
         self.absorb(state, bytes, 0)
     }
 
-    /// The same, with `ones` (little-endian) set in the first eight bytes.
+    /// Returns the CRC state after `bytes`, with `ones` (little-endian) set in the first eight of
+    /// them.
     #[inline]
     pub(super) fn absorb(self, state: u32, bytes: &[u8], ones: u64) -> u32 {
         let by_clmul = match self {

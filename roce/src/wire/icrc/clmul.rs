@@ -1,4 +1,4 @@
-//! CRC-32 by carry-less multiplication: PCLMULQDQ, and VPCLMULQDQ where there is AVX-512.
+//! CRC-32 by carry-less multiplication: PCLMULQDQ, and VPCLMULQDQ with AVX-512.
 //!
 //! Blocks are folded: a block of 128 bits that lies D bits ahead of another is multiplied by x^D
 //! modulo the polynomial and added to it, which leaves the CRC as it was. Several blocks are folded
@@ -8,9 +8,9 @@
 //! a product of two mirrored numbers comes out one bit short, hence the doubled constants.
 //!
 //! # Safety
-//! Unsafe twice over. A function with a target feature may only run on a CPU that has it: the two
-//! safe entries ask first. Vector loads read through a pointer: they are wrapped in functions that
-//! take arrays of the very size.
+//! Two things are unsafe here. A function with a target feature may only run on a CPU that has it:
+//! the safe entries check first. Vector loads read through a pointer: they are wrapped in functions
+//! that take arrays of exactly their size.
 //!
 //! # References
 //! V. Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction",
@@ -58,7 +58,7 @@ mod x86_64 {
 
     use super::super::poly::x_to;
 
-    /// Below this many bytes wide registers do not pay.
+    /// The number of bytes from which on wide registers are faster.
     const WIDE: usize = 512;
 
     #[inline(always)]
@@ -66,7 +66,7 @@ mod x86_64 {
         is_x86_feature_detected!("pclmulqdq") && is_x86_feature_detected!("sse4.1")
     }
 
-    /// Is this processor emulated by QEMU (TCG)? To it, each multiplication is a loop.
+    /// Returns whether QEMU emulates this processor (TCG), where each multiplication is a loop.
     pub(in super::super) fn is_emulated() -> bool {
         /// Bit 31 of leaf 1: there is a hypervisor, which has leaves of its own.
         const HYPERVISOR: u32 = 1 << 31;
@@ -83,39 +83,40 @@ mod x86_64 {
         has_clmul() && is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("vpclmulqdq")
     }
 
-    /// The CRC state after `bytes`, `ones` set in the first eight of them. `None`: too short, or no
-    /// such instruction.
+    /// Returns the CRC state after `bytes`, with `ones` set in the first eight of them. `None` if
+    /// they are too short, or the CPU lacks the instructions.
     #[inline]
     pub(in super::super) fn update(state: u32, bytes: &[u8], ones: u64) -> Option<u32> {
         let ((first, rest), last) = (bytes.split_first_chunk::<16>()?, bytes.last_chunk()?);
         if !has_clmul() {
             return None;
         }
-        // SAFETY: the CPU has PCLMULQDQ and SSE4.1, asked a line ago.
+        // SAFETY: the CPU has PCLMULQDQ and SSE4.1, as was checked above.
         Some(unsafe { narrow(state, first, rest, last, ones) })
     }
 
-    /// The same with 512 bit registers, if there is enough to do.
+    /// Returns the CRC state as [`update`] does, with 512 bit registers if there are enough bytes.
     #[inline]
     pub(in super::super) fn update512(state: u32, bytes: &[u8], ones: u64) -> Option<u32> {
         if bytes.len() < WIDE || !has_clmul512() {
             return update(state, bytes, ones);
         }
-        // SAFETY: the CPU has PCLMULQDQ, SSE4.1, AVX512F and VPCLMULQDQ, asked just now.
+        // SAFETY: the CPU has PCLMULQDQ, SSE4.1, AVX512F and VPCLMULQDQ, as was checked above.
         unsafe { wide(state, bytes, ones) }
     }
 
-    /// The product of two mirrored numbers. `None`: no such instruction.
+    /// Returns the product of two mirrored numbers. `None` if the CPU lacks the instruction.
     #[inline]
     pub(in super::super) fn multiply(a: u32, b: u32) -> Option<u32> {
         if !has_clmul() {
             return None;
         }
-        // SAFETY: the CPU has PCLMULQDQ and SSE4.1, asked a line ago.
+        // SAFETY: the CPU has PCLMULQDQ and SSE4.1, as was checked above.
         Some(unsafe { product(a, b) })
     }
 
-    /// The factors that carry a register `bits` ahead: one for its low half, one for its high half.
+    /// Returns the factors that carry a register `bits` ahead: one for its low half, one for its
+    /// high half.
     const fn ahead(bits: u64) -> (i64, i64) {
         ((x_to(bits + 32) as i64) << 1, (x_to(bits - 32) as i64) << 1)
     }
@@ -142,7 +143,7 @@ mod x86_64 {
         unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
     }
 
-    /// `block` carried ahead onto `next`.
+    /// Returns `block` carried ahead and added to `next`.
     #[inline]
     #[target_feature(enable = "sse4.1,pclmulqdq")]
     fn fold(block: __m128i, factors: __m128i, next: __m128i) -> __m128i {
@@ -176,7 +177,7 @@ mod x86_64 {
         end(block, rest, last)
     }
 
-    /// The first block with the state in it, and with `ones`.
+    /// Returns the first block with the state and `ones` in it.
     #[inline]
     #[target_feature(enable = "sse4.1,pclmulqdq")]
     fn start(state: u32, block: __m128i, ones: u64) -> __m128i {
@@ -184,8 +185,8 @@ mod x86_64 {
         _mm_xor_si128(block, _mm_cvtsi32_si128(state as i32))
     }
 
-    /// The CRC state of one block and what follows it. `last` is the last 16 bytes of all, some of
-    /// which may be in the block already.
+    /// Returns the CRC state of one block and the bytes behind it. `last` is the last 16 bytes of
+    /// all, some of which may be in the block already.
     #[inline]
     #[target_feature(enable = "sse4.1,pclmulqdq")]
     fn end(mut block: __m128i, rest: &[u8], last: &[u8; 16]) -> u32 {
@@ -200,14 +201,14 @@ mod x86_64 {
         reduce(block)
     }
 
-    /// The block and the last `len` bytes (1 to 15) of `last`, as one block: as many of its first
-    /// bytes are carried ahead.
+    /// Returns the block and the last `len` bytes (1 to 15) of `last`, as one block: its first
+    /// `len` bytes are carried ahead.
     #[inline]
     #[target_feature(enable = "sse4.1,pclmulqdq")]
     fn fold_tail(block: __m128i, near: __m128i, len: usize, last: __m128i) -> __m128i {
-        // Indices for a shuffle, which makes 0 of those with the top bit. Read from `len` on, they
-        // move bytes to the back, so that `len` of them remain; from 16 further, to the front, so
-        // that the others do.
+        // Indices for a shuffle, which sets bytes to 0 whose index has the top bit. Read from `len`
+        // on, they move bytes to the back, so that `len` of them remain; from 16 further, to the
+        // front, so that the others remain.
         static INDEX: [u8; 48] = {
             let mut index = [0x80; 48];
             let mut i = 0;
@@ -221,11 +222,11 @@ mod x86_64 {
         let to_back = index(len);
         let out = _mm_shuffle_epi8(block, to_back);
         let stay = _mm_shuffle_epi8(block, index(16 + len));
-        // Where the shuffle to the back made 0, the bytes that stay; elsewhere the tail.
+        // The bytes that stay, where the shuffle to the back made 0; elsewhere the tail.
         fold(out, near, _mm_blendv_epi8(last, stay, to_back))
     }
 
-    /// 128 bits to 32: two folds to 64 bits, then Barrett's division.
+    /// Reduces 128 bits to 32: two folds to 64 bits, then Barrett's division.
     #[inline]
     #[target_feature(enable = "sse4.1,pclmulqdq")]
     fn reduce(block: __m128i) -> u32 {
@@ -236,7 +237,7 @@ mod x86_64 {
         barrett(_mm_xor_si128(_mm_srli_si128::<4>(x), _mm_clmulepi64_si128::<0x00>(low, x_64)))
     }
 
-    /// What 64 bits leave when the polynomial divides them.
+    /// Returns the remainder of 64 bits divided by the polynomial.
     #[inline]
     #[target_feature(enable = "sse4.1,pclmulqdq")]
     fn barrett(x: __m128i) -> u32 {
@@ -259,7 +260,7 @@ mod x86_64 {
         barrett(_mm_slli_epi64::<1>(product))
     }
 
-    /// An array of arrays of 16 bytes, by reference.
+    /// Splits an array into arrays of 16 bytes, by reference.
     #[inline(always)]
     fn split<const BYTES: usize, const N: usize>(bytes: &[u8; BYTES]) -> [&[u8; 16]; N] {
         const { assert!(BYTES == 16 * N) };

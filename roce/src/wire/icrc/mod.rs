@@ -15,7 +15,7 @@
 //!
 //! A CRC is linear, and much of the header is the same for every packet of a flow. [`Icrc`] holds
 //! the state after the header of an empty packet; [`Icrc::seed`] adds length and identification to
-//! it with six table look-ups. [`compute`] goes on from there, over the UDP payload only.
+//! it with six table look-ups. [`compute`] continues from there, over the UDP payload only.
 //!
 //! ```
 //! use roce::wire::icrc::{Flow, Icrc, Verdict, compute};
@@ -28,17 +28,17 @@
 //! ```
 //!
 //! # What a UDP socket can check
-//! A socket sees addresses, ports, lengths and payload, but not the IPv4 identification (nor the DF
-//! bit), which the ICRC covers. [`Icrc::check`] first assumes the identification that it is told,
-//! with DF. If that fails, it runs the CRC backwards to that field: the difference between computed
-//! and received ICRC is then the difference in the field, if nothing else differs. It is so for 2¹⁷
-//! of the 2³² possible differences: one for each identification, with and without DF. Hence
+//! A socket sees addresses, ports, lengths and payload, but neither the IPv4 identification nor the
+//! DF bit, which the ICRC covers. [`Icrc::check`] first assumes the expected identification, with
+//! DF. If that fails, it runs the CRC backwards to that field: the difference between computed and
+//! received ICRC is then the difference in the field, if nothing else differs. That is the case for
+//! 2¹⁷ of the 2³² possible differences: one for each identification, with and without DF. Therefore
 //! - with the expected identification, the check is as good as that of a NIC;
-//! - with another one, one damaged packet in 2¹⁵ is taken for a good one of some other
-//!   identification. The UDP checksum, the Ethernet FCS and the pad are checked apart from it. A
-//!   caller who knows that his peers send a fixed identification (0 from an unconnected Linux
-//!   socket with DF) drops what is not [`Verdict::Exact`];
-//! - on IPv6 nothing is unseen, and nothing lost.
+//! - with another one, one damaged packet in 2¹⁵ is accepted as a correct one of some other
+//!   identification. The UDP checksum, the Ethernet FCS and the pad are checked separately. A
+//!   caller whose peers send a fixed identification (0 from an unconnected Linux socket with DF)
+//!   drops packets without [`Verdict::Exact`];
+//! - on IPv6 the socket sees everything, and the check is complete.
 //!
 //! # References
 //! IBTA 7.8 (ICRC), annex A17 (ICRC of RoCEv2), RFC 791 and 8200 (headers).
@@ -54,8 +54,8 @@ use core::net::IpAddr;
 use super::ICRC_LEN;
 pub use backend::Backend;
 
-/// The two ends of a UDP flow. Addresses of one family; IPv4-mapped IPv6 addresses are IPv4, as for
-/// a socket.
+/// The two ends of a UDP flow, with addresses of one family. IPv4-mapped IPv6 addresses are IPv4,
+/// as for a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Flow {
     /// Source address.
@@ -76,19 +76,19 @@ pub struct Icrc {
     v4: bool,
 }
 
-/// What [`Icrc::check`] found.
+/// The result of [`Icrc::check`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
-    /// Right, with the expected identification and DF set (or on IPv6).
+    /// The ICRC is correct, with the expected identification and DF set (or on IPv6).
     Exact,
-    /// Right, if the packet's IPv4 identification was this one.
+    /// The ICRC is correct if the packet's IPv4 identification was this one.
     WithId(u16),
-    /// Damaged, or not long enough to have an ICRC.
+    /// The packet is damaged, or too short for an ICRC.
     Bad,
 }
 
 impl Verdict {
-    /// Whether a packet of this verdict may be used.
+    /// Returns whether a packet with this verdict may be used.
     pub const fn is_ok(self) -> bool {
         !matches!(self, Verdict::Bad)
     }
@@ -100,7 +100,7 @@ const UDP_LEN: usize = 8;
 const UDP: u8 = 17;
 const DONT_FRAGMENT: u8 = 0x40;
 
-/// Which bits of the first eight bytes of a UDP payload the CRC sees as ones: byte 4 of the BTH.
+/// The bits of the first eight bytes of a UDP payload that count as ones: byte 4 of the BTH.
 const BTH_MASK: u64 = 0xff << 32;
 
 impl Icrc {
@@ -112,7 +112,7 @@ impl Icrc {
         ports[2..4].copy_from_slice(&flow.dst_port.to_be_bytes());
         let (state, v4) = match (flow.src.to_canonical(), flow.dst.to_canonical()) {
             (IpAddr::V4(src), IpAddr::V4(dst)) => {
-                // Version 4, 5 words; TOS; length and identification come with the seed; DF.
+                // Version 4, 5 words; TOS; length and identification, which the seed adds; DF.
                 let mut header =
                     [0x45, 0xff, 0, 0, 0, 0, DONT_FRAGMENT, 0, 0xff, UDP, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0];
                 header[12..16].copy_from_slice(&src.octets());
@@ -130,10 +130,11 @@ impl Icrc {
         Self { base: tables::update(state, &ports), v4 }
     }
 
-    /// The CRC state behind the headers of one packet: what [`compute`] and [`begin`] start from.
+    /// Returns the CRC state behind the headers of one packet, from which [`compute`] and [`begin`]
+    /// start.
     ///
-    /// `udp_payload_len` counts from BTH to ICRC. On IPv6 `ip_id` and `dont_fragment` mean nothing.
-    /// Packets of the same three values have the same seed.
+    /// `udp_payload_len` counts from BTH to ICRC. On IPv6, `ip_id` and `dont_fragment` have no
+    /// effect. Packets with the same three values have the same seed.
     #[inline]
     pub fn seed(&self, ip_id: u16, dont_fragment: bool, udp_payload_len: usize) -> u32 {
         let udp_len = (udp_payload_len + UDP_LEN) as u16;
@@ -151,8 +152,8 @@ impl Icrc {
 
     /// Checks a received packet, BTH to ICRC, as far as a UDP socket can: see the [module](self).
     ///
-    /// `expected_id` is the identification that the packet had most likely: 0 from an unconnected
-    /// socket with DF.
+    /// `expected_id` is the most likely identification of the packet: 0 from an unconnected socket
+    /// with DF.
     #[inline]
     pub fn check(&self, udp_payload: &[u8], expected_id: u16) -> Verdict {
         let Some((covered, icrc)) = udp_payload.split_last_chunk::<ICRC_LEN>() else { return Verdict::Bad };
@@ -164,8 +165,8 @@ impl Icrc {
         if !self.v4 {
             return Verdict::Bad;
         }
-        // The difference as it was right behind the three bytes that hold identification and DF:
-        // there it is those bytes times nothing, so that everything but them must be 0.
+        // The difference, carried back behind the three bytes that hold identification and DF: it
+        // equals the difference of those bytes, so that all others must be 0.
         let [rest, id_hi, id_lo, flags] = rewind::before_ipv4_id(difference, covered.len()).to_le_bytes();
         match (rest, flags) {
             (0, 0 | DONT_FRAGMENT) => Verdict::WithId(expected_id ^ u16::from_be_bytes([id_hi, id_lo])),
@@ -174,29 +175,29 @@ impl Icrc {
     }
 }
 
-/// The ICRC of a packet: `covered` is the UDP payload up to the ICRC. Goes into the packet as
-/// `to_le_bytes`.
+/// Returns the ICRC of a packet, to be stored with `to_le_bytes`. `covered` is the UDP payload up
+/// to the ICRC.
 #[inline]
 pub fn compute(seed: u32, covered: &[u8]) -> u32 {
     finish(begin(seed, covered))
 }
 
-/// The CRC state after the first bytes of a packet, BTH (at least its first 8 bytes) included.
+/// Returns the CRC state after the first bytes of a packet, which include at least 8 bytes of the
+/// BTH.
 ///
-/// For payload that lies elsewhere: `begin` with the headers, [`update`] with each piece,
-/// [`finish`].
+/// For payload in another buffer: `begin` with the headers, [`update`] with each piece, [`finish`].
 #[inline]
 pub fn begin(seed: u32, headers: &[u8]) -> u32 {
     Backend::best().absorb(seed, headers, BTH_MASK)
 }
 
-/// The CRC state after more bytes.
+/// Returns the CRC state after more bytes.
 #[inline]
 pub fn update(state: u32, bytes: &[u8]) -> u32 {
     Backend::best().update(state, bytes)
 }
 
-/// The ICRC of a CRC state.
+/// Returns the ICRC of a CRC state.
 #[inline(always)]
 pub const fn finish(state: u32) -> u32 {
     !state
@@ -209,7 +210,7 @@ fn octets_v6(address: IpAddr) -> [u8; 16] {
     }
 }
 
-/// The state after the eight bytes of ones that stand for the LRH, which RoCEv2 does not have.
+/// The state after the eight bytes of ones that replace the LRH, which RoCEv2 does not have.
 const AFTER_LRH: u32 = tables::update_slowly(!0, &[0xff; 8]);
 
 #[cfg(test)]

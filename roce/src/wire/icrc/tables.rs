@@ -3,7 +3,7 @@
 
 use super::poly::POLYNOMIAL;
 
-/// The state after one byte of zero has gone through, for states below 256: what one byte does.
+/// The effect of one byte: the state after one byte of zero, from states below 256.
 const BYTE: [u32; 256] = {
     let mut table = [0; 256];
     let mut i = 0;
@@ -20,7 +20,7 @@ const BYTE: [u32; 256] = {
     table
 };
 
-/// What one byte does to the state `distance` bytes later.
+/// Returns the effect of one byte on the state `distance` bytes later.
 const fn byte_at(distance: usize) -> [u32; 256] {
     let mut table = BYTE;
     let mut i = 0;
@@ -45,7 +45,7 @@ static BYTES: [[u32; 256]; 16] = {
     tables
 };
 
-/// One byte at a time; for constants.
+/// Returns the state after `bytes`, one byte at a time, for constants.
 pub(super) const fn update_slowly(mut state: u32, bytes: &[u8]) -> u32 {
     let mut i = 0;
     while i < bytes.len() {
@@ -55,7 +55,7 @@ pub(super) const fn update_slowly(mut state: u32, bytes: &[u8]) -> u32 {
     state
 }
 
-/// What a word of four bytes does, `behind` bytes before the end of its block.
+/// Returns the effect of a word of four bytes, `behind` bytes before the end of its block.
 #[inline(always)]
 fn word(value: u32, behind: usize) -> u32 {
     let [a, b, c, d] = value.to_le_bytes();
@@ -65,7 +65,7 @@ fn word(value: u32, behind: usize) -> u32 {
         ^ BYTES[behind][usize::from(d)]
 }
 
-/// The state after `bytes`.
+/// Returns the state after `bytes`.
 pub(super) fn update(mut state: u32, bytes: &[u8]) -> u32 {
     let (blocks, rest) = bytes.as_chunks::<16>();
     for block in blocks {
@@ -88,18 +88,18 @@ fn words(block: &[u8; 16]) -> [u32; 4] {
     [value as u32, (value >> 32) as u32, (value >> 64) as u32, (value >> 96) as u32]
 }
 
-// Fields of IP and UDP headers, by the bytes that lie between them and the end of the UDP header.
+// Fields of IP and UDP headers, by the number of bytes between them and the end of the UDP header.
 // The UDP length ends two bytes before it; IPv4's length and identification are bytes 2 to 5 of 20,
 // IPv6's length bytes 4 and 5 of 40.
 
-/// What the UDP length does to the state behind the UDP header.
+/// Returns the effect of the UDP length on the state behind the UDP header.
 #[inline(always)]
 pub(super) fn at_udp_length(length: u16) -> u32 {
     let [hi, lo] = length.to_be_bytes();
     BYTES[3][usize::from(hi)] ^ BYTES[2][usize::from(lo)]
 }
 
-/// What IPv4's total length and identification do to the state behind the UDP header.
+/// Returns the effect of IPv4's total length and identification on the state behind the UDP header.
 #[inline(always)]
 pub(super) fn at_ipv4_length_and_id(length: u16, id: u16) -> u32 {
     static AT: [[u32; 256]; 4] = [byte_at(25), byte_at(24), byte_at(23), byte_at(22)];
@@ -107,10 +107,10 @@ pub(super) fn at_ipv4_length_and_id(length: u16, id: u16) -> u32 {
     AT[0][usize::from(a)] ^ AT[1][usize::from(b)] ^ AT[2][usize::from(c)] ^ AT[3][usize::from(d)]
 }
 
-/// What IPv4's DF bit does to the state behind the UDP header.
+/// The effect of IPv4's DF bit on the state behind the UDP header.
 pub(super) const AT_IPV4_DONT_FRAGMENT: u32 = byte_at(21)[0x40];
 
-/// What IPv6's payload length does to the state behind the UDP header.
+/// Returns the effect of IPv6's payload length on the state behind the UDP header.
 #[inline(always)]
 pub(super) fn at_ipv6_length(length: u16) -> u32 {
     static AT: [[u32; 256]; 2] = [byte_at(43), byte_at(42)];

@@ -1,7 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 
-/// The definition: one bit at a time.
+/// The definition of the CRC: one bit at a time.
 fn bitwise(mut state: u32, bytes: &[u8]) -> u32 {
     for byte in bytes {
         state ^= u32::from(*byte);
@@ -12,7 +12,7 @@ fn bitwise(mut state: u32, bytes: &[u8]) -> u32 {
     state
 }
 
-/// The definition: the whole masked pseudo packet in one piece.
+/// The definition of the ICRC: the whole masked pseudo packet in one piece.
 fn reference(flow: Flow, id: u16, df: bool, udp_payload: &[u8]) -> u32 {
     let covered = udp_payload.len() - ICRC_LEN;
     let udp_len = (udp_payload.len() + 8) as u16;
@@ -62,7 +62,7 @@ fn v4_flow() -> impl Strategy<Value = Flow> {
     flow().prop_filter("IPv4", |flow| flow.src.is_ipv4())
 }
 
-/// A packet whose ICRC is right: at least a BTH long, a multiple of 4.
+/// Returns a packet with a correct ICRC: at least a BTH long, a multiple of 4.
 fn sealed(flow: Flow, id: u16, df: bool, words: &[u32]) -> Vec<u8> {
     let mut packet = vec![0x5a; 12];
     packet.extend(words.iter().flat_map(|word| word.to_le_bytes()));
@@ -119,7 +119,7 @@ fn damage_is_taken_for_another_identification_once_in_2_to_the_15() {
             Verdict::Bad => {}
         }
     }
-    // 8 are to be expected.
+    // 8 are expected.
     assert!((1..25).contains(&taken), "{taken}");
 }
 

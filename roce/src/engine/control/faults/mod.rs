@@ -1,16 +1,15 @@
-//! Errors on request: what a program sees of a device that fails, without a device or a peer that
-//! does.
+//! Errors on request: they show a program the failure of a device or a peer, without either of them
+//! failing.
 
 use crate::engine::memory::{Memory, Sink};
 use crate::engine::types::{Qpn, Status, Time};
 use crate::engine::{Engine, requester, responder};
 
 impl<M: Memory> Engine<M> {
-    /// Ends the oldest outstanding send as if it had failed with `status`: it completes so, the
-    /// queue pair moves to the error state (SQE where it is unreliable), and what is behind it is
-    /// flushed.
+    /// Fails the oldest outstanding send with `status`: it completes in error, the queue pair moves
+    /// to the error state (to SQE if it is unreliable), and later sends are flushed.
     ///
-    /// False: nothing is outstanding, or `status` is no failure; nothing happens then.
+    /// Returns false, and does nothing, if no send is outstanding or `status` is no failure.
     pub fn fail_oldest_send(
         &mut self,
         qpn: Qpn,
@@ -26,16 +25,15 @@ impl<M: Memory> Engine<M> {
                 .unwrap_or(false)
     }
 
-    /// Ends the receive whose message arrives, or else the oldest posted one, of a shared queue as
-    /// well, as if it had failed with `status`: it completes so, a reliable peer is refused with
-    /// what stands for it on the wire, the event that belongs to it is raised, and the queue pair
-    /// moves to the error state. A message that was too long ([`Status::LocalLength`]) on an
-    /// unreliable service ends its receive alone.
+    /// Fails the receive of the message that is arriving, or else the oldest posted one (of a
+    /// shared queue, too) with `status`: it completes in error, a reliable peer gets the NAK that
+    /// belongs to the status, the event that belongs to it is raised, and the queue pair moves to
+    /// the error state. [`Status::LocalLength`] on an unreliable service ends the receive alone.
     ///
-    /// The shared receive queues of XRC are named by requests: between messages, its queue pairs
-    /// have no receive.
+    /// XRC requests name their shared receive queue: between messages, XRC queue pairs have no
+    /// receive.
     ///
-    /// False: there is none, or `status` is no failure; nothing happens then.
+    /// Returns false, and does nothing, if there is no receive or `status` is no failure.
     pub fn fail_next_recv(
         &mut self,
         qpn: Qpn,

@@ -1,4 +1,4 @@
-//! What follows from errors that were asked for, and how much is outstanding around them.
+//! The consequences of errors on request, and the number of outstanding work requests around them.
 
 use alloc::vec::Vec;
 

@@ -1,4 +1,4 @@
-//! Memory regions and windows made, changed and taken back.
+//! Memory regions and windows: created, changed and destroyed.
 
 use crate::engine::Engine;
 use crate::engine::keys::MrChange;
@@ -7,12 +7,12 @@ use crate::engine::scatter;
 use crate::engine::types::{MemoryAttr, MwType, Pd, Refused, Sge};
 
 impl<M: Memory> Engine<M> {
-    /// Registers memory; the key is both local and remote.
+    /// Registers memory. The key is both local and remote.
     ///
     /// # Errors
-    /// [`Refused::NoRoom`]; [`Refused::NoSuchObject`] for the protection domain;
-    /// [`Refused::Invalid`] for a range that wraps around, or remote write or atomic rights without
-    /// local write.
+    /// [`Refused::NoRoom`] if there are [`Config::max_keys`](crate::engine::Config::max_keys) keys
+    /// already; [`Refused::NoSuchObject`] for the protection domain; [`Refused::Invalid`] for a
+    /// range that wraps around, or remote write or atomic rights without local write.
     ///
     /// # References
     /// IBTA 10.6.3, 11.2.8.1
@@ -23,15 +23,16 @@ impl<M: Memory> Engine<M> {
         inserted.inspect_err(|_| self.leave_pd(attr.pd))
     }
 
-    /// Registers memory under a key whose low 8 bits the caller chooses, for a device whose keys
-    /// its driver changes later: see [`update_mr`](Self::update_mr).
+    /// Registers memory under a key whose low 8 bits the caller chooses, for a device whose driver
+    /// changes keys later: see [`update_mr`](Self::update_mr).
     ///
-    /// No rule between rights is looked at. `invalidate`: LOCAL_INVALIDATE and SEND_WITH_INVALIDATE
-    /// make it invalid, as a change may; otherwise they are refused.
+    /// Does not check rules between rights. `invalidate`: whether LOCAL_INVALIDATE and
+    /// SEND_WITH_INVALIDATE invalidate the key, as a change may, or are refused.
     ///
     /// # Errors
-    /// [`Refused::NoRoom`]; [`Refused::NoSuchObject`] for the protection domain;
-    /// [`Refused::Invalid`] for a range that wraps around.
+    /// [`Refused::NoRoom`] if there are [`Config::max_keys`](crate::engine::Config::max_keys) keys
+    /// already; [`Refused::NoSuchObject`] for the protection domain; [`Refused::Invalid`] for a
+    /// range that wraps around.
     pub fn reg_mr_keyed(
         &mut self,
         attr: &MemoryAttr,
@@ -45,15 +46,15 @@ impl<M: Memory> Engine<M> {
         inserted.inspect_err(|_| self.leave_pd(attr.pd))
     }
 
-    /// Changes a registration, all of it or nothing, and gives its key, which is another where the
+    /// Changes a registration completely or not at all, and returns its key, which differs if the
     /// variant is new.
     ///
-    /// Only the upper 24 bits of `key` count: the owner need not know the present variant.
+    /// Only the upper 24 bits of `key` count, because the owner need not know the present variant.
     ///
     /// # Errors
     /// [`Refused::NoSuchObject`] for the key or the protection domain; [`Refused::Invalid`] for a
-    /// range that wraps around; [`Refused::Busy`] while a window is bound to what would move or
-    /// become invalid.
+    /// range that wraps around; [`Refused::Busy`] while a window is bound to a part that would move
+    /// or become invalid.
     pub fn update_mr(&mut self, key: u32, change: MrChange<M::Region>) -> Result<u32, Refused> {
         let (_, attr) = self.mr_by_index(key >> 8).ok_or(Refused::NoSuchObject)?;
         let (from, to) = (attr.pd, change.pd.unwrap_or(attr.pd));
@@ -63,51 +64,55 @@ impl<M: Memory> Engine<M> {
         changed
     }
 
-    /// The present key and attributes of a registration, by the upper 24 bits of its key.
+    /// Returns the present key and attributes of a registration, by the upper 24 bits of its key.
     pub fn mr_by_index(&self, index: u32) -> Option<(u32, MemoryAttr)> {
         self.objects.keys.region_at(index).map(|(key, attr, _)| (key, *attr))
     }
 
-    /// Does a registration open anything, or has a change or an invalidation made it invalid?
+    /// Returns whether a registration allows access: a change or an invalidation may have made it
+    /// invalid.
     pub fn mr_is_valid(&self, index: u32) -> Option<bool> {
         self.objects.keys.region_at(index).map(|(_, _, valid)| valid)
     }
 
-    /// Takes a registration back: no access follows.
+    /// Deregisters memory: no access follows. Returns the region.
     ///
     /// # Errors
-    /// [`Refused::Busy`] while a window is bound to it.
+    /// [`Refused::Busy`] while a window is bound to it; [`Refused::NoSuchObject`] for an unknown
+    /// key.
     pub fn dereg_mr(&mut self, key: u32) -> Result<M::Region, Refused> {
         let (pd, region) = self.objects.keys.remove_region(key)?;
         self.leave_pd(pd);
         Ok(region)
     }
 
-    /// Copies the first `dst.len()` bytes of the elements out, for a device that has other queues
-    /// than queue pairs.
+    /// Copies the first `dst.len()` bytes of the elements into `dst`, for a device that has other
+    /// queues than queue pairs.
     ///
     /// # Errors
-    /// [`Refused::Invalid`]: the elements are too short, or a key, its protection domain or a range is wrong.
+    /// [`Refused::Invalid`]: the elements are too short, or a key, its protection domain or a range
+    /// is wrong.
     pub fn gather(&mut self, pd: Pd, sges: &[Sge], dst: &mut [u8]) -> Result<(), Refused> {
         let objects = &mut self.objects;
         scatter::gather(&objects.keys, &mut objects.memory, pd, sges, 0, dst)
-            .map_err(|_| Refused::Invalid("the elements do not cover what is read"))
+            .map_err(|_| Refused::Invalid("the elements are too short or may not be read"))
     }
 
-    /// Copies `src` into the elements, as [`gather`](Self::gather) copies out.
+    /// Copies `src` into the elements.
     ///
     /// # Errors
     /// [`Refused::Invalid`]: as there, or a key does not allow writing.
     pub fn scatter(&mut self, pd: Pd, sges: &[Sge], src: &[u8]) -> Result<(), Refused> {
         let objects = &mut self.objects;
         scatter::scatter(&objects.keys, &mut objects.memory, pd, sges, 0, src)
-            .map_err(|_| Refused::Invalid("the elements do not cover what is written"))
+            .map_err(|_| Refused::Invalid("the elements are too short or may not be written"))
     }
 
-    /// A memory window, not bound yet; gives its key.
+    /// Allocates an unbound memory window and returns its key.
     ///
     /// # Errors
-    /// [`Refused::NoRoom`]; [`Refused::NoSuchObject`] for the protection domain.
+    /// [`Refused::NoRoom`] if there are [`Config::max_keys`](crate::engine::Config::max_keys) keys
+    /// already; [`Refused::NoSuchObject`] for the protection domain.
     pub fn alloc_mw(&mut self, pd: Pd, kind: MwType) -> Result<u32, Refused> {
         self.use_pd(pd)?;
         let objects = &mut self.objects;
@@ -115,10 +120,11 @@ impl<M: Memory> Engine<M> {
         inserted.inspect_err(|_| self.leave_pd(pd))
     }
 
-    /// As [`alloc_mw`](Self::alloc_mw), with a key whose low 8 bits the caller chooses.
+    /// Allocates a memory window as [`alloc_mw`](Self::alloc_mw) does, with a key whose low 8 bits
+    /// the caller chooses.
     ///
     /// # Errors
-    /// [`Refused::NoRoom`]; [`Refused::NoSuchObject`] for the protection domain.
+    /// As [`alloc_mw`](Self::alloc_mw).
     pub fn alloc_mw_keyed(&mut self, pd: Pd, kind: MwType, variant: u8) -> Result<u32, Refused> {
         self.use_pd(pd)?;
         let objects = &mut self.objects;
@@ -126,10 +132,10 @@ impl<M: Memory> Engine<M> {
         inserted.inspect_err(|_| self.leave_pd(pd))
     }
 
-    /// Takes a memory window back, by its present key.
+    /// Deallocates a memory window, by its present key.
     ///
     /// # Errors
-    /// [`Refused::NoSuchObject`].
+    /// [`Refused::NoSuchObject`] for a key that no window has.
     pub fn dealloc_mw(&mut self, rkey: u32) -> Result<(), Refused> {
         let pd = self.objects.keys.remove_window(rkey)?;
         self.leave_pd(pd);

@@ -1,4 +1,5 @@
-//! Keys that their owner chooses and changes, protection domains they hold, and what packets meet.
+//! Keys that their owner chooses and changes, the protection domains that they hold, and packets
+//! that use them.
 
 use super::*;
 use crate::engine::testing::{ALL, Host, connected, random};
@@ -6,7 +7,7 @@ use crate::engine::{Config, Service, Status};
 use crate::sim::{VecMemory, VecRegion};
 use crate::wire::{Headers, NakCode, Opcode, Psn, Syndrome, bth, ieth, reth};
 
-/// 64 zeros at 0x1000, under a key that ends with 0x42.
+/// Registers 64 zeros at 0x1000, under a key that ends with 0x42.
 fn keyed(host: &mut Host, invalidate: bool) -> u32 {
     let (buffer, pd) = (host.engine.memory().add(vec![0; 64]), host.pd);
     let attr = MemoryAttr { pd, iova: 0x1000, length: 64, access: ALL };
@@ -14,7 +15,7 @@ fn keyed(host: &mut Host, invalidate: bool) -> u32 {
     host.engine.reg_mr_keyed(&attr, region, 0x42, invalidate).unwrap()
 }
 
-/// The syndrome that a write to the key is answered with.
+/// Returns the syndrome of the response to a write with this key.
 fn write(host: &mut Host, key: u32) -> Syndrome {
     let init = host.init(Service::Rc);
     let qpn = host.qp(&init, &connected());

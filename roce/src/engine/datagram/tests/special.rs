@@ -1,9 +1,9 @@
-//! Queue pairs with a well-known number, and those that send as if they had it.
+//! Queue pairs with a well-known number, and those that send with its number as their source.
 
 use super::*;
 use crate::engine::{Path, Payload, QpInit, SendFlags, SendOp, SendWr, UdDestination};
 
-/// A queue pair whose partition and queue key are those of [`connected`].
+/// Creates a queue pair with the partition and queue key of [`connected`].
 fn with(f: &mut Fixture, well_known: Option<u32>, deth_source: Option<u32>) -> Result<Qpn, Refused> {
     let init = QpInit { well_known, deth_source, ..f.host.init(Service::Ud) };
     let qpn = f.host.engine.create_qp(&init)?;
@@ -13,7 +13,7 @@ fn with(f: &mut Fixture, well_known: Option<u32>, deth_source: Option<u32>) -> R
     Ok(qpn)
 }
 
-/// The source number that a datagram of this queue pair carries.
+/// Returns the source number of a datagram of this queue pair.
 fn source(f: &mut Fixture, qpn: Qpn) -> u32 {
     let path = Path { local: HERE, remote: THERE, ..Path::default() };
     let op = SendOp::Datagram { to: UdDestination { path, qpn: 1, qkey: QKEY }, imm: None };

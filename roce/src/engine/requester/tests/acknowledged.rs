@@ -1,4 +1,4 @@
-//! Acknowledgements, refusals, and what is neither.
+//! Acknowledgements, NAKs, and packets that are neither.
 
 use super::*;
 

@@ -1,11 +1,11 @@
-//! Completions that bring along what was read.
+//! Completions that carry the bytes of a response.
 
 use super::*;
 use crate::engine::{InlineCompletion, QpInit};
 
 const ONLY: Opcode = Opcode::RC_RDMA_READ_RESPONSE_ONLY;
 
-/// Up to 32 bytes come with completions.
+/// Completions carry up to 32 bytes.
 fn fixture() -> Fixture {
     let mut host = Host::new();
     let inline_completion = InlineCompletion { requester: 32, responder: 0 };
@@ -14,7 +14,7 @@ fn fixture() -> Fixture {
     Fixture { host, qpn, mr, wr_id: 0 }
 }
 
-/// The bytes that came with the `n`th completion, from 1.
+/// Returns the bytes that the `n`th completion carried, counted from 1.
 fn came_with(f: &Fixture, n: usize) -> Option<&[u8]> {
     f.host.log.data.iter().find(|(at, _)| *at == n).map(|(_, data)| &data[..])
 }

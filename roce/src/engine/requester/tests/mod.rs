@@ -28,7 +28,7 @@ const READ: SendOp = SendOp::Read { addr: 0x5000, rkey: 0x55 };
 const ADD: SendOp = SendOp::FetchAdd { addr: 0x5000, rkey: 0x55, add: 1 };
 const SEND: SendOp = SendOp::Send { imm: None };
 
-/// A connected queue pair of a path MTU of 256, and memory of its own.
+/// A connected queue pair with a path MTU of 256, and memory of its own.
 struct Fixture {
     host: Host,
     qpn: Qpn,
@@ -41,7 +41,7 @@ impl Fixture {
         Self::with(service, &AttrChange::default())
     }
 
-    /// With some attributes other than those of [`connected`].
+    /// Returns a fixture with some attributes other than those of [`connected`].
     fn with(service: Service, change: &AttrChange) -> Self {
         let mut host = Host::new();
         let init = host.init(service);
@@ -51,7 +51,7 @@ impl Fixture {
         Self { host, qpn, mr, wr_id: 0 }
     }
 
-    /// Posts the same several times.
+    /// Posts the same operation several times.
     fn post_all(&mut self, count: u32, op: SendOp) {
         for _ in 0..count {
             self.post(op, 8);
@@ -83,7 +83,7 @@ impl Fixture {
         self.wr_id
     }
 
-    /// The opcodes and sequence numbers, counted from the first, of all that leaves.
+    /// Returns the opcodes and sequence numbers, counted from the first, of all packets that leave.
     fn leaves(&mut self) -> Vec<(Opcode, u32)> {
         self.host.sent().iter().map(|(headers, _)| (headers.bth.opcode, nth(headers))).collect()
     }
@@ -94,7 +94,7 @@ impl Fixture {
         headers
     }
 
-    /// An acknowledgement of the `nth` packet arrives.
+    /// Delivers an acknowledgement of the `nth` packet.
     fn ack(&mut self, nth: u32) {
         self.answer(nth, Syndrome::ACK);
     }
@@ -103,7 +103,7 @@ impl Fixture {
         self.answer(nth, Syndrome::nak(code));
     }
 
-    /// Asks to wait for 0.64 ms.
+    /// Delivers an RNR NAK that asks for 0.64 ms.
     fn rnr(&mut self, nth: u32) {
         self.answer(nth, Syndrome::rnr_nak(RnrTimer(12)));
     }
@@ -125,12 +125,12 @@ impl Fixture {
         self.host.arrive(&headers, &[]);
     }
 
-    /// Which work requests have completed since the last call, and how.
+    /// Returns the work requests that have completed since the last call, and their statuses.
     fn ended(&mut self) -> Vec<(u64, Status)> {
         self.host.completions().iter().map(|completion| (completion.wr_id, completion.status)).collect()
     }
 
-    /// As much time passes, and what is due is done at the time it is due.
+    /// Advances time, and handles timers at the end of it.
     fn pass(&mut self, nanoseconds: u64) {
         self.host.now = self.host.now + nanoseconds;
         self.host.engine.timeout(self.host.now, &mut self.host.log);

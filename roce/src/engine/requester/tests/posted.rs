@@ -1,4 +1,4 @@
-//! What a send queue takes, and what is wrong with local memory.
+//! Work requests that a send queue accepts, and errors of local memory.
 
 use super::*;
 use crate::engine::testing::to;

@@ -1,4 +1,4 @@
-//! Reads and atomics: what is asked for, and what is taken for an answer.
+//! Reads and atomics: requests, and accepted responses.
 
 use super::*;
 
@@ -38,7 +38,7 @@ fn a_long_read_is_asked_for_in_pieces_that_fit_the_window() {
     let mut f = Fixture::with(Service::Rc, &AttrChange { path_mtu: Some(4096), ..AttrChange::default() });
     f.post(READ, 1 << 20);
     let sent = f.host.sent();
-    // A quarter of 128 KiB holds 6 packets of 4864. Two requests may be outstanding.
+    // A quarter of 128 KiB holds 6 packets of 4864 bytes. Two requests may be outstanding.
     let asked: Vec<_> = sent
         .iter()
         .map(|(headers, _)| (nth(headers), headers.reth.unwrap().va, headers.reth.unwrap().dmalen))
@@ -142,7 +142,7 @@ fn an_acknowledgement_behind_a_read_says_that_its_response_was_lost() {
     f.ack(1);
     assert_eq!(f.ended(), []);
     assert_eq!(f.leaves(), [(Opcode::RC_RDMA_READ_REQUEST, 0), (Opcode::RC_RDMA_WRITE_ONLY, 1)]);
-    // What was still on its way says the same again, and changes nothing.
+    // A response that was still on its way repeats the information, and changes nothing.
     f.ack(1);
     assert_eq!(f.leaves(), []);
     f.respond(ONLY, 0, &[0; 8]);
@@ -169,7 +169,7 @@ fn what_arrives_after_going_back_moves_where_the_answer_begins() {
     let read = f.post(READ, 1024);
     f.leaves();
     f.respond(FIRST_OF, 0, &[1; 256]);
-    // Overtaken by its successor, before the request for it could leave.
+    // Overtaken by its successor, before the repeated request could leave.
     f.respond(MIDDLE, 2, &[3; 256]);
     f.respond(MIDDLE, 1, &[2; 256]);
     assert_eq!(f.leaves(), [(Opcode::RC_RDMA_READ_REQUEST, 2)]);

@@ -1,4 +1,4 @@
-//! Timers, going back, peers that are not ready.
+//! Timers, retries, and peers that are not ready.
 
 use super::*;
 

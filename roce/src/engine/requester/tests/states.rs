@@ -1,4 +1,4 @@
-//! The send queue drained, failed, flushed, reset.
+//! The send queue: drained, failed, flushed, reset.
 
 use super::*;
 use crate::engine::testing::to;

@@ -1,11 +1,11 @@
-//! Packets that are dropped without a word.
+//! Packets that are dropped silently.
 
 use super::*;
 use crate::engine::testing::{HERE, Host, THERE, to};
 use crate::engine::{Arrival, State};
 
-/// Nothing follows from a write of which something is wrong; the same write as it should be is
-/// carried out.
+/// Checks that a wrong write has no effect, and that the same write without the mistake is
+/// executed.
 #[track_caller]
 fn dropped(name: &str, change: impl FnOnce(&mut Headers, &mut Arrival)) {
     let mut f = Fixture::new(Service::Rc);

@@ -1,5 +1,4 @@
-//! Packets of a peer that knows everything but means harm: whatever comes, each receive ends once,
-//! and answers end.
+//! Packets of a hostile peer that knows everything: each receive ends once, and answers end.
 
 use proptest::prelude::*;
 
@@ -7,7 +6,7 @@ use super::*;
 use crate::engine::testing::to;
 use crate::engine::{State, Urgency};
 
-/// A request near what would be right.
+/// A request close to a correct one.
 #[derive(Clone, Debug)]
 struct Any {
     operation: u8,
@@ -63,7 +62,7 @@ proptest! {
             }
         }
         answers += f.host.sent().len();
-        // A read is at most the whole memory, an acknowledgement at most one per request.
+        // A read is at most the whole memory, and each request causes at most one acknowledgement.
         prop_assert!(answers <= requests.len() * 17);
         prop_assert!(service == Service::Rc || answers == 0);
         f.host.modify(f.qpn, &to(State::Err));

@@ -1,4 +1,4 @@
-//! InfiniBand: who a connected queue pair hears, with a GRH and without.
+//! InfiniBand: the packets that a connected queue pair accepts, with a GRH and without.
 
 use super::*;
 use crate::engine::testing::{HERE, THERE};

@@ -1,10 +1,10 @@
-//! Completions that bring along what was sent.
+//! Completions that carry the bytes of a message.
 
 use super::*;
 use crate::engine::{InlineCompletion, QpInit, RecvWr, Sge, Status};
 use crate::wire::ieth;
 
-/// Up to 32 bytes come with completions.
+/// Completions carry up to 32 bytes.
 fn fixture(service: Service) -> Fixture {
     let mut host = Host::new();
     let inline_completion = InlineCompletion { requester: 0, responder: 32 };
@@ -13,7 +13,7 @@ fn fixture(service: Service) -> Fixture {
     Fixture { host, qpn, mr, psn: Psn::new(0xff_fffe) }
 }
 
-/// A receive of 300 bytes that nobody may write to.
+/// Posts a receive of 300 bytes without the right to write.
 fn post_closed(f: &mut Fixture) {
     let sge = Sge { lkey: !f.mr.key, ..f.mr.sge(0, 300) };
     f.host.post_recv(f.qpn, 1, &[sge]);

@@ -1,4 +1,4 @@
-//! The longest message: 2^31 bytes, and none of more.
+//! The longest message: 2³¹ bytes and no more.
 
 use super::*;
 use crate::engine::MemoryAttr;
@@ -7,8 +7,8 @@ use crate::sim::VecRegion;
 
 const LONGEST: u32 = 1 << 31;
 
-/// A queue pair and a registration of 2^32 bytes, of which the first 4096 exist: no packet here
-/// goes beyond them.
+/// Returns a queue pair and a registration of 2³² bytes, of which the first 4096 exist: no packet
+/// here goes beyond them.
 fn large() -> Fixture {
     let mut f = Fixture::new(Service::Rc);
     let length = 1 << 32;

@@ -1,4 +1,4 @@
-//! Requests written by hand, one field at a time, and what the responder makes of them.
+//! Requests written by hand, one field at a time, and the responder's reaction.
 
 mod dropped;
 mod hostile;
@@ -20,7 +20,7 @@ use crate::wire::{
     Headers, NakCode, Opcode, Psn, Syndrome, aeth, atomic_eth, bth, imm, packet::pad_for, reth,
 };
 
-/// A connected queue pair of a path MTU of 256, and memory that its peer may do everything to.
+/// A connected queue pair with a path MTU of 256, and memory with all remote rights.
 struct Fixture {
     host: Host,
     qpn: Qpn,
@@ -33,7 +33,7 @@ impl Fixture {
         Self::with(service, &AttrChange::default())
     }
 
-    /// With some attributes other than those of [`connected`].
+    /// Returns a fixture with some attributes other than those of [`connected`].
     fn with(service: Service, change: &AttrChange) -> Self {
         let mut host = Host::new();
         let init = host.init(service);
@@ -43,8 +43,8 @@ impl Fixture {
         Self { host, qpn, mr, psn: Psn::new(0xff_fffe) }
     }
 
-    /// A request with the next sequence number, which asks for an acknowledgement where a message
-    /// ends.
+    /// Returns a request with the next sequence number. It asks for an acknowledgement at the end
+    /// of a message.
     fn request(&mut self, opcode: Opcode, payload: &[u8]) -> Headers {
         let mut bth = bth::Repr::new(opcode, self.qpn.0, self.psn);
         bth.pad_cnt = pad_for(payload.len());
@@ -55,13 +55,13 @@ impl Fixture {
         headers
     }
 
-    /// It arrives.
+    /// Delivers such a request.
     fn arrive(&mut self, opcode: Opcode, payload: &[u8]) {
         let headers = self.request(opcode, payload);
         self.host.arrive(&headers, payload);
     }
 
-    /// A write to, or a read of, the memory.
+    /// Returns a write to, or a read of, the memory.
     fn rdma(&mut self, opcode: Opcode, payload: &[u8], offset: u64, dmalen: u32) -> Headers {
         let mut headers = self.request(opcode, payload);
         headers.reth = Some(reth::Repr { va: self.mr.addr + offset, rkey: self.mr.key, dmalen });
@@ -86,7 +86,7 @@ impl Fixture {
         self.host.post_recv(self.qpn, wr_id, &[sge]);
     }
 
-    /// What leaves: opcode, sequence number and syndrome of each packet.
+    /// Returns the opcode, sequence number and syndrome of each packet that leaves.
     fn sent(&mut self) -> Vec<(Opcode, u32, u8)> {
         let syndrome = |headers: &Headers| headers.aeth.map_or(0, |aeth| aeth.syndrome.0);
         self.host
@@ -101,7 +101,7 @@ impl Fixture {
     }
 }
 
-/// An acknowledgement, as [`Fixture::sent`] tells it.
+/// Returns an acknowledgement in the form of [`Fixture::sent`].
 fn ack(psn: u32) -> (Opcode, u32, u8) {
     (Opcode::RC_ACKNOWLEDGE, psn, Syndrome::ACK.0)
 }
@@ -114,7 +114,7 @@ fn rnr(psn: u32, code: u8) -> (Opcode, u32, u8) {
     (Opcode::RC_ACKNOWLEDGE, psn, Syndrome::rnr_nak(aeth::RnrTimer(code)).0)
 }
 
-/// Bytes that are not those of the memory.
+/// Returns bytes that differ from those of the memory.
 fn data(length: usize) -> Vec<u8> {
     (0..length).map(|n| 0x80 | (n % 127) as u8).collect()
 }

@@ -1,4 +1,4 @@
-//! Reads and atomics: answers of their own, in order, and again when asked for again.
+//! Reads and atomics: their own responses, in order, and again when the peer asks again.
 
 use super::*;
 use crate::engine::testing::ALL;
@@ -26,7 +26,7 @@ fn a_read_is_answered_in_packets_of_the_path_mtu() {
             (Opcode::RC_RDMA_READ_RESPONSE_LAST, 0, memory[512..].to_vec()),
         ]
     );
-    // Its three numbers are used up.
+    // The read has used its three numbers.
     let write = f.rdma(Opcode::RC_RDMA_WRITE_ONLY, &[1; 4], 0, 4);
     assert_eq!(write.bth.psn, Psn::new(1));
     f.host.arrive(&write, &[1; 4]);
@@ -106,7 +106,8 @@ fn a_duplicate_write_before_reads_does_not_acknowledge_them() {
     let (headers, _) = &sent[0];
     assert_eq!((sent.len(), headers.bth.opcode, headers.bth.psn), (1, Opcode::RC_ACKNOWLEDGE, write.bth.psn));
     assert_eq!(headers.aeth.unwrap().msn, 1);
-    // With something behind them it is for that, and what is not answered before it is lost.
+    // With a request behind them, the acknowledgement is for that one, and unanswered earlier ones
+    // are lost.
     let behind = f.rdma(Opcode::RC_RDMA_WRITE_ONLY, &[1; 4], 2000, 4);
     f.host.arrive(&behind, &[1; 4]);
     f.host.arrive(&write, &[1; 4]);
@@ -289,7 +290,7 @@ fn more_reads_than_agreed_are_refused() {
     }
     assert_eq!(f.host.state(f.qpn), State::Err);
     assert_eq!(f.host.events(), [Event::QpRequestError(f.qpn)]);
-    // What was accepted before is answered before.
+    // Requests accepted earlier are answered earlier.
     let ok = Syndrome::ACK.0;
     assert_eq!(
         f.sent(),

@@ -1,4 +1,4 @@
-//! Sends and writes that are as they should be.
+//! Correct sends and writes.
 
 use super::*;
 use crate::engine::testing::RECV_CQ;

@@ -1,11 +1,11 @@
-//! Requests that are refused for ever: what the peer is told, what the program is told, and what
-//! becomes of the queue.
+//! Refused requests: the peer's NAK, the program's completion and event, and the state of the queue
+//! pair.
 
 use super::*;
 use crate::engine::testing::{ALL, to};
 use crate::engine::{Access, Event, PostRefused, RecvWr, Sge, State, Status};
 
-/// What a refused packet leads to: a NAK, an event, the error state, receives flushed.
+/// Checks the consequences of a refused packet: a NAK, an event, the error state, flushed receives.
 #[track_caller]
 fn refused(name: &str, make: impl FnOnce(&mut Fixture) -> (Headers, Vec<u8>), code: NakCode) {
     let mut f = Fixture::new(Service::Rc);
@@ -26,7 +26,7 @@ fn refused(name: &str, make: impl FnOnce(&mut Fixture) -> (Headers, Vec<u8>), co
     assert_eq!(flushed, [(1, Status::Flushed), (2, Status::Flushed)], "{name}");
     assert_eq!(f.host.log.retired_recvs, 2, "{name}");
     assert_eq!(f.bytes(0, 4096), before, "{name}");
-    // It is deaf now.
+    // It does not hear packets now.
     f.arrive(Opcode::RC_SEND_ONLY, &[1; 4]);
     assert!(f.sent().is_empty() && f.host.completions().is_empty(), "{name}");
 }
@@ -168,7 +168,7 @@ fn packets_of_a_wrong_length() {
     refused("a pad where none belongs", make, invalid);
 }
 
-/// A message that the receive cannot take.
+/// Checks the consequences of a message that the receive cannot hold.
 #[track_caller]
 fn receive_fails(sge: impl FnOnce(&mut Fixture) -> Sge, status: Status, code: NakCode) {
     let mut f = Fixture::new(Service::Rc);
@@ -276,7 +276,7 @@ fn a_reset_forgets_everything() {
 #[test]
 fn what_has_ended_before_the_queue_pair_failed_is_acknowledged() {
     let fails: [fn(&mut Fixture); 2] = [
-        // The next message finds its completion queue full.
+        // The completion queue is full for the next message.
         |f| {
             f.host.log.full = true;
             f.arrive(Opcode::RC_SEND_ONLY, &[1; 4]);

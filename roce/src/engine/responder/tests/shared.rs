@@ -6,7 +6,7 @@ use crate::engine::{CqId, Event, Refused, SrqId, State, Status, XrcDomain};
 use crate::engine::{PostRefused, RecvWr};
 use crate::wire::xrceth;
 
-/// Two queue pairs on one shared receive queue of 4.
+/// Returns two queue pairs on one shared receive queue of 4.
 fn pair() -> (Fixture, Qpn, SrqId) {
     let mut host = Host::new();
     let srq = host.engine.create_srq(host.pd, 4, 2, None).unwrap();
@@ -62,7 +62,7 @@ fn the_error_state_flushes_the_receive_in_use_and_tells_that_it_was_the_last() {
     let done = f.host.completions();
     assert_eq!((done.len(), done[0].wr_id, done[0].status), (1, 0, Status::Flushed));
     assert_eq!(f.host.events(), [Event::LastWqeReached(f.qpn)]);
-    // The other queue pair goes on.
+    // The other queue pair continues.
     (f.qpn, f.psn) = (other, Psn::new(0xff_fffe));
     f.arrive(Opcode::RC_SEND_ONLY, &[2; 100]);
     assert_eq!(f.host.completions()[0].wr_id, 1);
@@ -88,7 +88,7 @@ fn receives_are_not_posted_beside_a_shared_queue() {
     assert_eq!(engine.destroy_srq(srq), Err(Refused::Busy));
 }
 
-/// A target of domain 9, and a shared receive queue of each of the domains.
+/// Returns a target of domain 9, and a shared receive queue of this domain.
 fn target(domain: u32) -> (Fixture, SrqId) {
     let mut f = Fixture::new(Service::XrcTarget);
     let srq = f.host.engine.create_srq(f.host.pd, 4, 2, Some(XrcDomain(domain))).unwrap();
