@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   cargo bench -p roce --bench engine               a table: nanoseconds and instructions
-//!   cargo bench -p roce --bench engine -- --check    no timing; fails where one takes more instructions than it may
+//!   cargo bench -p roce --bench engine -- --check    no timing; fails above a limit
 //! ```
 //!
 //! The cost of a message is that of both sides: posted, sent, received, acknowledged, completed.
@@ -61,17 +61,17 @@ struct Side {
 impl Side {
     fn new(last: u8) -> Self {
         let mut engine = Engine::new(Config::default(), VecMemory::default(), Rng::new(last.into()));
-        let pd = engine.alloc_pd().expect("a protection domain");
+        let pd = engine.alloc_pd().expect("the engine has room for a protection domain");
         let buffer = engine.memory().add(vec![7; MEMORY]);
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
         let attr = MemoryAttr { pd, iova: 0x10_0000, length: MEMORY as u64, access };
         let lkey = engine
             .reg_mr(&attr, VecRegion { buffer, start: 0, length: MEMORY as u64 })
-            .expect("a registration");
+            .expect("the engine has room for a registration");
         let cap =
             QpCap { max_send_wr: 64, max_recv_wr: 64, max_send_sge: 2, max_recv_sge: 2, max_inline_data: 64 };
         let init = QpInit { cap, sq_sig_all: true, ..QpInit::new(Service::Rc, pd, CqId(0), CqId(1)) };
-        let qpn = engine.create_qp(&init).expect("a queue pair");
+        let qpn = engine.create_qp(&init).expect("the engine has room for a queue pair");
         let gid = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, last];
         let sge = Sge { addr: attr.iova, length: 0, lkey };
         Self { engine, ended: Ended::default(), qpn, sge, gid }
@@ -98,7 +98,9 @@ impl Side {
         };
         for state in [State::Init, State::Rtr, State::Rts] {
             let change = AttrChange { state: Some(state), ..change };
-            self.engine.modify_qp(self.qpn, &change, Time(0), &mut self.ended).expect("a transition");
+            self.engine
+                .modify_qp(self.qpn, &change, Time(0), &mut self.ended)
+                .expect("the transition exists");
         }
     }
 }
@@ -141,11 +143,11 @@ impl World {
             let sges = [Sge { length: case.length, ..b.sge }];
             b.engine
                 .post_recv(b.qpn, &RecvWr { wr_id: 2, sges: &sges }, now, &mut b.ended)
-                .expect("room for a receive");
+                .expect("the queue has room for a receive");
         }
         let before = a.ended.completions;
         let wr = SendWr { wr_id: 1, op, flags: SendFlags::default(), payload, remote_srq: 0 };
-        a.engine.post_send(a.qpn, &wr, now, &mut a.ended).expect("room for a send");
+        a.engine.post_send(a.qpn, &wr, now, &mut a.ended).expect("the queue has room for a send");
         while a.ended.completions == before {
             carry(now, a, b, self.buf.as_mut_slice());
             carry(now, b, a, self.buf.as_mut_slice());

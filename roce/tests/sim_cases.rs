@@ -184,7 +184,10 @@ fn a_queue_pair_that_was_reset_connects_again() {
         p.settle();
         let attr = roce::engine::Attr { sq_psn: 0xff_fffe, rq_psn: 1000 * round as u32, ..connected_attr() };
         p.fabric.connect((p.a, p.qp_a), (p.b, p.qp_b), &attr).unwrap();
-        assert!(p.ended(p.a).is_empty() && p.ended(p.b).is_empty(), "what was reset does not complete");
+        assert!(
+            p.ended(p.a).is_empty() && p.ended(p.b).is_empty(),
+            "a work request that was reset does not complete"
+        );
     }
 }
 

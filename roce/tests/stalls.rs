@@ -241,7 +241,7 @@ impl Victim {
     fn run(&mut self, count: u64) {
         for _ in 0..count {
             while self.transmit().is_none() {
-                self.now = self.engine.deadline().expect("a moment when answers go on").max(self.now);
+                self.now = self.engine.deadline().expect("answers continue").max(self.now);
                 self.engine.timeout(self.now, &mut Deaf);
             }
         }
@@ -263,7 +263,7 @@ impl Victim {
                     before.bytes += len;
                 }
                 None => {
-                    self.now = self.engine.deadline().expect("a moment when answers go on").max(self.now);
+                    self.now = self.engine.deadline().expect("answers continue").max(self.now);
                     self.engine.timeout(self.now, &mut Deaf);
                 }
             }
@@ -429,7 +429,7 @@ fn one_peer_has_a_window_of_answers_at_a_time_however_many_queue_pairs_it_has() 
     assert!(cost <= WINDOW && cost + 4096 + 64 + PACKET_COST > WINDOW, "{cost} in {packets} packets");
     let mut sent = cost;
     for _ in 0..100 {
-        let at = victim.engine.deadline().expect("a moment when answers go on");
+        let at = victim.engine.deadline().expect("answers continue");
         assert!(at > victim.now);
         victim.now = Time(at.0 - 1);
         victim.engine.timeout(victim.now, &mut Deaf);

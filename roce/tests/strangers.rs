@@ -151,7 +151,7 @@ fn one_of_2_to_the_24_sequence_numbers_delivers_a_message_to_a_known_reliable_qu
         victim.hear(&headers(Opcode::RC_SEND_ONLY, qpn.0, guess), &[1; 8]);
     }
     assert_eq!(victim.log.received, 1);
-    assert_eq!(victim.engine.query_qp(qpn).unwrap().0, State::Rts, "the others do no harm");
+    assert_eq!(victim.engine.query_qp(qpn).unwrap().0, State::Rts, "the other numbers have no effect");
 }
 
 #[test]
@@ -256,9 +256,9 @@ fn a_stale_key_names_something_again_as_rarely_as_a_random_one() {
     let indices = stale.iter().filter(|key| victim.engine.mr_by_index(*key >> 8).is_some()).count();
     assert_near(indices as u64, (STALE * LIVE) as f64 / 16_777_216.0);
     let opened = stale.iter().filter(|key| live.contains(key)).count();
-    assert!(opened <= 2, "{opened} stale keys open something, where 0.07 are expected");
+    assert!(opened <= 2, "{opened} stale keys allow access, where 0.07 are expected");
     // Two of 301,000 draws of 32 bits are equal 10.5 times.
     let distinct: HashSet<&u32> = keys.iter().collect();
     let repeated = keys.len() - distinct.len();
-    assert!(repeated < 30, "{repeated} keys were given again");
+    assert!(repeated < 30, "{repeated} keys were drawn again");
 }

@@ -160,7 +160,7 @@ fn packets_that_are_stale_or_ahead_or_answer_nothing_teach_nothing() {
         assert_eq!(host.message(OTHER, psn), (0, 0));
     }
     assert_eq!(host.acknowledgement(OTHER, PSN), (0, 0));
-    assert_eq!(host.message(ITS, PSN), (1, 0), "the peer is heard from its own port");
+    assert_eq!(host.message(ITS, PSN), (1, 0), "packets from the peer's own port are accepted");
     assert_eq!(host.message(OTHER, PSN + 1), (1, 1));
 }
 

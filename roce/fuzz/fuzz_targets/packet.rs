@@ -14,7 +14,7 @@ fuzz_target!(|bytes: &[u8]| {
     match Packet::new_checked(bytes) {
         Err(error) => assert_eq!(parsed, Err(error)),
         Ok(packet) => {
-            let (headers, payload) = parsed.expect("one check for both");
+            let (headers, payload) = parsed.expect("both entries check the same");
             assert_eq!(packet.headers(), headers);
             assert_eq!(packet.payload(), &bytes[payload.clone()]);
             assert_eq!(payload.start, headers.len());

@@ -7,8 +7,8 @@
 //! requests, refusals and acknowledgements ([`output`](super::output)).
 //!
 //! ```text
-//!   line      peer A ──► peer C          the first one sends a quantum of its first queue pair, then both go to the end
-//!               │          │
+//!   line      peer A ──► peer C     the first sends a quantum of its first queue
+//!               │          │         pair, then both move to the end
 //!              qp 1       qp 7
 //!              qp 2
 //!              qp 3

@@ -22,12 +22,12 @@
 //! | | `scheduler` | queue pairs that have a packet to send, by class |
 //! | | `qp` | the data of a queue pair |
 //! | | `multicast` | multicast groups and their members |
-//! | parts | `queue` | send, receive and shared receive queues: preallocated rings of work requests |
+//! | parts | `queue` | send and (shared) receive queues: preallocated rings of work requests |
 //! | | `scatter` | lists of scatter/gather elements: bytes to registered memory and back |
 //! | | `keys` | memory regions and windows: keys, rights, protection domains, ranges |
 //! | | `table` | objects by number |
 //! | | `random` | [`Random`], the source of the numbers of objects |
-//! | | `memory` | [`Memory`], which holds payload; [`Sink`], which receives completions and events |
+//! | | `memory` | [`Memory`] for payload; [`Sink`] for completions and events |
 //! | | `types` | values: numbers of objects, attributes, work requests, completions |
 //!
 //! Invariant: a module uses only modules below it in this table.

@@ -3,8 +3,8 @@
 //! | class | packets | bounded by |
 //! |---|---|---|
 //! | requests | work requests posted here | [`Config::burst`] packets of a queue pair in a row |
-//! | refusals | NAKs | one for each queue pair |
-//! | owed | plain acknowledgements | one for each queue pair; with [`Urgency::Now`], only with answers |
+//! | refusals | NAKs | one of each queue pair |
+//! | owed | plain acknowledgements | one of each queue pair; [`Urgency::Now`]: if answers wait |
 //! | answers | read responses, atomic results | a quantum of a queue pair, a window of a peer |
 //!
 //! The classes leave in this order, so that packets that a peer causes are behind packets that this
@@ -21,9 +21,9 @@
 //!
 //! | an innocent's | leaves after at most |
 //! |---|---|
-//! | posted request | its queue, [`Config::burst`] of each queue pair; a round for each `SHARE` of them |
-//! | refusal | its queue, one of each queue pair; a round for each `SHARE` of them, and one more |
-//! | acknowledgement | its queue, one of each queue pair; a round for each `SHARE` of them, and one more |
+//! | posted request | its queue, a burst of each queue pair; a round for each `SHARE` of them |
+//! | refusal | its queue, one of each queue pair; a round for each `SHARE`, and one more |
+//! | acknowledgement | its queue, one of each queue pair; a round for each `SHARE`, and one more |
 //! | answer | a round for each other *peer* with answers, and `SHARE` packets of each other class |
 //!
 //! A quantum is at most 64 packets, and less than 65,732 bytes. The requests in the first row are

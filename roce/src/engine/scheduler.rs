@@ -1,4 +1,4 @@
-//! [`Scheduler`]: the queue pairs that have a packet to send, by class, and the bytes of requests in flight.
+//! [`Scheduler`]: queue pairs that have a packet to send, and the bytes of requests in flight.
 //!
 //! [`output`](super::output) takes queue pairs out, in the order that it documents.
 

@@ -6,7 +6,8 @@
 //! differ, and each draw succeeds with a probability of at least one half.
 //!
 //! ```text
-//!   number 0x5a3c41 ── & mask ──► slots[0x41] = (0x5a3c41, object)      other numbers with these low bits find nothing
+//!   number 0x5a3c41 ── & mask ──► slots[0x41] = (0x5a3c41, object)
+//!                                        other numbers with these low bits find nothing
 //! ```
 //!
 //! A removed number finds nothing until it is drawn again, which is as likely as any other number.
@@ -220,7 +221,11 @@ mod tests {
         let mut table = Table::new(8, 24, 16, 8);
         let mut script = Script(&[0xab12_3450, 0x0f, u32::MAX, 0x1200_0018, 0x1200_0019]);
         assert_eq!(table.insert('a', &mut script), Ok(0x12_3450), "the upper byte is cut off");
-        assert_eq!(table.insert('b', &mut script), Ok(0x00_0019), "15, all ones, and the place of the first");
+        assert_eq!(
+            table.insert('b', &mut script),
+            Ok(0x00_0019),
+            "15 is reserved, all ones is excluded, and the first has taken that place"
+        );
         assert_eq!(table.insert('c', &mut script), Err(Refused::NoNumbers), "the source has failed");
         assert_eq!(table.len(), 2);
     }
@@ -248,7 +253,7 @@ mod tests {
             if rng.below(100) < 52 {
                 if let Ok(number) = table.insert(step, &mut random) {
                     assert!((2..0xfff).contains(&number));
-                    assert_eq!(model.insert(number, step), None, "a number of two objects");
+                    assert_eq!(model.insert(number, step), None, "two objects have the same number");
                 }
             } else if let Some(number) = table.number_at(rng.below(table.len() as u64 + 1) as usize) {
                 assert_eq!(table.remove(number), model.remove(&number));

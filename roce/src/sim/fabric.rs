@@ -45,7 +45,7 @@ pub struct NotIdle {
 
 impl fmt::Display for NotIdle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the fabric is not idle: {} things are still to happen", self.pending)
+        write!(f, "the fabric is not idle: {} steps are pending", self.pending)
     }
 }
 
@@ -141,7 +141,7 @@ impl Fabric {
         let id = EndpointId(self.endpoints.len());
         let random = Rng::split(self.seed, NUMBERS | id.0 as u64);
         let mut engine = Engine::new(config, VecMemory::default(), random);
-        let pd = engine.alloc_pd().expect("an engine has a protection domain");
+        let pd = engine.alloc_pd().expect("the configuration allows a protection domain");
         let next_addr = 0x1_0000_0000 * (id.0 as u64 + 1);
         let (program, port) = (Program::default(), Port::default());
         self.endpoints.push(Endpoint { engine, program, port, pd, next_addr });

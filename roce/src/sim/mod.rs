@@ -7,7 +7,7 @@
 //! | module | contents |
 //! |---|---|
 //! | `fabric` | **start here**: [`Fabric`], virtual time and the event queue |
-//! | `calls` | the calls of programs at an endpoint: memory, queue pairs, work requests, completions |
+//! | `calls` | calls at an endpoint: memory, queue pairs, work requests, completions |
 //! | `endpoint` | [`Endpoint`], an engine with its memory, completions and events |
 //! | `link` | [`Link`], one direction between two endpoints: latency, bandwidth, faults |
 //! | `memory` | [`VecMemory`], vectors as registered memory |

@@ -162,7 +162,7 @@ impl fmt::Display for Fate {
             Self::Lost => f.write_str("lost"),
             Self::Down => f.write_str("lost, link down"),
             Self::Corrupted => f.write_str("dropped, corrupted"),
-            Self::NoRoute(gid) => write!(f, "nobody has the address {gid:x?}"),
+            Self::NoRoute(gid) => write!(f, "no endpoint has the address {gid:x?}"),
         }
     }
 }

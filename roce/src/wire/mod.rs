@@ -72,7 +72,7 @@ impl fmt::Display for Malformed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Malformed::Truncated => "packet is shorter than the headers of its opcode",
-            Malformed::Padding => "packet's pad count is more than its payload",
+            Malformed::Padding => "packet's pad count exceeds the bytes behind its headers",
             Malformed::Version => "packet's transport header version is not 0",
         })
     }

@@ -113,7 +113,7 @@ impl World {
                     at.checked_sub(*start).and_then(|at| bytes.get(at)) == Some(found)
                 };
                 let known = *found == peer.area_before[at] || writes.iter().any(covers);
-                ensure!(known, "the peer's memory holds {found} at {at}, which nobody wrote");
+                ensure!(known, "the peer's memory holds {found} at {at}, which was never written");
             }
             return Ok(());
         }

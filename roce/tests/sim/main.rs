@@ -1,7 +1,7 @@
 //! Random traffic on random topologies with random faults, against a model of the possible results.
 //!
 //! ```text
-//! cargo test -p roce --test sim                                     100 seeds; 1,000 with --release
+//! cargo test -p roce --test sim                                    100 seeds; 1,000 with --release
 //! ROCE_SIM_SEEDS=10000 cargo test -p roce --release --test sim      more
 //! ROCE_SIM_SEED=1234 cargo test -p roce --test sim                  one, with its trace
 //! ```
@@ -47,7 +47,7 @@ type Tally = BTreeMap<String, u64>;
 fn run(seed: u64, show: bool) -> Result<Tally, String> {
     let mut world = match catch_unwind(|| World::new(seed)) {
         Ok(world) => world,
-        Err(_) => return Err(format!("seed {seed}: panic while the world was made")),
+        Err(_) => return Err(format!("seed {seed}: panic while the world was created")),
     };
     if show {
         world.fabric.keep_trace(usize::MAX);

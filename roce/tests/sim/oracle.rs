@@ -30,7 +30,7 @@ impl World {
                 *meter = Meter { seen: answered, level: meter.level.saturating_sub(leaked) + cost, at: now };
                 let level = meter.level.div_ceil(1000);
                 let most = u128::from(u64::from(config.window_bytes).max(LARGEST));
-                ensure!(level <= most, "{level} bytes of answers are on their way from {from} to {to}");
+                ensure!(level <= most, "{level} bytes of answers are in flight from {from} to {to}");
                 if level + u128::from(LARGEST) > most && u64::from(config.window_bytes) > LARGEST {
                     self.count("windows of answers used up");
                 }
@@ -46,7 +46,7 @@ impl World {
             let id = self.eps[ep].id;
             while let Some(told) = self.fabric.next_told(id) {
                 if let Told::Complete(cq, _) = told {
-                    ensure!(self.fabric.poll(id, cq).is_some(), "a completion was told and is not there");
+                    ensure!(self.fabric.poll(id, cq).is_some(), "a completion was reported and is missing");
                 }
                 if self.weather != Weather::Damage {
                     self.hear(ep, told)?;
@@ -199,7 +199,7 @@ impl World {
                             let known = found == before || later.iter().any(covers);
                             ensure!(
                                 known,
-                                "it read {found} at {at}, which is {before} and nobody wrote there"
+                                "it read {found} at {at}, which is {before}, and no write explains it"
                             );
                         }
                     }
@@ -207,12 +207,15 @@ impl World {
             }
             What::CompareSwap { into, found, .. } | What::FetchAdd { into, found, .. } => {
                 let told = word(self.fabric.bytes(id, into));
-                ensure!(told == *found, "it found {told:#x}, and {found:#x} was there");
+                ensure!(told == *found, "it returned {told:#x}, and the word was {found:#x}");
             }
             What::Count { into } => {
                 let told = word(self.fabric.bytes(id, into));
                 let at = self.halves[sender.peer].ep;
-                ensure!(!self.eps[at].counted.contains(&told), "two found {told} at the counter");
+                ensure!(
+                    !self.eps[at].counted.contains(&told),
+                    "two atomics returned {told} from the counter"
+                );
                 self.eps[at].counted.push(told);
                 self.eps[at].uncounted -= 1;
             }

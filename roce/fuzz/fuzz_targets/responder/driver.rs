@@ -391,7 +391,8 @@ impl World {
             };
             self.packets += 1;
             assert_eq!(transmit.len % 4, 0);
-            Headers::parse(&buf[..transmit.len + ICRC_LEN]).expect("what is written can be read");
+            Headers::parse(&buf[..transmit.len + ICRC_LEN])
+                .expect("the engine writes packets that can be parsed");
         }
     }
 
@@ -459,7 +460,11 @@ impl World {
         for (qpn, posted) in &self.log.posted {
             assert!(posted.is_empty(), "receives of {qpn:?} that never ended: {posted:?}");
         }
-        assert_eq!(self.engine.memory().bytes(self.sealed), [0x5a; SIZE], "nobody may write there");
+        assert_eq!(
+            self.engine.memory().bytes(self.sealed),
+            [0x5a; SIZE],
+            "this memory has no right to write"
+        );
     }
 }
 

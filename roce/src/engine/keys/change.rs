@@ -200,11 +200,11 @@ mod tests {
         assert_eq!(keys.bind(PD, QPN, &bind), Err(KeyRefused));
         let change = MrChange { new_variant: Some(9), ..MrChange::default() };
         let moved = keys.change(key >> 8, change).unwrap();
-        assert_eq!(found(&keys, PD, moved, 0x1000, 1), None, "a new variant makes nothing valid");
+        assert_eq!(found(&keys, PD, moved, 0x1000, 1), None, "a new variant does not make the region valid");
         assert_eq!(keys.change(key >> 8, valid(true)), Ok(moved));
         assert_eq!(found(&keys, PD, moved, 0x1000, 1), Some(('a', 0)));
         keys.change(key >> 8, valid(false)).unwrap();
-        assert_eq!(keys.remove_region(moved), Ok((PD, 'a')), "an invalid one is taken back as others are");
+        assert_eq!(keys.remove_region(moved), Ok((PD, 'a')), "an invalid region can be removed, too");
     }
 
     #[test]
@@ -239,7 +239,7 @@ mod tests {
         let through = |keys: &Keys<char>| keys.remote(PD, QPN, window ^ 1, 0x1010, 16, access).is_some();
         assert!(through(&keys));
         keys.change(key >> 8, MrChange { new_variant: Some(1), ..MrChange::default() }).unwrap();
-        assert!(through(&keys), "its owner's key is not the window's");
+        assert!(through(&keys), "the owner's key is not the key of the window");
         keys.invalidate(PD, QPN, window ^ 1).unwrap();
         assert_eq!(
             keys.change(key >> 8, MrChange { valid: Some(false), ..MrChange::default() }),

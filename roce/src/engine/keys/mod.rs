@@ -7,7 +7,7 @@
 //! ```text
 //! window:  alloc ──► free ──bind──► bound ──invalidate (type 2), bind of length 0 (type 1)──► free
 //!                                     └──bind again (type 1)──► bound
-//! region:  insert ──► valid ──change, invalidate (where it was asked for)──► invalid ──change──► valid
+//! region:  insert ──► valid ──change, invalidate (if allowed)──► invalid ──change──► valid
 //! ```
 //! `change` is a later change by the owner of a region.
 //!

@@ -158,7 +158,7 @@ fn a_window_of_type_1_is_bound_again_and_unbound_by_a_bind_to_nothing() {
     let other = keys.insert(&attr(0x1000, 64), 'b', &mut random()).unwrap();
     keys.bind(PD, QPN, &bind(rkey, other)).unwrap();
     assert_eq!(readable(&keys, rkey ^ 1, 0x1010, 1), Some(('b', 16)));
-    assert!(keys.remove_region(lkey).is_ok(), "nothing is bound to it any more");
+    assert!(keys.remove_region(lkey).is_ok(), "no window is bound to it any more");
     keys.bind(PD, QPN, &Bind { length: 0, lkey: 0, ..bind(rkey ^ 1, 0) }).unwrap();
     assert_eq!(readable(&keys, rkey, 0x1010, 1), None);
     assert!(keys.remove_region(other).is_ok());

@@ -4,7 +4,7 @@
 //!   begin        next              end
 //!     ▼            ▼                ▼
 //!   ┌────┬────┬────┬────┬────┬────┐
-//!   │sent│sent│due │sent│due │due │   reads and atomics, by sequence number; then one NAK or acknowledgement
+//!   │sent│sent│due │sent│due │due │   reads and atomics, by PSN; then one NAK or acknowledgement
 //!   └────┴────┴────┴────┴────┴────┘
 //! ```
 //! At most [`max_dest_rd_atomic`](crate::engine::Attr::max_dest_rd_atomic) are remembered: a

@@ -4,7 +4,7 @@
 //! | | its own queue | a shared queue |
 //! |---|---|---|
 //! | [`take`] | it stays at the front | it leaves the queue, and is retired; elements are copied |
-//! | [`recv::finish`](crate::engine::finish::recv::finish) | it leaves the queue, is retired and completes | it completes |
+//! | `recv::finish` | it leaves the queue, is retired and completes | it completes |
 
 use crate::engine::environment::Environment;
 use crate::engine::memory::{Memory, Sink};

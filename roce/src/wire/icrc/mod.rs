@@ -19,7 +19,8 @@
 //!
 //! ```
 //! use roce::wire::icrc::{Flow, Icrc, Verdict, compute};
-//! let flow = Flow { src: [10, 0, 0, 1].into(), dst: [10, 0, 0, 2].into(), src_port: 0xc000, dst_port: 4791 };
+//! let (src, dst) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
+//! let flow = Flow { src, dst, src_port: 0xc000, dst_port: 4791 };
 //! let icrc = Icrc::new(flow);
 //! let mut packet = vec![0; 100];
 //! let crc = compute(icrc.seed(0, true, packet.len()), &packet[..96]);

@@ -59,7 +59,7 @@ fn a_change_of_the_domain_takes_the_reference_along() {
     let wraps = MrChange { iova_and_length: Some((u64::MAX, 2)), ..MrChange::default() };
     assert!(matches!(host.engine.update_mr(key, wraps), Err(Refused::Invalid(_))));
     assert!(host.engine.dereg_mr(key).is_ok());
-    assert_eq!(host.engine.dealloc_pd(other), Ok(()), "a refused change holds nothing");
+    assert_eq!(host.engine.dealloc_pd(other), Ok(()), "a refused change does not use the protection domain");
     assert_eq!(host.engine.update_mr(key, MrChange::default()), Err(Refused::NoSuchObject));
 }
 

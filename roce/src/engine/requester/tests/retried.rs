@@ -167,7 +167,7 @@ fn a_loss_halves_what_may_be_in_flight_and_progress_restores_it() {
     f.nak(0, NakCode::PSN_SEQUENCE_ERROR);
     let sent = f.host.sent();
     assert!(sent.len() <= before / 2 + 1, "{} of {before}", sent.len());
-    assert!(sent.last().unwrap().0.bth.ack_req, "nobody would make room otherwise");
+    assert!(sent.last().unwrap().0.bth.ack_req, "otherwise nothing would make room");
     let mut upto = sent.len() as u32;
     let mut most = 0;
     while upto < 256 {

@@ -190,10 +190,10 @@ fn queue_pairs_that_wait_for_the_window_get_their_turns() {
     for nth in 0..4 {
         let before = f.host.engine.query_qp(other).unwrap().1.sq_psn;
         f.ack(nth);
-        assert_eq!(f.leaves().len(), 1, "what was acknowledged makes room for one");
+        assert_eq!(f.leaves().len(), 1, "the acknowledged packet makes room for one");
         turns.push(f.host.engine.query_qp(other).unwrap().1.sq_psn != before);
     }
-    assert!(turns.contains(&true), "the one that has the most does not take all that becomes free");
+    assert!(turns.contains(&true), "the queue pair with the most in flight does not take all room");
 }
 
 proptest! {

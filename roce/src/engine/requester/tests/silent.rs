@@ -50,7 +50,7 @@ fn a_long_message_goes_on_beside_silent_peers() {
             let sent = f.host.sent();
             assert!(!sent.is_empty(), "stuck at {upto}");
             upto += sent.len() as u32;
-            assert!(sent.last().unwrap().0.bth.ack_req, "nobody would tell it to go on");
+            assert!(sent.last().unwrap().0.bth.ack_req, "otherwise nothing would wake the queue pair");
             f.ack(upto - 1);
         }
         assert_eq!(f.ended(), [(wr, Status::Success)]);

@@ -98,12 +98,12 @@ fn a_drained_queue_goes_on_where_it_was_with_what_was_held() {
     let begun = f.post(READ, 8);
     f.leaves();
     f.host.modify(f.qpn, &to(State::Sqd));
-    assert_eq!(f.host.engine.sq_drained(f.qpn), Ok(false), "a read is on its way");
+    assert_eq!(f.host.engine.sq_drained(f.qpn), Ok(false), "a read is in flight");
     let held = [f.post(WRITE, 8), f.post(READ, 8)];
     assert_eq!((f.leaves(), f.host.engine.outstanding(f.qpn)), (Vec::new(), Some((3, 0))));
     f.respond(Opcode::RC_RDMA_READ_RESPONSE_ONLY, 0, &[0; 8]);
     assert_eq!(f.ended(), [(begun, Status::Success)]);
-    assert_eq!(f.host.engine.sq_drained(f.qpn), Ok(true), "what is held does not count");
+    assert_eq!(f.host.engine.sq_drained(f.qpn), Ok(true), "requests that were not started do not count");
     assert_eq!((f.state(), f.leaves(), f.host.events()), (State::Sqd, Vec::new(), Vec::new()));
     f.host.modify(f.qpn, &to(State::Rts));
     assert_eq!(f.leaves(), [(Opcode::RC_RDMA_WRITE_ONLY, 1), (Opcode::RC_RDMA_READ_REQUEST, 2)]);

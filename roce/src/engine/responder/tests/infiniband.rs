@@ -20,7 +20,7 @@ fn without_a_grh_peers_know_each_other_by_local_ids() {
     assert!(heard(Path { local: HERE, remote: THERE, ..path }, &arrival), "GIDs do not count");
     assert!(!heard(path, &Arrival { slid: 8, ..arrival }));
     assert!(!heard(path, &Arrival { dlid: 8, ..arrival }));
-    assert!(!heard(path, &Arrival { network: Network::Grh, ..arrival }), "a GRH that the path has not");
+    assert!(!heard(path, &Arrival { network: Network::Grh, ..arrival }), "a GRH, and the path has none");
 }
 
 #[test]
