@@ -229,6 +229,51 @@ fn a_datagram_to_a_group_arrives_at_each_member_once() {
         assert_eq!(fabric.poll(ep, CqId(0)), None);
     }
     assert_eq!(&fabric.bytes(eps[1], &qps[1].1)[40..53], b"to all of you");
+    let not_member = |n: usize| fabric.endpoint(eps[n]).engine().dropped_datagrams().not_member;
+    assert_eq!([1, 2, 3].map(not_member), [0, 0, 1], "only endpoint 3 has no member");
+}
+
+#[test]
+fn datagrams_of_mixed_sizes_use_one_receive_each_and_are_all_accounted_for() {
+    let mut fabric = Fabric::new(1);
+    let [a, b] = [fabric.add_endpoint(), fabric.add_endpoint()];
+    let attr = roce::engine::Attr { qkey: 5, ..connected_attr() };
+    let [qp_a, qp_b] = [a, b].map(|ep| {
+        let qp = fabric.create_qp(ep, &fabric.qp_init(ep, Service::Ud)).unwrap();
+        fabric.ready(ep, qp, &attr).unwrap();
+        qp
+    });
+    let source = fabric.register(a, vec![7; 1025], ALL).unwrap();
+    let target = fabric.register(b, vec![0; 140], ALL).unwrap();
+    for wr_id in 0..4 {
+        fabric.post_recv(b, qp_b, &RecvWr { wr_id, sges: &[target.sge(0, 140)] }).unwrap();
+    }
+    let to = UdDestination { path: fabric.path(a, b), qpn: qp_b.0, qkey: 5 };
+    let mut post = |wr_id, length, to| {
+        let sges = [source.sge(0, length)];
+        fabric.post_send(a, qp_a, &signaled(wr_id, SendOp::Datagram { to, imm: None }, &sges))
+    };
+    assert_eq!(post(0, 1025, to), Err(PostRefused::MessageTooLong), "the path MTU is 1024");
+    // Too long for the receive, fitting, for a wrong key, too long again, fitting, and one too many.
+    let wrong_key = UdDestination { qkey: 6, ..to };
+    for (wr_id, length, to) in
+        [(1, 1024, to), (2, 100, to), (3, 100, wrong_key), (4, 101, to), (5, 0, to), (6, 1, to)]
+    {
+        post(wr_id, length, to).unwrap();
+    }
+    fabric.run_until_idle(SECOND).unwrap();
+    let arrived: Vec<_> = std::iter::from_fn(|| fabric.poll(b, CqId(0))).collect();
+    let ended: Vec<_> = arrived.iter().map(|wc| (wc.wr_id, wc.status, wc.byte_len)).collect();
+    let (short, good) = (Status::LocalLength, Status::Success);
+    assert_eq!(ended, [(0, short, 0), (1, good, 140), (2, short, 0), (3, good, 40)]);
+    let dropped = fabric.endpoint(b).engine().dropped_datagrams();
+    assert_eq!(
+        (dropped.total, dropped.too_short, dropped.wrong_qkey, dropped.no_receive),
+        (4, 2, 1, 1),
+        "{dropped:?}"
+    );
+    let sent: Vec<_> = std::iter::from_fn(|| fabric.poll(a, CqId(0))).map(|wc| wc.status).collect();
+    assert_eq!(sent, [Status::Success; 6]);
 }
 
 #[test]
