@@ -1,54 +1,56 @@
-//! [`Bus`]: what a PCI function reaches, memory and interrupts. [`PlainBus`] is one without a guest.
+//! [`Bus`]: the guest memory and interrupts that a PCI function accesses. [`PlainBus`] works
+//! without a guest.
 //!
-//! Invariant: addresses and lengths come from a guest. A range that is not there is a [`BusFault`], never a panic.
+//! Invariant: addresses and lengths come from a guest. A range outside of memory is a [`BusFault`],
+//! never a panic.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Memory by guest-physical address, and interrupt vectors. A clone reaches the same.
+/// Memory by guest-physical address, and interrupt vectors. All clones access the same memory.
 pub trait Bus: Clone + fmt::Debug {
-    /// Copies `into.len()` bytes out.
+    /// Copies `into.len()` bytes from memory.
     ///
     /// # Errors
-    /// Not all of the range is memory.
+    /// [`BusFault`] if any byte of the range is not memory.
     fn read(&self, address: u64, into: &mut [u8]) -> Result<(), BusFault>;
 
-    /// Copies bytes in.
+    /// Copies bytes to memory.
     ///
     /// # Errors
-    /// Not all of the range is memory that may be written.
+    /// [`BusFault`] if any byte of the range is not writable memory.
     fn write(&self, address: u64, from: &[u8]) -> Result<(), BusFault>;
 
-    /// Copies bytes in, the last 4 of them after all others can be seen: how an entry with an owner bit is handed over.
-    /// `address + from.len()` is a multiple of 4.
+    /// Copies bytes to memory and makes the last 4 visible after all others, which hands over an
+    /// entry with an owner bit. `address + from.len()` is a multiple of 4.
     ///
     /// # Errors
     /// As [`write`](Self::write).
     fn publish(&self, address: u64, from: &[u8]) -> Result<(), BusFault>;
 
-    /// Where the 8 aligned bytes at `address` equal `compare`, puts `swap`; tells what was there. Values as in the
-    /// machine's byte order.
+    /// Stores `swap` in the 8 bytes at `address` if they equal `compare`, and returns their
+    /// previous value. Values are in the machine's byte order.
     ///
     /// # Errors
-    /// As [`write`](Self::write); the address is not aligned.
+    /// As [`write`](Self::write), and if `address` is not a multiple of 8.
     fn compare_swap(&self, address: u64, compare: u64, swap: u64) -> Result<u64, BusFault>;
 
-    /// Adds to the 8 aligned bytes at `address`; tells what was there.
+    /// Adds `add` to the 8 bytes at `address` and returns their previous value.
     ///
     /// # Errors
     /// As [`compare_swap`](Self::compare_swap).
     fn fetch_add(&self, address: u64, add: u64) -> Result<u64, BusFault>;
 
-    /// Raises an MSI-X vector. One that nobody has set up is lost.
+    /// Raises an MSI-X vector. A vector that the guest has not set up is lost.
     fn raise(&self, vector: u16);
 }
 
-/// A range that is no memory.
+/// A range that is not memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BusFault {
-    /// Where it begins.
+    /// First byte of the range.
     pub address: u64,
-    /// How long it is.
+    /// Length of the range in bytes.
     pub len: usize,
 }
 
@@ -60,7 +62,7 @@ impl fmt::Display for BusFault {
 
 impl std::error::Error for BusFault {}
 
-/// Memory in a vector, from address 0 on, and a list of the vectors that were raised. For tests without a guest.
+/// Memory in a vector, from address 0, and a list of the raised vectors, for tests without a guest.
 #[derive(Clone, Debug)]
 pub struct PlainBus(Arc<Mutex<Plain>>);
 
@@ -71,12 +73,12 @@ struct Plain {
 }
 
 impl PlainBus {
-    /// So many bytes of zeros.
+    /// Returns a bus with this many bytes of zeroed memory.
     pub fn new(bytes: usize) -> Self {
         Self(Arc::new(Mutex::new(Plain { memory: vec![0; bytes], raised: Vec::new() })))
     }
 
-    /// The vectors that were raised since the last call.
+    /// Returns the vectors that were raised since the last call.
     pub fn take_raised(&self) -> Vec<u16> {
         std::mem::take(&mut self.lock().raised)
     }
@@ -147,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn atomics_tell_what_was_there_and_want_alignment() {
+    fn atomics_return_the_previous_value_and_require_alignment() {
         let bus = PlainBus::new(16);
         assert_eq!(bus.fetch_add(8, 5), Ok(0));
         assert_eq!(bus.compare_swap(8, 5, 7), Ok(5));

@@ -1,9 +1,10 @@
-//! [`Capabilities`]: what the function offers, and what the driver has chosen of it.
+//! [`Capabilities`]: the capabilities that the function offers, and those that the driver has
+//! selected.
 //!
-//! Each group is kept as the most that is offered and as it is now; a driver queries both, and sets what is to be. What
-//! is not named here is 0: not offered.
+//! Each group holds its maximum and its current values; a driver queries both and sets the current
+//! ones. A field that this file does not name is 0, not offered.
 //!
-//! Invariant: what is set is never more than what is offered.
+//! Invariant: a current value never exceeds its maximum.
 
 use std::ops::RangeInclusive;
 
@@ -17,7 +18,7 @@ use crate::layout::caps::{
 use crate::layout::{Field, Part, Table};
 use crate::port::PortKind;
 
-/// The internal timer's frequency.
+/// Frequency of the internal timer.
 pub(crate) const FREQUENCY_KHZ: u32 = 156_250;
 /// Queue pairs, log2.
 pub(crate) const LOG_MAX_QP: u32 = 14;
@@ -39,9 +40,11 @@ pub(crate) const MAX_EQS: u32 = 16;
 pub(crate) const LOG_MAX_SQ: u32 = 10;
 /// Ethernet receive queues, log2.
 pub(crate) const LOG_MAX_RQ: u32 = 10;
-/// Bytes of an entry of an Ethernet queue, log2: at least one element of a receive, at most one work request.
+/// Bytes of an entry of an Ethernet queue, log2: at least one element of a receive, at most one
+/// work request.
 pub(crate) const LOG_STRIDE: RangeInclusive<u32> = 4..=10;
-/// Entries of an Ethernet queue, log2: counters have 16 bits, and a full ring differs from an empty one.
+/// Entries of an Ethernet queue, log2: counters have 16 bits, and a full ring differs from an empty
+/// one.
 pub(crate) const LOG_MAX_WQ: u32 = 15;
 /// Transport interface sends, log2.
 pub(crate) const LOG_MAX_TIS: u32 = 10;
@@ -57,10 +60,10 @@ pub(crate) const LOG_MAX_TABLE_SIZE: u64 = 20;
 pub(crate) const LOG_MAX_DESTINATION: u64 = 8;
 /// Highest level of a flow table.
 pub(crate) const MAX_LEVEL: u64 = 128;
-/// How many bytes of capabilities a group has.
+/// Bytes of capabilities in a group.
 const GROUP_SIZE: usize = 0x1000;
 
-/// The capability structures, each as the largest that is offered and as it is now.
+/// The capability structures, each with its maximum and its current values.
 #[derive(Debug)]
 pub struct Capabilities {
     groups: Vec<Group>,
@@ -70,20 +73,20 @@ pub struct Capabilities {
 struct Group {
     number: u32,
     table: &'static Table,
-    /// What of it a driver chooses; all else is as it is.
+    /// Fields that a driver may set; all others are fixed.
     chosen: &'static [Field],
     most: Vec<u8>,
     now: Vec<u8>,
 }
 
-/// The numbers of the groups.
+/// Numbers of the groups.
 const GENERAL: u32 = 0;
 const ETHERNET: u32 = 1;
 const ATOMIC: u32 = 3;
 const ROCE: u32 = 4;
 const FLOW_TABLE: u32 = 7;
 
-/// What a driver chooses of the general capabilities.
+/// General capabilities that a driver may set.
 const CHOSEN: &[Field] = &[
     general::LOG_MAX_QP,
     general::PKEY_TABLE_SIZE,
@@ -93,13 +96,13 @@ const CHOSEN: &[Field] = &[
     general::LOG_MAX_CURRENT_UC_LIST,
 ];
 
-/// What a driver chooses of atomics: whose byte order their operands have.
+/// Atomic capability that a driver may set: the byte order of the operands.
 const CHOSEN_OF_ATOMICS: &[Field] = &[atomic_caps::ATOMIC_REQ_8B_ENDIANNESS_MODE];
 
-/// Pieces of other keys that a memory key may have, log 2.
+/// Entries of the list of a memory key that refers to other keys, log2.
 pub(crate) const LOG_MAX_KLM_LIST: u32 = 16;
 
-/// What every function offers.
+/// Capabilities of every function.
 const COMMON: &[(Field, u32)] = &[
     (general::LOG_MAX_QP, LOG_MAX_QP),
     (general::LOG_MAX_QP_SZ, 15),
@@ -144,12 +147,13 @@ const COMMON: &[(Field, u32)] = &[
     (general::QKV, 1),
     (general::PKV, 1),
     (general::BLOCK_LB_MC, 1),
-    // Without it user regions are registered with a work request instead of a list of pages.
+    // Without this capability the driver registers user memory by a work request instead of a page
+    // list.
     (general::UMR_MODIFY_ENTITY_SIZE_DISABLED, 1),
     (general::BF, 1),
     (general::LOG_BF_REG_SIZE, 9),
     (general::UAR_4K, 1),
-    // BAR 0, in MiB, as a power of two.
+    // BAR 0, in MiB, log2.
     (general::UAR_SZ, 5),
     (general::NUM_OF_UARS_PER_PAGE, 1),
     (general::DEVICE_FREQUENCY_KHZ, FREQUENCY_KHZ),
@@ -157,7 +161,8 @@ const COMMON: &[(Field, u32)] = &[
     (general::DRIVER_VERSION, 1),
 ];
 
-/// What an InfiniBand port adds: its data by commands instead of MADs; 8 GIDs, 128 partition keys.
+/// Additions of an InfiniBand port: port data by commands instead of MADs; 8 GIDs, 128 partition
+/// keys.
 const IB: &[(Field, u32)] = &[
     (general::PORT_TYPE, 0),
     (general::IB_VIRT, 1),
@@ -165,7 +170,7 @@ const IB: &[(Field, u32)] = &[
     (general::PKEY_TABLE_SIZE, 0),
 ];
 
-/// What a RoCE port adds.
+/// Additions of a RoCE port.
 const ROCE_PORT: &[(Field, u32)] = &[
     (general::PORT_TYPE, 1),
     (general::ROCE, 1),
@@ -199,12 +204,12 @@ const ETHERNET_OFFLOADS: &[(Field, u32)] = &[
     (ethernet::MAX_LSO_CAP, 16),
     (ethernet::RSS_IND_TBL_CAP, LOG_MAX_RQT_SIZE),
     (ethernet::SELF_LB_EN_MODIFIABLE, 1),
-    // As the port's context says.
+    // The vport context selects the inline mode.
     (ethernet::WQE_INLINE_MODE, 1),
 ];
 
 const ROCE_OFFERED: &[(Field, u32)] = &[
-    // GRH, IPv4, IPv6; versions 1 and 2.
+    // GRH, IPv4, IPv6; RoCE versions 1 and 2.
     (roce_cap::L3_TYPE, 7),
     (roce_cap::ROCE_VERSION, 5),
     (roce_cap::ROCE_ADDRESS_TABLE_SIZE, crate::port::ROCE_ADDRESSES as u32),
@@ -214,15 +219,16 @@ const ROCE_OFFERED: &[(Field, u32)] = &[
 ];
 
 const ATOMICS: &[(Field, u32)] = &[
-    // Host byte order is chosen by the driver.
+    // The driver selects host byte order.
     (atomic_caps::SUPPORTED_ATOMIC_REQ_8B_ENDIANNESS_MODE_1, 1),
     (atomic_caps::ATOMIC_REQ_8B_ENDIANNESS_MODE, 1),
-    // Compare and swap, fetch and add; 8 bytes.
+    // Compare and swap, fetch and add, with 8 bytes.
     (atomic_caps::ATOMIC_OPERATIONS, 3),
     (atomic_caps::ATOMIC_SIZE_QP, 8),
 ];
 
-/// The flow tables of received frames; those of sent frames and of RDMA have the same rows further on.
+/// Capabilities of flow tables for received frames. Those for sent frames and for RDMA have the
+/// same rows at other offsets.
 const FLOW_TABLES: &[(Field, u32)] = &[
     (flow::FLOW_TABLE_PROPERTIES_NIC_RECEIVE_FT_SUPPORT, 1),
     (flow::FLOW_TABLE_PROPERTIES_NIC_RECEIVE_FLOW_MODIFY_EN, 1),
@@ -230,24 +236,24 @@ const FLOW_TABLES: &[(Field, u32)] = &[
     (flow::FLOW_TABLE_PROPERTIES_NIC_RECEIVE_IDENTIFIED_MISS_TABLE_MODE, 1),
     (flow::FLOW_TABLE_PROPERTIES_NIC_RECEIVE_FLOW_TABLE_MODIFY, 1),
     (flow::FLOW_TABLE_PROPERTIES_NIC_RECEIVE_LOG_MAX_FT_SIZE, LOG_MAX_TABLE_SIZE as u32),
-    // Drivers of Linux 6.12 have tables at level 66.
+    // The driver of Linux 6.12 creates tables at level 66.
     (flow::FLOW_TABLE_PROPERTIES_NIC_RECEIVE_MAX_FT_LEVEL, MAX_LEVEL as u32),
     (flow::FLOW_TABLE_PROPERTIES_NIC_RECEIVE_LOG_MAX_FT_NUM, 8),
     (flow::FLOW_TABLE_PROPERTIES_NIC_RECEIVE_LOG_MAX_DESTINATION, LOG_MAX_DESTINATION as u32),
     (flow::FLOW_TABLE_PROPERTIES_NIC_RECEIVE_LOG_MAX_FLOW, 20),
 ];
 
-/// How far on: received frames, received RDMA, sent frames, sent RDMA.
+/// Offsets of the rows: received frames, received RDMA, sent frames, sent RDMA.
 const FLOW_TABLE_KINDS: [usize; 4] = [0, 0x40, 0xc0, 0x100];
 
-/// What received frames can be told apart by: everything.
+/// Fields by which received frames can be matched: all.
 const FLOW_FIELDS: [Part; 2] = [
     flow::FLOW_TABLE_PROPERTIES_NIC_RECEIVE_FT_FIELD_SUPPORT,
     flow::FLOW_TABLE_PROPERTIES_NIC_RECEIVE_FT_FIELD_BITMASK_SUPPORT,
 ];
 
 impl Capabilities {
-    /// What such a function offers.
+    /// Returns the capabilities of a function with this configuration.
     pub fn new(config: &Config) -> Self {
         let mut first = Group::new(GENERAL, &general::TABLE, COMMON);
         first.chosen = CHOSEN;
@@ -271,18 +277,18 @@ impl Capabilities {
         Self { groups }
     }
 
-    /// A group's bytes, as now or as the most that is offered; `None`: the group is not offered.
+    /// Returns a group's current or maximum values. `None`: the group is not offered.
     pub(crate) fn query(&self, number: u32, now: bool) -> Option<&[u8]> {
         let group = self.group(number)?;
         Some(if now { &group.now } else { &group.most })
     }
 
-    /// What the driver has chosen of a general capability.
+    /// Returns the current value of a general capability.
     pub(crate) fn general(&self, field: Field) -> u32 {
         self.group(GENERAL).map_or(0, |group| field.get32(&group.now))
     }
 
-    /// Chooses.
+    /// Sets the current values of a group.
     pub(crate) fn set(&mut self, number: u32, wanted: &[u8]) -> Result<(), Refusal> {
         let Some(group) = self.groups.iter_mut().find(|group| group.number == number) else {
             let what = format!("capability group {number:#x} is not offered");
@@ -295,7 +301,7 @@ impl Capabilities {
         for field in group.table.fields {
             let (asked, most) = (field.get(wanted), field.get(&group.most));
             if asked > most {
-                let what = format!("{} is set to {asked}, at most {most} is offered", field.name);
+                let what = format!("{} is set to {asked}, the maximum is {most}", field.name);
                 return Err(Refusal::broken(Status::BadParam, Rule::CommandCapability, what));
             }
         }
@@ -383,7 +389,7 @@ mod tests {
         let mut caps = offered(PortKind::Ib);
         let before = caps.query(ATOMIC, true).unwrap().to_vec();
         assert_eq!(atomic_caps::ATOMIC_REQ_8B_ENDIANNESS_MODE.get(&before), 0);
-        // Drivers name this, and leave the rest 0: what is not theirs to choose stays.
+        // Drivers set this field and leave the rest 0, which must not change what they cannot set.
         let mut wanted = vec![0; GROUP_SIZE];
         atomic_caps::ATOMIC_REQ_8B_ENDIANNESS_MODE.set(&mut wanted, 1u32);
         caps.set(ATOMIC, &wanted).unwrap();

@@ -1,11 +1,12 @@
-//! [`Rule`]: what a driver or a program must keep to. [`Complaints`]: who did not.
+//! [`Rule`]: a requirement on drivers and programs. [`Complaint`]: one violation.
 //!
-//! A rule that is broken is refused as the device would refuse it, and is complained of: the run that broke it has failed. Where
-//! nothing is left to refuse, because the harm is done or no device could see it, the rule says that it is reported alone.
+//! The model rejects a violation as the device would, and records a complaint, which fails the run.
+//! Some rules are only reported, because the damage is already done or a real device could not
+//! detect it; their documentation says so.
 
 use std::fmt;
 
-/// Names the rules, and says each in words.
+/// Defines the rules, each with its text.
 macro_rules! rules {
     ($($(#[$doc:meta])* $name:ident: $text:literal,)*) => {
         /// A rule of the manual that the model enforces.
@@ -15,10 +16,10 @@ macro_rules! rules {
         }
 
         impl Rule {
-            /// Every rule.
+            /// All rules.
             pub const ALL: &[Rule] = &[$(Rule::$name),*];
 
-            /// What it says.
+            /// Returns the rule as a sentence.
             pub const fn text(self) -> &'static str {
                 match self { $(Rule::$name => $text,)* }
             }
@@ -27,80 +28,82 @@ macro_rules! rules {
 }
 
 rules! {
-    // The command interface.
+    // Command interface.
     CommandEntry: "a command entry belongs to the device, has type 7, and lengths that its mailboxes hold",
-    CommandToken: "the mailboxes of a command carry its token, numbered from 0",
-    CommandOpcode: "a command has an opcode that this function knows",
-    CommandModifier: "a command has a modifier that it knows",
+    CommandToken: "the mailboxes of a command carry its token and are numbered from 0",
+    CommandOpcode: "a command has an opcode that the function implements",
+    CommandModifier: "a command has a modifier that is defined for it",
     CommandReserved: "reserved bits of a command or a context are 0",
-    CommandLength: "a command is as long as its input, with its list if it has one, and has room for its output",
-    CommandState: "a command comes in a state of the function that takes it",
-    CommandObject: "a command names an object that exists",
-    /// Of a teardown it is reported alone: the device drops whatever is left.
-    CommandBusy: "an object is destroyed after all that uses it",
+    CommandLength: "a command has the length of its input with any list, and room for its output",
+    CommandState: "a command is issued in a state of the function that allows it",
+    CommandObject: "a command refers to an object that exists",
+    /// TEARDOWN_HCA only reports it: the device drops all remaining objects.
+    CommandBusy: "an object is destroyed after all its users",
     CommandParameter: "parameters of a command are within the capabilities",
-    CommandPages: "a buffer's page list is aligned and as long as the buffer",
-    CommandDoorbellRecord: "a doorbell record is aligned to 8 bytes and is memory",
-    CommandCapability: "what a driver sets as capability is what the function offered",
-    QpTransition: "a queue pair goes only from one state to the next",
-    QpAttribute: "a transition comes with what it needs and with nothing that it may not change",
+    CommandPages: "a buffer's page list is aligned and covers the buffer exactly",
+    CommandDoorbellRecord: "a doorbell record is aligned to 8 bytes and lies in memory",
+    CommandCapability: "a driver uses and sets only capabilities that the function offers",
+    QpTransition: "a queue pair makes only transitions that its state allows",
+    QpAttribute: "a transition has all its required attributes and no others than its optional ones",
     // Doorbells.
-    DoorbellRegister: "a store into a UAR goes to a register, with the register's size",
-    DoorbellUar: "a store goes into a UAR page that is allocated, and is the object's",
-    DoorbellObject: "a doorbell names an object that exists",
+    DoorbellRegister: "a store into a UAR page targets a register and has the register's size",
+    DoorbellUar: "a doorbell goes to an allocated UAR page, the one of its object",
+    DoorbellObject: "a doorbell refers to an object that exists",
     DoorbellRecordFirst: "a doorbell record is written before the doorbell is rung",
-    /// Reported alone: there is nothing that it could ring.
-    DoorbellStale: "a doorbell has something new to tell",
-    /// An Ethernet send queue only reports it: what stands in the queue is sent.
+    /// Only reported: no work is left that the doorbell could start.
+    DoorbellStale: "a doorbell announces at least one new work request",
+    /// An Ethernet send queue only reports it and sends what the queue holds.
     DoorbellOrder: "a doorbell carries the head of the last work request that was posted",
-    /// Otherwise the store is ignored, with what follows it.
-    BlueFlameHalf: "the halves of a BlueFlame register take turns",
-    /// The words out of order are ignored; that the doorbell rang with the first is not taken back.
-    BlueFlameOrder: "the words of a BlueFlame store come in ascending order without a hole",
-    /// What differs is found when the doorbell has rung: the work request is carried out as it stands in the queue, and the
-    /// queue pair goes to error. An Ethernet send queue only reports it.
-    BlueFlameContent: "what is stored through BlueFlame is what stands in the queue",
+    /// The store and its continuation are ignored.
+    BlueFlameHalf: "the halves of a BlueFlame register are used alternately",
+    /// Words out of order are ignored; the doorbell has already rung with the first word.
+    BlueFlameOrder: "the words of a BlueFlame store arrive in ascending order without gaps",
+    /// The model detects the difference after the doorbell has rung: it executes the work request
+    /// as the queue holds it, and moves the queue pair to the error state. An Ethernet send queue
+    /// only reports it.
+    BlueFlameContent: "a work request stored through BlueFlame equals the one in the queue",
     EqDoorbell: "an event queue's consumer index does not pass its producer",
-    CqDoorbell: "a completion queue's consumer index does not pass its producer, nor go back",
-    CqArmSequence: "an armed completion queue's record and doorbell say the same",
+    CqDoorbell: "a completion queue's consumer index does not pass its producer and does not decrease",
+    CqArmSequence: "the record and the doorbell of an armed completion queue agree",
     // Sends.
-    WqeOpcode: "a work request has an opcode that there is",
-    WqeIndex: "a work request carries its place in the queue",
+    WqeOpcode: "a work request has a defined opcode",
+    WqeIndex: "a work request carries its index in the queue",
     WqeQpn: "a work request carries its queue pair's number",
-    WqeSize: "a work request is not shorter than its segments, nor longer than the device takes",
+    WqeSize: "a work request is at least as long as its segments and at most as long as the device allows",
     WqeReserved: "reserved bits of a work request are 0",
-    WqeOverrun: "no more is posted than the queue holds",
-    WqeState: "sends are posted in a state that takes them",
-    WqeInline: "inline data is as long as it says, and not mixed with elements",
-    /// A queue pair's keys are its program's: a wrong one is an error completion, and no complaint.
-    WqeKey: "a driver's Ethernet send names a key that exists, is of its protection domain and covers the range",
-    WqeAddressVector: "a datagram's address vector is of the extended form, without reserved bits",
+    WqeOverrun: "no more work requests are posted than the queue holds",
+    WqeState: "sends are posted in a state that allows them",
+    WqeInline: "inline data has its declared length and is not mixed with scatter elements",
+    /// The keys of a queue pair belong to its program: a wrong one ends in an error completion,
+    /// without a complaint.
+    WqeKey: "a driver's Ethernet send uses an existing key of its protection domain that covers the range",
+    WqeAddressVector: "a datagram's address vector has the extended form and no reserved bits",
     WqeAtomic: "an atomic operation has a result of 8 bytes",
-    WqeUmr: "a UMR changes what may be changed, of a key that may be, with a list that fits it",
-    WqeSignature: "a work request carries a checksum exactly where the queue pair asked for it, and a right one",
-    WqeFence: "fence bits are ones that are defined",
+    WqeUmr: "a UMR changes only mutable fields of a key that allows it, with a list that fits the key",
+    WqeSignature: "a work request carries a correct checksum if the queue pair asked for one, and none otherwise",
+    WqeFence: "fence bits have a defined value",
     // Receives.
-    RecvTerminator: "a receive list shorter than its stride ends with the terminator, a whole one",
-    RecvKey: "a driver's Ethernet receive names a key that exists, is of its protection domain and covers the range",
+    RecvTerminator: "a receive list shorter than its stride ends with a complete terminator",
+    RecvKey: "a driver's Ethernet receive uses an existing key of its protection domain that covers the range",
     RecvOverrun: "no more receives are posted than the queue holds",
-    SrqLink: "a shared receive queue's links stay inside of the queue, and do not bite their tail",
+    SrqLink: "a shared receive queue's links stay inside the queue and form no cycle",
     // Memory.
-    DmaFault: "the device is pointed only to memory that is there",
+    DmaFault: "the device is given only addresses of existing memory",
     // Completion queues.
-    CqOverrun: "a completion queue has room for what completes",
-    EqOverrun: "an event queue has room for what happens",
+    CqOverrun: "a completion queue has room for every completion",
+    EqOverrun: "an event queue has room for every event",
     // The PCI function.
     RegisterAccess: "the initialisation segment is accessed in aligned dwords where it has registers",
 }
 
-/// A rule that was broken.
+/// A violation of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Complaint {
-    /// Which function of the fabric was driven so.
+    /// Index of the function in the fabric.
     pub function: usize,
-    /// Which rule.
+    /// Broken rule.
     pub rule: Rule,
-    /// What was done.
+    /// Description of the violation.
     pub what: String,
 }
 
@@ -110,7 +113,7 @@ impl fmt::Display for Complaint {
     }
 }
 
-/// The complaints of one function: the first of them in full, all of them counted.
+/// Complaints of one function: all are counted, the first ones are kept.
 #[derive(Debug, Default)]
 pub struct Complaints {
     function: usize,
@@ -118,16 +121,16 @@ pub struct Complaints {
     count: u64,
 }
 
-/// A hostile guest makes millions.
+/// A limit, because a hostile guest can cause millions.
 const KEPT: usize = 1000;
 
 impl Complaints {
-    /// None yet, of this function.
+    /// Returns an empty list for the function with this index.
     pub fn new(function: usize) -> Self {
         Self { function, ..Self::default() }
     }
 
-    /// One more.
+    /// Records a complaint.
     pub fn add(&mut self, rule: Rule, what: impl Into<String>) {
         self.count += 1;
         if self.kept.len() < KEPT {
@@ -135,18 +138,19 @@ impl Complaints {
         }
     }
 
-    /// The first thousand since the last call.
+    /// Returns the kept complaints and removes them; the count stays.
     pub fn take(&mut self) -> Vec<Complaint> {
         std::mem::take(&mut self.kept)
     }
 
-    /// As if there had been none: a test broke rules on purpose, and has seen that.
+    /// Removes all complaints and resets the count: a test broke rules on purpose and has checked
+    /// the complaints.
     pub fn forget(&mut self) {
         self.kept.clear();
         self.count = 0;
     }
 
-    /// How many there were in all.
+    /// Returns the number of complaints, including those that were not kept.
     pub fn count(&self) -> u64 {
         self.count
     }
@@ -167,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_complaint_says_who_what_and_why() {
+    fn a_complaint_names_function_rule_and_violation() {
         let mut complaints = Complaints::new(1);
         complaints.add(Rule::WqeIndex, "index 3 at 2");
         let text = complaints.take()[0].to_string();

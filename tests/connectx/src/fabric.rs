@@ -1,13 +1,14 @@
 //! [`Fabric`]: functions connected with each other.
 //!
 //! ```text
-//! store ──► Function ──packets──► where? ──► Function (another, or itself) ──► ...until nobody has one left
+//! store ──► Function ──packets──► route ──► Function (other or same) ──► ...until none is left
 //! ```
-//! InfiniBand packets go where their destination's local id is, RoCE packets where its GID is; multicast goes everywhere, to the
-//! sender as well. Ethernet frames go to the other function; what the sender hears of its own, it takes back itself. A port that is down sends nothing and hears nothing.
+//! InfiniBand packets are routed by the destination LID, RoCE packets by the destination GID.
+//! Multicast packets reach all functions, including the sender. Ethernet frames reach the other
+//! function; the sender loops back its own. A port that is down neither sends nor receives.
 //!
-//! Invariant: one call carries a bounded number of packets. What is left goes on when the caller comes back, as
-//! [`Fabric::deadline`] asks for at once.
+//! Invariant: one call carries a bounded number of packets. The next call continues;
+//! [`Fabric::deadline`] then requests that call immediately.
 
 use roce::engine::{Arrival, Network, Path, Time};
 
@@ -15,23 +16,23 @@ use crate::bus::Bus;
 use crate::complaint::Complaint;
 use crate::function::{BAR0, Function, ISEG_SIZE, wire};
 
-/// One or two functions, and the wire between their ports.
+/// One or two functions and the wire between their ports.
 #[derive(Debug)]
 pub struct Fabric<B: Bus> {
     pub(crate) functions: Vec<Function<B>>,
-    /// Packets were left.
+    /// Whether packets are left.
     busy: bool,
     now: Time,
     packet: Vec<u8>,
 }
 
-/// How many packets one call carries: some tens of megabytes.
+/// Number of packets that one call carries: some tens of megabytes.
 const PACKETS: usize = 1 << 13;
-/// The longest packet: headers, a path MTU, and what follows.
+/// Maximum length of a packet: headers, path MTU, trailer.
 const PACKET: usize = 4096 + 256;
-/// Bytes of the checksum, whose value nobody looks at: no wire is here that could change a bit.
+/// Length of the checksum. Its value is not checked, because this wire corrupts no bits.
 const ICRC: usize = 4;
-/// The first local id of a multicast group.
+/// First LID of multicast groups.
 const MULTICAST_LID: u16 = 0xc000;
 
 impl<B: Bus> Fabric<B> {
@@ -40,12 +41,12 @@ impl<B: Bus> Fabric<B> {
         Self { functions, busy: false, now: Time::default(), packet: vec![0; PACKET] }
     }
 
-    /// How many functions there are.
+    /// Returns the number of functions.
     pub fn len(&self) -> usize {
         self.functions.len()
     }
 
-    /// Are there none?
+    /// Returns whether there is no function.
     pub fn is_empty(&self) -> bool {
         self.functions.is_empty()
     }
@@ -59,12 +60,12 @@ impl<B: Bus> Fabric<B> {
         }
     }
 
-    /// Writes to a BAR of a function; then packets go to and fro.
+    /// Writes to a BAR of a function, then carries packets.
     pub fn bar_write(&mut self, function: usize, bar: u32, offset: u64, from: &[u8], now: Time) {
         self.tick(now);
         let Some(function) = self.functions.get_mut(function) else { return };
         if bar == BAR0 && offset < ISEG_SIZE {
-            // Commands come after the doorbells before them.
+            // Earlier doorbells take effect before a command.
             function.release(None);
         }
         function.bar_write(bar, offset, from, now);
@@ -86,14 +87,14 @@ impl<B: Bus> Fabric<B> {
         }
     }
 
-    /// Resets a function, as after power-on.
+    /// Resets a function to its state after power-on.
     pub fn reset(&mut self, function: usize) {
         if let Some(function) = self.functions.get_mut(function) {
             function.reset();
         }
     }
 
-    /// Time goes on.
+    /// Advances time.
     pub fn expire(&mut self, now: Time) {
         self.tick(now);
         for function in &mut self.functions {
@@ -102,7 +103,8 @@ impl<B: Bus> Fabric<B> {
         self.pump();
     }
 
-    /// When [`expire`](Self::expire) is to be called, if nothing else happens before.
+    /// Returns the time at which the caller must call [`expire`](Self::expire), if no other call
+    /// comes earlier.
     pub fn deadline(&self) -> Option<Time> {
         if self.busy {
             return Some(self.now);
@@ -110,7 +112,7 @@ impl<B: Bus> Fabric<B> {
         self.functions.iter().filter_map(Function::deadline).min()
     }
 
-    /// The complaints of all functions since the last call.
+    /// Returns the complaints of all functions since the last call.
     pub fn take_complaints(&mut self) -> Vec<Complaint> {
         self.functions.iter_mut().flat_map(Function::take_complaints).collect()
     }
@@ -119,7 +121,7 @@ impl<B: Bus> Fabric<B> {
         self.now = self.now.max(now);
     }
 
-    /// Carries packets until none is left, or there were enough for one call.
+    /// Carries packets until none is left or the limit of one call is reached.
     pub(crate) fn pump(&mut self) {
         let now = self.now;
         for function in &mut self.functions {
@@ -142,14 +144,15 @@ impl<B: Bus> Fabric<B> {
                     }
                 }
             }
-            // What was carried may have been what a line of a script waits for.
+            // A line of a script may wait for one of the packets just carried.
             if idle && !self.run_due(now) {
                 return;
             }
         }
     }
 
-    /// Carries one packet of a function; how many that is worth. `None`: it has none.
+    /// Carries one packet of a function and returns how many packets it counts as. `None`: the
+    /// function has none.
     fn carry(&mut self, sender: usize) -> Option<usize> {
         let function = self.functions.get_mut(sender)?;
         let mut packet = std::mem::take(&mut self.packet);
@@ -173,7 +176,8 @@ impl<B: Bus> Fabric<B> {
         if transmit.is_some() { Some(1) } else { self.carry_frame(sender) }
     }
 
-    /// Carries one Ethernet frame of a function to all others; how many that is worth. `None`: it has none.
+    /// Carries one Ethernet frame of a function to all others and returns how many packets it
+    /// counts as. `None`: the function has none.
     fn carry_frame(&mut self, sender: usize) -> Option<usize> {
         let (steps, frame) = self.functions.get_mut(sender)?.step_frames()?;
         let Some(frame) = frame else { return Some(steps) };

@@ -1,13 +1,14 @@
-//! [`Ids`]: numbers of objects. A number that was given back comes again as late as it can, so that a stale one is seen.
+//! [`Ids`]: allocates object numbers. A freed number is reused as late as possible, so that stale
+//! numbers are detected.
 //!
-//! [`Ascending`] gives the transport engine its numbers, in the same way.
+//! [`Ascending`] allocates numbers for the transport engine in the same way.
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
 use roce::engine::Random;
 
-/// Numbers out of a range, and which of them are taken.
+/// Numbers of a range, and the taken ones among them.
 #[derive(Clone, Debug)]
 pub(crate) struct Ids {
     range: RangeInclusive<u32>,
@@ -16,16 +17,16 @@ pub(crate) struct Ids {
 }
 
 impl Ids {
-    /// None is taken.
+    /// Returns a range without taken numbers.
     pub(crate) fn new(range: RangeInclusive<u32>) -> Self {
         Self { next: *range.start(), range, taken: BTreeSet::new() }
     }
 
-    /// Takes the number that was free for longest; `None`: all are taken.
+    /// Takes the number that has been free the longest. `None`: all are taken.
     pub(crate) fn take(&mut self) -> Option<u32> {
         let (first, last) = (*self.range.start(), *self.range.end());
         let free = |from: u32, to: u32| {
-            // At most as many steps as numbers are taken.
+            // Takes at most as many steps as there are taken numbers.
             (from..=to).find(|number| !self.taken.contains(number))
         };
         let number = free(self.next, last).or_else(|| free(first, last))?;
@@ -34,31 +35,31 @@ impl Ids {
         Some(number)
     }
 
-    /// Gives a number back; `false`: it was not taken.
+    /// Frees a number. Returns whether it was taken.
     pub(crate) fn give_back(&mut self, number: u32) -> bool {
         self.taken.remove(&number)
     }
 
-    /// Is it taken?
+    /// Returns whether a number is taken.
     pub(crate) fn contains(&self, number: u32) -> bool {
         self.taken.contains(&number)
     }
 
-    /// How many are taken.
+    /// Returns how many numbers are taken.
     pub(crate) fn len(&self) -> usize {
         self.taken.len()
     }
 }
 
-/// Numbers for the objects of a function's engine: one after the other, and the same ones in each run. They need not keep
-/// strangers out: the model's fabric has none.
+/// Ascending numbers for the objects of a function's engine, the same in each run. They need not be
+/// unpredictable, because the model's fabric has no strangers.
 #[derive(Debug)]
 pub(crate) struct Ascending {
     next: u32,
 }
 
 impl Ascending {
-    /// Numbers that no other function gives before 2²⁰ draws.
+    /// Returns numbers that no other function uses within 2²⁰ draws.
     pub(crate) fn of(function: usize) -> Self {
         Self { next: (function as u32 + 1) << 20 | FIRST }
     }
@@ -72,7 +73,7 @@ impl Random for Ascending {
     }
 }
 
-/// Low numbers of queue pairs are special.
+/// Lower queue pair numbers are special.
 const FIRST: u32 = 0x10;
 
 #[cfg(test)]

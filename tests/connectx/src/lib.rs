@@ -1,8 +1,9 @@
-//! A strict software ConnectX: the device that the unmodified mlx5 kernel driver and user-space providers drive.
+//! A strict software ConnectX: a device model that the unmodified mlx5 kernel driver and user-space
+//! providers drive.
 //!
-//! What it is for: testing drivers and providers without the hardware. What hardware would refuse is refused, and complained
-//! of ([`complaint::Rule`]), so that a run that breaks a rule fails. What it does not prove: that a real ConnectX, with its
-//! firmware, its timing and its limits, behaves so.
+//! The model tests drivers and providers without hardware. It rejects what hardware would reject
+//! and records a complaint ([`complaint::Rule`]), so that a run that breaks a rule fails. It does
+//! not prove that a real ConnectX, with its firmware, timing and limits, behaves the same.
 //!
 //! ```text
 //!   vfio (server, guest memory, MSI-X) ──┐
@@ -10,31 +11,32 @@
 //!   a test (PlainBus) ───────────────────┘   (one or two)
 //! ```
 //!
-//! | module | what it is |
+//! | module | contents |
 //! |---|---|
-//! | [`bus`] | memory and interrupts, as a PCI function reaches them |
+//! | [`bus`] | guest memory and interrupts, as a PCI function accesses them |
 //! | [`layout`] | the device's structures as tables |
-//! | [`complaint`] | the rules, and who broke them |
-//! | [`trace`] | what happened, in text; a comparer |
-//! | [`fabric`] | functions connected with each other; time |
+//! | [`complaint`] | the rules, and complaints about broken ones |
+//! | [`trace`] | a text trace of device activity; a comparer |
+//! | [`fabric`] | connected functions; time |
 //! | [`function`] | one PCI function: configuration space, initialisation segment, doorbells |
 //! | `cmd` | the command interface |
 //! | [`caps`] | capabilities |
 //! | `eq`, `cq`, `mkey`, `qp`, `srq` | objects of the data path |
 //! | `eth` | Ethernet queues of a RoCE port |
-//! | `ids` | numbers of objects |
+//! | `ids` | allocation of object numbers |
 //! | [`port`] | the port: InfiniBand or RoCE |
-//! | [`fault`] | what tests inject |
+//! | [`fault`] | fault injection |
 //! | [`vfio`] | the front end for QEMU |
 //!
-//! Invariant: a guest is hostile. Nothing that it stores, in a register or in its memory, makes the model panic, loop without end,
-//! or allocate without bound.
+//! Invariant: a guest is hostile. No store into a register or into memory makes the model panic,
+//! loop forever, or allocate without bound.
 //!
-//! Invariant: the model asks nobody for the time, and does no input or output but through [`bus::Bus`]; only [`vfio`] does.
+//! Invariant: the model reads no clock and does input and output only through [`bus::Bus`]. The one
+//! exception is [`vfio`].
 //!
 //! # References
-//! ConnectX (Ethernet adapters) programmer's reference manual, "PRM" in comments; Linux `include/linux/mlx5`;
-//! InfiniBand Architecture Specification, volume 1
+//! ConnectX (Ethernet adapters) programmer's reference manual, "PRM" in comments; Linux
+//! `include/linux/mlx5`; InfiniBand Architecture Specification, volume 1
 
 #![recursion_limit = "2048"]
 

@@ -1,6 +1,7 @@
 //! `connectx-model`: a ConnectX for QEMU's `vfio-user-pci`.
 //!
-//! Prints `ready` once every socket listens, serves until QEMU has gone, and then tells what the guest did wrong.
+//! Prints `ready` once every socket listens, serves until QEMU exits, and then reports the broken
+//! rules.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
@@ -16,34 +17,34 @@ use connectx_model::vfio::{MappedBus, Server};
 
 /// A strict software ConnectX, for QEMU's vfio-user-pci
 ///
-/// Exits with 0 if the guest kept to the rules, with 1 if it did not, and with 2 if it could not be served.
+/// Exits with 0 if the guest broke no rule, with 1 if it did, and with 2 if serving failed.
 #[derive(Parser)]
 struct Args {
-    /// Where a function listens; once for each, one or two
+    /// Socket that a function listens on; once or twice, for one or two functions
     #[arg(long = "socket", value_name = "PATH", required = true)]
     sockets: Vec<PathBuf>,
 
-    /// What the functions' ports are
+    /// Link layer of the ports
     #[arg(long, value_enum)]
     port: Port,
 
-    /// Where to listen for lines that inject faults
+    /// Socket that accepts lines to inject faults
     #[arg(long, value_name = "PATH")]
     control: PathBuf,
 
-    /// Where to write what happens
+    /// File for the trace of device activity
     #[arg(long, value_name = "PATH")]
     trace: Option<PathBuf>,
 
-    /// Where to write the rules that were broken, a line each
+    /// File for the complaints, one line each
     #[arg(long, value_name = "PATH")]
     complaints: Option<PathBuf>,
 
-    /// Lines that inject faults, carried out at the start
+    /// File of fault lines that execute at the start
     #[arg(long, value_name = "PATH")]
     script: Option<PathBuf>,
 
-    /// Whether small payloads come in completions, where the driver asks for it
+    /// Whether small payloads may be placed in completions, if the driver asks for it
     #[arg(long, value_enum, default_value = "on")]
     scatter_to_cqe: Switch,
 }
@@ -71,10 +72,10 @@ fn main() -> ExitCode {
     }
 }
 
-/// Serves a guest. Did it keep to the rules?
+/// Serves a guest. Returns whether it broke no rule.
 fn run(args: &Args) -> io::Result<bool> {
     if args.sockets.len() > 2 {
-        return Err(io::Error::other("there are at most two functions"));
+        return Err(io::Error::other("at most two --socket options are allowed"));
     }
     let mut trace = match &args.trace {
         Some(path) => Trace::to(BufWriter::new(File::create(path).map_err(|error| named(path, &error))?)),
@@ -108,7 +109,7 @@ fn run(args: &Args) -> io::Result<bool> {
     served.map(|()| kept)
 }
 
-/// Tells what the guest did wrong. Was it nothing?
+/// Reports the broken rules. Returns whether there were none.
 fn report(fabric: &mut Fabric<MappedBus>, file: Option<File>) -> io::Result<bool> {
     let count = fabric.complaint_count();
     let lines: Vec<String> = fabric.take_complaints().iter().map(ToString::to_string).collect();
@@ -121,7 +122,7 @@ fn report(fabric: &mut Fabric<MappedBus>, file: Option<File>) -> io::Result<bool
         eprintln!("{line}");
     }
     if count > 0 {
-        eprintln!("{count} times rules were broken");
+        eprintln!("{count} complaints");
     }
     Ok(count == 0)
 }

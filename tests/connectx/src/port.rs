@@ -1,10 +1,10 @@
-//! [`Port`]: the function's port, InfiniBand or RoCE: addresses, state, counters.
+//! [`Port`]: the function's InfiniBand or RoCE port: addresses, state, counters.
 //!
 //! | | InfiniBand | RoCE |
 //! |---|---|---|
-//! | address | LID 1 + index; GID 0 is fe80:: and the port's GUID | MAC; 16 RoCE addresses that the driver sets |
-//! | comes up | by itself: there is no subnet manager | by itself, unless the driver turns it off |
-//! | partition keys | 0xffff, then none | 0xffff |
+//! | address | LID 1 + index; GID 0 is fe80:: + port GUID | MAC; 16 RoCE addresses, set by driver |
+//! | link | up, without a subnet manager | up, unless the driver disables the port |
+//! | partition keys | 0xffff, the others invalid | 0xffff |
 //!
 //! Invariant: two functions of a fabric differ in every address.
 
@@ -16,7 +16,7 @@ use crate::function::Core;
 use crate::layout::eqe;
 use crate::layout::vport::{nic_vport_context, roce_addr_layout};
 
-/// What a port is.
+/// Link layer of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortKind {
     /// InfiniBand.
@@ -25,63 +25,65 @@ pub enum PortKind {
     Roce,
 }
 
-/// How many RoCE addresses a port has.
+/// Number of RoCE addresses of a port.
 pub const ROCE_ADDRESSES: usize = 16;
-/// How many GIDs an InfiniBand port has.
+/// Number of GIDs of an InfiniBand port.
 pub(crate) const IB_GIDS: usize = 8;
-/// How many partition keys an InfiniBand port has.
+/// Number of partition keys of an InfiniBand port.
 pub(crate) const PKEYS: usize = 128;
-/// The LID of the subnet manager that there would be.
+/// LID that a subnet manager would have.
 pub(crate) const SM_LID: u16 = 1;
-/// The longest Ethernet frame that can be chosen, with its checksum.
+/// Maximum selectable Ethernet frame length, with checksum.
 pub(crate) const MAX_FRAME: u32 = 10_222;
-/// An Ethernet frame with 1500 bytes of payload, a VLAN tag and a checksum.
+/// Ethernet frame with 1500 bytes of payload, a VLAN tag and a checksum.
 const DEFAULT_FRAME: u32 = 1522;
-/// What an InfiniBand port can: traps, system image GUID, client reregistration, communication management, notices.
+/// Capability mask of an InfiniBand port: traps, system image GUID, client reregistration,
+/// communication management, notices.
 const IB_CAPABILITIES: u32 = 0x0251_0868;
-/// The payload of an InfiniBand packet.
+/// Maximum payload of an InfiniBand packet.
 pub(crate) const IB_MTU: u32 = 4096;
 
-/// The port's state and addresses.
+/// State and addresses of the port.
 #[derive(Debug)]
 pub struct Port {
-    /// What it is.
+    /// Link layer.
     pub kind: PortKind,
-    /// The link is up: nobody pulled the cable, and the driver did not turn it off.
+    /// Whether the link is up: the cable is connected, and the driver has enabled the port.
     pub up: bool,
     index: usize,
-    /// The cable is there.
+    /// Whether the cable is connected.
     linked: bool,
-    /// The driver wants it up.
+    /// Whether the driver has enabled the port.
     pub(crate) enabled: bool,
     roce: [Option<RoceAddress>; ROCE_ADDRESSES],
     longest_frame: u32,
-    /// Context of an Ethernet port, as the driver has set it.
+    /// Context of an Ethernet port, as set by the driver.
     pub(crate) nic: [u8; nic_vport_context::SIZE],
-    /// Lists of addresses that the driver wants: unicast, multicast, VLANs; 8 bytes each.
+    /// Address lists, as set by the driver: unicast, multicast, VLANs; 8 bytes per entry.
     pub(crate) lists: [Vec<u8>; 3],
-    /// What an InfiniBand port can, as the driver has set it.
+    /// Capability mask of an InfiniBand port, as set by the driver.
     pub(crate) capabilities: u32,
     pub(crate) node_description: [u8; 64],
-    /// Which host byte order the driver told: 0 is little.
+    /// Host byte order that the driver reported: 0 is little-endian.
     pub(crate) host_endianness: u8,
     pub(crate) counters: Counters,
 }
 
-/// An entry of the RoCE address table.
+/// Entry of the RoCE address table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RoceAddress {
     pub(crate) gid: Gid,
     pub(crate) mac: [u8; 6],
     pub(crate) vlan: Option<u16>,
-    /// RoCE version 2, over UDP; version 1 otherwise.
+    /// Whether the address is for RoCE version 2, over UDP, instead of version 1.
     pub(crate) over_udp: bool,
-    /// As the driver gave it.
+    /// The entry as the driver wrote it.
     pub(crate) layout: [u8; roce_addr_layout::SIZE],
 }
 
 impl RoceAddress {
-    /// What completions of datagrams from this address say of the header: a GRH, IPv6, IPv4.
+    /// Returns the header type that completions of datagrams from this address report: GRH, IPv6 or
+    /// IPv4.
     pub(crate) fn header_type(&self) -> u8 {
         match (self.over_udp, self.gid) {
             (false, _) => 0,
@@ -91,7 +93,7 @@ impl RoceAddress {
     }
 }
 
-/// What went through the port.
+/// Traffic counters of the port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counters {
     pub(crate) sent_packets: u64,
@@ -102,12 +104,12 @@ pub(crate) struct Counters {
     pub(crate) received_multicast: u64,
 }
 
-/// Which change of a port an event tells of.
+/// Subtypes of a port change event.
 const SUBTYPE_DOWN: u8 = 1;
 const SUBTYPE_ACTIVE: u8 = 4;
 
 impl Port {
-    /// A port that is up, of the function at this place.
+    /// Returns a port that is up, for the function with this index.
     pub(crate) fn new(kind: PortKind, index: usize) -> Self {
         let mut port = Self {
             kind,
@@ -128,7 +130,7 @@ impl Port {
         port
     }
 
-    /// Forgets what a driver has set.
+    /// Resets everything that the driver has set.
     pub(crate) fn forget(&mut self) {
         self.roce = [None; ROCE_ADDRESSES];
         self.lists = Default::default();
@@ -148,27 +150,27 @@ impl Port {
             .set(&mut self.nic, u32::from_be_bytes([mac[2], mac[3], mac[4], mac[5]]));
     }
 
-    /// The node's GUID; the system's too.
+    /// Returns the node GUID, which is the system image GUID as well.
     pub fn node_guid(&self) -> u64 {
         0x0002_c903_00c5_0000 + (self.index as u64 & 0xff) * 0x100
     }
 
-    /// The port's GUID.
+    /// Returns the port's GUID.
     pub fn port_guid(&self) -> u64 {
         self.node_guid() + 1
     }
 
-    /// The LID of an InfiniBand port.
+    /// Returns the LID of an InfiniBand port.
     pub fn lid(&self) -> u16 {
         (self.index as u16 & 0xff) + 1
     }
 
-    /// The MAC address that the port was made with.
+    /// Returns the initial MAC address of the port.
     pub fn mac(&self) -> [u8; 6] {
         [0x02, 0xc9, 0x03, 0xc5, self.index as u8, 0x01]
     }
 
-    /// The GID at this place of the table. `None`: there is none.
+    /// Returns the GID at this index of the table. `None`: the entry is empty.
     pub fn gid(&self, index: usize) -> Option<Gid> {
         match (self.kind, index) {
             (PortKind::Roce, _) => self.roce_address(index).map(|address| address.gid),
@@ -182,22 +184,23 @@ impl Port {
         }
     }
 
-    /// Is this one of the port's GIDs?
+    /// Returns whether this is one of the port's GIDs.
     pub fn has_gid(&self, gid: &Gid) -> bool {
         (0..ROCE_ADDRESSES).any(|index| self.gid(index).as_ref() == Some(gid))
     }
 
-    /// The partition key at this place of the table; 0 is none.
+    /// Returns the partition key at this index of the table; 0 is invalid.
     pub fn pkey(&self, index: usize) -> u16 {
         if index == 0 { 0xffff } else { 0 }
     }
 
-    /// The RoCE address at this place of the table.
+    /// Returns the RoCE address at this index of the table.
     pub(crate) fn roce_address(&self, index: usize) -> Option<&RoceAddress> {
         self.roce.get(index)?.as_ref()
     }
 
-    /// Puts a RoCE address into the table, or nothing: an address of zeros. `false`: there is no such place.
+    /// Sets an entry of the RoCE address table; an address of zeros clears it. Returns whether the
+    /// index is valid.
     pub(crate) fn set_roce_address(&mut self, index: usize, layout: &[u8]) -> bool {
         let Some(place) = self.roce.get_mut(index) else { return false };
         let mut kept = [0; roce_addr_layout::SIZE];
@@ -217,8 +220,8 @@ impl Port {
         true
     }
 
-    /// Does the port hear this frame if it sends it? Groups, and addresses that are its own: that of its context, and those that
-    /// the driver has listed.
+    /// Returns whether the port receives a frame that it sends: the destination is a group, the MAC
+    /// address of the port's context, or an address in the driver's lists.
     pub(crate) fn loops_back(&self, frame: &[u8]) -> bool {
         if crate::eth::frame::is_group(frame) {
             return !nic_vport_context::DISABLE_MC_LOCAL_LB.is_set(&self.nic);
@@ -227,35 +230,35 @@ impl Port {
         let [high, low] = [nic_vport_context::MAC_ADDR_47_32, nic_vport_context::MAC_ADDR_31_0];
         let own = high.get(&self.nic) << 32 | low.get(&self.nic);
         let [unicast, ..] = &self.lists;
-        // Two bytes that nothing is in go before each address.
+        // Each address is preceded by two bytes of padding.
         let is_own = own.to_be_bytes().get(2..) == Some(to)
             || unicast.chunks_exact(8).any(|listed| listed.get(2..) == Some(to));
         is_own && !nic_vport_context::DISABLE_UC_LOCAL_LB.is_set(&self.nic)
     }
 
-    /// The longest Ethernet frame, with its checksum.
+    /// Returns the maximum Ethernet frame length, with checksum.
     pub(crate) fn longest_frame(&self) -> usize {
         self.longest_frame as usize
     }
 
-    /// Chooses the longest Ethernet frame.
+    /// Sets the maximum Ethernet frame length.
     pub(crate) fn set_longest_frame(&mut self, bytes: u32) {
         self.longest_frame = bytes.min(MAX_FRAME);
     }
 }
 
-/// The version of RoCE over UDP, in the RoCE address table.
+/// RoCE version 2 in the RoCE address table.
 pub(crate) const ROCE_V2: u32 = 2;
 
 impl Counters {
-    /// A packet has left.
+    /// Counts a packet that has left.
     pub(crate) fn sent(&mut self, bytes: usize, multicast: bool) {
         self.sent_packets += 1;
         self.sent_bytes += bytes as u64;
         self.sent_multicast += u64::from(multicast);
     }
 
-    /// A packet has come.
+    /// Counts a packet that has arrived.
     pub(crate) fn received(&mut self, bytes: usize, multicast: bool) {
         self.received_packets += 1;
         self.received_bytes += bytes as u64;
@@ -264,13 +267,13 @@ impl Counters {
 }
 
 impl<B: Bus> Core<B> {
-    /// The cable is put in, or pulled.
+    /// Connects or disconnects the cable.
     pub(crate) fn set_link(&mut self, linked: bool) {
         self.port.linked = linked;
         self.settle_port();
     }
 
-    /// The driver turns the port on, or off.
+    /// Enables or disables the port for the driver.
     pub(crate) fn set_port_enabled(&mut self, enabled: bool) {
         self.port.enabled = enabled;
         self.settle_port();

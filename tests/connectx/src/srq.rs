@@ -1,48 +1,48 @@
 //! [`Srq`]: shared receive queues: SRQ, XRC SRQ and RMP.
 //!
-//! Their entries are a linked list, which begins with entry 0: each names the one that is posted after it.
+//! Their entries form a linked list that starts at entry 0: each entry names its successor.
 
 use std::collections::BTreeSet;
 
 use crate::function::pages::Pages;
 
-/// A shared receive queue, beside what the transport engine keeps of it.
+/// A shared receive queue, without the transport engine's part.
 #[derive(Clone, Debug)]
 pub(crate) struct Srq {
     pub(crate) srqn: u32,
     pub(crate) kind: SrqKind,
-    /// The context as the driver gave it: `srqc`, `xrc_srqc` or `rmpc`.
+    /// Context as the driver wrote it: `srqc`, `xrc_srqc` or `rmpc`.
     pub(crate) context: Vec<u8>,
     pub(crate) pages: Pages,
     pub(crate) log_size: u32,
-    /// Bytes of an entry: a next segment and scatter elements.
+    /// Bytes of an entry: next segment and scatter elements.
     pub(crate) stride: u64,
-    /// Where the counter of posted receives is, guest-physical.
+    /// Guest-physical address of the counter of posted receives.
     pub(crate) doorbell_record: u64,
-    /// Completions of an XRC SRQ.
+    /// Completion queue of an XRC SRQ.
     pub(crate) cqn: u32,
     pub(crate) user_index: u32,
-    /// Whose requests may name it, of an XRC SRQ.
+    /// Domain of an XRC SRQ, whose requests may name it.
     pub(crate) xrcd: Option<u32>,
     pub(crate) users: u32,
-    /// How far its list was followed; a new one begins with the default.
+    /// Progress along the list; a new queue starts with the default.
     pub(crate) run: SrqRun,
 }
 
-/// How far the list of a shared receive queue was followed.
+/// Progress along the list of a shared receive queue.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SrqRun {
-    /// The entry that is posted next.
+    /// Next entry to fetch.
     pub(crate) next: u16,
-    /// How many were posted, 16 bits.
+    /// Number of fetched receives, modulo 2^16.
     pub(crate) fetched: u16,
-    /// Entries that are posted and have not completed.
+    /// Entries that were fetched and have not completed.
     pub(crate) outstanding: BTreeSet<u16>,
-    /// The list made no sense: no more is taken from it.
+    /// Whether the list was malformed; then no more entries are fetched.
     pub(crate) broken: bool,
 }
 
-/// Which command made it.
+/// The command that created the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SrqKind {
     /// CREATE_SRQ.

@@ -1,14 +1,15 @@
-//! [`Driver`]: a small driver for tests, on plain memory. It does what it is told, right or wrong.
+//! [`Driver`]: a small driver for tests, on plain memory. It executes right and wrong requests
+//! alike.
 //!
 //! ```text
 //! let mut driver = Driver::new(PortKind::Ib);
-//! driver.boot();                                    // initialised, with a UAR page, an event and a completion event queue
+//! driver.boot();                                    // initialised, with UAR page and queues
 //! let out = driver.ok(&input(0x800, 0x10), 0x10);   // a command that must work
 //! driver.refused(&input(0x801, 0x10), 0x10, Rule::CommandObject);
 //! ```
-//! [`Host`] is the same without the function, for tests that have the function elsewhere.
+//! [`Host`] is the driver alone, for tests that have the function elsewhere.
 //!
-//! Invariant: a driver that goes away has complained of nothing that its test did not expect.
+//! Invariant: a dropped driver has no complaint that its test did not expect.
 
 use roce::engine::Time;
 
@@ -22,11 +23,11 @@ use crate::layout::{dword, eqe, put};
 use crate::port::PortKind;
 use crate::trace::Trace;
 
-/// How much memory there is.
+/// Bytes of memory.
 const MEMORY: usize = 32 << 20;
-/// How many bytes a page has.
+/// Bytes of a page.
 pub(crate) const PAGE: u64 = 0x1000;
-/// Entries of the event queues that [`Host::boot`] makes, log 2.
+/// Entries of the event queues that [`Host::boot`] creates, log2.
 const LOG_EQ: u32 = 8;
 /// Doorbell registers of a UAR page.
 const EQ_ARM: u64 = 0x40;
@@ -38,23 +39,23 @@ pub(crate) struct Driver {
     pub(crate) host: Host,
 }
 
-/// The driver's side: memory, and where things are in it.
+/// The driver's side: memory, and the addresses of structures in it.
 #[derive(Debug)]
 pub(crate) struct Host {
     pub(crate) bus: PlainBus,
     pub(crate) now: Time,
-    /// A UAR page that is allocated, once booted.
+    /// Allocated UAR page, after [`Host::boot`].
     pub(crate) uar: u32,
-    /// Takes everything but completions and the ends of commands.
+    /// Event queue for all events except completions and command completions.
     pub(crate) events: Option<EventQueue>,
-    /// For completion queues.
+    /// Event queue for completions.
     pub(crate) completions: Option<EventQueue>,
     next_page: u64,
     queue: u64,
     token: u8,
 }
 
-/// An event queue, as its driver sees it.
+/// An event queue from its driver's side.
 #[derive(Clone, Debug)]
 pub(crate) struct EventQueue {
     pub(crate) eqn: u32,
@@ -63,7 +64,7 @@ pub(crate) struct EventQueue {
     pub(crate) consumer: u32,
 }
 
-/// An input of so many bytes, all 0 but for the opcode.
+/// Returns an input of this length, all 0 except the opcode.
 pub(crate) fn input(opcode: u16, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     command_in::OPCODE.set(&mut bytes, opcode);
@@ -71,36 +72,36 @@ pub(crate) fn input(opcode: u16, len: usize) -> Vec<u8> {
 }
 
 impl Driver {
-    /// A function as after power-on, and memory.
+    /// Returns a function after power-on, and memory.
     pub(crate) fn new(port: PortKind) -> Self {
         let host = Host::new();
         let config = Config { index: 0, port, scatter_to_cqe: true };
         Self { function: Function::new(config, host.bus.clone(), Trace::off()), host }
     }
 
-    /// Brings the function up: see [`Host::boot`].
+    /// Boots the function: see [`Host::boot`].
     pub(crate) fn boot(&mut self) {
         self.host.boot(&mut self.function);
     }
 
-    /// A function that is up.
+    /// Returns a booted function.
     pub(crate) fn booted(port: PortKind) -> Self {
         let mut driver = Self::new(port);
         driver.boot();
         driver
     }
 
-    /// Carries a command out; its output, whatever it says.
+    /// Executes a command and returns its output, whatever the status.
     pub(crate) fn command(&mut self, input: &[u8], out_len: usize) -> Vec<u8> {
         self.host.command(&mut self.function, input, out_len)
     }
 
-    /// Carries out a command that works, without a complaint.
+    /// Executes a command that must succeed without a complaint.
     pub(crate) fn ok(&mut self, input: &[u8], out_len: usize) -> Vec<u8> {
         self.host.ok(&mut self.function, input, out_len)
     }
 
-    /// Carries out a command that breaks this rule, and nothing else; its status.
+    /// Executes a command that must break this rule and no other. Returns its status.
     pub(crate) fn refused(&mut self, input: &[u8], out_len: usize, rule: Rule) -> u8 {
         let output = self.command(input, out_len);
         assert_eq!(self.rules(), [rule]);
@@ -109,7 +110,7 @@ impl Driver {
         status
     }
 
-    /// The rules that were broken since the last call.
+    /// Returns the rules that were broken since the last call.
     pub(crate) fn rules(&mut self) -> Vec<Rule> {
         self.function.take_complaints().iter().map(|complaint| complaint.rule).collect()
     }
@@ -126,24 +127,24 @@ impl Driver {
         u32::from_be_bytes(bytes)
     }
 
-    /// The next event of the queue for all but completions.
+    /// Returns the next event of the queue for all events but completions.
     pub(crate) fn event(&mut self) -> Option<[u8; 64]> {
         self.host.events.as_mut()?.next(&self.host.bus)
     }
 
-    /// The next event of the queue for completions.
+    /// Returns the next event of the queue for completions.
     pub(crate) fn completion_event(&mut self) -> Option<[u8; 64]> {
         self.host.completions.as_mut()?.next(&self.host.bus)
     }
 
-    /// Tells how far an event queue was read, and wants an interrupt for the next event.
+    /// Reports how far an event queue was read, and arms it.
     pub(crate) fn arm(&mut self, queue: &EventQueue) {
         self.host.arm(&mut self.function, queue);
     }
 }
 
 impl Host {
-    /// Memory.
+    /// Returns a host with zeroed memory.
     pub(crate) fn new() -> Self {
         Self {
             bus: PlainBus::new(MEMORY),
@@ -151,14 +152,14 @@ impl Host {
             uar: 0,
             events: None,
             completions: None,
-            // Address 0 is no place for anything.
+            // Address 0 is never valid.
             next_page: PAGE,
             queue: 0,
             token: 0,
         }
     }
 
-    /// Pages of zeros; where they begin.
+    /// Returns the address of new zeroed pages.
     pub(crate) fn alloc(&mut self, pages: u64) -> u64 {
         let start = self.next_page;
         self.next_page += pages * PAGE;
@@ -166,7 +167,8 @@ impl Host {
         start
     }
 
-    /// Brings a function up as a driver does: command queue, pages, INIT_HCA, a UAR page, event queues (armed).
+    /// Boots a function as a driver does: command queue, pages, INIT_HCA, a UAR page, armed event
+    /// queues.
     pub(crate) fn boot(&mut self, function: &mut Function<PlainBus>) {
         self.set_queue(function);
         self.ok(function, &input(0x104, 0x10), 8);
@@ -186,7 +188,7 @@ impl Host {
         self.bus.take_raised();
     }
 
-    /// Gives the pages that are asked for, at boot (1) or for INIT_HCA (2).
+    /// Gives the requested pages, at boot (1) or for INIT_HCA (2).
     pub(crate) fn give_pages(&mut self, function: &mut Function<PlainBus>, when: u32) {
         let wanted =
             query_pages_out::NUM_PAGES.get32(&self.ok(function, &set(input(0x107, 0x10), 0x04, when), 0x10));
@@ -200,7 +202,7 @@ impl Host {
         self.ok(function, &give, 0x10);
     }
 
-    /// An event queue of one run of pages.
+    /// Creates an event queue of contiguous pages.
     pub(crate) fn create_eq(
         &mut self,
         function: &mut Function<PlainBus>,
@@ -213,7 +215,7 @@ impl Host {
         EventQueue { eqn, buffer, log_size, consumer: 0 }
     }
 
-    /// The input that creates an event queue, and where its buffer is.
+    /// Returns the input that creates an event queue, and the address of its buffer.
     pub(crate) fn eq_request(&mut self, log_size: u32, vector: u32, events: u64) -> (Vec<u8>, u64) {
         let bytes = 64u64 << log_size;
         let pages = bytes.div_ceil(PAGE);
@@ -231,19 +233,19 @@ impl Host {
         (request, buffer)
     }
 
-    /// A list of pages that follow each other.
+    /// Returns a list of contiguous pages.
     pub(crate) fn page_list(&self, first: u64, pages: u64) -> Vec<u8> {
         (0..pages).flat_map(|page| (first + page * PAGE).to_be_bytes()).collect()
     }
 
-    /// Tells how far an event queue was read, and wants an interrupt for the next event.
+    /// Reports how far an event queue was read, and arms it.
     pub(crate) fn arm(&mut self, function: &mut Function<PlainBus>, queue: &EventQueue) {
         let value = queue.eqn << 24 | queue.consumer & 0x00ff_ffff;
         let offset = u64::from(self.uar) * UAR_SIZE + EQ_ARM;
         function.bar_write(BAR0, offset, &value.to_be_bytes(), self.now);
     }
 
-    /// Tells where the command queue is.
+    /// Sets the address of the command queue.
     pub(crate) fn set_queue(&mut self, function: &mut Function<PlainBus>) {
         self.queue = self.alloc(1);
         let (high, low) = ((self.queue >> 32) as u32, self.queue as u32);
@@ -253,7 +255,7 @@ impl Host {
         function.bar_write(BAR0, second as u64, &low.to_be_bytes(), self.now);
     }
 
-    /// Carries out a command that works, without a complaint.
+    /// Executes a command that must succeed without a complaint.
     pub(crate) fn ok(&mut self, function: &mut Function<PlainBus>, input: &[u8], out_len: usize) -> Vec<u8> {
         let output = self.command(function, input, out_len);
         assert_eq!(function.take_complaints(), []);
@@ -261,7 +263,8 @@ impl Host {
         output
     }
 
-    /// Carries a command out through the first entry of the queue; its output, whatever it says.
+    /// Executes a command in the first entry of the queue and returns its output, whatever the
+    /// status.
     pub(crate) fn command(
         &mut self,
         function: &mut Function<PlainBus>,
@@ -274,7 +277,7 @@ impl Host {
         self.output(&done)
     }
 
-    /// An entry with mailboxes, ready to be given to the device.
+    /// Returns an entry with mailboxes, ready for the device.
     pub(crate) fn entry(&mut self, input: &[u8], out_len: usize) -> [u8; command_entry::SIZE] {
         self.token = self.token.wrapping_add(1).max(1);
         let mut entry = [0; command_entry::SIZE];
@@ -292,7 +295,8 @@ impl Host {
         entry
     }
 
-    /// A chain of mailboxes that hold these bytes, of the current token; 0 where there are none.
+    /// Returns the address of a chain of mailboxes with these bytes and the current token; 0
+    /// without bytes.
     fn mailboxes(&mut self, bytes: &[u8]) -> u64 {
         let chunks: Vec<&[u8]> = bytes.chunks(mailbox::DATA.len).collect();
         let first = if chunks.is_empty() { 0 } else { self.alloc(chunks.len() as u64) };
@@ -309,7 +313,8 @@ impl Host {
         first
     }
 
-    /// Gives an entry to the device, and rings. What the entry is afterwards. Mailboxes stay allocated.
+    /// Passes an entry to the device and rings. Returns the entry afterwards. Mailboxes stay
+    /// allocated.
     pub(crate) fn submit(
         &mut self,
         function: &mut Function<PlainBus>,
@@ -325,7 +330,7 @@ impl Host {
         done
     }
 
-    /// The output of an entry that is done.
+    /// Returns the output of a completed entry.
     pub(crate) fn output(&mut self, entry: &[u8; command_entry::SIZE]) -> Vec<u8> {
         let len = command_entry::OUTPUT_LENGTH.get(entry) as usize;
         let mut output = command_entry::OUTPUT_INLINE.of(entry).to_vec();
@@ -341,7 +346,7 @@ impl Host {
     }
 }
 
-/// The same input with another dword at this offset, of which the bits are set.
+/// Returns the input with these bits set in the dword at this offset.
 pub(crate) fn set(mut input: Vec<u8>, offset: usize, bits: u32) -> Vec<u8> {
     let value = dword(&input, offset) | bits;
     put(&mut input, offset, &value.to_be_bytes());
@@ -349,7 +354,7 @@ pub(crate) fn set(mut input: Vec<u8>, offset: usize, bits: u32) -> Vec<u8> {
 }
 
 impl EventQueue {
-    /// The next entry, if the device has written one.
+    /// Returns the next entry, if the device has written one.
     pub(crate) fn next(&mut self, bus: &PlainBus) -> Option<[u8; 64]> {
         let index = self.consumer & ((1 << self.log_size) - 1);
         let mut entry = [0; 64];

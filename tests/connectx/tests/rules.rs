@@ -16,7 +16,7 @@ fn sources(folder: &Path, into: &mut Vec<PathBuf>) {
     }
 }
 
-/// What of a file is tests: all of it, or what stands at its end.
+/// Returns the tests of a file: all of it, or the part at its end.
 fn tests_of<'a>(path: &Path, text: &'a str) -> &'a str {
     let all_tests = path.components().any(|part| {
         let name = part.as_os_str();

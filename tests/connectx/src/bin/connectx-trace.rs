@@ -1,4 +1,4 @@
-//! `connectx-trace`: shows traces of the model, and finds where two of them part.
+//! `connectx-trace`: shows traces of the model, and finds the first difference between two.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -17,33 +17,34 @@ enum Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Finds where two traces part: exits with 0 if they do not, with 1 if they do
+    /// Finds the first difference between two traces: exits with 0 if there is none, with 1
+    /// otherwise
     ///
-    /// Addresses, timestamps and bytes that nobody wrote may differ; numbers of objects and keys may be other ones,
-    /// as long as they are so throughout.
+    /// Addresses, timestamps and stale bytes may differ. Numbers of objects and keys may differ
+    /// too, if the mapping between the traces is consistent.
     Compare {
-        /// A trace
+        /// First trace
         first: PathBuf,
-        /// Another; the same one if it is left out
+        /// Second trace; the first one if omitted
         second: Option<PathBuf>,
-        /// Only the part from this mark to the next
+        /// Compare only the part from this mark to the next
         #[arg(long, value_name = "MARK")]
         section: Option<String>,
-        /// The mark in the second trace, if it is another
+        /// Mark in the second trace, if its name differs
         #[arg(long, value_name = "MARK", requires = "section")]
         with: Option<String>,
-        /// Only lines of these kinds, such as wqe,store
+        /// Compare only lines of these kinds, such as wqe,store
         #[arg(long, value_name = "KINDS", value_delimiter = ',')]
         only: Vec<String>,
     },
-    /// Shows a trace, with the lines' numbers
+    /// Shows a trace with line numbers
     Show {
-        /// The trace
+        /// Trace
         trace: PathBuf,
-        /// Only the part from this mark to the next
+        /// Show only the part from this mark to the next
         #[arg(long, value_name = "MARK")]
         section: Option<String>,
-        /// Only lines of these kinds, such as wqe,store
+        /// Show only lines of these kinds, such as wqe,store
         #[arg(long, value_name = "KINDS", value_delimiter = ',')]
         only: Vec<String>,
     },
@@ -68,11 +69,11 @@ fn run(command: &Command) -> Result<bool, String> {
             let one = read(first, section.as_deref(), only)?;
             let other = read(second, with.as_deref().or(section.as_deref()), only)?;
             if one.is_empty() && other.is_empty() {
-                return Err("there is nothing to compare: no line of either was chosen".to_owned());
+                return Err("nothing to compare: neither trace has a selected line".to_owned());
             }
             let found = compare(&one, &other);
             match &found {
-                None => println!("the same, {} lines", one.len()),
+                None => println!("no difference in {} lines", one.len()),
                 Some(difference) => print!("{difference}"),
             }
             Ok(found.is_none())
@@ -91,10 +92,10 @@ fn read(path: &Path, mark: Option<&str>, only: &[String]) -> Result<Vec<Entry>, 
     let text = std::fs::read_to_string(path).map_err(|error| named(&error))?;
     let mut entries = parse(&text).map_err(|error| named(&error))?;
     if let Some(mark) = mark {
-        entries = section(&entries, mark).ok_or_else(|| named(&format!("no mark {mark:?}")))?.to_vec();
+        entries = section(&entries, mark).ok_or_else(|| named(&format!("no mark named {mark:?}")))?.to_vec();
     }
     if let Some(unknown) = only.iter().find(|kind| !KINDS.contains(&kind.as_str())) {
-        return Err(format!("no lines are called {unknown:?}; there are {}", KINDS.join(", ")));
+        return Err(format!("unknown kind of line {unknown:?}; the kinds are {}", KINDS.join(", ")));
     }
     entries.retain(|entry| only.is_empty() || only.contains(&entry.kind));
     Ok(entries)

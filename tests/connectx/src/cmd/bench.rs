@@ -1,4 +1,4 @@
-//! [`Bench`]: a function in plain memory, to which tests send commands as a driver would.
+//! [`Bench`]: a function in plain memory to which tests send commands.
 
 use super::Status;
 use crate::bus::PlainBus;
@@ -15,7 +15,8 @@ use crate::trace::Trace;
 
 pub(crate) use crate::testing::input;
 
-/// A function that is up, with a protection domain and an XRC domain. Commands go to it straight, past the queue.
+/// A running function with a protection domain and an XRC domain. Commands bypass the command
+/// queue.
 pub(crate) struct Bench {
     pub(crate) function: Function<PlainBus>,
     pub(crate) bus: PlainBus,
@@ -41,13 +42,13 @@ impl Bench {
         bench
     }
 
-    /// Sends a command; its status and output.
+    /// Sends a command and returns its status and output.
     pub(crate) fn send(&mut self, input: &[u8]) -> (u8, Vec<u8>) {
         let output = self.function.dispatch(input, 0x400);
         (command_out::STATUS.get(&output) as u8, output)
     }
 
-    /// Sends a command that succeeds, without a complaint.
+    /// Sends a command that must succeed without a complaint.
     #[track_caller]
     pub(crate) fn ok(&mut self, input: impl AsRef<[u8]>) -> Vec<u8> {
         let (status, output) = self.send(input.as_ref());
@@ -55,7 +56,7 @@ impl Bench {
         output
     }
 
-    /// Sends a command that is refused so, for breaking this rule.
+    /// Sends a command that must end with this status and break this rule.
     #[track_caller]
     pub(crate) fn refused(&mut self, input: impl AsRef<[u8]>, status: Status, rule: Rule) {
         let (got, output) = self.send(input.as_ref());
@@ -65,19 +66,19 @@ impl Bench {
         assert!(output.iter().skip(8).all(|byte| *byte == 0), "a refused command answers nothing");
     }
 
-    /// Sends a command that is refused so, and nobody is to blame.
+    /// Sends a command that must end with this status and break no rule.
     #[track_caller]
     pub(crate) fn unlucky(&mut self, input: impl AsRef<[u8]>, status: Status) {
         let (got, _) = self.send(input.as_ref());
         assert_eq!((got, self.function.take_complaints()), (status as u8, vec![]));
     }
 
-    /// A page of memory that nobody has, zeroed.
+    /// Returns an unused page of memory, zeroed.
     pub(crate) fn page(&mut self) -> u64 {
         self.host.alloc(1)
     }
 
-    /// A page list of so many pages.
+    /// Returns a page list of `count` new pages.
     pub(crate) fn pages(&mut self, count: usize) -> Vec<u8> {
         (0..count).flat_map(|_| self.page().to_be_bytes()).collect()
     }
@@ -86,7 +87,7 @@ impl Bench {
         alloc_pd_out::PD.get32(&self.ok(input(0x800, 16)))
     }
 
-    /// Input of CREATE_CQ, with a list of pages of 4 KiB.
+    /// Returns input of CREATE_CQ, with a list of 4 KiB pages.
     pub(crate) fn create_cq(&mut self, log_size: u32, entry_size: usize) -> Vec<u8> {
         let mut input = input(0x400, create_cq_in::PAS);
         let (uar, eqn, record) = (self.uar, self.eqn, self.page());
@@ -105,7 +106,7 @@ impl Bench {
         create_cq_out::CQN.get32(&self.ok(input))
     }
 
-    /// Input of CREATE_XRC_SRQ, of 16 receives of 32 bytes.
+    /// Returns input of CREATE_XRC_SRQ for 16 receives of 32 bytes.
     pub(crate) fn create_xrc_srq(&mut self, cqn: u32) -> Vec<u8> {
         let mut input = input(0x705, create_xrc_srq_in::PAS);
         let (pd, xrcd, record) = (self.pd, self.xrcd, self.page());
@@ -126,7 +127,7 @@ impl Bench {
     }
 }
 
-/// An input that names one object, in its third dword.
+/// Returns an input whose third dword names an object.
 pub(crate) fn naming(opcode: u16, number: u32) -> Vec<u8> {
     let mut input = input(opcode, 16);
     input[8..12].copy_from_slice(&number.to_be_bytes());

@@ -1,4 +1,5 @@
-//! What the contexts of queues have in common: buffers in pages, doorbell records, references to other objects.
+//! Checks that the contexts of all queues share: buffers in pages, doorbell records, references to
+//! other objects.
 
 use roce::engine::Refused;
 
@@ -11,45 +12,45 @@ use crate::layout::{Field, Table, qword};
 use crate::qp::Qp;
 use crate::srq::SrqKind;
 
-/// Pages are at least this large, log 2, and contexts count from there.
+/// Minimum page size, log2; page size fields count from it.
 pub(crate) const ADAPTER_PAGE_SHIFT: u32 = 12;
 
-/// A parameter that the device does not take.
+/// Returns the refusal of a parameter that the device does not accept.
 pub(crate) fn bad(what: impl Into<String>) -> Refusal {
     Refusal::broken(Status::BadParam, Rule::CommandParameter, what)
 }
 
-/// An object that is not there.
+/// Returns the refusal of a reference to an object that does not exist.
 pub(crate) fn missing(what: impl Into<String>) -> Refusal {
     Refusal::broken(Status::BadResource, Rule::CommandObject, what)
 }
 
-/// An object that is used.
+/// Returns the refusal to destroy an object that is in use.
 pub(crate) fn busy(what: impl Into<String>) -> Refusal {
     Refusal::broken(Status::ResourceBusy, Rule::CommandBusy, what)
 }
 
-/// Something that this function does not offer.
+/// Returns the refusal of a feature that the function does not offer.
 pub(crate) fn not_offered(what: impl Into<String>) -> Refusal {
     Refusal::broken(Status::BadParam, Rule::CommandCapability, what)
 }
 
-/// What the transport engine refused.
+/// Converts a refusal of the transport engine.
 pub(crate) fn engine(refused: Refused, what: &str) -> Refusal {
     match refused {
         Refused::NoRoom | Refused::NoNumbers => Refusal::fair(Status::NoResources),
         Refused::NoSuchObject => missing(format!("{what} does not exist")),
-        Refused::Busy => busy(format!("{what} is used")),
+        Refused::Busy => busy(format!("{what} is in use")),
         Refused::Transition { from, to } => {
             let what = format!("{what}: from {from:?} to {to:?}");
             Refusal::broken(Status::BadQpState, Rule::QpTransition, what)
         }
-        // Numbers that a user chose and the driver passed on.
+        // A user chose these values and the driver passed them on.
         Refused::Invalid(_) => Refusal::fair(Status::BadParam),
     }
 }
 
-/// Bits that the table does not name are 0.
+/// Rejects bits that the table does not name.
 pub(crate) fn reserved(table: &Table, bytes: &[u8]) -> Result<(), Refusal> {
     match table.reserved(bytes) {
         None => Ok(()),
@@ -60,7 +61,7 @@ pub(crate) fn reserved(table: &Table, bytes: &[u8]) -> Result<(), Refusal> {
     }
 }
 
-/// Refuses what is set and means something that this function does not offer.
+/// Rejects nonzero fields of features that the function does not offer.
 pub(crate) fn none_of(fields: &[Field], bytes: &[u8]) -> Result<(), Refusal> {
     match fields.iter().find(|field| field.is_set(bytes)) {
         None => Ok(()),
@@ -68,7 +69,8 @@ pub(crate) fn none_of(fields: &[Field], bytes: &[u8]) -> Result<(), Refusal> {
     }
 }
 
-/// A queue's buffer: `len` bytes that begin `offset` 64ths of a page into the first of a list of pages.
+/// Returns a queue's buffer: `len` bytes that begin `offset` 64ths of a page into the first page of
+/// the list.
 pub(crate) fn buffer<B: Bus>(
     bus: &B,
     list: &[u8],
@@ -86,7 +88,7 @@ pub(crate) fn buffer<B: Bus>(
     if !list.len().is_multiple_of(8) || needed != list.len() as u64 / 8 {
         let given = list.len();
         return Err(wrong(format!(
-            "{given} bytes of page list for {len} bytes that take {needed} pages of 2^{shift}"
+            "{given} bytes of page list for {len} bytes, which need {needed} pages of 2^{shift}"
         )));
     }
     let pages: Vec<u64> = list.chunks_exact(8).map(|entry| qword(entry, 0)).collect();
@@ -99,7 +101,7 @@ pub(crate) fn buffer<B: Bus>(
     Pages::new(pages, shift, offset, len).ok_or_else(|| wrong(format!("{len} bytes")))
 }
 
-/// A doorbell record: 8 bytes of memory, aligned.
+/// Rejects a doorbell record that is not 8 aligned bytes of memory.
 pub(crate) fn doorbell_record<B: Bus>(bus: &B, address: u64) -> Result<(), Refusal> {
     if !address.is_multiple_of(8) {
         let what = format!("{address:#x} is not aligned");
@@ -115,17 +117,19 @@ fn present<B: Bus>(bus: &B, address: u64, what: &str) -> Result<(), Refusal> {
         .map_err(|fault| Refusal::broken(Status::BadParam, Rule::DmaFault, format!("{what}: {fault}")))
 }
 
-/// How much all queues of a function may take in this process.
+/// Maximum memory of this process that all queues of a function may use, in bytes.
 pub(crate) const MAX_QUEUES: u64 = 2 << 30;
-/// About what the transport engine keeps of a work request, beside its elements and inline bytes.
+/// Approximate bytes that the transport engine keeps per work request, besides its elements and
+/// inline data.
 const WORK_REQUEST: u64 = 256;
 
-/// What a page list takes.
+/// Returns the memory of a page list, in bytes.
 pub(crate) fn list_bytes(pages: &Pages) -> u64 {
     pages.list().len() as u64 * 8
 }
 
-/// What a queue pair takes: the transport engine makes room for the largest of each request.
+/// Returns the memory of a queue pair, in bytes: the transport engine reserves the maximum for each
+/// request.
 pub(crate) fn qp_bytes(qp: &Qp) -> u64 {
     let cap = qp.cap();
     let send = WORK_REQUEST + u64::from(cap.max_send_sge) * 16 + u64::from(cap.max_inline_data);
@@ -133,19 +137,20 @@ pub(crate) fn qp_bytes(qp: &Qp) -> u64 {
     u64::from(cap.max_send_wr) * send + u64::from(cap.max_recv_wr) * recv + list_bytes(&qp.pages)
 }
 
-/// What a shared receive queue takes.
+/// Returns the memory of a shared receive queue, in bytes.
 pub(crate) fn srq_bytes(log_size: u32, stride: u64, pages: &Pages) -> u64 {
     ((WORK_REQUEST + stride) << log_size) + list_bytes(pages)
 }
 
 impl<B: Bus> Core<B> {
-    /// A size or a number, log 2, that is at most what the function offers.
+    /// Rejects a size or count, log2, that exceeds the capability.
     pub(crate) fn at_most(&self, what: &str, log: u32, capability: Field) -> Result<(), Refusal> {
         let most = self.caps.general(capability);
-        if log > most { Err(bad(format!("2^{log} {what}, 2^{most} are the most"))) } else { Ok(()) }
+        if log > most { Err(bad(format!("2^{log} {what}, the maximum is 2^{most}"))) } else { Ok(()) }
     }
 
-    /// Room for one more queue, of so many bytes in this process: a guest's memory can be named again and again.
+    /// Rejects a queue for which no memory is left. `bytes` is its memory in this process, which
+    /// guest memory does not bound, because a guest may name a page repeatedly.
     pub(crate) fn room_for(&self, bytes: u64) -> Result<(), Refusal> {
         let cqs = self.cqs.values().map(|cq| list_bytes(&cq.pages));
         let qps = self.qps.values().map(qp_bytes);
@@ -158,22 +163,22 @@ impl<B: Bus> Core<B> {
         }
     }
 
-    /// A protection domain of the driver's.
+    /// Rejects a number that is not an allocated protection domain.
     pub(crate) fn needs_pd(&self, pd: u32) -> Result<(), Refusal> {
         if self.pds.contains(&pd) { Ok(()) } else { Err(missing(format!("protection domain {pd:#x}"))) }
     }
 
-    /// A UAR page of the driver's.
+    /// Rejects a number that is not an allocated UAR page.
     pub(crate) fn needs_uar(&self, uar: u32) -> Result<(), Refusal> {
         if self.hca.uars.contains(uar) { Ok(()) } else { Err(missing(format!("UAR {uar:#x}"))) }
     }
 
-    /// A completion queue.
+    /// Rejects a number that is not a completion queue.
     pub(crate) fn needs_cq(&self, cqn: u32) -> Result<(), Refusal> {
         if self.cqs.contains_key(&cqn) { Ok(()) } else { Err(missing(format!("completion queue {cqn:#x}"))) }
     }
 
-    /// A shared receive queue of XRC, or one of the other kinds.
+    /// Rejects a number that is not a shared receive queue; `xrc` selects XRC or the other kinds.
     pub(crate) fn needs_srq(&self, srqn: u32, xrc: bool) -> Result<(), Refusal> {
         match self.srqs.get(&srqn) {
             Some(srq) if (srq.kind == SrqKind::Xrc) == xrc => Ok(()),
@@ -182,14 +187,14 @@ impl<B: Bus> Core<B> {
         }
     }
 
-    /// One queue more completes there.
+    /// Adds a user of a completion queue.
     pub(crate) fn use_cq(&mut self, cqn: u32) {
         if let Some(cq) = self.cqs.get_mut(&cqn) {
             cq.users += 1;
         }
     }
 
-    /// One queue less completes there.
+    /// Removes a user of a completion queue.
     pub(crate) fn leave_cq(&mut self, cqn: u32) {
         if let Some(cq) = self.cqs.get_mut(&cqn) {
             cq.users = cq.users.saturating_sub(1);

@@ -1,4 +1,4 @@
-//! Event queues: made, looked at, destroyed.
+//! Event queues: CREATE_EQ, DESTROY_EQ, QUERY_EQ.
 //!
 //! Invariant: an event queue's pages hold all of its entries before it takes the first event.
 
@@ -24,7 +24,7 @@ pub(super) fn create_eq<B: Bus>(
     let log_size = eqc::LOG_EQ_SIZE.get32(context);
     let most = core.caps.general(cmd_hca_cap::LOG_MAX_EQ_SZ);
     if log_size > most {
-        let what = format!("2^{log_size} entries, at most 2^{most} are offered");
+        let what = format!("2^{log_size} entries, the maximum is 2^{most}");
         return Err(bad(what));
     }
     let vector = eqc::INTR.get32(context);
@@ -84,14 +84,14 @@ pub(super) fn destroy_eq<B: Bus>(
         return Err(no_such_queue(eqn));
     }
     if let Some(cq) = core.cqs.values().find(|cq| cq.eqn == eqn) {
-        return Err(busy(format!("event queue {eqn}, which completion queue {:#x} uses", cq.cqn)));
+        return Err(busy(format!("event queue {eqn} is in use by completion queue {:#x}", cq.cqn)));
     }
     core.eqs.remove(&eqn);
     core.hca.eqns.give_back(eqn);
     Ok(())
 }
 
-/// States of a queue, as its context has them.
+/// Queue states in a context.
 const ARMED: u32 = 9;
 const FIRED: u32 = 10;
 

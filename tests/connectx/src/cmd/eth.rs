@@ -1,7 +1,9 @@
-//! Ethernet send and receive queues: CREATE, MODIFY, DESTROY and QUERY of SQ and RQ. What leads to and from them is in `tir`.
+//! Ethernet send and receive queues: CREATE, MODIFY, DESTROY and QUERY of SQ and RQ. The objects
+//! between them and the wire are in `tir`.
 //!
-//! The protection domain of a queue is looked for when its keys are used, not here: the drop queue of the driver's netdev, and the
-//! queue that it tries write combining with, have none, and never touch memory.
+//! The data path checks the protection domain of a queue, not these commands: two queues of the
+//! driver's netdev have none and never access memory, the drop queue and the one that probes write
+//! combining.
 
 use super::context::{bad, busy, missing, none_of, not_offered, reserved};
 use super::refusal::{Refusal, Status};
@@ -55,7 +57,7 @@ pub(super) fn create_sq<B: Bus>(
     let tisn = match sqc::TIS_LST_SZ.get(&context) {
         0 => None,
         1 => Some(sqc::TIS_NUM_0.get32(&context)),
-        many => return Err(bad(format!("{many} TIS"))),
+        many => return Err(bad(format!("{many} TIS, the maximum is 1"))),
     };
     if let Some(tisn) = tisn.filter(|tisn| !core.eth.tises.contains_key(tisn)) {
         return Err(missing(format!("TIS {tisn:#x}")));
@@ -83,7 +85,7 @@ pub(super) fn create_sq<B: Bus>(
     Ok(())
 }
 
-/// A state that a context asks for; one that does not exist is refused.
+/// Returns the state that a context requests.
 fn state(number: u64) -> Result<QueueState, Refusal> {
     QueueState::from_number(number).ok_or_else(|| bad(format!("state {number}")))
 }
@@ -95,12 +97,13 @@ fn new_state(number: u64) -> Result<(), Refusal> {
     }
 }
 
-/// A transition, with the state that the driver believes the queue to be in.
+/// Returns the state after a transition; `believed` is the state that the driver believes to be
+/// current.
 fn transition(now: QueueState, believed: u64, next: u64) -> Result<QueueState, Refusal> {
     let (believed, next) = (state(believed)?, state(next)?);
     let wrong = |what| Refusal::broken(Status::BadResourceState, Rule::CommandState, what);
     if believed != now {
-        return Err(wrong(format!("a queue that is in {now:?}, not in {believed:?}")));
+        return Err(wrong(format!("the queue is in {now:?}, not in {believed:?}")));
     }
     if !now.may_become(next) {
         return Err(wrong(format!("from {now:?} to {next:?}")));
@@ -120,7 +123,7 @@ pub(super) fn modify_sq<B: Bus>(
     reserved(&sqc::TABLE, context)?;
     let mask = fields::MODIFY_BITMASK.get(input);
     if mask != 0 {
-        return Err(not_offered(format!("changes {mask:#x}")));
+        return Err(not_offered(format!("a change of fields {mask:#x}")));
     }
     let next = transition(sq.state, fields::SQ_STATE.get(input), sqc::STATE.get(context))?;
     sq.state = next;
@@ -215,7 +218,8 @@ pub(super) fn create_rq<B: Bus>(
     Ok(())
 }
 
-/// What MODIFY_RQ changes beside the state: stripping of VLAN tags, the frame check sequence, the counter set.
+/// Fields that MODIFY_RQ changes besides the state: VLAN stripping, frame check sequence, counter
+/// set.
 const MODIFY_VSD: u64 = 1 << 1;
 const MODIFY_COUNTERS: u64 = 1 << 3;
 
@@ -231,7 +235,7 @@ pub(super) fn modify_rq<B: Bus>(
     reserved(&rqc::TABLE, context)?;
     let mask = fields::MODIFY_BITMASK.get(input);
     if mask & !(MODIFY_VSD | MODIFY_COUNTERS) != 0 {
-        return Err(not_offered(format!("changes {mask:#x}")));
+        return Err(not_offered(format!("a change of fields {mask:#x}")));
     }
     let next = transition(rq.state, fields::RQ_STATE.get(input), rqc::STATE.get(context))?;
     if mask & MODIFY_VSD != 0 {
@@ -257,7 +261,7 @@ pub(super) fn destroy_rq<B: Bus>(
 ) -> Result<(), Refusal> {
     let (core, rqn) = (&mut function.core, layout::destroy_rq_in::RQN.get32(input));
     if core.eth.leads_to_rq(rqn) {
-        return Err(busy(format!("a TIR or a RQT leads to receive queue {rqn:#x}")));
+        return Err(busy(format!("receive queue {rqn:#x} is in use by a TIR or an RQT")));
     }
     let rq = core.eth.rqs.remove(&rqn).ok_or_else(|| missing(format!("receive queue {rqn:#x}")))?;
     core.leave_cq(rq.cqn);

@@ -1,21 +1,21 @@
-//! The command interface: what the driver asks for through the command queue.
+//! The command interface: commands that the driver issues through the command queue.
 //!
 //! | module | commands |
 //! |---|---|
 //! | `table` | all commands, one row each |
-//! | `refusal` | the status of a refused command, and the rule that it broke |
+//! | `refusal` | status of a rejected command, and the rule that it broke |
 //! | `queue` | entries, mailboxes, completion |
 //! | `hca` | life of the function: enabling, ISSI, pages, capabilities, UARs, counters |
 //! | `eq` | event queues |
 //! | `pd`, `mkey`, `cq`, `qp`, `srq` | objects of the data path |
-//! | `context` | what the contexts of queues have in common |
+//! | `context` | checks that the contexts of all queues share |
 //! | `vport` | the port: contexts, GIDs, partition keys, RoCE addresses, MADs |
 //! | `register` | registers behind ACCESS_REG |
-//! | `eth`, `tir`, `steering` | Ethernet queues, what leads to and from them, flow tables |
+//! | `eth`, `tir`, `steering` | Ethernet queues, objects between them and the wire, flow tables |
 //!
 //! A command stands in one row of `table`: opcode, name, structures, stages, modifiers, handler.
-//! Each family of commands is a file of handlers. This file checks, for all of them alike, the
-//! opcode, lengths, reserved bits, modifiers and the function's stage.
+//! Each family of commands is a file of handlers. This file makes the checks that all
+//! commands share: opcode, lengths, reserved bits, modifiers, and the stage of the function.
 
 #[cfg(test)]
 pub(crate) mod bench;
@@ -45,7 +45,7 @@ use crate::trace::format;
 use self::refusal::{Refusal, Status};
 
 impl<B: Bus> Function<B> {
-    /// Carries out one command, and tells what to answer.
+    /// Executes one command and returns its output.
     pub(crate) fn dispatch(&mut self, input: &[u8], out_len: usize) -> Vec<u8> {
         let mut output = vec![0; out_len];
         let opcode = command_in::OPCODE.get(input) as u16;
@@ -71,14 +71,10 @@ impl<B: Bus> Function<B> {
         output
     }
 
-    /// What every command is checked for, then the command.
+    /// Checks a command as every command is checked, then executes it.
     fn run(&mut self, opcode: u16, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
         let Some(command) = self.commands.get(&opcode) else {
-            return Err(Refusal::broken(
-                Status::BadOp,
-                Rule::CommandOpcode,
-                "this function does not know it",
-            ));
+            return Err(Refusal::broken(Status::BadOp, Rule::CommandOpcode, "unknown opcode"));
         };
         let (table, run) = (command.input, command.run);
         if input.len() < table.size {
@@ -86,7 +82,7 @@ impl<B: Bus> Function<B> {
             return Err(Refusal::broken(Status::BadInputLength, Rule::CommandLength, what));
         }
         if input.len() > table.size && command.list.is_none() {
-            let what = format!("{} bytes of input, {} are all that there are", input.len(), table.size);
+            let what = format!("{} bytes of input, the maximum is {}", input.len(), table.size);
             return Err(Refusal::broken(Status::BadInputLength, Rule::CommandLength, what));
         }
         if output.len() < command.output {
@@ -99,7 +95,7 @@ impl<B: Bus> Function<B> {
         }
         let uid = command_in::UID.get(input);
         if uid != 0 {
-            let what = format!("user context {uid}: there are none");
+            let what = format!("user context {uid}, which does not exist");
             return Err(Refusal::broken(Status::BadParam, Rule::CommandParameter, what));
         }
         let modifier = command_in::OP_MOD.get32(input);
@@ -112,7 +108,7 @@ impl<B: Bus> Function<B> {
         }
         let stage = self.core.hca.stage;
         if !command.stages.contains(&stage) {
-            let what = format!("in a function that is {stage}");
+            let what = format!("the function is {stage}");
             return Err(Refusal::broken(Status::BadSysState, Rule::CommandState, what));
         }
         run(self, input, output)

@@ -1,8 +1,8 @@
-//! [`Refusal`]: the reason why a command is refused.
+//! [`Refusal`]: the reason why a command is rejected.
 
 use crate::complaint::Rule;
 
-/// Status of a refused command: byte 0 of its output, which is 0 after success.
+/// Status of a rejected command: byte 0 of its output, which is 0 after success.
 ///
 /// # References
 /// PRM, "command return status"
@@ -26,7 +26,7 @@ pub(crate) enum Status {
     BadOutputLength = 0x51,
 }
 
-/// A refused command: status, syndrome, and the rule that the driver broke.
+/// A rejected command: status, syndrome, and the rule that the driver broke.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) status: Status,
@@ -38,11 +38,13 @@ pub(crate) struct Refusal {
 impl Refusal {
     /// Returns a refusal of a command that breaks a rule.
     pub(crate) fn broken(status: Status, rule: Rule, what: impl Into<String>) -> Self {
-        // Firmware defines the syndromes and drivers only print them. These stand out as the model's.
+        // Firmware defines the syndromes; drivers only print them. These values are recognisable as
+        // the model's.
         Self { status, syndrome: 0x00c0_0000 | rule as u32, complaint: Some((rule, what.into())) }
     }
 
-    /// Returns a refusal that breaks no rule: a resource ran out, or the driver probes for a feature.
+    /// Returns a refusal that breaks no rule: a resource ran out, or the driver probes for a
+    /// feature.
     pub(crate) fn fair(status: Status) -> Self {
         Self { status, syndrome: 0x00c1_0000 | status as u32, complaint: None }
     }

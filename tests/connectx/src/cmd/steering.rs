@@ -1,6 +1,7 @@
-//! Flow steering: CREATE, MODIFY, DESTROY and QUERY of flow tables, groups, entries and counters; roots.
+//! Flow steering: CREATE, MODIFY, DESTROY and QUERY of flow tables, groups, entries and counters;
+//! roots.
 //!
-//! What frames make of it is in [`eth::steering`](crate::eth::steering).
+//! The data path is in [`eth::steering`](crate::eth::steering).
 
 use super::context::{bad, busy, missing, none_of, not_offered, reserved};
 use super::refusal::{Refusal, Status};
@@ -16,16 +17,16 @@ use crate::layout::steering as layout;
 use crate::layout::steering::{dest_format_struct, flow_context};
 use crate::layout::{Field, dword};
 
-/// The most counters of an entry: QUERY_HCA_CAP offers no more.
+/// Maximum number of counters of an entry, as QUERY_HCA_CAP reports.
 const MAX_COUNTERS: usize = 1;
-/// Tables for received and sent frames, for received and sent RDMA.
+/// Kinds of tables: received and sent frames, received and sent RDMA.
 const KINDS: [u64; 4] = [RECEIVE as u64, 1, 7, 8];
-/// What happens to a frame that no entry matches: as without the table, or on to another.
+/// Action for a frame that no entry matches: the default one, or another table.
 const MISS_DEFAULT: u64 = 0;
 const MISS_FORWARD: u64 = 1;
-/// MODIFY_FLOW_TABLE changes where a miss leads.
+/// Field select of MODIFY_FLOW_TABLE: the miss action.
 const MODIFY_MISS: u64 = 1;
-/// SET_FLOW_TABLE_ROOT takes the root away.
+/// Operation of SET_FLOW_TABLE_ROOT that removes the root.
 const DISCONNECT: u64 = 1;
 /// Actions of an entry.
 const ALLOW: u32 = 1;
@@ -35,16 +36,17 @@ const COUNT: u32 = 8;
 /// Kinds of destinations.
 const TO_TABLE: u32 = 1;
 const TO_TIR: u32 = 2;
-/// What SET_FLOW_TABLE_ENTRY changes of an entry that is there: action, tag, destinations, counters.
+/// Fields that SET_FLOW_TABLE_ENTRY changes in an existing entry: action, tag, destinations,
+/// counters.
 const CHANGES: u64 = 0xf;
 
-/// The table that a command names, of the kind that it names.
+/// Returns the table with this id and kind.
 fn table(eth: &mut Ethernet, kind: u64, id: u32) -> Result<&mut FlowTable, Refusal> {
     let table = eth.steering.tables.get_mut(&id).filter(|table| u64::from(table.kind) == kind);
     table.ok_or_else(|| missing(format!("flow table {id:#x} of kind {kind}")))
 }
 
-/// Where a miss leads.
+/// Returns the table that a miss leads to.
 fn miss(eth: &Ethernet, kind: u64, level: u8, action: u64, id: u32) -> Result<Option<u32>, Refusal> {
     match action {
         MISS_DEFAULT => Ok(None),
@@ -60,7 +62,7 @@ fn miss(eth: &Ethernet, kind: u64, level: u8, action: u64, id: u32) -> Result<Op
     }
 }
 
-/// Other functions' tables: there is no switch.
+/// Rejects tables of other functions: the model has no switch.
 fn own(fields: &[Field], input: &[u8]) -> Result<(), Refusal> {
     none_of(fields, input)
 }
@@ -127,7 +129,7 @@ pub(super) fn modify_table<B: Bus>(
     let level = table(eth, kind, id)?.level;
     let changes = fields::MODIFY_FIELD_SELECT.get(input);
     if changes != MODIFY_MISS {
-        return Err(not_offered(format!("changes {changes:#x}")));
+        return Err(not_offered(format!("a change of fields {changes:#x}")));
     }
     let action = fields::TABLE_MISS_ACTION.get(input);
     let miss = miss(eth, kind, level, action, fields::TABLE_MISS_ID.get32(input))?;
@@ -148,9 +150,9 @@ pub(super) fn destroy_table<B: Bus>(
         return Err(busy(format!("flow table {id:#x} has groups")));
     }
     if eth.steering.leads_to_table(id) {
-        return Err(busy(format!("a miss or an entry leads to flow table {id:#x}")));
+        return Err(busy(format!("flow table {id:#x} is in use by a miss or an entry")));
     }
-    // Drivers destroy the last table without taking it away as root before.
+    // Drivers destroy the last table without removing it as root first.
     eth.steering.roots.retain(|_, root| *root != id);
     eth.steering.tables.remove(&id);
     eth.free_number(id);
@@ -201,7 +203,8 @@ pub(super) fn set_root<B: Bus>(
     Ok(())
 }
 
-/// Room for a group or an entry of so many parts, instead of one that had some.
+/// Checks that the limit of all tables permits a group or an entry of `parts` parts in place of one
+/// that had `had`.
 fn room(eth: &mut Ethernet, had: usize, parts: usize) -> Result<(), Refusal> {
     let parts = eth.steering.parts.saturating_sub(had) + parts;
     if parts > MAX_PARTS {
@@ -230,7 +233,7 @@ pub(super) fn create_group<B: Bus>(
         return Err(bad(format!("a group from {first} to {last} in a table of 2^{} entries", of.log_size)));
     }
     if of.groups.values().any(|group| first <= group.last && group.first <= last) {
-        return Err(bad(format!("a group from {first} to {last}, where another is")));
+        return Err(bad(format!("a group from {first} to {last}, which overlaps another")));
     }
     room(eth, 0, 1)?;
     let Some(number) = eth.number() else {
@@ -289,7 +292,7 @@ pub(super) fn set_entry<B: Bus>(
     let index = fields::FLOW_INDEX.get32(input);
     let changes = fields::OP_MOD.get(input) == 1;
     if fields::MODIFY_ENABLE_MASK.get(input) & !CHANGES != 0 {
-        return Err(bad("a change that is not known"));
+        return Err(bad("an unknown change"));
     }
     let level = table(eth, kind, id)?.level;
     let entry = entry(eth, kind, level, input)?;
@@ -301,7 +304,7 @@ pub(super) fn set_entry<B: Bus>(
     }
     let had = of.entries.get(&index).map(FlowEntry::parts);
     match (had, changes) {
-        (Some(_), false) => return Err(busy(format!("there is an entry {index}"))),
+        (Some(_), false) => return Err(busy(format!("entry {index} exists"))),
         (None, true) => return Err(missing(format!("entry {index}"))),
         _ => room(eth, had.unwrap_or(0), entry.parts())?,
     }
@@ -309,7 +312,7 @@ pub(super) fn set_entry<B: Bus>(
     Ok(())
 }
 
-/// An entry as its context says, with destinations and counters that exist.
+/// Reads an entry from its context, and checks that its destinations and counters exist.
 fn entry(eth: &Ethernet, kind: u64, level: u8, input: &[u8]) -> Result<FlowEntry, Refusal> {
     let context = layout::set_fte_in::FLOW_CONTEXT.of(input);
     let list = input.get(layout::set_fte_in::TABLE.size..).unwrap_or_default();
@@ -333,7 +336,7 @@ fn entry(eth: &Ethernet, kind: u64, level: u8, input: &[u8]) -> Result<FlowEntry
     if destinations > 1 << LOG_MAX_DESTINATION || counters > MAX_COUNTERS {
         return Err(bad(format!("{destinations} destinations and {counters} counters")));
     }
-    // A driver reserves room for what it does not use.
+    // The driver's list may be longer than its entries.
     if destinations + counters > list.len() / dest_format_struct::SIZE {
         return Err(bad(format!(
             "{destinations} destinations and {counters} counters in {} bytes",
@@ -342,7 +345,7 @@ fn entry(eth: &Ethernet, kind: u64, level: u8, input: &[u8]) -> Result<FlowEntry
     }
     let (_, unused) = list.split_at((destinations + counters) * dest_format_struct::SIZE);
     if unused.iter().any(|byte| *byte != 0) {
-        let what = format!("something follows {destinations} destinations and {counters} counters");
+        let what = format!("nonzero bytes after {destinations} destinations and {counters} counters");
         return Err(Refusal::broken(Status::BadInputLength, Rule::CommandLength, what));
     }
     let mut places = list.chunks_exact(dest_format_struct::SIZE);
@@ -417,7 +420,7 @@ pub(super) fn dealloc_counter<B: Bus>(
     let number = layout::dealloc_flow_counter_in::FLOW_COUNTER_ID.get32(input);
     let mut entries = eth.steering.tables.values().flat_map(|table| table.entries.values());
     if entries.any(|entry| entry.counters.contains(&number)) {
-        return Err(busy(format!("an entry counts with {number:#x}")));
+        return Err(busy(format!("flow counter {number:#x} is in use by an entry")));
     }
     eth.steering.counters.remove(&number).ok_or_else(|| missing(format!("flow counter {number:#x}")))?;
     eth.free_number(number);
@@ -433,7 +436,7 @@ pub(super) fn query_counter<B: Bus>(
     let eth = &mut function.core.eth;
     let number = fields::FLOW_COUNTER_ID.get32(input);
     if fields::NUM_OF_COUNTERS.get(input) > 1 {
-        return Err(not_offered("counters are not queried together"));
+        return Err(not_offered("a query of several counters"));
     }
     let counted = eth.steering.counters.get_mut(&number);
     let counted = counted.ok_or_else(|| missing(format!("flow counter {number:#x}")))?;

@@ -62,7 +62,7 @@ fn an_unknown_modifier_is_refused() {
 fn reserved_bits_of_every_command_are_refused() {
     let mut driver = Driver::booted(PortKind::Ib);
     for Command { opcode, input: table, output, .. } in commands::<PlainBus>() {
-        // The upper half of the second dword belongs to no command.
+        // No command uses the upper half of the second dword.
         let broken = set(input(opcode, table.size), 0x04, 1 << 31);
         driver.refused(&broken, output, Rule::CommandReserved);
     }
@@ -106,7 +106,7 @@ fn nothing_that_makes_objects_works_before_the_function_is_initialised() {
 }
 
 #[test]
-fn a_refusal_says_why_in_status_and_syndrome_and_nothing_else() {
+fn a_refusal_fills_status_and_syndrome_only() {
     let mut driver = Driver::booted(PortKind::Ib);
     let output = driver.command(&set(input(0x801, 0x10), 0x08, 0x123), 0x20);
     assert_eq!(driver.rules(), [Rule::CommandObject]);
@@ -115,7 +115,7 @@ fn a_refusal_says_why_in_status_and_syndrome_and_nothing_else() {
     assert_eq!(output[8..], [0; 0x18]);
 }
 
-/// Numbers that look random, the same in every run.
+/// Pseudorandom numbers, the same in every run.
 struct Numbers(u64);
 
 impl Numbers {
@@ -126,7 +126,7 @@ impl Numbers {
         self.0
     }
 
-    /// Mostly small, sometimes anything.
+    /// Returns a number that is usually small.
     fn dword(&mut self) -> u32 {
         let value = self.next();
         match value >> 61 {
@@ -140,7 +140,7 @@ impl Numbers {
 }
 
 #[test]
-fn whatever_a_guest_asks_for_it_gets_an_answer() {
+fn every_command_of_a_guest_gets_an_answer() {
     for kind in [PortKind::Ib, PortKind::Roce] {
         let mut driver = Driver::booted(kind);
         let known = commands::<PlainBus>();
@@ -155,7 +155,7 @@ fn whatever_a_guest_asks_for_it_gets_an_answer() {
             }
             let list = if list.is_some() { numbers.next() as usize % 8 * 8 } else { 0 };
             let mut request = input(opcode, table.size + list);
-            // A few dwords of it, within what the table names; contexts and lists are anything.
+            // Changes a few dwords: in the table only named bits, in contexts and lists anything.
             for _ in 0..numbers.next() % 12 {
                 let at = 4 + numbers.next() as usize % (request.len() - 4) / 4 * 4;
                 let value = numbers.dword() & if at < table.size { table.known(at) } else { u32::MAX };
@@ -165,7 +165,7 @@ fn whatever_a_guest_asks_for_it_gets_an_answer() {
             refused += usize::from(answer[0] != 0);
         }
         assert!(refused > 0 && !driver.rules().is_empty());
-        // It still works.
+        // The function still works.
         driver.ok(&input(0x80d, 0x10), 8);
     }
 }

@@ -1,4 +1,5 @@
-//! What leads to and from Ethernet queues: CREATE, MODIFY, DESTROY and QUERY of TIS, TIR and RQT.
+//! Objects between Ethernet queues and the wire: CREATE, MODIFY, DESTROY and QUERY of TIS, TIR and
+//! RQT.
 //!
 //! ```text
 //!   SQ ──► TIS ──► wire ──► steering ──► TIR ──► RQ
@@ -15,13 +16,13 @@ use crate::layout::eth as layout;
 use crate::layout::eth::{rqtc, tirc, tisc};
 use crate::layout::{dword, put};
 
-/// How a TIR finds its queue: one, or one out of a table.
+/// Dispersal: a TIR delivers to one queue, or to one of a table.
 const DIRECT: u32 = 0;
 const INDIRECT: u32 = 1;
-/// The hash functions: none, XOR, Toeplitz.
+/// Hash functions: none, XOR, Toeplitz.
 const MAX_HASH: u32 = 2;
 
-/// A number for one more, if there are not too many.
+/// Returns a free number, if the limit permits another object.
 fn number(eth: &mut Ethernet, have: usize, log_max: u32) -> Result<u32, Refusal> {
     let number = if have < 1 << log_max { eth.number() } else { None };
     number.ok_or(Refusal::fair(Status::NoResources))
@@ -88,7 +89,7 @@ pub(super) fn destroy_tis<B: Bus>(
     let (eth, tisn) = (&mut function.core.eth, layout::destroy_tis_in::TISN.get32(input));
     let tis = eth.tises.get(&tisn).ok_or_else(|| missing(format!("TIS {tisn:#x}")))?;
     if tis.users > 0 {
-        return Err(busy(format!("{} send queues use TIS {tisn:#x}", tis.users)));
+        return Err(busy(format!("TIS {tisn:#x} is in use by {} send queues", tis.users)));
     }
     eth.tises.remove(&tisn);
     eth.free_number(tisn);
@@ -166,7 +167,7 @@ pub(super) fn modify_tir<B: Bus>(
     let context = fields::CTX.of(input);
     reserved(&tirc::TABLE, context)?;
     if fields::PACKET_MERGE.is_set(input) && tirc::PACKET_MERGE_MASK.is_set(context) {
-        return Err(not_offered("packets are not merged"));
+        return Err(not_offered("large receive offload"));
     }
     if fields::HASH.is_set(input) {
         let hash = tirc::RX_HASH_FN.get32(context);
@@ -175,7 +176,7 @@ pub(super) fn modify_tir<B: Bus>(
         }
         tirc::RX_HASH_FN.set(&mut tir.context, hash);
         tirc::RX_HASH_SYMMETRIC.set(&mut tir.context, tirc::RX_HASH_SYMMETRIC.get(context));
-        // The key and the fields that it covers.
+        // The key and the selection of hashed fields.
         let part = tirc::RX_HASH_TOEPLITZ_KEY.offset..0x58;
         if let (Some(to), Some(from)) = (tir.context.get_mut(part.clone()), context.get(part)) {
             to.copy_from_slice(from);
@@ -197,7 +198,7 @@ pub(super) fn destroy_tir<B: Bus>(
         return Err(missing(format!("TIR {tirn:#x}")));
     }
     if eth.steering.tirs().contains(&tirn) {
-        return Err(busy(format!("a flow table leads to TIR {tirn:#x}")));
+        return Err(busy(format!("TIR {tirn:#x} is in use by a flow table")));
     }
     eth.tirs.remove(&tirn);
     eth.free_number(tirn);
@@ -215,13 +216,13 @@ pub(super) fn query_tir<B: Bus>(
     Ok(())
 }
 
-/// The receive queues of a table's context and the list behind it.
+/// Returns the receive queues in a table's context and the list behind it.
 fn rqs<B: Bus>(core: &Core<B>, context: &[u8], list: &[u8], max_size: u32) -> Result<Vec<u32>, Refusal> {
     reserved(&rqtc::TABLE, context)?;
     none_of(&[rqtc::LIST_Q_TYPE, rqtc::RQ_VHCA_ID_FORMAT], context)?;
     let size = rqtc::RQT_ACTUAL_SIZE.get32(context);
     if size == 0 || size > max_size || list.len() as u64 != u64::from(size) * 4 {
-        return Err(bad(format!("{size} receive queues in {} bytes, {max_size} are the most", list.len())));
+        return Err(bad(format!("{size} receive queues in {} bytes, the maximum is {max_size}", list.len())));
     }
     let rqs: Vec<u32> = (0..size as usize).map(|place| dword(list, place * 4)).collect();
     match rqs.iter().find(|rqn| !core.eth.rqs.contains_key(rqn)) {
@@ -259,7 +260,7 @@ pub(super) fn modify_rqt<B: Bus>(
     let (core, rqtn) = (&mut function.core, fields::RQTN.get32(input));
     let rqt = core.eth.rqts.get(&rqtn).ok_or_else(|| missing(format!("RQT {rqtn:#x}")))?;
     if !fields::RQN_LIST.is_set(input) {
-        return Err(bad("nothing is changed"));
+        return Err(bad("a modification without a change"));
     }
     let list = input.get(fields::TABLE.size..).unwrap_or_default();
     let rqs = rqs(core, fields::CTX.of(input), list, rqt.max_size)?;
@@ -279,7 +280,7 @@ pub(super) fn destroy_rqt<B: Bus>(
         return Err(missing(format!("RQT {rqtn:#x}")));
     }
     if eth.leads_to_rqt(rqtn) {
-        return Err(busy(format!("a TIR leads to RQT {rqtn:#x}")));
+        return Err(busy(format!("RQT {rqtn:#x} is in use by a TIR")));
     }
     eth.rqts.remove(&rqtn);
     eth.free_number(rqtn);

@@ -1,14 +1,16 @@
-//! [`Cq`]: completion queues. Completions are entries of 64 bytes in guest memory, or of 128 of which the second half is one.
+//! [`Cq`]: completion queues. A completion is an entry of 64 bytes in guest memory, or the second
+//! half of an entry of 128 bytes.
 //!
 //! ```text
-//! a queue completes something ──► entry at the producer index, with owner bit = turn of the ring, written last
-//!                                  └─ armed for it? then an event, once
+//! a work request completes ──► entry at the producer index; owner bit = turn of the ring, last
+//!                               └─ armed for it? then one event
 //! driver ──► doorbell record: consumer index, arm word
 //!        ──► UAR 0x20: the arm word again, and the queue's number
 //! ```
-//! The arm word's sequence number counts the events that its driver has seen: 2 bits.
+//! The arm word's 2-bit sequence number counts the events that the driver has handled.
 //!
-//! Invariant: no entry is overwritten that the driver has not read, unless it asked for that.
+//! Invariant: no entry that the driver has not read is overwritten, unless the driver asked to
+//! ignore overruns.
 
 use roce::engine::CqFull;
 
@@ -25,53 +27,53 @@ use crate::trace::format;
 #[derive(Debug)]
 pub(crate) struct Cq {
     pub(crate) cqn: u32,
-    /// Its context, as the driver gave it.
+    /// Context as the driver wrote it.
     pub(crate) context: [u8; 64],
     pub(crate) pages: Pages,
     pub(crate) log_size: u32,
-    /// 64 or 128.
+    /// Bytes of an entry: 64 or 128.
     pub(crate) entry_size: u64,
     pub(crate) uar: u32,
     pub(crate) eqn: u32,
-    /// Where consumer index and arm state are, guest-physical.
+    /// Guest-physical address of consumer index and arm word.
     pub(crate) doorbell_record: u64,
-    /// Overruns are ignored.
+    /// Whether overruns are ignored.
     pub(crate) ignore_overrun: bool,
-    /// Entries written, ever.
+    /// Number of entries written since creation.
     pub(crate) producer: u32,
     pub(crate) armed: Option<Arm>,
-    /// It has overrun, or a fault was injected.
+    /// Whether the queue has overrun or an injected fault broke it.
     pub(crate) in_error: bool,
-    /// How many queues complete here.
+    /// Number of queues that complete here.
     pub(crate) users: u32,
-    /// What was seen of its driver; a new one begins with the default.
+    /// Observations of the driver; a new queue starts with the default.
     pub(crate) run: CqRun,
 }
 
-/// What was seen of a completion queue's driver.
+/// Observations of a completion queue's driver.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CqRun {
-    /// The consumer index, 24 bits, as it last stood in the doorbell record.
+    /// Consumer index, 24 bits, last read from the doorbell record.
     pub(crate) consumer: u32,
-    /// Behind the last solicited completion, as `producer` counts.
+    /// Index after the last solicited completion, in the count of `producer`.
     pub(crate) solicited: u32,
-    /// The sequence number of the last arm, and how many events it has not counted yet.
+    /// Sequence number of the last arm, and the number of events since.
     pub(crate) sequence: Option<(u8, u32)>,
 }
 
-/// What an armed completion queue waits for.
+/// Condition for the event of an armed completion queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arm {
     /// Any completion.
     Next,
-    /// A solicited one, or an error.
+    /// A solicited completion, or an error.
     Solicited,
 }
 
-/// The numbers of a ring of completions have 24 bits.
+/// Mask of indexes, which have 24 bits.
 const COUNTER: u32 = 0x00ff_ffff;
 
-/// Bytes of a doorbell: the arm word, then the number.
+/// Bits of a doorbell: the arm word, then the queue number.
 mod arm {
     use crate::layout::Field;
 
@@ -79,19 +81,20 @@ mod arm {
     pub(super) const SOLICITED: Field = Field { name: "CMD", dword: 0, high: 24, low: 24 };
     pub(super) const CONSUMER: Field = Field { name: "CI", dword: 0, high: 23, low: 0 };
     pub(super) const CQN: Field = Field { name: "CQN", dword: 4, high: 23, low: 0 };
-    /// Bits that are none of these.
+    /// All other bits.
     pub(super) const RESERVED: u64 = !0x31ff_ffff_00ff_ffff;
 }
 
 impl Cq {
-    /// How many completions the driver has not taken, as its consumer index says.
+    /// Returns the number of unread completions for a consumer index.
     fn pending(&self, consumer: u32) -> u32 {
         self.producer.wrapping_sub(consumer) & COUNTER
     }
 }
 
 impl<B: Bus> Core<B> {
-    /// The consumer index, and whether it is the one in the doorbell record: one that cannot be is complained of, and not taken.
+    /// Reads the consumer index. Returns the last valid one, and whether the doorbell record holds
+    /// it; an impossible index is reported and ignored.
     fn consumer(&mut self, cqn: u32) -> Option<(u32, bool)> {
         let record = self.cqs.get(&cqn)?.doorbell_record;
         let now = self.record(record)? & COUNTER;
@@ -99,8 +102,10 @@ impl<B: Bus> Core<B> {
         let before = cq.run.consumer;
         let (step, unread) = (now.wrapping_sub(before) & COUNTER, cq.pending(before));
         if step > unread && !cq.ignore_overrun {
-            let what =
-                format!("completion queue {cqn:#x}: from {before} to {now}, {} were written", cq.producer);
+            let what = format!(
+                "completion queue {cqn:#x}: consumer index from {before} to {now}, the producer index is {}",
+                cq.producer
+            );
             self.log.complain(Rule::CqDoorbell, what);
             return Some((before, false));
         }
@@ -108,11 +113,11 @@ impl<B: Bus> Core<B> {
         Some((now, true))
     }
 
-    /// Writes a completion, the byte with its owner bit last, and raises the event that was asked for. `data`: payload that comes
-    /// along.
+    /// Writes a completion, the byte with its owner bit last, and raises the event if the queue is
+    /// armed for it. `data` is payload to place in the entry.
     ///
     /// # Errors
-    /// The queue has no room, or is in error.
+    /// [`CqFull`] if the queue has no room or is in error.
     pub(crate) fn write_cqe(
         &mut self,
         cqn: u32,
@@ -139,10 +144,10 @@ impl<B: Bus> Core<B> {
         Ok(())
     }
 
-    /// Writes an entry where the next one goes.
+    /// Writes an entry at the producer index.
     ///
     /// # Errors
-    /// It cannot be written, which has been complained of.
+    /// [`CqFull`] if memory cannot be written, after a complaint.
     pub(crate) fn put(&mut self, cqn: u32, entry: &mut [u8; 64], data: &[u8]) -> Result<(), CqFull> {
         let Some(cq) = self.cqs.get_mut(&cqn) else { return Err(CqFull) };
         let slot = u64::from(cq.producer) & ((1 << cq.log_size) - 1);
@@ -152,7 +157,7 @@ impl<B: Bus> Core<B> {
         match data.len() {
             0 => {}
             1..=32 => {
-                // It takes the place of fields that a connected queue pair's completion does not have.
+                // The payload replaces fields that completions of connected queue pairs do not use.
                 if let Some(place) = entry.get_mut(..data.len()) {
                     place.copy_from_slice(data);
                 }
@@ -164,7 +169,7 @@ impl<B: Bus> Core<B> {
                 cqe::FORMAT.set(entry, INLINE_64);
             }
         }
-        // One of 128 bytes has it in its second half.
+        // An entry of 128 bytes holds the completion in its second half.
         let place = cq.pages.locate(begin + cq.entry_size.saturating_sub(64));
         let published = match place {
             Some((address, 64..)) => self.bus.publish(address, &entry[..]),
@@ -180,7 +185,7 @@ impl<B: Bus> Core<B> {
         Ok(())
     }
 
-    /// Raises the completion event, if it was asked for.
+    /// Raises the completion event if the queue is armed for it.
     fn notify(&mut self, cqn: u32, solicited: bool) {
         let Some(cq) = self.cqs.get_mut(&cqn) else { return };
         let wanted = match cq.armed {
@@ -201,7 +206,8 @@ impl<B: Bus> Core<B> {
         self.event_on(eqn, EventType::Completion, 0, &event);
     }
 
-    /// A store into the register that arms completion queues: the arm word and the queue's number. One that breaks a rule arms nothing.
+    /// Handles a store to the register that arms completion queues: arm word and queue number. A
+    /// store that breaks a rule arms nothing.
     pub(crate) fn ring_cq(&mut self, uar: u32, value: u64) {
         let doorbell = value.to_be_bytes();
         let cqn = arm::CQN.get32(&doorbell);
@@ -221,8 +227,10 @@ impl<B: Bus> Core<B> {
         let record = cq.doorbell_record;
         let Some(armed) = self.record(record.wrapping_add(4)) else { return };
         if u64::from(armed) != value >> 32 {
-            let what =
-                format!("completion queue {cqn:#x}: {:#x} is rung, its record says {armed:#x}", value >> 32);
+            let what = format!(
+                "completion queue {cqn:#x}: the doorbell has {:#x}, the record {armed:#x}",
+                value >> 32
+            );
             self.log.complain(Rule::CqArmSequence, what);
             return;
         }
@@ -234,15 +242,20 @@ impl<B: Bus> Core<B> {
         let unread = cq.pending(consumer);
         let size = 1 << cq.log_size;
         if unread > size && !cq.ignore_overrun {
-            let what = format!("completion queue {cqn:#x}: {consumer} is read, {} were written", cq.producer);
+            let what = format!(
+                "completion queue {cqn:#x}: consumer index {consumer}, the producer index is {}",
+                cq.producer
+            );
             self.log.complain(Rule::CqDoorbell, what);
             return;
         }
-        // It counts events that were seen, so it may lag behind those that were raised, and wraps at 4.
+        // The number counts handled events: it may lag behind the raised ones, and wraps at 4.
         if let Some((last, fired)) = cq.run.sequence {
             let step = u32::from(sequence.wrapping_sub(last) & 3);
             if step > fired {
-                let what = format!("completion queue {cqn:#x}: {sequence} after {last}, and {fired} events");
+                let what = format!(
+                    "completion queue {cqn:#x}: sequence number {sequence} after {last} and {fired} events"
+                );
                 self.log.complain(Rule::CqArmSequence, what);
                 return;
             }
@@ -256,7 +269,7 @@ impl<B: Bus> Core<B> {
         });
         let is_solicited = arm::SOLICITED.is_set(&doorbell);
         cq.armed = Some(if is_solicited { Arm::Solicited } else { Arm::Next });
-        // What came since the driver looked counts.
+        // Completions since the driver last polled count.
         let solicited_since = cq.run.solicited.wrapping_sub(consumer) & COUNTER;
         let solicited = (1..=unread).contains(&solicited_since);
         if unread > 0 && (solicited || !is_solicited) {
@@ -267,7 +280,7 @@ impl<B: Bus> Core<B> {
 
 /// Payload in the first 32 bytes of the entry.
 const INLINE_32: u32 = 1;
-/// Payload in the 64 bytes before it.
+/// Payload in the 64 bytes before the completion.
 const INLINE_64: u32 = 2;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Completion queues: room, arming, consumer indices.
+//! Completion queues: room, arming, consumer indexes.
 
 use crate::complaint::Rule;
 use crate::layout::wqe::ctrl;
@@ -7,7 +7,7 @@ use crate::qp::wqe::opcode;
 
 const CQ_ERROR_EVENT: u32 = 0x04;
 
-/// A queue of 4 completions, and a pair that completes there.
+/// Returns a queue of 4 completions, and connected queue pairs that complete there.
 fn bed() -> (Bed, Cq, Pair, Pair, Memory) {
     let mut bed = Bed::ib();
     let cq = bed.cq(0, 2, 64);
@@ -21,7 +21,7 @@ fn write(bed: &mut Bed, pair: &mut Pair, memory: &Memory) {
     bed.post(pair, &wqe);
 }
 
-/// A send that the peer receives, solicited or not, of which only the receive completes.
+/// Posts a send that the peer receives, solicited or not; only the receive completes.
 fn send(bed: &mut Bed, pair: &mut Pair, peer: &mut Pair, solicited: bool) {
     bed.post_recv(peer, &[]);
     let wqe = bed.begin(pair, opcode::SEND).set(ctrl::CE, 0).set(ctrl::SE, solicited.into()).done();
@@ -67,7 +67,7 @@ fn an_armed_queue_tells_of_the_next_completion_once() {
 }
 
 #[test]
-fn what_came_before_it_was_armed_and_was_not_read_counts() {
+fn unread_completions_from_before_arming_count() {
     let (mut bed, cq, mut one, _, memory) = bed();
     write(&mut bed, &mut one, &memory);
     bed.arm(&cq, false);
@@ -111,7 +111,7 @@ fn the_sequence_number_counts_no_more_events_than_there_were() {
     bed.arm(&cq, false);
     write(&mut bed, &mut one, &memory);
     bed.poll(&mut cq).unwrap();
-    // The event may have been seen, or not yet.
+    // The driver may or may not have handled the event.
     bed.arm(&cq, false);
     cq.sequence = 1;
     bed.arm(&cq, false);
@@ -127,7 +127,7 @@ fn the_sequence_number_counts_no_more_events_than_there_were() {
 }
 
 #[test]
-fn a_consumer_index_stays_between_what_was_read_and_what_was_written() {
+fn a_consumer_index_stays_between_its_last_value_and_the_producer() {
     for (index, read) in [(3u32, 1), (0, 1)] {
         let (mut bed, mut cq, mut one, _, memory) = bed();
         for _ in 0..read {

@@ -1,13 +1,16 @@
-//! [`struct@Eq`]: event queues. Events are entries of 64 bytes in guest memory, then an interrupt.
+//! [`struct@Eq`]: event queues. An event is an entry of 64 bytes in guest memory, followed by an
+//! interrupt.
 //!
 //! ```text
-//! something happens ──► the queue that subscribed to its type (completions: the queue of the completion queue)
-//!                        ├─ entry with owner bit = turn of the ring, written last
-//!                        └─ armed? then its MSI-X vector, once
+//! an event occurs ──► the queue that subscribed to its type
+//!                      │ (for a completion: the one of the completion queue)
+//!                      ├─ entry with owner bit = turn of the ring, written last
+//!                      └─ armed? then one interrupt on its MSI-X vector
 //! driver ──► UAR 0x40 (consumer index, arm) or 0x48 (consumer index)
 //! ```
 //!
-//! Invariant: no entry is overwritten that the driver has not read: an event that finds no room is lost, and complained of.
+//! Invariant: no entry that the driver has not read is overwritten: an event without room is lost,
+//! with a complaint.
 
 use crate::bus::Bus;
 use crate::complaint::Rule;
@@ -22,34 +25,34 @@ use crate::trace::format;
 #[derive(Debug)]
 pub(crate) struct Eq {
     pub(crate) eqn: u32,
-    /// Its context, as the driver gave it.
+    /// Context as the driver wrote it.
     pub(crate) context: [u8; 64],
     pub(crate) pages: Pages,
     pub(crate) log_size: u32,
     pub(crate) uar: u32,
-    /// The MSI-X vector.
+    /// MSI-X vector.
     pub(crate) vector: u16,
-    /// Which event types it takes.
+    /// Event types that the queue subscribes to, one bit each.
     pub(crate) events: [u64; 4],
-    /// Entries written, ever; the owner bit is the bit above the index.
+    /// Number of entries written since creation; the owner bit is the bit above the index.
     pub(crate) producer: u32,
-    /// Entries read, 24 bits, as the driver last told.
+    /// Number of entries read, 24 bits, as the driver last reported.
     pub(crate) consumer: u32,
     pub(crate) armed: bool,
 }
 
-/// How many bytes an entry has.
+/// Bytes of an entry.
 pub(crate) const EQE_SIZE: u64 = 64;
 /// Consumer and producer counters have 24 bits.
 const COUNTER: u32 = 0x00ff_ffff;
 
-/// What an event tells of.
+/// Event type.
 ///
 /// # References
 /// PRM, "event types"; Linux `include/linux/mlx5/device.h`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-#[allow(dead_code, reason = "the list is the manual's")]
+#[allow(dead_code, reason = "the list follows the manual")]
 pub(crate) enum EventType {
     Completion = 0x00,
     PathMigrated = 0x01,
@@ -71,26 +74,27 @@ pub(crate) enum EventType {
 }
 
 impl Eq {
-    /// Does it take events of this type?
+    /// Returns whether the queue subscribes to events of this type.
     pub(crate) fn takes(&self, kind: u8) -> bool {
         self.events[usize::from(kind >> 6)] >> (kind & 63) & 1 != 0
     }
 
-    /// Entries that the driver has not read.
+    /// Returns the number of unread entries.
     pub(crate) fn unread(&self) -> u32 {
         self.producer.wrapping_sub(self.consumer) & COUNTER
     }
 }
 
 impl<B: Bus> Core<B> {
-    /// An event, to the queue that subscribed to its type. Where none has, nobody hears of it.
+    /// Sends an event to the queue that subscribes to its type. Without such a queue the event is
+    /// dropped.
     pub(crate) fn event(&mut self, kind: EventType, sub_type: u8, data: &[u8; 28]) {
         if let Some(eqn) = self.eqs.values().find(|eq| eq.takes(kind as u8)).map(|eq| eq.eqn) {
             self.event_on(eqn, kind, sub_type, data);
         }
     }
 
-    /// An event, to this queue. It may be kept back: that is one of the faults that tests inject.
+    /// Sends an event to this queue. An injected fault may delay it.
     pub(crate) fn event_on(&mut self, eqn: u32, kind: EventType, sub_type: u8, data: &[u8; 28]) {
         let event = HeldEvent { eqn, kind: kind as u8, sub_type, data: *data };
         if !self.faults.holds_events(event.kind) {
@@ -100,7 +104,7 @@ impl<B: Bus> Core<B> {
         }
     }
 
-    /// Writes an event into its queue, and interrupts.
+    /// Writes an event into its queue and raises the interrupt.
     pub(crate) fn deliver(&mut self, event: &HeldEvent) {
         let HeldEvent { eqn, kind, sub_type, ref data } = *event;
         let Self { eqs, bus, log, .. } = self;
@@ -119,10 +123,11 @@ impl<B: Bus> Core<B> {
         put(&mut entry, eqe::eqe::EVENT_DATA.offset, data);
         eqe::eqe::OWNER.set(&mut entry, eq.producer >> eq.log_size & 1);
         let index = eq.producer & (size - 1);
-        // Pages are aligned to more than an entry, and so is the buffer: an entry lies in one page.
+        // The buffer is aligned to pages, which are larger than an entry: an entry lies in one
+        // page.
         let written = match eq.pages.locate(u64::from(index) * EQE_SIZE) {
             Some((address, EQE_SIZE..)) => bus.publish(address, &entry).map_err(|fault| fault.to_string()),
-            _ => Err("its pages do not hold it".into()),
+            _ => Err("outside of the queue's pages".into()),
         };
         if let Err(why) = written {
             log.complain(Rule::DmaFault, format!("event queue {eqn}, entry {index}: {why}"));
@@ -135,7 +140,8 @@ impl<B: Bus> Core<B> {
         }
     }
 
-    /// The driver has read entries, and may want to be told of the next one. `value` is what it stored into this UAR.
+    /// Handles a store of the driver's consumer index through this UAR; `arm` requests an interrupt
+    /// for the next event.
     pub(crate) fn ring_eq(&mut self, uar: u32, arm: bool, value: u32) {
         let Self { eqs, bus, log, .. } = self;
         let (eqn, consumer) = (value >> 24, value & COUNTER);
@@ -145,16 +151,16 @@ impl<B: Bus> Core<B> {
         };
         if eq.uar != uar {
             let theirs = eq.uar;
-            log.complain(
-                Rule::DoorbellUar,
-                format!("event queue {eqn} of UAR {theirs:#x} through UAR {uar:#x}"),
-            );
+            log.complain(Rule::DoorbellUar, format!("event queue {eqn} of UAR {theirs:#x} in UAR {uar:#x}"));
             return;
         }
         let read = consumer.wrapping_sub(eq.consumer) & COUNTER;
         if read > eq.unread() {
             let unread = eq.unread();
-            log.complain(Rule::EqDoorbell, format!("event queue {eqn}: {read} entries read of {unread}"));
+            log.complain(
+                Rule::EqDoorbell,
+                format!("event queue {eqn}: {read} entries read, {unread} are unread"),
+            );
             return;
         }
         eq.consumer = consumer;

@@ -10,7 +10,7 @@ fn tell(driver: &mut Driver, sub_type: u8) {
     driver.function.core.event(EventType::PortChange, sub_type, &[sub_type; 28]);
 }
 
-/// A queue of 8 entries for port changes; the queue that boot made does not take them.
+/// Creates a queue of 8 entries for port changes, to which no other queue subscribes.
 fn small(driver: &mut Driver) -> EventQueue {
     let others = driver.host.events.take().unwrap();
     driver.ok(&set(input(0x302, 0x10), 0x08, others.eqn), 8);
@@ -25,7 +25,7 @@ fn an_event_goes_to_the_queue_that_subscribed_to_its_type() {
     assert_eq!((event[1], event[3], event[32]), (EventType::PortChange as u8, 4, 4));
     assert_eq!(driver.event(), None);
     assert_eq!(driver.completion_event(), None);
-    // The ends of commands: nobody wants them.
+    // No queue subscribes to command completions.
     driver.function.core.event(EventType::Command, 0, &[0; 28]);
     assert_eq!(driver.event(), None);
 }
@@ -36,7 +36,7 @@ fn an_armed_queue_interrupts_once() {
     let mut queue = small(&mut driver);
     tell(&mut driver, 1);
     assert_eq!(driver.host.bus.take_raised(), []);
-    // Armed with something to read: at once.
+    // Armed with unread entries, the queue interrupts at once.
     driver.arm(&queue);
     assert_eq!(driver.host.bus.take_raised(), [3]);
     assert!(queue.next(&driver.host.bus).is_some());
@@ -110,7 +110,7 @@ fn events_that_are_kept_back_come_when_they_are_released() {
     assert_eq!(driver.event().unwrap()[3], 4);
 }
 
-/// An input that creates a queue, changed, breaks a rule.
+/// Checks that a change of the input that creates a queue breaks a rule.
 fn refused(change: impl Fn(&mut [u8]), rule: Rule) {
     let mut driver = Driver::booted(PortKind::Ib);
     let (mut request, _) = driver.host.eq_request(4, 0, 0);
@@ -123,12 +123,12 @@ fn context(request: &mut [u8]) -> &mut [u8] {
 }
 
 #[test]
-fn a_queue_is_made_of_what_is_there() {
+fn an_event_queue_needs_existing_resources() {
     refused(|request| eqc::LOG_EQ_SIZE.set(context(request), 23u32), Rule::CommandParameter);
     refused(|request| eqc::INTR.set(context(request), 8u32), Rule::CommandParameter);
     refused(|request| eqc::UAR_PAGE.set(context(request), 0x1ffu32), Rule::CommandObject);
     refused(|request| context(request)[0x3f] = 1, Rule::CommandReserved);
-    // The buffer: longer than its list, not aligned, not memory.
+    // The buffer: longer than its list, not aligned, not in memory.
     refused(|request| eqc::LOG_EQ_SIZE.set(context(request), 10u32), Rule::CommandPages);
     refused(|request| request[create_eq_in::PAS + 7] = 8, Rule::CommandPages);
     refused(|request| request[create_eq_in::PAS] = 0x7f, Rule::DmaFault);

@@ -1,6 +1,8 @@
-//! [`WorkQueue`]: the ring of a send or receive queue, as the work queue part of its context says.
+//! [`WorkQueue`]: the ring of a send or receive queue, as the work queue part of its context
+//! describes it.
 //!
-//! Invariant: a ring's entries and its doorbell record lie in memory that was there when it was made; later faults are told.
+//! Invariant: a ring's entries and its doorbell record are in memory when the ring is created;
+//! later faults are reported.
 //!
 //! # References
 //! PRM, "work queue context"
@@ -12,25 +14,25 @@ use crate::cmd::refusal::Refusal;
 use crate::function::pages::Pages;
 use crate::layout::srq::wq;
 
-/// A ring of entries, and where its counters are.
+/// A ring of entries, and the location of its indexes.
 #[derive(Debug)]
 pub(crate) struct WorkQueue {
     pages: Pages,
     /// Bytes of an entry.
     pub(crate) stride: u64,
     pub(crate) log_size: u32,
-    /// Where the heads are, of a receive queue and then of a send queue; guest-physical.
+    /// Guest-physical address of the heads, of a receive queue and then of a send queue.
     doorbell_record: u64,
-    /// Looked for when it is used: a driver makes queues that never touch memory without one.
+    /// Checked on use: drivers create queues without a domain that never access memory.
     pub(crate) pd: u32,
     pub(crate) uar: u32,
 }
 
-/// The only type of queue that is offered.
+/// The only supported type of queue.
 const CYCLIC: u32 = 1;
 
 impl WorkQueue {
-    /// Looks at a work queue and the page list that follows it.
+    /// Reads a work queue and the page list that follows it.
     pub(crate) fn new<B: Bus>(bus: &B, context: &[u8], list: &[u8]) -> Result<Self, Refusal> {
         reserved(&wq::TABLE, context)?;
         none_of(NOT_OFFERED, context)?;
@@ -51,17 +53,17 @@ impl WorkQueue {
         Ok(Self { pages, stride, log_size, doorbell_record: record, pd, uar })
     }
 
-    /// How many entries it has.
+    /// Returns the number of entries.
     pub(crate) fn size(&self) -> u16 {
         1 << self.log_size
     }
 
-    /// The head of a receive queue, as the driver last wrote it.
+    /// Returns the head of a receive queue, as the driver last wrote it.
     pub(crate) fn receive_head<B: Bus>(&self, bus: &B) -> Result<u16, BusFault> {
         self.head(bus, 0)
     }
 
-    /// The head of a send queue, as the driver last wrote it.
+    /// Returns the head of a send queue, as the driver last wrote it.
     pub(crate) fn send_head<B: Bus>(&self, bus: &B) -> Result<u16, BusFault> {
         self.head(bus, 4)
     }
@@ -72,7 +74,7 @@ impl WorkQueue {
         Ok(u32::from_be_bytes(record) as u16)
     }
 
-    /// Reads entries from the place of this counter on, around the ring's end.
+    /// Reads entries from the position of this counter, across the ring's end.
     pub(crate) fn read<B: Bus>(&self, bus: &B, counter: u16, into: &mut [u8]) -> Result<(), BusFault> {
         let ring = self.stride << self.log_size;
         let start = u64::from(counter & (self.size() - 1)) * self.stride;
@@ -83,7 +85,7 @@ impl WorkQueue {
     }
 }
 
-/// What a driver may only ask for where it is offered: signatures, striding, header splitting, peer queues.
+/// Fields of features that are not offered: signatures, striding, header splitting, peer queues.
 const NOT_OFFERED: &[crate::layout::Field] = &[
     wq::WQ_SIGNATURE,
     wq::CD_SLAVE,
@@ -134,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_breaks_a_rule_is_refused() {
+    fn a_violation_is_rejected() {
         let with = |field: crate::layout::Field, value: u64| {
             let mut context = context();
             field.set(&mut context, value);

@@ -1,13 +1,15 @@
-//! [`Rq`]: receive queues, and how a frame becomes a completion.
+//! [`Rq`]: receive queues, and the completions of received frames.
 //!
 //! ```text
 //!   RST ──► RDY ──► ERR        any ──► RST, ERR
 //! ```
-//! Only a queue that is ready takes frames. A receive whose list is too short for a frame completes with a length error, and the
-//! queue goes on; one whose key is wrong takes the queue to the error state, where receives are flushed.
+//! Only a ready queue accepts frames. A receive that is too short for a frame completes with a
+//! length error, and the queue continues; a receive with a wrong key moves the queue to the error
+//! state, where receives are flushed.
 //!
 //! # References
-//! PRM, "receive queue"; Linux `drivers/net/ethernet/mellanox/mlx5/core/en_rx.c` (what a driver reads of a completion)
+//! PRM, "receive queue"; Linux `drivers/net/ethernet/mellanox/mlx5/core/en_rx.c` (completion fields
+//! that a driver reads)
 
 use roce::engine::{Pd, Sge};
 
@@ -29,14 +31,14 @@ pub(crate) struct Rq {
     pub(crate) cqn: u32,
     pub(crate) state: QueueState,
     pub(crate) user_index: u32,
-    /// Tags stay in the frame.
+    /// Whether VLAN tags stay in the frame.
     pub(crate) keep_vlan: bool,
     pub(crate) flush_in_error: bool,
-    /// Receives that were used, ever.
+    /// Number of receives used since creation.
     pub(crate) consumed: u16,
 }
 
-/// The state of a send or receive queue.
+/// State of a send or receive queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum QueueState {
@@ -46,29 +48,29 @@ pub(crate) enum QueueState {
 }
 
 impl QueueState {
-    /// As it stands in a context.
+    /// Converts the state of a context.
     pub(crate) fn from_number(number: u64) -> Option<Self> {
         [Self::Reset, Self::Ready, Self::Error].into_iter().find(|state| *state as u64 == number)
     }
 
-    /// Is there such a transition?
+    /// Returns whether this transition is allowed.
     pub(crate) fn may_become(self, next: Self) -> bool {
         (self, next) != (Self::Error, Self::Ready)
     }
 }
 
-/// Completion opcodes.
+/// Opcodes of completions.
 const RECEIVED: u32 = 2;
 const RECEIVE_ERROR: u32 = 14;
 /// Syndromes of error completions.
 pub(crate) const LENGTH_ERROR: u32 = 0x01;
 pub(crate) const PROTECTION_ERROR: u32 = 0x04;
 pub(crate) const FLUSHED: u32 = 0x05;
-/// Ends a list that is shorter than its stride.
+/// Key that ends a list shorter than its stride.
 const TERMINATOR_KEY: u32 = 0x100;
 
 impl<B: Bus> Function<B> {
-    /// A frame goes into the next receive of a queue, and completes it.
+    /// Places a frame in the next receive of a queue and completes it.
     pub(crate) fn receive_frame(&mut self, rqn: u32, tag: u32, frame: &[u8]) {
         let core = &mut self.core;
         let Some(rq) = core.eth.rqs.get_mut(&rqn) else { return };
@@ -127,7 +129,7 @@ impl<B: Bus> Function<B> {
         self.complete_frame(rqn, entry);
     }
 
-    /// The queue is in error: what is posted is flushed, if it was made so.
+    /// Flushes the posted receives of a queue in error, if it was created so.
     pub(crate) fn flush_rq(&mut self, rqn: u32) {
         let core = &mut self.core;
         let Some(rq) = core.eth.rqs.get_mut(&rqn) else { return };
@@ -170,11 +172,12 @@ impl<B: Bus> Function<B> {
     }
 }
 
-/// The elements of a receive: as many as its stride holds, or up to the terminator.
+/// Returns the elements of a receive: as many as its stride holds, or those before the terminator.
 fn scatter_list(entry: &[u8]) -> Result<Vec<Sge>, String> {
     let mut sges = Vec::new();
     for element in entry.chunks_exact(data::SIZE) {
-        // The byte count's top bit asks for alignment of what is written first, which nobody can see.
+        // The top bit of the byte count requests alignment of the first write, which is not
+        // observable.
         let length = data::BYTE_COUNT.get32(element);
         let lkey = data::LKEY.get32(element);
         if length == 0 {
@@ -189,7 +192,7 @@ fn scatter_list(entry: &[u8]) -> Result<Vec<Sge>, String> {
     Ok(sges)
 }
 
-/// What a completion says about a frame: its headers, checksums and tag.
+/// Returns the completion of a frame: headers, checksums and tag.
 fn completion(frame: &[u8], parsed: Option<&Parsed>, vlan: Option<u16>) -> [u8; 64] {
     let mut entry = [0; 64];
     let checked = frame::check(frame);

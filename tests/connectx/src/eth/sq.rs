@@ -1,15 +1,16 @@
-//! [`Sq`]: send queues, and how work requests become frames.
+//! [`Sq`]: send queues, and the conversion of work requests to frames.
 //!
-//! A doorbell makes all that is posted be carried out at once, as far as there is room for frames: the queue goes on when those have
-//! left. A work request that breaks a rule completes with an error, and those behind it are flushed; so does one whose frame is
-//! longer than the port takes, which a driver is not to blame for where a program posts.
+//! A doorbell executes all posted work requests, as long as there is room for frames; the queue
+//! continues when those have left. A work request that breaks a rule completes with an error, and
+//! later ones are flushed. A frame longer than the port allows has the same effect, but breaks no
+//! rule, because a program may have posted it.
 //!
-//! Invariants: a doorbell costs at most as many work requests as the queue holds, and a few megabytes of frames; a queue has been
-//! rung for more than it has taken exactly while it waits.
+//! Invariants: a doorbell executes at most as many work requests as the queue holds and builds a
+//! few megabytes of frames; a queue waits exactly if it has not executed all that was rung.
 //!
 //! # References
-//! PRM, "send queue", "Ethernet segment"; Linux `drivers/net/ethernet/mellanox/mlx5/core/en_tx.c`, `wc.c` (no-operations through
-//! BlueFlame that differ from the queue in one bit)
+//! PRM, "send queue", "Ethernet segment"; Linux `drivers/net/ethernet/mellanox/mlx5/core/en_tx.c`,
+//! `wc.c` (NOPs through BlueFlame that differ from the queue in one bit)
 
 use roce::engine::{Pd, Sge};
 
@@ -30,18 +31,18 @@ pub(crate) struct Sq {
     pub(crate) context: [u8; 0xf0],
     pub(crate) queue: WorkQueue,
     pub(crate) cqn: u32,
-    /// `None`: it never sends.
+    /// Transport interface; `None` if the queue never sends.
     pub(crate) tisn: Option<u32>,
     pub(crate) state: QueueState,
     pub(crate) user_index: u32,
     pub(crate) flush_in_error: bool,
-    /// Basic blocks that were taken, ever.
+    /// Number of basic blocks taken since creation.
     pub(crate) taken: u16,
-    /// What is still to be taken.
+    /// Work that is still to be taken.
     pub(crate) rung: Option<Rung>,
 }
 
-/// A doorbell that there was no room for yet.
+/// A doorbell that waits for room.
 #[derive(Debug)]
 pub(crate) struct Rung {
     head: u16,
@@ -49,28 +50,29 @@ pub(crate) struct Rung {
     blue_flame: Option<Vec<u8>>,
 }
 
-/// How many bytes a basic block has.
+/// Bytes of a basic block.
 pub(crate) const BLOCK: u64 = 64;
-/// How many bytes the parts have that a work request's length counts.
+/// Bytes of the unit of a work request's length.
 const UNIT: usize = 16;
-/// What a completion queue update is asked for with.
+/// Value that requests a completion.
 const ALWAYS: u32 = 2;
 /// Opcodes of work requests.
 const NOP: u32 = 0x00;
 const SEND: u32 = 0x0a;
 const LARGE_SEND: u32 = 0x0e;
-/// Completion opcodes.
+/// Opcodes of completions.
 const SENT: u32 = 0;
 const SEND_FAILED: u32 = 13;
 /// Syndromes of error completions.
 const LENGTH_ERROR: u32 = 0x01;
 const OPERATION_ERROR: u32 = 0x02;
-/// What a frame has behind what a driver gives of it.
+/// Bytes of the frame check sequence, which the driver does not supply.
 const CHECK_SEQUENCE: usize = 4;
-/// What one work request may send: a large send of IPv6, with its headers.
+/// Maximum bytes of one work request: a large send of IPv6, with its headers.
 const MAX_SEND: usize = (1 << 16) + 0x400;
 
-/// A work request that is refused: the rule if a driver broke one, the syndrome of its completion, and what is wrong.
+/// A rejected work request: the rule if the driver broke one, the syndrome of its completion, and a
+/// description.
 #[derive(Debug)]
 struct Broken {
     rule: Option<Rule>,
@@ -84,14 +86,14 @@ impl Broken {
         Self { rule: Some(rule), syndrome, what: what.into() }
     }
 
-    /// A frame that the port does not take, whoever made it.
+    /// Returns the rejection of a frame that exceeds the port's maximum, which breaks no rule.
     fn too_long() -> Self {
         Self { rule: None, syndrome: LENGTH_ERROR, what: String::new() }
     }
 }
 
 impl Ethernet {
-    /// A queue has more to send than there is room for.
+    /// Makes a queue wait for room.
     fn wait(&mut self, sqn: u32, rung: Rung) {
         if let Some(sq) = self.sqs.get_mut(&sqn) {
             sq.rung = Some(rung);
@@ -103,7 +105,7 @@ impl Ethernet {
 }
 
 impl<B: Bus> Function<B> {
-    /// A doorbell, if it rings an Ethernet send queue; `false`: it does not.
+    /// Handles a doorbell of an Ethernet send queue. Returns whether it belongs to one.
     pub(crate) fn ring_eth(&mut self, uar: u32, doorbell: [u8; 8], blue_flame: Option<&[u8]>) -> bool {
         let sqn = ctrl::QPN.get32(&doorbell);
         let core = &mut self.core;
@@ -112,7 +114,7 @@ impl<B: Bus> Function<B> {
             let theirs = sq.queue.uar;
             core.log.complain(
                 Rule::DoorbellUar,
-                format!("send queue {sqn:#x} of UAR {theirs:#x} through UAR {uar:#x}"),
+                format!("send queue {sqn:#x} of UAR {theirs:#x} in UAR {uar:#x}"),
             );
             return true;
         }
@@ -128,24 +130,26 @@ impl<B: Bus> Function<B> {
             QueueState::Ready => self.rung_eth(sqn, head, doorbell, blue_flame),
             QueueState::Error => self.flush_sq(sqn),
             QueueState::Reset => {
-                core.log.complain(Rule::WqeState, format!("send queue {sqn:#x} is rung in reset"));
+                core.log.complain(Rule::WqeState, format!("send queue {sqn:#x} is in reset"));
             }
         }
         true
     }
 
-    /// A queue that sends was rung.
+    /// Handles a doorbell of a queue in the ready state.
     fn rung_eth(&mut self, sqn: u32, head: u16, doorbell: [u8; 8], blue_flame: Option<&[u8]>) {
         let Some(sq) = self.core.eth.sqs.get(&sqn) else { return };
         let (first, size) = (sq.rung.as_ref().map_or(sq.taken, |rung| rung.head), sq.queue.size());
         let posted = head.wrapping_sub(sq.taken);
         if head == first {
             let index = ctrl::WQE_INDEX.get32(&doorbell) as u16;
-            // What is rung is in the queue, and its place is not one that was rung before: the record came too late.
+            // The rung work request is in the queue but not new: the driver wrote the record too
+            // late.
             let late = index == first;
             let rule = if late { Rule::DoorbellRecordFirst } else { Rule::DoorbellStale };
-            let what =
-                format!("send queue {sqn:#x}: record and device are at {head:#x}, rung for {index:#x}");
+            let what = format!(
+                "send queue {sqn:#x}: the doorbell is for {index:#x}, the record and the device are at {head:#x}"
+            );
             self.core.log.complain(rule, what);
             return;
         }
@@ -157,7 +161,7 @@ impl<B: Bus> Function<B> {
         self.take_eth_sends(sqn, head, doorbell, blue_flame);
     }
 
-    /// There is room again for what a queue was rung for.
+    /// Continues a queue that waited for room.
     pub(crate) fn resume_eth_sends(&mut self, sqn: u32) {
         let sq = self.core.eth.sqs.get_mut(&sqn);
         let Some(rung) = sq.and_then(|sq| sq.rung.take()) else { return };
@@ -165,7 +169,7 @@ impl<B: Bus> Function<B> {
         self.take_eth_sends(sqn, rung.head, rung.doorbell, rung.blue_flame.as_deref());
     }
 
-    /// Takes what is posted, as far as there is room.
+    /// Takes posted work requests while there is room.
     fn take_eth_sends(&mut self, sqn: u32, head: u16, doorbell: [u8; 8], blue_flame: Option<&[u8]>) {
         let mut last = [0; 8];
         while let Some(sq) = self.core.eth.sqs.get(&sqn)
@@ -205,16 +209,21 @@ impl<B: Bus> Function<B> {
             }
         }
         if last != doorbell {
-            let what =
-                format!("send queue {sqn:#x}: rung with {doorbell:02x?}, the last request is {last:02x?}");
+            let what = format!(
+                "send queue {sqn:#x}: doorbell {doorbell:02x?}, the last request starts with {last:02x?}"
+            );
             self.core.log.complain(Rule::DoorbellOrder, what);
         }
     }
 
-    /// The work request at the queue's place, of at most `left` basic blocks.
+    /// Reads the work request at the queue's position, of at most `left` basic blocks.
     fn fetch_eth_send(&self, sqn: u32, left: u16) -> Result<Vec<u8>, Broken> {
-        let sq =
-            self.core.eth.sqs.get(&sqn).ok_or_else(|| Broken::new(Rule::DoorbellObject, "it is gone"))?;
+        let sq = self
+            .core
+            .eth
+            .sqs
+            .get(&sqn)
+            .ok_or_else(|| Broken::new(Rule::DoorbellObject, "the queue does not exist"))?;
         let index = sq.taken;
         let fault = |fault| Broken::new(Rule::DmaFault, format!("work request {index:#x}: {fault}"));
         let mut head = [0; ctrl::SIZE];
@@ -225,27 +234,24 @@ impl<B: Bus> Function<B> {
         }
         let carried = ctrl::WQE_INDEX.get32(&head);
         if carried != u32::from(index) {
-            return Err(broken(Rule::WqeIndex, format!("says that it is at {carried:#x}")));
+            return Err(broken(Rule::WqeIndex, format!("it carries index {carried:#x}")));
         }
         let number = ctrl::QPN.get32(&head);
         if number != sqn {
-            return Err(broken(Rule::WqeQpn, format!("says that it is of {number:#x}")));
+            return Err(broken(Rule::WqeQpn, format!("it carries queue number {number:#x}")));
         }
         let units = ctrl::DS.get32(&head) as usize;
         let length = units * UNIT;
         if units == 0 || length.div_ceil(BLOCK as usize) > usize::from(left) {
-            return Err(broken(
-                Rule::WqeSize,
-                format!("{units} units of 16 bytes, {left} blocks are posted"),
-            ));
+            return Err(broken(Rule::WqeSize, format!("{units} units of 16 bytes in {left} posted blocks")));
         }
         let mut request = vec![0; length];
         sq.queue.read(&self.core.bus, index, &mut request).map_err(fault)?;
         Ok(request)
     }
 
-    /// What came through BlueFlame is what counts. It is what stands in the queue, but that a no-operation may ask for a
-    /// completion there only: that is how drivers find out whether write combining works.
+    /// Replaces a work request by its BlueFlame copy. The two may differ only in a NOP that
+    /// requests a completion in the copy alone: drivers detect write combining in this way.
     fn compare_eth_send(&mut self, sqn: u32, request: &mut Vec<u8>, pushed: &[u8]) {
         let Some(pushed) = pushed.get(..request.len()) else { return };
         let mut expected = request.clone();
@@ -256,8 +262,9 @@ impl<B: Bus> Function<B> {
             request.copy_from_slice(pushed);
         } else {
             let index = ctrl::WQE_INDEX.get32(request);
-            let what =
-                format!("send queue {sqn:#x}, work request {index:#x}: {pushed:02x?}, not {request:02x?}");
+            let what = format!(
+                "send queue {sqn:#x}, work request {index:#x}: {pushed:02x?} instead of {request:02x?}"
+            );
             self.core.log.complain(Rule::BlueFlameContent, what);
         }
     }
@@ -295,9 +302,9 @@ impl<B: Bus> Function<B> {
             return Err(Broken::new(Rule::WqeReserved, what));
         }
         if eth::L3_INNER_CSUM.is_set(segment) || eth::L4_INNER_CSUM.is_set(segment) {
-            return Err(Broken::new(Rule::WqeReserved, "checksums of inner headers are not offered"));
+            return Err(Broken::new(Rule::WqeReserved, "checksums of inner headers, which are not offered"));
         }
-        // With a tag to insert, the tag stands where the header would begin.
+        // With a tag to insert, the tag takes the place of the header.
         let inlined = if insert { 0 } else { eth::INLINE_HEADER_SIZE.get(segment) as usize };
         let start = UNIT + eth::INLINE_HEADER_START.offset;
         let header = request.get(start..start + inlined);
@@ -313,7 +320,7 @@ impl<B: Bus> Function<B> {
         let mut frames = if large {
             frame::segment(header, &payload, mss).ok_or_else(|| {
                 let what =
-                    format!("{} bytes in segments of {mss} behind a header of {inlined}", payload.len());
+                    format!("{} bytes in segments of {mss} after a header of {inlined}", payload.len());
                 Broken::new(Rule::WqeSize, what)
             })?
         } else {
@@ -344,7 +351,7 @@ impl<B: Bus> Function<B> {
         Ok(())
     }
 
-    /// The bytes of data segments: pointers, or inline data.
+    /// Collects the bytes of data segments: pointers or inline data.
     fn gather_eth_send(&mut self, pd: Pd, mut segments: &[u8]) -> Result<Vec<u8>, Broken> {
         let mut payload = Vec::new();
         while let Some(head) = segments.get(..UNIT) {
@@ -373,7 +380,7 @@ impl<B: Bus> Function<B> {
         Ok(payload)
     }
 
-    /// The queue is in error: what is posted is flushed, if it was made so.
+    /// Flushes the posted work requests of a queue in error, if it was created so.
     pub(crate) fn flush_sq(&mut self, sqn: u32) {
         let core = &mut self.core;
         let Some(sq) = core.eth.sqs.get_mut(&sqn) else { return };

@@ -1,17 +1,17 @@
-//! [`Steering`]: tables of entries that send received frames to TIRs.
+//! [`Steering`]: tables of entries that direct received frames to TIRs.
 //!
 //! ```text
-//!   root ──► table ──entry that matches──► table ──► ... ──► TIR (or several) ──► RQ, or one of a RQT
+//!   root ──► table ──matching entry──► table ──► ... ──► TIR (or several) ──► RQ, or one of an RQT
 //!              └──none──► the table for misses, or the frame is dropped
 //! ```
-//! The rule for received frames: from the root of the receive tables on, in each table the entry of the lowest index that
-//! matches decides. What is matched are the outer headers of layers 2 to 4; anything else (metadata, inner headers) is 0 to a
-//! match. Tables that a driver makes for what is sent, and for RDMA, are kept and never asked: what is sent goes to the wire, and
-//! RDMA to its queue pair.
+//! A received frame starts at the root of the receive tables. In each table the matching entry with
+//! the lowest index decides. Outer headers of layers 2 to 4 are matched; all other fields
+//! (metadata, inner headers) count as 0. Tables for sent frames and for RDMA are stored but not
+//! used: sent frames go to the wire, and RDMA packets to their queue pair.
 //!
-//! Invariants: a table leads only to tables of higher levels, and a frame visits each table once, so that no walk is endless. What
-//! a walk costs is bounded by the entries that it looks at: whoever makes tables chooses how many frames are lost, not for how long
-//! the model is busy.
+//! Invariants: a table refers only to tables of higher levels, and a frame visits each table once,
+//! so every walk ends. The number of entries that a walk compares is bounded: a hostile driver's
+//! tables can lose frames, but not keep the model busy.
 //!
 //! # References
 //! PRM, "flow tables"
@@ -23,29 +23,30 @@ use crate::layout::steering::fte_match_set_lyr_2_4 as headers;
 
 use super::frame::{Parsed, TCP, UDP};
 
-/// How many bytes match criteria and values have.
+/// Bytes of match criteria and values.
 pub(crate) const MATCH_SIZE: usize = 0x200;
-/// No driver needs more, and a hostile one is to stop somewhere.
+/// Maximum number of tables, more than any driver needs; it bounds a hostile one.
 pub(crate) const MAX_TABLES: usize = 1 << 12;
-/// Groups, entries, and what entries lead to and count with, of all tables together.
+/// Maximum number of groups, entries, and their destinations and counters, of all tables together.
 pub(crate) const MAX_PARTS: usize = 1 << 16;
-/// How many tables and receivers one frame reaches.
+/// Maximum number of tables and TIRs that one frame reaches.
 const MAX_STEPS: usize = 256;
-/// How many entries are looked at for one frame: a driver's have one for each address and each VLAN that it may list, 128 of each.
+/// Maximum number of entries compared for one frame. A driver needs one for each address and VLAN
+/// that it may list, 128 of each.
 const MAX_LOOKS: usize = 1 << 11;
 
-/// The receive tables; the only kind that is asked.
+/// Kind of the receive tables, the only ones that frames use.
 pub(crate) const RECEIVE: u8 = 0;
 
 /// Flow tables, their groups and entries, and counters.
 #[derive(Debug, Default)]
 pub(crate) struct Steering {
     pub(crate) tables: BTreeMap<u32, FlowTable>,
-    /// The table where each kind begins.
+    /// Root table of each kind.
     pub(crate) roots: BTreeMap<u8, u32>,
-    /// What counters counted: packets and bytes.
+    /// Packets and bytes of each counter.
     pub(crate) counters: BTreeMap<u32, (u64, u64)>,
-    /// Groups, entries, and what entries lead to and count with, of all tables.
+    /// Number of groups, entries, and their destinations and counters, of all tables.
     pub(crate) parts: usize,
 }
 
@@ -55,41 +56,41 @@ pub(crate) struct FlowTable {
     pub(crate) kind: u8,
     pub(crate) level: u8,
     pub(crate) log_size: u8,
-    /// Where a frame goes that nothing matches.
+    /// Table for frames that no entry matches.
     pub(crate) miss: Option<u32>,
     pub(crate) groups: BTreeMap<u32, FlowGroup>,
     pub(crate) entries: BTreeMap<u32, FlowEntry>,
 }
 
-/// A part of a table whose entries match the same fields.
+/// A range of a table whose entries match the same fields.
 #[derive(Debug)]
 pub(crate) struct FlowGroup {
     pub(crate) first: u32,
     pub(crate) last: u32,
-    /// Words of the criteria that something is set in, and where they are; of the parts that count.
+    /// Nonzero words of the enabled criteria, with their offsets.
     mask: Vec<(usize, u64)>,
 }
 
-/// What happens to frames that match.
+/// An entry of a flow table.
 #[derive(Debug)]
 pub(crate) struct FlowEntry {
     pub(crate) group: u32,
     pub(crate) value: Box<[u8; MATCH_SIZE]>,
     pub(crate) tag: u32,
-    /// Nobody gets them.
+    /// Whether matching frames are dropped.
     pub(crate) drop: bool,
     pub(crate) destinations: Vec<Destination>,
     pub(crate) counters: Vec<u32>,
 }
 
-/// Where an entry leads.
+/// Destination of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Destination {
     Table(u32),
     Tir(u32),
 }
 
-/// A TIR that a frame reached, and the tag of the entry that led there.
+/// A TIR that a frame reached, and the tag of the last entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reached {
     pub(crate) tirn: u32,
@@ -97,13 +98,14 @@ pub(crate) struct Reached {
 }
 
 impl Steering {
-    /// Where a received frame goes: nowhere, if too many entries would have to be looked at.
+    /// Returns the destinations of a received frame; none if too many entries would have to be
+    /// compared.
     pub(crate) fn walk(&mut self, frame: &[u8]) -> Vec<Reached> {
         let mut looks = MAX_LOOKS;
         self.walk_within(frame, &mut looks).unwrap_or_default()
     }
 
-    /// The same with so many entries to look at. `None`: they were not enough.
+    /// Does so with a limit of entries to compare. `None`: the limit was reached.
     fn walk_within(&mut self, frame: &[u8], looks: &mut usize) -> Option<Vec<Reached>> {
         let Self { tables, roots, counters, .. } = self;
         let mut reached = Vec::new();
@@ -149,12 +151,12 @@ impl Steering {
         Some(reached)
     }
 
-    /// Does an entry or a miss lead to this table?
+    /// Returns whether an entry or a miss refers to this table.
     pub(crate) fn leads_to_table(&self, id: u32) -> bool {
         self.tables.values().any(|table| table.miss == Some(id) || table.leads_to(Destination::Table(id)))
     }
 
-    /// The TIRs that entries lead to.
+    /// Returns the TIRs that entries refer to.
     pub(crate) fn tirs(&self) -> BTreeSet<u32> {
         let entries = self.tables.values().flat_map(|table| table.entries.values());
         let tirn = |destination: &Destination| match destination {
@@ -166,7 +168,7 @@ impl Steering {
 }
 
 impl FlowTable {
-    /// The entry that decides, if there is one. `None`: there were too many to look at.
+    /// Returns the entry that decides, if one matches. `None`: the limit of entries was reached.
     fn find(&self, packet: &[u8; MATCH_SIZE], looks: &mut usize) -> Option<Option<&FlowEntry>> {
         for entry in self.entries.values() {
             *looks = looks.checked_sub(1)?;
@@ -183,17 +185,17 @@ impl FlowTable {
 }
 
 impl FlowEntry {
-    /// How much of [`MAX_PARTS`] it is.
+    /// Returns the number of parts that count towards [`MAX_PARTS`].
     pub(crate) fn parts(&self) -> usize {
         1 + self.destinations.len() + self.counters.len()
     }
 }
 
 impl FlowGroup {
-    /// A group with such criteria, of which these parts count, a bit each.
+    /// Returns a group with these criteria; each bit of `enabled` enables one part of them.
     pub(crate) fn new(first: u32, last: u32, enabled: u8, criteria: &[u8; MATCH_SIZE]) -> Self {
         let mask = (0..MATCH_SIZE).step_by(WORD).filter_map(|at| {
-            // Parts without a bit of their own in the mask are the reserved end.
+            // The mask has no bits for the reserved parts at the end.
             let counts = enabled.checked_shr((at / PART) as u32).is_some_and(|bits| bits & 1 != 0);
             let bits = word(criteria, at);
             (counts && bits != 0).then_some((at, bits))
@@ -206,7 +208,7 @@ impl FlowGroup {
     }
 }
 
-/// How many bytes a part of the criteria has, and how many are compared at once.
+/// Bytes of a part of the criteria, and of one comparison.
 const PART: usize = 0x40;
 const WORD: usize = 8;
 
@@ -214,7 +216,7 @@ fn word(bytes: &[u8; MATCH_SIZE], at: usize) -> u64 {
     bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |word| u64::from_be_bytes(*word))
 }
 
-/// A frame's headers as match values have them.
+/// Returns a frame's headers in the layout of match values.
 fn matched(frame: &[u8], parsed: &Parsed) -> [u8; MATCH_SIZE] {
     let mut all = [0; MATCH_SIZE];
     let to = &mut all[..];
@@ -253,7 +255,7 @@ fn matched(frame: &[u8], parsed: &Parsed) -> [u8; MATCH_SIZE] {
     let mut copy = |part: crate::layout::Part, from: &[u8]| {
         let place = part.of_mut(&mut all);
         let from = from.get(..place.len()).unwrap_or(from);
-        // An IPv4 address stands in the last bytes of its place.
+        // An IPv4 address occupies the last bytes of its field.
         let start = place.len() - from.len();
         place[start..].copy_from_slice(from);
     };
@@ -294,7 +296,8 @@ mod tests {
         FlowEntry { group, value, tag: 0, drop: false, destinations: vec![to], counters: vec![9] }
     }
 
-    /// Root 1: frames for 02:…:01 go on to table 2, others to table 3. Table 2: TCP to TIR 10, the rest to TIR 11.
+    /// Root 1: frames for 02:…:01 go to table 2, others to table 3. Table 2: TCP goes to TIR 10,
+    /// the rest to TIR 11.
     fn steering() -> Steering {
         let mut steering = Steering::default();
         let mut root = table(0, Some(3));
@@ -347,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_miss_leads_on_or_drops_and_what_a_frame_does_not_have_is_never_matched() {
+    fn a_miss_continues_or_drops_and_absent_headers_never_match() {
         let mut steering = steering();
         assert_eq!(steering.walk(&frame(2, TCP)), []);
         steering.roots.clear();
@@ -377,7 +380,7 @@ mod tests {
         let mut looks = 10;
         assert!(steering.walk_within(&frame(2, TCP), &mut looks).is_some());
         assert_eq!(looks, 8, "an entry of the root, one of the table for misses");
-        // Every table has entries that nothing matches, and leads to the next.
+        // Each table has entries that match nothing, and a miss that refers to the next table.
         let never = |value: &mut [u8]| headers::DMAC.of_mut(value).fill(0xfe);
         for id in 10..20 {
             let mut table = table(id as u8, Some(id + 1));
@@ -395,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn a_match_compares_what_the_criteria_say_of_the_parts_that_count() {
+    fn a_match_compares_the_criteria_of_enabled_parts() {
         let matches = |enabled, at: usize| {
             let group = group(enabled, |criteria| criteria[at] = 0x0f);
             let (mut packet, value) = ([0; MATCH_SIZE], [0; MATCH_SIZE]);
@@ -410,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_led_to_is_known() {
+    fn referenced_tables_and_tirs_are_known() {
         let steering = steering();
         assert_eq!([1, 2, 3, 4].map(|id| steering.leads_to_table(id)), [false, true, true, false]);
         assert_eq!(steering.tirs(), BTreeSet::from([10, 11, 12]));

@@ -1,32 +1,37 @@
-//! The fault language: a line, and what it says.
+//! The fault language.
 //!
-//! | line | what happens |
-//! |---|---|
-//! | `command opcode=CREATE_QP\|0x500 status=0x.. [syndrome=0x..] [count=N]` | the next such commands fail |
-//! | `completion qpn=0x..\|next syndrome=0x.. [vendor=0x..] [side=send\|recv]` | a work request fails: the oldest outstanding, or else the next |
-//! | `cq-overrun cqn=0x..` | a completion queue overruns |
-//! | `events hold [kind=0x..]` | events are kept back: of a type, or all but the ends of commands |
-//! | `events release [N]` | the oldest N are let go; or all, and none are kept any more |
-//! | `port down`, `port up` | the link |
-//! | `fatal [syndrome=0x..]` | the device fails |
-//! | `remove` | the function is pulled out |
-//! | `clear` | what waits is forgotten; a function that was pulled out is back, as after power-on |
-//! | `list` | objects |
-//! | `complaints`, `complaints take` | broken rules so far: how many; handed over and forgotten |
-//! | `trace mark TEXT` | a mark in the trace |
-//! | `after command OPCODE [N]: LINE`, `after send [N]: LINE`, `after packet [N]: LINE` | LINE, when that has happened N times from now |
+//! ```text
+//! command opcode=CREATE_QP|0x500 status=0x.. [syndrome=0x..] [count=N]
+//!                             the next such commands fail
+//! completion qpn=0x..|next syndrome=0x.. [vendor=0x..] [side=send|recv]
+//!                             a work request fails: the oldest outstanding one, or else the next
+//! cq-overrun cqn=0x..         a completion queue overruns
+//! events hold [kind=0x..]     holds events: of a type, or all except command completions
+//! events release [N]          releases the oldest N events; without N all, and stops holding
+//! port down, port up          changes the link
+//! fatal [syndrome=0x..]       the device fails
+//! remove                      surprise removal of the function
+//! clear                       clears pending faults; a removed function is back after power-on
+//! list                        lists objects
+//! complaints                  counts complaints
+//! complaints take             returns complaints and removes them
+//! trace mark TEXT             writes a mark into the trace
+//! after command OPCODE [N]: LINE
+//! after send [N]: LINE
+//! after packet [N]: LINE      executes LINE after N occurrences from now
+//! ```
 //!
-//! `function N` before a line chooses the function, the first otherwise. Numbers are decimal or, with 0x, hexadecimal. What
-//! follows `#` is a comment, but for marks.
+//! `function N` before a line selects the function; the default is the first. Numbers are decimal
+//! or, with 0x, hexadecimal. `#` starts a comment, except after `trace mark`.
 
-/// What a line says, and of which function.
+/// A parsed line and its function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Line {
     pub(crate) function: usize,
     pub(crate) action: Action,
 }
 
-/// What is to be done.
+/// Effect of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     Command { opcode: u16, status: u8, syndrome: u32, count: u32 },
@@ -44,35 +49,35 @@ pub(crate) enum Action {
     After { condition: Condition, count: u64, line: String },
 }
 
-/// Which queue of a queue pair.
+/// A queue of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Send,
     Receive,
 }
 
-/// What a script waits for.
+/// Condition of a script line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Condition {
     /// A command with this opcode.
     Command(u16),
-    /// A send, posted to any queue pair.
+    /// A send on any queue pair.
     Send,
-    /// A packet, for any queue pair.
+    /// A packet for any queue pair.
     Packet,
 }
 
-/// Which events are kept back.
+/// Events to hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Events {
-    /// All but the ends of commands, without which the driver would wait.
+    /// All except command completions, without which the driver would hang.
     AllButCommands,
-    /// Those of a type.
+    /// Events of this type.
     OfType(u8),
 }
 
 impl Events {
-    /// Is an event of this type one of them?
+    /// Returns whether events of this type belong to the set.
     pub(crate) fn contain(self, kind: u8) -> bool {
         match self {
             Self::AllButCommands => kind != COMMAND_EVENT,
@@ -81,20 +86,21 @@ impl Events {
     }
 }
 
-/// The event type of a command's end.
+/// Event type of a command completion.
 const COMMAND_EVENT: u8 = 0x0a;
 
-/// A syndrome that no firmware has said yet: the first one of the manual, an internal error.
+/// Default syndrome: the first one of the manual, an internal error.
 const INTERNAL_ERROR: u64 = 0x01;
 
-/// Reads a line. `opcode` tells a command's number by its name.
+/// Parses a line. `opcode` returns a command's opcode by name.
 ///
 /// # Errors
-/// Why it makes no sense.
+/// The mistake as text.
 pub(crate) fn parse(line: &str, opcode: &dyn Fn(&str) -> Option<u16>) -> Result<Line, String> {
     let (function, rest) = match line.trim().strip_prefix("function ") {
         Some(rest) => {
-            let (index, rest) = rest.trim_start().split_once(' ').ok_or("what of the function?")?;
+            let (index, rest) =
+                rest.trim_start().split_once(' ').ok_or("a line must follow the function's number")?;
             (number(index)? as usize, rest)
         }
         None => (0, line),
@@ -104,7 +110,7 @@ pub(crate) fn parse(line: &str, opcode: &dyn Fn(&str) -> Option<u16>) -> Result<
     let action = match verb {
         "trace" => match text.trim().split_once(' ') {
             Some(("mark", text)) if !text.trim().is_empty() => Action::Mark(text.trim().to_owned()),
-            _ => return Err("trace mark TEXT".into()),
+            _ => return Err("expected trace mark TEXT".into()),
         },
         "after" => after(text, opcode)?,
         _ => action(verb, text.split('#').next().unwrap_or_default(), opcode)?,
@@ -113,19 +119,21 @@ pub(crate) fn parse(line: &str, opcode: &dyn Fn(&str) -> Option<u16>) -> Result<
 }
 
 fn after(text: &str, opcode: &dyn Fn(&str) -> Option<u16>) -> Result<Action, String> {
-    let (when, line) = text.split_once(':').ok_or("after what: LINE")?;
+    let (when, line) = text.split_once(':').ok_or("expected a condition, a colon and a line")?;
     let mut words = when.split_whitespace();
     let condition = match words.next() {
-        Some("command") => Condition::Command(command(words.next().ok_or("after which command?")?, opcode)?),
+        Some("command") => {
+            Condition::Command(command(words.next().ok_or("after command needs an opcode")?, opcode)?)
+        }
         Some("send") => Condition::Send,
         Some("packet") => Condition::Packet,
-        _ => return Err("after command OPCODE, after send, or after packet".into()),
+        _ => return Err("expected after command OPCODE, after send, or after packet".into()),
     };
     let count = words.next().map_or(Ok(1), number)?;
     if count == 0 || words.next().is_some() {
-        return Err("after so many of what?".into());
+        return Err("expected at most one number of occurrences, at least 1".into());
     }
-    // It is read again when its time has come; a mistake is told now.
+    // The line is parsed again when it executes; a mistake is reported now.
     parse(line, opcode)?;
     Ok(Action::After { condition, count, line: line.trim().to_owned() })
 }
@@ -134,25 +142,27 @@ fn action(verb: &str, text: &str, opcode: &dyn Fn(&str) -> Option<u16>) -> Resul
     let mut words = Words::new(text);
     let action = match verb {
         "command" => Action::Command {
-            opcode: command(words.key("opcode").ok_or("which opcode=?")?, opcode)?,
-            status: words.number("status", u8::MAX.into())?.ok_or("which status=?")? as u8,
+            opcode: command(words.key("opcode").ok_or("opcode= is missing")?, opcode)?,
+            status: words.number("status", u8::MAX.into())?.ok_or("status= is missing")? as u8,
             syndrome: words.number("syndrome", u32::MAX.into())?.unwrap_or(0) as u32,
             count: words.number("count", u32::MAX.into())?.unwrap_or(1) as u32,
         },
         "completion" => Action::Completion {
-            qpn: match words.key("qpn").ok_or("which qpn=?")? {
+            qpn: match words.key("qpn").ok_or("qpn= is missing")? {
                 "next" => None,
                 qpn => Some(within("qpn", number(qpn)?, OBJECTS)? as u32),
             },
-            syndrome: words.number("syndrome", u8::MAX.into())?.ok_or("which syndrome=?")? as u8,
+            syndrome: words.number("syndrome", u8::MAX.into())?.ok_or("syndrome= is missing")? as u8,
             vendor: words.number("vendor", u8::MAX.into())?.unwrap_or(0) as u8,
             side: match words.key("side") {
                 None | Some("send") => Side::Send,
                 Some("recv") => Side::Receive,
-                Some(other) => return Err(format!("side={other}: send or recv")),
+                Some(other) => return Err(format!("side={other}: expected send or recv")),
             },
         },
-        "cq-overrun" => Action::CqOverrun { cqn: words.number("cqn", OBJECTS)?.ok_or("which cqn=?")? as u32 },
+        "cq-overrun" => {
+            Action::CqOverrun { cqn: words.number("cqn", OBJECTS)?.ok_or("cqn= is missing")? as u32 }
+        }
         "events" => match words.next() {
             Some("hold") => Action::Hold(match words.number("kind", u8::MAX.into())? {
                 Some(kind) => Events::OfType(kind as u8),
@@ -162,12 +172,12 @@ fn action(verb: &str, text: &str, opcode: &dyn Fn(&str) -> Option<u16>) -> Resul
                 let count = words.next().map(number).transpose()?;
                 Action::Release(count.map(|count| usize::try_from(count).unwrap_or(usize::MAX)))
             }
-            _ => return Err("events hold or events release".into()),
+            _ => return Err("expected events hold or events release".into()),
         },
         "port" => match words.next() {
             Some("up") => Action::Port { up: true },
             Some("down") => Action::Port { up: false },
-            _ => return Err("port up or port down".into()),
+            _ => return Err("expected port up or port down".into()),
         },
         "fatal" => Action::Fatal {
             syndrome: words.number("syndrome", u8::MAX.into())?.unwrap_or(INTERNAL_ERROR) as u8,
@@ -178,20 +188,20 @@ fn action(verb: &str, text: &str, opcode: &dyn Fn(&str) -> Option<u16>) -> Resul
         "complaints" => match words.next() {
             None => Action::Complaints { take: false },
             Some("take") => Action::Complaints { take: true },
-            Some(other) => return Err(format!("complaints {other}?")),
+            Some(other) => return Err(format!("unexpected word {other} after complaints")),
         },
-        other => return Err(format!("{other}?")),
+        other => return Err(format!("unknown verb {other:?}")),
     };
     match words.left() {
-        Some(word) => Err(format!("{word}?")),
+        Some(word) => Err(format!("unexpected word {word}")),
         None => Ok(action),
     }
 }
 
-/// Numbers of objects have 24 bits.
+/// Object numbers have 24 bits.
 const OBJECTS: u64 = 0x00ff_ffff;
 
-/// The words of a line that nobody has asked for yet.
+/// The words of a line that were not parsed yet.
 struct Words<'a>(Vec<&'a str>);
 
 impl<'a> Words<'a> {
@@ -199,13 +209,13 @@ impl<'a> Words<'a> {
         Self(text.split_whitespace().collect())
     }
 
-    /// The next word that has no key.
+    /// Returns the next word without a key.
     fn next(&mut self) -> Option<&'a str> {
         let place = self.0.iter().position(|word| !word.contains('='))?;
         Some(self.0.remove(place))
     }
 
-    /// What stands behind `key=`.
+    /// Returns the text after `key=`.
     fn key(&mut self, key: &str) -> Option<&'a str> {
         let value = |word: &&'a str| word.strip_prefix(key).and_then(|rest| rest.strip_prefix('='));
         let place = self.0.iter().position(|word| value(word).is_some())?;
@@ -224,7 +234,9 @@ impl<'a> Words<'a> {
 fn command(text: &str, opcode: &dyn Fn(&str) -> Option<u16>) -> Result<u16, String> {
     match opcode(text) {
         Some(opcode) => Ok(opcode),
-        None => Ok(within("opcode", number(text).map_err(|_| format!("no command {text}"))?, 0xffff)? as u16),
+        None => {
+            Ok(within("opcode", number(text).map_err(|_| format!("unknown command {text}"))?, 0xffff)? as u16)
+        }
     }
 }
 
@@ -233,11 +245,11 @@ fn number(text: &str) -> Result<u64, String> {
         Some(digits) => u64::from_str_radix(digits, 16),
         None => text.parse(),
     }
-    .map_err(|_| format!("{text} is no number"))
+    .map_err(|_| format!("{text} is not a number"))
 }
 
 fn within(what: &str, value: u64, max: u64) -> Result<u64, String> {
-    if value > max { Err(format!("{what}={value:#x} is above {max:#x}")) } else { Ok(value) }
+    if value > max { Err(format!("{what}={value:#x} exceeds {max:#x}")) } else { Ok(value) }
 }
 
 #[cfg(test)]
@@ -253,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn every_line_says_what_it_says() {
+    fn every_line_parses_to_its_action() {
         let create_qp = Action::Command { opcode: 0x500, status: 6, syndrome: 0, count: 1 };
         assert_eq!(say("command opcode=CREATE_QP status=0x6"), create_qp);
         assert_eq!(
@@ -292,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_may_wait_for_what_happens() {
+    fn a_line_may_wait_for_an_occurrence() {
         let after = |condition, count, line: &str| Action::After { condition, count, line: line.into() };
         assert_eq!(
             say("after command CREATE_CQ 3: port down"),
@@ -311,10 +323,10 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_makes_no_sense_is_told_why() {
+    fn a_malformed_line_is_rejected_with_the_reason() {
         for (line, why) in [
-            ("", "?"),
-            ("dance", "dance?"),
+            ("", "unknown verb"),
+            ("dance", "unknown verb \"dance\""),
             ("command opcode=CREATE_QP", "status"),
             ("command opcode=NOPE status=1", "NOPE"),
             ("command opcode=CREATE_QP status=0x100", "0xff"),
@@ -322,10 +334,10 @@ mod tests {
             ("completion qpn=next", "syndrome"),
             ("completion qpn=0x1000000 syndrome=1", "0xffffff"),
             ("completion qpn=next syndrome=1 side=left", "side=left"),
-            ("cq-overrun cqn=x", "x is no number"),
+            ("cq-overrun cqn=x", "x is not a number"),
             ("events", "hold"),
             ("port sideways", "up"),
-            ("list all", "all?"),
+            ("list all", "unexpected word all"),
             ("trace mark ", "TEXT"),
         ] {
             let error = parse(line, &opcode).unwrap_err();

@@ -1,15 +1,16 @@
-//! [`Faults`]: what tests inject into one function.
+//! [`Faults`]: faults that tests inject into one function.
 //!
 //! ```text
-//! control socket, script ── a line ──► Fabric::control ──► now: port, fatal, remove, cq-overrun, list, ...
-//!                                                       └─► Faults: what waits for its occasion: commands, completions, events
+//! control socket, script ── a line ──► Fabric::control
+//!                                       ├──► immediate: port, fatal, remove, cq-overrun, list, ...
+//!                                       └──► Faults: pending commands, completions, events
 //! ```
-//! | module | what it is |
+//! | module | contents |
 //! |---|---|
-//! | `language` | lines, and what they say |
-//! | `control` | carrying them out |
+//! | `language` | parses lines |
+//! | `control` | executes them |
 //!
-//! Invariant: what waits is bounded, and what is held is released in its order.
+//! Invariant: the number of pending faults is bounded, and held events are released in order.
 
 mod control;
 mod language;
@@ -18,15 +19,15 @@ use std::collections::VecDeque;
 
 pub(crate) use language::{Action, Condition, Events, Side, parse};
 
-/// What is to go wrong.
+/// Pending faults.
 #[derive(Debug, Default)]
 pub struct Faults {
     commands: Vec<CommandFault>,
     completions: Vec<CompletionFault>,
     script: Vec<Rule>,
-    /// Lines of the script whose occasion has come.
+    /// Script lines whose condition is met.
     due: Vec<String>,
-    /// Which events are kept back.
+    /// Events to hold.
     holding: Option<Events>,
     held: VecDeque<HeldEvent>,
     removed: bool,
@@ -38,21 +39,21 @@ pub(crate) struct CommandFault {
     pub(crate) opcode: u16,
     pub(crate) status: u8,
     pub(crate) syndrome: u32,
-    /// How many more.
+    /// Remaining number of commands.
     pub(crate) left: u32,
 }
 
 /// A work request that fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CompletionFault {
-    /// Of this queue pair; of any otherwise.
+    /// Queue pair; `None` for any.
     pub(crate) qpn: Option<u32>,
     pub(crate) side: Side,
     pub(crate) syndrome: u8,
     pub(crate) vendor: u8,
 }
 
-/// An event that is kept back.
+/// A held event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HeldEvent {
     pub(crate) eqn: u32,
@@ -61,22 +62,22 @@ pub(crate) struct HeldEvent {
     pub(crate) data: [u8; 28],
 }
 
-/// A line of a script that waits.
+/// A script line that waits for its condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Rule {
     condition: Condition,
-    /// How many more of it.
+    /// Remaining number of occurrences.
     left: u64,
     line: String,
 }
 
-/// How much waits at once.
+/// Maximum number of pending faults of a kind.
 const WAITING: usize = 1000;
-/// How many events are kept back at once.
+/// Maximum number of held events.
 const HELD: usize = 4096;
 
 impl Faults {
-    /// A command comes: does it fail, and how? Status and syndrome.
+    /// Returns status and syndrome if a fault is pending for this command.
     pub(crate) fn command(&mut self, opcode: u16) -> Option<(u8, u32)> {
         self.happened(Condition::Command(opcode));
         let place = self.commands.iter().position(|fault| fault.opcode == opcode)?;
@@ -89,19 +90,19 @@ impl Faults {
         Some(answer)
     }
 
-    /// A send has been posted: does it fail, and how?
+    /// Returns the fault pending for a posted send.
     pub(crate) fn send(&mut self, qpn: u32) -> Option<CompletionFault> {
         self.happened(Condition::Send);
         self.completion(qpn, Side::Send)
     }
 
-    /// A packet has come for a queue pair. If it takes a receive: does that fail, and how?
+    /// Returns the fault pending for a packet of a queue pair, if the packet consumes a receive.
     pub(crate) fn receive(&mut self, qpn: u32, consumes: bool) -> Option<CompletionFault> {
         self.happened(Condition::Packet);
         if consumes { self.completion(qpn, Side::Receive) } else { None }
     }
 
-    /// There was nothing that could fail: it is the next one's turn.
+    /// Returns a fault that could not apply to the queue.
     pub(crate) fn give_back(&mut self, fault: CompletionFault) {
         self.completions.insert(0, fault);
     }
@@ -112,54 +113,55 @@ impl Faults {
         Some(self.completions.remove(place))
     }
 
-    /// Are events of this type kept back?
+    /// Returns whether events of this type are held.
     pub(crate) fn holds_events(&self, kind: u8) -> bool {
         self.holding.is_some_and(|events| events.contain(kind))
     }
 
-    /// Keeps an event back. Where there is no room for it, the oldest is not kept any longer, and is returned.
+    /// Holds an event. Returns the oldest held event if there is no room.
     #[must_use]
     pub(crate) fn hold(&mut self, event: HeldEvent) -> Option<HeldEvent> {
         self.held.push_back(event);
         (self.held.len() > HELD).then(|| self.held.pop_front()).flatten()
     }
 
-    /// Has the function been pulled out? Then registers read as ones, and nothing that it is told or sent has an effect.
+    /// Returns whether the function was removed: registers then read as ones, and stores and
+    /// packets have no effect.
     pub(crate) fn removed(&self) -> bool {
         self.removed
     }
 
-    /// The function was reset: events of before it are gone.
+    /// Drops held events, after a reset of the function.
     pub(crate) fn restart(&mut self) {
         self.held.clear();
     }
 
-    /// Lines whose occasion has come, once.
+    /// Returns the script lines whose condition is met, and removes them.
     pub(crate) fn take_due(&mut self) -> Vec<String> {
         std::mem::take(&mut self.due)
     }
 
-    /// A command is to fail.
+    /// Adds a fault of commands.
     pub(crate) fn add_command(&mut self, fault: CommandFault) -> Result<(), Full> {
         push(&mut self.commands, fault)
     }
 
-    /// A work request is to fail.
+    /// Adds a fault of a work request.
     pub(crate) fn add_completion(&mut self, fault: CompletionFault) -> Result<(), Full> {
         push(&mut self.completions, fault)
     }
 
-    /// A line is to be carried out when something has happened so often.
+    /// Adds a line that executes after `count` occurrences of a condition.
     pub(crate) fn add_rule(&mut self, condition: Condition, count: u64, line: String) -> Result<(), Full> {
         push(&mut self.script, Rule { condition, left: count, line })
     }
 
-    /// From now on, keeps these events back.
+    /// Holds these events from now on.
     pub(crate) fn set_holding(&mut self, events: Events) {
         self.holding = Some(events);
     }
 
-    /// What was kept back longest, so many; without a number all, and none are kept any more.
+    /// Releases the `count` oldest held events; without a count all of them, and stops holding.
     pub(crate) fn release(&mut self, count: Option<usize>) -> Vec<HeldEvent> {
         if count.is_none() {
             self.holding = None;
@@ -168,12 +170,12 @@ impl Faults {
         self.held.drain(..count).collect()
     }
 
-    /// The function is pulled out.
+    /// Removes the function from the bus.
     pub(crate) fn remove(&mut self) {
         self.removed = true;
     }
 
-    /// How much waits for its occasion: commands, work requests, lines, events.
+    /// Returns the number of pending commands, work requests, lines and events.
     pub(crate) fn waiting(&self) -> [usize; 4] {
         [self.commands.len(), self.completions.len(), self.script.len(), self.held.len()]
     }
@@ -196,7 +198,7 @@ impl Faults {
     }
 }
 
-/// There is no room for more that waits.
+/// The limit of pending faults is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Full;
 
@@ -269,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_bounded() {
+    fn pending_faults_are_bounded() {
         let mut faults = Faults::default();
         for _ in 0..WAITING {
             faults.add_completion(completion(None, Side::Send, 1)).unwrap();

@@ -1,6 +1,6 @@
 //! [`Function`]: one PCI function and all its state.
 //!
-//! | module | what it is |
+//! | module | contents |
 //! |---|---|
 //! | `config` | parameters of a new function |
 //! | `pci` | configuration space |
@@ -9,8 +9,9 @@
 //! | `wire` | packets, time |
 //! | `pages` | buffers of guest pages |
 //!
-//! A function is the transport engine and [`Core`], everything else. They are apart because the engine tells what
-//! happened through a [`Sink`](roce::engine::Sink), which is the core: completions become entries in the guest's memory while the engine runs.
+//! A function consists of the transport engine and [`Core`], which holds everything else. They are
+//! separate because the engine reports events to a [`Sink`](roce::engine::Sink), and the core is
+//! that sink: it writes completions into guest memory while the engine runs.
 
 pub(crate) mod config;
 pub(crate) mod iseg;
@@ -62,7 +63,7 @@ pub(crate) struct Core<B: Bus> {
     pub(crate) config: Config,
     pub(crate) bus: B,
     pub(crate) log: Log,
-    /// The time of the call that runs.
+    /// Time of the current call.
     pub(crate) now: Time,
     pub(crate) pci: Pci,
     pub(crate) iseg: Iseg,
@@ -85,7 +86,7 @@ pub(crate) struct Core<B: Bus> {
     pub(crate) eth: Ethernet,
 }
 
-/// What the model has to say: complaints and the trace.
+/// Complaints and the trace.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     pub(crate) complaints: Complaints,
@@ -93,7 +94,7 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// A rule was broken.
+    /// Records the violation of a rule.
     pub(crate) fn complain(&mut self, rule: Rule, what: impl Into<String>) {
         let what = what.into();
         self.trace.line(|| format::complaint(rule, &what));
@@ -102,7 +103,7 @@ impl Log {
 }
 
 impl<B: Bus> Function<B> {
-    /// A function as after power-on.
+    /// Returns a function in its state after power-on.
     pub fn new(config: Config, bus: B, trace: Trace) -> Self {
         let log = Log { complaints: Complaints::new(config.index), trace };
         let core = Core::new(config, bus, log, Faults::default());
@@ -110,12 +111,12 @@ impl<B: Bus> Function<B> {
         Self { engine: engine(&core), core, commands }
     }
 
-    /// The complaints since the last call.
+    /// Returns the complaints since the last call.
     pub fn take_complaints(&mut self) -> Vec<Complaint> {
         self.core.log.complaints.take()
     }
 
-    /// Reads from a BAR. What is no register reads as 0.
+    /// Reads from a BAR. Bytes outside of registers read as 0.
     pub fn bar_read(&mut self, bar: u32, offset: u64, into: &mut [u8], now: Time) {
         self.core.tick(now);
         if self.core.removed() {
@@ -140,7 +141,7 @@ impl<B: Bus> Function<B> {
         }
     }
 
-    /// As after power-on: what a reset of the function does. Faults that are to be injected stay.
+    /// Resets the function to its state after power-on. Pending injected faults remain.
     pub fn reset(&mut self) {
         let core = &mut self.core;
         let (config, bus, now) = (core.config, core.bus.clone(), core.now);
@@ -151,7 +152,7 @@ impl<B: Bus> Function<B> {
         self.engine = engine(&self.core);
     }
 
-    /// Takes away every object; the function is as before INIT_HCA, apart from the stage.
+    /// Destroys all objects: everything but the stage is as before INIT_HCA.
     pub(crate) fn drop_objects(&mut self) {
         let fresh = Core::new(self.core.config, self.core.bus.clone(), Log::default(), Faults::default());
         let core = &mut self.core;
@@ -172,7 +173,7 @@ impl<B: Bus> Function<B> {
         self.engine = engine(core);
     }
 
-    /// The driver has turned the interface off: nothing is left but the registers.
+    /// Clears everything but the registers, after the driver has disabled the interface.
     pub(crate) fn disable_interface(&mut self) {
         self.drop_objects();
         self.core.hca = Hca::default();
@@ -210,7 +211,7 @@ impl<B: Bus> Core<B> {
         }
     }
 
-    /// Time goes on, and never back.
+    /// Advances time; an earlier time has no effect.
     fn tick(&mut self, now: Time) {
         self.now = self.now.max(now);
     }
@@ -220,7 +221,7 @@ impl<B: Bus> Core<B> {
     }
 }
 
-/// How many bytes of requests may be on their way: packets go from memory to memory.
+/// Maximum number of bytes of requests in flight. Packets are copied from memory to memory.
 const WINDOW: u32 = 1 << 20;
 
 fn engine<B: Bus>(core: &Core<B>) -> Engine<Translated<B>> {
@@ -240,15 +241,15 @@ fn engine<B: Bus>(core: &Core<B>) -> Engine<Translated<B>> {
 
 /// BAR 0: registers, then UAR pages.
 pub const BAR0: u32 = 0;
-/// BAR 2: the MSI-X table and its pending bits, which the front end keeps.
+/// BAR 2: the MSI-X table and its pending bits, which the front end implements.
 pub const BAR2: u32 = 2;
-/// How many bytes BAR 0 has.
+/// Size of BAR 0 in bytes.
 pub const BAR0_SIZE: u64 = 32 << 20;
-/// How many bytes BAR 2 has.
+/// Size of BAR 2 in bytes.
 pub const BAR2_SIZE: u64 = 0x2000;
-/// How many MSI-X vectors there are.
+/// Number of MSI-X vectors.
 pub const VECTORS: u16 = 8;
-/// How many bytes of BAR 0 the initialisation segment takes; UAR pages follow.
+/// Size of the initialisation segment at the start of BAR 0, in bytes; UAR pages follow.
 pub const ISEG_SIZE: u64 = 0x4000;
-/// How many bytes a UAR page has.
+/// Size of a UAR page in bytes.
 pub const UAR_SIZE: u64 = 0x1000;

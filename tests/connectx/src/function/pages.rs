@@ -1,8 +1,8 @@
-//! [`Pages`]: a buffer of guest pages, read and written across their borders.
+//! [`Pages`]: a buffer of guest pages, read and written across page boundaries.
 
 use crate::bus::{Bus, BusFault};
 
-/// A list of pages of one size, and where in the first of them the buffer begins.
+/// A list of pages of one size, and the buffer's offset in the first of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pages {
     list: Vec<u64>,
@@ -12,7 +12,8 @@ pub(crate) struct Pages {
 }
 
 impl Pages {
-    /// `len` bytes that begin `offset` bytes into the first page. `None`: the pages do not hold them.
+    /// Returns the buffer of `len` bytes at `offset` in the first page. `None`: the pages are too
+    /// small for it.
     pub(crate) fn new(list: Vec<u64>, log_page_size: u32, offset: u64, len: u64) -> Option<Self> {
         if !(12..=62).contains(&log_page_size) {
             return None;
@@ -22,17 +23,17 @@ impl Pages {
         (needed <= held).then_some(Self { list, log_page_size, offset, len })
     }
 
-    /// How many pages so many bytes take.
+    /// Returns the number of pages for this many bytes.
     pub(crate) fn needed(log_page_size: u32, offset: u64, len: u64) -> Option<u64> {
         Some(offset.checked_add(len)?.div_ceil(1u64.checked_shl(log_page_size)?))
     }
 
-    /// The pages.
+    /// Returns the pages.
     pub(crate) fn list(&self) -> &[u64] {
         &self.list
     }
 
-    /// Copies bytes out, from `at` on.
+    /// Copies bytes from the buffer, from offset `at`.
     pub(crate) fn read<B: Bus>(&self, bus: &B, at: u64, into: &mut [u8]) -> Result<(), BusFault> {
         let mut done = 0;
         while let Some(rest) = into.get_mut(done..).filter(|rest| !rest.is_empty()) {
@@ -43,7 +44,7 @@ impl Pages {
         Ok(())
     }
 
-    /// Copies bytes in, from `at` on.
+    /// Copies bytes to the buffer, from offset `at`.
     pub(crate) fn write<B: Bus>(&self, bus: &B, at: u64, from: &[u8]) -> Result<(), BusFault> {
         let mut done = 0;
         while let Some(rest) = from.get(done..).filter(|rest| !rest.is_empty()) {
@@ -54,7 +55,8 @@ impl Pages {
         Ok(())
     }
 
-    /// The guest-physical address of the byte at `at`, and how many bytes follow it in its page and in the buffer.
+    /// Returns the guest-physical address of the byte at `at`, and the number of bytes from there
+    /// to the end of the page or buffer.
     pub(crate) fn locate(&self, at: u64) -> Option<(u64, u64)> {
         let left = self.len.checked_sub(at).filter(|left| *left > 0)?;
         let position = self.offset + at;
@@ -92,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_outside_of_the_buffer_is_a_fault() {
+    fn an_access_outside_of_the_buffer_is_a_fault() {
         let bus = PlainBus::new(0x2000);
         let pages = Pages::new(vec![0x1000], 12, 0, 0x20).unwrap();
         assert!(pages.read(&bus, 0x19, &mut [0; 8]).is_err());

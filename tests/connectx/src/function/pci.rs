@@ -1,24 +1,24 @@
-//! [`Pci`]: the configuration space: what the device is, its BARs, PCI Express and MSI-X.
+//! [`Pci`]: the configuration space: device identity, BARs, PCI Express and MSI-X.
 //!
-//! | at | what |
+//! | offset | contents |
 //! |---|---|
 //! | 0x00 | header: 15b3:1017, BAR 0 (64 bits, prefetchable), BAR 2 |
 //! | 0x60 | PCI Express endpoint, with function level reset |
 //! | 0x9c | MSI-X: table at 0 and pending bits at half of BAR 2 |
 //!
-//! Invariant: bits that the guest may not write keep their value.
+//! Invariant: bits that the guest may not write keep their values.
 
 use crate::bus::Bus;
 use crate::function::{BAR0_SIZE, BAR2_SIZE, Function, VECTORS};
 use crate::port::PortKind;
 
-/// How many bytes of configuration space there are.
+/// Size of the configuration space in bytes.
 pub(crate) const CONFIG_SIZE: usize = 0x1000;
-/// Where the pending bits are in BAR 2.
+/// Offset of the pending bits in BAR 2.
 pub(crate) const PENDING_OFFSET: u64 = BAR2_SIZE / 2;
-/// Where the PCI Express capability is.
+/// Offset of the PCI Express capability.
 const EXPRESS: usize = 0x60;
-/// Where the MSI-X capability is.
+/// Offset of the MSI-X capability.
 const MSIX: usize = 0x9c;
 
 /// The configuration space of the function.
@@ -29,15 +29,16 @@ pub(crate) struct Pci {
 }
 
 impl Pci {
-    /// As after power-on.
+    /// Returns the configuration space after power-on.
     pub(crate) fn new(port: PortKind) -> Self {
         let mut pci = Self { bytes: vec![0; CONFIG_SIZE], writable: vec![0; CONFIG_SIZE] };
-        // Vendor and device; a ConnectX-5.
+        // Vendor and device ID of a ConnectX-5.
         pci.fixed(0x00, &[0xb3, 0x15, 0x17, 0x10]);
-        // Memory space, bus master, parity, SERR, INTx off may be set; there are capabilities.
+        // Memory space, bus master, parity, SERR and INTx disable are writable; a capability list
+        // exists.
         pci.open(0x04, &[0x46, 0x05]);
         pci.fixed(0x06, &[0x10, 0x00]);
-        // A network controller: Ethernet or InfiniBand.
+        // Network controller: Ethernet or InfiniBand.
         pci.fixed(0x08, &[0x00, 0x00, if port == PortKind::Ib { 0x07 } else { 0x00 }, 0x02]);
         pci.open(0x0c, &[0xff]);
         pci.bar(0x10, BAR0_SIZE, 0xc);
@@ -46,17 +47,18 @@ impl Pci {
         pci.fixed(0x2c, &[0xb3, 0x15, 0x08, 0x00]);
         pci.fixed(0x34, &[EXPRESS as u8]);
         pci.open(0x3c, &[0xff]);
-        // An endpoint, version 2, with function level reset; gen 3, 16 lanes.
+        // Endpoint, version 2, with function level reset; gen 3, 16 lanes.
         pci.fixed(EXPRESS, &[0x10, MSIX as u8, 0x02, 0x00]);
         pci.fixed(EXPRESS + 0x04, &0x1000_8fe2u32.to_le_bytes());
-        // Error reporting, relaxed ordering, sizes. A function level reset reads as 0.
+        // Error reporting, relaxed ordering, sizes. The function level reset bit reads as 0.
         pci.fixed(EXPRESS + 0x08, &0x2830u16.to_le_bytes());
         pci.open(EXPRESS + 0x08, &0x78ffu16.to_le_bytes());
         pci.fixed(EXPRESS + 0x0c, &0x0000_0103u32.to_le_bytes());
         pci.open(EXPRESS + 0x10, &0x00c3u16.to_le_bytes());
         pci.fixed(EXPRESS + 0x12, &0x0103u16.to_le_bytes());
         pci.fixed(EXPRESS + 0x2c, &0x0000_000eu32.to_le_bytes());
-        // The MSI-X table and pending bits are in BAR 2; the driver may enable it and mask all of it.
+        // MSI-X table and pending bits are in BAR 2; the driver may enable MSI-X and mask all
+        // vectors.
         pci.fixed(MSIX, &[0x11, 0x00]);
         pci.fixed(MSIX + 2, &(VECTORS - 1).to_le_bytes());
         pci.open(MSIX + 2, &0xc000u16.to_le_bytes());
@@ -73,7 +75,8 @@ impl Pci {
         self.writable[offset..offset + mask.len()].copy_from_slice(mask);
     }
 
-    /// A BAR of 64 bits. Address bits below its size cannot be written, which is how its size is found.
+    /// A 64-bit BAR. Address bits below its size are read-only, which is how a driver finds the
+    /// size.
     fn bar(&mut self, offset: usize, size: u64, flags: u8) {
         self.fixed(offset, &[flags]);
         self.open(offset, &(!(size - 1)).to_le_bytes());
@@ -82,12 +85,12 @@ impl Pci {
     fn read(&self, offset: u64, into: &mut [u8]) {
         for (place, byte) in into.iter_mut().enumerate() {
             let at = usize::try_from(offset).ok().and_then(|offset| offset.checked_add(place));
-            // What is not there reads as ones, as on a bus.
+            // Absent bytes read as ones, as on a bus.
             *byte = at.and_then(|at| self.bytes.get(at)).copied().unwrap_or(0xff);
         }
     }
 
-    /// Writes what may be written; tells whether a function level reset was asked for.
+    /// Writes the writable bits. Returns whether the driver requested a function level reset.
     fn write(&mut self, offset: u64, from: &[u8]) -> bool {
         let mut reset = false;
         for (place, &byte) in from.iter().enumerate() {
@@ -111,7 +114,7 @@ impl<B: Bus> Function<B> {
         }
     }
 
-    /// Writes configuration space. A function level reset is one of its bits.
+    /// Writes configuration space. One of its bits requests a function level reset.
     pub fn config_write(&mut self, offset: u64, from: &[u8]) {
         if !self.core.faults.removed() && self.core.pci.write(offset, from) {
             self.reset();
@@ -139,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_device_is_cannot_be_written() {
+    fn the_devices_identity_is_read_only() {
         let mut pci = Pci::new(PortKind::Roce);
         pci.write(0, &[0xff; 4]);
         assert_eq!(dword(&pci, 0), 0x1017_15b3);

@@ -1,4 +1,4 @@
-//! Packets out of a function and into it, and its time.
+//! Packets and time: delivers packets to a function, and takes packets from it.
 
 use roce::engine::{Arrival, Network, Qpn, State, Time, Transmit, Urgency};
 
@@ -8,11 +8,11 @@ use crate::qp::{Service, completion};
 
 /// The queue pair number of multicast packets.
 const MULTICAST: u32 = 0xff_ffff;
-/// Queue pairs 0 and 1 are special.
+/// Special queue pair numbers.
 const SPECIAL: std::ops::RangeInclusive<u32> = 0..=1;
 
 impl<B: Bus> Function<B> {
-    /// A packet from the fabric, from BTH to ICRC.
+    /// Delivers a packet from the fabric, from BTH to ICRC.
     pub(crate) fn take_in(&mut self, arrival: &Arrival, packet: &[u8]) {
         let Some([_, high, middle, low]) = packet.get(4..).and_then(|rest| rest.first_chunk()) else {
             return;
@@ -23,7 +23,7 @@ impl<B: Bus> Function<B> {
             Service::Qp0 | Service::Qp1 => SPECIAL.contains(&number),
             _ => false,
         };
-        // Receives that were posted meanwhile are there when the engine looks for one.
+        // Fetches receives that were posted meanwhile, before the engine looks for one.
         let receivers: Vec<u32> = match number {
             MULTICAST | 0 | 1 => {
                 self.core.qps.values().filter(|qp| hears(qp.service)).map(|qp| qp.qpn).collect()
@@ -35,7 +35,7 @@ impl<B: Bus> Function<B> {
             if let Some(fault) = self.core.faults.receive(*qpn, consumes_receive(packet))
                 && !self.fail_recv(*qpn, fault.syndrome, fault.vendor)
             {
-                // It had none: the next one's.
+                // This packet did not use the fault; the next one may.
                 self.core.faults.give_back(fault);
             }
         }
@@ -50,12 +50,12 @@ impl<B: Bus> Function<B> {
     pub(crate) fn next_packet(&mut self, buf: &mut [u8]) -> Option<Transmit> {
         let now = self.core.now;
         let sent = self.engine.poll_transmit(now, Urgency::All, buf, &mut self.core);
-        // Work requests that send nothing end here.
+        // Ends work requests that send no packet.
         self.settle();
         sent.or_else(|| self.engine.poll_transmit(now, Urgency::All, buf, &mut self.core))
     }
 
-    /// Time goes on.
+    /// Advances time.
     pub(crate) fn expire(&mut self, now: Time) {
         self.core.now = self.core.now.max(now);
         let now = self.core.now;
@@ -65,12 +65,13 @@ impl<B: Bus> Function<B> {
         self.look();
     }
 
-    /// When time counts next.
+    /// Returns the time at which the function must be called again.
     pub(crate) fn deadline(&self) -> Option<Time> {
         [self.engine.deadline(), self.held_until(), self.core.attention.next_look].into_iter().flatten().min()
     }
 
-    /// The oldest outstanding send of a queue pair ends with this syndrome. `false`: none is outstanding.
+    /// Ends the oldest outstanding send of a queue pair with this syndrome. Returns whether one was
+    /// outstanding.
     pub(crate) fn fail_send(&mut self, qpn: u32, syndrome: u8, vendor: u8) -> bool {
         self.settle();
         let Some(qp) = self.core.qps.get_mut(&qpn) else { return false };
@@ -85,7 +86,8 @@ impl<B: Bus> Function<B> {
         failed
     }
 
-    /// The oldest outstanding receive of a queue pair ends with this syndrome. `false`: none is outstanding.
+    /// Ends the oldest outstanding receive of a queue pair with this syndrome. Returns whether one
+    /// was outstanding.
     pub(crate) fn fail_recv(&mut self, qpn: u32, syndrome: u8, vendor: u8) -> bool {
         if self.state(qpn) == State::Reset {
             return false;
@@ -104,7 +106,8 @@ impl<B: Bus> Function<B> {
     }
 }
 
-/// Does a packet take a receive? Sends do, and writes with immediate data; the upper 3 bits of the opcode are the service.
+/// Returns whether a packet consumes a receive: sends do, and writes with immediate data. The upper
+/// 3 bits of the opcode are the service.
 ///
 /// # References
 /// IBTA 9.2, BTH opcodes
@@ -115,14 +118,14 @@ fn consumes_receive(packet: &[u8]) -> bool {
     })
 }
 
-/// Where a packet came from, as the one that gets it sees it.
+/// Returns the source of a packet, as its receiver sees it.
 pub(crate) fn arrival(transmit: &Transmit) -> Arrival {
     let path = &transmit.path;
     Arrival {
         network: path.network,
         remote: path.local,
         local: path.remote,
-        // The fabric has no ports: what it carries is not looked at.
+        // The fabric has no UDP ports: the receiver ignores this value.
         src_port: 0,
         traffic_class: path.traffic_class,
         hop_limit: path.hop_limit,

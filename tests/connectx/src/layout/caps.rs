@@ -1,4 +1,4 @@
-//! What QUERY_HCA_CAP answers: the capability structures.
+//! Capability structures of QUERY_HCA_CAP.
 //!
 //! # References
 //! ConnectX programmer's reference manual; `include/linux/mlx5/mlx5_ifc.h`

@@ -1,4 +1,4 @@
-//! Completion queue entries, 64 bytes; one of 128 bytes has them in its second half.
+//! Completion queue entries of 64 bytes. An entry of 128 bytes holds one in its second half.
 //!
 //! # References
 //! ConnectX programmer's reference manual, "completion queue entry"; `include/linux/mlx5/device.h`
@@ -36,7 +36,7 @@ layout! {
         OWNER 0x3c 0 0;
     }
 
-    /// A completion that tells of an error.
+    /// A completion with an error.
     error_cqe: 0x40 {
         SRQN_USER_INDEX 0x20 23 0;
         HW_ERROR_SYNDROME 0x34 31 24;

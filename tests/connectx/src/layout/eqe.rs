@@ -6,7 +6,7 @@
 use super::layout;
 
 layout! {
-    /// What all of them have.
+    /// Fields of all events.
     eqe: 0x40 {
         EVENT_TYPE 0x00 23 16;
         EVENT_SUB_TYPE 0x00 7 0;
@@ -26,23 +26,23 @@ layout! {
         QPN_RQN_SQN 0x18 23 0;
     }
 
-    /// Data of a completion queue's error.
+    /// Data of a completion queue error event.
     cq_error: 0x1c {
         CQN 0x00 23 0;
         SYNDROME 0x08 7 0;
     }
 
-    /// Data of a port's event.
+    /// Data of a port event.
     port: 0x1c {
         PORT_NUM 0x08 31 28;
     }
 
-    /// Data of a command's end.
+    /// Data of a command completion event.
     command: 0x1c {
         VECTOR 0x00 31 0;
     }
 
-    /// Data of a request for pages.
+    /// Data of a page request event.
     page_request: 0x1c {
         EC_FUNCTION 0x00 31 16;
         FUNCTION_ID 0x00 15 0;

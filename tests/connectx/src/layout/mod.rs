@@ -1,10 +1,11 @@
 //! The device's structures as tables: name, dword, high bit, low bit. Read them beside the manual.
 //!
-//! A table's row is `NAME 0xDWORD HIGH LOW;`: the byte offset of a big-endian dword and the bits in it. A row whose high
-//! bit is above 31 spans two dwords, of which the first is named. `NAME bytes 0xOFFSET 0xLENGTH;` is a part with a table of
-//! its own, or plain bytes; `NAME @ 0xOFFSET;` is where a list begins.
+//! A row is `NAME 0xDWORD HIGH LOW;`: the byte offset of a big-endian dword, and bits of it. A row
+//! whose high bit exceeds 31 spans two dwords and names the first. `NAME bytes 0xOFFSET 0xLENGTH;`
+//! is a part that has a table of its own or holds plain bytes. `NAME @ 0xOFFSET;` is the start of a
+//! list.
 //!
-//! Invariant: getters and setters never panic: what lies behind the end of the bytes reads as 0 and is not written.
+//! Invariant: getters and setters never panic: bytes beyond the end read as 0 and are not written.
 //!
 //! | file | tables |
 //! |---|---|
@@ -14,7 +15,7 @@
 //! | `eq`, `cq`, `mkey`, `qp`, `srq` | commands and contexts of the objects |
 //! | `vport` | ports, GIDs, partition keys, RoCE addresses, MADs |
 //! | `eth`, `steering` | Ethernet queues, flow steering |
-//! | `wqe`, `cqe`, `eqe` | what queues hold |
+//! | `wqe`, `cqe`, `eqe` | entries of queues |
 //! | `iseg` | the initialisation segment and the command queue's entries |
 
 pub mod caps;
@@ -33,46 +34,47 @@ pub mod steering;
 pub mod vport;
 pub mod wqe;
 
-/// A row of a table: bits `high` to `low` of the big-endian dword at byte `dword`; up to bit 63 over two dwords.
+/// A row of a table: bits `high` to `low` of the big-endian dword at byte `dword`; a `high` up to
+/// 63 spans two dwords.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// Its name.
+    /// Name of the row.
     pub name: &'static str,
-    /// The byte offset of the dword, or of the first of two.
+    /// Byte offset of the dword, or of the first of two.
     pub dword: usize,
-    /// The highest bit.
+    /// Highest bit.
     pub high: u32,
-    /// The lowest bit.
+    /// Lowest bit.
     pub low: u32,
 }
 
 impl Field {
-    /// How many bits it has.
+    /// Returns the number of bits.
     pub const fn width(&self) -> u32 {
         self.high - self.low + 1
     }
 
-    /// The largest value it holds.
+    /// Returns the maximum value.
     pub const fn max(&self) -> u64 {
         u64::MAX >> (64 - self.width())
     }
 
-    /// Its value.
+    /// Returns the value.
     pub fn get(&self, bytes: &[u8]) -> u64 {
         self.word(bytes) >> self.low & self.max()
     }
 
-    /// Its value, of a field of at most 32 bits.
+    /// Returns the value of a field of at most 32 bits.
     pub fn get32(&self, bytes: &[u8]) -> u32 {
         self.get(bytes) as u32
     }
 
-    /// Is a bit of it set?
+    /// Returns whether any of the bits is set.
     pub fn is_set(&self, bytes: &[u8]) -> bool {
         self.get(bytes) != 0
     }
 
-    /// Sets its value; what does not fit is cut off.
+    /// Sets the value, truncated to the field's width.
     pub fn set(&self, bytes: &mut [u8], value: impl Into<u64>) {
         let mask = self.max() << self.low;
         let word = self.word(bytes) & !mask | value.into() << self.low & mask;
@@ -92,43 +94,43 @@ impl Field {
 /// A part of a structure: plain bytes, or a structure with a table of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Its name.
+    /// Name of the part.
     pub name: &'static str,
-    /// Where it begins.
+    /// Byte offset.
     pub offset: usize,
-    /// How many bytes it has.
+    /// Length in bytes.
     pub len: usize,
 }
 
 impl Part {
-    /// Its bytes, as far as there are any.
+    /// Returns the part's bytes, truncated at the end of `bytes`.
     pub fn of<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
         let end = (self.offset + self.len).min(bytes.len());
         bytes.get(self.offset..end).unwrap_or_default()
     }
 
-    /// Its bytes, as far as there are any.
+    /// Returns the part's bytes, truncated at the end of `bytes`.
     pub fn of_mut<'a>(&self, bytes: &'a mut [u8]) -> &'a mut [u8] {
         let end = (self.offset + self.len).min(bytes.len());
         bytes.get_mut(self.offset..end).unwrap_or_default()
     }
 }
 
-/// A structure's table.
+/// Table of a structure.
 #[derive(Clone, Copy, Debug)]
 pub struct Table {
-    /// The structure's name.
+    /// Name of the structure.
     pub name: &'static str,
-    /// How many bytes it has, without lists at its end.
+    /// Length in bytes, without lists at the end.
     pub size: usize,
-    /// Its rows.
+    /// Rows.
     pub fields: &'static [Field],
-    /// Parts that this table says nothing about.
+    /// Parts that the rows do not describe.
     pub parts: &'static [Part],
 }
 
 impl Table {
-    /// The first dword in which a bit is set that no row names, with those bits.
+    /// Returns the first dword that has a bit set that no row names, and those bits.
     pub fn reserved(&self, bytes: &[u8]) -> Option<(usize, u32)> {
         (0..self.size.min(bytes.len()) / 4).map(|n| n * 4).find_map(|offset| {
             let set = dword(bytes, offset) & !self.known(offset);
@@ -136,7 +138,7 @@ impl Table {
         })
     }
 
-    /// The bits that rows name of the dword at this byte offset.
+    /// Returns the bits that rows name in the dword at this byte offset.
     pub fn known(&self, offset: usize) -> u32 {
         if self.parts.iter().any(|part| offset + 4 > part.offset && offset < part.offset + part.len) {
             return u32::MAX;
@@ -152,7 +154,7 @@ impl Table {
         })
     }
 
-    /// `NAME=value` of every row that is not 0, for logs and traces.
+    /// Returns `name=value` for each nonzero row, for logs and traces.
     pub fn describe(&self, bytes: &[u8]) -> String {
         let mut text = String::new();
         for field in self.fields {
@@ -168,24 +170,24 @@ impl Table {
     }
 }
 
-/// The big-endian dword at this byte offset; 0 behind the end.
+/// Returns the big-endian dword at this byte offset; bytes beyond the end make it 0.
 pub fn dword(bytes: &[u8], offset: usize) -> u32 {
     bytes.get(offset..).and_then(|rest| rest.first_chunk()).map_or(0, |chunk| u32::from_be_bytes(*chunk))
 }
 
-/// The big-endian quadword at this byte offset; 0 behind the end.
+/// Returns the big-endian quadword at this byte offset; bytes beyond the end make it 0.
 pub fn qword(bytes: &[u8], offset: usize) -> u64 {
     bytes.get(offset..).and_then(|rest| rest.first_chunk()).map_or(0, |chunk| u64::from_be_bytes(*chunk))
 }
 
-/// Puts bytes at this offset, if they fit.
+/// Writes bytes at this offset, if they fit.
 pub fn put(bytes: &mut [u8], offset: usize, value: &[u8]) {
     if let Some(place) = bytes.get_mut(offset..).and_then(|rest| rest.get_mut(..value.len())) {
         place.copy_from_slice(value);
     }
 }
 
-/// Makes a module of constants from each table.
+/// Defines a module of constants for each table.
 macro_rules! layout {
     ($($(#[$doc:meta])* $name:ident: $size:literal { $($rows:tt)* })*) => {$(
         $(#[$doc])*
@@ -193,7 +195,7 @@ macro_rules! layout {
             #[allow(unused_imports)]
             use $crate::layout::{Field, Part, Table};
 
-            /// How many bytes it has, without lists at its end.
+            /// Length in bytes, without lists at the end.
             pub const SIZE: usize = $size;
 
             $crate::layout::rows! { $name; []; []; $($rows)* }
@@ -201,7 +203,7 @@ macro_rules! layout {
     )*};
 }
 
-/// The rows of one table: constants first, then the table itself.
+/// Defines the rows of one table: the constants first, then the table.
 macro_rules! rows {
     ($table:ident; [$($field:ident)*]; [$($part:ident)*];) => {
         /// The table.

@@ -232,7 +232,7 @@ layout! {
         FLOW_STATISTICS @ 0x10;
     }
 
-    /// What an entry does with a packet; destinations follow, then counters.
+    /// Actions of an entry; destinations follow, then counters.
     flow_context: 0x300 {
         PUSH_VLAN bytes 0x0 0x4;
         GROUP_ID 0x04 31 0;
@@ -253,7 +253,7 @@ layout! {
         DESTINATION @ 0x300;
     }
 
-    /// Where an entry sends packets.
+    /// A destination of an entry.
     dest_format_struct: 0x8 {
         DESTINATION_TYPE 0x00 31 24;
         DESTINATION_ID 0x00 23 0;
@@ -262,7 +262,7 @@ layout! {
         DESTINATION_ESWITCH_OWNER_VHCA_ID 0x04 15 0;
     }
 
-    /// Headers of layers 2 to 4, as they are matched: the first part of match criteria and values.
+    /// Headers of layers 2 to 4 for matching: the first part of match criteria and values.
     fte_match_set_lyr_2_4: 0x40 {
         SMAC bytes 0x0 0x6;
         ETHERTYPE 0x04 15 0;

@@ -1,5 +1,5 @@
 layout! {
-    /// For these tests.
+    /// A structure for these tests.
     example: 0x18 {
         HIGH 0x00 31 28;
         MIDDLE 0x00 23 8;
@@ -24,7 +24,7 @@ fn a_field_is_read_and_written_where_its_row_says() {
 }
 
 #[test]
-fn what_does_not_fit_is_cut_off_and_neighbours_stay() {
+fn a_value_is_truncated_and_neighbouring_bits_stay() {
     let mut bytes = [0xff; example::SIZE];
     example::HIGH.set(&mut bytes, 0x15u64);
     assert_eq!(bytes[..4], [0x5f, 0xff, 0xff, 0xff]);
@@ -54,7 +54,7 @@ fn short_bytes_read_as_zero_and_are_not_written_past_their_end() {
 }
 
 #[test]
-fn a_structure_is_described_by_what_is_not_zero() {
+fn a_structure_is_described_by_its_nonzero_fields() {
     let mut bytes = [0; example::SIZE];
     example::MIDDLE.set(&mut bytes, 7u64);
     assert_eq!(example::TABLE.describe(&bytes), "middle=0x7");

@@ -1,12 +1,13 @@
 //! Work queue entries: the segments of sends, the elements of receives.
 //!
 //! # References
-//! ConnectX programmer's reference manual, "work queue element"; rdma-core `providers/mlx5/mlx5dv.h`
+//! ConnectX programmer's reference manual, "work queue element"; rdma-core
+//! `providers/mlx5/mlx5dv.h`
 
 use super::layout;
 
 layout! {
-    /// The first segment of every send.
+    /// Control segment: the first segment of every send.
     ctrl: 0x10 {
         OPMOD 0x00 31 24;
         WQE_INDEX 0x00 23 8;
@@ -26,7 +27,7 @@ layout! {
         SRQN 0x00 23 0;
     }
 
-    /// Where a datagram goes, with an extended address vector.
+    /// Destination of a datagram, with an extended address vector.
     datagram: 0x30 {
         Q_KEY 0x00 31 0;
         EXTENDED 0x08 31 31;
@@ -64,7 +65,7 @@ layout! {
         ADDRESS 0x08 63 0;
     }
 
-    /// The head of inline data.
+    /// Header of inline data.
     inline: 0x4 {
         IS_INLINE 0x00 31 31;
         BYTE_COUNT 0x00 9 0;
@@ -76,7 +77,7 @@ layout! {
         SIGNATURE 0x04 31 24;
     }
 
-    /// Control of a UMR: what of a memory key is changed.
+    /// UMR control: selects the changes of a memory key.
     umr_ctrl: 0x30 {
         INLINE 0x00 31 31;
         CHECK_FREE 0x00 30 29;
@@ -95,7 +96,8 @@ layout! {
         VA 0x08 63 0;
     }
 
-    /// The Ethernet segment. The header's first bytes, or the VLAN tag to insert, are in its last two.
+    /// Ethernet segment. Its last two bytes hold the first bytes of the inline header, or the VLAN
+    /// tag to insert.
     eth: 0x10 {
         L4_CSUM 0x04 31 31;
         L3_CSUM 0x04 30 30;

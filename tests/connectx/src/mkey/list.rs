@@ -1,7 +1,8 @@
-//! [`List`]: the pages or pieces of a memory key, as its driver gave them.
+//! [`List`]: the pages or pieces of a memory key, as its driver wrote them.
 //!
-//! Invariant: to change some entries takes about as long as they are many, whatever else the list holds: what is known beside them
-//! is known by blocks. Of pieces, of which there are few, it is where each begins.
+//! Invariant: the time to change entries depends on their number, not on the list's length, because
+//! properties of the pages are kept per block. A list of pieces is short; the start of each piece
+//! is kept.
 
 use super::AccessMode;
 use crate::layout::{dword, qword};
@@ -11,11 +12,11 @@ use crate::layout::{dword, qword};
 pub(crate) struct List {
     mode: AccessMode,
     bytes: Vec<u8>,
-    /// Of pages, by block: the bits that any of its pages has. Of pieces: where each begins.
+    /// Of pages: for each block, the or of its pages' addresses. Of pieces: the start of each.
     index: Vec<u64>,
 }
 
-/// What was changed of a list.
+/// The previous contents of a changed list.
 #[derive(Debug)]
 pub(crate) struct Undo {
     offset: usize,
@@ -23,7 +24,7 @@ pub(crate) struct Undo {
     len: usize,
 }
 
-/// A piece of another key, and where in it a byte is.
+/// A piece of another key, and the position of a byte in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) key: u32,
@@ -35,35 +36,35 @@ pub(super) struct Piece {
 /// Bytes of an octword of a list.
 pub(crate) const OCTWORD: usize = 16;
 const PAGE: usize = 8;
-/// Bytes of pages that are looked at together.
+/// Bytes of a block of pages.
 const BLOCK: usize = 256 * PAGE;
 
 impl List {
-    /// One of these entries.
+    /// Returns a list of these entries.
     pub(crate) fn new(mode: AccessMode, entries: &[u8]) -> Self {
         let mut list = Self { mode, bytes: entries.to_vec(), index: Vec::new() };
         list.look(0, entries.len());
         list
     }
 
-    /// How many bytes it has.
+    /// Returns the number of bytes.
     pub(crate) fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// How much memory a list of so many bytes takes.
+    /// Returns the memory that a list of this length takes.
     pub(super) fn weight(mode: AccessMode, len: usize) -> usize {
         let unit = if mode == AccessMode::Pieces { OCTWORD } else { BLOCK };
         len.saturating_add(len.div_ceil(unit).saturating_mul(8))
     }
 
-    /// Its first bytes, and zeros behind it.
+    /// Copies the first bytes of the list, padded with zeros.
     pub(crate) fn peek(&self, into: &mut [u8]) {
         let len = into.len().min(self.bytes.len());
         into[..len].copy_from_slice(&self.bytes[..len]);
     }
 
-    /// Puts entries into it. `None`: there would be a hole.
+    /// Writes entries. `None`: the list would have a gap.
     pub(super) fn fill(&mut self, offset: usize, entries: &[u8]) -> Option<Undo> {
         let end = offset.checked_add(entries.len())?;
         let len = self.bytes.len();
@@ -76,7 +77,7 @@ impl List {
         Some(Undo { offset, before, len })
     }
 
-    /// As it was before.
+    /// Restores the list as it was before [`fill`](Self::fill).
     pub(super) fn undo(&mut self, undo: &Undo) {
         let end = undo.offset + undo.before.len();
         if let Some(changed) = self.bytes.get_mut(undo.offset..end) {
@@ -86,7 +87,7 @@ impl List {
         self.look(undo.offset, undo.len);
     }
 
-    /// Looks at what has changed.
+    /// Updates the index for the changed entries.
     fn look(&mut self, from: usize, to: usize) {
         match self.mode {
             AccessMode::Physical => {}
@@ -103,7 +104,7 @@ impl List {
                 let mut start = first.checked_sub(1).map_or(0, |last| self.index[last] + self.len_of(last));
                 for number in first..self.bytes.len() / OCTWORD {
                     self.index.push(start);
-                    // Fewer than 2^32 lengths of 32 bits each.
+                    // Cannot overflow: fewer than 2^32 lengths of 32 bits.
                     start += self.len_of(number);
                 }
             }
@@ -114,18 +115,18 @@ impl List {
         self.bytes.get(piece * OCTWORD..).map_or(0, |entry| u64::from(dword(entry, 0)))
     }
 
-    /// One of its pages.
+    /// Returns a page's address.
     pub(super) fn page(&self, number: usize) -> Option<u64> {
         let at = number.checked_mul(PAGE)?;
         self.bytes.get(at..at.checked_add(PAGE)?).map(page)
     }
 
-    /// How many pages there are.
+    /// Returns the number of pages.
     pub(crate) fn pages(&self) -> u64 {
         (self.bytes.len() / PAGE) as u64
     }
 
-    /// One of its first so many pages that does not begin where a page of this size may.
+    /// Returns one of the first `count` pages that is not aligned to this page size.
     pub(super) fn misaligned(&self, shift: u32, count: usize) -> Option<u64> {
         let odd = |bits: &u64| bits & ((1 << shift) - 1) != 0;
         let used = &self.bytes[..count.saturating_mul(PAGE).min(self.bytes.len())];
@@ -135,9 +136,9 @@ impl List {
             .find_map(|(block, _)| block.chunks_exact(PAGE).map(page).find(odd))
     }
 
-    /// The piece that a byte is in.
+    /// Returns the piece that holds a byte.
     pub(super) fn piece(&self, at: u64) -> Option<Piece> {
-        // Pieces of no bytes stand before the one that begins where they do, or at the end.
+        // Empty pieces precede the piece that starts at the same position, or stand at the end.
         let number = self.index.partition_point(|start| *start <= at).checked_sub(1)?;
         let entry = self.bytes.get(number * OCTWORD..)?.get(..OCTWORD)?;
         let (len, inside) = (u64::from(dword(entry, 0)), at - self.index[number]);
@@ -145,7 +146,7 @@ impl List {
     }
 }
 
-/// The low 3 bits of an entry are rights.
+/// The low 3 bits of an entry are access rights.
 fn page(entry: &[u8]) -> u64 {
     qword(entry, 0) & !7
 }

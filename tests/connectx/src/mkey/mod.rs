@@ -1,17 +1,18 @@
-//! [`Mkeys`]: memory keys and what they mean to the transport engine.
+//! [`Mkeys`]: memory keys and their representation in the transport engine.
 //!
 //! ```text
 //! CREATE_MKEY ─┬─ PA:  physical addresses ───────────────┐
 //!              ├─ MTT: a list of pages ──────────────────┼─► a region of the engine
 //!              ├─ KLM: a list of pieces of other keys ───┘
-//!              └─ KLM, free, of at most 4 pieces ─────────► a window of the engine, which a bind fills
+//!              └─ KLM, free, of at most 4 pieces ─────────► a window; a bind fills it
 //! free ──UMR──► valid ──UMR, invalidation──► free
 //! ```
-//! Keys, rights, domains and ranges are the engine's to check; here is where the bytes are. A region knows that by a [`Mapping`], which
-//! shares the key's list, and is made again whenever the key changes ([`Function::remap`]).
+//! The engine checks keys, access rights, domains and ranges; this module locates the bytes. Each
+//! region has a [`Mapping`] for that, which shares the key's list and is rebuilt whenever the key
+//! changes ([`Function::remap`]).
 //!
-//! Invariant: a list grows only by entries that the driver has handed over: none is allocated for what it only announces. There is one
-//! copy of it, which is counted.
+//! Invariant: a list grows only by entries that the driver has supplied; an announced length
+//! allocates nothing. Each list exists once, and its length counts towards a limit.
 
 mod list;
 mod translate;
@@ -30,33 +31,35 @@ use crate::function::pages::Pages;
 use crate::layout::mkey::mkc;
 use translate::Target;
 
-/// What the model keeps of memory keys beside what the engine does, by index: the key's upper 24 bits.
+/// The model's part of memory keys, by index: the key's upper 24 bits.
 #[derive(Debug, Default)]
 pub(crate) struct Mkeys {
     entries: BTreeMap<u32, Mkey>,
     /// Bytes of all lists.
     listed: usize,
-    /// Those that others may be made of.
+    /// Keys to which other keys may refer.
     targets: Targets,
 }
 
-/// How many bytes all lists of a function may have: a guest's memory can be named again and again.
+/// Maximum bytes of all lists of a function. Guest memory is no bound, because a guest may name a
+/// page repeatedly.
 const MAX_LISTED: usize = 512 << 20;
 
 /// A memory key.
 #[derive(Debug)]
 pub(crate) struct Mkey {
-    /// Its context, as the driver last gave it. What work requests change of windows is the engine's.
+    /// Context as the driver last wrote it. The engine keeps the changes that work requests make to
+    /// windows.
     pub(crate) context: [u8; 64],
     pub(crate) kind: Kind,
     pub(crate) mode: AccessMode,
-    /// How many octwords (16 bytes: two pages, or one piece) its list may have.
+    /// Maximum length of the list in octwords (16 bytes: two pages, or one piece).
     pub(crate) capacity: u32,
-    /// Its list, which its region of the engine shares.
+    /// The list, shared with the engine's region.
     list: Arc<List>,
 }
 
-/// What a key is to the engine.
+/// The object of the engine that stands for a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A memory region.
@@ -65,10 +68,10 @@ pub(crate) enum Kind {
     Window(MwType),
 }
 
-/// How addresses become guest-physical ones.
+/// Translation of addresses to guest-physical addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AccessMode {
-    /// They are.
+    /// None: addresses are guest-physical.
     Physical,
     /// Through a list of pages.
     Pages,
@@ -77,7 +80,7 @@ pub(crate) enum AccessMode {
 }
 
 impl AccessMode {
-    /// By its number; `None`: one that is not offered.
+    /// Returns the mode of a context. `None`: the mode is not offered.
     pub(crate) fn of(context: &[u8]) -> Option<Self> {
         match (mkc::ACCESS_MODE_4_2.get(context), mkc::ACCESS_MODE_1_0.get(context)) {
             (0, 0) => Some(Self::Physical),
@@ -89,7 +92,7 @@ impl AccessMode {
 }
 
 impl Mkey {
-    /// A key with this list.
+    /// Returns a key with this list.
     pub(crate) fn new(
         context: [u8; mkc::SIZE],
         kind: Kind,
@@ -100,12 +103,12 @@ impl Mkey {
         Self { context, kind, mode, capacity, list: Arc::new(list) }
     }
 
-    /// Its list.
+    /// Returns the list.
     pub(crate) fn list(&self) -> &Arc<List> {
         &self.list
     }
 
-    /// What its list means, now. `None`: it does not cover the range.
+    /// Returns the current mapping. `None`: the list does not cover the range.
     fn mapping(&self) -> Option<Mapping> {
         let MemoryAttr { iova, length, .. } = attr(&self.context);
         match self.mode {
@@ -130,13 +133,13 @@ impl Mkey {
     }
 }
 
-/// Sizes of pages, log 2.
+/// Page sizes, log2.
 const PAGE_SIZES: std::ops::RangeInclusive<u32> = 12..=48;
 
-/// How many pages the range of a context takes, all of which are where pages of its size may be.
+/// Returns the number of pages that the range of a context needs, after a check of their alignment.
 ///
 /// # Errors
-/// In words.
+/// The violation as text.
 pub(crate) fn check_pages(context: &[u8], list: &List) -> Result<u64, String> {
     let shift = mkc::LOG_PAGE_SIZE.get32(context);
     if !PAGE_SIZES.contains(&shift) {
@@ -152,30 +155,30 @@ pub(crate) fn check_pages(context: &[u8], list: &List) -> Result<u64, String> {
 }
 
 impl Mkeys {
-    /// How many there are.
+    /// Returns the number of keys.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// A key, by its index.
+    /// Returns the key with this index.
     pub(crate) fn get(&self, index: u32) -> Option<&Mkey> {
         self.entries.get(&index)
     }
 
-    /// A key, by its index.
+    /// Returns the key with this index.
     pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut Mkey> {
         self.entries.get_mut(&index)
     }
 
-    /// Those that others may be made of.
+    /// Returns the keys to which other keys may refer.
     pub(crate) fn targets(&self) -> Targets {
         self.targets.clone()
     }
 
-    /// One more.
+    /// Adds a key.
     ///
     /// # Errors
-    /// [`Refused::NoRoom`]: the lists would be too long.
+    /// [`Refused::NoRoom`] if the lists would exceed their limit.
     pub(crate) fn insert(&mut self, index: u32, key: Mkey) -> Result<(), Refused> {
         self.remove(index);
         let listed = self.listed + key.weight();
@@ -187,7 +190,7 @@ impl Mkeys {
         Ok(())
     }
 
-    /// One less, and nothing that was made of it opens it any more.
+    /// Removes a key. Keys that refer to it lose access through it.
     pub(crate) fn remove(&mut self, index: u32) {
         self.targets.remove(index);
         if let Some(key) = self.entries.remove(&index) {
@@ -195,10 +198,11 @@ impl Mkeys {
         }
     }
 
-    /// Puts entries into a key's list, from this byte on.
+    /// Writes entries into a key's list, from this byte on.
     ///
     /// # Errors
-    /// [`Refused::Invalid`]: it may not have so many, or there would be a hole; [`Refused::NoRoom`]: the lists would be too long.
+    /// [`Refused::Invalid`] if the list would exceed its capacity or have a gap;
+    /// [`Refused::NoRoom`] if the lists would exceed their limit.
     pub(crate) fn fill(&mut self, index: u32, offset: usize, entries: &[u8]) -> Result<Undo, Refused> {
         let key = self.entries.get_mut(&index).ok_or(Refused::NoSuchObject)?;
         let end = offset.checked_add(entries.len()).ok_or(FULL)?;
@@ -214,7 +218,7 @@ impl Mkeys {
         Ok(undo)
     }
 
-    /// Makes a list what it was before.
+    /// Restores a list as it was before [`fill`](Self::fill).
     pub(crate) fn undo(&mut self, index: u32, undo: &Undo) {
         let Some(key) = self.entries.get_mut(&index) else { return };
         self.listed -= key.weight();
@@ -223,9 +227,10 @@ impl Mkeys {
     }
 }
 
-const FULL: Refused = Refused::Invalid("the list has no room for it");
+const FULL: Refused = Refused::Invalid("the list has no room for the entries");
 
-/// Rights of a context. A window may be bound to whatever its owner may bind it to: the device has no bit for it.
+/// Returns the access rights of a context. Binding is always allowed, because the device has no
+/// right for it.
 pub(crate) fn access(context: &[u8]) -> Access {
     let rights = [
         (mkc::LW, Access::LOCAL_WRITE),
@@ -236,7 +241,7 @@ pub(crate) fn access(context: &[u8]) -> Access {
     rights.iter().filter(|(bit, _)| bit.is_set(context)).fold(Access::MW_BIND, |all, (_, right)| all | *right)
 }
 
-/// Domain, range and rights of a context.
+/// Returns domain, range and access rights of a context.
 pub(crate) fn attr(context: &[u8]) -> MemoryAttr {
     let all = mkc::LENGTH64.is_set(context);
     MemoryAttr {
@@ -248,11 +253,13 @@ pub(crate) fn attr(context: &[u8]) -> MemoryAttr {
 }
 
 impl<B: Bus> Function<B> {
-    /// Makes the engine's region say what context and list of the key say: domain, range, rights, variant, and whether it is free.
+    /// Updates the engine's region from context and list of the key: domain, range, access rights,
+    /// variant, and whether the key is free.
     ///
     /// # Errors
-    /// [`Refused::NoSuchObject`] for a key that is no region, or its protection domain; [`Refused::Busy`] while a window is bound to
-    /// it; [`Refused::Invalid`] for a list that does not cover the range. The region is as it was then.
+    /// [`Refused::NoSuchObject`] if the key is not a region or its protection domain does not
+    /// exist; [`Refused::Busy`] while a window is bound to it; [`Refused::Invalid`] if the list
+    /// does not cover the range. The region is unchanged then.
     pub(crate) fn remap(&mut self, index: u32) -> Result<u32, Refused> {
         let key =
             self.core.mkeys.get(index).filter(|key| key.kind == Kind::Region).ok_or(Refused::NoSuchObject)?;
@@ -264,7 +271,7 @@ impl<B: Bus> Function<B> {
             None if free => Mapping::Nothing,
             None => return Err(Refused::Invalid("the list does not cover the range")),
         };
-        // What is the same is not named: an engine that has windows on a region refuses to move it.
+        // Unchanged attributes are left out: the engine does not move a region that has windows.
         let before = self.engine.mr_by_index(index).map(|(_, attr)| attr).ok_or(Refused::NoSuchObject)?;
         let same = (before.iova, before.length) == (attr.iova, attr.length);
         let change = MrChange {
@@ -279,7 +286,7 @@ impl<B: Bus> Function<B> {
         let key = self.engine.update_mr(index << 8, change)?;
         let targets = &self.core.mkeys.targets;
         if free || mode == AccessMode::Pieces {
-            // Pieces of pieces are not offered (max_indirection): a chain of them would have no end.
+            // Pieces of pieces are not offered (max_indirection): a chain of them could be endless.
             targets.remove(index);
         } else {
             let (readable, writable) = (mkc::LR.is_set(&context), mkc::LW.is_set(&context));
@@ -289,7 +296,8 @@ impl<B: Bus> Function<B> {
         Ok(key)
     }
 
-    /// Takes the list of a key away from everybody else, so that it can be changed where it is, until the key is mapped again.
+    /// Takes a key's list away from all other users, so that it can change in place, until the key
+    /// is mapped again.
     ///
     /// # Errors
     /// As [`Function::remap`].
@@ -303,7 +311,8 @@ impl<B: Bus> Function<B> {
 
     /// The present key of a window, whose low 8 bits move with each bind.
     pub(crate) fn destroy_window(&mut self, index: u32) -> Result<(), Refused> {
-        // The engine knows windows by their whole key, of which the driver's work requests choose 8 bits.
+        // The engine knows windows by their whole key, of which the driver's work requests choose 8
+        // bits.
         (0..=u32::from(u8::MAX))
             .map(|variant| self.engine.dealloc_mw(index << 8 | variant))
             .find(Result::is_ok)
@@ -311,7 +320,7 @@ impl<B: Bus> Function<B> {
     }
 }
 
-/// May work requests, here and from afar, make it free?
+/// Returns whether local and remote work requests may invalidate the key.
 pub(crate) fn invalidable(context: &[u8]) -> bool {
     mkc::EN_RINVAL.is_set(context) || (mkc::FREE.is_set(context) && mkc::UMR_EN.is_set(context))
 }

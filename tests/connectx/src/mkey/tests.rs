@@ -1,4 +1,4 @@
-//! Where the bytes of keys are, at the borders of pages and pieces.
+//! Locations of the bytes of keys, at the boundaries of pages and pieces.
 
 use roce::engine::{Fault, Memory};
 
@@ -60,7 +60,8 @@ fn a_list_that_is_too_short_means_nothing() {
 
 const DOMAIN: Pd = Pd(4);
 
-/// A target of this index: two pages at 0x5000 where it is odd, else physical addresses from 0x100 on.
+/// Returns a target with this index: two pages at 0x5000 if it is odd, else physical addresses from
+/// 0x100.
 fn target(index: u32) -> Target {
     let key = match index % 2 {
         1 => key(context(1, 0x5000, 0x2000, 12), 1, &words(&[0x8000, 0x2000])),
@@ -113,7 +114,7 @@ fn pieces_of_nothing_of_pieces_and_beyond_a_key_open_nothing() {
     }
 }
 
-/// What a piece opens of a target: may it be read, written, changed at once?
+/// Returns whether a piece allows a target to be read, written, and changed atomically.
 fn opens(memory: &mut Translated<PlainBus>, key: u32) -> (bool, bool, bool) {
     let region = pieces(&piece(8, key, 0x5000));
     (
@@ -146,7 +147,7 @@ fn a_piece_opens_no_more_than_the_rights_of_its_key() {
 }
 
 #[test]
-fn a_key_that_the_engine_made_invalid_opens_nothing_to_what_was_made_of_it() {
+fn a_key_that_the_engine_invalidated_gives_no_access_to_keys_that_refer_to_it() {
     let mut memory = memory([target(1)]);
     assert_eq!(opens(&mut memory, 0x142), ALL);
     memory.invalidated(&Region { index: 1, pd: DOMAIN, mapping: Mapping::Nothing });
@@ -169,7 +170,7 @@ fn a_list_goes_with_its_key_and_is_counted_as_long_as_it_is_there() {
 }
 
 #[test]
-fn a_list_grows_by_what_it_is_given_and_never_beyond_its_capacity() {
+fn a_list_grows_by_supplied_entries_up_to_its_capacity() {
     let mut keys = Mkeys::default();
     keys.insert(1, key(context(1, 0, 0x4000, 12), 2, &words(&[0x1000, 0x2000]))).unwrap();
     let listed = keys.listed;
@@ -201,7 +202,7 @@ fn lists_that_are_too_long_together_are_refused_and_change_nothing() {
 }
 
 #[test]
-fn a_list_knows_what_is_misaligned_through_every_change() {
+fn a_list_tracks_misaligned_pages_through_every_change() {
     let mut keys = Mkeys::default();
     keys.insert(1, key(context(1, 0, 0, 12), 1000, &words(&[0x2000; 1000]))).unwrap();
     let odd = |keys: &Mkeys, shift, count| keys.get(1).unwrap().list().misaligned(shift, count);

@@ -1,9 +1,11 @@
-//! [`Mapping`], where the bytes of a memory key are, and [`Translated`], how the transport engine reaches them.
+//! [`Mapping`] locates the bytes of a memory key. [`Translated`] gives the transport engine access
+//! to them.
 //!
-//! The engine checks the key that a work request or peer names. The keys that it is made of are checked here, at each access: a key
-//! that was destroyed, changed or invalidated opens nothing, whoever named it before. [`Targets`] is what they are found in.
+//! The engine checks the key that a work request or a peer names. This file checks the keys to
+//! which that key refers, at each access: a key that was destroyed, changed or invalidated gives no
+//! access. [`Targets`] holds these keys.
 //!
-//! Invariant: only keys that are valid and have no pieces are targets, so that there is no chain of them.
+//! Invariant: targets are valid keys without pieces, so that no chain of keys exists.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,30 +15,31 @@ use roce::engine::{Fault, Memory, Pd};
 use super::list::List;
 use crate::bus::Bus;
 
-/// What a memory key is to the engine.
+/// The engine's region for a memory key.
 #[derive(Clone, Debug)]
 pub(crate) struct Region {
-    /// The key's upper 24 bits.
+    /// Index of the key: its upper 24 bits.
     pub(crate) index: u32,
     pub(crate) pd: Pd,
     pub(crate) mapping: Mapping,
 }
 
-/// Where the bytes of a memory key are.
+/// Location of a memory key's bytes.
 #[derive(Clone, Debug)]
 pub(crate) enum Mapping {
-    /// At guest-physical addresses, from this one on.
+    /// At guest-physical addresses, starting with this one.
     Physical(u64),
-    /// In pages of this size, beginning so far into the first.
+    /// In pages of this size, at this offset in the first.
     Pages { list: Arc<List>, shift: u32, offset: u64, len: u64 },
-    /// In pieces of other keys, which follow each other.
+    /// In consecutive pieces of other keys.
     Pieces(Arc<List>),
     /// Nowhere: the key is free.
     Nothing,
 }
 
 impl Mapping {
-    /// The guest-physical address of a byte, and how many bytes follow it there. Of pieces: [`Translated`] knows.
+    /// Returns the guest-physical address of a byte and the number of contiguous bytes there.
+    /// [`Translated`] does so for pieces.
     pub(crate) fn locate(&self, at: u64) -> Option<(u64, u64)> {
         match self {
             Self::Physical(base) => {
@@ -56,7 +59,7 @@ impl Mapping {
     }
 }
 
-/// A key that others may be made of, as it is now.
+/// A key to which other keys may refer, in its current state.
 #[derive(Clone, Debug)]
 pub(super) struct Target {
     pub(super) key: u32,
@@ -68,7 +71,7 @@ pub(super) struct Target {
     pub(super) mapping: Mapping,
 }
 
-/// The keys that others may be made of, by index.
+/// Keys to which other keys may refer, by index.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Targets(Arc<Mutex<BTreeMap<u32, Target>>>);
 
@@ -85,7 +88,8 @@ impl Targets {
         self.entries().remove(&index);
     }
 
-    /// Where `len` bytes of a key are, and from where on there, if it is one of this domain that may be accessed so.
+    /// Returns the mapping and position of `len` bytes of a key, if the key has this domain and
+    /// allows the access.
     fn find(&self, pd: Pd, key: u32, addr: u64, len: u64, need: Need) -> Option<(Mapping, u64)> {
         let entries = self.entries();
         let target = entries.get(&(key >> 8)).filter(|target| target.key == key && target.pd == pd)?;
@@ -96,7 +100,7 @@ impl Targets {
     }
 }
 
-/// What an access does.
+/// Access rights that an access needs.
 #[derive(Clone, Copy, Debug)]
 struct Need {
     read: bool,
@@ -107,7 +111,7 @@ const READ: Need = Need { read: true, write: false };
 const WRITE: Need = Need { read: false, write: true };
 const ATOMIC: Need = Need { read: true, write: true };
 
-/// Guest memory as the transport engine reaches it: by memory key.
+/// Guest memory for the transport engine, by memory key.
 #[derive(Clone, Debug)]
 pub(crate) struct Translated<B: Bus> {
     pub(crate) bus: B,
@@ -115,7 +119,7 @@ pub(crate) struct Translated<B: Bus> {
 }
 
 impl<B: Bus> Translated<B> {
-    /// The guest-physical address of a byte, and how many bytes follow it there.
+    /// Returns the guest-physical address of a byte and the number of contiguous bytes there.
     fn locate(&self, region: &Region, at: u64, need: Need) -> Option<(u64, u64)> {
         let Mapping::Pieces(list) = &region.mapping else { return region.mapping.locate(at) };
         let piece = list.piece(at)?;
@@ -124,7 +128,8 @@ impl<B: Bus> Translated<B> {
         Some((address, count.min(piece.len - piece.inside)))
     }
 
-    /// Hands over each run of bytes that lie together: guest-physical address, and where they are of `len` bytes from `at` on.
+    /// Calls `each` with every contiguous part of `len` bytes from `at`: its guest-physical address
+    /// and its range.
     fn runs(
         &self,
         region: &Region,
@@ -145,7 +150,7 @@ impl<B: Bus> Translated<B> {
         Ok(())
     }
 
-    /// Where 8 bytes are that lie together.
+    /// Returns the guest-physical address of 8 contiguous bytes.
     fn word(&self, region: &Region, at: u64) -> Result<u64, Fault> {
         match self.locate(region, at, ATOMIC) {
             Some((address, 8..)) => Ok(address),

@@ -1,4 +1,4 @@
-//! What the transport engine tells, as completions and events: the core is the engine's [`Sink`].
+//! Completions and events from the transport engine: the core is the engine's [`Sink`].
 //!
 //! # References
 //! PRM, "CQE format", "completion with error", "event types"
@@ -13,7 +13,7 @@ use crate::layout::cqe::{cqe, error_cqe};
 use crate::layout::eqe::{cq_error, qp_srq};
 use crate::srq::SrqKind;
 
-/// What a completion is of.
+/// Opcodes of completions.
 mod kind {
     pub(super) const REQUESTER: u32 = 0;
     pub(super) const RESPONDER_WRITE_IMM: u32 = 1;
@@ -24,16 +24,16 @@ mod kind {
     pub(super) const RESPONDER_ERROR: u32 = 14;
 }
 
-/// A GRH is in the buffer.
+/// The buffer holds a GRH.
 const GRH_IN_BUFFER: u32 = 1;
-/// The partition that every port is a member of.
+/// Partition key of the default partition.
 const DEFAULT_PKEY: u32 = 0xffff;
-/// What overran: the queue.
+/// Syndrome of a queue that overran.
 const OVERRUN: u32 = 1;
-/// What an event's number is of.
+/// Kinds of objects that an event's number refers to.
 const OF_QP: u32 = 0;
 
-/// Syndrome and vendor syndrome. The second is the firmware's own; drivers only show it.
+/// Returns syndrome and vendor syndrome. Firmware defines the latter; drivers only print it.
 ///
 /// # References
 /// PRM, "completion error syndrome"
@@ -56,8 +56,8 @@ pub(crate) fn syndrome(status: Status) -> (u8, u8) {
     }
 }
 
-/// What the engine does for a syndrome that is asked for: what it does for a general error, where it does not know it, or where
-/// it is that of a flush, which is no failure of its own.
+/// Returns the engine's status for an injected syndrome. Unknown syndromes map to a general error,
+/// and so does a flush, which is not a failure of its own.
 pub(crate) fn status(code: u8) -> Status {
     use Status::*;
     let known = [
@@ -76,18 +76,18 @@ pub(crate) fn status(code: u8) -> Status {
     known.into_iter().find(|status| syndrome(*status).0 == code).unwrap_or(General)
 }
 
-/// Number of a send for the engine, which its completion carries.
+/// Returns the number that identifies a send to the engine, and that its completion carries.
 pub(super) fn wr_id(index: u16, opcode: u8) -> u64 {
     u64::from(opcode) << 16 | u64::from(index)
 }
 
-/// Position and operation of a send, from its number.
+/// Returns position and opcode of a send from its number.
 fn of_wr_id(wr_id: u64) -> (u16, u8) {
     (wr_id as u16, (wr_id >> 16) as u8)
 }
 
 impl<B: Bus> Core<B> {
-    /// The completion of a send that was none of the engine's.
+    /// Writes the completion of a send that the engine did not execute.
     pub(super) fn send_completion(
         &mut self,
         qpn: u32,
@@ -114,7 +114,7 @@ impl<B: Bus> Core<B> {
         self.complete(CqId(qp.send_cqn), &completion)
     }
 
-    /// A completion queue is in error from now on: it takes no completions, and says so once.
+    /// Puts a completion queue into error: it accepts no more completions, and sends one event.
     pub(crate) fn cq_error(&mut self, cqn: u32) {
         let Some(cq) = self.cqs.get_mut(&cqn) else { return };
         if std::mem::replace(&mut cq.in_error, true) {
@@ -153,7 +153,7 @@ impl<B: Bus> Core<B> {
         entry
     }
 
-    /// What is particular to receives.
+    /// Fills the fields of a receive completion.
     fn received(&mut self, completion: &Completion, entry: &mut [u8; 64]) {
         let Some(qp) = self.qps.get(&completion.qpn.0) else { return };
         let service = qp.service;
@@ -182,7 +182,7 @@ impl<B: Bus> Core<B> {
         if matches!(service, Service::Ud | Service::Qp0 | Service::Qp1) {
             cqe::RQPN.set(entry, completion.src_qpn);
             cqe::SLID.set(entry, completion.slid);
-            // Of a RoCE port, what kind of header it was: see `udav`.
+            // A RoCE port reports the kind of header here: see `udav`.
             cqe::SL.set(entry, completion.sl);
             cqe::GRH.set(entry, if completion.grh { GRH_IN_BUFFER } else { 0 });
         }
@@ -248,7 +248,8 @@ impl<B: Bus> Sink for Core<B> {
     }
 
     fn retire_srq(&mut self, srq: SrqId, _count: u32) {
-        // A request to an XRC queue pair names the queue: its completion does not.
+        // A request to an XRC queue pair names the shared receive queue; the completion carries the
+        // queue pair.
         let taker = self.attention.receiver.and_then(|qpn| self.qps.get_mut(&qpn));
         if let Some(qp) = taker.filter(|qp| qp.rq == Receives::Named) {
             qp.run.recv.taken_from = Some(srq.0);

@@ -1,24 +1,25 @@
 //! [`Qp`]: queue pairs.
 //!
 //! ```text
-//!            buffer:  receive queue │ send queue          (`rq.bytes()` is where the send queue begins)
+//!            buffer:  receive queue │ send queue     (`rq.bytes()` is the send queue's offset)
 //!   doorbell record:  receive head  │ send head
 //! ```
 //!
-//! The state, sequence numbers and attributes that matter to the transport are the engine's; the context here holds them as the
-//! driver gave them, and QUERY_QP puts the engine's present ones in.
+//! The engine holds the state, sequence numbers and attributes that matter to the transport. The
+//! context here holds the values that the driver wrote, and QUERY_QP updates it from the engine.
 //!
-//! | module | what it is |
+//! | module | contents |
 //! |---|---|
-//! | `sq` | work requests fetched from send queues, in order |
-//! | `wqe` | what their segments mean |
+//! | `sq` | fetches work requests from send queues, in order |
+//! | `wqe` | decodes their segments |
 //! | `udav` | address vectors of datagrams |
-//! | `umr` | memory keys and windows changed by work requests |
-//! | `rq` | receives fetched, from a queue pair's own queue and from shared ones |
-//! | `completion` | what the transport engine tells, as completions and events |
+//! | `umr` | changes of memory keys and windows by work requests |
+//! | `rq` | fetches receives, from a queue pair's own queue and from shared ones |
+//! | `completion` | completions and events from the transport engine |
 //!
-//! The engine carries out what a work request says; these read what the guest's memory says. What the engine does not have
-//! (NOP, the UMR of a memory key) and what is broken waits in [`SendRun::waiting`] until everything before it has ended.
+//! These modules decode guest memory, and the engine executes the work requests. Work requests that
+//! the engine does not implement (NOP, UMR of a memory key) or that are broken wait in
+//! [`SendRun::waiting`] until all earlier ones have ended.
 
 pub(crate) mod completion;
 pub(crate) mod rq;
@@ -36,117 +37,119 @@ use roce::engine::{QpCap, Time};
 
 use crate::function::pages::Pages;
 
-/// A queue pair, beside what the transport engine keeps of it.
+/// A queue pair, without the transport engine's part.
 #[derive(Debug)]
 pub(crate) struct Qp {
     pub(crate) qpn: u32,
     pub(crate) service: Service,
-    /// The context, kept as the device would answer QUERY_QP.
+    /// Context, as QUERY_QP returns it.
     pub(crate) context: [u8; 0xe8],
-    /// Receive queue first, send queue behind it.
+    /// Receive queue, followed by the send queue.
     pub(crate) pages: Pages,
-    /// Where the heads of both queues are, guest-physical: receive first. None where it has no queue of its own.
+    /// Guest-physical address of the heads of both queues, receive first; `None` without an own
+    /// queue.
     pub(crate) doorbell_record: Option<u64>,
-    /// The UAR page that its doorbells go to.
+    /// UAR page for its doorbells.
     pub(crate) uar: u32,
-    /// What its completions carry.
+    /// Value that its completions carry.
     pub(crate) user_index: u32,
     pub(crate) send_cqn: u32,
     pub(crate) recv_cqn: u32,
-    /// The protection domain that its keys are looked up in.
+    /// Protection domain of its keys.
     pub(crate) pd: u32,
-    /// The domain was made for it alone: the driver named none.
+    /// Whether the model allocated the domain for this queue pair alone, because the driver named
+    /// none.
     pub(crate) own_pd: bool,
     pub(crate) sq: Option<SendShape>,
     pub(crate) rq: Receives,
-    /// Bytes that come in completions of sends, of receives.
+    /// Payload bytes that completions hold: of sends, of receives.
     pub(crate) scatter_to_cqe: (u32, u32),
-    /// Its work requests carry signatures.
+    /// Whether work requests carry signatures.
     pub(crate) signature: bool,
-    /// How far its queues were carried out; new ones begin with the default.
+    /// Progress of its queues; a new queue pair starts with the default.
     pub(crate) run: Run,
 }
 
-/// How far the queues of a queue pair were carried out.
+/// Progress of a queue pair's queues.
 #[derive(Debug, Default)]
 pub(crate) struct Run {
     pub(crate) send: SendRun,
     pub(crate) recv: RecvRun,
 }
 
-/// How far a send queue was carried out. Positions count basic blocks, 16 bits.
+/// Progress of a send queue. Positions count basic blocks and have 16 bits.
 #[derive(Debug, Default)]
 pub(crate) struct SendRun {
-    /// Behind the last work request that a doorbell told of.
+    /// End of the last work request that a doorbell announced.
     pub(crate) rung: u16,
-    /// The next work request that is fetched.
+    /// Next work request to fetch.
     pub(crate) fetched: u16,
-    /// The oldest that has not ended.
+    /// Oldest work request that has not ended.
     pub(crate) done: u16,
-    /// How many blocks those have that the engine holds, the oldest first.
+    /// Lengths in blocks of the work requests that the engine holds, oldest first.
     pub(crate) held: VecDeque<u16>,
-    /// What is carried out when the engine holds none.
+    /// Work request that executes when the engine holds none.
     pub(crate) waiting: Option<Waiting>,
-    /// The half of a BlueFlame register that the last doorbell went to.
+    /// Half of a BlueFlame register that the last doorbell used.
     pub(crate) half: Option<u32>,
-    /// Syndrome and vendor syndrome of the next completion with an error that is no flush, instead of the engine's.
+    /// Injected syndrome and vendor syndrome for the next error completion other than a flush.
     pub(crate) forced: Option<(u8, u8)>,
-    /// The ring made no sense: no more is taken from it until it is reset.
+    /// Whether the ring was inconsistent; then nothing is fetched until a reset.
     pub(crate) broken: bool,
 }
 
-/// A work request of the model's own.
+/// A work request that the model executes itself.
 #[derive(Debug)]
 pub(crate) struct Waiting {
-    /// Its number for the engine, see [`sq::wr_id`].
+    /// Number for the engine, see [`completion::wr_id`].
     pub(crate) wr_id: u64,
     pub(crate) blocks: u16,
     pub(crate) signaled: bool,
     pub(crate) local: wqe::Local,
 }
 
-/// How far a receive queue was carried out. Positions count receives, 16 bits.
+/// Progress of a receive queue. Positions count receives and have 16 bits.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RecvRun {
-    /// The next receive that is fetched.
+    /// Next receive to fetch.
     pub(crate) fetched: u16,
-    /// The oldest that has not ended.
+    /// Oldest receive that has not ended.
     pub(crate) done: u16,
-    /// The shared receive queue that the last receive came from, where requests name it.
+    /// Shared receive queue of the last receive, where requests name one.
     pub(crate) taken_from: Option<u32>,
-    /// As of sends.
+    /// As [`SendRun::forced`].
     pub(crate) forced: Option<(u8, u8)>,
-    /// The ring made no sense: no more is taken from it until it is reset.
+    /// As [`SendRun::broken`].
     pub(crate) broken: bool,
 }
 
-/// What is to be looked at although nobody rings.
+/// Queue pairs that need attention without a doorbell.
 #[derive(Debug, Default)]
 pub(crate) struct Attention {
-    /// Queue pairs whose send queue may go on.
+    /// Queue pairs whose send queue may be able to continue.
     pub(crate) runnable: BTreeSet<u32>,
-    /// Queue pairs in error: what is posted to them is flushed.
+    /// Queue pairs in error, whose new work requests are flushed.
     pub(crate) flushing: BTreeSet<u32>,
-    /// When those are looked at next, and how much later than the time before.
+    /// Time of the next check of those, and the interval since the last one.
     pub(crate) next_look: Option<Time>,
     pub(crate) pause: u64,
-    /// Whose packet is handled.
+    /// Queue pair whose packet is being handled.
     pub(crate) receiver: Option<u32>,
 }
 
 impl Attention {
-    /// A queue pair is gone, or begins anew.
+    /// Forgets a queue pair that was destroyed or restarts.
     pub(crate) fn forget(&mut self, qpn: u32) {
         self.runnable.remove(&qpn);
         self.flushing.remove(&qpn);
     }
 }
 
-/// The most units of 16 bytes that a work request has.
+/// Maximum length of a work request in units of 16 bytes.
 pub(crate) const MAX_DS: usize = 63;
 
 impl Qp {
-    /// How much the engine's queue pair holds: whatever fits the rings.
+    /// Returns the capacity of the engine's queue pair: all that fits the rings.
     pub(crate) fn cap(&self) -> QpCap {
         let mut cap = QpCap::default();
         if let Some(shape) = &self.sq {
@@ -161,7 +164,7 @@ impl Qp {
         cap
     }
 
-    /// Back to RESET, or made anew: the rings are empty, and begin at 0.
+    /// Empties the rings and restarts them at 0, after a transition to RESET.
     pub(crate) fn restart(&mut self) {
         let half = self.run.send.half;
         self.run = Run::default();
@@ -169,7 +172,7 @@ impl Qp {
     }
 }
 
-/// What a queue pair transports.
+/// Transport service of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Service {
     /// Reliable connection.
@@ -178,60 +181,60 @@ pub(crate) enum Service {
     Uc,
     /// Unreliable datagram.
     Ud,
-    /// Extended reliable connection, the side that sends.
+    /// Extended reliable connection, sending side.
     XrcInitiator,
-    /// Extended reliable connection, the side that receives.
+    /// Extended reliable connection, receiving side.
     XrcTarget,
     /// Subnet management: datagrams of queue pair 0.
     Qp0,
     /// General services: datagrams of queue pair 1.
     Qp1,
-    /// Registers memory for the kernel; nothing leaves it.
+    /// Registers memory for the kernel; sends no packets.
     RegUmr,
 }
 
 impl Service {
-    /// Has it a peer, rather than an address with each send?
+    /// Returns whether the service has a peer, rather than an address for each send.
     pub(crate) fn is_connected(self) -> bool {
         matches!(self, Self::Rc | Self::Uc | Self::XrcInitiator | Self::XrcTarget)
     }
 
-    /// Is it one of the two of an extended reliable connection?
+    /// Returns whether the service is a side of an extended reliable connection.
     pub(crate) fn is_xrc(self) -> bool {
         matches!(self, Self::XrcInitiator | Self::XrcTarget)
     }
 }
 
-/// A send queue in its buffer.
+/// Position and size of a send queue in its buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SendShape {
-    /// Where it begins in the buffer.
+    /// Offset in the buffer.
     pub(crate) offset: u64,
-    /// How many basic blocks of 64 bytes it has, log 2.
+    /// Number of basic blocks of 64 bytes, log2.
     pub(crate) log_size: u32,
 }
 
-/// Where a queue pair's receives are.
+/// Source of a queue pair's receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Receives {
-    /// In a queue of its own.
+    /// Its own queue.
     Own(ReceiveShape),
-    /// In a shared receive queue or a receive memory pool.
+    /// A shared receive queue or a receive memory pool.
     Shared(u32),
-    /// In whichever XRC shared receive queue a request names.
+    /// The XRC shared receive queue that a request names.
     Named,
-    /// Nowhere.
+    /// None.
     None,
 }
 
-/// A receive queue in its buffer, where it comes first.
+/// Size of a receive queue, which is at the start of its buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReceiveShape {
-    /// How many receives it holds, log 2.
+    /// Number of receives, log2.
     pub(crate) log_size: u32,
-    /// Bytes of a receive, log 2.
+    /// Bytes of a receive, log2.
     pub(crate) log_stride: u32,
-    /// A signature segment comes first in each.
+    /// Whether each receive starts with a signature segment.
     pub(crate) signature: bool,
 }
 
@@ -239,14 +242,14 @@ pub(crate) struct ReceiveShape {
 pub(crate) const BASIC_BLOCK: u64 = 64;
 
 impl SendShape {
-    /// How many bytes it takes.
+    /// Returns the size in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         BASIC_BLOCK << self.log_size
     }
 }
 
 impl ReceiveShape {
-    /// How many bytes it takes.
+    /// Returns the size in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         1 << (self.log_size + self.log_stride)
     }

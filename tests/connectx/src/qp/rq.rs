@@ -1,16 +1,19 @@
-//! Receives fetched: from a queue pair's own queue, which is a ring, and from shared ones, which are linked lists.
+//! Fetches receives: from a queue pair's own queue, which is a ring, and from shared ones, which
+//! are linked lists.
 //!
-//! A receive rings no bell: a counter in the doorbell record tells of it. It is looked at before a packet is handled, and
-//! from time to time where a queue pair is in error: what is posted there is flushed.
+//! No doorbell announces a receive: the driver advances a counter in the doorbell record. The model
+//! reads it before it handles a packet, and periodically for queue pairs in error, whose receives
+//! it flushes.
 //!
-//! | | an element is |
+//! | element | meaning |
 //! |---|---|
 //! | `length > 0` | a piece of memory |
 //! | `length == 0`, key 0x100 | the terminator: the list ends |
 //! | `length == 0`, another key | nothing: a program may ask for it |
 //!
-//! A list of zeros is one of 2 GiB at a key that there is not: a device takes the receive, and a message into it fails. So does
-//! the model with every list that is not ended as it should be ([`UNREADABLE`]).
+//! A list of zeros means 2 GiB at a key that does not exist: a device accepts the receive, and a
+//! message into it fails. The model treats every list without a proper end in this way
+//! ([`UNREADABLE`]).
 //!
 //! # References
 //! PRM, "receive WQE", "shared receive queue"
@@ -27,19 +30,19 @@ use crate::layout::wqe::{data, srq_next};
 use crate::srq::SrqKind;
 use crate::trace::format::{self, Queue};
 
-/// The key of an element that is none.
+/// Key of an element that ends the list.
 const TERMINATOR: u32 = 0x100;
 
-/// What stands for a list that breaks a rule: no key opens it.
+/// Replacement for a list that breaks a rule: no key covers it.
 const UNREADABLE: Sge = Sge { addr: 0, length: 1 << 31, lkey: 0 };
 
-/// How long nobody looks at queue pairs in error, after something happened there.
+/// Shortest interval between checks of queue pairs in error, in nanoseconds, after activity.
 pub(super) const SHORTEST_PAUSE: u64 = 1_000_000;
-/// And where nothing happens.
+/// Longest interval, without activity.
 const LONGEST_PAUSE: u64 = 64_000_000;
 
 impl<B: Bus> Function<B> {
-    /// Hands new receives of the queue pair, of its own queue or of the shared one, over to the engine.
+    /// Passes new receives of a queue pair to the engine, from its own queue or the shared one.
     pub(crate) fn refill(&mut self, qpn: u32) {
         match self.core.qps.get(&qpn).map(|qp| qp.rq) {
             Some(Receives::Own(_)) => self.refill_own(qpn),
@@ -106,7 +109,7 @@ impl<B: Bus> Function<B> {
         }
     }
 
-    /// Hands new receives of a shared receive queue over to the engine.
+    /// Passes new receives of a shared receive queue to the engine.
     pub(crate) fn refill_srq(&mut self, srqn: u32) {
         let Some(srq) = self.core.srqs.get(&srqn) else { return };
         if srq.run.broken {
@@ -121,22 +124,22 @@ impl<B: Bus> Function<B> {
         }
         self.core.log.trace.line(|| format::record(Queue::Shared, srqn, head.into()));
         let mut bytes = vec![0; usize::try_from(stride).unwrap_or_default()];
-        // Each entry is posted once at a time: the list is followed at most once around.
+        // Each entry can be posted only once at a time: the list is followed at most once around.
         while at != head {
             let Some(srq) = self.core.srqs.get_mut(&srqn) else { return };
             let entry = srq.run.next;
             if u32::from(entry) >= size {
-                return self.collapse_srq(srqn, Rule::SrqLink, format!("entry {entry} of {size} is linked"));
+                return self.collapse_srq(srqn, Rule::SrqLink, format!("link to entry {entry} of {size}"));
             }
             if srq.run.outstanding.len() >= size as usize {
-                let what = format!("counter {head}, and all of its {size} entries are posted");
+                let what = format!("counter {head} with all of the {size} entries posted");
                 return self.collapse_srq(srqn, Rule::RecvOverrun, what);
             }
             if !srq.run.outstanding.insert(entry) {
                 return self.collapse_srq(srqn, Rule::SrqLink, format!("entry {entry} is posted already"));
             }
             if srq.pages.read(&self.core.bus, u64::from(entry) * stride, &mut bytes).is_err() {
-                return self.collapse_srq(srqn, Rule::DmaFault, "its entries are no memory".into());
+                return self.collapse_srq(srqn, Rule::DmaFault, "its entries are not in memory".into());
             }
             at = at.wrapping_add(1);
             srq.run.next = srq_next::NEXT_WQE_INDEX.get(&bytes) as u16;
@@ -171,7 +174,7 @@ impl<B: Bus> Function<B> {
         self.core.event(EventType::SrqCatastrophic, 0, &event);
     }
 
-    /// The elements of a receive; [`UNREADABLE`] where its list breaks a rule.
+    /// Returns the elements of a receive; [`UNREADABLE`] if its list breaks a rule.
     fn elements(&mut self, bytes: &[u8], which: impl Fn() -> String) -> Vec<Sge> {
         list(bytes).unwrap_or_else(|what| {
             self.core.log.complain(Rule::RecvTerminator, format!("{}: {what}", which()));
@@ -179,7 +182,7 @@ impl<B: Bus> Function<B> {
         })
     }
 
-    /// Looks at the queue pairs in error: what was posted there is flushed.
+    /// Flushes new receives of queue pairs in error.
     pub(crate) fn look(&mut self) {
         let mut news = false;
         for qpn in self.core.attention.flushing.iter().copied().collect::<Vec<_>>() {
@@ -211,7 +214,7 @@ impl<B: Bus> Function<B> {
     }
 }
 
-/// The elements of a list, or what is wrong with it.
+/// Returns the elements of a list, or the violation.
 fn list(bytes: &[u8]) -> Result<Vec<Sge>, String> {
     let mut sges = Vec::with_capacity(bytes.len() / data::SIZE);
     for element in bytes.chunks_exact(data::SIZE) {
@@ -220,7 +223,7 @@ fn list(bytes: &[u8]) -> Result<Vec<Sge>, String> {
         }
         match (data::BYTE_COUNT.get32(element), data::LKEY.get32(element)) {
             (0, TERMINATOR) => break,
-            // Memory that nobody has written.
+            // Memory that was never written.
             (0, 0) => return Err("an element of zeros".into()),
             (length, TERMINATOR) => return Err(format!("a terminator of {length} bytes")),
             (0, _) => {}

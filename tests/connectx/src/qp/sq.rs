@@ -1,14 +1,14 @@
-//! Work requests fetched from send queues, in order: from a doorbell to the engine.
+//! Fetches work requests from send queues, in order, and passes them to the engine.
 //!
 //! ```text
 //!        done              fetched              rung
 //!   ──────┼───────────────────┼───────────────────┼──────
-//!   ended │ the engine's, and │ waits for what is │ not told of
-//!         │ one that waits    │ before it         │
+//!   ended │ in the engine, or │ waiting for       │ not announced
+//!         │ one waiting       │ earlier ones      │
 //! ```
 //! Positions count basic blocks of 64 bytes and have 16 bits; a queue has at most half as many.
 //!
-//! Invariant: a work request is checked before anything of it is believed, and once: what is fetched is a copy.
+//! Invariant: a work request is copied, checked before use, and checked once.
 
 use roce::engine::{
     Opcode, Payload, PostRefused, Qpn, SendFlags, SendOp, SendWr, State, Status, UdDestination,
@@ -24,12 +24,13 @@ use crate::layout::wqe::ctrl;
 use crate::trace::format::{self, Queue};
 
 impl<B: Bus> Function<B> {
-    /// A doorbell of a send queue: the first 8 bytes of the last work request that was posted. `blue_flame`: all of it, which
-    /// then counts instead of what stands in the queue.
+    /// Handles a doorbell of a send queue: the first 8 bytes of the last posted work request.
+    /// `blue_flame` is that whole work request, which then replaces the one in the queue.
     ///
-    /// `head`: what the doorbell record said, where the doorbell was held since.
+    /// `head` is the doorbell record at the time of the doorbell, if the doorbell was held since.
     ///
-    /// Gives that work request as it was fetched, if it was. Where the number is an Ethernet send queue's, that is rung.
+    /// Returns that work request if it was fetched. Rings an Ethernet send queue if the number
+    /// belongs to one.
     pub(crate) fn ring_sq(
         &mut self,
         uar: u32,
@@ -65,7 +66,9 @@ impl<B: Bus> Function<B> {
         let end = index.wrapping_add(ds.div_ceil(4) as u16);
         let (told, meant) = (head.wrapping_sub(rung), end.wrapping_sub(rung));
         if told == 0 && meant == 0 {
-            self.core.log.complain(Rule::DoorbellStale, format!("queue pair {qpn:#x} is at {rung} already"));
+            self.core
+                .log
+                .complain(Rule::DoorbellStale, format!("queue pair {qpn:#x} was already rung up to {rung}"));
             return None;
         }
         if u32::from(head.wrapping_sub(done)) > 1 << shape.log_size {
@@ -75,11 +78,11 @@ impl<B: Bus> Function<B> {
             self.collapse(qpn);
             return None;
         }
-        // Two that say different things: nobody knows what was meant, and nothing is rung.
+        // Doorbell and record disagree: the model cannot choose one, and rings nothing.
         if told != meant {
             let late = told < meant && meant <= 1 << shape.log_size;
             let rule = if late { Rule::DoorbellRecordFirst } else { Rule::DoorbellOrder };
-            let what = format!("queue pair {qpn:#x} rings up to {end}, its record says {head}");
+            let what = format!("queue pair {qpn:#x}: the doorbell ends at {end}, the record has {head}");
             self.core.log.complain(rule, what);
             return None;
         }
@@ -90,14 +93,14 @@ impl<B: Bus> Function<B> {
         fetched
     }
 
-    /// The head of a send queue, as its doorbell record says.
+    /// Returns the head of a send queue from its doorbell record.
     pub(crate) fn send_head(&mut self, qpn: u32) -> Option<u16> {
         let record = self.core.qps.get(&qpn)?.doorbell_record?;
         self.core.record(record.checked_add(4)?).map(|word| word as u16)
     }
 
-    /// Fetches and carries out what a send queue holds, as far as that goes now. Gives the work request at `wanted`, if it was
-    /// fetched.
+    /// Fetches and executes as many work requests as possible now. Returns the one at `wanted` if
+    /// it was fetched.
     fn advance(
         &mut self,
         qpn: u32,
@@ -105,7 +108,7 @@ impl<B: Bus> Function<B> {
         wanted: Option<u16>,
     ) -> Option<Vec<u8>> {
         let mut found = None;
-        // Each turn fetches a block at least, of which there are no more than 16 bits count.
+        // Each iteration fetches at least one block, and at most 2^16 count.
         loop {
             self.run_waiting(qpn);
             let Some(qp) = self.core.qps.get(&qpn) else { break };
@@ -123,14 +126,15 @@ impl<B: Bus> Function<B> {
         found
     }
 
-    /// Goes on with what waited for something to end.
+    /// Continues send queues that waited for work requests to end.
     pub(crate) fn settle(&mut self) {
         while let Some(qpn) = self.core.attention.runnable.pop_first() {
             self.advance(qpn, None, None);
         }
     }
 
-    /// After the state of a queue pair has changed by command: what waited may go on, or is flushed.
+    /// Continues or flushes waiting work requests, after a command has changed the queue pair's
+    /// state.
     pub(crate) fn state_changed(&mut self, qpn: u32) {
         self.core.attention.runnable.insert(qpn);
         if self.state(qpn) == State::Err {
@@ -140,12 +144,12 @@ impl<B: Bus> Function<B> {
         self.look();
     }
 
-    /// The state of a queue pair; RESET where there is none.
+    /// Returns the state of a queue pair; RESET if it does not exist.
     pub(crate) fn state(&self, qpn: u32) -> State {
         self.engine.query_qp(Qpn(qpn)).map_or(State::Reset, |(state, _)| state)
     }
 
-    /// Fetches the next work request, and hands it over. Gives its bytes, if they could be had.
+    /// Fetches the next work request and passes it on. Returns its bytes if they were readable.
     fn fetch(&mut self, qpn: u32, instead: Option<&[u8]>) -> Option<Vec<u8>> {
         let qp = self.core.qps.get(&qpn)?;
         let (service, signature, at) = (qp.service, qp.signature, qp.run.send.fetched);
@@ -164,9 +168,9 @@ impl<B: Bus> Function<B> {
         };
         self.core.log.trace.line(|| format::wqe(qpn, address, &bytes));
         if ds == 0 || ds * 16 > bytes.len() {
-            let what = format!("queue pair {qpn:#x} at {at}: {ds} units, {left} blocks were rung");
+            let what = format!("queue pair {qpn:#x} at {at}: {ds} units in {left} announced blocks");
             self.core.log.complain(Rule::WqeSize, what);
-            // Nobody knows where the next one begins.
+            // The position of the next work request is unknown.
             self.hand_over(
                 qpn,
                 wr_id(at, opcode),
@@ -185,25 +189,25 @@ impl<B: Bus> Function<B> {
             return Some(bytes);
         }
         let mistake = if index != at {
-            Some(Mistake::of(Rule::WqeIndex, format!("it says {index}")))
+            Some(Mistake::of(Rule::WqeIndex, format!("it carries {index}")))
         } else if ctrl::QPN.get32(&bytes) != qpn {
-            Some(Mistake::of(Rule::WqeQpn, format!("it says {:#x}", ctrl::QPN.get32(&bytes))))
+            Some(Mistake::of(Rule::WqeQpn, format!("it carries {:#x}", ctrl::QPN.get32(&bytes))))
         } else {
             None
         };
         let parsed = match mistake {
             Some(mistake) => Err(mistake),
             None if flushes => {
-                // It is flushed, whatever it is.
+                // It is flushed, even if it is invalid.
                 self.hand_over(qpn, number, blocks, true, Work::Local(Local::Fail(Status::Flushed)));
                 return Some(bytes);
             }
             None => Ctrl::parse(&bytes).and_then(|ctrl| {
                 if signature && !wqe::signature_is_right(&bytes) {
-                    return Err(Mistake::of(Rule::WqeSignature, "the sum is not all ones"));
+                    return Err(Mistake::of(Rule::WqeSignature, "the checksum is wrong"));
                 }
                 if !signature && ctrl::SIGNATURE.is_set(&bytes) {
-                    return Err(Mistake::of(Rule::WqeSignature, "none was asked for"));
+                    return Err(Mistake::of(Rule::WqeSignature, "the queue pair asked for none"));
                 }
                 let work = wqe::decode(service, &self.core.port, &ctrl, &bytes)?;
                 Ok((ctrl.signaled, self.of_window(&ctrl, work)?))
@@ -219,7 +223,7 @@ impl<B: Bus> Function<B> {
         Some(bytes)
     }
 
-    /// A UMR of a window is the engine's.
+    /// Converts a UMR of a window to an operation of the engine.
     fn of_window(&self, ctrl: &Ctrl, work: Work) -> Result<Work, Mistake> {
         let Work::Local(Local::Umr(umr)) = &work else { return Ok(work) };
         let Some(op) = umr.of_window(&self.core.mkeys) else { return Ok(work) };
@@ -227,7 +231,7 @@ impl<B: Bus> Function<B> {
         Ok(Work::Send { op: op?, flags, bytes: Bytes::Elements(Vec::new()), remote_srq: 0 })
     }
 
-    /// Hands a work request over to the engine, or lets it wait for its turn.
+    /// Passes a work request to the engine, or queues it.
     fn hand_over(&mut self, qpn: u32, number: u64, blocks: u16, signaled: bool, work: Work) {
         let Some(qp) = self.core.qps.get_mut(&qpn) else { return };
         qp.run.send.fetched = qp.run.send.fetched.wrapping_add(blocks);
@@ -260,12 +264,12 @@ impl<B: Bus> Function<B> {
         })
     }
 
-    /// Carries out what waits, if everything before it has ended.
+    /// Executes the waiting work request, if all earlier ones have ended.
     fn run_waiting(&mut self, qpn: u32) {
         let state = self.state(qpn);
         let Some(qp) = self.core.qps.get_mut(&qpn) else { return };
         let send = &mut qp.run.send;
-        // IBTA 10.3.1.5: nothing new starts while the queue drains.
+        // IBTA 10.3.1.5: no work request starts while the queue drains.
         if !send.held.is_empty() || state == State::Sqd {
             return;
         }
@@ -280,7 +284,7 @@ impl<B: Bus> Function<B> {
                 if let Some(qp) = self.core.qps.get_mut(&qpn) {
                     qp.run.send.forced = Some((syndrome, vendor));
                 }
-                // A flush is what the engine does in the error state alone.
+                // Only the error state of the engine produces flushes.
                 Err(match super::completion::status(syndrome) {
                     Status::Flushed => Status::General,
                     status => status,
@@ -293,7 +297,7 @@ impl<B: Bus> Function<B> {
         }
     }
 
-    /// Ends a work request of the model's own, which has succeeded.
+    /// Ends a work request of the model with success.
     fn end(&mut self, qpn: u32, wr_id: u64, blocks: u16, signaled: bool) {
         let Some(qp) = self.core.qps.get_mut(&qpn) else { return };
         qp.run.send.done = qp.run.send.done.wrapping_add(blocks);
@@ -303,7 +307,8 @@ impl<B: Bus> Function<B> {
         }
     }
 
-    /// Ends a work request as failed, and the queue pair with it, through a send of the engine that stands for it.
+    /// Ends a work request, and its queue pair, with an error: the engine fails a send in its
+    /// place.
     fn fail(&mut self, qpn: u32, wr_id: u64, blocks: u16, status: Status) {
         let op = match self.core.qps.get(&qpn).map(|qp| qp.service) {
             Some(Service::Ud | Service::Qp0 | Service::Qp1) => {
@@ -320,7 +325,7 @@ impl<B: Bus> Function<B> {
         }
     }
 
-    /// A queue makes no sense, and cannot be followed any more: the queue pair is in error, and says so.
+    /// Puts a queue pair whose ring is inconsistent into error, and sends the event.
     pub(crate) fn collapse(&mut self, qpn: u32) {
         let Some(qp) = self.core.qps.get_mut(&qpn) else { return };
         qp.run.send.broken = true;
@@ -336,7 +341,7 @@ impl<B: Bus> Function<B> {
 }
 
 impl<B: Bus> Core<B> {
-    /// A word of a doorbell record. Complains where it is no memory.
+    /// Reads a word of a doorbell record. Complains if the record is not in memory.
     pub(crate) fn record(&mut self, address: u64) -> Option<u32> {
         let mut word = [0; 4];
         match self.bus.read(address, &mut word) {
@@ -348,8 +353,8 @@ impl<B: Bus> Core<B> {
         }
     }
 
-    /// The work request at a position, of at most `left` blocks, across the end of the queue. `instead`: what was stored through
-    /// BlueFlame.
+    /// Reads the work request at a position, of at most `left` blocks, across the end of the queue.
+    /// `instead` is what was stored through BlueFlame.
     fn wqe(
         &self,
         qpn: u32,
@@ -386,7 +391,7 @@ impl<B: Bus> Core<B> {
         Ok(bytes)
     }
 
-    /// New receives of a queue pair in error are flushed, although nobody tells of them.
+    /// Flushes new receives of a queue pair in error, which no doorbell announces.
     pub(super) fn watch(&mut self, qpn: u32) {
         if self.attention.flushing.insert(qpn) {
             self.attention.pause = super::rq::SHORTEST_PAUSE;

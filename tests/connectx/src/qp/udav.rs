@@ -13,19 +13,21 @@ use crate::port::{Port, PortKind};
 /// Bytes of an address vector.
 pub(crate) const SIZE: usize = datagram::SIZE;
 
-/// Where an address vector points to.
+/// Returns the destination that an address vector describes.
 ///
 /// # Errors
-/// It is not of the extended form, or it names an address that the port does not have (which a program may have asked for).
+/// The vector does not have the extended form, or names an address that the port does not have
+/// (which a program may cause).
 pub(crate) fn destination(port: &Port, vector: &[u8]) -> Result<UdDestination, Mistake> {
     if !datagram::EXTENDED.is_set(vector) {
-        return Err(Mistake::of(Rule::WqeAddressVector, "it is not extended"));
+        return Err(Mistake::of(Rule::WqeAddressVector, "the compact form"));
     }
     if let Some((offset, bits)) = datagram::TABLE.reserved(vector) {
         let what = format!("bits {bits:#x} of dword {offset:#x}");
         return Err(Mistake::of(Rule::WqeAddressVector, what));
     }
-    // The bit for a GRH is reserved on RoCE, where each packet has addresses: libmlx5 leaves it 0, the kernel's driver sets it.
+    // The GRH bit is reserved on RoCE, where every packet has addresses: libmlx5 leaves it 0, the
+    // kernel driver sets it.
     let has_grh = port.kind == PortKind::Roce || datagram::GRH.is_set(vector);
     let network = match (port.kind, has_grh) {
         (PortKind::Roce, _) => Network::Udp,
@@ -41,7 +43,7 @@ pub(crate) fn destination(port: &Port, vector: &[u8]) -> Result<UdDestination, M
         path.hop_limit = datagram::HOP_LIMIT.get(vector) as u8;
         path.flow_label = datagram::FLOW_LABEL.get32(vector);
         if let Some(address) = port.roce_address(index) {
-            // RoCE has no service level; what its place tells the one that gets the datagram is the kind of header.
+            // RoCE has no service level; for the receiver this field reports the kind of header.
             path.sl = address.header_type();
         }
     }
@@ -59,7 +61,7 @@ mod tests {
     use crate::port::ROCE_V2;
 
     #[test]
-    fn on_roce_there_is_an_address_whatever_the_bit_for_a_grh_says_and_the_header_follows_from_it() {
+    fn on_roce_the_address_is_used_without_the_grh_bit_and_selects_the_header() {
         let mut port = Port::new(PortKind::Roce, 0);
         let mut entry = [0; roce_addr_layout::SIZE];
         entry[10..16].copy_from_slice(&[0xff, 0xff, 192, 0, 2, 1]);

@@ -1,12 +1,13 @@
-//! UMR: memory keys and windows changed by work requests.
+//! UMR: work requests that change memory keys and windows.
 //!
 //! ```text
 //! ctrl (its immediate: the key) ─ UMR control ─ key context ─┬─ inline list, padded to 64 bytes
 //!                                                            ├─ element that points to the list
 //!                                                            └─ nothing
 //! ```
-//! What is changed of the context says a mask. For a window, a list of one piece is a bind and none an unbind: both are the
-//! engine's. A memory key is the model's: it is changed when everything before has ended.
+//! A mask selects the fields of the context that change. On a window, a list of one piece is a bind
+//! and an empty list an unbind; the engine executes both. The model itself changes a memory key,
+//! once all earlier work requests have ended.
 //!
 //! # References
 //! PRM, "UMR"; Linux `drivers/infiniband/hw/mlx5/umr.c`, `wr.c`; rdma-core `set_bind_wr`
@@ -25,19 +26,19 @@ use crate::mkey::{self, AccessMode, Kind, Mkeys, OCTWORD};
 /// A change of a memory key or window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Umr {
-    /// The key; its variant counts where it is not changed.
+    /// The key; its variant remains unless the mask selects it.
     pub(crate) key: u32,
     check: Check,
-    /// Which parts of the context count.
+    /// Selects the parts of the context that change.
     mask: u64,
     context: [u8; mkc::SIZE],
-    /// Where the list begins to be changed, in octwords.
+    /// First octword of the list that changes.
     offset: usize,
     octwords: usize,
     list: List,
 }
 
-/// What the key is to be, before.
+/// Required state of the key before the change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Check {
     Nothing,
@@ -52,7 +53,7 @@ enum List {
     At(Sge),
 }
 
-/// The parts of a context that a mask's bits stand for.
+/// Fields of a context, by mask bit.
 const MASK: &[(u32, &[Field])] = &[
     (0, &[mkc::LEN, mkc::LENGTH64]),
     (1, &[mkc::LOG_PAGE_SIZE]),
@@ -76,17 +77,17 @@ const KEY: u32 = 13;
 const QPN: u32 = 14;
 const FREE: u32 = 29;
 
-/// The longest list that one work request changes: what 16 bits of octwords tell.
+/// Maximum list of one work request: 16 bits count the octwords.
 const MAX_LIST: usize = 0xffff * OCTWORD;
 
-/// A UMR, from what follows the control segment.
+/// Decodes a UMR from the segments behind the control segment.
 ///
 /// # Errors
-/// It is broken.
+/// The segments break a rule.
 pub(super) fn decode(ctrl: &Ctrl, bytes: &[u8]) -> Result<Work, Mistake> {
     let broken = |what: String| Mistake::of(Rule::WqeUmr, what);
     let Some((head, rest)) = bytes.split_at_checked(umr_ctrl::SIZE + mkc::SIZE) else {
-        return Err(Mistake::of(Rule::WqeSize, "a UMR has a control segment and a context"));
+        return Err(Mistake::of(Rule::WqeSize, "a UMR without a control segment and a context"));
     };
     let (control, given) = head.split_at(umr_ctrl::SIZE);
     if let Some((offset, bits)) = umr_ctrl::TABLE.reserved(control) {
@@ -101,7 +102,7 @@ pub(super) fn decode(ctrl: &Ctrl, bytes: &[u8]) -> Result<Work, Mistake> {
         0 => Check::Nothing,
         1 => Check::Free,
         2 => Check::Valid,
-        _ => return Err(broken("it is to be free and not free".into())),
+        _ => return Err(broken("conflicting checks for free and not free".into())),
     };
     let is_inline = umr_ctrl::INLINE.is_set(control);
     let list = match (rest.len(), is_inline) {
@@ -112,7 +113,7 @@ pub(super) fn decode(ctrl: &Ctrl, bytes: &[u8]) -> Result<Work, Mistake> {
             length: data::BYTE_COUNT.get32(rest),
             lkey: data::LKEY.get32(rest),
         }),
-        (len, _) => return Err(Mistake::of(Rule::WqeSize, format!("{len} bytes behind a UMR's context"))),
+        (len, _) => return Err(Mistake::of(Rule::WqeSize, format!("{len} bytes after a UMR's context"))),
     };
     let moved = umr_ctrl::TRANSLATION_OFFSET_EN.is_set(control);
     let offset =
@@ -135,10 +136,10 @@ impl Umr {
         self.mask >> bit & 1 != 0
     }
 
-    /// What the engine is asked for, if the key is a window.
+    /// Returns the engine's operation, if the key is a window.
     ///
     /// # Errors
-    /// It makes no sense for a window.
+    /// The change is not valid for a window.
     pub(super) fn of_window(&self, mkeys: &Mkeys) -> Option<Result<SendOp, Mistake>> {
         match mkeys.get(self.key >> 8)?.kind {
             Kind::Window(kind) => Some(self.bind(kind)),
@@ -149,7 +150,7 @@ impl Umr {
     fn bind(&self, kind: MwType) -> Result<SendOp, Mistake> {
         let broken = |what: &str| Err(Mistake::of(Rule::WqeUmr, what));
         if !self.changes(FREE) {
-            return broken("a bind makes a window valid or free");
+            return broken("a bind that does not make the window valid or free");
         }
         let window = self.key;
         let new_rkey =
@@ -168,30 +169,31 @@ impl Umr {
             });
         }
         let List::Inline(list) = &self.list else {
-            return broken("a bind brings its piece along");
+            return broken("a bind without its piece inline");
         };
         let length = mkc::LEN.get(&self.context);
         if u64::from(klm::BYTE_COUNT.get32(list)) != length {
-            return broken("a window is as long as its piece");
+            return broken("a window with another length than its piece");
         }
         let (addr, start) = (klm::VA.get(list), mkc::START_ADDR.get(&self.context));
-        // The engine gives every region the right to be bound; a window has rights of its own.
+        // The engine lets every region be bound; a window has access rights of its own.
         let mut access = mkey::access(&self.context);
         access.0 &= !roce::engine::Access::MW_BIND.0;
         if start == 0 && addr != 0 {
             access = access | roce::engine::Access::ZERO_BASED;
         } else if start != addr {
-            return broken("a window begins at its piece's address, or at 0");
+            return broken("a window that begins neither at its piece's address nor at 0");
         }
         Ok(SendOp::Bind { window, new_rkey, lkey: klm::MKEY.get32(list), addr, length, access })
     }
 }
 
 impl<B: Bus> Function<B> {
-    /// Changes a memory key for a work request of this queue pair, of which everything before has ended.
+    /// Changes a memory key for a work request of this queue pair, whose earlier work requests have
+    /// all ended.
     ///
     /// # Errors
-    /// How it completes; a rule that was broken has been complained of.
+    /// The completion status of the work request. A broken rule has been reported.
     pub(super) fn change_key(&mut self, qpn: u32, umr: &Umr) -> Result<(), Status> {
         let refused = Err(Status::WindowBind);
         let index = umr.key >> 8;
@@ -202,7 +204,7 @@ impl<B: Bus> Function<B> {
         let Some(key) = self.core.mkeys.get(index) else { return refused };
         let before = key.context;
         if !mkc::UMR_EN.is_set(&before) {
-            self.core.log.complain(Rule::WqeUmr, format!("key {:#x} was not made for UMR", umr.key));
+            self.core.log.complain(Rule::WqeUmr, format!("key {:#x} was created without UMR", umr.key));
             return refused;
         }
         let wrong_state = match umr.check {
@@ -216,7 +218,7 @@ impl<B: Bus> Function<B> {
             return refused;
         }
         let mut context = before;
-        // An invalidation, from here or afar, is known to the engine alone.
+        // Only the engine knows of local and remote invalidations.
         mkc::FREE.set(&mut context, u32::from(!is_valid));
         for (_, fields) in MASK.iter().filter(|(bit, _)| umr.changes(*bit)) {
             for field in *fields {
@@ -225,14 +227,15 @@ impl<B: Bus> Function<B> {
         }
         let list = self.list(pd, umr)?;
         let Some(key) = self.core.mkeys.get(index) else { return refused };
-        // Lists come in units of 64 bytes: what is padding may not fit.
+        // Lists come in units of 64 bytes; the padding may exceed the key's list.
         let offset = umr.offset.saturating_mul(OCTWORD);
         let room = (key.capacity as usize).saturating_mul(OCTWORD).saturating_sub(offset);
         let (list, padding) = list.split_at(list.len().min(room));
         if !padding.iter().all(|byte| *byte == 0) {
-            self.core
-                .log
-                .complain(Rule::WqeUmr, format!("the list of key {:#x} has no room for it", umr.key));
+            self.core.log.complain(
+                Rule::WqeUmr,
+                format!("the list of key {:#x} has no room for the entries", umr.key),
+            );
             return refused;
         }
         match self.put(index, context, offset, list) {
@@ -246,10 +249,10 @@ impl<B: Bus> Function<B> {
         }
     }
 
-    /// Gives a key this context and these entries of its list, or leaves it as it is.
+    /// Sets a key's context and these entries of its list, or leaves the key unchanged.
     ///
     /// # Errors
-    /// Why not, in words where a rule was broken.
+    /// The reason; as text if a rule was broken.
     fn put(
         &mut self,
         index: u32,
@@ -292,14 +295,14 @@ impl<B: Bus> Function<B> {
             let mut present = before;
             mkc::FREE.set(&mut present, u32::from(!is_valid));
             context(self, present);
-            // It was so, and nothing has changed since that it could be refused for.
+            // The earlier state was valid, and nothing has changed since.
             let _ = self.remap(index);
         }
         context(self, before);
         done.map(|_| ())
     }
 
-    /// The list that a UMR brings or points to.
+    /// Returns the list that a UMR contains or points to.
     fn list(&mut self, pd: u32, umr: &Umr) -> Result<Vec<u8>, Status> {
         let len = umr.octwords * OCTWORD;
         match &umr.list {
@@ -315,7 +318,7 @@ impl<B: Bus> Function<B> {
             _ => {
                 self.core
                     .log
-                    .complain(Rule::WqeUmr, format!("a list of {} octwords is not there", umr.octwords));
+                    .complain(Rule::WqeUmr, format!("a list of {} octwords is not in memory", umr.octwords));
                 Err(Status::WindowBind)
             }
         }

@@ -1,12 +1,13 @@
-//! What the segments of a work request mean: from bytes to what the engine is asked for.
+//! Decodes the segments of a work request into an operation for the engine.
 //!
 //! ```text
 //! ctrl ─┬─ (XRC) shared receive queue ─┐
-//!       └─ (UD) address vector ────────┴─ (write, read, atomic) remote address ─ (atomic) operands ─ data …
+//!       └─ (UD) address vector ────────┴─ (RDMA) remote address ─ (atomic) operands ─ data …
 //! data: inline bytes, or elements of memory keys
 //! ```
-//! Two kinds of mistakes are told apart: what a provider may never write is a [`Mistake`] with a rule; what a program can ask
-//! a correct provider for, and hardware answers with an error, is one without.
+//! Two kinds of mistakes are distinct: a [`Mistake`] with a rule is something that a provider must
+//! never write; one without a rule is something that a program can ask a correct provider for, and
+//! that hardware completes with an error.
 //!
 //! # References
 //! PRM, "send WQE construction"; rdma-core `providers/mlx5/mlx5dv.h`
@@ -19,7 +20,7 @@ use crate::complaint::Rule;
 use crate::layout::wqe::{atomic, ctrl, data, inline, remote_address, xrc};
 use crate::port::Port;
 
-/// Numbers of operations.
+/// Opcodes of work requests.
 pub(crate) mod opcode {
     pub(crate) const NOP: u8 = 0x00;
     pub(crate) const SEND_INVAL: u8 = 0x01;
@@ -33,13 +34,13 @@ pub(crate) mod opcode {
     pub(crate) const UMR: u8 = 0x25;
 }
 
-/// The first segment.
+/// Control segment, the first one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ctrl {
     pub(crate) index: u16,
     pub(crate) opcode: u8,
     pub(crate) qpn: u32,
-    /// Units of 16 bytes that the work request has.
+    /// Length of the work request in units of 16 bytes.
     pub(crate) ds: usize,
     pub(crate) signaled: bool,
     pub(crate) imm: u32,
@@ -47,29 +48,29 @@ pub(crate) struct Ctrl {
     solicited: bool,
 }
 
-/// A work request that may be carried out.
+/// A valid work request.
 #[derive(Debug)]
 pub(crate) enum Work {
-    /// By the engine.
+    /// Executed by the engine.
     Send { op: SendOp, flags: SendFlags, bytes: Bytes, remote_srq: u32 },
-    /// By the model.
+    /// Executed by the model.
     Local(Local),
 }
 
-/// What the engine does not have.
+/// Work request that the engine does not implement.
 #[derive(Debug)]
 pub(crate) enum Local {
-    /// Nothing, but for its completion.
+    /// Only completes.
     Nop,
-    /// A memory key is changed.
+    /// Changes a memory key.
     Umr(Umr),
-    /// It ends with an error.
+    /// Ends with an error.
     Fail(Status),
-    /// It ends with an error that a test asked for.
+    /// Ends with an error that a test injected.
     Forced { syndrome: u8, vendor: u8 },
 }
 
-/// The local bytes of a work request.
+/// Local bytes of a work request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Bytes {
     Elements(Vec<Sge>),
@@ -85,32 +86,33 @@ impl Bytes {
     }
 }
 
-/// Why a work request cannot be carried out.
+/// Reason why a work request cannot execute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mistake {
-    /// How it completes.
+    /// Status of the completion.
     pub(crate) status: Status,
-    /// The rule that was broken, and how; none where a correct provider may have been asked for it.
+    /// The broken rule and the violation; `None` if a correct provider may post the work request on
+    /// a program's behalf.
     pub(crate) complaint: Option<(Rule, String)>,
 }
 
 impl Mistake {
-    /// The provider's.
+    /// Returns a mistake of the provider.
     pub(crate) fn of(rule: Rule, what: impl Into<String>) -> Self {
         Self { status: Status::LocalQpOperation, complaint: Some((rule, what.into())) }
     }
 
-    /// The program's.
+    /// Returns a mistake of the program.
     pub(crate) fn program(status: Status) -> Self {
         Self { status, complaint: None }
     }
 }
 
 impl Ctrl {
-    /// Of the first 16 bytes.
+    /// Parses the first 16 bytes.
     ///
     /// # Errors
-    /// Bits that are not defined, so that nothing else can be believed.
+    /// An undefined bit is set; no other field can then be trusted.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, Mistake> {
         if let Some((offset, bits)) = ctrl::TABLE.reserved(bytes) {
             return Err(Mistake::of(
@@ -145,15 +147,16 @@ impl Ctrl {
     }
 }
 
-/// Is the checksum of a work request right? All its bytes, this one among them, give ones.
+/// Returns whether the checksum of a work request is correct: the exclusive or of all its bytes is
+/// 0xff.
 pub(crate) fn signature_is_right(bytes: &[u8]) -> bool {
     bytes.iter().fold(0, |sum, byte| sum ^ byte) == 0xff
 }
 
-/// What a work request of `ds * 16` bytes asks for.
+/// Decodes a work request of `ds * 16` bytes.
 ///
 /// # Errors
-/// It cannot be carried out.
+/// The work request cannot execute.
 pub(crate) fn decode(service: Service, port: &Port, ctrl: &Ctrl, bytes: &[u8]) -> Result<Work, Mistake> {
     let mut rest = Segments { rest: bytes.get(16..).unwrap_or_default() };
     match ctrl.opcode {
@@ -176,7 +179,7 @@ pub(crate) fn decode(service: Service, port: &Port, ctrl: &Ctrl, bytes: &[u8]) -
     let remote_srq = if service == Service::XrcInitiator {
         let segment = rest.take(xrc::SIZE)?;
         if segment[0] != 0 {
-            return Err(Mistake::of(Rule::WqeReserved, "the upper bits of a shared receive queue's number"));
+            return Err(Mistake::of(Rule::WqeReserved, "upper bits of a shared receive queue's number"));
         }
         xrc::SRQN.get32(segment)
     } else {
@@ -198,7 +201,7 @@ pub(crate) fn decode(service: Service, port: &Port, ctrl: &Ctrl, bytes: &[u8]) -
                 return Err(Mistake::of(Rule::WqeAtomic, format!("the result has {length} bytes")));
             }
         }
-        // A program may have asked for it.
+        // A program may request this.
         Bytes::Inline(_) if is_atomic || matches!(op, SendOp::Read { .. }) => {
             return Err(Mistake::program(Status::LocalQpOperation));
         }
@@ -207,7 +210,7 @@ pub(crate) fn decode(service: Service, port: &Port, ctrl: &Ctrl, bytes: &[u8]) -
     if let SendOp::CompareSwap { addr, .. } | SendOp::FetchAdd { addr, .. } = op
         && addr % 8 != 0
     {
-        // What the peer would say.
+        // The peer would respond so.
         return Err(Mistake::program(Status::RemoteInvalidRequest));
     }
     let flags =
@@ -220,7 +223,7 @@ fn is_known(opcode: u8) -> bool {
     matches!(opcode, SEND_INVAL | WRITE | WRITE_IMM | SEND | SEND_IMM | READ | COMPARE_SWAP | FETCH_ADD)
 }
 
-/// IBTA table 37.
+/// Returns whether a service has an operation, by IBTA table 37.
 fn is_offered(service: Service, opcode: u8) -> bool {
     use opcode::*;
     match service {
@@ -231,7 +234,7 @@ fn is_offered(service: Service, opcode: u8) -> bool {
     }
 }
 
-/// What a connected queue pair's work request does.
+/// Returns the operation of a connected queue pair's work request.
 fn operation(ctrl: &Ctrl, rest: &mut Segments<'_>) -> Result<SendOp, Mistake> {
     match ctrl.opcode {
         opcode::SEND => return Ok(SendOp::Send { imm: None }),
@@ -241,7 +244,7 @@ fn operation(ctrl: &Ctrl, rest: &mut Segments<'_>) -> Result<SendOp, Mistake> {
     }
     let segment = rest.take(remote_address::SIZE)?;
     if let Some((_, bits)) = remote_address::TABLE.reserved(segment) {
-        return Err(Mistake::of(Rule::WqeReserved, format!("bits {bits:#x} behind a remote key")));
+        return Err(Mistake::of(Rule::WqeReserved, format!("bits {bits:#x} after a remote key")));
     }
     let (addr, rkey) = (remote_address::VA.get(segment), remote_address::RKEY.get32(segment));
     Ok(match ctrl.opcode {
@@ -252,7 +255,8 @@ fn operation(ctrl: &Ctrl, rest: &mut Segments<'_>) -> Result<SendOp, Mistake> {
             let operands = rest.take(atomic::SIZE)?;
             let swap_add = atomic::SWAP_ADD.get(operands);
             if ctrl.opcode == opcode::FETCH_ADD {
-                // The word to compare is not written then: what stands there is of another work request.
+                // The word to compare is not written in this case: it may hold bytes of an older
+                // work request.
                 SendOp::FetchAdd { addr, rkey, add: swap_add }
             } else {
                 SendOp::CompareSwap { addr, rkey, compare: atomic::COMPARE.get(operands), swap: swap_add }
@@ -261,23 +265,23 @@ fn operation(ctrl: &Ctrl, rest: &mut Segments<'_>) -> Result<SendOp, Mistake> {
     })
 }
 
-/// The segments that were not looked at yet.
+/// The segments that have not been decoded yet.
 struct Segments<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Segments<'a> {
-    /// The next segment, of so many bytes.
+    /// Returns the next segment, of this length.
     fn take(&mut self, len: usize) -> Result<&'a [u8], Mistake> {
         let (segment, rest) = self
             .rest
             .split_at_checked(len)
-            .ok_or_else(|| Mistake::of(Rule::WqeSize, format!("a segment of {len} bytes does not fit it")))?;
+            .ok_or_else(|| Mistake::of(Rule::WqeSize, format!("a segment of {len} bytes exceeds it")))?;
         self.rest = rest;
         Ok(segment)
     }
 
-    /// The data segments: everything that is left.
+    /// Decodes the data segments: all remaining bytes.
     fn bytes(&mut self) -> Result<Bytes, Mistake> {
         if self.rest.first().is_some_and(|byte| byte & 0x80 != 0) {
             return self.inline();
@@ -286,11 +290,11 @@ impl<'a> Segments<'a> {
         while !self.rest.is_empty() {
             let segment = self.take(data::SIZE)?;
             if segment[0] & 0x80 != 0 {
-                return Err(Mistake::of(Rule::WqeInline, "inline data behind an element"));
+                return Err(Mistake::of(Rule::WqeInline, "inline data after an element"));
             }
             let length = data::BYTE_COUNT.get32(segment);
             if length == 0 {
-                // It would be 2 GiB.
+                // The device would take this as 2 GiB.
                 return Err(Mistake::of(Rule::WqeSize, "an element of length 0"));
             }
             elements.push(Sge { addr: data::ADDRESS.get(segment), length, lkey: data::LKEY.get32(segment) });
@@ -299,7 +303,7 @@ impl<'a> Segments<'a> {
     }
 
     fn inline(&mut self) -> Result<Bytes, Mistake> {
-        // Bits 30 to 10 are no length.
+        // Bits 30 to 10 are not part of the length.
         if let Some((_, bits)) = inline::TABLE.reserved(self.rest) {
             return Err(Mistake::of(Rule::WqeInline, format!("bits {bits:#x} beside the length")));
         }

@@ -1,28 +1,28 @@
-//! [`compare`]: do two traces say the same?
+//! [`compare`]: finds the first difference between two traces.
 //!
-//! What may differ between two runs that do the same is of three kinds:
-//! - bytes that mean nothing, or mean what is compared otherwise, are left out: raw bytes of a line that is also told field by field,
-//!   operands that nobody wrote, addresses;
-//! - handles (numbers and keys of objects, UAR pages) are mapped: what is one object in the one trace is one object in the
-//!   other, throughout. That is more than leaving them out;
-//! - all others are compared.
+//! Fields fall into three classes:
+//! - omitted: fields without meaning, or whose meaning another field carries: raw bytes of a
+//!   decoded line, operands that the driver did not write, addresses;
+//! - mapped: handles (numbers and keys of objects, UAR pages). One object of the first trace must
+//!   be one object of the second, throughout;
+//! - compared: all others.
 //!
-//! Addresses are left out rather than mapped: the same buffer is often somewhere else the next time, and what it is reached by, its key, is
-//! mapped.
+//! Addresses are omitted rather than mapped, because a buffer often has another address in the next
+//! run; its key is mapped.
 
 use std::collections::HashMap;
 use std::fmt;
 
 use super::parse::Entry;
 
-/// Where two traces part.
+/// The first difference between two traces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// What is different.
+    /// Description of the difference.
     pub what: String,
-    /// Up to three lines before it, and the one, of the first trace.
+    /// The different line of the first trace, after up to three earlier ones.
     pub first: Vec<Entry>,
-    /// The same of the second.
+    /// The same lines of the second trace.
     pub second: Vec<Entry>,
 }
 
@@ -39,7 +39,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Finds where two traces part; `None`: they say the same.
+/// Finds the first difference between two traces. `None`: there is none.
 pub fn compare(first: &[Entry], second: &[Entry]) -> Option<Difference> {
     let mut handles = Handles::default();
     let mut place = 0;
@@ -63,7 +63,7 @@ pub fn compare(first: &[Entry], second: &[Entry]) -> Option<Difference> {
     Some(Difference { what, first: context(first), second: context(second) })
 }
 
-/// How many lines before a difference are shown.
+/// Number of lines shown before a difference.
 const CONTEXT: usize = 3;
 
 fn differs(one: &Entry, other: &Entry, handles: &mut Handles) -> Option<String> {
@@ -98,15 +98,15 @@ fn differs(one: &Entry, other: &Entry, handles: &mut Handles) -> Option<String> 
     None
 }
 
-/// The fields of a line as they are compared: what is only meaningful together stands together.
+/// Returns the compared fields of a line; fields with a joint meaning are combined.
 fn fields(entry: &Entry) -> Vec<(String, String)> {
     let mut fields = entry.fields.clone();
     let hex = |text: &str| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok();
     match entry.kind.as_str() {
-        // An event queue is as old as the driver: where in it an event stands says nothing of what came just now.
+        // An event queue may have old entries: the index of an event depends on earlier activity.
         "eqe" => fields.retain(|(key, _)| key != "index"),
         "store" if entry.get("eqn").is_some() => fields.retain(|(key, _)| key != "index"),
-        // Which half of which register is a handle; where in it is not.
+        // The half of a register is a handle; the offset in it is not.
         "store" => {
             let offset = entry.get("offset").and_then(hex).unwrap_or(0);
             if offset >= 0x800 {
@@ -116,7 +116,7 @@ fn fields(entry: &Entry) -> Vec<(String, String)> {
                 fields.push(("at".into(), format!("{:#x}", offset & 0xff)));
             }
         }
-        // The number of what a command made is a handle of what it makes.
+        // The number that a command returns is a handle of the created object's class.
         "command" => {
             if let Some(out) = fields.iter_mut().find(|(key, _)| key == "out") {
                 let name = entry.get("name").unwrap_or_default();
@@ -124,7 +124,7 @@ fn fields(entry: &Entry) -> Vec<(String, String)> {
                 out.0 = format!("out.{}", object.to_ascii_lowercase());
             }
         }
-        // What an invalidating send takes back is a key.
+        // The operand of a send with invalidation is a key.
         "cqe" if entry.get("opcode") == Some("0x4") => {
             if let Some(field) = fields.iter_mut().find(|(key, _)| key == "imm_inval_pkey") {
                 field.0 = "rkey".into();
@@ -149,14 +149,14 @@ enum Kind {
 fn kind_of(key: &str) -> Kind {
     let last = key.rsplit('.').next().unwrap_or(key);
     match last {
-        // Told field by field elsewhere, or never written.
+        // Decoded in other fields, or never written.
         "bytes" | "stale" => Kind::Meaningless,
-        // Addresses, and times.
+        // Addresses and times.
         "address" | "va" | "addr" | "start_addr" | "dbr_addr" | "dbr_umem_id" | "timestamp"
         | "page_offset" | "db_record_addr_h" | "db_record_addr_l" => Kind::Meaningless,
-        // How large the pages are that a buffer happened to get, and how many.
+        // Sizes and numbers of the buffer's pages.
         "log_page_size" | "log_wq_pg_sz" | "list" | "translations_octword_size" => Kind::Meaningless,
-        // The driver's own counter.
+        // A counter of the driver.
         "mkey_7_0" => Kind::Meaningless,
         "qpn" | "input_qpn" | "remote_qpn" | "dqpn" | "rqpn" | "qpn_rqn_sqn" | "qp" | "deth_sqpn" => {
             Kind::Handle("queue pair")
@@ -174,10 +174,10 @@ fn kind_of(key: &str) -> Kind {
         "uar" | "uar_page" => Kind::Handle("UAR page"),
         "half" => Kind::Handle("BlueFlame register"),
         "lkey" | "rkey" => Kind::Handle("key"),
-        // Of an element of an indirect key: a whole key.
+        // An element of an indirect key holds a complete key.
         "mkey" if key.starts_with("klm") => Kind::Handle("key"),
         "mkey_index" | "mkey" => Kind::Handle("memory key"),
-        // Programs take them at random.
+        // Programs choose these at random.
         "next_send_psn" | "next_rcv_psn" => Kind::Handle("first sequence number"),
         "counter_set_id" | "q_counter" => Kind::Handle("counter"),
         "tisn" | "tis" | "tirn" | "tir" | "rqtn" | "rqt" => Kind::Handle("Ethernet object"),
@@ -186,7 +186,7 @@ fn kind_of(key: &str) -> Kind {
     }
 }
 
-/// Which handle of the one trace is which of the other, function by function.
+/// Mapping between the handles of both traces, by function.
 #[derive(Default)]
 struct Handles {
     forth: HashMap<(usize, &'static str, String), String>,
@@ -194,7 +194,7 @@ struct Handles {
 }
 
 impl Handles {
-    /// Are these one object? `Some`: no, and why.
+    /// Records that two handles are one object. Returns the reason if they are not.
     fn map(&mut self, function: usize, class: &'static str, left: &str, right: &str) -> Option<String> {
         if is_fixed(class, left) || is_fixed(class, right) {
             return (left != right).then(|| format!("one of them is no {class} of its own"));
@@ -208,7 +208,8 @@ impl Handles {
     }
 }
 
-/// Numbers that mean the same everywhere: none, special queue pairs, multicast, the key that ends a list.
+/// Returns whether a number has the same meaning in every trace: none, special queue pairs,
+/// multicast, the key that ends a list.
 fn is_fixed(class: &str, handle: &str) -> bool {
     match class {
         "queue pair" => matches!(handle, "0x0" | "0x1" | "0xffffff"),
@@ -252,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn another_opcode_is_found_and_shown_with_what_came_before() {
+    fn another_opcode_is_found_and_shown_with_earlier_lines() {
         let other = RUN.replace("name=RDMA_WRITE", "name=RDMA_READ");
         let difference = difference(RUN, &other).unwrap();
         assert_eq!(difference.what, "name is RDMA_WRITE in the first and RDMA_READ in the second");
@@ -305,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_window_is_bound_to_is_compared() {
+    fn the_key_of_a_window_bind_is_compared() {
         let bind = "0 wqe qpn=0x40 name=UMR klm0.byte_count=0x100 klm0.mkey=0x500 klm0.va=0x1000\n";
         assert_eq!(difference(bind, &bind.replace("0x500", "0x700").replace("0x1000", "0x2000")), None);
         assert!(difference(bind, &bind.replace("0x100 ", "0x200 ")).is_some());
@@ -322,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_nobody_wrote_are_left_out_and_those_beside_them_are_not() {
+    fn stale_bytes_are_omitted_and_their_neighbours_are_compared() {
         let first = "0 wqe qpn=0x1 atomic.add=0x5 atomic.stale=0x77\n";
         assert_eq!(difference(first, &first.replace("0x77", "0x88")), None);
         assert!(difference(first, &first.replace("0x5", "0x6")).is_some());

@@ -1,17 +1,17 @@
-//! A function for every kind of line: what it says, in the words of the layout tables.
+//! One function for each kind of line, with the field names of the layout tables.
 //!
-//! | line | says |
+//! | line | contents |
 //! |---|---|
-//! | `command` | a command: its name, how it ended, its fields as `in.`, what it made as `out` |
-//! | `record` | a doorbell record, as it was when its doorbell rang |
+//! | `command` | a command: name, status, input fields as `in.`, created object as `out` |
+//! | `record` | a doorbell record, as read when its doorbell rang |
 //! | `store` | a store into a UAR page |
 //! | `wqe` | a send: its segments |
 //! | `receive` | a receive: its scatter list |
 //! | `cqe`, `eqe` | an entry that the device wrote |
-//! | `complaint` | a rule was broken |
-//! | `mark` | someone says something |
+//! | `complaint` | a broken rule |
+//! | `mark` | a mark of the user |
 //!
-//! Fields that are 0 are left out. Values have no spaces, or stand in quotes.
+//! Fields with value 0 are omitted. Values have no spaces or are quoted.
 
 use std::fmt::Write as _;
 
@@ -19,11 +19,11 @@ use crate::complaint::Rule;
 use crate::layout::iseg::{command_in, command_out};
 use crate::layout::{Part, Table, cq, cqe, dword, eq, eqe, eth, mkey, qp, qword, srq, wqe};
 
-/// The kinds of lines.
+/// Kinds of lines.
 pub const KINDS: &[&str] =
     &["command", "record", "store", "wqe", "receive", "cqe", "eqe", "complaint", "mark"];
 
-/// A command: what came in, what went out.
+/// Formats a command: its input and output.
 pub fn command(name: &str, table: &Table, input: &[u8], output: &[u8]) -> String {
     let mut line = format!("command name={name} opcode={:#x}", command_in::OPCODE.get(input));
     let _ = write!(
@@ -36,25 +36,25 @@ pub fn command(name: &str, table: &Table, input: &[u8], output: &[u8]) -> String
     if let Some(list @ 1..) = input.len().checked_sub(table.size) {
         let _ = write!(line, " in.list={list:#x}");
     }
-    // What such commands make is told in the third dword.
+    // Commands that create an object return its number in the third dword.
     if (name.starts_with("CREATE_") || name.starts_with("ALLOC_")) && command_out::STATUS.get(output) == 0 {
         let _ = write!(line, " out={:#x}", dword(output, 8));
     }
     line
 }
 
-/// Whose doorbell record.
+/// Owner of a doorbell record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queue {
-    /// A queue pair's sends.
+    /// Sends of a queue pair.
     Send,
-    /// A queue pair's receives.
+    /// Receives of a queue pair.
     Receive,
-    /// A shared receive queue's.
+    /// A shared receive queue.
     Shared,
-    /// A completion queue's consumer index.
+    /// Consumer index of a completion queue.
     Completion,
-    /// A completion queue's arm word.
+    /// Arm word of a completion queue.
     Arm,
 }
 
@@ -70,13 +70,13 @@ impl Queue {
     }
 }
 
-/// A doorbell record, as it is read.
+/// Formats a doorbell record.
 pub fn record(queue: Queue, number: u32, value: u32) -> String {
     let (queue, key) = queue.words();
     format!("record queue={queue} {key}={number:#x} value={value:#x}")
 }
 
-/// A store into a UAR page, with what it means there.
+/// Formats a store into a UAR page and its meaning.
 pub fn store(uar: u32, offset: u64, bytes: &[u8]) -> String {
     let mut line = format!("store uar={uar:#x} offset={offset:#x} size={:#x}", bytes.len());
     match (offset, bytes.len()) {
@@ -90,7 +90,8 @@ pub fn store(uar: u32, offset: u64, bytes: &[u8]) -> String {
             let value = dword(bytes, 0);
             let _ = write!(line, " eqn={:#x} index={:#x}", value >> 24, value & 0xff_ffff);
         }
-        // The first 8 bytes of a work request, at the start of a BlueFlame register. Its halves have at least 256 bytes.
+        // The first 8 bytes of a work request, at the start of a half of a BlueFlame register. A
+        // half has at least 256 bytes.
         (0x800.., 8..) if offset.is_multiple_of(0x100) => {
             let _ = write!(
                 line,
@@ -106,20 +107,20 @@ pub fn store(uar: u32, offset: u64, bytes: &[u8]) -> String {
     line
 }
 
-/// What stands between a send's control segment and the rest.
+/// Segment between a send's control segment and the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// Nothing.
+    /// None.
     None,
-    /// A datagram's address vector.
+    /// Address vector of a datagram.
     Datagram,
     /// An XRC shared receive queue.
     Xrc,
-    /// An Ethernet segment, with the headers that are inline.
+    /// Ethernet segment with inline headers.
     Ethernet,
 }
 
-/// A send: `bytes` are its DS × 16 bytes.
+/// Formats a send; `bytes` are its DS × 16 bytes.
 pub fn wqe(qpn: u32, address: Address, bytes: &[u8]) -> String {
     use wqe::ctrl;
     let mut line = format!("wqe qpn={qpn:#x} index={:#x}", ctrl::WQE_INDEX.get(bytes));
@@ -139,7 +140,7 @@ pub fn wqe(qpn: u32, address: Address, bytes: &[u8]) -> String {
             describe(&mut line, "eth.", &wqe::eth::TABLE, head);
             let inlined = wqe::eth::INLINE_HEADER_SIZE.get(head) as usize;
             if !wqe::eth::INSERT_VLAN.is_set(head) {
-                // Two bytes of it are in the segment.
+                // The segment itself holds the first two bytes.
                 take(inlined.saturating_sub(2).next_multiple_of(16));
             }
         }
@@ -160,7 +161,7 @@ pub fn wqe(qpn: u32, address: Address, bytes: &[u8]) -> String {
                     describe(&mut line, &format!("klm{place}."), &wqe::klm::TABLE, klm);
                 }
             } else {
-                // Addresses of pages, or where there are some.
+                // Addresses of pages, or of the list if it is not inline.
                 let _ = write!(line, " list_bytes={:#x} address={}", list.len(), hex(list));
             }
         }
@@ -172,7 +173,7 @@ pub fn wqe(qpn: u32, address: Address, bytes: &[u8]) -> String {
     match opcode {
         COMPARE_SWAP => describe(&mut line, "atomic.", &wqe::atomic::TABLE, take(wqe::atomic::SIZE)),
         FETCH_ADD => {
-            // The second operand is not written: what stands there is what was there.
+            // The second operand is stale: the driver does not write it.
             let operands = take(wqe::atomic::SIZE);
             let _ =
                 write!(line, " atomic.add={:#x} atomic.stale={:#x}", qword(operands, 0), qword(operands, 8));
@@ -184,21 +185,21 @@ pub fn wqe(qpn: u32, address: Address, bytes: &[u8]) -> String {
     line
 }
 
-/// A receive: `list` is its scatter list.
+/// Formats a receive; `list` is its scatter list.
 pub fn receive(queue: Queue, number: u32, index: u32, list: &[u8]) -> String {
     let (queue, key) = queue.words();
     let mut line = format!("receive queue={queue} {key}={number:#x} index={index:#x}");
     for (place, element) in list.chunks(wqe::data::SIZE).enumerate() {
         describe(&mut line, &format!("data{place}."), &wqe::data::TABLE, element);
         if wqe::data::LKEY.get(element) == TERMINATOR && wqe::data::BYTE_COUNT.get(element) == 0 {
-            // What is behind it is whatever was there.
+            // The bytes behind the terminator are stale.
             break;
         }
     }
     line
 }
 
-/// A completion: the entry's last 64 bytes, and how many bytes of payload came with it.
+/// Formats a completion: the last 64 bytes of its entry, and the length of its payload.
 pub fn cqe(cqn: u32, index: u32, entry: &[u8], payload: usize) -> String {
     let mut line = format!("cqe cqn={cqn:#x} index={index:#x}");
     match cqe::cqe::OPCODE.get(entry) {
@@ -211,7 +212,7 @@ pub fn cqe(cqn: u32, index: u32, entry: &[u8], payload: usize) -> String {
     line
 }
 
-/// An event.
+/// Formats an event.
 pub fn eqe(eqn: u32, index: u32, entry: &[u8]) -> String {
     let kind = eqe::eqe::EVENT_TYPE.get(entry);
     let mut line = format!("eqe eqn={eqn:#x} index={index:#x} type={kind:#x}");
@@ -229,12 +230,12 @@ pub fn eqe(eqn: u32, index: u32, entry: &[u8]) -> String {
     line
 }
 
-/// A rule was broken.
+/// Formats a complaint.
 pub fn complaint(rule: Rule, what: &str) -> String {
     format!("complaint rule={rule:?} what={what:?}")
 }
 
-/// Someone says something; a section of the trace begins.
+/// Formats a mark, which begins a section of the trace.
 pub fn mark(text: &str) -> String {
     format!("mark text={text:?}")
 }
@@ -265,10 +266,10 @@ fn opcode_name(opcode: u32) -> &'static str {
     }
 }
 
-/// The key of an element that ends a scatter list.
+/// Key of an element that ends a scatter list.
 const TERMINATOR: u64 = 0x100;
 
-/// Pointers, or inline data.
+/// Appends data segments: pointers or inline data.
 fn data(line: &mut String, mut rest: &[u8]) {
     let mut place = 0;
     while rest.len() >= 4 {
@@ -286,10 +287,10 @@ fn data(line: &mut String, mut rest: &[u8]) {
     }
 }
 
-/// Puts every row that is not 0 behind the line, and those of parts.
-/// A memory key that is a list of others.
+/// Access mode of a memory key that consists of pieces of others.
 const ACCESS_MODE_KLM: u64 = 2;
 
+/// Appends every nonzero row of a table and of the tables of its parts.
 fn describe(line: &mut String, prefix: &str, table: &Table, bytes: &[u8]) {
     for field in table.fields {
         let value = field.get(bytes);
@@ -313,7 +314,7 @@ fn part_name(part: &Part) -> String {
     part.name.to_ascii_lowercase()
 }
 
-/// The table of a part, where it is known what the part is.
+/// Returns the table of a part, if its type is known.
 fn part_table(table: &Table, part: &Part) -> Option<&'static Table> {
     let object = |word: &str| table.name.split('_').any(|part| part == word);
     Some(match part.name {
@@ -356,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_told_with_its_context_and_what_it_made() {
+    fn a_command_is_traced_with_its_context_and_its_object() {
         let mut input = segment(&[(&command_in::OPCODE, 0x500)], qp::create_qp_in::SIZE + 16);
         qp::qpc::PD.set(qp::create_qp_in::QPC.of_mut(&mut input), 7u32);
         qp::ads::RLID
@@ -374,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn stores_are_told_by_what_they_mean() {
+    fn stores_are_traced_with_their_meaning() {
         let doorbell = [0x00, 0x00, 0x05, 0x0a, 0x00, 0x00, 0x47, 0x03];
         assert_eq!(
             store(0x21, 0x900, &doorbell),
@@ -395,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn a_send_is_told_segment_by_segment() {
+    fn a_send_is_traced_segment_by_segment() {
         use wqe::{ctrl, data, datagram, remote_address};
         let control = |opcode: u64, ds: u64| {
             segment(&[(&ctrl::OPCODE, opcode), (&ctrl::WQE_INDEX, 9), (&ctrl::QPN, 7), (&ctrl::DS, ds)], 16)
@@ -427,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_a_guest_wrote_is_told_somehow() {
+    fn arbitrary_bytes_of_a_guest_can_be_traced() {
         for len in 0..80 {
             for byte in [0, 0x12, 0x25, 0x80, 0xff] {
                 let bytes = vec![byte; len];
@@ -455,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn completions_and_events_are_told_by_their_kind() {
+    fn completions_and_events_are_traced_by_kind() {
         let mut entry =
             segment(&[(&cqe::cqe::OPCODE, 2), (&cqe::cqe::QPN, 7), (&cqe::cqe::BYTE_CNT, 64)], 64);
         assert_eq!(

@@ -1,18 +1,18 @@
-//! [`Trace`]: what happened, in lines of text.
+//! [`Trace`]: device activity in lines of text.
 //!
-//! | module | what it is |
+//! | module | contents |
 //! |---|---|
-//! | `format` | a function for every kind of line |
-//! | [`parse`] | lines read back |
-//! | [`compare`] | two traces that should say the same |
+//! | `format` | a function for each kind of line |
+//! | [`parse`] | parses lines |
+//! | [`compare`] | compares two traces |
 //!
-//! A line is the function's number, what kind of line it is, and `key=value` as often as needed:
+//! A line consists of the function's number, the kind of line, and `key=value` pairs:
 //! ```text
-//! 0 store uar=0x21 offset=0x800 size=0x8 index=0x0 opcode=0x8 qpn=0x7 ds=0x3 bytes=0000000800000703
+//! 0 record queue=sq qpn=0x7 value=0x3
 //! ```
-//! No line tells of time, so that two runs that do the same have the same lines.
+//! No line contains a time, so that runs with the same activity have the same lines.
 //!
-//! Invariant: a line is only made where somebody reads it.
+//! Invariant: a line is formatted only if the trace is on.
 
 pub mod compare;
 pub mod format;
@@ -22,7 +22,7 @@ use std::fmt;
 use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Where lines of one function go.
+/// Destination of the lines of one function.
 #[derive(Clone, Default)]
 pub struct Trace {
     function: usize,
@@ -30,22 +30,22 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Lines go nowhere.
+    /// Returns a trace that discards lines.
     pub fn off() -> Self {
         Self::default()
     }
 
-    /// Lines go there. What cannot be written is lost.
+    /// Returns a trace that writes lines to `writer`. Write errors are ignored.
     pub fn to(writer: impl Write + Send + 'static) -> Self {
         Self { function: 0, to: Some(Arc::new(Mutex::new(writer))) }
     }
 
-    /// The same place, for lines of this function.
+    /// Returns a trace with the same destination for another function.
     pub fn of(&self, function: usize) -> Self {
         Self { function, to: self.to.clone() }
     }
 
-    /// One line.
+    /// Writes one line.
     pub fn line(&mut self, text: impl FnOnce() -> String) {
         if let Some(to) = &self.to {
             let mut to = to.lock().unwrap_or_else(PoisonError::into_inner);
@@ -53,7 +53,7 @@ impl Trace {
         }
     }
 
-    /// What was written can be read from now on.
+    /// Flushes buffered lines.
     pub fn flush(&mut self) {
         if let Some(to) = &self.to {
             let _ = to.lock().unwrap_or_else(PoisonError::into_inner).flush();

@@ -1,22 +1,22 @@
-//! [`Entry`]: a line of a trace, read back.
+//! [`Entry`]: a parsed line of a trace.
 
 use std::fmt;
 
-/// A line.
+/// A line of a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its number in the file, from 1 on.
+    /// Line number in the file, from 1.
     pub line: usize,
-    /// Which function it is of.
+    /// Index of the function.
     pub function: usize,
-    /// What kind of line it is.
+    /// Kind of line.
     pub kind: String,
-    /// What it says, in its order.
+    /// Keys and values in the order of the line.
     pub fields: Vec<(String, String)>,
 }
 
 impl Entry {
-    /// What it says under a key.
+    /// Returns the value of a key.
     pub fn get(&self, key: &str) -> Option<&str> {
         self.fields.iter().find(|(known, _)| known == key).map(|(_, value)| value.as_str())
     }
@@ -29,12 +29,12 @@ impl fmt::Display for Entry {
     }
 }
 
-/// A line that is none of a trace.
+/// A malformed line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoEntry {
-    /// Its number, from 1 on.
+    /// Line number, from 1.
     pub line: usize,
-    /// Why it is none.
+    /// Reason.
     pub why: &'static str,
 }
 
@@ -46,10 +46,10 @@ impl fmt::Display for NoEntry {
 
 impl std::error::Error for NoEntry {}
 
-/// Reads a trace.
+/// Parses a trace.
 ///
 /// # Errors
-/// A line is none of a trace.
+/// The first malformed line.
 pub fn parse(text: &str) -> Result<Vec<Entry>, NoEntry> {
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     lines
@@ -61,7 +61,7 @@ pub fn parse(text: &str) -> Result<Vec<Entry>, NoEntry> {
         .collect()
 }
 
-/// The part from a mark with this text to the next mark. `None`: there is no such mark.
+/// Returns the lines from a mark with this text to the next mark. `None`: no such mark exists.
 pub fn section<'a>(entries: &'a [Entry], mark: &str) -> Option<&'a [Entry]> {
     let is_mark = |entry: &Entry| entry.kind == "mark";
     let start = entries.iter().position(|entry| is_mark(entry) && entry.get("text") == Some(mark))? + 1;
@@ -72,7 +72,7 @@ pub fn section<'a>(entries: &'a [Entry], mark: &str) -> Option<&'a [Entry]> {
 
 fn entry(line: &str) -> Result<Entry, &'static str> {
     let (function, rest) = line.trim().split_once(' ').ok_or("no kind")?;
-    let function = function.parse().map_err(|_| "does not begin with a function")?;
+    let function = function.parse().map_err(|_| "does not begin with a function number")?;
     let (kind, mut rest) = rest.split_once(' ').unwrap_or((rest, ""));
     let mut fields = Vec::new();
     while !rest.trim_start().is_empty() {
@@ -93,7 +93,8 @@ fn entry(line: &str) -> Result<Entry, &'static str> {
     Ok(Entry { line: 0, function, kind: kind.to_owned(), fields })
 }
 
-/// What stands before the closing quote, and what follows it. Escapes other than of quotes and backslashes are kept.
+/// Returns the text before the closing quote, and the rest of the line. Only escaped quotes and
+/// backslashes are unescaped.
 fn unquote(text: &str) -> Result<(String, &str), &'static str> {
     let mut value = String::new();
     let mut chars = text.char_indices();
@@ -103,12 +104,12 @@ fn unquote(text: &str) -> Result<(String, &str), &'static str> {
             '\\' => match chars.next() {
                 Some((_, char @ ('"' | '\\' | '\''))) => value.push(char),
                 Some((_, char)) => value.extend(['\\', char]),
-                None => return Err("a quote that does not end"),
+                None => return Err("a quote without an end"),
             },
             char => value.push(char),
         }
     }
-    Err("a quote that does not end")
+    Err("a quote without an end")
 }
 
 #[cfg(test)]
@@ -118,7 +119,7 @@ mod tests {
     use crate::trace::format;
 
     #[test]
-    fn what_was_written_is_read_back() {
+    fn a_written_line_parses_to_its_fields() {
         let line = format!(
             "1 {}\n\n0 {}\n",
             format::record(format::Queue::Send, 7, 3),
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_line_is_told() {
+    fn a_malformed_line_is_reported() {
         for (text, line) in
             [("record queue=sq", 1), ("0 mark text=\"x\n", 1), ("0 mark\n0 record 7", 2), ("0", 1)]
         {
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_section_is_what_stands_between_its_mark_and_the_next() {
+    fn a_section_lasts_from_its_mark_to_the_next() {
         let text = "0 mark text=\"a\"\n0 wqe qpn=0x1\n0 wqe qpn=0x2\n0 mark text=\"b\"\n0 cqe cqn=0x1\n";
         let entries = parse(text).unwrap();
         assert_eq!(section(&entries, "a").unwrap().len(), 2);

@@ -1,4 +1,4 @@
-//! [`MappedBus`]: the guest's memory and its interrupt vectors, as a client sets them up.
+//! [`MappedBus`]: the guest's memory and interrupt vectors, as a client configures them.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -11,19 +11,20 @@ use super::mapping::Mapping;
 use crate::bus::{Bus, BusFault};
 use crate::function::VECTORS;
 
-/// What one function reaches. A clone reaches the same; nothing is there until a client has handed it over.
+/// Memory and interrupts of one function, empty until a client provides them. All clones access the
+/// same.
 #[derive(Clone, Debug, Default)]
 pub struct MappedBus(Rc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// By guest-physical address; they do not overlap.
+    /// Mappings by guest-physical address; they do not overlap.
     memory: RefCell<BTreeMap<u64, Mapping>>,
     vectors: RefCell<[Option<OwnedFd>; VECTORS as usize]>,
 }
 
 impl MappedBus {
-    /// Nothing yet.
+    /// Returns an empty bus.
     pub fn new() -> Self {
         Self::default()
     }
@@ -31,7 +32,8 @@ impl MappedBus {
     /// Maps a part of a file at a guest-physical address.
     ///
     /// # Errors
-    /// There is something already; as [`Mapping::new`].
+    /// `EEXIST` if the range overlaps another mapping; `ENOSPC` beyond the maximum number of
+    /// mappings; `EINVAL` if the range exceeds the address space; otherwise as [`Mapping::new`].
     pub(super) fn map(
         &self,
         file: impl AsFd,
@@ -53,10 +55,10 @@ impl MappedBus {
         Ok(())
     }
 
-    /// Unmaps all that was mapped within a range. There may be nothing.
+    /// Unmaps all mappings within a range, possibly none.
     ///
     /// # Errors
-    /// The range cuts what was mapped at once; nothing is unmapped.
+    /// The range cuts a mapping; nothing is unmapped then.
     pub(super) fn unmap(&self, address: u64, len: u64) -> Result<(), Errno> {
         let end = address.checked_add(len).ok_or(Errno::INVAL)?;
         let mut memory = self.0.memory.borrow_mut();
@@ -80,14 +82,16 @@ impl MappedBus {
         self.0.memory.borrow_mut().clear();
     }
 
-    /// What raising a vector writes to, from now on. `None`: nothing. A vector that is not there is not set up.
+    /// Sets the eventfd that a vector signals; `None` removes it. A vector that does not exist is
+    /// ignored.
     pub(super) fn set_vector(&self, vector: usize, event: Option<OwnedFd>) {
         if let Some(entry) = self.0.vectors.borrow_mut().get_mut(vector) {
             *entry = event;
         }
     }
 
-    /// The bytes of a range in the order of their addresses: each part's mapping, where in it, and how many of them.
+    /// Calls `each` for every part of a range in ascending order, with the part's mapping, its
+    /// offset there, and its position in the range.
     fn pieces<T>(
         &self,
         address: u64,
@@ -109,7 +113,7 @@ impl MappedBus {
         Ok(())
     }
 
-    /// Is all of the range memory that may be written? So that nothing is written where some is not.
+    /// Checks that the whole range is writable memory, so that no part of it is written otherwise.
     fn ensure_writable(&self, address: u64, len: usize) -> Result<(), BusFault> {
         self.pieces(address, len, |mapping, _, _| mapping.is_writable().then_some(()))
     }
@@ -150,13 +154,14 @@ impl Bus for MappedBus {
 
     fn raise(&self, vector: u16) {
         if let Some(Some(event)) = self.0.vectors.borrow().get(usize::from(vector)) {
-            // An eventfd is full after 2^64 - 2 interrupts that nobody took; another file is the client's own fault.
+            // An eventfd is full after 2^64 - 2 unread interrupts; another kind of file is the
+            // client's mistake.
             let _ = rustix::io::write(event, &1u64.to_ne_bytes());
         }
     }
 }
 
-/// Enough for a machine with many regions; a client that maps without end gets no further.
+/// Maximum number of mappings, enough for a machine with many regions; it bounds a hostile client.
 const MAPPINGS: usize = 4096;
 
 #[cfg(test)]
@@ -202,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_overlaps_is_refused_and_what_is_unmapped_is_gone() {
+    fn overlapping_ranges_are_rejected_and_unmapped_ones_are_gone() {
         let file = memfd_create("memory", MemfdFlags::CLOEXEC).unwrap();
         ftruncate(&file, 0x10000).unwrap();
         let bus = MappedBus::new();

@@ -1,9 +1,10 @@
 //! [`Connection`]: a client of one function, message by message.
 //!
-//! Invariant: nothing blocks. A message that is not all there yet waits here; so does an answer for which the socket has no
-//! room, and no further message is read before it is gone.
+//! Invariant: no call blocks. An incomplete message is kept here, and so is an answer for which the
+//! socket has no room; the next message is read after the answer has been sent.
 //!
-//! Invariant: whatever a client sends, it is answered with an error or the connection ends.
+//! Invariant: every message of a client is answered, if necessary with an error, or the connection
+//! ends.
 
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
@@ -27,30 +28,30 @@ pub(super) struct Connection {
     function: usize,
     stream: UnixStream,
     bus: MappedBus,
-    /// It has told which version it speaks.
+    /// Whether the client has sent its version.
     greeted: bool,
-    /// What has come of the next message, and how much of it there will be.
+    /// Received part of the next message, and its expected length.
     message: Vec<u8>,
     wanted: usize,
     files: Vec<OwnedFd>,
-    /// Answers that are not sent yet, and how much of them is.
+    /// Answers, and how much of them was sent.
     out: Vec<u8>,
     sent: usize,
 }
 
-/// Why a connection is over.
+/// Reason for the end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
     /// The client closed it.
     Closed,
-    /// The client sent what is no message.
+    /// The client sent a malformed message.
     Garbage,
     /// The socket failed.
     Failed(Errno),
 }
 
 impl Connection {
-    /// A client of this function. The stream does not block.
+    /// Returns a client of this function. The stream is non-blocking.
     pub(super) fn new(function: usize, stream: UnixStream, bus: MappedBus) -> Self {
         Self {
             function,
@@ -65,23 +66,24 @@ impl Connection {
         }
     }
 
-    /// What to poll.
+    /// Returns the socket to poll.
     pub(super) fn socket(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }
 
-    /// Whether it waits for room in the socket, rather than for a message.
+    /// Returns whether the client waits for room in the socket rather than for a message.
     pub(super) fn is_full(&self) -> bool {
         !self.out.is_empty()
     }
 
-    /// Sends what waits, or takes at most one message and answers it.
+    /// Sends pending answers, or reads and answers at most one message.
     ///
     /// # Errors
     /// The connection is over.
     pub(super) fn step(&mut self, device: &mut impl Device, now: Time) -> Result<(), Ended> {
         if !self.is_full() {
-            // A header, then its body: files come with the first byte of a message, and so belong to the one that is read.
+            // A header, then its body. Files arrive with the first byte of a message and thus
+            // belong to the one being read.
             if !self.fill()? {
                 return Ok(());
             }
@@ -96,7 +98,7 @@ impl Connection {
         self.flush()
     }
 
-    /// Reads on. Is all there that is wanted?
+    /// Reads from the socket. Returns whether all wanted bytes have arrived.
     fn fill(&mut self) -> Result<bool, Ended> {
         while self.message.len() < self.wanted {
             let start = self.message.len();
@@ -212,8 +214,8 @@ impl Connection {
         let flags = body.u32(4)?;
         let (offset, address, len) = (body.u64(8)?, body.u64(16)?, body.u64(24)?);
         match files {
-            // Memory that cannot be mapped, such as a ROM's: the client offers to copy, which is not asked of it. To the
-            // function there is none.
+            // Memory that cannot be mapped, such as a ROM: the client offers to copy it, which the
+            // model does not use. For the function it does not exist.
             [] => {}
             [file] => self.bus.map(file, offset, address, len, flags & dma::WRITE != 0)?,
             _ => return Err(Errno::INVAL),
@@ -234,7 +236,7 @@ impl Connection {
         let (flags, index, start, count) = (body.u32(4)?, body.u32(8)?, body.u32(12)?, body.u32(16)?);
         let none = flags & irqs::DATA_NONE != 0;
         if index != pci::MSIX {
-            // There are no others, and so they can be switched off.
+            // Other kinds of interrupts do not exist, and can therefore be disabled.
             return if index < pci::INTERRUPTS && none && count == 0 {
                 Ok(Vec::new())
             } else {
@@ -246,7 +248,7 @@ impl Connection {
             return Err(Errno::OPNOTSUPP);
         }
         if flags & irqs::DATA_EVENTFD != 0 {
-            // All of the vectors get an event, or, with no file, none any more.
+            // All vectors get an eventfd, or lose theirs if the message has no file.
             if !files.is_empty() && files.len() != count as usize {
                 return Err(Errno::INVAL);
             }
@@ -296,7 +298,7 @@ impl Connection {
     }
 }
 
-/// The head of a REGION_READ's and a REGION_WRITE's body: offset, region, count.
+/// Bytes before the data in REGION_READ and REGION_WRITE: offset, region, count.
 const ACCESS: usize = 16;
 
 fn access(body: Body<'_>) -> Result<(u64, u32, usize), Errno> {

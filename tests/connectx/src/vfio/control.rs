@@ -1,6 +1,7 @@
-//! [`Control`]: who injects faults, line by line.
+//! [`Control`]: a client that injects faults, line by line.
 //!
-//! A line of the fault language comes in, lines go out, of which the last begins with `ok` or `error`.
+//! The client sends a line of the fault language and receives lines, the last of which begins with
+//! `ok` or `error`.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -19,30 +20,30 @@ pub(super) struct Control {
     out: Vec<u8>,
 }
 
-/// The client has gone, or says what is no text.
+/// The client has disconnected or sent invalid UTF-8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Gone;
 
 impl Control {
-    /// A client. The stream does not block.
+    /// Returns a client. The stream is non-blocking.
     pub(super) fn new(stream: UnixStream) -> Self {
         Self { stream, line: Vec::new(), out: Vec::new() }
     }
 
-    /// What to poll.
+    /// Returns the socket to poll.
     pub(super) fn socket(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }
 
-    /// Whether it waits for room in the socket, rather than for a line.
+    /// Returns whether the client waits for room in the socket rather than for a line.
     pub(super) fn is_full(&self) -> bool {
         !self.out.is_empty()
     }
 
-    /// Sends what waits, or takes what has come and answers it.
+    /// Sends pending answers, or reads and answers lines.
     ///
     /// # Errors
-    /// The client is to be forgotten.
+    /// [`Gone`] if the client must be dropped.
     pub(super) fn step(&mut self, device: &mut impl Device, now: Time) -> Result<(), Gone> {
         if !self.is_full() {
             let mut bytes = [0; 1024];
@@ -81,5 +82,5 @@ impl Control {
     }
 }
 
-/// No line is so long.
+/// Maximum length of a line.
 const LONGEST: usize = 4096;

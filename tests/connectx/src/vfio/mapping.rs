@@ -1,24 +1,28 @@
-//! [`Mapping`]: a part of the guest's memory, mapped from the file that the client handed over.
+//! [`Mapping`]: a part of the guest's memory, mapped from a file of the client.
 //!
-//! Invariant: bytes are copied in and out, never borrowed. The guest's processors write the same memory at the same time.
+//! Invariant: bytes are copied, never borrowed, because the guest's processors write the same
+//! memory at the same time.
 //!
-//! Invariant: what is aligned to its size, 4 or 8 bytes, is read and written in one access, so that indices and owner bits
-//! are never seen half written.
+//! Invariant: a value that is aligned to its size, 4 or 8 bytes, is accessed at once, so that
+//! indexes and owner bits are never torn.
 //!
 //! # Ordering
-//! A read is followed by an acquire fence: what a doorbell record counts is read as it was before the record was written.
-//! [`Mapping::publish`] puts a release fence before the last 4 bytes: who sees them sees all that was written before.
+//! An acquire fence follows each read: entries that a doorbell record counts are read no older than
+//! the record. [`Mapping::publish`] issues a release fence before the last 4 bytes: an observer of
+//! those observes all earlier writes.
 //!
 //! # Safety
-//! This is the only file of the crate with unsafe code. It rests on this:
-//! - a `Mapping` owns its range of addresses from `mmap` to its drop, and hands out no pointer and no reference;
+//! This is the only file of the crate with unsafe code. Its proof rests on these facts:
+//! - a `Mapping` owns its range of addresses from `mmap` to its drop, and hands out no pointer and
+//!   no reference;
 //! - every access is within `len`, which is checked in [`Mapping::piece`] for every public method;
-//! - the memory is accessed by atomic operations only, since others write it meanwhile. They are other processes or a guest: within this
-//!   process there is one thread that reaches it, so that accesses of different sizes do not race with each other.
+//! - the memory is accessed only by atomic operations, because others write it at the same time.
+//!   Those are other processes or a guest: in this process only one thread accesses it, so that
+//!   accesses of different sizes do not race.
 //!
-//! What remains: the file's size is checked when it is mapped. A client that shrinks its file afterwards kills this
-//! process (SIGBUS). A guest cannot do that, and QEMU's memory files are sealed against it. A client that is ended while
-//! its memory is mapped does no harm, since the mapping keeps the file.
+//! One case remains: the file's size is checked when it is mapped, and a client that shrinks its
+//! file afterwards kills this process (SIGBUS). A guest cannot do so, and QEMU's memory files are
+//! sealed against it. The end of a client does no harm, because the mapping keeps the file alive.
 
 #![allow(unsafe_code)]
 
@@ -29,7 +33,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// Memory that is mapped.
+/// A range of mapped memory.
 #[derive(Debug)]
 pub(super) struct Mapping {
     base: NonNull<u8>,
@@ -38,10 +42,11 @@ pub(super) struct Mapping {
 }
 
 impl Mapping {
-    /// Maps `len` bytes of a file from `offset` on.
+    /// Maps `len` bytes of a file, from `offset`.
     ///
     /// # Errors
-    /// The range is empty or not all in the file; the kernel refuses it.
+    /// `EINVAL` if the range is empty or exceeds the file or the address space; any errno of
+    /// `fstat` and `mmap`.
     pub(super) fn new(file: impl AsFd, offset: u64, len: u64, writable: bool) -> Result<Self, Errno> {
         let size = u64::try_from(rustix::fs::fstat(&file)?.st_size).map_err(|_| Errno::INVAL)?;
         let end = offset.checked_add(len).ok_or(Errno::INVAL)?;
@@ -51,24 +56,25 @@ impl Mapping {
         }
         let mut protection = ProtFlags::READ;
         protection.set(ProtFlags::WRITE, writable);
-        // SAFETY: the kernel chooses the address, so that nothing that is mapped already is replaced.
+        // SAFETY: the kernel chooses the address, so that nothing that is mapped already is
+        // replaced.
         let base =
             unsafe { rustix::mm::mmap(ptr::null_mut(), len, protection, MapFlags::SHARED, file, offset) }?;
         let base = NonNull::new(base.cast()).ok_or(Errno::NOMEM)?;
         Ok(Self { base, len, writable })
     }
 
-    /// How many bytes it has.
+    /// Returns the length in bytes.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// May it be written?
+    /// Returns whether the memory is writable.
     pub(super) fn is_writable(&self) -> bool {
         self.writable
     }
 
-    /// Copies bytes out, if they are all there.
+    /// Copies bytes out. `None`: the range exceeds the mapping.
     pub(super) fn read(&self, at: usize, into: &mut [u8]) -> Option<()> {
         let place = self.piece(at, into.len())?;
         let mut done = 0;
@@ -81,7 +87,7 @@ impl Mapping {
         Some(())
     }
 
-    /// Copies bytes in, if there is room for all of them.
+    /// Copies bytes in. `None`: the range exceeds the mapping.
     pub(super) fn write(&self, at: usize, from: &[u8]) -> Option<()> {
         let place = self.piece(at, from.len()).filter(|_| self.writable)?;
         let mut done = 0;
@@ -93,7 +99,7 @@ impl Mapping {
         Some(())
     }
 
-    /// As [`write`](Self::write), and who sees the last 4 bytes sees all others.
+    /// Writes as [`write`](Self::write) does; an observer of the last 4 bytes observes all others.
     pub(super) fn publish(&self, at: usize, from: &[u8]) -> Option<()> {
         self.piece(at, from.len())?;
         let (first, last) = from.split_at(from.len().saturating_sub(4));
@@ -102,43 +108,47 @@ impl Mapping {
         self.write(at + first.len(), last)
     }
 
-    /// Where the 8 bytes at `at` are `compare`, puts `swap`; tells what was there. `None`: they are not all there, or not aligned.
+    /// Stores `swap` in the 8 bytes at `at` if they equal `compare`, and returns their previous
+    /// value. `None`: they exceed the mapping or are not aligned.
     pub(super) fn compare_swap(&self, at: usize, compare: u64, swap: u64) -> Option<u64> {
         let (Ok(old) | Err(old)) =
             self.word(at)?.compare_exchange(compare, swap, Ordering::SeqCst, Ordering::SeqCst);
         Some(old)
     }
 
-    /// Adds to the 8 bytes at `at`; tells what was there. `None`: they are not all there, or not aligned.
+    /// Adds to the 8 bytes at `at` and returns their previous value. `None`: they exceed the
+    /// mapping or are not aligned.
     pub(super) fn fetch_add(&self, at: usize, add: u64) -> Option<u64> {
         Some(self.word(at)?.fetch_add(add, Ordering::SeqCst))
     }
 
     fn word(&self, at: usize) -> Option<&AtomicU64> {
         let place = self.piece(at, 8).filter(|place| place.cast::<u64>().is_aligned() && self.writable)?;
-        // SAFETY: `piece` found 8 bytes, they are aligned, they stay mapped as long as `self` is borrowed, and they are only
-        // accessed atomically.
+        // SAFETY: `piece` found 8 bytes, they are aligned, they stay mapped as long as `self` is
+        // borrowed, and they are only accessed atomically.
         Some(unsafe { AtomicU64::from_ptr(place.cast().as_ptr()) })
     }
 
-    /// Where so many bytes from `at` on are, if they are all there.
+    /// Returns the address of `len` bytes at `at`. `None`: they exceed the mapping.
     fn piece(&self, at: usize, len: usize) -> Option<NonNull<u8>> {
         let end = at.checked_add(len)?;
-        // SAFETY: `at` is not above `len`, so that the pointer stays in the mapping or at its end; `len` fits an isize.
+        // SAFETY: `at` is not above `len`, so that the pointer stays in the mapping or at its end;
+        // `len` fits an isize.
         (end <= self.len).then(|| unsafe { self.base.add(at) })
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range came from mmap in `new`, and nothing points into it: no method hands out what outlives a call.
+        // SAFETY: the range came from mmap in `new`, and nothing points into it: no method hands
+        // out what outlives a call.
         let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
         debug_assert!(unmapped.is_ok(), "munmap: {unmapped:?}");
     }
 }
 
-/// Copies the largest aligned unit that fits out of mapped memory, and tells how large it was. `into` is not empty, and as many
-/// bytes are mapped at `from` (the callers have that from `piece`).
+/// Copies the largest aligned unit that fits out of mapped memory, and returns its size. `into` is
+/// not empty, and as many bytes are mapped at `from` (callers have that from `piece`).
 fn load(from: NonNull<u8>, into: &mut [u8]) -> usize {
     match into.len() {
         8.. if from.cast::<u64>().is_aligned() => {
@@ -161,7 +171,7 @@ fn load(from: NonNull<u8>, into: &mut [u8]) -> usize {
     }
 }
 
-/// As [`load`], in the other direction.
+/// Copies as [`load`] does, in the other direction.
 fn store(to: NonNull<u8>, from: &[u8]) -> usize {
     if let Some(bytes) = from.first_chunk().filter(|_| to.cast::<u64>().is_aligned()) {
         // SAFETY: 8 bytes are mapped there, aligned, and only accessed atomically.
@@ -221,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_all_in_the_file_is_not_mapped() {
+    fn a_range_beyond_the_file_is_not_mapped() {
         let file = memory(0x2000);
         for (offset, len) in
             [(0, 0x2001), (0x1000, 0x2000), (0, 0), (u64::MAX - 0xfff, 0x2000), (0x2000, u64::MAX)]
@@ -247,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_mapped_for_reading_is_not_written() {
+    fn a_read_only_mapping_is_not_written() {
         let mapping = Mapping::new(memory(0x1000), 0, 0x1000, false).unwrap();
         assert_eq!(mapping.write(0, &[1]), None);
         assert_eq!(mapping.publish(0, &[1; 8]), None);
@@ -255,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn atomics_want_alignment_and_tell_what_was_there() {
+    fn atomics_require_alignment_and_return_the_previous_value() {
         let mapping = Mapping::new(memory(0x1000), 0, 0x1000, true).unwrap();
         assert_eq!(mapping.fetch_add(8, 5), Some(0));
         assert_eq!(mapping.compare_swap(8, 5, 7), Some(5));

@@ -1,16 +1,16 @@
 //! The front end for QEMU: vfio-user servers, one for each function, and the control socket.
 //!
-//! | module | what it is |
+//! | module | contents |
 //! |---|---|
-//! | `server` | the loop that waits for all sockets and for deadlines |
+//! | `server` | the loop that waits for sockets and deadlines |
 //! | `connection` | a client of one function |
-//! | `protocol` | the messages |
-//! | `control` | who injects faults |
-//! | `bus` | the guest's memory and interrupts |
+//! | `protocol` | messages |
+//! | `control` | clients that inject faults |
+//! | `bus` | guest memory and interrupts |
 //! | `mapping` | mapped memory, the only unsafe code |
 //!
-//! One thread does everything: a client waits at every doorbell for the answer, so that there is nothing to be won by another thread, and
-//! no locks are needed.
+//! One thread serves everything: a client waits for the answer at every doorbell, so another thread
+//! would gain nothing, and no locks are needed.
 //!
 //! # References
 //! QEMU `docs/interop/vfio-user.rst`
@@ -30,23 +30,24 @@ use roce::engine::Time;
 use crate::bus::Bus;
 use crate::fabric::Fabric;
 
-/// What stands behind the sockets.
+/// The device behind the sockets.
 pub trait Device {
-    /// Reads a BAR of a function. The range is in it.
+    /// Reads from a BAR of a function. The range lies within it.
     fn bar_read(&mut self, function: usize, bar: u32, offset: u64, into: &mut [u8], now: Time);
-    /// Writes a BAR of a function. The range is in it.
+    /// Writes to a BAR of a function. The range lies within it.
     fn bar_write(&mut self, function: usize, bar: u32, offset: u64, from: &[u8], now: Time);
-    /// Reads the configuration space of a function. The range is in it.
+    /// Reads from the configuration space of a function. The range lies within it.
     fn config_read(&mut self, function: usize, offset: u64, into: &mut [u8]);
-    /// Writes the configuration space of a function. The range is in it.
+    /// Writes to the configuration space of a function. The range lies within it.
     fn config_write(&mut self, function: usize, offset: u64, from: &[u8]);
-    /// A function is as after power-on.
+    /// Resets a function to its state after power-on.
     fn reset(&mut self, function: usize);
-    /// Something is due.
+    /// Advances time.
     fn expire(&mut self, now: Time);
-    /// When something is due next.
+    /// Returns the time of the next [`expire`](Self::expire).
     fn deadline(&self) -> Option<Time>;
-    /// A line of the fault language, and the answer: lines, of which the last begins with `ok` or `error`.
+    /// Executes a line of the fault language. Returns the answer: lines, the last of which begins
+    /// with `ok` or `error`.
     fn control(&mut self, line: &str, now: Time) -> String;
 }
 

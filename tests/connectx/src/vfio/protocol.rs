@@ -1,14 +1,15 @@
-//! The vfio-user protocol's messages: numbers, the header, bodies as bytes.
+//! Messages of the vfio-user protocol: numbers, header, bodies as bytes.
 //!
-//! A message is a header of 16 bytes and a body; numbers are in the machine's byte order, both sides being on it. Bodies that come in
-//! may be longer than what is known of them.
+//! A message is a header of 16 bytes and a body. Numbers are in the machine's byte order, because
+//! both sides run on it. Received bodies may be longer than the known fields.
 //!
 //! # References
-//! QEMU `docs/interop/vfio-user.rst`; Linux `include/uapi/linux/vfio.h` for what requests and flags mean
+//! QEMU `docs/interop/vfio-user.rst`; Linux `include/uapi/linux/vfio.h` for requests and
+//! flags
 
 use rustix::io::Errno;
 
-/// What a message asks for.
+/// Commands of messages.
 pub(super) mod command {
     pub(crate) const VERSION: u16 = 1;
     pub(crate) const DMA_MAP: u16 = 2;
@@ -22,7 +23,7 @@ pub(super) mod command {
     pub(crate) const DEVICE_RESET: u16 = 13;
 }
 
-/// What a PCI device has: regions and interrupts by fixed numbers.
+/// Regions and interrupts of a PCI device, which have fixed numbers.
 pub(super) mod pci {
     /// BARs 0 to 5, ROM, configuration space, VGA.
     pub(crate) const REGIONS: u32 = 9;
@@ -30,11 +31,11 @@ pub(super) mod pci {
     /// INTx, MSI, MSI-X, errors, requests.
     pub(crate) const INTERRUPTS: u32 = 5;
     pub(crate) const MSIX: u32 = 2;
-    /// It is a PCI device, and it can be reset.
+    /// The device is a PCI device and supports reset.
     pub(crate) const DEVICE_FLAGS: u32 = 1 | 2;
-    /// It can be read and written.
+    /// The region is readable and writable.
     pub(crate) const REGION_FLAGS: u32 = 1 | 2;
-    /// It is told by eventfd.
+    /// The interrupt is signalled by eventfd.
     pub(crate) const INTERRUPT_FLAGS: u32 = 1;
 }
 
@@ -44,7 +45,7 @@ pub(super) mod dma {
     pub(crate) const UNMAP_ALL: u32 = 1 << 1;
 }
 
-/// Bits of DEVICE_SET_IRQS: what the data is, what is done.
+/// Bits of DEVICE_SET_IRQS: type of data, and action.
 pub(super) mod irqs {
     pub(crate) const DATA_NONE: u32 = 1 << 0;
     pub(crate) const DATA_BOOL: u32 = 1 << 1;
@@ -52,19 +53,19 @@ pub(super) mod irqs {
     pub(crate) const ACTION_TRIGGER: u32 = 1 << 5;
 }
 
-/// How many bytes a header has.
+/// Bytes of a header.
 pub(super) const HEADER: usize = 16;
 
-/// How many bytes a REGION_READ or REGION_WRITE may carry, which the client is told.
+/// Maximum bytes of a REGION_READ or REGION_WRITE, as reported to the client.
 pub(super) const MAX_TRANSFER: usize = 1 << 16;
 
-/// How many files may come with a message, which the client is told: QEMU sends no more than 16.
+/// Maximum number of files with a message, as reported to the client; QEMU sends at most 16.
 pub(super) const MAX_FILES: usize = 16;
 
-/// How long a message may be.
+/// Maximum bytes of a message.
 pub(super) const MAX_MESSAGE: usize = MAX_TRANSFER + 4096;
 
-/// The version that this speaks, and what it takes.
+/// Supported protocol version: major, minor.
 pub(super) const VERSION: (u16, u16) = (0, 0);
 
 const REPLY: u32 = 1;
@@ -72,18 +73,19 @@ const TYPE_MASK: u32 = 0xf;
 const NO_REPLY: u32 = 1 << 4;
 const ERROR: u32 = 1 << 5;
 
-/// The head of a message.
+/// Header of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) id: u16,
     pub(super) command: u16,
-    /// With the header.
+    /// Length with the header.
     pub(super) size: usize,
     flags: u32,
 }
 
 impl Header {
-    /// Reads one. `None`: it is no request, or of a size that no message has; what follows cannot be read either.
+    /// Parses a header. `None`: the message is not a request or has an impossible length, and the
+    /// stream cannot be read further.
     pub(super) fn parse(bytes: &[u8; HEADER]) -> Option<Self> {
         let body = Body(bytes);
         let size = usize::try_from(body.u32(4).ok()?).ok()?;
@@ -92,12 +94,12 @@ impl Header {
         (flags & TYPE_MASK == 0 && (HEADER..=MAX_MESSAGE).contains(&size)).then_some(header)
     }
 
-    /// Whether the client waits for an answer.
+    /// Returns whether the client waits for an answer.
     pub(super) fn wants_reply(&self) -> bool {
         self.flags & NO_REPLY == 0
     }
 
-    /// Puts the answer to it behind `out`.
+    /// Appends the answer to `out`.
     pub(super) fn reply(&self, answer: Result<Vec<u8>, Errno>, out: &mut Vec<u8>) {
         let (flags, error, body) = match answer {
             Ok(body) => (REPLY, 0, body),
@@ -111,7 +113,7 @@ impl Header {
     }
 }
 
-/// The body of a message that came in.
+/// Body of a received message.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Body<'a>(pub(super) &'a [u8]);
 
@@ -132,13 +134,13 @@ impl<'a> Body<'a> {
         self.chunk(at).map(u64::from_ne_bytes)
     }
 
-    /// Exactly so many bytes.
+    /// Returns `len` bytes at `at`.
     pub(super) fn bytes(self, at: usize, len: usize) -> Result<&'a [u8], Errno> {
         self.0.get(at..).and_then(|rest| rest.get(..len)).ok_or(Errno::INVAL)
     }
 }
 
-/// The body of an answer: 4-byte numbers, as most of them are.
+/// Returns a body of 4-byte numbers, the usual form of answers.
 pub(super) fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }

@@ -1,10 +1,10 @@
-//! [`Server`]: the loop that waits for every socket, and for what is due.
+//! [`Server`]: the loop that waits for sockets and deadlines.
 //!
 //! ```text
 //! listening ── the client connects ──► connected ── it closes ──► ended      each function
 //! ```
-//! It ends when no client is connected any more and there has been one. A function has one client in its life: QEMU ends
-//! with its guest. Clients of the control socket come and go.
+//! It ends when the last client has disconnected. A function serves one client: QEMU ends with its
+//! guest. Clients of the control socket come and go.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -21,7 +21,7 @@ use super::bus::MappedBus;
 use super::connection::{Connection, Ended};
 use super::control::Control;
 
-/// Sockets of functions and of the control, bound and listening.
+/// Bound and listening sockets of the functions and of the control.
 #[derive(Debug)]
 pub struct Server {
     functions: Vec<Client>,
@@ -30,7 +30,7 @@ pub struct Server {
     start: Instant,
 }
 
-/// A function's client.
+/// Client of a function.
 #[derive(Debug)]
 enum Client {
     Awaited(UnixListener, MappedBus),
@@ -38,14 +38,16 @@ enum Client {
     Gone,
 }
 
-/// How many clients the control socket has at once.
+/// Maximum number of concurrent clients of the control socket.
 const CONTROLS: usize = 16;
 
 impl Server {
-    /// Listens: at a path for each function, whose memory and interrupts its client sets up, and at one for the control.
+    /// Listens at a path for each function, whose client provides memory and interrupts, and at one
+    /// for the control.
     ///
     /// # Errors
-    /// There is something at a path; a socket cannot be made there. The error names the path.
+    /// Any error of binding a socket, notably `AddrInUse` if the path exists; the message names the
+    /// path.
     pub fn listen(functions: Vec<(&Path, MappedBus)>, control: &Path) -> io::Result<Self> {
         Ok(Self {
             functions: functions
@@ -58,15 +60,16 @@ impl Server {
         })
     }
 
-    /// The time that the device is told.
+    /// Returns the time to pass to the device.
     pub fn now(&self) -> Time {
         Time(u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// Serves until every client has gone.
+    /// Serves until every client has disconnected.
     ///
     /// # Errors
-    /// Waiting fails, or a client sent what is no message, which is told after all have gone.
+    /// Any error of polling; `InvalidData` after the last client has left, if a client sent a
+    /// malformed message or its socket failed.
     pub fn run(&mut self, device: &mut impl Device) -> io::Result<()> {
         let mut garbage = None;
         while !self.is_over() {
@@ -104,14 +107,14 @@ impl Server {
 
     fn take_control(&mut self) {
         if let Ok((stream, _)) = self.control.accept() {
-            // Who is one too many finds the connection closed.
+            // A client beyond the limit is disconnected.
             if self.controls.len() < CONTROLS && stream.set_nonblocking(true).is_ok() {
                 self.controls.push(Control::new(stream));
             }
         }
     }
 
-    /// Waits until a socket is ready or something is due.
+    /// Waits until a socket is ready or the deadline has come.
     fn wait(&self, deadline: Option<Time>) -> io::Result<Ready> {
         let mut polled = vec![PollFd::new(&self.control, PollFlags::IN)];
         let events = |full: bool| if full { PollFlags::OUT } else { PollFlags::IN };
@@ -147,7 +150,7 @@ impl Server {
     }
 }
 
-/// Which sockets have something.
+/// Sockets that are ready.
 #[derive(Debug, Default)]
 struct Ready {
     control: bool,
@@ -171,7 +174,7 @@ impl Client {
     fn step(&mut self, function: usize, device: &mut impl Device, now: Time) -> Result<(), Ended> {
         match self {
             Self::Awaited(listener, bus) => {
-                // Who tried to connect may have gone again.
+                // The client may have disconnected before it was accepted.
                 if let Some(stream) = accept(listener) {
                     *self = Self::Here(Connection::new(function, stream, bus.clone()));
                 }
@@ -199,5 +202,5 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
 }
 
 const NANOSECONDS: u64 = 1_000_000_000;
-/// Longer than anyone waits, and short enough for every clock.
+/// Longest wait, short enough for every clock.
 const LONGEST_WAIT: u64 = 3600 * NANOSECONDS;

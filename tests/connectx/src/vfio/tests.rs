@@ -18,11 +18,11 @@ use super::protocol::command;
 use super::{Device, MappedBus, Server};
 use crate::bus::Bus as _;
 
-/// Far beyond what the server takes on a busy machine.
+/// Deadline, far beyond the server's time on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Writing an address to BAR 0 adds 1 to the memory there and raises vector 2; writing to BAR 2 sets a timer; the time
-/// passed is read from BAR 0 at 8.
+/// A store of an address to BAR 0 adds 1 to the memory there and raises vector 2; a store to BAR 2
+/// sets a timer; BAR 0 at 8 reads how often it expired.
 struct Probe {
     buses: Vec<MappedBus>,
     config: [u8; 4096],
@@ -85,7 +85,7 @@ impl Device for Probe {
     }
 }
 
-/// A server in a thread, and where it listens.
+/// A server in a thread, and its paths.
 struct Running {
     directory: PathBuf,
     thread: Option<JoinHandle<std::io::Result<u32>>>,
@@ -173,7 +173,7 @@ impl Client {
         sendmsg(&self.stream, &[IoSlice::new(message)], &mut control, SendFlags::empty()).unwrap();
     }
 
-    /// The answer's body, or the error.
+    /// Returns the answer's body, or the error.
     fn answer(&mut self) -> Result<Vec<u8>, i32> {
         let mut header = [0; 16];
         self.stream.read_exact(&mut header).unwrap();
@@ -232,7 +232,7 @@ fn memory(len: u64) -> OwnedFd {
     file
 }
 
-/// How often it was raised; waits for the first time.
+/// Returns how often the event was raised, after the first time.
 fn raised(event: &OwnedFd) -> u64 {
     let limit = Timespec::try_from(PATIENCE).unwrap();
     let ready = poll(&mut [PollFd::new(event, PollFlags::IN)], Some(&limit)).unwrap();
@@ -342,7 +342,7 @@ fn vectors_are_set_up_triggered_and_taken_away() {
     client.set_irqs([20, 1 | 32, 2, 0, 0], &[]).unwrap();
     client.set_irqs([20, 1 | 32, 2, 0, 8], &[]).unwrap();
     assert!(rustix::io::read(&events[0], &mut count).is_err());
-    // What is not there.
+    // Objects that do not exist.
     for wrong in
         [[20, 4 | 32, 2, 7, 2], [20, 4 | 32, 2, u32::MAX, 2], [20, 4 | 32, 9, 0, 1], [20, 32, 2, 0, 1]]
     {
@@ -379,13 +379,13 @@ fn accesses_outside_of_regions_are_refused() {
     ] {
         assert_eq!(client.read(region, offset, count), Err(EINVAL), "{region} {offset:#x} {count}");
     }
-    // A count without the bytes.
+    // A count without its bytes.
     let body = [&longs(&[0])[..], &words(&[0, 8]), &[1; 4]].concat();
     assert_eq!(client.call(command::REGION_WRITE, &body, &[]), Err(EINVAL));
 }
 
 #[test]
-fn what_is_due_happens_while_nobody_says_anything() {
+fn deadlines_are_met_without_messages() {
     let running = Running::start(1);
     let mut client = Client::greeted(&running.path("0"));
     let event = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
@@ -396,7 +396,7 @@ fn what_is_due_happens_while_nobody_says_anything() {
 }
 
 #[test]
-fn a_message_in_pieces_is_a_message_and_waits_for_nobody_else() {
+fn a_message_in_pieces_is_a_message_and_blocks_no_other_client() {
     let running = Running::start(2);
     let mut slow = Client::greeted(&running.path("0"));
     let mut other = Client::greeted(&running.path("1"));
@@ -410,7 +410,7 @@ fn a_message_in_pieces_is_a_message_and_waits_for_nobody_else() {
 }
 
 #[test]
-fn what_wants_no_reply_gets_none() {
+fn a_message_without_a_reply_flag_gets_no_answer() {
     let running = Running::start(1);
     let mut client = Client::greeted(&running.path("0"));
     let message = client.message(command::DEVICE_RESET, 1 << 4, &[]);
@@ -449,7 +449,7 @@ fn unknown_requests_and_short_ones_are_refused_and_the_next_is_served() {
 }
 
 #[test]
-fn what_is_no_message_ends_the_connection_and_is_told_at_the_end() {
+fn a_malformed_message_ends_the_connection_and_is_reported_at_the_end() {
     for header in [[0u32, 4, 0, 0], [0, u32::MAX, 0, 0], [0, 16, 1, 0]] {
         let running = Running::start(1);
         let mut client = Client::new(&running.path("0"));
@@ -483,7 +483,7 @@ fn a_line_of_the_control_socket_is_answered_in_lines() {
         lines.by_ref().take(4).collect::<Vec<_>>(),
         ["you said", "ok port down", "you said", "ok list"]
     );
-    // One that never ends its line is left.
+    // A client that never ends its line is ignored.
     let endless = UnixStream::connect(running.path("control")).unwrap();
     endless.set_read_timeout(Some(PATIENCE)).unwrap();
     let _ = (&endless).write_all(&[b'x'; 5000]);

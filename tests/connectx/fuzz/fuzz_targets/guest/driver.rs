@@ -1,6 +1,7 @@
-//! [`Driver`]: what brings a function so far that a guest's mistakes go deep: booted, with queue pairs that are connected.
+//! [`Driver`]: brings functions into a state in which a guest's mistakes reach deep code: booted,
+//! with connected queue pairs.
 //!
-//! It says nothing of what the model answers: a command before may have been any.
+//! It makes no assumption about the model's answers, because earlier commands are arbitrary.
 
 use connectx_model::bus::{Bus as _, PlainBus};
 use connectx_model::fabric::Fabric;
@@ -16,7 +17,7 @@ use connectx_model::port::PortKind;
 use connectx_model::trace::Trace;
 use roce::engine::Time;
 
-/// How much memory there is.
+/// Bytes of memory.
 pub const MEMORY: u64 = 1 << 20;
 const PAGE: u64 = 0x1000;
 const COMMANDS: u64 = 0x1000;
@@ -25,20 +26,20 @@ const OUTPUT: u64 = 0x4_0000;
 const BOXES: u64 = 32;
 const STEP: u64 = 0x400;
 const EVENTS: u64 = 0x6_0000;
-/// Where queues are, a page each.
+/// Address of the queues, one page each.
 const QUEUES: u64 = 0x8_0000;
 const QUEUE_PAGES: u64 = 32;
-/// Doorbell records, 16 bytes each.
+/// Address of the doorbell records, 16 bytes each.
 const RECORDS: u64 = 0xc_0000;
-/// What is sent and received.
+/// Address of payload.
 pub const DATA: u64 = 0xd_0000;
 
-/// A queue pair that was made.
+/// A created queue pair.
 #[derive(Clone, Copy, Debug)]
 pub struct Pair {
     pub qpn: u32,
     pub function: usize,
-    /// The page of its queues: receives first, 1 KiB of each.
+    /// Page of its queues: 1 KiB of receives, then 1 KiB of sends.
     pub buffer: u64,
     pub record: u64,
     pub head: u16,
@@ -58,7 +59,7 @@ pub struct Driver {
     pub keys: [u32; 2],
     pub cqns: Vec<u32>,
     pub pairs: Vec<Pair>,
-    /// What commands answered last.
+    /// Results of the last commands.
     pub handles: Vec<u32>,
     queues: u64,
     records: u64,
@@ -66,7 +67,7 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Functions as after power-on.
+    /// Returns functions after power-on.
     pub fn new(port: PortKind, functions: usize) -> Self {
         let bus = PlainBus::new(MEMORY as usize);
         let made = (0..functions).map(|index| {
@@ -95,11 +96,11 @@ impl Driver {
     }
 
     pub fn poke(&self, address: u64, bytes: &[u8]) {
-        // Outside of memory, that is what it is to the guest as well.
+        // An address outside of memory is a fault for the guest too.
         let _ = self.bus.write(address % MEMORY, bytes);
     }
 
-    /// A page for a queue; they come around.
+    /// Returns a page for a queue; pages are reused in turn.
     pub fn page(&mut self) -> u64 {
         self.queues += 1;
         QUEUES + self.queues % QUEUE_PAGES * PAGE
@@ -110,7 +111,7 @@ impl Driver {
         RECORDS + self.records % 0x400 * 16
     }
 
-    /// From power-on to event queues.
+    /// Boots a function up to its event queues.
     pub fn boot(&mut self, function: usize) {
         let queue = COMMANDS + function as u64 * PAGE;
         self.store(function, initial_seg::CMDQ_PHY_ADDR_63_32.dword as u64, &[0; 4]);
@@ -120,7 +121,7 @@ impl Driver {
         for when in [1, 2] {
             let wanted = dword(&self.command(function, &with(input(0x107, 0x10), 4, when)), 12).min(1024);
             let mut give = with(with(input(0x108, 0x10), 4, 1), 12, wanted);
-            // The device keeps them to itself: there need not be any.
+            // The device does not access these pages, so they need not exist.
             let first = MEMORY + (function as u64 * 2 + u64::from(when)) * 1024 * PAGE;
             give.extend((0..u64::from(wanted)).flat_map(|page| (first + page * PAGE).to_be_bytes()));
             self.command(function, &give);
@@ -176,7 +177,7 @@ impl Driver {
         self.made(function, &request);
     }
 
-    /// A queue pair of 16 blocks and 16 receives of 64 bytes, in RESET.
+    /// Creates a queue pair of 16 blocks and 16 receives of 64 bytes, in RESET.
     pub fn create_qp(&mut self, function: usize, service: u32, cqn: u32, rq: (u32, u32)) -> Pair {
         let (buffer, record) = (self.page(), self.record());
         let mut request = input(0x500, create_qp_in::PAS);
@@ -204,7 +205,7 @@ impl Driver {
         pair
     }
 
-    /// From RESET to RTS, connected with another.
+    /// Moves a queue pair from RESET to RTS, connected with another.
     pub fn connect(&mut self, pair: Pair, service: u32, to: Pair) {
         let mut context = [0; qpc::SIZE];
         qpc::PM_STATE.set(&mut context, 3u32);
@@ -226,7 +227,7 @@ impl Driver {
         let path = qpc::PRIMARY_ADDRESS_PATH.of_mut(&mut context);
         ads::VHCA_PORT_NUM.set(path, 1u32);
         if service != 2 {
-            // The first function's local id is 1, and the next one's follows.
+            // The first function's LID is 1; the others follow.
             ads::RLID.set(path, to.function as u32 + 1);
             qpc::REMOTE_QPN.set(&mut context, to.qpn);
             qpc::NEXT_RCV_PSN.set(&mut context, 7u32);
@@ -254,17 +255,17 @@ impl Driver {
         self.command(pair.function, &request);
     }
 
-    /// The number of what a command has made.
+    /// Returns the number of the object that a command has created.
     pub fn made(&mut self, function: usize, request: &[u8]) -> u32 {
         dword(&self.command(function, request), 8) & 0xff_ffff
     }
 
-    /// Has a command carried out, and gives the first 16 bytes of its output.
+    /// Executes a command and returns the first 16 bytes of its output.
     pub fn command(&mut self, function: usize, request: &[u8]) -> [u8; 16] {
         self.command_as(function, request, 0x400, |_| {})
     }
 
-    /// The same, with an entry that was changed.
+    /// Executes a command with a modified entry.
     pub fn command_as(
         &mut self,
         function: usize,
@@ -317,13 +318,13 @@ impl Driver {
         self.poke(base + place * STEP, &block);
     }
 
-    /// A doorbell register of a function's UAR page.
+    /// Returns the offset of a doorbell register in a function's UAR page.
     pub fn uar(&self, function: usize) -> u64 {
         u64::from(self.uars[function]) * UAR_SIZE
     }
 }
 
-/// An input of so many bytes, all 0 but for the opcode.
+/// Returns an input of this length, all 0 except the opcode.
 pub fn input(opcode: u16, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     command_in::OPCODE.set(&mut bytes, opcode);

@@ -1,4 +1,5 @@
-//! Input is a program: what a guest does, an action after the other. Most of what it names exists, so that mistakes go deep.
+//! Interprets the input as a program: a sequence of a guest's actions. Most objects that it names
+//! exist, so that mistakes reach deep code.
 
 use connectx_model::layout::Table;
 use connectx_model::layout::iseg::command_entry;
@@ -8,7 +9,7 @@ use connectx_model::port::PortKind;
 
 use crate::driver::{DATA, Driver, MEMORY, Pair, input};
 
-/// The bytes that are left; zeros when there are none.
+/// The remaining bytes, followed by zeros.
 struct Input<'a>(&'a [u8]);
 
 impl Input<'_> {
@@ -35,7 +36,7 @@ impl Input<'_> {
         list.get(place % list.len().max(1)).copied()
     }
 
-    /// A number that may mean something.
+    /// Returns a number that may have a meaning.
     fn value(&mut self, driver: &Driver) -> u64 {
         match self.byte() % 8 {
             0 => 0,
@@ -53,14 +54,14 @@ impl Input<'_> {
         }
     }
 
-    /// An address that is mostly memory.
+    /// Returns an address that is usually in memory.
     fn place(&mut self) -> u64 {
         let address = u64::from(self.word()) % (MEMORY + 0x1000);
         if self.byte() % 4 == 0 { address } else { address & !0xfff }
     }
 }
 
-/// Runs a program.
+/// Executes a program.
 pub fn run(bytes: &[u8]) {
     let mut input = Input(bytes);
     let how = input.byte();
@@ -79,7 +80,7 @@ pub fn run(bytes: &[u8]) {
         }
         act(&mut driver, &mut input, functions);
     }
-    // Whatever it did, the model goes on: time passes, registers are read.
+    // The model keeps working after any program: time passes, registers are read.
     for _ in 0..8 {
         let Some(due) = driver.fabric.deadline() else { break };
         driver.now = driver.now.max(due);
@@ -87,17 +88,17 @@ pub fn run(bytes: &[u8]) {
     }
     let list = driver.fabric.control("list", driver.now);
     let complaints = driver.fabric.take_complaints();
-    // How far a program gets can be seen.
+    // Shows how far a program gets.
     if std::env::var_os("CONNECTX_SHOW").is_some() {
         complaints.iter().for_each(|complaint| eprintln!("{complaint}"));
         eprintln!("{list}");
     }
 }
 
-/// A program's longest.
+/// Maximum length of a program.
 const ACTIONS: usize = 200;
 
-/// Two queue pairs, connected with each other.
+/// Creates two queue pairs that are connected with each other.
 fn pairs(driver: &mut Driver, input: &mut Input<'_>) {
     let service = input.of(&[0, 0, 1, 2, 3]).unwrap_or(0);
     let last = usize::from(driver.fabric.len() > 1);
@@ -148,7 +149,7 @@ fn act(driver: &mut Driver, input: &mut Input<'_>, functions: usize) {
         8..=13 => post(driver, input),
         14 => receive(driver, input),
         15 => {
-            // Arms a completion queue, in whatever order.
+            // Arms a completion queue, in any order.
             let cqn = input.of(&driver.cqns).unwrap_or(1);
             let word = input.word();
             let register = driver.uar(function) + 0x20;
@@ -181,7 +182,7 @@ fn act(driver: &mut Driver, input: &mut Input<'_>, functions: usize) {
             _ => pairs(driver, input),
         },
         _ => {
-            // An event queue's consumer index.
+            // Consumer index of an event queue.
             let register = driver.uar(function) + if input.byte() & 1 == 0 { 0x40 } else { 0x48 };
             let value = driver.eqns[function] << 24 | input.word() & 0xff_ffff;
             driver.store(function, register, &value.to_be_bytes());
@@ -189,7 +190,7 @@ fn act(driver: &mut Driver, input: &mut Input<'_>, functions: usize) {
     }
 }
 
-/// What tests inject.
+/// Faults to inject.
 const LINES: &[&str] = &[
     "events hold",
     "events release",
@@ -209,7 +210,7 @@ const LINES: &[&str] = &[
     "complaints take",
 ];
 
-/// A work request, with something wrong in it now and then, or not at all.
+/// Posts a work request, usually with at most one mistake.
 fn post(driver: &mut Driver, input: &mut Input<'_>) {
     let Some(mut pair) = pick(driver, input) else { return };
     let opcode =
@@ -324,7 +325,7 @@ fn srqn(number: u32) -> [u8; 16] {
     segment
 }
 
-/// A command out of its table, with fields and bytes that the program chooses.
+/// Executes a command from its table, with fields and bytes that the program selects.
 fn command(driver: &mut Driver, input_bytes: &mut Input<'_>, function: usize) {
     let Some((opcode, table)) = input_bytes.of(COMMANDS) else { return };
     let mut request = input(opcode, table.size);

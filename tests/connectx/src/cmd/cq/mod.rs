@@ -1,11 +1,13 @@
 //! Completion queues: CREATE_CQ, DESTROY_CQ, QUERY_CQ, MODIFY_CQ.
 //!
-//! Resizing: the old buffer gets one last entry, which says so ([`RESIZE`]); all that completes afterwards goes to the new one, where
-//! it left off. Who reads moves the entries before that last one over, each one place on, and the places meet:
+//! A resize ends the old buffer with an entry that announces the resize ([`RESIZE`]). Later
+//! completions go to the new buffer, whose producer index continues from the old one. The reader
+//! copies the unread entries before the resize entry to the new buffer, each one place further, so
+//! that they end right before the device's next entry:
 //!
 //! ```text
 //! old: … c c+1 … p-1 [resize at p]           new: … c+1 … p   p+1 ◄── next entry of the device
-//!        └──── moved one on ────────────────────► └──────┘
+//!        └──── moved by one ────────────────────► └──────┘
 //! ```
 
 use super::context::{bad, buffer, busy, doorbell_record, list_bytes, missing, none_of, reserved};
@@ -20,7 +22,7 @@ use crate::layout::cq::{
 use crate::layout::cqe::cqe;
 use crate::layout::put;
 
-/// The opcode of the last entry of a buffer that is left.
+/// Opcode of the last entry of an abandoned buffer.
 const RESIZE: u32 = 5;
 
 pub(super) fn create<B: Bus>(
@@ -45,7 +47,7 @@ pub(super) fn create<B: Bus>(
         &context,
     )?;
     if cqc::STATUS.is_set(&context) || cqc::ST.is_set(&context) {
-        return Err(bad("a new completion queue has a state"));
+        return Err(bad("the context of a new completion queue has a state"));
     }
     let uar = cqc::UAR_PAGE.get32(&context);
     core.needs_uar(uar)?;
@@ -86,13 +88,13 @@ pub(super) fn create<B: Bus>(
     Ok(())
 }
 
-/// How many entries, log 2, and how many bytes each.
+/// Returns the number of entries, log2, and the bytes of an entry.
 fn size<B: Bus>(core: &Core<B>, context: &[u8]) -> Result<(u32, u64), Refusal> {
     let log_size = cqc::LOG_CQ_SIZE.get32(context);
     core.at_most("entries", log_size, cmd_hca_cap::LOG_MAX_CQ_SZ)?;
     match cqc::CQE_SZ.get(context) {
         0 => Ok((log_size, 64)),
-        // Padded ones differ in how they are written, not in where.
+        // Padded entries differ in the way they are written, not in their positions.
         1 | 2 => Ok((log_size, 128)),
         other => Err(bad(format!("entry size {other}"))),
     }
@@ -103,7 +105,7 @@ pub(super) fn destroy<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut 
     core.needs_cq(cqn)?;
     let users = core.cqs.get(&cqn).map_or(0, |cq| cq.users);
     if users > 0 {
-        return Err(busy(format!("{users} queues complete on completion queue {cqn:#x}")));
+        return Err(busy(format!("completion queue {cqn:#x} is in use by {users} queues")));
     }
     core.cqs.remove(&cqn);
     core.cqns.give_back(cqn);
@@ -117,7 +119,7 @@ pub(super) fn destroy<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut 
 const ST_SOLICITED_ARMED: u32 = 0x6;
 const ST_ARMED: u32 = 0x9;
 const ST_FIRED: u32 = 0xa;
-/// The status of one that has overrun.
+/// Status of a completion queue that has overrun.
 const STATUS_OVERFLOW: u32 = 0x9;
 
 pub(super) fn query<B: Bus>(
@@ -145,7 +147,8 @@ pub(super) fn query<B: Bus>(
     Ok(())
 }
 
-/// The consumer index as the doorbell record has it; what it was when it cannot be read.
+/// Returns the consumer index in the doorbell record; its last known value if the record cannot be
+/// read.
 fn consumer<B: Bus>(bus: &B, cq: &Cq) -> u32 {
     let mut word = [0; 4];
     match bus.read(cq.doorbell_record, &mut word) {
@@ -154,12 +157,12 @@ fn consumer<B: Bus>(bus: &B, cq: &Cq) -> u32 {
     }
 }
 
-/// What MODIFY_CQ changes: period, count, overrun, period mode.
+/// Fields that MODIFY_CQ changes: period, count, overrun, period mode.
 const MODIFY_PERIOD: u32 = 1 << 0;
 const MODIFY_COUNT: u32 = 1 << 1;
 const MODIFY_OVERRUN: u32 = 1 << 2;
 const MODIFY_PERIOD_MODE: u32 = 1 << 4;
-/// What a resize changes: size, page offset, page size; always together.
+/// Fields that a resize changes, always together: size, page offset, page size.
 const RESIZE_ALL: u32 = 7;
 
 pub(super) fn modify<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
@@ -174,7 +177,7 @@ pub(super) fn modify<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [
     }
     let known = MODIFY_PERIOD | MODIFY_COUNT | MODIFY_OVERRUN | MODIFY_PERIOD_MODE;
     if select & !known != 0 || input.len() > modify_cq_in::PAS {
-        return Err(bad(format!("changes {select:#x}, {} bytes", input.len())));
+        return Err(bad(format!("a change of fields {select:#x} with {} bytes of input", input.len())));
     }
     let Some(cq) = core.cqs.get_mut(&cqn) else { return Err(missing("the completion queue")) };
     let changes = [
@@ -192,7 +195,7 @@ pub(super) fn modify<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [
 
 fn resize<B: Bus>(function: &mut Function<B>, cqn: u32, select: u32, input: &[u8]) -> Result<(), Refusal> {
     if select != RESIZE_ALL {
-        return Err(bad(format!("a resize that changes {select:#x}")));
+        return Err(bad(format!("a resize with field select {select:#x}")));
     }
     let core = &mut function.core;
     let context = modify_cq_in::CQ_CONTEXT.of(input);
@@ -212,12 +215,13 @@ fn resize<B: Bus>(function: &mut Function<B>, cqn: u32, select: u32, input: &[u8
     if cq.in_error {
         return Err(Refusal::fair(Status::BadResourceState));
     }
-    // A user may ask for less than has completed, and may have let the queue fill up.
+    // A user may request a size below the number of waiting entries, and may have let the queue
+    // fill up.
     let waiting = u64::from(cq.producer.wrapping_sub(consumer(&core.bus, cq)) & 0x00ff_ffff);
     if waiting + 1 > 1 << log_size || waiting + 1 > 1 << cq.log_size {
         return Err(Refusal::fair(Status::BadCqSize));
     }
-    // The last entry of the buffer that is left. Nobody is woken for it.
+    // The last entry of the abandoned buffer causes no event.
     let mut last = [0; cqe::SIZE];
     cqe::OPCODE.set(&mut last, RESIZE);
     core.put(cqn, &mut last, &[]).map_err(|_| Refusal::fair(Status::InternalError))?;

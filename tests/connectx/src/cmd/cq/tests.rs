@@ -1,4 +1,4 @@
-//! Completion queues made, asked for, changed, resized, destroyed, refused.
+//! Completion queues: creation, queries, changes, resizing, destruction, rejections.
 
 use super::*;
 use crate::cmd::bench::{Bench, input, naming};
@@ -7,7 +7,7 @@ use crate::layout::hca::{alloc_uar_out, dealloc_uar_in};
 use crate::layout::{Field, qword};
 use crate::port::PortKind;
 
-/// A field of the context, and what it is to be.
+/// A field of the context and its new value.
 type Change = (Field, u64);
 
 fn with(input: &[u8], changes: &[Change]) -> Vec<u8> {
@@ -18,7 +18,7 @@ fn with(input: &[u8], changes: &[Change]) -> Vec<u8> {
     input
 }
 
-/// What MODIFY_CQ takes to move into a new buffer.
+/// Returns input of MODIFY_CQ that moves the queue to a new buffer.
 fn resize_to(bench: &mut Bench, cqn: u32, log_size: u32, entry_size: usize) -> Vec<u8> {
     let mut input = input(0x403, modify_cq_in::PAS);
     modify_cq_in::OP_MOD.set(&mut input, 1u32);
@@ -44,7 +44,7 @@ fn memory_that_is_registered_elsewhere_is_not_offered() {
 }
 
 #[test]
-fn a_queue_is_what_its_context_says() {
+fn a_queue_has_the_attributes_of_its_context() {
     let mut bench = Bench::new(PortKind::Ib);
     let create = bench.create_cq(7, 128);
     let create = with(&create, &[(cqc::OI, 1), (cqc::CQ_PERIOD, 5)]);
@@ -69,7 +69,7 @@ fn a_queue_is_what_its_context_says() {
 #[test]
 fn a_queue_of_64_bytes_may_begin_inside_of_a_page() {
     let mut bench = Bench::new(PortKind::Ib);
-    // 63 of 64 parts into the first page: 64 bytes there, the rest in the next one.
+    // At 63/64 of the first page: 64 bytes there, the rest in the next page.
     let mut create = with(&bench.create_cq(1, 64), &[(cqc::PAGE_OFFSET, 63)]);
     create.extend(bench.pages(1));
     let cqn = made(&mut bench, &create);
@@ -150,7 +150,7 @@ fn the_old_buffer_ends_with_a_resize_entry_and_the_new_one_goes_on() {
         let mut bench = Bench::new(PortKind::Ib);
         let create = bench.create_cq(2, entry_size);
         let cqn = made(&mut bench, &create);
-        // In its second turn: the owner bit of the last slot is set.
+        // In the second turn the owner bit of the last slot is set.
         let cq = bench.function.core.cqs.get_mut(&cqn).unwrap();
         cq.producer = 7;
         let record = cq.doorbell_record;
@@ -189,7 +189,7 @@ fn the_owner_bit_of_a_resize_entry_is_that_of_its_turn() {
 }
 
 #[test]
-fn a_buffer_that_is_too_small_for_what_waits_is_what_its_user_asked_for() {
+fn a_buffer_too_small_for_waiting_entries_breaks_no_rule() {
     let mut bench = Bench::new(PortKind::Ib);
     let create = bench.create_cq(4, 64);
     let cqn = made(&mut bench, &create);

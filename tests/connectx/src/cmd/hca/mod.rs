@@ -1,4 +1,4 @@
-//! Life of the function, and what belongs to it as a whole.
+//! Life of the function, and objects that belong to it as a whole.
 //!
 //! ```text
 //! Disabled ──ENABLE_HCA──► Enabled ──INIT_HCA──► Initialised
@@ -6,8 +6,8 @@
 //!    └──────DISABLE_HCA─────┘    └───TEARDOWN_HCA───┘
 //! ```
 //!
-//! Pages: the function asks for some at boot and some more before INIT_HCA, keeps them while it is initialised, and gives
-//! them back, when asked, before DISABLE_HCA. It stores nothing in them.
+//! The function requests pages at boot and more before INIT_HCA, keeps them while it is
+//! initialised, and returns them on request before DISABLE_HCA. It stores nothing in them.
 //!
 //! Invariant: objects exist only while the function is initialised.
 
@@ -22,7 +22,7 @@ use crate::layout::{hca, put, qword};
 
 use super::refusal::{Refusal, Status};
 
-/// How far the function is.
+/// Stage of the function's life.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Stage {
     #[default]
@@ -41,14 +41,14 @@ impl fmt::Display for Stage {
     }
 }
 
-/// What belongs to the function as a whole.
+/// State that belongs to the function as a whole.
 #[derive(Debug)]
 pub(crate) struct Hca {
     pub(crate) stage: Stage,
     issi: u32,
-    /// Pages that the driver gave, guest-physical.
+    /// Pages from the driver, by guest-physical address.
     pages: BTreeSet<u64>,
-    /// Numbers of UAR pages: which page of BAR 0.
+    /// Allocated UAR pages, by page number in BAR 0.
     pub(crate) uars: Ids,
     pub(crate) eqns: Ids,
     pub(crate) counters: Ids,
@@ -60,7 +60,7 @@ impl Default for Hca {
             stage: Stage::Disabled,
             issi: 0,
             pages: BTreeSet::new(),
-            // The initialisation segment takes the first pages.
+            // The initialisation segment occupies the first pages.
             uars: Ids::new((ISEG_SIZE / UAR_SIZE) as u32..=(BAR0_SIZE / UAR_SIZE) as u32 - 1),
             eqns: Ids::new(1..=127),
             counters: Ids::new(1..=255),
@@ -69,23 +69,23 @@ impl Default for Hca {
 }
 
 impl Hca {
-    /// Numbers are given anew. Pages stay.
+    /// Frees all numbers. Pages remain.
     pub(crate) fn drop_objects(&mut self) {
         let Self { stage, issi, pages, .. } = std::mem::take(self);
         *self = Self { stage, issi, pages, ..Self::default() };
     }
 }
 
-/// Pages that are needed before anything else.
+/// Pages required at boot.
 const BOOT_PAGES: usize = 4;
-/// Pages that are needed before INIT_HCA.
+/// Additional pages required before INIT_HCA.
 const INIT_PAGES: usize = 12;
-/// More than any driver gives without being asked.
+/// Maximum number of pages, more than any driver gives without a request.
 const MAX_PAGES: usize = 1024;
-/// The interface step that is used: the one of all drivers of today.
+/// Highest supported interface step, the one that current drivers use.
 const MAX_ISSI: u32 = 1;
 
-/// Another function's number: there is only this one, number 0.
+/// Rejects the number of another function: only number 0 exists.
 fn own_function(number: u64) -> Result<(), Refusal> {
     if number == 0 {
         return Ok(());
@@ -111,7 +111,7 @@ pub(super) fn disable_hca<B: Bus>(
     own_function(hca::disable_hca_in::FUNCTION_ID.get(input))?;
     let hca = &mut function.core.hca;
     if !hca.pages.is_empty() {
-        let what = format!("{} pages were not taken back", hca.pages.len());
+        let what = format!("the driver has not reclaimed {} pages", hca.pages.len());
         return Err(Refusal::broken(Status::BadSysState, Rule::CommandBusy, what));
     }
     *hca = Hca::default();
@@ -121,7 +121,8 @@ pub(super) fn disable_hca<B: Bus>(
 pub(super) fn init_hca<B: Bus>(function: &mut Function<B>, _: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
     let hca = &mut function.core.hca;
     if hca.pages.len() < BOOT_PAGES + INIT_PAGES {
-        let what = format!("{} pages were given, {} are needed", hca.pages.len(), BOOT_PAGES + INIT_PAGES);
+        let what =
+            format!("the driver gave {} pages, {} are needed", hca.pages.len(), BOOT_PAGES + INIT_PAGES);
         return Err(Refusal::broken(Status::BadSysState, Rule::CommandState, what));
     }
     hca.stage = Stage::Initialised;
@@ -138,7 +139,7 @@ pub(super) fn teardown_hca<B: Bus>(
         let what = format!("profile {profile}: only an orderly teardown is offered");
         return Err(Refusal::broken(Status::BadParam, Rule::CommandParameter, what));
     }
-    // The device tears down whatever is left; a driver that leaves something has lost it.
+    // The device drops all remaining objects; a driver that leaves some has lost track of them.
     if let Some(left) = function.core.objects_left() {
         function.core.log.complain(Rule::CommandBusy, format!("TEARDOWN_HCA with objects left: {left}"));
     }
@@ -148,7 +149,7 @@ pub(super) fn teardown_hca<B: Bus>(
 }
 
 impl<B: Bus> Core<B> {
-    /// The kinds of objects that exist, and how many of each.
+    /// Returns the kinds of existing objects, each with its count.
     fn objects_left(&self) -> Option<String> {
         let kinds = [
             ("EQ", self.eqs.len()),
@@ -177,10 +178,11 @@ impl<B: Bus> Core<B> {
         (!left.is_empty()).then(|| left.join(", "))
     }
 
-    /// Does something ring its doorbells in this UAR page that does not let it go?
+    /// Returns whether a queue that must be destroyed first rings its doorbells in this UAR page.
     ///
-    /// A completion queue does: a program may close its device before it has destroyed all of them, and then the driver gives
-    /// the page back first. What such a queue can do no more is to be armed.
+    /// A completion queue is none of these: when a program closes its device without destroying its
+    /// completion queues, the driver frees the page first. Such a queue works on, but can no longer
+    /// be armed.
     fn uar_in_use(&self, uar: u32) -> bool {
         self.eqs.values().any(|eq| eq.uar == uar)
             || self.qps.values().any(|qp| qp.uar == uar)
@@ -242,11 +244,11 @@ pub(super) fn manage_pages<B: Bus>(
     let given = hca::manage_pages_in::OP_MOD.get(input) == 1;
     let needed = hca::manage_pages_in::PAS + if given { count * 8 } else { 0 };
     if input.len() != needed {
-        let what = format!("{} bytes of input, {count} pages need {needed}", input.len());
+        let what = format!("{} bytes of input, {needed} are needed for {count} pages", input.len());
         return Err(Refusal::broken(Status::BadInputLength, Rule::CommandLength, what));
     }
     match hca::manage_pages_in::OP_MOD.get(input) {
-        // The driver has none to give.
+        // The driver reports that it cannot give pages.
         0 => Ok(()),
         1 => give_pages(hca, input, count),
         _ => take_pages(hca, output, count),
@@ -258,16 +260,20 @@ fn give_pages(hca: &mut Hca, input: &[u8], count: usize) -> Result<(), Refusal> 
     let pages: BTreeSet<u64> = list.chunks_exact(8).map(|entry| qword(entry, 0)).collect();
     let twice = pages.len() < count || !pages.is_disjoint(&hca.pages);
     if let Some(page) = pages.iter().find(|page| !page.is_multiple_of(0x1000)) {
-        return Err(Refusal::broken(Status::BadParam, Rule::CommandPages, format!("page at {page:#x}")));
+        return Err(Refusal::broken(
+            Status::BadParam,
+            Rule::CommandPages,
+            format!("page {page:#x} is not aligned"),
+        ));
     }
     if twice {
-        return Err(Refusal::broken(Status::BadParam, Rule::CommandPages, "a page is given twice"));
+        return Err(Refusal::broken(Status::BadParam, Rule::CommandPages, "the driver gave a page twice"));
     }
     if hca.pages.len() + count > MAX_PAGES {
         return Err(Refusal::broken(
             Status::ExceedLimit,
             Rule::CommandParameter,
-            format!("{count} pages more"),
+            format!("{count} more pages exceed the maximum"),
         ));
     }
     hca.pages.extend(pages);
@@ -277,10 +283,10 @@ fn give_pages(hca: &mut Hca, input: &[u8], count: usize) -> Result<(), Refusal> 
 fn take_pages(hca: &mut Hca, output: &mut [u8], count: usize) -> Result<(), Refusal> {
     let room = output.len().saturating_sub(hca::manage_pages_out::PAS) / 8;
     if room < count {
-        let what = format!("{count} pages are to be listed, there is room for {room}");
+        let what = format!("room for {room} pages in the output, {count} are needed");
         return Err(Refusal::broken(Status::BadOutputLength, Rule::CommandLength, what));
     }
-    // What an initialised function runs on it keeps.
+    // An initialised function keeps the pages that it requires.
     let kept = if hca.stage == Stage::Initialised { BOOT_PAGES + INIT_PAGES } else { 0 };
     let count = hca.pages.len().saturating_sub(kept).min(count);
     for place in 0..count {
@@ -328,7 +334,7 @@ pub(super) fn query_adapter<B: Bus>(_: &mut Function<B>, _: &[u8], output: &mut 
     Ok(())
 }
 
-/// Ends a scatter list. Other special keys are not offered.
+/// Key that ends a scatter list. The function offers no other special keys.
 const TERMINATE_LKEY: u32 = 0x100;
 
 pub(super) fn query_special_contexts<B: Bus>(
@@ -357,7 +363,7 @@ pub(super) fn dealloc_uar<B: Bus>(
 ) -> Result<(), Refusal> {
     let uar = hca::dealloc_uar_in::UAR.get32(input);
     if function.core.uar_in_use(uar) {
-        let what = format!("UAR {uar:#x}, which queues ring");
+        let what = format!("UAR {uar:#x} is in use by queues");
         return Err(Refusal::broken(Status::ResourceBusy, Rule::CommandBusy, what));
     }
     if !function.core.hca.uars.give_back(uar) {
@@ -393,7 +399,7 @@ pub(super) fn dealloc_q_counter<B: Bus>(
     let counter = hca::dealloc_q_counter_in::COUNTER_SET_ID.get32(input);
     counter_exists(function, counter)?;
     if function.core.eth.counts_in(counter) {
-        let what = format!("counter set {counter}, which receive queues count in");
+        let what = format!("counter set {counter} is in use by receive queues");
         return Err(Refusal::broken(Status::ResourceBusy, Rule::CommandBusy, what));
     }
     function.core.hca.counters.give_back(counter);

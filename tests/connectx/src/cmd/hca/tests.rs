@@ -26,7 +26,7 @@ const QUERY_Q_COUNTER: u16 = 0x773;
 const ALLOC_UAR: u16 = 0x802;
 const DEALLOC_UAR: u16 = 0x803;
 
-/// A driver that has enabled the function.
+/// Returns a driver that has enabled the function.
 fn enabled() -> Driver {
     let mut driver = Driver::new(PortKind::Ib);
     driver.host.set_queue(&mut driver.function);
@@ -44,7 +44,7 @@ fn take(count: u32) -> Vec<u8> {
     set(set(input(MANAGE_PAGES, 0x10), 0x04, 2), 0x0c, count)
 }
 
-/// Everything that boot made is given back.
+/// Destroys everything that boot created.
 fn shut_down(driver: &mut Driver) {
     for queue in [driver.host.events.take(), driver.host.completions.take()].into_iter().flatten() {
         driver.ok(&set(input(0x302, 0x10), 0x08, queue.eqn), 8);
@@ -105,7 +105,7 @@ fn pages_are_asked_for_and_missed() {
     let output = driver.ok(&set(input(QUERY_PAGES, 0x10), 0x04, 2), 0x10);
     assert_eq!(query_pages_out::NUM_PAGES.get(&output), 0);
     driver.ok(&input(INIT_HCA, 0x20), 8);
-    // What it runs on it keeps.
+    // The function keeps the pages that it requires.
     let output = driver.ok(&take(1), 0x18);
     assert_eq!(manage_pages_out::OUTPUT_NUM_ENTRIES.get(&output), 0);
 }
@@ -163,7 +163,7 @@ fn the_interface_step_is_one_that_exists() {
 }
 
 #[test]
-fn capabilities_are_chosen_within_what_is_offered() {
+fn a_driver_sets_capabilities_up_to_the_maximum() {
     let mut driver = enabled();
     let offered = driver.ok(&input(QUERY_HCA_CAP, 0x10), 0x1010);
     let mut wanted = input(SET_HCA_CAP, 0x1010);
@@ -172,14 +172,14 @@ fn capabilities_are_chosen_within_what_is_offered() {
     let capability = hca::set_hca_cap_in::CAPABILITY.of_mut(&mut wanted);
     cmd_hca_cap::LOG_MAX_QP.set(capability, 31u32);
     driver.refused(&wanted, 8, Rule::CommandCapability);
-    // Atomics: the byte order is the driver's to choose, then it is so.
+    // The driver selects the byte order of atomics, which a query then reports.
     let mut wanted = set(input(SET_HCA_CAP, 0x1010), 0x04, 3 << 1);
     let now = driver.ok(&set(input(QUERY_HCA_CAP, 0x10), 0x04, 3 << 1 | 1), 0x1010);
     put(&mut wanted, 0x10, &now[0x10..]);
     let capability = hca::set_hca_cap_in::CAPABILITY.of_mut(&mut wanted);
     atomic_caps::ATOMIC_REQ_8B_ENDIANNESS_MODE.set(capability, 1u32);
     driver.ok(&wanted, 8);
-    // A group that is not there, and bits that are not.
+    // A group and bits that do not exist.
     driver.refused(&set(input(QUERY_HCA_CAP, 0x10), 0x04, 2 << 1), 0x1010, Rule::CommandModifier);
     driver.refused(&set(input(SET_HCA_CAP, 0x1010), 0x04, 2 << 1), 8, Rule::CommandModifier);
     driver.refused(&set(input(SET_HCA_CAP, 0x1010), 0x10 + 8, 1), 8, Rule::CommandReserved);

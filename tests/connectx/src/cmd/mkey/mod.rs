@@ -1,6 +1,6 @@
 //! Memory keys: CREATE_MKEY, QUERY_MKEY, DESTROY_MKEY.
 //!
-//! What a key means on the data path is in [`crate::mkey`].
+//! The data path of keys is in [`crate::mkey`].
 
 use roce::engine::{MrChange, MwType, Pd, Refused};
 
@@ -15,11 +15,12 @@ use crate::layout::mkey::{
 };
 use crate::mkey::{self, AccessMode, Kind, List, Mapping, Mkey, OCTWORD, Region, attr, invalidable};
 
-/// In the field for a queue pair's number: any of the domain's.
+/// Queue pair number of a key that every queue pair of its domain may use.
 const ANY_QP: u64 = 0x00ff_ffff;
-/// A free key with room for no more pieces than this is a window: the driver asks for as many.
+/// Maximum list length of a free key that is a memory window, in octwords: drivers create windows
+/// with this value.
 const WINDOW_OCTWORDS: u32 = 4;
-/// The longest list, log 2: 1 TiB in pages of 4 KiB.
+/// Maximum list length, log2: 1 TiB in pages of 4 KiB.
 const LOG_MAX_OCTWORDS: u32 = 27;
 
 pub(super) fn create<B: Bus>(
@@ -35,7 +36,7 @@ pub(super) fn create<B: Bus>(
     let actual = create_mkey_in::TRANSLATIONS_OCTWORD_ACTUAL_SIZE.get(input);
     let capacity = mkc::TRANSLATIONS_OCTWORD_SIZE.get32(&context);
     if list.len() as u64 != actual * OCTWORD as u64 || actual > u64::from(capacity) {
-        let what = format!("{} bytes of list for {actual} of {capacity} octwords", list.len());
+        let what = format!("{} bytes of list, {actual} octwords in use of {capacity}", list.len());
         return Err(Refusal::broken(Status::BadParam, Rule::CommandPages, what));
     }
     let list = List::new(mode, list);
@@ -49,9 +50,9 @@ pub(super) fn create<B: Bus>(
         if mode == AccessMode::Pages && (!free || list.len() > 0) {
             check_pages(&context, &list, free)?;
         }
-        // First one that opens nothing, then what the list makes of it.
+        // The key is created without a mapping; the list then opens it.
         let (attr, variant) = (attr(&context), mkc::MKEY_7_0.get(&context) as u8);
-        // Its index comes with its mapping.
+        // The index becomes known with the key; the mapping needs it.
         let nothing = Region { index: 0, pd: attr.pd, mapping: Mapping::Nothing };
         let key = function.engine.reg_mr_keyed(&attr, nothing, variant, invalidable(&context));
         let key = key.map_err(|refused| engine(refused, "the key"))?;
@@ -70,7 +71,7 @@ pub(super) fn create<B: Bus>(
     Ok(())
 }
 
-/// What a context must keep to by itself.
+/// Checks a context by itself, without its list.
 fn check(context: &[u8], input: &[u8]) -> Result<AccessMode, Refusal> {
     reserved(&mkc::TABLE, context)?;
     none_of(
@@ -91,11 +92,11 @@ fn check(context: &[u8], input: &[u8]) -> Result<AccessMode, Refusal> {
     )?;
     let mode = AccessMode::of(context).ok_or_else(|| not_offered("the access mode"))?;
     if mkc::QPN.get(context) != ANY_QP {
-        return Err(bad(format!("a key for queue pair {:#x} alone", mkc::QPN.get(context))));
+        return Err(bad(format!("a key for queue pair {:#x} only", mkc::QPN.get(context))));
     }
     let capacity = mkc::TRANSLATIONS_OCTWORD_SIZE.get32(context);
     if mode == AccessMode::Physical && capacity != 0 {
-        return Err(bad("a key of physical addresses has no list"));
+        return Err(bad("a key of physical addresses with a list"));
     }
     let longest = if mode == AccessMode::Pieces { LOG_MAX_KLM_LIST } else { LOG_MAX_OCTWORDS };
     if u64::from(capacity) > 1 << longest {
@@ -106,18 +107,18 @@ fn check(context: &[u8], input: &[u8]) -> Result<AccessMode, Refusal> {
         ));
     }
     if mkc::FREE.is_set(context) && !mkc::UMR_EN.is_set(context) {
-        return Err(bad("a free key that no work request may fill"));
+        return Err(bad("a free key that no work request may modify"));
     }
     Ok(mode)
 }
 
-/// A list of pages is as long as its range needs, and aligned.
+/// Checks that a page list is aligned and has the length that its range needs.
 fn check_pages(context: &[u8], list: &List, free: bool) -> Result<(), Refusal> {
     let wrong = |what: String| Refusal::broken(Status::BadParam, Rule::CommandPages, what);
     let needed = mkey::check_pages(context, list).map_err(wrong)?;
-    // Lists are of whole octwords, of two pages each.
+    // Lists consist of whole octwords of two pages each.
     if needed.checked_next_multiple_of(2) != Some(list.pages()) && !free {
-        return Err(wrong(format!("{} pages for a range that takes {needed}", list.pages())));
+        return Err(wrong(format!("{} pages for a range that needs {needed}", list.pages())));
     }
     Ok(())
 }
@@ -131,7 +132,7 @@ pub(super) fn query<B: Bus>(
     let key = function.core.mkeys.get(index).ok_or_else(|| missing(format!("memory key {index:#x}")))?;
     let mut context = key.context;
     if let (Kind::Region, Some((present, attr))) = (key.kind, function.engine.mr_by_index(index)) {
-        // Work requests of users have changed it since.
+        // Work requests of users have changed the key since it was created.
         mkc::MKEY_7_0.set(&mut context, present & 0xff);
         mkc::PD.set(&mut context, attr.pd.0);
         mkc::FREE.set(&mut context, function.engine.mr_is_valid(index) != Some(true));
@@ -156,13 +157,13 @@ pub(super) fn destroy<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut 
             function.core.mkeys.remove(index);
             Ok(())
         }
-        // A user may take memory back that windows are bound to, and the driver does not know.
+        // A user may deregister memory to which windows are bound; the driver cannot know of them.
         Err(Refused::Busy) => Err(Refusal::fair(Status::ResourceBusy)),
         Err(refused) => Err(engine(refused, &format!("memory key {index:#x}"))),
     }
 }
 
-/// One that was not finished.
+/// Removes a key whose creation failed.
 fn remove<B: Bus>(function: &mut Function<B>, index: u32) {
     function.core.mkeys.remove(index);
     let _ = match function.engine.mr_by_index(index) {

@@ -1,4 +1,4 @@
-//! Keys made, asked for, destroyed, refused.
+//! Memory keys: creation, queries, destruction, rejections.
 
 use roce::engine::{Access, CqId, QpInit, SendFlags, SendOp, SendWr, Service};
 
@@ -8,7 +8,7 @@ use crate::complaint::Rule;
 use crate::layout::{Field, qword};
 use crate::port::PortKind;
 
-/// Input of CREATE_MKEY for two pages from 0xff0 on, 0x20 bytes, as the kernel makes it.
+/// Returns input of CREATE_MKEY for 0x20 bytes from 0xff0, in two pages, as the kernel builds it.
 fn pages(bench: &mut Bench) -> Vec<u8> {
     let mut input = input(0x200, create_mkey_in::KLM_PAS_MTT);
     create_mkey_in::TRANSLATIONS_OCTWORD_ACTUAL_SIZE.set(&mut input, 1u32);
@@ -34,7 +34,7 @@ fn pages(bench: &mut Bench) -> Vec<u8> {
     input
 }
 
-/// The same, with a field of its context changed.
+/// Returns the input with fields of its context changed.
 fn with(input: &[u8], changes: &[(Field, u64)]) -> Vec<u8> {
     let mut input = input.to_vec();
     for (field, value) in changes {
@@ -43,7 +43,7 @@ fn with(input: &[u8], changes: &[(Field, u64)]) -> Vec<u8> {
     input
 }
 
-/// Input of CREATE_MKEY for a window.
+/// Returns input of CREATE_MKEY for a window.
 fn window(bench: &mut Bench, rinval: u64) -> Vec<u8> {
     let pages = pages(bench);
     let mut input = with(
@@ -176,7 +176,7 @@ fn contexts_that_break_a_rule_are_refused() {
 }
 
 #[test]
-fn a_range_that_wraps_is_what_its_user_asked_for() {
+fn a_range_that_wraps_breaks_no_rule() {
     let mut bench = Bench::new(PortKind::Ib);
     let good = pages(&mut bench);
     bench.unlucky(with(&good, &[(mkc::START_ADDR, u64::MAX - 0xf)]), Status::BadParam);
@@ -217,7 +217,7 @@ fn windows_are_destroyed_whatever_their_key_has_become() {
 }
 
 #[test]
-fn memory_with_a_window_bound_to_it_is_not_taken_back() {
+fn memory_with_a_bound_window_is_not_deregistered() {
     let mut bench = Bench::new(PortKind::Ib);
     let (input, win) = (pages(&mut bench), window(&mut bench, 0));
     let (index, window) = (create(&mut bench, &input), create(&mut bench, &win));
@@ -254,7 +254,7 @@ fn memory_with_a_window_bound_to_it_is_not_taken_back() {
     bench.ok(naming(0x202, index));
 }
 
-/// Input of CREATE_MKEY for a key of this one piece.
+/// Returns input of CREATE_MKEY for a key of this one piece.
 fn pieces(bench: &mut Bench, len: u32, key: u32, addr: u64) -> Vec<u8> {
     let pages = pages(bench);
     let mut input = with(

@@ -31,7 +31,7 @@ pub(super) fn dealloc_pd<B: Bus>(
     let pd = dealloc_pd_in::PD.get32(input);
     function.core.needs_pd(pd)?;
     if function.core.eth.uses_pd(pd) {
-        return Err(busy(format!("protection domain {pd:#x}, which Ethernet queues use")));
+        return Err(busy(format!("protection domain {pd:#x} is in use by Ethernet queues")));
     }
     function
         .engine
@@ -64,7 +64,9 @@ pub(super) fn dealloc_xrcd<B: Bus>(
     let qps =
         core.qps.values().filter(|qp| qp.service.is_xrc() && qpc::XRCD.get32(&qp.context) == xrcd).count();
     if srqs + qps > 0 {
-        return Err(busy(format!("XRC domain {xrcd:#x} has {srqs} receive queues and {qps} queue pairs")));
+        return Err(busy(format!(
+            "XRC domain {xrcd:#x} is in use by {srqs} receive queues and {qps} queue pairs"
+        )));
     }
     core.xrcds.give_back(xrcd);
     Ok(())
@@ -87,7 +89,7 @@ pub(super) fn dealloc_transport_domain<B: Bus>(
 ) -> Result<(), Refusal> {
     let domain = dealloc_transport_domain_in::TRANSPORT_DOMAIN.get32(input);
     if function.core.eth.uses_domain(domain) {
-        return Err(busy(format!("a TIS or a TIR belongs to transport domain {domain:#x}")));
+        return Err(busy(format!("transport domain {domain:#x} is in use by a TIS or a TIR")));
     }
     if !function.core.transport_domains.give_back(domain) {
         return Err(missing(format!("transport domain {domain:#x}")));

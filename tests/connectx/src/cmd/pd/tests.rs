@@ -1,4 +1,4 @@
-//! Domains: what is refused, and for how long.
+//! Domains: rejections, and when they end.
 
 use super::*;
 use crate::cmd::bench::{Bench, input, naming};

@@ -1,4 +1,4 @@
-//! A queue pair's context as CREATE_QP brings it: checked, and read.
+//! Checks and reads the queue pair context of CREATE_QP.
 
 use roce::engine::{CqId, InlineCompletion, Pd, QpInit, Service as Transport, SrqId, XrcDomain};
 
@@ -12,7 +12,7 @@ use crate::layout::caps::cmd_hca_cap;
 use crate::layout::qp::qpc;
 use crate::qp::{BASIC_BLOCK, Qp, ReceiveShape, Receives, Run, SendShape, Service};
 
-/// What is not modelled, or means something only at a transition.
+/// Fields of features that are not modelled, or that only transitions set.
 const NOT_OFFERED: &[crate::layout::Field] = &[
     qpc::LAG_TX_PORT_AFFINITY,
     qpc::ISOLATE_VL_TC,
@@ -28,16 +28,18 @@ const NOT_OFFERED: &[crate::layout::Field] = &[
     qpc::DBR_UMEM_VALID,
 ];
 
-/// Checks a context, and reads it. Its number is to come, and its domain where it named none.
+/// Checks and reads a context. The queue pair number is set later, as is the domain if the context
+/// names none.
 pub(super) fn read<B: Bus>(core: &Core<B>, context: &[u8], list: &[u8]) -> Result<Qp, Refusal> {
     none_of(NOT_OFFERED, context)?;
-    // These a user may ask for, and the driver does not ask whether they are offered.
+    // A user may request these features, and the driver does not check whether the function offers
+    // them.
     let asked = [qpc::CD_MASTER, qpc::CD_SLAVE_SEND, qpc::CD_SLAVE_RECEIVE, qpc::REQ_E2E_CREDIT_MODE];
     if asked.iter().any(|field| field.is_set(context)) {
         return Err(Refusal::fair(Status::BadParam));
     }
     if qpc::STATE.is_set(context) {
-        return Err(bad("a new queue pair has a state"));
+        return Err(bad("the context of a new queue pair has a state"));
     }
     let no_sq = qpc::NO_SQ.is_set(context);
     let service = match (qpc::ST.get(context), no_sq) {
@@ -52,7 +54,7 @@ pub(super) fn read<B: Bus>(core: &Core<B>, context: &[u8], list: &[u8]) -> Resul
         (other, _) => return Err(not_offered(format!("service type {other:#x}"))),
     };
     let pd = qpc::PD.get32(context);
-    // The kernel's own queue pair for registrations names no domain: its work requests name keys alone.
+    // The kernel's queue pair for registrations has no domain: its work requests use only keys.
     let own_pd = service == Service::RegUmr && pd == 0;
     if !own_pd {
         core.needs_pd(pd)?;
@@ -70,10 +72,10 @@ pub(super) fn read<B: Bus>(core: &Core<B>, context: &[u8], list: &[u8]) -> Resul
     core.at_most("basic blocks", log_size, cmd_hca_cap::LOG_MAX_QP_SZ)?;
     let sq = (!no_sq).then_some(SendShape { offset: rq_bytes, log_size });
     if no_sq && log_size != 0 {
-        return Err(bad(format!("no send queue, of 2^{log_size} blocks")));
+        return Err(bad(format!("an absent send queue of 2^{log_size} blocks")));
     }
     if sq.is_some() && rq_bytes % BASIC_BLOCK != 0 {
-        let what = format!("a send queue behind {rq_bytes} bytes of receive queue");
+        let what = format!("a send queue after {rq_bytes} bytes of receive queue");
         return Err(Refusal::broken(Status::BadParam, Rule::CommandPages, what));
     }
     let uar = qpc::UAR_PAGE.get32(context);
@@ -103,7 +105,8 @@ pub(super) fn read<B: Bus>(core: &Core<B>, context: &[u8], list: &[u8]) -> Resul
     })
 }
 
-/// The buffer of both queues, and where their heads are. Without queues there is neither.
+/// Returns the buffer of both queues and the address of the doorbell record; neither exists without
+/// a queue.
 fn rings<B: Bus>(
     core: &Core<B>,
     context: &[u8],
@@ -114,7 +117,7 @@ fn rings<B: Bus>(
         return if list.is_empty() {
             Ok((Pages::default(), None))
         } else {
-            let what = format!("{} bytes of page list for no queue", list.len());
+            let what = format!("{} bytes of page list without a queue", list.len());
             Err(Refusal::broken(Status::BadParam, Rule::CommandPages, what))
         };
     }
@@ -125,7 +128,7 @@ fn rings<B: Bus>(
     Ok((pages, Some(doorbell)))
 }
 
-/// Where receives come from.
+/// Returns the source of receives.
 fn receives<B: Bus>(core: &Core<B>, context: &[u8], service: Service) -> Result<Receives, Refusal> {
     let srqn = qpc::SRQN_RMPN_XRQN.get32(context);
     match (qpc::RQ_TYPE.get(context), service) {
@@ -143,7 +146,8 @@ fn receives<B: Bus>(core: &Core<B>, context: &[u8], service: Service) -> Result<
                 signature: qpc::WQ_SIGNATURE.is_set(context),
             }))
         }
-        // Linux names one of XRC for these, and of the other kinds for others.
+        // Linux passes an XRC shared receive queue for these services and one of the other kinds
+        // otherwise.
         (1, Service::XrcInitiator) => core.needs_srq(srqn, true).map(|()| Receives::None),
         (1, Service::XrcTarget) => core.needs_srq(srqn, true).map(|()| Receives::Named),
         (1, _) => core.needs_srq(srqn, false).map(|()| Receives::Shared(srqn)),
@@ -152,7 +156,7 @@ fn receives<B: Bus>(core: &Core<B>, context: &[u8], service: Service) -> Result<
     }
 }
 
-/// How many bytes come in completions: of sends, of receives.
+/// Returns how many bytes of payload completions of sends and of receives hold.
 fn scatter<B: Bus>(
     core: &Core<B>,
     context: &[u8],
@@ -162,7 +166,7 @@ fn scatter<B: Bus>(
     let size = |value: u64, cqn: u32| match value {
         0 => Ok(0),
         0x1 | 0x11 => Ok(32),
-        // Only the first half of an entry of 128 bytes has room for so many.
+        // Only an entry of 128 bytes has room for this many, in its first half.
         0x2 | 0x22 if core.cqs.get(&cqn).is_some_and(|cq| cq.entry_size == 128) => Ok(64),
         other => Err(bad(format!("scatter to completion {other:#x} on completion queue {cqn:#x}"))),
     };
@@ -174,10 +178,10 @@ fn scatter<B: Bus>(
     Ok(if core.config.scatter_to_cqe { sizes } else { (0, 0) })
 }
 
-/// What the transport engine makes of it.
+/// Converts the queue pair for the transport engine.
 pub(super) fn engine_init(qp: &Qp) -> QpInit {
     let service = match qp.service {
-        // What registers memory sends nothing: which connection it has does not matter.
+        // A queue pair for registrations sends no packets: its transport has no effect.
         Service::Rc | Service::RegUmr => Transport::Rc,
         Service::Uc => Transport::Uc,
         Service::Ud | Service::Qp0 | Service::Qp1 => Transport::Ud,

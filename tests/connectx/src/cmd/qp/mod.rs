@@ -1,9 +1,10 @@
-//! Queue pairs: CREATE_QP, DESTROY_QP, QUERY_QP, multicast groups; what changes their state is in `modify`.
+//! Queue pairs: CREATE_QP, DESTROY_QP, QUERY_QP, multicast groups. State transitions are in
+//! `modify`.
 //!
-//! | module | what it is |
+//! | module | contents |
 //! |---|---|
-//! | `init` | a context, checked and read |
-//! | `modify` | transitions, and what each needs and allows |
+//! | `init` | checks and reads a context |
+//! | `modify` | transitions with their required and optional attributes |
 //! | `path` | address paths |
 
 mod init;
@@ -23,7 +24,7 @@ use crate::layout::qp::{
 };
 use crate::qp::{Receives, Service};
 
-/// A queue pair's number, by name for complaints.
+/// Returns a queue pair's name for complaints.
 fn name(qpn: u32) -> String {
     format!("queue pair {qpn:#x}")
 }
@@ -77,7 +78,7 @@ pub(super) fn create<B: Bus>(
     Ok(())
 }
 
-/// Bits that neither the context's table nor those of its address paths name are 0.
+/// Rejects bits that neither the context's table nor the tables of its address paths name.
 fn check_reserved(context: &[u8]) -> Result<(), Refusal> {
     reserved(&qpc::TABLE, context)?;
     reserved(&ads::TABLE, qpc::PRIMARY_ADDRESS_PATH.of(context))?;
@@ -103,7 +104,7 @@ pub(super) fn destroy<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut 
     gone.map_err(|refused| engine(refused, &name(qpn)))
 }
 
-/// The number of a state in a context.
+/// Returns the number of a state in a context.
 fn state_number(state: State) -> u32 {
     match state {
         State::Reset => 0,
@@ -116,7 +117,7 @@ fn state_number(state: State) -> u32 {
     }
 }
 
-/// The state of a send queue that drains.
+/// State of a send queue that is draining.
 const DRAINING: u32 = 7;
 
 pub(super) fn query<B: Bus>(
@@ -153,12 +154,12 @@ fn group(part: &[u8]) -> Gid {
     gid
 }
 
-/// A datagram queue pair of the driver's.
+/// Returns a datagram queue pair, the only kind that joins multicast groups.
 fn datagrams<B: Bus>(function: &Function<B>, qpn: u32) -> Result<Qpn, Refusal> {
     let qp = function.core.qps.get(&qpn).ok_or_else(|| missing(name(qpn)))?;
     match qp.service {
         Service::Ud => Ok(Qpn(qpn)),
-        other => Err(bad(format!("{} is {other:?}, and joins no group", name(qpn)))),
+        other => Err(bad(format!("{} is {other:?}, only datagram queue pairs join groups", name(qpn)))),
     }
 }
 
@@ -171,7 +172,7 @@ pub(super) fn attach<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [
 pub(super) fn detach<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
     let qpn = datagrams(function, detach_from_mcg_in::QPN.get32(input))?;
     let group = group(detach_from_mcg_in::MULTICAST_GID.of(input));
-    // A user may leave a group that it never joined: the driver does not keep count.
+    // A user may leave a group that it never joined: the driver does not count members.
     function.engine.detach_mcast(qpn, group).map_err(|_| Refusal::fair(Status::BadParam))
 }
 

@@ -1,12 +1,13 @@
-//! Transitions of queue pairs, and what each needs and allows.
+//! Transitions of queue pairs, with their required and optional attributes.
 //!
 //! ```text
 //!  RESET ──RST2INIT──► INIT ──INIT2RTR──► RTR ──RTR2RTS──► RTS ◄──SQERR2RTS── SQ error
 //!                      └─┘ INIT2INIT                       └─┘ RTS2RTS
 //!  any ──2ERR──► ERR            any ──2RST──► RESET         RTS ◄──SQD2RTS─── SQ drained
 //! ```
-//! Each takes the attributes of its row always, and the optional ones that the mask names; what else the context says is not
-//! looked at. Only a queue pair that has failed by itself may be elsewhere than its driver thinks.
+//! A transition sets all attributes of its row, and the optional ones that the mask selects; other
+//! fields of the context are ignored. Only a queue pair that has failed can be in another state
+//! than its driver believes.
 //!
 //! # References
 //! PRM, "queue pair state transitions"; IBTA figure 124, 11.2.5.2
@@ -25,7 +26,7 @@ use crate::layout::caps::cmd_hca_cap;
 use crate::layout::qp::{ads, qp_2err_in, qp_2rst_in, qpc, rst2init_qp_in};
 use crate::qp::Service;
 
-/// Optional attributes, as the mask of a transition names them.
+/// Bits of the mask that select optional attributes.
 mod optional {
     pub(super) const ALTERNATE_PATH: u32 = 1 << 0;
     pub(super) const RRE: u32 = 1 << 1;
@@ -40,7 +41,7 @@ mod optional {
     pub(super) const ACCESS: u32 = RRE | RAE | RWE;
 }
 
-/// A row: from where to where, and what it takes always, of every service that has it.
+/// A transition: its states, and the attributes that it requires of each service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Transition {
     RstToInit,
@@ -65,7 +66,7 @@ impl Transition {
         }
     }
 
-    /// Which optional attributes the mask may name.
+    /// Returns the optional attributes that the mask may select.
     fn allows(self, service: Service) -> u32 {
         use optional::{
             ACCESS, ALTERNATE_PATH, COUNTER_SET, PKEY_INDEX, PM_STATE, PORT, Q_KEY, RNR_TIMEOUT, RWE,
@@ -96,7 +97,7 @@ impl Transition {
     }
 }
 
-/// The transition commands, one function each: they are function pointers in a table.
+/// Defines a handler for each transition command.
 macro_rules! transitions {
     ($($function:ident: $transition:ident;)*) => {$(
         pub(crate) fn $function<B: Bus>(
@@ -120,7 +121,8 @@ transitions! {
 }
 
 fn modify<B: Bus>(function: &mut Function<B>, input: &[u8], transition: Transition) -> Result<(), Refusal> {
-    // All inputs have the fields at the same places; those without the last leave it reserved.
+    // All inputs have these fields at the same place; where the last does not exist, it is
+    // reserved.
     let qpn = rst2init_qp_in::QPN.get32(input);
     let mask = rst2init_qp_in::OPT_PARAM_MASK.get32(input);
     let context = rst2init_qp_in::QPC.of(input);
@@ -136,7 +138,7 @@ fn modify<B: Bus>(function: &mut Function<B>, input: &[u8], transition: Transiti
     let unknown = mask & !transition.allows(service);
     if unknown != 0 {
         return Err(attribute(format!(
-            "{transition:?} of {service:?} with optional attributes {unknown:#x}"
+            "{transition:?} of {service:?} with optional attributes {unknown:#x}, which it does not allow"
         )));
     }
     let mut change = AttrChange { state: Some(to), ..AttrChange::default() };
@@ -146,15 +148,15 @@ fn modify<B: Bus>(function: &mut Function<B>, input: &[u8], transition: Transiti
     if let Some(qp) = function.core.qps.get_mut(&qpn) {
         qp.context = kept;
     }
-    // What was posted meanwhile goes on.
+    // Work requests posted meanwhile are processed now.
     function.state_changed(qpn);
     Ok(())
 }
 
-/// A queue pair that is not where a transition begins.
+/// Returns the refusal of a transition from another state than the current one.
 fn elsewhere(qpn: u32, state: State, from: State) -> Refusal {
     match state {
-        // It may have got there by itself, and its driver not know yet.
+        // The queue pair may have failed without its driver's knowledge.
         State::Err | State::Sqe => Refusal::fair(Status::BadQpState),
         _ => {
             let what = format!("{} is in {state:?}, not in {from:?}", name(qpn));
@@ -185,7 +187,7 @@ fn rights(context: &[u8]) -> Access {
     bits.iter().filter(|(bit, _)| bit.is_set(context)).fold(Access::NONE, |all, (_, right)| all | *right)
 }
 
-/// What a transition takes always.
+/// Applies the attributes that a transition requires.
 fn required<B: Bus>(
     core: &Core<B>,
     service: Service,
@@ -219,7 +221,7 @@ fn required<B: Bus>(
             }
             core.at_most("bytes of message", log_msg, cmd_hca_cap::LOG_MAX_MSG)?;
             if log_msg == 0 {
-                return Err(attribute("messages of one byte"));
+                return Err(attribute("a maximum message of one byte"));
             }
             change.path_mtu = Some(128 << mtu);
             take(kept, context, &[qpc::MTU, qpc::LOG_MSG_MAX]);
@@ -255,7 +257,7 @@ fn required<B: Bus>(
     Ok(())
 }
 
-/// Outstanding reads and atomics.
+/// Returns the number of outstanding reads and atomics.
 fn outstanding<B: Bus>(core: &Core<B>, log: u32, capability: Field) -> Result<u8, Refusal> {
     core.at_most("outstanding reads and atomics", log, capability)?;
     Ok(1 << log)
@@ -263,7 +265,7 @@ fn outstanding<B: Bus>(core: &Core<B>, log: u32, capability: Field) -> Result<u8
 
 fn access(context: &[u8], kept: &mut [u8], change: &mut AttrChange) -> Result<(), Refusal> {
     if qpc::RAE.is_set(context) && !qpc::ATOMIC_MODE.is_set(context) {
-        return Err(attribute("atomics without a mode of atomics"));
+        return Err(attribute("atomic access without an atomic mode"));
     }
     take(kept, context, &[qpc::RRE, qpc::RWE, qpc::RAE, qpc::ATOMIC_MODE]);
     change.access = Some(rights(kept));
@@ -275,7 +277,7 @@ fn queue_key(context: &[u8], kept: &mut [u8], change: &mut AttrChange) {
     change.qkey = Some(qpc::Q_KEY.get32(context));
 }
 
-/// The whole path, but for what was set in INIT where it is not named again.
+/// Copies the whole path, except fields that INIT has set and this context leaves empty.
 fn keep_path(kept: &mut [u8], primary: &[u8]) {
     let path = qpc::PRIMARY_ADDRESS_PATH.of_mut(kept);
     let before = [ads::PKEY_INDEX, ads::VHCA_PORT_NUM].map(|field| (field, field.get(path)));
@@ -285,7 +287,7 @@ fn keep_path(kept: &mut [u8], primary: &[u8]) {
     }
 }
 
-/// What the mask names.
+/// Applies the attributes that the mask selects.
 fn options<B: Bus>(
     core: &Core<B>,
     service: Service,
@@ -298,7 +300,7 @@ fn options<B: Bus>(
     let rights_named = [(optional::RRE, qpc::RRE), (optional::RWE, qpc::RWE), (optional::RAE, qpc::RAE)];
     if mask & optional::ACCESS != 0 {
         if mask & optional::RAE != 0 && qpc::RAE.is_set(context) && !qpc::ATOMIC_MODE.is_set(context) {
-            return Err(attribute("atomics without a mode of atomics"));
+            return Err(attribute("atomic access without an atomic mode"));
         }
         for (_, field) in rights_named.iter().filter(|(bit, _)| mask & bit != 0) {
             take(kept, context, &[*field]);
@@ -327,7 +329,7 @@ fn options<B: Bus>(
         take(kept, context, &[qpc::PM_STATE]);
     }
     if mask & optional::ALTERNATE_PATH != 0 {
-        // Kept for who asks: no path ever migrates here.
+        // Stored for queries only: paths never migrate in this model.
         let alternate = qpc::SECONDARY_ADDRESS_PATH.of(context);
         check_port(alternate)?;
         qpc::SECONDARY_ADDRESS_PATH.of_mut(kept).copy_from_slice(alternate);
@@ -347,7 +349,7 @@ pub(crate) fn to_error<B: Bus>(
     if !function.core.qps.contains_key(&qpn) {
         return Err(missing(name(qpn)));
     }
-    // What was posted before belongs to the flush.
+    // Earlier work requests belong to the flush.
     function.refill(qpn);
     apply(function, qpn, &AttrChange { state: Some(State::Err), ..AttrChange::default() })?;
     function.state_changed(qpn);

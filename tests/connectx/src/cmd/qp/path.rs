@@ -1,4 +1,4 @@
-//! Address paths: what a context says of the way to a peer, as the transport engine wants it.
+//! Address paths: converts the path of a context for the transport engine.
 
 use roce::engine::{Gid, Network, Path};
 
@@ -7,10 +7,10 @@ use crate::complaint::Rule;
 use crate::layout::qp::ads;
 use crate::port::{IB_GIDS, PKEYS, Port, PortKind, ROCE_ADDRESSES};
 
-/// The way to a peer.
+/// Reads a path.
 ///
 /// # Errors
-/// It names a port or an address of this side that there is not.
+/// The path names a port or a source address that does not exist.
 pub(super) fn read(port: &Port, context: &[u8]) -> Result<Path, Refusal> {
     check_port(context)?;
     let mut remote: Gid = [0; 16];
@@ -33,12 +33,13 @@ pub(super) fn read(port: &Port, context: &[u8]) -> Result<Path, Refusal> {
         },
         flow_label: ads::FLOW_LABEL.get32(context),
         dlid: ads::RLID.get(context) as u16,
-        // The field is the path's bits of the port's own ids.
+        // The field holds the path bits of the port's LIDs.
         slid: port.lid() | ads::MLID.get(context) as u16,
     })
 }
 
-/// An address of this side. One that is not set was taken away while somebody set up a path: no fault of the driver.
+/// Returns a source address. An empty entry breaks no rule: the address may have been removed while
+/// a user set up the path.
 fn local(port: &Port, index: u32) -> Result<Gid, Refusal> {
     let (index, size) = (index as usize, if port.kind == PortKind::Ib { IB_GIDS } else { ROCE_ADDRESSES });
     if index >= size {
@@ -47,7 +48,7 @@ fn local(port: &Port, index: u32) -> Result<Gid, Refusal> {
     port.gid(index).filter(|gid| *gid != Gid::default()).ok_or(Refusal::fair(Status::BadParam))
 }
 
-/// There is one port. Where a path names none, it is that one.
+/// Rejects a path with another port than the only one; 0 stands for it.
 pub(super) fn check_port(context: &[u8]) -> Result<(), Refusal> {
     match ads::VHCA_PORT_NUM.get(context) {
         0 | 1 => Ok(()),
@@ -55,7 +56,7 @@ pub(super) fn check_port(context: &[u8]) -> Result<(), Refusal> {
     }
 }
 
-/// The partition key at an index of the port's table.
+/// Returns the partition key at an index of the port's table.
 pub(super) fn pkey(port: &Port, context: &[u8]) -> Result<u16, Refusal> {
     let index = ads::PKEY_INDEX.get(context) as usize;
     let keys = if port.kind == PortKind::Ib { PKEYS } else { 1 };
@@ -65,7 +66,7 @@ pub(super) fn pkey(port: &Port, context: &[u8]) -> Result<u16, Refusal> {
     Ok(port.pkey(index))
 }
 
-/// An attribute that a transition does not take.
+/// Returns the refusal of an attribute that a transition does not accept.
 pub(super) fn attribute(what: impl Into<String>) -> Refusal {
     Refusal::broken(Status::BadParam, Rule::QpAttribute, what)
 }

@@ -4,12 +4,12 @@
 //! doorbell bit n ──► entry n: owner, type, lengths, token
 //!                      ├─ first 16 bytes of the input inline, the rest in mailboxes of 512 bytes
 //!                      ├─ dispatch
-//!                      ├─ first 16 bytes of the output inline, the rest in mailboxes of the driver's
-//!                      └─ delivery status and owner last; then a command event, if an event queue takes it
+//!                      ├─ first 16 bytes of the output inline, the rest in the driver's mailboxes
+//!                      └─ delivery status and owner last; then a command event, if subscribed
 //! ```
 //!
-//! Invariant: an entry that is wrong in itself is not carried out; its delivery status says why.
-//! Invariant: a chain of mailboxes ends: each carries the number of its place.
+//! Invariant: a malformed entry is not executed; its delivery status gives the reason.
+//! Invariant: a chain of mailboxes ends, because each mailbox carries its index.
 
 use crate::bus::Bus;
 use crate::complaint::Rule;
@@ -18,27 +18,27 @@ use crate::function::{Core, Function};
 use crate::layout::iseg::{command_entry, mailbox};
 use crate::layout::{eqe, put};
 
-/// How many entries the queue has, as a power of two.
+/// Number of entries, log2.
 pub(crate) const LOG_SIZE: u32 = 5;
-/// How many bytes an entry has, as a power of two.
+/// Bytes of an entry, log2.
 pub(crate) const LOG_STRIDE: u32 = 6;
-/// More input than any command has: the page list of a memory key of 8 GiB.
+/// Maximum input in bytes, more than any command has: the page list of a memory key of 8 GiB.
 const MAX_INPUT: usize = 16 << 20;
-/// More output than any command has.
+/// Maximum output in bytes, more than any command has.
 const MAX_OUTPUT: usize = 1 << 20;
-/// What an entry holds itself.
+/// Bytes of input or output that an entry holds inline.
 const INLINE: usize = 16;
-/// The type of an entry that comes through PCI.
+/// Type of an entry that arrives through PCI.
 const TYPE_PCI: u32 = 7;
 
 /// The command queue.
 #[derive(Debug, Default)]
 pub(crate) struct CommandQueue {
-    /// Where it is, guest-physical; the driver has not told yet when it is 0.
+    /// Guest-physical address; 0 until the driver has set it.
     pub(crate) address: u64,
 }
 
-/// What became of an entry itself, apart from what the command answers.
+/// Delivery status of an entry, separate from the status of its command.
 ///
 /// # References
 /// PRM, "command delivery status"
@@ -56,11 +56,11 @@ enum Delivery {
     Descriptor = 0x10,
 }
 
-/// Why an entry was not carried out.
+/// Reason why an entry was not executed.
 struct Undelivered(Delivery, Rule, String);
 
 impl<B: Bus> Function<B> {
-    /// Carries out the entries whose bits are set.
+    /// Executes the entries whose bits are set.
     pub(crate) fn ring_commands(&mut self, vector: u32) {
         for slot in (0..32).filter(|slot| vector >> slot & 1 != 0) {
             self.ring_command(slot);
@@ -83,11 +83,12 @@ impl<B: Bus> Function<B> {
         if !command_entry::OWNER.is_set(&entry) {
             core.log.complain(
                 Rule::CommandEntry,
-                format!("doorbell for command {slot}, which is the driver's own"),
+                format!("doorbell for command {slot}, whose entry the driver owns"),
             );
             return;
         }
-        // A queue that this very command makes does not tell of it: the driver has asked before there was one.
+        // No event for a command that creates the event queue: the driver issued it before the
+        // queue existed.
         let told = core.eqs.values().any(|eq| eq.takes(EventType::Command as u8));
         let delivery = match self.execute(&mut entry) {
             Ok(()) => Delivery::Ok,
@@ -109,7 +110,7 @@ impl<B: Bus> Function<B> {
         }
     }
 
-    /// Takes the input together, has the command carried out, and puts the output where the driver wants it.
+    /// Collects the input, executes the command, and writes the output.
     fn execute(&mut self, entry: &mut [u8; command_entry::SIZE]) -> Result<(), Undelivered> {
         let kind = command_entry::TYPE.get32(entry);
         if kind != TYPE_PCI {
@@ -128,7 +129,7 @@ impl<B: Bus> Function<B> {
                 format!("{out_len} bytes of output"),
             ));
         }
-        // Where the output goes is looked at before anything is done.
+        // Checks the output's mailboxes before the command executes.
         let boxes = self.core.output_boxes(entry, out_len)?;
         let output = self.dispatch(&input, out_len);
         self.core.scatter(entry, &boxes, &output)
@@ -165,7 +166,7 @@ impl<B: Bus> Core<B> {
         Ok(boxes)
     }
 
-    /// Goes along a chain of mailboxes that hold so many bytes.
+    /// Follows a chain of mailboxes that holds this many bytes.
     fn walk(
         &self,
         first: u64,
@@ -186,7 +187,7 @@ impl<B: Bus> Core<B> {
             }
             let theirs = mailbox::TOKEN.get32(&bytes);
             if theirs != token {
-                let what = format!("mailbox {number} has token {theirs:#x}, its command {token:#x}");
+                let what = format!("mailbox {number} has token {theirs:#x}, its command has {token:#x}");
                 return Err(Undelivered(Delivery::Token, Rule::CommandToken, what));
             }
             let block = mailbox::BLOCK_NUMBER.get(&bytes);

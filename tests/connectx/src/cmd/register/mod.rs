@@ -1,6 +1,7 @@
 //! ACCESS_REG: registers of the port and of the device, read and written by number.
 //!
-//! Invariant: a register that is not here is refused. Drivers try some that real devices lack, and look elsewhere.
+//! Invariant: an unknown register is rejected. Drivers probe some that real devices lack, and use
+//! alternatives.
 
 use crate::bus::Bus;
 use crate::complaint::Rule;
@@ -20,7 +21,7 @@ const PVLC: u32 = 0x500f;
 const NODE_DESCRIPTION: u32 = 0x6001;
 const HOST_ENDIANNESS: u32 = 0x7004;
 
-/// What is done with a register.
+/// Operation on a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Access {
     Write,
@@ -43,9 +44,9 @@ pub(super) fn access_register<B: Bus>(
         let what = format!("register {number:#x} has {len} bytes");
         return Err(Refusal::broken(Status::BadInputLength, Rule::CommandLength, what));
     }
-    // A kernel may know more of a register than this device, and leaves that empty.
+    // A kernel may know a longer register than this device and leaves the rest zero.
     if given[len..].iter().any(|byte| *byte != 0) {
-        let what = format!("register {number:#x} has {len} bytes, and something follows");
+        let what = format!("register {number:#x} has {len} bytes, nonzero bytes follow");
         return Err(Refusal::broken(Status::BadInputLength, Rule::CommandLength, what));
     }
     if let Some((offset, bits)) = register.table.and_then(|table| table.reserved(given)) {
@@ -53,7 +54,7 @@ pub(super) fn access_register<B: Bus>(
         return Err(Refusal::broken(Status::BadParam, Rule::CommandReserved, what));
     }
     if let Some(table) = register.table {
-        // Every register of a port names it at the same place.
+        // All registers of a port hold its number at the same place.
         let port = ptys_reg::LOCAL_PORT.get(given);
         if port > 1 {
             let what = format!("{} of port {port}", table.name);
@@ -97,7 +98,7 @@ pub(super) fn access_register<B: Bus>(
     Ok(())
 }
 
-/// A register: its number, how long it is, its table.
+/// A register: number, length, table.
 struct Register {
     number: u32,
     size: usize,
@@ -115,7 +116,7 @@ static REGISTERS: [Register; 8] = [
     Register { number: HOST_ENDIANNESS, size: 16, table: None },
 ];
 
-/// What a port is turned, in PAOS.
+/// Administrative states in PAOS.
 const PORT_UP: u64 = 1;
 const PORT_DOWN: u64 = 2;
 
@@ -170,7 +171,7 @@ const GROUP_RFC2863: u32 = 0x01;
 const GROUP_IB: u32 = 0x20;
 const GROUP_IB_EXTENDED: u32 = 0x21;
 
-/// Counters that the model has; all others are 0.
+/// Fills the counters that the model has; all others are 0.
 fn count(port: &Port, data: &mut [u8]) {
     use ppcnt_reg as reg;
     let counters = port.counters;

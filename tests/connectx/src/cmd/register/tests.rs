@@ -1,13 +1,13 @@
 use super::*;
 use crate::testing::{Driver, input, set};
 
-/// Reads a register of so many bytes.
+/// Reads a register of this length.
 fn read(driver: &mut Driver, number: u32, len: usize) -> Vec<u8> {
     let request = request(number, len);
     driver.ok(&set(request, 0x04, 1), 0x10 + len)[0x10..].to_vec()
 }
 
-/// An input that writes zeros to a register.
+/// Returns an input that writes zeros to a register.
 fn request(number: u32, len: usize) -> Vec<u8> {
     set(input(0x805, 0x10 + len), 0x08, number)
 }
@@ -87,7 +87,7 @@ fn counters_of_each_group_and_their_clearing() {
 }
 
 #[test]
-fn the_hosts_byte_order_is_told_before_the_function_is_initialised() {
+fn the_hosts_byte_order_is_set_before_the_function_is_initialised() {
     let mut driver = Driver::new(PortKind::Ib);
     driver.host.set_queue(&mut driver.function);
     driver.ok(&input(0x104, 0x10), 8);
@@ -98,7 +98,7 @@ fn the_hosts_byte_order_is_told_before_the_function_is_initialised() {
 }
 
 #[test]
-fn an_unknown_register_is_refused_and_nobody_is_blamed() {
+fn an_unknown_register_is_rejected_without_a_complaint() {
     let mut driver = Driver::booted(PortKind::Ib);
     let output = driver.command(&set(request(0x9020, 0x10), 0x04, 1), 0x20);
     assert_eq!(output[0], Status::BadParam as u8);

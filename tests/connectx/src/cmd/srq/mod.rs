@@ -1,10 +1,10 @@
-//! Shared receive queues: SRQ, XRC SRQ, RMP (receive memory pool), and what arms their limits.
+//! Shared receive queues: SRQ, XRC SRQ, RMP (receive memory pool), and their limit events.
 //!
 //! | commands | context | since |
 //! |---|---|---|
 //! | CREATE_SRQ … ARM_RQ | `srqc` | interface step 0 |
-//! | CREATE_XRC_SRQ … ARM_XRC_SRQ | `xrc_srqc` | step 1: those of XRC |
-//! | CREATE_RMP … MODIFY_RMP | `rmpc` with a `wq` | step 1: all others |
+//! | CREATE_XRC_SRQ … ARM_XRC_SRQ | `xrc_srqc` | step 1, for XRC |
+//! | CREATE_RMP … MODIFY_RMP | `rmpc` with a `wq` | step 1, for all others |
 
 use roce::engine::{CqId, Pd, SrqId, XrcDomain};
 
@@ -23,17 +23,17 @@ use crate::layout::srq::{
 use crate::layout::{Field, Part};
 use crate::srq::{Srq, SrqKind, SrqRun};
 
-/// The state of an RMP that works.
+/// State of a working RMP.
 const RMP_READY: u64 = 1;
 
-/// What the three contexts have in common, read out of one of them.
+/// The fields that the three kinds of contexts share.
 struct Shape {
     kind: SrqKind,
     context: Vec<u8>,
     log_size: u32,
-    /// Bytes of a receive, log 2.
+    /// Bytes of a receive, log2.
     log_stride: u32,
-    /// Above the smallest.
+    /// Page size relative to the minimum, log2.
     log_page_size: u32,
     page_offset: u64,
     pd: u32,
@@ -44,7 +44,7 @@ struct Shape {
     user_index: u32,
 }
 
-/// Signatures are not modelled, but a user may ask for them.
+/// Signatures are not modelled, but a user may request them.
 fn signed(field: Field, context: &[u8]) -> Result<(), Refusal> {
     if field.is_set(context) { Err(Refusal::fair(Status::BadParam)) } else { Ok(()) }
 }
@@ -59,7 +59,7 @@ pub(super) fn create_srq<B: Bus>(
     signed(srqc::WQ_SIGNATURE, context)?;
     none_of(&[srqc::CONT_SRQ, srqc::RLKY], context)?;
     if srqc::STATE.is_set(context) || srqc::WQE_CNT.is_set(context) {
-        return Err(bad("a new shared receive queue has a state"));
+        return Err(bad("the context of a new shared receive queue has a state"));
     }
     let shape = Shape {
         kind: SrqKind::Basic,
@@ -100,7 +100,7 @@ pub(super) fn create_xrc_srq<B: Bus>(
         context,
     )?;
     if xrc_srqc::STATE.is_set(context) || xrc_srqc::WQE_CNT.is_set(context) {
-        return Err(bad("a new shared receive queue has a state"));
+        return Err(bad("the context of a new shared receive queue has a state"));
     }
     let low = xrc_srqc::DB_RECORD_ADDR_L.get(context) << 2;
     let shape = Shape {
@@ -133,11 +133,11 @@ pub(super) fn create_rmp<B: Bus>(
     reserved(&wq::TABLE, queue)?;
     signed(wq::WQ_SIGNATURE, queue)?;
     none_of(&[rmpc::BASIC_CYCLIC_RCV_WQE], context)?;
-    // What is left is a linked list, as its type 0 says: the others belong to Ethernet.
+    // The remaining fields belong to Ethernet: this queue is a linked list, type 0.
     let rest: Vec<_> = wq::TABLE.fields.iter().filter(|field| !WQ_FIELDS.contains(field)).copied().collect();
     none_of(&rest, queue)?;
     if rmpc::STATE.get(context) != RMP_READY {
-        return Err(bad(format!("a receive memory pool made in state {:#x}", rmpc::STATE.get(context))));
+        return Err(bad(format!("a new receive memory pool in state {:#x}", rmpc::STATE.get(context))));
     }
     let shape = Shape {
         kind: SrqKind::Rmp,
@@ -159,7 +159,7 @@ pub(super) fn create_rmp<B: Bus>(
     Ok(())
 }
 
-/// What an RMP's work queue says.
+/// Fields of an RMP's work queue.
 const WQ_FIELDS: &[Field] = &[
     wq::WQ_SIGNATURE,
     wq::PAGE_OFFSET,
@@ -171,7 +171,7 @@ const WQ_FIELDS: &[Field] = &[
     wq::LOG_WQ_SZ,
 ];
 
-/// Checks what is common, makes the engine's queue and the model's.
+/// Checks the shared fields, then creates the engine's queue and the model's.
 fn create<B: Bus>(function: &mut Function<B>, shape: Shape, list: &[u8]) -> Result<u32, Refusal> {
     let core = &mut function.core;
     core.needs_pd(shape.pd)?;
@@ -182,7 +182,7 @@ fn create<B: Bus>(function: &mut Function<B>, shape: Shape, list: &[u8]) -> Resu
         return Err(missing(format!("XRC domain {xrcd:#x}")));
     }
     core.at_most("receives", shape.log_size, cmd_hca_cap::LOG_MAX_SRQ_SZ)?;
-    // A next segment and one scatter element are the least.
+    // The minimum is a next segment and one scatter element.
     let most = core.caps.general(cmd_hca_cap::MAX_WQE_SZ_RQ);
     if shape.log_stride < 5 || 1 << shape.log_stride > most {
         return Err(bad(format!("receives of 2^{} bytes", shape.log_stride)));
@@ -224,7 +224,7 @@ fn create<B: Bus>(function: &mut Function<B>, shape: Shape, list: &[u8]) -> Resu
 }
 
 impl Srq {
-    /// Is it one of those that this kind of command names?
+    /// Returns whether commands for this kind may refer to the queue.
     fn is(&self, kind: SrqKind) -> bool {
         self.kind == kind
     }
@@ -259,7 +259,7 @@ fn destroy<B: Bus>(function: &mut Function<B>, kind: SrqKind, srqn: u32) -> Resu
     let (users, cqn) =
         srq.map(|srq| (srq.users, srq.cqn)).ok_or_else(|| missing(format!("{kind:?} {srqn:#x}")))?;
     if users > 0 {
-        return Err(busy(format!("{kind:?} {srqn:#x} has {users} queue pairs")));
+        return Err(busy(format!("{kind:?} {srqn:#x} is in use by {users} queue pairs")));
     }
     function
         .engine
@@ -310,7 +310,7 @@ fn query<B: Bus>(
     let srq = srq.ok_or_else(|| missing(format!("{kind:?} {srqn:#x}")))?;
     let mut context = srq.context.clone();
     let posted = function.engine.srq_outstanding(SrqId(srqn)).unwrap_or(0);
-    // How much is left of the limit: 0 once it was reached.
+    // The remainder of the limit; 0 once the event was sent.
     let limit = function.engine.srq_limit(SrqId(srqn)).unwrap_or(0);
     match kind {
         SrqKind::Basic => {
@@ -348,7 +348,7 @@ pub(super) fn arm_xrc_srq<B: Bus>(
     arm(function, SrqKind::Xrc, arm_xrc_srq_in::XRC_SRQN.get32(input), limit)
 }
 
-/// An event when fewer than so many receives are left, once. 0: none.
+/// Requests one event when fewer than `limit` receives are left; 0 requests none.
 fn arm<B: Bus>(function: &mut Function<B>, kind: SrqKind, srqn: u32, limit: u32) -> Result<(), Refusal> {
     let srq = function.core.srqs.get(&srqn).filter(|srq| srq.is(kind));
     let log_size = srq.map(|srq| srq.log_size).ok_or_else(|| missing(format!("{kind:?} {srqn:#x}")))?;

@@ -1,4 +1,4 @@
-//! Shared receive queues of all three kinds: made, armed, asked for, destroyed, refused.
+//! Shared receive queues of all three kinds: creation, arming, queries, destruction, rejections.
 
 use super::*;
 use crate::cmd::bench::{Bench, input, naming, stray};
@@ -6,7 +6,7 @@ use crate::cmd::context::MAX_QUEUES;
 use crate::complaint::Rule;
 use crate::port::PortKind;
 
-/// Input of CREATE_SRQ: 64 receives of 64 bytes.
+/// Returns input of CREATE_SRQ: 64 receives of 64 bytes.
 fn basic(bench: &mut Bench) -> Vec<u8> {
     let mut input = input(0x700, create_srq_in::PAS);
     let (pd, record) = (bench.pd, bench.page());
@@ -23,7 +23,7 @@ fn basic(bench: &mut Bench) -> Vec<u8> {
     input
 }
 
-/// Input of CREATE_RMP: the same.
+/// Returns input of CREATE_RMP: 64 receives of 64 bytes.
 fn pool(bench: &mut Bench) -> Vec<u8> {
     let mut input = input(0x90c, create_rmp_in::SIZE);
     let (pd, record) = (bench.pd, bench.page());
@@ -39,7 +39,7 @@ fn pool(bench: &mut Bench) -> Vec<u8> {
     input
 }
 
-/// Input of ARM_RQ, ARM_XRC_SRQ or MODIFY_RMP.
+/// Returns input of ARM_RQ, ARM_XRC_SRQ or MODIFY_RMP.
 fn arming(kind: SrqKind, srqn: u32, limit: u32) -> Vec<u8> {
     match kind {
         SrqKind::Basic | SrqKind::Xrc => {
@@ -61,7 +61,8 @@ fn arming(kind: SrqKind, srqn: u32, limit: u32) -> Vec<u8> {
     }
 }
 
-/// Each kind, with the opcodes that query and destroy it, and its limit in the answer.
+/// Runs a check on each kind, with the opcodes that query and destroy it, and the limit field of a
+/// query.
 fn each(mut check: impl FnMut(&mut Bench, SrqKind, Vec<u8>, [u16; 2], fn(&[u8]) -> u32)) {
     let mut bench = Bench::new(PortKind::Ib);
     let input = basic(&mut bench);
@@ -195,7 +196,7 @@ fn bits_that_a_context_does_not_name_are_refused() {
 }
 
 #[test]
-fn what_is_not_offered_is_refused() {
+fn features_that_are_not_offered_are_rejected() {
     let mut bench = Bench::new(PortKind::Ib);
     let good = basic(&mut bench);
     for field in [srqc::CONT_SRQ, srqc::RLKY] {
@@ -252,8 +253,8 @@ fn shared_receive_queues_alone_exhaust_the_room_for_queues() {
     let srqs = &mut bench.function.core.srqs;
     let srq = srqs.get(&srqn).unwrap().clone();
     let one = srq_bytes(srq.log_size, srq.stride, &srq.pages);
-    // Others are put in as the commands would, without the memory that the engine takes for them: the largest ones while
-    // there is room, and one that leaves room for a single queue like the first.
+    // The others are inserted directly, without the memory that the engine needs for them: the
+    // largest ones while there is room, and one that leaves room for a single queue like the first.
     let largest = Srq { log_size: 15, stride: 512, ..srq.clone() };
     let each = srq_bytes(largest.log_size, largest.stride, &largest.pages);
     let mut left = MAX_QUEUES - one;
@@ -269,7 +270,7 @@ fn shared_receive_queues_alone_exhaust_the_room_for_queues() {
     bench.unlucky(&create, Status::NoResources);
     let completions = bench.create_cq(4, 64);
     bench.unlucky(&completions, Status::NoResources);
-    // One goes, and another fits.
+    // After one is destroyed, another fits.
     bench.ok(naming(0x701, srqn));
     bench.ok(&create);
     bench.unlucky(&create, Status::NoResources);

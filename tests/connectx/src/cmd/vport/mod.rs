@@ -1,6 +1,6 @@
-//! The port, as the driver sees it: contexts, GIDs, partition keys, RoCE addresses, counters, MADs.
+//! The port: contexts, GIDs, partition keys, RoCE addresses, counters, MADs.
 //!
-//! Invariant: there is one port, number 1, and one virtual port, number 0: the function's own.
+//! Invariant: the only port is number 1, and the only virtual port is number 0, the function's own.
 
 use crate::bus::Bus;
 use crate::complaint::Rule;
@@ -11,8 +11,8 @@ use crate::port::{IB_GIDS, PKEYS, Port, PortKind, SM_LID};
 
 use super::refusal::{Refusal, Status};
 
-/// Other ports and other virtual ports, where a command names one: a driver that manages none has none to name. Inputs of
-/// all commands have these at the same place.
+/// Rejects other ports and virtual ports: a driver that manages none has none to name. These fields
+/// have the same place in the inputs of all commands.
 fn own_port(input: &[u8]) -> Result<(), Refusal> {
     use query_hca_vport_context_in::{OTHER_VPORT, PORT_NUM, VPORT_NUMBER};
     own_vport(OTHER_VPORT.get(input), VPORT_NUMBER.get(input))?;
@@ -26,10 +26,14 @@ fn own_vport(other: u64, number: u64) -> Result<(), Refusal> {
     if other == 0 && number == 0 {
         return Ok(());
     }
-    Err(Refusal::broken(Status::BadParam, Rule::CommandParameter, format!("virtual port {number} of others")))
+    Err(Refusal::broken(
+        Status::BadParam,
+        Rule::CommandParameter,
+        format!("virtual port {number}, which does not exist"),
+    ))
 }
 
-/// Commands of the other kind of port.
+/// Rejects a command that the port's kind does not have.
 fn wants<B: Bus>(function: &Function<B>, kind: PortKind) -> Result<(), Refusal> {
     if function.core.port.kind == kind {
         return Ok(());
@@ -37,7 +41,7 @@ fn wants<B: Bus>(function: &Function<B>, kind: PortKind) -> Result<(), Refusal> 
     Err(Refusal::broken(Status::BadOp, Rule::CommandOpcode, format!("the port is not {kind:?}")))
 }
 
-/// States of an InfiniBand port, logical and physical.
+/// Logical and physical states of an InfiniBand port.
 const IB_DOWN: u32 = 1;
 const IB_ACTIVE: u32 = 4;
 const IB_POLLING: u32 = 2;
@@ -60,7 +64,7 @@ pub(super) fn query_hca_vport_context<B: Bus>(
     hca_vport_context::NODE_GUID.set(context, port.node_guid());
     hca_vport_context::PORT_GUID.set(context, port.port_guid());
     hca_vport_context::CAP_MASK1.set(context, port.capabilities);
-    // All of them may be changed.
+    // All capabilities may change.
     hca_vport_context::CAP_MASK1_FIELD_SELECT.set(context, u32::MAX);
     hca_vport_context::LID.set(context, port.lid());
     hca_vport_context::SM_LID.set(context, SM_LID);
@@ -68,7 +72,7 @@ pub(super) fn query_hca_vport_context<B: Bus>(
     Ok(())
 }
 
-/// The bit of the field selection that says that capabilities are meant: those of their own selection.
+/// Bit of the field selection that selects the capabilities, which have a selection of their own.
 const SELECT_CAPABILITIES: u32 = 0;
 
 pub(super) fn modify_hca_vport_context<B: Bus>(
@@ -83,10 +87,10 @@ pub(super) fn modify_hca_vport_context<B: Bus>(
         let what = format!("bits {bits:#x} of dword {offset:#x} of the context");
         return Err(Refusal::broken(Status::BadParam, Rule::CommandReserved, what));
     }
-    // GUIDs and the policy belong to managers of virtual functions.
+    // GUIDs and the policy are set only by managers of virtual functions.
     let select = hca_vport_context::FIELD_SELECT.get32(context);
     if select != SELECT_CAPABILITIES {
-        let what = format!("fields {select:#x} are not this function's to change");
+        let what = format!("fields {select:#x}, which this function may not change");
         return Err(Refusal::broken(Status::BadParam, Rule::CommandParameter, what));
     }
     let which = hca_vport_context::CAP_MASK1_FIELD_SELECT.get32(context);
@@ -96,10 +100,10 @@ pub(super) fn modify_hca_vport_context<B: Bus>(
     Ok(())
 }
 
-/// An index that means the whole table.
+/// Index that stands for the whole table.
 const ALL: usize = 0xffff;
 
-/// Which entries of a table of this size are asked for.
+/// Returns the entries that an index selects, in a table of this size.
 fn entries(index: usize, size: usize, what: &str) -> Result<std::ops::Range<usize>, Refusal> {
     match index {
         ALL => Ok(0..size),
@@ -111,7 +115,7 @@ fn entries(index: usize, size: usize, what: &str) -> Result<std::ops::Range<usiz
     }
 }
 
-/// Is there room for a list of that many bytes?
+/// Checks that the output has room for a list of this length.
 fn room(output: &[u8], needed: usize) -> Result<(), Refusal> {
     if needed <= output.len() {
         return Ok(());
@@ -143,7 +147,7 @@ pub(super) fn query_hca_vport_pkey<B: Bus>(
     output: &mut [u8],
 ) -> Result<(), Refusal> {
     own_port(input)?;
-    // A RoCE port has the default one alone, and its driver asks for it with this command too.
+    // A RoCE port has only the default key, and its driver queries it by this command too.
     let keys = if function.core.port.kind == PortKind::Ib { PKEYS } else { 1 };
     let asked = entries(query_hca_vport_pkey_in::PKEY_INDEX.get(input) as usize, keys, "partition key")?;
     room(output, query_hca_vport_pkey_out::PKEY + asked.len() * 4)?;
@@ -154,12 +158,12 @@ pub(super) fn query_hca_vport_pkey<B: Bus>(
     Ok(())
 }
 
-/// Whose state: the virtual port's, or the uplink's. A switch's is not there.
+/// Rejects a state other than the virtual port's or the uplink's: the model has no switch.
 fn state_of(modifier: u64) -> Result<(), Refusal> {
     if modifier != 1 {
         return Ok(());
     }
-    Err(Refusal::broken(Status::BadParam, Rule::CommandModifier, "there is no embedded switch"))
+    Err(Refusal::broken(Status::BadParam, Rule::CommandModifier, "the function has no embedded switch"))
 }
 
 pub(super) fn query_vport_state<B: Bus>(
@@ -186,7 +190,7 @@ pub(super) fn modify_vport_state<B: Bus>(
     state_of(OP_MOD.get(input))?;
     match ADMIN_STATE.get(input) {
         0 => function.core.set_port_enabled(false),
-        // Up, or as the port is.
+        // States "up" and "follow the port".
         1 | 2 => function.core.set_port_enabled(true),
         state => {
             let what = format!("state {state}");
@@ -212,7 +216,7 @@ pub(super) fn query_nic_vport_context<B: Bus>(
     let context = whole.of_mut(output);
     nic_vport_context::ALLOWED_LIST_TYPE.set(context, kind);
     nic_vport_context::ALLOWED_LIST_SIZE.set(context, list.len() as u32 / 8);
-    // A driver that does not want the list has no room for it.
+    // A driver that does not need the list leaves no room for it.
     let from = whole.offset + nic_vport_context::CURRENT_UC_MAC_ADDRESS;
     let fits = output.len().saturating_sub(from).min(list.len()) / 8 * 8;
     put(output, from, &list[..fits]);
@@ -225,7 +229,7 @@ fn list_of(lists: &[Vec<u8>; 3], kind: u32) -> Result<&Vec<u8>, Refusal> {
     })
 }
 
-/// Fields of the context by the bit that selects them.
+/// Fields of the context by their selection bit.
 const SELECTED: &[(Field, &[Field])] = {
     use modify_nic_vport_context_in as select;
     use nic_vport_context as context;
@@ -262,7 +266,7 @@ pub(super) fn modify_nic_vport_context<B: Bus>(
     wants(function, PortKind::Roce)?;
     own_vport(select::OTHER_VPORT.get(input), select::VPORT_NUMBER.get(input))?;
     if select::AFFILIATION.is_set(input) {
-        return Err(Refusal::broken(Status::BadParam, Rule::CommandParameter, "ports are not affiliated"));
+        return Err(Refusal::broken(Status::BadParam, Rule::CommandParameter, "an affiliation of ports"));
     }
     let context = select::NIC_VPORT_CONTEXT.of(input);
     if let Some((offset, bits)) = nic_vport_context::TABLE.reserved(context) {
@@ -378,7 +382,7 @@ pub(super) fn query_vport_counter<B: Bus>(
     Ok(())
 }
 
-/// A MAD is answered as by an agent that has no attribute: everything that a driver needs of a port comes by commands.
+/// Answers a MAD as an agent without attributes does: drivers get all data of a port by commands.
 pub(super) fn mad_ifc<B: Bus>(
     function: &mut Function<B>,
     input: &[u8],
@@ -394,7 +398,7 @@ pub(super) fn mad_ifc<B: Bus>(
     Ok(())
 }
 
-/// Where a MAD has its method and its status; an answer is a reply that the method or attribute is not supported.
+/// Offsets of a MAD's method and status; the reply reports an unsupported method or attribute.
 const MAD_METHOD: usize = 3;
 const MAD_STATUS: usize = 4;
 const MAD_REPLY: u8 = 0x81;

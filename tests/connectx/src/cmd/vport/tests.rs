@@ -60,7 +60,7 @@ fn capabilities_of_a_port_are_changed_where_they_are_selected() {
     hca_vport_context::CAP_MASK1.set(context, 6u32);
     driver.ok(&request, 8);
     assert_eq!(hca_vport_context::CAP_MASK1.get32(&ib_context(&mut driver)), before | 2);
-    // GUIDs are not this driver's.
+    // This driver may not change GUIDs.
     driver.refused(&set(request.clone(), 0x10, 1), 8, Rule::CommandParameter);
     driver.refused(&set(request, 0x10 + 0x04, 1), 8, Rule::CommandReserved);
 }
@@ -164,7 +164,7 @@ fn lists_of_addresses_are_kept_by_kind() {
     };
     let multicast = driver.ok(&set(input(QUERY_NIC, 0x10), 0x0c, 1 << 24), 0x110 + 16);
     assert_eq!((size(&multicast), &multicast[0x110..]), (2, &request[0x200..]));
-    // Without room for the list its length is told.
+    // Without room for the list, only its length is reported.
     assert_eq!(size(&driver.ok(&set(input(QUERY_NIC, 0x10), 0x0c, 1 << 24), 0x110)), 2);
     assert_eq!(size(&driver.ok(&input(QUERY_NIC, 0x10), 0x110)), 0);
     driver.refused(&set(input(QUERY_NIC, 0x10), 0x0c, 3 << 24), 0x110, Rule::CommandParameter);
@@ -188,7 +188,7 @@ fn a_roce_address_is_set_asked_for_and_taken_away() {
 }
 
 #[test]
-fn what_goes_through_the_port_is_counted_until_it_is_cleared() {
+fn traffic_is_counted_until_the_counters_are_cleared() {
     use query_vport_counter_out as out;
     let mut driver = ib();
     driver.function.core.port.counters.sent(100, false);

@@ -1,11 +1,12 @@
-//! [`Parsed`]: where the headers of an Ethernet frame are; checksums and segments that a NIC makes for its driver.
+//! [`Parsed`]: the headers of an Ethernet frame. Also the checksums and segments that a NIC
+//! computes for its driver.
 //!
-//! Invariant: a frame is whatever a guest sent. A header that is cut short is no header.
+//! Invariant: a frame holds arbitrary bytes from a guest. A truncated header is treated as absent.
 //!
 //! # References
 //! IEEE 802.3, RFC 791, 8200, 9293, 768, 1071 (checksum)
 
-/// The smallest frame, without its check sequence: what is shorter is padded.
+/// Minimum frame length without check sequence; shorter frames are padded.
 pub(crate) const MIN_FRAME: usize = 60;
 /// Addresses and type.
 pub(crate) const ETHERNET_HEADER: usize = 14;
@@ -14,22 +15,22 @@ const TYPE_VLAN: u16 = 0x8100;
 const TYPE_SERVICE_VLAN: u16 = 0x88a8;
 const TYPE_IPV4: u16 = 0x0800;
 const TYPE_IPV6: u16 = 0x86dd;
-/// A hostile guest asks for segments of a byte.
+/// Maximum number of segments; a hostile guest may request segments of one byte.
 const MAX_SEGMENTS: usize = 4096;
 /// Protocol numbers.
 pub(crate) const TCP: u8 = 6;
 pub(crate) const UDP: u8 = 17;
 
-/// What a frame's headers say, and where they are.
+/// Values and offsets of a frame's headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Parsed {
-    /// The tag, where there is one.
+    /// VLAN tag, if one is present.
     pub(crate) vlan: Option<u16>,
-    /// The tag is a service provider's.
+    /// Whether the tag is a service provider's.
     pub(crate) service_vlan: bool,
-    /// The type behind the tag.
+    /// Type after the tag.
     pub(crate) ethertype: u16,
-    /// Where what the type names begins.
+    /// Offset of the header that the type names.
     pub(crate) l3: usize,
     pub(crate) ip: Option<Ip>,
 }
@@ -42,19 +43,20 @@ pub(crate) struct Ip {
     /// Type of service, or traffic class.
     pub(crate) tos: u8,
     pub(crate) ttl: u8,
-    /// It is a part of a packet.
+    /// Whether the packet is a fragment.
     pub(crate) fragment: bool,
     pub(crate) protocol: u8,
-    /// Where what the protocol names begins.
+    /// Offset of the header that the protocol names.
     pub(crate) l4: usize,
-    /// Where the packet ends; padding may follow.
+    /// End of the packet; padding may follow.
     pub(crate) end: usize,
-    /// The packet says that it is longer than the frame, where it ends now. What its headers say counts nevertheless.
+    /// Whether the packet's length exceeds the frame, which then ends it. Its headers are still
+    /// used.
     pub(crate) cut: bool,
 }
 
 impl Parsed {
-    /// `None`: not even an Ethernet header.
+    /// Parses a frame. `None`: it has no complete Ethernet header.
     pub(crate) fn new(frame: &[u8]) -> Option<Self> {
         let mut ethertype = word(frame, 12)?;
         let (mut vlan, mut service_vlan, mut l3) = (None, false, ETHERNET_HEADER);
@@ -111,12 +113,12 @@ fn ipv6(frame: &[u8], l3: usize) -> Option<Ip> {
     })
 }
 
-/// Is a frame for many? Broadcast is.
+/// Returns whether a frame's destination is a group, such as broadcast.
 pub(crate) fn is_group(frame: &[u8]) -> bool {
     frame.first().is_some_and(|first| first & 1 != 0)
 }
 
-/// The one's complement sum of big-endian words, folded to 16 bits.
+/// Returns the one's complement sum of big-endian words, folded to 16 bits.
 pub(crate) fn sum(bytes: &[u8], start: u32) -> u16 {
     let (words, rest) = bytes.as_chunks::<2>();
     let mut sum =
@@ -130,7 +132,7 @@ pub(crate) fn sum(bytes: &[u8], start: u32) -> u16 {
     sum as u16
 }
 
-/// The sum of the pseudo header of TCP and UDP.
+/// Returns the sum of the pseudo header of TCP and UDP.
 fn pseudo(frame: &[u8], parsed: &Parsed, ip: &Ip) -> u32 {
     let addresses = match ip.version {
         4 => parsed.l3 + 12..parsed.l3 + 20,
@@ -141,7 +143,7 @@ fn pseudo(frame: &[u8], parsed: &Parsed, ip: &Ip) -> u32 {
     addresses + (length >> 16) + (length & 0xffff) + u32::from(ip.protocol)
 }
 
-/// Where the checksum of TCP or UDP is.
+/// Returns the offset of the TCP or UDP checksum.
 fn l4_checksum_at(ip: &Ip) -> Option<usize> {
     let at = match ip.protocol {
         TCP => ip.l4 + 16,
@@ -151,7 +153,7 @@ fn l4_checksum_at(ip: &Ip) -> Option<usize> {
     (at + 2 <= ip.end).then_some(at)
 }
 
-/// Puts the IPv4 header's checksum, and that of TCP or UDP, as far as the frame has them.
+/// Fills in the checksums of the IPv4 header and of TCP or UDP, if the frame has them.
 pub(crate) fn fill_checksums(frame: &mut [u8], l3: bool, l4: bool) {
     let Some(parsed) = Parsed::new(frame) else { return };
     let Some(ip) = parsed.ip else { return };
@@ -163,18 +165,18 @@ pub(crate) fn fill_checksums(frame: &mut [u8], l3: bool, l4: bool) {
     let Some(at) = l4_checksum_at(&ip).filter(|_| l4 && !ip.fragment && !ip.cut) else { return };
     put(frame, at, 0);
     let value = !sum(frame.get(ip.l4..ip.end).unwrap_or_default(), pseudo(frame, &parsed, &ip));
-    // UDP: no checksum at all is 0.
+    // In UDP, 0 means no checksum.
     put(frame, at, if value == 0 && ip.protocol == UDP { 0xffff } else { value });
 }
 
-/// What a receiver finds out about a frame's checksums.
+/// A receiver's result of checking a frame's checksums.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Checked {
-    /// The IP header is whole and its checksum right.
+    /// Whether the IP header is complete and its checksum correct.
     pub(crate) l3_ok: bool,
-    /// It is TCP or UDP, and the checksum is right.
+    /// Whether the packet is TCP or UDP with a correct checksum.
     pub(crate) l4_ok: bool,
-    /// The sum of the IP packet, or of all that follows the Ethernet header.
+    /// Sum of the IP packet, or of all bytes after the Ethernet header.
     pub(crate) sum: u16,
 }
 
@@ -198,13 +200,14 @@ pub(crate) fn check(frame: &[u8]) -> Checked {
     }
 }
 
-/// Cuts a large TCP or UDP send into frames of at most `mss` bytes of payload, each with `header` made right for it.
-/// `None`: the header is not one of those.
+/// Splits a large TCP or UDP send into frames of at most `mss` bytes of payload, each with an
+/// adapted copy of `header`. `None`: the header is of another protocol.
 ///
 /// # References
 /// PRM, "large send offload"; RFC 9293 (flags of the last segment)
 pub(crate) fn segment(header: &[u8], payload: &[u8], mss: usize) -> Option<Vec<Vec<u8>>> {
-    // Lengths in the header are those of the whole send, or 0: where the headers are does not depend on them.
+    // Lengths in the header are those of the whole send, or 0; they do not affect the offsets of
+    // headers.
     let (version, l3, l4, protocol) = large_headers(header)?;
     if mss == 0 {
         return None;
@@ -229,7 +232,7 @@ pub(crate) fn segment(header: &[u8], payload: &[u8], mss: usize) -> Option<Vec<V
             let sequence = u32::from_be_bytes(sequence).wrapping_add((number * mss) as u32);
             frame.get_mut(l4 + 4..l4 + 8)?.copy_from_slice(&sequence.to_be_bytes());
             let flags = frame.get_mut(l4 + 13)?;
-            // FIN and PSH belong to the last, CWR to the first.
+            // FIN and PSH belong to the last segment, CWR to the first.
             *flags &= if number + 1 < count { !0x09 } else { !0 };
             *flags &= if number > 0 { !0x80 } else { !0 };
         } else {
@@ -241,7 +244,8 @@ pub(crate) fn segment(header: &[u8], payload: &[u8], mss: usize) -> Option<Vec<V
     Some(frames)
 }
 
-/// IP version, where the IP header and what follows it begin, and its protocol: TCP or UDP, all of it in the header.
+/// Returns IP version, offsets of the IP header and of the next one, and protocol, if all headers
+/// up to TCP or UDP are complete.
 fn large_headers(header: &[u8]) -> Option<(u8, usize, usize, u8)> {
     let parsed = Parsed::new(header)?;
     let l3 = parsed.l3;
@@ -259,7 +263,7 @@ fn large_headers(header: &[u8]) -> Option<(u8, usize, usize, u8)> {
     (l4 >= l3 + 20 && length >= least && l4 + length == header.len()).then_some((version, l3, l4, protocol))
 }
 
-/// Puts a tag behind the addresses.
+/// Inserts a tag after the addresses.
 pub(crate) fn insert_vlan(frame: &mut Vec<u8>, service: bool, tag: u16) {
     if frame.len() >= ETHERNET_HEADER {
         let kind = if service { TYPE_SERVICE_VLAN } else { TYPE_VLAN };
@@ -268,7 +272,7 @@ pub(crate) fn insert_vlan(frame: &mut Vec<u8>, service: bool, tag: u16) {
     }
 }
 
-/// Takes the tag out.
+/// Removes the tag.
 pub(crate) fn strip_vlan(frame: &mut Vec<u8>) {
     if frame.len() >= ETHERNET_HEADER + VLAN_TAG {
         frame.drain(12..12 + VLAN_TAG);

@@ -1,8 +1,8 @@
-//! Frames that are parsed, checked, filled in and cut.
+//! Frames: parsing, checksums, segmentation.
 
 use super::*;
 
-/// An IPv4 UDP datagram in a frame, without checksums.
+/// Returns an IPv4 UDP datagram in a frame, without checksums.
 fn udp(payload: &[u8]) -> Vec<u8> {
     let total = (28 + payload.len()) as u16;
     let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0];
@@ -40,7 +40,7 @@ fn checksums_that_were_filled_in_are_found_right_and_one_flipped_bit_is_found() 
 }
 
 #[test]
-fn the_checksum_of_a_known_header_is_what_rfc_1071_computes() {
+fn the_checksum_of_a_known_header_is_that_of_rfc_1071() {
     // The sum of 0001 f203 f4f5 f6f7 is ddf2, as in the RFC's section 3.
     assert_eq!(sum(&[0, 1, 0xf2, 3, 0xf4, 0xf5, 0xf6, 0xf7], 0), 0xddf2);
 }
@@ -70,7 +70,7 @@ fn a_fragment_has_no_checksum_of_its_own_and_a_header_cut_short_is_none() {
 }
 
 #[test]
-fn the_headers_of_a_packet_that_says_it_is_longer_than_its_frame_are_known_but_not_right() {
+fn the_headers_of_a_packet_longer_than_its_frame_are_parsed_but_not_correct() {
     let mut frame = udp(b"data");
     fill_checksums(&mut frame, true, true);
     let whole = Parsed::new(&frame).unwrap().ip.unwrap();
@@ -130,7 +130,7 @@ fn a_large_datagram_is_cut_into_datagrams() {
 }
 
 #[test]
-fn what_is_not_tcp_or_udp_is_not_cut() {
+fn only_tcp_and_udp_are_segmented() {
     let mut header = udp(b"");
     header[23] = 1;
     assert_eq!(segment(&header, &[0; 10], 5), None);

@@ -1,8 +1,8 @@
-//! What commands of Ethernet objects are refused for, one rule at a time.
+//! Rejections of commands for Ethernet objects, one rule at a time.
 
 use super::*;
 
-/// A command that this host would carry out.
+/// A command that this host could execute.
 type Made = fn(&Host) -> Input;
 
 fn tis(one: &Host) -> Input {
@@ -70,7 +70,7 @@ fn reserved_bits_of_contexts_are_refused() {
     ];
     for (which, (command, part, table)) in cases.into_iter().enumerate() {
         let mut one = Host::new(0);
-        // A bit that no field has, in a part that the command reads as this context.
+        // A bit without a field, in a part that the command reads as this context.
         let bit = (0..part.len * 8).find(|bit| {
             let mut context = vec![0; part.len];
             context[bit / 8] = 0x80 >> (bit % 8);
@@ -83,11 +83,11 @@ fn reserved_bits_of_contexts_are_refused() {
     }
 }
 
-/// A field of a part that makes the command break this rule.
+/// A command, a part and a field of it, the value that breaks a rule, and that rule.
 type Case = (Made, Part, Field, u64, Rule);
 
 #[test]
-fn contexts_that_ask_for_what_there_is_not_are_refused() {
+fn contexts_with_missing_features_are_rejected() {
     use Rule::{CommandCapability as Offer, CommandObject as Object, CommandParameter as Parameter};
     let (sq_part, rq_part) = (commands::create_sq_in::CTX, commands::create_rq_in::CTX);
     let (tis_part, tir_part) = (commands::create_tis_in::CTX, commands::create_tir_in::CTX);
@@ -181,7 +181,7 @@ fn objects_that_do_not_exist_are_neither_changed_nor_queried_nor_destroyed() {
 }
 
 #[test]
-fn flow_tables_that_ask_for_what_there_is_not_are_refused() {
+fn flow_tables_with_missing_features_are_rejected() {
     use Rule::{CommandCapability as Offer, CommandObject as Object, CommandParameter as Parameter};
     use steering::create_flow_table_in as fields;
     let mut one = Host::new(0);
@@ -216,7 +216,7 @@ fn flow_tables_that_ask_for_what_there_is_not_are_refused() {
     assert_eq!(one.refused(delete), Object, "no entry");
 }
 
-/// An entry at place 1 that leads to the TIR and counts with a counter.
+/// Returns an entry at index 1 that refers to the TIR and a counter.
 fn entry(one: &Host, counter: u32) -> Input {
     let group = *one.function.core.eth.steering.tables[&one.table].groups.keys().next().unwrap();
     Input::new(0x936, &steering::set_fte_in::TABLE)
@@ -235,7 +235,7 @@ fn entry(one: &Host, counter: u32) -> Input {
 }
 
 #[test]
-fn entries_that_ask_for_what_there_is_not_are_refused_and_a_counter_that_counts_stays() {
+fn entries_with_missing_objects_are_rejected_and_a_counter_in_use_stays() {
     use Rule::{CommandCapability as Offer, CommandObject as Object};
     let mut one = Host::new(0);
     let counter = one.make(Input::new(0x939, &steering::alloc_flow_counter_in::TABLE));

@@ -1,4 +1,4 @@
-//! What a function hears of its own.
+//! Frames that a function receives from itself.
 
 use super::*;
 use crate::layout::vport::{modify_nic_vport_context_in as modify, nic_vport_context};
@@ -6,7 +6,7 @@ use crate::layout::vport::{modify_nic_vport_context_in as modify, nic_vport_cont
 const GROUP: [u8; 6] = [1, 0x50, 0x56, 0x19, 0x20, 0xa7];
 const BROADCAST: [u8; 6] = [0xff; 6];
 
-/// A host with receives, whose TIR is of another transport domain than what it sends.
+/// Returns a host with receives, whose TIR has another transport domain than its sends.
 fn host() -> Host {
     let mut one = Host::new(0);
     let other = one.make(Input::new(0x816, &mkey::alloc_transport_domain_in::TABLE));
@@ -16,7 +16,7 @@ fn host() -> Host {
     one
 }
 
-/// What comes of a frame to this address: does it come back, does it leave?
+/// Sends a frame to this address. Returns whether it comes back, and whether it leaves.
 fn sent(one: &mut Host, to: [u8; 6]) -> (bool, bool) {
     one.post(one.send(&frame(to, 100)));
     let leaves = std::iter::from_fn(|| one.function.next_frame()).count() == 1;
@@ -37,7 +37,7 @@ fn disable(one: &mut Host, groups: bool, unicast: bool) {
     );
 }
 
-/// What the TIR hears of its own transport domain.
+/// Enables frames of the TIR's own transport domain.
 fn hear_own_domain(one: &mut Host, bits: u32) {
     let tirn = one.tirn;
     one.make(
@@ -49,7 +49,7 @@ fn hear_own_domain(one: &mut Host, bits: u32) {
 }
 
 #[test]
-fn what_is_sent_to_a_group_comes_back_to_other_domains_and_leaves() {
+fn frames_to_a_group_loop_back_to_other_domains_and_leave() {
     let mut one = host();
     let heard = one.function.core.eth.counters.received;
     assert_eq!(sent(&mut one, GROUP), (true, true));
@@ -60,7 +60,7 @@ fn what_is_sent_to_a_group_comes_back_to_other_domains_and_leaves() {
 }
 
 #[test]
-fn what_is_sent_to_an_own_address_comes_back_instead_of_leaving_and_what_is_not_only_leaves() {
+fn frames_to_an_own_address_loop_back_and_others_leave() {
     let mut one = host();
     let own = one.function.core.port.mac();
     assert_eq!(sent(&mut one, own), (true, false));
@@ -72,7 +72,7 @@ fn what_is_sent_to_an_own_address_comes_back_instead_of_leaving_and_what_is_not_
 }
 
 #[test]
-fn what_the_ports_context_disables_does_not_come_back() {
+fn frames_that_the_ports_context_excludes_do_not_loop_back() {
     let mut one = host();
     let own = one.function.core.port.mac();
     disable(&mut one, true, false);
@@ -84,7 +84,7 @@ fn what_the_ports_context_disables_does_not_come_back() {
 }
 
 #[test]
-fn a_tir_hears_of_its_own_domain_what_its_bits_say_and_of_others_everything() {
+fn a_tir_receives_frames_of_its_own_domain_by_its_bits_and_all_of_others() {
     let mut one = Host::new(0);
     one.post_receives(8);
     let own = one.function.core.port.mac();

@@ -1,5 +1,6 @@
-//! Two functions on plain memory, driven as a netdev's driver drives them: rings and frames. Commands are in `refused` and, one rule
-//! at a time, in `commands_refused`; what comes back to its sender is in `loopback`, how much is made of frames in `room`.
+//! Two functions on plain memory, driven as a netdev's driver drives them: rings and frames.
+//! Commands are tested in `refused` and, one rule at a time, in `commands_refused`; frames that
+//! loop back in `loopback`; limits of frames in `room`.
 
 mod commands_refused;
 mod loopback;
@@ -18,7 +19,7 @@ use crate::layout::{Field, Part, Table, cq, cqe::cqe, cqe::error_cqe, mkey, stee
 use crate::testing;
 use crate::trace::Trace;
 
-// Behind what the harness takes for itself.
+// Behind the addresses that the harness uses.
 const RECORDS: u64 = 0x100_0000;
 const SEND_CQ: u64 = 0x100_2000;
 const RECEIVE_CQ: u64 = 0x100_3000;
@@ -26,11 +27,11 @@ const SQ: u64 = 0x100_4000;
 const RQ: u64 = 0x100_5000;
 const BUFFERS: u64 = 0x101_0000;
 const PAYLOAD: u64 = 0x103_0000;
-/// Entries of each ring, log 2, and how much each buffer of a receive holds.
+/// Entries of each ring, log2, and the size of a receive's buffer.
 const LOG_SIZE: u32 = 3;
 const ROOM: u32 = 1000;
 
-/// A command that is made of its table.
+/// A command built from its table.
 struct Input(Vec<u8>);
 
 impl Input {
@@ -73,13 +74,14 @@ struct Host {
     seen: [u32; 2],
 }
 
-/// The number that a command answers with.
+/// Returns the number in a command's output.
 fn number(output: &[u8]) -> u32 {
     crate::layout::dword(output, 8) & 0xff_ffff
 }
 
 impl Host {
-    /// A function with a send queue, and a receive queue that all frames go to; both are ready, and no receive is posted.
+    /// Returns a function with a ready send queue and a ready receive queue, which gets all frames.
+    /// No receive is posted.
     fn new(index: usize) -> Self {
         let mut plain = testing::Host::new();
         let config = Config { index, port: PortKind::Roce, scatter_to_cqe: false };
@@ -118,14 +120,14 @@ impl Host {
         host
     }
 
-    /// What a command that is carried out answers.
+    /// Executes a command that must succeed, and returns the number in its output.
     fn make(&mut self, input: Input) -> u32 {
         let output = self.function.dispatch(&input.0, 0x110);
         assert_eq!(output[0], 0, "{:?}", self.function.take_complaints());
         number(&output)
     }
 
-    /// The rule that a command breaks.
+    /// Executes a command that must fail, and returns the rule that it breaks.
     fn refused(&mut self, input: Input) -> Rule {
         let output = self.function.dispatch(&input.0, 0x110);
         assert_ne!(output[0], 0);
@@ -180,7 +182,7 @@ impl Host {
             .list(&SQ.to_be_bytes())
     }
 
-    /// Entries of up to four elements.
+    /// Returns a command for a receive queue with entries of up to four elements.
     fn create_rq(&self) -> Input {
         let (cqn, pd) = (self.receive_cq, self.pd);
         Input::new(0x908, &commands::create_rq_in::TABLE)
@@ -211,7 +213,8 @@ impl Host {
         self.make(self.modify_rq(0, 1));
     }
 
-    /// A table of receive queues, a TIR that leads there, and a flow table that leads all frames to it.
+    /// Creates a table of receive queues, a TIR that refers to it, and a flow table that directs
+    /// all frames there.
     fn steer(&mut self) {
         let (rqn, domain) = (self.rqn, self.domain);
         let rqt = Input::new(0x916, &commands::create_rqt_in::TABLE)
@@ -258,7 +261,7 @@ impl Host {
         );
     }
 
-    /// Receives with a buffer each, at [`BUFFERS`] + n * 0x1000.
+    /// Posts receives with a buffer each, at [`BUFFERS`] + n * 0x1000.
     fn post_receives(&mut self, count: u16) {
         for n in 0..count {
             let entry = RQ + u64::from(n) * 64;
@@ -274,7 +277,7 @@ impl Host {
         self.bus.write(at + 8, &address.to_be_bytes()).unwrap();
     }
 
-    /// A send of a frame: 18 bytes of it inline, the rest by pointer.
+    /// Returns a send of a frame: 18 bytes inline, the rest by pointer.
     fn send(&self, frame: &[u8]) -> Vec<u8> {
         self.bus.write(PAYLOAD, &frame[18..]).unwrap();
         let mut request = vec![0; 64];
@@ -289,7 +292,7 @@ impl Host {
         request
     }
 
-    /// Puts a request into the queue, with its place and number, and tells what rings for it.
+    /// Places a request into the queue with its index and queue number. Returns its doorbell.
     fn place(&mut self, mut request: Vec<u8>) -> [u8; 8] {
         ctrl::WQE_INDEX.set(&mut request, self.sent);
         ctrl::QPN.set(&mut request, self.sqn);
@@ -308,7 +311,7 @@ impl Host {
         assert!(self.function.ring_eth(self.uar, doorbell, None));
     }
 
-    /// The next completion of the send queue (0) or the receive queue (1).
+    /// Returns the next completion of the send queue (0) or the receive queue (1).
     fn completion(&mut self, which: usize) -> Option<[u8; 64]> {
         let page = [SEND_CQ, RECEIVE_CQ][which];
         let (index, lap) = (self.seen[which] % 64, self.seen[which] / 64 % 2);
@@ -343,7 +346,7 @@ fn ring(queue: &mut [u8], log_stride: u32, pd: u32, uar: u32, record: u64) {
     wq::DBR_ADDR.set(queue, record);
 }
 
-/// A frame to this address, of a type that nobody knows.
+/// Returns a frame to this address, of an unknown type.
 fn frame(to: [u8; 6], length: usize) -> Vec<u8> {
     let mut frame = to.to_vec();
     frame.extend([2, 0, 0, 0, 0, 9, 0x88, 0xb5]);
@@ -351,7 +354,7 @@ fn frame(to: [u8; 6], length: usize) -> Vec<u8> {
     frame
 }
 
-/// Everything that the first function sends goes to the second.
+/// Carries all frames of the first function to the second.
 fn wire(from: &mut Host, to: &mut Host) -> usize {
     let frames: Vec<_> = std::iter::from_fn(|| from.function.next_frame()).collect();
     frames.iter().for_each(|frame| to.function.frame_in(frame));
@@ -472,7 +475,7 @@ fn more_receives_than_the_ring_holds_are_refused() {
 }
 
 #[test]
-fn checksums_and_headers_of_a_received_frame_are_told_and_its_tag_is_taken_out() {
+fn checksums_and_headers_of_a_received_frame_are_reported_and_its_tag_is_removed() {
     let (mut one, mut two) = (Host::new(0), Host::new(1));
     two.post_receives(2);
     let mut datagram = frame(PEER, 14);
@@ -481,7 +484,7 @@ fn checksums_and_headers_of_a_received_frame_are_told_and_its_tag_is_taken_out()
     datagram.extend([0x10, 0, 0x20, 0, 0, 108, 0, 0]);
     datagram.resize(14 + 128, 0xab);
     let mut request = one.send(&datagram);
-    // Checksums of both layers, and the tag of VLAN 5 instead of an inline header.
+    // Checksums of both layers, and a tag for VLAN 5 in place of an inline header.
     let (pointer, whole) = (request.split_off(48), datagram.clone());
     one.bus.write(PAYLOAD, &whole).unwrap();
     request[32..].fill(0);
@@ -499,7 +502,7 @@ fn checksums_and_headers_of_a_received_frame_are_told_and_its_tag_is_taken_out()
     let got = two.completion(1).unwrap();
     assert_eq!(cqe::BYTE_CNT.get32(&got), whole.len() as u32);
     assert_eq!((cqe::L3_OK.get32(&got), cqe::L4_OK.get32(&got)), (1, 1));
-    // IPv4, UDP, a tag that is no longer in the frame.
+    // IPv4, UDP, a tag that was removed from the frame.
     assert_eq!((cqe::HDR_TYPE.get32(&got), cqe::VLAN_INFO.get32(&got)), (2 << 2 | 2 << 4 | 1, 5));
     let bytes = two.buffer(0, whole.len());
     assert_eq!(bytes[..24], whole[..24]);
@@ -533,7 +536,8 @@ fn a_large_send_leaves_as_segments() {
     assert_eq!(cqe::WQE_OPCODE.get32(&one.completion(0).unwrap()), 0x0e);
 }
 
-/// The rule that one send breaks, with what it completes with, and that the next is flushed.
+/// Returns the rule that a send breaks and the syndrome of its completion, after a check that the
+/// next send is flushed.
 fn broken(change: impl FnOnce(&mut Vec<u8>, &Host)) -> (Rule, u32) {
     let mut one = Host::new(0);
     let mut request = one.send(&frame(PEER, 100));
@@ -567,7 +571,7 @@ fn a_send_that_breaks_a_rule_completes_with_an_error_and_those_behind_it_are_flu
 }
 
 #[test]
-fn a_request_that_is_not_what_its_place_says_is_refused() {
+fn a_request_with_another_index_or_queue_number_is_rejected() {
     let spoil = |at: usize, with: u8| {
         let mut one = Host::new(0);
         let doorbell = one.place(one.send(&frame(PEER, 100)));
@@ -666,7 +670,7 @@ fn random_rings_and_frames_break_nothing() {
             one.bus.write(SQ + at, &random().to_be_bytes()).unwrap();
             one.bus.write(RQ + at, &random().to_be_bytes()).unwrap();
         }
-        // The first request's own place, so that more than its index is looked at.
+        // The index of the first request, so that the checks after the index run too.
         let head = [0, 0, 0, if random() & 1 == 0 { 0x0a } else { 0x0e }];
         one.bus.write(SQ, &head).unwrap();
         one.bus.write(SQ + 4, &((one.sqn << 8) | (random() % 30)).to_be_bytes()).unwrap();

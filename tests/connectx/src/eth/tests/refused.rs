@@ -1,4 +1,4 @@
-//! Commands that are refused, and the order in which objects go.
+//! Rejections of commands, and the order of destruction.
 
 use super::*;
 use crate::layout::hca;
@@ -20,7 +20,7 @@ fn a_queue_goes_only_where_it_can_and_in_reset_takes_no_doorbells() {
 }
 
 #[test]
-fn what_is_led_to_is_not_destroyed_and_what_does_not_exist_is_not_led_to() {
+fn referenced_objects_are_not_destroyed_and_missing_ones_not_referenced() {
     let mut one = Host::new(0);
     let destroy =
         |opcode, table: &Table, field: Field, number: u32| Input::new(opcode, table).set(field, number);
@@ -110,7 +110,7 @@ fn entries_and_groups_stay_inside_of_their_tables_and_lead_upwards() {
     assert_eq!(one.refused(entry(4, tir)), Rule::CommandBusy);
 }
 
-/// An entry that leads to the TIR so many times, and counts so many times with a counter.
+/// Returns an entry with this many destinations at the TIR and references to a counter.
 fn wide_entry(one: &Host, index: u32, destinations: u32, counters: u32, counter: u32) -> Input {
     let tir = 2 << 24 | one.tirn;
     let group = *one.function.core.eth.steering.tables[&one.table].groups.keys().next().unwrap();
@@ -149,7 +149,7 @@ fn an_entry_leads_to_no_more_than_is_offered_and_counts_once() {
 }
 
 #[test]
-fn what_all_entries_lead_to_is_bounded() {
+fn the_destinations_of_all_entries_are_bounded() {
     let mut one = Host::new(0);
     one.function.core.eth.steering.parts = crate::eth::steering::MAX_PARTS - 4;
     let output = one.function.dispatch(&wide_entry(&one, 1, 4, 0, 0).0, 0x110);
@@ -206,14 +206,14 @@ fn rings_are_as_offered() {
 }
 
 #[test]
-fn what_ethernet_queues_use_is_not_given_back() {
+fn resources_of_ethernet_queues_are_not_freed() {
     let mut one = Host::new(0);
     let counter = one.make(Input::new(0x771, &hca::alloc_q_counter_in::TABLE)) & 0xff;
     let mut modify = one.modify_rq(1, 1).set(commands::modify_rq_in::MODIFY_BITMASK, 8u32);
     rqc::COUNTER_SET_ID.set(commands::modify_rq_in::CTX.of_mut(&mut modify.0), counter);
     one.make(modify);
     let (uar, pd) = (one.uar, one.pd);
-    // Event queues of the harness ring the same page.
+    // Event queues of the harness use the same UAR page.
     one.function.core.eqs.clear();
     let give_back = || {
         [
@@ -223,7 +223,7 @@ fn what_ethernet_queues_use_is_not_given_back() {
                 .set(hca::dealloc_q_counter_in::COUNTER_SET_ID, counter),
         ]
     };
-    // The key of the domain goes first: what is busy then are the queues.
+    // The key of the domain is destroyed first, so that only the queues use the domain.
     let key =
         Input::new(0x202, &mkey::destroy_mkey_in::TABLE).set(mkey::destroy_mkey_in::MKEY_INDEX, one.key >> 8);
     one.make(key);

@@ -1,12 +1,12 @@
-//! How much a function makes of frames at a time, and how long they are.
+//! Limits: how many frames a function builds at a time, and their length.
 
 use super::*;
 
-/// How many segments the large send of [`large`] has, and how many blocks it takes.
+/// Segments of the large send of [`large`], and its blocks.
 const SEGMENTS: usize = 4096;
 const BLOCKS: u16 = 2;
 
-/// A send of 64 KiB in segments of 16 bytes.
+/// Returns a send of 64 KiB in segments of 16 bytes.
 fn large(one: &Host) -> Vec<u8> {
     let mut header = frame(PEER, 14);
     header[12..14].copy_from_slice(&[8, 0]);
@@ -29,7 +29,8 @@ fn large(one: &Host) -> Vec<u8> {
     request
 }
 
-/// Large sends, one at a time, until the queue has to wait; how many were posted, the last of which waits.
+/// Posts large sends one at a time until the queue must wait. Returns their number; the last one
+/// waits.
 fn fill(one: &mut Host) -> usize {
     for posted in 1..100 {
         one.post(large(one));
@@ -67,7 +68,7 @@ fn a_queue_waits_while_there_is_too_much_to_send_and_goes_on_afterwards() {
     assert_eq!(completions(&mut one), 1, "it waits no more");
 }
 
-/// What the least frame takes.
+/// Minimum cost of a frame.
 const MIN_FRAME_COST: usize = frame::MIN_FRAME + FRAME_COST;
 
 #[test]
@@ -75,7 +76,7 @@ fn a_ring_costs_no_more_when_nothing_is_to_leave() {
     let mut one = Host::new(0);
     one.function.core.set_port_enabled(false);
     one.function.core.eth.burst = MAX_OUTGOING - 1;
-    // What a doorbell may cost begins anew with it.
+    // Each doorbell has the full budget again.
     one.post(large(&one));
     assert_eq!(completions(&mut one), 1);
     assert!(one.function.core.eth.burst > SEGMENTS * MIN_FRAME_COST);

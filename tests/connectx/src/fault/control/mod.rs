@@ -1,4 +1,4 @@
-//! Carrying out what a line says.
+//! Execution of lines of the fault language.
 
 use roce::engine::Time;
 
@@ -10,21 +10,22 @@ use crate::function::Function;
 use crate::trace::format;
 
 impl<B: Bus> Fabric<B> {
-    /// A line of the fault language, and the answer: lines, of which the last begins with `ok` or `error`.
+    /// Executes a line of the fault language. Returns the answer: lines, the last of which begins
+    /// with `ok` or `error`.
     pub fn control(&mut self, line: &str, now: Time) -> String {
         let answer = match self.carry_out(line, now) {
             Ok(answer) => answer,
             Err(why) => format!("error {why}"),
         };
-        // What was let go, or has failed, may have something to send.
+        // A released or failed function may have packets to send.
         self.expire(now);
         answer
     }
 
-    /// Lines of a script, in their order. Empty ones, and those that begin with `#`, are passed over.
+    /// Executes the lines of a script in order. Skips empty lines and lines that begin with `#`.
     ///
     /// # Errors
-    /// The first line that makes no sense: its number and why. Those before it are carried out.
+    /// The number of the first malformed line and the reason; earlier lines have executed.
     pub fn script(&mut self, text: &str, now: Time) -> Result<(), String> {
         for (place, line) in text.lines().enumerate() {
             if line.trim().is_empty() || line.trim_start().starts_with('#') {
@@ -35,15 +36,15 @@ impl<B: Bus> Fabric<B> {
         Ok(())
     }
 
-    /// How often rules were broken, since complaints were last taken through the control.
+    /// Returns the number of broken rules since the control last took the complaints.
     pub fn complaint_count(&self) -> u64 {
         self.functions.iter().map(|function| function.core.log.complaints.count()).sum()
     }
 
-    /// Carries out the lines whose occasion has come. Were there any?
+    /// Executes the lines whose condition is met. Returns whether there were any.
     pub(crate) fn run_due(&mut self, now: Time) -> bool {
         let mut some = false;
-        // A line may bring about the next one's occasion, but not without end: each is carried out once.
+        // A line may meet the condition of the next. The loop ends because each line executes once.
         loop {
             let due: Vec<String> =
                 self.functions.iter_mut().flat_map(|function| function.core.faults.take_due()).collect();
@@ -52,7 +53,7 @@ impl<B: Bus> Fabric<B> {
             }
             some = true;
             for line in due {
-                // It was read when it was told; what it names may not be there by now.
+                // The line was valid when it was added, but its objects may be gone.
                 let answer = self.carry_out(&line, now).unwrap_or_else(|why| format!("error {why}"));
                 if let Some(function) = self.functions.first_mut() {
                     function.core.log.trace.line(|| format::mark(&format!("{line}: {answer}")));
@@ -69,7 +70,7 @@ impl<B: Bus> Fabric<B> {
             Action::Complaints { take: false } => Ok(format!("ok {}", self.complaint_count())),
             Action::Complaints { take: true } => Ok(self.hand_over_complaints()),
             action => {
-                let function = self.functions.get_mut(line.function).ok_or("there is no such function")?;
+                let function = self.functions.get_mut(line.function).ok_or("the function does not exist")?;
                 function.core.now = function.core.now.max(now);
                 function.inject(action)
             }
@@ -80,7 +81,7 @@ impl<B: Bus> Fabric<B> {
         let count = self.complaint_count();
         let mut answer = String::new();
         for complaint in self.take_complaints() {
-            // One line each, whatever they quote.
+            // One line per complaint, even if it quotes a line break.
             answer += &complaint.to_string().replace('\n', " ");
             answer.push('\n');
         }
@@ -124,13 +125,13 @@ impl<B: Bus> Fabric<B> {
 }
 
 impl<B: Bus> Function<B> {
-    /// A command's number by its name.
+    /// Returns a command's opcode by name.
     fn opcode(&self, name: &str) -> Option<u16> {
         self.commands.values().find(|command| command.name == name).map(|command| command.opcode)
     }
 
     fn inject(&mut self, action: Action) -> Result<String, String> {
-        let full = |Full| "too much waits already".to_owned();
+        let full = |Full| "too many faults are pending".to_owned();
         match action {
             Action::Command { opcode, status, syndrome, count } => {
                 let fault = CommandFault { opcode, status, syndrome, left: count };
@@ -139,7 +140,7 @@ impl<B: Bus> Function<B> {
             Action::Completion { qpn, side, syndrome, vendor } => {
                 if let Some(qpn) = qpn {
                     if !self.core.qps.contains_key(&qpn) {
-                        return Err(format!("there is no queue pair {qpn:#x}"));
+                        return Err(format!("queue pair {qpn:#x} does not exist"));
                     }
                     let failed = match side {
                         Side::Send => self.fail_send(qpn, syndrome, vendor),
@@ -155,7 +156,7 @@ impl<B: Bus> Function<B> {
             }
             Action::CqOverrun { cqn } => {
                 if !self.core.cqs.contains_key(&cqn) {
-                    return Err(format!("there is no completion queue {cqn:#x}"));
+                    return Err(format!("completion queue {cqn:#x} does not exist"));
                 }
                 self.core.cq_error(cqn);
             }
@@ -173,7 +174,8 @@ impl<B: Bus> Function<B> {
                 self.core.event(EventType::InternalError, 0, &[0; 28]);
             }
             Action::Remove => {
-                // What it was doing ends with it: without objects, it reaches no memory and raises no interrupt.
+                // Reset ends all activity: without objects the function accesses no memory and
+                // raises no interrupt.
                 self.reset();
                 self.core.faults.remove();
             }
@@ -190,7 +192,7 @@ impl<B: Bus> Function<B> {
             Action::After { condition, count, line } => {
                 self.core.faults.add_rule(condition, count, line).map_err(full)?;
             }
-            // These are of all functions.
+            // These concern all functions.
             Action::List | Action::Complaints { .. } => {}
         }
         Ok("ok".into())

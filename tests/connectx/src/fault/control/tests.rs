@@ -6,7 +6,7 @@ use crate::layout::iseg::initial_seg;
 use crate::port::PortKind;
 use crate::qp::tests::{Bed, RECV_ERROR, SEND_ERROR, SUCCESS, Shape, brief, error};
 
-/// What the line is answered, whole.
+/// Returns the complete answer to a line.
 fn say(bed: &mut Bed, line: &str) -> String {
     let now = bed.now;
     bed.fabric.control(line, now)
@@ -18,7 +18,7 @@ fn register(fabric: &mut Fabric<PlainBus>, offset: usize, now: Time) -> u32 {
     u32::from_be_bytes(bytes)
 }
 
-/// Every syndrome of the manual that a program can see.
+/// Every syndrome of the manual that a program can observe.
 const SYNDROMES: [u32; 14] = [1, 2, 4, 5, 6, 0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x22, 0x77];
 
 #[test]
@@ -61,7 +61,7 @@ fn a_command_fails_as_asked_and_then_works_again() {
 }
 
 #[test]
-fn events_come_when_they_are_let_go() {
+fn held_events_arrive_when_they_are_released() {
     let mut bed = Bed::ib();
     say(&mut bed, "events hold");
     say(&mut bed, "port down");
@@ -89,11 +89,11 @@ fn a_completion_queue_overruns_and_takes_no_more() {
     bed.post(&mut one, &wqe);
     bed.pass(100_000_000);
     assert_eq!(bed.poll(&mut cq), None);
-    assert_eq!(say(&mut bed, "cq-overrun cqn=0xffff"), "error there is no completion queue 0xffff");
+    assert_eq!(say(&mut bed, "cq-overrun cqn=0xffff"), "error completion queue 0xffff does not exist");
 }
 
 #[test]
-fn a_device_that_fails_says_so_in_its_health_buffer() {
+fn a_failed_device_reports_it_in_its_health_buffer() {
     let mut bed = Bed::ib();
     let now = bed.now;
     assert_eq!(register(&mut bed.fabric, initial_seg::SYND.dword, now), 0);
@@ -165,12 +165,12 @@ fn complaints_are_handed_over_once_and_forgotten() {
 }
 
 #[test]
-fn a_script_passes_over_comments_and_names_the_line_that_makes_no_sense() {
+fn a_script_skips_comments_and_names_the_malformed_line() {
     let mut bed = Bed::new(PortKind::Ib, 2);
     let now = bed.now;
     assert_eq!(bed.fabric.script("# ports\n\nfunction 1 port down\n", now), Ok(()));
     assert!(bed.fabric.functions[0].core.port.up && !bed.fabric.functions[1].core.port.up);
-    assert_eq!(bed.fabric.script("port down\ndance\n", now), Err("line 2: dance?".into()));
-    assert_eq!(say(&mut bed, "function 2 remove"), "error there is no such function");
+    assert_eq!(bed.fabric.script("port down\ndance\n", now), Err("line 2: unknown verb \"dance\"".into()));
+    assert_eq!(say(&mut bed, "function 2 remove"), "error the function does not exist");
     bed.events(0);
 }

@@ -1,6 +1,6 @@
 //! [`Iseg`]: the initialisation segment, the registers at the start of BAR 0.
 //!
-//! Invariant: time is what the caller says: the timer and the health counter follow it.
+//! Invariant: the timer and the health counter depend only on the time that the caller passes.
 //!
 //! # References
 //! PRM, "initialization segment"; Linux `struct mlx5_init_seg`
@@ -15,57 +15,58 @@ use crate::function::{Function, ISEG_SIZE};
 use crate::layout::iseg::initial_seg;
 use crate::layout::{Field, dword, put};
 
-/// The firmware's version: major, minor, subminor.
+/// Firmware version: major, minor, subminor.
 pub(crate) const FIRMWARE: (u32, u32, u32) = (16, 35, 2000);
-/// The version of the command interface.
+/// Version of the command interface.
 const COMMAND_INTERFACE: u32 = 5;
-/// The states of the network interface that a driver may ask for: full, disabled.
+/// States of the network interface that a driver may request: full, disabled.
 const SUPPORTED_INTERFACES: u32 = 0x1;
-/// The interface is off: everything in the function is gone.
+/// The interface is disabled: all state of the function is cleared.
 const INTERFACE_DISABLED: u32 = 1;
-/// The driver has the firmware start again: what failed is forgotten, and the interface is off.
+/// The driver requests a firmware reset, which clears the failure and disables the interface.
 const INTERFACE_RESET: u32 = 7;
-/// The firmware can be reset so.
+/// Whether the firmware supports this reset.
 const RESET_SUPPORTED: Field = Field { name: "FW_RESET_SUPPORTED", dword: 0x1fc, high: 30, low: 30 };
-/// The health counter makes a step in so many nanoseconds.
+/// Nanoseconds per step of the health counter.
 const HEARTBEAT: u64 = 10_000_000;
 
-/// The registers at the start of BAR 0, as far as they are not made when read.
+/// Registers at the start of BAR 0 whose values are stored.
 #[derive(Debug, Default)]
 pub(crate) struct Iseg {
     command_queue_high: u32,
     command_queue_low: u32,
     interface: u32,
-    /// The device has failed: its syndrome, and the health counter that it stopped at.
+    /// Failure of the device: its syndrome, and the value at which the health counter stopped.
     failed: Option<(u8, u32)>,
-    /// It was reset, and its driver has not started anew.
+    /// Whether the device was reset and the driver has not restarted it.
     was_reset: bool,
 }
 
 impl Iseg {
-    /// The device fails: the driver finds this syndrome, and that it wants to be reset.
+    /// Makes the device fail: the driver reads this syndrome and a request for a reset.
     pub(crate) fn fail(&mut self, syndrome: u8, now: Time) {
         self.failed = Some((syndrome, heartbeat(now)));
     }
 
-    /// Has the device been reset under its driver, which may not know in every corner yet?
+    /// Returns whether the device was reset while the driver was running; parts of the driver may
+    /// not have noticed.
     pub(crate) fn was_reset(&self) -> bool {
         self.was_reset
     }
 
-    /// Where the command queue is, once both halves of its address are told.
+    /// Returns the address of the command queue, once the driver has written both halves.
     fn command_queue(&self) -> u64 {
         u64::from(self.command_queue_high) << 32 | u64::from(self.command_queue_low)
     }
 
-    /// The aligned dword at this offset; `None`: there is no register.
+    /// Reads the aligned dword at this offset. `None`: the offset is not a register.
     fn read(&self, offset: usize, now: Time) -> Option<u32> {
         let registers =
             initial_seg::TABLE.known(offset) != 0 || UNNAMED.iter().any(|range| range.contains(&offset));
         if !registers {
             return None;
         }
-        // One dword of the segment, where the table's rows place it.
+        // One dword of the segment, at the place that the table's rows give.
         let mut bytes = [0; 4];
         let mut set = |field: &Field, value: u32| {
             if field.dword == offset {
@@ -99,23 +100,23 @@ impl Iseg {
     }
 }
 
-/// Bits 10 to 8: a driver reads and writes three.
+/// Bits 10 to 8: a driver reads and writes all three.
 const NIC_INTERFACE: Field = Field { high: 10, ..initial_seg::NIC_INTERFACE };
 
-/// Registers that the table does not name: what the firmware left when it failed, timeouts, the wall clock.
+/// Registers without a table row: the health buffer, timeouts, the wall clock.
 const UNNAMED: [std::ops::Range<usize>; 3] = [0x200..0x240, 0xff8..0x1000, 0x2000..0x2010];
 
 fn heartbeat(now: Time) -> u32 {
     (now.0 / HEARTBEAT) as u32 & 0x00ff_ffff
 }
 
-/// The internal timer at this time.
+/// Returns the value of the internal timer at this time.
 pub(crate) fn ticks(now: Time) -> u64 {
     (u128::from(now.0) * u128::from(FREQUENCY_KHZ) / 1_000_000) as u64
 }
 
 impl<B: Bus> Function<B> {
-    /// Reads registers: aligned bytes, halves of a dword (of the health buffer) and dwords.
+    /// Reads registers: aligned dwords, and aligned bytes and halves of the health buffer's dwords.
     pub(crate) fn iseg_read(&mut self, offset: u64, into: &mut [u8]) {
         into.fill(0);
         let aligned = matches!(into.len(), 1 | 2 | 4 | 8) && offset.is_multiple_of(into.len() as u64);
@@ -145,7 +146,7 @@ impl<B: Bus> Function<B> {
     /// Writes a register.
     pub(crate) fn iseg_write(&mut self, offset: u64, from: &[u8]) {
         let offset = offset as usize;
-        // A store of 8 bytes is two registers.
+        // A store of 8 bytes covers two registers.
         let dwords = from.len() / 4;
         if !offset.is_multiple_of(4)
             || !from.len().is_multiple_of(4)

@@ -39,7 +39,7 @@ fn the_health_counter_advances_until_the_device_fails() {
     driver.host.now = driver.host.now + 2_000_000_000;
     assert_eq!(driver.load(HEALTH), stopped);
     assert_eq!(stopped >> 24, 0x10);
-    // The health buffer is read by bytes: wants a reset, and why.
+    // The driver reads the health buffer by bytes: the reset request and the reason.
     let mut byte = [0];
     driver.function.bar_read(BAR0, 0x238, &mut byte, driver.host.now);
     assert_eq!(byte[0] >> 7, 1);
@@ -57,21 +57,21 @@ fn a_device_that_failed_starts_again_when_its_driver_resets_it() {
     driver.store(0x14, &(address | INTERFACE_RESET << 8).to_be_bytes());
     assert_eq!(driver.load(0x14) >> 8 & 7, INTERFACE_DISABLED);
     assert!(driver.function.core.eqs.is_empty());
-    // Who has not heard of it yet rings into nothing.
+    // A user that does not know of the reset rings without effect.
     driver.store(0x4800, &[0; 8]);
     let before = driver.load(HEALTH);
     assert_eq!(before >> 24, 0);
     driver.host.now = driver.host.now + 2_000_000_000;
     assert!(driver.load(HEALTH) > before);
     assert_eq!(driver.rules(), []);
-    // The driver starts anew, and all rules hold again.
+    // After the driver has restarted, all rules apply again.
     driver.store(0x14, &address.to_be_bytes());
     driver.store(0x4800, &[0; 8]);
     assert_eq!(driver.rules(), [Rule::DoorbellUar]);
 }
 
 #[test]
-fn what_is_no_register_is_complained_of() {
+fn an_access_outside_of_registers_breaks_a_rule() {
     for (offset, len) in [(0x08, 4), (0x02, 4), (0x18, 3), (0x3ffe, 4)] {
         let mut driver = Driver::new(PortKind::Ib);
         let mut bytes = vec![0xaa; len];

@@ -4,15 +4,18 @@
 //! |---|---|---|
 //! | 0x20 | 8 | arms a completion queue |
 //! | 0x40, 0x48 | 4 | an event queue's consumer index, with and without arming it |
-//! | 0x800 + k · 512 | 2 · 256 | doorbell or BlueFlame register k, 0 to 3, of two halves that take turns |
+//! | 0x800 + k · 512 | 2 · 256 | doorbell or BlueFlame register k, 0 to 3: two alternating halves |
 //!
-//! An 8-byte store to the beginning of a half is a doorbell, or the beginning of a BlueFlame block: nothing in it tells which, and a
-//! plain doorbell is followed by nothing. So it rings at once, with the work request that stands in the queue, and what
-//! follows in the half is compared with what was fetched: a difference is a broken rule, found too late to ignore the store, so that
-//! the queue pair goes to error. Only a NOP is held for what may follow it,
-//! for at most [`HOLD`]: drivers find out by NOPs, of which the copy stored through BlueFlame differs from the queue's, whether
-//! their processor combines stores. What is held is let go by the next access to the page that does not continue it, by an
-//! access to the command interface, and by time.
+//! An 8-byte store to the start of a half is a plain doorbell or the beginning of a BlueFlame
+//! block. Nothing in the store distinguishes the two, and nothing follows a plain doorbell. The
+//! model therefore rings at once, with the work request in the queue, and compares the rest of the
+//! half with the fetched work request. A difference breaks a rule, but too late to ignore the
+//! store: the queue pair goes to error.
+//!
+//! Only a NOP is held for its continuation, for at most [`HOLD`]. Drivers detect write combining by
+//! NOPs whose BlueFlame copy differs from the one in the queue. A held NOP rings at the next access
+//! to the page that does not continue it, at an access to the command interface, or when the time
+//! has passed.
 //!
 //! # References
 //! PRM, "UAR page format", "BlueFlame"; Linux `mlx5_ib_test_wc`
@@ -29,10 +32,10 @@ use crate::layout::{dword, qword};
 use crate::qp::wqe::opcode;
 use crate::trace::format;
 
-/// What was stored into the UAR pages, as far as it counts for what is stored next.
+/// Past stores into the UAR pages, as far as they affect later ones.
 #[derive(Debug, Default)]
 pub(crate) struct Uars {
-    /// By page: half a doorbell, that is 4 of its 8 bytes, and where it was stored.
+    /// By page: half of a doorbell, 4 of its 8 bytes, and its offset.
     half_stores: BTreeMap<u32, (u64, [u8; 4])>,
     /// By page and register.
     registers: BTreeMap<(u32, u64), Register>,
@@ -41,45 +44,47 @@ pub(crate) struct Uars {
 /// A doorbell register.
 #[derive(Debug)]
 struct Register {
-    /// The half that was stored into last.
+    /// The half of the last store.
     half: u64,
-    /// What was stored there since its beginning.
+    /// Bytes stored in that half so far.
     stored: Vec<u8>,
-    /// How many bytes a whole BlueFlame store would have.
+    /// Length of a complete BlueFlame store.
     whole: usize,
-    /// The work request as it was fetched, if it was.
+    /// The fetched work request; empty if none was fetched.
     fetched: Vec<u8>,
-    /// It has not rung yet, and will not later than this.
+    /// The latest time to ring a held NOP; `None` once it has rung.
     held_until: Option<Time>,
-    /// It was held, and rang before all of it was there; or it was refused: what is still to come says nothing any more.
+    /// Whether the rest of the block is ignored: the NOP rang before the block was complete, or the
+    /// store was rejected.
     let_go: bool,
-    /// What the doorbell record said meanwhile, which has gone on by then.
+    /// The doorbell record at the time of the store, which may have advanced before the ring.
     head: Option<u16>,
 }
 
-/// How long a NOP is held for the store that may follow, in nanoseconds. A store takes its emulator some microseconds, and much
-/// longer on a busy machine. Linux looks for the completion for 100 ms.
+/// Time to hold a NOP for the rest of its block, in nanoseconds. An emulator needs some
+/// microseconds per store, and much longer on a busy machine. Linux waits for the completion for
+/// 100 ms.
 pub(crate) const HOLD: u64 = 30_000_000;
 
 /// Arms a completion queue.
 const CQ_ARM: u64 = 0x20;
-/// An event queue's consumer index, and a wish to be told.
+/// An event queue's consumer index; arms the queue.
 const EQ_ARM: u64 = 0x40;
 /// An event queue's consumer index.
 const EQ_UPDATE: u64 = 0x48;
-/// Where doorbell registers begin.
+/// Offset of the doorbell registers.
 pub(crate) const BLUE_FLAME: u64 = 0x800;
-/// Bytes of a register, of which each half is half.
+/// Size of a register in bytes: two halves.
 const REGISTER_SIZE: u64 = 512;
 pub(crate) const HALF_SIZE: u64 = REGISTER_SIZE / 2;
 
 impl<B: Bus> Function<B> {
-    /// A store into BAR 0 behind the initialisation segment.
+    /// Handles a store into BAR 0 behind the initialisation segment.
     pub(crate) fn uar_write(&mut self, offset: u64, from: &[u8]) {
         let Ok(uar) = u32::try_from(offset / UAR_SIZE) else { return };
         let register = offset % UAR_SIZE;
         if self.core.iseg.was_reset() {
-            // A netdev goes on sending until it is taken down, into nothing.
+            // A netdev keeps sending until it is taken down; these sends are lost.
             return;
         }
         if !self.core.hca.uars.contains(uar) {
@@ -108,7 +113,7 @@ impl<B: Bus> Function<B> {
         self.core.log.complain(Rule::DoorbellRegister, what);
     }
 
-    /// 4 bytes: the first half of a doorbell, or the second.
+    /// Handles a store of 4 bytes: the first or the second half of a doorbell.
     fn half_store(&mut self, uar: u32, register: u64, from: &[u8]) {
         let Some(bytes) = from.first_chunk::<4>() else { return };
         match self.core.uars.half_stores.remove(&uar) {
@@ -131,14 +136,14 @@ impl<B: Bus> Function<B> {
         }
     }
 
-    /// The second half of a doorbell did not come.
+    /// Complains if the second half of a doorbell is missing.
     fn drop_half_store(&mut self, uar: u32) {
         if let Some((first, _)) = self.core.uars.half_stores.remove(&uar) {
             self.no_register(uar, first, 4);
         }
     }
 
-    /// 8 bytes, aligned.
+    /// Handles an aligned store of 8 bytes.
     fn store(&mut self, uar: u32, register: u64, bytes: &[u8]) {
         if register < BLUE_FLAME {
             self.release(Some(uar));
@@ -159,7 +164,7 @@ impl<B: Bus> Function<B> {
         }
     }
 
-    /// The beginning of a half: a doorbell, and perhaps more.
+    /// Handles a store to the start of a half: a doorbell, with or without a BlueFlame block.
     fn doorbell(&mut self, uar: u32, number: u64, half: u64, bytes: &[u8]) {
         let Some(doorbell) = bytes.first_chunk::<8>() else { return };
         let before = self.core.uars.registers.remove(&(uar, number));
@@ -184,7 +189,7 @@ impl<B: Bus> Function<B> {
             head: None,
         };
         if refused {
-            // Nothing rings.
+            // A held NOP does not ring yet.
         } else if is_nop {
             register.head = self.send_head(ctrl::QPN.get32(doorbell));
         } else {
@@ -193,7 +198,8 @@ impl<B: Bus> Function<B> {
         self.core.uars.registers.insert((uar, number), register);
     }
 
-    /// Do the halves of a register take turns, whoever rings it, or those that a queue pair rings?
+    /// Returns whether the halves of a register alternate, over all stores or over those of one
+    /// queue pair.
     fn takes_turns(&mut self, uar: u32, number: u64, half: u64, before: Option<u64>, qpn: u32) -> bool {
         let Some(qp) = self.core.qps.get_mut(&qpn) else { return true };
         let own = qp.run.send.half.replace(half as u32);
@@ -205,7 +211,7 @@ impl<B: Bus> Function<B> {
         true
     }
 
-    /// What follows a doorbell in its half.
+    /// Handles a store that continues a doorbell in its half.
     fn continued(&mut self, uar: u32, number: u64, half: u64, at: usize, bytes: &[u8]) {
         let register = self.core.uars.registers.get_mut(&(uar, number));
         let Some(register) = register.filter(|register| register.half == half && register.stored.len() == at)
@@ -228,7 +234,7 @@ impl<B: Bus> Function<B> {
             return;
         }
         register.held_until = register.held_until.map(|_| self.core.now + HOLD);
-        // What fills the last block up is what stands there.
+        // The last block is padded with the bytes in the queue.
         let fetched = register.fetched.get(at..).unwrap_or_default();
         let differs = fetched.iter().zip(bytes).any(|(fetched, stored)| fetched != stored);
         let complete = register.stored.len() >= register.whole;
@@ -248,12 +254,12 @@ impl<B: Bus> Function<B> {
         }
     }
 
-    /// Rings what was held for more to follow: of a page, or of all.
+    /// Rings held NOPs, of one page or of all.
     pub(crate) fn release(&mut self, uar: Option<u32>) {
         self.release_if(|page, _| uar.is_none_or(|uar| uar == page));
     }
 
-    /// Rings what was held long enough.
+    /// Rings NOPs whose time has passed.
     pub(crate) fn release_due(&mut self) {
         let now = self.core.now;
         self.release_if(|_, until| until <= now);
@@ -264,7 +270,8 @@ impl<B: Bus> Function<B> {
         for ((uar, _), register) in &mut self.core.uars.registers {
             if register.held_until.is_some_and(|until| which(*uar, until)) {
                 register.held_until = None;
-                // Another processor stored into the page, or this one is slow: no mistake of the driver's.
+                // Another processor stored into the page, or this one is slow: the driver broke no
+                // rule.
                 register.let_go = true;
                 due.extend(
                     register.stored.first_chunk::<8>().map(|doorbell| (*uar, *doorbell, register.head)),
@@ -276,7 +283,7 @@ impl<B: Bus> Function<B> {
         }
     }
 
-    /// When what is held is to ring.
+    /// Returns the earliest time at which a held NOP rings.
     pub(crate) fn held_until(&self) -> Option<Time> {
         self.core.uars.registers.values().filter_map(|register| register.held_until).min()
     }

@@ -18,7 +18,7 @@ fn write(bed: &Bed, pair: &Pair, memory: &Memory, bytes: &[u8]) -> Vec<u8> {
     bed.begin(pair, opcode::WRITE).remote(memory.va, memory.key).inline(bytes).done()
 }
 
-/// Stores 64-byte blocks through BlueFlame, 8 bytes at a time, of which `stores` are done.
+/// Stores 64-byte blocks through BlueFlame, 8 bytes at a time, and stops after `stores` of them.
 fn blue_flame(bed: &mut Bed, uar: u32, register: u64, wqe: &[u8], stores: usize) {
     let mut block = wqe.to_vec();
     block.resize(wqe.len().next_multiple_of(64), 0xaa);
@@ -30,7 +30,7 @@ fn blue_flame(bed: &mut Bed, uar: u32, register: u64, wqe: &[u8], stores: usize)
 const ALL: usize = usize::MAX;
 
 #[test]
-fn what_is_stored_through_blue_flame_rings_once_and_is_compared() {
+fn a_blue_flame_store_rings_once_and_is_compared_with_the_queue() {
     for len in [4, 60, 100, 200] {
         let (mut bed, mut cq, mut one, memory, uar) = bed();
         for _ in 0..3 {
@@ -48,7 +48,7 @@ fn what_is_stored_through_blue_flame_rings_once_and_is_compared() {
 }
 
 #[test]
-fn what_differs_from_the_queue_ends_the_queue_pair() {
+fn a_blue_flame_store_that_differs_from_the_queue_fails_the_queue_pair() {
     let (mut bed, mut cq, mut one, memory, uar) = bed();
     let mut wqe = write(&bed, &one, &memory, b"as it is");
     bed.put(&mut one, &wqe);
@@ -63,7 +63,7 @@ fn what_differs_from_the_queue_ends_the_queue_pair() {
 #[test]
 fn a_nop_is_taken_from_blue_flame_where_its_copy_differs() {
     let (mut bed, mut cq, mut one, _, uar) = bed();
-    // As a driver tries write combining: the queue's is not signalled, the other is.
+    // As drivers probe write combining: the request in the queue is not signalled, its copy is.
     for n in 0..4u16 {
         let quiet = bed.begin(&one, opcode::NOP).set(ctrl::CE, 0).done();
         let mut loud = quiet.clone();
@@ -86,13 +86,13 @@ fn a_nop_that_only_rings_is_taken_from_the_queue_soon() {
     assert_eq!(bed.fabric.deadline(), Some(bed.now + HOLD));
     bed.pass(HOLD);
     assert_eq!(bed.drain(&mut cq), [(0, 0)]);
-    // The next doorbell lets it go as well, and it keeps its turn.
+    // The next doorbell rings the held NOP first, so that the order remains.
     for _ in 0..2 {
         let nop = bed.nop(&one);
         bed.post(&mut one, &nop);
     }
     assert_eq!(bed.drain(&mut cq), [(0, 1)]);
-    // So does a command.
+    // A command rings it too.
     bed.fabric.bar_write(0, crate::function::BAR0, 0x18, &[0; 4], bed.now);
     assert_eq!(bed.drain(&mut cq), [(0, 2)]);
 }
@@ -103,7 +103,7 @@ fn halves_take_turns() {
     let wqe = write(&bed, &one, &memory, b"x");
     bed.post(&mut one, &wqe);
     assert_eq!(bed.drain(&mut cq).len(), 1);
-    // The same half again rings nothing, with whatever follows in it.
+    // Using the same half again rings nothing, and the rest of its block is ignored.
     let wqe = write(&bed, &one, &memory, b"x");
     bed.put(&mut one, &wqe);
     bed.tell(&one);
@@ -158,7 +158,7 @@ fn words_out_of_order_are_complained_of() {
     bed.store(0, uar, BLUE_FLAME, &wqe[..8]);
     bed.store(0, uar, BLUE_FLAME + 16, &wqe[16..24]);
     assert_eq!(bed.rules(), [Rule::BlueFlameOrder]);
-    // A block without a beginning, one that is left unfinished, one that goes on too long.
+    // A block without a start, an incomplete one, and one that is too long.
     bed.store(0, uar, BLUE_FLAME + HALF_SIZE + 8, &[0; 8]);
     assert_eq!(bed.rules(), [Rule::BlueFlameOrder]);
     one.half = 1;
@@ -185,7 +185,7 @@ fn a_doorbell_may_come_in_two_halves() {
     bed.store(0, uar, BLUE_FLAME, &wqe[..4]);
     bed.store(0, uar, BLUE_FLAME + 4, &wqe[4..8]);
     assert_eq!(bed.poll(&mut cq).map(|entry| brief(&entry)), Some((0, 0)));
-    // A half alone is none.
+    // Half a doorbell rings nothing.
     bed.store(0, uar, BLUE_FLAME, &wqe[..4]);
     bed.store(0, uar, CQ_ARM, &u64::from(cq.cqn).to_be_bytes());
     assert_eq!(bed.rules()[0], Rule::DoorbellRegister);
@@ -204,8 +204,8 @@ fn stores_to_no_register_or_of_no_size_are_complained_of() {
     assert_eq!(bed.rules(), [Rule::DoorbellUar]);
 }
 
-/// The rules that stores into a UAR page, and work requests and doorbell records with random bytes, may break. None is about
-/// commands, memory or the initialisation segment.
+/// Rules that stores into a UAR page with random bytes, random work requests and random doorbell
+/// records may break. None concerns commands, memory or the initialisation segment.
 const MAY_BREAK: &[Rule] = &[
     Rule::DoorbellStale,
     Rule::BlueFlameContent,
@@ -225,7 +225,8 @@ const MAY_BREAK: &[Rule] = &[
     Rule::CqOverrun,
 ];
 
-/// Those that so many of them break for certain: nothing takes events or completions, or keeps any order.
+/// Rules that so many random stores certainly break: no code consumes events or completions, or
+/// keeps any order.
 const DO_BREAK: &[Rule] = &[
     Rule::DoorbellRegister,
     Rule::DoorbellObject,
@@ -262,10 +263,10 @@ fn random_stores_do_no_harm() {
         bed.put(&mut one, &wqe);
         bed.poke(0, one.record + 4, &(next() as u32 & 0x1f).to_be_bytes());
         bed.poke(0, one.record, &(next() as u32 & 0xff).to_be_bytes());
-        // Mostly at the beginning of a half, where a doorbell rings.
+        // Usually at the start of a half, where a doorbell rings.
         let register = if next() % 4 == 0 { next() % 0x800 / 8 * 8 } else { next() % 8 * HALF_SIZE };
         bed.store(0, uar, BLUE_FLAME + register, &wqe[..8]);
-        // A doorbell of the completion queue, or anything anywhere.
+        // A doorbell of the completion queue, or a store anywhere.
         let (entry, len) = (next(), (next() % 9) as usize);
         match next() % 4 {
             0 => bed.store(0, uar, CQ_ARM, &(entry << 32 | u64::from(cq.cqn)).to_be_bytes()),

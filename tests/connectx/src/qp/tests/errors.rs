@@ -1,4 +1,5 @@
-//! Errors that hardware answers with a completion: a program's mistakes, and its peer's. None of them is complained of.
+//! Errors that hardware reports in a completion: mistakes of a program and of its peer. None causes
+//! a complaint.
 
 use super::sends::bed;
 use super::*;
@@ -8,14 +9,14 @@ use crate::qp::completion::{status, syndrome};
 const ACCESS_EVENT: u32 = 0x11;
 const FATAL_EVENT: u32 = 0x05;
 
-/// What the first completion of a send and of a receive say, as opcode and syndrome.
+/// Returns opcode and syndrome of the first completion of a send and of a receive.
 fn ended(bed: &mut Bed, cq: &mut Cq) -> [Option<(u32, u32)>; 2] {
     let entries: Vec<_> = std::iter::from_fn(|| bed.poll(cq)).map(|entry| error(&entry)).collect();
     [SEND_ERROR, RECV_ERROR].map(|kind| entries.iter().copied().find(|(opcode, _)| *opcode == kind))
 }
 
 #[test]
-fn a_key_that_does_not_cover_what_is_sent_is_a_local_protection_error() {
+fn a_key_that_does_not_cover_the_payload_is_a_local_protection_error() {
     let (mut bed, mut cq, _, _, memory) = bed(RC);
     let other = bed.alloc_pd(0);
     let bad = [
@@ -46,7 +47,7 @@ fn a_key_that_does_not_cover_what_is_sent_is_a_local_protection_error() {
 }
 
 #[test]
-fn a_remote_key_that_does_not_open_what_is_asked_for_is_a_remote_access_error() {
+fn a_remote_key_without_the_required_access_is_a_remote_access_error() {
     for operation in [opcode::WRITE, opcode::READ, opcode::FETCH_ADD] {
         for (offset, flip) in [(0, 1), (0x4000, 0)] {
             let (mut bed, mut cq, mut one, two, memory) = bed(RC);
@@ -106,7 +107,7 @@ fn a_receive_that_its_key_does_not_open_is_an_error_of_both() {
 }
 
 #[test]
-fn who_asks_for_what_its_transport_does_not_have_is_told_so() {
+fn an_operation_that_the_transport_lacks_completes_with_an_error() {
     for (service, operation) in
         [(UC, opcode::READ), (UC, opcode::SEND_INVAL), (UD, opcode::WRITE), (UD, opcode::UMR)]
     {
@@ -138,7 +139,7 @@ fn a_peer_without_receives_is_asked_again_and_then_given_up() {
     let wqe = bed.send(&one, b"late");
     bed.post(&mut one, &wqe);
     assert_eq!(bed.drain(&mut cq), []);
-    // One that is posted meanwhile is found, without a bell.
+    // A receive posted meanwhile is found without a doorbell.
     bed.post_recv(&mut two, &[(0, 0, 1), (0, 0, 1)]);
     let memory = bed.memory(0, 1);
     bed.poke(0, two.buffer, &list(&[(memory.va, 8, memory.key)], 4));
@@ -166,7 +167,7 @@ fn in_the_error_state_everything_that_is_posted_is_flushed_in_its_turn() {
     let (mut bed, mut cq, mut one, mut two, memory) = bed(RC);
     bed.name(&two, 0x507);
     assert_eq!(bed.drain(&mut cq), [(14, 0), (14, 1)]);
-    // A receive rings no bell: it is looked for.
+    // No doorbell announces a receive: the model looks for it.
     bed.post_recv(&mut two, &[(memory.va, 8, memory.key)]);
     bed.pass(2_000_000);
     let entry = bed.poll(&mut cq).unwrap();
@@ -231,7 +232,7 @@ fn a_syndrome_and_the_engines_status_are_each_others() {
     for code in [0x01, 0x02, 0x04, 0x06, 0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x22] {
         assert_eq!(syndrome(status(code)).0, code);
     }
-    // A flush is no failure of its own.
+    // A flush is not a failure of its own.
     assert_eq!(status(0x05), roce::engine::Status::General);
 }
 

@@ -1,6 +1,7 @@
 //! The data path on plain memory: work requests in, completions out.
 //!
-//! [`Bed`] is one or two functions, connected, and the memory of their driver. Its queues do what they are told, right or wrong.
+//! [`Bed`] is one or two connected functions and their driver's memory. It executes right and wrong
+//! requests alike.
 
 mod errors;
 mod receives;
@@ -30,7 +31,7 @@ use crate::qp::wqe::opcode;
 use crate::testing::{Host, PAGE, input};
 use crate::trace::Trace;
 
-/// Functions, and the memory of their driver.
+/// Functions and their driver's memory.
 pub(crate) struct Bed {
     pub(crate) fabric: Fabric<PlainBus>,
     pub(crate) hosts: Vec<Host>,
@@ -38,7 +39,7 @@ pub(crate) struct Bed {
     pub(crate) now: Time,
 }
 
-/// A completion queue, as its driver sees it.
+/// A completion queue from its driver's side.
 #[derive(Clone, Debug)]
 pub(crate) struct Cq {
     pub(crate) function: usize,
@@ -51,7 +52,7 @@ pub(crate) struct Cq {
     pub(crate) sequence: u32,
 }
 
-/// A queue pair, as its driver sees it.
+/// A queue pair from its driver's side.
 #[derive(Clone, Debug)]
 pub(crate) struct Pair {
     pub(crate) function: usize,
@@ -64,7 +65,7 @@ pub(crate) struct Pair {
     pub(crate) head: u16,
     pub(crate) recv_head: u16,
     pub(crate) half: u64,
-    /// The first bytes of the last work request.
+    /// First bytes of the last work request.
     pub(crate) last: Vec<u8>,
 }
 
@@ -72,13 +73,13 @@ pub(crate) struct Pair {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Memory {
     pub(crate) key: u32,
-    /// What work requests call its beginning.
+    /// Start address in work requests.
     pub(crate) va: u64,
-    /// Where it is.
+    /// Guest-physical start address.
     pub(crate) address: u64,
 }
 
-/// How a queue pair is made.
+/// Parameters of a queue pair.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) service: u32,
@@ -103,12 +104,12 @@ impl Default for Shape {
     }
 }
 
-/// What a completion says, in short: opcode, and the position of its work request.
+/// Returns opcode and work request position of a completion.
 pub(crate) fn brief(entry: &[u8; 64]) -> (u32, u32) {
     (cqe::OPCODE.get32(entry), cqe::WQE_COUNTER.get32(entry))
 }
 
-/// Opcode and syndrome of a completion with an error.
+/// Returns opcode and syndrome of an error completion.
 pub(crate) fn error(entry: &[u8; 64]) -> (u32, u32) {
     (error_cqe::OPCODE.get32(entry), error_cqe::SYNDROME.get32(entry))
 }
@@ -118,7 +119,7 @@ pub(crate) const SEND_ERROR: u32 = 13;
 pub(crate) const RECV_ERROR: u32 = 14;
 
 impl Bed {
-    /// So many functions that are up.
+    /// Returns booted functions.
     pub(crate) fn new(port: PortKind, functions: usize) -> Self {
         Self::with(port, functions, false)
     }
@@ -143,7 +144,7 @@ impl Bed {
         bed
     }
 
-    /// One function of an InfiniBand port.
+    /// Returns one function with an InfiniBand port.
     pub(crate) fn ib() -> Self {
         Self::new(PortKind::Ib, 1)
     }
@@ -156,7 +157,7 @@ impl Bed {
         &self.hosts[function].bus
     }
 
-    /// A command that works.
+    /// Executes a command that must succeed.
     #[track_caller]
     pub(crate) fn ok(&mut self, function: usize, input: &[u8]) -> Vec<u8> {
         let output = self.command(function, input);
@@ -182,7 +183,7 @@ impl Bed {
         self.fabric.bar_write(function, BAR0, offset, bytes, self.now);
     }
 
-    /// Lets this much time pass, stopping whenever something is due.
+    /// Advances time, with a stop at each deadline.
     pub(crate) fn pass(&mut self, nanoseconds: u64) {
         let end = self.now + nanoseconds;
         for _ in 0..10_000 {
@@ -195,7 +196,7 @@ impl Bed {
         self.fabric.expire(end);
     }
 
-    /// The rules that were broken since the last call.
+    /// Returns the rules that were broken since the last call.
     pub(crate) fn rules(&mut self) -> Vec<Rule> {
         self.fabric.take_complaints().iter().map(|complaint| complaint.rule).collect()
     }
@@ -210,7 +211,7 @@ impl Bed {
         self.bus(function).write(address, bytes).unwrap();
     }
 
-    /// Pages in a list that is backwards, so that pages which follow each other do not in memory.
+    /// Returns the address of a new buffer and its page list.
     fn pages(&mut self, function: usize, bytes: u64) -> (u64, Vec<u8>) {
         let count = bytes.div_ceil(PAGE).max(1);
         let first = self.hosts[function].alloc(count);
@@ -237,7 +238,7 @@ impl Bed {
         Cq { function, cqn, buffer, log_size, entry_size, record, consumer: 0, sequence: 0 }
     }
 
-    /// The next completion, which is taken.
+    /// Returns and consumes the next completion.
     pub(crate) fn poll(&mut self, cq: &mut Cq) -> Option<[u8; 64]> {
         let entry = self.glance(cq)?;
         cq.consumer = (cq.consumer + 1) & 0xff_ffff;
@@ -245,7 +246,7 @@ impl Bed {
         Some(entry)
     }
 
-    /// The next completion, which is left.
+    /// Returns the next completion and leaves it in the queue.
     pub(crate) fn glance(&mut self, cq: &Cq) -> Option<[u8; 64]> {
         let slot = u64::from(cq.consumer) & ((1 << cq.log_size) - 1);
         let entry: [u8; 64] = self.peek(cq.function, cq.buffer + (slot + 1) * cq.entry_size - 64);
@@ -253,12 +254,12 @@ impl Bed {
         (cqe::OPCODE.get(&entry) != 15 && cqe::OWNER.get32(&entry) == turn).then_some(entry)
     }
 
-    /// All completions, each in short.
+    /// Consumes all completions and returns them as [`brief`] does.
     pub(crate) fn drain(&mut self, cq: &mut Cq) -> Vec<(u32, u32)> {
         std::iter::from_fn(|| self.poll(cq)).map(|entry| brief(&entry)).collect()
     }
 
-    /// Wants an event for the next completion.
+    /// Arms the queue for an event at the next completion.
     pub(crate) fn arm(&mut self, cq: &Cq, solicited: bool) {
         let word = cq.sequence << 28 | u32::from(solicited) << 24 | cq.consumer;
         self.poke(cq.function, cq.record + 4, &word.to_be_bytes());
@@ -267,7 +268,7 @@ impl Bed {
         self.store(cq.function, uar, 0x20, &value.to_be_bytes());
     }
 
-    /// How many completion events came since the last call.
+    /// Returns the number of completion events since the last call.
     pub(crate) fn completion_events(&mut self, function: usize) -> usize {
         let host = &mut self.hosts[function];
         let bus = host.bus.clone();
@@ -275,7 +276,7 @@ impl Bed {
         std::iter::from_fn(|| queue.next(&bus)).count()
     }
 
-    /// The types of other events that came since the last call.
+    /// Returns the types of other events since the last call.
     pub(crate) fn events(&mut self, function: usize) -> Vec<u32> {
         let host = &mut self.hosts[function];
         let bus = host.bus.clone();
@@ -336,7 +337,7 @@ impl Bed {
         }
     }
 
-    /// A transition, with these fields of the context.
+    /// Executes a transition with these fields of the context.
     #[track_caller]
     pub(crate) fn modify(&mut self, pair: &Pair, opcode: u16, context: &[u8]) {
         let mut input = input(opcode, rst2init_qp_in::SIZE);
@@ -360,7 +361,7 @@ impl Bed {
         self.modify(pair, 0x502, &context);
     }
 
-    /// The path to a function's port.
+    /// Fills in the path to a function's port.
     fn path(&self, to: usize, path: &mut [u8]) {
         let port = &self.fabric.functions[to].core.port;
         ads::VHCA_PORT_NUM.set(path, 1u32);
@@ -373,7 +374,7 @@ impl Bed {
         }
     }
 
-    /// From INIT to RTS.
+    /// Moves a queue pair from INIT to RTS.
     pub(crate) fn connect(&mut self, pair: &Pair, service: u32, to: &Pair) {
         let mut context = [0; qpc::SIZE];
         qpc::MTU.set(&mut context, 3u32);
@@ -399,7 +400,7 @@ impl Bed {
         self.modify(pair, 0x504, &context);
     }
 
-    /// Two queue pairs that are connected, the second of the last function.
+    /// Returns two connected queue pairs, the second one of the last function.
     pub(crate) fn connected(&mut self, cqs: [&Cq; 2], shape: &Shape) -> (Pair, Pair) {
         let one = self.pair(cqs[0], shape);
         let two = self.pair(cqs[1], shape);
@@ -410,7 +411,8 @@ impl Bed {
         (one, two)
     }
 
-    /// To the error state (0x507), to reset (0x50a), destroyed (0x501).
+    /// Executes a command that only names the queue pair: to the error state (0x507), to RESET
+    /// (0x50a), destruction (0x501).
     #[track_caller]
     pub(crate) fn name(&mut self, pair: &Pair, opcode: u16) {
         let mut input = input(opcode, 16);
@@ -418,7 +420,7 @@ impl Bed {
         self.ok(pair.function, &input);
     }
 
-    /// As [`name`](Self::name), whatever is complained of meanwhile.
+    /// Does so as [`name`](Self::name) does, and drops the complaints.
     pub(crate) fn name_quietly(&mut self, pair: &Pair, opcode: u16) {
         let mut input = input(opcode, 16);
         rst2init_qp_in::QPN.set(&mut input, pair.qpn);
@@ -429,7 +431,7 @@ impl Bed {
         self.fabric.functions[pair.function].state(pair.qpn)
     }
 
-    /// Pages of registered memory with all rights.
+    /// Returns registered memory with all access rights.
     pub(crate) fn memory(&mut self, function: usize, pages: u64) -> Memory {
         self.memory_with(function, pages, &[mkc::LR, mkc::LW, mkc::RR, mkc::RW, mkc::A])
     }
@@ -461,7 +463,8 @@ impl Bed {
         Memory { key: index << 8 | 0x42, va, address }
     }
 
-    /// Puts a work request into the queue, without a word; its place is right whatever it says.
+    /// Places a work request into the queue without a doorbell, at the right position, whatever
+    /// index it carries.
     pub(crate) fn put(&mut self, pair: &mut Pair, wqe: &[u8]) {
         let begin = u64::from(pair.recv_slots) * pair.stride;
         let ring = u64::from(pair.blocks) * 64;
@@ -478,7 +481,7 @@ impl Bed {
         self.poke(pair.function, pair.record + 4, &u32::from(pair.head).to_be_bytes());
     }
 
-    /// Where the next doorbell goes.
+    /// Returns the offset of the next doorbell.
     pub(crate) fn register(&self, pair: &Pair) -> u64 {
         BLUE_FLAME + pair.half * HALF_SIZE
     }
@@ -492,13 +495,13 @@ impl Bed {
         pair.half ^= 1;
     }
 
-    /// Puts a work request, and rings.
+    /// Places a work request and rings.
     pub(crate) fn post(&mut self, pair: &mut Pair, wqe: &[u8]) {
         self.put(pair, wqe);
         self.ring(pair);
     }
 
-    /// A work request's beginning: opcode, signalled.
+    /// Starts a signalled work request with this opcode.
     pub(crate) fn begin(&self, pair: &Pair, opcode: u8) -> Wqe {
         let mut bytes = vec![0; 16];
         ctrl::WQE_INDEX.set(&mut bytes, pair.head);
@@ -508,12 +511,12 @@ impl Bed {
         Wqe(bytes)
     }
 
-    /// A NOP.
+    /// Returns a NOP.
     pub(crate) fn nop(&self, pair: &Pair) -> Vec<u8> {
         self.begin(pair, opcode::NOP).done()
     }
 
-    /// An inline send.
+    /// Returns an inline send.
     pub(crate) fn send(&self, pair: &Pair, bytes: &[u8]) -> Vec<u8> {
         self.begin(pair, opcode::SEND).inline(bytes).done()
     }
@@ -527,7 +530,7 @@ impl Bed {
         self.poke(pair.function, pair.record, &u32::from(pair.recv_head).to_be_bytes());
     }
 
-    /// A datagram's address: of a queue pair.
+    /// Returns the address vector of a queue pair.
     pub(crate) fn vector(&self, to: &Pair) -> Vec<u8> {
         let mut vector = vec![0; datagram::SIZE];
         datagram::Q_KEY.set(&mut vector, QKEY);
@@ -554,7 +557,7 @@ impl Drop for Bed {
     }
 }
 
-/// A receive list, with a terminator where it is short.
+/// Returns a receive list, with a terminator if there is room.
 pub(crate) fn list(sges: &[(u64, u32, u32)], room: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (addr, length, key) in sges {
@@ -574,7 +577,7 @@ pub(crate) fn element(addr: u64, length: u32, key: u32) -> [u8; 16] {
     bytes
 }
 
-/// A work request in the making.
+/// A work request under construction.
 #[derive(Clone, Debug)]
 pub(crate) struct Wqe(pub(crate) Vec<u8>);
 
@@ -615,7 +618,7 @@ impl Wqe {
         self.raw(&segment)
     }
 
-    /// With its length.
+    /// Sets the length and returns the bytes.
     pub(crate) fn done(mut self) -> Vec<u8> {
         let units = self.0.len().div_ceil(16) as u32;
         ctrl::DS.set(&mut self.0, units);

@@ -1,4 +1,4 @@
-//! Shared receive queues: lists that are followed, limits, and lists that make no sense.
+//! Shared receive queues: linked lists, limits, and malformed lists.
 
 use super::*;
 use crate::layout::mkey::alloc_xrcd_out;
@@ -11,7 +11,7 @@ const SRQ_LIMIT_EVENT: u32 = 0x14;
 const SRQ_BROKEN_EVENT: u32 = 0x12;
 const LAST_WQE_EVENT: u32 = 0x13;
 
-/// A shared receive queue, as its driver sees it: 8 entries of 64 bytes.
+/// A shared receive queue from its driver's side: 8 entries of 64 bytes.
 struct Shared {
     number: u32,
     buffer: u64,
@@ -31,7 +31,7 @@ impl Shared {
         Self { number, buffer, record, head: 0, counter: 0 }
     }
 
-    /// A receive memory pool.
+    /// Creates a receive memory pool.
     fn pool(bed: &mut Bed) -> Self {
         let (buffer, record) = (bed.hosts[0].alloc(1), bed.hosts[0].alloc(1));
         let mut input = input(0x90c, create_rmp_in::SIZE);
@@ -69,7 +69,7 @@ impl Shared {
         Self::new(bed, buffer, record, number)
     }
 
-    /// Posts a receive to the head of the list; the entry that it takes.
+    /// Posts a receive in the first free entry of the list. Returns the entry.
     fn post(&mut self, bed: &Bed, memory: &Memory, offset: u64) -> u16 {
         let entry = self.head;
         let at = self.buffer + u64::from(entry) * 64;
@@ -85,7 +85,7 @@ impl Shared {
     }
 }
 
-/// Two pairs that share a pool: the second and fourth receive from it.
+/// Returns two connected pairs; the second and the fourth queue pair receive from one pool.
 fn bed() -> (Bed, Cq, [Pair; 4], Shared, Memory) {
     let mut bed = Bed::ib();
     let cq = bed.cq(0, 6, 64);
@@ -107,7 +107,7 @@ fn sent(bed: &mut Bed, pair: &mut Pair) {
 #[test]
 fn receives_are_taken_in_the_order_of_the_links_by_whoever_needs_one() {
     let (mut bed, mut cq, [mut a, _, mut c, _], mut shared, memory) = bed();
-    // The list goes 0, 5, 2, 7, ...
+    // The list is 0, 5, 2, 7, ...
     shared.link(&bed, 0, 5);
     shared.link(&bed, 5, 2);
     shared.link(&bed, 2, 7);
@@ -132,7 +132,7 @@ fn entries_that_completed_may_be_linked_again_in_any_order() {
     for turn in 0..70_000u32 {
         sent(&mut bed, &mut a);
         let (_, entry) = brief(&bed.poll(&mut cq).unwrap());
-        // As an older provider does: a free entry goes behind the last free one.
+        // As older providers do: a freed entry is appended after the last free one.
         shared.link(&bed, tail, entry as u16);
         tail = entry as u16;
         shared.post(&bed, &memory, 0);
@@ -143,7 +143,7 @@ fn entries_that_completed_may_be_linked_again_in_any_order() {
 }
 
 #[test]
-fn a_limit_is_told_of_once() {
+fn a_limit_is_reported_once() {
     let (mut bed, mut cq, [mut a, ..], mut shared, memory) = bed();
     for _ in 0..4 {
         shared.post(&bed, &memory, 0);
@@ -178,7 +178,7 @@ fn a_queue_pair_in_error_leaves_the_shared_receives_to_others() {
 
 #[test]
 fn links_that_make_no_sense_are_refused() {
-    // Out of the queue, to itself, in a circle that is too short.
+    // A link out of the queue, to itself, and in a cycle that is too short.
     for (links, posts) in [(vec![(0, 8)], 2), (vec![(0, 0)], 2), (vec![(0, 1), (1, 0)], 3)] {
         let (mut bed, mut cq, [mut a, b, ..], mut shared, memory) = bed();
         for (from, to) in links {
@@ -191,7 +191,7 @@ fn links_that_make_no_sense_are_refused() {
         sent(&mut bed, &mut a);
         assert_eq!(bed.rules(), [Rule::SrqLink]);
         assert_eq!(bed.events(0).first(), Some(&SRQ_BROKEN_EVENT));
-        // What was right before is used; nothing more is taken.
+        // Entries before the mistake are used, and none after it.
         bed.drain(&mut cq);
         bed.poke(0, shared.record, &u32::to_be_bytes(posts + 1));
         sent(&mut bed, &mut a);

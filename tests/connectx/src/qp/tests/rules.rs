@@ -1,9 +1,10 @@
-//! What a provider may never do: each rule of the data path is broken once, refused and complained of.
+//! Violations by a provider: each rule of the data path is broken once, which is rejected with a
+//! complaint.
 
 use super::sends::bed;
 use super::*;
 
-/// Posts what is broken to a new pair, and gives the rules and the completions that follow.
+/// Posts a broken request to a new pair. Returns the broken rules and the completions that follow.
 fn broken(
     service: u32,
     make: impl FnOnce(&Bed, &Pair, &Pair, &Memory) -> Vec<u8>,
@@ -18,7 +19,7 @@ fn broken(
     (bed.rules(), sends)
 }
 
-/// Syndromes of completions with an error.
+/// Syndromes of error completions.
 const LOCAL_PROTECTION: u32 = 0x04;
 const REMOTE_OPERATION: u32 = 0x14;
 
@@ -94,7 +95,7 @@ fn a_number_that_is_not_the_queue_pairs_is_refused() {
 
 #[test]
 fn lengths_that_cannot_be_are_refused() {
-    // No unit, segments that do not fit, an element of no bytes.
+    // No units, segments that do not fit, an element of length 0.
     let (mut bed, mut cq, mut one, _, memory) = bed(RC);
     let mut wqe = bed.send(&one, b"x");
     wqe[7] = 0;
@@ -113,7 +114,7 @@ fn lengths_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn inline_data_that_is_not_as_long_as_it_says_is_refused() {
+fn inline_data_with_another_length_than_declared_is_rejected() {
     let long = broken(RC, |bed, one, _, _| {
         let mut wqe = bed.send(one, b"x");
         wqe[19] = 13;
@@ -183,7 +184,7 @@ fn more_than_the_queue_holds_is_refused() {
     bed.ring(&mut one);
     assert_eq!(bed.rules(), [Rule::WqeOverrun]);
     assert_eq!(bed.state(&one), State::Err);
-    // A record that jumps by anything is no more than that.
+    // A record that jumps arbitrarily breaks the same rule.
     one.head = 0xfff0;
     let wqe = bed.send(&one, b"x");
     bed.post(&mut one, &wqe);
@@ -250,7 +251,7 @@ fn a_doorbell_carries_the_last_work_request() {
 }
 
 #[test]
-fn doorbells_of_what_is_not_there_or_elsewhere_are_refused() {
+fn doorbells_of_missing_objects_or_of_other_uars_are_rejected() {
     let (mut bed, mut cq, mut one, _, _) = bed(RC);
     let mut wqe = bed.send(&one, b"x");
     bed.put(&mut one, &wqe);
@@ -269,7 +270,7 @@ fn doorbells_of_what_is_not_there_or_elsewhere_are_refused() {
 
 #[test]
 fn a_receive_list_without_a_right_terminator_is_one_that_no_message_goes_into() {
-    // Nothing, a terminator with a length, a bit that no length has.
+    // Zeros, a terminator with a length, a bit that is not part of a length.
     let mut signed = element(0, 0, 0x100);
     signed[0] |= 0x80;
     for bytes in [[0; 16], element(0, 5, 0x100), signed] {

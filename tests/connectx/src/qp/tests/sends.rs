@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// A bed with a completion queue and two connected queue pairs, of which the second has receives into `memory`.
+/// Returns a bed with a completion queue and two connected queue pairs; the second has receives
+/// into `memory`.
 pub(super) fn bed(service: u32) -> (Bed, Cq, Pair, Pair, Memory) {
     let mut bed = Bed::ib();
     let cq = bed.cq(0, 6, 64);
@@ -43,7 +44,7 @@ fn elements_are_gathered_and_receives_scattered() {
     let (mut bed, mut cq, mut one, mut two, memory) = bed(RC);
     bed.post_recv(&mut two, &[(memory.va + 0x3000, 3, memory.key), (memory.va + 0x3100, 100, memory.key)]);
     bed.poke(0, memory.address + 0x2ffc, b"abcdefgh");
-    // The first two receives are used up.
+    // Consumes the first two receives.
     for _ in 0..2 {
         let wqe = bed.begin(&one, opcode::SEND).set(ctrl::CE, 0).done();
         bed.post(&mut one, &wqe);
@@ -66,7 +67,7 @@ fn immediate_data_and_a_key_to_take_back_come_as_they_were_posted() {
     assert_eq!(brief(&received).0, SEND_IMM);
     assert_eq!((cqe::IMM_INVAL_PKEY.get(&received), cqe::SE.get(&received)), (0xdead_beef, 1));
     bed.poll(&mut cq).unwrap();
-    // A key that cannot be taken back: its owner says what to.
+    // A key that cannot be invalidated fails the receive.
     let wqe = bed.begin(&one, opcode::SEND_INVAL).set(ctrl::IMM, 0x1700).inline(b"x").done();
     bed.post(&mut one, &wqe);
     let received = bed.poll(&mut cq).unwrap();
@@ -74,7 +75,7 @@ fn immediate_data_and_a_key_to_take_back_come_as_they_were_posted() {
 }
 
 #[test]
-fn a_send_that_takes_a_key_back_says_which() {
+fn a_send_with_invalidation_reports_the_key() {
     let (mut bed, mut cq, mut one, _, _) = bed(RC);
     let key = umr::fast_key(&mut bed, 4);
     let lend = umr::lend(&bed, &one, key, 0x1000, 0x2000);
@@ -122,12 +123,12 @@ fn a_read_brings_bytes_of_the_peer() {
 }
 
 #[test]
-fn atomics_work_on_the_hosts_numbers_and_bring_what_was_there() {
+fn atomics_use_the_hosts_byte_order_and_return_the_previous_value() {
     let (mut bed, mut cq, mut one, _, memory) = bed(RC);
     bed.poke(0, memory.address + 0x2008, &40u64.to_ne_bytes());
     let result = memory.va + 0x3000;
     let add = bed.begin(&one, opcode::FETCH_ADD).remote(memory.va + 0x2008, memory.key);
-    // What stands where others have a number to compare is of no interest.
+    // The compare operand has no effect here.
     let add = add.operands(2, 0x5555).element(result, 8, memory.key).done();
     bed.post(&mut one, &add);
     let swap = bed.begin(&one, opcode::COMPARE_SWAP).remote(memory.va + 0x2008, memory.key);
@@ -142,7 +143,7 @@ fn atomics_work_on_the_hosts_numbers_and_bring_what_was_there() {
 }
 
 #[test]
-fn a_datagram_says_who_sent_it() {
+fn a_datagram_reports_its_sender() {
     let (mut bed, mut cq, mut one, mut two, memory) = bed(UD);
     let wqe = bed.begin(&one, opcode::SEND_IMM).set(ctrl::IMM, 5).raw(&bed.vector(&two));
     let wqe = wqe.element(memory.va + 0x2000, 100, memory.key).done();
@@ -153,7 +154,7 @@ fn a_datagram_says_who_sent_it() {
     let received = &entries[1];
     assert_eq!((cqe::RQPN.get32(received), cqe::SLID.get(received), cqe::GRH.get(received)), (one.qpn, 1, 0));
     assert_eq!((cqe::BYTE_CNT.get(received), cqe::QPN.get32(received)), (140, two.qpn));
-    // The wrong queue key: nobody hears of it.
+    // The wrong queue key: the datagram is dropped.
     let mut vector = bed.vector(&two);
     datagram::Q_KEY.set(&mut vector, QKEY + 1);
     let wqe = bed.begin(&one, opcode::SEND).raw(&vector).done();

@@ -3,7 +3,7 @@
 use super::*;
 use crate::layout::vport::roce_addr_layout;
 
-/// Two functions with a completion queue and memory each.
+/// Returns two functions with a completion queue and memory each.
 fn two(port: PortKind) -> (Bed, [Cq; 2], [Memory; 2]) {
     let mut bed = Bed::new(port, 2);
     if port == PortKind::Roce {
@@ -34,7 +34,7 @@ fn functions_reach_each_other_over_either_kind_of_port() {
 }
 
 #[test]
-fn a_datagram_over_roce_says_which_header_it_had() {
+fn a_datagram_over_roce_reports_its_kind_of_header() {
     let (mut bed, [mut here, mut there], [_, memory]) = two(PortKind::Roce);
     let shape = Shape { service: UD, ..Shape::default() };
     let (mut one, mut other) = bed.connected([&here, &there], &shape);
@@ -87,7 +87,7 @@ fn multicast_goes_to_every_member_and_to_the_sender_as_well() {
 }
 
 #[test]
-fn what_was_sent_while_the_port_was_down_is_sent_again_when_it_is_up() {
+fn packets_lost_while_the_port_was_down_are_sent_again_when_it_is_up() {
     let (mut bed, [mut here, there], [_, memory]) = two(PortKind::Ib);
     let (mut one, mut other) = bed.connected([&here, &there], &Shape::default());
     bed.post_recv(&mut other, &[(memory.va, 0x100, memory.key)]);

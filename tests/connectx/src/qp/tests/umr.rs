@@ -1,14 +1,14 @@
-//! Memory keys and windows changed by work requests.
+//! Changes of memory keys and windows by work requests.
 
 use super::*;
 use crate::layout::wqe::{klm, umr_ctrl};
 
-/// Bits of a mask that lends memory: what the kernel names for it.
+/// Mask bits that the kernel selects to open a key.
 const LEND: u64 = 1 | 1 << 1 | 1 << 6 | 1 << 8 | 1 << 13 | 0x1f << 17 | 1 << 23 | 1 << 29;
 const FREE: u64 = 1 << 29;
 const KEY: u64 = 1 << 13;
 
-/// A free key for so many pages.
+/// Creates a free key for this many pages.
 pub(super) fn fast_key(bed: &mut Bed, pages: u32) -> u32 {
     let mut input = input(0x200, create_mkey_in::KLM_PAS_MTT);
     let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.of_mut(&mut input);
@@ -22,7 +22,7 @@ pub(super) fn fast_key(bed: &mut Bed, pages: u32) -> u32 {
     create_mkey_out::MKEY_INDEX.get32(&bed.ok(0, &input)) << 8
 }
 
-/// A UMR's control and context.
+/// Control segment and context of a UMR.
 pub(super) struct Umr {
     control: [u8; umr_ctrl::SIZE],
     context: [u8; mkc::SIZE],
@@ -68,7 +68,7 @@ fn lender(key: u32, va: u64, length: u64) -> Umr {
     umr
 }
 
-/// A work request that makes a free key name the two pages at `address`.
+/// Returns a work request that maps a free key to the two pages at `address`.
 pub(super) fn lend(bed: &Bed, pair: &Pair, key: u32, va: u64, address: u64) -> Vec<u8> {
     let umr = lender(key, va, 2 * PAGE).control(umr_ctrl::KLM_OCTOWORDS, 4);
     let mut list = [0; 64];
@@ -77,7 +77,7 @@ pub(super) fn lend(bed: &Bed, pair: &Pair, key: u32, va: u64, address: u64) -> V
     umr.wqe(bed, pair, key, &list)
 }
 
-/// A bed whose first pair is of the peer's own function, with memory, and a free key.
+/// Returns a bed with two connected queue pairs of one function, memory, and a free key.
 fn bed() -> (Bed, Cq, Pair, Pair, Memory, u32) {
     let (mut bed, cq, one, two, memory) = sends::bed(RC);
     let key = fast_key(&mut bed, 4);
@@ -96,13 +96,13 @@ const ACCESS_ERROR: (u32, u32) = (13, 0x13);
 fn a_free_key_lends_pages_from_the_next_work_request_on() {
     let (mut bed, mut cq, mut one, _, memory, key) = bed();
     let wqe = lend(&bed, &one, key | 9, 0x5_0000, memory.address + 0x1000);
-    // The key of the work request is the new one; its variant is in the context.
+    // The work request holds the new key; its variant is in the context.
     bed.put(&mut one, &wqe);
     let behind = bed.begin(&one, opcode::WRITE).remote(0x5_0ffb, key | 9).inline(b"through it").done();
     bed.post(&mut one, &behind);
     assert_eq!(bed.drain(&mut cq), [(SUCCESS, 0), (SUCCESS, 3)]);
     assert_eq!(&bed.peek::<10>(0, memory.address + 0x1ffb), b"through it");
-    // The old key is none any more.
+    // The old key is invalid.
     write(&mut bed, &mut one, 0x5_0000, key);
     let mut entries = std::iter::from_fn(|| bed.poll(&mut cq)).map(|entry| error(&entry));
     assert!(entries.any(|entry| entry == ACCESS_ERROR));
@@ -124,7 +124,7 @@ fn a_list_comes_from_memory_and_at_an_offset() {
         .wqe(&bed, &one, key, &pointer);
     bed.post(&mut one, &fill);
     assert_eq!(bed.drain(&mut cq), [(SUCCESS, 0)]);
-    // Only the first pages count, and the key becomes valid with them.
+    // Only the first pages are written, and the key becomes valid.
     let open = lender(key, 0x9000, 2 * PAGE).wqe(&bed, &one, key, &[]);
     bed.post(&mut one, &open);
     assert_eq!(bed.drain(&mut cq).len(), 1);
@@ -134,7 +134,7 @@ fn a_list_comes_from_memory_and_at_an_offset() {
 }
 
 #[test]
-fn what_was_posted_before_a_change_is_carried_out_with_the_key_as_it_was() {
+fn work_requests_before_a_change_execute_with_the_old_key() {
     let (mut bed, mut cq, mut one, _, memory, _) = bed();
     let first = bed.begin(&one, opcode::WRITE).remote(memory.va, memory.key).inline(b"before").done();
     bed.put(&mut one, &first);
@@ -184,7 +184,7 @@ fn a_key_in_the_wrong_state_or_of_another_domain_is_a_bind_error() {
         |bed, one, _, key| Umr::new(0).control(umr_ctrl::CHECK_FREE, 2).wqe(bed, one, key, &[]),
         // Valid where it must be free.
         |bed, one, memory, _| Umr::new(0).control(umr_ctrl::CHECK_FREE, 1).wqe(bed, one, memory.key, &[]),
-        // A key that there is not.
+        // A key that does not exist.
         |bed, one, _, _| Umr::new(0).wqe(bed, one, 0x00ab_cd00, &[]),
     ];
     for make in cases {
@@ -230,7 +230,7 @@ fn a_list_is_changed_in_its_place() {
 }
 
 #[test]
-fn a_key_that_was_taken_back_opens_nothing_to_what_was_made_of_it() {
+fn a_key_that_was_invalidated_gives_no_access_to_keys_that_refer_to_it() {
     let (mut bed, mut cq, mut one, _, memory, key) = bed();
     let wqe = lend(&bed, &one, key, 0x5_0000, memory.address);
     bed.post(&mut one, &wqe);
@@ -294,14 +294,14 @@ fn a_umr_that_breaks_a_rule_is_refused() {
     let cases: [(Rule, Make); 8] = [
         (Rule::WqeUmr, |bed, one, key| Umr::new(1 << 40).wqe(bed, one, key, &[])),
         (Rule::WqeUmr, |bed, one, key| Umr::new(0).control(umr_ctrl::CHECK_FREE, 3).wqe(bed, one, key, &[])),
-        // A list that is announced and not there; one that the key has no room for.
+        // A list that is announced but missing, and one that exceeds the key's room.
         (Rule::WqeUmr, |bed, one, key| {
             Umr::new(0).control(umr_ctrl::KLM_OCTOWORDS, 4).wqe(bed, one, key, &[])
         }),
         (Rule::WqeUmr, |bed, one, key| {
             Umr::new(0).control(umr_ctrl::KLM_OCTOWORDS, 8).wqe(bed, one, key, &[1; 128])
         }),
-        // Pages that are none of their size; a size that is none.
+        // Pages that are not aligned to their size, and an invalid page size.
         (Rule::WqeUmr, |bed, one, key| {
             let umr = lender(key, 0, 2 * PAGE).control(umr_ctrl::KLM_OCTOWORDS, 4);
             umr.wqe(bed, one, key, &[[0, 0, 0, 0, 0, 0, 0x12, 0]; 8].concat())
@@ -323,7 +323,7 @@ fn a_umr_that_breaks_a_rule_is_refused() {
     }
 }
 
-/// A window of either type.
+/// Creates a window of either type.
 fn window(bed: &mut Bed, two: bool) -> u32 {
     let mut input = input(0x200, create_mkey_in::KLM_PAS_MTT);
     let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.of_mut(&mut input);
@@ -338,7 +338,7 @@ fn window(bed: &mut Bed, two: bool) -> u32 {
     create_mkey_out::MKEY_INDEX.get32(&bed.ok(0, &input)) << 8
 }
 
-/// Binds a window as user-space providers do; of no bytes: takes it back.
+/// Binds a window as user-space providers do; with a length of 0 it unbinds.
 fn bind(
     bed: &Bed,
     pair: &Pair,
@@ -367,9 +367,10 @@ fn bind(
 }
 
 #[test]
-fn a_window_shows_its_piece_until_it_is_taken_back() {
+fn a_window_gives_access_to_its_piece_until_it_is_unbound() {
     for two in [false, true] {
-        // A window of type 2 is for peers of the queue pair that bound it: the second's.
+        // Only peers of the queue pair that bound a window of type 2 may use it: here the second
+        // one's.
         let (mut bed, mut cq, mut one, mut other, memory, _) = bed();
         let key = window(&mut bed, two);
         let wqe = bind(&bed, &other, key, key | 5, two, Some((&memory, 0x2000, 0x100)));

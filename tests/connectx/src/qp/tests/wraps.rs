@@ -3,7 +3,7 @@
 use super::sends::bed;
 use super::*;
 
-/// What is inline: long enough for every queue's end to lie in it.
+/// Returns an inline message, long enough that the end of every queue lies in it.
 fn message(len: usize, salt: usize) -> Vec<u8> {
     (0..len).map(|n| (n * 7 + salt) as u8).collect()
 }

@@ -1,4 +1,4 @@
-//! Queue pairs made, moved from state to state, asked for, destroyed, refused.
+//! Queue pairs: creation, transitions, queries, destruction, rejections.
 
 mod refused;
 mod transitions;
@@ -14,7 +14,7 @@ use crate::layout::srq::{create_srq_in, create_srq_out, create_xrc_srq_out, srqc
 use crate::port::PortKind;
 use crate::qp::ReceiveShape;
 
-/// The number that stands for a service in a context.
+/// Returns the number of a service in a context.
 fn st(service: Service) -> u32 {
     match service {
         Service::Rc => 0,
@@ -38,7 +38,8 @@ const ALL: [Service; 8] = [
     Service::RegUmr,
 ];
 
-/// Input of CREATE_QP as the kernel makes it: 16 receives of 64 bytes, then 16 blocks of send queue; what of them there is.
+/// Returns input of CREATE_QP as the kernel builds it: 16 receives of 64 bytes, then 16 blocks of
+/// send queue, as far as the service has these queues.
 fn request(bench: &mut Bench, service: Service) -> Vec<u8> {
     let mut input = input(0x500, create_qp_in::PAS);
     let (cqn, record) = (bench.cq(), bench.page());
@@ -71,7 +72,7 @@ fn request(bench: &mut Bench, service: Service) -> Vec<u8> {
     with(&input, &fields)
 }
 
-/// A shared receive queue of 16 receives of 64 bytes.
+/// Creates a shared receive queue of 16 receives of 64 bytes.
 fn shared(bench: &mut Bench) -> u32 {
     let mut input = input(0x700, create_srq_in::PAS);
     let (pd, record) = (bench.pd, bench.page());
@@ -88,10 +89,10 @@ fn shared(bench: &mut Bench) -> u32 {
     create_srq_out::SRQN.get32(&bench.ok(input))
 }
 
-/// A field, and what it is to be.
+/// A field and its new value.
 type Change = (Field, u64);
 
-/// The same command with fields of its context changed.
+/// Returns the command with fields of its context changed.
 fn with(input: &[u8], changes: &[Change]) -> Vec<u8> {
     let mut input = input.to_vec();
     for (field, value) in changes {
@@ -100,7 +101,7 @@ fn with(input: &[u8], changes: &[Change]) -> Vec<u8> {
     input
 }
 
-/// The same command with fields of its primary path changed.
+/// Returns the command with fields of its primary path changed.
 fn along(input: &[u8], changes: &[Change]) -> Vec<u8> {
     let mut input = input.to_vec();
     let context = create_qp_in::QPC.of_mut(&mut input);
@@ -115,7 +116,7 @@ fn create(bench: &mut Bench, service: Service) -> u32 {
     create_qp_out::QPN.get32(&bench.ok(input))
 }
 
-/// A transition command as the kernel makes it, with everything that it needs.
+/// Returns a transition command as the kernel builds it, with all required attributes.
 fn step(opcode: u16, qpn: u32) -> Vec<u8> {
     if matches!(opcode, 0x507 | 0x50a) {
         return naming(opcode, qpn);
@@ -158,7 +159,7 @@ const TO_RST: u16 = 0x50a;
 const SQD2RTS: u16 = 0x50c;
 const INIT2INIT: u16 = 0x50e;
 
-/// A queue pair that has come so far.
+/// Creates a queue pair and moves it to a state.
 fn in_state(bench: &mut Bench, service: Service, state: State) -> u32 {
     let qpn = create(bench, service);
     let steps: &[u16] = match state {
@@ -179,7 +180,7 @@ fn in_state(bench: &mut Bench, service: Service, state: State) -> u32 {
     qpn
 }
 
-/// The context that QUERY_QP answers.
+/// Returns the context from QUERY_QP.
 fn asked(bench: &mut Bench, qpn: u32) -> Vec<u8> {
     let output = bench.ok(naming(0x50b, qpn));
     query_qp_out::QPC.of(&output).to_vec()
@@ -245,7 +246,7 @@ fn a_shared_receive_queue_is_held_by_its_queue_pairs() {
 }
 
 #[test]
-fn what_transitions_brought_is_what_query_tells() {
+fn a_query_returns_the_attributes_that_transitions_set() {
     let mut bench = Bench::new(PortKind::Ib);
     let qpn = in_state(&mut bench, Service::Rc, State::Rts);
     let context = asked(&mut bench, qpn);
@@ -341,7 +342,7 @@ fn a_special_number_has_one_owner() {
 }
 
 #[test]
-fn the_engine_gets_what_the_context_says() {
+fn the_engine_gets_the_attributes_of_the_context() {
     let mut bench = Bench::new(PortKind::Ib);
     let cq = bench.create_cq(4, 128);
     let wide = u64::from(crate::layout::cq::create_cq_out::CQN.get32(&bench.ok(cq)));

@@ -1,4 +1,4 @@
-//! What the rules do not allow.
+//! Rejections of commands that break rules.
 
 use super::*;
 
@@ -49,7 +49,7 @@ fn contexts_that_break_a_rule_are_refused() {
 }
 
 #[test]
-fn an_extended_context_is_not_told() {
+fn an_extended_context_is_not_returned() {
     let mut bench = Bench::new(PortKind::Ib);
     let qpn = create(&mut bench, Service::Rc);
     let mut query = naming(0x50b, qpn);
@@ -93,7 +93,8 @@ fn an_xrc_queue_pair_needs_its_domain_and_no_receive_queue() {
 
 #[test]
 fn optional_attributes_that_a_transition_does_not_know_are_refused() {
-    // Bit 4: the partition key's index; 5: the queue key; 6: the RNR timer; 22: a pace; 18: another receive queue.
+    // Bit 4: partition key index; 5: queue key; 6: RNR timer; 22: pacing; 18: another receive
+    // queue.
     let cases = [
         (Service::Rc, State::Reset, RST2INIT, 4),
         (Service::Rc, State::Init, INIT2RTR, 5),
@@ -155,7 +156,7 @@ fn attributes_that_make_no_sense_are_refused_and_nothing_changes() {
 }
 
 #[test]
-fn an_address_that_was_taken_away_meanwhile_is_nobodys_fault() {
+fn an_address_that_was_removed_meanwhile_breaks_no_rule() {
     let mut bench = Bench::new(PortKind::Roce);
     let qpn = in_state(&mut bench, Service::Rc, State::Init);
     bench.unlucky(along(&step(INIT2RTR, qpn), &[(ads::SRC_ADDR_INDEX, 3)]), Status::BadParam);

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Commands, and the one state that each begins in; none: any.
+/// Commands, the state that each requires, or `None` for any, and the state that it reaches.
 const COMMANDS: [(u16, Option<State>, State); 9] = [
     (RST2INIT, Some(State::Reset), State::Init),
     (INIT2INIT, Some(State::Init), State::Init),
@@ -28,11 +28,11 @@ fn a_queue_pair_goes_only_where_the_figure_has_an_arrow() {
                 let case = format!("{service:?} {from:?} {opcode:#x}");
                 if begins.is_none_or(|begins| begins == from) {
                     assert_eq!((status, rules), (0, vec![]), "{case}");
-                    // The figure has no arrow from RESET to error, and nothing is posted there.
+                    // The figure has no arrow from RESET to error, where nothing can be posted.
                     let ends = if (from, ends) == (State::Reset, State::Err) { State::Reset } else { ends };
                     assert_eq!(state, ends, "{case}");
                 } else {
-                    // It may have failed by itself: its driver is not to blame.
+                    // The queue pair may have failed by itself, so the driver broke no rule.
                     let blamed = if from == State::Err { vec![] } else { vec![Rule::QpTransition] };
                     assert_eq!((status, rules), (Status::BadQpState as u8, blamed), "{case}");
                     assert_eq!(state, from, "{case}");
@@ -51,7 +51,7 @@ fn optional_attributes_are_taken_where_the_mask_names_them() {
     bench.ok(&command);
     let context = asked(&mut bench, qpn);
     assert_eq!((qpc::RRE.get(&context), qpc::RAE.get(&context)), (1, 0), "nothing was named");
-    // Remote reads, and the RNR timer.
+    // Remote reads and the RNR timer.
     rst2init_qp_in::OPT_PARAM_MASK.set(&mut command, 1u32 << 1 | 1 << 6);
     bench.ok(&command);
     let context = asked(&mut bench, qpn);
@@ -97,7 +97,7 @@ fn a_reset_queue_pair_begins_anew() {
 fn a_send_queue_that_failed_goes_on() {
     let mut bench = Bench::new(PortKind::Ib);
     let qpn = in_state(&mut bench, Service::Ud, State::Rts);
-    // A datagram whose key does not exist.
+    // A datagram with a key that does not exist.
     let function = &mut bench.function;
     let to = roce::engine::UdDestination { path: roce::engine::Path::default(), qpn: 5, qkey: 0 };
     let sges = [roce::engine::Sge { addr: 0, length: 8, lkey: 0xffff_ff00 }];
