@@ -1,5 +1,6 @@
-//! [`Control`]: the ConnectX model's control channel, as a port of the guest. A line says what is to go wrong; lines answer,
-//! of which the last begins with `ok` or `error`.
+//! [`Control`]: the ConnectX model's control channel, a virtio port of the guest. The guest writes
+//! a line that injects a fault; the model answers with lines, the last of which begins with `ok` or
+//! `error`.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -11,13 +12,13 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::runner::{CaseResult, fail, skip};
 
-/// Where the guest has it.
+/// Path of the channel in the guest.
 pub const PATH: &str = "/dev/connectx";
 
-/// The model answers at once; an emulated guest takes its time to be told.
+/// Deadline for an answer: the model is fast, but an emulated guest is slow to receive it.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// The channel, which has one user at a time.
+/// The channel, which one process at a time can open.
 pub struct Control {
     port: BufReader<File>,
 }
@@ -26,18 +27,19 @@ impl Control {
     /// Opens the channel.
     ///
     /// # Errors
-    /// There is none, which is a reason to skip: the device is no model; or somebody has it open.
+    /// A skip if the channel does not exist, because the device is not the model; a failure if it
+    /// cannot be opened, for example because another process has it open.
     pub fn open() -> CaseResult<Self> {
         if !Path::new(PATH).exists() {
-            return skip("there is no control channel: the device is not the ConnectX model");
+            return skip("no control channel: the device is not the ConnectX model");
         }
         Ok(Self { port: BufReader::new(File::options().read(true).write(true).open(PATH)?) })
     }
 
-    /// Says a line, and returns the lines that the model answers before its `ok`.
+    /// Writes a line, and returns the lines that the model answers before its `ok`.
     ///
     /// # Errors
-    /// The model does not answer, or refuses.
+    /// The model does not answer in time, or answers with an error.
     pub fn say(&mut self, line: &str) -> CaseResult<Vec<String>> {
         self.port.get_mut().write_all(format!("{line}\n").as_bytes())?;
         let mut lines = Vec::new();
@@ -61,7 +63,7 @@ impl Control {
                 return fail(format_args!("no answer to {to:?} within {LIMIT:?}"));
             }
             if self.port.read_line(&mut line)? == 0 {
-                return fail(format_args!("the model has gone before it answered {to:?}"));
+                return fail(format_args!("the model closed the channel without an answer to {to:?}"));
             }
         }
         Ok(line.trim_end().to_owned())
@@ -75,7 +77,7 @@ impl Control {
         Self::open()?.say(line)
     }
 
-    /// What the model has complained of since it was last asked.
+    /// Returns the model's complaints since the last call.
     ///
     /// # Errors
     /// As [`tell`](Self::tell).
@@ -84,7 +86,7 @@ impl Control {
     }
 }
 
-/// What a line of an answer is.
+/// Kinds of lines in an answer.
 #[derive(Debug, PartialEq, Eq)]
 enum Answer {
     More,

@@ -1,4 +1,5 @@
-//! `devinfo`: what rdma-core's tools read from the device, by way of the driver and libmlx5.
+//! `devinfo`: the attributes that rdma-core's tools read from the device, through the driver and
+//! libmlx5.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +9,7 @@ use crate::tools::{Maker, run};
 
 const SUITE: &str = "devinfo";
 
-/// The suite.
+/// Returns the cases of the suite.
 pub fn cases(setup: Setup) -> Vec<Case> {
     let mut cases =
         vec![Case::new(SUITE, "ibv_devices lists every function", move || every_function_is_listed(setup))];
@@ -31,7 +32,7 @@ pub fn cases(setup: Setup) -> Vec<Case> {
     cases
 }
 
-/// What `ibv_devinfo -v` says of one device.
+/// Output of `ibv_devinfo -v` for one device.
 struct Report(String);
 
 impl Report {
@@ -44,11 +45,11 @@ impl Report {
         Ok(Self(ended.stdout))
     }
 
-    /// What stands after `KEY:`.
+    /// Returns the text after `KEY:`.
     fn text(&self, key: &str) -> CaseResult<&str> {
         let mut lines = self.0.lines().map(str::trim);
         let found = lines.find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
-        found.map(str::trim).ok_or_else(|| Stop::Failed(format!("ibv_devinfo says no {key}")))
+        found.map(str::trim).ok_or_else(|| Stop::Failed(format!("ibv_devinfo prints no {key}")))
     }
 
     fn is(&self, key: &str, wanted: &str) -> CaseResult {
@@ -61,11 +62,11 @@ impl Report {
         if wanted.contains(&text) {
             Ok(())
         } else {
-            fail(format_args!("{key} is {text:?}, none of {wanted:?}"))
+            fail(format_args!("{key} is {text:?} rather than one of {wanted:?}"))
         }
     }
 
-    /// A number, as `17`, `0x11`, or `1 (256)`.
+    /// Returns a number, written as `17`, `0x11`, or `1 (256)`.
     fn number(&self, key: &str) -> CaseResult<u64> {
         let text = self.text(key)?;
         let word = text.split_ascii_whitespace().next().unwrap_or_default();
@@ -73,7 +74,7 @@ impl Report {
             Some(digits) => u64::from_str_radix(digits, 16).ok(),
             None => word.parse().ok(),
         };
-        number.ok_or_else(|| Stop::Failed(format!("{key} is {text:?}, no number")))
+        number.ok_or_else(|| Stop::Failed(format!("{key} is {text:?}, which is not a number")))
     }
 
     fn at_least(&self, least: &[(&str, u64)]) -> CaseResult {
@@ -98,16 +99,16 @@ fn every_function_is_listed(setup: Setup) -> CaseResult {
     let names: Vec<_> = listed.iter().map(|(name, _)| *name).collect();
     let wanted: Vec<_> = setup.numbers().map(device).collect();
     if names != wanted {
-        return fail(format_args!("{names:?} are listed rather than {wanted:?}"));
+        return fail(format_args!("ibv_devices lists {names:?} rather than {wanted:?}"));
     }
     let guids: BTreeSet<_> = listed.iter().map(|(_, guid)| *guid).collect();
     if guids.len() != listed.len() || guids.contains("0000000000000000") {
-        return fail(format_args!("they are not told apart by their GUIDs: {guids:?}"));
+        return fail(format_args!("GUIDs are missing or not unique: {guids:?}"));
     }
     Ok(())
 }
 
-/// Names and GUIDs in the output of `ibv_devices`, after its two lines of headings.
+/// Returns names and GUIDs in the output of `ibv_devices`, after its two lines of headings.
 fn listed(text: &str) -> Vec<(&str, &str)> {
     text.lines()
         .skip(2)
@@ -144,13 +145,13 @@ fn has_an_active_port(setup: Setup, function: u8) -> CaseResult {
             report.is("link_layer", "InfiniBand")?;
             report.is("max_mtu", "4096 (5)")?;
             report.is("active_mtu", "4096 (5)")?;
-            // A port without a LID has never been seen by a subnet manager.
+            // Without a LID, the port was never configured by a subnet manager.
             report.at_least(&[("port_lid", 1), ("sm_lid", 1), ("pkey_tbl_len", 1)])
         }
         Port::Roce => {
             report.is("link_layer", "Ethernet")?;
             report.is("max_mtu", "4096 (5)")?;
-            // What fits into a frame of 1500 bytes.
+            // The largest MTU that fits into a frame of 1500 bytes.
             report.is("active_mtu", "1024 (3)")?;
             report.is("port_lid", "0")
         }
@@ -198,7 +199,7 @@ fn has_addresses(setup: Setup, function: u8) -> CaseResult {
             }
             let firsts: Vec<_> = gids.first().into_iter().collect();
             if firsts != [&&*guid] {
-                return fail(format_args!("ibv_devinfo says {gids:?}, sysfs {guid}"));
+                return fail(format_args!("ibv_devinfo prints {gids:?}, sysfs has {guid}"));
             }
             Ok(())
         }

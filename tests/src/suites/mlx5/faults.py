@@ -1,10 +1,10 @@
-"""Programs on pyverbs that meet faults of the ConnectX model, and say what they see.
+"""Programs on pyverbs that run into faults of the ConnectX model and print their observations.
 
 Usage: faults.py PROGRAM DEVICE PORT-KIND GID-INDEX
 
-    commands     the errno that a command's status becomes: `STATUS ERRNO` lines
-    completions  what a completion's syndrome becomes: `SIDE SYNDROME STATUS VENDOR NEXT STATE` lines, numbers
-    held         an event that comes late: `STEP yes|no` lines
+    commands     the errno for each command status: `STATUS ERRNO` lines
+    completions  the status for each syndrome: `SIDE SYNDROME STATUS VENDOR NEXT STATE` lines of numbers
+    held         a delayed event: `STEP yes|no` lines
     overrun      a completion queue that overflows: `event TYPE` lines
     fatal        the device fails: `event TYPE` lines
 """
@@ -28,7 +28,7 @@ gid_index = int(gid_index)
 
 
 def tell(line):
-    """Says a line to the model, and gives its answer."""
+    """Sends a line to the model and returns its answer."""
     with open('/dev/connectx', 'r+b', buffering=0) as port:
         port.write(line.encode() + b'\n')
         answer = b''
@@ -102,7 +102,7 @@ def commands():
             print(f'{status:#x} 0')
         except PyverbsRDMAError as error:
             print(f'{status:#x} {error.error_code}')
-    # Nothing is left of it.
+    # The fault is used up.
     PD(context)
     print('after 0')
 
@@ -130,14 +130,14 @@ def completions():
 
 
 def event_files():
-    """The files of this process that events come from."""
+    """Returns the descriptors of this process that deliver events."""
     files = set()
     for name in os.listdir('/proc/self/fd'):
         try:
             if 'infinibandevent' in os.readlink(f'/proc/self/fd/{name}'):
                 files.add(int(name))
         except FileNotFoundError:
-            # The directory itself, which is closed by now.
+            # The descriptor of the directory itself is closed by now.
             pass
     return files
 
@@ -146,7 +146,7 @@ def held():
     context = Context(name=device)
     before = event_files()
     channel = CompChannel(context)
-    # pyverbs keeps the channel's file to itself.
+    # pyverbs does not expose the channel's descriptor.
     files = list(event_files() - before)
     assert len(files) == 1, files
 
@@ -162,7 +162,7 @@ def held():
     other.receive(1)
     one.send(2)
     say('completed', one.poll().status == e.IBV_WC_SUCCESS)
-    # A command's end is an event as well, and of later than that completion; but it is not held.
+    # A command completion is an event too, later than the held one; it is not held itself.
     PD(context)
     say('event-while-held', is_there(0))
     tell('events release')
@@ -178,7 +178,7 @@ def held():
 
 
 def queues():
-    """Numbers of the first function's completion queues."""
+    """Returns the numbers of the first function's completion queues."""
     words = [line.split() for line in tell('list') if line.startswith('cq function=0 ')]
     return {int(dict(word.split('=') for word in line[1:])['cqn'], 16) for line in words}
 
@@ -186,7 +186,7 @@ def queues():
 def say_event(context):
     event = context.get_async_event()
     print('event', event.event_type)
-    # What it is of cannot be destroyed before.
+    # The event's object cannot be destroyed before the event is acknowledged.
     event.ack()
 
 
@@ -207,6 +207,6 @@ def fatal():
 
 
 {'commands': commands, 'completions': completions, 'held': held, 'overrun': overrun, 'fatal': fatal}[program]()
-# What is left is the kernel's to take down, and would be taken down in no order here.
+# The kernel destroys the remaining objects; Python would do so in arbitrary order.
 sys.stdout.flush()
 os._exit(0)

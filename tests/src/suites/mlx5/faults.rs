@@ -1,7 +1,8 @@
-//! `faults`: what programs, the driver and the kernel make of a device that fails, as its control channel is told to.
+//! `faults`: reactions of programs, the driver and the kernel to a device that fails. The control
+//! channel injects the faults.
 //!
-//! Small programs on pyverbs (`faults.py`) say what they see; the cases say what that should be. The last cases break the
-//! device: they run after everything else.
+//! Small programs on pyverbs (`faults.py`) print their observations, which the cases check. The
+//! last cases break the device and run after all others.
 
 use std::fs;
 use std::path::PathBuf;
@@ -18,25 +19,27 @@ const SUITE: &str = "faults";
 
 const SCRIPT: &str = include_str!("faults.py");
 
-/// How long the driver may take to see that a device is dead: it looks every two seconds, and believes it after a few.
+/// Limit for the driver to detect a dead device: it polls every two seconds, and needs several
+/// failed polls.
 const DYING: Duration = Duration::from_secs(100);
 
-/// The suite.
+/// Returns the cases of the suite.
 pub fn cases(setup: Setup) -> Vec<Case> {
     let one = |name: &str, run: fn(Setup) -> CaseResult| Case::new(SUITE, name, move || run(setup));
     vec![
-        one("a port that goes down and up is seen in sysfs, and as events", port),
+        one("a port that goes down and up changes sysfs and sends events", port),
         one("the status of a command becomes an errno", commands),
-        one("a command that fails fails C's ping-pong", ping_pong),
+        one("a failed command fails C's ping-pong", ping_pong),
         one("the syndrome of a completion becomes a status", completions),
-        one("an event that is held comes when it is let go", held),
-        one("a completion queue that overruns is told to its owner", overrun),
-        one("a device that fails is told to its users, and comes back", fatal).within(2 * DYING + LIMIT),
-        one("a function that is pulled out takes nobody with it", removed).within(DYING + LIMIT),
+        one("a held event arrives when it is released", held),
+        one("an overrun of a completion queue is reported to its owner", overrun),
+        one("a device failure is reported to its users, and the device recovers", fatal)
+            .within(2 * DYING + LIMIT),
+        one("removal of a function harms no other program", removed).within(DYING + LIMIT),
     ]
 }
 
-/// Runs one of the small programs, and gives the lines that it says.
+/// Runs one of the small programs and returns its lines.
 fn program(setup: Setup, name: &str) -> CaseResult<Vec<String>> {
     let script = PathBuf::from(format!("/tmp/faults-{}.py", std::process::id()));
     fs::write(&script, SCRIPT)?;
@@ -51,12 +54,12 @@ fn program(setup: Setup, name: &str) -> CaseResult<Vec<String>> {
             skip("pyverbs is not installed (package python3-pyverbs)")
         }
         Ok(Finished { status, stdout, stderr }) | Err(Finished { status, stdout, stderr }) => {
-            fail(format_args!("{name} ended with {status}: {stderr}; it had said {stdout:?}"))
+            fail(format_args!("{name} ended with {status}: {stderr}; it printed {stdout:?}"))
         }
     }
 }
 
-/// Compares lines with what they should be, and tells each as a part.
+/// Compares lines with the wanted ones, and reports each as a part.
 fn tell_lines(what: &str, said: &[String], wanted: &[String]) -> CaseResult {
     for (line, wanted) in said.iter().zip(wanted) {
         let verdict =
@@ -81,7 +84,7 @@ fn port(_: Setup) -> CaseResult {
         fail(format_args!("the port is {:?} rather than {wanted}", read_sysfs(0, "ports/1/state")))
     };
     let asyncwatch = Maker::Theirs.tool("ibv_asyncwatch")?;
-    // Into a pipe it would say nothing before its end, which never comes.
+    // Into a pipe, the program would buffer its output until its end, which never comes.
     let mut watch = Command::new("stdbuf");
     watch.arg("-oL").arg(asyncwatch.get_program()).args(["-d", &device(0)]);
     let mut watch = Running::start(&mut watch)?;
@@ -89,7 +92,7 @@ fn port(_: Setup) -> CaseResult {
         if watch.wait_for_output(LIMIT, |all| all.contains(text)) {
             return Ok(());
         }
-        fail(format_args!("ibv_asyncwatch does not say {text:?}"))
+        fail(format_args!("ibv_asyncwatch does not print {text:?}"))
     };
     let seen = (|| {
         said("async event FD")?;
@@ -97,7 +100,7 @@ fn port(_: Setup) -> CaseResult {
         state_is("DOWN")?;
         said("IBV_EVENT_PORT_ERR (10), port 1")
     })();
-    // In any case: what comes next needs the port.
+    // Always done, because later cases need the port.
     control.say("port up")?;
     seen?;
     state_is("ACTIVE")?;
@@ -105,7 +108,7 @@ fn port(_: Setup) -> CaseResult {
 }
 
 fn commands(setup: Setup) -> CaseResult {
-    // Linux's own table, in drivers/net/ethernet/mellanox/mlx5/core/cmd.c.
+    // Source: Linux `drivers/net/ethernet/mellanox/mlx5/core/cmd.c`.
     const ERRORS: &[(u8, i32)] = &[
         (0x1, libc::EIO),
         (0x2, libc::EINVAL),
@@ -129,7 +132,8 @@ fn commands(setup: Setup) -> CaseResult {
 }
 
 fn ping_pong(_: Setup) -> CaseResult {
-    // Newer drivers make a queue pair of their own with the first memory region: it is not that one's turn.
+    // Newer drivers create a queue pair of their own with the first memory region; the fault must
+    // not hit that one.
     Control::tell("after command CREATE_MKEY 1: command opcode=CREATE_QP status=0x8")?;
     let ended = process::run(
         Maker::Theirs.tool("ibv_rc_pingpong")?.args(["-d", &device(0), "-g", "0", "127.0.0.1"]),
@@ -142,9 +146,9 @@ fn ping_pong(_: Setup) -> CaseResult {
 }
 
 fn completions(setup: Setup) -> CaseResult {
-    /// `IBV_WC_WR_FLUSH_ERR`, and `IBV_QPS_ERR`.
+    /// `IBV_WC_WR_FLUSH_ERR` and `IBV_QPS_ERR`.
     const AFTER: &str = "5 6";
-    // Syndromes, and members of enum ibv_wc_status.
+    // Syndromes, with the values of enum ibv_wc_status.
     const SENDS: &[(u8, u8)] = &[
         (0x01, 1),
         (0x02, 2),
@@ -188,8 +192,8 @@ fn fatal(setup: Setup) -> CaseResult {
     if said != [WANTED] {
         return fail(format_args!("{said:?} rather than {WANTED:?}"));
     }
-    // The driver resets it and starts anew: another device of the same name. Its port waits for nobody on InfiniBand, and for
-    // somebody to set the new netdev up on Ethernet.
+    // The driver resets the device and restarts it as a new device of the same name. Its port
+    // becomes active by itself on InfiniBand; on Ethernet the new netdev must be set up first.
     let state = match setup.port {
         Port::Ib => "ACTIVE",
         Port::Roce => "",
@@ -205,12 +209,12 @@ fn fatal(setup: Setup) -> CaseResult {
     if process::wait_until(DYING, is_back) {
         return Ok(());
     }
-    fail(format_args!("it does not come back: its port is {:?}", read_sysfs(0, "ports/1/state")))
+    fail(format_args!("the device does not recover: its port is {:?}", read_sysfs(0, "ports/1/state")))
 }
 
 fn removed(_: Setup) -> CaseResult {
     Control::tell("remove")?;
-    // Whoever uses it is refused, and not hung.
+    // Programs that use it must fail and not hang.
     let ended = process::run(
         Maker::Theirs.tool("ibv_rc_pingpong")?.args(["-d", &device(0), "-g", "0", "127.0.0.1"]),
         DYING,

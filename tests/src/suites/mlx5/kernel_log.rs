@@ -1,4 +1,4 @@
-//! [`KernelLog`]: what the kernel says while a case runs.
+//! [`KernelLog`]: kernel messages during a case.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read as _, Seek as _, SeekFrom};
@@ -6,12 +6,12 @@ use std::os::unix::fs::OpenOptionsExt as _;
 
 /// The kernel's log from one moment on.
 pub(super) struct KernelLog {
-    /// None where it cannot be read: then nothing was said.
+    /// `None` if the log is not readable; it then has no lines.
     log: Option<File>,
 }
 
 impl KernelLog {
-    /// The log from now on.
+    /// Opens the log for messages from now on.
     pub(super) fn from_now() -> Self {
         let open = || {
             let mut log = File::options().read(true).custom_flags(libc::O_NONBLOCK).open("/dev/kmsg")?;
@@ -21,17 +21,17 @@ impl KernelLog {
         Self { log: open().ok() }
     }
 
-    /// What was said since.
+    /// Returns the messages since.
     pub(super) fn lines(self) -> Vec<String> {
         let mut lines = Vec::new();
         let Some(mut log) = self.log else { return lines };
-        // One record a read, and this is more than the longest.
+        // A read returns one record, and this exceeds the longest.
         let mut record = vec![0; 16 << 10];
         loop {
             match log.read(&mut record) {
                 Ok(0) => break,
                 Ok(length) => lines.extend(line(&String::from_utf8_lossy(&record[..length]))),
-                // Records were overwritten before they were read; the next one is there.
+                // Unread records were overwritten; the next read returns the oldest one left.
                 Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
                 Err(_) => break,
             }
@@ -40,7 +40,7 @@ impl KernelLog {
     }
 }
 
-/// `6,339,5140900,-;mlx5_core 0000:00:10.0: ...`, and lines of properties after it.
+/// Parses `6,339,5140900,-;mlx5_core 0000:00:10.0: ...`, which lines of properties may follow.
 fn line(record: &str) -> Option<String> {
     let (_, text) = record.split_once(';')?;
     text.lines().next().map(str::to_owned)

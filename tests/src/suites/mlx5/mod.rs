@@ -1,17 +1,18 @@
-//! The suites on mlx5 devices: rdma-core, perftest and pyverbs, none of which knows of this project, on the kernel's own
-//! driver. They say whether the ConnectX model is one, and by the same means whether any mlx5 device is in order.
+//! Suites on mlx5 devices: rdma-core, perftest and pyverbs, which do not know this project, on the
+//! kernel's own driver. They check that the ConnectX model behaves as an mlx5 device, and work on
+//! any mlx5 device.
 //!
-//! | suite | what it shows |
+//! | suite | subject |
 //! |---|---|
-//! | [`devinfo`] | what the driver and libmlx5 read from the device |
+//! | [`devinfo`] | attributes that the driver and libmlx5 read from the device |
 //! | [`pingpong`] | rdma-core's ping-pongs over every transport |
 //! | [`perftest`] | every operation, in many sizes |
 //! | [`rdmacm`] | IP and connections by address between two functions with Ethernet ports |
 //! | [`pyverbs`] | rdma-core's own test suite |
-//! | [`faults`] | what programs see of a device that fails, injected through [`control`] |
+//! | [`faults`] | programs' view of device failures, injected through [`control`] |
 //!
-//! Every case ends with two questions: has the model complained of it, and has the kernel said something. A complaint
-//! fails the case that caused it; the kernel's words are shown with a failure.
+//! After each case, the complaints of the model and the kernel's messages are read. A complaint
+//! fails the case that caused it; the kernel's messages are shown with a failure.
 
 pub mod control;
 pub mod devinfo;
@@ -32,12 +33,12 @@ use self::control::Control;
 use self::kernel_log::KernelLog;
 use crate::runner::{Case, CaseResult, Stop, fail};
 
-/// What is in the guest.
+/// Devices of the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setup {
-    /// The kind of port that its functions have.
+    /// Kind of port of its functions.
     pub port: Port,
-    /// How many functions there are.
+    /// Number of functions.
     pub functions: u8,
 }
 
@@ -57,7 +58,7 @@ impl FromStr for Port {
         match text {
             "ib" => Ok(Self::Ib),
             "roce" => Ok(Self::Roce),
-            _ => Err(format!("{text:?} is no kind of port: ib, roce")),
+            _ => Err(format!("unknown kind of port {text:?}; the kinds are ib and roce")),
         }
     }
 }
@@ -71,17 +72,18 @@ impl fmt::Display for Port {
     }
 }
 
-/// Tells the processes of cases what is in the guest: `ib 1`.
+/// Variable that describes the guest to the processes of cases, such as `ib 1`.
 pub const VARIABLE: &str = "VERBS_MLX5";
 
 impl Setup {
-    /// What the process of a case was told.
+    /// Returns the setup from the environment of a case's process.
     #[must_use]
     pub fn from_env() -> Option<Self> {
         Self::read(&std::env::var(VARIABLE).ok()?)
     }
 
-    /// What there is: one function with an InfiniBand port where there is nothing, which the first case will tell.
+    /// Detects the setup. Without a device it is one function with an InfiniBand port, and the
+    /// first case fails.
     #[must_use]
     pub fn found() -> Self {
         let is_ethernet = read_sysfs(0, "ports/1/link_layer").is_ok_and(|layer| layer == "Ethernet");
@@ -94,13 +96,13 @@ impl Setup {
         Some(Self { port: port.parse().ok()?, functions: functions.parse().ok()? })
     }
 
-    /// The functions, by their numbers.
+    /// Returns the numbers of the functions.
     pub fn numbers(self) -> impl Iterator<Item = u8> {
         0..self.functions
     }
 
-    /// The GID that programs are to use: that of the address on Ethernet, where there is no way without one, and none on
-    /// InfiniBand, where there is.
+    /// Returns the GID index for programs: on Ethernet, which requires a GID, that of the netdev's
+    /// address; on InfiniBand none.
     fn usual_gid(self, function: u8) -> CaseResult<Option<u32>> {
         match self.port {
             Port::Ib => Ok(None),
@@ -115,7 +117,7 @@ impl fmt::Display for Setup {
     }
 }
 
-/// Every case for a guest, in the order in which they run: the last ones break the device.
+/// Returns all cases for a guest, in execution order: the last ones break the device.
 pub fn all(setup: Setup) -> Vec<Case> {
     [
         devinfo::cases(setup),
@@ -131,14 +133,14 @@ pub fn all(setup: Setup) -> Vec<Case> {
     .collect()
 }
 
-/// The same case, which fails if the model complains of it.
+/// Returns the case with a check that fails if the model complained during it.
 fn watched(case: Case) -> Case {
     let Case { name, deadline, run } = case;
     let run = move || {
         let kernel = KernelLog::from_now();
         let before = Control::complaints().unwrap_or_default();
         if !before.is_empty() {
-            return fail(format_args!("before it began, the model had complained: {}", before.join("; ")));
+            return fail(format_args!("the model complained before the case began: {}", before.join("; ")));
         }
         let verdict = run();
         let complaints = Control::complaints().unwrap_or_default();
@@ -160,12 +162,12 @@ fn watched(case: Case) -> Case {
     Case { name, deadline, run: Box::new(run) }
 }
 
-/// A function's device.
+/// Returns a function's device name.
 fn device(function: u8) -> String {
     format!("mlx5_{function}")
 }
 
-/// The last part of a function's directory in sysfs, joined to it.
+/// Returns a path below a function's directory in sysfs.
 fn sysfs(function: u8, rest: &str) -> PathBuf {
     PathBuf::from(format!("/sys/class/infiniband/{}/{rest}", device(function)))
 }
@@ -176,12 +178,12 @@ fn read_sysfs(function: u8, rest: &str) -> CaseResult<String> {
     Ok(text.trim_end().to_owned())
 }
 
-/// The address that a function's netdev has.
+/// Returns the address of a function's netdev.
 fn address(function: u8) -> String {
     format!("10.9.9.{}", u32::from(function) + 1)
 }
 
-/// The index of the RoCE v2 GID that the address of a function's netdev became.
+/// Returns the index of the RoCE v2 GID of the netdev's address.
 fn gid_of_address(function: u8) -> CaseResult<u32> {
     let gid = format!("0000:0000:0000:0000:0000:ffff:0a09:09{:02x}", u32::from(function) + 1);
     let read = |what: &str, index: u32| read_sysfs(function, &format!("ports/1/{what}/{index}"));

@@ -1,4 +1,4 @@
-//! Two programs that meet over TCP: one listens, one connects, both end well.
+//! Runs two programs that connect over TCP, and expects both to succeed.
 
 use std::process::Command;
 use std::time::Duration;
@@ -6,10 +6,10 @@ use std::time::Duration;
 use crate::process::{self, Finished, Running};
 use crate::runner::{CaseResult, Stop, fail};
 
-/// Runs a server that listens on a TCP port of loopback, and a client of it, to their ends.
+/// Runs a server that listens on a TCP port of loopback, and a client of it, until both end.
 ///
 /// # Errors
-/// One of them cannot be started, fails, or has not ended in time; both are told.
+/// One of them cannot start, fails, or exceeds the limit; the error describes both.
 pub(super) fn meet(
     server: &mut Command,
     client: &mut Command,
@@ -29,10 +29,10 @@ pub(super) fn meet(
 /// Waits for a client and its server.
 ///
 /// # Errors
-/// One of them fails, or has not ended in time; both are told.
+/// One of them fails or exceeds the limit; the error describes both.
 pub(super) fn both(server: Running, client: Running, limit: Duration) -> CaseResult<[Finished; 2]> {
     let client = client.finish(limit)?;
-    // A server whose client has failed may wait for it for ever.
+    // A server may wait forever for a failed client.
     let patience = if client.as_ref().is_ok_and(|end| end.status.success()) { limit } else { GRACE };
     let server = server.finish(patience)?;
     match (server, client) {
@@ -43,10 +43,10 @@ pub(super) fn both(server: Running, client: Running, limit: Duration) -> CaseRes
     }
 }
 
-/// What a server is given to say why its client failed.
+/// Time for a server to report why its client failed.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// How a program ended, and what it said.
+/// Describes how a program ended, with its output.
 pub(super) fn told(end: &Result<Finished, Finished>) -> String {
     let (how, Finished { status, stdout, stderr }) = match end {
         Ok(finished) => ("ended with", finished),

@@ -1,5 +1,5 @@
-//! `perftest`: Debian's perftest, both ends in the guest, with so few operations that the numbers mean nothing: what counts
-//! is that every one of them completes.
+//! `perftest`: Debian's perftest, both ends in the guest, with so few operations that the results
+//! are meaningless: the test is that every operation completes.
 
 use std::process::Command;
 use std::time::Duration;
@@ -16,13 +16,13 @@ const SUITE: &str = "perftest";
 /// Both ends poll, which takes up to 14 ms a round on the two processors of an emulated guest.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// One of the programs, and how it is run.
+/// A program and its parameters.
 #[derive(Clone, Copy, Debug)]
 struct Way {
     tool: &'static str,
     iters: u32,
     size: u32,
-    /// For both ends.
+    /// Flags for both ends.
     flags: &'static [&'static str],
 }
 
@@ -40,7 +40,7 @@ const WAYS: &[Way] = &[
     way("ib_write_bw", 20, 64, &["-I", "64"]),
     way("ib_write_bw", 20, 4096, &["-l", "4"]),
     way("ib_write_bw", 20, 4096, &["--use_old_post_send"]),
-    // More often around the send queue than it has room.
+    // Wraps around the send queue several times.
     way("ib_write_bw", 2000, 4096, &["-t", "16"]),
     way("ib_write_lat", 20, 8, &[]),
     way("ib_write_lat", 20, 4096, &[]),
@@ -64,7 +64,7 @@ const WAYS: &[Way] = &[
     way("ib_atomic_lat", 20, 8, &["-A", "FETCH_AND_ADD"]),
 ];
 
-/// One for each kind of operation.
+/// One test for each kind of operation.
 const OPERATIONS: &[Way] = &[
     way("ib_write_bw", 20, 65536, &[]),
     way("ib_read_bw", 20, 65536, &[]),
@@ -72,7 +72,7 @@ const OPERATIONS: &[Way] = &[
     way("ib_atomic_bw", 20, 8, &[]),
 ];
 
-/// The suite.
+/// Returns the cases of the suite.
 pub fn cases(setup: Setup) -> Vec<Case> {
     let one = |name: String, way: &'static Way, ends: [u8; 2], gid: Option<u32>| {
         Case::new(SUITE, name, move || way.run(setup, ends, gid))
@@ -104,7 +104,7 @@ impl Way {
         format!("{tool} {} -s {size}", flags.join(" ")).replace("  ", " ")
     }
 
-    /// Runs it between two functions, which may be one: the server's, and the client's.
+    /// Runs the test between two functions, server and client, which may be the same.
     fn run(&self, setup: Setup, [server, client]: [u8; 2], gid: Option<u32>) -> CaseResult {
         let port = process::free_port()?;
         let gid = |function| if gid.is_some() { Ok(gid) } else { setup.usual_gid(function) };
@@ -119,7 +119,8 @@ impl Way {
         self.check(meet(&mut listens, connects.arg("127.0.0.1"), port, LIMIT)?)
     }
 
-    /// Runs it from here to the namespace of the second function's netdev, connected by rdma_cm.
+    /// Runs the test from here to the namespace of the second function's netdev, connected by
+    /// rdma_cm.
     fn run_by_address(&self) -> CaseResult {
         let port = process::free_port()?;
         let mut server = Running::start(in_peer(&self.command(1, port)?).arg("-R"))?;
@@ -132,7 +133,7 @@ impl Way {
         let Ok(mut command) = Maker::Theirs.tool(self.tool) else {
             return skip("perftest is not installed (package perftest)");
         };
-        // -F: nobody here minds the processor's frequency.
+        // -F: ignore frequency scaling of the processor.
         command.args(["-F", "-d", &device(function), "-p", &port.to_string()]);
         if !self.tool.starts_with("ib_atomic") {
             command.args(["-s", &self.size.to_string()]);
@@ -141,12 +142,13 @@ impl Way {
         Ok(command)
     }
 
-    /// Both ends, or the client alone, end with a row of numbers.
+    /// Checks that both ends, or the client alone, print a row of results.
     fn check(&self, [_, client]: [Finished; 2]) -> CaseResult {
         let Self { iters, size, .. } = self;
-        // Only that there is a result: perftest measures with a clock that it cannot calibrate in an emulated guest.
+        // The values are not checked: perftest uses a clock that it cannot calibrate in an emulated
+        // guest.
         let told = |why: String| Stop::Failed(format!("{why}: {client:?}"));
-        let row = row(&client.stdout).ok_or_else(|| told("no row of numbers".to_owned()))?;
+        let row = row(&client.stdout).ok_or_else(|| told("no row of results".to_owned()))?;
         if (row.bytes, row.iterations) != (u64::from(*size), u64::from(*iters)) && !self.flags.contains(&"-q")
         {
             return Err(told(format!("{row:?} rather than {size} bytes and {iters} iterations")));
@@ -155,16 +157,16 @@ impl Way {
     }
 }
 
-/// What a program says at its end.
+/// The results of a program.
 #[derive(Debug, PartialEq)]
 struct Row {
     bytes: u64,
     iterations: u64,
-    /// The average bandwidth, or the typical latency.
+    /// Average bandwidth, or typical latency.
     result: f64,
 }
 
-/// The line after the one that begins `#bytes`.
+/// Parses the line after the one that begins with `#bytes`.
 fn row(stdout: &str) -> Option<Row> {
     let mut lines = stdout.lines().skip_while(|line| !line.trim_start().starts_with("#bytes"));
     let average = if lines.next()?.contains("t_min") { 4 } else { 3 };

@@ -1,7 +1,8 @@
-//! `pingpong`: rdma-core's ping-pongs. Two programs send to and fro over a transport and check what arrives.
+//! `pingpong`: rdma-core's ping-pongs. Two programs exchange messages over a transport and check
+//! the received data.
 //!
-//! Most sleep until a completion's event: two programs that poll, on the two processors of an emulated guest, are ten times
-//! as slow as those that sleep.
+//! Most of them sleep until a completion event: two polling programs on the two processors of an
+//! emulated guest are ten times slower.
 
 use std::process::Command;
 
@@ -13,14 +14,14 @@ use crate::tools::{LIMIT, Maker};
 
 const SUITE: &str = "pingpong";
 
-/// One of the programs, and how it is run.
+/// A program and its parameters.
 #[derive(Clone, Copy, Debug)]
 struct Way {
     /// `ibv_{transport}_pingpong`
     transport: &'static str,
     iters: u32,
     size: u32,
-    /// For both ends.
+    /// Flags for both ends.
     flags: &'static [&'static str],
 }
 
@@ -28,14 +29,14 @@ const fn way(transport: &'static str, iters: u32, size: u32, flags: &'static [&'
     Way { transport, iters, size, flags }
 }
 
-/// What checks data, and sleeps.
+/// Flags that check data and sleep.
 const EC: &[&str] = &["-e", "-c"];
 
 const WAYS: &[Way] = &[
     way("rc", 100, 4096, &["-e"]),
     way("rc", 20, 4096, &[]),
     way("rc", 100, 4096, &["-e", "-N"]),
-    // Not with -e: it takes an event without a completion for an error.
+    // Not with -e: the program treats an event without a completion as an error.
     way("rc", 20, 4096, &["-t"]),
     way("rc", 50, 4096, &["-e", "-c", "-r", "1"]),
     way("rc", 50, 1, EC),
@@ -48,7 +49,8 @@ const WAYS: &[Way] = &[
     way("rc", 20, 10_000, &["-e", "-c", "-m", "1024"]),
     way("rc", 20, 10_000, &["-e", "-c", "-m", "2048"]),
     way("rc", 20, 10_000, &["-e", "-c", "-m", "4096"]),
-    // More than the 16 bits of a work queue entry's index hold would take a minute; the ring's end is met often enough.
+    // Enough to wrap around the ring several times; more than a 16-bit index holds would take a
+    // minute.
     way("rc", 3000, 32, EC),
     way("uc", 100, 4096, &["-e"]),
     way("uc", 20, 4096, &[]),
@@ -69,11 +71,11 @@ const WAYS: &[Way] = &[
     way("xsrq", 5, 10_000, &["-e", "-m", "256"]),
 ];
 
-/// The suite.
+/// Returns the cases of the suite.
 pub fn cases(setup: Setup) -> Vec<Case> {
     let mut cases: Vec<Case> = WAYS
         .iter()
-        // No more fits into a frame of Ethernet.
+        // A larger MTU does not fit into an Ethernet frame.
         .filter(|way| setup.port == Port::Ib || !way.flags.iter().any(|flag| ["2048", "4096"].contains(flag)))
         .map(|way| Case::new(SUITE, way.name(), move || way.run(setup, [0, 0], setup.usual_gid(0)?)))
         .collect();
@@ -109,7 +111,7 @@ impl Way {
         format!("{transport} {} -s {size}", flags.join(" ")).replace("  ", " ")
     }
 
-    /// Runs it between two functions, which may be one: the server's, and the client's.
+    /// Runs the program between two functions, server and client, which may be the same.
     fn run(&self, setup: Setup, [server, client]: [u8; 2], gid: Option<u32>) -> CaseResult {
         let port = process::free_port()?;
         let gid = |function| if gid.is_some() { Ok(gid) } else { setup.usual_gid(function) };
@@ -134,10 +136,10 @@ impl Way {
 
     fn check(&self, end: &Finished) -> Result<(), String> {
         if !end.stderr.is_empty() {
-            return Err("it complained".to_owned());
+            return Err("it printed errors".to_owned());
         }
         if end.stdout.contains("invalid data") {
-            return Err("what arrived is not what was sent".to_owned());
+            return Err("the received data differs from the sent data".to_owned());
         }
         let ends = if self.transport == "xsrq" {
             vec!["success".to_owned()]
@@ -150,7 +152,7 @@ impl Way {
         };
         for line in ends {
             if !end.stdout.lines().any(|told| told.starts_with(&line)) {
-                return Err(format!("no line begins {line:?}"));
+                return Err(format!("no line begins with {line:?}"));
             }
         }
         Ok(())

@@ -1,4 +1,4 @@
-"""Runs rdma-core's pyverbs tests, and says of each test how it ended, in a line:
+"""Runs rdma-core's pyverbs tests and prints a line for the start and the result of each test:
 
     start ID
     ok ID
@@ -6,9 +6,9 @@
     FAIL ID<tab>WHY
 
 Usage: pyverbs.py SOURCE TARGET DEVICE GID-INDEX [MODULE...]
-SOURCE is where Debian has the tests, some of them compressed; they are unpacked into TARGET.
+SOURCE is the directory of Debian's copy of the tests, partly compressed, which is unpacked into TARGET.
 
-Everything is imported once, which takes the longest; each module's tests then run in a child, which may crash or hang:
+All modules are imported once, which takes the longest; each module's tests then run in a child process, which may crash or hang:
 
     died MODULE<tab>HOW
 """
@@ -41,7 +41,7 @@ parser.parse_args()
 package = types.ModuleType('tests')
 package.__path__ = [target]
 sys.modules['tests'] = package
-# All of them, and in this order, as their own package does: some import each other in circles.
+# All modules, in the order of their own package: some import each other in circles.
 every = sorted(name[:-3] for name in os.listdir(target) if name.startswith('test_') and name.endswith('.py'))
 imported = {name: importlib.import_module(f'tests.{name}') for name in every}
 
@@ -54,7 +54,7 @@ def say(kind, test, why=None):
 
 
 class Result(unittest.TestResult):
-    """Says at once what it is told, so that nothing is lost if a test takes the process with it."""
+    """Prints each result at once, so that none is lost if a test crashes the process."""
 
     def startTest(self, test):
         super().startTest(test)
@@ -85,9 +85,9 @@ class Result(unittest.TestResult):
 
 
 def run(module):
-    # Nothing takes so long. Its default action ends the process, whatever it waits for.
+    # Longer than any test takes. The default action ends the process, whatever it waits for.
     signal.alarm(120)
-    # Some tests choose sizes and queue pairs' numbers at random.
+    # Some tests choose sizes and queue pair numbers at random.
     random.seed(module)
     unittest.defaultTestLoader.loadTestsFromModule(imported[module]).run(Result())
     sys.stdout.flush()

@@ -1,10 +1,11 @@
-//! `pyverbs`: rdma-core's own test suite for Python, as Debian ships it: one case, whose parts are its tests.
+//! `pyverbs`: rdma-core's own test suite for Python, as packaged by Debian: one case, whose parts
+//! are its tests.
 //!
-//! What a test skips, it skips with a reason of its own: mostly that the device cannot do what it is about. The case itself is
-//! that so many tests passed, those that no device may fail among them. [`IMPOSSIBLE`] are the few tests that fail whatever the
-//! device does, which count as skipped.
+//! A test that skips gives its own reason, usually a missing feature of the device. The case
+//! requires a minimum number of passed tests, and names some that must pass. The few tests in
+//! [`IMPOSSIBLE`] fail on any device and count as skipped.
 //!
-//! With modules in `VERBS_PYVERBS`, such as `test_cq test_mr`, only their tests run.
+//! If `VERBS_PYVERBS` names modules, such as `test_cq test_mr`, only their tests run.
 
 use std::fs;
 use std::path::Path;
@@ -17,27 +18,27 @@ use crate::runner::{self, Case, CaseResult, Stop, fail, skip};
 
 const SUITE: &str = "pyverbs";
 
-/// Where Debian has the tests.
+/// Directory of Debian's copy of the tests.
 const SOURCE: &str = "/usr/share/doc/rdma-core/tests";
 
-/// The variable that names modules.
+/// Variable that names modules.
 const MODULES: &str = "VERBS_PYVERBS";
 
 const SCRIPT: &str = include_str!("pyverbs.py");
 
-/// About half a minute, where nothing hangs.
+/// A run takes about half a minute.
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// Tests that cannot pass, and why.
+/// Tests that cannot pass, with the reason.
 const IMPOSSIBLE: &[(&str, &str)] = &[(
     "test_mlx5_dc.DCTest.test_odp_dc_traffic",
-    "it registers memory for on-demand paging without asking whether the device has it",
+    "it registers memory for on-demand paging without a check that the device supports it",
 )];
 
-/// How many tests pass at least.
+/// Minimum number of tests that pass.
 const LEAST: usize = 84;
 
-/// Tests that must pass, and not be skipped, with either kind of port.
+/// Tests that must pass with either kind of port.
 const REQUIRED: &[&str] = &[
     "test_cq.CQTest.test_resize_cq",
     "test_mr.MRTest.test_mr_rereg_access",
@@ -52,18 +53,18 @@ const REQUIRED: &[&str] = &[
     "test_qp.QPTest.test_modify_ud_qp",
 ];
 
-/// The suite.
+/// Returns the cases of the suite.
 pub fn cases(setup: Setup) -> Vec<Case> {
     vec![
-        Case::new(SUITE, "as many of rdma-core's own tests pass as should", move || run(setup))
+        Case::new(SUITE, "enough of rdma-core's own tests pass", move || run(setup))
             .within(LIMIT + Duration::from_secs(60)),
     ]
 }
 
-/// How a test ended.
+/// Result of a test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Outcome {
-    /// Without the package: `test_cq.CQTest.test_resize_cq`.
+    /// Test name without the package: `test_cq.CQTest.test_resize_cq`.
     test: String,
     verdict: CaseResult,
 }
@@ -78,7 +79,7 @@ fn run(setup: Setup) -> CaseResult {
     fs::create_dir_all(&directory)?;
     let (script, unpacked) = (directory.join("run.py"), directory.join("tests"));
     fs::write(&script, SCRIPT)?;
-    // Debian's own Python: whatever else is in the path does not have its packages.
+    // Debian's own Python, because another one in the path lacks Debian's packages.
     let mut python = Command::new("/usr/bin/python3");
     python
         .arg(&script)
@@ -100,7 +101,7 @@ fn run(setup: Setup) -> CaseResult {
             return skip("pyverbs is not installed (package python3-pyverbs)");
         }
         Ok(ended) => return fail(format_args!("{}: {}", ended.status, last_line(stderr))),
-        Err(_) => return fail(format_args!("not done after {LIMIT:?}")),
+        Err(_) => return fail(format_args!("still running after {LIMIT:?}")),
     }
     if chosen.is_empty() { enough(&outcomes) } else { Ok(()) }
 }
@@ -109,7 +110,7 @@ fn last_line(text: &str) -> &str {
     text.lines().last().unwrap_or_default()
 }
 
-/// Reads the lines of the script. A test that began and of whose end nothing was said has failed.
+/// Parses the lines of the script. A test that started but did not end has failed.
 fn outcomes(stdout: &str) -> Vec<Outcome> {
     let mut outcomes: Vec<Outcome> = Vec::new();
     for line in stdout.lines() {
@@ -130,7 +131,7 @@ fn outcomes(stdout: &str) -> Vec<Outcome> {
             continue;
         };
         match outcomes.iter_mut().find(|outcome| outcome.test == test) {
-            // Subtests say more than once how a test failed, and the first is where it began.
+            // Subtests may report several failures of a test; the first one counts.
             Some(known) if is_open(&known.verdict) => known.verdict = verdict,
             Some(_) => {}
             None => outcomes.push(Outcome { test: test.to_owned(), verdict }),
@@ -140,14 +141,14 @@ fn outcomes(stdout: &str) -> Vec<Outcome> {
 }
 
 fn open() -> CaseResult {
-    fail("it took its process with it, or did not end")
+    fail("it ended its process, or did not end")
 }
 
 fn is_open(verdict: &CaseResult) -> bool {
     *verdict == open()
 }
 
-/// The same, unless the test cannot pass.
+/// Returns the outcome, as a skip if the test cannot pass.
 fn judged(outcome: Outcome) -> Outcome {
     let reason = IMPOSSIBLE.iter().find(|(test, _)| *test == outcome.test).map(|(_, why)| why);
     match (reason, &outcome.verdict) {
@@ -159,7 +160,7 @@ fn judged(outcome: Outcome) -> Outcome {
     }
 }
 
-/// Looks at what all tests came to.
+/// Checks the results of all tests.
 fn enough(outcomes: &[Outcome]) -> CaseResult {
     let passed: Vec<&str> =
         outcomes.iter().filter(|outcome| outcome.verdict.is_ok()).map(|outcome| &*outcome.test).collect();
@@ -167,7 +168,7 @@ fn enough(outcomes: &[Outcome]) -> CaseResult {
     let passed = passed.len();
     if passed < LEAST || !missing.is_empty() {
         return fail(format_args!(
-            "{passed} tests passed, of at least {LEAST}; required and not passed: {missing:?}"
+            "{passed} tests passed, at least {LEAST} must; required ones that did not: {missing:?}"
         ));
     }
     runner::part(format_args!("{SUITE}.at least {LEAST} tests pass, and those that must"), Ok(()));
@@ -204,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_a_whole_class_is_kept() {
+    fn outcomes_of_a_whole_class_are_kept() {
         let text = "skip setUpClass (tests.a.B)\tno device\n";
         assert_eq!(outcomes(text), [outcome("setUpClass (tests.a.B)", skip("no device"))]);
     }

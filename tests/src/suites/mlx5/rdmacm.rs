@@ -1,8 +1,8 @@
-//! `rdmacm`: two functions with Ethernet ports, one of them in the network namespace `peer`: IP between them, and librdmacm's
-//! own programs, which find each other by address.
+//! `rdmacm`: two functions with Ethernet ports, one of them in the network namespace `peer`: IP
+//! between them, and librdmacm's programs, which connect by address.
 //!
-//! rdma_cm needs nearly everything of an Ethernet port at once: frames for ARP, queue pair 1 for the messages that connect,
-//! and GIDs that follow the addresses of the netdev.
+//! rdma_cm needs almost all features of an Ethernet port: frames for ARP, queue pair 1 for
+//! connection messages, and GIDs that follow the addresses of the netdev.
 
 use std::path::Path;
 use std::process::Command;
@@ -16,7 +16,7 @@ use crate::tools::{LIMIT, run};
 
 const SUITE: &str = "rdmacm";
 
-/// The suite: empty where there are no two Ethernet ports.
+/// Returns the cases of the suite; none without two Ethernet ports.
 pub fn cases(setup: Setup) -> Vec<Case> {
     if setup != (Setup { port: Port::Roce, functions: 2 }) {
         return Vec::new();
@@ -42,12 +42,12 @@ pub fn cases(setup: Setup) -> Vec<Case> {
     cases
 }
 
-/// Where a program runs.
+/// Namespace in which a program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
-    /// Where mlx5_0's netdev is.
+    /// The namespace of mlx5_0's netdev.
     Here,
-    /// In the namespace of mlx5_1's.
+    /// The namespace of mlx5_1's netdev.
     Peer,
 }
 
@@ -76,12 +76,12 @@ impl Side {
         address(self.function())
     }
 
-    /// The command, on this side.
+    /// Returns the command for this side.
     fn command(self, program: &str, args: &[&str]) -> CaseResult<Command> {
         let path = Path::new("/usr/bin").join(program);
         if !path.exists() {
             return skip(format_args!(
-                "there is no {} (packages rdmacm-utils, busybox-static)",
+                "{} is not installed (packages rdmacm-utils, busybox-static)",
                 path.display()
             ));
         }
@@ -91,7 +91,7 @@ impl Side {
     }
 }
 
-/// The same command in the namespace of the second function's netdev.
+/// Returns the command for the namespace of the second function's netdev.
 pub(super) fn in_peer(command: &Command) -> Command {
     let mut inside = Command::new("ip");
     inside.args(["netns", "exec", "peer"]).arg(command.get_program()).args(command.get_args());
@@ -106,7 +106,7 @@ pub(super) fn in_peer(command: &Command) -> Command {
 fn ping(from: Side, size: &str) -> CaseResult {
     const COUNT: &str = "5";
     let to = from.other().address();
-    // busybox's interval is a second, and waits for none but the last.
+    // The default interval of busybox is a second, and it waits only for the last reply.
     let ended =
         run(&mut from.command("busybox", &["ping", "-c", COUNT, "-i", "0.1", "-W", "10", "-s", size, &to])?)?;
     if !ended.status.success() || !ended.stdout.contains(" 0% packet loss") {
@@ -120,7 +120,7 @@ fn rping(server: Side, size: &str, count: &str) -> CaseResult {
     let args = ["-v", "-V", "-S", size, "-C", count, "-a", &host];
     let server_args = [&["-s"], &args[..]].concat();
     let [serves, pings] = connected("rping", server, 7174, &server_args, &[&["-c"], &args[..]].concat())?;
-    // The server takes its client's leaving for a failure, in any case.
+    // The server always reports its client's disconnection as a failure.
     let Ok(pings) = pings else { return fail(told(&pings)) };
     if !pings.status.success() {
         return fail(format_args!("client: {pings:?}; server {}", told(&serves)));
@@ -129,13 +129,13 @@ fn rping(server: Side, size: &str, count: &str) -> CaseResult {
     for (what, text) in [("server ping data: ", &serves.stdout), ("ping data: ", &pings.stdout)] {
         let rounds = text.lines().filter(|line| line.starts_with(what)).count();
         if rounds.to_string() != count {
-            return fail(format_args!("{rounds} lines begin {what:?}: {text:?}, {:?}", serves.stderr));
+            return fail(format_args!("{rounds} lines begin with {what:?}: {text:?}, {:?}", serves.stderr));
         }
     }
     Ok(())
 }
 
-/// Both ends of a program that ends with `return status 0`.
+/// Runs both ends of a program that ends with `return status 0`.
 fn cmatose(program: &str, server: Side, port: u16, size: &str) -> CaseResult {
     let host = server.address();
     let shared = ["-C", "10", "-S", size];
@@ -174,7 +174,7 @@ fn all_end_well(ends: &[Ended], last_words: &str) -> CaseResult {
     fail(ends.iter().map(told).collect::<Vec<_>>().join("; "))
 }
 
-/// Runs a program on both sides: the server's end, and the client's.
+/// Runs a program on both sides and returns the results of server and client.
 fn connected(
     program: &str,
     server: Side,
@@ -190,7 +190,7 @@ fn connected(
     Ok([serves.finish(patience)?, client])
 }
 
-/// Waits until a program listens at an rdma_cm port, which no table of sockets shows.
+/// Waits until a program listens at an rdma_cm port, which socket tables do not show.
 pub(super) fn wait_for_listening_id(port: u16, server: &mut Running) -> CaseResult {
     let listens = || {
         let listed = run(Command::new("rdma").args(["resource", "show", "cm_id"]))?;
@@ -206,13 +206,14 @@ pub(super) fn wait_for_listening_id(port: u16, server: &mut Running) -> CaseResu
     });
     match problem {
         Some(why) => Err(why),
-        // A server that has ended says more itself than can be said here.
+        // A server that has ended reports the reason itself.
         None if came => Ok(()),
-        None => fail(format_args!("nobody listens at rdma_cm port {port}")),
+        None => fail(format_args!("no program listens at rdma_cm port {port}")),
     }
 }
 
-/// `link mlx5_0/1 cm-idn 9 state LISTEN ps TCP pid 176 comm rping src-addr 10.9.9.1:7174 dst-addr 0.0.0.0:0`
+/// Parses `link mlx5_0/1 cm-idn 9 state LISTEN ps TCP pid 176 comm rping src-addr 10.9.9.1:7174
+/// dst-addr 0.0.0.0:0`.
 fn has_listener(listed: &str, port: u16) -> bool {
     let port = format!(":{port}");
     listed.lines().filter(|line| line.contains(" state LISTEN ")).any(|line| {
