@@ -1,7 +1,8 @@
 //! [`Console`]: standard output and standard error, in order.
 //!
-//! Output is gathered and written in one go: before a complaint, before the program waits, and at its end. So a listing
-//! costs one system call, and on a terminal everything appears in the order in which it was said.
+//! Output is collected and written at once: before a complaint, before the program waits, and at
+//! its end. A listing therefore costs one system call, and a terminal shows everything in the order
+//! in which the program said it.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -12,11 +13,11 @@ use verbs::{DeviceList, Errno, Source};
 
 use crate::getopt::Misuse;
 
-/// Something failed, and the program has said so.
+/// A failure that the program has already reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failed;
 
-/// Where a program talks.
+/// A program's standard output and standard error.
 #[derive(Debug)]
 pub struct Console {
     program: OsString,
@@ -24,7 +25,7 @@ pub struct Console {
     captured: Option<Captured>,
 }
 
-/// What was said, to be looked at rather than written.
+/// The text of both streams, captured instead of written.
 #[derive(Debug, Default)]
 struct Captured {
     stdout: Vec<u8>,
@@ -32,23 +33,23 @@ struct Captured {
 }
 
 impl Console {
-    /// The console of a program with this name: `argv[0]`, which complaints begin with.
+    /// Makes the console of a program with this name, `argv[0]`, which begins its complaints.
     pub fn new(program: OsString) -> Self {
         Self { program, out: Vec::new(), captured: None }
     }
 
-    /// A console that keeps what is said to itself, for tests.
+    /// Makes a console that captures its text, for tests.
     pub fn captured(program: &str) -> Self {
         Self { program: program.into(), out: Vec::new(), captured: Some(Captured::default()) }
     }
 
-    /// What was said on the standard output of a captured console.
+    /// The text on the standard output of a captured console.
     pub fn said(&mut self) -> String {
         self.flush();
         self.captured.as_ref().map(|captured| lossy(&captured.stdout)).unwrap_or_default()
     }
 
-    /// What was said on the standard error of a captured console.
+    /// The text on the standard error of a captured console.
     pub fn complaints(&self) -> String {
         self.captured.as_ref().map(|captured| lossy(&captured.stderr)).unwrap_or_default()
     }
@@ -58,16 +59,17 @@ impl Console {
         &self.program
     }
 
-    /// Says something on standard output, after the next [`flush`](Self::flush).
+    /// Prints to standard output, at the next [`flush`](Self::flush).
     pub fn say(&mut self, text: impl fmt::Display) {
-        // A vector takes all that is written to it, and what is written here does not fail to be displayed.
+        // Writing to a vector does not fail, and neither does the display of what is written here.
         let _ = write!(self.out, "{text}");
     }
 
-    /// Writes what was said so far.
+    /// Writes the collected text.
     ///
-    /// Ends the process when nobody reads it any more, with the status that a shell gives C's programs then; says what
-    /// happened, and ends it too, when it cannot be written for another reason.
+    /// Ends the process if standard output has no reader any more, with the status that a shell
+    /// reports for C's programs in this case. Reports any other error of the write and ends the
+    /// process as well.
     pub fn flush(&mut self) {
         if self.out.is_empty() {
             return;
@@ -89,12 +91,12 @@ impl Console {
         }
     }
 
-    /// Says a line on standard error, as C's program does.
+    /// Prints a line to standard error, as C's program does.
     pub fn complain(&mut self, line: impl fmt::Display) {
         self.complain_bytes(line.to_string().as_bytes());
     }
 
-    /// Says on standard error why that was, which C's program does not tell.
+    /// Prints the reason to standard error, which C's program does not.
     pub fn reason(&mut self, reason: impl fmt::Display) {
         let mut line = self.program.as_bytes().to_vec();
         line.extend_from_slice(format!(": {reason}").as_bytes());
@@ -107,7 +109,7 @@ impl Console {
         Failed
     }
 
-    /// Says what is wrong with the command line, on standard error.
+    /// Prints an error of the command line to standard error.
     pub fn misuse(&mut self, misuse: &Misuse) {
         self.complain_bytes(&misuse.0);
     }
@@ -120,7 +122,7 @@ impl Console {
             captured.stderr.append(&mut line);
             return;
         }
-        // Who closed standard error does not want to know.
+        // If standard error is closed there is no place left to report it.
         let _ = io::stderr().write_all(&line);
     }
 }
@@ -135,7 +137,7 @@ fn lossy(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The devices of this machine, or `None` after saying that, and why, they cannot be listed.
+/// Returns the devices of this machine, or `None` after reporting why they cannot be listed.
 pub fn list_devices(console: &mut Console) -> Option<DeviceList> {
     let failed = |console: &mut Console, errno: Errno| {
         console.complain(format_args!("Failed to get IB devices list: {}", errno.description()));
@@ -158,15 +160,16 @@ pub fn list_devices(console: &mut Console) -> Option<DeviceList> {
     }
 }
 
-/// Says which devices somebody asked for by name or address that cannot be had, and why. What discovery left out nobody
-/// asked for, and as in C is said only where a program finds no device.
+/// Reports the devices that the user requested by name or address and that are not available, with
+/// reasons. Devices that discovery left out were not requested; as in C they are reported only if a
+/// program finds no device.
 pub fn complain_of_missing(console: &mut Console, list: &DeviceList) {
     for skipped in list.skipped().iter().filter(|skipped| skipped.reason.was_asked_for()) {
         console.reason(skipped);
     }
 }
 
-/// Says that there is no device, and which were left out.
+/// Reports that there is no device, and the devices that were left out.
 pub fn complain_of_no_devices(console: &mut Console, list: &DeviceList) {
     console.complain("No IB devices found");
     for skipped in list.skipped() {
@@ -174,14 +177,15 @@ pub fn complain_of_no_devices(console: &mut Console, list: &DeviceList) {
     }
 }
 
-/// An error of the operating system as `perror(3)` words it, without the number that Rust adds.
+/// Returns an error of the operating system as `perror(3)` words it, without the number that Rust
+/// adds.
 pub fn describe(error: &io::Error) -> String {
     let text = error.to_string();
     let number = error.raw_os_error().map(|raw| format!(" (os error {raw})")).unwrap_or_default();
     text.strip_suffix(&number).unwrap_or(&text).to_owned()
 }
 
-/// Why there is nothing to list.
+/// The reason for an empty list.
 const NO_RDMA: &str = "this kernel has no RDMA loaded: modprobe ib_uverbs and the device's driver, or set VERBS_SOFT=auto \
                        for a device over UDP that needs neither";
 

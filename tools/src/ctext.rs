@@ -1,9 +1,11 @@
-//! What C's library makes of text, where Rust's makes something else: numbers on a command line, addresses, floats.
+//! Conversions where the C library differs from Rust's: numbers on a command line, addresses,
+//! floats.
 
 use std::fmt;
 
-/// What `strtol(text, NULL, 0)` makes of it: blanks, a sign, `0x` or `0` for the base, digits; anything after is ignored,
-/// nothing at all is 0, too much is the nearest there is.
+/// Parses a number like `strtol(text, NULL, 0)`: blanks, a sign, `0x` or `0` for the base, digits.
+/// The rest is ignored, no digits are 0, and a number out of range becomes the nearest one in
+/// range.
 ///
 /// # References
 /// `strtol(3)`
@@ -14,7 +16,7 @@ pub fn strtol(text: &[u8]) -> i64 {
     if negative { magnitude.wrapping_neg() as i64 } else { magnitude as i64 }
 }
 
-/// What `strtoul(text, NULL, 0)` makes of it: as [`strtol`], and a minus counts back from 2⁶⁴.
+/// Parses a number like `strtoul(text, NULL, 0)`: as [`strtol`], and a minus counts back from 2⁶⁴.
 ///
 /// # References
 /// `strtoul(3)`
@@ -26,7 +28,7 @@ pub fn strtoul(text: &[u8]) -> u64 {
     }
 }
 
-/// Sign and magnitude; no magnitude where it does not fit.
+/// Returns sign and magnitude; no magnitude if it is out of range.
 fn integer(text: &[u8]) -> (bool, Option<u64>) {
     let blank = |byte: &u8| matches!(byte, b' ' | b'\t'..=b'\r');
     let start = text.iter().position(|byte| !blank(byte)).unwrap_or(text.len());
@@ -46,7 +48,8 @@ fn integer(text: &[u8]) -> (bool, Option<u64>) {
     (negative, magnitude)
 }
 
-/// Prints 16 bytes as `inet_ntop(AF_INET6, ...)` of glibc does, which knows more forms with dots than Rust.
+/// Prints 16 bytes like `inet_ntop(AF_INET6, ...)` of glibc, which has more forms with dots than
+/// Rust.
 ///
 /// # References
 /// `inet_ntop(3)`
@@ -79,7 +82,8 @@ impl fmt::Display for Ntop {
     }
 }
 
-/// Where the first longest run of two or more zeros is, and how long; 0 long where there is none.
+/// Returns the start and length of the first longest run of two or more zeros; length 0 if there is
+/// none.
 fn longest_zeros(words: &[u16]) -> (usize, usize) {
     let mut best = (0, 0);
     let mut start = 0;
@@ -93,7 +97,8 @@ fn longest_zeros(words: &[u16]) -> (usize, usize) {
     best
 }
 
-/// Prints a number as C's `%.2f` does, also where it is none: a division by zero of a run that was too short.
+/// Prints a number like C's `%.2f`, including infinities and NaN: a run that was too short divides
+/// by zero.
 #[derive(Clone, Copy, Debug)]
 pub struct Fixed2(pub f64);
 
@@ -149,7 +154,7 @@ mod tests {
 
     #[test]
     fn addresses_print_as_glibcs() {
-        // Each was printed by glibc 2.36.
+        // Lines that glibc 2.36 printed.
         let cases: [([u16; 8], &str); 11] = [
             ([0; 8], "::"),
             ([0, 0, 0, 0, 0, 0, 0, 1], "::1"),

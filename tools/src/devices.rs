@@ -11,9 +11,9 @@ use verbs::{Device, DeviceList};
 
 use crate::console::{Console, complain_of_missing, list_devices};
 
-/// The program: takes the command line, gives the exit status.
+/// Runs the program: takes the command line, returns the exit status.
 ///
-/// As C's, it has no options but `--json` and ignores whatever else it is given.
+/// Like C's program it has no options except `--json`, and ignores all other arguments.
 pub fn main(mut args: impl Iterator<Item = OsString>) -> u8 {
     let mut console = Console::new(args.next().unwrap_or_else(|| "ibv_devices".into()));
     let as_json = args.any(|arg| arg == "--json");
@@ -40,7 +40,7 @@ impl fmt::Display for Row<'_> {
     }
 }
 
-/// The devices, and those that were left out.
+/// Returns the devices, and those that were left out.
 pub fn devices_json(list: &DeviceList) -> Value {
     let devices: Vec<Value> = list
         .iter()
@@ -58,13 +58,13 @@ pub fn devices_json(list: &DeviceList) -> Value {
     json!({ "devices": devices, "skipped": skipped_json(list) })
 }
 
-/// The file that stands for it; none for a device that a provider brings.
+/// Returns the path of the device's file; `None` for a device that a provider brings.
 fn char_device(device: &Device) -> Option<String> {
     let path = device.info().cdev_path();
     (!path.as_os_str().is_empty()).then(|| path.to_string_lossy().into_owned())
 }
 
-/// The devices that were left out, with reasons.
+/// Returns the devices that were left out, with reasons.
 pub fn skipped_json(list: &DeviceList) -> Value {
     let one =
         |skipped: &verbs::Skipped| json!({ "name": skipped.name, "reason": skipped.reason.to_string() });

@@ -1,11 +1,12 @@
-//! `PROGRAMS` is the one list of the tools: what Cargo builds, and what the documents name, are the same.
+//! `PROGRAMS` is the one list of the tools: Cargo builds exactly these, and the documents name
+//! them.
 
 use std::fs;
 use std::path::Path;
 
 use rdma_tools::PROGRAMS;
 
-/// A file of this package or, after `../`, of the workspace.
+/// Reads a file of this package or, after `../`, of the workspace.
 fn text(path: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))

@@ -1,6 +1,6 @@
-//! The programs as they are run: misuse, and a machine without RDMA.
+//! The programs on the command line: misuse, and a machine without RDMA.
 //!
-//! `recorded` has what rdma-core 44 printed. Where newer versions print something else, the test says what.
+//! `recorded` has the output of rdma-core 44. Each test states where newer versions differ.
 
 mod common;
 
@@ -14,7 +14,7 @@ const DEVICES: &str = env!("CARGO_BIN_EXE_ibv_devices");
 const DEVINFO: &str = env!("CARGO_BIN_EXE_ibv_devinfo");
 const PINGPONG: &str = env!("CARGO_BIN_EXE_ibv_rc_pingpong");
 
-/// Exit status, standard output, standard error of a program that believes to be called `prog`.
+/// Returns exit status, standard output and standard error of a program whose name is `prog`.
 fn run(program: &str, args: &[impl AsRef<OsStr>]) -> (Option<i32>, String, String) {
     let mut command = Command::new(program);
     command.arg0("prog").args(args).env_remove("POSIXLY_CORRECT").env_remove("VERBS_SOFT");
@@ -23,7 +23,7 @@ fn run(program: &str, args: &[impl AsRef<OsStr>]) -> (Option<i32>, String, Strin
     (output.status.code(), text(output.stdout), text(output.stderr))
 }
 
-/// As recorded, with `prog` for the program's name and the newer texts.
+/// Returns a recorded text with `prog` as the program's name and the newer texts.
 fn usage(recorded: &str, name: &str, newer: &[(&str, &str)]) -> String {
     newer.iter().fold(recorded.replace(name, "prog"), |text, (old, new)| {
         assert!(text.contains(old), "{old:?} is not in the recorded text");
@@ -94,7 +94,7 @@ fn pingpong_names_what_cannot_be_had_together() {
     }
 }
 
-/// Does this kernel have RDMA loaded?
+/// Returns whether this kernel has RDMA loaded.
 fn has_rdma() -> bool {
     fs::exists("/sys/class/infiniband_verbs").is_ok_and(|has| has)
 }
@@ -114,7 +114,7 @@ fn a_kernel_without_rdma_is_said_as_c_says_it_and_then_what_to_do() {
         (PINGPONG, &["-d", "nope"], 1),
     ] {
         if has_rdma() {
-            // Then the list is not what fails.
+            // With RDMA loaded, listing devices does not fail.
             let (_, _, complaint) = run(program, args);
             assert!(!complaint.contains("Failed to get IB devices list"), "{program} {args:?}: {complaint}");
         } else {
@@ -130,7 +130,7 @@ fn a_reader_that_went_away_ends_the_program_as_it_ends_cs() {
     drop(reader);
     let output = common::run(Command::new(DEVINFO).arg("-h").stdin(Stdio::null()).stdout(writer));
     let complaint = String::from_utf8(output.stderr).expect("text");
-    // 128 and SIGPIPE, as a shell says it of C's program; and not a word of it.
+    // 128 + SIGPIPE, as a shell reports it for C's program; and no message about it.
     assert_eq!(output.status.code(), Some(141), "{complaint}");
     assert_eq!(complaint, format!("{DEVINFO}: invalid option -- 'h'\n"));
 }

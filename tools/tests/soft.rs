@@ -1,4 +1,5 @@
-//! The programs with soft devices, which `VERBS_SOFT` puts into their list: on any machine, without rights.
+//! The programs with soft devices, which `VERBS_SOFT` adds to their list: on any machine, without
+//! privileges.
 
 mod common;
 
@@ -20,7 +21,7 @@ fn command(program: &str, soft: &str, args: &[&str]) -> Command {
     command
 }
 
-/// Exit status, standard output, standard error.
+/// Returns exit status, standard output and standard error.
 fn run(program: &str, soft: &str, args: &[&str]) -> (Option<i32>, String, String) {
     told(common::run(&mut command(program, soft, args)))
 }
@@ -30,12 +31,12 @@ fn told(output: Output) -> (Option<i32>, String, String) {
     (output.status.code(), text(output.stdout), text(output.stderr))
 }
 
-/// Does this kernel have RDMA loaded? Then devices of its own may be in the list too.
+/// Returns whether this kernel has RDMA loaded, so that its devices may be in the list, too.
 fn has_rdma() -> bool {
     Path::new("/sys/class/infiniband_verbs").exists()
 }
 
-/// The status of a program that finds no device.
+/// Returns the exit status of a program that finds no device.
 fn without_a_device(program: &str) -> i32 {
     match program {
         DEVICES if has_rdma() => 0,
@@ -163,7 +164,7 @@ fn a_port_that_is_taken_is_said_to_be_and_the_others_are_there() {
     assert!(complaints.contains(&expected), "{complaints}");
 }
 
-/// A program that is not left behind when a test fails.
+/// A program that is killed if the test fails.
 struct Server(Option<Child>);
 
 impl Server {
@@ -182,7 +183,7 @@ impl Drop for Server {
     }
 }
 
-/// Plays between two processes, each with a device of its own, and checks what both say.
+/// Plays between two processes, each with a device of its own, and checks the output of both.
 fn pingpong(flags: &[&str]) {
     let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
     let port = port.expect("a free port").port().to_string();

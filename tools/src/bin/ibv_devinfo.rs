@@ -1,4 +1,4 @@
-//! `ibv_devinfo`: says what RDMA devices can do, and how their ports are.
+//! `ibv_devinfo`: prints the capabilities of RDMA devices and the state of their ports.
 
 use std::process::ExitCode;
 

@@ -1,5 +1,6 @@
-//! The same as [`text`](super::text), for programs: names where text has names, numbers where it has numbers, bit masks as
-//! arrays of names (bits without a name as one more entry, in hexadecimal).
+//! The values of [`text`](super::text) as JSON: names where the text has names, numbers where it
+//! has numbers, bit masks as arrays of names. Bits without a name are one more entry, in
+//! hexadecimal.
 
 use serde_json::{Map, Value, json};
 use verbs::{GidEntry, Mtu, PortAttr};
@@ -172,7 +173,7 @@ pub fn gid(entry: &GidEntry) -> Option<Value> {
     )
 }
 
-/// In bytes; `null` for an encoding that the specification does not have.
+/// Returns the MTU in bytes; `null` for an encoding that the specification does not have.
 fn mtu(mtu: Mtu) -> Value {
     mtu.bytes().into()
 }
@@ -186,7 +187,7 @@ fn flags(mask: u64, bits: &Bits) -> Value {
     flags.into()
 }
 
-/// The members of a literal object.
+/// Returns the members of a literal object.
 fn object(value: Value) -> Map<String, Value> {
     match value {
         Value::Object(object) => object,

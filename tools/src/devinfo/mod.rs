@@ -1,12 +1,13 @@
-//! `ibv_devinfo`: what RDMA devices can do, and how their ports are.
+//! `ibv_devinfo`: the capabilities of RDMA devices and the state of their ports.
 //!
-//! | file | what it is |
+//! | file | content |
 //! |---|---|
 //! | [`text`] | values to rdma-core's text |
 //! | [`json`] | the same values to JSON |
-//! | [`names`] | what values and bits are called |
+//! | [`names`] | names of values and bits |
 //!
-//! Where C reads a port's GID table entry by entry, several files each, this asks the kernel once for all of a device.
+//! C's program reads a port's GID table entry by entry, several files each; this one requests the
+//! table of a whole device from the kernel at once.
 //!
 //! # References
 //! `ibv_devinfo(1)`
@@ -29,7 +30,7 @@ use crate::devices::skipped_json;
 use crate::getopt::{Getopt, Long, Spec};
 use text::{DeviceText, GidText, PortDetails, PortText};
 
-/// The program: takes the command line, gives the exit status.
+/// Runs the program: takes the command line, returns the exit status.
 pub fn main(mut args: impl Iterator<Item = OsString>) -> u8 {
     let program = args.next().unwrap_or_else(|| "ibv_devinfo".into());
     let mut console = Console::new(program.clone());
@@ -53,10 +54,10 @@ const SPEC: Spec = Spec {
     ],
 };
 
-/// Stands for `--json`, which has no letter.
+/// The letter of `--json`, which has none on the command line.
 const JSON: u8 = 0;
 
-/// What is asked for.
+/// The options.
 #[derive(Debug)]
 enum Command {
     List { as_json: bool },
@@ -65,15 +66,15 @@ enum Command {
 
 #[derive(Debug, Default)]
 struct Options {
-    /// `None`: all.
+    /// The device to show; `None`: all.
     device: Option<OsString>,
-    /// 0: all.
+    /// The port to show; 0: all.
     port: u8,
     verbose: bool,
     as_json: bool,
 }
 
-/// Reads the command line, or says what is wrong with it and gives the exit status.
+/// Reads the command line; the error is the exit status after the failure has been reported.
 fn command(mut getopt: Getopt, console: &mut Console) -> Result<Command, u8> {
     let mut options = Options::default();
     while let Some(option) = getopt.next() {
@@ -90,13 +91,13 @@ fn command(mut getopt: Getopt, console: &mut Console) -> Result<Command, u8> {
                     console.say(Usage(&console.program().display().to_string()));
                     return Err(1);
                 }
-                // As in C, where the number is passed on as a byte.
+                // As in C, which passes the number on as a byte.
                 options.port = port as u8;
             }
             b'v' => options.verbose = true,
             JSON => options.as_json = true,
-            // Done at once: whatever else is on the command line, right or wrong, does not matter any more. But for the
-            // option that C does not have, which may stand anywhere.
+            // Done at once: the rest of the command line, right or wrong, has no effect any more,
+            // except the option that C does not have, which may stand anywhere.
             _ => {
                 let mut rest = std::iter::from_fn(|| getopt.next());
                 let as_json = options.as_json || rest.any(|option| option.is_ok_and(|o| o.val == JSON));
@@ -165,7 +166,7 @@ fn show(options: &Options, console: &mut Console) -> u8 {
     status
 }
 
-/// The devices that are asked for, or the exit status after saying that there are none.
+/// Returns the requested devices, or the exit status after reporting that there are none.
 fn choose(list: &DeviceList, options: &Options, console: &mut Console) -> Result<Vec<Device>, u8> {
     let Some(name) = &options.device else {
         if list.is_empty() {
@@ -185,7 +186,8 @@ fn choose(list: &DeviceList, options: &Options, console: &mut Console) -> Result
     }
 }
 
-/// Says what there is to say of a device, or gives it as JSON; the exit status after saying why it could not.
+/// Prints a device, or returns it as JSON; the error is the exit status after the failure has been
+/// reported.
 fn look(device: &Device, options: &Options, console: &mut Console) -> Result<Option<Value>, u8> {
     let fail = |console: &mut Console, line: fmt::Arguments<'_>, reason: &dyn fmt::Display, status| {
         console.complain(line);
@@ -248,7 +250,8 @@ fn device_text<'a>(
     }
 }
 
-/// What sysfs calls the board, less the end of the line. A device that a provider brings is not in sysfs, and no board.
+/// Returns the board's name from sysfs, without the line break. A device that a provider brings is
+/// not in sysfs and has no board.
 fn board_id(device: &Device) -> Option<String> {
     let directory = device.info().ibdev_path();
     if directory.as_os_str().is_empty() {
@@ -259,7 +262,7 @@ fn board_id(device: &Device) -> Option<String> {
     (!line.is_empty()).then(|| String::from_utf8_lossy(line).into_owned())
 }
 
-/// A device as it is shown: said piece by piece as text, or gathered as JSON.
+/// A device as it is shown: printed piece by piece as text, or collected as JSON.
 #[derive(Debug)]
 struct View {
     as_json: bool,
@@ -284,7 +287,7 @@ impl View {
         }
     }
 
-    /// Those of the port that was shown last.
+    /// Shows the GIDs of the port that was shown last.
     fn gids(&mut self, table: &[GidEntry], port: &PortText<'_>, console: &mut Console) {
         let of_port = table.iter().filter(|entry| entry.port_num == u32::from(port.port_num));
         if self.as_json {

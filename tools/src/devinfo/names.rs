@@ -1,14 +1,14 @@
-//! What rdma-core calls the values and bits of devices and ports.
+//! rdma-core's names of the values and bits of devices and ports.
 //!
-//! These tables decide what is printed, not the library's own names: a flag that the library learns later must not change
-//! what scripts parse until rdma-core prints it, too.
+//! These tables decide the output, not the library's own names: a flag that the library learns
+//! later must not change the text that scripts parse until rdma-core prints it, too.
 
 use verbs::{AtomicCap, GidType, LinkLayer, Mtu, PortState};
 
 /// Bits of a mask, and their names.
 pub type Bits = [(u64, &'static str)];
 
-/// The bits that a mask has, by name, and what is left of it.
+/// Returns the names of a mask's bits, and the bits without a name.
 pub fn split(mask: u64, bits: &Bits) -> (Vec<&'static str>, u64) {
     let names = bits.iter().filter(|(bit, _)| mask & bit != 0).map(|(_, name)| *name).collect();
     let known = bits.iter().fold(0, |known, (bit, _)| known | bit);
@@ -62,10 +62,10 @@ pub const ODP_TRANSPORT: &Bits = &[
     (1 << 7, "SUPPORT_ATOMIC_WRITE"),
 ];
 
-/// Types of queue pairs, a bit each, in the order in which they are printed.
+/// Types of queue pairs, one bit each, in the order in which they are printed.
 pub const RAW_PACKET_AND_UD: &Bits = &[(1 << 8, "SUPPORT_RAW_PACKET"), (1 << 4, "SUPPORT_UD")];
 
-/// As [`RAW_PACKET_AND_UD`], of packet pacing.
+/// As [`RAW_PACKET_AND_UD`], for packet pacing.
 pub const RAW_PACKET_UD_AND_RC: &Bits =
     &[(1 << 8, "SUPPORT_RAW_PACKET"), (1 << 4, "SUPPORT_UD"), (1 << 2, "SUPPORT_RC")];
 
@@ -80,7 +80,7 @@ pub const RAW_PACKET: &Bits = &[
 /// `enum ibv_tm_cap_flags`.
 pub const TM: &Bits = &[(1, "IBV_TM_CAP_RC")];
 
-/// Where a port stands.
+/// A port's state.
 pub fn port_state(state: PortState) -> &'static str {
     match state.0 {
         1 => "PORT_DOWN",
@@ -105,7 +105,7 @@ pub fn phys_state(state: u8) -> &'static str {
     }
 }
 
-/// How far an atomic is atomic.
+/// The scope of atomic operations.
 pub fn atomic_cap(cap: AtomicCap) -> &'static str {
     match cap.0 {
         0 => "ATOMIC_NONE",
@@ -127,7 +127,7 @@ pub fn mtu(mtu: Mtu) -> &'static str {
     }
 }
 
-/// How many lanes a port has.
+/// The number of lanes of a port.
 pub fn width(width: u8) -> &'static str {
     match width {
         1 => "1",
@@ -154,7 +154,7 @@ pub fn speed(speed: u32) -> &'static str {
     }
 }
 
-/// How many virtual lanes a port has.
+/// The number of virtual lanes of a port.
 pub fn vl(vl_num: u8) -> &'static str {
     match vl_num {
         1 => "1",
@@ -166,7 +166,7 @@ pub fn vl(vl_num: u8) -> &'static str {
     }
 }
 
-/// What carries a port's packets.
+/// The link layer of a port.
 pub fn link_layer(link_layer: LinkLayer) -> &'static str {
     match link_layer.0 {
         0 => "Unspecified",
@@ -176,7 +176,8 @@ pub fn link_layer(link_layer: LinkLayer) -> &'static str {
     }
 }
 
-/// How a GID is printed, and what it is called on Ethernet; `None` for a type that rdma-core leaves out.
+/// Returns how a GID is printed, and the name of its type on Ethernet; `None` for a type that
+/// rdma-core leaves out.
 pub fn gid_form(gid_type: GidType) -> Option<(GidForm, &'static str)> {
     match gid_type {
         GidType::IB | GidType::ROCE_V1 => Some((GidForm::Groups, "RoCE v1")),
@@ -185,12 +186,12 @@ pub fn gid_form(gid_type: GidType) -> Option<(GidForm, &'static str)> {
     }
 }
 
-/// How a GID is printed.
+/// The format of a GID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GidForm {
     /// Eight groups of four digits.
     Groups,
-    /// As an IPv6 address is written.
+    /// The text form of an IPv6 address.
     Ipv6,
 }
 
@@ -202,7 +203,7 @@ mod tests {
     fn a_mask_is_split_into_names_and_the_rest() {
         assert_eq!(split(0, ODP_GENERAL), (vec![], 0));
         assert_eq!(split(0b1011, ODP_GENERAL), (vec!["ODP_SUPPORT", "ODP_SUPPORT_IMPLICIT"], 0b1000));
-        // Not by bit, but in rdma-core's order.
+        // In rdma-core's order, not by bit.
         assert_eq!(split(0x114, RAW_PACKET_AND_UD), (vec!["SUPPORT_RAW_PACKET", "SUPPORT_UD"], 4));
         assert_eq!(split(1 << 63, DEVICE_CAP_FLAGS_EX), (vec![], 1 << 63));
     }

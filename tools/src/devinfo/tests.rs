@@ -1,4 +1,5 @@
-//! Against what rdma-core 44 printed of rxe on four kernels (`testdata`), and against made-up devices for what rxe lacks.
+//! Compared with the output of rdma-core 44 for rxe on four kernels (`testdata`), and with made-up
+//! devices for features that rxe lacks.
 
 use verbs::{
     AtomicCap, CqModerationCaps, DeviceAttr, DeviceAttrEx, DeviceCapFlags, Gid, GidEntry, GidType, Guid,
@@ -107,7 +108,7 @@ fn gid(gid_index: u32, words: [u16; 8], gid_type: GidType) -> GidEntry {
     GidEntry { gid, gid_index, port_num: 1, gid_type, ndev_ifindex: 2 }
 }
 
-/// All that is printed of a device with one port.
+/// Returns everything that is printed of a device with one port.
 fn printed(attr: &DeviceAttrEx, port: &PortAttr, gids: &[GidEntry], verbose: bool) -> String {
     let transport = TransportType::IB;
     let device = DeviceText { name: "rxe0", transport, board_id: None, attr, verbose, num_comp_vectors: 2 };
@@ -119,7 +120,7 @@ fn printed(attr: &DeviceAttrEx, port: &PortAttr, gids: &[GidEntry], verbose: boo
     all + "\n"
 }
 
-/// What a port's MAC address makes of its link-local address, and IPv4.
+/// The GIDs that a port's MAC address and IPv4 address become.
 fn rxe_gids(guid: Guid) -> [GidEntry; 2] {
     let [.., a, b, c, d] = [48, 32, 16, 0].map(|shift| (guid.0 >> shift) as u16);
     [
@@ -191,7 +192,7 @@ fn rxe_of_linux_7_2_prints_as_c_printed_it_with_the_names_that_came_since() {
     assert_eq!(printed(&attr, &port, &gids, true), named);
 }
 
-/// A device that has everything that rxe lacks.
+/// A device with every feature that rxe lacks.
 fn rich() -> DeviceAttrEx {
     let mut attr = rxe();
     attr.orig_attr.max_fmr = 3;

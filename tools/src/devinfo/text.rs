@@ -1,4 +1,4 @@
-//! What `ibv_devinfo` prints of a device and its ports, from plain values.
+//! The text that `ibv_devinfo` prints of a device and its ports, from plain values.
 
 use std::fmt::{Display, Formatter, Result};
 
@@ -10,20 +10,20 @@ use verbs::{
 use super::names::{self, Bits, GidForm};
 use crate::ctext::Ntop;
 
-/// A device: what is printed always, and with `--verbose` the rest.
+/// A device: the part that is always printed, and with `verbose` the rest.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceText<'a> {
     /// Its name.
     pub name: &'a str,
-    /// Which transport it speaks.
+    /// The transport of the device.
     pub transport: TransportType,
-    /// What sysfs calls its board, where it does.
+    /// The board's name in sysfs, if there is one.
     pub board_id: Option<&'a str>,
-    /// What it can do.
+    /// The device's attributes.
     pub attr: &'a DeviceAttrEx,
-    /// With all that it can do?
+    /// Whether to print all attributes.
     pub verbose: bool,
-    /// How many completion vectors it has.
+    /// The number of completion vectors.
     pub num_comp_vectors: u32,
 }
 
@@ -58,7 +58,7 @@ fn transport(transport: TransportType) -> &'static str {
     transport.name().unwrap_or("invalid transport")
 }
 
-/// The original part. The numbers are C's `int`, which a driver can overflow.
+/// Prints the original part. The numbers are C's `int`, which a driver can overflow.
 fn limits(f: &mut Formatter<'_>, attr: &DeviceAttr) -> Result {
     let cap_flags = attr.device_cap_flags.bits() as u32;
     writeln!(f, "\tmax_mr_size:\t\t\t0x{:x}", attr.max_mr_size)?;
@@ -101,7 +101,7 @@ fn limits(f: &mut Formatter<'_>, attr: &DeviceAttr) -> Result {
     writeln!(f, "\tlocal_ca_ack_delay:\t\t{}", attr.local_ca_ack_delay)
 }
 
-/// What was added over the years.
+/// Prints the attributes that later versions added.
 fn extended(f: &mut Formatter<'_>, attr: &DeviceAttrEx) -> Result {
     writeln!(f, "\tgeneral_odp_caps:")?;
     flags(f, attr.odp_caps.general_caps.bits(), names::ODP_GENERAL)?;
@@ -139,7 +139,7 @@ fn extended(f: &mut Formatter<'_>, attr: &DeviceAttrEx) -> Result {
     }
 }
 
-/// The bits of a mask, a line each, and what has no name.
+/// Prints the bits of a mask, a line each, and the rest without a name.
 fn flags(f: &mut Formatter<'_>, mask: u64, bits: &Bits) -> Result {
     let (names, unknown) = names::split(mask, bits);
     for name in names {
@@ -178,7 +178,7 @@ fn packet_pacing(f: &mut Formatter<'_>, caps: &PacketPacingCaps) -> Result {
     supported_qp(f, caps.qp_rate_limit_max, caps.supported_qpts, names::RAW_PACKET_UD_AND_RC)
 }
 
-/// The types of queue pairs that have something, where there is any of it.
+/// Prints the types of queue pairs with a feature, if the device has any of it.
 fn supported_qp(f: &mut Formatter<'_>, amount: u32, types: u32, bits: &Bits) -> Result {
     if amount == 0 {
         return Ok(());
@@ -211,23 +211,23 @@ fn cq_moderation(f: &mut Formatter<'_>, caps: &CqModerationCaps) -> Result {
     writeln!(f, "\t\tmax_cq_period:\t{} us\n", caps.max_cq_period)
 }
 
-/// A port: what is printed always, and with `--verbose` the rest.
+/// A port: the part that is always printed, and with `verbose` the rest.
 #[derive(Clone, Copy, Debug)]
 pub struct PortText<'a> {
     /// Its number, from 1.
     pub port_num: u8,
-    /// What it says of itself.
+    /// The port's attributes.
     pub attr: &'a PortAttr,
-    /// With all that it says?
+    /// Further values, if all attributes are printed.
     pub verbose: Option<PortDetails>,
 }
 
-/// What is known of a port beyond [`PortAttr`].
+/// Values of a port beyond [`PortAttr`].
 #[derive(Clone, Copy, Debug)]
 pub struct PortDetails {
-    /// Which transport its device speaks.
+    /// The transport of the port's device.
     pub transport: TransportType,
-    /// What flows over all its lanes, in units of 100 Mbit/s, where the device tells.
+    /// The rate of all lanes together, in units of 100 Mbit/s, if the device reports it.
     pub effective_speed: Option<u64>,
 }
 
@@ -273,17 +273,17 @@ fn port_details(f: &mut Formatter<'_>, attr: &PortAttr, details: &PortDetails) -
     Ok(())
 }
 
-/// A lane's speed: the newer field where the kernel fills it in.
+/// Returns a lane's speed: the newer field if the kernel fills it in.
 pub fn active_speed(attr: &PortAttr) -> u32 {
     if attr.active_speed_ex == 0 { attr.active_speed.into() } else { attr.active_speed_ex }
 }
 
-/// An entry of a port's GID table; nothing for one that rdma-core leaves out.
+/// An entry of a port's GID table; prints nothing for an entry that rdma-core leaves out.
 #[derive(Clone, Copy, Debug)]
 pub struct GidText<'a> {
     /// The entry.
     pub entry: &'a GidEntry,
-    /// What carries its port's packets.
+    /// The link layer of the port.
     pub link_layer: LinkLayer,
 }
 
@@ -303,12 +303,12 @@ impl Display for GidText<'_> {
     }
 }
 
-/// How an entry is printed, if it is: not when half of it is empty, or its type unknown.
+/// Returns how an entry is printed; `None` if half of it is empty, or its type unknown.
 pub fn gid_form(entry: &GidEntry) -> Option<(GidForm, &'static str)> {
     if entry.gid.interface_id() == 0 { None } else { names::gid_form(entry.gid_type) }
 }
 
-/// Before a flag's name.
+/// The text before a flag's name.
 const INDENT: &str = "\t\t\t\t\t";
 
 const UPPER_HALF: u64 = 0xffff_ffff_0000_0000;

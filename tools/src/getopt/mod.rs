@@ -1,10 +1,11 @@
-//! [`Getopt`]: command lines as GNU `getopt_long(3)` reads them, with its messages to the letter.
+//! [`Getopt`]: command lines, parsed like GNU `getopt_long(3)`, with exactly its messages.
 //!
-//! Scripts rely on what no other parser does the same: clustered flags (`-ev`), values glued on (`-drxe0`), abbreviated
-//! long options (`--ib-d rxe0`), options after operands, the wording of every complaint. Options are handed out one at a
-//! time, in order, for a program may act on one before it looks at the next.
+//! Scripts rely on details that other parsers do differently: clustered flags (`-ev`), attached
+//! values (`-drxe0`), abbreviated long options (`--ib-d rxe0`), options after operands, the wording
+//! of every complaint. Options are returned one at a time, in order, because a program may act on
+//! one before it reads the next.
 //!
-//! Not copied, because none of these programs uses it: optional values, `-W`, `getopt_long_only`.
+//! Not copied, because none of these programs uses them: optional values, `-W`, `getopt_long_only`.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -15,12 +16,12 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 pub struct Long {
     /// Its name, without the dashes.
     pub name: &'static str,
-    /// Does it take a value?
+    /// Whether it takes a value.
     pub has_arg: bool,
     /// The letter of the short option that it stands for.
     pub val: u8,
-    /// An option that C's program does not have: found by its full name alone, so that abbreviations and the messages about
-    /// them stay as they are.
+    /// Whether C's program lacks this option. Only its full name is accepted, so that abbreviations
+    /// and the messages about them stay the same.
     pub extension: bool,
 }
 
@@ -50,7 +51,7 @@ pub struct Spec {
     pub long: &'static [Long],
 }
 
-/// An option, as it was given.
+/// An option as the user gave it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Opt {
     /// Its letter.
@@ -59,7 +60,7 @@ pub struct Opt {
     pub arg: OsString,
 }
 
-/// What is wrong with an option: GNU's sentence. A line of bytes, for it quotes what was typed.
+/// An error in an option: GNU's sentence, as bytes because it quotes the argument.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Misuse(pub Vec<u8>);
 
@@ -69,30 +70,31 @@ impl fmt::Debug for Misuse {
     }
 }
 
-/// A command line that is being read.
+/// A command line while it is read.
 #[derive(Clone, Debug)]
 pub struct Getopt {
     spec: Spec,
     program: OsString,
     args: Vec<OsString>,
-    /// The next of `args` to look at.
+    /// The index of the next of `args`.
     next: usize,
-    /// What is left of a cluster of letters.
+    /// The rest of a cluster of letters.
     cluster: Vec<u8>,
     operands: Vec<OsString>,
     posixly_correct: bool,
 }
 
 impl Getopt {
-    /// Reads `args`, without the program's name, which messages begin with.
+    /// Starts to read `args`, which lack the program's name. Messages begin with `program`.
     ///
-    /// With `posixly_correct` (C: the environment variable `POSIXLY_CORRECT`) the first operand ends the options.
+    /// With `posixly_correct` (C: the environment variable `POSIXLY_CORRECT`) the first operand
+    /// ends the options.
     pub fn new(spec: Spec, program: OsString, args: Vec<OsString>, posixly_correct: bool) -> Self {
         let (next, cluster, operands) = (0, Vec::new(), Vec::new());
         Self { spec, program, args, next, cluster, operands, posixly_correct }
     }
 
-    /// The next option, or what is wrong with it; `None` when there are no more.
+    /// Returns the next option or its error; `None` at the end of the options.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Option<Result<Opt, Misuse>> {
         if self.cluster.is_empty() {
@@ -116,7 +118,7 @@ impl Getopt {
         Some(self.short())
     }
 
-    /// What is no option, in order, once [`next`](Self::next) said that there are no more.
+    /// Returns the operands in order, after [`next`](Self::next) has returned `None`.
     pub fn into_operands(self) -> Vec<OsString> {
         self.operands
     }
@@ -131,7 +133,7 @@ impl Getopt {
         self.operands.extend(self.args.drain(self.next..));
     }
 
-    /// The next letter of the cluster.
+    /// Reads the next letter of the cluster.
     fn short(&mut self) -> Result<Opt, Misuse> {
         let val = self.cluster.remove(0);
         let known = self.spec.short.bytes().position(|letter| letter == val && val != b':');
@@ -150,7 +152,7 @@ impl Getopt {
         }
     }
 
-    /// What follows the two dashes.
+    /// Reads a long option; `typed` follows the two dashes.
     fn long(&mut self, typed: &[u8]) -> Result<Opt, Misuse> {
         let (name, glued) = match typed.iter().position(|&byte| byte == b'=') {
             Some(at) => (&typed[..at], Some(&typed[at + 1..])),
@@ -178,7 +180,8 @@ impl Getopt {
         Ok(Opt { val: option.val, arg })
     }
 
-    /// The option with this name, or the only one that begins so; else those that begin so.
+    /// Finds the option with this name, or the only one that begins with it. The error lists the
+    /// options that begin with it.
     fn find(&self, name: &[u8]) -> Result<Long, Vec<&'static str>> {
         if let Some(option) = self.spec.long.iter().find(|option| option.name.as_bytes() == name) {
             return Ok(*option);

@@ -1,4 +1,4 @@
-//! [`Dest`]: where a peer is reached, and how peers tell each other.
+//! [`Dest`]: the address of a peer, and its form on the wire.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use verbs::Gid;
 
 use crate::ctext::Ntop;
 
-/// Where a peer is reached.
+/// The address of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dest {
     /// Its port's local id; 0 on RoCE.
@@ -15,11 +15,11 @@ pub struct Dest {
     pub qpn: u32,
     /// The number of the first packet that it sends.
     pub psn: u32,
-    /// Its port's GID; zero where it does without.
+    /// Its port's GID; zero if it uses none.
     pub gid: Gid,
 }
 
-/// What peers send: `lid:qpn:psn:gid` in hexadecimal, and a zero.
+/// The length of the message that peers exchange: `lid:qpn:psn:gid` in hexadecimal, and a zero.
 ///
 /// ```text
 /// 0000:000011:db74eb:00000000000000000000ffff0a090901\0
@@ -27,7 +27,7 @@ pub struct Dest {
 pub const WIRE_LEN: usize = 4 + 1 + 6 + 1 + 6 + 1 + 32 + 1;
 
 impl Dest {
-    /// As it is sent.
+    /// Returns the message.
     pub fn to_wire(self) -> [u8; WIRE_LEN] {
         let Self { lid, qpn, psn, gid } = self;
         let gid = u128::from_be_bytes(gid.0);
@@ -37,7 +37,7 @@ impl Dest {
         wire
     }
 
-    /// From what was received; `None` when it is something else.
+    /// Parses a received message; `None` if it has another form.
     pub fn from_wire(wire: &[u8; WIRE_LEN]) -> Option<Self> {
         let text = str::from_utf8(wire.split(|&byte| byte == 0).next()?).ok()?;
         let mut fields = text.split(':');
@@ -49,7 +49,7 @@ impl Dest {
     }
 }
 
-/// A number without a sign, which `from_str_radix` alone would take.
+/// Parses a number without a sign, which `from_str_radix` alone would accept.
 fn hex(digits: &str) -> Option<u128> {
     if digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         u128::from_str_radix(digits, 16).ok()

@@ -1,17 +1,19 @@
-//! [`Endpoint`]: the queue pair and the one buffer that every message is sent from and received into.
+//! [`Endpoint`]: the queue pair and the one buffer of all messages.
 //!
-//! As in C, all receives that are posted point at the same bytes, and the send does, too: what counts is the time that
-//! they take, and with `--chk` that what arrives is what was sent. Safe posting would need a buffer for each, so this posts
-//! raw.
+//! As in C, all posted receives and the send use the same bytes: the program measures time, and
+//! `--chk` checks that the received bytes are those sent. Safe posting would need a buffer for each
+//! request, so this module posts raw requests.
 //!
 //! # Safety
-//! - The buffer is mapped once and never unmapped, so there is no moment at which the device could reach freed memory: not
-//!   when a queue pair cannot be destroyed, not when it is dropped with receives posted.
-//! - Nothing refers to the buffer once the device knows it. It is a bare address; the bytes that `--chk` and `--verify` look at are
-//!   read and written one by one, volatile, so that a peer that writes at the wrong moment garbles the message and no more.
-//! - Sends and receives overlap on purpose: the device may write a message while it still reads the previous one from the
-//!   same bytes. Both are the device's accesses, and garble the message at worst.
-//! - The numbers of all work requests have their top bit clear.
+//! - The buffer is mapped once and never unmapped, so the device can reach freed memory at no time:
+//!   neither when a queue pair cannot be destroyed, nor when it is dropped with posted receives.
+//! - No reference to the buffer exists once the device knows it. It is a bare address; `--chk` and
+//!   `--verify` access its bytes one by one, volatile, so that a peer that writes at the wrong time
+//!   corrupts the message and nothing else.
+//! - Sends and receives overlap on purpose: the device may write a message while it still reads the
+//!   previous one from the same bytes. Both are the device's accesses, and at worst corrupt the
+//!   message.
+//! - The `wr_id`s of all work requests have their top bit clear.
 
 #![allow(unsafe_code)]
 
@@ -24,10 +26,10 @@ use verbs::{
     Sge,
 };
 
-/// What completions of receives carry, also in C: the numbers are printed when something fails.
+/// The `wr_id` of receives, as in C: the number is printed when a request fails.
 pub const RECV_WRID: u64 = 1;
 
-/// What completions of sends carry.
+/// The `wr_id` of sends.
 pub const SEND_WRID: u64 = 2;
 
 /// Memory for one message, never unmapped.
@@ -38,10 +40,10 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// Page-aligned memory of this length, filled with `{`.
+    /// Maps page-aligned memory of this length, filled with `{`.
     ///
     /// # Errors
-    /// What `mmap(2)` answers.
+    /// Any error of `mmap(2)`; notably `ENOMEM`.
     pub fn map(len: usize) -> io::Result<Self> {
         let mut map = MmapMut::map_anon(len)?;
         map.fill(0x7b);
@@ -50,10 +52,10 @@ impl Buffer {
         Ok(Self { start, len })
     }
 
-    /// Registers it.
+    /// Registers the buffer.
     ///
     /// # Errors
-    /// What the kernel answers.
+    /// Any error of [`Pd::reg_mr`]; notably `ENOMEM` beyond the limit on locked memory.
     pub fn register(&self, pd: &Pd, access: AccessFlags) -> Result<Mr> {
         // SAFETY: the bytes stay mapped for ever, and nothing refers to them.
         unsafe { pd.reg_mr(self.start, self.len, access) }
@@ -62,36 +64,36 @@ impl Buffer {
     /// Reads a byte, which the device may be writing.
     ///
     /// # Panics
-    /// Outside of the buffer.
+    /// `at` is outside the buffer.
     pub fn read(&self, at: usize) -> u8 {
         assert!(at < self.len, "{at} is outside of {} bytes", self.len);
-        // SAFETY: the byte is inside of the buffer, which stays mapped.
+        // SAFETY: the byte is inside the buffer, which stays mapped.
         unsafe { self.start.add(at).read_volatile() }
     }
 
     /// Writes a byte, which the device may be reading.
     ///
     /// # Panics
-    /// Outside of the buffer.
+    /// `at` is outside the buffer.
     pub fn write(&mut self, at: usize, byte: u8) {
         assert!(at < self.len, "{at} is outside of {} bytes", self.len);
-        // SAFETY: the byte is inside of the buffer, which stays mapped.
+        // SAFETY: the byte is inside the buffer, which stays mapped.
         unsafe { self.start.add(at).write_volatile(byte) }
     }
 
-    /// Fills it with the bytes of one message: the pattern of its number.
+    /// Fills the buffer with the bytes of one message: the pattern of its number.
     pub fn fill(&mut self, message: u32) {
         for at in 0..self.len {
             self.write(at, pattern(message, at));
         }
     }
 
-    /// The first byte that is not of this message, and what is there instead.
+    /// Returns the index of the first byte that does not belong to this message, and the byte.
     pub fn first_wrong(&self, message: u32) -> Option<(usize, u8)> {
         (0..self.len).map(|at| (at, self.read(at))).find(|(at, byte)| *byte != pattern(message, *at))
     }
 
-    /// Where each page of it starts.
+    /// Returns the index of each page's first byte.
     pub fn pages(&self, page_size: usize) -> impl Iterator<Item = usize> + use<> {
         (0..self.len).step_by(page_size)
     }
@@ -100,15 +102,15 @@ impl Buffer {
 /// Registers all memory that this process has or will have, for implicit on-demand paging.
 ///
 /// # Errors
-/// What the kernel answers.
+/// Any error of [`Pd::reg_mr`].
 pub fn register_everything(pd: &Pd, access: AccessFlags) -> Result<Mr> {
     debug_assert!(!access.is_remote());
-    // SAFETY: the region has no remote rights, so the device reaches only what this program's own work requests name: the
-    // buffer of an `Endpoint`, which stays mapped for ever.
+    // SAFETY: the region has no remote rights, so the device reaches only the memory that this
+    // program's own work requests name: the buffer of an `Endpoint`, which stays mapped for ever.
     unsafe { pd.reg_mr(std::ptr::null_mut(), usize::MAX, access) }
 }
 
-/// A queue pair, the message's buffer, and how messages are posted.
+/// A queue pair, the message's buffer, and its posting.
 #[derive(Debug)]
 pub struct Endpoint<S: State> {
     qp: Qp<S>,
@@ -119,7 +121,7 @@ pub struct Endpoint<S: State> {
 }
 
 impl Endpoint<Init> {
-    /// Brings a queue pair and a registered buffer together.
+    /// Combines a queue pair and a registered buffer.
     pub fn new(qp: Qp<Init>, buffer: Buffer, mr: Mr) -> Self {
         let length = buffer.len as u32;
         let sge = Sge { addr: buffer.start.expose_provenance() as u64, length, lkey: mr.lkey() };
@@ -128,10 +130,10 @@ impl Endpoint<Init> {
         Self { qp, buffer, mr, sge, flags }
     }
 
-    /// Connects it to a peer.
+    /// Connects the queue pair to a peer.
     ///
     /// # Errors
-    /// Which step failed, and what the kernel answers.
+    /// The step to RTR or RTS fails: C's name of the step, and any error of the modify verb.
     pub fn connect(self, rtr: &RtrAttr, rts: &RtsAttr) -> Result<Endpoint<Rts>, (&'static str, Error)> {
         let Self { qp, buffer, mr, sge, flags } = self;
         let qp = qp.to_rtr(rtr).map_err(|(_, error)| ("RTR", error))?;
@@ -141,12 +143,12 @@ impl Endpoint<Init> {
 }
 
 impl<S: State> Endpoint<S> {
-    /// The number that peers address it by.
+    /// The queue pair number, by which peers address it.
     pub fn qp_num(&self) -> u32 {
         self.qp.qp_num()
     }
 
-    /// The first sequence number that it sends, drawn from the system's random source.
+    /// The first packet sequence number that it sends, drawn from the system's random source.
     pub fn psn(&self) -> u32 {
         self.qp.psn()
     }
@@ -156,21 +158,21 @@ impl<S: State> Endpoint<S> {
         &mut self.buffer
     }
 
-    /// The queue pair and the memory region, to be closed.
+    /// Returns the queue pair and the memory region, to be closed.
     pub fn into_parts(self) -> (Qp<S>, Mr) {
         (self.qp, self.mr)
     }
 }
 
 impl<S: CanPostRecv> Endpoint<S> {
-    /// Posts as many receives, and says how many were accepted, and why no more.
+    /// Posts up to `count` receives; returns how many were accepted, and the error that ended them.
     pub fn post_recv(&mut self, count: u32) -> (u32, Option<PostError>) {
         let wrs = [RecvWr { wr_id: RECV_WRID, sge: std::slice::from_ref(&self.sge) }; BATCH];
         let mut posted = 0;
         while posted < count {
             let batch = &wrs[..BATCH.min((count - posted) as usize)];
-            // SAFETY: the element covers the buffer, which stays mapped for ever and which nothing refers to; the number has
-            // its top bit clear.
+            // SAFETY: the element covers the buffer, which stays mapped for ever and to which no
+            // reference exists; the `wr_id` has its top bit clear.
             match unsafe { self.qp.post_recv(batch) } {
                 Ok(()) => posted += batch.len() as u32,
                 Err(error) => return (posted + error.accepted as u32, Some(error)),
@@ -184,24 +186,25 @@ impl Endpoint<Rts> {
     /// Posts the message.
     ///
     /// # Errors
-    /// Why it was not accepted.
+    /// Any error of the queue's `post_send`; notably that the queue is full.
     #[inline]
     pub fn post_send(&mut self) -> Result<(), PostError> {
         let sge = std::slice::from_ref(&self.sge);
         let wr = SendWr { wr_id: SEND_WRID, op: SendOp::Send, sge, flags: self.flags };
-        // SAFETY: the element covers the buffer, which stays mapped for ever and which nothing refers to; inline, it is
-        // memory of this process that can be read; the number has its top bit clear.
+        // SAFETY: the element covers the buffer, which stays mapped for ever and to which no
+        // reference exists; inline, it is readable memory of this process; the `wr_id` has its top
+        // bit clear.
         unsafe { self.qp.post_send(&[wr]) }
     }
 }
 
-/// A byte of a message: another one in each message, and at each place.
+/// Returns a byte of a message, which differs between messages and between places.
 fn pattern(message: u32, at: usize) -> u8 {
     let mixed = (at as u32).wrapping_mul(0x9e37_79b1) ^ message.wrapping_mul(0x85eb_ca6b);
     (mixed.wrapping_mul(0xc2b2_ae35) >> 24) as u8
 }
 
-/// How many receives are posted in one call.
+/// The number of receives posted in one call.
 const BATCH: usize = 64;
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
 //! `ibv_rc_pingpong`: messages back and forth over a reliable connection.
 //!
-//! | file | what it is |
+//! | file | content |
 //! |---|---|
-//! | [`options`] | what it is asked to do |
+//! | [`options`] | the command line |
 //! | [`setup`] | from the device to the queue pair |
-//! | [`dest`], [`exchange`] | how two peers find each other, as those of rdma-core do |
+//! | [`dest`], [`exchange`] | addresses of two peers, and their exchange, as in rdma-core |
 //! | [`endpoint`] | raw posting; the only unsafe code of the tools |
-//! | [`run`] | the messages, and how long they took |
+//! | [`run`] | the messages, and their time |
 //!
 //! # References
 //! `ibv_rc_pingpong(1)`
@@ -32,7 +32,7 @@ use options::Options;
 use run::Summary;
 use setup::Setup;
 
-/// The program: takes the command line, gives the exit status.
+/// Runs the program: takes the command line, returns the exit status.
 pub fn main(mut args: impl Iterator<Item = OsString>) -> u8 {
     let program = args.next().unwrap_or_else(|| "ibv_rc_pingpong".into());
     let mut console = Console::new(program.clone());
@@ -84,7 +84,7 @@ fn ping_pong(options: &Options, console: &mut Console) -> Result<(), Failed> {
     close(setup, endpoint, console)
 }
 
-/// The port, and where the peer reaches us there.
+/// Returns the port, and the address at which the peer reaches it.
 fn local_address(
     setup: &Setup,
     endpoint: &Endpoint<Init>,
@@ -109,8 +109,8 @@ fn local_address(
     Ok((port, Dest { lid: port.lid, qpn: endpoint.qp_num(), psn: endpoint.psn(), gid }))
 }
 
-/// Finds the peer, and connects to its queue pair. The server does so before it answers, so that a client never sends to
-/// one that is not ready.
+/// Finds the peer, and connects to its queue pair. The server connects before it answers, so that a
+/// client never sends to a queue pair that is not ready.
 fn meet(
     setup: &Setup,
     endpoint: Endpoint<Init>,
@@ -155,7 +155,7 @@ fn connect(
 ) -> Result<Endpoint<Rts>, (&'static str, Error)> {
     let grh = (remote.gid.interface_id() != 0).then(|| GlobalRoute {
         dgid: remote.gid,
-        // As in C, where no index is -1 and 8 bits go to the kernel.
+        // As in C, where "no index" is -1 and the kernel gets 8 bits.
         sgid_index: options.gid_idx.unwrap_or(u32::MAX) & 0xff,
         hop_limit: 1,
         ..GlobalRoute::default()
@@ -167,7 +167,8 @@ fn connect(
     endpoint.connect(&rtr, &rts)
 }
 
-/// Says which `-g` to use where a missing one is why there is no connection: on RoCE, nothing goes without.
+/// Reports which `-g` to use if the connection failed for lack of one: every RoCE connection needs
+/// it.
 fn advise_gid(setup: &Setup, port: &PortAttr, remote: &Dest, options: &Options, console: &mut Console) {
     let missing = match options.gid_idx {
         None => "this side",
@@ -184,7 +185,7 @@ fn advise_gid(setup: &Setup, port: &PortAttr, remote: &Dest, options: &Options, 
     console.reason(format_args!("an Ethernet port needs a GID on both sides: give {missing} -g{example}"));
 }
 
-/// Gives everything back, and says what the kernel refuses to take.
+/// Destroys all objects, and reports those that the kernel refuses to destroy.
 fn close(setup: Setup, endpoint: Endpoint<Rts>, console: &mut Console) -> Result<(), Failed> {
     let Setup { context, channel, pd, cq } = setup;
     let (qp, mr) = endpoint.into_parts();
@@ -207,5 +208,6 @@ fn page_size() -> usize {
     told.and_then(|size| usize::try_from(size).ok()).filter(|size| *size > 0).unwrap_or(4096)
 }
 
-/// What `--chk` puts at the start of each page and looks for there: in C the page's number, modulo the size of a byte.
+/// The byte that `--chk` writes at the start of each page and expects there: in C the page's
+/// number, modulo the size of a byte.
 const FIRST_OF_PAGE: u8 = 0;

@@ -1,4 +1,4 @@
-//! What `ibv_rc_pingpong` is asked to do.
+//! The command line of `ibv_rc_pingpong`.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -10,10 +10,10 @@ use crate::console::{Console, Failed};
 use crate::ctext::{strtol, strtoul};
 use crate::getopt::{Getopt, Long, Opt, Spec};
 
-/// What is asked for. Numbers are as wide, and wrap around, as those of C's program.
+/// The options. Numbers have the width of those of C's program, and wrap around like them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Whom to connect to; `None`: wait to be connected to.
+    /// The host to connect to; `None`: wait for a connection.
     pub server: Option<OsString>,
     /// The TCP port.
     pub port: u16,
@@ -25,31 +25,32 @@ pub struct Options {
     pub size: u32,
     /// The largest payload of a packet.
     pub mtu: Mtu,
-    /// How many receives are posted at a time.
+    /// The number of receives that are posted at a time.
     pub rx_depth: u32,
-    /// How often the message goes back and forth.
+    /// The number of times that the message goes back and forth.
     pub iters: u32,
     /// The service level.
     pub sl: u8,
-    /// Sleep until there are completions, rather than poll for them?
+    /// Whether to sleep until there are completions instead of polling.
     pub events: bool,
-    /// The local port's GID; `None`: do without one.
+    /// The index of the local GID; `None`: connect without a GID.
     pub gid_idx: Option<u32>,
-    /// Page memory on demand?
+    /// Whether memory is paged on demand.
     pub odp: bool,
-    /// All memory there is, at that?
+    /// Whether the memory region covers all memory, on demand.
     pub implicit_odp: bool,
-    /// And fetch it ahead?
+    /// Whether the memory is prefetched.
     pub prefetch: bool,
-    /// Take the time of completions?
+    /// Whether completions carry time stamps.
     pub timestamps: bool,
-    /// Look whether what arrived is what was sent, where C does?
+    /// Whether to check the received data where C's program does.
     pub validate: bool,
-    /// Make every message another one, and look at every byte that arrives? Not C's: both sides must be ours.
+    /// Whether every message differs and every received byte is checked. C's program does not have
+    /// this option: both sides must be ours.
     pub verify: bool,
-    /// Use the device's own memory?
+    /// Whether to use the device's own memory.
     pub device_memory: bool,
-    /// Use memory that a confidential guest shares with its host?
+    /// Whether to use memory that a confidential guest shares with its host.
     pub cc_unprotected: bool,
 }
 
@@ -79,7 +80,7 @@ impl Default for Options {
     }
 }
 
-/// The options of C's program, and one of ours.
+/// The options of C's program, and one of our own.
 pub const SPEC: Spec = Spec {
     short: "p:d:i:s:m:r:n:l:eg:oOPtcjNU",
     long: &[
@@ -105,14 +106,14 @@ pub const SPEC: Spec = Spec {
     ],
 };
 
-/// Stands for `--verify`, which has no letter.
+/// The letter of `--verify`, which has none on the command line.
 const VERIFY: u8 = b'V';
 
 impl Options {
     /// Reads the command line.
     ///
     /// # Errors
-    /// After saying what is wrong with it.
+    /// The command line is wrong; the error has been reported.
     pub fn parse(mut getopt: Getopt, console: &mut Console) -> Result<Self, Failed> {
         let mut options = Self::default();
         while let Some(option) = getopt.next() {
@@ -139,7 +140,7 @@ impl Options {
         }
     }
 
-    /// Takes an option in; `None` when its value makes no sense.
+    /// Applies an option; `None` if its value is invalid.
     fn take(&mut self, option: Opt) -> Option<()> {
         let unsigned = |arg: &OsStr| strtoul(arg.as_bytes()) as u32;
         let signed = |arg: &OsStr| strtol(arg.as_bytes()) as i32;
@@ -162,7 +163,7 @@ impl Options {
             b'c' => self.validate = true,
             VERIFY => self.verify = true,
             b'j' => self.device_memory = true,
-            // There is one way to post, and it is as fast as C's new one.
+            // There is one way to post, which is as fast as C's new one.
             b'N' => {}
             b'U' => self.cc_unprotected = true,
             _ => return None,
@@ -170,7 +171,7 @@ impl Options {
         Some(())
     }
 
-    /// What cannot be had together.
+    /// Returns C's message for options that exclude each other.
     fn contradiction(&self) -> Option<&'static str> {
         if self.odp && self.device_memory {
             Some("DM memory region can't be on demand")

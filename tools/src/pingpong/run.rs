@@ -1,4 +1,4 @@
-//! The messages back and forth, and how long they took.
+//! The messages back and forth, and their time.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -11,13 +11,13 @@ use super::options::Options;
 use crate::console::{Console, Failed};
 use crate::ctext::Fixed2;
 
-/// A ping-pong under way.
+/// A ping-pong in progress.
 #[derive(Debug)]
 struct Game<'a> {
     endpoint: &'a mut Endpoint<Rts>,
-    /// Work requests that must complete before the next send, a bit each.
+    /// Work requests that must complete before the next send, one bit each.
     pending: u64,
-    /// Receives that are posted. It can run below zero with `--rx-depth=0`, as in C.
+    /// The number of posted receives. It can become negative with `--rx-depth=0`, as in C.
     routs: i32,
     rx_depth: i32,
     iters: u32,
@@ -25,18 +25,19 @@ struct Game<'a> {
     scnt: u32,
     /// Messages received.
     rcnt: u32,
-    /// With `--verify`: the number of the next message that we send. The peer's have the numbers between.
+    /// With `--verify`: the number of the next message that this side sends. The peer's messages
+    /// have the numbers between.
     verify: Option<u32>,
 }
 
-/// What went wrong: C's sentence, and why.
+/// A failure: C's sentence, and the reason.
 type Trouble = (String, String);
 
-/// Plays until every message has gone both ways, with all receives posted; who begins has sent nothing yet. How long it
-/// took.
+/// Plays until every message has gone both ways, and returns the time. All receives must be posted;
+/// the side that begins has not sent yet.
 ///
 /// # Errors
-/// After saying what went wrong.
+/// A verb, a completion or the check of a message fails; the failure has been reported.
 pub fn play(
     endpoint: &mut Endpoint<Rts>,
     cq: &mut Cq,
@@ -79,7 +80,7 @@ pub fn play(
     Ok(start.elapsed())
 }
 
-/// Sleeps until something completes, and asks to be woken again.
+/// Sleeps until something completes, and requests the next notification.
 fn wait_for_event(channel: &CompChannel, cq: &mut Cq, console: &mut Console) -> Result<(), Failed> {
     let mut fail = |line: &str, reason: &dyn fmt::Display| {
         console.complain(line);
@@ -93,7 +94,7 @@ fn wait_for_event(channel: &CompChannel, cq: &mut Cq, console: &mut Console) -> 
 }
 
 impl Game<'_> {
-    /// Takes a completion in, and sends the next message when it is our turn.
+    /// Handles a completion, and sends the next message when it is this side's turn.
     #[inline]
     fn take(&mut self, wc: &Wc) -> Result<(), Trouble> {
         if wc.status != WcStatus::SUCCESS {
@@ -130,7 +131,8 @@ impl Game<'_> {
         }
     }
 
-    /// What arrived must be the peer's message before our next one: the client's answer to it, or the server's question.
+    /// Checks that the received message is the peer's message before our next one: the client's
+    /// answer, or the server's question.
     #[cold]
     fn look_at_message(&mut self, next: u32) -> Result<(), Trouble> {
         let message = next.wrapping_sub(1);
@@ -158,7 +160,7 @@ impl Game<'_> {
     }
 }
 
-/// A work request that ended otherwise than asked.
+/// Describes a work request that failed.
 #[cold]
 fn failed_status(wc: &Wc) -> Trouble {
     let Wc { status, wr_id, vendor_err, .. } = wc;
@@ -170,7 +172,7 @@ fn failed_status(wc: &Wc) -> Trouble {
              an -m larger than the path's)"
         }
         WcStatus::RNR_RETRY_EXC_ERR => "the peer has no receive posted: run it with a larger -r",
-        // Which of them it is, depends on the device: rxe says 2 here and 11 there.
+        // The error depends on the device: rxe reports 2 here and 11 on the other side.
         WcStatus::LOC_LEN_ERR
         | WcStatus::LOC_QP_OP_ERR
         | WcStatus::REM_INV_REQ_ERR
@@ -181,14 +183,14 @@ fn failed_status(wc: &Wc) -> Trouble {
     (line, format!("{advice} (vendor_err {vendor_err:#x})"))
 }
 
-/// How much went over the wire, and how fast: with the floats that C computes with.
+/// The number of bytes on the wire, and the rate, in the float types of C's program.
 #[derive(Clone, Copy, Debug)]
 pub struct Summary {
     /// The length of a message, in bytes.
     pub size: u32,
-    /// How often it went back and forth.
+    /// The number of times that it went back and forth.
     pub iters: u32,
-    /// How long that took.
+    /// The duration.
     pub elapsed: Duration,
 }
 

@@ -1,6 +1,6 @@
-//! Programs that are run to their end, which comes in time or fails the test.
+//! Programs that run to their end, which fails the test if it is late.
 
-// Each test program uses a part.
+// Each test program uses a part of this module.
 #![allow(dead_code, unreachable_pub)]
 
 use std::io::Read;
@@ -8,20 +8,20 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Far beyond what any of the programs takes here on a busy machine.
+/// A limit far beyond the time of any program here on a busy machine.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// Runs a program to its end. Its standard output is captured, unless the command says where it goes.
+/// Runs a program to its end. Its standard output is captured, unless the command redirects it.
 #[track_caller]
 pub fn run(command: &mut Command) -> Output {
     let child = command.stderr(Stdio::piped()).spawn().expect("the program runs");
     finish(child, &format!("{command:?}"))
 }
 
-/// Waits for the end of a program, and returns what it said on those of its streams that are pipes.
+/// Waits for the end of a program, and returns the output of those of its streams that are pipes.
 ///
 /// # Panics
-/// When it does not end within [`LIMIT`]. It is killed then.
+/// The program does not end within [`LIMIT`]; it is killed first.
 #[track_caller]
 pub fn finish(mut child: Child, what: &str) -> Output {
     let (stdout, stderr) = (read_all(child.stdout.take()), read_all(child.stderr.take()));
@@ -30,12 +30,12 @@ pub fn finish(mut child: Child, what: &str) -> Output {
         match child.try_wait().expect("the program's status") {
             Some(status) => break Some(status),
             None if Instant::now() > deadline => break None,
-            // Its end is announced nowhere that can be waited for with a limit.
+            // No event announces its end that a wait with a limit could use.
             None => thread::park_timeout(Duration::from_millis(2)),
         }
     };
     if ended.is_none() {
-        // Fails if it has ended just now.
+        // Fails if it has ended in the meantime.
         let _ = child.kill();
         let _ = child.wait();
     }
@@ -50,7 +50,7 @@ pub fn finish(mut child: Child, what: &str) -> Output {
     }
 }
 
-/// Reads a pipe to its end on a thread, so that a full one stops no program.
+/// Reads a pipe to its end on a thread, so that a full pipe blocks no program.
 fn read_all(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
     thread::spawn(move || {
         let mut bytes = Vec::new();

@@ -1,4 +1,4 @@
-//! How two peers tell each other their addresses: over TCP, as rdma-core's programs do.
+//! The exchange of two peers' addresses: over TCP, as rdma-core's programs do it.
 //!
 //! ```text
 //! client                          server
@@ -16,10 +16,10 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketA
 use super::dest::{Dest, WIRE_LEN};
 use crate::console::{Console, Failed, describe};
 
-/// The client's part: tells the server our address, and learns its own.
+/// The client's part: sends our address to the server, and receives the server's.
 ///
 /// # Errors
-/// After saying why it could not.
+/// The host has no address, or the connection fails; the failure has been reported.
 pub fn ask(host: &OsStr, port: u16, local: &Dest, console: &mut Console) -> Result<Dest, Failed> {
     let mut stream = connect(host, port, console)?;
     if let Err(error) = stream.write_all(&local.to_wire()) {
@@ -61,14 +61,14 @@ fn connect(host: &OsStr, port: u16, console: &mut Console) -> Result<TcpStream, 
     Err(console.because(why))
 }
 
-/// A client that has told its address and waits for ours.
+/// A client that has sent its address and waits for ours.
 #[derive(Debug)]
 pub struct Client(TcpStream);
 
-/// The server's part, first half: waits for a client, and learns its address.
+/// The server's part, first half: waits for a client, and receives its address.
 ///
 /// # Errors
-/// After saying why it could not.
+/// The port is taken, or the connection fails; the failure has been reported.
 pub fn wait(port: u16, console: &mut Console) -> Result<(Client, Dest), Failed> {
     let any: [SocketAddr; 2] = [(Ipv4Addr::UNSPECIFIED, port).into(), (Ipv6Addr::UNSPECIFIED, port).into()];
     let listener = TcpListener::bind(&any[..]).map_err(|error| {
@@ -83,7 +83,7 @@ pub fn wait(port: u16, console: &mut Console) -> Result<(Client, Dest), Failed> 
     let mut wire = [0; WIRE_LEN];
     let (count, failure) = read_all(&mut stream, &mut wire);
     if count != WIRE_LEN {
-        // What read(2) gave C: an error hides what came before it.
+        // The result of read(2) in C: an error hides the bytes before it.
         let heard = if failure.is_some() { "-1".to_owned() } else { count.to_string() };
         console.complain(format_args!("server read: {}", why_short(count, failure)));
         console.complain(format_args!("{heard}/{WIRE_LEN}: Couldn't read remote address"));
@@ -99,10 +99,10 @@ pub fn wait(port: u16, console: &mut Console) -> Result<(Client, Dest), Failed> 
 }
 
 impl Client {
-    /// The server's part, second half: tells our address, and waits until the client has it.
+    /// The server's part, second half: sends our address, and waits until the client has it.
     ///
     /// # Errors
-    /// After saying why it could not.
+    /// The connection fails; the failure has been reported.
     pub fn answer(mut self, local: &Dest, console: &mut Console) -> Result<(), Failed> {
         let mut done = [0; DONE.len()];
         let heard = match self.0.write_all(&local.to_wire()) {
@@ -119,7 +119,8 @@ impl Client {
     }
 }
 
-/// Reads until the buffer is full, the peer has no more to say, or something fails; how much there is.
+/// Reads until the buffer is full, the peer closes the connection, or an error; returns the number
+/// of bytes and the error.
 fn read_all(stream: &mut impl Read, buffer: &mut [u8]) -> (usize, Option<io::Error>) {
     let mut count = 0;
     while count < buffer.len() {

@@ -1,4 +1,5 @@
-//! Both parts against each other, and each against a peer that goes away or talks nonsense. All on loopback.
+//! Both parts against each other, and each against a peer that disappears or sends garbage. All on
+//! loopback.
 
 use std::net::Shutdown;
 use std::sync::mpsc;
@@ -13,7 +14,7 @@ fn dest(qpn: u32) -> Dest {
     Dest { lid: 0, qpn, psn: 0xab_cdef, gid: Gid::from(Ipv4Addr::LOCALHOST) }
 }
 
-/// What `serve` does with a client, which `ask` talks to.
+/// Runs `ask` against a server that does `serve`; returns its result and its complaints.
 fn asked(serve: impl FnOnce(TcpStream) + Send + 'static) -> (Result<Dest, Failed>, String) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let port = listener.local_addr().expect("its number").port();
@@ -26,7 +27,7 @@ fn asked(serve: impl FnOnce(TcpStream) + Send + 'static) -> (Result<Dest, Failed
     })
 }
 
-/// What `wait` and `answer` make of a client that does `talk`.
+/// Runs `wait` and `answer` against a client that does `talk`; returns their result and complaints.
 fn waited(talk: impl FnOnce(TcpStream) + Send + 'static) -> (Result<Dest, Failed>, String) {
     waited_on(free_port(), talk)
 }
@@ -50,7 +51,8 @@ fn waited_on(port: u16, talk: impl FnOnce(TcpStream) + Send + 'static) -> (Resul
     })
 }
 
-/// Runs something that may block on a thread of its own, which is left behind when it takes too long.
+/// Runs a closure that may block on a thread of its own, which is left behind when it takes too
+/// long.
 #[track_caller]
 fn in_time<T: Send + 'static>(what: &str, run: impl FnOnce() -> T + Send + 'static) -> T {
     const LIMIT: Duration = Duration::from_secs(60);
@@ -70,7 +72,7 @@ fn free_port() -> u16 {
     listener.local_addr().expect("its number").port()
 }
 
-/// Reads until the other side is done.
+/// Reads until the other side closes.
 fn drain(mut stream: TcpStream) {
     let _ = stream.read_to_end(&mut Vec::new());
 }

@@ -1,4 +1,5 @@
-//! Everything up to the queue pair in INIT, in C's order, for what fails first is what is said.
+//! All steps up to the queue pair in INIT, in C's order, because the first failure decides the
+//! message.
 
 use verbs::state::Init;
 use verbs::{
@@ -10,23 +11,23 @@ use super::endpoint::{Buffer, Endpoint, register_everything};
 use super::options::Options;
 use crate::console::{Console, Failed, complain_of_no_devices};
 
-/// What a ping-pong runs on. The endpoint is apart from it, for it changes its type when it is connected.
+/// The objects of a ping-pong, without the endpoint, whose type changes when it is connected.
 #[derive(Debug)]
 pub struct Setup {
     /// The device.
     pub context: Context,
-    /// Where the completion queue says that it has something, if it is to.
+    /// The channel of the completion queue's events, if the program sleeps.
     pub channel: Option<CompChannel>,
-    /// What everything is in.
+    /// The protection domain of all objects.
     pub pd: Pd,
-    /// The completions of sends and receives.
+    /// The completion queue of sends and receives.
     pub cq: Cq,
 }
 
-/// The device that is asked for.
+/// Returns the requested device.
 ///
 /// # Errors
-/// After saying that there is none.
+/// There is no such device, which has been reported.
 pub fn choose(list: &DeviceList, options: &Options, console: &mut Console) -> Result<Device, Failed> {
     match &options.ib_dev {
         None => list.first().map_err(|_| {
@@ -40,10 +41,11 @@ pub fn choose(list: &DeviceList, options: &Options, console: &mut Console) -> Re
     }
 }
 
-/// Makes everything.
+/// Creates all objects.
 ///
 /// # Errors
-/// After saying what could not be made.
+/// An object cannot be created, or the device lacks a requested feature; the failure has been
+/// reported.
 pub fn build(
     device: &Device,
     options: &Options,
@@ -103,7 +105,7 @@ pub fn build(
     Ok((Setup { context, channel, pd, cq }, Endpoint::new(qp, buffer, mr)))
 }
 
-/// What the device lacks of what is asked for: C's sentence, and why.
+/// Returns a requested feature that the device lacks: C's sentence, and the reason.
 fn lacks(attr: &DeviceAttrEx, options: &Options) -> Option<(&'static str, String)> {
     let odp = &attr.odp_caps;
     if options.odp {
@@ -139,7 +141,7 @@ fn lacks(attr: &DeviceAttrEx, options: &Options) -> Option<(&'static str, String
     None
 }
 
-/// The message's buffer. As in C, a length beyond 2 GiB is negative.
+/// Maps the message's buffer. As in C, a length beyond 2 GiB is negative.
 fn map(size: u32) -> Result<Buffer, String> {
     let len = i32::try_from(size).map_err(|_| format!("a message of {size} bytes is longer than 2 GiB"))?;
     Buffer::map(len as usize).map_err(|error| crate::console::describe(&error))

@@ -1,4 +1,4 @@
-//! What a device lacks, by its attributes.
+//! Missing features of a device, by its attributes.
 
 use verbs::{
     AtomicCap, CqModerationCaps, DeviceAttr, DeviceCapFlags, Guid, OdpCaps, PacketPacingCaps, PciAtomicCaps,
