@@ -73,7 +73,8 @@ pub fn same_lines(what: &str, ours: &str, theirs: &str) -> CaseResult {
     }
 }
 
-/// Compares what `ibv_devinfo -v` prints. Where theirs is too old to name flags and says so, ours must name them.
+/// Compares what `ibv_devinfo -v` prints. Where theirs is too old to name flags and says so, ours
+/// must name them.
 ///
 /// # Errors
 /// The first line that differs.

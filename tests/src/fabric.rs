@@ -1,14 +1,15 @@
-//! What the cases are made of: two connected queue pairs on one device, memory for them, and waiting with a deadline.
+//! What the cases are made of: two connected queue pairs on one device, memory for them, and
+//! waiting with a deadline.
 //!
-//! Everything is generic over the provider, so that each case runs with the provider hidden and with it named. Which device
-//! it runs on, `VERBS_TEST_DEVICE` says ([`under_test`]).
+//! Everything is generic over the provider, so that each case runs with the provider hidden and
+//! with it named. Which device it runs on, `VERBS_TEST_DEVICE` says ([`under_test`]).
 //!
 //! # Safety
-//! The cases post raw, for much of what they show cannot be asked for safely: keys that are wrong, messages that do not
-//! fit, batches. What makes it sound is the [`Arena`], the only memory that they name: it is never freed, there is no
-//! reference to it, and this process copies in and out of it by volatile accesses. A key that is wrong is of no other
-//! memory, because what else is registered in a case's process are [`verbs::Buf`]s, whose keys no case gives to raw
-//! posting.
+//! The cases post raw, for much of what they show cannot be asked for safely: keys that are wrong,
+//! messages that do not fit, batches. What makes it sound is the [`Arena`], the only memory that
+//! they name: it is never freed, there is no reference to it, and this process copies in and out of
+//! it by volatile accesses. A key that is wrong is of no other memory, because what else is
+//! registered in a case's process are [`verbs::Buf`]s, whose keys no case gives to raw posting.
 #![allow(unsafe_code)]
 
 use core::ops::Range;
@@ -88,8 +89,8 @@ macro_rules! with_named {
     };
 }
 
-/// Is the device under test the kernel's rxe? What it does otherwise than the specification is accepted there, and nowhere
-/// else.
+/// Is the device under test the kernel's rxe? What it does otherwise than the specification is
+/// accepted there, and nowhere else.
 ///
 /// # Errors
 /// There is no device.
@@ -153,7 +154,8 @@ impl Default for Shape {
             sq_sig_all: false,
             events: false,
             path_mtu: Mtu::MTU_1024,
-            // Quick to give up: on loopback nothing is lost, and cases that wait for the end should not take long.
+            // Quick to give up: on loopback nothing is lost, and cases that wait for the end should
+            // not take long.
             rts: RtsAttr { timeout: 10, retry_cnt: 3, rnr_retry: 7, max_rd_atomic: 4, ..RtsAttr::default() },
         }
     }
@@ -216,7 +218,8 @@ impl<P: Provider> Pair<P> {
     }
 }
 
-/// The other end of a connection, as it tells: its number, and the first sequence number that it sends.
+/// The other end of a connection, as it tells: its number, and the first sequence number that it
+/// sends.
 #[derive(Clone, Copy, Debug)]
 pub struct Remote {
     /// Its number.
@@ -310,8 +313,8 @@ impl<P: Provider> Arena<P> {
     pub fn with_access(pd: &Pd<P>, len: usize, access: AccessFlags) -> CaseResult<Self> {
         // Of u64, so that atomics find it aligned.
         let base = NonNull::from(Box::leak(vec![0_u64; len.div_ceil(8).max(1)].into_boxed_slice())).cast();
-        // SAFETY: the memory is leaked, so it stays; the reference that made it is gone, and from here on it is accessed
-        // by volatile reads and writes only.
+        // SAFETY: the memory is leaked, so it stays; the reference that made it is gone, and from
+        // here on it is accessed by volatile reads and writes only.
         let mr = unsafe { pd.reg_mr(base.as_ptr(), len, access) }?;
         Ok(Self { base, len, mr })
     }
@@ -342,7 +345,8 @@ impl<P: Provider> Arena<P> {
     /// When the range is outside of it.
     pub fn read(&self, range: Range<usize>) -> Vec<u8> {
         assert!(range.end <= self.len && range.start <= range.end);
-        // SAFETY: within the arena, which is initialised; the device may write at the same time, hence volatile.
+        // SAFETY: within the arena, which is initialised; the device may write at the same time,
+        // hence volatile.
         range.map(|at| unsafe { self.base.add(at).read_volatile() }).collect()
     }
 
@@ -375,7 +379,8 @@ pub fn post_send<S: CanPostSend, P: Provider>(
     qp: &mut Qp<S, P>,
     wrs: &[SendWr<'_>],
 ) -> Result<(), PostError> {
-    // SAFETY: the elements name an arena, or nothing; see the module's paragraph. No case uses numbers with the top bit.
+    // SAFETY: the elements name an arena, or nothing; see the module's paragraph. No case uses
+    // numbers with the top bit.
     unsafe { qp.post_send(wrs) }
 }
 
@@ -481,8 +486,9 @@ pub fn wait_status<P: Provider>(cq: &mut Cq<P>, wr_id: u64, status: WcStatus) ->
 
 /// Is this how a request with a wrong local key ends?
 ///
-/// The specification says protection error. rxe says operation error for a key that names no region (Linux
-/// `drivers/infiniband/sw/rxe/rxe_req.c`: every error but EFAULT), and newer ones flush the request right away.
+/// The specification says protection error. rxe says operation error for a key that names no region
+/// (Linux `drivers/infiniband/sw/rxe/rxe_req.c`: every error but EFAULT), and newer ones flush the
+/// request right away.
 ///
 /// # Errors
 /// There is no device.
@@ -491,7 +497,8 @@ pub fn is_local_key_error(status: WcStatus) -> CaseResult<bool> {
     Ok(status == WcStatus::LOC_PROT_ERR || (of_rxe.contains(&status) && is_rxe()?))
 }
 
-/// Polls until one completion is there, and wants it to be that of this request, ended by a wrong local key.
+/// Polls until one completion is there, and wants it to be that of this request, ended by a wrong
+/// local key.
 ///
 /// # Errors
 /// It is not.
@@ -504,12 +511,14 @@ pub fn wait_local_key_error<P: Provider>(cq: &mut Cq<P>, wr_id: u64) -> CaseResu
     }
 }
 
-/// Polls until one completion is there, and wants it to be that of this request, refused by the peer for its key or rights.
+/// Polls until one completion is there, and wants it to be that of this request, refused by the
+/// peer for its key or rights.
 ///
 /// # Errors
 /// It is not.
 pub fn wait_remote_access_error<P: Provider>(cq: &mut Cq<P>, wr_id: u64) -> CaseResult {
-    // Before Linux 5.11 rxe's responder sends no NAK unless a receive was taken, so the requester waits in vain.
+    // Before Linux 5.11 rxe's responder sends no NAK unless a receive was taken, so the requester
+    // waits in vain.
     let status = if rxe_is_before(5, 11)? { WcStatus::RETRY_EXC_ERR } else { WcStatus::REM_ACCESS_ERR };
     wait_status(cq, wr_id, status)
 }

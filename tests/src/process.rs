@@ -1,6 +1,7 @@
 //! Commands with a deadline, and servers.
 //!
-//! Output is read while the command runs, so that a full pipe stops nobody, and is kept when the command is killed.
+//! Output is read while the command runs, so that a full pipe stops nobody, and is kept when the
+//! command is killed.
 
 use std::io::{self, Read};
 use std::net::{Ipv4Addr, TcpListener};
@@ -33,7 +34,8 @@ pub fn run(command: &mut Command, limit: Duration) -> io::Result<Result<Finished
     Running::start(command)?.finish(limit)
 }
 
-/// As [`run`], without input and in a process group of its own, which is killed in the end with all that is left in it.
+/// As [`run`], without input and in a process group of its own, which is killed in the end with all
+/// that is left in it.
 ///
 /// # Errors
 /// As [`run`].
@@ -56,7 +58,8 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts a command. Its input is this process' own, for in an empty root there is no `/dev/null` to open.
+    /// Starts a command. Its input is this process' own, for in an empty root there is no
+    /// `/dev/null` to open.
     ///
     /// # Errors
     /// It cannot be started.
@@ -67,7 +70,8 @@ impl Running {
         let pid = pid_of(&child);
         let (send, ended) = mpsc::channel();
         thread::spawn(move || {
-            // Leaves the dead process in place, so that its number is nobody else's until it is reaped below.
+            // Leaves the dead process in place, so that its number is nobody else's until it is
+            // reaped below.
             let _ = waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT);
             let _ = send.send(());
         });
@@ -89,7 +93,8 @@ impl Running {
         self.child.try_wait().ok().flatten().map(|status| status.success())
     }
 
-    /// Waits until what it has printed so far satisfies `enough`. Whether it did before `limit`, and before its end.
+    /// Waits until what it has printed so far satisfies `enough`. Whether it did before `limit`,
+    /// and before its end.
     pub fn wait_for_output(&mut self, limit: Duration, enough: impl Fn(&str) -> bool) -> bool {
         let deadline = Instant::now() + limit;
         while !enough(&String::from_utf8_lossy(&self.seen)) {
@@ -150,8 +155,8 @@ fn read_all(pipe: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
     receive
 }
 
-/// What came out of a pipe whose writer has ended, after what was read of it before. A process that inherited the pipe and lives on is not waited for
-/// long.
+/// What came out of a pipe whose writer has ended, after what was read of it before. A process that
+/// inherited the pipe and lives on is not waited for long.
 fn text(mut bytes: Vec<u8>, pipe: &Receiver<Vec<u8>>) -> String {
     const LAST_WORDS: Duration = Duration::from_secs(5);
     while let Ok(chunk) = pipe.recv_timeout(LAST_WORDS) {
@@ -185,7 +190,8 @@ pub fn wait_until(limit: Duration, mut ready: impl FnMut() -> bool) -> bool {
         if Instant::now() > deadline {
             return false;
         }
-        // What is waited for is announced nowhere, and an emulated processor has better to do than to ask all the time.
+        // What is waited for is announced nowhere, and an emulated processor has better to do than
+        // to ask all the time.
         thread::park_timeout(Duration::from_millis(2));
     }
     true
@@ -199,7 +205,8 @@ pub fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
-/// Waits until somebody listens on a TCP port, without connecting: some servers take one client only.
+/// Waits until somebody listens on a TCP port, without connecting: some servers take one client
+/// only.
 pub fn wait_for_listener(port: u16, limit: Duration, alive: impl FnMut() -> bool) -> bool {
     listens_in("/proc/net", port, limit, alive)
 }

@@ -1,8 +1,9 @@
 //! Cases, and how they are run: each in a process of its own, with a deadline.
 //!
-//! A case is a function. The runner starts its own program again for each, as `--case NAME`, in a process group of its
-//! own: a case may change its limits, its user or its mounts, crash or hang, and the next one starts as this one did.
-//! Whatever a case leaves running is killed with its group.
+//! A case is a function. The runner starts its own program again for each, as `--case NAME`, in a
+//! process group of its own: a case may change its limits, its user or its mounts, crash or hang,
+//! and the next one starts as this one did. Whatever a case leaves running is killed with its
+//! group.
 //!
 //! | a case | is |
 //! |---|---|
@@ -11,8 +12,8 @@
 //! | returns [`skip`] | `skip NAME: why` |
 //! | tells [`part`]s and returns `Ok` | one of these lines for each part, and none of its own |
 //!
-//! Parts are for a case that has another program run tests of its own: each is told, and counted, by its name. What was
-//! told of them before the case failed or died stays told.
+//! Parts are for a case that has another program run tests of its own: each is told, and counted,
+//! by its name. What was told of them before the case failed or died stays told.
 
 use core::fmt;
 use std::cell::RefCell;
@@ -78,7 +79,8 @@ pub fn fail<T>(why: impl fmt::Display) -> CaseResult<T> {
     Err(Stop::Failed(why.to_string()))
 }
 
-/// Tells how a part of the running case ended. The name is one of the suite's: `suite.what_is_true`.
+/// Tells how a part of the running case ended. The name is one of the suite's:
+/// `suite.what_is_true`.
 pub fn part(name: impl fmt::Display, verdict: CaseResult) {
     // The output may be in the middle of a line, which a part's line must not be.
     println!("\n{PART}{name}\t{}", verdict_text(verdict));
@@ -235,7 +237,8 @@ impl fmt::Display for Tally {
     }
 }
 
-/// Two compared buffers can be longer than anybody wants to read; the whole is in the case's own output.
+/// Two compared buffers can be longer than anybody wants to read; the whole is in the case's own
+/// output.
 fn one_line(text: &str) -> String {
     const LONGEST: usize = 1000;
     let line = text.trim_end().replace('\n', " | ");

@@ -1,4 +1,5 @@
-//! What a case may do to its own process: hide parts of the file system, become somebody without rights.
+//! What a case may do to its own process: hide parts of the file system, become somebody without
+//! rights.
 //!
 //! Nothing here is undone: a case has its process for itself.
 

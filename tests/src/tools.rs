@@ -38,7 +38,8 @@ impl fmt::Display for Maker {
 }
 
 impl Maker {
-    /// A tool of this maker's, started under its plain name, so that its messages do not tell where it is.
+    /// A tool of this maker's, started under its plain name, so that its messages do not tell where
+    /// it is.
     ///
     /// # Errors
     /// It is not there: a failure if it is ours, a reason to skip if it is not.

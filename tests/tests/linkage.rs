@@ -1,4 +1,5 @@
-//! No C is compiled or linked: what the tools need at run time, and what takes part in building them.
+//! No C is compiled or linked: what the tools need at run time, and what takes part in building
+//! them.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
@@ -28,7 +29,8 @@ const LIBC: &[&str] = &[
     "linux-vdso.",
 ];
 
-/// A command's end and output. Cargo may have to build all tools, on a machine that builds other things.
+/// A command's end and output. Cargo may have to build all tools, on a machine that builds other
+/// things.
 fn ended(command: &mut Command) -> Finished {
     const LIMIT: Duration = Duration::from_secs(1800);
     let finished = process::run(command, LIMIT).expect("it starts");

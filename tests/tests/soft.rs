@@ -1,7 +1,8 @@
-//! The suites on a soft device, with nothing but this process: conformance, and what of the others asks nothing of the kernel.
+//! The suites on a soft device, with nothing but this process: conformance, and what of the others
+//! asks nothing of the kernel.
 //!
-//! `cargo test -p verbs-tests --test soft [-- WORD...]` runs the cases whose names contain a word, all without one. Each runs
-//! in a process of its own, with a device of its own.
+//! `cargo test -p verbs-tests --test soft [-- WORD...]` runs the cases whose names contain a word,
+//! all without one. Each runs in a process of its own, with a device of its own.
 
 use std::process::ExitCode;
 

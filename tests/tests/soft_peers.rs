@@ -1,4 +1,5 @@
-//! Devices in userspace between two processes, and what is left when one goes: no VM, no root, no network.
+//! Devices in userspace between two processes, and what is left when one goes: no VM, no root, no
+//! network.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::Command;
@@ -83,7 +84,8 @@ fn failed(stop: Stop) -> String {
     }
 }
 
-/// Posts as many sends as the queue takes, wants the first to end like this, and all others to be flushed.
+/// Posts as many sends as the queue takes, wants the first to end like this, and all others to be
+/// flushed.
 fn fails_and_flushes(end: &mut End<verbs::Erased>, posted: u32, status: WcStatus) -> CaseResult {
     // What arrived before the end of the peer has ended well.
     let mut left = posted;
@@ -106,7 +108,8 @@ fn fails_and_flushes(end: &mut End<verbs::Erased>, posted: u32, status: WcStatus
 fn a_peer_that_is_killed_is_told_by_retries_that_run_out_and_everything_is_flushed() {
     let run = || -> CaseResult {
         let address = free_address();
-        // It becomes the responder of the first step, and waits there to be told that memory was written to.
+        // It becomes the responder of the first step, and waits there to be told that memory was
+        // written to.
         let child = Running::start(&mut peer(false, &address, &["--step", "rc_messages"]))?;
         let context = open();
         let mut session = Session::new(&context, None, true, Link::listen(address)?, 1)?;
@@ -211,7 +214,8 @@ fn a_device_that_is_dropped_before_its_children_works_until_they_go_and_then_fre
         one.qp.park_send(SendOp::Send, SendFlags::SIGNALED, late, ..)?;
         drop(one);
         drop(other);
-        // A process that another test is just starting has the socket as well, until it runs its own program.
+        // A process that another test is just starting has the socket as well, until it runs its
+        // own program.
         assert!(process::wait_until(LIMIT, || verbs::soft::bind(address).is_ok()), "the address is not free");
         Ok(())
     };

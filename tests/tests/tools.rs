@@ -1,4 +1,5 @@
-//! The suites compare each of our tools with rdma-core's: none in `rdma_tools::PROGRAMS` is left out.
+//! The suites compare each of our tools with rdma-core's: none in `rdma_tools::PROGRAMS` is left
+//! out.
 
 use rdma_tools::PROGRAMS;
 use verbs_tests::suites::{interop, negative};

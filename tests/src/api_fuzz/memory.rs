@@ -11,7 +11,8 @@ use verbs::{Buf, Exposed, QpType, RemoteAccess, RemoteMr, WcOpcode, WcStatus};
 use super::handle::AnyRange;
 use crate::peer::pattern::{check, fill, filled, seed_of};
 
-/// A buffer that no queue has. Nobody but its owner may change its bytes: `expected` is a copy of them.
+/// A buffer that no queue has. Nobody but its owner may change its bytes: `expected` is a copy of
+/// them.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) buf: Buf,
@@ -246,7 +247,8 @@ pub(super) const GRH: usize = 40;
 /// How much of a message says which it is.
 const HEADER: usize = 16;
 
-/// The shortest message that says which it is: what it says is confirmed by at least so much after it.
+/// The shortest message that says which it is: what it says is confirmed by at least so much after
+/// it.
 const SHORTEST: usize = HEADER + 8;
 
 /// A message of a station: too short a one is told apart by its length alone.

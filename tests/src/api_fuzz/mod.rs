@@ -1,6 +1,6 @@
 //! [`Fuzz`]: random legal and odd calls of the public API in safe code, from three threads, on RC, UC and UD queue pairs of
-//! two devices or of two contexts of one. Whatever safe code does, a buffer that the program holds must not change behind its
-//! back.
+//! two devices or of two contexts of one. Whatever safe code does, a buffer that the program holds
+//! must not change behind its back.
 //!
 //! | file | what it is |
 //! |---|---|
@@ -10,12 +10,13 @@
 //! | [`actor`] | one thread: which calls it makes, and what it checks |
 //! | [`tally`] | what was done by kind; each kind has to be reached |
 //!
-//! Everything follows from a seed, as far as one thread goes: what the others and the device do meanwhile is theirs. A round
-//! runs in a process of its own, since what it forgets stays forgotten ([`rounds`]).
+//! Everything follows from a seed, as far as one thread goes: what the others and the device do
+//! meanwhile is theirs. A round runs in a process of its own, since what it forgets stays forgotten
+//! ([`rounds`]).
 //!
 //! # What it does not prove
-//! That a device writes nowhere is seen only where something is looked at: buffers of the program, and what a sanitizer watches.
-//! A kernel's device is beyond every sanitizer.
+//! That a device writes nowhere is seen only where something is looked at: buffers of the program,
+//! and what a sanitizer watches. A kernel's device is beyond every sanitizer.
 #![forbid(unsafe_code)]
 
 mod actor;
@@ -54,8 +55,8 @@ impl Fuzz {
     /// Runs it, and adds to the tally.
     ///
     /// # Errors
-    /// A buffer changed that must not, a buffer came back that must not or holds something else than what was sent, or the
-    /// devices do not work any more.
+    /// A buffer changed that must not, a buffer came back that must not or holds something else
+    /// than what was sent, or the devices do not work any more.
     pub fn run(&self, tally: &Tally) -> CaseResult {
         let world = World::open(self.device.as_deref())?;
         let deadline = Instant::now() + self.duration;

@@ -1,7 +1,7 @@
 //! [`Rounds`]: a fuzz of any length, as rounds in processes of their own.
 //!
-//! What a round forgets is lost to its process; a process that ends gives it back. And a round that crashes, or that a
-//! sanitizer ends, is one that failed, with its seed.
+//! What a round forgets is lost to its process; a process that ends gives it back. And a round that
+//! crashes, or that a sanitizer ends, is one that failed, with its seed.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -29,7 +29,8 @@ pub struct Rounds {
 /// What a round's process is started with.
 pub const ROUND: &str = "--round";
 
-/// The longest that a round takes beyond its time: it ends what it has, and the devices carry messages.
+/// The longest that a round takes beyond its time: it ends what it has, and the devices carry
+/// messages.
 const GRACE: Duration = Duration::from_secs(240);
 
 /// The longest that a fuzz takes beyond its time to reach each kind of call.
@@ -39,7 +40,8 @@ const REACH: Duration = Duration::from_secs(120);
 const COUNT: &str = "count: ";
 
 impl Rounds {
-    /// Runs rounds by starting this program again, and returns what they did together, and how many there were.
+    /// Runs rounds by starting this program again, and returns what they did together, and how many
+    /// there were.
     ///
     /// # Errors
     /// A round failed, with its seed; some kind of call was never reached.
@@ -110,8 +112,8 @@ pub fn table(counts: &BTreeMap<String, u64>) -> String {
     counts.iter().map(|(name, count)| format!("{count:>12} {name}\n")).collect()
 }
 
-/// Runs it for so long in this process, and longer until each kind of call was reached: a case of a suite, whose process is its
-/// own.
+/// Runs it for so long in this process, and longer until each kind of call was reached: a case of a
+/// suite, whose process is its own.
 ///
 /// # Errors
 /// As [`Fuzz::run`]; some kind of call was never reached.

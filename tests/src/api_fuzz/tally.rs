@@ -102,7 +102,8 @@ kinds! {
     CheckedRegion = "exposed memory's neighbours checked",
 }
 
-/// How often each kind was done, and each completion status seen. The counters order nothing: they must not hide a race.
+/// How often each kind was done, and each completion status seen. The counters order nothing: they
+/// must not hide a race.
 #[derive(Debug)]
 pub struct Tally {
     kinds: Vec<AtomicU64>,

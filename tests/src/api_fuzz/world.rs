@@ -1,7 +1,7 @@
 //! [`World`]: what the threads of a round share: devices, who can be sent to, and a market where objects change threads.
 //!
-//! It is locked seldom and never waited for on the way of data: a lock orders what two threads do, and would hide a race of
-//! the library's from ThreadSanitizer.
+//! It is locked seldom and never waited for on the way of data: a lock orders what two threads do,
+//! and would hide a race of the library's from ThreadSanitizer.
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
@@ -41,13 +41,16 @@ pub(super) struct Station {
     pub(super) cqs: [CqId; 2],
     /// The requests whose buffers the queue pair has.
     pub(super) parked: HashMap<u64, Parked>,
-    /// The context of the queue pair that it is connected to, and the number of that station, where it is known.
+    /// The context of the queue pair that it is connected to, and the number of that station, where
+    /// it is known.
     pub(super) peer: Option<(usize, Option<u32>)>,
     /// A request failed.
     pub(super) is_broken: bool,
-    /// A buffer is in the queue under a number that the program was not told (a doorbell that failed).
+    /// A buffer is in the queue under a number that the program was not told (a doorbell that
+    /// failed).
     pub(super) has_unknown: bool,
-    /// What a reset that does not end requests has left in it: it comes back when the queue pair is taken apart.
+    /// What a reset that does not end requests has left in it: it comes back when the queue pair is
+    /// taken apart.
     pub(super) kept: HashMap<u64, Parked>,
 }
 
@@ -87,7 +90,8 @@ pub(super) struct World {
 }
 
 impl World {
-    /// Opens the devices: two soft devices and a second context of the first, or two contexts of the device that is named.
+    /// Opens the devices: two soft devices and a second context of the first, or two contexts of
+    /// the device that is named.
     pub(super) fn open(device: Option<&str>) -> CaseResult<Self> {
         let devices = match device {
             None => vec![verbs::soft::auto()?, verbs::soft::auto()?],

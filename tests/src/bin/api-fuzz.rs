@@ -1,7 +1,9 @@
-//! `api-fuzz [--seconds N] [--seed N] [--device NAME] [--round]`: random legal and odd calls of the public API in safe code.
+//! `api-fuzz [--seconds N] [--seed N] [--device NAME] [--round]`: random legal and odd calls of the
+//! public API in safe code.
 //!
-//! Without a device it takes two soft devices of its own; without a seed one from the clock, which it prints. `--round` runs
-//! one round in this process, as a failure names it. 0 if nothing was wrong and every kind of call was made.
+//! Without a device it takes two soft devices of its own; without a seed one from the clock, which
+//! it prints. `--round` runs one round in this process, as a failure names it. 0 if nothing was
+//! wrong and every kind of call was made.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
@@ -13,7 +15,8 @@ use verbs_tests::runner::{CaseResult, Stop};
 
 const USAGE: &str = "usage: api-fuzz [--seconds N] [--seed N] [--device NAME] [--round]";
 
-/// How long a round takes: what is forgotten in one fits into memory, and a failure is found again soon.
+/// How long a round takes: what is forgotten in one fits into memory, and a failure is found again
+/// soon.
 const ROUND_SECONDS: u64 = 10;
 
 fn main() -> ExitCode {

@@ -1,9 +1,9 @@
-//! `guest-mlx5 [--list] [--port ib|roce] [--functions 1|2] [SUITE...]`: runs the suites for mlx5 devices, inside the guest, as
-//! root.
+//! `guest-mlx5 [--list] [--port ib|roce] [--functions 1|2] [SUITE...]`: runs the suites for mlx5
+//! devices, inside the guest, as root.
 //!
-//! Without options it finds out itself what there is. Prints `ok NAME`, `FAIL NAME: why` or `skip NAME: why` for each case
-//! and ends with `N passed, N failed, N skipped`. SUITE is a suite's name or the beginning of cases' names, word by word. 0 if
-//! no case failed.
+//! Without options it finds out itself what there is. Prints `ok NAME`, `FAIL NAME: why` or `skip
+//! NAME: why` for each case and ends with `N passed, N failed, N skipped`. SUITE is a suite's name
+//! or the beginning of cases' names, word by word. 0 if no case failed.
 
 use std::process::ExitCode;
 
@@ -24,7 +24,8 @@ fn main() -> ExitCode {
 
 fn read(mut args: impl Iterator<Item = String>) -> Result<(Options, Setup), String> {
     let mut options = Options::default();
-    // The process of a case was told by its parent, which was told by these arguments or has looked.
+    // The process of a case was told by its parent, which was told by these arguments or has
+    // looked.
     let mut setup = Setup::from_env().unwrap_or_else(Setup::found);
     while let Some(arg) = args.next() {
         let mut value = || args.next().ok_or_else(|| format!("{arg} of what?"));

@@ -1,7 +1,9 @@
-//! `guest [--list] [--skip-interop] [SUITE...]`: runs the suites, inside the guest, as root, with rxe0.
+//! `guest [--list] [--skip-interop] [SUITE...]`: runs the suites, inside the guest, as root, with
+//! rxe0.
 //!
-//! Prints `ok NAME`, `FAIL NAME: why` or `skip NAME: why` for each case and ends with `N passed, N failed, N skipped`.
-//! SUITE is a suite's name or the beginning of cases' names, word by word. 0 if no case failed.
+//! Prints `ok NAME`, `FAIL NAME: why` or `skip NAME: why` for each case and ends with `N passed, N
+//! failed, N skipped`. SUITE is a suite's name or the beginning of cases' names, word by word. 0 if
+//! no case failed.
 
 use std::process::ExitCode;
 

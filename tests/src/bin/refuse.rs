@@ -1,8 +1,9 @@
-//! `refuse ioctl|invoke-write|netlink [--] COMMAND...`: runs a command that is refused some of its ways to the kernel.
+//! `refuse ioctl|invoke-write|netlink [--] COMMAND...`: runs a command that is refused some of its
+//! ways to the kernel.
 //!
-//! Ends as the command ends (128 + N for signal N), after a line on stderr that says what was refused and what was
-//! written instead: see [`verbs_tests::refuse::Counts`]. 125 if the command could not be run under the filter, 127 if
-//! there is no such command.
+//! Ends as the command ends (128 + N for signal N), after a line on stderr that says what was
+//! refused and what was written instead: see [`verbs_tests::refuse::Counts`]. 125 if the command
+//! could not be run under the filter, 127 if there is no such command.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, ExitCode};

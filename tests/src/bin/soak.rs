@@ -1,8 +1,8 @@
-//! `soak [--seconds N] [--qps N] [--threads N] [--device NAME] [--no-fence] [--seed N]`: random traffic on many queue pairs of one device,
-//! each operation checked, and the resident set with it.
+//! `soak [--seconds N] [--qps N] [--threads N] [--device NAME] [--no-fence] [--seed N]`: random
+//! traffic on many queue pairs of one device, each operation checked, and the resident set with it.
 //!
-//! Without a device it takes soft0, made for this process. Prints what was done; 0 if nothing was lost and memory did not
-//! grow.
+//! Without a device it takes soft0, made for this process. Prints what was done; 0 if nothing was
+//! lost and memory did not grow.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};

@@ -1,13 +1,14 @@
-//! `verbs-peer --listen ADDRESS | --connect ADDRESS`: two of them try every operation on each other, each with its device.
+//! `verbs-peer --listen ADDRESS | --connect ADDRESS`: two of them try every operation on each
+//! other, each with its device.
 //!
 //! ```text
 //! verbs-peer --listen 192.0.2.1:7471 --device soft0
 //! verbs-peer --connect 192.0.2.1:7471 --device rxe0 --gid-index 1
 //! ```
 //!
-//! Prints `ok STEP` for each step and ends with `N steps`; 0 if all went well. Both sides need the same options, but for
-//! the device, its GID, `--no-fence` and `--no-reads`. These, and `--no-empty` on both sides, spare devices like rxe what they
-//! do wrong.
+//! Prints `ok STEP` for each step and ends with `N steps`; 0 if all went well. Both sides need the
+//! same options, but for the device, its GID, `--no-fence` and `--no-reads`. These, and
+//! `--no-empty` on both sides, spare devices like rxe what they do wrong.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;

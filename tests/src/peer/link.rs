@@ -1,6 +1,7 @@
 //! [`Link`]: the TCP connection over which two peers tell each other numbers, and keep step.
 //!
-//! It carries lines. A side that fails says so as its last line, so that the other one does not wait for it.
+//! It carries lines. A side that fails says so as its last line, so that the other one does not
+//! wait for it.
 
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -1,4 +1,5 @@
-//! Two processes that try everything on each other and look at every byte: what `verbs-peer` is made of.
+//! Two processes that try everything on each other and look at every byte: what `verbs-peer` is
+//! made of.
 //!
 //! | module | what it is |
 //! |---|---|

@@ -1,4 +1,5 @@
-//! Bytes and choices that follow from a number: both ends of a connection make the same without telling each other.
+//! Bytes and choices that follow from a number: both ends of a connection make the same without
+//! telling each other.
 
 /// A source of choices (splitmix64).
 ///
@@ -49,7 +50,8 @@ pub fn seed_of(numbers: &[u64]) -> u64 {
         .fold(1, |seed, number| mixed(seed ^ mixed(number.wrapping_add(GOLDEN))).wrapping_add(GOLDEN))
 }
 
-/// Fills with bytes that follow from the seed and the place: neither another seed nor a shift has the same.
+/// Fills with bytes that follow from the seed and the place: neither another seed nor a shift has
+/// the same.
 pub fn fill(seed: u64, bytes: &mut [u8]) {
     for (i, chunk) in bytes.chunks_mut(8).enumerate() {
         let word = mixed(seed.wrapping_add(GOLDEN.wrapping_mul(i as u64 + 1))).to_le_bytes();

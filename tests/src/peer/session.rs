@@ -77,7 +77,8 @@ pub const DEPTH: u32 = 64;
 pub const INLINE: u32 = 64;
 
 impl<P: Provider> Session<P> {
-    /// Makes the acquaintance of the other side; without `reads` this one does not read, nor run atomics. `gid_index` is [`Context::find_gid`]'s where it is not given.
+    /// Makes the acquaintance of the other side; without `reads` this one does not read, nor run
+    /// atomics. `gid_index` is [`Context::find_gid`]'s where it is not given.
     ///
     /// # Errors
     /// The device has no such GID; the other side is gone.
@@ -126,8 +127,8 @@ impl<P: Provider> Session<P> {
         path(&self.gid, self.peer_gid)
     }
 
-    /// Makes a queue pair and connects it with the one that the other side makes at the same time. UD queue pairs learn
-    /// each other's number only.
+    /// Makes a queue pair and connects it with the one that the other side makes at the same time.
+    /// UD queue pairs learn each other's number only.
     ///
     /// # Errors
     /// Something could not be made or moved; the other side is gone.

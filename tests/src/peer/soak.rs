@@ -1,9 +1,10 @@
 //! [`Soak`]: random traffic on many connections of one device, from many threads, for long: nothing may be lost, and memory
 //! must not grow.
 //!
-//! Each thread has connections of its own, both ends of them. They run rounds of [`traffic`](super::traffic): when all
-//! operations of a round have ended and everything has arrived, memory is looked at, one of the thread's connections is
-//! made anew, and the next round begins.
+//! Each thread has connections of its own, both ends of them. They run rounds of
+//! [`traffic`](super::traffic): when all operations of a round have ended and everything has
+//! arrived, memory is looked at, one of the thread's connections is made anew, and the next round
+//! begins.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -48,7 +49,8 @@ pub struct Totals {
     pub resident_at_most: u64,
 }
 
-/// How much the resident set may grow: what the allocator keeps for later, of [`Soak::threads`] arenas.
+/// How much the resident set may grow: what the allocator keeps for later, of [`Soak::threads`]
+/// arenas.
 const TOLERANCE: u64 = 8 << 20;
 
 /// A round.
@@ -100,7 +102,8 @@ impl Soak {
                 let before = totals.rounds;
                 counters.copy_to(&mut totals);
                 let resident = resident()?;
-                // Everything was used once after the first rounds; a tenth of the time is for what settles later.
+                // Everything was used once after the first rounds; a tenth of the time is for what
+                // settles later.
                 let is_warm = totals.rounds >= 2 * threads as u64 && started.elapsed() >= self.duration / 10;
                 if is_warm && totals.resident_at_first == 0 {
                     totals.resident_at_first = resident;

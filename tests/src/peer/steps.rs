@@ -1,8 +1,9 @@
 //! What two peers try on each other, one thing after the other: each step once in both directions.
 //!
-//! A step is a function that both sides run at the same time, in their [`Role`]s. What happens is agreed on by being the
-//! same code with the same numbers; the [`Link`](super::link::Link) only keeps step, so that a receive is there before
-//! what it receives, and memory is looked at when it has been written.
+//! A step is a function that both sides run at the same time, in their [`Role`]s. What happens is
+//! agreed on by being the same code with the same numbers; the [`Link`](super::link::Link) only
+//! keeps step, so that a receive is there before what it receives, and memory is looked at when it
+//! has been written.
 
 use std::time::{Duration, Instant};
 
@@ -145,7 +146,8 @@ fn rc_messages<P: Provider>(session: &mut Session<P>, role: Role, plan: &Plan) -
     messages(session, role, QpType::RC, Kind::RC, plan.min_size, plan.max_size)
 }
 
-/// Nothing slows the sender of an unreliable connection down: what comes at once has to fit into the receiver's socket.
+/// Nothing slows the sender of an unreliable connection down: what comes at once has to fit into
+/// the receiver's socket.
 fn uc_messages<P: Provider>(session: &mut Session<P>, role: Role, plan: &Plan) -> CaseResult {
     messages(session, role, QpType::UC, Kind::UC, plan.min_size, plan.max_size.min(16 << 10))
 }
@@ -263,7 +265,8 @@ fn guarded(seed: u64, bytes: &[u8]) -> CaseResult {
     Ok(())
 }
 
-/// Waits for a write of which nobody tells. A sender's completion says that it arrived only if the connection is reliable.
+/// Waits for a write of which nobody tells. A sender's completion says that it arrived only if the
+/// connection is reliable.
 fn arrived<P: Provider>(memory: &Exposed<P>, seed: u64, size: usize, qp_type: QpType) -> CaseResult {
     let patience = if qp_type == QpType::RC { Duration::ZERO } else { Duration::from_secs(10) };
     let deadline = Instant::now() + patience;
@@ -373,7 +376,8 @@ fn ud_messages<P: Provider>(session: &mut Session<P>, role: Role, _: &Plan) -> C
                 Role::Requester => {
                     let ah = session.pd.create_ah(&session.path())?;
                     session.link.meet("ready")?;
-                    // The first one has a key that does not fit, and does not arrive: it would be there first.
+                    // The first one has a key that does not fit, and does not arrive: it would be
+                    // there first.
                     for qkey in [QKEY ^ 1, QKEY] {
                         let to = ah.to(end.peer_qpn, qkey);
                         let op = if with_imm {
@@ -517,7 +521,8 @@ fn rc_atomics<P: Provider>(session: &mut Session<P>, role: Role, _: &Plan) -> Ca
     session.link.meet("end")
 }
 
-/// Memory that is not the requester's to touch: it is told, nothing is touched, and the connection is over on both sides.
+/// Memory that is not the requester's to touch: it is told, nothing is touched, and the connection
+/// is over on both sides.
 fn rc_refused<P: Provider>(session: &mut Session<P>, role: Role, _: &Plan) -> CaseResult {
     const LEN: u64 = 64;
     let all = RemoteAccess::READ | RemoteAccess::WRITE | RemoteAccess::ATOMIC;

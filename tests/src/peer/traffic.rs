@@ -1,7 +1,8 @@
 //! Random operations on a connection, many at a time, each of them checked.
 //!
-//! A [`Script`] is the sequence of operations that follows from a seed. The requester carries it out; the responder has the
-//! same script, so that it knows what each of its receives must hold, and what must have become of its memory in the end.
+//! A [`Script`] is the sequence of operations that follows from a seed. The requester carries it
+//! out; the responder has the same script, so that it knows what each of its receives must hold,
+//! and what must have become of its memory in the end.
 //!
 //! | operation | is checked by |
 //! |---|---|
@@ -11,7 +12,8 @@
 //! | read | the requester: every byte |
 //! | atomic | the requester: what was there; the responder: what is there in the end |
 //!
-//! An exposed region is slots that are written and read, a library that is only read, and a counter.
+//! An exposed region is slots that are written and read, a library that is only read, and a
+//! counter.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -34,14 +36,16 @@ pub struct Limits {
     pub max_size: usize,
     /// Requests under way, and receives posted.
     pub depth: usize,
-    /// Leave it to the device to hold a write back that must not pass a read; else it is posted when the read has ended.
+    /// Leave it to the device to hold a write back that must not pass a read; else it is posted
+    /// when the read has ended.
     ///
-    /// rxe (seen on Linux 6.1 and 7.2) may leave a fenced request where it is for ever when the last read before it ends.
+    /// rxe (seen on Linux 6.1 and 7.2) may leave a fenced request where it is for ever when the
+    /// last read before it ends.
     pub fence: bool,
     /// Messages of no bytes too. Both ends need the same.
     ///
-    /// rxe (Linux 6.12 and 7.2) answers a read that is asked for again with an error, and a warning in the log, when an
-    /// operation of no bytes came in between.
+    /// rxe (Linux 6.12 and 7.2) answers a read that is asked for again with an error, and a warning
+    /// in the log, when an operation of no bytes came in between.
     pub empty: bool,
 }
 
@@ -239,8 +243,8 @@ impl<P: Provider> Flow<P> {
         buf
     }
 
-    /// Posts the first receives. The scripts are this end's and the other's: a seed, and whether there are reads and atomics.
-    /// Wants `2 * depth` buffers as long as the longest message.
+    /// Posts the first receives. The scripts are this end's and the other's: a seed, and whether
+    /// there are reads and atomics. Wants `2 * depth` buffers as long as the longest message.
     ///
     /// # Errors
     /// Posting was refused.
@@ -373,7 +377,8 @@ impl<P: Provider> Flow<P> {
             Act::FetchAdd { add, .. } => SendOp::AtomicFetchAndAdd { remote_addr: counter, rkey, add },
         };
         let mut flags = SendFlags::SIGNALED;
-        // A write may pass a read that was posted before it, unless it waits for it (IBTA 10.8.3.3).
+        // A write may pass a read that was posted before it, unless it waits for it (IBTA
+        // 10.8.3.3).
         if let Act::Write { slot, .. } = operation.act
             && self
                 .pending

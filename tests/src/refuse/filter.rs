@@ -1,7 +1,8 @@
 //! The filter program: which system calls the supervisor is asked about.
 //!
-//! It lets everything pass but `write(2)`, `ioctl(2)` with the request `RDMA_VERBS_IOCTL`, and `socket(2)` for RDMA
-//! netlink. A call in another architecture's convention passes as well: what is tested here speaks the native one.
+//! It lets everything pass but `write(2)`, `ioctl(2)` with the request `RDMA_VERBS_IOCTL`, and
+//! `socket(2)` for RDMA netlink. A call in another architecture's convention passes as well: what
+//! is tested here speaks the native one.
 //!
 //! # References
 //! `seccomp(2)`; Linux, `Documentation/userspace-api/seccomp_filter.rst`
@@ -20,7 +21,8 @@ pub const AUDIT_ARCH: u32 = 0xc000_00b7;
 const NR: u32 = 0;
 /// Where it holds the architecture.
 const ARCH: u32 = 4;
-/// Where it holds the arguments, of 64 bits each. Of those that are asked for here the kernel looks at 32.
+/// Where it holds the arguments, of 64 bits each. Of those that are asked for here the kernel looks
+/// at 32.
 const ARGS: u32 = 16;
 
 /// Where the lower half of an argument is.
@@ -75,7 +77,8 @@ const fn instruction(code: u32, jt: u8, jf: u8, k: u32) -> sock_filter {
 mod tests {
     use super::*;
 
-    /// Runs the program on a `struct seccomp_data` as the kernel would. `None` where the kernel would not have loaded it.
+    /// Runs the program on a `struct seccomp_data` as the kernel would. `None` where the kernel
+    /// would not have loaded it.
     fn run(program: &[sock_filter], arch: u32, nr: i64, args: [u64; 6]) -> Option<u32> {
         let mut data = Vec::new();
         data.extend((nr as u32).to_ne_bytes());

@@ -1,12 +1,13 @@
-//! Runs work under a filter that refuses the newer ways to the kernel, so that the older ones can be tested.
+//! Runs work under a filter that refuses the newer ways to the kernel, so that the older ones can
+//! be tested.
 //!
 //! | file | what it is |
 //! |---|---|
 //! | [`filter`] | which system calls are asked about: a classic BPF program |
 //! | [`seccomp`] | the kernel's interface |
 //!
-//! The filter asks a supervisor, the thread that called [`run`], which refuses by [`Mode`] and counts. Everything that
-//! the work starts is under the filter as well.
+//! The filter asks a supervisor, the thread that called [`run`], which refuses by [`Mode`] and
+//! counts. Everything that the work starts is under the filter as well.
 
 pub mod filter;
 pub mod seccomp;
@@ -31,7 +32,8 @@ use seccomp::{Asked, Listener};
 pub enum Mode {
     /// Every `RDMA_VERBS_IOCTL`, with ENOTTY: a kernel before 4.20, or a container's filter.
     Ioctl,
-    /// The method INVOKE_WRITE alone, with EPROTONOSUPPORT: a kernel without the bridge to the write commands.
+    /// The method INVOKE_WRITE alone, with EPROTONOSUPPORT: a kernel without the bridge to the
+    /// write commands.
     InvokeWrite,
     /// RDMA netlink, with EPROTONOSUPPORT: a kernel without it, or one that keeps it for itself.
     Netlink,
@@ -63,8 +65,8 @@ pub struct Counts {
     pub refused: u64,
     /// How many `RDMA_VERBS_IOCTL` passed.
     pub passed: u64,
-    /// How many commands were written to an uverbs device, by number. Those of rxe's doorbell (`POST_SEND`) are not
-    /// among them, for these are a `write()` whatever the kernel can do.
+    /// How many commands were written to an uverbs device, by number. Those of rxe's doorbell
+    /// (`POST_SEND`) are not among them, for these are a `write()` whatever the kernel can do.
     pub written: BTreeMap<u32, u64>,
     /// How often a doorbell was rung with a `write()`.
     pub doorbells: u64,
@@ -119,7 +121,8 @@ impl fmt::Display for Counts {
     }
 }
 
-/// Runs `work` on a thread of its own under the filter, and supervises until nobody is under it any more.
+/// Runs `work` on a thread of its own under the filter, and supervises until nobody is under it any
+/// more.
 ///
 /// # Errors
 /// The kernel has no such filter, or the supervisor could not go on.
@@ -138,7 +141,8 @@ pub fn run<T: Send>(mode: Mode, work: impl FnOnce() -> T + Send) -> io::Result<(
         });
         let listener = receive.recv().map_err(io::Error::other)??;
         let counts = supervise(mode, &listener);
-        // A supervisor that failed must not leave anybody waiting: without a listener the calls fail.
+        // A supervisor that failed must not leave anybody waiting: without a listener the calls
+        // fail.
         drop(listener);
         let result = worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         let result = result.ok_or_else(|| io::Error::other("the filter was not installed"))?;

@@ -1,9 +1,9 @@
 //! The kernel's side of a filter: installing one, and the notifications of those who ran into it.
 //!
 //! # Safety
-//! Every address given to the kernel is that of a local variable of the type that the call documents, alive for the
-//! call. Notifications are read into `struct seccomp_notif`, after [`install`] made sure that this kernel writes no more
-//! than that.
+//! Every address given to the kernel is that of a local variable of the type that the call
+//! documents, alive for the call. Notifications are read into `struct seccomp_notif`, after
+//! [`install`] made sure that this kernel writes no more than that.
 #![allow(unsafe_code)]
 
 use core::mem::size_of;
@@ -27,13 +27,14 @@ pub fn install(program: &[sock_filter]) -> io::Result<Listener> {
     {
         return Err(io::Error::other("this kernel's seccomp notifications are larger than known"));
     }
-    // Without it only root may install a filter; and no program that gains rights must find itself under one.
+    // Without it only root may install a filter; and no program that gains rights must find itself
+    // under one.
     nix::sys::prctl::set_no_new_privs()?;
     let len = u16::try_from(program.len()).map_err(io::Error::other)?;
     let program = sock_fprog { len, filter: program.as_ptr().cast_mut() };
     let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
-    // SAFETY: `program` is a `struct sock_fprog` with the length of the instructions that it points to; the kernel
-    // copies and checks them.
+    // SAFETY: `program` is a `struct sock_fprog` with the length of the instructions that it points
+    // to; the kernel copies and checks them.
     let fd = check(unsafe {
         libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program)
     })?;
@@ -76,7 +77,8 @@ impl Listener {
             if !ready.contains(PollFlags::POLLIN) {
                 return Ok(None);
             }
-            // SAFETY: zeroes are a valid value of the structure, which is plain integers; the kernel wants zeroes.
+            // SAFETY: zeroes are a valid value of the structure, which is plain integers; the
+            // kernel wants zeroes.
             let mut notif: seccomp_notif = unsafe { core::mem::zeroed() };
             match self.ioctl(libc::SECCOMP_IOCTL_NOTIF_RECV, &mut notif) {
                 Ok(()) => {
@@ -114,7 +116,8 @@ impl Listener {
 
     /// `T` is the structure that the request documents.
     fn ioctl<T>(&self, request: libc::Ioctl, argument: &mut T) -> io::Result<()> {
-        // SAFETY: the request's size is that of `T`, which the kernel reads and writes during the call only.
+        // SAFETY: the request's size is that of `T`, which the kernel reads and writes during the
+        // call only.
         check(unsafe { libc::ioctl(self.0.as_raw_fd(), request, core::ptr::from_mut(argument)) }.into())?;
         Ok(())
     }

@@ -1,8 +1,8 @@
 //! The supervisor on calls that this process makes itself, and on a command.
 //!
 //! # Safety
-//! The one ioctl is given a file descriptor that does not exist, or `/dev/null`, which takes no ioctl at all: nothing
-//! follows the address.
+//! The one ioctl is given a file descriptor that does not exist, or `/dev/null`, which takes no
+//! ioctl at all: nothing follows the address.
 #![allow(unsafe_code)]
 
 use std::fs;
@@ -27,7 +27,8 @@ fn ioctl(fd: i32, request: u32, method_id: u16) -> i32 {
 
 const NO_FD: i32 = -1;
 
-/// [`run`], which waits until nothing is under the filter any more: a call that is never answered would hang the test.
+/// [`run`], which waits until nothing is under the filter any more: a call that is never answered
+/// would hang the test.
 fn supervised<T: Send + 'static>(
     mode: Mode,
     work: impl FnOnce() -> T + Send + 'static,

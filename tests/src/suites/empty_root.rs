@@ -1,5 +1,5 @@
-//! `empty_root`: static builds of the tools, in a root that holds them, `/dev/infiniband`, `/sys`, `/proc` and nothing
-//! else.
+//! `empty_root`: static builds of the tools, in a root that holds them, `/dev/infiniband`, `/sys`,
+//! `/proc` and nothing else.
 //!
 //! `VERBS_STATIC_DIR` says where the builds with glibc are, `VERBS_MUSL_DIR` where those with musl.
 

@@ -1,6 +1,7 @@
 //! `fallback`: everything works where a kernel, or a filter, refuses the newer ways to it.
 //!
-//! Refusals and writes are counted outside of the process, so that a case cannot pass by never trying.
+//! Refusals and writes are counted outside of the process, so that a case cannot pass by never
+//! trying.
 
 use uverbs_abi::ib_user_verbs::{
     IB_USER_VERBS_CMD_CREATE_QP, IB_USER_VERBS_CMD_GET_CONTEXT, IB_USER_VERBS_CMD_MODIFY_QP,
@@ -80,7 +81,8 @@ fn output(mode: Mode, tool: &str, args: &[&str]) -> CaseResult {
 /// Was something refused, and was it done otherwise?
 fn check(mode: Mode, counts: &Counts) {
     assert!(counts.refused > 0, "nothing was refused: {counts}");
-    // A refusal is learned, for the whole context or for the method: there is no second attempt of each.
+    // A refusal is learned, for the whole context or for the method: there is no second attempt of
+    // each.
     assert!(counts.refused <= 4, "refused again and again: {counts}");
     assert_eq!(counts.passed == 0, mode == Mode::Ioctl, "{counts}");
     assert_eq!(counts.writes() == 0, mode == Mode::Netlink, "{counts}");

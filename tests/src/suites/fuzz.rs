@@ -1,6 +1,8 @@
-//! `fuzz`: random legal and odd calls of the public API in safe code change no buffer that the program holds.
+//! `fuzz`: random legal and odd calls of the public API in safe code change no buffer that the
+//! program holds.
 //!
-//! `api-fuzz` does the same for longer ([`crate::api_fuzz`]); soft devices have it in the host part of `cargo xtask test`.
+//! `api-fuzz` does the same for longer ([`crate::api_fuzz`]); soft devices have it in the host part
+//! of `cargo xtask test`.
 
 use std::time::Duration;
 
@@ -17,8 +19,9 @@ pub fn cases() -> Vec<Case> {
         .collect()
 }
 
-/// The first kernel whose rxe comes through it. On 5.10 a processor does not leave rxe's tasklets any more, so that no RCU grace
-/// period ends, and every thread of the test waits for one in `membarrier(2)` for good.
+/// The first kernel whose rxe comes through it. On 5.10 a processor does not leave rxe's tasklets
+/// any more, so that no RCU grace period ends, and every thread of the test waits for one in
+/// `membarrier(2)` for good.
 const FIRST_THAT_ENDS: (u32, u32) = (6, 0);
 
 /// The first kernel whose rxe warns when memory is deregistered while a packet refers to it.

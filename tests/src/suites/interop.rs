@@ -135,7 +135,8 @@ fn same_misuse(tool: &str, args: &[String]) -> CaseResult {
     same(tool, &ours, &theirs)
 }
 
-/// On RoCE there is no way without a GID: both ends learn it from the kernel, and each from its own.
+/// On RoCE there is no way without a GID: both ends learn it from the kernel, and each from its
+/// own.
 fn without_a_gid() -> CaseResult {
     let _ = gid_index()?;
     let mut said = Vec::new();
@@ -160,7 +161,8 @@ fn without_a_gid() -> CaseResult {
     };
     same_but_for_reasons("ibv_rc_pingpong", &our_server.stderr, &their_server.stderr)?;
     assert_eq!((our_server.status.code(), their_server.status.code()), (Some(1), Some(1)));
-    // Why the client could not read is an errno that something else left behind, in theirs; the rest is the same.
+    // Why the client could not read is an errno that something else left behind, in theirs; the
+    // rest is the same.
     let rest = |client: &Finished| client.stderr.split_once('\n').map(|(_, rest)| rest.to_owned());
     assert_eq!(rest(our_client), rest(their_client));
     assert_eq!(our_client.status, their_client.status);

@@ -1,7 +1,8 @@
 //! `lifecycle`: what is dropped, forgotten, closed or killed, as the kernel sees it.
 //!
-//! `rdma resource show` (iproute2) is the witness: it counts what the kernel still has. Of a device that a provider brings
-//! the kernel knows nothing, and the process is the witness: its file descriptors and threads.
+//! `rdma resource show` (iproute2) is the witness: it counts what the kernel still has. Of a device
+//! that a provider brings the kernel knows nothing, and the process is the witness: its file
+//! descriptors and threads.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -37,7 +38,8 @@ pub fn cases() -> Vec<Case> {
     cases
 }
 
-/// The part of the suite that needs no kernel to clean up after a process, and so runs on devices that providers bring.
+/// The part of the suite that needs no kernel to clean up after a process, and so runs on devices
+/// that providers bring.
 pub fn of_any_device() -> Vec<Case> {
     let mut cases = both!(
         SUITE,
@@ -361,7 +363,8 @@ fn a_killed_process_leaves_nothing() -> CaseResult {
     back_to(&baseline)
 }
 
-/// As [`a_killed_process_leaves_nothing`], with everything that there is, forgotten, in a process that ends.
+/// As [`a_killed_process_leaves_nothing`], with everything that there is, forgotten, in a process
+/// that ends.
 fn a_case_that_leaks_leaves_nothing() -> CaseResult {
     const MARK: &str = "VERBS_TESTS_LEAK";
     if std::env::var_os(MARK).is_some() {
@@ -382,8 +385,8 @@ fn a_case_that_leaks_leaves_nothing() -> CaseResult {
     Ok(())
 }
 
-/// rxe cannot be taken from its users (it has no `disassociate_ucontext`): deleting it waits for them, and what they
-/// destroy meanwhile the kernel confirms.
+/// rxe cannot be taken from its users (it has no `disassociate_ucontext`): deleting it waits for
+/// them, and what they destroy meanwhile the kernel confirms.
 fn a_device_that_is_deleted_goes_when_its_objects_are_destroyed() -> CaseResult {
     verbs::on_leak(|error| panic!("leaked: {error}"));
     let mut all = All::new(fabric::open()?)?;

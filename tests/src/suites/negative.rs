@@ -1,9 +1,11 @@
 //! `negative`: what is refused, and whether the reason is told.
 //!
-//! What ends as a status of a work request is in [`conformance::failures`](super::conformance::failures).
+//! What ends as a status of a work request is in
+//! [`conformance::failures`](super::conformance::failures).
 //!
 //! # Safety
-//! Lists are made of devices that discovery did not find so. The kernel's own are opened, and the others left out.
+//! Lists are made of devices that discovery did not find so. The kernel's own are opened, and the
+//! others left out.
 #![allow(unsafe_code)]
 
 use std::fs;
@@ -56,7 +58,8 @@ pub fn cases() -> Vec<Case> {
     cases
 }
 
-/// The part of the suite that asks nothing of the kernel, and so runs on devices that providers bring.
+/// The part of the suite that asks nothing of the kernel, and so runs on devices that providers
+/// bring.
 pub fn of_any_device() -> Vec<Case> {
     cases!(
         SUITE,
@@ -550,7 +553,8 @@ fn without_rdma_in_the_kernel_there_is_no_device_and_the_reason_is_told() -> Cas
     Ok(())
 }
 
-/// Uses of our tools that are compared with rdma-core's where there is no device, each a program and its arguments.
+/// Uses of our tools that are compared with rdma-core's where there is no device, each a program
+/// and its arguments.
 pub const TOOLS_WITHOUT_DEVICES: &[(&str, &[&str])] = &[
     ("ibv_devices", &[]),
     ("ibv_devinfo", &[]),

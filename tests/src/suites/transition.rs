@@ -3,7 +3,8 @@
 //! The commands are sent without the provider, which would ask the table before it asks the kernel.
 //!
 //! # Safety
-//! The context is this suite's own, and so are the objects that it commands. Nothing is posted to them.
+//! The context is this suite's own, and so are the objects that it commands. Nothing is posted to
+//! them.
 #![allow(unsafe_code)]
 
 use uverbs_abi::ib_user_ioctl_verbs::RdmaDriverId;
@@ -37,8 +38,8 @@ pub fn cases() -> Vec<Case> {
     cases
 }
 
-/// Whatever the table says of this state, the kernel says too: what is missing, what is not taken, what is illegal, and
-/// what passes.
+/// Whatever the table says of this state, the kernel says too: what is missing, what is not taken,
+/// what is illegal, and what passes.
 fn from_state(qp_type: QpType, from: QpState) -> CaseResult {
     let kernel = Kernel::open()?;
     let mut refused = 0;

@@ -1,8 +1,8 @@
-//! `docs/unsafe.md` is true: each file that allows unsafe code, each `unsafe impl` and each safe function that takes what could
-//! name anything stands in it, with a reason, and nothing else does.
+//! `docs/unsafe.md` is true: each file that allows unsafe code, each `unsafe impl` and each safe
+//! function that takes what could name anything stands in it, with a reason, and nothing else does.
 //!
-//! `BLESS=1 cargo test -p verbs-tests --test unsafe_list` writes the tables anew. It keeps reasons, and leaves those of new rows
-//! empty, so that the test fails until somebody has thought of one.
+//! `BLESS=1 cargo test -p verbs-tests --test unsafe_list` writes the tables anew. It keeps reasons,
+//! and leaves those of new rows empty, so that the test fails until somebody has thought of one.
 
 mod evasions;
 mod rules;

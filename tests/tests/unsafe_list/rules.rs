@@ -1,4 +1,5 @@
-//! The rules: which attributes allow unsafe code, which code is a test's, and which parameters could name anything.
+//! The rules: which attributes allow unsafe code, which code is a test's, and which parameters
+//! could name anything.
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use quote::ToTokens;
@@ -34,8 +35,9 @@ const NUMBERS: &[&str] =
 /// Conditions that only programs for tests set, beside `test`: loom's models.
 const MODELS: &[&str] = &["loom"];
 
-/// Returns whether an attribute anywhere in the tokens, macros included, sets the lint `unsafe_code` to another level than
-/// `deny` or `forbid`. Doc comments hold it as a literal, which is no such attribute.
+/// Returns whether an attribute anywhere in the tokens, macros included, sets the lint
+/// `unsafe_code` to another level than `deny` or `forbid`. Doc comments hold it as a literal, which
+/// is no such attribute.
 pub(crate) fn allows_unsafe(tokens: TokenStream) -> bool {
     let mut is_attribute = false;
     for token in tokens {
@@ -58,7 +60,8 @@ pub(crate) fn allows_unsafe(tokens: TokenStream) -> bool {
     false
 }
 
-/// Returns whether an attribute's tokens hold `unsafe_code` in the list of a level that is not `deny` or `forbid`.
+/// Returns whether an attribute's tokens hold `unsafe_code` in the list of a level that is not
+/// `deny` or `forbid`.
 fn sets_lint(tokens: TokenStream, level: &str) -> bool {
     let mut last = String::new();
     tokens.into_iter().any(|token| match token {
@@ -71,8 +74,8 @@ fn sets_lint(tokens: TokenStream, level: &str) -> bool {
     })
 }
 
-/// Returns whether a block of `unsafe` stands anywhere in the tokens, macros included: a package outside the workspace is
-/// not under its lints, and needs no attribute.
+/// Returns whether a block of `unsafe` stands anywhere in the tokens, macros included: a package
+/// outside the workspace is not under its lints, and needs no attribute.
 pub(crate) fn has_unsafe_block(tokens: TokenStream) -> bool {
     let mut is_unsafe = false;
     tokens.into_iter().any(|token| match token {
@@ -119,7 +122,8 @@ pub(crate) fn unsafe_impls(tokens: TokenStream) -> Vec<String> {
     headers
 }
 
-/// Returns whether an item is compiled for tests or models alone: under `cfg(test)`, `cfg(loom)` or `cfg(all(test, ..))`, exactly.
+/// Returns whether an item is compiled for tests or models alone: under `cfg(test)`, `cfg(loom)` or
+/// `cfg(all(test, ..))`, exactly.
 pub(crate) fn is_of_tests(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| match &attribute.meta {
         Meta::List(list) if list.path.is_ident("cfg") => is_test_condition(list.tokens.clone()),
@@ -153,7 +157,8 @@ pub(crate) fn suspect(file: &str, argument: &FnArg) -> Option<String> {
     is_suspect.then(|| format!("{name}: {text}"))
 }
 
-/// Returns whether a parameter's name, or its plural's singular, is one of the names or ends in an underscore and one.
+/// Returns whether a parameter's name, or its plural's singular, is one of the names or ends in an
+/// underscore and one.
 fn names_anything(name: &str) -> bool {
     let is_one = |name: &str| {
         NUMBERS.iter().any(|number| {

@@ -1,4 +1,5 @@
-//! The scanner: where unsafe code may be, `unsafe impl`s, and safe functions that take what could name anything.
+//! The scanner: where unsafe code may be, `unsafe impl`s, and safe functions that take what could
+//! name anything.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,8 @@ use syn::{ImplItem, Item, ItemImpl, Macro, Signature, TraitItem, Visibility};
 
 use crate::rules::{allows_unsafe, has_unsafe_block, is_of_tests, names_type, plain, suspect, unsafe_impls};
 
-/// The sources whose safe functions are listed: the libraries, and the one other file with unsafe code that serves as one.
+/// The sources whose safe functions are listed: the libraries, and the one other file with unsafe
+/// code that serves as one.
 const LIBRARIES: &[&str] = &[
     "uverbs-abi/src/",
     "verbs-core/src/",
@@ -20,7 +22,8 @@ const LIBRARIES: &[&str] = &[
     "tests/connectx/src/vfio/mapping.rs",
 ];
 
-/// Traits of others that make values out of anything; methods of other implementations are listed where their trait is.
+/// Traits of others that make values out of anything; methods of other implementations are listed
+/// where their trait is.
 const CONVERSIONS: &[&str] = &["From", "TryFrom"];
 
 /// What was found.
@@ -34,7 +37,8 @@ pub(crate) struct Found {
     pub(crate) functions: BTreeSet<[String; 2]>,
 }
 
-/// Scans every Rust source below the workspace's root, fuzz targets included, build directories not.
+/// Scans every Rust source below the workspace's root, fuzz targets included, build directories
+/// not.
 pub(crate) fn scan(root: &Path) -> Found {
     let mut found = Found::default();
     let mut files = Vec::new();
@@ -56,7 +60,8 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).expect("a readable folder") {
         let entry = entry.expect("a readable folder");
         let (path, name) = (entry.path(), entry.file_name());
-        // Not through links: a link leads to what is scanned by its own name, or out of the workspace.
+        // Not through links: a link leads to what is scanned by its own name, or out of the
+        // workspace.
         if entry.file_type().expect("a readable folder").is_dir() {
             if name != "target" && !name.to_string_lossy().starts_with('.') {
                 collect(&path, files);
@@ -68,7 +73,8 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
 }
 
 impl Found {
-    /// Takes in one file. Tests and programs may take what they want: they only count as places where unsafe code is.
+    /// Takes in one file. Tests and programs may take what they want: they only count as places
+    /// where unsafe code is.
     pub(crate) fn file(&mut self, name: &str, text: &str) {
         let parsed = syn::parse_file(text).unwrap_or_else(|error| panic!("{name}: {error}"));
         let tokens = parsed.to_token_stream();
@@ -150,7 +156,8 @@ impl Found {
     }
 }
 
-/// Finds `unsafe impl`s wherever they stand: in items, bodies and constants, and in the tokens of macros.
+/// Finds `unsafe impl`s wherever they stand: in items, bodies and constants, and in the tokens of
+/// macros.
 struct Impls<'a> {
     file: &'a str,
     found: &'a mut BTreeSet<[String; 2]>,

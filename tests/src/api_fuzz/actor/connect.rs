@@ -1,4 +1,5 @@
-//! States of queue pairs: connected to each other, to anything, reset, in error, modified at random.
+//! States of queue pairs: connected to each other, to anything, reset, in error, modified at
+//! random.
 #![forbid(unsafe_code)]
 
 use verbs::{AccessFlags, InitAttr, Mtu, QpAttr, QpAttrMask, QpCap, QpState, QpType, RtsAttr};

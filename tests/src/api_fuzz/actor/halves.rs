@@ -259,7 +259,8 @@ impl Actor<'_> {
 /// The send and receive halves of one queue pair.
 type Both<'q, P> = (SendHalf<'q, P>, RecvHalf<'q, P>);
 
-/// Swaps the halves of two queue pairs, and parks what each queue pair is to get through where its half is now.
+/// Swaps the halves of two queue pairs, and parks what each queue pair is to get through where its
+/// half is now.
 fn swapped<P: Provider>(halves: [Both<'_, P>; 2], jobs: [Job; 2], sides: &mut [Side; 2]) {
     let [(mut send1, mut recv1), (mut send2, mut recv2)] = halves;
     std::mem::swap(&mut recv1, &mut recv2);

@@ -101,7 +101,8 @@ impl<'w> Actor<'w> {
         }
     }
 
-    /// Makes calls until the deadline, or until another thread failed, and then ends everything that it has.
+    /// Makes calls until the deadline, or until another thread failed, and then ends everything
+    /// that it has.
     pub(super) fn run(mut self, deadline: Instant) -> CaseResult {
         let total = Self::ACTIONS.iter().map(|(weight, _)| weight).sum();
         for step in 0_u64.. {

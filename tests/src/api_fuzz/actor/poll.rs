@@ -44,7 +44,8 @@ impl Actor<'_> {
         Ok(())
     }
 
-    /// Shows a completion to every queue pair of the thread. Only the one whose request it is of gives a buffer back.
+    /// Shows a completion to every queue pair of the thread. Only the one whose request it is of
+    /// gives a buffer back.
     fn show<P: Provider>(&mut self, completion: &Completion<'_, P>, id: CqId, context: usize) -> CaseResult {
         self.tally.add(Kind::Completion);
         self.tally.add_status(completion.status());

@@ -229,7 +229,8 @@ impl Actor<'_> {
         self.parked(station, kind, result, parked, false, context)
     }
 
-    /// Remembers what was parked, or keeps what was refused, and looks whether that was as it must be.
+    /// Remembers what was parked, or keeps what was refused, and looks whether that was as it must
+    /// be.
     fn parked(
         &mut self,
         station: &mut Station,
@@ -322,7 +323,8 @@ impl Actor<'_> {
         all
     }
 
-    /// An operation that mostly suits the station, and a range of a buffer that mostly suits the operation.
+    /// An operation that mostly suits the station, and a range of a buffer that mostly suits the
+    /// operation.
     pub(super) fn operation(&mut self, station: &Station, len: usize) -> (Op, AnyRange) {
         let qp_type = if self.rarely(40) {
             self.choices.one_of(&[QpType::RC, QpType::UC, QpType::UD])

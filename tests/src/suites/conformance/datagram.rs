@@ -72,7 +72,8 @@ fn uc_send_without_a_receive_is_lost_and_nobody_is_told<P: Provider>(context: &C
     arena.write(0, &pattern(1, 16));
     post_send(&mut pair.a.qp, &[signalled(1, SendOp::SendWithImm { imm_data: 1 }, &sge)])?;
     wait_for(&mut pair.a.cq, 1, WcOpcode::SEND)?;
-    // A completion says that it was sent. A write that was sent after it and is here says that it was here, too.
+    // A completion says that it was sent. A write that was sent after it and is here says that it
+    // was here, too.
     let write = SendOp::RdmaWrite { remote_addr: arena.addr() + 48, rkey: arena.rkey() };
     post_send(&mut pair.a.qp, &[signalled(4, write, &sge)])?;
     wait_for(&mut pair.a.cq, 4, WcOpcode::RDMA_WRITE)?;
@@ -134,7 +135,8 @@ fn ud_datagram_arrives_behind_a_route_header<P: Provider>(context: &Context<P>) 
             assert_eq!(into.read(GRH + len..2048), vec![0; 2048 - GRH - len], "behind the datagram");
         }
     }
-    // The header of a RoCE v2 packet over IPv4 is in the last 20 of the 40 bytes: version 4, and from whom to whom.
+    // The header of a RoCE v2 packet over IPv4 is in the last 20 of the 40 bytes: version 4, and
+    // from whom to whom.
     let header = into.read(20..GRH);
     let ip = gid.gid.to_ipv4().map(|ip| ip.octets()).unwrap_or_default();
     assert_eq!((header[0] >> 4, &header[12..16], &header[16..20]), (4, &ip[..], &ip[..]));

@@ -147,7 +147,8 @@ fn queues_of_one_channel_are_told_apart<P: Provider>(context: &Context<P>) -> Ca
         assert!(is_readable(&channel, PATIENCE)?);
         assert_eq!(channel.next_event()?.cq, cqs[which].id());
         crate::fabric::wait(&mut cqs[which], 2)?;
-        // There may be a second event, of the second completion, if the queue was armed late enough; none is of the other.
+        // There may be a second event, of the second completion, if the queue was armed late
+        // enough; none is of the other.
         channel.set_nonblocking(true)?;
         while let Ok(event) = channel.next_event() {
             assert_eq!(event.cq, cqs[which].id());

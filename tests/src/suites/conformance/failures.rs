@@ -33,8 +33,8 @@ pub(super) fn cases() -> Vec<Case> {
 
 /// Is the queue pair in the error state, and does it flush what is posted from now on?
 ///
-/// The second is not asked of Linux before 6.1: there rxe's requester leaves at once in this state (seen on 5.10), and
-/// wakes nobody who would flush. A case of its own says so.
+/// The second is not asked of Linux before 6.1: there rxe's requester leaves at once in this state
+/// (seen on 5.10), and wakes nobody who would flush. A case of its own says so.
 fn is_broken<P: Provider>(pair: &mut Pair<P>, arena: &Arena<P>) -> CaseResult {
     assert_eq!(pair.a.qp.state()?, QpState::ERR);
     if rxe_is_before(6, 1)? {
@@ -70,7 +70,8 @@ fn a_wrong_remote_key_is_a_remote_access_error<P: Provider>(context: &Context<P>
     Ok(())
 }
 
-/// The key of a buffer is for this process' own requests. A peer that knows it gets no further than one that does not.
+/// The key of a buffer is for this process' own requests. A peer that knows it gets no further than
+/// one that does not.
 fn a_buffer_that_was_not_exposed_is_closed_to_peers<P: Provider>(context: &Context<P>) -> CaseResult {
     for kind in 0..4 {
         let mut pair = Pair::new(context, &Shape::default())?;
@@ -130,7 +131,8 @@ fn rights_that_the_queue_pair_lacks_are_an_error_of_the_requester<P: Provider>(
     let op = SendOp::RdmaWrite { remote_addr: target.addr(), rkey: target.rkey() };
     post_send(&mut pair.a.qp, &[signalled(1, op, &[local.sge(0..8)])])?;
     let wc = crate::fabric::wait_one(&mut pair.a.cq)?;
-    // The specification lets a responder choose between the first two. rxe of Linux 5.10 does not answer at all.
+    // The specification lets a responder choose between the first two. rxe of Linux 5.10 does not
+    // answer at all.
     let is_told = [WcStatus::REM_ACCESS_ERR, WcStatus::REM_INV_REQ_ERR].contains(&wc.status);
     assert!(is_told || (wc.status == WcStatus::RETRY_EXC_ERR && rxe_is_before(6, 1)?), "{wc:?}");
     assert_eq!(target.read(0..64), [0; 64]);
@@ -234,7 +236,8 @@ fn in_the_error_state_everything_is_flushed_in_order<P: Provider>(context: &Cont
         let wcs = wait(&mut pair.b.cq, 4)?;
         let seen: Vec<_> = wcs.iter().map(|wc| (wc.wr_id, wc.status)).collect();
         assert_eq!(seen, [10, 11, 12, 13].map(|id| (id, WcStatus::WR_FLUSH_ERR)), "{qp_type}");
-        // What is parked in that state is not lost: rxe does not look at it any more, but a reset gives it back.
+        // What is parked in that state is not lost: rxe does not look at it any more, but a reset
+        // gives it back.
         qp.park_recv(pair.pd.alloc_buf(8)?, ..).map_err(|error| error.reason)?;
         // A queue pair that was reset is as good as new.
         let mut qp = qp.to_reset().map_err(|(_, error)| error)?;
@@ -258,7 +261,8 @@ fn an_access_error_breaks_the_responder_too<P: Provider>(context: &Context<P>) -
     Ok(())
 }
 
-/// Both ends fail while both are reset. rxe of Linux 6.12 reports one such RESET in a hundred as done and stands in ERR.
+/// Both ends fail while both are reset. rxe of Linux 6.12 reports one such RESET in a hundred as
+/// done and stands in ERR.
 fn a_reset_amid_failing_requests_ends_in_reset<P: Provider>(context: &Context<P>) -> CaseResult {
     const ROUNDS: u32 = 200;
     const POSTED: usize = 8;

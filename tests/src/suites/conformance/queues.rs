@@ -1,4 +1,5 @@
-//! Posting and polling: batches, wrap-around, signalling, two threads, parked buffers, hidden and named providers.
+//! Posting and polling: batches, wrap-around, signalling, two threads, parked buffers, hidden and
+//! named providers.
 
 use std::thread;
 
@@ -323,7 +324,8 @@ fn parked_buffers_come_back_from_a_reset_and_from_a_destroyed_queue_pair<P: Prov
     Ok(())
 }
 
-/// One of everything, in a fixed order, and what was polled for it. Numbers of this run are blanked.
+/// One of everything, in a fixed order, and what was polled for it. Numbers of this run are
+/// blanked.
 fn script<P: Provider>(context: &Context<P>) -> CaseResult<Vec<Wc>> {
     let mut pair = Pair::new(context, &Shape::default())?;
     let arena = Arena::new(&pair.pd, 8192)?;

@@ -36,7 +36,8 @@ fn rc_send_arrives_whole_whatever_its_length<P: Provider>(context: &Context<P>) 
 }
 
 fn rc_send_arrives_whole_with_every_mtu<P: Provider>(context: &Context<P>) -> CaseResult {
-    // What fits the link: the guest's veth pair takes Ethernet frames of 1500 bytes, loopback more than the largest.
+    // What fits the link: the guest's veth pair takes Ethernet frames of 1500 bytes, loopback more
+    // than the largest.
     let active = context.query_port(PORT)?.active_mtu;
     let fit = [Mtu::MTU_256, Mtu::MTU_512, Mtu::MTU_1024, Mtu::MTU_2048, Mtu::MTU_4096];
     let fit = fit.into_iter().filter(|path_mtu| path_mtu.0 <= active.0);
@@ -306,7 +307,8 @@ fn rc_both_directions_at_once<P: Provider>(context: &Context<P>) -> CaseResult {
     }
     for end in [&mut pair.a, &mut pair.b] {
         let wcs = wait(&mut end.cq, 2 * COUNT)?;
-        // Each queue completes in the order in which it was posted to; nothing is said of one against the other.
+        // Each queue completes in the order in which it was posted to; nothing is said of one
+        // against the other.
         for (opcode, first) in [(WcOpcode::SEND, 0), (WcOpcode::RECV, 100)] {
             let ids: Vec<u64> = wcs.iter().filter(|wc| wc.opcode == opcode).map(|wc| wc.wr_id).collect();
             assert_eq!(ids, (first..first + COUNT as u64).collect::<Vec<_>>(), "{wcs:?}");

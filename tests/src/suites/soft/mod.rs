@@ -23,7 +23,8 @@ pub fn cases() -> Vec<Case> {
     pingpong::cases().chain(peers::cases()).collect()
 }
 
-/// Waits for both ends, a server first. One that waits for another that has failed is not waited for long.
+/// Waits for both ends, a server first. One that waits for another that has failed is not waited
+/// for long.
 fn finish_both(mut ends: [Running; 2], limit: Duration) -> io::Result<[Result<Finished, Finished>; 2]> {
     /// For what an end that lost the other one has to say.
     const LAST_WORDS: Duration = Duration::from_secs(5);

@@ -25,9 +25,10 @@ pub(super) fn cases() -> impl Iterator<Item = Case> {
         })
         .within(DEADLINE)
     };
-    // Messages of nothing one at a time only (rc_messages), even where nothing is lost: when a request is late on a busy machine
-    // and is sent again, rxe takes the length of its last request for the one of the read that it answers anew, and
-    // without a length it looks for no memory: NAK, remote access error (Linux 6.12, read_reply in rxe_resp.c).
+    // Messages of nothing one at a time only (rc_messages), even where nothing is lost: when a
+    // request is late on a busy machine and is sent again, rxe takes the length of its last request
+    // for the one of the read that it answers anew, and without a length it looks for no memory:
+    // NAK, remote access error (Linux 6.12, read_reply in rxe_resp.c).
     let usual = Run {
         link_mtu: LARGE,
         family: Family::V4,
@@ -36,9 +37,9 @@ pub(super) fn cases() -> impl Iterator<Item = Case> {
         args: &["--max-size", "8200", "--operations", "100", "--without", "rc_refused", "--no-empty"],
         rxe_reads: true,
     };
-    // rxe has no answer to a read of nothing that is asked for again, hence the least size.
-    // An answer to a read that comes late or twice is an error to rxe, with a warning in the kernel's log (Linux 7.2,
-    // rxe_completer): it reads only where each answer comes in order or not at all.
+    // rxe has no answer to a read of nothing that is asked for again, hence the least size. An
+    // answer to a read that comes late or twice is an error to rxe, with a warning in the kernel's
+    // log (Linux 7.2, rxe_completer): it reads only where each answer comes in order or not at all.
     let faults = [
         ("loss", "loss 2%", true),
         ("reordering", "delay 1ms reorder 75% 50%", false),
@@ -94,9 +95,10 @@ pub(super) fn cases() -> impl Iterator<Item = Case> {
     .chain(disturbed)
 }
 
-/// Linux 5.10's rxe tells nobody that it refuses a request (between two of its own, too: the suite `conformance` expects it).
-/// Without refusals it was seen to get stuck in these steps as well, why is not known; then its device cannot be deleted any
-/// more ("waiting for vs0 to become free"), and the guest is of no use to the cases that follow.
+/// Linux 5.10's rxe tells nobody that it refuses a request (between two of its own, too: the suite
+/// `conformance` expects it). Without refusals it was seen to get stuck in these steps as well, why
+/// is not known; then its device cannot be deleted any more ("waiting for vs0 to become free"), and
+/// the guest is of no use to the cases that follow.
 fn can_take_part() -> CaseResult {
     if rxe_is_before(5, 11)? {
         return skip(

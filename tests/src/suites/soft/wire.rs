@@ -57,7 +57,8 @@ impl Family {
 pub(super) struct Wire(());
 
 impl Wire {
-    /// Makes the namespace, the pair with links of this MTU, and rxe1, and waits until its addresses are there.
+    /// Makes the namespace, the pair with links of this MTU, and rxe1, and waits until its
+    /// addresses are there.
     ///
     /// # Errors
     /// Something could not be made.
