@@ -1,15 +1,16 @@
-//! What our tools say next to what rdma-core's say: byte for byte, but for what is meant to differ.
+//! The comparison of our tools' output with rdma-core's: byte for byte, except for intended
+//! differences.
 //!
 //! | ours may | where |
 //! |---|---|
-//! | add a reason, on lines of its own that begin with the tool's name | standard error, after a message of theirs |
-//! | speak as a newer rdma-core does than the one installed | [`REWORDED`], and flags that theirs has no name for |
+//! | add a reason, on lines that begin with the tool's name | standard error, after a message |
+//! | print texts of a newer rdma-core | [`REWORDED`], and flags that theirs has no name for |
 //! | print other numbers of queue pairs and packets | addresses |
 
 use crate::process::Finished;
 use crate::runner::{CaseResult, fail};
 
-/// What rdma-core says otherwise since version 44, which Debian 12 has: old, new.
+/// Texts that rdma-core has changed since version 44, which Debian 12 has: old, new.
 const REWORDED: &[(&str, &str)] = &[
     (
         "use IB device <dev> (default first device found)\n  -i, --ib-port=<port>   use port <port> of IB device (default all",
@@ -114,7 +115,7 @@ pub fn same_but_for_flag_names(ours: &str, theirs: &str) -> CaseResult {
     }
 }
 
-/// What theirs would say if it were a newer one.
+/// Returns rdma-core's output as a newer version would print it.
 fn up_to_date(theirs: &str) -> String {
     let newer = |text: String, (old, new): &(&str, &str)| {
         if text.contains(new) { text } else { text.replace(old, new) }

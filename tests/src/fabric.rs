@@ -1,5 +1,5 @@
-//! What the cases are made of: two connected queue pairs on one device, memory for them, and
-//! waiting with a deadline.
+//! The parts of most cases: two connected queue pairs on one device, memory for them, and waiting
+//! with a deadline.
 //!
 //! Everything is generic over the provider, so that each case runs with the provider hidden and
 //! with it named. Which device it runs on, `VERBS_TEST_DEVICE` says ([`under_test`]).
@@ -89,8 +89,8 @@ macro_rules! with_named {
     };
 }
 
-/// Is the device under test the kernel's rxe? What it does otherwise than the specification is
-/// accepted there, and nowhere else.
+/// Returns whether the device under test is the kernel's rxe. Only there are its deviations from
+/// the specification accepted.
 ///
 /// # Errors
 /// There is no device.
@@ -120,14 +120,14 @@ macro_rules! both {
     };
 }
 
-/// What [`Pair`] is made with.
+/// The parameters of a [`Pair`].
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     /// The transport service.
     pub qp_type: QpType,
-    /// How much each end holds.
+    /// The capacity of each end.
     pub cap: QpCap,
-    /// How many completions each end's queue holds.
+    /// The capacity of each end's completion queue.
     pub cqe: u32,
     /// Every send is signalled.
     pub sq_sig_all: bool,
@@ -175,7 +175,7 @@ pub struct End<P: Provider> {
     pub qp: Qp<Rts, P>,
     /// Its completion queue, for sends and receives.
     pub cq: Cq<P>,
-    /// Where the completion queue signals, if it does.
+    /// The channel of the completion queue, if it has one.
     pub channel: Option<CompChannel>,
 }
 
@@ -184,7 +184,7 @@ pub struct End<P: Provider> {
 pub struct Pair<P: Provider> {
     /// The device.
     pub context: Context<P>,
-    /// What everything is made in.
+    /// The protection domain of all objects.
     pub pd: Pd<P>,
     /// One end.
     pub a: End<P>,
@@ -229,7 +229,7 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// What a queue pair would tell.
+    /// Returns the address of a queue pair, as it would send it to its peer.
     pub fn of<S: verbs::state::State, P: Provider>(qp: &Qp<S, P>) -> Self {
         Self { qp_num: qp.qp_num(), psn: qp.psn() }
     }
@@ -238,7 +238,7 @@ impl Remote {
 /// A queue pair that uses one completion queue.
 ///
 /// # Errors
-/// What the kernel answers.
+/// Any error of `create_qp`.
 pub fn create_qp<P: Provider>(pd: &Pd<P>, cq: &Cq<P>, shape: &Shape) -> verbs::Result<Qp<Reset, P>> {
     let Shape { qp_type, cap, sq_sig_all, .. } = *shape;
     pd.create_qp(&QpInit { qp_type, send_cq: cq, recv_cq: cq, cap, sq_sig_all })
@@ -247,13 +247,13 @@ pub fn create_qp<P: Provider>(pd: &Pd<P>, cq: &Cq<P>, shape: &Shape) -> verbs::R
 /// The queue key of every UD queue pair here.
 pub const QKEY: u32 = 0x1234_5678;
 
-/// What the first step of the ladder gives.
+/// Returns the attributes of the step to INIT.
 pub fn init_attr() -> InitAttr {
     let access = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ | AccessFlags::REMOTE_ATOMIC;
     InitAttr { port_num: PORT, access, qkey: QKEY, ..InitAttr::default() }
 }
 
-/// What the second step of the ladder gives, towards a queue pair of this device.
+/// Returns the attributes of the step to RTR, towards a queue pair of this device.
 ///
 /// # Errors
 /// The device has no usable GID.
@@ -276,7 +276,7 @@ pub fn path(gid: &GidEntry) -> AhAttr {
 /// Moves a queue pair up the ladder.
 ///
 /// # Errors
-/// What the kernel answers.
+/// Any error of the modify verb.
 pub fn connect<P: Provider>(
     context: &Context<P>,
     qp: Qp<Reset, P>,
@@ -300,7 +300,7 @@ impl<P: Provider> Arena<P> {
     /// Zeroed memory that peers may do anything to.
     ///
     /// # Errors
-    /// What the kernel answers.
+    /// Any error of allocating or registering the memory.
     pub fn new(pd: &Pd<P>, len: usize) -> CaseResult<Self> {
         let remote = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ | AccessFlags::REMOTE_ATOMIC;
         Self::with_access(pd, len, AccessFlags::LOCAL_WRITE | remote)
@@ -309,7 +309,7 @@ impl<P: Provider> Arena<P> {
     /// Zeroed memory, registered with these rights.
     ///
     /// # Errors
-    /// What the kernel answers.
+    /// Any error of allocating or registering the memory.
     pub fn with_access(pd: &Pd<P>, len: usize, access: AccessFlags) -> CaseResult<Self> {
         // Of u64, so that atomics find it aligned.
         let base = NonNull::from(Box::leak(vec![0_u64; len.div_ceil(8).max(1)].into_boxed_slice())).cast();
@@ -374,7 +374,7 @@ impl<P: Provider> Arena<P> {
 /// Posts sends, of arena memory.
 ///
 /// # Errors
-/// How many were accepted, and why the next was not.
+/// The number of accepted requests, and the error of the next one.
 pub fn post_send<S: CanPostSend, P: Provider>(
     qp: &mut Qp<S, P>,
     wrs: &[SendWr<'_>],
@@ -387,7 +387,7 @@ pub fn post_send<S: CanPostSend, P: Provider>(
 /// Posts receives, into arena memory.
 ///
 /// # Errors
-/// How many were accepted, and why the next was not.
+/// The number of accepted requests, and the error of the next one.
 pub fn post_recv<S: CanPostRecv, P: Provider>(
     qp: &mut Qp<S, P>,
     wrs: &[RecvWr<'_>],
@@ -399,7 +399,7 @@ pub fn post_recv<S: CanPostRecv, P: Provider>(
 /// Posts sends through a half, of arena memory.
 ///
 /// # Errors
-/// How many were accepted, and why the next was not.
+/// The number of accepted requests, and the error of the next one.
 pub fn post_send_half<P: Provider>(
     half: &mut verbs::SendHalf<'_, P>,
     wrs: &[SendWr<'_>],
@@ -411,7 +411,7 @@ pub fn post_send_half<P: Provider>(
 /// Posts receives through a half, into arena memory.
 ///
 /// # Errors
-/// How many were accepted, and why the next was not.
+/// The number of accepted requests, and the error of the next one.
 pub fn post_recv_half<P: Provider>(
     half: &mut verbs::RecvHalf<'_, P>,
     wrs: &[RecvWr<'_>],
@@ -484,7 +484,7 @@ pub fn wait_status<P: Provider>(cq: &mut Cq<P>, wr_id: u64, status: WcStatus) ->
     }
 }
 
-/// Is this how a request with a wrong local key ends?
+/// Returns whether a request with a wrong local key ends with this status.
 ///
 /// The specification says protection error. rxe says operation error for a key that names no region
 /// (Linux `drivers/infiniband/sw/rxe/rxe_req.c`: every error but EFAULT), and newer ones flush the
@@ -523,7 +523,7 @@ pub fn wait_remote_access_error<P: Provider>(cq: &mut Cq<P>, wr_id: u64) -> Case
     wait_status(cq, wr_id, status)
 }
 
-/// Is it rxe, of a kernel that is older than that?
+/// Returns whether the device is rxe of a kernel older than this version.
 ///
 /// # Errors
 /// The kernel does not say how old it is, or there is no device.
@@ -539,7 +539,7 @@ pub fn rxe_is_before(major: u32, minor: u32) -> CaseResult<bool> {
     }
 }
 
-/// Is nothing to be polled?
+/// Returns whether the queue has no completion to poll.
 pub fn is_empty<P: Provider>(cq: &mut Cq<P>) -> bool {
     cq.poll().next().is_none()
 }
@@ -565,7 +565,7 @@ pub fn pattern(seed: u32, len: usize) -> Vec<u8> {
 /// A buffer that holds the pattern.
 ///
 /// # Errors
-/// What the kernel answers.
+/// Any error of allocating the buffer.
 pub fn filled<P: Provider>(pd: &Pd<P>, seed: u32, len: usize) -> CaseResult<Buf> {
     let mut buf = pd.alloc_buf(len)?;
     buf.copy_from_slice(&pattern(seed, len));

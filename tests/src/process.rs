@@ -18,7 +18,7 @@ use nix::unistd::Pid;
 /// A command that ended, by itself or killed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finished {
-    /// How.
+    /// The exit status.
     pub status: ExitStatus,
     /// All of its standard output.
     pub stdout: String,
@@ -50,7 +50,7 @@ pub fn run_group(command: &mut Command, limit: Duration) -> io::Result<Result<Fi
 pub struct Running {
     child: Child,
     is_group: bool,
-    /// What of its standard output was waited for, and so read already.
+    /// The part of its standard output that a wait has already read.
     seen: Vec<u8>,
     stdout: Receiver<Vec<u8>>,
     stderr: Receiver<Vec<u8>>,
@@ -83,12 +83,12 @@ impl Running {
         pid_of(&self.child)
     }
 
-    /// Has it ended?
+    /// Returns whether it has ended.
     pub fn has_ended(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(Some(_)))
     }
 
-    /// Has it ended, and did it succeed?
+    /// Returns whether it succeeded; `None` if it has not ended.
     pub fn status(&mut self) -> Option<bool> {
         self.child.try_wait().ok().flatten().map(|status| status.success())
     }
@@ -155,8 +155,8 @@ fn read_all(pipe: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
     receive
 }
 
-/// What came out of a pipe whose writer has ended, after what was read of it before. A process that
-/// inherited the pipe and lives on is not waited for long.
+/// Returns the output of a pipe whose writer has ended, after the part that was read before. If
+/// another process inherited the pipe and still runs, the wait for it is short.
 fn text(mut bytes: Vec<u8>, pipe: &Receiver<Vec<u8>>) -> String {
     const LAST_WORDS: Duration = Duration::from_secs(5);
     while let Ok(chunk) = pipe.recv_timeout(LAST_WORDS) {
@@ -225,7 +225,7 @@ fn listens_in(tables: &str, port: u16, limit: Duration, mut alive: impl FnMut() 
     wait_until(limit, || listens() || !alive()) && listens()
 }
 
-/// Does a table as `/proc/net/tcp` hold a listener on the port?
+/// Returns whether a table such as `/proc/net/tcp` has a listener on the port.
 fn has_listener(table: &str, port: u16) -> bool {
     const TCP_LISTEN: &str = "0A";
     table.lines().skip(1).any(|line| {

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 use crate::process::{self, Finished};
 
-/// What a case returns.
+/// The result of a case.
 pub type CaseResult<T = ()> = Result<T, Stop>;
 
 /// Why a case ended early. Every error turns into a failure, so that `?` works in cases.
@@ -90,7 +90,7 @@ pub fn part(name: impl fmt::Display, verdict: CaseResult) {
 pub struct Case {
     /// `suite.what_is_true`.
     pub name: String,
-    /// How long it may take.
+    /// The time limit.
     pub deadline: Duration,
     /// The case itself.
     pub run: Box<dyn Fn() -> CaseResult>,
@@ -126,7 +126,7 @@ macro_rules! cases {
 /// Far beyond what any case takes in an emulated guest on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(120);
 
-/// What the command line asks for.
+/// Options of the command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// Print the names and do nothing.
@@ -137,11 +137,11 @@ pub struct Options {
     pub only: Vec<String>,
     /// Be the process of this one case.
     pub case: Option<String>,
-    /// What the cases' processes find in their environment beyond what this one finds.
+    /// Environment variables of the cases' processes, in addition to this process's own.
     pub env: Vec<(String, String)>,
 }
 
-/// Does what the options say, and returns the status to exit with.
+/// Runs the cases that the options select, and returns the exit status.
 pub fn main(options: &Options, cases: &[Case]) -> ExitCode {
     if let Some(name) = &options.case {
         return match cases.iter().find(|case| case.name == *name) {
@@ -181,12 +181,12 @@ pub fn main(options: &Options, cases: &[Case]) -> ExitCode {
     ExitCode::from(u8::from(tally.failed > 0))
 }
 
-/// Is a case the one named, or of the suite, or the group of cases with that prefix?
+/// Returns whether a case is the one named, or of the suite, or of the group with that prefix.
 fn is_of(name: &str, wanted: &str) -> bool {
     name.strip_prefix(wanted).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '_', ' ']))
 }
 
-/// How many of what so far.
+/// Numbers of passed, failed and skipped cases so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Tally {
     passed: u64,
@@ -194,7 +194,7 @@ struct Tally {
     skipped: u64,
 }
 
-/// How a case ended.
+/// The end of a case.
 struct Ended {
     parts: Vec<(String, CaseResult)>,
     verdict: CaseResult,
@@ -281,10 +281,10 @@ fn said(finished: &Finished) -> String {
     }
 }
 
-/// What a case's process ends its output with, before its verdict.
+/// The prefix of a case's verdict, the last line of its process's output.
 const VERDICT: &str = "verdict: ";
 
-/// What the line of a part begins with, before its name and its verdict.
+/// The prefix of a part's line, before its name and its verdict.
 const PART: &str = "part: ";
 
 fn verdict_text(verdict: CaseResult) -> String {
@@ -329,7 +329,7 @@ fn read_verdict(status: ExitStatus, stdout: &str) -> CaseResult {
     }
 }
 
-/// Is a case's process.
+/// Runs a case as its process.
 fn be(case: &Case) -> ExitCode {
     let text = verdict_text(caught(&case.run));
     // A case may have ended in the middle of a line.

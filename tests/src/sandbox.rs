@@ -1,5 +1,5 @@
-//! What a case may do to its own process: hide parts of the file system, become somebody without
-//! rights.
+//! Changes that a case makes to its own process: hiding parts of the file system, giving up
+//! privileges.
 //!
 //! Nothing here is undone: a case has its process for itself.
 
@@ -16,7 +16,7 @@ const NONE: Option<&str> = None;
 /// Gives this process a mount namespace of its own: what is mounted from now on nobody else sees.
 ///
 /// # Errors
-/// What the kernel answers.
+/// Any errno of `unshare` or `mount`.
 pub fn private_mounts() -> CaseResult {
     unshare(CloneFlags::CLONE_NEWNS)?;
     mount(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NONE)?;
@@ -26,7 +26,7 @@ pub fn private_mounts() -> CaseResult {
 /// Mounts an empty file system over a directory.
 ///
 /// # Errors
-/// What the kernel answers.
+/// Any errno of `mount`.
 pub fn cover(directory: &Path) -> CaseResult {
     mount(Some("tmpfs"), directory, Some("tmpfs"), MsFlags::empty(), NONE)?;
     Ok(())
@@ -35,7 +35,7 @@ pub fn cover(directory: &Path) -> CaseResult {
 /// Makes a directory visible at a second place, with all that is mounted below it.
 ///
 /// # Errors
-/// What the kernel answers.
+/// Any errno of `mount`.
 pub fn bind(from: &Path, to: &Path) -> CaseResult {
     mount(Some(from), to, NONE, MsFlags::MS_BIND | MsFlags::MS_REC, NONE)?;
     Ok(())
@@ -44,7 +44,7 @@ pub fn bind(from: &Path, to: &Path) -> CaseResult {
 /// Gives up being root, for good, and every capability with it.
 ///
 /// # Errors
-/// What the kernel answers.
+/// Any errno of the system calls that change the process's identity.
 pub fn become_nobody() -> CaseResult {
     const NOBODY: u32 = 65534;
     let (user, group) = (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY));

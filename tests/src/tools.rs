@@ -16,7 +16,7 @@ pub const LIMIT: Duration = Duration::from_secs(60);
 /// The device that the guest has.
 pub const DEVICE: &str = "rxe0";
 
-/// Who made a tool.
+/// The maker of a tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Maker {
     /// This project.
@@ -64,7 +64,7 @@ impl Maker {
     }
 }
 
-/// Where this project's binaries are.
+/// Returns the directory of this project's binaries.
 ///
 /// # Errors
 /// This program does not know where it is.
@@ -117,9 +117,9 @@ pub fn gid_index() -> CaseResult<u32> {
 /// `ibv_rc_pingpong` with two ends.
 #[derive(Clone, Debug)]
 pub struct PingPong {
-    /// Who made the end that waits.
+    /// The maker of the end that waits.
     pub server: Maker,
-    /// Who made the end that connects.
+    /// The maker of the end that connects.
     pub client: Maker,
     /// Rounds.
     pub iters: u32,
@@ -127,7 +127,7 @@ pub struct PingPong {
     pub size: u32,
     /// Further flags, for both ends.
     pub flags: &'static [&'static str],
-    /// What both ends are refused.
+    /// The commands that both ends are refused.
     pub refuse: Option<Mode>,
 }
 
@@ -230,7 +230,7 @@ impl PingPong {
     }
 }
 
-/// What an end said.
+/// The output of an end.
 struct Report {
     local: String,
     remote: String,

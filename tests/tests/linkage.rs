@@ -16,7 +16,7 @@ const PACKAGES: &[&str] =
 /// Packages that call a C compiler, or look for a C library.
 const BUILDERS: &[&str] = &["bindgen", "cc", "cmake", "pkg-config", "system-deps", "vcpkg"];
 
-/// What the C library and the language bring.
+/// Libraries of C and of the language.
 const LIBC: &[&str] = &[
     "ld-linux",
     "libc.",

@@ -78,7 +78,7 @@ impl<B> From<ParkError<B>> for NotParked<B> {
 /// A handle after a step, and why it is where it was.
 type Stepped<H> = (H, Option<Error>);
 
-/// What became of a step.
+/// Converts the result of a step into the handle that it left.
 fn stepped<A: Into<H>, B: Into<H>, H>(result: Result<A, (B, Error)>) -> Stepped<H> {
     match result {
         Ok(qp) => (qp.into(), None),
@@ -371,7 +371,7 @@ impl AnyQp {
         map_any!(AnyQp, self, handle => handle.to_error())
     }
 
-    /// What was parked; `None` unless the handle is one of a queue pair in RESET.
+    /// Returns the parked requests; `None` unless the handle is one of a queue pair in RESET.
     pub(super) fn reclaim_all(&mut self) -> Option<Vec<Parcel>> {
         any!(AnyQp, self, handle => handle.reclaim_all())
     }

@@ -1,5 +1,5 @@
-//! [`Held`]: a buffer of the program's with what must be in it; [`Parked`]: what must be in it when it comes back; messages,
-//! whose bytes say whether they are whole.
+//! [`Held`]: a buffer of the program's with what must be in it; [`Parked`]: what must be in it when
+//! it comes back; messages, whose bytes say whether they are whole.
 #![forbid(unsafe_code)]
 
 use std::ops::{Bound, Range};
@@ -101,13 +101,13 @@ fn same(bytes: &[u8], expected: &[u8]) -> Result<(), String> {
     ))
 }
 
-/// What is remembered of a parked buffer.
+/// The record of a parked buffer.
 #[derive(Debug)]
 pub(super) struct Piece {
     addr: u64,
     len: usize,
     expected: Vec<u8>,
-    /// What of it the request names.
+    /// The range that the request names.
     range: Range<usize>,
     context: usize,
 }
@@ -119,7 +119,7 @@ impl Piece {
     }
 }
 
-/// What a request does with its buffers.
+/// The use that a request makes of its buffers.
 #[derive(Debug)]
 pub(super) enum What {
     /// They are read only.
@@ -136,14 +136,14 @@ pub(super) enum What {
     Atomic,
 }
 
-/// What is remembered of a parked request.
+/// The record of a parked request.
 #[derive(Debug)]
 pub(super) struct Parked {
     pub(super) what: What,
     pub(super) pieces: Vec<Piece>,
 }
 
-/// How a request ended.
+/// The end of a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Outcome {
     /// With a completion.
@@ -152,7 +152,7 @@ pub(super) enum Outcome {
     Forgotten,
 }
 
-/// What was looked at when a request's buffers came back.
+/// The result of the check of a request's buffers when they came back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Looked {
     /// Bytes that had to be what they were.
@@ -166,7 +166,7 @@ pub(super) enum Looked {
 }
 
 impl Parked {
-    /// Are these the buffers of this request?
+    /// Returns whether these are the buffers of this request.
     pub(super) fn is_of(&self, bufs: &[Buf]) -> bool {
         self.pieces.len() == bufs.len()
             && self
@@ -241,10 +241,10 @@ impl Parked {
     }
 }
 
-/// How many bytes stand before a datagram.
+/// The number of bytes before a datagram.
 pub(super) const GRH: usize = 40;
 
-/// How much of a message says which it is.
+/// The length of the part of a message that identifies it.
 const HEADER: usize = 16;
 
 /// The shortest message that says which it is: what it says is confirmed by at least so much after
@@ -293,7 +293,7 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// Does nobody write it?
+    /// Returns whether no request writes it.
     fn is_constant(&self) -> bool {
         !self.access.intersects(RemoteAccess::WRITE | RemoteAccess::ATOMIC)
     }
@@ -302,7 +302,7 @@ impl Target {
         self.alive.load(Ordering::Acquire)
     }
 
-    /// What is in it from `offset` on, when it is constant.
+    /// Returns the bytes from `offset` on, when it is constant.
     fn pattern(&self, offset: u64, len: usize) -> Vec<u8> {
         let whole = filled(self.seed, self.remote.length as usize);
         whole.get(offset as usize..offset as usize + len).unwrap_or_default().to_vec()
@@ -398,7 +398,8 @@ impl Region {
     }
 }
 
-/// What of `len` bytes a range names, as the library reads it; `None` outside of them.
+/// Returns the part of `len` bytes that a range names, as the library reads it; `None` outside of
+/// them.
 pub(super) fn resolve(range: AnyRange, len: usize) -> Option<Range<usize>> {
     let start = match range.0 {
         Bound::Included(start) => start,

@@ -1,12 +1,12 @@
-//! [`Fuzz`]: random legal and odd calls of the public API in safe code, from three threads, on RC, UC and UD queue pairs of
-//! two devices or of two contexts of one. Whatever safe code does, a buffer that the program holds
-//! must not change behind its back.
+//! [`Fuzz`]: random legal and odd calls of the public API in safe code, from three threads, on RC,
+//! UC and UD queue pairs of two devices or of two contexts of one. Whatever safe code does, a
+//! buffer that the program holds must not change behind its back.
 //!
 //! | file | what it is |
 //! |---|---|
 //! | [`handle`] | handles of any state and any provider as one type |
 //! | [`memory`] | what must be in which buffer, and messages that say whether they are whole |
-//! | [`world`] | what the threads share: devices, addresses, a market where objects change threads |
+//! | [`world`] | state that threads share: devices, addresses, a market for objects |
 //! | [`actor`] | one thread: which calls it makes, and what it checks |
 //! | [`tally`] | what was done by kind; each kind has to be reached |
 //!
@@ -44,11 +44,11 @@ pub struct Fuzz {
     pub device: Option<String>,
     /// For how long.
     pub duration: Duration,
-    /// What everything random follows from.
+    /// The seed of all random choices.
     pub seed: u64,
 }
 
-/// How many threads make calls.
+/// The number of threads that make calls.
 const ACTORS: u64 = 3;
 
 impl Fuzz {

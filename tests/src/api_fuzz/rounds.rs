@@ -1,7 +1,7 @@
 //! [`Rounds`]: a fuzz of any length, as rounds in processes of their own.
 //!
-//! What a round forgets is lost to its process; a process that ends gives it back. And a round that
-//! crashes, or that a sanitizer ends, is one that failed, with its seed.
+//! Memory that a round forgets is lost to its process and released when that process ends. A round
+//! that crashes, or that a sanitizer ends, has failed, and its seed is reported.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use crate::peer::pattern::seed_of;
 use crate::process::{self, Finished};
 use crate::runner::{CaseResult, Stop, fail};
 
-/// What is to be run.
+/// The rounds to run.
 #[derive(Clone, Debug)]
 pub struct Rounds {
     /// The device's name; two soft devices of each process without one.
@@ -22,11 +22,11 @@ pub struct Rounds {
     pub duration: Duration,
     /// For how long each round.
     pub round: Duration,
-    /// What everything random follows from.
+    /// The seed of all random choices.
     pub seed: u64,
 }
 
-/// What a round's process is started with.
+/// The argument that starts a round's process.
 pub const ROUND: &str = "--round";
 
 /// The longest that a round takes beyond its time: it ends what it has, and the devices carry
@@ -36,7 +36,7 @@ const GRACE: Duration = Duration::from_secs(240);
 /// The longest that a fuzz takes beyond its time to reach each kind of call.
 const REACH: Duration = Duration::from_secs(120);
 
-/// What a round's process says for each kind.
+/// The prefix of the lines in which a round's process prints the counts of each kind.
 const COUNT: &str = "count: ";
 
 impl Rounds {
@@ -94,7 +94,7 @@ impl Rounds {
     }
 }
 
-/// Is a round's process: runs it, and says what was done.
+/// Runs a round as its process, and prints its counts.
 ///
 /// # Errors
 /// As [`Fuzz::run`].

@@ -1,4 +1,5 @@
-//! [`Tally`]: what was done, by kind. A fuzz that does not reach a kind of call fails, so that it is noticed.
+//! [`Tally`]: what was done, by kind. A fuzz that does not reach a kind of call fails, so that it
+//! is noticed.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -102,8 +103,8 @@ kinds! {
     CheckedRegion = "exposed memory's neighbours checked",
 }
 
-/// How often each kind was done, and each completion status seen. The counters order nothing: they
-/// must not hide a race.
+/// The count of each kind of call, and of each completion status seen. The counters order nothing:
+/// they must not hide a race.
 #[derive(Debug)]
 pub struct Tally {
     kinds: Vec<AtomicU64>,
@@ -129,7 +130,7 @@ impl Tally {
         self.statuses[(status.0 as usize).min(STATUSES - 1)].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What was done, by name.
+    /// Returns the counts by name.
     pub fn by_name(&self) -> BTreeMap<String, u64> {
         let kinds = self.kinds.iter().zip(NAMES).map(|(count, name)| ((*name).to_owned(), count));
         let statuses =

@@ -1,4 +1,5 @@
-//! [`World`]: what the threads of a round share: devices, who can be sent to, and a market where objects change threads.
+//! [`World`]: what the threads of a round share: devices, who can be sent to, and a market where
+//! objects change threads.
 //!
 //! It is locked seldom and never waited for on the way of data: a lock orders what two threads do,
 //! and would hide a race of the library's from ThreadSanitizer.
@@ -28,7 +29,7 @@ pub(super) const QKEY: u32 = 0x0005_eed5;
 /// Beyond what a message takes on a busy machine, under a sanitizer, in an emulated guest.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What forgotten objects may come to in one process: memory that is forgotten is never given back.
+/// The limit on forgotten objects in one process, because forgotten memory is never released.
 const FORGET_AT_MOST: u64 = 300;
 
 /// A queue pair and what the program knows of it.
@@ -49,8 +50,8 @@ pub(super) struct Station {
     /// A buffer is in the queue under a number that the program was not told (a doorbell that
     /// failed).
     pub(super) has_unknown: bool,
-    /// What a reset that does not end requests has left in it: it comes back when the queue pair is
-    /// taken apart.
+    /// Requests that a reset which does not end requests has left in a queue pair; they come back
+    /// when the queue pair is taken apart.
     pub(super) kept: HashMap<u64, Parked>,
 }
 
@@ -62,7 +63,7 @@ pub(super) struct Poller {
     pub(super) context: usize,
 }
 
-/// What changes threads.
+/// An object that changes threads.
 #[derive(Debug)]
 pub(super) enum Thing {
     Station(Box<Station>, Vec<Poller>),
@@ -71,7 +72,7 @@ pub(super) enum Thing {
     Region(Box<Region>),
 }
 
-/// What the threads of a round share.
+/// The state that the threads of a round share.
 #[derive(Debug)]
 pub(super) struct World {
     /// The devices, and contexts of them: one device has two.
@@ -141,7 +142,7 @@ impl World {
         AhAttr { grh: Some(grh), port_num: PORT, ..AhAttr::default() }
     }
 
-    /// May one more object be forgotten?
+    /// Returns whether one more object may be forgotten.
     pub(super) fn may_forget(&self) -> bool {
         self.forgotten.fetch_add(1, Ordering::Relaxed) < FORGET_AT_MOST
     }
@@ -192,7 +193,7 @@ impl World {
         (len > 0).then(|| market.swap_remove(choice as usize % len))
     }
 
-    /// What nobody took.
+    /// Returns the objects that no thread took.
     pub(super) fn unsold(&self) -> Vec<Thing> {
         std::mem::take(&mut locked(&self.market))
     }

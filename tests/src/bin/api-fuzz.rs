@@ -15,8 +15,8 @@ use verbs_tests::runner::{CaseResult, Stop};
 
 const USAGE: &str = "usage: api-fuzz [--seconds N] [--seed N] [--device NAME] [--round]";
 
-/// How long a round takes: what is forgotten in one fits into memory, and a failure is found again
-/// soon.
+/// The duration of a round: short enough that the memory it forgets is available, and that a
+/// failure is soon reproduced.
 const ROUND_SECONDS: u64 = 10;
 
 fn main() -> ExitCode {

@@ -22,7 +22,7 @@ pub struct Link {
 
 /// Beyond what a step takes, with retries, in an emulated guest on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(100);
-/// What the last line of a side that failed starts with.
+/// The start of the last line of a side that failed.
 const FAILED: &str = "failed: ";
 
 impl Link {

@@ -59,17 +59,17 @@ pub fn fill(seed: u64, bytes: &mut [u8]) {
     }
 }
 
-/// What [`fill`] makes.
+/// Returns the bytes that [`fill`] writes.
 pub fn filled(seed: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     fill(seed, &mut bytes);
     bytes
 }
 
-/// Is this what [`fill`] makes?
+/// Checks that bytes are those that [`fill`] writes.
 ///
 /// # Errors
-/// Where the first byte is that it would not have made, and how much is wrong.
+/// The index of the first wrong byte, and the number of wrong bytes.
 pub fn check(seed: u64, bytes: &[u8]) -> Result<(), String> {
     let wanted = filled(seed, bytes.len());
     if wanted == bytes {

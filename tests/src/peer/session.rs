@@ -1,4 +1,5 @@
-//! [`Session`]: two peers that know of each other, and the connections that they make; [`End`]: one end of such a one.
+//! [`Session`]: two peers that know of each other, and the connections that they make; [`End`]: one
+//! end of such a one.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +23,7 @@ pub const QKEY: u32 = 0x0bad_cafe;
 /// Beyond what a completion takes, with retries, in an emulated guest on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a peer does in a step.
+/// The role of a peer in a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// It posts what the step is about.
@@ -36,7 +37,7 @@ pub enum Role {
 pub struct Session<P: Provider> {
     /// The device.
     pub context: Context<P>,
-    /// What everything is made in.
+    /// The protection domain of all objects.
     pub pd: Pd<P>,
     /// This peer's address.
     pub gid: GidEntry,
@@ -44,21 +45,21 @@ pub struct Session<P: Provider> {
     pub peer_gid: Gid,
     /// The largest payload of a packet, on connections made from now on.
     pub mtu: Mtu,
-    /// What both can do at most: a datagram's length.
+    /// The largest MTU of both, which limits a datagram's length.
     pub max_mtu: Mtu,
-    /// May this side read, and run atomics, and may the other one?
+    /// Whether this side, and the other one, supports reads and atomics.
     pub reads: [bool; 2],
     /// The other one.
     pub link: Link,
     choices: Choices,
 }
 
-/// What a connection is made with.
+/// The parameters of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     /// The transport service.
     pub qp_type: QpType,
-    /// How long, and how often, is tried.
+    /// Timeouts and retries.
     pub rts: RtsAttr,
 }
 
@@ -71,9 +72,9 @@ impl Shape {
 }
 
 const RD_ATOMIC: u8 = 4;
-/// How many requests each queue holds, at least.
+/// The minimum capacity of each queue.
 pub const DEPTH: u32 = 64;
-/// How many bytes fit into a request.
+/// The number of inline bytes of a request.
 pub const INLINE: u32 = 64;
 
 impl<P: Provider> Session<P> {
@@ -117,7 +118,7 @@ impl<P: Provider> Session<P> {
         })
     }
 
-    /// May the requester of a step read, and run atomics?
+    /// Returns whether the requester of a step supports reads and atomics.
     pub fn requester_reads(&self, role: Role) -> bool {
         self.reads[usize::from(role == Role::Responder)]
     }
@@ -148,7 +149,7 @@ impl<P: Provider> Session<P> {
     /// Memory of this process that holds the bytes of this seed.
     ///
     /// # Errors
-    /// What the device answers.
+    /// Any error of allocating the buffer.
     pub fn buf(&self, seed: u64, len: usize) -> CaseResult<Buf> {
         let mut buf = self.pd.alloc_buf(len)?;
         fill(seed, &mut buf);
@@ -158,7 +159,7 @@ impl<P: Provider> Session<P> {
     /// Memory that the other side may touch, which it is told of.
     ///
     /// # Errors
-    /// What the device answers; the other side is gone.
+    /// Any error of exposing the memory, or the other side is gone.
     pub fn expose(&mut self, buf: Buf, access: RemoteAccess) -> CaseResult<Exposed<P>> {
         let exposed = self.pd.expose(buf, access).map_err(|(_, error)| error)?;
         let RemoteMr { addr, length, rkey } = exposed.remote();
@@ -255,9 +256,9 @@ pub struct End<P: Provider> {
 /// A request that has ended.
 #[derive(Debug)]
 pub struct Ended {
-    /// How.
+    /// The completion.
     pub wc: Wc,
-    /// What was parked in it.
+    /// The buffers that were parked in it.
     pub parcel: Option<Parcel>,
 }
 

@@ -1,5 +1,5 @@
-//! [`Soak`]: random traffic on many connections of one device, from many threads, for long: nothing may be lost, and memory
-//! must not grow.
+//! [`Soak`]: random traffic on many connections of one device, from many threads, for long: nothing
+//! may be lost, and memory must not grow.
 //!
 //! Each thread has connections of its own, both ends of them. They run rounds of
 //! [`traffic`](super::traffic): when all operations of a round have ended and everything has
@@ -17,22 +17,22 @@ use super::session::loopback;
 use super::traffic::{Flow, Limits};
 use crate::runner::{CaseResult, Stop, fail};
 
-/// How much of it.
+/// The size of a soak.
 #[derive(Clone, Copy, Debug)]
 pub struct Soak {
     /// For how long.
     pub duration: Duration,
-    /// How many queue pairs, of all threads together; rounded down to pairs for each thread.
+    /// The number of queue pairs of all threads together; rounded down to pairs for each thread.
     pub qps: usize,
-    /// How many threads.
+    /// The number of threads.
     pub threads: usize,
-    /// What everything random follows from.
+    /// The seed of all random choices.
     pub seed: u64,
     /// See [`Limits::fence`].
     pub fence: bool,
 }
 
-/// What was done.
+/// The results of a soak.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Rounds of all threads.
@@ -49,8 +49,8 @@ pub struct Totals {
     pub resident_at_most: u64,
 }
 
-/// How much the resident set may grow: what the allocator keeps for later, of [`Soak::threads`]
-/// arenas.
+/// The accepted growth of the resident set: memory that the allocator keeps for later in
+/// [`Soak::threads`] arenas.
 const TOLERANCE: u64 = 8 << 20;
 
 /// A round.
@@ -59,7 +59,7 @@ const ROUND: Limits = Limits { operations: 200, max_size: 12 << 10, depth: 8, fe
 /// Beyond what a connection goes without progress, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What the threads count, for whoever looks on.
+/// Counters of the threads, which the main thread reads.
 #[derive(Debug, Default)]
 struct Counters {
     rounds: AtomicU64,
@@ -148,7 +148,7 @@ impl Counters {
     }
 }
 
-/// What a thread does.
+/// Runs the work of a thread.
 fn work<P: Provider>(
     context: &Context<P>,
     pairs: usize,

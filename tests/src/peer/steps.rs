@@ -1,4 +1,4 @@
-//! What two peers try on each other, one thing after the other: each step once in both directions.
+//! The steps that two peers execute, one after the other, each once in both directions.
 //!
 //! A step is a function that both sides run at the same time, in their [`Role`]s. What happens is
 //! agreed on by being the same code with the same numbers; the [`Link`](super::link::Link) only
@@ -21,20 +21,20 @@ use crate::runner::{CaseResult, Stop, fail};
 pub struct Step<P: Provider> {
     /// `service_what`.
     pub name: &'static str,
-    /// Is it the same at every MTU? Then once is enough.
+    /// Whether the step is the same at every MTU, so that once is enough.
     pub any_mtu: bool,
-    /// What both sides run.
+    /// The function that both sides run.
     pub run: fn(&mut Session<P>, Role, &Plan) -> CaseResult,
 }
 
-/// How much is tried.
+/// The size of the steps.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// The longest message.
     pub max_size: usize,
     /// The shortest one, where all lengths are gone through.
     pub min_size: usize,
-    /// How many operations [`traffic`] has, in each direction.
+    /// The number of operations of [`traffic`] in each direction.
     pub operations: u64,
     /// See [`Limits::fence`].
     pub fence: bool,
@@ -63,7 +63,7 @@ pub fn all<P: Provider>() -> Vec<Step<P>> {
     )
 }
 
-/// What surrounds memory that is written to, to see that no more is.
+/// The number of bytes around memory that is written to, which must stay unchanged.
 const GUARD: usize = 24;
 const GUARD_SEED: u64 = 0x6775_6172;
 
@@ -112,7 +112,7 @@ impl Kind {
         matches!(self, Self::SendImm | Self::WriteImm)
     }
 
-    /// Does it write to memory that was exposed?
+    /// Returns whether it writes to exposed memory.
     fn writes(self) -> bool {
         matches!(self, Self::Write | Self::WriteImm)
     }
@@ -254,7 +254,7 @@ impl<P: Provider> Memory<P> {
     }
 }
 
-/// Does it hold the bytes of this seed, with the guard untouched on both sides?
+/// Checks that memory holds the bytes of this seed, with the guard untouched on both sides.
 fn guarded(seed: u64, bytes: &[u8]) -> CaseResult {
     let end = bytes.len() - GUARD;
     check(seed, &bytes[GUARD..end]).map_err(Stop::Failed)?;
@@ -398,10 +398,10 @@ fn ud_messages<P: Provider>(session: &mut Session<P>, role: Role, _: &Plan) -> C
     session.link.meet("end")
 }
 
-/// How much room the routing header takes before a datagram.
+/// The size of the routing header before a datagram.
 const GRH: usize = 40;
 
-/// Does the header say from where and to where? Of IPv4 it is the last 20 bytes.
+/// Checks the source and the destination in the header. With IPv4 it is the last 20 bytes.
 fn route(grh: &[u8], from: &Gid, to: &Gid) -> CaseResult {
     let is_right = match (from.to_ipv4(), to.to_ipv4()) {
         (Some(from), Some(to)) => {
@@ -416,7 +416,7 @@ fn route(grh: &[u8], from: &Gid, to: &Gid) -> CaseResult {
     }
 }
 
-/// What is copied into the request, so that the caller's memory is free at once.
+/// Inline data is copied into the request, so that the caller's memory is free at once.
 fn rc_inline<P: Provider>(session: &mut Session<P>, role: Role, _: &Plan) -> CaseResult {
     let mut end = session.connect(&Shape::of(QpType::RC))?;
     let room = INLINE as usize + 2 * GUARD;
@@ -466,7 +466,7 @@ fn rc_inline<P: Provider>(session: &mut Session<P>, role: Role, _: &Plan) -> Cas
     session.link.meet("end")
 }
 
-/// What was there comes back, and what should be there then is.
+/// Atomics return the old value, and leave the new one.
 fn rc_atomics<P: Provider>(session: &mut Session<P>, role: Role, _: &Plan) -> CaseResult {
     if !session.requester_reads(role) {
         return Ok(());

@@ -7,7 +7,7 @@
 //! | operation | is checked by |
 //! |---|---|
 //! | send, with and without immediate | the responder: order, length, immediate, every byte |
-//! | write with immediate | the responder: order, length, immediate; its bytes as those of a write |
+//! | write with immediate | the responder: order, length, immediate; bytes as for a write |
 //! | write | the requester, when a later operation reads it; the responder, in the end |
 //! | read | the requester: every byte |
 //! | atomic | the requester: what was there; the responder: what is there in the end |
@@ -27,7 +27,7 @@ use super::pattern::{Choices, check, fill, filled, seed_of};
 use super::session::{End, Ended, INLINE, Role, Session, Shape};
 use crate::runner::{CaseResult, Stop, fail};
 
-/// How much, how long, and how many at a time.
+/// Number, length and concurrency of operations.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Operations in each direction.
@@ -72,7 +72,7 @@ impl Limits {
     }
 }
 
-/// What an operation does.
+/// The kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Act {
     Send {
@@ -106,7 +106,7 @@ enum Act {
 struct Operation {
     act: Act,
     len: usize,
-    /// What its bytes follow from, where it sends some.
+    /// The seed of its bytes, if it sends some.
     seed: u64,
     inline: bool,
 }
@@ -221,12 +221,13 @@ pub struct Flow<P: Provider> {
     memory: Exposed<P>,
     peers: RemoteMr,
     limits: Limits,
-    /// What this end does, and what of it is under way.
+    /// The operations of this end, and those in progress.
     out: Script,
     next: Option<Operation>,
     pending: VecDeque<Operation>,
     idle: Vec<Buf>,
-    /// What the other end does, as far as its receives have come, and how many of them are to come.
+    /// The operations of the other end, as far as their receives have completed, and the number of
+    /// those to come.
     incoming: Script,
     awaited: u64,
     /// Operations that ended.
@@ -236,7 +237,7 @@ pub struct Flow<P: Provider> {
 }
 
 impl<P: Provider> Flow<P> {
-    /// What an end exposes before its [`Flow`] is made.
+    /// Prepares the memory that an end exposes before its [`Flow`] is made.
     pub fn region(limits: &Limits, mut buf: Buf) -> Buf {
         buf.fill(0);
         fill(LIBRARY_SEED, &mut buf[limits.library_at()..limits.counter_at()]);
@@ -287,7 +288,7 @@ impl<P: Provider> Flow<P> {
         self.memory.write_at(self.limits.counter_at(), &[0; 8]);
     }
 
-    /// Checks what has ended, and posts what fits. Was there anything?
+    /// Checks completed operations, and posts as many as fit. Returns whether there were any.
     ///
     /// # Errors
     /// Something is not as it should be.
@@ -311,12 +312,13 @@ impl<P: Provider> Flow<P> {
         Ok(any)
     }
 
-    /// Has everything ended that this end does, and everything arrived that is done to it?
+    /// Returns whether all operations of this end have completed, and all of the other end have
+    /// arrived.
     pub fn is_done(&self) -> bool {
         self.awaited == 0 && self.pending.is_empty() && self.next.is_none() && self.out.left == 0
     }
 
-    /// What is still to come, for who waits in vain.
+    /// Describes the outstanding operations, for the message of a timeout.
     pub fn state(&self) -> String {
         format!(
             "{} requests under way, the oldest {:?}; {} to be posted; {} receives to come",

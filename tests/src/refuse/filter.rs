@@ -10,22 +10,22 @@
 use libc::sock_filter;
 use uverbs_abi::rdma_user_ioctl_cmds::RDMA_VERBS_IOCTL;
 
-/// How the kernel calls the architecture that this is compiled for.
+/// The kernel's number of the architecture that this is compiled for.
 #[cfg(target_arch = "x86_64")]
 pub const AUDIT_ARCH: u32 = 0xc000_003e;
-/// How the kernel calls the architecture that this is compiled for.
+/// The kernel's number of the architecture that this is compiled for.
 #[cfg(target_arch = "aarch64")]
 pub const AUDIT_ARCH: u32 = 0xc000_00b7;
 
-/// Where `struct seccomp_data` holds the system call's number.
+/// The offset of the system call's number in `struct seccomp_data`.
 const NR: u32 = 0;
-/// Where it holds the architecture.
+/// The offset of the architecture.
 const ARCH: u32 = 4;
-/// Where it holds the arguments, of 64 bits each. Of those that are asked for here the kernel looks
-/// at 32.
+/// The offset of the arguments, of 64 bits each. The kernel reads 32 bits of those that are checked
+/// here.
 const ARGS: u32 = 16;
 
-/// Where the lower half of an argument is.
+/// The offset of an argument's lower half.
 const fn low(argument: u32) -> u32 {
     ARGS + 8 * argument + if cfg!(target_endian = "little") { 0 } else { 4 }
 }

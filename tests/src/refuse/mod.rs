@@ -27,7 +27,7 @@ use zerocopy::{FromZeros as _, IntoBytes as _};
 
 use seccomp::{Asked, Listener};
 
-/// What is refused.
+/// The commands to refuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Every `RDMA_VERBS_IOCTL`, with ENOTTY: a kernel before 4.20, or a container's filter.
@@ -43,7 +43,7 @@ impl Mode {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Ioctl, Self::InvokeWrite, Self::Netlink];
 
-    /// What the command line calls it.
+    /// Its name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Ioctl => "ioctl",
@@ -58,22 +58,22 @@ impl Mode {
     }
 }
 
-/// What the supervisor saw. Written and read back as the line that `refuse` ends with.
+/// The supervisor's counts. Written and parsed as the line that `refuse` ends with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// How many calls were refused.
+    /// The number of refused calls.
     pub refused: u64,
-    /// How many `RDMA_VERBS_IOCTL` passed.
+    /// The number of `RDMA_VERBS_IOCTL` calls that passed.
     pub passed: u64,
-    /// How many commands were written to an uverbs device, by number. Those of rxe's doorbell
-    /// (`POST_SEND`) are not among them, for these are a `write()` whatever the kernel can do.
+    /// The number of commands written to an uverbs device, by command number. Those of rxe's
+    /// doorbell (`POST_SEND`) are not among them, because these are a `write()` on every kernel.
     pub written: BTreeMap<u32, u64>,
-    /// How often a doorbell was rung with a `write()`.
+    /// The number of doorbells rung with a `write()`.
     pub doorbells: u64,
 }
 
 impl Counts {
-    /// How many commands, other than doorbells, were written to an uverbs device.
+    /// Returns the number of commands, other than doorbells, written to an uverbs device.
     pub fn writes(&self) -> u64 {
         self.written.values().sum()
     }

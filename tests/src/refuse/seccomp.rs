@@ -43,14 +43,14 @@ pub fn install(program: &[sock_filter]) -> io::Result<Listener> {
     Ok(Listener(unsafe { OwnedFd::from_raw_fd(fd) }))
 }
 
-/// Where those who run into the filter ask.
+/// The descriptor on which calls that match the filter arrive.
 #[derive(Debug)]
 pub struct Listener(OwnedFd);
 
 /// A system call that waits for an answer.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {
-    /// What the answer is for.
+    /// The number of the call, which the answer names.
     pub id: u64,
     /// The thread that waits.
     pub pid: u32,
@@ -64,7 +64,7 @@ impl Listener {
     /// The next call that waits; `None` once nobody is under the filter any more.
     ///
     /// # Errors
-    /// What the kernel answers.
+    /// Any errno of the `SECCOMP_IOCTL_NOTIF_RECV` ioctl.
     pub fn next(&self) -> io::Result<Option<Asked>> {
         loop {
             let mut fds = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
@@ -92,7 +92,8 @@ impl Listener {
         }
     }
 
-    /// Does the call still wait? If so, what was read of its thread before belongs to that thread.
+    /// Returns whether the call still waits. If it does, earlier reads of its thread's memory
+    /// belong to that thread.
     pub fn is_valid(&self, asked: &Asked) -> bool {
         let mut id = asked.id;
         self.ioctl(libc::SECCOMP_IOCTL_NOTIF_ID_VALID, &mut id).is_ok()
@@ -101,7 +102,7 @@ impl Listener {
     /// Lets the call pass, or makes it fail with `errno`.
     ///
     /// # Errors
-    /// What the kernel answers. That nobody waits any more is no error.
+    /// Any errno of the `SECCOMP_IOCTL_NOTIF_SEND` ioctl, except if the call no longer waits.
     pub fn answer(&self, asked: &Asked, errno: Option<i32>) -> io::Result<()> {
         let (error, flags) = match errno {
             Some(errno) => (-errno, 0),

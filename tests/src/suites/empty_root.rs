@@ -15,7 +15,7 @@ use crate::tools::{DEVICE, Maker, PingPong, run};
 
 const SUITE: &str = "empty_root";
 
-/// What is checked of the static builds in a folder.
+/// A check of the static builds in a folder.
 type Check = fn(&Path) -> CaseResult;
 
 /// The suite.
@@ -93,7 +93,7 @@ fn enter(static_dir: &Path) -> CaseResult {
     Ok(())
 }
 
-/// Does a 64-bit ELF file of this machine's byte order have a program header PT_INTERP?
+/// Returns whether a 64-bit ELF file of this machine's byte order has a program header PT_INTERP.
 fn has_interpreter(elf: &[u8]) -> bool {
     const PT_INTERP: u64 = 3;
     let number = |at: usize, size: usize| {

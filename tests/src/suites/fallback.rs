@@ -78,7 +78,7 @@ fn output(mode: Mode, tool: &str, args: &[&str]) -> CaseResult {
     Ok(())
 }
 
-/// Was something refused, and was it done otherwise?
+/// Checks that a call was refused, and that the library used another way.
 fn check(mode: Mode, counts: &Counts) {
     assert!(counts.refused > 0, "nothing was refused: {counts}");
     // A refusal is learned, for the whole context or for the method: there is no second attempt of

@@ -41,7 +41,7 @@ fn pingpongs() -> impl Iterator<Item = Case> {
     })
 }
 
-/// What both print when they are used well.
+/// Cases that compare the output of correct use.
 fn outputs() -> impl Iterator<Item = Case> {
     const USES: &[(&str, &[&str])] = &[
         ("ibv_devices", &[]),
@@ -63,7 +63,7 @@ fn outputs() -> impl Iterator<Item = Case> {
     })
 }
 
-/// What both say when they are used badly.
+/// Cases that compare the output of misuse.
 fn misuses() -> impl Iterator<Item = Case> {
     /// Nobody listens there: it is the port that tcpmux had.
     const NO_SERVER: &[&str] = &["-p", "1", "127.0.0.1"];

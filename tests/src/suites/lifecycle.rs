@@ -56,7 +56,7 @@ pub fn of_any_device() -> Vec<Case> {
     cases
 }
 
-/// How many of what the kernel has, of the device.
+/// The number of the device's objects of each kind in the kernel.
 type Resources = BTreeMap<String, u64>;
 
 fn resources() -> CaseResult<Resources> {

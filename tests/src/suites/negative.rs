@@ -1,6 +1,6 @@
 //! `negative`: what is refused, and whether the reason is told.
 //!
-//! What ends as a status of a work request is in
+//! Cases whose result is the status of a work request are in
 //! [`conformance::failures`](super::conformance::failures).
 //!
 //! # Safety
@@ -89,7 +89,7 @@ fn error_of<T>(result: Result<T, Error>, what: &str) -> CaseResult<Error> {
     }
 }
 
-/// Is it an EINVAL that says which limit was passed?
+/// Checks that an error is an EINVAL that names the exceeded limit.
 fn is_limit(error: &Error, name: &str, asked: u64) {
     match error.cause {
         Cause::Limit { name: told, asked: told_asked, min, max } => {

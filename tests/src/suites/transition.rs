@@ -74,7 +74,7 @@ fn from_state(qp_type: QpType, from: QpState) -> CaseResult {
     Ok(())
 }
 
-/// What is required with one left out, and with one too many.
+/// Returns the required mask with one attribute left out, and with one too many.
 fn wrong_masks(transition: &Transition) -> impl Iterator<Item = QpAttrMask> + '_ {
     let base = transition.required | QpAttrMask::STATE;
     let missing = transition.required.iter().map(move |bit| base - bit);

@@ -18,7 +18,7 @@ const LIST: &str = "docs/unsafe.md";
 /// The tables' headings, in their order.
 const TABLES: [&str; 3] = ["## Files", "## `unsafe impl`", "## Safe functions"];
 
-/// What stands in a table: rows, by file and item, and their reasons.
+/// A table: the reasons of its rows, by file and item.
 type Table = BTreeMap<[String; 2], String>;
 
 fn root() -> &'static Path {
@@ -40,7 +40,7 @@ fn table(text: &str, heading: &str) -> Table {
     .collect()
 }
 
-/// What is wrong with a table: each line names an item.
+/// Returns the differences between a table and the sources: each line names an item.
 fn complaints(heading: &str, listed: &Table, found: &BTreeSet<[String; 2]>) -> Vec<String> {
     let missing = found.iter().filter(|row| !listed.contains_key(*row));
     let stale = listed.keys().filter(|row| !found.contains(*row));

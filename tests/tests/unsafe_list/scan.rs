@@ -26,7 +26,7 @@ const LIBRARIES: &[&str] = &[
 /// where their trait is.
 const CONVERSIONS: &[&str] = &["From", "TryFrom"];
 
-/// What was found.
+/// The unsafe code in the sources.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Found {
     /// Files that allow unsafe code.

@@ -9,7 +9,7 @@ use super::super::world::{PORT, QKEY, Station, rtr_attr};
 use super::Actor;
 use crate::runner::CaseResult;
 
-/// Where a queue pair is connected to.
+/// The destination of a queue pair's connection.
 #[derive(Clone, Copy, Debug)]
 struct Path {
     context: usize,

@@ -14,7 +14,7 @@ use super::poll::accept;
 use super::post::Op;
 use crate::runner::{CaseResult, fail};
 
-/// How many requests each half posts.
+/// The number of requests that each half posts.
 const ROUNDS: usize = 6;
 
 /// A request for a half.
@@ -26,12 +26,12 @@ struct Job {
     parked: Parked,
 }
 
-/// What a half did.
+/// The work of a half.
 #[derive(Default)]
 struct Side {
     parked: Vec<(u64, Parked)>,
     refused: Vec<(Parked, Buf)>,
-    /// What came back: under which number, and how it had ended.
+    /// The requests that came back: number, outcome and buffers.
     back: Vec<(u64, Outcome, Vec<Buf>)>,
     has_unknown: bool,
 }

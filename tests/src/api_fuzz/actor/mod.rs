@@ -27,7 +27,7 @@ use super::world::{Poller, Station, Thing, World};
 use crate::peer::pattern::Choices;
 use crate::runner::{CaseResult, Stop};
 
-/// How many of what a thread keeps.
+/// The numbers of objects that a thread keeps.
 const STATIONS: usize = 14;
 const POLLERS: usize = 10;
 const HELD: usize = 48;
@@ -45,16 +45,16 @@ pub(super) struct Actor<'w> {
     pollers: Vec<Poller>,
     held: Vec<Held>,
     regions: Vec<Region>,
-    /// Where each one is of, where it leads, and itself.
+    /// Address handles, each with the index of its device and of its destination.
     ahs: Vec<(usize, usize, Ah)>,
     channels: Vec<(usize, CompChannel)>,
-    /// What was published by all threads, as of the last look.
+    /// The targets that all threads have published, as of the last look.
     targets: Vec<Arc<Target>>,
     datagram: Vec<(usize, u32)>,
 }
 
 impl<'w> Actor<'w> {
-    /// What is called how often.
+    /// The actions of a thread, each with its weight.
     const ACTIONS: [(u64, Action<'w>); 27] = [
         (220, Self::park_send),
         (260, Self::park_recv),

@@ -55,7 +55,7 @@ pub(super) enum Op {
 }
 
 impl Op {
-    /// How it is counted.
+    /// The kind under which it is counted.
     pub(super) fn kind(&self) -> Kind {
         match self {
             Self::Send => Kind::ParkSend,
@@ -70,7 +70,7 @@ impl Op {
         }
     }
 
-    /// What it does with its buffers.
+    /// The use of its buffers.
     pub(super) fn what(&self) -> What {
         match self {
             Self::Read { of, .. } => What::Read(of.clone()),
@@ -431,7 +431,7 @@ impl Actor<'_> {
         (addr, rkey, known.then_some((target, offset)))
     }
 
-    /// What was exposed for this in the peer's domain, as far as is known.
+    /// Returns the memory that is known to be exposed in the peer's domain with this access.
     fn fitting(&self, station: &Station, access: RemoteAccess) -> Vec<Arc<Target>> {
         let context = station.peer.map_or(station.context, |(context, _)| context);
         let suits = |target: &&Arc<Target>| {
@@ -490,7 +490,7 @@ impl Actor<'_> {
     }
 }
 
-/// What an operation needs to be allowed, by its number in [`Actor::operation`].
+/// Returns the access that an operation needs, by its number in [`Actor::operation`].
 fn access_of(which: u64) -> RemoteAccess {
     match which {
         2 | 3 => RemoteAccess::WRITE,
@@ -500,7 +500,7 @@ fn access_of(which: u64) -> RemoteAccess {
 }
 
 impl Station {
-    /// What a receive of this station gets.
+    /// Returns the use of a receive's buffers on this station.
     pub(super) fn recv(&self) -> What {
         let qp_type = self.qp.qp_type();
         let from = (qp_type == QpType::RC).then_some(self.peer).flatten().and_then(|(_, number)| number);

@@ -109,7 +109,7 @@ fn uc_takes_no_read_and_no_atomic<P: Provider>(context: &Context<P>) -> CaseResu
     Ok(())
 }
 
-/// What stands before a datagram in the receive's memory.
+/// The size of the header before a datagram in the receive's memory.
 const GRH: usize = 40;
 
 fn ud_datagram_arrives_behind_a_route_header<P: Provider>(context: &Context<P>) -> CaseResult {

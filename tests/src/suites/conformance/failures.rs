@@ -31,7 +31,8 @@ pub(super) fn cases() -> Vec<Case> {
     )
 }
 
-/// Is the queue pair in the error state, and does it flush what is posted from now on?
+/// Checks that the queue pair is in the error state and flushes requests that are posted from now
+/// on.
 ///
 /// The second is not asked of Linux before 6.1: there rxe's requester leaves at once in this state
 /// (seen on 5.10), and wakes nobody who would flush. A case of its own says so.

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`rc`] | reliable connections: every operation, with the data verified |
 //! | [`datagram`] | unreliable connections and datagrams |
-//! | [`queues`] | posting and polling: batches, wrap-around, signalling, two threads, parked buffers |
+//! | [`queues`] | posting and polling: batches, wrap-around, signalling, threads, buffers |
 //! | [`failures`] | requests that end badly, and how |
 //! | [`events`] | completion channels and asynchronous events |
 //!

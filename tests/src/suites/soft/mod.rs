@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`wire`] | rxe and soft at the two ends of a veth pair |
 //! | [`pingpong`] | `ibv_rc_pingpong`, ours and rdma-core's |
-//! | [`peers`] | `verbs-peer`: every operation, sizes and MTUs, refusals, and what netem does to packets |
+//! | [`peers`] | `verbs-peer`: every operation, sizes, MTUs, refusals, packets under netem |
 
 mod peers;
 mod pingpong;

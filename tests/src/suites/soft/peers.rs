@@ -116,7 +116,7 @@ struct Run {
     soft_listens: bool,
     mtus: &'static [&'static str],
     args: &'static [&'static str],
-    /// Does rxe read, and run atomics?
+    /// Whether rxe supports reads and atomics.
     rxe_reads: bool,
 }
 

@@ -1,5 +1,5 @@
-//! [`Wire`]: a veth pair with the kernel's rxe at one end and, in a network namespace of its own, room for provider-soft at
-//! the other.
+//! [`Wire`]: a veth pair with the kernel's rxe at one end and, in a network namespace of its own,
+//! room for provider-soft at the other.
 //!
 //! ```text
 //!   first namespace                  namespace verbs-soft
@@ -179,7 +179,7 @@ fn ip(options: &[&str], batch: &str) -> CaseResult {
     Err(Stop::Failed(format!("ip: {}", String::from_utf8_lossy(&done.stderr).trim_end())))
 }
 
-/// Where rxe's address stands in its table of GIDs.
+/// Returns the index of rxe's address in its table of GIDs.
 fn gid_index(family: Family) -> Option<u32> {
     let wanted = match family.rxe() {
         IpAddr::V4(v4) => v4.to_ipv6_mapped(),
