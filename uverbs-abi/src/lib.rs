@@ -10,7 +10,7 @@
 //! | `enum ib_uverbs_wc_opcode` | [`ib_user_verbs::IbUverbsWcOpcode`], a newtype that keeps unknown numbers |
 //! | `enum ib_uverbs_access_flags` | [`ib_user_ioctl_verbs::IbUverbsAccessFlags`], bitflags that keep unknown bits |
 //! | ids, `#define`s, enums without name | constants of the module, e.g. [`ib_user_ioctl_cmds::UVERBS_METHOD_QP_CREATE`] |
-//! | `union` | words with typed conversions by value, e.g. [`rdma_user_rxe::RxeSendWrOp::from_rdma`] |
+//! | `union` | words with typed conversions by value, e.g. `rdma_user_rxe::RxeSendWrOp::from_rdma` |
 //! | `__be16`, `__be32`, `__be64` | [`Be16`], [`Be32`], [`Be64`] |
 //! | flexible array member | left out: what follows a struct is sent and read behind it |
 //!

@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 
 use super::stage::{Counts, StageResult, follow, stage};
-use super::{commits, packages};
+use super::{commits, features, packages};
 use crate::{cargo, fuzz};
 
 /// Runs every stage of the host part.
@@ -25,7 +25,7 @@ pub(super) fn stages() -> Vec<StageResult> {
             }
         }));
     }
-    results.push(stage("features, each alone", features_alone));
+    results.push(stage("features, each alone", features::check));
     results.push(stage("commit messages", commits::check));
     results.push(stage("packages", packages::check));
     results.push(stage("no crate that builds C", no_native_crates));
@@ -84,36 +84,6 @@ const SANITIZER_SECONDS: u64 = 10;
 /// Enough to run the committed inputs and to see that the targets work; `cargo xtask fuzz` runs
 /// longer.
 const FUZZ_SECONDS: u64 = 20;
-
-/// Sets of the library's features, as cargo's arguments. Clippy and rustdoc have checked all of
-/// them together.
-const FEATURES: &[&[&str]] = &[&[], &["--features", "rxe"], &["--features", "soft"]];
-
-/// Checks the library's code, tests and documentation with each set of [`FEATURES`].
-fn features_alone(result: &mut StageResult) {
-    for features in FEATURES {
-        for (subcommand, what, last) in
-            [("clippy", "--all-targets", &["--", "-D", "warnings"] as &[&str]), ("doc", "--no-deps", &[])]
-        {
-            let mut command = cargo::command();
-            command.args([
-                subcommand,
-                what,
-                "--quiet",
-                "--package",
-                "libibverbs-rs",
-                "--no-default-features",
-            ]);
-            // A folder of its own: the workspace's documentation stays that of all features.
-            command.args(*features).args(["--target-dir", "target/features"]).args(last);
-            match command.env("RUSTDOCFLAGS", "-D warnings").status() {
-                Ok(status) if status.success() => result.counts.passed += 1,
-                Ok(status) => result.fail(format!("{command:?}: {status}")),
-                Err(error) => result.fail(format!("cannot run cargo: {error}")),
-            }
-        }
-    }
-}
 
 /// Crates whose presence means that a C compiler or a C library takes part in the build.
 const NATIVE: &[&str] = &["bindgen", "cc", "cmake", "pkg-config", "vcpkg"];

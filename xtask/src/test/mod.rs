@@ -11,6 +11,7 @@
 //! missing VM is a failure.
 
 mod commits;
+mod features;
 mod guest;
 mod host;
 mod packages;

@@ -47,9 +47,10 @@ pub(super) fn check(result: &mut StageResult) {
 }
 
 /// A package of the workspace that can be published.
-struct Library {
-    name: String,
-    manifest: String,
+pub(super) struct Library {
+    pub(super) name: String,
+    /// The text of its manifest.
+    pub(super) manifest: String,
 }
 
 /// Returns the packages in folders of the workspace's root whose manifests have no `publish =
@@ -57,7 +58,7 @@ struct Library {
 ///
 /// # Errors
 /// A folder or a manifest cannot be read, or a manifest has no name.
-fn libraries(root: &Path) -> Result<Vec<Library>> {
+pub(super) fn libraries(root: &Path) -> Result<Vec<Library>> {
     let mut libraries = Vec::new();
     for entry in fs::read_dir(root).with_context(|| format!("cannot read {}", root.display()))? {
         let path = entry?.path().join("Cargo.toml");

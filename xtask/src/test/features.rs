@@ -1,0 +1,81 @@
+//! Each library without features, and with each of its features alone: code, tests and documentation.
+//!
+//! Clippy and rustdoc check all features together in other stages, where a link or an import that
+//! one feature needs from another goes unnoticed.
+
+use super::packages::{self, Library};
+use super::stage::StageResult;
+use crate::cargo;
+
+/// Checks each feature; a result for clippy and one for rustdoc each.
+pub(super) fn check(result: &mut StageResult) {
+    let libraries = match packages::libraries(cargo::root()) {
+        Ok(libraries) => libraries,
+        Err(error) => return result.fail(format!("{error:#}")),
+    };
+    for Library { name: library, manifest } in libraries {
+        let features = features(&manifest);
+        if features.is_empty() {
+            continue;
+        }
+        for feature in [None].into_iter().chain(features.iter().map(|name| Some(name.as_str()))) {
+            check_one(&library, feature, result);
+        }
+    }
+}
+
+/// Checks a library with no feature, or with one.
+fn check_one(library: &str, feature: Option<&str>, result: &mut StageResult) {
+    for (subcommand, what, last) in
+        [("clippy", "--all-targets", &["--", "-D", "warnings"] as &[&str]), ("doc", "--no-deps", &[])]
+    {
+        let mut command = cargo::command();
+        command.args([subcommand, what, "--quiet", "--package", library, "--no-default-features"]);
+        if let Some(feature) = feature {
+            command.args(["--features", feature]);
+        }
+        // A folder of its own: the workspace's documentation stays that of all features.
+        command.args(["--target-dir", "target/features"]).args(last);
+        command.env("RUSTDOCFLAGS", "-D warnings").env("CARGO_INCREMENTAL", "0");
+        match command.status() {
+            Ok(status) if status.success() => result.counts.passed += 1,
+            Ok(status) => result.fail(format!("{command:?}: {status}")),
+            Err(error) => result.fail(format!("cannot run cargo: {error}")),
+        }
+    }
+}
+
+/// Returns the names in a manifest's `[features]` table, except `default`.
+fn features(manifest: &str) -> Vec<String> {
+    let lines = manifest.lines().skip_while(|line| line.trim() != "[features]").skip(1);
+    lines
+        .take_while(|line| !line.starts_with('['))
+        .filter_map(|line| line.split_once('='))
+        .map(|(name, _)| name.trim())
+        .filter(|name| *name != "default" && !name.starts_with('#'))
+        .map(str::to_owned)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn features_are_the_keys_of_their_table_without_the_default() {
+        let manifest = "[package]\nname = \"x\"\n\n[features]\ndefault = [\"a\"]\n# Not b = [].\na = []\n\
+                        c = [\"dep:c\"]\n\n[dependencies]\nd = \"1\"\n";
+        assert_eq!(features(manifest), ["a", "c"]);
+        assert_eq!(features("[package]\nname = \"x\"\n"), [""; 0]);
+    }
+
+    #[test]
+    fn the_providers_of_the_library_are_features() {
+        let libraries = packages::libraries(cargo::root()).unwrap();
+        let library = libraries.iter().find(|library| library.name == "libibverbs-rs").unwrap();
+        let names = features(&library.manifest);
+        for name in ["rxe", "soft"] {
+            assert!(names.iter().any(|found| found == name), "{name} is not in {names:?}");
+        }
+    }
+}
