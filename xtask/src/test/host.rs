@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 
 use super::stage::{Counts, StageResult, follow, stage};
-use super::{commits, features, packages};
+use super::{commits, features, packages, prose};
 use crate::{cargo, fuzz};
 
 /// Runs every stage of the host part.
@@ -27,6 +27,7 @@ pub(super) fn stages() -> Vec<StageResult> {
     }
     results.push(stage("features, each alone", features::check));
     results.push(stage("commit messages", commits::check));
+    results.push(stage("comments", prose::check));
     results.push(stage("packages", packages::check));
     results.push(stage("no crate that builds C", no_native_crates));
     results.push(stage("tests without a device", |result| {

@@ -15,6 +15,7 @@ mod features;
 mod guest;
 mod host;
 mod packages;
+mod prose;
 mod stage;
 
 use std::process::ExitCode;
