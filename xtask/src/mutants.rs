@@ -179,7 +179,7 @@ mod tests {
         for path in [
             "roce/tests/sim.rs",
             "roce/src/engine/responder/tests/refused.rs",
-            "verbs-core/src/cmd/tests.rs",
+            "verbs-core/src/cmd/tests/mod.rs",
             "provider-rxe/benches/paper_queues.rs",
             "tests/src/runner.rs",
             "xtask/src/main.rs",
