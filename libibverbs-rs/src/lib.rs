@@ -124,8 +124,11 @@ pub use qp::parked::{Parcel, ParkError, ParkReason};
 pub use qp::{Qp, state};
 pub use registry::{CqId, QpId};
 
+#[doc(hidden)]
+pub use verbs_core::discovery::DeviceParts;
 pub use verbs_core::discovery::{
-    DeviceInfo, DeviceParts, NodeType, OwnDevice, SkipReason, Skipped, Source, TransportType,
+    DevNum, DeviceInfo, Found, NetlinkError, NodeType, OwnDevice, RdmaDriverId, SkipReason, Skipped, Source,
+    TransportType,
 };
 pub use verbs_core::provider::{Driver, Erased, NamedProvider, Provider};
 #[doc(inline)]

@@ -14,7 +14,7 @@
 //! | `ah` | [`Ah`], the path of a datagram, in two flavours |
 //! | `mr` | [`Mr`], a memory region, and whether its end is to be believed |
 //! | `settle` | what the kernel does not wait for |
-//! | [`paper`] | the kernel's side of all this in plain memory, for tests and measurements |
+//! | `paper` | the kernel's side of all this in plain memory, for tests and measurements |
 //!
 //! Protection domains have no driver's half: they are [`KernelPd`].
 //!
@@ -54,6 +54,7 @@ mod cq;
 mod kernel;
 mod kick;
 mod mr;
+#[doc(hidden)]
 pub mod paper;
 mod qp;
 mod queue;

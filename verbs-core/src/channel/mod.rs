@@ -39,6 +39,9 @@ use core::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+// For tests, also those of providers in other crates. A feature instead would build this library twice, and the tests
+// would not run on the code that programs get.
+#[doc(hidden)]
 pub use scripted::{Expect, Reply, Scripted};
 pub use uverbs::Uverbs;
 

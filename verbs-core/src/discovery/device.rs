@@ -81,6 +81,7 @@ impl DeviceInfo {
     ///
     /// Opening compares number and name with sysfs, but not driver and ABI version: a provider that speaks to another
     /// driver than its own takes that driver's replies for its own queues and completions.
+    #[doc(hidden)]
     #[allow(unsafe_code)]
     pub unsafe fn from_parts(parts: DeviceParts) -> Self {
         Self {
@@ -100,6 +101,7 @@ impl DeviceInfo {
     }
 
     /// The facts that a device of the kernel consists of; `None` for a device that a provider brings.
+    #[doc(hidden)]
     pub fn parts(&self) -> Option<DeviceParts> {
         let dev = self.dev?;
         Some(DeviceParts {

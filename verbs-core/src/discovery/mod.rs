@@ -18,6 +18,10 @@
 //! The order is the kernel's (ascending index), or the directory's where sysfs alone speaks, which is also the order of
 //! `ibv_get_device_list(3)`.
 //!
+//! `discover_at`, `Roots`, `Wire`, `NetlinkSocket`, `DeviceParts`, `DeviceInfo::from_parts` and `DeviceInfo::parts` are
+//! for tests, which play the kernel. They are public because tests of other crates use them, and hidden from the
+//! documentation.
+//!
 //! Invariant: a name that becomes part of a path is one path component. Whatever netlink and sysfs say, nothing panics,
 //! hangs, or reads a file outside of the two [`Roots`].
 
@@ -30,10 +34,16 @@ mod sysfs;
 use core::fmt;
 use std::path::Path;
 
-pub use device::{DevNum, DeviceInfo, DeviceParts, NodeType, OwnDevice, TransportType};
-pub use netlink::{NetlinkError, NetlinkSocket, Wire};
+#[doc(hidden)]
+pub use device::DeviceParts;
+pub use device::{DevNum, DeviceInfo, NodeType, OwnDevice, TransportType};
+pub use netlink::NetlinkError;
+#[doc(hidden)]
+pub use netlink::{NetlinkSocket, Wire};
 pub use skipped::{SkipReason, Skipped};
+#[doc(hidden)]
 pub use sysfs::Roots;
+pub use uverbs_abi::ib_user_ioctl_verbs::RdmaDriverId;
 
 use netlink::Conversation;
 use nldev::{NlChardev, NlDevice};
@@ -107,6 +117,7 @@ pub fn discover() -> Result<Found> {
 ///
 /// # Errors
 /// As [`discover`].
+#[doc(hidden)]
 #[allow(unsafe_code)]
 pub unsafe fn discover_at(roots: &Roots, netlink: Result<&mut dyn Wire, Errno>) -> Result<Found> {
     search(roots, netlink)
