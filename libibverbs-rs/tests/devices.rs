@@ -89,7 +89,7 @@ fn find_says_which_devices_there_are_and_why_others_are_not() {
     assert_eq!(
         error.to_string(),
         "open_device: there is no RDMA device rxe9, only alpha, amber; left out: mlx5_0: /dev/infiniband/uverbs4 is \
-         missing: let udev create it (udevadm trigger), or give it to the container; siw0: no provider for the kernel \
+         missing: let udev create it (udevadm trigger), or pass it into the container; siw0: no provider for the kernel \
          driver siw: build with one, or register one (ENODEV)"
     );
     assert_eq!(list.find("amber").unwrap().name(), "amber");

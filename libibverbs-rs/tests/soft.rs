@@ -38,7 +38,7 @@ fn an_address_is_had_once_and_again_when_the_device_is_gone() {
 fn an_address_of_another_machine_is_refused_with_the_reason() {
     let error = soft::bind(Ipv4Addr::new(192, 0, 2, 77).into()).unwrap_err();
     assert_eq!(error.errno, Errno::ADDRNOTAVAIL);
-    assert!(error.to_string().contains("192.0.2.77 is no address of this machine"), "{error}");
+    assert!(error.to_string().contains("192.0.2.77 is not an address of this machine"), "{error}");
 }
 
 #[test]

@@ -278,7 +278,7 @@ mod tests {
         let reasons: Vec<String> =
             made[1..].iter().map(|made| made.as_ref().unwrap_err().to_string()).collect();
         assert!(reasons[0].contains("VERBS_SOFT asks for \"nonsense\""), "{reasons:?}");
-        assert!(reasons[1].contains("192.0.2.1 is no address of this machine"), "{reasons:?}");
+        assert!(reasons[1].contains("192.0.2.1 is not an address of this machine"), "{reasons:?}");
         assert!(asked_for("", &usual).is_empty());
     }
 

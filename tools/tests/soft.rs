@@ -145,7 +145,7 @@ fn what_is_no_address_is_said_with_what_would_be_one() {
 fn an_address_of_another_machine_is_said_to_be_one() {
     for program in [DEVICES, DEVINFO, PINGPONG] {
         let (status, _, complaints) = run(program, "192.0.2.77", &[]);
-        assert!(complaints.contains("soft0: 192.0.2.77 is no address of this machine"), "{complaints}");
+        assert!(complaints.contains("soft0: 192.0.2.77 is not an address of this machine"), "{complaints}");
         if !has_rdma() {
             assert_eq!(status, Some(without_a_device(program)), "{program}: {complaints}");
         }

@@ -1,9 +1,9 @@
-//! [`ExposedBytes`]: memory that peers may touch, as threads of this process access it.
+//! [`ExposedBytes`]: the accesses of this process to memory that peers may read and write.
 //!
-//! A device in userspace is a thread that the compiler knows. Where it and the program access the same bytes at once, which a
-//! peer decides, both must do so atomically, and with accesses of the same size: of different sizes they would race as plain
-//! ones do. So there is one pattern for all of exposed memory, which follows from where it lies and not from the piece that is
-//! accessed:
+//! A device in userspace is a thread that the compiler knows. A peer can make it access the same bytes as the program at the
+//! same time, so both must access them atomically and with the same size: atomic accesses of different sizes race as plain
+//! ones do. Therefore exposed memory has one pattern of accesses, which follows from its address and not from the range that
+//! is accessed:
 //!
 //! ```text
 //!         start                                                     start + len
@@ -15,11 +15,11 @@
 //! ```
 //!
 //! A part of a word is read by loading the word, and written by a compare-and-exchange that leaves the other bytes as they are.
-//! Two patterns over the same bytes do not mix: whoever exposes bytes exposes them once at a time.
+//! Two patterns over the same bytes must not mix, so bytes are exposed by one region at a time.
 //!
 //! # Safety
-//! [`ExposedBytes::new`] takes the promise that the bytes are mapped as long as the value is used; every access is checked to
-//! lie inside of them.
+//! The caller of [`ExposedBytes::new`] promises that the bytes stay mapped as long as the value is used; every access is
+//! checked to lie within them.
 #![allow(unsafe_code)]
 
 use core::sync::atomic::Ordering::Relaxed;
@@ -27,44 +27,44 @@ use core::sync::atomic::{AtomicU8, AtomicU64};
 
 use crate::words::{load_words, store_words};
 
-/// Memory that peers may touch, by where it lies. Borrows nothing.
+/// The address and length of memory that peers may read and write. Borrows nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct ExposedBytes {
     start: *mut u8,
     len: usize,
-    /// How many bytes lie before the first aligned word.
+    /// The number of bytes before the first aligned word.
     head: usize,
-    /// Where the last aligned word ends.
+    /// The offset at which the last aligned word ends.
     tail: usize,
 }
 
-// SAFETY: `start` blocked the auto impl. Accesses are atomic, from whatever thread.
+// SAFETY: `start` blocked the auto impl. Accesses are atomic, from every thread.
 unsafe impl Send for ExposedBytes {}
 // SAFETY: as above.
 unsafe impl Sync for ExposedBytes {}
 
 impl ExposedBytes {
-    /// `len` bytes from `start` on.
+    /// Describes `len` bytes from `start` on.
     ///
     /// # Safety
     /// As long as the value or a copy of it is used, the bytes are mapped, initialised, and accessed by this process only
-    /// through values made with the same `start` and `len`, or by who knows that nobody else accesses them meanwhile.
+    /// through values made with the same `start` and `len`, or by code that no other access can overlap in time.
     pub unsafe fn new(start: *mut u8, len: usize) -> Self {
         let head = start.align_offset(8).min(len);
         Self { start, len, head, tail: head + (len - head) / 8 * 8 }
     }
 
-    /// How long it is, in bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Is it of no length?
+    /// Returns whether the length is zero.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Copies bytes out; false, and nothing is copied, where they are not all inside.
+    /// Copies bytes out. Returns `false`, and copies nothing, if they are not all inside.
     #[inline]
     #[must_use]
     pub fn read(&self, offset: usize, into: &mut [u8]) -> bool {
@@ -81,7 +81,7 @@ impl ExposedBytes {
         let (words, part) = inside.as_chunks_mut::<8>();
         if !words.is_empty() {
             // SAFETY: `at` is the offset of a word, from which on all of `words` lie before `tail`; they are accessed as words
-            // only, by what `new` was promised.
+            // only, as the caller of `new` promised.
             unsafe { load_words(self.start.add(at), words) };
             at += 8 * words.len();
         }
@@ -90,7 +90,7 @@ impl ExposedBytes {
         true
     }
 
-    /// Copies bytes in, in the order of addresses; false, and nothing is copied, where they are not all inside.
+    /// Copies bytes in, in the order of addresses. Returns `false`, and copies nothing, if they are not all inside.
     #[inline]
     #[must_use]
     pub fn write(&self, offset: usize, from: &[u8]) -> bool {
@@ -115,7 +115,7 @@ impl ExposedBytes {
         true
     }
 
-    /// The 8 bytes at `offset`, if they are one aligned word inside.
+    /// Returns the 8 bytes at `offset` as an atomic if they are one aligned word inside.
     #[inline]
     pub fn word(&self, offset: usize) -> Option<&AtomicU64> {
         let end = offset.checked_add(8)?;
@@ -123,18 +123,18 @@ impl ExposedBytes {
         is_word.then(|| self.word_at(offset))
     }
 
-    /// The word at an offset that is known to be a word's.
+    /// Returns the word at an offset that is known to be a word's.
     #[inline(always)]
     fn word_at(&self, offset: usize) -> &AtomicU64 {
         debug_assert!(
             offset >= self.head && offset + 8 <= self.tail && (offset - self.head).is_multiple_of(8)
         );
         // SAFETY: the callers' offsets are from `head` to `tail` in steps of 8, so the word is inside and aligned; it is
-        // accessed as a word only, by what `new` was promised.
+        // accessed as a word only, as the caller of `new` promised.
         unsafe { AtomicU64::from_ptr(self.start.add(offset).cast()) }
     }
 
-    /// How many bytes there are from an offset behind `head` to the next aligned one.
+    /// Returns the distance in bytes from an offset behind `head` to the next aligned one.
     #[inline(always)]
     fn until_next_word(&self, offset: usize) -> usize {
         self.head.wrapping_sub(offset) & 7
@@ -172,7 +172,7 @@ impl ExposedBytes {
 
     fn load_bytes(&self, offset: usize, bytes: &mut [u8]) {
         for (n, byte) in bytes.iter_mut().enumerate() {
-            // SAFETY: before `head` or behind `tail`, and inside: accessed as bytes only, by what `new` was promised.
+            // SAFETY: before `head` or behind `tail`, and inside: accessed as bytes only, as the caller of `new` promised.
             *byte = unsafe { AtomicU8::from_ptr(self.start.add(offset + n)) }.load(Relaxed);
         }
     }

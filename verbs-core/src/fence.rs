@@ -1,9 +1,9 @@
-//! The ways around the kernel's side, tried by programs that forbid unsafe code: none compiles.
+//! Attempts of programs without unsafe code to command the kernel: none compiles.
 //!
-//! Each program exists twice, with `unsafe` around the step and without. The first compiles, so that the second fails for
-//! the lack of it and for nothing else.
+//! Each program exists twice, with `unsafe` around the step and without. The first compiles, so the second fails only
+//! because `unsafe` is missing.
 
-/// A step that takes `unsafe`: the names in scope, the values that a program has, and the step.
+/// A step that needs `unsafe`: the names in scope, the values that a program has, and the step.
 macro_rules! needs_unsafe {
     ($name:ident, $uses:literal, $values:literal, $step:literal) => {
         #[doc = concat!(
@@ -14,7 +14,7 @@ macro_rules! needs_unsafe {
     };
 }
 
-/// A step that nothing permits, and what a program can do instead.
+/// A step that is never permitted, and what a program can do instead.
 macro_rules! impossible {
     ($name:ident, $uses:literal, $values:literal, $step:literal, instead $other:literal) => {
         #[doc = concat!("```compile_fail\n", $uses, "\nfn attack(", $values, ") {\nlet _ = ", $step, ";\n}\n```")]

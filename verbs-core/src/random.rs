@@ -1,9 +1,9 @@
-//! Numbers that strangers cannot guess, from the kernel.
+//! Random numbers from the kernel that attackers cannot guess.
 //!
-//! Queue pair numbers, memory keys and first packet sequence numbers keep out packets of peers that were not given them, as
-//! far as their width allows. Each [`draw`] is a system call of its own: nothing is kept in this process that a child of
-//! `fork(2)` could draw a second time, or that one number could reveal of the next. Draws happen where objects are made,
-//! never between post and poll.
+//! Queue pair numbers, memory keys and first packet sequence numbers keep out packets of peers that do not know them, as
+//! far as their width allows. Each [`draw`] is a system call of its own: this process keeps no state that a child of
+//! `fork(2)` could draw a second time, or from which one number could reveal the next. Numbers are drawn when objects are
+//! created, never between post and poll.
 //!
 //! # Safety
 //! One system call, which writes into four bytes that the call borrows.
@@ -22,11 +22,11 @@ use crate::Errno;
 
 /// Draws 32 bits from the kernel's random number generator.
 ///
-/// Early after boot it waits until the kernel has gathered enough entropy. Where the system call is not there or a filter
-/// forbids it, `/dev/urandom` takes its place, once `/dev/random` says that the generator is ready.
+/// Early after boot it waits until the kernel has gathered enough entropy. If the system call does not exist or a filter
+/// forbids it, `/dev/urandom` replaces it, after `/dev/random` has become readable, which shows that the generator is ready.
 ///
 /// # Errors
-/// The errno of the system call or of the devices: there is no number then, rather than one that could be guessed.
+/// The errno of `getrandom(2)`, or of opening, polling or reading the devices; there is no fallback that could be guessed.
 pub fn draw() -> Result<u32, Errno> {
     draw_from(by_system_call, by_device)
 }
@@ -54,7 +54,7 @@ fn by_system_call(bytes: &mut [u8; 4]) -> Result<(), Errno> {
     let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
     match usize::try_from(got) {
         Ok(got) if got == bytes.len() => Ok(()),
-        // The kernel gives up to 256 bytes whole.
+        // The kernel returns up to 256 bytes at once.
         Ok(_) => Err(Errno::IO),
         Err(_) => Err(Errno::last()),
     }

@@ -1,7 +1,7 @@
-//! [`Slots`]: ids that can be handed to the kernel and to the device.
+//! [`Slots`]: ids that can be passed to the kernel and to the device.
 //!
-//! The kernel gives the `user_handle` of a queue back in events, and a program may get it late: after the queue was
-//! destroyed, or forged. An id is a slot number and the slot's generation, so one that is stale finds nothing.
+//! The kernel returns the `user_handle` of a queue in events, and a program may receive it after the queue was destroyed, or
+//! forge it. An id is a slot number and the slot's generation, so a stale id finds no value.
 //!
 //! ```text
 //!  63        32 31         0
@@ -29,7 +29,7 @@ impl SlotId {
     }
 }
 
-/// A table of values that are found by ids which go stale.
+/// A table of values, found by ids that become stale when their value is removed.
 #[derive(Debug)]
 pub struct Slots<T> {
     entries: Vec<Entry<T>>,
@@ -44,25 +44,25 @@ struct Entry<T> {
 }
 
 impl<T> Slots<T> {
-    /// An empty table.
+    /// Creates an empty table.
     pub const fn new() -> Self {
         Self { entries: Vec::new(), free: Vec::new(), live: 0 }
     }
 
-    /// How many values are in it.
+    /// Returns the number of values.
     pub const fn len(&self) -> usize {
         self.live
     }
 
-    /// Is there none?
+    /// Returns whether the table is empty.
     pub const fn is_empty(&self) -> bool {
         self.live == 0
     }
 
-    /// Puts a value in, and gives the id that finds it until it is removed.
+    /// Inserts a value and returns the id that finds it until it is removed.
     ///
     /// # Panics
-    /// When 2³² values are in the table.
+    /// If the table has 2³² values.
     pub fn insert(&mut self, value: T) -> SlotId {
         let slot = self.free.pop().unwrap_or_else(|| {
             let slot = u32::try_from(self.entries.len()).expect("fewer than 2^32 slots");
@@ -76,17 +76,17 @@ impl<T> Slots<T> {
         SlotId::new(slot, entry.generation)
     }
 
-    /// The value of a live id.
+    /// Returns the value of a live id.
     pub fn get(&self, id: SlotId) -> Option<&T> {
         self.entries.get(id.slot()).filter(|entry| entry.generation == id.generation())?.value.as_ref()
     }
 
-    /// The value of a live id.
+    /// Returns the value of a live id, mutably.
     pub fn get_mut(&mut self, id: SlotId) -> Option<&mut T> {
         self.entries.get_mut(id.slot()).filter(|entry| entry.generation == id.generation())?.value.as_mut()
     }
 
-    /// Takes the value of a live id out; the id is stale from now on.
+    /// Removes and returns the value of a live id, which makes the id stale.
     pub fn remove(&mut self, id: SlotId) -> Option<T> {
         let entry = self.entries.get_mut(id.slot()).filter(|entry| entry.generation == id.generation())?;
         let value = entry.value.take()?;

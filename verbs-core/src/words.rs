@@ -1,16 +1,16 @@
-//! Aligned words between memory that others access meanwhile and bytes of one's own, many at a time.
+//! Copies of aligned words between memory that other threads access meanwhile and the caller's own words.
 //!
-//! What is promised is what a loop of relaxed [`AtomicU64`] accesses in the order of addresses does. Such a loop stays one: no
-//! compiler makes wider moves of it, and it takes nearly twice as long as the caches do. On x86-64 whole lines are therefore
-//! moved by SSE2, 16 aligned bytes at a time. Processors with AVX make that one access; no other is known to tear one of the
-//! halves, and they are what must not be torn. Stores are seen in the order in which they are made. To the compiler the assembly
-//! is a call that it cannot look into, and that does what the loop may do.
+//! The functions behave as a loop of relaxed [`AtomicU64`] accesses in the order of addresses. Compilers do not merge the
+//! accesses of such a loop, which takes nearly twice as long as the caches need. On x86-64 whole lines are therefore moved by
+//! SSE2, 16 aligned bytes at a time. Processors with AVX make that one access; no other processor is known to tear one of the
+//! 8-byte halves, and only these must not be torn. Stores are visible in the order in which they are made. To the compiler the
+//! assembly is an opaque call, which may do what the loop does.
 //!
-//! ThreadSanitizer does not see assembly either. `--cfg verbs_portable_copies` builds the loop instead, whose accesses it sees:
-//! `cargo xtask fuzz --sanitizer` passes it.
+//! ThreadSanitizer does not see assembly either. `--cfg verbs_portable_copies` builds the loop instead, whose accesses it
+//! sees; `cargo xtask fuzz --sanitizer` passes it.
 //!
 //! # Safety
-//! Each function says what its address must be; nothing beyond the slice's length is accessed.
+//! Each function documents the requirements on its address. It accesses no more bytes than the slice has.
 //!
 //! # References
 //! Intel SDM volume 3, "Guaranteed Atomic Operations"; AMD64 APM volume 2, "Access Atomicity" and "Memory Ordering"
@@ -19,17 +19,17 @@
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
-/// Fewer lines are not worth a call.
+/// The number of lines up to which the loop is used, because it is faster than the call.
 const FEW: usize = 4;
 
-/// Loads words from `from` on.
+/// Loads words from `from` into a slice.
 ///
 /// # Safety
 /// `from` is aligned to 8, and mapped for `8 * into.len()` bytes, which are initialised; others access them meanwhile as atomic
 /// words only.
 #[inline]
 pub unsafe fn load_words(mut from: *mut u8, mut into: &mut [[u8; 8]]) {
-    // SAFETY: `from` moves on by what is taken of `into`, so that every word is inside of what the caller vouches for.
+    // SAFETY: `from` advances by as much as `into`, so that every word is inside of what the caller vouches for.
     unsafe {
         if into.len() > 8 * FEW {
             let (skew, rest) = into.split_at_mut(from as usize >> 3 & 1);
@@ -48,7 +48,7 @@ pub unsafe fn load_words(mut from: *mut u8, mut into: &mut [[u8; 8]]) {
     }
 }
 
-/// Stores words from `to` on, in the order of addresses.
+/// Stores the words of a slice at `to`, in the order of addresses.
 ///
 /// # Safety
 /// `to` is aligned to 8, and mapped for `8 * from.len()` bytes; others access them meanwhile as atomic words only.
@@ -82,7 +82,7 @@ unsafe fn load(at: *mut u8) -> [u8; 8] {
 }
 
 /// # Safety
-/// As for [`load`], but for the bytes, which need not be initialised.
+/// As for [`load`], except that the bytes need not be initialised.
 #[inline(always)]
 unsafe fn store(at: *mut u8, word: &[u8; 8]) {
     // SAFETY: what the caller vouches for.

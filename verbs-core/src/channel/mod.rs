@@ -1,9 +1,9 @@
-//! One way to the kernel's uverbs, and what it turns out to support.
+//! The command channel to the kernel's uverbs, and the methods that the kernel turns out to support.
 //!
 //! | type | what it is |
 //! |---|---|
 //! | [`Uverbs`] | a context's commands: ioctl first, then INVOKE_WRITE, then `write()`, learned per method |
-//! | [`Channel`] | what carries one command: the real file descriptor, or [`Scripted`] in tests |
+//! | [`Channel`] | the carrier of one command: the real file descriptor, or a scripted kernel in tests |
 //! | [`Ioctl`], [`Attr`] | a command in the ioctl's form |
 //! | [`WriteCmd`] | a command in the form of `write()` |
 //!
@@ -14,16 +14,16 @@
 //! ```
 //!
 //! # The right to command
-//! A `&Uverbs` is the right to command a context: to make, change and destroy its objects by their numbers, and to map its
-//! queues. A handle destroyed behind its owner's back, or a work request written into a mapped queue, lets the device write
-//! where safe code has a reference.
+//! A `&Uverbs` is the right to command a context: to create, change and destroy its objects by their numbers, and to map its
+//! queues. A handle that is destroyed without its owner's knowledge, or a work request that is written into a mapped queue,
+//! lets the device write where safe code has a reference.
 //!
-//! Invariant: no safe function gives a `&Uverbs` away. [`Uverbs::open`], [`Uverbs::new`] and
-//! [`KernelContext::uverbs`](crate::kernel::KernelContext::uverbs) are unsafe, and their caller promises what
-//! [`Uverbs`] asks for. The functions of [`crate::cmd`] are safe for code that has the right, and useless to all other code.
+//! Invariant: no safe function returns a `&Uverbs`. [`Uverbs::open`], [`Uverbs::new`] and
+//! [`KernelContext::uverbs`](crate::kernel::KernelContext::uverbs) are unsafe, and their caller makes the promises listed at
+//! [`Uverbs`]. The functions of [`crate::cmd`] are safe because only code with that right can call them.
 //!
-//! Invariant: commands are made in this crate, since they carry addresses that the kernel writes through; the exception is
-//! a provider's doorbell, which has the file by the same right ([`Uverbs::cmd_fd`]). Replies come from the kernel: from a
+//! Invariant: commands are built in this crate, because they carry addresses through which the kernel writes. The exception
+//! is a provider's doorbell, which has the file by the same right ([`Uverbs::cmd_fd`]). Replies come from the kernel: from a
 //! file that sysfs proved to be uverbs, or from a channel for which the caller of [`Uverbs::new`] vouches. A descriptor in a
 //! reply is checked before it is owned ([`crate::cmd::context`]).
 //!
@@ -50,18 +50,20 @@ pub(crate) use fd::FdChannel;
 use crate::Errno;
 use crate::ring::Region;
 
-/// What carries one command to the kernel. Not for the data path.
+/// The carrier of commands to the kernel. Not for the data path.
 pub trait Channel: fmt::Debug + Send + Sync {
     /// Sends a command through `RDMA_VERBS_IOCTL`.
     ///
     /// # Errors
-    /// What the kernel answers; then no output was written.
+    /// Any errno the kernel returns, after which no output has been written. Notably `ENOTTY` if the kernel has no verbs
+    /// ioctl, `EPROTONOSUPPORT` if it does not have the method, and `E2BIG` for a command that does not fit.
     fn ioctl(&self, command: &mut Ioctl<'_, '_>) -> Result<(), Errno>;
 
     /// Sends a command through `write()`.
     ///
     /// # Errors
-    /// What the kernel answers.
+    /// Any errno the kernel returns. `EINVAL` for a length that is not whole words, `E2BIG` for a command that does not
+    /// fit, `EIO` if the kernel took only part of it.
     fn write(&self, command: &mut WriteCmd<'_>) -> Result<(), Errno>;
 
     /// Maps a queue or a page of registers that the kernel offers at an offset of the device file.
@@ -74,7 +76,7 @@ pub trait Channel: fmt::Debug + Send + Sync {
     #[allow(unsafe_code)]
     unsafe fn map(&self, offset: u64, len: usize) -> Result<Region, Errno>;
 
-    /// The file descriptor itself, for a provider whose doorbell is a system call; `None` where a test plays the kernel.
+    /// Returns the file descriptor, for a provider whose doorbell is a system call; `None` where a test plays the kernel.
     fn cmd_fd(&self) -> Option<Arc<OwnedFd>>;
 }
 
@@ -85,7 +87,7 @@ pub struct Ioctl<'a, 'b> {
     pub object_id: u16,
     /// `UVERBS_METHOD_*`.
     pub method_id: u16,
-    /// `RDMA_DRIVER_*` of the device: driver attributes mean something else with each driver.
+    /// `RDMA_DRIVER_*` of the device, because driver attributes mean something else with each driver.
     pub driver_id: u32,
     /// The attributes, in the order sent.
     pub attrs: &'b mut [Attr<'a>],
@@ -95,19 +97,19 @@ pub struct Ioctl<'a, 'b> {
 pub struct Attr<'a> {
     /// `UVERBS_ATTR_*`.
     pub id: u16,
-    /// The kernel must refuse the command when it does not know the attribute.
+    /// Whether the kernel must reject the command if it does not know the attribute.
     pub mandatory: bool,
-    /// What it carries.
+    /// The attribute's value.
     pub value: Value<'a>,
 }
 
-/// What an attribute carries.
+/// The value of an attribute.
 pub enum Value<'a> {
     /// Bytes for the kernel; up to 8 of them travel in the attribute itself.
     In(&'a [u8]),
     /// A number for the kernel, in the attribute itself: its value and its width in bytes.
     Num(u64, u16),
-    /// Bytes from the kernel. What it does not write stays as it was.
+    /// Bytes from the kernel. Those that it does not write keep their value.
     Out(&'a mut [u8]),
     /// The handle of an object.
     Handle(u32),
@@ -164,7 +166,7 @@ impl<'a> Attr<'a> {
         Self::new(id, Value::NewFd(fd))
     }
 
-    /// The kernel may ignore it when it does not know it.
+    /// Lets the kernel ignore the attribute if it does not know it.
     #[must_use]
     pub const fn optional(mut self) -> Self {
         self.mandatory = false;
@@ -187,9 +189,9 @@ impl fmt::Debug for Attr<'_> {
     }
 }
 
-/// What a driver's half of a command and its reply look like: bytes that only provider and kernel driver understand.
+/// The driver's part of a command and its reply: bytes that only the provider and the kernel driver interpret.
 ///
-/// There is no way yet to give input from outside of this crate: such bytes carry addresses that the kernel writes to.
+/// Code outside of this crate cannot pass input yet, because such bytes carry addresses to which the kernel writes.
 #[derive(Debug, Default)]
 pub struct Uhw<'a> {
     pub(crate) input: &'a [u8],
@@ -197,33 +199,33 @@ pub struct Uhw<'a> {
 }
 
 impl<'a> Uhw<'a> {
-    /// The driver is told nothing and answers nothing.
+    /// No input for the driver, and no reply from it.
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// The driver answers into `output`, whose length is a multiple of 8 bytes.
+    /// A reply of the driver in `output`, whose length is a multiple of 8 bytes.
     pub fn reply(output: &'a mut [u8]) -> Self {
         Self { input: &[], output }
     }
 }
 
-/// A command in the form of `write()`: a struct of `rdma/ib_user_verbs.h`, and the driver's half.
+/// A command in the form of `write()`: a struct of `rdma/ib_user_verbs.h`, and the driver's part.
 ///
 /// It travels in the INVOKE_WRITE method where the kernel has it.
 #[derive(Debug)]
 pub struct WriteCmd<'a> {
     /// `IB_USER_VERBS_CMD_*`.
     pub command: u32,
-    /// In the extended form, with lengths in 8-byte words.
+    /// Whether the command has the extended form, with lengths in 8-byte words.
     pub extended: bool,
     /// The core's struct. In the plain form with a reply its first 8 bytes are the reply's address: left zero here.
     pub core_in: &'a [u8],
-    /// The driver's half.
+    /// The driver's part.
     pub driver_in: &'a [u8],
     /// The core's reply.
     pub core_out: &'a mut [u8],
-    /// The driver's half of the reply.
+    /// The driver's part of the reply.
     pub driver_out: &'a mut [u8],
 }
 

@@ -1,4 +1,4 @@
-//! [`Scripted`]: a kernel on paper. It asserts the exact commands sent and answers with canned replies and errnos.
+//! [`Scripted`]: a scripted kernel for tests. It asserts the exact commands and returns prepared replies and errnos.
 
 use core::fmt::Write as _;
 use std::collections::VecDeque;
@@ -9,9 +9,9 @@ use super::{Channel, Ioctl, Value, WriteCmd};
 use crate::Errno;
 use crate::ring::Region;
 
-/// A kernel on paper: a list of what must be asked, in order, and what it answers.
+/// A scripted kernel: a list of the commands that must come, in order, and its replies.
 ///
-/// Dropped before every expectation was met, or asked something else, it panics: it is for tests.
+/// For tests: it panics when another command comes, and when it is dropped before every expected command came.
 #[derive(Clone, Debug, Default)]
 pub struct Scripted {
     state: Arc<Mutex<State>>,
@@ -26,42 +26,42 @@ struct State {
 /// One command that must come next.
 #[derive(Clone, Debug)]
 pub struct Expect {
-    /// How it must read, in the notation of [`Scripted`]'s failure messages; `None` takes anything.
+    /// The command in the notation of [`Scripted`]'s failure messages; `None` accepts any.
     command: Option<String>,
     reply: Reply,
 }
 
-/// What the kernel on paper answers.
+/// A reply of the scripted kernel.
 #[derive(Clone, Debug)]
 pub enum Reply {
-    /// An error number, and nothing written.
+    /// An error number, with no output written.
     Errno(Errno),
     /// Success. The outputs of the command, in order, get these bytes: shorter ones leave the rest as it was, longer
-    /// ones are cut. Handles and file descriptors are numbers of 4 bytes.
+    /// ones are cut off. Handles and file descriptors are numbers of 4 bytes.
     Outputs(Vec<Vec<u8>>),
 }
 
 impl Expect {
-    /// Any command at all.
+    /// Any command.
     pub const fn anything(reply: Reply) -> Self {
         Self { command: None, reply }
     }
 
-    /// A command that reads exactly so.
+    /// A command with exactly this text.
     ///
     /// ```text
     ///   ioctl 3.0: 0x0 new handle, 0x1 u32 0x10, 0x6 out 4 bytes, 0x1001 out 16 bytes
     ///   write 3: in 0000000000000000, out 4+0
     ///   write_ex 1: in 0000000000000000, out 304+0
     /// ```
-    /// The numbers after `ioctl` are object and method. A `?` behind an attribute's id says that it is optional.
+    /// The numbers after `ioctl` are object and method. A `?` behind an attribute's id marks it as optional.
     pub fn command(text: &str, reply: Reply) -> Self {
         Self { command: Some(text.to_owned()), reply }
     }
 }
 
 impl Reply {
-    /// Success, with nothing written.
+    /// Success, with no output written.
     pub const fn ok() -> Self {
         Self::Outputs(Vec::new())
     }
@@ -71,7 +71,7 @@ impl Reply {
         Self::Outputs(outputs.iter().map(|bytes| bytes.to_vec()).collect())
     }
 
-    /// The same answer with every output cut to `len` bytes: a kernel that tells less.
+    /// Returns the same reply with every output cut to `len` bytes, as a kernel that knows fewer fields sends it.
     #[must_use]
     pub fn truncated(mut self, len: usize) -> Self {
         if let Self::Outputs(outputs) = &mut self {
@@ -82,24 +82,24 @@ impl Reply {
 }
 
 impl Scripted {
-    /// A kernel that expects these commands, in this order.
+    /// Creates a kernel that expects these commands in this order.
     pub fn new(script: impl IntoIterator<Item = Expect>) -> Self {
         let scripted = Self::default();
         scripted.state().script.extend(script);
         scripted
     }
 
-    /// Adds commands to the end of what it expects.
+    /// Appends commands to those that it expects.
     pub fn expect(&self, script: impl IntoIterator<Item = Expect>) {
         self.state().script.extend(script);
     }
 
-    /// The next mapping must be of `len` bytes at `offset`, and gets `region`: a queue that the test holds too.
+    /// Expects a mapping of `len` bytes at `offset` next, and returns `region`, a queue that the test also holds.
     pub fn expect_map(&self, offset: u64, len: usize, region: Region) {
         self.state().maps.push_back((offset, len, region));
     }
 
-    /// How many expected commands did not come yet.
+    /// Returns the number of expected commands that have not come yet.
     pub fn remaining(&self) -> usize {
         self.state().script.len()
     }
@@ -111,7 +111,7 @@ impl Scripted {
     fn answer(&self, command: &str, outputs: &mut [Output<'_>]) -> Result<(), Errno> {
         let expect = self.state().script.pop_front();
         let Some(Expect { command: wanted, reply }) = expect else {
-            panic!("nothing more was expected, but came:\n  {command}")
+            panic!("a command came after the last that was expected:\n  {command}")
         };
         if let Some(wanted) = wanted {
             assert_eq!(command, wanted, "another command was expected");
@@ -128,7 +128,7 @@ impl Scripted {
     }
 }
 
-/// A place that a reply goes to.
+/// A destination of a reply.
 enum Output<'a> {
     Bytes(&'a mut [u8]),
     Handle(&'a mut u32),
@@ -148,7 +148,7 @@ impl Output<'_> {
     }
 }
 
-/// A number of up to 4 bytes.
+/// Reads a number of up to 4 bytes.
 fn number(bytes: &[u8]) -> u32 {
     let mut word = [0; 4];
     let len = bytes.len().min(4);

@@ -1,9 +1,8 @@
-//! [`Uverbs`]: a context's commands, and what its kernel turned out to support.
+//! [`Uverbs`]: a context's commands, and the methods that its kernel turned out to support.
 //!
 //! # Safety
-//! Its makers are unsafe, since having one is the right to command a context: see [`Uverbs`]. The device's file answers as
-//! the kernel does because it is the kernel, which [`FdChannel::open`] proves; the caller of [`Uverbs::new`] vouches for a
-//! channel of its own.
+//! Its constructors are unsafe, because a `Uverbs` is the right to command a context. Replies of the device's file come from
+//! the kernel, which [`FdChannel::open`] proves; the caller of [`Uverbs::new`] vouches for a channel of its own.
 #![allow(unsafe_code)]
 
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU16, Ordering};
@@ -21,20 +20,20 @@ use crate::discovery::DeviceInfo;
 use crate::ring::Region;
 use crate::{Cause, Errno, Error, Result};
 
-/// Objects of the core's namespace, and methods of each, that support is remembered for.
+/// The objects of the core's namespace, and the methods of each, for which support is remembered.
 const OBJECTS: usize = 32;
 const METHODS: u16 = 16;
 
 /// A context's commands: ioctl first, then INVOKE_WRITE, then `write()`.
 ///
 /// # The right to command
-/// A reference to one is the right to command the context. Code that gets one keeps these promises, as a provider does:
+/// A reference to one is the right to command the context. Code that holds one, such as a provider, promises:
 ///
-/// - It destroys, changes and arms only objects that it made itself, and only on behalf of their owner. A memory region
-///   ends, a queue pair moves or a completion queue goes when its owner calls for it, not behind its back.
-/// - What it posts to queues that it maps touches memory as the provider's contract
-///   ([`Provider`](crate::provider::Provider)) says, and no other.
-/// - It passes the reference on only to code that promises the same, which safe code of another crate does not.
+/// - It destroys, changes and arms only objects that it created itself, and only on behalf of their owner. A memory region
+///   is deregistered, a queue pair moved or a completion queue destroyed when its owner requests it, and never otherwise.
+/// - Work requests that it posts to queues that it maps access memory only as the provider's contract
+///   ([`Provider`](crate::provider::Provider)) allows.
+/// - It passes the reference on only to code that makes the same promises, which safe code of another crate does not.
 #[derive(Debug)]
 pub struct Uverbs {
     channel: Box<dyn Channel>,
@@ -42,20 +41,20 @@ pub struct Uverbs {
     device_name: Box<str>,
     /// Learned: the kernel has no verbs ioctl at all (`ENOTTY`).
     no_ioctl: AtomicBool,
-    /// Learned: a bit for each method that it does not have (`EPROTONOSUPPORT`).
+    /// Learned: a bit for each method that the kernel does not have (`EPROTONOSUPPORT`).
     no_method: [AtomicU16; OBJECTS],
     /// The descriptor that the context keeps for asynchronous events, or -1.
     event_fd: AtomicI32,
 }
 
 impl Uverbs {
-    /// Commands over a channel of one's own: for tests that play the kernel.
+    /// Creates the commands of a context over a channel of the caller's own, for tests that play the kernel.
     ///
     /// # Safety
-    /// - The channel answers as the kernel does, as far as safe code relies on it: a file descriptor in a reply has no other
+    /// - The channel replies as the kernel does, as far as safe code relies on it: a file descriptor in a reply has no other
     ///   owner; only the kernel's side writes memory that it maps; a completion appears there only when its work request
-    ///   has ended; a destroyed object does not access memory any more.
-    /// - The caller uses the right to command as [`Uverbs`] asks.
+    ///   has ended; a destroyed object no longer accesses memory.
+    /// - The caller keeps the promises listed at [`Uverbs`].
     pub unsafe fn new(channel: Box<dyn Channel>, driver_id: u32, device_name: &str) -> Self {
         Self {
             channel,
@@ -67,34 +66,35 @@ impl Uverbs {
         }
     }
 
-    /// Opens a device's file, a context of its own.
+    /// Opens a device's file. Each open file is a context of its own.
     ///
     /// # Safety
-    /// The caller uses the right to command as [`Uverbs`] asks, and is made for the driver `driver_id`.
+    /// The caller keeps the promises listed at [`Uverbs`], and is written for the driver `driver_id`.
     ///
     /// # Errors
-    /// [`Cause::File`] with the path and a hint.
+    /// [`Cause::File`] with the path and a hint; notably `ENODEV` for a device that is gone, and `EACCES` without
+    /// permission. [`Cause::KernelLacks`] for a device that a provider brings.
     pub unsafe fn open(device: &DeviceInfo, driver_id: u32) -> Result<Self> {
         let channel = FdChannel::open(device)?;
-        // SAFETY: `FdChannel::open` proved by number and sysfs that the file is uverbs, so the kernel answers; the caller
+        // SAFETY: `FdChannel::open` proved by number and sysfs that the file is uverbs, so replies are the kernel's; the caller
         // promises the rest.
         Ok(unsafe { Self::new(Box::new(channel), driver_id, device.name()) })
     }
 
-    /// The device's name.
+    /// Returns the device's name.
     pub fn device_name(&self) -> &str {
         &self.device_name
     }
 
-    /// The device file, for a provider whose doorbell is a system call.
+    /// Returns the device file, for a provider whose doorbell is a system call.
     pub fn cmd_fd(&self) -> Option<Arc<OwnedFd>> {
         self.channel.cmd_fd()
     }
 
-    /// Maps what the kernel offers at an offset of the device file.
+    /// Maps `len` bytes that the kernel offers at an offset of the device file.
     ///
     /// # Safety
-    /// As [`Region::map`]: the kernel offered these bytes, in reply to a command that made an object of the caller's.
+    /// As [`Region::map`]: the kernel offered these bytes, in reply to a command that created an object of the caller's.
     ///
     /// # Errors
     /// Any errno that `mmap` returns.
@@ -103,7 +103,7 @@ impl Uverbs {
         unsafe { self.channel.map(offset, len) }.map_err(|errno| self.error(verb, errno))
     }
 
-    /// Remembers the descriptor that the context keeps: no reply may name it again.
+    /// Remembers the descriptor that the context keeps, so that no reply may name it again.
     pub(crate) fn keeps(&self, fd: BorrowedFd<'_>) {
         self.event_fd.store(fd.as_raw_fd(), Ordering::Relaxed);
     }
@@ -114,17 +114,17 @@ impl Uverbs {
             || self.channel.cmd_fd().is_some_and(|own| own.as_raw_fd() == fd)
     }
 
-    /// An error of a verb on this device.
+    /// Creates an error of a verb on this device.
     pub fn error(&self, verb: &'static str, errno: Errno) -> Error {
         Error::new(verb, &self.device_name, errno)
     }
 
-    /// An error of a verb on this device: the kernel's reply makes no sense.
+    /// Creates the error of a verb whose reply from the kernel is malformed.
     pub fn bad_reply(&self, verb: &'static str, what: &'static str) -> Error {
         self.error(verb, Errno::PROTO).because(Cause::BadReply { what })
     }
 
-    /// Calls a method by ioctl. `Ok(false)`: the kernel does not have it, and nothing happened.
+    /// Calls a method by ioctl. Returns `false`, with no side effect, if the kernel does not have it.
     pub(crate) fn try_ioctl(
         &self,
         object_id: u16,
@@ -155,7 +155,7 @@ impl Uverbs {
         }
     }
 
-    /// Calls a method by ioctl with the driver's half, as [`try_ioctl`](Self::try_ioctl).
+    /// Calls a method by ioctl with the driver's part, as [`try_ioctl`](Self::try_ioctl).
     pub(crate) fn try_ioctl_uhw<'a>(
         &self,
         object_id: u16,
@@ -172,7 +172,7 @@ impl Uverbs {
         self.try_ioctl(object_id, method_id, &mut attrs)
     }
 
-    /// Sends a command that exists as a write struct: inside INVOKE_WRITE where the kernel has it, else by `write()`.
+    /// Sends a command that has a write struct, by INVOKE_WRITE if the kernel has it and by `write()` otherwise.
     pub(crate) fn write(&self, mut command: WriteCmd<'_>) -> Result<(), Errno> {
         let number = command.command | if command.extended { IB_USER_VERBS_CMD_FLAG_EXTENDED } else { 0 };
         let mut attrs: [Attr<'_>; 5] =

@@ -14,12 +14,12 @@ use crate::channel::{Uhw, Uverbs, WriteCmd};
 use crate::types::AhAttr;
 use crate::{Errno, Result};
 
-/// Makes an address handle, and returns the kernel's handle of it.
+/// Creates an address handle and returns the kernel's handle of it.
 ///
 /// # Errors
-/// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a GID index beyond 255, which the command cannot carry; any
-/// errno that the kernel returns: notably `EINVAL` for a port or a path that does not exist, `ENODATA` for an empty
-/// entry of the GID table.
+/// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a GID index beyond 255, which the command cannot carry;
+/// otherwise any errno the kernel returns, notably `EINVAL` for a port or a path that does not exist, and `ENODATA` for an
+/// empty entry of the GID table.
 #[doc(alias = "ibv_create_ah")]
 pub fn create_ah(
     uverbs: &Uverbs,

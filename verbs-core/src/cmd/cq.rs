@@ -19,19 +19,19 @@ use crate::Result;
 use crate::channel::{Attr, Uhw, Uverbs, WriteCmd};
 use crate::types::CqInitAttr;
 
-/// What the kernel says of a new completion queue.
+/// The kernel's reply for a new completion queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CqInfo {
     /// Its handle.
     pub handle: u32,
-    /// How many completions fit.
+    /// The number of completions that fit, at least as many as requested.
     pub cqe: u32,
 }
 
-/// Makes a completion queue, whose asynchronous events go to `event_fd`.
+/// Creates a completion queue whose asynchronous events go to `event_fd`.
 ///
 /// # Errors
-/// What the kernel answers.
+/// Any errno the kernel returns; notably `EINVAL` for a size or completion vector that the device does not have.
 #[doc(alias = "ibv_create_cq")]
 pub fn create_cq(
     uverbs: &Uverbs,
@@ -80,10 +80,10 @@ pub fn create_cq(
     Ok(CqInfo { handle: reply.cq_handle, cqe: reply.cqe })
 }
 
-/// Destroys a completion queue. The kernel takes its events that were not read yet back.
+/// Destroys a completion queue. The kernel discards its events that have not been read.
 ///
 /// # Errors
-/// `EBUSY` while queue pairs use it.
+/// Any errno the kernel returns; notably `EBUSY` while queue pairs use it.
 #[doc(alias = "ibv_destroy_cq")]
 pub fn destroy_cq(uverbs: &Uverbs, handle: u32) -> Result<()> {
     let mut reply = IbUverbsDestroyCqResp::default();
@@ -107,10 +107,10 @@ pub fn destroy_cq(uverbs: &Uverbs, handle: u32) -> Result<()> {
     })
 }
 
-/// Asks for one event when the next completion arrives (with `solicited_only`: the next solicited or failed one).
+/// Requests one event for the next completion, or with `solicited_only` for the next solicited or failed one.
 ///
 /// # Errors
-/// What the kernel answers.
+/// Any errno the kernel returns; notably `EIO` after the device was unplugged.
 #[doc(alias = "ibv_req_notify_cq")]
 pub fn req_notify_cq(uverbs: &Uverbs, handle: u32, solicited_only: bool) -> Result<()> {
     let request = IbUverbsReqNotifyCq { cq_handle: handle, solicited_only: solicited_only.into() };

@@ -1,4 +1,4 @@
-//! What a device and its ports say of themselves: `QUERY_DEVICE`, `QUERY_PORT`.
+//! Attributes of a device and its ports: `QUERY_DEVICE`, `QUERY_PORT`.
 
 use core::mem::offset_of;
 
@@ -22,10 +22,10 @@ use crate::types::{
 };
 use crate::{Errno, Result};
 
-/// Asks what the device can do. `fw_ver` writes the firmware's version, which only the driver can read.
+/// Queries the device's limits and capabilities. `fw_ver` formats the firmware version, whose encoding is the driver's.
 ///
 /// # Errors
-/// What the kernel answers.
+/// Any errno the kernel returns; notably `EIO` after the device was unplugged.
 #[doc(alias = "ibv_query_device")]
 pub fn query_device(uverbs: &Uverbs, fw_ver: fn(u64) -> String) -> Result<DeviceAttr> {
     let reply = query_device_plain(uverbs).map_err(|errno| uverbs.error("query_device", errno))?;
@@ -41,12 +41,13 @@ fn query_device_plain(uverbs: &Uverbs) -> Result<IbUverbsQueryDeviceResp, Errno>
     Ok(reply)
 }
 
-/// Asks what the device can do, with everything that was added over the years. What the kernel does not tell is zero.
+/// Queries the device's limits and capabilities in the extended form. Fields that the kernel does not report are zero.
 ///
-/// The driver's own half (TSO, RSS, packet pacing) is left zero: its provider fills it in.
+/// The driver's own fields (TSO, RSS, packet pacing) are zero; the provider fills them in.
 ///
 /// # Errors
-/// What the kernel answers.
+/// Any errno the kernel returns; notably `EIO` after the device was unplugged. A kernel without the extended form
+/// (`EOPNOTSUPP`, `ENOSYS`) is asked for the plain one.
 #[doc(alias = "ibv_query_device_ex")]
 pub fn query_device_ex(uverbs: &Uverbs, fw_ver: fn(u64) -> String) -> Result<DeviceAttrEx> {
     const VERB: &str = "query_device_ex";
@@ -66,22 +67,22 @@ pub fn query_device_ex(uverbs: &Uverbs, fw_ver: fn(u64) -> String) -> Result<Dev
         }
         Err(errno) => return Err(uverbs.error(VERB, errno)),
     }
-    forget_untold(&mut reply);
+    zero_unreported(&mut reply);
     Ok(device_attr_ex(&reply, fw_ver))
 }
 
-/// The kernel says how much of its reply it filled in; whatever lies beyond is zero, whatever it holds.
-fn forget_untold(reply: &mut IbUverbsExQueryDeviceResp) {
-    let told = (reply.response_length as usize).max(offset_of!(IbUverbsExQueryDeviceResp, odp_caps));
-    if let Some(untold) = reply.as_mut_bytes().get_mut(told..) {
-        untold.fill(0);
+/// Zeroes the part of the reply that the kernel did not fill in, according to the length that it reports.
+fn zero_unreported(reply: &mut IbUverbsExQueryDeviceResp) {
+    let reported = (reply.response_length as usize).max(offset_of!(IbUverbsExQueryDeviceResp, odp_caps));
+    if let Some(rest) = reply.as_mut_bytes().get_mut(reported..) {
+        rest.fill(0);
     }
 }
 
-/// Asks a port how it is.
+/// Queries a port's state and attributes.
 ///
 /// # Errors
-/// What the kernel answers: `EINVAL` for a port that does not exist.
+/// Any errno the kernel returns; notably `EINVAL` for a port that does not exist.
 #[doc(alias = "ibv_query_port")]
 pub fn query_port(uverbs: &Uverbs, port_num: u8) -> Result<PortAttr> {
     const VERB: &str = "query_port";

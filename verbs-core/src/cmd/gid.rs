@@ -1,4 +1,4 @@
-//! The ports' address tables: `QUERY_GID_TABLE`, `QUERY_GID_ENTRY`; in sysfs where the kernel has neither.
+//! The address tables of the ports: `QUERY_GID_TABLE`, `QUERY_GID_ENTRY`, or sysfs where the kernel has neither.
 
 use std::fs;
 use std::path::Path;
@@ -17,13 +17,14 @@ use crate::channel::{Attr, Uverbs};
 use crate::types::{Gid, GidEntry, GidType, LinkLayer};
 use crate::{Errno, Result};
 
-/// As many entries as fit what an attribute can describe, 64 KiB less one byte.
+/// The number of entries that fit an attribute, which holds at most 64 KiB less one byte.
 const MAX_ENTRIES: usize = u16::MAX as usize / size_of::<IbUverbsGidEntry>();
 
-/// Every valid entry of all ports' tables, in one call. `None`: the kernel does not have the method.
+/// Returns every valid entry of all ports' tables in one call; `None` if the kernel does not have the method.
 ///
 /// # Errors
-/// What the kernel answers: `EINVAL` when there are more entries than one call can give (2047).
+/// Any errno the kernel returns; notably `EINVAL` for more entries than one call can return (2047).
+/// [`Cause::BadReply`](crate::Cause::BadReply) if the kernel reports more entries than it was given room for.
 #[doc(alias = "ibv_query_gid_table")]
 pub fn query_gid_table(uverbs: &Uverbs) -> Result<Option<Vec<GidEntry>>> {
     let mut entries = vec![IbUverbsGidEntry::default(); MAX_ENTRIES];
@@ -47,10 +48,11 @@ pub fn query_gid_table(uverbs: &Uverbs) -> Result<Option<Vec<GidEntry>>> {
     Ok(Some(told.iter().map(from_kernel).collect()))
 }
 
-/// One entry. `Ok(None)`: it is empty. `Err(None)`: the kernel does not have the method.
+/// Returns one entry; `Ok(None)` if it is empty.
 ///
 /// # Errors
-/// What the kernel answers: `EINVAL` outside the table.
+/// `Err(None)` if the kernel does not have the method; otherwise any errno the kernel returns, notably `EINVAL` for an
+/// index outside the table.
 #[doc(alias = "ibv_query_gid_ex")]
 pub fn query_gid_entry(
     uverbs: &Uverbs,
@@ -84,10 +86,10 @@ fn from_kernel(entry: &IbUverbsGidEntry) -> GidEntry {
     }
 }
 
-/// One entry from sysfs (`ports/P/gids/I` and its neighbours). `Ok(None)`: it is empty.
+/// Returns one entry from sysfs (`ports/P/gids/I` and its neighbours); `Ok(None)` if it is empty.
 ///
 /// # Errors
-/// What reading answers: `ENOENT` outside the table.
+/// `ENOENT` outside the table, `EBADMSG` for text that is not a GID, or any other errno of reading the file.
 pub fn sysfs_gid_entry(
     ibdev_path: &Path,
     port_num: u8,
@@ -100,7 +102,7 @@ pub fn sysfs_gid_entry(
     if gid.is_zero() {
         return Ok(None);
     }
-    // A kernel without the directory, and a port of InfiniBand (EINVAL), have one type of GID only.
+    // Kernels without the directory and InfiniBand ports (EINVAL) have only one type of GID.
     let gid_type = match read(&port.join(format!("gid_attrs/types/{gid_index}"))) {
         Ok(text) if text == "RoCE v2" => GidType::ROCE_V2,
         Ok(_) | Err(_) if link_layer == LinkLayer::ETHERNET => GidType::ROCE_V1,
@@ -113,10 +115,10 @@ pub fn sysfs_gid_entry(
     Ok(Some(GidEntry { gid, gid_index, port_num: port_num.into(), gid_type, ndev_ifindex }))
 }
 
-/// One entry of a port's partition key table (`ports/P/pkeys/I`), in host order.
+/// Returns one entry of a port's partition key table (`ports/P/pkeys/I`), in host order.
 ///
 /// # Errors
-/// What reading answers: `ENOENT` outside the table.
+/// `ENOENT` outside the table, `EBADMSG` for text that is not a partition key, or any other errno of reading the file.
 #[doc(alias = "ibv_query_pkey")]
 pub fn sysfs_pkey(ibdev_path: &Path, port_num: u8, index: u16) -> Result<u16, Errno> {
     let text = read(&ibdev_path.join(format!("ports/{port_num}/pkeys/{index}")))?;
@@ -129,7 +131,7 @@ fn read(path: &Path) -> Result<String, Errno> {
     Ok(text.trim_end().to_owned())
 }
 
-/// Eight groups of four hexadecimal digits.
+/// Parses eight groups of four hexadecimal digits.
 fn parse_gid(text: &str) -> Option<Gid> {
     let mut gid = [0; 16];
     let mut groups = text.split(':');
@@ -146,13 +148,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gid_of_sysfs_is_read_back_as_it_prints() {
+    fn a_gid_of_sysfs_parses_to_the_value_that_prints_the_same() {
         let text = "fe80:0000:0000:0000:5054:00ff:fe12:3456";
         assert_eq!(parse_gid(text).unwrap().to_string(), text);
     }
 
     #[test]
-    fn what_is_no_gid_is_refused() {
+    fn text_that_is_not_a_gid_is_rejected() {
         for text in
             ["", ":", "fe80", "fe80::1", "+e80:0:0:0:0:0:0:0", "0000:0000:0000:0000:0000:0000:0000:0000:0000"]
         {

@@ -1,7 +1,8 @@
 //! Memory regions: `REG_MR`, `MR_DESTROY`.
 //!
 //! # Safety
-//! [`reg_mr`] lets the device touch memory from then on. That is its caller's promise; nothing here dereferences it.
+//! [`reg_mr`] lets the device access memory until the region is destroyed. Its caller promises that this is sound; no code
+//! here dereferences the address.
 #![allow(unsafe_code)]
 
 use uverbs_abi::ib_user_ioctl_cmds::{
@@ -17,24 +18,26 @@ use crate::Result;
 use crate::channel::{Uhw, Uverbs, WriteCmd};
 use crate::types::AccessFlags;
 
-/// What the kernel says of a new memory region.
+/// The kernel's reply for a new memory region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MrInfo {
     /// Its handle.
     pub handle: u32,
-    /// The key for this process' own work requests.
+    /// The key for work requests of this process.
     pub lkey: u32,
     /// The key for peers.
     pub rkey: u32,
 }
 
-/// Registers `length` bytes at `addr`, which the device knows as `iova`.
+/// Registers `length` bytes at `addr`, which peers address as `iova`.
 ///
 /// # Safety
-/// While the region is registered the device may read the bytes, and as `access` says it and peers may write them.
+/// While the region is registered, the device may read the bytes; the device and peers may also write them as far as
+/// `access` allows it.
 ///
 /// # Errors
-/// What the kernel answers: `ENOMEM` also where `RLIMIT_MEMLOCK` is in the way.
+/// Any errno the kernel returns; notably `EFAULT` where no memory is mapped, `ENOMEM` also beyond `RLIMIT_MEMLOCK`, and
+/// `EINVAL` for remote writes without local ones.
 #[doc(alias = "ibv_reg_mr")]
 #[doc(alias = "ibv_reg_mr_iova")]
 pub unsafe fn reg_mr(
@@ -60,10 +63,10 @@ pub unsafe fn reg_mr(
     Ok(MrInfo { handle: reply.mr_handle, lkey: reply.lkey, rkey: reply.rkey })
 }
 
-/// Destroys a memory region: the device does not touch the memory any more.
+/// Destroys a memory region. The device does not access the memory afterwards.
 ///
 /// # Errors
-/// `EBUSY` while memory windows are bound to it.
+/// Any errno the kernel returns; notably `EBUSY` while memory windows are bound to the region.
 #[doc(alias = "ibv_dereg_mr")]
 pub fn dereg_mr(uverbs: &Uverbs, handle: u32) -> Result<()> {
     Destroy {

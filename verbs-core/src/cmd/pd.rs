@@ -13,10 +13,10 @@ use super::{Destroy, write_only};
 use crate::Result;
 use crate::channel::{Uhw, Uverbs, WriteCmd};
 
-/// Makes a protection domain, and gives its handle.
+/// Allocates a protection domain and returns its handle.
 ///
 /// # Errors
-/// What the kernel answers.
+/// Any errno the kernel returns; notably `ENOMEM` when the device has no protection domain left.
 #[doc(alias = "ibv_alloc_pd")]
 pub fn alloc_pd(uverbs: &Uverbs, uhw: Uhw<'_>) -> Result<u32> {
     let mut reply = IbUverbsAllocPdResp::default();
@@ -29,7 +29,7 @@ pub fn alloc_pd(uverbs: &Uverbs, uhw: Uhw<'_>) -> Result<u32> {
 /// Destroys a protection domain.
 ///
 /// # Errors
-/// `EBUSY` while objects were made from it.
+/// Any errno the kernel returns; notably `EBUSY` while objects of the protection domain exist.
 #[doc(alias = "ibv_dealloc_pd")]
 pub fn dealloc_pd(uverbs: &Uverbs, handle: u32) -> Result<()> {
     Destroy {

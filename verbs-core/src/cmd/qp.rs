@@ -30,17 +30,17 @@ use crate::{Cause, Errno, Result, explain};
 pub struct QpInfo {
     /// Its handle.
     pub handle: u32,
-    /// The number that peers address it by.
+    /// The number by which peers address it.
     pub qp_num: u32,
-    /// How much it holds.
+    /// Its capacity, at least what was requested.
     pub cap: QpCap,
 }
 
-/// Makes a queue pair, whose asynchronous events go to `event_fd`.
+/// Creates a queue pair whose asynchronous events go to `event_fd`.
 ///
 /// # Errors
-/// Any errno that the kernel returns: notably `EINVAL` for a capacity or type that the device does not have, `ENOMEM`,
-/// `EPERM` for a type that needs `CAP_NET_RAW`.
+/// Any errno the kernel returns; notably `EINVAL` for a capacity beyond the device's limits, `EOPNOTSUPP` for a type that
+/// the device does not have, and `EPERM` for a raw packet queue pair without `CAP_NET_RAW`.
 #[doc(alias = "ibv_create_qp")]
 pub fn create_qp(
     uverbs: &Uverbs,
@@ -127,7 +127,7 @@ pub fn create_qp(
     Ok(QpInfo { handle: reply.qp_handle, qp_num: reply.qpn, cap })
 }
 
-/// Moves a queue pair, or changes its attributes.
+/// Moves a queue pair to another state, or changes its attributes.
 ///
 /// # Errors
 /// `EINVAL` with [`Cause::Limit`] for numbers that do not fit: queue pair and packet sequence numbers beyond 24 bits,
@@ -154,10 +154,11 @@ pub fn modify_qp(uverbs: &Uverbs, handle: u32, attr: &QpAttr, mask: QpAttrMask) 
     result.map_err(|errno| uverbs.error(VERB, errno))
 }
 
-/// Asks for a queue pair's attributes. The kernel may return more than `mask` asks for.
+/// Queries a queue pair's attributes. The kernel may return more than `mask` names.
 ///
 /// # Errors
-/// Any errno that the kernel returns; `EOPNOTSUPP` for [`QpAttrMask::RATE_LIMIT`], which cannot be asked for.
+/// `EOPNOTSUPP` for [`QpAttrMask::RATE_LIMIT`], which cannot be queried; otherwise any errno the kernel returns, notably
+/// `EIO` after the device was unplugged.
 #[doc(alias = "ibv_query_qp")]
 pub fn query_qp(uverbs: &Uverbs, handle: u32, mask: QpAttrMask) -> Result<(QpAttr, QpInitInfo)> {
     const VERB: &str = "query_qp";
@@ -172,10 +173,10 @@ pub fn query_qp(uverbs: &Uverbs, handle: u32, mask: QpAttrMask) -> Result<(QpAtt
     Ok(query_from_kernel(&reply))
 }
 
-/// Destroys a queue pair. After `Ok` the device does not touch the memory of its work requests any more.
+/// Destroys a queue pair. The device does not access the memory of its work requests afterwards.
 ///
 /// # Errors
-/// `EBUSY` while it is attached to multicast groups; any errno that the kernel returns.
+/// Any errno the kernel returns; notably `EBUSY` while it is attached to multicast groups.
 #[doc(alias = "ibv_destroy_qp")]
 pub fn destroy_qp(uverbs: &Uverbs, handle: u32) -> Result<()> {
     let mut reply = IbUverbsDestroyQpResp::default();
@@ -199,10 +200,10 @@ pub fn destroy_qp(uverbs: &Uverbs, handle: u32) -> Result<()> {
     })
 }
 
-/// The command. Only what the mask names goes to the kernel; the rest is zero.
+/// Builds the command from the attributes that the mask names; the rest is zero.
 ///
 /// # Errors
-/// The cause, for a value that does not fit into the command or into the packets.
+/// [`Cause::Limit`] for a value that does not fit into the command or into the packets.
 fn modify_to_kernel(handle: u32, attr: &QpAttr, mask: QpAttrMask) -> Result<IbUverbsModifyQp, Cause> {
     explain::numbers_fit(attr, mask)?;
     let mut cmd = IbUverbsModifyQp { qp_handle: handle, attr_mask: mask.bits(), ..Default::default() };

@@ -1,15 +1,15 @@
-//! [`DeviceInfo`]: one RDMA device, as discovery saw it. Nothing is open yet.
+//! [`DeviceInfo`]: one RDMA device as discovery saw it, not open yet.
 //!
 //! A provider speaks its driver's ABI to the file behind a `DeviceInfo` and trusts the replies. Safe code therefore gets
 //! one from [`discover`](super::discover) or from a provider ([`DeviceInfo::brought`]), and cannot change it;
 //! [`DeviceInfo::from_parts`] is unsafe.
 //!
-//! | | of the kernel | that a provider brings |
+//! | field | device of the kernel | device that a provider brings |
 //! |---|---|---|
 //! | `dev`, `index` | the kernel's | `None` |
 //! | `ibdev_path`, `cdev_path` | in sysfs and `/dev` | empty, and never opened |
 //! | `driver_id` | `enum rdma_driver_id` | a number of the provider's, which no kernel driver has |
-//! | `own` | `None` | what the provider wants back |
+//! | `own` | `None` | the provider's own value |
 
 use core::any::Any;
 use core::fmt;
@@ -23,7 +23,7 @@ use crate::types::{Guid, open_enum};
 
 /// One RDMA device that a program could open.
 ///
-/// It says what was there when [`discover`](super::discover) looked; the device may be gone since.
+/// It describes the device at the time of [`discover`](super::discover); the device may be gone since.
 ///
 /// # References
 /// `ibv_get_device_list(3)`
@@ -53,17 +53,17 @@ pub struct DeviceParts {
     pub dev_name: String,
     /// The character device's number.
     pub dev: DevNum,
-    /// What kind of node it is.
+    /// The node type.
     pub node_type: NodeType,
-    /// The node's identifier; zero where the kernel does not tell.
+    /// The node's identifier; zero if the kernel does not report it.
     pub node_guid: Guid,
-    /// The kernel's index for it, never given twice. `None` where netlink did not tell.
+    /// The kernel's index of it, which is never reused. `None` if netlink did not report it.
     pub index: Option<u32>,
-    /// The kernel driver. `None` where netlink did not tell.
+    /// The kernel driver. `None` if netlink did not report it.
     pub driver_id: Option<RdmaDriverId>,
     /// The version of the driver's part of the ABI, which a provider must know.
     pub abi_version: u32,
-    /// How many ports it has. `None` where netlink did not tell.
+    /// The number of ports. `None` if netlink did not report it.
     pub phys_port_cnt: Option<u32>,
     /// Its directory in sysfs (`/sys/class/infiniband/rxe0`).
     pub ibdev_path: PathBuf,
@@ -72,8 +72,8 @@ pub struct DeviceParts {
 }
 
 impl DeviceInfo {
-    /// A device of the kernel that was found in another way than by [`discover`](super::discover): from recorded data, by
-    /// a discovery of the caller's own, or for a test.
+    /// Creates a device of the kernel that was not found by [`discover`](super::discover): from recorded data, by the
+    /// caller's own discovery, or for a test.
     ///
     /// # Safety
     /// Either the kernel has an RDMA device of this name and number with the driver and the ABI version given, or the
@@ -100,7 +100,7 @@ impl DeviceInfo {
         }
     }
 
-    /// The facts that a device of the kernel consists of; `None` for a device that a provider brings.
+    /// Returns the facts about a device of the kernel; `None` for a device that a provider brings.
     #[doc(hidden)]
     pub fn parts(&self) -> Option<DeviceParts> {
         let dev = self.dev?;
@@ -119,10 +119,10 @@ impl DeviceInfo {
         })
     }
 
-    /// A device with one port that a provider brings by itself, with no kernel driver behind it.
+    /// Creates a device with one port that a provider brings itself, without a kernel driver.
     ///
     /// `driver_id` is the provider's own ([`Driver::driver_id`](crate::provider::Driver)), outside of the kernel's numbers.
-    /// The ABI version is 0: there is none.
+    /// The ABI version is 0, which stands for none.
     pub fn brought(name: &str, driver_id: u32, node_guid: Guid, own: OwnDevice) -> Self {
         Self {
             name: name.into(),
@@ -140,76 +140,77 @@ impl DeviceInfo {
         }
     }
 
-    /// The RDMA device's name (`rxe0`, `mlx5_0`): one path component, without control characters.
+    /// Returns the RDMA device's name (`rxe0`, `mlx5_0`): one path component, without control characters.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The character device's name (`uverbs0`): one path component, without control characters. For a device that a
-    /// provider brings, the device's own name.
+    /// Returns the character device's name (`uverbs0`): one path component, without control characters. For a device that
+    /// a provider brings, this is the device's own name.
     pub fn dev_name(&self) -> &str {
         &self.dev_name
     }
 
-    /// The character device's number. `None` for a device that a provider brings without a kernel behind it.
+    /// Returns the character device's number; `None` for a device that a provider brings.
     pub const fn dev(&self) -> Option<DevNum> {
         self.dev
     }
 
-    /// The kind of node that it is.
+    /// Returns the node type.
     pub const fn node_type(&self) -> NodeType {
         self.node_type
     }
 
-    /// The transport that it speaks, which follows from the node's type.
+    /// Returns the transport, which follows from the node type.
     pub const fn transport_type(&self) -> TransportType {
         self.node_type.transport_type()
     }
 
-    /// The node's identifier; zero where the kernel does not report it.
+    /// Returns the node's identifier; zero if the kernel does not report it.
     pub const fn node_guid(&self) -> Guid {
         self.node_guid
     }
 
-    /// The kernel's index for it, never given twice. `None` where netlink did not report it.
+    /// Returns the kernel's index of it, which is never reused; `None` if netlink did not report it.
     #[doc(alias = "ibv_get_device_index")]
     pub const fn index(&self) -> Option<u32> {
         self.index
     }
 
-    /// The kernel driver. `None` where netlink did not report it.
+    /// Returns the kernel driver; `None` if netlink did not report it.
     pub const fn driver_id(&self) -> Option<RdmaDriverId> {
         self.driver_id
     }
 
-    /// The version of the driver's part of the ABI, which a provider must know.
+    /// Returns the version of the driver's part of the ABI, which a provider must know.
     pub const fn abi_version(&self) -> u32 {
         self.abi_version
     }
 
-    /// The number of its ports. `None` where netlink did not report it.
+    /// Returns the number of ports; `None` if netlink did not report it.
     pub const fn phys_port_cnt(&self) -> Option<u32> {
         self.phys_port_cnt
     }
 
-    /// Its directory in sysfs (`/sys/class/infiniband/rxe0`). Empty for a device that a provider brings.
+    /// Returns its directory in sysfs (`/sys/class/infiniband/rxe0`). Empty for a device that a provider brings.
     pub fn ibdev_path(&self) -> &Path {
         &self.ibdev_path
     }
 
-    /// The file to open (`/dev/infiniband/uverbs0`). Empty for a device that a provider brings.
+    /// Returns the file to open (`/dev/infiniband/uverbs0`). Empty for a device that a provider brings.
     pub fn cdev_path(&self) -> &Path {
         &self.cdev_path
     }
 
-    /// The value that the provider which brought it wants back at open. `None` for the kernel's devices.
+    /// Returns the value that its provider attached for opening it; `None` for the kernel's devices.
     pub const fn own(&self) -> Option<&OwnDevice> {
         self.own.as_ref()
     }
 
-    /// What the bus says the device is (`pci:v000015B3d00001017sv...`), or `None` for one on no bus, such as rxe.
+    /// Returns the bus's description of the device (`pci:v000015B3d00001017sv...`); `None` for a device that is on no bus,
+    /// such as rxe.
     ///
-    /// Read from sysfs on every call: only a driver that neither the id nor the name finds needs it.
+    /// Read from sysfs on every call, because only drivers that match neither by id nor by name need it.
     pub fn modalias(&self) -> Option<String> {
         if self.ibdev_path.as_os_str().is_empty() {
             return None;
@@ -219,19 +220,19 @@ impl DeviceInfo {
     }
 }
 
-/// A device that a provider brought, as it travels through the device list: opaque to all but the provider.
+/// A provider's own value for a device that it brings. Opaque to all other code.
 ///
-/// Clones are the same device, and so are equal; every open of it gets the same value back.
+/// Clones refer to the same device and are equal. Every open of the device returns the same value to the provider.
 #[derive(Clone)]
 pub struct OwnDevice(Arc<dyn Any + Send + Sync>);
 
 impl OwnDevice {
-    /// Wraps what the provider wants back.
+    /// Wraps a provider's value.
     pub fn new<T: Any + Send + Sync>(device: T) -> Self {
         Self(Arc::new(device))
     }
 
-    /// What was wrapped, if it is a `T`.
+    /// Returns the wrapped value if it is a `T`.
     pub fn downcast_ref<T: Any>(&self) -> Option<&T> {
         self.0.downcast_ref()
     }
@@ -256,14 +257,14 @@ impl fmt::Debug for OwnDevice {
 #[doc(alias = "dev_t")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DevNum {
-    /// Which driver of the kernel.
+    /// The number of the kernel driver.
     pub major: u32,
-    /// Which of the driver's devices.
+    /// The number of the device among the driver's.
     pub minor: u32,
 }
 
 impl DevNum {
-    /// From the kernel's 64-bit encoding (`huge_encode_dev`): 12 bits of major, 20 of minor. Other bits are ignored.
+    /// Decodes the kernel's 64-bit encoding (`huge_encode_dev`): 12 bits of major, 20 of minor. Other bits are ignored.
     ///
     /// # References
     /// `huge_encode_dev` in the kernel's `include/linux/kdev_t.h`; `RDMA_NLDEV_ATTR_CHARDEV`
@@ -272,7 +273,7 @@ impl DevNum {
         Self { major: (low >> 8) & 0xfff, minor: (low & 0xff) | ((low >> 12) & 0xf_ff00) }
     }
 
-    /// From the C library's encoding, which `stat(2)` answers as `st_rdev`.
+    /// Decodes the C library's encoding, which `stat(2)` returns as `st_rdev`.
     pub const fn from_rdev(rdev: u64) -> Self {
         Self {
             major: libc::major(rdev as libc::dev_t) as u32,
@@ -280,14 +281,14 @@ impl DevNum {
         }
     }
 
-    /// From the text `231:192` that sysfs has in a device's file `dev`; `None` for anything else.
+    /// Parses the text `231:192` of a device's file `dev` in sysfs; `None` for any other text.
     pub fn from_sysfs(text: &str) -> Option<Self> {
         let (major, minor) = text.split_once(':')?;
         Some(Self { major: sysfs::parse_number(major)?, minor: sysfs::parse_number(minor)? })
     }
 }
 
-/// As sysfs and `/dev/char` write it: `231:192`.
+/// Writes `231:192`, as sysfs and `/dev/char` do.
 impl fmt::Display for DevNum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.major, self.minor)
@@ -295,14 +296,14 @@ impl fmt::Display for DevNum {
 }
 
 open_enum! {
-    /// What kind of node a device is. The names are those of `ibv_node_type_str(3)`.
+    /// The type of a node. The names are those of `ibv_node_type_str(3)`.
     ///
     /// # References
     /// `RDMA_NODE_*` in `rdma/rdma_netlink.h`
     #[doc(alias = "ibv_node_type")]
     #[doc(alias = "ibv_node_type_str")]
     pub enum NodeType(u32) {
-        /// The kernel did not say.
+        /// The kernel did not report it.
         UNKNOWN = 0, "unknown";
         /// A channel adapter: InfiniBand and RoCE.
         CA = 1, "InfiniBand channel adapter";
@@ -322,7 +323,7 @@ open_enum! {
 }
 
 impl NodeType {
-    /// Which transport such a node speaks.
+    /// Returns the transport of such a node.
     pub const fn transport_type(self) -> TransportType {
         match self {
             Self::CA | Self::SWITCH | Self::ROUTER => TransportType::IB,
@@ -336,10 +337,10 @@ impl NodeType {
 }
 
 open_enum! {
-    /// Which transport a device speaks. The numbers and names are those that `ibv_devinfo` prints.
+    /// The transport of a device. The numbers and names are those that `ibv_devinfo` prints.
     #[doc(alias = "ibv_transport_type")]
     pub enum TransportType(i32) {
-        /// It follows from no known node type.
+        /// The node type is unknown.
         UNKNOWN = -1, "invalid transport";
         /// InfiniBand, also over Ethernet (RoCE).
         IB = 0, "InfiniBand";

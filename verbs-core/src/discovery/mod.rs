@@ -1,11 +1,11 @@
-//! Which RDMA devices there are: netlink, then sysfs.
+//! The search for RDMA devices: netlink, then sysfs.
 //!
 //! | file | what it is |
 //! |---|---|
 //! | [`netlink`] | one request, its replies: [`Wire`], [`NetlinkSocket`], [`NetlinkError`] |
-//! | [`nldev`] | netlink attributes in, meaning out |
-//! | [`sysfs`] | the same from files, and where they are: [`Roots`] |
-//! | [`device`] | [`DeviceInfo`] and what it is made of |
+//! | [`nldev`] | parses the attributes of netlink |
+//! | [`sysfs`] | reads the same facts from files below [`Roots`] |
+//! | [`device`] | [`DeviceInfo`] and the types of its fields |
 //! | [`skipped`] | [`Skipped`], [`SkipReason`] |
 //!
 //! ```text
@@ -15,15 +15,15 @@
 //! class/infiniband_verbs   sysfs, for this one          skipped
 //! ```
 //!
-//! The order is the kernel's (ascending index), or the directory's where sysfs alone speaks, which is also the order of
+//! The order is the kernel's (ascending index), or the directory's where only sysfs is read, which is also the order of
 //! `ibv_get_device_list(3)`.
 //!
 //! `discover_at`, `Roots`, `Wire`, `NetlinkSocket`, `DeviceParts`, `DeviceInfo::from_parts` and `DeviceInfo::parts` are
 //! for tests, which play the kernel. They are public because tests of other crates use them, and hidden from the
 //! documentation.
 //!
-//! Invariant: a name that becomes part of a path is one path component. Whatever netlink and sysfs say, nothing panics,
-//! hangs, or reads a file outside of the two [`Roots`].
+//! Invariant: a name that becomes part of a path is one path component. Whatever netlink and sysfs return, discovery does
+//! not panic, hang, or read a file outside of the two [`Roots`].
 
 mod device;
 mod netlink;
@@ -51,32 +51,32 @@ use sysfs::UverbsEntry;
 
 use crate::{Cause, Errno, Error, Result};
 
-/// What discovery found.
+/// The result of discovery.
 ///
-/// Its fields can be assembled by anybody; the [`DeviceInfo`]s in it come from discovery, from a provider that brings
-/// them, or from an unsafe step.
+/// Any code can assemble its fields; the [`DeviceInfo`]s in it come from discovery, from a provider that brings them, or
+/// from unsafe code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     /// The devices that could be opened, in rdma-core's order.
     pub devices: Vec<DeviceInfo>,
-    /// The devices that were left out, and why.
+    /// The devices that were left out, with reasons.
     pub skipped: Vec<Skipped>,
-    /// Who told.
+    /// The source of the list.
     pub source: Source,
-    /// Why netlink did not tell of devices, if it did not.
+    /// The reason why netlink did not list the devices, if it did not.
     pub netlink_error: Option<NetlinkError>,
 }
 
-/// Who told which devices there are.
+/// The source of a device list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// Netlink alone.
     Netlink,
-    /// Netlink, and sysfs for what it left open.
+    /// Netlink, and sysfs for what netlink did not report.
     NetlinkAndSysfs,
     /// sysfs alone.
     Sysfs,
-    /// Neither: this kernel has no RDMA, or hides it.
+    /// Neither, because this kernel has no RDMA or hides it.
     None,
 }
 
@@ -91,13 +91,14 @@ impl fmt::Display for Source {
     }
 }
 
-/// Looks which RDMA devices there are.
+/// Lists the RDMA devices.
 ///
-/// Costs four system calls and four for each device, where netlink tells all.
-/// No RDMA at all is no error but an empty list whose [`Found::source`] is [`Source::None`].
+/// Takes four system calls, and four for each device, if netlink reports everything.
+/// A kernel without RDMA yields an empty list whose [`Found::source`] is [`Source::None`], not an error.
 ///
 /// # Errors
-/// sysfs was needed and could not be read, or speaks of an ABI that this library does not know.
+/// [`Cause::File`] with the errno and the path if sysfs was needed and could not be read; `ENOSYS` with
+/// [`Cause::KernelLacks`] for a version of the uverbs ABI other than 3 to 6.
 ///
 /// # References
 /// `ibv_get_device_list(3)`
@@ -110,7 +111,7 @@ pub fn discover() -> Result<Found> {
     }
 }
 
-/// As [`discover`], with a netlink and files of the caller's choice: the seam for tests.
+/// Lists devices as [`discover`] does, from a netlink and files of the caller's choice. For tests.
 ///
 /// # Safety
 /// As [`DeviceInfo::from_parts`], for each device that netlink and the files report.
@@ -146,7 +147,7 @@ struct Search<'r> {
     roots: &'r Roots,
     devices: Vec<DeviceInfo>,
     skipped: Vec<Skipped>,
-    /// What the class directory holds, once it was read.
+    /// The entries of the class directory, after it was read.
     class: Option<Vec<UverbsEntry>>,
     used_sysfs: bool,
 }
@@ -172,25 +173,25 @@ impl Search<'_> {
             any_chardev |= chardev.is_ok();
             self.one_of_netlink(device, chardev);
         }
-        // Who has GET_CHARDEV speaks version 6, and there will be no other.
+        // A kernel with GET_CHARDEV speaks version 6, and there will be no other.
         if !any_chardev && !self.devices.is_empty() {
             self.check_uverbs_abi().map_err(Failure::Sysfs)?;
         }
         Ok(())
     }
 
-    /// A device that netlink told of, and what it told of the character device.
+    /// Adds a device that netlink reported, with its character device as reported.
     fn one_of_netlink(&mut self, device: NlDevice, chardev: Result<NlChardev, NetlinkError>) {
         let raw_name = device.name;
         let Some(name) = path_component(&raw_name) else {
             return self.skip(&raw_name, SkipReason::BadName);
         };
         let ibdev_path = self.roots.ibdev(&name);
-        let (told, error) = match chardev {
-            Ok(told) => (told, None),
+        let (reported, error) = match chardev {
+            Ok(reported) => (reported, None),
             Err(error) => (NlChardev::default(), Some(error)),
         };
-        let (dev_name, dev, abi_version) = match (told.name, told.dev, told.abi_version) {
+        let (dev_name, dev, abi_version) = match (reported.name, reported.dev, reported.abi_version) {
             (Some(raw), Some(dev), Some(abi_version)) => match path_component(&raw) {
                 Some(dev_name) => (dev_name, dev, abi_version),
                 None => return self.skip(&raw_name, SkipReason::BadName),
@@ -216,7 +217,7 @@ impl Search<'_> {
             node_type,
             node_guid,
             index: device.index,
-            driver_id: told.driver_id,
+            driver_id: reported.driver_id,
             abi_version,
             phys_port_cnt: device.phys_port_cnt,
             ibdev_path,
@@ -224,7 +225,7 @@ impl Search<'_> {
         });
     }
 
-    /// What sysfs says of a device's character device: name, number, ABI.
+    /// Reads the name, number and ABI version of a device's character device from sysfs.
     fn uverbs_of(
         &mut self,
         name: &str,
@@ -265,7 +266,7 @@ impl Search<'_> {
         Ok(Source::Sysfs)
     }
 
-    /// An entry of the class directory.
+    /// Adds the device of an entry of the class directory.
     fn one_of_sysfs(&mut self, entry: &UverbsEntry) {
         let raw_name = match &entry.ibdev {
             Ok(raw_name) => raw_name,
@@ -298,7 +299,7 @@ impl Search<'_> {
         });
     }
 
-    /// Puts a device on the list if the file to open is there.
+    /// Lists a device if its file exists, and skips it otherwise.
     fn list(&mut self, device: DeviceInfo) {
         match nix::sys::stat::stat(&device.cdev_path) {
             Ok(_) => self.devices.push(device),
@@ -314,7 +315,7 @@ impl Search<'_> {
         self.skipped.push(Skipped { name, reason });
     }
 
-    /// The version of uverbs itself, which kernels without `GET_CHARDEV` tell only in sysfs.
+    /// Checks the version of uverbs itself, which kernels without `GET_CHARDEV` report only in sysfs.
     fn check_uverbs_abi(&self) -> Result<()> {
         let path = self.roots.uverbs_class().join("abi_version");
         match sysfs::read_number(&path) {
@@ -326,7 +327,7 @@ impl Search<'_> {
     }
 }
 
-/// Name, number and ABI of the character device that a sysfs directory is about.
+/// Reads the name, number and ABI version of the character device that a sysfs directory describes.
 fn uverbs_at(entry: &UverbsEntry) -> Result<(String, DevNum, u32), SkipReason> {
     let dev_name = path_component(&entry.dev_name).ok_or(SkipReason::BadName)?;
     let path = entry.path.join("dev");
@@ -337,12 +338,12 @@ fn uverbs_at(entry: &UverbsEntry) -> Result<(String, DevNum, u32), SkipReason> {
     let Some(dev) = str::from_utf8(&content).ok().and_then(DevNum::from_sysfs) else {
         return Err(SkipReason::Nonsense { path });
     };
-    // Drivers that never had a version to tell are at 0.
+    // A driver without a version has version 0.
     let abi_version = sysfs::read_number(&entry.path.join("abi_version")).unwrap_or(0);
     Ok((dev_name, dev, abi_version))
 }
 
-/// A name that can stand for one file in a directory, and on a terminal.
+/// Returns the name if it is one path component without control characters.
 fn path_component(raw: &[u8]) -> Option<String> {
     let name = str::from_utf8(raw).ok()?;
     let usable = !matches!(name, "" | "." | "..")
@@ -356,10 +357,10 @@ fn sysfs_error(path: &Path, errno: Errno) -> Error {
     Error::new(VERB, "", errno).because(Cause::File { path, hint: "check that sysfs is mounted whole" })
 }
 
-/// What C calls it, less the prefix.
+/// The verb's name in C, without the prefix.
 const VERB: &str = "get_device_list";
 
-/// Longest name that a file can have, in bytes. The kernel's RDMA devices have 63 at most.
+/// The length of the longest file name in bytes. Names of the kernel's RDMA devices have 63 at most.
 const NAME_MAX: usize = 255;
 
 /// The versions of uverbs that rdma-core accepts. Kernels since 2.6.15 speak 6.

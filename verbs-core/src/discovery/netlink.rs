@@ -1,4 +1,4 @@
-//! Conversations over RDMA netlink: one request, its replies, nothing that hangs.
+//! Conversations over RDMA netlink: one request and its replies, within a time limit.
 //!
 //! ```text
 //! Conversation::ask ─ request ─► Wire ─► kernel
@@ -6,9 +6,9 @@
 //!        └─ our sequence number, from port 0, no error ◄─ datagrams of one or more messages
 //! ```
 //!
-//! The kernel answers before `sendto(2)` returns, so a conversation costs one system call to ask and one for each
-//! datagram of the answer. What is not an answer to the question (another sequence number, another sender, a message
-//! type that nobody asked for) is passed over; what is cut off ends the conversation with an error.
+//! The kernel replies before `sendto(2)` returns, so a conversation takes one system call for the request and one for each
+//! datagram of the reply. Messages that do not belong to the request (another sequence number, sender or message type)
+//! are ignored; a message that is cut off ends the conversation with an error.
 
 use core::fmt;
 use std::io::IoSliceMut;
@@ -26,22 +26,22 @@ use nix::sys::socket::{
 
 use crate::Errno;
 
-/// One way to the kernel's RDMA netlink: datagrams out, datagrams in.
+/// A connection to the kernel's RDMA netlink that sends and receives datagrams.
 ///
-/// [`NetlinkSocket`] is the real one; tests replay recorded answers.
+/// [`NetlinkSocket`] is the real one; tests replay recorded replies.
 pub trait Wire {
     /// Sends one datagram to the kernel.
     ///
     /// # Errors
-    /// What `sendto(2)` said.
+    /// The errno of `sendto(2)`; [`Errno::IO`] if only part of the datagram was sent.
     fn send(&mut self, datagram: &[u8]) -> Result<(), Errno>;
 
-    /// Receives one datagram into `buffer`: its length and the port it came from, 0 for the kernel.
+    /// Receives one datagram into `buffer` and returns its length and the port of its sender, 0 for the kernel.
     ///
     /// A length above that of `buffer` means that the datagram was cut off.
     ///
     /// # Errors
-    /// What `recvfrom(2)` said; [`Errno::TIMEDOUT`] when nothing came for too long.
+    /// The errno of `recvmsg(2)` or `poll(2)`; [`Errno::TIMEDOUT`] if no datagram came within the time limit.
     fn recv(&mut self, buffer: &mut [u8]) -> Result<(usize, u32), Errno>;
 }
 
@@ -56,10 +56,10 @@ pub struct NetlinkSocket {
 }
 
 impl NetlinkSocket {
-    /// Opens one. No permission is needed.
+    /// Opens a socket. No permission is needed.
     ///
     /// # Errors
-    /// [`Errno::PROTONOSUPPORT`] when the kernel has no RDMA, or what `socket(2)` says otherwise.
+    /// The errno of `socket(2)`; notably [`Errno::PROTONOSUPPORT`] if the kernel has no RDMA.
     pub fn open() -> Result<Self, Errno> {
         // Not bound: the first datagram binds it to a free port, which saves a system call.
         Self::of_protocol(SockProtocol::NetlinkRDMA, PATIENCE)
@@ -79,7 +79,7 @@ impl Wire for NetlinkSocket {
     }
 
     fn recv(&mut self, buffer: &mut [u8]) -> Result<(usize, u32), Errno> {
-        // The kernel has answered already, unless it is in trouble: look at the clock only then.
+        // The kernel usually has replied already. The clock is read only if it has not.
         let mut deadline = None;
         loop {
             // MSG_TRUNC: the length of the whole datagram, even if the buffer is shorter.
@@ -107,22 +107,22 @@ impl Wire for NetlinkSocket {
     }
 }
 
-/// How long a socket waits for a datagram. The kernel needs microseconds; more than seconds is a kernel in trouble.
+/// The time limit for a datagram. The kernel needs microseconds.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Why netlink did not tell what it was asked.
+/// The reason why netlink did not reply to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NetlinkError {
-    /// There is no RDMA netlink: the socket could not be made.
+    /// The socket could not be created, because the kernel has no RDMA netlink.
     NoSocket(Errno),
     /// A datagram could not be sent or received; [`Errno::TIMEDOUT`] if none came.
     Io(Errno),
-    /// The kernel answered with an error.
+    /// The kernel replied with an error.
     Refused(Errno),
-    /// The answer is cut off or contradicts itself.
+    /// The reply is cut off or contradicts itself.
     Malformed(&'static str),
-    /// The devices changed under every one of several attempts to list them.
+    /// The devices changed during each of several attempts to list them.
     Interrupted,
 }
 
@@ -130,10 +130,10 @@ impl fmt::Display for NetlinkError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoSocket(errno) => write!(f, "the kernel has no RDMA netlink ({errno})"),
-            Self::Io(Errno::TIMEDOUT) => f.write_str("RDMA netlink did not answer in time"),
-            Self::Io(errno) => write!(f, "RDMA netlink broke off ({errno})"),
+            Self::Io(Errno::TIMEDOUT) => f.write_str("RDMA netlink did not reply in time"),
+            Self::Io(errno) => write!(f, "RDMA netlink failed ({errno})"),
             Self::Refused(errno) => write!(f, "RDMA netlink refused ({errno})"),
-            Self::Malformed(what) => write!(f, "RDMA netlink's answer makes no sense: {what}"),
+            Self::Malformed(what) => write!(f, "RDMA netlink's reply is malformed: {what}"),
             Self::Interrupted => f.write_str("the RDMA devices kept changing while they were listed"),
         }
     }
@@ -141,7 +141,7 @@ impl fmt::Display for NetlinkError {
 
 impl std::error::Error for NetlinkError {}
 
-/// Questions and answers over one [`Wire`].
+/// Requests and replies over one [`Wire`].
 pub(super) struct Conversation<'w> {
     wire: &'w mut dyn Wire,
     sequence_number: u32,
@@ -149,15 +149,15 @@ pub(super) struct Conversation<'w> {
 }
 
 impl<'w> Conversation<'w> {
-    /// A conversation that has not begun.
+    /// Creates a conversation without requests so far.
     pub(super) fn new(wire: &'w mut dyn Wire) -> Self {
         Self { wire, sequence_number: 0, buffer: vec![0; DATAGRAM_MAX].into() }
     }
 
-    /// Asks for one thing: `attributes` are the request's, `parse` gets those of the answer.
+    /// Requests one item: `attributes` are the request's, and `parse` receives those of the reply.
     ///
     /// # Errors
-    /// Any [`NetlinkError`]; those of `parse` are passed on.
+    /// Any [`NetlinkError`], including those of `parse`.
     pub(super) fn get<T>(
         &mut self,
         message_type: u16,
@@ -172,10 +172,10 @@ impl<'w> Conversation<'w> {
         answer.ok_or(NetlinkError::Malformed("it is empty"))
     }
 
-    /// Asks for all of something: `parse` gets the attributes of each.
+    /// Requests all items: `parse` receives the attributes of each.
     ///
     /// # Errors
-    /// Any [`NetlinkError`]; those of `parse` are passed on.
+    /// Any [`NetlinkError`], including those of `parse`.
     pub(super) fn dump<T>(
         &mut self,
         message_type: u16,
@@ -194,7 +194,7 @@ impl<'w> Conversation<'w> {
         Err(NetlinkError::Interrupted)
     }
 
-    /// One request and all of its answer. `false`: what was listed changed meanwhile.
+    /// Sends one request and reads its whole reply. Returns `false` if the listed items changed meanwhile.
     fn ask(
         &mut self,
         message_type: u16,
@@ -229,7 +229,7 @@ impl<'w> Conversation<'w> {
     }
 }
 
-/// What belongs to one question.
+/// The state of reading the reply to one request.
 struct Answer {
     message_type: u16,
     sequence_number: u32,
@@ -238,7 +238,7 @@ struct Answer {
 }
 
 impl Answer {
-    /// Reads one datagram; `true` when the answer is complete.
+    /// Reads one datagram and returns whether the reply is complete.
     fn read(
         &mut self,
         datagram: &[u8],
@@ -272,7 +272,7 @@ impl Answer {
     }
 }
 
-/// The code at the start of an error's or a done message's payload: 0, or an errno, negative.
+/// Checks the code at the start of an error's or done message's payload: 0 or a negative errno.
 fn error_code(payload: &[u8]) -> Result<(), NetlinkError> {
     let error =
         ErrorBuffer::new_checked(payload).map_err(|_| NetlinkError::Malformed("an error is cut off"))?;
@@ -282,7 +282,7 @@ fn error_code(payload: &[u8]) -> Result<(), NetlinkError> {
     }
 }
 
-/// The messages of a datagram, in order, and an error where one is cut off.
+/// The messages of a datagram in order, and an error if one is cut off.
 struct Messages<'b>(&'b [u8]);
 
 impl<'b> Iterator for Messages<'b> {
@@ -296,14 +296,14 @@ impl<'b> Iterator for Messages<'b> {
             self.0 = &[];
             return Some(Err(NetlinkError::Malformed("a message is cut off")));
         };
-        // The length was just found to be that of a header at least, and of what is here at most.
+        // `new_checked` found the length to be at least that of a header and at most that of the datagram.
         let aligned = (message.length() as usize).next_multiple_of(usize::from(NLMSG_ALIGNTO));
         self.0 = self.0.get(aligned..).unwrap_or(&[]);
         Some(Ok(message))
     }
 }
 
-/// The bytes of one message.
+/// Returns the bytes of one message.
 fn message(message_type: u16, flags: u16, sequence_number: u32, attributes: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0; HEADER_LEN];
     bytes.extend_from_slice(attributes);
@@ -321,46 +321,46 @@ const HEADER_LEN: usize = 16;
 /// The port that the kernel sends from.
 const KERNEL: u32 = 0;
 
-/// The kernel sends no larger datagram as part of a dump.
+/// The size of the largest datagram that the kernel sends in a dump.
 ///
 /// # References
 /// `netlink_recvmsg` in the kernel's `net/netlink/af_netlink.c`
 const DATAGRAM_MAX: usize = 32 * 1024;
 
-/// Datagrams of one answer, at most. Kernels tell of one device in each.
+/// The largest number of datagrams in a reply. Kernels send one for each device.
 const DATAGRAMS_MAX: usize = 1 << 16;
 
-/// How often a dump is tried while devices come and go.
+/// The number of attempts at a dump while devices come and go.
 const DUMP_ATTEMPTS: usize = 4;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Routing netlink is on every machine and has the same rules.
+    /// Opens routing netlink, which every machine has and which follows the same rules.
     fn route(patience: Duration) -> NetlinkSocket {
         NetlinkSocket::of_protocol(SockProtocol::NetlinkRoute, patience).unwrap()
     }
 
     #[test]
-    fn a_kernel_that_says_nothing_is_waited_for_only_so_long() {
+    fn a_socket_that_receives_nothing_times_out() {
         let received = route(Duration::from_millis(5)).recv(&mut [0; 64]);
         assert_eq!(received, Err(Errno::TIMEDOUT));
     }
 
     #[test]
-    fn a_kernel_that_refuses_says_why() {
+    fn an_error_of_the_kernel_is_returned_with_its_errno() {
         let mut socket = route(PATIENCE);
         let mut conversation = Conversation::new(&mut socket);
         for _ in 0..3 {
-            // No such type: its answer, and no earlier one, is what each question gets.
-            let answer = conversation.get(0x3ff0, &[], |_| Ok(()));
-            assert_eq!(answer, Err(NetlinkError::Refused(Errno::OPNOTSUPP)));
+            // A type that does not exist: each request gets its own error, and not an earlier one.
+            let reply = conversation.get(0x3ff0, &[], |_| Ok(()));
+            assert_eq!(reply, Err(NetlinkError::Refused(Errno::OPNOTSUPP)));
         }
     }
 
     #[test]
-    fn a_datagram_longer_than_the_buffer_is_found_out() {
+    fn a_datagram_longer_than_the_buffer_is_reported_with_its_length() {
         let mut socket = route(PATIENCE);
         socket.send(&message(0x3ff0, NLM_F_REQUEST, 1, &[])).unwrap();
         let (len, sender) = socket.recv(&mut [0; 8]).unwrap();

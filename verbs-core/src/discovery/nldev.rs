@@ -1,7 +1,7 @@
-//! What RDMA netlink says about devices: attributes in, meaning out. No system call.
+//! Parsers of RDMA netlink's attributes of devices. No system calls.
 //!
-//! An attribute that is missing or of the wrong size is `None`, to be asked of sysfs; one that comes twice counts as it
-//! came last, as the kernel's own parser has it; one that nobody knows is passed over.
+//! An attribute that is missing or of the wrong size is `None`, and read from sysfs instead; of one that comes twice, the
+//! last counts, as in the kernel's own parser; an unknown one is ignored.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ use super::netlink::{Conversation, NetlinkError};
 use super::{DevNum, NodeType};
 use crate::types::Guid;
 
-/// A device, as the dump of `RDMA_NLDEV_CMD_GET` tells of it.
+/// A device in the dump of `RDMA_NLDEV_CMD_GET`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct NlDevice {
     pub(super) index: Option<u32>,
@@ -30,10 +30,10 @@ pub(super) struct NlDevice {
 }
 
 impl NlDevice {
-    /// From the attributes of one message.
+    /// Parses the attributes of one message.
     ///
     /// # Errors
-    /// An attribute is cut off, or there is no name, without which not even sysfs can tell more.
+    /// [`NetlinkError::Malformed`] if an attribute is cut off, or if there is no name, by which sysfs lists devices.
     pub(super) fn parse(attributes: &[u8]) -> Result<Self, NetlinkError> {
         let mut device = Self::default();
         let mut name = None;
@@ -50,7 +50,7 @@ impl NlDevice {
     }
 }
 
-/// A device's character device, as `RDMA_NLDEV_CMD_GET_CHARDEV` tells of it.
+/// A device's character device in the reply to `RDMA_NLDEV_CMD_GET_CHARDEV`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct NlChardev {
     pub(super) dev: Option<DevNum>,
@@ -61,10 +61,10 @@ pub(super) struct NlChardev {
 }
 
 impl NlChardev {
-    /// From the attributes of one message.
+    /// Parses the attributes of one message.
     ///
     /// # Errors
-    /// An attribute is cut off.
+    /// [`NetlinkError::Malformed`] if an attribute is cut off.
     pub(super) fn parse(attributes: &[u8]) -> Result<Self, NetlinkError> {
         let mut chardev = Self::default();
         each_attribute(attributes, |kind, value| match kind {
@@ -82,7 +82,7 @@ impl NlChardev {
     }
 }
 
-/// All devices that this process may see, in the kernel's order, each once.
+/// Returns all devices that this process may see, in the kernel's order, each once.
 pub(super) fn devices(conversation: &mut Conversation<'_>) -> Result<Vec<NlDevice>, NetlinkError> {
     let message_type = rdma_nl_get_type(RDMA_NL_NLDEV, RDMA_NLDEV_CMD_GET);
     let mut devices = conversation.dump(message_type, NlDevice::parse)?;
@@ -95,7 +95,7 @@ pub(super) fn devices(conversation: &mut Conversation<'_>) -> Result<Vec<NlDevic
     Ok(devices)
 }
 
-/// The character device through which device `index` speaks verbs.
+/// Returns the uverbs character device of device `index`.
 pub(super) fn uverbs(conversation: &mut Conversation<'_>, index: u32) -> Result<NlChardev, NetlinkError> {
     let mut request = attribute(RDMA_NLDEV_ATTR_DEV_INDEX, &index.to_ne_bytes());
     request.extend(attribute(RDMA_NLDEV_ATTR_CHARDEV_TYPE, b"uverbs\0"));
@@ -112,7 +112,7 @@ fn each_attribute(attributes: &[u8], mut visit: impl FnMut(u16, &[u8])) -> Resul
     Ok(())
 }
 
-/// The bytes of one attribute, padded. `value` must be shorter than 64 KiB.
+/// Returns the bytes of one attribute with padding. `value` must be shorter than 64 KiB.
 fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     let len = NLA_HEADER_SIZE + value.len();
     let mut bytes = Vec::with_capacity(len.next_multiple_of(4));
@@ -135,7 +135,7 @@ fn u64_of(value: &[u8]) -> Option<u64> {
     Some(u64::from_ne_bytes(value.try_into().ok()?))
 }
 
-/// Strings end at a NUL; without one they are as long as the attribute.
+/// Returns a string, which ends at a NUL or with the attribute.
 fn string_of(value: &[u8]) -> Vec<u8> {
     value.split(|byte| *byte == 0).next().unwrap_or_default().to_vec()
 }

@@ -1,4 +1,4 @@
-//! [`Skipped`]: a device that is there and not in the list, and why.
+//! [`Skipped`]: a device that exists and is not in the list, with the reason.
 
 use core::fmt;
 use std::net::IpAddr;
@@ -11,94 +11,94 @@ use crate::{Cause, Errno, Error};
 /// A device that was found and left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skipped {
-    /// The RDMA device's name, or the character device's where the former could not be learned.
-    /// What is not printable is escaped.
+    /// The RDMA device's name, or the character device's if the former is unknown.
+    /// Characters that cannot be printed are escaped.
     pub name: String,
-    /// Why.
+    /// The reason.
     pub reason: SkipReason,
 }
 
 impl Skipped {
-    /// The same as the error of the verb that wanted this device and no other.
+    /// Converts to the error of a verb that needed this very device.
     pub fn into_error(self, verb: &'static str) -> Error {
         let errno = self.reason.errno();
         Error::new(verb, &self.name, errno).because(Cause::LeftOut { reason: Box::new(self.reason) })
     }
 }
 
-/// Why a device was left out. `Display` is a sentence that says what to do.
+/// The reason why a device was left out. `Display` is a sentence with advice for an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SkipReason {
     /// Its file in `/dev/infiniband` cannot be found.
     NodeMissing {
-        /// Where it should be.
+        /// The expected path.
         path: PathBuf,
-        /// What `stat(2)` said.
+        /// The errno of `stat(2)`.
         errno: Errno,
     },
     /// The kernel has no character device for it.
     NoChardev {
-        /// What the kernel said when asked for one; `None` if it was not asked.
+        /// The kernel's errno when asked for one; `None` if it was not asked.
         errno: Option<Errno>,
     },
-    /// Its name, or its character device's, could not be a file's name.
+    /// Its name, or its character device's, is not a valid file name.
     BadName,
-    /// sysfs has it, but what is needed could not be read.
+    /// sysfs lists it, but a file that is needed could not be read.
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What `open(2)` or `read(2)` said.
+        /// The errno of `open(2)` or `read(2)`.
         errno: Errno,
     },
-    /// sysfs has it, but what was read makes no sense.
+    /// sysfs lists it, but the content of a file is malformed.
     Nonsense {
         /// The file.
         path: PathBuf,
     },
-    /// No provider drives it.
+    /// No provider supports its driver.
     NoProvider {
-        /// The kernel driver's id, where it is known.
+        /// The kernel driver's id, if it is known.
         driver_id: Option<RdmaDriverId>,
     },
-    /// The kernel driver speaks another version of its ABI than the provider.
+    /// The provider does not know the kernel driver's version of its ABI.
     AbiOutOfRange {
-        /// What the kernel driver speaks.
+        /// The kernel driver's version.
         abi: u32,
-        /// The provider that would drive it.
+        /// The provider for this driver.
         provider: &'static str,
-        /// The oldest that the provider knows.
+        /// The oldest version that the provider knows.
         min: u32,
-        /// The newest that the provider knows.
+        /// The newest version that the provider knows.
         max: u32,
     },
-    /// A provider was asked to bring it, and cannot have the address that it would sit on.
+    /// A provider was asked to bring it, and cannot bind its address.
     Address {
         /// The address.
         address: IpAddr,
         /// The UDP port.
         port: u16,
-        /// What `bind(2)` said.
+        /// The errno of `bind(2)`.
         errno: Errno,
     },
-    /// A provider was asked to bring it, and does not understand what was asked.
+    /// A provider was asked to bring it, and cannot parse the request.
     Request {
-        /// Where it was asked: the environment variable.
+        /// The environment variable that holds the request.
         variable: &'static str,
-        /// What was asked.
+        /// The request.
         asked: Box<str>,
-        /// What can be asked.
+        /// The valid requests.
         expected: &'static str,
     },
 }
 
 impl SkipReason {
-    /// Is it a device that somebody asked a provider to bring, rather than one that discovery came across?
+    /// Returns whether the program or its environment asked a provider to bring the device; discovery found it otherwise.
     pub const fn was_asked_for(&self) -> bool {
         matches!(self, Self::Address { .. } | Self::Request { .. })
     }
 
-    /// The errno that opening such a device would fail with: the system's where it said one.
+    /// Returns the errno with which opening such a device fails: the system's, if there was one.
     pub fn errno(&self) -> Errno {
         match self {
             Self::NodeMissing { errno, .. }
@@ -124,13 +124,13 @@ impl fmt::Display for SkipReason {
         match self {
             Self::NodeMissing { path, errno: Errno::NOENT | Errno::NOTDIR } => write!(
                 f,
-                "{} is missing: let udev create it (udevadm trigger), or give it to the container",
+                "{} is missing: let udev create it (udevadm trigger), or pass it into the container",
                 path.display()
             ),
             Self::NodeMissing { path, errno } => {
                 write!(
                     f,
-                    "{} cannot be looked at ({errno}): check the permissions on its way",
+                    "{} cannot be accessed ({errno}): check the permissions of its directories",
                     path.display()
                 )
             }
@@ -141,12 +141,12 @@ impl fmt::Display for SkipReason {
                 }
                 f.write_str(": load the module ib_uverbs")
             }
-            Self::BadName => f.write_str("its name cannot be a file's name: rename it (rdma dev set)"),
+            Self::BadName => f.write_str("its name is not a valid file name: rename it (rdma dev set)"),
             Self::Unreadable { path, errno } => {
                 write!(f, "{} cannot be read ({errno}): check that sysfs is mounted whole", path.display())
             }
             Self::Nonsense { path } => {
-                write!(f, "what {} says makes no sense: check that it is the kernel's sysfs", path.display())
+                write!(f, "{} is malformed: check that it is the kernel's sysfs", path.display())
             }
             Self::NoProvider { driver_id: Some(id) } => match driver_name(*id) {
                 Some(name) => {
@@ -173,14 +173,14 @@ impl fmt::Display for SkipReason {
             Self::Address { address, port, errno: Errno::ADDRINUSE } => write!(
                 f,
                 "UDP port {port} of {address} is taken: by another process, or by the kernel's rdma_rxe, which takes it \
-                 on every address; take another address, or unload it (modprobe -r rdma_rxe)"
+                 on every address; use another address, or unload it (modprobe -r rdma_rxe)"
             ),
             Self::Address { address, errno: Errno::ADDRNOTAVAIL, .. } => {
-                write!(f, "{address} is no address of this machine: take one that it has (ip address)")
+                write!(f, "{address} is not an address of this machine: use one that it has (ip address)")
             }
             Self::Address { address, port, errno } => write!(
                 f,
-                "UDP port {port} of {address} cannot be had ({errno}): take another address, or allow this one"
+                "UDP port {port} of {address} cannot be bound ({errno}): use another address, or allow this one"
             ),
             Self::Request { variable, asked, expected } => {
                 write!(f, "{variable} asks for {asked:?}: it takes {expected}")
@@ -189,11 +189,11 @@ impl fmt::Display for SkipReason {
     }
 }
 
-/// The kernel driver's name, as rdma-core names its provider.
+/// Returns the kernel driver's name as rdma-core spells it.
 fn driver_name(id: RdmaDriverId) -> Option<String> {
     match id {
         RdmaDriverId::RDMA_DRIVER_UNKNOWN => None,
-        // Two drivers have had this number, and the first is gone.
+        // The kernel used this number for two drivers, of which the first was removed.
         RdmaDriverId::RDMA_DRIVER_IRDMA => Some("irdma".into()),
         _ => Some(id.name()?.strip_prefix("RDMA_DRIVER_")?.to_lowercase()),
     }
@@ -211,7 +211,7 @@ mod tests {
     fn every_reason_says_what_to_do() {
         assert_eq!(
             sentence(SkipReason::NodeMissing { path: "/dev/infiniband/uverbs0".into(), errno: Errno::NOENT }),
-            "rxe0: /dev/infiniband/uverbs0 is missing: let udev create it (udevadm trigger), or give it to the \
+            "rxe0: /dev/infiniband/uverbs0 is missing: let udev create it (udevadm trigger), or pass it into the \
              container"
         );
         assert_eq!(
@@ -219,7 +219,7 @@ mod tests {
                 path: "/dev/infiniband/uverbs0".into(),
                 errno: Errno::ACCESS
             }),
-            "rxe0: /dev/infiniband/uverbs0 cannot be looked at (EACCES): check the permissions on its way"
+            "rxe0: /dev/infiniband/uverbs0 cannot be accessed (EACCES): check the permissions of its directories"
         );
         assert_eq!(
             sentence(SkipReason::NoChardev { errno: Some(Errno::OPNOTSUPP) }),
@@ -244,9 +244,9 @@ mod tests {
         assert_eq!(
             sentence(of(Errno::ADDRINUSE)),
             "rxe0: UDP port 4791 of 192.0.2.1 is taken: by another process, or by the kernel's rdma_rxe, which takes it \
-             on every address; take another address, or unload it (modprobe -r rdma_rxe)"
+             on every address; use another address, or unload it (modprobe -r rdma_rxe)"
         );
-        assert!(sentence(of(Errno::ADDRNOTAVAIL)).contains("192.0.2.1 is no address of this machine"));
+        assert!(sentence(of(Errno::ADDRNOTAVAIL)).contains("192.0.2.1 is not an address of this machine"));
         assert!(sentence(of(Errno::PERM)).contains("(EPERM)"));
         let request = SkipReason::Request {
             variable: "VERBS_SOFT",
@@ -266,7 +266,7 @@ mod tests {
         let error = Skipped { name: "soft0".into(), reason }.into_error("bind");
         assert_eq!(
             error.to_string(),
-            "bind on soft0: ::1 is no address of this machine: take one that it has (ip address) (EADDRNOTAVAIL)"
+            "bind on soft0: ::1 is not an address of this machine: use one that it has (ip address) (EADDRNOTAVAIL)"
         );
     }
 

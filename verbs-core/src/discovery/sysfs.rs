@@ -1,4 +1,4 @@
-//! What sysfs says about devices, for kernels whose netlink is missing or short.
+//! Device facts from sysfs, for kernels whose netlink is missing or incomplete.
 //!
 //! ```text
 //! <sysfs>/class/infiniband_verbs/abi_version          6
@@ -20,21 +20,21 @@ use super::NodeType;
 use crate::Errno;
 use crate::types::Guid;
 
-/// Where discovery looks for files.
+/// The directories that discovery reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Roots {
-    /// Where sysfs is mounted.
+    /// The mount point of sysfs.
     pub sysfs: PathBuf,
-    /// Where the character devices are.
+    /// The directory of the character devices.
     pub dev: PathBuf,
 }
 
 impl Roots {
-    /// `/dev/infiniband`, and `/sys` or what the environment's `SYSFS_PATH` says.
+    /// Returns `/dev/infiniband`, and `/sys` or the environment's `SYSFS_PATH`.
     ///
-    /// The environment of a program that runs with more rights than its caller (setuid, setgid, file capabilities) is
-    /// not believed. Whether it does is read from `/proc/self/auxv`, only where the variable is set; where that file
-    /// cannot be read, the variable is ignored.
+    /// The variable is ignored in a program that runs with more rights than its caller (setuid, setgid, file
+    /// capabilities). If it is set, `/proc/self/auxv` tells such programs apart; if that file cannot be read, the
+    /// variable is ignored.
     #[doc(alias = "ibv_get_sysfs_path")]
     pub fn system() -> Self {
         let sysfs = std::env::var_os("SYSFS_PATH").filter(|path| {
@@ -54,7 +54,7 @@ impl Roots {
     }
 }
 
-/// Does the auxiliary vector say that the environment can be believed?
+/// Returns whether the auxiliary vector allows the environment to be trusted.
 fn is_trusted(auxv: &[u8]) -> bool {
     let word = |bytes: &[u8]| bytes.try_into().map(usize::from_ne_bytes).ok();
     auxv.chunks_exact(2 * size_of::<usize>())
@@ -63,20 +63,20 @@ fn is_trusted(auxv: &[u8]) -> bool {
         .is_some_and(|(_, value)| word(value) == Some(0))
 }
 
-/// A directory of uverbs devices, an entry each.
+/// An entry of a directory of uverbs devices.
 pub(super) struct UverbsEntry {
     /// The file name, not checked.
     pub(super) dev_name: Vec<u8>,
     /// Its directory.
     pub(super) path: PathBuf,
-    /// Which RDMA device it belongs to, not checked.
+    /// The RDMA device that it belongs to, not checked.
     pub(super) ibdev: Result<Vec<u8>, Errno>,
 }
 
-/// The uverbs devices in a directory, in the directory's order, which is also that of rdma-core.
+/// Returns the uverbs devices in a directory, in the directory's order, which rdma-core also uses.
 ///
 /// # Errors
-/// What `opendir(3)` said.
+/// The errno of `opendir(3)`; notably `ENOENT` if the kernel has no RDMA.
 pub(super) fn uverbs_in(directory: &Path) -> Result<Vec<UverbsEntry>, Errno> {
     let entries = fs::read_dir(directory).map_err(|error| Errno::from_io(&error))?;
     Ok(entries
@@ -91,12 +91,12 @@ pub(super) fn uverbs_in(directory: &Path) -> Result<Vec<UverbsEntry>, Errno> {
         .collect())
 }
 
-/// The content of a sysfs file without its newline, of which the first 4 KiB count.
+/// Returns the first 4 KiB of a sysfs file without the newline.
 ///
 /// # Errors
-/// What `open(2)` or `read(2)` said.
+/// The errno of `open(2)` or `read(2)`.
 pub(super) fn read(path: &Path) -> Result<Vec<u8>, Errno> {
-    // A sysfs file is shorter than a page and comes in one read. Should somebody put a pipe in its place: don't wait.
+    // A sysfs file is shorter than a page and comes in one read. O_NONBLOCK: do not wait if a pipe is in its place.
     let open = || fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path);
     let mut content = vec![0; 4096];
     let len = open().and_then(|mut file| file.read(&mut content)).map_err(|error| Errno::from_io(&error))?;
@@ -107,12 +107,12 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, Errno> {
     Ok(content)
 }
 
-/// A file that holds a number, `None` where it cannot be read or holds something else.
+/// Reads a number from a file; `None` if it cannot be read or holds something else.
 pub(super) fn read_number(path: &Path) -> Option<u32> {
     parse_number(str::from_utf8(&read(path).ok()?).ok()?)
 }
 
-/// A decimal number without sign or blanks.
+/// Parses a decimal number without sign or blanks.
 pub(super) fn parse_number(text: &str) -> Option<u32> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }

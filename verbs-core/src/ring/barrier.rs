@@ -1,13 +1,13 @@
-//! Fences, named by what they order. Nothing else in the stack issues one.
+//! Fences, each named after the accesses that it orders. No other module of the stack issues one.
 //!
 //! A program and a device share two kinds of memory: host memory that the device reads and writes by DMA (queues,
 //! doorbell records, completions), and the device's registers (MMIO), possibly mapped write-combining. Rust's atomic
-//! fences order the first kind among processors; towards a device more is needed on some architectures:
+//! fences order the first kind among processors; a device needs more on some architectures:
 //!
 //! | function | orders | x86-64 | aarch64 |
 //! |---|---|---|---|
-//! | [`to_device`] | writes to host memory before later writes that tell the device of them | compiler only | `dmb oshst` |
-//! | [`from_device`] | a read that says "this is yours" before reads of what was handed over | compiler only | `dmb oshld` |
+//! | [`to_device`] | writes to host memory before later writes that notify the device of them | compiler only | `dmb oshst` |
+//! | [`from_device`] | a read of an ownership mark before reads of what the device handed over | compiler only | `dmb oshld` |
 //! | [`mmio_wc_start`] | writes to host memory before stores into write-combining MMIO | `sfence` | `dsb st` |
 //! | [`flush_wc`] | write-combining MMIO stores leave the processor now | `sfence` | `dsb st` |
 //!
@@ -15,7 +15,7 @@
 //! two. Other architectures get a full `SeqCst` fence, which is at least as strong as what their kernels use.
 //!
 //! # Safety
-//! The only unsafe code is the instructions themselves, which touch no memory of their own.
+//! The only unsafe code is the barrier instructions, which access no memory.
 //!
 //! # References
 //! Linux `Documentation/memory-barriers.txt`; Intel SDM volume 3, section 9.2; Arm ARM, section B2.3
@@ -26,7 +26,7 @@ use core::sync::atomic::{Ordering, compiler_fence};
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 use core::sync::atomic::fence;
 
-/// Orders earlier writes to host memory before later writes that tell the device of them.
+/// Orders earlier writes to host memory before later writes that notify the device of them.
 #[inline(always)]
 pub fn to_device() {
     #[cfg(target_arch = "x86_64")]
@@ -34,14 +34,14 @@ pub fn to_device() {
     #[cfg(target_arch = "aarch64")]
     {
         compiler_fence(Ordering::SeqCst);
-        // SAFETY: a barrier instruction reads and writes no memory of its own.
+        // SAFETY: a barrier instruction accesses no memory.
         unsafe { core::arch::asm!("dmb oshst", options(nostack, preserves_flags)) };
     }
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     fence(Ordering::SeqCst);
 }
 
-/// Orders a read of an ownership mark that the device wrote before later reads of what it hands over.
+/// Orders a read of an ownership mark that the device wrote before later reads of the data that it handed over.
 #[inline(always)]
 pub fn from_device() {
     #[cfg(target_arch = "x86_64")]
@@ -49,7 +49,7 @@ pub fn from_device() {
     #[cfg(target_arch = "aarch64")]
     {
         compiler_fence(Ordering::SeqCst);
-        // SAFETY: a barrier instruction reads and writes no memory of its own.
+        // SAFETY: a barrier instruction accesses no memory.
         unsafe { core::arch::asm!("dmb oshld", options(nostack, preserves_flags)) };
     }
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
@@ -62,7 +62,7 @@ pub fn mmio_wc_start() {
     flush_wc();
 }
 
-/// Makes earlier stores into write-combining MMIO leave the processor before anything later.
+/// Makes earlier stores into write-combining MMIO leave the processor before any later access.
 #[inline(always)]
 pub fn flush_wc() {
     #[cfg(target_arch = "x86_64")]
@@ -73,7 +73,7 @@ pub fn flush_wc() {
     #[cfg(target_arch = "aarch64")]
     {
         compiler_fence(Ordering::SeqCst);
-        // SAFETY: a barrier instruction reads and writes no memory of its own.
+        // SAFETY: a barrier instruction accesses no memory.
         unsafe { core::arch::asm!("dsb st", options(nostack, preserves_flags)) };
     }
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]

@@ -8,20 +8,20 @@
 //!   └────┴────┴────┴────┴────┴────┴────┴────┴────┴────┘
 //! ```
 //!
-//! Each end keeps its own index to itself and publishes it with a release store: whoever reads the new index with
-//! acquire sees the slots that were written (or were read) before. It reads the other end's index only when the value
-//! that it remembers says "full" or "empty", so that a busy ring moves few cache lines.
+//! Each end keeps its own index and publishes it with a release store: an end that reads the new index with acquire sees
+//! the slots that were written (or read) before. It reads the other end's index only when the cached value means "full"
+//! or "empty", so that a busy ring moves few cache lines.
 //!
-//! The other end may be the kernel, or lie: an index from memory is masked before use, so the worst that it can cause
-//! is a slot that is read too early or twice, never one outside the ring.
+//! The other end may be the kernel, or may write wrong indices. An index from memory is masked before use, so a wrong one
+//! can at worst cause a slot to be read too early or twice, but no access outside the ring.
 //!
 //! # Safety
 //! A [`SharedIndex`] holds a pointer into a [`Region`] that it keeps alive, aligned for `u32`, and accesses it only as an
-//! atomic. That no other code of this process accesses the four bytes in another way is the promise of the caller of
-//! [`Region::index`], the only maker.
+//! atomic. The caller of [`Region::index`], the only constructor, promises that no other code of this process accesses
+//! the four bytes in another way.
 //!
-//! Under `--cfg loom` an index is one of the model checker's atomics instead, which `tests/loom.rs` runs under every
-//! interleaving: the orderings below are the ones that are checked.
+//! Under `--cfg loom` an index is an atomic of the model checker instead. `tests/loom.rs` runs it under every
+//! interleaving, with the orderings below.
 #![allow(unsafe_code)]
 
 use core::fmt;
@@ -96,12 +96,12 @@ impl fmt::Debug for SharedIndex {
     }
 }
 
-/// A place where an end of a ring publishes its index: a [`SharedIndex`], or a word of another kind.
+/// A place where an end of a ring publishes its index: a [`SharedIndex`], or another kind of word.
 pub trait Index {
-    /// Reads the other end's index: what it wrote before publishing it is visible afterwards.
+    /// Reads the other end's index. The other end's writes before it published the index are visible afterwards.
     fn load_acquire(&self) -> u32;
 
-    /// Publishes the own index: what was written (or read) before is done before the other end sees it.
+    /// Publishes the own index. Earlier reads and writes are done before the other end sees it.
     fn store_release(&self, value: u32);
 }
 
@@ -110,22 +110,22 @@ pub trait Index {
 pub struct Producer<I = SharedIndex> {
     own: I,
     other: I,
-    /// Filled so far, published or not.
+    /// The index of the next slot to fill; slots before it may not be published yet.
     index: u32,
-    /// The consumer's index when it was last looked at.
+    /// The consumer's index when it was last read.
     consumer: u32,
     mask: u32,
 }
 
 impl<I: Index> Producer<I> {
-    /// The producing end of a ring of `mask + 1` slots, where `mask + 1` is a power of two.
+    /// Creates the producing end of a ring of `mask + 1` slots, where `mask + 1` is a power of two.
     pub fn new(producer: I, consumer: I, mask: u32) -> Self {
         let index = producer.load_acquire() & mask;
         let seen = consumer.load_acquire() & mask;
         Self { own: producer, other: consumer, index, consumer: seen, mask }
     }
 
-    /// The next slot to fill, or `None` when the ring is full.
+    /// Returns the next slot to fill, or `None` if the ring is full.
     #[inline(always)]
     pub fn next_slot(&mut self) -> Option<u32> {
         let next = (self.index + 1) & self.mask;
@@ -138,25 +138,25 @@ impl<I: Index> Producer<I> {
         Some(self.index)
     }
 
-    /// The slot that [`next_slot`](Self::next_slot) named is filled; the other end does not see it yet.
+    /// Advances past the slot that [`next_slot`](Self::next_slot) returned, which is now filled but not published.
     #[inline(always)]
     pub const fn advance(&mut self) {
         self.index = (self.index + 1) & self.mask;
     }
 
-    /// Lets the other end see every filled slot.
+    /// Publishes every filled slot to the other end.
     #[inline(always)]
     pub fn publish(&self) {
         self.own.store_release(self.index);
     }
 
-    /// Forgets what the ring held: both ends start where the shared indices stand now (a queue pair was reset).
+    /// Starts again from the current shared indices, after a queue pair was reset.
     pub fn resync(&mut self) {
         self.index = self.own.load_acquire() & self.mask;
         self.consumer = self.other.load_acquire() & self.mask;
     }
 
-    /// How many slots can hold something at a time.
+    /// Returns the number of slots that can be filled at a time, one less than the ring has.
     pub const fn capacity(&self) -> u32 {
         self.mask
     }
@@ -167,22 +167,22 @@ impl<I: Index> Producer<I> {
 pub struct Consumer<I = SharedIndex> {
     own: I,
     other: I,
-    /// Emptied so far, published or not.
+    /// The index of the next slot to empty; slots before it may not be published yet.
     index: u32,
-    /// The producer's index when it was last looked at.
+    /// The producer's index when it was last read.
     producer: u32,
     mask: u32,
 }
 
 impl<I: Index> Consumer<I> {
-    /// The consuming end of a ring of `mask + 1` slots, where `mask + 1` is a power of two.
+    /// Creates the consuming end of a ring of `mask + 1` slots, where `mask + 1` is a power of two.
     pub fn new(producer: I, consumer: I, mask: u32) -> Self {
         let index = consumer.load_acquire() & mask;
         let seen = producer.load_acquire() & mask;
         Self { own: consumer, other: producer, index, producer: seen, mask }
     }
 
-    /// The next slot to empty, or `None` when the ring is empty.
+    /// Returns the next slot to empty, or `None` if the ring is empty.
     #[inline(always)]
     pub fn next_slot(&mut self) -> Option<u32> {
         if self.index == self.producer {
@@ -194,8 +194,8 @@ impl<I: Index> Consumer<I> {
         Some(self.index)
     }
 
-    /// The next slots to empty, at most `wanted`: the first, the one behind the last, and how many they are, round the
-    /// ring. Looks at the other end every time, which is once for all of them.
+    /// Returns the next slots to empty, at most `wanted`: the first, the one behind the last, and their number. They may
+    /// wrap around the end of the ring. Reads the other end's index once for all of them.
     #[inline(always)]
     pub fn next_slots(&mut self, wanted: usize) -> (u32, u32, usize) {
         self.producer = self.other.load_acquire() & self.mask;
@@ -204,31 +204,31 @@ impl<I: Index> Consumer<I> {
         (self.index, self.index.wrapping_add(count as u32) & self.mask, count)
     }
 
-    /// The slot behind a slot.
+    /// Returns the slot behind a slot.
     #[inline(always)]
     pub const fn behind(&self, slot: u32) -> u32 {
         slot.wrapping_add(1) & self.mask
     }
 
-    /// Every slot before this one, of those that [`next_slots`](Self::next_slots) named, has been read.
+    /// Advances to a slot: the slots before it, of those that [`next_slots`](Self::next_slots) returned, have been read.
     #[inline(always)]
     pub const fn advance_to(&mut self, slot: u32) {
         self.index = slot & self.mask;
     }
 
-    /// The slot that [`next_slot`](Self::next_slot) named has been read; the other end cannot reuse it yet.
+    /// Advances past the slot that [`next_slot`](Self::next_slot) returned, which has been read but is not reusable yet.
     #[inline(always)]
     pub const fn advance(&mut self) {
         self.index = (self.index + 1) & self.mask;
     }
 
-    /// Lets the other end reuse every slot that has been read.
+    /// Publishes every slot that has been read, so that the other end can reuse it.
     #[inline(always)]
     pub fn publish(&self) {
         self.own.store_release(self.index);
     }
 
-    /// How many slots can hold something at a time.
+    /// Returns the number of slots that can be filled at a time, one less than the ring has.
     pub const fn capacity(&self) -> u32 {
         self.mask
     }

@@ -1,9 +1,9 @@
-//! [`Doorbell`]: the register that tells a device to look.
+//! [`Doorbell`]: the register that notifies a device of new work.
 //!
 //! # Safety
 //! A doorbell is a pointer into a mapped page of registers ([`Region`]), which it keeps alive. It is only written,
-//! with single volatile stores of its own width, which are not atomic: that no other thread writes the register at the
-//! same time is the promise of the caller of [`Doorbell::new`].
+//! with single volatile stores of its own width, which are not atomic. The caller of [`Doorbell::new`] promises that no
+//! other thread writes the register at the same time.
 #![allow(unsafe_code)]
 
 use core::fmt;
@@ -21,15 +21,15 @@ pub struct Doorbell {
 unsafe impl Send for Doorbell {}
 
 impl Doorbell {
-    /// The register at an offset of a page of registers.
+    /// Creates a doorbell for the register at `offset` bytes of a page of registers.
     ///
     /// # Safety
     /// As long as the doorbell lives:
-    /// - no other code of this process accesses the register, through a second doorbell in particular;
-    /// - the code that holds the doorbell rings it with values that make the device act on work requests of its owner alone.
+    /// - no other code of this process accesses the register, not even through a second doorbell;
+    /// - the code that holds the doorbell rings it only with values for work requests of its owner.
     ///
     /// # Panics
-    /// When the register does not lie within the region or is not aligned to 8 bytes.
+    /// If the register does not lie within the region or is not aligned to 8 bytes.
     pub unsafe fn new(region: &Region, offset: usize) -> Self {
         let register = region.pointer(offset, size_of::<u64>());
         assert!(
@@ -39,7 +39,7 @@ impl Doorbell {
         Self { register: register.cast(), _region: region.clone() }
     }
 
-    /// Writes the register. The caller ordered what the device is to see before, with [`super::barrier`].
+    /// Writes the register. The caller has ordered earlier writes for the device with [`super::barrier`].
     #[inline(always)]
     pub fn ring(&mut self, value: u64) {
         // SAFETY: aligned and within the region, which lives as long as `self`; `&mut self` is the only access of this

@@ -1,11 +1,11 @@
-//! Ends of a ring that begin, or begin again, where the shared indices stand.
+//! Tests of ring ends that start, or start again, from the current shared indices.
 
 use super::{Consumer, Producer, Region, SharedIndex};
 
 const PRODUCER: usize = 128;
 const CONSUMER: usize = 256;
 
-/// A ring of which the other end, or a former life of the queue, left these indices.
+/// Creates a ring whose shared indices have these values from the other end or from an earlier use of the queue.
 fn memory(producer: u32, consumer: u32) -> Region {
     let region = Region::plain(512);
     region.poke(PRODUCER, producer);

@@ -1,12 +1,12 @@
 //! [`Region`]: memory shared with the kernel or a device.
 //!
 //! # Safety
-//! A region is memory that the kernel or a device may write at any moment, so no Rust reference to it is ever made: it is
-//! read and written by value, with volatile accesses, at offsets that are checked at each access.
+//! The kernel or a device may write a region at any moment, so no Rust reference to it is ever created. It is read and
+//! written by value, with volatile accesses, at offsets that are checked at each access.
 //! The bytes stay mapped as long as the region lives.
 //!
-//! Bytes of a queue are addresses and completions, so an access at the wrong time or place breaks more than the queue.
-//! Every way to them is therefore unsafe: [`Region::read`] and [`Region::write`] for one access each, [`Region::index`]
+//! Bytes of a queue are addresses and completions, so an access at the wrong time or place can corrupt other memory.
+//! Every access to them is therefore unsafe: [`Region::read`] and [`Region::write`] for one access each, [`Region::index`]
 //! and [`Doorbell::new`](super::Doorbell::new) for all accesses through what they return.
 #![allow(unsafe_code)]
 
@@ -26,7 +26,7 @@ use crate::Errno;
 
 /// Memory shared with the kernel or a device: a mapping, or plain memory where a test plays the other side.
 ///
-/// A clone refers to the same bytes; they are unmapped with the last one.
+/// A clone refers to the same bytes, which are unmapped when the last clone is dropped.
 #[derive(Clone)]
 pub struct Region {
     base: NonNull<u8>,
@@ -43,7 +43,7 @@ enum Backing {
     Plain { _words: Arc<PlainWords> },
 }
 
-/// Plain memory, owned as a raw allocation: a `Box` would promise that nobody else writes it.
+/// Plain memory, owned as a raw allocation, because a `Box` would promise exclusive access.
 struct PlainWords(NonNull<[u128]>);
 
 // SAFETY: the raw pointer blocked the auto impls; it is an owned allocation that only `Drop` touches.
@@ -59,7 +59,7 @@ impl Drop for PlainWords {
 }
 
 // SAFETY: `base` and the raw allocation blocked the auto impls. No safe function of a region accesses its bytes; the
-// callers of the unsafe ones promise that no other thread is at the same bytes, or that all of them use atomics
+// callers of the unsafe ones promise that no other thread accesses the same bytes, or that all of them use atomics
 // (`Region::index`). The thread that drops the last clone releases the mapping, which may be any thread.
 unsafe impl Send for Region {}
 // SAFETY: as for `Send`; `&Region` gives no access other than those.
@@ -71,11 +71,11 @@ impl Region {
     /// # Safety
     /// - The kernel or the device offered these bytes to this process: they are a queue or registers, not memory that a
     ///   Rust reference covers or that safe code reaches in another way.
-    /// - The caller decides which code gets the region or a clone of it, and that code is this process's only end of what
+    /// - The caller controls which code gets the region or a clone of it, and no other code of this process accesses what
     ///   is mapped.
     ///
     /// # Errors
-    /// Any errno that `mmap` returns; `EINVAL` for a length of zero.
+    /// Any errno that `mmap(2)` returns; `EINVAL` for a length of zero.
     pub unsafe fn map(fd: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Self, Errno> {
         use std::os::fd::AsRawFd;
         if len == 0 {
@@ -90,7 +90,7 @@ impl Region {
         Ok(Self::over(base, len, Backing::Mapped { _map: Arc::new(map) }))
     }
 
-    /// Zeroed plain memory of at least `len` bytes, aligned to 16: a queue on paper.
+    /// Allocates zeroed plain memory of at least `len` bytes, aligned to 16, for tests without a device.
     pub fn plain(len: usize) -> Self {
         let words: Box<[u128]> = vec![0; len.div_ceil(size_of::<u128>()).max(1)].into_boxed_slice();
         let len = size_of_val(&*words);
@@ -109,24 +109,24 @@ impl Region {
         }
     }
 
-    /// How many bytes there are.
+    /// Returns the length in bytes.
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Are there none? Never, by construction.
+    /// Returns `false`, because a region has at least one byte.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Reads a value, by value.
+    /// Reads a value at `offset` bytes, by value.
     ///
     /// # Safety
-    /// No other thread of this process writes the bytes meanwhile: that would be a data race. (The device or the kernel
-    /// may: then the value is whatever it is.)
+    /// No other thread of this process writes the bytes meanwhile, which would be a data race. The device or the kernel may
+    /// write them; the value is then unspecified.
     ///
     /// # Panics
-    /// When the value would not lie within the region or not be aligned: offsets are the program's own, not the device's.
+    /// If the value does not lie within the region or is not aligned. Offsets come from the program, not from the device.
     #[inline]
     pub unsafe fn read<T: FromBytes>(&self, offset: usize) -> T {
         let pointer = self.checked::<T>(offset);
@@ -135,7 +135,7 @@ impl Region {
         unsafe { pointer.read_volatile() }
     }
 
-    /// Writes a value, by value.
+    /// Writes a value at `offset` bytes, by value.
     ///
     /// # Safety
     /// No other thread of this process reads or writes the bytes meanwhile, and no reference to them exists.
@@ -164,14 +164,14 @@ impl Region {
         unsafe { self.write(offset, value) }
     }
 
-    /// An index at an offset.
+    /// Creates an index at `offset` bytes.
     ///
     /// # Safety
     /// As long as the index lives:
     /// - this process accesses the four bytes through indices of this offset alone, not with [`write`](Self::write) or a
     ///   [`pointer`](Self::pointer);
-    /// - the code that holds the index publishes slots only after it has filled them with what the other end may act on
-    ///   (or read what the other end may overwrite): the other end follows the addresses in a slot that was published.
+    /// - the code that holds the index publishes a slot only after it has filled it with valid addresses (or has read what
+    ///   the other end may overwrite), because the other end follows the addresses in published slots.
     ///
     /// # Panics
     /// As [`read`](Self::read).
@@ -188,12 +188,12 @@ impl Region {
         }
     }
 
-    /// The address of the bytes from `offset` to `offset + len`, for a provider's own emitters.
+    /// Returns the address of the bytes from `offset` to `offset + len`, for a provider's own emitters.
     ///
-    /// Using the pointer is unsafe. What it points to stays mapped as long as a clone of the region lives.
+    /// Using the pointer is unsafe. The bytes stay mapped as long as a clone of the region lives.
     ///
     /// # Panics
-    /// When the bytes do not all lie within the region.
+    /// If the bytes do not all lie within the region.
     pub fn pointer(&self, offset: usize, len: usize) -> NonNull<u8> {
         assert!(
             offset <= self.len && len <= self.len - offset,

@@ -1,11 +1,10 @@
 //! [`FdChannel`]: commands to the real kernel, through `/dev/infiniband/uverbsN`.
 //!
 //! # Safety
-//! The kernel is given addresses and lengths. Each comes from a slice that the command borrows for the duration of the
-//! call, so what is read is initialised and what is written belongs to the caller. Handles, numbers and file
-//! descriptors are not followed as addresses. That the file is uverbs, and reads these bytes as commands, was proven when it
-//! was opened ([`super::open`]). Registering memory for DMA is a promise of the caller of
-//! [`crate::cmd::mr::reg_mr`], which is unsafe.
+//! The kernel receives addresses and lengths. Each comes from a slice that the command borrows for the duration of the
+//! call, so the kernel reads initialised bytes and writes bytes of the caller. It does not follow handles, numbers and file
+//! descriptors as addresses. Opening the file proved that it is uverbs and reads these bytes as commands
+//! ([`super::open`]). The caller of [`crate::cmd::mr::reg_mr`], which is unsafe, promises that memory may be registered.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -22,7 +21,7 @@ use crate::discovery::DeviceInfo;
 use crate::ring::Region;
 use crate::{Errno, Result};
 
-/// The most attributes that one command of this crate has.
+/// The largest number of attributes in a command of this crate.
 const MAX_ATTRS: usize = 24;
 
 /// The value of a descriptor's attribute before the kernel fills it in: -1. The kernel ignores it on the way in.
@@ -46,7 +45,8 @@ impl FdChannel {
     /// Opens the device's file, which sysfs and its number prove to be uverbs.
     ///
     /// # Errors
-    /// [`Cause::File`](crate::Cause::File) with the path and a hint.
+    /// [`Cause::File`](crate::Cause::File) with the path and a hint; [`Cause::KernelLacks`](crate::Cause::KernelLacks) for
+    /// a device that a provider brings.
     pub(crate) fn open(device: &DeviceInfo) -> Result<Self> {
         Ok(Self { fd: Arc::new(super::open::open(device)?) })
     }
@@ -70,7 +70,7 @@ impl Channel for FdChannel {
         let core_bytes = command.core_out.len();
         let reply_bytes = core_bytes + command.driver_out.len();
         let mut reply = Buffer::new(reply_bytes)?;
-        // The kernel may write less than there is room for; what it leaves out stays as the caller has set it.
+        // The kernel may write less than there is room for; the rest keeps the caller's value.
         reply.bytes()[..core_bytes].copy_from_slice(command.core_out);
         reply.bytes()[core_bytes..reply_bytes].copy_from_slice(command.driver_out);
         let address =
@@ -85,8 +85,8 @@ impl Channel for FdChannel {
         let length = frame(command, address, request.bytes())?;
 
         // SAFETY: the kernel reads `length` initialised bytes of `request`, and writes at most the number of bytes that
-        // the header announces, `reply_bytes`, at `address`, which `reply` holds. Other addresses in the bytes are the
-        // promise of whoever made the command.
+        // the header announces, `reply_bytes`, at `address`, which `reply` holds. The function that built the command is
+        // responsible for other addresses in the bytes.
         let written = unsafe { libc::write(self.fd.as_raw_fd(), request.bytes().as_ptr().cast(), length) };
         if written < 0 {
             return Err(Errno::last());
@@ -111,10 +111,10 @@ impl Channel for FdChannel {
 }
 
 impl IoctlBuffer {
-    /// Lays a command out as the ioctl takes it.
+    /// Lays a command out for the ioctl.
     ///
     /// # Errors
-    /// `E2BIG` for more attributes than there is room for, or more bytes than an attribute can announce.
+    /// `E2BIG` for more than 24 attributes, or more than 65535 bytes in one.
     fn lay_out(command: &mut Ioctl<'_, '_>) -> Result<Self, Errno> {
         let count = command.attrs.len();
         if count > MAX_ATTRS {
@@ -150,7 +150,7 @@ impl IoctlBuffer {
                 }
                 Value::Handle(handle) => raw.data = u64::from(*handle),
                 Value::Fd(fd) => raw.data = i64::from(*fd) as u64,
-                // A descriptor that the kernel did not fill in must not pass for one.
+                // The number that stays if the kernel does not fill it in must not be an open descriptor's.
                 Value::NewFd(_) => raw.data = NO_FD,
                 Value::NewHandle(_) => {}
             }
@@ -158,7 +158,7 @@ impl IoctlBuffer {
         Ok(buffer)
     }
 
-    /// Hands on the handles and descriptors that the kernel wrote into the attributes.
+    /// Copies the handles and descriptors that the kernel wrote into the attributes to the command.
     fn read_back(&self, command: &mut Ioctl<'_, '_>) {
         for (raw, attr) in self.attrs.iter().zip(command.attrs.iter_mut()) {
             match &mut attr.value {
@@ -170,7 +170,7 @@ impl IoctlBuffer {
     }
 }
 
-/// Up to 8 bytes of input travel in the attribute itself, longer input by address.
+/// Returns the attribute's data: up to 8 bytes of input themselves, or the address of longer input.
 fn inline_or_address(bytes: &[u8]) -> u64 {
     if bytes.len() > 8 {
         return bytes.as_ptr().expose_provenance() as u64;
@@ -180,7 +180,7 @@ fn inline_or_address(bytes: &[u8]) -> u64 {
     u64::from_ne_bytes(word)
 }
 
-/// Lays a command out as `write()` takes it, and says how long it is.
+/// Lays a command out for `write()` and returns its length in bytes.
 ///
 /// ```text
 ///   plain:     command, in/4, out/4 │ core_in (the reply's address first) │ driver_in
@@ -233,8 +233,8 @@ fn frame(command: &WriteCmd<'_>, address: u64, out: &mut [u8]) -> Result<usize, 
     Ok(length)
 }
 
-/// Zeroed bytes, aligned to 8: on the stack for what commands usually need.
-// The large variant is the usual one, and none is ever moved far.
+/// Zeroed bytes, aligned to 8, on the stack up to the usual size of commands.
+// The large variant is the usual one, and values are not moved between functions.
 #[allow(clippy::large_enum_variant)]
 enum Buffer {
     Stack([u64; Self::STACK / 8]),
@@ -244,7 +244,7 @@ enum Buffer {
 impl Buffer {
     const STACK: usize = 512;
 
-    // Commands are short; the limit is what the headers' 16-bit word counts can say.
+    // Commands are short; the limit is that of the headers' 16-bit word counts.
     #[allow(clippy::unnecessary_wraps)]
     fn new(len: usize) -> Result<Self, Errno> {
         if len <= Self::STACK {

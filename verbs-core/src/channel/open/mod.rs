@@ -2,16 +2,16 @@
 //!
 //! ```text
 //!   /sys/dev/char/231:192/subsystem ─► .../infiniband_verbs   the number is that of a uverbs device
-//!                         ibdev     ─► rxe0                   and of this one
+//!                         ibdev     ─► rxe0                   and of this device
 //!   stat, open, fstat                ─► character device 231:192
 //! ```
 //!
-//! Replies of the file are believed: queues are mapped and descriptors owned as they say. A file that is not uverbs, such
-//! as `/dev/null`, accepts commands as well; so nothing is opened before sysfs has vouched for its number.
+//! Replies of the file are trusted: queues are mapped and descriptors owned as they say. A file that is not uverbs, such
+//! as `/dev/null`, also accepts commands. Therefore no file is opened before sysfs has vouched for its number.
 //!
-//! A program in a mount namespace of its own can mount anything at `/sys`. So the directory, the device's entry and `ibdev`
-//! are each opened once, and believed only where `fstatfs` says that they lie on sysfs. The proof ends there: a process that
-//! may mount other parts of sysfs over these makes its own world, as one that writes to `/proc/self/mem` does.
+//! A program in a mount namespace of its own can mount anything at `/sys`. Therefore the directory, the device's entry and
+//! `ibdev` are each opened once, and trusted only where `fstatfs` reports sysfs. The proof ends there: a process that may
+//! mount other parts of sysfs over these can deceive itself, as a process that writes to `/proc/self/mem` can.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Read as _;
@@ -41,14 +41,14 @@ struct Obstacle {
     hint: &'static str,
 }
 
-/// Opens the device's file by its usual name, or else by its number.
+/// Opens the device's file by its usual name, or failing that by its number.
 ///
 /// # Errors
 /// [`Cause::File`] with the path and a hint; [`Cause::KernelLacks`] for a device that a provider brings.
 pub(super) fn open(device: &DeviceInfo) -> Result<OwnedFd> {
     let error = |errno| Error::new("open_device", device.name(), errno);
     let Some(dev) = device.dev() else {
-        // Only its own provider can open it, and that one uses no file.
+        // Only its own provider can open it, without a file.
         return Err(error(Errno::NODEV)
             .because(Cause::KernelLacks { what: "file for a device that a provider brings" }));
     };
@@ -59,7 +59,7 @@ pub(super) fn open(device: &DeviceInfo) -> Result<OwnedFd> {
         })
 }
 
-/// Makes sure that sysfs knows the number as the uverbs device of the RDMA device `name`. Tests name another file system.
+/// Checks that sysfs lists the number as the uverbs device of the RDMA device `name`. Tests pass another file system.
 fn vouch(directory: &Path, sysfs: FsType, dev: DevNum, name: &str) -> Result<(), Obstacle> {
     const GONE: &str = "the device is gone";
     let obstacle = |path: &Path, errno, hint| Obstacle { path: path.to_owned(), errno, hint };
@@ -87,7 +87,7 @@ fn vouch(directory: &Path, sysfs: FsType, dev: DevNum, name: &str) -> Result<(),
 
     let class = readlinkat(entry.as_fd(), "subsystem").map_err(no_entry)?;
     if Path::new(&class).file_name().is_none_or(|class| class.as_bytes() != CLASS) {
-        let hint = "the device number is not that of an RDMA device: make the list of devices anew";
+        let hint = "the device number is not that of an RDMA device: list the devices again";
         return Err(obstacle(&subsystem, Errno::NXIO, hint));
     }
 
@@ -100,13 +100,13 @@ fn vouch(directory: &Path, sysfs: FsType, dev: DevNum, name: &str) -> Result<(),
         .read_to_end(&mut content)
         .map_err(|error| obstacle(&path, Errno::from_io(&error), GONE))?;
     if content.strip_suffix(b"\n").unwrap_or(&content) != name.as_bytes() {
-        let hint = "the device was renamed, or another took its place: make the list of devices anew";
+        let hint = "the device was renamed, or another took its place: list the devices again";
         return Err(obstacle(&path, Errno::NODEV, hint));
     }
     Ok(())
 }
 
-/// Opens the node at `usual`, or else the one that `by_number` has for the number.
+/// Opens the node at `usual`, or failing that the node that `by_number` has for the number.
 fn open_node(usual: &Path, by_number: &Path, dev: DevNum) -> Result<OwnedFd, Obstacle> {
     let errno = match open_checked(usual, dev) {
         Ok(file) => return Ok(file),
@@ -124,7 +124,7 @@ fn open_node(usual: &Path, by_number: &Path, dev: DevNum) -> Result<OwnedFd, Obs
 /// Opens a file that is the character device with this number.
 ///
 /// # Errors
-/// Any errno that `open` returns; `ENXIO` for another file, which is left closed.
+/// Any errno that `stat(2)` or `open(2)` returns; `ENXIO` for any other file, which is not opened.
 fn open_checked(path: &Path, dev: DevNum) -> Result<OwnedFd, Errno> {
     let is_it = |metadata: &fs::Metadata| {
         metadata.file_type().is_char_device() && DevNum::from_rdev(metadata.rdev()) == dev
@@ -134,7 +134,8 @@ fn open_checked(path: &Path, dev: DevNum) -> Result<OwnedFd, Errno> {
         Ok(_) => Err(Errno::NXIO),
         Err(error) => Err(Errno::from_io(&error)),
     };
-    // Before, since opening can have effects (a pipe waits, a watchdog starts); after, since the file may have changed.
+    // Checked before, because opening has effects (a pipe waits, a watchdog starts), and after, because the file may have
+    // changed.
     checked(fs::metadata(path))?;
     let file: File = OpenOptions::new()
         .read(true)
@@ -146,7 +147,7 @@ fn open_checked(path: &Path, dev: DevNum) -> Result<OwnedFd, Errno> {
     Ok(file.into())
 }
 
-/// Advice for an operator.
+/// Returns advice for an operator.
 fn hint(errno: Errno) -> &'static str {
     match errno {
         Errno::ACCESS => "no permission: run as root, or give the user read and write access to it",
@@ -155,7 +156,7 @@ fn hint(errno: Errno) -> &'static str {
              namespace that has the RDMA device"
         }
         Errno::NOENT => "it is missing: load ib_uverbs, or pass the device into this container",
-        Errno::NXIO => "it is another device: a stale node, to be removed and made anew",
+        Errno::NXIO => "it is another device: remove the stale node, and create it again",
         Errno::NODEV | Errno::IO => "the device is gone",
         _ => "it cannot be opened",
     }

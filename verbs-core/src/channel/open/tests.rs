@@ -71,8 +71,8 @@ fn a_number_of_another_class_is_refused_before_anything_is_opened() {
     assert_eq!(error.errno, Errno::NXIO);
     assert_eq!(
         error.to_string(),
-        "open_device on rxe0: /sys/dev/char/1:3/subsystem: the device number is not that of an RDMA device: make the \
-         list of devices anew (ENXIO)"
+        "open_device on rxe0: /sys/dev/char/1:3/subsystem: the device number is not that of an RDMA device: list \
+         the devices again (ENXIO)"
     );
 }
 

@@ -3,8 +3,8 @@
 //!
 //! # Safety
 //! The kernel replies to these commands with the number of a file descriptor that it just opened for this process. No
-//! other code has the number yet, so it can be owned. A reply starts as -1, so that one that was not filled in names no
-//! descriptor, and `own_fd` looks at the descriptor before it owns it.
+//! other code has the number yet, so it can be owned. A reply starts as -1, so that a reply that the kernel did not fill in
+//! names no descriptor, and `own_fd` checks the descriptor before it owns it.
 #![allow(unsafe_code)]
 
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
@@ -23,21 +23,22 @@ use zerocopy::IntoBytes;
 use crate::channel::{Attr, Uhw, Uverbs, WriteCmd};
 use crate::{Cause, Errno, Result};
 
-/// What the kernel says of a new context.
+/// The kernel's reply for a new context.
 #[derive(Debug)]
 pub struct ContextInfo {
-    /// How many completion vectors there are.
+    /// The number of completion vectors.
     pub num_comp_vectors: u32,
     /// `IB_UVERBS_CORE_SUPPORT_*`; 0 on kernels that predate it.
     pub core_support: u64,
-    /// The asynchronous events' file descriptor, where the old form of the command opened it.
+    /// The file descriptor for asynchronous events; `Some` only if the older form of the command opened it.
     pub async_fd: Option<OwnedFd>,
 }
 
 /// Makes the open file a context.
 ///
 /// # Errors
-/// What the kernel answers.
+/// Any errno the kernel returns; notably `EINVAL` for a file that is a context already.
+/// [`Cause::BadReply`] if the reply names a descriptor that the kernel cannot have just opened.
 #[doc(alias = "UVERBS_METHOD_GET_CONTEXT")]
 pub fn get_context(uverbs: &Uverbs, uhw: Uhw<'_>) -> Result<ContextInfo> {
     const VERB: &str = "open_device";
@@ -69,7 +70,8 @@ pub fn get_context(uverbs: &Uverbs, uhw: Uhw<'_>) -> Result<ContextInfo> {
 /// Opens a file descriptor for the context's asynchronous events. The first becomes the default of new objects.
 ///
 /// # Errors
-/// What the kernel answers; `EOPNOTSUPP` on kernels that give one with the context instead.
+/// `EOPNOTSUPP` on kernels that open one with the context instead; otherwise any errno the kernel returns, notably
+/// `EMFILE`. [`Cause::BadReply`] if the reply names a descriptor that the kernel cannot have just opened.
 #[doc(alias = "UVERBS_METHOD_ASYNC_EVENT_ALLOC")]
 pub fn alloc_async_fd(uverbs: &Uverbs) -> Result<OwnedFd> {
     const VERB: &str = "alloc_async_fd";
@@ -88,7 +90,8 @@ pub fn alloc_async_fd(uverbs: &Uverbs) -> Result<OwnedFd> {
 /// Opens a completion channel.
 ///
 /// # Errors
-/// What the kernel answers.
+/// Any errno the kernel returns; notably `EMFILE` when the process has no descriptor left.
+/// [`Cause::BadReply`] if the reply names a descriptor that the kernel cannot have just opened.
 #[doc(alias = "ibv_create_comp_channel")]
 pub fn create_comp_channel(uverbs: &Uverbs) -> Result<OwnedFd> {
     const VERB: &str = "create_comp_channel";
