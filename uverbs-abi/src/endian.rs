@@ -1,4 +1,5 @@
-//! Big-endian integers (`__be16`, `__be32`, `__be64`) with the alignment of the native ones, as C has them.
+//! Big-endian integers (`__be16`, `__be32`, `__be64`) with the alignment of the native ones, as C
+//! has them.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 

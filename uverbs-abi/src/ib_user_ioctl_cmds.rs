@@ -1,9 +1,10 @@
 //! `include/uapi/rdma/ib_user_ioctl_cmds.h`: objects, methods and attributes of the uverbs ioctl.
 //!
-//! An object id selects a class, a method id an operation of it, and an attribute id an argument of that
-//! method, all of them `u16` as in [`IbUverbsIoctlHdr`](crate::rdma_user_ioctl_cmds::IbUverbsIoctlHdr) and
-//! [`IbUverbsAttr`](crate::rdma_user_ioctl_cmds::IbUverbsAttr). Ids from [`UVERBS_ID_DRIVER_NS`] on belong to
-//! the driver.
+//! An object id selects a class, a method id an operation of it, and an attribute id an argument of
+//! that method, all of them `u16` as in
+//! [`IbUverbsIoctlHdr`](crate::rdma_user_ioctl_cmds::IbUverbsIoctlHdr) and
+//! [`IbUverbsAttr`](crate::rdma_user_ioctl_cmds::IbUverbsAttr). Ids from [`UVERBS_ID_DRIVER_NS`] on
+//! belong to the driver.
 
 use crate::macros::header;
 

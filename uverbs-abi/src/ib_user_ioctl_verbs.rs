@@ -1,5 +1,5 @@
-//! `include/uapi/rdma/ib_user_ioctl_verbs.h`: values and structs that the attributes of the uverbs ioctl
-//! carry, and the driver ids.
+//! `include/uapi/rdma/ib_user_ioctl_verbs.h`: values and structs that the attributes of the uverbs
+//! ioctl carry, and the driver ids.
 
 use crate::ib_user_verbs::IbUverbsQueryPortResp;
 use crate::macros::header;
@@ -249,7 +249,8 @@ header! {
         pub max_inline_data: u32,
     }
 
-    /// Kernel driver of a device; answered by `RDMA_NLDEV_ATTR_UVERBS_DRIVER_ID` and checked in every ioctl.
+    /// Kernel driver of a device; answered by `RDMA_NLDEV_ATTR_UVERBS_DRIVER_ID` and checked in
+    /// every ioctl.
     pub enum RdmaDriverId = rdma_driver_id: u32 {
         RDMA_DRIVER_UNKNOWN = 0,
         /// ConnectX-4 and later.

@@ -1,5 +1,5 @@
-//! `include/uapi/rdma/ib_user_sa.h`: path and service records of the subnet administrator, as the rdma_cm
-//! hands them out.
+//! `include/uapi/rdma/ib_user_sa.h`: path and service records of the subnet administrator, as the
+//! rdma_cm hands them out.
 
 use crate::endian::{Be16, Be32, Be64};
 use crate::macros::header;

@@ -1,12 +1,14 @@
-//! `include/uapi/rdma/ib_user_verbs.h`: the original uverbs ABI, one command struct and one reply per verb.
+//! `include/uapi/rdma/ib_user_verbs.h`: the original uverbs ABI, one command struct and one reply
+//! per verb.
 //!
-//! The structs travel in a `write()` to `/dev/infiniband/uverbsN`, behind an [`IbUverbsCmdHdr`] (and for the
-//! extended commands an [`IbUverbsExCmdHdr`]), or inside the attributes of `UVERBS_METHOD_INVOKE_WRITE`.
-//! Several replies are shared with the newer ioctl methods. Driver data follows a struct directly: C has a
-//! flexible array there (`driver_data`), which is left out here.
+//! The structs travel in a `write()` to `/dev/infiniband/uverbsN`, behind an [`IbUverbsCmdHdr`]
+//! (and for the extended commands an [`IbUverbsExCmdHdr`]), or inside the attributes of
+//! `UVERBS_METHOD_INVOKE_WRITE`. Several replies are shared with the newer ioctl methods. Driver
+//! data follows a struct directly: C has a flexible array there (`driver_data`), which is left out
+//! here.
 //!
-//! Handles are the kernel's object numbers, valid on one open file. `response` is the user address of the
-//! reply buffer.
+//! Handles are the kernel's object numbers, valid on one open file. `response` is the user address
+//! of the reply buffer.
 
 use crate::endian::{Be16, Be32, Be64};
 use crate::macros::header;
@@ -137,7 +139,8 @@ header! {
         IB_USER_VERBS_CMD_FLAG_EXTENDED = 0x8000_0000,
     }
 
-    /// Start of every command that is sent with `write()`; lengths in 32 bit words, the headers included.
+    /// Start of every command that is sent with `write()`; lengths in 32 bit words, the headers
+    /// included.
     pub request IbUverbsCmdHdr = ib_uverbs_cmd_hdr {
         /// Command number and the extended bit.
         pub command: u32,
@@ -147,7 +150,8 @@ header! {
         pub out_words: u16,
     }
 
-    /// Second header of extended commands; from here on lengths count 64 bit words, headers excluded.
+    /// Second header of extended commands; from here on lengths count 64 bit words, headers
+    /// excluded.
     pub request IbUverbsExCmdHdr = ib_uverbs_ex_cmd_hdr {
         /// User address of the reply buffer.
         pub response: u64,
@@ -662,8 +666,8 @@ header! {
         pub ne: u32,
     }
 
-    /// What completed; [`IbUverbsWc::opcode`]. Receives have bit 7 set (`128`, and `129` for RDMA write with
-    /// immediate).
+    /// What completed; [`IbUverbsWc::opcode`]. Receives have bit 7 set (`128`, and `129` for RDMA
+    /// write with immediate).
     pub enum IbUverbsWcOpcode = ib_uverbs_wc_opcode: u32 {
         IB_UVERBS_WC_SEND = 0,
         IB_UVERBS_WC_RDMA_WRITE = 1,
@@ -890,7 +894,8 @@ header! {
         pub reserved: u8,
     }
 
-    /// Which optional inputs of [`IbUverbsExCreateQp`] are given, [`IbUverbsExCreateQp::comp_mask`].
+    /// Which optional inputs of [`IbUverbsExCreateQp`] are given,
+    /// [`IbUverbsExCreateQp::comp_mask`].
     pub flags IbUverbsCreateQpMask = ib_uverbs_create_qp_mask: u32 {
         /// [`IbUverbsExCreateQp::rwq_ind_tbl_handle`].
         IB_UVERBS_CREATE_QP_MASK_IND_TABLE = 1 << 0,
@@ -1177,7 +1182,8 @@ header! {
 
     /// Reply to [`IB_USER_VERBS_CMD_DESTROY_QP`].
     pub struct IbUverbsDestroyQpResp = ib_uverbs_destroy_qp_resp {
-        /// How many events the kernel delivered for the object: wait for that many before its memory goes.
+        /// How many events the kernel delivered for the object: wait for that many before its
+        /// memory goes.
         pub events_reported: u32,
     }
 
@@ -1281,7 +1287,8 @@ header! {
         pub reserved: u32,
     }
 
-    /// Input of [`IB_USER_VERBS_CMD_POST_SEND`]; work requests, then scatter/gather elements follow.
+    /// Input of [`IB_USER_VERBS_CMD_POST_SEND`]; work requests, then scatter/gather elements
+    /// follow.
     pub request IbUverbsPostSend = ib_uverbs_post_send {
         /// User address of the reply buffer.
         pub response: u64,
@@ -1311,7 +1318,8 @@ header! {
         pub reserved: u32,
     }
 
-    /// Input of [`IB_USER_VERBS_CMD_POST_RECV`]; work requests, then scatter/gather elements follow.
+    /// Input of [`IB_USER_VERBS_CMD_POST_RECV`]; work requests, then scatter/gather elements
+    /// follow.
     pub request IbUverbsPostRecv = ib_uverbs_post_recv {
         /// User address of the reply buffer.
         pub response: u64,
@@ -1331,7 +1339,8 @@ header! {
         pub bad_wr: u32,
     }
 
-    /// Input of [`IB_USER_VERBS_CMD_POST_SRQ_RECV`]; work requests, then scatter/gather elements follow.
+    /// Input of [`IB_USER_VERBS_CMD_POST_SRQ_RECV`]; work requests, then scatter/gather elements
+    /// follow.
     pub request IbUverbsPostSrqRecv = ib_uverbs_post_srq_recv {
         /// User address of the reply buffer.
         pub response: u64,
@@ -1758,7 +1767,8 @@ header! {
 
     /// Reply to [`IB_USER_VERBS_CMD_DESTROY_SRQ`].
     pub struct IbUverbsDestroySrqResp = ib_uverbs_destroy_srq_resp {
-        /// How many events the kernel delivered for the object: wait for that many before its memory goes.
+        /// How many events the kernel delivered for the object: wait for that many before its
+        /// memory goes.
         pub events_reported: u32,
     }
 
@@ -1814,7 +1824,8 @@ header! {
         pub comp_mask: u32,
         /// Bytes of reply that the kernel filled.
         pub response_length: u32,
-        /// How many events the kernel delivered for the object: wait for that many before its memory goes.
+        /// How many events the kernel delivered for the object: wait for that many before its
+        /// memory goes.
         pub events_reported: u32,
         /// Zero.
         pub reserved: u32,
@@ -1841,8 +1852,8 @@ header! {
         IB_USER_VERBS_MAX_LOG_IND_TBL_SIZE = 0x0d,
     }
 
-    /// Input of [`IB_USER_VERBS_EX_CMD_CREATE_RWQ_IND_TBL`]; `1 << log_ind_tbl_size` work queue handles
-    /// follow.
+    /// Input of [`IB_USER_VERBS_EX_CMD_CREATE_RWQ_IND_TBL`]; `1 << log_ind_tbl_size` work queue
+    /// handles follow.
     pub request IbUverbsExCreateRwqIndTable = ib_uverbs_ex_create_rwq_ind_table {
         /// Which optional parts are valid.
         pub comp_mask: u32,
@@ -1895,9 +1906,9 @@ header! {
         IB_DEVICE_NAME_MAX = 64,
     }
 
-    /// Device capabilities. The low 32 bits are [`IbUverbsQueryDeviceResp::device_cap_flags`], all of them
-    /// [`IbUverbsExQueryDeviceResp::device_cap_flags_ex`]. Old kernels may set the missing bits without a
-    /// meaning.
+    /// Device capabilities. The low 32 bits are [`IbUverbsQueryDeviceResp::device_cap_flags`], all
+    /// of them [`IbUverbsExQueryDeviceResp::device_cap_flags_ex`]. Old kernels may set the missing
+    /// bits without a meaning.
     pub flags IbUverbsDeviceCapFlags = ib_uverbs_device_cap_flags: u64 {
         IB_UVERBS_DEVICE_RESIZE_MAX_WR = 1 << 0,
         IB_UVERBS_DEVICE_BAD_PKEY_CNTR = 1 << 1,
@@ -1941,9 +1952,11 @@ header! {
         IB_UVERBS_RAW_PACKET_CAP_DELAY_DROP = 1 << 3,
     }
 
-    /// Page that a driver keeps current for user space, to turn device cycles into wall clock nanoseconds.
+    /// Page that a driver keeps current for user space, to turn device cycles into wall clock
+    /// nanoseconds.
     ///
-    /// It is a sequence lock: read `sign`, the rest, then `sign` again, and retry if it changed or is odd.
+    /// It is a sequence lock: read `sign`, the rest, then `sign` again, and retry if it changed or
+    /// is odd.
     pub struct IbUverbsClockInfo = ib_uverbs_clock_info {
         /// Sequence number; odd while the kernel writes.
         pub sign: u32,

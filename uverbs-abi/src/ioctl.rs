@@ -1,7 +1,7 @@
 //! ioctl numbers, encoded as `include/uapi/asm-generic/ioctl.h` does.
 //!
-//! That is x86, arm, riscv, s390 and loongarch; mips, powerpc and sparc encode the direction differently and are not
-//! supported.
+//! That is x86, arm, riscv, s390 and loongarch; mips, powerpc and sparc encode the direction
+//! differently and are not supported.
 
 #[cfg(any(
     target_arch = "mips",

@@ -1,5 +1,5 @@
-//! What the `header!` macro records about each type and constant, so that the golden test can hold all of them against
-//! the kernel's own headers without a second list to maintain.
+//! What the `header!` macro records about each type and constant, so that the golden test can hold
+//! all of them against the kernel's own headers without a second list to maintain.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 

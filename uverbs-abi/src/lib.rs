@@ -1,7 +1,7 @@
 //! The Linux kernel's RDMA user ABI as Rust types: uverbs, rdma netlink, rdma_cm, umad, rxe, mlx5.
 //!
-//! One module per kernel header, named like it and in its order. A struct has its C name in CamelCase, fields and
-//! constants are spelled as in C:
+//! One module per kernel header, named like it and in its order. A struct has its C name in
+//! CamelCase, fields and constants are spelled as in C:
 //!
 //! | C | Rust |
 //! |---|---|
@@ -14,7 +14,8 @@
 //! | `__be16`, `__be32`, `__be64` | [`Be16`], [`Be32`], [`Be64`] |
 //! | flexible array member | left out: what follows a struct is sent and read behind it |
 //!
-//! Every type is plain data without padding, so a command is `as_bytes()` and a reply `read_from_bytes()`:
+//! Every type is plain data without padding, so a command is `as_bytes()` and a reply
+//! `read_from_bytes()`:
 //!
 //! ```
 //! use uverbs_abi::ib_user_verbs::{IbUverbsAllocPd, IbUverbsWcOpcode};
@@ -29,8 +30,9 @@
 //!
 //! # Features
 //!
-//! uverbs and RDMA netlink are always there; a feature adds the headers of one subsystem. All are on by default. The
-//! libraries of this project enable only those that they use, because derives make every header slow to compile.
+//! uverbs and RDMA netlink are always there; a feature adds the headers of one subsystem. All are
+//! on by default. The libraries of this project enable only those that they use, because derives
+//! make every header slow to compile.
 //!
 //! | feature | modules |
 //! |---|---|
@@ -40,8 +42,9 @@
 //! | `rxe` | `rdma_user_rxe`, `socket` |
 //! | `layout` | the layout of every definition as data, for the golden test |
 //!
-//! The layout of everything here is compared with the kernel's own headers: `cargo xtask abi` compiles a probe against
-//! them and writes `golden/`, and the test `golden` holds this crate against those files.
+//! The layout of everything here is compared with the kernel's own headers: `cargo xtask abi`
+//! compiles a probe against them and writes `golden/`, and the test `golden` holds this crate
+//! against those files.
 
 #![no_std]
 #![forbid(unsafe_code)]

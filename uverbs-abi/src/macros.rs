@@ -1,5 +1,5 @@
-//! `header!`: one block per kernel header, written nearly as ordinary Rust, that defines the types and constants and
-//! also records their layout for the golden test.
+//! `header!`: one block per kernel header, written nearly as ordinary Rust, that defines the types
+//! and constants and also records their layout for the golden test.
 //!
 //! | item | becomes |
 //! |---|---|
@@ -10,16 +10,18 @@
 //! | `pub flags Name = c_name: u32 { C_NAME = 1 << 0, .. }` | a bitflags newtype: unknown bits are kept |
 //! | `pub consts c_name: u16 { C_NAME = 0, .. }` | plain constants of that C enum (`anonymous`, or `define` for `#define`) |
 //!
-//! Derives are what this crate costs to compile. zerocopy's `FromBytes` alone generates four impls for each field, more
-//! than half of the time, so a `request` does without. An input with an array of more than 32 elements is a `struct`
-//! all the same: its `Default` comes from `FromBytes`. `KnownLayout`, which only borrowed views of bytes need, is
-//! derived nowhere, because every user copies by value. Enums and flags have no zerocopy traits: C declares the fields
-//! that hold them as integers, and so does this crate.
+//! Derives are what this crate costs to compile. zerocopy's `FromBytes` alone generates four impls
+//! for each field, more than half of the time, so a `request` does without. An input with an array
+//! of more than 32 elements is a `struct` all the same: its `Default` comes from `FromBytes`.
+//! `KnownLayout`, which only borrowed views of bytes need, is derived nowhere, because every user
+//! copies by value. Enums and flags have no zerocopy traits: C declares the fields that hold them
+//! as integers, and so does this crate.
 //!
-//! A type that C declares inside another one is named by its path: `ib_uverbs_send_wr.wr.rdma`. In a struct,
-//! `field: Type | other` says that C's anonymous union also calls the field `other`, and `field: Type [a b]` that C also
-//! reaches `a` and `b` of `Type` without naming the field. Fields called `_pad..` spell out padding that C leaves
-//! implicit. C's flexible array members are left out; `#[repr(align(8))]` stands where one raises the alignment.
+//! A type that C declares inside another one is named by its path: `ib_uverbs_send_wr.wr.rdma`. In
+//! a struct, `field: Type | other` says that C's anonymous union also calls the field `other`, and
+//! `field: Type [a b]` that C also reaches `a` and `b` of `Type` without naming the field. Fields
+//! called `_pad..` spell out padding that C leaves implicit. C's flexible array members are left
+//! out; `#[repr(align(8))]` stands where one raises the alignment.
 
 /// Defines everything a kernel header defines, and `LAYOUT`, which describes it to the golden test.
 macro_rules! header {

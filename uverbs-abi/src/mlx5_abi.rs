@@ -1,4 +1,5 @@
-//! `include/uapi/rdma/mlx5-abi.h`: what the mlx5 driver reads and writes behind the common uverbs structs.
+//! `include/uapi/rdma/mlx5-abi.h`: what the mlx5 driver reads and writes behind the common uverbs
+//! structs.
 
 use crate::ib_user_verbs::IbUverbsClockInfo;
 use crate::macros::header;
@@ -95,8 +96,8 @@ header! {
         MLX5_USER_CMDS_SUPP_UHW_CREATE_AH = 1 << 1,
     }
 
-    /// Headers that a send WQE must carry inline, [`Mlx5IbAllocUcontextResp::eth_min_inline`]; one above the
-    /// firmware's number, so that 0 stands for a kernel that does not tell.
+    /// Headers that a send WQE must carry inline, [`Mlx5IbAllocUcontextResp::eth_min_inline`]; one
+    /// above the firmware's number, so that 0 stands for a kernel that does not tell.
     pub enum Mlx5UserInlineMode = mlx5_user_inline_mode: u8 {
         MLX5_USER_INLINE_MODE_NA = 0,
         MLX5_USER_INLINE_MODE_NONE = 1,
@@ -415,8 +416,8 @@ header! {
         pub uidx: u32,
         /// Doorbell register.
         pub bfreg_index: u32,
-        /// User address of a raw packet QP's send buffer, or the access key of a dynamically connected
-        /// target.
+        /// User address of a raw packet QP's send buffer, or the access key of a dynamically
+        /// connected target.
         pub sq_buf_addr: u64 | access_key,
         /// Enhanced connection establishment options.
         pub ece_options: u32,

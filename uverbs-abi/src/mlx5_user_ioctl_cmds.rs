@@ -1,5 +1,5 @@
-//! `include/uapi/rdma/mlx5_user_ioctl_cmds.h`: objects, methods and attributes that mlx5 adds to the uverbs
-//! ioctl.
+//! `include/uapi/rdma/mlx5_user_ioctl_cmds.h`: objects, methods and attributes that mlx5 adds to
+//! the uverbs ioctl.
 //!
 //! All ids lie in the driver namespace, from `0x1000` on, counted anew for every object and method.
 

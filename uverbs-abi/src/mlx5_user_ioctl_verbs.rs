@@ -1,4 +1,5 @@
-//! `include/uapi/rdma/mlx5_user_ioctl_verbs.h`: values and structs carried by mlx5's own ioctl attributes.
+//! `include/uapi/rdma/mlx5_user_ioctl_verbs.h`: values and structs carried by mlx5's own ioctl
+//! attributes.
 
 use crate::macros::header;
 

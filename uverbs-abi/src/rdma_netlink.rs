@@ -1,8 +1,9 @@
 //! `include/uapi/rdma/rdma_netlink.h`: the `NETLINK_RDMA` family.
 //!
-//! A message type is a client (`RDMA_NL_NLDEV` for devices) and an operation of that client, put together by
-//! [`rdma_nl_get_type`]. `RDMA_NLDEV_ATTR_*` are the attributes of all `RDMA_NLDEV_CMD_*`. The iwarp port
-//! mapper (`IWPM_*`) and the path record service (`LS_*`) are daemons that the kernel asks.
+//! A message type is a client (`RDMA_NL_NLDEV` for devices) and an operation of that client, put
+//! together by [`rdma_nl_get_type`]. `RDMA_NLDEV_ATTR_*` are the attributes of all
+//! `RDMA_NLDEV_CMD_*`. The iwarp port mapper (`IWPM_*`) and the path record service (`LS_*`) are
+//! daemons that the kernel asks.
 
 use crate::macros::header;
 
@@ -283,7 +284,8 @@ header! {
         RDMA_NLDEV_CMD_RES_MR_GET = 13,
         /// Protection domains. Can dump.
         RDMA_NLDEV_CMD_RES_PD_GET = 14,
-        /// The character device of a kind (`uverbs`, `umad`, `rdma_cm`), its ABI version and driver id.
+        /// The character device of a kind (`uverbs`, `umad`, `rdma_cm`), its ABI version and driver
+        /// id.
         RDMA_NLDEV_CMD_GET_CHARDEV = 15,
         RDMA_NLDEV_CMD_STAT_SET = 16,
         /// Can dump.
@@ -327,7 +329,8 @@ header! {
         RDMA_NLDEV_ATTR_DEV_NAME = 2,
         /// Port number from 1; in a [`RDMA_NLDEV_CMD_GET`] reply the number of ports. `u32`.
         RDMA_NLDEV_ATTR_PORT_INDEX = 3,
-        /// Device capabilities, or for a port CapabilityMask and (from bit 32) CapabilityMask2. `u64`.
+        /// Device capabilities, or for a port CapabilityMask and (from bit 32) CapabilityMask2.
+        /// `u64`.
         RDMA_NLDEV_ATTR_CAP_FLAGS = 4,
         /// Firmware version. String.
         RDMA_NLDEV_ATTR_FW_VERSION = 5,
@@ -455,8 +458,8 @@ header! {
         RDMA_NLDEV_SYS_ATTR_NETNS_MODE = 66,
         /// `ib`, `iw`, `roce`, `usnic` or `opa`. String.
         RDMA_NLDEV_ATTR_DEV_PROTOCOL = 67,
-        /// File descriptor of the net namespace to move the device to, given with a name to rename it on the
-        /// way. `u32`.
+        /// File descriptor of the net namespace to move the device to, given with a name to rename
+        /// it on the way. `u32`.
         RDMA_NLDEV_NET_NS_FD = 68,
         /// Kind of character device, `uverbs`, `umad`, `issm`, `rdma_cm`. String.
         RDMA_NLDEV_ATTR_CHARDEV_TYPE = 69,

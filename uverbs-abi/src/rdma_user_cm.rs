@@ -1,8 +1,9 @@
-//! `include/uapi/rdma/rdma_user_cm.h`: connection management, the commands of `/dev/infiniband/rdma_cm`.
+//! `include/uapi/rdma/rdma_user_cm.h`: connection management, the commands of
+//! `/dev/infiniband/rdma_cm`.
 //!
-//! A command is a `write()` of an [`RdmaUcmCmdHdr`] and the command's struct; `response` is the user address
-//! of the reply buffer, `id` the kernel's number of a connection identifier, `uid` the caller's cookie for
-//! it.
+//! A command is a `write()` of an [`RdmaUcmCmdHdr`] and the command's struct; `response` is the
+//! user address of the reply buffer, `id` the kernel's number of a connection identifier, `uid` the
+//! caller's cookie for it.
 
 use crate::ib_user_sa::IbUserPathRec;
 use crate::ib_user_verbs::IbUverbsAhAttr;
@@ -59,8 +60,8 @@ header! {
         RDMA_PS_UDP = 0x0111,
     }
 
-    /// Start of every command; `in` and `out` are the sizes of what follows and of the reply buffer, in
-    /// bytes.
+    /// Start of every command; `in` and `out` are the sizes of what follows and of the reply
+    /// buffer, in bytes.
     pub request RdmaUcmCmdHdr = rdma_ucm_cmd_hdr {
         /// `RDMA_USER_CM_CMD_*`.
         pub cmd: u32,
@@ -102,7 +103,8 @@ header! {
 
     /// Reply to [`RDMA_USER_CM_CMD_DESTROY_ID`].
     pub struct RdmaUcmDestroyIdResp = rdma_ucm_destroy_id_resp {
-        /// How many events the kernel delivered for the object: wait for that many before its memory goes.
+        /// How many events the kernel delivered for the object: wait for that many before its
+        /// memory goes.
         pub events_reported: u32,
     }
 
@@ -240,7 +242,8 @@ header! {
         pub reserved: u32,
     }
 
-    /// Reply to [`RDMA_USER_CM_CMD_QUERY`] with [`RDMA_USER_CM_QUERY_IB_SERVICE`]; service records follow.
+    /// Reply to [`RDMA_USER_CM_CMD_QUERY`] with [`RDMA_USER_CM_QUERY_IB_SERVICE`]; service records
+    /// follow.
     #[repr(align(8))]
     pub struct RdmaUcmQueryIbServiceResp = rdma_ucm_query_ib_service_resp {
         /// Service records that follow.
@@ -485,7 +488,8 @@ header! {
 
     /// Reply to [`RDMA_USER_CM_CMD_MIGRATE_ID`].
     pub struct RdmaUcmMigrateResp = rdma_ucm_migrate_resp {
-        /// How many events the kernel delivered for the object: wait for that many before its memory goes.
+        /// How many events the kernel delivered for the object: wait for that many before its
+        /// memory goes.
         pub events_reported: u32,
     }
 

@@ -1,7 +1,8 @@
 //! `include/uapi/rdma/rdma_user_ioctl_cmds.h`: the frame of the uverbs ioctl.
 //!
 //! One call is an [`IbUverbsIoctlHdr`] that names an object and a method (ids in
-//! [`ib_user_ioctl_cmds`](crate::ib_user_ioctl_cmds)), directly followed by `num_attrs` [`IbUverbsAttr`]s.
+//! [`ib_user_ioctl_cmds`](crate::ib_user_ioctl_cmds)), directly followed by `num_attrs`
+//! [`IbUverbsAttr`]s.
 
 use crate::ioctl::iowr;
 use crate::macros::header;
@@ -31,8 +32,8 @@ header! {
     pub struct IbUverbsAttr = ib_uverbs_attr {
         /// Id within the method.
         pub attr_id: u16,
-        /// Bytes of a pointer attribute, or of an array of ids; 0 for a handle. Up to 8 bytes of input lie in
-        /// `data` itself.
+        /// Bytes of a pointer attribute, or of an array of ids; 0 for a handle. Up to 8 bytes of
+        /// input lie in `data` itself.
         pub len: u16,
         /// `UVERBS_ATTR_F_*`.
         pub flags: u16,
@@ -70,8 +71,8 @@ header! {
         pub num_attrs: u16,
         /// Zero.
         pub reserved1: u64,
-        /// [`RdmaDriverId`](crate::ib_user_ioctl_verbs::RdmaDriverId) of the device; must match if a driver
-        /// attribute is given.
+        /// [`RdmaDriverId`](crate::ib_user_ioctl_verbs::RdmaDriverId) of the device; must match if
+        /// a driver attribute is given.
         pub driver_id: u32,
         /// Zero.
         pub reserved2: u32,

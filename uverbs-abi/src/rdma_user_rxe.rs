@@ -1,9 +1,9 @@
-//! `include/uapi/rdma/rdma_user_rxe.h`: Soft-RoCE (rdma_rxe), the queues that the kernel and the provider
-//! share.
+//! `include/uapi/rdma/rdma_user_rxe.h`: Soft-RoCE (rdma_rxe), the queues that the kernel and the
+//! provider share.
 //!
-//! A queue is mapped memory that starts with an [`RxeQueueBuf`]; the elements behind it are [`RxeSendWqe`],
-//! [`RxeRecvWqe`], or for a completion queue `struct ib_uverbs_wc`, each in a slot of `1 << log2_elem_size`
-//! bytes.
+//! A queue is mapped memory that starts with an [`RxeQueueBuf`]; the elements behind it are
+//! [`RxeSendWqe`], [`RxeRecvWqe`], or for a completion queue `struct ib_uverbs_wc`, each in a slot
+//! of `1 << log2_elem_size` bytes.
 
 use crate::endian::{Be32, Be64};
 use crate::macros::header;
@@ -208,8 +208,8 @@ header! {
         pub pad: u32,
     }
 
-    /// Scatter/gather state of a work queue element. `num_sge` times [`RxeSge`] follows, or inline data, or
-    /// (atomic write) 8 bytes of operand.
+    /// Scatter/gather state of a work queue element. `num_sge` times [`RxeSge`] follows, or inline
+    /// data, or (atomic write) 8 bytes of operand.
     #[repr(align(8))]
     pub struct RxeDmaInfo = rxe_dma_info {
         /// Bytes of the whole message.
@@ -310,9 +310,9 @@ header! {
 
     /// Start of every mapped queue; the elements follow.
     ///
-    /// Indices stay within `index_mask`, and one slot remains free: the queue is empty when they are equal
-    /// and full when the
-    /// producer is one behind the consumer. Each lies on a cache line of its own.
+    /// Indices stay within `index_mask`, and one slot remains free: the queue is empty when they
+    /// are equal and full when the producer is one behind the consumer. Each lies on a cache line
+    /// of its own.
     pub struct RxeQueueBuf = rxe_queue_buf {
         /// log2 of the bytes from one element to the next.
         pub log2_elem_size: u32,

@@ -1,5 +1,6 @@
-//! Every type and constant of this crate against `golden/*.txt`, which `cargo xtask abi` writes with a C compiler from the
-//! kernel's own headers. The format of the files is described in `xtask/src/abi/probe.rs`.
+//! Every type and constant of this crate against `golden/*.txt`, which `cargo xtask abi` writes
+//! with a C compiler from the kernel's own headers. The format of the files is described in
+//! `xtask/src/abi/probe.rs`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -145,7 +146,8 @@ fn every_constant_has_the_value_of_c() {
         for (what, (value, bits)) in ours(header).constants {
             let Some(c) = golden.constants.get(&what) else { continue };
             compared += 1;
-            // `~x` is a negative int in C; as what it is used for, only the bits of our type remain.
+            // `~x` is a negative int in C; as what it is used for, only the bits of our type
+            // remain.
             let c = if *c < 0 { c & ((1 << bits) - 1) } else { *c };
             if c != value {
                 report.push(format!("{}: {what}: {value}, in C {c}", header.path));

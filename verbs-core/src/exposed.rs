@@ -1,9 +1,9 @@
 //! [`ExposedBytes`]: the accesses of this process to memory that peers may read and write.
 //!
-//! A device in userspace is a thread that the compiler knows. A peer can make it access the same bytes as the program at the
-//! same time, so both must access them atomically and with the same size: atomic accesses of different sizes race as plain
-//! ones do. Therefore exposed memory has one pattern of accesses, which follows from its address and not from the range that
-//! is accessed:
+//! A device in userspace is a thread that the compiler knows. A peer can make it access the same
+//! bytes as the program at the same time, so both must access them atomically and with the same
+//! size: atomic accesses of different sizes race as plain ones do. Therefore exposed memory has one
+//! pattern of accesses, which follows from its address and not from the range that is accessed:
 //!
 //! ```text
 //!         start                                                     start + len
@@ -14,12 +14,13 @@
 //!                ▲ aligned to 8                                      ▲ aligned to 8
 //! ```
 //!
-//! A part of a word is read by loading the word, and written by a compare-and-exchange that leaves the other bytes as they are.
-//! Two patterns over the same bytes must not mix, so bytes are exposed by one region at a time.
+//! A part of a word is read by loading the word, and written by a compare-and-exchange that leaves
+//! the other bytes as they are. Two patterns over the same bytes must not mix, so bytes are exposed
+//! by one region at a time.
 //!
 //! # Safety
-//! The caller of [`ExposedBytes::new`] promises that the bytes stay mapped as long as the value is used; every access is
-//! checked to lie within them.
+//! The caller of [`ExposedBytes::new`] promises that the bytes stay mapped as long as the value is
+//! used; every access is checked to lie within them.
 #![allow(unsafe_code)]
 
 use core::sync::atomic::Ordering::Relaxed;
@@ -47,8 +48,9 @@ impl ExposedBytes {
     /// Describes `len` bytes from `start` on.
     ///
     /// # Safety
-    /// As long as the value or a copy of it is used, the bytes are mapped, initialised, and accessed by this process only
-    /// through values made with the same `start` and `len`, or by code that no other access can overlap in time.
+    /// As long as the value or a copy of it is used, the bytes are mapped, initialised, and
+    /// accessed by this process only through values made with the same `start` and `len`, or by
+    /// code that no other access can overlap in time.
     pub unsafe fn new(start: *mut u8, len: usize) -> Self {
         let head = start.align_offset(8).min(len);
         Self { start, len, head, tail: head + (len - head) / 8 * 8 }
@@ -80,8 +82,8 @@ impl ExposedBytes {
         at += part.len();
         let (words, part) = inside.as_chunks_mut::<8>();
         if !words.is_empty() {
-            // SAFETY: `at` is the offset of a word, from which on all of `words` lie before `tail`; they are accessed as words
-            // only, as the caller of `new` promised.
+            // SAFETY: `at` is the offset of a word, from which on all of `words` lie before `tail`;
+            // they are accessed as words only, as the caller of `new` promised.
             unsafe { load_words(self.start.add(at), words) };
             at += 8 * words.len();
         }
@@ -90,7 +92,8 @@ impl ExposedBytes {
         true
     }
 
-    /// Copies bytes in, in the order of addresses. Returns `false`, and copies nothing, if they are not all inside.
+    /// Copies bytes in, in the order of addresses. Returns `false`, and copies nothing, if they are
+    /// not all inside.
     #[inline]
     #[must_use]
     pub fn write(&self, offset: usize, from: &[u8]) -> bool {
@@ -129,8 +132,8 @@ impl ExposedBytes {
         debug_assert!(
             offset >= self.head && offset + 8 <= self.tail && (offset - self.head).is_multiple_of(8)
         );
-        // SAFETY: the callers' offsets are from `head` to `tail` in steps of 8, so the word is inside and aligned; it is
-        // accessed as a word only, as the caller of `new` promised.
+        // SAFETY: the callers' offsets are from `head` to `tail` in steps of 8, so the word is
+        // inside and aligned; it is accessed as a word only, as the caller of `new` promised.
         unsafe { AtomicU64::from_ptr(self.start.add(offset).cast()) }
     }
 
@@ -172,7 +175,8 @@ impl ExposedBytes {
 
     fn load_bytes(&self, offset: usize, bytes: &mut [u8]) {
         for (n, byte) in bytes.iter_mut().enumerate() {
-            // SAFETY: before `head` or behind `tail`, and inside: accessed as bytes only, as the caller of `new` promised.
+            // SAFETY: before `head` or behind `tail`, and inside: accessed as bytes only, as the
+            // caller of `new` promised.
             *byte = unsafe { AtomicU8::from_ptr(self.start.add(offset + n)) }.load(Relaxed);
         }
     }
@@ -196,7 +200,8 @@ mod tests {
             for len in [0, 1, 5, 8, 9, 16, 23, 150] {
                 let mut memory = [0_u64; 24];
                 let base = memory.as_mut_ptr().cast::<u8>();
-                // SAFETY: the array outlives it, and is looked at in between only through it or while nothing runs.
+                // SAFETY: the array outlives it, and is looked at in between only through it or
+                // while nothing runs.
                 let exposed = unsafe { ExposedBytes::new(base.add(start), len) };
                 for offset in 0..len {
                     for piece in [0, 1, 3, 7, 8, 9, 17, 64, 150] {

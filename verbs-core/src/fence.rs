@@ -1,7 +1,7 @@
 //! Attempts of programs without unsafe code to command the kernel: none compiles.
 //!
-//! Each program exists twice, with `unsafe` around the step and without. The first compiles, so the second fails only
-//! because `unsafe` is missing.
+//! Each program exists twice, with `unsafe` around the step and without. The first compiles, so the
+//! second fails only because `unsafe` is missing.
 
 /// A step that needs `unsafe`: the names in scope, the values that a program has, and the step.
 macro_rules! needs_unsafe {

@@ -1,7 +1,8 @@
 //! [`Slots`]: ids that can be passed to the kernel and to the device.
 //!
-//! The kernel returns the `user_handle` of a queue in events, and a program may receive it after the queue was destroyed, or
-//! forge it. An id is a slot number and the slot's generation, so a stale id finds no value.
+//! The kernel returns the `user_handle` of a queue in events, and a program may receive it after
+//! the queue was destroyed, or forge it. An id is a slot number and the slot's generation, so a
+//! stale id finds no value.
 //!
 //! ```text
 //!  63        32 31         0

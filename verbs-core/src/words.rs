@@ -1,19 +1,23 @@
-//! Copies of aligned words between memory that other threads access meanwhile and the caller's own words.
+//! Copies of aligned words between memory that other threads access meanwhile and the caller's own
+//! words.
 //!
-//! The functions behave as a loop of relaxed [`AtomicU64`] accesses in the order of addresses. Compilers do not merge the
-//! accesses of such a loop, which takes nearly twice as long as the caches need. On x86-64 whole lines are therefore moved by
-//! SSE2, 16 aligned bytes at a time. Processors with AVX make that one access; no other processor is known to tear one of the
-//! 8-byte halves, and only these must not be torn. Stores are visible in the order in which they are made. To the compiler the
-//! assembly is an opaque call, which may do what the loop does.
+//! The functions behave as a loop of relaxed [`AtomicU64`] accesses in the order of addresses.
+//! Compilers do not merge the accesses of such a loop, which takes nearly twice as long as the
+//! caches need. On x86-64 whole lines are therefore moved by SSE2, 16 aligned bytes at a time.
+//! Processors with AVX make that one access; no other processor is known to tear one of the 8-byte
+//! halves, and only these must not be torn. Stores are visible in the order in which they are made.
+//! To the compiler the assembly is an opaque call, which may do what the loop does.
 //!
-//! ThreadSanitizer does not see assembly either. `--cfg verbs_portable_copies` builds the loop instead, whose accesses it
-//! sees; `cargo xtask fuzz --sanitizer` passes it.
+//! ThreadSanitizer does not see assembly either. `--cfg verbs_portable_copies` builds the loop
+//! instead, whose accesses it sees; `cargo xtask fuzz --sanitizer` passes it.
 //!
 //! # Safety
-//! Each function documents the requirements on its address. It accesses no more bytes than the slice has.
+//! Each function documents the requirements on its address. It accesses no more bytes than the
+//! slice has.
 //!
 //! # References
-//! Intel SDM volume 3, "Guaranteed Atomic Operations"; AMD64 APM volume 2, "Access Atomicity" and "Memory Ordering"
+//! Intel SDM volume 3, "Guaranteed Atomic Operations"; AMD64 APM volume 2, "Access Atomicity" and
+//! "Memory Ordering"
 #![allow(unsafe_code)]
 
 use core::sync::atomic::AtomicU64;
@@ -25,11 +29,12 @@ const FEW: usize = 4;
 /// Loads words from `from` into a slice.
 ///
 /// # Safety
-/// `from` is aligned to 8, and mapped for `8 * into.len()` bytes, which are initialised; others access them meanwhile as atomic
-/// words only.
+/// `from` is aligned to 8, and mapped for `8 * into.len()` bytes, which are initialised; others
+/// access them meanwhile as atomic words only.
 #[inline]
 pub unsafe fn load_words(mut from: *mut u8, mut into: &mut [[u8; 8]]) {
-    // SAFETY: `from` advances by as much as `into`, so that every word is inside of what the caller vouches for.
+    // SAFETY: `from` advances by as much as `into`, so that every word is inside of what the caller
+    // vouches for.
     unsafe {
         if into.len() > 8 * FEW {
             let (skew, rest) = into.split_at_mut(from as usize >> 3 & 1);
@@ -51,7 +56,8 @@ pub unsafe fn load_words(mut from: *mut u8, mut into: &mut [[u8; 8]]) {
 /// Stores the words of a slice at `to`, in the order of addresses.
 ///
 /// # Safety
-/// `to` is aligned to 8, and mapped for `8 * from.len()` bytes; others access them meanwhile as atomic words only.
+/// `to` is aligned to 8, and mapped for `8 * from.len()` bytes; others access them meanwhile as
+/// atomic words only.
 #[inline]
 pub unsafe fn store_words(mut to: *mut u8, mut from: &[[u8; 8]]) {
     // SAFETY: as in `load_words`.
@@ -74,7 +80,8 @@ pub unsafe fn store_words(mut to: *mut u8, mut from: &[[u8; 8]]) {
 }
 
 /// # Safety
-/// `at` is aligned to 8, mapped for 8 initialised bytes, and accessed by others as an atomic word only.
+/// `at` is aligned to 8, mapped for 8 initialised bytes, and accessed by others as an atomic word
+/// only.
 #[inline(always)]
 unsafe fn load(at: *mut u8) -> [u8; 8] {
     // SAFETY: what the caller vouches for.
@@ -106,8 +113,8 @@ mod lines {
         if len == 0 {
             return;
         }
-        // SAFETY: `len` bytes are read at `from` and written at `into`, from the first line to the last: the index runs from
-        // `-len` to 0 in steps of a line.
+        // SAFETY: `len` bytes are read at `from` and written at `into`, from the first line to the
+        // last: the index runs from `-len` to 0 in steps of a line.
         unsafe {
             asm!(
                 "2:",

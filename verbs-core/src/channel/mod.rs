@@ -1,4 +1,5 @@
-//! The command channel to the kernel's uverbs, and the methods that the kernel turns out to support.
+//! The command channel to the kernel's uverbs, and the methods that the kernel turns out to
+//! support.
 //!
 //! | type | what it is |
 //! |---|---|
@@ -14,21 +15,25 @@
 //! ```
 //!
 //! # The right to command
-//! A `&Uverbs` is the right to command a context: to create, change and destroy its objects by their numbers, and to map its
-//! queues. A handle that is destroyed without its owner's knowledge, or a work request that is written into a mapped queue,
-//! lets the device write where safe code has a reference.
+//! A `&Uverbs` is the right to command a context: to create, change and destroy its objects by
+//! their numbers, and to map its queues. A handle that is destroyed without its owner's knowledge,
+//! or a work request that is written into a mapped queue, lets the device write where safe code has
+//! a reference.
 //!
 //! Invariant: no safe function returns a `&Uverbs`. [`Uverbs::open`], [`Uverbs::new`] and
-//! [`KernelContext::uverbs`](crate::kernel::KernelContext::uverbs) are unsafe, and their caller makes the promises listed at
-//! [`Uverbs`]. The functions of [`crate::cmd`] are safe because only code with that right can call them.
+//! [`KernelContext::uverbs`](crate::kernel::KernelContext::uverbs) are unsafe, and their caller
+//! makes the promises listed at [`Uverbs`]. The functions of [`crate::cmd`] are safe because only
+//! code with that right can call them.
 //!
-//! Invariant: commands are built in this crate, because they carry addresses through which the kernel writes. The exception
-//! is a provider's doorbell, which has the file by the same right ([`Uverbs::cmd_fd`]). Replies come from the kernel: from a
-//! file that sysfs proved to be uverbs, or from a channel for which the caller of [`Uverbs::new`] vouches. A descriptor in a
-//! reply is checked before it is owned ([`crate::cmd::context`]).
+//! Invariant: commands are built in this crate, because they carry addresses through which the
+//! kernel writes. The exception is a provider's doorbell, which has the file by the same right
+//! ([`Uverbs::cmd_fd`]). Replies come from the kernel: from a file that sysfs proved to be uverbs,
+//! or from a channel for which the caller of [`Uverbs::new`] vouches. A descriptor in a reply is
+//! checked before it is owned ([`crate::cmd::context`]).
 //!
 //! # References
-//! `rdma/rdma_user_ioctl_cmds.h`, `rdma/ib_user_verbs.h`; Linux `drivers/infiniband/core/uverbs_ioctl.c`, `uverbs_main.c`
+//! `rdma/rdma_user_ioctl_cmds.h`, `rdma/ib_user_verbs.h`; Linux
+//! `drivers/infiniband/core/uverbs_ioctl.c`, `uverbs_main.c`
 
 mod fd;
 mod open;
@@ -39,8 +44,8 @@ use core::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-// For tests, also those of providers in other crates. A feature instead would build this library twice, and the tests
-// would not run on the code that programs get.
+// For tests, also those of providers in other crates. A feature instead would build this library
+// twice, and the tests would not run on the code that programs get.
 #[doc(hidden)]
 pub use scripted::{Expect, Reply, Scripted};
 pub use uverbs::Uverbs;
@@ -55,15 +60,16 @@ pub trait Channel: fmt::Debug + Send + Sync {
     /// Sends a command through `RDMA_VERBS_IOCTL`.
     ///
     /// # Errors
-    /// Any errno the kernel returns, after which no output has been written. Notably `ENOTTY` if the kernel has no verbs
-    /// ioctl, `EPROTONOSUPPORT` if it does not have the method, and `E2BIG` for a command that does not fit.
+    /// Any errno the kernel returns, after which no output has been written. Notably `ENOTTY` if
+    /// the kernel has no verbs ioctl, `EPROTONOSUPPORT` if it does not have the method, and `E2BIG`
+    /// for a command that does not fit.
     fn ioctl(&self, command: &mut Ioctl<'_, '_>) -> Result<(), Errno>;
 
     /// Sends a command through `write()`.
     ///
     /// # Errors
-    /// Any errno the kernel returns. `EINVAL` for a length that is not whole words, `E2BIG` for a command that does not
-    /// fit, `EIO` if the kernel took only part of it.
+    /// Any errno the kernel returns. `EINVAL` for a length that is not whole words, `E2BIG` for a
+    /// command that does not fit, `EIO` if the kernel took only part of it.
     fn write(&self, command: &mut WriteCmd<'_>) -> Result<(), Errno>;
 
     /// Maps a queue or a page of registers that the kernel offers at an offset of the device file.
@@ -76,7 +82,8 @@ pub trait Channel: fmt::Debug + Send + Sync {
     #[allow(unsafe_code)]
     unsafe fn map(&self, offset: u64, len: usize) -> Result<Region, Errno>;
 
-    /// Returns the file descriptor, for a provider whose doorbell is a system call; `None` where a test plays the kernel.
+    /// Returns the file descriptor, for a provider whose doorbell is a system call; `None` where a
+    /// test plays the kernel.
     fn cmd_fd(&self) -> Option<Arc<OwnedFd>>;
 }
 
@@ -87,7 +94,8 @@ pub struct Ioctl<'a, 'b> {
     pub object_id: u16,
     /// `UVERBS_METHOD_*`.
     pub method_id: u16,
-    /// `RDMA_DRIVER_*` of the device, because driver attributes mean something else with each driver.
+    /// `RDMA_DRIVER_*` of the device, because driver attributes mean something else with each
+    /// driver.
     pub driver_id: u32,
     /// The attributes, in the order sent.
     pub attrs: &'b mut [Attr<'a>],
@@ -189,9 +197,11 @@ impl fmt::Debug for Attr<'_> {
     }
 }
 
-/// The driver's part of a command and its reply: bytes that only the provider and the kernel driver interpret.
+/// The driver's part of a command and its reply: bytes that only the provider and the kernel driver
+/// interpret.
 ///
-/// Code outside of this crate cannot pass input yet, because such bytes carry addresses to which the kernel writes.
+/// Code outside of this crate cannot pass input yet, because such bytes carry addresses to which
+/// the kernel writes.
 #[derive(Debug, Default)]
 pub struct Uhw<'a> {
     pub(crate) input: &'a [u8],
@@ -219,7 +229,8 @@ pub struct WriteCmd<'a> {
     pub command: u32,
     /// Whether the command has the extended form, with lengths in 8-byte words.
     pub extended: bool,
-    /// The core's struct. In the plain form with a reply its first 8 bytes are the reply's address: left zero here.
+    /// The core's struct. In the plain form with a reply its first 8 bytes are the reply's address:
+    /// left zero here.
     pub core_in: &'a [u8],
     /// The driver's part.
     pub driver_in: &'a [u8],

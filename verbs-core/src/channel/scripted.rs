@@ -1,4 +1,5 @@
-//! [`Scripted`]: a scripted kernel for tests. It asserts the exact commands and returns prepared replies and errnos.
+//! [`Scripted`]: a scripted kernel for tests. It asserts the exact commands and returns prepared
+//! replies and errnos.
 
 use core::fmt::Write as _;
 use std::collections::VecDeque;
@@ -11,7 +12,8 @@ use crate::ring::Region;
 
 /// A scripted kernel: a list of the commands that must come, in order, and its replies.
 ///
-/// For tests: it panics when another command comes, and when it is dropped before every expected command came.
+/// For tests: it panics when another command comes, and when it is dropped before every expected
+/// command came.
 #[derive(Clone, Debug, Default)]
 pub struct Scripted {
     state: Arc<Mutex<State>>,
@@ -36,8 +38,8 @@ pub struct Expect {
 pub enum Reply {
     /// An error number, with no output written.
     Errno(Errno),
-    /// Success. The outputs of the command, in order, get these bytes: shorter ones leave the rest as it was, longer
-    /// ones are cut off. Handles and file descriptors are numbers of 4 bytes.
+    /// Success. The outputs of the command, in order, get these bytes: shorter ones leave the rest
+    /// as it was, longer ones are cut off. Handles and file descriptors are numbers of 4 bytes.
     Outputs(Vec<Vec<u8>>),
 }
 
@@ -54,7 +56,8 @@ impl Expect {
     ///   write 3: in 0000000000000000, out 4+0
     ///   write_ex 1: in 0000000000000000, out 304+0
     /// ```
-    /// The numbers after `ioctl` are object and method. A `?` behind an attribute's id marks it as optional.
+    /// The numbers after `ioctl` are object and method. A `?` behind an attribute's id marks it as
+    /// optional.
     pub fn command(text: &str, reply: Reply) -> Self {
         Self { command: Some(text.to_owned()), reply }
     }
@@ -71,7 +74,8 @@ impl Reply {
         Self::Outputs(outputs.iter().map(|bytes| bytes.to_vec()).collect())
     }
 
-    /// Returns the same reply with every output cut to `len` bytes, as a kernel that knows fewer fields sends it.
+    /// Returns the same reply with every output cut to `len` bytes, as a kernel that knows fewer
+    /// fields sends it.
     #[must_use]
     pub fn truncated(mut self, len: usize) -> Self {
         if let Self::Outputs(outputs) = &mut self {
@@ -94,7 +98,8 @@ impl Scripted {
         self.state().script.extend(script);
     }
 
-    /// Expects a mapping of `len` bytes at `offset` next, and returns `region`, a queue that the test also holds.
+    /// Expects a mapping of `len` bytes at `offset` next, and returns `region`, a queue that the
+    /// test also holds.
     pub fn expect_map(&self, offset: u64, len: usize, region: Region) {
         self.state().maps.push_back((offset, len, region));
     }

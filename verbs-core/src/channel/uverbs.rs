@@ -1,8 +1,9 @@
 //! [`Uverbs`]: a context's commands, and the methods that its kernel turned out to support.
 //!
 //! # Safety
-//! Its constructors are unsafe, because a `Uverbs` is the right to command a context. Replies of the device's file come from
-//! the kernel, which [`FdChannel::open`] proves; the caller of [`Uverbs::new`] vouches for a channel of its own.
+//! Its constructors are unsafe, because a `Uverbs` is the right to command a context. Replies of
+//! the device's file come from the kernel, which [`FdChannel::open`] proves; the caller of
+//! [`Uverbs::new`] vouches for a channel of its own.
 #![allow(unsafe_code)]
 
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU16, Ordering};
@@ -27,13 +28,16 @@ const METHODS: u16 = 16;
 /// A context's commands: ioctl first, then INVOKE_WRITE, then `write()`.
 ///
 /// # The right to command
-/// A reference to one is the right to command the context. Code that holds one, such as a provider, promises:
+/// A reference to one is the right to command the context. Code that holds one, such as a provider,
+/// promises:
 ///
-/// - It destroys, changes and arms only objects that it created itself, and only on behalf of their owner. A memory region
-///   is deregistered, a queue pair moved or a completion queue destroyed when its owner requests it, and never otherwise.
-/// - Work requests that it posts to queues that it maps access memory only as the provider's contract
-///   ([`Provider`](crate::provider::Provider)) allows.
-/// - It passes the reference on only to code that makes the same promises, which safe code of another crate does not.
+/// - It destroys, changes and arms only objects that it created itself, and only on behalf of their
+///   owner. A memory region is deregistered, a queue pair moved or a completion queue destroyed
+///   when its owner requests it, and never otherwise.
+/// - Work requests that it posts to queues that it maps access memory only as the provider's
+///   contract ([`Provider`](crate::provider::Provider)) allows.
+/// - It passes the reference on only to code that makes the same promises, which safe code of
+///   another crate does not.
 #[derive(Debug)]
 pub struct Uverbs {
     channel: Box<dyn Channel>,
@@ -48,12 +52,14 @@ pub struct Uverbs {
 }
 
 impl Uverbs {
-    /// Creates the commands of a context over a channel of the caller's own, for tests that play the kernel.
+    /// Creates the commands of a context over a channel of the caller's own, for tests that play
+    /// the kernel.
     ///
     /// # Safety
-    /// - The channel replies as the kernel does, as far as safe code relies on it: a file descriptor in a reply has no other
-    ///   owner; only the kernel's side writes memory that it maps; a completion appears there only when its work request
-    ///   has ended; a destroyed object no longer accesses memory.
+    /// - The channel replies as the kernel does, as far as safe code relies on it: a file
+    ///   descriptor in a reply has no other owner; only the kernel's side writes memory that it
+    ///   maps; a completion appears there only when its work request has ended; a destroyed object
+    ///   no longer accesses memory.
     /// - The caller keeps the promises listed at [`Uverbs`].
     pub unsafe fn new(channel: Box<dyn Channel>, driver_id: u32, device_name: &str) -> Self {
         Self {
@@ -69,15 +75,16 @@ impl Uverbs {
     /// Opens a device's file. Each open file is a context of its own.
     ///
     /// # Safety
-    /// The caller keeps the promises listed at [`Uverbs`], and is written for the driver `driver_id`.
+    /// The caller keeps the promises listed at [`Uverbs`], and is written for the driver
+    /// `driver_id`.
     ///
     /// # Errors
-    /// [`Cause::File`] with the path and a hint; notably `ENODEV` for a device that is gone, and `EACCES` without
-    /// permission. [`Cause::KernelLacks`] for a device that a provider brings.
+    /// [`Cause::File`] with the path and a hint; notably `ENODEV` for a device that is gone, and
+    /// `EACCES` without permission. [`Cause::KernelLacks`] for a device that a provider brings.
     pub unsafe fn open(device: &DeviceInfo, driver_id: u32) -> Result<Self> {
         let channel = FdChannel::open(device)?;
-        // SAFETY: `FdChannel::open` proved by number and sysfs that the file is uverbs, so replies are the kernel's; the caller
-        // promises the rest.
+        // SAFETY: `FdChannel::open` proved by number and sysfs that the file is uverbs, so replies
+        // are the kernel's; the caller promises the rest.
         Ok(unsafe { Self::new(Box::new(channel), driver_id, device.name()) })
     }
 
@@ -94,7 +101,8 @@ impl Uverbs {
     /// Maps `len` bytes that the kernel offers at an offset of the device file.
     ///
     /// # Safety
-    /// As [`Region::map`]: the kernel offered these bytes, in reply to a command that created an object of the caller's.
+    /// As [`Region::map`]: the kernel offered these bytes, in reply to a command that created an
+    /// object of the caller's.
     ///
     /// # Errors
     /// Any errno that `mmap` returns.
@@ -124,7 +132,8 @@ impl Uverbs {
         self.error(verb, Errno::PROTO).because(Cause::BadReply { what })
     }
 
-    /// Calls a method by ioctl. Returns `false`, with no side effect, if the kernel does not have it.
+    /// Calls a method by ioctl. Returns `false`, with no side effect, if the kernel does not have
+    /// it.
     pub(crate) fn try_ioctl(
         &self,
         object_id: u16,
@@ -172,7 +181,8 @@ impl Uverbs {
         self.try_ioctl(object_id, method_id, &mut attrs)
     }
 
-    /// Sends a command that has a write struct, by INVOKE_WRITE if the kernel has it and by `write()` otherwise.
+    /// Sends a command that has a write struct, by INVOKE_WRITE if the kernel has it and by
+    /// `write()` otherwise.
     pub(crate) fn write(&self, mut command: WriteCmd<'_>) -> Result<(), Errno> {
         let number = command.command | if command.extended { IB_USER_VERBS_CMD_FLAG_EXTENDED } else { 0 };
         let mut attrs: [Attr<'_>; 5] =

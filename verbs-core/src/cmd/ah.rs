@@ -17,9 +17,9 @@ use crate::{Errno, Result};
 /// Creates an address handle and returns the kernel's handle of it.
 ///
 /// # Errors
-/// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a GID index beyond 255, which the command cannot carry;
-/// otherwise any errno the kernel returns, notably `EINVAL` for a port or a path that does not exist, and `ENODATA` for an
-/// empty entry of the GID table.
+/// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a GID index beyond 255, which the
+/// command cannot carry; otherwise any errno the kernel returns, notably `EINVAL` for a port or a
+/// path that does not exist, and `ENODATA` for an empty entry of the GID table.
 #[doc(alias = "ibv_create_ah")]
 pub fn create_ah(
     uverbs: &Uverbs,

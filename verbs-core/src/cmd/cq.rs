@@ -31,7 +31,8 @@ pub struct CqInfo {
 /// Creates a completion queue whose asynchronous events go to `event_fd`.
 ///
 /// # Errors
-/// Any errno the kernel returns; notably `EINVAL` for a size or completion vector that the device does not have.
+/// Any errno the kernel returns; notably `EINVAL` for a size or completion vector that the device
+/// does not have.
 #[doc(alias = "ibv_create_cq")]
 pub fn create_cq(
     uverbs: &Uverbs,
@@ -107,7 +108,8 @@ pub fn destroy_cq(uverbs: &Uverbs, handle: u32) -> Result<()> {
     })
 }
 
-/// Requests one event for the next completion, or with `solicited_only` for the next solicited or failed one.
+/// Requests one event for the next completion, or with `solicited_only` for the next solicited or
+/// failed one.
 ///
 /// # Errors
 /// Any errno the kernel returns; notably `EIO` after the device was unplugged.

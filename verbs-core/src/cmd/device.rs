@@ -22,7 +22,8 @@ use crate::types::{
 };
 use crate::{Errno, Result};
 
-/// Queries the device's limits and capabilities. `fw_ver` formats the firmware version, whose encoding is the driver's.
+/// Queries the device's limits and capabilities. `fw_ver` formats the firmware version, whose
+/// encoding is the driver's.
 ///
 /// # Errors
 /// Any errno the kernel returns; notably `EIO` after the device was unplugged.
@@ -41,13 +42,14 @@ fn query_device_plain(uverbs: &Uverbs) -> Result<IbUverbsQueryDeviceResp, Errno>
     Ok(reply)
 }
 
-/// Queries the device's limits and capabilities in the extended form. Fields that the kernel does not report are zero.
+/// Queries the device's limits and capabilities in the extended form. Fields that the kernel does
+/// not report are zero.
 ///
 /// The driver's own fields (TSO, RSS, packet pacing) are zero; the provider fills them in.
 ///
 /// # Errors
-/// Any errno the kernel returns; notably `EIO` after the device was unplugged. A kernel without the extended form
-/// (`EOPNOTSUPP`, `ENOSYS`) is asked for the plain one.
+/// Any errno the kernel returns; notably `EIO` after the device was unplugged. A kernel without the
+/// extended form (`EOPNOTSUPP`, `ENOSYS`) is asked for the plain one.
 #[doc(alias = "ibv_query_device_ex")]
 pub fn query_device_ex(uverbs: &Uverbs, fw_ver: fn(u64) -> String) -> Result<DeviceAttrEx> {
     const VERB: &str = "query_device_ex";
@@ -71,7 +73,8 @@ pub fn query_device_ex(uverbs: &Uverbs, fw_ver: fn(u64) -> String) -> Result<Dev
     Ok(device_attr_ex(&reply, fw_ver))
 }
 
-/// Zeroes the part of the reply that the kernel did not fill in, according to the length that it reports.
+/// Zeroes the part of the reply that the kernel did not fill in, according to the length that it
+/// reports.
 fn zero_unreported(reply: &mut IbUverbsExQueryDeviceResp) {
     let reported = (reply.response_length as usize).max(offset_of!(IbUverbsExQueryDeviceResp, odp_caps));
     if let Some(rest) = reply.as_mut_bytes().get_mut(reported..) {

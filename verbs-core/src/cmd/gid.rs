@@ -1,4 +1,5 @@
-//! The address tables of the ports: `QUERY_GID_TABLE`, `QUERY_GID_ENTRY`, or sysfs where the kernel has neither.
+//! The address tables of the ports: `QUERY_GID_TABLE`, `QUERY_GID_ENTRY`, or sysfs where the kernel
+//! has neither.
 
 use std::fs;
 use std::path::Path;
@@ -20,11 +21,13 @@ use crate::{Errno, Result};
 /// The number of entries that fit an attribute, which holds at most 64 KiB less one byte.
 const MAX_ENTRIES: usize = u16::MAX as usize / size_of::<IbUverbsGidEntry>();
 
-/// Returns every valid entry of all ports' tables in one call; `None` if the kernel does not have the method.
+/// Returns every valid entry of all ports' tables in one call; `None` if the kernel does not have
+/// the method.
 ///
 /// # Errors
 /// Any errno the kernel returns; notably `EINVAL` for more entries than one call can return (2047).
-/// [`Cause::BadReply`](crate::Cause::BadReply) if the kernel reports more entries than it was given room for.
+/// [`Cause::BadReply`](crate::Cause::BadReply) if the kernel reports more entries than it was given
+/// room for.
 #[doc(alias = "ibv_query_gid_table")]
 pub fn query_gid_table(uverbs: &Uverbs) -> Result<Option<Vec<GidEntry>>> {
     let mut entries = vec![IbUverbsGidEntry::default(); MAX_ENTRIES];
@@ -51,8 +54,8 @@ pub fn query_gid_table(uverbs: &Uverbs) -> Result<Option<Vec<GidEntry>>> {
 /// Returns one entry; `Ok(None)` if it is empty.
 ///
 /// # Errors
-/// `Err(None)` if the kernel does not have the method; otherwise any errno the kernel returns, notably `EINVAL` for an
-/// index outside the table.
+/// `Err(None)` if the kernel does not have the method; otherwise any errno the kernel returns,
+/// notably `EINVAL` for an index outside the table.
 #[doc(alias = "ibv_query_gid_ex")]
 pub fn query_gid_entry(
     uverbs: &Uverbs,
@@ -89,7 +92,8 @@ fn from_kernel(entry: &IbUverbsGidEntry) -> GidEntry {
 /// Returns one entry from sysfs (`ports/P/gids/I` and its neighbours); `Ok(None)` if it is empty.
 ///
 /// # Errors
-/// `ENOENT` outside the table, `EBADMSG` for text that is not a GID, or any other errno of reading the file.
+/// `ENOENT` outside the table, `EBADMSG` for text that is not a GID, or any other errno of reading
+/// the file.
 pub fn sysfs_gid_entry(
     ibdev_path: &Path,
     port_num: u8,
@@ -118,7 +122,8 @@ pub fn sysfs_gid_entry(
 /// Returns one entry of a port's partition key table (`ports/P/pkeys/I`), in host order.
 ///
 /// # Errors
-/// `ENOENT` outside the table, `EBADMSG` for text that is not a partition key, or any other errno of reading the file.
+/// `ENOENT` outside the table, `EBADMSG` for text that is not a partition key, or any other errno
+/// of reading the file.
 #[doc(alias = "ibv_query_pkey")]
 pub fn sysfs_pkey(ibdev_path: &Path, port_num: u8, index: u16) -> Result<u16, Errno> {
     let text = read(&ibdev_path.join(format!("ports/{port_num}/pkeys/{index}")))?;

@@ -1,24 +1,27 @@
-//! One function per kernel method, named after it. Each knows the method's ioctl and its write struct.
+//! One function per kernel method, named after it. Each knows the method's ioctl and its write
+//! struct.
 //!
-//! The functions take and return values; handles are the kernel's numbers, valid on one open file. They are safe because a
-//! [`Uverbs`] stands for the right to command the context.
+//! The functions take and return values; handles are the kernel's numbers, valid on one open file.
+//! They are safe because a [`Uverbs`] stands for the right to command the context.
 //!
 //! # Errors
-//! Every function passes the kernel's errno on. Common to all: `EIO` after the device was unplugged, `EINVAL` or `ENOENT`
-//! for a handle that the file does not have, `ENOMEM` when the kernel has no memory for the object. The functions list what
-//! else is notable.
+//! Every function passes the kernel's errno on. Common to all: `EIO` after the device was
+//! unplugged, `EINVAL` or `ENOENT` for a handle that the file does not have, `ENOMEM` when the
+//! kernel has no memory for the object. The functions list what else is notable.
 //!
 //! # What counts as destroyed
-//! Only what the kernel confirms. No errno of a destroy method proves that the object is gone: `uverbs_destroy_uobject`
-//! returns the driver's errors, whatever they are, and leaves the object alive; a failing ConnectX returns `EIO` this way.
-//! An unplugged device needs no special errno. The core destroys its objects (`uverbs_destroy_ufile_hw`) and keeps their
-//! handles; a later destroy method finds the handle without an object behind it, and returns success. A query that fails
-//! with `EIO` proves nothing either: `uverbs_disassociate_api_pre` makes queries fail before the first object is destroyed.
-//! rdma-core takes `EIO` for success only where the environment asks for it (`RDMAV_ALLOW_DISASSOC_DESTROY`).
+//! Only what the kernel confirms. No errno of a destroy method proves that the object is gone:
+//! `uverbs_destroy_uobject` returns the driver's errors, whatever they are, and leaves the object
+//! alive; a failing ConnectX returns `EIO` this way. An unplugged device needs no special errno.
+//! The core destroys its objects (`uverbs_destroy_ufile_hw`) and keeps their handles; a later
+//! destroy method finds the handle without an object behind it, and returns success. A query that
+//! fails with `EIO` proves nothing either: `uverbs_disassociate_api_pre` makes queries fail before
+//! the first object is destroyed. rdma-core takes `EIO` for success only where the environment asks
+//! for it (`RDMAV_ALLOW_DISASSOC_DESTROY`).
 //!
 //! # References
-//! `rdma/ib_user_ioctl_cmds.h`, `rdma/ib_user_verbs.h`; Linux `drivers/infiniband/core/uverbs_std_types*.c`, `uverbs_cmd.c`,
-//! `rdma_core.c`
+//! `rdma/ib_user_ioctl_cmds.h`, `rdma/ib_user_verbs.h`; Linux
+//! `drivers/infiniband/core/uverbs_std_types*.c`, `uverbs_cmd.c`, `rdma_core.c`
 
 pub mod ah;
 pub mod context;
@@ -37,7 +40,8 @@ use crate::channel::{Attr, Uverbs, WriteCmd};
 use crate::types::{AhAttr, Gid, GlobalRoute};
 use crate::{Cause, Errno, Result};
 
-/// A method that destroys an object: by ioctl with the handle and room for a reply, otherwise by its write struct.
+/// A method that destroys an object: by ioctl with the handle and room for a reply, otherwise by
+/// its write struct.
 struct Destroy<'a> {
     verb: &'static str,
     object_id: u16,

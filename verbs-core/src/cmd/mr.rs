@@ -1,8 +1,8 @@
 //! Memory regions: `REG_MR`, `MR_DESTROY`.
 //!
 //! # Safety
-//! [`reg_mr`] lets the device access memory until the region is destroyed. Its caller promises that this is sound; no code
-//! here dereferences the address.
+//! [`reg_mr`] lets the device access memory until the region is destroyed. Its caller promises that
+//! this is sound; no code here dereferences the address.
 #![allow(unsafe_code)]
 
 use uverbs_abi::ib_user_ioctl_cmds::{
@@ -32,12 +32,12 @@ pub struct MrInfo {
 /// Registers `length` bytes at `addr`, which peers address as `iova`.
 ///
 /// # Safety
-/// While the region is registered, the device may read the bytes; the device and peers may also write them as far as
-/// `access` allows it.
+/// While the region is registered, the device may read the bytes; the device and peers may also
+/// write them as far as `access` allows it.
 ///
 /// # Errors
-/// Any errno the kernel returns; notably `EFAULT` where no memory is mapped, `ENOMEM` also beyond `RLIMIT_MEMLOCK`, and
-/// `EINVAL` for remote writes without local ones.
+/// Any errno the kernel returns; notably `EFAULT` where no memory is mapped, `ENOMEM` also beyond
+/// `RLIMIT_MEMLOCK`, and `EINVAL` for remote writes without local ones.
 #[doc(alias = "ibv_reg_mr")]
 #[doc(alias = "ibv_reg_mr_iova")]
 pub unsafe fn reg_mr(

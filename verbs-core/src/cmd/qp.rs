@@ -39,8 +39,9 @@ pub struct QpInfo {
 /// Creates a queue pair whose asynchronous events go to `event_fd`.
 ///
 /// # Errors
-/// Any errno the kernel returns; notably `EINVAL` for a capacity beyond the device's limits, `EOPNOTSUPP` for a type that
-/// the device does not have, and `EPERM` for a raw packet queue pair without `CAP_NET_RAW`.
+/// Any errno the kernel returns; notably `EINVAL` for a capacity beyond the device's limits,
+/// `EOPNOTSUPP` for a type that the device does not have, and `EPERM` for a raw packet queue pair
+/// without `CAP_NET_RAW`.
 #[doc(alias = "ibv_create_qp")]
 pub fn create_qp(
     uverbs: &Uverbs,
@@ -130,9 +131,10 @@ pub fn create_qp(
 /// Moves a queue pair to another state, or changes its attributes.
 ///
 /// # Errors
-/// `EINVAL` with [`Cause::Limit`] for numbers that do not fit: queue pair and packet sequence numbers beyond 24 bits,
-/// whose upper bits the kernel would cut off in silence, and GID indexes beyond 255, which the command cannot carry. Any
-/// errno that the kernel returns; [`crate::transition`] explains most `EINVAL`.
+/// `EINVAL` with [`Cause::Limit`] for numbers that do not fit: queue pair and packet sequence
+/// numbers beyond 24 bits, whose upper bits the kernel would cut off in silence, and GID indexes
+/// beyond 255, which the command cannot carry. Any errno that the kernel returns;
+/// [`crate::transition`] explains most `EINVAL`.
 #[doc(alias = "ibv_modify_qp")]
 pub fn modify_qp(uverbs: &Uverbs, handle: u32, attr: &QpAttr, mask: QpAttrMask) -> Result<()> {
     const VERB: &str = "modify_qp";
@@ -157,8 +159,8 @@ pub fn modify_qp(uverbs: &Uverbs, handle: u32, attr: &QpAttr, mask: QpAttrMask) 
 /// Queries a queue pair's attributes. The kernel may return more than `mask` names.
 ///
 /// # Errors
-/// `EOPNOTSUPP` for [`QpAttrMask::RATE_LIMIT`], which cannot be queried; otherwise any errno the kernel returns, notably
-/// `EIO` after the device was unplugged.
+/// `EOPNOTSUPP` for [`QpAttrMask::RATE_LIMIT`], which cannot be queried; otherwise any errno the
+/// kernel returns, notably `EIO` after the device was unplugged.
 #[doc(alias = "ibv_query_qp")]
 pub fn query_qp(uverbs: &Uverbs, handle: u32, mask: QpAttrMask) -> Result<(QpAttr, QpInitInfo)> {
     const VERB: &str = "query_qp";

@@ -1,8 +1,8 @@
 //! [`DeviceInfo`]: one RDMA device as discovery saw it, not open yet.
 //!
-//! A provider speaks its driver's ABI to the file behind a `DeviceInfo` and trusts the replies. Safe code therefore gets
-//! one from [`discover`](super::discover) or from a provider ([`DeviceInfo::brought`]), and cannot change it;
-//! [`DeviceInfo::from_parts`] is unsafe.
+//! A provider speaks its driver's ABI to the file behind a `DeviceInfo` and trusts the replies.
+//! Safe code therefore gets one from [`discover`](super::discover) or from a provider
+//! ([`DeviceInfo::brought`]), and cannot change it; [`DeviceInfo::from_parts`] is unsafe.
 //!
 //! | field | device of the kernel | device that a provider brings |
 //! |---|---|---|
@@ -23,7 +23,8 @@ use crate::types::{Guid, open_enum};
 
 /// One RDMA device that a program could open.
 ///
-/// It describes the device at the time of [`discover`](super::discover); the device may be gone since.
+/// It describes the device at the time of [`discover`](super::discover); the device may be gone
+/// since.
 ///
 /// # References
 /// `ibv_get_device_list(3)`
@@ -44,7 +45,8 @@ pub struct DeviceInfo {
     pub(super) own: Option<OwnDevice>,
 }
 
-/// The facts about a device of the kernel that a [`DeviceInfo`] consists of, for [`DeviceInfo::from_parts`].
+/// The facts about a device of the kernel that a [`DeviceInfo`] consists of, for
+/// [`DeviceInfo::from_parts`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceParts {
     /// The RDMA device's name (`rxe0`, `mlx5_0`): one path component, without control characters.
@@ -72,15 +74,16 @@ pub struct DeviceParts {
 }
 
 impl DeviceInfo {
-    /// Creates a device of the kernel that was not found by [`discover`](super::discover): from recorded data, by the
-    /// caller's own discovery, or for a test.
+    /// Creates a device of the kernel that was not found by [`discover`](super::discover): from
+    /// recorded data, by the caller's own discovery, or for a test.
     ///
     /// # Safety
-    /// Either the kernel has an RDMA device of this name and number with the driver and the ABI version given, or the
-    /// program opens the device only with providers that open no file of it.
+    /// Either the kernel has an RDMA device of this name and number with the driver and the ABI
+    /// version given, or the program opens the device only with providers that open no file of it.
     ///
-    /// Opening compares number and name with sysfs, but not driver and ABI version: a provider that speaks to another
-    /// driver than its own takes that driver's replies for its own queues and completions.
+    /// Opening compares number and name with sysfs, but not driver and ABI version: a provider that
+    /// speaks to another driver than its own takes that driver's replies for its own queues and
+    /// completions.
     #[doc(hidden)]
     #[allow(unsafe_code)]
     pub unsafe fn from_parts(parts: DeviceParts) -> Self {
@@ -121,8 +124,8 @@ impl DeviceInfo {
 
     /// Creates a device with one port that a provider brings itself, without a kernel driver.
     ///
-    /// `driver_id` is the provider's own ([`Driver::driver_id`](crate::provider::Driver)), outside of the kernel's numbers.
-    /// The ABI version is 0, which stands for none.
+    /// `driver_id` is the provider's own ([`Driver::driver_id`](crate::provider::Driver)), outside
+    /// of the kernel's numbers. The ABI version is 0, which stands for none.
     pub fn brought(name: &str, driver_id: u32, node_guid: Guid, own: OwnDevice) -> Self {
         Self {
             name: name.into(),
@@ -140,13 +143,14 @@ impl DeviceInfo {
         }
     }
 
-    /// Returns the RDMA device's name (`rxe0`, `mlx5_0`): one path component, without control characters.
+    /// Returns the RDMA device's name (`rxe0`, `mlx5_0`): one path component, without control
+    /// characters.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Returns the character device's name (`uverbs0`): one path component, without control characters. For a device that
-    /// a provider brings, this is the device's own name.
+    /// Returns the character device's name (`uverbs0`): one path component, without control
+    /// characters. For a device that a provider brings, this is the device's own name.
     pub fn dev_name(&self) -> &str {
         &self.dev_name
     }
@@ -171,7 +175,8 @@ impl DeviceInfo {
         self.node_guid
     }
 
-    /// Returns the kernel's index of it, which is never reused; `None` if netlink did not report it.
+    /// Returns the kernel's index of it, which is never reused; `None` if netlink did not report
+    /// it.
     #[doc(alias = "ibv_get_device_index")]
     pub const fn index(&self) -> Option<u32> {
         self.index
@@ -192,25 +197,29 @@ impl DeviceInfo {
         self.phys_port_cnt
     }
 
-    /// Returns its directory in sysfs (`/sys/class/infiniband/rxe0`). Empty for a device that a provider brings.
+    /// Returns its directory in sysfs (`/sys/class/infiniband/rxe0`). Empty for a device that a
+    /// provider brings.
     pub fn ibdev_path(&self) -> &Path {
         &self.ibdev_path
     }
 
-    /// Returns the file to open (`/dev/infiniband/uverbs0`). Empty for a device that a provider brings.
+    /// Returns the file to open (`/dev/infiniband/uverbs0`). Empty for a device that a provider
+    /// brings.
     pub fn cdev_path(&self) -> &Path {
         &self.cdev_path
     }
 
-    /// Returns the value that its provider attached for opening it; `None` for the kernel's devices.
+    /// Returns the value that its provider attached for opening it; `None` for the kernel's
+    /// devices.
     pub const fn own(&self) -> Option<&OwnDevice> {
         self.own.as_ref()
     }
 
-    /// Returns the bus's description of the device (`pci:v000015B3d00001017sv...`); `None` for a device that is on no bus,
-    /// such as rxe.
+    /// Returns the bus's description of the device (`pci:v000015B3d00001017sv...`); `None` for a
+    /// device that is on no bus, such as rxe.
     ///
-    /// Read from sysfs on every call, because only drivers that match neither by id nor by name need it.
+    /// Read from sysfs on every call, because only drivers that match neither by id nor by name
+    /// need it.
     pub fn modalias(&self) -> Option<String> {
         if self.ibdev_path.as_os_str().is_empty() {
             return None;
@@ -222,7 +231,8 @@ impl DeviceInfo {
 
 /// A provider's own value for a device that it brings. Opaque to all other code.
 ///
-/// Clones refer to the same device and are equal. Every open of the device returns the same value to the provider.
+/// Clones refer to the same device and are equal. Every open of the device returns the same value
+/// to the provider.
 #[derive(Clone)]
 pub struct OwnDevice(Arc<dyn Any + Send + Sync>);
 
@@ -264,7 +274,8 @@ pub struct DevNum {
 }
 
 impl DevNum {
-    /// Decodes the kernel's 64-bit encoding (`huge_encode_dev`): 12 bits of major, 20 of minor. Other bits are ignored.
+    /// Decodes the kernel's 64-bit encoding (`huge_encode_dev`): 12 bits of major, 20 of minor.
+    /// Other bits are ignored.
     ///
     /// # References
     /// `huge_encode_dev` in the kernel's `include/linux/kdev_t.h`; `RDMA_NLDEV_ATTR_CHARDEV`

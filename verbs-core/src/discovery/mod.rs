@@ -15,15 +15,15 @@
 //! class/infiniband_verbs   sysfs, for this one          skipped
 //! ```
 //!
-//! The order is the kernel's (ascending index), or the directory's where only sysfs is read, which is also the order of
-//! `ibv_get_device_list(3)`.
+//! The order is the kernel's (ascending index), or the directory's where only sysfs is read, which
+//! is also the order of `ibv_get_device_list(3)`.
 //!
-//! `discover_at`, `Roots`, `Wire`, `NetlinkSocket`, `DeviceParts`, `DeviceInfo::from_parts` and `DeviceInfo::parts` are
-//! for tests, which play the kernel. They are public because tests of other crates use them, and hidden from the
-//! documentation.
+//! `discover_at`, `Roots`, `Wire`, `NetlinkSocket`, `DeviceParts`, `DeviceInfo::from_parts` and
+//! `DeviceInfo::parts` are for tests, which play the kernel. They are public because tests of other
+//! crates use them, and hidden from the documentation.
 //!
-//! Invariant: a name that becomes part of a path is one path component. Whatever netlink and sysfs return, discovery does
-//! not panic, hang, or read a file outside of the two [`Roots`].
+//! Invariant: a name that becomes part of a path is one path component. Whatever netlink and sysfs
+//! return, discovery does not panic, hang, or read a file outside of the two [`Roots`].
 
 mod device;
 mod netlink;
@@ -53,8 +53,8 @@ use crate::{Cause, Errno, Error, Result};
 
 /// The result of discovery.
 ///
-/// Any code can assemble its fields; the [`DeviceInfo`]s in it come from discovery, from a provider that brings them, or
-/// from unsafe code.
+/// Any code can assemble its fields; the [`DeviceInfo`]s in it come from discovery, from a provider
+/// that brings them, or from unsafe code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     /// The devices that could be opened, in rdma-core's order.
@@ -93,12 +93,12 @@ impl fmt::Display for Source {
 
 /// Lists the RDMA devices.
 ///
-/// Takes four system calls, and four for each device, if netlink reports everything.
-/// A kernel without RDMA yields an empty list whose [`Found::source`] is [`Source::None`], not an error.
+/// Takes four system calls, and four for each device, if netlink reports everything. A kernel
+/// without RDMA yields an empty list whose [`Found::source`] is [`Source::None`], not an error.
 ///
 /// # Errors
-/// [`Cause::File`] with the errno and the path if sysfs was needed and could not be read; `ENOSYS` with
-/// [`Cause::KernelLacks`] for a version of the uverbs ABI other than 3 to 6.
+/// [`Cause::File`] with the errno and the path if sysfs was needed and could not be read; `ENOSYS`
+/// with [`Cause::KernelLacks`] for a version of the uverbs ABI other than 3 to 6.
 ///
 /// # References
 /// `ibv_get_device_list(3)`
@@ -234,7 +234,8 @@ impl Search<'_> {
     ) -> Result<(String, DevNum, u32), SkipReason> {
         self.used_sysfs = true;
         let is_ours = |entry: &UverbsEntry| entry.ibdev.as_deref() == Ok(name.as_bytes());
-        // Several RDMA devices can sit on one bus device, which then has all of their character devices.
+        // Several RDMA devices can sit on one bus device, which then has all of their character
+        // devices.
         let near = sysfs::uverbs_in(&ibdev_path.join("device/infiniband_verbs")).unwrap_or_default();
         let entry = near.into_iter().find(is_ours).or_else(|| {
             // A device that is on no bus has no such directory.
@@ -315,7 +316,8 @@ impl Search<'_> {
         self.skipped.push(Skipped { name, reason });
     }
 
-    /// Checks the version of uverbs itself, which kernels without `GET_CHARDEV` report only in sysfs.
+    /// Checks the version of uverbs itself, which kernels without `GET_CHARDEV` report only in
+    /// sysfs.
     fn check_uverbs_abi(&self) -> Result<()> {
         let path = self.roots.uverbs_class().join("abi_version");
         match sysfs::read_number(&path) {
@@ -360,7 +362,8 @@ fn sysfs_error(path: &Path, errno: Errno) -> Error {
 /// The verb's name in C, without the prefix.
 const VERB: &str = "get_device_list";
 
-/// The length of the longest file name in bytes. Names of the kernel's RDMA devices have 63 at most.
+/// The length of the longest file name in bytes. Names of the kernel's RDMA devices have 63 at
+/// most.
 const NAME_MAX: usize = 255;
 
 /// The versions of uverbs that rdma-core accepts. Kernels since 2.6.15 speak 6.

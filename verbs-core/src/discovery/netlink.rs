@@ -6,9 +6,10 @@
 //!        └─ our sequence number, from port 0, no error ◄─ datagrams of one or more messages
 //! ```
 //!
-//! The kernel replies before `sendto(2)` returns, so a conversation takes one system call for the request and one for each
-//! datagram of the reply. Messages that do not belong to the request (another sequence number, sender or message type)
-//! are ignored; a message that is cut off ends the conversation with an error.
+//! The kernel replies before `sendto(2)` returns, so a conversation takes one system call for the
+//! request and one for each datagram of the reply. Messages that do not belong to the request
+//! (another sequence number, sender or message type) are ignored; a message that is cut off ends
+//! the conversation with an error.
 
 use core::fmt;
 use std::io::IoSliceMut;
@@ -36,12 +37,14 @@ pub trait Wire {
     /// The errno of `sendto(2)`; [`Errno::IO`] if only part of the datagram was sent.
     fn send(&mut self, datagram: &[u8]) -> Result<(), Errno>;
 
-    /// Receives one datagram into `buffer` and returns its length and the port of its sender, 0 for the kernel.
+    /// Receives one datagram into `buffer` and returns its length and the port of its sender, 0 for
+    /// the kernel.
     ///
     /// A length above that of `buffer` means that the datagram was cut off.
     ///
     /// # Errors
-    /// The errno of `recvmsg(2)` or `poll(2)`; [`Errno::TIMEDOUT`] if no datagram came within the time limit.
+    /// The errno of `recvmsg(2)` or `poll(2)`; [`Errno::TIMEDOUT`] if no datagram came within the
+    /// time limit.
     fn recv(&mut self, buffer: &mut [u8]) -> Result<(usize, u32), Errno>;
 }
 
@@ -194,7 +197,8 @@ impl<'w> Conversation<'w> {
         Err(NetlinkError::Interrupted)
     }
 
-    /// Sends one request and reads its whole reply. Returns `false` if the listed items changed meanwhile.
+    /// Sends one request and reads its whole reply. Returns `false` if the listed items changed
+    /// meanwhile.
     fn ask(
         &mut self,
         message_type: u16,
@@ -296,7 +300,8 @@ impl<'b> Iterator for Messages<'b> {
             self.0 = &[];
             return Some(Err(NetlinkError::Malformed("a message is cut off")));
         };
-        // `new_checked` found the length to be at least that of a header and at most that of the datagram.
+        // `new_checked` found the length to be at least that of a header and at most that of the
+        // datagram.
         let aligned = (message.length() as usize).next_multiple_of(usize::from(NLMSG_ALIGNTO));
         self.0 = self.0.get(aligned..).unwrap_or(&[]);
         Some(Ok(message))

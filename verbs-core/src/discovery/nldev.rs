@@ -1,7 +1,7 @@
 //! Parsers of RDMA netlink's attributes of devices. No system calls.
 //!
-//! An attribute that is missing or of the wrong size is `None`, and read from sysfs instead; of one that comes twice, the
-//! last counts, as in the kernel's own parser; an unknown one is ignored.
+//! An attribute that is missing or of the wrong size is `None`, and read from sysfs instead; of one
+//! that comes twice, the last counts, as in the kernel's own parser; an unknown one is ignored.
 
 use std::collections::BTreeSet;
 
@@ -33,7 +33,8 @@ impl NlDevice {
     /// Parses the attributes of one message.
     ///
     /// # Errors
-    /// [`NetlinkError::Malformed`] if an attribute is cut off, or if there is no name, by which sysfs lists devices.
+    /// [`NetlinkError::Malformed`] if an attribute is cut off, or if there is no name, by which
+    /// sysfs lists devices.
     pub(super) fn parse(attributes: &[u8]) -> Result<Self, NetlinkError> {
         let mut device = Self::default();
         let mut name = None;

@@ -93,7 +93,8 @@ pub enum SkipReason {
 }
 
 impl SkipReason {
-    /// Returns whether the program or its environment asked a provider to bring the device; discovery found it otherwise.
+    /// Returns whether the program or its environment asked a provider to bring the device;
+    /// discovery found it otherwise.
     pub const fn was_asked_for(&self) -> bool {
         matches!(self, Self::Address { .. } | Self::Request { .. })
     }

@@ -32,9 +32,9 @@ pub struct Roots {
 impl Roots {
     /// Returns `/dev/infiniband`, and `/sys` or the environment's `SYSFS_PATH`.
     ///
-    /// The variable is ignored in a program that runs with more rights than its caller (setuid, setgid, file
-    /// capabilities). If it is set, `/proc/self/auxv` tells such programs apart; if that file cannot be read, the
-    /// variable is ignored.
+    /// The variable is ignored in a program that runs with more rights than its caller (setuid,
+    /// setgid, file capabilities). If it is set, `/proc/self/auxv` tells such programs apart; if
+    /// that file cannot be read, the variable is ignored.
     #[doc(alias = "ibv_get_sysfs_path")]
     pub fn system() -> Self {
         let sysfs = std::env::var_os("SYSFS_PATH").filter(|path| {
@@ -96,7 +96,8 @@ pub(super) fn uverbs_in(directory: &Path) -> Result<Vec<UverbsEntry>, Errno> {
 /// # Errors
 /// The errno of `open(2)` or `read(2)`.
 pub(super) fn read(path: &Path) -> Result<Vec<u8>, Errno> {
-    // A sysfs file is shorter than a page and comes in one read. O_NONBLOCK: do not wait if a pipe is in its place.
+    // A sysfs file is shorter than a page and comes in one read. O_NONBLOCK: do not wait if a pipe
+    // is in its place.
     let open = || fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path);
     let mut content = vec![0; 4096];
     let len = open().and_then(|mut file| file.read(&mut content)).map_err(|error| Errno::from_io(&error))?;

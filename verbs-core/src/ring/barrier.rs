@@ -1,8 +1,9 @@
 //! Fences, each named after the accesses that it orders. No other module of the stack issues one.
 //!
-//! A program and a device share two kinds of memory: host memory that the device reads and writes by DMA (queues,
-//! doorbell records, completions), and the device's registers (MMIO), possibly mapped write-combining. Rust's atomic
-//! fences order the first kind among processors; a device needs more on some architectures:
+//! A program and a device share two kinds of memory: host memory that the device reads and writes
+//! by DMA (queues, doorbell records, completions), and the device's registers (MMIO), possibly
+//! mapped write-combining. Rust's atomic fences order the first kind among processors; a device
+//! needs more on some architectures:
 //!
 //! | function | orders | x86-64 | aarch64 |
 //! |---|---|---|---|
@@ -11,14 +12,16 @@
 //! | [`mmio_wc_start`] | writes to host memory before stores into write-combining MMIO | `sfence` | `dsb st` |
 //! | [`flush_wc`] | write-combining MMIO stores leave the processor now | `sfence` | `dsb st` |
 //!
-//! x86-64 keeps stores to write-back memory in order and loads in order, so a compiler fence suffices for the first
-//! two. Other architectures get a full `SeqCst` fence, which is at least as strong as what their kernels use.
+//! x86-64 keeps stores to write-back memory in order and loads in order, so a compiler fence
+//! suffices for the first two. Other architectures get a full `SeqCst` fence, which is at least as
+//! strong as what their kernels use.
 //!
 //! # Safety
 //! The only unsafe code is the barrier instructions, which access no memory.
 //!
 //! # References
-//! Linux `Documentation/memory-barriers.txt`; Intel SDM volume 3, section 9.2; Arm ARM, section B2.3
+//! Linux `Documentation/memory-barriers.txt`; Intel SDM volume 3, section 9.2; Arm ARM, section
+//! B2.3
 #![allow(unsafe_code)]
 
 use core::sync::atomic::{Ordering, compiler_fence};
@@ -41,7 +44,8 @@ pub fn to_device() {
     fence(Ordering::SeqCst);
 }
 
-/// Orders a read of an ownership mark that the device wrote before later reads of the data that it handed over.
+/// Orders a read of an ownership mark that the device wrote before later reads of the data that it
+/// handed over.
 #[inline(always)]
 pub fn from_device() {
     #[cfg(target_arch = "x86_64")]

@@ -8,20 +8,22 @@
 //!   └────┴────┴────┴────┴────┴────┴────┴────┴────┴────┘
 //! ```
 //!
-//! Each end keeps its own index and publishes it with a release store: an end that reads the new index with acquire sees
-//! the slots that were written (or read) before. It reads the other end's index only when the cached value means "full"
-//! or "empty", so that a busy ring moves few cache lines.
+//! Each end keeps its own index and publishes it with a release store: an end that reads the new
+//! index with acquire sees the slots that were written (or read) before. It reads the other end's
+//! index only when the cached value means "full" or "empty", so that a busy ring moves few cache
+//! lines.
 //!
-//! The other end may be the kernel, or may write wrong indices. An index from memory is masked before use, so a wrong one
-//! can at worst cause a slot to be read too early or twice, but no access outside the ring.
+//! The other end may be the kernel, or may write wrong indices. An index from memory is masked
+//! before use, so a wrong one can at worst cause a slot to be read too early or twice, but no
+//! access outside the ring.
 //!
 //! # Safety
-//! A [`SharedIndex`] holds a pointer into a [`Region`] that it keeps alive, aligned for `u32`, and accesses it only as an
-//! atomic. The caller of [`Region::index`], the only constructor, promises that no other code of this process accesses
-//! the four bytes in another way.
+//! A [`SharedIndex`] holds a pointer into a [`Region`] that it keeps alive, aligned for `u32`, and
+//! accesses it only as an atomic. The caller of [`Region::index`], the only constructor, promises
+//! that no other code of this process accesses the four bytes in another way.
 //!
-//! Under `--cfg loom` an index is an atomic of the model checker instead. `tests/loom.rs` runs it under every
-//! interleaving, with the orderings below.
+//! Under `--cfg loom` an index is an atomic of the model checker instead. `tests/loom.rs` runs it
+//! under every interleaving, with the orderings below.
 #![allow(unsafe_code)]
 
 use core::fmt;
@@ -44,8 +46,8 @@ pub struct SharedIndex {
     _region: Region,
 }
 
-// SAFETY: `pointer` blocked the auto impls. It points into `_region`, which is `Send + Sync` and outlives it, and is
-// only accessed atomically.
+// SAFETY: `pointer` blocked the auto impls. It points into `_region`, which is `Send + Sync` and
+// outlives it, and is only accessed atomically.
 unsafe impl Send for SharedIndex {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for SharedIndex {}
@@ -66,9 +68,10 @@ impl SharedIndex {
     #[cfg(not(loom))]
     #[inline(always)]
     fn atomic(&self) -> &AtomicU32 {
-        // SAFETY: aligned and within the region, which lives as long as `self`; the caller of `Region::index` promised
-        // that this process accesses the four bytes through such atomics alone. The other end's accesses are single
-        // aligned loads and stores of the kernel or a device.
+        // SAFETY: aligned and within the region, which lives as long as `self`; the caller of
+        // `Region::index` promised that this process accesses the four bytes through such atomics
+        // alone. The other end's accesses are single aligned loads and stores of the kernel or a
+        // device.
         unsafe { AtomicU32::from_ptr(self.pointer.as_ptr()) }
     }
 
@@ -98,7 +101,8 @@ impl fmt::Debug for SharedIndex {
 
 /// A place where an end of a ring publishes its index: a [`SharedIndex`], or another kind of word.
 pub trait Index {
-    /// Reads the other end's index. The other end's writes before it published the index are visible afterwards.
+    /// Reads the other end's index. The other end's writes before it published the index are
+    /// visible afterwards.
     fn load_acquire(&self) -> u32;
 
     /// Publishes the own index. Earlier reads and writes are done before the other end sees it.
@@ -138,7 +142,8 @@ impl<I: Index> Producer<I> {
         Some(self.index)
     }
 
-    /// Advances past the slot that [`next_slot`](Self::next_slot) returned, which is now filled but not published.
+    /// Advances past the slot that [`next_slot`](Self::next_slot) returned, which is now filled but
+    /// not published.
     #[inline(always)]
     pub const fn advance(&mut self) {
         self.index = (self.index + 1) & self.mask;
@@ -194,8 +199,9 @@ impl<I: Index> Consumer<I> {
         Some(self.index)
     }
 
-    /// Returns the next slots to empty, at most `wanted`: the first, the one behind the last, and their number. They may
-    /// wrap around the end of the ring. Reads the other end's index once for all of them.
+    /// Returns the next slots to empty, at most `wanted`: the first, the one behind the last, and
+    /// their number. They may wrap around the end of the ring. Reads the other end's index once for
+    /// all of them.
     #[inline(always)]
     pub fn next_slots(&mut self, wanted: usize) -> (u32, u32, usize) {
         self.producer = self.other.load_acquire() & self.mask;
@@ -210,13 +216,15 @@ impl<I: Index> Consumer<I> {
         slot.wrapping_add(1) & self.mask
     }
 
-    /// Advances to a slot: the slots before it, of those that [`next_slots`](Self::next_slots) returned, have been read.
+    /// Advances to a slot: the slots before it, of those that [`next_slots`](Self::next_slots)
+    /// returned, have been read.
     #[inline(always)]
     pub const fn advance_to(&mut self, slot: u32) {
         self.index = slot & self.mask;
     }
 
-    /// Advances past the slot that [`next_slot`](Self::next_slot) returned, which has been read but is not reusable yet.
+    /// Advances past the slot that [`next_slot`](Self::next_slot) returned, which has been read but
+    /// is not reusable yet.
     #[inline(always)]
     pub const fn advance(&mut self) {
         self.index = (self.index + 1) & self.mask;

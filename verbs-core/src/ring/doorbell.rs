@@ -1,9 +1,9 @@
 //! [`Doorbell`]: the register that notifies a device of new work.
 //!
 //! # Safety
-//! A doorbell is a pointer into a mapped page of registers ([`Region`]), which it keeps alive. It is only written,
-//! with single volatile stores of its own width, which are not atomic. The caller of [`Doorbell::new`] promises that no
-//! other thread writes the register at the same time.
+//! A doorbell is a pointer into a mapped page of registers ([`Region`]), which it keeps alive. It
+//! is only written, with single volatile stores of its own width, which are not atomic. The caller
+//! of [`Doorbell::new`] promises that no other thread writes the register at the same time.
 #![allow(unsafe_code)]
 
 use core::fmt;
@@ -17,7 +17,8 @@ pub struct Doorbell {
     _region: Region,
 }
 
-// SAFETY: `register` blocked the auto impl. It points into `_region`, which is `Send` and outlives it.
+// SAFETY: `register` blocked the auto impl. It points into `_region`, which is `Send` and outlives
+// it.
 unsafe impl Send for Doorbell {}
 
 impl Doorbell {
@@ -39,11 +40,12 @@ impl Doorbell {
         Self { register: register.cast(), _region: region.clone() }
     }
 
-    /// Writes the register. The caller has ordered earlier writes for the device with [`super::barrier`].
+    /// Writes the register. The caller has ordered earlier writes for the device with
+    /// [`super::barrier`].
     #[inline(always)]
     pub fn ring(&mut self, value: u64) {
-        // SAFETY: aligned and within the region, which lives as long as `self`; `&mut self` is the only access of this
-        // process (`new`).
+        // SAFETY: aligned and within the region, which lives as long as `self`; `&mut self` is the
+        // only access of this process (`new`).
         unsafe { self.register.write_volatile(value) }
     }
 }

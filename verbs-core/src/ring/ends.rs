@@ -5,7 +5,8 @@ use super::{Consumer, Producer, Region, SharedIndex};
 const PRODUCER: usize = 128;
 const CONSUMER: usize = 256;
 
-/// Creates a ring whose shared indices have these values from the other end or from an earlier use of the queue.
+/// Creates a ring whose shared indices have these values from the other end or from an earlier use
+/// of the queue.
 fn memory(producer: u32, consumer: u32) -> Region {
     let region = Region::plain(512);
     region.poke(PRODUCER, producer);

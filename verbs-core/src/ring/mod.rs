@@ -1,9 +1,10 @@
 //! Primitives for queues that are shared with a device or with the kernel.
 //!
-//! - [`Region`]: memory that the kernel or a device also writes; read and written by value, never through a reference.
+//! - [`Region`]: memory that the kernel or a device also writes; read and written by value, never
+//!   through a reference.
 //! - [`SharedIndex`]: an index in such memory, published with release and read with acquire.
-//! - [`Producer`], [`Consumer`]: one end of a single-producer single-consumer ring, with cached indices;
-//!   Both publish through an [`Index`].
+//! - [`Producer`], [`Consumer`]: one end of a single-producer single-consumer ring, with cached
+//!   indices; Both publish through an [`Index`].
 //! - [`barrier`]: fences, each named after the accesses that it orders.
 //! - [`Doorbell`]: the register that notifies a device of new work.
 

@@ -1,13 +1,14 @@
 //! [`Region`]: memory shared with the kernel or a device.
 //!
 //! # Safety
-//! The kernel or a device may write a region at any moment, so no Rust reference to it is ever created. It is read and
-//! written by value, with volatile accesses, at offsets that are checked at each access.
-//! The bytes stay mapped as long as the region lives.
+//! The kernel or a device may write a region at any moment, so no Rust reference to it is ever
+//! created. It is read and written by value, with volatile accesses, at offsets that are checked at
+//! each access. The bytes stay mapped as long as the region lives.
 //!
-//! Bytes of a queue are addresses and completions, so an access at the wrong time or place can corrupt other memory.
-//! Every access to them is therefore unsafe: [`Region::read`] and [`Region::write`] for one access each, [`Region::index`]
-//! and [`Doorbell::new`](super::Doorbell::new) for all accesses through what they return.
+//! Bytes of a queue are addresses and completions, so an access at the wrong time or place can
+//! corrupt other memory. Every access to them is therefore unsafe: [`Region::read`] and
+//! [`Region::write`] for one access each, [`Region::index`] and
+//! [`Doorbell::new`](super::Doorbell::new) for all accesses through what they return.
 #![allow(unsafe_code)]
 
 use core::fmt;
@@ -24,7 +25,8 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::SharedIndex;
 use crate::Errno;
 
-/// Memory shared with the kernel or a device: a mapping, or plain memory where a test plays the other side.
+/// Memory shared with the kernel or a device: a mapping, or plain memory where a test plays the
+/// other side.
 ///
 /// A clone refers to the same bytes, which are unmapped when the last clone is dropped.
 #[derive(Clone)]
@@ -32,7 +34,8 @@ pub struct Region {
     base: NonNull<u8>,
     len: usize,
     _backing: Backing,
-    /// The model checker's atomics, one for each offset that has an index, in place of the bytes there.
+    /// The model checker's atomics, one for each offset that has an index, in place of the bytes
+    /// there.
     #[cfg(loom)]
     modelled: Arc<std::sync::Mutex<std::collections::BTreeMap<usize, Arc<AtomicU32>>>>,
 }
@@ -46,7 +49,8 @@ enum Backing {
 /// Plain memory, owned as a raw allocation, because a `Box` would promise exclusive access.
 struct PlainWords(NonNull<[u128]>);
 
-// SAFETY: the raw pointer blocked the auto impls; it is an owned allocation that only `Drop` touches.
+// SAFETY: the raw pointer blocked the auto impls; it is an owned allocation that only `Drop`
+// touches.
 unsafe impl Send for PlainWords {}
 // SAFETY: as for `Send`; `&PlainWords` gives access to nothing.
 unsafe impl Sync for PlainWords {}
@@ -58,9 +62,10 @@ impl Drop for PlainWords {
     }
 }
 
-// SAFETY: `base` and the raw allocation blocked the auto impls. No safe function of a region accesses its bytes; the
-// callers of the unsafe ones promise that no other thread accesses the same bytes, or that all of them use atomics
-// (`Region::index`). The thread that drops the last clone releases the mapping, which may be any thread.
+// SAFETY: `base` and the raw allocation blocked the auto impls. No safe function of a region
+// accesses its bytes; the callers of the unsafe ones promise that no other thread accesses the same
+// bytes, or that all of them use atomics (`Region::index`). The thread that drops the last clone
+// releases the mapping, which may be any thread.
 unsafe impl Send for Region {}
 // SAFETY: as for `Send`; `&Region` gives no access other than those.
 unsafe impl Sync for Region {}
@@ -69,10 +74,11 @@ impl Region {
     /// Maps `len` bytes of a device file at `offset`, shared, for reading and writing.
     ///
     /// # Safety
-    /// - The kernel or the device offered these bytes to this process: they are a queue or registers, not memory that a
-    ///   Rust reference covers or that safe code reaches in another way.
-    /// - The caller controls which code gets the region or a clone of it, and no other code of this process accesses what
-    ///   is mapped.
+    /// - The kernel or the device offered these bytes to this process: they are a queue or
+    ///   registers, not memory that a Rust reference covers or that safe code reaches in another
+    ///   way.
+    /// - The caller controls which code gets the region or a clone of it, and no other code of this
+    ///   process accesses what is mapped.
     ///
     /// # Errors
     /// Any errno that `mmap(2)` returns; `EINVAL` for a length of zero.
@@ -90,7 +96,8 @@ impl Region {
         Ok(Self::over(base, len, Backing::Mapped { _map: Arc::new(map) }))
     }
 
-    /// Allocates zeroed plain memory of at least `len` bytes, aligned to 16, for tests without a device.
+    /// Allocates zeroed plain memory of at least `len` bytes, aligned to 16, for tests without a
+    /// device.
     pub fn plain(len: usize) -> Self {
         let words: Box<[u128]> = vec![0; len.div_ceil(size_of::<u128>()).max(1)].into_boxed_slice();
         let len = size_of_val(&*words);
@@ -122,31 +129,33 @@ impl Region {
     /// Reads a value at `offset` bytes, by value.
     ///
     /// # Safety
-    /// No other thread of this process writes the bytes meanwhile, which would be a data race. The device or the kernel may
-    /// write them; the value is then unspecified.
+    /// No other thread of this process writes the bytes meanwhile, which would be a data race. The
+    /// device or the kernel may write them; the value is then unspecified.
     ///
     /// # Panics
-    /// If the value does not lie within the region or is not aligned. Offsets come from the program, not from the device.
+    /// If the value does not lie within the region or is not aligned. Offsets come from the
+    /// program, not from the device.
     #[inline]
     pub unsafe fn read<T: FromBytes>(&self, offset: usize) -> T {
         let pointer = self.checked::<T>(offset);
-        // SAFETY: `checked` proved that `T` lies within the mapping and is aligned; every bit pattern is a `T`; the
-        // caller vouches for this process' other threads.
+        // SAFETY: `checked` proved that `T` lies within the mapping and is aligned; every bit
+        // pattern is a `T`; the caller vouches for this process' other threads.
         unsafe { pointer.read_volatile() }
     }
 
     /// Writes a value at `offset` bytes, by value.
     ///
     /// # Safety
-    /// No other thread of this process reads or writes the bytes meanwhile, and no reference to them exists.
+    /// No other thread of this process reads or writes the bytes meanwhile, and no reference to
+    /// them exists.
     ///
     /// # Panics
     /// As [`read`](Self::read).
     #[inline]
     pub unsafe fn write<T: IntoBytes>(&self, offset: usize, value: T) {
         let pointer = self.checked::<T>(offset);
-        // SAFETY: `checked` proved that `T` lies within the mapping and is aligned; `T` has no padding to leak; the
-        // caller vouches for this process' other threads.
+        // SAFETY: `checked` proved that `T` lies within the mapping and is aligned; `T` has no
+        // padding to leak; the caller vouches for this process' other threads.
         unsafe { pointer.write_volatile(value) }
     }
 
@@ -168,10 +177,11 @@ impl Region {
     ///
     /// # Safety
     /// As long as the index lives:
-    /// - this process accesses the four bytes through indices of this offset alone, not with [`write`](Self::write) or a
-    ///   [`pointer`](Self::pointer);
-    /// - the code that holds the index publishes a slot only after it has filled it with valid addresses (or has read what
-    ///   the other end may overwrite), because the other end follows the addresses in published slots.
+    /// - this process accesses the four bytes through indices of this offset alone, not with
+    ///   [`write`](Self::write) or a [`pointer`](Self::pointer);
+    /// - the code that holds the index publishes a slot only after it has filled it with valid
+    ///   addresses (or has read what the other end may overwrite), because the other end follows
+    ///   the addresses in published slots.
     ///
     /// # Panics
     /// As [`read`](Self::read).
@@ -188,7 +198,8 @@ impl Region {
         }
     }
 
-    /// Returns the address of the bytes from `offset` to `offset + len`, for a provider's own emitters.
+    /// Returns the address of the bytes from `offset` to `offset + len`, for a provider's own
+    /// emitters.
     ///
     /// Using the pointer is unsafe. The bytes stay mapped as long as a clone of the region lives.
     ///
@@ -200,7 +211,8 @@ impl Region {
             "{len} bytes at {offset} of a region of {}",
             self.len
         );
-        // SAFETY: `offset` is at most the mapping's length, so the result is in bounds or one past the end.
+        // SAFETY: `offset` is at most the mapping's length, so the result is in bounds or one past
+        // the end.
         unsafe { self.base.add(offset) }
     }
 

@@ -1,10 +1,11 @@
 //! [`FdChannel`]: commands to the real kernel, through `/dev/infiniband/uverbsN`.
 //!
 //! # Safety
-//! The kernel receives addresses and lengths. Each comes from a slice that the command borrows for the duration of the
-//! call, so the kernel reads initialised bytes and writes bytes of the caller. It does not follow handles, numbers and file
-//! descriptors as addresses. Opening the file proved that it is uverbs and reads these bytes as commands
-//! ([`super::open`]). The caller of [`crate::cmd::mr::reg_mr`], which is unsafe, promises that memory may be registered.
+//! The kernel receives addresses and lengths. Each comes from a slice that the command borrows for
+//! the duration of the call, so the kernel reads initialised bytes and writes bytes of the caller.
+//! It does not follow handles, numbers and file descriptors as addresses. Opening the file proved
+//! that it is uverbs and reads these bytes as commands ([`super::open`]). The caller of
+//! [`crate::cmd::mr::reg_mr`], which is unsafe, promises that memory may be registered.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -24,7 +25,8 @@ use crate::{Errno, Result};
 /// The largest number of attributes in a command of this crate.
 const MAX_ATTRS: usize = 24;
 
-/// The value of a descriptor's attribute before the kernel fills it in: -1. The kernel ignores it on the way in.
+/// The value of a descriptor's attribute before the kernel fills it in: -1. The kernel ignores it
+/// on the way in.
 const NO_FD: u64 = u64::MAX;
 
 /// The header and attributes as they lie in memory for the ioctl.
@@ -45,8 +47,8 @@ impl FdChannel {
     /// Opens the device's file, which sysfs and its number prove to be uverbs.
     ///
     /// # Errors
-    /// [`Cause::File`](crate::Cause::File) with the path and a hint; [`Cause::KernelLacks`](crate::Cause::KernelLacks) for
-    /// a device that a provider brings.
+    /// [`Cause::File`](crate::Cause::File) with the path and a hint;
+    /// [`Cause::KernelLacks`](crate::Cause::KernelLacks) for a device that a provider brings.
     pub(crate) fn open(device: &DeviceInfo) -> Result<Self> {
         Ok(Self { fd: Arc::new(super::open::open(device)?) })
     }
@@ -55,9 +57,10 @@ impl FdChannel {
 impl Channel for FdChannel {
     fn ioctl(&self, command: &mut Ioctl<'_, '_>) -> Result<(), Errno> {
         let mut buffer = IoctlBuffer::lay_out(command)?;
-        // SAFETY: the request's argument is a header and the `num_attrs` attributes behind it, `length` bytes, which
-        // `buffer` holds. Every address in it belongs to a slice borrowed by `command`, with that slice's length; the
-        // kernel reads `In` slices and writes `Out` slices and `buffer` only.
+        // SAFETY: the request's argument is a header and the `num_attrs` attributes behind it,
+        // `length` bytes, which `buffer` holds. Every address in it belongs to a slice borrowed by
+        // `command`, with that slice's length; the kernel reads `In` slices and writes `Out` slices
+        // and `buffer` only.
         let result = unsafe { libc::ioctl(self.fd.as_raw_fd(), RDMA_VERBS_IOCTL as _, &raw mut buffer) };
         if result < 0 {
             return Err(Errno::last());
@@ -84,9 +87,10 @@ impl Channel for FdChannel {
         )?;
         let length = frame(command, address, request.bytes())?;
 
-        // SAFETY: the kernel reads `length` initialised bytes of `request`, and writes at most the number of bytes that
-        // the header announces, `reply_bytes`, at `address`, which `reply` holds. The function that built the command is
-        // responsible for other addresses in the bytes.
+        // SAFETY: the kernel reads `length` initialised bytes of `request`, and writes at most the
+        // number of bytes that the header announces, `reply_bytes`, at `address`, which `reply`
+        // holds. The function that built the command is responsible for other addresses in the
+        // bytes.
         let written = unsafe { libc::write(self.fd.as_raw_fd(), request.bytes().as_ptr().cast(), length) };
         if written < 0 {
             return Err(Errno::last());
@@ -150,7 +154,8 @@ impl IoctlBuffer {
                 }
                 Value::Handle(handle) => raw.data = u64::from(*handle),
                 Value::Fd(fd) => raw.data = i64::from(*fd) as u64,
-                // The number that stays if the kernel does not fill it in must not be an open descriptor's.
+                // The number that stays if the kernel does not fill it in must not be an open
+                // descriptor's.
                 Value::NewFd(_) => raw.data = NO_FD,
                 Value::NewHandle(_) => {}
             }

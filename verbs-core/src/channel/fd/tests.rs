@@ -135,7 +135,8 @@ fn what_the_kernel_leaves_out_of_a_reply_stays_as_it_was() {
 fn a_reply_longer_than_the_stacks_buffer_arrives_whole() {
     for len in [8, 504, 2000] {
         let (channel, mut reader) = pipe();
-        // Longer than the pipe: the channel waits for the reader, which plays the kernel, in the middle of the command.
+        // Longer than the pipe: the channel waits for the reader, which plays the kernel, in the
+        // middle of the command.
         let core_in = vec![0; 2 * PAGE as usize];
         let (mut core_out, mut driver_out) = (vec![0; len], [0; 16]);
         let kernel = std::thread::spawn(move || {
@@ -144,7 +145,8 @@ fn a_reply_longer_than_the_stacks_buffer_arrives_whole() {
             let address = u64::from_ne_bytes(*head[8..].first_chunk().unwrap());
             let reply: *mut u8 = core::ptr::with_exposed_provenance_mut(address as usize);
             for at in 0..len + 16 {
-                // SAFETY: the channel exposed a buffer of this length, and waits until the rest of the command is read.
+                // SAFETY: the channel exposed a buffer of this length, and waits until the rest of
+                // the command is read.
                 unsafe { reply.add(at).write(at as u8) };
             }
             let mut rest = vec![0; 8 + PAGE as usize];

@@ -6,12 +6,14 @@
 //!   stat, open, fstat                ─► character device 231:192
 //! ```
 //!
-//! Replies of the file are trusted: queues are mapped and descriptors owned as they say. A file that is not uverbs, such
-//! as `/dev/null`, also accepts commands. Therefore no file is opened before sysfs has vouched for its number.
+//! Replies of the file are trusted: queues are mapped and descriptors owned as they say. A file
+//! that is not uverbs, such as `/dev/null`, also accepts commands. Therefore no file is opened
+//! before sysfs has vouched for its number.
 //!
-//! A program in a mount namespace of its own can mount anything at `/sys`. Therefore the directory, the device's entry and
-//! `ibdev` are each opened once, and trusted only where `fstatfs` reports sysfs. The proof ends there: a process that may
-//! mount other parts of sysfs over these can deceive itself, as a process that writes to `/proc/self/mem` can.
+//! A program in a mount namespace of its own can mount anything at `/sys`. Therefore the directory,
+//! the device's entry and `ibdev` are each opened once, and trusted only where `fstatfs` reports
+//! sysfs. The proof ends there: a process that may mount other parts of sysfs over these can
+//! deceive itself, as a process that writes to `/proc/self/mem` can.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Read as _;
@@ -44,7 +46,8 @@ struct Obstacle {
 /// Opens the device's file by its usual name, or failing that by its number.
 ///
 /// # Errors
-/// [`Cause::File`] with the path and a hint; [`Cause::KernelLacks`] for a device that a provider brings.
+/// [`Cause::File`] with the path and a hint; [`Cause::KernelLacks`] for a device that a provider
+/// brings.
 pub(super) fn open(device: &DeviceInfo) -> Result<OwnedFd> {
     let error = |errno| Error::new("open_device", device.name(), errno);
     let Some(dev) = device.dev() else {
@@ -59,7 +62,8 @@ pub(super) fn open(device: &DeviceInfo) -> Result<OwnedFd> {
         })
 }
 
-/// Checks that sysfs lists the number as the uverbs device of the RDMA device `name`. Tests pass another file system.
+/// Checks that sysfs lists the number as the uverbs device of the RDMA device `name`. Tests pass
+/// another file system.
 fn vouch(directory: &Path, sysfs: FsType, dev: DevNum, name: &str) -> Result<(), Obstacle> {
     const GONE: &str = "the device is gone";
     let obstacle = |path: &Path, errno, hint| Obstacle { path: path.to_owned(), errno, hint };
@@ -134,8 +138,8 @@ fn open_checked(path: &Path, dev: DevNum) -> Result<OwnedFd, Errno> {
         Ok(_) => Err(Errno::NXIO),
         Err(error) => Err(Errno::from_io(&error)),
     };
-    // Checked before, because opening has effects (a pipe waits, a watchdog starts), and after, because the file may have
-    // changed.
+    // Checked before, because opening has effects (a pipe waits, a watchdog starts), and after,
+    // because the file may have changed.
     checked(fs::metadata(path))?;
     let file: File = OpenOptions::new()
         .read(true)

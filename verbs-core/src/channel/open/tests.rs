@@ -126,7 +126,8 @@ fn a_directory_a_device_or_a_file_that_is_not_of_sysfs_vouches_for_nothing() {
     };
     refused(vouch(&forged.0, SYSFS_MAGIC, UVERBS, "rxe0").unwrap_err(), forged.0.clone());
 
-    // The device's directory, and then the file, are of another file system, which says the right things.
+    // The device's directory, and then the file, are of another file system, which says the right
+    // things.
     let elsewhere = DevNum { major: 231, minor: 193 };
     symlink("/proc/self", forged.0.join(elsewhere.to_string())).unwrap();
     let entry = forged.0.join(elsewhere.to_string());

@@ -1,10 +1,11 @@
-//! The context itself, its asynchronous events, and completion channels: `GET_CONTEXT`, `ASYNC_EVENT_ALLOC`,
-//! `CREATE_COMP_CHANNEL`.
+//! The context itself, its asynchronous events, and completion channels: `GET_CONTEXT`,
+//! `ASYNC_EVENT_ALLOC`, `CREATE_COMP_CHANNEL`.
 //!
 //! # Safety
-//! The kernel replies to these commands with the number of a file descriptor that it just opened for this process. No
-//! other code has the number yet, so it can be owned. A reply starts as -1, so that a reply that the kernel did not fill in
-//! names no descriptor, and `own_fd` checks the descriptor before it owns it.
+//! The kernel replies to these commands with the number of a file descriptor that it just opened
+//! for this process. No other code has the number yet, so it can be owned. A reply starts as -1, so
+//! that a reply that the kernel did not fill in names no descriptor, and `own_fd` checks the
+//! descriptor before it owns it.
 #![allow(unsafe_code)]
 
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
@@ -30,7 +31,8 @@ pub struct ContextInfo {
     pub num_comp_vectors: u32,
     /// `IB_UVERBS_CORE_SUPPORT_*`; 0 on kernels that predate it.
     pub core_support: u64,
-    /// The file descriptor for asynchronous events; `Some` only if the older form of the command opened it.
+    /// The file descriptor for asynchronous events; `Some` only if the older form of the command
+    /// opened it.
     pub async_fd: Option<OwnedFd>,
 }
 
@@ -67,11 +69,13 @@ pub fn get_context(uverbs: &Uverbs, uhw: Uhw<'_>) -> Result<ContextInfo> {
     Ok(ContextInfo { num_comp_vectors: reply.num_comp_vectors, core_support: 0, async_fd: Some(async_fd) })
 }
 
-/// Opens a file descriptor for the context's asynchronous events. The first becomes the default of new objects.
+/// Opens a file descriptor for the context's asynchronous events. The first becomes the default of
+/// new objects.
 ///
 /// # Errors
-/// `EOPNOTSUPP` on kernels that open one with the context instead; otherwise any errno the kernel returns, notably
-/// `EMFILE`. [`Cause::BadReply`] if the reply names a descriptor that the kernel cannot have just opened.
+/// `EOPNOTSUPP` on kernels that open one with the context instead; otherwise any errno the kernel
+/// returns, notably `EMFILE`. [`Cause::BadReply`] if the reply names a descriptor that the kernel
+/// cannot have just opened.
 #[doc(alias = "UVERBS_METHOD_ASYNC_EVENT_ALLOC")]
 pub fn alloc_async_fd(uverbs: &Uverbs) -> Result<OwnedFd> {
     const VERB: &str = "alloc_async_fd";
@@ -111,21 +115,23 @@ fn own_fd(uverbs: &Uverbs, verb: &'static str, fd: RawFd) -> Result<OwnedFd> {
     if let Some(what) = defect(uverbs, fd) {
         return Err(uverbs.bad_reply(verb, what));
     }
-    // SAFETY: the reply of the command that just succeeded names the descriptor, and a reply comes from the kernel or from
-    // a channel for which the caller of `Uverbs::new` vouched. The kernel opened it for this process in that command, so
-    // this is the only copy of its number; `defect` found it as the kernel makes them.
+    // SAFETY: the reply of the command that just succeeded names the descriptor, and a reply comes
+    // from the kernel or from a channel for which the caller of `Uverbs::new` vouched. The kernel
+    // opened it for this process in that command, so this is the only copy of its number; `defect`
+    // found it as the kernel makes them.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// Returns why a number cannot be a descriptor that the kernel just opened for a context's events.
 ///
-/// The kernel (`alloc_begin_fd_uobject` in `drivers/infiniband/core/rdma_core.c`) opens them with close-on-exec, on an
-/// anonymous inode, which has no file type.
+/// The kernel (`alloc_begin_fd_uobject` in `drivers/infiniband/core/rdma_core.c`) opens them with
+/// close-on-exec, on an anonymous inode, which has no file type.
 fn defect(uverbs: &Uverbs, fd: RawFd) -> Option<&'static str> {
     if fd < 0 {
         return Some("a file descriptor that is negative");
     }
-    // The standard library uses these numbers at all times, so they have owners even where nothing is open there.
+    // The standard library uses these numbers at all times, so they have owners even where nothing
+    // is open there.
     if fd <= libc::STDERR_FILENO {
         return Some("a file descriptor that is a standard stream");
     }

@@ -18,7 +18,8 @@ pub(crate) fn event_file(flags: i32) -> OwnedFd {
 }
 
 fn over(channel: impl Channel + 'static) -> Uverbs {
-    // SAFETY: the channels below name descriptors that the test gives away, or none that may be owned.
+    // SAFETY: the channels below name descriptors that the test gives away, or none that may be
+    // owned.
     unsafe { Uverbs::new(Box::new(channel), 18, "rxe0") }
 }
 

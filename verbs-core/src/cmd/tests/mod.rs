@@ -1,4 +1,5 @@
-//! Every command against a kernel that refuses, that tells less than it should, and that tells everything.
+//! Every command against a kernel that refuses, that tells less than it should, and that tells
+//! everything.
 
 mod qp_attr;
 mod sysfs;
@@ -19,7 +20,8 @@ use crate::{Errno, Result};
 
 #[allow(unsafe_code)]
 fn on(scripted: &Scripted) -> Uverbs {
-    // SAFETY: the script's descriptors are the test's to give away, and nobody parks memory on its queues.
+    // SAFETY: the script's descriptors are the test's to give away, and nobody parks memory on its
+    // queues.
     unsafe { Uverbs::new(Box::new(scripted.clone()), 18, "rxe0") }
 }
 
@@ -50,7 +52,8 @@ fn reg_mr(uverbs: &Uverbs) -> Result<mr::MrInfo> {
 
 type Command = (&'static str, fn(&Uverbs) -> Result<()>);
 
-/// Every command, ignoring what it answers. Commands whose reply is a file descriptor are apart: see below.
+/// Every command, ignoring what it answers. Commands whose reply is a file descriptor are apart:
+/// see below.
 const COMMANDS: &[Command] = &[
     ("query_device", |u| device::query_device(u, |v| v.to_string()).map(drop)),
     ("query_device_ex", |u| device::query_device_ex(u, |v| v.to_string()).map(drop)),

@@ -1,5 +1,5 @@
-//! Where `MODIFY_QP` puts each attribute, and where `QUERY_QP` finds it: byte offsets of `struct ib_uverbs_modify_qp` and
-//! `struct ib_uverbs_query_qp_resp`, written by hand.
+//! Where `MODIFY_QP` puts each attribute, and where `QUERY_QP` finds it: byte offsets of
+//! `struct ib_uverbs_modify_qp` and `struct ib_uverbs_query_qp_resp`, written by hand.
 
 use super::{Expect, Reply, Scripted, on, qp};
 use crate::Errno;
@@ -7,7 +7,8 @@ use crate::types::{
     AccessFlags, AhAttr, Gid, GlobalRoute, MigState, Mtu, QpAttr, QpAttrMask, QpCap, QpState,
 };
 
-/// `struct ib_uverbs_modify_qp`, and where in it the alternate path and the first field behind the paths lie.
+/// `struct ib_uverbs_modify_qp`, and where in it the alternate path and the first field behind the
+/// paths lie.
 const SIZE: usize = 112;
 const ALT_DEST: usize = 32;
 const QP_HANDLE: usize = 64;

@@ -144,7 +144,8 @@ fn lengths_that_lie_are_found_out() {
     }
 }
 
-/// Names that lead somewhere else, that no directory can have, or that would write on an operator's terminal.
+/// Names that lead somewhere else, that no directory can have, or that would write on an operator's
+/// terminal.
 const BAD_NAMES: [&[u8]; 11] = [
     b"",
     b".",

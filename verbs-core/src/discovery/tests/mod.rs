@@ -1,4 +1,5 @@
-//! Discovery without a kernel: recorded and made-up netlink, files in a directory of the test's own.
+//! Discovery without a kernel: recorded and made-up netlink, files in a directory of the test's
+//! own.
 
 mod conversation;
 mod files;

@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// A recording: what was asked and answered, and what rdma-core's `ibv_devices` listed on the same boot.
+/// A recording: what was asked and answered, and what rdma-core's `ibv_devices` listed on the same
+/// boot.
 struct Recording {
     steps: VecDeque<(char, Vec<u8>)>,
     rdma_core: Vec<(String, Guid)>,
