@@ -1,16 +1,17 @@
-//! [`Ah`]: where datagrams go.
+//! [`Ah`]: the path of datagrams, also back to the sender of one.
 
-use verbs_core::Error;
 use verbs_core::provider::{AhOps, Erased, NamedProvider, Provider};
-use verbs_core::types::{Av, UdAddr};
+use verbs_core::types::{AhAttr, Av, Grh, UdAddr, Wc, WcFlags};
+use verbs_core::{Cause, Errno, Error, Result};
 
 use crate::live::Live;
 use crate::registry::Child;
+use crate::{Context, Pd};
 
-/// An address handle: the path to a peer, resolved. A work request copies what it needs of it.
+/// An address handle: the path to a peer, resolved. A work request copies the parts that it needs.
 ///
-/// Keep it until the completions of what was sent with it were polled: some devices look at it that long, and let the
-/// send fail when it is gone.
+/// Keep it until the completions of the datagrams sent with it were polled: some devices use it until then, and fail the
+/// send when it is gone.
 ///
 /// # References
 /// `ibv_create_ah(3)`
@@ -35,15 +36,15 @@ impl<P: Provider> Ah<P> {
         UdAddr { av: self.av(), remote_qpn, remote_qkey }
     }
 
-    /// The provider's own address handle, for what it has beyond verbs.
+    /// The provider's own address handle, with its features beyond verbs.
     pub fn raw(&self) -> &P::Ah {
         self.live.get()
     }
 
-    /// Destroys it. Dropping does the same, and leaks what the kernel refuses to take back.
+    /// Destroys it. Dropping does the same, and leaks a handle that the kernel refuses to destroy.
     ///
     /// # Errors
-    /// The handle, and what the kernel answers.
+    /// The handle, and any errno that the kernel returns; `EBUSY` while datagrams that use it are on their way.
     ///
     /// # References
     /// `ibv_destroy_ah(3)`
@@ -53,11 +54,54 @@ impl<P: Provider> Ah<P> {
     }
 }
 
+impl<P: Provider> Context<P> {
+    /// The path back to the sender of a datagram that arrived at `port_num`.
+    ///
+    /// `wc` is the completion of its receive, `received` the memory of the receive, whose first 40 bytes hold the GRH. A
+    /// path back to a sender on InfiniBand may need none: `received` is ignored where the completion has no
+    /// [`WcFlags::GRH`].
+    ///
+    /// # Errors
+    /// `EINVAL` with [`Cause::Parse`](crate::Cause::Parse) for fewer than 40 bytes or no header in them; `ENODATA` with
+    /// [`Cause::NoSuchGid`](crate::Cause::NoSuchGid) for a datagram to an address that the port does not have, such as a
+    /// multicast group; any errno of [`gid_table`](Self::gid_table).
+    ///
+    /// # References
+    /// `ibv_init_ah_from_wc(3)`
+    #[doc(alias = "ibv_init_ah_from_wc")]
+    pub fn init_ah_from_wc(&self, port_num: u8, wc: &Wc, received: &[u8]) -> Result<AhAttr> {
+        const VERB: &str = "init_ah_from_wc";
+        if !wc.wc_flags.contains(WcFlags::GRH) {
+            let path = AhAttr::from_wc(wc, None, port_num, &[]);
+            return path.map_err(|cause| self.registry().error(VERB, Errno::NODATA).because(cause));
+        }
+        let grh = Grh::parse(received)
+            .map_err(|error| self.registry().error(VERB, Errno::INVAL).because(Cause::Parse(error)))?;
+        AhAttr::from_wc(wc, Some(&grh), port_num, &self.gid_table()?)
+            .map_err(|cause| self.registry().error(VERB, Errno::NODATA).because(cause))
+    }
+}
+
+impl<P: Provider> Pd<P> {
+    /// An address handle for the path back to the sender of a datagram: [`Context::init_ah_from_wc`], then
+    /// [`create_ah`](Self::create_ah).
+    ///
+    /// # Errors
+    /// Those of the two.
+    ///
+    /// # References
+    /// `ibv_create_ah_from_wc(3)`
+    #[doc(alias = "ibv_create_ah_from_wc")]
+    pub fn create_ah_from_wc(&self, port_num: u8, wc: &Wc, received: &[u8]) -> Result<Ah<P>> {
+        self.create_ah(&self.context().init_ah_from_wc(port_num, wc, received)?)
+    }
+}
+
 impl Ah<Erased> {
     /// The same address handle with its provider named.
     ///
     /// # Errors
-    /// The handle, when it is of another provider.
+    /// The handle, if it belongs to another provider.
     pub fn downcast<P: NamedProvider>(self) -> Result<Ah<P>, Self> {
         match self.live.try_map(|raw| raw.downcast::<P::Ah>()) {
             Ok(live) => Ok(Ah { live }),

@@ -1,4 +1,4 @@
-//! [`AsyncEvents`]: what happens to a device behind the program's back.
+//! [`AsyncEvents`]: the asynchronous events of a device.
 //!
 //! As with completion events there is nothing to acknowledge: an event names its object by an id that goes stale.
 
@@ -27,20 +27,21 @@ pub struct AsyncEvents {
     _context: Child,
 }
 
-/// Something happened.
+/// An asynchronous event.
 ///
-/// `Display` writes it as a line for people: `port 1: port active`.
+/// `Display` writes it as a line with the object: `port 1: port active`, `queue pair #3.1: communication established`. The
+/// number of a queue or queue pair is its [`id`](crate::Qp::id) as that prints.
 #[doc(alias = "ibv_async_event")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AsyncEvent {
-    /// To what.
+    /// The object that it is about.
     pub element: Element,
-    /// What.
+    /// The kind of event.
     pub event_type: AsyncEventType,
 }
 
-/// What an asynchronous event is about.
+/// The object that an asynchronous event is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Element {
@@ -56,7 +57,7 @@ pub enum Element {
     Port(u8),
     /// The device as a whole.
     Device,
-    /// An event type that this library does not know, with the kernel's number.
+    /// The object of an event type that this library does not know, by the kernel's number.
     Unknown(u64),
 }
 
@@ -92,12 +93,12 @@ impl AsyncEvents {
     /// Makes [`next`](Self::next) wait, or answer `EAGAIN`. It holds for all streams of the device.
     ///
     /// # Errors
-    /// What `fcntl(2)` answers.
+    /// Any errno of `fcntl(2)`.
     pub fn set_nonblocking(&self, nonblocking: bool) -> Result<()> {
         set_nonblocking(&self.file, nonblocking, &self.registry)
     }
 
-    /// What the kernel's number stands for; `None` for an object that is gone.
+    /// The object that the kernel's number stands for; `None` for one that is gone.
     fn element(&self, event_type: AsyncEventType, raw: u64) -> Option<Element> {
         use AsyncEventType as E;
         match event_type {
@@ -136,10 +137,10 @@ impl AsFd for AsyncEvents {
 impl core::fmt::Display for AsyncEvent {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self.element {
-            Element::Cq(_) => f.write_str("completion queue")?,
-            Element::Qp(_) => f.write_str("queue pair")?,
-            Element::Srq(_) => f.write_str("shared receive queue")?,
-            Element::Wq(_) => f.write_str("work queue")?,
+            Element::Cq(id) => write!(f, "completion queue {id}")?,
+            Element::Qp(id) => write!(f, "queue pair {id}")?,
+            Element::Srq(user_handle) => write!(f, "shared receive queue {user_handle:#x}")?,
+            Element::Wq(user_handle) => write!(f, "work queue {user_handle:#x}")?,
             Element::Port(port_num) => write!(f, "port {port_num}")?,
             Element::Device => f.write_str("device")?,
             Element::Unknown(raw) => write!(f, "element {raw:#x}")?,

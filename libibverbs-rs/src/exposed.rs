@@ -21,7 +21,7 @@ use verbs_core::provider::{Erased, MrOps, NamedProvider, Provider};
 use verbs_core::types::AccessFlags;
 
 use crate::live::Live;
-use crate::{Buf, Pd};
+use crate::{Buf, Pd, RemoteMr};
 
 bitflags! {
     /// What peers may do to exposed memory.
@@ -51,17 +51,6 @@ pub struct Exposed<P: Provider = Erased> {
     live: Live<P::Mr, Buf>,
 }
 
-/// What a peer must be told to reach exposed memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct RemoteMr {
-    /// Where it starts.
-    pub addr: u64,
-    /// How long it is, in bytes.
-    pub length: u64,
-    /// The key.
-    pub rkey: u32,
-}
-
 impl<P: Provider> Exposed<P> {
     pub(crate) fn new(pd: &Pd<P>, buf: Buf, access: RemoteAccess) -> Result<Self, (Buf, Error)> {
         let access = AccessFlags::from(access) | AccessFlags::LOCAL_WRITE;
@@ -77,7 +66,7 @@ impl<P: Provider> Exposed<P> {
         }
     }
 
-    /// What a peer must be told to reach it.
+    /// The address, length and key by which peers reach it.
     pub fn remote(&self) -> RemoteMr {
         RemoteMr { addr: self.addr(), length: self.len() as u64, rkey: self.rkey() }
     }

@@ -106,6 +106,7 @@ mod mr;
 mod pd;
 mod qp;
 mod registry;
+mod remote;
 
 pub use ah::Ah;
 pub use buffer::Buf;
@@ -114,7 +115,7 @@ pub use context::Context;
 pub use cq::{Completion, Completions, Cq, CqInit};
 pub use device::{Device, DeviceList, devices, register};
 pub use event::{AsyncEvent, AsyncEvents, Element};
-pub use exposed::{Exposed, RemoteAccess, RemoteMr};
+pub use exposed::{Exposed, RemoteAccess};
 pub use live::on_leak;
 pub use mr::Mr;
 pub use pd::Pd;
@@ -123,6 +124,7 @@ pub use qp::half::{RecvHalf, SendHalf};
 pub use qp::parked::{Parcel, ParkError, ParkReason};
 pub use qp::{Qp, state};
 pub use registry::{CqId, QpId};
+pub use remote::RemoteMr;
 
 #[doc(hidden)]
 pub use verbs_core::discovery::DeviceParts;

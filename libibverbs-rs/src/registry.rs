@@ -4,6 +4,7 @@
 //! that comes late, or that somebody made up, finds nothing. See [`verbs_core::slots`].
 
 use std::any::Any;
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use verbs_core::slots::{SlotId, Slots};
@@ -16,6 +17,20 @@ pub struct CqId(pub(crate) SlotId);
 /// Names a queue pair in events: [`Qp::id`](crate::Qp::id).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QpId(pub(crate) SlotId);
+
+/// The slot and the generation of the id: `#3.1`. No other live queue of the device has the same.
+impl fmt::Display for CqId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The slot and the generation of the id: `#3.1`. No other live queue pair of the device has the same.
+impl fmt::Display for QpId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
 
 /// A parent, whatever its type: it lives while this does.
 pub(crate) type Parent = Arc<dyn Any + Send + Sync>;

@@ -111,16 +111,16 @@ fn an_asynchronous_event_names_its_object<P: Provider>(world: &World, context: C
     let qp = context.alloc_pd().unwrap().create_qp(&init).unwrap();
     let (cq_handle, qp_handle) = (world.user_handle(Kind::Cq), world.user_handle(Kind::Qp));
     let cases = [
-        (cq_handle, 0, Element::Cq(cq.id()), "completion queue: CQ error"),
-        (qp_handle, 4, Element::Qp(qp.id()), "queue pair: communication established"),
-        (qp_handle, 16, Element::Qp(qp.id()), "queue pair: last WQE reached"),
+        (cq_handle, 0, Element::Cq(cq.id()), "completion queue #0.1: CQ error"),
+        (qp_handle, 4, Element::Qp(qp.id()), "queue pair #0.1: communication established"),
+        (qp_handle, 16, Element::Qp(qp.id()), "queue pair #0.1: last WQE reached"),
         (3, 8, Element::Device, "device: local catastrophic error"),
         (2, 9, Element::Port(2), "port 2: port active"),
         (1, 18, Element::Port(1), "port 1: GID table change"),
         (1, 20, Element::Port(1), "port 1: Device link speed change"),
         (256, 9, Element::Unknown(256), "element 0x100: port active"),
-        (7, 15, Element::Srq(7), "shared receive queue: SRQ limit reached"),
-        (7, 19, Element::Wq(7), "work queue: WQ fatal"),
+        (7, 15, Element::Srq(7), "shared receive queue 0x7: SRQ limit reached"),
+        (7, 19, Element::Wq(7), "work queue 0x7: WQ fatal"),
         (7, 77, Element::Unknown(7), "element 0x7: unknown (77)"),
     ];
     for (raw, event_type, element, text) in cases {

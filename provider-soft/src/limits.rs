@@ -3,8 +3,8 @@
 use roce::engine::Config;
 use verbs_core::types::{
     AtomicCap, CqModerationCaps, DeviceAttr, DeviceAttrEx, DeviceCapFlags, Guid, LinkLayer, Mtu, OdpCaps,
-    OdpTransportCaps, PacketPacingCaps, PciAtomicCaps, PortAttr, PortCapFlags, PortState, QpCap,
-    RawPacketCaps, RssCaps, TmCaps, TsoCaps,
+    OdpTransportCaps, PacketPacingCaps, PciAtomicCaps, PortAttr, PortCapFlags, PortSpeed, PortState,
+    PortWidth, QpCap, RawPacketCaps, RssCaps, TmCaps, TsoCaps,
 };
 
 use crate::wqe::inline_len;
@@ -185,13 +185,13 @@ pub(crate) fn port_attr(mtu: Option<u32>) -> PortAttr {
         sm_sl: 0,
         subnet_timeout: 0,
         init_type_reply: 0,
-        active_width: WIDTH_1X,
-        active_speed: SPEED_SDR,
+        active_width: PortWidth::WIDTH_1X,
+        active_speed: PortSpeed::SDR,
         phys_state,
         link_layer: LinkLayer::ETHERNET,
         flags: GRH_REQUIRED,
         port_cap_flags2: 0,
-        active_speed_ex: SPEED_SDR.into(),
+        active_speed_ex: PortSpeed::SDR,
     }
 }
 
@@ -217,8 +217,6 @@ const ACK_DELAY: u8 = 11;
 // In the specification's encodings (IBTA volume 1, 14.2.5.6).
 const LINK_UP: u8 = 5;
 const DISABLED: u8 = 3;
-const WIDTH_1X: u8 = 1;
-const SPEED_SDR: u8 = 1;
 
 /// `IBV_QPF_GRH_REQUIRED`
 const GRH_REQUIRED: u8 = 1;

@@ -63,6 +63,15 @@ pub enum Cause {
         /// The most that is allowed.
         max: u64,
     },
+    /// A range that lies outside of the memory, or ends before it starts.
+    Range {
+        /// The offset of the first byte.
+        start: u64,
+        /// The offset behind the last byte.
+        end: u64,
+        /// The length of the memory, in bytes.
+        length: u64,
+    },
     /// A path MTU with a code that the specification does not have.
     Mtu {
         /// The code.
@@ -241,6 +250,9 @@ impl fmt::Display for Cause {
             },
             Self::Limit { name, asked, min, .. } => {
                 write!(f, "{name} {asked} is below the least possible, {min}")
+            }
+            Self::Range { start, end, length } => {
+                write!(f, "the range {start}..{end} lies outside of {length} bytes")
             }
             Self::Mtu { mtu } => write!(
                 f,

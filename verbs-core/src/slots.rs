@@ -11,6 +11,8 @@
 //! └────────────┴────────────┘
 //! ```
 
+use core::fmt;
+
 /// A slot number and its generation, as the kernel carries it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(transparent)]
@@ -27,6 +29,13 @@ impl SlotId {
 
     const fn generation(self) -> u32 {
         (self.0 >> 32) as u32
+    }
+}
+
+/// The slot and the generation: `#3.1`.
+impl fmt::Display for SlotId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{}.{}", self.slot(), self.generation())
     }
 }
 

@@ -76,13 +76,13 @@ fn port_attr() -> PortAttr {
         sm_sl: 0,
         subnet_timeout: 0,
         init_type_reply: 0,
-        active_width: 1,
-        active_speed: 1,
+        active_width: verbs::PortWidth::WIDTH_1X,
+        active_speed: verbs::PortSpeed::SDR,
         phys_state: 5,
         link_layer: LinkLayer::ETHERNET,
         flags: 0,
         port_cap_flags2: 0,
-        active_speed_ex: 0,
+        active_speed_ex: verbs::PortSpeed(0),
     }
 }
 

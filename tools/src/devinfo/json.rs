@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use verbs::{GidEntry, Mtu, PortAttr};
 
 use super::names::{self, Bits, GidForm};
-use super::text::{DeviceText, PortText, active_speed, gid_form};
+use super::text::{DeviceText, PortText, gid_form};
 use crate::ctext::Ntop;
 
 /// A device, without its ports.
@@ -155,8 +155,8 @@ fn port_details(attr: &PortAttr) -> Map<String, Value> {
         "gid_tbl_len": attr.gid_tbl_len,
         "subnet_timeout": attr.subnet_timeout,
         "init_type_reply": attr.init_type_reply,
-        "active_width": names::width(attr.active_width).parse::<u8>().ok(),
-        "active_speed": names::speed(active_speed(attr)).strip_suffix(" Gbps").and_then(|gbps| gbps.parse::<f64>().ok()),
+        "active_width": names::width(attr.active_width.0).parse::<u8>().ok(),
+        "active_speed": names::speed(attr.speed().0).strip_suffix(" Gbps").and_then(|gbps| gbps.parse::<f64>().ok()),
         "phys_state": names::phys_state(attr.phys_state),
     }))
 }

@@ -261,8 +261,8 @@ fn port_details(f: &mut Formatter<'_>, attr: &PortAttr, details: &PortDetails) -
     writeln!(f, "\t\t\tgid_tbl_len:\t\t{}", attr.gid_tbl_len as i32)?;
     writeln!(f, "\t\t\tsubnet_timeout:\t\t{}", attr.subnet_timeout)?;
     writeln!(f, "\t\t\tinit_type_reply:\t{}", attr.init_type_reply)?;
-    writeln!(f, "\t\t\tactive_width:\t\t{}X ({})", names::width(attr.active_width), attr.active_width)?;
-    let speed = active_speed(attr);
+    writeln!(f, "\t\t\tactive_width:\t\t{}X ({})", names::width(attr.active_width.0), attr.active_width.0)?;
+    let speed = attr.speed().0;
     writeln!(f, "\t\t\tactive_speed:\t\t{} ({})", names::speed(speed), speed as i32)?;
     if let Some(hundreds) = details.effective_speed {
         writeln!(f, "\t\t\teffective_speed:\t{:.1} Gbps", hundreds as f64 / 10.0)?;
@@ -271,11 +271,6 @@ fn port_details(f: &mut Formatter<'_>, attr: &PortAttr, details: &PortDetails) -
         writeln!(f, "\t\t\tphys_state:\t\t{} ({})", names::phys_state(attr.phys_state), attr.phys_state)?;
     }
     Ok(())
-}
-
-/// Returns a lane's speed: the newer field if the kernel fills it in.
-pub fn active_speed(attr: &PortAttr) -> u32 {
-    if attr.active_speed_ex == 0 { attr.active_speed.into() } else { attr.active_speed_ex }
 }
 
 /// An entry of a port's GID table; prints nothing for an entry that rdma-core leaves out.

@@ -17,8 +17,8 @@ use zerocopy::IntoBytes;
 use crate::channel::{Attr, Uhw, Uverbs, WriteCmd};
 use crate::types::{
     AtomicCap, CqModerationCaps, DeviceAttr, DeviceAttrEx, DeviceCapFlags, Guid, LinkLayer, Mtu, OdpCaps,
-    OdpGeneralCaps, OdpTransportCaps, PacketPacingCaps, PciAtomicCaps, PortAttr, PortCapFlags, PortState,
-    RawPacketCaps, RssCaps, TmCaps, TsoCaps,
+    OdpGeneralCaps, OdpTransportCaps, PacketPacingCaps, PciAtomicCaps, PortAttr, PortCapFlags, PortSpeed,
+    PortState, PortWidth, RawPacketCaps, RssCaps, TmCaps, TsoCaps,
 };
 use crate::{Errno, Result};
 
@@ -129,13 +129,13 @@ fn port_attr(reply: &IbUverbsQueryPortRespEx) -> PortAttr {
         sm_sl: legacy.sm_sl,
         subnet_timeout: legacy.subnet_timeout,
         init_type_reply: legacy.init_type_reply,
-        active_width: legacy.active_width,
-        active_speed: legacy.active_speed,
+        active_width: PortWidth(legacy.active_width),
+        active_speed: PortSpeed(legacy.active_speed.into()),
         phys_state: legacy.phys_state,
         link_layer: LinkLayer(legacy.link_layer),
         flags: legacy.flags,
         port_cap_flags2: reply.port_cap_flags2,
-        active_speed_ex: reply.active_speed_ex,
+        active_speed_ex: PortSpeed(reply.active_speed_ex),
     }
 }
 

@@ -315,20 +315,28 @@ open_enum! {
     #[doc(alias = "ibv_node_type_str")]
     pub enum NodeType(u32) {
         /// The kernel did not report it.
+        #[doc(alias = "IBV_NODE_UNKNOWN")]
         UNKNOWN = 0, "unknown";
         /// A channel adapter: InfiniBand and RoCE.
+        #[doc(alias = "IBV_NODE_CA")]
         CA = 1, "InfiniBand channel adapter";
         /// A switch.
+        #[doc(alias = "IBV_NODE_SWITCH")]
         SWITCH = 2, "InfiniBand switch";
         /// A router.
+        #[doc(alias = "IBV_NODE_ROUTER")]
         ROUTER = 3, "InfiniBand router";
         /// An iWARP network interface.
+        #[doc(alias = "IBV_NODE_RNIC")]
         RNIC = 4, "iWARP NIC";
         /// usNIC.
+        #[doc(alias = "IBV_NODE_USNIC")]
         USNIC = 5, "usNIC";
         /// usNIC over UDP.
+        #[doc(alias = "IBV_NODE_USNIC_UDP")]
         USNIC_UDP = 6, "usNIC UDP";
         /// None of these, such as EFA.
+        #[doc(alias = "IBV_NODE_UNSPECIFIED")]
         UNSPECIFIED = 7, "unspecified";
     }
 }
@@ -352,16 +360,22 @@ open_enum! {
     #[doc(alias = "ibv_transport_type")]
     pub enum TransportType(i32) {
         /// The node type is unknown.
+        #[doc(alias = "IBV_TRANSPORT_UNKNOWN")]
         UNKNOWN = -1, "invalid transport";
         /// InfiniBand, also over Ethernet (RoCE).
+        #[doc(alias = "IBV_TRANSPORT_IB")]
         IB = 0, "InfiniBand";
         /// iWARP.
+        #[doc(alias = "IBV_TRANSPORT_IWARP")]
         IWARP = 1, "iWARP";
         /// usNIC.
+        #[doc(alias = "IBV_TRANSPORT_USNIC")]
         USNIC = 2, "usNIC";
         /// usNIC over UDP.
+        #[doc(alias = "IBV_TRANSPORT_USNIC_UDP")]
         USNIC_UDP = 3, "usNIC UDP";
         /// None of these, such as EFA.
+        #[doc(alias = "IBV_TRANSPORT_UNSPECIFIED")]
         UNSPECIFIED = 4, "unspecified";
     }
 }

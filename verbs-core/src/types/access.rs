@@ -1,9 +1,9 @@
-//! [`AccessFlags`]: what a key lets be done to memory.
+//! [`AccessFlags`]: the rights of a memory region.
 
 use bitflags::bitflags;
 
 bitflags! {
-    /// What the device, and through it a peer, may do to a memory region.
+    /// The rights of the device, and through it of a peer, on a memory region.
     ///
     /// Local read is always allowed. Bits that this library has no name for are kept.
     ///
@@ -13,26 +13,37 @@ bitflags! {
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct AccessFlags: u32 {
         /// The device may write the region: receives, RDMA reads, atomic results.
+        #[doc(alias = "IBV_ACCESS_LOCAL_WRITE")]
         const LOCAL_WRITE = 1;
         /// A peer may write the region. Needs [`LOCAL_WRITE`](Self::LOCAL_WRITE).
+        #[doc(alias = "IBV_ACCESS_REMOTE_WRITE")]
         const REMOTE_WRITE = 1 << 1;
         /// A peer may read the region.
+        #[doc(alias = "IBV_ACCESS_REMOTE_READ")]
         const REMOTE_READ = 1 << 2;
         /// A peer may run atomics on the region. Needs [`LOCAL_WRITE`](Self::LOCAL_WRITE).
+        #[doc(alias = "IBV_ACCESS_REMOTE_ATOMIC")]
         const REMOTE_ATOMIC = 1 << 3;
         /// Memory windows may be bound to the region.
+        #[doc(alias = "IBV_ACCESS_MW_BIND")]
         const MW_BIND = 1 << 4;
         /// Remote addresses count from 0 rather than from the region's address.
+        #[doc(alias = "IBV_ACCESS_ZERO_BASED")]
         const ZERO_BASED = 1 << 5;
         /// Pages are not pinned; the device faults them in (on-demand paging).
+        #[doc(alias = "IBV_ACCESS_ON_DEMAND")]
         const ON_DEMAND = 1 << 6;
         /// The region consists of huge pages.
+        #[doc(alias = "IBV_ACCESS_HUGETLB")]
         const HUGETLB = 1 << 7;
         /// A peer may flush to global visibility.
+        #[doc(alias = "IBV_ACCESS_FLUSH_GLOBAL")]
         const FLUSH_GLOBAL = 1 << 8;
         /// A peer may flush to persistence.
+        #[doc(alias = "IBV_ACCESS_FLUSH_PERSISTENT")]
         const FLUSH_PERSISTENT = 1 << 9;
-        /// PCIe relaxed ordering. An optional right: dropped where the kernel does not know it.
+        /// PCIe relaxed ordering. An optional right, left out where the kernel does not know it.
+        #[doc(alias = "IBV_ACCESS_RELAXED_ORDERING")]
         const RELAXED_ORDERING = 1 << 20;
 
         const _ = !0;
@@ -40,10 +51,11 @@ bitflags! {
 }
 
 impl AccessFlags {
-    /// The bits that a kernel without support for them may be spared (`IB_UVERBS_ACCESS_OPTIONAL_RANGE`).
+    /// The bits that are left out for a kernel without support for them (`IB_UVERBS_ACCESS_OPTIONAL_RANGE`).
+    #[doc(alias = "IBV_ACCESS_OPTIONAL_RANGE")]
     pub const OPTIONAL_RANGE: Self = Self::from_bits_retain(0x3ff0_0000);
 
-    /// Does this let a peer touch the memory?
+    /// Returns whether a peer may access the memory.
     pub const fn is_remote(self) -> bool {
         self.intersects(
             Self::REMOTE_WRITE

@@ -9,10 +9,13 @@ open_enum! {
     #[doc(alias = "ibv_atomic_cap")]
     pub enum AtomicCap(u32) {
         /// There are no atomics.
+        #[doc(alias = "IBV_ATOMIC_NONE")]
         NONE = 0, "ATOMIC_NONE";
         /// Among the queue pairs of one device.
+        #[doc(alias = "IBV_ATOMIC_HCA")]
         HCA = 1, "ATOMIC_HCA";
         /// Also towards the processor.
+        #[doc(alias = "IBV_ATOMIC_GLOB")]
         GLOB = 2, "ATOMIC_GLOB";
     }
 }
@@ -23,58 +26,85 @@ bitflags! {
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct DeviceCapFlags: u64 {
         /// `IBV_DEVICE_RESIZE_MAX_WR`.
+        #[doc(alias = "IBV_DEVICE_RESIZE_MAX_WR")]
         const RESIZE_MAX_WR = 1;
         /// `IBV_DEVICE_BAD_PKEY_CNTR`.
+        #[doc(alias = "IBV_DEVICE_BAD_PKEY_CNTR")]
         const BAD_PKEY_CNTR = 1 << 1;
         /// `IBV_DEVICE_BAD_QKEY_CNTR`.
+        #[doc(alias = "IBV_DEVICE_BAD_QKEY_CNTR")]
         const BAD_QKEY_CNTR = 1 << 2;
         /// `IBV_DEVICE_RAW_MULTI`.
+        #[doc(alias = "IBV_DEVICE_RAW_MULTI")]
         const RAW_MULTI = 1 << 3;
         /// `IBV_DEVICE_AUTO_PATH_MIG`.
+        #[doc(alias = "IBV_DEVICE_AUTO_PATH_MIG")]
         const AUTO_PATH_MIG = 1 << 4;
         /// `IBV_DEVICE_CHANGE_PHY_PORT`.
+        #[doc(alias = "IBV_DEVICE_CHANGE_PHY_PORT")]
         const CHANGE_PHY_PORT = 1 << 5;
         /// `IBV_DEVICE_UD_AV_PORT_ENFORCE`.
+        #[doc(alias = "IBV_DEVICE_UD_AV_PORT_ENFORCE")]
         const UD_AV_PORT_ENFORCE = 1 << 6;
         /// `IBV_DEVICE_CURR_QP_STATE_MOD`.
+        #[doc(alias = "IBV_DEVICE_CURR_QP_STATE_MOD")]
         const CURR_QP_STATE_MOD = 1 << 7;
         /// `IBV_DEVICE_SHUTDOWN_PORT`.
+        #[doc(alias = "IBV_DEVICE_SHUTDOWN_PORT")]
         const SHUTDOWN_PORT = 1 << 8;
         /// `IBV_DEVICE_INIT_TYPE`.
+        #[doc(alias = "IBV_DEVICE_INIT_TYPE")]
         const INIT_TYPE = 1 << 9;
         /// `IBV_DEVICE_PORT_ACTIVE_EVENT`.
+        #[doc(alias = "IBV_DEVICE_PORT_ACTIVE_EVENT")]
         const PORT_ACTIVE_EVENT = 1 << 10;
         /// `IBV_DEVICE_SYS_IMAGE_GUID`.
+        #[doc(alias = "IBV_DEVICE_SYS_IMAGE_GUID")]
         const SYS_IMAGE_GUID = 1 << 11;
         /// `IBV_DEVICE_RC_RNR_NAK_GEN`.
+        #[doc(alias = "IBV_DEVICE_RC_RNR_NAK_GEN")]
         const RC_RNR_NAK_GEN = 1 << 12;
         /// `IBV_DEVICE_SRQ_RESIZE`.
+        #[doc(alias = "IBV_DEVICE_SRQ_RESIZE")]
         const SRQ_RESIZE = 1 << 13;
         /// `IBV_DEVICE_N_NOTIFY_CQ`.
+        #[doc(alias = "IBV_DEVICE_N_NOTIFY_CQ")]
         const N_NOTIFY_CQ = 1 << 14;
         /// `IBV_DEVICE_MEM_WINDOW`.
+        #[doc(alias = "IBV_DEVICE_MEM_WINDOW")]
         const MEM_WINDOW = 1 << 17;
         /// `IBV_DEVICE_UD_IP_CSUM`.
+        #[doc(alias = "IBV_DEVICE_UD_IP_CSUM")]
         const UD_IP_CSUM = 1 << 18;
         /// `IBV_DEVICE_XRC`.
+        #[doc(alias = "IBV_DEVICE_XRC")]
         const XRC = 1 << 20;
         /// `IBV_DEVICE_MEM_MGT_EXTENSIONS`.
+        #[doc(alias = "IBV_DEVICE_MEM_MGT_EXTENSIONS")]
         const MEM_MGT_EXTENSIONS = 1 << 21;
         /// `IBV_DEVICE_MEM_WINDOW_TYPE_2A`.
+        #[doc(alias = "IBV_DEVICE_MEM_WINDOW_TYPE_2A")]
         const MEM_WINDOW_TYPE_2A = 1 << 23;
         /// `IBV_DEVICE_MEM_WINDOW_TYPE_2B`.
+        #[doc(alias = "IBV_DEVICE_MEM_WINDOW_TYPE_2B")]
         const MEM_WINDOW_TYPE_2B = 1 << 24;
         /// `IBV_DEVICE_RC_IP_CSUM`.
+        #[doc(alias = "IBV_DEVICE_RC_IP_CSUM")]
         const RC_IP_CSUM = 1 << 25;
         /// `IBV_DEVICE_RAW_IP_CSUM`.
+        #[doc(alias = "IBV_DEVICE_RAW_IP_CSUM")]
         const RAW_IP_CSUM = 1 << 26;
         /// `IBV_DEVICE_MANAGED_FLOW_STEERING`.
+        #[doc(alias = "IBV_DEVICE_MANAGED_FLOW_STEERING")]
         const MANAGED_FLOW_STEERING = 1 << 29;
         /// `IBV_DEVICE_RAW_SCATTER_FCS`.
+        #[doc(alias = "IBV_DEVICE_RAW_SCATTER_FCS")]
         const RAW_SCATTER_FCS = 1 << 34;
         /// `IBV_DEVICE_PCI_WRITE_END_PADDING`.
+        #[doc(alias = "IBV_DEVICE_PCI_WRITE_END_PADDING")]
         const PCI_WRITE_END_PADDING = 1 << 36;
         /// `IBV_DEVICE_CC_DMA_BOUNCE`.
+        #[doc(alias = "IBV_DEVICE_CC_DMA_BOUNCE")]
         const CC_DMA_BOUNCE = 1 << 41;
 
         const _ = !0;
@@ -176,8 +206,10 @@ bitflags! {
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct OdpGeneralCaps: u64 {
         /// On-demand paging exists.
+        #[doc(alias = "IBV_ODP_SUPPORT")]
         const SUPPORT = 1;
         /// A region can cover the whole address space.
+        #[doc(alias = "IBV_ODP_SUPPORT_IMPLICIT")]
         const IMPLICIT = 1 << 1;
 
         const _ = !0;
@@ -190,20 +222,28 @@ bitflags! {
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct OdpTransportCaps: u32 {
         /// `IBV_ODP_SUPPORT_SEND`.
+        #[doc(alias = "IBV_ODP_SUPPORT_SEND")]
         const SEND = 1;
         /// `IBV_ODP_SUPPORT_RECV`.
+        #[doc(alias = "IBV_ODP_SUPPORT_RECV")]
         const RECV = 1 << 1;
         /// `IBV_ODP_SUPPORT_WRITE`.
+        #[doc(alias = "IBV_ODP_SUPPORT_WRITE")]
         const WRITE = 1 << 2;
         /// `IBV_ODP_SUPPORT_READ`.
+        #[doc(alias = "IBV_ODP_SUPPORT_READ")]
         const READ = 1 << 3;
         /// `IBV_ODP_SUPPORT_ATOMIC`.
+        #[doc(alias = "IBV_ODP_SUPPORT_ATOMIC")]
         const ATOMIC = 1 << 4;
         /// `IBV_ODP_SUPPORT_SRQ_RECV`.
+        #[doc(alias = "IBV_ODP_SUPPORT_SRQ_RECV")]
         const SRQ_RECV = 1 << 5;
         /// `IBV_ODP_SUPPORT_FLUSH`.
+        #[doc(alias = "IBV_ODP_SUPPORT_FLUSH")]
         const FLUSH = 1 << 6;
         /// `IBV_ODP_SUPPORT_ATOMIC_WRITE`.
+        #[doc(alias = "IBV_ODP_SUPPORT_ATOMIC_WRITE")]
         const ATOMIC_WRITE = 1 << 7;
 
         const _ = !0;
@@ -268,12 +308,16 @@ bitflags! {
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct RawPacketCaps: u32 {
         /// `IBV_RAW_PACKET_CAP_CVLAN_STRIPPING`.
+        #[doc(alias = "IBV_RAW_PACKET_CAP_CVLAN_STRIPPING")]
         const CVLAN_STRIPPING = 1;
         /// `IBV_RAW_PACKET_CAP_SCATTER_FCS`.
+        #[doc(alias = "IBV_RAW_PACKET_CAP_SCATTER_FCS")]
         const SCATTER_FCS = 1 << 1;
         /// `IBV_RAW_PACKET_CAP_IP_CSUM`.
+        #[doc(alias = "IBV_RAW_PACKET_CAP_IP_CSUM")]
         const IP_CSUM = 1 << 2;
         /// `IBV_RAW_PACKET_CAP_DELAY_DROP`.
+        #[doc(alias = "IBV_RAW_PACKET_CAP_DELAY_DROP")]
         const DELAY_DROP = 1 << 3;
 
         const _ = !0;

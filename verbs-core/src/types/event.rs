@@ -11,46 +11,67 @@ open_enum! {
     #[doc(alias = "ibv_event_type_str")]
     pub enum AsyncEventType(u32) {
         /// A completion queue overflowed or broke.
+        #[doc(alias = "IBV_EVENT_CQ_ERR")]
         CQ_ERR = 0, "CQ error";
         /// A queue pair broke, and could not say so in a completion.
+        #[doc(alias = "IBV_EVENT_QP_FATAL")]
         QP_FATAL = 1, "local work queue catastrophic error";
         /// The peer's request was invalid, and the queue pair went to the error state.
+        #[doc(alias = "IBV_EVENT_QP_REQ_ERR")]
         QP_REQ_ERR = 2, "invalid request local work queue error";
         /// The peer had no right to what it asked for, and the queue pair went to the error state.
+        #[doc(alias = "IBV_EVENT_QP_ACCESS_ERR")]
         QP_ACCESS_ERR = 3, "local access violation work queue error";
         /// The first packet arrived before the queue pair was ready to send.
+        #[doc(alias = "IBV_EVENT_COMM_EST")]
         COMM_EST = 4, "communication established";
         /// The send queue is drained (SQD).
+        #[doc(alias = "IBV_EVENT_SQ_DRAINED")]
         SQ_DRAINED = 5, "send queue drained";
         /// The connection moved to its alternate path.
+        #[doc(alias = "IBV_EVENT_PATH_MIG")]
         PATH_MIG = 6, "path migrated";
         /// The connection could not move to its alternate path.
+        #[doc(alias = "IBV_EVENT_PATH_MIG_ERR")]
         PATH_MIG_ERR = 7, "path migration request error";
         /// The device is broken, or gone.
+        #[doc(alias = "IBV_EVENT_DEVICE_FATAL")]
         DEVICE_FATAL = 8, "local catastrophic error";
         /// A port came up.
+        #[doc(alias = "IBV_EVENT_PORT_ACTIVE")]
         PORT_ACTIVE = 9, "port active";
         /// A port went down.
+        #[doc(alias = "IBV_EVENT_PORT_ERR")]
         PORT_ERR = 10, "port error";
         /// A port has another local id.
+        #[doc(alias = "IBV_EVENT_LID_CHANGE")]
         LID_CHANGE = 11, "LID change";
         /// A port has other partition keys.
+        #[doc(alias = "IBV_EVENT_PKEY_CHANGE")]
         PKEY_CHANGE = 12, "P_Key change";
         /// A port has another subnet manager.
+        #[doc(alias = "IBV_EVENT_SM_CHANGE")]
         SM_CHANGE = 13, "SM change";
         /// A shared receive queue broke.
+        #[doc(alias = "IBV_EVENT_SRQ_ERR")]
         SRQ_ERR = 14, "SRQ catastrophic error";
         /// A shared receive queue holds fewer requests than its limit.
+        #[doc(alias = "IBV_EVENT_SRQ_LIMIT_REACHED")]
         SRQ_LIMIT_REACHED = 15, "SRQ limit reached";
         /// A queue pair in the error state took its last request from a shared receive queue.
+        #[doc(alias = "IBV_EVENT_QP_LAST_WQE_REACHED")]
         QP_LAST_WQE_REACHED = 16, "last WQE reached";
         /// The subnet manager wants everyone to register again.
+        #[doc(alias = "IBV_EVENT_CLIENT_REREGISTER")]
         CLIENT_REREGISTER = 17, "client reregistration";
         /// A port's GID table changed.
+        #[doc(alias = "IBV_EVENT_GID_CHANGE")]
         GID_CHANGE = 18, "GID table change";
         /// A work queue broke.
+        #[doc(alias = "IBV_EVENT_WQ_FATAL")]
         WQ_FATAL = 19, "WQ fatal";
         /// A port has another speed.
+        #[doc(alias = "IBV_EVENT_DEVICE_SPEED_CHANGE")]
         DEVICE_SPEED_CHANGE = 20, "Device link speed change";
     }
 }

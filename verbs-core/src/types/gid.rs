@@ -135,10 +135,13 @@ open_enum! {
     #[doc(alias = "ibv_gid_type")]
     pub enum GidType(u32) {
         /// InfiniBand.
+        #[doc(alias = "IBV_GID_TYPE_IB")]
         IB = 0, "IB";
         /// RoCE v1: GRH directly on Ethernet.
+        #[doc(alias = "IBV_GID_TYPE_ROCE_V1")]
         ROCE_V1 = 1, "RoCE v1";
         /// RoCE v2: over UDP port 4791.
+        #[doc(alias = "IBV_GID_TYPE_ROCE_V2")]
         ROCE_V2 = 2, "RoCE v2";
     }
 }

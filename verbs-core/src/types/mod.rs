@@ -2,6 +2,8 @@
 
 mod access;
 mod address;
+#[cfg(test)]
+mod aliases;
 mod cq;
 mod device_attr;
 mod event;
@@ -27,7 +29,7 @@ pub use gid::{Gid, GidEntry, GidType, Guid};
 pub use grh::Grh;
 pub(crate) use open_enum::open_enum;
 pub use parse::ParseError;
-pub use port_attr::{LinkLayer, Mtu, PortAttr, PortCapFlags, PortState};
+pub use port_attr::{LinkLayer, Mtu, PortAttr, PortCapFlags, PortSpeed, PortState, PortWidth};
 pub use qp_attr::{MigState, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpInitInfo, QpState, QpType};
 pub use wc::{Wc, WcError, WcFlags, WcOpcode, WcStatus};
 pub use wr::{OpKind, PostError, PostReason, RecvWr, SendFlags, SendOp, SendWr, Sge};

@@ -1,24 +1,30 @@
-//! [`PortAttr`]: what a port says of itself.
+//! [`PortAttr`]: the attributes of a port.
 
 use bitflags::bitflags;
 
 use super::open_enum;
 
 open_enum! {
-    /// Where a port stands.
+    /// The logical state of a port.
     #[doc(alias = "ibv_port_state")]
     pub enum PortState(u8) {
         /// No change.
+        #[doc(alias = "IBV_PORT_NOP")]
         NOP = 0, "no state change (NOP)";
         /// No link.
+        #[doc(alias = "IBV_PORT_DOWN")]
         DOWN = 1, "down";
         /// The link is up, the subnet manager has not configured it.
+        #[doc(alias = "IBV_PORT_INIT")]
         INIT = 2, "init";
         /// Configured, data does not flow yet.
+        #[doc(alias = "IBV_PORT_ARMED")]
         ARMED = 3, "armed";
         /// Data flows.
+        #[doc(alias = "IBV_PORT_ACTIVE")]
         ACTIVE = 4, "active";
         /// Active, and about to fail over a broken link.
+        #[doc(alias = "IBV_PORT_ACTIVE_DEFER")]
         ACTIVE_DEFER = 5, "active defer";
     }
 }
@@ -28,14 +34,19 @@ open_enum! {
     #[doc(alias = "ibv_mtu")]
     pub enum Mtu(u8) {
         /// 256 bytes.
+        #[doc(alias = "IBV_MTU_256")]
         MTU_256 = 1, "256";
         /// 512 bytes.
+        #[doc(alias = "IBV_MTU_512")]
         MTU_512 = 2, "512";
         /// 1024 bytes.
+        #[doc(alias = "IBV_MTU_1024")]
         MTU_1024 = 3, "1024";
         /// 2048 bytes.
+        #[doc(alias = "IBV_MTU_2048")]
         MTU_2048 = 4, "2048";
         /// 4096 bytes.
+        #[doc(alias = "IBV_MTU_4096")]
         MTU_4096 = 5, "4096";
     }
 }
@@ -63,19 +74,84 @@ impl Mtu {
 }
 
 open_enum! {
-    /// What carries a port's packets.
+    /// The link layer of a port.
     pub enum LinkLayer(u8) {
-        /// Not told: InfiniBand, on kernels that predate the question.
+        /// Not reported: InfiniBand, on kernels older than the attribute.
+        #[doc(alias = "IBV_LINK_LAYER_UNSPECIFIED")]
         UNSPECIFIED = 0, "Unspecified";
         /// InfiniBand.
+        #[doc(alias = "IBV_LINK_LAYER_INFINIBAND")]
         INFINIBAND = 1, "InfiniBand";
         /// Ethernet.
+        #[doc(alias = "IBV_LINK_LAYER_ETHERNET")]
         ETHERNET = 2, "Ethernet";
     }
 }
 
+open_enum! {
+    /// The number of lanes of a link. `Display` writes it as `ibv_devinfo` does: `4X`.
+    ///
+    /// # References
+    /// IBTA volume 1, section 14.2.5.6 (`LinkWidthActive`)
+    #[doc(alias = "active_width")]
+    pub enum PortWidth(u8) {
+        /// 1 lane.
+        #[doc(alias = "IB_WIDTH_1X")]
+        WIDTH_1X = 1, "1X";
+        /// 4 lanes.
+        #[doc(alias = "IB_WIDTH_4X")]
+        WIDTH_4X = 2, "4X";
+        /// 8 lanes.
+        #[doc(alias = "IB_WIDTH_8X")]
+        WIDTH_8X = 4, "8X";
+        /// 12 lanes.
+        #[doc(alias = "IB_WIDTH_12X")]
+        WIDTH_12X = 8, "12X";
+        /// 2 lanes.
+        #[doc(alias = "IB_WIDTH_2X")]
+        WIDTH_2X = 16, "2X";
+    }
+}
+
+open_enum! {
+    /// The speed of one lane. `Display` writes it as `ibv_devinfo` does: `25.0 Gbps`.
+    ///
+    /// # References
+    /// IBTA volume 1, section 14.2.5.6 (`LinkSpeedActive`, `LinkSpeedExtActive`)
+    #[doc(alias = "active_speed")]
+    pub enum PortSpeed(u32) {
+        /// Single data rate.
+        #[doc(alias = "IB_SPEED_SDR")]
+        SDR = 1, "2.5 Gbps";
+        /// Double data rate.
+        #[doc(alias = "IB_SPEED_DDR")]
+        DDR = 2, "5.0 Gbps";
+        /// Quad data rate.
+        #[doc(alias = "IB_SPEED_QDR")]
+        QDR = 4, "10.0 Gbps";
+        /// Fourteen data rate at 10 Gbit/s.
+        #[doc(alias = "IB_SPEED_FDR10")]
+        FDR10 = 8, "10.0 Gbps";
+        /// Fourteen data rate.
+        #[doc(alias = "IB_SPEED_FDR")]
+        FDR = 16, "14.0 Gbps";
+        /// Enhanced data rate.
+        #[doc(alias = "IB_SPEED_EDR")]
+        EDR = 32, "25.0 Gbps";
+        /// High data rate.
+        #[doc(alias = "IB_SPEED_HDR")]
+        HDR = 64, "50.0 Gbps";
+        /// Next data rate.
+        #[doc(alias = "IB_SPEED_NDR")]
+        NDR = 128, "100.0 Gbps";
+        /// Extreme data rate.
+        #[doc(alias = "IB_SPEED_XDR")]
+        XDR = 256, "200.0 Gbps";
+    }
+}
+
 bitflags! {
-    /// What a port can do (`PortInfo:CapabilityMask`).
+    /// The capabilities of a port (`PortInfo:CapabilityMask`).
     ///
     /// # References
     /// IBTA volume 1, section 14.2.5.6
@@ -83,66 +159,90 @@ bitflags! {
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct PortCapFlags: u32 {
         /// `IBV_PORT_SM`.
+        #[doc(alias = "IBV_PORT_SM")]
         const SM = 1 << 1;
         /// `IBV_PORT_NOTICE_SUP`.
+        #[doc(alias = "IBV_PORT_NOTICE_SUP")]
         const NOTICE_SUP = 1 << 2;
         /// `IBV_PORT_TRAP_SUP`.
+        #[doc(alias = "IBV_PORT_TRAP_SUP")]
         const TRAP_SUP = 1 << 3;
         /// `IBV_PORT_OPT_IPD_SUP`.
+        #[doc(alias = "IBV_PORT_OPT_IPD_SUP")]
         const OPT_IPD_SUP = 1 << 4;
         /// `IBV_PORT_AUTO_MIGR_SUP`.
+        #[doc(alias = "IBV_PORT_AUTO_MIGR_SUP")]
         const AUTO_MIGR_SUP = 1 << 5;
         /// `IBV_PORT_SL_MAP_SUP`.
+        #[doc(alias = "IBV_PORT_SL_MAP_SUP")]
         const SL_MAP_SUP = 1 << 6;
         /// `IBV_PORT_MKEY_NVRAM`.
+        #[doc(alias = "IBV_PORT_MKEY_NVRAM")]
         const MKEY_NVRAM = 1 << 7;
         /// `IBV_PORT_PKEY_NVRAM`.
+        #[doc(alias = "IBV_PORT_PKEY_NVRAM")]
         const PKEY_NVRAM = 1 << 8;
         /// `IBV_PORT_LED_INFO_SUP`.
+        #[doc(alias = "IBV_PORT_LED_INFO_SUP")]
         const LED_INFO_SUP = 1 << 9;
         /// `IBV_PORT_SYS_IMAGE_GUID_SUP`.
+        #[doc(alias = "IBV_PORT_SYS_IMAGE_GUID_SUP")]
         const SYS_IMAGE_GUID_SUP = 1 << 11;
         /// `IBV_PORT_PKEY_SW_EXT_PORT_TRAP_SUP`.
+        #[doc(alias = "IBV_PORT_PKEY_SW_EXT_PORT_TRAP_SUP")]
         const PKEY_SW_EXT_PORT_TRAP_SUP = 1 << 12;
         /// `IBV_PORT_EXTENDED_SPEEDS_SUP`.
+        #[doc(alias = "IBV_PORT_EXTENDED_SPEEDS_SUP")]
         const EXTENDED_SPEEDS_SUP = 1 << 14;
         /// `IBV_PORT_CAP_MASK2_SUP`.
+        #[doc(alias = "IBV_PORT_CAP_MASK2_SUP")]
         const CAP_MASK2_SUP = 1 << 15;
         /// `IBV_PORT_CM_SUP`.
+        #[doc(alias = "IBV_PORT_CM_SUP")]
         const CM_SUP = 1 << 16;
         /// `IBV_PORT_SNMP_TUNNEL_SUP`.
+        #[doc(alias = "IBV_PORT_SNMP_TUNNEL_SUP")]
         const SNMP_TUNNEL_SUP = 1 << 17;
         /// `IBV_PORT_REINIT_SUP`.
+        #[doc(alias = "IBV_PORT_REINIT_SUP")]
         const REINIT_SUP = 1 << 18;
         /// `IBV_PORT_DEVICE_MGMT_SUP`.
+        #[doc(alias = "IBV_PORT_DEVICE_MGMT_SUP")]
         const DEVICE_MGMT_SUP = 1 << 19;
         /// `IBV_PORT_VENDOR_CLASS_SUP`.
+        #[doc(alias = "IBV_PORT_VENDOR_CLASS_SUP")]
         const VENDOR_CLASS_SUP = 1 << 20;
         /// `IBV_PORT_DR_NOTICE_SUP`.
+        #[doc(alias = "IBV_PORT_DR_NOTICE_SUP")]
         const DR_NOTICE_SUP = 1 << 21;
         /// `IBV_PORT_CAP_MASK_NOTICE_SUP`.
+        #[doc(alias = "IBV_PORT_CAP_MASK_NOTICE_SUP")]
         const CAP_MASK_NOTICE_SUP = 1 << 22;
         /// `IBV_PORT_BOOT_MGMT_SUP`.
+        #[doc(alias = "IBV_PORT_BOOT_MGMT_SUP")]
         const BOOT_MGMT_SUP = 1 << 23;
         /// `IBV_PORT_LINK_LATENCY_SUP`.
+        #[doc(alias = "IBV_PORT_LINK_LATENCY_SUP")]
         const LINK_LATENCY_SUP = 1 << 24;
         /// `IBV_PORT_CLIENT_REG_SUP`.
+        #[doc(alias = "IBV_PORT_CLIENT_REG_SUP")]
         const CLIENT_REG_SUP = 1 << 25;
         /// `IBV_PORT_IP_BASED_GIDS`.
+        #[doc(alias = "IBV_PORT_IP_BASED_GIDS")]
         const IP_BASED_GIDS = 1 << 26;
 
         const _ = !0;
     }
 }
 
-/// What a port says of itself.
+/// The attributes of a port.
 ///
 /// # References
 /// `ibv_query_port(3)`
 #[doc(alias = "ibv_port_attr")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortAttr {
-    /// Where it stands.
+    /// The logical state.
     pub state: PortState,
     /// The largest MTU it can have.
     pub max_mtu: Mtu,
@@ -150,7 +250,7 @@ pub struct PortAttr {
     pub active_mtu: Mtu,
     /// Entries in its GID table, empty ones included.
     pub gid_tbl_len: u32,
-    /// What it can do.
+    /// The capabilities.
     pub port_cap_flags: PortCapFlags,
     /// The longest message, in bytes.
     pub max_msg_sz: u32,
@@ -172,20 +272,39 @@ pub struct PortAttr {
     pub sm_sl: u8,
     /// Propagation delay: 4.096 µs × 2ⁿ.
     pub subnet_timeout: u8,
-    /// What the subnet manager initialised.
+    /// The initialisation that the subnet manager performed.
     pub init_type_reply: u8,
-    /// Lanes, in the specification's encoding.
-    pub active_width: u8,
-    /// Speed of a lane, in the specification's encoding.
-    pub active_speed: u8,
+    /// The number of lanes.
+    pub active_width: PortWidth,
+    /// The speed of a lane, as far as 8 bits tell it; [`speed`](Self::speed) knows newer ones.
+    pub active_speed: PortSpeed,
     /// The physical state, in the specification's encoding.
     pub phys_state: u8,
-    /// What carries its packets.
+    /// The link layer.
     pub link_layer: LinkLayer,
     /// Verbs' own flags: bit 0, a GRH is required.
     pub flags: u8,
     /// `PortInfo:CapabilityMask2`.
     pub port_cap_flags2: u16,
-    /// As `active_speed`, wide enough for newer speeds; 0 where the kernel does not tell.
-    pub active_speed_ex: u32,
+    /// As `active_speed`, wide enough for newer speeds; `PortSpeed(0)` where the kernel does not report it.
+    pub active_speed_ex: PortSpeed,
+}
+
+impl PortAttr {
+    /// The speed of a lane: the newer attribute where the kernel reports it, else the older.
+    pub const fn speed(&self) -> PortSpeed {
+        if self.active_speed_ex.0 == 0 { self.active_speed } else { self.active_speed_ex }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn width_and_speed_print_as_ibv_devinfo_does_and_keep_unknown_codes() {
+        assert_eq!(PortWidth::WIDTH_12X.to_string(), "12X");
+        assert_eq!(PortSpeed::FDR.to_string(), "14.0 Gbps");
+        assert_eq!((PortWidth(3).to_string(), PortSpeed(512).name()), ("unknown (3)".into(), None));
+    }
 }

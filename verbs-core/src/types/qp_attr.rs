@@ -9,18 +9,25 @@ open_enum! {
     #[doc(alias = "ibv_qp_type")]
     pub enum QpType(u8) {
         /// Reliable connection.
+        #[doc(alias = "IBV_QPT_RC")]
         RC = 2, "RC";
         /// Unreliable connection.
+        #[doc(alias = "IBV_QPT_UC")]
         UC = 3, "UC";
         /// Unreliable datagram.
+        #[doc(alias = "IBV_QPT_UD")]
         UD = 4, "UD";
         /// Raw Ethernet frames.
+        #[doc(alias = "IBV_QPT_RAW_PACKET")]
         RAW_PACKET = 8, "RAW_PACKET";
         /// The initiator of an extended reliable connection.
+        #[doc(alias = "IBV_QPT_XRC_SEND")]
         XRC_SEND = 9, "XRC_SEND";
         /// The target of an extended reliable connection.
+        #[doc(alias = "IBV_QPT_XRC_RECV")]
         XRC_RECV = 10, "XRC_RECV";
         /// Whatever the provider means by it.
+        #[doc(alias = "IBV_QPT_DRIVER")]
         DRIVER = 0xff, "DRIVER";
     }
 }
@@ -33,20 +40,28 @@ open_enum! {
     #[doc(alias = "ibv_qp_state")]
     pub enum QpState(u8) {
         /// Fresh, or taken back: nothing may be posted.
+        #[doc(alias = "IBV_QPS_RESET")]
         RESET = 0, "RESET";
         /// Receives may be posted.
+        #[doc(alias = "IBV_QPS_INIT")]
         INIT = 1, "INIT";
         /// Ready to receive.
+        #[doc(alias = "IBV_QPS_RTR")]
         RTR = 2, "RTR";
         /// Ready to send.
+        #[doc(alias = "IBV_QPS_RTS")]
         RTS = 3, "RTS";
         /// The send queue drains.
+        #[doc(alias = "IBV_QPS_SQD")]
         SQD = 4, "SQD";
         /// The send queue is in error, the receive queue works (UC, UD).
+        #[doc(alias = "IBV_QPS_SQE")]
         SQE = 5, "SQE";
         /// In error: everything posted is flushed.
+        #[doc(alias = "IBV_QPS_ERR")]
         ERR = 6, "ERR";
         /// Not known to the library.
+        #[doc(alias = "IBV_QPS_UNKNOWN")]
         UNKNOWN = 7, "UNKNOWN";
     }
 }
@@ -56,10 +71,13 @@ open_enum! {
     #[doc(alias = "ibv_mig_state")]
     pub enum MigState(u8) {
         /// On the alternate path.
+        #[doc(alias = "IBV_MIG_MIGRATED")]
         MIGRATED = 0, "MIGRATED";
         /// To be re-armed.
+        #[doc(alias = "IBV_MIG_REARM")]
         REARM = 1, "REARM";
         /// Armed.
+        #[doc(alias = "IBV_MIG_ARMED")]
         ARMED = 2, "ARMED";
     }
 }
@@ -73,48 +91,70 @@ bitflags! {
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct QpAttrMask: u32 {
         /// `IBV_QP_STATE`.
+        #[doc(alias = "IBV_QP_STATE")]
         const STATE = 1;
         /// `IBV_QP_CUR_STATE`.
+        #[doc(alias = "IBV_QP_CUR_STATE")]
         const CUR_STATE = 1 << 1;
         /// `IBV_QP_EN_SQD_ASYNC_NOTIFY`.
+        #[doc(alias = "IBV_QP_EN_SQD_ASYNC_NOTIFY")]
         const EN_SQD_ASYNC_NOTIFY = 1 << 2;
         /// `IBV_QP_ACCESS_FLAGS`.
+        #[doc(alias = "IBV_QP_ACCESS_FLAGS")]
         const ACCESS_FLAGS = 1 << 3;
         /// `IBV_QP_PKEY_INDEX`.
+        #[doc(alias = "IBV_QP_PKEY_INDEX")]
         const PKEY_INDEX = 1 << 4;
         /// `IBV_QP_PORT`.
+        #[doc(alias = "IBV_QP_PORT")]
         const PORT = 1 << 5;
         /// `IBV_QP_QKEY`.
+        #[doc(alias = "IBV_QP_QKEY")]
         const QKEY = 1 << 6;
         /// `IBV_QP_AV`.
+        #[doc(alias = "IBV_QP_AV")]
         const AV = 1 << 7;
         /// `IBV_QP_PATH_MTU`.
+        #[doc(alias = "IBV_QP_PATH_MTU")]
         const PATH_MTU = 1 << 8;
         /// `IBV_QP_TIMEOUT`.
+        #[doc(alias = "IBV_QP_TIMEOUT")]
         const TIMEOUT = 1 << 9;
         /// `IBV_QP_RETRY_CNT`.
+        #[doc(alias = "IBV_QP_RETRY_CNT")]
         const RETRY_CNT = 1 << 10;
         /// `IBV_QP_RNR_RETRY`.
+        #[doc(alias = "IBV_QP_RNR_RETRY")]
         const RNR_RETRY = 1 << 11;
         /// `IBV_QP_RQ_PSN`.
+        #[doc(alias = "IBV_QP_RQ_PSN")]
         const RQ_PSN = 1 << 12;
         /// `IBV_QP_MAX_QP_RD_ATOMIC`.
+        #[doc(alias = "IBV_QP_MAX_QP_RD_ATOMIC")]
         const MAX_QP_RD_ATOMIC = 1 << 13;
         /// `IBV_QP_ALT_PATH`.
+        #[doc(alias = "IBV_QP_ALT_PATH")]
         const ALT_PATH = 1 << 14;
         /// `IBV_QP_MIN_RNR_TIMER`.
+        #[doc(alias = "IBV_QP_MIN_RNR_TIMER")]
         const MIN_RNR_TIMER = 1 << 15;
         /// `IBV_QP_SQ_PSN`.
+        #[doc(alias = "IBV_QP_SQ_PSN")]
         const SQ_PSN = 1 << 16;
         /// `IBV_QP_MAX_DEST_RD_ATOMIC`.
+        #[doc(alias = "IBV_QP_MAX_DEST_RD_ATOMIC")]
         const MAX_DEST_RD_ATOMIC = 1 << 17;
         /// `IBV_QP_PATH_MIG_STATE`.
+        #[doc(alias = "IBV_QP_PATH_MIG_STATE")]
         const PATH_MIG_STATE = 1 << 18;
         /// `IBV_QP_CAP`.
+        #[doc(alias = "IBV_QP_CAP")]
         const CAP = 1 << 19;
         /// `IBV_QP_DEST_QPN`.
+        #[doc(alias = "IBV_QP_DEST_QPN")]
         const DEST_QPN = 1 << 20;
         /// `IBV_QP_RATE_LIMIT`.
+        #[doc(alias = "IBV_QP_RATE_LIMIT")]
         const RATE_LIMIT = 1 << 25;
 
         const _ = !0;

@@ -14,52 +14,76 @@ open_enum! {
     #[doc(alias = "ibv_wc_status")]
     pub enum WcStatus(u32) {
         /// The operation was executed.
+        #[doc(alias = "IBV_WC_SUCCESS")]
         SUCCESS = 0, "success";
         /// The local memory was too short, or the message too long.
+        #[doc(alias = "IBV_WC_LOC_LEN_ERR")]
         LOC_LEN_ERR = 1, "local length error";
         /// The queue pair found itself inconsistent.
+        #[doc(alias = "IBV_WC_LOC_QP_OP_ERR")]
         LOC_QP_OP_ERR = 2, "local QP operation error";
         /// An end-to-end context found itself inconsistent.
+        #[doc(alias = "IBV_WC_LOC_EEC_OP_ERR")]
         LOC_EEC_OP_ERR = 3, "local EE context operation error";
         /// A local key did not cover the memory.
+        #[doc(alias = "IBV_WC_LOC_PROT_ERR")]
         LOC_PROT_ERR = 4, "local protection error";
         /// The queue pair went to the error state before it was done.
+        #[doc(alias = "IBV_WC_WR_FLUSH_ERR")]
         WR_FLUSH_ERR = 5, "Work Request Flushed Error";
         /// A memory window could not be bound.
+        #[doc(alias = "IBV_WC_MW_BIND_ERR")]
         MW_BIND_ERR = 6, "memory management operation error";
         /// The peer's response was malformed or unexpected.
+        #[doc(alias = "IBV_WC_BAD_RESP_ERR")]
         BAD_RESP_ERR = 7, "bad response error";
         /// A local access failed while a message of the peer was received.
+        #[doc(alias = "IBV_WC_LOC_ACCESS_ERR")]
         LOC_ACCESS_ERR = 8, "local access error";
         /// The peer found the request invalid.
+        #[doc(alias = "IBV_WC_REM_INV_REQ_ERR")]
         REM_INV_REQ_ERR = 9, "remote invalid request error";
         /// The peer's key does not allow it.
+        #[doc(alias = "IBV_WC_REM_ACCESS_ERR")]
         REM_ACCESS_ERR = 10, "remote access error";
         /// The peer could not execute the request.
+        #[doc(alias = "IBV_WC_REM_OP_ERR")]
         REM_OP_ERR = 11, "remote operation error";
         /// The peer did not acknowledge the request after `retry_cnt` retries.
+        #[doc(alias = "IBV_WC_RETRY_EXC_ERR")]
         RETRY_EXC_ERR = 12, "transport retry counter exceeded";
         /// The peer had no receive posted after `rnr_retry` retries.
+        #[doc(alias = "IBV_WC_RNR_RETRY_EXC_ERR")]
         RNR_RETRY_EXC_ERR = 13, "RNR retry counter exceeded";
         /// RDD domain violation.
+        #[doc(alias = "IBV_WC_LOC_RDD_VIOL_ERR")]
         LOC_RDD_VIOL_ERR = 14, "local RDD violation error";
         /// The peer rejected an RD request.
+        #[doc(alias = "IBV_WC_REM_INV_RD_REQ_ERR")]
         REM_INV_RD_REQ_ERR = 15, "remote invalid RD request";
         /// The peer aborted the request.
+        #[doc(alias = "IBV_WC_REM_ABORT_ERR")]
         REM_ABORT_ERR = 16, "aborted error";
         /// No such end-to-end context.
+        #[doc(alias = "IBV_WC_INV_EECN_ERR")]
         INV_EECN_ERR = 17, "invalid EE context number";
         /// End-to-end context in the wrong state.
+        #[doc(alias = "IBV_WC_INV_EEC_STATE_ERR")]
         INV_EEC_STATE_ERR = 18, "invalid EE context state";
         /// The device is broken.
+        #[doc(alias = "IBV_WC_FATAL_ERR")]
         FATAL_ERR = 19, "fatal error";
         /// The peer did not respond in time.
+        #[doc(alias = "IBV_WC_RESP_TIMEOUT_ERR")]
         RESP_TIMEOUT_ERR = 20, "response timeout error";
         /// Something else.
+        #[doc(alias = "IBV_WC_GENERAL_ERR")]
         GENERAL_ERR = 21, "general error";
         /// Tag matching failed.
+        #[doc(alias = "IBV_WC_TM_ERR")]
         TM_ERR = 22, "TM error";
         /// Tag matching: the rendezvous is left to software.
+        #[doc(alias = "IBV_WC_TM_RNDV_INCOMPLETE")]
         TM_RNDV_INCOMPLETE = 23, "TM software rendezvous";
     }
 }
@@ -69,28 +93,40 @@ open_enum! {
     #[doc(alias = "ibv_wc_opcode")]
     pub enum WcOpcode(u32) {
         /// A send.
+        #[doc(alias = "IBV_WC_SEND")]
         SEND = 0, "send";
         /// An RDMA write.
+        #[doc(alias = "IBV_WC_RDMA_WRITE")]
         RDMA_WRITE = 1, "rdma write";
         /// An RDMA read.
+        #[doc(alias = "IBV_WC_RDMA_READ")]
         RDMA_READ = 2, "rdma read";
         /// A compare and swap.
+        #[doc(alias = "IBV_WC_COMP_SWAP")]
         COMP_SWAP = 3, "compare and swap";
         /// A fetch and add.
+        #[doc(alias = "IBV_WC_FETCH_ADD")]
         FETCH_ADD = 4, "fetch and add";
         /// A memory window bind.
+        #[doc(alias = "IBV_WC_BIND_MW")]
         BIND_MW = 5, "bind mw";
         /// A local invalidate.
+        #[doc(alias = "IBV_WC_LOCAL_INV")]
         LOCAL_INV = 6, "local invalidate";
         /// A segmented send.
+        #[doc(alias = "IBV_WC_TSO")]
         TSO = 7, "tso";
         /// A flush.
+        #[doc(alias = "IBV_WC_FLUSH")]
         FLUSH = 8, "flush";
         /// An atomic write.
+        #[doc(alias = "IBV_WC_ATOMIC_WRITE")]
         ATOMIC_WRITE = 9, "atomic write";
         /// A receive, completed by a send.
+        #[doc(alias = "IBV_WC_RECV")]
         RECV = 128, "recv";
         /// A receive, completed by an RDMA write with immediate.
+        #[doc(alias = "IBV_WC_RECV_RDMA_WITH_IMM")]
         RECV_RDMA_WITH_IMM = 129, "recv rdma with imm";
     }
 }
@@ -108,12 +144,16 @@ bitflags! {
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct WcFlags: u32 {
         /// The first 40 bytes of the receive buffer hold a GRH (UD).
+        #[doc(alias = "IBV_WC_GRH")]
         const GRH = 1;
         /// `imm_data` is valid.
+        #[doc(alias = "IBV_WC_WITH_IMM")]
         const WITH_IMM = 1 << 1;
         /// IP checksums were verified.
+        #[doc(alias = "IBV_WC_IP_CSUM_OK")]
         const IP_CSUM_OK = 1 << 2;
         /// `imm_data` holds the key that the peer invalidated.
+        #[doc(alias = "IBV_WC_WITH_INV")]
         const WITH_INV = 1 << 3;
 
         const _ = !0;

@@ -27,14 +27,19 @@ bitflags! {
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct SendFlags: u32 {
         /// Wait for earlier RDMA reads and atomics of this queue.
+        #[doc(alias = "IBV_SEND_FENCE")]
         const FENCE = 1;
         /// Complete with a completion also on success.
+        #[doc(alias = "IBV_SEND_SIGNALED")]
         const SIGNALED = 1 << 1;
         /// Raise a solicited event at the receiver.
+        #[doc(alias = "IBV_SEND_SOLICITED")]
         const SOLICITED = 1 << 2;
         /// Copy the data into the work queue entry now: keys do not matter, and the memory is free at once.
+        #[doc(alias = "IBV_SEND_INLINE")]
         const INLINE = 1 << 3;
         /// Let the device compute the checksums of an IP packet.
+        #[doc(alias = "IBV_SEND_IP_CSUM")]
         const IP_CSUM = 1 << 4;
     }
 }
@@ -145,22 +150,31 @@ open_enum! {
     /// A kind of send operation: [`SendOp`] without its operands. The numbers are this library's own.
     pub enum OpKind(u8) {
         /// [`SendOp::Send`].
+        #[doc(alias = "IBV_WR_SEND")]
         SEND = 0, "Send";
         /// [`SendOp::SendWithImm`].
+        #[doc(alias = "IBV_WR_SEND_WITH_IMM")]
         SEND_WITH_IMM = 1, "SendWithImm";
         /// [`SendOp::UdSend`].
+        #[doc(alias = "IBV_WR_SEND")]
         UD_SEND = 2, "UdSend";
         /// [`SendOp::UdSendWithImm`].
+        #[doc(alias = "IBV_WR_SEND_WITH_IMM")]
         UD_SEND_WITH_IMM = 3, "UdSendWithImm";
         /// [`SendOp::RdmaWrite`].
+        #[doc(alias = "IBV_WR_RDMA_WRITE")]
         RDMA_WRITE = 4, "RdmaWrite";
         /// [`SendOp::RdmaWriteWithImm`].
+        #[doc(alias = "IBV_WR_RDMA_WRITE_WITH_IMM")]
         RDMA_WRITE_WITH_IMM = 5, "RdmaWriteWithImm";
         /// [`SendOp::RdmaRead`].
+        #[doc(alias = "IBV_WR_RDMA_READ")]
         RDMA_READ = 6, "RdmaRead";
         /// [`SendOp::AtomicCmpAndSwp`].
+        #[doc(alias = "IBV_WR_ATOMIC_CMP_AND_SWP")]
         ATOMIC_CMP_AND_SWP = 7, "AtomicCmpAndSwp";
         /// [`SendOp::AtomicFetchAndAdd`].
+        #[doc(alias = "IBV_WR_ATOMIC_FETCH_AND_ADD")]
         ATOMIC_FETCH_AND_ADD = 8, "AtomicFetchAndAdd";
     }
 }

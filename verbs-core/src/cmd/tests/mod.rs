@@ -324,9 +324,9 @@ fn query_port_tells_the_newer_fields_only_where_the_kernel_does() {
     let uverbs = on(&scripted);
     let port = device::query_port(&uverbs, 1).unwrap();
     assert_eq!((port.state, port.link_layer), (PortState::ACTIVE, LinkLayer::ETHERNET));
-    assert_eq!((port.port_cap_flags2, port.active_speed_ex), (3, 256));
+    assert_eq!((port.port_cap_flags2, port.active_speed_ex.0), (3, 256));
     let port = device::query_port(&uverbs, 1).unwrap();
-    assert_eq!((port.state, port.port_cap_flags2, port.active_speed_ex), (PortState::ACTIVE, 0, 0));
+    assert_eq!((port.state, port.port_cap_flags2, port.active_speed_ex.0), (PortState::ACTIVE, 0, 0));
 }
 
 #[test]

@@ -1,0 +1,204 @@
+//! [`RemoteMr`]: a peer's memory, as this side names it in RDMA operations.
+
+use core::fmt;
+use core::ops::{Bound, RangeBounds};
+use core::str::FromStr;
+
+use verbs_core::types::{ParseError, SendOp};
+use verbs_core::{Cause, Errno, Error};
+
+/// The address, length and key of memory that a peer exposed: everything that RDMA operations on it need.
+///
+/// The peer makes it with [`Exposed::remote`](crate::Exposed::remote) and sends it as bytes or as text:
+///
+/// ```
+/// # fn f() -> Result<(), verbs::Error> {
+/// use verbs::RemoteMr;
+///
+/// let told: RemoteMr = "0x7f0000001000:4096:0x1a2b".parse()?;
+/// assert_eq!(RemoteMr::from_bytes(&told.to_bytes()), told);
+/// let slot = told.slice(64..128)?;
+/// let (read, write, add) = (slot.read(), slot.write(), told.slice(..8)?.fetch_add(1));
+/// # let _ = (read, write, add);
+/// # Ok(())
+/// # }
+/// # f().unwrap();
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RemoteMr {
+    /// The address of the first byte, in the peer's address space.
+    pub addr: u64,
+    /// The length, in bytes.
+    pub length: u64,
+    /// The remote key.
+    pub rkey: u32,
+}
+
+impl RemoteMr {
+    /// The length of [`to_bytes`](Self::to_bytes).
+    pub const LEN: usize = 20;
+
+    /// A part of the memory, by the offsets of its bytes.
+    ///
+    /// # Errors
+    /// `EINVAL` with [`Cause::Range`] where the range ends beyond the memory, or before it starts.
+    pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<Self, Error> {
+        let start = match range.start_bound() {
+            Bound::Included(&start) => start as u64,
+            Bound::Excluded(&before) => (before as u64).saturating_add(1),
+            Bound::Unbounded => 0,
+        };
+        let end = match range.end_bound() {
+            Bound::Included(&last) => (last as u64).saturating_add(1),
+            Bound::Excluded(&end) => end as u64,
+            Bound::Unbounded => self.length,
+        };
+        let outside = || {
+            let cause = Cause::Range { start, end, length: self.length };
+            Error::new("slice", "", Errno::INVAL).because(cause)
+        };
+        let length = end.checked_sub(start).filter(|_| end <= self.length).ok_or_else(outside)?;
+        // A peer that sends an address near the end of the address space gets refused requests, not a panic here.
+        Ok(Self { addr: self.addr.wrapping_add(start), length, rkey: self.rkey })
+    }
+
+    /// An RDMA read from the first byte on, as long as the local memory of the request.
+    #[doc(alias = "IBV_WR_RDMA_READ")]
+    pub const fn read(&self) -> SendOp<'static> {
+        SendOp::RdmaRead { remote_addr: self.addr, rkey: self.rkey }
+    }
+
+    /// An RDMA write from the first byte on, as long as the local memory of the request.
+    #[doc(alias = "IBV_WR_RDMA_WRITE")]
+    pub const fn write(&self) -> SendOp<'static> {
+        SendOp::RdmaWrite { remote_addr: self.addr, rkey: self.rkey }
+    }
+
+    /// As [`write`](Self::write), and completes a receive of the peer with 32 bits.
+    #[doc(alias = "IBV_WR_RDMA_WRITE_WITH_IMM")]
+    pub const fn write_with_imm(&self, imm_data: u32) -> SendOp<'static> {
+        SendOp::RdmaWriteWithImm { remote_addr: self.addr, rkey: self.rkey, imm_data }
+    }
+
+    /// An atomic addition to the first 8 bytes, whose address must be a multiple of 8.
+    #[doc(alias = "IBV_WR_ATOMIC_FETCH_AND_ADD")]
+    pub const fn fetch_add(&self, add: u64) -> SendOp<'static> {
+        SendOp::AtomicFetchAndAdd { remote_addr: self.addr, rkey: self.rkey, add }
+    }
+
+    /// An atomic compare and swap of the first 8 bytes, whose address must be a multiple of 8.
+    #[doc(alias = "IBV_WR_ATOMIC_CMP_AND_SWP")]
+    pub const fn cmp_swap(&self, compare: u64, swap: u64) -> SendOp<'static> {
+        SendOp::AtomicCmpAndSwp { remote_addr: self.addr, rkey: self.rkey, compare, swap }
+    }
+
+    /// The bytes to send to a peer: address (8), length (8), key (4), each in big-endian order.
+    pub fn to_bytes(&self) -> [u8; Self::LEN] {
+        let mut bytes = [0; Self::LEN];
+        bytes[..8].copy_from_slice(&self.addr.to_be_bytes());
+        bytes[8..16].copy_from_slice(&self.length.to_be_bytes());
+        bytes[16..].copy_from_slice(&self.rkey.to_be_bytes());
+        bytes
+    }
+
+    /// From the bytes that a peer sent, in the layout of [`to_bytes`](Self::to_bytes). All bytes are valid; the peer's
+    /// device checks address, length and key of each operation.
+    pub fn from_bytes(bytes: &[u8; Self::LEN]) -> Self {
+        let number =
+            |at: usize| bytes[at..at + 8].iter().fold(0, |number: u64, byte| number << 8 | u64::from(*byte));
+        let key = bytes[16..].iter().fold(0, |number: u32, byte| number << 8 | u32::from(*byte));
+        Self { addr: number(0), length: number(8), rkey: key }
+    }
+}
+
+/// The address and the key in hexadecimal, the length in decimal digits: `0x7f0000001000:4096:0x1a2b`.
+impl fmt::Display for RemoteMr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}:{}:{:#x}", self.addr, self.length, self.rkey)
+    }
+}
+
+/// From the text of `Display`.
+impl FromStr for RemoteMr {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let parse = || {
+            let (addr, rest) = text.split_once(':')?;
+            let (length, rkey) = rest.split_once(':')?;
+            let addr = u64::from_str_radix(digits(addr)?, 16).ok()?;
+            let rkey = u32::from_str_radix(digits(rkey)?, 16).ok()?;
+            let length = length.bytes().all(|c| c.is_ascii_digit()).then(|| length.parse().ok())??;
+            Some(Self { addr, length, rkey })
+        };
+        parse().ok_or(ParseError::new("remote region", "an address, a length and a key (0x1000:4096:0x1a2b)"))
+    }
+}
+
+/// The digits of a hexadecimal number, without its `0x`.
+fn digits(text: &str) -> Option<&str> {
+    let digits = text.strip_prefix("0x")?;
+    digits.bytes().all(|c| c.is_ascii_hexdigit()).then_some(digits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REMOTE: RemoteMr = RemoteMr { addr: 0x7f00_0000_1000, length: 4096, rkey: 0x1a2b };
+
+    #[test]
+    fn a_slice_lies_inside_and_starts_at_its_offset() {
+        for (range, expected) in [
+            (REMOTE.slice(..), Some((0, 4096))),
+            (REMOTE.slice(64..128), Some((64, 64))),
+            (REMOTE.slice(4096..), Some((4096, 0))),
+            (REMOTE.slice(..=4095), Some((0, 4096))),
+            (REMOTE.slice(4095..4097), None),
+            (REMOTE.slice(4097..), None),
+            (REMOTE.slice(..=usize::MAX), None),
+            #[allow(clippy::reversed_empty_ranges)]
+            (REMOTE.slice(8..4), None),
+        ] {
+            let found = range.map(|slice| (slice.addr - REMOTE.addr, slice.length)).ok();
+            assert_eq!(found, expected);
+        }
+        let error = REMOTE.slice(4000..5000).unwrap_err();
+        assert_eq!(error.to_string(), "slice: the range 4000..5000 lies outside of 4096 bytes (EINVAL)");
+    }
+
+    #[test]
+    fn bytes_and_text_come_back_as_they_were_sent() {
+        let bytes = REMOTE.to_bytes();
+        assert_eq!(bytes, [0, 0, 0x7f, 0, 0, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0x10, 0, 0, 0, 0x1a, 0x2b]);
+        assert_eq!(RemoteMr::from_bytes(&bytes), REMOTE);
+        assert_eq!(REMOTE.to_string(), "0x7f0000001000:4096:0x1a2b");
+        assert_eq!(REMOTE.to_string().parse(), Ok(REMOTE));
+        let most = RemoteMr { addr: u64::MAX, length: u64::MAX, rkey: u32::MAX };
+        assert_eq!(most.to_string().parse(), Ok(most));
+        for text in
+            ["", "0x1:2", "1:2:3", "0x1:2:0x3:4", "0x1:+2:0x3", "0x+1:2:0x3", "0x1:2:0x100000000", "0x:2:0x3"]
+        {
+            assert!(text.parse::<RemoteMr>().is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn operations_name_the_memory() {
+        let at = REMOTE.slice(8..16).unwrap();
+        let (addr, key) = (0x7f00_0000_1008, 0x1a2b);
+        assert!(
+            matches!(at.read(), SendOp::RdmaRead { remote_addr, rkey } if (remote_addr, rkey) == (addr, key))
+        );
+        assert!(matches!(at.write(), SendOp::RdmaWrite { remote_addr, .. } if remote_addr == addr));
+        assert!(
+            matches!(at.write_with_imm(7), SendOp::RdmaWriteWithImm { remote_addr, imm_data: 7, .. } if remote_addr == addr)
+        );
+        assert!(
+            matches!(at.fetch_add(3), SendOp::AtomicFetchAndAdd { remote_addr, add: 3, .. } if remote_addr == addr)
+        );
+        assert!(
+            matches!(at.cmp_swap(1, 2), SendOp::AtomicCmpAndSwp { remote_addr, compare: 1, swap: 2, .. } if remote_addr == addr)
+        );
+    }
+}
