@@ -10,8 +10,8 @@ use crate::{Context, Pd};
 
 /// An address handle: the path to a peer, resolved. A work request copies the parts that it needs.
 ///
-/// Keep it until the completions of the datagrams sent with it were polled: some devices use it until then, and fail the
-/// send when it is gone.
+/// Keep it until the completions of the datagrams sent with it were polled: some devices use it
+/// until then, and fail the send when it is gone.
 ///
 /// # References
 /// `ibv_create_ah(3)`
@@ -44,7 +44,8 @@ impl<P: Provider> Ah<P> {
     /// Destroys it. Dropping does the same, and leaks a handle that the kernel refuses to destroy.
     ///
     /// # Errors
-    /// The handle, and any errno that the kernel returns; `EBUSY` while datagrams that use it are on their way.
+    /// The handle, and any errno that the kernel returns; `EBUSY` while datagrams that use it are
+    /// on their way.
     ///
     /// # References
     /// `ibv_destroy_ah(3)`
@@ -57,14 +58,15 @@ impl<P: Provider> Ah<P> {
 impl<P: Provider> Context<P> {
     /// The path back to the sender of a datagram that arrived at `port_num`.
     ///
-    /// `wc` is the completion of its receive, `received` the memory of the receive, whose first 40 bytes hold the GRH. A
-    /// path back to a sender on InfiniBand may need none: `received` is ignored where the completion has no
-    /// [`WcFlags::GRH`].
+    /// `wc` is the completion of its receive, `received` the memory of the receive, whose first 40
+    /// bytes hold the GRH. A path back to a sender on InfiniBand may need none: `received` is
+    /// ignored where the completion has no [`WcFlags::GRH`].
     ///
     /// # Errors
-    /// `EINVAL` with [`Cause::Parse`](crate::Cause::Parse) for fewer than 40 bytes or no header in them; `ENODATA` with
-    /// [`Cause::NoSuchGid`](crate::Cause::NoSuchGid) for a datagram to an address that the port does not have, such as a
-    /// multicast group; any errno of [`gid_table`](Self::gid_table).
+    /// `EINVAL` with [`Cause::Parse`](crate::Cause::Parse) for fewer than 40 bytes or no header in
+    /// them; `ENODATA` with [`Cause::NoSuchGid`](crate::Cause::NoSuchGid) for a datagram to an
+    /// address that the port does not have, such as a multicast group; any errno of
+    /// [`gid_table`](Self::gid_table).
     ///
     /// # References
     /// `ibv_init_ah_from_wc(3)`
@@ -83,8 +85,8 @@ impl<P: Provider> Context<P> {
 }
 
 impl<P: Provider> Pd<P> {
-    /// An address handle for the path back to the sender of a datagram: [`Context::init_ah_from_wc`], then
-    /// [`create_ah`](Self::create_ah).
+    /// An address handle for the path back to the sender of a datagram:
+    /// [`Context::init_ah_from_wc`], then [`create_ah`](Self::create_ah).
     ///
     /// # Errors
     /// Those of the two.

@@ -1,4 +1,5 @@
-//! [`DeviceList`] and [`Device`]: the devices that can be opened, those that cannot and why, and their drivers.
+//! [`DeviceList`] and [`Device`]: the devices that can be opened, those that cannot and why, and
+//! their drivers.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -17,8 +18,8 @@ use crate::Context;
 /// A machine without RDMA gives an empty list, not an error.
 ///
 /// # Errors
-/// Any errno of reading sysfs, where netlink could not list the devices; [`Cause::KernelLacks`] for a uverbs ABI that this
-/// library does not know.
+/// Any errno of reading sysfs, where netlink could not list the devices; [`Cause::KernelLacks`] for
+/// a uverbs ABI that this library does not know.
 ///
 /// # References
 /// `ibv_get_device_list(3)`
@@ -29,8 +30,8 @@ pub fn devices() -> Result<DeviceList> {
 
 /// Adds a provider for this process: it takes part in all lists made from now on.
 ///
-/// Providers named in the call ([`DeviceList::with_drivers`]) come first, then those registered here in their order, then
-/// those built in by feature.
+/// Providers named in the call ([`DeviceList::with_drivers`]) come first, then those registered
+/// here in their order, then those built in by feature.
 pub fn register(driver: Driver) {
     REGISTERED.lock().unwrap_or_else(PoisonError::into_inner).push(driver);
 }
@@ -53,8 +54,8 @@ impl DeviceList {
         discovery::discover().map(|found| Self::from_found(found, drivers))
     }
 
-    /// As [`with_drivers`](Self::with_drivers), for devices that were found in another way. The devices that providers
-    /// bring by themselves ([`Driver::devices`]) follow.
+    /// As [`with_drivers`](Self::with_drivers), for devices that were found in another way. The
+    /// devices that providers bring by themselves ([`Driver::devices`]) follow.
     pub fn from_found(found: Found, drivers: &[Driver]) -> Self {
         let mut all = drivers.to_vec();
         all.extend_from_slice(&REGISTERED.lock().unwrap_or_else(PoisonError::into_inner));
@@ -89,8 +90,8 @@ impl DeviceList {
         }
     }
 
-    /// Adds a device to the end, such as one that the program asked a provider to bring. A device that is there already is
-    /// not added again.
+    /// Adds a device to the end, such as one that a provider made for this program. A device that
+    /// is in the list already is not added again.
     pub fn push(&mut self, device: Device) {
         self.add_brought(device.driver, Ok(device.info));
     }
@@ -98,7 +99,8 @@ impl DeviceList {
     /// The device with this name.
     ///
     /// # Errors
-    /// [`Cause::NoDevice`] with the names of the devices that can be opened, and the reasons why others were left out.
+    /// [`Cause::NoDevice`] with the names of the devices that can be opened, and the reasons why
+    /// others were left out.
     pub fn find(&self, name: &str) -> Result<Device> {
         self.iter().find(|device| device.name() == name).cloned().ok_or_else(|| self.no_device(name))
     }
@@ -227,8 +229,9 @@ impl Device {
     /// Opens it.
     ///
     /// # Errors
-    /// [`Cause::File`] where its file cannot be opened (`EACCES` without the right, `ENOENT` without the file); `ENODEV` for
-    /// a device that has gone; any errno that the kernel returns for its first commands.
+    /// [`Cause::File`] where its file cannot be opened (`EACCES` without the right, `ENOENT`
+    /// without the file); `ENODEV` for a device that has gone; any errno that the kernel returns
+    /// for its first commands.
     ///
     /// # References
     /// `ibv_open_device(3)`
@@ -240,8 +243,8 @@ impl Device {
     /// Opens it with its provider named: its objects need no indirect calls.
     ///
     /// # Errors
-    /// [`Cause::NoDevice`] for a device of another provider, or with an ABI that this one does not know; others as
-    /// [`open`](Self::open).
+    /// [`Cause::NoDevice`] for a device of another provider, or with an ABI that this one does not
+    /// know; others as [`open`](Self::open).
     pub fn open_as<P: NamedProvider>(&self) -> Result<Context<P>> {
         choose(&self.info, &[P::DRIVER]).map_err(|reason| {
             let why = match self.info.own() {
@@ -269,7 +272,8 @@ impl fmt::Debug for Device {
     }
 }
 
-/// The first driver that the device belongs to and that knows its ABI, or the reason why there is none.
+/// The first driver that the device belongs to and that knows its ABI, or the reason why there is
+/// none.
 fn choose(info: &DeviceInfo, drivers: &[Driver]) -> Result<Driver, SkipReason> {
     let mut reason = SkipReason::NoProvider { driver_id: info.driver_id() };
     for driver in drivers {

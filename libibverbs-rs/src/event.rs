@@ -1,6 +1,7 @@
 //! [`AsyncEvents`]: the asynchronous events of a device.
 //!
-//! As with completion events there is nothing to acknowledge: an event names its object by an id that goes stale.
+//! As with completion events there is nothing to acknowledge: an event names its object by an id
+//! that goes stale.
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -29,8 +30,9 @@ pub struct AsyncEvents {
 
 /// An asynchronous event.
 ///
-/// `Display` writes it as a line with the object: `port 1: port active`, `queue pair #3.1: communication established`. The
-/// number of a queue or queue pair is its [`id`](crate::Qp::id) as that prints.
+/// `Display` writes it as a line with the object: `port 1: port active`, `queue pair #3.1:
+/// communication established`. The number of a queue or queue pair is its [`id`](crate::Qp::id) as
+/// that prints.
 #[doc(alias = "ibv_async_event")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -71,7 +73,8 @@ impl AsyncEvents {
         Ok(Self { file, registry, _context: context })
     }
 
-    /// The next event: waits for one, unless the stream is non-blocking. Events of objects that are gone are skipped.
+    /// The next event: waits for one, unless the stream is non-blocking. Events of objects that are
+    /// gone are skipped.
     ///
     /// # Errors
     /// `EAGAIN` where there is none and the stream is non-blocking; `EIO` where the device is gone.

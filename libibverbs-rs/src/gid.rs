@@ -1,7 +1,9 @@
-//! Which entry of a GID table a program wants that does not say: [`Context::find_gid`](crate::Context::find_gid).
+//! The default entry of a GID table, for programs that choose none:
+//! [`Context::find_gid`](crate::Context::find_gid).
 //!
-//! The table's order is that of network configuration: the same host has its routable RoCE v2 address at index 1 one
-//! day and at 7 the next, and a fixed index picks RoCE v1, or a link-local address that reaches nobody.
+//! The table's order is that of network configuration: the same host has its routable RoCE v2
+//! address at index 1 one day and at 7 the next, and a fixed index picks RoCE v1, or a link-local
+//! address that no peer can reach.
 
 use verbs_core::types::{Gid, GidEntry, GidType};
 
@@ -14,7 +16,8 @@ pub(crate) fn best(table: &[GidEntry], port_num: u8) -> Option<GidEntry> {
         .copied()
 }
 
-/// How little a protocol is wanted. A port speaks either InfiniBand or RoCE, so only the two RoCEs compete.
+/// The rank of a protocol, the best first. A port speaks either InfiniBand or RoCE, so only the two
+/// RoCEs compete.
 fn protocol(gid_type: GidType) -> u8 {
     match gid_type {
         GidType::ROCE_V2 => 0,
@@ -24,7 +27,7 @@ fn protocol(gid_type: GidType) -> u8 {
     }
 }
 
-/// How little far an address reaches.
+/// The rank of an address by its reach, the farthest first.
 fn reach(gid: &Gid) -> u8 {
     match gid.to_ipv4() {
         Some(v4) if v4.is_loopback() => 4,

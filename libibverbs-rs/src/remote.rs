@@ -7,9 +7,11 @@ use core::str::FromStr;
 use verbs_core::types::{ParseError, SendOp};
 use verbs_core::{Cause, Errno, Error};
 
-/// The address, length and key of memory that a peer exposed: everything that RDMA operations on it need.
+/// The address, length and key of memory that a peer exposed: everything that RDMA operations on it
+/// need.
 ///
-/// The peer makes it with [`Exposed::remote`](crate::Exposed::remote) and sends it as bytes or as text:
+/// The peer makes it with [`Exposed::remote`](crate::Exposed::remote) and sends it as bytes or as
+/// text:
 ///
 /// ```
 /// # fn f() -> Result<(), verbs::Error> {
@@ -58,7 +60,8 @@ impl RemoteMr {
             Error::new("slice", "", Errno::INVAL).because(cause)
         };
         let length = end.checked_sub(start).filter(|_| end <= self.length).ok_or_else(outside)?;
-        // A peer that sends an address near the end of the address space gets refused requests, not a panic here.
+        // A peer that sends an address near the end of the address space gets refused requests, not
+        // a panic here.
         Ok(Self { addr: self.addr.wrapping_add(start), length, rkey: self.rkey })
     }
 
@@ -101,8 +104,8 @@ impl RemoteMr {
         bytes
     }
 
-    /// From the bytes that a peer sent, in the layout of [`to_bytes`](Self::to_bytes). All bytes are valid; the peer's
-    /// device checks address, length and key of each operation.
+    /// From the bytes that a peer sent, in the layout of [`to_bytes`](Self::to_bytes). All bytes
+    /// are valid; the peer's device checks address, length and key of each operation.
     pub fn from_bytes(bytes: &[u8; Self::LEN]) -> Self {
         let number =
             |at: usize| bytes[at..at + 8].iter().fold(0, |number: u64, byte| number << 8 | u64::from(*byte));
@@ -111,7 +114,8 @@ impl RemoteMr {
     }
 }
 
-/// The address and the key in hexadecimal, the length in decimal digits: `0x7f0000001000:4096:0x1a2b`.
+/// The address and the key in hexadecimal, the length in decimal digits:
+/// `0x7f0000001000:4096:0x1a2b`.
 impl fmt::Display for RemoteMr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:#x}:{}:{:#x}", self.addr, self.length, self.rkey)

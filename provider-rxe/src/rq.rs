@@ -1,11 +1,13 @@
-//! The receive queue. The kernel looks at it when a message arrives; nobody has to be told.
+//! The receive queue. The kernel looks at it when a message arrives, so that posting needs no
+//! doorbell.
 //!
-//! For the same reason a receive that is posted to a queue pair which is in ERR already is not flushed by any kernel up
-//! to 7.2: nothing makes it look any more. It is gone with RESET, or when the queue pair is destroyed. A send is flushed,
-//! since the kick makes the kernel look.
+//! For the same reason a receive that is posted to a queue pair which is in ERR already is not
+//! flushed by any kernel up to 7.2: nothing makes it look any more. It is gone with RESET, or when
+//! the queue pair is destroyed. A send is flushed, since the kick makes the kernel look.
 //!
 //! # Safety
-//! Elements are stored through [`Slot`](crate::queue::Slot), whose precondition (the list fits) is proved here.
+//! Elements are stored through [`Slot`](crate::queue::Slot), whose precondition (the list fits) is
+//! proved here.
 //!
 //! # References
 //! `ibv_post_recv(3)`; Linux `drivers/infiniband/sw/rxe/rxe_resp.c`
@@ -36,12 +38,12 @@ impl Rq {
         Self { end, checks: RecvChecks::new(cap) }
     }
 
-    /// How many bytes a slot must have for a queue of this capacity.
+    /// The bytes of a slot in a queue of this capacity.
     pub(crate) fn element(cap: &QpCap) -> usize {
         size_of::<RxeRecvWqe>().saturating_add(list_len(cap))
     }
 
-    /// How many receives can be posted before the kernel has taken one.
+    /// The number of receives that fit before the kernel has consumed one.
     pub(crate) fn capacity(&self) -> u32 {
         self.end.capacity()
     }
@@ -65,7 +67,8 @@ impl Rq {
             && let Some(mut slot) = self.end.next()
         {
             wqe::put_recv(&mut slot, wr, sge.length);
-            // SAFETY: the list has passed the checks, and `new` found room for the longest that passes.
+            // SAFETY: the list has passed the checks, and `new` found room for the longest that
+            // passes.
             unsafe { slot.put_list(wr.sge) };
             self.end.advance();
             return true;
@@ -88,7 +91,8 @@ impl Rq {
         result
     }
 
-    /// Posts lists of other than one SGE, and says what is wrong with what is refused. Out of line, and so once for all.
+    /// Posts a request that does not take the short way, or returns the reason why it is refused.
+    /// Out of line, to keep the short way small.
     #[inline(never)]
     fn post_any(&mut self, wr: &RecvWr<'_>) -> Result<(), PostReason> {
         let length = self.checks.check(wr)?;

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! # Safety
-//! Elements are stored through [`Slot`](crate::queue::Slot), whose two preconditions (the list fits, inline memory is
-//! readable) are proved here.
+//! Elements are stored through [`Slot`](crate::queue::Slot), whose two preconditions (the list
+//! fits, inline memory is readable) are proved here.
 //!
 //! # References
 //! `ibv_post_send(3)`; Linux `drivers/infiniband/sw/rxe/rxe_verbs.c` (`validate_send_wr`)
@@ -29,8 +29,8 @@ use crate::kick::Kick;
 use crate::queue::{ProducerEnd, Queue, Slot};
 use crate::wqe::{self, Atomic, Datagram, Path, Plain};
 
-/// With the top bit set in a work request's queue key, the queue pair's own is sent instead (IBTA volume 1, 10.2.5).
-/// The kernel leaves this to the provider.
+/// With the top bit set in a work request's queue key, the queue pair's own is sent instead (IBTA
+/// volume 1, 10.2.5). The kernel leaves this to the provider.
 const OWN_QKEY: u32 = 1 << 31;
 
 /// The send half of a queue pair.
@@ -50,12 +50,12 @@ impl Sq {
         Self { end, checks: SendChecks::new(qp_type, cap), qkey: 0, kick }
     }
 
-    /// How many bytes a slot must have for a queue of this capacity.
+    /// The bytes of a slot in a queue of this capacity.
     pub(crate) fn element(cap: &QpCap) -> usize {
         size_of::<RxeSendWqe>().saturating_add(list_len(cap))
     }
 
-    /// How many sends can be posted before the kernel has taken one.
+    /// The number of sends that fit before the kernel has consumed one.
     pub(crate) fn capacity(&self) -> u32 {
         self.end.capacity()
     }
@@ -64,8 +64,8 @@ impl Sq {
     pub(crate) fn moved_to(&mut self, state: QpState) {
         self.checks.moved_to(state);
         if state == QpState::RESET {
-            // The kernel drained the queue: it let its index catch up with ours, and cleared the slots. What was put
-            // in and not published is forgotten.
+            // The kernel drained the queue: it let its index catch up with ours, and cleared the
+            // slots. What was put in and not published is forgotten.
             self.end.resync();
         }
     }
@@ -83,7 +83,8 @@ impl Sq {
             && let Some(mut slot) = self.end.next()
         {
             wqe::put_plain(&mut slot, wr, Plain::of(&wr.op), sge.length);
-            // SAFETY: the list has passed the checks, and `new` found room for the longest that passes.
+            // SAFETY: the list has passed the checks, and `new` found room for the longest that
+            // passes.
             unsafe { slot.put_list(wr.sge) };
             self.end.advance();
             return true;
@@ -91,8 +92,8 @@ impl Sq {
         false
     }
 
-    /// Posts the rest of a batch of which the first `accepted` are in the queue and the next does not take the short way,
-    /// and rings.
+    /// Posts the rest of a batch of which the first `accepted` are in the queue and the next does
+    /// not take the short way, and rings.
     ///
     /// # Safety
     /// As [`SendQueue::post_send`].
@@ -115,10 +116,10 @@ impl Sq {
         refused.map_or(Ok(()), |reason| Err(PostError { accepted, reason }))
     }
 
-    /// Posts also what does not take the short way: atomics, datagrams, inline data, lists of other than one SGE. And
-    /// says what is wrong with what is refused.
+    /// Posts a request that does not take the short way (atomics, datagrams, inline data, lists of
+    /// other than one SGE), or returns the reason why it is refused.
     ///
-    /// Out of line, and so once for all: what it needs in registers would cost the others more than the call costs it.
+    /// Out of line, because its registers would cost the short way more than the call costs it.
     ///
     /// # Safety
     /// As [`SendQueue::post_one`].
@@ -126,13 +127,14 @@ impl Sq {
     unsafe fn post_any(&mut self, wr: &SendWr<'_>) -> Result<(), PostReason> {
         let length = self.checks.check(wr)?;
         if !Plain::is(wr.op.kind()) {
-            // SAFETY: the caller's promise is the same; list and inline data have passed the checks.
+            // SAFETY: the caller's promise is the same; list and inline data have passed the
+            // checks.
             return unsafe { self.post_special(wr, length) };
         }
         let Some(mut slot) = self.end.next() else { return Err(PostReason::QueueFull) };
         wqe::put_plain(&mut slot, wr, Plain::of(&wr.op), length);
-        // SAFETY: list and inline data have passed the checks, and `new` found room for the longest that pass; the caller
-        // vouches for inline memory.
+        // SAFETY: list and inline data have passed the checks, and `new` found room for the longest
+        // that pass; the caller vouches for inline memory.
         unsafe { put_data(&mut slot, wr) };
         self.end.advance();
         Ok(())
@@ -141,7 +143,8 @@ impl Sq {
     /// Posts an atomic or a datagram.
     ///
     /// # Safety
-    /// As [`SendQueue::post_one`]. The request has passed the checks, and `length` is the length of its message.
+    /// As [`SendQueue::post_one`]. The request has passed the checks, and `length` is the length of
+    /// its message.
     #[inline(never)]
     unsafe fn post_special(&mut self, wr: &SendWr<'_>, length: u32) -> Result<(), PostReason> {
         let special = match wr.op {
@@ -163,7 +166,8 @@ impl Sq {
             Special::Datagram(datagram) => wqe::put_datagram(&mut slot, wr, datagram, length),
             Special::Atomic(atomic) => wqe::put_atomic(&mut slot, wr, atomic, length),
         }
-        // SAFETY: the caller's promise; `new` found room for the longest list and inline data that pass the checks.
+        // SAFETY: the caller's promise; `new` found room for the longest list and inline data that
+        // pass the checks.
         unsafe { put_data(&mut slot, wr) };
         self.end.advance();
         Ok(())
@@ -176,7 +180,7 @@ impl Sq {
     }
 }
 
-/// What [`Sq::post_special`] posts, checked.
+/// A request for [`Sq::post_special`], checked.
 enum Special<'a> {
     Datagram(Datagram<'a>),
     Atomic(Atomic),
@@ -238,7 +242,7 @@ impl fmt::Debug for Sq {
     }
 }
 
-/// Where a datagram goes, from the bytes that this provider put into the address vector.
+/// The path of a datagram, from the bytes that this provider put into the address vector.
 #[inline(always)]
 fn path(av: &Av) -> Result<Path<'_>, PostReason> {
     let bytes = av.bytes(AV_TAG).ok_or(PostReason::ForeignAv)?;

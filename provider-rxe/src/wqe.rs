@@ -1,4 +1,4 @@
-//! What a work queue entry consists of, as blocks that are built by value and stored once each.
+//! The parts of a work queue entry, as blocks that are built by value and stored once each.
 //!
 //! ```text
 //!   send queue (rxe_send_wqe)                         receive queue (rxe_recv_wqe)
@@ -9,10 +9,11 @@
 //!   208  gather list, or inline data
 //! ```
 //!
-//! A slot holds what its last use left there. Every field that any kernel since 5.10 reads before it writes it is in one
-//! of these blocks; of the 120 bytes between `Head` and `Progress` only those that the opcode gives a meaning to.
-//! `status` and `state` matter in particular: the kernel's completer takes a status other than 0 for an error of the
-//! work request, and only an entry in the state 0 ("posted") is started.
+//! A slot holds what its last use left there. Every field that any kernel since 5.10 reads before
+//! it writes it is in one of these blocks; of the 120 bytes between `Head` and `Progress` only
+//! those that the opcode gives a meaning to. `status` and `state` matter in particular: the
+//! kernel's completer takes a status other than 0 for an error of the work request, and only an
+//! entry in the state 0 ("posted") is started.
 //!
 //! # References
 //! `rdma/rdma_user_rxe.h`; Linux `drivers/infiniband/sw/rxe/rxe_req.c`, `rxe_comp.c`
@@ -29,9 +30,9 @@ use zerocopy::{FromZeros, Immutable, IntoBytes};
 
 use crate::queue::Slot;
 
-/// Where the part that depends on the opcode starts.
+/// The offset of the part that depends on the opcode.
 const OP: usize = offset_of!(RxeSendWr, wr);
-/// Where a datagram's address vector starts, for kernels that have no numbers for address handles.
+/// The offset of a datagram's address vector, for kernels that do not number address handles.
 const AV: usize = OP + offset_of!(RxeSendWrUd, av);
 const PROGRESS: usize = offset_of!(RxeSendWqe, status);
 const DMA: usize = offset_of!(RxeSendWqe, dma);
@@ -58,7 +59,8 @@ struct UdHead {
     ah_num: u32,
 }
 
-/// What the kernel keeps of its own in an entry, to start from. It counts `ssn` itself where it needs it.
+/// The initial values of the fields that the kernel itself keeps in an entry. It counts `ssn`
+/// itself where it needs it.
 #[derive(Clone, Copy, FromZeros, IntoBytes, Immutable)]
 #[repr(C)]
 struct Progress {
@@ -105,8 +107,8 @@ pub(crate) struct Plain {
 }
 
 impl Plain {
-    /// Returns whether operations of this kind are plain: neither datagrams nor atomics, nor of a kind that came after this
-    /// provider.
+    /// Returns whether operations of this kind are plain: neither datagrams nor atomics, nor of a
+    /// kind that came after this provider.
     #[inline(always)]
     pub(crate) const fn is(kind: OpKind) -> bool {
         matches!(
@@ -136,12 +138,13 @@ impl Plain {
     }
 }
 
-/// Where a datagram goes, as the entry says it.
+/// The path of a datagram, in the form of the entry.
 #[derive(Clone, Copy)]
 pub(crate) enum Path<'a> {
     /// By the number of the kernel's address handle.
     Numbered(u32),
-    /// By an address vector in the entry, for kernels that number no address handles: the bytes of an `rxe_av`.
+    /// By an address vector in the entry, for kernels that number no address handles: the bytes of
+    /// an `rxe_av`.
     Spelled(&'a [u8; size_of::<RxeAv>()]),
 }
 
@@ -153,7 +156,7 @@ pub(crate) fn put_plain(slot: &mut Slot<'_, RxeSendWqe>, wr: &SendWr<'_>, plain:
     slot.put::<OP, _>(RxeSendWrRdma { remote_addr: plain.remote_addr, rkey: plain.rkey, reserved: 0 });
 }
 
-/// Where a datagram goes, and with what.
+/// The operands of a datagram.
 #[derive(Clone, Copy)]
 pub(crate) struct Datagram<'a> {
     pub(crate) remote_qpn: u32,

@@ -1,11 +1,11 @@
 //! [`Sq`]: the send half of a queue pair.
 //!
-//! Every defect of a work request is found here ([`verbs_core::checks`]), before it is in the ring: the engine sees it
-//! later, perhaps on another thread, and could not return an error any more.
+//! Every defect of a work request is found here ([`verbs_core::checks`]), before it is in the ring:
+//! the engine sees it later, perhaps on another thread, and could not return an error any more.
 //!
 //! # Safety
-//! Posting is a promise of the caller about the memory that is named. Nothing here touches that memory, except for inline
-//! data, which is copied out of memory that the caller vouches for.
+//! Posting is a promise of the caller about the memory that is named. Nothing here touches that
+//! memory, except for inline data, which is copied out of memory that the caller vouches for.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -104,7 +104,8 @@ impl SendQueue for Sq {
         };
         let wqe = |data| SendWqe { wr_id: wr.wr_id, op, flags, data };
         if inline {
-            // SAFETY: with INLINE every element is readable memory of this process, says the caller.
+            // SAFETY: with INLINE every element is readable memory of this process, says the
+            // caller.
             let bytes = unsafe { gather(wr.sge) };
             let list = (0..inline_len(length)).map(|n| pack(bytes[n]));
             self.ring.put(wqe(Data::Inline(length)), list);
@@ -125,14 +126,16 @@ impl SendQueue for Sq {
 /// Inline data in pieces of the size of an element.
 ///
 /// # Safety
-/// Every element is readable memory of this process; together they are no longer than [`limits::MAX_INLINE_DATA`].
+/// Every element is readable memory of this process; together they are no longer than
+/// [`limits::MAX_INLINE_DATA`].
 unsafe fn gather(sges: &[verbs_core::types::Sge]) -> [[u8; BYTES]; INLINE] {
     let mut bytes = [[0; BYTES]; INLINE];
     let mut room = bytes.as_flattened_mut();
     for sge in sges {
         let Some((piece, rest)) = room.split_at_mut_checked(sge.length as usize) else { break };
         let from = core::ptr::with_exposed_provenance::<u8>(sge.addr as usize);
-        // SAFETY: the caller's promise; `piece` has as many bytes. It is local memory that nothing else points at.
+        // SAFETY: the caller's promise; `piece` has as many bytes. It is local memory that nothing
+        // else points at.
         unsafe { core::ptr::copy_nonoverlapping(from, piece.as_mut_ptr(), piece.len()) };
         room = rest;
     }

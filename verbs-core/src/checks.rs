@@ -10,11 +10,12 @@
 //! | inline data is not longer than the queue's | [`PostReason::InlineTooLong`] |
 //! | an atomic has 8 local bytes and an aligned address | [`PostReason::AtomicLength`], [`PostReason::AtomicMisaligned`] |
 //!
-//! The table's order is the order of the checks, so that all providers give the same reason for the same request. Left to
-//! the provider are the room in the queue and the address vectors of datagrams.
+//! The table's order is the order of the checks, so that all providers give the same reason for the
+//! same request. Left to the provider are the room in the queue and the address vectors of
+//! datagrams.
 //!
-//! [`SendChecks::is_plain`] and [`RecvChecks::is_plain`] are short ways for the common request, small enough to be inlined into
-//! the data path; what they let pass, the full checks let pass too.
+//! [`SendChecks::is_plain`] and [`RecvChecks::is_plain`] are short ways for the common request,
+//! small enough to be inlined into the data path; what they let pass, the full checks let pass too.
 
 use crate::types::{OpKind, PostReason, QpCap, QpState, QpType, RecvWr, SendFlags, SendOp, SendWr, Sge};
 
@@ -24,8 +25,8 @@ use crate::types::{OpKind, PostReason, QpCap, QpState, QpType, RecvWr, SendFlags
 /// IBTA volume 1, section 9.7.3
 pub const MAX_MESSAGE: u64 = 1 << 31;
 
-/// The bytes of local memory that an atomic needs. A device may move 8 bytes whatever the list says, and report a
-/// `byte_len` that is wrong.
+/// The bytes of local memory that an atomic needs. A device may move 8 bytes whatever the list
+/// says, and report a `byte_len` that is wrong.
 pub const ATOMIC_LENGTH: u64 = 8;
 
 /// The checks of a send queue, which know its type, its capacity and its state.
@@ -55,7 +56,8 @@ impl SendChecks {
         }
     }
 
-    /// The same checks, for a queue of datagrams (UD) with at most `bytes` of payload: the MTU of the port.
+    /// The same checks, for a queue of datagrams (UD) with at most `bytes` of payload: the MTU of
+    /// the port.
     #[must_use]
     pub const fn with_max_datagram(self, bytes: u32) -> Self {
         Self { max_datagram: Some(bytes), ..self }
@@ -83,8 +85,9 @@ impl SendChecks {
         self.qp_type
     }
 
-    /// Returns whether this is a common request that passes all checks: a send, write or read with one SGE, and with flags
-    /// that every operation takes. Any other request needs [`check`](Self::check).
+    /// Returns whether this is a common request that passes all checks: a send, write or read with
+    /// one SGE, and with flags that every operation takes. Any other request needs
+    /// [`check`](Self::check).
     #[inline(always)]
     pub fn is_plain(&self, wr: &SendWr<'_>) -> bool {
         self.accepts_plain & bit(wr.op.kind()) != 0
@@ -126,7 +129,8 @@ impl SendChecks {
         }
     }
 
-    /// Checks flags other than fence, signaled and solicited. No provider computes checksums of IP packets.
+    /// Checks flags other than fence, signaled and solicited. No provider computes checksums of IP
+    /// packets.
     fn check_rare_flags(&self, wr: &SendWr<'_>, length: u32) -> Result<(), PostReason> {
         let op = wr.op.kind();
         let takes_inline = bit(op) & INLINE_OPERATIONS != 0;
@@ -172,8 +176,8 @@ impl RecvChecks {
         self.max_sge
     }
 
-    /// Returns whether this is a common request that passes all checks: one with one SGE. Any other request needs
-    /// [`check`](Self::check).
+    /// Returns whether this is a common request that passes all checks: one with one SGE. Any other
+    /// request needs [`check`](Self::check).
     #[inline(always)]
     pub fn is_plain(&self, wr: &RecvWr<'_>) -> bool {
         self.accepts_plain && matches!(wr.sge, [sge] if u64::from(sge.length) <= MAX_MESSAGE)

@@ -1,10 +1,10 @@
-//! [`Errno`]: the kernel's answer when it says no.
+//! [`Errno`]: the error numbers of the kernel.
 
 use core::fmt;
 
 /// An error number of the kernel, as `errno(3)` lists them.
 ///
-/// A newtype rather than an enum, so that a number that this library has never seen survives unchanged.
+/// A newtype rather than an enum, so that a number without a name here survives unchanged.
 ///
 /// # References
 /// `errno(3)`
@@ -14,7 +14,7 @@ use core::fmt;
 pub struct Errno(u16);
 
 impl Errno {
-    /// The error with this (positive) number. Anything that no kernel returns becomes [`Errno::IO`].
+    /// The error with this (positive) number. Numbers that no kernel returns become [`Errno::IO`].
     pub const fn from_raw(raw: i32) -> Self {
         if raw > 0 && raw < 4096 { Self(raw as u16) } else { Self::IO }
     }
@@ -24,7 +24,7 @@ impl Errno {
         self.0 as i32
     }
 
-    /// What the calling thread's last failed system call left behind.
+    /// The error of the calling thread's last failed system call.
     pub fn last() -> Self {
         Self::from_io(&std::io::Error::last_os_error())
     }
@@ -39,7 +39,7 @@ impl Errno {
         NAMES.iter().find(|(errno, ..)| *errno == self).map(|(_, name, _)| *name)
     }
 
-    /// What `strerror(3)` of glibc says in the C locale.
+    /// The text of glibc's `strerror(3)` in the C locale.
     pub fn description(self) -> &'static str {
         NAMES.iter().find(|(errno, ..)| *errno == self).map_or("Unknown error", |(.., text)| text)
     }

@@ -14,12 +14,12 @@ pub type Result<T, E = Error> = core::result::Result<T, E>;
 
 /// A verb that failed.
 ///
-/// `Display` writes a sentence that an operator can act on:
-/// `create_qp on rxe0: max_send_wr 2000000 exceeds the device's 1048576 (EINVAL)`. `Debug` writes the same sentence, because
-/// a `main` that returns an error prints that; `{:#?}` writes the fields.
+/// `Display` writes a sentence that an operator can act on: `create_qp on rxe0: max_send_wr 2000000
+/// exceeds the device's 1048576 (EINVAL)`. `Debug` writes the same sentence, because a `main` that
+/// returns an error prints that; `{:#?}` writes the fields.
 ///
-/// Refused posts, failed completions and parse errors convert into it, and it converts into [`std::io::Error`], so that
-/// `?` works between them.
+/// Refused posts, failed completions and parse errors convert into it, and it converts into
+/// [`std::io::Error`], so that `?` works between them.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Error {
     /// The verb, by its name without `ibv_` (`"create_qp"`).
@@ -77,12 +77,14 @@ pub enum Cause {
         /// The code.
         mtu: Mtu,
     },
-    /// A path without a GRH on an Ethernet port. InfiniBand needs it only between subnets, RoCE always.
+    /// A path without a GRH on an Ethernet port. InfiniBand needs it only between subnets, RoCE
+    /// always.
     NoGrh {
         /// The port.
         port_num: u8,
     },
-    /// A memory region with rights for peers that need [`AccessFlags::LOCAL_WRITE`], which it lacks.
+    /// A memory region with rights for peers that need [`AccessFlags::LOCAL_WRITE`], which it
+    /// lacks.
     NeedsLocalWrite {
         /// The rights that need it.
         access: AccessFlags,
@@ -181,9 +183,11 @@ pub enum Cause {
         name: Box<str>,
         /// The devices that can be opened, separated by `, `. Empty when there are none.
         present: Box<str>,
-        /// The devices that were found and left out, with reasons, separated by `; `. Empty when there are none.
+        /// The devices that were found and left out, with reasons, separated by `; `. Empty when
+        /// there are none.
         skipped: Box<str>,
-        /// There is no device at all, and `VERBS_SOFT=auto` in the environment would make one in software.
+        /// There is no device at all, and `VERBS_SOFT=auto` in the environment would make one in
+        /// software.
         try_soft: bool,
     },
     /// Memory that was to be registered cannot be accessed.
@@ -330,8 +334,8 @@ impl fmt::Display for Cause {
     }
 }
 
-/// The width of a field whose largest value is `max`, for the widths of the wire and the commands: queue pair numbers,
-/// packet sequence numbers, GID indexes.
+/// The width of a field whose largest value is `max`, for the widths of the wire and the commands:
+/// queue pair numbers, packet sequence numbers, GID indexes.
 const fn bits(max: u64) -> Option<u32> {
     match max {
         0xff => Some(8),

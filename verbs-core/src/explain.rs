@@ -1,9 +1,9 @@
 //! Explanations of refused values, the same for every provider.
 //!
-//! Each function returns `Ok` for values that it knows nothing against, and else the [`Cause`]. A provider that is the
-//! device itself (soft) asks before it acts. A provider of a kernel device asks after the kernel's `EINVAL`
-//! (`kernel/limits.rs`), except for [`numbers_fit`], which `modify_qp` asks before: the kernel cuts such numbers off in
-//! silence.
+//! Each function returns `Ok` for values that it knows nothing against, and else the [`Cause`]. A
+//! provider that is the device itself (soft) asks before it acts. A provider of a kernel device
+//! asks after the kernel's `EINVAL` (`kernel/limits.rs`), except for [`numbers_fit`], which
+//! `modify_qp` asks before: the kernel cuts such numbers off in silence.
 
 use crate::Cause;
 use crate::types::{AccessFlags, AhAttr, DeviceAttr, LinkLayer, QpAttr, QpAttrMask, QpCap};
@@ -85,7 +85,8 @@ pub fn region_access(access: AccessFlags) -> Result<(), Cause> {
     Err(Cause::NeedsLocalWrite { access: writing })
 }
 
-/// Explains the capacity of a queue pair. The provider knows the limit of inline data; `None` leaves it out.
+/// Explains the capacity of a queue pair. The provider knows the limit of inline data; `None`
+/// leaves it out.
 ///
 /// # Errors
 /// [`Cause::Limit`] with the name of the first member that is too large.

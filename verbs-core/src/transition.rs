@@ -1,36 +1,44 @@
-//! Which attributes which QP transition takes: state × state × type → required and optional.
+//! The attributes of each queue pair transition: state × state × type → required and optional.
 //!
-//! [`check`] says what a bare `EINVAL` of the kernel meant; [`lookup`] and [`transitions`] show the table to those who
-//! build masks or documents from it. The table itself is one page below, to be read as a specification's table is.
+//! [`check`] explains a bare `EINVAL` of the kernel; [`lookup`] and [`transitions`] give access to
+//! the table, for code that builds masks or documents from it. The table itself is one page below
+//! and reads like that of the specification.
 //!
-//! It is the table of the kernel's RDMA core, which nearly every InfiniBand and RoCE driver asks, together with what
-//! uverbs makes of a mask on the way there. It says nothing of
-//! - **iWARP**: there the connection manager moves the queue pair, with masks that would be wrong here.
-//! - **drivers that judge on their own**, as mlx5 does for a queue pair with a source QPN, which takes no attributes.
-//! - **[`QpType::DRIVER`] and types without a name**: their provider judges, [`check`] accepts everything.
+//! It is the table of the kernel's RDMA core, which nearly every InfiniBand and RoCE driver uses,
+//! together with the changes that uverbs makes to a mask before. It does not cover
+//! - **iWARP**: there the connection manager moves the queue pair, with masks that would be wrong
+//!   here.
+//! - **drivers that judge on their own**, as mlx5 does for a queue pair with a source QPN, which
+//!   takes no attributes.
+//! - **[`QpType::DRIVER`] and types without a name**: their provider judges, [`check`] accepts
+//!   everything.
 //! - **SMI and GSI**: the kernel keeps these queue pairs for itself, no program can create one.
-//! - **values**: a port that does not exist, a privileged Q_Key. Nor of one refusal by uverbs that depends on no
-//!   value: UC SQD to SQD lists `AV`, but uverbs adds `PORT` to it, which UC does not take there, so that no UC
-//!   queue pair of the kernel can change its path in SQD. Providers without a kernel below them can.
+//! - **values**: a port that does not exist, a privileged Q_Key. Nor of one refusal by uverbs that
+//!   depends on no value: UC SQD to SQD lists `AV`, but uverbs adds `PORT` to it, which UC does not
+//!   take there, so that no UC queue pair of the kernel can change its path in SQD. Providers
+//!   without a kernel below them can.
 //!
-//! Hence a refusal by [`check`] is a sound explanation once the kernel has refused, and a sound guess before.
+//! Hence a refusal by [`check`] is a sound explanation once the kernel has refused, and a sound
+//! guess before.
 //!
-//! Invariant: a mask that the core of some kernel since 5.10 lets pass to the driver is accepted by [`check`], even
-//! if another kernel refuses it. That matters for packet pacing ([`QpAttrMask::RATE_LIMIT`]): since Linux 7.2 it is
-//! the driver's to judge in every transition; before that, the core let it pass where the table lists it (for RC
-//! only since Linux 7.0).
+//! Invariant: a mask that the core of some kernel since 5.10 lets pass to the driver is accepted by
+//! [`check`], even if another kernel refuses it. That matters for packet pacing
+//! ([`QpAttrMask::RATE_LIMIT`]): since Linux 7.2 it is the driver's to judge in every transition;
+//! before that, the core let it pass where the table lists it (for RC only since Linux 7.0).
 //!
 //! # References
-//! `ibv_modify_qp(3)`; IBTA volume 1, sections 10.3.1 (states) and 11.2.5.2 (attributes of a transition);
-//! Linux, `qp_state_table` and `ib_modify_qp_is_ok` in `drivers/infiniband/core/verbs.c`, `modify_qp` in
-//! `drivers/infiniband/core/uverbs_cmd.c`
+//! `ibv_modify_qp(3)`; IBTA volume 1, sections 10.3.1 (states) and 11.2.5.2 (attributes of a
+//! transition); Linux, `qp_state_table` and `ib_modify_qp_is_ok` in
+//! `drivers/infiniband/core/verbs.c`, `modify_qp` in `drivers/infiniband/core/uverbs_cmd.c`
 
 use crate::Cause;
 use crate::types::{QpAttr, QpAttrMask, QpState, QpType};
 
-/// The table. A type that a transition does not name takes nothing in it; a transition that is not here is illegal.
+/// The table. A type that a transition does not name takes nothing in it; a transition that is not
+/// here is illegal.
 ///
-/// Above the braces: from which states, to which. In them: for which types, `[required]` `[optional]`.
+/// Above the braces: the states before, and the state after. In them: for which types, `[required]`
+/// `[optional]`.
 const TABLE: &[Edge] = table! {
     RESET INIT RTR RTS SQD SQE ERR => RESET {}
           INIT RTR RTS SQD SQE ERR => ERR {}
@@ -101,38 +109,39 @@ const TYPES: [QpType; 6] =
 
 /// A transition that one type of queue pair can make, and what it takes.
 ///
-/// [`QpAttrMask::STATE`] is in none of the sets: it may always be there, and a mask without it stays in its state.
-/// The three sets have nothing in common.
+/// [`QpAttrMask::STATE`] is in none of the sets: it may always be there, and a mask without it
+/// stays in its state. The three sets have nothing in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transition {
-    /// Where the queue pair is.
+    /// The state before.
     pub from: QpState,
-    /// Where it goes.
+    /// The state after.
     pub to: QpState,
-    /// What the mask must have.
+    /// The attributes that the mask must have.
     pub required: QpAttrMask,
-    /// What it may have.
+    /// The attributes that it may have.
     pub optional: QpAttrMask,
-    /// What it may have to no effect, or to an effect that depends on the device: attributes of the half that an XRC
-    /// queue pair lacks, which uverbs drops, and `RATE_LIMIT`, which the driver judges.
+    /// The attributes that it may have without effect, or with an effect that depends on the
+    /// device: attributes of the half that an XRC queue pair lacks, which uverbs drops, and
+    /// `RATE_LIMIT`, which the driver judges.
     pub tolerated: QpAttrMask,
 }
 
 impl Transition {
-    /// What it needs and `mask` does not have.
+    /// The attributes that it needs and `mask` lacks.
     pub const fn missing(&self, mask: QpAttrMask) -> QpAttrMask {
         self.required.difference(mask)
     }
 
-    /// What `mask` has and it does not take; bits without a name are among it.
+    /// The attributes of `mask` that it does not take, bits without a name included.
     pub const fn forbidden(&self, mask: QpAttrMask) -> QpAttrMask {
         let taken = self.required.union(self.optional).union(self.tolerated).union(QpAttrMask::STATE);
         mask.difference(taken)
     }
 }
 
-/// The transition of such a queue pair between these states, or `None` if there is no such transition or the table
-/// does not speak of the type.
+/// The transition of such a queue pair between these states, or `None` if there is no such
+/// transition or the table does not speak of the type.
 ///
 /// # References
 /// IBTA volume 1, section 11.2.5.2
@@ -149,15 +158,15 @@ pub fn lookup(qp_type: QpType, from: QpState, to: QpState) -> Option<Transition>
     Some(Transition { from, to, required, optional, tolerated })
 }
 
-/// Every transition of such a queue pair, in the order of the states; none for types of which the table does not
-/// speak.
+/// Every transition of such a queue pair, in the order of the states; none for types of which the
+/// table does not speak.
 pub fn transitions(qp_type: QpType) -> impl Iterator<Item = Transition> {
     let to_any = move |&from| QpState::NAMED.iter().filter_map(move |&to| lookup(qp_type, from, to));
     QpState::NAMED.iter().flat_map(to_any)
 }
 
-/// Whether such a queue pair may be moved between these states with this mask; see [`endpoints`] for where the states
-/// come from. `Ok` for types of which the table does not speak.
+/// Checks whether such a queue pair may be moved between these states with this mask; [`endpoints`]
+/// derives the states from the attributes. `Ok` for types of which the table does not speak.
 ///
 /// ```
 /// use verbs_core::transition;
@@ -181,7 +190,8 @@ pub fn check(qp_type: QpType, from: QpState, to: QpState, mask: QpAttrMask) -> R
         return Ok(());
     }
     let Some(transition) = lookup(qp_type, from, to) else {
-        // mlx5 keeps a rate limit given on its own until RTS, even in states that cannot be modified in place.
+        // mlx5 keeps a rate limit given on its own until RTS, even in states that cannot be
+        // modified in place.
         let paces_in_place = from == to && mask == QpAttrMask::RATE_LIMIT;
         return if paces_in_place { Ok(()) } else { Err(Cause::IllegalTransition { qp_type, from, to }) };
     };
@@ -192,16 +202,17 @@ pub fn check(qp_type: QpType, from: QpState, to: QpState, mask: QpAttrMask) -> R
     Err(Cause::TransitionAttributes { qp_type, from, to, missing, forbidden })
 }
 
-/// From where to where `attr` moves a queue pair that is thought to be in the state `at`, as the kernel understands
-/// it: from `cur_qp_state` if the mask has [`CUR_STATE`](QpAttrMask::CUR_STATE), to `qp_state` if it has
-/// [`STATE`](QpAttrMask::STATE), else nowhere.
+/// The states before and after `attr` is applied to a queue pair that should be in the state `at`,
+/// as the kernel understands it: from `cur_qp_state` if the mask has
+/// [`CUR_STATE`](QpAttrMask::CUR_STATE), to `qp_state` if it has [`STATE`](QpAttrMask::STATE), else
+/// nowhere.
 pub const fn endpoints(at: QpState, attr: &QpAttr, mask: QpAttrMask) -> (QpState, QpState) {
     let from = if mask.contains(QpAttrMask::CUR_STATE) { attr.cur_qp_state } else { at };
     let to = if mask.contains(QpAttrMask::STATE) { attr.qp_state } else { from };
     (from, to)
 }
 
-/// What every transition of a type lets pass beside its row.
+/// The attributes that every transition of a type accepts in addition to its row.
 fn tolerated(qp_type: QpType) -> QpAttrMask {
     let other_half = match qp_type {
         QpType::XRC_SEND => QpAttrMask::MAX_DEST_RD_ATOMIC | QpAttrMask::MIN_RNR_TIMER,
@@ -218,7 +229,7 @@ struct Edge {
     rows: &'static [Row],
 }
 
-/// What some types take.
+/// The attributes of some types.
 struct Row {
     types: &'static [QpType],
     required: QpAttrMask,

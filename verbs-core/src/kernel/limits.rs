@@ -1,7 +1,8 @@
-//! The causes of the kernel's `EINVAL`, `EOPNOTSUPP` or `ENOMEM`, as far as its own limits tell.
+//! The causes of the kernel's `EINVAL`, `EOPNOTSUPP` or `ENOMEM`, as far as its limits explain
+//! them.
 //!
-//! All of this runs only after a command failed: a command that succeeds costs nothing more. The rules are those of
-//! [`crate::explain`]; this file asks the kernel for the numbers that they need.
+//! All of this runs only after a command failed: a command that succeeds costs nothing more. The
+//! rules are those of [`crate::explain`]; this file asks the kernel for the numbers that they need.
 
 use nix::sys::resource::{Resource, getrlimit};
 
@@ -83,8 +84,8 @@ impl KernelContext {
         )
     }
 
-    /// Explains why the kernel refused a queue pair: by its limits, else by its type. `max_inline` asks the provider for the
-    /// limit of inline data, which no query returns.
+    /// Explains why the kernel refused a queue pair: by its limits, else by its type. `max_inline`
+    /// asks the provider for the limit of inline data, which no query returns.
     pub fn explain_create_qp(
         &self,
         error: Error,
@@ -114,8 +115,8 @@ impl KernelContext {
         }
     }
 
-    /// Explains why the kernel refused a transition of a queue pair in the state `at`: by the table of transitions, else
-    /// by the attributes' values.
+    /// Explains why the kernel refused a transition of a queue pair in the state `at`: by the table
+    /// of transitions, else by the attributes' values.
     pub fn explain_modify_qp(
         &self,
         error: Error,
@@ -155,8 +156,8 @@ impl KernelContext {
         error
     }
 
-    /// Explains why the kernel refused a path: a port that does not exist, no GRH on an Ethernet port, a source GID that
-    /// does not exist.
+    /// Explains why the kernel refused a path: a port that does not exist, no GRH on an Ethernet
+    /// port, a source GID that does not exist.
     pub fn explain_path(&self, error: Error, attr: &AhAttr) -> Error {
         if error.cause != Cause::Unknown || !matches!(error.errno, Errno::INVAL | Errno::NODATA) {
             return error;
@@ -196,7 +197,8 @@ const OF_DEVICE: QpAttrMask = QpAttrMask::TIMEOUT
     .union(QpAttrMask::MAX_QP_RD_ATOMIC)
     .union(QpAttrMask::MAX_DEST_RD_ATOMIC);
 
-/// The error with the limit as its cause, if it has no cause yet and the value lies beyond the limit.
+/// The error with the limit as its cause, if it has no cause yet and the value lies beyond the
+/// limit.
 fn limit(error: Error, name: &'static str, asked: u64, min: u64, max: u64) -> Error {
     match explain::within(name, asked, min, max) {
         Err(cause) if error.cause == Cause::Unknown => error.because(cause),

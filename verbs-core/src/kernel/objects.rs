@@ -20,10 +20,10 @@ pub struct KernelPd {
 }
 
 impl KernelPd {
-    /// Makes one, for a driver whose half is empty.
+    /// Allocates a protection domain, for a driver without a half of its own.
     ///
     /// # Errors
-    /// What the kernel answers.
+    /// Any errno that the kernel returns; notably `ENOMEM`.
     pub fn alloc(context: &Arc<KernelContext>) -> Result<Self> {
         let handle = cmd::pd::alloc_pd(&context.uverbs, Uhw::none())?;
         Ok(Self { context: Arc::clone(context), handle })

@@ -51,7 +51,8 @@ bitflags! {
 }
 
 impl AccessFlags {
-    /// The bits that are left out for a kernel without support for them (`IB_UVERBS_ACCESS_OPTIONAL_RANGE`).
+    /// The bits that are left out for a kernel without support for them
+    /// (`IB_UVERBS_ACCESS_OPTIONAL_RANGE`).
     #[doc(alias = "IBV_ACCESS_OPTIONAL_RANGE")]
     pub const OPTIONAL_RANGE: Self = Self::from_bits_retain(0x3ff0_0000);
 

@@ -13,8 +13,8 @@ pub struct GlobalRoute {
     pub dgid: Gid,
     /// 20 bits; on RoCE v2 it chooses the UDP source port.
     pub flow_label: u32,
-    /// The index of the source in the local port's GID table: [`GidEntry::gid_index`]. The kernel's commands carry 8
-    /// bits of it; a larger index is refused when it is used.
+    /// The index of the source in the local port's GID table: [`GidEntry::gid_index`]. The kernel's
+    /// commands carry 8 bits of it; a larger index is refused when it is used.
     pub sgid_index: u32,
     /// The number of routers that a packet may pass.
     pub hop_limit: u8,
@@ -36,8 +36,9 @@ impl Default for GlobalRoute {
 
 /// The path to a peer, as `create_ah` and `modify` take it.
 ///
-/// [`new`](Self::new) makes one for RoCE, or for InfiniBand across subnets; [`lid`](Self::lid) makes one for the
-/// InfiniBand subnet of the port. Other fields follow in the struct update syntax:
+/// [`new`](Self::new) makes one for RoCE, or for InfiniBand across subnets; [`lid`](Self::lid)
+/// makes one for the InfiniBand subnet of the port. Other fields follow in the struct update
+/// syntax:
 ///
 /// ```
 /// use std::net::Ipv4Addr;
@@ -71,28 +72,32 @@ pub struct AhAttr {
 }
 
 impl AhAttr {
-    /// The path from an entry of the local GID table to a peer's GID, by the entry's port, with a hop limit of
-    /// [`GlobalRoute::HOP_LIMIT`].
+    /// The path from an entry of the local GID table to a peer's GID, by the entry's port, with a
+    /// hop limit of [`GlobalRoute::HOP_LIMIT`].
     ///
-    /// An entry of a port beyond 255, which no verb can name, gives port 0, which every verb refuses.
+    /// An entry of a port beyond 255, which no verb can name, gives port 0, which every verb
+    /// refuses.
     pub fn new(source: &GidEntry, dgid: Gid) -> Self {
         let grh = GlobalRoute { dgid, sgid_index: source.gid_index, ..GlobalRoute::default() };
         Self { grh: Some(grh), port_num: u8::try_from(source.port_num).unwrap_or(0), ..Self::default() }
     }
 
-    /// The path from a port to a local id of the same InfiniBand subnet, without a GRH. RoCE has no such paths.
+    /// The path from a port to a local id of the same InfiniBand subnet, without a GRH. RoCE has no
+    /// such paths.
     pub const fn lid(port_num: u8, dlid: u16) -> Self {
         Self { grh: None, dlid, sl: 0, src_path_bits: 0, static_rate: 0, port_num }
     }
 
-    /// The path back to the sender of a datagram that arrived at a port, whose GID table is in `table`.
+    /// The path back to the sender of a datagram that arrived at a port, whose GID table is in
+    /// `table`.
     ///
-    /// `grh` is what [`Grh::parse`] found in the first 40 bytes of the receive, `None` where the completion has no
-    /// [`WcFlags::GRH`](super::WcFlags::GRH). The source of the path is the entry that the datagram was sent to. Replies
-    /// have a hop limit of 255.
+    /// `grh` is what [`Grh::parse`] found in the first 40 bytes of the receive, `None` where the
+    /// completion has no [`WcFlags::GRH`](super::WcFlags::GRH). The source of the path is the entry
+    /// that the datagram was sent to. Replies have a hop limit of 255.
     ///
     /// # Errors
-    /// [`Cause::NoSuchGid`] where the port has no entry with the datagram's destination and protocol.
+    /// [`Cause::NoSuchGid`] where the port has no entry with the datagram's destination and
+    /// protocol.
     ///
     /// # References
     /// `ibv_init_ah_from_wc(3)`; IBTA volume 1, section 13.5.4.4 (response address)

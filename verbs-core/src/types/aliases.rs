@@ -1,6 +1,7 @@
 //! The test that a search for a C name finds its constant.
 
-/// The constants of `open_enum!` and `bitflags!` blocks in a source, each with the attributes and comments before it.
+/// The constants of `open_enum!` and `bitflags!` blocks in a source, each with the attributes and
+/// comments before it.
 fn constants(source: &str) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let (mut is_inside, mut before) = (false, String::new());

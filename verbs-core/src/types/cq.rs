@@ -1,8 +1,8 @@
-//! [`CqInitAttr`]: what a completion queue is created with.
+//! [`CqInitAttr`]: the attributes of a new completion queue.
 
 use std::os::fd::BorrowedFd;
 
-/// What a completion queue is created with.
+/// The attributes of a new completion queue.
 ///
 /// # References
 /// `ibv_create_cq(3)`
@@ -13,8 +13,9 @@ pub struct CqInitAttr<'a> {
     pub cqe: u32,
     /// The completion channel that events go to, by its file descriptor.
     pub channel: Option<BorrowedFd<'a>>,
-    /// Which completion vector (interrupt) signals events, below [`num_comp_vectors`](crate::provider::ContextOps::num_comp_vectors).
+    /// Which completion vector (interrupt) signals events, below
+    /// [`num_comp_vectors`](crate::provider::ContextOps::num_comp_vectors).
     pub comp_vector: u32,
-    /// What events of this queue carry: a slot + generation id, never a pointer.
+    /// The number that events of this queue carry: a slot + generation id, never a pointer.
     pub user_handle: u64,
 }

@@ -1,11 +1,11 @@
-//! [`DeviceAttr`] and [`DeviceAttrEx`]: what a device can do, and how much of it.
+//! [`DeviceAttr`] and [`DeviceAttrEx`]: the capabilities and limits of a device.
 
 use bitflags::bitflags;
 
 use super::{Guid, open_enum};
 
 open_enum! {
-    /// How far an atomic operation is atomic.
+    /// The scope in which an atomic operation is atomic.
     #[doc(alias = "ibv_atomic_cap")]
     pub enum AtomicCap(u32) {
         /// There are no atomics.
@@ -21,7 +21,8 @@ open_enum! {
 }
 
 bitflags! {
-    /// What a device can do (`device_cap_flags`; the upper half comes from the extended query).
+    /// The capabilities of a device (`device_cap_flags`; the upper half comes from the extended
+    /// query).
     #[doc(alias = "ibv_device_cap_flags")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct DeviceCapFlags: u64 {
@@ -111,7 +112,7 @@ bitflags! {
     }
 }
 
-/// What a device can do, and how much of it.
+/// The capabilities and limits of a device.
 ///
 /// # References
 /// `ibv_query_device(3)`
@@ -138,7 +139,7 @@ pub struct DeviceAttr {
     pub max_qp: u32,
     /// Work requests in one queue.
     pub max_qp_wr: u32,
-    /// What it can do.
+    /// The capabilities.
     pub device_cap_flags: DeviceCapFlags,
     /// Scatter/gather elements in one work request, other than an RDMA read.
     pub max_sge: u32,
@@ -152,17 +153,17 @@ pub struct DeviceAttr {
     pub max_mr: u32,
     /// Protection domains.
     pub max_pd: u32,
-    /// RDMA reads and atomics that one queue pair answers at a time.
+    /// RDMA reads and atomics that one queue pair executes for its peer at a time.
     pub max_qp_rd_atom: u32,
     /// As above, of an end-to-end context.
     pub max_ee_rd_atom: u32,
-    /// RDMA reads and atomics that the device answers at a time.
+    /// RDMA reads and atomics that the device executes for peers at a time.
     pub max_res_rd_atom: u32,
     /// RDMA reads and atomics that one queue pair has outstanding.
     pub max_qp_init_rd_atom: u32,
     /// As above, of an end-to-end context.
     pub max_ee_init_rd_atom: u32,
-    /// How far its atomics are atomic.
+    /// The scope in which its atomics are atomic.
     pub atomic_cap: AtomicCap,
     /// End-to-end contexts.
     pub max_ee: u32,
@@ -194,14 +195,14 @@ pub struct DeviceAttr {
     pub max_srq_sge: u32,
     /// Partition keys.
     pub max_pkeys: u16,
-    /// How long it takes to acknowledge: 4.096 µs × 2ⁿ.
+    /// The longest delay of an acknowledgement: 4.096 µs × 2ⁿ.
     pub local_ca_ack_delay: u8,
     /// Ports. See [`DeviceAttrEx::phys_port_cnt_ex`] for devices with more than 255.
     pub phys_port_cnt: u8,
 }
 
 bitflags! {
-    /// Whether on-demand paging exists.
+    /// The general support for on-demand paging.
     #[doc(alias = "ibv_odp_general_caps")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct OdpGeneralCaps: u64 {
@@ -217,7 +218,7 @@ bitflags! {
 }
 
 bitflags! {
-    /// Which operations of a transport may touch on-demand paged memory.
+    /// The operations of a transport that may access on-demand paged memory.
     #[doc(alias = "ibv_odp_transport_cap_bits")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct OdpTransportCaps: u32 {
@@ -254,7 +255,7 @@ bitflags! {
 #[doc(alias = "ibv_odp_caps")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OdpCaps {
-    /// Whether it exists.
+    /// The general support.
     pub general_caps: OdpGeneralCaps,
     /// Reliable connections.
     pub rc_odp_caps: OdpTransportCaps,
@@ -303,7 +304,7 @@ pub struct PacketPacingCaps {
 }
 
 bitflags! {
-    /// What raw packet queues can do.
+    /// The capabilities of raw packet queues.
     #[doc(alias = "ibv_raw_packet_caps")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct RawPacketCaps: u32 {
@@ -362,9 +363,9 @@ pub struct PciAtomicCaps {
     pub compare_swap: u16,
 }
 
-/// What a device can do, and how much of it, with everything that was added over the years.
+/// The capabilities and limits of a device, with everything that was added over the years.
 ///
-/// What an older kernel does not tell is zero.
+/// Attributes that an older kernel does not report are zero.
 ///
 /// # References
 /// `ibv_query_device_ex(3)`

@@ -1,9 +1,9 @@
-//! [`AsyncEventType`]: what happened to a device behind the program's back.
+//! [`AsyncEventType`]: the kinds of asynchronous events.
 
 use super::open_enum;
 
 open_enum! {
-    /// What an asynchronous event tells.
+    /// The kind of an asynchronous event.
     ///
     /// # References
     /// `ibv_get_async_event(3)`
@@ -13,13 +13,13 @@ open_enum! {
         /// A completion queue overflowed or broke.
         #[doc(alias = "IBV_EVENT_CQ_ERR")]
         CQ_ERR = 0, "CQ error";
-        /// A queue pair broke, and could not say so in a completion.
+        /// A queue pair broke, and no completion could report it.
         #[doc(alias = "IBV_EVENT_QP_FATAL")]
         QP_FATAL = 1, "local work queue catastrophic error";
         /// The peer's request was invalid, and the queue pair went to the error state.
         #[doc(alias = "IBV_EVENT_QP_REQ_ERR")]
         QP_REQ_ERR = 2, "invalid request local work queue error";
-        /// The peer had no right to what it asked for, and the queue pair went to the error state.
+        /// The peer's request violated access rights, and the queue pair went to the error state.
         #[doc(alias = "IBV_EVENT_QP_ACCESS_ERR")]
         QP_ACCESS_ERR = 3, "local access violation work queue error";
         /// The first packet arrived before the queue pair was ready to send.
@@ -61,7 +61,7 @@ open_enum! {
         /// A queue pair in the error state took its last request from a shared receive queue.
         #[doc(alias = "IBV_EVENT_QP_LAST_WQE_REACHED")]
         QP_LAST_WQE_REACHED = 16, "last WQE reached";
-        /// The subnet manager wants everyone to register again.
+        /// The subnet manager requests all clients to register again.
         #[doc(alias = "IBV_EVENT_CLIENT_REREGISTER")]
         CLIENT_REREGISTER = 17, "client reregistration";
         /// A port's GID table changed.

@@ -25,7 +25,8 @@ impl fmt::Display for Guid {
     }
 }
 
-/// A global identifier: the 128-bit address of a port. On RoCE an IPv6 address, or an IPv4 address mapped into one.
+/// A global identifier: the 128-bit address of a port. On RoCE an IPv6 address, or an IPv4 address
+/// mapped into one.
 ///
 /// It parses from the text of an IPv6 or IPv4 address, which includes its own `Display`:
 ///

@@ -6,8 +6,9 @@ use super::{Gid, GidType, ParseError};
 
 /// The global routing header of a received datagram, from the first 40 bytes of the receive.
 ///
-/// InfiniBand, RoCE v1 and RoCE v2 over IPv6 deliver a header of 40 bytes in the layout of IPv6. RoCE v2 over IPv4
-/// delivers the IPv4 header in the last 20 of the 40 bytes; the content of the first 20 is undefined.
+/// InfiniBand, RoCE v1 and RoCE v2 over IPv6 deliver a header of 40 bytes in the layout of IPv6.
+/// RoCE v2 over IPv4 delivers the IPv4 header in the last 20 of the 40 bytes; the content of the
+/// first 20 is undefined.
 ///
 /// ```text
 ///   0                       20                      40
@@ -44,10 +45,11 @@ impl Grh {
     /// The `next_header` of InfiniBand and RoCE v1.
     pub const IBA: u8 = 0x1b;
 
-    /// Reads the header from the start of a receive that completed with [`WcFlags::GRH`](super::WcFlags::GRH).
+    /// Reads the header from the start of a receive that completed with
+    /// [`WcFlags::GRH`](super::WcFlags::GRH).
     ///
-    /// Bytes beyond the first 40 are ignored. Where the first 20 bytes look like IPv6 by chance, the checksum of the IPv4
-    /// header decides.
+    /// Bytes beyond the first 40 are ignored. Where the first 20 bytes look like IPv6 by chance,
+    /// the checksum of the IPv4 header decides.
     ///
     /// # Errors
     /// [`ParseError`] for fewer than 40 bytes, and for bytes that are neither header.
@@ -64,7 +66,8 @@ impl Grh {
         }
     }
 
-    /// Returns whether a datagram with this header can belong to an entry of the GID table with this protocol.
+    /// Returns whether a datagram with this header can belong to an entry of the GID table with
+    /// this protocol.
     pub fn is_of(&self, gid_type: GidType) -> bool {
         (self.next_header == Self::UDP) == (gid_type == GidType::ROCE_V2)
     }
@@ -97,7 +100,8 @@ impl Grh {
     }
 }
 
-/// Adds the words of an IPv4 header in one's complement, which gives all ones for a right checksum (RFC 791).
+/// Adds the words of an IPv4 header in one's complement, which gives all ones for a right checksum
+/// (RFC 791).
 fn checksum_is_right(header: &[u8]) -> bool {
     let words = header.as_chunks::<2>().0.iter().map(|word| u32::from(u16::from_be_bytes(*word)));
     let sum: u32 = words.sum();
@@ -145,7 +149,8 @@ mod tests {
             next_header: Grh::UDP,
         };
         assert_eq!(Grh::parse(&behind([0; 20])), Ok(expected));
-        // The first 20 bytes can hold anything, also the start of an IPv6 header: the checksum tells.
+        // The first 20 bytes can hold anything, even the start of an IPv6 header: the checksum
+        // decides.
         assert_eq!(Grh::parse(&behind([0x60; 20])), Ok(expected));
         assert!(expected.is_of(GidType::ROCE_V2) && !expected.is_of(GidType::ROCE_V1));
     }

@@ -1,4 +1,5 @@
-//! The values that verbs take and return. Plain data: no handles, no pointers that are followed, no system calls.
+//! The values that verbs take and return. Plain data: no handles, no pointers that are followed, no
+//! system calls.
 
 mod access;
 mod address;

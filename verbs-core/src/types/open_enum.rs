@@ -1,6 +1,7 @@
 //! [`open_enum!`]: an enumeration that keeps the values it does not know.
 
-/// Defines a newtype over an integer with named values; a value without a name is kept and shown as its number.
+/// Defines a newtype over an integer with named values; a value without a name is kept and shown as
+/// its number.
 macro_rules! open_enum {
     (
         $(#[$meta:meta])*

@@ -2,9 +2,11 @@
 
 use core::fmt;
 
-/// Text or bytes that are not the value they should be: a [`Gid`](super::Gid), a [`Grh`](super::Grh) and others.
+/// Text or bytes that are not the value they should be: a [`Gid`](super::Gid), a
+/// [`Grh`](super::Grh) and others.
 ///
-/// `Display` names both: `a GID is an IPv6 or IPv4 address`. The text itself is left out: it may come from a stranger.
+/// `Display` names both: `a GID is an IPv6 or IPv4 address`. The text itself is left out: it may
+/// come from a stranger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParseError {
     /// The name of the value (`"GID"`).

@@ -276,7 +276,8 @@ pub struct PortAttr {
     pub init_type_reply: u8,
     /// The number of lanes.
     pub active_width: PortWidth,
-    /// The speed of a lane, as far as 8 bits tell it; [`speed`](Self::speed) knows newer ones.
+    /// The speed of a lane, in the 8 bits of the older attribute; [`speed`](Self::speed) includes
+    /// newer speeds.
     pub active_speed: PortSpeed,
     /// The physical state, in the specification's encoding.
     pub phys_state: u8,
@@ -286,7 +287,8 @@ pub struct PortAttr {
     pub flags: u8,
     /// `PortInfo:CapabilityMask2`.
     pub port_cap_flags2: u16,
-    /// As `active_speed`, wide enough for newer speeds; `PortSpeed(0)` where the kernel does not report it.
+    /// As `active_speed`, wide enough for newer speeds; `PortSpeed(0)` where the kernel does not
+    /// report it.
     pub active_speed_ex: PortSpeed,
 }
 

@@ -1,4 +1,4 @@
-//! What a queue pair is created with, moved with and asked for.
+//! The attributes of queue pairs: when they are created, modified and queried.
 
 use bitflags::bitflags;
 
@@ -26,20 +26,20 @@ open_enum! {
         /// The target of an extended reliable connection.
         #[doc(alias = "IBV_QPT_XRC_RECV")]
         XRC_RECV = 10, "XRC_RECV";
-        /// Whatever the provider means by it.
+        /// Defined by the provider.
         #[doc(alias = "IBV_QPT_DRIVER")]
         DRIVER = 0xff, "DRIVER";
     }
 }
 
 open_enum! {
-    /// Where a queue pair stands.
+    /// The state of a queue pair.
     ///
     /// # References
     /// `ibv_modify_qp(3)`, IBTA volume 1, section 10.3.1
     #[doc(alias = "ibv_qp_state")]
     pub enum QpState(u8) {
-        /// Fresh, or taken back: nothing may be posted.
+        /// New, or reset: nothing may be posted.
         #[doc(alias = "IBV_QPS_RESET")]
         RESET = 0, "RESET";
         /// Receives may be posted.
@@ -83,7 +83,7 @@ open_enum! {
 }
 
 bitflags! {
-    /// Which members of [`QpAttr`] mean something.
+    /// The members of [`QpAttr`] that mean something.
     ///
     /// # References
     /// `ibv_modify_qp(3)`
@@ -161,7 +161,7 @@ bitflags! {
     }
 }
 
-/// How much a queue pair holds.
+/// The capacity of a queue pair.
 #[doc(alias = "ibv_qp_cap")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QpCap {
@@ -177,7 +177,7 @@ pub struct QpCap {
     pub max_inline_data: u32,
 }
 
-/// What every provider is told of a new queue pair, besides its parents.
+/// The attributes of a new queue pair that every provider gets, besides its parents.
 #[doc(alias = "ibv_qp_init_attr")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpInitAttr {
@@ -187,29 +187,29 @@ pub struct QpInitAttr {
     pub cap: QpCap,
     /// Every send is signalled, whatever its flags say.
     pub sq_sig_all: bool,
-    /// What events of this queue pair carry: a slot + generation id, never a pointer.
+    /// The number that events of this queue pair carry: a slot + generation id, never a pointer.
     pub user_handle: u64,
 }
 
-/// What the device says that a queue pair was created with.
+/// The attributes that a queue pair was created with, as the device reports them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QpInitInfo {
-    /// How much it really holds.
+    /// The actual capacity.
     pub cap: QpCap,
     /// Whether every send is signalled.
     pub sq_sig_all: bool,
 }
 
-/// The attributes of a queue pair. Which of them mean something, a [`QpAttrMask`] beside it tells.
+/// The attributes of a queue pair. A [`QpAttrMask`] beside it names those that mean something.
 ///
 /// # References
 /// `ibv_modify_qp(3)`, `ibv_query_qp(3)`
 #[doc(alias = "ibv_qp_attr")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpAttr {
-    /// Where to move to.
+    /// The state to move to.
     pub qp_state: QpState,
-    /// Where it is assumed to be.
+    /// The state that it is assumed to be in.
     pub cur_qp_state: QpState,
     /// The largest payload of a packet.
     pub path_mtu: Mtu,
@@ -223,9 +223,9 @@ pub struct QpAttr {
     pub sq_psn: u32,
     /// The peer's queue pair number, 24 bits.
     pub dest_qp_num: u32,
-    /// What a peer may do: remote write, read, atomic.
+    /// The rights of the peer: remote write, read, atomic.
     pub qp_access_flags: AccessFlags,
-    /// How much it holds.
+    /// The capacity.
     pub cap: QpCap,
     /// The path to the peer.
     pub ah_attr: AhAttr,
@@ -239,19 +239,19 @@ pub struct QpAttr {
     pub en_sqd_async_notify: bool,
     /// The send queue drains.
     pub sq_draining: bool,
-    /// How many RDMA reads and atomics this side has outstanding as initiator.
+    /// The number of RDMA reads and atomics that this side has outstanding as initiator.
     pub max_rd_atomic: u8,
-    /// How many it answers as target.
+    /// The number of RDMA reads and atomics that it executes at a time as target.
     pub max_dest_rd_atomic: u8,
-    /// How long a peer waits after an RNR NAK, 5-bit code of IBTA table 45.
+    /// The time that a peer waits after an RNR NAK, 5-bit code of IBTA table 45.
     pub min_rnr_timer: u8,
     /// The local port, from 1.
     pub port_num: u8,
-    /// How long to wait for an acknowledgement: 4.096 µs × 2ᵗⁱᵐᵉᵒᵘᵗ, 0 for ever.
+    /// The time to wait for an acknowledgement: 4.096 µs × 2ᵗⁱᵐᵉᵒᵘᵗ, 0 for ever.
     pub timeout: u8,
-    /// How often to retry before [`RETRY_EXC_ERR`](super::WcStatus::RETRY_EXC_ERR), 0 to 7.
+    /// The number of retries before [`RETRY_EXC_ERR`](super::WcStatus::RETRY_EXC_ERR), 0 to 7.
     pub retry_cnt: u8,
-    /// How often to retry after RNR NAKs, 0 to 6; 7 for ever.
+    /// The number of retries after RNR NAKs, 0 to 6; 7 for ever.
     pub rnr_retry: u8,
     /// The alternate local port.
     pub alt_port_num: u8,

@@ -162,7 +162,8 @@ bitflags! {
 
 /// A completion by value.
 ///
-/// Where `status` is not [`WcStatus::SUCCESS`], only `wr_id`, `status`, `qp_num` and `vendor_err` mean something.
+/// Unless `status` is [`WcStatus::SUCCESS`], only `wr_id`, `status`, `qp_num` and `vendor_err` mean
+/// something.
 ///
 /// # References
 /// `ibv_poll_cq(3)`
@@ -215,8 +216,8 @@ impl Wc {
 
 /// A work request that failed, as its completion reports it.
 ///
-/// `Display` writes it as a sentence: `work request 7 of queue pair 0x11 failed: remote access error (vendor error
-/// 0x88)`. It converts into [`Error`](crate::Error) and [`std::io::Error`].
+/// `Display` writes it as a sentence: `work request 7 of queue pair 0x11 failed: remote access
+/// error (vendor error 0x88)`. It converts into [`Error`](crate::Error) and [`std::io::Error`].
 ///
 /// # References
 /// `ibv_poll_cq(3)`
@@ -228,7 +229,8 @@ pub struct WcError {
     pub status: WcStatus,
     /// The vendor's error syndrome; 0 where there is none.
     pub vendor_err: u32,
-    /// The operation, where the provider reports it for failures too; the specification leaves it undefined.
+    /// The operation, where the provider reports it for failures too; the specification leaves it
+    /// undefined.
     pub opcode: WcOpcode,
     /// The local queue pair.
     pub qp_num: u32,

@@ -35,7 +35,8 @@ bitflags! {
         /// Raise a solicited event at the receiver.
         #[doc(alias = "IBV_SEND_SOLICITED")]
         const SOLICITED = 1 << 2;
-        /// Copy the data into the work queue entry now: keys do not matter, and the memory is free at once.
+        /// Copy the data into the work queue entry now: keys do not matter, and the memory is free
+        /// at once.
         #[doc(alias = "IBV_SEND_INLINE")]
         const INLINE = 1 << 3;
         /// Let the device compute the checksums of an IP packet.
@@ -147,7 +148,8 @@ impl SendOp<'_> {
 }
 
 open_enum! {
-    /// A kind of send operation: [`SendOp`] without its operands. The numbers are this library's own.
+    /// A kind of send operation: [`SendOp`] without its operands. The numbers are this library's
+    /// own.
     pub enum OpKind(u8) {
         /// [`SendOp::Send`].
         #[doc(alias = "IBV_WR_SEND")]
@@ -254,8 +256,8 @@ pub enum PostReason {
         /// The type of the queue pair.
         qp_type: QpType,
     },
-    /// The operation does not take such flags: [`SendFlags::INLINE`] for an operation that writes local memory, or a flag
-    /// that the provider does not have. (C: `EOPNOTSUPP`)
+    /// The operation does not take such flags: [`SendFlags::INLINE`] for an operation that writes
+    /// local memory, or a flag that the provider does not have. (C: `EOPNOTSUPP`)
     UnsupportedFlags {
         /// The operation.
         op: OpKind,
@@ -321,8 +323,8 @@ impl std::error::Error for PostReason {}
 #[doc(alias = "bad_wr")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PostError {
-    /// The number of work requests that were accepted; the device owns their memory. The next one is the bad one, if there
-    /// is one.
+    /// The number of work requests that were accepted; the device owns their memory. The next one
+    /// is the bad one, if there is one.
     pub accepted: usize,
     /// The reason why no more were accepted.
     pub reason: PostReason,
