@@ -1,8 +1,5 @@
-//! Datagrams that are too long, that arrive where they do not fit, and the counters that tell why they were dropped.
-//!
-//! # Safety
-//! See [`common`].
-#![allow(unsafe_code)]
+//! Datagrams that are too long to send, datagrams that do not fit their receive, and the counters of
+//! dropped datagrams.
 
 mod common;
 
