@@ -1,5 +1,5 @@
-//! A program can name, through `verbs`, every type that stands in a public signature of `verbs`, or of what `verbs`
-//! passes on from verbs-core.
+//! A program can name, through `verbs`, every type that stands in a public signature of `verbs`, or
+//! of what `verbs` passes on from verbs-core.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -51,7 +51,8 @@ fn every_type_of_a_public_signature_can_be_named() {
     assert!(unnameable.is_empty(), "add these to the re-exports of libibverbs-rs/src/lib.rs: {unnameable:?}");
 }
 
-/// The types in public methods, fields and variants of nameable types, and in public functions of `verbs`' own modules.
+/// The types in public methods, fields and variants of nameable types, and in public functions of
+/// `verbs`' own modules.
 struct Signatures<'n> {
     nameable: &'n BTreeSet<String>,
     used: BTreeSet<String>,
@@ -150,8 +151,8 @@ fn reexported(file: &syn::File) -> BTreeSet<String> {
     uses.0
 }
 
-/// The public types of a file, those in calls of macros (`open_enum!`, `header!`) included: each name behind `pub` and
-/// one of these words.
+/// The public types of a file, those in calls of macros (`open_enum!`, `header!`) included: each
+/// name behind `pub` and one of these words.
 fn defined_in(file: PathBuf) -> BTreeSet<String> {
     const WORDS: &[&str] = &["struct", "enum", "union", "trait", "type", "request", "flags"];
     fn walk(tokens: TokenStream, found: &mut BTreeSet<String>) {

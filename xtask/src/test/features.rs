@@ -1,4 +1,5 @@
-//! Each library without features, and with each of its features alone: code, tests and documentation.
+//! Each library without features, and with each of its features alone: code, tests and
+//! documentation.
 //!
 //! Clippy and rustdoc check all features together in other stages, where a link or an import that
 //! one feature needs from another goes unnoticed.
