@@ -4,6 +4,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let device = verbs::devices()?.first()?;
     let context = device.open()?;
     println!("{}", device.name());
-    context.close().map_err(|(_, error)| error)?;
+    context.close()?;
     Ok(())
 }

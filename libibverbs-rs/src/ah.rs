@@ -2,9 +2,10 @@
 
 use verbs_core::provider::{AhOps, Erased, NamedProvider, Provider};
 use verbs_core::types::{AhAttr, Av, Grh, UdAddr, Wc, WcFlags};
-use verbs_core::{Cause, Errno, Error, Result};
+use verbs_core::{Cause, Errno, Result};
 
-use crate::live::Live;
+use crate::HandleError;
+use crate::kernel_handle::KernelHandle;
 use crate::registry::Child;
 use crate::{Context, Pd};
 
@@ -18,17 +19,17 @@ use crate::{Context, Pd};
 #[doc(alias = "ibv_ah")]
 #[derive(Debug)]
 pub struct Ah<P: Provider = Erased> {
-    live: Live<P::Ah, Child>,
+    handle: KernelHandle<P::Ah, Child>,
 }
 
 impl<P: Provider> Ah<P> {
     pub(crate) const fn new(raw: P::Ah, pd: Child) -> Self {
-        Self { live: Live::new(raw, pd) }
+        Self { handle: KernelHandle::new(raw, pd) }
     }
 
     /// The address vector that a work request carries.
     pub fn av(&self) -> &Av {
-        self.live.get().av()
+        self.handle.get().av()
     }
 
     /// A datagram's address: this path, the peer's queue pair there, and the key that opens it.
@@ -38,7 +39,7 @@ impl<P: Provider> Ah<P> {
 
     /// The provider's own address handle, with its features beyond verbs.
     pub fn raw(&self) -> &P::Ah {
-        self.live.get()
+        self.handle.get()
     }
 
     /// Destroys it. Dropping does the same, and leaks a handle that the kernel refuses to destroy.
@@ -50,8 +51,8 @@ impl<P: Provider> Ah<P> {
     /// # References
     /// `ibv_destroy_ah(3)`
     #[doc(alias = "ibv_destroy_ah")]
-    pub fn close(self) -> Result<(), (Self, Error)> {
-        self.live.close().map(drop).map_err(|(live, error)| (Self { live }, error))
+    pub fn close(self) -> Result<(), HandleError<Self>> {
+        self.handle.close().map(drop).map_err(|failed| failed.map(|handle| Self { handle }))
     }
 }
 
@@ -105,9 +106,9 @@ impl Ah<Erased> {
     /// # Errors
     /// The handle, if it belongs to another provider.
     pub fn downcast<P: NamedProvider>(self) -> Result<Ah<P>, Self> {
-        match self.live.try_map(|raw| raw.downcast::<P::Ah>()) {
-            Ok(live) => Ok(Ah { live }),
-            Err(live) => Err(Self { live }),
+        match self.handle.try_map(|raw| raw.downcast::<P::Ah>()) {
+            Ok(handle) => Ok(Ah { handle }),
+            Err(handle) => Err(Self { handle }),
         }
     }
 }

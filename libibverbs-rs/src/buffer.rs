@@ -1,16 +1,16 @@
-//! [`Buf`]: memory that a device knows and that this process owns, to be parked in queues.
+//! [`Buf`]: memory that a device knows and that this process owns, to be posted to queues.
 //!
 //! ```text
-//!            alloc_buf                park_send, park_recv
-//!   (none) ────────────► Buf (idle) ───────────────────────► parked in a queue pair
-//!                         │  ▲  ▲                                  │
-//!                  expose │  │  └──────────────────────────────────┘ reclaim(completion)
-//!                         ▼  │ unexpose
-//!                        Exposed
+//!       alloc_buf, register                post_send_buf, post_recv_buf
+//!   (none) ────────────► Buf (idle) ───────────────────────────────► in flight in a queue pair
+//!                        │ ▲  │ ▲  ▲                                      │
+//!                 expose │ │  │ │  └──────────────────────────────────────┘ reclaim, close
+//!                        ▼ │  ▼ │ thaw
+//!       unexpose ◄─ Exposed  FrozenBuf ◄─ freeze
 //! ```
 //!
-//! Invariant: the pieces of one allocation are disjoint, and each has exactly one owner. Who owns a `Buf` is the only one
-//! who reads or writes its bytes; when the device may touch them, the `Buf` is inside of something that does not let it
+//! Invariant: the pieces of one allocation are disjoint, and each has exactly one owner. The owner of a `Buf` is the only code
+//! that reads or writes its bytes; when the device may access them, the `Buf` is inside something that does not let it
 //! out.
 //!
 //! # Safety
@@ -19,26 +19,28 @@
 
 #![allow(unsafe_code)]
 
+use core::any::{Any, TypeId};
 use core::mem::ManuallyDrop;
-use core::ops::{Deref, DerefMut, RangeBounds};
+use core::ops::{Deref, DerefMut};
 use core::ptr::NonNull;
 use core::{fmt, slice};
 use std::sync::Arc;
 
-use memmap2::{MmapMut, MmapRaw};
-use verbs_core::provider::{MrOps, Provider};
-use verbs_core::types::{AccessFlags, Sge};
-use verbs_core::{Errno, Error, Result};
+use memmap2::MmapMut;
+use verbs_core::provider::{Destroy, MrOps, Provider};
+use verbs_core::types::AccessFlags;
+use verbs_core::{Cause, Errno, Error, Result};
 
-use crate::live::Live;
-use crate::mr::within;
+use crate::kernel_handle::KernelHandle;
+use crate::memory::StableMemory;
 use crate::pd::{Pd, PdId};
 use crate::registry::{Child, Registry};
+use crate::{FrozenBuf, HandleError};
 
 /// Memory that a device knows and that this process owns: a piece of an allocation, or all of it.
 ///
-/// The device may read and write it when it is parked in a queue; peers may not touch it. Made by
-/// [`Pd::alloc_buf`].
+/// The device may read and write it while it is in flight; peers may not access it. Made by [`Pd::alloc_buf`], or from the
+/// program's own memory by [`Pd::register`].
 #[doc(alias = "ibv_mr")]
 pub struct Buf {
     region: Arc<Region>,
@@ -52,90 +54,135 @@ struct Region {
     lkey: u32,
     pd: PdId,
     devices: Arc<Registry>,
-    /// Taken only when it is dropped or closed.
+    /// The device may write it, and so may the owner of a piece.
+    is_writable: bool,
     registration: Box<dyn Registration>,
 }
 
-// SAFETY: `base` blocks the auto impl. It points at memory that `registration` owns, and each of its bytes is accessed
+// SAFETY: `base` blocked the auto impl. It points at memory that `registration` owns, and each of its bytes is accessed
 // only through the one `Buf` (or what holds that `Buf`) whose piece it lies in.
 unsafe impl Send for Region {}
 // SAFETY: as above; shared access to a region reads only its numbers.
 unsafe impl Sync for Region {}
 
-/// A provider's memory region and the memory below it: hides the provider, so that a queue's table has one type.
-trait Registration: Send + Sync {
-    fn deregister(self: Box<Self>) -> Result<(), (Box<dyn Registration>, Error)>;
+/// A provider's memory region and the memory below it. It hides the provider, so that a queue's table has one type.
+trait Registration: Send {
+    /// Deregisters, and returns the memory.
+    #[allow(clippy::type_complexity)]
+    fn deregister(self: Box<Self>) -> Result<Box<dyn Any + Send>, (Box<dyn Registration>, Error)>;
+
+    /// Returns the memory's type.
+    fn memory_type(&self) -> TypeId;
 }
 
 /// Memory, and the protection domain that it is registered in.
-struct Memory {
-    _map: MmapRaw,
+struct Registered<M> {
+    memory: Box<M>,
     _pd: Child,
 }
 
-impl<T: MrOps> Registration for Live<T, Memory> {
-    fn deregister(self: Box<Self>) -> Result<(), (Box<dyn Registration>, Error)> {
+impl<T: MrOps + Destroy, M: Send + 'static> Registration for KernelHandle<T, Registered<M>> {
+    fn deregister(self: Box<Self>) -> Result<Box<dyn Any + Send>, (Box<dyn Registration>, Error)> {
         match self.close() {
-            Ok(_) => Ok(()),
-            Err((live, error)) => Err((Box::new(live), error)),
+            Ok(registered) => Ok(registered.memory),
+            Err(HandleError { handle, error }) => Err((Box::new(handle), error)),
         }
+    }
+
+    fn memory_type(&self) -> TypeId {
+        TypeId::of::<M>()
     }
 }
 
 impl Buf {
     pub(crate) fn alloc<P: Provider>(pd: &Pd<P>, len: usize) -> Result<Self> {
+        const VERB: &str = "alloc_buf";
         let registry = pd.context().registry();
-        let no_memory = |error: std::io::Error| registry.error("alloc_buf", Errno::from_io(&error));
-        // While the provider's code runs, unwinding must not unmap memory for which it may have made a key.
-        let map = ManuallyDrop::new(MmapRaw::from(MmapMut::map_anon(len.max(1)).map_err(no_memory)?));
-        let base = NonNull::new(map.as_mut_ptr()).expect("a mapping is nowhere near address 0");
-        // SAFETY: the mapping is fresh and stays until `Live` saw the region deregistered, or registering failed [18]; from
-        // here on its bytes are accessed through `base` only, by the rules of this module.
+        if len > isize::MAX as usize {
+            return Err(registry.error(VERB, Errno::NOMEM));
+        }
+        let map = MmapMut::map_anon(len.max(1));
+        let map = map.map_err(|error| registry.error(VERB, Errno::from_io(&error)))?;
+        Self::register(pd, Allocated { map, len }).map_err(|failed| failed.error)
+    }
+
+    pub(crate) fn register<P: Provider, M: StableMemory>(
+        pd: &Pd<P>,
+        memory: M,
+    ) -> Result<Self, HandleError<M>> {
+        let mut memory = Box::new(memory);
+        let (base, len) = (memory.as_mut_ptr(), memory.len());
+        // SAFETY: `StableMemory` says that the bytes are mapped and accessed through `base` only until the value is used, which
+        // is when it is deregistered.
+        unsafe { Self::register_at(pd, memory, base, len, AccessFlags::LOCAL_WRITE) }
+    }
+
+    /// Registers `len` bytes at `base`, which `memory` owns.
+    ///
+    /// # Safety
+    /// The bytes stay mapped, initialised, and accessed only through the buffer, until `memory` is used; with `LOCAL_WRITE` they
+    /// are writable through `base`.
+    pub(crate) unsafe fn register_at<P: Provider, M: Send + 'static>(
+        pd: &Pd<P>,
+        memory: Box<M>,
+        base: *mut u8,
+        len: usize,
+        access: AccessFlags,
+    ) -> Result<Self, HandleError<M>> {
+        let registry = pd.context().registry();
+        // While the provider's code runs, unwinding must not release memory for which it may have made a key.
+        let memory = ManuallyDrop::new(memory);
+        // SAFETY: the bytes stay until the kernel handle saw the region deregistered, or registering failed [18]; from here on
+        // they are accessed through `base` only, by the rules of this module.
         let raw = unsafe {
-            let iova = base.as_ptr().expose_provenance() as u64;
-            pd.register(base.as_ptr(), len, iova, AccessFlags::LOCAL_WRITE)
+            let iova = base.expose_provenance() as u64;
+            pd.register_raw(base, len, iova, access)
         };
-        let map = ManuallyDrop::into_inner(map);
-        let raw = raw?;
+        let memory = ManuallyDrop::into_inner(memory);
+        let raw = match raw {
+            Ok(raw) => raw,
+            Err(error) => return Err(HandleError { handle: *memory, error }),
+        };
         let lkey = raw.lkey();
-        let memory = Memory { _map: map, _pd: pd.child_mr() };
+        let registered = Registered { memory, _pd: pd.child_mr() };
         let region = Region {
-            base,
+            base: NonNull::new(base).unwrap_or(NonNull::dangling()),
             lkey,
             pd: pd.id(),
             devices: Arc::clone(registry),
-            registration: Box::new(Live::new(raw, memory)),
+            is_writable: access.contains(AccessFlags::LOCAL_WRITE),
+            registration: Box::new(KernelHandle::new(raw, registered)),
         };
         Ok(Self { region: Arc::new(region), offset: 0, len })
     }
 
-    /// How long it is, in bytes.
+    /// Returns its length in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Is it of no length?
+    /// Returns whether it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Its address, as work requests name it.
+    /// Returns its address, as work requests name it.
     pub fn addr(&self) -> u64 {
         self.start().as_ptr().expose_provenance() as u64
     }
 
-    /// The key for this process' own work requests. It covers the whole allocation.
+    /// Returns the key for this process' own work requests. It covers the whole allocation.
     pub fn lkey(&self) -> u32 {
         self.region.lkey
     }
 
-    /// Splits it in two: this keeps the bytes before `at`, the answer has those from `at` on.
+    /// Splits it in two: this keeps the bytes before `at`, the returned piece has those from `at` on.
     ///
     /// Both are of the same registration, and can be in different queues at the same time.
     ///
     /// # Panics
     /// When `at` is beyond the end.
-    #[must_use = "the bytes from `at` on are in the answer"]
+    #[must_use = "the bytes from `at` on are in the returned piece"]
     pub fn split_off(&mut self, at: usize) -> Self {
         assert!(at <= self.len, "split at {at}, but there are {} bytes", self.len);
         let tail = Self { region: Arc::clone(&self.region), offset: self.offset + at, len: self.len - at };
@@ -155,30 +202,70 @@ impl Buf {
         Ok(())
     }
 
-    /// Deregisters and frees the allocation. Dropping its last piece does the same, and leaks what the kernel refuses to
-    /// take back.
+    /// Makes it read-only and cheap to clone, so that it can be sent to many peers at once.
+    pub fn freeze(self) -> FrozenBuf {
+        FrozenBuf::new(self)
+    }
+
+    /// Deregisters and releases the allocation. Dropping its last piece does the same, and leaks what the kernel refuses to
+    /// deregister.
     ///
     /// # Errors
-    /// The buffer: [`Cause::InUse`](crate::Cause::InUse) while other pieces of the allocation live, or what the kernel
-    /// answers.
+    /// The buffer: [`Cause::InUse`] while other pieces of the allocation live; any errno that the kernel returns.
     #[doc(alias = "ibv_dereg_mr")]
-    pub fn close(self) -> Result<(), (Self, Error)> {
+    pub fn close(self) -> Result<(), HandleError<Self>> {
+        self.deregister().map(drop)
+    }
+
+    /// Deregisters memory that was [registered](Pd::register), and returns it.
+    ///
+    /// # Errors
+    /// The buffer: [`Cause::InUse`] while other pieces of the allocation live; [`Cause::Foreign`] where the memory is no `M`;
+    /// any errno that the kernel returns.
+    #[doc(alias = "ibv_dereg_mr")]
+    // Nothing that a program does makes it panic.
+    #[allow(clippy::missing_panics_doc)]
+    pub fn into_memory<M: StableMemory>(self) -> Result<M, HandleError<Self>> {
+        self.into_memory_of::<M>()
+    }
+
+    pub(crate) fn into_memory_of<M: 'static>(self) -> Result<M, HandleError<Self>> {
+        if self.region.registration.memory_type() != TypeId::of::<M>() {
+            let error = self.region.devices.error("dereg_mr", Errno::INVAL);
+            let error = error.because(Cause::Foreign { what: "memory of another type" });
+            return Err(HandleError { handle: self, error });
+        }
+        let memory = self.deregister()?;
+        Ok(*memory.downcast().expect("the type was just compared"))
+    }
+
+    /// Deregisters, and returns the memory.
+    fn deregister(self) -> Result<Box<dyn Any + Send>, HandleError<Self>> {
         let Self { region, offset, len } = self;
         let region = match Arc::try_unwrap(region) {
             Ok(region) => region,
             Err(region) => {
                 let error = region.devices.in_use("dereg_mr", "other pieces of the same allocation");
-                return Err((Self { region, offset, len }, error));
+                return Err(HandleError { handle: Self { region, offset, len }, error });
             }
         };
-        let Region { base, lkey, pd, devices, registration } = region;
+        let Region { base, lkey, pd, devices, is_writable, registration } = region;
         registration.deregister().map_err(|(registration, error)| {
-            let region = Region { base, lkey, pd, devices, registration };
-            (Self { region: Arc::new(region), offset, len }, error)
+            let region = Region { base, lkey, pd, devices, is_writable, registration };
+            HandleError { handle: Self { region: Arc::new(region), offset, len }, error }
         })
     }
 
-    pub(crate) fn pd(&self) -> PdId {
+    /// Returns whether the device, and the owner, may write it: false only inside a [`FrozenBuf`].
+    pub(crate) fn is_writable(&self) -> bool {
+        self.region.is_writable
+    }
+
+    pub(crate) fn devices(&self) -> &Registry {
+        &self.region.devices
+    }
+
+    pub(crate) fn pd_id(&self) -> PdId {
         self.region.pd
     }
 
@@ -186,12 +273,22 @@ impl Buf {
         // SAFETY: a piece lies within its allocation.
         unsafe { self.region.base.add(self.offset) }
     }
+}
 
-    /// A part of it as a scatter/gather element; `None` outside of it, or when it is too long for one.
-    pub(crate) fn sge(&self, range: impl RangeBounds<usize>) -> Option<Sge> {
-        let (offset, len) = within(range, self.len)?;
-        let length = u32::try_from(len).ok()?;
-        Some(Sge { addr: self.addr() + offset as u64, length, lkey: self.region.lkey })
+/// Zeroed pages of this library's own.
+struct Allocated {
+    map: MmapMut,
+    len: usize,
+}
+
+// SAFETY: the mapping stays until the value is dropped, and is at least `len` bytes long; anonymous memory is zeroed.
+unsafe impl StableMemory for Allocated {
+    fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.map.as_mut_ptr()
+    }
+
+    fn len(&self) -> usize {
+        self.len
     }
 }
 
@@ -199,15 +296,15 @@ impl Deref for Buf {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the piece lies within a live mapping, zeroed when it was made; only this `Buf` gives access to it. It is
-        // out of every queue, so no request names it that has not ended [3, 5, 9], and no peer reaches it [11, 12].
+        // SAFETY: the piece lies within live, initialised memory; only this `Buf` gives access to it. It is out of every queue, so no request names it that has not ended [3, 5, 9], and no peer reaches it [11, 12].
         unsafe { slice::from_raw_parts(self.start().as_ptr(), self.len) }
     }
 }
 
 impl DerefMut for Buf {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `deref`; the slice borrows this `Buf` mutably.
+        // SAFETY: as in `deref`; the slice borrows this `Buf` mutably. A `Buf` that is not writable is inside a `FrozenBuf`, which
+        // borrows it immutably only.
         unsafe { slice::from_raw_parts_mut(self.start().as_ptr(), self.len) }
     }
 }

@@ -9,7 +9,7 @@ use verbs_core::{Cause, Errno, Error, Result};
 
 use crate::gid;
 use crate::registry::{Child, Parent, Registry, Tally};
-use crate::{AsyncEvents, CompChannel, Cq, CqInit, Pd};
+use crate::{AsyncEvents, CompChannel, Cq, CqInit, HandleError, Pd};
 
 /// An open device. Cheap to clone; everything made from it keeps it open.
 ///
@@ -34,15 +34,25 @@ struct Inner<P: Provider> {
 }
 
 enum Raw<P: Provider> {
-    Own(P::Context),
+    Own(Box<P::Context>),
     /// Made static, while clones and children of the erased one live on.
-    Within(Arc<Inner<Erased>>),
+    Within(Arc<Inner<Erased>>, AsProvider<P>),
 }
+
+/// Looks at an erased context as a provider's own.
+type AsProvider<P> = fn(&dyn ContextOps<Erased>) -> Option<&<P as Provider>::Context>;
 
 impl<P: Provider> Context<P> {
     /// Wraps a provider's context. Programs open a [`Device`](crate::Device) instead.
-    pub fn from_raw(raw: P::Context) -> Self {
-        let registry = Registry::new(raw.device_name());
+    pub fn from_raw(raw: P::Context) -> Self
+    where
+        P::Context: Sized,
+    {
+        Self::from_box(Box::new(raw))
+    }
+
+    pub(crate) fn from_box(raw: Box<P::Context>) -> Self {
+        let registry = Registry::new(raw.device().device_name());
         Self { inner: Arc::new(Inner { raw: Raw::Own(raw), registry }) }
     }
 
@@ -52,9 +62,9 @@ impl<P: Provider> Context<P> {
     pub fn raw(&self) -> &P::Context {
         match &self.inner.raw {
             Raw::Own(context) => context,
-            Raw::Within(erased) => match &erased.raw {
-                Raw::Own(context) => context.downcast_ref::<P>().expect("downcast looked at the type"),
-                Raw::Within(_) => unreachable!("an erased context is within no other"),
+            Raw::Within(erased, as_provider) => match &erased.raw {
+                Raw::Own(context) => as_provider(&**context).expect("downcast compared the type"),
+                Raw::Within(..) => unreachable!("an erased context is within no other"),
             },
         }
     }
@@ -72,7 +82,7 @@ impl<P: Provider> Context<P> {
 
     /// How many completion vectors there are to choose from in [`CqInit::comp_vector`].
     pub fn num_comp_vectors(&self) -> u32 {
-        self.raw().num_comp_vectors()
+        self.raw().device().num_comp_vectors()
     }
 
     /// Asks what the device can do.
@@ -84,7 +94,7 @@ impl<P: Provider> Context<P> {
     /// `ibv_query_device(3)`
     #[doc(alias = "ibv_query_device")]
     pub fn query_device(&self) -> Result<DeviceAttr> {
-        self.raw().query_device()
+        self.raw().device().query_device()
     }
 
     /// Asks what the device can do, with everything that was added over the years; what an older kernel does not tell is
@@ -97,7 +107,7 @@ impl<P: Provider> Context<P> {
     /// `ibv_query_device_ex(3)`
     #[doc(alias = "ibv_query_device_ex")]
     pub fn query_device_ex(&self) -> Result<DeviceAttrEx> {
-        self.raw().query_device_ex()
+        self.raw().device().query_device_ex()
     }
 
     /// Asks a port, from 1, how it is.
@@ -109,7 +119,7 @@ impl<P: Provider> Context<P> {
     /// `ibv_query_port(3)`
     #[doc(alias = "ibv_query_port")]
     pub fn query_port(&self, port_num: u8) -> Result<PortAttr> {
-        self.raw().query_port(port_num)
+        self.raw().device().query_port(port_num)
     }
 
     /// An entry of a port's GID table; [`Gid::ZERO`] for an empty one, as in C.
@@ -134,7 +144,7 @@ impl<P: Provider> Context<P> {
     #[doc(alias = "ibv_query_gid_ex")]
     #[doc(alias = "ibv_query_gid_type")]
     pub fn query_gid_entry(&self, port_num: u8, gid_index: u32) -> Result<Option<GidEntry>> {
-        self.raw().query_gid_entry(port_num, gid_index)
+        self.raw().device().query_gid_entry(port_num, gid_index)
     }
 
     /// Every valid entry of every port's GID table.
@@ -146,7 +156,7 @@ impl<P: Provider> Context<P> {
     /// `ibv_query_gid_table(3)`
     #[doc(alias = "ibv_query_gid_table")]
     pub fn gid_table(&self) -> Result<Vec<GidEntry>> {
-        self.raw().query_gid_table()
+        self.raw().device().query_gid_table()
     }
 
     /// The entry of a port's GID table that most programs want, and seldom find at the same index twice.
@@ -174,7 +184,7 @@ impl<P: Provider> Context<P> {
     /// `ibv_query_pkey(3)`
     #[doc(alias = "ibv_query_pkey")]
     pub fn query_pkey(&self, port_num: u8, index: u16) -> Result<u16> {
-        self.raw().query_pkey(port_num, index)
+        self.raw().device().query_pkey(port_num, index)
     }
 
     /// A protection domain: what memory regions, queue pairs and address handles are made in.
@@ -234,26 +244,24 @@ impl<P: Provider> Context<P> {
     /// # References
     /// `ibv_close_device(3)`
     #[doc(alias = "ibv_close_device")]
-    pub fn close(self) -> Result<(), (Self, Error)> {
+    pub fn close(self) -> Result<(), HandleError<Self>> {
         let inner = match Arc::try_unwrap(self.inner) {
             Ok(inner) => inner,
             Err(inner) => {
                 let error = inner.registry.in_use("close_device", inner.registry.users());
-                return Err((Self { inner }, error));
+                return Err(HandleError { handle: Self { inner }, error });
             }
         };
         match inner.raw {
             Raw::Own(_) => Ok(()),
-            Raw::Within(erased) => {
-                Context { inner: erased }.close().map_err(|(Context { inner: erased }, error)| {
-                    (
-                        Self {
-                            inner: Arc::new(Inner { raw: Raw::Within(erased), registry: inner.registry }),
-                        },
-                        error,
-                    )
+            Raw::Within(erased, as_provider) => Context { inner: erased }.close().map_err(|failed| {
+                failed.map(|Context { inner: erased }| Self {
+                    inner: Arc::new(Inner {
+                        raw: Raw::Within(erased, as_provider),
+                        registry: inner.registry,
+                    }),
                 })
-            }
+            }),
         }
     }
 
@@ -276,7 +284,7 @@ impl<P: Provider> Context<P> {
 
 impl Context<Erased> {
     pub(crate) fn from_opened(opened: OpenedContext) -> Self {
-        Self::from_raw(opened)
+        Self::from_box(opened)
     }
 
     /// The same open device with its provider named: its objects need no indirect calls.
@@ -288,7 +296,12 @@ impl Context<Erased> {
             return Err(self);
         }
         let registry = Arc::clone(&self.inner.registry);
-        Ok(Context { inner: Arc::new(Inner { raw: Raw::Within(self.inner), registry }) })
+        Ok(Context {
+            inner: Arc::new(Inner {
+                raw: Raw::Within(self.inner, <dyn ContextOps<Erased>>::downcast_ref::<P>),
+                registry,
+            }),
+        })
     }
 }
 

@@ -1,69 +1,115 @@
-//! [`Cq`]: where finished work requests are found.
+//! [`Cq`]: where finished work requests are found; [`CqHandle`] names it to queue pairs.
 //!
 //! A completion queue may be dropped before the queue pairs that use it, but the kernel refuses to destroy it before
-//! them. So the handle and its queue pairs share a grave: the handle puts the queue there when it is dropped, and who is
-//! the last to leave the grave destroys it.
+//! them. So its destruction is deferred: the handle leaves the queue in what it shares with the queue pairs, and the last
+//! of these destroys it.
 //!
 //! ```text
-//! Cq ── live ──► the provider's queue            Cq dropped: live moves into the grave
-//!  └─ shared ──► Shared { grave: empty }         last Qp dropped: the grave is dropped, and the queue destroyed
+//! Cq ── handle ─► the provider's queue           Cq dropped: the provider's queue moves to `deferred`
+//!  ├─ routes ───► copies of the directory        last Qp dropped: `deferred` is dropped, and the queue destroyed
+//!  └─ shared ───► Shared { lifecycle, directory of tables in flight }
 //!                  ▲
-//!      Qp, Qp ─────┘
+//!      Qp, Qp, CqHandle
 //! ```
 
 use std::any::Any;
 use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-use verbs_core::provider::{Completion as _, ContextOps, CqOps, Erased, NamedProvider, Provider};
-use verbs_core::types::{CqInitAttr, Wc, WcFlags, WcOpcode, WcStatus};
-use verbs_core::{Error, Result};
+use verbs_core::provider::{
+    Completion as _, ContextOps, CqOps, Erased, ErasedCqHandle, NamedProvider, Provider,
+};
+use verbs_core::types::{CqInitAttr, Wc, WcError, WcStatus};
+use verbs_core::{Cause, Errno, Result, for_each_completion_field};
 
-use crate::live::Live;
+use crate::in_flight::{Directory, Returned, Routes};
+use crate::kernel_handle::KernelHandle;
 use crate::registry::{Child, CqId, Entry, Kind, Registry};
-use crate::{CompChannel, Context, comp_channel};
+use crate::{CompChannel, Context, HandleError, comp_channel};
 
-/// What a completion queue is created with: `CqInit { channel: Some(&channel), ..CqInit::new(256) }`.
+/// The attributes of a new completion queue: `CqInit { channel: Some(&channel), ..CqInit::new(256) }`.
 #[doc(alias = "ibv_cq_init_attr_ex")]
 #[derive(Clone, Copy, Debug)]
 pub struct CqInit<'a> {
     /// At least this many completions fit; the device may round up.
     pub cqe: u32,
-    /// Where it says that there is something to poll.
+    /// The channel at which it signals that there is something to poll.
     pub channel: Option<&'a CompChannel>,
-    /// Which completion vector (interrupt) signals it, below [`Context::num_comp_vectors`].
+    /// The completion vector (interrupt) that signals it, below [`Context::num_comp_vectors`].
     pub comp_vector: u32,
 }
 
 impl CqInit<'_> {
-    /// A queue for `cqe` completions that is polled and signals nobody.
+    /// A queue for `cqe` completions that is polled and signals no channel.
     pub const fn new(cqe: u32) -> Self {
         Self { cqe, channel: None, comp_vector: 0 }
     }
 }
 
-/// A completion queue: where finished work requests are found. Who polls owns it: `&mut` is the lock.
+/// A completion queue: where finished work requests are found. The poller owns it: `&mut` is the lock.
+///
+/// Three ways to poll: [`poll`](Self::poll) lends completions, at no cost for what is not read; [`poll_one`](Self::poll_one)
+/// returns one by value, with its memory; [`poll_into`](Self::poll_into) copies many. Each returns the memory of
+/// requests that safe code posted, without the queue pair.
 ///
 /// # References
 /// `ibv_create_cq(3)`, `ibv_poll_cq(3)`
 #[doc(alias = "ibv_cq")]
 #[derive(Debug)]
 pub struct Cq<P: Provider = Erased> {
-    live: Live<P::Cq, Kept>,
+    handle: KernelHandle<P::Cq, Dependencies>,
+    routes: Routes,
+    name: P::CqHandle,
     shared: Arc<Shared>,
 }
 
-/// What a completion queue and its queue pairs share.
+/// Names a completion queue, so that queue pairs can be created on it while another thread polls it. Cheap to clone.
+///
+/// Made by [`Cq::handle`], or by converting a `&Cq`. It does not keep the queue open: after the [`Cq`] was closed or dropped,
+/// no queue pair can be created on it.
+///
+/// ```no_run
+/// # fn f(pd: verbs::Pd, mut cq: verbs::Cq) -> Result<(), verbs::Error> {
+/// use verbs::{QpInit, QpType};
+/// let handle = cq.handle();
+/// let poller = std::thread::spawn(move || while cq.poll_one().is_none() {});
+/// let qp = pd.create_qp(&QpInit::new(QpType::RC, handle))?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
-pub(crate) struct Shared {
-    id: CqId,
-    registry: Arc<Registry>,
-    grave: Mutex<Option<Box<dyn Any + Send>>>,
+pub struct CqHandle<P: Provider = Erased> {
+    name: P::CqHandle,
+    shared: Arc<Shared>,
 }
 
-/// What is released once the queue is destroyed.
+/// The state that a completion queue, its handles and its queue pairs share.
 #[derive(Debug)]
-struct Kept {
+struct Shared {
+    id: CqId,
+    registry: Arc<Registry>,
+    directory: Arc<Directory>,
+    lifecycle: Mutex<Lifecycle>,
+}
+
+#[derive(Debug, Default)]
+struct Lifecycle {
+    /// How many queue pairs use the queue, one that is both their queues twice.
+    users: usize,
+    /// The poller has closed or dropped it.
+    is_closed: bool,
+    /// The queue, once the poller dropped it while queue pairs used it.
+    deferred: Option<Box<dyn Any + Send>>,
+}
+
+/// A queue pair's share of a completion queue: while it lives the queue is not destroyed.
+#[derive(Debug)]
+pub(crate) struct CqUse(Arc<Shared>);
+
+/// The dependencies of the queue: released once it is destroyed.
+#[derive(Debug)]
+struct Dependencies {
     _entry: Entry,
     _channel: Option<Arc<comp_channel::Inner>>,
     _context: Child,
@@ -75,25 +121,42 @@ impl<P: Provider> Cq<P> {
         let channel = init.channel.map(|channel| channel.share(registry)).transpose()?;
         let entry = registry.enter(Kind::Cq);
         let id = CqId(entry.id);
-        let raw = context.raw().create_cq(&CqInitAttr {
+        let (raw, name) = context.raw().create_cq(&CqInitAttr {
             cqe: init.cqe,
             channel: init.channel.map(AsFd::as_fd),
             comp_vector: init.comp_vector,
             user_handle: entry.id.0,
         })?;
-        let kept = Kept { _entry: entry, _channel: channel, _context: context.child(&registry.cq_tally) };
-        let shared = Shared { id, registry: Arc::clone(registry), grave: Mutex::new(None) };
-        Ok(Self { live: Live::new(raw, kept), shared: Arc::new(shared) })
+        let context = context.child(&registry.cq_tally);
+        let dependencies = Dependencies { _entry: entry, _channel: channel, _context: context };
+        let directory = Arc::new(Directory::default());
+        let shared = Shared {
+            id,
+            registry: Arc::clone(registry),
+            directory: Arc::clone(&directory),
+            lifecycle: Mutex::default(),
+        };
+        Ok(Self {
+            handle: KernelHandle::new(raw, dependencies),
+            routes: Routes::new(directory),
+            name,
+            shared: Arc::new(shared),
+        })
     }
 
-    /// What events of this queue carry.
+    /// Returns the id that events of this queue carry.
     pub fn id(&self) -> CqId {
         self.shared.id
     }
 
-    /// How many completions fit.
+    /// Returns the number of completions that fit.
     pub fn cqe(&self) -> u32 {
-        self.live.get().cqe()
+        self.handle.get().cqe()
+    }
+
+    /// Returns a name of the queue, for creating queue pairs on it from any thread.
+    pub fn handle(&self) -> CqHandle<P> {
+        CqHandle { name: self.name.clone(), shared: Arc::clone(&self.shared) }
     }
 
     /// Polls: lends one completion after the other until there is none.
@@ -101,8 +164,9 @@ impl<P: Provider> Cq<P> {
     /// ```no_run
     /// # fn f(mut cq: verbs::Cq) {
     /// let mut completions = cq.poll();
-    /// while let Some(completion) = completions.next() {
+    /// while let Some(mut completion) = completions.next() {
     ///     println!("{}: {}", completion.wr_id(), completion.status());
+    ///     let buf = completion.reclaim().and_then(verbs::Returned::into_buf);
     /// }
     /// # }
     /// ```
@@ -118,7 +182,7 @@ impl<P: Provider> Cq<P> {
     /// # }
     /// ```
     ///
-    /// nor the queue be polled twice at a time:
+    /// nor can the queue be polled twice at a time:
     ///
     /// ```compile_fail,E0499
     /// # fn f(mut cq: verbs::Cq) {
@@ -134,79 +198,146 @@ impl<P: Provider> Cq<P> {
     #[doc(alias = "ibv_start_poll")]
     #[inline]
     pub fn poll(&mut self) -> Completions<'_, P> {
-        Completions { raw: self.live.get_mut(), source: &self.shared, lent: false }
+        Completions { raw: self.handle.get_mut(), routes: &mut self.routes, lent: false }
     }
 
-    /// Polls: copies up to `wcs.len()` completions out, and says how many there were.
+    /// Polls: returns the next completion by value, with the memory of its request; `None` when there is none now.
+    ///
+    /// It borrows nothing, so that a method with `&mut self` can poll and handle what it got:
+    ///
+    /// ```no_run
+    /// # struct Server { cq: verbs::Cq }
+    /// impl Server {
+    ///     fn run(&mut self) -> Result<(), verbs::Error> {
+    ///         while let Some(completed) = self.cq.poll_one() {
+    ///             completed.wc.ok()?;
+    ///             self.handle(completed.into_buf());
+    ///         }
+    ///         Ok(())
+    ///     }
+    /// #   fn handle(&mut self, buf: Option<verbs::Buf>) {}
+    /// }
+    /// ```
+    ///
+    /// # References
+    /// `ibv_poll_cq(3)`
+    #[doc(alias = "ibv_poll_cq")]
+    #[inline]
+    pub fn poll_one(&mut self) -> Option<Completed> {
+        let mut wc = Wc::default();
+        let raw = self.handle.get_mut();
+        raw.next()?.write_to(&mut wc);
+        raw.finish();
+        let returned = self.routes.reclaim(wc.wr_id);
+        Some(Completed { wc, returned })
+    }
+
+    /// Polls without a pause until there is a completion, at most for `timeout`; `None` when the time is over.
+    ///
+    /// It keeps a processor busy. A program that waits for long asks for an event ([`req_notify`](Self::req_notify)) and waits
+    /// at the [`CompChannel`].
+    pub fn poll_within(&mut self, timeout: Duration) -> Option<Completed> {
+        // A time that overflows the clock never comes.
+        let deadline = Instant::now().checked_add(timeout);
+        loop {
+            for _ in 0..POLLS_A_LOOK {
+                if let Some(completed) = self.poll_one() {
+                    return Some(completed);
+                }
+                core::hint::spin_loop();
+            }
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return None;
+            }
+        }
+    }
+
+    /// Polls: copies up to `wcs.len()` completions out, and returns their number. [`reclaim`](Self::reclaim) returns the
+    /// memory of their requests.
     ///
     /// # References
     /// `ibv_poll_cq(3)`
     #[doc(alias = "ibv_poll_cq")]
     #[inline]
     pub fn poll_into(&mut self, wcs: &mut [Wc]) -> usize {
-        self.live.get_mut().poll(wcs)
+        let polled = self.handle.get_mut().poll(wcs);
+        for wc in &wcs[..polled] {
+            self.routes.mark(wc.wr_id);
+        }
+        polled
+    }
+
+    /// Returns the memory of a request whose completion was copied out of this queue, whether it succeeded or not. `None` for a
+    /// raw request, one that was reclaimed before, one of a queue pair that was closed or reset since, and for a completion
+    /// that this queue did not return.
+    #[inline]
+    pub fn reclaim(&mut self, wc: &Wc) -> Option<Returned> {
+        self.routes.reclaim_polled(wc.wr_id)
     }
 
     /// Asks for one event on the completion channel when the next completion arrives; with `solicited_only`, the next
     /// that the sender marked or that failed (rxe raises none for those that failed).
     ///
     /// # Errors
-    /// What the kernel answers.
+    /// Any errno that the kernel returns; notably `EIO` once the device is gone.
     ///
     /// # References
     /// `ibv_req_notify_cq(3)`
     #[doc(alias = "ibv_req_notify_cq")]
     pub fn req_notify(&mut self, solicited_only: bool) -> Result<()> {
-        self.live.get_mut().req_notify(solicited_only)
+        self.handle.get_mut().req_notify(solicited_only)
     }
 
-    /// The provider's own queue, for what it has beyond verbs.
+    /// Returns the provider's own queue, for what it has beyond verbs.
     pub fn raw(&self) -> &P::Cq {
-        self.live.get()
+        self.handle.get()
     }
 
     /// Destroys it, if no queue pair uses it. Dropping does the same once they are gone.
     ///
     /// # Errors
-    /// [`Cause::InUse`](crate::Cause::InUse), or what the kernel answers, and the queue.
+    /// The queue: [`Cause::InUse`] while queue pairs use it; any errno that the kernel returns.
     ///
     /// # References
     /// `ibv_destroy_cq(3)`
     #[doc(alias = "ibv_destroy_cq")]
-    pub fn close(mut self) -> Result<(), (Self, Error)> {
-        if Arc::strong_count(&self.shared) > 1 {
-            let error = self.shared.registry.in_use("destroy_cq", "queue pairs");
-            return Err((self, error));
+    pub fn close(mut self) -> Result<(), HandleError<Self>> {
+        {
+            let mut lifecycle = self.shared.lifecycle();
+            if lifecycle.users > 0 {
+                drop(lifecycle);
+                let error = self.shared.registry.in_use("destroy_cq", "queue pairs");
+                return Err(HandleError { handle: self, error });
+            }
+            // From here on no queue pair can be created on it.
+            lifecycle.is_closed = true;
         }
-        match self.live.detach().close() {
+        match self.handle.detach().close() {
             Ok(_) => Ok(()),
-            Err((live, error)) => {
-                self.live = live;
-                Err((self, error))
+            Err(HandleError { handle, error }) => {
+                self.handle = handle;
+                self.shared.lifecycle().is_closed = false;
+                Err(HandleError { handle: self, error })
             }
         }
-    }
-
-    /// What a queue pair holds of it.
-    pub(crate) fn share(&self, registry: &Arc<Registry>) -> Result<Arc<Shared>> {
-        if !Arc::ptr_eq(&self.shared.registry, registry) {
-            return Err(registry.foreign("create_qp", "completion queue"));
-        }
-        Ok(Arc::clone(&self.shared))
     }
 }
 
 impl Cq<Erased> {
-    /// The same queue with its provider named.
+    /// Returns the same queue with its provider named.
     ///
     /// # Errors
     /// The queue, when it is of another provider or when it holds completions that were fetched and not polled yet: poll
     /// it empty first.
     pub fn downcast<P: NamedProvider>(mut self) -> Result<Cq<P>, Self> {
-        match self.live.detach().try_map(|raw| raw.downcast::<P::Cq>()) {
-            Ok(live) => Ok(Cq { live, shared: Arc::clone(&self.shared) }),
-            Err(live) => {
-                self.live = live;
+        let Some(name) = self.name.downcast_ref::<P::CqHandle>().cloned() else { return Err(self) };
+        match self.handle.detach().try_map(|raw| raw.downcast::<P::Cq>()) {
+            Ok(handle) => {
+                let routes = Routes::new(Arc::clone(&self.shared.directory));
+                Ok(Cq { handle, routes, name, shared: Arc::clone(&self.shared) })
+            }
+            Err(handle) => {
+                self.handle = handle;
                 Err(self)
             }
         }
@@ -215,30 +346,122 @@ impl Cq<Erased> {
 
 impl<P: Provider> Drop for Cq<P> {
     fn drop(&mut self) {
-        if !self.live.is_empty() {
-            let mut grave = self.shared.grave.lock().unwrap_or_else(PoisonError::into_inner);
-            *grave = Some(Box::new(self.live.detach()));
+        if self.handle.is_empty() {
+            return;
+        }
+        let handle = self.handle.detach();
+        let mut lifecycle = self.shared.lifecycle();
+        lifecycle.is_closed = true;
+        if lifecycle.users > 0 {
+            lifecycle.deferred = Some(Box::new(handle));
+        } else {
+            drop(lifecycle);
+            drop(handle);
         }
     }
 }
 
-/// A poll under way. The device gets the slots of what was lent back when it is dropped.
+impl<P: Provider> CqHandle<P> {
+    /// Returns the id that events of the queue carry.
+    pub fn id(&self) -> CqId {
+        self.shared.id
+    }
+
+    pub(crate) fn name(&self) -> &P::CqHandle {
+        &self.name
+    }
+
+    pub(crate) fn directory(&self) -> &Arc<Directory> {
+        &self.shared.directory
+    }
+
+    /// Takes a queue pair's share of the queue, on the device of `registry`.
+    pub(crate) fn share(&self, registry: &Arc<Registry>) -> Result<CqUse> {
+        if !Arc::ptr_eq(&self.shared.registry, registry) {
+            return Err(registry.foreign("create_qp", "completion queue"));
+        }
+        let mut lifecycle = self.shared.lifecycle();
+        if lifecycle.is_closed {
+            drop(lifecycle);
+            let cause = Cause::Closed { what: "completion queue" };
+            return Err(registry.error("create_qp", Errno::INVAL).because(cause));
+        }
+        lifecycle.users += 1;
+        drop(lifecycle);
+        Ok(CqUse(Arc::clone(&self.shared)))
+    }
+}
+
+impl CqHandle<Erased> {
+    /// Returns the same handle with its provider named.
+    ///
+    /// # Errors
+    /// The handle, when the queue is of another provider.
+    pub fn downcast<P: NamedProvider>(self) -> Result<CqHandle<P>, Self> {
+        let named: Option<&P::CqHandle> = ErasedCqHandle::downcast_ref(&self.name);
+        match named.cloned() {
+            Some(name) => Ok(CqHandle { name, shared: self.shared }),
+            None => Err(self),
+        }
+    }
+}
+
+impl<P: Provider> Clone for CqHandle<P> {
+    fn clone(&self) -> Self {
+        Self { name: self.name.clone(), shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<P: Provider> From<&Cq<P>> for CqHandle<P> {
+    fn from(cq: &Cq<P>) -> Self {
+        cq.handle()
+    }
+}
+
+impl<P: Provider> From<&Self> for CqHandle<P> {
+    fn from(handle: &Self) -> Self {
+        handle.clone()
+    }
+}
+
+impl Shared {
+    fn lifecycle(&self) -> MutexGuard<'_, Lifecycle> {
+        self.lifecycle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for CqUse {
+    fn drop(&mut self) {
+        let deferred = {
+            let mut lifecycle = self.0.lifecycle();
+            lifecycle.users -= 1;
+            if lifecycle.users == 0 { lifecycle.deferred.take() } else { None }
+        };
+        // Without the lock: destroying may call a hook of the program's.
+        drop(deferred);
+    }
+}
+
+/// How often [`Cq::poll_within`] polls between two looks at the clock.
+const POLLS_A_LOOK: u32 = 64;
+
+/// A poll under way. The slots of lent completions return to the device when it is dropped.
 #[derive(Debug)]
 pub struct Completions<'q, P: Provider = Erased> {
     raw: &'q mut P::Cq,
-    source: &'q Shared,
+    routes: &'q mut Routes,
     lent: bool,
 }
 
 impl<P: Provider> Completions<'_, P> {
-    /// Lends the next completion, or says that there is none now.
+    /// Lends the next completion; `None` when there is none now.
     #[doc(alias = "ibv_next_poll")]
     #[allow(clippy::should_implement_trait)]
     #[inline(always)]
     pub fn next(&mut self) -> Option<Completion<'_, P>> {
         let raw = self.raw.next()?;
         self.lent = true;
-        Some(Completion { raw, source: self.source })
+        Some(Completion { raw, routes: self.routes })
     }
 }
 
@@ -254,17 +477,15 @@ impl<P: Provider> Drop for Completions<'_, P> {
 /// A completion, read from the queue on demand, and the proof that its work request has ended: only polling makes one, and
 /// numbers 5 to 7 of [`Provider`]'s contract say what it proves.
 ///
-/// Where [`status`](Self::status) is not success, only `wr_id`, `status`, `qp_num` and `vendor_err` mean something.
+/// Where [`status`](Self::status) is not success, only `wr_id`, `status`, `qp_num` and `vendor_err` are valid.
 #[doc(alias = "ibv_wc")]
 #[doc(alias = "ibv_cq_ex")]
 pub struct Completion<'c, P: Provider + 'c = Erased> {
     raw: <P::Cq as CqOps>::Completion<'c>,
-    /// The queue that it was polled from.
-    source: &'c Shared,
+    routes: &'c mut Routes,
 }
 
-/// Reads one field.
-macro_rules! fields {
+macro_rules! completion {
     ($($(#[$doc:meta])* $field:ident: $type:ty;)*) => {
         impl<P: Provider> Completion<'_, P> {
             $($(#[$doc])* #[inline(always)] pub fn $field(&self) -> $type { self.raw.$field() })*
@@ -272,59 +493,81 @@ macro_rules! fields {
     };
 }
 
-fields! {
-    /// The work request's own number.
-    wr_id: u64;
-    /// How the work request ended.
-    #[doc(alias = "ibv_wc_status_str")] status: WcStatus;
-    /// Which operation it was.
-    #[doc(alias = "ibv_wc_read_opcode")] opcode: WcOpcode;
-    /// The vendor's error syndrome.
-    #[doc(alias = "ibv_wc_read_vendor_err")] vendor_err: u32;
-    /// How many bytes arrived (receives, reads, atomics).
-    #[doc(alias = "ibv_wc_read_byte_len")] byte_len: u32;
-    /// Immediate data as a number, or the invalidated key; see [`wc_flags`](Self::wc_flags).
-    #[doc(alias = "ibv_wc_read_imm_data")] imm_data: u32;
-    /// The local queue pair.
-    #[doc(alias = "ibv_wc_read_qp_num")] qp_num: u32;
-    /// The sender's queue pair (UD).
-    #[doc(alias = "ibv_wc_read_src_qp")] src_qp: u32;
-    /// Which fields mean something.
-    #[doc(alias = "ibv_wc_read_wc_flags")] wc_flags: WcFlags;
-    /// The partition key's index.
-    pkey_index: u16;
-    /// The sender's local id (UD, InfiniBand).
-    #[doc(alias = "ibv_wc_read_slid")] slid: u16;
-    /// The service level (UD).
-    #[doc(alias = "ibv_wc_read_sl")] sl: u8;
-    /// The low bits of the destination local id (UD, InfiniBand).
-    #[doc(alias = "ibv_wc_read_dlid_path_bits")] dlid_path_bits: u8;
-}
+for_each_completion_field!(completion);
 
 impl<P: Provider> Completion<'_, P> {
-    /// Was it polled from this queue?
-    #[inline(always)]
-    pub(crate) fn is_from(&self, queue: &Shared) -> bool {
-        core::ptr::eq(self.source, queue)
+    /// Returns the memory of the request, whether it succeeded or not. `None` for a raw request, one that was reclaimed before,
+    /// and one of a queue pair that was closed or reset since.
+    #[inline]
+    pub fn reclaim(&mut self) -> Option<Returned> {
+        self.routes.reclaim(self.wr_id())
     }
 
-    /// All of it, by value.
+    /// Copies all fields. [`Cq::reclaim`] returns the request's memory for the copy.
     #[inline(always)]
-    pub fn to_wc(&self) -> Wc {
-        let mut wc = Wc::default();
-        self.raw.write_to(&mut wc);
-        wc
+    pub fn to_wc(&mut self) -> Wc {
+        self.routes.mark(self.wr_id());
+        self.copied()
     }
 
-    /// Did it end as asked?
+    /// Returns whether the request succeeded.
     #[inline(always)]
     pub fn is_success(&self) -> bool {
         self.status() == WcStatus::SUCCESS
+    }
+
+    /// Turns a failed completion into an error.
+    ///
+    /// # Errors
+    /// The status and the request, where the status is not success.
+    #[inline]
+    pub fn ok(&self) -> Result<(), WcError> {
+        if self.is_success() { Ok(()) } else { self.copied().ok() }
+    }
+
+    #[inline(always)]
+    fn copied(&self) -> Wc {
+        let mut wc = Wc::default();
+        self.raw.write_to(&mut wc);
+        wc
     }
 }
 
 impl<P: Provider> core::fmt::Debug for Completion<'_, P> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        self.to_wc().fmt(f)
+        self.copied().fmt(f)
+    }
+}
+
+/// A completion by value, with the memory of its request. It can go to any thread.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Completed {
+    /// The completion.
+    pub wc: Wc,
+    /// The memory of its request; `None` for a raw one, and for one of a queue pair that was closed or reset before the poll.
+    pub returned: Option<Returned>,
+}
+
+impl Completed {
+    /// Returns the request's first buffer; `None` when it had none.
+    pub fn into_buf(self) -> Option<crate::Buf> {
+        self.returned?.into_buf()
+    }
+
+    /// Turns a failed completion into an error, and releases its memory.
+    ///
+    /// # Errors
+    /// The status and the request, where the status is not success.
+    pub fn ok(self) -> Result<Self, WcError> {
+        self.wc.ok().map(|()| self)
+    }
+}
+
+impl core::ops::Deref for Completed {
+    type Target = Wc;
+
+    fn deref(&self) -> &Wc {
+        &self.wc
     }
 }

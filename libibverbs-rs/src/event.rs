@@ -4,17 +4,18 @@
 //! that goes stale.
 
 use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use uverbs_abi::ib_user_verbs::IbUverbsAsyncEventDesc;
-use verbs_core::Result;
 use verbs_core::provider::{ContextOps, Provider};
 use verbs_core::types::AsyncEventType;
+use verbs_core::{Errno, Result};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::Context;
-use crate::comp_channel::{read_record, set_nonblocking};
+use crate::comp_channel::{read_record, set_nonblocking, wait};
 use crate::registry::{Child, CqId, QpId, Registry};
 
 /// The stream of a device's asynchronous events. Made by [`Context::async_events`].
@@ -66,39 +67,38 @@ pub enum Element {
 impl AsyncEvents {
     pub(crate) fn open<P: Provider>(context: &Context<P>) -> Result<Self> {
         let registry = Arc::clone(context.registry());
-        let fd = context.raw().async_fd()?.try_clone_to_owned();
-        let file =
-            fd.map_err(|error| registry.error("get_async_event", verbs_core::Errno::from_io(&error)))?.into();
+        let fd = context.raw().device().async_fd()?.try_clone_to_owned();
+        let file = fd.map_err(|error| registry.error(VERB, Errno::from_io(&error)))?.into();
+        set_nonblocking(&file, VERB, &registry)?;
         let context = context.child(&registry.stream_tally);
         Ok(Self { file, registry, _context: context })
     }
 
-    /// The next event: waits for one, unless the stream is non-blocking. Events of objects that are
-    /// gone are skipped.
+    /// Returns the next event; `None` where there is none now. It never waits: see [`wait`](Self::wait). Events of objects
+    /// that were destroyed are skipped.
     ///
     /// # Errors
-    /// `EAGAIN` where there is none and the stream is non-blocking; `EIO` where the device is gone.
+    /// `EIO` where the device is gone.
     #[doc(alias = "ibv_get_async_event")]
     #[doc(alias = "ibv_ack_async_event")]
-    // It blocks, and it can fail: no iterator.
-    #[allow(clippy::should_implement_trait)]
-    pub fn next(&mut self) -> Result<AsyncEvent> {
-        loop {
-            let mut record = IbUverbsAsyncEventDesc::new_zeroed();
-            read_record(&self.file, record.as_mut_bytes(), "get_async_event", &self.registry)?;
+    pub fn next_event(&self) -> Result<Option<AsyncEvent>> {
+        let mut record = IbUverbsAsyncEventDesc::new_zeroed();
+        while read_record(&self.file, record.as_mut_bytes(), VERB, &self.registry)? {
             let event_type = AsyncEventType(record.event_type);
             if let Some(element) = self.element(event_type, record.element) {
-                return Ok(AsyncEvent { element, event_type });
+                return Ok(Some(AsyncEvent { element, event_type }));
             }
         }
+        Ok(None)
     }
 
-    /// Makes [`next`](Self::next) wait, or answer `EAGAIN`. It holds for all streams of the device.
+    /// Waits for the next event, at most for `timeout` if there is one; `None` when the time is over.
     ///
     /// # Errors
-    /// Any errno of `fcntl(2)`.
-    pub fn set_nonblocking(&self, nonblocking: bool) -> Result<()> {
-        set_nonblocking(&self.file, nonblocking, &self.registry)
+    /// As [`next_event`](Self::next_event); any errno of `ppoll(2)`.
+    #[doc(alias = "ibv_get_async_event")]
+    pub fn wait(&self, timeout: Option<Duration>) -> Result<Option<AsyncEvent>> {
+        wait(&self.file, timeout, VERB, &self.registry, || self.next_event())
     }
 
     /// The object that the kernel's number stands for; `None` for one that is gone.
@@ -136,6 +136,16 @@ impl AsFd for AsyncEvents {
         self.file.as_fd()
     }
 }
+
+/// The descriptor, for event loops that take numbers. It stays the stream's.
+impl AsRawFd for AsyncEvents {
+    fn as_raw_fd(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+}
+
+/// The verb in this file's errors.
+const VERB: &str = "get_async_event";
 
 impl core::fmt::Display for AsyncEvent {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {

@@ -1,9 +1,9 @@
-//! [`Exposed`]: memory that peers may touch.
+//! [`Exposed`]: memory that peers may access.
 //!
-//! While it is exposed there is no `&[u8]` of it, for a peer may write at any time: only copies in and out, as the bytes are
-//! found. A copy can be torn: what was written by two peers, or half written, arrives as it is; aligned words of 8 bytes
-//! are copied whole. The copies are relaxed atomic accesses, since a device may be another thread of this process
-//! (provider-soft), which accesses such memory in the same way: see [`verbs_core::exposed`].
+//! No `&[u8]` exists while it is exposed, because a peer may write at any time: only atomic words, and copies of the bytes
+//! as they are found. A copy can be torn: bytes that two peers wrote, or that are half written, arrive as they are;
+//! aligned words of 8 bytes are copied whole. The copies are relaxed atomic accesses, since a device may be another thread of
+//! this process (provider-soft), which accesses such memory in the same way: see [`verbs_core::exposed`].
 //!
 //! # Safety
 //! The unsafe code here registers memory for peers, and copies from and to it. Numbers in brackets are those of the contract
@@ -13,15 +13,20 @@
 
 use core::fmt;
 use core::mem::ManuallyDrop;
+use core::ops::RangeBounds;
+use core::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bitflags::bitflags;
 use verbs_core::Error;
 use verbs_core::exposed::ExposedBytes;
-use verbs_core::provider::{Erased, MrOps, NamedProvider, Provider};
+use verbs_core::provider::{Destroy, MrOps, Provider};
 use verbs_core::types::AccessFlags;
 
-use crate::live::Live;
-use crate::{Buf, Pd, RemoteMr};
+use crate::kernel_handle::KernelHandle;
+use crate::pd::PdId;
+use crate::registry::Registry;
+use crate::{Buf, HandleError, Pd, RemoteMr};
 
 bitflags! {
     /// What peers may do to exposed memory.
@@ -43,108 +48,190 @@ impl From<RemoteAccess> for AccessFlags {
     }
 }
 
-/// Memory that peers may touch, while this lives and as far as it was exposed. Made by [`Pd::expose`].
+/// Memory that peers may access, while any share of it lives and as far as it was exposed. Made by
+/// [`Pd::expose`](crate::Pd::expose), cheap to clone.
 ///
 /// Exactly the bytes of the [`Buf`] are exposed, under a key of their own: its neighbours are not. The queue pair must
 /// allow the access too ([`InitAttr::access`](crate::InitAttr::access)).
-pub struct Exposed<P: Provider = Erased> {
-    live: Live<P::Mr, Buf>,
+///
+/// It can be posted as well: sent from, received into, read into.
+#[derive(Clone)]
+pub struct Exposed {
+    inner: Arc<Inner>,
 }
 
-impl<P: Provider> Exposed<P> {
-    pub(crate) fn new(pd: &Pd<P>, buf: Buf, access: RemoteAccess) -> Result<Self, (Buf, Error)> {
+struct Inner {
+    addr: u64,
+    len: usize,
+    lkey: u32,
+    rkey: u32,
+    pd: PdId,
+    bytes: ExposedBytes,
+    devices: Arc<Registry>,
+    registration: Mutex<Box<dyn Registration>>,
+}
+
+/// A provider's memory region over a buffer. It hides the provider, so that a queue's table has one type.
+trait Registration: Send {
+    fn deregister(self: Box<Self>) -> Result<Buf, (Box<dyn Registration>, Error)>;
+}
+
+impl<T: MrOps + Destroy> Registration for KernelHandle<T, Buf> {
+    fn deregister(self: Box<Self>) -> Result<Buf, (Box<dyn Registration>, Error)> {
+        self.close()
+            .map_err(|HandleError { handle, error }| (Box::new(handle) as Box<dyn Registration>, error))
+    }
+}
+
+impl Exposed {
+    pub(crate) fn new<P: Provider>(
+        pd: &Pd<P>,
+        buf: Buf,
+        access: RemoteAccess,
+    ) -> Result<Self, HandleError<Buf>> {
         let access = AccessFlags::from(access) | AccessFlags::LOCAL_WRITE;
         // While the provider's code runs, unwinding must not free memory for which it may have made a key.
         let buf = ManuallyDrop::new(buf);
-        // SAFETY: the bytes are the `Buf`'s, which `Live` keeps until the region is deregistered [12]; until then they are
-        // accessed through `read_at` and `write_at` only. After an error there is no region [18].
-        let raw = unsafe { pd.register(buf.start().as_ptr(), buf.len(), buf.addr(), access) };
+        // SAFETY: the bytes are the `Buf`'s, which the kernel handle keeps until the region is deregistered [12]; until then
+        // they are accessed through `ExposedBytes` only. After an error there is no region [18].
+        let raw = unsafe { pd.register_raw(buf.start().as_ptr(), buf.len(), buf.addr(), access) };
         let buf = ManuallyDrop::into_inner(buf);
-        match raw {
-            Ok(raw) => Ok(Self { live: Live::new(raw, buf) }),
-            Err(error) => Err((buf, error)),
-        }
+        let raw = match raw {
+            Ok(raw) => raw,
+            Err(error) => return Err(HandleError { handle: buf, error }),
+        };
+        // SAFETY: the `Buf` that is kept owns the bytes, which are initialised; they are registered as a whole and under a key
+        // of their own, and accessed by this process only like this, also by a device that is a thread of it [13].
+        let bytes = unsafe { ExposedBytes::new(buf.start().as_ptr(), buf.len()) };
+        let inner = Inner {
+            addr: buf.addr(),
+            len: buf.len(),
+            lkey: raw.lkey(),
+            rkey: raw.rkey(),
+            pd: pd.id(),
+            bytes,
+            devices: Arc::clone(pd.context().registry()),
+            registration: Mutex::new(Box::new(KernelHandle::new(raw, buf))),
+        };
+        Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// The address, length and key by which peers reach it.
+    /// Returns the address, length and key by which peers reach it.
     pub fn remote(&self) -> RemoteMr {
         RemoteMr { addr: self.addr(), length: self.len() as u64, rkey: self.rkey() }
     }
 
-    /// Where it starts, as peers address it.
+    /// Returns its address, as peers and work requests name it.
     pub fn addr(&self) -> u64 {
-        self.live.kept().addr()
+        self.inner.addr
     }
 
-    /// How long it is, in bytes.
+    /// Returns its length in bytes.
     pub fn len(&self) -> usize {
-        self.live.kept().len()
+        self.inner.len
     }
 
-    /// Is it of no length?
+    /// Returns whether it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The key for peers.
+    /// Returns the key for peers.
     pub fn rkey(&self) -> u32 {
-        self.live.get().rkey()
+        self.inner.rkey
     }
 
-    /// Copies out what is there now, from `offset` on.
+    /// Returns the key for this process' own work requests.
+    pub fn lkey(&self) -> u32 {
+        self.inner.lkey
+    }
+
+    /// Copies bytes out, as they are found, from `offset` on.
     ///
     /// # Panics
     /// When it would read beyond the end.
     pub fn read_at(&self, offset: usize, into: &mut [u8]) {
         let wanted = into.len();
-        assert!(self.bytes().read(offset, into), "{wanted} bytes at {offset} of {}", self.len());
+        assert!(self.inner.bytes.read(offset, into), "{wanted} bytes at {offset} of {}", self.len());
     }
 
-    /// Copies in, from `offset` on.
+    /// Copies bytes in, from `offset` on.
     ///
     /// # Panics
     /// When it would write beyond the end.
-    pub fn write_at(&mut self, offset: usize, from: &[u8]) {
-        assert!(self.bytes().write(offset, from), "{} bytes at {offset} of {}", from.len(), self.len());
+    pub fn write_at(&self, offset: usize, from: &[u8]) {
+        let written = self.inner.bytes.write(offset, from);
+        assert!(written, "{} bytes at {offset} of {}", from.len(), self.len());
     }
 
-    /// Takes the key back from peers, and gives the memory back. Dropping does the same and frees the memory.
+    /// Returns the 8 bytes at `offset` as an atomic word in the machine's byte order; `None` where they are not one aligned
+    /// word inside.
     ///
-    /// # Errors
-    /// The memory, and why it is not known to be out of peers' reach: any errno the kernel returns; `ETIMEDOUT` for good
-    /// where the kernel gave up waiting for its own use of it. Dropped after that, the memory is leaked.
-    #[doc(alias = "ibv_dereg_mr")]
-    pub fn unexpose(self) -> Result<Buf, (Self, Error)> {
-        self.live.close().map_err(|(live, error)| (Self { live }, error))
-    }
-
-    /// The provider's own memory region, for what it has beyond verbs.
-    pub fn raw(&self) -> &P::Mr {
-        self.live.get()
-    }
-
-    fn bytes(&self) -> ExposedBytes {
-        let buf = self.live.kept();
-        // SAFETY: the `Buf` that is kept owns the bytes, which are initialised; they are registered as a whole and under a key
-        // of their own, and accessed by this process only like this, also by a device that is a thread of it [13].
-        unsafe { ExposedBytes::new(buf.start().as_ptr(), buf.len()) }
-    }
-}
-
-impl Exposed<Erased> {
-    /// The same memory with its provider named.
+    /// A peer's RDMA atomics are atomic with respect to this process' accesses where the device says so
+    /// ([`DeviceAttr::atomic_cap`](crate::DeviceAttr::atomic_cap)); provider-soft's always are.
     ///
-    /// # Errors
-    /// The memory, when it is of another provider.
-    pub fn downcast<P: NamedProvider>(self) -> Result<Exposed<P>, Self> {
-        match self.live.try_map(|raw| raw.downcast::<P::Mr>()) {
-            Ok(live) => Ok(Exposed { live }),
-            Err(live) => Err(Self { live }),
+    /// ```no_run
+    /// # fn f(counters: &verbs::Exposed) -> Option<()> {
+    /// use std::sync::atomic::Ordering;
+    /// while counters.atomic(0)?.load(Ordering::Acquire) < 10 {}
+    /// # Some(())
+    /// # }
+    /// ```
+    pub fn atomic(&self, offset: usize) -> Option<&AtomicU64> {
+        self.inner.bytes.word(offset)
+    }
+
+    /// Calls `each` with the bytes of a range, as they are found, in order and in pieces of at most 8 bytes: no copy of the
+    /// whole is made.
+    ///
+    /// # Panics
+    /// When the range lies outside.
+    pub fn for_each_piece(&self, range: impl RangeBounds<usize>, mut each: impl FnMut(&[u8])) {
+        let within = crate::mr::within(range, self.len());
+        let (mut offset, len) =
+            within.unwrap_or_else(|(start, end)| panic!("{start}..{end} of {} bytes", self.len()));
+        let end = offset + len;
+        while offset < end {
+            // Up to the next word of the pattern in which the memory is accessed.
+            let aligned = 8 - (self.inner.addr as usize + offset) % 8;
+            let len = aligned.min(end - offset);
+            let mut piece = [0; 8];
+            self.read_at(offset, &mut piece[..len]);
+            each(&piece[..len]);
+            offset += len;
         }
     }
+
+    /// Revokes the key, and returns the memory. Dropping the last share does the same and releases the memory.
+    ///
+    /// # Errors
+    /// The memory, and why it is not known to be out of peers' reach: [`Cause::InUse`](crate::Cause::InUse) while other shares
+    /// live (those in flight count); any errno that the kernel returns; `ETIMEDOUT` for good where the kernel gave up waiting
+    /// for its own use of it. Dropped after that, the memory is leaked.
+    #[doc(alias = "ibv_dereg_mr")]
+    pub fn unexpose(self) -> Result<Buf, HandleError<Self>> {
+        let inner = match Arc::try_unwrap(self.inner) {
+            Ok(inner) => inner,
+            Err(inner) => {
+                let error = inner.devices.in_use("dereg_mr", "other shares of the same memory");
+                return Err(HandleError { handle: Self { inner }, error });
+            }
+        };
+        let Inner { addr, len, lkey, rkey, pd, bytes, devices, registration } = inner;
+        let registration = registration.into_inner().unwrap_or_else(PoisonError::into_inner);
+        registration.deregister().map_err(|(registration, error)| {
+            let registration = Mutex::new(registration);
+            let inner = Inner { addr, len, lkey, rkey, pd, bytes, devices, registration };
+            HandleError { handle: Self { inner: Arc::new(inner) }, error }
+        })
+    }
+
+    pub(crate) fn pd_id(&self) -> PdId {
+        self.inner.pd
+    }
 }
 
-impl<P: Provider> fmt::Debug for Exposed<P> {
+impl fmt::Debug for Exposed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Exposed").field(&self.remote()).finish()
     }

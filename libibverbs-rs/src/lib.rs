@@ -1,7 +1,9 @@
 //! RDMA verbs in pure Rust, from the system call up: no C library linked.
 //!
 //! ```
-//! use verbs::{AhAttr, CqInit, GlobalRoute, InitAttr, QpCap, QpInit, QpType, RtrAttr, RtsAttr, SendFlags, SendOp};
+//! use std::time::Duration;
+//!
+//! use verbs::{ConnectAttr, CqInit, QpInit, QpType, SendFlags, SendOp};
 //!
 //! # #[cfg(not(feature = "soft"))]
 //! # fn main() {}
@@ -11,34 +13,26 @@
 //! let context = verbs::soft::auto()?.open()?;
 //! let pd = context.alloc_pd()?;
 //! let mut cq = context.create_cq(&CqInit::new(16))?;
-//! let cap = QpCap { max_send_wr: 8, max_recv_wr: 8, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
-//! let init = QpInit { qp_type: QpType::RC, send_cq: &cq, recv_cq: &cq, cap, sq_sig_all: false };
-//! let qp = pd.create_qp(&init)?;
+//! let qp = pd.create_qp(&QpInit::new(QpType::RC, &cq))?;
 //!
-//! // The queue pair talks to itself here; two programs would tell each other these three through a socket.
-//! let (gid, qp_num, psn) = (context.find_gid(1)?, qp.qp_num(), qp.psn());
-//! let route = GlobalRoute { dgid: gid.gid, sgid_index: gid.gid_index, hop_limit: 64, ..Default::default() };
-//! let ah_attr = AhAttr { grh: Some(route), port_num: 1, ..AhAttr::default() };
+//! // The queue pair talks to itself here; two programs exchange their endpoints: `own.exchange(&mut stream)?`.
+//! let port = context.port(1)?;
+//! let own = qp.endpoint(&port);
+//! let mut qp = qp.connect(&port, &own, &ConnectAttr::default())?;
 //!
-//! let qp = qp.to_init(&InitAttr::default()).map_err(|(_, error)| error)?;
-//! let qp = qp.to_rtr(&RtrAttr::new(ah_attr, qp_num, psn)).map_err(|(_, error)| error)?;
-//! let mut qp = qp.to_rts(&RtsAttr::default()).map_err(|(_, error)| error)?;
-//!
-//! // Buffers move into the queue, and come back with their completions.
+//! // Buffers move into the queue, and return with their completions.
 //! let mut out = pd.alloc_buf(4096)?;
 //! out[..5].copy_from_slice(b"hello");
-//! qp.park_recv(pd.alloc_buf(4096)?, ..).map_err(|error| error.reason)?;
-//! qp.park_send(SendOp::Send, SendFlags::empty(), out, ..5).map_err(|error| error.reason)?;
+//! qp.post_recv_buf(pd.alloc_buf(4096)?, ..)?;
+//! qp.post_send_buf(SendOp::Send, SendFlags::empty(), out, ..5)?;
 //!
 //! let mut received = None;
 //! while received.is_none() {
-//!     let mut completions = cq.poll();
-//!     while let Some(completion) = completions.next() {
-//!         assert!(completion.is_success(), "{}", completion.status());
-//!         let buf = qp.reclaim(&completion).and_then(verbs::Parcel::into_buf).expect("it was parked");
-//!         if completion.opcode().is_recv() {
-//!             received = Some(buf[..completion.byte_len() as usize].to_vec());
-//!         }
+//!     let completed = cq.poll_within(Duration::from_secs(5)).ok_or("nothing completes")?.ok()?;
+//!     let (is_recv, len) = (completed.opcode.is_recv(), completed.byte_len as usize);
+//!     let buf = completed.into_buf().ok_or("a buffer was posted")?;
+//!     if is_recv {
+//!         received = Some(buf[..len].to_vec());
 //!     }
 //! }
 //! assert_eq!(received.as_deref(), Some(&b"hello"[..]));
@@ -51,24 +45,33 @@
 //! |---|---|---|
 //! | devices | `ibv_get_device_list` | [`devices`], [`DeviceList`], [`Device`] |
 //! | an open device | `ibv_context` | [`Context`], [`AsyncEvents`] |
-//! | memory | `ibv_mr` | [`Buf`], [`Exposed`]; raw: [`Mr`] |
-//! | queues | `ibv_cq`, `ibv_qp` | [`Cq`], [`Completions`], [`CompChannel`], [`Qp`], its [`state`]s |
+//! | memory | `ibv_mr` | [`Buf`], [`FrozenBuf`], [`Exposed`], [`RemoteMr`]; raw: [`Mr`] |
+//! | completions | `ibv_cq` | [`Cq`], [`CqHandle`], [`Completion`], [`Completed`], [`CompChannel`] |
+//! | queue pairs | `ibv_qp` | [`Qp`], its [`state`]s, [`Endpoint`], [`SendHalf`], [`RecvHalf`], [`SendBatch`] |
 //! | the rest | `ibv_pd`, `ibv_ah` | [`Pd`], [`Ah`] |
 //! | values | `ibv_send_wr`, `ibv_qp_attr`, … | the same names in CamelCase: [`SendWr`], [`QpAttr`], … |
 //!
-//! Searching these pages for a C name finds what stands for it.
+//! Searching these pages for a C name finds its counterpart.
+//!
+//! The examples of the repository are programs to start from: `kv`, `ud_chat`, `event_loop`, `tokio_channel`,
+//! `accept_threads`, `zero_copy`.
 //!
 //! # Ownership
-//! Parents are cheap to clone, children hold their parents, so nothing goes away below something that needs it, in
-//! whatever order handles are dropped. Dropping destroys as far as the kernel agrees and leaks what it refuses to take back
-//! ([`on_leak`]); `close` says why instead, and gives the handle back. Polling and posting take `&mut`: that is the lock.
+//! Parents are cheap to clone, children hold their parents, so nothing is released below something that needs it, in
+//! whatever order handles are dropped. Dropping destroys as far as the kernel agrees and leaks the rest ([`on_leak`]);
+//! `close` returns the reason instead, with the handle ([`HandleError`]). Polling and posting take `&mut`: that is the lock.
 //!
 //! # Safety in layers
 //! 1. [`Qp::post_send`] and [`Qp::post_recv`] are unsafe: addresses and keys, for any scheme of ownership.
-//! 2. [`Qp::park_send`] and [`Qp::park_recv`] are safe: a [`Buf`] moves into the queue and comes back with the proof that
-//!    its work request has ended, a [`Completion`].
+//! 2. [`Qp::post_send_buf`] and [`Qp::post_recv_buf`] are safe: the queue owns the memory until its work request has ended,
+//!    and polling returns it. The poller needs no queue pair for that, and takes no lock.
 //!
 //! Peers reach only memory that was [exposed](Pd::expose), and exposed memory has no `&[u8]`.
+//!
+//! # Errors
+//! Control verbs return [`Error`]: the verb, the device, the errno and the cause, as a sentence. Calls that consume something
+//! return it with the error: [`HandleError`], [`PostBufError`]. Failed completions are [`WcError`]s. `?` converts each of them
+//! into [`Error`] and [`std::io::Error`].
 //!
 //! # Providers
 //! Handles hide their provider unless the program names it: [`Device::open_as`], or `downcast` on any handle, give
@@ -100,8 +103,12 @@ mod cq;
 mod device;
 mod event;
 mod exposed;
+mod frozen;
 mod gid;
-mod live;
+mod handle_error;
+mod in_flight;
+mod kernel_handle;
+mod memory;
 mod mr;
 mod pd;
 mod qp;
@@ -112,16 +119,21 @@ pub use ah::Ah;
 pub use buffer::Buf;
 pub use comp_channel::{CompChannel, CqEvent};
 pub use context::Context;
-pub use cq::{Completion, Completions, Cq, CqInit};
+pub use cq::{Completed, Completion, Completions, Cq, CqHandle, CqInit};
 pub use device::{Device, DeviceList, devices, register};
 pub use event::{AsyncEvent, AsyncEvents, Element};
 pub use exposed::{Exposed, RemoteAccess};
-pub use live::on_leak;
+pub use frozen::FrozenBuf;
+pub use handle_error::HandleError;
+pub use in_flight::Returned;
+pub use kernel_handle::on_leak;
+pub use memory::{Memory, PostMemory, StableBytes, StableMemory};
 pub use mr::Mr;
 pub use pd::Pd;
 pub use qp::attr::{InitAttr, QpInit, RtrAttr, RtsAttr};
-pub use qp::half::{RecvHalf, SendHalf};
-pub use qp::parked::{Parcel, ParkError, ParkReason};
+pub use qp::endpoint::{ConnectAttr, Endpoint, Port};
+pub use qp::post::{PostBufError, PostBufReason, SendBatch};
+pub use qp::split::{RecvHalf, SendHalf};
 pub use qp::{Qp, state};
 pub use registry::{CqId, QpId};
 pub use remote::RemoteMr;

@@ -2,11 +2,11 @@
 
 use std::ops::{Bound, RangeBounds};
 
-use verbs_core::Error;
 use verbs_core::provider::{Erased, MrOps, NamedProvider, Provider};
 use verbs_core::types::Sge;
 
-use crate::live::Live;
+use crate::HandleError;
+use crate::kernel_handle::KernelHandle;
 use crate::registry::Child;
 
 /// Memory of the caller's that the device knows, for raw posting. [`Buf`](crate::Buf) is the safe way.
@@ -16,24 +16,24 @@ use crate::registry::Child;
 #[doc(alias = "ibv_mr")]
 #[derive(Debug)]
 pub struct Mr<P: Provider = Erased> {
-    live: Live<P::Mr, Child>,
+    handle: KernelHandle<P::Mr, Child>,
     addr: u64,
     length: usize,
 }
 
 impl<P: Provider> Mr<P> {
     pub(crate) const fn new(raw: P::Mr, pd: Child, addr: u64, length: usize) -> Self {
-        Self { live: Live::new(raw, pd), addr, length }
+        Self { handle: KernelHandle::new(raw, pd), addr, length }
     }
 
     /// The key for this process' own work requests.
     pub fn lkey(&self) -> u32 {
-        self.live.get().lkey()
+        self.handle.get().lkey()
     }
 
     /// The key for peers, as far as the region has remote rights.
     pub fn rkey(&self) -> u32 {
-        self.live.get().rkey()
+        self.handle.get().rkey()
     }
 
     /// Where it starts, as work requests and peers address it.
@@ -46,19 +46,19 @@ impl<P: Provider> Mr<P> {
         self.length
     }
 
-    /// A part of it as a scatter/gather element.
+    /// Returns a part of it as a scatter/gather element.
     ///
     /// # Panics
-    /// When the range is outside of the region, or longer than 4 GiB - 1.
+    /// When the range lies outside the region, or is longer than 4 GiB - 1.
     pub fn sge(&self, range: impl RangeBounds<usize>) -> Sge {
-        let (offset, len) = within(range, self.length).expect("a range inside of the region");
+        let (offset, len) = within(range, self.length).expect("a range inside the region");
         let length = u32::try_from(len).expect("at most 4 GiB - 1");
         Sge { addr: self.addr + offset as u64, length, lkey: self.lkey() }
     }
 
     /// The provider's own memory region, for what it has beyond verbs.
     pub fn raw(&self) -> &P::Mr {
-        self.live.get()
+        self.handle.get()
     }
 
     /// Deregisters it. Dropping does the same, and leaks what the kernel refuses to take back.
@@ -69,9 +69,9 @@ impl<P: Provider> Mr<P> {
     /// # References
     /// `ibv_dereg_mr(3)`
     #[doc(alias = "ibv_dereg_mr")]
-    pub fn close(self) -> Result<(), (Self, Error)> {
-        let Self { live, addr, length } = self;
-        live.close().map(drop).map_err(|(live, error)| (Self { live, addr, length }, error))
+    pub fn close(self) -> Result<(), HandleError<Self>> {
+        let Self { handle, addr, length } = self;
+        handle.close().map(drop).map_err(|failed| failed.map(|handle| Self { handle, addr, length }))
     }
 }
 
@@ -81,25 +81,28 @@ impl Mr<Erased> {
     /// # Errors
     /// The region, when it is of another provider.
     pub fn downcast<P: NamedProvider>(self) -> Result<Mr<P>, Self> {
-        let Self { live, addr, length } = self;
-        match live.try_map(|raw| raw.downcast::<P::Mr>()) {
-            Ok(live) => Ok(Mr { live, addr, length }),
-            Err(live) => Err(Self { live, addr, length }),
+        let Self { handle, addr, length } = self;
+        match handle.try_map(|raw| raw.downcast::<P::Mr>()) {
+            Ok(handle) => Ok(Mr { handle, addr, length }),
+            Err(handle) => Err(Self { handle, addr, length }),
         }
     }
 }
 
-/// Offset and length of a range, if it lies inside of `len`.
-pub(crate) fn within(range: impl RangeBounds<usize>, len: usize) -> Option<(usize, usize)> {
+/// Offset and length of a range, if it lies inside `len`.
+///
+/// # Errors
+/// Start and end of the range, if not.
+pub(crate) fn within(range: impl RangeBounds<usize>, len: usize) -> Result<(usize, usize), (usize, usize)> {
     let start = match range.start_bound() {
         Bound::Included(start) => *start,
-        Bound::Excluded(before) => before.checked_add(1)?,
+        Bound::Excluded(before) => before.saturating_add(1),
         Bound::Unbounded => 0,
     };
     let end = match range.end_bound() {
-        Bound::Included(last) => last.checked_add(1)?,
+        Bound::Included(last) => last.checked_add(1).ok_or((start, *last))?,
         Bound::Excluded(end) => *end,
-        Bound::Unbounded => len,
+        Bound::Unbounded => len.max(start),
     };
-    (start <= end && end <= len).then(|| (start, end - start))
+    if start <= end && end <= len { Ok((start, end - start)) } else { Err((start, end)) }
 }

@@ -9,14 +9,15 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use verbs_core::Result;
 use verbs_core::provider::{ContextOps, Erased, NamedProvider, Provider};
 use verbs_core::types::{AccessFlags, AhAttr};
-use verbs_core::{Error, Result};
 
-use crate::live::Live;
+use crate::kernel_handle::KernelHandle;
+use crate::memory::{StableBytes, StableMemory};
 use crate::qp::state::Reset;
 use crate::registry::{Child, Tally};
-use crate::{Ah, Buf, Context, Exposed, Mr, Qp, QpInit, RemoteAccess};
+use crate::{Ah, Buf, Context, Exposed, FrozenBuf, HandleError, Mr, Qp, QpInit, RemoteAccess};
 
 /// A protection domain: what queue pairs of one domain can reach, those of another cannot. Cheap to clone.
 ///
@@ -37,14 +38,16 @@ struct Inner<P: Provider> {
 }
 
 enum Raw<P: Provider> {
-    Own(Live<P::Pd, Child>),
+    Own(KernelHandle<P::Pd, Child>),
     /// Made static, while clones and children of the erased one live on.
     Within(Arc<Inner<Erased>>),
 }
 
 /// Tells protection domains apart, also those of different devices, for as long as the process runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PdId(u64);
+// Public for the sealed trait of memory alone.
+#[allow(unreachable_pub)]
+pub struct PdId(u64);
 
 impl<P: Provider> Pd<P> {
     pub(crate) fn alloc(context: &Context<P>) -> Result<Self> {
@@ -53,7 +56,7 @@ impl<P: Provider> Pd<P> {
         let child = context.child(&context.registry().pd_tally);
         Ok(Self {
             inner: Arc::new(Inner {
-                raw: Raw::Own(Live::new(raw, child)),
+                raw: Raw::Own(KernelHandle::new(raw, child)),
                 id: PdId(NEXT.fetch_add(1, Ordering::Relaxed)),
                 context: context.clone(),
                 mrs: Tally::default(),
@@ -73,9 +76,9 @@ impl<P: Provider> Pd<P> {
     #[allow(clippy::missing_panics_doc)]
     pub fn raw(&self) -> &P::Pd {
         match &self.inner.raw {
-            Raw::Own(live) => live.get(),
+            Raw::Own(handle) => handle.get(),
             Raw::Within(erased) => match &erased.raw {
-                Raw::Own(live) => live.get().downcast_ref().expect("downcast looked at the type"),
+                Raw::Own(handle) => handle.get().downcast_ref().expect("downcast looked at the type"),
                 Raw::Within(_) => unreachable!("an erased protection domain is within no other"),
             },
         }
@@ -116,7 +119,7 @@ impl<P: Provider> Pd<P> {
         access: AccessFlags,
     ) -> Result<Mr<P>> {
         // SAFETY: the caller's promise is the same.
-        let raw = unsafe { self.register(addr, length, iova, access) }?;
+        let raw = unsafe { self.register_raw(addr, length, iova, access) }?;
         Ok(Mr::new(raw, self.child(&self.inner.mrs), iova, length))
     }
 
@@ -133,12 +136,55 @@ impl<P: Provider> Pd<P> {
         Buf::alloc(self, len)
     }
 
-    /// Lets peers at a piece of memory, as far as `access` says and the queue pair's own access flags agree.
+    /// Registers memory of the program's for local use, in place: nothing is copied. [`Buf::into_memory`] returns it.
+    ///
+    /// ```
+    /// # #[cfg(feature = "soft")]
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pd = verbs::soft::auto()?.open()?.alloc_pd()?;
+    /// let buf = pd.register(vec![7_u8; 4096])?;
+    /// assert_eq!(buf[4095], 7);
+    /// let bytes: Vec<u8> = buf.into_memory()?;
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "soft"))]
+    /// # fn main() {}
+    /// ```
     ///
     /// # Errors
-    /// The piece, and what the kernel answers.
+    /// The memory, and why: [`Cause::Memlock`](crate::Cause::Memlock) where `RLIMIT_MEMLOCK` is in the way; any errno that the
+    /// kernel returns.
+    ///
+    /// # References
+    /// `ibv_reg_mr(3)`
     #[doc(alias = "ibv_reg_mr")]
-    pub fn expose(&self, buf: Buf, access: RemoteAccess) -> Result<Exposed<P>, (Buf, Error)> {
+    pub fn register<M: StableMemory>(&self, memory: M) -> Result<Buf, HandleError<M>> {
+        Buf::register(self, memory)
+    }
+
+    /// Registers read-only memory of the program's, in place: a mapped file, shared or static bytes.
+    /// [`FrozenBuf::into_memory`] returns it.
+    ///
+    /// # Errors
+    /// As [`register`](Self::register).
+    ///
+    /// # References
+    /// `ibv_reg_mr(3)`
+    #[doc(alias = "ibv_reg_mr")]
+    pub fn register_bytes<M: StableBytes>(&self, memory: M) -> Result<FrozenBuf, HandleError<M>> {
+        let memory = Box::new(memory);
+        let (base, len) = (memory.as_ptr().cast_mut(), memory.len());
+        // SAFETY: `StableBytes` says that the bytes are mapped, and not written, until the value is used, which is when it is
+        // deregistered. A frozen buffer only reads, and without `LOCAL_WRITE` so does the device.
+        unsafe { Buf::register_at(self, memory, base, len, AccessFlags::empty()) }.map(Buf::freeze)
+    }
+
+    /// Lets peers access a piece of memory, as far as `access` says and the queue pair's own access flags agree.
+    ///
+    /// # Errors
+    /// The piece, and any errno that the kernel returns.
+    #[doc(alias = "ibv_reg_mr")]
+    pub fn expose(&self, buf: Buf, access: RemoteAccess) -> Result<Exposed, HandleError<Buf>> {
         Exposed::new(self, buf, access)
     }
 
@@ -151,7 +197,7 @@ impl<P: Provider> Pd<P> {
     /// # References
     /// `ibv_create_qp(3)`
     #[doc(alias = "ibv_create_qp")]
-    pub fn create_qp(&self, init: &QpInit<'_, P>) -> Result<Qp<Reset, P>> {
+    pub fn create_qp(&self, init: &QpInit<P>) -> Result<Qp<Reset, P>> {
         Qp::create(self, init)
     }
 
@@ -168,7 +214,7 @@ impl<P: Provider> Pd<P> {
         Ok(Ah::new(raw, self.child(&self.inner.ahs)))
     }
 
-    /// Gives it back, if nothing made in it is left. Dropping does the same, later.
+    /// Deallocates it, if nothing made in it is left. Dropping does the same, later.
     ///
     /// # Errors
     /// [`Cause::InUse`](crate::Cause::InUse) with what is made in it and still alive, or what the kernel answers, and the
@@ -177,33 +223,34 @@ impl<P: Provider> Pd<P> {
     /// # References
     /// `ibv_dealloc_pd(3)`
     #[doc(alias = "ibv_dealloc_pd")]
-    pub fn close(self) -> Result<(), (Self, Error)> {
+    pub fn close(self) -> Result<(), HandleError<Self>> {
         let inner = match Arc::try_unwrap(self.inner) {
             Ok(inner) => inner,
             Err(inner) => {
                 let error = inner.context.registry().in_use("dealloc_pd", inner.users());
-                return Err((Self { inner }, error));
+                return Err(HandleError { handle: Self { inner }, error });
             }
         };
         let Inner { raw, id, context, mrs, qps, ahs } = inner;
         let (raw, error) = match raw {
-            Raw::Own(live) => match live.close() {
+            Raw::Own(handle) => match handle.close() {
                 Ok(_) => return Ok(()),
-                Err((live, error)) => (Raw::Own(live), error),
+                Err(HandleError { handle, error }) => (Raw::Own(handle), error),
             },
             Raw::Within(erased) => match (Pd { inner: erased }).close() {
                 Ok(()) => return Ok(()),
-                Err((erased, error)) => (Raw::Within(erased.inner), error),
+                Err(HandleError { handle, error }) => (Raw::Within(handle.inner), error),
             },
         };
-        Err((Self { inner: Arc::new(Inner { raw, id, context, mrs, qps, ahs }) }, error))
+        let handle = Self { inner: Arc::new(Inner { raw, id, context, mrs, qps, ahs }) };
+        Err(HandleError { handle, error })
     }
 
     /// A provider's memory region, without the handle.
     ///
     /// # Safety
     /// As [`reg_mr`](Self::reg_mr).
-    pub(crate) unsafe fn register(
+    pub(crate) unsafe fn register_raw(
         &self,
         addr: *mut u8,
         length: usize,

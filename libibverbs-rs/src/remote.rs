@@ -145,6 +145,31 @@ fn digits(text: &str) -> Option<&str> {
     digits.bytes().all(|c| c.is_ascii_hexdigit()).then_some(digits)
 }
 
+/// Lets serde write and read a value as its text.
+#[cfg(feature = "serde")]
+macro_rules! serde_as_text {
+    ($type:ty) => {
+        impl serde::Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $type {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
+                text.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+
+#[cfg(feature = "serde")]
+pub(crate) use serde_as_text;
+
+#[cfg(feature = "serde")]
+serde_as_text!(RemoteMr);
+
 #[cfg(test)]
 mod tests {
     use super::*;

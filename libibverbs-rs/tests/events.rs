@@ -9,8 +9,8 @@ use std::thread;
 use common::{Kind, World};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use verbs::{
-    AsyncEventType, AsyncEvents, Cause, CompChannel, Context, Cq, CqInit, Element, Errno, Error, InitAttr,
-    Provider, QpCap, QpInit, QpType, RtrAttr, RtsAttr, SendFlags, SendOp,
+    AsyncEventType, Cause, CompChannel, Context, Cq, CqId, CqInit, Element, Errno, Error, InitAttr, Provider,
+    QpCap, QpInit, QpType, RtrAttr, RtsAttr, SendFlags, SendOp,
 };
 
 both! {
@@ -25,19 +25,16 @@ both! {
     a_stream_that_has_ended_is_an_error
 }
 
-/// A channel that does not wait, so that an event which is lost fails the test at once, and a queue that uses it.
+/// A channel, and a queue that uses it.
 fn channel_and_cq<P: Provider>(context: &Context<P>) -> (CompChannel, Cq<P>) {
     let channel = context.create_comp_channel().unwrap();
-    channel.set_nonblocking(true).unwrap();
     let cq = context.create_cq(&CqInit { channel: Some(&channel), ..CqInit::new(8) }).unwrap();
     (channel, cq)
 }
 
-/// A stream that does not wait.
-fn async_events<P: Provider>(context: &Context<P>) -> AsyncEvents {
-    let events = context.async_events().unwrap();
-    events.set_nonblocking(true).unwrap();
-    events
+/// The queue of the next event, which is there.
+fn next(channel: &CompChannel) -> CqId {
+    channel.next_event().unwrap().expect("an event").cq
 }
 
 fn is_readable(fd: impl AsFd) -> bool {
@@ -49,11 +46,11 @@ fn an_event_names_the_queue_that_asked_for_it<P: Provider>(world: &World, contex
     let (channel, quiet) = channel_and_cq(&context);
     let mut cq = context.create_cq(&CqInit { channel: Some(&channel), ..CqInit::new(8) }).unwrap();
     let cap = QpCap { max_send_wr: 4, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 8 };
-    let init = QpInit { qp_type: QpType::RC, send_cq: &cq, recv_cq: &quiet, cap, sq_sig_all: false };
+    let init = QpInit { recv_cq: quiet.handle(), cap, ..QpInit::new(QpType::RC, &cq) };
     let qp = context.alloc_pd().unwrap().create_qp(&init).unwrap().to_init(&InitAttr::default()).unwrap();
     let mut qp = qp.to_rtr(&RtrAttr::unconnected()).unwrap().to_rts(&RtsAttr::default()).unwrap();
     let mut send = || {
-        qp.send_inline(1, SendOp::Send, SendFlags::SIGNALED, b"x").unwrap();
+        qp.post_send_inline(1, SendOp::Send, SendFlags::SIGNALED, b"x").unwrap();
         world.complete(qp.qp_num(), false, b"x");
     };
     send();
@@ -63,7 +60,7 @@ fn an_event_names_the_queue_that_asked_for_it<P: Provider>(world: &World, contex
     send();
     assert!(is_readable(&channel));
     assert_ne!(cq.id(), quiet.id());
-    assert_eq!(channel.next_event().unwrap().cq, cq.id());
+    assert_eq!(next(&channel), cq.id());
     assert!(!is_readable(&channel), "one event for one question");
 }
 
@@ -75,7 +72,7 @@ fn events_of_queues_that_are_gone_are_skipped<P: Provider>(world: &World, contex
     assert_ne!(cq.id(), stale_id);
     world.raise(&channel, stale);
     world.raise(&channel, world.user_handle(Kind::Cq));
-    assert_eq!(channel.next_event().unwrap().cq, cq.id());
+    assert_eq!(next(&channel), cq.id());
 }
 
 fn forged_events_are_skipped<P: Provider>(world: &World, context: Context<P>) {
@@ -85,29 +82,27 @@ fn forged_events_are_skipped<P: Provider>(world: &World, context: Context<P>) {
         world.raise(&channel, forged);
     }
     world.raise(&channel, own);
-    assert_eq!(channel.next_event().unwrap().cq, cq.id());
-    assert_eq!(channel.next_event().unwrap_err().errno, Errno::AGAIN);
+    assert_eq!(next(&channel), cq.id());
+    assert_eq!(channel.next_event().unwrap(), None);
 }
 
 fn a_channel_waits_or_says_that_there_is_nothing<P: Provider>(world: &World, context: Context<P>) {
     let (channel, cq) = channel_and_cq(&context);
-    let error = channel.next_event().unwrap_err();
-    assert_eq!((error.verb, error.errno), ("get_cq_event", Errno::AGAIN));
-    channel.set_nonblocking(false).unwrap();
+    assert_eq!(channel.next_event().unwrap(), None);
     let own = world.user_handle(Kind::Cq);
     let channel = Arc::new(channel);
     let sharer = Arc::clone(&channel);
-    let waiting = thread::spawn(move || sharer.next_event());
+    let waiting = thread::spawn(move || sharer.wait(None));
     world.raise(&*channel, own);
     let told = common::within("an event that was raised", move || waiting.join().unwrap());
-    assert_eq!(told.unwrap().cq, cq.id());
+    assert_eq!(told.unwrap().unwrap().cq, cq.id());
 }
 
 fn an_asynchronous_event_names_its_object<P: Provider>(world: &World, context: Context<P>) {
-    let mut events = async_events(&context);
+    let events = context.async_events().unwrap();
     let (_channel, cq) = channel_and_cq(&context);
     let cap = QpCap { max_send_wr: 1, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
-    let init = QpInit { qp_type: QpType::UD, send_cq: &cq, recv_cq: &cq, cap, sq_sig_all: false };
+    let init = QpInit { cap, ..QpInit::new(QpType::UD, &cq) };
     let qp = context.alloc_pd().unwrap().create_qp(&init).unwrap();
     let (cq_handle, qp_handle) = (world.user_handle(Kind::Cq), world.user_handle(Kind::Qp));
     let cases = [
@@ -125,14 +120,14 @@ fn an_asynchronous_event_names_its_object<P: Provider>(world: &World, context: C
     ];
     for (raw, event_type, element, text) in cases {
         world.raise_async(raw, event_type);
-        let event = events.next().unwrap();
+        let event = events.next_event().unwrap().unwrap();
         assert_eq!((event.element, event.event_type), (element, AsyncEventType(event_type)));
         assert_eq!(event.to_string(), text);
     }
 }
 
 fn asynchronous_events_of_objects_that_are_gone_are_skipped<P: Provider>(world: &World, context: Context<P>) {
-    let mut events = async_events(&context);
+    let events = context.async_events().unwrap();
     let (_channel, cq) = channel_and_cq(&context);
     let stale = world.user_handle(Kind::Cq);
     drop(cq);
@@ -140,17 +135,17 @@ fn asynchronous_events_of_objects_that_are_gone_are_skipped<P: Provider>(world: 
     // A queue pair's number is none of a completion queue's.
     world.raise_async(stale, 1);
     world.raise_async(1, 10);
-    assert_eq!(events.next().unwrap().element, Element::Port(1));
-    assert_eq!(events.next().unwrap_err().errno, Errno::AGAIN);
+    assert_eq!(events.next_event().unwrap().unwrap().element, Element::Port(1));
+    assert_eq!(events.next_event().unwrap(), None);
 }
 
 fn every_stream_takes_from_the_same_events<P: Provider>(world: &World, context: Context<P>) {
-    let (mut one, mut other) = (async_events(&context), async_events(&context));
+    let (one, other) = (context.async_events().unwrap(), context.async_events().unwrap());
     world.raise_async(1, 9);
     world.raise_async(1, 10);
     assert!(is_readable(&one) && is_readable(&other));
-    assert_eq!(one.next().unwrap().event_type, AsyncEventType::PORT_ACTIVE);
-    assert_eq!(other.next().unwrap().event_type, AsyncEventType::PORT_ERR);
+    assert_eq!(one.next_event().unwrap().unwrap().event_type, AsyncEventType::PORT_ACTIVE);
+    assert_eq!(other.next_event().unwrap().unwrap().event_type, AsyncEventType::PORT_ERR);
     assert!(!is_readable(&one) && !is_readable(&other));
 }
 
@@ -169,24 +164,27 @@ fn a_record_of_the_wrong_length_is_an_error<P: Provider>(world: &World, context:
         assert_no_record(&channel.next_event().unwrap_err(), "get_cq_event");
     }
     world.raise(&channel, own);
-    assert_eq!(channel.next_event().unwrap().cq, cq.id(), "the stream goes on behind it");
+    assert_eq!(next(&channel), cq.id(), "the stream goes on behind it");
 
-    let mut events = async_events(&context);
+    let events = context.async_events().unwrap();
     for len in 1..16 {
         world.raise_async_bytes(&[&1_u64.to_ne_bytes()[..], &9_u32.to_ne_bytes(), &[0; 4]].concat()[..len]);
-        assert_no_record(&events.next().unwrap_err(), "get_async_event");
+        assert_no_record(&events.next_event().unwrap_err(), "get_async_event");
     }
     world.raise_async(1, 9);
-    assert_eq!(events.next().unwrap().element, Element::Port(1), "the stream goes on behind it");
+    assert_eq!(
+        events.next_event().unwrap().unwrap().element,
+        Element::Port(1),
+        "the stream goes on behind it"
+    );
 }
 
 fn a_stream_that_has_ended_is_an_error<P: Provider>(world: &World, context: Context<P>) {
-    // These wait: the end of a stream is no reason to do so.
     let channel = context.create_comp_channel().unwrap();
-    let mut events = context.async_events().unwrap();
+    let events = context.async_events().unwrap();
     world.hang_up();
     let told = common::within("the end of both streams", move || {
-        [channel.next_event().unwrap_err(), channel.next_event().unwrap_err(), events.next().unwrap_err()]
+        [channel.wait(None).unwrap_err(), channel.wait(None).unwrap_err(), events.wait(None).unwrap_err()]
     });
     assert_no_record(&told[0], "get_cq_event");
     assert_no_record(&told[1], "get_cq_event");

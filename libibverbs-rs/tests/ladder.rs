@@ -5,8 +5,8 @@ mod common;
 use common::World;
 use verbs::state::{Reset, Rts, Sqd};
 use verbs::{
-    AccessFlags, AhAttr, Cause, Context, CqInit, Errno, InitAttr, Mtu, Provider, Qp, QpAttr, QpAttrMask,
-    QpCap, QpInit, QpState, QpType, RtrAttr, RtsAttr,
+    AccessFlags, AhAttr, Cause, Context, CqInit, Errno, HandleError, InitAttr, Mtu, Provider, Qp, QpAttr,
+    QpAttrMask, QpCap, QpInit, QpState, QpType, RtrAttr, RtsAttr,
 };
 
 both! {
@@ -22,7 +22,7 @@ both! {
 fn create<P: Provider>(context: &Context<P>, qp_type: QpType) -> Qp<Reset, P> {
     let cq = context.create_cq(&CqInit::new(4)).unwrap();
     let cap = QpCap { max_send_wr: 1, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
-    let init = QpInit { qp_type, send_cq: &cq, recv_cq: &cq, cap, sq_sig_all: false };
+    let init = QpInit { cap, ..QpInit::new(qp_type, &cq) };
     context.alloc_pd().unwrap().create_qp(&init).unwrap()
 }
 
@@ -124,9 +124,11 @@ fn every_way_to_reset_draws_a_new_number_and_a_refused_one_keeps_the_old<P: Prov
 
 fn a_step_that_is_refused_gives_the_queue_pair_back<P: Provider>(world: &World, context: Context<P>) {
     let qp = create(&context, QpType::RC);
-    let (qp, error) = qp.modify_to::<Rts>(&QpAttr::default(), QpAttrMask::empty()).unwrap_err();
+    let HandleError { handle: qp, error } =
+        qp.modify_to::<Rts>(&QpAttr::default(), QpAttrMask::empty()).unwrap_err();
     assert!(matches!(error.cause, Cause::IllegalTransition { from: QpState::RESET, to: QpState::RTS, .. }));
-    let (qp, error) = qp.modify_to::<verbs::state::Init>(&QpAttr::default(), QpAttrMask::QKEY).unwrap_err();
+    let HandleError { handle: qp, error } =
+        qp.modify_to::<verbs::state::Init>(&QpAttr::default(), QpAttrMask::QKEY).unwrap_err();
     assert!(error.to_string().contains("misses ACCESS_FLAGS"), "{error}");
     let qp = qp.to_init(&InitAttr::default()).unwrap();
     assert_eq!(qp.state().unwrap(), QpState::INIT);

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Kind, World};
-use verbs::{Cause, Context, Errno, Provider, RemoteAccess, RemoteMr};
+use verbs::{Cause, Context, Errno, HandleError, Provider, RemoteAccess, RemoteMr};
 
 both! {
     a_buffer_is_zeroed_aligned_and_as_long_as_asked
@@ -72,7 +72,7 @@ fn exposed_memory_is_copied_in_and_out_and_comes_back<P: Provider>(world: &World
     let mut buf = pd.alloc_buf(100).unwrap();
     buf[..5].copy_from_slice(b"hello");
     let (addr, lkey) = (buf.addr(), buf.lkey());
-    let mut exposed = pd.expose(buf, RemoteAccess::READ | RemoteAccess::WRITE).unwrap();
+    let exposed = pd.expose(buf, RemoteAccess::READ | RemoteAccess::WRITE).unwrap();
     let remote = exposed.remote();
     assert_eq!(remote, RemoteMr { addr, length: 100, rkey: exposed.rkey() });
     assert_ne!(exposed.rkey(), lkey, "a key of its own");
@@ -87,7 +87,7 @@ fn exposed_memory_is_copied_in_and_out_and_comes_back<P: Provider>(world: &World
         assert!(std::panic::catch_unwind(read).is_err(), "{len} bytes at {offset}");
     }
     world.refuse(Kind::Mr, Errno::BUSY);
-    let (exposed, error) = exposed.unexpose().unwrap_err();
+    let HandleError { handle: exposed, error } = exposed.unexpose().unwrap_err();
     assert_eq!(error.errno, Errno::BUSY);
     world.allow(Kind::Mr);
     let buf = exposed.unexpose().unwrap();
@@ -120,7 +120,7 @@ fn a_registration_that_fails_gives_the_buffer_back<P: Provider>(world: &World, c
     let mut buf = pd.alloc_buf(4).unwrap();
     buf.copy_from_slice(b"kept");
     world.state().refuse_reg = Some(Errno::NOMEM);
-    let (buf, error) = pd.expose(buf, RemoteAccess::READ).unwrap_err();
+    let HandleError { handle: buf, error } = pd.expose(buf, RemoteAccess::READ).unwrap_err();
     assert_eq!((&buf[..], error.errno), (&b"kept"[..], Errno::NOMEM));
     assert_eq!(pd.alloc_buf(4).unwrap_err().cause, Cause::Unknown);
     drop((buf, pd, context));

@@ -1,10 +1,10 @@
-//! The numbers of parked requests, in a process of its own: the blocks that they come from belong to the whole process.
+//! The numbers of safe requests: unique in the life of a completion queue.
 
 mod common;
 
 use std::collections::HashSet;
 
-use verbs::{CqInit, InitAttr, Parcel, QpCap, QpInit, QpType, RtrAttr, RtsAttr, SendFlags, SendOp};
+use verbs::{CqInit, InitAttr, QpCap, QpInit, QpType, RtrAttr, RtsAttr, SendFlags, SendOp};
 
 #[test]
 fn queue_pairs_never_share_a_number_however_many_each_has_used() {
@@ -16,7 +16,7 @@ fn queue_pairs_never_share_a_number_however_many_each_has_used() {
     let mut cq = context.create_cq(&CqInit::new(8)).unwrap();
     let cap = QpCap { max_send_wr: 4, max_recv_wr: 4, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
     let mut qps = [(); 2].map(|()| {
-        let init = QpInit { qp_type: QpType::RC, send_cq: &cq, recv_cq: &cq, cap, sq_sig_all: false };
+        let init = QpInit { cap, ..QpInit::new(QpType::RC, &cq) };
         let qp = pd.create_qp(&init).unwrap().to_init(&InitAttr::default()).unwrap();
         qp.to_rtr(&RtrAttr::unconnected()).unwrap().to_rts(&RtsAttr::default()).unwrap()
     });
@@ -25,11 +25,9 @@ fn queue_pairs_never_share_a_number_however_many_each_has_used() {
     for n in 0..2 * EACH {
         let qp = &mut qps[n % 2];
         let buf = spare.take().unwrap();
-        let number = qp.park_send(SendOp::Send, SendFlags::empty(), buf, ..).unwrap();
+        let number = qp.post_send_buf(SendOp::Send, SendFlags::empty(), buf, ..).unwrap();
         assert!(numbers.insert(number), "request {n} has the number of an earlier one, {number:#x}");
         world.complete(qp.qp_num(), false, &[0]);
-        let mut completions = cq.poll();
-        let completion = completions.next().unwrap();
-        spare = qp.reclaim(&completion).and_then(Parcel::into_buf);
+        spare = cq.poll_one().unwrap().into_buf();
     }
 }

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use common::{Kind, World, cause};
 use verbs::state::Reset;
 use verbs::{
-    Ah, AhAttr, AsyncEvents, Buf, Cause, CompChannel, Context, Cq, CqInit, Errno, Exposed, Mr, Pd, Provider,
-    Qp, QpCap, QpInit, QpType, RemoteAccess,
+    Ah, AhAttr, AsyncEvents, Buf, Cause, CompChannel, Context, Cq, CqInit, Errno, Exposed, HandleError, Mr,
+    Pd, Provider, Qp, QpCap, QpInit, QpType, RemoteAccess,
 };
 
 both! {
@@ -29,7 +29,7 @@ struct All<P: Provider> {
     pd: Option<Pd<P>>,
     mr: Option<Mr<P>>,
     buf: Option<Buf>,
-    exposed: Option<Exposed<P>>,
+    exposed: Option<Exposed>,
     ah: Option<Ah<P>>,
     channel: Option<CompChannel>,
     cq: Option<Cq<P>>,
@@ -75,9 +75,9 @@ impl<P: Provider> All<P> {
     }
 }
 
-fn init<P: Provider>(cq: &Cq<P>) -> QpInit<'_, P> {
+fn init<P: Provider>(cq: &Cq<P>) -> QpInit<P> {
     let cap = QpCap { max_send_wr: 4, max_recv_wr: 4, max_send_sge: 2, max_recv_sge: 2, max_inline_data: 16 };
-    QpInit { qp_type: QpType::RC, send_cq: cq, recv_cq: cq, cap, sq_sig_all: false }
+    QpInit { cap, ..QpInit::new(QpType::RC, cq) }
 }
 
 /// All permutations.
@@ -133,50 +133,50 @@ fn what_is_forgotten_keeps_its_parents<P: Provider>(world: &World, context: Cont
 fn closing_what_is_in_use_says_by_what_and_gives_it_back<P: Provider>(world: &World, context: Context<P>) {
     let All { context: clone, pd, mr, buf, exposed, ah, channel, cq, qp, events } = All::new(&context);
     drop((clone, events));
-    let (context, pd, mut cq, channel) = (Some(context), pd.unwrap(), cq.unwrap(), channel.unwrap());
+    let (context, pd, cq, channel) = (Some(context), pd.unwrap(), cq.unwrap(), channel.unwrap());
 
     let in_use = |by| Cause::InUse { by };
-    let (channel, error) = channel.close().unwrap_err();
+    let HandleError { handle: channel, error } = channel.close().unwrap_err();
     assert_eq!(error.cause, in_use("completion queues"));
     let name = context.as_ref().unwrap().device_name().to_owned();
     assert_eq!(
         error.to_string(),
         format!("destroy_comp_channel on {name}: still in use by completion queues (EBUSY)")
     );
-    let (same, error) = cq.close().unwrap_err();
-    (cq, _) = (same, assert_eq!(error.cause, in_use("queue pairs")));
-    let (pd, error) = pd.close().unwrap_err();
+    let HandleError { handle: cq, error } = cq.close().unwrap_err();
+    assert_eq!(error.cause, in_use("queue pairs"));
+    let HandleError { handle: pd, error } = pd.close().unwrap_err();
     assert_eq!(error.cause, in_use("queue pairs"));
     qp.unwrap().close().unwrap();
-    let (pd, error) = pd.close().unwrap_err();
+    let HandleError { handle: pd, error } = pd.close().unwrap_err();
     assert_eq!(error.cause, in_use("memory regions"));
     mr.unwrap().close().unwrap();
     let mut buf = buf.unwrap();
     let tail = buf.split_off(8);
-    let (buf, error) = buf.close().unwrap_err();
+    let HandleError { handle: buf, error } = buf.close().unwrap_err();
     assert_eq!(error.cause, in_use("other pieces of the same allocation"));
     drop(tail);
     buf.close().unwrap();
     exposed.unwrap().unexpose().unwrap().close().unwrap();
-    let (pd, error) = pd.close().unwrap_err();
+    let HandleError { handle: pd, error } = pd.close().unwrap_err();
     assert_eq!(error.cause, in_use("address handles"));
     ah.unwrap().close().unwrap();
     let clone = pd.clone();
-    let (pd, error) = pd.close().unwrap_err();
+    let HandleError { handle: pd, error } = pd.close().unwrap_err();
     assert_eq!(error.cause, in_use("clones of the handle"));
     drop(clone);
 
-    let (context, error) = context.unwrap().close().unwrap_err();
+    let HandleError { handle: context, error } = context.unwrap().close().unwrap_err();
     assert_eq!(error.cause, in_use("protection domains"));
     pd.close().unwrap();
-    let (context, error) = context.close().unwrap_err();
+    let HandleError { handle: context, error } = context.close().unwrap_err();
     assert_eq!(error.cause, in_use("completion queues"));
     cq.close().unwrap();
-    let (context, error) = context.close().unwrap_err();
+    let HandleError { handle: context, error } = context.close().unwrap_err();
     assert_eq!(error.cause, in_use("completion channels"));
     channel.close().unwrap();
     let events = context.async_events().unwrap();
-    let (context, error) = context.close().unwrap_err();
+    let HandleError { handle: context, error } = context.close().unwrap_err();
     assert_eq!(error.cause, in_use("streams of asynchronous events"));
     drop(events);
     let clone = context.clone();
@@ -193,7 +193,7 @@ fn what_the_kernel_refuses_to_destroy_comes_back_and_can_be_closed_later<P: Prov
     macro_rules! twice {
         ($kind:ident, $handle:expr, $close:ident) => {{
             world.refuse(Kind::$kind, Errno::BUSY);
-            let (same, error) = $handle.$close().unwrap_err();
+            let HandleError { handle: same, error } = $handle.$close().unwrap_err();
             assert_eq!((error.errno, error.cause), (Errno::BUSY, Cause::Unknown), stringify!($kind));
             world.allow(Kind::$kind);
             same.$close().unwrap()
@@ -239,7 +239,7 @@ fn a_completion_queue_that_is_dropped_first_goes_after_its_last_queue_pair<P: Pr
     let pd = context.alloc_pd().unwrap();
     let (one, other) =
         (context.create_cq(&CqInit::new(8)).unwrap(), context.create_cq(&CqInit::new(8)).unwrap());
-    let first = pd.create_qp(&QpInit { recv_cq: &other, ..init(&one) }).unwrap();
+    let first = pd.create_qp(&QpInit { recv_cq: other.handle(), ..init(&one) }).unwrap();
     let second = pd.create_qp(&init(&one)).unwrap();
     drop((one, other, pd, context));
     assert_eq!(world.state().destroyed, []);
@@ -289,7 +289,7 @@ fn handles_become_static_one_by_one_and_are_the_same_objects() {
     let pd: Pd<Paper> = all.pd.take().unwrap().downcast().unwrap();
     let mr: Mr<Paper> = all.mr.take().unwrap().downcast().unwrap();
     let ah: Ah<Paper> = all.ah.take().unwrap().downcast().unwrap();
-    let exposed: Exposed<Paper> = all.exposed.take().unwrap().downcast().unwrap();
+    let exposed: Exposed = all.exposed.take().unwrap();
     let cq: Cq<Paper> = all.cq.take().unwrap().downcast().unwrap();
     let qp: Qp<Reset, Paper> = all.qp.take().unwrap().downcast().unwrap();
     assert_eq!(world.census(), before);
@@ -297,7 +297,7 @@ fn handles_become_static_one_by_one_and_are_the_same_objects() {
     // They work together with each other, and with what was made before.
     let second = pd.create_qp(&init(&cq)).unwrap();
     let named_cq = named.create_cq(&CqInit::new(4)).unwrap();
-    let third = pd.create_qp(&QpInit { recv_cq: &cq, ..init(&named_cq) }).unwrap();
+    let third = pd.create_qp(&QpInit { recv_cq: cq.handle(), ..init(&named_cq) }).unwrap();
     assert_eq!(cause(cq.close()), Cause::InUse { by: "queue pairs" });
     drop((third, named_cq));
     assert_eq!(cause(pd.clone().close()), Cause::InUse { by: "queue pairs" });

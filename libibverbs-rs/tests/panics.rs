@@ -6,17 +6,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use common::{AfterPost, Kind, World};
 use verbs::{
-    Buf, Context, Cq, CqInit, Errno, InitAttr, Parcel, Pd, PostReason, Provider, Qp, QpCap, QpInit, QpType,
+    Buf, Context, Cq, CqInit, Errno, InitAttr, Memory, Pd, PostReason, Provider, Qp, QpCap, QpInit, QpType,
     RemoteAccess, RtrAttr, RtsAttr, SendFlags, SendOp, state::Rts,
 };
 
 both! {
-    a_queue_pair_whose_destruction_panics_keeps_what_is_parked
-    a_closed_queue_pair_whose_destruction_panics_keeps_what_is_parked
+    a_queue_pair_whose_destruction_panics_keeps_what_is_in_flight
+    a_closed_queue_pair_whose_destruction_panics_keeps_what_is_in_flight
     memory_whose_deregistration_panics_stays_mapped
     exposed_memory_whose_deregistration_panics_stays_out_of_reach
     a_completion_queue_whose_destruction_panics_keeps_its_context_open
-    a_post_that_panics_leaves_its_buffer_parked
+    a_post_that_panics_leaves_its_buffer_in_flight
     memory_whose_registration_panics_stays_mapped
 }
 
@@ -24,7 +24,7 @@ const CAP: QpCap =
     QpCap { max_send_wr: 4, max_recv_wr: 4, max_send_sge: 3, max_recv_sge: 3, max_inline_data: 16 };
 
 fn ready<P: Provider>(pd: &Pd<P>, cq: &Cq<P>) -> Qp<Rts, P> {
-    let init = QpInit { qp_type: QpType::RC, send_cq: cq, recv_cq: cq, cap: CAP, sq_sig_all: false };
+    let init = QpInit { cap: CAP, ..QpInit::new(QpType::RC, cq) };
     let qp = pd.create_qp(&init).unwrap().to_init(&InitAttr::default()).unwrap();
     qp.to_rtr(&RtrAttr::unconnected()).unwrap().to_rts(&RtsAttr::default()).unwrap()
 }
@@ -36,13 +36,13 @@ fn panics(what: impl FnOnce()) {
     assert!(ended.is_err(), "the provider was to panic");
 }
 
-/// Parks a receive, lets `end` end the queue pair by a panic, and has the device write into the buffer all the same.
+/// Posts a receive, lets `end` end the queue pair by a panic, and has the device write into the buffer all the same.
 fn writes_arrive_after<P: Provider>(world: &World, context: Context<P>, end: impl FnOnce(Qp<Rts, P>)) {
     let pd = context.alloc_pd().unwrap();
     let cq = context.create_cq(&CqInit::new(8)).unwrap();
     let mut qp = ready(&pd, &cq);
     let qp_num = qp.qp_num();
-    qp.park_recv(pd.alloc_buf(4096).unwrap(), ..).unwrap();
+    qp.post_recv_buf(pd.alloc_buf(4096).unwrap(), ..).unwrap();
     world.state().panic_on_destroy = Some(Kind::Qp);
     panics(|| end(qp));
     world.state().panic_on_destroy = None;
@@ -53,14 +53,14 @@ fn writes_arrive_after<P: Provider>(world: &World, context: Context<P>, end: imp
     assert_eq!(world.state().broken, Vec::<String>::new());
 }
 
-fn a_queue_pair_whose_destruction_panics_keeps_what_is_parked<P: Provider>(
+fn a_queue_pair_whose_destruction_panics_keeps_what_is_in_flight<P: Provider>(
     world: &World,
     context: Context<P>,
 ) {
     writes_arrive_after(world, context, drop);
 }
 
-fn a_closed_queue_pair_whose_destruction_panics_keeps_what_is_parked<P: Provider>(
+fn a_closed_queue_pair_whose_destruction_panics_keeps_what_is_in_flight<P: Provider>(
     world: &World,
     context: Context<P>,
 ) {
@@ -120,7 +120,7 @@ fn a_completion_queue_whose_destruction_panics_keeps_its_context_open<P: Provide
     assert_eq!((world.census(), world.state().contexts), (vec![Kind::Cq], 1));
 }
 
-fn a_post_that_panics_leaves_its_buffer_parked<P: Provider>(world: &World, context: Context<P>) {
+fn a_post_that_panics_leaves_its_buffer_in_flight<P: Provider>(world: &World, context: Context<P>) {
     let pd = context.alloc_pd().unwrap();
     let mut cq = context.create_cq(&CqInit::new(8)).unwrap();
     let mut qp = ready(&pd, &cq);
@@ -129,22 +129,19 @@ fn a_post_that_panics_leaves_its_buffer_parked<P: Provider>(world: &World, conte
         world.state().panic_on_post = Some(when);
         let mut buf = pd.alloc_buf(1).unwrap();
         buf.fill(byte);
-        panics(|| drop(qp.park_send(SendOp::Send, SendFlags::empty(), buf, ..)));
+        panics(|| drop(qp.post_send_buf(SendOp::Send, SendFlags::empty(), buf, ..)));
     }
     world.state().panic_on_post = None;
     // What is in the device's queue completes, and comes back; of the other it is not known, so it stays.
     world.complete(qp_num, false, &[2]);
-    {
-        let mut completions = cq.poll();
-        let back = qp.reclaim(&completions.next().unwrap()).and_then(Parcel::into_buf);
-        assert_eq!(back.as_deref(), Some(&[2][..]));
-    }
-    let parked = qp.dismantle().unwrap().into_iter().filter_map(Parcel::into_buf).collect::<Vec<Buf>>();
-    assert_eq!(parked.iter().map(|buf| buf[0]).collect::<Vec<_>>(), [1]);
+    let back = cq.poll_one().unwrap().into_buf();
+    assert_eq!(back.as_deref(), Some(&[2][..]));
+    let left = qp.dismantle().unwrap().into_iter().filter_map(Memory::into_buf).collect::<Vec<Buf>>();
+    assert_eq!(left.iter().map(|buf| buf[0]).collect::<Vec<_>>(), [1]);
     // The queue's other slots were not lost.
     let mut qp = ready(&pd, &cq);
     world.state().refuse_post = Some((0, PostReason::Doorbell(Errno::IO)));
-    let refused = qp.park_recv(pd.alloc_buf(1).unwrap(), ..).unwrap_err();
+    let refused = qp.post_recv_buf(pd.alloc_buf(1).unwrap(), ..).unwrap_err();
     assert!(refused.returned.is_some(), "nothing was queued, so it is the caller's again");
 }
 

@@ -19,7 +19,7 @@ both! {
 fn sender<P: Provider>(context: &Context<P>) -> (Cq<P>, Qp<verbs::state::Rts, P>) {
     let cq = context.create_cq(&CqInit::new(64)).unwrap();
     let cap = QpCap { max_send_wr: 64, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 8 };
-    let init = QpInit { qp_type: QpType::RC, send_cq: &cq, recv_cq: &cq, cap, sq_sig_all: false };
+    let init = QpInit { cap, ..QpInit::new(QpType::RC, &cq) };
     let qp = context.alloc_pd().unwrap().create_qp(&init).unwrap().to_init(&InitAttr::default()).unwrap();
     let qp = qp.to_rtr(&RtrAttr::unconnected()).unwrap().to_rts(&RtsAttr::default()).unwrap();
     (cq, qp)
@@ -27,7 +27,7 @@ fn sender<P: Provider>(context: &Context<P>) -> (Cq<P>, Qp<verbs::state::Rts, P>
 
 fn complete<P: Provider>(world: &World, qp: &mut Qp<verbs::state::Rts, P>, numbers: std::ops::Range<u64>) {
     for wr_id in numbers {
-        qp.send_inline(wr_id, SendOp::Send, SendFlags::SIGNALED, b"x").unwrap();
+        qp.post_send_inline(wr_id, SendOp::Send, SendFlags::SIGNALED, b"x").unwrap();
         world.complete(qp.qp_num(), false, b"x");
     }
 }
@@ -48,7 +48,7 @@ fn lent_completions_and_copied_ones_say_the_same<P: Provider>(world: &World, con
     let expected = Wc { wr_id: 5, byte_len: 1, qp_num: qp.qp_num(), ..Wc::default() };
     {
         let mut completions = cq.poll();
-        let completion = completions.next().unwrap();
+        let mut completion = completions.next().unwrap();
         assert_eq!(completion.to_wc(), expected);
         assert_eq!((completion.status(), completion.opcode()), (WcStatus::SUCCESS, WcOpcode::SEND));
         assert!(completion.is_success());

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use verbs::soft::{self, Soft};
 use verbs::state::{Reset, Rts};
 use verbs::{
-    AhAttr, Cause, Context, Cq, CqInit, Errno, GlobalRoute, InitAttr, Parcel, Pd, Qp, QpCap, QpInit, QpType,
-    RtrAttr, RtsAttr, SendFlags, SendOp, SkipReason, WcStatus,
+    Buf, Cause, ConnectAttr, Context, Cq, CqInit, Endpoint, Errno, Pd, Port, Qp, QpInit, QpType, SendFlags,
+    SendOp, SkipReason,
 };
 
 #[test]
@@ -60,7 +60,7 @@ fn two_opens_of_a_device_share_it() {
     assert_eq!(hidden.gid_table().unwrap(), named.gid_table().unwrap());
     // Numbers are the device's, not the context's: no two of its queue pairs have the same.
     let (one, other) = (End::new(&hidden), End::new(&device.open().unwrap()));
-    assert_ne!(one.reset.as_ref().unwrap().qp_num(), other.reset.as_ref().unwrap().qp_num());
+    assert_ne!(one.qp.qp_num(), other.qp.qp_num());
 }
 
 #[test]
@@ -79,63 +79,53 @@ fn a_device_that_was_asked_for_joins_a_list() {
 #[test]
 fn two_devices_of_one_process_talk_to_each_other() {
     let (here, there) = (soft::auto().unwrap().open().unwrap(), soft::auto().unwrap().open().unwrap());
-    let (mut a, mut b) = (End::new(&here), End::new(&there));
-    let (mut a_qp, mut b_qp) = (a.connect(&b), b.connect(&a));
-    b_qp.park_recv(b.pd.alloc_buf(4096).unwrap(), ..).unwrap();
-    let mut buf = a.pd.alloc_buf(3000).unwrap();
+    let (a, b) = (End::new(&here), End::new(&there));
+    let (to_a, to_b) = (a.endpoint(), b.endpoint());
+    let (mut a, a_pd, mut a_cq) = a.connect(&to_b);
+    let (mut b, b_pd, mut b_cq) = b.connect(&to_a);
+    b.post_recv_buf(b_pd.alloc_buf(4096).unwrap(), ..).unwrap();
+    let mut buf = a_pd.alloc_buf(3000).unwrap();
     for (at, byte) in buf.iter_mut().enumerate() {
         *byte = at as u8;
     }
-    a_qp.park_send(SendOp::Send, SendFlags::empty(), buf, ..).unwrap();
-    let sent = a.reclaim(&mut a_qp);
-    let received = b.reclaim(&mut b_qp);
+    a.post_send_buf(SendOp::Send, SendFlags::empty(), buf, ..).unwrap();
+    let (sent, received) = (wait(&mut a_cq), wait(&mut b_cq));
     assert_eq!(received[..3000], sent[..]);
     assert_eq!(received[3000..], [0; 1096]);
 }
 
 /// One end of a connection between two devices.
 struct End {
-    context: Context,
+    port: Port,
     pd: Pd,
     cq: Cq,
-    reset: Option<Qp<Reset>>,
-    qp_num: u32,
-    psn: u32,
+    qp: Qp<Reset>,
 }
 
 impl End {
     fn new(context: &Context) -> Self {
         let pd = context.alloc_pd().unwrap();
         let cq = context.create_cq(&CqInit::new(8)).unwrap();
-        let cap =
-            QpCap { max_send_wr: 4, max_recv_wr: 4, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
-        let init = QpInit { qp_type: QpType::RC, send_cq: &cq, recv_cq: &cq, cap, sq_sig_all: false };
-        let qp = pd.create_qp(&init).unwrap();
-        Self { context: context.clone(), pd, cq, qp_num: qp.qp_num(), psn: qp.psn(), reset: Some(qp) }
+        let qp = pd.create_qp(&QpInit::new(QpType::RC, &cq)).unwrap();
+        Self { port: context.port(1).unwrap(), pd, cq, qp }
     }
 
-    fn connect(&mut self, peer: &Self) -> Qp<Rts> {
-        let (own, other) = (self.context.find_gid(1).unwrap(), peer.context.find_gid(1).unwrap());
-        let route = GlobalRoute {
-            dgid: other.gid,
-            sgid_index: own.gid_index,
-            hop_limit: 64,
-            ..GlobalRoute::default()
-        };
-        let ah_attr = AhAttr { grh: Some(route), port_num: 1, ..AhAttr::default() };
-        let qp = self.reset.take().unwrap().to_init(&InitAttr::default()).unwrap();
-        qp.to_rtr(&RtrAttr::new(ah_attr, peer.qp_num, peer.psn)).unwrap().to_rts(&RtsAttr::default()).unwrap()
+    fn endpoint(&self) -> Endpoint {
+        self.qp.endpoint(&self.port)
     }
 
-    /// Waits for one completion, and takes out what was parked for it.
-    fn reclaim(&mut self, qp: &mut Qp<Rts>) -> Vec<u8> {
-        let deadline = Instant::now() + Duration::from_secs(20);
-        loop {
-            if let Some(completion) = self.cq.poll().next() {
-                assert_eq!(completion.status(), WcStatus::SUCCESS);
-                return qp.reclaim(&completion).and_then(Parcel::into_buf).unwrap().to_vec();
-            }
-            assert!(Instant::now() < deadline, "no completion");
+    fn connect(self, peer: &Endpoint) -> (Qp<Rts>, Pd, Cq) {
+        (self.qp.connect(&self.port, peer, &ConnectAttr::default()).unwrap(), self.pd, self.cq)
+    }
+}
+
+/// Waits for one completion, and returns the buffer of its request.
+fn wait(cq: &mut Cq) -> Buf {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        if let Some(completed) = cq.poll_one() {
+            return completed.ok().unwrap().into_buf().unwrap();
         }
+        assert!(Instant::now() < deadline, "no completion");
     }
 }

@@ -23,8 +23,10 @@ use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use provider_rxe::paper::{PaperDevice, PaperQueue};
-use provider_rxe::{Cq, Qp};
-use verbs_core::provider::{Completion, CqOps, ErasedCq, ErasedQp, QpOps};
+use provider_rxe::{Cq, Rq, Sq};
+use verbs_core::provider::{
+    Completion, CqOps, ErasedCq, ErasedRecvQueue, ErasedSendQueue, RecvQueue, SendQueue,
+};
 use verbs_core::types::{QpState, RecvWr, SendFlags, SendOp, SendWr, Sge, Wc};
 
 /// Slots of every queue.
@@ -36,11 +38,13 @@ const TIMED: Duration = Duration::from_millis(200);
 /// How many instructions more than statically an operation may take when it is erased.
 const ERASURE: f64 = 30.0;
 
-/// Queue pairs and completion queues, static and erased, over queues that both sides share.
+/// Send, receive and completion queues, static and erased, over queues that both sides share.
 struct World {
-    qp: Qp,
+    sq: Sq,
+    rq: Rq,
     cq: Cq,
-    erased_qp: ErasedQp,
+    erased_sq: ErasedSendQueue,
+    erased_rq: ErasedRecvQueue,
     erased_cq: ErasedCq,
     send_queues: [PaperQueue; 2],
     recv_queues: [PaperQueue; 2],
@@ -67,7 +71,7 @@ impl World {
         attr.cap.max_recv_wr = SLOTS - 1;
         let [cq, erased_cq] = [(); 2].map(|()| device.create_cq(SLOTS));
         let [qp, erased_qp] = [(); 2].map(|()| {
-            let mut qp = device.create_qp(&cq, attr);
+            let mut qp = device.create_qp(cq.handle, attr);
             device.move_to(&mut qp, QpState::RTS);
             qp
         });
@@ -89,9 +93,11 @@ impl World {
             send_queues: [qp.sq, erased_qp.sq],
             recv_queues: [qp.rq, erased_qp.rq],
             completion_queues: [cq.queue, erased_cq.queue],
-            qp: qp.qp,
+            sq: qp.parts.sq,
+            rq: qp.parts.rq,
             cq: cq.cq,
-            erased_qp: ErasedQp::new(erased_qp.qp),
+            erased_sq: ErasedSendQueue::new(erased_qp.parts.sq),
+            erased_rq: ErasedRecvQueue::new(erased_qp.parts.rq),
             erased_cq: ErasedCq::new(erased_cq.cq),
             sge,
             wr_id: 0,
@@ -159,47 +165,47 @@ cases! {
         let sge = [w.sge];
         let wr = SendWr { wr_id: w.wr_id, op: SendOp::Send, sge: &sge, flags: SendFlags::SIGNALED };
         // SAFETY: a device on paper touches no memory of work requests.
-        black_box(unsafe { w.qp.post_send(&[wr]) }).unwrap();
+        black_box(unsafe { w.sq.post_send(&[wr]) }).unwrap();
     }
     "post_send, 1 SGE", "static", 1, drained, Limit::Instructions(90.0) => rxe_bench_send_1_static(w) {
         // SAFETY: a device on paper touches no memory of work requests.
-        black_box(unsafe { w.qp.post_send(&w.sends[..1]) }).unwrap();
+        black_box(unsafe { w.sq.post_send(&w.sends[..1]) }).unwrap();
     }
     "post_send, 1 SGE", "erased", 1, drained, Limit::ErasedFrom("rxe_bench_send_1_static") => rxe_bench_send_1_erased(w) {
         // SAFETY: a device on paper touches no memory of work requests.
-        black_box(unsafe { w.erased_qp.post_send(&w.sends[..1]) }).unwrap();
+        black_box(unsafe { w.erased_sq.post_send(&w.sends[..1]) }).unwrap();
     }
     "post_send, 1 SGE", "static", 16, drained, Limit::Instructions(90.0) => rxe_bench_send_16_static(w) {
         // SAFETY: a device on paper touches no memory of work requests.
-        black_box(unsafe { w.qp.post_send(&w.sends) }).unwrap();
+        black_box(unsafe { w.sq.post_send(&w.sends) }).unwrap();
     }
     "post_send, 1 SGE", "erased", 16, drained, Limit::ErasedFrom("rxe_bench_send_16_static") => rxe_bench_send_16_erased(w) {
         // SAFETY: a device on paper touches no memory of work requests.
-        black_box(unsafe { w.erased_qp.post_send(&w.sends) }).unwrap();
+        black_box(unsafe { w.erased_sq.post_send(&w.sends) }).unwrap();
     }
     "post_send, 4 SGEs", "static", 1, drained, Limit::None => rxe_bench_send_list_static(w) {
         // SAFETY: a device on paper touches no memory of work requests.
-        black_box(unsafe { w.qp.post_send(&w.lists) }).unwrap();
+        black_box(unsafe { w.sq.post_send(&w.lists) }).unwrap();
     }
     "post_send, inline", "static", 1, drained, Limit::None => rxe_bench_send_inline_static(w) {
         // SAFETY: the work request's memory is static.
-        black_box(unsafe { w.qp.post_send(&w.inlines) }).unwrap();
+        black_box(unsafe { w.sq.post_send(&w.inlines) }).unwrap();
     }
     "post_recv, 1 SGE", "static", 1, drained, Limit::Instructions(60.0) => rxe_bench_recv_1_static(w) {
         // SAFETY: a device on paper touches no memory of work requests.
-        black_box(unsafe { w.qp.post_recv(&w.recvs[..1]) }).unwrap();
+        black_box(unsafe { w.rq.post_recv(&w.recvs[..1]) }).unwrap();
     }
     "post_recv, 1 SGE", "erased", 1, drained, Limit::ErasedFrom("rxe_bench_recv_1_static") => rxe_bench_recv_1_erased(w) {
         // SAFETY: a device on paper touches no memory of work requests.
-        black_box(unsafe { w.erased_qp.post_recv(&w.recvs[..1]) }).unwrap();
+        black_box(unsafe { w.erased_rq.post_recv(&w.recvs[..1]) }).unwrap();
     }
     "post_recv, 1 SGE", "static", 16, drained, Limit::Instructions(60.0) => rxe_bench_recv_16_static(w) {
         // SAFETY: a device on paper touches no memory of work requests.
-        black_box(unsafe { w.qp.post_recv(&w.recvs) }).unwrap();
+        black_box(unsafe { w.rq.post_recv(&w.recvs) }).unwrap();
     }
     "post_recv, 1 SGE", "erased", 16, drained, Limit::ErasedFrom("rxe_bench_recv_16_static") => rxe_bench_recv_16_erased(w) {
         // SAFETY: a device on paper touches no memory of work requests.
-        black_box(unsafe { w.erased_qp.post_recv(&w.recvs) }).unwrap();
+        black_box(unsafe { w.erased_rq.post_recv(&w.recvs) }).unwrap();
     }
     "poll, lending", "static", 1, completed, Limit::Instructions(30.0) => rxe_bench_lend_1_static(w) { lend(&mut w.cq, 1) }
     "poll, lending", "static", 2, completed, Limit::Instructions(30.0) => rxe_bench_lend_2_static(w) { lend(&mut w.cq, 2) }

@@ -17,7 +17,7 @@ use uverbs_abi::socket::{SockaddrIn, SockaddrIn6};
 use uverbs_abi::{Be32, Be64};
 use verbs_core::channel::Uhw;
 use verbs_core::kernel::KernelPd;
-use verbs_core::provider::{AhOps, Destroy, PdOps};
+use verbs_core::provider::{AhOps, Destroy, DeviceOps as _, PdOps};
 use verbs_core::types::{AhAttr, Av, Gid, GidEntry, GlobalRoute};
 use verbs_core::{Cause, Errno, Error, Result, cmd};
 use zerocopy::IntoBytes;

@@ -4,20 +4,17 @@
 //! Registering memory is a promise of the caller, which is passed on unchanged.
 #![allow(unsafe_code)]
 
-use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use uverbs_abi::ib_user_ioctl_verbs::RdmaDriverId;
 use verbs_core::discovery::DeviceInfo;
 use verbs_core::kernel::{KernelContext, KernelPd};
-use verbs_core::provider::{ContextOps, Driver, ErasedContext, NamedProvider, OpenedContext};
-use verbs_core::types::{
-    AccessFlags, AhAttr, CqInitAttr, DeviceAttr, DeviceAttrEx, GidEntry, PortAttr, QpInitAttr,
-};
+use verbs_core::provider::{ContextOps, DeviceOps, Driver, NamedProvider, OpenedContext, QpParts, erase};
+use verbs_core::types::{AccessFlags, AhAttr, CqInitAttr, QpInitAttr};
 use verbs_core::{Errno, Error, Result};
 
 use crate::kernel::Kernel;
-use crate::{Ah, Cq, Mr, Qp, Rxe};
+use crate::{Ah, Cq, CqHandle, Mr, Qp, Rxe};
 
 /// An open rxe device.
 #[derive(Debug)]
@@ -61,7 +58,7 @@ fn named_rxe(device: &DeviceInfo) -> bool {
 }
 
 fn open_erased(device: &DeviceInfo) -> Result<OpenedContext> {
-    Rxe::open(device).map(ErasedContext::new::<Rxe>)
+    Rxe::open(device).map(erase::<Rxe>)
 }
 
 /// The firmware's version as rxe devices tell it: three numbers of 16 bits.
@@ -70,48 +67,12 @@ pub(crate) fn fw_ver(raw: u64) -> String {
 }
 
 impl ContextOps<Rxe> for Context {
-    fn device_name(&self) -> &str {
-        self.kernel.device_name()
-    }
-
     fn provider_name(&self) -> &'static str {
         Rxe::DRIVER.name
     }
 
-    fn num_comp_vectors(&self) -> u32 {
-        self.kernel.num_comp_vectors()
-    }
-
-    fn query_device(&self) -> Result<DeviceAttr> {
-        self.kernel.query_device()
-    }
-
-    fn query_device_ex(&self) -> Result<DeviceAttrEx> {
-        self.kernel.query_device_ex()
-    }
-
-    fn query_port(&self, port_num: u8) -> Result<PortAttr> {
-        self.kernel.query_port(port_num)
-    }
-
-    fn query_gid_table(&self) -> Result<Vec<GidEntry>> {
-        self.kernel.query_gid_table()
-    }
-
-    fn query_gid_entry(&self, port_num: u8, gid_index: u32) -> Result<Option<GidEntry>> {
-        self.kernel.query_gid_entry(port_num, gid_index)
-    }
-
-    fn query_pkey(&self, port_num: u8, index: u16) -> Result<u16> {
-        self.kernel.query_pkey(port_num, index)
-    }
-
-    fn async_fd(&self) -> Result<BorrowedFd<'_>> {
-        self.kernel.async_fd()
-    }
-
-    fn create_comp_channel(&self) -> Result<OwnedFd> {
-        self.kernel.create_comp_channel()
+    fn device(&self) -> &dyn DeviceOps {
+        &**self.kernel
     }
 
     fn alloc_pd(&self) -> Result<KernelPd> {
@@ -131,12 +92,18 @@ impl ContextOps<Rxe> for Context {
         Ok(Mr::new(&self.kernel, region, access))
     }
 
-    fn create_cq(&self, attr: &CqInitAttr<'_>) -> Result<Cq> {
+    fn create_cq(&self, attr: &CqInitAttr<'_>) -> Result<(Cq, CqHandle)> {
         Cq::create(&self.kernel, attr)
     }
 
-    fn create_qp(&self, pd: &KernelPd, send_cq: &Cq, recv_cq: &Cq, attr: &QpInitAttr) -> Result<Qp> {
-        Qp::create(&self.kernel, pd, send_cq, recv_cq, attr)
+    fn create_qp(
+        &self,
+        pd: &KernelPd,
+        send_cq: &CqHandle,
+        recv_cq: &CqHandle,
+        attr: &QpInitAttr,
+    ) -> Result<QpParts<Rxe>> {
+        Qp::create(&self.kernel, pd, *send_cq, *recv_cq, attr)
     }
 
     fn create_ah(&self, pd: &KernelPd, attr: &AhAttr) -> Result<Ah> {

@@ -17,7 +17,8 @@ use core::mem::{align_of, offset_of, size_of};
 use uverbs_abi::ib_user_verbs::IbUverbsWc;
 use uverbs_abi::rdma_user_rxe::RxeCreateCqResp;
 use verbs_core::channel::Uhw;
-use verbs_core::provider::{Completion as CompletionOps, CqOps, Destroy};
+use verbs_core::for_each_completion_field;
+use verbs_core::provider::{Completion as CompletionOps, CqOps, Destroy, DeviceOps as _};
 use verbs_core::types::{CqInitAttr, Wc, WcFlags, WcOpcode, WcStatus};
 use verbs_core::{Error, Result, cmd};
 use zerocopy::IntoBytes;
@@ -44,8 +45,12 @@ pub struct Cq {
     cqe: u32,
 }
 
+/// Names a completion queue to the kernel while another thread polls it.
+#[derive(Clone, Copy, Debug)]
+pub struct CqHandle(pub(crate) u32);
+
 impl Cq {
-    pub(crate) fn create(context: &Kernel, attr: &CqInitAttr<'_>) -> Result<Self> {
+    pub(crate) fn create(context: &Kernel, attr: &CqInitAttr<'_>) -> Result<(Self, CqHandle)> {
         let uverbs = context.uverbs();
         let mut reply = RxeCreateCqResp::default();
         let event_fd = context.async_fd()?;
@@ -53,12 +58,11 @@ impl Cq {
             .map_err(|error| context.explain_create_cq(error, attr.cqe, attr.comp_vector))?;
         // SAFETY: the kernel has just made the queue and said where it is.
         match unsafe { Queue::map(uverbs, "create_cq", &reply.mi, size_of::<IbUverbsWc>()) } {
-            Ok(queue) => Ok(Self {
-                end: ConsumerEnd::new(queue),
-                context: context.clone(),
-                handle: info.handle,
-                cqe: info.cqe,
-            }),
+            Ok(queue) => {
+                let end = ConsumerEnd::new(queue);
+                let cq = Self { end, context: context.clone(), handle: info.handle, cqe: info.cqe };
+                Ok((cq, CqHandle(info.handle)))
+            }
             Err(error) => {
                 // The error that matters is why it could not be mapped; what cannot be destroyed goes with the context.
                 let _ = cmd::cq::destroy_cq(uverbs, info.handle);
@@ -134,78 +138,40 @@ impl fmt::Debug for Cq {
 #[derive(Clone, Copy)]
 pub struct Completion<'a>(Entry<'a, IbUverbsWc>);
 
-impl CompletionOps for Completion<'_> {
-    #[inline(always)]
-    fn wr_id(&self) -> u64 {
-        field!(self.0, wr_id)
-    }
-
-    #[inline(always)]
-    fn status(&self) -> WcStatus {
-        WcStatus(field!(self.0, status))
-    }
-
-    #[inline(always)]
-    fn opcode(&self) -> WcOpcode {
-        WcOpcode(field!(self.0, opcode))
-    }
-
-    #[inline(always)]
-    fn vendor_err(&self) -> u32 {
-        field!(self.0, vendor_err)
-    }
-
-    #[inline(always)]
-    fn byte_len(&self) -> u32 {
-        field!(self.0, byte_len)
-    }
-
-    #[inline(always)]
-    fn imm_data(&self) -> u32 {
-        imm_data(field!(self.0, ex), field!(self.0, wc_flags))
-    }
-
-    #[inline(always)]
-    fn qp_num(&self) -> u32 {
-        field!(self.0, qp_num)
-    }
-
-    #[inline(always)]
-    fn src_qp(&self) -> u32 {
-        field!(self.0, src_qp)
-    }
-
-    #[inline(always)]
-    fn wc_flags(&self) -> WcFlags {
-        wc_flags(field!(self.0, wc_flags))
-    }
-
-    #[inline(always)]
-    fn pkey_index(&self) -> u16 {
-        field!(self.0, pkey_index)
-    }
-
-    #[inline(always)]
-    fn slid(&self) -> u16 {
-        field!(self.0, slid)
-    }
-
-    #[inline(always)]
-    fn sl(&self) -> u8 {
-        field!(self.0, sl)
-    }
-
-    #[inline(always)]
-    fn dlid_path_bits(&self) -> u8 {
-        field!(self.0, dlid_path_bits)
-    }
-
-    #[inline(always)]
-    fn write_to(&self, wc: &mut Wc) {
-        *wc = as_it_is(&self.0);
-        translate(wc);
-    }
+/// Reads a field of an entry as verbs have it.
+macro_rules! reader {
+    ($entry:expr, status) => {
+        WcStatus(field!($entry, status))
+    };
+    ($entry:expr, opcode) => {
+        WcOpcode(field!($entry, opcode))
+    };
+    ($entry:expr, imm_data) => {
+        imm_data(field!($entry, ex), field!($entry, wc_flags))
+    };
+    ($entry:expr, wc_flags) => {
+        wc_flags(field!($entry, wc_flags))
+    };
+    ($entry:expr, $field:ident) => {
+        field!($entry, $field)
+    };
 }
+
+macro_rules! completion {
+    ($($(#[$doc:meta])* $field:ident: $type:ty;)*) => {
+        impl CompletionOps for Completion<'_> {
+            $(#[inline(always)] fn $field(&self) -> $type { reader!(self.0, $field) })*
+
+            #[inline(always)]
+            fn write_to(&self, wc: &mut Wc) {
+                *wc = as_it_is(&self.0);
+                translate(wc);
+            }
+        }
+    };
+}
+
+for_each_completion_field!(completion);
 
 /// The entry's bits as a [`Wc`], not [translated](translate).
 #[inline(always)]

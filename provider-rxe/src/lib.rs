@@ -22,19 +22,19 @@
 //!
 //! ```
 //! use provider_rxe::paper::PaperDevice;
-//! use verbs_core::provider::{Completion, CqOps, QpOps};
+//! use verbs_core::provider::{Completion, CqOps, SendQueue};
 //! use verbs_core::types::{QpState, SendFlags, SendOp, SendWr, Sge};
 //!
 //! // SAFETY: the kernel that is played here completes what was posted, once.
 //! let device = unsafe { PaperDevice::new() };
 //! let mut cq = device.create_cq(16);
-//! let mut qp = device.create_qp(&cq, PaperDevice::rc());
+//! let mut qp = device.create_qp(cq.handle, PaperDevice::rc());
 //! device.move_to(&mut qp, QpState::RTS);
 //!
 //! let sge = [Sge { addr: 0x1000, length: 64, lkey: 1 }];
 //! let wr = SendWr { wr_id: 7, op: SendOp::Send, sge: &sge, flags: SendFlags::SIGNALED };
 //! // SAFETY: a device on paper touches no memory but its queues.
-//! unsafe { qp.qp.post_send(&[wr]) }.unwrap();
+//! unsafe { qp.parts.sq.post_send(&[wr]) }.unwrap();
 //!
 //! qp.complete_sends(&mut cq);
 //! let completion = cq.cq.next().unwrap();
@@ -68,7 +68,7 @@ use verbs_core::provider::Provider;
 
 pub use ah::Ah;
 pub use context::Context;
-pub use cq::{Completion, Cq};
+pub use cq::{Completion, Cq, CqHandle};
 pub use mr::Mr;
 pub use qp::Qp;
 pub use rq::Rq;
@@ -129,11 +129,18 @@ pub enum Rxe {}
 //   have given as well; memory is registered through the protection domain's own context (`KernelPd::reg_mr`).
 // - 18: REG_MR takes back what it began where it fails (`ib_uverbs_reg_mr`, `rxe_reg_user_mr`). The carriers return an error
 //   only for what the kernel refused, or for a count that no uverbs file returns. Nothing in `reg_mr` unwinds.
+// - 19: `rollback` moves the poster's index back to the published one; the kernel takes elements below that only.
+// - 20: a queue that is dropped is unmapped, as in 15. Once the queue pair is destroyed, no task takes elements out of its
+//   queues. A kick then names a handle that the kernel does not find, or that a later queue pair of the context got, whose
+//   task looks at its own queue.
 unsafe impl Provider for Rxe {
     type Context = Context;
     type Pd = KernelPd;
     type Mr = Mr;
     type Cq = Cq;
+    type CqHandle = CqHandle;
     type Qp = Qp;
+    type Sq = Sq;
+    type Rq = Rq;
     type Ah = Ah;
 }

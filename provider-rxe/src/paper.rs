@@ -27,7 +27,7 @@ use uverbs_abi::rdma_user_rxe::{
 };
 use verbs_core::channel::{Expect, Reply, Scripted, Uhw, Uverbs};
 use verbs_core::kernel::{KernelContext, KernelPd};
-use verbs_core::provider::{ContextOps, QpOps};
+use verbs_core::provider::{ContextOps, QpOps, QpParts};
 use verbs_core::ring::{Index, Region, SharedIndex};
 use verbs_core::types::{
     AhAttr, CqInitAttr, Mtu, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpState, QpType, SendFlags, WcOpcode,
@@ -36,7 +36,7 @@ use verbs_core::types::{
 use verbs_core::{Result, transition};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::{Ah, Context, Cq, Qp};
+use crate::{Ah, Context, Cq, CqHandle, Rxe};
 
 /// A queue as the kernel lays it out, and the kernel's end of it.
 ///
@@ -179,6 +179,8 @@ impl PaperQueue {
 pub struct PaperCq {
     /// The provider's object.
     pub cq: Cq,
+    /// The provider's name for it.
+    pub handle: CqHandle,
     /// The kernel's end.
     pub queue: PaperQueue,
 }
@@ -194,8 +196,8 @@ impl core::ops::Deref for PaperCq {
 /// A queue pair, and the kernel's ends of its queues.
 #[derive(Debug)]
 pub struct PaperQp {
-    /// The provider's object.
-    pub qp: Qp,
+    /// The provider's objects.
+    pub parts: QpParts<Rxe>,
     /// The kernel's end of the send queue.
     pub sq: PaperQueue,
     /// The kernel's end of the receive queue.
@@ -204,6 +206,15 @@ pub struct PaperQp {
 }
 
 impl PaperQp {
+    /// As [`QpOps::modify`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn modify(&mut self, attr: &QpAttr, mask: QpAttrMask) -> Result<()> {
+        let QpParts { qp, sq, rq } = &mut self.parts;
+        qp.modify(sq, rq, attr, mask)
+    }
+
     /// Carries every posted send out, as far as completions go: one for each that is signalled.
     pub fn complete_sends(&self, cq: &mut PaperCq) {
         while let Some((wqe, _)) = self.sq.take::<RxeSendWqe>() {
@@ -231,7 +242,8 @@ impl PaperQp {
         }
         while let Some((wqe, _)) = self.rq.take::<RxeRecvWqe>() {
             let status = WcStatus::WR_FLUSH_ERR.0;
-            let wc = IbUverbsWc { wr_id: wqe.wr_id, status, qp_num: self.qp.qp_num(), ..Default::default() };
+            let wc =
+                IbUverbsWc { wr_id: wqe.wr_id, status, qp_num: self.parts.qp.qp_num(), ..Default::default() };
             assert!(cq.queue.put(wc), "the completion queue is full");
         }
     }
@@ -257,7 +269,7 @@ impl PaperQp {
             status: status.0,
             opcode: opcode.0,
             byte_len: wqe.dma.length,
-            qp_num: self.qp.qp_num(),
+            qp_num: self.parts.qp.qp_num(),
             ..Default::default()
         }
     }
@@ -311,7 +323,7 @@ impl PaperDevice {
             KernelContext::new(uverbs, Path::new("/nonexistent"), crate::context::fw_ver, Uhw::none());
         let context = Context::new(kernel.unwrap());
         let pd = context.alloc_pd().unwrap();
-        context.async_fd().unwrap();
+        context.device().async_fd().unwrap();
         Self { context, pd, script }
     }
 
@@ -325,15 +337,15 @@ impl PaperDevice {
     /// A completion queue of `slots` slots, of which it can use all but one.
     pub fn create_cq(&self, slots: u32) -> PaperCq {
         let queue = PaperQueue::new(slots, 64);
-        let cq = self.create_cq_over(&queue).unwrap();
-        PaperCq { cq, queue }
+        let (cq, handle) = self.create_cq_over(&queue).unwrap();
+        PaperCq { cq, handle, queue }
     }
 
     /// A completion queue over a queue of one's own.
     ///
     /// # Errors
     /// What the provider finds wrong with it.
-    pub fn create_cq_over(&self, queue: &PaperQueue) -> Result<Cq> {
+    pub fn create_cq_over(&self, queue: &PaperQueue) -> Result<(Cq, CqHandle)> {
         let reply = RxeCreateCqResp { mi: Self::mminfo(Self::CQ_OFFSET, queue) };
         self.script.expect([Self::cq_reply(queue.mask, reply.as_bytes())]);
         self.expect_map(Self::CQ_OFFSET, queue);
@@ -351,7 +363,7 @@ impl PaperDevice {
     }
 
     /// A queue pair with exactly the capacity asked for, in queues of the size that the kernel would choose.
-    pub fn create_qp(&self, cq: &Cq, attr: QpInitAttr) -> PaperQp {
+    pub fn create_qp(&self, cq: CqHandle, attr: QpInitAttr) -> PaperQp {
         let cap = attr.cap;
         let list = (cap.max_send_sge as usize * 16).max(cap.max_inline_data as usize);
         let sq_stride = (size_of::<RxeSendWqe>() + list).next_power_of_two();
@@ -367,7 +379,7 @@ impl PaperDevice {
     /// What the provider finds wrong with them.
     pub fn create_qp_over(
         &self,
-        cq: &Cq,
+        cq: CqHandle,
         attr: QpInitAttr,
         sq: PaperQueue,
         rq: PaperQueue,
@@ -379,8 +391,8 @@ impl PaperDevice {
         self.script.expect([Self::qp_reply(&attr.cap, reply.as_bytes())]);
         self.expect_map(Self::RQ_OFFSET, &rq);
         self.expect_map(Self::SQ_OFFSET, &sq);
-        let qp = self.context.create_qp(&self.pd, cq, cq, &attr)?;
-        Ok(PaperQp { qp, sq, rq, sig_all: attr.sq_sig_all })
+        let parts = self.context.create_qp(&self.pd, &cq, &cq, &attr)?;
+        Ok(PaperQp { parts, sq, rq, sig_all: attr.sq_sig_all })
     }
 
     /// The answer to a request for a queue pair, with these bytes from the driver.
@@ -419,8 +431,8 @@ impl PaperDevice {
             _ => &[to],
         };
         for &to in path {
-            let from = qp.qp.state();
-            let required = transition::lookup(qp.qp.qp_type(), from, to).unwrap().required;
+            let from = qp.parts.qp.state();
+            let required = transition::lookup(qp.parts.qp.qp_type(), from, to).unwrap().required;
             if to == QpState::RESET {
                 qp.drain();
             }
@@ -430,7 +442,7 @@ impl PaperDevice {
             }
             let (path_mtu, qkey) = (Mtu::MTU_1024, 0x1111_1111);
             let attr = QpAttr { qp_state: to, path_mtu, qkey, ..QpAttr::default() };
-            qp.qp.modify(&attr, required | QpAttrMask::STATE).unwrap();
+            qp.modify(&attr, required | QpAttrMask::STATE).unwrap();
         }
     }
 

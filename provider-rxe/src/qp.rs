@@ -1,4 +1,4 @@
-//! The queue pair: two mapped queues and a kernel object.
+//! The queue pair: a kernel object, and the two mapped queues that are made with it.
 //!
 //! | moved to | send queue | receive queue |
 //! |---|---|---|
@@ -17,12 +17,13 @@ use uverbs_abi::rdma_user_rxe::RxeCreateQpResp;
 use verbs_core::channel::Uhw;
 use verbs_core::cmd::qp::QpInfo;
 use verbs_core::kernel::KernelPd;
-use verbs_core::provider::{CqOps, Destroy, PdOps, QpOps};
+use verbs_core::provider::{Destroy, DeviceOps as _, PdOps, QpOps, QpParts};
 use verbs_core::types::{QpAttr, QpAttrMask, QpCap, QpInitAttr, QpInitInfo, QpState, QpType};
 use verbs_core::{Cause, Errno, Error, Result, cmd, transition};
 use zerocopy::IntoBytes;
 
-use crate::cq::Cq;
+use crate::Rxe;
+use crate::cq::CqHandle;
 use crate::kernel::Kernel;
 use crate::kick::Kick;
 use crate::queue::Queue;
@@ -32,14 +33,12 @@ use crate::sq::Sq;
 
 /// A queue pair.
 ///
-/// Dropped without [`destroy`](Destroy::destroy), it releases the mappings of its queues and no more. That is sound
-/// while the kernel still works on them: it does so through a mapping of its own, and counts ours as a reference to the
-/// pages (Linux `drivers/infiniband/sw/rxe/rxe_mmap.c`). The memory of the work requests is another matter, which the
+/// Its queues have the mappings, and may be dropped before it. That is sound while the kernel still works on them: it
+/// does so through a mapping of its own, and counts ours as a reference to the pages
+/// (Linux `drivers/infiniband/sw/rxe/rxe_mmap.c`). The memory of the work requests is another matter, which the
 /// handles above take care of.
 #[derive(Debug)]
 pub struct Qp {
-    sq: Sq,
-    rq: Rq,
     context: Kernel,
     handle: u32,
     qp_num: u32,
@@ -52,16 +51,15 @@ impl Qp {
     pub(crate) fn create(
         context: &Kernel,
         pd: &KernelPd,
-        send_cq: &Cq,
-        recv_cq: &Cq,
+        send_cq: CqHandle,
+        recv_cq: CqHandle,
         attr: &QpInitAttr,
-    ) -> Result<Self> {
+    ) -> Result<QpParts<Rxe>> {
         let uverbs = context.uverbs();
         let event_fd = context.async_fd()?;
-        let (send, recv) = (send_cq.handle(), recv_cq.handle());
         let create = |attr: &QpInitAttr, reply: &mut RxeCreateQpResp| {
             let uhw = Uhw::reply(reply.as_mut_bytes());
-            cmd::qp::create_qp(uverbs, pd.handle(), send, recv, attr, Some(event_fd), uhw)
+            cmd::qp::create_qp(uverbs, pd.handle(), send_cq.0, recv_cq.0, attr, Some(event_fd), uhw)
         };
         let mut reply = RxeCreateQpResp::default();
         let info = create(attr, &mut reply).map_err(|error| {
@@ -75,7 +73,12 @@ impl Qp {
         })
     }
 
-    fn map(context: &Kernel, attr: &QpInitAttr, info: &QpInfo, reply: &RxeCreateQpResp) -> Result<Self> {
+    fn map(
+        context: &Kernel,
+        attr: &QpInitAttr,
+        info: &QpInfo,
+        reply: &RxeCreateQpResp,
+    ) -> Result<QpParts<Rxe>> {
         let (uverbs, cap) = (context.uverbs(), info.cap);
         // SAFETY: the kernel has just made both queues and said where they are.
         let (rq, sq) = unsafe {
@@ -88,16 +91,15 @@ impl Qp {
         let (sq, rq) = (Sq::new(sq, attr.qp_type, &cap, kick), Rq::new(rq, &cap));
         // The kernel rounds the queues up, and some kernels do not tell. What fits is what is accepted.
         let cap = QpCap { max_send_wr: sq.capacity(), max_recv_wr: rq.capacity(), ..cap };
-        Ok(Self {
-            sq,
-            rq,
+        let qp = Self {
             context: context.clone(),
             handle: info.handle,
             qp_num: info.qp_num,
             qp_type: attr.qp_type,
             cap,
             state: QpState::RESET,
-        })
+        };
+        Ok(QpParts { qp, sq, rq })
     }
 
     /// Makes sure of a RESET that the kernel has just confirmed.
@@ -155,7 +157,7 @@ impl QpOps for Qp {
         self.state
     }
 
-    fn modify(&mut self, attr: &QpAttr, mask: QpAttrMask) -> Result<()> {
+    fn modify(&mut self, sq: &mut Sq, rq: &mut Rq, attr: &QpAttr, mask: QpAttrMask) -> Result<()> {
         let uverbs = self.context.uverbs();
         let (from, to) = transition::endpoints(self.state, attr, mask);
         if let Err(cause) = transition::check(self.qp_type, from, to, mask) {
@@ -173,12 +175,12 @@ impl QpOps for Qp {
             self.confirm_reset()?;
         }
         if mask.contains(QpAttrMask::QKEY) {
-            self.sq.set_qkey(attr.qkey);
+            sq.set_qkey(attr.qkey);
         }
         if mask.contains(QpAttrMask::STATE) {
             self.state = attr.qp_state;
-            self.sq.moved_to(attr.qp_state);
-            self.rq.moved_to(attr.qp_state);
+            sq.moved_to(attr.qp_state);
+            rq.moved_to(attr.qp_state);
         }
         Ok(())
     }
@@ -190,16 +192,10 @@ impl QpOps for Qp {
     fn query(&self, mask: QpAttrMask) -> Result<(QpAttr, QpInitInfo)> {
         cmd::qp::query_qp(self.context.uverbs(), self.handle, mask)
     }
-
-    #[inline(always)]
-    fn halves(&mut self) -> (&mut Sq, &mut Rq) {
-        (&mut self.sq, &mut self.rq)
-    }
 }
 
 impl Destroy for Qp {
     fn destroy(self) -> Result<(), (Self, Error)> {
-        // The queues are unmapped when `self` is dropped: after the kernel let go of them.
         match cmd::qp::destroy_qp(self.context.uverbs(), self.handle) {
             Ok(()) => Ok(()),
             Err(error) => Err((self, error)),

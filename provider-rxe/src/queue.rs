@@ -47,6 +47,9 @@ pub(crate) struct Queue {
 
 // SAFETY: `first` blocked the auto impl. It points into `region`, which is `Send` and lives as long.
 unsafe impl Send for Queue {}
+// SAFETY: as above. Through a shared reference, the ends only read numbers and access indices as atomics; slots are accessed
+// through `&mut` of an end.
+unsafe impl Sync for Queue {}
 
 impl Queue {
     /// Maps a queue that the kernel offered in its reply, whose slots must hold `element` bytes.
@@ -170,6 +173,11 @@ impl<W> ProducerEnd<W> {
     #[inline(always)]
     pub(crate) fn publish(&self) {
         self.cursor.publish();
+    }
+
+    /// Takes back every slot that the kernel was not shown, and returns their number.
+    pub(crate) fn rollback(&mut self) -> usize {
+        self.cursor.rollback() as usize
     }
 
     /// Starts where the shared indices stand now: the kernel emptied the queue.

@@ -217,6 +217,10 @@ impl SendQueue for Sq {
         }
     }
 
+    fn rollback(&mut self) -> usize {
+        self.end.rollback()
+    }
+
     #[inline(always)]
     unsafe fn post_send(&mut self, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
         if wrs.is_empty() {
@@ -322,5 +326,18 @@ mod tests {
             PostError { accepted: 1, reason: PostReason::QueueFull },
             "the first reason counts"
         );
+    }
+
+    #[test]
+    fn a_kick_that_failed_leaves_its_requests_in_the_queue() {
+        let (mut sq, paper, theirs) = kicking();
+        drop(theirs);
+        // SAFETY: a device on paper touches no memory of work requests.
+        unsafe { sq.post_one(&WR) }.unwrap();
+        assert!(sq.ring().is_err());
+        assert_eq!((sq.rollback(), paper.count()), (0, 1), "the kernel may have looked");
+        // SAFETY: as above.
+        unsafe { sq.post_one(&WR) }.unwrap();
+        assert_eq!((sq.rollback(), paper.count()), (1, 1), "this one was not rung for");
     }
 }

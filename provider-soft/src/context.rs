@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use uverbs_abi::ib_user_verbs::IbUverbsAsyncEventDesc;
-use verbs_core::provider::ContextOps;
+use verbs_core::provider::{ContextOps, DeviceOps, QpParts};
 use verbs_core::types::{
     AccessFlags, AhAttr, CqInitAttr, DeviceAttr, DeviceAttrEx, Gid, GidEntry, GidType, PortAttr, QpInitAttr,
 };
@@ -19,7 +19,7 @@ use crate::event_pipe::{EventPipe, inode};
 use crate::io::Counters;
 use crate::shared::Shared;
 use crate::sink::Channel;
-use crate::{Ah, Cq, Mr, Pd, Qp, Soft, limits};
+use crate::{Ah, Cq, CqHandle, Mr, Pd, Qp, Soft, limits};
 
 /// An open device. Each open has its own events and completion channels.
 #[derive(Debug)]
@@ -65,13 +65,9 @@ impl Context {
     }
 }
 
-impl ContextOps<Soft> for Context {
+impl DeviceOps for Context {
     fn device_name(&self) -> &str {
         &self.device.name
-    }
-
-    fn provider_name(&self) -> &'static str {
-        "soft"
     }
 
     fn num_comp_vectors(&self) -> u32 {
@@ -136,6 +132,16 @@ impl ContextOps<Soft> for Context {
         channels.push(Arc::new(channel));
         Ok(fd)
     }
+}
+
+impl ContextOps<Soft> for Context {
+    fn provider_name(&self) -> &'static str {
+        "soft"
+    }
+
+    fn device(&self) -> &dyn DeviceOps {
+        self
+    }
 
     fn alloc_pd(&self) -> Result<Pd> {
         Pd::alloc(&self.device)
@@ -153,13 +159,19 @@ impl ContextOps<Soft> for Context {
         unsafe { Mr::register(&self.device, pd, addr, length, iova, access) }
     }
 
-    fn create_cq(&self, attr: &CqInitAttr<'_>) -> Result<Cq> {
+    fn create_cq(&self, attr: &CqInitAttr<'_>) -> Result<(Cq, CqHandle)> {
         self.device.check("create_cq")?;
         let channel = attr.channel.map(|fd| self.channel(fd)).transpose()?;
         Cq::create(&self.device, attr, channel, &self.events)
     }
 
-    fn create_qp(&self, pd: &Pd, send_cq: &Cq, recv_cq: &Cq, attr: &QpInitAttr) -> Result<Qp> {
+    fn create_qp(
+        &self,
+        pd: &Pd,
+        send_cq: &CqHandle,
+        recv_cq: &CqHandle,
+        attr: &QpInitAttr,
+    ) -> Result<QpParts<Soft>> {
         Qp::create(&self.device, pd, send_cq, recv_cq, attr, &self.events)
     }
 

@@ -35,7 +35,7 @@ impl Cq {
         attr: &CqInitAttr<'_>,
         channel: Option<Channel>,
         events: &Channel,
-    ) -> Result<Self> {
+    ) -> Result<(Self, CqHandle)> {
         within(device, "create_cq", "cqe", attr.cqe.into(), 1, limits::MAX_CQE.into())?;
         let last = u64::from(limits::COMP_VECTORS - 1);
         within(device, "create_cq", "comp_vector", attr.comp_vector.into(), 0, last)?;
@@ -53,10 +53,23 @@ impl Cq {
         let cq = device.control("create_cq", |machine, _| {
             machine.sink.add_cq(end, limits::MAX_CQ).ok_or_else(|| device.error("create_cq", Errno::NOMEM))
         })?;
-        Ok(Self { consumer, device: Arc::clone(device), cq, cqe })
+        let handle = CqHandle { device: Arc::clone(device), cq };
+        Ok((Self { consumer, device: Arc::clone(device), cq, cqe }, handle))
     }
+}
 
-    /// Returns its number in the engine, if it belongs to this device.
+/// Names a completion queue while another thread polls it.
+#[derive(Clone, Debug)]
+pub struct CqHandle {
+    device: Arc<Device>,
+    cq: CqId,
+}
+
+impl CqHandle {
+    /// Returns the engine's id of the queue.
+    ///
+    /// # Errors
+    /// [`Cause::Foreign`](verbs_core::Cause::Foreign) for a queue of another device.
     pub(crate) fn of(&self, device: &Arc<Device>) -> Result<CqId> {
         if Arc::ptr_eq(&self.device, device) {
             Ok(self.cq)

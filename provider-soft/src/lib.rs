@@ -92,7 +92,7 @@ use verbs_core::provider::Provider;
 
 pub use ah::Ah;
 pub use context::Context;
-pub use cq::Cq;
+pub use cq::{Cq, CqHandle};
 pub use io::Counters;
 pub use mr::Mr;
 pub use pd::Pd;
@@ -132,14 +132,20 @@ pub enum Soft {}
 //   calls it gets (the invariant of `roce`, and what its fuzz targets look for).
 // - 15: no object here has a `Drop` that tells the engine anything; the engine lives as long as any object.
 // - 16: channels' ends are kept in `Arc`s, and what is given away is a duplicate or made for it.
-// - 17: each takes objects of its own device only (`Pd::of`, `Cq::of`), by the device's identity.
+// - 17: each takes objects of its own device only (`Pd::of`, `CqHandle::of`), by the device's identity.
 // - 18: registering is one call of the engine, and the last step of `Mr::register` that can fail.
+// - 19: `rollback` moves the poster's index back to the published one; the engine reads below that only.
+// - 20: a queue shares its ring with the engine, by an `Arc`; the engine drops its own when the queue pair is destroyed, so
+//   that nothing reads what is posted after that.
 unsafe impl Provider for Soft {
     type Context = Context;
     type Pd = Pd;
     type Mr = Mr;
     type Cq = Cq;
+    type CqHandle = CqHandle;
     type Qp = Qp;
+    type Sq = Sq;
+    type Rq = Rq;
     type Ah = Ah;
 }
 

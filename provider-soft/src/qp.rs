@@ -1,4 +1,4 @@
-//! [`Qp`]: a queue pair: two rings towards the engine, and the engine's own.
+//! [`Qp`]: the engine's queue pair. Its two queues are rings towards the engine.
 //!
 //! | moved to | send queue | receive queue |
 //! |---|---|---|
@@ -12,7 +12,7 @@
 use std::sync::Arc;
 
 use roce::engine::{Access, Attr, AttrChange, QpInit, Qpn, Refused, Service, State};
-use verbs_core::provider::{Destroy, QpOps};
+use verbs_core::provider::{Destroy, QpOps, QpParts};
 use verbs_core::types::{
     AccessFlags, Mtu, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpInitInfo, QpState, QpType,
 };
@@ -26,13 +26,11 @@ use crate::ring::ring;
 use crate::shared::Shared;
 use crate::sink::{Channel, QpEnd};
 use crate::wqe::inline_len;
-use crate::{Cq, Pd, Rq, Sq, limits};
+use crate::{CqHandle, Pd, Rq, Soft, Sq, limits};
 
 /// A queue pair.
 #[derive(Debug)]
 pub struct Qp {
-    sq: Sq,
-    rq: Rq,
     device: Arc<Device>,
     qpn: Qpn,
     qp_type: QpType,
@@ -46,11 +44,11 @@ impl Qp {
     pub(crate) fn create(
         device: &Arc<Device>,
         pd: &Pd,
-        send_cq: &Cq,
-        recv_cq: &Cq,
+        send_cq: &CqHandle,
+        recv_cq: &CqHandle,
         attr: &QpInitAttr,
         events: &Channel,
-    ) -> Result<Self> {
+    ) -> Result<QpParts<Soft>> {
         const VERB: &str = "create_qp";
         let (pd, send_cq, recv_cq) = (pd.of(device, VERB)?, send_cq.of(device)?, recv_cq.of(device)?);
         let service = match attr.qp_type {
@@ -87,16 +85,17 @@ impl Qp {
                 }
             }
         })?;
-        Ok(Self {
-            sq: Sq::new(device, to_sq, bell, attr.qp_type, &cap),
-            rq: Rq::new(device, to_rq, bell, &cap),
+        let sq = Sq::new(device, to_sq, bell, attr.qp_type, &cap);
+        let rq = Rq::new(device, to_rq, bell, &cap);
+        let qp = Self {
             device: Arc::clone(device),
             qpn,
             qp_type: attr.qp_type,
             info: QpInitInfo { cap, sq_sig_all: attr.sq_sig_all },
             state: QpState::RESET,
             given: QpAttr::default(),
-        })
+        };
+        Ok(QpParts { qp, sq, rq })
     }
 
     /// Stores the attributes that the engine does not use.
@@ -146,7 +145,7 @@ impl QpOps for Qp {
         self.state
     }
 
-    fn modify(&mut self, attr: &QpAttr, mask: QpAttrMask) -> Result<()> {
+    fn modify(&mut self, sq: &mut Sq, rq: &mut Rq, attr: &QpAttr, mask: QpAttrMask) -> Result<()> {
         const VERB: &str = "modify_qp";
         let (device, qpn, qp_type) = (Arc::clone(&self.device), self.qpn, self.qp_type);
         device.control(VERB, |machine, now| {
@@ -172,8 +171,8 @@ impl QpOps for Qp {
         self.remember(attr, mask);
         if mask.contains(QpAttrMask::STATE) {
             self.state = attr.qp_state;
-            self.sq.moved_to(attr.qp_state);
-            self.rq.moved_to(attr.qp_state);
+            sq.moved_to(attr.qp_state);
+            rq.moved_to(attr.qp_state);
         }
         Ok(())
     }
@@ -211,11 +210,6 @@ impl QpOps for Qp {
             ..self.given
         };
         Ok((attr, self.info))
-    }
-
-    #[inline(always)]
-    fn halves(&mut self) -> (&mut Sq, &mut Rq) {
-        (&mut self.sq, &mut self.rq)
     }
 }
 

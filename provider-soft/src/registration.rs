@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use roce::wire::UDP_PORT;
 use verbs_core::discovery::{DeviceInfo, OwnDevice, SkipReason, Skipped};
-use verbs_core::provider::{Driver, ErasedContext, NamedProvider, OpenedContext};
+use verbs_core::provider::{Driver, NamedProvider, OpenedContext, erase};
 use verbs_core::types::Guid;
 use verbs_core::{Errno, Error, Result};
 
@@ -160,7 +160,7 @@ impl NamedProvider for Soft {
 }
 
 fn open_erased(device: &DeviceInfo) -> Result<OpenedContext> {
-    Soft::open(device).map(ErasedContext::new::<Soft>)
+    Soft::open(device).map(erase::<Soft>)
 }
 
 /// Makes the devices that `VERBS_SOFT` requests, once in the life of a process. A forked child

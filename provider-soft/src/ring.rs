@@ -132,6 +132,14 @@ impl<T: Copy> Producer<T> {
         self.ring.tail.0.store(self.tail, Ordering::Release);
     }
 
+    /// Takes back every value that was written and not published, and returns their number.
+    pub(crate) fn rollback(&mut self) -> u32 {
+        let published = self.ring.tail.0.load(Ordering::Relaxed);
+        let count = self.tail.wrapping_sub(published);
+        self.tail = published;
+        count
+    }
+
     /// Drops the values that were written and not published. With [`Consumer::clear`] before it,
     /// the ring is empty.
     pub(crate) fn resync(&mut self) {
@@ -306,6 +314,68 @@ mod tests {
         assert_eq!(consumer.next(), Some(&3));
     }
 
+    /// An empty ring both of whose ends stand at an index.
+    fn ring_from(index: u32, capacity: u32, stride: usize) -> (Producer<u32>, Consumer<u32>) {
+        let (mut writer, mut reader) = ring(capacity, stride).unwrap();
+        writer.ring.tail.0.store(index, Ordering::Relaxed);
+        writer.ring.head.0.store(index, Ordering::Relaxed);
+        (writer.tail, writer.head) = (index, index);
+        (reader.head, reader.next, reader.tail) = (index, index, index);
+        (writer, reader)
+    }
+
+    #[test]
+    fn what_was_rolled_back_is_never_read_and_its_slots_are_written_again() {
+        // Round the slots, and over the end of the indices.
+        for start in (0..5).chain(u32::MAX - 4..=u32::MAX) {
+            for kept in 0..=4 {
+                for aborted in 0..=4 - kept {
+                    let (mut writer, mut reader) = ring_from(start, 4, 1);
+                    let mut list = [Sge::default()];
+                    let put = |writer: &mut Producer<u32>, n: u32| {
+                        assert!(writer.has_room());
+                        writer.put(n, [sge(n.into())].into_iter());
+                    };
+                    (0..kept).for_each(|n| put(&mut writer, n));
+                    writer.publish();
+                    assert_eq!(writer.rollback(), 0, "what was published stays");
+                    (0..aborted).for_each(|n| put(&mut writer, 100 + n));
+                    assert_eq!(writer.rollback(), aborted, "from {start}, behind {kept}");
+                    assert_eq!(writer.rollback(), 0, "it is taken back once");
+                    writer.publish();
+                    for n in 0..kept {
+                        assert_eq!(reader.next_with(&mut list, |_| 1), Some((n, 1)));
+                        assert_eq!(list, [sge(n.into())]);
+                    }
+                    assert!(reader.is_empty(), "from {start}, behind {kept}, without {aborted}");
+                    (kept..4).for_each(|n| put(&mut writer, n));
+                    assert!(!writer.has_room(), "all room is back, and no more");
+                    writer.publish();
+                    for n in kept..4 {
+                        assert_eq!(reader.next_with(&mut list, |_| 1), Some((n, 1)));
+                        assert_eq!(list, [sge(n.into())]);
+                    }
+                    assert!(reader.is_empty());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn after_a_clear_there_is_nothing_to_roll_back() {
+        let (mut writer, mut reader) = ring::<u32>(2, 0).unwrap();
+        writer.put(1, [].into_iter());
+        writer.publish();
+        writer.put(2, [].into_iter());
+        reader.clear();
+        writer.resync();
+        assert_eq!(writer.rollback(), 0);
+        writer.put(3, [].into_iter());
+        assert_eq!(writer.rollback(), 1);
+        writer.publish();
+        assert!(reader.is_empty());
+    }
+
     #[test]
     #[should_panic(expected = "assertion failed")]
     fn a_value_too_many_is_a_defect() {
@@ -345,6 +415,35 @@ mod models {
                 consumer.free(1);
             }
             producing.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn no_slot_is_read_that_was_rolled_back() {
+        loom::model(|| {
+            let (mut writer, mut reader) = ring::<u32>(2, 1);
+            let writing = thread::spawn(move || {
+                let put = |writer: &mut Producer<u32>, n: u32| {
+                    writer.put(n, [Sge { addr: n.into(), ..Sge::default() }].into_iter());
+                };
+                put(&mut writer, 1);
+                writer.publish();
+                put(&mut writer, 99);
+                assert_eq!(writer.rollback(), 1);
+                put(&mut writer, 2);
+                writer.publish();
+            });
+            let mut list = [Sge::default()];
+            for n in 1..3 {
+                let (value, _) = loop {
+                    match reader.next_with(&mut list, |_| 1) {
+                        Some(taken) => break taken,
+                        None => thread::yield_now(),
+                    }
+                };
+                assert_eq!((value, list[0].addr), (n, n.into()));
+            }
+            writing.join().unwrap();
         });
     }
 }

@@ -121,6 +121,10 @@ impl SendQueue for Sq {
         self.device.posted(self.slot);
         Ok(())
     }
+
+    fn rollback(&mut self) -> usize {
+        self.ring.rollback() as usize
+    }
 }
 
 /// Inline data in pieces of the size of an element.

@@ -8,8 +8,8 @@ mod common;
 
 use common::{Arena, End, NOBODY, PORT, QKEY, Shape, gid, open, path, recv, send, wait_ok};
 use verbs::{
-    AccessFlags, AhAttr, Cause, CqInit, Errno, GlobalRoute, InitAttr, Mtu, QpType, RtrAttr, RtsAttr, SendOp,
-    UdAddr,
+    AccessFlags, AhAttr, Cause, CqInit, Errno, GlobalRoute, HandleError, InitAttr, Mtu, QpType, RtrAttr,
+    RtsAttr, SendOp, UdAddr,
 };
 
 #[test]
@@ -25,13 +25,7 @@ fn what_infiniband_programs_get_wrong_on_roce_has_a_cause() {
     let error = pd.create_ah(&AhAttr { grh: Some(far), ..AhAttr::default() }).unwrap_err();
     assert!(matches!(error.cause, Cause::Gid { index: 300, .. }), "{error}");
 
-    let init = verbs::QpInit {
-        qp_type: QpType::RC,
-        send_cq: &cq,
-        recv_cq: &cq,
-        cap: Shape::default().cap,
-        sq_sig_all: false,
-    };
+    let init = verbs::QpInit { cap: Shape::default().cap, ..verbs::QpInit::new(QpType::RC, &cq) };
     let mut qp = pd.create_qp(&init).unwrap().to_init(&InitAttr::default()).unwrap();
     let good = RtrAttr::new(path(gid(&context)), 0x11, 0x22);
     let psn = Cause::Limit { name: "rq_psn", asked: 1 << 24, min: 0, max: 0xff_ffff };
@@ -42,12 +36,12 @@ fn what_infiniband_programs_get_wrong_on_roce_has_a_cause() {
         (RtrAttr { rq_psn: 1 << 24, ..good }, psn),
         (RtrAttr { dest_qp_num: 1 << 24, ..good }, qpn),
     ] {
-        let (same, error) = qp.to_rtr(&rtr).map(drop).unwrap_err();
+        let HandleError { handle, error } = qp.to_rtr(&rtr).map(drop).unwrap_err();
         assert_eq!((error.errno, error.cause), (Errno::INVAL, cause));
-        qp = same;
+        qp = handle;
     }
     let qp = qp.to_rtr(&good).unwrap();
-    let (_, error) = qp.to_rts(&RtsAttr { sq_psn: Some(1 << 31), ..RtsAttr::default() }).unwrap_err();
+    let error = qp.to_rts(&RtsAttr { sq_psn: Some(1 << 31), ..RtsAttr::default() }).unwrap_err().error;
     assert!(matches!(error.cause, Cause::Limit { name: "sq_psn", .. }), "{error}");
 
     let raw = verbs::QpInit { qp_type: QpType::RAW_PACKET, ..init };

@@ -121,7 +121,7 @@ fn run_short_of_memory() {
         max_recv_sge: attr.max_sge,
         max_inline_data: 512,
     };
-    let init = QpInit { qp_type: QpType::RC, send_cq: &cq, recv_cq: &cq, cap, sq_sig_all: false };
+    let init = QpInit { cap, ..QpInit::new(QpType::RC, &cq) };
     let largest_cq = CqInit::new(attr.max_cqe);
     // Each amount runs out at another allocation of a queue. A MiB is left for small allocations,
     // which end the process where they fail.

@@ -75,8 +75,7 @@ fn queue_pairs_of_a_full_device_have_different_numbers_and_are_all_reachable() {
     let pd = context.alloc_pd().unwrap();
     let cq = context.create_cq(&verbs::CqInit::new(4)).unwrap();
     let cap = QpCap { max_send_wr: 1, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
-    let init =
-        verbs::QpInit { qp_type: verbs::QpType::RC, send_cq: &cq, recv_cq: &cq, cap, sq_sig_all: false };
+    let init = verbs::QpInit { cap, ..verbs::QpInit::new(verbs::QpType::RC, &cq) };
     let max = context.query_device().unwrap().max_qp as usize;
     // Two are made at the end, with queues for traffic.
     let others: Vec<_> = (2..max).map(|_| pd.create_qp(&init).unwrap()).collect();

@@ -84,7 +84,7 @@ fn immediate_data_and_inline_data_arrive() {
         .enumerate()
         {
             recv(&mut b.qp, 2, &[into.sge(0..64)]);
-            a.qp.send_inline(1, op, SendFlags::SIGNALED, text).unwrap();
+            a.qp.post_send_inline(1, op, SendFlags::SIGNALED, text).unwrap();
             wait_ok(&mut a.cq, 1);
             let wc = wait_ok(&mut b.cq, 2);
             assert_eq!((wc.wc_flags, wc.imm_data), (WcFlags::WITH_IMM, 0x0102_0304));
@@ -111,7 +111,7 @@ fn inline_data_arrives_as_it_was_when_it_was_posted() {
         let flags = SendFlags::SIGNALED | SendFlags::INLINE;
         let sge = [from.sge(0..20), from.sge(20..39)];
         post_send(&mut qp, &[SendWr { wr_id: 1, op: SendOp::Send, sge: &sge, flags }]).unwrap();
-        qp.send_inline(2, SendOp::Send, SendFlags::SIGNALED, &lent).unwrap();
+        qp.post_send_inline(2, SendOp::Send, SendFlags::SIGNALED, &lent).unwrap();
         from.write(0, &[0xee; 64]);
         lent.fill(0xee);
         recv(&mut b.qp, 1, &[into.sge(0..64)]);

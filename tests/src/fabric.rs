@@ -21,9 +21,9 @@ use verbs::rxe::Rxe;
 use verbs::soft::Soft;
 use verbs::state::{CanPostRecv, CanPostSend, Reset, Rts};
 use verbs::{
-    AccessFlags, AhAttr, Buf, CompChannel, Context, Cq, CqInit, GidEntry, GlobalRoute, InitAttr, Mr, Mtu, Pd,
-    PostError, Provider, Qp, QpCap, QpInit, QpType, RecvWr, RtrAttr, RtsAttr, SendFlags, SendOp, SendWr, Sge,
-    Wc, WcFlags, WcOpcode, WcStatus,
+    AccessFlags, AhAttr, Buf, CompChannel, Context, Cq, CqInit, GidEntry, InitAttr, Mr, Mtu, Pd, PostError,
+    Provider, Qp, QpCap, QpInit, QpType, RecvWr, RtrAttr, RtsAttr, SendFlags, SendOp, SendWr, Sge, Wc,
+    WcFlags, WcOpcode, WcStatus,
 };
 
 use crate::runner::{CaseResult, fail};
@@ -241,7 +241,7 @@ impl Remote {
 /// Any error of `create_qp`.
 pub fn create_qp<P: Provider>(pd: &Pd<P>, cq: &Cq<P>, shape: &Shape) -> verbs::Result<Qp<Reset, P>> {
     let Shape { qp_type, cap, sq_sig_all, .. } = *shape;
-    pd.create_qp(&QpInit { qp_type, send_cq: cq, recv_cq: cq, cap, sq_sig_all })
+    pd.create_qp(&QpInit { cap, sq_sig_all, ..QpInit::new(qp_type, cq) })
 }
 
 /// The queue key of every UD queue pair here.
@@ -268,9 +268,7 @@ pub fn rtr_attr<P: Provider>(context: &Context<P>, shape: &Shape, remote: Remote
 
 /// The path from a GID of this device to itself.
 pub fn path(gid: &GidEntry) -> AhAttr {
-    let grh =
-        GlobalRoute { dgid: gid.gid, sgid_index: gid.gid_index, hop_limit: 64, ..GlobalRoute::default() };
-    AhAttr { grh: Some(grh), port_num: PORT, ..AhAttr::default() }
+    AhAttr::new(gid, gid.gid)
 }
 
 /// Moves a queue pair up the ladder.
@@ -283,9 +281,9 @@ pub fn connect<P: Provider>(
     shape: &Shape,
     remote: Remote,
 ) -> CaseResult<Qp<Rts, P>> {
-    let qp = qp.to_init(&init_attr()).map_err(|(_, error)| error)?;
-    let qp = qp.to_rtr(&rtr_attr(context, shape, remote)?).map_err(|(_, error)| error)?;
-    Ok(qp.to_rts(&shape.rts).map_err(|(_, error)| error)?)
+    let qp = qp.to_init(&init_attr())?;
+    let qp = qp.to_rtr(&rtr_attr(context, shape, remote)?)?;
+    Ok(qp.to_rts(&shape.rts)?)
 }
 
 /// Registered memory that is never freed and that nothing has a reference to.
@@ -401,7 +399,7 @@ pub fn post_recv<S: CanPostRecv, P: Provider>(
 /// # Errors
 /// The number of accepted requests, and the error of the next one.
 pub fn post_send_half<P: Provider>(
-    half: &mut verbs::SendHalf<'_, P>,
+    half: &mut verbs::SendHalf<Rts, P>,
     wrs: &[SendWr<'_>],
 ) -> Result<(), PostError> {
     // SAFETY: as in `post_send`.
@@ -413,7 +411,7 @@ pub fn post_send_half<P: Provider>(
 /// # Errors
 /// The number of accepted requests, and the error of the next one.
 pub fn post_recv_half<P: Provider>(
-    half: &mut verbs::RecvHalf<'_, P>,
+    half: &mut verbs::RecvHalf<Rts, P>,
     wrs: &[RecvWr<'_>],
 ) -> Result<(), PostError> {
     // SAFETY: as in `post_send`.
@@ -435,7 +433,7 @@ pub fn wait<P: Provider>(cq: &mut Cq<P>, count: usize) -> CaseResult<Vec<Wc>> {
     loop {
         let mut completions = cq.poll();
         while wcs.len() < count
-            && let Some(completion) = completions.next()
+            && let Some(mut completion) = completions.next()
         {
             wcs.push(completion.to_wc());
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use verbs::{Context, Gid, Mtu, QpType, RtsAttr, SendFlags, SendOp, WcOpcode, WcStatus};
 use verbs_tests::peer::link::Link;
 use verbs_tests::peer::pattern::Choices;
-use verbs_tests::peer::session::{DEPTH, End, Session, Shape, loopback};
+use verbs_tests::peer::session::{DEPTH, End, Session, Shape, buf_of, loopback};
 use verbs_tests::process::{self, Finished, Running};
 use verbs_tests::runner::{CaseResult, Stop};
 
@@ -116,19 +116,19 @@ fn a_peer_that_is_killed_is_told_by_retries_that_run_out_and_everything_is_flush
         let mut end = session.connect(&Shape { rts: QUICK, ..Shape::of(QpType::RC) })?;
         let memory = session.told_of_memory()?;
         let write = SendOp::RdmaWrite { remote_addr: memory.addr, rkey: memory.rkey };
-        end.qp.park_recv(session.buf(0, 64)?, ..)?;
+        end.qp.post_recv_buf(session.buf(0, 64)?, ..)?;
         for _ in 0..10 {
-            end.qp.park_send(write, SendFlags::SIGNALED, session.buf(1, 50_000)?, ..)?;
+            end.qp.post_send_buf(write, SendFlags::empty(), session.buf(1, 50_000)?, ..)?;
             end.wait_for(WcOpcode::RDMA_WRITE)?;
         }
         for _ in 0..DEPTH - 1 {
-            end.qp.park_send(write, SendFlags::SIGNALED, session.buf(1, 50_000)?, ..)?;
+            end.qp.post_send_buf(write, SendFlags::empty(), session.buf(1, 50_000)?, ..)?;
         }
         child.kill();
         // Some may have arrived; the peer is gone for those that come now at the latest.
         let killed = child.finish(LIMIT)?;
         assert!(killed.is_ok_and(|child| !child.status.success()), "it was killed");
-        end.qp.park_send(write, SendFlags::SIGNALED, session.buf(1, 50_000)?, ..)?;
+        end.qp.post_send_buf(write, SendFlags::empty(), session.buf(1, 50_000)?, ..)?;
         // Its receive is flushed as well: one more than was sent.
         fails_and_flushes(&mut end, DEPTH + 1, WcStatus::RETRY_EXC_ERR)
     };
@@ -147,9 +147,9 @@ fn nobody_at_the_address_and_no_way_to_it_are_told_by_retries_that_run_out() {
             theirs.tell("connected")?;
             let mut session = Session::new(&context, None, true, ours, 1)?;
             let mut end = session.connect(&Shape { rts: QUICK, ..Shape::of(QpType::RC) })?;
-            end.qp.park_recv(session.buf(0, 64)?, ..)?;
+            end.qp.post_recv_buf(session.buf(0, 64)?, ..)?;
             for _ in 0..DEPTH {
-                end.qp.park_send(SendOp::Send, SendFlags::SIGNALED, session.buf(1, 3000)?, ..)?;
+                end.qp.post_send_buf(SendOp::Send, SendFlags::empty(), session.buf(1, 3000)?, ..)?;
             }
             fails_and_flushes(&mut end, DEPTH + 1, WcStatus::RETRY_EXC_ERR)?;
         }
@@ -163,7 +163,7 @@ fn full(context: &Context) -> CaseResult<[End<verbs::Erased>; 2]> {
     let pd = context.alloc_pd()?;
     let [mut one, other] = loopback(&pd, Mtu::MTU_1024, &mut Choices::new(1))?;
     for _ in 0..DEPTH {
-        one.qp.park_send(SendOp::Send, SendFlags::SIGNALED, pd.alloc_buf(20_000)?, ..)?;
+        one.qp.post_send_buf(SendOp::Send, SendFlags::empty(), pd.alloc_buf(20_000)?, ..)?;
     }
     Ok([one, other])
 }
@@ -180,12 +180,12 @@ fn a_queue_pair_that_goes_with_traffic_under_way_leaves_the_others_alone() {
                 let (first, last) = if sender_goes { (one, other) } else { (other, one) };
                 drop(first);
                 drop(last);
-                receiver.qp.park_recv(pd.alloc_buf(9000)?, ..)?;
+                receiver.qp.post_recv_buf(pd.alloc_buf(9000)?, ..)?;
                 let mut buf = pd.alloc_buf(9000)?;
                 verbs_tests::peer::pattern::fill(7, &mut buf);
-                sender.qp.park_send(SendOp::Send, SendFlags::SIGNALED, buf, ..)?;
+                sender.qp.post_send_buf(SendOp::Send, SendFlags::empty(), buf, ..)?;
                 sender.wait_for(WcOpcode::SEND)?;
-                let buf = receiver.wait_for(WcOpcode::RECV)?.into_buf()?;
+                let buf = buf_of(receiver.wait_for(WcOpcode::RECV)?)?;
                 verbs_tests::peer::pattern::check(7, &buf).map_err(Stop::Failed)?;
             }
         }
@@ -206,12 +206,12 @@ fn a_device_that_is_dropped_before_its_children_works_until_they_go_and_then_fre
         let late = pd.alloc_buf(20_000)?;
         drop((context, pd));
         assert!(verbs::soft::bind(address).is_err(), "the address is taken while a queue pair lives");
-        other.qp.park_recv(into, ..)?;
-        one.qp.park_send(SendOp::Send, SendFlags::SIGNALED, from, ..)?;
+        other.qp.post_recv_buf(into, ..)?;
+        one.qp.post_send_buf(SendOp::Send, SendFlags::empty(), from, ..)?;
         one.wait_for(WcOpcode::SEND)?;
         other.wait_for(WcOpcode::RECV)?;
         // One that finds no receive is under way when all goes.
-        one.qp.park_send(SendOp::Send, SendFlags::SIGNALED, late, ..)?;
+        one.qp.post_send_buf(SendOp::Send, SendFlags::empty(), late, ..)?;
         drop(one);
         drop(other);
         // A process that another test is just starting has the socket as well, until it runs its

@@ -99,6 +99,16 @@ pub enum Cause {
         /// The type.
         qp_type: QpType,
     },
+    /// An object that was closed was named.
+    Closed {
+        /// The kind of the object.
+        what: &'static str,
+    },
+    /// A reason that has no variant of its own.
+    Other {
+        /// A sentence.
+        reason: Box<str>,
+    },
     /// A queue did not accept a work request.
     Post(PostReason),
     /// A work request failed.
@@ -271,6 +281,8 @@ impl fmt::Display for Cause {
             Self::NeedsLocalWrite { access } => write!(f, "{} needs LOCAL_WRITE as well", Names(*access)),
             Self::Access { access } => write!(f, "the device does not have the rights {}", Names(*access)),
             Self::QpType { qp_type } => write!(f, "the device has no queue pairs of the type {qp_type}"),
+            Self::Closed { what } => write!(f, "the {what} was closed"),
+            Self::Other { reason } => f.write_str(reason),
             Self::Post(reason) => reason.fmt(f),
             Self::Completion(error) => error.fmt(f),
             Self::Parse(error) => error.fmt(f),

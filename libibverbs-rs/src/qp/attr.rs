@@ -1,25 +1,36 @@
-//! What a queue pair is created with and moved with: one value per step.
+//! The attributes with which a queue pair is created and moved: one value per step.
 
 use verbs_core::provider::{Erased, Provider};
 use verbs_core::transition;
 use verbs_core::types::{AccessFlags, AhAttr, Mtu, QpAttr, QpAttrMask, QpCap, QpState, QpType};
 
-use crate::Cq;
+use crate::CqHandle;
 
-/// What a queue pair is created with.
+/// The attributes of a new queue pair: `QpInit { sq_sig_all: true, ..QpInit::new(QpType::RC, &cq) }`.
 #[doc(alias = "ibv_qp_init_attr")]
-#[derive(Clone, Copy, Debug)]
-pub struct QpInit<'a, P: Provider = Erased> {
+#[derive(Clone, Debug)]
+pub struct QpInit<P: Provider = Erased> {
     /// The transport service.
     pub qp_type: QpType,
-    /// Where finished sends go.
-    pub send_cq: &'a Cq<P>,
-    /// Where finished receives go; may be the same queue.
-    pub recv_cq: &'a Cq<P>,
+    /// The queue for completions of sends.
+    pub send_cq: CqHandle<P>,
+    /// The queue for completions of receives; may be the same queue.
+    pub recv_cq: CqHandle<P>,
     /// At least this much fits; the device may round up.
     pub cap: QpCap,
     /// Every send is signalled, whatever its flags say.
     pub sq_sig_all: bool,
+}
+
+impl<P: Provider> QpInit<P> {
+    /// A queue pair with one completion queue, a `&Cq` or a [`CqHandle`], for 16 sends and 16 receives of one piece of memory
+    /// each, and no inline data.
+    pub fn new(qp_type: QpType, cq: impl Into<CqHandle<P>>) -> Self {
+        let cq = cq.into();
+        let cap =
+            QpCap { max_send_wr: 16, max_recv_wr: 16, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
+        Self { qp_type, send_cq: cq.clone(), recv_cq: cq, cap, sq_sig_all: false }
+    }
 }
 
 /// RESET to INIT.

@@ -1,11 +1,14 @@
-//! [`Qp`]: a queue pair, what may be posted to it, and where it can go.
+//! [`Qp`]: a queue pair, what may be posted to it, and the states that it can go to.
 //!
 //! | file | what it is |
 //! |---|---|
-//! | [`state`] | the states as types, and what each may do |
-//! | [`attr`] | what a queue pair is created with and moved with |
-//! | [`parked`] | the table of parked buffers, and why safe posting is sound: read this first |
-//! | [`half`] | the two halves, for two threads; the queue pair's own posting goes through them |
+//! | [`state`] | the states as types, and what each permits |
+//! | [`attr`] | the attributes of creation and of each step |
+//! | [`endpoint`] | [`Endpoint`](endpoint::Endpoint): what a peer must be told, and connecting to one |
+//! | [`post`] | posting, raw and safe, and batches |
+//! | [`split`] | the two halves, owned, for two threads |
+//!
+//! The argument for safe posting stands at [`crate::in_flight`].
 //!
 //! # Safety
 //! The unsafe code here is raw posting, which passes the caller's promise on.
@@ -13,8 +16,9 @@
 #![allow(unsafe_code)]
 
 pub(crate) mod attr;
-pub(crate) mod half;
-pub(crate) mod parked;
+pub(crate) mod endpoint;
+pub(crate) mod post;
+pub(crate) mod split;
 pub mod state;
 
 use core::fmt;
@@ -22,50 +26,61 @@ use core::marker::PhantomData;
 use core::ops::RangeBounds;
 use std::sync::Arc;
 
-use verbs_core::provider::{ContextOps, Erased, NamedProvider, Provider, QpOps};
+use verbs_core::provider::{
+    ContextOps, Erased, NamedProvider, Provider, QpOps, QpParts, RecvQueue, SendQueue,
+};
 use verbs_core::types::{
     PostError, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpInitInfo, QpState, QpType, RecvWr, SendFlags, SendOp,
     SendWr,
 };
-use verbs_core::{Error, Result, random};
+use verbs_core::{Cause, Errno, Result, random};
 
-use crate::live::Live;
+use crate::cq::CqUse;
+use crate::in_flight::InFlight;
+use crate::kernel_handle::KernelHandle;
+use crate::memory::{Memory, PostMemory};
 use crate::registry::{Child, Entry, Kind, QpId, Registry};
-use crate::{Buf, Completion, Pd};
+use crate::{HandleError, Pd};
 use attr::{InitAttr, QpInit, RtrAttr, RtsAttr, Step, required};
-use half::{RecvHalf, SendHalf};
-use parked::{Lot, Parcel, ParkError, ParkReason, is_recv};
+use post::{PostBufError, PostBufReason, Receiver, SendBatch, Sender, posts_recvs, posts_sends};
 use state::{CanPostRecv, CanPostSend, Errored, Init, Reset, Rtr, Rts, State};
 
-/// A queue pair. `S` is the [state](state) that the program moved it to, which says what may be posted; who posts owns it:
-/// `&mut` is the lock.
+/// A queue pair. `S` is the [state](state) that the program moved it to, which says what may be posted. The poster owns it:
+/// `&mut` is the lock. [`into_split`](Self::into_split) makes two posters of it.
 ///
 /// # References
 /// `ibv_create_qp(3)`, `ibv_modify_qp(3)`, `ibv_post_send(3)`
 #[doc(alias = "ibv_qp")]
 pub struct Qp<S: State, P: Provider = Erased> {
-    live: Live<P::Qp, Kept>,
+    core: Core<P>,
+    send: Sender<P>,
+    recv: Receiver<P>,
     state: PhantomData<fn() -> S>,
 }
 
-/// What is released once the queue pair is destroyed.
-struct Kept {
-    sends: Lot,
-    recvs: Lot,
-    /// Buffers parked before a RESET that does not end requests: they stay until the queue pair is destroyed.
-    limbo: Vec<Parcel>,
+/// The control object of a queue pair.
+type Core<P> = KernelHandle<<P as Provider>::Qp, Dependencies>;
+
+/// The dependencies of a queue pair: released once it is destroyed.
+struct Dependencies {
+    sends: InFlight,
+    recvs: InFlight,
+    /// Memory that was in flight before a RESET that does not end requests: it stays until the queue pair is destroyed.
+    undead: Vec<Memory>,
     entry: Entry,
     registry: Arc<Registry>,
     psn: u32,
+    _send_cq: CqUse,
+    _recv_cq: CqUse,
     _pd: Child,
 }
 
 impl<P: Provider> Qp<Reset, P> {
-    pub(crate) fn create(pd: &Pd<P>, init: &QpInit<'_, P>) -> Result<Self> {
+    pub(crate) fn create(pd: &Pd<P>, init: &QpInit<P>) -> Result<Self> {
+        const VERB: &str = "create_qp";
         let registry = pd.context().registry();
-        let send_cq = init.send_cq.share(registry)?;
-        let recv_cq = init.recv_cq.share(registry)?;
-        let psn = draw_psn(registry, "create_qp")?;
+        let (send_cq, recv_cq) = (init.send_cq.share(registry)?, init.recv_cq.share(registry)?);
+        let psn = draw_psn(registry, VERB)?;
         let entry = registry.enter(Kind::Qp);
         let attr = QpInitAttr {
             qp_type: init.qp_type,
@@ -74,44 +89,73 @@ impl<P: Provider> Qp<Reset, P> {
             user_handle: entry.id.0,
         };
         let context = pd.context().raw();
-        let raw = context.create_qp(pd.raw(), init.send_cq.raw(), init.recv_cq.raw(), &attr)?;
-        let cap = raw.cap();
-        let kept = Kept {
-            sends: Lot::sends(pd.id(), send_cq, cap.max_send_wr),
-            recvs: Lot::recvs(pd.id(), recv_cq, cap.max_recv_wr),
-            limbo: Vec::new(),
+        let QpParts { qp, sq, rq } =
+            context.create_qp(pd.raw(), init.send_cq.name(), init.recv_cq.name(), &attr)?;
+        let cap = qp.cap();
+        let table = |cq: &crate::CqHandle<P>, max_wr| {
+            InFlight::new(pd.id(), Arc::clone(cq.directory()), max_wr).ok_or_else(|| {
+                let cause = Cause::Limit {
+                    name: "queues of a completion queue",
+                    asked: 1 << 22,
+                    min: 0,
+                    max: (1 << 22) - 1,
+                };
+                registry.error(VERB, Errno::NOMEM).because(cause)
+            })
+        };
+        let tables = table(&init.send_cq, cap.max_send_wr)
+            .and_then(|sends| Ok((sends, table(&init.recv_cq, cap.max_recv_wr)?)));
+        let ((sends, send_poster), (recvs, recv_poster)) = match tables {
+            Ok(tables) => tables,
+            Err(error) => {
+                // Nothing was posted: the queue pair's end matters to no memory.
+                drop(KernelHandle::new(qp, ()));
+                return Err(error);
+            }
+        };
+        let dependencies = Dependencies {
+            sends,
+            recvs,
+            undead: Vec::new(),
             entry,
             registry: Arc::clone(registry),
             psn,
+            _send_cq: send_cq,
+            _recv_cq: recv_cq,
             _pd: pd.child_qp(),
         };
-        Ok(Self { live: Live::new(raw, kept), state: PhantomData })
+        Ok(Self {
+            core: KernelHandle::new(qp, dependencies),
+            send: Sender { queue: sq, poster: send_poster, qp_type: init.qp_type },
+            recv: Receiver { queue: rq, poster: recv_poster },
+            state: PhantomData,
+        })
     }
 
     /// RESET to INIT: from here on receives may be posted.
     ///
     /// # Errors
-    /// The queue pair, and what the kernel answers.
+    /// The queue pair: [`Cause::Limit`](crate::Cause::Limit) for a port or partition key index that does not exist; any errno
+    /// that the kernel returns.
     ///
     /// # References
     /// `ibv_modify_qp(3)`
     #[doc(alias = "ibv_modify_qp")]
-    pub fn to_init(self, attr: &InitAttr) -> Result<Qp<Init, P>, (Self, Error)> {
+    pub fn to_init(self, attr: &InitAttr) -> Result<Qp<Init, P>, HandleError<Self>> {
         self.step(attr)
     }
 
-    /// Returns what was still parked when the queue pair was reset: it has no completions any more.
+    /// Returns the memory that was in flight when the queue pair was reset: it has no completions any more.
     ///
-    /// Empty where the device may go on writing after a RESET
-    /// ([`reset_ends_requests`](Self::reset_ends_requests)). The buffers stay with the queue pair then, outside of its tables, until [`dismantle`](Self::dismantle)
-    /// returns them.
-    pub fn reclaim_all(&mut self) -> Vec<Parcel> {
-        let (raw, kept) = self.live.parts_mut();
-        let parcels = kept.drain();
+    /// Empty where the device may go on writing after a RESET ([`reset_ends_requests`](Self::reset_ends_requests)). The memory
+    /// stays with the queue pair then, outside its tables, until [`dismantle`](Self::dismantle) returns it.
+    pub fn reclaim_all(&mut self) -> Vec<Memory> {
+        let (raw, dependencies) = self.core.parts_mut();
+        let memory = dependencies.drain();
         if raw.reset_ends_requests() {
-            return parcels;
+            return memory;
         }
-        kept.limbo.extend(parcels);
+        dependencies.undead.extend(memory);
         Vec::new()
     }
 }
@@ -120,12 +164,14 @@ impl<P: Provider> Qp<Init, P> {
     /// INIT to RTR: from here on messages arrive.
     ///
     /// # Errors
-    /// The queue pair, and what the kernel answers.
+    /// The queue pair: [`Cause::Gid`](crate::Cause::Gid) for a source GID that does not exist,
+    /// [`Cause::NoGrh`](crate::Cause::NoGrh) for a path without a GRH on RoCE, [`Cause::Limit`](crate::Cause::Limit) for a value
+    /// out of range; any errno that the kernel returns.
     ///
     /// # References
     /// `ibv_modify_qp(3)`
     #[doc(alias = "ibv_modify_qp")]
-    pub fn to_rtr(self, attr: &RtrAttr) -> Result<Qp<Rtr, P>, (Self, Error)> {
+    pub fn to_rtr(self, attr: &RtrAttr) -> Result<Qp<Rtr, P>, HandleError<Self>> {
         self.step(attr)
     }
 }
@@ -134,64 +180,64 @@ impl<P: Provider> Qp<Rtr, P> {
     /// RTR to RTS: from here on sends may be posted.
     ///
     /// # Errors
-    /// The queue pair, and what the kernel answers.
+    /// The queue pair: [`Cause::Limit`](crate::Cause::Limit) for a value out of range; any errno that the kernel returns.
     ///
     /// # References
     /// `ibv_modify_qp(3)`
     #[doc(alias = "ibv_modify_qp")]
-    pub fn to_rts(self, attr: &RtsAttr) -> Result<Qp<Rts, P>, (Self, Error)> {
+    pub fn to_rts(self, attr: &RtsAttr) -> Result<Qp<Rts, P>, HandleError<Self>> {
         self.step(attr)
     }
 }
 
 impl<S: State, P: Provider> Qp<S, P> {
-    /// The number that peers address it by, 24 bits.
+    /// Returns the number that peers address it by, 24 bits.
     pub fn qp_num(&self) -> u32 {
-        self.live.get().qp_num()
+        self.core.get().qp_num()
     }
 
-    /// The packet sequence number that it sends first unless [`RtsAttr::sq_psn`] says otherwise, 24 bits: tell it to the peer.
+    /// Returns the packet sequence number that it sends first unless [`RtsAttr::sq_psn`] says otherwise, 24 bits.
     ///
     /// It is drawn from the system's random source when the queue pair is made and each time that
     /// [`to_reset`](Self::to_reset), [`modify_to`](Self::modify_to) or [`modify`](Self::modify) moves it to RESET, so that
     /// only a peer that was told sends what it accepts.
     pub fn psn(&self) -> u32 {
-        self.live.kept().psn
+        self.core.dependencies().psn
     }
 
-    /// The transport service.
+    /// Returns the transport service.
     pub fn qp_type(&self) -> QpType {
-        self.live.get().qp_type()
+        self.core.get().qp_type()
     }
 
-    /// How much it holds.
+    /// Returns its capacity.
     pub fn cap(&self) -> QpCap {
-        self.live.get().cap()
+        self.core.get().cap()
     }
 
-    /// What events of this queue pair carry.
+    /// Returns the id that events of this queue pair carry.
     pub fn id(&self) -> QpId {
-        QpId(self.live.kept().entry.id)
+        QpId(self.core.dependencies().entry.id)
     }
 
-    /// Asks the kernel where it stands: the device may have moved it to the error state.
+    /// Queries its state: the device may have moved it to the error state.
     ///
     /// # Errors
-    /// What the kernel answers.
+    /// As [`query`](Self::query).
     pub fn state(&self) -> Result<QpState> {
         self.query(QpAttrMask::STATE).map(|(attr, _)| attr.qp_state)
     }
 
-    /// Asks the kernel for its attributes.
+    /// Queries its attributes.
     ///
     /// # Errors
-    /// What the kernel answers.
+    /// Any errno that the kernel returns; notably `EIO` once the device is gone.
     ///
     /// # References
     /// `ibv_query_qp(3)`
     #[doc(alias = "ibv_query_qp")]
     pub fn query(&self, mask: QpAttrMask) -> Result<(QpAttr, QpInitInfo)> {
-        self.live.get().query(mask)
+        self.core.get().query(mask)
     }
 
     /// Changes attributes, and leaves the handle's type as it is: for what the steps of the ladder do not cover.
@@ -210,10 +256,11 @@ impl<S: State, P: Provider> Qp<S, P> {
     pub fn modify(&mut self, attr: &QpAttr, mask: QpAttrMask) -> Result<()> {
         let resets = mask.contains(QpAttrMask::STATE) && attr.qp_state == QpState::RESET;
         // Drawn first: a queue pair that was reset never keeps the old number because there is no new one.
-        let psn = resets.then(|| draw_psn(&self.live.kept().registry, "modify_qp")).transpose()?;
-        self.live.get_mut().modify(attr, mask)?;
+        let psn = resets.then(|| draw_psn(&self.core.dependencies().registry, "modify_qp")).transpose()?;
+        self.core.get_mut().modify(&mut self.send.queue, &mut self.recv.queue, attr, mask)?;
         if let Some(psn) = psn {
-            self.live.kept_mut().psn = psn;
+            self.core.dependencies_mut().psn = psn;
+            self.send.poster.reset();
         }
         Ok(())
     }
@@ -221,265 +268,134 @@ impl<S: State, P: Provider> Qp<S, P> {
     /// Moves it to any state, with any attributes; `attr.qp_state` and [`STATE`](QpAttrMask::STATE) are filled in.
     ///
     /// # Errors
-    /// The queue pair, and why as of [`modify`](Self::modify).
+    /// The queue pair, and the reason as of [`modify`](Self::modify).
     ///
     /// # References
     /// `ibv_modify_qp(3)`
     #[doc(alias = "ibv_modify_qp")]
-    pub fn modify_to<T: State>(mut self, attr: &QpAttr, mask: QpAttrMask) -> Result<Qp<T, P>, (Self, Error)> {
+    pub fn modify_to<T: State>(
+        mut self,
+        attr: &QpAttr,
+        mask: QpAttrMask,
+    ) -> Result<Qp<T, P>, HandleError<Self>> {
         let attr = QpAttr { qp_state: T::STATE, ..*attr };
         match self.modify(&attr, mask | QpAttrMask::STATE) {
-            Ok(()) => Ok(Qp { live: self.live, state: PhantomData }),
-            Err(error) => Err((self, error)),
+            Ok(()) => Ok(self.in_state()),
+            Err(error) => Err(HandleError { handle: self, error }),
         }
     }
 
-    /// Takes it back to RESET: what was posted is forgotten, without completions. [`reclaim_all`](Qp::reclaim_all) gives
-    /// back what was parked. It gets a new [`psn`](Self::psn).
+    /// Moves it to RESET: its requests are dropped, without completions. [`reclaim_all`](Qp::reclaim_all) returns their memory.
+    /// It gets a new [`psn`](Self::psn).
     ///
     /// # Errors
-    /// The queue pair, with all that is parked, and any errno the kernel or the system's random source returns; `EBUSY` where
-    /// it does not stay in RESET.
-    pub fn to_reset(self) -> Result<Qp<Reset, P>, (Self, Error)> {
+    /// The queue pair, with all memory in flight: any errno that the kernel or the system's random source returns; `EBUSY`
+    /// where it does not stay in RESET.
+    pub fn to_reset(self) -> Result<Qp<Reset, P>, HandleError<Self>> {
         self.modify_to(&QpAttr::default(), QpAttrMask::empty())
     }
 
-    /// Moves it to the error state: what was posted completes as flushed.
+    /// Moves it to the error state: its requests complete as flushed.
     ///
     /// # Errors
-    /// The queue pair, and what the kernel answers.
-    pub fn to_error(self) -> Result<Qp<Errored, P>, (Self, Error)> {
+    /// The queue pair, and any errno that the kernel returns.
+    pub fn to_error(self) -> Result<Qp<Errored, P>, HandleError<Self>> {
         self.modify_to(&QpAttr::default(), QpAttrMask::empty())
     }
 
-    /// The buffers of a parked request that has completed, whether well or not; `None` when the completion is of something
-    /// else: another queue pair, a raw request, one that was reclaimed before, a completion of a queue that is not its own.
-    #[inline]
-    pub fn reclaim<Q: Provider>(&mut self, completion: &Completion<'_, Q>) -> Option<Parcel> {
-        let wr_id = completion.wr_id();
-        let kept = self.live.kept_mut();
-        let lot = if is_recv(wr_id) { &mut kept.recvs } else { &mut kept.sends };
-        lot.reclaim(completion)
-    }
-
-    /// Returns whether [`reclaim_all`](Qp::reclaim_all) gives buffers back after a RESET; if not, they come back when the
-    /// queue pair is destroyed. False for rxe before Linux 6.12 on a preemptible kernel.
+    /// Returns whether [`reclaim_all`](Qp::reclaim_all) returns memory after a RESET; if not, it returns when the queue pair
+    /// is destroyed. False for rxe before Linux 6.12 on a preemptible kernel.
     pub fn reset_ends_requests(&self) -> bool {
-        self.live.get().reset_ends_requests()
+        self.core.get().reset_ends_requests()
     }
 
-    /// The provider's own queue pair, for what it has beyond verbs.
+    /// Returns the provider's own queue pair, for what it has beyond verbs.
     pub fn raw(&self) -> &P::Qp {
-        self.live.get()
+        self.core.get()
     }
 
-    /// Destroys it, and frees what is still parked. Dropping does the same, and leaks what the kernel refuses to take back.
+    /// Destroys it, and releases the memory in flight. Dropping does the same, and leaks what the kernel refuses to destroy.
     ///
     /// # Errors
-    /// The queue pair, and what the kernel answers.
+    /// The queue pair, and any errno that the kernel returns.
     ///
     /// # References
     /// `ibv_destroy_qp(3)`
     #[doc(alias = "ibv_destroy_qp")]
-    pub fn close(self) -> Result<(), (Self, Error)> {
+    pub fn close(self) -> Result<(), HandleError<Self>> {
         self.dismantle().map(drop)
     }
 
-    /// Destroys it, and gives back what is still parked.
+    /// Destroys it, and returns the memory in flight.
+    ///
+    /// Completions of a queue pair that was closed may still be found: the device had put them into the completion queue.
+    /// [`reclaim`](crate::Completion::reclaim) returns `None` for them.
     ///
     /// # Errors
-    /// The queue pair, and what the kernel answers.
+    /// The queue pair, and any errno that the kernel returns.
     #[doc(alias = "ibv_destroy_qp")]
-    pub fn dismantle(self) -> Result<Vec<Parcel>, (Self, Error)> {
-        match self.live.close() {
-            Ok(mut kept) => {
-                let mut parcels = core::mem::take(&mut kept.limbo);
-                parcels.append(&mut kept.drain());
-                Ok(parcels)
+    pub fn dismantle(self) -> Result<Vec<Memory>, HandleError<Self>> {
+        let Self { core, send, recv, state } = self;
+        match core.close() {
+            Ok(mut dependencies) => {
+                let mut memory = core::mem::take(&mut dependencies.undead);
+                memory.append(&mut dependencies.drain());
+                Ok(memory)
             }
-            Err((live, error)) => Err((Self { live, state: PhantomData }, error)),
+            Err(failed) => Err(failed.map(|core| Self { core, send, recv, state })),
         }
     }
 
-    /// A step of the ladder: what the table requires, from the step's attributes.
-    fn step<T: State>(self, step: &impl Step) -> Result<Qp<T, P>, (Self, Error)> {
+    /// A step of the ladder: the attributes that the table requires, from the step's.
+    fn step<T: State>(self, step: &impl Step) -> Result<Qp<T, P>, HandleError<Self>> {
         let (attr, mask) = (step.attr(self.psn()), required(self.qp_type(), S::STATE, T::STATE));
         self.modify_to(&attr, mask)
+    }
+
+    fn in_state<T: State>(self) -> Qp<T, P> {
+        let Self { core, send, recv, state: _ } = self;
+        Qp { core, send, recv, state: PhantomData }
     }
 }
 
 impl<S: CanPostRecv, P: Provider> Qp<S, P> {
-    /// Posts receives, raw: layer 1, for any scheme of ownership.
-    ///
-    /// # Safety
-    /// From here until its completion was polled (or the queue pair was destroyed or reset) the device may write the memory
-    /// of every SGE: nobody may free it or touch it. Each `wr_id` has its top bit clear: the others are those of parked
-    /// requests.
-    ///
-    /// # Errors
-    /// How many were accepted, and why the next was not. The device owns the memory of those accepted.
-    ///
-    /// # References
-    /// `ibv_post_recv(3)`
-    #[doc(alias = "ibv_post_recv")]
-    #[inline(always)]
-    pub unsafe fn post_recv(&mut self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
-        // SAFETY: the caller's promise is the same.
-        unsafe { self.live.get_mut().post_recv(wrs) }
-    }
-
-    /// Parks a buffer to receive into a range of it; [`reclaim`](Self::reclaim) gives it back when a message has come.
-    ///
-    /// Answers the request's number. The first call of a queue allocates its table.
-    ///
-    /// # Errors
-    /// The buffer, and why it was not accepted.
-    ///
-    /// # References
-    /// `ibv_post_recv(3)`
-    #[doc(alias = "ibv_post_recv")]
-    #[inline]
-    pub fn park_recv(&mut self, buf: Buf, range: impl RangeBounds<usize>) -> Result<u64, ParkError<Buf>> {
-        self.recv_half().park_recv(buf, range)
-    }
-
-    /// Parks any number of buffers to receive one message into all of them, in their order.
-    ///
-    /// # Errors
-    /// The buffers, and why they were not accepted.
-    #[doc(alias = "ibv_post_recv")]
-    pub fn park_recv_all(&mut self, bufs: Vec<Buf>) -> Result<u64, ParkError<Vec<Buf>>> {
-        self.recv_half().park_recv_all(bufs)
-    }
-
-    /// The receive half alone.
-    #[inline]
-    pub fn recv_half(&mut self) -> RecvHalf<'_, P> {
-        let (raw, kept) = self.live.parts_mut();
-        RecvHalf { queue: raw.halves().1, lot: &mut kept.recvs }
-    }
+    posts_recvs!();
 }
 
 impl<S: CanPostSend, P: Provider> Qp<S, P> {
-    /// Posts sends, raw: layer 1, for any scheme of ownership. The device is told once.
-    ///
-    /// # Safety
-    /// From here until its completion was polled (or the queue pair was destroyed or reset) the device reads the memory of
-    /// every SGE, and for RDMA reads and atomics writes it: nobody may free it, and nobody may touch it in conflict. An
-    /// unsignalled request has ended when a later one of this queue completed. With [`SendFlags::INLINE`] every SGE is memory
-    /// of this process that is read now, by its address, and is free when the call returns. Each `wr_id` has its top bit
-    /// clear: the others are those of parked requests.
-    ///
-    /// # Errors
-    /// How many were accepted, and why the next was not. The device owns the memory of those accepted.
-    ///
-    /// # References
-    /// `ibv_post_send(3)`
-    #[doc(alias = "ibv_post_send")]
-    #[inline(always)]
-    pub unsafe fn post_send(&mut self, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
-        // SAFETY: the caller's promise is the same.
-        unsafe { self.live.get_mut().post_send(wrs) }
-    }
-
-    /// Parks a buffer while a range of it is sent, written to the peer, or read into; [`reclaim`](Self::reclaim) gives it
-    /// back when that has ended. The request is signalled, whatever the flags say.
-    ///
-    /// Answers the request's number. The first call of a queue allocates its table.
-    ///
-    /// # Errors
-    /// The buffer, and why it was not accepted.
-    ///
-    /// # References
-    /// `ibv_post_send(3)`
-    #[doc(alias = "ibv_post_send")]
-    #[inline]
-    pub fn park_send(
-        &mut self,
-        op: SendOp<'_>,
-        flags: SendFlags,
-        buf: Buf,
-        range: impl RangeBounds<usize>,
-    ) -> Result<u64, ParkError<Buf>> {
-        self.send_half().park_send(op, flags, buf, range)
-    }
-
-    /// Parks any number of buffers while they are sent as one message, in their order (or read into).
-    ///
-    /// # Errors
-    /// The buffers, and why they were not accepted.
-    #[doc(alias = "ibv_post_send")]
-    pub fn park_send_all(
-        &mut self,
-        op: SendOp<'_>,
-        flags: SendFlags,
-        bufs: Vec<Buf>,
-    ) -> Result<u64, ParkError<Vec<Buf>>> {
-        self.send_half().park_send_all(op, flags, bufs)
-    }
-
-    /// Sends, or writes to the peer, bytes that are copied into the queue now. Nothing is parked; `wr_id` is the caller's,
-    /// and comes back if the request is signalled or fails.
-    ///
-    /// # Errors
-    /// Why it was not accepted: more bytes than [`QpCap::max_inline_data`], a `wr_id` with the top bit set, or an operation
-    /// that writes local memory, among others.
-    #[doc(alias = "IBV_SEND_INLINE")]
-    #[inline]
-    pub fn send_inline(
-        &mut self,
-        wr_id: u64,
-        op: SendOp<'_>,
-        flags: SendFlags,
-        data: &[u8],
-    ) -> Result<(), ParkReason> {
-        self.send_half().send_inline(wr_id, op, flags, data)
-    }
-
-    /// The send half alone.
-    #[inline]
-    pub fn send_half(&mut self) -> SendHalf<'_, P> {
-        self.split().0
-    }
-
-    /// Both halves, for two threads.
-    ///
-    /// ```no_run
-    /// # fn f(mut qp: verbs::Qp<verbs::state::Rts>, out: verbs::Buf, into: verbs::Buf) {
-    /// # use verbs::{SendFlags, SendOp};
-    /// let (mut send, mut recv) = qp.split();
-    /// std::thread::scope(|scope| {
-    ///     scope.spawn(move || send.park_send(SendOp::Send, SendFlags::empty(), out, ..).is_ok());
-    ///     scope.spawn(move || recv.park_recv(into, ..).is_ok());
-    /// });
-    /// # }
-    /// ```
-    #[inline]
-    pub fn split(&mut self) -> (SendHalf<'_, P>, RecvHalf<'_, P>) {
-        let (raw, kept) = self.live.parts_mut();
-        let (sq, rq) = raw.halves();
-        (SendHalf { queue: sq, lot: &mut kept.sends }, RecvHalf { queue: rq, lot: &mut kept.recvs })
-    }
+    posts_sends!();
 }
 
 impl<S: State> Qp<S, Erased> {
-    /// The same queue pair with its provider named: posting needs no indirect calls.
+    /// Returns the same queue pair with its provider named: posting needs no indirect calls.
     ///
     /// # Errors
     /// The queue pair, when it is of another provider.
+    // Nothing that a program does makes it panic.
+    #[allow(clippy::missing_panics_doc)]
     pub fn downcast<P: NamedProvider>(self) -> Result<Qp<S, P>, Self> {
-        match self.live.try_map(|raw| raw.downcast::<P::Qp>()) {
-            Ok(live) => Ok(Qp { live, state: PhantomData }),
-            Err(live) => Err(Self { live, state: PhantomData }),
-        }
+        let Self { core, send, recv, state } = self;
+        let ours =
+            send.queue.downcast_ref::<P::Sq>().is_some() && recv.queue.downcast_ref::<P::Rq>().is_some();
+        let core = if ours { core.try_map(|raw| raw.downcast::<P::Qp>()) } else { Err(core) };
+        let core = match core {
+            Ok(core) => core,
+            Err(core) => return Err(Self { core, send, recv, state }),
+        };
+        let sq = send.queue.downcast().expect("the type was just compared");
+        let rq = recv.queue.downcast().expect("the type was just compared");
+        Ok(Qp {
+            core,
+            send: Sender { queue: sq, poster: send.poster, qp_type: send.qp_type },
+            recv: Receiver { queue: rq, poster: recv.poster },
+            state: PhantomData,
+        })
     }
 }
 
-impl Kept {
-    fn drain(&mut self) -> Vec<Parcel> {
-        let mut parcels: Vec<_> = self.sends.drain().collect();
-        parcels.extend(self.recvs.drain());
-        parcels
+impl Dependencies {
+    fn drain(&mut self) -> Vec<Memory> {
+        self.sends.drain().chain(self.recvs.drain()).collect()
     }
 }
 

@@ -20,7 +20,7 @@
 //!
 //! ```compile_fail,E0599
 //! # fn f(mut qp: verbs::Qp<verbs::state::Init>, buf: verbs::Buf) {
-//! qp.park_send(verbs::SendOp::Send, verbs::SendFlags::empty(), buf, ..);
+//! qp.post_send_buf(verbs::SendOp::Send, verbs::SendFlags::empty(), buf, ..);
 //! # }
 //! ```
 //!
@@ -28,7 +28,7 @@
 //!
 //! ```compile_fail,E0599
 //! # fn f(mut qp: verbs::Qp<verbs::state::Reset>, buf: verbs::Buf) {
-//! qp.park_recv(buf, ..);
+//! qp.post_recv_buf(buf, ..);
 //! # }
 //! ```
 //!

@@ -21,8 +21,8 @@ use std::thread;
 use std::time::Duration;
 
 use verbs::{
-    Cause, Device, DeviceInfo, DeviceList, Errno, Error, NamedProvider, NodeType, PostReason, QpAttr,
-    QpAttrMask, QpState, SendFlags, Source, Wc, WcOpcode, WcStatus,
+    Cause, Device, DeviceAttr, DeviceInfo, DeviceList, Errno, Error, HandleError, Mtu, NamedProvider,
+    NodeType, PostReason, QpAttr, QpAttrMask, QpState, SendFlags, Source, Wc, WcOpcode, WcStatus,
 };
 use verbs_core::discovery::{DevNum, DeviceParts, Found};
 
@@ -53,6 +53,16 @@ pub struct State {
     /// Posting panics, after the request was put into the table or before.
     pub panic_on_post: Option<AfterPost>,
     pub refuse_reg: Option<Errno>,
+    /// Rolling back panics.
+    pub panic_on_rollback: bool,
+    /// Moving a queue pair to this state fails.
+    pub refuse_move: Option<(QpState, Errno)>,
+    /// How often the doorbells of send queues were rung.
+    pub rings: usize,
+    /// The device's attributes, where it has any.
+    pub device: Option<DeviceAttr>,
+    /// The MTU of the port, 1024 unless a test says otherwise.
+    pub active_mtu: Option<Mtu>,
     /// What was destroyed, in order.
     pub destroyed: Vec<(Kind, u32)>,
     /// How often the rules were broken that the API keeps for its users: objects destroyed below those that use them, or
@@ -388,10 +398,10 @@ pub fn static_mr<P: verbs::Provider>(pd: &verbs::Pd<P>) -> verbs::Mr<P> {
 }
 
 /// What an error says beyond its errno, where a test asks.
-pub fn cause<T, H>(result: Result<T, (H, Error)>) -> Cause {
+pub fn cause<T, H>(result: Result<T, HandleError<H>>) -> Cause {
     match result {
         Ok(_) => panic!("it went well"),
-        Err((_, error)) => error.cause,
+        Err(failed) => failed.error.cause,
     }
 }
 

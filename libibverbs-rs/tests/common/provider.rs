@@ -6,8 +6,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use verbs::provider::{
-    AhOps, Completion, ContextOps, CqOps, Destroy, ErasedContext, MrOps, OpenedContext, PdOps, QpOps,
-    RecvQueue, SendQueue,
+    AhOps, Completion, ContextOps, CqOps, Destroy, DeviceOps, MrOps, OpenedContext, PdOps, QpOps, QpParts,
+    RecvQueue, SendQueue, erase,
 };
 use verbs::{
     AccessFlags, AhAttr, Av, Cause, CqInitAttr, DeviceAttr, DeviceAttrEx, DeviceInfo, Driver, Errno, Error,
@@ -28,7 +28,10 @@ unsafe impl Provider for Paper {
     type Pd = PaperPd;
     type Mr = PaperMr;
     type Cq = PaperCq;
+    type CqHandle = PaperCqHandle;
     type Qp = PaperQp;
+    type Sq = PaperQueue;
+    type Rq = PaperQueue;
     type Ah = PaperAh;
 }
 
@@ -55,7 +58,7 @@ fn is_paper(device: &DeviceInfo) -> bool {
 }
 
 fn open_erased(device: &DeviceInfo) -> Result<OpenedContext> {
-    Paper::open(device).map(ErasedContext::new::<Paper>)
+    Paper::open(device).map(erase::<Paper>)
 }
 
 fn port_attr() -> PortAttr {
@@ -163,7 +166,7 @@ objects! {
     PaperMr = "dereg_mr" {};
     PaperAh = "destroy_ah" { av: Av };
     PaperCq = "destroy_cq" { cqe: u32 };
-    PaperQp = "destroy_qp" { num: u32, attr: QpInitAttr, state: QpState, sq: PaperQueue, rq: PaperQueue };
+    PaperQp = "destroy_qp" { num: u32, attr: QpInitAttr, state: QpState };
 }
 
 impl PdOps for PaperPd {
@@ -224,11 +227,25 @@ impl CqOps for PaperCq {
     fn finish(&mut self) {
         self.handle.world.state().finishes += 1;
     }
+    fn poll(&mut self, wcs: &mut [Wc]) -> usize {
+        let mut state = self.handle.world.state();
+        let cq = state.live.get_mut(&self.handle.handle).unwrap();
+        let count = wcs.len().min(cq.completions.len());
+        for (wc, completion) in wcs.iter_mut().zip(cq.completions.drain(..count)) {
+            *wc = completion;
+        }
+        state.finishes += usize::from(count > 0);
+        count
+    }
     fn req_notify(&mut self, _solicited_only: bool) -> Result<()> {
         self.handle.world.state().live.get_mut(&self.handle.handle).unwrap().armed = true;
         Ok(())
     }
 }
+
+/// Names a completion queue by its handle in the table.
+#[derive(Clone, Copy, Debug)]
+pub struct PaperCqHandle(u32);
 
 #[derive(Debug)]
 pub struct PaperQueue {
@@ -237,10 +254,12 @@ pub struct PaperQueue {
     depth: usize,
     max_sge: u32,
     max_inline: u32,
+    /// Requests that were put in, and that the device has not been told of.
+    written: Vec<Request>,
 }
 
 impl PaperQueue {
-    fn post(&self, request: Request) -> Result<(), PostReason> {
+    fn put(&mut self, request: Request) -> Result<(), PostReason> {
         let panics = self.world.state().panic_on_post;
         if let Some(when) = panics {
             if when == AfterPost::Queued {
@@ -261,11 +280,16 @@ impl PaperQueue {
         let is_recv = request.is_recv;
         let posted =
             state.requests.iter().filter(|other| other.qp == self.qp && other.is_recv == is_recv).count();
-        if posted == self.depth {
+        if posted + self.written.len() >= self.depth {
             return Err(PostReason::QueueFull);
         }
-        state.requests.push(request);
+        self.written.push(request);
         Ok(())
+    }
+
+    /// Shows the device what was put in.
+    fn publish(&mut self) {
+        self.world.state().requests.append(&mut self.written);
     }
 }
 
@@ -286,7 +310,7 @@ impl SendQueue for PaperQueue {
                 });
             }
         }
-        self.post(Request {
+        self.put(Request {
             qp: self.qp,
             wr_id: wr.wr_id,
             is_recv: false,
@@ -302,16 +326,24 @@ impl SendQueue for PaperQueue {
     }
 
     fn ring(&mut self) -> Result<(), Errno> {
-        match self.world.state().refuse_post {
+        self.publish();
+        let mut state = self.world.state();
+        state.rings += 1;
+        match state.refuse_post {
             Some((_, PostReason::Doorbell(errno))) => Err(errno),
             _ => Ok(()),
         }
+    }
+
+    fn rollback(&mut self) -> usize {
+        assert!(!self.world.state().panic_on_rollback, "rollback panics, as asked");
+        self.written.drain(..).count()
     }
 }
 
 impl RecvQueue for PaperQueue {
     unsafe fn post_one(&mut self, wr: &RecvWr<'_>) -> Result<(), PostReason> {
-        self.post(Request {
+        self.put(Request {
             qp: self.qp,
             wr_id: wr.wr_id,
             is_recv: true,
@@ -322,7 +354,9 @@ impl RecvQueue for PaperQueue {
         })
     }
 
-    fn ring(&mut self) {}
+    fn ring(&mut self) {
+        self.publish();
+    }
 }
 
 impl QpOps for PaperQp {
@@ -344,11 +378,23 @@ impl QpOps for PaperQp {
     fn state(&self) -> QpState {
         self.state
     }
-    fn modify(&mut self, attr: &QpAttr, mask: QpAttrMask) -> Result<()> {
+    fn modify(
+        &mut self,
+        sq: &mut PaperQueue,
+        rq: &mut PaperQueue,
+        attr: &QpAttr,
+        mask: QpAttrMask,
+    ) -> Result<()> {
         let mut state = self.handle.world.state();
+        assert_eq!((sq.qp, rq.qp), (self.handle.handle, self.handle.handle), "another queue pair's queues");
         let (from, to) = verbs_core::transition::endpoints(self.state, attr, mask);
         verbs_core::transition::check(self.attr.qp_type, from, to, mask)
             .map_err(|cause| self.handle.world.error("modify_qp", Errno::INVAL).because(cause))?;
+        if let Some((refused, errno)) = state.refuse_move
+            && refused == to
+        {
+            return Err(self.handle.world.error("modify_qp", errno));
+        }
         state.moves.push((to, mask, *attr));
         if to == QpState::RESET {
             state.take_requests(self.handle.handle);
@@ -365,9 +411,6 @@ impl QpOps for PaperQp {
         let info = QpInitInfo { cap: self.attr.cap, sq_sig_all: self.attr.sq_sig_all };
         Ok((QpAttr { qp_state, ..QpAttr::default() }, info))
     }
-    fn halves(&mut self) -> (&mut PaperQueue, &mut PaperQueue) {
-        (&mut self.sq, &mut self.rq)
-    }
 }
 
 impl PaperContext {
@@ -381,18 +424,15 @@ impl PaperContext {
     }
 }
 
-impl ContextOps<Paper> for PaperContext {
+impl DeviceOps for PaperContext {
     fn device_name(&self) -> &str {
         &self.world.name
-    }
-    fn provider_name(&self) -> &'static str {
-        "paper"
     }
     fn num_comp_vectors(&self) -> u32 {
         1
     }
     fn query_device(&self) -> Result<DeviceAttr> {
-        self.unasked("query_device")
+        self.world.state().device.clone().ok_or_else(|| self.world.error("query_device", Errno::OPNOTSUPP))
     }
     fn query_device_ex(&self) -> Result<DeviceAttrEx> {
         self.unasked("query_device_ex")
@@ -402,7 +442,7 @@ impl ContextOps<Paper> for PaperContext {
             let cause = Cause::Limit { name: "port_num", asked: port_num.into(), min: 1, max: 1 };
             return Err(self.world.error("query_port", Errno::INVAL).because(cause));
         }
-        Ok(port_attr())
+        Ok(PortAttr { active_mtu: self.world.state().active_mtu.unwrap_or(Mtu::MTU_1024), ..port_attr() })
     }
     fn query_gid_table(&self) -> Result<Vec<GidEntry>> {
         Ok(self.world.state().gids.clone())
@@ -427,6 +467,15 @@ impl ContextOps<Paper> for PaperContext {
         self.world.state().channels.insert(read.as_raw_fd(), write);
         Ok(read)
     }
+}
+
+impl ContextOps<Paper> for PaperContext {
+    fn provider_name(&self) -> &'static str {
+        "paper"
+    }
+    fn device(&self) -> &dyn DeviceOps {
+        self
+    }
     fn alloc_pd(&self) -> Result<PaperPd> {
         Ok(PaperPd { handle: Handle::new(&self.world, Object::default()) })
     }
@@ -447,19 +496,21 @@ impl ContextOps<Paper> for PaperContext {
         assert!(!self.world.state().panic_on_register, "reg_mr panics, as asked");
         Ok(PaperMr { handle })
     }
-    fn create_cq(&self, attr: &CqInitAttr<'_>) -> Result<PaperCq> {
+    fn create_cq(&self, attr: &CqInitAttr<'_>) -> Result<(PaperCq, PaperCqHandle)> {
         let channel =
             attr.channel.map(|fd| self.world.state().channels[&fd.as_raw_fd()].try_clone().unwrap());
         let object = Object { kind: Kind::Cq, user_handle: attr.user_handle, channel, ..Object::default() };
-        Ok(PaperCq { handle: Handle::new(&self.world, object), cqe: attr.cqe })
+        let cq = PaperCq { handle: Handle::new(&self.world, object), cqe: attr.cqe };
+        let name = PaperCqHandle(cq.handle.handle);
+        Ok((cq, name))
     }
     fn create_qp(
         &self,
         pd: &PaperPd,
-        send_cq: &PaperCq,
-        recv_cq: &PaperCq,
+        &PaperCqHandle(send_cq): &PaperCqHandle,
+        &PaperCqHandle(recv_cq): &PaperCqHandle,
         attr: &QpInitAttr,
-    ) -> Result<PaperQp> {
+    ) -> Result<QpParts<Paper>> {
         // The lowest number that is free: numbers are given again.
         let num = {
             let state = self.world.state();
@@ -468,7 +519,7 @@ impl ContextOps<Paper> for PaperContext {
         };
         let object = Object {
             kind: Kind::Qp,
-            uses: vec![pd.handle(), send_cq.handle(), recv_cq.handle()],
+            uses: vec![pd.handle(), send_cq, recv_cq],
             user_handle: attr.user_handle,
             qp_num: num,
             ..Object::default()
@@ -480,10 +531,11 @@ impl ContextOps<Paper> for PaperContext {
             depth: depth as usize,
             max_sge,
             max_inline: attr.cap.max_inline_data,
+            written: Vec::new(),
         };
         let sq = queue(attr.cap.max_send_wr, attr.cap.max_send_sge);
         let rq = queue(attr.cap.max_recv_wr, attr.cap.max_recv_sge);
-        Ok(PaperQp { handle, num, attr: *attr, state: QpState::RESET, sq, rq })
+        Ok(QpParts { qp: PaperQp { handle, num, attr: *attr, state: QpState::RESET }, sq, rq })
     }
     fn create_ah(&self, pd: &PaperPd, _attr: &AhAttr) -> Result<PaperAh> {
         let object = Object { kind: Kind::Ah, uses: vec![pd.handle()], ..Object::default() };

@@ -28,13 +28,13 @@ fn a_query_tells_what_the_kernel_says_of_this_queue_pair() {
         sq_sig_all: 1,
         ..Default::default()
     };
-    let query = || fixture.qp.qp.query(QpAttrMask::STATE | QpAttrMask::DEST_QPN);
+    let query = || fixture.qp.parts.qp.query(QpAttrMask::STATE | QpAttrMask::DEST_QPN);
     fixture.device.script.expect([Expect::command(QUERY, Reply::outputs([reply.as_bytes()]))]);
     let (attr, info) = query().unwrap();
     assert_eq!((attr.qp_state, attr.cur_qp_state), (QpState::SQE, QpState::ERR));
     assert_eq!((attr.rq_psn, attr.sq_psn, attr.dest_qp_num), (0x12_3456, 0x65_4321, 0x77));
     assert_eq!((info.cap.max_send_wr, info.cap.max_inline_data, info.sq_sig_all), (3, 64, true));
-    assert_eq!(fixture.qp.qp.state(), QpState::RTS, "what it was last moved to");
+    assert_eq!(fixture.qp.parts.qp.state(), QpState::RTS, "what it was last moved to");
 
     fixture.device.script.expect([Expect::command(QUERY, Reply::Errno(Errno::NOMEM))]);
     let error = query().unwrap_err();
@@ -45,7 +45,7 @@ fn a_query_tells_what_the_kernel_says_of_this_queue_pair() {
 fn the_probe_for_inline_data_is_of_the_same_type_and_carries_no_handle_of_the_program() {
     let device = crate::device();
     let cq = device.create_cq(16);
-    let fd = device.context.async_fd().unwrap().as_raw_fd();
+    let fd = device.context.device().async_fd().unwrap().as_raw_fd();
     let asked = |caps: [u32; 5], user_handle: u64| {
         let caps: String =
             caps.iter().flat_map(|n| n.to_ne_bytes()).map(|byte| format!("{byte:02x}")).collect();
@@ -69,7 +69,7 @@ fn the_probe_for_inline_data_is_of_the_same_type_and_carries_no_handle_of_the_pr
     let cap =
         QpCap { max_send_wr: 1, max_recv_wr: 2, max_send_sge: 3, max_recv_sge: 4, max_inline_data: 513 };
     let attr = QpInitAttr { qp_type: QpType::UC, cap, sq_sig_all: true, user_handle: 0x1234_5678_9abc };
-    let error = device.context.create_qp(&device.pd, &cq, &cq, &attr).unwrap_err();
+    let error = device.context.create_qp(&device.pd, &cq.handle, &cq.handle, &attr).unwrap_err();
     assert_eq!(error.cause, Cause::Limit { name: "max_inline_data", asked: 513, min: 0, max: 512 });
     assert_eq!(device.script.remaining(), 0);
 }

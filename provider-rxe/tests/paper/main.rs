@@ -7,21 +7,23 @@
 
 mod asked;
 mod objects;
+mod parts;
 mod polling;
 mod random;
 mod receiving;
+mod rollback;
 mod sending;
 mod states;
 
 use provider_rxe::paper::{PaperCq, PaperDevice, PaperQp, PaperQueue};
-use verbs_core::provider::QpOps;
+use verbs_core::provider::{RecvQueue, SendQueue};
 use verbs_core::types::{PostError, QpInitAttr, QpState, QpType, RecvWr, SendFlags, SendOp, SendWr, Sge};
 use zerocopy::{Immutable, IntoBytes};
 
 /// A device of whose kernel the test plays the part.
 fn device() -> PaperDevice {
-    // SAFETY: descriptors in scripts are the tests' to give away, nobody parks memory on these queues, and a test has one
-    // thread.
+    // SAFETY: descriptors in scripts are the tests' to give away, and nobody parks memory on these queues. A test has one
+    // thread, or joins the threads that post before it uses the kernel's ends.
     unsafe { PaperDevice::new() }
 }
 
@@ -39,7 +41,7 @@ impl Fixture {
     fn new(attr: QpInitAttr) -> Self {
         let device = device();
         let cq = device.create_cq(64);
-        let mut qp = device.create_qp(&cq, attr);
+        let mut qp = device.create_qp(cq.handle, attr);
         device.move_to(&mut qp, QpState::RTS);
         qp.sq.fill(STALE);
         qp.rq.fill(STALE);
@@ -52,12 +54,12 @@ impl Fixture {
 
     fn send(&mut self, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
         // SAFETY: see the crate's root.
-        unsafe { self.qp.qp.post_send(wrs) }
+        unsafe { self.qp.parts.sq.post_send(wrs) }
     }
 
     fn recv(&mut self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
         // SAFETY: see the crate's root.
-        unsafe { self.qp.qp.post_recv(wrs) }
+        unsafe { self.qp.parts.rq.post_recv(wrs) }
     }
 }
 

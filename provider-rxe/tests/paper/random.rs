@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use uverbs_abi::ib_user_verbs::IbUverbsWc;
 use uverbs_abi::rdma_user_rxe::{RxeCreateCqResp, RxeSendWqe, RxeSge};
 use verbs_core::channel::{Expect, Reply};
-use verbs_core::provider::{Completion, ContextOps, CqOps};
+use verbs_core::provider::{Completion, ContextOps, CqOps, SendQueue};
 use verbs_core::types::{PostReason, QpType, SendFlags, SendOp, SendWr, Sge, Wc};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -18,13 +18,21 @@ use provider_rxe::paper::{PaperDevice, PaperQueue};
 enum Step {
     /// Post work requests: what kind, how many SGEs, of which length each.
     Post(Vec<(u8, usize, u32)>),
+    /// Put work requests in as far as they are accepted, and take them out again.
+    Abort(Vec<(u8, usize, u32)>),
     /// The kernel takes some.
     Take(u32),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let wr = (0_u8..7, 0_usize..6, prop_oneof![Just(8_u32), 0_u32..0x9000_0000]);
-    vec(prop_oneof![vec(wr, 0..6).prop_map(Step::Post), (0_u32..20).prop_map(Step::Take)], 1..60)
+    let batch = vec(wr, 0..6);
+    let step = prop_oneof![
+        batch.clone().prop_map(Step::Post),
+        batch.prop_map(Step::Abort),
+        (0_u32..20).prop_map(Step::Take)
+    ];
+    vec(step, 1..60)
 }
 
 fn operation(kind: u8) -> (SendOp<'static>, u32) {
@@ -66,7 +74,7 @@ proptest! {
         let mut next_id = 0;
         for step in steps {
             match step {
-                Step::Post(batch) => {
+                Step::Post(ref batch) | Step::Abort(ref batch) => {
                     let lists: Vec<Vec<Sge>> = batch
                         .iter()
                         .map(|&(_, count, length)| vec![Sge { addr: next_id, length, lkey: count as u32 }; count])
@@ -82,6 +90,7 @@ proptest! {
                             flags: SendFlags::SIGNALED,
                         })
                         .collect();
+                    let before = model.len();
                     let mut expected = Ok(());
                     for ((&(kind, ..), list), wr) in batch.iter().zip(&lists).zip(&wrs) {
                         if let Some(reason) = verdict(kind, list, model.len()) {
@@ -90,8 +99,17 @@ proptest! {
                         }
                         model.push_back((wr.wr_id, operation(kind).1, list.clone()));
                     }
-                    prop_assert_eq!(fixture.send(&wrs).map_err(|error| error.reason), expected);
                     next_id += batch.len() as u64;
+                    if matches!(step, Step::Post(_)) {
+                        prop_assert_eq!(fixture.send(&wrs).map_err(|error| error.reason), expected);
+                    } else {
+                        let sq = &mut fixture.qp.parts.sq;
+                        // SAFETY: a device on paper touches no memory of work requests.
+                        let refused = wrs.iter().find_map(|wr| unsafe { sq.post_one(wr) }.err());
+                        prop_assert_eq!(refused, expected.err());
+                        prop_assert_eq!(sq.rollback(), model.len() - before);
+                        model.truncate(before);
+                    }
                 }
                 Step::Take(count) => {
                     for _ in 0..count {
@@ -178,7 +196,7 @@ proptest! {
         }
         let created = device.context.create_cq(&PaperDevice::cq_attr());
         prop_assert_eq!(created.is_ok(), fits);
-        if let Ok(mut cq) = created {
+        if let Ok((mut cq, _)) = created {
             let mut wcs = [Wc::default(); 32];
             for (producer, consumer) in indices {
                 queue.set_indices(producer, consumer);

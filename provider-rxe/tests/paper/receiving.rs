@@ -3,7 +3,7 @@
 use core::mem::offset_of;
 
 use uverbs_abi::rdma_user_rxe::RxeRecvWqe;
-use verbs_core::provider::{QpOps, RecvQueue};
+use verbs_core::provider::RecvQueue;
 use verbs_core::types::{PostReason, QpType, RecvWr, Sge};
 
 use super::{Expected, Fixture, sge, snapshot};
@@ -117,8 +117,8 @@ fn nothing_is_seen_before_the_queue_is_rung() {
     let mut fixture = Fixture::of_type(QpType::RC);
     let one = [sge(1)];
     // SAFETY: a device on paper touches no memory of work requests.
-    unsafe { fixture.qp.qp.halves().1.post_one(&RecvWr { wr_id: 1, sge: &one }) }.unwrap();
+    unsafe { fixture.qp.parts.rq.post_one(&RecvWr { wr_id: 1, sge: &one }) }.unwrap();
     assert_eq!(fixture.qp.rq.count(), 0);
-    fixture.qp.qp.halves().1.ring();
+    fixture.qp.parts.rq.ring();
     assert_eq!(fixture.qp.rq.count(), 1);
 }

@@ -4,7 +4,7 @@ use core::mem::offset_of;
 
 use uverbs_abi::Be32;
 use uverbs_abi::rdma_user_rxe::{RxeAv, RxeSendWqe, RxeSendWr};
-use verbs_core::provider::{AhOps, QpOps, SendQueue};
+use verbs_core::provider::{AhOps, SendQueue};
 use verbs_core::types::{AhAttr, Av, PostReason, QpState, QpType, SendFlags, SendOp, SendWr, Sge, UdAddr};
 use zerocopy::FromBytes;
 
@@ -206,7 +206,7 @@ fn slots_may_be_larger_than_their_elements() {
         let device = crate::device();
         let cq = device.create_cq(16);
         let (sq, rq) = (PaperQueue::new(16, stride), PaperQueue::new(16, 128));
-        let mut qp = device.create_qp_over(&cq, PaperDevice::rc(), sq, rq).unwrap();
+        let mut qp = device.create_qp_over(cq.handle, PaperDevice::rc(), sq, rq).unwrap();
         device.move_to(&mut qp, QpState::RTS);
         qp.sq.fill(STALE);
         let mut fixture = Fixture { device, cq, qp };
@@ -404,13 +404,13 @@ fn a_batch_is_accepted_up_to_the_first_bad_one() {
 fn nothing_is_seen_before_the_queue_is_rung() {
     let mut fixture = Fixture::of_type(QpType::RC);
     let one = [sge(1)];
-    let (sq, _) = fixture.qp.qp.halves();
+    let sq = &mut fixture.qp.parts.sq;
     for _ in 0..3 {
         // SAFETY: a device on paper touches no memory of work requests.
         unsafe { sq.post_one(&plain(SendOp::Send, &one)) }.unwrap();
     }
     assert_eq!(fixture.qp.sq.count(), 0);
-    fixture.qp.qp.halves().0.ring().unwrap();
+    fixture.qp.parts.sq.ring().unwrap();
     assert_eq!(fixture.qp.sq.count(), 3);
 }
 
@@ -422,7 +422,7 @@ fn an_index_that_the_kernel_never_wrote_leads_nowhere_else() {
     paper.poke(4, 15_u32);
     let device = crate::device();
     let cq = device.create_cq(16);
-    let mut qp = device.create_qp_over(&cq, attr, paper, PaperQueue::new(16, 128)).unwrap();
+    let mut qp = device.create_qp_over(cq.handle, attr, paper, PaperQueue::new(16, 128)).unwrap();
     device.move_to(&mut qp, QpState::RTS);
     qp.sq.fill(STALE);
     let mut fixture = Fixture { device, cq, qp };
@@ -436,6 +436,12 @@ fn an_index_that_the_kernel_never_wrote_leads_nowhere_else() {
             fixture.qp.sq.set_indices(if n % 7 == 0 { hostile } else { producer }, hostile.wrapping_add(n));
             // Accepted or not: only where it writes matters.
             let _ = fixture.send(&[plain(SendOp::Send, &one), plain(SendOp::Send, &four)]);
+            // SAFETY: a device on paper touches no memory of work requests.
+            let _ = unsafe { fixture.qp.parts.sq.post_one(&plain(SendOp::Send, &four)) };
+            if n % 5 == 0 {
+                fixture.qp.sq.set_indices(hostile.wrapping_add(n), producer);
+                assert!(fixture.qp.parts.sq.rollback() < 16);
+            }
         }
     }
     assert_eq!(behind(&fixture), before);

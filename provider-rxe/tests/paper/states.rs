@@ -41,11 +41,11 @@ fn receives_are_taken_from_init_on_and_sends_from_rts_on() {
 }
 
 fn step(fixture: &mut Fixture, to: QpState) {
-    let from = fixture.qp.qp.state();
-    let required = transition::lookup(fixture.qp.qp.qp_type(), from, to).unwrap().required;
+    let from = fixture.qp.parts.qp.state();
+    let required = transition::lookup(fixture.qp.parts.qp.qp_type(), from, to).unwrap().required;
     fixture.device.script.expect([Expect::anything(Reply::ok())]);
     let attr = QpAttr { qp_state: to, path_mtu: Mtu::MTU_1024, ..QpAttr::default() };
-    fixture.qp.qp.modify(&attr, required | QpAttrMask::STATE).unwrap();
+    fixture.qp.modify(&attr, required | QpAttrMask::STATE).unwrap();
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn after_a_reset_both_ends_agree_again() {
         }
         // Put in, but not published: forgotten with the rest.
         // SAFETY: a device on paper touches no memory of work requests.
-        let _ = unsafe { fixture.qp.qp.halves().0.post_one(&plain(SendOp::Send, &one)) };
+        let _ = unsafe { fixture.qp.parts.sq.post_one(&plain(SendOp::Send, &one)) };
         if cycle % 2 == 0 {
             fixture.device.move_to(&mut fixture.qp, QpState::ERR);
         }
@@ -130,11 +130,10 @@ fn an_impossible_transition_is_told_without_asking_the_kernel() {
     let mut fixture = Fixture::of_type(QpType::RC);
     let to = |qp_state| QpAttr { qp_state, path_mtu: Mtu::MTU_1024, ..QpAttr::default() };
     // The script expects nothing: a command would panic.
-    let error = fixture.qp.qp.modify(&to(QpState::INIT), QpAttrMask::STATE).unwrap_err();
+    let error = fixture.qp.modify(&to(QpState::INIT), QpAttrMask::STATE).unwrap_err();
     assert_eq!(error.to_string(), "modify_qp on rxe0: an RC queue pair cannot go from RTS to INIT (EINVAL)");
     fixture.device.move_to(&mut fixture.qp, QpState::RESET);
     let error = fixture
-        .qp
         .qp
         .modify(&to(QpState::INIT), QpAttrMask::STATE | QpAttrMask::QKEY | QpAttrMask::PORT)
         .unwrap_err();
@@ -142,7 +141,7 @@ fn an_impossible_transition_is_told_without_asking_the_kernel() {
         error.to_string(),
         "modify_qp on rxe0: RC RESET to INIT misses ACCESS_FLAGS, PKEY_INDEX and does not take QKEY (EINVAL)"
     );
-    assert_eq!(fixture.qp.qp.state(), QpState::RESET);
+    assert_eq!(fixture.qp.parts.qp.state(), QpState::RESET);
 }
 
 #[test]
@@ -153,10 +152,10 @@ fn a_refused_transition_is_explained_by_the_state_that_the_device_moved_to() {
         .script
         .expect([Expect::anything(Reply::Errno(Errno::INVAL)), PaperDevice::state_reply(QpState::ERR)]);
     let attr = QpAttr { qp_state: QpState::SQD, ..QpAttr::default() };
-    let error = fixture.qp.qp.modify(&attr, QpAttrMask::STATE).unwrap_err();
+    let error = fixture.qp.modify(&attr, QpAttrMask::STATE).unwrap_err();
     let expected = Cause::IllegalTransition { qp_type: QpType::RC, from: QpState::ERR, to: QpState::SQD };
     assert_eq!(error.cause, expected);
-    assert_eq!(fixture.qp.qp.state(), QpState::RTS, "what it was last moved to");
+    assert_eq!(fixture.qp.parts.qp.state(), QpState::RTS, "what it was last moved to");
 }
 
 #[test]
@@ -164,8 +163,8 @@ fn a_transition_that_failed_changes_nothing() {
     let mut fixture = Fixture::of_type(QpType::RC);
     fixture.device.script.expect([Expect::anything(Reply::Errno(Errno::NOMEM))]);
     let attr = QpAttr { qp_state: QpState::RESET, ..QpAttr::default() };
-    let error = fixture.qp.qp.modify(&attr, QpAttrMask::STATE).unwrap_err();
-    assert_eq!((error.errno, fixture.qp.qp.state()), (Errno::NOMEM, QpState::RTS));
+    let error = fixture.qp.modify(&attr, QpAttrMask::STATE).unwrap_err();
+    assert_eq!((error.errno, fixture.qp.parts.qp.state()), (Errno::NOMEM, QpState::RTS));
     fixture.send(&[plain(SendOp::Send, &[])]).unwrap();
 }
 
@@ -192,8 +191,8 @@ fn a_reset_that_an_error_overtook_is_asked_for_again() {
         Expect::command(&reset_command(), Reply::ok()),
         PaperDevice::state_reply(QpState::RESET),
     ]);
-    fixture.qp.qp.modify(&reset(), QpAttrMask::STATE).unwrap();
-    assert_eq!(fixture.qp.qp.state(), QpState::RESET);
+    fixture.qp.modify(&reset(), QpAttrMask::STATE).unwrap();
+    assert_eq!(fixture.qp.parts.qp.state(), QpState::RESET);
     assert_eq!(fixture.device.script.remaining(), 0);
 }
 
@@ -209,9 +208,9 @@ fn a_reset_that_cannot_be_confirmed_is_none() {
         let mut fixture = Fixture::of_type(QpType::RC);
         fixture.send(&[plain(SendOp::Send, &[])]).unwrap();
         fixture.device.script.expect(script);
-        let error = fixture.qp.qp.modify(&reset(), QpAttrMask::STATE).unwrap_err();
+        let error = fixture.qp.modify(&reset(), QpAttrMask::STATE).unwrap_err();
         assert_eq!((error.verb == "modify_qp" || error.verb == "query_qp", error.errno), (true, errno));
-        assert_eq!(fixture.qp.qp.state(), QpState::RTS, "its requests count as posted");
+        assert_eq!(fixture.qp.parts.qp.state(), QpState::RTS, "its requests count as posted");
         assert_eq!(fixture.device.script.remaining(), 0);
     }
 }

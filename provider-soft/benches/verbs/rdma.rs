@@ -9,13 +9,12 @@
 use std::ptr::NonNull;
 use std::time::Instant;
 
-use provider_soft::{Soft, SoftDevice};
+use provider_soft::Soft;
 use verbs::state::{Reset, Rts};
 use verbs::{
-    AccessFlags, AhAttr, Context, Cq, CqInit, Erased, GlobalRoute, InitAttr, Mr, Mtu, NamedProvider, Pd,
-    Provider, Qp, QpCap, QpInit, QpType, RecvWr, RtrAttr, RtsAttr, SendFlags, SendOp, SendWr, Wc, WcStatus,
+    AccessFlags, AhAttr, Context, Cq, CqInit, Erased, GlobalRoute, InitAttr, Mr, Mtu, Pd, Provider, Qp,
+    QpCap, QpInit, QpType, RecvWr, RtrAttr, RtsAttr, SendFlags, SendOp, SendWr, Wc, WcStatus,
 };
-use verbs_core::provider::ErasedContext;
 
 use crate::Result;
 use crate::process::{PATIENCE, Peer, exchange_with_parent};
@@ -92,8 +91,8 @@ impl Form {
 pub(crate) fn measure(what: What, form: &Form, count: u64) -> Result<f64> {
     let mut peer = Peer::start(&["verbs", &form.name(), &what.name()])?;
     match form {
-        Form::Static => lead::<Soft>(Context::from_raw(open()?), what, count, &mut peer),
-        Form::Erased => lead::<Erased>(Context::from_raw(erase(open()?)), what, count, &mut peer),
+        Form::Static => lead::<Soft>(verbs::soft::auto()?.open_as()?, what, count, &mut peer),
+        Form::Erased => lead::<Erased>(verbs::soft::auto()?.open()?, what, count, &mut peer),
         Form::Named(name) => lead::<Erased>(open_named(name)?, what, count, &mut peer),
     }
 }
@@ -102,18 +101,10 @@ pub(crate) fn measure(what: What, form: &Form, count: u64) -> Result<f64> {
 pub(crate) fn peer(form: &str, what: &str) -> Result<()> {
     let what = What::parse(what)?;
     match Form::parse(form)? {
-        Form::Static => follow::<Soft>(Context::from_raw(open()?), what),
-        Form::Erased => follow::<Erased>(Context::from_raw(erase(open()?)), what),
+        Form::Static => follow::<Soft>(verbs::soft::auto()?.open_as()?, what),
+        Form::Erased => follow::<Erased>(verbs::soft::auto()?.open()?, what),
         Form::Named(name) => follow::<Erased>(open_named(&name)?, what),
     }
-}
-
-fn open() -> Result<provider_soft::Context> {
-    Ok(Soft::open(&SoftDevice::auto()?)?)
-}
-
-fn erase(context: provider_soft::Context) -> ErasedContext {
-    ErasedContext::new::<Soft>(context)
 }
 
 fn open_named(name: &str) -> Result<Context<Erased>> {
@@ -208,7 +199,7 @@ impl<P: Provider> End<P, Reset> {
             max_recv_sge: 1,
             max_inline_data: 0,
         };
-        let init = QpInit { qp_type: QpType::RC, send_cq: &cq, recv_cq: &cq, cap, sq_sig_all: false };
+        let init = QpInit { cap, ..QpInit::new(QpType::RC, &cq) };
         let qp = pd.create_qp(&init)?;
         let arena = Arena::new(&pd, 2 * what.bytes())?;
         let gid = context.find_gid(PORT)?.gid;
@@ -254,9 +245,7 @@ impl<P: Provider> End<P, Reset> {
         };
         let rts = RtsAttr { timeout: 14, retry_cnt: 7, rnr_retry: 7, ..RtsAttr::default() };
         let Self { qp, cq, arena, context, what, _pd, .. } = self;
-        let qp = qp.to_init(&init).map_err(|(_, error)| error)?;
-        let qp = qp.to_rtr(&rtr).map_err(|(_, error)| error)?;
-        let qp = qp.to_rts(&rts).map_err(|(_, error)| error)?;
+        let qp = qp.to_init(&init)?.to_rtr(&rtr)?.to_rts(&rts)?;
         let mut end =
             End { qp, cq, arena, context, what, remote_addr, rkey, posted: 0, ended: 0, came: 0, _pd };
         if what == What::Send {

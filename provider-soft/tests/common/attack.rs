@@ -83,7 +83,7 @@ pub fn attack() -> Attack {
     let qps: Vec<_> = (0..HOSTILE_QPS)
         .map(|_| {
             let (cap, qp_type) = (shape.cap, shape.qp_type);
-            let init = QpInit { qp_type, send_cq: &a.cq, recv_cq: &a.cq, cap, sq_sig_all: false };
+            let init = QpInit { cap, ..QpInit::new(qp_type, &a.cq) };
             let qp = a.pd.create_qp(&init).expect("a queue pair");
             connect(qp, &shape, hostile.gid(), Remote { qp_num: 77, psn: 0 })
         })

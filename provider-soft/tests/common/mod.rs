@@ -100,7 +100,7 @@ impl End<Reset> {
         let channel = shape.events.then(|| context.create_comp_channel().unwrap());
         let cq = context.create_cq(&CqInit { channel: channel.as_ref(), ..CqInit::new(shape.cqe) }).unwrap();
         let Shape { qp_type, cap, sq_sig_all, .. } = *shape;
-        let qp = pd.create_qp(&QpInit { qp_type, send_cq: &cq, recv_cq: &cq, cap, sq_sig_all }).unwrap();
+        let qp = pd.create_qp(&QpInit { cap, sq_sig_all, ..QpInit::new(qp_type, &cq) }).unwrap();
         Self { qp, cq, channel, pd, context: context.clone() }
     }
 
@@ -238,7 +238,7 @@ pub fn wait(cq: &mut Cq<Soft>, count: usize) -> Vec<Wc> {
     while wcs.len() < count {
         let mut completions = cq.poll();
         while wcs.len() < count
-            && let Some(completion) = completions.next()
+            && let Some(mut completion) = completions.next()
         {
             wcs.push(completion.to_wc());
         }

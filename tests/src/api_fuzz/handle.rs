@@ -11,8 +11,9 @@ use verbs::rxe::Rxe;
 use verbs::soft::Soft;
 use verbs::state::{Errored, Init, Reset, Rtr, Rts, Sqd};
 use verbs::{
-    Buf, Completion, Cq, CqId, Erased, Error, InitAttr, Parcel, ParkError, ParkReason, Pd, Provider, Qp,
-    QpAttr, QpAttrMask, QpCap, QpId, QpInit, QpType, RecvHalf, RtrAttr, RtsAttr, SendFlags, SendHalf, SendOp,
+    Buf, Cq, CqHandle, CqId, Erased, Error, HandleError, InitAttr, Memory, Pd, PostBufError, PostBufReason,
+    PostMemory, Provider, Qp, QpAttr, QpAttrMask, QpCap, QpId, QpInit, QpType, RecvHalf, Returned, RtrAttr,
+    RtsAttr, SendBatch, SendFlags, SendHalf, SendOp, Wc,
 };
 
 /// A range, whole or odd.
@@ -55,22 +56,22 @@ macro_rules! from_states {
 
 from_states!(Reset Init Rtr Rts Sqd Errored);
 
-/// Why a buffer was not parked, and the buffer unless the queue has it all the same.
+/// Why memory was not posted, and the memory unless the queue has it all the same.
 #[derive(Debug)]
-pub(super) struct NotParked<B> {
+pub(super) struct NotPosted<B> {
     pub(super) returned: Option<B>,
     /// `None` where the handle's state has no such method.
-    pub(super) reason: Option<ParkReason>,
+    pub(super) reason: Option<PostBufReason>,
 }
 
-impl<B> NotParked<B> {
+impl<B> NotPosted<B> {
     fn by_type(returned: B) -> Self {
         Self { returned: Some(returned), reason: None }
     }
 }
 
-impl<B> From<ParkError<B>> for NotParked<B> {
-    fn from(error: ParkError<B>) -> Self {
+impl<B> From<PostBufError<B>> for NotPosted<B> {
+    fn from(error: PostBufError<B>) -> Self {
         Self { returned: error.returned, reason: Some(error.reason) }
     }
 }
@@ -78,12 +79,17 @@ impl<B> From<ParkError<B>> for NotParked<B> {
 /// A handle after a step, and why it is where it was.
 type Stepped<H> = (H, Option<Error>);
 
-/// Converts the result of a step into the handle that it left.
-fn stepped<A: Into<H>, B: Into<H>, H>(result: Result<A, (B, Error)>) -> Stepped<H> {
+/// What became of a step.
+fn stepped<A: Into<H>, B: Into<H>, H>(result: Result<A, HandleError<B>>) -> Stepped<H> {
     match result {
         Ok(qp) => (qp.into(), None),
-        Err((qp, error)) => (qp.into(), Some(error)),
+        Err(HandleError { handle, error }) => (handle.into(), Some(error)),
     }
+}
+
+/// The same error, of the handle that this one becomes.
+fn refused<A: Into<H>, H>(failed: HandleError<A>) -> HandleError<H> {
+    HandleError { handle: failed.handle.into(), error: failed.error }
 }
 
 impl<P: Provider> Handle<P> {
@@ -130,7 +136,7 @@ impl<P: Provider> Handle<P> {
         each!(self, qp => stepped(qp.to_error()))
     }
 
-    fn reclaim_all(&mut self) -> Option<Vec<Parcel>> {
+    fn reclaim_all(&mut self) -> Option<Vec<Memory>> {
         match self {
             Self::Reset(qp) => Some(qp.reclaim_all()),
             _ => None,
@@ -145,87 +151,100 @@ impl<P: Provider> Handle<P> {
         each!(self, qp => qp.modify(attr, mask))
     }
 
-    fn dismantle(self) -> Result<Vec<Parcel>, (Self, Error)> {
-        each!(self, qp => qp.dismantle().map_err(|(qp, error)| (qp.into(), error)))
+    fn dismantle(self) -> Result<Vec<Memory>, HandleError<Self>> {
+        each!(self, qp => qp.dismantle().map_err(refused))
     }
 
-    fn close(self) -> Result<(), (Self, Error)> {
-        each!(self, qp => qp.close().map_err(|(qp, error)| (qp.into(), error)))
+    fn close(self) -> Result<(), HandleError<Self>> {
+        each!(self, qp => qp.close().map_err(refused))
     }
 
-    fn reclaim<Q: Provider>(&mut self, completion: &Completion<'_, Q>) -> Option<Parcel> {
-        each!(self, qp => qp.reclaim(completion))
-    }
-
-    /// Both halves, where there are two.
-    fn split(&mut self) -> Option<(SendHalf<'_, P>, RecvHalf<'_, P>)> {
+    /// Both halves of a queue pair that sends and receives.
+    fn split(self) -> Result<(SendHalf<Rts, P>, RecvHalf<Rts, P>), Self> {
         match self {
-            Self::Rts(qp) => Some(qp.split()),
-            Self::Sqd(qp) => Some(qp.split()),
-            Self::Errored(qp) => Some(qp.split()),
-            _ => None,
+            Self::Rts(qp) => Ok(qp.into_split()),
+            other => Err(other),
         }
     }
 
-    fn park_recv(&mut self, buf: Buf, range: AnyRange) -> Result<u64, NotParked<Buf>> {
+    fn post_recv<M: PostMemory>(&mut self, memory: M, range: AnyRange) -> Result<u64, NotPosted<M>> {
         Ok(match self {
-            Self::Reset(_) => return Err(NotParked::by_type(buf)),
-            Self::Init(qp) => qp.park_recv(buf, range)?,
-            Self::Rtr(qp) => qp.park_recv(buf, range)?,
-            Self::Rts(qp) => qp.park_recv(buf, range)?,
-            Self::Sqd(qp) => qp.park_recv(buf, range)?,
-            Self::Errored(qp) => qp.park_recv(buf, range)?,
+            Self::Reset(_) => return Err(NotPosted::by_type(memory)),
+            Self::Init(qp) => qp.post_recv_buf(memory, range)?,
+            Self::Rtr(qp) => qp.post_recv_buf(memory, range)?,
+            Self::Rts(qp) => qp.post_recv_buf(memory, range)?,
+            Self::Sqd(qp) => qp.post_recv_buf(memory, range)?,
+            Self::Errored(qp) => qp.post_recv_buf(memory, range)?,
         })
     }
 
-    fn park_recv_all(&mut self, bufs: Vec<Buf>) -> Result<u64, NotParked<Vec<Buf>>> {
+    fn post_recv_all<M: PostMemory>(&mut self, pieces: Vec<M>) -> Result<u64, NotPosted<Vec<M>>> {
         Ok(match self {
-            Self::Reset(_) => return Err(NotParked::by_type(bufs)),
-            Self::Init(qp) => qp.park_recv_all(bufs)?,
-            Self::Rtr(qp) => qp.park_recv_all(bufs)?,
-            Self::Rts(qp) => qp.park_recv_all(bufs)?,
-            Self::Sqd(qp) => qp.park_recv_all(bufs)?,
-            Self::Errored(qp) => qp.park_recv_all(bufs)?,
+            Self::Reset(_) => return Err(NotPosted::by_type(pieces)),
+            Self::Init(qp) => qp.post_recv_bufs(pieces)?,
+            Self::Rtr(qp) => qp.post_recv_bufs(pieces)?,
+            Self::Rts(qp) => qp.post_recv_bufs(pieces)?,
+            Self::Sqd(qp) => qp.post_recv_bufs(pieces)?,
+            Self::Errored(qp) => qp.post_recv_bufs(pieces)?,
         })
     }
 
-    fn park_send(
+    fn post_send<M: PostMemory>(
         &mut self,
         op: SendOp<'_>,
         flags: SendFlags,
-        buf: Buf,
+        is_signaled: bool,
+        memory: M,
         range: AnyRange,
-    ) -> Result<u64, NotParked<Buf>> {
-        Ok(match self {
-            Self::Rts(qp) => qp.park_send(op, flags, buf, range)?,
-            Self::Sqd(qp) => qp.park_send(op, flags, buf, range)?,
-            Self::Errored(qp) => qp.park_send(op, flags, buf, range)?,
-            _ => return Err(NotParked::by_type(buf)),
+    ) -> Result<u64, NotPosted<M>> {
+        Ok(match (self, is_signaled) {
+            (Self::Rts(qp), true) => qp.post_send_buf(op, flags, memory, range)?,
+            (Self::Rts(qp), false) => qp.post_send_buf_unsignaled(op, flags, memory, range)?,
+            (Self::Sqd(qp), true) => qp.post_send_buf(op, flags, memory, range)?,
+            (Self::Sqd(qp), false) => qp.post_send_buf_unsignaled(op, flags, memory, range)?,
+            (Self::Errored(qp), true) => qp.post_send_buf(op, flags, memory, range)?,
+            (Self::Errored(qp), false) => qp.post_send_buf_unsignaled(op, flags, memory, range)?,
+            _ => return Err(NotPosted::by_type(memory)),
         })
     }
 
-    fn park_send_all(
+    fn post_send_all<M: PostMemory>(
         &mut self,
         op: SendOp<'_>,
         flags: SendFlags,
-        bufs: Vec<Buf>,
-    ) -> Result<u64, NotParked<Vec<Buf>>> {
+        pieces: Vec<M>,
+    ) -> Result<u64, NotPosted<Vec<M>>> {
         Ok(match self {
-            Self::Rts(qp) => qp.park_send_all(op, flags, bufs)?,
-            Self::Sqd(qp) => qp.park_send_all(op, flags, bufs)?,
-            Self::Errored(qp) => qp.park_send_all(op, flags, bufs)?,
-            _ => return Err(NotParked::by_type(bufs)),
+            Self::Rts(qp) => qp.post_send_bufs(op, flags, pieces)?,
+            Self::Sqd(qp) => qp.post_send_bufs(op, flags, pieces)?,
+            Self::Errored(qp) => qp.post_send_bufs(op, flags, pieces)?,
+            _ => return Err(NotPosted::by_type(pieces)),
         })
     }
 
-    fn send_inline(
+    fn post_send_inline(
         &mut self,
         wr_id: u64,
         op: SendOp<'_>,
         flags: SendFlags,
         data: &[u8],
-    ) -> Option<Result<(), ParkReason>> {
-        Some(self.split()?.0.send_inline(wr_id, op, flags, data))
+    ) -> Option<Result<(), PostBufReason>> {
+        match self {
+            Self::Rts(qp) => Some(qp.post_send_inline(wr_id, op, flags, data)),
+            Self::Sqd(qp) => Some(qp.post_send_inline(wr_id, op, flags, data)),
+            Self::Errored(qp) => Some(qp.post_send_inline(wr_id, op, flags, data)),
+            _ => None,
+        }
+    }
+
+    /// Runs something with a new batch, where the handle's state has such a method.
+    fn batch<T>(&mut self, run: impl FnOnce(SendBatch<'_, P>) -> T) -> Option<T> {
+        match self {
+            Self::Rts(qp) => Some(run(qp.batch())),
+            Self::Sqd(qp) => Some(run(qp.batch())),
+            Self::Errored(qp) => Some(run(qp.batch())),
+            _ => None,
+        }
     }
 }
 
@@ -296,20 +315,20 @@ impl AnyQp {
     /// is.
     pub(super) fn create(
         pd: &AnyPd,
-        [send_cq, recv_cq]: [&AnyCq; 2],
+        [send_cq, recv_cq]: [AnyCqHandle; 2],
         qp_type: QpType,
         cap: QpCap,
         sq_sig_all: bool,
     ) -> Option<verbs::Result<Self>> {
         Some(match (pd, send_cq, recv_cq) {
-            (AnyPd::Erased(pd), AnyCq::Erased(send_cq), AnyCq::Erased(recv_cq)) => pd
-                .create_qp(&QpInit { qp_type, send_cq, recv_cq, cap, sq_sig_all })
+            (AnyPd::Erased(pd), AnyCqHandle::Erased(send_cq), AnyCqHandle::Erased(recv_cq)) => pd
+                .create_qp(&QpInit { recv_cq, cap, sq_sig_all, ..QpInit::new(qp_type, send_cq) })
                 .map(|qp| Self::Erased(qp.into())),
-            (AnyPd::Rxe(pd), AnyCq::Rxe(send_cq), AnyCq::Rxe(recv_cq)) => pd
-                .create_qp(&QpInit { qp_type, send_cq, recv_cq, cap, sq_sig_all })
+            (AnyPd::Rxe(pd), AnyCqHandle::Rxe(send_cq), AnyCqHandle::Rxe(recv_cq)) => pd
+                .create_qp(&QpInit { recv_cq, cap, sq_sig_all, ..QpInit::new(qp_type, send_cq) })
                 .map(|qp| Self::Rxe(qp.into())),
-            (AnyPd::Soft(pd), AnyCq::Soft(send_cq), AnyCq::Soft(recv_cq)) => pd
-                .create_qp(&QpInit { qp_type, send_cq, recv_cq, cap, sq_sig_all })
+            (AnyPd::Soft(pd), AnyCqHandle::Soft(send_cq), AnyCqHandle::Soft(recv_cq)) => pd
+                .create_qp(&QpInit { recv_cq, cap, sq_sig_all, ..QpInit::new(qp_type, send_cq) })
                 .map(|qp| Self::Soft(qp.into())),
             _ => return None,
         })
@@ -337,6 +356,11 @@ impl AnyQp {
 
     pub(super) fn can_send(&self) -> bool {
         any!(AnyQp, self, handle => matches!(handle, Handle::Rts(_) | Handle::Sqd(_) | Handle::Errored(_)))
+    }
+
+    /// Can it be split?
+    pub(super) fn is_rts(&self) -> bool {
+        any!(AnyQp, self, handle => matches!(handle, Handle::Rts(_)))
     }
 
     pub(super) fn can_recv(&self) -> bool {
@@ -371,8 +395,8 @@ impl AnyQp {
         map_any!(AnyQp, self, handle => handle.to_error())
     }
 
-    /// Returns the parked requests; `None` unless the handle is one of a queue pair in RESET.
-    pub(super) fn reclaim_all(&mut self) -> Option<Vec<Parcel>> {
+    /// What was in flight; `None` unless the handle is one of a queue pair in RESET.
+    pub(super) fn reclaim_all(&mut self) -> Option<Vec<Memory>> {
         any!(AnyQp, self, handle => handle.reclaim_all())
     }
 
@@ -384,64 +408,68 @@ impl AnyQp {
         any!(AnyQp, self, handle => handle.modify(attr, mask))
     }
 
-    pub(super) fn dismantle(self) -> Result<Vec<Parcel>, (Self, Error)> {
+    pub(super) fn dismantle(self) -> Result<Vec<Memory>, HandleError<Self>> {
         match self {
-            Self::Erased(handle) => {
-                handle.dismantle().map_err(|(handle, error)| (Self::Erased(handle), error))
-            }
-            Self::Rxe(handle) => handle.dismantle().map_err(|(handle, error)| (Self::Rxe(handle), error)),
-            Self::Soft(handle) => handle.dismantle().map_err(|(handle, error)| (Self::Soft(handle), error)),
+            Self::Erased(handle) => handle.dismantle().map_err(|failed| rewrap(failed, Self::Erased)),
+            Self::Rxe(handle) => handle.dismantle().map_err(|failed| rewrap(failed, Self::Rxe)),
+            Self::Soft(handle) => handle.dismantle().map_err(|failed| rewrap(failed, Self::Soft)),
         }
     }
 
-    pub(super) fn close(self) -> Result<(), (Self, Error)> {
+    pub(super) fn close(self) -> Result<(), HandleError<Self>> {
         match self {
-            Self::Erased(handle) => handle.close().map_err(|(handle, error)| (Self::Erased(handle), error)),
-            Self::Rxe(handle) => handle.close().map_err(|(handle, error)| (Self::Rxe(handle), error)),
-            Self::Soft(handle) => handle.close().map_err(|(handle, error)| (Self::Soft(handle), error)),
+            Self::Erased(handle) => handle.close().map_err(|failed| rewrap(failed, Self::Erased)),
+            Self::Rxe(handle) => handle.close().map_err(|failed| rewrap(failed, Self::Rxe)),
+            Self::Soft(handle) => handle.close().map_err(|failed| rewrap(failed, Self::Soft)),
         }
     }
 
-    pub(super) fn reclaim<Q: Provider>(&mut self, completion: &Completion<'_, Q>) -> Option<Parcel> {
-        any!(AnyQp, self, handle => handle.reclaim(completion))
-    }
-
-    pub(super) fn park_recv(&mut self, buf: Buf, range: AnyRange) -> Result<u64, NotParked<Buf>> {
-        any!(AnyQp, self, handle => handle.park_recv(buf, range))
-    }
-
-    pub(super) fn park_recv_all(&mut self, bufs: Vec<Buf>) -> Result<u64, NotParked<Vec<Buf>>> {
-        any!(AnyQp, self, handle => handle.park_recv_all(bufs))
-    }
-
-    pub(super) fn park_send(
+    pub(super) fn post_recv<M: PostMemory>(
         &mut self,
-        op: SendOp<'_>,
-        flags: SendFlags,
-        buf: Buf,
+        memory: M,
         range: AnyRange,
-    ) -> Result<u64, NotParked<Buf>> {
-        any!(AnyQp, self, handle => handle.park_send(op, flags, buf, range))
+    ) -> Result<u64, NotPosted<M>> {
+        any!(AnyQp, self, handle => handle.post_recv(memory, range))
     }
 
-    pub(super) fn park_send_all(
+    pub(super) fn post_recv_all<M: PostMemory>(&mut self, pieces: Vec<M>) -> Result<u64, NotPosted<Vec<M>>> {
+        any!(AnyQp, self, handle => handle.post_recv_all(pieces))
+    }
+
+    pub(super) fn post_send<M: PostMemory>(
         &mut self,
         op: SendOp<'_>,
         flags: SendFlags,
-        bufs: Vec<Buf>,
-    ) -> Result<u64, NotParked<Vec<Buf>>> {
-        any!(AnyQp, self, handle => handle.park_send_all(op, flags, bufs))
+        is_signaled: bool,
+        memory: M,
+        range: AnyRange,
+    ) -> Result<u64, NotPosted<M>> {
+        any!(AnyQp, self, handle => handle.post_send(op, flags, is_signaled, memory, range))
+    }
+
+    pub(super) fn post_send_all<M: PostMemory>(
+        &mut self,
+        op: SendOp<'_>,
+        flags: SendFlags,
+        pieces: Vec<M>,
+    ) -> Result<u64, NotPosted<Vec<M>>> {
+        any!(AnyQp, self, handle => handle.post_send_all(op, flags, pieces))
     }
 
     /// `None` where the handle's state has no such method.
-    pub(super) fn send_inline(
+    pub(super) fn post_send_inline(
         &mut self,
         wr_id: u64,
         op: SendOp<'_>,
         flags: SendFlags,
         data: &[u8],
-    ) -> Option<Result<(), ParkReason>> {
-        any!(AnyQp, self, handle => handle.send_inline(wr_id, op, flags, data))
+    ) -> Option<Result<(), PostBufReason>> {
+        any!(AnyQp, self, handle => handle.post_send_inline(wr_id, op, flags, data))
+    }
+
+    /// Runs something with a new batch; `None` where the handle's state has no such method.
+    pub(super) fn batch<R: WithBatch>(&mut self, run: R) -> Option<R::Output> {
+        any!(AnyQp, self, handle => handle.batch(|batch| run.run(batch)))
     }
 
     /// The same queue pair with its provider named, where it is hidden.
@@ -455,22 +483,105 @@ impl AnyQp {
         }
     }
 
-    /// The halves of a queue pair whose provider is hidden, where there are two.
-    pub(super) fn halves(&mut self) -> Option<AnyHalves<'_>> {
-        Some(match self {
-            Self::Erased(handle) => handle.split().map(|(send, recv)| AnyHalves::Erased(send, recv))?,
-            Self::Rxe(handle) => handle.split().map(|(send, recv)| AnyHalves::Rxe(send, recv))?,
-            Self::Soft(handle) => handle.split().map(|(send, recv)| AnyHalves::Soft(send, recv))?,
-        })
+    /// Both halves, or the queue pair where it does not both send and receive.
+    pub(super) fn split(self) -> Result<AnyHalves, Self> {
+        match self {
+            Self::Erased(handle) => {
+                handle.split().map(|(send, recv)| AnyHalves::Erased(send, recv)).map_err(Self::Erased)
+            }
+            Self::Rxe(handle) => {
+                handle.split().map(|(send, recv)| AnyHalves::Rxe(send, recv)).map_err(Self::Rxe)
+            }
+            Self::Soft(handle) => {
+                handle.split().map(|(send, recv)| AnyHalves::Soft(send, recv)).map_err(Self::Soft)
+            }
+        }
     }
+}
+
+/// What is done with a batch of any provider's.
+pub(super) trait WithBatch {
+    /// What it returns.
+    type Output;
+
+    fn run<P: Provider>(self, batch: SendBatch<'_, P>) -> Self::Output;
+}
+
+/// The same error, of a wrapped handle.
+fn rewrap<A, B>(failed: HandleError<A>, wrap: impl FnOnce(A) -> B) -> HandleError<B> {
+    HandleError { handle: wrap(failed.handle), error: failed.error }
 }
 
 /// Both halves of a queue pair.
 #[derive(Debug)]
-pub(super) enum AnyHalves<'q> {
-    Erased(SendHalf<'q>, RecvHalf<'q>),
-    Rxe(SendHalf<'q, Rxe>, RecvHalf<'q, Rxe>),
-    Soft(SendHalf<'q, Soft>, RecvHalf<'q, Soft>),
+pub(super) enum AnyHalves {
+    Erased(SendHalf<Rts, Erased>, RecvHalf<Rts, Erased>),
+    Rxe(SendHalf<Rts, Rxe>, RecvHalf<Rts, Rxe>),
+    Soft(SendHalf<Rts, Soft>, RecvHalf<Rts, Soft>),
+}
+
+/// Runs the same on the halves of any provider.
+macro_rules! any_halves {
+    ($any:expr, $send:ident, $recv:ident => $body:expr) => {
+        match $any {
+            AnyHalves::Erased($send, $recv) => $body,
+            AnyHalves::Rxe($send, $recv) => $body,
+            AnyHalves::Soft($send, $recv) => $body,
+        }
+    };
+}
+
+impl AnyHalves {
+    /// The queue pair again; the halves where they are of two.
+    pub(super) fn join(self) -> Result<AnyQp, Self> {
+        match self {
+            Self::Erased(send, recv) => Qp::from_halves(send, recv)
+                .map(|qp| AnyQp::Erased(qp.into()))
+                .map_err(|(send, recv)| Self::Erased(send, recv)),
+            Self::Rxe(send, recv) => Qp::from_halves(send, recv)
+                .map(|qp| AnyQp::Rxe(qp.into()))
+                .map_err(|(send, recv)| Self::Rxe(send, recv)),
+            Self::Soft(send, recv) => Qp::from_halves(send, recv)
+                .map(|qp| AnyQp::Soft(qp.into()))
+                .map_err(|(send, recv)| Self::Soft(send, recv)),
+        }
+    }
+
+    /// Exchanges the receive halves of two queue pairs, where their providers are named alike.
+    pub(super) fn swap_recv(&mut self, other: &mut Self) -> bool {
+        match (self, other) {
+            (Self::Erased(_, one), Self::Erased(_, other)) => std::mem::swap(one, other),
+            (Self::Rxe(_, one), Self::Rxe(_, other)) => std::mem::swap(one, other),
+            (Self::Soft(_, one), Self::Soft(_, other)) => std::mem::swap(one, other),
+            _ => return false,
+        }
+        true
+    }
+
+    /// Drops one half before the other.
+    pub(super) fn drop_in_order(self, send_first: bool) {
+        any_halves!(self, send, recv => if send_first {
+            drop(send);
+            drop(recv);
+        } else {
+            drop(recv);
+            drop(send);
+        });
+    }
+}
+
+/// A name of a completion queue of any provider, hidden or named.
+#[derive(Clone, Debug)]
+pub(super) enum AnyCqHandle {
+    Erased(CqHandle),
+    Rxe(CqHandle<Rxe>),
+    Soft(CqHandle<Soft>),
+}
+
+impl AnyCqHandle {
+    pub(super) fn id(&self) -> CqId {
+        any!(AnyCqHandle, self, handle => handle.id())
+    }
 }
 
 impl AnyCq {
@@ -482,11 +593,23 @@ impl AnyCq {
         any!(AnyCq, self, cq => cq.req_notify(solicited_only))
     }
 
-    pub(super) fn close(self) -> Result<(), (Self, Error)> {
+    pub(super) fn handle(&self) -> AnyCqHandle {
         match self {
-            Self::Erased(cq) => cq.close().map_err(|(cq, error)| (Self::Erased(cq), error)),
-            Self::Rxe(cq) => cq.close().map_err(|(cq, error)| (Self::Rxe(cq), error)),
-            Self::Soft(cq) => cq.close().map_err(|(cq, error)| (Self::Soft(cq), error)),
+            Self::Erased(cq) => AnyCqHandle::Erased(cq.handle()),
+            Self::Rxe(cq) => AnyCqHandle::Rxe(cq.handle()),
+            Self::Soft(cq) => AnyCqHandle::Soft(cq.handle()),
+        }
+    }
+
+    pub(super) fn reclaim(&mut self, wc: &Wc) -> Option<Returned> {
+        any!(AnyCq, self, cq => cq.reclaim(wc))
+    }
+
+    pub(super) fn close(self) -> Result<(), HandleError<Self>> {
+        match self {
+            Self::Erased(cq) => cq.close().map_err(|failed| rewrap(failed, Self::Erased)),
+            Self::Rxe(cq) => cq.close().map_err(|failed| rewrap(failed, Self::Rxe)),
+            Self::Soft(cq) => cq.close().map_err(|failed| rewrap(failed, Self::Soft)),
         }
     }
 
@@ -514,5 +637,16 @@ impl AnyPd {
 
     pub(super) fn alloc_buf(&self, len: usize) -> verbs::Result<Buf> {
         any!(AnyPd, self, pd => pd.alloc_buf(len))
+    }
+
+    pub(super) fn register<M: verbs::StableMemory>(&self, memory: M) -> Result<Buf, HandleError<M>> {
+        any!(AnyPd, self, pd => pd.register(memory))
+    }
+
+    pub(super) fn register_bytes<M: verbs::StableBytes>(
+        &self,
+        memory: M,
+    ) -> Result<verbs::FrozenBuf, HandleError<M>> {
+        any!(AnyPd, self, pd => pd.register_bytes(memory))
     }
 }

@@ -1,12 +1,17 @@
-//! [`Held`]: a buffer of the program's with what must be in it; [`Parked`]: what must be in it when
-//! it comes back; messages, whose bytes say whether they are whole.
+//! [`Held`], [`Frozen`], [`Region`], [`Plain`]: memory of the program with what must be in it; [`Posted`]: what must be in it
+//! when it returns; messages, whose bytes say whether they are whole.
 #![forbid(unsafe_code)]
 
+use std::collections::HashMap;
+use std::hash::Hash;
 use std::ops::{Bound, Range};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use verbs::{Buf, Exposed, QpType, RemoteAccess, RemoteMr, WcOpcode, WcStatus};
+use verbs::{
+    Buf, Exposed, FrozenBuf, HandleError, Memory, QpType, RemoteAccess, RemoteMr, Returned, WcOpcode,
+    WcStatus,
+};
 
 use super::handle::AnyRange;
 use crate::peer::pattern::{check, fill, filled, seed_of};
@@ -73,15 +78,157 @@ impl Held {
     }
 
     /// The buffer for a queue, and what is remembered of it.
-    pub(super) fn into_parts(self, range: Range<usize>) -> (Buf, Piece) {
+    pub(super) fn into_parts(self, range: Range<usize>) -> (Memory, Piece) {
         let piece = Piece {
             addr: self.buf.addr(),
             len: self.buf.len(),
-            expected: self.expected,
+            content: Content::Owned(self.expected),
             range,
             context: self.context,
         };
-        (self.buf, piece)
+        (self.buf.into(), piece)
+    }
+
+    /// The same memory, read-only.
+    pub(super) fn freeze(self) -> Frozen {
+        let Self { buf, expected, context } = self;
+        Frozen { buf: buf.freeze(), expected: expected.into(), context }
+    }
+
+    /// The program's memory below the buffer, if it is all of such memory.
+    pub(super) fn into_plain(self) -> Result<Plain, Self> {
+        let Self { buf, expected, context } = self;
+        let at = buf.addr();
+        let cut = |bytes: &[u8]| {
+            let offset = (at as usize).wrapping_sub(bytes.as_ptr() as usize);
+            bytes.get(offset..offset.checked_add(expected.len())?).map(|part| part == &expected[..])
+        };
+        let is_same = |bytes: &[u8]| cut(bytes).unwrap_or(false);
+        match buf.into_memory::<Vec<u8>>() {
+            Ok(bytes) => {
+                let is_whole = is_same(&bytes);
+                Ok(Plain::new(PlainBytes::Vec(bytes), is_whole))
+            }
+            Err(HandleError { handle, .. }) => match handle.into_memory::<Box<[u8]>>() {
+                Ok(bytes) => {
+                    let is_whole = is_same(&bytes);
+                    Ok(Plain::new(PlainBytes::Box(bytes), is_whole))
+                }
+                Err(HandleError { handle, .. }) => Err(Self { buf: handle, expected, context }),
+            },
+        }
+    }
+}
+
+/// A share of read-only memory, which does not change while any share lives.
+#[derive(Clone, Debug)]
+pub(super) struct Frozen {
+    buf: FrozenBuf,
+    expected: Arc<[u8]>,
+    pub(super) context: usize,
+}
+
+impl Frozen {
+    /// Memory of the program's that was registered read-only.
+    pub(super) fn registered(buf: FrozenBuf, context: usize) -> Self {
+        let expected = buf.to_vec().into();
+        Self { buf, expected, context }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.buf.len()
+    }
+
+    pub(super) fn check(&self) -> Result<(), String> {
+        same(&self.buf, &self.expected).map_err(|why| format!("read-only memory changed: {why}"))
+    }
+
+    /// May it be sent as a message?
+    pub(super) fn is_message(&self) -> bool {
+        check_message(&self.expected).is_ok()
+    }
+
+    /// Another share of a part.
+    pub(super) fn slice(&self, range: Range<usize>) -> Self {
+        let expected = self.expected[range.clone()].into();
+        Self { buf: self.buf.slice(range), expected, context: self.context }
+    }
+
+    /// A share for a queue, and what is remembered of it.
+    pub(super) fn share(&self, range: Range<usize>) -> (Memory, Piece) {
+        let piece = Piece {
+            addr: self.buf.addr(),
+            len: self.buf.len(),
+            content: Content::Frozen(Arc::clone(&self.expected)),
+            range,
+            context: self.context,
+        };
+        (self.buf.clone().into(), piece)
+    }
+
+    /// The buffer that was frozen, if this is its last share.
+    pub(super) fn thaw(self) -> Result<Held, Self> {
+        let Self { buf, expected, context } = self;
+        let (addr, len) = (buf.addr(), buf.len());
+        match buf.thaw() {
+            // The last share may be one of a part.
+            Ok(buf) if (buf.addr(), buf.len()) == (addr, len) => {
+                Ok(Held { buf, expected: expected.to_vec(), context })
+            }
+            Ok(buf) => Ok(Held::as_is(buf, context)),
+            Err(buf) => Err(Self { buf, expected, context }),
+        }
+    }
+
+    /// The program's memory below it, if this is its last share and it is such memory.
+    pub(super) fn into_plain(self) -> Result<Plain, Self> {
+        let Self { buf, expected, context } = self;
+        match buf.into_memory::<Vec<u8>>() {
+            Ok(bytes) => {
+                // The last share may be one of a part.
+                let is_whole = bytes.len() != expected.len() || bytes[..] == expected[..];
+                Ok(Plain::new(PlainBytes::Vec(bytes), is_whole))
+            }
+            Err(HandleError { handle, .. }) => Err(Self { buf: handle, expected, context }),
+        }
+    }
+}
+
+/// Memory of the program's that no device knows.
+#[derive(Debug)]
+pub(super) struct Plain {
+    pub(super) bytes: PlainBytes,
+    expected: Vec<u8>,
+    /// It came back as it was.
+    is_whole: bool,
+}
+
+/// How the program owns it.
+#[derive(Debug)]
+pub(super) enum PlainBytes {
+    Vec(Vec<u8>),
+    Box(Box<[u8]>),
+}
+
+impl Plain {
+    pub(super) fn new(bytes: PlainBytes, is_whole: bool) -> Self {
+        let expected = match &bytes {
+            PlainBytes::Vec(bytes) => bytes.clone(),
+            PlainBytes::Box(bytes) => bytes.to_vec(),
+        };
+        Self { bytes, expected, is_whole }
+    }
+
+    /// Fails when a byte changed while the program had the memory, or before it got it back.
+    pub(super) fn check(&self) -> Result<(), String> {
+        if !self.is_whole {
+            return Err("memory of the program's came back changed".to_owned());
+        }
+        let bytes = match &self.bytes {
+            PlainBytes::Vec(bytes) => &bytes[..],
+            PlainBytes::Box(bytes) => bytes,
+        };
+        same(bytes, &self.expected).map_err(|why| format!("memory that was deregistered changed: {why}"))
     }
 }
 
@@ -101,22 +248,90 @@ fn same(bytes: &[u8], expected: &[u8]) -> Result<(), String> {
     ))
 }
 
-/// The record of a parked buffer.
+/// What is remembered of memory in flight.
 #[derive(Debug)]
 pub(super) struct Piece {
     addr: u64,
     len: usize,
-    expected: Vec<u8>,
-    /// The range that the request names.
+    content: Content,
+    /// What of it the request names.
     range: Range<usize>,
     context: usize,
 }
 
+/// What must be in memory in flight.
+#[derive(Debug)]
+enum Content {
+    /// These bytes, except where the request writes.
+    Owned(Vec<u8>),
+    /// These bytes.
+    Frozen(Arc<[u8]>),
+    /// Anything: peers may write it. Counts the shares in flight.
+    Exposed(#[allow(dead_code)] Arc<()>),
+}
+
 impl Piece {
-    /// The buffer again, when it was refused.
-    pub(super) fn unparked(self, buf: Buf) -> Held {
-        Held { buf, expected: self.expected, context: self.context }
+    pub(super) fn len(&self) -> usize {
+        self.len
     }
+
+    fn is_of(&self, memory: &Memory) -> bool {
+        let named = match memory {
+            Memory::Buf(buf) => (buf.addr(), buf.len()),
+            Memory::Frozen(buf) => (buf.addr(), buf.len()),
+            Memory::Exposed(exposed) => (exposed.addr(), exposed.len()),
+            _ => return false,
+        };
+        let is_kind = matches!(
+            (&self.content, memory),
+            (Content::Owned(_), Memory::Buf(_))
+                | (Content::Frozen(_), Memory::Frozen(_))
+                | (Content::Exposed(_), Memory::Exposed(_))
+        );
+        is_kind && named == (self.addr, self.len)
+    }
+
+    /// The bytes that it had, and those that it has; `None` for exposed memory.
+    fn bytes<'a>(&'a self, memory: &'a Memory) -> Option<[&'a [u8]; 2]> {
+        match (&self.content, memory) {
+            (Content::Owned(expected), Memory::Buf(buf)) => Some([&expected[..], &buf[..]]),
+            (Content::Frozen(expected), Memory::Frozen(buf)) => Some([&expected[..], &buf[..]]),
+            _ => None,
+        }
+    }
+
+    /// The memory again, when it was not accepted, or never sent.
+    fn unposted(self, memory: Memory) -> Mine {
+        match (self.content, memory) {
+            (Content::Owned(expected), Memory::Buf(buf)) => {
+                Mine::Held(Held { buf, expected, context: self.context })
+            }
+            (Content::Frozen(expected), Memory::Frozen(buf)) => {
+                Mine::Frozen(Frozen { buf, expected, context: self.context })
+            }
+            _ => Mine::Share,
+        }
+    }
+
+    /// The memory as it returned.
+    fn returned(self, memory: Memory) -> Mine {
+        match (self.content, memory) {
+            (Content::Owned(_), Memory::Buf(buf)) => Mine::Held(Held::as_is(buf, self.context)),
+            (Content::Frozen(expected), Memory::Frozen(buf)) => {
+                Mine::Frozen(Frozen { buf, expected, context: self.context })
+            }
+            _ => Mine::Share,
+        }
+    }
+}
+
+/// Memory that the program has again.
+#[derive(Debug)]
+pub(super) enum Mine {
+    Held(Held),
+    Frozen(Frozen),
+    /// A share of exposed memory, which whoever exposed it has as well.
+    Share,
 }
 
 /// The use that a request makes of its buffers.
@@ -136,11 +351,13 @@ pub(super) enum What {
     Atomic,
 }
 
-/// The record of a parked request.
+/// What is remembered of a request in flight.
 #[derive(Debug)]
-pub(super) struct Parked {
+pub(super) struct Posted {
     pub(super) what: What,
     pub(super) pieces: Vec<Piece>,
+    /// The unsignalled request before it, whose memory returns behind its own.
+    pub(super) before: Option<u64>,
 }
 
 /// The end of a request.
@@ -152,7 +369,14 @@ pub(super) enum Outcome {
     Forgotten,
 }
 
-/// The result of the check of a request's buffers when they came back.
+impl Outcome {
+    /// Did the request succeed?
+    pub(super) fn is_success(self) -> bool {
+        matches!(self, Self::Completed { status: WcStatus::SUCCESS, .. })
+    }
+}
+
+/// What was looked at when a request's buffers came back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Looked {
     /// Bytes that had to be what they were.
@@ -165,35 +389,56 @@ pub(super) enum Looked {
     Outside,
 }
 
-impl Parked {
-    /// Returns whether these are the buffers of this request.
-    pub(super) fn is_of(&self, bufs: &[Buf]) -> bool {
-        self.pieces.len() == bufs.len()
-            && self
-                .pieces
-                .iter()
-                .zip(bufs)
-                .all(|(piece, buf)| (piece.addr, piece.len) == (buf.addr(), buf.len()))
+impl Posted {
+    pub(super) fn one(what: What, piece: Piece) -> Self {
+        Self { what, pieces: vec![piece], before: None }
     }
 
-    /// Checks what came back against what was parked.
-    pub(super) fn check(&self, bufs: &[Buf], outcome: Outcome) -> Result<Looked, String> {
-        if !self.is_of(bufs) {
-            return Err(format!("other buffers came back than were parked: {bufs:?} for {self:?}"));
+    /// Would the device write read-only memory?
+    pub(super) fn writes_frozen(&self) -> bool {
+        let is_frozen = |piece: &Piece| matches!(piece.content, Content::Frozen(_));
+        !matches!(self.what, What::Out) && self.pieces.iter().any(is_frozen)
+    }
+
+    /// Is this the memory of this request?
+    pub(super) fn is_of(&self, memory: &[Memory]) -> bool {
+        self.pieces.len() == memory.len()
+            && self.pieces.iter().zip(memory).all(|(piece, memory)| piece.is_of(memory))
+    }
+
+    /// Is this its first piece?
+    pub(super) fn begins_with(&self, memory: &Memory) -> bool {
+        self.pieces.first().is_some_and(|piece| piece.is_of(memory))
+    }
+
+    /// Is this memory of this request's?
+    pub(super) fn has(&self, memory: &Memory) -> bool {
+        self.pieces.iter().any(|piece| piece.is_of(memory))
+    }
+
+    /// Checks what came back against what was posted.
+    pub(super) fn check(&self, memory: &[Memory], outcome: Outcome) -> Result<Looked, String> {
+        if !self.is_of(memory) {
+            return Err(format!("other memory came back than was posted: {memory:?} for {self:?}"));
         }
-        for (piece, buf) in self.pieces.iter().zip(bufs) {
+        let (mut expected, mut got) = (Vec::new(), Vec::new());
+        let mut is_exposed = false;
+        for (piece, memory) in self.pieces.iter().zip(memory) {
+            let Some([before, now]) = piece.bytes(memory) else {
+                is_exposed = true;
+                continue;
+            };
             let Range { start, end } = piece.range;
-            same(&buf[..start], &piece.expected[..start])
-                .and_then(|()| same(&buf[end..], &piece.expected[end..]))
+            let outside = if let Content::Frozen(_) = piece.content { 0..0 } else { start..end };
+            same(&now[..outside.start], &before[..outside.start])
+                .and_then(|()| same(&now[outside.end..], &before[outside.end..]))
                 .map_err(|why| format!("outside of the range {start}..{end}, {outcome:?}: {why}"))?;
+            expected.extend_from_slice(&before[start..end]);
+            got.extend_from_slice(&now[start..end]);
         }
-        let inside = |of: fn(&Piece) -> &[u8]| -> Vec<u8> {
-            self.pieces.iter().flat_map(|piece| of(piece)[piece.range.clone()].to_vec()).collect()
-        };
-        let expected = inside(|piece| &piece.expected);
-        let got: Vec<u8> = (self.pieces.iter().zip(bufs))
-            .flat_map(|(piece, buf)| buf[piece.range.clone()].to_vec())
-            .collect();
+        if is_exposed {
+            return Ok(Looked::Outside);
+        }
         let unchanged = |from: usize| same(&got[from..], &expected[from..]).map(|()| Looked::Unchanged);
         match (&self.what, outcome) {
             (What::Out, _) => unchanged(0),
@@ -214,7 +459,7 @@ impl Parked {
                 }
                 let sender = check_message(&got[header..end])?;
                 match (from, sender) {
-                    (Some(from), Some(sender)) if *from != sender => {
+                    (Some(from), Some(sender)) if ![*from, ANYBODY].contains(&sender) => {
                         Err(format!("a message of station {sender} came to one that is connected to {from}"))
                     }
                     _ => Ok(Looked::Message),
@@ -230,21 +475,56 @@ impl Parked {
         }
     }
 
-    /// The buffers, for their owner.
-    pub(super) fn into_held(self, bufs: Vec<Buf>) -> Vec<Held> {
-        self.pieces.into_iter().zip(bufs).map(|(piece, buf)| Held::as_is(buf, piece.context)).collect()
+    /// The memory, for the program.
+    pub(super) fn into_mine(self, memory: Vec<Memory>) -> Vec<Mine> {
+        self.pieces.into_iter().zip(memory).map(|(piece, memory)| piece.returned(memory)).collect()
     }
 
-    /// The buffers of a request that was refused.
-    pub(super) fn into_unparked(self, bufs: Vec<Buf>) -> Vec<Held> {
-        self.pieces.into_iter().zip(bufs).map(|(piece, buf)| piece.unparked(buf)).collect()
+    /// The memory of a request that was not accepted, or never sent.
+    pub(super) fn into_unposted(self, memory: Vec<Memory>) -> Vec<Mine> {
+        self.pieces.into_iter().zip(memory).map(|(piece, memory)| piece.unposted(memory)).collect()
+    }
+}
+
+/// Takes the requests of a completion out of what is remembered, by the number of the last of them, with the memory that
+/// came back for each: the request's own, and that of the unsignalled ones before it.
+///
+/// Fails when there is other memory than that, or less.
+pub(super) fn take_chain<K: Eq + Hash>(
+    posted: &mut HashMap<K, Posted>,
+    key: impl Fn(u64) -> K,
+    wr_id: u64,
+    mut returned: Returned,
+) -> Result<Vec<(Posted, Vec<Memory>)>, String> {
+    let (mut chain, mut next) = (Vec::new(), Some(wr_id));
+    // It ends where a request returned by a completion of its own.
+    while let Some((number, one)) = next.and_then(|wr_id| posted.remove(&key(wr_id)).map(|one| (wr_id, one)))
+    {
+        let memory: Vec<Memory> = returned.by_ref().take(one.pieces.len()).collect();
+        if !chain.is_empty() && memory.is_empty() && !one.pieces.is_empty() {
+            // Another thread has what its own completion returned. If it was lost, the end of its queue pair tells.
+            posted.insert(key(number), one);
+            break;
+        }
+        next = one.before;
+        if !one.is_of(&memory) {
+            return Err(format!("other memory came back than was posted: {memory:?} for {one:?}"));
+        }
+        chain.push((one, memory));
+    }
+    match returned.next() {
+        None => Ok(chain),
+        Some(memory) => Err(format!("{memory:?} came back with {wr_id:#x}, and was not posted there")),
     }
 }
 
 /// The number of bytes before a datagram.
 pub(super) const GRH: usize = 40;
 
-/// The length of the part of a message that identifies it.
+/// The sender of messages that any station may send.
+pub(super) const ANYBODY: u32 = 0;
+
+/// How much of a message says which it is.
 const HEADER: usize = 16;
 
 /// The shortest message that says which it is: what it says is confirmed by at least so much after
@@ -285,6 +565,8 @@ fn check_message(bytes: &[u8]) -> Result<Option<u32>, String> {
 /// Exposed memory as other threads know it.
 #[derive(Debug)]
 pub(super) struct Target {
+    /// Its owner posts it and writes messages to it, so that what peers read of it is anything.
+    is_posted: bool,
     pub(super) remote: RemoteMr,
     pub(super) access: RemoteAccess,
     pub(super) context: usize,
@@ -295,6 +577,11 @@ pub(super) struct Target {
 impl Target {
     /// Returns whether no request writes it.
     fn is_constant(&self) -> bool {
+        !self.is_posted && self.is_closed()
+    }
+
+    /// Do peers read it only?
+    pub(super) fn is_closed(&self) -> bool {
         !self.access.intersects(RemoteAccess::WRITE | RemoteAccess::ATOMIC)
     }
 
@@ -313,6 +600,8 @@ impl Target {
 #[derive(Debug)]
 pub(super) struct Region {
     exposed: Exposed,
+    /// A clone is in each request that has the memory in flight.
+    flights: Arc<()>,
     pub(super) before: Held,
     pub(super) after: Held,
     pub(super) target: Arc<Target>,
@@ -324,22 +613,58 @@ impl Region {
         pd: &verbs::Pd,
         mut before: Held,
         access: RemoteAccess,
+        is_posted: bool,
         seed: u64,
-    ) -> Result<Self, (Vec<Held>, verbs::Error)> {
+    ) -> Result<Self, Vec<Held>> {
         let len = before.len();
         let mut middle = before.split_off((len / 4) & !7);
         let after = middle.split_off((middle.len() * 2 / 3) & !7);
         middle.refill(seed);
         let context = middle.context;
-        let (buf, piece) = middle.into_parts(0..0);
+        let Held { buf, expected, .. } = middle;
         match pd.expose(buf, access) {
             Ok(exposed) => {
                 let (remote, alive) = (exposed.remote(), AtomicBool::new(true));
-                let target = Arc::new(Target { remote, access, context, seed, alive });
-                Ok(Self { exposed, before, after, target })
+                let target = Arc::new(Target { is_posted, remote, access, context, seed, alive });
+                Ok(Self { exposed, flights: Arc::default(), before, after, target })
             }
-            Err((buf, error)) => Err((vec![before, piece.unparked(buf), after], error)),
+            Err(HandleError { handle: buf, .. }) => Err(vec![before, Held { buf, expected, context }, after]),
         }
+    }
+
+    /// May it be posted?
+    pub(super) fn is_posted(&self) -> bool {
+        self.target.is_posted
+    }
+
+    /// May a message be written to it, to be sent? Not while it is in flight, nor where peers write it.
+    pub(super) fn takes_message(&self) -> bool {
+        self.target.is_posted && self.target.is_closed() && Arc::strong_count(&self.flights) == 1
+    }
+
+    /// A share for a queue, and what is remembered of it.
+    pub(super) fn share(&self, range: Range<usize>) -> (Memory, Piece) {
+        let piece = Piece {
+            addr: self.exposed.addr(),
+            len: self.exposed.len(),
+            content: Content::Exposed(Arc::clone(&self.flights)),
+            range,
+            context: self.target.context,
+        };
+        (self.exposed.clone().into(), piece)
+    }
+
+    /// Reads it in each of the ways that there are, while peers may write; the sum keeps the reads.
+    pub(super) fn look(&self) -> u64 {
+        let mut sum = 0_u64;
+        let mut len = 0;
+        self.exposed.for_each_piece(.., |piece| {
+            len += piece.len();
+            sum = sum.wrapping_add(piece.iter().map(|byte| u64::from(*byte)).sum());
+        });
+        assert_eq!(len, self.exposed.len(), "pieces cover the memory");
+        let word = self.exposed.atomic(0).map_or(0, |word| word.load(Ordering::Relaxed));
+        sum.wrapping_add(word)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -361,9 +686,14 @@ impl Region {
         Ok(())
     }
 
-    /// Writes it, where peers may; the owner of constant memory does not either.
+    /// Writes a message to be sent.
+    pub(super) fn write_message(&self, at: usize, bytes: &[u8]) {
+        self.exposed.write_at(at, bytes);
+    }
+
+    /// Writes it, where peers may; the owner of other memory does not either.
     pub(super) fn write(&mut self, at: usize, bytes: &[u8]) -> bool {
-        let may = !self.target.is_constant() && at + bytes.len() <= self.exposed.len();
+        let may = !self.target.is_closed() && at + bytes.len() <= self.exposed.len();
         if may {
             self.exposed.write_at(at, bytes);
         }
@@ -373,12 +703,14 @@ impl Region {
     /// Takes it back from peers: the three pieces.
     #[allow(clippy::result_large_err)]
     pub(super) fn unexpose(self) -> Result<[Held; 3], (Self, verbs::Error)> {
-        let Self { exposed, before, after, target } = self;
+        let Self { exposed, flights, before, after, target } = self;
         let context = target.context;
         target.alive.store(false, Ordering::Release);
         match exposed.unexpose() {
             Ok(buf) => Ok([before, Held::as_is(buf, context), after]),
-            Err((exposed, error)) => Err((Self { exposed, before, after, target }, error)),
+            Err(HandleError { handle: exposed, error }) => {
+                Err((Self { exposed, flights, before, after, target }, error))
+            }
         }
     }
 

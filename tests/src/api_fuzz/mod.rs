@@ -1,6 +1,6 @@
-//! [`Fuzz`]: random legal and odd calls of the public API in safe code, from three threads, on RC,
-//! UC and UD queue pairs of two devices or of two contexts of one. Whatever safe code does, a
-//! buffer that the program holds must not change behind its back.
+//! [`Fuzz`]: random legal and odd calls of the public API in safe code, from three threads, on RC, UC and UD queue pairs of
+//! two devices or of two contexts of one. Whatever safe code does, memory that the program holds must not change behind its
+//! back, and none may be lost or returned twice.
 //!
 //! | file | what it is |
 //! |---|---|
@@ -81,6 +81,7 @@ impl Fuzz {
         result?;
         let mut choices = Choices::new(self.seed);
         actor::end_of_all(world.unsold(), &mut choices, tally)?;
+        world.nothing_is_lost(tally)?;
         world.still_works(tally)
     }
 }

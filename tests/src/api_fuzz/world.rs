@@ -11,12 +11,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use verbs::{
-    AhAttr, Context, CqId, CqInit, Device, GidEntry, GlobalRoute, InitAttr, Mtu, Pd, QpCap, QpInit, QpType,
-    RtrAttr, RtsAttr, SendFlags, SendOp,
+    AhAttr, ConnectAttr, Context, CqId, CqInit, Device, GidEntry, Memory, Mtu, Pd, Port, QpInit, QpType,
+    Returned, RtrAttr, SendFlags, SendOp, Wc,
 };
 
-use super::handle::{AnyCq, AnyQp};
-use super::memory::{Held, Parked, Region, Target, message};
+use super::handle::{AnyCq, AnyCqHandle, AnyQp};
+use super::memory::{Frozen, Held, Outcome, Posted, Region, Target, message, take_chain};
 use super::tally::{Kind, Tally};
 use crate::runner::{CaseResult, Stop, fail};
 
@@ -40,19 +40,37 @@ pub(super) struct Station {
     pub(super) number: u32,
     pub(super) context: usize,
     pub(super) cqs: [CqId; 2],
-    /// The requests whose buffers the queue pair has.
-    pub(super) parked: HashMap<u64, Parked>,
-    /// The context of the queue pair that it is connected to, and the number of that station, where
-    /// it is known.
+    /// The requests whose memory the queue pair has.
+    pub(super) posted: InFlight,
+    /// The last unsignalled send since the last signalled one.
+    pub(super) unsignaled: Option<u64>,
+    /// The context of the queue pair that it is connected to, and the number of that station, where it is known.
     pub(super) peer: Option<(usize, Option<u32>)>,
     /// A request failed.
     pub(super) is_broken: bool,
-    /// A buffer is in the queue under a number that the program was not told (a doorbell that
-    /// failed).
+    /// Memory is in the queue under a number that the program was not told (a doorbell that failed).
     pub(super) has_unknown: bool,
-    /// Requests that a reset which does not end requests has left in a queue pair; they come back
-    /// when the queue pair is taken apart.
-    pub(super) kept: HashMap<u64, Parked>,
+    /// What a reset that does not end requests has left in it: it comes back when the queue pair is taken apart.
+    pub(super) kept: InFlight,
+}
+
+/// What is remembered of requests in flight. Numbers are unique in the life of their completion queue.
+pub(super) type InFlight = HashMap<Number, Posted>;
+
+/// The number of a request: of which context and completion queue, and its `wr_id`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Number {
+    pub(super) context: usize,
+    pub(super) cq: CqId,
+    pub(super) wr_id: u64,
+}
+
+/// Memory that a thread polled for a queue pair that another has.
+#[derive(Debug)]
+pub(super) struct Stray {
+    pub(super) number: Number,
+    pub(super) outcome: Outcome,
+    pub(super) returned: Returned,
 }
 
 /// A completion queue and what the program knows of it.
@@ -61,6 +79,10 @@ pub(super) struct Poller {
     pub(super) cq: AnyCq,
     pub(super) id: CqId,
     pub(super) context: usize,
+    /// Completions that were copied out, and not used to reclaim memory.
+    pub(super) polled: Vec<Wc>,
+    /// Some that were used.
+    pub(super) spent: Vec<Wc>,
 }
 
 /// An object that changes threads.
@@ -69,6 +91,7 @@ pub(super) enum Thing {
     Station(Box<Station>, Vec<Poller>),
     Poller(Poller),
     Held(Held),
+    Frozen(Frozen),
     Region(Box<Region>),
 }
 
@@ -81,6 +104,13 @@ pub(super) struct World {
     /// A protection domain of each context.
     pub(super) pds: Vec<Pd>,
     gids: Vec<GidEntry>,
+    ports: Vec<Port>,
+    /// Completion queues to create queue pairs on, some of which other threads poll and some of which are closed.
+    handles: Mutex<Vec<(usize, AnyCqHandle)>>,
+    /// Memory for the thread that has its queue pair.
+    strays: Mutex<Vec<Stray>>,
+    /// What did not come back with the end of its queue pair, because a thread had polled it before.
+    missing: Mutex<InFlight>,
     targets: Mutex<Vec<Arc<Target>>>,
     /// UD queue pairs: their contexts and numbers.
     datagram: Mutex<Vec<(usize, u32)>>,
@@ -101,12 +131,17 @@ impl World {
         let mut contexts = devices.iter().map(Device::open).collect::<Result<Vec<_>, _>>()?;
         contexts.push(devices[0].open()?);
         let pds = contexts.iter().map(Context::alloc_pd).collect::<Result<Vec<_>, _>>()?;
+        let ports = contexts.iter().map(|context| context.port(PORT)).collect::<Result<Vec<_>, _>>()?;
         let gids = contexts.iter().map(|context| context.find_gid(PORT)).collect::<Result<Vec<_>, _>>()?;
         Ok(Self {
             devices,
             contexts,
             pds,
             gids,
+            ports,
+            handles: Mutex::default(),
+            strays: Mutex::default(),
+            missing: Mutex::default(),
             targets: Mutex::default(),
             datagram: Mutex::default(),
             market: Mutex::default(),
@@ -123,7 +158,8 @@ impl World {
             number,
             context,
             cqs,
-            parked: HashMap::new(),
+            posted: HashMap::new(),
+            unsignaled: None,
             peer: None,
             is_broken: false,
             has_unknown: false,
@@ -133,13 +169,62 @@ impl World {
 
     /// The path from one context to another.
     pub(super) fn path(&self, from: usize, to: usize) -> AhAttr {
-        let grh = GlobalRoute {
-            dgid: self.gids[to].gid,
-            sgid_index: self.gids[from].gid_index,
-            hop_limit: 64,
-            ..GlobalRoute::default()
-        };
-        AhAttr { grh: Some(grh), port_num: PORT, ..AhAttr::default() }
+        AhAttr::new(&self.gids[from], self.gids[to].gid)
+    }
+
+    pub(super) fn publish_handle(&self, context: usize, handle: AnyCqHandle) {
+        keep_recent(&mut locked(&self.handles), (context, handle));
+    }
+
+    pub(super) fn handles(&self) -> Vec<(usize, AnyCqHandle)> {
+        locked(&self.handles).clone()
+    }
+
+    /// Gives memory to the threads that have its queue pairs.
+    pub(super) fn give_strays(&self, strays: &mut Vec<Stray>) {
+        if !strays.is_empty() {
+            locked(&self.strays).append(strays);
+        }
+    }
+
+    /// Takes the memory of requests that are known.
+    pub(super) fn take_strays(&self, is_known: impl Fn(&Number) -> bool) -> Vec<Stray> {
+        let mut strays = locked(&self.strays);
+        let (known, unknown) =
+            std::mem::take(&mut *strays).into_iter().partition(|one| is_known(&one.number));
+        *strays = unknown;
+        known
+    }
+
+    /// Remembers what did not come back with the end of its queue.
+    pub(super) fn miss(&self, posted: InFlight) {
+        locked(&self.missing).extend(posted);
+    }
+
+    /// What was missed must have been polled by some thread, when all are done.
+    pub(super) fn nothing_is_lost(&self, tally: &Tally) -> CaseResult {
+        let mut missing = locked(&self.missing);
+        let mut found: Vec<Memory> = Vec::new();
+        for Stray { number, outcome, returned } in std::mem::take(&mut *locked(&self.strays)) {
+            if !missing.contains_key(&number) {
+                found.extend(returned);
+                continue;
+            }
+            let key = |wr_id| Number { wr_id, ..number };
+            let chain = take_chain(&mut missing, key, number.wr_id, returned).map_err(Stop::Failed)?;
+            for (place, (posted, memory)) in chain.into_iter().enumerate() {
+                let is_known = place == 0 || outcome.is_success();
+                let outcome = if is_known { outcome } else { Outcome::Forgotten };
+                posted.check(&memory, outcome).map_err(Stop::Failed)?;
+                tally.add(Kind::MissedFound);
+            }
+        }
+        // Shares of the same memory are alike: the end of a queue pair may have returned one for another.
+        missing.retain(|_, posted| {
+            let at = found.iter().position(|memory| posted.is_of(std::slice::from_ref(memory)));
+            at.map(|at| found.swap_remove(at)).is_none()
+        });
+        if missing.is_empty() { Ok(()) } else { fail(format_args!("memory was lost: {:?}", *missing)) }
     }
 
     /// Returns whether one more object may be forgotten.
@@ -212,50 +297,31 @@ impl World {
 
     fn carries(&self, from: usize, to: usize) -> CaseResult {
         const LEN: usize = 3000;
-        let cap =
-            QpCap { max_send_wr: 4, max_recv_wr: 4, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
         let make = |context: usize| -> CaseResult<_> {
             let cq = self.contexts[context].create_cq(&CqInit::new(8))?;
-            let init = QpInit { qp_type: QpType::RC, send_cq: &cq, recv_cq: &cq, cap, sq_sig_all: false };
-            let qp = self.pds[context].create_qp(&init)?;
+            let qp = self.pds[context].create_qp(&QpInit::new(QpType::RC, &cq))?;
             Ok((cq, qp))
         };
         let ((mut send_cq, sender), (mut recv_cq, receiver)) = (make(from)?, make(to)?);
-        let up = |qp: verbs::Qp<verbs::state::Reset>, context, peer, dest_qp_num| -> CaseResult<_> {
-            let qp = qp
-                .to_init(&InitAttr { port_num: PORT, ..InitAttr::default() })
-                .map_err(|(_, error)| error)?;
-            let rtr = rtr_attr(self.path(context, peer), dest_qp_num, 77, Mtu::MTU_1024, [1, 12]);
-            let qp = qp.to_rtr(&rtr).map_err(|(_, error)| error)?;
-            let rts = RtsAttr { sq_psn: Some(77), timeout: 14, retry_cnt: 7, rnr_retry: 7, max_rd_atomic: 1 };
-            Ok(qp.to_rts(&rts).map_err(|(_, error)| error)?)
-        };
-        let (sender_num, receiver_num) = (sender.qp_num(), receiver.qp_num());
-        let (mut sender, mut receiver) =
-            (up(sender, from, to, receiver_num)?, up(receiver, to, from, sender_num)?);
+        let (from_port, to_port) = (&self.ports[from], &self.ports[to]);
+        let (sender_is, receiver_is) = (sender.endpoint(from_port), receiver.endpoint(to_port));
+        let attr = ConnectAttr::default();
+        let mut sender = sender.connect(from_port, &receiver_is, &attr)?;
+        let mut receiver = receiver.connect(to_port, &sender_is, &attr)?;
         let sent = message(0, 1, LEN);
         let mut out = self.pds[from].alloc_buf(LEN)?;
         out.copy_from_slice(&sent);
-        receiver.park_recv(self.pds[to].alloc_buf(LEN)?, ..).map_err(|error| error.reason)?;
-        sender.park_send(SendOp::Send, SendFlags::empty(), out, ..).map_err(|error| error.reason)?;
+        receiver.post_recv_buf(self.pds[to].alloc_buf(LEN)?, ..)?;
+        sender.post_send_buf(SendOp::Send, SendFlags::empty(), out, ..)?;
         let deadline = Instant::now() + PATIENCE;
         let (mut got, mut is_sent) = (None, false);
         while got.is_none() || !is_sent {
             // One after the other: a queue of soft makes progress when it is polled.
-            let mut completions = send_cq.poll();
-            while let Some(completion) = completions.next() {
-                if !completion.is_success() {
-                    return fail(format_args!("the send ended with {}", completion.status()));
-                }
-                is_sent = sender.reclaim(&completion).is_some();
+            if let Some(completed) = send_cq.poll_one() {
+                is_sent = completed.ok()?.into_buf().is_some();
             }
-            drop(completions);
-            let mut completions = recv_cq.poll();
-            while let Some(completion) = completions.next() {
-                if !completion.is_success() {
-                    return fail(format_args!("the receive ended with {}", completion.status()));
-                }
-                got = receiver.reclaim(&completion).and_then(verbs::Parcel::into_buf);
+            if let Some(completed) = recv_cq.poll_one() {
+                got = completed.ok()?.into_buf();
             }
             if Instant::now() > deadline {
                 return fail(format_args!("no message after {PATIENCE:?}"));
@@ -264,8 +330,15 @@ impl World {
         }
         match got {
             Some(buf) if buf[..] == sent[..] => Ok(()),
-            _ => Err(Stop::Failed("another message came than was sent".to_owned())),
+            _ => fail("another message came than was sent"),
         }
+    }
+}
+
+impl Station {
+    /// The number of a request of one of its queues.
+    pub(super) fn number_of(&self, is_recv: bool, wr_id: u64) -> Number {
+        Number { context: self.context, cq: self.cqs[usize::from(is_recv)], wr_id }
     }
 }
 

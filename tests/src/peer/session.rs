@@ -5,9 +5,8 @@ use std::time::{Duration, Instant};
 
 use verbs::state::{Reset, Rts};
 use verbs::{
-    AccessFlags, AhAttr, Buf, Context, Cq, CqInit, Exposed, Gid, GidEntry, GlobalRoute, InitAttr, Mtu,
-    Parcel, Pd, Provider, Qp, QpCap, QpInit, QpType, RemoteAccess, RemoteMr, RtrAttr, RtsAttr, Wc, WcOpcode,
-    WcStatus,
+    AccessFlags, AhAttr, Buf, Completed, Context, Cq, CqInit, Exposed, Gid, GidEntry, InitAttr, Mtu, Pd,
+    Provider, Qp, QpCap, QpInit, QpType, RemoteAccess, RemoteMr, RtrAttr, RtsAttr, WcOpcode, WcStatus,
 };
 
 use super::link::Link;
@@ -125,7 +124,7 @@ impl<P: Provider> Session<P> {
 
     /// The path to the other side.
     pub fn path(&self) -> AhAttr {
-        path(&self.gid, self.peer_gid)
+        AhAttr::new(&self.gid, self.peer_gid)
     }
 
     /// Makes a queue pair and connects it with the one that the other side makes at the same time.
@@ -159,9 +158,9 @@ impl<P: Provider> Session<P> {
     /// Memory that the other side may touch, which it is told of.
     ///
     /// # Errors
-    /// Any error of exposing the memory, or the other side is gone.
-    pub fn expose(&mut self, buf: Buf, access: RemoteAccess) -> CaseResult<Exposed<P>> {
-        let exposed = self.pd.expose(buf, access).map_err(|(_, error)| error)?;
+    /// What the device answers; the other side is gone.
+    pub fn expose(&mut self, buf: Buf, access: RemoteAccess) -> CaseResult<Exposed> {
+        let exposed = self.pd.expose(buf, access)?;
         let RemoteMr { addr, length, rkey } = exposed.remote();
         self.link.tell(&format!("{addr} {length} {rkey}"))?;
         Ok(exposed)
@@ -193,7 +192,7 @@ pub fn loopback<P: Provider>(pd: &Pd<P>, mtu: Mtu, choices: &mut Choices) -> Cas
     let [(one, one_cq), (other, other_cq)] = [create(context, pd, &shape)?, create(context, pd, &shape)?];
     let (one_psn, other_psn) = (first_psn(choices), first_psn(choices));
     let (one_qpn, other_qpn) = (one.qp_num(), other.qp_num());
-    let path = path(&gid, gid.gid);
+    let path = AhAttr::new(&gid, gid.gid);
     let rts = |psn| RtsAttr { sq_psn: Some(psn), ..shape.rts };
     let one = bring_up(one, &rtr_attr(path, mtu, other_qpn, other_psn), &rts(one_psn))?;
     let other = bring_up(other, &rtr_attr(path, mtu, one_qpn, one_psn), &rts(other_psn))?;
@@ -201,7 +200,6 @@ pub fn loopback<P: Provider>(pd: &Pd<P>, mtu: Mtu, choices: &mut Choices) -> Cas
 }
 
 fn create<P: Provider>(context: &Context<P>, pd: &Pd<P>, shape: &Shape) -> CaseResult<(Qp<Reset, P>, Cq<P>)> {
-    let qp_type = shape.qp_type;
     let cq = context.create_cq(&CqInit::new(4 * DEPTH))?;
     let cap = QpCap {
         max_send_wr: DEPTH,
@@ -210,7 +208,7 @@ fn create<P: Provider>(context: &Context<P>, pd: &Pd<P>, shape: &Shape) -> CaseR
         max_recv_sge: 4,
         max_inline_data: INLINE,
     };
-    let qp = pd.create_qp(&QpInit { qp_type, send_cq: &cq, recv_cq: &cq, cap, sq_sig_all: false })?;
+    let qp = pd.create_qp(&QpInit { cap, ..QpInit::new(shape.qp_type, &cq) })?;
     Ok((qp, cq))
 }
 
@@ -218,11 +216,6 @@ fn create<P: Provider>(context: &Context<P>, pd: &Pd<P>, shape: &Shape) -> CaseR
 fn first_psn(choices: &mut Choices) -> u32 {
     let psn = choices.any() as u32 & 0xff_ffff;
     if psn & 1 == 0 { psn } else { 0xff_ffff - (psn >> 19) }
-}
-
-fn path(from: &GidEntry, to: Gid) -> AhAttr {
-    let grh = GlobalRoute { dgid: to, sgid_index: from.gid_index, hop_limit: 64, ..GlobalRoute::default() };
-    AhAttr { grh: Some(grh), port_num: PORT, ..AhAttr::default() }
 }
 
 const fn rtr_attr(ah_attr: AhAttr, path_mtu: Mtu, dest_qp_num: u32, rq_psn: u32) -> RtrAttr {
@@ -233,9 +226,9 @@ const fn rtr_attr(ah_attr: AhAttr, path_mtu: Mtu, dest_qp_num: u32, rq_psn: u32)
 fn bring_up<P: Provider>(qp: Qp<Reset, P>, rtr: &RtrAttr, rts: &RtsAttr) -> CaseResult<Qp<Rts, P>> {
     let access = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ | AccessFlags::REMOTE_ATOMIC;
     let init = InitAttr { port_num: PORT, access, qkey: QKEY, ..InitAttr::default() };
-    let qp = qp.to_init(&init).map_err(|(_, error)| error)?;
-    let qp = qp.to_rtr(rtr).map_err(|(_, error)| error)?;
-    Ok(qp.to_rts(rts).map_err(|(_, error)| error)?)
+    let qp = qp.to_init(&init)?;
+    let qp = qp.to_rtr(rtr)?;
+    Ok(qp.to_rts(rts)?)
 }
 
 fn not_understood(line: &str) -> Stop {
@@ -253,43 +246,24 @@ pub struct End<P: Provider> {
     pub peer_qpn: u32,
 }
 
-/// A request that has ended.
-#[derive(Debug)]
-pub struct Ended {
-    /// The completion.
-    pub wc: Wc,
-    /// The buffers that were parked in it.
-    pub parcel: Option<Parcel>,
-}
-
-impl Ended {
-    /// The memory that was parked in it.
-    ///
-    /// # Errors
-    /// There was none.
-    pub fn into_buf(self) -> CaseResult<Buf> {
-        self.parcel
-            .and_then(Parcel::into_buf)
-            .ok_or_else(|| Stop::Failed(format!("nothing was parked for {:?}", self.wc)))
-    }
+/// Returns the buffer of a request that has ended.
+///
+/// # Errors
+/// It had none.
+pub fn buf_of(completed: Completed) -> CaseResult<Buf> {
+    let wc = completed.wc;
+    completed.into_buf().ok_or_else(|| Stop::Failed(format!("no buffer returned for {wc:?}")))
 }
 
 impl<P: Provider> End<P> {
-    /// A request that has ended, if there is one.
-    pub fn poll(&mut self) -> Option<Ended> {
-        let mut completions = self.cq.poll();
-        let completion = completions.next()?;
-        Some(Ended { wc: completion.to_wc(), parcel: self.qp.reclaim(&completion) })
-    }
-
     /// Polls until a request has ended.
     ///
     /// # Errors
     /// None does in time.
-    pub fn wait(&mut self) -> CaseResult<Ended> {
+    pub fn wait(&mut self) -> CaseResult<Completed> {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            if let Some(ended) = self.poll() {
+            if let Some(ended) = self.cq.poll_one() {
                 return Ok(ended);
             }
             if Instant::now() > deadline {
@@ -303,7 +277,7 @@ impl<P: Provider> End<P> {
     ///
     /// # Errors
     /// It did not.
-    pub fn wait_status(&mut self, status: WcStatus) -> CaseResult<Ended> {
+    pub fn wait_status(&mut self, status: WcStatus) -> CaseResult<Completed> {
         let ended = self.wait()?;
         let own = self.qp.qp_num();
         if ended.wc.status != status {
@@ -319,7 +293,7 @@ impl<P: Provider> End<P> {
     ///
     /// # Errors
     /// Another one ended, or it ended otherwise.
-    pub fn wait_for(&mut self, opcode: WcOpcode) -> CaseResult<Ended> {
+    pub fn wait_for(&mut self, opcode: WcOpcode) -> CaseResult<Completed> {
         let ended = self.wait_status(WcStatus::SUCCESS)?;
         if ended.wc.opcode == opcode {
             Ok(ended)
@@ -333,7 +307,7 @@ impl<P: Provider> End<P> {
     /// # Errors
     /// Something has.
     pub fn nothing_more(&mut self) -> CaseResult {
-        match self.poll() {
+        match self.cq.poll_one() {
             None => Ok(()),
             Some(ended) => fail(format_args!("nothing should have ended, but {:?}", ended.wc)),
         }

@@ -15,7 +15,7 @@ use verbs::{Context, Mtu, Pd, Provider, RemoteAccess};
 use super::pattern::{Choices, seed_of};
 use super::session::loopback;
 use super::traffic::{Flow, Limits};
-use crate::runner::{CaseResult, Stop, fail};
+use crate::runner::{CaseResult, fail};
 
 /// The size of a soak.
 #[derive(Clone, Copy, Debug)]
@@ -211,7 +211,7 @@ fn connection<P: Provider>(
     let expose = || -> CaseResult<_> {
         let region = Flow::<P>::region(limits, pd.alloc_buf(limits.region())?);
         let access = RemoteAccess::READ | RemoteAccess::WRITE | RemoteAccess::ATOMIC;
-        pd.expose(region, access).map_err(|(_, error)| Stop::from(error))
+        Ok(pd.expose(region, access)?)
     };
     let bufs = || -> CaseResult<Vec<_>> {
         // One registration, in pieces.

@@ -8,12 +8,12 @@
 use std::time::{Duration, Instant};
 
 use verbs::{
-    Buf, Exposed, Gid, Mtu, ParkError, Provider, QpType, RemoteAccess, RemoteMr, RtsAttr, SendFlags, SendOp,
-    WcFlags, WcOpcode, WcStatus,
+    Buf, Exposed, Gid, Mtu, Provider, QpType, RemoteAccess, RemoteMr, RtsAttr, SendFlags, SendOp, WcFlags,
+    WcOpcode, WcStatus,
 };
 
 use super::pattern::{check, fill, filled, seed_of};
-use super::session::{DEPTH, End, INLINE, QKEY, Role, Session, Shape};
+use super::session::{DEPTH, End, INLINE, QKEY, Role, Session, Shape, buf_of};
 use super::traffic::{self, Limits};
 use crate::runner::{CaseResult, Stop, fail};
 
@@ -181,7 +181,7 @@ fn messages<P: Provider>(
                     if kind.recv_opcode().is_some() {
                         fill(GUARD_SEED, &mut buf);
                         let len = if kind == Kind::WriteImm { 0 } else { size };
-                        end.qp.park_recv(buf, GUARD..GUARD + len)?;
+                        end.qp.post_recv_buf(buf, GUARD..GUARD + len)?;
                     } else {
                         idle = Some(buf);
                     }
@@ -204,7 +204,7 @@ fn messages<P: Provider>(
                         if has_imm != kind.has_imm() || has_imm && wc.imm_data != imm_data {
                             return fail(format_args!("{imm_data:#x} is not what {wc:?} has")).map_err(what);
                         }
-                        let received = idle.insert(ended.into_buf()?);
+                        let received = idle.insert(buf_of(ended)?);
                         if kind != Kind::WriteImm {
                             guarded(seed, &received[..size + 2 * GUARD]).map_err(what)?;
                         }
@@ -221,8 +221,8 @@ fn messages<P: Provider>(
                     }
                     let op = kind.op(peers.addr + GUARD as u64, peers.rkey, imm_data);
                     session.link.meet("ready")?;
-                    end.qp.park_send(op, SendFlags::SIGNALED, buf, at)?;
-                    let buf = end.wait_for(kind.opcode()).map_err(what)?.into_buf()?;
+                    end.qp.post_send_buf(op, SendFlags::empty(), buf, at)?;
+                    let buf = buf_of(end.wait_for(kind.opcode()).map_err(what)?)?;
                     session.link.meet("done")?;
                     let buf = idle.insert(buf);
                     if kind == Kind::Read {
@@ -237,13 +237,18 @@ fn messages<P: Provider>(
 }
 
 /// Memory that the requester reaches: the responder's.
-enum Memory<P: Provider> {
-    Own(Exposed<P>),
+enum Memory {
+    Own(Exposed),
     Peers(RemoteMr),
 }
 
-impl<P: Provider> Memory<P> {
-    fn new(session: &mut Session<P>, role: Role, len: usize, access: RemoteAccess) -> CaseResult<Self> {
+impl Memory {
+    fn new<P: Provider>(
+        session: &mut Session<P>,
+        role: Role,
+        len: usize,
+        access: RemoteAccess,
+    ) -> CaseResult<Self> {
         match role {
             Role::Requester => session.told_of_memory().map(Self::Peers),
             Role::Responder => {
@@ -265,9 +270,8 @@ fn guarded(seed: u64, bytes: &[u8]) -> CaseResult {
     Ok(())
 }
 
-/// Waits for a write of which nobody tells. A sender's completion says that it arrived only if the
-/// connection is reliable.
-fn arrived<P: Provider>(memory: &Exposed<P>, seed: u64, size: usize, qp_type: QpType) -> CaseResult {
+/// Waits for a write of which nobody tells. A sender's completion says that it arrived only if the connection is reliable.
+fn arrived(memory: &Exposed, seed: u64, size: usize, qp_type: QpType) -> CaseResult {
     let patience = if qp_type == QpType::RC { Duration::ZERO } else { Duration::from_secs(10) };
     let deadline = Instant::now() + patience;
     let mut bytes = vec![0; size + 2 * GUARD];
@@ -302,12 +306,12 @@ fn rc_pieces<P: Provider>(session: &mut Session<P>, role: Role, _: &Plan) -> Cas
     };
     let joined = |bufs: Vec<Buf>| bufs.iter().flat_map(|buf| buf.to_vec()).collect::<Vec<u8>>();
     match Memory::new(session, role, total, RemoteAccess::READ | RemoteAccess::WRITE)? {
-        Memory::Own(mut own) => {
-            end.qp.park_recv_all(pieces(session, &into, &vec![0; total])?)?;
+        Memory::Own(own) => {
+            end.qp.post_recv_bufs(pieces(session, &into, &vec![0; total])?)?;
             session.link.meet("send")?;
             session.link.meet("sent")?;
-            let parcel = end.wait_for(WcOpcode::RECV)?.parcel;
-            check(9, &joined(parcel.map(verbs::Parcel::into_bufs).unwrap_or_default()))
+            let returned = end.wait_for(WcOpcode::RECV)?.returned;
+            check(9, &joined(returned.map(verbs::Returned::into_bufs).unwrap_or_default()))
                 .map_err(Stop::Failed)?;
             session.link.meet("written")?;
             let mut bytes = vec![0; total];
@@ -320,18 +324,18 @@ fn rc_pieces<P: Provider>(session: &mut Session<P>, role: Role, _: &Plan) -> Cas
         }
         Memory::Peers(RemoteMr { addr: remote_addr, rkey, .. }) => {
             session.link.meet("send")?;
-            end.qp.park_send_all(SendOp::Send, SendFlags::SIGNALED, pieces(session, &from, &whole)?)?;
+            end.qp.post_send_bufs(SendOp::Send, SendFlags::empty(), pieces(session, &from, &whole)?)?;
             end.wait_for(WcOpcode::SEND)?;
             session.link.meet("sent")?;
             let write = SendOp::RdmaWrite { remote_addr, rkey };
-            end.qp.park_send_all(write, SendFlags::SIGNALED, pieces(session, &from, &whole)?)?;
+            end.qp.post_send_bufs(write, SendFlags::empty(), pieces(session, &from, &whole)?)?;
             end.wait_for(WcOpcode::RDMA_WRITE)?;
             session.link.meet("written")?;
             session.link.meet("changed")?;
             let read = SendOp::RdmaRead { remote_addr, rkey };
-            end.qp.park_send_all(read, SendFlags::SIGNALED, pieces(session, &into, &vec![0; total])?)?;
-            let parcel = end.wait_for(WcOpcode::RDMA_READ)?.parcel;
-            check(10, &joined(parcel.map(verbs::Parcel::into_bufs).unwrap_or_default()))
+            end.qp.post_send_bufs(read, SendFlags::empty(), pieces(session, &into, &vec![0; total])?)?;
+            let returned = end.wait_for(WcOpcode::RDMA_READ)?.returned;
+            check(10, &joined(returned.map(verbs::Returned::into_bufs).unwrap_or_default()))
                 .map_err(Stop::Failed)?;
             session.link.meet("read")?;
         }
@@ -360,7 +364,7 @@ fn ud_messages<P: Provider>(session: &mut Session<P>, role: Role, _: &Plan) -> C
             match role {
                 Role::Responder => {
                     let buf = session.buf(GUARD_SEED, GRH + max + GUARD)?;
-                    end.qp.park_recv(buf, ..GRH + max)?;
+                    end.qp.post_recv_buf(buf, ..GRH + max)?;
                     session.link.meet("ready")?;
                     let ended = end.wait_for(WcOpcode::RECV).map_err(what)?;
                     let wc = ended.wc;
@@ -369,7 +373,7 @@ fn ud_messages<P: Provider>(session: &mut Session<P>, role: Role, _: &Plan) -> C
                     if seen != (GRH + size, end.peer_qpn, flags) || with_imm && wc.imm_data != imm_data {
                         return fail(format_args!("not what was sent: {wc:?}")).map_err(what);
                     }
-                    let buf = ended.into_buf()?;
+                    let buf = buf_of(ended)?;
                     route(&buf[..GRH], &session.peer_gid, &session.gid.gid).map_err(what)?;
                     check(seed, &buf[GRH..GRH + size]).map_err(Stop::Failed).map_err(what)?;
                 }
@@ -386,7 +390,7 @@ fn ud_messages<P: Provider>(session: &mut Session<P>, role: Role, _: &Plan) -> C
                             SendOp::UdSend { to }
                         };
                         let seed = if qkey == QKEY { seed } else { !seed };
-                        end.qp.park_send(op, SendFlags::SIGNALED, session.buf(seed, size)?, ..)?;
+                        end.qp.post_send_buf(op, SendFlags::empty(), session.buf(seed, size)?, ..)?;
                         end.wait_for(WcOpcode::SEND).map_err(what)?;
                     }
                 }
@@ -429,7 +433,7 @@ fn rc_inline<P: Provider>(session: &mut Session<P>, role: Role, _: &Plan) -> Cas
                 Memory::Own(own) => {
                     own.write_at(0, &filled(GUARD_SEED, size + 2 * GUARD));
                     if kind.recv_opcode().is_some() {
-                        end.qp.park_recv(session.buf(GUARD_SEED, room)?, GUARD..GUARD + size)?;
+                        end.qp.post_recv_buf(session.buf(GUARD_SEED, room)?, GUARD..GUARD + size)?;
                     }
                     session.link.meet("ready")?;
                     session.link.meet("done")?;
@@ -440,7 +444,7 @@ fn rc_inline<P: Provider>(session: &mut Session<P>, role: Role, _: &Plan) -> Cas
                             return fail(format_args!("byte_len is {byte_len}")).map_err(what);
                         }
                         if kind != Kind::WriteImm {
-                            guarded(seed, &ended.into_buf()?[..size + 2 * GUARD]).map_err(what)?;
+                            guarded(seed, &buf_of(ended)?[..size + 2 * GUARD]).map_err(what)?;
                         }
                     }
                     if kind.writes() {
@@ -451,7 +455,7 @@ fn rc_inline<P: Provider>(session: &mut Session<P>, role: Role, _: &Plan) -> Cas
                     let mut bytes = filled(seed, size);
                     let op = kind.op(peers.addr + GUARD as u64, peers.rkey, 1);
                     session.link.meet("ready")?;
-                    end.qp.send_inline(7, op, SendFlags::SIGNALED, &bytes)?;
+                    end.qp.post_send_inline(7, op, SendFlags::SIGNALED, &bytes)?;
                     bytes.fill(0);
                     let wc = end.wait_for(kind.opcode()).map_err(what)?.wc;
                     if wc.wr_id != 7 {
@@ -507,8 +511,8 @@ fn rc_atomics<P: Provider>(session: &mut Session<P>, role: Role, _: &Plan) -> Ca
         }
         Memory::Peers(peers) => {
             for (op, opcode, before, _) in done(peers.addr + 8, peers.rkey) {
-                end.qp.park_send(op, SendFlags::SIGNALED, session.buf(GUARD_SEED, 8)?, ..)?;
-                let buf = end.wait_for(opcode)?.into_buf()?;
+                end.qp.post_send_buf(op, SendFlags::empty(), session.buf(GUARD_SEED, 8)?, ..)?;
+                let buf = buf_of(end.wait_for(opcode)?)?;
                 if number(&buf) != Some(before) {
                     return fail(format_args!("{before:#x} should come back from {op:?}: {:02x?}", &*buf));
                 }
@@ -572,27 +576,24 @@ fn rc_refused<P: Provider>(session: &mut Session<P>, role: Role, _: &Plan) -> Ca
         let mut end = session.connect(&Shape::of(QpType::RC))?;
         match role {
             Role::Responder => {
-                end.qp.park_recv(session.buf(0, 64)?, ..)?;
+                end.qp.post_recv_buf(session.buf(0, 64)?, ..)?;
                 let pd = if elsewhere { session.context.alloc_pd()? } else { session.pd.clone() };
                 let mut buf = pd.alloc_buf(LEN as usize)?;
                 fill(GUARD_SEED, &mut buf);
-                let memory = pd.expose(buf, access).map_err(|(_, error)| error)?;
+                let memory = pd.expose(buf, access)?;
                 let RemoteMr { addr, length, rkey } = memory.remote();
                 session.link.tell(&format!("{addr} {length} {rkey}"))?;
                 session.link.meet("done")?;
                 let mut bytes = [0; LEN as usize];
                 memory.read_at(0, &mut bytes);
                 check(GUARD_SEED, &bytes).map_err(Stop::Failed).map_err(what)?;
-                let End { qp, cq, peer_qpn } = end;
+                let End { qp, mut cq, peer_qpn } = end;
                 // Whether or not it is in the error state by itself by now.
-                let mut qp = qp.to_error().map_err(|(_, error)| error)?;
+                let _qp = qp.to_error()?;
                 let deadline = Instant::now() + Duration::from_secs(20);
-                let mut cq = cq;
                 let status = loop {
-                    let mut completions = cq.poll();
-                    if let Some(completion) = completions.next() {
-                        qp.reclaim(&completion);
-                        break completion.status();
+                    if let Some(completed) = cq.poll_one() {
+                        break completed.status;
                     }
                     if Instant::now() > deadline {
                         return fail(format_args!("the receive was not flushed (peer {peer_qpn:#x})"))
@@ -605,12 +606,12 @@ fn rc_refused<P: Provider>(session: &mut Session<P>, role: Role, _: &Plan) -> Ca
             }
             Role::Requester => {
                 let peers = session.told_of_memory()?;
-                end.qp.park_send(wrong(&peers), SendFlags::SIGNALED, session.buf(1, 8)?, ..)?;
+                end.qp.post_send_buf(wrong(&peers), SendFlags::empty(), session.buf(1, 8)?, ..)?;
                 // What was posted right behind it is flushed, and so is what comes later.
-                parked_or_over(end.qp.park_send(SendOp::Send, SendFlags::SIGNALED, session.buf(1, 8)?, ..))?;
+                end.qp.post_send_buf(SendOp::Send, SendFlags::empty(), session.buf(1, 8)?, ..)?;
                 end.wait_status(WcStatus::REM_ACCESS_ERR).map_err(what)?;
                 end.wait_status(WcStatus::WR_FLUSH_ERR).map_err(what)?;
-                end.qp.park_send(SendOp::Send, SendFlags::SIGNALED, session.buf(1, 8)?, ..)?;
+                end.qp.post_send_buf(SendOp::Send, SendFlags::empty(), session.buf(1, 8)?, ..)?;
                 end.wait_status(WcStatus::WR_FLUSH_ERR).map_err(what)?;
                 end.nothing_more()?;
                 session.link.meet("done")?;
@@ -620,10 +621,6 @@ fn rc_refused<P: Provider>(session: &mut Session<P>, role: Role, _: &Plan) -> Ca
     session.link.meet("end")
 }
 
-fn parked_or_over(parked: Result<u64, ParkError<Buf>>) -> CaseResult {
-    parked.map(drop).map_err(Stop::from)
-}
-
 /// Sends that find no receive: they wait, or give up.
 fn rc_not_ready<P: Provider>(session: &mut Session<P>, role: Role, _: &Plan) -> CaseResult {
     let mut end = session.connect(&Shape::of(QpType::RC))?;
@@ -631,7 +628,7 @@ fn rc_not_ready<P: Provider>(session: &mut Session<P>, role: Role, _: &Plan) -> 
     match role {
         Role::Requester => {
             for n in 0..count {
-                end.qp.park_send(SendOp::Send, SendFlags::SIGNALED, session.buf(n, 3000)?, ..)?;
+                end.qp.post_send_buf(SendOp::Send, SendFlags::empty(), session.buf(n, 3000)?, ..)?;
             }
             session.link.meet("posted")?;
             for _ in 0..count {
@@ -642,9 +639,9 @@ fn rc_not_ready<P: Provider>(session: &mut Session<P>, role: Role, _: &Plan) -> 
         Role::Responder => {
             session.link.meet("posted")?;
             for n in 0..count {
-                end.qp.park_recv(session.buf(GUARD_SEED, 3000)?, ..)?;
+                end.qp.post_recv_buf(session.buf(GUARD_SEED, 3000)?, ..)?;
                 let ended = end.wait_for(WcOpcode::RECV)?;
-                check(n, &ended.into_buf()?).map_err(Stop::Failed)?;
+                check(n, &buf_of(ended)?).map_err(Stop::Failed)?;
             }
             session.link.meet("done")?;
         }
@@ -654,7 +651,7 @@ fn rc_not_ready<P: Provider>(session: &mut Session<P>, role: Role, _: &Plan) -> 
     let mut end = session.connect(&Shape { rts: RtsAttr { rnr_retry: 2, ..shape.rts }, ..shape })?;
     if role == Role::Requester {
         for _ in 0..3 {
-            end.qp.park_send(SendOp::Send, SendFlags::SIGNALED, session.buf(1, 8)?, ..)?;
+            end.qp.post_send_buf(SendOp::Send, SendFlags::empty(), session.buf(1, 8)?, ..)?;
         }
         end.wait_status(WcStatus::RNR_RETRY_EXC_ERR)?;
         end.wait_status(WcStatus::WR_FLUSH_ERR)?;
@@ -671,14 +668,14 @@ fn write_not_ready<P: Provider>(session: &mut Session<P>, end: &mut End<P>, role
         Memory::Peers(RemoteMr { addr: remote_addr, rkey, .. }) => {
             session.link.meet("start")?;
             let op = SendOp::RdmaWriteWithImm { remote_addr, rkey, imm_data: 5 };
-            end.qp.park_send(op, SendFlags::SIGNALED, session.buf(11, size)?, ..)?;
+            end.qp.post_send_buf(op, SendFlags::empty(), session.buf(11, size)?, ..)?;
             session.link.meet("posted")?;
             end.wait_for(WcOpcode::RDMA_WRITE)?;
         }
         Memory::Own(own) => {
             session.link.meet("start")?;
             session.link.meet("posted")?;
-            end.qp.park_recv(session.buf(0, 8)?, ..)?;
+            end.qp.post_recv_buf(session.buf(0, 8)?, ..)?;
             let wc = end.wait_for(WcOpcode::RECV_RDMA_WITH_IMM)?.wc;
             if (wc.byte_len as usize, wc.imm_data) != (size, 5) {
                 return fail(format_args!("a write of {size} bytes with 5 was to arrive, not {wc:?}"));
@@ -699,13 +696,13 @@ fn rc_not_there<P: Provider>(session: &mut Session<P>, role: Role, _: &Plan) -> 
         session.connect(&Shape { rts: RtsAttr { timeout: 10, retry_cnt: 3, ..shape.rts }, ..shape })?;
     match role {
         Role::Responder => {
-            end.qp.close().map_err(|(_, error)| error)?;
+            end.qp.close()?;
             session.link.meet("gone")?;
         }
         Role::Requester => {
             session.link.meet("gone")?;
             for _ in 0..DEPTH / 2 {
-                end.qp.park_send(SendOp::Send, SendFlags::SIGNALED, session.buf(1, 8)?, ..)?;
+                end.qp.post_send_buf(SendOp::Send, SendFlags::empty(), session.buf(1, 8)?, ..)?;
             }
             end.wait_status(WcStatus::RETRY_EXC_ERR)?;
             for _ in 1..DEPTH / 2 {

@@ -19,12 +19,12 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use verbs::{
-    Buf, Exposed, ParkReason, PostReason, Provider, QpType, RemoteAccess, RemoteMr, SendFlags, SendOp,
-    WcFlags, WcOpcode, WcStatus,
+    Buf, Completed, Exposed, PostBufReason, PostReason, Provider, QpType, RemoteAccess, RemoteMr, SendFlags,
+    SendOp, WcFlags, WcOpcode, WcStatus,
 };
 
 use super::pattern::{Choices, check, fill, filled, seed_of};
-use super::session::{End, Ended, INLINE, Role, Session, Shape};
+use super::session::{End, INLINE, Role, Session, Shape, buf_of};
 use crate::runner::{CaseResult, Stop, fail};
 
 /// Number, length and concurrency of operations.
@@ -218,7 +218,7 @@ impl Iterator for Script {
 #[derive(Debug)]
 pub struct Flow<P: Provider> {
     end: End<P>,
-    memory: Exposed<P>,
+    memory: Exposed,
     peers: RemoteMr,
     limits: Limits,
     /// The operations of this end, and those in progress.
@@ -251,7 +251,7 @@ impl<P: Provider> Flow<P> {
     /// Posting was refused.
     pub fn new(
         end: End<P>,
-        memory: Exposed<P>,
+        memory: Exposed,
         peers: RemoteMr,
         limits: Limits,
         scripts: [(u64, bool); 2],
@@ -261,7 +261,7 @@ impl<P: Provider> Flow<P> {
         let awaited = incoming.clone().filter(Operation::takes_receive).count() as u64;
         let mut end = end;
         for buf in bufs.drain(limits.depth..) {
-            end.qp.park_recv(buf, ..)?;
+            end.qp.post_recv_buf(buf, ..)?;
         }
         Ok(Self {
             end,
@@ -294,7 +294,7 @@ impl<P: Provider> Flow<P> {
     /// Something is not as it should be.
     pub fn pump(&mut self) -> CaseResult<bool> {
         let mut any = false;
-        while let Some(ended) = self.end.poll() {
+        while let Some(ended) = self.end.cq.poll_one() {
             any = true;
             if ended.wc.status != WcStatus::SUCCESS {
                 return fail(format_args!("{:?}, with {:?} under way", ended.wc, self.pending.front()));
@@ -393,7 +393,7 @@ impl<P: Provider> Flow<P> {
             flags |= SendFlags::FENCE;
         }
         let posted = if operation.inline {
-            self.end.qp.send_inline(INLINE_ID, op, flags, &filled(operation.seed, operation.len))
+            self.end.qp.post_send_inline(INLINE_ID, op, flags, &filled(operation.seed, operation.len))
         } else {
             let Some(mut buf) = self.idle.pop() else { return Ok(false) };
             if matches!(operation.act, Act::Send { .. } | Act::Write { .. }) {
@@ -401,7 +401,7 @@ impl<P: Provider> Flow<P> {
             } else {
                 buf[..operation.len].fill(0xee);
             }
-            self.end.qp.park_send(op, flags, buf, ..operation.len).map(drop).map_err(|error| {
+            self.end.qp.post_send_buf(op, flags, buf, ..operation.len).map(drop).map_err(|error| {
                 self.idle.extend(error.returned);
                 error.reason
             })
@@ -411,13 +411,13 @@ impl<P: Provider> Flow<P> {
                 self.pending.push_back(operation);
                 Ok(true)
             }
-            Err(ParkReason::Post(PostReason::QueueFull)) => Ok(false),
+            Err(PostBufReason::Post(PostReason::QueueFull)) => Ok(false),
             Err(reason) => fail(format_args!("{operation:?} was refused: {reason}")),
         }
     }
 
     /// Checks what an operation of this end has brought.
-    fn done(&mut self, ended: Ended) -> CaseResult {
+    fn done(&mut self, ended: Completed) -> CaseResult {
         let Some(operation) = self.pending.pop_front() else {
             return fail(format_args!("nothing was under way, and yet {:?}", ended.wc));
         };
@@ -425,7 +425,7 @@ impl<P: Provider> Flow<P> {
             return fail(format_args!("{operation:?} was to end, not {:?}", ended.wc));
         }
         if !operation.inline {
-            let buf = ended.into_buf()?;
+            let buf = buf_of(ended)?;
             let bytes = &buf[..operation.len];
             let number = bytes.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes));
             let seen = match operation.act {
@@ -453,7 +453,7 @@ impl<P: Provider> Flow<P> {
     }
 
     /// Checks what has arrived, and posts its memory again.
-    fn received(&mut self, ended: Ended) -> CaseResult {
+    fn received(&mut self, ended: Completed) -> CaseResult {
         let Some(operation) = self.incoming.by_ref().find(Operation::takes_receive) else {
             return fail(format_args!("nothing was to come, and yet {:?}", ended.wc));
         };
@@ -467,12 +467,12 @@ impl<P: Provider> Flow<P> {
         if (wc.opcode, wc.byte_len as usize, seen) != (opcode, operation.len, imm) {
             return fail(format_args!("{operation:?} was to arrive, not {wc:?}"));
         }
-        let buf = ended.into_buf()?;
+        let buf = buf_of(ended)?;
         if opcode == WcOpcode::RECV {
             check(operation.seed, &buf[..operation.len])
                 .map_err(|why| Stop::Failed(format!("{operation:?}: {why}")))?;
         }
-        self.end.qp.park_recv(buf, ..)?;
+        self.end.qp.post_recv_buf(buf, ..)?;
         self.awaited -= 1;
         Ok(())
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use verbs::state::Rts;
 use verbs::{
-    Buf, Cause, Context, Cq, CqInit, Errno, Parcel, Pd, Provider, Qp, RemoteAccess, SendFlags, SendOp,
+    Buf, Cause, Context, Cq, CqInit, Errno, HandleError, Pd, Provider, Qp, RemoteAccess, SendFlags, SendOp,
     WcOpcode, WcStatus,
 };
 
@@ -103,7 +103,7 @@ struct All<P: Provider> {
     context: Option<Context<P>>,
     pd: Option<Pd<P>>,
     buf: Option<Buf>,
-    exposed: Option<verbs::Exposed<P>>,
+    exposed: Option<verbs::Exposed>,
     ah: Option<verbs::Ah<P>>,
     channel: Option<verbs::CompChannel>,
     cq: Option<Cq<P>>,
@@ -122,8 +122,8 @@ impl<P: Provider> All<P> {
         let qp = create_qp(&pd, &cq, &shape)?;
         let own = Remote::of(&qp);
         let mut qp = connect(&context, qp, &shape, own)?;
-        qp.park_recv(pd.alloc_buf(100)?, ..).map_err(|error| error.reason)?;
-        let exposed = pd.expose(pd.alloc_buf(64)?, RemoteAccess::READ).map_err(|(_, error)| error)?;
+        qp.post_recv_buf(pd.alloc_buf(100)?, ..)?;
+        let exposed = pd.expose(pd.alloc_buf(64)?, RemoteAccess::READ)?;
         let ah = pd.create_ah(&fabric::path(&context.find_gid(PORT)?))?;
         Ok(Self {
             buf: Some(pd.alloc_buf(4096)?),
@@ -182,43 +182,44 @@ fn closing_parents_before_children_is_refused_and_loses_nothing<P: Provider>(
     drop(All::new(context.clone())?);
     let baseline = resources()?;
     let mut all = All::new(context.clone())?;
-    let in_use = |error: &verbs::Error, by: &str| {
-        assert_eq!(error.errno, Errno::BUSY, "{error}");
-        assert!(matches!(error.cause, Cause::InUse { .. }) && error.to_string().contains(by), "{error}");
-        assert!(error.to_string().contains(under_test()), "{error}");
-    };
     let gone = || Stop::Failed("it is not there".to_owned());
     // Each is refused while the queue pair lives, comes back, and does its work as before.
-    let (pd, error) = all.pd.take().ok_or_else(gone)?.close().err().ok_or_else(gone)?;
-    in_use(&error, "queue pairs");
-    let (mut cq, error) = all.cq.take().ok_or_else(gone)?.close().err().ok_or_else(gone)?;
-    in_use(&error, "queue pairs");
-    let (channel, error) = all.channel.take().ok_or_else(gone)?.close().err().ok_or_else(gone)?;
-    in_use(&error, "completion queues");
-    let (own_context, error) = all.context.take().ok_or_else(gone)?.close().err().ok_or_else(gone)?;
-    in_use(&error, "");
+    let pd = refused(all.pd.take().ok_or_else(gone)?.close(), "queue pairs")?;
+    let mut cq = refused(all.cq.take().ok_or_else(gone)?.close(), "queue pairs")?;
+    let channel = refused(all.channel.take().ok_or_else(gone)?.close(), "completion queues")?;
+    let own_context = refused(all.context.take().ok_or_else(gone)?.close(), "")?;
     let mut buf = all.buf.take().ok_or_else(gone)?;
     let tail = buf.split_off(100);
-    let (mut buf, error) = buf.close().err().ok_or_else(gone)?;
-    in_use(&error, "other pieces");
+    let mut buf = refused(buf.close(), "other pieces")?;
     buf.unsplit(tail).map_err(|_| gone())?;
     let mut qp = all.qp.take().ok_or_else(gone)?;
-    qp.park_send(SendOp::Send, SendFlags::empty(), buf, ..50).map_err(|error| error.reason)?;
+    qp.post_send_buf(SendOp::Send, SendFlags::empty(), buf, ..50)?;
     for _ in 0..2 {
         let wc = wait_one(&mut cq)?;
         assert_eq!(wc.status, WcStatus::SUCCESS, "{wc:?}");
     }
     // And in the right order each is taken back.
-    qp.close().map_err(|(_, error)| error)?;
-    cq.close().map_err(|(_, error)| error)?;
-    channel.close().map_err(|(_, error)| error)?;
-    all.ah.take().ok_or_else(gone)?.close().map_err(|(_, error)| error)?;
-    let exposed = all.exposed.take().ok_or_else(gone)?.unexpose().map_err(|(_, error)| error)?;
-    exposed.close().map_err(|(_, error)| error)?;
-    pd.close().map_err(|(_, error)| error)?;
+    qp.close()?;
+    cq.close()?;
+    channel.close()?;
+    all.ah.take().ok_or_else(gone)?.close()?;
+    let exposed = all.exposed.take().ok_or_else(gone)?.unexpose()?;
+    exposed.close()?;
+    pd.close()?;
     back_to(&baseline)?;
     drop(own_context);
     Ok(())
+}
+
+/// Returns the handle of a close that failed because something uses the object.
+fn refused<T>(closed: Result<(), HandleError<T>>, by: &str) -> CaseResult<T> {
+    let Err(HandleError { handle, error }) = closed else {
+        return fail(format_args!("closed, although {by} use it"));
+    };
+    assert_eq!(error.errno, Errno::BUSY, "{error}");
+    assert!(matches!(error.cause, Cause::InUse { .. }) && error.to_string().contains(by), "{error}");
+    assert!(error.to_string().contains(under_test()), "{error}");
+    Ok(handle)
 }
 
 /// Many buffers that take the place of any that was freed.
@@ -237,26 +238,19 @@ fn a_forgotten_queue_pair_keeps_its_buffers_from_everybody_else<P: Provider>(
 ) -> CaseResult {
     let mut pair = Pair::new(context, &Shape::default())?;
     let before = resources()?;
-    pair.b.qp.park_recv(pair.pd.alloc_buf(4096)?, ..).map_err(|error| error.reason)?;
+    pair.b.qp.post_recv_buf(pair.pd.alloc_buf(4096)?, ..)?;
     core::mem::forget(pair.b.qp);
     let squatters = squatters(&pair.pd)?;
     assert_eq!(resources()?.get("qp"), before.get("qp"), "forgetting destroys nothing");
     // The device knows nothing of it, and receives.
-    pair.a
-        .qp
-        .park_send(SendOp::Send, SendFlags::empty(), filled(&pair.pd, 999, 4096)?, ..)
-        .map_err(|e| e.reason)?;
+    pair.a.qp.post_send_buf(SendOp::Send, SendFlags::empty(), filled(&pair.pd, 999, 4096)?, ..)?;
     let wc = wait_one(&mut pair.a.cq)?;
     assert_eq!(wc.status, WcStatus::SUCCESS, "{wc:?}");
     let wc = wait_one(&mut pair.b.cq)?;
     assert_eq!((wc.status, wc.byte_len), (WcStatus::SUCCESS, 4096));
     are_untouched(&squatters);
     // Its completion queue and protection domain cannot go before it, and their handles may.
-    let (pd, error) = match pair.pd.close() {
-        Err(refused) => refused,
-        Ok(()) => return fail("the protection domain went away below a queue pair"),
-    };
-    assert_eq!(error.errno, Errno::BUSY);
+    let pd = refused(pair.pd.close(), "queue pairs")?;
     drop((pd, pair.b.cq));
     Ok(())
 }
@@ -265,25 +259,21 @@ fn a_dropped_queue_pair_takes_its_buffers_from_the_device<P: Provider>(context: 
     let mut pair = Pair::new(context, &Shape::default())?;
     let before = resources()?;
     for _ in 0..8 {
-        pair.b.qp.park_recv(pair.pd.alloc_buf(4096)?, ..).map_err(|error| error.reason)?;
+        pair.b.qp.post_recv_buf(pair.pd.alloc_buf(4096)?, ..)?;
     }
     // Sends are on their way while it goes.
     for seed in 0..8 {
         let buf = filled(&pair.pd, 900 + seed, 4096)?;
-        pair.a.qp.park_send(SendOp::Send, SendFlags::empty(), buf, ..).map_err(|error| error.reason)?;
+        pair.a.qp.post_send_buf(SendOp::Send, SendFlags::empty(), buf, ..)?;
     }
     drop(pair.b.qp);
     let squatters = squatters(&pair.pd)?;
     let mut back = Vec::new();
     eventually("every send ends", || {
-        let mut completions = pair.a.cq.poll();
-        if let Some(completion) = completions.next() {
-            assert!(
-                [WcStatus::SUCCESS, WcStatus::RETRY_EXC_ERR, WcStatus::WR_FLUSH_ERR]
-                    .contains(&completion.status()),
-                "{completion:?}"
-            );
-            back.extend(pair.a.qp.reclaim(&completion).and_then(Parcel::into_buf));
+        if let Some(completed) = pair.a.cq.poll_one() {
+            let statuses = [WcStatus::SUCCESS, WcStatus::RETRY_EXC_ERR, WcStatus::WR_FLUSH_ERR];
+            assert!(statuses.contains(&completed.status), "{completed:?}");
+            back.extend(completed.into_buf());
         }
         back.len() == 8
     })?;
@@ -299,26 +289,20 @@ fn a_dropped_queue_pair_takes_its_buffers_from_the_device<P: Provider>(context: 
 
 fn exposed_memory_is_out_of_reach_once_it_is_taken_back<P: Provider>(context: &Context<P>) -> CaseResult {
     let mut pair = Pair::new(context, &Shape::default())?;
-    let mut exposed = pair
-        .pd
-        .expose(filled(&pair.pd, 1, 4096)?, RemoteAccess::READ | RemoteAccess::WRITE)
-        .map_err(|(_, error)| error)?;
+    let exposed = pair.pd.expose(filled(&pair.pd, 1, 4096)?, RemoteAccess::READ | RemoteAccess::WRITE)?;
     let (remote_addr, rkey) = (exposed.addr(), exposed.rkey());
     exposed.write_at(10, b"from here");
     let op = SendOp::RdmaWrite { remote_addr: remote_addr + 100, rkey };
-    pair.a
-        .qp
-        .park_send(op, SendFlags::empty(), filled(&pair.pd, 2, 50)?, ..)
-        .map_err(|error| error.reason)?;
+    pair.a.qp.post_send_buf(op, SendFlags::empty(), filled(&pair.pd, 2, 50)?, ..)?;
     wait_for_opcode(&mut pair.a.cq, WcOpcode::RDMA_WRITE)?;
     let mut copy = [0; 50];
     exposed.read_at(100, &mut copy);
     assert_eq!(copy[..], pattern(2, 50)[..]);
-    let buf = exposed.unexpose().map_err(|(_, error)| error)?;
+    let buf = exposed.unexpose()?;
     assert_eq!((&buf[10..19], &buf[100..150]), (&b"from here"[..], &pattern(2, 50)[..]));
     let before = buf.to_vec();
     let again = filled(&pair.pd, 3, 50)?;
-    let id = pair.a.qp.park_send(op, SendFlags::empty(), again, ..).map_err(|error| error.reason)?;
+    let id = pair.a.qp.post_send_buf(op, SendFlags::empty(), again, ..)?;
     wait_remote_access_error(&mut pair.a.cq, id)?;
     assert_eq!(buf[..], before[..]);
     Ok(())
@@ -379,8 +363,8 @@ fn a_case_that_leaks_leaves_nothing() -> CaseResult {
     back_to(&baseline)?;
     // It is as usable as before.
     let mut pair = Pair::new(&fabric::open()?, &Shape::default())?;
-    pair.b.qp.park_recv(pair.pd.alloc_buf(8)?, ..).map_err(|error| error.reason)?;
-    pair.a.qp.send_inline(1, SendOp::Send, SendFlags::SIGNALED, b"still ok")?;
+    pair.b.qp.post_recv_buf(pair.pd.alloc_buf(8)?, ..)?;
+    pair.a.qp.post_send_inline(1, SendOp::Send, SendFlags::SIGNALED, b"still ok")?;
     wait_for(&mut pair.a.cq, 1, WcOpcode::SEND)?;
     Ok(())
 }

@@ -17,8 +17,8 @@ use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::stat::{Mode, SFlag, mknod};
 use verbs::state::{Init, Rts};
 use verbs::{
-    Cause, CqInit, DeviceList, Errno, Error, PostError, PostReason, QpAttr, QpAttrMask, QpCap, QpState,
-    QpType, RecvWr, RtsAttr, SendFlags, SendOp, SendWr, Sge, SkipReason, Source,
+    Cause, CqInit, DeviceList, Errno, Error, HandleError, PostError, PostReason, QpAttr, QpAttrMask, QpCap,
+    QpState, QpType, RecvWr, RtsAttr, SendFlags, SendOp, SendWr, Sge, SkipReason, Source,
 };
 use verbs_core::discovery::{self, Roots};
 
@@ -285,13 +285,15 @@ fn a_source_gid_that_does_not_exist_is_named() -> CaseResult {
     names_it(&error_of(pd.create_ah(&attr).map(drop), "an address handle from nowhere")?);
     let cq = context.create_cq(&CqInit::new(4))?;
     let shape = Shape::default();
-    let qp = create_qp(&pd, &cq, &shape)?.to_init(&init_attr()).map_err(|(_, error)| error)?;
+    let qp = create_qp(&pd, &cq, &shape)?.to_init(&init_attr())?;
     let nobody = Remote { qp_num: 1, psn: 0 };
     let rtr = verbs::RtrAttr { ah_attr: attr, ..rtr_attr(&context, &shape, nobody)? };
-    let Err((qp, error)) = qp.to_rtr(&rtr) else { return fail("a connection from nowhere was accepted") };
+    let Err(HandleError { handle: qp, error }) = qp.to_rtr(&rtr) else {
+        return fail("a connection from nowhere was accepted");
+    };
     names_it(&error);
     // It came back as it was.
-    qp.to_rtr(&rtr_attr(&context, &shape, nobody)?).map_err(|(_, error)| error)?;
+    qp.to_rtr(&rtr_attr(&context, &shape, nobody)?)?;
     Ok(())
 }
 
@@ -364,7 +366,8 @@ fn an_illegal_transition_names_the_states() -> CaseResult {
     let pd = context.alloc_pd()?;
     let cq = context.create_cq(&CqInit::new(4))?;
     let qp = create_qp(&pd, &cq, &Shape::default())?;
-    let Err((qp, error)) = qp.modify_to::<Rts>(&QpAttr::default(), QpAttrMask::empty()) else {
+    let Err(HandleError { handle: qp, error }) = qp.modify_to::<Rts>(&QpAttr::default(), QpAttrMask::empty())
+    else {
         return fail("RESET to RTS was accepted");
     };
     let (from, to) = (QpState::RESET, QpState::RTS);
@@ -380,7 +383,9 @@ fn a_transition_without_its_attributes_names_them() -> CaseResult {
     let cq = context.create_cq(&CqInit::new(4))?;
     let qp = create_qp(&pd, &cq, &Shape::default())?;
     let attr = QpAttr { port_num: PORT, ..QpAttr::default() };
-    let Err((qp, error)) = qp.modify_to::<Init>(&attr, QpAttrMask::PKEY_INDEX | QpAttrMask::QKEY) else {
+    let Err(HandleError { handle: qp, error }) =
+        qp.modify_to::<Init>(&attr, QpAttrMask::PKEY_INDEX | QpAttrMask::QKEY)
+    else {
         return fail("RESET to INIT without a port was accepted");
     };
     assert_eq!(
@@ -391,7 +396,7 @@ fn a_transition_without_its_attributes_names_them() -> CaseResult {
         )
     );
     // It came back as it was.
-    qp.to_init(&init_attr()).map_err(|(_, error)| error)?;
+    qp.to_init(&init_attr())?;
     Ok(())
 }
 
@@ -401,7 +406,7 @@ fn a_port_that_does_not_exist_is_named_by_the_transition() -> CaseResult {
     let cq = context.create_cq(&CqInit::new(4))?;
     for port_num in [0, 9] {
         let qp = create_qp(&pd, &cq, &Shape::default())?;
-        let Err((_, error)) = qp.to_init(&verbs::InitAttr { port_num, ..init_attr() }) else {
+        let Err(HandleError { error, .. }) = qp.to_init(&verbs::InitAttr { port_num, ..init_attr() }) else {
             return fail(format_args!("port {port_num} was accepted"));
         };
         is_limit(&error, "port_num", port_num.into());
@@ -415,7 +420,7 @@ fn posting_on_a_full_queue_is_refused_and_completions_make_room() -> CaseResult 
     let rts = RtsAttr { timeout: 0, ..Shape::default().rts };
     let pair = Pair::new(&open()?, &Shape { cap, rts, ..Shape::default() })?;
     let (mut qp, mut cq) = (pair.a.qp, pair.a.cq);
-    pair.b.qp.close().map_err(|(_, error)| error)?;
+    pair.b.qp.close()?;
     let arena = Arena::new(&pair.pd, 64)?;
     let (sge, into) = ([arena.sge(0..8)], [arena.sge(8..16)]);
     let fill = |post: &mut dyn FnMut(u64) -> Result<(), PostError>| {
@@ -433,7 +438,7 @@ fn posting_on_a_full_queue_is_refused_and_completions_make_room() -> CaseResult 
     };
     let sent = fill(&mut |n| post_send(&mut qp, &[signalled(n, SendOp::Send, &sge)]));
     let received = fill(&mut |n| post_recv(&mut qp, &[RecvWr { wr_id: 1000 + n, sge: &into }]));
-    let mut qp = qp.to_error().map_err(|(_, error)| error)?;
+    let mut qp = qp.to_error()?;
     let mut ids: Vec<_> = wait(&mut cq, (sent + received) as usize)?.iter().map(|wc| wc.wr_id).collect();
     ids.sort_unstable();
     assert_eq!(ids, (0..sent).chain(1000..1000 + received).collect::<Vec<_>>());

@@ -9,7 +9,7 @@
 
 use uverbs_abi::ib_user_ioctl_verbs::RdmaDriverId;
 use uverbs_abi::rdma_user_rxe::{RxeCreateCqResp, RxeCreateQpResp};
-use verbs::provider::PdOps as _;
+use verbs::provider::{DeviceOps as _, PdOps as _};
 use verbs::{Cause, CqInitAttr, Errno, QpAttr, QpAttrMask, QpInitAttr, QpState, QpType};
 use verbs_core::channel::{Uhw, Uverbs};
 use verbs_core::cmd;

@@ -229,7 +229,7 @@ fn look(device: &Device, options: &Options, console: &mut Console) -> Result<Opt
     }
     let closed = context
         .close()
-        .map_err(|(_, error)| fail(console, format_args!("Failed to close device"), &error, 3));
+        .map_err(|failed| fail(console, format_args!("Failed to close device"), &failed.error, 3));
     closed.map(|()| view.into_json())
 }
 

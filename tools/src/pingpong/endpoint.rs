@@ -136,8 +136,8 @@ impl Endpoint<Init> {
     /// The step to RTR or RTS fails: C's name of the step, and any error of the modify verb.
     pub fn connect(self, rtr: &RtrAttr, rts: &RtsAttr) -> Result<Endpoint<Rts>, (&'static str, Error)> {
         let Self { qp, buffer, mr, sge, flags } = self;
-        let qp = qp.to_rtr(rtr).map_err(|(_, error)| ("RTR", error))?;
-        let qp = qp.to_rts(rts).map_err(|(_, error)| ("RTS", error))?;
+        let qp = qp.to_rtr(rtr).map_err(|failed| ("RTR", failed.error))?;
+        let qp = qp.to_rts(rts).map_err(|failed| ("RTS", failed.error))?;
         Ok(Endpoint { qp, buffer, mr, sge, flags })
     }
 }

@@ -193,14 +193,14 @@ fn close(setup: Setup, endpoint: Endpoint<Rts>, console: &mut Console) -> Result
         console.complain(line);
         console.because(error)
     };
-    qp.close().map_err(|(_, error)| fail("Couldn't destroy QP", error))?;
-    cq.close().map_err(|(_, error)| fail("Couldn't destroy CQ", error))?;
-    mr.close().map_err(|(_, error)| fail("Couldn't deregister MR", error))?;
-    pd.close().map_err(|(_, error)| fail("Couldn't deallocate PD", error))?;
+    qp.close().map_err(|failed| fail("Couldn't destroy QP", failed.error))?;
+    cq.close().map_err(|failed| fail("Couldn't destroy CQ", failed.error))?;
+    mr.close().map_err(|failed| fail("Couldn't deregister MR", failed.error))?;
+    pd.close().map_err(|failed| fail("Couldn't deallocate PD", failed.error))?;
     if let Some(channel) = channel {
-        channel.close().map_err(|(_, error)| fail("Couldn't destroy completion channel", error))?;
+        channel.close().map_err(|failed| fail("Couldn't destroy completion channel", failed.error))?;
     }
-    context.close().map_err(|(_, error)| fail("Couldn't release context", error))
+    context.close().map_err(|failed| fail("Couldn't release context", failed.error))
 }
 
 fn page_size() -> usize {

@@ -86,8 +86,10 @@ fn wait_for_event(channel: &CompChannel, cq: &mut Cq, console: &mut Console) -> 
         console.complain(line);
         console.because(reason)
     };
-    let event = channel.next_event().map_err(|error| fail("Failed to get cq_event", &error))?;
-    if event.cq != cq.id() {
+    let event = channel.wait(None).map_err(|error| fail("Failed to get cq_event", &error))?;
+    if let Some(event) = event
+        && event.cq != cq.id()
+    {
         return Err(fail("CQ event for unknown CQ", &format_args!("{:?}, not {:?}", event.cq, cq.id())));
     }
     cq.req_notify(false).map_err(|error| fail("Couldn't request CQ notification", &error))

@@ -7,6 +7,7 @@
 use nix::sys::resource::{Resource, getrlimit};
 
 use super::KernelContext;
+use crate::provider::DeviceOps as _;
 use crate::types::{AccessFlags, AhAttr, QpAttr, QpAttrMask, QpInitAttr, QpState, QpType};
 use crate::{Cause, Errno, Error, explain, transition};
 

@@ -18,6 +18,7 @@ use uverbs_abi::ib_user_ioctl_verbs::IbUverbsCoreSupport;
 
 use crate::channel::{Uhw, Uverbs};
 use crate::discovery::DeviceInfo;
+use crate::provider::DeviceOps;
 use crate::types::{AccessFlags, DeviceAttr, DeviceAttrEx, GidEntry, LinkLayer, PortAttr};
 use crate::{Errno, Error, Result, cmd};
 
@@ -87,21 +88,42 @@ impl KernelContext {
         &self.uverbs
     }
 
-    /// The device's name.
-    pub fn device_name(&self) -> &str {
+    fn gid_entry(
+        &self,
+        port_num: u8,
+        gid_index: u32,
+        link_layer: impl FnOnce() -> Result<LinkLayer>,
+    ) -> Result<Option<GidEntry>> {
+        match cmd::gid::query_gid_entry(&self.uverbs, port_num, gid_index) {
+            Ok(entry) => Ok(entry),
+            Err(Some(error)) => Err(error),
+            Err(None) => cmd::gid::sysfs_gid_entry(&self.ibdev_path, port_num, gid_index, link_layer()?)
+                .map_err(|errno| self.uverbs.error("query_gid", outside_is_invalid(errno))),
+        }
+    }
+
+    /// The access rights as this kernel takes them: optional ones that it does not know are left out.
+    fn access_for_kernel(&self, access: AccessFlags) -> AccessFlags {
+        if IbUverbsCoreSupport::from_bits_retain(self.core_support as _)
+            .contains(IbUverbsCoreSupport::IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS)
+        {
+            access
+        } else {
+            access - AccessFlags::OPTIONAL_RANGE
+        }
+    }
+}
+
+impl DeviceOps for KernelContext {
+    fn device_name(&self) -> &str {
         self.uverbs.device_name()
     }
 
-    /// How many completion vectors there are.
-    pub fn num_comp_vectors(&self) -> u32 {
+    fn num_comp_vectors(&self) -> u32 {
         self.num_comp_vectors
     }
 
-    /// Where asynchronous events arrive.
-    ///
-    /// # Errors
-    /// What the kernel answers.
-    pub fn async_fd(&self) -> Result<BorrowedFd<'_>> {
+    fn async_fd(&self) -> Result<BorrowedFd<'_>> {
         if let Some(fd) = self.async_fd.get() {
             return Ok(fd.as_fd());
         }
@@ -112,35 +134,19 @@ impl KernelContext {
         Ok(kept)
     }
 
-    /// What the device can do.
-    ///
-    /// # Errors
-    /// What the kernel answers.
-    pub fn query_device(&self) -> Result<DeviceAttr> {
+    fn query_device(&self) -> Result<DeviceAttr> {
         cmd::device::query_device(&self.uverbs, self.fw_ver)
     }
 
-    /// What the device can do, with everything that was added over the years.
-    ///
-    /// # Errors
-    /// What the kernel answers.
-    pub fn query_device_ex(&self) -> Result<DeviceAttrEx> {
+    fn query_device_ex(&self) -> Result<DeviceAttrEx> {
         cmd::device::query_device_ex(&self.uverbs, self.fw_ver)
     }
 
-    /// How a port is.
-    ///
-    /// # Errors
-    /// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a port that does not exist.
-    pub fn query_port(&self, port_num: u8) -> Result<PortAttr> {
+    fn query_port(&self, port_num: u8) -> Result<PortAttr> {
         cmd::device::query_port(&self.uverbs, port_num).map_err(|error| self.explain_port(error, port_num))
     }
 
-    /// Every valid entry of every port's GID table.
-    ///
-    /// # Errors
-    /// What the kernel answers.
-    pub fn query_gid_table(&self) -> Result<Vec<GidEntry>> {
+    fn query_gid_table(&self) -> Result<Vec<GidEntry>> {
         match cmd::gid::query_gid_table(&self.uverbs) {
             Ok(Some(entries)) => return Ok(entries),
             // More entries than one call gives: ask for each.
@@ -158,57 +164,20 @@ impl KernelContext {
         Ok(entries)
     }
 
-    /// One entry of a port's GID table; `None` for an empty one.
-    ///
-    /// # Errors
-    /// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a port, with [`Cause::Gid`](crate::Cause::Gid) for an index that does not exist.
-    pub fn query_gid_entry(&self, port_num: u8, gid_index: u32) -> Result<Option<GidEntry>> {
+    fn query_gid_entry(&self, port_num: u8, gid_index: u32) -> Result<Option<GidEntry>> {
         self.gid_entry(port_num, gid_index, || Ok(self.query_port(port_num)?.link_layer))
             .map_err(|error| self.explain_gid(error, port_num, gid_index))
     }
 
-    fn gid_entry(
-        &self,
-        port_num: u8,
-        gid_index: u32,
-        link_layer: impl FnOnce() -> Result<LinkLayer>,
-    ) -> Result<Option<GidEntry>> {
-        match cmd::gid::query_gid_entry(&self.uverbs, port_num, gid_index) {
-            Ok(entry) => Ok(entry),
-            Err(Some(error)) => Err(error),
-            Err(None) => cmd::gid::sysfs_gid_entry(&self.ibdev_path, port_num, gid_index, link_layer()?)
-                .map_err(|errno| self.uverbs.error("query_gid", outside_is_invalid(errno))),
-        }
-    }
-
-    /// One entry of a port's partition key table, in host order.
-    ///
-    /// # Errors
-    /// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a port or an index that does not exist.
-    pub fn query_pkey(&self, port_num: u8, index: u16) -> Result<u16> {
+    fn query_pkey(&self, port_num: u8, index: u16) -> Result<u16> {
         cmd::gid::sysfs_pkey(&self.ibdev_path, port_num, index).map_err(|errno| {
             let error = self.uverbs.error("query_pkey", outside_is_invalid(errno));
             self.explain_pkey(error, port_num, index)
         })
     }
 
-    /// Opens a completion channel.
-    ///
-    /// # Errors
-    /// What the kernel answers.
-    pub fn create_comp_channel(&self) -> Result<OwnedFd> {
+    fn create_comp_channel(&self) -> Result<OwnedFd> {
         cmd::context::create_comp_channel(&self.uverbs)
-    }
-
-    /// The access rights as this kernel takes them: optional ones that it does not know are left out.
-    fn access_for_kernel(&self, access: AccessFlags) -> AccessFlags {
-        if IbUverbsCoreSupport::from_bits_retain(self.core_support as _)
-            .contains(IbUverbsCoreSupport::IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS)
-        {
-            access
-        } else {
-            access - AccessFlags::OPTIONAL_RANGE
-        }
     }
 }
 

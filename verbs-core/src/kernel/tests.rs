@@ -10,7 +10,7 @@ use zerocopy::IntoBytes;
 
 use super::{KernelContext, KernelMr, KernelPd};
 use crate::channel::{Expect, Reply, Scripted, Uhw, Uverbs};
-use crate::provider::{Destroy, MrOps, PdOps};
+use crate::provider::{Destroy, DeviceOps as _, MrOps, PdOps};
 use crate::types::{
     AccessFlags, AhAttr, GlobalRoute, Mtu, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpState, QpType,
 };

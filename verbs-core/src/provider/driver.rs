@@ -2,12 +2,12 @@
 
 use core::fmt;
 
-use super::{Erased, Provider};
+use super::{ContextOps, Erased, Provider};
 use crate::Result;
 use crate::discovery::{DeviceInfo, Skipped};
 
-/// A context that a driver opened: erased, and on request static again.
-pub type OpenedContext = <Erased as Provider>::Context;
+/// A context that a driver opened: [erased](super::erase), and on request static again.
+pub type OpenedContext = Box<dyn ContextOps<Erased>>;
 
 /// A provider's registration: constant data, found by being named.
 ///
@@ -45,7 +45,7 @@ impl fmt::Debug for Driver {
 }
 
 /// A provider that a program can name: its devices open without erasure.
-pub trait NamedProvider: Provider {
+pub trait NamedProvider: Provider<Context: Sized> {
     /// Its registration.
     const DRIVER: Driver;
 

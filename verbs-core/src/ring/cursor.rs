@@ -155,6 +155,14 @@ impl<I: Index> Producer<I> {
         self.own.store_release(self.index);
     }
 
+    /// Takes back every slot that was filled since the last [`publish`](Self::publish), and returns their number.
+    pub fn rollback(&mut self) -> u32 {
+        let published = self.own.load_acquire() & self.mask;
+        let count = self.index.wrapping_sub(published) & self.mask;
+        self.index = published;
+        count
+    }
+
     /// Starts again from the current shared indices, after a queue pair was reset.
     pub fn resync(&mut self) {
         self.index = self.own.load_acquire() & self.mask;
@@ -312,6 +320,68 @@ mod tests {
     }
 
     #[test]
+    fn what_was_rolled_back_is_never_seen_and_its_slots_are_filled_again() {
+        for start in 0..8 {
+            for kept in 0..=7 {
+                for aborted in 0..=7 - kept {
+                    let (mut producer, mut consumer, _) = ring(8);
+                    let fill = |producer: &mut Producer, count: u32| -> Vec<Option<u32>> {
+                        let slots = (0..count).map(|_| producer.next_slot().inspect(|_| producer.advance()));
+                        slots.collect()
+                    };
+                    let slots = |from: u32, count: u32| -> Vec<Option<u32>> {
+                        (from..from + count).map(|slot| Some(slot % 8)).collect()
+                    };
+                    // Both ends go round to where the test starts.
+                    for _ in 0..start {
+                        fill(&mut producer, 1);
+                        producer.publish();
+                        assert!(consumer.next_slot().is_some());
+                        consumer.advance();
+                        consumer.publish();
+                    }
+                    fill(&mut producer, kept);
+                    producer.publish();
+                    assert_eq!(producer.rollback(), 0, "what was published stays");
+                    fill(&mut producer, aborted);
+                    assert_eq!(producer.rollback(), aborted, "from {start}, behind {kept}");
+                    assert_eq!(producer.rollback(), 0, "it is taken back once");
+                    producer.publish();
+                    assert_eq!(consumer.next_slots(8), (start, (start + kept) % 8, kept as usize));
+                    let room = 7 - kept;
+                    assert_eq!(fill(&mut producer, room), slots(start + kept, room), "all room is back");
+                    assert_eq!(producer.next_slot(), None);
+                    producer.publish();
+                    assert_eq!(consumer.next_slots(8), (start, (start + 7) % 8, 7));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn slots_that_were_freed_meanwhile_stay_free_after_a_rollback() {
+        let (mut producer, mut consumer, _) = ring(4);
+        for _ in 0..2 {
+            assert!(producer.next_slot().is_some());
+            producer.advance();
+        }
+        producer.publish();
+        assert_eq!(producer.next_slot(), Some(2));
+        producer.advance();
+        assert_eq!(producer.next_slot(), None);
+        consumer.advance_to(2);
+        consumer.publish();
+        assert_eq!(producer.next_slot(), Some(3));
+        producer.advance();
+        assert_eq!(producer.rollback(), 2);
+        for slot in [2, 3, 0] {
+            assert_eq!(producer.next_slot(), Some(slot));
+            producer.advance();
+        }
+        assert_eq!(producer.next_slot(), None);
+    }
+
+    #[test]
     fn an_index_from_memory_never_leads_outside() {
         let (mut producer, mut consumer, region) = ring(4);
         for hostile in [4, 5, 0x8000_0000, u32::MAX] {
@@ -329,6 +399,8 @@ mod tests {
                     producer.advance();
                 }
             }
+            assert!(producer.rollback() < 4);
+            assert!(producer.next_slot().is_none_or(|slot| slot < 4));
         }
     }
 }

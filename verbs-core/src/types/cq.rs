@@ -14,7 +14,7 @@ pub struct CqInitAttr<'a> {
     /// The completion channel that events go to, by its file descriptor.
     pub channel: Option<BorrowedFd<'a>>,
     /// Which completion vector (interrupt) signals events, below
-    /// [`num_comp_vectors`](crate::provider::ContextOps::num_comp_vectors).
+    /// [`num_comp_vectors`](crate::provider::DeviceOps::num_comp_vectors).
     pub comp_vector: u32,
     /// The number that events of this queue carry: a slot + generation id, never a pointer.
     pub user_handle: u64,

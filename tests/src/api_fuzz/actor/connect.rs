@@ -122,7 +122,7 @@ impl Actor<'_> {
         Ok(one)
     }
 
-    /// Takes a queue pair to RESET, and mostly takes out what was parked.
+    /// Takes a queue pair to RESET, and mostly takes out what was in flight.
     fn down(&mut self, station: Station) -> CaseResult<Station> {
         let Station { qp, .. } = station;
         let (qp, error) = qp.to_reset();
@@ -130,11 +130,12 @@ impl Actor<'_> {
         if error.is_none() {
             self.tally.add(Kind::QpReset);
             station.is_broken = false;
+            station.unsignaled = None;
             if !self.rarely(5)
-                && let Some(parcels) = station.qp.reclaim_all()
+                && let Some(memory) = station.qp.reclaim_all()
             {
                 self.tally.add(Kind::QpReclaimAll);
-                self.accept_forgotten(&mut station, parcels)?;
+                self.accept_forgotten(&mut station, memory)?;
             }
         }
         Ok(station)
@@ -229,7 +230,10 @@ impl Actor<'_> {
             mask |= self.choices.one_of(&masks);
         }
         // Refusals are as good.
-        let _ = station.qp.modify(&attr, mask);
+        let modified = station.qp.modify(&attr, mask);
+        if modified.is_ok() && mask.contains(QpAttrMask::STATE) && attr.qp_state == QpState::RESET {
+            station.unsignaled = None;
+        }
         self.tally.add(Kind::QpModify);
         if mask.intersects(QpAttrMask::STATE | QpAttrMask::AV | QpAttrMask::DEST_QPN) {
             // Who sends to it is no longer known.

@@ -1,17 +1,17 @@
-//! Posting through halves, on two threads, and through halves that were swapped.
+//! Posting through owned halves on two threads, and halves of two queue pairs.
 #![forbid(unsafe_code)]
 
 use std::thread;
 
-use verbs::{Buf, Completion, Provider, RecvHalf, SendFlags, SendHalf};
+use verbs::state::Rts;
+use verbs::{Completed, Memory, Provider, RecvHalf, Returned, SendFlags, SendHalf};
 
-use super::super::handle::{AnyCq, AnyHalves, AnyRange, NotParked, any};
-use super::super::memory::{Held, Outcome, Parked, What, message, resolve};
+use super::super::handle::{AnyCq, AnyHalves, AnyRange, NotPosted, any};
+use super::super::memory::{Outcome, Posted, resolve};
 use super::super::tally::{Kind, Tally};
-use super::super::world::{Poller, Station};
+use super::super::world::{Number, Poller, Station};
 use super::Actor;
-use super::poll::accept;
-use super::post::Op;
+use super::post::{Op, into_any};
 use crate::runner::{CaseResult, fail};
 
 /// The number of requests that each half posts.
@@ -21,253 +21,181 @@ const ROUNDS: usize = 6;
 struct Job {
     op: Op,
     flags: SendFlags,
-    buf: Buf,
+    memory: Memory,
     range: AnyRange,
-    parked: Parked,
+    is_odd: bool,
+    posted: Posted,
 }
 
 /// The work of a half.
 #[derive(Default)]
 struct Side {
-    parked: Vec<(u64, Parked)>,
-    refused: Vec<(Parked, Buf)>,
-    /// The requests that came back: number, outcome and buffers.
-    back: Vec<(u64, Outcome, Vec<Buf>)>,
-    has_unknown: bool,
+    posts: Vec<(bool, Posted, Result<u64, NotPosted<Vec<Memory>>>)>,
+    /// What came back: under which number, and how it had ended.
+    back: Vec<(Number, Outcome, Option<Returned>)>,
 }
 
 impl Side {
-    fn posted(&mut self, result: Result<u64, verbs::ParkError<Buf>>, parked: Parked) {
-        match result.map_err(NotParked::from) {
-            Ok(wr_id) => self.parked.push((wr_id, parked)),
-            Err(NotParked { returned: Some(buf), .. }) => self.refused.push((parked, buf)),
-            Err(NotParked { returned: None, .. }) => self.has_unknown = true,
-        }
-    }
-}
-
-/// Polls a queue and shows its completions to a half.
-fn show_to_half<P: Provider>(
-    tally: &Tally,
-    cq: &mut verbs::Cq<P>,
-    side: &mut Side,
-    mut reclaim: impl FnMut(&Completion<'_, P>) -> Option<verbs::Parcel>,
-) {
-    let mut completions = cq.poll();
-    while let Some(completion) = completions.next() {
-        tally.add(Kind::Completion);
-        tally.add_status(completion.status());
-        if let Some(parcel) = reclaim(&completion) {
-            let (status, byte_len) = (completion.status(), completion.byte_len());
-            let outcome = Outcome::Completed { status, opcode: completion.opcode(), byte_len };
-            side.back.push((completion.wr_id(), outcome, parcel.into_bufs()));
+    fn poll(&mut self, poller: Option<&mut Poller>, tally: &Tally) {
+        let Some(poller) = poller else { return };
+        while let Some(Completed { wc, returned, .. }) = any!(AnyCq, &mut poller.cq, cq => cq.poll_one()) {
+            tally.add(Kind::Completion);
+            tally.add_status(wc.status);
+            let number = Number { context: poller.context, cq: poller.id, wr_id: wc.wr_id };
+            self.back.push((number, wc.into(), returned));
         }
     }
 }
 
 fn send_side<P: Provider>(
-    mut half: SendHalf<'_, P>,
+    mut half: SendHalf<Rts, P>,
     jobs: Vec<Job>,
     ahs: &[(usize, usize, verbs::Ah)],
-    mut poller: Option<&mut Poller>,
+    mut poller: Option<Poller>,
     tally: &Tally,
-) -> Side {
+) -> (SendHalf<Rts, P>, Side, Option<Poller>) {
     let mut side = Side::default();
-    for Job { op, flags, buf, range, parked } in jobs {
-        side.posted(half.park_send(op.with(ahs), flags, buf, range), parked);
-        if let Some(poller) = &mut poller {
-            any!(AnyCq, &mut poller.cq, cq => {
-                show_to_half(tally, cq, &mut side, |completion| half.reclaim(completion));
-            });
-        }
+    for Job { op, flags, memory, range, is_odd, posted } in jobs {
+        let result = half.post_send_buf(op.with(ahs), flags, memory, range);
+        side.posts.push((is_odd, posted, into_any(result.map_err(NotPosted::from))));
+        side.poll(poller.as_mut(), tally);
     }
-    side
+    (half, side, poller)
 }
 
 fn recv_side<P: Provider>(
-    mut half: RecvHalf<'_, P>,
+    mut half: RecvHalf<Rts, P>,
     jobs: Vec<Job>,
-    mut poller: Option<&mut Poller>,
+    mut poller: Option<Poller>,
     tally: &Tally,
-) -> Side {
+) -> (RecvHalf<Rts, P>, Side, Option<Poller>) {
     let mut side = Side::default();
-    for Job { buf, range, parked, .. } in jobs {
-        side.posted(half.park_recv(buf, range), parked);
-        if let Some(poller) = &mut poller {
-            any!(AnyCq, &mut poller.cq, cq => {
-                show_to_half(tally, cq, &mut side, |completion| half.reclaim(completion));
-            });
-        }
+    for Job { memory, range, is_odd, posted, .. } in jobs {
+        let result = half.post_recv_buf(memory, range);
+        side.posts.push((is_odd, posted, into_any(result.map_err(NotPosted::from))));
+        side.poll(poller.as_mut(), tally);
     }
-    side
+    (half, side, poller)
+}
+
+/// Runs both halves on threads of their own; `None` where one panicked.
+#[allow(clippy::type_complexity)]
+fn on_threads<P: Provider>(
+    (send, recv): (SendHalf<Rts, P>, RecvHalf<Rts, P>),
+    [sends, recvs]: [Vec<Job>; 2],
+    [send_poller, recv_poller]: [Option<Poller>; 2],
+    ahs: &[(usize, usize, verbs::Ah)],
+    tally: &Tally,
+) -> Option<((SendHalf<Rts, P>, RecvHalf<Rts, P>), [Side; 2], [Option<Poller>; 2])> {
+    thread::scope(|scope| {
+        let send = scope.spawn(move || send_side(send, sends, ahs, send_poller, tally));
+        let recv = scope.spawn(move || recv_side(recv, recvs, recv_poller, tally));
+        let (send, send_did, send_poller) = send.join().ok()?;
+        let (recv, recv_did, recv_poller) = recv.join().ok()?;
+        Some(((send, recv), [send_did, recv_did], [send_poller, recv_poller]))
+    })
 }
 
 impl Actor<'_> {
-    /// Posts and polls through both halves of a queue pair at the same time.
+    /// Posts and polls through both halves of a queue pair at the same time, and joins them again.
     pub(super) fn two_threads(&mut self) -> CaseResult {
-        let Some(mut station) = self.take_station(|one| one.qp.can_send()) else { return Ok(()) };
-        let result = self.two_threads_on(&mut station);
-        self.stations.push(station);
-        result
-    }
-
-    fn two_threads_on(&mut self, station: &mut Station) -> CaseResult {
+        let Some(mut station) = self.take_station(|one| one.qp.is_rts()) else { return Ok(()) };
         let (mut sends, mut recvs) = (Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
-            sends.extend(self.job(station, true)?);
-            recvs.extend(self.job(station, false)?);
+            sends.extend(self.job(&station, true)?);
+            recvs.extend(self.job(&station, false)?);
         }
-        let mut pollers = Vec::new();
-        for id in station.cqs {
-            if let Some(at) = self.pollers.iter().position(|poller| poller.id == id) {
-                pollers.push(self.pollers.swap_remove(at));
-            }
-        }
+        let mut poller_of = |id| {
+            let at = self.pollers.iter().position(|one| (one.context, one.id) == (station.context, id))?;
+            Some(self.pollers.swap_remove(at))
+        };
         let [send_id, recv_id] = station.cqs;
-        let mut send_poller = None;
-        let mut recv_poller = None;
-        for poller in &mut pollers {
-            if poller.id == send_id {
-                send_poller = Some(poller);
-            } else if poller.id == recv_id {
-                recv_poller = Some(poller);
-            }
-        }
-        let (ahs, tally) = (&self.ahs, self.tally);
-        let sides = station.qp.halves().map(|halves| {
-            thread::scope(|scope| {
-                let (send, recv) = match halves {
-                    AnyHalves::Erased(send, recv) => (
-                        scope.spawn(move || send_side(send, sends, ahs, send_poller, tally)),
-                        scope.spawn(move || recv_side(recv, recvs, recv_poller, tally)),
-                    ),
-                    AnyHalves::Rxe(send, recv) => (
-                        scope.spawn(move || send_side(send, sends, ahs, send_poller, tally)),
-                        scope.spawn(move || recv_side(recv, recvs, recv_poller, tally)),
-                    ),
-                    AnyHalves::Soft(send, recv) => (
-                        scope.spawn(move || send_side(send, sends, ahs, send_poller, tally)),
-                        scope.spawn(move || recv_side(recv, recvs, recv_poller, tally)),
-                    ),
-                };
-                [send.join(), recv.join()]
-            })
-        });
-        self.pollers.append(&mut pollers);
-        for side in sides.into_iter().flatten() {
-            let Ok(side) = side else { return fail("a half's thread panicked") };
-            self.take_side(station, side)?;
-        }
+        let send_poller = poller_of(send_id);
+        let pollers = [send_poller, poller_of(recv_id)];
+        let (ahs, tally, jobs) = (&self.ahs, self.tally, [sends, recvs]);
+        let halves = match station.qp.split() {
+            Ok(halves) => halves,
+            Err(_) => return fail("a queue pair in RTS has no halves"),
+        };
+        let done = match halves {
+            AnyHalves::Erased(send, recv) => on_threads((send, recv), jobs, pollers, ahs, tally)
+                .map(|((send, recv), did, pollers)| (AnyHalves::Erased(send, recv), did, pollers)),
+            AnyHalves::Rxe(send, recv) => on_threads((send, recv), jobs, pollers, ahs, tally)
+                .map(|((send, recv), did, pollers)| (AnyHalves::Rxe(send, recv), did, pollers)),
+            AnyHalves::Soft(send, recv) => on_threads((send, recv), jobs, pollers, ahs, tally)
+                .map(|((send, recv), did, pollers)| (AnyHalves::Soft(send, recv), did, pollers)),
+        };
+        let Some((halves, did, pollers)) = done else { return fail("a half's thread panicked") };
+        self.pollers.extend(pollers.into_iter().flatten());
+        let Ok(qp) = halves.join() else { return fail("two halves of one queue pair are not joined") };
+        station.qp = qp;
         self.tally.add(Kind::HalvesThreads);
-        Ok(())
+        let mut back = Vec::new();
+        for (side, kind) in did.into_iter().zip([Kind::PostSend, Kind::PostRecv]) {
+            for (is_odd, posted, result) in side.posts {
+                let context = station.context;
+                self.posted(&mut station, kind, result, posted, is_odd, context)?;
+            }
+            back.extend(side.back);
+        }
+        self.stations.push(station);
+        back.into_iter().try_for_each(|(number, outcome, returned)| self.take_back(number, outcome, returned))
     }
 
     /// A request for a half, of a buffer of the station's own domain.
     fn job(&mut self, station: &Station, is_send: bool) -> CaseResult<Option<Job>> {
         let Some(mut held) = self.take_held(station.context)? else { return Ok(None) };
-        self.checked(&held)?;
         let (op, range) = self.operation(station, held.len());
-        let resolved = resolve(range, held.len());
-        let what = if is_send { op.what() } else { station.recv() };
-        match (&what, &resolved) {
-            (What::Out, Some(range)) => {
-                let seed = self.choices.any();
-                held.write(range.start, &message(station.number, seed, range.len()));
-            }
-            _ => held.refill(self.choices.any()),
-        }
-        let (buf, piece) = held.into_parts(resolved.unwrap_or(0..0));
+        let is_odd = resolve(range, held.len()).is_none();
+        let (memory, posted) = if is_send {
+            self.to_send(station, held, &op, range)?
+        } else {
+            self.checked(&held)?;
+            held.refill(self.choices.any());
+            let resolved = resolve(range, held.len()).unwrap_or(0..0);
+            let (memory, piece) = held.into_parts(resolved);
+            (memory, Posted::one(station.recv(), piece))
+        };
         let flags = self.flags();
-        Ok(Some(Job { op, flags, buf, range, parked: Parked { what, pieces: vec![piece] } }))
+        Ok(Some(Job { op, flags, memory, range, is_odd, posted }))
     }
 
-    /// Takes in what a half did.
-    fn take_side(&mut self, station: &mut Station, side: Side) -> CaseResult {
-        let Side { parked, refused, back, has_unknown } = side;
-        station.parked.extend(parked);
-        station.has_unknown |= has_unknown;
-        for (parked, buf) in refused {
-            if !parked.is_of(std::slice::from_ref(&buf)) {
-                return fail(format_args!("another buffer came back than was refused: {buf:?}"));
-            }
-            for held in parked.into_unparked(vec![buf]) {
-                self.checked(&held)?;
-                self.keep(held)?;
-            }
-        }
-        for (wr_id, outcome, bufs) in back {
-            let Some(parked) = station.parked.remove(&wr_id) else {
-                return fail(format_args!("{bufs:?} came back under {wr_id:#x}, which was not given"));
+    /// Tries to join halves of two queue pairs, posts through them, and joins them as they were.
+    pub(super) fn cross_halves(&mut self) -> CaseResult {
+        let Some(one) = self.take_station(|one| one.qp.is_rts()) else { return Ok(()) };
+        let context = one.context;
+        let Some(other) = self.take_station(|other| other.qp.is_rts() && other.context == context) else {
+            self.stations.push(one);
+            return Ok(());
+        };
+        self.cross(one, other)
+    }
+
+    fn cross(&mut self, mut one: Station, mut other: Station) -> CaseResult {
+        let (Ok(mut first), Ok(mut second)) = (one.qp.split(), other.qp.split()) else {
+            return fail("a queue pair in RTS has no halves");
+        };
+        if first.swap_recv(&mut second) {
+            let (Err(back_first), Err(back_second)) = (first.join(), second.join()) else {
+                return fail("halves of two queue pairs were joined");
             };
-            accept(self.tally, &parked, &bufs, outcome)?;
-            self.tally.add(Kind::Reclaimed);
-            self.keep_all(parked, bufs)?;
+            (first, second) = (back_first, back_second);
+            self.tally.add(Kind::HalvesCrossed);
+            first.swap_recv(&mut second);
+        }
+        let (Ok(first), Ok(second)) = (first.join(), second.join()) else {
+            return fail("two halves of one queue pair are not joined");
+        };
+        (one.qp, other.qp) = (first, second);
+        // They work as before.
+        for mut station in [one, other] {
+            if let Some(Job { memory, range, is_odd, posted, .. }) = self.job(&station, false)? {
+                let result = into_any(station.qp.post_recv(memory, range));
+                let context = station.context;
+                self.posted(&mut station, Kind::PostRecv, result, posted, is_odd, context)?;
+            }
+            self.stations.push(station);
         }
         Ok(())
     }
-
-    /// Swaps the halves of two queue pairs, and parks through them.
-    pub(super) fn swap_halves(&mut self) -> CaseResult {
-        let Some(mut one) = self.take_station(|one| one.qp.can_send()) else { return Ok(()) };
-        let context = one.context;
-        let result = match self.take_station(|other| other.qp.can_send() && other.context == context) {
-            Some(mut other) => {
-                let result = self.swap_halves_of(&mut one, &mut other);
-                self.stations.push(other);
-                result
-            }
-            None => Ok(()),
-        };
-        self.stations.push(one);
-        result
-    }
-
-    fn swap_halves_of(&mut self, one: &mut Station, other: &mut Station) -> CaseResult {
-        // Each job is of the station whose halves the other variable will hold.
-        let (Some(for_one), Some(for_other)) = (self.job(one, false)?, self.job(other, false)?) else {
-            return Ok(());
-        };
-        let mut sides = [Side::default(), Side::default()];
-        let rest = match (one.qp.halves(), other.qp.halves()) {
-            (Some(AnyHalves::Erased(s1, r1)), Some(AnyHalves::Erased(s2, r2))) => {
-                swapped([(s1, r1), (s2, r2)], [for_one, for_other], &mut sides);
-                Vec::new()
-            }
-            (Some(AnyHalves::Rxe(s1, r1)), Some(AnyHalves::Rxe(s2, r2))) => {
-                swapped([(s1, r1), (s2, r2)], [for_one, for_other], &mut sides);
-                Vec::new()
-            }
-            (Some(AnyHalves::Soft(s1, r1)), Some(AnyHalves::Soft(s2, r2))) => {
-                swapped([(s1, r1), (s2, r2)], [for_one, for_other], &mut sides);
-                Vec::new()
-            }
-            // Named differently: there is nothing to swap.
-            _ => vec![for_one, for_other],
-        };
-        if rest.is_empty() {
-            self.tally.add(Kind::HalvesSwap);
-        }
-        let [first, second] = sides;
-        self.take_side(one, first)?;
-        self.take_side(other, second)?;
-        let unused = rest.into_iter().flat_map(|Job { buf, parked, .. }| parked.into_unparked(vec![buf]));
-        let unused: Vec<Held> = unused.collect();
-        unused.into_iter().try_for_each(|held| self.keep(held))
-    }
-}
-
-/// The send and receive halves of one queue pair.
-type Both<'q, P> = (SendHalf<'q, P>, RecvHalf<'q, P>);
-
-/// Swaps the halves of two queue pairs, and parks what each queue pair is to get through where its
-/// half is now.
-fn swapped<P: Provider>(halves: [Both<'_, P>; 2], jobs: [Job; 2], sides: &mut [Side; 2]) {
-    let [(mut send1, mut recv1), (mut send2, mut recv2)] = halves;
-    std::mem::swap(&mut recv1, &mut recv2);
-    std::mem::swap(&mut send1, &mut send2);
-    let [for_one, for_other] = jobs;
-    sides[0].posted(recv2.park_recv(for_one.buf, for_one.range), for_one.parked);
-    sides[1].posted(recv1.park_recv(for_other.buf, for_other.range), for_other.parked);
-    // Nothing was posted through the send halves: they are put back where they came from.
-    std::mem::swap(&mut send1, &mut send2);
 }

@@ -3,9 +3,9 @@
 
 use std::mem;
 
-use verbs::{CqInit, QpCap, QpType, RemoteAccess};
+use verbs::{Cause, CqInit, HandleError, QpCap, QpType, RemoteAccess};
 
-use super::super::handle::{AnyCq, AnyPd, AnyQp};
+use super::super::handle::{AnyCq, AnyCqHandle, AnyPd, AnyQp};
 use super::super::memory::{Held, Region};
 use super::super::tally::Kind;
 use super::super::world::{Poller, Station, Thing};
@@ -58,7 +58,7 @@ impl Actor<'_> {
                 let Held { buf, .. } = one;
                 match buf.close() {
                     Ok(()) => self.tally.add(Kind::BufClose),
-                    Err((buf, _)) => {
+                    Err(HandleError { handle: buf, .. }) => {
                         self.tally.add(Kind::BufCloseRefused);
                         drop(buf);
                     }
@@ -148,14 +148,15 @@ impl Actor<'_> {
         let all = RemoteAccess::READ | RemoteAccess::WRITE | RemoteAccess::ATOMIC;
         let access =
             self.choices.one_of(&[RemoteAccess::READ, RemoteAccess::READ, RemoteAccess::WRITE, all, all]);
-        match Region::expose(&self.world.pds[context], held, access, self.choices.any()) {
+        let is_posted = self.rarely(2);
+        match Region::expose(&self.world.pds[context], held, access, is_posted, self.choices.any()) {
             Ok(region) => {
                 self.tally.add(Kind::Expose);
                 self.world.publish(&region.target);
                 self.regions.push(region);
                 Ok(())
             }
-            Err((pieces, _)) => pieces.into_iter().try_for_each(|held| self.keep(held)),
+            Err(pieces) => pieces.into_iter().try_for_each(|held| self.keep(held)),
         }
     }
 
@@ -173,7 +174,9 @@ impl Actor<'_> {
         let channel = channel.map(|at| &self.channels[at].1);
         if let Ok(cq) = self.world.contexts[context].create_cq(&CqInit { channel, ..CqInit::new(cqe) }) {
             self.tally.add(Kind::CqCreate);
-            self.pollers.push(Poller { id: cq.id(), cq: AnyCq::Erased(cq), context });
+            let cq = AnyCq::Erased(cq);
+            self.world.publish_handle(context, cq.handle());
+            self.pollers.push(Poller { id: cq.id(), cq, context, polled: Vec::new(), spent: Vec::new() });
         }
         Ok(())
     }
@@ -183,7 +186,6 @@ impl Actor<'_> {
         let found = self.channels.iter().position(|(of, _)| *of == context);
         found.or_else(|| {
             let channel = self.world.contexts[context].create_comp_channel().ok()?;
-            channel.set_nonblocking(true).ok()?;
             self.channels.push((context, channel));
             Some(self.channels.len() - 1)
         })
@@ -202,9 +204,16 @@ impl Actor<'_> {
                 return Ok(());
             }
         }
-        let fitting: Vec<usize> =
-            (0..self.pollers.len()).filter(|at| self.pollers[*at].context == context).collect();
-        let cqs = [(); 2].map(|()| fitting[self.choices.below(fitting.len() as u64) as usize]);
+        let own = self.pollers.iter().filter(|one| one.context == context).map(|one| one.cq.handle());
+        let mut fitting: Vec<AnyCqHandle> = own.collect();
+        // Sometimes on queues that other threads poll, or closed.
+        let is_elsewhere = self.rarely(3);
+        if is_elsewhere {
+            let all = self.world.handles().into_iter().filter(|(of, _)| *of == context);
+            fitting = all.map(|(_, handle)| handle).collect();
+        }
+        let Some(_) = fitting.first() else { return Ok(()) };
+        let cqs = [(); 2].map(|()| fitting[self.choices.below(fitting.len() as u64) as usize].clone());
         let qp_type = self.choices.one_of(&[QpType::RC, QpType::RC, QpType::RC, QpType::UC, QpType::UD]);
         let wr = |actor: &mut Self| 1 + actor.choices.below(24) as u32;
         let cap = QpCap {
@@ -215,11 +224,21 @@ impl Actor<'_> {
             max_inline_data: self.choices.below(128) as u32,
         };
         let pd = self.world.pds[context].clone();
-        let [send, recv] = cqs.map(|at| &self.pollers[at]);
-        let pd = if let AnyCq::Erased(_) = send.cq { AnyPd::Erased(pd) } else { AnyPd::named(pd) };
-        let ids = [send.id, recv.id];
+        let pd = if let AnyCqHandle::Erased(_) = cqs[0] { AnyPd::Erased(pd) } else { AnyPd::named(pd) };
+        let ids = [cqs[0].id(), cqs[1].id()];
         let sq_sig_all = self.choices.below(4) == 0;
-        if let Some(Ok(qp)) = AnyQp::create(&pd, [&send.cq, &recv.cq], qp_type, cap, sq_sig_all) {
+        let made = AnyQp::create(&pd, cqs, qp_type, cap, sq_sig_all);
+        match &made {
+            Some(Ok(_)) if is_elsewhere => self.tally.add(Kind::QpElsewhere),
+            Some(Err(error)) if matches!(error.cause, Cause::Closed { .. }) => {
+                if !is_elsewhere {
+                    return fail(format_args!("a queue that is open is called closed: {error}"));
+                }
+                self.tally.add(Kind::QpOnClosed);
+            }
+            _ => {}
+        }
+        if let Some(Ok(qp)) = made {
             self.tally.add(match qp.qp_type() {
                 QpType::UC => Kind::QpUc,
                 QpType::UD => Kind::QpUd,
@@ -231,23 +250,33 @@ impl Actor<'_> {
         Ok(())
     }
 
-    /// Drops, closes, dismantles or forgets a queue pair, with whatever is parked in it.
+    /// Drops, closes, dismantles or forgets a queue pair, with whatever is in flight in it.
     pub(super) fn end_station(&mut self) -> CaseResult {
         let Some(at) = self.place(self.stations.len()) else { return Ok(()) };
         let mut station = self.stations.swap_remove(at);
-        if !station.parked.is_empty() {
-            self.tally.add(Kind::QpParkedLost);
+        if !station.posted.is_empty() {
+            self.tally.add(Kind::QpPostedLost);
         }
         match self.choices.below(8) {
-            0..3 => {
+            0 | 1 => {
                 self.tally.add(Kind::QpDrop);
                 drop(station);
+            }
+            2 => {
+                let Station { qp, .. } = station;
+                match qp.split() {
+                    Ok(halves) => {
+                        self.tally.add(Kind::HalvesDrop);
+                        halves.drop_in_order(self.rarely(2));
+                    }
+                    Err(qp) => drop(qp),
+                }
             }
             3 => {
                 let Station { qp, .. } = station;
                 match qp.close() {
                     Ok(()) => self.tally.add(Kind::QpClose),
-                    Err((qp, _)) => self.stations.push(Station { qp, ..station }),
+                    Err(HandleError { handle: qp, .. }) => self.stations.push(Station { qp, ..station }),
                 }
             }
             4 if self.world.may_forget() => {
@@ -257,13 +286,13 @@ impl Actor<'_> {
             _ => {
                 let Station { qp, .. } = station;
                 match qp.dismantle() {
-                    Ok(parcels) => {
+                    Ok(memory) => {
                         self.tally.add(Kind::QpDismantle);
-                        let mut parked = station.parked;
-                        parked.extend(station.kept);
-                        return self.accept_dismantled(parked, station.has_unknown, parcels);
+                        let mut posted = station.posted;
+                        posted.extend(station.kept);
+                        return self.accept_dismantled(posted, station.has_unknown, memory);
                     }
-                    Err((qp, _)) => station = Station { qp, ..station },
+                    Err(HandleError { handle: qp, .. }) => station = Station { qp, ..station },
                 }
                 self.stations.push(station);
             }
@@ -276,13 +305,17 @@ impl Actor<'_> {
             return Ok(());
         }
         let Some(at) = self.place(self.pollers.len()) else { return Ok(()) };
-        let Poller { cq, id, context } = self.pollers.swap_remove(at);
+        let Poller { cq, id, context, polled, spent } = self.pollers.swap_remove(at);
+        let handle = cq.handle();
         match self.choices.below(6) {
             0..3 => match cq.close() {
-                Ok(()) => self.tally.add(Kind::CqClose),
-                Err((cq, _)) => {
+                Ok(()) => {
+                    self.tally.add(Kind::CqClose);
+                    return self.is_closed(context, handle);
+                }
+                Err(HandleError { handle: cq, .. }) => {
                     self.tally.add(Kind::CqCloseRefused);
-                    self.pollers.push(Poller { cq, id, context });
+                    self.pollers.push(Poller { cq, id, context, polled, spent });
                 }
             },
             3 if self.world.may_forget() => {
@@ -292,9 +325,25 @@ impl Actor<'_> {
             _ => {
                 self.tally.add(Kind::CqDrop);
                 drop(cq);
+                return self.is_closed(context, handle);
             }
         }
         Ok(())
+    }
+
+    /// No queue pair is created on a queue that was closed or dropped.
+    fn is_closed(&mut self, context: usize, handle: AnyCqHandle) -> CaseResult {
+        let pd = self.world.pds[context].clone();
+        let pd = if let AnyCqHandle::Erased(_) = handle { AnyPd::Erased(pd) } else { AnyPd::named(pd) };
+        let cap =
+            QpCap { max_send_wr: 1, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
+        match AnyQp::create(&pd, [handle.clone(), handle], QpType::RC, cap, false) {
+            Some(Err(error)) if matches!(error.cause, Cause::Closed { .. }) => {
+                self.tally.add(Kind::QpOnClosed);
+                Ok(())
+            }
+            other => fail(format_args!("a queue pair on a closed queue: {other:?}")),
+        }
     }
 
     /// Names the provider of a queue pair or of a completion queue.
@@ -312,7 +361,7 @@ impl Actor<'_> {
                 self.stations.push(Station { qp, ..station });
             }
         } else if let Some(at) = self.place(self.pollers.len()) {
-            let Poller { cq, id, context } = self.pollers.swap_remove(at);
+            let Poller { cq, id, context, polled, spent } = self.pollers.swap_remove(at);
             let cq = cq.downcast();
             if cq.id() != id {
                 return fail("a completion queue is another one by its provider's name");
@@ -320,7 +369,7 @@ impl Actor<'_> {
             if !matches!(cq, AnyCq::Erased(_)) {
                 self.tally.add(Kind::CqDowncast);
             }
-            self.pollers.push(Poller { cq, id, context });
+            self.pollers.push(Poller { cq, id, context, polled, spent });
         }
         Ok(())
     }
@@ -347,14 +396,20 @@ impl Actor<'_> {
             self.tally.add(Kind::MarketTake);
             return self.own(thing);
         }
-        let thing = match self.choices.below(8) {
+        // Whoever gets a queue finds what was polled of it.
+        self.world.give_strays(&mut self.strays);
+        let thing = match self.choices.below(9) {
             0..4 => {
                 let Some(at) = self.place(self.stations.len()) else { return Ok(()) };
                 let station = self.stations.swap_remove(at);
                 let mut pollers = Vec::new();
                 // Mostly with the queues that its completions are found in.
                 if !self.rarely(4) {
-                    while let Some(at) = self.pollers.iter().position(|one| station.cqs.contains(&one.id)) {
+                    while let Some(at) = self
+                        .pollers
+                        .iter()
+                        .position(|one| one.context == station.context && station.cqs.contains(&one.id))
+                    {
                         pollers.push(self.pollers.swap_remove(at));
                     }
                 }
@@ -367,6 +422,10 @@ impl Actor<'_> {
             5 => {
                 let Some(at) = self.place(self.regions.len()) else { return Ok(()) };
                 Thing::Region(Box::new(self.regions.swap_remove(at)))
+            }
+            6 => {
+                let Some(at) = self.place(self.frozen.len()) else { return Ok(()) };
+                Thing::Frozen(self.frozen.swap_remove(at))
             }
             _ => {
                 let Some(at) = self.place(self.held.len()) else { return Ok(()) };
@@ -389,6 +448,7 @@ impl Actor<'_> {
                 self.pollers.append(&mut pollers);
             }
             Thing::Poller(poller) => self.pollers.push(poller),
+            Thing::Frozen(frozen) => self.keep_frozen(frozen)?,
             Thing::Region(region) => self.regions.push(*region),
             Thing::Held(held) => {
                 self.checked(&held)?;
@@ -407,7 +467,7 @@ impl Actor<'_> {
             }
         }
         if let Some(at) = self.place(self.channels.len()) {
-            while self.channels[at].1.next_event().is_ok() {
+            while let Ok(Some(_)) = self.channels[at].1.next_event() {
                 self.tally.add(Kind::CqEvent);
             }
         }
@@ -424,15 +484,17 @@ impl Actor<'_> {
         let cq = context.create_cq(&CqInit::new(4))?;
         let buf = pd.alloc_buf(100)?;
         let events = context.async_events()?;
-        events.set_nonblocking(true)?;
+        if events.next_event()?.is_some() {
+            return fail("a device that was just opened has an event");
+        }
         let context = match context.close() {
             Ok(()) => return fail("a context was closed while things were made of it"),
-            Err((context, _)) => context,
+            Err(failed) => failed.handle,
         };
         self.tally.add(Kind::ContextCloseRefused);
         let pd = match pd.close() {
             Ok(()) => return fail("a domain was closed while a buffer was registered in it"),
-            Err((pd, _)) => pd,
+            Err(failed) => failed.handle,
         };
         self.tally.add(Kind::PdCloseRefused);
         let mut ends: Vec<Box<dyn FnOnce()>> = vec![

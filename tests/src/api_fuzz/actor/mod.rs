@@ -2,18 +2,22 @@
 //!
 //! | file | calls |
 //! |---|---|
-//! | [`post`] | parking, inline sends |
-//! | [`halves`] | the same through halves on two threads, and halves that are swapped |
-//! | [`poll`] | polling, showing completions, checking what comes back |
+//! | [`post`] | posting each kind of memory, inline sends |
+//! | [`batch`] | batches that ring, abort, drop or are forgotten |
+//! | [`halves`] | the same through halves on two threads, and halves of two queue pairs |
+//! | [`poll`] | polling, odd completions, checking what comes back |
+//! | [`shares`] | read-only memory, and memory of the program's |
 //! | [`connect`] | states of queue pairs |
 //! | [`life`] | making, dropping, forgetting, closing, swapping, exposing, the market |
 #![forbid(unsafe_code)]
 
+mod batch;
 mod connect;
 mod halves;
 mod life;
 mod poll;
 mod post;
+mod shares;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,9 +25,9 @@ use std::time::Instant;
 
 use verbs::{Ah, CompChannel};
 
-use super::memory::{Held, Region, Target};
+use super::memory::{Frozen, Held, Plain, Region, Target};
 use super::tally::{Kind, Tally};
-use super::world::{Poller, Station, Thing, World};
+use super::world::{Poller, Station, Stray, Thing, World};
 use crate::peer::pattern::Choices;
 use crate::runner::{CaseResult, Stop};
 
@@ -31,7 +35,9 @@ use crate::runner::{CaseResult, Stop};
 const STATIONS: usize = 14;
 const POLLERS: usize = 10;
 const HELD: usize = 48;
-const REGIONS: usize = 5;
+const REGIONS: usize = 6;
+const FROZEN: usize = 12;
+const PLAIN: usize = 8;
 
 /// A call, or a few that belong together.
 type Action<'w> = fn(&mut Actor<'w>) -> CaseResult;
@@ -45,7 +51,11 @@ pub(super) struct Actor<'w> {
     pollers: Vec<Poller>,
     held: Vec<Held>,
     regions: Vec<Region>,
-    /// Address handles, each with the index of its device and of its destination.
+    frozen: Vec<Frozen>,
+    plain: Vec<Plain>,
+    /// What it polled for queue pairs of other threads.
+    strays: Vec<Stray>,
+    /// Where each one is of, where it leads, and itself.
     ahs: Vec<(usize, usize, Ah)>,
     channels: Vec<(usize, CompChannel)>,
     /// The targets that all threads have published, as of the last look.
@@ -54,15 +64,21 @@ pub(super) struct Actor<'w> {
 }
 
 impl<'w> Actor<'w> {
-    /// The actions of a thread, each with its weight.
-    const ACTIONS: [(u64, Action<'w>); 27] = [
-        (220, Self::park_send),
-        (260, Self::park_recv),
-        (40, Self::park_several),
-        (30, Self::send_inline),
+    /// What is called how often.
+    const ACTIONS: [(u64, Action<'w>); 33] = [
+        (220, Self::post_send),
+        (260, Self::post_recv),
+        (40, Self::post_several),
+        (30, Self::post_frozen),
+        (30, Self::post_exposed),
+        (40, Self::batch),
+        (30, Self::post_inline),
         (400, Self::poll),
         (6, Self::two_threads),
-        (6, Self::swap_halves),
+        (6, Self::cross_halves),
+        (20, Self::change_frozen),
+        (12, Self::change_plain),
+        (30, Self::collect),
         (40, Self::check_one),
         (12, Self::look_around),
         (30, Self::change_buffers),
@@ -94,6 +110,9 @@ impl<'w> Actor<'w> {
             pollers: Vec::new(),
             held: Vec::new(),
             regions: Vec::new(),
+            frozen: Vec::new(),
+            plain: Vec::new(),
+            strays: Vec::new(),
             ahs: Vec::new(),
             channels: Vec::new(),
             targets: Vec::new(),
@@ -123,11 +142,14 @@ impl<'w> Actor<'w> {
                 action(&mut self).map_err(|stop| stop.of(format_args!("step {step}")))?;
             }
         }
-        let Self { stations, pollers, held, regions, mut choices, tally, .. } = self;
+        self.world.give_strays(&mut self.strays);
+        let Self { stations, pollers, held, regions, frozen, plain, mut choices, tally, .. } = self;
+        plain.iter().try_for_each(Plain::check).map_err(Stop::Failed)?;
         let mut things: Vec<_> =
             stations.into_iter().map(|one| Thing::Station(Box::new(one), Vec::new())).collect();
         things.extend(pollers.into_iter().map(Thing::Poller));
         things.extend(held.into_iter().map(Thing::Held));
+        things.extend(frozen.into_iter().map(Thing::Frozen));
         things.extend(regions.into_iter().map(|region| Thing::Region(Box::new(region))));
         end_of_all(things, &mut choices, tally)
     }
@@ -172,6 +194,19 @@ impl<'w> Actor<'w> {
         Ok(())
     }
 
+    /// Keeps read-only memory, or drops some where there is enough.
+    fn keep_frozen(&mut self, frozen: Frozen) -> CaseResult {
+        frozen.check().map_err(Stop::Failed)?;
+        self.frozen.push(frozen);
+        if self.frozen.len() > FROZEN
+            && let Some(at) = self.place(self.frozen.len())
+        {
+            self.frozen.swap_remove(at).check().map_err(Stop::Failed)?;
+            self.tally.add(Kind::CheckedFrozen);
+        }
+        Ok(())
+    }
+
     fn checked(&self, held: &Held) -> CaseResult {
         self.tally.add(Kind::CheckedHeld);
         held.check().map_err(Stop::Failed)
@@ -185,6 +220,14 @@ impl<'w> Actor<'w> {
         if let Some(at) = self.place(self.regions.len()) {
             self.tally.add(Kind::CheckedRegion);
             self.regions[at].check().map_err(Stop::Failed)?;
+        }
+        if let Some(at) = self.place(self.frozen.len()) {
+            self.tally.add(Kind::CheckedFrozen);
+            self.frozen[at].check().map_err(Stop::Failed)?;
+        }
+        if let Some(at) = self.place(self.plain.len()) {
+            self.tally.add(Kind::CheckedPlain);
+            self.plain[at].check().map_err(Stop::Failed)?;
         }
         Ok(())
     }
@@ -209,6 +252,10 @@ pub(super) fn end_of_all(mut things: Vec<Thing>, choices: &mut Choices, tally: &
             Thing::Region(region) => {
                 tally.add(Kind::CheckedRegion);
                 region.check().map_err(Stop::Failed)?;
+            }
+            Thing::Frozen(frozen) => {
+                tally.add(Kind::CheckedFrozen);
+                frozen.check().map_err(Stop::Failed)?;
             }
             Thing::Station(station, pollers) => {
                 things.extend(pollers.into_iter().map(Thing::Poller));

@@ -1,156 +1,318 @@
-//! Polling, showing completions, checking what comes back.
+//! Polling in each of the ways that there are, and checking what comes back.
 #![forbid(unsafe_code)]
 
-use std::collections::HashMap;
-
-use verbs::{Buf, Completion, Cq, CqId, Parcel, Provider, Wc};
+use verbs::{Completed, Cq, Memory, Provider, Returned, Wc, WcStatus};
 
 use super::super::handle::{AnyCq, any};
-use super::super::memory::{Looked, Outcome, Parked, What};
+use super::super::memory::{Looked, Mine, Outcome, Posted, What, take_chain};
 use super::super::tally::{Kind, Tally};
-use super::super::world::Station;
+use super::super::world::{InFlight, Number, Poller, Station, Stray};
 use super::Actor;
 use crate::runner::{CaseResult, Stop, fail};
+
+/// The top bit of the numbers that the library gives.
+pub(super) const SAFE: u64 = 1 << 63;
+
+/// How many completions a queue's poller remembers.
+const REMEMBERED: usize = 32;
 
 impl Actor<'_> {
     /// Polls one of the thread's queues.
     pub(super) fn poll(&mut self) -> CaseResult {
         let Some(at) = self.place(self.pollers.len()) else { return Ok(()) };
         let mut poller = self.pollers.swap_remove(at);
-        let (id, context) = (poller.id, poller.context);
-        let result = any!(AnyCq, &mut poller.cq, cq => self.poll_queue(cq, id, context));
+        let result = self.poll_queue(&mut poller);
         self.pollers.push(poller);
         result
     }
 
-    fn poll_queue<P: Provider>(&mut self, cq: &mut Cq<P>, id: CqId, context: usize) -> CaseResult {
-        if self.rarely(60) {
-            // Nothing is proof of anything any more: the buffers stay where they are.
-            let mut wcs = [Wc::default(); 4];
-            let count = cq.poll_into(&mut wcs);
-            for wc in &wcs[..count] {
-                self.tally.add(Kind::CqCopied);
-                self.tally.add_status(wc.status);
-            }
-            return Ok(());
-        }
+    fn poll_queue(&mut self, poller: &mut Poller) -> CaseResult {
+        let Poller { cq, id, context, polled, spent } = poller;
+        let key = Number { context: *context, cq: *id, wr_id: 0 };
         // A poll may end before the queue is empty.
         let limit = 1 + self.choices.below(24);
-        let mut completions = cq.poll();
-        for _ in 0..limit {
-            let Some(completion) = completions.next() else { break };
-            self.show(&completion, id, context)?;
+        match self.choices.below(12) {
+            0..5 => any!(AnyCq, cq, cq => self.poll_lent(cq, key, polled, limit))?,
+            5..9 => any!(AnyCq, cq, cq => self.poll_owned(cq, key, limit))?,
+            _ => {
+                let mut wcs = [Wc::default(); 4];
+                let count = any!(AnyCq, cq, cq => cq.poll_into(&mut wcs));
+                for wc in &wcs[..count] {
+                    self.tally.add(Kind::CqCopied);
+                    self.tally.add_status(wc.status);
+                    polled.push(*wc);
+                }
+            }
         }
-        Ok(())
+        while polled.len() > REMEMBERED || !polled.is_empty() && !self.rarely(3) {
+            let Some(at) = self.place(polled.len()) else { break };
+            let wc = polled.swap_remove(at);
+            let returned = cq.reclaim(&wc);
+            if cq.reclaim(&wc).is_some() {
+                return fail(format_args!("a copied completion returned memory twice: {wc:?}"));
+            }
+            self.tally.add(Kind::ReclaimedCopy);
+            spent.push(wc);
+            self.take_back(Number { wr_id: wc.wr_id, ..key }, wc.into(), returned)?;
+        }
+        if spent.len() > REMEMBERED {
+            spent.drain(..REMEMBERED / 2);
+        }
+        self.reclaim_oddly(poller)
     }
 
-    /// Shows a completion to every queue pair of the thread. Only the one whose request it is of
-    /// gives a buffer back.
-    fn show<P: Provider>(&mut self, completion: &Completion<'_, P>, id: CqId, context: usize) -> CaseResult {
-        self.tally.add(Kind::Completion);
-        self.tally.add_status(completion.status());
-        let wr_id = completion.wr_id();
-        let len = self.stations.len();
-        let from = self.choices.below(len.max(1) as u64) as usize;
-        for at in (0..len).map(|at| (from + at) % len) {
-            let station = &mut self.stations[at];
-            let parcel = station.qp.reclaim(completion);
-            match (parcel, station.parked.remove(&wr_id)) {
-                (None, None) => {
-                    self.tally.add(Kind::ShownOther);
-                    if station.context != context {
-                        self.tally.add(Kind::ShownForeign);
+    fn poll_lent<P: Provider>(
+        &mut self,
+        cq: &mut Cq<P>,
+        key: Number,
+        polled: &mut Vec<Wc>,
+        limit: u64,
+    ) -> CaseResult {
+        let mut completions = cq.poll();
+        for _ in 0..limit {
+            let Some(mut completion) = completions.next() else { break };
+            self.tally.add(Kind::Completion);
+            self.tally.add_status(completion.status());
+            let number = Number { wr_id: completion.wr_id(), ..key };
+            match self.choices.below(40) {
+                // Its memory stays where it is, and returns at the latest with the end of the queue pair.
+                0 => self.tally.add(Kind::Ignored),
+                1..4 => polled.push(completion.to_wc()),
+                _ => {
+                    let returned = completion.reclaim();
+                    if completion.reclaim().is_some() {
+                        return fail(format_args!("a completion returned memory twice: {completion:?}"));
                     }
-                }
-                (None, Some(parked)) => {
-                    return fail(format_args!(
-                        "a completion did not give back its buffers: {completion:?} {parked:?}"
-                    ));
-                }
-                (Some(parcel), None) if station.has_unknown => drop(parcel),
-                (Some(parcel), None) => {
-                    return fail(format_args!(
-                        "a completion of something else gave back {parcel:?}: {completion:?}"
-                    ));
-                }
-                (Some(parcel), Some(parked)) => {
-                    if station.reclaims_again(completion) {
-                        return fail(format_args!("a completion gave back buffers twice: {completion:?}"));
-                    }
-                    self.tally.add(Kind::ShownTwice);
-                    self.tally.add(Kind::Reclaimed);
-                    let is_recv = matches!(parked.what, What::Recv { .. });
-                    if station.cqs[usize::from(is_recv)] != id {
-                        return fail(format_args!("{completion:?} came out of a queue that is not its own"));
-                    }
-                    station.is_broken |= !completion.is_success();
-                    let (status, byte_len) = (completion.status(), completion.byte_len());
-                    let outcome = Outcome::Completed { status, opcode: completion.opcode(), byte_len };
-                    let bufs = parcel.into_bufs();
-                    let number = station.number;
-                    accept(self.tally, &parked, &bufs, outcome)
-                        .map_err(|stop| stop.of(format_args!("station {number}, {completion:?}")))?;
-                    self.keep_all(parked, bufs)?;
+                    self.tally.add(Kind::ReclaimedLent);
+                    self.take_back(number, completion.to_wc().into(), returned)?;
                 }
             }
         }
         Ok(())
     }
 
-    /// Keeps the buffers of a request that has ended.
-    pub(super) fn keep_all(&mut self, parked: Parked, bufs: Vec<Buf>) -> CaseResult {
-        parked.into_held(bufs).into_iter().try_for_each(|held| self.keep(held))
+    fn poll_owned<P: Provider>(&mut self, cq: &mut Cq<P>, key: Number, limit: u64) -> CaseResult {
+        for _ in 0..limit {
+            let Some(Completed { wc, returned, .. }) = cq.poll_one() else { break };
+            self.tally.add(Kind::Completion);
+            self.tally.add(Kind::ReclaimedOne);
+            self.tally.add_status(wc.status);
+            if cq.reclaim(&wc).is_some() {
+                return fail(format_args!("a completion returned memory twice: {wc:?}"));
+            }
+            self.take_back(Number { wr_id: wc.wr_id, ..key }, wc.into(), returned)?;
+        }
+        Ok(())
+    }
+
+    /// Shows a queue completions that it did not return: made up, of other queues, used before.
+    fn reclaim_oddly(&mut self, poller: &mut Poller) -> CaseResult {
+        let in_flight = self.place(self.stations.len()).and_then(|at| {
+            let station = &self.stations[at];
+            station.posted.keys().next().map(|number| number.wr_id)
+        });
+        let elsewhere = self.place(self.pollers.len()).and_then(|at| {
+            let other = &self.pollers[at];
+            other.polled.last().or(other.spent.last()).copied()
+        });
+        let made_up = |wr_id| Wc { wr_id, status: WcStatus::SUCCESS, ..Wc::default() };
+        let odd = [
+            (Kind::ShownInFlight, in_flight.map(made_up)),
+            (Kind::ShownOther, elsewhere),
+            (Kind::ShownTwice, poller.spent.last().copied()),
+            (Kind::ShownMadeUp, Some(made_up(self.choices.any()))),
+            (Kind::ShownMadeUp, Some(made_up(SAFE | self.choices.below(1 << 20)))),
+        ];
+        for (kind, wc) in odd {
+            let Some(wc) = wc else { continue };
+            // The copy of a completion is as good as another copy.
+            if poller.polled.iter().any(|polled| polled.wr_id == wc.wr_id) {
+                continue;
+            }
+            if let Some(returned) = poller.cq.reclaim(&wc) {
+                return fail(format_args!(
+                    "a queue returned {returned:?} for {wc:?}, not its own ({kind:?})"
+                ));
+            }
+            self.tally.add(kind);
+        }
+        Ok(())
+    }
+
+    /// Takes in what a completion returned, or gives it to the thread that has the queue pair.
+    pub(super) fn take_back(
+        &mut self,
+        number: Number,
+        outcome: Outcome,
+        returned: Option<Returned>,
+    ) -> CaseResult {
+        let owner = self.stations.iter().position(|one| one.posted.contains_key(&number));
+        match (returned, owner) {
+            (Some(_), _) if number.wr_id & SAFE == 0 => {
+                fail(format_args!("memory returned for {number:?}, a request without any"))
+            }
+            // Sometimes through another thread.
+            (Some(returned), Some(at)) if !self.rarely(40) => self.accept(at, number, outcome, returned),
+            (Some(returned), _) => {
+                self.tally.add(Kind::Strayed);
+                self.strays.push(Stray { number, outcome, returned });
+                Ok(())
+            }
+            (None, None) => Ok(()),
+            (None, Some(_)) => {
+                // It may have returned with a signalled one behind it, which another thread polled.
+                self.collect()?;
+                match self.stations.iter().find(|one| one.posted.contains_key(&number)) {
+                    Some(station) if !station.has_unknown => fail(format_args!(
+                        "a completion did not return its memory: {number:?}, {outcome:?}, {:?}",
+                        station.posted.get(&number)
+                    )),
+                    _ => Ok(()),
+                }
+            }
+        }
+    }
+
+    /// Gives away what the thread polled for others' queue pairs, and collects what they polled for its own.
+    pub(super) fn collect(&mut self) -> CaseResult {
+        self.world.give_strays(&mut self.strays);
+        let stations = &self.stations;
+        let strays =
+            self.world.take_strays(|number| stations.iter().any(|one| one.posted.contains_key(number)));
+        for Stray { number, outcome, returned } in strays {
+            // One may have been dropped with another.
+            if let Some(at) = self.stations.iter().position(|one| one.posted.contains_key(&number)) {
+                self.tally.add(Kind::Collected);
+                self.accept(at, number, outcome, returned)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks what returned for a request of a station, and keeps it or drops it.
+    fn accept(&mut self, at: usize, number: Number, outcome: Outcome, returned: Returned) -> CaseResult {
+        let station = &mut self.stations[at];
+        let is_recv =
+            station.posted.get(&number).is_some_and(|posted| matches!(posted.what, What::Recv { .. }));
+        if station.cqs[usize::from(is_recv)] != number.cq {
+            return fail(format_args!("{number:?} came out of a queue that is not its own"));
+        }
+        let is_success = outcome.is_success();
+        station.is_broken |= !is_success;
+        let name = station.number;
+        self.tally.add(Kind::Reclaimed);
+        if self.choices.below(60) == 0 {
+            return self.drop_half_way(at, number, returned);
+        }
+        let posted = &mut self.stations[at].posted;
+        let key = |wr_id| Number { wr_id, ..number };
+        let what = |stop: Stop| stop.of(format_args!("station {name}, {number:?}, {outcome:?}"));
+        let chain = take_chain(posted, key, number.wr_id, returned).map_err(Stop::Failed).map_err(what)?;
+        for (place, (posted, memory)) in chain.into_iter().enumerate() {
+            // Those before it ended well; whether they did is not known where it did not.
+            let outcome = if place > 0 && !is_success { Outcome::Forgotten } else { outcome };
+            if place > 0 {
+                self.tally.add(Kind::Chained);
+            }
+            accept(self.tally, &posted, &memory, outcome).map_err(what)?;
+            self.keep_all(posted, memory)?;
+        }
+        Ok(())
+    }
+
+    /// Takes some of what returned, and drops the rest: that is released, and returns nowhere else.
+    fn drop_half_way(&mut self, at: usize, number: Number, mut returned: Returned) -> CaseResult {
+        let count = self.choices.below(3) as usize;
+        let taken: Vec<Memory> = returned.by_ref().take(count).collect();
+        drop(returned);
+        let posted = &mut self.stations[at].posted;
+        let (mut chain, mut next) = (Vec::new(), Some(number.wr_id));
+        while let Some(one) = next.and_then(|wr_id| posted.remove(&Number { wr_id, ..number })) {
+            next = one.before;
+            chain.push(one);
+        }
+        self.tally.add(Kind::DroppedHalfWay);
+        match taken.iter().find(|memory| !chain.iter().any(|posted| posted.has(memory))) {
+            None => Ok(()),
+            Some(memory) => {
+                fail(format_args!("{memory:?} came back with {number:?}, and was not posted there"))
+            }
+        }
+    }
+
+    /// Keeps the memory of a request that has ended.
+    pub(super) fn keep_all(&mut self, posted: Posted, memory: Vec<Memory>) -> CaseResult {
+        posted.into_mine(memory).into_iter().try_for_each(|mine| self.keep_mine(mine))
+    }
+
+    pub(super) fn keep_mine(&mut self, mine: Mine) -> CaseResult {
+        match mine {
+            Mine::Held(held) => self.keep(held),
+            Mine::Frozen(frozen) => self.keep_frozen(frozen),
+            Mine::Share => Ok(()),
+        }
     }
 
     /// Takes in what a queue pair gave up when it was reset.
-    pub(super) fn accept_forgotten(&mut self, station: &mut Station, parcels: Vec<Parcel>) -> CaseResult {
-        let parked = std::mem::take(&mut station.parked);
+    pub(super) fn accept_forgotten(&mut self, station: &mut Station, memory: Vec<Memory>) -> CaseResult {
+        let posted = std::mem::take(&mut station.posted);
         if station.qp.reset_ends_requests() {
-            return self.accept_dismantled(parked, std::mem::take(&mut station.has_unknown), parcels);
+            return self.accept_dismantled(posted, std::mem::take(&mut station.has_unknown), memory);
         }
-        if !parcels.is_empty() {
-            return fail(format_args!("a reset that does not end requests gave back {parcels:?}"));
+        if !memory.is_empty() {
+            return fail(format_args!("a reset that does not end requests returned {memory:?}"));
         }
-        station.kept.extend(parked);
+        station.kept.extend(posted);
         Ok(())
     }
 
-    /// Takes in what a queue pair gave up when it was destroyed: all that was parked in it.
+    /// Takes in what a queue pair gave up when it was destroyed: all that was in flight in it.
     pub(super) fn accept_dismantled(
         &mut self,
-        mut parked: HashMap<u64, Parked>,
+        mut posted: InFlight,
         has_unknown: bool,
-        parcels: Vec<Parcel>,
+        memory: Vec<Memory>,
     ) -> CaseResult {
-        for parcel in parcels {
-            let bufs = parcel.into_bufs();
-            let wr_id = parked.iter().find(|(_, parked)| parked.is_of(&bufs)).map(|(wr_id, _)| *wr_id);
-            match wr_id.and_then(|wr_id| parked.remove(&wr_id)) {
-                Some(parked) => {
-                    accept(self.tally, &parked, &bufs, Outcome::Forgotten)?;
-                    self.keep_all(parked, bufs)?;
+        let mut memory = memory.into_iter().peekable();
+        while let Some(first) = memory.peek() {
+            // Requests come one after the other, each with its pieces in their order; those of no pieces are not seen, and
+            // shares of the same memory are told apart by what follows.
+            let fitting: Vec<Number> =
+                posted.iter().filter(|(_, one)| one.begins_with(first)).map(|(number, _)| *number).collect();
+            let longest = fitting.iter().map(|number| posted[number].pieces.len()).max().unwrap_or(0);
+            let Some(_) = fitting.first() else {
+                let other = memory.next();
+                if has_unknown {
+                    continue;
+                }
+                return fail(format_args!("{other:?} came back, which was not posted"));
+            };
+            let mut pieces: Vec<Memory> = Vec::with_capacity(longest);
+            let mut found = None;
+            while found.is_none() && pieces.len() < longest {
+                let Some(next) = memory.next() else { break };
+                pieces.push(next);
+                found = fitting.iter().find(|number| posted[number].is_of(&pieces)).copied();
+            }
+            match found.and_then(|number| posted.remove(&number)) {
+                Some(posted) => {
+                    accept(self.tally, &posted, &pieces, Outcome::Forgotten)?;
+                    self.keep_all(posted, pieces)?;
                 }
                 None if has_unknown => {}
-                None => return fail(format_args!("{bufs:?} came back, which were not parked")),
+                None => return fail(format_args!("{pieces:?} came back, which was not posted")),
             }
         }
-        if parked.is_empty() {
-            Ok(())
-        } else {
-            fail(format_args!("parked buffers did not come back with the end of their queue: {parked:?}"))
-        }
-    }
-}
-
-impl Station {
-    fn reclaims_again<P: Provider>(&mut self, completion: &Completion<'_, P>) -> bool {
-        self.qp.reclaim(completion).is_some()
+        posted.retain(|_, one| !one.pieces.is_empty());
+        // What another thread polled is with that thread.
+        self.world.miss(posted);
+        Ok(())
     }
 }
 
 /// Checks what came back.
-pub(super) fn accept(tally: &Tally, parked: &Parked, bufs: &[Buf], outcome: Outcome) -> CaseResult {
-    let looked = parked.check(bufs, outcome).map_err(Stop::Failed)?;
+pub(super) fn accept(tally: &Tally, posted: &Posted, memory: &[Memory], outcome: Outcome) -> CaseResult {
+    let looked = posted.check(memory, outcome).map_err(Stop::Failed)?;
     tally.add(match looked {
         Looked::Unchanged => Kind::CheckedSent,
         Looked::Message => Kind::CheckedMessage,
@@ -158,4 +320,10 @@ pub(super) fn accept(tally: &Tally, parked: &Parked, bufs: &[Buf], outcome: Outc
         Looked::Outside => Kind::CheckedOutside,
     });
     Ok(())
+}
+
+impl From<Wc> for Outcome {
+    fn from(wc: Wc) -> Self {
+        Self::Completed { status: wc.status, opcode: wc.opcode, byte_len: wc.byte_len }
+    }
 }

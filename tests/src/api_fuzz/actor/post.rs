@@ -1,13 +1,13 @@
-//! Parking, and inline sends.
+//! Posting each kind of memory, and inline sends.
 #![forbid(unsafe_code)]
 
 use std::ops::{Bound, Range};
 use std::sync::Arc;
 
-use verbs::{ParkReason, QpType, RemoteAccess, SendFlags, SendOp};
+use verbs::{Memory, PostBufReason, QpType, RemoteAccess, SendFlags, SendOp};
 
-use super::super::handle::{AnyRange, NotParked};
-use super::super::memory::{Held, Parked, Target, What, message, resolve};
+use super::super::handle::{AnyRange, NotPosted};
+use super::super::memory::{Held, Mine, Posted, Target, What, message, resolve};
 use super::super::tally::Kind;
 use super::super::world::{QKEY, Station};
 use super::Actor;
@@ -58,15 +58,15 @@ impl Op {
     /// The kind under which it is counted.
     pub(super) fn kind(&self) -> Kind {
         match self {
-            Self::Send => Kind::ParkSend,
-            Self::SendImm(_) => Kind::ParkSendImm,
-            Self::UdSend { .. } => Kind::ParkUdSend,
-            Self::UdSendImm { .. } => Kind::ParkUdSendImm,
-            Self::Write { .. } => Kind::ParkWrite,
-            Self::WriteImm { .. } => Kind::ParkWriteImm,
-            Self::Read { .. } => Kind::ParkRead,
-            Self::Cas { .. } => Kind::ParkCas,
-            Self::Faa { .. } => Kind::ParkFaa,
+            Self::Send => Kind::PostSend,
+            Self::SendImm(_) => Kind::PostSendImm,
+            Self::UdSend { .. } => Kind::PostUdSend,
+            Self::UdSendImm { .. } => Kind::PostUdSendImm,
+            Self::Write { .. } => Kind::PostWrite,
+            Self::WriteImm { .. } => Kind::PostWriteImm,
+            Self::Read { .. } => Kind::PostRead,
+            Self::Cas { .. } => Kind::PostCas,
+            Self::Faa { .. } => Kind::PostFaa,
         }
     }
 
@@ -120,48 +120,103 @@ impl Actor<'_> {
         Some(self.stations.swap_remove(found?))
     }
 
-    /// Parks one buffer to be sent, written, or read into.
-    pub(super) fn park_send(&mut self) -> CaseResult {
+    /// Posts one buffer to be sent, written, or read into.
+    pub(super) fn post_send(&mut self) -> CaseResult {
         let any_state = self.rarely(30);
         let Some(mut station) = self.take_station(|one| any_state || one.qp.can_send()) else {
             return Ok(());
         };
-        let result = self.park_send_on(&mut station);
+        let result = self.post_send_on(&mut station);
         self.stations.push(station);
         result
     }
 
-    fn park_send_on(&mut self, station: &mut Station) -> CaseResult {
+    fn post_send_on(&mut self, station: &mut Station) -> CaseResult {
         let context = self.buffer_context(station);
-        let Some(mut held) = self.take_held(context)? else { return Ok(()) };
-        self.checked(&held)?;
+        let Some(held) = self.take_held(context)? else { return Ok(()) };
         let (op, range) = self.operation(station, held.len());
-        let flags = self.flags();
+        let (memory, posted) = self.to_send(station, held, &op, range)?;
+        self.send(station, memory, posted, &op, range, context)
+    }
+
+    /// A buffer that is to be sent, with a message in it; or one to be read into.
+    pub(super) fn to_send(
+        &mut self,
+        station: &Station,
+        mut held: Held,
+        op: &Op,
+        range: AnyRange,
+    ) -> CaseResult<(Memory, Posted)> {
+        self.checked(&held)?;
         let resolved = resolve(range, held.len());
         let what = op.what();
         if let (What::Out, Some(range)) = (&what, &resolved) {
             let seed = self.choices.any();
             held.write(range.start, &message(station.number, seed, range.len()));
         }
-        let (buf, piece) = held.into_parts(resolved.clone().unwrap_or(0..0));
-        let parked = Parked { what, pieces: vec![piece] };
-        let result = station.qp.park_send(op.with(&self.ahs), flags, buf, range);
-        let is_odd = resolved.is_none();
-        self.parked(station, op.kind(), result.map_err(several), parked, is_odd, context)
+        let (memory, piece) = held.into_parts(resolved.unwrap_or(0..0));
+        Ok((memory, Posted::one(what, piece)))
     }
 
-    /// Parks one buffer to receive.
-    pub(super) fn park_recv(&mut self) -> CaseResult {
+    /// Posts memory to be sent, signalled or not, by its own type or as any memory.
+    pub(super) fn send(
+        &mut self,
+        station: &mut Station,
+        memory: Memory,
+        posted: Posted,
+        op: &Op,
+        range: AnyRange,
+        context: usize,
+    ) -> CaseResult {
+        let flags = self.flags();
+        let is_signaled = !self.rarely(4);
+        let by_type = self.rarely(2);
+        let is_odd = resolve(range, posted.pieces[0].len()).is_none();
+        let send_op = op.with(&self.ahs);
+        let qp = &mut station.qp;
+        let result = match memory {
+            Memory::Buf(buf) if by_type => into_any(qp.post_send(send_op, flags, is_signaled, buf, range)),
+            Memory::Frozen(buf) if by_type => into_any(qp.post_send(send_op, flags, is_signaled, buf, range)),
+            Memory::Exposed(buf) if by_type => {
+                into_any(qp.post_send(send_op, flags, is_signaled, buf, range))
+            }
+            memory => into_any(qp.post_send(send_op, flags, is_signaled, memory, range)),
+        };
+        if is_signaled {
+            self.posted(station, op.kind(), result, posted, is_odd, context)
+        } else {
+            self.posted_silently(station, result, posted, is_odd, context)
+        }
+    }
+
+    /// As [`posted`](Self::posted), of a request without a completion of its own.
+    fn posted_silently(
+        &mut self,
+        station: &mut Station,
+        result: Result<u64, NotPosted<Vec<Memory>>>,
+        posted: Posted,
+        is_odd: bool,
+        context: usize,
+    ) -> CaseResult {
+        let last = station.unsignaled;
+        let number = result.as_ref().ok().copied();
+        self.posted(station, Kind::PostUnsignaled, result, posted, is_odd, context)?;
+        station.unsignaled = number.or(last);
+        Ok(())
+    }
+
+    /// Posts one buffer to receive.
+    pub(super) fn post_recv(&mut self) -> CaseResult {
         let any_state = self.rarely(30);
         let Some(mut station) = self.take_station(|one| any_state || one.qp.can_recv()) else {
             return Ok(());
         };
-        let result = self.park_recv_on(&mut station);
+        let result = self.post_recv_on(&mut station);
         self.stations.push(station);
         result
     }
 
-    fn park_recv_on(&mut self, station: &mut Station) -> CaseResult {
+    fn post_recv_on(&mut self, station: &mut Station) -> CaseResult {
         let context = self.buffer_context(station);
         let Some(mut held) = self.take_held(context)? else { return Ok(()) };
         self.checked(&held)?;
@@ -170,22 +225,22 @@ impl Actor<'_> {
         let range =
             if self.rarely(3) { self.range(held.len()) } else { (Bound::Unbounded, Bound::Unbounded) };
         let resolved = resolve(range, held.len());
-        let (buf, piece) = held.into_parts(resolved.clone().unwrap_or(0..0));
-        let parked = Parked { what: station.recv(), pieces: vec![piece] };
-        let result = station.qp.park_recv(buf, range);
         let is_odd = resolved.is_none();
-        self.parked(station, Kind::ParkRecv, result.map_err(several), parked, is_odd, context)
+        let (memory, piece) = held.into_parts(resolved.unwrap_or(0..0));
+        let posted = Posted::one(station.recv(), piece);
+        let result = into_any(station.qp.post_recv(memory, range));
+        self.posted(station, Kind::PostRecv, result, posted, is_odd, context)
     }
 
-    /// Parks several buffers as one request.
-    pub(super) fn park_several(&mut self) -> CaseResult {
+    /// Posts several pieces as one request.
+    pub(super) fn post_several(&mut self) -> CaseResult {
         let Some(mut station) = self.take_station(|one| one.qp.can_recv()) else { return Ok(()) };
-        let result = self.park_several_on(&mut station);
+        let result = self.post_several_on(&mut station);
         self.stations.push(station);
         result
     }
 
-    fn park_several_on(&mut self, station: &mut Station) -> CaseResult {
+    fn post_several_on(&mut self, station: &mut Station) -> CaseResult {
         let is_send = station.qp.can_send() && self.rarely(2);
         let count = self.choices.below(5);
         let context = self.buffer_context(station);
@@ -210,79 +265,96 @@ impl Actor<'_> {
                 held.refill(self.choices.any());
             }
         }
-        let (mut bufs, mut pieces) = (Vec::new(), Vec::new());
         let is_foreign = helds.iter().any(|held| held.context != station.context);
+        let (mut memory, mut pieces) = (Vec::new(), Vec::new());
         for held in helds {
             let whole = 0..held.len();
-            let (buf, piece) = held.into_parts(whole);
-            bufs.push(buf);
+            // Behind the first, what is only read may be read-only.
+            let (one, piece) = if matches!(what, What::Out) && !memory.is_empty() && self.rarely(4) {
+                held.freeze().share(whole)
+            } else {
+                held.into_parts(whole)
+            };
+            memory.push(one);
             pieces.push(piece);
         }
-        let parked = Parked { what, pieces };
+        let posted = Posted { what, pieces, before: None };
         let (kind, result) = if is_send {
             let flags = self.flags();
-            (Kind::ParkSendAll, station.qp.park_send_all(op.with(&self.ahs), flags, bufs))
+            (Kind::PostSendAll, station.qp.post_send_all(op.with(&self.ahs), flags, memory))
         } else {
-            (Kind::ParkRecvAll, station.qp.park_recv_all(bufs))
+            (Kind::PostRecvAll, station.qp.post_recv_all(memory))
         };
         let context = if is_foreign { usize::MAX } else { station.context };
-        self.parked(station, kind, result, parked, false, context)
+        self.posted(station, kind, result, posted, false, context)
     }
 
-    /// Remembers what was parked, or keeps what was refused, and looks whether that was as it must
-    /// be.
-    fn parked(
+    /// Remembers what was posted, or keeps what was refused, and looks whether that was as it must be.
+    pub(super) fn posted(
         &mut self,
         station: &mut Station,
         kind: Kind,
-        result: Result<u64, NotParked<Vec<verbs::Buf>>>,
-        parked: Parked,
+        result: Result<u64, NotPosted<Vec<Memory>>>,
+        mut posted: Posted,
         is_odd: bool,
         context: usize,
     ) -> CaseResult {
         let is_foreign = context != station.context;
+        let is_recv = matches!(posted.what, What::Recv { .. });
         match result {
             Ok(_) if is_odd => fail("an odd range was accepted"),
-            Ok(_) if is_foreign => fail("a buffer of another protection domain was accepted"),
+            Ok(_) if is_foreign => fail("memory of another protection domain was accepted"),
+            Ok(_) if !is_recv && posted.writes_frozen() => fail("read-only memory is written"),
             Ok(wr_id) => {
                 self.tally.add(kind);
-                if station.parked.insert(wr_id, parked).is_some() {
+                if !is_recv {
+                    posted.before = station.unsignaled.take();
+                }
+                if station.posted.insert(station.number_of(is_recv, wr_id), posted).is_some() {
                     return fail(format_args!("the number {wr_id:#x} was given twice"));
                 }
                 Ok(())
             }
-            Err(NotParked { returned: None, reason }) => {
+            Err(NotPosted { returned: None, reason }) => {
                 self.tally.add(Kind::RefusedOther);
                 station.has_unknown = true;
                 match reason {
-                    Some(ParkReason::Post(_)) => Ok(()),
-                    other => fail(format_args!("buffers did not come back after {other:?}")),
+                    Some(PostBufReason::Post(_)) => Ok(()),
+                    other => fail(format_args!("memory did not come back after {other:?}")),
                 }
             }
-            Err(NotParked { returned: Some(bufs), reason }) => {
+            Err(NotPosted { returned: Some(memory), reason }) => {
                 self.tally.add(match reason {
                     None => Kind::RefusedByType,
-                    Some(ParkReason::OutOfRange) => Kind::RefusedRange,
-                    Some(ParkReason::ForeignBuf) => Kind::RefusedForeign,
+                    Some(PostBufReason::OutOfRange { .. }) => Kind::RefusedRange,
+                    Some(PostBufReason::Foreign) => Kind::RefusedForeign,
+                    Some(PostBufReason::ReadOnly) => Kind::RefusedReadOnly,
                     _ => Kind::RefusedOther,
                 });
-                if !parked.is_of(&bufs) {
-                    return fail(format_args!("other buffers came back than were refused: {bufs:?}"));
+                if !posted.is_of(&memory) {
+                    return fail(format_args!("other memory came back than was refused: {memory:?}"));
                 }
-                if reason == Some(ParkReason::OutOfRange) && !is_odd {
-                    return fail("a range inside of its buffer was refused");
+                if matches!(reason, Some(PostBufReason::OutOfRange { .. })) && !is_odd {
+                    return fail("a range inside of its memory was refused");
                 }
-                for held in parked.into_unparked(bufs) {
-                    self.checked(&held)?;
-                    self.keep(held)?;
-                }
-                Ok(())
+                self.keep_unposted(posted, memory)
             }
         }
     }
 
+    /// Keeps memory that no device saw.
+    pub(super) fn keep_unposted(&mut self, posted: Posted, memory: Vec<Memory>) -> CaseResult {
+        for mine in posted.into_unposted(memory) {
+            if let Mine::Held(held) = &mine {
+                self.checked(held)?;
+            }
+            self.keep_mine(mine)?;
+        }
+        Ok(())
+    }
+
     /// Sends bytes inline.
-    pub(super) fn send_inline(&mut self) -> CaseResult {
+    pub(super) fn post_inline(&mut self) -> CaseResult {
         let Some(mut station) = self.take_station(|one| one.qp.can_send()) else { return Ok(()) };
         let longest = station.qp.cap().max_inline_data;
         let len = self.choices.below(u64::from(longest) + 8) as usize;
@@ -290,12 +362,12 @@ impl Actor<'_> {
         let wr_id = if self.rarely(10) { self.choices.any() | 1 << 63 } else { self.choices.any() >> 1 };
         let data = message(station.number, self.choices.any(), len);
         let flags = self.flags();
-        let result = station.qp.send_inline(wr_id, op.with(&self.ahs), flags, &data);
+        let result = station.qp.post_send_inline(wr_id, op.with(&self.ahs), flags, &data);
         self.stations.push(station);
         self.tally.add(match result {
-            Some(Ok(())) if wr_id >> 63 == 1 => return fail("the number of a parked request was accepted"),
+            Some(Ok(())) if wr_id >> 63 == 1 => return fail("one of the library's numbers was accepted"),
             Some(Ok(())) => Kind::Inline,
-            Some(Err(ParkReason::ReservedWrId)) => Kind::RefusedReserved,
+            Some(Err(PostBufReason::ReservedWrId { .. })) => Kind::RefusedReserved,
             Some(Err(_)) => Kind::InlineRefused,
             None => Kind::RefusedByType,
         });
@@ -508,6 +580,12 @@ impl Station {
     }
 }
 
-fn several<B>(one: NotParked<B>) -> NotParked<Vec<B>> {
-    NotParked { returned: one.returned.map(|buf| vec![buf]), reason: one.reason }
+/// What became of a post, whatever the memory.
+pub(super) fn into_any<M: Into<Memory>>(
+    result: Result<u64, NotPosted<M>>,
+) -> Result<u64, NotPosted<Vec<Memory>>> {
+    result.map_err(|NotPosted { returned, reason }| NotPosted {
+        returned: returned.map(|memory| vec![memory.into()]),
+        reason,
+    })
 }

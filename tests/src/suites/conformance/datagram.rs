@@ -142,7 +142,7 @@ fn ud_datagram_arrives_behind_a_route_header<P: Provider>(context: &Context<P>) 
     assert_eq!((header[0] >> 4, &header[12..16], &header[16..20]), (4, &ip[..], &ip[..]));
     // Inline too.
     post_recv(&mut pair.b.qp, &[RecvWr { wr_id: 2, sge: &[into.sge(0..2048)] }])?;
-    pair.a.qp.send_inline(5, SendOp::UdSend { to }, SendFlags::SIGNALED, b"inline")?;
+    pair.a.qp.post_send_inline(5, SendOp::UdSend { to }, SendFlags::SIGNALED, b"inline")?;
     wait_for(&mut pair.a.cq, 5, WcOpcode::SEND)?;
     wait_for(&mut pair.b.cq, 2, WcOpcode::RECV)?;
     assert_eq!(into.read(GRH..GRH + 6), b"inline");

@@ -1,12 +1,9 @@
 //! Completion channels and asynchronous events.
 
-use std::os::fd::AsFd as _;
 use std::process::Command;
-use std::time::Duration;
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use verbs::{
-    AsyncEvent, AsyncEventType, CompChannel, Context, Element, Errno, PortState, Provider, RecvWr, SendFlags,
+    AsyncEvent, AsyncEventType, CompChannel, Context, CqId, Element, PortState, Provider, RecvWr, SendFlags,
     SendOp, SendWr, WcOpcode,
 };
 
@@ -50,10 +47,12 @@ fn channel<P: Provider>(end: &crate::fabric::End<P>) -> CaseResult<&CompChannel>
     end.channel.as_ref().map_or_else(|| fail("no channel"), Ok)
 }
 
-/// Waits for the channel to have an event.
-fn is_readable(channel: &CompChannel, limit: Duration) -> CaseResult<bool> {
-    let mut fds = [PollFd::new(channel.as_fd(), PollFlags::POLLIN)];
-    Ok(poll(&mut fds, PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX))? == 1)
+/// Waits for the next event of a channel, and returns the queue that it names.
+fn wait_for_event(channel: &CompChannel) -> CaseResult<CqId> {
+    match channel.wait(Some(PATIENCE))? {
+        Some(event) => Ok(event.cq),
+        None => fail(format_args!("no event after {PATIENCE:?}")),
+    }
 }
 
 /// Sends 8 bytes from a to b and waits for both completions.
@@ -71,17 +70,14 @@ fn one_event_for_each_time_that_was_asked<P: Provider>(context: &Context<P>) -> 
     let mut pair = Pair::new(context, &EVENTS)?;
     let arena = Arena::new(&pair.pd, 16)?;
     send_one(&mut pair, &arena, SendFlags::SOLICITED)?;
-    assert!(!is_readable(channel(&pair.b)?, Duration::ZERO)?, "nobody asked");
+    assert_eq!(channel(&pair.b)?.next_event()?, None, "none was asked for");
     for round in 0..3 {
         pair.b.cq.req_notify(false)?;
         send_one(&mut pair, &arena, SendFlags::empty())?;
-        assert!(is_readable(channel(&pair.b)?, PATIENCE)?, "round {round}");
-        assert_eq!(channel(&pair.b)?.next_event()?.cq, pair.b.cq.id());
+        assert_eq!(wait_for_event(channel(&pair.b)?)?, pair.b.cq.id(), "round {round}");
         // It was one.
         send_one(&mut pair, &arena, SendFlags::empty())?;
-        channel(&pair.b)?.set_nonblocking(true)?;
-        assert_eq!(channel(&pair.b)?.next_event().unwrap_err().errno, Errno::AGAIN, "round {round}");
-        channel(&pair.b)?.set_nonblocking(false)?;
+        assert_eq!(channel(&pair.b)?.next_event()?, None, "round {round}");
     }
     Ok(())
 }
@@ -91,16 +87,14 @@ fn a_solicited_event_comes_for_solicited_messages_only<P: Provider>(context: &Co
     let arena = Arena::new(&pair.pd, 16)?;
     pair.b.cq.req_notify(true)?;
     send_one(&mut pair, &arena, SendFlags::empty())?;
-    assert!(!is_readable(channel(&pair.b)?, Duration::ZERO)?, "an unsolicited message raised an event");
+    assert_eq!(channel(&pair.b)?.next_event()?, None, "an unsolicited message raised an event");
     send_one(&mut pair, &arena, SendFlags::SOLICITED)?;
-    assert!(is_readable(channel(&pair.b)?, PATIENCE)?);
-    assert_eq!(channel(&pair.b)?.next_event()?.cq, pair.b.cq.id());
+    assert_eq!(wait_for_event(channel(&pair.b)?)?, pair.b.cq.id());
     Ok(())
 }
 
 fn a_completion_queue_that_overflows_is_told<P: Provider>(context: &Context<P>) -> CaseResult {
-    let mut events = context.async_events()?;
-    events.set_nonblocking(true)?;
+    let events = context.async_events()?;
     let mut pair = Pair::new(context, &Shape { cqe: 1, cap: Shape::default().cap, ..DEFAULT })?;
     let arena = Arena::new(&pair.pd, 16)?;
     let (recv, send) = ([arena.sge(0..8)], [arena.sge(8..16)]);
@@ -119,7 +113,7 @@ fn a_completion_queue_that_overflows_is_told<P: Provider>(context: &Context<P>) 
     }
     let mut seen = Vec::new();
     eventually("the queue's event", || {
-        seen.extend(events.next().ok());
+        seen.extend(events.next_event().ok().flatten());
         seen.iter().any(|event| event.event_type == AsyncEventType::CQ_ERR)
     })
     .map_err(|_| crate::runner::Stop::Failed(format!("no CQ_ERR after {sent} messages, only {seen:?}")))?;
@@ -144,16 +138,12 @@ fn queues_of_one_channel_are_told_apart<P: Provider>(context: &Context<P>) -> Ca
         post_recv(&mut qp, &[RecvWr { wr_id: 2, sge: &[arena.sge(0..8)] }])?;
         let wr = SendWr { wr_id: 1, op: SendOp::Send, sge: &[arena.sge(8..16)], flags: SendFlags::SIGNALED };
         post_send(&mut qp, &[wr])?;
-        assert!(is_readable(&channel, PATIENCE)?);
-        assert_eq!(channel.next_event()?.cq, cqs[which].id());
+        assert_eq!(wait_for_event(&channel)?, cqs[which].id());
         crate::fabric::wait(&mut cqs[which], 2)?;
-        // There may be a second event, of the second completion, if the queue was armed late
-        // enough; none is of the other.
-        channel.set_nonblocking(true)?;
-        while let Ok(event) = channel.next_event() {
+        // There may be a second event, of the second completion, if the queue was armed late enough; none is of the other.
+        while let Some(event) = channel.next_event()? {
             assert_eq!(event.cq, cqs[which].id());
         }
-        channel.set_nonblocking(false)?;
     }
     pair.a.cq.req_notify(false)?;
     Ok(())
@@ -163,14 +153,13 @@ fn a_link_that_goes_down_and_up_is_told<P: Provider>(context: &Context<P>) -> Ca
     if !is_rxe()? {
         return skip("the device has no link of its own that could be taken down");
     }
-    let mut events = context.async_events()?;
-    events.set_nonblocking(true)?;
-    let mut expect = |event_type: AsyncEventType| {
+    let events = context.async_events()?;
+    let expect = |event_type: AsyncEventType| {
         let mut seen = Vec::new();
         let is_it =
             |event: &AsyncEvent| (event.element, event.event_type) == (Element::Port(PORT), event_type);
         eventually(event_type.name().unwrap_or_default(), || {
-            seen.extend(events.next().ok());
+            seen.extend(events.next_event().ok().flatten());
             seen.last().is_some_and(is_it)
         })
     };

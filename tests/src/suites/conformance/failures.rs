@@ -1,7 +1,7 @@
 //! Requests that end badly, and how.
 
 use verbs::{
-    AccessFlags, Buf, Context, Cq, Parcel, Provider, QpAttr, QpAttrMask, QpState, QpType, RecvWr, RtsAttr,
+    AccessFlags, Buf, Context, Cq, Memory, Provider, QpAttr, QpAttrMask, QpState, QpType, RecvWr, RtsAttr,
     SendFlags, SendOp, SendWr, Sge, WcStatus,
 };
 
@@ -85,11 +85,11 @@ fn a_buffer_that_was_not_exposed_is_closed_to_peers<P: Provider>(context: &Conte
             _ => SendOp::AtomicCmpAndSwp { remote_addr, rkey, compare: 0, swap: 1 },
         };
         let local = pair.pd.alloc_buf(8)?;
-        let id = pair.a.qp.park_send(op, SendFlags::empty(), local, ..).map_err(|error| error.reason)?;
+        let id = pair.a.qp.post_send_buf(op, SendFlags::empty(), local, ..)?;
         wait_remote_access_error(&mut pair.a.cq, id)?;
         assert!(target[..] == pattern(7, 4096)[..], "{op:?} changed memory");
-        let back = pair.a.qp.dismantle().map_err(|(_, error)| error)?;
-        let local: Vec<_> = back.into_iter().filter_map(Parcel::into_buf).collect();
+        let back = pair.a.qp.dismantle()?;
+        let local: Vec<_> = back.into_iter().filter_map(Memory::into_buf).collect();
         assert_eq!(
             local.iter().map(|buf| buf[..] == [0; 8]).collect::<Vec<_>>(),
             [true],
@@ -197,7 +197,7 @@ fn a_peer_that_is_gone_surfaces_as_a_status_and_then_flushes<P: Provider>(
     let (mut qp, mut cq) = (pair.a.qp, pair.a.cq);
     let arena = Arena::new(&pair.pd, 64)?;
     let sge = [arena.sge(0..8)];
-    pair.b.qp.close().map_err(|(_, error)| error)?;
+    pair.b.qp.close()?;
     for wr_id in 10..13 {
         post_recv(&mut qp, &[RecvWr { wr_id, sge: &[arena.sge(8..64)] }])?;
     }
@@ -233,16 +233,15 @@ fn in_the_error_state_everything_is_flushed_in_order<P: Provider>(context: &Cont
         for wr_id in 10..14 {
             post_recv(&mut pair.b.qp, &[RecvWr { wr_id, sge: &[arena.sge(0..256)] }])?;
         }
-        let mut qp = pair.b.qp.to_error().map_err(|(_, error)| error)?;
+        let mut qp = pair.b.qp.to_error()?;
         let wcs = wait(&mut pair.b.cq, 4)?;
         let seen: Vec<_> = wcs.iter().map(|wc| (wc.wr_id, wc.status)).collect();
         assert_eq!(seen, [10, 11, 12, 13].map(|id| (id, WcStatus::WR_FLUSH_ERR)), "{qp_type}");
-        // What is parked in that state is not lost: rxe does not look at it any more, but a reset
-        // gives it back.
-        qp.park_recv(pair.pd.alloc_buf(8)?, ..).map_err(|error| error.reason)?;
+        // What is parked in that state is not lost: rxe does not look at it any more, but a reset gives it back.
+        qp.post_recv_buf(pair.pd.alloc_buf(8)?, ..)?;
         // A queue pair that was reset is as good as new.
-        let mut qp = qp.to_reset().map_err(|(_, error)| error)?;
-        let parked: Vec<_> = qp.reclaim_all().into_iter().filter_map(Parcel::into_buf).collect();
+        let mut qp = qp.to_reset()?;
+        let parked: Vec<_> = qp.reclaim_all().into_iter().filter_map(Memory::into_buf).collect();
         let expected: &[usize] = if qp.reset_ends_requests() { &[8] } else { &[] };
         assert_eq!(parked.iter().map(|buf| buf.len()).collect::<Vec<_>>(), expected);
         drop(connect(context, qp, &Shape::of(qp_type), Remote::of(&pair.a.qp))?);
@@ -274,16 +273,15 @@ fn a_reset_amid_failing_requests_ends_in_reset<P: Provider>(context: &Context<P>
     let nowhere = SendOp::RdmaWriteWithImm { remote_addr: 0x1000, rkey: 0x00ff_ff00, imm_data: 1 };
     for round in 0..ROUNDS {
         for buf in receives.drain(..) {
-            b.qp.park_recv(buf, ..).map_err(|error| error.reason)?;
+            b.qp.post_recv_buf(buf, ..)?;
         }
         for buf in sends.drain(..) {
-            a.qp.park_send(nowhere, SendFlags::empty(), buf, ..).map_err(|error| error.reason)?;
+            a.qp.post_send_buf(nowhere, SendFlags::empty(), buf, ..)?;
         }
-        let mut a_reset = a.qp.to_reset().map_err(|(_, error)| error)?;
-        let mut b_reset = b.qp.to_reset().map_err(|(_, error)| error)?;
+        let mut a_reset = a.qp.to_reset()?;
+        let mut b_reset = b.qp.to_reset()?;
         assert_eq!((a_reset.state()?, b_reset.state()?), (QpState::RESET, QpState::RESET), "round {round}");
-        let bufs =
-            |parcels: Vec<Parcel>| parcels.into_iter().filter_map(Parcel::into_buf).collect::<Vec<_>>();
+        let bufs = |memory: Vec<Memory>| memory.into_iter().filter_map(Memory::into_buf).collect::<Vec<_>>();
         (sends, receives) = (bufs(a_reset.reclaim_all()), bufs(b_reset.reclaim_all()));
         if a_reset.reset_ends_requests() {
             assert_eq!((sends.len(), receives.len()), (POSTED, POSTED), "round {round}");

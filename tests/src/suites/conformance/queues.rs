@@ -1,11 +1,10 @@
-//! Posting and polling: batches, wrap-around, signalling, two threads, parked buffers, hidden and
-//! named providers.
+//! Posting and polling: batches, wrap-around, signalling, two threads, owned buffers, hidden and named providers.
 
 use std::thread;
 
 use verbs::{
-    Buf, Context, NamedProvider, Parcel, ParkReason, PostReason, Provider, QpCap, RecvWr, SendFlags, SendOp,
-    SendWr, Wc, WcOpcode,
+    Buf, Context, Memory, NamedProvider, PostBufReason, PostReason, Provider, QpCap, RecvWr, Returned,
+    SendFlags, SendOp, SendWr, Wc, WcOpcode,
 };
 
 use super::SUITE;
@@ -26,8 +25,8 @@ pub(super) fn cases() -> Vec<Case> {
         with_sq_sig_all_every_send_completes,
         a_completion_queue_is_polled_in_pieces,
         two_threads_have_half_a_queue_pair_each,
-        parked_buffers_come_back_as_they_went,
-        parked_buffers_come_back_from_a_reset_and_from_a_destroyed_queue_pair,
+        posted_buffers_come_back_as_they_went,
+        posted_buffers_come_back_from_a_reset_and_from_a_destroyed_queue_pair,
     );
     cases.extend(crate::cases!(
         SUITE,
@@ -183,20 +182,15 @@ fn two_threads_have_half_a_queue_pair_each<P: Provider>(context: &Context<P>) ->
     // The queue pair sends to itself, so that both halves of one are busy.
     let shape = Shape::default();
     let mut own_recv_cq = context.create_cq(&verbs::CqInit::new(64))?;
-    let init = verbs::QpInit {
-        qp_type: shape.qp_type,
-        send_cq: &pair.a.cq,
-        recv_cq: &own_recv_cq,
-        cap: shape.cap,
-        sq_sig_all: false,
-    };
+    let recv_cq = own_recv_cq.handle();
+    let init = verbs::QpInit { recv_cq, cap: shape.cap, ..verbs::QpInit::new(shape.qp_type, &pair.a.cq) };
     let qp = pair.pd.create_qp(&init)?;
     let own = Remote::of(&qp);
     let mut qp = fabric::connect(context, qp, &shape, own)?;
     for n in 0..AHEAD {
         post_recv(&mut qp, &[RecvWr { wr_id: n, sge: &[into.sge(place(n)..place(n) + 8)] }])?;
     }
-    let (mut send, mut recv) = qp.split();
+    let (mut send, mut recv) = qp.into_split();
     let (send_cq, recv_cq) = (&mut pair.a.cq, &mut own_recv_cq);
     let sges: Vec<_> = (0..AHEAD).map(|n| [into.sge(place(n)..place(n) + 8)]).collect();
     let from_sges: Vec<_> = (0..AHEAD).map(|n| [from.sge(place(n)..place(n) + 8)]).collect();
@@ -223,31 +217,32 @@ fn two_threads_have_half_a_queue_pair_each<P: Provider>(context: &Context<P>) ->
     })
 }
 
-/// Polls until the next completion and takes out what was parked for it.
-fn reclaim<P: Provider>(end: &mut fabric::End<P>, opcode: WcOpcode) -> CaseResult<(Wc, Parcel)> {
+/// Polls until the next completion, wants it to have ended well, and returns it with its memory.
+fn reclaim<P: Provider>(end: &mut fabric::End<P>, opcode: WcOpcode) -> CaseResult<(Wc, Returned)> {
     let mut found = None;
-    fabric::eventually("a completion of something parked", || {
-        if let Some(completion) = end.cq.poll().next() {
-            let parcel = end.qp.reclaim(&completion);
-            assert!(end.qp.reclaim(&completion).is_none(), "a second look gave it out again");
-            found = Some((completion.to_wc(), parcel));
+    fabric::eventually("a completion of a request with memory", || {
+        if let Some(mut completion) = end.cq.poll().next() {
+            let returned = completion.reclaim();
+            assert!(completion.reclaim().is_none(), "a second look returned it again");
+            found = Some((completion.to_wc(), returned));
         }
         found.is_some()
     })?;
-    let Some((wc, Some(parcel))) = found else {
-        return fail(format_args!("nothing was parked for {found:?}"));
+    let Some((wc, Some(returned))) = found else {
+        return fail(format_args!("no memory returned with {found:?}"));
     };
     assert!(wc.status == verbs::WcStatus::SUCCESS && wc.opcode == opcode, "{wc:?}");
-    Ok((wc, parcel))
+    assert!(end.cq.reclaim(&wc).is_none(), "a copy of the completion returned it again");
+    Ok((wc, returned))
 }
 
-fn parked_buffers_come_back_as_they_went<P: Provider>(context: &Context<P>) -> CaseResult {
+fn posted_buffers_come_back_as_they_went<P: Provider>(context: &Context<P>) -> CaseResult {
     let mut pair = Pair::new(context, &Shape::default())?;
     let send = filled(&pair.pd, 1, 5000)?;
     let recv = pair.pd.alloc_buf(6000)?;
     let (send_addr, recv_addr) = (send.addr(), recv.addr());
-    pair.b.qp.park_recv(recv, 100..5900).map_err(|error| error.reason)?;
-    pair.a.qp.park_send(SendOp::Send, SendFlags::empty(), send, 1000..4000).map_err(|error| error.reason)?;
+    pair.b.qp.post_recv_buf(recv, 100..5900)?;
+    pair.a.qp.post_send_buf(SendOp::Send, SendFlags::empty(), send, 1000..4000)?;
     let (_, sent) = reclaim(&mut pair.a, WcOpcode::SEND)?;
     let (wc, received) = reclaim(&mut pair.b, WcOpcode::RECV)?;
     let (sent, received) = (one(sent)?, one(received)?);
@@ -264,55 +259,56 @@ fn parked_buffers_come_back_as_they_went<P: Provider>(context: &Context<P>) -> C
     let parts = vec![filled(&pair.pd, 2, 10)?, filled(&pair.pd, 3, 2000)?];
     let whole = [pattern(2, 10), pattern(3, 2000)].concat();
     let places = vec![pair.pd.alloc_buf(1005)?, pair.pd.alloc_buf(1005)?];
-    pair.b.qp.park_recv_all(places).map_err(|error| error.reason)?;
-    pair.a.qp.park_send_all(SendOp::Send, SendFlags::empty(), parts).map_err(|error| error.reason)?;
+    pair.b.qp.post_recv_bufs(places)?;
+    pair.a.qp.post_send_bufs(SendOp::Send, SendFlags::empty(), parts)?;
     assert_eq!(reclaim(&mut pair.a, WcOpcode::SEND)?.1.into_bufs().len(), 2);
     let arrived = reclaim(&mut pair.b, WcOpcode::RECV)?.1.into_bufs();
     assert_eq!(arrived.iter().flat_map(|buf| buf.to_vec()).collect::<Vec<_>>(), whole);
 
     // What is refused comes back at once.
-    let error = pair.a.qp.park_send(SendOp::Send, SendFlags::empty(), sent, 0..5001).unwrap_err();
-    assert_eq!((error.returned.map(|buf| buf.len()), error.reason), (Some(5000), ParkReason::OutOfRange));
+    let error = pair.a.qp.post_send_buf(SendOp::Send, SendFlags::empty(), sent, 0..5001).unwrap_err();
+    let reason = PostBufReason::OutOfRange { start: 0, end: 5001, len: 5000 };
+    assert_eq!((error.returned.map(|buf| buf.len()), error.reason), (Some(5000), reason));
     let elsewhere = context.alloc_pd()?.alloc_buf(10)?;
-    let error = pair.a.qp.park_send(SendOp::Send, SendFlags::empty(), elsewhere, ..).unwrap_err();
-    assert_eq!((error.returned.map(|buf| buf.len()), error.reason), (Some(10), ParkReason::ForeignBuf));
+    let error = pair.a.qp.post_send_buf(SendOp::Send, SendFlags::empty(), elsewhere, ..).unwrap_err();
+    assert_eq!((error.returned.map(|buf| buf.len()), error.reason), (Some(10), PostBufReason::Foreign));
     let data = vec![0; pair.a.qp.cap().max_inline_data as usize + 1];
-    let error = pair.a.qp.send_inline(1, SendOp::Send, SendFlags::empty(), &data).unwrap_err();
-    assert!(matches!(error, ParkReason::Post(PostReason::InlineTooLong { .. })), "{error}");
+    let error = pair.a.qp.post_send_inline(1, SendOp::Send, SendFlags::empty(), &data).unwrap_err();
+    assert!(matches!(error, PostBufReason::Post(PostReason::InlineTooLong { .. })), "{error}");
     assert_eq!(
-        pair.a.qp.send_inline(1 << 63, SendOp::Send, SendFlags::empty(), b"x"),
-        Err(ParkReason::ReservedWrId)
+        pair.a.qp.post_send_inline(1 << 63, SendOp::Send, SendFlags::empty(), b"x"),
+        Err(PostBufReason::ReservedWrId { wr_id: 1 << 63 })
     );
     Ok(())
 }
 
-fn one(parcel: Parcel) -> CaseResult<Buf> {
-    parcel.into_buf().map_or_else(|| fail("an empty parcel"), Ok)
+fn one(returned: Returned) -> CaseResult<Buf> {
+    returned.into_buf().map_or_else(|| fail("no buffer returned"), Ok)
 }
 
-fn parked_buffers_come_back_from_a_reset_and_from_a_destroyed_queue_pair<P: Provider>(
+fn posted_buffers_come_back_from_a_reset_and_from_a_destroyed_queue_pair<P: Provider>(
     context: &Context<P>,
 ) -> CaseResult {
     let pair = Pair::new(context, &Shape::default())?;
     let (mut a, mut b) = (pair.a.qp, pair.b.qp);
     for seed in 0..3 {
-        a.park_recv(filled(&pair.pd, seed, 100)?, ..).map_err(|error| error.reason)?;
-        b.park_recv(filled(&pair.pd, seed, 100)?, ..).map_err(|error| error.reason)?;
+        a.post_recv_buf(filled(&pair.pd, seed, 100)?, ..)?;
+        b.post_recv_buf(filled(&pair.pd, seed, 100)?, ..)?;
     }
-    let mut a = a.to_reset().map_err(|(_, error)| error)?;
+    let mut a = a.to_reset()?;
     let from_reset = a.reclaim_all();
-    let mut given_back = vec![b.dismantle().map_err(|(_, error)| error)?];
+    let mut given_back = vec![b.dismantle()?];
     if a.reset_ends_requests() {
         given_back.push(from_reset);
     } else {
         // They come back when it is destroyed.
         assert!(from_reset.is_empty());
         let Pair { a: other, .. } = Pair::new(context, &Shape::default())?;
-        let kept = core::mem::replace(&mut a, other.qp.to_reset().map_err(|(_, error)| error)?);
-        given_back.push(kept.dismantle().map_err(|(_, error)| error)?);
+        let kept = core::mem::replace(&mut a, other.qp.to_reset()?);
+        given_back.push(kept.dismantle()?);
     }
-    for parcels in given_back {
-        let mut bufs: Vec<Buf> = parcels.into_iter().filter_map(Parcel::into_buf).collect();
+    for memory in given_back {
+        let mut bufs: Vec<Buf> = memory.into_iter().filter_map(Memory::into_buf).collect();
         bufs.sort_by_key(|buf| buf.to_vec());
         let mut expected: Vec<_> = (0..3).map(|seed| pattern(seed, 100)).collect();
         expected.sort();

@@ -180,7 +180,7 @@ fn rc_inline_data_is_free_when_posting_returns<P: Provider>(context: &Context<P>
         let recv = [into.sge(0..64)];
         post_recv(&mut pair.b.qp, &[RecvWr { wr_id: 2, sge: &recv }])?;
         let mut data = pattern(len as u32, len);
-        pair.a.qp.send_inline(1, SendOp::Send, SendFlags::SIGNALED, &data)?;
+        pair.a.qp.post_send_inline(1, SendOp::Send, SendFlags::SIGNALED, &data)?;
         data.fill(0xee);
         wait_for(&mut pair.a.cq, 1, WcOpcode::SEND)?;
         assert_eq!(wait_for(&mut pair.b.cq, 2, WcOpcode::RECV)?.byte_len as usize, len);
@@ -188,7 +188,7 @@ fn rc_inline_data_is_free_when_posting_returns<P: Provider>(context: &Context<P>
     }
     let target = Arena::new(&pair.pd, 64)?;
     let op = SendOp::RdmaWrite { remote_addr: target.addr() + 1, rkey: target.rkey() };
-    pair.a.qp.send_inline(3, op, SendFlags::SIGNALED, &pattern(8, 40))?;
+    pair.a.qp.post_send_inline(3, op, SendFlags::SIGNALED, &pattern(8, 40))?;
     wait_for(&mut pair.a.cq, 3, WcOpcode::RDMA_WRITE)?;
     assert_eq!(target.read(0..42), [&[0], &pattern(8, 40)[..], &[0]].concat());
     // A key that is no key: inline data is not looked up.

@@ -97,11 +97,11 @@ pub fn build(
         max_recv_sge: 1,
         max_inline_data: 0,
     };
-    let init = QpInit { qp_type: QpType::RC, send_cq: &cq, recv_cq: &cq, cap, sq_sig_all: false };
+    let init = QpInit { cap, ..QpInit::new(QpType::RC, &cq) };
     let qp = pd.create_qp(&init).map_err(|error| fail("Couldn't create QP", &error))?;
     let qp = qp
         .to_init(&InitAttr { port_num: options.ib_port, ..InitAttr::default() })
-        .map_err(|(_, error)| fail("Failed to modify QP to INIT", &error))?;
+        .map_err(|failed| fail("Failed to modify QP to INIT", &failed.error))?;
     Ok((Setup { context, channel, pd, cq }, Endpoint::new(qp, buffer, mr)))
 }
 

@@ -1,35 +1,36 @@
-//! Safe posting: what is parked comes back with its own completion, at the end of its queue, or never.
+//! Safe posting: memory returns with its own completion, at the end of its queue, or never.
 
 mod common;
 
 use common::{Kind, World};
 use verbs::state::{Errored, Rts};
 use verbs::{
-    Buf, Context, Cq, CqInit, Errno, InitAttr, Parcel, ParkReason, Pd, PostReason, Provider, Qp, QpCap,
-    QpInit, QpState, QpType, RtrAttr, RtsAttr, SendFlags, SendOp, SendWr, WcOpcode, WcStatus,
+    Buf, Context, Cq, CqInit, Errno, HandleError, InitAttr, Pd, PostBufReason, PostReason, Provider, Qp,
+    QpCap, QpInit, QpState, QpType, Returned, RtrAttr, RtsAttr, SendFlags, SendOp, SendWr, WcOpcode,
+    WcStatus,
 };
 
 both! {
-    a_parked_buffer_comes_back_with_its_own_completion
+    a_posted_buffer_comes_back_with_its_own_completion
     a_received_message_is_in_the_buffer_that_comes_back
     flushed_requests_give_their_buffers_back
     a_completion_gives_back_once_however_often_it_is_shown
     what_a_destroyed_queue_pair_left_in_the_completion_queue_takes_nothing_from_its_successor
-    completions_of_raw_requests_and_of_other_queue_pairs_are_not_ours
+    one_queue_returns_the_memory_of_all_its_queue_pairs_and_none_for_raw_requests
     a_completion_of_another_queue_gives_nothing_back_whatever_its_number
     a_range_of_a_buffer_is_posted_and_all_of_it_comes_back
     several_buffers_go_as_one_message_and_come_back_in_order
     what_is_not_accepted_comes_back_with_the_reason
-    a_doorbell_that_fails_leaves_the_buffer_parked
-    completions_that_are_not_shown_keep_their_slots
+    a_doorbell_that_fails_leaves_the_buffer_in_flight
+    memory_that_is_not_reclaimed_keeps_its_slot
     slots_are_found_again_in_whatever_order_requests_complete
-    inline_data_is_copied_and_nothing_is_parked
-    taking_a_queue_pair_apart_or_resetting_it_gives_back_what_is_parked
-    a_reset_that_does_not_end_requests_keeps_what_is_parked_until_the_queue_pair_is_destroyed
+    inline_data_is_copied_and_no_memory_is_in_flight
+    taking_a_queue_pair_apart_or_resetting_it_gives_back_what_is_in_flight
+    a_reset_that_does_not_end_requests_keeps_what_is_in_flight_until_the_queue_pair_is_destroyed
     a_queue_pair_that_is_forgotten_or_refused_keeps_its_buffers_registered
     dropping_the_queue_pair_destroys_it_before_its_buffers
     halves_post_from_two_threads
-    after_a_reset_with_full_tables_the_queue_pair_parks_as_much_again
+    after_a_reset_with_full_tables_the_queue_pair_takes_as_much_again
 }
 
 const CAP: QpCap =
@@ -49,7 +50,7 @@ fn setup<P: Provider>(context: &Context<P>) -> Setup<P> {
 }
 
 fn ready<P: Provider>(pd: &Pd<P>, cq: &Cq<P>) -> Qp<Rts, P> {
-    let init = QpInit { qp_type: QpType::RC, send_cq: cq, recv_cq: cq, cap: CAP, sq_sig_all: false };
+    let init = QpInit { cap: CAP, ..QpInit::new(QpType::RC, cq) };
     let qp = pd.create_qp(&init).unwrap().to_init(&InitAttr::default()).unwrap();
     qp.to_rtr(&RtrAttr::unconnected()).unwrap().to_rts(&RtsAttr::default()).unwrap()
 }
@@ -62,31 +63,31 @@ impl<P: Provider> Setup<P> {
     }
 
     fn send(&mut self, buf: Buf) -> u64 {
-        self.qp.park_send(SendOp::Send, SendFlags::empty(), buf, ..).unwrap()
+        self.qp.post_send_buf(SendOp::Send, SendFlags::empty(), buf, ..).unwrap()
     }
 
-    /// The next completion: its number, how it ended, and what it gave back.
-    fn next(&mut self) -> (u64, WcStatus, Option<Parcel>) {
+    /// The next completion: its number, its status, and its memory.
+    fn next(&mut self) -> (u64, WcStatus, Option<Returned>) {
         let mut completions = self.cq.poll();
-        let completion = completions.next().expect("a completion");
-        (completion.wr_id(), completion.status(), self.qp.reclaim(&completion))
+        let mut completion = completions.next().expect("a completion");
+        (completion.wr_id(), completion.status(), completion.reclaim())
     }
 
     fn next_buf(&mut self) -> Buf {
-        self.next().2.and_then(Parcel::into_buf).expect("a buffer")
+        self.cq.poll_one().expect("a completion").into_buf().expect("a buffer")
     }
 }
 
-fn a_parked_buffer_comes_back_with_its_own_completion<P: Provider>(world: &World, context: Context<P>) {
+fn a_posted_buffer_comes_back_with_its_own_completion<P: Provider>(world: &World, context: Context<P>) {
     let mut s = setup(&context);
     let buf = s.buf(b"hello");
     let addr = buf.addr();
     let wr_id = s.send(buf);
     assert!(world.state().requests[0].flags.contains(SendFlags::SIGNALED), "else it would never come back");
     world.complete(s.qp.qp_num(), false, b"hello");
-    let (completed, status, parcel) = s.next();
+    let (completed, status, returned) = s.next();
     assert_eq!((completed, status), (wr_id, WcStatus::SUCCESS));
-    let buf = parcel.and_then(Parcel::into_buf).unwrap();
+    let buf = returned.and_then(Returned::into_buf).unwrap();
     assert_eq!((buf.addr(), &buf[..]), (addr, &b"hello"[..]));
     drop((buf, s, context));
     world.assert_empty();
@@ -95,12 +96,12 @@ fn a_parked_buffer_comes_back_with_its_own_completion<P: Provider>(world: &World
 fn a_received_message_is_in_the_buffer_that_comes_back<P: Provider>(world: &World, context: Context<P>) {
     let mut s = setup(&context);
     let buf = s.buf(&[0; 8]);
-    s.qp.park_recv(buf, ..).unwrap();
+    s.qp.post_recv_buf(buf, ..).unwrap();
     world.complete(s.qp.qp_num(), true, b"news");
     let mut completions = s.cq.poll();
-    let completion = completions.next().unwrap();
+    let mut completion = completions.next().unwrap();
     assert_eq!((completion.opcode(), completion.byte_len()), (WcOpcode::RECV, 4));
-    let buf = s.qp.reclaim(&completion).and_then(Parcel::into_buf).unwrap();
+    let buf = completion.reclaim().and_then(Returned::into_buf).unwrap();
     assert_eq!(&buf[..], b"news\0\0\0\0");
 }
 
@@ -109,15 +110,15 @@ fn flushed_requests_give_their_buffers_back<P: Provider>(world: &World, context:
     for byte in 0..4 {
         let (send, recv) = (s.buf(&[byte]), s.buf(&[byte + 10]));
         s.send(send);
-        s.qp.park_recv(recv, ..).unwrap();
+        s.qp.post_recv_buf(recv, ..).unwrap();
     }
     world.flush(s.qp.qp_num());
     assert_eq!(s.qp.state().unwrap(), QpState::ERR);
     let mut back = Vec::new();
     for _ in 0..8 {
-        let (_, status, parcel) = s.next();
+        let (_, status, returned) = s.next();
         assert_eq!(status, WcStatus::WR_FLUSH_ERR);
-        back.push(parcel.and_then(Parcel::into_buf).unwrap()[0]);
+        back.push(returned.and_then(Returned::into_buf).unwrap()[0]);
     }
     back.sort_unstable();
     assert_eq!(back, [0, 1, 2, 3, 10, 11, 12, 13]);
@@ -131,14 +132,14 @@ fn a_completion_gives_back_once_however_often_it_is_shown<P: Provider>(world: &W
     s.send(buf);
     world.complete(s.qp.qp_num(), false, b"a");
     let mut completions = s.cq.poll();
-    let completion = completions.next().unwrap();
-    let buf = s.qp.reclaim(&completion).and_then(Parcel::into_buf).unwrap();
+    let mut completion = completions.next().unwrap();
+    let buf = completion.reclaim().and_then(Returned::into_buf).unwrap();
     // The buffer is under way again, perhaps in the same slot; the old completion must not get at it.
     for _ in 0..16 {
-        assert!(s.qp.reclaim(&completion).is_none());
+        assert!(completion.reclaim().is_none());
     }
-    s.qp.park_send(SendOp::Send, SendFlags::empty(), buf, ..).unwrap();
-    assert!(s.qp.reclaim(&completion).is_none());
+    s.qp.post_send_buf(SendOp::Send, SendFlags::empty(), buf, ..).unwrap();
+    assert!(completion.reclaim().is_none());
 }
 
 fn what_a_destroyed_queue_pair_left_in_the_completion_queue_takes_nothing_from_its_successor<P: Provider>(
@@ -160,16 +161,16 @@ fn what_a_destroyed_queue_pair_left_in_the_completion_queue_takes_nothing_from_i
         s.send(buf);
     }
     for _ in 0..4 {
-        let (_, status, parcel) = s.next();
+        let (_, status, returned) = s.next();
         assert_eq!(status, WcStatus::SUCCESS);
-        assert!(parcel.is_none(), "a stale completion took a buffer that the device uses");
+        assert!(returned.is_none(), "a stale completion took a buffer that the device uses");
     }
     assert_eq!(world.state().requests.len(), 4);
     world.complete(old, false, &[0]);
     assert_eq!(s.next_buf()[..], [0]);
 }
 
-fn completions_of_raw_requests_and_of_other_queue_pairs_are_not_ours<P: Provider>(
+fn one_queue_returns_the_memory_of_all_its_queue_pairs_and_none_for_raw_requests<P: Provider>(
     world: &World,
     context: Context<P>,
 ) {
@@ -177,26 +178,21 @@ fn completions_of_raw_requests_and_of_other_queue_pairs_are_not_ours<P: Provider
     let mut other = ready(&s.pd, &s.cq);
     let (mine, its) = (s.buf(b"m"), s.buf(b"i"));
     s.send(mine);
-    other.park_send(SendOp::Send, SendFlags::empty(), its, ..).unwrap();
+    other.post_send_buf(SendOp::Send, SendFlags::empty(), its, ..).unwrap();
     for wr_id in [0, 1 << 62, u64::MAX >> 1] {
-        s.qp.send_inline(wr_id, SendOp::Send, SendFlags::SIGNALED, b"raw").unwrap();
+        s.qp.post_send_inline(wr_id, SendOp::Send, SendFlags::SIGNALED, b"raw").unwrap();
     }
     world.complete(other.qp_num(), false, b"i");
     world.complete(s.qp.qp_num(), false, b"m");
-    {
-        let mut completions = s.cq.poll();
-        let completion = completions.next().unwrap();
-        assert!(s.qp.reclaim(&completion).is_none());
-        assert_eq!(other.reclaim(&completion).and_then(Parcel::into_buf).unwrap()[..], *b"i");
-    }
+    assert_eq!(s.next_buf()[..], *b"i");
     assert_eq!(s.next_buf()[..], *b"m");
     for wr_id in [0, 1 << 62, u64::MAX >> 1] {
         world.complete(s.qp.qp_num(), false, b"raw");
-        let (completed, _, parcel) = s.next();
-        assert_eq!((completed, parcel.is_none()), (wr_id, true));
+        let (completed, _, returned) = s.next();
+        assert_eq!((completed, returned.is_none()), (wr_id, true));
     }
-    let refused = s.qp.send_inline(1 << 63, SendOp::Send, SendFlags::SIGNALED, b"raw");
-    assert_eq!(refused, Err(ParkReason::ReservedWrId));
+    let refused = s.qp.post_send_inline(1 << 63, SendOp::Send, SendFlags::SIGNALED, b"raw");
+    assert_eq!(refused, Err(PostBufReason::ReservedWrId { wr_id: 1 << 63 }));
 }
 
 #[allow(unsafe_code)]
@@ -213,11 +209,10 @@ fn a_completion_of_another_queue_gives_nothing_back_whatever_its_number<P: Provi
     unsafe { forger.qp.post_send(&[wr]) }.unwrap();
     world.complete(forger.qp.qp_num(), false, b"");
     let mut completions = forger.cq.poll();
-    let completion = completions.next().unwrap();
+    let mut completion = completions.next().unwrap();
     assert_eq!(completion.wr_id(), wr_id);
-    assert!(s.qp.reclaim(&completion).is_none());
-    assert!(s.qp.send_half().reclaim(&completion).is_none());
-    assert!(s.qp.recv_half().reclaim(&completion).is_none());
+    assert!(completion.reclaim().is_none());
+    assert!(s.cq.reclaim(&completion.to_wc()).is_none(), "a copy of it is of another queue");
     world.complete(s.qp.qp_num(), false, b"m");
     assert_eq!(s.next_buf()[..], *b"m");
 }
@@ -226,17 +221,22 @@ fn a_range_of_a_buffer_is_posted_and_all_of_it_comes_back<P: Provider>(world: &W
     let mut s = setup(&context);
     let buf = s.buf(b"0123456789");
     let (addr, lkey) = (buf.addr(), buf.lkey());
-    s.qp.park_send(SendOp::Send, SendFlags::empty(), buf, 2..=4).unwrap();
+    s.qp.post_send_buf(SendOp::Send, SendFlags::empty(), buf, 2..=4).unwrap();
     assert_eq!(world.state().requests[0].sge, [(addr + 2, 3, lkey)]);
     world.complete(s.qp.qp_num(), false, b"234");
     let mut buf = s.next_buf();
     assert_eq!(buf.len(), 10);
     for range in [(8, 11), (11, 11), (usize::MAX, usize::MAX), (5, 4)] {
-        let refused = s.qp.park_send(SendOp::Send, SendFlags::empty(), buf, range.0..range.1).unwrap_err();
-        assert_eq!(refused.reason, ParkReason::OutOfRange, "{range:?}");
+        let refused =
+            s.qp.post_send_buf(SendOp::Send, SendFlags::empty(), buf, range.0..range.1).unwrap_err();
+        assert_eq!(
+            refused.reason,
+            PostBufReason::OutOfRange { start: range.0, end: range.1, len: 10 },
+            "{range:?}"
+        );
         buf = refused.returned.unwrap();
     }
-    s.qp.park_recv(buf, 10..).unwrap();
+    s.qp.post_recv_buf(buf, 10..).unwrap();
     assert_eq!(world.state().requests[0].sge, [(addr + 10, 0, lkey)]);
 }
 
@@ -245,7 +245,7 @@ fn several_buffers_go_as_one_message_and_come_back_in_order<P: Provider>(world: 
     let mut whole = s.buf(b"headmiddletail");
     let tail = whole.split_off(10);
     let middle = whole.split_off(4);
-    s.qp.park_send_all(SendOp::Send, SendFlags::empty(), vec![tail, whole, middle]).unwrap();
+    s.qp.post_send_bufs(SendOp::Send, SendFlags::empty(), vec![tail, whole, middle]).unwrap();
     world.complete(s.qp.qp_num(), false, b"tailheadmiddle");
     let bufs = s.next().2.unwrap().into_bufs();
     let [tail, mut whole, middle] = <[Buf; 3]>::try_from(bufs).unwrap();
@@ -255,13 +255,13 @@ fn several_buffers_go_as_one_message_and_come_back_in_order<P: Provider>(world: 
     assert_eq!(&whole[..], b"headmiddletail");
 
     let tail = whole.split_off(3);
-    s.qp.park_recv_all(vec![tail, whole]).unwrap();
+    s.qp.post_recv_bufs(vec![tail, whole]).unwrap();
     world.complete(s.qp.qp_num(), true, b"01234567890ab");
     let bufs = s.next().2.unwrap().into_bufs();
     assert_eq!((&bufs[0][..], &bufs[1][..]), (&b"01234567890"[..], &b"aba"[..]));
 
     // None at all is a message, too.
-    s.qp.park_send_all(SendOp::Send, SendFlags::empty(), Vec::new()).unwrap();
+    s.qp.post_send_bufs(SendOp::Send, SendFlags::empty(), Vec::<Buf>::new()).unwrap();
     world.complete(s.qp.qp_num(), false, b"");
     assert!(s.next().2.unwrap().into_buf().is_none());
 }
@@ -270,25 +270,25 @@ fn what_is_not_accepted_comes_back_with_the_reason<P: Provider>(_world: &World, 
     let mut s = setup(&context);
     let other_pd = context.alloc_pd().unwrap();
     let foreign = other_pd.alloc_buf(8).unwrap();
-    let refused = s.qp.park_recv(foreign, ..).unwrap_err();
-    assert_eq!(refused.reason, ParkReason::ForeignBuf);
+    let refused = s.qp.post_recv_buf(foreign, ..).unwrap_err();
+    assert_eq!(refused.reason, PostBufReason::Foreign);
     let foreign = refused.returned.unwrap();
     let own = s.buf(b"own");
-    let refused = s.qp.park_send_all(SendOp::Send, SendFlags::empty(), vec![own, foreign]).unwrap_err();
-    assert_eq!((refused.reason, refused.returned.unwrap().len()), (ParkReason::ForeignBuf, 2));
+    let refused = s.qp.post_send_bufs(SendOp::Send, SendFlags::empty(), vec![own, foreign]).unwrap_err();
+    assert_eq!((refused.reason, refused.returned.unwrap().len()), (PostBufReason::Foreign, 2));
 
     // Inline data of a read would be taken for the elements to write to.
     let read = SendOp::RdmaRead { remote_addr: 0, rkey: 0 };
     let buf = s.buf(b"abc");
-    let refused = s.qp.park_send(read, SendFlags::INLINE, buf, ..).unwrap_err();
+    let refused = s.qp.post_send_buf(read, SendFlags::INLINE, buf, ..).unwrap_err();
     let no_inline = PostReason::UnsupportedFlags { op: verbs::OpKind::RDMA_READ, flags: SendFlags::INLINE };
-    assert_eq!(refused.reason, ParkReason::Post(no_inline));
-    let refused_inline = s.qp.send_inline(0, read, SendFlags::empty(), b"abc");
-    assert_eq!(refused_inline, Err(ParkReason::Post(no_inline)));
+    assert_eq!(refused.reason, PostBufReason::Post(no_inline));
+    let refused_inline = s.qp.post_send_inline(0, read, SendFlags::empty(), b"abc");
+    assert_eq!(refused_inline, Err(PostBufReason::Post(no_inline)));
 
     let bufs: Vec<_> = (0..4).map(|n| s.buf(&[n])).collect();
-    let refused = s.qp.park_send_all(SendOp::Send, SendFlags::empty(), bufs).unwrap_err();
-    assert_eq!(refused.reason, ParkReason::Post(PostReason::TooManySge { given: 4, max: 3 }));
+    let refused = s.qp.post_send_bufs(SendOp::Send, SendFlags::empty(), bufs).unwrap_err();
+    assert_eq!(refused.reason, PostBufReason::Post(PostReason::TooManySge { given: 4, max: 3 }));
     assert_eq!(refused.returned.unwrap().iter().map(|buf| buf[0]).collect::<Vec<_>>(), [0, 1, 2, 3]);
 
     for n in 0..4 {
@@ -296,35 +296,36 @@ fn what_is_not_accepted_comes_back_with_the_reason<P: Provider>(_world: &World, 
         s.send(buf);
     }
     let buf = s.buf(b"too much");
-    let refused = s.qp.park_send(SendOp::Send, SendFlags::empty(), buf, ..).unwrap_err();
-    assert_eq!(refused.to_string(), "every slot of the queue holds a buffer: reclaim what has completed");
+    let refused = s.qp.post_send_buf(SendOp::Send, SendFlags::empty(), buf, ..).unwrap_err();
+    assert_eq!(refused.reason, PostBufReason::Post(PostReason::QueueFull), "nothing has completed");
     assert_eq!(&refused.returned.unwrap()[..], b"too much");
-    let refused = s.qp.send_inline(0, SendOp::Send, SendFlags::empty(), b"full");
-    assert_eq!(refused, Err(ParkReason::Post(PostReason::QueueFull)));
+    let refused = s.qp.post_send_inline(0, SendOp::Send, SendFlags::empty(), b"full");
+    assert_eq!(refused, Err(PostBufReason::Post(PostReason::QueueFull)));
 }
 
-fn a_doorbell_that_fails_leaves_the_buffer_parked<P: Provider>(world: &World, context: Context<P>) {
+fn a_doorbell_that_fails_leaves_the_buffer_in_flight<P: Provider>(world: &World, context: Context<P>) {
     let mut s = setup(&context);
     let buf = s.buf(b"x");
     world.state().refuse_post = Some((1, PostReason::Doorbell(Errno::IO)));
-    let refused = s.qp.park_send(SendOp::Send, SendFlags::empty(), buf, ..).unwrap_err();
-    assert_eq!(refused.reason, ParkReason::Post(PostReason::Doorbell(Errno::IO)));
+    let refused = s.qp.post_send_buf(SendOp::Send, SendFlags::empty(), buf, ..).unwrap_err();
+    assert_eq!(refused.reason, PostBufReason::Post(PostReason::Doorbell(Errno::IO)));
     assert!(refused.returned.is_none(), "it is in the queue, and goes with the next doorbell");
     world.state().refuse_post = None;
     world.complete(s.qp.qp_num(), false, b"x");
     assert_eq!(s.next_buf()[..], *b"x");
 }
 
-fn completions_that_are_not_shown_keep_their_slots<P: Provider>(world: &World, context: Context<P>) {
+fn memory_that_is_not_reclaimed_keeps_its_slot<P: Provider>(world: &World, context: Context<P>) {
     let mut s = setup(&context);
-    for n in 0..4 {
+    // The table has 8 slots for 4 requests.
+    for n in 0..8 {
         let buf = s.buf(&[n]);
         s.send(buf);
         world.complete(s.qp.qp_num(), false, &[n]);
     }
     let buf = s.buf(b"x");
-    let refused = s.qp.park_send(SendOp::Send, SendFlags::empty(), buf, ..).unwrap_err();
-    assert_eq!(refused.reason, ParkReason::Unreclaimed);
+    let refused = s.qp.post_send_buf(SendOp::Send, SendFlags::empty(), buf, ..).unwrap_err();
+    assert_eq!(refused.reason, PostBufReason::Unclaimed);
     assert_eq!(s.next_buf()[..], [0]);
     s.send(refused.returned.unwrap());
 }
@@ -336,7 +337,7 @@ fn slots_are_found_again_in_whatever_order_requests_complete<P: Provider>(
     let mut s = setup(&context);
     // The device serves sends and receives in turn; one receive stays while everything else goes round.
     let stays = s.buf(b"stays");
-    s.qp.park_recv(stays, ..).unwrap();
+    s.qp.post_recv_buf(stays, ..).unwrap();
     let mut spare = s.buf(b"0");
     let mut numbers = std::collections::BTreeSet::new();
     for n in 0..200_000_u32 {
@@ -350,31 +351,31 @@ fn slots_are_found_again_in_whatever_order_requests_complete<P: Provider>(
     assert_eq!(s.next_buf()[..], *b"come!");
 }
 
-fn inline_data_is_copied_and_nothing_is_parked<P: Provider>(world: &World, context: Context<P>) {
+fn inline_data_is_copied_and_no_memory_is_in_flight<P: Provider>(world: &World, context: Context<P>) {
     let mut s = setup(&context);
     let mut data = *b"hello";
-    s.qp.send_inline(7, SendOp::Send, SendFlags::SIGNALED, &data).unwrap();
+    s.qp.post_send_inline(7, SendOp::Send, SendFlags::SIGNALED, &data).unwrap();
     data.fill(0);
     world.complete(s.qp.qp_num(), false, b"hello");
-    let (wr_id, status, parcel) = s.next();
-    assert_eq!((wr_id, status, parcel.is_none()), (7, WcStatus::SUCCESS, true));
-    s.qp.send_inline(8, SendOp::Send, SendFlags::empty(), b"quiet").unwrap();
+    let (wr_id, status, returned) = s.next();
+    assert_eq!((wr_id, status, returned.is_none()), (7, WcStatus::SUCCESS, true));
+    s.qp.post_send_inline(8, SendOp::Send, SendFlags::empty(), b"quiet").unwrap();
     world.complete(s.qp.qp_num(), false, b"quiet");
     assert!(s.cq.poll().next().is_none());
-    let too_long = s.qp.send_inline(9, SendOp::Send, SendFlags::empty(), &[0; 17]);
-    assert_eq!(too_long, Err(ParkReason::Post(PostReason::InlineTooLong { given: 17, max: 16 })));
+    let too_long = s.qp.post_send_inline(9, SendOp::Send, SendFlags::empty(), &[0; 17]);
+    assert_eq!(too_long, Err(PostBufReason::Post(PostReason::InlineTooLong { given: 17, max: 16 })));
 }
 
-fn taking_a_queue_pair_apart_or_resetting_it_gives_back_what_is_parked<P: Provider>(
+fn taking_a_queue_pair_apart_or_resetting_it_gives_back_what_is_in_flight<P: Provider>(
     world: &World,
     context: Context<P>,
 ) {
     let mut s = setup(&context);
     let (send, recv) = (s.buf(b"s"), s.buf(b"r"));
     s.send(send);
-    s.qp.park_recv(recv, ..).unwrap();
+    s.qp.post_recv_buf(recv, ..).unwrap();
     world.refuse(Kind::Qp, Errno::BUSY);
-    let (qp, error) = s.qp.dismantle().unwrap_err();
+    let HandleError { handle: qp, error } = s.qp.dismantle().unwrap_err();
     assert_eq!(error.errno, Errno::BUSY);
     world.allow(Kind::Qp);
     let mut back: Vec<u8> = qp.dismantle().unwrap().into_iter().map(|p| p.into_buf().unwrap()[0]).collect();
@@ -390,11 +391,12 @@ fn taking_a_queue_pair_apart_or_resetting_it_gives_back_what_is_parked<P: Provid
     assert_eq!(world.state().requests, []);
     assert_eq!(reset.reclaim_all().len(), 2);
     let mut completions = s.cq.poll();
-    let late = completions.next().unwrap();
-    assert!(reset.reclaim(&late).is_none(), "it came back already");
+    assert!(completions.next().unwrap().reclaim().is_none(), "it came back already");
 }
 
-fn a_reset_that_does_not_end_requests_keeps_what_is_parked_until_the_queue_pair_is_destroyed<P: Provider>(
+fn a_reset_that_does_not_end_requests_keeps_what_is_in_flight_until_the_queue_pair_is_destroyed<
+    P: Provider,
+>(
     world: &World,
     context: Context<P>,
 ) {
@@ -404,15 +406,15 @@ fn a_reset_that_does_not_end_requests_keeps_what_is_parked_until_the_queue_pair_
         // As much as the tables hold, each time.
         for n in 0..4 {
             let buf = s.buf(&[round * 4 + n]);
-            s.qp.park_recv(buf, ..).unwrap();
+            s.qp.post_recv_buf(buf, ..).unwrap();
         }
         let mut reset = s.qp.to_reset().unwrap();
         assert!(reset.reclaim_all().is_empty(), "round {round}");
         let init = reset.to_init(&InitAttr::default()).unwrap();
         s.qp = init.to_rtr(&RtrAttr::unconnected()).unwrap().to_rts(&RtsAttr::default()).unwrap();
     }
-    let parcels = s.qp.dismantle().unwrap().into_iter();
-    let back: Vec<u8> = parcels.map(|parcel| parcel.into_buf().unwrap()[0]).collect();
+    let memory = s.qp.dismantle().unwrap().into_iter();
+    let back: Vec<u8> = memory.map(|memory| memory.into_buf().unwrap()[0]).collect();
     assert_eq!(back, (0..12).collect::<Vec<u8>>());
 }
 
@@ -423,8 +425,8 @@ fn a_queue_pair_that_is_forgotten_or_refused_keeps_its_buffers_registered<P: Pro
     let mut s = setup(&context);
     let mut other = ready(&s.pd, &s.cq);
     let (buf, sent) = (s.buf(&[0; 4]), s.buf(b"sent"));
-    s.qp.park_recv(buf, ..).unwrap();
-    other.park_send(SendOp::Send, SendFlags::empty(), sent, ..).unwrap();
+    s.qp.post_recv_buf(buf, ..).unwrap();
+    other.post_send_buf(SendOp::Send, SendFlags::empty(), sent, ..).unwrap();
     let (forgotten, refused) = (s.qp.qp_num(), other.qp_num());
     std::mem::forget(s.qp);
     world.refuse(Kind::Qp, Errno::PERM);
@@ -441,7 +443,7 @@ fn dropping_the_queue_pair_destroys_it_before_its_buffers<P: Provider>(world: &W
     for n in 0..3 {
         let (send, recv) = (s.buf(&[n]), s.buf(&[n]));
         s.send(send);
-        s.qp.park_recv(recv, ..).unwrap();
+        s.qp.post_recv_buf(recv, ..).unwrap();
     }
     drop((s, context));
     assert_eq!(world.state().destroyed[0].0, Kind::Qp);
@@ -452,30 +454,28 @@ fn halves_post_from_two_threads<P: Provider>(world: &World, context: Context<P>)
     let mut s = setup(&context);
     let (out, into) = (s.buf(b"out"), s.buf(b"---"));
     let qp_num = s.qp.qp_num();
-    let (mut send, mut recv) = s.qp.split();
-    let (sent, received) = std::thread::scope(|scope| {
-        let sender = scope.spawn(move || {
-            let wr_id = send.park_send(SendOp::Send, SendFlags::empty(), out, ..).unwrap();
-            send.send_inline(1, SendOp::Send, SendFlags::empty(), b"in").unwrap();
-            wr_id
-        });
-        let receiver = scope.spawn(move || recv.park_recv(into, ..).unwrap());
-        (sender.join().unwrap(), receiver.join().unwrap())
+    let (mut send, mut recv) = s.qp.into_split();
+    let sender = std::thread::spawn(move || {
+        let wr_id = send.post_send_buf(SendOp::Send, SendFlags::empty(), out, ..).unwrap();
+        send.post_send_inline(1, SendOp::Send, SendFlags::empty(), b"in").unwrap();
+        (send, wr_id)
     });
+    let receiver = std::thread::spawn(move || {
+        let wr_id = recv.post_recv_buf(into, ..).unwrap();
+        (recv, wr_id)
+    });
+    let ((send, sent), (recv, received)) = (sender.join().unwrap(), receiver.join().unwrap());
     world.complete(qp_num, false, b"out");
     world.complete(qp_num, true, b"in!");
-    let (mut send, mut recv) = s.qp.split();
-    let mut completions = s.cq.poll();
     let mut seen = Vec::new();
-    while let Some(completion) = completions.next() {
-        let (from_send, from_recv) = (send.reclaim(&completion), recv.reclaim(&completion));
-        let bytes = |parcel: Option<Parcel>| parcel.and_then(Parcel::into_buf).map(|buf| buf.to_vec());
-        seen.push((completion.wr_id(), bytes(from_send), bytes(from_recv)));
+    while let Some(completed) = s.cq.poll_one() {
+        seen.push((completed.wr_id, completed.into_buf().unwrap().to_vec()));
     }
-    assert_eq!(seen, [(sent, Some(b"out".to_vec()), None), (received, None, Some(b"in!".to_vec()))]);
+    assert_eq!(seen, [(sent, b"out".to_vec()), (received, b"in!".to_vec())]);
+    Qp::from_halves(send, recv).unwrap().close().unwrap();
 }
 
-fn after_a_reset_with_full_tables_the_queue_pair_parks_as_much_again<P: Provider>(
+fn after_a_reset_with_full_tables_the_queue_pair_takes_as_much_again<P: Provider>(
     world: &World,
     context: Context<P>,
 ) {
@@ -483,13 +483,13 @@ fn after_a_reset_with_full_tables_the_queue_pair_parks_as_much_again<P: Provider
     for round in 0..3 {
         for n in 0..4 {
             let (out, into) = (pd.alloc_buf(1).unwrap(), pd.alloc_buf(1).unwrap());
-            qp.park_send(SendOp::Send, SendFlags::empty(), out, ..).unwrap_or_else(|error| {
+            qp.post_send_buf(SendOp::Send, SendFlags::empty(), out, ..).unwrap_or_else(|error| {
                 panic!("round {round}, send {n}: {error}");
             });
-            qp.park_recv(into, ..).unwrap_or_else(|error| panic!("round {round}, receive {n}: {error}"));
+            qp.post_recv_buf(into, ..).unwrap_or_else(|error| panic!("round {round}, receive {n}: {error}"));
         }
-        let full = qp.park_recv(pd.alloc_buf(1).unwrap(), ..).unwrap_err();
-        assert_eq!(full.reason, ParkReason::Unreclaimed);
+        let full = qp.post_recv_buf(pd.alloc_buf(1).unwrap(), ..).unwrap_err();
+        assert_eq!(full.reason, PostBufReason::Post(PostReason::QueueFull));
         // One of each completes, and is not polled before the queue pair is reset.
         world.complete(qp.qp_num(), false, &[0]);
         world.complete(qp.qp_num(), true, &[1]);
@@ -499,8 +499,8 @@ fn after_a_reset_with_full_tables_the_queue_pair_parks_as_much_again<P: Provider
         let init = reset.to_init(&InitAttr::default()).unwrap();
         qp = init.to_rtr(&RtrAttr::unconnected()).unwrap().to_rts(&RtsAttr::default()).unwrap();
         let mut completions = cq.poll();
-        while let Some(late) = completions.next() {
-            assert!(qp.reclaim(&late).is_none(), "round {round}: it came back already");
+        while let Some(mut late) = completions.next() {
+            assert!(late.reclaim().is_none(), "round {round}: it came back already");
         }
     }
     drop((qp, cq, pd, context));

@@ -1,0 +1,80 @@
+//! Three threads share one completion queue without a lock: one accepts connections and creates queue pairs on it while
+//! another polls it, and clients send. The poller counts bytes and posts each buffer again.
+
+use std::collections::HashMap;
+use std::error::Error;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use verbs::state::Rts;
+use verbs::{
+    ConnectAttr, Context, Cq, CqHandle, CqInit, Pd, Qp, QpInit, QpType, RecvHalf, SendFlags, SendOp,
+};
+
+const CLIENTS: usize = 3;
+const MESSAGES: usize = 20;
+const PATIENCE: Duration = Duration::from_secs(5);
+
+type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
+
+fn connect(context: &Context, pd: &Pd, cq: &CqHandle, mut stream: TcpStream) -> Result<Qp<Rts>> {
+    let port = context.port(1)?;
+    let qp = pd.create_qp(&QpInit::new(QpType::RC, cq))?;
+    let peer = qp.endpoint(&port).exchange(&mut stream)?;
+    Ok(qp.connect(&port, &peer, &ConnectAttr::default())?)
+}
+
+/// Gives the poller a receive half for each connection.
+fn accept(context: &Context, listener: &TcpListener, cq: &CqHandle, poller: &Sender<RecvHalf>) -> Result<()> {
+    let pd = context.alloc_pd()?;
+    for _ in 0..CLIENTS {
+        let (_, mut recv) = connect(context, &pd, cq, listener.accept()?.0)?.into_split();
+        for _ in 0..8 {
+            recv.post_recv_buf(pd.alloc_buf(1024)?, ..)?;
+        }
+        poller.send(recv)?;
+    }
+    Ok(())
+}
+
+/// Returns the number of bytes that all clients sent.
+fn poll(mut cq: Cq, new: Receiver<RecvHalf>) -> Result<usize> {
+    let (mut halves, mut bytes) = (HashMap::new(), 0);
+    for _ in 0..CLIENTS * MESSAGES {
+        let completed = cq.poll_within(PATIENCE).ok_or("the clients are silent")?.ok()?;
+        bytes += completed.byte_len as usize;
+        while !halves.contains_key(&completed.qp_num) {
+            let half = new.recv()?;
+            halves.insert(half.qp_num(), half);
+        }
+        let half: Option<&mut RecvHalf> = halves.get_mut(&completed.qp_num);
+        half.ok_or("it has come")?.post_recv_buf(completed.into_buf().ok_or("a buffer was posted")?, ..)?;
+    }
+    Ok(bytes)
+}
+
+fn client(context: &Context, address: SocketAddr) -> Result<()> {
+    let (pd, mut cq) = (context.alloc_pd()?, context.create_cq(&CqInit::new(4))?);
+    let mut qp = connect(context, &pd, &cq.handle(), TcpStream::connect(address)?)?;
+    for _ in 0..MESSAGES {
+        qp.post_send_buf(SendOp::Send, SendFlags::empty(), pd.alloc_buf(1024)?, ..)?;
+        cq.poll_within(PATIENCE).ok_or("the server is silent")?.ok()?;
+    }
+    Ok(())
+}
+
+fn main() -> Result<()> {
+    let context = verbs::soft::auto()?.open()?;
+    let (cq, listener) = (context.create_cq(&CqInit::new(256))?, TcpListener::bind("127.0.0.1:0")?);
+    let (handle, address, (to_poller, new)) = (cq.handle(), listener.local_addr()?, channel());
+    let poller = thread::spawn(|| poll(cq, new));
+    thread::scope(|scope| {
+        scope.spawn(|| accept(&context, &listener, &handle, &to_poller));
+        let clients = [(); CLIENTS].map(|()| scope.spawn(|| client(&context, address)));
+        clients.into_iter().try_for_each(|client| client.join().expect("it does not panic"))
+    })?;
+    println!("{} bytes from {CLIENTS} clients", poller.join().expect("it does not panic")?);
+    Ok(())
+}

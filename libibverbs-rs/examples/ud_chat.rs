@@ -1,0 +1,60 @@
+//! A chat over datagrams (UD): prints its address, sends each line of its input, prints each datagram that arrives.
+//!
+//! `ud_chat` in one terminal, `ud_chat 'ADDRESS'` in another with the address that the first has printed. The first sends to
+//! the peer that wrote last.
+
+use std::error::Error;
+use std::io::stdin;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use verbs::{AhAttr, CqInit, Endpoint, InitAttr, QpInit, QpType, RtrAttr, RtsAttr, SendFlags, SendOp};
+
+const QKEY: u32 = 0x1234;
+/// A receive begins with room for the global route header.
+const GRH: usize = 40;
+
+fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
+    let context = verbs::soft::auto()?.open()?;
+    let (pd, port, events) = (context.alloc_pd()?, context.port(1)?, context.create_comp_channel()?);
+    let mut received = context.create_cq(&CqInit { channel: Some(&events), ..CqInit::new(16) })?;
+    let mut sent = context.create_cq(&CqInit::new(16))?;
+    let qp = pd.create_qp(&QpInit { send_cq: sent.handle(), ..QpInit::new(QpType::UD, &received) })?;
+    let qp = qp.to_init(&InitAttr { qkey: QKEY, ..InitAttr::default() })?;
+    let qp = qp.to_rtr(&RtrAttr::unconnected())?.to_rts(&RtsAttr::default())?;
+    println!("{}", qp.endpoint(&port));
+    let (mut send, mut recv) = qp.into_split();
+    for _ in 0..8 {
+        recv.post_recv_buf(pd.alloc_buf(GRH + 1024)?, ..)?;
+    }
+    let (peers, newest) = channel();
+    if let Some(peer) = std::env::args().nth(1) {
+        let peer: Endpoint = peer.parse()?;
+        peers.send((pd.create_ah(&AhAttr::new(&port.gid, peer.gid))?, peer.qp_num))?;
+    }
+    let mut buf = pd.alloc_buf(1024)?;
+    let typing = std::thread::spawn(move || -> Result<(), Box<dyn Error + Send + Sync>> {
+        let mut peer = None;
+        for line in stdin().lines() {
+            let line = line?;
+            peer = newest.try_iter().last().or(peer);
+            let (ah, qp_num) = peer.as_ref().ok_or("there is no peer yet")?;
+            let len = buf.iter_mut().zip(line.bytes()).map(|(to, from)| *to = from).count();
+            send.post_send_buf(SendOp::UdSend { to: ah.to(*qp_num, QKEY) }, SendFlags::empty(), buf, ..len)?;
+            let completed = sent.poll_within(Duration::from_secs(1)).ok_or("the datagram was not sent")?;
+            buf = completed.ok()?.into_buf().ok_or("a buffer was posted")?;
+        }
+        Ok(())
+    });
+    while !typing.is_finished() {
+        received.req_notify(false)?;
+        while let Some(completed) = received.poll_one() {
+            let (wc, buf) = (completed.wc, completed.ok()?.into_buf().ok_or("a buffer was posted")?);
+            println!("> {}", String::from_utf8_lossy(&buf[GRH..wc.byte_len as usize]));
+            peers.send((pd.create_ah_from_wc(1, &wc, &buf)?, wc.src_qp)).ok();
+            recv.post_recv_buf(buf, ..)?;
+        }
+        events.wait(Some(Duration::from_millis(100)))?;
+    }
+    typing.join().expect("it does not panic")
+}

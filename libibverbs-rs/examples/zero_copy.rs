@@ -1,0 +1,47 @@
+//! Sends a mapped file to two peers, and receives it into vectors: the program copies no byte.
+//!
+//! `zero_copy FILE`; without a name, its own program file.
+//!
+//! # Safety
+//! Mapping a file takes the promise that no program writes it meanwhile.
+#![allow(unsafe_code)]
+
+use std::error::Error;
+use std::fs::File;
+use std::time::Duration;
+
+use memmap2::Mmap;
+use verbs::{ConnectAttr, CqInit, QpInit, QpType, SendFlags, SendOp};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let context = verbs::soft::auto()?.open()?;
+    let (pd, port) = (context.alloc_pd()?, context.port(1)?);
+    let mut cq = context.create_cq(&CqInit::new(16))?;
+
+    let path = std::env::args_os().nth(1).map_or_else(std::env::current_exe, |path| Ok(path.into()))?;
+    // SAFETY: no program writes the file while it is mapped.
+    let map = unsafe { Mmap::map(&File::open(path)?) }?;
+    let len = map.len().min(1 << 20);
+    let file = pd.register_bytes(map)?;
+
+    for peer in 0..2 {
+        let sender = pd.create_qp(&QpInit::new(QpType::RC, &cq))?;
+        let receiver = pd.create_qp(&QpInit::new(QpType::RC, &cq))?;
+        let (here, there) = (sender.endpoint(&port), receiver.endpoint(&port));
+        let mut receiver = receiver.connect(&port, &here, &ConnectAttr::default())?;
+        let mut sender = sender.connect(&port, &there, &ConnectAttr::default())?;
+        receiver.post_recv_buf(pd.register(vec![0_u8; len])?, ..)?;
+        sender.post_send_buf(SendOp::Send, SendFlags::empty(), file.clone(), ..len)?;
+        for _ in 0..2 {
+            let completed = cq.poll_within(Duration::from_secs(5)).ok_or("nothing completes")?.ok()?;
+            if completed.opcode.is_recv() {
+                let received: Vec<u8> = completed.into_buf().ok_or("a vector was posted")?.into_memory()?;
+                assert_eq!(received, file[..len]);
+                println!("peer {peer} has the file");
+            }
+        }
+    }
+    // The completions returned their shares, so this is the last one.
+    let _map: Mmap = file.into_memory()?;
+    Ok(())
+}

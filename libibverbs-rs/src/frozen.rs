@@ -1,0 +1,101 @@
+//! [`FrozenBuf`]: registered memory that is read-only and shared.
+
+use core::fmt;
+use core::ops::{Deref, RangeBounds};
+use std::sync::Arc;
+
+use crate::memory::StableBytes;
+use crate::pd::PdId;
+use crate::{Buf, HandleError};
+
+/// Registered memory that is read-only and cheap to clone: one buffer for many sends at once.
+///
+/// Made by [`Buf::freeze`], or from the program's own memory by [`Pd::register_bytes`](crate::Pd::register_bytes). The device
+/// only reads it: receives and RDMA reads into it are rejected.
+#[derive(Clone)]
+pub struct FrozenBuf {
+    buf: Arc<Buf>,
+    offset: usize,
+    len: usize,
+}
+
+impl FrozenBuf {
+    pub(crate) fn new(buf: Buf) -> Self {
+        let len = buf.len();
+        Self { buf: Arc::new(buf), offset: 0, len }
+    }
+
+    /// Returns its address, as work requests name it.
+    pub fn addr(&self) -> u64 {
+        self.buf.addr() + self.offset as u64
+    }
+
+    /// Returns the key for this process' own work requests.
+    pub fn lkey(&self) -> u32 {
+        self.buf.lkey()
+    }
+
+    /// Returns a share of a part of it.
+    ///
+    /// # Panics
+    /// When the range lies outside.
+    #[must_use]
+    pub fn slice(&self, range: impl RangeBounds<usize>) -> Self {
+        let within = crate::mr::within(range, self.len);
+        let (offset, len) =
+            within.unwrap_or_else(|(start, end)| panic!("{start}..{end} of {} bytes", self.len));
+        Self { buf: Arc::clone(&self.buf), offset: self.offset + offset, len }
+    }
+
+    /// Returns the buffer that was frozen, all of it, if this is its last share.
+    ///
+    /// # Errors
+    /// This share, while others live (those in flight count), or for memory that was registered read-only.
+    pub fn thaw(self) -> Result<Buf, Self> {
+        if !self.buf.is_writable() {
+            return Err(self);
+        }
+        let Self { buf, offset, len } = self;
+        Arc::try_unwrap(buf).map_err(|buf| Self { buf, offset, len })
+    }
+
+    /// Deregisters memory that was [registered](crate::Pd::register_bytes), and returns it.
+    ///
+    /// # Errors
+    /// This share: [`Cause::InUse`](crate::Cause::InUse) while others live (those in flight count);
+    /// [`Cause::Foreign`](crate::Cause::Foreign) where the memory is no `M`; any errno that the kernel returns.
+    #[doc(alias = "ibv_dereg_mr")]
+    pub fn into_memory<M: StableBytes>(self) -> Result<M, HandleError<Self>> {
+        let Self { buf, offset, len } = self;
+        match Arc::try_unwrap(buf) {
+            Ok(buf) => buf
+                .into_memory_of()
+                .map_err(|failed| failed.map(|buf| Self { buf: Arc::new(buf), offset, len })),
+            Err(buf) => {
+                let error = buf.devices().in_use("dereg_mr", "other shares of the same memory");
+                Err(HandleError { handle: Self { buf, offset, len }, error })
+            }
+        }
+    }
+
+    pub(crate) fn pd_id(&self) -> PdId {
+        self.buf.pd_id()
+    }
+}
+
+impl Deref for FrozenBuf {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.buf[self.offset..self.offset + self.len]
+    }
+}
+
+impl fmt::Debug for FrozenBuf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FrozenBuf")
+            .field("addr", &format_args!("{:#x}", self.addr()))
+            .field("len", &self.len)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,58 @@
+//! [`HandleError`]: a call that consumes a handle failed, and returns it.
+
+use core::fmt;
+
+use verbs_core::Error;
+
+/// The error of a call that consumes a handle: why it failed, and the handle, as it was.
+///
+/// It converts into [`Error`] and into [`std::io::Error`], so that `?` works in functions that return these; the handle is
+/// dropped then.
+///
+/// ```no_run
+/// fn retire(qp: verbs::Qp<verbs::state::Rts>) -> Result<(), verbs::Error> {
+///     qp.to_error()?.close()?;
+///     Ok(())
+/// }
+/// ```
+#[derive(Clone)]
+pub struct HandleError<T> {
+    /// The handle, as it was before the call.
+    pub handle: T,
+    /// The reason.
+    pub error: Error,
+}
+
+impl<T> HandleError<T> {
+    /// Returns the same error with another handle.
+    pub(crate) fn map<U>(self, map: impl FnOnce(T) -> U) -> HandleError<U> {
+        HandleError { handle: map(self.handle), error: self.error }
+    }
+}
+
+impl<T> fmt::Display for HandleError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+/// As [`Error`]'s: programs print it when `main` returns it.
+impl<T> fmt::Debug for HandleError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.error, f)
+    }
+}
+
+impl<T> std::error::Error for HandleError<T> {}
+
+impl<T> From<HandleError<T>> for Error {
+    fn from(failed: HandleError<T>) -> Self {
+        failed.error
+    }
+}
+
+impl<T> From<HandleError<T>> for std::io::Error {
+    fn from(failed: HandleError<T>) -> Self {
+        failed.error.into()
+    }
+}

@@ -1,0 +1,326 @@
+//! Memory that is in flight: posted by safe code, and not yet returned.
+//!
+//! Safe posting moves memory into the table of its queue, gives its address to the device, and only a completion of that very
+//! work request moves it out again.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `table` | the slots of one queue: the poster inserts, the poller takes, without a lock |
+//! | `routes` | from the number in a completion to the table; numbers are never given twice |
+//! | `returned` | [`Returned`]: what a completion returns |
+//! | `sync` | the real atomics, or the model checker's |
+//!
+//! # Why this is sound
+//! The claim: while a device may write the bytes of a [`Buf`], no safe code holds that `Buf`; and while it may read those of a
+//! [`FrozenBuf`] or access those of an [`Exposed`], no safe code gets them as a `Buf`. Numbers in brackets are those of the
+//! contract of [`Provider`](verbs_core::provider::Provider), under Safety.
+//!
+//! 1. *In.* A `Buf` is the only way to its bytes (see [`crate::buffer`]), and posting takes it by value. It is in the table
+//!    before the provider is called, and leaves it again only for `accepted: 0` or after a rollback, which mean that nothing
+//!    was queued [1, 19]. If the provider panics, it stays. Inline data is not in flight: it is read during the call [2].
+//! 2. *Out by completion.* A number is taken out of the table by polling alone: while a completion is lent, or after its copy
+//!    was handed out, which marks the slot. A provider lends a completion only when its request has ended [5]. It is lent by
+//!    the very completion queue that this queue reports to, which lends only its own [7]: the poller's routes lead to the
+//!    tables of that completion queue, and a [`Wc`](crate::Wc) that anybody filled in finds a marked slot or none.
+//!    *The* request: its number was never given to another in the life of the completion queue (`routes`), and comes back as
+//!    it was posted [6]. So neither a second look at the same completion, nor a completion that a destroyed queue pair left
+//!    behind in the queue can name memory that was posted later. Nothing here needs that a request completes once.
+//!    Raw posting, which is unsafe, promises not to use these numbers: those with the top bit set.
+//! 3. *Out behind a completion.* A request that is not signalled is linked to the next one that is, and leaves the table with
+//!    that, when it has ended too [5].
+//! 4. *Out by the end of the queue.* A queue pair returns its memory only after `destroy`, or `modify` to RESET where the
+//!    provider says that this ends requests, returned `Ok`; its requests have ended then [9, 14]. After another RESET the
+//!    memory is kept until the queue pair is destroyed. After an `Err` the table stays as it was. Where the object cannot be
+//!    destroyed, or the provider panics, [`KernelHandle`](crate::kernel_handle::KernelHandle) leaks the table. A poster that
+//!    outlives its queue pair does not exist: the halves keep the queue pair.
+//! 5. *Not at all.* `mem::forget` of the queue pair, or of what holds it, forgets its share of the table with it, so that
+//!    the table is never dropped [15]. Memory holds its allocation and its registration, and these their protection domain,
+//!    so nothing below it is released earlier either.
+//! 6. *Only its own bytes.* A scatter/gather element lies inside its memory, with the key of that memory's own registration,
+//!    and the device stays inside the element [3, 10]. The queue pair is of the same protection domain: on another device the
+//!    same key could mean other memory.
+//! 7. *Not through the back door.* The registration of a `Buf` has no remote rights, and so is closed to peers [11]. An RDMA
+//!    operation names remote memory by a key that its owner exposed ([`Exposed`]), which has no references, also when the
+//!    owner is this process. It becomes a `Buf` again only after deregistering [12], and that needs the last share of it, so
+//!    that none is in flight. A request that writes takes a `Buf` or exposed memory; a `FrozenBuf` is read only.
+
+mod returned;
+mod routes;
+mod sync;
+mod table;
+
+use core::ops::RangeBounds;
+use std::sync::Arc;
+
+use verbs_core::types::{PostError, SendFlags, SendOp, Sge};
+
+pub use returned::Returned;
+pub(crate) use routes::{Directory, Routes, is_safe};
+
+use crate::memory::{Memory, PostMemory};
+use crate::pd::PdId;
+use crate::qp::post::{PostBufError, PostBufReason};
+use table::{Posts, Table};
+
+/// What a request holds.
+#[derive(Debug)]
+enum Held {
+    One(Memory),
+    Many(Vec<Memory>),
+}
+
+/// What a slot holds: a request's memory, and the number of the unsignalled request before it.
+#[derive(Debug)]
+struct Entry {
+    held: Held,
+    before: Option<u64>,
+}
+
+/// A queue's share of its table, for as long as its queue pair lives.
+///
+/// Dropped when the queue pair is destroyed: the memory that is left is released, and the table leaves the directory.
+#[derive(Debug)]
+pub(crate) struct InFlight {
+    table: Arc<Table<Entry>>,
+    directory: Arc<Directory>,
+}
+
+impl InFlight {
+    /// Makes the table of a queue for `max_wr` requests, whose completions the completion queue of `directory` reports, and
+    /// its poster. `None` where the completion queue has as many queues as numbers can tell apart.
+    pub(crate) fn new(pd: PdId, directory: Arc<Directory>, max_wr: u32) -> Option<(Self, Poster)> {
+        let (table, posts) = Table::new(max_wr);
+        let table = Arc::new(table);
+        let next = directory.enter(&table)?;
+        let poster = Poster {
+            table: Arc::clone(&table),
+            directory: Arc::clone(&directory),
+            posts,
+            next,
+            end: next,
+            place_end: routes::place_end(next),
+            unsignaled: None,
+            pd,
+            scratch: Vec::new(),
+        };
+        Some((Self { table, directory }, poster))
+    }
+
+    /// Takes all memory out: the caller has seen the end of the queue's requests.
+    pub(crate) fn drain(&self) -> impl Iterator<Item = Memory> + '_ {
+        self.table.drain().flat_map(|entry| entry.held.into_iter())
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.directory.leave(&self.table);
+        self.drain().for_each(drop);
+    }
+}
+
+/// The poster's side of a table.
+#[derive(Debug)]
+pub(crate) struct Poster {
+    table: Arc<Table<Entry>>,
+    directory: Arc<Directory>,
+    posts: Posts,
+    /// The next number, and the end of those that are reserved.
+    next: u64,
+    end: u64,
+    /// Behind the last number of this place in the directory.
+    place_end: u64,
+    /// The last request since the last signalled one.
+    unsignaled: Option<u64>,
+    pd: PdId,
+    scratch: Vec<Sge>,
+}
+
+/// How a request is posted: its number, its list.
+pub(crate) trait Post: FnOnce(u64, &[Sge]) -> Result<(), PostError> {}
+
+impl<F: FnOnce(u64, &[Sge]) -> Result<(), PostError>> Post for F {}
+
+impl Poster {
+    /// Puts memory into the table under a new number, and posts a range of it.
+    #[inline]
+    pub(crate) fn post<M: PostMemory>(
+        &mut self,
+        memory: M,
+        range: impl RangeBounds<usize>,
+        use_: Use,
+        post: impl Post,
+    ) -> Result<u64, PostBufError<M>> {
+        let sge = match self.element(&memory, range, use_) {
+            Ok(sge) => sge,
+            Err(reason) => return Err(PostBufError { returned: Some(memory), reason }),
+        };
+        self.insert(Held::One(memory.into()), use_.is_signaled, |number| post(number, &[sge])).map_err(
+            |(held, reason)| {
+                let memory = held.and_then(|held| held.into_iter().next());
+                PostBufError { returned: memory.and_then(M::from_memory), reason }
+            },
+        )
+    }
+
+    /// As [`post`](Self::post), any pieces of memory under one number.
+    pub(crate) fn post_all<M: PostMemory>(
+        &mut self,
+        pieces: Vec<M>,
+        use_: Use,
+        post: impl Post,
+    ) -> Result<u64, PostBufError<Vec<M>>> {
+        let mut list = core::mem::take(&mut self.scratch);
+        list.clear();
+        for piece in &pieces {
+            match self.element(piece, .., use_) {
+                Ok(sge) => list.push(sge),
+                Err(reason) => return Err(PostBufError { returned: Some(pieces), reason }),
+            }
+        }
+        let held = Held::Many(pieces.into_iter().map(Into::into).collect());
+        let posted = self.insert(held, use_.is_signaled, |number| post(number, &list));
+        self.scratch = list;
+        posted.map_err(|(held, reason)| {
+            let returned = held.map(|held| held.into_iter().filter_map(M::from_memory).collect());
+            PostBufError { returned, reason }
+        })
+    }
+
+    /// Takes requests out again that were put in by [`post`](Self::post) since `unsignaled` was the
+    /// [last unsignalled request](Self::last_unsignaled): the caller has rolled the queue back.
+    pub(crate) fn roll_back(&mut self, numbers: &[u64], unsignaled: Option<u64>) -> Vec<Memory> {
+        self.unsignaled = unsignaled;
+        numbers
+            .iter()
+            .filter_map(|number| self.table.take(*number))
+            .flat_map(|entry| entry.held.into_iter())
+            .collect()
+    }
+
+    /// Returns the last request since the last signalled one.
+    pub(crate) const fn last_unsignaled(&self) -> Option<u64> {
+        self.unsignaled
+    }
+
+    /// Forgets requests without completions: the queue pair was reset.
+    pub(crate) const fn reset(&mut self) {
+        self.unsignaled = None;
+    }
+
+    #[inline]
+    fn element<M: PostMemory>(
+        &self,
+        memory: &M,
+        range: impl RangeBounds<usize>,
+        use_: Use,
+    ) -> Result<Sge, PostBufReason> {
+        if memory.pd() != self.pd {
+            return Err(PostBufReason::Foreign);
+        }
+        if use_.writes && !memory.is_writable() {
+            return Err(PostBufReason::ReadOnly);
+        }
+        memory.sge(range)
+    }
+
+    #[inline]
+    fn insert(
+        &mut self,
+        held: Held,
+        is_signaled: bool,
+        post: impl FnOnce(u64) -> Result<(), PostError>,
+    ) -> Result<u64, (Option<Held>, PostBufReason)> {
+        let before = self.unsignaled;
+        let number = match self.put(Entry { held, before }) {
+            Ok(number) => number,
+            Err(entry) => return Err((Some(entry.held), PostBufReason::Unclaimed)),
+        };
+        self.unsignaled = if is_signaled { None } else { Some(number) };
+        match post(number) {
+            Ok(()) => Ok(number),
+            // It is in the queue, although the doorbell failed.
+            Err(PostError { accepted: 1.., reason }) => Err((None, PostBufReason::Post(reason))),
+            Err(PostError { accepted: 0, reason }) => {
+                self.unsignaled = before;
+                Err((self.table.take(number).map(|entry| entry.held), PostBufReason::Post(reason)))
+            }
+        }
+    }
+
+    /// Puts an entry under a number that was never used before and whose slot is free. Skips the numbers of taken slots; where
+    /// requests complete in the order in which they were posted there are none.
+    #[inline]
+    fn put(&mut self, mut entry: Entry) -> Result<u64, Entry> {
+        for _ in 0..self.table.capacity() {
+            if self.next == self.end && !self.reserve() {
+                break;
+            }
+            let number = self.next;
+            self.next += 1;
+            match self.table.insert(&mut self.posts, number, entry) {
+                Ok(()) => return Ok(number),
+                Err(refused) => entry = refused,
+            }
+        }
+        Err(entry)
+    }
+
+    /// Reserves the next block of numbers, in another place of the directory where those of this one are used up.
+    #[cold]
+    fn reserve(&mut self) -> bool {
+        if self.end == self.place_end {
+            let Some(first) = self.directory.enter(&self.table) else { return false };
+            (self.next, self.end, self.place_end) = (first, first, routes::place_end(first));
+        }
+        self.end += BLOCK;
+        self.table.set_reserved(self.end);
+        true
+    }
+}
+
+/// How a request uses its memory, and whether a completion returns it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Use {
+    /// The device writes the memory.
+    pub(crate) writes: bool,
+    /// The request is signalled: its memory returns with its own completion.
+    pub(crate) is_signaled: bool,
+}
+
+impl Use {
+    /// A receive.
+    pub(crate) const RECV: Self = Self { writes: true, is_signaled: true };
+
+    /// A send.
+    #[inline]
+    pub(crate) const fn send(op: &SendOp<'_>, flags: SendFlags) -> Self {
+        Self { writes: reads_back(op), is_signaled: flags.contains(SendFlags::SIGNALED) }
+    }
+}
+
+/// Returns whether an operation carries data inline: one that writes local memory does not.
+pub(crate) const fn takes_inline(op: &SendOp<'_>) -> bool {
+    matches!(
+        op,
+        SendOp::Send
+            | SendOp::SendWithImm { .. }
+            | SendOp::UdSend { .. }
+            | SendOp::UdSendWithImm { .. }
+            | SendOp::RdmaWrite { .. }
+            | SendOp::RdmaWriteWithImm { .. }
+    )
+}
+
+/// Returns whether an operation writes its scatter/gather elements.
+const fn reads_back(op: &SendOp<'_>) -> bool {
+    matches!(op, SendOp::RdmaRead { .. } | SendOp::AtomicCmpAndSwp { .. } | SendOp::AtomicFetchAndAdd { .. })
+}
+
+/// Returns whether an operation touches no local memory except that of its scatter/gather elements.
+pub(crate) const fn is_postable(op: &SendOp<'_>, flags: SendFlags) -> bool {
+    takes_inline(op) || reads_back(op) && !flags.contains(SendFlags::INLINE)
+}
+
+/// The numbers that a table reserves at a time.
+const BLOCK: u64 = 1 << 16;

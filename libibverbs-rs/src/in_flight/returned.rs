@@ -1,0 +1,151 @@
+//! [`Returned`]: what a completion returns to the program.
+
+use std::sync::Arc;
+
+use super::table::Table;
+use super::{Entry, Held, Routes, is_safe};
+use crate::memory::Memory;
+use crate::{Buf, Exposed, FrozenBuf};
+
+/// The memory of a request that has ended, and of the unsignalled requests before it.
+///
+/// It is owned and can go to any thread. It is an iterator as well: over the request's memory in the order of its list, then
+/// that of the unsignalled sends before it, the last posted first. What is left when it is dropped is released.
+#[derive(Debug)]
+pub struct Returned {
+    pieces: Pieces,
+    /// The table, and the number of the next unsignalled request.
+    before: Option<(Arc<Table<Entry>>, u64)>,
+}
+
+/// The pieces of a request that were not taken yet.
+#[derive(Debug)]
+enum Pieces {
+    One(Option<Memory>),
+    Many(std::vec::IntoIter<Memory>),
+}
+
+impl Returned {
+    /// Returns the first buffer; `None` when the request had none.
+    ///
+    /// Everything else that is returned is released: a request that was posted with one buffer, with no unsignalled one
+    /// before it, has nothing else.
+    pub fn into_buf(mut self) -> Option<Buf> {
+        self.find_map(|memory| match memory {
+            Memory::Buf(buf) => Some(buf),
+            _ => None,
+        })
+    }
+
+    /// Returns all buffers, in their order.
+    pub fn into_bufs(self) -> Vec<Buf> {
+        self.filter_map(|memory| match memory {
+            Memory::Buf(buf) => Some(buf),
+            _ => None,
+        })
+        .collect()
+    }
+
+    /// Returns the first frozen buffer; `None` when the request had none.
+    pub fn into_frozen(mut self) -> Option<FrozenBuf> {
+        self.find_map(|memory| match memory {
+            Memory::Frozen(buf) => Some(buf),
+            _ => None,
+        })
+    }
+
+    /// Returns the first exposed memory; `None` when the request had none.
+    pub fn into_exposed(mut self) -> Option<Exposed> {
+        self.find_map(|memory| match memory {
+            Memory::Exposed(exposed) => Some(exposed),
+            _ => None,
+        })
+    }
+}
+
+impl Iterator for Returned {
+    type Item = Memory;
+
+    fn next(&mut self) -> Option<Memory> {
+        loop {
+            if let Some(memory) = self.pieces.next() {
+                return Some(memory);
+            }
+            let (table, number) = self.before.take()?;
+            // Where the entry is gone, a completion of its own returned it, and what was before it.
+            let Entry { held, before } = table.take(number)?;
+            self.pieces = held.into();
+            self.before = before.map(|number| (table, number));
+        }
+    }
+}
+
+impl Drop for Returned {
+    fn drop(&mut self) {
+        if self.before.is_some() {
+            self.for_each(drop);
+        }
+    }
+}
+
+impl Iterator for Pieces {
+    type Item = Memory;
+
+    fn next(&mut self) -> Option<Memory> {
+        match self {
+            Self::One(memory) => memory.take(),
+            Self::Many(pieces) => pieces.next(),
+        }
+    }
+}
+
+impl Held {
+    /// Returns the pieces in their order.
+    pub(super) fn into_iter(self) -> impl Iterator<Item = Memory> + use<> {
+        Pieces::from(self)
+    }
+}
+
+impl From<Held> for Pieces {
+    fn from(held: Held) -> Self {
+        match held {
+            Held::One(memory) => Self::One(Some(memory)),
+            Held::Many(pieces) => Self::Many(pieces.into_iter()),
+        }
+    }
+}
+
+impl Routes {
+    /// Takes out the memory of a request whose completion is lent.
+    #[inline]
+    pub(crate) fn reclaim(&mut self, wr_id: u64) -> Option<Returned> {
+        self.take(wr_id, Table::take)
+    }
+
+    /// Takes out the memory of a request whose completion was copied out.
+    #[inline]
+    pub(crate) fn reclaim_polled(&mut self, wr_id: u64) -> Option<Returned> {
+        self.take(wr_id, Table::take_polled)
+    }
+
+    /// Notes that the completion of a request was copied out.
+    #[inline]
+    pub(crate) fn mark(&mut self, wr_id: u64) {
+        if is_safe(wr_id) {
+            // A number that is in no table belongs to a queue pair that was destroyed, and has nothing to mark.
+            let _ = self.find(wr_id, |table| table.mark(wr_id).then_some(()));
+        }
+    }
+
+    #[inline]
+    fn take(&mut self, wr_id: u64, take: fn(&Table<Entry>, u64) -> Option<Entry>) -> Option<Returned> {
+        if !is_safe(wr_id) {
+            return None;
+        }
+        self.find(wr_id, |table| {
+            let Entry { held, before } = take(table, wr_id)?;
+            let before = before.map(|number| (Arc::clone(table), number));
+            Some(Returned { pieces: held.into(), before })
+        })
+    }
+}

@@ -1,0 +1,160 @@
+//! [`Directory`] and [`Routes`]: from the number in a completion to the table of its queue.
+//!
+//! ```text
+//!   63   62   61        40 39                 0
+//!   ┌────┬────┬────────────┬──────────────────┐
+//!   │ 1  │ 0  │   index    │     sequence     │   the number of a safe request
+//!   └────┴────┴────────────┴──────────────────┘
+//! ```
+//!
+//! The index is a place in the completion queue's directory. A table that leaves its place leaves the sequence numbers behind
+//! that it used, and the next tenant continues after them; a place whose sequence numbers are used up is never given again.
+//! So no number is given twice in the life of a completion queue.
+//!
+//! The directory is behind a lock, which creating and destroying queue pairs takes. The poller keeps a copy and looks at the
+//! directory only where that has no answer and the directory has changed: once for each new queue pair.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::Entry;
+use super::table::Table;
+
+type Shared = Arc<Table<Entry>>;
+
+/// The tables of all queues that report to one completion queue.
+#[derive(Debug, Default)]
+pub(crate) struct Directory {
+    places: Mutex<Places>,
+    /// Counts changes of the places.
+    version: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Places {
+    places: Vec<Place>,
+    /// Places without a table, whose sequence numbers are not used up.
+    free: Vec<u32>,
+}
+
+#[derive(Debug, Default)]
+struct Place {
+    table: Option<Shared>,
+    /// The first sequence number that no table of this place has used.
+    next: u64,
+}
+
+impl Directory {
+    /// Gives a table a place, or another one when its sequence numbers are used up, and returns the first number that it may use there. `None` where there is no place left.
+    pub(super) fn enter(&self, table: &Shared) -> Option<u64> {
+        let mut places = self.lock();
+        let index = match places.free.pop() {
+            Some(index) => index,
+            None => {
+                let index = u32::try_from(places.places.len()).ok().filter(|index| *index < INDEXES)?;
+                places.places.push(Place::default());
+                index
+            }
+        };
+        let place = places.places.get_mut(index as usize)?;
+        place.table = Some(Arc::clone(table));
+        let first = base(index) + place.next;
+        table.set_reserved(first);
+        table.indexes.lock().unwrap_or_else(PoisonError::into_inner).push(index);
+        self.version.fetch_add(1, Ordering::Release);
+        Some(first)
+    }
+
+    /// Takes a table out of its places.
+    pub(super) fn leave(&self, table: &Shared) {
+        let indexes = core::mem::take(&mut *table.indexes.lock().unwrap_or_else(PoisonError::into_inner));
+        let Some((last, used_up)) = indexes.split_last() else { return };
+        let mut places = self.lock();
+        for index in used_up {
+            if let Some(place) = places.places.get_mut(*index as usize) {
+                *place = Place { table: None, next: SEQUENCES };
+            }
+        }
+        let next = table.reserved() - base(*last);
+        if let Some(place) = places.places.get_mut(*last as usize) {
+            *place = Place { table: None, next };
+            if next < SEQUENCES {
+                places.free.push(*last);
+            }
+        }
+        self.version.fetch_add(1, Ordering::Release);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Places> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The poller's copy of the directory.
+#[derive(Debug)]
+pub(crate) struct Routes {
+    directory: Arc<Directory>,
+    tables: Vec<Option<Shared>>,
+    version: u64,
+}
+
+impl Routes {
+    pub(crate) const fn new(directory: Arc<Directory>) -> Self {
+        Self { directory, tables: Vec::new(), version: 0 }
+    }
+
+    /// Calls `find` with the table that a number belongs to; again with the directory's where the copy's had nothing and is
+    /// old.
+    #[inline]
+    pub(super) fn find<R>(&mut self, number: u64, find: impl Fn(&Shared) -> Option<R>) -> Option<R> {
+        let index = (number >> SEQUENCE_BITS & u64::from(INDEXES - 1)) as usize;
+        if let Some(Some(table)) = self.tables.get(index)
+            && let Some(found) = find(table)
+        {
+            return Some(found);
+        }
+        if !self.refresh() {
+            return None;
+        }
+        find(self.tables.get(index)?.as_ref()?)
+    }
+
+    /// Copies the directory, if it has changed. Returns whether it has.
+    #[cold]
+    fn refresh(&mut self) -> bool {
+        if self.directory.version.load(Ordering::Acquire) == self.version {
+            return false;
+        }
+        let places = self.directory.lock();
+        // Under the lock no version is added, so that the copy is of this one.
+        self.version = self.directory.version.load(Ordering::Acquire);
+        self.tables.clear();
+        self.tables.extend(places.places.iter().map(|place| place.table.clone()));
+        true
+    }
+}
+
+/// Returns the number behind the last one of a number's place.
+pub(super) const fn place_end(number: u64) -> u64 {
+    (number & !(SEQUENCES - 1)) + SEQUENCES
+}
+
+/// Returns whether a number is that of a safe request.
+#[inline]
+pub(crate) const fn is_safe(wr_id: u64) -> bool {
+    wr_id & FLAG != 0
+}
+
+/// The first number of a place.
+const fn base(index: u32) -> u64 {
+    FLAG | (index as u64) << SEQUENCE_BITS
+}
+
+/// Set in the number of every safe request, and in no raw one's.
+const FLAG: u64 = 1 << 63;
+/// The bits of a sequence number.
+const SEQUENCE_BITS: u32 = 40;
+/// How many sequence numbers a place has.
+const SEQUENCES: u64 = 1 << SEQUENCE_BITS;
+/// How many places a directory can have.
+const INDEXES: u32 = 1 << 22;

@@ -1,0 +1,27 @@
+//! The parts that two threads share: the real ones, or the model checker's, which runs every interleaving.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test --package libibverbs-rs --lib` runs the models.
+
+#[cfg(all(test, loom))]
+pub(super) use loom::{cell::UnsafeCell, sync::atomic};
+
+#[cfg(not(all(test, loom)))]
+pub(super) use core::sync::atomic;
+
+/// As the model checker's cell.
+#[cfg(not(all(test, loom)))]
+#[derive(Debug)]
+pub(super) struct UnsafeCell<T>(core::cell::UnsafeCell<T>);
+
+#[cfg(not(all(test, loom)))]
+impl<T> UnsafeCell<T> {
+    pub(super) const fn new(value: T) -> Self {
+        Self(core::cell::UnsafeCell::new(value))
+    }
+
+    /// Gives a pointer for writing to a function.
+    #[inline(always)]
+    pub(super) fn with_mut<R>(&self, change: impl FnOnce(*mut T) -> R) -> R {
+        change(self.0.get())
+    }
+}

@@ -1,0 +1,171 @@
+//! [`Table`]: the memory of one queue's requests, put in by the poster and taken out by the poller.
+//!
+//! ```text
+//!              insert (poster)                 take (poller, or the end of the queue pair)
+//!    FREE ───────────────────────► number ─────────────────────────────► EMPTYING ───► FREE
+//!                                    │ mark (poller)                        ▲
+//!                                    └────────────► number | POLLED ────────┘ take_polled, take
+//! ```
+//!
+//! # Safety
+//! A slot's entry is accessed by the thread that owns the slot, which its state says:
+//!
+//! | state | owner |
+//! |---|---|
+//! | `FREE` | the poster, of which a table has one: [`Table::insert`] takes `&mut` of a [`Posts`] |
+//! | a number, `POLLED` or not | no thread; the entry is initialised |
+//! | `EMPTYING` | the thread that moved the slot there by compare-and-exchange |
+//!
+//! The poster stores a number with release after it wrote the entry; the thread that takes acquires with its exchange. It
+//! stores `FREE` with release after it moved the entry out; the poster loads with acquire before it writes the next.
+#![allow(unsafe_code)]
+
+use core::mem::MaybeUninit;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use super::sync::UnsafeCell;
+use super::sync::atomic::{AtomicU64, Ordering};
+
+/// The table of one queue. `T` is what a request holds.
+pub(super) struct Table<T> {
+    /// A power of two of slots, or none before the first request; a number's slot is its lowest bits.
+    slots: OnceLock<Box<[Slot<T>]>>,
+    capacity: usize,
+    /// Behind the last number that was reserved for the table.
+    reserved: AtomicU64,
+    /// The indexes under which completion queues route numbers to this table: the last is in use.
+    pub(super) indexes: Mutex<Vec<u32>>,
+}
+
+struct Slot<T> {
+    state: AtomicU64,
+    entry: UnsafeCell<MaybeUninit<T>>,
+}
+
+// SAFETY: the cells blocked the auto impl. The protocol above gives each entry one owner, so only values of `T` cross threads.
+unsafe impl<T: Send> Sync for Table<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Send for Table<T> {}
+
+/// The right to insert, of which a table has one.
+#[derive(Debug)]
+pub(super) struct Posts(());
+
+impl<T> Table<T> {
+    /// A table for more requests than `max_wr`, so that it is full only where completions were not reclaimed.
+    pub(super) fn new(max_wr: u32) -> (Self, Posts) {
+        let table = Self {
+            slots: OnceLock::new(),
+            capacity: (max_wr as usize + 1).next_power_of_two(),
+            reserved: AtomicU64::new(0),
+            indexes: Mutex::default(),
+        };
+        (table, Posts(()))
+    }
+
+    /// Returns the number of slots.
+    pub(super) const fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Puts an entry in under a number.
+    ///
+    /// # Errors
+    /// The entry, where the number's slot is taken.
+    #[inline]
+    pub(super) fn insert(&self, _posts: &mut Posts, number: u64, entry: T) -> Result<(), T> {
+        debug_assert!(number > EMPTYING && number & POLLED == 0);
+        let slots = self.slots.get_or_init(|| (0..self.capacity).map(|_| Slot::new()).collect());
+        let slot = &slots[number as usize & (self.capacity - 1)];
+        if slot.state.load(Ordering::Acquire) != FREE {
+            return Err(entry);
+        }
+        // SAFETY: a free slot is the poster's, which the caller is.
+        slot.entry.with_mut(|place| unsafe { (*place).write(entry) });
+        slot.state.store(number, Ordering::Release);
+        Ok(())
+    }
+
+    /// Takes out what was put in under a number, polled or not.
+    #[inline]
+    pub(super) fn take(&self, number: u64) -> Option<T> {
+        let slot = self.slot(number)?;
+        slot.empty(number).or_else(|| slot.empty(number | POLLED))
+    }
+
+    /// Takes out what was put in under a number that was [marked](Self::mark).
+    #[inline]
+    pub(super) fn take_polled(&self, number: u64) -> Option<T> {
+        self.slot(number)?.empty(number | POLLED)
+    }
+
+    /// Remembers that the completion of this number was copied out. Returns whether the number is in the table.
+    #[inline]
+    pub(super) fn mark(&self, number: u64) -> bool {
+        let Some(slot) = self.slot(number) else { return false };
+        slot.state.compare_exchange(number, number | POLLED, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
+    /// Takes everything out: the caller has seen the end of the queue's requests.
+    pub(super) fn drain(&self) -> impl Iterator<Item = T> + '_ {
+        let slots = self.slots.get().map_or(&[][..], |slots| slots);
+        slots.iter().filter_map(|slot| match slot.state.load(Ordering::Acquire) {
+            FREE | EMPTYING => None,
+            state => slot.empty(state & !POLLED).or_else(|| slot.empty(state | POLLED)),
+        })
+    }
+
+    /// Notes that all numbers before `end` are reserved for the table.
+    pub(super) fn set_reserved(&self, end: u64) {
+        self.reserved.store(end, Ordering::Relaxed);
+    }
+
+    /// Returns the first number behind those that were reserved.
+    pub(super) fn reserved(&self) -> u64 {
+        self.reserved.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn slot(&self, number: u64) -> Option<&Slot<T>> {
+        self.slots.get()?.get(number as usize & (self.capacity - 1))
+    }
+}
+
+impl<T> Slot<T> {
+    fn new() -> Self {
+        Self { state: AtomicU64::new(FREE), entry: UnsafeCell::new(MaybeUninit::uninit()) }
+    }
+
+    /// Moves the entry out if the slot is in this state, which is a number's.
+    #[inline]
+    fn empty(&self, state: u64) -> Option<T> {
+        self.state.compare_exchange(state, EMPTYING, Ordering::Acquire, Ordering::Relaxed).ok()?;
+        // SAFETY: the slot held a number, so its entry is initialised; the exchange made this thread its only owner.
+        let entry = self.entry.with_mut(|place| unsafe { (*place).assume_init_read() });
+        self.state.store(FREE, Ordering::Release);
+        Some(entry)
+    }
+}
+
+impl<T> Drop for Table<T> {
+    fn drop(&mut self) {
+        self.drain().for_each(drop);
+    }
+}
+
+impl<T> core::fmt::Debug for Table<T> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let indexes = self.indexes.lock().unwrap_or_else(PoisonError::into_inner);
+        f.debug_struct("Table")
+            .field("capacity", &self.capacity)
+            .field("indexes", &*indexes)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The state of a slot that the poster may fill.
+const FREE: u64 = 0;
+/// The state of a slot whose entry is being moved out.
+const EMPTYING: u64 = 1;
+/// Set in a slot's state when the completion was copied out and the entry waits to be reclaimed; never set in a number.
+pub(super) const POLLED: u64 = 1 << 62;

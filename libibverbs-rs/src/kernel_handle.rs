@@ -1,0 +1,152 @@
+//! [`KernelHandle`]: a kernel object, and its dependencies: what may be released only once it is destroyed.
+//!
+//! Every handle of this crate is one of these, so that the order in which objects are released is decided here and nowhere
+//! else:
+//!
+//! | event | the object | its dependencies |
+//! |---|---|---|
+//! | dropped, and the kernel agrees | destroyed | released after it |
+//! | dropped, and the kernel refuses | leaked; [`on_leak`]'s hook is called | leaked |
+//! | closed, and the kernel agrees | destroyed | returned |
+//! | closed, and the kernel refuses | returned | returned |
+//! | dropped or closed, and the provider panics | lost in the unwinding | leaked |
+//! | `mem::forget` | unchanged | unchanged |
+//!
+//! Invariant: dependencies are released only after [`Destroy::destroy`] returned `Ok`. While a provider's code runs, they are
+//! in a [`ManuallyDrop`], which unwinding does not drop.
+
+use core::mem::ManuallyDrop;
+use std::sync::{Mutex, PoisonError};
+
+use verbs_core::Error;
+use verbs_core::provider::Destroy;
+
+use crate::HandleError;
+
+/// A kernel object, and its dependencies. Empty only while it is being taken apart.
+#[derive(Debug)]
+pub(crate) struct KernelHandle<T: Destroy, D>(Option<(T, D)>);
+
+impl<T: Destroy, D> KernelHandle<T, D> {
+    pub(crate) const fn new(object: T, dependencies: D) -> Self {
+        Self(Some((object, dependencies)))
+    }
+
+    #[inline]
+    pub(crate) fn get(&self) -> &T {
+        &self.parts().0
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        self.parts_mut().0
+    }
+
+    pub(crate) fn dependencies(&self) -> &D {
+        &self.parts().1
+    }
+
+    pub(crate) fn dependencies_mut(&mut self) -> &mut D {
+        self.parts_mut().1
+    }
+
+    #[inline]
+    pub(crate) fn parts_mut(&mut self) -> (&mut T, &mut D) {
+        match &mut self.0 {
+            Some((object, dependencies)) => (object, dependencies),
+            None => gone(),
+        }
+    }
+
+    /// Destroys the object, and returns its dependencies.
+    ///
+    /// # Errors
+    /// The handle, unchanged, and why the object is not known to be gone.
+    #[allow(clippy::result_large_err)]
+    pub(crate) fn close(mut self) -> Result<D, HandleError<Self>> {
+        let Some((object, dependencies)) = self.0.take() else { gone() };
+        let dependencies = ManuallyDrop::new(dependencies);
+        let destroyed = object.destroy();
+        let dependencies = ManuallyDrop::into_inner(dependencies);
+        match destroyed {
+            Ok(()) => Ok(dependencies),
+            Err((object, error)) => Err(HandleError { handle: Self::new(object, dependencies), error }),
+        }
+    }
+
+    /// Returns the same object as another type.
+    #[allow(clippy::result_large_err)]
+    pub(crate) fn try_map<U: Destroy>(
+        mut self,
+        map: impl FnOnce(T) -> Result<U, T>,
+    ) -> Result<KernelHandle<U, D>, Self> {
+        let Some((object, dependencies)) = self.0.take() else { gone() };
+        let dependencies = ManuallyDrop::new(dependencies);
+        let mapped = map(object);
+        let dependencies = ManuallyDrop::into_inner(dependencies);
+        match mapped {
+            Ok(object) => Ok(KernelHandle::new(object, dependencies)),
+            Err(object) => Err(Self::new(object, dependencies)),
+        }
+    }
+
+    /// Moves everything out, and leaves a shell that does nothing when it is dropped.
+    pub(crate) const fn detach(&mut self) -> Self {
+        Self(self.0.take())
+    }
+
+    /// Returns whether everything was moved out.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    #[inline]
+    fn parts(&self) -> &(T, D) {
+        match &self.0 {
+            Some(parts) => parts,
+            None => gone(),
+        }
+    }
+}
+
+impl<T: Destroy, D> Drop for KernelHandle<T, D> {
+    fn drop(&mut self) {
+        let Some((object, dependencies)) = self.0.take() else { return };
+        let dependencies = ManuallyDrop::new(dependencies);
+        match object.destroy() {
+            Ok(()) => drop(ManuallyDrop::into_inner(dependencies)),
+            Err((object, error)) => {
+                core::mem::forget(object);
+                report_leak(&error);
+            }
+        }
+    }
+}
+
+/// Calls `hook` for every object that could not be destroyed when it was dropped, and is leaked with all that it uses.
+///
+/// Dropping never panics and never prints. A program that wants to know of leaks sets this once; one that wants to handle
+/// them calls `close` on its handles. The last hook set wins.
+///
+/// ```
+/// verbs::on_leak(|error| eprintln!("leaked: {error}"));
+/// ```
+pub fn on_leak(hook: fn(&Error)) {
+    *HOOK.lock().unwrap_or_else(PoisonError::into_inner) = Some(hook);
+}
+
+fn report_leak(error: &Error) {
+    let hook = *HOOK.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(hook) = hook {
+        hook(error);
+    }
+}
+
+/// `close`, `try_map` and `detach` leave nothing behind that is used again.
+#[cold]
+#[inline(never)]
+fn gone() -> ! {
+    unreachable!("a handle was used after it was taken apart")
+}
+
+static HOOK: Mutex<Option<fn(&Error)>> = Mutex::new(None);

@@ -1,0 +1,365 @@
+//! [`Port`], [`Endpoint`] and connecting: from RESET to RTS in one call.
+//!
+//! Two programs that want to talk tell each other an [`Endpoint`] each, through whatever they have in common: a TCP
+//! connection, a file, the command line.
+
+use core::fmt;
+use core::str::FromStr;
+use std::io::{self, Read, Write};
+
+use verbs_core::provider::Provider;
+use verbs_core::types::{
+    AccessFlags, AhAttr, Gid, GidEntry, GlobalRoute, LinkLayer, Mtu, ParseError, QpType,
+};
+use verbs_core::{Cause, Errno, Result};
+
+use super::Qp;
+use super::attr::{InitAttr, RtrAttr, RtsAttr};
+use super::state::{Reset, Rts, State};
+use crate::{Context, HandleError};
+
+/// A port of this side, as queue pairs use it: its addresses, and its limits. Made by [`Context::port`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Port {
+    /// The port's number, from 1.
+    pub port_num: u8,
+    /// The entry of the GID table that packets are sent from; the best one unless the program sets another.
+    pub gid: GidEntry,
+    /// The local id (InfiniBand).
+    pub lid: u16,
+    /// The link layer. Ethernet and paths between subnets take a global route.
+    pub link_layer: LinkLayer,
+    /// The largest payload of a packet that the port carries now.
+    pub active_mtu: Mtu,
+    /// The number of RDMA reads and atomics that a queue pair can have outstanding.
+    pub max_rd_atomic: u8,
+    /// The number of RDMA reads and atomics of a peer that a queue pair can execute at a time.
+    pub max_dest_rd_atomic: u8,
+}
+
+impl<P: Provider> Context<P> {
+    /// Returns a port, from 1, with its best GID ([`find_gid`](Self::find_gid)), for [`Qp::endpoint`] and [`Qp::connect`].
+    ///
+    /// # Errors
+    /// [`Cause::Limit`] for a port that does not exist; [`Cause::Gid`] where it has no GID; any errno that the kernel returns.
+    pub fn port(&self, port_num: u8) -> Result<Port> {
+        let attr = self.query_port(port_num)?;
+        let gid = self.find_gid(port_num)?;
+        let device = self.query_device()?;
+        let depth = |depth: u32| u8::try_from(depth).unwrap_or(u8::MAX);
+        Ok(Port {
+            port_num,
+            gid,
+            lid: attr.lid,
+            link_layer: attr.link_layer,
+            active_mtu: attr.active_mtu,
+            max_rd_atomic: depth(device.max_qp_init_rd_atom),
+            max_dest_rd_atomic: depth(device.max_qp_rd_atom),
+        })
+    }
+}
+
+/// Everything that a peer must be told to connect to a queue pair. Made by [`Qp::endpoint`].
+///
+/// It travels as text ([`Display`](fmt::Display), [`FromStr`]), as 32 bytes ([`to_bytes`](Self::to_bytes)), or by serde with
+/// the feature `serde`:
+///
+/// ```
+/// use verbs::Endpoint;
+/// let text = "qpn=0x000011,psn=0x3f21aa,lid=0,mtu=1024,rd_atomic=16,gid=::ffff:192.0.2.1";
+/// let endpoint: Endpoint = text.parse()?;
+/// assert_eq!(endpoint.to_string(), text);
+/// assert_eq!(Endpoint::from_bytes(&endpoint.to_bytes())?, endpoint);
+/// # Ok::<(), verbs::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Endpoint {
+    /// The GID of the port.
+    pub gid: Gid,
+    /// The local id of the port (InfiniBand); 0 on RoCE.
+    pub lid: u16,
+    /// The queue pair's number, 24 bits.
+    pub qp_num: u32,
+    /// The first packet sequence number that it sends, 24 bits.
+    pub psn: u32,
+    /// The largest payload of a packet that its port carries.
+    pub mtu: Mtu,
+    /// The number of RDMA reads and atomics of a peer that it executes at a time.
+    pub max_dest_rd_atomic: u8,
+}
+
+/// How a queue pair is connected: `ConnectAttr { access: AccessFlags::REMOTE_WRITE, ..ConnectAttr::default() }`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectAttr {
+    /// The accesses that the peer has to memory that is exposed to it.
+    pub access: AccessFlags,
+    /// The largest payload of a packet; the ports of both sides may allow less.
+    pub max_mtu: Mtu,
+    /// The number of RDMA reads and atomics outstanding; both sides may allow less (RC).
+    pub max_rd_atomic: u8,
+    /// The time to wait for an acknowledgement: 4.096 µs × 2ᵗⁱᵐᵉᵒᵘᵗ, 0 for ever (RC).
+    pub timeout: u8,
+    /// The number of retries after a time-out, 0 to 7 (RC).
+    pub retry_cnt: u8,
+    /// The number of retries while the peer has no receive posted, 0 to 6; 7 for ever (RC).
+    pub rnr_retry: u8,
+    /// The time that the peer waits when no receive is posted, 5-bit code of IBTA table 45 (RC).
+    pub min_rnr_timer: u8,
+    /// The partition key's index.
+    pub pkey_index: u16,
+    /// The service level.
+    pub sl: u8,
+    /// The traffic class of packets with a global route.
+    pub traffic_class: u8,
+    /// The hop limit of packets with a global route.
+    pub hop_limit: u8,
+}
+
+/// No access for the peer; packets as large and as many reads as both sides allow; 67 ms (code 14) and 7 retries, waiting for
+/// receives for ever; 0.64 ms (code 12) to post one.
+impl Default for ConnectAttr {
+    fn default() -> Self {
+        let (rtr, rts) = (RtrAttr::unconnected(), RtsAttr::default());
+        Self {
+            access: AccessFlags::empty(),
+            max_mtu: Mtu::MTU_4096,
+            max_rd_atomic: u8::MAX,
+            timeout: rts.timeout,
+            retry_cnt: rts.retry_cnt,
+            rnr_retry: rts.rnr_retry,
+            min_rnr_timer: rtr.min_rnr_timer,
+            pkey_index: 0,
+            sl: 0,
+            traffic_class: 0,
+            hop_limit: HOP_LIMIT,
+        }
+    }
+}
+
+impl<S: State, P: Provider> Qp<S, P> {
+    /// Returns what a peer must be told to connect to this queue pair through a port of its device.
+    pub fn endpoint(&self, port: &Port) -> Endpoint {
+        Endpoint {
+            gid: port.gid.gid,
+            lid: port.lid,
+            qp_num: self.qp_num(),
+            psn: self.psn(),
+            mtu: port.active_mtu,
+            max_dest_rd_atomic: port.max_dest_rd_atomic,
+        }
+    }
+}
+
+impl<P: Provider> Qp<Reset, P> {
+    /// Connects it with a peer's queue pair (RC, UC): from RESET to RTS, ready to send and to receive.
+    ///
+    /// Packets are as large as the smaller of both ports' MTUs; as many RDMA reads and atomics are outstanding as this side can
+    /// have and the peer executes.
+    ///
+    /// ```no_run
+    /// # fn f(context: verbs::Context, pd: verbs::Pd, cq: verbs::Cq, mut stream: std::net::TcpStream) -> Result<(), Box<dyn std::error::Error>> {
+    /// use verbs::{ConnectAttr, QpInit, QpType};
+    /// let port = context.port(1)?;
+    /// let qp = pd.create_qp(&QpInit::new(QpType::RC, &cq))?;
+    /// let peer = qp.endpoint(&port).exchange(&mut stream)?;
+    /// let qp = qp.connect(&port, &peer, &ConnectAttr::default())?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// A program that must post receives before the peer can send, or that sets what is not in [`ConnectAttr`], takes the steps
+    /// one by one: [`to_init`](Self::to_init), [`to_rtr`](Qp::to_rtr), [`to_rts`](Qp::to_rts).
+    ///
+    /// # Errors
+    /// The queue pair, in RESET again and so with a new [`psn`](Self::psn): [`Cause::QpType`] for one that cannot be connected
+    /// (UD); as of the three steps.
+    ///
+    /// # References
+    /// `ibv_modify_qp(3)`
+    #[doc(alias = "ibv_modify_qp")]
+    pub fn connect(
+        self,
+        port: &Port,
+        remote: &Endpoint,
+        attr: &ConnectAttr,
+    ) -> Result<Qp<Rts, P>, HandleError<Self>> {
+        if !matches!(self.qp_type(), QpType::RC | QpType::UC) {
+            let registry = &self.core.dependencies().registry;
+            let cause = Cause::QpType { qp_type: self.qp_type() };
+            let error = registry.error("connect", Errno::INVAL).because(cause);
+            return Err(HandleError { handle: self, error });
+        }
+        let init =
+            InitAttr { port_num: port.port_num, pkey_index: attr.pkey_index, access: attr.access, qkey: 0 };
+        let rtr = RtrAttr {
+            path_mtu: Mtu(attr.max_mtu.0.min(port.active_mtu.0).min(remote.mtu.0)),
+            max_dest_rd_atomic: port.max_dest_rd_atomic,
+            min_rnr_timer: attr.min_rnr_timer,
+            ..RtrAttr::new(path(port, remote, attr), remote.qp_num, remote.psn)
+        };
+        let rts = RtsAttr {
+            sq_psn: None,
+            timeout: attr.timeout,
+            retry_cnt: attr.retry_cnt,
+            rnr_retry: attr.rnr_retry,
+            max_rd_atomic: attr.max_rd_atomic.min(port.max_rd_atomic).min(remote.max_dest_rd_atomic),
+        };
+        let qp = self.to_init(&init)?;
+        let qp = qp.to_rtr(&rtr).map_err(back_to_reset)?;
+        qp.to_rts(&rts).map_err(back_to_reset)
+    }
+}
+
+/// The path to a peer: with a global route on Ethernet, and between subnets.
+fn path(port: &Port, remote: &Endpoint, attr: &ConnectAttr) -> AhAttr {
+    let path = AhAttr { sl: attr.sl, ..AhAttr::new(&port.gid, remote.gid) };
+    let is_local = port.link_layer != LinkLayer::ETHERNET
+        && remote.lid != 0
+        && remote.gid.subnet_prefix() == port.gid.gid.subnet_prefix();
+    if is_local {
+        return AhAttr { grh: None, dlid: remote.lid, port_num: port.port_num, ..path };
+    }
+    let GlobalRoute { dgid, flow_label, sgid_index, .. } = path.grh.unwrap_or_default();
+    let route = GlobalRoute {
+        dgid,
+        flow_label,
+        sgid_index,
+        hop_limit: attr.hop_limit,
+        traffic_class: attr.traffic_class,
+    };
+    AhAttr { grh: Some(route), dlid: remote.lid, port_num: port.port_num, ..path }
+}
+
+/// Moves a queue pair that could not be connected to RESET.
+fn back_to_reset<S: State, P: Provider>(failed: HandleError<Qp<S, P>>) -> HandleError<Qp<Reset, P>> {
+    let HandleError { handle, error } = failed;
+    // Where that fails too, the kernel rejects the next step; nothing can be posted in either state.
+    let handle = handle.to_reset().unwrap_or_else(|failed| failed.handle.in_state());
+    HandleError { handle, error }
+}
+
+impl Endpoint {
+    /// Returns it as bytes, in network order: version 1, MTU code, reads and atomics, 0; LID, 0, 0; number; first packet
+    /// sequence number; GID.
+    pub fn to_bytes(&self) -> [u8; 32] {
+        let mut bytes = [0; 32];
+        bytes[..3].copy_from_slice(&[VERSION, self.mtu.0, self.max_dest_rd_atomic]);
+        bytes[4..6].copy_from_slice(&self.lid.to_be_bytes());
+        bytes[8..12].copy_from_slice(&self.qp_num.to_be_bytes());
+        bytes[12..16].copy_from_slice(&self.psn.to_be_bytes());
+        bytes[16..].copy_from_slice(&self.gid.0);
+        bytes
+    }
+
+    /// Returns the endpoint that [`to_bytes`](Self::to_bytes) wrote.
+    ///
+    /// # Errors
+    /// [`Cause::Parse`] for bytes of another length or version, an MTU that does not exist, and numbers beyond 24 bits.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
+        let bytes: &[u8; 32] = bytes.try_into().map_err(|_| LENGTH)?;
+        let word = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let mut gid = Gid::ZERO;
+        gid.0.copy_from_slice(&bytes[16..]);
+        if bytes[0] != VERSION {
+            return Err(LENGTH.into());
+        }
+        let endpoint = Self {
+            gid,
+            lid: u16::from_be_bytes([bytes[4], bytes[5]]),
+            qp_num: word(8),
+            psn: word(12),
+            mtu: Mtu(bytes[1]),
+            max_dest_rd_atomic: bytes[2],
+        };
+        Ok(endpoint.checked()?)
+    }
+
+    /// Sends it to the peer at the other end of a stream, and returns the peer's: both sides call this.
+    ///
+    /// ```no_run
+    /// # fn f(qp: verbs::Qp<verbs::state::Reset>, port: verbs::Port) -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut stream = std::net::TcpStream::connect("192.0.2.1:7471")?;
+    /// let peer = qp.endpoint(&port).exchange(&mut stream)?;
+    /// let qp = qp.connect(&port, &peer, &verbs::ConnectAttr::default())?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of the stream; `InvalidInput` for bytes that are no endpoint.
+    pub fn exchange(&self, stream: &mut (impl Read + Write)) -> io::Result<Self> {
+        stream.write_all(&self.to_bytes())?;
+        stream.flush()?;
+        let mut bytes = [0; 32];
+        stream.read_exact(&mut bytes)?;
+        Ok(Self::from_bytes(&bytes)?)
+    }
+
+    /// Checks what a stranger may have sent.
+    fn checked(self) -> Result<Self, ParseError> {
+        let is_valid = self.mtu.bytes().is_some() && self.qp_num <= BITS_24 && self.psn <= BITS_24;
+        if is_valid { Ok(self) } else { Err(RANGE) }
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { gid, lid, qp_num, psn, mtu, max_dest_rd_atomic } = self;
+        let mtu = mtu.bytes().unwrap_or(0);
+        write!(
+            f,
+            "qpn={qp_num:#08x},psn={psn:#08x},lid={lid},mtu={mtu},rd_atomic={max_dest_rd_atomic},gid={}",
+            gid.to_ipv6()
+        )
+    }
+}
+
+/// Parses what `Display` writes. Keys may come in any order; `lid` and `rd_atomic` may be absent, and unknown keys are skipped.
+impl FromStr for Endpoint {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let (mut qp_num, mut psn, mut mtu, mut gid) = (None, None, None, None);
+        let (mut lid, mut max_dest_rd_atomic) = (0, 1);
+        for pair in text.trim().split(',') {
+            let (key, value) = pair.split_once('=').ok_or(FORM)?;
+            match key.trim() {
+                "qpn" => qp_num = Some(number(value)?),
+                "psn" => psn = Some(number(value)?),
+                "lid" => lid = u16::try_from(number(value)?).map_err(|_| RANGE)?,
+                "mtu" => mtu = Some(Mtu::from_bytes(number(value)?).ok_or(RANGE)?),
+                "rd_atomic" => max_dest_rd_atomic = u8::try_from(number(value)?).map_err(|_| RANGE)?,
+                "gid" => gid = Some(value.trim().parse()?),
+                _ => {}
+            }
+        }
+        let (Some(qp_num), Some(psn), Some(mtu), Some(gid)) = (qp_num, psn, mtu, gid) else {
+            return Err(FORM);
+        };
+        Self { gid, lid, qp_num, psn, mtu, max_dest_rd_atomic }.checked()
+    }
+}
+
+fn number(text: &str) -> Result<u32, ParseError> {
+    let text = text.trim();
+    match text.strip_prefix("0x") {
+        Some(hex) => u32::from_str_radix(hex, 16),
+        None => text.parse(),
+    }
+    .map_err(|_| FORM)
+}
+
+#[cfg(feature = "serde")]
+crate::remote::serde_as_text!(Endpoint);
+
+/// The version of the bytes.
+const VERSION: u8 = 1;
+const BITS_24: u32 = 0xff_ffff;
+/// The hop limit of most hosts.
+const HOP_LIMIT: u8 = 64;
+
+const FORM: ParseError =
+    ParseError::new("endpoint", "qpn=0x11,psn=0x3f21aa,mtu=1024,gid=::ffff:192.0.2.1 and the like");
+const RANGE: ParseError = ParseError::new("endpoint", "of an MTU that exists, and of numbers of 24 bits");
+const LENGTH: ParseError = ParseError::new("endpoint", "32 bytes of version 1");

@@ -1,0 +1,611 @@
+//! Posting: raw, which is unsafe, and memory that the queue owns until it completes, which is safe.
+//!
+//! [`Sender`] and [`Receiver`] are a queue of the provider's with its table of memory in flight. A queue pair has both, a half
+//! has one; `posts_sends!` and `posts_recvs!` give both their methods.
+//!
+//! # Safety
+//! The unsafe code here posts, raw on the caller's promise, and safe on the argument in [`crate::in_flight`]. Numbers in
+//! brackets are those of the contract of [`Provider`].
+
+#![allow(unsafe_code)]
+
+use core::fmt;
+use core::ops::RangeBounds;
+
+use verbs_core::provider::{Provider, RecvQueue, SendQueue};
+use verbs_core::types::{OpKind, PostError, PostReason, QpType, RecvWr, SendFlags, SendOp, SendWr, Sge};
+use verbs_core::{Cause, Errno, Error};
+
+use crate::in_flight::{Poster, Use, is_postable, is_safe, takes_inline};
+use crate::memory::{Memory, PostMemory};
+
+/// The error of posting memory: why it was not accepted, and the memory.
+///
+/// It converts into [`Error`] and into [`std::io::Error`], so that `?` works in functions that return these; the memory is
+/// released then.
+pub struct PostBufError<M> {
+    /// The memory. `None` after [`PostReason::Doorbell`]: the request is in the queue all the same, and its completion returns
+    /// the memory.
+    pub returned: Option<M>,
+    /// The reason.
+    pub reason: PostBufReason,
+}
+
+/// The reason for which memory was not posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PostBufReason {
+    /// The queue rejects the work request.
+    Post(PostReason),
+    /// The range lies outside the memory.
+    OutOfRange {
+        /// Where it starts.
+        start: usize,
+        /// Where it ends.
+        end: usize,
+        /// The memory's length in bytes.
+        len: usize,
+    },
+    /// The range is longer than the 4 GiB - 1 that a scatter/gather element can name.
+    TooLong {
+        /// Its length in bytes.
+        len: usize,
+    },
+    /// The memory is registered in another protection domain than the queue pair's.
+    Foreign,
+    /// The device would write the memory, which is read-only.
+    ReadOnly,
+    /// The table holds memory of more requests than the queue does: completions were polled and not reclaimed.
+    Unclaimed,
+    /// A `wr_id` with the top bit set is one of this library's own.
+    ReservedWrId {
+        /// It.
+        wr_id: u64,
+    },
+}
+
+impl PostBufReason {
+    /// Returns the errno that C's verbs return for it.
+    pub const fn errno(self) -> Errno {
+        match self {
+            Self::Post(reason) => reason.errno(),
+            Self::Unclaimed => Errno::NOMEM,
+            _ => Errno::INVAL,
+        }
+    }
+}
+
+impl fmt::Display for PostBufReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Post(reason) => reason.fmt(f),
+            Self::OutOfRange { start, end, len } => write!(f, "the range {start}..{end} lies outside the {len} bytes"),
+            Self::TooLong { len } => write!(f, "{len} bytes are more than a scatter/gather element can name"),
+            Self::Foreign => f.write_str("the memory is registered in another protection domain than the queue pair's"),
+            Self::ReadOnly => f.write_str("the operation writes local memory, but this memory is read-only"),
+            Self::Unclaimed => f.write_str(
+                "every slot for memory is taken, some by requests that have completed: call reclaim for each completion",
+            ),
+            Self::ReservedWrId { wr_id } => {
+                write!(f, "wr_id {wr_id:#x} has its top bit set: such numbers are this library's own")
+            }
+        }
+    }
+}
+
+impl std::error::Error for PostBufReason {}
+
+impl From<PostReason> for PostBufReason {
+    fn from(reason: PostReason) -> Self {
+        Self::Post(reason)
+    }
+}
+
+impl From<PostBufReason> for Error {
+    fn from(reason: PostBufReason) -> Self {
+        match reason {
+            PostBufReason::Post(reason) => reason.into(),
+            other => Self::new("post", "", other.errno())
+                .because(Cause::Other { reason: other.to_string().into() }),
+        }
+    }
+}
+
+impl From<PostBufReason> for std::io::Error {
+    fn from(reason: PostBufReason) -> Self {
+        Error::from(reason).into()
+    }
+}
+
+impl<M> fmt::Display for PostBufError<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.reason.fmt(f)
+    }
+}
+
+/// As `Display`: programs print it when `main` returns it.
+impl<M> fmt::Debug for PostBufError<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.reason, f)
+    }
+}
+
+impl<M> std::error::Error for PostBufError<M> {}
+
+impl<M> From<PostBufError<M>> for Error {
+    fn from(error: PostBufError<M>) -> Self {
+        error.reason.into()
+    }
+}
+
+impl<M> From<PostBufError<M>> for std::io::Error {
+    fn from(error: PostBufError<M>) -> Self {
+        error.reason.into()
+    }
+}
+
+/// A send queue, and the memory of its requests in flight.
+pub(crate) struct Sender<P: Provider> {
+    pub(super) queue: P::Sq,
+    pub(super) poster: Poster,
+    pub(super) qp_type: QpType,
+}
+
+/// A receive queue, and the memory of its requests in flight.
+pub(crate) struct Receiver<P: Provider> {
+    pub(super) queue: P::Rq,
+    pub(super) poster: Poster,
+}
+
+impl<P: Provider> Sender<P> {
+    #[inline]
+    pub(super) fn post<M: PostMemory>(
+        &mut self,
+        op: SendOp<'_>,
+        flags: SendFlags,
+        memory: M,
+        range: impl RangeBounds<usize>,
+    ) -> Result<u64, PostBufError<M>> {
+        let (queue, qp_type) = (&mut self.queue, self.qp_type);
+        self.poster.post(memory, range, Use::send(&op, flags), |wr_id, sge| {
+            // SAFETY: the table holds the memory that the elements cover.
+            unsafe { post_held(wr_id, op, flags, sge, qp_type, |wr| queue.post_send(wr)) }
+        })
+    }
+
+    pub(super) fn post_all<M: PostMemory>(
+        &mut self,
+        op: SendOp<'_>,
+        flags: SendFlags,
+        pieces: Vec<M>,
+    ) -> Result<u64, PostBufError<Vec<M>>> {
+        let (queue, qp_type) = (&mut self.queue, self.qp_type);
+        self.poster.post_all(pieces, Use::send(&op, flags), |wr_id, sge| {
+            // SAFETY: the table holds the memory that the elements cover.
+            unsafe { post_held(wr_id, op, flags, sge, qp_type, |wr| queue.post_send(wr)) }
+        })
+    }
+
+    #[inline]
+    pub(super) fn post_inline(
+        &mut self,
+        wr_id: u64,
+        op: SendOp<'_>,
+        flags: SendFlags,
+        data: &[u8],
+    ) -> Result<(), PostBufReason> {
+        let queue = &mut self.queue;
+        // SAFETY: the call posts this one request.
+        unsafe { inline(wr_id, op, flags, data, self.qp_type, |wr| queue.post_send(wr)) }
+    }
+}
+
+impl<P: Provider> Receiver<P> {
+    #[inline]
+    pub(super) fn post<M: PostMemory>(
+        &mut self,
+        memory: M,
+        range: impl RangeBounds<usize>,
+    ) -> Result<u64, PostBufError<M>> {
+        let queue = &mut self.queue;
+        self.poster.post(memory, range, Use::RECV, |wr_id, sge| {
+            // SAFETY: the table holds the memory that the element covers until the request has ended.
+            unsafe { queue.post_recv(&[RecvWr { wr_id, sge }]) }
+        })
+    }
+
+    pub(super) fn post_all<M: PostMemory>(&mut self, pieces: Vec<M>) -> Result<u64, PostBufError<Vec<M>>> {
+        let queue = &mut self.queue;
+        self.poster.post_all(pieces, Use::RECV, |wr_id, sge| {
+            // SAFETY: the table holds the memory that the elements cover until the request has ended.
+            unsafe { queue.post_recv(&[RecvWr { wr_id, sge }]) }
+        })
+    }
+}
+
+/// Sends that reach the device together, or not at all. Made by [`Qp::batch`](crate::Qp::batch).
+///
+/// Requests are put into the queue, where the device does not see them before [`ring`](Self::ring), which tells it once.
+/// Without that, dropped or [aborted](Self::abort), none of them was ever posted.
+///
+/// ```no_run
+/// # fn f(mut qp: verbs::Qp<verbs::state::Rts>, pieces: Vec<verbs::Buf>, last: verbs::Buf) -> Result<(), verbs::Error> {
+/// use verbs::{SendFlags, SendOp};
+/// let mut batch = qp.batch();
+/// for piece in pieces {
+///     batch.post_unsignaled(SendOp::Send, SendFlags::empty(), piece, ..)?;
+/// }
+/// // Its completion returns the memory of all.
+/// batch.post(SendOp::Send, SendFlags::empty(), last, ..)?;
+/// batch.ring()?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct SendBatch<'q, P: Provider> {
+    sender: &'q mut Sender<P>,
+    /// The numbers of the requests that hold memory.
+    numbers: Vec<u64>,
+    /// How many requests were put in.
+    len: usize,
+    /// The last unsignalled request before the batch.
+    unsignaled: Option<u64>,
+}
+
+impl<'q, P: Provider> SendBatch<'q, P> {
+    pub(super) fn new(sender: &'q mut Sender<P>) -> Self {
+        let unsignaled = sender.poster.last_unsignaled();
+        Self { sender, numbers: Vec::new(), len: 0, unsignaled }
+    }
+
+    /// Returns the number of requests that were put in.
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Returns whether no request was put in.
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// As [`Qp::post_send_buf`](crate::Qp::post_send_buf), when the batch is rung.
+    ///
+    /// # Errors
+    /// As there. What was put in before stays in.
+    pub fn post<M: PostMemory>(
+        &mut self,
+        op: SendOp<'_>,
+        flags: SendFlags,
+        memory: M,
+        range: impl RangeBounds<usize>,
+    ) -> Result<u64, PostBufError<M>> {
+        self.put(op, flags | SendFlags::SIGNALED, memory, range)
+    }
+
+    /// As [`Qp::post_send_buf_unsignaled`](crate::Qp::post_send_buf_unsignaled), when the batch is rung.
+    ///
+    /// # Errors
+    /// As there. What was put in before stays in.
+    pub fn post_unsignaled<M: PostMemory>(
+        &mut self,
+        op: SendOp<'_>,
+        flags: SendFlags,
+        memory: M,
+        range: impl RangeBounds<usize>,
+    ) -> Result<u64, PostBufError<M>> {
+        self.put(op, flags - SendFlags::SIGNALED, memory, range)
+    }
+
+    /// As [`Qp::post_send_inline`](crate::Qp::post_send_inline), when the batch is rung; the bytes are copied now.
+    ///
+    /// # Errors
+    /// As there. What was put in before stays in.
+    pub fn post_inline(
+        &mut self,
+        wr_id: u64,
+        op: SendOp<'_>,
+        flags: SendFlags,
+        data: &[u8],
+    ) -> Result<(), PostBufReason> {
+        let queue = &mut self.sender.queue;
+        // SAFETY: the call puts in this one request.
+        unsafe { inline(wr_id, op, flags, data, self.sender.qp_type, |wr| put_all(queue, wr)) }?;
+        self.len += 1;
+        Ok(())
+    }
+
+    /// Tells the device of all requests, once, and returns their number.
+    ///
+    /// # Errors
+    /// [`PostReason::Doorbell`]: the requests are in the queue, and go with the next doorbell.
+    pub fn ring(mut self) -> Result<usize, PostReason> {
+        let len = core::mem::take(&mut self.len);
+        if len > 0 {
+            self.sender.queue.ring().map_err(PostReason::Doorbell)?;
+        }
+        Ok(len)
+    }
+
+    /// Takes all requests out again, and returns their memory.
+    pub fn abort(mut self) -> Vec<Memory> {
+        self.roll_back()
+    }
+
+    #[inline]
+    fn put<M: PostMemory>(
+        &mut self,
+        op: SendOp<'_>,
+        flags: SendFlags,
+        memory: M,
+        range: impl RangeBounds<usize>,
+    ) -> Result<u64, PostBufError<M>> {
+        let (queue, qp_type) = (&mut self.sender.queue, self.sender.qp_type);
+        let number = self.sender.poster.post(memory, range, Use::send(&op, flags), |wr_id, sge| {
+            // SAFETY: the table holds the memory that the elements cover. Rolled back, the request was never queued [19].
+            unsafe { post_held(wr_id, op, flags, sge, qp_type, |wr| put_all(queue, wr)) }
+        })?;
+        self.numbers.push(number);
+        self.len += 1;
+        Ok(number)
+    }
+
+    fn roll_back(&mut self) -> Vec<Memory> {
+        if core::mem::take(&mut self.len) == 0 {
+            return Vec::new();
+        }
+        self.sender.queue.rollback();
+        self.sender.poster.roll_back(&self.numbers, self.unsignaled)
+    }
+}
+
+impl<P: Provider> Drop for SendBatch<'_, P> {
+    fn drop(&mut self) {
+        drop(self.roll_back());
+    }
+}
+
+impl<P: Provider> fmt::Debug for SendBatch<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SendBatch").field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
+/// Puts a request into a queue without ringing.
+///
+/// # Safety
+/// As [`SendQueue::post_one`].
+#[inline]
+unsafe fn put_all(queue: &mut impl SendQueue, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
+    for (accepted, wr) in wrs.iter().enumerate() {
+        // SAFETY: the caller's promise is the same.
+        unsafe { queue.post_one(wr) }.map_err(|reason| PostError { accepted, reason })?;
+    }
+    Ok(())
+}
+
+/// Posts a request whose memory is held.
+///
+/// # Safety
+/// The memory that the elements cover is held until the request has ended, or was taken out again.
+#[inline(always)]
+unsafe fn post_held(
+    wr_id: u64,
+    op: SendOp<'_>,
+    flags: SendFlags,
+    sge: &[Sge],
+    qp_type: QpType,
+    post: impl FnOnce(&[SendWr<'_>]) -> Result<(), PostError>,
+) -> Result<(), PostError> {
+    if !is_postable(&op, flags) {
+        return Err(PostError { accepted: 0, reason: unsupported(&op, flags, qp_type) });
+    }
+    post(&[SendWr { wr_id, op, sge, flags }])
+}
+
+/// Posts a request whose bytes are copied now.
+///
+/// # Safety
+/// `post` posts, or puts in, the one request that it gets.
+#[inline]
+unsafe fn inline(
+    wr_id: u64,
+    op: SendOp<'_>,
+    flags: SendFlags,
+    data: &[u8],
+    qp_type: QpType,
+    post: impl FnOnce(&[SendWr<'_>]) -> Result<(), PostError>,
+) -> Result<(), PostBufReason> {
+    if is_safe(wr_id) {
+        return Err(PostBufReason::ReservedWrId { wr_id });
+    }
+    if !takes_inline(&op) {
+        return Err(PostBufReason::Post(unsupported(&op, flags | SendFlags::INLINE, qp_type)));
+    }
+    let length = u32::try_from(data.len()).map_err(|_| PostBufReason::TooLong { len: data.len() })?;
+    let sge = [Sge { addr: data.as_ptr().expose_provenance() as u64, length, lkey: 0 }];
+    // The operation takes inline data, so the bytes, which are borrowed, are read during the call only [2]; the number is not
+    // one of this library's own.
+    let wr = SendWr { wr_id, op, sge: &sge, flags: flags | SendFlags::INLINE };
+    post(&[wr]).map_err(|error| PostBufReason::Post(error.reason))
+}
+
+/// The reason for which an operation is not posted safely.
+#[cold]
+fn unsupported(op: &SendOp<'_>, flags: SendFlags, qp_type: QpType) -> PostReason {
+    let op: OpKind = op.kind();
+    if flags.contains(SendFlags::INLINE) {
+        PostReason::UnsupportedFlags { op, flags: SendFlags::INLINE }
+    } else {
+        PostReason::UnsupportedOp { op, qp_type }
+    }
+}
+
+/// The methods that post sends, for a type with a field `send: Sender<P>`.
+macro_rules! posts_sends {
+    () => {
+        /// Posts sends, raw, for any scheme of ownership. The device is told once.
+        ///
+        /// # Safety
+        /// From here until its completion was polled (or the queue pair was destroyed, or reset where that
+        /// [ends requests](crate::Qp::reset_ends_requests)) the device reads the memory of every SGE, and for RDMA reads and
+        /// atomics writes it: no code frees it or accesses it in conflict. An unsignalled request has ended when a later
+        /// one of this queue completed. With [`SendFlags::INLINE`] every SGE is memory of this process that is read now, by its
+        /// address, and is free when the call returns. Each `wr_id` has its top bit clear: the others are those of safe
+        /// requests.
+        ///
+        /// # Errors
+        /// The number of requests that were accepted, and the reason for which the next was not. The device owns the memory of
+        /// those accepted.
+        ///
+        /// # References
+        /// `ibv_post_send(3)`
+        #[doc(alias = "ibv_post_send")]
+        #[inline(always)]
+        pub unsafe fn post_send(&mut self, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
+            // SAFETY: the caller's promise is the same.
+            unsafe { self.send.queue.post_send(wrs) }
+        }
+
+        /// Posts a send of a range of the memory, which the queue owns until the request has ended: sent, written to the
+        /// peer, or read into. Polling returns it ([`Completion::reclaim`](crate::Completion::reclaim),
+        /// [`Cq::poll_one`](crate::Cq::poll_one)).
+        ///
+        /// Returns the request's number, which its completion has as `wr_id`. The request is signalled, whatever the flags
+        /// say. The first call of a queue allocates its table.
+        ///
+        /// # Errors
+        /// The memory, and why: [`PostReason::QueueFull`](crate::PostReason::QueueFull) while every slot of the queue is taken,
+        /// [`PostBufReason::Unclaimed`] where completions were not reclaimed; [`PostBufReason`] lists the others.
+        ///
+        /// # References
+        /// `ibv_post_send(3)`
+        #[doc(alias = "ibv_post_send")]
+        #[inline]
+        pub fn post_send_buf<M: PostMemory>(
+            &mut self,
+            op: SendOp<'_>,
+            flags: SendFlags,
+            memory: M,
+            range: impl RangeBounds<usize>,
+        ) -> Result<u64, PostBufError<M>> {
+            self.send.post(op, flags | SendFlags::SIGNALED, memory, range)
+        }
+
+        /// As [`post_send_buf`](Self::post_send_buf), without a completion of its own: the memory returns with the next
+        /// signalled request of this queue, or with this one if it fails.
+        ///
+        /// A queue that gets no signalled request fills up, because only completions free its slots.
+        ///
+        /// # Errors
+        /// As [`post_send_buf`](Self::post_send_buf).
+        #[doc(alias = "ibv_post_send")]
+        #[inline]
+        pub fn post_send_buf_unsignaled<M: PostMemory>(
+            &mut self,
+            op: SendOp<'_>,
+            flags: SendFlags,
+            memory: M,
+            range: impl RangeBounds<usize>,
+        ) -> Result<u64, PostBufError<M>> {
+            self.send.post(op, flags - SendFlags::SIGNALED, memory, range)
+        }
+
+        /// As [`post_send_buf`](Self::post_send_buf), of any pieces of memory as one message, in their order.
+        ///
+        /// # Errors
+        /// As [`post_send_buf`](Self::post_send_buf), with all pieces.
+        #[doc(alias = "ibv_post_send")]
+        pub fn post_send_bufs<M: PostMemory>(
+            &mut self,
+            op: SendOp<'_>,
+            flags: SendFlags,
+            pieces: Vec<M>,
+        ) -> Result<u64, PostBufError<Vec<M>>> {
+            self.send.post_all(op, flags | SendFlags::SIGNALED, pieces)
+        }
+
+        /// Sends, or writes to the peer, bytes that are copied into the queue now. `wr_id` is the caller's, and its completion
+        /// has it if the request is signalled or fails.
+        ///
+        /// # Errors
+        /// [`PostReason::InlineTooLong`](crate::PostReason::InlineTooLong) for more bytes than
+        /// [`QpCap::max_inline_data`](crate::QpCap::max_inline_data); [`PostBufReason::ReservedWrId`];
+        /// [`PostReason::UnsupportedFlags`](crate::PostReason::UnsupportedFlags) for an operation that writes local memory;
+        /// [`PostBufReason`] lists the others.
+        #[doc(alias = "IBV_SEND_INLINE")]
+        #[inline]
+        pub fn post_send_inline(
+            &mut self,
+            wr_id: u64,
+            op: SendOp<'_>,
+            flags: SendFlags,
+            data: &[u8],
+        ) -> Result<(), PostBufReason> {
+            self.send.post_inline(wr_id, op, flags, data)
+        }
+
+        /// Begins a batch of sends that reach the device together, or not at all.
+        #[doc(alias = "ibv_wr_start")]
+        #[doc(alias = "ibv_wr_complete")]
+        #[doc(alias = "ibv_wr_abort")]
+        pub fn batch(&mut self) -> SendBatch<'_, P> {
+            SendBatch::new(&mut self.send)
+        }
+    };
+}
+
+/// The methods that post receives, for a type with a field `recv: Receiver<P>`.
+macro_rules! posts_recvs {
+    () => {
+        /// Posts receives, raw, for any scheme of ownership.
+        ///
+        /// # Safety
+        /// From here until its completion was polled (or the queue pair was destroyed, or reset where that
+        /// [ends requests](crate::Qp::reset_ends_requests)) the device may write the memory of every SGE: no code frees or
+        /// accesses it. Each `wr_id` has its top bit clear: the others are those of safe requests.
+        ///
+        /// # Errors
+        /// The number of requests that were accepted, and the reason for which the next was not. The device owns the memory of
+        /// those accepted.
+        ///
+        /// # References
+        /// `ibv_post_recv(3)`
+        #[doc(alias = "ibv_post_recv")]
+        #[inline(always)]
+        pub unsafe fn post_recv(&mut self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
+            // SAFETY: the caller's promise is the same.
+            unsafe { self.recv.queue.post_recv(wrs) }
+        }
+
+        /// Posts a receive into a range of the memory, which the queue owns until a message has arrived. Polling returns it
+        /// ([`Completion::reclaim`](crate::Completion::reclaim), [`Cq::poll_one`](crate::Cq::poll_one)).
+        ///
+        /// Returns the request's number, which its completion has as `wr_id`. The first call of a queue allocates its table.
+        ///
+        /// # Errors
+        /// The memory, and why: [`PostReason::QueueFull`](crate::PostReason::QueueFull) while every slot of the queue is taken,
+        /// [`PostBufReason::Unclaimed`] where completions were not reclaimed; [`PostBufReason`] lists the others.
+        ///
+        /// # References
+        /// `ibv_post_recv(3)`
+        #[doc(alias = "ibv_post_recv")]
+        #[inline]
+        pub fn post_recv_buf<M: PostMemory>(
+            &mut self,
+            memory: M,
+            range: impl RangeBounds<usize>,
+        ) -> Result<u64, PostBufError<M>> {
+            self.recv.post(memory, range)
+        }
+
+        /// As [`post_recv_buf`](Self::post_recv_buf), of one message into any pieces of memory, in their order.
+        ///
+        /// # Errors
+        /// As [`post_recv_buf`](Self::post_recv_buf), with all pieces.
+        #[doc(alias = "ibv_post_recv")]
+        pub fn post_recv_bufs<M: PostMemory>(&mut self, pieces: Vec<M>) -> Result<u64, PostBufError<Vec<M>>> {
+            self.recv.post_all(pieces)
+        }
+    };
+}
+
+pub(super) use {posts_recvs, posts_sends};

@@ -1,0 +1,148 @@
+//! [`SendHalf`] and [`RecvHalf`]: a queue pair for two threads.
+//!
+//! ```text
+//!   Qp ── into_split ──► SendHalf ─┐                     ┌─► Qp
+//!                        RecvHalf ─┴─ Qp::from_halves ───┘
+//! ```
+//!
+//! Each half owns its queue, and a share of the queue pair, which is destroyed when both are dropped.
+//!
+//! # Safety
+//! The unsafe code here is raw posting, which passes the caller's promise on.
+
+#![allow(unsafe_code)]
+
+use core::fmt;
+use core::marker::PhantomData;
+use core::ops::RangeBounds;
+use std::sync::Arc;
+
+use verbs_core::Result;
+use verbs_core::provider::{Erased, Provider, QpOps, RecvQueue, SendQueue};
+use verbs_core::types::{
+    PostError, QpAttr, QpAttrMask, QpInitInfo, QpState, RecvWr, SendFlags, SendOp, SendWr,
+};
+
+use super::post::{PostBufError, PostBufReason, Receiver, SendBatch, Sender, posts_recvs, posts_sends};
+use super::state::{CanPostRecv, CanPostSend, Rts, State};
+use super::{Core, Qp};
+use crate::QpId;
+use crate::memory::PostMemory;
+
+/// The send half of a queue pair, for a thread of its own. Made by [`Qp::into_split`].
+///
+/// ```compile_fail,E0382
+/// # fn f(mut send: verbs::SendHalf, recv: verbs::RecvHalf, buf: verbs::Buf) {
+/// let qp = verbs::Qp::from_halves(send, recv);
+/// send.post_send_buf(verbs::SendOp::Send, verbs::SendFlags::empty(), buf, ..);
+/// # }
+/// ```
+pub struct SendHalf<S: State = Rts, P: Provider = Erased> {
+    send: Sender<P>,
+    core: Arc<Core<P>>,
+    state: PhantomData<fn() -> S>,
+}
+
+/// The receive half of a queue pair, for a thread of its own. Made by [`Qp::into_split`].
+pub struct RecvHalf<S: State = Rts, P: Provider = Erased> {
+    recv: Receiver<P>,
+    core: Arc<Core<P>>,
+    state: PhantomData<fn() -> S>,
+}
+
+impl<S: State, P: Provider> Qp<S, P> {
+    /// Splits it into two halves, each of which posts without the other.
+    ///
+    /// ```no_run
+    /// # fn f(qp: verbs::Qp<verbs::state::Rts>, out: verbs::Buf, into: verbs::Buf) -> Result<(), Box<dyn std::error::Error>> {
+    /// use verbs::{Qp, SendFlags, SendOp};
+    /// let (mut send, mut recv) = qp.into_split();
+    /// let receiver = std::thread::spawn(move || {
+    ///     recv.post_recv_buf(into, ..)?;
+    ///     Ok::<_, verbs::Error>(recv)
+    /// });
+    /// send.post_send_buf(SendOp::Send, SendFlags::empty(), out, ..)?;
+    /// let recv = receiver.join().expect("it does not panic")?;
+    /// let qp = Qp::from_halves(send, recv).expect("they are of one queue pair");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn into_split(self) -> (SendHalf<S, P>, RecvHalf<S, P>) {
+        let Self { core, send, recv, state } = self;
+        let core = Arc::new(core);
+        (SendHalf { send, core: Arc::clone(&core), state }, RecvHalf { recv, core, state })
+    }
+
+    /// Joins two halves that [`into_split`](Self::into_split) made.
+    ///
+    /// # Errors
+    /// The halves, where they are of two queue pairs.
+    // Nothing that a program does makes it panic.
+    #[allow(clippy::missing_panics_doc, clippy::type_complexity)]
+    pub fn from_halves(
+        send: SendHalf<S, P>,
+        recv: RecvHalf<S, P>,
+    ) -> Result<Self, (SendHalf<S, P>, RecvHalf<S, P>)> {
+        if !Arc::ptr_eq(&send.core, &recv.core) {
+            return Err((send, recv));
+        }
+        let SendHalf { send, core, state } = send;
+        let RecvHalf { recv, core: other, state: _ } = recv;
+        drop(other);
+        let core = Arc::into_inner(core).expect("two halves have the only shares");
+        Ok(Self { core, send, recv, state })
+    }
+}
+
+macro_rules! half {
+    ($half:ident, $name:literal) => {
+        impl<S: State, P: Provider> $half<S, P> {
+            /// Returns the number that peers address the queue pair by, 24 bits.
+            pub fn qp_num(&self) -> u32 {
+                self.core.get().qp_num()
+            }
+
+            /// Returns the id that events of the queue pair carry.
+            pub fn id(&self) -> QpId {
+                QpId(self.core.dependencies().entry.id)
+            }
+
+            /// Queries the queue pair's state: the device may have moved it to the error state.
+            ///
+            /// # Errors
+            /// As [`query`](Self::query).
+            pub fn state(&self) -> Result<QpState> {
+                self.query(QpAttrMask::STATE).map(|(attr, _)| attr.qp_state)
+            }
+
+            /// Queries the queue pair's attributes.
+            ///
+            /// # Errors
+            /// As [`Qp::query`].
+            #[doc(alias = "ibv_query_qp")]
+            pub fn query(&self, mask: QpAttrMask) -> Result<(QpAttr, QpInitInfo)> {
+                self.core.get().query(mask)
+            }
+        }
+
+        impl<S: State, P: Provider> fmt::Debug for $half<S, P> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct($name)
+                    .field("qp_num", &format_args!("{:#08x}", self.qp_num()))
+                    .field("state", &S::STATE)
+                    .finish_non_exhaustive()
+            }
+        }
+    };
+}
+
+half!(SendHalf, "SendHalf");
+half!(RecvHalf, "RecvHalf");
+
+impl<S: CanPostSend, P: Provider> SendHalf<S, P> {
+    posts_sends!();
+}
+
+impl<S: CanPostRecv, P: Provider> RecvHalf<S, P> {
+    posts_recvs!();
+}

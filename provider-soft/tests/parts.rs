@@ -1,0 +1,204 @@
+//! A queue pair's three objects, through the contract alone: what was rolled back is never sent, and queues and queue pair
+//! part in any order.
+//!
+//! # Safety
+//! Work requests are posted raw. None names memory: messages are told apart by their immediate data.
+#![allow(unsafe_code)]
+
+use std::time::{Duration, Instant};
+
+use provider_soft::{Soft, SoftDevice};
+use verbs_core::provider::{
+    ContextOps, CqOps, Destroy, Erased, NamedProvider, Provider, QpOps, QpParts, RecvQueue, SendQueue, erase,
+};
+use verbs_core::transition;
+use verbs_core::types::{
+    AhAttr, CqInitAttr, Gid, GlobalRoute, Mtu, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpState, QpType,
+    RecvWr, SendFlags, SendOp, SendWr, Wc, WcFlags, WcStatus,
+};
+
+/// Far beyond what anything takes here on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(10);
+const PORT: u8 = 1;
+/// Receives of every queue pair.
+const RECEIVES: u32 = 8;
+
+/// A device, and one completion queue for everything on it.
+struct Fixture<'a, P: Provider> {
+    context: &'a P::Context,
+    pd: P::Pd,
+    cq: P::Cq,
+    cq_handle: P::CqHandle,
+    gid: Gid,
+}
+
+impl<'a, P: Provider> Fixture<'a, P> {
+    fn new(context: &'a P::Context) -> Self {
+        let attr = CqInitAttr { cqe: 64, channel: None, comp_vector: 0, user_handle: 0 };
+        let (cq, cq_handle) = context.create_cq(&attr).unwrap();
+        let gid = context.device().query_gid_entry(PORT, 0).unwrap().unwrap().gid;
+        Self { context, pd: context.alloc_pd().unwrap(), cq, cq_handle, gid }
+    }
+
+    fn create_qp(&self) -> QpParts<P> {
+        let cap = QpCap { max_send_wr: 8, max_recv_wr: RECEIVES, ..QpCap::default() };
+        let attr = QpInitAttr { qp_type: QpType::RC, cap, sq_sig_all: true, user_handle: 0 };
+        self.context.create_qp(&self.pd, &self.cq_handle, &self.cq_handle, &attr).unwrap()
+    }
+
+    /// Moves a queue pair to RTS, connected with another one of this device, and posts its receives.
+    fn connect(&self, parts: &mut QpParts<P>, dest_qp_num: u32) {
+        let grh = GlobalRoute { dgid: self.gid, hop_limit: 64, ..GlobalRoute::default() };
+        let attr = QpAttr {
+            port_num: PORT,
+            ah_attr: AhAttr { grh: Some(grh), port_num: PORT, ..AhAttr::default() },
+            path_mtu: Mtu::MTU_1024,
+            dest_qp_num,
+            min_rnr_timer: 1,
+            timeout: 14,
+            retry_cnt: 7,
+            rnr_retry: 7,
+            ..QpAttr::default()
+        };
+        let QpParts { qp, sq, rq } = parts;
+        for to in [QpState::INIT, QpState::RTR, QpState::RTS] {
+            let required = transition::lookup(QpType::RC, qp.state(), to).unwrap().required;
+            qp.modify(sq, rq, &QpAttr { qp_state: to, ..attr }, required | QpAttrMask::STATE).unwrap();
+        }
+        (0..RECEIVES).for_each(|_| receive(rq));
+    }
+
+    fn connected(&self) -> [QpParts<P>; 2] {
+        let [mut a, mut b] = [self.create_qp(), self.create_qp()];
+        let (a_num, b_num) = (a.qp.qp_num(), b.qp.qp_num());
+        self.connect(&mut a, b_num);
+        self.connect(&mut b, a_num);
+        [a, b]
+    }
+
+    /// Polls until `count` messages were sent and as many received: the sends' numbers, and the receives' immediate data.
+    fn pass(&mut self, count: usize) -> [Vec<u64>; 2] {
+        let (mut sent, mut received) = (Vec::new(), Vec::new());
+        let mut wcs = [Wc::default(); 16];
+        let start = Instant::now();
+        while sent.len() < count || received.len() < count {
+            assert!(start.elapsed() < PATIENCE, "sent {sent:?}, received {received:?} of {count}");
+            let polled = self.cq.poll(&mut wcs);
+            for wc in &wcs[..polled] {
+                assert_eq!(wc.status, WcStatus::SUCCESS);
+                if wc.wc_flags.contains(WcFlags::WITH_IMM) {
+                    received.push(wc.imm_data.into());
+                } else {
+                    sent.push(wc.wr_id);
+                }
+            }
+        }
+        [sent, received]
+    }
+}
+
+/// A message that says its number.
+fn message(n: u32) -> SendWr<'static> {
+    let op = SendOp::SendWithImm { imm_data: n };
+    SendWr { wr_id: n.into(), op, sge: &[], flags: SendFlags::SIGNALED }
+}
+
+fn put(sq: &mut impl SendQueue, n: u32) {
+    // SAFETY: it names no memory.
+    unsafe { sq.post_one(&message(n)) }.unwrap();
+}
+
+fn post(sq: &mut impl SendQueue, n: u32) {
+    // SAFETY: it names no memory.
+    unsafe { sq.post_send(&[message(n)]) }.unwrap();
+}
+
+fn receive(rq: &mut impl RecvQueue) {
+    // SAFETY: it names no memory.
+    unsafe { rq.post_recv(&[RecvWr { wr_id: 0, sge: &[] }]) }.unwrap();
+}
+
+/// Defines each test twice: on the provider's own objects, and erased.
+macro_rules! each_form {
+    ($($name:ident)*) => {
+        mod own {
+            $(#[test]
+            fn $name() {
+                super::$name::<super::Soft>(&super::open());
+            })*
+        }
+        mod erased {
+            $(#[test]
+            fn $name() {
+                super::$name::<super::Erased>(&*super::erase::<super::Soft>(super::open()));
+            })*
+        }
+    };
+}
+
+each_form! {
+    what_was_rolled_back_is_never_sent
+    queues_may_be_dropped_before_their_queue_pair
+    what_is_posted_after_the_queue_pair_was_destroyed_is_never_sent
+}
+
+fn open() -> provider_soft::Context {
+    Soft::open(&SoftDevice::auto().unwrap()).unwrap()
+}
+
+fn what_was_rolled_back_is_never_sent<P: Provider>(context: &P::Context) {
+    let mut fixture = Fixture::<P>::new(context);
+    let [mut a, mut b] = fixture.connected();
+    // Round the ring, which has 8 slots.
+    for round in 0..10 {
+        let n = round * 10;
+        post(&mut a.sq, n);
+        put(&mut a.sq, 1000);
+        put(&mut a.sq, 1001);
+        assert_eq!(a.sq.rollback(), 2);
+        assert_eq!(a.sq.rollback(), 0);
+        a.sq.ring().unwrap();
+        put(&mut a.sq, 1002);
+        assert_eq!(a.sq.rollback(), 1);
+        post(&mut a.sq, n + 1);
+        let expected = [u64::from(n), u64::from(n) + 1];
+        assert_eq!(fixture.pass(2), [expected.to_vec(), expected.to_vec()]);
+        (0..2).for_each(|_| receive(&mut b.rq));
+    }
+}
+
+fn queues_may_be_dropped_before_their_queue_pair<P: Provider>(context: &P::Context) {
+    let mut fixture = Fixture::<P>::new(context);
+    let [a, b] = fixture.connected();
+    let QpParts { qp, mut sq, rq } = a;
+    post(&mut sq, 1);
+    post(&mut sq, 2);
+    drop(sq);
+    drop(rq);
+    assert_eq!(fixture.pass(2), [vec![1, 2], vec![1, 2]], "what was posted is executed");
+    let QpParts { qp: other, sq: mut back, rq: _rq } = b;
+    post(&mut back, 3);
+    assert_eq!(fixture.pass(1), [vec![3], vec![3]], "its receives are there");
+    assert!(qp.destroy().is_ok() && other.destroy().is_ok());
+}
+
+fn what_is_posted_after_the_queue_pair_was_destroyed_is_never_sent<P: Provider>(context: &P::Context) {
+    let mut fixture = Fixture::<P>::new(context);
+    let [a, b] = fixture.connected();
+    let QpParts { qp, sq: mut dead_sq, rq: mut dead_rq } = a;
+    put(&mut dead_sq, 1000);
+    assert!(qp.destroy().is_ok());
+    dead_sq.ring().unwrap();
+    assert!(b.qp.destroy().is_ok());
+    // New queue pairs, which get what the destroyed ones had in the device.
+    let [mut c, _d] = fixture.connected();
+    for n in 0..5 {
+        post(&mut dead_sq, 1001);
+        put(&mut dead_sq, 1002);
+        assert_eq!(dead_sq.rollback(), 1);
+        dead_rq.ring();
+        post(&mut c.sq, n);
+        assert_eq!(fixture.pass(1), [vec![n.into()], vec![n.into()]]);
+    }
+    assert_eq!(fixture.cq.poll(&mut [Wc::default(); 16]), 0);
+}

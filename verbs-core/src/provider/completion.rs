@@ -1,0 +1,124 @@
+//! A completion queue, and what it lends.
+
+use core::any::Any;
+use core::fmt::Debug;
+
+use crate::Result;
+use crate::types::{Wc, WcFlags, WcOpcode, WcStatus};
+
+/// A completion queue. `&mut` is the lock: the poller owns it.
+pub trait CqOps: Any + Debug + Send + Sync {
+    /// What [`next`](Self::next) lends: a look into the queue, which frees nothing when it is dropped.
+    type Completion<'a>: Completion + Copy
+    where
+        Self: Sized + 'a;
+
+    /// Returns the kernel's handle.
+    fn handle(&self) -> u32;
+
+    /// Returns the number of completions that fit.
+    fn cqe(&self) -> u32;
+
+    /// Lends the next completion, or returns `None` when there is none now.
+    ///
+    /// Its slot returns to the device with the next call of [`finish`](Self::finish), at the latest.
+    fn next(&mut self) -> Option<Self::Completion<'_>>
+    where
+        Self: Sized;
+
+    /// Returns the slots of all completions that were lent to the device.
+    fn finish(&mut self)
+    where
+        Self: Sized;
+
+    /// Copies up to `wcs.len()` completions out, and returns their number.
+    fn poll(&mut self, wcs: &mut [Wc]) -> usize;
+
+    /// Asks for one event when the next completion arrives (with `solicited_only`: the next solicited or failed one).
+    ///
+    /// # Errors
+    /// Any errno that the kernel returns; notably `EIO` once the device is gone.
+    fn req_notify(&mut self, solicited_only: bool) -> Result<()>;
+}
+
+/// Calls a macro with the fields of a completion, one `#[doc] name: type;` each: the one list of them.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! for_each_completion_field {
+    ($with:ident) => {
+        $with! {
+            /// Returns the work request's own number.
+            wr_id: u64;
+            /// Returns how the work request ended.
+            #[doc(alias = "ibv_wc_status_str")]
+            status: $crate::types::WcStatus;
+            /// Returns which operation it was.
+            #[doc(alias = "ibv_wc_read_opcode")]
+            opcode: $crate::types::WcOpcode;
+            /// Returns the vendor's error syndrome.
+            #[doc(alias = "ibv_wc_read_vendor_err")]
+            vendor_err: u32;
+            /// Returns the number of bytes that arrived (receives, reads, atomics).
+            #[doc(alias = "ibv_wc_read_byte_len")]
+            byte_len: u32;
+            /// Returns immediate data as a number, or the invalidated key; see [`wc_flags`](Self::wc_flags).
+            #[doc(alias = "ibv_wc_read_imm_data")]
+            #[doc(alias = "ibv_wc_read_invalidated_rkey")]
+            imm_data: u32;
+            /// Returns the number of the local queue pair.
+            #[doc(alias = "ibv_wc_read_qp_num")]
+            qp_num: u32;
+            /// Returns the number of the sender's queue pair (UD).
+            #[doc(alias = "ibv_wc_read_src_qp")]
+            src_qp: u32;
+            /// Returns which optional fields are valid.
+            #[doc(alias = "ibv_wc_read_wc_flags")]
+            wc_flags: $crate::types::WcFlags;
+            /// Returns the partition key's index.
+            pkey_index: u16;
+            /// Returns the sender's local id (UD, InfiniBand).
+            #[doc(alias = "ibv_wc_read_slid")]
+            slid: u16;
+            /// Returns the service level (UD).
+            #[doc(alias = "ibv_wc_read_sl")]
+            sl: u8;
+            /// Returns the low bits of the destination local id (UD, InfiniBand).
+            #[doc(alias = "ibv_wc_read_dlid_path_bits")]
+            dlid_path_bits: u8;
+        }
+    };
+}
+
+pub use for_each_completion_field;
+
+/// The trait, and the completion that was copied out: one reader for each field.
+macro_rules! completion {
+    ($($(#[$doc:meta])* $field:ident: $type:ty;)*) => {
+        /// A completion, read from the queue on demand.
+        ///
+        /// Where [`status`](Self::status) is not success, only `wr_id`, `status`, `qp_num` and `vendor_err` are valid.
+        pub trait Completion {
+            $($(#[$doc])* fn $field(&self) -> $type;)*
+
+            /// Copies all fields.
+            #[inline(always)]
+            fn write_to(&self, wc: &mut Wc) {
+                *wc = Wc { $($field: self.$field(),)* };
+            }
+        }
+
+        impl Completion for &Wc {
+            $(#[inline(always)] fn $field(&self) -> $type { self.$field })*
+
+            #[inline(always)]
+            fn write_to(&self, wc: &mut Wc) {
+                *wc = **self;
+            }
+        }
+    };
+}
+
+for_each_completion_field!(completion);
+
+// The list is written with paths, so that other crates can use it.
+const _: fn(WcStatus, WcOpcode, WcFlags) = |_, _, _| {};
