@@ -1,0 +1,114 @@
+//! The examples run, on soft devices, and do what they say.
+//!
+//! `cargo test` builds them; `cargo test --test examples` alone does not.
+#![cfg(feature = "soft")]
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Duration;
+
+/// The time after which an example counts as hanging.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// An example that runs, and the lines that it prints.
+struct Example {
+    child: Child,
+    lines: Receiver<String>,
+}
+
+impl Example {
+    fn start(name: &str, args: &[&str]) -> Self {
+        let test = std::env::current_exe().expect("a test has a program file");
+        let folder: PathBuf =
+            test.ancestors().nth(2).expect("it lies in target/PROFILE/deps").join("examples");
+        let program = folder.join(name);
+        assert!(
+            program.exists(),
+            "run `cargo build -p libibverbs-rs --examples` first: {}",
+            program.display()
+        );
+        let mut command = Command::new(program);
+        command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("it can be started");
+        let stdout = child.stdout.take().expect("it is piped");
+        Self { child, lines: lines_of(stdout) }
+    }
+
+    fn line(&self) -> String {
+        self.lines.recv_timeout(PATIENCE).expect("it prints a line in time")
+    }
+
+    fn say(&mut self, text: &str) {
+        let stdin = self.child.stdin.as_mut().expect("it is piped");
+        writeln!(stdin, "{text}").expect("it reads");
+    }
+
+    /// Closes its input, and returns the lines that it still prints until it ends, with success.
+    fn end(mut self) -> Vec<String> {
+        drop(self.child.stdin.take());
+        let mut rest = Vec::new();
+        loop {
+            match self.lines.recv_timeout(PATIENCE) {
+                Ok(line) => rest.push(line),
+                Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => break,
+                Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {
+                    self.child.kill().expect("it runs");
+                    panic!("it does not end; it printed {rest:?}");
+                }
+            }
+        }
+        assert!(self.child.wait().expect("it is a child").success(), "it failed after {rest:?}");
+        rest
+    }
+}
+
+fn lines_of(stdout: ChildStdout) -> Receiver<String> {
+    let (to_test, lines) = channel();
+    thread::spawn(move || {
+        BufReader::new(stdout).lines().map_while(Result::ok).try_for_each(|line| to_test.send(line))
+    });
+    lines
+}
+
+#[test]
+fn the_key_value_store_finds_what_it_stored() {
+    assert_eq!(Example::start("kv", &[]).end(), ["7 is seven"]);
+}
+
+#[test]
+fn queue_pairs_are_accepted_while_their_completion_queue_is_polled() {
+    assert_eq!(Example::start("accept_threads", &[]).end(), ["61440 bytes from 3 clients"]);
+}
+
+#[test]
+fn a_mapped_file_arrives_at_both_peers() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/src/lib.rs");
+    assert_eq!(Example::start("zero_copy", &[file]).end(), ["peer 0 has the file", "peer 1 has the file"]);
+}
+
+#[test]
+fn the_event_loop_echoes_until_its_client_leaves() {
+    assert_eq!(Example::start("event_loop", &[]).end(), [""; 0]);
+}
+
+#[test]
+fn tokio_waits_for_a_completion() {
+    assert_eq!(Example::start("tokio_channel", &[]).end(), ["received hello"]);
+}
+
+#[test]
+fn two_programs_chat_over_datagrams() {
+    let mut first = Example::start("ud_chat", &[]);
+    let address = first.line();
+    let mut second = Example::start("ud_chat", &[&address]);
+    second.line();
+    second.say("hello");
+    assert_eq!(first.line(), "> hello");
+    // The first answers the sender of the datagram that it received.
+    first.say("hi");
+    assert_eq!(second.line(), "> hi");
+    assert_eq!((first.end(), second.end()), (vec![], vec![]));
+}
