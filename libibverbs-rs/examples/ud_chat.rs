@@ -50,8 +50,8 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
         received.req_notify(false)?;
         while let Some(completed) = received.poll_one() {
             let (wc, buf) = (completed.wc, completed.ok()?.into_buf().ok_or("a buffer was posted")?);
-            println!("> {}", String::from_utf8_lossy(&buf[GRH..wc.byte_len as usize]));
             peers.send((pd.create_ah_from_wc(1, &wc, &buf)?, wc.src_qp)).ok();
+            println!("> {}", String::from_utf8_lossy(&buf[GRH..wc.byte_len as usize]));
             recv.post_recv_buf(buf, ..)?;
         }
         events.wait(Some(Duration::from_millis(100)))?;
