@@ -41,6 +41,15 @@ use crate::{FrozenBuf, HandleError};
 ///
 /// The device may read and write it while it is in flight; peers may not access it. Made by [`Pd::alloc_buf`], or from the
 /// program's own memory by [`Pd::register`].
+///
+/// A queue owns what was posted to it, so that nothing else reads or writes it meanwhile:
+///
+/// ```compile_fail,E0382
+/// # fn f(mut qp: verbs::Qp<verbs::state::Rts>, mut buf: verbs::Buf) {
+/// qp.post_recv_buf(buf, ..);
+/// buf[0] = 1;
+/// # }
+/// ```
 #[doc(alias = "ibv_mr")]
 pub struct Buf {
     region: Arc<Region>,

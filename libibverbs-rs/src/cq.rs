@@ -78,6 +78,15 @@ pub struct Cq<P: Provider = Erased> {
 /// # Ok(())
 /// # }
 /// ```
+///
+/// A queue that was closed has no more handles:
+///
+/// ```compile_fail,E0382
+/// # fn f(cq: verbs::Cq) {
+/// cq.close();
+/// cq.handle();
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct CqHandle<P: Provider = Erased> {
     name: P::CqHandle,

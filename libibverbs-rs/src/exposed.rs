@@ -55,6 +55,14 @@ impl From<RemoteAccess> for AccessFlags {
 /// allow the access too ([`InitAttr::access`](crate::InitAttr::access)).
 ///
 /// It can be posted as well: sent from, received into, read into.
+///
+/// A peer may write it at any time, so that it cannot be borrowed as bytes:
+///
+/// ```compile_fail,E0308
+/// # fn f(exposed: &verbs::Exposed) {
+/// let bytes: &[u8] = exposed;
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Exposed {
     inner: Arc<Inner>,

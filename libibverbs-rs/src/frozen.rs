@@ -12,6 +12,14 @@ use crate::{Buf, HandleError};
 ///
 /// Made by [`Buf::freeze`], or from the program's own memory by [`Pd::register_bytes`](crate::Pd::register_bytes). The device
 /// only reads it: receives and RDMA reads into it are rejected.
+///
+/// No share of it can be written:
+///
+/// ```compile_fail,E0596
+/// # fn f(mut frozen: verbs::FrozenBuf) {
+/// frozen[0] = 1;
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct FrozenBuf {
     buf: Arc<Buf>,

@@ -49,6 +49,12 @@ enum Raw<P: Provider> {
 #[allow(unreachable_pub)]
 pub struct PdId(u64);
 
+#[cfg(test)]
+impl PdId {
+    /// An id for tests without a device.
+    pub(crate) const ANY: Self = Self(u64::MAX);
+}
+
 impl<P: Provider> Pd<P> {
     pub(crate) fn alloc(context: &Context<P>) -> Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);

@@ -2,9 +2,10 @@
 
 mod common;
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use common::{Kind, World};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -23,6 +24,7 @@ both! {
     every_stream_takes_from_the_same_events
     a_record_of_the_wrong_length_is_an_error
     a_stream_that_has_ended_is_an_error
+    waiting_ends_with_its_time_or_with_an_event
 }
 
 /// A channel, and a queue that uses it.
@@ -189,4 +191,26 @@ fn a_stream_that_has_ended_is_an_error<P: Provider>(world: &World, context: Cont
     assert_no_record(&told[0], "get_cq_event");
     assert_no_record(&told[1], "get_cq_event");
     assert_no_record(&told[2], "get_async_event");
+}
+
+fn waiting_ends_with_its_time_or_with_an_event<P: Provider>(world: &World, context: Context<P>) {
+    let (channel, cq) = channel_and_cq(&context);
+    let events = context.async_events().unwrap();
+    assert_eq!(channel.wait(Some(Duration::ZERO)).unwrap(), None);
+    assert_eq!(events.wait(Some(Duration::ZERO)).unwrap(), None);
+    let (short, start) = (Duration::from_millis(20), Instant::now());
+    assert_eq!(channel.wait(Some(short)).unwrap(), None);
+    assert!(start.elapsed() >= short, "{:?}", start.elapsed());
+    let stale = world.user_handle(Kind::Cq) + 1;
+    for timeout in [Some(Duration::ZERO), Some(common::PATIENCE), Some(Duration::MAX), None] {
+        // The event of a queue that is gone ends no wait.
+        world.raise(&channel, stale);
+        world.raise(&channel, world.user_handle(Kind::Cq));
+        assert_eq!(channel.wait(timeout).unwrap().unwrap().cq, cq.id());
+        world.raise_async(1, 9);
+        assert_eq!(events.wait(timeout).unwrap().unwrap().element, Element::Port(1));
+    }
+    world.raise(&channel, stale);
+    assert_eq!(channel.wait(Some(Duration::ZERO)).unwrap(), None);
+    assert_eq!(channel.as_raw_fd(), channel.as_fd().as_raw_fd());
 }

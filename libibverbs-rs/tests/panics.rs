@@ -18,6 +18,8 @@ both! {
     a_completion_queue_whose_destruction_panics_keeps_its_context_open
     a_post_that_panics_leaves_its_buffer_in_flight
     memory_whose_registration_panics_stays_mapped
+    a_rollback_that_panics_leaves_its_memory_in_flight
+    memory_of_the_program_whose_registration_panics_stays_as_it_is
 }
 
 const CAP: QpCap =
@@ -165,4 +167,31 @@ fn memory_whose_registration_panics_stays_mapped<P: Provider>(world: &World, con
     for (addr, _) in regions {
         assert!(is_mapped(addr), "{addr:#x}");
     }
+}
+
+fn a_rollback_that_panics_leaves_its_memory_in_flight<P: Provider>(world: &World, context: Context<P>) {
+    let pd = context.alloc_pd().unwrap();
+    let cq = context.create_cq(&CqInit::new(8)).unwrap();
+    let mut qp = ready(&pd, &cq);
+    world.state().panic_on_rollback = true;
+    for abort in [true, false] {
+        let mut batch = qp.batch();
+        batch.post(SendOp::Send, SendFlags::empty(), pd.alloc_buf(1).unwrap(), ..).unwrap();
+        panics(|| if abort { drop(batch.abort()) } else { drop(batch) });
+    }
+    world.state().panic_on_rollback = false;
+    assert_eq!(world.census().iter().filter(|kind| **kind == Kind::Mr).count(), 2);
+    assert_eq!(qp.dismantle().unwrap().len(), 2, "they may be in the queue until it ends");
+}
+
+fn memory_of_the_program_whose_registration_panics_stays_as_it_is<P: Provider>(
+    world: &World,
+    context: Context<P>,
+) {
+    let pd = context.alloc_pd().unwrap();
+    let memory = memmap2::MmapMut::map_anon(1 << 20).unwrap();
+    let addr = memory.as_ptr().addr() as u64;
+    world.state().panic_on_register = true;
+    panics(|| drop(pd.register(memory)));
+    assert!(is_mapped(addr), "the provider may have made a key");
 }

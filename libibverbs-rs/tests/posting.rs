@@ -2,12 +2,12 @@
 
 mod common;
 
+use common::setup::{Setup, ready, setup};
 use common::{Kind, World};
-use verbs::state::{Errored, Rts};
+use verbs::state::Errored;
 use verbs::{
-    Buf, Context, Cq, CqInit, Errno, HandleError, InitAttr, Pd, PostBufReason, PostReason, Provider, Qp,
-    QpCap, QpInit, QpState, QpType, Returned, RtrAttr, RtsAttr, SendFlags, SendOp, SendWr, WcOpcode,
-    WcStatus,
+    Buf, Context, Errno, HandleError, InitAttr, PostBufReason, PostReason, Provider, Qp, QpState, Returned,
+    RtrAttr, RtsAttr, SendFlags, SendOp, SendWr, WcOpcode, WcStatus,
 };
 
 both! {
@@ -31,51 +31,6 @@ both! {
     dropping_the_queue_pair_destroys_it_before_its_buffers
     halves_post_from_two_threads
     after_a_reset_with_full_tables_the_queue_pair_takes_as_much_again
-}
-
-const CAP: QpCap =
-    QpCap { max_send_wr: 4, max_recv_wr: 4, max_send_sge: 3, max_recv_sge: 3, max_inline_data: 16 };
-
-struct Setup<P: Provider> {
-    pd: Pd<P>,
-    cq: Cq<P>,
-    qp: Qp<Rts, P>,
-}
-
-fn setup<P: Provider>(context: &Context<P>) -> Setup<P> {
-    let pd = context.alloc_pd().unwrap();
-    let cq = context.create_cq(&CqInit::new(64)).unwrap();
-    let qp = ready(&pd, &cq);
-    Setup { pd, cq, qp }
-}
-
-fn ready<P: Provider>(pd: &Pd<P>, cq: &Cq<P>) -> Qp<Rts, P> {
-    let init = QpInit { cap: CAP, ..QpInit::new(QpType::RC, cq) };
-    let qp = pd.create_qp(&init).unwrap().to_init(&InitAttr::default()).unwrap();
-    qp.to_rtr(&RtrAttr::unconnected()).unwrap().to_rts(&RtsAttr::default()).unwrap()
-}
-
-impl<P: Provider> Setup<P> {
-    fn buf(&self, bytes: &[u8]) -> Buf {
-        let mut buf = self.pd.alloc_buf(bytes.len()).unwrap();
-        buf.copy_from_slice(bytes);
-        buf
-    }
-
-    fn send(&mut self, buf: Buf) -> u64 {
-        self.qp.post_send_buf(SendOp::Send, SendFlags::empty(), buf, ..).unwrap()
-    }
-
-    /// The next completion: its number, its status, and its memory.
-    fn next(&mut self) -> (u64, WcStatus, Option<Returned>) {
-        let mut completions = self.cq.poll();
-        let mut completion = completions.next().expect("a completion");
-        (completion.wr_id(), completion.status(), completion.reclaim())
-    }
-
-    fn next_buf(&mut self) -> Buf {
-        self.cq.poll_one().expect("a completion").into_buf().expect("a buffer")
-    }
 }
 
 fn a_posted_buffer_comes_back_with_its_own_completion<P: Provider>(world: &World, context: Context<P>) {

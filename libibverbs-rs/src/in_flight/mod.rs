@@ -324,3 +324,80 @@ pub(crate) const fn is_postable(op: &SendOp<'_>, flags: SendFlags) -> bool {
 
 /// The numbers that a table reserves at a time.
 const BLOCK: u64 = 1 << 16;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn put(poster: &mut Poster) -> Option<u64> {
+        poster.put(Entry { held: Held::Many(Vec::new()), before: None }).ok()
+    }
+
+    fn setup() -> (Arc<Directory>, InFlight, Poster) {
+        let directory = Arc::new(Directory::default());
+        let (in_flight, poster) = InFlight::new(PdId::ANY, Arc::clone(&directory), 4).unwrap();
+        (directory, in_flight, poster)
+    }
+
+    /// Leaves a poster as it is after all numbers of its place but two.
+    fn use_up(poster: &mut Poster) {
+        (poster.next, poster.end) = (poster.place_end - 2, poster.place_end);
+        poster.table.set_reserved(poster.end);
+    }
+
+    #[test]
+    fn a_poster_whose_place_is_used_up_continues_in_another_one() {
+        let (directory, in_flight, mut poster) = setup();
+        let (_neighbour, mut second) = InFlight::new(PdId::ANY, Arc::clone(&directory), 4).unwrap();
+        let neighbours = put(&mut second).unwrap();
+        use_up(&mut poster);
+        let last = poster.place_end - 1;
+        let numbers: Vec<u64> = (0..4).map(|_| put(&mut poster).unwrap()).collect();
+        assert_eq!(numbers[..2], [last - 1, last]);
+        assert_eq!(numbers[3], numbers[2] + 1);
+        assert!(numbers[2] >= routes::place_end(neighbours), "the neighbour has the place in between");
+        let mut routes = Routes::new(Arc::clone(&directory));
+        for number in numbers.iter().chain([&neighbours]) {
+            assert!(routes.reclaim(*number).is_some(), "{number:#x}");
+            assert!(routes.reclaim(*number).is_none(), "{number:#x} twice");
+        }
+        drop((in_flight, poster));
+        // The place that is used up stays empty; the other one continues.
+        let (_next, mut poster) = InFlight::new(PdId::ANY, directory, 4).unwrap();
+        let next = put(&mut poster).unwrap();
+        assert!(!numbers.contains(&next) && next > numbers[3], "{next:#x}");
+        assert_eq!(routes::place_end(next), routes::place_end(numbers[3]));
+    }
+
+    #[test]
+    fn a_number_is_reserved_before_it_is_given() {
+        let (directory, in_flight, mut poster) = setup();
+        let first = put(&mut poster).unwrap();
+        assert!(poster.table.reserved() > first);
+        drop((in_flight, poster));
+        let (_next, mut poster) = InFlight::new(PdId::ANY, directory, 4).unwrap();
+        assert_eq!(put(&mut poster), Some(first + BLOCK), "after the whole block");
+    }
+
+    #[test]
+    fn a_full_table_refuses_an_entry_and_a_slot_that_is_free_is_found() {
+        let (_directory, _in_flight, mut poster) = setup();
+        let numbers: Vec<u64> = (0..8).map(|_| put(&mut poster).unwrap()).collect();
+        assert_eq!(put(&mut poster), None);
+        assert!(poster.table.take(numbers[5]).is_some());
+        let again = put(&mut poster).unwrap();
+        assert_eq!(again % 8, numbers[5] % 8);
+        assert!(!numbers.contains(&again));
+    }
+
+    #[test]
+    fn after_the_end_of_its_queue_a_table_is_found_by_no_poller() {
+        let (directory, in_flight, mut poster) = setup();
+        let number = put(&mut poster).unwrap();
+        let mut routes = Routes::new(directory);
+        routes.mark(number);
+        drop(in_flight);
+        assert!(routes.reclaim(number).is_none() && routes.reclaim_polled(number).is_none());
+        assert_eq!(poster.table.drain().count(), 0, "the memory was released");
+    }
+}

@@ -158,3 +158,95 @@ const SEQUENCE_BITS: u32 = 40;
 const SEQUENCES: u64 = 1 << SEQUENCE_BITS;
 /// How many places a directory can have.
 const INDEXES: u32 = 1 << 22;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn table() -> Shared {
+        Arc::new(Table::new(4).0)
+    }
+
+    fn is_found(routes: &mut Routes, number: u64, table: &Shared) -> bool {
+        routes.find(number, |found| Arc::ptr_eq(found, table).then_some(())).is_some()
+    }
+
+    #[test]
+    fn a_place_ends_where_the_next_one_begins() {
+        for index in [0, 1, 5, INDEXES - 2] {
+            for sequence in [0, 1, SEQUENCES - 1] {
+                assert_eq!(place_end(base(index) + sequence), base(index + 1), "{index}, {sequence}");
+            }
+        }
+        assert_eq!(place_end(base(INDEXES - 1)) & super::super::table::POLLED, 1 << 62, "no number has it");
+        assert!(is_safe(base(0)) && !is_safe(base(0) - 1));
+    }
+
+    #[test]
+    fn tables_that_live_together_have_places_of_their_own() {
+        let directory = Arc::new(Directory::default());
+        let tables = [table(), table(), table()];
+        let firsts = tables.each_ref().map(|table| directory.enter(table).unwrap());
+        assert_eq!(firsts, [base(0), base(1), base(2)]);
+        let mut routes = Routes::new(directory);
+        for (first, table) in firsts.into_iter().zip(&tables) {
+            assert!(is_found(&mut routes, first + 7, table));
+        }
+        assert!(routes.find(base(3), |_| Some(())).is_none());
+    }
+
+    #[test]
+    fn the_next_table_of_a_place_continues_after_the_numbers_that_were_reserved() {
+        let directory = Directory::default();
+        let mut expected = base(0);
+        for _ in 0..3 {
+            let tenant = table();
+            assert_eq!(directory.enter(&tenant), Some(expected));
+            expected += 100;
+            tenant.set_reserved(expected);
+            directory.leave(&tenant);
+        }
+    }
+
+    #[test]
+    fn a_place_whose_numbers_are_used_up_is_never_given_again() {
+        let directory = Directory::default();
+        let long_lived = table();
+        assert_eq!(directory.enter(&long_lived), Some(base(0)));
+        long_lived.set_reserved(base(1));
+        assert_eq!(directory.enter(&long_lived), Some(base(1)), "another place of the same table");
+        long_lived.set_reserved(base(1) + 5);
+        directory.leave(&long_lived);
+        assert_eq!(directory.enter(&table()), Some(base(1) + 5));
+        let last = table();
+        assert_eq!(directory.enter(&last), Some(base(2)), "not place 0");
+        last.set_reserved(base(3));
+        directory.leave(&last);
+        assert_eq!(directory.enter(&table()), Some(base(3)), "not place 2");
+    }
+
+    #[test]
+    fn a_directory_without_a_free_place_refuses_a_table() {
+        let directory = Directory::default();
+        directory.lock().places.resize_with(INDEXES as usize - 1, Place::default);
+        let last = table();
+        assert_eq!(directory.enter(&last), Some(base(INDEXES - 1)));
+        assert_eq!(directory.enter(&table()), None);
+        directory.leave(&last);
+        assert_eq!(directory.enter(&table()), Some(base(INDEXES - 1)), "it is free again");
+    }
+
+    #[test]
+    fn the_poller_sees_tables_that_come_and_go() {
+        let directory = Arc::new(Directory::default());
+        let mut routes = Routes::new(Arc::clone(&directory));
+        let (old, new) = (table(), table());
+        let first = directory.enter(&old).unwrap();
+        assert!(is_found(&mut routes, first, &old));
+        directory.leave(&old);
+        assert_eq!(directory.enter(&new), Some(first));
+        assert!(is_found(&mut routes, first, &new));
+        assert!(!is_found(&mut routes, first, &old), "the copy was replaced");
+        assert_eq!(Arc::strong_count(&old), 1, "nothing keeps it");
+    }
+}

@@ -7,6 +7,14 @@ use verbs_core::types::{AccessFlags, AhAttr, Mtu, QpAttr, QpAttrMask, QpCap, QpS
 use crate::CqHandle;
 
 /// The attributes of a new queue pair: `QpInit { sq_sig_all: true, ..QpInit::new(QpType::RC, &cq) }`.
+///
+/// The completion queues are of the queue pair's provider:
+///
+/// ```compile_fail,E0277
+/// # fn f<P: verbs::Provider>(pd: verbs::Pd<P>, cq: verbs::Cq) {
+/// pd.create_qp(&verbs::QpInit::<P>::new(verbs::QpType::RC, cq.handle()));
+/// # }
+/// ```
 #[doc(alias = "ibv_qp_init_attr")]
 #[derive(Clone, Debug)]
 pub struct QpInit<P: Provider = Erased> {

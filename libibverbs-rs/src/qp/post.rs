@@ -241,6 +241,16 @@ impl<P: Provider> Receiver<P> {
 /// # Ok(())
 /// # }
 /// ```
+///
+/// While it lives nothing else is posted to the queue:
+///
+/// ```compile_fail,E0499
+/// # fn f(mut qp: verbs::Qp<verbs::state::Rts>, buf: verbs::Buf) {
+/// let batch = qp.batch();
+/// qp.post_send_buf(verbs::SendOp::Send, verbs::SendFlags::empty(), buf, ..);
+/// batch.ring();
+/// # }
+/// ```
 pub struct SendBatch<'q, P: Provider> {
     sender: &'q mut Sender<P>,
     /// The numbers of the requests that hold memory.

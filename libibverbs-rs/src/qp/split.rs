@@ -37,6 +37,14 @@ use crate::memory::PostMemory;
 /// send.post_send_buf(verbs::SendOp::Send, verbs::SendFlags::empty(), buf, ..);
 /// # }
 /// ```
+///
+/// It posts no receives:
+///
+/// ```compile_fail,E0599
+/// # fn f(mut send: verbs::SendHalf, buf: verbs::Buf) {
+/// send.post_recv_buf(buf, ..);
+/// # }
+/// ```
 pub struct SendHalf<S: State = Rts, P: Provider = Erased> {
     send: Sender<P>,
     core: Arc<Core<P>>,
@@ -44,6 +52,14 @@ pub struct SendHalf<S: State = Rts, P: Provider = Erased> {
 }
 
 /// The receive half of a queue pair, for a thread of its own. Made by [`Qp::into_split`].
+///
+/// It posts no sends:
+///
+/// ```compile_fail,E0599
+/// # fn f(mut recv: verbs::RecvHalf, buf: verbs::Buf) {
+/// recv.post_send_buf(verbs::SendOp::Send, verbs::SendFlags::empty(), buf, ..);
+/// # }
+/// ```
 pub struct RecvHalf<S: State = Rts, P: Provider = Erased> {
     recv: Receiver<P>,
     core: Arc<Core<P>>,

@@ -11,6 +11,7 @@
 #![allow(dead_code, unreachable_pub, missing_docs)]
 
 pub mod provider;
+pub mod setup;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fs::File;
@@ -21,8 +22,8 @@ use std::thread;
 use std::time::Duration;
 
 use verbs::{
-    Cause, Device, DeviceAttr, DeviceInfo, DeviceList, Errno, Error, HandleError, Mtu, NamedProvider,
-    NodeType, PostReason, QpAttr, QpAttrMask, QpState, SendFlags, Source, Wc, WcOpcode, WcStatus,
+    Cause, Device, DeviceInfo, DeviceList, Errno, Error, HandleError, Mtu, NamedProvider, NodeType,
+    PostReason, QpAttr, QpAttrMask, QpState, SendFlags, Source, Wc, WcOpcode, WcStatus,
 };
 use verbs_core::discovery::{DevNum, DeviceParts, Found};
 
@@ -59,8 +60,8 @@ pub struct State {
     pub refuse_move: Option<(QpState, Errno)>,
     /// How often the doorbells of send queues were rung.
     pub rings: usize,
-    /// The device's attributes, where it has any.
-    pub device: Option<DeviceAttr>,
+    /// The RDMA reads that a queue pair can have outstanding, and those that it can execute.
+    pub reads: (u32, u32),
     /// The MTU of the port, 1024 unless a test says otherwise.
     pub active_mtu: Option<Mtu>,
     /// What was destroyed, in order.
@@ -237,6 +238,15 @@ impl World {
             assert_eq!(request.inline, data);
         }
         state.finish(&request, WcStatus::SUCCESS, data.len());
+    }
+
+    /// Completes the oldest send of a queue with an error.
+    pub fn fail(&self, qp_num: u32, status: WcStatus) {
+        let mut state = self.state();
+        let qp = state.qp(qp_num);
+        let at = state.requests.iter().position(|request| request.qp == qp && !request.is_recv);
+        let request = state.requests.remove(at.expect("a send that was posted"));
+        state.finish(&request, status, 0);
     }
 
     /// Moves a queue pair to the error state and flushes what was posted.

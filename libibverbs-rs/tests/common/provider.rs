@@ -432,7 +432,49 @@ impl DeviceOps for PaperContext {
         1
     }
     fn query_device(&self) -> Result<DeviceAttr> {
-        self.world.state().device.clone().ok_or_else(|| self.world.error("query_device", Errno::OPNOTSUPP))
+        let (max_qp_init_rd_atom, max_qp_rd_atom) = self.world.state().reads;
+        Ok(DeviceAttr {
+            fw_ver: String::new(),
+            node_guid: verbs::Guid(1),
+            sys_image_guid: verbs::Guid(1),
+            device_cap_flags: verbs::DeviceCapFlags::empty(),
+            atomic_cap: verbs::AtomicCap::NONE,
+            phys_port_cnt: 1,
+            max_qp_init_rd_atom,
+            max_qp_rd_atom,
+            max_mr_size: 0,
+            page_size_cap: 0,
+            vendor_id: 0,
+            vendor_part_id: 0,
+            hw_ver: 0,
+            max_qp: 0,
+            max_qp_wr: 0,
+            max_sge: 0,
+            max_sge_rd: 0,
+            max_cq: 0,
+            max_cqe: 0,
+            max_mr: 0,
+            max_pd: 0,
+            max_ee_rd_atom: 0,
+            max_res_rd_atom: 0,
+            max_ee_init_rd_atom: 0,
+            max_ee: 0,
+            max_rdd: 0,
+            max_mw: 0,
+            max_raw_ipv6_qp: 0,
+            max_raw_ethy_qp: 0,
+            max_mcast_grp: 0,
+            max_mcast_qp_attach: 0,
+            max_total_mcast_qp_attach: 0,
+            max_ah: 0,
+            max_fmr: 0,
+            max_map_per_fmr: 0,
+            max_srq: 0,
+            max_srq_wr: 0,
+            max_srq_sge: 0,
+            max_pkeys: 0,
+            local_ca_ack_delay: 0,
+        })
     }
     fn query_device_ex(&self) -> Result<DeviceAttrEx> {
         self.unasked("query_device_ex")

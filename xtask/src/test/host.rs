@@ -33,23 +33,17 @@ pub(super) fn stages() -> Vec<StageResult> {
     results.push(stage("tests without a device", |result| {
         host_tests(cargo::command().args(["test", "--workspace", "--no-fail-fast"]), result);
     }));
-    results.push(stage("rings under the model checker", |result| {
+    results.push(stage("rings and tables under the model checker", |result| {
         let mut command = cargo::command();
         // A folder of its own: the flag applies to every crate, and would rebuild all of them each
         // time.
         command.args(["test", "--package", "verbs-core", "--test", "loom", "--target-dir", "target/loom"]);
         host_tests(command.env("RUSTFLAGS", "--cfg loom"), result);
-        let mut command = cargo::command();
-        command.args([
-            "test",
-            "--package",
-            "provider-soft",
-            "--lib",
-            "--target-dir",
-            "target/loom",
-            "models",
-        ]);
-        host_tests(command.env("RUSTFLAGS", "--cfg loom"), result);
+        for package in ["libibverbs-rs", "provider-soft"] {
+            let mut command = cargo::command();
+            command.args(["test", "--package", package, "--lib", "--target-dir", "target/loom", "models"]);
+            host_tests(command.env("RUSTFLAGS", "--cfg loom"), result);
+        }
     }));
     results.push(stage("10,000 simulated fabrics", |result| {
         let mut command = cargo::command();
