@@ -21,9 +21,9 @@ use verbs::rxe::Rxe;
 use verbs::soft::Soft;
 use verbs::state::{CanPostRecv, CanPostSend, Reset, Rts};
 use verbs::{
-    AccessFlags, AhAttr, Buf, CompChannel, Context, Cq, CqInit, GidEntry, InitAttr, Mr, Mtu, Pd, PostError,
-    Provider, Qp, QpCap, QpInit, QpType, RecvWr, RtrAttr, RtsAttr, SendFlags, SendOp, SendWr, Sge, Wc,
-    WcFlags, WcOpcode, WcStatus,
+    AccessFlags, AhAttr, Buf, CompChannel, Completed, Context, Cq, CqInit, GidEntry, InitAttr, Mr, Mtu, Pd,
+    PostError, Provider, Qp, QpCap, QpInit, QpType, RecvWr, RtrAttr, RtsAttr, SendFlags, SendOp, SendWr, Sge,
+    Wc, WcFlags, WcOpcode, WcStatus,
 };
 
 use crate::runner::{CaseResult, fail};
@@ -443,6 +443,23 @@ pub fn wait<P: Provider>(cq: &mut Cq<P>, count: usize) -> CaseResult<Vec<Wc>> {
         }
         if Instant::now() > deadline {
             return fail(format_args!("{} of {count} completions after {PATIENCE:?}: {wcs:?}", wcs.len()));
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// Polls until one completion is there that ended well, and returns it with its memory.
+///
+/// # Errors
+/// It is not, in time, or it failed.
+pub fn next_completed<P: Provider>(cq: &mut Cq<P>) -> CaseResult<Completed> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(completed) = cq.poll_one() {
+            return Ok(completed.ok()?);
+        }
+        if Instant::now() > deadline {
+            return fail(format_args!("no completion after {PATIENCE:?}"));
         }
         std::thread::yield_now();
     }

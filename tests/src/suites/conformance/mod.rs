@@ -4,7 +4,8 @@
 //! |---|---|
 //! | [`rc`] | reliable connections: every operation, with the data verified |
 //! | [`datagram`] | unreliable connections and datagrams |
-//! | [`queues`] | posting and polling: batches, wrap-around, signalling, threads, buffers |
+//! | [`queues`] | posting and polling: batches, wrap-around, signalling, two threads, owned buffers |
+//! | [`owned`] | memory that queues own: unsignalled, in batches, read-only, exposed, the program's; connecting and waiting |
 //! | [`failures`] | requests that end badly, and how |
 //! | [`events`] | completion channels and asynchronous events |
 //!
@@ -13,6 +14,7 @@
 pub mod datagram;
 pub mod events;
 pub mod failures;
+pub mod owned;
 pub mod queues;
 pub mod rc;
 
@@ -22,8 +24,7 @@ const SUITE: &str = "conformance";
 
 /// The suite.
 pub fn cases() -> Vec<Case> {
-    [rc::cases(), datagram::cases(), queues::cases(), failures::cases(), events::cases()]
-        .into_iter()
-        .flatten()
-        .collect()
+    let parts =
+        [rc::cases(), datagram::cases(), queues::cases(), owned::cases(), failures::cases(), events::cases()];
+    parts.into_iter().flatten().collect()
 }
