@@ -76,6 +76,9 @@ impl<B> From<PostBufError<B>> for NotPosted<B> {
     }
 }
 
+/// What became of a post of any memory.
+pub(super) type Posting = Result<u64, NotPosted<Vec<Memory>>>;
+
 /// A handle after a step, and why it is where it was.
 type Stepped<H> = (H, Option<Error>);
 
@@ -160,7 +163,7 @@ impl<P: Provider> Handle<P> {
     }
 
     /// Both halves of a queue pair that sends and receives.
-    fn split(self) -> Result<(SendHalf<Rts, P>, RecvHalf<Rts, P>), Self> {
+    fn split(self) -> Result<Halves<P>, Self> {
         match self {
             Self::Rts(qp) => Ok(qp.into_split()),
             other => Err(other),
@@ -513,7 +516,11 @@ fn rewrap<A, B>(failed: HandleError<A>, wrap: impl FnOnce(A) -> B) -> HandleErro
 }
 
 /// Both halves of a queue pair.
+pub(super) type Halves<P> = (SendHalf<Rts, P>, RecvHalf<Rts, P>);
+
+/// Both halves of a queue pair of any provider.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant)]
 pub(super) enum AnyHalves {
     Erased(SendHalf<Rts, Erased>, RecvHalf<Rts, Erased>),
     Rxe(SendHalf<Rts, Rxe>, RecvHalf<Rts, Rxe>),

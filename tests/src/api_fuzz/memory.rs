@@ -1,5 +1,6 @@
-//! [`Held`], [`Frozen`], [`Region`], [`Plain`]: memory of the program with what must be in it; [`Posted`]: what must be in it
-//! when it returns; messages, whose bytes say whether they are whole.
+//! [`Held`], [`Frozen`], [`Region`], [`Plain`]: memory of the program with what must be in it;
+//! [`Posted`]: what must be in it when it returns; messages, whose bytes say whether they are
+//! whole.
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
@@ -486,8 +487,9 @@ impl Posted {
     }
 }
 
-/// Takes the requests of a completion out of what is remembered, by the number of the last of them, with the memory that
-/// came back for each: the request's own, and that of the unsignalled ones before it.
+/// Takes the requests of a completion out of what is remembered, by the number of the last of them,
+/// with the memory that came back for each: the request's own, and that of the unsignalled ones
+/// before it.
 ///
 /// Fails when there is other memory than that, or less.
 pub(super) fn take_chain<K: Eq + Hash>(
@@ -502,7 +504,8 @@ pub(super) fn take_chain<K: Eq + Hash>(
     {
         let memory: Vec<Memory> = returned.by_ref().take(one.pieces.len()).collect();
         if !chain.is_empty() && memory.is_empty() && !one.pieces.is_empty() {
-            // Another thread has what its own completion returned. If it was lost, the end of its queue pair tells.
+            // Another thread has what its own completion returned. If it was lost, the end of its
+            // queue pair tells.
             posted.insert(key(number), one);
             break;
         }
@@ -637,7 +640,8 @@ impl Region {
         self.target.is_posted
     }
 
-    /// May a message be written to it, to be sent? Not while it is in flight, nor where peers write it.
+    /// May a message be written to it, to be sent? Not while it is in flight, nor where peers write
+    /// it.
     pub(super) fn takes_message(&self) -> bool {
         self.target.is_posted && self.target.is_closed() && Arc::strong_count(&self.flights) == 1
     }

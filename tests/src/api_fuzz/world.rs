@@ -44,17 +44,21 @@ pub(super) struct Station {
     pub(super) posted: InFlight,
     /// The last unsignalled send since the last signalled one.
     pub(super) unsignaled: Option<u64>,
-    /// The context of the queue pair that it is connected to, and the number of that station, where it is known.
+    /// The context of the queue pair that it is connected to, and the number of that station, where
+    /// it is known.
     pub(super) peer: Option<(usize, Option<u32>)>,
     /// A request failed.
     pub(super) is_broken: bool,
-    /// Memory is in the queue under a number that the program was not told (a doorbell that failed).
+    /// Memory is in the queue under a number that the program was not told (a doorbell that
+    /// failed).
     pub(super) has_unknown: bool,
-    /// What a reset that does not end requests has left in it: it comes back when the queue pair is taken apart.
+    /// What a reset that does not end requests has left in it: it comes back when the queue pair is
+    /// taken apart.
     pub(super) kept: InFlight,
 }
 
-/// What is remembered of requests in flight. Numbers are unique in the life of their completion queue.
+/// What is remembered of requests in flight. Numbers are unique in the life of their completion
+/// queue.
 pub(super) type InFlight = HashMap<Number, Posted>;
 
 /// The number of a request: of which context and completion queue, and its `wr_id`.
@@ -87,6 +91,7 @@ pub(super) struct Poller {
 
 /// An object that changes threads.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant)]
 pub(super) enum Thing {
     Station(Box<Station>, Vec<Poller>),
     Poller(Poller),
@@ -105,11 +110,13 @@ pub(super) struct World {
     pub(super) pds: Vec<Pd>,
     gids: Vec<GidEntry>,
     ports: Vec<Port>,
-    /// Completion queues to create queue pairs on, some of which other threads poll and some of which are closed.
+    /// Completion queues to create queue pairs on, some of which other threads poll and some of
+    /// which are closed.
     handles: Mutex<Vec<(usize, AnyCqHandle)>>,
     /// Memory for the thread that has its queue pair.
     strays: Mutex<Vec<Stray>>,
-    /// What did not come back with the end of its queue pair, because a thread had polled it before.
+    /// What did not come back with the end of its queue pair, because a thread had polled it
+    /// before.
     missing: Mutex<InFlight>,
     targets: Mutex<Vec<Arc<Target>>>,
     /// UD queue pairs: their contexts and numbers.
@@ -219,7 +226,8 @@ impl World {
                 tally.add(Kind::MissedFound);
             }
         }
-        // Shares of the same memory are alike: the end of a queue pair may have returned one for another.
+        // Shares of the same memory are alike: the end of a queue pair may have returned one for
+        // another.
         missing.retain(|_, posted| {
             let at = found.iter().position(|memory| posted.is_of(std::slice::from_ref(memory)));
             at.map(|at| found.swap_remove(at)).is_none()

@@ -3,7 +3,7 @@
 
 use verbs::{Ah, Memory, Provider, SendBatch, SendFlags};
 
-use super::super::handle::{AnyRange, NotPosted, WithBatch};
+use super::super::handle::{AnyRange, NotPosted, Posting, WithBatch};
 use super::super::memory::Posted;
 use super::super::tally::Kind;
 use super::super::world::Station;
@@ -34,7 +34,7 @@ enum End {
 
 /// What became of a batch.
 struct Done {
-    posts: Vec<(Asked, Result<u64, NotPosted<Vec<Memory>>>)>,
+    posts: Vec<(Asked, Posting)>,
     returned: Vec<Memory>,
     /// How many requests were told of, where it rang.
     rang: Option<usize>,
@@ -106,7 +106,7 @@ impl Actor<'_> {
             let Some(held) = self.take_held(station.context)? else { continue };
             let (op, range) = self.operation(station, held.len());
             let is_odd = super::super::memory::resolve(range, held.len()).is_none();
-            let (memory, posted) = self.to_send(station, held, &op, range)?;
+            let (memory, posted) = self.prepare(station, held, &op, range)?;
             let flags = self.flags();
             let is_signaled = self.rarely(2);
             jobs.push(Job { op, flags, is_signaled, memory, range, is_odd, posted });

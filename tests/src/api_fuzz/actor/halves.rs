@@ -6,7 +6,7 @@ use std::thread;
 use verbs::state::Rts;
 use verbs::{Completed, Memory, Provider, RecvHalf, Returned, SendFlags, SendHalf};
 
-use super::super::handle::{AnyCq, AnyHalves, AnyRange, NotPosted, any};
+use super::super::handle::{AnyCq, AnyHalves, AnyRange, Halves, NotPosted, Posting, any};
 use super::super::memory::{Outcome, Posted, resolve};
 use super::super::tally::{Kind, Tally};
 use super::super::world::{Number, Poller, Station};
@@ -30,7 +30,7 @@ struct Job {
 /// The work of a half.
 #[derive(Default)]
 struct Side {
-    posts: Vec<(bool, Posted, Result<u64, NotPosted<Vec<Memory>>>)>,
+    posts: Vec<(bool, Posted, Posting)>,
     /// What came back: under which number, and how it had ended.
     back: Vec<(Number, Outcome, Option<Returned>)>,
 }
@@ -78,15 +78,17 @@ fn recv_side<P: Provider>(
     (half, side, poller)
 }
 
+/// Both halves, what they did, and the queues that they polled.
+type BothDid<P> = (Halves<P>, [Side; 2], [Option<Poller>; 2]);
+
 /// Runs both halves on threads of their own; `None` where one panicked.
-#[allow(clippy::type_complexity)]
 fn on_threads<P: Provider>(
-    (send, recv): (SendHalf<Rts, P>, RecvHalf<Rts, P>),
+    (send, recv): Halves<P>,
     [sends, recvs]: [Vec<Job>; 2],
     [send_poller, recv_poller]: [Option<Poller>; 2],
     ahs: &[(usize, usize, verbs::Ah)],
     tally: &Tally,
-) -> Option<((SendHalf<Rts, P>, RecvHalf<Rts, P>), [Side; 2], [Option<Poller>; 2])> {
+) -> Option<BothDid<P>> {
     thread::scope(|scope| {
         let send = scope.spawn(move || send_side(send, sends, ahs, send_poller, tally));
         let recv = scope.spawn(move || recv_side(recv, recvs, recv_poller, tally));
@@ -148,7 +150,7 @@ impl Actor<'_> {
         let (op, range) = self.operation(station, held.len());
         let is_odd = resolve(range, held.len()).is_none();
         let (memory, posted) = if is_send {
-            self.to_send(station, held, &op, range)?
+            self.prepare(station, held, &op, range)?
         } else {
             self.checked(&held)?;
             held.refill(self.choices.any());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use verbs::{Memory, PostBufReason, QpType, RemoteAccess, SendFlags, SendOp};
 
-use super::super::handle::{AnyRange, NotPosted};
+use super::super::handle::{AnyRange, NotPosted, Posting};
 use super::super::memory::{Held, Mine, Posted, Target, What, message, resolve};
 use super::super::tally::Kind;
 use super::super::world::{QKEY, Station};
@@ -135,12 +135,12 @@ impl Actor<'_> {
         let context = self.buffer_context(station);
         let Some(held) = self.take_held(context)? else { return Ok(()) };
         let (op, range) = self.operation(station, held.len());
-        let (memory, posted) = self.to_send(station, held, &op, range)?;
+        let (memory, posted) = self.prepare(station, held, &op, range)?;
         self.send(station, memory, posted, &op, range, context)
     }
 
     /// A buffer that is to be sent, with a message in it; or one to be read into.
-    pub(super) fn to_send(
+    pub(super) fn prepare(
         &mut self,
         station: &Station,
         mut held: Held,
@@ -193,7 +193,7 @@ impl Actor<'_> {
     fn posted_silently(
         &mut self,
         station: &mut Station,
-        result: Result<u64, NotPosted<Vec<Memory>>>,
+        result: Posting,
         posted: Posted,
         is_odd: bool,
         context: usize,
@@ -294,7 +294,7 @@ impl Actor<'_> {
         &mut self,
         station: &mut Station,
         kind: Kind,
-        result: Result<u64, NotPosted<Vec<Memory>>>,
+        result: Posting,
         mut posted: Posted,
         is_odd: bool,
         context: usize,
@@ -581,9 +581,7 @@ impl Station {
 }
 
 /// What became of a post, whatever the memory.
-pub(super) fn into_any<M: Into<Memory>>(
-    result: Result<u64, NotPosted<M>>,
-) -> Result<u64, NotPosted<Vec<Memory>>> {
+pub(super) fn into_any<M: Into<Memory>>(result: Result<u64, NotPosted<M>>) -> Posting {
     result.map_err(|NotPosted { returned, reason }| NotPosted {
         returned: returned.map(|memory| vec![memory.into()]),
         reason,

@@ -4,8 +4,8 @@
 //! |---|---|
 //! | [`rc`] | reliable connections: every operation, with the data verified |
 //! | [`datagram`] | unreliable connections and datagrams |
-//! | [`queues`] | posting and polling: batches, wrap-around, signalling, two threads, owned buffers |
-//! | [`owned`] | memory that queues own: unsignalled, in batches, read-only, exposed, the program's; connecting and waiting |
+//! | [`queues`] | posting and polling: lists, wrap-around, signalling, two threads, buffers |
+//! | [`owned`] | memory of each kind that queues own, unsignalled sends, batches, endpoints |
 //! | [`failures`] | requests that end badly, and how |
 //! | [`events`] | completion channels and asynchronous events |
 //!

@@ -1,4 +1,5 @@
-//! Memory that queues own until a completion returns it, and what safe code connects and waits with.
+//! Memory that queues own until a completion returns it, and what safe code connects and waits
+//! with.
 
 use std::sync::Arc;
 use std::thread;
