@@ -276,9 +276,12 @@ impl<P: Provider> Cq<P> {
         polled
     }
 
-    /// Returns the memory of a request whose completion was copied out of this queue, whether it succeeded or not. `None` for a
-    /// raw request, one that was reclaimed before, one of a queue pair that was closed or reset since, and for a completion
-    /// that this queue did not return.
+    /// Returns the memory of a request whose completion was copied out of this queue, whether it
+    /// succeeded or not. `None` for a raw request, one that was reclaimed before, and one of a
+    /// queue pair that was closed or reset since.
+    ///
+    /// A [`Wc`] is plain data, which any code can fill in: the queue goes by its `wr_id` alone, among
+    /// the completions that it copied out and whose memory was not reclaimed.
     #[inline]
     pub fn reclaim(&mut self, wc: &Wc) -> Option<Returned> {
         self.routes.reclaim_polled(wc.wr_id)

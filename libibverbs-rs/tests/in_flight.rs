@@ -42,7 +42,7 @@ fn a_copied_completion_returns_memory_once_and_only_after_it_was_polled<P: Provi
     let wc = wcs[0];
     let mut other = context.create_cq(&CqInit::new(8)).unwrap();
     assert!(other.reclaim(&wc).is_none(), "it is another queue's");
-    for wrong in [wr_id + 1, wr_id ^ (1 << 40), wr_id & !(1 << 63), u64::MAX, 0] {
+    for wrong in [wr_id + 1, wr_id ^ (1 << 40), wr_id & !(1 << 63), wr_id | 1 << 62, u64::MAX, 0] {
         assert!(s.cq.reclaim(&Wc { wr_id: wrong, ..wc }).is_none(), "{wrong:#x}");
     }
     assert_eq!(bytes(s.cq.reclaim(&wc).unwrap()), *b"m");

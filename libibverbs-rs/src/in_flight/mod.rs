@@ -55,7 +55,8 @@ use std::sync::Arc;
 use verbs_core::types::{PostError, SendFlags, SendOp, Sge};
 
 pub use returned::Returned;
-pub(crate) use routes::{Directory, Routes, is_safe};
+use routes::is_safe;
+pub(crate) use routes::{Directory, Routes, is_reserved};
 
 use crate::memory::{Memory, PostMemory};
 use crate::pd::PdId;

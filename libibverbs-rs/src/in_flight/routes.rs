@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Entry;
-use super::table::Table;
+use super::table::{POLLED, Table};
 
 type Shared = Arc<Table<Entry>>;
 
@@ -139,9 +139,15 @@ pub(super) const fn place_end(number: u64) -> u64 {
     (number & !(SEQUENCES - 1)) + SEQUENCES
 }
 
-/// Returns whether a number is that of a safe request.
+/// Returns whether a number has the form of a safe request's.
 #[inline]
 pub(crate) const fn is_safe(wr_id: u64) -> bool {
+    wr_id & (FLAG | POLLED) == FLAG
+}
+
+/// Returns whether a number is kept from raw requests.
+#[inline]
+pub(crate) const fn is_reserved(wr_id: u64) -> bool {
     wr_id & FLAG != 0
 }
 

@@ -16,7 +16,7 @@ use verbs_core::provider::{Provider, RecvQueue, SendQueue};
 use verbs_core::types::{OpKind, PostError, PostReason, QpType, RecvWr, SendFlags, SendOp, SendWr, Sge};
 use verbs_core::{Cause, Errno, Error};
 
-use crate::in_flight::{Poster, Use, is_postable, is_safe, takes_inline};
+use crate::in_flight::{Poster, Use, is_postable, is_reserved, takes_inline};
 use crate::memory::{Memory, PostMemory};
 
 /// The error of posting memory: why it was not accepted, and the memory.
@@ -424,7 +424,7 @@ unsafe fn inline(
     qp_type: QpType,
     post: impl FnOnce(&[SendWr<'_>]) -> Result<(), PostError>,
 ) -> Result<(), PostBufReason> {
-    if is_safe(wr_id) {
+    if is_reserved(wr_id) {
         return Err(PostBufReason::ReservedWrId { wr_id });
     }
     if !takes_inline(&op) {
