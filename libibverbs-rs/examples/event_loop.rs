@@ -1,4 +1,5 @@
-//! An echo server in one thread, around epoll(7): connections, completions and asynchronous events are descriptors.
+//! An echo server in one thread, around epoll(7): connections, completions and asynchronous events
+//! are descriptors.
 //!
 //! A client, a thread of the same program, says three words.
 

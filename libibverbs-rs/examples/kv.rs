@@ -1,6 +1,8 @@
-//! A key-value store over RDMA: the client writes and reads the server's table, and the server's program does not run for it.
+//! A key-value store over RDMA: the client writes and reads the server's table, and the server's
+//! program does not run for it.
 //!
-//! The program is the server, and starts itself once more as the client: two processes, each with a device of its own.
+//! The program is the server, and starts itself once more as the client: two processes, each with a
+//! device of its own.
 
 use std::error::Error;
 use std::io::{Read, Write};

@@ -1,5 +1,5 @@
-//! Two reliable connections on one device: messages there and back in posted buffers, an RDMA write, a read and an atomic
-//! into exposed memory, all verified.
+//! Two reliable connections on one device: messages there and back in posted buffers, an RDMA
+//! write, a read and an atomic into exposed memory, all verified.
 //!
 //! `cargo run --example rc_loopback [device] [--static]`; without a name the first device is used.
 

@@ -1,7 +1,8 @@
 //! Completions in an asynchronous program: tokio waits for the completion channel's descriptor.
 //!
 //! # Safety
-//! tokio asks the caller that the descriptor stays the same and open, which a [`CompChannel`] promises while it lives.
+//! tokio asks the caller that the descriptor stays the same and open, which a [`CompChannel`]
+//! promises while it lives.
 #![allow(unsafe_code)]
 
 use std::error::Error;
@@ -26,7 +27,8 @@ async fn next(channel: &AsyncFd<CompChannel>, cq: &mut Cq) -> Result<Completed, 
 async fn main() -> Result<(), Box<dyn Error>> {
     let context = verbs::soft::auto()?.open()?;
     let (pd, port) = (context.alloc_pd()?, context.port(1)?);
-    // SAFETY: the channel's descriptor stays the same and open while the channel lives, which `AsyncFd` owns.
+    // SAFETY: the channel's descriptor stays the same and open while the channel lives, which
+    // `AsyncFd` owns.
     let channel = unsafe { AsyncFd::register(context.create_comp_channel()?) }?;
     let mut cq = context.create_cq(&CqInit { channel: Some(channel.get_ref()), ..CqInit::new(16) })?;
     let qp = pd.create_qp(&QpInit::new(QpType::RC, &cq))?;

@@ -1,7 +1,8 @@
-//! A chat over datagrams (UD): prints its address, sends each line of its input, prints each datagram that arrives.
+//! A chat over datagrams (UD): prints its address, sends each line of its input, prints each
+//! datagram that arrives.
 //!
-//! `ud_chat` in one terminal, `ud_chat 'ADDRESS'` in another with the address that the first has printed. The first sends to
-//! the peer that wrote last.
+//! `ud_chat` in one terminal, `ud_chat 'ADDRESS'` in another with the address that the first has
+//! printed. The first sends to the peer that wrote last.
 
 use std::error::Error;
 use std::io::stdin;

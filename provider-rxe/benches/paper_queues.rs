@@ -1,21 +1,25 @@
-//! What the data path costs: posting and polling on queues in plain memory, no kernel and no device.
+//! The cost of the data path: posting and polling on queues in plain memory, without a kernel or a
+//! device.
 //!
 //! ```text
-//!   cargo bench -p provider-rxe               a table: nanoseconds and instructions for each operation
-//!   cargo bench -p provider-rxe -- --check    no timing; fails where an operation takes more instructions than it may
+//!   cargo bench -p provider-rxe               table of nanoseconds and instructions per operation
+//!   cargo bench -p provider-rxe -- --check    no timing; fails beyond a limit in instructions
 //! ```
 //!
-//! Instructions are counted by callgrind: the program runs itself under `valgrind`, once for each case, and counts what
-//! is executed inside the measured function, all callees included, less what an empty function costs. The counts do not
-//! depend on the machine's speed or load. Where there is no valgrind, the table says so; `--check` fails.
+//! Instructions are counted by callgrind: the program runs itself under `valgrind`, once for each
+//! case, and counts what is executed inside the measured function, all callees included, less what
+//! an empty function costs. The counts do not depend on the machine's speed or load. Where there is
+//! no valgrind, the table says so; `--check` fails.
 //!
-//! Work requests are made before, as C's list is, and nothing is known of them where they are posted; except in the form
-//! `constant`, where the measured function makes one itself, as programs do, and the compiler sees which operation it is.
-//! Queues are drained and refilled between calls, outside of what is measured.
+//! Work requests are made before, as C's list is, and nothing is known of them where they are
+//! posted; except in the form `constant`, where the measured function makes one itself, as programs
+//! do, and the compiler sees which operation it is. Queues are drained and refilled between calls,
+//! outside of what is measured.
 //!
 //! # Safety
-//! Posting is unsafe because a device reads and writes the memory of work requests; a device on paper does not. The
-//! measured functions are exported under their own names, which callgrind finds them by; nothing else has these names.
+//! Posting is unsafe because a device reads and writes the memory of work requests; a device on
+//! paper does not. The measured functions are exported under their own names, which callgrind finds
+//! them by; nothing else has these names.
 #![allow(unsafe_code)]
 
 use std::hint::black_box;
@@ -33,9 +37,9 @@ use verbs_core::types::{QpState, RecvWr, SendFlags, SendOp, SendWr, Sge, Wc};
 const SLOTS: u32 = 1024;
 /// Calls that instructions are counted over.
 const COUNTED_CALLS: u32 = 256;
-/// How long each case is timed.
+/// Duration of the timing of each case.
 const TIMED: Duration = Duration::from_millis(200);
-/// How many instructions more than statically an operation may take when it is erased.
+/// Maximum number of instructions that erasure may add to an operation.
 const ERASURE: f64 = 30.0;
 
 /// Send, receive and completion queues, static and erased, over queues that both sides share.
@@ -58,7 +62,7 @@ struct World {
     wr_id: u64,
     /// Room for 1, 2 and 16 completions.
     wcs: [Vec<Wc>; 3],
-    /// How many completions the last call found.
+    /// Number of completions that the last call found.
     polled: usize,
 }
 
@@ -106,12 +110,12 @@ impl World {
         }
     }
 
-    /// What the kernel does between calls: it empties what is posted.
+    /// Empties the posted queues, as the kernel does between calls.
     fn drain(&mut self) {
         self.send_queues.iter().chain(&self.recv_queues).for_each(PaperQueue::drain);
     }
 
-    /// What the kernel does between calls: it completes `count` requests.
+    /// Completes `count` requests, as the kernel does between calls.
     fn complete(&mut self, count: u32) {
         self.completion_queues.iter().for_each(|queue| queue.refill(count));
     }
@@ -230,7 +234,7 @@ cases! {
     }
 }
 
-/// What a measured function costs that does nothing.
+/// The cost of a measured function that does nothing.
 const EMPTY: Case = Case {
     operation: "nothing",
     form: "",
@@ -341,7 +345,8 @@ fn run_calls(case: &Case, world: &mut World, calls: u32) {
     }
 }
 
-/// Nanoseconds that one operation takes, the best of many portions: what disturbs makes slower, never faster.
+/// Nanoseconds that one operation takes, the best of many portions: what disturbs makes slower,
+/// never faster.
 fn time_per_operation(case: &Case) -> f64 {
     let mut world = World::new();
     let portion = (SLOTS - 1) / case.per_call;

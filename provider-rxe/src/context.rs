@@ -52,7 +52,8 @@ impl NamedProvider for Rxe {
     }
 }
 
-/// Where the kernel does not tell which driver a device has: rxe devices are usually named so.
+/// Returns whether a device is named as rxe devices usually are, for a kernel that does not report
+/// the driver.
 fn named_rxe(device: &DeviceInfo) -> bool {
     device.name().starts_with("rxe")
 }

@@ -1,11 +1,13 @@
-//! The completion queue. The kernel fills it; polling is no system call, asking for an event is one.
+//! The completion queue. The kernel fills it; polling is no system call, asking for an event is
+//! one.
 //!
-//! A completion is lent: its fields are read from the queue when they are asked for. Its slot goes back to the kernel
-//! once it is lent no more: with [`finish`](CqOps::finish), or when the next one is asked for.
+//! A completion is lent: its fields are read from the queue when they are asked for. Its slot goes
+//! back to the kernel once it is lent no more: with [`finish`](CqOps::finish), or when the next one
+//! is asked for.
 //!
 //! # Safety
-//! An entry becomes a [`Wc`] bit by bit: both have the same fields at the same offsets, of integers, checked below. The
-//! queue is mapped once, from the reply to the command that made it.
+//! An entry becomes a [`Wc`] bit by bit: both have the same fields at the same offsets, of
+//! integers, checked below. The queue is mapped once, from the reply to the command that made it.
 //!
 //! # References
 //! `ibv_poll_cq(3)`, `ibv_req_notify_cq(3)`; Linux `drivers/infiniband/sw/rxe/rxe_cq.c`
@@ -35,9 +37,10 @@ macro_rules! field {
 
 /// A completion queue.
 ///
-/// Dropped without [`destroy`](Destroy::destroy), it releases the mapping of the queue and no more. That is sound
-/// while the kernel still writes completions: the kernel writes them through a mapping of its own, and counts ours as
-/// a reference to the pages (Linux `drivers/infiniband/sw/rxe/rxe_mmap.c`).
+/// Dropped without [`destroy`](Destroy::destroy), it releases the mapping of the queue and no more.
+/// That is sound while the kernel still writes completions: the kernel writes them through a
+/// mapping of its own, and counts ours as a reference to the pages (Linux
+/// `drivers/infiniband/sw/rxe/rxe_mmap.c`).
 pub struct Cq {
     end: ConsumerEnd<IbUverbsWc>,
     context: Kernel,
@@ -64,7 +67,8 @@ impl Cq {
                 Ok((cq, CqHandle(info.handle)))
             }
             Err(error) => {
-                // The error that matters is why it could not be mapped; what cannot be destroyed goes with the context.
+                // The error that matters is why it could not be mapped; what cannot be destroyed
+                // goes with the context.
                 let _ = cmd::cq::destroy_cq(uverbs, info.handle);
                 Err(error)
             }
@@ -85,8 +89,9 @@ impl CqOps for Cq {
 
     #[inline(always)]
     fn next(&mut self) -> Option<Completion<'_>> {
-        // A store that costs nothing beside the poll itself, so that a program that takes completions one by one and
-        // posts again for each does not overflow a queue which it believes to be empty.
+        // A store that costs nothing beside the poll itself, so that a program that takes
+        // completions one by one and posts again for each does not overflow a queue which it
+        // believes to be empty.
         self.end.give_back();
         self.end.next().map(Completion)
     }
@@ -198,7 +203,8 @@ fn translate_all(wcs: &mut [Wc]) -> usize {
     count
 }
 
-/// Where none of these flags is set, there is nothing to translate: immediate data is zero then.
+/// Flags of which at least one is set where there is something to translate. Immediate data is zero
+/// without them.
 const TRANSLATED: u32 = KERNEL_WITH_INVALIDATE | WcFlags::WITH_INV.bits() | WcFlags::WITH_IMM.bits();
 
 /// A [`Wc`] has the fields of an entry where the entry has them.
@@ -223,11 +229,13 @@ impl fmt::Debug for Completion<'_> {
     }
 }
 
-/// What the kernel calls `IB_WC_WITH_INVALIDATE`: its flags differ from those of the user's verbs from bit 2 on.
+/// The kernel's `IB_WC_WITH_INVALIDATE`. Its flags differ from those of the user's verbs from bit 2
+/// on.
 const KERNEL_WITH_INVALIDATE: u32 = 1 << 2;
 
-/// The flags as verbs call them. The kernel copies its own into the entry; the one that means something else there
-/// (`IP_CSUM_OK` to verbs) is never set in its own sense, for rxe verifies no checksums.
+/// The flags as verbs call them. The kernel copies its own into the entry; the one that means
+/// something else there (`IP_CSUM_OK` to verbs) is never set in its own sense, for rxe verifies no
+/// checksums.
 #[inline(always)]
 const fn wc_flags(raw: u32) -> WcFlags {
     let moved = (raw & KERNEL_WITH_INVALIDATE) << 1;

@@ -1,9 +1,10 @@
 //! [`Kernel`]: the kernel's context, as the objects of this crate share it.
 //!
 //! # Safety
-//! Here the crate takes the right to command the context, once for all its files. The type does not leave the crate. Its
-//! objects keep what [`Uverbs`] asks for: each destroys and changes the kernel object that it made, when its owner calls
-//! for it, and a queue pair posts what the callers of the unsafe posting functions vouched for.
+//! Here the crate takes the right to command the context, once for all its files. The type does not
+//! leave the crate. Its objects keep what [`Uverbs`] asks for: each destroys and changes the kernel
+//! object that it made, when its owner calls for it, and a queue pair posts what the callers of the
+//! unsafe posting functions vouched for.
 #![allow(unsafe_code)]
 
 use std::ops::Deref;
@@ -23,7 +24,8 @@ impl Kernel {
 
     /// The context's commands.
     pub(crate) fn uverbs(&self) -> &Uverbs {
-        // SAFETY: only this crate can call it, and uses the right as argued in the head of this file.
+        // SAFETY: only this crate can call it, and uses the right as argued in the head of this
+        // file.
         unsafe { self.0.uverbs() }
     }
 }

@@ -1,14 +1,14 @@
 //! The kick: what makes the kernel look at a send queue.
 //!
-//! It is a `POST_SEND` command with no work request in it: it makes the kernel run the requester, in this very system
-//! call, over what it finds in the mapped queue. Its bytes are prepared once.
+//! It is a `POST_SEND` command with no work request in it: it makes the kernel run the requester,
+//! in this very system call, over what it finds in the mapped queue. Its bytes are prepared once.
 //!
 //! # Safety
 //! The command names an address that the kernel answers to; see [`Kick`].
 //!
 //! # References
-//! Linux `drivers/infiniband/core/uverbs_cmd.c` (`ib_uverbs_post_send`), `drivers/infiniband/sw/rxe/rxe_verbs.c`
-//! (`rxe_post_send`)
+//! Linux `drivers/infiniband/core/uverbs_cmd.c` (`ib_uverbs_post_send`),
+//! `drivers/infiniband/sw/rxe/rxe_verbs.c` (`rxe_post_send`)
 #![allow(unsafe_code)]
 
 use core::mem::size_of;
@@ -23,14 +23,15 @@ use verbs_core::Errno;
 use verbs_core::types::{PostError, PostReason};
 use zerocopy::{Immutable, IntoBytes};
 
-/// What makes the kernel look at a send queue: a system call.
+/// The system call that makes the kernel look at a send queue.
 ///
-/// It is `write()` also where the kernel would take the command as an ioctl: that is how kernels of every age take it,
-/// and the shortest way in.
+/// It is `write()` also where the kernel would take the command as an ioctl: that is how kernels of
+/// every age take it, and the shortest way in.
 pub(crate) struct Kick {
     fd: Arc<OwnedFd>,
     request: Request,
-    /// Where the kernel answers with a count of work requests that were not posted: of none, none.
+    /// The kernel's reply, a count of work requests that were not posted. It is always zero,
+    /// because the command names none.
     _response: Box<AtomicU32>,
 }
 
@@ -71,9 +72,9 @@ impl Kick {
 
     pub(crate) fn kick(&self) -> Result<(), Errno> {
         loop {
-            // SAFETY: the buffer is valid for its length. The kernel writes 4 bytes to the response's address, which
-            // `_response` owns, alive as long as `self` and never read; an atomic may be written behind a shared
-            // reference.
+            // SAFETY: the buffer is valid for its length. The kernel writes 4 bytes to the
+            // response's address, which `_response` owns, alive as long as `self` and never read;
+            // an atomic may be written behind a shared reference.
             let written = unsafe {
                 libc::write(self.fd.as_raw_fd(), (&raw const self.request).cast(), size_of::<Request>())
             };

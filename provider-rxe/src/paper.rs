@@ -1,17 +1,18 @@
 //! The kernel's side of the queues, in plain memory: for tests and measurements without a device.
 //!
-//! [`PaperDevice`] answers the commands that make objects, [`PaperQueue`] is a queue as the kernel lays it out, and
-//! [`PaperQp`] and [`PaperCq`] keep a provider's object together with the queues behind it. Nothing here touches the
-//! memory of work requests: a device on paper moves no data.
+//! [`PaperDevice`] answers the commands that make objects, [`PaperQueue`] is a queue as the kernel
+//! lays it out, and [`PaperQp`] and [`PaperCq`] keep a provider's object together with the queues
+//! behind it. Nothing here touches the memory of work requests: a device on paper moves no data.
 //!
 //! Every function panics where something does not fit: it is for tests.
 //!
-//! The module is public for this crate's tests and measurements; the crate `verbs` does not pass it on.
+//! The module is public for this crate's tests and measurements; the crate `verbs` does not pass it
+//! on.
 //!
 //! # Safety
-//! The holder of a [`PaperDevice`] is the kernel of its context and promises to behave like one ([`PaperDevice::new`]). A
-//! [`PaperQueue`] accesses its memory from one thread, which it cannot leave; only [`PaperQueue::region`], which is unsafe,
-//! lets another thread have the memory too.
+//! The holder of a [`PaperDevice`] is the kernel of its context and promises to behave like one
+//! ([`PaperDevice::new`]). A [`PaperQueue`] accesses its memory from one thread, which it cannot
+//! leave; only [`PaperQueue::region`], which is unsafe, lets another thread have the memory too.
 #![allow(unsafe_code)]
 // A module for tests: what it panics on is a defect of the test.
 #![allow(clippy::missing_panics_doc)]
@@ -76,8 +77,8 @@ impl PaperQueue {
 
     /// Reads any bytes of it.
     pub fn peek<T: FromBytes>(&self, offset: usize) -> T {
-        // SAFETY: clones of this queue are on this thread. Other code got the memory by `region` or from a `PaperDevice`,
-        // whose callers promised that no two threads use it at a time.
+        // SAFETY: clones of this queue are on this thread. Other code got the memory by `region` or
+        // from a `PaperDevice`, whose callers promised that no two threads use it at a time.
         unsafe { self.region.read(offset) }
     }
 
@@ -90,19 +91,20 @@ impl PaperQueue {
     /// The memory that both ends share.
     ///
     /// # Safety
-    /// The code that gets the region does not use it on one thread while another uses the queue, and follows no address
-    /// that the queue holds.
+    /// The code that gets the region does not use it on one thread while another uses the queue,
+    /// and follows no address that the queue holds.
     pub unsafe fn region(&self) -> Region {
         self.region.clone()
     }
 
     fn index(&self, offset: usize) -> SharedIndex {
-        // SAFETY: while the index lives, which is during a call of a method here, the word is not accessed otherwise: the
-        // queue is on one thread, and the other end is not used at the same time. No device acts on what it publishes.
+        // SAFETY: while the index lives, which is during a call of a method here, the word is not
+        // accessed otherwise: the queue is on one thread, and the other end is not used at the same
+        // time. No device acts on what it publishes.
         unsafe { self.region.index(offset) }
     }
 
-    /// How many bytes are mapped.
+    /// Returns the number of bytes that are mapped.
     pub fn size(&self) -> usize {
         self.region.len()
     }
@@ -118,7 +120,7 @@ impl PaperQueue {
         self.index(CONSUMER).store_release(consumer);
     }
 
-    /// How many elements are in the queue.
+    /// Returns the number of elements in the queue.
     pub fn count(&self) -> u32 {
         let (producer, consumer) = self.indices();
         producer.wrapping_sub(consumer) & self.mask
@@ -232,7 +234,8 @@ impl PaperQp {
         }
     }
 
-    /// Flushes both queues, as the kernel does for a queue pair in ERR: a completion for each request.
+    /// Flushes both queues, as the kernel does for a queue pair in ERR: a completion for each
+    /// request.
     pub fn flush(&self, cq: &mut PaperCq) {
         while let Some((wqe, _)) = self.sq.take::<RxeSendWqe>() {
             assert!(
@@ -248,7 +251,8 @@ impl PaperQp {
         }
     }
 
-    /// Drains both queues and clears the send queue's slots, as the kernel does for a queue pair that goes to RESET.
+    /// Drains both queues and clears the send queue's slots, as the kernel does for a queue pair
+    /// that goes to RESET.
     pub fn drain(&self) {
         self.sq.drain();
         self.rq.drain();
@@ -293,22 +297,22 @@ impl PaperDevice {
     pub const CQ_HANDLE: u32 = 3;
     /// The handle of every queue pair.
     pub const QP_HANDLE: u32 = 4;
-    /// Where a completion queue is mapped.
+    /// The offset at which a completion queue is mapped.
     pub const CQ_OFFSET: u64 = 0x1000_0000;
-    /// Where a receive queue is mapped.
+    /// The offset at which a receive queue is mapped.
     pub const RQ_OFFSET: u64 = 0x2000_0000;
-    /// Where a send queue is mapped.
+    /// The offset at which a send queue is mapped.
     pub const SQ_OFFSET: u64 = 0x3000_0000;
 
     /// An open device with a protection domain.
     ///
     /// # Safety
-    /// The holder plays the kernel and behaves like it: the script gives away no file descriptor that has another owner; a
-    /// completion is put in only when its work request has ended, once; and no two threads use the two ends of a queue at
-    /// a time.
+    /// The holder plays the kernel and behaves like it: the script gives away no file descriptor
+    /// that has another owner; a completion is put in only when its work request has ended, once;
+    /// and no two threads use the two ends of a queue at a time.
     pub unsafe fn new() -> Self {
-        // The context owns the descriptor that the reply names, a file such as the kernel opens for events.
-        // SAFETY: opens a descriptor, which has no other owner.
+        // The context owns the descriptor that the reply names, a file such as the kernel opens for
+        // events. SAFETY: opens a descriptor, which has no other owner.
         let events = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
         assert!(events >= 0);
         let script = Scripted::new([
@@ -344,7 +348,7 @@ impl PaperDevice {
     /// A completion queue over a queue of one's own.
     ///
     /// # Errors
-    /// What the provider finds wrong with it.
+    /// Any errno with which the provider rejects it.
     pub fn create_cq_over(&self, queue: &PaperQueue) -> Result<(Cq, CqHandle)> {
         let reply = RxeCreateCqResp { mi: Self::mminfo(Self::CQ_OFFSET, queue) };
         self.script.expect([Self::cq_reply(queue.mask, reply.as_bytes())]);
@@ -362,7 +366,8 @@ impl PaperDevice {
         Expect::anything(Reply::outputs([&Self::CQ_HANDLE.to_ne_bytes(), &cqe.to_ne_bytes(), driver]))
     }
 
-    /// A queue pair with exactly the capacity asked for, in queues of the size that the kernel would choose.
+    /// A queue pair with exactly the capacity asked for, in queues of the size that the kernel
+    /// would choose.
     pub fn create_qp(&self, cq: CqHandle, attr: QpInitAttr) -> PaperQp {
         let cap = attr.cap;
         let list = (cap.max_send_sge as usize * 16).max(cap.max_inline_data as usize);
@@ -376,7 +381,7 @@ impl PaperDevice {
     /// A queue pair over queues of one's own.
     ///
     /// # Errors
-    /// What the provider finds wrong with them.
+    /// Any errno with which the provider rejects them.
     pub fn create_qp_over(
         &self,
         cq: CqHandle,
@@ -415,14 +420,15 @@ impl PaperDevice {
     /// An address handle that the kernel gave a number, or 0 for none.
     ///
     /// # Errors
-    /// What the provider finds wrong with it.
+    /// Any errno with which the provider rejects it.
     pub fn create_ah(&self, attr: &AhAttr, ah_num: u32) -> Result<Ah> {
         let reply = RxeCreateAhResp { ah_num, reserved: 0 };
         self.script.expect([Expect::anything(Reply::outputs([&9_u32.to_ne_bytes(), reply.as_bytes()]))]);
         self.context.create_ah(&self.pd, attr)
     }
 
-    /// Moves a queue pair to a state by the shortest way from RESET, or from where it is to RESET or ERR.
+    /// Moves a queue pair to a state by the shortest way from RESET, or from where it is to RESET
+    /// or ERR.
     pub fn move_to(&self, qp: &mut PaperQp, to: QpState) {
         let path: &[QpState] = match to {
             QpState::INIT => &[QpState::INIT],
@@ -459,13 +465,14 @@ impl PaperDevice {
 
     /// The next mapping is of `len` bytes at `offset`, and gets a queue's memory.
     pub fn expect_map_of(&self, offset: u64, len: usize, queue: &PaperQueue) {
-        // SAFETY: the region goes to this device's context, and the caller of `new` promised that both ends of its queues are
-        // used by one thread at a time, and that a kernel on paper touches no memory.
+        // SAFETY: the region goes to this device's context, and the caller of `new` promised that
+        // both ends of its queues are used by one thread at a time, and that a kernel on paper
+        // touches no memory.
         let region = unsafe { queue.region() };
         self.script.expect_map(offset, len, region);
     }
 
-    /// Where the kernel says that a queue can be mapped.
+    /// The kernel's description of a queue that can be mapped.
     pub fn mminfo(offset: u64, queue: &PaperQueue) -> Mminfo {
         Mminfo { offset, size: queue.size() as u32, pad: 0 }
     }

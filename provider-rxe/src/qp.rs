@@ -2,7 +2,7 @@
 //!
 //! | moved to | send queue | receive queue |
 //! |---|---|---|
-//! | RESET, [confirmed](Qp::confirm_reset) | closed; the kernel has drained it | closed; the kernel has drained it |
+//! | RESET, [confirmed](Qp::confirm_reset) | closed, drained by the kernel | closed, drained |
 //! | INIT, RTR | closed | open |
 //! | RTS, SQD, ERR | open | open |
 //!
@@ -33,10 +33,10 @@ use crate::sq::Sq;
 
 /// A queue pair.
 ///
-/// Its queues have the mappings, and may be dropped before it. That is sound while the kernel still works on them: it
-/// does so through a mapping of its own, and counts ours as a reference to the pages
-/// (Linux `drivers/infiniband/sw/rxe/rxe_mmap.c`). The memory of the work requests is another matter, which the
-/// handles above take care of.
+/// Its queues have the mappings, and may be dropped before it. That is sound while the kernel still
+/// works on them: it does so through a mapping of its own, and counts ours as a reference to the
+/// pages (Linux `drivers/infiniband/sw/rxe/rxe_mmap.c`). The memory of the work requests is another
+/// matter, which the handles above take care of.
 #[derive(Debug)]
 pub struct Qp {
     context: Kernel,
@@ -68,7 +68,8 @@ impl Qp {
             })
         })?;
         Self::map(context, attr, &info, &reply).inspect_err(|_| {
-            // The error that matters is why it could not be mapped; what cannot be destroyed goes with the context.
+            // The error that matters is why it could not be mapped; what cannot be destroyed goes
+            // with the context.
             let _ = cmd::qp::destroy_qp(uverbs, info.handle);
         })
     }
@@ -89,7 +90,8 @@ impl Qp {
         };
         let kick = uverbs.cmd_fd().map(|fd| Kick::new(fd, info.handle));
         let (sq, rq) = (Sq::new(sq, attr.qp_type, &cap, kick), Rq::new(rq, &cap));
-        // The kernel rounds the queues up, and some kernels do not tell. What fits is what is accepted.
+        // The kernel rounds the queues up, and some kernels do not tell. What fits is what is
+        // accepted.
         let cap = QpCap { max_send_wr: sq.capacity(), max_recv_wr: rq.capacity(), ..cap };
         let qp = Self {
             context: context.clone(),
@@ -104,10 +106,11 @@ impl Qp {
 
     /// Makes sure of a RESET that the kernel has just confirmed.
     ///
-    /// `rxe_qp_from_attr` stores the new state before `rxe_qp_reset` stops the tasks, and a task that fails in between
-    /// stores ERR over it (`rxe_qp_error`). The queues are drained all the same, after the tasks have stopped; but the queue
-    /// pair stands in ERR, which takes no step of the ladder. Nothing is posted and no task runs then, so that the second
-    /// RESET stays. Packets do not make a queue pair in RESET run (`check_type_state`).
+    /// `rxe_qp_from_attr` stores the new state before `rxe_qp_reset` stops the tasks, and a task
+    /// that fails in between stores ERR over it (`rxe_qp_error`). The queues are drained all the
+    /// same, after the tasks have stopped; but the queue pair stands in ERR, which takes no step of
+    /// the ladder. Nothing is posted and no task runs then, so that the second RESET stays. Packets
+    /// do not make a queue pair in RESET run (`check_type_state`).
     ///
     /// # Errors
     /// `EBUSY` where it does not stay in RESET; the errno of `query_qp`, of `modify_qp`, or of
@@ -126,7 +129,7 @@ impl Qp {
         Err(uverbs.error("modify_qp", Errno::BUSY).because(Cause::InUse { by }))
     }
 
-    /// Where it stands, as the kernel says: it may have moved it to ERR.
+    /// Returns the queue pair's state in the kernel, which may have moved it to ERR.
     fn real_state(&self) -> QpState {
         let queried = cmd::qp::query_qp(self.context.uverbs(), self.handle, QpAttrMask::STATE);
         queried.map_or(self.state, |(attr, _)| attr.qp_state)
@@ -206,8 +209,9 @@ impl Destroy for Qp {
 /// The number of times that a RESET is looked at; the second stays.
 const RESETS: u32 = 3;
 
-/// How many inline bytes a queue pair can have. The device's attributes do not tell; but the kernel makes the room for
-/// the longest gather list available to inline data, and that it tells of a queue pair which has one.
+/// Returns the maximum number of inline bytes of a queue pair. The device's attributes do not
+/// report it, but the kernel makes the room of the longest gather list available to inline data,
+/// and reports that of a queue pair which has one.
 fn max_inline(
     context: &Kernel,
     attr: &QpInitAttr,

@@ -1,24 +1,25 @@
 //! A mapped queue: the header that the kernel fills in, and the slots behind it.
 //!
 //! ```text
-//!   0    log2 of the slots' size          ┐ told once by the kernel, checked once against the mapping in
-//!   4    number of slots - 1 (the mask)   ┘ `Queue::new`, never read again
-//!   128  producer's index                   each in cache lines of its own, read with acquire, published
-//!   256  consumer's index                   with release, masked before use
+//!   0    log2 of the slots' size          ┐ written once by the kernel, checked once against the
+//!   4    number of slots - 1 (the mask)   ┘ mapping in `Queue::new`, never read again
+//!   128  producer's index                   each in cache lines of its own, read with acquire,
+//!   256  consumer's index                   published with release, masked before use
 //!   384  slots
 //! ```
 //!
 //! [`ProducerEnd`] fills slots (send and receive queue), [`ConsumerEnd`] empties them (completion
-//! queue). What they lend, [`Slot`] and [`Entry`], knows at compile time which element it holds, so that an access
-//! outside of it does not compile.
+//! queue). What they lend, [`Slot`] and [`Entry`], knows at compile time which element it holds, so
+//! that an access outside of it does not compile.
 //!
 //! # Safety
-//! Pointers into the mapping are made in [`Queue::slot`] alone, from an index that is at most the mask;
-//! [`Queue::new`] proved that such a slot lies within the mapping and holds the element. A [`Slot`] belongs to this
-//! process from the moment the cursor names it until it is published, an [`Entry`] until it is given back: nobody else
-//! accesses the bytes in between, so they are written with plain stores, which the compiler may merge. Single fields
-//! are read with volatile loads, so that a kernel that broke the protocol could cause wrong values but none that changes
-//! between two looks; whole elements are copied once.
+//! Pointers into the mapping are made in [`Queue::slot`] alone, from an index that is at most the
+//! mask; [`Queue::new`] proved that such a slot lies within the mapping and holds the element. A
+//! [`Slot`] belongs to this process from the moment the cursor names it until it is published, an
+//! [`Entry`] until it is given back: nobody else accesses the bytes in between, so they are written
+//! with plain stores, which the compiler may merge. Single fields are read with volatile loads, so
+//! that a kernel that broke the protocol could cause wrong values but none that changes between two
+//! looks; whole elements are copied once.
 #![allow(unsafe_code)]
 
 use core::fmt;
@@ -33,7 +34,8 @@ use verbs_core::ring::{Consumer, Producer, Region, SharedIndex};
 use verbs_core::types::Sge;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// The most that any element's alignment can be: what a mapping, the header's size and the slots' size are multiples of.
+/// The most that any element's alignment can be: what a mapping, the header's size and the slots'
+/// size are multiples of.
 const SLOT_ALIGN: usize = 16;
 
 /// A mapped queue, its header checked.
@@ -45,18 +47,19 @@ pub(crate) struct Queue {
     region: Region,
 }
 
-// SAFETY: `first` blocked the auto impl. It points into `region`, which is `Send` and lives as long.
+// SAFETY: `first` blocked the auto impl. It points into `region`, which is `Send` and lives as
+// long.
 unsafe impl Send for Queue {}
-// SAFETY: as above. Through a shared reference, the ends only read numbers and access indices as atomics; slots are accessed
-// through `&mut` of an end.
+// SAFETY: as above. Through a shared reference, the ends only read numbers and access indices as
+// atomics; slots are accessed through `&mut` of an end.
 unsafe impl Sync for Queue {}
 
 impl Queue {
     /// Maps a queue that the kernel offered in its reply, whose slots must hold `element` bytes.
     ///
     /// # Safety
-    /// `mminfo` comes from the reply to the command that made the queue, and the queue is mapped for the first time: this
-    /// is the only end of this process.
+    /// `mminfo` comes from the reply to the command that made the queue, and the queue is mapped
+    /// for the first time: this is the only end of this process.
     pub(crate) unsafe fn map(
         uverbs: &Uverbs,
         verb: &'static str,
@@ -67,19 +70,22 @@ impl Queue {
         if len < size_of::<RxeQueueBuf>() {
             return Err(uverbs.bad_reply(verb, "a queue shorter than its header"));
         }
-        // SAFETY: the caller vouches for where the offset comes from, and that no other code has the queue.
+        // SAFETY: the caller vouches for where the offset comes from, and that no other code has
+        // the queue.
         let region = unsafe { uverbs.map(verb, mminfo.offset, len) }?;
         Self::new(region, len, element).map_err(|what| uverbs.bad_reply(verb, what))
     }
 
-    /// A queue of `len` bytes whose slots must hold `element` bytes, or what is wrong with its header.
+    /// A queue of `len` bytes whose slots must hold `element` bytes, or what is wrong with its
+    /// header.
     pub(crate) fn new(region: Region, len: usize, element: usize) -> Result<Self, &'static str> {
         let header = size_of::<RxeQueueBuf>();
         let len = len.min(region.len());
         if len < header {
             return Err("a queue shorter than its header");
         }
-        // SAFETY: this process never writes these words; the kernel wrote them before it told of the queue.
+        // SAFETY: this process never writes these words; the kernel wrote them before it told of
+        // the queue.
         let (log2_stride, mask): (u32, u32) = unsafe {
             (
                 region.read(offset_of!(RxeQueueBuf, log2_elem_size)),
@@ -108,9 +114,10 @@ impl Queue {
     #[inline(always)]
     fn slot(&self, index: u32) -> NonNull<u8> {
         debug_assert!(index <= self.mask, "cursors give masked indices");
-        // SAFETY: `Producer` and `Consumer` give indices up to the mask that they were made with, which is this
-        // queue's. `new` checked that all `mask + 1` slots of `1 << log2_stride` bytes lie within the region, which
-        // lives as long as `self`; so the shift is below the width of an address, too.
+        // SAFETY: `Producer` and `Consumer` give indices up to the mask that they were made with,
+        // which is this queue's. `new` checked that all `mask + 1` slots of `1 << log2_stride`
+        // bytes lie within the region, which lives as long as `self`; so the shift is below the
+        // width of an address, too.
         unsafe {
             core::hint::assert_unchecked(self.log2_stride < usize::BITS);
             self.first.add((index as usize) << self.log2_stride)
@@ -119,9 +126,9 @@ impl Queue {
 
     /// Producer's and consumer's index.
     fn indices(&self) -> (SharedIndex, SharedIndex) {
-        // SAFETY: the header's words are accessed through these two alone, which the one end of the queue gets. `ProducerEnd`
-        // publishes what `Sq` and `Rq` filled, at the word of the callers of their unsafe posting functions; `ConsumerEnd`
-        // publishes what it has read.
+        // SAFETY: the header's words are accessed through these two alone, which the one end of the
+        // queue gets. `ProducerEnd` publishes what `Sq` and `Rq` filled, at the word of the callers
+        // of their unsafe posting functions; `ConsumerEnd` publishes what it has read.
         unsafe {
             (
                 self.region.index(offset_of!(RxeQueueBuf, producer_index)),
@@ -148,7 +155,8 @@ pub(crate) struct ProducerEnd<W> {
 }
 
 impl<W> ProducerEnd<W> {
-    /// The producer's end of a queue whose slots hold a `W`, which the caller asked for when it mapped the queue.
+    /// The producer's end of a queue whose slots hold a `W`, which the caller asked for when it
+    /// mapped the queue.
     pub(crate) fn new(queue: Queue) -> Self {
         assert!(1_usize << queue.log2_stride >= size_of::<W>() && align_of::<W>() <= SLOT_ALIGN);
         let (producer, consumer) = queue.indices();
@@ -185,12 +193,12 @@ impl<W> ProducerEnd<W> {
         self.cursor.resync();
     }
 
-    /// How many slots can be filled at a time.
+    /// Returns the number of slots that can be filled at a time.
     pub(crate) fn capacity(&self) -> u32 {
         self.cursor.capacity()
     }
 
-    /// How many bytes a slot has behind its element.
+    /// Returns the number of bytes that a slot has behind its element.
     pub(crate) fn room(&self) -> usize {
         (1_usize << self.queue.log2_stride) - size_of::<W>()
     }
@@ -217,8 +225,8 @@ impl<W> Slot<'_, W> {
             assert!(OFFSET + size_of::<T>() <= size_of::<W>(), "the part lies within the element");
             assert!(OFFSET.is_multiple_of(align_of::<T>()) && align_of::<T>() <= SLOT_ALIGN);
         }
-        // SAFETY: the slot holds a `W` (`ProducerEnd::new`), within which the part lies, aligned; nobody else accesses it
-        // before it is published.
+        // SAFETY: the slot holds a `W` (`ProducerEnd::new`), within which the part lies, aligned;
+        // nobody else accesses it before it is published.
         unsafe { self.base.add(OFFSET).cast::<T>().write(part) }
     }
 
@@ -231,8 +239,9 @@ impl<W> Slot<'_, W> {
         const { assert!(size_of::<W>().is_multiple_of(align_of::<Sge>()) && size_of::<Sge>() == 16) }
         // SAFETY: the slot holds a `W`, so what follows it starts in bounds or one past the end.
         let list = unsafe { self.base.add(size_of::<W>()).cast::<Sge>() };
-        // SAFETY: an `Sge` is laid out as the kernel's `rxe_sge` is; the caller vouches that there is room for all of
-        // them in the slot, which the list cannot overlap: nobody has a reference into it.
+        // SAFETY: an `Sge` is laid out as the kernel's `rxe_sge` is; the caller vouches that there
+        // is room for all of them in the slot, which the list cannot overlap: nobody has a
+        // reference into it.
         unsafe {
             match sges {
                 // Nearly always: and then no call of memcpy.
@@ -255,8 +264,8 @@ impl<W> Slot<'_, W> {
             let len = sge.length as usize;
             if len > 0 {
                 let from = core::ptr::with_exposed_provenance::<u8>(sge.addr as usize);
-                // SAFETY: the caller vouches for the source and for the room in the slot; the slot is shared with the
-                // kernel alone, so that no source overlaps it.
+                // SAFETY: the caller vouches for the source and for the room in the slot; the slot
+                // is shared with the kernel alone, so that no source overlaps it.
                 unsafe {
                     core::ptr::copy_nonoverlapping(from, to.as_ptr(), len);
                     to = to.add(len);
@@ -274,7 +283,8 @@ pub(crate) struct ConsumerEnd<W> {
 }
 
 impl<W> ConsumerEnd<W> {
-    /// The consumer's end of a queue whose slots hold a `W`, which the caller asked for when it mapped the queue.
+    /// The consumer's end of a queue whose slots hold a `W`, which the caller asked for when it
+    /// mapped the queue.
     pub(crate) fn new(queue: Queue) -> Self {
         assert!(1_usize << queue.log2_stride >= size_of::<W>() && align_of::<W>() <= SLOT_ALIGN);
         let (producer, consumer) = queue.indices();
@@ -282,7 +292,8 @@ impl<W> ConsumerEnd<W> {
         Self { queue, cursor, _element: PhantomData }
     }
 
-    /// The next element, or `None` when the queue is empty. It stays this process' until it is [given back](Self::give_back).
+    /// The next element, or `None` when the queue is empty. It stays this process' until it is
+    /// [given back](Self::give_back).
     #[inline(always)]
     pub(crate) fn next(&mut self) -> Option<Entry<'_, W>> {
         let index = self.cursor.next_slot()?;
@@ -290,8 +301,8 @@ impl<W> ConsumerEnd<W> {
         Some(Entry { base: self.queue.slot(index), _queue: PhantomData, _element: PhantomData })
     }
 
-    /// Lends an element for each of `places`, one after the other, as far as there are any, and gives their slots back to
-    /// the kernel. Gives the places that got one.
+    /// Lends an element for each of `places`, one after the other, as far as there are any, and
+    /// gives their slots back to the kernel. Gives the places that got one.
     #[inline(always)]
     pub(crate) fn take<'p, T>(
         &mut self,
@@ -300,12 +311,13 @@ impl<W> ConsumerEnd<W> {
     ) -> &'p mut [T] {
         let (mut index, end, count) = self.cursor.next_slots(places.len());
         let mut place = places.as_mut_ptr();
-        // Counted by the ring's index, and not by `places`, since the compiler would unroll that; most of the time there
-        // are only a few.
+        // Counted by the ring's index, and not by `places`, since the compiler would unroll that;
+        // most of the time there are only a few.
         while index != end {
             let entry = Entry { base: self.queue.slot(index), _queue: PhantomData, _element: PhantomData };
-            // SAFETY: `end` is `count` steps round the ring from where `index` started, and `count` less than once round
-            // and at most `places.len()`. So this runs `count` times, once for each of the first places.
+            // SAFETY: `end` is `count` steps round the ring from where `index` started, and `count`
+            // less than once round and at most `places.len()`. So this runs `count` times, once for
+            // each of the first places.
             unsafe {
                 each(entry, &mut *place);
                 place = place.add(1);
@@ -318,7 +330,8 @@ impl<W> ConsumerEnd<W> {
         unsafe { core::slice::from_raw_parts_mut(place.sub(count), count) }
     }
 
-    /// Lets the kernel reuse every slot that [`next`](Self::next) lent. `&mut`: none of them is lent any more.
+    /// Lets the kernel reuse every slot that [`next`](Self::next) lent. `&mut`: none of them is
+    /// lent any more.
     #[inline(always)]
     pub(crate) fn give_back(&mut self) {
         self.cursor.publish();
@@ -354,8 +367,8 @@ impl<W> Entry<'_, W> {
     where
         W: FromBytes,
     {
-        // SAFETY: the slot holds a `W` (`ConsumerEnd::new`), aligned; the kernel does not write it before it is given
-        // back, and every bit pattern is a `W`.
+        // SAFETY: the slot holds a `W` (`ConsumerEnd::new`), aligned; the kernel does not write it
+        // before it is given back, and every bit pattern is a `W`.
         unsafe { self.base.cast::<W>().read() }
     }
 
@@ -366,8 +379,8 @@ impl<W> Entry<'_, W> {
             assert!(OFFSET + size_of::<T>() <= size_of::<W>(), "the part lies within the element");
             assert!(OFFSET.is_multiple_of(align_of::<T>()) && align_of::<T>() <= SLOT_ALIGN);
         }
-        // SAFETY: the slot holds a `W` (`ConsumerEnd::new`), within which the part lies, aligned; the kernel does not
-        // write it before it is given back, and every bit pattern is a `T`.
+        // SAFETY: the slot holds a `W` (`ConsumerEnd::new`), within which the part lies, aligned;
+        // the kernel does not write it before it is given back, and every bit pattern is a `T`.
         unsafe { self.base.add(OFFSET).cast::<T>().read_volatile() }
     }
 }

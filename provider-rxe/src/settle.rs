@@ -1,25 +1,28 @@
-//! Waiting for what the kernel does not wait for: work on a queue pair that continues after a command has returned.
+//! Waiting for what the kernel does not wait for: work on a queue pair that continues after a
+//! command has returned.
 //!
-//! | kernel, as read | moving to RESET waits for the queue pair's tasks | deregistering waits for references to the region |
+//! | kernel, as read | RESET waits for the pair's tasks | deregistering waits for references |
 //! |---|---|---|
-//! | 5.10 | for tasklets, not for a task that a poster runs inline | no: the last reference frees it |
+//! | 5.10 | tasklets only, not a task run inline by a poster | no: the last reference frees it |
 //! | 6.1 | as above | yes, for a while ([`PATIENCE`]) |
 //! | 6.12, 7.2 | yes (`rxe_disable_task` waits until the task is done) | as above |
 //!
 //! A kernel between two of these is taken for the older one.
 //!
-//! A task holds a reference while it works on one packet, and copies no more than a packet under it. So where the kernel
-//! does not wait, an RCU grace period after the command is enough on kernels without preemption: it waits for every
-//! softirq, where tasklets and received packets are worked on, and for every thread that was in the kernel, where a poster
-//! runs tasks inline for loopback. On preemptible kernels (`PREEMPT` in `uname -v`) such a poster is not waited for, and
-//! there is nothing else to wait for: there [`reset_ends_requests`] is false, and [`after_dereg`] fails.
+//! A task holds a reference while it works on one packet, and copies no more than a packet under
+//! it. So where the kernel does not wait, an RCU grace period after the command is enough on
+//! kernels without preemption: it waits for every softirq, where tasklets and received packets are
+//! worked on, and for every thread that was in the kernel, where a poster runs tasks inline for
+//! loopback. On preemptible kernels (`PREEMPT` in `uname -v`) such a poster is not waited for, and
+//! there is nothing else to wait for: there [`reset_ends_requests`] is false, and [`after_dereg`]
+//! fails.
 //!
 //! # Safety
 //! `membarrier(2)` takes no pointers.
 //!
 //! # References
-//! `membarrier(2)`; Linux `Documentation/RCU/whatisRCU.rst`, `drivers/infiniband/sw/rxe/` (`rxe_task.c`, `rxe_qp.c`
-//! `rxe_qp_reset`, `rxe_pool.c` `__rxe_cleanup`, `rxe_resp.c`)
+//! `membarrier(2)`; Linux `Documentation/RCU/whatisRCU.rst`, `drivers/infiniband/sw/rxe/`
+//! (`rxe_task.c`, `rxe_qp.c` `rxe_qp_reset`, `rxe_pool.c` `__rxe_cleanup`, `rxe_resp.c`)
 #![allow(unsafe_code)]
 
 use std::ffi::CStr;
@@ -30,9 +33,10 @@ use verbs_core::Errno;
 
 /// The longest time that a destroy method may have taken to be believed.
 ///
-/// `__rxe_cleanup` waits 50 s for the last reference (some kernels of 2022 and 2023 that were not updated since: 200 ticks,
-/// which this does not cover), then warns, frees the object under the reference, and `rxe_dereg_mr` returns success all the
-/// same. The margin is for a clock tick and a busy machine.
+/// `__rxe_cleanup` waits 50 s for the last reference (some kernels of 2022 and 2023 that were not
+/// updated since: 200 ticks, which this does not cover), then warns, frees the object under the
+/// reference, and `rxe_dereg_mr` returns success all the same. The margin is for a clock tick and a
+/// busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(45);
 
 /// The wait that has to follow a command that the kernel has confirmed.
@@ -46,7 +50,8 @@ enum Wait {
     Impossible,
 }
 
-/// Returns whether a queue pair's requests have ended when moving it to RESET was confirmed and [`after_reset`] returned.
+/// Returns whether a queue pair's requests have ended when moving it to RESET was confirmed and
+/// [`after_reset`] returned.
 pub(crate) fn reset_ends_requests() -> bool {
     static POSSIBLE: OnceLock<bool> = OnceLock::new();
     *POSSIBLE.get_or_init(|| match here().0 {
@@ -57,7 +62,8 @@ pub(crate) fn reset_ends_requests() -> bool {
     })
 }
 
-/// Waits, where [`reset_ends_requests`] is true, until tasks that were running when RESET was confirmed have ended.
+/// Waits, where [`reset_ends_requests`] is true, until tasks that were running when RESET was
+/// confirmed have ended.
 ///
 /// # Errors
 /// The errno of `membarrier(2)`.
@@ -122,8 +128,8 @@ fn grace_period() -> Result<(), Errno> {
 fn uname() -> [[u8; 65]; 2] {
     // SAFETY: a `utsname` consists of arrays of characters, for which zeros will do.
     let mut name: libc::utsname = unsafe { core::mem::zeroed() };
-    // SAFETY: it writes to the struct that it is given, and no further. It does not fail for such a struct; if it did, the
-    // zeros are no release.
+    // SAFETY: it writes to the struct that it is given, and no further. It does not fail for such a
+    // struct; if it did, the zeros are no release.
     unsafe { libc::uname(&raw mut name) };
     [name.release, name.version].map(|field| field.map(|byte| byte as u8))
 }

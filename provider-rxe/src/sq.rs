@@ -1,8 +1,8 @@
 //! The send queue.
 //!
 //! ```text
-//!   post_one   check everything ──► fill the next slot          nothing is written for what is refused
-//!   ring       publish the producer's index ──► kick             one system call per call of `post_send`
+//!   post_one   check everything ──► fill the next slot     writes nothing for a rejected request
+//!   ring       publish the producer's index ──► kick       one system call per `post_send`
 //! ```
 //!
 //! # Safety

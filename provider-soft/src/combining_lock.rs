@@ -18,10 +18,10 @@
 //!   [releases](Guard::try_release) the lock by a compare-and-exchange from HELD to 0, which fails
 //!   while PENDING is set. It then clears PENDING, looks at the rings again, and tries again.
 //!
-//! So after every announcement some thread clears PENDING and looks at the rings afterwards. That
-//! thread sees the work: the poster wrote the work before its operation on the word (release). The
-//! holder reads that write of the word, or a later one in the word's modification order, when it
-//! clears PENDING (acquire); all of these writes are read-modify-writes, so they continue the
+//! Therefore after every announcement some thread clears PENDING and looks at the rings afterwards.
+//! That thread sees the work: the poster wrote the work before its operation on the word (release).
+//! The holder reads that write of the word, or a later one in the word's modification order, when
+//! it clears PENDING (acquire); all of these writes are read-modify-writes, so they continue the
 //! release sequence. There is only one word, so no order between two words has to be argued.
 //!
 //! A holder whose share of work is used up [releases the lock anyway](Guard::release). PENDING

@@ -1,5 +1,5 @@
-//! Datagrams that are too long to send, datagrams that do not fit their receive, and the counters of
-//! dropped datagrams.
+//! Datagrams that are too long to send, datagrams that do not fit their receive, and the counters
+//! of dropped datagrams.
 
 mod common;
 

@@ -1,8 +1,9 @@
-//! A queue pair's three objects, through the contract alone: what was rolled back is never sent, and queues and queue pair
-//! part in any order.
+//! A queue pair's three objects, through the contract alone: what was rolled back is never sent,
+//! and queues and queue pair part in any order.
 //!
 //! # Safety
-//! Work requests are posted raw. None names memory: messages are told apart by their immediate data.
+//! Work requests are posted raw. None names memory: messages are told apart by their immediate
+//! data.
 #![allow(unsafe_code)]
 
 use std::time::{Duration, Instant};
@@ -46,7 +47,8 @@ impl<'a, P: Provider> Fixture<'a, P> {
         self.context.create_qp(&self.pd, &self.cq_handle, &self.cq_handle, &attr).unwrap()
     }
 
-    /// Moves a queue pair to RTS, connected with another one of this device, and posts its receives.
+    /// Moves a queue pair to RTS, connected with another one of this device, and posts its
+    /// receives.
     fn connect(&self, parts: &mut QpParts<P>, dest_qp_num: u32) {
         let grh = GlobalRoute { dgid: self.gid, hop_limit: 64, ..GlobalRoute::default() };
         let attr = QpAttr {
@@ -76,7 +78,8 @@ impl<'a, P: Provider> Fixture<'a, P> {
         [a, b]
     }
 
-    /// Polls until `count` messages were sent and as many received: the sends' numbers, and the receives' immediate data.
+    /// Polls until `count` messages were sent and as many received: the sends' numbers, and the
+    /// receives' immediate data.
     fn pass(&mut self, count: usize) -> [Vec<u64>; 2] {
         let (mut sent, mut received) = (Vec::new(), Vec::new());
         let mut wcs = [Wc::default(); 16];

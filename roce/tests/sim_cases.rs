@@ -254,7 +254,8 @@ fn datagrams_of_mixed_sizes_use_one_receive_each_and_are_all_accounted_for() {
         fabric.post_send(a, qp_a, &signaled(wr_id, SendOp::Datagram { to, imm: None }, &sges))
     };
     assert_eq!(post(0, 1025, to), Err(PostRefused::MessageTooLong), "the path MTU is 1024");
-    // Too long for the receive, fitting, for a wrong key, too long again, fitting, and one too many.
+    // Too long for the receive, fitting, for a wrong key, too long again, fitting, and one too
+    // many.
     let wrong_key = UdDestination { qkey: 6, ..to };
     for (wr_id, length, to) in
         [(1, 1024, to), (2, 100, to), (3, 100, wrong_key), (4, 101, to), (5, 0, to), (6, 1, to)]

@@ -13,7 +13,7 @@ header! {
         IB_UVERBS_ACCESS_OPTIONAL_LAST = 1 << 29,
     }
 
-    /// What the kernel's uverbs core can do, answered by get and query context.
+    /// Capabilities of the kernel's uverbs core, reported by get context and query context.
     pub flags IbUverbsCoreSupport = ib_uverbs_core_support: u64 {
         /// Unknown access flags of the optional range are ignored.
         IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS = 1 << 0,
@@ -133,7 +133,7 @@ header! {
         IB_UVERBS_FLOW_ACTION_ESP_KEYMAT_AES_GCM = 0,
     }
 
-    /// How the IV of AES-GCM is made.
+    /// The algorithm that makes the IV of AES-GCM.
     pub enum IbUverbsFlowActionEspKeymatAesGcmIvAlgo = ib_uverbs_flow_action_esp_keymat_aes_gcm_iv_algo: u32 {
         IB_UVERBS_FLOW_ACTION_IV_ALGO_SEQ = 0,
     }
@@ -205,13 +205,13 @@ header! {
         pub hard_limit_pkts: u64,
     }
 
-    /// How counters are read.
+    /// Options of reading counters.
     pub flags IbUverbsReadCountersFlags = ib_uverbs_read_counters_flags: u32 {
-        /// A value that the driver has at hand will do.
+        /// A value that the driver has cached suffices.
         IB_UVERBS_READ_COUNTERS_PREFER_CACHED = 1 << 0,
     }
 
-    /// What to do with the pages of on-demand paged memory.
+    /// Advice about the pages of on-demand paged memory.
     pub enum IbUverbsAdviseMrAdvice = ib_uverbs_advise_mr_advice: u32 {
         IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH = 0,
         IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE = 1,
@@ -305,7 +305,7 @@ header! {
         pub netdev_ifindex: u32,
     }
 
-    /// Where the memory of a user supplied buffer comes from.
+    /// The source of a user supplied buffer's memory.
     pub enum IbUverbsBufferType = ib_uverbs_buffer_type: u32 {
         IB_UVERBS_BUFFER_TYPE_DMABUF = 0,
         IB_UVERBS_BUFFER_TYPE_VA = 1,
@@ -335,7 +335,7 @@ header! {
         IB_UVERBS_COMP_CNTR_ENTRY_ERR = 1,
     }
 
-    /// How a completion counter is changed.
+    /// The operation that changes a completion counter.
     pub enum IbUverbsCompCntrModifyOp = ib_uverbs_comp_cntr_modify_op: u32 {
         IB_UVERBS_COMP_CNTR_MODIFY_OP_SET = 0,
         IB_UVERBS_COMP_CNTR_MODIFY_OP_INC = 1,

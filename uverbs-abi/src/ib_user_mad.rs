@@ -22,7 +22,7 @@ header! {
         pub status: u32,
         /// Timeout in milliseconds.
         pub timeout_ms: u32,
-        /// How often the kernel sends again.
+        /// Number of retransmissions by the kernel.
         pub retries: u32,
         /// Bytes of header and data.
         pub length: u32,
@@ -58,7 +58,7 @@ header! {
         pub status: u32,
         /// Timeout in milliseconds.
         pub timeout_ms: u32,
-        /// How often the kernel sends again.
+        /// Number of retransmissions by the kernel.
         pub retries: u32,
         /// Bytes of header and data.
         pub length: u32,
@@ -97,7 +97,7 @@ header! {
         pub hdr: IbUserMadHdr,
     }
 
-    /// How many C `long`s the 128 bit method mask takes (64 bit `long`).
+    /// Number of C `long`s in the 128 bit method mask (64 bit `long`).
     pub consts define: usize {
         IB_USER_MAD_LONGS_PER_METHOD_MASK = 2,
     }

@@ -7,7 +7,7 @@ use crate::macros::header;
 header! {
     "rdma/ib_user_sa.h";
 
-    /// What a path record is good for, [`IbPathRecData::flags`].
+    /// Uses of a path record, [`IbPathRecData::flags`].
     pub consts anonymous: u32 {
         IB_PATH_GMP = 1,
         IB_PATH_PRIMARY = 2,
@@ -53,17 +53,17 @@ header! {
         pub hop_limit: u8,
         /// Traffic class, IPv4 TOS.
         pub traffic_class: u8,
-        /// How many paths were asked for.
+        /// Number of paths requested.
         pub numb_path: u8,
         /// Service level.
         pub sl: u8,
-        /// How `mtu` is meant: greater, less, exactly, largest.
+        /// Comparison for `mtu`: greater, less, exactly, largest.
         pub mtu_selector: u8,
-        /// How `rate` is meant.
+        /// Comparison for `rate`.
         pub rate_selector: u8,
         /// IBTA rate code.
         pub rate: u8,
-        /// How `packet_life_time` is meant.
+        /// Comparison for `packet_life_time`.
         pub packet_life_time_selector: u8,
         /// 4.096 us times 2 to this power.
         pub packet_life_time: u8,

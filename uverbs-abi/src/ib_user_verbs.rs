@@ -87,7 +87,7 @@ header! {
         IB_USER_VERBS_EX_CMD_MODIFY_CQ = 57,
     }
 
-    /// How far an RDMA FLUSH pushes data (IBTA A19.4.1.1).
+    /// Placement of data by an RDMA FLUSH (IBTA A19.4.1.1).
     pub flags IbPlacementType = ib_placement_type: u32 {
         /// Visible to all of the responder.
         IB_FLUSH_GLOBAL = 1 << 0,
@@ -95,7 +95,7 @@ header! {
         IB_FLUSH_PERSISTENT = 1 << 1,
     }
 
-    /// What an RDMA FLUSH covers (IBTA A19.4.1.2).
+    /// The range that an RDMA FLUSH covers (IBTA A19.4.1.2).
     pub enum IbSelectivityLevel = ib_selectivity_level: u32 {
         /// The given address range.
         IB_FLUSH_RANGE = 0,
@@ -300,7 +300,7 @@ header! {
     pub struct IbUverbsOdpCaps = ib_uverbs_odp_caps {
         /// [`IbUverbsOdpGeneralCapBits`].
         pub general_caps: u64,
-        /// What works on which transport.
+        /// Operations supported on each transport.
         pub per_transport_caps: IbUverbsPerTransportCaps,
         /// Zero.
         pub reserved: u32,
@@ -508,7 +508,7 @@ header! {
         pub response: u64,
         /// Handle of the memory region.
         pub mr_handle: u32,
-        /// What changes: 1 translation, 2 protection domain, 4 access.
+        /// Properties to change: 1 translation, 2 protection domain, 4 access.
         pub flags: u32,
         /// First byte, user address.
         pub start: u64,
@@ -662,12 +662,12 @@ header! {
         pub response: u64,
         /// Handle of the completion queue.
         pub cq_handle: u32,
-        /// How many completions to return at most.
+        /// Maximum number of completions to return.
         pub ne: u32,
     }
 
-    /// What completed; [`IbUverbsWc::opcode`]. Receives have bit 7 set (`128`, and `129` for RDMA
-    /// write with immediate).
+    /// The operation that completed, [`IbUverbsWc::opcode`]. Receives have bit 7 set (`128`, and
+    /// `129` for RDMA write with immediate).
     pub enum IbUverbsWcOpcode = ib_uverbs_wc_opcode: u32 {
         IB_UVERBS_WC_SEND = 0,
         IB_UVERBS_WC_RDMA_WRITE = 1,
@@ -752,9 +752,9 @@ header! {
 
     /// Reply to [`IB_USER_VERBS_CMD_DESTROY_CQ`].
     pub struct IbUverbsDestroyCqResp = ib_uverbs_destroy_cq_resp {
-        /// How many completion events the kernel delivered for the CQ.
+        /// Number of completion events that the kernel delivered for the CQ.
         pub comp_events_reported: u32,
-        /// How many asynchronous events the kernel delivered for the CQ.
+        /// Number of asynchronous events that the kernel delivered for the CQ.
         pub async_events_reported: u32,
     }
 
@@ -814,7 +814,7 @@ header! {
         pub sq_psn: u32,
         /// Queue pair number of the peer.
         pub dest_qp_num: u32,
-        /// What the peer may do.
+        /// Operations that the peer may perform.
         pub qp_access_flags: u32,
         /// Address of the destination.
         pub ah_attr: IbUverbsAhAttr,
@@ -1055,7 +1055,7 @@ header! {
         pub sq_psn: u32,
         /// Queue pair number of the peer.
         pub dest_qp_num: u32,
-        /// What the peer may do.
+        /// Operations that the peer may perform.
         pub qp_access_flags: u32,
         /// Index in the P_Key table.
         pub pkey_index: u16,
@@ -1114,7 +1114,7 @@ header! {
         pub sq_psn: u32,
         /// Queue pair number of the peer.
         pub dest_qp_num: u32,
-        /// What the peer may do.
+        /// Operations that the peer may perform.
         pub qp_access_flags: u32,
         /// Index in the P_Key table.
         pub pkey_index: u16,
@@ -1182,8 +1182,8 @@ header! {
 
     /// Reply to [`IB_USER_VERBS_CMD_DESTROY_QP`].
     pub struct IbUverbsDestroyQpResp = ib_uverbs_destroy_qp_resp {
-        /// How many events the kernel delivered for the object: wait for that many before its
-        /// memory goes.
+        /// Number of events that the kernel delivered for the object. Wait for that many before
+        /// releasing its memory.
         pub events_reported: u32,
     }
 
@@ -1197,7 +1197,7 @@ header! {
         pub lkey: u32,
     }
 
-    /// What a send work request does; [`IbUverbsSendWr::opcode`].
+    /// The operation of a send work request, [`IbUverbsSendWr::opcode`].
     pub enum IbUverbsWrOpcode = ib_uverbs_wr_opcode: u32 {
         IB_UVERBS_WR_RDMA_WRITE = 0,
         IB_UVERBS_WR_RDMA_WRITE_WITH_IMM = 1,
@@ -1241,7 +1241,7 @@ header! {
         pub invalidate_rkey: u32 => as_invalidate_rkey, from_invalidate_rkey,
     }
 
-    /// What the opcode needs beyond the common part.
+    /// Fields of the opcode beyond the common part.
     pub union IbUverbsSendWrOp = ib_uverbs_send_wr.wr: u64 {
         /// RDMA read and write.
         pub rdma: IbUverbsSendWrRdma => as_rdma, from_rdma,
@@ -1304,7 +1304,7 @@ header! {
 
     /// Reply to [`IB_USER_VERBS_CMD_POST_SEND`].
     pub struct IbUverbsPostSendResp = ib_uverbs_post_send_resp {
-        /// How many of the last work requests were not posted, 0 for none.
+        /// Number of work requests at the end of the list that were not posted.
         pub bad_wr: u32,
     }
 
@@ -1335,7 +1335,7 @@ header! {
 
     /// Reply to [`IB_USER_VERBS_CMD_POST_RECV`].
     pub struct IbUverbsPostRecvResp = ib_uverbs_post_recv_resp {
-        /// How many of the last work requests were not posted, 0 for none.
+        /// Number of work requests at the end of the list that were not posted.
         pub bad_wr: u32,
     }
 
@@ -1356,7 +1356,7 @@ header! {
 
     /// Reply to [`IB_USER_VERBS_CMD_POST_SRQ_RECV`].
     pub struct IbUverbsPostSrqRecvResp = ib_uverbs_post_srq_recv_resp {
-        /// How many of the last work requests were not posted, 0 for none.
+        /// Number of work requests at the end of the list that were not posted.
         pub bad_wr: u32,
     }
 
@@ -1423,7 +1423,7 @@ header! {
         pub reserved: u16,
     }
 
-    /// What a flow specification matches: Ethernet header fields.
+    /// Fields that a flow specification matches: Ethernet header.
     pub request IbUverbsFlowEthFilter = ib_uverbs_flow_eth_filter {
         /// Destination MAC address.
         pub dst_mac: [u8; 6],
@@ -1445,7 +1445,7 @@ header! {
         pub mask: IbUverbsFlowEthFilter,
     }
 
-    /// What a flow specification matches: IPV4 fields.
+    /// Fields that a flow specification matches: IPv4.
     pub request IbUverbsFlowIpv4Filter = ib_uverbs_flow_ipv4_filter {
         /// Source address.
         pub src_ip: Be32,
@@ -1471,7 +1471,7 @@ header! {
         pub mask: IbUverbsFlowIpv4Filter,
     }
 
-    /// What a flow specification matches: TCP/UDP fields.
+    /// Fields that a flow specification matches: TCP and UDP.
     pub request IbUverbsFlowTcpUdpFilter = ib_uverbs_flow_tcp_udp_filter {
         /// Destination port.
         pub dst_port: Be16,
@@ -1489,7 +1489,7 @@ header! {
         pub mask: IbUverbsFlowTcpUdpFilter,
     }
 
-    /// What a flow specification matches: IPV6 fields.
+    /// Fields that a flow specification matches: IPv6.
     pub request IbUverbsFlowIpv6Filter = ib_uverbs_flow_ipv6_filter {
         /// Source address.
         pub src_ip: [u8; 16],
@@ -1553,7 +1553,7 @@ header! {
         pub reserved1: u32,
     }
 
-    /// What a flow specification matches: tunnel id fields.
+    /// Fields that a flow specification matches: tunnel id.
     pub request IbUverbsFlowTunnelFilter = ib_uverbs_flow_tunnel_filter {
         /// VXLAN VNI or the like.
         pub tunnel_id: Be32,
@@ -1569,7 +1569,7 @@ header! {
         pub mask: IbUverbsFlowTunnelFilter,
     }
 
-    /// What a flow specification matches: ESP fields.
+    /// Fields that a flow specification matches: ESP.
     pub request IbUverbsFlowSpecEspFilter = ib_uverbs_flow_spec_esp_filter {
         /// Security parameters index.
         pub spi: u32,
@@ -1587,7 +1587,7 @@ header! {
         pub mask: IbUverbsFlowSpecEspFilter,
     }
 
-    /// What a flow specification matches: GRE fields.
+    /// Fields that a flow specification matches: GRE.
     pub request IbUverbsFlowGreFilter = ib_uverbs_flow_gre_filter {
         /// First 16 bits of the GRE header: flags and version.
         pub c_ks_res0_ver: Be16,
@@ -1607,7 +1607,7 @@ header! {
         pub mask: IbUverbsFlowGreFilter,
     }
 
-    /// What a flow specification matches: MPLS fields.
+    /// Fields that a flow specification matches: MPLS.
     pub request IbUverbsFlowMplsFilter = ib_uverbs_flow_mpls_filter {
         /// A whole label stack entry.
         pub label: Be32,
@@ -1767,8 +1767,8 @@ header! {
 
     /// Reply to [`IB_USER_VERBS_CMD_DESTROY_SRQ`].
     pub struct IbUverbsDestroySrqResp = ib_uverbs_destroy_srq_resp {
-        /// How many events the kernel delivered for the object: wait for that many before its
-        /// memory goes.
+        /// Number of events that the kernel delivered for the object. Wait for that many before
+        /// releasing its memory.
         pub events_reported: u32,
     }
 
@@ -1824,8 +1824,8 @@ header! {
         pub comp_mask: u32,
         /// Bytes of reply that the kernel filled.
         pub response_length: u32,
-        /// How many events the kernel delivered for the object: wait for that many before its
-        /// memory goes.
+        /// Number of events that the kernel delivered for the object. Wait for that many before
+        /// releasing its memory.
         pub events_reported: u32,
         /// Zero.
         pub reserved: u32,

@@ -1,5 +1,5 @@
-//! What the `header!` macro records about each type and constant, so that the golden test can hold
-//! all of them against the kernel's own headers without a second list to maintain.
+//! The layout records that the `header!` macro writes for each type and constant. The golden test
+//! compares them with the kernel's own headers, so that no second list needs maintenance.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -68,7 +68,7 @@ pub const fn size_of_field<S, F>(_field: fn(&S) -> &F) -> usize {
     size_of::<F>()
 }
 
-/// How many words of `word` bytes hold the largest of `sizes`.
+/// Returns the number of words of `word` bytes that hold the largest of `sizes`.
 #[must_use]
 pub const fn words(sizes: &[usize], word: usize) -> usize {
     let mut largest = 0;

@@ -5,14 +5,20 @@
 //!
 //! | C | Rust |
 //! |---|---|
-//! | `struct ib_uverbs_wc` | [`ib_user_verbs::IbUverbsWc`], a `#[repr(C)]` struct with zerocopy's `FromBytes` and `IntoBytes` |
-//! | `struct ib_uverbs_alloc_pd` | [`ib_user_verbs::IbUverbsAllocPd`], input of the kernel: `IntoBytes`, no `FromBytes` |
-//! | `enum ib_uverbs_wc_opcode` | [`ib_user_verbs::IbUverbsWcOpcode`], a newtype that keeps unknown numbers |
-//! | `enum ib_uverbs_access_flags` | [`ib_user_ioctl_verbs::IbUverbsAccessFlags`], bitflags that keep unknown bits |
-//! | ids, `#define`s, enums without name | constants of the module, e.g. [`ib_user_ioctl_cmds::UVERBS_METHOD_QP_CREATE`] |
-//! | `union` | words with typed conversions by value, e.g. `rdma_user_rxe::RxeSendWrOp::from_rdma` |
+//! | `struct ib_uverbs_wc` | [`IbUverbsWc`], `#[repr(C)]`, zerocopy's `FromBytes`, `IntoBytes` |
+//! | `struct ib_uverbs_alloc_pd` | [`IbUverbsAllocPd`], input of the kernel: no `FromBytes` |
+//! | `enum ib_uverbs_wc_opcode` | [`IbUverbsWcOpcode`], a newtype that keeps unknown numbers |
+//! | `enum ib_uverbs_access_flags` | [`IbUverbsAccessFlags`], bitflags that keep unknown bits |
+//! | ids, `#define`s, enums without name | constants, e.g. [`UVERBS_METHOD_QP_CREATE`] |
+//! | `union` | words with typed conversions by value, e.g. `RxeSendWrOp::from_rdma` |
 //! | `__be16`, `__be32`, `__be64` | [`Be16`], [`Be32`], [`Be64`] |
-//! | flexible array member | left out: what follows a struct is sent and read behind it |
+//! | flexible array member | left out: the data behind a struct is sent and read separately |
+//!
+//! [`IbUverbsWc`]: ib_user_verbs::IbUverbsWc
+//! [`IbUverbsAllocPd`]: ib_user_verbs::IbUverbsAllocPd
+//! [`IbUverbsWcOpcode`]: ib_user_verbs::IbUverbsWcOpcode
+//! [`IbUverbsAccessFlags`]: ib_user_ioctl_verbs::IbUverbsAccessFlags
+//! [`UVERBS_METHOD_QP_CREATE`]: ib_user_ioctl_cmds::UVERBS_METHOD_QP_CREATE
 //!
 //! Every type is plain data without padding, so a command is `as_bytes()` and a reply
 //! `read_from_bytes()`:

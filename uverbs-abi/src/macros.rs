@@ -3,12 +3,14 @@
 //!
 //! | item | becomes |
 //! |---|---|
-//! | `pub struct Name = c_name { pub field: Type, .. }` | a `#[repr(C)]` struct with `IntoBytes`, `Immutable` and `FromBytes` |
-//! | `pub request Name = c_name { pub field: Type, .. }` | the same without `FromBytes`: only the kernel reads it |
-//! | `pub union Name = c_name: u64 { pub member: Type => as_member, from_member, .. }` | words with typed conversions by value |
+//! | `pub struct Name = c_name { pub field: Type, .. }` | `#[repr(C)]`, `IntoBytes`, `FromBytes` |
+//! | `pub request Name = c_name { pub field: Type, .. }` | the same without `FromBytes` |
+//! | `pub union Name = c_name: u64 { pub m: Type => as_m, from_m, .. }` | words with conversions |
 //! | `pub enum Name = c_name: u32 { C_NAME = 0, .. }` | an open newtype: unknown numbers are kept |
-//! | `pub flags Name = c_name: u32 { C_NAME = 1 << 0, .. }` | a bitflags newtype: unknown bits are kept |
-//! | `pub consts c_name: u16 { C_NAME = 0, .. }` | plain constants of that C enum (`anonymous`, or `define` for `#define`) |
+//! | `pub flags Name = c_name: u32 { C_NAME = 1 << 0, .. }` | bitflags: unknown bits are kept |
+//! | `pub consts c_name: u16 { C_NAME = 0, .. }` | constants of that C enum |
+//!
+//! `consts anonymous` stands for C enums without a name, and `consts define` for `#define`s.
 //!
 //! Derives are what this crate costs to compile. zerocopy's `FromBytes` alone generates four impls
 //! for each field, more than half of the time, so a `request` does without. An input with an array

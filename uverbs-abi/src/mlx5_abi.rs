@@ -43,11 +43,11 @@ header! {
     pub request Mlx5IbAllocUcontextReq = mlx5_ib_alloc_ucontext_req {
         /// Doorbell registers (BlueFlame) to allocate.
         pub total_num_bfregs: u32,
-        /// How many of them are not shared.
+        /// Number of these registers that are not shared.
         pub num_low_latency_bfregs: u32,
     }
 
-    /// What the library can do, [`Mlx5IbAllocUcontextReqV2::lib_caps`].
+    /// Capabilities of the library, [`Mlx5IbAllocUcontextReqV2::lib_caps`].
     pub flags Mlx5LibCaps = mlx5_lib_caps: u64 {
         MLX5_LIB_CAP_4K_UAR = 1 << 0,
         MLX5_LIB_CAP_DYN_UAR = 1 << 1,
@@ -62,7 +62,7 @@ header! {
     pub request Mlx5IbAllocUcontextReqV2 = mlx5_ib_alloc_ucontext_req_v2 {
         /// Doorbell registers (BlueFlame) to allocate.
         pub total_num_bfregs: u32,
-        /// How many of them are not shared.
+        /// Number of these registers that are not shared.
         pub num_low_latency_bfregs: u32,
         /// [`Mlx5IbAllocUctxV2Flags`].
         pub flags: u32,
@@ -76,7 +76,7 @@ header! {
         pub reserved1: u16,
         /// Zero.
         pub reserved2: u32,
-        /// What the library can do, [`Mlx5LibCaps`].
+        /// Capabilities of the library, [`Mlx5LibCaps`].
         pub lib_caps: u64,
     }
 
@@ -607,7 +607,7 @@ header! {
         pub reserved: u32,
     }
 
-    /// What to map: part of the page offset given to mmap of the uverbs device.
+    /// The object to map: part of the page offset given to mmap of the uverbs device.
     pub enum Mlx5IbMmapCmd = mlx5_ib_mmap_cmd: u8 {
         MLX5_IB_MMAP_REGULAR_PAGE = 0,
         MLX5_IB_MMAP_GET_CONTIGUOUS_PAGES = 1,
@@ -632,9 +632,9 @@ header! {
 
     /// One counter of a flow.
     pub request Mlx5IbFlowCountersDesc = mlx5_ib_flow_counters_desc {
-        /// What is counted: 0 packets, 1 bytes.
+        /// The unit counted: 0 packets, 1 bytes.
         pub description: u32,
-        /// Where the count goes in what reading the counters returns.
+        /// Index of this count in the values that reading the counters returns.
         pub index: u32,
     }
 
@@ -642,7 +642,7 @@ header! {
     pub request Mlx5IbFlowCountersData = mlx5_ib_flow_counters_data {
         /// User address of [`Mlx5IbFlowCountersDesc`]s.
         pub counters_data: u64,
-        /// How many of them.
+        /// Number of elements in `counters_data`.
         pub ncounters: u32,
         /// Zero.
         pub reserved: u32,

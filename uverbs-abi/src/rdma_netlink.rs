@@ -194,7 +194,7 @@ header! {
         RDMA_NL_LS_F_ERR = 0x0100,
     }
 
-    /// What a resolved path is for, [`RdmaLsResolveHeader::path_use`].
+    /// The use of a resolved path, [`RdmaLsResolveHeader::path_use`].
     pub consts anonymous: u8 {
         LS_RESOLVE_PATH_USE_ALL = 0,
         LS_RESOLVE_PATH_USE_UNIDIRECTIONAL = 1,
@@ -313,7 +313,7 @@ header! {
         RDMA_NLDEV_NUM_OPS = 31,
     }
 
-    /// How to print a driver attribute, [`RDMA_NLDEV_ATTR_DRIVER_PRINT_TYPE`].
+    /// The notation in which to print a driver attribute, [`RDMA_NLDEV_ATTR_DRIVER_PRINT_TYPE`].
     pub enum RdmaNldevPrintType = rdma_nldev_print_type: u8 {
         RDMA_NLDEV_PRINT_TYPE_UNSPEC = 0,
         RDMA_NLDEV_PRINT_TYPE_HEX = 1,
@@ -559,13 +559,13 @@ header! {
         RDMA_NLDEV_ATTR_FRMR_POOL_PINNED_HANDLES = 116,
         /// `u64`.
         RDMA_NLDEV_ATTR_FRMR_POOL_KEY_KERNEL_VENDOR_KEY = 117,
-        /// How many of the objects can exist. `u64`.
+        /// Maximum number of these objects. `u64`.
         RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY_MAX = 118,
         /// One past the last attribute.
         RDMA_NLDEV_ATTR_MAX = 119,
     }
 
-    /// How queue pairs find their counter, [`RDMA_NLDEV_ATTR_STAT_MODE`].
+    /// The rule that binds queue pairs to counters, [`RDMA_NLDEV_ATTR_STAT_MODE`].
     pub enum RdmaNlCounterMode = rdma_nl_counter_mode: u32 {
         /// Not bound.
         RDMA_COUNTER_MODE_NONE = 0,
@@ -577,7 +577,8 @@ header! {
         RDMA_COUNTER_MODE_MAX = 3,
     }
 
-    /// What the automatic mode tells apart, [`RDMA_NLDEV_ATTR_STAT_AUTO_MODE_MASK`].
+    /// Properties by which the automatic mode distinguishes queue pairs,
+    /// [`RDMA_NLDEV_ATTR_STAT_AUTO_MODE_MASK`].
     pub flags RdmaNlCounterMask = rdma_nl_counter_mask: u32 {
         RDMA_COUNTER_MASK_QP_TYPE = 1 << 0,
         RDMA_COUNTER_MASK_PID = 1 << 1,
@@ -589,14 +590,14 @@ header! {
         RDMA_DEVICE_TYPE_SMI = 1,
     }
 
-    /// Who gave a device its name, [`RDMA_NLDEV_ATTR_NAME_ASSIGN_TYPE`].
+    /// The origin of a device's name, [`RDMA_NLDEV_ATTR_NAME_ASSIGN_TYPE`].
     pub enum RdmaNlNameAssignType = rdma_nl_name_assign_type: u8 {
         RDMA_NAME_ASSIGN_TYPE_UNKNOWN = 0,
         /// Given by user space.
         RDMA_NAME_ASSIGN_TYPE_USER = 1,
     }
 
-    /// What a [`RDMA_NLDEV_CMD_MONITOR`] message reports, [`RDMA_NLDEV_ATTR_EVENT_TYPE`].
+    /// The event that a [`RDMA_NLDEV_CMD_MONITOR`] message reports, [`RDMA_NLDEV_ATTR_EVENT_TYPE`].
     pub enum RdmaNlNotifyEventType = rdma_nl_notify_event_type: u8 {
         RDMA_REGISTER_EVENT = 0,
         RDMA_UNREGISTER_EVENT = 1,

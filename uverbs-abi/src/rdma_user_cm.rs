@@ -103,8 +103,8 @@ header! {
 
     /// Reply to [`RDMA_USER_CM_CMD_DESTROY_ID`].
     pub struct RdmaUcmDestroyIdResp = rdma_ucm_destroy_id_resp {
-        /// How many events the kernel delivered for the object: wait for that many before its
-        /// memory goes.
+        /// Number of events that the kernel delivered for the object. Wait for that many before
+        /// releasing its memory.
         pub events_reported: u32,
     }
 
@@ -168,7 +168,7 @@ header! {
         pub timeout_ms: u32,
     }
 
-    /// What [`RdmaUcmQuery::option`] asks for.
+    /// Values of [`RdmaUcmQuery::option`]: the information to query.
     pub consts anonymous: u32 {
         RDMA_USER_CM_QUERY_ADDR = 0,
         RDMA_USER_CM_QUERY_PATH = 1,
@@ -278,7 +278,7 @@ header! {
         pub valid: u8,
     }
 
-    /// Where a datagram service is reached.
+    /// The address of a datagram service.
     pub struct RdmaUcmUdParam = rdma_ucm_ud_param {
         /// Queue pair number.
         pub qp_num: u32,
@@ -386,7 +386,7 @@ header! {
         pub id: u32,
     }
 
-    /// How to join a multicast group, [`RdmaUcmJoinMcast::join_flags`].
+    /// Modes of joining a multicast group, [`RdmaUcmJoinMcast::join_flags`].
     pub consts anonymous: u16 {
         RDMA_MC_JOIN_FLAG_FULLMEMBER = 0,
         RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER = 1,
@@ -425,7 +425,7 @@ header! {
         pub event: u32,
         /// 0, a negative errno, or a reject reason.
         pub status: u32,
-        /// What came with the event.
+        /// Parameters of the event.
         pub param: RdmaUcmEventRespParam,
         /// Zero.
         pub reserved: u32,
@@ -433,7 +433,7 @@ header! {
         pub ece: RdmaUcmEce,
     }
 
-    /// What came with the event; the port space says which member.
+    /// Parameters of the event; the port space determines the member.
     pub union RdmaUcmEventRespParam = rdma_ucm_event_resp.param: u32 {
         /// Connected services.
         pub conn: RdmaUcmConnParam => as_conn, from_conn,
@@ -488,8 +488,8 @@ header! {
 
     /// Reply to [`RDMA_USER_CM_CMD_MIGRATE_ID`].
     pub struct RdmaUcmMigrateResp = rdma_ucm_migrate_resp {
-        /// How many events the kernel delivered for the object: wait for that many before its
-        /// memory goes.
+        /// Number of events that the kernel delivered for the object. Wait for that many before
+        /// releasing its memory.
         pub events_reported: u32,
     }
 
@@ -522,7 +522,7 @@ header! {
         pub id: u32,
         /// Zero.
         pub reserved: u32,
-        /// What to resolve.
+        /// The service to resolve.
         pub ibs: RdmaUcmIbService,
     }
 
@@ -536,11 +536,11 @@ header! {
         pub event: u32,
         /// Status of the event.
         pub status: u32,
-        /// What comes with the event.
+        /// Parameters of the event.
         pub param: RdmaUcmWriteCmEventParam,
     }
 
-    /// What comes with the event.
+    /// Parameters of the event.
     pub union RdmaUcmWriteCmEventParam = rdma_ucm_write_cm_event.param: u64 {
         /// Connected services.
         pub conn: RdmaUcmConnParam => as_conn, from_conn,

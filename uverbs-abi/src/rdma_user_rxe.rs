@@ -100,7 +100,7 @@ header! {
         pub invalidate_rkey: u32 => as_invalidate_rkey, from_invalidate_rkey,
     }
 
-    /// What the opcode needs beyond the common part.
+    /// Fields of the opcode beyond the common part.
     pub union RxeSendWrOp = rxe_send_wr.wr: u64 {
         /// RDMA FLUSH.
         pub flush: RxeSendWrFlush => as_flush, from_flush,
@@ -198,7 +198,7 @@ header! {
         pub lkey: u32,
     }
 
-    /// Where and how large to map a queue.
+    /// Offset and size with which to map a queue.
     pub struct Mminfo = mminfo {
         /// Offset to give to mmap.
         pub offset: u64,

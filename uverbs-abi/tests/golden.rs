@@ -64,7 +64,7 @@ fn golden_of(header: &Header) -> Golden {
     Golden::parse(&text.unwrap_or_else(|| panic!("no golden file for {}", header.path)))
 }
 
-/// What this crate has, in the golden file's words.
+/// The contents of this crate, in the notation of the golden file.
 #[derive(Default)]
 struct Ours {
     /// The value, and the width of its type.

@@ -1,5 +1,5 @@
-//! Records what RDMA netlink says during discovery, in the format of `src/discovery/testdata`, where its README tells
-//! how the guest was set up.
+//! Records what RDMA netlink says during discovery, in the format of `src/discovery/testdata`,
+//! where its README tells how the guest was set up.
 //!
 //! | line | what it is |
 //! |---|---|
@@ -24,7 +24,8 @@ fn main() -> verbs_core::Result<()> {
     let roots = Roots::system();
     let mut recorder = NetlinkSocket::open().map(Recorder);
     let netlink = recorder.as_mut().map(|wire| wire as &mut dyn Wire).map_err(|errno| *errno);
-    // SAFETY: the files are the system's and the recorder changes nothing, so the devices are the kernel's.
+    // SAFETY: the files are the system's and the recorder changes nothing, so the devices are the
+    // kernel's.
     let found = unsafe { discover_at(&roots, netlink) }?;
     println!("# told by {:?}", found.source);
     for device in found.devices {

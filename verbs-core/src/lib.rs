@@ -1,9 +1,10 @@
-//! What the API and the providers of RDMA verbs share: what rdma-core keeps in `driver.h`, and the kernel below it.
+//! The code that the API and the providers of RDMA verbs share: the provider contract, which
+//! rdma-core keeps in `driver.h`, and the kernel interface below it.
 //!
 //! | module | what it is |
 //! |---|---|
 //! | [`discovery`] | which RDMA devices there are: netlink, then sysfs |
-//! | [`channel`] | one way to the kernel's uverbs: ioctl, INVOKE_WRITE, `write()`; a scripted double for tests |
+//! | [`channel`] | commands to the kernel's uverbs, and a scripted double for tests |
 //! | [`cmd`] | one function per kernel method |
 //! | [`types`] | the values that verbs take and return: attributes, work requests, completions |
 //! | [`checks`] | the checks of work requests that all providers make |
@@ -13,8 +14,8 @@
 //! | [`exposed`] | memory that peers may touch, as threads of this process access it |
 //! | [`words`] | aligned words copied to and from such memory |
 //! | [`random`] | numbers that strangers cannot guess |
-//! | [`provider`] | the contract that a provider fulfils, and [`Erased`](provider::Erased), the provider that hides which |
-//! | [`slots`] | slot + generation ids: what the kernel gets as `user_handle` |
+//! | [`provider`] | the contract of providers, and [`Erased`](provider::Erased) |
+//! | [`slots`] | slot + generation ids, passed to the kernel as `user_handle` |
 //!
 //! Programs use the crate `verbs` instead; this one is for those who write a provider.
 

@@ -6,8 +6,8 @@
 //!
 //! ```text
 //!  63        32 31         0
-//! ┌────────────┬────────────┐   A slot's generation is odd while it is taken and even while it is free,
-//! │ generation │    slot    │   so 0 is never a live id.
+//! ┌────────────┬────────────┐   A slot's generation is odd while it is taken and even while
+//! │ generation │    slot    │   it is free, so 0 is never a live id.
 //! └────────────┴────────────┘
 //! ```
 

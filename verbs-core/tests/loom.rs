@@ -1,12 +1,14 @@
 //! Both ends of a ring under every interleaving that the memory model allows.
 //!
-//! The indices are those that providers use, [`SharedIndex`](verbs_core::ring::SharedIndex): under `--cfg loom` they are
-//! the model checker's atomics, accessed with the same orderings.
+//! The indices are those that providers use, [`SharedIndex`](verbs_core::ring::SharedIndex): under
+//! `--cfg loom` they are the model checker's atomics, accessed with the same orderings.
 //!
-//! The slots are cells that the model checker watches: if a consumer could read a slot before its producer's writes are
-//! visible, or a producer could fill one that is still being read, the model would report the race.
+//! The slots are cells that the model checker watches: if a consumer could read a slot before its
+//! producer's writes are visible, or a producer could fill one that is still being read, the model
+//! would report the race.
 //!
-//! Built with `RUSTFLAGS="--cfg loom"` only, as `cargo xtask test` does: the model checker builds C.
+//! Built with `RUSTFLAGS="--cfg loom"` only, as `cargo xtask test` does: the model checker builds
+//! C.
 #![cfg(loom)]
 
 use std::sync::Arc;
@@ -25,7 +27,8 @@ fn index(region: &Region, offset: usize) -> SharedIndex {
 struct Ring<const SLOTS: usize>([UnsafeCell<u32>; SLOTS]);
 
 #[allow(unsafe_code)]
-// SAFETY: the cells are what the model checks: an access that another thread could race with fails the test.
+// SAFETY: the cells are what the model checks: an access that another thread could race with fails
+// the test.
 unsafe impl<const SLOTS: usize> Sync for Ring<SLOTS> {}
 
 #[allow(unsafe_code)]
@@ -41,7 +44,8 @@ impl<const SLOTS: usize> Ring<SLOTS> {
     }
 }
 
-/// `total` values through a ring of `SLOTS`, published `batch` at a time, with at most `preemptions` of a running thread.
+/// `total` values through a ring of `SLOTS`, published `batch` at a time, with at most
+/// `preemptions` of a running thread.
 fn pass<const SLOTS: usize>(total: u32, batch: u32, preemptions: Option<usize>) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = preemptions;

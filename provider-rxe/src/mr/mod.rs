@@ -2,15 +2,16 @@
 //!
 //! ```text
 //!           the kernel confirms, in time            tasks have ended
-//!   Alive ──────────────────────────────► Ending ─────────────────────► destroyed: the memory is free
-//!     │                                    ▲   │ this could not be found out: `Err`, and may be tried again
+//!   Alive ──────────────────────────────► Ending ─────────────────────► destroyed: memory is free
+//!     │                                    ▲   │ unknown: `Err`, may be tried again
 //!     │                                    └───┘
-//!     └───────────────────────────────► Forsaken      `Err` for good: the memory must never be free
+//!     └───────────────────────────────► Forsaken      `Err` for good: memory is never free
 //!       it confirms, after it gave up waiting
 //! ```
 //!
 //! # References
-//! `ibv_dereg_mr(3)`; Linux `drivers/infiniband/sw/rxe/rxe_verbs.c` (`rxe_dereg_mr`), `rxe_pool.c` (`__rxe_cleanup`)
+//! `ibv_dereg_mr(3)`; Linux `drivers/infiniband/sw/rxe/rxe_verbs.c` (`rxe_dereg_mr`), `rxe_pool.c`
+//! (`__rxe_cleanup`)
 
 use std::time::{Duration, Instant};
 

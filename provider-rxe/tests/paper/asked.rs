@@ -1,4 +1,4 @@
-//! What the kernel is asked of a queue pair: its attributes, and how much inline data one can have.
+//! Queries about a queue pair: its attributes, and the inline data that one can have.
 
 use std::os::fd::AsRawFd;
 

@@ -1,8 +1,10 @@
-//! The provider against a kernel on paper: every byte that it writes, every refusal, every way round the ring.
+//! The provider against a kernel on paper: every byte that it writes, every refusal, every way
+//! round the ring.
 //!
 //! # Safety
-//! Posting is unsafe because a device reads and writes the memory of work requests. A device on paper touches none; where
-//! inline data is posted, its memory is a slice that lives across the call.
+//! Posting is unsafe because a device reads and writes the memory of work requests. A device on
+//! paper touches none; where inline data is posted, its memory is a slice that lives across the
+//! call.
 #![allow(unsafe_code)]
 
 mod asked;
@@ -22,12 +24,13 @@ use zerocopy::{Immutable, IntoBytes};
 
 /// A device of whose kernel the test plays the part.
 fn device() -> PaperDevice {
-    // SAFETY: descriptors in scripts are the tests' to give away, and nobody parks memory on these queues. A test has one
-    // thread, or joins the threads that post before it uses the kernel's ends.
+    // SAFETY: descriptors in scripts are the tests' to give away, and nobody parks memory on these
+    // queues. A test has one thread, or joins the threads that post before it uses the kernel's
+    // ends.
     unsafe { PaperDevice::new() }
 }
 
-/// What the slots hold before: whatever is not written keeps it.
+/// The slots' initial bytes, which remain wherever nothing is written.
 const STALE: u8 = 0xa5;
 
 /// A queue pair in RTS, whose slots hold stale bytes, and what belongs to it.

@@ -1,4 +1,5 @@
-//! Objects: what the kernel is asked, what it may answer, and what is left when it answers nonsense.
+//! Objects: what the kernel is asked, what it may answer, and what is left when it answers
+//! nonsense.
 
 use uverbs_abi::ib_user_verbs::IbUverbsQueryDeviceResp;
 use uverbs_abi::rdma_user_rxe::{RxeCreateAhResp, RxeCreateCqResp, RxeCreateQpResp};
@@ -282,7 +283,8 @@ fn an_address_handle_is_a_number_or_a_path_by_kernel() {
     device.script.expect([Expect::command("ioctl 6.0: 0x0 handle 9", Reply::ok())]);
     ah.destroy().map_err(|(_, error)| error).unwrap();
 
-    // No number: the path is spelled out from the GID table, which this kernel tells with one command.
+    // No number: the path is spelled out from the GID table, which this kernel tells with one
+    // command.
     let attr = AhAttr {
         grh: Some(GlobalRoute { dgid: Gid([9; 16]), sgid_index: 1, ..GlobalRoute::default() }),
         port_num: 1,

@@ -1,4 +1,5 @@
-//! The three objects of a queue pair: they part in any order, and `modify` takes the queues of its own provider only.
+//! The three objects of a queue pair: they part in any order, and `modify` takes the queues of its
+//! own provider only.
 
 use verbs_core::channel::{Expect, Reply};
 use verbs_core::provider::{
@@ -52,7 +53,8 @@ fn queues_may_be_dropped_before_their_queue_pair() {
         let QpParts { qp, mut sq, mut rq } = parts;
         send_one(&mut sq);
         recv_one(&mut rq);
-        // A command that is not expected would panic: dropping a queue is no matter of the kernel's.
+        // A command that is not expected would panic: dropping a queue is no matter of the
+        // kernel's.
         if send_first {
             drop(sq);
             recv_one(&mut rq);

@@ -48,7 +48,7 @@ fn operation(kind: u8) -> (SendOp<'static>, u32) {
     }
 }
 
-/// What is wrong with a work request, in words of the documentation rather than of the code.
+/// Returns the fault of a work request, derived from the documentation rather than from the code.
 fn verdict(kind: u8, sges: &[Sge], queued: usize) -> Option<PostReason> {
     let length: u64 = sges.iter().map(|sge| u64::from(sge.length)).sum();
     if sges.len() > 4 {

@@ -1,4 +1,4 @@
-//! What was put into a send queue and not rung for is taken out again: the kernel's end never sees it.
+//! Rollback of a send queue: the kernel's end never sees requests that were queued without a ring.
 //!
 //! Each test runs on the provider's own queue and on an [`ErasedSendQueue`].
 
@@ -162,7 +162,8 @@ fn lists_inline_data_and_atomics_are_rolled_back_like_others() {
             plain(SendOp::Send, &[]),
         ];
         for wr in &wrs {
-            // SAFETY: a device on paper touches no memory of work requests; that of the inline data lives.
+            // SAFETY: a device on paper touches no memory of work requests; that of the inline data
+            // lives.
             unsafe { sq.post_one(wr) }.unwrap();
         }
         assert_eq!(sq.rollback(), wrs.len());

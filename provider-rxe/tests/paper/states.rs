@@ -1,4 +1,4 @@
-//! What a queue pair takes in which state, and what RESET and ERR do to its queues.
+//! Requests that a queue pair accepts in each state, and the effect of RESET and ERR on its queues.
 
 use uverbs_abi::rdma_user_rxe::{RxeRecvWqe, RxeSendWqe};
 use verbs_core::channel::{Expect, Reply};

@@ -1,4 +1,4 @@
-//! What left, what came, what was lost and why.
+//! Counters of packets sent, received and lost, by reason.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,7 +6,8 @@ use roce::engine::DroppedDatagrams;
 
 /// A number with one writer at a time and any readers.
 ///
-/// Two writers at once may lose an increment, nothing else: a locked instruction for each packet is not worth more.
+/// Two writers at once may lose an increment, nothing else: a locked instruction for each packet is
+/// not worth more.
 #[derive(Debug, Default)]
 pub(crate) struct Count(AtomicU64);
 
@@ -37,7 +38,8 @@ impl Count {
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// What left, what came, what was lost and why: numbers since the device was made, one moment's values.
+        /// Packets sent, received and lost, by reason: a snapshot of counts since the device was
+        /// created.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct Counters {
@@ -91,8 +93,8 @@ counters! {
     joined,
     /// Sends that were put off because the socket's buffer was full.
     blocked,
-    /// Packets not sent: nothing leads to their destination (ENETUNREACH, EHOSTUNREACH, ECONNREFUSED), or it is of the
-    /// other address family.
+    /// Packets not sent: nothing leads to their destination (ENETUNREACH, EHOSTUNREACH,
+    /// ECONNREFUSED), or it is of the other address family.
     unreachable,
     /// Packets not sent: longer than the route's MTU (EMSGSIZE).
     too_long,
@@ -115,17 +117,18 @@ counters! {
     /// Packets dropped: ICRC wrong.
     bad_icrc,
     /// Packets dropped: from another UDP port than their queue pair's peer sends from
-    /// ([`SoftBuilder::strict_ports`](crate::SoftBuilder::strict_ports)). They count as received, too.
+    /// ([`SoftBuilder::strict_ports`](crate::SoftBuilder::strict_ports)). They count as received,
+    /// too.
     unexpected_port,
     /// Packets dropped: shorter than BTH and ICRC, cut off, or from no IP address.
     malformed,
-    /// Datagrams dropped, for any of the reasons below. They count as received, too; a multicast datagram counts once for
-    /// each member that drops it.
+    /// Datagrams dropped, for any of the reasons below. They count as received, too; a multicast
+    /// datagram counts once for each member that drops it.
     datagrams_dropped,
     /// Datagrams dropped: no receive was posted.
     datagrams_no_receive,
-    /// Datagrams dropped: the receive was too short for the datagram and the 40 bytes before it. The receive completed with
-    /// `LOC_LEN_ERR`.
+    /// Datagrams dropped: the receive was too short for the datagram and the 40 bytes before it.
+    /// The receive completed with `LOC_LEN_ERR`.
     datagrams_too_short,
     /// Datagrams dropped: their queue key was not the queue pair's. Also `qkey_viol_cntr` of
     /// [`PortAttr`](verbs_core::types::PortAttr).
@@ -134,18 +137,19 @@ counters! {
     datagrams_unknown_qpn,
     /// Datagrams dropped: no queue pair had joined the destination group.
     datagrams_not_member,
-    /// Datagrams dropped for another reason: a queue pair of another type or state, another partition key, a receive whose
-    /// memory cannot be written, a malformed packet.
+    /// Datagrams dropped for another reason: a queue pair of another type or state, another
+    /// partition key, a receive whose memory cannot be written, a malformed packet.
     datagrams_other,
-    /// The most packets that one turn has sent. A turn is the time that one thread works on the device's engine without a break;
-    /// the acknowledgements that a control call sends first count as well.
+    /// The most packets that one turn has sent. A turn is the time that one thread works on the
+    /// device's engine without a break; the acknowledgements that a control call sends first count
+    /// as well.
     turn_packets_max,
     /// The most bytes, from BTH to pad, that one turn has sent.
     turn_bytes_max,
-    /// Transmissions that ended with read responses left because their peers had used up their credit
-    /// ([`roce::engine::Config::answer_rate`]).
+    /// Transmissions that ended with read responses left because their peers had used up their
+    /// credit ([`roce::engine::Config::answer_rate`]).
     answers_rested,
-    /// Transmissions that ended with read responses left because the socket's send queue held more than a window
-    /// ([`roce::engine::Config::window_bytes`]).
+    /// Transmissions that ended with read responses left because the socket's send queue held more
+    /// than a window ([`roce::engine::Config::window_bytes`]).
     answers_held,
 }

@@ -18,7 +18,7 @@ pub(crate) const MS: u64 = 1_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Weather {
     Clear,
-    /// So few losses that 7 retries are never exhausted.
+    /// Few enough losses that 7 retries are never exhausted.
     Light,
     Heavy,
     /// Links go down, some for longer than retries last.

@@ -158,7 +158,7 @@ impl<P: Provider> Session<P> {
     /// Memory that the other side may touch, which it is told of.
     ///
     /// # Errors
-    /// What the device answers; the other side is gone.
+    /// Any errno that the device returns, or the other side is gone.
     pub fn expose(&mut self, buf: Buf, access: RemoteAccess) -> CaseResult<Exposed> {
         let exposed = self.pd.expose(buf, access)?;
         let RemoteMr { addr, length, rkey } = exposed.remote();

@@ -270,7 +270,8 @@ fn guarded(seed: u64, bytes: &[u8]) -> CaseResult {
     Ok(())
 }
 
-/// Waits for a write of which nobody tells. A sender's completion says that it arrived only if the connection is reliable.
+/// Waits for a write of which nobody tells. A sender's completion says that it arrived only if the
+/// connection is reliable.
 fn arrived(memory: &Exposed, seed: u64, size: usize, qp_type: QpType) -> CaseResult {
     let patience = if qp_type == QpType::RC { Duration::ZERO } else { Duration::from_secs(10) };
     let deadline = Instant::now() + patience;

@@ -3,15 +3,16 @@
 //!
 //! | type | what it is |
 //! |---|---|
-//! | [`Uverbs`] | a context's commands: ioctl first, then INVOKE_WRITE, then `write()`, learned per method |
-//! | [`Channel`] | the carrier of one command: the real file descriptor, or a scripted kernel in tests |
+//! | [`Uverbs`] | a context's commands: ioctl, INVOKE_WRITE or `write()`, learned per method |
+//! | [`Channel`] | the carrier of one command: a file descriptor, or a scripted kernel in tests |
 //! | [`Ioctl`], [`Attr`] | a command in the ioctl's form |
 //! | [`WriteCmd`] | a command in the form of `write()` |
 //!
 //! ```text
-//!   cmd::create_cq ──► Uverbs ──┬─ ioctl CQ_CREATE ─────────────► done, or ENOTTY / EPROTONOSUPPORT: learned,
-//!                               └─ write struct ─┬─ INVOKE_WRITE ► done, or ENOTTY / EPROTONOSUPPORT: learned,
+//!   cmd::create_cq ──► Uverbs ──┬─ ioctl CQ_CREATE ─────────────► done, or not supported: learned
+//!                               └─ write struct ─┬─ INVOKE_WRITE ► done, or not supported: learned
 //!                                                └─ write() ─────► done
+//!   not supported: ENOTTY or EPROTONOSUPPORT
 //! ```
 //!
 //! # The right to command

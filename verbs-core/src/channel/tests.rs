@@ -1,4 +1,4 @@
-//! What [`Uverbs`] learns, seen from the kernel's side.
+//! Tests of what [`Uverbs`] learns, seen from the kernel's side.
 
 use super::{Expect, Reply, Scripted, Uhw, Uverbs, WriteCmd};
 use crate::Errno;

@@ -5,10 +5,12 @@
 //! | the type of queue pair has the operation | [`PostReason::UnsupportedOp`] |
 //! | the state takes work requests | [`PostReason::InvalidState`] |
 //! | the list is not longer than the queue's | [`PostReason::TooManySge`] |
-//! | the message is not longer than 2 GiB, a datagram not longer than the port's MTU | [`PostReason::MessageTooLong`], [`PostReason::DatagramTooLong`] |
+//! | the message is not longer than 2 GiB | [`PostReason::MessageTooLong`] |
+//! | a datagram is not longer than the port's MTU | [`PostReason::DatagramTooLong`] |
 //! | the operation takes the flags | [`PostReason::UnsupportedFlags`] |
 //! | inline data is not longer than the queue's | [`PostReason::InlineTooLong`] |
-//! | an atomic has 8 local bytes and an aligned address | [`PostReason::AtomicLength`], [`PostReason::AtomicMisaligned`] |
+//! | an atomic has 8 local bytes | [`PostReason::AtomicLength`] |
+//! | an atomic has an aligned address | [`PostReason::AtomicMisaligned`] |
 //!
 //! The table's order is the order of the checks, so that all providers give the same reason for the
 //! same request. Left to the provider are the room in the queue and the address vectors of

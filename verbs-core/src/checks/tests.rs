@@ -1,4 +1,5 @@
-//! Work requests that are refused, by the reason, and that the short ways let nothing pass that the checks refuse.
+//! Work requests that are refused, by the reason, and that the short ways let nothing pass that the
+//! checks refuse.
 
 use super::*;
 use crate::types::{Av, UdAddr};

@@ -48,7 +48,7 @@ struct Destroy<'a> {
     method_id: u16,
     handle_attr: u16,
     handle: u32,
-    /// Where the ioctl's reply goes, if it has one.
+    /// The buffer for the ioctl's reply, if it has one.
     reply: Option<(u16, &'a mut [u8])>,
 }
 

@@ -9,7 +9,7 @@
 //! | [`skipped`] | [`Skipped`], [`SkipReason`] |
 //!
 //! ```text
-//! netlink GET dump ──► GET_CHARDEV, for each ──► /dev/infiniband/uverbsN there? ──► list, in the kernel's order
+//! netlink GET dump ──► GET_CHARDEV, for each ──► /dev/infiniband/uverbsN exists ──► list
 //!        │ fails              │ fails or short             │ no
 //!        ▼                    ▼                            ▼
 //! class/infiniband_verbs   sysfs, for this one          skipped

@@ -1,11 +1,13 @@
 //! [`KernelContext`]: what every provider of a kernel device needs of an open device.
 //!
-//! A provider wraps it in its own context and adds what is its own: queues, doorbells, address vectors. Protection
-//! domains and memory regions without a driver's half are here too, as [`KernelPd`] and [`KernelMr`].
+//! A provider wraps it in its own context and adds what is its own: queues, doorbells, address
+//! vectors. Protection domains and memory regions without a driver's half are here too, as
+//! [`KernelPd`] and [`KernelMr`].
 //!
 //! # Safety
-//! A [`KernelContext`] has the right to command its device ([`Uverbs`]) and uses it for queries and for the objects above,
-//! which destroy themselves alone. It gives the right away by [`KernelContext::uverbs`] only, which is unsafe.
+//! A [`KernelContext`] has the right to command its device ([`Uverbs`]) and uses it for queries and
+//! for the objects above, which destroy themselves alone. It gives the right away by
+//! [`KernelContext::uverbs`] only, which is unsafe.
 
 mod limits;
 mod objects;
@@ -31,32 +33,37 @@ pub struct KernelContext {
     ibdev_path: PathBuf,
     num_comp_vectors: u32,
     core_support: u64,
-    /// Opened with the first object that can raise events, for a context that only answers queries needs none.
+    /// Opened with the first object that can raise events, for a context that only answers queries
+    /// needs none.
     async_fd: OnceLock<OwnedFd>,
     fw_ver: fn(u64) -> String,
 }
 
 impl KernelContext {
-    /// Opens a device for the driver with the id `driver_id`, whose firmware versions `fw_ver` writes.
+    /// Opens a device for the driver with the id `driver_id`, whose firmware versions `fw_ver`
+    /// writes.
     ///
     /// # Errors
-    /// `ENODEV` for a device that is known to have another driver; [`Cause::File`](crate::Cause::File) where the device's
-    /// file cannot be opened; any errno that the kernel returns.
+    /// `ENODEV` for a device that is known to have another driver;
+    /// [`Cause::File`](crate::Cause::File) where the device's file cannot be opened; any errno that
+    /// the kernel returns.
     #[allow(unsafe_code)]
     pub fn open(device: &DeviceInfo, driver_id: u32, fw_ver: fn(u64) -> String) -> Result<Arc<Self>> {
         if device.driver_id().is_some_and(|id| id.0 != driver_id) {
             return Err(Error::new("open_device", device.name(), Errno::NODEV));
         }
-        // SAFETY: this module uses the right to command as `Uverbs` asks (see its head). The driver is the one that the
-        // kernel named; where it named none, it refuses ioctls that are meant for another.
+        // SAFETY: this module uses the right to command as `Uverbs` asks (see its head). The driver
+        // is the one that the kernel named; where it named none, it refuses ioctls that are meant
+        // for another.
         let uverbs = unsafe { Uverbs::open(device, driver_id) }?;
         Self::new(uverbs, device.ibdev_path(), fw_ver, Uhw::none())
     }
 
-    /// Makes a context over commands that go somewhere else: a kernel on paper, or a driver that has a half of its own.
+    /// Makes a context over commands that go somewhere else: a kernel on paper, or a driver that
+    /// has a half of its own.
     ///
     /// # Errors
-    /// What the kernel answers.
+    /// Any errno that the kernel returns.
     pub fn new(
         uverbs: Uverbs,
         ibdev_path: &Path,
@@ -79,7 +86,8 @@ impl KernelContext {
 
     /// The context's commands, for the provider of the device.
     ///
-    /// A provider takes this step in one place, a type of its own that safe code outside of the provider cannot name.
+    /// A provider takes this step in one place, a type of its own that safe code outside of the
+    /// provider cannot name.
     ///
     /// # Safety
     /// The caller uses the right to command as [`Uverbs`] asks.
@@ -102,7 +110,8 @@ impl KernelContext {
         }
     }
 
-    /// The access rights as this kernel takes them: optional ones that it does not know are left out.
+    /// The access rights as this kernel takes them: optional ones that it does not know are left
+    /// out.
     fn access_for_kernel(&self, access: AccessFlags) -> AccessFlags {
         if IbUverbsCoreSupport::from_bits_retain(self.core_support as _)
             .contains(IbUverbsCoreSupport::IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS)

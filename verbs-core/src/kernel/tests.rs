@@ -20,7 +20,8 @@ use crate::{Cause, Errno, Error};
 fn context(core_support: u64) -> (Arc<KernelContext>, Scripted) {
     let scripted =
         Scripted::new([Expect::anything(Reply::outputs([&2_u32.to_ne_bytes(), core_support.as_bytes()]))]);
-    // SAFETY: the script's descriptors are the test's to give away, and nobody parks memory on its queues.
+    // SAFETY: the script's descriptors are the test's to give away, and nobody parks memory on its
+    // queues.
     let uverbs = unsafe { Uverbs::new(Box::new(scripted.clone()), 18, "rxe0") };
     let context =
         KernelContext::new(uverbs, Path::new("/nonexistent"), |_| String::new(), Uhw::none()).unwrap();

@@ -8,7 +8,7 @@ use crate::types::{Wc, WcFlags, WcOpcode, WcStatus};
 
 /// A completion queue. `&mut` is the lock: the poller owns it.
 pub trait CqOps: Any + Debug + Send + Sync {
-    /// What [`next`](Self::next) lends: a look into the queue, which frees nothing when it is dropped.
+    /// The view of the queue that [`next`](Self::next) lends. Dropping it frees nothing.
     type Completion<'a>: Completion + Copy
     where
         Self: Sized + 'a;
@@ -21,7 +21,8 @@ pub trait CqOps: Any + Debug + Send + Sync {
 
     /// Lends the next completion, or returns `None` when there is none now.
     ///
-    /// Its slot returns to the device with the next call of [`finish`](Self::finish), at the latest.
+    /// Its slot returns to the device with the next call of [`finish`](Self::finish), at the
+    /// latest.
     fn next(&mut self) -> Option<Self::Completion<'_>>
     where
         Self: Sized;
@@ -34,14 +35,16 @@ pub trait CqOps: Any + Debug + Send + Sync {
     /// Copies up to `wcs.len()` completions out, and returns their number.
     fn poll(&mut self, wcs: &mut [Wc]) -> usize;
 
-    /// Asks for one event when the next completion arrives (with `solicited_only`: the next solicited or failed one).
+    /// Asks for one event when the next completion arrives (with `solicited_only`: the next
+    /// solicited or failed one).
     ///
     /// # Errors
     /// Any errno that the kernel returns; notably `EIO` once the device is gone.
     fn req_notify(&mut self, solicited_only: bool) -> Result<()>;
 }
 
-/// Calls a macro with the fields of a completion, one `#[doc] name: type;` each: the one list of them.
+/// Calls a macro with the fields of a completion, one `#[doc] name: type;` each: the one list of
+/// them.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! for_each_completion_field {
@@ -61,7 +64,8 @@ macro_rules! for_each_completion_field {
             /// Returns the number of bytes that arrived (receives, reads, atomics).
             #[doc(alias = "ibv_wc_read_byte_len")]
             byte_len: u32;
-            /// Returns immediate data as a number, or the invalidated key; see [`wc_flags`](Self::wc_flags).
+            /// Returns immediate data as a number, or the invalidated key; see
+            /// [`wc_flags`](Self::wc_flags).
             #[doc(alias = "ibv_wc_read_imm_data")]
             #[doc(alias = "ibv_wc_read_invalidated_rkey")]
             imm_data: u32;
@@ -96,7 +100,8 @@ macro_rules! completion {
     ($($(#[$doc:meta])* $field:ident: $type:ty;)*) => {
         /// A completion, read from the queue on demand.
         ///
-        /// Where [`status`](Self::status) is not success, only `wr_id`, `status`, `qp_num` and `vendor_err` are valid.
+        /// If [`status`](Self::status) is not success, only `wr_id`, `status`, `qp_num` and
+        /// `vendor_err` are valid.
         pub trait Completion {
             $($(#[$doc])* fn $field(&self) -> $type;)*
 

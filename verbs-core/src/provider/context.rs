@@ -1,4 +1,5 @@
-//! An open device: [`DeviceOps`], its queries, and [`ContextOps`], the objects that are made from it.
+//! An open device: [`DeviceOps`], its queries, and [`ContextOps`], the objects that are made from
+//! it.
 //!
 //! # Safety
 //! The unsafe function declares what its callers promise when they register memory.
@@ -15,7 +16,8 @@ use crate::types::{
     AccessFlags, AhAttr, Av, CqInitAttr, DeviceAttr, DeviceAttrEx, GidEntry, PortAttr, QpInitAttr,
 };
 
-/// An open device: what can be asked of it, and its event files. Nothing here depends on the provider's objects.
+/// An open device: what can be asked of it, and its event files. Nothing here depends on the
+/// provider's objects.
 pub trait DeviceOps: Debug + Send + Sync {
     /// Returns the device's name (`rxe0`).
     fn device_name(&self) -> &str;
@@ -50,17 +52,19 @@ pub trait DeviceOps: Debug + Send + Sync {
     /// Returns one entry of a port's GID table; `None` for an empty one.
     ///
     /// # Errors
-    /// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a port, with [`Cause::Gid`](crate::Cause::Gid) for an index
-    /// that does not exist.
+    /// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a port, with
+    /// [`Cause::Gid`](crate::Cause::Gid) for an index that does not exist.
     fn query_gid_entry(&self, port_num: u8, gid_index: u32) -> Result<Option<GidEntry>>;
 
     /// Returns one entry of a port's partition key table, in host order.
     ///
     /// # Errors
-    /// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a port or an index that does not exist.
+    /// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a port or an index that does not
+    /// exist.
     fn query_pkey(&self, port_num: u8, index: u16) -> Result<u16>;
 
-    /// Returns the file at which the device's asynchronous events arrive: records of `ib_uverbs_async_event_desc`.
+    /// Returns the file at which the device's asynchronous events arrive: records of
+    /// `ib_uverbs_async_event_desc`.
     ///
     /// # Errors
     /// Any errno that the kernel returns when it opens the file; notably `EMFILE`.
@@ -91,12 +95,13 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     ///
     /// # Safety
     /// While the region is registered the device may read the bytes, and with
-    /// [`LOCAL_WRITE`](AccessFlags::LOCAL_WRITE) write them, whenever a work request or a peer says so. The bytes must
-    /// stay mapped, and whoever accesses them must be ready for that.
+    /// [`LOCAL_WRITE`](AccessFlags::LOCAL_WRITE) write them, whenever a work request or a peer says
+    /// so. The bytes must stay mapped, and whoever accesses them must be ready for that.
     ///
     /// # Errors
-    /// [`Cause::Memlock`](crate::Cause::Memlock) where `RLIMIT_MEMLOCK` is in the way; `EFAULT` for memory that is not
-    /// mapped, or is read-only and registered for writing; any other errno that the kernel returns.
+    /// [`Cause::Memlock`](crate::Cause::Memlock) where `RLIMIT_MEMLOCK` is in the way; `EFAULT` for
+    /// memory that is not mapped, or is read-only and registered for writing; any other errno that
+    /// the kernel returns.
     unsafe fn reg_mr(
         &self,
         pd: &P::Pd,
@@ -109,15 +114,16 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// Creates a completion queue, and what names it to [`create_qp`](Self::create_qp).
     ///
     /// # Errors
-    /// [`Cause::Limit`](crate::Cause::Limit) for a size or vector that the device does not have; any other errno that the
-    /// kernel returns.
+    /// [`Cause::Limit`](crate::Cause::Limit) for a size or vector that the device does not have;
+    /// any other errno that the kernel returns.
     fn create_cq(&self, attr: &CqInitAttr<'_>) -> Result<(P::Cq, P::CqHandle)>;
 
-    /// Creates a queue pair, in the state RESET, with its queues. The completion queues have not been destroyed.
+    /// Creates a queue pair, in the state RESET, with its queues. The completion queues have not
+    /// been destroyed.
     ///
     /// # Errors
-    /// [`Cause::Limit`](crate::Cause::Limit) for a size that the device does not have; any other errno that the kernel
-    /// returns.
+    /// [`Cause::Limit`](crate::Cause::Limit) for a size that the device does not have; any other
+    /// errno that the kernel returns.
     fn create_qp(
         &self,
         pd: &P::Pd,
@@ -129,7 +135,8 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// Creates an address handle: the path to a peer, resolved.
     ///
     /// # Errors
-    /// [`Cause::Gid`](crate::Cause::Gid) for a source that does not exist; any other errno that the kernel returns.
+    /// [`Cause::Gid`](crate::Cause::Gid) for a source that does not exist; any other errno that the
+    /// kernel returns.
     fn create_ah(&self, pd: &P::Pd, attr: &AhAttr) -> Result<P::Ah>;
 }
 

@@ -11,26 +11,29 @@ pub type OpenedContext = Box<dyn ContextOps<Erased>>;
 
 /// A provider's registration: constant data, found by being named.
 ///
-/// Drivers are tried in order: those given in the call, those that the process registered, those built in by feature.
+/// Drivers are tried in order: those given in the call, those that the process registered, those
+/// built in by feature.
 #[derive(Clone, Copy)]
 pub struct Driver {
     /// The provider's name (`rxe`).
     pub name: &'static str,
-    /// The kernel driver it speaks to (`enum rdma_driver_id`), or a number that no kernel driver has.
+    /// The kernel driver it speaks to (`enum rdma_driver_id`), or a number that no kernel driver
+    /// has.
     pub driver_id: u32,
     /// The oldest provider ABI it speaks.
     pub min_abi: u32,
     /// The newest provider ABI it speaks.
     pub max_abi: u32,
-    /// Is a device, whose driver id the kernel did not tell, its own?
+    /// Returns whether a device is the provider's, where the kernel did not report its driver id.
     pub matches: fn(&DeviceInfo) -> bool,
-    /// The devices that the provider brings by itself, with no kernel driver behind them, and those that it was asked
-    /// for and could not have. `Vec::new` for a provider of the kernel's devices.
+    /// The devices that the provider brings by itself, with no kernel driver behind them, and those
+    /// that it was asked for and could not have. `Vec::new` for a provider of the kernel's devices.
     ///
-    /// Every device list asks, so this answers the same devices each time ([`DeviceInfo::own`] is equal), and brings
-    /// none that nobody asked for.
+    /// Every device list asks, so this answers the same devices each time ([`DeviceInfo::own`] is
+    /// equal), and brings none that nobody asked for.
     pub devices: fn() -> Vec<Result<DeviceInfo, Skipped>>,
-    /// Opens a device. Opening one that was brought gives another context of the same device each time.
+    /// Opens a device. Opening one that was brought gives another context of the same device each
+    /// time.
     pub open: fn(&DeviceInfo) -> Result<OpenedContext>,
 }
 
@@ -52,6 +55,7 @@ pub trait NamedProvider: Provider<Context: Sized> {
     /// Opens a device.
     ///
     /// # Errors
-    /// What the kernel answers; `ENODEV` for a device of another provider.
+    /// `ENODEV` for a device of another provider; any errno that opening its file or the kernel
+    /// returns.
     fn open(device: &DeviceInfo) -> Result<Self::Context>;
 }

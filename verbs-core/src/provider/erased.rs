@@ -1,11 +1,13 @@
 //! [`Erased`]: the provider that hides which provider it is.
 //!
-//! Each erased object is a box around a provider's own. A private trait adds to the object's public one the operations that
-//! consume it or take other objects of its provider; its accessors are inherited. A context is erased by being seen as
-//! `dyn ContextOps<Erased>`, which [`Of`] implements for every provider.
+//! Each erased object is a box around a provider's own. A private trait adds to the object's public
+//! one the operations that consume it or take other objects of its provider; its accessors are
+//! inherited. A context is erased by being seen as `dyn ContextOps<Erased>`, which [`Of`]
+//! implements for every provider.
 //!
-//! Posting costs one indirect call a batch, never one a work request or a segment; polling one a batch of [`BATCH`]
-//! completions. An erased object can be made static again with `downcast`, which returns the provider's own type.
+//! Posting costs one indirect call a batch, never one a work request or a segment; polling one a
+//! batch of [`BATCH`] completions. An erased object can be made static again with `downcast`, which
+//! returns the provider's own type.
 //!
 //! # Safety
 //! The unsafe code passes callers' promises on, unchanged.
@@ -34,19 +36,27 @@ const BATCH: usize = 16;
 #[derive(Debug)]
 pub enum Erased {}
 
-// SAFETY: every object is a provider's own in a box, made by a context of a provider that promises the same. By number:
-// - 1 to 4, 19: the boxed queues pass each call's requests on in one call, and return what the provider returned.
-// - 5 to 8: a `Wc` in the batch is a copy of what the provider's queue lent, whose request had ended then. `next` lends each
-//   copy once and in order; a copy is overwritten only by the next fetch, which needs `&mut self` and so the end of every
-//   loan. A queue with copies left is not taken apart (`ErasedCq::downcast`), so they do not reach another queue.
-// - 9 to 13: `modify`, `reg_mr` and `destroy` are the provider's; keys are read from the provider's region each time.
-// - 14, 15: `destroy_boxed` moves the object out of its box, and on `Err` puts that same object into a new one. If the
-//   provider unwinds, the empty box is all that is dropped here. Dropping an erased object drops the provider's, no more.
-//   `downcast` compares the type before it moves, and returns the box unopened for another.
+// SAFETY: every object is a provider's own in a box, made by a context of a provider that promises
+// the same. By number:
+// - 1 to 4, 19: the boxed queues pass each call's requests on in one call, and return what the
+//   provider returned.
+// - 5 to 8: a `Wc` in the batch is a copy of what the provider's queue lent, whose request had
+//   ended then. `next` lends each copy once and in order; a copy is overwritten only by the next
+//   fetch, which needs `&mut self` and so the end of every loan. A queue with copies left is not
+//   taken apart (`ErasedCq::downcast`), so they do not reach another queue.
+// - 9 to 13: `modify`, `reg_mr` and `destroy` are the provider's; keys are read from the provider's
+//   region each time.
+// - 14, 15: `destroy_boxed` moves the object out of its box, and on `Err` puts that same object
+//   into a new one. If the provider unwinds, the empty box is all that is dropped here. Dropping an
+//   erased object drops the provider's, no more. `downcast` compares the type before it moves, and
+//   returns the box unopened for another.
 // - 16: the descriptors are the provider's.
-// - 17: `Of` rejects objects of another provider's family by their type; the provider decides about its own.
-// - 18: `reg_mr` is the provider's. A region that it returned is put into a box, which cannot fail but by ending the process.
-// - 20: the boxed queues are the provider's. `modify` rejects queues of another provider by their type.
+// - 17: `Of` rejects objects of another provider's family by their type; the provider decides about
+//   its own.
+// - 18: `reg_mr` is the provider's. A region that it returned is put into a box, which cannot fail
+//   but by ending the process.
+// - 20: the boxed queues are the provider's. `modify` rejects queues of another provider by their
+//   type.
 unsafe impl Provider for Erased {
     type Context = dyn ContextOps<Self>;
     type Pd = ErasedPd;
@@ -96,7 +106,8 @@ macro_rules! erased_object {
     };
 }
 
-/// Lets an erased object be destroyed through its box: the private trait, for any provider's object, and [`Destroy`].
+/// Lets an erased object be destroyed through its box: the private trait, for any provider's
+/// object, and [`Destroy`].
 macro_rules! destroy_through_box {
     ($erased:ident, $dyn:ident: $ops:ident $({ $($more:tt)* })?) => {
         trait $dyn: $ops {
@@ -209,7 +220,8 @@ impl ErasedCq {
     /// Returns the queue as its provider's own type.
     ///
     /// # Errors
-    /// The queue, when it is of another provider or when completions were fetched that no poll has returned: poll it empty.
+    /// The queue, when it is of another provider or when completions were fetched that no poll has
+    /// returned: poll it empty.
     // The queue comes back by value so that nothing is lost.
     #[allow(clippy::result_large_err)]
     pub fn downcast<T: Any>(mut self) -> Result<T, Self> {

@@ -1,7 +1,8 @@
 //! A queue pair, and its two queues.
 //!
 //! # Safety
-//! The unsafe functions declare what callers promise when they post memory; those with a body pass the promise on.
+//! The unsafe functions declare what callers promise when they post memory; those with a body pass
+//! the promise on.
 
 #![allow(unsafe_code)]
 
@@ -48,21 +49,22 @@ pub trait QpOps: Any + Debug + Send + Sync {
     /// Returns its capacity, as the device made it.
     fn cap(&self) -> QpCap;
 
-    /// Returns the state that it was last moved to; the device may have moved it to [`QpState::ERR`] since.
+    /// Returns the state that it was last moved to; the device may have moved it to
+    /// [`QpState::ERR`] since.
     fn state(&self) -> QpState;
 
     /// Moves it, or changes its attributes. The queues are those that were created with it.
     ///
     /// # Errors
     /// [`Cause::IllegalTransition`](crate::Cause::IllegalTransition) and
-    /// [`Cause::TransitionAttributes`](crate::Cause::TransitionAttributes) where the table knows why; otherwise any errno
-    /// that the kernel returns.
+    /// [`Cause::TransitionAttributes`](crate::Cause::TransitionAttributes) where the table knows
+    /// why; otherwise any errno that the kernel returns.
     fn modify(&mut self, sq: &mut Self::Sq, rq: &mut Self::Rq, attr: &QpAttr, mask: QpAttrMask) -> Result<()>
     where
         Self: Sized;
 
-    /// Returns whether moving to RESET ends every request, as destroying does: number 9 of [`Provider`]'s contract. Always
-    /// the same for a queue pair.
+    /// Returns whether moving to RESET ends every request, as destroying does: number 9 of
+    /// [`Provider`]'s contract. Always the same for a queue pair.
     fn reset_ends_requests(&self) -> bool;
 
     /// Queries its attributes.
@@ -89,22 +91,23 @@ pub trait SendQueue: Any + Debug + Send + Sync {
     /// The errno of the doorbell. The requests stay in the queue, and go with the next doorbell.
     fn ring(&mut self) -> Result<(), Errno>;
 
-    /// Takes out again every work request that was put in since the last [`ring`](Self::ring), and returns their number.
+    /// Takes out again every work request that was put in since the last [`ring`](Self::ring), and
+    /// returns their number.
     fn rollback(&mut self) -> usize;
 
     /// Posts a batch: [`post_one`](Self::post_one) for each, [`ring`](Self::ring) once.
     ///
     /// # Safety
-    /// From here until its completion was polled (or the queue pair was destroyed, or reset where that
-    /// [ends requests](QpOps::reset_ends_requests)) the device reads the memory of every SGE, and for RDMA reads and atomics
-    /// writes it: no code frees it or accesses it in conflict.
-    /// No `wr_id` has its top bit set: those belong to safe posting, which returns memory when it sees one.
-    /// With [`INLINE`](crate::types::SendFlags::INLINE) every SGE is memory of this process that is read now, by its
-    /// address, and is free when the call returns.
+    /// From here until its completion was polled (or the queue pair was destroyed, or reset where
+    /// that [ends requests](QpOps::reset_ends_requests)) the device reads the memory of every SGE,
+    /// and for RDMA reads and atomics writes it: no code frees it or accesses it in conflict. No
+    /// `wr_id` has its top bit set: those belong to safe posting, which returns memory when it sees
+    /// one. With [`INLINE`](crate::types::SendFlags::INLINE) every SGE is memory of this process
+    /// that is read now, by its address, and is free when the call returns.
     ///
     /// # Errors
-    /// The number of requests that were accepted, and the reason for which the next was not. The device owns the memory of
-    /// those accepted.
+    /// The number of requests that were accepted, and the reason for which the next was not. The
+    /// device owns the memory of those accepted.
     #[inline(always)]
     unsafe fn post_send(&mut self, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
         let mut refused = None;
@@ -146,13 +149,14 @@ pub trait RecvQueue: Any + Debug + Send + Sync {
     /// Posts a batch: [`post_one`](Self::post_one) for each, [`ring`](Self::ring) once.
     ///
     /// # Safety
-    /// From here until its completion was polled (or the queue pair was destroyed, or reset where that
-    /// [ends requests](QpOps::reset_ends_requests)) the device may write the memory of every SGE: no code frees or accesses
-    /// it. No `wr_id` has its top bit set: those belong to safe posting, which returns memory when it sees one.
+    /// From here until its completion was polled (or the queue pair was destroyed, or reset where
+    /// that [ends requests](QpOps::reset_ends_requests)) the device may write the memory of every
+    /// SGE: no code frees or accesses it. No `wr_id` has its top bit set: those belong to safe
+    /// posting, which returns memory when it sees one.
     ///
     /// # Errors
-    /// The number of requests that were accepted, and the reason for which the next was not. The device owns the memory of
-    /// those accepted.
+    /// The number of requests that were accepted, and the reason for which the next was not. The
+    /// device owns the memory of those accepted.
     #[inline(always)]
     unsafe fn post_recv(&mut self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
         let mut refused = None;

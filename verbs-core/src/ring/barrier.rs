@@ -7,10 +7,10 @@
 //!
 //! | function | orders | x86-64 | aarch64 |
 //! |---|---|---|---|
-//! | [`to_device`] | writes to host memory before later writes that notify the device of them | compiler only | `dmb oshst` |
-//! | [`from_device`] | a read of an ownership mark before reads of what the device handed over | compiler only | `dmb oshld` |
-//! | [`mmio_wc_start`] | writes to host memory before stores into write-combining MMIO | `sfence` | `dsb st` |
-//! | [`flush_wc`] | write-combining MMIO stores leave the processor now | `sfence` | `dsb st` |
+//! | [`to_device`] | host writes before writes that notify the device | compiler | `dmb oshst` |
+//! | [`from_device`] | an ownership mark's read before reads behind it | compiler | `dmb oshld` |
+//! | [`mmio_wc_start`] | host writes before write-combining MMIO stores | `sfence` | `dsb st` |
+//! | [`flush_wc`] | write-combining MMIO stores leave the processor | `sfence` | `dsb st` |
 //!
 //! x86-64 keeps stores to write-back memory in order and loads in order, so a compiler fence
 //! suffices for the first two. Other architectures get a full `SeqCst` fence, which is at least as

@@ -3,8 +3,8 @@
 //! ```text
 //!            consumer                     producer
 //!               ▼                            ▼
-//!   ┌────┬────┬────┬────┬────┬────┬────┬────┬────┬────┐   indices are masked; one slot stays empty,
-//!   │    │    │ ▒▒ │ ▒▒ │ ▒▒ │ ▒▒ │ ▒▒ │ ▒▒ │    │    │   so that producer == consumer means "empty"
+//!   ┌────┬────┬────┬────┬────┬────┬────┬────┬────┬────┐   indices are masked; one slot stays
+//!   │    │    │ ▒▒ │ ▒▒ │ ▒▒ │ ▒▒ │ ▒▒ │ ▒▒ │    │    │   empty: producer == consumer means empty
 //!   └────┴────┴────┴────┴────┴────┴────┴────┴────┴────┘
 //! ```
 //!
@@ -155,7 +155,8 @@ impl<I: Index> Producer<I> {
         self.own.store_release(self.index);
     }
 
-    /// Takes back every slot that was filled since the last [`publish`](Self::publish), and returns their number.
+    /// Takes back every slot that was filled since the last [`publish`](Self::publish), and returns
+    /// their number.
     pub fn rollback(&mut self) -> u32 {
         let published = self.own.load_acquire() & self.mask;
         let count = self.index.wrapping_sub(published) & self.mask;

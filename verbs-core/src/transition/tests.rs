@@ -1,10 +1,11 @@
-//! Every bit of every transition, against the table of a kernel that was built and shipped, in another notation.
+//! Every bit of every transition, against the table of a kernel that was built and shipped, in
+//! another notation.
 
 use super::*;
 
 const STATE: QpAttrMask = QpAttrMask::STATE;
 
-/// What the kernel of the fixture takes in one transition.
+/// The attributes that the kernel of the fixture accepts in one transition.
 struct Shipped {
     qp_type: QpType,
     from: QpState,
@@ -54,8 +55,8 @@ fn letters(text: &str) -> QpAttrMask {
     QpAttrMask::from_bits_retain(text.chars().map(bit).sum())
 }
 
-/// What passes in every transition of a type since Linux 7.2, other than what the table has: read from `modify_qp_mask`
-/// and `ib_modify_qp_is_ok`.
+/// Returns the attributes beyond the table that every transition of a type accepts since Linux 7.2,
+/// read from `modify_qp_mask` and `ib_modify_qp_is_ok`.
 fn always(qp_type: QpType) -> QpAttrMask {
     STATE
         | letters(match qp_type {

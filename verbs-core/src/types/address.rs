@@ -45,7 +45,8 @@ impl Default for GlobalRoute {
 /// use verbs_core::types::{AhAttr, Gid, GidEntry, GidType};
 ///
 /// # let gid = Gid::from(Ipv4Addr::new(192, 0, 2, 1));
-/// # let source = GidEntry { gid, gid_index: 3, port_num: 1, gid_type: GidType::ROCE_V2, ndev_ifindex: 2 };
+/// # let (gid_type, ndev_ifindex) = (GidType::ROCE_V2, 2);
+/// # let source = GidEntry { gid, gid_index: 3, port_num: 1, gid_type, ndev_ifindex };
 /// let peer: Gid = "192.0.2.7".parse()?;
 /// let path = AhAttr { sl: 3, ..AhAttr::new(&source, peer) };
 /// assert_eq!(path.grh.map(|grh| (grh.sgid_index, grh.hop_limit)), Some((3, 64)));

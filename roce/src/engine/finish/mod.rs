@@ -19,7 +19,7 @@ use super::types::State;
 
 /// Moves a queue pair to the error state, and flushes both queues: sends first, each in its order.
 ///
-/// Does nothing in RESET, and in the error state.
+/// In RESET and in the error state, nothing happens.
 ///
 /// # References
 /// IBTA 10.3.1.7 (the error state)

@@ -105,7 +105,7 @@ impl Steering {
         self.walk_within(frame, &mut looks).unwrap_or_default()
     }
 
-    /// Does so with a limit of entries to compare. `None`: the limit was reached.
+    /// As `walk`, with a limit of entries to compare. `None`: the limit was reached.
     fn walk_within(&mut self, frame: &[u8], looks: &mut usize) -> Option<Vec<Reached>> {
         let Self { tables, roots, counters, .. } = self;
         let mut reached = Vec::new();

@@ -189,7 +189,8 @@ fn inline_or_address(bytes: &[u8]) -> u64 {
 ///
 /// ```text
 ///   plain:     command, in/4, out/4 │ core_in (the reply's address first) │ driver_in
-///   extended:  command | EXTENDED, core_in/8, core_out/8 │ address, driver_in/8, driver_out/8, 0 │ core_in │ driver_in
+///   extended:  command | EXTENDED, core_in/8, core_out/8 │ address, driver_in/8, driver_out/8, 0
+///              │ core_in │ driver_in
 /// ```
 fn frame(command: &WriteCmd<'_>, address: u64, out: &mut [u8]) -> Result<usize, Errno> {
     let words = |bytes: usize, unit: usize| -> Result<u16, Errno> {

@@ -1,4 +1,4 @@
-//! What goes over the file, with pipes and `/dev/null` in the kernel's place.
+//! The bytes that go over the file, with pipes and `/dev/null` in the kernel's place.
 
 use std::io::Read;
 

@@ -1,8 +1,8 @@
 //! Opening a device's file, and the proof that it is the file of that device.
 //!
 //! ```text
-//!   /sys/dev/char/231:192/subsystem ─► .../infiniband_verbs   the number is that of a uverbs device
-//!                         ibdev     ─► rxe0                   and of this device
+//!   /sys/dev/char/231:192/subsystem ─► .../infiniband_verbs   the number is a uverbs device's
+//!                         ibdev     ─► rxe0                   and this device's
 //!   stat, open, fstat                ─► character device 231:192
 //! ```
 //!

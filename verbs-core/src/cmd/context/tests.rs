@@ -23,7 +23,7 @@ fn over(channel: impl Channel + 'static) -> Uverbs {
     unsafe { Uverbs::new(Box::new(channel), 18, "rxe0") }
 }
 
-/// What comes of a reply that names this descriptor.
+/// Runs the command with a reply that names this descriptor.
 fn reply(fd: RawFd) -> Result<OwnedFd> {
     create_comp_channel(&over(Scripted::new([Expect::anything(Reply::outputs([&fd.to_ne_bytes()]))])))
 }

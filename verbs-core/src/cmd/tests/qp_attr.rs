@@ -1,4 +1,4 @@
-//! Where `MODIFY_QP` puts each attribute, and where `QUERY_QP` finds it: byte offsets of
+//! The places of each attribute in `MODIFY_QP` and `QUERY_QP`: byte offsets of
 //! `struct ib_uverbs_modify_qp` and `struct ib_uverbs_query_qp_resp`, written by hand.
 
 use super::{Expect, Reply, Scripted, on, qp};
@@ -83,7 +83,7 @@ fn dest(first: u8) -> [u8; 32] {
     bytes
 }
 
-/// What each bit of the mask puts where.
+/// Returns the bytes that each bit of the mask writes.
 fn fields() -> Vec<(QpAttrMask, Vec<Bytes>)> {
     use QpAttrMask as M;
     let one = |at: usize, byte: u8| vec![(at, vec![byte])];

@@ -1,4 +1,4 @@
-//! What is an answer, and what is not.
+//! Replies of netlink, and messages that are none.
 
 use super::*;
 
@@ -11,7 +11,8 @@ fn files() -> Files {
     Files::nodes(&["uverbs0", "uverbs1"])
 }
 
-/// What `wire` leads to where there are files in `/dev` and no sysfs.
+/// Returns the devices and the error that discovery over `wire` gives, with files in `/dev` and no
+/// sysfs.
 fn outcome(mut wire: Canned) -> (Vec<String>, Option<NetlinkError>) {
     let found = files().discover(&mut wire);
     (found.devices.into_iter().map(|device| device.name).collect(), found.netlink_error)

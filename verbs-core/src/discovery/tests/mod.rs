@@ -42,7 +42,7 @@ impl Files {
         files
     }
 
-    /// What a kernel has for one device, on no bus.
+    /// Adds the files that a kernel has for one device, on no bus.
     fn with_device(self, ibdev: &str, uverbs: &str, dev: &str) -> Self {
         self.write("sys/class/infiniband_verbs/abi_version", "6\n");
         self.write(&format!("sys/class/infiniband_verbs/{uverbs}/ibdev"), &format!("{ibdev}\n"));
@@ -64,12 +64,12 @@ impl Files {
         fs::remove_file(self.top.join(path)).unwrap();
     }
 
-    /// What discovery finds where netlink is `wire`.
+    /// Runs discovery with `wire` as netlink.
     fn discover(&self, wire: &mut dyn Wire) -> Found {
         search(&self.roots, Ok(wire)).unwrap()
     }
 
-    /// What discovery finds where there is no netlink.
+    /// Runs discovery without netlink.
     fn discover_by_sysfs(&self) -> Result<Found> {
         search(&self.roots, Err(Errno::PROTONOSUPPORT))
     }

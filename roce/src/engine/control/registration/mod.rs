@@ -26,7 +26,7 @@ impl<M: Memory> Engine<M> {
     /// Registers memory under a key whose low 8 bits the caller chooses, for a device whose driver
     /// changes keys later: see [`update_mr`](Self::update_mr).
     ///
-    /// Does not check rules between rights. `invalidate`: whether LOCAL_INVALIDATE and
+    /// Rules between rights are not checked. `invalidate`: whether LOCAL_INVALIDATE and
     /// SEND_WITH_INVALIDATE invalidate the key, as a change may, or are refused.
     ///
     /// # Errors

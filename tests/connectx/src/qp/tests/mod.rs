@@ -420,7 +420,7 @@ impl Bed {
         self.ok(pair.function, &input);
     }
 
-    /// Does so as [`name`](Self::name) does, and drops the complaints.
+    /// As [`name`](Self::name), and drops the complaints.
     pub(crate) fn name_quietly(&mut self, pair: &Pair, opcode: u16) {
         let mut input = input(opcode, 16);
         rst2init_qp_in::QPN.set(&mut input, pair.qpn);
