@@ -1,6 +1,5 @@
-//! Three threads share one completion queue without a lock: one accepts connections and creates
-//! queue pairs on it while another polls it, and clients send. The poller counts bytes and posts
-//! each buffer again.
+//! Three threads share one completion queue without a lock: one creates queue pairs on it, one
+//! polls it and posts each buffer again, and clients send.
 
 use std::collections::HashMap;
 use std::error::Error;

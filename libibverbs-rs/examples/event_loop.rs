@@ -1,7 +1,6 @@
-//! An echo server in one thread, around epoll(7): connections, completions and asynchronous events
-//! are descriptors.
+//! An echo server in one thread around epoll(7): it waits for connections, completions and events.
 //!
-//! A client, a thread of the same program, says three words.
+//! A client, a thread of the same program, sends three words.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -31,7 +30,7 @@ fn connect(context: &Context, pd: &Pd, cq: &Cq, mut stream: TcpStream) -> Result
     Ok(qp)
 }
 
-/// Echoes messages until one says `bye`.
+/// Echoes messages until one is `bye`.
 fn serve(context: &Context, listener: &TcpListener) -> Result<()> {
     let (pd, channel) = (context.alloc_pd()?, context.create_comp_channel()?);
     let events = context.async_events()?;

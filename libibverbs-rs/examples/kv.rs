@@ -1,8 +1,6 @@
-//! A key-value store over RDMA: the client writes and reads the server's table, and the server's
-//! program does not run for it.
+//! A key-value store over RDMA: clients read and write the table, and the server executes nothing.
 //!
-//! The program is the server, and starts itself once more as the client: two processes, each with a
-//! device of its own.
+//! The program is the server, and starts itself again as a client with a device of its own.
 
 use std::error::Error;
 use std::io::{Read, Write};
@@ -17,7 +15,7 @@ const SLOT: usize = 64;
 
 type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
 
-/// Exposes a table to one client, until it leaves.
+/// Exposes a table to one client until the client closes the stream.
 fn serve(listener: &TcpListener) -> Result<()> {
     let context = verbs::soft::auto()?.open()?;
     let (pd, port, cq) = (context.alloc_pd()?, context.port(1)?, context.create_cq(&CqInit::new(1))?);
@@ -54,7 +52,7 @@ impl Client {
         Ok(Self { qp, cq, table, slot, _stream: stream })
     }
 
-    /// Executes an operation with the buffer, and returns it.
+    /// Executes an operation on the buffer, and returns the buffer.
     fn run(&mut self, op: SendOp<'_>, buf: Buf) -> Result<&mut Buf> {
         self.qp.post_send_buf(op, SendFlags::empty(), buf, ..)?;
         let completed = self.cq.poll_within(Duration::from_secs(5)).ok_or("the server does not answer")?;

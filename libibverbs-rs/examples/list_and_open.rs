@@ -1,5 +1,4 @@
-//! Lists the devices, opens the first and closes it: what `cargo xtask bench` counts the
-//! instructions of.
+//! Lists the devices, opens and closes the first: `cargo xtask bench` counts its instructions.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let device = verbs::devices()?.first()?;

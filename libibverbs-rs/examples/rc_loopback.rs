@@ -1,7 +1,7 @@
-//! Two reliable connections on one device: messages there and back in posted buffers, an RDMA
-//! write, a read and an atomic into exposed memory, all verified.
+//! Two reliable connections on one device: messages in both directions in posted buffers, and an
+//! RDMA write, a read and an atomic into exposed memory, all verified.
 //!
-//! `cargo run --example rc_loopback [device] [--static]`; without a name the first device is used.
+//! `cargo run --example rc_loopback [device] [--static]`; without a name it uses the first device.
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -45,7 +45,7 @@ fn run() -> Result<()> {
     }
 }
 
-/// The same code for a device whose provider is hidden, and for one whose provider is named.
+/// Runs the same code for a device whose provider is hidden, and for one whose provider is named.
 fn loopback<P: Provider>(context: &Context<P>) -> Result<()> {
     let pd = context.alloc_pd()?;
     let mut cqs = [context.create_cq(&CqInit::new(16))?, context.create_cq(&CqInit::new(16))?];
@@ -109,14 +109,14 @@ fn one_sided<P: Provider>(pd: &Pd<P>, qp: &mut Qp<Rts, P>, cq: &mut Cq<P>, mut l
     Ok(())
 }
 
-/// Creates a queue pair, and what its peer must know.
+/// Creates a queue pair, and returns it with the endpoint for its peer.
 fn create<P: Provider>(pd: &Pd<P>, cq: &Cq<P>, port: &Port) -> Result<(Qp<Reset, P>, Endpoint)> {
     let qp = pd.create_qp(&QpInit::new(QpType::RC, cq))?;
     let endpoint = qp.endpoint(port);
     Ok((qp, endpoint))
 }
 
-/// Polls until the one request that is under way has ended, and returns its buffer.
+/// Polls until the one outstanding request has ended, and returns its buffer.
 fn wait<P: Provider>(cq: &mut Cq<P>, opcode: WcOpcode) -> Result<Buf> {
     let deadline = Instant::now() + PATIENCE;
     while Instant::now() < deadline {

@@ -1,8 +1,8 @@
-//! Completions in an asynchronous program: tokio waits for the completion channel's descriptor.
+//! Completions in an asynchronous program: tokio waits on the completion channel's descriptor.
 //!
 //! # Safety
-//! tokio asks the caller that the descriptor stays the same and open, which a [`CompChannel`]
-//! promises while it lives.
+//! [`AsyncFd::register`] needs a descriptor that stays the same and open: a [`CompChannel`] keeps
+//! it.
 #![allow(unsafe_code)]
 
 use std::error::Error;
@@ -10,7 +10,7 @@ use std::error::Error;
 use tokio::io::unix::AsyncFd;
 use verbs::{CompChannel, Completed, ConnectAttr, Cq, CqInit, QpInit, QpType, SendFlags, SendOp};
 
-/// Waits for the next completion: ask for an event, poll, and wait only if there is none.
+/// Waits for the next completion: arms the channel, polls, and waits only if the queue is empty.
 async fn next(channel: &AsyncFd<CompChannel>, cq: &mut Cq) -> Result<Completed, Box<dyn Error>> {
     loop {
         cq.req_notify(false)?;
@@ -27,8 +27,7 @@ async fn next(channel: &AsyncFd<CompChannel>, cq: &mut Cq) -> Result<Completed, 
 async fn main() -> Result<(), Box<dyn Error>> {
     let context = verbs::soft::auto()?.open()?;
     let (pd, port) = (context.alloc_pd()?, context.port(1)?);
-    // SAFETY: the channel's descriptor stays the same and open while the channel lives, which
-    // `AsyncFd` owns.
+    // SAFETY: a channel's descriptor stays the same and open while it lives; `AsyncFd` owns it.
     let channel = unsafe { AsyncFd::register(context.create_comp_channel()?) }?;
     let mut cq = context.create_cq(&CqInit { channel: Some(channel.get_ref()), ..CqInit::new(16) })?;
     let qp = pd.create_qp(&QpInit::new(QpType::RC, &cq))?;

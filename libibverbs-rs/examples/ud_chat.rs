@@ -1,8 +1,7 @@
-//! A chat over datagrams (UD): prints its address, sends each line of its input, prints each
-//! datagram that arrives.
+//! A chat over datagrams (UD): prints its endpoint, sends its input lines, prints what arrives.
 //!
-//! `ud_chat` in one terminal, `ud_chat 'ADDRESS'` in another with the address that the first has
-//! printed. The first sends to the peer that wrote last.
+//! Start `ud_chat`, then `ud_chat 'ENDPOINT'` with the text that the first one printed. The first
+//! one sends to the peer that wrote last.
 
 use std::error::Error;
 use std::io::stdin;

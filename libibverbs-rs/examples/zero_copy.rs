@@ -1,9 +1,9 @@
 //! Sends a mapped file to two peers, and receives it into vectors: the program copies no byte.
 //!
-//! `zero_copy FILE`; without a name, its own program file.
+//! `zero_copy FILE`; without a name it sends its own program file.
 //!
 //! # Safety
-//! Mapping a file takes the promise that no program writes it meanwhile.
+//! Mapping a file is unsafe because no program may write the file while it is mapped.
 #![allow(unsafe_code)]
 
 use std::error::Error;
@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut cq = context.create_cq(&CqInit::new(16))?;
 
     let path = std::env::args_os().nth(1).map_or_else(std::env::current_exe, |path| Ok(path.into()))?;
-    // SAFETY: no program writes the file while it is mapped.
+    // SAFETY: the user runs no program that writes the file meanwhile.
     let map = unsafe { Mmap::map(&File::open(path)?) }?;
     let len = map.len().min(1 << 20);
     let file = pd.register_bytes(map)?;
@@ -41,7 +41,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             }
         }
     }
-    // The completions returned their shares, so this is the last one.
+    // The completions returned their shares, so `file` is the last one.
     let _map: Mmap = file.into_memory()?;
     Ok(())
 }

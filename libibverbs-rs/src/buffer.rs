@@ -9,13 +9,13 @@
 //!       unexpose ◄─ Exposed  FrozenBuf ◄─ freeze
 //! ```
 //!
-//! Invariant: the pieces of one allocation are disjoint, and each has exactly one owner. The owner of a `Buf` is the only code
-//! that reads or writes its bytes; when the device may access them, the `Buf` is inside something that does not let it
-//! out.
+//! Invariant: the pieces of one allocation are disjoint, and each has exactly one owner. The owner
+//! of a `Buf` is the only code that reads or writes its bytes; when the device may access them, the
+//! `Buf` is inside something that does not let it out.
 //!
 //! # Safety
-//! The unsafe code here registers memory and makes slices of it, on the invariant above. Numbers in brackets are those of
-//! the contract of [`Provider`].
+//! The unsafe code here registers memory and makes slices of it, on the invariant above. Numbers in
+//! brackets are those of the contract of [`Provider`].
 
 #![allow(unsafe_code)]
 
@@ -39,8 +39,8 @@ use crate::{FrozenBuf, HandleError};
 
 /// Memory that a device knows and that this process owns: a piece of an allocation, or all of it.
 ///
-/// The device may read and write it while it is in flight; peers may not access it. Made by [`Pd::alloc_buf`], or from the
-/// program's own memory by [`Pd::register`].
+/// The device may read and write it while it is in flight; peers may not access it. Made by
+/// [`Pd::alloc_buf`], or from the program's own memory by [`Pd::register`].
 ///
 /// A queue owns what was posted to it, so that nothing else reads or writes it meanwhile:
 ///
@@ -68,13 +68,15 @@ struct Region {
     registration: Box<dyn Registration>,
 }
 
-// SAFETY: `base` blocked the auto impl. It points at memory that `registration` owns, and each of its bytes is accessed
-// only through the one `Buf` (or what holds that `Buf`) whose piece it lies in.
+// SAFETY: `base` blocked the auto impl. It points at memory that `registration` owns, and each of
+// its bytes is accessed only through the one `Buf` (or what holds that `Buf`) whose piece it lies
+// in.
 unsafe impl Send for Region {}
 // SAFETY: as above; shared access to a region reads only its numbers.
 unsafe impl Sync for Region {}
 
-/// A provider's memory region and the memory below it. It hides the provider, so that a queue's table has one type.
+/// A provider's memory region and the memory below it. It hides the provider, so that a queue's
+/// table has one type.
 trait Registration: Send {
     /// Deregisters, and returns the memory.
     #[allow(clippy::type_complexity)]
@@ -121,16 +123,16 @@ impl Buf {
     ) -> Result<Self, HandleError<M>> {
         let mut memory = Box::new(memory);
         let (base, len) = (memory.as_mut_ptr(), memory.len());
-        // SAFETY: `StableMemory` says that the bytes are mapped and accessed through `base` only until the value is used, which
-        // is when it is deregistered.
+        // SAFETY: `StableMemory` says that the bytes are mapped and accessed through `base` only
+        // until the value is used, which is when it is deregistered.
         unsafe { Self::register_at(pd, memory, base, len, AccessFlags::LOCAL_WRITE) }
     }
 
     /// Registers `len` bytes at `base`, which `memory` owns.
     ///
     /// # Safety
-    /// The bytes stay mapped, initialised, and accessed only through the buffer, until `memory` is used; with `LOCAL_WRITE` they
-    /// are writable through `base`.
+    /// The bytes stay mapped, initialised, and accessed only through the buffer, until `memory` is
+    /// used; with `LOCAL_WRITE` they are writable through `base`.
     pub(crate) unsafe fn register_at<P: Provider, M: Send + 'static>(
         pd: &Pd<P>,
         memory: Box<M>,
@@ -139,10 +141,12 @@ impl Buf {
         access: AccessFlags,
     ) -> Result<Self, HandleError<M>> {
         let registry = pd.context().registry();
-        // While the provider's code runs, unwinding must not release memory for which it may have made a key.
+        // While the provider's code runs, unwinding must not release memory for which it may have
+        // made a key.
         let memory = ManuallyDrop::new(memory);
-        // SAFETY: the bytes stay until the kernel handle saw the region deregistered, or registering failed [18]; from here on
-        // they are accessed through `base` only, by the rules of this module.
+        // SAFETY: the bytes stay until the kernel handle saw the region deregistered, or
+        // registering failed [18]; from here on they are accessed through `base` only, by the rules
+        // of this module.
         let raw = unsafe {
             let iova = base.expose_provenance() as u64;
             pd.register_raw(base, len, iova, access)
@@ -185,7 +189,8 @@ impl Buf {
         self.region.lkey
     }
 
-    /// Splits it in two: this keeps the bytes before `at`, the returned piece has those from `at` on.
+    /// Splits it in two: this keeps the bytes before `at`, the returned piece has those from `at`
+    /// on.
     ///
     /// Both are of the same registration, and can be in different queues at the same time.
     ///
@@ -216,11 +221,12 @@ impl Buf {
         FrozenBuf::new(self)
     }
 
-    /// Deregisters and releases the allocation. Dropping its last piece does the same, and leaks what the kernel refuses to
-    /// deregister.
+    /// Deregisters and releases the allocation. Dropping its last piece does the same, and leaks
+    /// what the kernel refuses to deregister.
     ///
     /// # Errors
-    /// The buffer: [`Cause::InUse`] while other pieces of the allocation live; any errno that the kernel returns.
+    /// The buffer: [`Cause::InUse`] while other pieces of the allocation live; any errno that the
+    /// kernel returns.
     #[doc(alias = "ibv_dereg_mr")]
     pub fn close(self) -> Result<(), HandleError<Self>> {
         self.deregister().map(drop)
@@ -229,8 +235,8 @@ impl Buf {
     /// Deregisters memory that was [registered](Pd::register), and returns it.
     ///
     /// # Errors
-    /// The buffer: [`Cause::InUse`] while other pieces of the allocation live; [`Cause::Foreign`] where the memory is no `M`;
-    /// any errno that the kernel returns.
+    /// The buffer: [`Cause::InUse`] while other pieces of the allocation live; [`Cause::Foreign`]
+    /// where the memory is no `M`; any errno that the kernel returns.
     #[doc(alias = "ibv_dereg_mr")]
     // Nothing that a program does makes it panic.
     #[allow(clippy::missing_panics_doc)]
@@ -290,7 +296,8 @@ struct Allocated {
     len: usize,
 }
 
-// SAFETY: the mapping stays until the value is dropped, and is at least `len` bytes long; anonymous memory is zeroed.
+// SAFETY: the mapping stays until the value is dropped, and is at least `len` bytes long; anonymous
+// memory is zeroed.
 unsafe impl StableMemory for Allocated {
     fn as_mut_ptr(&mut self) -> *mut u8 {
         self.map.as_mut_ptr()
@@ -305,15 +312,17 @@ impl Deref for Buf {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the piece lies within live, initialised memory; only this `Buf` gives access to it. It is out of every queue, so no request names it that has not ended [3, 5, 9], and no peer reaches it [11, 12].
+        // SAFETY: the piece lies within live, initialised memory; only this `Buf` gives access to
+        // it. It is out of every queue, so no request names it that has not ended [3, 5, 9], and no
+        // peer reaches it [11, 12].
         unsafe { slice::from_raw_parts(self.start().as_ptr(), self.len) }
     }
 }
 
 impl DerefMut for Buf {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `deref`; the slice borrows this `Buf` mutably. A `Buf` that is not writable is inside a `FrozenBuf`, which
-        // borrows it immutably only.
+        // SAFETY: as in `deref`; the slice borrows this `Buf` mutably. A `Buf` that is not writable
+        // is inside a `FrozenBuf`, which borrows it immutably only.
         unsafe { slice::from_raw_parts_mut(self.start().as_ptr(), self.len) }
     }
 }

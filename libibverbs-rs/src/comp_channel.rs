@@ -1,10 +1,12 @@
 //! [`CompChannel`]: the file at which completion queues signal that there is something to poll.
 //!
-//! C counts the events that a program has seen and makes destroying a completion queue wait until all are acknowledged,
-//! because its events are pointers. Here an event is an id that goes stale: the kernel drops a queue's unread events when it
-//! destroys the queue, and one that was read before names nothing any more. So there is nothing to acknowledge.
+//! C counts the events that a program has seen and makes destroying a completion queue wait until
+//! all are acknowledged, because its events are pointers. Here an event is an id that goes stale:
+//! the kernel drops a queue's unread events when it destroys the queue, and one that was read
+//! before names nothing any more. So there is nothing to acknowledge.
 //!
-//! The file never blocks: [`next_event`](CompChannel::next_event) returns `None`, [`wait`](CompChannel::wait) waits.
+//! The file never blocks: [`next_event`](CompChannel::next_event) returns `None`,
+//! [`wait`](CompChannel::wait) waits.
 
 use std::fs::File;
 use std::io::Read;
@@ -22,10 +24,12 @@ use crate::registry::{Child, CqId, Registry};
 use crate::{Context, HandleError};
 
 /// The file at which completion queues signal that there is something to poll, once
-/// [`Cq::req_notify`](crate::Cq::req_notify) asked them to. One channel serves any number of queues of its device.
+/// [`Cq::req_notify`](crate::Cq::req_notify) asked them to. One channel serves any number of queues
+/// of its device.
 ///
-/// The order that misses nothing: `req_notify`, poll until empty, [`wait`](Self::wait), and again. In an event loop, the
-/// descriptor is readable when there is an event ([`AsFd`], [`AsRawFd`]); it is non-blocking.
+/// The order that misses nothing: `req_notify`, poll until empty, [`wait`](Self::wait), and again.
+/// In an event loop, the descriptor is readable when there is an event ([`AsFd`], [`AsRawFd`]); it
+/// is non-blocking.
 ///
 /// # References
 /// `ibv_create_comp_channel(3)`
@@ -59,9 +63,11 @@ impl CompChannel {
         Ok(Self { inner: Arc::new(Inner { file, registry, _context: context }) })
     }
 
-    /// Returns the next event; `None` where there is none now. It never waits: see [`wait`](Self::wait).
+    /// Returns the next event; `None` where there is none now. It never waits: see
+    /// [`wait`](Self::wait).
     ///
-    /// Events of queues that were destroyed are skipped. Threads may call it together; each event goes to one of them.
+    /// Events of queues that were destroyed are skipped. Threads may call it together; each event
+    /// goes to one of them.
     ///
     /// # Errors
     /// `EIO` where the device is gone.
@@ -80,7 +86,8 @@ impl CompChannel {
         Ok(None)
     }
 
-    /// Waits for the next event, at most for `timeout` if there is one; `None` when the time is over.
+    /// Waits for the next event, at most for `timeout` if there is one; `None` when the time is
+    /// over.
     ///
     /// # Errors
     /// As [`next_event`](Self::next_event); any errno of `ppoll(2)`.

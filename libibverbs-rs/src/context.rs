@@ -97,8 +97,8 @@ impl<P: Provider> Context<P> {
         self.raw().device().query_device()
     }
 
-    /// Asks what the device can do, with everything that was added over the years; what an older kernel does not tell is
-    /// zero.
+    /// Asks what the device can do, with everything that was added over the years; what an older
+    /// kernel does not tell is zero.
     ///
     /// # Errors
     /// What the kernel answers.
@@ -159,13 +159,15 @@ impl<P: Provider> Context<P> {
         self.raw().device().query_gid_table()
     }
 
-    /// The entry of a port's GID table that most programs want, and seldom find at the same index twice.
+    /// The entry of a port's GID table that most programs want, and seldom find at the same index
+    /// twice.
     ///
-    /// RoCE v2 before InfiniBand and RoCE v1, and among those an IPv4 address before a global IPv6 address before
-    /// link-local ones; the lower index where two are as good.
+    /// RoCE v2 before InfiniBand and RoCE v1, and among those an IPv4 address before a global IPv6
+    /// address before link-local ones; the lower index where two are as good.
     ///
     /// # Errors
-    /// [`Cause::Gid`] where the port has none; as [`query_port`](Self::query_port) where there is no such port.
+    /// [`Cause::Gid`] where the port has none; as [`query_port`](Self::query_port) where there is
+    /// no such port.
     pub fn find_gid(&self, port_num: u8) -> Result<GidEntry> {
         if let Some(entry) = gid::best(&self.gid_table()?, port_num) {
             return Ok(entry);
@@ -214,8 +216,8 @@ impl<P: Provider> Context<P> {
     /// A completion queue.
     ///
     /// # Errors
-    /// [`Cause::Limit`] for a size or vector that the device does not have; [`Cause::Foreign`] for another device's
-    /// completion channel; otherwise what the kernel answers.
+    /// [`Cause::Limit`] for a size or vector that the device does not have; [`Cause::Foreign`] for
+    /// another device's completion channel; otherwise what the kernel answers.
     ///
     /// # References
     /// `ibv_create_cq(3)`
@@ -224,7 +226,8 @@ impl<P: Provider> Context<P> {
         Cq::create(self, init)
     }
 
-    /// The stream of the device's asynchronous events. Each event goes to one of the streams that wait.
+    /// The stream of the device's asynchronous events. Each event goes to one of the streams that
+    /// wait.
     ///
     /// # Errors
     /// What the kernel answers.

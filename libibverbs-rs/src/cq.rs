@@ -1,8 +1,8 @@
 //! [`Cq`]: where finished work requests are found; [`CqHandle`] names it to queue pairs.
 //!
-//! A completion queue may be dropped before the queue pairs that use it, but the kernel refuses to destroy it before
-//! them. So its destruction is deferred: the handle leaves the queue in what it shares with the queue pairs, and the last
-//! of these destroys it.
+//! A completion queue may be dropped before the queue pairs that use it, but the kernel refuses to
+//! destroy it before them. So its destruction is deferred: the handle leaves the queue in what it
+//! shares with the queue pairs, and the last of these destroys it.
 //!
 //! ```text
 //! Cq ── handle ─► the provider's queue           Cq dropped: the provider's queue moves to `deferred`
@@ -28,7 +28,8 @@ use crate::kernel_handle::KernelHandle;
 use crate::registry::{Child, CqId, Entry, Kind, Registry};
 use crate::{CompChannel, Context, HandleError, comp_channel};
 
-/// The attributes of a new completion queue: `CqInit { channel: Some(&channel), ..CqInit::new(256) }`.
+/// The attributes of a new completion queue:
+/// `CqInit { channel: Some(&channel), ..CqInit::new(256) }`.
 #[doc(alias = "ibv_cq_init_attr_ex")]
 #[derive(Clone, Copy, Debug)]
 pub struct CqInit<'a> {
@@ -47,11 +48,13 @@ impl CqInit<'_> {
     }
 }
 
-/// A completion queue: where finished work requests are found. The poller owns it: `&mut` is the lock.
+/// A completion queue: where finished work requests are found. The poller owns it: `&mut` is the
+/// lock.
 ///
-/// Three ways to poll: [`poll`](Self::poll) lends completions, at no cost for what is not read; [`poll_one`](Self::poll_one)
-/// returns one by value, with its memory; [`poll_into`](Self::poll_into) copies many. Each returns the memory of
-/// requests that safe code posted, without the queue pair.
+/// Three ways to poll: [`poll`](Self::poll) lends completions, at no cost for what is not read;
+/// [`poll_one`](Self::poll_one) returns one by value, with its memory;
+/// [`poll_into`](Self::poll_into) copies many. Each returns the memory of requests that safe code
+/// posted, without the queue pair.
 ///
 /// # References
 /// `ibv_create_cq(3)`, `ibv_poll_cq(3)`
@@ -64,10 +67,11 @@ pub struct Cq<P: Provider = Erased> {
     shared: Arc<Shared>,
 }
 
-/// Names a completion queue, so that queue pairs can be created on it while another thread polls it. Cheap to clone.
+/// Names a completion queue, so that queue pairs can be created on it while another thread polls
+/// it. Cheap to clone.
 ///
-/// Made by [`Cq::handle`], or by converting a `&Cq`. It does not keep the queue open: after the [`Cq`] was closed or dropped,
-/// no queue pair can be created on it.
+/// Made by [`Cq::handle`], or by converting a `&Cq`. It does not keep the queue open: after the
+/// [`Cq`] was closed or dropped, no queue pair can be created on it.
 ///
 /// ```no_run
 /// # fn f(pd: verbs::Pd, mut cq: verbs::Cq) -> Result<(), verbs::Error> {
@@ -210,7 +214,8 @@ impl<P: Provider> Cq<P> {
         Completions { raw: self.handle.get_mut(), routes: &mut self.routes, lent: false }
     }
 
-    /// Polls: returns the next completion by value, with the memory of its request; `None` when there is none now.
+    /// Polls: returns the next completion by value, with the memory of its request; `None` when
+    /// there is none now.
     ///
     /// It borrows nothing, so that a method with `&mut self` can poll and handle what it got:
     ///
@@ -241,10 +246,11 @@ impl<P: Provider> Cq<P> {
         Some(Completed { wc, returned })
     }
 
-    /// Polls without a pause until there is a completion, at most for `timeout`; `None` when the time is over.
+    /// Polls without a pause until there is a completion, at most for `timeout`; `None` when the
+    /// time is over.
     ///
-    /// It keeps a processor busy. A program that waits for long asks for an event ([`req_notify`](Self::req_notify)) and waits
-    /// at the [`CompChannel`].
+    /// It keeps a processor busy. A program that waits for long asks for an event
+    /// ([`req_notify`](Self::req_notify)) and waits at the [`CompChannel`].
     pub fn poll_within(&mut self, timeout: Duration) -> Option<Completed> {
         // A time that overflows the clock never comes.
         let deadline = Instant::now().checked_add(timeout);
@@ -261,8 +267,8 @@ impl<P: Provider> Cq<P> {
         }
     }
 
-    /// Polls: copies up to `wcs.len()` completions out, and returns their number. [`reclaim`](Self::reclaim) returns the
-    /// memory of their requests.
+    /// Polls: copies up to `wcs.len()` completions out, and returns their number.
+    /// [`reclaim`](Self::reclaim) returns the memory of their requests.
     ///
     /// # References
     /// `ibv_poll_cq(3)`
@@ -287,8 +293,9 @@ impl<P: Provider> Cq<P> {
         self.routes.reclaim_polled(wc.wr_id)
     }
 
-    /// Asks for one event on the completion channel when the next completion arrives; with `solicited_only`, the next
-    /// that the sender marked or that failed (rxe raises none for those that failed).
+    /// Asks for one event on the completion channel when the next completion arrives; with
+    /// `solicited_only`, the next that the sender marked or that failed (rxe raises none for those
+    /// that failed).
     ///
     /// # Errors
     /// Any errno that the kernel returns; notably `EIO` once the device is gone.
@@ -339,8 +346,8 @@ impl Cq<Erased> {
     /// Returns the same queue with its provider named.
     ///
     /// # Errors
-    /// The queue, when it is of another provider or when it holds completions that were fetched and not polled yet: poll
-    /// it empty first.
+    /// The queue, when it is of another provider or when it holds completions that were fetched and
+    /// not polled yet: poll it empty first.
     pub fn downcast<P: NamedProvider>(mut self) -> Result<Cq<P>, Self> {
         let Some(name) = self.name.downcast_ref::<P::CqHandle>().cloned() else { return Err(self) };
         match self.handle.detach().try_map(|raw| raw.downcast::<P::Cq>()) {
@@ -486,10 +493,11 @@ impl<P: Provider> Drop for Completions<'_, P> {
     }
 }
 
-/// A completion, read from the queue on demand, and the proof that its work request has ended: only polling makes one, and
-/// numbers 5 to 7 of [`Provider`]'s contract say what it proves.
+/// A completion, read from the queue on demand, and the proof that its work request has ended: only
+/// polling makes one, and numbers 5 to 7 of [`Provider`]'s contract say what it proves.
 ///
-/// Where [`status`](Self::status) is not success, only `wr_id`, `status`, `qp_num` and `vendor_err` are valid.
+/// Where [`status`](Self::status) is not success, only `wr_id`, `status`, `qp_num` and `vendor_err`
+/// are valid.
 #[doc(alias = "ibv_wc")]
 #[doc(alias = "ibv_cq_ex")]
 pub struct Completion<'c, P: Provider + 'c = Erased> {
@@ -508,8 +516,8 @@ macro_rules! completion {
 for_each_completion_field!(completion);
 
 impl<P: Provider> Completion<'_, P> {
-    /// Returns the memory of the request, whether it succeeded or not. `None` for a raw request, one that was reclaimed before,
-    /// and one of a queue pair that was closed or reset since.
+    /// Returns the memory of the request, whether it succeeded or not. `None` for a raw request,
+    /// one that was reclaimed before, and one of a queue pair that was closed or reset since.
     #[inline]
     pub fn reclaim(&mut self) -> Option<Returned> {
         self.routes.reclaim(self.wr_id())
@@ -557,7 +565,8 @@ impl<P: Provider> core::fmt::Debug for Completion<'_, P> {
 pub struct Completed {
     /// The completion.
     pub wc: Wc,
-    /// The memory of its request; `None` for a raw one, and for one of a queue pair that was closed or reset before the poll.
+    /// The memory of its request; `None` for a raw one, and for one of a queue pair that was closed
+    /// or reset before the poll.
     pub returned: Option<Returned>,
 }
 

@@ -74,8 +74,8 @@ impl AsyncEvents {
         Ok(Self { file, registry, _context: context })
     }
 
-    /// Returns the next event; `None` where there is none now. It never waits: see [`wait`](Self::wait). Events of objects
-    /// that were destroyed are skipped.
+    /// Returns the next event; `None` where there is none now. It never waits: see
+    /// [`wait`](Self::wait). Events of objects that were destroyed are skipped.
     ///
     /// # Errors
     /// `EIO` where the device is gone.
@@ -92,7 +92,8 @@ impl AsyncEvents {
         Ok(None)
     }
 
-    /// Waits for the next event, at most for `timeout` if there is one; `None` when the time is over.
+    /// Waits for the next event, at most for `timeout` if there is one; `None` when the time is
+    /// over.
     ///
     /// # Errors
     /// As [`next_event`](Self::next_event); any errno of `ppoll(2)`.

@@ -1,13 +1,14 @@
 //! [`Exposed`]: memory that peers may access.
 //!
-//! No `&[u8]` exists while it is exposed, because a peer may write at any time: only atomic words, and copies of the bytes
-//! as they are found. A copy can be torn: bytes that two peers wrote, or that are half written, arrive as they are;
-//! aligned words of 8 bytes are copied whole. The copies are relaxed atomic accesses, since a device may be another thread of
-//! this process (provider-soft), which accesses such memory in the same way: see [`verbs_core::exposed`].
+//! No `&[u8]` exists while it is exposed, because a peer may write at any time: only atomic words,
+//! and copies of the bytes as they are found. A copy can be torn: bytes that two peers wrote, or
+//! that are half written, arrive as they are; aligned words of 8 bytes are copied whole. The copies
+//! are relaxed atomic accesses, since a device may be another thread of this process
+//! (provider-soft), which accesses such memory in the same way: see [`verbs_core::exposed`].
 //!
 //! # Safety
-//! The unsafe code here registers memory for peers, and copies from and to it. Numbers in brackets are those of the contract
-//! of [`Provider`].
+//! The unsafe code here registers memory for peers, and copies from and to it. Numbers in brackets
+//! are those of the contract of [`Provider`].
 
 #![allow(unsafe_code)]
 
@@ -51,8 +52,8 @@ impl From<RemoteAccess> for AccessFlags {
 /// Memory that peers may access, while any share of it lives and as far as it was exposed. Made by
 /// [`Pd::expose`](crate::Pd::expose), cheap to clone.
 ///
-/// Exactly the bytes of the [`Buf`] are exposed, under a key of their own: its neighbours are not. The queue pair must
-/// allow the access too ([`InitAttr::access`](crate::InitAttr::access)).
+/// Exactly the bytes of the [`Buf`] are exposed, under a key of their own: its neighbours are not.
+/// The queue pair must allow the access too ([`InitAttr::access`](crate::InitAttr::access)).
 ///
 /// It can be posted as well: sent from, received into, read into.
 ///
@@ -79,7 +80,8 @@ struct Inner {
     registration: Mutex<Box<dyn Registration>>,
 }
 
-/// A provider's memory region over a buffer. It hides the provider, so that a queue's table has one type.
+/// A provider's memory region over a buffer. It hides the provider, so that a queue's table has one
+/// type.
 trait Registration: Send {
     fn deregister(self: Box<Self>) -> Result<Buf, (Box<dyn Registration>, Error)>;
 }
@@ -98,18 +100,21 @@ impl Exposed {
         access: RemoteAccess,
     ) -> Result<Self, HandleError<Buf>> {
         let access = AccessFlags::from(access) | AccessFlags::LOCAL_WRITE;
-        // While the provider's code runs, unwinding must not free memory for which it may have made a key.
+        // While the provider's code runs, unwinding must not free memory for which it may have made
+        // a key.
         let buf = ManuallyDrop::new(buf);
-        // SAFETY: the bytes are the `Buf`'s, which the kernel handle keeps until the region is deregistered [12]; until then
-        // they are accessed through `ExposedBytes` only. After an error there is no region [18].
+        // SAFETY: the bytes are the `Buf`'s, which the kernel handle keeps until the region is
+        // deregistered [12]; until then they are accessed through `ExposedBytes` only. After an
+        // error there is no region [18].
         let raw = unsafe { pd.register_raw(buf.start().as_ptr(), buf.len(), buf.addr(), access) };
         let buf = ManuallyDrop::into_inner(buf);
         let raw = match raw {
             Ok(raw) => raw,
             Err(error) => return Err(HandleError { handle: buf, error }),
         };
-        // SAFETY: the `Buf` that is kept owns the bytes, which are initialised; they are registered as a whole and under a key
-        // of their own, and accessed by this process only like this, also by a device that is a thread of it [13].
+        // SAFETY: the `Buf` that is kept owns the bytes, which are initialised; they are registered
+        // as a whole and under a key of their own, and accessed by this process only like this,
+        // also by a device that is a thread of it [13].
         let bytes = unsafe { ExposedBytes::new(buf.start().as_ptr(), buf.len()) };
         let inner = Inner {
             addr: buf.addr(),
@@ -172,11 +177,12 @@ impl Exposed {
         assert!(written, "{} bytes at {offset} of {}", from.len(), self.len());
     }
 
-    /// Returns the 8 bytes at `offset` as an atomic word in the machine's byte order; `None` where they are not one aligned
-    /// word inside.
+    /// Returns the 8 bytes at `offset` as an atomic word in the machine's byte order; `None` where
+    /// they are not one aligned word inside.
     ///
-    /// A peer's RDMA atomics are atomic with respect to this process' accesses where the device says so
-    /// ([`DeviceAttr::atomic_cap`](crate::DeviceAttr::atomic_cap)); provider-soft's always are.
+    /// A peer's RDMA atomics are atomic with respect to this process' accesses where the device
+    /// says so ([`DeviceAttr::atomic_cap`](crate::DeviceAttr::atomic_cap)); provider-soft's always
+    /// are.
     ///
     /// ```no_run
     /// # fn f(counters: &verbs::Exposed) -> Option<()> {
@@ -189,8 +195,8 @@ impl Exposed {
         self.inner.bytes.word(offset)
     }
 
-    /// Calls `each` with the bytes of a range, as they are found, in order and in pieces of at most 8 bytes: no copy of the
-    /// whole is made.
+    /// Calls `each` with the bytes of a range, as they are found, in order and in pieces of at most
+    /// 8 bytes: no copy of the whole is made.
     ///
     /// # Panics
     /// When the range lies outside.
@@ -210,12 +216,14 @@ impl Exposed {
         }
     }
 
-    /// Revokes the key, and returns the memory. Dropping the last share does the same and releases the memory.
+    /// Revokes the key, and returns the memory. Dropping the last share does the same and releases
+    /// the memory.
     ///
     /// # Errors
-    /// The memory, and why it is not known to be out of peers' reach: [`Cause::InUse`](crate::Cause::InUse) while other shares
-    /// live (those in flight count); any errno that the kernel returns; `ETIMEDOUT` for good where the kernel gave up waiting
-    /// for its own use of it. Dropped after that, the memory is leaked.
+    /// The memory, and why it is not known to be out of peers' reach:
+    /// [`Cause::InUse`](crate::Cause::InUse) while other shares live (those in flight count); any
+    /// errno that the kernel returns; `ETIMEDOUT` for good where the kernel gave up waiting for its
+    /// own use of it. Dropped after that, the memory is leaked.
     #[doc(alias = "ibv_dereg_mr")]
     pub fn unexpose(self) -> Result<Buf, HandleError<Self>> {
         let inner = match Arc::try_unwrap(self.inner) {

@@ -10,8 +10,9 @@ use crate::{Buf, HandleError};
 
 /// Registered memory that is read-only and cheap to clone: one buffer for many sends at once.
 ///
-/// Made by [`Buf::freeze`], or from the program's own memory by [`Pd::register_bytes`](crate::Pd::register_bytes). The device
-/// only reads it: receives and RDMA reads into it are rejected.
+/// Made by [`Buf::freeze`], or from the program's own memory by
+/// [`Pd::register_bytes`](crate::Pd::register_bytes). The device only reads it: receives and RDMA
+/// reads into it are rejected.
 ///
 /// No share of it can be written:
 ///
@@ -58,7 +59,8 @@ impl FrozenBuf {
     /// Returns the buffer that was frozen, all of it, if this is its last share.
     ///
     /// # Errors
-    /// This share, while others live (those in flight count), or for memory that was registered read-only.
+    /// This share, while others live (those in flight count), or for memory that was registered
+    /// read-only.
     pub fn thaw(self) -> Result<Buf, Self> {
         if !self.buf.is_writable() {
             return Err(self);
@@ -71,7 +73,8 @@ impl FrozenBuf {
     ///
     /// # Errors
     /// This share: [`Cause::InUse`](crate::Cause::InUse) while others live (those in flight count);
-    /// [`Cause::Foreign`](crate::Cause::Foreign) where the memory is no `M`; any errno that the kernel returns.
+    /// [`Cause::Foreign`](crate::Cause::Foreign) where the memory is no `M`; any errno that the
+    /// kernel returns.
     #[doc(alias = "ibv_dereg_mr")]
     pub fn into_memory<M: StableBytes>(self) -> Result<M, HandleError<Self>> {
         let Self { buf, offset, len } = self;

@@ -6,8 +6,8 @@ use verbs_core::Error;
 
 /// The error of a call that consumes a handle: why it failed, and the handle, as it was.
 ///
-/// It converts into [`Error`] and into [`std::io::Error`], so that `?` works in functions that return these; the handle is
-/// dropped then.
+/// It converts into [`Error`] and into [`std::io::Error`], so that `?` works in functions that
+/// return these; the handle is dropped then.
 ///
 /// ```no_run
 /// fn retire(qp: verbs::Qp<verbs::state::Rts>) -> Result<(), verbs::Error> {

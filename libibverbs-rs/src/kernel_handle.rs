@@ -1,7 +1,8 @@
-//! [`KernelHandle`]: a kernel object, and its dependencies: what may be released only once it is destroyed.
+//! [`KernelHandle`]: a kernel object, and its dependencies: what may be released only once it is
+//! destroyed.
 //!
-//! Every handle of this crate is one of these, so that the order in which objects are released is decided here and nowhere
-//! else:
+//! Every handle of this crate is one of these, so that the order in which objects are released is
+//! decided here and nowhere else:
 //!
 //! | event | the object | its dependencies |
 //! |---|---|---|
@@ -12,8 +13,8 @@
 //! | dropped or closed, and the provider panics | lost in the unwinding | leaked |
 //! | `mem::forget` | unchanged | unchanged |
 //!
-//! Invariant: dependencies are released only after [`Destroy::destroy`] returned `Ok`. While a provider's code runs, they are
-//! in a [`ManuallyDrop`], which unwinding does not drop.
+//! Invariant: dependencies are released only after [`Destroy::destroy`] returned `Ok`. While a
+//! provider's code runs, they are in a [`ManuallyDrop`], which unwinding does not drop.
 
 use core::mem::ManuallyDrop;
 use std::sync::{Mutex, PoisonError};
@@ -123,10 +124,11 @@ impl<T: Destroy, D> Drop for KernelHandle<T, D> {
     }
 }
 
-/// Calls `hook` for every object that could not be destroyed when it was dropped, and is leaked with all that it uses.
+/// Calls `hook` for every object that could not be destroyed when it was dropped, and is leaked
+/// with all that it uses.
 ///
-/// Dropping never panics and never prints. A program that wants to know of leaks sets this once; one that wants to handle
-/// them calls `close` on its handles. The last hook set wins.
+/// Dropping never panics and never prints. A program that wants to know of leaks sets this once;
+/// one that wants to handle them calls `close` on its handles. The last hook set wins.
 ///
 /// ```
 /// verbs::on_leak(|error| eprintln!("leaked: {error}"));

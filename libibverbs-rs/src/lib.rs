@@ -53,45 +53,52 @@
 //!
 //! Searching these pages for a C name finds its counterpart.
 //!
-//! The examples of the repository are programs to start from: `kv`, `ud_chat`, `event_loop`, `tokio_channel`,
-//! `accept_threads`, `zero_copy`.
+//! The examples of the repository are programs to start from: `kv`, `ud_chat`, `event_loop`,
+//! `tokio_channel`, `accept_threads`, `zero_copy`.
 //!
 //! # Ownership
-//! Parents are cheap to clone, children hold their parents, so nothing is released below something that needs it, in
-//! whatever order handles are dropped. Dropping destroys as far as the kernel agrees and leaks the rest ([`on_leak`]);
-//! `close` returns the reason instead, with the handle ([`HandleError`]). Polling and posting take `&mut`: that is the lock.
+//! Parents are cheap to clone, children hold their parents, so nothing is released below something
+//! that needs it, in whatever order handles are dropped. Dropping destroys as far as the kernel
+//! agrees and leaks the rest ([`on_leak`]); `close` returns the reason instead, with the handle
+//! ([`HandleError`]). Polling and posting take `&mut`: that is the lock.
 //!
 //! # Safety in layers
-//! 1. [`Qp::post_send`] and [`Qp::post_recv`] are unsafe: addresses and keys, for any scheme of ownership.
-//! 2. [`Qp::post_send_buf`] and [`Qp::post_recv_buf`] are safe: the queue owns the memory until its work request has ended,
-//!    and polling returns it. The poller needs no queue pair for that, and takes no lock.
+//! 1. [`Qp::post_send`] and [`Qp::post_recv`] are unsafe: addresses and keys, for any scheme of
+//!    ownership.
+//! 2. [`Qp::post_send_buf`] and [`Qp::post_recv_buf`] are safe: the queue owns the memory until its
+//!    work request has ended, and polling returns it. The poller needs no queue pair for that, and
+//!    takes no lock.
 //!
 //! Peers reach only memory that was [exposed](Pd::expose), and exposed memory has no `&[u8]`.
 //!
 //! # Errors
-//! Control verbs return [`Error`]: the verb, the device, the errno and the cause, as a sentence. Calls that consume something
-//! return it with the error: [`HandleError`], [`PostBufError`]. Failed completions are [`WcError`]s. `?` converts each of them
-//! into [`Error`] and [`std::io::Error`].
+//! Control verbs return [`Error`]: the verb, the device, the errno and the cause, as a sentence.
+//! Calls that consume something return it with the error: [`HandleError`], [`PostBufError`]. Failed
+//! completions are [`WcError`]s. `?` converts each of them into [`Error`] and [`std::io::Error`].
 //!
 //! # Providers
-//! Handles hide their provider unless the program names it: [`Device::open_as`], or `downcast` on any handle, give
-//! `Context<Rxe>`, `Qp<Rts, Rxe>`, `Cq<Rxe>`, whose data path has no indirect calls. Both paths are the same code.
-//! [`register`] and [`DeviceList::with_drivers`] add providers; those built in are features of this crate.
+//! Handles hide their provider unless the program names it: [`Device::open_as`], or `downcast` on
+//! any handle, give `Context<Rxe>`, `Qp<Rts, Rxe>`, `Cq<Rxe>`, whose data path has no indirect
+//! calls. Both paths are the same code. [`register`] and [`DeviceList::with_drivers`] add
+//! providers; those built in are features of this crate.
 //!
-//! A provider may bring devices of its own: `verbs::soft` is RoCE v2 over UDP sockets, on any machine and without
-//! rights. The environment variable `VERBS_SOFT` puts such devices into every program's list.
+//! A provider may bring devices of its own: `verbs::soft` is RoCE v2 over UDP sockets, on any
+//! machine and without rights. The environment variable `VERBS_SOFT` puts such devices into every
+//! program's list.
 //!
 //! # Fork
 //! Open devices after `fork(2)`, or let the child call only `exec(3)` or `_exit(2)`.
 //!
-//! - Devices of the kernel: the child shares the parent's open device file and mapped queues. A handle
-//!   that is dropped or closed in the child destroys the parent's object, and posting in the child
-//!   posts to the parent's queues. Registered memory stays the parent's: since Linux 5.12 a fork copies
-//!   pinned pages for the child. On older kernels, a page that the parent writes after the fork may be
-//!   replaced by a copy that the device does not access. This crate does not exclude registered memory
-//!   from forks with `madvise(MADV_DONTFORK)`, as `ibv_fork_init(3)` makes libibverbs do.
-//! - `soft` devices: in the child every call fails with `ENODEV` and [`Cause::Forked`], polling finds
-//!   nothing, and dropping a handle does not affect the parent. The child can open devices of its own.
+//! - Devices of the kernel: the child shares the parent's open device file and mapped queues. A
+//!   handle that is dropped or closed in the child destroys the parent's object, and posting in the
+//!   child posts to the parent's queues. Registered memory stays the parent's: since Linux 5.12 a
+//!   fork copies pinned pages for the child. On older kernels, a page that the parent writes after
+//!   the fork may be replaced by a copy that the device does not access. This crate does not
+//!   exclude registered memory from forks with `madvise(MADV_DONTFORK)`, as `ibv_fork_init(3)`
+//!   makes libibverbs do.
+//! - `soft` devices: in the child every call fails with `ENODEV` and [`Cause::Forked`], polling
+//!   finds nothing, and dropping a handle does not affect the parent. The child can open devices of
+//!   its own.
 
 #![allow(clippy::result_large_err)]
 

@@ -1,7 +1,9 @@
-//! Memory that safe code posts: [`Memory`], [`PostMemory`], and the program's own, [`StableMemory`] and [`StableBytes`].
+//! Memory that safe code posts: [`Memory`], [`PostMemory`], and the program's own, [`StableMemory`]
+//! and [`StableBytes`].
 //!
 //! # Safety
-//! The implementations of the unsafe traits here are for types whose bytes do not move when the value does.
+//! The implementations of the unsafe traits here are for types whose bytes do not move when the
+//! value does.
 #![allow(unsafe_code)]
 
 use core::ops::RangeBounds;
@@ -34,7 +36,8 @@ impl Memory {
     }
 }
 
-/// Memory that safe code can post: [`Buf`], [`FrozenBuf`], [`Exposed`], or [`Memory`] where kinds mix.
+/// Memory that safe code can post: [`Buf`], [`FrozenBuf`], [`Exposed`], or [`Memory`] where kinds
+/// mix.
 pub trait PostMemory: Registered + Into<Memory> {}
 
 /// Implements [`PostMemory`] for a kind of memory by its own `pd`, `len`, `addr` and `lkey`.
@@ -127,9 +130,9 @@ fn element(range: impl RangeBounds<usize>, addr: u64, len: usize, lkey: u32) -> 
 /// Memory of the program's that can be registered and written: it stays where it is.
 ///
 /// # Safety
-/// From the call of [`as_mut_ptr`](Self::as_mut_ptr) until the value is moved, used or dropped, the `len()` bytes at that
-/// address stay mapped, initialised and writable, and are accessed only through that pointer. `len` returns the same number
-/// each time.
+/// From the call of [`as_mut_ptr`](Self::as_mut_ptr) until the value is moved, used or dropped, the
+/// `len()` bytes at that address stay mapped, initialised and writable, and are accessed only
+/// through that pointer. `len` returns the same number each time.
 pub unsafe trait StableMemory: Send + 'static {
     /// Returns where the bytes start. The pointer may be used to read and write all of them.
     fn as_mut_ptr(&mut self) -> *mut u8;
@@ -146,8 +149,9 @@ pub unsafe trait StableMemory: Send + 'static {
 /// Memory of the program's that can be registered and read: it stays where it is.
 ///
 /// # Safety
-/// From the call of [`as_ptr`](Self::as_ptr) until the value is moved, used or dropped, the `len()` bytes at that address stay
-/// mapped and initialised, and nothing writes them. `len` returns the same number each time.
+/// From the call of [`as_ptr`](Self::as_ptr) until the value is moved, used or dropped, the `len()`
+/// bytes at that address stay mapped and initialised, and nothing writes them. `len` returns the
+/// same number each time.
 pub unsafe trait StableBytes: Send + Sync + 'static {
     /// Returns where the bytes start. The pointer may be used to read all of them.
     fn as_ptr(&self) -> *const u8;
@@ -161,7 +165,8 @@ pub unsafe trait StableBytes: Send + Sync + 'static {
     }
 }
 
-// SAFETY: the bytes are on the heap, where they stay until the vector is used or dropped; `len` of them are initialised.
+// SAFETY: the bytes are on the heap, where they stay until the vector is used or dropped; `len` of
+// them are initialised.
 unsafe impl StableMemory for Vec<u8> {
     fn as_mut_ptr(&mut self) -> *mut u8 {
         Self::as_mut_ptr(self)
@@ -183,8 +188,8 @@ unsafe impl StableMemory for Box<[u8]> {
     }
 }
 
-// SAFETY: the mapping stays until the value is dropped. The caller of its unsafe constructor promised that nothing else
-// changes its file.
+// SAFETY: the mapping stays until the value is dropped. The caller of its unsafe constructor
+// promised that nothing else changes its file.
 unsafe impl StableMemory for MmapMut {
     fn as_mut_ptr(&mut self) -> *mut u8 {
         <[u8]>::as_mut_ptr(self)
@@ -239,8 +244,8 @@ unsafe impl StableBytes for &'static [u8] {
     }
 }
 
-// SAFETY: the mapping stays until the value is dropped. The caller of its unsafe constructor promised that nothing changes
-// its file.
+// SAFETY: the mapping stays until the value is dropped. The caller of its unsafe constructor
+// promised that nothing changes its file.
 unsafe impl StableBytes for Mmap {
     fn as_ptr(&self) -> *const u8 {
         <[u8]>::as_ptr(self)

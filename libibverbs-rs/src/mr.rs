@@ -9,7 +9,8 @@ use crate::HandleError;
 use crate::kernel_handle::KernelHandle;
 use crate::registry::Child;
 
-/// Memory of the caller's that the device knows, for raw posting. [`Buf`](crate::Buf) is the safe way.
+/// Memory of the caller's that the device knows, for raw posting. [`Buf`](crate::Buf) is the safe
+/// way.
 ///
 /// # References
 /// `ibv_reg_mr(3)`

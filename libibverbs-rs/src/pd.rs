@@ -19,7 +19,8 @@ use crate::qp::state::Reset;
 use crate::registry::{Child, Tally};
 use crate::{Ah, Buf, Context, Exposed, FrozenBuf, HandleError, Mr, Qp, QpInit, RemoteAccess};
 
-/// A protection domain: what queue pairs of one domain can reach, those of another cannot. Cheap to clone.
+/// A protection domain: what queue pairs of one domain can reach, those of another cannot. Cheap to
+/// clone.
 ///
 /// # References
 /// `ibv_alloc_pd(3)`
@@ -43,7 +44,8 @@ enum Raw<P: Provider> {
     Within(Arc<Inner<Erased>>),
 }
 
-/// Tells protection domains apart, also those of different devices, for as long as the process runs.
+/// Tells protection domains apart, also those of different devices, for as long as the process
+/// runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 // Public for the sealed trait of memory alone.
 #[allow(unreachable_pub)]
@@ -90,16 +92,18 @@ impl<P: Provider> Pd<P> {
         }
     }
 
-    /// Registers memory of the caller's: layer 1, for any scheme of ownership. [`alloc_buf`](Self::alloc_buf) is the safe
-    /// way.
+    /// Registers memory of the caller's: layer 1, for any scheme of ownership.
+    /// [`alloc_buf`](Self::alloc_buf) is the safe way.
     ///
     /// # Safety
     /// While the region is registered the device may read the bytes, and with
-    /// [`LOCAL_WRITE`](AccessFlags::LOCAL_WRITE) write them, whenever a work request or (with remote rights) a peer says
-    /// so. The bytes must stay mapped, and whoever accesses them must be ready for that.
+    /// [`LOCAL_WRITE`](AccessFlags::LOCAL_WRITE) write them, whenever a work request or (with
+    /// remote rights) a peer says so. The bytes must stay mapped, and whoever accesses them must be
+    /// ready for that.
     ///
     /// # Errors
-    /// [`Cause::Memlock`](crate::Cause::Memlock) where `RLIMIT_MEMLOCK` is in the way; otherwise what the kernel answers.
+    /// [`Cause::Memlock`](crate::Cause::Memlock) where `RLIMIT_MEMLOCK` is in the way; otherwise
+    /// what the kernel answers.
     ///
     /// # References
     /// `ibv_reg_mr(3)`
@@ -129,11 +133,12 @@ impl<P: Provider> Pd<P> {
         Ok(Mr::new(raw, self.child(&self.inner.mrs), iova, length))
     }
 
-    /// Page-aligned memory, zeroed and registered for local use: what safe posting sends from and receives into.
+    /// Page-aligned memory, zeroed and registered for local use: what safe posting sends from and
+    /// receives into.
     ///
     /// # Errors
-    /// [`Cause::Memlock`](crate::Cause::Memlock) where `RLIMIT_MEMLOCK` is in the way; `ENOMEM` where there is no memory;
-    /// otherwise what the kernel answers.
+    /// [`Cause::Memlock`](crate::Cause::Memlock) where `RLIMIT_MEMLOCK` is in the way; `ENOMEM`
+    /// where there is no memory; otherwise what the kernel answers.
     ///
     /// # References
     /// `ibv_reg_mr(3)`
@@ -142,7 +147,8 @@ impl<P: Provider> Pd<P> {
         Buf::alloc(self, len)
     }
 
-    /// Registers memory of the program's for local use, in place: nothing is copied. [`Buf::into_memory`] returns it.
+    /// Registers memory of the program's for local use, in place: nothing is copied.
+    /// [`Buf::into_memory`] returns it.
     ///
     /// ```
     /// # #[cfg(feature = "soft")]
@@ -158,8 +164,8 @@ impl<P: Provider> Pd<P> {
     /// ```
     ///
     /// # Errors
-    /// The memory, and why: [`Cause::Memlock`](crate::Cause::Memlock) where `RLIMIT_MEMLOCK` is in the way; any errno that the
-    /// kernel returns.
+    /// The memory, and why: [`Cause::Memlock`](crate::Cause::Memlock) where `RLIMIT_MEMLOCK` is in
+    /// the way; any errno that the kernel returns.
     ///
     /// # References
     /// `ibv_reg_mr(3)`
@@ -168,8 +174,8 @@ impl<P: Provider> Pd<P> {
         Buf::register(self, memory)
     }
 
-    /// Registers read-only memory of the program's, in place: a mapped file, shared or static bytes.
-    /// [`FrozenBuf::into_memory`] returns it.
+    /// Registers read-only memory of the program's, in place: a mapped file, shared or static
+    /// bytes. [`FrozenBuf::into_memory`] returns it.
     ///
     /// # Errors
     /// As [`register`](Self::register).
@@ -180,12 +186,14 @@ impl<P: Provider> Pd<P> {
     pub fn register_bytes<M: StableBytes>(&self, memory: M) -> Result<FrozenBuf, HandleError<M>> {
         let memory = Box::new(memory);
         let (base, len) = (memory.as_ptr().cast_mut(), memory.len());
-        // SAFETY: `StableBytes` says that the bytes are mapped, and not written, until the value is used, which is when it is
-        // deregistered. A frozen buffer only reads, and without `LOCAL_WRITE` so does the device.
+        // SAFETY: `StableBytes` says that the bytes are mapped, and not written, until the value is
+        // used, which is when it is deregistered. A frozen buffer only reads, and without
+        // `LOCAL_WRITE` so does the device.
         unsafe { Buf::register_at(self, memory, base, len, AccessFlags::empty()) }.map(Buf::freeze)
     }
 
-    /// Lets peers access a piece of memory, as far as `access` says and the queue pair's own access flags agree.
+    /// Lets peers access a piece of memory, as far as `access` says and the queue pair's own access
+    /// flags agree.
     ///
     /// # Errors
     /// The piece, and any errno that the kernel returns.
@@ -197,8 +205,9 @@ impl<P: Provider> Pd<P> {
     /// A queue pair, in the state RESET.
     ///
     /// # Errors
-    /// [`Cause::Limit`](crate::Cause::Limit) for a size that the device does not have; [`Cause::Foreign`](crate::Cause::Foreign)
-    /// for another device's completion queues; otherwise what the kernel answers.
+    /// [`Cause::Limit`](crate::Cause::Limit) for a size that the device does not have;
+    /// [`Cause::Foreign`](crate::Cause::Foreign) for another device's completion queues; otherwise
+    /// what the kernel answers.
     ///
     /// # References
     /// `ibv_create_qp(3)`
@@ -210,7 +219,8 @@ impl<P: Provider> Pd<P> {
     /// An address handle: the path to a peer, for datagrams.
     ///
     /// # Errors
-    /// [`Cause::Gid`](crate::Cause::Gid) for a source GID that does not exist; otherwise what the kernel answers.
+    /// [`Cause::Gid`](crate::Cause::Gid) for a source GID that does not exist; otherwise what the
+    /// kernel answers.
     ///
     /// # References
     /// `ibv_create_ah(3)`
@@ -223,8 +233,8 @@ impl<P: Provider> Pd<P> {
     /// Deallocates it, if nothing made in it is left. Dropping does the same, later.
     ///
     /// # Errors
-    /// [`Cause::InUse`](crate::Cause::InUse) with what is made in it and still alive, or what the kernel answers, and the
-    /// handle.
+    /// [`Cause::InUse`](crate::Cause::InUse) with what is made in it and still alive, or what the
+    /// kernel answers, and the handle.
     ///
     /// # References
     /// `ibv_dealloc_pd(3)`

@@ -1,7 +1,9 @@
-//! [`Registry`]: what all objects of one open device share, and the ids that the kernel knows them by.
+//! [`Registry`]: what all objects of one open device share, and the ids that the kernel knows them
+//! by.
 //!
-//! The kernel gets a slot + generation id as `user_handle` of everything that raises events, never a pointer: an event
-//! that comes late, or that somebody made up, finds nothing. See [`verbs_core::slots`].
+//! The kernel gets a slot + generation id as `user_handle` of everything that raises events, never
+//! a pointer: an event that comes late, or that somebody made up, finds nothing. See
+//! [`verbs_core::slots`].
 
 use std::any::Any;
 use std::fmt;
@@ -25,7 +27,8 @@ impl fmt::Display for CqId {
     }
 }
 
-/// The slot and the generation of the id: `#3.1`. No other live queue pair of the device has the same.
+/// The slot and the generation of the id: `#3.1`. No other live queue pair of the device has the
+/// same.
 impl fmt::Display for QpId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)

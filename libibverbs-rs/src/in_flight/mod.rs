@@ -1,7 +1,7 @@
 //! Memory that is in flight: posted by safe code, and not yet returned.
 //!
-//! Safe posting moves memory into the table of its queue, gives its address to the device, and only a completion of that very
-//! work request moves it out again.
+//! Safe posting moves memory into the table of its queue, gives its address to the device, and only
+//! a completion of that very work request moves it out again.
 //!
 //! | file | what it is |
 //! |---|---|
@@ -11,38 +11,46 @@
 //! | `sync` | the real atomics, or the model checker's |
 //!
 //! # Why this is sound
-//! The claim: while a device may write the bytes of a [`Buf`], no safe code holds that `Buf`; and while it may read those of a
-//! [`FrozenBuf`] or access those of an [`Exposed`], no safe code gets them as a `Buf`. Numbers in brackets are those of the
-//! contract of [`Provider`](verbs_core::provider::Provider), under Safety.
+//! The claim: while a device may write the bytes of a [`Buf`], no safe code holds that `Buf`; and
+//! while it may read those of a [`FrozenBuf`] or access those of an [`Exposed`], no safe code gets
+//! them as a `Buf`. Numbers in brackets are those of the contract of
+//! [`Provider`](verbs_core::provider::Provider), under Safety.
 //!
-//! 1. *In.* A `Buf` is the only way to its bytes (see [`crate::buffer`]), and posting takes it by value. It is in the table
-//!    before the provider is called, and leaves it again only for `accepted: 0` or after a rollback, which mean that nothing
-//!    was queued [1, 19]. If the provider panics, it stays. Inline data is not in flight: it is read during the call [2].
-//! 2. *Out by completion.* A number is taken out of the table by polling alone: while a completion is lent, or after its copy
-//!    was handed out, which marks the slot. A provider lends a completion only when its request has ended [5]. It is lent by
-//!    the very completion queue that this queue reports to, which lends only its own [7]: the poller's routes lead to the
-//!    tables of that completion queue, and a [`Wc`](crate::Wc) that anybody filled in finds a marked slot or none.
-//!    *The* request: its number was never given to another in the life of the completion queue (`routes`), and comes back as
-//!    it was posted [6]. So neither a second look at the same completion, nor a completion that a destroyed queue pair left
-//!    behind in the queue can name memory that was posted later. Nothing here needs that a request completes once.
-//!    Raw posting, which is unsafe, promises not to use these numbers: those with the top bit set.
-//! 3. *Out behind a completion.* A request that is not signalled is linked to the next one that is, and leaves the table with
-//!    that, when it has ended too [5].
-//! 4. *Out by the end of the queue.* A queue pair returns its memory only after `destroy`, or `modify` to RESET where the
-//!    provider says that this ends requests, returned `Ok`; its requests have ended then [9, 14]. After another RESET the
-//!    memory is kept until the queue pair is destroyed. After an `Err` the table stays as it was. Where the object cannot be
-//!    destroyed, or the provider panics, [`KernelHandle`](crate::kernel_handle::KernelHandle) leaks the table. A poster that
-//!    outlives its queue pair does not exist: the halves keep the queue pair.
-//! 5. *Not at all.* `mem::forget` of the queue pair, or of what holds it, forgets its share of the table with it, so that
-//!    the table is never dropped [15]. Memory holds its allocation and its registration, and these their protection domain,
-//!    so nothing below it is released earlier either.
-//! 6. *Only its own bytes.* A scatter/gather element lies inside its memory, with the key of that memory's own registration,
-//!    and the device stays inside the element [3, 10]. The queue pair is of the same protection domain: on another device the
-//!    same key could mean other memory.
-//! 7. *Not through the back door.* The registration of a `Buf` has no remote rights, and so is closed to peers [11]. An RDMA
-//!    operation names remote memory by a key that its owner exposed ([`Exposed`]), which has no references, also when the
-//!    owner is this process. It becomes a `Buf` again only after deregistering [12], and that needs the last share of it, so
-//!    that none is in flight. A request that writes takes a `Buf` or exposed memory; a `FrozenBuf` is read only.
+//! 1. *In.* A `Buf` is the only way to its bytes (see [`crate::buffer`]), and posting takes it by
+//!    value. It is in the table before the provider is called, and leaves it again only for
+//!    `accepted: 0` or after a rollback, which mean that nothing was queued [1, 19]. If the
+//!    provider panics, it stays. Inline data is not in flight: it is read during the call [2].
+//! 2. *Out by completion.* A number is taken out of the table by polling alone: while a completion
+//!    is lent, or after its copy was handed out, which marks the slot. A provider lends a
+//!    completion only when its request has ended [5]. It is lent by the very completion queue that
+//!    this queue reports to, which lends only its own [7]: the poller's routes lead to the tables
+//!    of that completion queue, and a [`Wc`](crate::Wc) that anybody filled in finds a marked slot
+//!    or none. *The* request: its number was never given to another in the life of the completion
+//!    queue (`routes`), and comes back as it was posted [6]. So neither a second look at the same
+//!    completion, nor a completion that a destroyed queue pair left behind in the queue can name
+//!    memory that was posted later. Nothing here needs that a request completes once. Raw posting,
+//!    which is unsafe, promises not to use these numbers: those with the top bit set.
+//! 3. *Out behind a completion.* A request that is not signalled is linked to the next one that is,
+//!    and leaves the table with that, when it has ended too [5].
+//! 4. *Out by the end of the queue.* A queue pair returns its memory only after `destroy`, or
+//!    `modify` to RESET where the provider says that this ends requests, returned `Ok`; its
+//!    requests have ended then [9, 14]. After another RESET the memory is kept until the queue pair
+//!    is destroyed. After an `Err` the table stays as it was. Where the object cannot be destroyed,
+//!    or the provider panics, [`KernelHandle`](crate::kernel_handle::KernelHandle) leaks the table.
+//!    A poster that outlives its queue pair does not exist: the halves keep the queue pair.
+//! 5. *Not at all.* `mem::forget` of the queue pair, or of what holds it, forgets its share of the
+//!    table with it, so that the table is never dropped [15]. Memory holds its allocation and its
+//!    registration, and these their protection domain, so nothing below it is released earlier
+//!    either.
+//! 6. *Only its own bytes.* A scatter/gather element lies inside its memory, with the key of that
+//!    memory's own registration, and the device stays inside the element [3, 10]. The queue pair is
+//!    of the same protection domain: on another device the same key could mean other memory.
+//! 7. *Not through the back door.* The registration of a `Buf` has no remote rights, and so is
+//!    closed to peers [11]. An RDMA operation names remote memory by a key that its owner exposed
+//!    ([`Exposed`]), which has no references, also when the owner is this process. It becomes a
+//!    `Buf` again only after deregistering [12], and that needs the last share of it, so that none
+//!    is in flight. A request that writes takes a `Buf` or exposed memory; a `FrozenBuf` is read
+//!    only.
 
 mod returned;
 mod routes;
@@ -79,7 +87,8 @@ struct Entry {
 
 /// A queue's share of its table, for as long as its queue pair lives.
 ///
-/// Dropped when the queue pair is destroyed: the memory that is left is released, and the table leaves the directory.
+/// Dropped when the queue pair is destroyed: the memory that is left is released, and the table
+/// leaves the directory.
 #[derive(Debug)]
 pub(crate) struct InFlight {
     table: Arc<Table<Entry>>,
@@ -87,8 +96,9 @@ pub(crate) struct InFlight {
 }
 
 impl InFlight {
-    /// Makes the table of a queue for `max_wr` requests, whose completions the completion queue of `directory` reports, and
-    /// its poster. `None` where the completion queue has as many queues as numbers can tell apart.
+    /// Makes the table of a queue for `max_wr` requests, whose completions the completion queue of
+    /// `directory` reports, and its poster. `None` where the completion queue has as many queues as
+    /// numbers can tell apart.
     pub(crate) fn new(pd: PdId, directory: Arc<Directory>, max_wr: u32) -> Option<(Self, Poster)> {
         let (table, posts) = Table::new(max_wr);
         let table = Arc::new(table);
@@ -249,8 +259,9 @@ impl Poster {
         }
     }
 
-    /// Puts an entry under a number that was never used before and whose slot is free. Skips the numbers of taken slots; where
-    /// requests complete in the order in which they were posted there are none.
+    /// Puts an entry under a number that was never used before and whose slot is free. Skips the
+    /// numbers of taken slots; where requests complete in the order in which they were posted there
+    /// are none.
     #[inline]
     fn put(&mut self, mut entry: Entry) -> Result<u64, Entry> {
         for _ in 0..self.table.capacity() {
@@ -267,7 +278,8 @@ impl Poster {
         Err(entry)
     }
 
-    /// Reserves the next block of numbers, in another place of the directory where those of this one are used up.
+    /// Reserves the next block of numbers, in another place of the directory where those of this
+    /// one are used up.
     #[cold]
     fn reserve(&mut self) -> bool {
         if self.end == self.place_end {

@@ -9,8 +9,9 @@ use crate::{Buf, Exposed, FrozenBuf};
 
 /// The memory of a request that has ended, and of the unsignalled requests before it.
 ///
-/// It is owned and can go to any thread. It is an iterator as well: over the request's memory in the order of its list, then
-/// that of the unsignalled sends before it, the last posted first. What is left when it is dropped is released.
+/// It is owned and can go to any thread. It is an iterator as well: over the request's memory in
+/// the order of its list, then that of the unsignalled sends before it, the last posted first. What
+/// is left when it is dropped is released.
 #[derive(Debug)]
 pub struct Returned {
     pieces: Pieces,
@@ -28,8 +29,8 @@ enum Pieces {
 impl Returned {
     /// Returns the first buffer; `None` when the request had none.
     ///
-    /// Everything else that is returned is released: a request that was posted with one buffer, with no unsignalled one
-    /// before it, has nothing else.
+    /// Everything else that is returned is released: a request that was posted with one buffer,
+    /// with no unsignalled one before it, has nothing else.
     pub fn into_buf(mut self) -> Option<Buf> {
         self.find_map(|memory| match memory {
             Memory::Buf(buf) => Some(buf),
@@ -132,7 +133,8 @@ impl Routes {
     #[inline]
     pub(crate) fn mark(&mut self, wr_id: u64) {
         if is_safe(wr_id) {
-            // A number that is in no table belongs to a queue pair that was destroyed, and has nothing to mark.
+            // A number that is in no table belongs to a queue pair that was destroyed, and has
+            // nothing to mark.
             let _ = self.find(wr_id, |table| table.mark(wr_id).then_some(()));
         }
     }

@@ -7,12 +7,14 @@
 //!   └────┴────┴────────────┴──────────────────┘
 //! ```
 //!
-//! The index is a place in the completion queue's directory. A table that leaves its place leaves the sequence numbers behind
-//! that it used, and the next tenant continues after them; a place whose sequence numbers are used up is never given again.
-//! So no number is given twice in the life of a completion queue.
+//! The index is a place in the completion queue's directory. A table that leaves its place leaves
+//! the sequence numbers behind that it used, and the next tenant continues after them; a place
+//! whose sequence numbers are used up is never given again. So no number is given twice in the life
+//! of a completion queue.
 //!
-//! The directory is behind a lock, which creating and destroying queue pairs takes. The poller keeps a copy and looks at the
-//! directory only where that has no answer and the directory has changed: once for each new queue pair.
+//! The directory is behind a lock, which creating and destroying queue pairs takes. The poller
+//! keeps a copy and looks at the directory only where that has no answer and the directory has
+//! changed: once for each new queue pair.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -45,7 +47,8 @@ struct Place {
 }
 
 impl Directory {
-    /// Gives a table a place, or another one when its sequence numbers are used up, and returns the first number that it may use there. `None` where there is no place left.
+    /// Gives a table a place, or another one when its sequence numbers are used up, and returns the
+    /// first number that it may use there. `None` where there is no place left.
     pub(super) fn enter(&self, table: &Shared) -> Option<u64> {
         let mut places = self.lock();
         let index = match places.free.pop() {
@@ -103,8 +106,8 @@ impl Routes {
         Self { directory, tables: Vec::new(), version: 0 }
     }
 
-    /// Calls `find` with the table that a number belongs to; again with the directory's where the copy's had nothing and is
-    /// old.
+    /// Calls `find` with the table that a number belongs to; again with the directory's where the
+    /// copy's had nothing and is old.
     #[inline]
     pub(super) fn find<R>(&mut self, number: u64, find: impl Fn(&Shared) -> Option<R>) -> Option<R> {
         let index = (number >> SEQUENCE_BITS & u64::from(INDEXES - 1)) as usize;

@@ -1,4 +1,5 @@
-//! The parts that two threads share: the real ones, or the model checker's, which runs every interleaving.
+//! The parts that two threads share: the real ones, or the model checker's, which runs every
+//! interleaving.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --package libibverbs-rs --lib` runs the models.
 

@@ -16,8 +16,9 @@
 //! | a number, `POLLED` or not | no thread; the entry is initialised |
 //! | `EMPTYING` | the thread that moved the slot there by compare-and-exchange |
 //!
-//! The poster stores a number with release after it wrote the entry; the thread that takes acquires with its exchange. It
-//! stores `FREE` with release after it moved the entry out; the poster loads with acquire before it writes the next.
+//! The poster stores a number with release after it wrote the entry; the thread that takes acquires
+//! with its exchange. It stores `FREE` with release after it moved the entry out; the poster loads
+//! with acquire before it writes the next.
 #![allow(unsafe_code)]
 
 use core::mem::MaybeUninit;
@@ -28,7 +29,8 @@ use super::sync::atomic::{AtomicU64, Ordering};
 
 /// The table of one queue. `T` is what a request holds.
 pub(super) struct Table<T> {
-    /// A power of two of slots, or none before the first request; a number's slot is its lowest bits.
+    /// A power of two of slots, or none before the first request; a number's slot is its lowest
+    /// bits.
     slots: OnceLock<Box<[Slot<T>]>>,
     capacity: usize,
     /// Behind the last number that was reserved for the table.
@@ -42,7 +44,8 @@ struct Slot<T> {
     entry: UnsafeCell<MaybeUninit<T>>,
 }
 
-// SAFETY: the cells blocked the auto impl. The protocol above gives each entry one owner, so only values of `T` cross threads.
+// SAFETY: the cells blocked the auto impl. The protocol above gives each entry one owner, so only
+// values of `T` cross threads.
 unsafe impl<T: Send> Sync for Table<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Send for Table<T> {}
@@ -52,7 +55,8 @@ unsafe impl<T: Send> Send for Table<T> {}
 pub(super) struct Posts(());
 
 impl<T> Table<T> {
-    /// A table for more requests than `max_wr`, so that it is full only where completions were not reclaimed.
+    /// A table for more requests than `max_wr`, so that it is full only where completions were not
+    /// reclaimed.
     pub(super) fn new(max_wr: u32) -> (Self, Posts) {
         let table = Self {
             slots: OnceLock::new(),
@@ -99,7 +103,8 @@ impl<T> Table<T> {
         self.slot(number)?.empty(number | POLLED)
     }
 
-    /// Remembers that the completion of this number was copied out. Returns whether the number is in the table.
+    /// Remembers that the completion of this number was copied out. Returns whether the number is
+    /// in the table.
     #[inline]
     pub(super) fn mark(&self, number: u64) -> bool {
         let Some(slot) = self.slot(number) else { return false };
@@ -140,7 +145,8 @@ impl<T> Slot<T> {
     #[inline]
     fn empty(&self, state: u64) -> Option<T> {
         self.state.compare_exchange(state, EMPTYING, Ordering::Acquire, Ordering::Relaxed).ok()?;
-        // SAFETY: the slot held a number, so its entry is initialised; the exchange made this thread its only owner.
+        // SAFETY: the slot held a number, so its entry is initialised; the exchange made this
+        // thread its only owner.
         let entry = self.entry.with_mut(|place| unsafe { (*place).assume_init_read() });
         self.state.store(FREE, Ordering::Release);
         Some(entry)
@@ -167,7 +173,8 @@ impl<T> core::fmt::Debug for Table<T> {
 const FREE: u64 = 0;
 /// The state of a slot whose entry is being moved out.
 const EMPTYING: u64 = 1;
-/// Set in a slot's state when the completion was copied out and the entry waits to be reclaimed; never set in a number.
+/// Set in a slot's state when the completion was copied out and the entry waits to be reclaimed;
+/// never set in a number.
 pub(super) const POLLED: u64 = 1 << 62;
 
 /// The interleavings of the threads that share a table. The model checker fails where two of them access an entry at a time.

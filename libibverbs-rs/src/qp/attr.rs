@@ -6,7 +6,8 @@ use verbs_core::types::{AccessFlags, AhAttr, Mtu, QpAttr, QpAttrMask, QpCap, QpS
 
 use crate::CqHandle;
 
-/// The attributes of a new queue pair: `QpInit { sq_sig_all: true, ..QpInit::new(QpType::RC, &cq) }`.
+/// The attributes of a new queue pair:
+/// `QpInit { sq_sig_all: true, ..QpInit::new(QpType::RC, &cq) }`.
 ///
 /// The completion queues are of the queue pair's provider:
 ///
@@ -31,8 +32,8 @@ pub struct QpInit<P: Provider = Erased> {
 }
 
 impl<P: Provider> QpInit<P> {
-    /// A queue pair with one completion queue, a `&Cq` or a [`CqHandle`], for 16 sends and 16 receives of one piece of memory
-    /// each, and no inline data.
+    /// A queue pair with one completion queue, a `&Cq` or a [`CqHandle`], for 16 sends and 16
+    /// receives of one piece of memory each, and no inline data.
     pub fn new(qp_type: QpType, cq: impl Into<CqHandle<P>>) -> Self {
         let cq = cq.into();
         let cap =
@@ -62,8 +63,9 @@ impl Default for InitAttr {
 
 /// INIT to RTR: what connects a queue pair with its peer's.
 ///
-/// There is no default: a queue pair that expects sequence number 0 is one that a stranger finds 16 million times sooner.
-/// [`new`](Self::new) takes what the peer must tell, and has usual values for the rest:
+/// There is no default: a queue pair that expects sequence number 0 is one that a stranger finds 16
+/// million times sooner. [`new`](Self::new) takes what the peer must tell, and has usual values for
+/// the rest:
 ///
 /// ```
 /// # fn f(ah_attr: verbs::AhAttr, qp_num: u32, psn: u32) {
@@ -77,7 +79,8 @@ pub struct RtrAttr {
     pub ah_attr: AhAttr,
     /// The peer's queue pair number, 24 bits (RC, UC).
     pub dest_qp_num: u32,
-    /// The first packet sequence number expected, 24 bits: the peer's [`psn`](crate::Qp::psn) (RC, UC).
+    /// The first packet sequence number expected, 24 bits: the peer's [`psn`](crate::Qp::psn) (RC,
+    /// UC).
     pub rq_psn: u32,
     /// The largest payload of a packet (RC, UC).
     pub path_mtu: Mtu,
@@ -88,8 +91,9 @@ pub struct RtrAttr {
 }
 
 impl RtrAttr {
-    /// Towards the peer's queue pair `dest_qp_num`, whose first sequence number is `rq_psn`, along the path `ah_attr`; with
-    /// packets of 1024 bytes, one read at a time, and 0.64 ms (code 12) to post a receive.
+    /// Towards the peer's queue pair `dest_qp_num`, whose first sequence number is `rq_psn`, along
+    /// the path `ah_attr`; with packets of 1024 bytes, one read at a time, and 0.64 ms (code 12) to
+    /// post a receive.
     pub const fn new(ah_attr: AhAttr, dest_qp_num: u32, rq_psn: u32) -> Self {
         Self {
             ah_attr,
@@ -101,7 +105,8 @@ impl RtrAttr {
         }
     }
 
-    /// Without a peer: for a datagram queue pair (UD), whose step to RTR takes none of the attributes.
+    /// Without a peer: for a datagram queue pair (UD), whose step to RTR takes none of the
+    /// attributes.
     pub fn unconnected() -> Self {
         Self::new(AhAttr::default(), 0, 0)
     }
@@ -110,11 +115,11 @@ impl RtrAttr {
 /// RTR to RTS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RtsAttr {
-    /// The first packet sequence number sent, 24 bits: what the peer has as `rq_psn`. `None`: the queue pair's own
-    /// [`psn`](crate::Qp::psn).
+    /// The first packet sequence number sent, 24 bits: what the peer has as `rq_psn`. `None`: the
+    /// queue pair's own [`psn`](crate::Qp::psn).
     pub sq_psn: Option<u32>,
-    /// The acknowledgement time-out: 4.096 µs × 2ᵗⁱᵐᵉᵒᵘᵗ, 0 for ever (RC). Devices wait up to four times as long before each
-    /// retry (IBTA 9.7.6.1.3); soft devices once, twice, then four times.
+    /// The acknowledgement time-out: 4.096 µs × 2ᵗⁱᵐᵉᵒᵘᵗ, 0 for ever (RC). Devices wait up to four
+    /// times as long before each retry (IBTA 9.7.6.1.3); soft devices once, twice, then four times.
     pub timeout: u8,
     /// How often to retry, 0 to 7 (RC).
     pub retry_cnt: u8,
@@ -124,7 +129,8 @@ pub struct RtsAttr {
     pub max_rd_atomic: u8,
 }
 
-/// From the queue pair's own sequence number; 67 ms (code 14) and 7 retries, waiting for receives for ever, one read at a time.
+/// From the queue pair's own sequence number; 67 ms (code 14) and 7 retries, waiting for receives
+/// for ever, one read at a time.
 impl Default for RtsAttr {
     fn default() -> Self {
         Self { sq_psn: None, timeout: 14, retry_cnt: 7, rnr_retry: 7, max_rd_atomic: 1 }

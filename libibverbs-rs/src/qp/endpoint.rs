@@ -1,7 +1,7 @@
 //! [`Port`], [`Endpoint`] and connecting: from RESET to RTS in one call.
 //!
-//! Two programs that want to talk tell each other an [`Endpoint`] each, through whatever they have in common: a TCP
-//! connection, a file, the command line.
+//! Two programs that want to talk tell each other an [`Endpoint`] each, through whatever they have
+//! in common: a TCP connection, a file, the command line.
 
 use core::fmt;
 use core::str::FromStr;
@@ -18,13 +18,15 @@ use super::attr::{InitAttr, RtrAttr, RtsAttr};
 use super::state::{Reset, Rts, State};
 use crate::{Context, HandleError};
 
-/// A port of this side, as queue pairs use it: its addresses, and its limits. Made by [`Context::port`].
+/// A port of this side, as queue pairs use it: its addresses, and its limits. Made by
+/// [`Context::port`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Port {
     /// The port's number, from 1.
     pub port_num: u8,
-    /// The entry of the GID table that packets are sent from; the best one unless the program sets another.
+    /// The entry of the GID table that packets are sent from; the best one unless the program sets
+    /// another.
     pub gid: GidEntry,
     /// The local id (InfiniBand).
     pub lid: u16,
@@ -39,10 +41,12 @@ pub struct Port {
 }
 
 impl<P: Provider> Context<P> {
-    /// Returns a port, from 1, with its best GID ([`find_gid`](Self::find_gid)), for [`Qp::endpoint`] and [`Qp::connect`].
+    /// Returns a port, from 1, with its best GID ([`find_gid`](Self::find_gid)), for
+    /// [`Qp::endpoint`] and [`Qp::connect`].
     ///
     /// # Errors
-    /// [`Cause::Limit`] for a port that does not exist; [`Cause::Gid`] where it has no GID; any errno that the kernel returns.
+    /// [`Cause::Limit`] for a port that does not exist; [`Cause::Gid`] where it has no GID; any
+    /// errno that the kernel returns.
     pub fn port(&self, port_num: u8) -> Result<Port> {
         let attr = self.query_port(port_num)?;
         let gid = self.find_gid(port_num)?;
@@ -62,8 +66,8 @@ impl<P: Provider> Context<P> {
 
 /// Everything that a peer must be told to connect to a queue pair. Made by [`Qp::endpoint`].
 ///
-/// It travels as text ([`Display`](fmt::Display), [`FromStr`]), as 32 bytes ([`to_bytes`](Self::to_bytes)), or by serde with
-/// the feature `serde`:
+/// It travels as text ([`Display`](fmt::Display), [`FromStr`]), as 32 bytes
+/// ([`to_bytes`](Self::to_bytes)), or by serde with the feature `serde`:
 ///
 /// ```
 /// use verbs::Endpoint;
@@ -89,7 +93,8 @@ pub struct Endpoint {
     pub max_dest_rd_atomic: u8,
 }
 
-/// How a queue pair is connected: `ConnectAttr { access: AccessFlags::REMOTE_WRITE, ..ConnectAttr::default() }`.
+/// How a queue pair is connected:
+/// `ConnectAttr { access: AccessFlags::REMOTE_WRITE, ..ConnectAttr::default() }`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectAttr {
     /// The accesses that the peer has to memory that is exposed to it.
@@ -116,8 +121,8 @@ pub struct ConnectAttr {
     pub hop_limit: u8,
 }
 
-/// No access for the peer; packets as large and as many reads as both sides allow; 67 ms (code 14) and 7 retries, waiting for
-/// receives for ever; 0.64 ms (code 12) to post one.
+/// No access for the peer; packets as large and as many reads as both sides allow; 67 ms (code 14)
+/// and 7 retries, waiting for receives for ever; 0.64 ms (code 12) to post one.
 impl Default for ConnectAttr {
     fn default() -> Self {
         let (rtr, rts) = (RtrAttr::unconnected(), RtsAttr::default());
@@ -152,10 +157,11 @@ impl<S: State, P: Provider> Qp<S, P> {
 }
 
 impl<P: Provider> Qp<Reset, P> {
-    /// Connects it with a peer's queue pair (RC, UC): from RESET to RTS, ready to send and to receive.
+    /// Connects it with a peer's queue pair (RC, UC): from RESET to RTS, ready to send and to
+    /// receive.
     ///
-    /// Packets are as large as the smaller of both ports' MTUs; as many RDMA reads and atomics are outstanding as this side can
-    /// have and the peer executes.
+    /// Packets are as large as the smaller of both ports' MTUs; as many RDMA reads and atomics are
+    /// outstanding as this side can have and the peer executes.
     ///
     /// ```no_run
     /// # fn f(context: verbs::Context, pd: verbs::Pd, cq: verbs::Cq, mut stream: std::net::TcpStream) -> Result<(), Box<dyn std::error::Error>> {
@@ -168,12 +174,13 @@ impl<P: Provider> Qp<Reset, P> {
     /// # }
     /// ```
     ///
-    /// A program that must post receives before the peer can send, or that sets what is not in [`ConnectAttr`], takes the steps
-    /// one by one: [`to_init`](Self::to_init), [`to_rtr`](Qp::to_rtr), [`to_rts`](Qp::to_rts).
+    /// A program that must post receives before the peer can send, or that sets what is not in
+    /// [`ConnectAttr`], takes the steps one by one: [`to_init`](Self::to_init),
+    /// [`to_rtr`](Qp::to_rtr), [`to_rts`](Qp::to_rts).
     ///
     /// # Errors
-    /// The queue pair, in RESET again and so with a new [`psn`](Self::psn): [`Cause::QpType`] for one that cannot be connected
-    /// (UD); as of the three steps.
+    /// The queue pair, in RESET again and so with a new [`psn`](Self::psn): [`Cause::QpType`] for
+    /// one that cannot be connected (UD); as of the three steps.
     ///
     /// # References
     /// `ibv_modify_qp(3)`
@@ -234,14 +241,15 @@ fn path(port: &Port, remote: &Endpoint, attr: &ConnectAttr) -> AhAttr {
 /// Moves a queue pair that could not be connected to RESET.
 fn back_to_reset<S: State, P: Provider>(failed: HandleError<Qp<S, P>>) -> HandleError<Qp<Reset, P>> {
     let HandleError { handle, error } = failed;
-    // Where that fails too, the kernel rejects the next step; nothing can be posted in either state.
+    // Where that fails too, the kernel rejects the next step; nothing can be posted in either
+    // state.
     let handle = handle.to_reset().unwrap_or_else(|failed| failed.handle.in_state());
     HandleError { handle, error }
 }
 
 impl Endpoint {
-    /// Returns it as bytes, in network order: version 1, MTU code, reads and atomics, 0; LID, 0, 0; number; first packet
-    /// sequence number; GID.
+    /// Returns it as bytes, in network order: version 1, MTU code, reads and atomics, 0; LID, 0, 0;
+    /// number; first packet sequence number; GID.
     pub fn to_bytes(&self) -> [u8; 32] {
         let mut bytes = [0; 32];
         bytes[..3].copy_from_slice(&[VERSION, self.mtu.0, self.max_dest_rd_atomic]);
@@ -255,7 +263,8 @@ impl Endpoint {
     /// Returns the endpoint that [`to_bytes`](Self::to_bytes) wrote.
     ///
     /// # Errors
-    /// [`Cause::Parse`] for bytes of another length or version, an MTU that does not exist, and numbers beyond 24 bits.
+    /// [`Cause::Parse`] for bytes of another length or version, an MTU that does not exist, and
+    /// numbers beyond 24 bits.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
         let bytes: &[u8; 32] = bytes.try_into().map_err(|_| LENGTH)?;
         let word = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
@@ -275,7 +284,8 @@ impl Endpoint {
         Ok(endpoint.checked()?)
     }
 
-    /// Sends it to the peer at the other end of a stream, and returns the peer's: both sides call this.
+    /// Sends it to the peer at the other end of a stream, and returns the peer's: both sides call
+    /// this.
     ///
     /// ```no_run
     /// # fn f(qp: verbs::Qp<verbs::state::Reset>, port: verbs::Port) -> Result<(), Box<dyn std::error::Error>> {
@@ -315,7 +325,8 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// Parses what `Display` writes. Keys may come in any order; `lid` and `rd_atomic` may be absent, and unknown keys are skipped.
+/// Parses what `Display` writes. Keys may come in any order; `lid` and `rd_atomic` may be absent,
+/// and unknown keys are skipped.
 impl FromStr for Endpoint {
     type Err = ParseError;
 

@@ -45,8 +45,9 @@ use attr::{InitAttr, QpInit, RtrAttr, RtsAttr, Step, required};
 use post::{PostBufError, PostBufReason, Receiver, SendBatch, Sender, posts_recvs, posts_sends};
 use state::{CanPostRecv, CanPostSend, Errored, Init, Reset, Rtr, Rts, State};
 
-/// A queue pair. `S` is the [state](state) that the program moved it to, which says what may be posted. The poster owns it:
-/// `&mut` is the lock. [`into_split`](Self::into_split) makes two posters of it.
+/// A queue pair. `S` is the [state](state) that the program moved it to, which says what may be
+/// posted. The poster owns it: `&mut` is the lock. [`into_split`](Self::into_split) makes two
+/// posters of it.
 ///
 /// # References
 /// `ibv_create_qp(3)`, `ibv_modify_qp(3)`, `ibv_post_send(3)`
@@ -65,7 +66,8 @@ type Core<P> = KernelHandle<<P as Provider>::Qp, Dependencies>;
 struct Dependencies {
     sends: InFlight,
     recvs: InFlight,
-    /// Memory that was in flight before a RESET that does not end requests: it stays until the queue pair is destroyed.
+    /// Memory that was in flight before a RESET that does not end requests: it stays until the
+    /// queue pair is destroyed.
     undead: Vec<Memory>,
     entry: Entry,
     registry: Arc<Registry>,
@@ -135,8 +137,8 @@ impl<P: Provider> Qp<Reset, P> {
     /// RESET to INIT: from here on receives may be posted.
     ///
     /// # Errors
-    /// The queue pair: [`Cause::Limit`](crate::Cause::Limit) for a port or partition key index that does not exist; any errno
-    /// that the kernel returns.
+    /// The queue pair: [`Cause::Limit`](crate::Cause::Limit) for a port or partition key index that
+    /// does not exist; any errno that the kernel returns.
     ///
     /// # References
     /// `ibv_modify_qp(3)`
@@ -145,10 +147,12 @@ impl<P: Provider> Qp<Reset, P> {
         self.step(attr)
     }
 
-    /// Returns the memory that was in flight when the queue pair was reset: it has no completions any more.
+    /// Returns the memory that was in flight when the queue pair was reset: it has no completions
+    /// any more.
     ///
-    /// Empty where the device may go on writing after a RESET ([`reset_ends_requests`](Self::reset_ends_requests)). The memory
-    /// stays with the queue pair then, outside its tables, until [`dismantle`](Self::dismantle) returns it.
+    /// Empty where the device may go on writing after a RESET
+    /// ([`reset_ends_requests`](Self::reset_ends_requests)). The memory stays with the queue pair
+    /// then, outside its tables, until [`dismantle`](Self::dismantle) returns it.
     pub fn reclaim_all(&mut self) -> Vec<Memory> {
         let (raw, dependencies) = self.core.parts_mut();
         let memory = dependencies.drain();
@@ -165,8 +169,9 @@ impl<P: Provider> Qp<Init, P> {
     ///
     /// # Errors
     /// The queue pair: [`Cause::Gid`](crate::Cause::Gid) for a source GID that does not exist,
-    /// [`Cause::NoGrh`](crate::Cause::NoGrh) for a path without a GRH on RoCE, [`Cause::Limit`](crate::Cause::Limit) for a value
-    /// out of range; any errno that the kernel returns.
+    /// [`Cause::NoGrh`](crate::Cause::NoGrh) for a path without a GRH on RoCE,
+    /// [`Cause::Limit`](crate::Cause::Limit) for a value out of range; any errno that the kernel
+    /// returns.
     ///
     /// # References
     /// `ibv_modify_qp(3)`
@@ -180,7 +185,8 @@ impl<P: Provider> Qp<Rtr, P> {
     /// RTR to RTS: from here on sends may be posted.
     ///
     /// # Errors
-    /// The queue pair: [`Cause::Limit`](crate::Cause::Limit) for a value out of range; any errno that the kernel returns.
+    /// The queue pair: [`Cause::Limit`](crate::Cause::Limit) for a value out of range; any errno
+    /// that the kernel returns.
     ///
     /// # References
     /// `ibv_modify_qp(3)`
@@ -196,11 +202,12 @@ impl<S: State, P: Provider> Qp<S, P> {
         self.core.get().qp_num()
     }
 
-    /// Returns the packet sequence number that it sends first unless [`RtsAttr::sq_psn`] says otherwise, 24 bits.
+    /// Returns the packet sequence number that it sends first unless [`RtsAttr::sq_psn`] says
+    /// otherwise, 24 bits.
     ///
     /// It is drawn from the system's random source when the queue pair is made and each time that
-    /// [`to_reset`](Self::to_reset), [`modify_to`](Self::modify_to) or [`modify`](Self::modify) moves it to RESET, so that
-    /// only a peer that was told sends what it accepts.
+    /// [`to_reset`](Self::to_reset), [`modify_to`](Self::modify_to) or [`modify`](Self::modify)
+    /// moves it to RESET, so that only a peer that was told sends what it accepts.
     pub fn psn(&self) -> u32 {
         self.core.dependencies().psn
     }
@@ -240,22 +247,26 @@ impl<S: State, P: Provider> Qp<S, P> {
         self.core.get().query(mask)
     }
 
-    /// Changes attributes, and leaves the handle's type as it is: for what the steps of the ladder do not cover.
+    /// Changes attributes, and leaves the handle's type as it is: for what the steps of the ladder
+    /// do not cover.
     ///
-    /// A mask with [`STATE`](QpAttrMask::STATE) moves the queue pair all the same; [`modify_to`](Self::modify_to) moves the
-    /// type with it. A move to RESET draws a new [`psn`](Self::psn).
+    /// A mask with [`STATE`](QpAttrMask::STATE) moves the queue pair all the same;
+    /// [`modify_to`](Self::modify_to) moves the type with it. A move to RESET draws a new
+    /// [`psn`](Self::psn).
     ///
     /// # Errors
     /// [`Cause::IllegalTransition`](crate::Cause::IllegalTransition) and
-    /// [`Cause::TransitionAttributes`](crate::Cause::TransitionAttributes) with what is missing or not taken; otherwise any
-    /// errno that the kernel returns or, before a move to RESET, the system's random source.
+    /// [`Cause::TransitionAttributes`](crate::Cause::TransitionAttributes) with what is missing or
+    /// not taken; otherwise any errno that the kernel returns or, before a move to RESET, the
+    /// system's random source.
     ///
     /// # References
     /// `ibv_modify_qp(3)`
     #[doc(alias = "ibv_modify_qp")]
     pub fn modify(&mut self, attr: &QpAttr, mask: QpAttrMask) -> Result<()> {
         let resets = mask.contains(QpAttrMask::STATE) && attr.qp_state == QpState::RESET;
-        // Drawn first: a queue pair that was reset never keeps the old number because there is no new one.
+        // Drawn first: a queue pair that was reset never keeps the old number because there is no
+        // new one.
         let psn = resets.then(|| draw_psn(&self.core.dependencies().registry, "modify_qp")).transpose()?;
         self.core.get_mut().modify(&mut self.send.queue, &mut self.recv.queue, attr, mask)?;
         if let Some(psn) = psn {
@@ -265,7 +276,8 @@ impl<S: State, P: Provider> Qp<S, P> {
         Ok(())
     }
 
-    /// Moves it to any state, with any attributes; `attr.qp_state` and [`STATE`](QpAttrMask::STATE) are filled in.
+    /// Moves it to any state, with any attributes; `attr.qp_state` and [`STATE`](QpAttrMask::STATE)
+    /// are filled in.
     ///
     /// # Errors
     /// The queue pair, and the reason as of [`modify`](Self::modify).
@@ -285,12 +297,12 @@ impl<S: State, P: Provider> Qp<S, P> {
         }
     }
 
-    /// Moves it to RESET: its requests are dropped, without completions. [`reclaim_all`](Qp::reclaim_all) returns their memory.
-    /// It gets a new [`psn`](Self::psn).
+    /// Moves it to RESET: its requests are dropped, without completions.
+    /// [`reclaim_all`](Qp::reclaim_all) returns their memory. It gets a new [`psn`](Self::psn).
     ///
     /// # Errors
-    /// The queue pair, with all memory in flight: any errno that the kernel or the system's random source returns; `EBUSY`
-    /// where it does not stay in RESET.
+    /// The queue pair, with all memory in flight: any errno that the kernel or the system's random
+    /// source returns; `EBUSY` where it does not stay in RESET.
     pub fn to_reset(self) -> Result<Qp<Reset, P>, HandleError<Self>> {
         self.modify_to(&QpAttr::default(), QpAttrMask::empty())
     }
@@ -303,8 +315,9 @@ impl<S: State, P: Provider> Qp<S, P> {
         self.modify_to(&QpAttr::default(), QpAttrMask::empty())
     }
 
-    /// Returns whether [`reclaim_all`](Qp::reclaim_all) returns memory after a RESET; if not, it returns when the queue pair
-    /// is destroyed. False for rxe before Linux 6.12 on a preemptible kernel.
+    /// Returns whether [`reclaim_all`](Qp::reclaim_all) returns memory after a RESET; if not, it
+    /// returns when the queue pair is destroyed. False for rxe before Linux 6.12 on a preemptible
+    /// kernel.
     pub fn reset_ends_requests(&self) -> bool {
         self.core.get().reset_ends_requests()
     }
@@ -314,7 +327,8 @@ impl<S: State, P: Provider> Qp<S, P> {
         self.core.get()
     }
 
-    /// Destroys it, and releases the memory in flight. Dropping does the same, and leaks what the kernel refuses to destroy.
+    /// Destroys it, and releases the memory in flight. Dropping does the same, and leaks what the
+    /// kernel refuses to destroy.
     ///
     /// # Errors
     /// The queue pair, and any errno that the kernel returns.
@@ -328,8 +342,8 @@ impl<S: State, P: Provider> Qp<S, P> {
 
     /// Destroys it, and returns the memory in flight.
     ///
-    /// Completions of a queue pair that was closed may still be found: the device had put them into the completion queue.
-    /// [`reclaim`](crate::Completion::reclaim) returns `None` for them.
+    /// Completions of a queue pair that was closed may still be found: the device had put them into
+    /// the completion queue. [`reclaim`](crate::Completion::reclaim) returns `None` for them.
     ///
     /// # Errors
     /// The queue pair, and any errno that the kernel returns.

@@ -1,11 +1,11 @@
 //! Posting: raw, which is unsafe, and memory that the queue owns until it completes, which is safe.
 //!
-//! [`Sender`] and [`Receiver`] are a queue of the provider's with its table of memory in flight. A queue pair has both, a half
-//! has one; `posts_sends!` and `posts_recvs!` give both their methods.
+//! [`Sender`] and [`Receiver`] are a queue of the provider's with its table of memory in flight. A
+//! queue pair has both, a half has one; `posts_sends!` and `posts_recvs!` give both their methods.
 //!
 //! # Safety
-//! The unsafe code here posts, raw on the caller's promise, and safe on the argument in [`crate::in_flight`]. Numbers in
-//! brackets are those of the contract of [`Provider`].
+//! The unsafe code here posts, raw on the caller's promise, and safe on the argument in
+//! [`crate::in_flight`]. Numbers in brackets are those of the contract of [`Provider`].
 
 #![allow(unsafe_code)]
 
@@ -21,11 +21,11 @@ use crate::memory::{Memory, PostMemory};
 
 /// The error of posting memory: why it was not accepted, and the memory.
 ///
-/// It converts into [`Error`] and into [`std::io::Error`], so that `?` works in functions that return these; the memory is
-/// released then.
+/// It converts into [`Error`] and into [`std::io::Error`], so that `?` works in functions that
+/// return these; the memory is released then.
 pub struct PostBufError<M> {
-    /// The memory. `None` after [`PostReason::Doorbell`]: the request is in the queue all the same, and its completion returns
-    /// the memory.
+    /// The memory. `None` after [`PostReason::Doorbell`]: the request is in the queue all the same,
+    /// and its completion returns the memory.
     pub returned: Option<M>,
     /// The reason.
     pub reason: PostBufReason,
@@ -55,7 +55,8 @@ pub enum PostBufReason {
     Foreign,
     /// The device would write the memory, which is read-only.
     ReadOnly,
-    /// The table holds memory of more requests than the queue does: completions were polled and not reclaimed.
+    /// The table holds memory of more requests than the queue does: completions were polled and not
+    /// reclaimed.
     Unclaimed,
     /// A `wr_id` with the top bit set is one of this library's own.
     ReservedWrId {
@@ -209,7 +210,8 @@ impl<P: Provider> Receiver<P> {
     ) -> Result<u64, PostBufError<M>> {
         let queue = &mut self.queue;
         self.poster.post(memory, range, Use::RECV, |wr_id, sge| {
-            // SAFETY: the table holds the memory that the element covers until the request has ended.
+            // SAFETY: the table holds the memory that the element covers until the request has
+            // ended.
             unsafe { queue.post_recv(&[RecvWr { wr_id, sge }]) }
         })
     }
@@ -217,7 +219,8 @@ impl<P: Provider> Receiver<P> {
     pub(super) fn post_all<M: PostMemory>(&mut self, pieces: Vec<M>) -> Result<u64, PostBufError<Vec<M>>> {
         let queue = &mut self.queue;
         self.poster.post_all(pieces, Use::RECV, |wr_id, sge| {
-            // SAFETY: the table holds the memory that the elements cover until the request has ended.
+            // SAFETY: the table holds the memory that the elements cover until the request has
+            // ended.
             unsafe { queue.post_recv(&[RecvWr { wr_id, sge }]) }
         })
     }
@@ -225,8 +228,9 @@ impl<P: Provider> Receiver<P> {
 
 /// Sends that reach the device together, or not at all. Made by [`Qp::batch`](crate::Qp::batch).
 ///
-/// Requests are put into the queue, where the device does not see them before [`ring`](Self::ring), which tells it once.
-/// Without that, dropped or [aborted](Self::abort), none of them was ever posted.
+/// Requests are put into the queue, where the device does not see them before [`ring`](Self::ring),
+/// which tells it once. Without that, dropped or [aborted](Self::abort), none of them was ever
+/// posted.
 ///
 /// ```no_run
 /// # fn f(mut qp: verbs::Qp<verbs::state::Rts>, pieces: Vec<verbs::Buf>, last: verbs::Buf) -> Result<(), verbs::Error> {
@@ -291,7 +295,8 @@ impl<'q, P: Provider> SendBatch<'q, P> {
         self.put(op, flags | SendFlags::SIGNALED, memory, range)
     }
 
-    /// As [`Qp::post_send_buf_unsignaled`](crate::Qp::post_send_buf_unsignaled), when the batch is rung.
+    /// As [`Qp::post_send_buf_unsignaled`](crate::Qp::post_send_buf_unsignaled), when the batch is
+    /// rung.
     ///
     /// # Errors
     /// As there. What was put in before stays in.
@@ -305,7 +310,8 @@ impl<'q, P: Provider> SendBatch<'q, P> {
         self.put(op, flags - SendFlags::SIGNALED, memory, range)
     }
 
-    /// As [`Qp::post_send_inline`](crate::Qp::post_send_inline), when the batch is rung; the bytes are copied now.
+    /// As [`Qp::post_send_inline`](crate::Qp::post_send_inline), when the batch is rung; the bytes
+    /// are copied now.
     ///
     /// # Errors
     /// As there. What was put in before stays in.
@@ -350,7 +356,8 @@ impl<'q, P: Provider> SendBatch<'q, P> {
     ) -> Result<u64, PostBufError<M>> {
         let (queue, qp_type) = (&mut self.sender.queue, self.sender.qp_type);
         let number = self.sender.poster.post(memory, range, Use::send(&op, flags), |wr_id, sge| {
-            // SAFETY: the table holds the memory that the elements cover. Rolled back, the request was never queued [19].
+            // SAFETY: the table holds the memory that the elements cover. Rolled back, the request
+            // was never queued [19].
             unsafe { post_held(wr_id, op, flags, sge, qp_type, |wr| put_all(queue, wr)) }
         })?;
         self.numbers.push(number);
@@ -432,8 +439,8 @@ unsafe fn inline(
     }
     let length = u32::try_from(data.len()).map_err(|_| PostBufReason::TooLong { len: data.len() })?;
     let sge = [Sge { addr: data.as_ptr().expose_provenance() as u64, length, lkey: 0 }];
-    // The operation takes inline data, so the bytes, which are borrowed, are read during the call only [2]; the number is not
-    // one of this library's own.
+    // The operation takes inline data, so the bytes, which are borrowed, are read during the call
+    // only [2]; the number is not one of this library's own.
     let wr = SendWr { wr_id, op, sge: &sge, flags: flags | SendFlags::INLINE };
     post(&[wr]).map_err(|error| PostBufReason::Post(error.reason))
 }
@@ -455,16 +462,17 @@ macro_rules! posts_sends {
         /// Posts sends, raw, for any scheme of ownership. The device is told once.
         ///
         /// # Safety
-        /// From here until its completion was polled (or the queue pair was destroyed, or reset where that
-        /// [ends requests](crate::Qp::reset_ends_requests)) the device reads the memory of every SGE, and for RDMA reads and
-        /// atomics writes it: no code frees it or accesses it in conflict. An unsignalled request has ended when a later
-        /// one of this queue completed. With [`SendFlags::INLINE`] every SGE is memory of this process that is read now, by its
-        /// address, and is free when the call returns. Each `wr_id` has its top bit clear: the others are those of safe
-        /// requests.
+        /// From here until its completion was polled (or the queue pair was destroyed, or reset
+        /// where that [ends requests](crate::Qp::reset_ends_requests)) the device reads the memory
+        /// of every SGE, and for RDMA reads and atomics writes it: no code frees it or accesses it
+        /// in conflict. An unsignalled request has ended when a later one of this queue completed.
+        /// With [`SendFlags::INLINE`] every SGE is memory of this process that is read now, by its
+        /// address, and is free when the call returns. Each `wr_id` has its top bit clear: the
+        /// others are those of safe requests.
         ///
         /// # Errors
-        /// The number of requests that were accepted, and the reason for which the next was not. The device owns the memory of
-        /// those accepted.
+        /// The number of requests that were accepted, and the reason for which the next was not.
+        /// The device owns the memory of those accepted.
         ///
         /// # References
         /// `ibv_post_send(3)`
@@ -475,16 +483,18 @@ macro_rules! posts_sends {
             unsafe { self.send.queue.post_send(wrs) }
         }
 
-        /// Posts a send of a range of the memory, which the queue owns until the request has ended: sent, written to the
-        /// peer, or read into. Polling returns it ([`Completion::reclaim`](crate::Completion::reclaim),
+        /// Posts a send of a range of the memory, which the queue owns until the request has ended:
+        /// sent, written to the peer, or read into. Polling returns it
+        /// ([`Completion::reclaim`](crate::Completion::reclaim),
         /// [`Cq::poll_one`](crate::Cq::poll_one)).
         ///
-        /// Returns the request's number, which its completion has as `wr_id`. The request is signalled, whatever the flags
-        /// say. The first call of a queue allocates its table.
+        /// Returns the request's number, which its completion has as `wr_id`. The request is
+        /// signalled, whatever the flags say. The first call of a queue allocates its table.
         ///
         /// # Errors
-        /// The memory, and why: [`PostReason::QueueFull`](crate::PostReason::QueueFull) while every slot of the queue is taken,
-        /// [`PostBufReason::Unclaimed`] where completions were not reclaimed; [`PostBufReason`] lists the others.
+        /// The memory, and why: [`PostReason::QueueFull`](crate::PostReason::QueueFull) while every
+        /// slot of the queue is taken, [`PostBufReason::Unclaimed`] where completions were not
+        /// reclaimed; [`PostBufReason`] lists the others.
         ///
         /// # References
         /// `ibv_post_send(3)`
@@ -500,10 +510,11 @@ macro_rules! posts_sends {
             self.send.post(op, flags | SendFlags::SIGNALED, memory, range)
         }
 
-        /// As [`post_send_buf`](Self::post_send_buf), without a completion of its own: the memory returns with the next
-        /// signalled request of this queue, or with this one if it fails.
+        /// As [`post_send_buf`](Self::post_send_buf), without a completion of its own: the memory
+        /// returns with the next signalled request of this queue, or with this one if it fails.
         ///
-        /// A queue that gets no signalled request fills up, because only completions free its slots.
+        /// A queue that gets no signalled request fills up, because only completions free its
+        /// slots.
         ///
         /// # Errors
         /// As [`post_send_buf`](Self::post_send_buf).
@@ -519,7 +530,8 @@ macro_rules! posts_sends {
             self.send.post(op, flags - SendFlags::SIGNALED, memory, range)
         }
 
-        /// As [`post_send_buf`](Self::post_send_buf), of any pieces of memory as one message, in their order.
+        /// As [`post_send_buf`](Self::post_send_buf), of any pieces of memory as one message, in
+        /// their order.
         ///
         /// # Errors
         /// As [`post_send_buf`](Self::post_send_buf), with all pieces.
@@ -533,14 +545,15 @@ macro_rules! posts_sends {
             self.send.post_all(op, flags | SendFlags::SIGNALED, pieces)
         }
 
-        /// Sends, or writes to the peer, bytes that are copied into the queue now. `wr_id` is the caller's, and its completion
-        /// has it if the request is signalled or fails.
+        /// Sends, or writes to the peer, bytes that are copied into the queue now. `wr_id` is the
+        /// caller's, and its completion has it if the request is signalled or fails.
         ///
         /// # Errors
         /// [`PostReason::InlineTooLong`](crate::PostReason::InlineTooLong) for more bytes than
-        /// [`QpCap::max_inline_data`](crate::QpCap::max_inline_data); [`PostBufReason::ReservedWrId`];
-        /// [`PostReason::UnsupportedFlags`](crate::PostReason::UnsupportedFlags) for an operation that writes local memory;
-        /// [`PostBufReason`] lists the others.
+        /// [`QpCap::max_inline_data`](crate::QpCap::max_inline_data);
+        /// [`PostBufReason::ReservedWrId`];
+        /// [`PostReason::UnsupportedFlags`](crate::PostReason::UnsupportedFlags) for an operation
+        /// that writes local memory; [`PostBufReason`] lists the others.
         #[doc(alias = "IBV_SEND_INLINE")]
         #[inline]
         pub fn post_send_inline(
@@ -569,13 +582,14 @@ macro_rules! posts_recvs {
         /// Posts receives, raw, for any scheme of ownership.
         ///
         /// # Safety
-        /// From here until its completion was polled (or the queue pair was destroyed, or reset where that
-        /// [ends requests](crate::Qp::reset_ends_requests)) the device may write the memory of every SGE: no code frees or
-        /// accesses it. Each `wr_id` has its top bit clear: the others are those of safe requests.
+        /// From here until its completion was polled (or the queue pair was destroyed, or reset
+        /// where that [ends requests](crate::Qp::reset_ends_requests)) the device may write the
+        /// memory of every SGE: no code frees or accesses it. Each `wr_id` has its top bit clear:
+        /// the others are those of safe requests.
         ///
         /// # Errors
-        /// The number of requests that were accepted, and the reason for which the next was not. The device owns the memory of
-        /// those accepted.
+        /// The number of requests that were accepted, and the reason for which the next was not.
+        /// The device owns the memory of those accepted.
         ///
         /// # References
         /// `ibv_post_recv(3)`
@@ -586,14 +600,17 @@ macro_rules! posts_recvs {
             unsafe { self.recv.queue.post_recv(wrs) }
         }
 
-        /// Posts a receive into a range of the memory, which the queue owns until a message has arrived. Polling returns it
-        /// ([`Completion::reclaim`](crate::Completion::reclaim), [`Cq::poll_one`](crate::Cq::poll_one)).
+        /// Posts a receive into a range of the memory, which the queue owns until a message has
+        /// arrived. Polling returns it ([`Completion::reclaim`](crate::Completion::reclaim),
+        /// [`Cq::poll_one`](crate::Cq::poll_one)).
         ///
-        /// Returns the request's number, which its completion has as `wr_id`. The first call of a queue allocates its table.
+        /// Returns the request's number, which its completion has as `wr_id`. The first call of a
+        /// queue allocates its table.
         ///
         /// # Errors
-        /// The memory, and why: [`PostReason::QueueFull`](crate::PostReason::QueueFull) while every slot of the queue is taken,
-        /// [`PostBufReason::Unclaimed`] where completions were not reclaimed; [`PostBufReason`] lists the others.
+        /// The memory, and why: [`PostReason::QueueFull`](crate::PostReason::QueueFull) while every
+        /// slot of the queue is taken, [`PostBufReason::Unclaimed`] where completions were not
+        /// reclaimed; [`PostBufReason`] lists the others.
         ///
         /// # References
         /// `ibv_post_recv(3)`
@@ -607,7 +624,8 @@ macro_rules! posts_recvs {
             self.recv.post(memory, range)
         }
 
-        /// As [`post_recv_buf`](Self::post_recv_buf), of one message into any pieces of memory, in their order.
+        /// As [`post_recv_buf`](Self::post_recv_buf), of one message into any pieces of memory, in
+        /// their order.
         ///
         /// # Errors
         /// As [`post_recv_buf`](Self::post_recv_buf), with all pieces.

@@ -5,7 +5,8 @@
 //!                        RecvHalf ─┴─ Qp::from_halves ───┘
 //! ```
 //!
-//! Each half owns its queue, and a share of the queue pair, which is destroyed when both are dropped.
+//! Each half owns its queue, and a share of the queue pair, which is destroyed when both are
+//! dropped.
 //!
 //! # Safety
 //! The unsafe code here is raw posting, which passes the caller's promise on.

@@ -7,8 +7,9 @@
 //!     └────────────────── to_reset ─────────  send  ─   send
 //! ```
 //!
-//! The type says what the program moved the queue pair to. The device may move it to the error state at any time; that is
-//! data ([`Qp::state`](crate::Qp::state), events, flushed completions), and posting then is harmless.
+//! The type says what the program moved the queue pair to. The device may move it to the error
+//! state at any time; that is data ([`Qp::state`](crate::Qp::state), events, flushed completions),
+//! and posting then is harmless.
 //!
 //! A queue pair that cannot send yet has no method for it:
 //!
@@ -92,8 +93,9 @@ states! {
     #[doc(alias = "IBV_QPS_RTS")] Rts = RTS: CanPostRecv CanPostSend;
     /// The send queue drains; what is posted to it waits.
     #[doc(alias = "IBV_QPS_SQD")] Sqd = SQD: CanPostRecv CanPostSend;
-    /// In error: what was posted before is flushed. So should be what is posted now, but rxe does not look at receives
-    /// that come later: [`dismantle`](crate::Qp::dismantle) gives back what never completes.
+    /// In error: what was posted before is flushed. So should be what is posted now, but rxe does
+    /// not look at receives that come later: [`dismantle`](crate::Qp::dismantle) gives back what
+    /// never completes.
     #[doc(alias = "IBV_QPS_ERR")] Errored = ERR: CanPostRecv CanPostSend;
 }
 
