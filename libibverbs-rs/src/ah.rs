@@ -1,4 +1,4 @@
-//! [`Ah`]: the path of datagrams, also back to the sender of one.
+//! [`Ah`]: the path of datagrams, including the path back to the sender of one.
 
 use verbs_core::provider::{AhOps, Erased, NamedProvider, Provider};
 use verbs_core::types::{AhAttr, Av, Grh, UdAddr, Wc, WcFlags};
@@ -9,10 +9,10 @@ use crate::kernel_handle::KernelHandle;
 use crate::registry::Child;
 use crate::{Context, Pd};
 
-/// An address handle: the path to a peer, resolved. A work request copies the parts that it needs.
+/// An address handle: the resolved path to a peer. A work request copies the parts that it needs.
 ///
-/// Keep it until the completions of the datagrams sent with it were polled: some devices use it
-/// until then, and fail the send when it is gone.
+/// Keep it until the completions of the datagrams sent with it were polled. Some devices use it
+/// until then, and fail the send once it is destroyed.
 ///
 /// # References
 /// `ibv_create_ah(3)`
@@ -27,17 +27,17 @@ impl<P: Provider> Ah<P> {
         Self { handle: KernelHandle::new(raw, pd) }
     }
 
-    /// The address vector that a work request carries.
+    /// Returns the address vector that a work request carries.
     pub fn av(&self) -> &Av {
         self.handle.get().av()
     }
 
-    /// A datagram's address: this path, the peer's queue pair there, and the key that opens it.
+    /// Returns a datagram's destination: this path, the peer's queue pair number, and its Q_Key.
     pub fn to(&self, remote_qpn: u32, remote_qkey: u32) -> UdAddr<'_> {
         UdAddr { av: self.av(), remote_qpn, remote_qkey }
     }
 
-    /// The provider's own address handle, with its features beyond verbs.
+    /// Returns the provider's own address handle, for features beyond verbs.
     pub fn raw(&self) -> &P::Ah {
         self.handle.get()
     }
@@ -45,8 +45,8 @@ impl<P: Provider> Ah<P> {
     /// Destroys it. Dropping does the same, and leaks a handle that the kernel refuses to destroy.
     ///
     /// # Errors
-    /// The handle, and any errno that the kernel returns; `EBUSY` while datagrams that use it are
-    /// on their way.
+    /// The handle, and any errno that the kernel returns; notably `EBUSY` while the device still
+    /// sends datagrams that use it.
     ///
     /// # References
     /// `ibv_destroy_ah(3)`
@@ -57,17 +57,18 @@ impl<P: Provider> Ah<P> {
 }
 
 impl<P: Provider> Context<P> {
-    /// The path back to the sender of a datagram that arrived at `port_num`.
+    /// Returns the path back to the sender of a datagram that arrived at `port_num`.
     ///
     /// `wc` is the completion of its receive, `received` the memory of the receive, whose first 40
-    /// bytes hold the GRH. A path back to a sender on InfiniBand may need none: `received` is
-    /// ignored where the completion has no [`WcFlags::GRH`].
+    /// bytes hold the GRH. On InfiniBand a datagram may have no GRH: `received` is ignored where
+    /// the completion lacks [`WcFlags::GRH`].
     ///
     /// # Errors
-    /// `EINVAL` with [`Cause::Parse`](crate::Cause::Parse) for fewer than 40 bytes or no header in
-    /// them; `ENODATA` with [`Cause::NoSuchGid`](crate::Cause::NoSuchGid) for a datagram to an
-    /// address that the port does not have, such as a multicast group; any errno of
-    /// [`gid_table`](Self::gid_table).
+    /// - `EINVAL` with [`Cause::Parse`](crate::Cause::Parse) for fewer than 40 bytes, or bytes that
+    ///   hold no header.
+    /// - `ENODATA` with [`Cause::NoSuchGid`](crate::Cause::NoSuchGid) for a datagram whose
+    ///   destination is no GID of the port, such as a multicast group.
+    /// - As [`gid_table`](Self::gid_table).
     ///
     /// # References
     /// `ibv_init_ah_from_wc(3)`
@@ -86,11 +87,11 @@ impl<P: Provider> Context<P> {
 }
 
 impl<P: Provider> Pd<P> {
-    /// An address handle for the path back to the sender of a datagram:
+    /// Creates an address handle for the path back to the sender of a datagram:
     /// [`Context::init_ah_from_wc`], then [`create_ah`](Self::create_ah).
     ///
     /// # Errors
-    /// Those of the two.
+    /// Those of the two calls.
     ///
     /// # References
     /// `ibv_create_ah_from_wc(3)`
@@ -101,7 +102,7 @@ impl<P: Provider> Pd<P> {
 }
 
 impl Ah<Erased> {
-    /// The same address handle with its provider named.
+    /// Returns the same address handle with its provider named.
     ///
     /// # Errors
     /// The handle, if it belongs to another provider.

@@ -1,12 +1,12 @@
-//! [`CompChannel`]: the file at which completion queues signal that there is something to poll.
+//! [`CompChannel`]: the file at which completion queues signal new completions.
 //!
-//! C counts the events that a program has seen and makes destroying a completion queue wait until
-//! all are acknowledged, because its events are pointers. Here an event is an id that goes stale:
-//! the kernel drops a queue's unread events when it destroys the queue, and one that was read
-//! before names nothing any more. So there is nothing to acknowledge.
+//! In C, an event is a pointer to its queue, so destroying a completion queue waits until the
+//! program has acknowledged all its events. Here an event is an id that becomes stale: the kernel
+//! discards a queue's unread events when it destroys the queue, and an event that was read before
+//! names no queue any more. So there is nothing to acknowledge.
 //!
-//! The file never blocks: [`next_event`](CompChannel::next_event) returns `None`,
-//! [`wait`](CompChannel::wait) waits.
+//! The file never blocks: [`next_event`](CompChannel::next_event) returns `None` when there is no
+//! event, [`wait`](CompChannel::wait) waits for one.
 
 use std::fs::File;
 use std::io::Read;
@@ -23,13 +23,13 @@ use verbs_core::{Cause, Errno, Result};
 use crate::registry::{Child, CqId, Registry};
 use crate::{Context, HandleError};
 
-/// The file at which completion queues signal that there is something to poll, once
-/// [`Cq::req_notify`](crate::Cq::req_notify) asked them to. One channel serves any number of queues
-/// of its device.
+/// A file at which completion queues signal new completions, after
+/// [`Cq::req_notify`](crate::Cq::req_notify) armed them. One channel serves any number of queues of
+/// its device.
 ///
-/// The order that misses nothing: `req_notify`, poll until empty, [`wait`](Self::wait), and again.
-/// In an event loop, the descriptor is readable when there is an event ([`AsFd`], [`AsRawFd`]); it
-/// is non-blocking.
+/// A loop that misses no completion calls `req_notify`, polls until the queue is empty, calls
+/// [`wait`](Self::wait), and starts again. In an event loop, the descriptor is readable when there
+/// is an event ([`AsFd`], [`AsRawFd`]); it is non-blocking.
 ///
 /// # References
 /// `ibv_create_comp_channel(3)`
@@ -46,7 +46,7 @@ pub(crate) struct Inner {
     _context: Child,
 }
 
-/// A completion arrived in a completion queue.
+/// An event: a completion arrived in an armed completion queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CqEvent {
@@ -63,14 +63,14 @@ impl CompChannel {
         Ok(Self { inner: Arc::new(Inner { file, registry, _context: context }) })
     }
 
-    /// Returns the next event; `None` where there is none now. It never waits: see
-    /// [`wait`](Self::wait).
+    /// Returns the next event; `None` where there is none now. It never waits; [`wait`](Self::wait)
+    /// does.
     ///
-    /// Events of queues that were destroyed are skipped. Threads may call it together; each event
-    /// goes to one of them.
+    /// Events of destroyed queues are skipped. Several threads may call it at the same time; each
+    /// event goes to one of them.
     ///
     /// # Errors
-    /// `EIO` where the device is gone.
+    /// `EIO` once the device is gone, or with [`Cause::BadReply`] for an event of the wrong length.
     ///
     /// # References
     /// `ibv_get_cq_event(3)`
@@ -86,8 +86,8 @@ impl CompChannel {
         Ok(None)
     }
 
-    /// Waits for the next event, at most for `timeout` if there is one; `None` when the time is
-    /// over.
+    /// Waits for the next event, at most for `timeout`, or without limit if that is `None`. Returns
+    /// `None` after the timeout.
     ///
     /// # Errors
     /// As [`next_event`](Self::next_event); any errno of `ppoll(2)`.
@@ -96,10 +96,10 @@ impl CompChannel {
         wait(&self.inner.file, timeout, "get_cq_event", &self.inner.registry, || self.next_event())
     }
 
-    /// Closes it, if no completion queue uses it. Dropping does the same once they are gone.
+    /// Closes the channel, if no completion queue uses it. Dropping closes it with its last queue.
     ///
     /// # Errors
-    /// [`Cause::InUse`], and the channel.
+    /// The channel, and `EBUSY` with [`Cause::InUse`] while completion queues use it.
     ///
     /// # References
     /// `ibv_destroy_comp_channel(3)`
@@ -114,7 +114,10 @@ impl CompChannel {
         }
     }
 
-    /// Returns a completion queue's share of it.
+    /// Returns a completion queue's share of the channel.
+    ///
+    /// # Errors
+    /// `EINVAL` with [`Cause::Foreign`] for a queue of another open device.
     pub(crate) fn share(&self, registry: &Arc<Registry>) -> Result<Arc<Inner>> {
         if !Arc::ptr_eq(&self.inner.registry, registry) {
             return Err(registry.foreign("create_cq", "completion channel"));
@@ -123,21 +126,21 @@ impl CompChannel {
     }
 }
 
-/// Readable when there is an event.
+/// The descriptor is readable when there is an event.
 impl AsFd for CompChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.inner.file.as_fd()
     }
 }
 
-/// The descriptor, for event loops that take numbers. It stays the channel's.
+/// The descriptor, for event loops that take numbers. The channel keeps owning it.
 impl AsRawFd for CompChannel {
     fn as_raw_fd(&self) -> RawFd {
         self.inner.file.as_raw_fd()
     }
 }
 
-/// Reads one record of the kernel's, which never returns less. Returns whether there was one.
+/// Reads one record, which the kernel always returns whole. Returns whether there was one.
 pub(crate) fn read_record(
     mut file: &File,
     record: &mut [u8],
@@ -160,7 +163,7 @@ pub(crate) fn read_record(
     }
 }
 
-/// Calls `next` until it returns an event, waiting in between while the file has nothing to read.
+/// Calls `next` until it returns an event; waits in between until the file is readable.
 pub(crate) fn wait<T>(
     file: &File,
     timeout: Option<Duration>,
@@ -168,7 +171,7 @@ pub(crate) fn wait<T>(
     registry: &Registry,
     mut next: impl FnMut() -> Result<Option<T>>,
 ) -> Result<Option<T>> {
-    // A time that overflows the clock never comes.
+    // A deadline beyond the clock's range means no deadline.
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     loop {
         if let Some(event) = next()? {
@@ -184,7 +187,7 @@ pub(crate) fn wait<T>(
     }
 }
 
-/// Makes reading an empty file return at once.
+/// Makes reads of an empty file return at once.
 pub(crate) fn set_nonblocking(file: &File, verb: &'static str, registry: &Registry) -> Result<()> {
     let error = |errno: nix::errno::Errno| registry.error(verb, errno.into());
     let flags = OFlag::from_bits_retain(fcntl(file, FcntlArg::F_GETFL).map_err(error)?);

@@ -1,4 +1,4 @@
-//! [`Context`]: an open device, and what can be asked of it.
+//! [`Context`]: an open device, its queries, and the objects that are made from it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -35,11 +35,12 @@ struct Inner<P: Provider> {
 
 enum Raw<P: Provider> {
     Own(Box<P::Context>),
-    /// Made static, while clones and children of the erased one live on.
+    /// The context behind an erased one, made by `downcast`: clones and children of that one live
+    /// on.
     Within(Arc<Inner<Erased>>, AsProvider<P>),
 }
 
-/// Looks at an erased context as a provider's own.
+/// Casts an erased context to a provider's own.
 type AsProvider<P> = fn(&dyn ContextOps<Erased>) -> Option<&<P as Provider>::Context>;
 
 impl<P: Provider> Context<P> {
@@ -56,8 +57,8 @@ impl<P: Provider> Context<P> {
         Self { inner: Arc::new(Inner { raw: Raw::Own(raw), registry }) }
     }
 
-    /// The provider's own context, for what it has beyond verbs.
-    // Nothing that a program does makes it panic.
+    /// Returns the provider's own context, for features beyond verbs.
+    // The panics below are unreachable.
     #[allow(clippy::missing_panics_doc)]
     pub fn raw(&self) -> &P::Context {
         match &self.inner.raw {
@@ -69,26 +70,26 @@ impl<P: Provider> Context<P> {
         }
     }
 
-    /// The device's name (`rxe0`).
+    /// Returns the device's name (`rxe0`).
     #[doc(alias = "ibv_get_device_name")]
     pub fn device_name(&self) -> &str {
         self.inner.registry.device()
     }
 
-    /// The provider's name (`rxe`).
+    /// Returns the provider's name (`rxe`).
     pub fn provider_name(&self) -> &'static str {
         self.raw().provider_name()
     }
 
-    /// How many completion vectors there are to choose from in [`CqInit::comp_vector`].
+    /// Returns the number of completion vectors, which [`CqInit::comp_vector`] selects from.
     pub fn num_comp_vectors(&self) -> u32 {
         self.raw().device().num_comp_vectors()
     }
 
-    /// Asks what the device can do.
+    /// Queries the device's limits and capabilities.
     ///
     /// # Errors
-    /// What the kernel answers.
+    /// Any errno that the kernel returns; notably `EIO` once the device is gone.
     ///
     /// # References
     /// `ibv_query_device(3)`
@@ -97,11 +98,11 @@ impl<P: Provider> Context<P> {
         self.raw().device().query_device()
     }
 
-    /// Asks what the device can do, with everything that was added over the years; what an older
-    /// kernel does not tell is zero.
+    /// Queries the device's limits and capabilities in the extended form. Fields that an older
+    /// kernel does not report are zero.
     ///
     /// # Errors
-    /// What the kernel answers.
+    /// As [`query_device`](Self::query_device).
     ///
     /// # References
     /// `ibv_query_device_ex(3)`
@@ -110,10 +111,11 @@ impl<P: Provider> Context<P> {
         self.raw().device().query_device_ex()
     }
 
-    /// Asks a port, from 1, how it is.
+    /// Queries the state and the attributes of a port, counted from 1.
     ///
     /// # Errors
-    /// [`Cause::Limit`] for a port that does not exist, with the range of those that do.
+    /// `EINVAL` with [`Cause::Limit`] for a port that does not exist, with the range of those that
+    /// do; otherwise as [`query_device`](Self::query_device).
     ///
     /// # References
     /// `ibv_query_port(3)`
@@ -122,10 +124,10 @@ impl<P: Provider> Context<P> {
         self.raw().device().query_port(port_num)
     }
 
-    /// An entry of a port's GID table; [`Gid::ZERO`] for an empty one, as in C.
+    /// Returns an entry of a port's GID table; [`Gid::ZERO`] for an empty one, as in C.
     ///
     /// # Errors
-    /// [`Cause::Gid`] for an index outside of the table, with the table's length.
+    /// As [`query_gid_entry`](Self::query_gid_entry).
     ///
     /// # References
     /// `ibv_query_gid(3)`
@@ -134,10 +136,13 @@ impl<P: Provider> Context<P> {
         Ok(self.query_gid_entry(port_num, gid_index)?.map_or(Gid::ZERO, |entry| entry.gid))
     }
 
-    /// An entry of a port's GID table with its type and network interface; `None` for an empty one.
+    /// Returns an entry of a port's GID table with its type and network interface; `None` for an
+    /// empty one.
     ///
     /// # Errors
-    /// [`Cause::Gid`] for an index outside of the table, with the table's length.
+    /// `EINVAL` with [`Cause::Limit`] for a port that does not exist, with [`Cause::Gid`] and the
+    /// table's length for an index outside the table; otherwise as
+    /// [`query_device`](Self::query_device).
     ///
     /// # References
     /// `ibv_query_gid_ex(3)`
@@ -147,10 +152,10 @@ impl<P: Provider> Context<P> {
         self.raw().device().query_gid_entry(port_num, gid_index)
     }
 
-    /// Every valid entry of every port's GID table.
+    /// Returns every valid entry of every port's GID table.
     ///
     /// # Errors
-    /// What the kernel answers.
+    /// As [`query_device`](Self::query_device).
     ///
     /// # References
     /// `ibv_query_gid_table(3)`
@@ -159,15 +164,16 @@ impl<P: Provider> Context<P> {
         self.raw().device().query_gid_table()
     }
 
-    /// The entry of a port's GID table that most programs want, and seldom find at the same index
-    /// twice.
+    /// Returns the GID that most programs want to send from. Its index changes with the host's
+    /// network configuration, so a fixed index is seldom right.
     ///
-    /// RoCE v2 before InfiniBand and RoCE v1, and among those an IPv4 address before a global IPv6
-    /// address before link-local ones; the lower index where two are as good.
+    /// RoCE v2 comes before InfiniBand and RoCE v1; within a protocol, a routable IPv4 address
+    /// comes before a global IPv6 address, and link-local addresses and loopback come last. Among
+    /// equals the lower index wins.
     ///
     /// # Errors
-    /// [`Cause::Gid`] where the port has none; as [`query_port`](Self::query_port) where there is
-    /// no such port.
+    /// `ENODATA` with [`Cause::Gid`] where the port has no GID; as [`query_port`](Self::query_port)
+    /// where the port does not exist.
     pub fn find_gid(&self, port_num: u8) -> Result<GidEntry> {
         if let Some(entry) = gid::best(&self.gid_table()?, port_num) {
             return Ok(entry);
@@ -177,10 +183,11 @@ impl<P: Provider> Context<P> {
         Err(self.error("find_gid", Errno::NODATA).because(cause))
     }
 
-    /// An entry of a port's partition key table, in host order.
+    /// Returns an entry of a port's partition key table, in host order.
     ///
     /// # Errors
-    /// [`Cause::Limit`] for an index outside of the table.
+    /// `EINVAL` with [`Cause::Limit`] for a port that does not exist or an index outside the table;
+    /// otherwise any errno of reading sysfs.
     ///
     /// # References
     /// `ibv_query_pkey(3)`
@@ -189,10 +196,12 @@ impl<P: Provider> Context<P> {
         self.raw().device().query_pkey(port_num, index)
     }
 
-    /// A protection domain: what memory regions, queue pairs and address handles are made in.
+    /// Allocates a protection domain, in which memory regions, queue pairs and address handles are
+    /// made.
     ///
     /// # Errors
-    /// What the kernel answers.
+    /// Any errno that the kernel returns; notably `ENOMEM` where the device has no protection
+    /// domain left.
     ///
     /// # References
     /// `ibv_alloc_pd(3)`
@@ -201,10 +210,11 @@ impl<P: Provider> Context<P> {
         Pd::alloc(self)
     }
 
-    /// A completion channel: where completion queues say that there is something to poll.
+    /// Creates a completion channel: a file at which completion queues signal new completions.
     ///
     /// # Errors
-    /// What the kernel answers.
+    /// Any errno that the kernel returns; notably `EMFILE` where the process has no descriptor
+    /// left.
     ///
     /// # References
     /// `ibv_create_comp_channel(3)`
@@ -213,11 +223,13 @@ impl<P: Provider> Context<P> {
         CompChannel::create(self)
     }
 
-    /// A completion queue.
+    /// Creates a completion queue.
     ///
     /// # Errors
-    /// [`Cause::Limit`] for a size or vector that the device does not have; [`Cause::Foreign`] for
-    /// another device's completion channel; otherwise what the kernel answers.
+    /// - `EINVAL` with [`Cause::Limit`] for a size of 0 or beyond the device's
+    ///   [`max_cqe`](DeviceAttr::max_cqe), or a completion vector that the device does not have.
+    /// - `EINVAL` with [`Cause::Foreign`] for the completion channel of another open device.
+    /// - Any other errno that the kernel returns; notably `ENOMEM`.
     ///
     /// # References
     /// `ibv_create_cq(3)`
@@ -226,11 +238,12 @@ impl<P: Provider> Context<P> {
         Cq::create(self, init)
     }
 
-    /// The stream of the device's asynchronous events. Each event goes to one of the streams that
-    /// wait.
+    /// Opens a stream of the device's asynchronous events. Where a program has several streams,
+    /// each event goes to one of them.
     ///
     /// # Errors
-    /// What the kernel answers.
+    /// Any errno that the kernel returns; notably `EMFILE` where the process has no descriptor
+    /// left.
     ///
     /// # References
     /// `ibv_get_async_event(3)`
@@ -239,10 +252,12 @@ impl<P: Provider> Context<P> {
         AsyncEvents::open(self)
     }
 
-    /// Closes the device, if this is all that is left of it. Dropping does the same, later.
+    /// Closes the device, if this is its last handle and no object made from it is left. Dropping a
+    /// handle closes the device later, with its last object.
     ///
     /// # Errors
-    /// [`Cause::InUse`] with what is made from it and still alive, and the handle.
+    /// The handle, and `EBUSY` with [`Cause::InUse`], which names the kind of objects that are
+    /// left.
     ///
     /// # References
     /// `ibv_close_device(3)`
@@ -290,10 +305,11 @@ impl Context<Erased> {
         Self::from_box(opened)
     }
 
-    /// The same open device with its provider named: its objects need no indirect calls.
+    /// Returns the same open device with its provider named, so that its objects need no indirect
+    /// calls.
     ///
     /// # Errors
-    /// The handle, when the device is of another provider.
+    /// The handle, when the device belongs to another provider.
     pub fn downcast<P: NamedProvider>(self) -> Result<Context<P>, Self> {
         if self.raw().downcast_ref::<P>().is_none() {
             return Err(self);

@@ -1,14 +1,15 @@
-//! [`Cq`]: where finished work requests are found; [`CqHandle`] names it to queue pairs.
+//! [`Cq`]: the queue of completions of work requests; [`CqHandle`] names it to queue pairs.
 //!
-//! A completion queue may be dropped before the queue pairs that use it, but the kernel refuses to
-//! destroy it before them. So its destruction is deferred: the handle leaves the queue in what it
-//! shares with the queue pairs, and the last of these destroys it.
+//! A program may drop a completion queue before the queue pairs that use it, but the kernel refuses
+//! to destroy it before them. So its destruction is deferred: the dropped `Cq` leaves the
+//! provider's queue in the state that it shares with the queue pairs, and the last of these
+//! destroys it.
 //!
 //! ```text
-//! Cq ── handle ─► the provider's queue           Cq dropped: the provider's queue moves to `deferred`
-//!  ├─ routes ───► copies of the directory        last Qp dropped: `deferred` is dropped, and the queue destroyed
-//!  └─ shared ───► Shared { lifecycle, directory of tables in flight }
-//!                  ▲
+//! Cq ── handle ─► the provider's queue       Cq dropped: the queue moves to `deferred`
+//!  ├─ routes ───► copies of the directory    last Qp dropped: `deferred` is dropped,
+//!  └─ shared ───► Shared { lifecycle,           which destroys the queue
+//!                  ▲       directory of tables in flight }
 //!      Qp, Qp, CqHandle
 //! ```
 
@@ -33,26 +34,26 @@ use crate::{CompChannel, Context, HandleError, comp_channel};
 #[doc(alias = "ibv_cq_init_attr_ex")]
 #[derive(Clone, Copy, Debug)]
 pub struct CqInit<'a> {
-    /// At least this many completions fit; the device may round up.
+    /// The number of completions that fit at least; the device may round up.
     pub cqe: u32,
-    /// The channel at which it signals that there is something to poll.
+    /// The channel at which it signals new completions.
     pub channel: Option<&'a CompChannel>,
     /// The completion vector (interrupt) that signals it, below [`Context::num_comp_vectors`].
     pub comp_vector: u32,
 }
 
 impl CqInit<'_> {
-    /// A queue for `cqe` completions that is polled and signals no channel.
+    /// Returns the attributes of a queue for `cqe` completions that signals no channel.
     pub const fn new(cqe: u32) -> Self {
         Self { cqe, channel: None, comp_vector: 0 }
     }
 }
 
-/// A completion queue: where finished work requests are found. The poller owns it: `&mut` is the
-/// lock.
+/// A completion queue, which holds the completions of finished work requests. The poller owns it:
+/// `&mut` is the lock.
 ///
-/// Three ways to poll: [`poll`](Self::poll) lends completions, at no cost for what is not read;
-/// [`poll_one`](Self::poll_one) returns one by value, with its memory;
+/// There are three ways to poll. [`poll`](Self::poll) lends completions, and reads only the fields
+/// that the program uses; [`poll_one`](Self::poll_one) returns one by value, with its memory;
 /// [`poll_into`](Self::poll_into) copies many. Each returns the memory of requests that safe code
 /// posted, without the queue pair.
 ///
@@ -67,8 +68,8 @@ pub struct Cq<P: Provider = Erased> {
     shared: Arc<Shared>,
 }
 
-/// Names a completion queue, so that queue pairs can be created on it while another thread polls
-/// it. Cheap to clone.
+/// A name of a completion queue, for creating queue pairs on it while another thread polls it.
+/// Cheap to clone.
 ///
 /// Made by [`Cq::handle`], or by converting a `&Cq`. It does not keep the queue open: after the
 /// [`Cq`] was closed or dropped, no queue pair can be created on it.
@@ -108,19 +109,20 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Lifecycle {
-    /// How many queue pairs use the queue, one that is both their queues twice.
+    /// The number of uses by queue pairs. A queue pair that uses the queue for sends and receives
+    /// counts twice.
     users: usize,
-    /// The poller has closed or dropped it.
+    /// Set when the poller has closed or dropped the queue.
     is_closed: bool,
-    /// The queue, once the poller dropped it while queue pairs used it.
+    /// The queue, after the poller dropped it while queue pairs used it.
     deferred: Option<Box<dyn Any + Send>>,
 }
 
-/// A queue pair's share of a completion queue: while it lives the queue is not destroyed.
+/// A queue pair's share of a completion queue: the queue is not destroyed while the share lives.
 #[derive(Debug)]
 pub(crate) struct CqUse(Arc<Shared>);
 
-/// The dependencies of the queue: released once it is destroyed.
+/// The dependencies of the queue, released once it is destroyed.
 #[derive(Debug)]
 struct Dependencies {
     _entry: Entry,
@@ -167,12 +169,12 @@ impl<P: Provider> Cq<P> {
         self.handle.get().cqe()
     }
 
-    /// Returns a name of the queue, for creating queue pairs on it from any thread.
+    /// Returns a handle of the queue, for creating queue pairs on it from any thread.
     pub fn handle(&self) -> CqHandle<P> {
         CqHandle { name: self.name.clone(), shared: Arc::clone(&self.shared) }
     }
 
-    /// Polls: lends one completion after the other until there is none.
+    /// Polls, and lends one completion after the other until there is none.
     ///
     /// ```no_run
     /// # fn f(mut cq: verbs::Cq) {
@@ -184,7 +186,7 @@ impl<P: Provider> Cq<P> {
     /// # }
     /// ```
     ///
-    /// A completion is read from the queue on demand, so it cannot outlive the step:
+    /// A completion is read from the queue on demand, so that it cannot outlive the step:
     ///
     /// ```compile_fail,E0499
     /// # fn f(mut cq: verbs::Cq) {
@@ -195,7 +197,7 @@ impl<P: Provider> Cq<P> {
     /// # }
     /// ```
     ///
-    /// nor can the queue be polled twice at a time:
+    /// The queue cannot be polled twice at the same time:
     ///
     /// ```compile_fail,E0499
     /// # fn f(mut cq: verbs::Cq) {
@@ -214,10 +216,11 @@ impl<P: Provider> Cq<P> {
         Completions { raw: self.handle.get_mut(), routes: &mut self.routes, lent: false }
     }
 
-    /// Polls: returns the next completion by value, with the memory of its request; `None` when
+    /// Polls, and returns the next completion by value with the memory of its request; `None` when
     /// there is none now.
     ///
-    /// It borrows nothing, so that a method with `&mut self` can poll and handle what it got:
+    /// The result borrows nothing, so that a method with `&mut self` can poll and process the
+    /// completion:
     ///
     /// ```no_run
     /// # struct Server { cq: verbs::Cq }
@@ -246,13 +249,13 @@ impl<P: Provider> Cq<P> {
         Some(Completed { wc, returned })
     }
 
-    /// Polls without a pause until there is a completion, at most for `timeout`; `None` when the
-    /// time is over.
+    /// Polls without a pause until there is a completion, at most for `timeout`. Returns `None`
+    /// after the timeout.
     ///
-    /// It keeps a processor busy. A program that waits for long asks for an event
+    /// It keeps a processor busy. A program that waits for a long time arms the queue
     /// ([`req_notify`](Self::req_notify)) and waits at the [`CompChannel`].
     pub fn poll_within(&mut self, timeout: Duration) -> Option<Completed> {
-        // A time that overflows the clock never comes.
+        // A deadline beyond the clock's range means no deadline.
         let deadline = Instant::now().checked_add(timeout);
         loop {
             for _ in 0..POLLS_A_LOOK {
@@ -267,7 +270,7 @@ impl<P: Provider> Cq<P> {
         }
     }
 
-    /// Polls: copies up to `wcs.len()` completions out, and returns their number.
+    /// Polls, copies up to `wcs.len()` completions out, and returns their number.
     /// [`reclaim`](Self::reclaim) returns the memory of their requests.
     ///
     /// # References
@@ -282,20 +285,21 @@ impl<P: Provider> Cq<P> {
         polled
     }
 
-    /// Returns the memory of a request whose completion was copied out of this queue, whether it
-    /// succeeded or not. `None` for a raw request, one that was reclaimed before, and one of a
-    /// queue pair that was closed or reset since.
+    /// Returns the memory of a request whose completion was copied out of this queue, whether the
+    /// request succeeded or failed.
     ///
-    /// A [`Wc`] is plain data, which any code can fill in: the queue goes by its `wr_id` alone, among
-    /// the completions that it copied out and whose memory was not reclaimed.
+    /// Returns `None` for a raw request, for one that was reclaimed before, and for one of a queue
+    /// pair that was closed or reset since. A [`Wc`] is plain data, which any code can fill in: the
+    /// queue goes by its `wr_id` alone, among the completions that it copied out and whose memory was
+    /// not reclaimed.
     #[inline]
     pub fn reclaim(&mut self, wc: &Wc) -> Option<Returned> {
         self.routes.reclaim_polled(wc.wr_id)
     }
 
-    /// Asks for one event on the completion channel when the next completion arrives; with
-    /// `solicited_only`, the next that the sender marked or that failed (rxe raises none for those
-    /// that failed).
+    /// Requests one event on the completion channel when the next completion arrives; with
+    /// `solicited_only`, when the next solicited or failed one arrives. rxe raises no event for
+    /// failed ones.
     ///
     /// # Errors
     /// Any errno that the kernel returns; notably `EIO` once the device is gone.
@@ -307,15 +311,16 @@ impl<P: Provider> Cq<P> {
         self.handle.get_mut().req_notify(solicited_only)
     }
 
-    /// Returns the provider's own queue, for what it has beyond verbs.
+    /// Returns the provider's own queue, for features beyond verbs.
     pub fn raw(&self) -> &P::Cq {
         self.handle.get()
     }
 
-    /// Destroys it, if no queue pair uses it. Dropping does the same once they are gone.
+    /// Destroys the queue, if no queue pair uses it. Dropping destroys it with its last queue pair.
     ///
     /// # Errors
-    /// The queue: [`Cause::InUse`] while queue pairs use it; any errno that the kernel returns.
+    /// The queue: `EBUSY` with [`Cause::InUse`] while queue pairs use it; any other errno that the
+    /// kernel returns.
     ///
     /// # References
     /// `ibv_destroy_cq(3)`
@@ -328,7 +333,7 @@ impl<P: Provider> Cq<P> {
                 let error = self.shared.registry.in_use("destroy_cq", "queue pairs");
                 return Err(HandleError { handle: self, error });
             }
-            // From here on no queue pair can be created on it.
+            // From here on no queue pair can be created on the queue.
             lifecycle.is_closed = true;
         }
         match self.handle.detach().close() {
@@ -346,7 +351,7 @@ impl Cq<Erased> {
     /// Returns the same queue with its provider named.
     ///
     /// # Errors
-    /// The queue, when it is of another provider or when it holds completions that were fetched and
+    /// The queue, when it belongs to another provider or holds completions that were fetched and
     /// not polled yet: poll it empty first.
     pub fn downcast<P: NamedProvider>(mut self) -> Result<Cq<P>, Self> {
         let Some(name) = self.name.downcast_ref::<P::CqHandle>().cloned() else { return Err(self) };
@@ -394,7 +399,11 @@ impl<P: Provider> CqHandle<P> {
         &self.shared.directory
     }
 
-    /// Takes a queue pair's share of the queue, on the device of `registry`.
+    /// Returns a queue pair's share of the queue, on the device of `registry`.
+    ///
+    /// # Errors
+    /// `EINVAL`: with [`Cause::Foreign`] for a queue of another open device, with [`Cause::Closed`]
+    /// for a queue that was closed or dropped.
     pub(crate) fn share(&self, registry: &Arc<Registry>) -> Result<CqUse> {
         if !Arc::ptr_eq(&self.shared.registry, registry) {
             return Err(registry.foreign("create_qp", "completion queue"));
@@ -415,7 +424,7 @@ impl CqHandle<Erased> {
     /// Returns the same handle with its provider named.
     ///
     /// # Errors
-    /// The handle, when the queue is of another provider.
+    /// The handle, when the queue belongs to another provider.
     pub fn downcast<P: NamedProvider>(self) -> Result<CqHandle<P>, Self> {
         let named: Option<&P::CqHandle> = ErasedCqHandle::downcast_ref(&self.name);
         match named.cloned() {
@@ -456,15 +465,15 @@ impl Drop for CqUse {
             lifecycle.users -= 1;
             if lifecycle.users == 0 { lifecycle.deferred.take() } else { None }
         };
-        // Without the lock: destroying may call a hook of the program's.
+        // The lock is released, because destroying may call a hook of the program.
         drop(deferred);
     }
 }
 
-/// How often [`Cq::poll_within`] polls between two looks at the clock.
+/// The number of polls of [`Cq::poll_within`] between two readings of the clock.
 const POLLS_A_LOOK: u32 = 64;
 
-/// A poll under way. The slots of lent completions return to the device when it is dropped.
+/// A poll in progress. Dropping it returns the slots of the lent completions to the device.
 #[derive(Debug)]
 pub struct Completions<'q, P: Provider = Erased> {
     raw: &'q mut P::Cq,
@@ -493,10 +502,10 @@ impl<P: Provider> Drop for Completions<'_, P> {
     }
 }
 
-/// A completion, read from the queue on demand, and the proof that its work request has ended: only
-/// polling makes one, and numbers 5 to 7 of [`Provider`]'s contract say what it proves.
+/// A completion, read from the queue on demand. It proves that its work request has ended, because
+/// only polling makes one: see numbers 5 to 7 of [`Provider`]'s contract.
 ///
-/// Where [`status`](Self::status) is not success, only `wr_id`, `status`, `qp_num` and `vendor_err`
+/// If [`status`](Self::status) is not success, only `wr_id`, `status`, `qp_num` and `vendor_err`
 /// are valid.
 #[doc(alias = "ibv_wc")]
 #[doc(alias = "ibv_cq_ex")]
@@ -516,8 +525,10 @@ macro_rules! completion {
 for_each_completion_field!(completion);
 
 impl<P: Provider> Completion<'_, P> {
-    /// Returns the memory of the request, whether it succeeded or not. `None` for a raw request,
-    /// one that was reclaimed before, and one of a queue pair that was closed or reset since.
+    /// Returns the memory of the request, whether it succeeded or failed.
+    ///
+    /// Returns `None` for a raw request, for one that was reclaimed before, and for one of a queue
+    /// pair that was closed or reset since.
     #[inline]
     pub fn reclaim(&mut self) -> Option<Returned> {
         self.routes.reclaim(self.wr_id())
@@ -536,10 +547,10 @@ impl<P: Provider> Completion<'_, P> {
         self.status() == WcStatus::SUCCESS
     }
 
-    /// Turns a failed completion into an error.
+    /// Converts a failed completion into an error.
     ///
     /// # Errors
-    /// The status and the request, where the status is not success.
+    /// [`WcError`] with the status and the request, if the status is not success.
     #[inline]
     pub fn ok(&self) -> Result<(), WcError> {
         if self.is_success() { Ok(()) } else { self.copied().ok() }
@@ -559,27 +570,27 @@ impl<P: Provider> core::fmt::Debug for Completion<'_, P> {
     }
 }
 
-/// A completion by value, with the memory of its request. It can go to any thread.
+/// A completion by value, with the memory of its request. It can be sent to any thread.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Completed {
     /// The completion.
     pub wc: Wc,
-    /// The memory of its request; `None` for a raw one, and for one of a queue pair that was closed
-    /// or reset before the poll.
+    /// The memory of its request; `None` for a raw request, and for one of a queue pair that was
+    /// closed or reset before the poll.
     pub returned: Option<Returned>,
 }
 
 impl Completed {
-    /// Returns the request's first buffer; `None` when it had none.
+    /// Returns the request's first buffer; `None` when the request has none.
     pub fn into_buf(self) -> Option<crate::Buf> {
         self.returned?.into_buf()
     }
 
-    /// Turns a failed completion into an error, and releases its memory.
+    /// Converts a failed completion into an error, and releases its memory.
     ///
     /// # Errors
-    /// The status and the request, where the status is not success.
+    /// [`WcError`] with the status and the request, if the status is not success.
     pub fn ok(self) -> Result<Self, WcError> {
         self.wc.ok().map(|()| self)
     }

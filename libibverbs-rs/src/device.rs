@@ -1,5 +1,5 @@
-//! [`DeviceList`] and [`Device`]: the devices that can be opened, those that cannot and why, and
-//! their drivers.
+//! [`DeviceList`] and [`Device`]: the devices that can be opened, their drivers, and the devices
+//! that were left out, with the reasons.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -13,13 +13,13 @@ use verbs_core::{Cause, Errno, Error, Result};
 
 use crate::Context;
 
-/// The RDMA devices of this machine that a provider drives.
+/// Lists the RDMA devices of this machine that a provider drives.
 ///
-/// A machine without RDMA gives an empty list, not an error.
+/// A machine without RDMA yields an empty list, not an error.
 ///
 /// # Errors
-/// Any errno of reading sysfs, where netlink could not list the devices; [`Cause::KernelLacks`] for
-/// a uverbs ABI that this library does not know.
+/// - [`Cause::File`] with the errno of reading sysfs, where netlink could not list the devices.
+/// - `ENOSYS` with [`Cause::KernelLacks`] for a uverbs ABI that this library does not know.
 ///
 /// # References
 /// `ibv_get_device_list(3)`
@@ -28,15 +28,15 @@ pub fn devices() -> Result<DeviceList> {
     DeviceList::with_drivers(&[])
 }
 
-/// Adds a provider for this process: it takes part in all lists made from now on.
+/// Adds a provider for this process. It takes part in all lists made from now on.
 ///
 /// Providers named in the call ([`DeviceList::with_drivers`]) come first, then those registered
-/// here in their order, then those built in by feature.
+/// here in their order, then the built-in ones.
 pub fn register(driver: Driver) {
     REGISTERED.lock().unwrap_or_else(PoisonError::into_inner).push(driver);
 }
 
-/// The devices that can be opened, and those that cannot.
+/// The devices that can be opened, and those that were left out.
 #[derive(Clone, Debug)]
 pub struct DeviceList {
     devices: Vec<Device>,
@@ -46,7 +46,7 @@ pub struct DeviceList {
 }
 
 impl DeviceList {
-    /// As [`devices`], with providers that come before all others.
+    /// Lists devices as [`devices`] does, with providers that come before all others.
     ///
     /// # Errors
     /// As [`devices`].
@@ -54,7 +54,7 @@ impl DeviceList {
         discovery::discover().map(|found| Self::from_found(found, drivers))
     }
 
-    /// As [`with_drivers`](Self::with_drivers), for devices that were found in another way. The
+    /// Makes the list from devices that were found in another way than [`devices`] finds them. The
     /// devices that providers bring by themselves ([`Driver::devices`]) follow.
     pub fn from_found(found: Found, drivers: &[Driver]) -> Self {
         let mut all = drivers.to_vec();
@@ -80,7 +80,8 @@ impl DeviceList {
         list
     }
 
-    /// A driver that was given twice, in the call and built in, brings its devices once.
+    /// Adds a device unless the list has it: a driver that is both named in the call and built in
+    /// brings its devices twice.
     fn add_brought(&mut self, driver: Driver, brought: Result<DeviceInfo, Skipped>) {
         match brought {
             Ok(info) if self.devices.iter().any(|device| device.info == info) => {}
@@ -90,45 +91,46 @@ impl DeviceList {
         }
     }
 
-    /// Adds a device to the end, such as one that a provider made for this program. A device that
-    /// is in the list already is not added again.
+    /// Adds a device to the end, such as one that a provider made for this program. Does nothing if
+    /// the list has the device already.
     pub fn push(&mut self, device: Device) {
         self.add_brought(device.driver, Ok(device.info));
     }
 
-    /// The device with this name.
+    /// Returns the device with this name.
     ///
     /// # Errors
-    /// [`Cause::NoDevice`] with the names of the devices that can be opened, and the reasons why
-    /// others were left out.
+    /// `ENODEV` with [`Cause::NoDevice`], which lists the devices that can be opened, and those
+    /// that were left out with the reasons.
     pub fn find(&self, name: &str) -> Result<Device> {
         self.iter().find(|device| device.name() == name).cloned().ok_or_else(|| self.no_device(name))
     }
 
-    /// The first device.
+    /// Returns the first device.
     ///
     /// # Errors
-    /// [`Cause::NoDevice`] with the reasons why devices were left out.
+    /// `ENODEV` with [`Cause::NoDevice`] for an empty list, with the reasons why devices were left
+    /// out.
     pub fn first(&self) -> Result<Device> {
         self.devices.first().cloned().ok_or_else(|| self.no_device(""))
     }
 
-    /// The devices that were found and left out, with reasons.
+    /// Returns the devices that were found and left out, with the reasons.
     pub fn skipped(&self) -> &[Skipped] {
         &self.skipped
     }
 
-    /// The source of the list.
+    /// Returns the source of the list: netlink, sysfs, or both.
     pub fn source(&self) -> Source {
         self.source
     }
 
-    /// The reason why netlink did not list the devices, if it did not.
+    /// Returns the reason why netlink did not list the devices; `None` if it did.
     pub fn netlink_error(&self) -> Option<&NetlinkError> {
         self.netlink_error.as_ref()
     }
 
-    /// The number of devices that can be opened.
+    /// Returns the number of devices that can be opened.
     pub fn len(&self) -> usize {
         self.devices.len()
     }
@@ -138,7 +140,7 @@ impl DeviceList {
         self.devices.is_empty()
     }
 
-    /// The devices: the kernel's in its order, then those that providers bring.
+    /// Iterates over the devices: the kernel's in its order, then those that providers bring.
     pub fn iter(&self) -> std::slice::Iter<'_, Device> {
         self.devices.iter()
     }
@@ -173,7 +175,7 @@ impl<'a> IntoIterator for &'a DeviceList {
     }
 }
 
-/// A device that can be opened. It is not open yet, and may have gone since it was found.
+/// A device that can be opened. It may have been removed since the list was made.
 #[doc(alias = "ibv_device")]
 #[derive(Clone)]
 pub struct Device {
@@ -182,56 +184,59 @@ pub struct Device {
 }
 
 impl Device {
-    /// A device that a provider brought.
+    /// Wraps a device that a provider brought.
     #[cfg(feature = "soft")]
     pub(crate) fn brought<P: NamedProvider>(info: DeviceInfo) -> Self {
         Self { info, driver: P::DRIVER }
     }
 
-    /// Its name (`rxe0`).
+    /// Returns its name (`rxe0`).
     #[doc(alias = "ibv_get_device_name")]
     pub fn name(&self) -> &str {
         self.info.name()
     }
 
-    /// Its node's identifier.
+    /// Returns the identifier of its node.
     #[doc(alias = "ibv_get_device_guid")]
     pub fn guid(&self) -> Guid {
         self.info.node_guid()
     }
 
-    /// The kernel's index for it, where netlink reported it.
+    /// Returns the kernel's index of the device; `None` where netlink did not report one.
     #[doc(alias = "ibv_get_device_index")]
     pub fn index(&self) -> Option<u32> {
         self.info.index()
     }
 
-    /// The kind of node.
+    /// Returns the kind of node.
     pub fn node_type(&self) -> NodeType {
         self.info.node_type()
     }
 
-    /// The transport protocol.
+    /// Returns the transport protocol.
     pub fn transport_type(&self) -> TransportType {
         self.info.transport_type()
     }
 
-    /// Everything that discovery found out about it.
+    /// Returns everything that discovery found out about it.
     pub fn info(&self) -> &DeviceInfo {
         &self.info
     }
 
-    /// The provider that drives it.
+    /// Returns the provider that drives it.
     pub fn driver(&self) -> &Driver {
         &self.driver
     }
 
-    /// Opens it.
+    /// Opens the device.
     ///
     /// # Errors
-    /// [`Cause::File`] where its file cannot be opened (`EACCES` without the right, `ENOENT`
-    /// without the file); `ENODEV` for a device that has gone; any errno that the kernel returns
-    /// for its first commands.
+    /// - [`Cause::File`] where its file cannot be opened: `EACCES` without the permission, `ENOENT`
+    ///   where the file does not exist.
+    /// - `ENODEV` for a device that was removed since the list was made.
+    /// - `ENODEV` with [`Cause::Forked`] for a `soft` device of the parent process, in a forked
+    ///   child.
+    /// - Any errno that the kernel returns for the first commands; notably `ENOMEM` and `EMFILE`.
     ///
     /// # References
     /// `ibv_open_device(3)`
@@ -240,11 +245,11 @@ impl Device {
         (self.driver.open)(&self.info).map(Context::from_opened)
     }
 
-    /// Opens it with its provider named: its objects need no indirect calls.
+    /// Opens the device with its provider named, so that its objects need no indirect calls.
     ///
     /// # Errors
-    /// [`Cause::NoDevice`] for a device of another provider, or with an ABI that this one does not
-    /// know; others as [`open`](Self::open).
+    /// `ENODEV` with [`Cause::NoDevice`] for a device of another provider, or with an ABI that this
+    /// one does not know; otherwise as [`open`](Self::open).
     pub fn open_as<P: NamedProvider>(&self) -> Result<Context<P>> {
         choose(&self.info, &[P::DRIVER]).map_err(|reason| {
             let why = match self.info.own() {
@@ -272,8 +277,10 @@ impl fmt::Debug for Device {
     }
 }
 
-/// The first driver that the device belongs to and that knows its ABI, or the reason why there is
-/// none.
+/// Returns the first driver that the device belongs to and that knows its ABI.
+///
+/// # Errors
+/// The reason why there is none.
 fn choose(info: &DeviceInfo, drivers: &[Driver]) -> Result<Driver, SkipReason> {
     let mut reason = SkipReason::NoProvider { driver_id: info.driver_id() };
     for driver in drivers {

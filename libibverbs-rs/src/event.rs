@@ -1,7 +1,7 @@
 //! [`AsyncEvents`]: the asynchronous events of a device.
 //!
 //! As with completion events there is nothing to acknowledge: an event names its object by an id
-//! that goes stale.
+//! that becomes stale when the object is destroyed.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
@@ -31,20 +31,20 @@ pub struct AsyncEvents {
 
 /// An asynchronous event.
 ///
-/// `Display` writes it as a line with the object: `port 1: port active`, `queue pair #3.1:
-/// communication established`. The number of a queue or queue pair is its [`id`](crate::Qp::id) as
-/// that prints.
+/// `Display` writes the object and the event: `port 1: port active`,
+/// `queue pair #3.1: communication established`. A queue pair or completion queue is named by its
+/// [`id`](crate::Qp::id).
 #[doc(alias = "ibv_async_event")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AsyncEvent {
-    /// The object that it is about.
+    /// The object that the event concerns.
     pub element: Element,
     /// The kind of event.
     pub event_type: AsyncEventType,
 }
 
-/// The object that an asynchronous event is about.
+/// The object that an asynchronous event concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Element {
@@ -74,11 +74,17 @@ impl AsyncEvents {
         Ok(Self { file, registry, _context: context })
     }
 
-    /// Returns the next event; `None` where there is none now. It never waits: see
-    /// [`wait`](Self::wait). Events of objects that were destroyed are skipped.
+    /// Returns the next event; `None` where there is none now. It never waits; [`wait`](Self::wait)
+    /// does.
+    ///
+    /// Events of destroyed objects are skipped.
     ///
     /// # Errors
-    /// `EIO` where the device is gone.
+    /// `EIO` once the device is gone, or with [`Cause::BadReply`](crate::Cause::BadReply) for an
+    /// event of the wrong length.
+    ///
+    /// # References
+    /// `ibv_get_async_event(3)`
     #[doc(alias = "ibv_get_async_event")]
     #[doc(alias = "ibv_ack_async_event")]
     pub fn next_event(&self) -> Result<Option<AsyncEvent>> {
@@ -92,8 +98,8 @@ impl AsyncEvents {
         Ok(None)
     }
 
-    /// Waits for the next event, at most for `timeout` if there is one; `None` when the time is
-    /// over.
+    /// Waits for the next event, at most for `timeout`, or without limit if that is `None`. Returns
+    /// `None` after the timeout.
     ///
     /// # Errors
     /// As [`next_event`](Self::next_event); any errno of `ppoll(2)`.
@@ -102,7 +108,7 @@ impl AsyncEvents {
         wait(&self.file, timeout, VERB, &self.registry, || self.next_event())
     }
 
-    /// The object that the kernel's number stands for; `None` for one that is gone.
+    /// Returns the object with the kernel's number; `None` for one that was destroyed.
     fn element(&self, event_type: AsyncEventType, raw: u64) -> Option<Element> {
         use AsyncEventType as E;
         match event_type {
@@ -131,21 +137,21 @@ impl AsyncEvents {
     }
 }
 
-/// Readable when there is an event.
+/// The descriptor is readable when there is an event.
 impl AsFd for AsyncEvents {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
 }
 
-/// The descriptor, for event loops that take numbers. It stays the stream's.
+/// The descriptor, for event loops that take numbers. The stream keeps owning it.
 impl AsRawFd for AsyncEvents {
     fn as_raw_fd(&self) -> RawFd {
         self.file.as_raw_fd()
     }
 }
 
-/// The verb in this file's errors.
+/// The verb that the errors of this file name.
 const VERB: &str = "get_async_event";
 
 impl core::fmt::Display for AsyncEvent {

@@ -1,9 +1,9 @@
 //! [`Exposed`]: memory that peers may access.
 //!
-//! No `&[u8]` exists while it is exposed, because a peer may write at any time: only atomic words,
-//! and copies of the bytes as they are found. A copy can be torn: bytes that two peers wrote, or
-//! that are half written, arrive as they are; aligned words of 8 bytes are copied whole. The copies
-//! are relaxed atomic accesses, since a device may be another thread of this process
+//! No `&[u8]` exists while memory is exposed, because a peer may write at any time. There are only
+//! atomic words, and copies of the bytes as they are found. A copy can be torn: it may mix bytes
+//! that two peers wrote, or hold half of a write; aligned words of 8 bytes are copied whole. The
+//! copies are relaxed atomic accesses, because a device may be another thread of this process
 //! (provider-soft), which accesses such memory in the same way: see [`verbs_core::exposed`].
 //!
 //! # Safety
@@ -30,32 +30,32 @@ use crate::registry::Registry;
 use crate::{Buf, HandleError, Pd, RemoteMr};
 
 bitflags! {
-    /// What peers may do to exposed memory.
+    /// The accesses that peers have to exposed memory.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct RemoteAccess: u32 {
-        /// Read it.
+        /// RDMA reads.
         const READ = AccessFlags::REMOTE_READ.bits();
-        /// Write it.
+        /// RDMA writes.
         const WRITE = AccessFlags::REMOTE_WRITE.bits();
-        /// Run atomics on it.
+        /// Atomic operations.
         const ATOMIC = AccessFlags::REMOTE_ATOMIC.bits();
     }
 }
 
-/// What a queue pair must allow for it: [`InitAttr::access`](crate::InitAttr::access).
+/// The access flags that a queue pair needs for it: [`InitAttr::access`](crate::InitAttr::access).
 impl From<RemoteAccess> for AccessFlags {
     fn from(access: RemoteAccess) -> Self {
         Self::from_bits_retain(access.bits())
     }
 }
 
-/// Memory that peers may access, while any share of it lives and as far as it was exposed. Made by
-/// [`Pd::expose`](crate::Pd::expose), cheap to clone.
+/// Memory that peers may access with the rights it was exposed with, while any share of it lives.
+/// Made by [`Pd::expose`](crate::Pd::expose), cheap to clone.
 ///
-/// Exactly the bytes of the [`Buf`] are exposed, under a key of their own: its neighbours are not.
+/// Exactly the bytes of the [`Buf`] are exposed, under their own key; neighbouring bytes are not.
 /// The queue pair must allow the access too ([`InitAttr::access`](crate::InitAttr::access)).
 ///
-/// It can be posted as well: sent from, received into, read into.
+/// Exposed memory can be posted as well, for sends, receives and RDMA reads.
 ///
 /// A peer may write it at any time, so that it cannot be borrowed as bytes:
 ///
@@ -80,8 +80,8 @@ struct Inner {
     registration: Mutex<Box<dyn Registration>>,
 }
 
-/// A provider's memory region over a buffer. It hides the provider, so that a queue's table has one
-/// type.
+/// A provider's memory region over a buffer. The trait hides the provider, so that all tables in
+/// flight have one type.
 trait Registration: Send {
     fn deregister(self: Box<Self>) -> Result<Buf, (Box<dyn Registration>, Error)>;
 }
@@ -100,10 +100,10 @@ impl Exposed {
         access: RemoteAccess,
     ) -> Result<Self, HandleError<Buf>> {
         let access = AccessFlags::from(access) | AccessFlags::LOCAL_WRITE;
-        // While the provider's code runs, unwinding must not free memory for which it may have made
-        // a key.
+        // While the provider's code runs, unwinding must not free memory, because the provider may
+        // have made a key for it.
         let buf = ManuallyDrop::new(buf);
-        // SAFETY: the bytes are the `Buf`'s, which the kernel handle keeps until the region is
+        // SAFETY: the `Buf` owns the bytes, and the kernel handle keeps it until the region is
         // deregistered [12]; until then they are accessed through `ExposedBytes` only. After an
         // error there is no region [18].
         let raw = unsafe { pd.register_raw(buf.start().as_ptr(), buf.len(), buf.addr(), access) };
@@ -112,9 +112,9 @@ impl Exposed {
             Ok(raw) => raw,
             Err(error) => return Err(HandleError { handle: buf, error }),
         };
-        // SAFETY: the `Buf` that is kept owns the bytes, which are initialised; they are registered
-        // as a whole and under a key of their own, and accessed by this process only like this,
-        // also by a device that is a thread of it [13].
+        // SAFETY: the kept `Buf` owns the bytes, which are initialised. They are registered as a
+        // whole under their own key, and this process accesses them only like this, including a
+        // device that is one of its threads [13].
         let bytes = unsafe { ExposedBytes::new(buf.start().as_ptr(), buf.len()) };
         let inner = Inner {
             addr: buf.addr(),
@@ -129,12 +129,12 @@ impl Exposed {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Returns the address, length and key by which peers reach it.
+    /// Returns the address, length and key with which peers access it.
     pub fn remote(&self) -> RemoteMr {
         RemoteMr { addr: self.addr(), length: self.len() as u64, rkey: self.rkey() }
     }
 
-    /// Returns its address, as peers and work requests name it.
+    /// Returns its address, as used by peers and work requests.
     pub fn addr(&self) -> u64 {
         self.inner.addr
     }
@@ -154,35 +154,35 @@ impl Exposed {
         self.inner.rkey
     }
 
-    /// Returns the key for this process' own work requests.
+    /// Returns the key for work requests of this process.
     pub fn lkey(&self) -> u32 {
         self.inner.lkey
     }
 
-    /// Copies bytes out, as they are found, from `offset` on.
+    /// Copies bytes out, starting at `offset`. They can be torn.
     ///
     /// # Panics
-    /// When it would read beyond the end.
+    /// If the bytes extend beyond the end.
     pub fn read_at(&self, offset: usize, into: &mut [u8]) {
         let wanted = into.len();
         assert!(self.inner.bytes.read(offset, into), "{wanted} bytes at {offset} of {}", self.len());
     }
 
-    /// Copies bytes in, from `offset` on.
+    /// Copies bytes in, starting at `offset`.
     ///
     /// # Panics
-    /// When it would write beyond the end.
+    /// If the bytes extend beyond the end.
     pub fn write_at(&self, offset: usize, from: &[u8]) {
         let written = self.inner.bytes.write(offset, from);
         assert!(written, "{} bytes at {offset} of {}", from.len(), self.len());
     }
 
-    /// Returns the 8 bytes at `offset` as an atomic word in the machine's byte order; `None` where
-    /// they are not one aligned word inside.
+    /// Returns the 8 bytes at `offset` as an atomic word in the machine's byte order; `None` if
+    /// they are not aligned to 8 bytes or extend beyond the end.
     ///
-    /// A peer's RDMA atomics are atomic with respect to this process' accesses where the device
-    /// says so ([`DeviceAttr::atomic_cap`](crate::DeviceAttr::atomic_cap)); provider-soft's always
-    /// are.
+    /// RDMA atomics of a peer are atomic with respect to accesses of this process if the device
+    /// says so ([`DeviceAttr::atomic_cap`](crate::DeviceAttr::atomic_cap)); those of provider-soft
+    /// always are.
     ///
     /// ```no_run
     /// # fn f(counters: &verbs::Exposed) -> Option<()> {
@@ -195,18 +195,18 @@ impl Exposed {
         self.inner.bytes.word(offset)
     }
 
-    /// Calls `each` with the bytes of a range, as they are found, in order and in pieces of at most
-    /// 8 bytes: no copy of the whole is made.
+    /// Calls `each` with the bytes of a range in order, in pieces of at most 8 bytes. It makes no
+    /// copy of the whole range.
     ///
     /// # Panics
-    /// When the range lies outside.
+    /// If the range lies outside the memory.
     pub fn for_each_piece(&self, range: impl RangeBounds<usize>, mut each: impl FnMut(&[u8])) {
         let within = crate::mr::within(range, self.len());
         let (mut offset, len) =
             within.unwrap_or_else(|(start, end)| panic!("{start}..{end} of {} bytes", self.len()));
         let end = offset + len;
         while offset < end {
-            // Up to the next word of the pattern in which the memory is accessed.
+            // Ends at the next boundary of the words in which the memory is accessed.
             let aligned = 8 - (self.inner.addr as usize + offset) % 8;
             let len = aligned.min(end - offset);
             let mut piece = [0; 8];
@@ -220,10 +220,14 @@ impl Exposed {
     /// the memory.
     ///
     /// # Errors
-    /// The memory, and why it is not known to be out of peers' reach:
-    /// [`Cause::InUse`](crate::Cause::InUse) while other shares live (those in flight count); any
-    /// errno that the kernel returns; `ETIMEDOUT` for good where the kernel gave up waiting for its
-    /// own use of it. Dropped after that, the memory is leaked.
+    /// The memory, which peers may still be able to access:
+    ///
+    /// - `EBUSY` with [`Cause::InUse`](crate::Cause::InUse) while other shares live, including
+    ///   those in flight.
+    /// - `ETIMEDOUT` on rxe if the kernel gave up waiting for its own references to the memory.
+    ///   Every later call returns the same error, and dropping leaks the memory.
+    /// - Any other errno that the kernel returns; notably `EIO` if the device fails to destroy the
+    ///   key.
     #[doc(alias = "ibv_dereg_mr")]
     pub fn unexpose(self) -> Result<Buf, HandleError<Self>> {
         let inner = match Arc::try_unwrap(self.inner) {

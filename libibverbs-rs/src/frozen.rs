@@ -8,11 +8,11 @@ use crate::memory::StableBytes;
 use crate::pd::PdId;
 use crate::{Buf, HandleError};
 
-/// Registered memory that is read-only and cheap to clone: one buffer for many sends at once.
+/// Registered memory that is read-only and cheap to clone: one buffer for many simultaneous sends.
 ///
 /// Made by [`Buf::freeze`], or from the program's own memory by
-/// [`Pd::register_bytes`](crate::Pd::register_bytes). The device only reads it: receives and RDMA
-/// reads into it are rejected.
+/// [`Pd::register_bytes`](crate::Pd::register_bytes). The device only reads it; posting rejects
+/// receives and RDMA reads into it.
 ///
 /// No share of it can be written:
 ///
@@ -34,12 +34,12 @@ impl FrozenBuf {
         Self { buf: Arc::new(buf), offset: 0, len }
     }
 
-    /// Returns its address, as work requests name it.
+    /// Returns its address, as used by work requests.
     pub fn addr(&self) -> u64 {
         self.buf.addr() + self.offset as u64
     }
 
-    /// Returns the key for this process' own work requests.
+    /// Returns the key for work requests of this process.
     pub fn lkey(&self) -> u32 {
         self.buf.lkey()
     }
@@ -47,7 +47,7 @@ impl FrozenBuf {
     /// Returns a share of a part of it.
     ///
     /// # Panics
-    /// When the range lies outside.
+    /// If the range lies outside the memory.
     #[must_use]
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Self {
         let within = crate::mr::within(range, self.len);
@@ -56,10 +56,10 @@ impl FrozenBuf {
         Self { buf: Arc::clone(&self.buf), offset: self.offset + offset, len }
     }
 
-    /// Returns the buffer that was frozen, all of it, if this is its last share.
+    /// Returns the whole buffer that was frozen, if this is its last share.
     ///
     /// # Errors
-    /// This share, while others live (those in flight count), or for memory that was registered
+    /// This share, while others live, including those in flight, and for memory that was registered
     /// read-only.
     pub fn thaw(self) -> Result<Buf, Self> {
         if !self.buf.is_writable() {
@@ -72,9 +72,14 @@ impl FrozenBuf {
     /// Deregisters memory that was [registered](crate::Pd::register_bytes), and returns it.
     ///
     /// # Errors
-    /// This share: [`Cause::InUse`](crate::Cause::InUse) while others live (those in flight count);
-    /// [`Cause::Foreign`](crate::Cause::Foreign) where the memory is no `M`; any errno that the
-    /// kernel returns.
+    /// This share:
+    ///
+    /// - `EBUSY` with [`Cause::InUse`](crate::Cause::InUse) while others live, including those in
+    ///   flight.
+    /// - `EINVAL` with [`Cause::Foreign`](crate::Cause::Foreign) if the memory is not of the type
+    ///   `M`.
+    /// - Any other errno that the kernel returns; notably `EIO` if the device fails to destroy the
+    ///   key.
     #[doc(alias = "ibv_dereg_mr")]
     pub fn into_memory<M: StableBytes>(self) -> Result<M, HandleError<Self>> {
         let Self { buf, offset, len } = self;

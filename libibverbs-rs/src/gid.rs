@@ -1,13 +1,13 @@
-//! The default entry of a GID table, for programs that choose none:
+//! The default entry of a GID table, for programs that do not select one:
 //! [`Context::find_gid`](crate::Context::find_gid).
 //!
-//! The table's order is that of network configuration: the same host has its routable RoCE v2
-//! address at index 1 one day and at 7 the next, and a fixed index picks RoCE v1, or a link-local
-//! address that no peer can reach.
+//! The order of the table follows the network configuration: the routable RoCE v2 address of a host
+//! has index 1 on one day and index 7 on the next, and a fixed index may select RoCE v1, or a
+//! link-local address that no peer can reach.
 
 use verbs_core::types::{Gid, GidEntry, GidType};
 
-/// The best entry of a port.
+/// Returns the best entry of a port.
 pub(crate) fn best(table: &[GidEntry], port_num: u8) -> Option<GidEntry> {
     table
         .iter()
@@ -16,8 +16,8 @@ pub(crate) fn best(table: &[GidEntry], port_num: u8) -> Option<GidEntry> {
         .copied()
 }
 
-/// The rank of a protocol, the best first. A port speaks either InfiniBand or RoCE, so only the two
-/// RoCEs compete.
+/// Returns the rank of a protocol; 0 is the best. A port has either InfiniBand or RoCE, so that
+/// only the two versions of RoCE compete.
 fn protocol(gid_type: GidType) -> u8 {
     match gid_type {
         GidType::ROCE_V2 => 0,
@@ -27,7 +27,7 @@ fn protocol(gid_type: GidType) -> u8 {
     }
 }
 
-/// The rank of an address by its reach, the farthest first.
+/// Returns the rank of an address by its reach; 0 is the farthest.
 fn reach(gid: &Gid) -> u8 {
     match gid.to_ipv4() {
         Some(v4) if v4.is_loopback() => 4,

@@ -1,13 +1,13 @@
-//! [`HandleError`]: a call that consumes a handle failed, and returns it.
+//! [`HandleError`]: the error of a call that consumes a handle, which returns the handle.
 
 use core::fmt;
 
 use verbs_core::Error;
 
-/// The error of a call that consumes a handle: why it failed, and the handle, as it was.
+/// The error of a call that consumes a handle: the reason, and the unchanged handle.
 ///
 /// It converts into [`Error`] and into [`std::io::Error`], so that `?` works in functions that
-/// return these; the handle is dropped then.
+/// return these. The conversion drops the handle.
 ///
 /// ```no_run
 /// fn retire(qp: verbs::Qp<verbs::state::Rts>) -> Result<(), verbs::Error> {
@@ -36,7 +36,7 @@ impl<T> fmt::Display for HandleError<T> {
     }
 }
 
-/// As [`Error`]'s: programs print it when `main` returns it.
+/// The sentence of `Display`, because programs print it when `main` returns it.
 impl<T> fmt::Debug for HandleError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.error, f)

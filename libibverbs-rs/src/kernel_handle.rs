@@ -1,8 +1,8 @@
-//! [`KernelHandle`]: a kernel object, and its dependencies: what may be released only once it is
+//! [`KernelHandle`]: a kernel object and its dependencies, which may be released only after it is
 //! destroyed.
 //!
-//! Every handle of this crate is one of these, so that the order in which objects are released is
-//! decided here and nowhere else:
+//! Every handle of this crate contains one, so that this file alone decides the order in which
+//! objects are released:
 //!
 //! | event | the object | its dependencies |
 //! |---|---|---|
@@ -24,7 +24,7 @@ use verbs_core::provider::Destroy;
 
 use crate::HandleError;
 
-/// A kernel object, and its dependencies. Empty only while it is being taken apart.
+/// A kernel object and its dependencies. Empty only while a method takes it apart.
 #[derive(Debug)]
 pub(crate) struct KernelHandle<T: Destroy, D>(Option<(T, D)>);
 
@@ -62,7 +62,7 @@ impl<T: Destroy, D> KernelHandle<T, D> {
     /// Destroys the object, and returns its dependencies.
     ///
     /// # Errors
-    /// The handle, unchanged, and why the object is not known to be gone.
+    /// The unchanged handle, and the errno of [`Destroy::destroy`]: the object may still exist.
     #[allow(clippy::result_large_err)]
     pub(crate) fn close(mut self) -> Result<D, HandleError<Self>> {
         let Some((object, dependencies)) = self.0.take() else { gone() };
@@ -75,7 +75,10 @@ impl<T: Destroy, D> KernelHandle<T, D> {
         }
     }
 
-    /// Returns the same object as another type.
+    /// Converts the object into another type.
+    ///
+    /// # Errors
+    /// The unchanged handle, if `map` returns the object.
     #[allow(clippy::result_large_err)]
     pub(crate) fn try_map<U: Destroy>(
         mut self,
@@ -91,7 +94,7 @@ impl<T: Destroy, D> KernelHandle<T, D> {
         }
     }
 
-    /// Moves everything out, and leaves a shell that does nothing when it is dropped.
+    /// Moves everything out, and leaves an empty handle that does nothing when it is dropped.
     pub(crate) const fn detach(&mut self) -> Self {
         Self(self.0.take())
     }
@@ -124,11 +127,12 @@ impl<T: Destroy, D> Drop for KernelHandle<T, D> {
     }
 }
 
-/// Calls `hook` for every object that could not be destroyed when it was dropped, and is leaked
-/// with all that it uses.
+/// Sets a hook that is called for every object that cannot be destroyed when it is dropped. Such an
+/// object is leaked with its dependencies.
 ///
-/// Dropping never panics and never prints. A program that wants to know of leaks sets this once;
-/// one that wants to handle them calls `close` on its handles. The last hook set wins.
+/// Dropping never panics and never prints. A program that wants to observe leaks sets the hook
+/// once; one that wants to handle them calls `close` on its handles. A new hook replaces the
+/// previous one.
 ///
 /// ```
 /// verbs::on_leak(|error| eprintln!("leaked: {error}"));
@@ -144,7 +148,7 @@ fn report_leak(error: &Error) {
     }
 }
 
-/// `close`, `try_map` and `detach` leave nothing behind that is used again.
+/// Panics: unreachable, because no handle is used after `close`, `try_map` or `detach` emptied it.
 #[cold]
 #[inline(never)]
 fn gone() -> ! {

@@ -1,9 +1,8 @@
-//! Memory that safe code posts: [`Memory`], [`PostMemory`], and the program's own, [`StableMemory`]
-//! and [`StableBytes`].
+//! Memory that safe code posts: [`Memory`] and [`PostMemory`]; and memory of the program that can
+//! be registered: [`StableMemory`] and [`StableBytes`].
 //!
 //! # Safety
-//! The implementations of the unsafe traits here are for types whose bytes do not move when the
-//! value does.
+//! The unsafe traits here are implemented for types whose bytes do not move when the value does.
 #![allow(unsafe_code)]
 
 use core::ops::RangeBounds;
@@ -17,11 +16,11 @@ use crate::qp::post::PostBufReason;
 use crate::{Buf, Exposed, FrozenBuf};
 use sealed::Registered;
 
-/// Memory of a request, as a completion or the end of a queue pair returns it.
+/// The memory of a request, which a completion or the end of its queue pair returns.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Memory {
-    /// A buffer of its own.
+    /// A buffer.
     Buf(Buf),
     /// A share of a read-only buffer.
     Frozen(FrozenBuf),
@@ -36,8 +35,8 @@ impl Memory {
     }
 }
 
-/// Memory that safe code can post: [`Buf`], [`FrozenBuf`], [`Exposed`], or [`Memory`] where kinds
-/// mix.
+/// Memory that safe code can post: [`Buf`], [`FrozenBuf`], [`Exposed`], or [`Memory`] for a mix of
+/// them.
 pub trait PostMemory: Registered + Into<Memory> {}
 
 /// Implements [`PostMemory`] for a kind of memory by its own `pd`, `len`, `addr` and `lkey`.
@@ -89,7 +88,7 @@ post_memory! {
 
 impl PostMemory for Memory {}
 
-/// Calls a method of whatever memory it is.
+/// Calls a method of the memory, of any kind.
 macro_rules! each {
     ($memory:expr, $inner:ident => $call:expr) => {
         match $memory {
@@ -118,7 +117,11 @@ impl Registered for Memory {
     }
 }
 
-/// A part of memory as a scatter/gather element.
+/// Returns a part of memory as a scatter/gather element.
+///
+/// # Errors
+/// - [`PostBufReason::OutOfRange`] if the range lies outside the memory.
+/// - [`PostBufReason::TooLong`] if it is longer than 4 GiB - 1.
 #[inline]
 fn element(range: impl RangeBounds<usize>, addr: u64, len: usize, lkey: u32) -> Result<Sge, PostBufReason> {
     let (offset, wanted) = crate::mr::within(range, len)
@@ -127,14 +130,15 @@ fn element(range: impl RangeBounds<usize>, addr: u64, len: usize, lkey: u32) -> 
     Ok(Sge { addr: addr + offset as u64, length, lkey })
 }
 
-/// Memory of the program's that can be registered and written: it stays where it is.
+/// Memory of the program that can be registered and written. Its bytes do not move with the value.
 ///
 /// # Safety
 /// From the call of [`as_mut_ptr`](Self::as_mut_ptr) until the value is moved, used or dropped, the
 /// `len()` bytes at that address stay mapped, initialised and writable, and are accessed only
-/// through that pointer. `len` returns the same number each time.
+/// through that pointer. `len` always returns the same number.
 pub unsafe trait StableMemory: Send + 'static {
-    /// Returns where the bytes start. The pointer may be used to read and write all of them.
+    /// Returns the address of the first byte. The pointer is valid for reads and writes of all
+    /// bytes.
     fn as_mut_ptr(&mut self) -> *mut u8;
 
     /// Returns the number of bytes.
@@ -146,14 +150,14 @@ pub unsafe trait StableMemory: Send + 'static {
     }
 }
 
-/// Memory of the program's that can be registered and read: it stays where it is.
+/// Memory of the program that can be registered and read. Its bytes do not move with the value.
 ///
 /// # Safety
 /// From the call of [`as_ptr`](Self::as_ptr) until the value is moved, used or dropped, the `len()`
-/// bytes at that address stay mapped and initialised, and nothing writes them. `len` returns the
-/// same number each time.
+/// bytes at that address stay mapped and initialised, and nothing writes them. `len` always returns
+/// the same number.
 pub unsafe trait StableBytes: Send + Sync + 'static {
-    /// Returns where the bytes start. The pointer may be used to read all of them.
+    /// Returns the address of the first byte. The pointer is valid for reads of all bytes.
     fn as_ptr(&self) -> *const u8;
 
     /// Returns the number of bytes.
@@ -188,8 +192,8 @@ unsafe impl StableMemory for Box<[u8]> {
     }
 }
 
-// SAFETY: the mapping stays until the value is dropped. The caller of its unsafe constructor
-// promised that nothing else changes its file.
+// SAFETY: the mapping stays until the value is dropped. The caller of the unsafe constructor
+// promised that nothing else changes the file.
 unsafe impl StableMemory for MmapMut {
     fn as_mut_ptr(&mut self) -> *mut u8 {
         <[u8]>::as_mut_ptr(self)
@@ -222,7 +226,7 @@ unsafe impl StableBytes for Box<[u8]> {
     }
 }
 
-// SAFETY: the bytes live as long as any share of them, and nothing writes what is shared.
+// SAFETY: the bytes live as long as any share of them, and nothing writes shared bytes.
 unsafe impl StableBytes for Arc<[u8]> {
     fn as_ptr(&self) -> *const u8 {
         <[u8]>::as_ptr(self)
@@ -233,7 +237,7 @@ unsafe impl StableBytes for Arc<[u8]> {
     }
 }
 
-// SAFETY: the bytes live as long as the process, and nothing writes what is borrowed.
+// SAFETY: the bytes live as long as the process, and nothing writes borrowed bytes.
 unsafe impl StableBytes for &'static [u8] {
     fn as_ptr(&self) -> *const u8 {
         <[u8]>::as_ptr(self)
@@ -244,8 +248,8 @@ unsafe impl StableBytes for &'static [u8] {
     }
 }
 
-// SAFETY: the mapping stays until the value is dropped. The caller of its unsafe constructor
-// promised that nothing changes its file.
+// SAFETY: the mapping stays until the value is dropped. The caller of the unsafe constructor
+// promised that nothing changes the file.
 unsafe impl StableBytes for Mmap {
     fn as_ptr(&self) -> *const u8 {
         <[u8]>::as_ptr(self)
@@ -264,18 +268,23 @@ mod sealed {
     use super::{Memory, PostBufReason};
     use crate::pd::PdId;
 
-    /// Memory that is registered. It keeps the kinds of memory closed.
+    /// Registered memory. The private trait keeps the set of its kinds closed.
     pub trait Registered: Sized {
-        /// Returns whether the device may write it: receives, RDMA reads, results of atomics.
+        /// Returns whether the device may write the memory: receives, RDMA reads, results of
+        /// atomics.
         fn is_writable(&self) -> bool;
 
-        /// Returns the protection domain that it is registered in.
+        /// Returns the protection domain of its registration.
         fn pd(&self) -> PdId;
 
         /// Returns a part of it as a scatter/gather element.
+        ///
+        /// # Errors
+        /// - [`PostBufReason::OutOfRange`] if the range lies outside the memory.
+        /// - [`PostBufReason::TooLong`] if it is longer than 4 GiB - 1.
         fn sge(&self, range: impl RangeBounds<usize>) -> Result<Sge, PostBufReason>;
 
-        /// Returns what was converted into [`Memory`] before.
+        /// Converts back from [`Memory`]; `None` for memory of another kind.
         fn from_memory(memory: Memory) -> Option<Self>;
     }
 }

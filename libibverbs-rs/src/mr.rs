@@ -1,4 +1,4 @@
-//! [`Mr`]: memory of the caller's that the device knows.
+//! [`Mr`]: memory that the caller owns and the device knows.
 
 use std::ops::{Bound, RangeBounds};
 
@@ -9,8 +9,8 @@ use crate::HandleError;
 use crate::kernel_handle::KernelHandle;
 use crate::registry::Child;
 
-/// Memory of the caller's that the device knows, for raw posting. [`Buf`](crate::Buf) is the safe
-/// way.
+/// A memory region: memory that the caller owns and the device knows, for raw posting.
+/// [`Buf`](crate::Buf) is the safe alternative.
 ///
 /// # References
 /// `ibv_reg_mr(3)`
@@ -27,22 +27,22 @@ impl<P: Provider> Mr<P> {
         Self { handle: KernelHandle::new(raw, pd), addr, length }
     }
 
-    /// The key for this process' own work requests.
+    /// Returns the key for work requests of this process.
     pub fn lkey(&self) -> u32 {
         self.handle.get().lkey()
     }
 
-    /// The key for peers, as far as the region has remote rights.
+    /// Returns the key for peers. It gives them the remote rights of the region, if any.
     pub fn rkey(&self) -> u32 {
         self.handle.get().rkey()
     }
 
-    /// Where it starts, as work requests and peers address it.
+    /// Returns its first address, as used by work requests and peers.
     pub fn addr(&self) -> u64 {
         self.addr
     }
 
-    /// How long it is, in bytes.
+    /// Returns its length in bytes.
     pub fn length(&self) -> usize {
         self.length
     }
@@ -50,22 +50,24 @@ impl<P: Provider> Mr<P> {
     /// Returns a part of it as a scatter/gather element.
     ///
     /// # Panics
-    /// When the range lies outside the region, or is longer than 4 GiB - 1.
+    /// If the range lies outside the region, or is longer than 4 GiB - 1.
     pub fn sge(&self, range: impl RangeBounds<usize>) -> Sge {
         let (offset, len) = within(range, self.length).expect("a range inside the region");
         let length = u32::try_from(len).expect("at most 4 GiB - 1");
         Sge { addr: self.addr + offset as u64, length, lkey: self.lkey() }
     }
 
-    /// The provider's own memory region, for what it has beyond verbs.
+    /// Returns the provider's own memory region, for features beyond verbs.
     pub fn raw(&self) -> &P::Mr {
         self.handle.get()
     }
 
-    /// Deregisters it. Dropping does the same, and leaks what the kernel refuses to take back.
+    /// Deregisters the region. Dropping does the same, and leaks a region that the kernel refuses
+    /// to deregister.
     ///
     /// # Errors
-    /// The region, and what the kernel answers.
+    /// The region, and any errno that the kernel returns; notably `EBUSY` while memory windows are
+    /// bound to it, and `EIO` if the device fails to destroy it.
     ///
     /// # References
     /// `ibv_dereg_mr(3)`
@@ -77,10 +79,10 @@ impl<P: Provider> Mr<P> {
 }
 
 impl Mr<Erased> {
-    /// The same region with its provider named.
+    /// Returns the same region with its provider named.
     ///
     /// # Errors
-    /// The region, when it is of another provider.
+    /// The region, when it belongs to another provider.
     pub fn downcast<P: NamedProvider>(self) -> Result<Mr<P>, Self> {
         let Self { handle, addr, length } = self;
         match handle.try_map(|raw| raw.downcast::<P::Mr>()) {
@@ -90,10 +92,10 @@ impl Mr<Erased> {
     }
 }
 
-/// Offset and length of a range, if it lies inside `len`.
+/// Returns the offset and the length of a range that lies inside `len`.
 ///
 /// # Errors
-/// Start and end of the range, if not.
+/// The start and the end of a range that does not.
 pub(crate) fn within(range: impl RangeBounds<usize>, len: usize) -> Result<(usize, usize), (usize, usize)> {
     let start = match range.start_bound() {
         Bound::Included(start) => *start,
