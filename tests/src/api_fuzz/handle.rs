@@ -1,6 +1,5 @@
-//! [`AnyQp`], [`AnyCq`]: handles of any state and any provider in one type, so that random calls
-//! can be made on what is at hand. A call that the typestate does not offer gives back what it was
-//! called with.
+//! [`AnyQp`], [`AnyCq`]: handles of any state and any provider in one type, so that random calls can be made on what is at
+//! hand. A call that the typestate does not offer gives back what it was called with.
 #![forbid(unsafe_code)]
 // The methods are named as the library's, and give back what was not taken as the library's do.
 #![allow(clippy::wrong_self_convention, clippy::result_large_err)]
@@ -314,8 +313,7 @@ macro_rules! map_any {
 }
 
 impl AnyQp {
-    /// A queue pair of the domain's provider; `None` where the queues are not named as the domain
-    /// is.
+    /// A queue pair of the domain's provider; `None` where the queues are not named as the domain is.
     pub(super) fn create(
         pd: &AnyPd,
         [send_cq, recv_cq]: [AnyCqHandle; 2],
@@ -620,8 +618,7 @@ impl AnyCq {
         }
     }
 
-    /// The same queue with its provider named, where it is hidden and holds nothing that was
-    /// fetched.
+    /// The same queue with its provider named, where it is hidden and holds nothing that was fetched.
     pub(super) fn downcast(self) -> Self {
         match self {
             Self::Erased(cq) => match cq.downcast::<Soft>() {

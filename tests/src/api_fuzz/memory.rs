@@ -17,8 +17,7 @@ use verbs::{
 use super::handle::AnyRange;
 use crate::peer::pattern::{check, fill, filled, seed_of};
 
-/// A buffer that no queue has. Nobody but its owner may change its bytes: `expected` is a copy of
-/// them.
+/// A buffer that no queue has. Nobody but its owner may change its bytes: `expected` is a copy of them.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) buf: Buf,
@@ -335,7 +334,7 @@ pub(super) enum Mine {
     Share,
 }
 
-/// The use that a request makes of its buffers.
+/// What a request does with its buffers.
 #[derive(Debug)]
 pub(super) enum What {
     /// They are read only.
@@ -361,7 +360,7 @@ pub(super) struct Posted {
     pub(super) before: Option<u64>,
 }
 
-/// The end of a request.
+/// How a request ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Outcome {
     /// With a completion.
@@ -521,7 +520,7 @@ pub(super) fn take_chain<K: Eq + Hash>(
     }
 }
 
-/// The number of bytes before a datagram.
+/// How many bytes stand before a datagram.
 pub(super) const GRH: usize = 40;
 
 /// The sender of messages that any station may send.
@@ -530,8 +529,7 @@ pub(super) const ANYBODY: u32 = 0;
 /// How much of a message says which it is.
 const HEADER: usize = 16;
 
-/// The shortest message that says which it is: what it says is confirmed by at least so much after
-/// it.
+/// The shortest message that says which it is: what it says is confirmed by at least so much after it.
 const SHORTEST: usize = HEADER + 8;
 
 /// A message of a station: too short a one is told apart by its length alone.
@@ -578,7 +576,7 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// Returns whether no request writes it.
+    /// Does nobody write it?
     fn is_constant(&self) -> bool {
         !self.is_posted && self.is_closed()
     }
@@ -592,7 +590,7 @@ impl Target {
         self.alive.load(Ordering::Acquire)
     }
 
-    /// Returns the bytes from `offset` on, when it is constant.
+    /// What is in it from `offset` on, when it is constant.
     fn pattern(&self, offset: u64, len: usize) -> Vec<u8> {
         let whole = filled(self.seed, self.remote.length as usize);
         whole.get(offset as usize..offset as usize + len).unwrap_or_default().to_vec()
@@ -734,8 +732,7 @@ impl Region {
     }
 }
 
-/// Returns the part of `len` bytes that a range names, as the library reads it; `None` outside of
-/// them.
+/// What of `len` bytes a range names, as the library reads it; `None` outside of them.
 pub(super) fn resolve(range: AnyRange, len: usize) -> Option<Range<usize>> {
     let start = match range.0 {
         Bound::Included(start) => start,

@@ -1,8 +1,7 @@
-//! [`World`]: what the threads of a round share: devices, who can be sent to, and a market where
-//! objects change threads.
+//! [`World`]: what the threads of a round share: devices, who can be sent to, and a market where objects change threads.
 //!
-//! It is locked seldom and never waited for on the way of data: a lock orders what two threads do,
-//! and would hide a race of the library's from ThreadSanitizer.
+//! It is locked seldom and never waited for on the way of data: a lock orders what two threads do, and would hide a race of
+//! the library's from ThreadSanitizer.
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
@@ -29,7 +28,7 @@ pub(super) const QKEY: u32 = 0x0005_eed5;
 /// Beyond what a message takes on a busy machine, under a sanitizer, in an emulated guest.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The limit on forgotten objects in one process, because forgotten memory is never released.
+/// What forgotten objects may come to in one process: memory that is forgotten is never given back.
 const FORGET_AT_MOST: u64 = 300;
 
 /// A queue pair and what the program knows of it.
@@ -89,7 +88,7 @@ pub(super) struct Poller {
     pub(super) spent: Vec<Wc>,
 }
 
-/// An object that changes threads.
+/// What changes threads.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)]
 pub(super) enum Thing {
@@ -100,7 +99,7 @@ pub(super) enum Thing {
     Region(Box<Region>),
 }
 
-/// The state that the threads of a round share.
+/// What the threads of a round share.
 #[derive(Debug)]
 pub(super) struct World {
     /// The devices, and contexts of them: one device has two.
@@ -128,8 +127,7 @@ pub(super) struct World {
 }
 
 impl World {
-    /// Opens the devices: two soft devices and a second context of the first, or two contexts of
-    /// the device that is named.
+    /// Opens the devices: two soft devices and a second context of the first, or two contexts of the device that is named.
     pub(super) fn open(device: Option<&str>) -> CaseResult<Self> {
         let devices = match device {
             None => vec![verbs::soft::auto()?, verbs::soft::auto()?],
@@ -235,7 +233,7 @@ impl World {
         if missing.is_empty() { Ok(()) } else { fail(format_args!("memory was lost: {:?}", *missing)) }
     }
 
-    /// Returns whether one more object may be forgotten.
+    /// May one more object be forgotten?
     pub(super) fn may_forget(&self) -> bool {
         self.forgotten.fetch_add(1, Ordering::Relaxed) < FORGET_AT_MOST
     }
@@ -286,7 +284,7 @@ impl World {
         (len > 0).then(|| market.swap_remove(choice as usize % len))
     }
 
-    /// Returns the objects that no thread took.
+    /// What nobody took.
     pub(super) fn unsold(&self) -> Vec<Thing> {
         std::mem::take(&mut locked(&self.market))
     }
