@@ -486,9 +486,15 @@ impl Posted {
     }
 }
 
+/// Requests with the memory that came back for each.
+type Chain = Vec<(Posted, Vec<Memory>)>;
+
 /// Takes the requests of a completion out of what is remembered, by the number of the last of them,
 /// with the memory that came back for each: the request's own, and that of the unsignalled ones
 /// before it.
+///
+/// Returns as well the number of an unsignalled request that did not come back with it: it is with
+/// a thread that polled its own completion.
 ///
 /// Fails when there is other memory than that, or less.
 pub(super) fn take_chain<K: Eq + Hash>(
@@ -496,16 +502,16 @@ pub(super) fn take_chain<K: Eq + Hash>(
     key: impl Fn(u64) -> K,
     wr_id: u64,
     mut returned: Returned,
-) -> Result<Vec<(Posted, Vec<Memory>)>, String> {
-    let (mut chain, mut next) = (Vec::new(), Some(wr_id));
+) -> Result<(Chain, Option<u64>), String> {
+    let (mut chain, mut next, mut left) = (Vec::new(), Some(wr_id), None);
     // It ends where a request returned by a completion of its own.
     while let Some((number, one)) = next.and_then(|wr_id| posted.remove(&key(wr_id)).map(|one| (wr_id, one)))
     {
         let memory: Vec<Memory> = returned.by_ref().take(one.pieces.len()).collect();
         if !chain.is_empty() && memory.is_empty() && !one.pieces.is_empty() {
-            // Another thread has what its own completion returned. If it was lost, the end of its
-            // queue pair tells.
+            // Another thread has what its own completion returned.
             posted.insert(key(number), one);
+            left = Some(number);
             break;
         }
         next = one.before;
@@ -515,7 +521,7 @@ pub(super) fn take_chain<K: Eq + Hash>(
         chain.push((one, memory));
     }
     match returned.next() {
-        None => Ok(chain),
+        None => Ok((chain, left)),
         Some(memory) => Err(format!("{memory:?} came back with {wr_id:#x}, and was not posted there")),
     }
 }

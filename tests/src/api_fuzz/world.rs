@@ -216,7 +216,7 @@ impl World {
                 continue;
             }
             let key = |wr_id| Number { wr_id, ..number };
-            let chain = take_chain(&mut missing, key, number.wr_id, returned).map_err(Stop::Failed)?;
+            let (chain, _) = take_chain(&mut missing, key, number.wr_id, returned).map_err(Stop::Failed)?;
             for (place, (posted, memory)) in chain.into_iter().enumerate() {
                 let is_known = place == 0 || outcome.is_success();
                 let outcome = if is_known { outcome } else { Outcome::Forgotten };

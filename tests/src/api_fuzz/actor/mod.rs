@@ -27,7 +27,7 @@ use verbs::{Ah, CompChannel};
 
 use super::memory::{Frozen, Held, Plain, Region, Target};
 use super::tally::{Kind, Tally};
-use super::world::{Poller, Station, Stray, Thing, World};
+use super::world::{Number, Poller, Station, Stray, Thing, World};
 use crate::peer::pattern::Choices;
 use crate::runner::{CaseResult, Stop};
 
@@ -55,6 +55,8 @@ pub(super) struct Actor<'w> {
     plain: Vec<Plain>,
     /// What it polled for queue pairs of other threads.
     strays: Vec<Stray>,
+    /// Unsignalled requests that did not come back with a later one.
+    left: Vec<Number>,
     /// Where each one is of, where it leads, and itself.
     ahs: Vec<(usize, usize, Ah)>,
     channels: Vec<(usize, CompChannel)>,
@@ -113,6 +115,7 @@ impl<'w> Actor<'w> {
             frozen: Vec::new(),
             plain: Vec::new(),
             strays: Vec::new(),
+            left: Vec::new(),
             ahs: Vec::new(),
             channels: Vec::new(),
             targets: Vec::new(),

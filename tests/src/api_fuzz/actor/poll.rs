@@ -23,7 +23,21 @@ impl Actor<'_> {
         let mut poller = self.pollers.swap_remove(at);
         let result = self.poll_queue(&mut poller);
         self.pollers.push(poller);
-        result
+        result?;
+        if self.left.is_empty() {
+            return Ok(());
+        }
+        // What was polled before is found with the thread that polled it.
+        self.collect()?;
+        for number in std::mem::take(&mut self.left) {
+            let owner = self.stations.iter().find(|one| one.posted.contains_key(&number));
+            if owner.is_some_and(|station| !station.has_unknown) {
+                return fail(format_args!(
+                    "an unsignalled request did not come back with the next signalled one: {number:?}"
+                ));
+            }
+        }
+        Ok(())
     }
 
     fn poll_queue(&mut self, poller: &mut Poller) -> CaseResult {
@@ -75,7 +89,8 @@ impl Actor<'_> {
             self.tally.add_status(completion.status());
             let number = Number { wr_id: completion.wr_id(), ..key };
             match self.choices.below(40) {
-                // Its memory stays where it is, and returns at the latest with the end of the queue pair.
+                // Its memory stays where it is, and returns at the latest with the end of the queue
+                // pair.
                 0 => self.tally.add(Kind::Ignored),
                 1..4 => polled.push(completion.to_wc()),
                 _ => {
@@ -152,7 +167,11 @@ impl Actor<'_> {
                 fail(format_args!("memory returned for {number:?}, a request without any"))
             }
             // Sometimes through another thread.
-            (Some(returned), Some(at)) if !self.rarely(40) => self.accept(at, number, outcome, returned),
+            (Some(returned), Some(at)) if !self.rarely(40) => {
+                let left = self.accept(at, number, outcome, returned)?;
+                self.left.extend(left);
+                Ok(())
+            }
             (Some(returned), _) => {
                 self.tally.add(Kind::Strayed);
                 self.strays.push(Stray { number, outcome, returned });
@@ -173,7 +192,8 @@ impl Actor<'_> {
         }
     }
 
-    /// Gives away what the thread polled for others' queue pairs, and collects what they polled for its own.
+    /// Gives away what the thread polled for others' queue pairs, and collects what they polled for
+    /// its own.
     pub(super) fn collect(&mut self) -> CaseResult {
         self.world.give_strays(&mut self.strays);
         let stations = &self.stations;
@@ -183,14 +203,22 @@ impl Actor<'_> {
             // One may have been dropped with another.
             if let Some(at) = self.stations.iter().position(|one| one.posted.contains_key(&number)) {
                 self.tally.add(Kind::Collected);
-                self.accept(at, number, outcome, returned)?;
+                // What it left may be on its way from the thread that polled it.
+                let _ = self.accept(at, number, outcome, returned)?;
             }
         }
         Ok(())
     }
 
-    /// Checks what returned for a request of a station, and keeps it or drops it.
-    fn accept(&mut self, at: usize, number: Number, outcome: Outcome, returned: Returned) -> CaseResult {
+    /// Checks what returned for a request of a station, and keeps it or drops it. Returns an
+    /// unsignalled request that did not come back with it.
+    fn accept(
+        &mut self,
+        at: usize,
+        number: Number,
+        outcome: Outcome,
+        returned: Returned,
+    ) -> CaseResult<Option<Number>> {
         let station = &mut self.stations[at];
         let is_recv =
             station.posted.get(&number).is_some_and(|posted| matches!(posted.what, What::Recv { .. }));
@@ -202,12 +230,14 @@ impl Actor<'_> {
         let name = station.number;
         self.tally.add(Kind::Reclaimed);
         if self.choices.below(60) == 0 {
-            return self.drop_half_way(at, number, returned);
+            return self.drop_half_way(at, number, returned).map(|()| None);
         }
         let posted = &mut self.stations[at].posted;
         let key = |wr_id| Number { wr_id, ..number };
         let what = |stop: Stop| stop.of(format_args!("station {name}, {number:?}, {outcome:?}"));
-        let chain = take_chain(posted, key, number.wr_id, returned).map_err(Stop::Failed).map_err(what)?;
+        let (chain, left) =
+            take_chain(posted, key, number.wr_id, returned).map_err(Stop::Failed).map_err(what)?;
+        let left = left.map(key);
         for (place, (posted, memory)) in chain.into_iter().enumerate() {
             // Those before it ended well; whether they did is not known where it did not.
             let outcome = if place > 0 && !is_success { Outcome::Forgotten } else { outcome };
@@ -217,7 +247,7 @@ impl Actor<'_> {
             accept(self.tally, &posted, &memory, outcome).map_err(what)?;
             self.keep_all(posted, memory)?;
         }
-        Ok(())
+        Ok(left)
     }
 
     /// Takes some of what returned, and drops the rest: that is released, and returns nowhere else.
@@ -275,8 +305,8 @@ impl Actor<'_> {
     ) -> CaseResult {
         let mut memory = memory.into_iter().peekable();
         while let Some(first) = memory.peek() {
-            // Requests come one after the other, each with its pieces in their order; those of no pieces are not seen, and
-            // shares of the same memory are told apart by what follows.
+            // Requests come one after the other, each with its pieces in their order; those of no
+            // pieces are not seen, and shares of the same memory are told apart by what follows.
             let fitting: Vec<Number> =
                 posted.iter().filter(|(_, one)| one.begins_with(first)).map(|(number, _)| *number).collect();
             let longest = fitting.iter().map(|number| posted[number].pieces.len()).max().unwrap_or(0);

@@ -289,7 +289,8 @@ impl Actor<'_> {
         self.posted(station, kind, result, posted, false, context)
     }
 
-    /// Remembers what was posted, or keeps what was refused, and looks whether that was as it must be.
+    /// Remembers what was posted, or keeps what was refused, and looks whether that was as it must
+    /// be.
     pub(super) fn posted(
         &mut self,
         station: &mut Station,
