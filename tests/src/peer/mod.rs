@@ -10,7 +10,7 @@
 //! | [`traffic`] | everything at once, at random, checked |
 //! | [`soak`] | such traffic on many connections of one device, for long |
 //!
-//! All of it is safe code: memory is parked in queues or exposed.
+//! All of it is safe code: memory is posted to queues or exposed.
 
 pub mod link;
 pub mod pattern;

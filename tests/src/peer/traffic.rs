@@ -478,7 +478,7 @@ impl<P: Provider> Flow<P> {
     }
 }
 
-/// The number of all inline requests: nothing is parked for them.
+/// The number of all inline requests: they hold no memory.
 const INLINE_ID: u64 = 1;
 
 /// Beyond what goes without progress, with retries, in an emulated guest on a busy machine.

@@ -237,13 +237,13 @@ fn in_the_error_state_everything_is_flushed_in_order<P: Provider>(context: &Cont
         let wcs = wait(&mut pair.b.cq, 4)?;
         let seen: Vec<_> = wcs.iter().map(|wc| (wc.wr_id, wc.status)).collect();
         assert_eq!(seen, [10, 11, 12, 13].map(|id| (id, WcStatus::WR_FLUSH_ERR)), "{qp_type}");
-        // What is parked in that state is not lost: rxe does not look at it any more, but a reset gives it back.
+        // What is posted in that state is not lost: rxe does not look at it any more, but a reset gives it back.
         qp.post_recv_buf(pair.pd.alloc_buf(8)?, ..)?;
         // A queue pair that was reset is as good as new.
         let mut qp = qp.to_reset()?;
-        let parked: Vec<_> = qp.reclaim_all().into_iter().filter_map(Memory::into_buf).collect();
+        let returned: Vec<_> = qp.reclaim_all().into_iter().filter_map(Memory::into_buf).collect();
         let expected: &[usize] = if qp.reset_ends_requests() { &[8] } else { &[] };
-        assert_eq!(parked.iter().map(|buf| buf.len()).collect::<Vec<_>>(), expected);
+        assert_eq!(returned.iter().map(|buf| buf.len()).collect::<Vec<_>>(), expected);
         drop(connect(context, qp, &Shape::of(qp_type), Remote::of(&pair.a.qp))?);
     }
     Ok(())
