@@ -32,9 +32,10 @@ use verbs_core::types::AccessFlags;
 use verbs_core::{Cause, Errno, Error, Result};
 
 use crate::kernel_handle::KernelHandle;
-use crate::memory::StableMemory;
-use crate::pd::{Pd, PdId};
+use crate::pd::Pd;
+use crate::registry::PdId;
 use crate::registry::{Child, Registry};
+use crate::stable::StableMemory;
 use crate::{FrozenBuf, HandleError};
 
 /// Memory that a device knows and that this process owns: a piece of an allocation, or all of it.

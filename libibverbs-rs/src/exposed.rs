@@ -25,7 +25,7 @@ use verbs_core::provider::{Destroy, MrOps, Provider};
 use verbs_core::types::AccessFlags;
 
 use crate::kernel_handle::KernelHandle;
-use crate::pd::PdId;
+use crate::registry::PdId;
 use crate::registry::Registry;
 use crate::{Buf, HandleError, Pd, RemoteMr};
 

@@ -4,8 +4,8 @@ use core::fmt;
 use core::ops::{Deref, RangeBounds};
 use std::sync::Arc;
 
-use crate::memory::StableBytes;
-use crate::pd::PdId;
+use crate::registry::PdId;
+use crate::stable::StableBytes;
 use crate::{Buf, HandleError};
 
 /// Registered memory that is read-only and cheap to clone: one buffer for many simultaneous sends.

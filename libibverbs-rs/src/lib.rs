@@ -118,9 +118,11 @@ mod kernel_handle;
 mod memory;
 mod mr;
 mod pd;
+mod post_error;
 mod qp;
 mod registry;
 mod remote;
+mod stable;
 
 pub use ah::Ah;
 pub use buffer::Buf;
@@ -134,16 +136,18 @@ pub use frozen::FrozenBuf;
 pub use handle_error::HandleError;
 pub use in_flight::Returned;
 pub use kernel_handle::on_leak;
-pub use memory::{Memory, PostMemory, StableBytes, StableMemory};
+pub use memory::{Memory, PostMemory};
 pub use mr::Mr;
 pub use pd::Pd;
+pub use post_error::{PostBufError, PostBufReason};
 pub use qp::attr::{InitAttr, QpInit, RtrAttr, RtsAttr};
 pub use qp::endpoint::{ConnectAttr, Endpoint, Port};
-pub use qp::post::{PostBufError, PostBufReason, SendBatch};
+pub use qp::post::SendBatch;
 pub use qp::split::{RecvHalf, SendHalf};
 pub use qp::{Qp, state};
 pub use registry::{CqId, QpId};
 pub use remote::RemoteMr;
+pub use stable::{StableBytes, StableMemory};
 
 #[doc(hidden)]
 pub use verbs_core::discovery::DeviceParts;

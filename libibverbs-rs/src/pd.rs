@@ -7,16 +7,15 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use verbs_core::Result;
 use verbs_core::provider::{ContextOps, Erased, NamedProvider, Provider};
 use verbs_core::types::{AccessFlags, AhAttr};
 
 use crate::kernel_handle::KernelHandle;
-use crate::memory::{StableBytes, StableMemory};
 use crate::qp::state::Reset;
-use crate::registry::{Child, Tally};
+use crate::registry::{Child, PdId, Tally};
+use crate::stable::{StableBytes, StableMemory};
 use crate::{Ah, Buf, Context, Exposed, FrozenBuf, HandleError, Mr, Qp, QpInit, RemoteAccess};
 
 /// A protection domain: what queue pairs of one domain can reach, those of another cannot. Cheap to
@@ -44,28 +43,14 @@ enum Raw<P: Provider> {
     Within(Arc<Inner<Erased>>),
 }
 
-/// Tells protection domains apart, also those of different devices, for as long as the process
-/// runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-// Public for the sealed trait of memory alone.
-#[allow(unreachable_pub)]
-pub struct PdId(u64);
-
-#[cfg(test)]
-impl PdId {
-    /// An id for tests without a device.
-    pub(crate) const ANY: Self = Self(u64::MAX);
-}
-
 impl<P: Provider> Pd<P> {
     pub(crate) fn alloc(context: &Context<P>) -> Result<Self> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
         let raw = context.raw().alloc_pd()?;
         let child = context.child(&context.registry().pd_tally);
         Ok(Self {
             inner: Arc::new(Inner {
                 raw: Raw::Own(KernelHandle::new(raw, child)),
-                id: PdId(NEXT.fetch_add(1, Ordering::Relaxed)),
+                id: PdId::next(),
                 context: context.clone(),
                 mrs: Tally::default(),
                 qps: Tally::default(),

@@ -7,6 +7,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use verbs_core::slots::{SlotId, Slots};
@@ -32,6 +33,21 @@ impl fmt::Display for CqId {
 impl fmt::Display for QpId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
+    }
+}
+
+/// Tells protection domains apart, also those of different devices, for as long as the process
+/// runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+// Public for the sealed trait of memory alone.
+#[allow(unreachable_pub)]
+pub struct PdId(u64);
+
+impl PdId {
+    /// Returns an id that no other protection domain has.
+    pub(crate) fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
     }
 }
 

@@ -67,8 +67,8 @@ use routes::is_safe;
 pub(crate) use routes::{Directory, Routes, is_reserved};
 
 use crate::memory::{Memory, PostMemory};
-use crate::pd::PdId;
-use crate::qp::post::{PostBufError, PostBufReason};
+use crate::post_error::{PostBufError, PostBufReason};
+use crate::registry::PdId;
 use table::{Posts, Table};
 
 /// What a request holds.
@@ -348,7 +348,7 @@ mod tests {
 
     fn setup() -> (Arc<Directory>, InFlight, Poster) {
         let directory = Arc::new(Directory::default());
-        let (in_flight, poster) = InFlight::new(PdId::ANY, Arc::clone(&directory), 4).unwrap();
+        let (in_flight, poster) = InFlight::new(PdId::next(), Arc::clone(&directory), 4).unwrap();
         (directory, in_flight, poster)
     }
 
@@ -361,7 +361,7 @@ mod tests {
     #[test]
     fn a_poster_whose_place_is_used_up_continues_in_another_one() {
         let (directory, in_flight, mut poster) = setup();
-        let (_neighbour, mut second) = InFlight::new(PdId::ANY, Arc::clone(&directory), 4).unwrap();
+        let (_neighbour, mut second) = InFlight::new(PdId::next(), Arc::clone(&directory), 4).unwrap();
         let neighbours = put(&mut second).unwrap();
         use_up(&mut poster);
         let last = poster.place_end - 1;
@@ -376,7 +376,7 @@ mod tests {
         }
         drop((in_flight, poster));
         // The place that is used up stays empty; the other one continues.
-        let (_next, mut poster) = InFlight::new(PdId::ANY, directory, 4).unwrap();
+        let (_next, mut poster) = InFlight::new(PdId::next(), directory, 4).unwrap();
         let next = put(&mut poster).unwrap();
         assert!(!numbers.contains(&next) && next > numbers[3], "{next:#x}");
         assert_eq!(routes::place_end(next), routes::place_end(numbers[3]));
@@ -388,7 +388,7 @@ mod tests {
         let first = put(&mut poster).unwrap();
         assert!(poster.table.reserved() > first);
         drop((in_flight, poster));
-        let (_next, mut poster) = InFlight::new(PdId::ANY, directory, 4).unwrap();
+        let (_next, mut poster) = InFlight::new(PdId::next(), directory, 4).unwrap();
         assert_eq!(put(&mut poster), Some(first + BLOCK), "after the whole block");
     }
 

@@ -187,7 +187,7 @@ mod tests {
                 assert_eq!(place_end(base(index) + sequence), base(index + 1), "{index}, {sequence}");
             }
         }
-        assert_eq!(place_end(base(INDEXES - 1)) & super::super::table::POLLED, 1 << 62, "no number has it");
+        assert_eq!(place_end(base(INDEXES - 1)) & POLLED, 1 << 62, "no number has it");
         assert!(is_safe(base(0)) && !is_safe(base(0) - 1));
     }
 

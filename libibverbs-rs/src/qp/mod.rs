@@ -39,10 +39,11 @@ use crate::cq::CqUse;
 use crate::in_flight::InFlight;
 use crate::kernel_handle::KernelHandle;
 use crate::memory::{Memory, PostMemory};
+use crate::post_error::{PostBufError, PostBufReason};
 use crate::registry::{Child, Entry, Kind, QpId, Registry};
 use crate::{HandleError, Pd};
 use attr::{InitAttr, QpInit, RtrAttr, RtsAttr, Step, required};
-use post::{PostBufError, PostBufReason, Receiver, SendBatch, Sender, posts_recvs, posts_sends};
+use post::{Receiver, SendBatch, Sender, posts_recvs, posts_sends};
 use state::{CanPostRecv, CanPostSend, Errored, Init, Reset, Rtr, Rts, State};
 
 /// A queue pair. `S` is the [state](state) that the program moved it to, which says what may be

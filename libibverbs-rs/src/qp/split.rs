@@ -24,11 +24,12 @@ use verbs_core::types::{
     PostError, QpAttr, QpAttrMask, QpInitInfo, QpState, RecvWr, SendFlags, SendOp, SendWr,
 };
 
-use super::post::{PostBufError, PostBufReason, Receiver, SendBatch, Sender, posts_recvs, posts_sends};
+use super::post::{Receiver, SendBatch, Sender, posts_recvs, posts_sends};
 use super::state::{CanPostRecv, CanPostSend, Rts, State};
 use super::{Core, Qp};
 use crate::QpId;
 use crate::memory::PostMemory;
+use crate::post_error::{PostBufError, PostBufReason};
 
 /// The send half of a queue pair, for a thread of its own. Made by [`Qp::into_split`].
 ///
