@@ -1,16 +1,16 @@
-//! Records what RDMA netlink says during discovery, in the format of `src/discovery/testdata`,
-//! where its README tells how the guest was set up.
+//! Records the RDMA netlink messages of discovery, in the format of `src/discovery/testdata`. The
+//! README there describes the set-up of the guest.
 //!
 //! | line | what it is |
 //! |---|---|
-//! | `# TEXT` | the kernel's release; what discovery made of the rest |
+//! | `# TEXT` | the kernel's release; the result of discovery |
 //! | `> HEX` | a datagram to the kernel |
-//! | `< PORT HEX` | a datagram, and the port it came from |
-//! | `! ERRNO` | what came instead of a datagram |
+//! | `< PORT HEX` | a datagram, and the port that sent it |
+//! | `! ERRNO` | the errno received instead of a datagram |
 //! | `= NAME GUID` | a device that rdma-core's `ibv_devices` listed, where it is installed |
 //!
 //! # Safety
-//! Discovery hears what the kernel says: the recorder passes it on unchanged.
+//! The recorder passes the kernel's messages to discovery unchanged.
 #![allow(unsafe_code)]
 
 use std::process::Command;
@@ -24,8 +24,8 @@ fn main() -> verbs_core::Result<()> {
     let roots = Roots::system();
     let mut recorder = NetlinkSocket::open().map(Recorder);
     let netlink = recorder.as_mut().map(|wire| wire as &mut dyn Wire).map_err(|errno| *errno);
-    // SAFETY: the files are the system's and the recorder changes nothing, so the devices are the
-    // kernel's.
+    // SAFETY: the files are the system's and the recorder changes no message, so the devices are
+    // the kernel's.
     let found = unsafe { discover_at(&roots, netlink) }?;
     println!("# told by {:?}", found.source);
     for device in found.devices {
@@ -42,7 +42,7 @@ fn main() -> verbs_core::Result<()> {
     Ok(())
 }
 
-/// Passes everything on and prints it.
+/// Passes all messages on and prints them.
 struct Recorder(NetlinkSocket);
 
 impl Wire for Recorder {

@@ -14,32 +14,33 @@ use core::fmt;
 pub struct Errno(u16);
 
 impl Errno {
-    /// The error with this (positive) number. Numbers that no kernel returns become [`Errno::IO`].
+    /// Returns the error with this (positive) number, or [`Errno::IO`] for a number that no kernel
+    /// returns.
     pub const fn from_raw(raw: i32) -> Self {
         if raw > 0 && raw < 4096 { Self(raw as u16) } else { Self::IO }
     }
 
-    /// The positive number, as in C's `errno`.
+    /// Returns the positive number, as in C's `errno`.
     pub const fn raw(self) -> i32 {
         self.0 as i32
     }
 
-    /// The error of the calling thread's last failed system call.
+    /// Returns the error of the calling thread's last failed system call.
     pub fn last() -> Self {
         Self::from_io(&std::io::Error::last_os_error())
     }
 
-    /// The number inside a [`std::io::Error`], or [`Errno::IO`] where it has none.
+    /// Returns the number inside a [`std::io::Error`], or [`Errno::IO`] if it has none.
     pub fn from_io(error: &std::io::Error) -> Self {
         error.raw_os_error().map_or(Self::IO, Self::from_raw)
     }
 
-    /// The symbolic name (`"EINVAL"`), or `None` for a number without one here.
+    /// Returns the symbolic name (`"EINVAL"`), or `None` for a number that has none here.
     pub fn name(self) -> Option<&'static str> {
         NAMES.iter().find(|(errno, ..)| *errno == self).map(|(_, name, _)| *name)
     }
 
-    /// The text of glibc's `strerror(3)` in the C locale.
+    /// Returns the text of glibc's `strerror(3)` in the C locale.
     pub fn description(self) -> &'static str {
         NAMES.iter().find(|(errno, ..)| *errno == self).map_or("Unknown error", |(.., text)| text)
     }

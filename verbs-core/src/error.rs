@@ -33,12 +33,12 @@ pub struct Error {
 }
 
 impl Error {
-    /// A verb that failed for an unknown cause.
+    /// Creates an error with an unknown cause.
     pub fn new(verb: &'static str, device: &str, errno: Errno) -> Self {
         Self { verb, device: device.into(), errno, cause: Cause::Unknown }
     }
 
-    /// The same error, with its cause.
+    /// Returns the error with the given cause.
     #[must_use]
     pub fn because(mut self, cause: Cause) -> Self {
         self.cause = cause;
@@ -99,7 +99,7 @@ pub enum Cause {
         /// The type.
         qp_type: QpType,
     },
-    /// An object that was closed was named.
+    /// The call names an object that was closed.
     Closed {
         /// The kind of the object.
         what: &'static str,
@@ -160,7 +160,7 @@ pub enum Cause {
         /// The address.
         gid: Gid,
     },
-    /// The kernel is too old for it, or built without it.
+    /// The kernel is too old for the feature, or built without it.
     KernelLacks {
         /// The feature that it lacks.
         what: &'static str,
@@ -170,17 +170,17 @@ pub enum Cause {
         /// The defect.
         what: &'static str,
     },
-    /// Objects made from this one are still alive.
+    /// Another object, or the kernel, still uses the object.
     InUse {
-        /// The kind of these objects.
+        /// The user of the object.
         by: &'static str,
     },
-    /// An object of another device, context or protection domain was given.
+    /// An argument is an object of another device, context or protection domain.
     Foreign {
         /// The kind of the object.
         what: &'static str,
     },
-    /// A file could not be used.
+    /// A file cannot be used.
     File {
         /// Its path.
         path: Box<str>,
@@ -196,7 +196,7 @@ pub enum Cause {
         /// The devices that were found and left out, with reasons, separated by `; `. Empty when
         /// there are none.
         skipped: Box<str>,
-        /// There is no device at all, and `VERBS_SOFT=auto` in the environment would make one in
+        /// There is no device at all, and `VERBS_SOFT=auto` in the environment would create one in
         /// software.
         try_soft: bool,
     },
@@ -206,12 +206,12 @@ pub enum Cause {
         start: u64,
         /// The address behind the range.
         end: u64,
-        /// The property that the range lacks, as in "it is not writable".
+        /// The property that the range lacks, such as `writable`.
         lacks: &'static str,
     },
-    /// The device belongs to the process that made it, and this process is a forked child.
+    /// The device belongs to the process that opened it, and this process is a forked child.
     Forked,
-    /// The device that was asked for is one that every list leaves out.
+    /// The requested device is one that every list leaves out.
     LeftOut {
         /// The reason.
         reason: Box<SkipReason>,
@@ -252,7 +252,8 @@ impl fmt::Display for Cause {
         match self {
             Self::Unknown => f.write_str("cause unknown"),
             Self::Limit { name, asked, max: 0, .. } if *asked > 0 => {
-                // A capacity of 0 is a lack of the whole thing, an index of at most 0 is not.
+                // A capacity of 0 means that the device has no such object; a largest index of 0
+                // does not.
                 match name.strip_prefix("max_") {
                     Some(thing) => write!(f, "{name} {asked}, but the device has no {thing}"),
                     None => write!(f, "the device has no {name} {asked}"),

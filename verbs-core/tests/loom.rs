@@ -1,4 +1,4 @@
-//! Both ends of a ring under every interleaving that the memory model allows.
+//! Model of both ends of a ring under every interleaving that the memory model allows.
 //!
 //! The indices are those that providers use, [`SharedIndex`](verbs_core::ring::SharedIndex): under
 //! `--cfg loom` they are the model checker's atomics, accessed with the same orderings.
@@ -17,18 +17,17 @@ use loom::cell::UnsafeCell;
 use loom::thread;
 use verbs_core::ring::{Consumer, Producer, Region, SharedIndex};
 
-/// An index of a region, as both ends of a queue make it.
+/// Returns an index of a region, made as both ends of a queue make it.
 #[allow(unsafe_code)]
 fn index(region: &Region, offset: usize) -> SharedIndex {
-    // SAFETY: the bytes are accessed through indices alone, and no device acts on the slots.
+    // SAFETY: the bytes are accessed only through indices, and no device acts on the slots.
     unsafe { region.index(offset) }
 }
 
 struct Ring<const SLOTS: usize>([UnsafeCell<u32>; SLOTS]);
 
 #[allow(unsafe_code)]
-// SAFETY: the cells are what the model checks: an access that another thread could race with fails
-// the test.
+// SAFETY: the model checks the cells: an access that another thread could race with fails the test.
 unsafe impl<const SLOTS: usize> Sync for Ring<SLOTS> {}
 
 #[allow(unsafe_code)]
@@ -44,7 +43,7 @@ impl<const SLOTS: usize> Ring<SLOTS> {
     }
 }
 
-/// `total` values through a ring of `SLOTS`, published `batch` at a time, with at most
+/// Passes `total` values through a ring of `SLOTS`, published `batch` at a time, with at most
 /// `preemptions` of a running thread.
 fn pass<const SLOTS: usize>(total: u32, batch: u32, preemptions: Option<usize>) {
     let mut model = loom::model::Builder::new();
@@ -96,6 +95,6 @@ fn a_ring_that_is_always_full_or_empty_passes_everything_in_order() {
 
 #[test]
 fn a_ring_that_wraps_passes_everything_in_order() {
-    // All interleavings take hours; a lost order shows with two preemptions.
+    // All interleavings take hours. A missing ordering fails with two preemptions.
     pass::<4>(5, 2, Some(2));
 }

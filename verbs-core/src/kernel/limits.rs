@@ -1,8 +1,8 @@
 //! The causes of the kernel's `EINVAL`, `EOPNOTSUPP` or `ENOMEM`, as far as its limits explain
 //! them.
 //!
-//! All of this runs only after a command failed: a command that succeeds costs nothing more. The
-//! rules are those of [`crate::explain`]; this file asks the kernel for the numbers that they need.
+//! These functions run only after a command failed, so a command that succeeds costs nothing more.
+//! The rules are those of [`crate::explain`]; this file queries the limits that they need.
 
 use nix::sys::resource::{Resource, getrlimit};
 
@@ -69,7 +69,7 @@ impl KernelContext {
         }
     }
 
-    /// Explains why the kernel refused a completion queue, by its limits.
+    /// Adds the cause for which the kernel rejected a completion queue: a limit.
     pub fn explain_create_cq(&self, error: Error, cqe: u32, comp_vector: u32) -> Error {
         if error.errno != Errno::INVAL {
             return error;
@@ -85,8 +85,8 @@ impl KernelContext {
         )
     }
 
-    /// Explains why the kernel refused a queue pair: by its limits, else by its type. `max_inline`
-    /// asks the provider for the limit of inline data, which no query returns.
+    /// Adds the cause for which the kernel rejected a queue pair: a limit, or else the type.
+    /// `max_inline` determines the limit of inline data, which no query returns.
     pub fn explain_create_qp(
         &self,
         error: Error,
@@ -116,8 +116,8 @@ impl KernelContext {
         }
     }
 
-    /// Explains why the kernel refused a transition of a queue pair in the state `at`: by the table
-    /// of transitions, else by the attributes' values.
+    /// Adds the cause for which the kernel rejected a transition of a queue pair in the state `at`:
+    /// the transition table, or else a value of the attributes.
     pub fn explain_modify_qp(
         &self,
         error: Error,
@@ -157,8 +157,8 @@ impl KernelContext {
         error
     }
 
-    /// Explains why the kernel refused a path: a port that does not exist, no GRH on an Ethernet
-    /// port, a source GID that does not exist.
+    /// Adds the cause for which the kernel rejected a path: a port that does not exist, no GRH on
+    /// an Ethernet port, or a source GID that does not exist.
     pub fn explain_path(&self, error: Error, attr: &AhAttr) -> Error {
         if error.cause != Cause::Unknown || !matches!(error.errno, Errno::INVAL | Errno::NODATA) {
             return error;
@@ -184,7 +184,7 @@ impl KernelContext {
     }
 }
 
-/// The access rights that drivers take without a capability of their own.
+/// The access rights that every driver accepts, without a capability flag.
 const EVERY_DEVICE: AccessFlags = AccessFlags::LOCAL_WRITE
     .union(AccessFlags::REMOTE_WRITE)
     .union(AccessFlags::REMOTE_READ)
@@ -198,8 +198,8 @@ const OF_DEVICE: QpAttrMask = QpAttrMask::TIMEOUT
     .union(QpAttrMask::MAX_QP_RD_ATOMIC)
     .union(QpAttrMask::MAX_DEST_RD_ATOMIC);
 
-/// The error with the limit as its cause, if it has no cause yet and the value lies beyond the
-/// limit.
+/// Returns the error with the limit as its cause, if it has no cause yet and the value lies beyond
+/// the limit.
 fn limit(error: Error, name: &'static str, asked: u64, min: u64, max: u64) -> Error {
     match explain::within(name, asked, min, max) {
         Err(cause) if error.cause == Cause::Unknown => error.because(cause),

@@ -1,13 +1,13 @@
-//! [`KernelContext`]: what every provider of a kernel device needs of an open device.
+//! [`KernelContext`]: the part of an open device that all providers of kernel devices share.
 //!
-//! A provider wraps it in its own context and adds what is its own: queues, doorbells, address
-//! vectors. Protection domains and memory regions without a driver's half are here too, as
-//! [`KernelPd`] and [`KernelMr`].
+//! A provider wraps it in its own context and adds queues, doorbells and address vectors.
+//! Protection domains and memory regions without driver-specific data are here too, as [`KernelPd`]
+//! and [`KernelMr`].
 //!
 //! # Safety
 //! A [`KernelContext`] has the right to command its device ([`Uverbs`]) and uses it for queries and
-//! for the objects above, which destroy themselves alone. It gives the right away by
-//! [`KernelContext::uverbs`] only, which is unsafe.
+//! for the objects above, each of which destroys only itself. It gives the right away only by
+//! [`KernelContext::uverbs`], which is unsafe.
 
 mod limits;
 mod objects;
@@ -33,37 +33,37 @@ pub struct KernelContext {
     ibdev_path: PathBuf,
     num_comp_vectors: u32,
     core_support: u64,
-    /// Opened with the first object that can raise events, for a context that only answers queries
-    /// needs none.
+    /// Opened with the first object that can raise events, because a context that only answers
+    /// queries needs none.
     async_fd: OnceLock<OwnedFd>,
     fw_ver: fn(u64) -> String,
 }
 
 impl KernelContext {
-    /// Opens a device for the driver with the id `driver_id`, whose firmware versions `fw_ver`
-    /// writes.
+    /// Opens a device of the driver with the id `driver_id`. `fw_ver` formats its firmware
+    /// versions.
     ///
     /// # Errors
     /// `ENODEV` for a device that is known to have another driver;
-    /// [`Cause::File`](crate::Cause::File) where the device's file cannot be opened; any errno that
+    /// [`Cause::File`](crate::Cause::File) if the device's file cannot be opened; any errno that
     /// the kernel returns.
     #[allow(unsafe_code)]
     pub fn open(device: &DeviceInfo, driver_id: u32, fw_ver: fn(u64) -> String) -> Result<Arc<Self>> {
         if device.driver_id().is_some_and(|id| id.0 != driver_id) {
             return Err(Error::new("open_device", device.name(), Errno::NODEV));
         }
-        // SAFETY: this module uses the right to command as `Uverbs` asks (see its head). The driver
-        // is the one that the kernel named; where it named none, it refuses ioctls that are meant
-        // for another.
+        // SAFETY: this module uses the right to command as `Uverbs` requires (see its head). The
+        // driver is the one that the kernel reported; if it reported none, it rejects ioctls that
+        // are meant for another driver.
         let uverbs = unsafe { Uverbs::open(device, driver_id) }?;
         Self::new(uverbs, device.ibdev_path(), fw_ver, Uhw::none())
     }
 
-    /// Makes a context over commands that go somewhere else: a kernel on paper, or a driver that
-    /// has a half of its own.
+    /// Creates a context over a given command channel: a scripted kernel, or a driver with data of
+    /// its own in `uhw`.
     ///
     /// # Errors
-    /// Any errno that the kernel returns.
+    /// Any errno that the kernel returns for the query of the context.
     pub fn new(
         uverbs: Uverbs,
         ibdev_path: &Path,
@@ -84,13 +84,13 @@ impl KernelContext {
         }))
     }
 
-    /// The context's commands, for the provider of the device.
+    /// Returns the context's commands, for the provider of the device.
     ///
-    /// A provider takes this step in one place, a type of its own that safe code outside of the
-    /// provider cannot name.
+    /// A provider calls this in one place, a type of its own that safe code outside of the provider
+    /// cannot name.
     ///
     /// # Safety
-    /// The caller uses the right to command as [`Uverbs`] asks.
+    /// The caller uses the right to command as [`Uverbs`] requires.
     #[allow(unsafe_code)]
     pub const unsafe fn uverbs(&self) -> &Uverbs {
         &self.uverbs
@@ -110,8 +110,7 @@ impl KernelContext {
         }
     }
 
-    /// The access rights as this kernel takes them: optional ones that it does not know are left
-    /// out.
+    /// Returns the access rights without the optional ones that this kernel does not know.
     fn access_for_kernel(&self, access: AccessFlags) -> AccessFlags {
         if IbUverbsCoreSupport::from_bits_retain(self.core_support as _)
             .contains(IbUverbsCoreSupport::IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS)
@@ -137,7 +136,7 @@ impl DeviceOps for KernelContext {
             return Ok(fd.as_fd());
         }
         let fd = cmd::context::alloc_async_fd(&self.uverbs)?;
-        // Where two threads came at once, the one that lost closes its own.
+        // If two threads open a file at the same time, one of the files is closed.
         let kept = self.async_fd.get_or_init(|| fd).as_fd();
         self.uverbs.keeps(kept);
         Ok(kept)
@@ -158,7 +157,7 @@ impl DeviceOps for KernelContext {
     fn query_gid_table(&self) -> Result<Vec<GidEntry>> {
         match cmd::gid::query_gid_table(&self.uverbs) {
             Ok(Some(entries)) => return Ok(entries),
-            // More entries than one call gives: ask for each.
+            // More entries than one call returns: query each.
             Err(error) if error.errno == Errno::INVAL => {}
             Ok(None) => {}
             Err(error) => return Err(error),
@@ -190,7 +189,7 @@ impl DeviceOps for KernelContext {
     }
 }
 
-/// sysfs has no file for what lies outside a table.
+/// Converts the errno of sysfs, which has no file for an index outside a table.
 fn outside_is_invalid(errno: Errno) -> Errno {
     if errno == Errno::NOENT { Errno::INVAL } else { errno }
 }

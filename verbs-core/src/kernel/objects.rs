@@ -1,7 +1,7 @@
-//! Objects without a driver's half: [`KernelPd`], [`KernelMr`].
+//! Objects without driver-specific data: [`KernelPd`], [`KernelMr`].
 //!
 //! # Safety
-//! Registering memory is a promise of the caller of [`KernelPd::reg_mr`].
+//! The caller of [`KernelPd::reg_mr`] makes the promises about the memory.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub struct KernelPd {
 }
 
 impl KernelPd {
-    /// Allocates a protection domain, for a driver without a half of its own.
+    /// Allocates a protection domain, for a driver that needs no data of its own in it.
     ///
     /// # Errors
     /// Any errno that the kernel returns; notably `ENOMEM`.
@@ -29,7 +29,7 @@ impl KernelPd {
         Ok(Self { context: Arc::clone(context), handle })
     }
 
-    /// Registers `length` bytes at `addr`, which the device knows as `iova`.
+    /// Registers `length` bytes at `addr`, which work requests and peers address as `iova`.
     ///
     /// # Safety
     /// As [`ContextOps::reg_mr`](crate::provider::ContextOps::reg_mr).

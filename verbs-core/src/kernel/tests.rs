@@ -1,4 +1,4 @@
-//! A kernel that says `EINVAL`, and what is made of it.
+//! Tests of the causes found after the kernel returned an errno.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,8 +20,8 @@ use crate::{Cause, Errno, Error};
 fn context(core_support: u64) -> (Arc<KernelContext>, Scripted) {
     let scripted =
         Scripted::new([Expect::anything(Reply::outputs([&2_u32.to_ne_bytes(), core_support.as_bytes()]))]);
-    // SAFETY: the script's descriptors are the test's to give away, and nobody parks memory on its
-    // queues.
+    // SAFETY: the test owns the script's descriptors and may give them away, and no memory is
+    // posted to its queues.
     let uverbs = unsafe { Uverbs::new(Box::new(scripted.clone()), 18, "rxe0") };
     let context =
         KernelContext::new(uverbs, Path::new("/nonexistent"), |_| String::new(), Uhw::none()).unwrap();
@@ -273,7 +273,7 @@ fn optional_rights_are_spared_a_kernel_that_does_not_know_them() {
         );
         scripted.expect([Expect::command(&command, Reply::ok())]);
         #[allow(unsafe_code)]
-        // SAFETY: a kernel on paper does not touch the memory.
+        // SAFETY: a scripted kernel does not access the memory.
         unsafe { pd.reg_mr(core::ptr::null_mut(), 4096, 0, access) }.unwrap();
     }
 }
@@ -309,10 +309,10 @@ fn a_region_knows_the_three_numbers_that_the_kernel_told() {
     assert!(pd.destroy().is_ok());
 }
 
-/// Registers so many bytes that a kernel on paper does not touch.
+/// Registers `length` bytes with a scripted kernel, which does not access them.
 #[allow(unsafe_code)]
 fn reg_mr(pd: &KernelPd, length: usize) -> crate::Result<KernelMr> {
-    // SAFETY: a kernel on paper does not touch the memory.
+    // SAFETY: a scripted kernel does not access the memory.
     unsafe { pd.reg_mr(core::ptr::null_mut(), length, 0, AccessFlags::empty()) }
 }
 

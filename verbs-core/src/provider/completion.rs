@@ -1,4 +1,4 @@
-//! A completion queue, and what it lends.
+//! A completion queue, and the completions that it lends.
 
 use core::any::Any;
 use core::fmt::Debug;
@@ -6,7 +6,7 @@ use core::fmt::Debug;
 use crate::Result;
 use crate::types::{Wc, WcFlags, WcOpcode, WcStatus};
 
-/// A completion queue. `&mut` is the lock: the poller owns it.
+/// A completion queue. `&mut` is the lock: the poller owns the queue.
 pub trait CqOps: Any + Debug + Send + Sync {
     /// The view of the queue that [`next`](Self::next) lends. Dropping it frees nothing.
     type Completion<'a>: Completion + Copy
@@ -16,46 +16,46 @@ pub trait CqOps: Any + Debug + Send + Sync {
     /// Returns the kernel's handle.
     fn handle(&self) -> u32;
 
-    /// Returns the number of completions that fit.
+    /// Returns the capacity, in completions.
     fn cqe(&self) -> u32;
 
-    /// Lends the next completion, or returns `None` when there is none now.
+    /// Lends the next completion, or returns `None` if the queue is empty.
     ///
-    /// Its slot returns to the device with the next call of [`finish`](Self::finish), at the
-    /// latest.
+    /// Its slot returns to the device at the latest with the next call of
+    /// [`finish`](Self::finish).
     fn next(&mut self) -> Option<Self::Completion<'_>>
     where
         Self: Sized;
 
-    /// Returns the slots of all completions that were lent to the device.
+    /// Returns to the device the slots of all completions that were lent.
     fn finish(&mut self)
     where
         Self: Sized;
 
-    /// Copies up to `wcs.len()` completions out, and returns their number.
+    /// Copies up to `wcs.len()` completions out of the queue, and returns their number.
     fn poll(&mut self, wcs: &mut [Wc]) -> usize;
 
-    /// Asks for one event when the next completion arrives (with `solicited_only`: the next
-    /// solicited or failed one).
+    /// Requests one event for the next completion, or with `solicited_only` for the next solicited
+    /// or failed one.
     ///
     /// # Errors
     /// Any errno that the kernel returns; notably `EIO` once the device is gone.
     fn req_notify(&mut self, solicited_only: bool) -> Result<()>;
 }
 
-/// Calls a macro with the fields of a completion, one `#[doc] name: type;` each: the one list of
-/// them.
+/// Calls a macro with the fields of a completion, one `#[doc] name: type;` each. No other list of
+/// them exists.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! for_each_completion_field {
     ($with:ident) => {
         $with! {
-            /// Returns the work request's own number.
+            /// Returns the work request's `wr_id`.
             wr_id: u64;
-            /// Returns how the work request ended.
+            /// Returns the result of the work request.
             #[doc(alias = "ibv_wc_status_str")]
             status: $crate::types::WcStatus;
-            /// Returns which operation it was.
+            /// Returns the operation.
             #[doc(alias = "ibv_wc_read_opcode")]
             opcode: $crate::types::WcOpcode;
             /// Returns the vendor's error syndrome.
@@ -75,7 +75,7 @@ macro_rules! for_each_completion_field {
             /// Returns the number of the sender's queue pair (UD).
             #[doc(alias = "ibv_wc_read_src_qp")]
             src_qp: u32;
-            /// Returns which optional fields are valid.
+            /// Returns flags of the optional fields that are valid.
             #[doc(alias = "ibv_wc_read_wc_flags")]
             wc_flags: $crate::types::WcFlags;
             /// Returns the partition key's index.
@@ -95,7 +95,7 @@ macro_rules! for_each_completion_field {
 
 pub use for_each_completion_field;
 
-/// The trait, and the completion that was copied out: one reader for each field.
+/// Defines the trait, and its implementation for a copied completion: one reader for each field.
 macro_rules! completion {
     ($($(#[$doc:meta])* $field:ident: $type:ty;)*) => {
         /// A completion, read from the queue on demand.
@@ -125,5 +125,5 @@ macro_rules! completion {
 
 for_each_completion_field!(completion);
 
-// The list is written with paths, so that other crates can use it.
+// The list spells types with paths, so that other crates can use it.
 const _: fn(WcStatus, WcOpcode, WcFlags) = |_, _, _| {};

@@ -1,8 +1,7 @@
-//! An open device: [`DeviceOps`], its queries, and [`ContextOps`], the objects that are made from
-//! it.
+//! An open device: its queries ([`DeviceOps`]), and the objects made from it ([`ContextOps`]).
 //!
 //! # Safety
-//! The unsafe function declares what its callers promise when they register memory.
+//! The unsafe function declares the promises of its callers, who register memory.
 
 #![allow(unsafe_code)]
 
@@ -16,13 +15,12 @@ use crate::types::{
     AccessFlags, AhAttr, Av, CqInitAttr, DeviceAttr, DeviceAttrEx, GidEntry, PortAttr, QpInitAttr,
 };
 
-/// An open device: what can be asked of it, and its event files. Nothing here depends on the
-/// provider's objects.
+/// An open device: its queries and its event files. Nothing here depends on the provider's objects.
 pub trait DeviceOps: Debug + Send + Sync {
     /// Returns the device's name (`rxe0`).
     fn device_name(&self) -> &str;
 
-    /// Returns the number of completion vectors to choose from.
+    /// Returns the number of completion vectors; a vector is below it.
     fn num_comp_vectors(&self) -> u32;
 
     /// Queries the device's attributes.
@@ -31,7 +29,7 @@ pub trait DeviceOps: Debug + Send + Sync {
     /// Any errno that the kernel returns; notably `EIO` once the device is gone.
     fn query_device(&self) -> Result<DeviceAttr>;
 
-    /// Queries the device's attributes, with those that kernels added over the years.
+    /// Queries the device's attributes, including those that later kernels added.
     ///
     /// # Errors
     /// As [`query_device`](Self::query_device).
@@ -40,37 +38,39 @@ pub trait DeviceOps: Debug + Send + Sync {
     /// Queries a port, counted from 1.
     ///
     /// # Errors
-    /// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a port that does not exist.
+    /// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a port that does not exist;
+    /// otherwise as [`query_device`](Self::query_device).
     fn query_port(&self, port_num: u8) -> Result<PortAttr>;
 
-    /// Returns every valid entry of every port's GID table, in one call where the kernel can.
+    /// Returns every valid entry of every port's GID table, by one command if the kernel has it.
     ///
     /// # Errors
     /// As [`query_device`](Self::query_device).
     fn query_gid_table(&self) -> Result<Vec<GidEntry>>;
 
-    /// Returns one entry of a port's GID table; `None` for an empty one.
+    /// Returns one entry of a port's GID table, or `None` if it is empty.
     ///
     /// # Errors
-    /// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a port, with
-    /// [`Cause::Gid`](crate::Cause::Gid) for an index that does not exist.
+    /// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a port that does not exist, and with
+    /// [`Cause::Gid`](crate::Cause::Gid) for an index that does not exist; otherwise as
+    /// [`query_device`](Self::query_device).
     fn query_gid_entry(&self, port_num: u8, gid_index: u32) -> Result<Option<GidEntry>>;
 
     /// Returns one entry of a port's partition key table, in host order.
     ///
     /// # Errors
     /// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a port or an index that does not
-    /// exist.
+    /// exist; otherwise any errno with which sysfs cannot be read.
     fn query_pkey(&self, port_num: u8, index: u16) -> Result<u16>;
 
-    /// Returns the file at which the device's asynchronous events arrive: records of
+    /// Returns the file of the device's asynchronous events, which are records of
     /// `ib_uverbs_async_event_desc`.
     ///
     /// # Errors
     /// Any errno that the kernel returns when it opens the file; notably `EMFILE`.
     fn async_fd(&self) -> Result<BorrowedFd<'_>>;
 
-    /// Opens a file at which completion events arrive: the `u64` user handles of completion queues.
+    /// Opens a file of completion events, which are the `u64` user handles of completion queues.
     ///
     /// # Errors
     /// Any errno that the kernel returns; notably `EMFILE`.
@@ -91,17 +91,19 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// Any errno that the kernel returns; notably `ENOMEM`.
     fn alloc_pd(&self) -> Result<P::Pd>;
 
-    /// Registers `length` bytes at `addr`, which the device knows as `iova` from then on.
+    /// Registers `length` bytes at `addr`, which work requests and peers address as `iova`.
     ///
     /// # Safety
     /// While the region is registered the device may read the bytes, and with
-    /// [`LOCAL_WRITE`](AccessFlags::LOCAL_WRITE) write them, whenever a work request or a peer says
-    /// so. The bytes must stay mapped, and whoever accesses them must be ready for that.
+    /// [`LOCAL_WRITE`](AccessFlags::LOCAL_WRITE) write them, whenever a work request or a peer
+    /// demands it. The bytes must stay mapped, and code that accesses them must allow for these
+    /// accesses.
     ///
     /// # Errors
-    /// [`Cause::Memlock`](crate::Cause::Memlock) where `RLIMIT_MEMLOCK` is in the way; `EFAULT` for
-    /// memory that is not mapped, or is read-only and registered for writing; any other errno that
-    /// the kernel returns.
+    /// `ENOMEM` with [`Cause::Memlock`](crate::Cause::Memlock) for a region beyond
+    /// `RLIMIT_MEMLOCK`; `EFAULT` for memory that is not mapped, or is read-only and registered for
+    /// writing; `EINVAL` for rights that exclude each other and `EOPNOTSUPP` for rights that the
+    /// device lacks; any other errno that the kernel returns.
     unsafe fn reg_mr(
         &self,
         pd: &P::Pd,
@@ -111,18 +113,19 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
         access: AccessFlags,
     ) -> Result<P::Mr>;
 
-    /// Creates a completion queue, and what names it to [`create_qp`](Self::create_qp).
+    /// Creates a completion queue, and its name for [`create_qp`](Self::create_qp).
     ///
     /// # Errors
-    /// [`Cause::Limit`](crate::Cause::Limit) for a size or vector that the device does not have;
-    /// any other errno that the kernel returns.
+    /// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a size or vector that the device
+    /// does not have; any other errno that the kernel returns.
     fn create_cq(&self, attr: &CqInitAttr<'_>) -> Result<(P::Cq, P::CqHandle)>;
 
-    /// Creates a queue pair, in the state RESET, with its queues. The completion queues have not
-    /// been destroyed.
+    /// Creates a queue pair in the state RESET, with its queues. The completion queues must not
+    /// have been destroyed.
     ///
     /// # Errors
-    /// [`Cause::Limit`](crate::Cause::Limit) for a size that the device does not have; any other
+    /// [`Cause::Limit`](crate::Cause::Limit) for a size beyond the device's limit;
+    /// [`Cause::QpType`](crate::Cause::QpType) for a type that the device does not have; any other
     /// errno that the kernel returns.
     fn create_qp(
         &self,
@@ -132,11 +135,12 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
         attr: &QpInitAttr,
     ) -> Result<QpParts<P>>;
 
-    /// Creates an address handle: the path to a peer, resolved.
+    /// Creates an address handle, which holds the resolved path to a peer.
     ///
     /// # Errors
-    /// [`Cause::Gid`](crate::Cause::Gid) for a source that does not exist; any other errno that the
-    /// kernel returns.
+    /// [`Cause::Gid`](crate::Cause::Gid) for a source GID that does not exist;
+    /// [`Cause::NoGrh`](crate::Cause::NoGrh) for a path without a GRH on an Ethernet port; any
+    /// other errno that the kernel returns.
     fn create_ah(&self, pd: &P::Pd, attr: &AhAttr) -> Result<P::Ah>;
 }
 
@@ -151,15 +155,15 @@ pub trait MrOps: Any + Debug + Send + Sync {
     /// Returns the kernel's handle.
     fn handle(&self) -> u32;
 
-    /// Returns the key for this process' own work requests.
+    /// Returns the key for work requests of this process.
     fn lkey(&self) -> u32;
 
-    /// Returns the key for peers.
+    /// Returns the key for work requests of peers.
     fn rkey(&self) -> u32;
 }
 
 /// An address handle.
 pub trait AhOps: Any + Debug + Send + Sync {
-    /// Returns what a datagram's work request carries.
+    /// Returns the address vector for a datagram's work request.
     fn av(&self) -> &Av;
 }

@@ -1,4 +1,4 @@
-//! [`Driver`]: how a provider says which devices are its own.
+//! [`Driver`]: the registration of a provider, which determines its devices.
 
 use core::fmt;
 
@@ -6,34 +6,34 @@ use super::{ContextOps, Erased, Provider};
 use crate::Result;
 use crate::discovery::{DeviceInfo, Skipped};
 
-/// A context that a driver opened: [erased](super::erase), and on request static again.
+/// A context that a driver opened: [erased](super::erase), and static again after a downcast.
 pub type OpenedContext = Box<dyn ContextOps<Erased>>;
 
-/// A provider's registration: constant data, found by being named.
+/// A provider's registration, as constant data that a program names.
 ///
-/// Drivers are tried in order: those given in the call, those that the process registered, those
-/// built in by feature.
+/// Drivers are tried in order: first those passed to the call, then those that the process
+/// registered, then those built in by feature.
 #[derive(Clone, Copy)]
 pub struct Driver {
     /// The provider's name (`rxe`).
     pub name: &'static str,
-    /// The kernel driver it speaks to (`enum rdma_driver_id`), or a number that no kernel driver
+    /// The number of its kernel driver (`enum rdma_driver_id`), or a number that no kernel driver
     /// has.
     pub driver_id: u32,
-    /// The oldest provider ABI it speaks.
+    /// The oldest provider ABI that it supports.
     pub min_abi: u32,
-    /// The newest provider ABI it speaks.
+    /// The newest provider ABI that it supports.
     pub max_abi: u32,
     /// Returns whether a device is the provider's, where the kernel did not report its driver id.
     pub matches: fn(&DeviceInfo) -> bool,
-    /// The devices that the provider brings by itself, with no kernel driver behind them, and those
-    /// that it was asked for and could not have. `Vec::new` for a provider of the kernel's devices.
+    /// Returns the devices that the provider brings without a kernel driver, and those that the
+    /// configuration requests but that cannot be made. `Vec::new` for a provider of kernel devices.
     ///
-    /// Every device list asks, so this answers the same devices each time ([`DeviceInfo::own`] is
-    /// equal), and brings none that nobody asked for.
+    /// Every device list calls it, so it returns the same devices each time ([`DeviceInfo::own`] is
+    /// equal), and none that the configuration does not request.
     pub devices: fn() -> Vec<Result<DeviceInfo, Skipped>>,
-    /// Opens a device. Opening one that was brought gives another context of the same device each
-    /// time.
+    /// Opens a device. For a device that the provider brings, each call returns another context of
+    /// the same device.
     pub open: fn(&DeviceInfo) -> Result<OpenedContext>,
 }
 

@@ -1,18 +1,17 @@
-//! [`Erased`]: the provider that hides which provider it is.
+//! [`Erased`]: a provider whose objects hide the provider that made them.
 //!
-//! Each erased object is a box around a provider's own. A private trait adds to the object's public
-//! one the operations that consume it or take other objects of its provider; its accessors are
-//! inherited. A context is erased by being seen as `dyn ContextOps<Erased>`, which [`Of`]
+//! Each erased object is a box around a provider's object. A private trait extends the object's
+//! public trait by the operations that consume the object or take other objects of its provider;
+//! accessors are inherited. An erased context is a `dyn ContextOps<Erased>`, which [`Of`]
 //! implements for every provider.
 //!
-//! Posting costs one indirect call a batch, never one a work request or a segment; polling one a
-//! batch of [`BATCH`] completions. An erased object can be made static again with `downcast`, which
-//! returns the provider's own type.
+//! Posting costs one indirect call per batch, never one per work request or segment. Polling costs
+//! one per batch of [`BATCH`] completions. `downcast` returns the provider's own type.
 //!
 //! # Safety
-//! The unsafe code passes callers' promises on, unchanged.
+//! The unsafe code passes the promises of callers on, unchanged.
 #![allow(unsafe_code)]
-// Objects come back by value so that nothing is lost; destroying is no hot path.
+// Objects are returned by value so that they are not lost; destroying is no hot path.
 #![allow(clippy::result_large_err)]
 
 use core::any::Any;
@@ -32,29 +31,29 @@ use crate::{Cause, Errno, Error, Result};
 /// The number of completions that an erased queue fetches at a time.
 const BATCH: usize = 16;
 
-/// The provider that hides which provider it is.
+/// A provider whose objects hide the provider that made them.
 #[derive(Debug)]
 pub enum Erased {}
 
-// SAFETY: every object is a provider's own in a box, made by a context of a provider that promises
-// the same. By number:
-// - 1 to 4, 19: the boxed queues pass each call's requests on in one call, and return what the
-//   provider returned.
-// - 5 to 8: a `Wc` in the batch is a copy of what the provider's queue lent, whose request had
-//   ended then. `next` lends each copy once and in order; a copy is overwritten only by the next
-//   fetch, which needs `&mut self` and so the end of every loan. A queue with copies left is not
-//   taken apart (`ErasedCq::downcast`), so they do not reach another queue.
+// SAFETY: every object is a box around a provider's object. A context of that provider made it, and
+// the provider makes the same promises. By number:
+// - 1 to 4, 19: the boxed queues pass each call's requests to the provider in one call, and return
+//   the provider's result.
+// - 5 to 8: a `Wc` in the batch is a copy of a completion of the provider's queue, whose request
+//   had ended when it was copied. `next` lends each copy once and in order; a copy is overwritten
+//   only by the next fetch, which needs `&mut self` and so the end of every loan. A queue with
+//   copies left cannot be downcast (`ErasedCq::downcast`), so they do not reach another queue.
 // - 9 to 13: `modify`, `reg_mr` and `destroy` are the provider's; keys are read from the provider's
 //   region each time.
 // - 14, 15: `destroy_boxed` moves the object out of its box, and on `Err` puts that same object
-//   into a new one. If the provider unwinds, the empty box is all that is dropped here. Dropping an
-//   erased object drops the provider's, no more. `downcast` compares the type before it moves, and
-//   returns the box unopened for another.
+//   into a new box. If the provider unwinds, only the empty box is dropped here. Dropping an erased
+//   object drops the provider's object and does nothing else. `downcast` compares the type before
+//   it moves the object, and returns the box unopened if the type is another.
 // - 16: the descriptors are the provider's.
 // - 17: `Of` rejects objects of another provider's family by their type; the provider decides about
-//   its own.
-// - 18: `reg_mr` is the provider's. A region that it returned is put into a box, which cannot fail
-//   but by ending the process.
+//   its own objects.
+// - 18: `reg_mr` is the provider's. The box for the region that it returned is allocated without
+//   unwinding: if memory is exhausted, the process ends.
 // - 20: the boxed queues are the provider's. `modify` rejects queues of another provider by their
 //   type.
 unsafe impl Provider for Erased {
@@ -69,7 +68,7 @@ unsafe impl Provider for Erased {
     type Ah = ErasedAh;
 }
 
-/// Defines an erased object: a box of a private trait, erasing and downcasting.
+/// Defines an erased object: a box of a private trait, its constructor, and downcasts.
 macro_rules! erased_object {
     ($(#[$doc:meta])* $vis:vis $erased:ident, $dyn:ident, $($ops:tt)+) => {
         $(#[$doc])*
@@ -91,7 +90,7 @@ macro_rules! erased_object {
             /// Returns the object as its provider's own type.
             ///
             /// # Errors
-            /// The object, when it is of another provider.
+            /// The object, if it is another provider's.
             $vis fn downcast<T: Any>(self) -> Result<T, Self> {
                 if self.downcast_ref::<T>().is_none() {
                     return Err(self);
@@ -106,8 +105,8 @@ macro_rules! erased_object {
     };
 }
 
-/// Lets an erased object be destroyed through its box: the private trait, for any provider's
-/// object, and [`Destroy`].
+/// Implements [`Destroy`] for an erased object through its box, by a private trait that every
+/// provider's object has.
 macro_rules! destroy_through_box {
     ($erased:ident, $dyn:ident: $ops:ident $({ $($more:tt)* })?) => {
         trait $dyn: $ops {
@@ -170,7 +169,7 @@ impl AhOps for ErasedAh {
     }
 }
 
-/// An erased completion queue, with the completions of a batch that were fetched and not lent yet.
+/// An erased completion queue, with the completions of a batch that were fetched but not yet lent.
 #[derive(Debug)]
 pub struct ErasedCq {
     inner: ErasedCqBox,
@@ -185,7 +184,7 @@ erased_object! {
 }
 destroy_through_box!(ErasedCqBox, DynCq: CqOps);
 
-/// Names an erased completion queue while it is polled.
+/// The name of an erased completion queue, usable while it is polled.
 #[derive(Clone, Debug)]
 pub struct ErasedCqHandle(Arc<dyn AnyHandle>);
 
@@ -220,9 +219,9 @@ impl ErasedCq {
     /// Returns the queue as its provider's own type.
     ///
     /// # Errors
-    /// The queue, when it is of another provider or when completions were fetched that no poll has
-    /// returned: poll it empty.
-    // The queue comes back by value so that nothing is lost.
+    /// The queue, if it is another provider's, or if it holds fetched completions that no poll has
+    /// returned. In the second case, poll until the queue is empty.
+    // The queue is returned by value so that it is not lost.
     #[allow(clippy::result_large_err)]
     pub fn downcast<T: Any>(mut self) -> Result<T, Self> {
         if self.next < self.len {
@@ -275,7 +274,7 @@ impl CqOps for ErasedCq {
         Some(completion)
     }
 
-    /// The slots returned to the device when the batch was fetched.
+    /// Nothing remains to be done: fetching the batch returned the slots to the device.
     #[inline]
     fn finish(&mut self) {}
 

@@ -1,4 +1,4 @@
-//! The contract between the API and a provider: what rdma-core keeps in `driver.h`.
+//! The contract between the API and a provider. Its counterpart in rdma-core is `driver.h`.
 //!
 //! A provider is a type that names its objects ([`Provider`]) and implements their operations:
 //!
@@ -6,8 +6,10 @@
 //! |---|---|---|---|
 //! | `context` | [`DeviceOps`] | an open device: queries | control |
 //! | `context` | [`ContextOps`] | an open device: objects made from it | control |
-//! | `context` | [`PdOps`], [`MrOps`], [`AhOps`] | their objects | control |
-//! | `completion` | [`CqOps`], [`Completion`] | a completion queue and what it lends | data |
+//! | `context` | [`PdOps`] | a protection domain | control |
+//! | `context` | [`MrOps`] | a memory region | control |
+//! | `context` | [`AhOps`] | an address handle | control |
+//! | `completion` | [`CqOps`], [`Completion`] | a completion queue and its completions | data |
 //! | `queue` | [`QpOps`] | a queue pair: its state | control |
 //! | `queue` | [`SendQueue`], [`RecvQueue`] | the queues of a queue pair, owned by posters | data |
 //!
@@ -15,18 +17,19 @@
 //! not mention the provider: [`DeviceOps`] has one implementation for all devices of the kernel,
 //! [`KernelContext`](crate::kernel::KernelContext).
 //!
-//! Invariant: every object is self-contained. It keeps what it needs of its context alive, destroys
-//! itself in [`destroy`](Destroy::destroy), and may be dropped in any order relative to its
-//! parents: the API's handles keep parents alive, and the kernel rejects the rest.
+//! Invariant: every object is self-contained. It keeps the parts of its context alive that it
+//! needs, destroys itself in [`destroy`](Destroy::destroy), and may be dropped in any order
+//! relative to its parents: the API's handles keep parents alive, and the kernel rejects every
+//! other order.
 //!
 //! Invariant: dropping an object without [`destroy`](Destroy::destroy) releases memory of this
-//! process only where the device cannot touch it any more; the kernel object stays until the
+//! process only where the device cannot access it any more. The kernel object stays until the
 //! context's last file descriptor is closed.
 //!
-//! [`Erased`] is the provider that hides which provider it is.
+//! [`Erased`] is a provider whose objects hide the provider that made them.
 //!
 //! # Safety
-//! [`Provider`] is an unsafe trait: its documentation is what an implementation promises.
+//! [`Provider`] is an unsafe trait. Its documentation lists the promises of an implementation.
 
 #![allow(unsafe_code)]
 
@@ -53,99 +56,101 @@ pub use completion::for_each_completion_field;
 /// A provider: a name for a family of objects. Never instantiated.
 ///
 /// # Safety
-/// Safe code gives memory to a device and takes it back on the word of these objects. "The device"
-/// is whatever works for an object: hardware, the kernel, another thread of this process.
-/// Implementing this trait promises each number below for every object of the family, in every
-/// state, whatever safe code does with it and whatever peers send. The crate `verbs` refers to the
-/// numbers, and each implementation argues each of them.
+/// Safe code lends memory to a device, and uses the memory again when these objects report that the
+/// device has finished. "The device" is whatever executes the requests of an object: hardware, the
+/// kernel, or another thread of this process. An implementation of this trait promises each number
+/// below for every object of the family, in every state, whatever safe code does with the object
+/// and whatever peers send. The crate `verbs` refers to the numbers, and each implementation argues
+/// each of them.
 ///
 /// Posting:
 ///
-/// 1. *What was refused was never queued.* After [`post_one`](SendQueue::post_one) returned `Err`,
-///    that request is not in the queue. After a batch returned
-///    [`PostError`](crate::types::PostError) with `accepted: n`, exactly its first n requests are,
-///    whatever the reason says; after `Ok` all are. The device never touches the memory of a
-///    request that is not in its queue.
-/// 2. *Arguments are read during the call only:* the requests, their lists and their address
-///    vectors, and with [`INLINE`](crate::types::SendFlags::INLINE) the bytes that the lists name,
-///    which are not written either.
+/// 1. *A rejected request was never queued.* If [`post_one`](SendQueue::post_one) returned `Err`,
+///    that request is not in the queue. If a batch returned [`PostError`](crate::types::PostError)
+///    with `accepted: n`, exactly its first n requests are in the queue, whatever the reason is; if
+///    it returned `Ok`, all are. The device never accesses the memory of a request that is not in
+///    its queue.
+/// 2. *Arguments are read during the call only.* This holds for the requests, their lists and their
+///    address vectors, and with [`INLINE`](crate::types::SendFlags::INLINE) for the bytes that the
+///    lists name. The call does not write these bytes.
 /// 3. *The device stays inside of the elements.* For a request it accesses bytes that the request's
 ///    SGEs name, and no others of this process. It reads them for sends, RDMA writes and datagrams;
-///    it writes them for receives, RDMA reads and atomics. An SGE counts only with the key of a
-///    region of the queue pair's protection domain that covers it.
-/// 4. *Any [`Av`](crate::types::Av) is harmless,* whoever made it: at worst a datagram goes astray,
-///    and no memory is touched but as of 3.
+///    it writes them for receives, RDMA reads and atomics. It accesses the bytes of an SGE only if
+///    the SGE has the key of a region of the queue pair's protection domain that covers them.
+/// 4. *Any [`Av`](crate::types::Av) is harmless,* whatever code made it: at worst a datagram is
+///    sent to a wrong peer. The device accesses memory only as number 3 allows.
 ///
 /// Completions:
 ///
-/// 5. *A completion is the end.* It is lent, or copied out, only when its request has ended: the
-///    device does not write the request's memory any more, and what it wrote is visible to the
-///    thread that polls. The same holds for the unsignalled sends before it in the same queue. The
-///    device may still read memory to repeat what was sent, where the peer discards the repetition
-///    whatever it contains.
+/// 5. *A completion is the end.* It is lent, or copied out, only after its request has ended: the
+///    device does not write the request's memory any more, and everything it wrote is visible to
+///    the polling thread. The same holds for the unsignalled sends before it in the same queue. The
+///    device may still read the memory for a retransmission that the peer discards whatever it
+///    contains.
 /// 6. *The number is the request's.* A completion's [`wr_id`](Completion::wr_id) has all 64 bits as
-///    they were posted, each time it is read. A number that was not posted to a queue of that
-///    completion queue is not found in it.
-/// 7. *A queue lends its own completions:* those of sends are found in the queue pair's `send_cq`,
+///    they were posted, each time it is read. A completion queue never returns a number that was
+///    not posted to a queue which completes to it.
+/// 7. *A queue lends its own completions.* Those of sends arrive in the queue pair's `send_cq`,
 ///    those of receives in its `recv_cq`, and in no other queue of this or another device.
-/// 8. *A request completes at most once.* Safe posting does not need this; callers of raw posting
-///    do.
+/// 8. *A request completes at most once.* Safe posting does not need this, but callers of raw
+///    posting do.
 ///
 /// The end of a queue pair:
 ///
-/// 9. *Destruction ends every request, and so does RESET where it says so.* Once
+/// 9. *Destruction ends every request, and so does RESET where the provider promises it.* After
 ///    [`destroy`](Destroy::destroy) returned `Ok`, the device does not write the memory of any
-///    request that was posted before, told of or not; nor once [`modify`](QpOps::modify) to
-///    [`RESET`](crate::types::QpState::RESET) returned `Ok`, where
-///    [`reset_ends_requests`](QpOps::reset_ends_requests) is true. Their completions may still be
-///    found. Nothing else ends requests: after an `Err`, after any other transition, and where the
-///    device went to another state by itself, they end by completions as before.
+///    request that was posted before, whether or not a completion was polled. If
+///    [`reset_ends_requests`](QpOps::reset_ends_requests) is true, the same holds after
+///    [`modify`](QpOps::modify) to [`RESET`](crate::types::QpState::RESET) returned `Ok`.
+///    Completions of these requests may still be polled. Nothing else ends requests: after an
+///    `Err`, after any other transition, and where the device changed the state by itself, they end
+///    by completions as before.
 ///
 /// Regions:
 ///
 /// 10. *A region is what was registered.* Its keys name the `length` bytes at `addr`, for as long
 ///     as it lives, in its protection domain; [`lkey`](MrOps::lkey) and [`rkey`](MrOps::rkey) do
 ///     not change. No two live regions of a protection domain have a key in common.
-/// 11. *A region without remote rights is closed to peers.* No packet makes the device access it
-///     except by the requests that this process posted; with remote rights, exactly those accesses
-///     that the rights name.
-/// 12. *Deregistering ends every access.* Once [`destroy`](Destroy::destroy) of the region returned
-///     `Ok`, the device does not write its bytes any more, and what it wrote is visible to the
-///     thread that called.
+/// 11. *A region without remote rights is closed to peers.* No packet makes the device access it,
+///     except through requests that this process posted. With remote rights, packets cause exactly
+///     the accesses that the rights name.
+/// 12. *Deregistering ends every access.* After [`destroy`](Destroy::destroy) of the region
+///     returned `Ok`, the device does not write its bytes any more, and everything it wrote is
+///     visible to the calling thread.
 /// 13. *Accesses do not race.* A device that is a thread of this process accesses regions with
 ///     remote rights as [`crate::exposed`] does, and other regions only while a request that names
-///     the bytes is in a queue. What the program wrote before a call of [`ring`](SendQueue::ring)
-///     or [`reg_mr`](ContextOps::reg_mr) happens before the accesses of the device that follow from
-///     it.
+///     the bytes is in a queue. Writes of the program before a call of [`ring`](SendQueue::ring) or
+///     [`reg_mr`](ContextOps::reg_mr) happen before the accesses of the device that follow from
+///     that call.
 ///
 /// Objects:
 ///
-/// 14. *`destroy` tells the truth.* `Ok` means that the object is gone, never that it is unknown.
-///     `Err` gives back the same object, and of it all of this still holds. `destroy` does not
+/// 14. *The result of `destroy` is true.* `Ok` means that the object is known to be gone. `Err`
+///     returns the same object, for which all of these promises still hold. `destroy` does not
 ///     unwind.
 /// 15. *Dropping is not destroying.* An object that is dropped, or lost in unwinding, releases
 ///     nothing that the device may still access; its keys and requests stay as they were.
-/// 16. *Descriptors are real:* an [`OwnedFd`](std::os::fd::OwnedFd) is owned by nothing else, a
+/// 16. *Descriptors are real.* An [`OwnedFd`](std::os::fd::OwnedFd) has no other owner; a
 ///     [`BorrowedFd`](std::os::fd::BorrowedFd) is open while the context lives.
-/// 17. *Objects of another context* are refused, or do no more than make objects to which only raw
-///     posting applies.
+/// 17. *Objects of another context* are rejected, or give objects to which only raw posting
+///     applies.
 /// 18. *A registration that failed registered nothing.* After [`reg_mr`](ContextOps::reg_mr)
 ///     returned `Err`, no key names the bytes because of that call. `reg_mr` does not unwind.
 ///
 /// Queues of a queue pair:
 ///
-/// 19. *A request that was taken out again was never queued.* After
-///     [`rollback`](SendQueue::rollback), no request is in the queue that was put in since the last
-///     [`ring`](SendQueue::ring), and the device has not looked at any of them.
-/// 20. *Queues and queue pair may part.* A [`SendQueue`] or [`RecvQueue`] may be dropped before its
-///     queue pair, or after the queue pair was destroyed; neither releases memory that the device
-///     may still access. What is posted to a queue whose queue pair was destroyed is never
-///     executed. The caller of [`QpOps::modify`] passes the two queues that were created with the
-///     queue pair: code that lets safe code exchange them answers for that; the crate `verbs` does
-///     not.
+/// 19. *A request that was rolled back was never queued.* After
+///     [`rollback`](SendQueue::rollback), the queue contains none of the requests that were put in
+///     since the last [`ring`](SendQueue::ring), and the device has read none of them.
+/// 20. *Queues and queue pair may be separated.* A [`SendQueue`] or [`RecvQueue`] may be dropped
+///     before its queue pair, or after the queue pair was destroyed; neither releases memory that
+///     the device may still access. A request posted to a queue whose queue pair was destroyed is
+///     never executed. The caller of [`QpOps::modify`] passes the two queues that were created with
+///     the queue pair. Code that lets safe code exchange them must ensure this itself; the crate
+///     `verbs` does not let safe code exchange them.
 ///
 /// Safe code does not rely on handles, queue pair numbers, capacities, [`QpOps::state`], event
-/// records, or what queries return: where these are wrong, results are wrong and memory is safe.
+/// records, or the results of queries: if these are wrong, results are wrong, but memory is safe.
 pub unsafe trait Provider: Sized + Debug + 'static {
     /// An open device.
     type Context: ContextOps<Self> + ?Sized;
@@ -155,7 +160,8 @@ pub unsafe trait Provider: Sized + Debug + 'static {
     type Mr: MrOps + Destroy;
     /// A completion queue.
     type Cq: CqOps + Destroy;
-    /// Names a completion queue to [`ContextOps::create_qp`], while another thread polls it.
+    /// The name of a completion queue for [`ContextOps::create_qp`], usable while another thread
+    /// polls the queue.
     type CqHandle: Clone + Debug + Send + Sync + 'static;
     /// A queue pair.
     type Qp: QpOps<Sq = Self::Sq, Rq = Self::Rq> + Destroy;
@@ -169,15 +175,17 @@ pub unsafe trait Provider: Sized + Debug + 'static {
 
 /// An object of the kernel that can be destroyed.
 pub trait Destroy: Sized {
-    /// Destroys the kernel object, then releases what the device could touch through it.
+    /// Destroys the kernel object, then releases the memory that the device could access through
+    /// it.
     ///
-    /// A device that was unplugged is no error: the kernel destroyed its objects, and confirms that
-    /// for each.
+    /// For a device that was unplugged it succeeds: the kernel destroyed the objects, and confirms
+    /// that for each.
     ///
     /// # Errors
-    /// The object itself, and why it is not known to be gone: `EBUSY` while something uses it,
-    /// `EIO` where the device failed to destroy it. It may be tried again.
-    // The object comes back by value so that nothing is lost; destroying is no hot path.
+    /// The object itself, for another attempt, and the reason why it may still exist: `EBUSY` while
+    /// another object uses it; `EIO` if the device failed to destroy it; any other errno that the
+    /// kernel returns.
+    // The object is returned by value so that it is not lost; destroying is no hot path.
     #[allow(clippy::result_large_err)]
     fn destroy(self) -> Result<(), (Self, crate::Error)>;
 }
