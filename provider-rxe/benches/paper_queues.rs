@@ -6,20 +6,20 @@
 //!   cargo bench -p provider-rxe -- --check    no timing; fails beyond a limit in instructions
 //! ```
 //!
-//! Instructions are counted by callgrind: the program runs itself under `valgrind`, once for each
-//! case, and counts what is executed inside the measured function, all callees included, less what
-//! an empty function costs. The counts do not depend on the machine's speed or load. Where there is
-//! no valgrind, the table says so; `--check` fails.
+//! callgrind counts instructions: the program runs itself under `valgrind`, once for each case, and
+//! counts the instructions inside the measured function, including all callees, minus those of an
+//! empty function. The counts do not depend on the machine's speed or load. Without valgrind, the
+//! table reports that they are missing, and `--check` fails.
 //!
-//! Work requests are made before, as C's list is, and nothing is known of them where they are
-//! posted; except in the form `constant`, where the measured function makes one itself, as programs
-//! do, and the compiler sees which operation it is. Queues are drained and refilled between calls,
-//! outside of what is measured.
+//! Work requests are built before the measurement, as C's list is, and the compiler knows nothing
+//! of them at the call. The exception is the form `constant`: the measured function builds the
+//! request itself, as programs do, and the compiler sees the operation. Queues are drained and
+//! refilled between calls, outside of the measurement.
 //!
 //! # Safety
-//! Posting is unsafe because a device reads and writes the memory of work requests; a device on
-//! paper does not. The measured functions are exported under their own names, which callgrind finds
-//! them by; nothing else has these names.
+//! Posting is unsafe because a device reads and writes the memory of work requests; a paper device
+//! does not. The measured functions are exported under their own names, by which callgrind finds
+//! them; no other function has these names.
 #![allow(unsafe_code)]
 
 use std::hint::black_box;
@@ -35,7 +35,7 @@ use verbs_core::types::{QpState, RecvWr, SendFlags, SendOp, SendWr, Sge, Wc};
 
 /// Slots of every queue.
 const SLOTS: u32 = 1024;
-/// Calls that instructions are counted over.
+/// Number of calls over which instructions are counted.
 const COUNTED_CALLS: u32 = 256;
 /// Duration of the timing of each case.
 const TIMED: Duration = Duration::from_millis(200);
@@ -68,7 +68,7 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        // SAFETY: there is one thread, and nobody parks memory on these queues.
+        // SAFETY: there is one thread, and no memory is posted to these queues.
         let device = unsafe { PaperDevice::new() };
         let mut attr = PaperDevice::rc();
         attr.cap.max_send_wr = SLOTS - 1;
@@ -121,18 +121,18 @@ impl World {
     }
 }
 
-/// An operation to be measured.
+/// An operation to measure.
 struct Case {
     operation: &'static str,
     form: &'static str,
     /// Operations in one call.
     per_call: u32,
-    /// The measured function, and the name that callgrind finds it by.
+    /// The measured function, and the name by which callgrind finds it.
     symbol: &'static str,
     call: fn(&mut World),
-    /// Makes ready for another `calls` calls, at most as many as fit.
+    /// Prepares the queues for another `calls` calls, at most as many as fit.
     ready: fn(&mut World, calls: u32, per_call: u32),
-    /// Instructions that an operation may take.
+    /// Maximum number of instructions of an operation.
     limit: Limit,
 }
 
@@ -140,7 +140,7 @@ struct Case {
 enum Limit {
     None,
     Instructions(f64),
-    /// As many as the case with this symbol takes, and [`ERASURE`] more.
+    /// As many as the case with this symbol takes, plus [`ERASURE`].
     ErasedFrom(&'static str),
 }
 
@@ -168,27 +168,27 @@ cases! {
     "post_send, 1 SGE", "constant", 1, drained, Limit::Instructions(90.0) => rxe_bench_send_1_constant(w) {
         let sge = [w.sge];
         let wr = SendWr { wr_id: w.wr_id, op: SendOp::Send, sge: &sge, flags: SendFlags::SIGNALED };
-        // SAFETY: a device on paper touches no memory of work requests.
+        // SAFETY: a paper device accesses no memory of work requests.
         black_box(unsafe { w.sq.post_send(&[wr]) }).unwrap();
     }
     "post_send, 1 SGE", "static", 1, drained, Limit::Instructions(90.0) => rxe_bench_send_1_static(w) {
-        // SAFETY: a device on paper touches no memory of work requests.
+        // SAFETY: a paper device accesses no memory of work requests.
         black_box(unsafe { w.sq.post_send(&w.sends[..1]) }).unwrap();
     }
     "post_send, 1 SGE", "erased", 1, drained, Limit::ErasedFrom("rxe_bench_send_1_static") => rxe_bench_send_1_erased(w) {
-        // SAFETY: a device on paper touches no memory of work requests.
+        // SAFETY: a paper device accesses no memory of work requests.
         black_box(unsafe { w.erased_sq.post_send(&w.sends[..1]) }).unwrap();
     }
     "post_send, 1 SGE", "static", 16, drained, Limit::Instructions(90.0) => rxe_bench_send_16_static(w) {
-        // SAFETY: a device on paper touches no memory of work requests.
+        // SAFETY: a paper device accesses no memory of work requests.
         black_box(unsafe { w.sq.post_send(&w.sends) }).unwrap();
     }
     "post_send, 1 SGE", "erased", 16, drained, Limit::ErasedFrom("rxe_bench_send_16_static") => rxe_bench_send_16_erased(w) {
-        // SAFETY: a device on paper touches no memory of work requests.
+        // SAFETY: a paper device accesses no memory of work requests.
         black_box(unsafe { w.erased_sq.post_send(&w.sends) }).unwrap();
     }
     "post_send, 4 SGEs", "static", 1, drained, Limit::None => rxe_bench_send_list_static(w) {
-        // SAFETY: a device on paper touches no memory of work requests.
+        // SAFETY: a paper device accesses no memory of work requests.
         black_box(unsafe { w.sq.post_send(&w.lists) }).unwrap();
     }
     "post_send, inline", "static", 1, drained, Limit::None => rxe_bench_send_inline_static(w) {
@@ -196,19 +196,19 @@ cases! {
         black_box(unsafe { w.sq.post_send(&w.inlines) }).unwrap();
     }
     "post_recv, 1 SGE", "static", 1, drained, Limit::Instructions(60.0) => rxe_bench_recv_1_static(w) {
-        // SAFETY: a device on paper touches no memory of work requests.
+        // SAFETY: a paper device accesses no memory of work requests.
         black_box(unsafe { w.rq.post_recv(&w.recvs[..1]) }).unwrap();
     }
     "post_recv, 1 SGE", "erased", 1, drained, Limit::ErasedFrom("rxe_bench_recv_1_static") => rxe_bench_recv_1_erased(w) {
-        // SAFETY: a device on paper touches no memory of work requests.
+        // SAFETY: a paper device accesses no memory of work requests.
         black_box(unsafe { w.erased_rq.post_recv(&w.recvs[..1]) }).unwrap();
     }
     "post_recv, 1 SGE", "static", 16, drained, Limit::Instructions(60.0) => rxe_bench_recv_16_static(w) {
-        // SAFETY: a device on paper touches no memory of work requests.
+        // SAFETY: a paper device accesses no memory of work requests.
         black_box(unsafe { w.rq.post_recv(&w.recvs) }).unwrap();
     }
     "post_recv, 1 SGE", "erased", 16, drained, Limit::ErasedFrom("rxe_bench_recv_16_static") => rxe_bench_recv_16_erased(w) {
-        // SAFETY: a device on paper touches no memory of work requests.
+        // SAFETY: a paper device accesses no memory of work requests.
         black_box(unsafe { w.erased_rq.post_recv(&w.recvs) }).unwrap();
     }
     "poll, lending", "static", 1, completed, Limit::Instructions(30.0) => rxe_bench_lend_1_static(w) { lend(&mut w.cq, 1) }
@@ -259,7 +259,7 @@ fn completed(world: &mut World, calls: u32, per_call: u32) {
     world.complete(calls * per_call);
 }
 
-/// Takes completions one by one, looking at what a program looks at.
+/// Takes completions one by one, and reads the fields that a program reads.
 #[inline(always)]
 fn lend(cq: &mut Cq, count: usize) {
     for _ in 0..count {
@@ -329,7 +329,7 @@ fn main() -> ExitCode {
     if check && failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// Calls a case `calls` times, in as many portions as the queues need.
+/// Calls a case `calls` times, in portions that fit into the queues.
 fn run_calls(case: &Case, world: &mut World, calls: u32) {
     let portion = (SLOTS - 1) / case.per_call;
     let mut left = calls;
@@ -345,8 +345,8 @@ fn run_calls(case: &Case, world: &mut World, calls: u32) {
     }
 }
 
-/// Nanoseconds that one operation takes, the best of many portions: what disturbs makes slower,
-/// never faster.
+/// Returns the duration of one operation in nanoseconds, the minimum of many portions: disturbances
+/// only make a portion slower.
 fn time_per_operation(case: &Case) -> f64 {
     let mut world = World::new();
     let portion = (SLOTS - 1) / case.per_call;
@@ -364,7 +364,8 @@ fn time_per_operation(case: &Case) -> f64 {
     best.as_nanos() as f64 / f64::from(portion * case.per_call)
 }
 
-/// Instructions of one call of a case, as callgrind counts them, or why there is no count.
+/// Returns the instructions of one call of a case, counted by callgrind, or the reason why there is
+/// no count.
 fn count_instructions(case: &Case) -> Result<f64, String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let out = std::env::temp_dir().join(format!("{}-{}.callgrind", case.symbol, std::process::id()));
@@ -377,7 +378,7 @@ fn count_instructions(case: &Case) -> Result<f64, String> {
         .output()
         .map_err(|error| format!("valgrind could not be started: {error}"))?;
     let profile = std::fs::read_to_string(&out);
-    // Where it was never written there is nothing to remove.
+    // If the file was never written, removing it fails.
     let _ = std::fs::remove_file(&out);
     if !ran.status.success() {
         return Err(format!(

@@ -1,7 +1,7 @@
-//! The open device: the kernel's context, and what rxe adds to it.
+//! The open device: the kernel's context, from which rxe's objects are made.
 //!
 //! # Safety
-//! Registering memory is a promise of the caller, which is passed on unchanged.
+//! The caller's promises about registered memory are passed on unchanged.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub struct Context {
 }
 
 impl Context {
-    /// A context over one of the kernel's: an rxe device's, or one on paper.
+    /// Creates a context over the kernel's context of an rxe device, real or simulated.
     pub(crate) fn new(kernel: Arc<KernelContext>) -> Self {
         Self { kernel: Kernel::new(kernel) }
     }
@@ -62,7 +62,7 @@ fn open_erased(device: &DeviceInfo) -> Result<OpenedContext> {
     Rxe::open(device).map(erase::<Rxe>)
 }
 
-/// The firmware's version as rxe devices tell it: three numbers of 16 bits.
+/// Formats the firmware version of rxe devices: three numbers of 16 bits.
 pub(crate) fn fw_ver(raw: u64) -> String {
     format!("{}.{}.{}", (raw >> 32) & 0xffff, (raw >> 16) & 0xffff, raw & 0xffff)
 }

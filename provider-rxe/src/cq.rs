@@ -1,13 +1,12 @@
-//! The completion queue. The kernel fills it; polling is no system call, asking for an event is
-//! one.
+//! The completion queue. The kernel fills it. Polling makes no system call; requesting an event
+//! makes one.
 //!
-//! A completion is lent: its fields are read from the queue when they are asked for. Its slot goes
-//! back to the kernel once it is lent no more: with [`finish`](CqOps::finish), or when the next one
-//! is asked for.
+//! A completion is lent: each call of a field reads it from the queue. Its slot returns to the
+//! kernel after the loan, with [`finish`](CqOps::finish) or the next call of [`next`](CqOps::next).
 //!
 //! # Safety
-//! An entry becomes a [`Wc`] bit by bit: both have the same fields at the same offsets, of
-//! integers, checked below. The queue is mapped once, from the reply to the command that made it.
+//! An entry is transmuted into a [`Wc`]: both have the same integer fields at the same offsets,
+//! which is checked below. The queue is mapped once, from the reply to the command that created it.
 //!
 //! # References
 //! `ibv_poll_cq(3)`, `ibv_req_notify_cq(3)`; Linux `drivers/infiniband/sw/rxe/rxe_cq.c`
@@ -37,9 +36,9 @@ macro_rules! field {
 
 /// A completion queue.
 ///
-/// Dropped without [`destroy`](Destroy::destroy), it releases the mapping of the queue and no more.
-/// That is sound while the kernel still writes completions: the kernel writes them through a
-/// mapping of its own, and counts ours as a reference to the pages (Linux
+/// Dropped without [`destroy`](Destroy::destroy), it releases only the mapping of the queue. That
+/// is sound while the kernel still writes completions: the kernel writes them through a mapping of
+/// its own, and counts this process's mapping as a reference to the pages (Linux
 /// `drivers/infiniband/sw/rxe/rxe_mmap.c`).
 pub struct Cq {
     end: ConsumerEnd<IbUverbsWc>,
@@ -48,7 +47,7 @@ pub struct Cq {
     cqe: u32,
 }
 
-/// Names a completion queue to the kernel while another thread polls it.
+/// The name of a completion queue for the kernel, usable while another thread polls the queue.
 #[derive(Clone, Copy, Debug)]
 pub struct CqHandle(pub(crate) u32);
 
@@ -59,7 +58,7 @@ impl Cq {
         let event_fd = context.async_fd()?;
         let info = cmd::cq::create_cq(uverbs, attr, Some(event_fd), Uhw::reply(reply.as_mut_bytes()))
             .map_err(|error| context.explain_create_cq(error, attr.cqe, attr.comp_vector))?;
-        // SAFETY: the kernel has just made the queue and said where it is.
+        // SAFETY: the kernel has just created the queue, and `mi` comes from its reply.
         match unsafe { Queue::map(uverbs, "create_cq", &reply.mi, size_of::<IbUverbsWc>()) } {
             Ok(queue) => {
                 let end = ConsumerEnd::new(queue);
@@ -67,8 +66,8 @@ impl Cq {
                 Ok((cq, CqHandle(info.handle)))
             }
             Err(error) => {
-                // The error that matters is why it could not be mapped; what cannot be destroyed
-                // goes with the context.
+                // The error to report is that of the mapping. A queue that cannot be destroyed ends
+                // with the context.
                 let _ = cmd::cq::destroy_cq(uverbs, info.handle);
                 Err(error)
             }
@@ -89,9 +88,8 @@ impl CqOps for Cq {
 
     #[inline(always)]
     fn next(&mut self) -> Option<Completion<'_>> {
-        // A store that costs nothing beside the poll itself, so that a program that takes
-        // completions one by one and posts again for each does not overflow a queue which it
-        // believes to be empty.
+        // Returning the slot here costs one store. Without it, a program that takes completions one
+        // by one and posts again for each could overflow a queue that it has polled empty.
         self.end.give_back();
         self.end.next().map(Completion)
     }
@@ -109,7 +107,7 @@ impl CqOps for Cq {
             flags |= its;
             *wc = as_it_is(&entry);
         });
-        // After the loop and out of line, which keeps the loop small and free of calls.
+        // Out of line and after the loop, to keep the loop small and free of calls.
         if flags & TRANSLATED != 0 { translate_all(polled) } else { polled.len() }
     }
 
@@ -120,7 +118,7 @@ impl CqOps for Cq {
 
 impl Destroy for Cq {
     fn destroy(self) -> Result<(), (Self, Error)> {
-        // The queue is unmapped when `self` is dropped: after the kernel let go of it.
+        // Dropping `self` unmaps the queue, after the kernel has released it.
         match cmd::cq::destroy_cq(self.context.uverbs(), self.handle) {
             Ok(()) => Ok(()),
             Err(error) => Err((self, error)),
@@ -143,7 +141,7 @@ impl fmt::Debug for Cq {
 #[derive(Clone, Copy)]
 pub struct Completion<'a>(Entry<'a, IbUverbsWc>);
 
-/// Reads a field of an entry as verbs have it.
+/// Reads a field of an entry in the form of [`Wc`].
 macro_rules! reader {
     ($entry:expr, status) => {
         WcStatus(field!($entry, status))
@@ -178,15 +176,15 @@ macro_rules! completion {
 
 for_each_completion_field!(completion);
 
-/// The entry's bits as a [`Wc`], not [translated](translate).
+/// Returns the entry's bits as a [`Wc`], not [translated](translate).
 #[inline(always)]
 fn as_it_is(entry: &Entry<'_, IbUverbsWc>) -> Wc {
     const { SAME_LAYOUT };
-    // SAFETY: `SAME_LAYOUT`; a `Wc` consists of integers, for which any bits will do.
+    // SAFETY: `SAME_LAYOUT`; a `Wc` consists of integers, for which any bits are valid.
     unsafe { core::mem::transmute::<IbUverbsWc, Wc>(entry.copy()) }
 }
 
-/// Makes what differs between an entry and a [`Wc`] as verbs have it.
+/// Translates the fields that differ between an entry and a [`Wc`].
 fn translate(wc: &mut Wc) {
     let raw_flags = wc.wc_flags.bits();
     if raw_flags & TRANSLATED != 0 {
@@ -195,7 +193,7 @@ fn translate(wc: &mut Wc) {
     }
 }
 
-/// As [`translate`], for all of them. Says how many there are.
+/// Translates all of them as [`translate`] does, and returns their number.
 #[inline(never)]
 fn translate_all(wcs: &mut [Wc]) -> usize {
     let count = wcs.len();
@@ -207,7 +205,7 @@ fn translate_all(wcs: &mut [Wc]) -> usize {
 /// without them.
 const TRANSLATED: u32 = KERNEL_WITH_INVALIDATE | WcFlags::WITH_INV.bits() | WcFlags::WITH_IMM.bits();
 
-/// A [`Wc`] has the fields of an entry where the entry has them.
+/// Asserts that a [`Wc`] has the fields of an entry at the same offsets.
 const SAME_LAYOUT: () = {
     macro_rules! same {
         ($($field:ident = $entry:ident),*) => {
@@ -233,16 +231,17 @@ impl fmt::Debug for Completion<'_> {
 /// on.
 const KERNEL_WITH_INVALIDATE: u32 = 1 << 2;
 
-/// The flags as verbs call them. The kernel copies its own into the entry; the one that means
-/// something else there (`IP_CSUM_OK` to verbs) is never set in its own sense, for rxe verifies no
-/// checksums.
+/// Returns the flags in the encoding of verbs. The kernel copies its own flags into the entry. The
+/// one that has another meaning in verbs (`IP_CSUM_OK`) is never set with that meaning, because rxe
+/// verifies no checksums.
 #[inline(always)]
 const fn wc_flags(raw: u32) -> WcFlags {
     let moved = (raw & KERNEL_WITH_INVALIDATE) << 1;
     WcFlags::from_bits_retain((raw & !KERNEL_WITH_INVALIDATE) | moved)
 }
 
-/// Immediate data is big-endian in the entry, an invalidated key is a number.
+/// Returns the number in the entry's union: immediate data is big-endian there, an invalidated key
+/// is in host order.
 #[inline(always)]
 const fn imm_data(raw: u32, raw_flags: u32) -> u32 {
     if wc_flags(raw_flags).contains(WcFlags::WITH_INV) { raw } else { u32::from_be(raw) }

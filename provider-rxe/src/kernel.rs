@@ -1,10 +1,10 @@
-//! [`Kernel`]: the kernel's context, as the objects of this crate share it.
+//! [`Kernel`]: the kernel's context, shared by the objects of this crate.
 //!
 //! # Safety
 //! Here the crate takes the right to command the context, once for all its files. The type does not
-//! leave the crate. Its objects keep what [`Uverbs`] asks for: each destroys and changes the kernel
-//! object that it made, when its owner calls for it, and a queue pair posts what the callers of the
-//! unsafe posting functions vouched for.
+//! leave the crate. The objects keep the promises of [`Uverbs`]: each changes and destroys only the
+//! kernel object that it created, when its owner calls for it, and a queue pair posts only requests
+//! for which the callers of the unsafe posting functions made their promises.
 #![allow(unsafe_code)]
 
 use std::ops::Deref;
@@ -22,10 +22,9 @@ impl Kernel {
         Self(context)
     }
 
-    /// The context's commands.
+    /// Returns the context's commands.
     pub(crate) fn uverbs(&self) -> &Uverbs {
-        // SAFETY: only this crate can call it, and uses the right as argued in the head of this
-        // file.
+        // SAFETY: only this crate can call it, and uses the right as the head of this file argues.
         unsafe { self.0.uverbs() }
     }
 }

@@ -1,10 +1,10 @@
-//! The kick: what makes the kernel look at a send queue.
+//! The kick: the system call that makes the kernel process a send queue.
 //!
-//! It is a `POST_SEND` command with no work request in it: it makes the kernel run the requester,
-//! in this very system call, over what it finds in the mapped queue. Its bytes are prepared once.
+//! It is a `POST_SEND` command without a work request. During this system call the kernel runs the
+//! requester over the entries of the mapped queue. The bytes of the command are prepared once.
 //!
 //! # Safety
-//! The command names an address that the kernel answers to; see [`Kick`].
+//! The command contains the address to which the kernel writes its reply; see [`Kick`].
 //!
 //! # References
 //! Linux `drivers/infiniband/core/uverbs_cmd.c` (`ib_uverbs_post_send`),
@@ -23,10 +23,10 @@ use verbs_core::Errno;
 use verbs_core::types::{PostError, PostReason};
 use zerocopy::{Immutable, IntoBytes};
 
-/// The system call that makes the kernel look at a send queue.
+/// The system call that makes the kernel process a send queue.
 ///
-/// It is `write()` also where the kernel would take the command as an ioctl: that is how kernels of
-/// every age take it, and the shortest way in.
+/// It is always `write()`, even on kernels that take the command as an ioctl: every kernel accepts
+/// it, and it is the shortest path.
 pub(crate) struct Kick {
     fd: Arc<OwnedFd>,
     request: Request,
@@ -43,7 +43,7 @@ struct Request {
 }
 
 impl Kick {
-    /// The kick of a queue pair.
+    /// Prepares the kick of a queue pair.
     pub(crate) fn new(fd: Arc<OwnedFd>, qp_handle: u32) -> Self {
         const { assert!(size_of::<IbUverbsPostSendResp>() == size_of::<AtomicU32>()) }
         let response = Box::new(AtomicU32::new(0));
@@ -64,7 +64,7 @@ impl Kick {
         Self { fd, request, _response: response }
     }
 
-    /// [`kick`](Self::kick), for a batch of which all were accepted.
+    /// Kicks for a batch whose requests were all accepted.
     #[inline(never)]
     pub(crate) fn kick_for(&self, accepted: usize) -> Result<(), PostError> {
         self.kick().map_err(|errno| PostError { accepted, reason: PostReason::Doorbell(errno) })
@@ -73,15 +73,15 @@ impl Kick {
     pub(crate) fn kick(&self) -> Result<(), Errno> {
         loop {
             // SAFETY: the buffer is valid for its length. The kernel writes 4 bytes to the
-            // response's address, which `_response` owns, alive as long as `self` and never read;
-            // an atomic may be written behind a shared reference.
+            // response's address; `_response` owns them, lives as long as `self`, and is never
+            // read; an atomic may be written behind a shared reference.
             let written = unsafe {
                 libc::write(self.fd.as_raw_fd(), (&raw const self.request).cast(), size_of::<Request>())
             };
             if written == size_of::<Request>() as isize {
                 return Ok(());
             }
-            // A kick that came twice does no harm.
+            // A second kick is harmless.
             let errno = if written < 0 { Errno::last() } else { Errno::IO };
             if errno != Errno::INTR {
                 return Err(errno);
@@ -108,7 +108,7 @@ mod tests {
             let word = |n: usize| u32::from_ne_bytes(*bytes[n * 4..].first_chunk().unwrap());
             let half = |n: usize| u16::from_ne_bytes(*bytes[n * 2..].first_chunk().unwrap());
             assert_eq!(word(0), IB_USER_VERBS_CMD_POST_SEND);
-            assert_eq!((half(2), half(3)), (8, 1), "lengths in words of command and answer");
+            assert_eq!((half(2), half(3)), (8, 1), "lengths in words of command and reply");
             let response = u64::from_ne_bytes(*bytes[8..].first_chunk().unwrap());
             assert_eq!(response, kick._response.as_ptr() as u64);
             assert_eq!((word(4), word(5), word(6)), (0x0102_0304, 0, 0));

@@ -1,20 +1,22 @@
-//! The kernel's side of the queues, in plain memory: for tests and measurements without a device.
+//! A simulation of the kernel's side of the queues in plain memory, for tests and benchmarks
+//! without a device.
 //!
-//! [`PaperDevice`] answers the commands that make objects, [`PaperQueue`] is a queue as the kernel
-//! lays it out, and [`PaperQp`] and [`PaperCq`] keep a provider's object together with the queues
-//! behind it. Nothing here touches the memory of work requests: a device on paper moves no data.
+//! [`PaperDevice`] replies to the commands that create objects, [`PaperQueue`] is a queue in the
+//! kernel's layout, and [`PaperQp`] and [`PaperCq`] keep a provider's object together with its
+//! queues. Nothing here accesses the memory of work requests: a paper device moves no data.
 //!
-//! Every function panics where something does not fit: it is for tests.
+//! Every function panics on misuse, because it is for tests.
 //!
-//! The module is public for this crate's tests and measurements; the crate `verbs` does not pass it
-//! on.
+//! The module is public for this crate's tests and benchmarks; the crate `verbs` does not re-export
+//! it.
 //!
 //! # Safety
-//! The holder of a [`PaperDevice`] is the kernel of its context and promises to behave like one
-//! ([`PaperDevice::new`]). A [`PaperQueue`] accesses its memory from one thread, which it cannot
-//! leave; only [`PaperQueue::region`], which is unsafe, lets another thread have the memory too.
+//! The holder of a [`PaperDevice`] acts as the kernel of its context and promises to behave like
+//! one ([`PaperDevice::new`]). A [`PaperQueue`] accesses its memory from one thread, which it
+//! cannot leave; only [`PaperQueue::region`], which is unsafe, gives the memory to another thread
+//! as well.
 #![allow(unsafe_code)]
-// A module for tests: what it panics on is a defect of the test.
+// A module for tests: a panic is a defect of the test.
 #![allow(clippy::missing_panics_doc)]
 
 use core::marker::PhantomData;
@@ -39,9 +41,9 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::{Ah, Context, Cq, CqHandle, Rxe};
 
-/// A queue as the kernel lays it out, and the kernel's end of it.
+/// A queue in the kernel's layout, and the kernel's end of it.
 ///
-/// It stays on its thread, since its accesses are not atomic:
+/// It stays on its thread, because its accesses are not atomic:
 ///
 /// ```
 /// let queue = provider_rxe::paper::PaperQueue::new(4, 64);
@@ -65,7 +67,7 @@ const PRODUCER: usize = offset_of!(RxeQueueBuf, producer_index);
 const CONSUMER: usize = offset_of!(RxeQueueBuf, consumer_index);
 
 impl PaperQueue {
-    /// A queue of `slots` slots of `stride` bytes each, both powers of two.
+    /// Creates a queue of `slots` slots of `stride` bytes each, both powers of two.
     pub fn new(slots: u32, stride: usize) -> Self {
         assert!(slots.is_power_of_two() && stride.is_power_of_two());
         let region = Region::plain(DATA + slots as usize * stride);
@@ -75,20 +77,20 @@ impl PaperQueue {
         queue
     }
 
-    /// Reads any bytes of it.
+    /// Reads a value at any offset of the queue, in bytes.
     pub fn peek<T: FromBytes>(&self, offset: usize) -> T {
-        // SAFETY: clones of this queue are on this thread. Other code got the memory by `region` or
-        // from a `PaperDevice`, whose callers promised that no two threads use it at a time.
+        // SAFETY: clones of this queue are on this thread. Other code has the memory from `region`
+        // or from a `PaperDevice`, whose callers promised that no two threads use it at a time.
         unsafe { self.region.read(offset) }
     }
 
-    /// Writes any bytes of it.
+    /// Writes a value at any offset of the queue, in bytes.
     pub fn poke<T: IntoBytes>(&self, offset: usize, value: T) {
         // SAFETY: as in `peek`.
         unsafe { self.region.write(offset, value) }
     }
 
-    /// The memory that both ends share.
+    /// Returns the memory that both ends share.
     ///
     /// # Safety
     /// The code that gets the region does not use it on one thread while another uses the queue,
@@ -98,9 +100,9 @@ impl PaperQueue {
     }
 
     fn index(&self, offset: usize) -> SharedIndex {
-        // SAFETY: while the index lives, which is during a call of a method here, the word is not
-        // accessed otherwise: the queue is on one thread, and the other end is not used at the same
-        // time. No device acts on what it publishes.
+        // SAFETY: the index lives during a call of a method here. Nothing else accesses the word in
+        // this time, because the queue is on one thread and the other end is not used at the same
+        // time. No device acts on the published values.
         unsafe { self.region.index(offset) }
     }
 
@@ -109,12 +111,12 @@ impl PaperQueue {
         self.region.len()
     }
 
-    /// Producer's and consumer's index.
+    /// Returns the producer's and the consumer's index.
     pub fn indices(&self) -> (u32, u32) {
         (self.index(PRODUCER).load_acquire(), self.index(CONSUMER).load_acquire())
     }
 
-    /// Sets producer's and consumer's index, to any value.
+    /// Sets the producer's and the consumer's index, to any values.
     pub fn set_indices(&self, producer: u32, consumer: u32) {
         self.index(PRODUCER).store_release(producer);
         self.index(CONSUMER).store_release(consumer);
@@ -126,18 +128,18 @@ impl PaperQueue {
         producer.wrapping_sub(consumer) & self.mask
     }
 
-    /// All bytes of a slot.
+    /// Returns all bytes of a slot.
     pub fn slot(&self, index: u32) -> Vec<u8> {
         let start = DATA + (index & self.mask) as usize * self.stride;
         (start..start + self.stride).map(|at| self.peek::<u8>(at)).collect()
     }
 
-    /// Overwrites all bytes of all slots: what earlier uses left there.
+    /// Overwrites all bytes of all slots, as earlier uses would have.
     pub fn fill(&self, byte: u8) {
         (DATA..DATA + (self.mask as usize + 1) * self.stride).for_each(|at| self.poke(at, byte));
     }
 
-    /// Takes the next element out, with the bytes behind it.
+    /// Removes and returns the next element, with the bytes behind it.
     pub fn take<W: FromBytes>(&self) -> Option<(W, Vec<u8>)> {
         let (producer, consumer) = self.indices();
         if self.count() == 0 {
@@ -150,13 +152,13 @@ impl PaperQueue {
         Some((element, rest))
     }
 
-    /// Takes every element out without looking.
+    /// Removes every element without reading it.
     pub fn drain(&self) {
         let (producer, _) = self.indices();
         self.set_indices(producer, producer);
     }
 
-    /// Puts an element in, or says that there is no room.
+    /// Puts an element in. Returns `false` if there is no room.
     pub fn put<W: IntoBytes>(&self, element: W) -> bool {
         let (producer, consumer) = self.indices();
         if self.count() == self.mask {
@@ -168,7 +170,7 @@ impl PaperQueue {
         true
     }
 
-    /// Lets the last `count` elements that were taken out be there once more.
+    /// Puts the last `count` elements that were removed into the empty queue again.
     pub fn refill(&self, count: u32) {
         let (producer, consumer) = self.indices();
         self.set_indices(consumer.wrapping_add(count) & self.mask, consumer);
@@ -217,13 +219,14 @@ impl PaperQp {
         qp.modify(sq, rq, attr, mask)
     }
 
-    /// Carries every posted send out, as far as completions go: one for each that is signalled.
+    /// Completes every posted send, without executing it: one completion for each signalled
+    /// request.
     pub fn complete_sends(&self, cq: &mut PaperCq) {
         while let Some((wqe, _)) = self.sq.take::<RxeSendWqe>() {
             assert_eq!(
                 (wqe.status, wqe.state),
                 (0, 0),
-                "the kernel starts what is posted, and finishes with this status"
+                "the kernel starts entries in this state, and completes them with this status"
             );
             if self.sig_all || wqe.wr.send_flags & SendFlags::SIGNALED.bits() != 0 {
                 assert!(
@@ -279,14 +282,14 @@ impl PaperQp {
     }
 }
 
-/// A device that answers commands from a script.
+/// A device that replies to commands from a script.
 #[derive(Debug)]
 pub struct PaperDevice {
     /// The provider's context.
     pub context: Context,
     /// A protection domain of it.
     pub pd: KernelPd,
-    /// The script: what else it is to expect, and to answer.
+    /// The script, to which tests add commands to expect and their replies.
     pub script: Scripted,
 }
 
@@ -304,15 +307,15 @@ impl PaperDevice {
     /// The offset at which a send queue is mapped.
     pub const SQ_OFFSET: u64 = 0x3000_0000;
 
-    /// An open device with a protection domain.
+    /// Opens a device and allocates a protection domain.
     ///
     /// # Safety
-    /// The holder plays the kernel and behaves like it: the script gives away no file descriptor
-    /// that has another owner; a completion is put in only when its work request has ended, once;
-    /// and no two threads use the two ends of a queue at a time.
+    /// The holder acts as the kernel and behaves like it: the script gives away no file descriptor
+    /// that has another owner; a completion is put in once, after its work request has ended; and
+    /// no two threads use the two ends of a queue at a time.
     pub unsafe fn new() -> Self {
-        // The context owns the descriptor that the reply names, a file such as the kernel opens for
-        // events. SAFETY: opens a descriptor, which has no other owner.
+        // The context owns the descriptor in the reply, which stands for the kernel's event file.
+        // SAFETY: opens a descriptor, which has no other owner.
         let events = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
         assert!(events >= 0);
         let script = Scripted::new([
@@ -331,21 +334,22 @@ impl PaperDevice {
         Self { context, pd, script }
     }
 
-    /// Attributes of an RC queue pair of 15 requests a queue, 4 SGEs and 64 inline bytes.
+    /// Returns the attributes of an RC queue pair of 15 requests per queue, 4 SGEs and 64 inline
+    /// bytes.
     pub fn rc() -> QpInitAttr {
         let cap =
             QpCap { max_send_wr: 15, max_recv_wr: 15, max_send_sge: 4, max_recv_sge: 4, max_inline_data: 64 };
         QpInitAttr { qp_type: QpType::RC, cap, sq_sig_all: false, user_handle: 0 }
     }
 
-    /// A completion queue of `slots` slots, of which it can use all but one.
+    /// Creates a completion queue of `slots` slots, all but one of which are usable.
     pub fn create_cq(&self, slots: u32) -> PaperCq {
         let queue = PaperQueue::new(slots, 64);
         let (cq, handle) = self.create_cq_over(&queue).unwrap();
         PaperCq { cq, handle, queue }
     }
 
-    /// A completion queue over a queue of one's own.
+    /// Creates a completion queue over a given queue.
     ///
     /// # Errors
     /// Any errno with which the provider rejects it.
@@ -356,18 +360,18 @@ impl PaperDevice {
         self.context.create_cq(&Self::cq_attr())
     }
 
-    /// The attributes that this device's completion queues are asked for with.
+    /// Returns the attributes with which this device's completion queues are created.
     pub fn cq_attr() -> CqInitAttr<'static> {
         CqInitAttr { cqe: 1, channel: None, comp_vector: 0, user_handle: 0 }
     }
 
-    /// The answer to a request for a completion queue, with these bytes from the driver.
+    /// Returns the reply to CREATE_CQ, with these bytes from the driver.
     pub fn cq_reply(cqe: u32, driver: &[u8]) -> Expect {
         Expect::anything(Reply::outputs([&Self::CQ_HANDLE.to_ne_bytes(), &cqe.to_ne_bytes(), driver]))
     }
 
-    /// A queue pair with exactly the capacity asked for, in queues of the size that the kernel
-    /// would choose.
+    /// Creates a queue pair with exactly the requested capacity, in queues of the size that the
+    /// kernel would choose.
     pub fn create_qp(&self, cq: CqHandle, attr: QpInitAttr) -> PaperQp {
         let cap = attr.cap;
         let list = (cap.max_send_sge as usize * 16).max(cap.max_inline_data as usize);
@@ -378,7 +382,7 @@ impl PaperDevice {
         self.create_qp_over(cq, attr, sq, rq).unwrap()
     }
 
-    /// A queue pair over queues of one's own.
+    /// Creates a queue pair over given queues.
     ///
     /// # Errors
     /// Any errno with which the provider rejects them.
@@ -400,7 +404,7 @@ impl PaperDevice {
         Ok(PaperQp { parts, sq, rq, sig_all: attr.sq_sig_all })
     }
 
-    /// The answer to a request for a queue pair, with these bytes from the driver.
+    /// Returns the reply to CREATE_QP, with these bytes from the driver.
     pub fn qp_reply(cap: &QpCap, driver: &[u8]) -> Expect {
         let cap = IbUverbsQpCap {
             max_send_wr: cap.max_send_wr,
@@ -417,7 +421,7 @@ impl PaperDevice {
         ]))
     }
 
-    /// An address handle that the kernel gave a number, or 0 for none.
+    /// Creates an address handle with the kernel's number for it, or 0 for none.
     ///
     /// # Errors
     /// Any errno with which the provider rejects it.
@@ -427,8 +431,8 @@ impl PaperDevice {
         self.context.create_ah(&self.pd, attr)
     }
 
-    /// Moves a queue pair to a state by the shortest way from RESET, or from where it is to RESET
-    /// or ERR.
+    /// Moves a queue pair from RESET to a state by the shortest path, or from any state to RESET or
+    /// ERR.
     pub fn move_to(&self, qp: &mut PaperQp, to: QpState) {
         let path: &[QpState] = match to {
             QpState::INIT => &[QpState::INIT],
@@ -452,27 +456,28 @@ impl PaperDevice {
         }
     }
 
-    /// The answer to a query of a queue pair that is in this state.
+    /// Returns the reply to a query of a queue pair in this state.
     pub fn state_reply(qp_state: QpState) -> Expect {
         let reply = IbUverbsQueryQpResp { qp_state: qp_state.0, ..Default::default() };
         Expect::anything(Reply::outputs([reply.as_bytes()]))
     }
 
-    /// The next mapping is of a whole queue at `offset`.
+    /// Expects the next mapping to be of a whole queue at `offset`.
     pub fn expect_map(&self, offset: u64, queue: &PaperQueue) {
         self.expect_map_of(offset, queue.size(), queue);
     }
 
-    /// The next mapping is of `len` bytes at `offset`, and gets a queue's memory.
+    /// Expects the next mapping to be of `len` bytes at `offset`, and replies with a queue's
+    /// memory.
     pub fn expect_map_of(&self, offset: u64, len: usize, queue: &PaperQueue) {
         // SAFETY: the region goes to this device's context, and the caller of `new` promised that
-        // both ends of its queues are used by one thread at a time, and that a kernel on paper
-        // touches no memory.
+        // one thread at a time uses both ends of its queues. A paper device accesses no memory that
+        // a queue names.
         let region = unsafe { queue.region() };
         self.script.expect_map(offset, len, region);
     }
 
-    /// The kernel's description of a queue that can be mapped.
+    /// Returns the kernel's description of a queue to map.
     pub fn mminfo(offset: u64, queue: &PaperQueue) -> Mminfo {
         Mminfo { offset, size: queue.size() as u32, pad: 0 }
     }

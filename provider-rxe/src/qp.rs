@@ -1,4 +1,4 @@
-//! The queue pair: a kernel object, and the two mapped queues that are made with it.
+//! The queue pair: a kernel object, and the two mapped queues that are created with it.
 //!
 //! | moved to | send queue | receive queue |
 //! |---|---|---|
@@ -7,7 +7,7 @@
 //! | RTS, SQD, ERR | open | open |
 //!
 //! # Safety
-//! The queues are mapped once, from the reply to the command that made them.
+//! The queues are mapped once, from the reply to the command that created them.
 //!
 //! # References
 //! `ibv_create_qp(3)`, `ibv_modify_qp(3)`; Linux `drivers/infiniband/sw/rxe/rxe_qp.c`
@@ -33,10 +33,10 @@ use crate::sq::Sq;
 
 /// A queue pair.
 ///
-/// Its queues have the mappings, and may be dropped before it. That is sound while the kernel still
-/// works on them: it does so through a mapping of its own, and counts ours as a reference to the
-/// pages (Linux `drivers/infiniband/sw/rxe/rxe_mmap.c`). The memory of the work requests is another
-/// matter, which the handles above take care of.
+/// Its queues own the mappings, and may be dropped before it. That is sound while the kernel still
+/// works on them: the kernel uses a mapping of its own, and counts this process's mapping as a
+/// reference to the pages (Linux `drivers/infiniband/sw/rxe/rxe_mmap.c`). The handles of the crate
+/// `verbs` keep the memory of the work requests.
 #[derive(Debug)]
 pub struct Qp {
     context: Kernel,
@@ -68,8 +68,8 @@ impl Qp {
             })
         })?;
         Self::map(context, attr, &info, &reply).inspect_err(|_| {
-            // The error that matters is why it could not be mapped; what cannot be destroyed goes
-            // with the context.
+            // The error to report is that of the mapping. A queue pair that cannot be destroyed
+            // ends with the context.
             let _ = cmd::qp::destroy_qp(uverbs, info.handle);
         })
     }
@@ -81,7 +81,7 @@ impl Qp {
         reply: &RxeCreateQpResp,
     ) -> Result<QpParts<Rxe>> {
         let (uverbs, cap) = (context.uverbs(), info.cap);
-        // SAFETY: the kernel has just made both queues and said where they are.
+        // SAFETY: the kernel has just created both queues, and its reply describes them.
         let (rq, sq) = unsafe {
             (
                 Queue::map(uverbs, "create_qp", &reply.rq_mi, Rq::element(&cap))?,
@@ -90,8 +90,8 @@ impl Qp {
         };
         let kick = uverbs.cmd_fd().map(|fd| Kick::new(fd, info.handle));
         let (sq, rq) = (Sq::new(sq, attr.qp_type, &cap, kick), Rq::new(rq, &cap));
-        // The kernel rounds the queues up, and some kernels do not tell. What fits is what is
-        // accepted.
+        // The kernel rounds the queues up, and some kernels do not report the result. The queues
+        // accept as many requests as fit.
         let cap = QpCap { max_send_wr: sq.capacity(), max_recv_wr: rq.capacity(), ..cap };
         let qp = Self {
             context: context.clone(),
@@ -104,17 +104,17 @@ impl Qp {
         Ok(QpParts { qp, sq, rq })
     }
 
-    /// Makes sure of a RESET that the kernel has just confirmed.
+    /// Makes sure that a queue pair stays in RESET after the kernel has confirmed it.
     ///
     /// `rxe_qp_from_attr` stores the new state before `rxe_qp_reset` stops the tasks, and a task
-    /// that fails in between stores ERR over it (`rxe_qp_error`). The queues are drained all the
-    /// same, after the tasks have stopped; but the queue pair stands in ERR, which takes no step of
-    /// the ladder. Nothing is posted and no task runs then, so that the second RESET stays. Packets
+    /// that fails in between overwrites it with ERR (`rxe_qp_error`). The kernel drains the queues
+    /// nevertheless, after the tasks have stopped, but the queue pair is in ERR, from where it
+    /// cannot go to INIT. Nothing is posted and no task runs then, so a second RESET stays. Packets
     /// do not make a queue pair in RESET run (`check_type_state`).
     ///
     /// # Errors
-    /// `EBUSY` where it does not stay in RESET; the errno of `query_qp`, of `modify_qp`, or of
-    /// [waiting for tasks](after_reset). The requests count as posted then.
+    /// `EBUSY` if it does not stay in RESET; the errno of `query_qp`, of `modify_qp`, or of
+    /// [waiting for tasks](after_reset). In all these cases the requests still count as posted.
     fn confirm_reset(&self) -> Result<()> {
         let uverbs = self.context.uverbs();
         let reset = QpAttr { qp_state: QpState::RESET, ..QpAttr::default() };
@@ -125,7 +125,7 @@ impl Qp {
             }
             cmd::qp::modify_qp(uverbs, self.handle, &reset, QpAttrMask::STATE)?;
         }
-        let by = "the kernel: it does not stay in RESET";
+        let by = "the kernel: the queue pair does not stay in RESET";
         Err(uverbs.error("modify_qp", Errno::BUSY).because(Cause::InUse { by }))
     }
 
@@ -206,7 +206,7 @@ impl Destroy for Qp {
     }
 }
 
-/// The number of times that a RESET is looked at; the second stays.
+/// The number of times that the state is queried after a RESET; the second RESET stays.
 const RESETS: u32 = 3;
 
 /// Returns the maximum number of inline bytes of a queue pair. The device's attributes do not

@@ -1,4 +1,4 @@
-//! A mapped queue: the header that the kernel fills in, and the slots behind it.
+//! A mapped queue: the header, which the kernel fills in, and the slots behind it.
 //!
 //! ```text
 //!   0    log2 of the slots' size          ┐ written once by the kernel, checked once against the
@@ -9,17 +9,17 @@
 //! ```
 //!
 //! [`ProducerEnd`] fills slots (send and receive queue), [`ConsumerEnd`] empties them (completion
-//! queue). What they lend, [`Slot`] and [`Entry`], knows at compile time which element it holds, so
-//! that an access outside of it does not compile.
+//! queue). They lend a [`Slot`] or an [`Entry`], whose type names the element, so that an access
+//! outside of the element does not compile.
 //!
 //! # Safety
-//! Pointers into the mapping are made in [`Queue::slot`] alone, from an index that is at most the
-//! mask; [`Queue::new`] proved that such a slot lies within the mapping and holds the element. A
-//! [`Slot`] belongs to this process from the moment the cursor names it until it is published, an
-//! [`Entry`] until it is given back: nobody else accesses the bytes in between, so they are written
+//! Only [`Queue::slot`] makes pointers into the mapping, from an index that is at most the mask;
+//! [`Queue::new`] proved that such a slot lies within the mapping and holds the element. A [`Slot`]
+//! belongs to this process from the moment the cursor names it until it is published, an [`Entry`]
+//! until it is given back. The kernel does not access the bytes in between, so they are written
 //! with plain stores, which the compiler may merge. Single fields are read with volatile loads, so
-//! that a kernel that broke the protocol could cause wrong values but none that changes between two
-//! looks; whole elements are copied once.
+//! that a kernel that breaks the protocol can cause wrong values, but no value that changes after
+//! it was read; whole elements are copied once.
 #![allow(unsafe_code)]
 
 use core::fmt;
@@ -34,8 +34,8 @@ use verbs_core::ring::{Consumer, Producer, Region, SharedIndex};
 use verbs_core::types::Sge;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// The most that any element's alignment can be: what a mapping, the header's size and the slots'
-/// size are multiples of.
+/// The maximum alignment of an element. A mapping's address, the header's size and the slots' size
+/// are multiples of it.
 const SLOT_ALIGN: usize = 16;
 
 /// A mapped queue, its header checked.
@@ -55,11 +55,11 @@ unsafe impl Send for Queue {}
 unsafe impl Sync for Queue {}
 
 impl Queue {
-    /// Maps a queue that the kernel offered in its reply, whose slots must hold `element` bytes.
+    /// Maps a queue that the kernel described in its reply, whose slots must hold `element` bytes.
     ///
     /// # Safety
-    /// `mminfo` comes from the reply to the command that made the queue, and the queue is mapped
-    /// for the first time: this is the only end of this process.
+    /// `mminfo` comes from the reply to the command that created the queue, and the queue is mapped
+    /// for the first time: this process has no other end of it.
     pub(crate) unsafe fn map(
         uverbs: &Uverbs,
         verb: &'static str,
@@ -70,13 +70,13 @@ impl Queue {
         if len < size_of::<RxeQueueBuf>() {
             return Err(uverbs.bad_reply(verb, "a queue shorter than its header"));
         }
-        // SAFETY: the caller vouches for where the offset comes from, and that no other code has
-        // the queue.
+        // SAFETY: the caller promises that the offset comes from the reply, and that no other code
+        // has the queue.
         let region = unsafe { uverbs.map(verb, mminfo.offset, len) }?;
         Self::new(region, len, element).map_err(|what| uverbs.bad_reply(verb, what))
     }
 
-    /// A queue of `len` bytes whose slots must hold `element` bytes, or what is wrong with its
+    /// Returns a queue of `len` bytes whose slots must hold `element` bytes, or the defect of its
     /// header.
     pub(crate) fn new(region: Region, len: usize, element: usize) -> Result<Self, &'static str> {
         let header = size_of::<RxeQueueBuf>();
@@ -84,8 +84,8 @@ impl Queue {
         if len < header {
             return Err("a queue shorter than its header");
         }
-        // SAFETY: this process never writes these words; the kernel wrote them before it told of
-        // the queue.
+        // SAFETY: this process never writes these words; the kernel wrote them before it described
+        // the queue in its reply.
         let (log2_stride, mask): (u32, u32) = unsafe {
             (
                 region.read(offset_of!(RxeQueueBuf, log2_elem_size)),
@@ -95,7 +95,7 @@ impl Queue {
         let slots = u64::from(mask) + 1;
         let stride = 1_u64.checked_shl(log2_stride).ok_or("a queue whose slots have an impossible size")?;
         if !slots.is_power_of_two() {
-            return Err("a queue whose number of slots is no power of two");
+            return Err("a queue whose number of slots is not a power of two");
         }
         if stride < element as u64 || stride < SLOT_ALIGN as u64 {
             return Err("a queue whose slots are too small for its elements");
@@ -110,7 +110,7 @@ impl Queue {
         Ok(Self { first, log2_stride, mask, region })
     }
 
-    /// The slot at an index, which is masked.
+    /// Returns the slot at a masked index.
     #[inline(always)]
     fn slot(&self, index: u32) -> NonNull<u8> {
         debug_assert!(index <= self.mask, "cursors give masked indices");
@@ -124,11 +124,12 @@ impl Queue {
         }
     }
 
-    /// Producer's and consumer's index.
+    /// Returns the producer's and the consumer's index.
     fn indices(&self) -> (SharedIndex, SharedIndex) {
-        // SAFETY: the header's words are accessed through these two alone, which the one end of the
-        // queue gets. `ProducerEnd` publishes what `Sq` and `Rq` filled, at the word of the callers
-        // of their unsafe posting functions; `ConsumerEnd` publishes what it has read.
+        // SAFETY: the header's words are accessed only through these two indices, which the one end
+        // of the queue gets. `ProducerEnd` publishes slots that `Sq` and `Rq` filled, relying on
+        // the callers of their unsafe posting functions; `ConsumerEnd` publishes slots that it has
+        // read.
         unsafe {
             (
                 self.region.index(offset_of!(RxeQueueBuf, producer_index)),
@@ -155,7 +156,7 @@ pub(crate) struct ProducerEnd<W> {
 }
 
 impl<W> ProducerEnd<W> {
-    /// The producer's end of a queue whose slots hold a `W`, which the caller asked for when it
+    /// Returns the producer's end of a queue whose slots hold a `W`, as the caller required when it
     /// mapped the queue.
     pub(crate) fn new(queue: Queue) -> Self {
         assert!(1_usize << queue.log2_stride >= size_of::<W>() && align_of::<W>() <= SLOT_ALIGN);
@@ -164,31 +165,31 @@ impl<W> ProducerEnd<W> {
         Self { queue, cursor, _element: PhantomData }
     }
 
-    /// The next slot to fill, or `None` when the queue is full.
+    /// Returns the next slot to fill, or `None` if the queue is full.
     #[inline(always)]
     pub(crate) fn next(&mut self) -> Option<Slot<'_, W>> {
         let index = self.cursor.next_slot()?;
         Some(Slot { base: self.queue.slot(index), _queue: PhantomData, _element: PhantomData })
     }
 
-    /// The slot that [`next`](Self::next) lent is filled; the kernel does not see it yet.
+    /// Marks the slot that [`next`](Self::next) lent as filled. The kernel does not see it yet.
     #[inline(always)]
     pub(crate) fn advance(&mut self) {
         self.cursor.advance();
     }
 
-    /// Lets the kernel see every filled slot.
+    /// Publishes every filled slot to the kernel.
     #[inline(always)]
     pub(crate) fn publish(&self) {
         self.cursor.publish();
     }
 
-    /// Takes back every slot that the kernel was not shown, and returns their number.
+    /// Removes every slot that was not published, and returns their number.
     pub(crate) fn rollback(&mut self) -> usize {
         self.cursor.rollback() as usize
     }
 
-    /// Starts where the shared indices stand now: the kernel emptied the queue.
+    /// Continues from the shared indices, after the kernel emptied the queue.
     pub(crate) fn resync(&mut self) {
         self.cursor.resync();
     }
@@ -210,7 +211,7 @@ impl<W> fmt::Debug for ProducerEnd<W> {
     }
 }
 
-/// A slot to be filled with an element `W`, and a list behind it.
+/// A slot to fill with an element `W`, and a list behind it.
 pub(crate) struct Slot<'q, W> {
     base: NonNull<u8>,
     _queue: PhantomData<&'q mut Queue>,
@@ -226,7 +227,7 @@ impl<W> Slot<'_, W> {
             assert!(OFFSET.is_multiple_of(align_of::<T>()) && align_of::<T>() <= SLOT_ALIGN);
         }
         // SAFETY: the slot holds a `W` (`ProducerEnd::new`), within which the part lies, aligned;
-        // nobody else accesses it before it is published.
+        // the kernel does not access it before it is published.
         unsafe { self.base.add(OFFSET).cast::<T>().write(part) }
     }
 
@@ -239,12 +240,12 @@ impl<W> Slot<'_, W> {
         const { assert!(size_of::<W>().is_multiple_of(align_of::<Sge>()) && size_of::<Sge>() == 16) }
         // SAFETY: the slot holds a `W`, so what follows it starts in bounds or one past the end.
         let list = unsafe { self.base.add(size_of::<W>()).cast::<Sge>() };
-        // SAFETY: an `Sge` is laid out as the kernel's `rxe_sge` is; the caller vouches that there
-        // is room for all of them in the slot, which the list cannot overlap: nobody has a
-        // reference into it.
+        // SAFETY: an `Sge` is laid out as the kernel's `rxe_sge` is; the caller promises that the
+        // slot has room for all of them. The list does not overlap the slot, because no reference
+        // into it exists.
         unsafe {
             match sges {
-                // Nearly always: and then no call of memcpy.
+                // The common case, without a call of memcpy.
                 [one] => list.write(*one),
                 many => core::ptr::copy_nonoverlapping(many.as_ptr(), list.as_ptr(), many.len()),
             }
@@ -254,7 +255,7 @@ impl<W> Slot<'_, W> {
     /// Copies the memory that a list refers to behind the element.
     ///
     /// # Safety
-    /// - The memory is not longer than [`ProducerEnd::room`], all in all.
+    /// - The memory of all elements together is not longer than [`ProducerEnd::room`].
     /// - Every element of the list is readable memory of this process, by its address.
     #[inline]
     pub(crate) unsafe fn put_inline(&mut self, sges: &[Sge]) {
@@ -264,8 +265,8 @@ impl<W> Slot<'_, W> {
             let len = sge.length as usize;
             if len > 0 {
                 let from = core::ptr::with_exposed_provenance::<u8>(sge.addr as usize);
-                // SAFETY: the caller vouches for the source and for the room in the slot; the slot
-                // is shared with the kernel alone, so that no source overlaps it.
+                // SAFETY: the caller promises that the source is readable and the slot has room;
+                // only the kernel shares the slot, so no source overlaps it.
                 unsafe {
                     core::ptr::copy_nonoverlapping(from, to.as_ptr(), len);
                     to = to.add(len);
@@ -283,7 +284,7 @@ pub(crate) struct ConsumerEnd<W> {
 }
 
 impl<W> ConsumerEnd<W> {
-    /// The consumer's end of a queue whose slots hold a `W`, which the caller asked for when it
+    /// Returns the consumer's end of a queue whose slots hold a `W`, as the caller required when it
     /// mapped the queue.
     pub(crate) fn new(queue: Queue) -> Self {
         assert!(1_usize << queue.log2_stride >= size_of::<W>() && align_of::<W>() <= SLOT_ALIGN);
@@ -292,8 +293,8 @@ impl<W> ConsumerEnd<W> {
         Self { queue, cursor, _element: PhantomData }
     }
 
-    /// The next element, or `None` when the queue is empty. It stays this process' until it is
-    /// [given back](Self::give_back).
+    /// Returns the next element, or `None` if the queue is empty. It belongs to this process until
+    /// it is [given back](Self::give_back).
     #[inline(always)]
     pub(crate) fn next(&mut self) -> Option<Entry<'_, W>> {
         let index = self.cursor.next_slot()?;
@@ -301,8 +302,8 @@ impl<W> ConsumerEnd<W> {
         Some(Entry { base: self.queue.slot(index), _queue: PhantomData, _element: PhantomData })
     }
 
-    /// Lends an element for each of `places`, one after the other, as far as there are any, and
-    /// gives their slots back to the kernel. Gives the places that got one.
+    /// Lends an element for each of `places`, one after the other, until the queue is empty, and
+    /// returns the slots to the kernel. Returns the places that got an element.
     #[inline(always)]
     pub(crate) fn take<'p, T>(
         &mut self,
@@ -311,13 +312,13 @@ impl<W> ConsumerEnd<W> {
     ) -> &'p mut [T] {
         let (mut index, end, count) = self.cursor.next_slots(places.len());
         let mut place = places.as_mut_ptr();
-        // Counted by the ring's index, and not by `places`, since the compiler would unroll that;
-        // most of the time there are only a few.
+        // Counted by the ring's index and not by `places`, because the compiler would unroll that
+        // loop; most of the time there are only a few elements.
         while index != end {
             let entry = Entry { base: self.queue.slot(index), _queue: PhantomData, _element: PhantomData };
-            // SAFETY: `end` is `count` steps round the ring from where `index` started, and `count`
-            // less than once round and at most `places.len()`. So this runs `count` times, once for
-            // each of the first places.
+            // SAFETY: `end` is `count` steps round the ring from the start of `index`, and `count`
+            // is less than the number of slots and at most `places.len()`. So this runs `count`
+            // times, once for each of the first places.
             unsafe {
                 each(entry, &mut *place);
                 place = place.add(1);
@@ -330,8 +331,8 @@ impl<W> ConsumerEnd<W> {
         unsafe { core::slice::from_raw_parts_mut(place.sub(count), count) }
     }
 
-    /// Lets the kernel reuse every slot that [`next`](Self::next) lent. `&mut`: none of them is
-    /// lent any more.
+    /// Returns to the kernel every slot that [`next`](Self::next) lent. `&mut` shows that all loans
+    /// have ended.
     #[inline(always)]
     pub(crate) fn give_back(&mut self) {
         self.cursor.publish();
@@ -351,7 +352,7 @@ pub(crate) struct Entry<'q, W> {
     _element: PhantomData<fn() -> W>,
 }
 
-// By hand: a derive would ask the same of `W`.
+// Not derived, because a derive would require the same of `W`.
 impl<W> Clone for Entry<'_, W> {
     fn clone(&self) -> Self {
         *self

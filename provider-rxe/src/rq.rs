@@ -1,9 +1,8 @@
-//! The receive queue. The kernel looks at it when a message arrives, so that posting needs no
-//! doorbell.
+//! The receive queue. The kernel reads it when a message arrives, so posting needs no doorbell.
 //!
-//! For the same reason a receive that is posted to a queue pair which is in ERR already is not
-//! flushed by any kernel up to 7.2: nothing makes it look any more. It is gone with RESET, or when
-//! the queue pair is destroyed. A send is flushed, since the kick makes the kernel look.
+//! For the same reason no kernel up to 7.2 flushes a receive that is posted to a queue pair in ERR:
+//! nothing makes the kernel read the queue. RESET, or destroying the queue pair, ends the receive.
+//! A send is flushed, because the kick makes the kernel read the send queue.
 //!
 //! # Safety
 //! Elements are stored through [`Slot`](crate::queue::Slot), whose precondition (the list fits) is
@@ -24,42 +23,42 @@ use verbs_core::types::{PostError, PostReason, QpCap, QpState, RecvWr, Sge};
 use crate::queue::{ProducerEnd, Queue};
 use crate::wqe;
 
-/// The receive half of a queue pair.
+/// The receive queue of a queue pair.
 pub struct Rq {
     end: ProducerEnd<RxeRecvWqe>,
     checks: RecvChecks,
 }
 
 impl Rq {
-    /// The receive half of a queue pair in RESET.
+    /// Creates the receive queue of a queue pair in RESET.
     pub(crate) fn new(queue: Queue, cap: &QpCap) -> Self {
         let end = ProducerEnd::new(queue);
         assert!(end.room() >= list_len(cap), "the queue was mapped for lists of this length");
         Self { end, checks: RecvChecks::new(cap) }
     }
 
-    /// The bytes of a slot in a queue of this capacity.
+    /// Returns the size of a slot in a queue of this capacity, in bytes.
     pub(crate) fn element(cap: &QpCap) -> usize {
         size_of::<RxeRecvWqe>().saturating_add(list_len(cap))
     }
 
-    /// The number of receives that fit before the kernel has consumed one.
+    /// Returns the number of receives that fit before the kernel has consumed one.
     pub(crate) fn capacity(&self) -> u32 {
         self.end.capacity()
     }
 
-    /// The queue pair was moved to a state.
+    /// Follows the queue pair to a state.
     pub(crate) fn moved_to(&mut self, state: QpState) {
         self.checks.moved_to(state);
         if state == QpState::RESET {
-            // The kernel drained the queue: it let its index catch up with ours.
+            // The kernel drained the queue: it moved its index up to the producer's.
             self.end.resync();
         }
     }
 }
 
 impl Rq {
-    /// Posts a common request by the short way, and returns whether it did.
+    /// Posts a common request by the short path, and returns whether it did.
     #[inline(always)]
     fn post_plain(&mut self, wr: &RecvWr<'_>) -> bool {
         if self.checks.is_plain(wr)
@@ -91,8 +90,8 @@ impl Rq {
         result
     }
 
-    /// Posts a request that does not take the short way, or returns the reason why it is refused.
-    /// Out of line, to keep the short way small.
+    /// Posts a request that does not take the short path, or returns the reason why it is rejected.
+    /// Out of line, to keep the short path small.
     #[inline(never)]
     fn post_any(&mut self, wr: &RecvWr<'_>) -> Result<(), PostReason> {
         let length = self.checks.check(wr)?;
@@ -134,7 +133,7 @@ impl fmt::Debug for Rq {
     }
 }
 
-/// The bytes behind the element: a list of the most SGEs.
+/// Returns the number of bytes behind the element: a list of the maximum number of SGEs.
 fn list_len(cap: &QpCap) -> usize {
     (cap.max_recv_sge as usize).saturating_mul(size_of::<Sge>())
 }

@@ -1,21 +1,21 @@
-//! Waiting for what the kernel does not wait for: work on a queue pair that continues after a
-//! command has returned.
+//! Waits for tasks of the kernel that still work on a queue pair after a command has returned.
 //!
-//! | kernel, as read | RESET waits for the pair's tasks | deregistering waits for references |
+//! | kernel | RESET waits for the pair's tasks | deregistering waits for references |
 //! |---|---|---|
 //! | 5.10 | tasklets only, not a task run inline by a poster | no: the last reference frees it |
 //! | 6.1 | as above | yes, for a while ([`PATIENCE`]) |
 //! | 6.12, 7.2 | yes (`rxe_disable_task` waits until the task is done) | as above |
 //!
-//! A kernel between two of these is taken for the older one.
+//! The sources of these four releases were read. A kernel between two of them is treated as the
+//! older one.
 //!
-//! A task holds a reference while it works on one packet, and copies no more than a packet under
-//! it. So where the kernel does not wait, an RCU grace period after the command is enough on
-//! kernels without preemption: it waits for every softirq, where tasklets and received packets are
-//! worked on, and for every thread that was in the kernel, where a poster runs tasks inline for
-//! loopback. On preemptible kernels (`PREEMPT` in `uname -v`) such a poster is not waited for, and
-//! there is nothing else to wait for: there [`reset_ends_requests`] is false, and [`after_dereg`]
-//! fails.
+//! A task holds a reference while it works on one packet, and copies at most one packet under it.
+//! Therefore, if the kernel does not wait, an RCU grace period after the command suffices on
+//! kernels without preemption: it waits for every softirq, in which tasklets and received packets
+//! are processed, and for every thread that was in the kernel, in which a poster runs tasks inline
+//! for loopback. On preemptible kernels (`PREEMPT` in `uname -v`) a grace period does not wait for
+//! such a poster, and no other wait exists: there [`reset_ends_requests`] is false, and
+//! [`after_dereg`] fails.
 //!
 //! # Safety
 //! `membarrier(2)` takes no pointers.
@@ -31,18 +31,18 @@ use std::time::Duration;
 
 use verbs_core::Errno;
 
-/// The longest time that a destroy method may have taken to be believed.
+/// The duration of a destroy method from which its success is not trusted.
 ///
-/// `__rxe_cleanup` waits 50 s for the last reference (some kernels of 2022 and 2023 that were not
-/// updated since: 200 ticks, which this does not cover), then warns, frees the object under the
-/// reference, and `rxe_dereg_mr` returns success all the same. The margin is for a clock tick and a
-/// busy machine.
+/// `__rxe_cleanup` waits 50 s for the last reference (some kernels of 2022 and 2023 without later
+/// updates: 200 ticks, which this does not cover), then warns, frees the object under the
+/// reference, and `rxe_dereg_mr` returns success nevertheless. The margin allows for a clock tick
+/// and a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(45);
 
 /// The wait that has to follow a command that the kernel has confirmed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wait {
-    /// Nothing: the kernel has waited.
+    /// None: the kernel has waited.
     Nothing,
     /// A grace period.
     GracePeriod,
@@ -50,25 +50,25 @@ enum Wait {
     Impossible,
 }
 
-/// Returns whether a queue pair's requests have ended when moving it to RESET was confirmed and
+/// Returns whether a queue pair's requests have ended after the kernel confirmed RESET and
 /// [`after_reset`] returned.
 pub(crate) fn reset_ends_requests() -> bool {
     static POSSIBLE: OnceLock<bool> = OnceLock::new();
     *POSSIBLE.get_or_init(|| match here().0 {
         Wait::Nothing => true,
-        // Where some processors are kept free of ticks (`nohz_full`), the system call refuses.
+        // The system call fails if some processors are kept free of ticks (`nohz_full`).
         Wait::GracePeriod => grace_period().is_ok(),
         Wait::Impossible => false,
     })
 }
 
-/// Waits, where [`reset_ends_requests`] is true, until tasks that were running when RESET was
-/// confirmed have ended.
+/// Waits until tasks that were running when RESET was confirmed have ended, if
+/// [`reset_ends_requests`] is true.
 ///
 /// # Errors
 /// The errno of `membarrier(2)`.
 pub(crate) fn after_reset() -> Result<(), Errno> {
-    if reset_ends_requests() { carry_out(here().0) } else { Ok(()) }
+    if reset_ends_requests() { perform(here().0) } else { Ok(()) }
 }
 
 /// Waits until tasks that were running when deregistering was confirmed have ended.
@@ -76,10 +76,10 @@ pub(crate) fn after_reset() -> Result<(), Errno> {
 /// # Errors
 /// `EOPNOTSUPP` on a preemptible kernel that does not wait; the errno of `membarrier(2)`.
 pub(crate) fn after_dereg() -> Result<(), Errno> {
-    carry_out(here().1)
+    perform(here().1)
 }
 
-fn carry_out(wait: Wait) -> Result<(), Errno> {
+fn perform(wait: Wait) -> Result<(), Errno> {
     match wait {
         Wait::Nothing => Ok(()),
         Wait::GracePeriod => grace_period(),
@@ -87,7 +87,7 @@ fn carry_out(wait: Wait) -> Result<(), Errno> {
     }
 }
 
-/// The waits that follow RESET and deregistering on the running kernel.
+/// Returns the waits that follow RESET and deregistering on the running kernel.
 fn here() -> (Wait, Wait) {
     static HERE: OnceLock<(Wait, Wait)> = OnceLock::new();
     *HERE.get_or_init(|| {
@@ -97,7 +97,7 @@ fn here() -> (Wait, Wait) {
     })
 }
 
-/// The waits that follow RESET and deregistering on a kernel of this release and version.
+/// Returns the waits that follow RESET and deregistering on a kernel of this release and version.
 fn on(release: &str, version: &str) -> (Wait, Wait) {
     let release = parse(release);
     let wait = |first_that_waits| match release {
@@ -108,10 +108,10 @@ fn on(release: &str, version: &str) -> (Wait, Wait) {
     (wait(WORKQUEUES), wait(REFERENCES))
 }
 
-/// The first release that was read in which tasks run in workqueues, and RESET waits for them.
+/// The first release read whose tasks run in workqueues, so that RESET waits for them.
 const WORKQUEUES: (u32, u32) = (6, 12);
 
-/// The first release that was read in which deregistering waits for references.
+/// The first release read in which deregistering waits for references.
 const REFERENCES: (u32, u32) = (6, 1);
 
 /// Waits for an RCU grace period.
@@ -124,22 +124,22 @@ fn grace_period() -> Result<(), Errno> {
     if done == 0 { Ok(()) } else { Err(Errno::last()) }
 }
 
-/// Release and version of the running kernel.
+/// Returns the release and the version of the running kernel.
 fn uname() -> [[u8; 65]; 2] {
-    // SAFETY: a `utsname` consists of arrays of characters, for which zeros will do.
+    // SAFETY: a `utsname` consists of arrays of characters, for which zeros are valid.
     let mut name: libc::utsname = unsafe { core::mem::zeroed() };
-    // SAFETY: it writes to the struct that it is given, and no further. It does not fail for such a
-    // struct; if it did, the zeros are no release.
+    // SAFETY: the function writes only to the struct. It does not fail for a valid struct; if it
+    // did, the zeros would parse as no release.
     unsafe { libc::uname(&raw mut name) };
     [name.release, name.version].map(|field| field.map(|byte| byte as u8))
 }
 
-/// The text of a field; empty where it is none.
+/// Returns the text of a field, or an empty one if it is not UTF-8.
 fn text(field: &[u8]) -> &str {
     CStr::from_bytes_until_nul(field).ok().and_then(|text| text.to_str().ok()).unwrap_or("")
 }
 
-/// The first two numbers of `6.12.43+deb13-amd64`, or of `7.2-rc1`.
+/// Returns the first two numbers of a release such as `6.12.43+deb13-amd64` or `7.2-rc1`.
 fn parse(release: &str) -> Option<(u32, u32)> {
     let (major, rest) = release.split_once('.')?;
     let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_waited_for_follows_from_the_kernel() {
+    fn the_waits_follow_from_the_kernel() {
         use Wait::{GracePeriod, Impossible, Nothing};
         let (voluntary, preemptible) = ("#1 SMP Debian 5.10.1", "#1 SMP PREEMPT_DYNAMIC Debian 6.1.1");
         for (release, version, expected) in [

@@ -29,11 +29,11 @@ use crate::kick::Kick;
 use crate::queue::{ProducerEnd, Queue, Slot};
 use crate::wqe::{self, Atomic, Datagram, Path, Plain};
 
-/// With the top bit set in a work request's queue key, the queue pair's own is sent instead (IBTA
-/// volume 1, 10.2.5). The kernel leaves this to the provider.
+/// The top bit of a work request's queue key, with which the queue pair's own key is sent instead
+/// (IBTA volume 1, 10.2.5). The kernel leaves this to the provider.
 const OWN_QKEY: u32 = 1 << 31;
 
-/// The send half of a queue pair.
+/// The send queue of a queue pair.
 pub struct Sq {
     end: ProducerEnd<RxeSendWqe>,
     checks: SendChecks,
@@ -43,39 +43,40 @@ pub struct Sq {
 }
 
 impl Sq {
-    /// The send half of a queue pair in RESET. `None` for the kick: a test plays the kernel.
+    /// Creates the send queue of a queue pair in RESET. Without a kick, a test simulates the
+    /// kernel.
     pub(crate) fn new(queue: Queue, qp_type: QpType, cap: &QpCap, kick: Option<Kick>) -> Self {
         let end = ProducerEnd::new(queue);
         assert!(end.room() >= list_len(cap), "the queue was mapped for lists of this length");
         Self { end, checks: SendChecks::new(qp_type, cap), qkey: 0, kick }
     }
 
-    /// The bytes of a slot in a queue of this capacity.
+    /// Returns the size of a slot in a queue of this capacity, in bytes.
     pub(crate) fn element(cap: &QpCap) -> usize {
         size_of::<RxeSendWqe>().saturating_add(list_len(cap))
     }
 
-    /// The number of sends that fit before the kernel has consumed one.
+    /// Returns the number of sends that fit before the kernel has consumed one.
     pub(crate) fn capacity(&self) -> u32 {
         self.end.capacity()
     }
 
-    /// The queue pair was moved to a state.
+    /// Follows the queue pair to a state.
     pub(crate) fn moved_to(&mut self, state: QpState) {
         self.checks.moved_to(state);
         if state == QpState::RESET {
-            // The kernel drained the queue: it let its index catch up with ours, and cleared the
-            // slots. What was put in and not published is forgotten.
+            // The kernel drained the queue: it moved its index up to the producer's, and cleared
+            // the slots. Requests that were put in but not published are dropped.
             self.end.resync();
         }
     }
 
-    /// The queue pair got a queue key.
+    /// Sets the queue pair's queue key.
     pub(crate) fn set_qkey(&mut self, qkey: u32) {
         self.qkey = qkey;
     }
 
-    /// Posts a common request by the short way, and returns whether it did.
+    /// Posts a common request by the short path, and returns whether it did.
     #[inline(always)]
     fn post_plain(&mut self, wr: &SendWr<'_>) -> bool {
         if self.checks.is_plain(wr)
@@ -93,7 +94,7 @@ impl Sq {
     }
 
     /// Posts the rest of a batch of which the first `accepted` are in the queue and the next does
-    /// not take the short way, and rings.
+    /// not take the short path, and rings.
     ///
     /// # Safety
     /// As [`SendQueue::post_send`].
@@ -116,10 +117,10 @@ impl Sq {
         refused.map_or(Ok(()), |reason| Err(PostError { accepted, reason }))
     }
 
-    /// Posts a request that does not take the short way (atomics, datagrams, inline data, lists of
-    /// other than one SGE), or returns the reason why it is refused.
+    /// Posts a request that does not take the short path (an atomic, a datagram, inline data, a
+    /// list of other than one SGE), or returns the reason why it is rejected.
     ///
-    /// Out of line, because its registers would cost the short way more than the call costs it.
+    /// Out of line, because its registers would cost the short path more than the call costs here.
     ///
     /// # Safety
     /// As [`SendQueue::post_one`].
@@ -134,7 +135,7 @@ impl Sq {
         let Some(mut slot) = self.end.next() else { return Err(PostReason::QueueFull) };
         wqe::put_plain(&mut slot, wr, Plain::of(&wr.op), length);
         // SAFETY: list and inline data have passed the checks, and `new` found room for the longest
-        // that pass; the caller vouches for inline memory.
+        // that pass; the caller promises that inline memory is readable.
         unsafe { put_data(&mut slot, wr) };
         self.end.advance();
         Ok(())
@@ -186,10 +187,10 @@ enum Special<'a> {
     Atomic(Atomic),
 }
 
-/// Stores what lies behind the entry.
+/// Stores the list or the inline data behind the entry.
 ///
 /// # Safety
-/// There is room for it in the slot. With `INLINE`, every SGE is readable memory of this process.
+/// The slot has room for it. With `INLINE`, every SGE is readable memory of this process.
 #[inline(always)]
 unsafe fn put_data(slot: &mut Slot<'_, RxeSendWqe>, wr: &SendWr<'_>) {
     // SAFETY: the caller's promises.
@@ -246,7 +247,7 @@ impl fmt::Debug for Sq {
     }
 }
 
-/// The path of a datagram, from the bytes that this provider put into the address vector.
+/// Returns the path of a datagram, from the bytes that this provider put into the address vector.
 #[inline(always)]
 fn path(av: &Av) -> Result<Path<'_>, PostReason> {
     let bytes = av.bytes(AV_TAG).ok_or(PostReason::ForeignAv)?;
@@ -256,7 +257,8 @@ fn path(av: &Av) -> Result<Path<'_>, PostReason> {
     bytes.try_into().map(Path::Spelled).map_err(|_| PostReason::ForeignAv)
 }
 
-/// The bytes behind the element: a list of the most SGEs, or the most inline data.
+/// Returns the number of bytes behind the element: a list of the maximum number of SGEs, or the
+/// maximum of inline data, whichever is longer.
 fn list_len(cap: &QpCap) -> usize {
     (cap.max_send_sge as usize).saturating_mul(size_of::<Sge>()).max(cap.max_inline_data as usize)
 }
@@ -272,7 +274,8 @@ mod tests {
 
     const WR: SendWr<'_> = SendWr { wr_id: 1, op: SendOp::Send, sge: &[], flags: SendFlags::SIGNALED };
 
-    /// A send queue of 3 work requests whose kick goes to one end of a socket; the other end.
+    /// Returns a send queue of 3 work requests whose kick goes to one end of a socket, and the
+    /// other end.
     fn kicking() -> (Sq, PaperQueue, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let paper = PaperQueue::new(4, 256);
@@ -294,7 +297,7 @@ mod tests {
             let mut bytes = [0; 256];
             std::io::Read::read(&mut &*theirs, &mut bytes).map_or(0, |len| len / 32)
         };
-        // SAFETY: a device on paper touches no memory of work requests.
+        // SAFETY: a paper device accesses no memory of work requests.
         unsafe { sq.post_send(&[]) }.unwrap();
         assert_eq!(kicks(&theirs), 0);
         // SAFETY: as above.
@@ -303,18 +306,18 @@ mod tests {
         // SAFETY: as above.
         let error = unsafe { sq.post_send(&[WR; 2]) }.unwrap_err();
         assert_eq!(error, PostError { accepted: 1, reason: PostReason::QueueFull });
-        assert_eq!((kicks(&theirs), paper.count()), (1, 3), "what was accepted is rung for");
+        assert_eq!((kicks(&theirs), paper.count()), (1, 3), "the accepted request is published");
         // SAFETY: as above.
         let error = unsafe { sq.post_send(&[WR]) }.unwrap_err();
         assert_eq!(error.accepted, 0);
-        assert_eq!(kicks(&theirs), 0, "there is nothing to ring for");
+        assert_eq!(kicks(&theirs), 0, "nothing was accepted, so nothing is kicked");
     }
 
     #[test]
-    fn a_kick_that_fails_says_how_many_are_in_the_queue() {
+    fn a_kick_that_fails_reports_how_many_are_in_the_queue() {
         let (mut sq, paper, theirs) = kicking();
         drop(theirs);
-        // SAFETY: a device on paper touches no memory of work requests.
+        // SAFETY: a paper device accesses no memory of work requests.
         let error = unsafe { sq.post_send(&[WR; 2]) }.unwrap_err();
         assert_eq!(error.accepted, 2);
         assert!(matches!(error.reason, PostReason::Doorbell(_)), "{error}");
@@ -332,12 +335,12 @@ mod tests {
     fn a_kick_that_failed_leaves_its_requests_in_the_queue() {
         let (mut sq, paper, theirs) = kicking();
         drop(theirs);
-        // SAFETY: a device on paper touches no memory of work requests.
+        // SAFETY: a paper device accesses no memory of work requests.
         unsafe { sq.post_one(&WR) }.unwrap();
         assert!(sq.ring().is_err());
-        assert_eq!((sq.rollback(), paper.count()), (0, 1), "the kernel may have looked");
+        assert_eq!((sq.rollback(), paper.count()), (0, 1), "the kernel may have read it");
         // SAFETY: as above.
         unsafe { sq.post_one(&WR) }.unwrap();
-        assert_eq!((sq.rollback(), paper.count()), (1, 1), "this one was not rung for");
+        assert_eq!((sq.rollback(), paper.count()), (1, 1), "this one was not published");
     }
 }

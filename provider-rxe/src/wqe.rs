@@ -1,19 +1,19 @@
-//! The parts of a work queue entry, as blocks that are built by value and stored once each.
+//! The parts of a work queue entry: blocks that are built by value and stored once each.
 //!
 //! ```text
 //!   send queue (rxe_send_wqe)                         receive queue (rxe_recv_wqe)
 //!   0    Head      wr_id, opcode, flags, immediate    0   RecvHead  wr_id
 //!   24   by opcode                                     16  RxeDmaInfo
-//!   144  Progress  the kernel's, to start from        40  scatter list
+//!   144  Progress  initial state for the kernel       40  scatter list
 //!   184  RxeDmaInfo
 //!   208  gather list, or inline data
 //! ```
 //!
-//! A slot holds what its last use left there. Every field that any kernel since 5.10 reads before
-//! it writes it is in one of these blocks; of the 120 bytes between `Head` and `Progress` only
-//! those that the opcode gives a meaning to. `status` and `state` matter in particular: the
-//! kernel's completer takes a status other than 0 for an error of the work request, and only an
-//! entry in the state 0 ("posted") is started.
+//! A slot holds the bytes of its last use. Every field that any kernel since 5.10 reads before it
+//! writes it is in one of these blocks; of the 120 bytes between `Head` and `Progress`, only those
+//! are written that have a meaning for the opcode. `status` and `state` matter in particular: the
+//! kernel's completer treats a status other than 0 as an error of the work request, and the
+//! requester starts only an entry in the state 0 ("posted").
 //!
 //! # References
 //! `rdma/rdma_user_rxe.h`; Linux `drivers/infiniband/sw/rxe/rxe_req.c`, `rxe_comp.c`
@@ -59,8 +59,8 @@ struct UdHead {
     ah_num: u32,
 }
 
-/// The initial values of the fields that the kernel itself keeps in an entry. It counts `ssn`
-/// itself where it needs it.
+/// The initial values of the fields that the kernel updates in an entry. It sets `ssn` itself if it
+/// needs it.
 #[derive(Clone, Copy, FromZeros, IntoBytes, Immutable)]
 #[repr(C)]
 struct Progress {
@@ -97,7 +97,7 @@ const _: () = {
     assert!(size_of::<RecvHead>() == offset_of!(RxeRecvWqe, dma));
 };
 
-/// The operands of an operation that differs from the others by these only: a send, write or read.
+/// The operands of a send, write or read. These operations differ only in them.
 #[derive(Clone, Copy)]
 pub(crate) struct Plain {
     opcode: IbUverbsWrOpcode,
@@ -108,7 +108,7 @@ pub(crate) struct Plain {
 
 impl Plain {
     /// Returns whether operations of this kind are plain: neither datagrams nor atomics, nor of a
-    /// kind that came after this provider.
+    /// kind that this provider does not know.
     #[inline(always)]
     pub(crate) const fn is(kind: OpKind) -> bool {
         matches!(
@@ -121,7 +121,8 @@ impl Plain {
         )
     }
 
-    /// Parts that an operation lacks are zero. The caller has made sure that it is one of these.
+    /// Returns the operands of a plain operation; those that it lacks are zero. The caller has
+    /// checked that the operation is plain.
     #[inline(always)]
     pub(crate) const fn of(op: &SendOp<'_>) -> Self {
         use IbUverbsWrOpcode as Op;
@@ -141,9 +142,9 @@ impl Plain {
 /// The path of a datagram, in the form of the entry.
 #[derive(Clone, Copy)]
 pub(crate) enum Path<'a> {
-    /// By the number of the kernel's address handle.
+    /// The number of the kernel's address handle.
     Numbered(u32),
-    /// By an address vector in the entry, for kernels that number no address handles: the bytes of
+    /// An address vector in the entry, for kernels that do not number address handles: the bytes of
     /// an `rxe_av`.
     Spelled(&'a [u8; size_of::<RxeAv>()]),
 }
@@ -152,7 +153,7 @@ pub(crate) enum Path<'a> {
 #[inline(always)]
 pub(crate) fn put_plain(slot: &mut Slot<'_, RxeSendWqe>, wr: &SendWr<'_>, plain: Plain, length: u32) {
     put_common(slot, wr, plain.opcode, plain.imm_data, plain.remote_addr, length);
-    // A send has no remote memory, and says so.
+    // For a send, both are zero.
     slot.put::<OP, _>(RxeSendWrRdma { remote_addr: plain.remote_addr, rkey: plain.rkey, reserved: 0 });
 }
 
@@ -194,7 +195,7 @@ pub(crate) fn put_datagram(
     });
 }
 
-/// Either atomic: with something to swap, it is the one that compares.
+/// The operands of an atomic: compare and swap if there is a `swap`, else fetch and add.
 #[derive(Clone, Copy)]
 pub(crate) struct Atomic {
     pub(crate) remote_addr: u64,
@@ -247,7 +248,7 @@ pub(crate) fn put_recv(slot: &mut Slot<'_, RxeRecvWqe>, wr: &RecvWr<'_>, length:
     slot.put::<{ offset_of!(RxeRecvWqe, dma) }, _>(dma(length, wr.sge.len() as u32));
 }
 
-/// A message of which nothing was moved yet.
+/// Returns the state of a message of which no byte was transferred yet.
 #[inline(always)]
 const fn dma(length: u32, num_sge: u32) -> RxeDmaInfo {
     RxeDmaInfo { length, resid: length, cur_sge: 0, num_sge, sge_offset: 0, reserved: 0 }

@@ -1,4 +1,4 @@
-//! The memory region: the kernel's, and whether its end is to be believed.
+//! The memory region: the kernel's region, and whether its deregistration can be trusted.
 //!
 //! ```text
 //!           the kernel confirms, in time            tasks have ended
@@ -27,7 +27,8 @@ use crate::settle::{PATIENCE, after_dereg};
 #[derive(Debug)]
 pub struct Mr {
     context: Kernel,
-    /// The responder of any queue pair of the domain may be working on it: it has remote rights.
+    /// The region has remote rights, so the responder of any queue pair of the domain may access
+    /// it.
     is_exposed: bool,
     stage: Stage,
 }
@@ -47,7 +48,7 @@ struct Keys {
     rkey: u32,
 }
 
-/// The tasks that are waited for, and the clock: the kernel's, or a test's.
+/// The clock, and the wait for the kernel's tasks; a test replaces both.
 trait World {
     fn now(&self) -> Duration;
     fn wait_for_tasks(&self) -> Result<(), Errno>;
@@ -86,7 +87,7 @@ impl Mr {
             Stage::Ending(_) => {}
             Stage::Forsaken(_) => return Err((at(stage), forsaken(&context))),
         }
-        // Only peers write regions that no request of this process names any more.
+        // Only peers can still write the region: no request of this process names it any more.
         if is_exposed && let Err(errno) = world.wait_for_tasks() {
             return Err((at(Stage::Ending(keys)), context.uverbs().error("dereg_mr", errno)));
         }
@@ -119,7 +120,7 @@ impl Destroy for Mr {
     }
 }
 
-/// The running kernel, since some time.
+/// The running kernel, and the start of its clock.
 struct Real(Instant);
 
 impl World for Real {

@@ -1,4 +1,4 @@
-//! Regions that end well, late, or not at all.
+//! Tests of regions that are destroyed in time, late, or never.
 #![allow(unsafe_code)]
 
 use std::cell::{Cell, RefCell};
@@ -9,7 +9,7 @@ use verbs_core::provider::ContextOps;
 use super::*;
 use crate::paper::PaperDevice;
 
-/// A kernel whose deregistration takes as long as the test says.
+/// A kernel whose deregistration takes a given time.
 struct Slow {
     /// The clock's readings, last one first.
     times: RefCell<Vec<Duration>>,
@@ -29,7 +29,7 @@ impl Slow {
 
 impl World for Slow {
     fn now(&self) -> Duration {
-        self.times.borrow_mut().pop().expect("the clock is asked before and after")
+        self.times.borrow_mut().pop().expect("the clock is read before and after")
     }
 
     fn wait_for_tasks(&self) -> Result<(), Errno> {
@@ -41,27 +41,27 @@ impl World for Slow {
 const QUICK: Duration = Duration::from_millis(1);
 
 fn region(access: AccessFlags) -> (PaperDevice, Mr) {
-    // SAFETY: there are no queues, and the script gives no file descriptors away.
+    // SAFETY: there are no queues, and the script gives away no file descriptors.
     let device = unsafe { PaperDevice::new() };
     let reply: Vec<u8> = [8_u32, 0x101, 0x102].iter().flat_map(|n| n.to_ne_bytes()).collect();
     device.script.expect([Expect::anything(Reply::outputs([&reply]))]);
-    // SAFETY: a kernel on paper does not touch the memory.
+    // SAFETY: a paper device does not access the memory.
     let mr = unsafe { device.context.reg_mr(&device.pd, core::ptr::null_mut(), 4096, 0, access) };
     (device, mr.unwrap())
 }
 
 #[test]
-fn what_the_kernel_confirms_in_time_is_destroyed() {
+fn a_region_that_the_kernel_confirms_in_time_is_destroyed() {
     let (device, mr) = region(AccessFlags::LOCAL_WRITE);
     assert_eq!((mr.handle(), mr.lkey(), mr.rkey()), (8, 0x101, 0x102));
     device.script.expect([Expect::anything(Reply::ok())]);
     let world = Slow::taking(PATIENCE - QUICK);
     mr.destroy_in(&world).unwrap();
-    assert_eq!(world.waits.get(), 0, "no peer can be writing to it");
+    assert_eq!(world.waits.get(), 0, "no peer can write to it");
 }
 
 #[test]
-fn what_the_kernel_refuses_is_alive() {
+fn a_region_that_the_kernel_rejects_to_end_stays_alive() {
     let (device, mr) = region(AccessFlags::LOCAL_WRITE);
     device.script.expect([Expect::anything(Reply::Errno(Errno::BUSY)), Expect::anything(Reply::ok())]);
     let (mr, error) = mr.destroy_in(&Slow::taking(PATIENCE)).unwrap_err();
@@ -70,7 +70,7 @@ fn what_the_kernel_refuses_is_alive() {
 }
 
 #[test]
-fn a_kernel_that_gave_up_waiting_is_never_believed() {
+fn a_kernel_that_gave_up_waiting_is_never_trusted() {
     for access in [AccessFlags::LOCAL_WRITE, AccessFlags::REMOTE_WRITE | AccessFlags::LOCAL_WRITE] {
         let (device, mr) = region(access);
         device.script.expect([Expect::anything(Reply::ok())]);
@@ -82,7 +82,7 @@ fn a_kernel_that_gave_up_waiting_is_never_believed() {
                  (see its log) (ETIMEDOUT)"
             );
             assert_eq!((mr.handle(), mr.lkey(), mr.rkey()), (8, 0x101, 0x102));
-            // Nothing more is sent: the handle may be another object's by now.
+            // No command is sent again, because the handle may be another object's by now.
             (mr, error) = mr.destroy().unwrap_err();
         }
     }
@@ -97,7 +97,7 @@ fn exposed_memory_is_free_when_the_tasks_have_ended() {
         world.tasks.set(Err(Errno::NOSYS));
         let (mr, error) = mr.destroy_in(&world).unwrap_err();
         assert_eq!((error.verb, error.errno), ("dereg_mr", Errno::NOSYS));
-        // The kernel is not asked again for what it has confirmed.
+        // No command is sent again after the kernel's confirmation.
         let (mr, _) = mr.destroy_in(&world).unwrap_err();
         assert_eq!((mr.rkey(), world.waits.get()), (0x102, 2));
         world.tasks.set(Ok(()));

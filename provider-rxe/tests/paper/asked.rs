@@ -11,7 +11,7 @@ use zerocopy::IntoBytes;
 
 use super::Fixture;
 
-/// `QUERY_QP` of the paper device's queue pair, as an ioctl that carries the write command..
+/// `QUERY_QP` of the paper device's queue pair, as an ioctl that carries the write command.
 const QUERY: &str = "ioctl 0.0: 0x2 u64 0x19, 0x0 in 00000000000000000400000001001000, 0x1 out 128 bytes";
 
 #[test]
@@ -34,7 +34,7 @@ fn a_query_tells_what_the_kernel_says_of_this_queue_pair() {
     assert_eq!((attr.qp_state, attr.cur_qp_state), (QpState::SQE, QpState::ERR));
     assert_eq!((attr.rq_psn, attr.sq_psn, attr.dest_qp_num), (0x12_3456, 0x65_4321, 0x77));
     assert_eq!((info.cap.max_send_wr, info.cap.max_inline_data, info.sq_sig_all), (3, 64, true));
-    assert_eq!(fixture.qp.parts.qp.state(), QpState::RTS, "what it was last moved to");
+    assert_eq!(fixture.qp.parts.qp.state(), QpState::RTS, "the state to which it was last moved");
 
     fixture.device.script.expect([Expect::command(QUERY, Reply::Errno(Errno::NOMEM))]);
     let error = query().unwrap_err();

@@ -1,10 +1,9 @@
-//! The provider against a kernel on paper: every byte that it writes, every refusal, every way
-//! round the ring.
+//! Tests of the provider against a simulated kernel: every byte that it writes, every rejection,
+//! every wrap of the ring.
 //!
 //! # Safety
-//! Posting is unsafe because a device reads and writes the memory of work requests. A device on
-//! paper touches none; where inline data is posted, its memory is a slice that lives across the
-//! call.
+//! Posting is unsafe because a device reads and writes the memory of work requests. A paper device
+//! accesses none. Posted inline data is in a slice that lives across the call.
 #![allow(unsafe_code)]
 
 mod asked;
@@ -22,18 +21,18 @@ use verbs_core::provider::{RecvQueue, SendQueue};
 use verbs_core::types::{PostError, QpInitAttr, QpState, QpType, RecvWr, SendFlags, SendOp, SendWr, Sge};
 use zerocopy::{Immutable, IntoBytes};
 
-/// A device of whose kernel the test plays the part.
+/// Returns a device whose kernel the test simulates.
 fn device() -> PaperDevice {
-    // SAFETY: descriptors in scripts are the tests' to give away, and nobody parks memory on these
-    // queues. A test has one thread, or joins the threads that post before it uses the kernel's
-    // ends.
+    // SAFETY: the tests own the descriptors in their scripts and may give them away, and no memory
+    // is posted to these queues. A test has one thread, or joins the posting threads before it uses
+    // the kernel's ends.
     unsafe { PaperDevice::new() }
 }
 
 /// The slots' initial bytes, which remain wherever nothing is written.
 const STALE: u8 = 0xa5;
 
-/// A queue pair in RTS, whose slots hold stale bytes, and what belongs to it.
+/// A queue pair in RTS, whose slots hold stale bytes, with its device and completion queue.
 struct Fixture {
     device: PaperDevice,
     cq: PaperCq,
@@ -66,7 +65,7 @@ impl Fixture {
     }
 }
 
-/// Bytes of a slot as they are expected: stale, but for what is put.
+/// The expected bytes of a slot: stale, except for those that `put` writes.
 struct Expected(Vec<u8>);
 
 impl Expected {
@@ -81,7 +80,7 @@ impl Expected {
     }
 }
 
-/// All that two ends share, to see whether anything was touched.
+/// Returns all memory that the two ends share, to detect any change.
 fn snapshot(queue: &PaperQueue) -> Vec<u8> {
     (0..queue.size()).map(|at| queue.peek::<u8>(at)).collect()
 }

@@ -1,5 +1,5 @@
-//! Objects: what the kernel is asked, what it may answer, and what is left when it answers
-//! nonsense.
+//! Objects: the commands to the kernel, its possible replies, and the clean-up after malformed
+//! replies.
 
 use uverbs_abi::ib_user_verbs::IbUverbsQueryDeviceResp;
 use uverbs_abi::rdma_user_rxe::{RxeCreateAhResp, RxeCreateCqResp, RxeCreateQpResp};
@@ -18,7 +18,7 @@ use super::{Fixture, plain, sge};
 use provider_rxe::Rxe;
 use provider_rxe::paper::{PaperDevice, PaperQueue};
 
-/// A command that destroys the object, as the kernel must be asked for one that cannot be used.
+/// Returns the expectation of the command that destroys an unusable object.
 fn destroyed(object: &str) -> Expect {
     Expect::command(object, Reply::ok())
 }
@@ -71,7 +71,7 @@ fn the_capacity_is_that_of_the_mapped_queues() {
         PaperQueue::new(32, 128),
     );
     let cap = qp.unwrap().parts.qp.cap();
-    assert_eq!((cap.max_send_wr, cap.max_recv_wr), (63, 31), "though the kernel answered 15");
+    assert_eq!((cap.max_send_wr, cap.max_recv_wr), (63, 31), "although the kernel replied 15");
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn an_object_that_the_kernel_keeps_comes_back_alive() {
     let QpParts { qp, mut sq, .. } = fixture.qp.parts;
     let (_qp, error) = qp.destroy().unwrap_err();
     assert_eq!(error.errno, Errno::BUSY);
-    // SAFETY: a device on paper touches no memory of work requests.
+    // SAFETY: a paper device accesses no memory of work requests.
     unsafe { sq.post_send(&[plain(SendOp::Send, &[sge(1)])]) }.unwrap();
     assert_eq!(fixture.qp.sq.count(), 1, "its queue is still mapped");
     for failed in [Errno::NODEV, Errno::IO] {
@@ -107,7 +107,7 @@ fn a_completion_queues_reply_cut_at_any_length_leaves_nothing_behind() {
         let device = crate::device();
         device.script.expect([PaperDevice::cq_reply(15, &reply.as_bytes()[..len])]);
         if len == 12 {
-            // Offset and size are there; the rest is padding.
+            // Offset and size are complete; the rest is padding.
             device.expect_map(PaperDevice::CQ_OFFSET, &queue);
             device.context.create_cq(&PaperDevice::cq_attr()).unwrap();
             continue;
@@ -159,7 +159,7 @@ fn a_mapping_that_fails_takes_the_object_with_it() {
 
 #[test]
 fn a_header_that_does_not_fit_its_mapping_is_refused() {
-    // Header words, and how much is mapped: 384 bytes of header and 16 slots of 64.
+    // Header words and the mapped length: 384 bytes of header and 16 slots of 64.
     const SIZE: usize = 384 + 16 * 64;
     let cases: [(u32, u32, usize, &str); 11] = [
         (6, 15, SIZE - 1, "do not fit"),
@@ -167,7 +167,7 @@ fn a_header_that_does_not_fit_its_mapping_is_refused() {
         (6, 15, 383, "shorter than its header"),
         (6, 31, SIZE, "do not fit"),
         (7, 15, SIZE, "do not fit"),
-        (6, 14, SIZE, "no power of two"),
+        (6, 14, SIZE, "not a power of two"),
         (6, u32::MAX, SIZE, "do not fit"),
         (5, 15, SIZE, "too small"),
         (0, 15, SIZE, "too small"),
@@ -239,7 +239,7 @@ fn a_capacity_that_the_kernel_invents_is_refused() {
     }
 }
 
-/// A device of which a queue pair is refused with `EINVAL`, and what the error says.
+/// Returns the error of a queue pair that the kernel rejects with `EINVAL`.
 fn refused(cap: QpCap, probe: Option<u32>) -> String {
     let device = crate::device();
     let cq = device.create_cq(16);
@@ -271,7 +271,11 @@ fn a_queue_pair_that_is_too_large_names_the_limit() {
     let text = "create_qp on rxe0: max_inline_data 513 exceeds the device's 512 (EINVAL)";
     assert_eq!(refused(cap, Some(512)), text);
     let other = QpCap { max_inline_data: 100, ..cap };
-    assert_eq!(refused(other, Some(512)), "create_qp on rxe0: Invalid argument (EINVAL)", "it was not that");
+    assert_eq!(
+        refused(other, Some(512)),
+        "create_qp on rxe0: Invalid argument (EINVAL)",
+        "the device has enough inline data"
+    );
 }
 
 #[test]
@@ -279,12 +283,12 @@ fn an_address_handle_is_a_number_or_a_path_by_kernel() {
     let device = crate::device();
     let ah = device.create_ah(&AhAttr::default(), 0x1234).unwrap();
     assert_eq!(ah.av().bytes(14), Some(&0x1234_u32.to_ne_bytes()[..]));
-    assert_eq!(ah.av().bytes(13), None, "of no other provider");
+    assert_eq!(ah.av().bytes(13), None, "the tag is not another provider's");
     device.script.expect([Expect::command("ioctl 6.0: 0x0 handle 9", Reply::ok())]);
     ah.destroy().map_err(|(_, error)| error).unwrap();
 
-    // No number: the path is spelled out from the GID table, which this kernel tells with one
-    // command.
+    // No number: the provider writes the path from the GID table, which this kernel returns with
+    // one command.
     let attr = AhAttr {
         grh: Some(GlobalRoute { dgid: Gid([9; 16]), sgid_index: 1, ..GlobalRoute::default() }),
         port_num: 1,
@@ -306,7 +310,7 @@ fn an_address_handle_is_a_number_or_a_path_by_kernel() {
     assert_eq!((bytes.len(), bytes[0], bytes[1]), (88, 1, 2));
     assert_eq!(bytes[8..24], [9; 16], "the destination");
 
-    // A source that is not in the table: the kernel's handle goes again.
+    // A source that is not in the table: the kernel's handle is destroyed again.
     let grh = GlobalRoute { sgid_index: 5, ..attr.grh.unwrap() };
     device.script.expect([created(), table(), Expect::command("ioctl 6.0: 0x0 handle 9", Reply::ok())]);
     let error = device.context.create_ah(&device.pd, &AhAttr { grh: Some(grh), ..attr }).unwrap_err();
@@ -354,7 +358,7 @@ fn an_erased_device_makes_the_same_objects() {
 
     script.expect([Expect::anything(Reply::outputs([[1_u32, 0x11, 0x22, 0].as_bytes()]))]);
     let mut memory = [0_u8; 64];
-    // SAFETY: a device on paper touches no memory.
+    // SAFETY: a paper device accesses no memory.
     let mr = unsafe { context.reg_mr(&pd, memory.as_mut_ptr(), 64, 0, AccessFlags::LOCAL_WRITE) }.unwrap();
     assert_eq!((mr.lkey(), mr.rkey()), (0x11, 0x22));
 }

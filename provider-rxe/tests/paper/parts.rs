@@ -1,5 +1,5 @@
-//! The three objects of a queue pair: they part in any order, and `modify` takes the queues of its
-//! own provider only.
+//! The three objects of a queue pair: they are dropped in any order, and `modify` accepts only
+//! queues of its own provider.
 
 use verbs_core::channel::{Expect, Reply};
 use verbs_core::provider::{
@@ -14,16 +14,16 @@ use provider_rxe::paper::{PaperDevice, PaperQp};
 const DESTROY_QP: &str = "ioctl 4.1: 0x1 out 4 bytes, 0x0 handle 4";
 
 fn send_one(sq: &mut impl SendQueue) {
-    // SAFETY: a device on paper touches no memory of work requests.
+    // SAFETY: a paper device accesses no memory of work requests.
     unsafe { sq.post_send(&[plain(SendOp::Send, &[sge(1)])]) }.unwrap();
 }
 
 fn recv_one(rq: &mut impl RecvQueue) {
-    // SAFETY: a device on paper touches no memory of work requests.
+    // SAFETY: a paper device accesses no memory of work requests.
     unsafe { rq.post_recv(&[RecvWr { wr_id: 1, sge: &[sge(1)] }]) }.unwrap();
 }
 
-/// Destroys a queue pair, which takes this one command.
+/// Destroys a queue pair, which sends this one command.
 fn destroy(device: &PaperDevice, qp: impl Destroy) {
     device.script.expect([Expect::command(DESTROY_QP, Reply::ok())]);
     assert!(qp.destroy().is_ok());
@@ -53,8 +53,7 @@ fn queues_may_be_dropped_before_their_queue_pair() {
         let QpParts { qp, mut sq, mut rq } = parts;
         send_one(&mut sq);
         recv_one(&mut rq);
-        // A command that is not expected would panic: dropping a queue is no matter of the
-        // kernel's.
+        // A command that is not expected would panic: dropping a queue sends none.
         if send_first {
             drop(sq);
             recv_one(&mut rq);
@@ -79,8 +78,8 @@ fn queues_outlive_their_queue_pair() {
         let Fixture { device, qp: PaperQp { parts, sq: kernel_sq, rq: kernel_rq, .. }, .. } =
             Fixture::of_type(QpType::RC);
         let QpParts { qp, mut sq, mut rq } = parts;
-        // Put in before, rung for after: no command is expected but the one that destroys.
-        // SAFETY: a device on paper touches no memory of work requests.
+        // Put in before, rung for after: the only expected command is the one that destroys.
+        // SAFETY: a paper device accesses no memory of work requests.
         unsafe { sq.post_one(&plain(SendOp::Send, &[sge(1)])) }.unwrap();
         if erased {
             let (mut sq, mut rq) = (ErasedSendQueue::new(sq), ErasedRecvQueue::new(rq));
@@ -97,7 +96,7 @@ fn queues_outlive_their_queue_pair() {
 fn post_to_what_is_left(sq: &mut impl SendQueue, rq: &mut impl RecvQueue) {
     assert_eq!(sq.rollback(), 1);
     (0..15).for_each(|_| send_one(sq));
-    // SAFETY: a device on paper touches no memory of work requests.
+    // SAFETY: a paper device accesses no memory of work requests.
     let error = unsafe { sq.post_send(&[plain(SendOp::Send, &[])]) }.unwrap_err();
     assert_eq!(error.reason, PostReason::QueueFull, "no kernel takes anything out any more");
     recv_one(rq);
@@ -161,7 +160,7 @@ fn an_erased_queue_pair_is_not_modified_with_queues_of_another_provider() {
     let (mut sq, mut rq) = (ErasedSendQueue::new(parts.sq), ErasedRecvQueue::new(parts.rq));
     let (mut strange_sq, mut strange_rq) = (ErasedSendQueue::new(Stranger), ErasedRecvQueue::new(Stranger));
     let attr = QpAttr { qp_state: QpState::ERR, ..QpAttr::default() };
-    // The script expects no command: the kernel is not asked.
+    // The script expects no command: none is sent to the kernel.
     for (sq, rq) in [
         (&mut strange_sq, &mut rq),
         (&mut sq, &mut strange_rq),

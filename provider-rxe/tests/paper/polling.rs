@@ -1,4 +1,4 @@
-//! Completions: every field, by value and lent, and when a slot goes back.
+//! Completions: every field, by value and lent, and the return of slots to the kernel.
 
 use uverbs_abi::Be32;
 use uverbs_abi::ib_user_verbs::{IbUverbsWc, IbUverbsWcEx};
@@ -15,7 +15,7 @@ fn cq(slots: u32) -> PaperCq {
     crate::device().create_cq(slots)
 }
 
-/// The same completion by the three ways to get it.
+/// Returns the same completion by each of the three ways to poll it.
 fn three_ways(entry: IbUverbsWc) -> Wc {
     let mut cq = cq(16);
     (0..3).for_each(|_| assert!(cq.queue.put(entry)));
@@ -97,7 +97,7 @@ fn immediate_data_is_the_number_that_was_sent() {
 #[test]
 fn an_invalidated_key_is_a_number_under_the_flag_that_verbs_have_for_it() {
     let ex = IbUverbsWcEx::from_invalidate_rkey(0x0102_0304);
-    // The kernel's IB_WC_WITH_INVALIDATE, which verbs would take for IP_CSUM_OK.
+    // The kernel's IB_WC_WITH_INVALIDATE, which is the bit of IP_CSUM_OK in verbs.
     for raw in [4, 4 | 1] {
         let wc = three_ways(IbUverbsWc { ex, wc_flags: raw, ..entry(1) });
         assert_eq!(wc.imm_data, 0x0102_0304);
@@ -124,7 +124,7 @@ fn completions_come_in_order_however_many_are_asked_for() {
                 assert_eq!((wc.wr_id, u64::from(wc.byte_len)), (got, got as u32 as u64 * 10));
                 got += 1;
             }
-            assert_eq!(u64::from(cq.queue.count()), put - got, "slots go back with the call");
+            assert_eq!(u64::from(cq.queue.count()), put - got, "the call returns the slots");
         }
         assert!(got > 50);
     }
@@ -150,13 +150,13 @@ fn a_slot_goes_back_once_its_completion_is_lent_no_more() {
     assert!(!queue.put(entry(3)), "the first is still lent");
     assert_eq!(lent.wr_id(), 0);
     assert_eq!(cq.cq.next().unwrap().wr_id(), 1);
-    assert!(queue.put(entry(3)), "the first is not");
-    assert!(!queue.put(entry(4)), "the second could be");
+    assert!(queue.put(entry(3)), "the first is returned");
+    assert!(!queue.put(entry(4)), "the second is not returned yet");
     cq.cq.finish();
     assert!(queue.put(entry(4)));
     let rest: Vec<u64> = core::iter::from_fn(|| cq.cq.next().map(|lent| lent.wr_id())).collect();
     assert_eq!(rest, [2, 3, 4]);
-    assert_eq!(queue.count(), 0, "finding none gives all back");
+    assert_eq!(queue.count(), 0, "a poll that finds none returns all slots");
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Random walks: whatever is posted comes out as it went in, in order, and nothing else is touched.
+//! Random sequences: every posted request comes out unchanged and in order, and no other byte
+//! changes.
 
 use std::collections::VecDeque;
 
@@ -16,11 +17,11 @@ use provider_rxe::paper::{PaperDevice, PaperQueue};
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Post work requests: what kind, how many SGEs, of which length each.
+    /// Post work requests: their kind, the number of SGEs, the length of each.
     Post(Vec<(u8, usize, u32)>),
-    /// Put work requests in as far as they are accepted, and take them out again.
+    /// Put in work requests until one is rejected, and roll them back.
     Abort(Vec<(u8, usize, u32)>),
-    /// The kernel takes some.
+    /// The kernel takes up to this many.
     Take(u32),
 }
 
@@ -104,7 +105,7 @@ proptest! {
                         prop_assert_eq!(fixture.send(&wrs).map_err(|error| error.reason), expected);
                     } else {
                         let sq = &mut fixture.qp.parts.sq;
-                        // SAFETY: a device on paper touches no memory of work requests.
+                        // SAFETY: a paper device accesses no memory of work requests.
                         let refused = wrs.iter().find_map(|wr| unsafe { sq.post_one(wr) }.err());
                         prop_assert_eq!(refused, expected.err());
                         prop_assert_eq!(sq.rollback(), model.len() - before);
@@ -169,7 +170,7 @@ proptest! {
         indices in vec((any::<u32>(), any::<u32>()), 1..20),
     ) {
         let device = crate::device();
-        // What is mapped is a part of the memory; the rest must never be given out as a completion.
+        // Only a part of the memory is mapped; the rest must never be returned as a completion.
         let queue = PaperQueue::new(256, 64);
         queue.poke(0, log2_stride);
         queue.poke(4, mask);

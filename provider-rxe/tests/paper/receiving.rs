@@ -1,4 +1,4 @@
-//! Receive work requests: their bytes, and what is refused.
+//! Receive work requests: their bytes, and the rejected ones.
 
 use core::mem::offset_of;
 
@@ -27,7 +27,7 @@ fn refused(fixture: &mut Fixture, wr: RecvWr<'_>) -> PostReason {
     let before = snapshot(&fixture.qp.rq);
     let error = fixture.recv(&[wr]).unwrap_err();
     assert_eq!(error.accepted, 0);
-    assert_eq!(snapshot(&fixture.qp.rq), before, "{wr:?} is refused and wrote something");
+    assert_eq!(snapshot(&fixture.qp.rq), before, "{wr:?} is rejected but wrote something");
     error.reason
 }
 
@@ -116,7 +116,7 @@ fn a_batch_is_accepted_up_to_the_first_bad_one() {
 fn nothing_is_seen_before_the_queue_is_rung() {
     let mut fixture = Fixture::of_type(QpType::RC);
     let one = [sge(1)];
-    // SAFETY: a device on paper touches no memory of work requests.
+    // SAFETY: a paper device accesses no memory of work requests.
     unsafe { fixture.qp.parts.rq.post_one(&RecvWr { wr_id: 1, sge: &one }) }.unwrap();
     assert_eq!(fixture.qp.rq.count(), 0);
     fixture.qp.parts.rq.ring();

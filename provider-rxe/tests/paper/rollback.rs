@@ -9,7 +9,7 @@ use verbs_core::types::{PostReason, QpState, QpType, SendFlags, SendOp, SendWr, 
 use super::{Fixture, plain, sge, snapshot};
 use provider_rxe::paper::{PaperQp, PaperQueue};
 
-/// Slots of the send queue that can be used at a time.
+/// Number of slots of the send queue that can be used at a time.
 const ROOM: u64 = 15;
 
 /// Runs a test on a queue pair's send queue in RTS and the kernel's end of it, static and erased.
@@ -24,21 +24,21 @@ fn each_form(test: impl Fn(&mut dyn SendQueue, &PaperQueue)) {
     }
 }
 
-/// Puts a work request with one SGE in.
+/// Puts in a work request with one SGE.
 fn put(sq: &mut dyn SendQueue, wr_id: u64) -> Result<(), PostReason> {
     let one = [sge(wr_id)];
-    // SAFETY: a device on paper touches no memory of work requests.
+    // SAFETY: a paper device accesses no memory of work requests.
     unsafe { sq.post_one(&SendWr { wr_id, ..plain(SendOp::Send, &one) }) }
 }
 
 /// Posts a work request with one SGE.
 fn post(sq: &mut dyn SendQueue, wr_id: u64) {
     let one = [sge(wr_id)];
-    // SAFETY: a device on paper touches no memory of work requests.
+    // SAFETY: a paper device accesses no memory of work requests.
     unsafe { sq.post_send(&[SendWr { wr_id, ..plain(SendOp::Send, &one) }]) }.unwrap();
 }
 
-/// The numbers of all work requests that the kernel finds.
+/// Returns the `wr_id`s of all work requests that the kernel finds.
 fn taken(kernel: &PaperQueue) -> Vec<u64> {
     core::iter::from_fn(|| kernel.take::<RxeSendWqe>()).map(|(wqe, _)| wqe.wr.wr_id).collect()
 }
@@ -50,9 +50,9 @@ fn the_kernel_never_sees_what_was_rolled_back() {
             let before = kernel.indices();
             (0..count).for_each(|n| put(sq, n).unwrap());
             assert_eq!(sq.rollback() as u64, count);
-            assert_eq!(sq.rollback(), 0, "it is taken back once");
+            assert_eq!(sq.rollback(), 0, "it is removed once");
             sq.ring().unwrap();
-            assert_eq!(kernel.indices(), before, "nothing is left to ring for");
+            assert_eq!(kernel.indices(), before, "nothing is left to publish");
         }
     });
 }
@@ -104,7 +104,7 @@ fn what_was_rung_for_stays() {
         put(sq, 78).unwrap();
         let before = snapshot(kernel);
         assert_eq!(sq.rollback(), 2);
-        assert_eq!(snapshot(kernel), before, "it writes nothing that the kernel could look at");
+        assert_eq!(snapshot(kernel), before, "it writes nothing that the kernel could read");
         assert_eq!(taken(kernel), [1, 2]);
     });
 }
@@ -125,7 +125,7 @@ fn a_batch_that_was_refused_in_the_middle_leaves_nothing_to_roll_back() {
         let one = [sge(1)];
         let five: Vec<Sge> = (0..5).map(sge).collect();
         let good = SendWr { wr_id: 1, ..plain(SendOp::Send, &one) };
-        // SAFETY: a device on paper touches no memory of work requests.
+        // SAFETY: a paper device accesses no memory of work requests.
         let error = unsafe { sq.post_send(&[good, good, plain(SendOp::Send, &five), good]) }.unwrap_err();
         assert_eq!((error.accepted, sq.rollback()), (2, 0));
         assert_eq!(taken(kernel), [1, 1]);
@@ -140,7 +140,7 @@ fn a_refused_request_is_not_counted() {
     each_form(|sq, kernel| {
         put(sq, 1).unwrap();
         let five: Vec<Sge> = (0..5).map(sge).collect();
-        // SAFETY: a device on paper touches no memory of work requests.
+        // SAFETY: a paper device accesses no memory of work requests.
         unsafe { sq.post_one(&plain(SendOp::Send, &five)) }.unwrap_err();
         assert_eq!(sq.rollback(), 1);
         post(sq, 2);
@@ -162,7 +162,7 @@ fn lists_inline_data_and_atomics_are_rolled_back_like_others() {
             plain(SendOp::Send, &[]),
         ];
         for wr in &wrs {
-            // SAFETY: a device on paper touches no memory of work requests; that of the inline data
+            // SAFETY: a paper device accesses no memory of work requests; that of the inline data
             // lives.
             unsafe { sq.post_one(wr) }.unwrap();
         }
@@ -180,7 +180,7 @@ fn after_a_reset_there_is_nothing_to_roll_back() {
     let mut fixture = Fixture::of_type(QpType::RC);
     put(&mut fixture.qp.parts.sq, 1).unwrap();
     fixture.device.move_to(&mut fixture.qp, QpState::RESET);
-    assert_eq!(fixture.qp.parts.sq.rollback(), 0, "RESET forgot it");
+    assert_eq!(fixture.qp.parts.sq.rollback(), 0, "RESET dropped it");
     fixture.device.move_to(&mut fixture.qp, QpState::RTS);
     put(&mut fixture.qp.parts.sq, 2).unwrap();
     assert_eq!(fixture.qp.parts.sq.rollback(), 1);

@@ -1,4 +1,4 @@
-//! Send work requests: the bytes of each operation, and what is refused.
+//! Send work requests: the bytes of each operation, and the rejected ones.
 
 use core::mem::offset_of;
 
@@ -14,7 +14,7 @@ use provider_rxe::paper::{PaperDevice, PaperQueue};
 const OP: usize = offset_of!(RxeSendWr, wr);
 const LIST: usize = size_of::<RxeSendWqe>();
 
-/// The entry of a work request: what all operations have in common.
+/// Returns the entry of a work request with the fields that all operations have.
 fn entry(stride: usize, wr: &SendWr<'_>, opcode: u32, imm_data: u32, iova: u64) -> Expected {
     let length: u32 = wr.sge.iter().map(|sge| sge.length).sum();
     Expected::stale(stride)
@@ -35,7 +35,7 @@ fn listed(mut expected: Expected, sges: &[Sge]) -> Expected {
     expected
 }
 
-/// Posts one work request and gives the slot's bytes.
+/// Posts one work request and returns the slot's bytes.
 fn posted(fixture: &mut Fixture, wr: &SendWr<'_>) -> Vec<u8> {
     let index = fixture.qp.sq.indices().0;
     fixture.send(&[*wr]).unwrap();
@@ -219,12 +219,12 @@ fn slots_may_be_larger_than_their_elements() {
     }
 }
 
-/// Posts what is to be refused, and sees that nothing was touched.
+/// Posts a request that must be rejected, and checks that no byte changed.
 fn refused(fixture: &mut Fixture, wr: SendWr<'_>) -> PostReason {
     let before = snapshot(&fixture.qp.sq);
     let error = fixture.send(&[wr]).unwrap_err();
     assert_eq!(error.accepted, 0);
-    assert_eq!(snapshot(&fixture.qp.sq), before, "{wr:?} is refused and wrote something");
+    assert_eq!(snapshot(&fixture.qp.sq), before, "{wr:?} is rejected but wrote something");
     error.reason
 }
 
@@ -349,7 +349,7 @@ fn a_full_queue_is_refused_until_the_kernel_takes_one_wherever_it_starts() {
     for start in 0..16 {
         let mut fixture = Fixture::of_type(QpType::RC);
         let one = [sge(1)];
-        // Go there, as a queue does: by posting and draining.
+        // Move the index there as a queue does, by posting and draining.
         for _ in 0..start {
             posted(&mut fixture, &plain(SendOp::Send, &one));
         }
@@ -389,7 +389,7 @@ fn a_batch_is_accepted_up_to_the_first_bad_one() {
     ] {
         let error = fixture.send(batch).unwrap_err();
         assert_eq!((error.accepted, error.reason), (accepted, PostReason::AtomicLength { given: 101 }));
-        assert_eq!(fixture.qp.sq.count() as usize, accepted, "the kernel sees what was accepted");
+        assert_eq!(fixture.qp.sq.count() as usize, accepted, "the kernel sees the accepted requests");
         fixture.qp.sq.drain();
     }
     let error = fixture.send(&[good; 20]).unwrap_err();
@@ -406,7 +406,7 @@ fn nothing_is_seen_before_the_queue_is_rung() {
     let one = [sge(1)];
     let sq = &mut fixture.qp.parts.sq;
     for _ in 0..3 {
-        // SAFETY: a device on paper touches no memory of work requests.
+        // SAFETY: a paper device accesses no memory of work requests.
         unsafe { sq.post_one(&plain(SendOp::Send, &one)) }.unwrap();
     }
     assert_eq!(fixture.qp.sq.count(), 0);
@@ -416,7 +416,7 @@ fn nothing_is_seen_before_the_queue_is_rung() {
 
 #[test]
 fn an_index_that_the_kernel_never_wrote_leads_nowhere_else() {
-    // The queue ends before the region does: what lies behind must stay as it is.
+    // The queue ends before the region does. The bytes behind it must not change.
     let attr = PaperDevice::rc();
     let paper = PaperQueue::new(64, 512);
     paper.poke(4, 15_u32);
@@ -434,9 +434,9 @@ fn an_index_that_the_kernel_never_wrote_leads_nowhere_else() {
         for n in 0..40 {
             let (producer, _) = fixture.qp.sq.indices();
             fixture.qp.sq.set_indices(if n % 7 == 0 { hostile } else { producer }, hostile.wrapping_add(n));
-            // Accepted or not: only where it writes matters.
+            // Only the written bytes matter, not whether the request is accepted.
             let _ = fixture.send(&[plain(SendOp::Send, &one), plain(SendOp::Send, &four)]);
-            // SAFETY: a device on paper touches no memory of work requests.
+            // SAFETY: a paper device accesses no memory of work requests.
             let _ = unsafe { fixture.qp.parts.sq.post_one(&plain(SendOp::Send, &four)) };
             if n % 5 == 0 {
                 fixture.qp.sq.set_indices(hostile.wrapping_add(n), producer);

@@ -22,7 +22,7 @@ fn receives_are_taken_from_init_on_and_sends_from_rts_on() {
         let op = if qp_type == QpType::UD { SendOp::UdSend { to } } else { SendOp::Send };
         let path = [QpState::RESET, QpState::INIT, QpState::RTR, QpState::RTS, QpState::ERR, QpState::RESET];
         for state in path {
-            // One step at a time; `move_to` would go the whole way.
+            // One step at a time; `move_to` would make all steps.
             match state {
                 QpState::RTR | QpState::RTS => step(&mut fixture, state),
                 _ => fixture.device.move_to(&mut fixture.qp, state),
@@ -69,8 +69,8 @@ fn after_a_reset_both_ends_agree_again() {
             fixture.send(&[SendWr { wr_id: n, ..plain(SendOp::Send, &one) }]).unwrap();
             fixture.recv(&[RecvWr { wr_id: n, sge: &one }]).unwrap();
         }
-        // Put in, but not published: forgotten with the rest.
-        // SAFETY: a device on paper touches no memory of work requests.
+        // Put in but not published: dropped with the rest.
+        // SAFETY: a paper device accesses no memory of work requests.
         let _ = unsafe { fixture.qp.parts.sq.post_one(&plain(SendOp::Send, &one)) };
         if cycle % 2 == 0 {
             fixture.device.move_to(&mut fixture.qp, QpState::ERR);
@@ -129,7 +129,7 @@ fn only_what_is_signaled_completes_unless_all_are() {
 fn an_impossible_transition_is_told_without_asking_the_kernel() {
     let mut fixture = Fixture::of_type(QpType::RC);
     let to = |qp_state| QpAttr { qp_state, path_mtu: Mtu::MTU_1024, ..QpAttr::default() };
-    // The script expects nothing: a command would panic.
+    // The script expects no command, so one would panic.
     let error = fixture.qp.modify(&to(QpState::INIT), QpAttrMask::STATE).unwrap_err();
     assert_eq!(error.to_string(), "modify_qp on rxe0: an RC queue pair cannot go from RTS to INIT (EINVAL)");
     fixture.device.move_to(&mut fixture.qp, QpState::RESET);
@@ -155,7 +155,7 @@ fn a_refused_transition_is_explained_by_the_state_that_the_device_moved_to() {
     let error = fixture.qp.modify(&attr, QpAttrMask::STATE).unwrap_err();
     let expected = Cause::IllegalTransition { qp_type: QpType::RC, from: QpState::ERR, to: QpState::SQD };
     assert_eq!(error.cause, expected);
-    assert_eq!(fixture.qp.parts.qp.state(), QpState::RTS, "what it was last moved to");
+    assert_eq!(fixture.qp.parts.qp.state(), QpState::RTS, "the state to which it was last moved");
 }
 
 #[test]
