@@ -1,4 +1,4 @@
-//! [`Buf`]: memory that a device knows and that this process owns, to be posted to queues.
+//! [`Buf`]: registered memory that this process owns and posts to queues.
 //!
 //! ```text
 //!       alloc_buf, register                post_send_buf, post_recv_buf
@@ -10,12 +10,13 @@
 //! ```
 //!
 //! Invariant: the pieces of one allocation are disjoint, and each has exactly one owner. The owner
-//! of a `Buf` is the only code that reads or writes its bytes; when the device may access them, the
-//! `Buf` is inside something that does not let it out.
+//! of a `Buf` is the only code that reads or writes its bytes. While the device may access them,
+//! the `Buf` is inside a table in flight, a [`FrozenBuf`] or an [`Exposed`](crate::Exposed), and
+//! these do not give it out.
 //!
 //! # Safety
-//! The unsafe code here registers memory and makes slices of it, on the invariant above. Numbers in
-//! brackets are those of the contract of [`Provider`].
+//! The unsafe code here registers memory and makes slices of it, which the invariant above
+//! justifies. Numbers in brackets are those of the contract of [`Provider`].
 
 #![allow(unsafe_code)]
 
@@ -38,10 +39,10 @@ use crate::registry::{Child, Registry};
 use crate::stable::StableMemory;
 use crate::{FrozenBuf, HandleError};
 
-/// Memory that a device knows and that this process owns: a piece of an allocation, or all of it.
+/// Registered memory that this process owns: a piece of an allocation, or all of it.
 ///
-/// The device may read and write it while it is in flight; peers may not access it. Made by
-/// [`Pd::alloc_buf`], or from the program's own memory by [`Pd::register`].
+/// The device may read and write it while it is in flight; peers cannot access it. Made by
+/// [`Pd::alloc_buf`], or from memory of the program by [`Pd::register`].
 ///
 /// A queue owns what was posted to it, so that nothing else reads or writes it meanwhile:
 ///
@@ -58,36 +59,36 @@ pub struct Buf {
     len: usize,
 }
 
-/// An allocation, and its registration.
+/// An allocation and its registration.
 struct Region {
     base: NonNull<u8>,
     lkey: u32,
     pd: PdId,
     devices: Arc<Registry>,
-    /// The device may write it, and so may the owner of a piece.
+    /// Set if the device, and the owner of a piece, may write the memory.
     is_writable: bool,
     registration: Box<dyn Registration>,
 }
 
-// SAFETY: `base` blocked the auto impl. It points at memory that `registration` owns, and each of
-// its bytes is accessed only through the one `Buf` (or what holds that `Buf`) whose piece it lies
-// in.
+// SAFETY: `base` blocked the auto impl. It points at memory that `registration` owns, and each byte
+// is accessed only through the one `Buf` whose piece contains it, or through the owner of that
+// `Buf`.
 unsafe impl Send for Region {}
 // SAFETY: as above; shared access to a region reads only its numbers.
 unsafe impl Sync for Region {}
 
-/// A provider's memory region and the memory below it. It hides the provider, so that a queue's
-/// table has one type.
+/// A provider's memory region and its memory. The trait hides the provider, so that all tables in
+/// flight have one type.
 trait Registration: Send {
-    /// Deregisters, and returns the memory.
+    /// Deregisters the region, and returns the memory.
     #[allow(clippy::type_complexity)]
     fn deregister(self: Box<Self>) -> Result<Box<dyn Any + Send>, (Box<dyn Registration>, Error)>;
 
-    /// Returns the memory's type.
+    /// Returns the type of the memory.
     fn memory_type(&self) -> TypeId;
 }
 
-/// Memory, and the protection domain that it is registered in.
+/// Memory, and a share of the protection domain that it is registered in.
 struct Registered<M> {
     memory: Box<M>,
     _pd: Child,
@@ -142,12 +143,12 @@ impl Buf {
         access: AccessFlags,
     ) -> Result<Self, HandleError<M>> {
         let registry = pd.context().registry();
-        // While the provider's code runs, unwinding must not release memory for which it may have
-        // made a key.
+        // While the provider's code runs, unwinding must not release memory, because the provider
+        // may have made a key for it.
         let memory = ManuallyDrop::new(memory);
-        // SAFETY: the bytes stay until the kernel handle saw the region deregistered, or
-        // registering failed [18]; from here on they are accessed through `base` only, by the rules
-        // of this module.
+        // SAFETY: the bytes stay mapped until the kernel handle has deregistered the region, or
+        // registering has failed [18]; from here on they are accessed through `base` only, by the
+        // rules of this module.
         let raw = unsafe {
             let iova = base.expose_provenance() as u64;
             pd.register_raw(base, len, iova, access)
@@ -180,23 +181,23 @@ impl Buf {
         self.len == 0
     }
 
-    /// Returns its address, as work requests name it.
+    /// Returns its address, as used by work requests.
     pub fn addr(&self) -> u64 {
         self.start().as_ptr().expose_provenance() as u64
     }
 
-    /// Returns the key for this process' own work requests. It covers the whole allocation.
+    /// Returns the key for work requests of this process. It covers the whole allocation.
     pub fn lkey(&self) -> u32 {
         self.region.lkey
     }
 
-    /// Splits it in two: this keeps the bytes before `at`, the returned piece has those from `at`
-    /// on.
+    /// Splits the piece in two: this one keeps the bytes before `at`, and the returned one has
+    /// those from `at` on.
     ///
-    /// Both are of the same registration, and can be in different queues at the same time.
+    /// Both belong to the same registration, and can be in different queues at the same time.
     ///
     /// # Panics
-    /// When `at` is beyond the end.
+    /// If `at` lies beyond the end.
     #[must_use = "the bytes from `at` on are in the returned piece"]
     pub fn split_off(&mut self, at: usize) -> Self {
         assert!(at <= self.len, "split at {at}, but there are {} bytes", self.len);
@@ -205,10 +206,10 @@ impl Buf {
         tail
     }
 
-    /// Undoes [`split_off`](Self::split_off): joins the piece that follows this one.
+    /// Joins the piece that follows this one, which undoes [`split_off`](Self::split_off).
     ///
     /// # Errors
-    /// The other piece, when it does not follow this one in the same allocation.
+    /// The other piece, if it does not follow this one in the same allocation.
     pub fn unsplit(&mut self, tail: Self) -> Result<(), Self> {
         if !Arc::ptr_eq(&self.region, &tail.region) || self.offset + self.len != tail.offset {
             return Err(tail);
@@ -217,17 +218,17 @@ impl Buf {
         Ok(())
     }
 
-    /// Makes it read-only and cheap to clone, so that it can be sent to many peers at once.
+    /// Makes the memory read-only and cheap to clone, so that it can be sent to many peers at once.
     pub fn freeze(self) -> FrozenBuf {
         FrozenBuf::new(self)
     }
 
     /// Deregisters and releases the allocation. Dropping its last piece does the same, and leaks
-    /// what the kernel refuses to deregister.
+    /// memory that the kernel refuses to deregister.
     ///
     /// # Errors
-    /// The buffer: [`Cause::InUse`] while other pieces of the allocation live; any errno that the
-    /// kernel returns.
+    /// The buffer: `EBUSY` with [`Cause::InUse`] while other pieces of the allocation live; any
+    /// other errno that the kernel returns.
     #[doc(alias = "ibv_dereg_mr")]
     pub fn close(self) -> Result<(), HandleError<Self>> {
         self.deregister().map(drop)
@@ -236,10 +237,11 @@ impl Buf {
     /// Deregisters memory that was [registered](Pd::register), and returns it.
     ///
     /// # Errors
-    /// The buffer: [`Cause::InUse`] while other pieces of the allocation live; [`Cause::Foreign`]
-    /// where the memory is no `M`; any errno that the kernel returns.
+    /// The buffer: `EBUSY` with [`Cause::InUse`] while other pieces of the allocation live;
+    /// `EINVAL` with [`Cause::Foreign`] if the memory is not of the type `M`; any other errno that
+    /// the kernel returns.
     #[doc(alias = "ibv_dereg_mr")]
-    // Nothing that a program does makes it panic.
+    // The panic below is unreachable.
     #[allow(clippy::missing_panics_doc)]
     pub fn into_memory<M: StableMemory>(self) -> Result<M, HandleError<Self>> {
         self.into_memory_of::<M>()
@@ -255,7 +257,7 @@ impl Buf {
         Ok(*memory.downcast().expect("the type was just compared"))
     }
 
-    /// Deregisters, and returns the memory.
+    /// Deregisters the region, and returns the memory.
     fn deregister(self) -> Result<Box<dyn Any + Send>, HandleError<Self>> {
         let Self { region, offset, len } = self;
         let region = match Arc::try_unwrap(region) {
@@ -272,7 +274,8 @@ impl Buf {
         })
     }
 
-    /// Returns whether the device, and the owner, may write it: false only inside a [`FrozenBuf`].
+    /// Returns whether the device and the owner may write the memory: false only inside a
+    /// [`FrozenBuf`].
     pub(crate) fn is_writable(&self) -> bool {
         self.region.is_writable
     }
@@ -291,7 +294,7 @@ impl Buf {
     }
 }
 
-/// Zeroed pages of this library's own.
+/// Zeroed pages that this library allocated.
 struct Allocated {
     map: MmapMut,
     len: usize,
@@ -314,8 +317,8 @@ impl Deref for Buf {
 
     fn deref(&self) -> &[u8] {
         // SAFETY: the piece lies within live, initialised memory; only this `Buf` gives access to
-        // it. It is out of every queue, so no request names it that has not ended [3, 5, 9], and no
-        // peer reaches it [11, 12].
+        // it. It is in no queue, so that every request that named it has ended [3, 5, 9], and no
+        // peer can access it [11, 12].
         unsafe { slice::from_raw_parts(self.start().as_ptr(), self.len) }
     }
 }

@@ -34,10 +34,13 @@ bitflags! {
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct RemoteAccess: u32 {
         /// RDMA reads.
+        #[doc(alias = "IBV_ACCESS_REMOTE_READ")]
         const READ = AccessFlags::REMOTE_READ.bits();
         /// RDMA writes.
+        #[doc(alias = "IBV_ACCESS_REMOTE_WRITE")]
         const WRITE = AccessFlags::REMOTE_WRITE.bits();
         /// Atomic operations.
+        #[doc(alias = "IBV_ACCESS_REMOTE_ATOMIC")]
         const ATOMIC = AccessFlags::REMOTE_ATOMIC.bits();
     }
 }

@@ -1,7 +1,7 @@
-//! [`Pd`]: a protection domain, and what is made in one.
+//! [`Pd`]: a protection domain, and the objects that are made in one.
 //!
 //! # Safety
-//! The unsafe code here is the raw registration of memory, which passes the caller's promise on.
+//! The unsafe code here is the raw registration of memory, whose caller makes the promise.
 
 #![allow(unsafe_code)]
 
@@ -18,8 +18,8 @@ use crate::registry::{Child, PdId, Tally};
 use crate::stable::{StableBytes, StableMemory};
 use crate::{Ah, Buf, Context, Exposed, FrozenBuf, HandleError, Mr, Qp, QpInit, RemoteAccess};
 
-/// A protection domain: what queue pairs of one domain can reach, those of another cannot. Cheap to
-/// clone.
+/// A protection domain: a queue pair can access only the memory regions and address handles of its
+/// own domain. Cheap to clone.
 ///
 /// # References
 /// `ibv_alloc_pd(3)`
@@ -39,7 +39,8 @@ struct Inner<P: Provider> {
 
 enum Raw<P: Provider> {
     Own(KernelHandle<P::Pd, Child>),
-    /// Made static, while clones and children of the erased one live on.
+    /// The domain behind an erased one, made by `downcast`: clones and children of that one live
+    /// on.
     Within(Arc<Inner<Erased>>),
 }
 
@@ -59,13 +60,13 @@ impl<P: Provider> Pd<P> {
         })
     }
 
-    /// The device it belongs to.
+    /// Returns the open device that the domain belongs to.
     pub fn context(&self) -> &Context<P> {
         &self.inner.context
     }
 
-    /// The provider's own protection domain, for what it has beyond verbs.
-    // Nothing that a program does makes it panic.
+    /// Returns the provider's own protection domain, for features beyond verbs.
+    // The panics below are unreachable.
     #[allow(clippy::missing_panics_doc)]
     pub fn raw(&self) -> &P::Pd {
         match &self.inner.raw {
@@ -77,18 +78,26 @@ impl<P: Provider> Pd<P> {
         }
     }
 
-    /// Registers memory of the caller's: layer 1, for any scheme of ownership.
-    /// [`alloc_buf`](Self::alloc_buf) is the safe way.
+    /// Registers memory of the caller, for raw posting with any scheme of ownership.
+    /// [`alloc_buf`](Self::alloc_buf) and [`register`](Self::register) are the safe alternatives.
     ///
     /// # Safety
-    /// While the region is registered the device may read the bytes, and with
-    /// [`LOCAL_WRITE`](AccessFlags::LOCAL_WRITE) write them, whenever a work request or (with
-    /// remote rights) a peer says so. The bytes must stay mapped, and whoever accesses them must be
-    /// ready for that.
+    /// While the region is registered, the device may read the bytes and, with
+    /// [`LOCAL_WRITE`](AccessFlags::LOCAL_WRITE), write them: whenever a work request or, with
+    /// remote rights, a peer names them. The bytes must stay mapped, and every other access to them
+    /// must tolerate that.
     ///
     /// # Errors
-    /// [`Cause::Memlock`](crate::Cause::Memlock) where `RLIMIT_MEMLOCK` is in the way; otherwise
-    /// what the kernel answers.
+    /// - `ENOMEM` with [`Cause::Memlock`](crate::Cause::Memlock) if `RLIMIT_MEMLOCK` is too small.
+    /// - `EFAULT` for memory that is not mapped, or is read-only and registered for writing; soft
+    ///   devices add [`Cause::Inaccessible`](crate::Cause::Inaccessible).
+    /// - `EINVAL` with [`Cause::NeedsLocalWrite`](crate::Cause::NeedsLocalWrite) for remote writes
+    ///   or atomics without local writes, and with [`Cause::Limit`](crate::Cause::Limit) for a
+    ///   region longer than the device's [`max_mr_size`](crate::DeviceAttr::max_mr_size).
+    /// - `EOPNOTSUPP` with [`Cause::Access`](crate::Cause::Access) for access rights that the
+    ///   device does not have.
+    /// - Any other errno that the kernel returns; notably `ENOMEM` where the device has no region
+    ///   left.
     ///
     /// # References
     /// `ibv_reg_mr(3)`
@@ -98,13 +107,17 @@ impl<P: Provider> Pd<P> {
         unsafe { self.reg_mr_iova(addr, length, addr.expose_provenance() as u64, access) }
     }
 
-    /// As [`reg_mr`](Self::reg_mr), of memory that work requests address from `iova` on.
+    /// Registers memory as [`reg_mr`](Self::reg_mr) does. Work requests and peers address its first
+    /// byte as `iova`.
     ///
     /// # Safety
     /// As [`reg_mr`](Self::reg_mr).
     ///
     /// # Errors
     /// As [`reg_mr`](Self::reg_mr).
+    ///
+    /// # References
+    /// `ibv_reg_mr_iova(3)`
     #[doc(alias = "ibv_reg_mr_iova")]
     pub unsafe fn reg_mr_iova(
         &self,
@@ -118,12 +131,12 @@ impl<P: Provider> Pd<P> {
         Ok(Mr::new(raw, self.child(&self.inner.mrs), iova, length))
     }
 
-    /// Page-aligned memory, zeroed and registered for local use: what safe posting sends from and
-    /// receives into.
+    /// Allocates page-aligned memory, zeroed and registered for local use, for safe posting.
     ///
     /// # Errors
-    /// [`Cause::Memlock`](crate::Cause::Memlock) where `RLIMIT_MEMLOCK` is in the way; `ENOMEM`
-    /// where there is no memory; otherwise what the kernel answers.
+    /// `ENOMEM`: with [`Cause::Memlock`](crate::Cause::Memlock) if `RLIMIT_MEMLOCK` is too small,
+    /// otherwise where the system has no memory or the device no region left; any other errno that
+    /// the kernel returns.
     ///
     /// # References
     /// `ibv_reg_mr(3)`
@@ -132,8 +145,8 @@ impl<P: Provider> Pd<P> {
         Buf::alloc(self, len)
     }
 
-    /// Registers memory of the program's for local use, in place: nothing is copied.
-    /// [`Buf::into_memory`] returns it.
+    /// Registers memory of the program for local use, in place: no byte is copied.
+    /// [`Buf::into_memory`] returns the memory.
     ///
     /// ```
     /// # #[cfg(feature = "soft")]
@@ -149,8 +162,8 @@ impl<P: Provider> Pd<P> {
     /// ```
     ///
     /// # Errors
-    /// The memory, and why: [`Cause::Memlock`](crate::Cause::Memlock) where `RLIMIT_MEMLOCK` is in
-    /// the way; any errno that the kernel returns.
+    /// The memory: `ENOMEM` with [`Cause::Memlock`](crate::Cause::Memlock) if `RLIMIT_MEMLOCK` is
+    /// too small, or where the device has no region left; any other errno that the kernel returns.
     ///
     /// # References
     /// `ibv_reg_mr(3)`
@@ -159,8 +172,8 @@ impl<P: Provider> Pd<P> {
         Buf::register(self, memory)
     }
 
-    /// Registers read-only memory of the program's, in place: a mapped file, shared or static
-    /// bytes. [`FrozenBuf::into_memory`] returns it.
+    /// Registers read-only memory of the program, in place: a mapped file, shared or static bytes.
+    /// [`FrozenBuf::into_memory`] returns it.
     ///
     /// # Errors
     /// As [`register`](Self::register).
@@ -171,28 +184,35 @@ impl<P: Provider> Pd<P> {
     pub fn register_bytes<M: StableBytes>(&self, memory: M) -> Result<FrozenBuf, HandleError<M>> {
         let memory = Box::new(memory);
         let (base, len) = (memory.as_ptr().cast_mut(), memory.len());
-        // SAFETY: `StableBytes` says that the bytes are mapped, and not written, until the value is
-        // used, which is when it is deregistered. A frozen buffer only reads, and without
-        // `LOCAL_WRITE` so does the device.
+        // SAFETY: `StableBytes` says that the bytes stay mapped, and are not written, until the
+        // value is used, which happens after the region is deregistered. A frozen buffer only
+        // reads, and without `LOCAL_WRITE` so does the device.
         unsafe { Buf::register_at(self, memory, base, len, AccessFlags::empty()) }.map(Buf::freeze)
     }
 
-    /// Lets peers access a piece of memory, as far as `access` says and the queue pair's own access
-    /// flags agree.
+    /// Lets peers access a piece of memory with the rights in `access` that the queue pair's own
+    /// access flags allow too.
     ///
     /// # Errors
-    /// The piece, and any errno that the kernel returns.
+    /// The piece, and the error as of [`register`](Self::register). Each piece takes a region of
+    /// its own.
     #[doc(alias = "ibv_reg_mr")]
     pub fn expose(&self, buf: Buf, access: RemoteAccess) -> Result<Exposed, HandleError<Buf>> {
         Exposed::new(self, buf, access)
     }
 
-    /// A queue pair, in the state RESET.
+    /// Creates a queue pair, in the state RESET.
     ///
     /// # Errors
-    /// [`Cause::Limit`](crate::Cause::Limit) for a size that the device does not have;
-    /// [`Cause::Foreign`](crate::Cause::Foreign) for another device's completion queues; otherwise
-    /// what the kernel answers.
+    /// - `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a capacity beyond the device's
+    ///   limits.
+    /// - `EOPNOTSUPP` with [`Cause::QpType`](crate::Cause::QpType) for a type that the device does
+    ///   not have; some kernels return `EINVAL` with the same cause.
+    /// - `EINVAL` with [`Cause::Foreign`](crate::Cause::Foreign) for a completion queue of another
+    ///   open device, with [`Cause::Closed`](crate::Cause::Closed) for one that was closed or
+    ///   dropped.
+    /// - `EPERM` for a raw packet queue pair without `CAP_NET_RAW`.
+    /// - Any other errno that the kernel, or the system's random source, returns; notably `ENOMEM`.
     ///
     /// # References
     /// `ibv_create_qp(3)`
@@ -201,11 +221,15 @@ impl<P: Provider> Pd<P> {
         Qp::create(self, init)
     }
 
-    /// An address handle: the path to a peer, for datagrams.
+    /// Creates an address handle: the path to a peer, for datagrams.
     ///
     /// # Errors
-    /// [`Cause::Gid`](crate::Cause::Gid) for a source GID that does not exist; otherwise what the
-    /// kernel answers.
+    /// - `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a port that does not exist or a
+    ///   GID index beyond 255, with [`Cause::NoGrh`](crate::Cause::NoGrh) for a path without a GRH
+    ///   on RoCE, with [`Cause::Gid`](crate::Cause::Gid) for a source GID index outside the table.
+    /// - `ENODATA` with [`Cause::Gid`](crate::Cause::Gid) for an empty entry of the GID table.
+    /// - Any other errno that the kernel returns; notably `ENETUNREACH` and `EHOSTUNREACH` for a
+    ///   destination without a route.
     ///
     /// # References
     /// `ibv_create_ah(3)`
@@ -215,11 +239,12 @@ impl<P: Provider> Pd<P> {
         Ok(Ah::new(raw, self.child(&self.inner.ahs)))
     }
 
-    /// Deallocates it, if nothing made in it is left. Dropping does the same, later.
+    /// Deallocates the domain, if this is its last handle and no object made in it is left.
+    /// Dropping a handle deallocates the domain later, with its last object.
     ///
     /// # Errors
-    /// [`Cause::InUse`](crate::Cause::InUse) with what is made in it and still alive, or what the
-    /// kernel answers, and the handle.
+    /// The handle: `EBUSY` with [`Cause::InUse`](crate::Cause::InUse), which names the kind of
+    /// objects that are left; any other errno that the kernel returns.
     ///
     /// # References
     /// `ibv_dealloc_pd(3)`
@@ -247,9 +272,12 @@ impl<P: Provider> Pd<P> {
         Err(HandleError { handle, error })
     }
 
-    /// A provider's memory region, without the handle.
+    /// Registers memory, and returns the provider's memory region without a handle around it.
     ///
     /// # Safety
+    /// As [`reg_mr`](Self::reg_mr).
+    ///
+    /// # Errors
     /// As [`reg_mr`](Self::reg_mr).
     pub(crate) unsafe fn register_raw(
         &self,
@@ -280,7 +308,7 @@ impl<P: Provider> Pd<P> {
 }
 
 impl<P: Provider> Inner<P> {
-    /// What keeps it alive, besides a handle of it.
+    /// Returns the kind of what keeps it alive, besides one handle.
     fn users(&self) -> &'static str {
         let tallies =
             [(&self.qps, "queue pairs"), (&self.mrs, "memory regions"), (&self.ahs, "address handles")];
@@ -289,10 +317,10 @@ impl<P: Provider> Inner<P> {
 }
 
 impl Pd<Erased> {
-    /// The same protection domain with its provider named.
+    /// Returns the same protection domain with its provider named.
     ///
     /// # Errors
-    /// The handle, when the device is of another provider.
+    /// The handle, when the device belongs to another provider.
     pub fn downcast<P: NamedProvider>(self) -> Result<Pd<P>, Self> {
         let Ok(context) = self.inner.context.clone().downcast::<P>() else { return Err(self) };
         Ok(Pd {

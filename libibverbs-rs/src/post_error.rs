@@ -1,17 +1,17 @@
-//! [`PostBufError`]: posting failed, and returns the memory.
+//! [`PostBufError`]: the error of posting memory, which returns the memory.
 
 use core::fmt;
 
 use verbs_core::types::PostReason;
 use verbs_core::{Cause, Errno, Error};
 
-/// The error of posting memory: why it was not accepted, and the memory.
+/// The error of posting memory: the reason, and the memory.
 ///
 /// It converts into [`Error`] and into [`std::io::Error`], so that `?` works in functions that
-/// return these; the memory is released then.
+/// return these. The conversion releases the memory.
 pub struct PostBufError<M> {
-    /// The memory. `None` after [`PostReason::Doorbell`]: the request is in the queue all the same,
-    /// and its completion returns the memory.
+    /// The memory. `None` after [`PostReason::Doorbell`], because the request is in the queue
+    /// nevertheless, and its completion returns the memory.
     pub returned: Option<M>,
     /// The reason.
     pub reason: PostBufReason,
@@ -21,38 +21,37 @@ pub struct PostBufError<M> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PostBufReason {
-    /// The queue rejects the work request.
+    /// The queue rejected the work request, or its doorbell failed.
     Post(PostReason),
     /// The range lies outside the memory.
     OutOfRange {
-        /// Where it starts.
+        /// The start of the range.
         start: usize,
-        /// Where it ends.
+        /// The end of the range.
         end: usize,
-        /// The memory's length in bytes.
+        /// The length of the memory in bytes.
         len: usize,
     },
     /// The range is longer than the 4 GiB - 1 that a scatter/gather element can name.
     TooLong {
-        /// Its length in bytes.
+        /// The length of the range in bytes.
         len: usize,
     },
-    /// The memory is registered in another protection domain than the queue pair's.
+    /// The memory is not registered in the protection domain of the queue pair.
     Foreign,
-    /// The device would write the memory, which is read-only.
+    /// The operation writes local memory, but the memory is read-only.
     ReadOnly,
-    /// The table holds memory of more requests than the queue does: completions were polled and not
-    /// reclaimed.
+    /// The table is full, although the queue is not: completions were polled and not reclaimed.
     Unclaimed,
-    /// A `wr_id` with the top bit set is one of this library's own.
+    /// The `wr_id` has its top bit set, which is reserved for this library.
     ReservedWrId {
-        /// It.
+        /// The `wr_id`.
         wr_id: u64,
     },
 }
 
 impl PostBufReason {
-    /// Returns the errno that C's verbs return for it.
+    /// Returns the errno that libibverbs returns for it.
     pub const fn errno(self) -> Errno {
         match self {
             Self::Post(reason) => reason.errno(),
@@ -66,15 +65,21 @@ impl fmt::Display for PostBufReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Post(reason) => reason.fmt(f),
-            Self::OutOfRange { start, end, len } => write!(f, "the range {start}..{end} lies outside the {len} bytes"),
-            Self::TooLong { len } => write!(f, "{len} bytes are more than a scatter/gather element can name"),
-            Self::Foreign => f.write_str("the memory is registered in another protection domain than the queue pair's"),
+            Self::OutOfRange { start, end, len } => {
+                write!(f, "the range {start}..{end} lies outside the {len} bytes")
+            }
+            Self::TooLong { len } => {
+                write!(f, "{len} bytes exceed the {} of a scatter/gather element", u32::MAX)
+            }
+            Self::Foreign => {
+                f.write_str("the memory is not registered in the protection domain of the queue pair")
+            }
             Self::ReadOnly => f.write_str("the operation writes local memory, but this memory is read-only"),
             Self::Unclaimed => f.write_str(
-                "every slot for memory is taken, some by requests that have completed: call reclaim for each completion",
+                "the table of memory is full, although the queue is not: call reclaim for each completion",
             ),
             Self::ReservedWrId { wr_id } => {
-                write!(f, "wr_id {wr_id:#x} has its top bit set: such numbers are this library's own")
+                write!(f, "wr_id {wr_id:#x} has its top bit set, which is reserved for this library")
             }
         }
     }
@@ -110,7 +115,7 @@ impl<M> fmt::Display for PostBufError<M> {
     }
 }
 
-/// As `Display`: programs print it when `main` returns it.
+/// The sentence of `Display`, because programs print it when `main` returns it.
 impl<M> fmt::Debug for PostBufError<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.reason, f)

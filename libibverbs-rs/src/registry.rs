@@ -1,8 +1,7 @@
-//! [`Registry`]: what all objects of one open device share, and the ids that the kernel knows them
-//! by.
+//! [`Registry`]: the state that all objects of one open device share, and their ids in events.
 //!
-//! The kernel gets a slot + generation id as `user_handle` of everything that raises events, never
-//! a pointer: an event that comes late, or that somebody made up, finds nothing. See
+//! The kernel gets an id of slot and generation as the `user_handle` of every object that raises
+//! events, never a pointer: a late event, or a made-up number, finds no object. See
 //! [`verbs_core::slots`].
 
 use std::any::Any;
@@ -13,11 +12,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use verbs_core::slots::{SlotId, Slots};
 use verbs_core::{Cause, Errno, Error};
 
-/// Names a completion queue in events: [`Cq::id`](crate::Cq::id).
+/// The id of a completion queue in events: [`Cq::id`](crate::Cq::id).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CqId(pub(crate) SlotId);
 
-/// Names a queue pair in events: [`Qp::id`](crate::Qp::id).
+/// The id of a queue pair in events: [`Qp::id`](crate::Qp::id).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QpId(pub(crate) SlotId);
 
@@ -36,10 +35,9 @@ impl fmt::Display for QpId {
     }
 }
 
-/// Tells protection domains apart, also those of different devices, for as long as the process
-/// runs.
+/// An id that no other protection domain of any device has in the life of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-// Public for the sealed trait of memory alone.
+// Public only because a sealed trait of memory names it.
 #[allow(unreachable_pub)]
 pub struct PdId(u64);
 
@@ -51,10 +49,10 @@ impl PdId {
     }
 }
 
-/// A parent, whatever its type: it lives while this does.
+/// A parent of any type. It lives while this does.
 pub(crate) type Parent = Arc<dyn Any + Send + Sync>;
 
-/// What all objects of one open device share.
+/// The state that all objects of one open device share.
 #[derive(Debug)]
 pub(crate) struct Registry {
     device: Box<str>,
@@ -95,7 +93,7 @@ impl Registry {
         self.error(verb, Errno::INVAL).because(Cause::Foreign { what })
     }
 
-    /// What keeps the device open, besides a handle of it.
+    /// Returns the kind of what keeps the device open, besides one handle.
     pub(crate) fn users(&self) -> &'static str {
         let tallies = [
             (&self.pd_tally, "protection domains"),
@@ -106,7 +104,7 @@ impl Registry {
         tallies.into_iter().find(|(tally, _)| tally.any()).map_or("clones of the handle", |(_, what)| what)
     }
 
-    /// An id that stays live until the entry is dropped.
+    /// Returns an id that stays live until the entry is dropped.
     pub(crate) fn enter(self: &Arc<Self>, kind: Kind) -> Entry {
         Entry { id: self.table(kind).insert(()), kind, registry: Arc::clone(self) }
     }
@@ -130,14 +128,14 @@ impl Registry {
     }
 }
 
-/// Which table an id is of.
+/// The kind of object that an id names.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
     Cq,
     Qp,
 }
 
-/// An id that is live while this is.
+/// An id that is live while this value is.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) id: SlotId,
@@ -151,10 +149,10 @@ impl Drop for Entry {
     }
 }
 
-/// What a child holds of its parent.
+/// A child's share of its parent.
 #[derive(Debug)]
 pub(crate) struct Child {
-    // Dropped first, so that a parent that this was the last to hold counts it no more.
+    // Dropped first, so that a parent whose last share this is no longer counts it.
     _tally: Tally,
     _parent: Parent,
 }
@@ -165,12 +163,12 @@ impl Child {
     }
 }
 
-/// Counts the children of one kind that a parent has: each holds a clone.
+/// The count of a parent's children of one kind. Each child holds a clone.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tally(Arc<()>);
 
 impl Tally {
-    /// Is there a child?
+    /// Returns whether there is a child.
     pub(crate) fn any(&self) -> bool {
         Arc::strong_count(&self.0) > 1
     }

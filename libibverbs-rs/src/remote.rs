@@ -1,4 +1,4 @@
-//! [`RemoteMr`]: a peer's memory, as this side names it in RDMA operations.
+//! [`RemoteMr`]: memory of a peer, as RDMA operations of this process name it.
 
 use core::fmt;
 use core::ops::{Bound, RangeBounds};
@@ -7,20 +7,20 @@ use core::str::FromStr;
 use verbs_core::types::{ParseError, SendOp};
 use verbs_core::{Cause, Errno, Error};
 
-/// The address, length and key of memory that a peer exposed: everything that RDMA operations on it
-/// need.
+/// The address, length and key of memory that a peer exposed. RDMA operations on the memory need no
+/// more.
 ///
-/// The peer makes it with [`Exposed::remote`](crate::Exposed::remote) and sends it as bytes or as
+/// The peer makes it with [`Exposed::remote`](crate::Exposed::remote), and sends it as bytes or as
 /// text:
 ///
 /// ```
 /// # fn f() -> Result<(), verbs::Error> {
 /// use verbs::RemoteMr;
 ///
-/// let told: RemoteMr = "0x7f0000001000:4096:0x1a2b".parse()?;
-/// assert_eq!(RemoteMr::from_bytes(&told.to_bytes()), told);
-/// let slot = told.slice(64..128)?;
-/// let (read, write, add) = (slot.read(), slot.write(), told.slice(..8)?.fetch_add(1));
+/// let table: RemoteMr = "0x7f0000001000:4096:0x1a2b".parse()?;
+/// assert_eq!(RemoteMr::from_bytes(&table.to_bytes()), table);
+/// let slot = table.slice(64..128)?;
+/// let (read, write, add) = (slot.read(), slot.write(), table.slice(..8)?.fetch_add(1));
 /// # let _ = (read, write, add);
 /// # Ok(())
 /// # }
@@ -37,13 +37,13 @@ pub struct RemoteMr {
 }
 
 impl RemoteMr {
-    /// The length of [`to_bytes`](Self::to_bytes).
+    /// The length of [`to_bytes`](Self::to_bytes) in bytes.
     pub const LEN: usize = 20;
 
-    /// A part of the memory, by the offsets of its bytes.
+    /// Returns a part of the memory, by the offsets of its bytes.
     ///
     /// # Errors
-    /// `EINVAL` with [`Cause::Range`] where the range ends beyond the memory, or before it starts.
+    /// `EINVAL` with [`Cause::Range`] if the range ends beyond the memory, or before it starts.
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<Self, Error> {
         let start = match range.start_bound() {
             Bound::Included(&start) => start as u64,
@@ -60,42 +60,44 @@ impl RemoteMr {
             Error::new("slice", "", Errno::INVAL).because(cause)
         };
         let length = end.checked_sub(start).filter(|_| end <= self.length).ok_or_else(outside)?;
-        // A peer that sends an address near the end of the address space gets refused requests, not
-        // a panic here.
+        // Wraps, because a peer may send any address: its device then rejects the requests.
         Ok(Self { addr: self.addr.wrapping_add(start), length, rkey: self.rkey })
     }
 
-    /// An RDMA read from the first byte on, as long as the local memory of the request.
+    /// Returns an RDMA read from the first byte on, as long as the local memory of the request.
     #[doc(alias = "IBV_WR_RDMA_READ")]
     pub const fn read(&self) -> SendOp<'static> {
         SendOp::RdmaRead { remote_addr: self.addr, rkey: self.rkey }
     }
 
-    /// An RDMA write from the first byte on, as long as the local memory of the request.
+    /// Returns an RDMA write from the first byte on, as long as the local memory of the request.
     #[doc(alias = "IBV_WR_RDMA_WRITE")]
     pub const fn write(&self) -> SendOp<'static> {
         SendOp::RdmaWrite { remote_addr: self.addr, rkey: self.rkey }
     }
 
-    /// As [`write`](Self::write), and completes a receive of the peer with 32 bits.
+    /// Returns an RDMA write as [`write`](Self::write) that also completes a receive of the peer
+    /// with 32 bits of immediate data.
     #[doc(alias = "IBV_WR_RDMA_WRITE_WITH_IMM")]
     pub const fn write_with_imm(&self, imm_data: u32) -> SendOp<'static> {
         SendOp::RdmaWriteWithImm { remote_addr: self.addr, rkey: self.rkey, imm_data }
     }
 
-    /// An atomic addition to the first 8 bytes, whose address must be a multiple of 8.
+    /// Returns an atomic addition to the first 8 bytes, whose address must be a multiple of 8.
     #[doc(alias = "IBV_WR_ATOMIC_FETCH_AND_ADD")]
     pub const fn fetch_add(&self, add: u64) -> SendOp<'static> {
         SendOp::AtomicFetchAndAdd { remote_addr: self.addr, rkey: self.rkey, add }
     }
 
-    /// An atomic compare and swap of the first 8 bytes, whose address must be a multiple of 8.
+    /// Returns an atomic compare and swap of the first 8 bytes, whose address must be a multiple of
+    /// 8.
     #[doc(alias = "IBV_WR_ATOMIC_CMP_AND_SWP")]
     pub const fn cmp_swap(&self, compare: u64, swap: u64) -> SendOp<'static> {
         SendOp::AtomicCmpAndSwp { remote_addr: self.addr, rkey: self.rkey, compare, swap }
     }
 
-    /// The bytes to send to a peer: address (8), length (8), key (4), each in big-endian order.
+    /// Returns the bytes to send to a peer: address (8), length (8), key (4), each in big-endian
+    /// order.
     pub fn to_bytes(&self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
         bytes[..8].copy_from_slice(&self.addr.to_be_bytes());
@@ -104,8 +106,9 @@ impl RemoteMr {
         bytes
     }
 
-    /// From the bytes that a peer sent, in the layout of [`to_bytes`](Self::to_bytes). All bytes
-    /// are valid; the peer's device checks address, length and key of each operation.
+    /// Returns the region that a peer sent, from the bytes that [`to_bytes`](Self::to_bytes) wrote.
+    /// All bytes are valid, because the peer's device checks the address, length and key of each
+    /// operation.
     pub fn from_bytes(bytes: &[u8; Self::LEN]) -> Self {
         let number =
             |at: usize| bytes[at..at + 8].iter().fold(0, |number: u64, byte| number << 8 | u64::from(*byte));
@@ -114,7 +117,7 @@ impl RemoteMr {
     }
 }
 
-/// The address and the key in hexadecimal, the length in decimal digits:
+/// Writes the address and the key in hexadecimal, the length in decimal digits:
 /// `0x7f0000001000:4096:0x1a2b`.
 impl fmt::Display for RemoteMr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -122,7 +125,7 @@ impl fmt::Display for RemoteMr {
     }
 }
 
-/// From the text of `Display`.
+/// Parses the text that `Display` writes.
 impl FromStr for RemoteMr {
     type Err = ParseError;
 
@@ -139,13 +142,13 @@ impl FromStr for RemoteMr {
     }
 }
 
-/// The digits of a hexadecimal number, without its `0x`.
+/// Returns the digits of a hexadecimal number, without its `0x`.
 fn digits(text: &str) -> Option<&str> {
     let digits = text.strip_prefix("0x")?;
     digits.bytes().all(|c| c.is_ascii_hexdigit()).then_some(digits)
 }
 
-/// Lets serde write and read a value as its text.
+/// Implements serde for a type as its text.
 #[cfg(feature = "serde")]
 macro_rules! serde_as_text {
     ($type:ty) => {

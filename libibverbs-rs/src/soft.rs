@@ -1,10 +1,11 @@
 //! RoCE v2 over UDP sockets of this process: devices for any machine, with no kernel module and no
-//! rights.
+//! special rights.
 //!
-//! None is there unless somebody asks: the program, with [`auto`] or [`bind`], or whoever starts
-//! it, with `VERBS_SOFT` in the environment: `auto`, or IP addresses separated by commas, for
-//! devices `soft0`, `soft1`, … at the end of every [`DeviceList`](crate::DeviceList).
-//! `VERBS_SOFT_STRICT_PORTS=1` beside it sets [`Builder::strict_ports`] for them.
+//! A soft device exists only if it is requested: by the program, with [`auto`] or [`bind`], or by
+//! the user who starts it, with the environment variable `VERBS_SOFT`. Its value is `auto`, or IP
+//! addresses separated by commas, and it puts the devices `soft0`, `soft1`, … at the end of every
+//! [`DeviceList`](crate::DeviceList). `VERBS_SOFT_STRICT_PORTS=1` also sets
+//! [`Builder::strict_ports`] for them.
 //!
 //! ```no_run
 //! let context = verbs::soft::auto()?.open()?;
@@ -15,9 +16,9 @@
 //! # Fork
 //! A device belongs to the process that made it. In a child after `fork(2)`, every call fails with
 //! `ENODEV` and [`Cause::Forked`](crate::Cause::Forked), posting fails with `ENODEV`, polling finds
-//! nothing, and dropping a handle does not affect the parent. The child makes devices of its own:
-//! by [`auto`] or [`bind`], or by listing devices again. The parent keeps its address while it
-//! lives.
+//! no completion, and dropping a handle does not affect the parent. The child can make devices of
+//! its own, by [`auto`] or [`bind`], or by listing devices again. The address of a parent's device
+//! stays taken while the parent lives.
 
 use std::net::IpAddr;
 
@@ -25,28 +26,31 @@ pub use provider_soft::*;
 
 use crate::{Device, Result};
 
-/// A device on one IP address of this machine, UDP port 4791.
+/// Makes a device on one IP address of this machine, UDP port 4791.
 ///
-/// The address is taken from now until the device and all that was opened from it are gone. Every
-/// open of the device, and of its clones, is a context of the same device.
+/// The address stays taken until the device and all objects opened from it are dropped. Every open
+/// of the device, and of its clones, is a context of the same device.
 ///
 /// # Errors
-/// [`Cause::LeftOut`](crate::Cause::LeftOut) with why the address cannot be had: `EADDRINUSE` where
-/// the port is taken, `EADDRNOTAVAIL` where the address is not this machine's.
+/// [`Cause::LeftOut`](crate::Cause::LeftOut) with
+/// [`SkipReason::Address`](crate::SkipReason::Address): `EADDRINUSE` if the port is taken,
+/// `EADDRNOTAVAIL` if the address does not belong to this machine; any other errno of making the
+/// socket.
 pub fn bind(address: IpAddr) -> Result<Device> {
     builder().bind(address)
 }
 
-/// A device on a free address of 127.0.0.0/8: processes on this machine reach each other with
-/// nothing to configure.
+/// Makes a device on a free address of 127.0.0.0/8. Devices of all processes on this machine reach
+/// each other without configuration.
 ///
 /// # Errors
-/// As [`bind`]; the kernel's `rdma_rxe`, where it is loaded, has the port on every address.
+/// As [`bind`]; `EADDRINUSE` if the port is taken on every such address, for example by the
+/// kernel's `rdma_rxe`.
 pub fn auto() -> Result<Device> {
     builder().auto()
 }
 
-/// A device with other settings than the usual ones.
+/// Returns a builder for a device with other settings than the default ones.
 ///
 /// ```no_run
 /// let device = verbs::soft::builder().strict_ports(true).auto()?;
@@ -56,29 +60,30 @@ pub fn builder() -> Builder {
     Builder(SoftDevice::builder())
 }
 
-/// The settings of a device that is to be made.
+/// The settings of a new device.
 #[derive(Clone, Copy, Debug)]
 pub struct Builder(SoftBuilder);
 
 impl Builder {
-    /// Sets whether each connected queue pair hears one UDP source port of its peer only, the first
-    /// that it accepted a packet from: see [`SoftBuilder::strict_ports`]. Off unless set.
+    /// Sets whether each connected queue pair accepts packets from one UDP source port of its peer
+    /// only: the source port of the first packet that it accepted. Off by default. See
+    /// [`SoftBuilder::strict_ports`].
     pub fn strict_ports(self, strict: bool) -> Self {
         Self(self.0.strict_ports(strict))
     }
 
-    /// As [`bind`].
+    /// Makes the device as [`bind`] does.
     ///
     /// # Errors
-    /// As there.
+    /// As [`bind`].
     pub fn bind(self, address: IpAddr) -> Result<Device> {
         self.0.bind(address).map(Device::brought::<Soft>)
     }
 
-    /// As [`auto`].
+    /// Makes the device as [`auto`] does.
     ///
     /// # Errors
-    /// As there.
+    /// As [`auto`].
     pub fn auto(self) -> Result<Device> {
         self.0.auto().map(Device::brought::<Soft>)
     }

@@ -1,9 +1,8 @@
-//! [`StableMemory`] and [`StableBytes`]: memory of the program that stays in place, so that it can be
-//! registered.
+//! [`StableMemory`] and [`StableBytes`]: memory of the program that stays in place, so that it can
+//! be registered.
 //!
 //! # Safety
-//! The implementations here are for types whose bytes stay where they are while the value is not
-//! used.
+//! The traits are implemented here for types whose bytes do not move when the value does.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;

@@ -1,56 +1,59 @@
 //! Memory that is in flight: posted by safe code, and not yet returned.
 //!
-//! Safe posting moves memory into the table of its queue, gives its address to the device, and only
-//! a completion of that very work request moves it out again.
+//! Safe posting moves memory into the table of its queue, and gives its address to the device. Only
+//! a completion of that very work request moves the memory out again.
 //!
 //! | file | what it is |
 //! |---|---|
 //! | `table` | the slots of one queue: the poster inserts, the poller takes, without a lock |
-//! | `routes` | from the number in a completion to the table; numbers are never given twice |
-//! | `returned` | [`Returned`]: what a completion returns |
+//! | `routes` | from the number in a completion to the table; no number is assigned twice |
+//! | `returned` | [`Returned`]: the memory that a completion returns |
 //! | `sync` | the real atomics, or the model checker's |
 //!
 //! # Why this is sound
 //! The claim: while a device may write the bytes of a [`Buf`], no safe code holds that `Buf`; and
-//! while it may read those of a [`FrozenBuf`] or access those of an [`Exposed`], no safe code gets
-//! them as a `Buf`. Numbers in brackets are those of the contract of
+//! while it may read those of a [`FrozenBuf`] or access those of an [`Exposed`], no safe code can
+//! get them as a `Buf`. Numbers in brackets are those of the contract of
 //! [`Provider`](verbs_core::provider::Provider), under Safety.
 //!
 //! 1. *In.* A `Buf` is the only way to its bytes (see [`crate::buffer`]), and posting takes it by
-//!    value. It is in the table before the provider is called, and leaves it again only for
+//!    value. It is in the table before the provider is called. Posting takes it out again only for
 //!    `accepted: 0` or after a rollback, which mean that nothing was queued [1, 19]. If the
-//!    provider panics, it stays. Inline data is not in flight: it is read during the call [2].
-//! 2. *Out by completion.* A number is taken out of the table by polling alone: while a completion
-//!    is lent, or after its copy was handed out, which marks the slot. A provider lends a
-//!    completion only when its request has ended [5]. It is lent by the very completion queue that
-//!    this queue reports to, which lends only its own [7]: the poller's routes lead to the tables
-//!    of that completion queue, and a [`Wc`](crate::Wc) that anybody filled in finds a marked slot
-//!    or none. *The* request: its number was never given to another in the life of the completion
-//!    queue (`routes`), and comes back as it was posted [6]. So neither a second look at the same
-//!    completion, nor a completion that a destroyed queue pair left behind in the queue can name
-//!    memory that was posted later. Nothing here needs that a request completes once. Raw posting,
-//!    which is unsafe, promises not to use these numbers: those with the top bit set.
-//! 3. *Out behind a completion.* A request that is not signalled is linked to the next one that is,
-//!    and leaves the table with that, when it has ended too [5].
-//! 4. *Out by the end of the queue.* A queue pair returns its memory only after `destroy`, or
-//!    `modify` to RESET where the provider says that this ends requests, returned `Ok`; its
+//!    provider panics, the memory stays in the table. Inline data is not in flight: it is read
+//!    during the call [2].
+//! 2. *Out by completion.* Only polling takes a number out of the table: while a completion is
+//!    lent, or after its copy was handed out, which marks the slot. A provider lends a completion
+//!    only when its request has ended [5]. The completion queue that lends it is the one that this
+//!    queue reports to, and it lends only its own completions [7]: the poller's routes lead to the
+//!    tables of that completion queue. A [`Wc`](crate::Wc) whose fields the program made up finds a
+//!    marked slot or none. The completion is that of *this* request: no other request had its
+//!    number in the life of the completion queue (`routes`), and the number comes back as it was
+//!    posted [6]. So memory that was posted later cannot be named by a second look at the same
+//!    completion, nor by a completion that a destroyed queue pair left behind in the queue. This
+//!    argument does not need a request to complete only once. Raw posting, which is unsafe,
+//!    promises not to use these numbers, which have the top bit set.
+//! 3. *Out behind a completion.* A request that is not signalled is linked to the next signalled
+//!    one, and leaves the table with it, when both have ended [5].
+//! 4. *Out by the end of the queue.* A queue pair returns its memory only after `destroy` returned
+//!    `Ok`, or after `modify` to RESET did where the provider says that this ends requests. Its
 //!    requests have ended then [9, 14]. After another RESET the memory is kept until the queue pair
-//!    is destroyed. After an `Err` the table stays as it was. Where the object cannot be destroyed,
-//!    or the provider panics, [`KernelHandle`](crate::kernel_handle::KernelHandle) leaks the table.
-//!    A poster that outlives its queue pair does not exist: the halves keep the queue pair.
-//! 5. *Not at all.* `mem::forget` of the queue pair, or of what holds it, forgets its share of the
-//!    table with it, so that the table is never dropped [15]. Memory holds its allocation and its
-//!    registration, and these their protection domain, so nothing below it is released earlier
-//!    either.
+//!    is destroyed. After an `Err` the table stays as it was. If the object cannot be destroyed, or
+//!    the provider panics, [`KernelHandle`](crate::kernel_handle::KernelHandle) leaks the table. No
+//!    poster outlives its queue pair, because the halves keep the queue pair.
+//! 5. *Not at all.* `mem::forget` of the queue pair, or of its owner, also forgets its share of the
+//!    table, so that the table is never dropped [15]. Memory holds its allocation and its
+//!    registration, and these hold their protection domain, so nothing below the memory is released
+//!    earlier either.
 //! 6. *Only its own bytes.* A scatter/gather element lies inside its memory, with the key of that
-//!    memory's own registration, and the device stays inside the element [3, 10]. The queue pair is
-//!    of the same protection domain: on another device the same key could mean other memory.
-//! 7. *Not through the back door.* The registration of a `Buf` has no remote rights, and so is
+//!    memory's own registration, and the device stays inside the element [3, 10]. The queue pair
+//!    belongs to the same protection domain, because on another device the same key could name
+//!    other memory.
+//! 7. *Not on the side of peers.* The registration of a `Buf` has no remote rights, and so is
 //!    closed to peers [11]. An RDMA operation names remote memory by a key that its owner exposed
-//!    ([`Exposed`]), which has no references, also when the owner is this process. It becomes a
-//!    `Buf` again only after deregistering [12], and that needs the last share of it, so that none
-//!    is in flight. A request that writes takes a `Buf` or exposed memory; a `FrozenBuf` is read
-//!    only.
+//!    ([`Exposed`]), and no references to such memory exist, also when the owner is this process.
+//!    It becomes a `Buf` again only after deregistering [12], which needs its last share, so that
+//!    none is in flight. A request that writes takes a `Buf` or exposed memory; a `FrozenBuf` is
+//!    only read.
 
 mod returned;
 mod routes;
@@ -71,14 +74,14 @@ use crate::post_error::{PostBufError, PostBufReason};
 use crate::registry::PdId;
 use table::{Posts, Table};
 
-/// What a request holds.
+/// The memory that a request holds.
 #[derive(Debug)]
 enum Held {
     One(Memory),
     Many(Vec<Memory>),
 }
 
-/// What a slot holds: a request's memory, and the number of the unsignalled request before it.
+/// The content of a slot: a request's memory, and the number of the unsignalled request before it.
 #[derive(Debug)]
 struct Entry {
     held: Held,
@@ -87,8 +90,8 @@ struct Entry {
 
 /// A queue's share of its table, for as long as its queue pair lives.
 ///
-/// Dropped when the queue pair is destroyed: the memory that is left is released, and the table
-/// leaves the directory.
+/// It is dropped when the queue pair is destroyed: dropping releases the memory that is left, and
+/// removes the table from the directory.
 #[derive(Debug)]
 pub(crate) struct InFlight {
     table: Arc<Table<Entry>>,
@@ -96,9 +99,9 @@ pub(crate) struct InFlight {
 }
 
 impl InFlight {
-    /// Makes the table of a queue for `max_wr` requests, whose completions the completion queue of
-    /// `directory` reports, and its poster. `None` where the completion queue has as many queues as
-    /// numbers can tell apart.
+    /// Returns the table of a queue for `max_wr` requests that reports to the completion queue of
+    /// `directory`, and its poster. Returns `None` if the completion queue has no place left for
+    /// another queue.
     pub(crate) fn new(pd: PdId, directory: Arc<Directory>, max_wr: u32) -> Option<(Self, Poster)> {
         let (table, posts) = Table::new(max_wr);
         let table = Arc::new(table);
@@ -117,7 +120,7 @@ impl InFlight {
         Some((Self { table, directory }, poster))
     }
 
-    /// Takes all memory out: the caller has seen the end of the queue's requests.
+    /// Takes all memory out. The caller has confirmed that the queue's requests have ended.
     pub(crate) fn drain(&self) -> impl Iterator<Item = Memory> + '_ {
         self.table.drain().flat_map(|entry| entry.held.into_iter())
     }
@@ -136,10 +139,10 @@ pub(crate) struct Poster {
     table: Arc<Table<Entry>>,
     directory: Arc<Directory>,
     posts: Posts,
-    /// The next number, and the end of those that are reserved.
+    /// The next number, and the end of the reserved ones.
     next: u64,
     end: u64,
-    /// Behind the last number of this place in the directory.
+    /// The end of the numbers of this place in the directory.
     place_end: u64,
     /// The last request since the last signalled one.
     unsignaled: Option<u64>,
@@ -147,13 +150,16 @@ pub(crate) struct Poster {
     scratch: Vec<Sge>,
 }
 
-/// How a request is posted: its number, its list.
+/// A function that posts one request, from its number and its list.
 pub(crate) trait Post: FnOnce(u64, &[Sge]) -> Result<(), PostError> {}
 
 impl<F: FnOnce(u64, &[Sge]) -> Result<(), PostError>> Post for F {}
 
 impl Poster {
-    /// Puts memory into the table under a new number, and posts a range of it.
+    /// Inserts memory into the table under a new number, and posts a range of it.
+    ///
+    /// # Errors
+    /// The memory, unless only the doorbell failed, and the reason.
     #[inline]
     pub(crate) fn post<M: PostMemory>(
         &mut self,
@@ -174,7 +180,10 @@ impl Poster {
         )
     }
 
-    /// As [`post`](Self::post), any pieces of memory under one number.
+    /// Posts any number of pieces of memory under one number, as [`post`](Self::post) does.
+    ///
+    /// # Errors
+    /// As [`post`](Self::post), with all pieces.
     pub(crate) fn post_all<M: PostMemory>(
         &mut self,
         pieces: Vec<M>,
@@ -198,8 +207,8 @@ impl Poster {
         })
     }
 
-    /// Takes requests out again that were put in by [`post`](Self::post) since `unsignaled` was the
-    /// [last unsignalled request](Self::last_unsignaled): the caller has rolled the queue back.
+    /// Takes out the requests that [`post`](Self::post) inserted since `unsignaled` was the [last
+    /// unsignalled request](Self::last_unsignaled). The caller has rolled the queue back.
     pub(crate) fn roll_back(&mut self, numbers: &[u64], unsignaled: Option<u64>) -> Vec<Memory> {
         self.unsignaled = unsignaled;
         numbers
@@ -214,7 +223,7 @@ impl Poster {
         self.unsignaled
     }
 
-    /// Forgets requests without completions: the queue pair was reset.
+    /// Forgets the unsignalled requests, because the queue pair was reset.
     pub(crate) const fn reset(&mut self) {
         self.unsignaled = None;
     }
@@ -250,7 +259,7 @@ impl Poster {
         self.unsignaled = if is_signaled { None } else { Some(number) };
         match post(number) {
             Ok(()) => Ok(number),
-            // It is in the queue, although the doorbell failed.
+            // The request is in the queue, although the doorbell failed.
             Err(PostError { accepted: 1.., reason }) => Err((None, PostBufReason::Post(reason))),
             Err(PostError { accepted: 0, reason }) => {
                 self.unsignaled = before;
@@ -259,9 +268,12 @@ impl Poster {
         }
     }
 
-    /// Puts an entry under a number that was never used before and whose slot is free. Skips the
-    /// numbers of taken slots; where requests complete in the order in which they were posted there
-    /// are none.
+    /// Inserts an entry under a number that was never used before and whose slot is free. Skips the
+    /// numbers of taken slots, which exist only if requests complete in another order than they
+    /// were posted.
+    ///
+    /// # Errors
+    /// The entry, if all slots are taken or all numbers are used up.
     #[inline]
     fn put(&mut self, mut entry: Entry) -> Result<u64, Entry> {
         for _ in 0..self.table.capacity() {
@@ -278,8 +290,8 @@ impl Poster {
         Err(entry)
     }
 
-    /// Reserves the next block of numbers, in another place of the directory where those of this
-    /// one are used up.
+    /// Reserves the next block of numbers; in another place of the directory if those of this one
+    /// are used up. Returns whether there was one.
     #[cold]
     fn reserve(&mut self) -> bool {
         if self.end == self.place_end {
@@ -292,27 +304,27 @@ impl Poster {
     }
 }
 
-/// How a request uses its memory, and whether a completion returns it.
+/// The way in which a request uses its memory, and how the memory returns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Use {
-    /// The device writes the memory.
+    /// Set if the device writes the memory.
     pub(crate) writes: bool,
-    /// The request is signalled: its memory returns with its own completion.
+    /// Set if the request is signalled, so that its memory returns with its own completion.
     pub(crate) is_signaled: bool,
 }
 
 impl Use {
-    /// A receive.
+    /// The use of a receive.
     pub(crate) const RECV: Self = Self { writes: true, is_signaled: true };
 
-    /// A send.
+    /// Returns the use of a send.
     #[inline]
     pub(crate) const fn send(op: &SendOp<'_>, flags: SendFlags) -> Self {
         Self { writes: reads_back(op), is_signaled: flags.contains(SendFlags::SIGNALED) }
     }
 }
 
-/// Returns whether an operation carries data inline: one that writes local memory does not.
+/// Returns whether an operation can carry inline data, which those that write local memory cannot.
 pub(crate) const fn takes_inline(op: &SendOp<'_>) -> bool {
     matches!(
         op,
@@ -335,7 +347,7 @@ pub(crate) const fn is_postable(op: &SendOp<'_>, flags: SendFlags) -> bool {
     takes_inline(op) || reads_back(op) && !flags.contains(SendFlags::INLINE)
 }
 
-/// The numbers that a table reserves at a time.
+/// The count of numbers that a table reserves at a time.
 const BLOCK: u64 = 1 << 16;
 
 #[cfg(all(test, not(loom)))]

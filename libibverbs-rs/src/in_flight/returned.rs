@@ -1,4 +1,4 @@
-//! [`Returned`]: what a completion returns to the program.
+//! [`Returned`]: the memory that a completion returns to the program.
 
 use std::sync::Arc;
 
@@ -9,9 +9,9 @@ use crate::{Buf, Exposed, FrozenBuf};
 
 /// The memory of a request that has ended, and of the unsignalled requests before it.
 ///
-/// It is owned and can go to any thread. It is an iterator as well: over the request's memory in
-/// the order of its list, then that of the unsignalled sends before it, the last posted first. What
-/// is left when it is dropped is released.
+/// It is owned and can be sent to any thread. It iterates over the request's memory in the order of
+/// its list, then over that of the unsignalled sends before it, the last posted first. Dropping it
+/// releases the remaining memory.
 #[derive(Debug)]
 pub struct Returned {
     pieces: Pieces,
@@ -19,7 +19,7 @@ pub struct Returned {
     before: Option<(Arc<Table<Entry>>, u64)>,
 }
 
-/// The pieces of a request that were not taken yet.
+/// The remaining pieces of a request.
 #[derive(Debug)]
 enum Pieces {
     One(Option<Memory>),
@@ -27,10 +27,10 @@ enum Pieces {
 }
 
 impl Returned {
-    /// Returns the first buffer; `None` when the request had none.
+    /// Returns the first buffer; `None` if the request had none.
     ///
-    /// Everything else that is returned is released: a request that was posted with one buffer,
-    /// with no unsignalled one before it, has nothing else.
+    /// All other memory is released. There is none if the request was posted with one buffer and no
+    /// unsignalled request precedes it.
     pub fn into_buf(mut self) -> Option<Buf> {
         self.find_map(|memory| match memory {
             Memory::Buf(buf) => Some(buf),
@@ -47,7 +47,7 @@ impl Returned {
         .collect()
     }
 
-    /// Returns the first frozen buffer; `None` when the request had none.
+    /// Returns the first frozen buffer; `None` if the request had none.
     pub fn into_frozen(mut self) -> Option<FrozenBuf> {
         self.find_map(|memory| match memory {
             Memory::Frozen(buf) => Some(buf),
@@ -55,7 +55,7 @@ impl Returned {
         })
     }
 
-    /// Returns the first exposed memory; `None` when the request had none.
+    /// Returns the first exposed memory; `None` if the request had none.
     pub fn into_exposed(mut self) -> Option<Exposed> {
         self.find_map(|memory| match memory {
             Memory::Exposed(exposed) => Some(exposed),
@@ -73,7 +73,7 @@ impl Iterator for Returned {
                 return Some(memory);
             }
             let (table, number) = self.before.take()?;
-            // Where the entry is gone, a completion of its own returned it, and what was before it.
+            // If the entry is gone, a completion of its own has returned it, and those before it.
             let Entry { held, before } = table.take(number)?;
             self.pieces = held.into();
             self.before = before.map(|number| (table, number));
@@ -129,12 +129,12 @@ impl Routes {
         self.take(wr_id, Table::take_polled)
     }
 
-    /// Notes that the completion of a request was copied out.
+    /// Marks a request whose completion was copied out.
     #[inline]
     pub(crate) fn mark(&mut self, wr_id: u64) {
         if is_safe(wr_id) {
-            // A number that is in no table belongs to a queue pair that was destroyed, and has
-            // nothing to mark.
+            // A number that is in no table belongs to a destroyed queue pair: there is no slot to
+            // mark.
             let _ = self.find(wr_id, |table| table.mark(wr_id).then_some(()));
         }
     }

@@ -7,13 +7,13 @@
 //!   └────┴────┴────────────┴──────────────────┘
 //! ```
 //!
-//! The index is a place in the completion queue's directory. A table that leaves its place leaves
-//! the sequence numbers behind that it used, and the next tenant continues after them; a place
-//! whose sequence numbers are used up is never given again. So no number is given twice in the life
-//! of a completion queue.
+//! The index is a place in the completion queue's directory. When a table leaves its place, the
+//! next table there continues after the sequence numbers that it used. A place whose sequence
+//! numbers are used up is never assigned again. So no number is assigned twice in the life of a
+//! completion queue.
 //!
-//! The directory is behind a lock, which creating and destroying queue pairs takes. The poller
-//! keeps a copy and looks at the directory only where that has no answer and the directory has
+//! A lock guards the directory; creating and destroying queue pairs takes it. The poller keeps a
+//! copy, and reads the directory only if the copy has no table for a number and the directory has
 //! changed: once for each new queue pair.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,7 +28,7 @@ type Shared = Arc<Table<Entry>>;
 #[derive(Debug, Default)]
 pub(crate) struct Directory {
     places: Mutex<Places>,
-    /// Counts changes of the places.
+    /// The number of changes of the places.
     version: AtomicU64,
 }
 
@@ -47,8 +47,8 @@ struct Place {
 }
 
 impl Directory {
-    /// Gives a table a place, or another one when its sequence numbers are used up, and returns the
-    /// first number that it may use there. `None` where there is no place left.
+    /// Assigns a place to a table, or another one after the sequence numbers of its place are used
+    /// up. Returns the first number that the table may use there; `None` if no place is left.
     pub(super) fn enter(&self, table: &Shared) -> Option<u64> {
         let mut places = self.lock();
         let index = match places.free.pop() {
@@ -68,7 +68,7 @@ impl Directory {
         Some(first)
     }
 
-    /// Takes a table out of its places.
+    /// Removes a table from its places.
     pub(super) fn leave(&self, table: &Shared) {
         let indexes = core::mem::take(&mut *table.indexes.lock().unwrap_or_else(PoisonError::into_inner));
         let Some((last, used_up)) = indexes.split_last() else { return };
@@ -106,8 +106,8 @@ impl Routes {
         Self { directory, tables: Vec::new(), version: 0 }
     }
 
-    /// Calls `find` with the table that a number belongs to; again with the directory's where the
-    /// copy's had nothing and is old.
+    /// Calls `find` with the table that a number belongs to, as the copy knows it. If that returns
+    /// `None` and the copy is outdated, refreshes the copy and calls `find` again.
     #[inline]
     pub(super) fn find<R>(&mut self, number: u64, find: impl Fn(&Shared) -> Option<R>) -> Option<R> {
         let index = (number >> SEQUENCE_BITS & u64::from(INDEXES - 1)) as usize;
@@ -122,14 +122,14 @@ impl Routes {
         find(self.tables.get(index)?.as_ref()?)
     }
 
-    /// Copies the directory, if it has changed. Returns whether it has.
+    /// Copies the directory if it has changed. Returns whether it has.
     #[cold]
     fn refresh(&mut self) -> bool {
         if self.directory.version.load(Ordering::Acquire) == self.version {
             return false;
         }
         let places = self.directory.lock();
-        // Under the lock no version is added, so that the copy is of this one.
+        // The version does not change under the lock, so that the copy is of this version.
         self.version = self.directory.version.load(Ordering::Acquire);
         self.tables.clear();
         self.tables.extend(places.places.iter().map(|place| place.table.clone()));
@@ -137,7 +137,7 @@ impl Routes {
     }
 }
 
-/// Returns the number behind the last one of a number's place.
+/// Returns the end of the numbers of a number's place.
 pub(super) const fn place_end(number: u64) -> u64 {
     (number & !(SEQUENCES - 1)) + SEQUENCES
 }
@@ -148,24 +148,24 @@ pub(crate) const fn is_safe(wr_id: u64) -> bool {
     wr_id & (FLAG | POLLED) == FLAG
 }
 
-/// Returns whether a number is kept from raw requests.
+/// Returns whether a number is reserved: raw requests may not use it.
 #[inline]
 pub(crate) const fn is_reserved(wr_id: u64) -> bool {
     wr_id & FLAG != 0
 }
 
-/// The first number of a place.
+/// Returns the first number of a place.
 const fn base(index: u32) -> u64 {
     FLAG | (index as u64) << SEQUENCE_BITS
 }
 
-/// Set in the number of every safe request, and in no raw one's.
+/// The bit that is set in the number of every safe request, and of no raw one.
 const FLAG: u64 = 1 << 63;
-/// The bits of a sequence number.
+/// The number of bits in a sequence number.
 const SEQUENCE_BITS: u32 = 40;
-/// How many sequence numbers a place has.
+/// The number of sequence numbers of a place.
 const SEQUENCES: u64 = 1 << SEQUENCE_BITS;
-/// How many places a directory can have.
+/// The number of places that a directory can have.
 const INDEXES: u32 = 1 << 22;
 
 #[cfg(all(test, not(loom)))]

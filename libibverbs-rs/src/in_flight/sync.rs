@@ -1,5 +1,5 @@
-//! The parts that two threads share: the real ones, or the model checker's, which runs every
-//! interleaving.
+//! The primitives that two threads share: the real ones, or those of the model checker, which runs
+//! every interleaving.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --package libibverbs-rs --lib` runs the models.
 
@@ -9,7 +9,7 @@ pub(super) use loom::{cell::UnsafeCell, sync::atomic};
 #[cfg(not(all(test, loom)))]
 pub(super) use core::sync::atomic;
 
-/// As the model checker's cell.
+/// A cell with the interface of the model checker's cell.
 #[cfg(not(all(test, loom)))]
 #[derive(Debug)]
 pub(super) struct UnsafeCell<T>(core::cell::UnsafeCell<T>);
@@ -20,7 +20,7 @@ impl<T> UnsafeCell<T> {
         Self(core::cell::UnsafeCell::new(value))
     }
 
-    /// Gives a pointer for writing to a function.
+    /// Calls a function with a pointer for writing.
     #[inline(always)]
     pub(super) fn with_mut<R>(&self, change: impl FnOnce(*mut T) -> R) -> R {
         change(self.0.get())

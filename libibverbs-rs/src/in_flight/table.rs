@@ -1,4 +1,5 @@
-//! [`Table`]: the memory of one queue's requests, put in by the poster and taken out by the poller.
+//! [`Table`]: the memory of one queue's requests, which the poster inserts and the poller takes
+//! out.
 //!
 //! ```text
 //!              insert (poster)                 take (poller, or the end of the queue pair)
@@ -8,7 +9,7 @@
 //! ```
 //!
 //! # Safety
-//! A slot's entry is accessed by the thread that owns the slot, which its state says:
+//! Only the owner of a slot accesses the slot's entry. The slot's state determines the owner:
 //!
 //! | state | owner |
 //! |---|---|
@@ -16,9 +17,9 @@
 //! | a number, `POLLED` or not | no thread; the entry is initialised |
 //! | `EMPTYING` | the thread that moved the slot there by compare-and-exchange |
 //!
-//! The poster stores a number with release after it wrote the entry; the thread that takes acquires
-//! with its exchange. It stores `FREE` with release after it moved the entry out; the poster loads
-//! with acquire before it writes the next.
+//! The poster stores a number with release ordering after it wrote the entry; the thread that takes
+//! the entry acquires with its exchange. That thread stores `FREE` with release ordering after it
+//! moved the entry out; the poster loads with acquire ordering before it writes the next entry.
 #![allow(unsafe_code)]
 
 use core::mem::MaybeUninit;
@@ -27,15 +28,16 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use super::sync::UnsafeCell;
 use super::sync::atomic::{AtomicU64, Ordering};
 
-/// The table of one queue. `T` is what a request holds.
+/// The table of one queue. `T` is the content of a slot.
 pub(super) struct Table<T> {
-    /// A power of two of slots, or none before the first request; a number's slot is its lowest
-    /// bits.
+    /// The slots: a power of two, or none before the first request. The lowest bits of a number are
+    /// the index of its slot.
     slots: OnceLock<Box<[Slot<T>]>>,
     capacity: usize,
-    /// Behind the last number that was reserved for the table.
+    /// The end of the numbers that were reserved for the table.
     reserved: AtomicU64,
-    /// The indexes under which completion queues route numbers to this table: the last is in use.
+    /// The indexes under which the completion queue routes numbers to this table; the last is in
+    /// use.
     pub(super) indexes: Mutex<Vec<u32>>,
 }
 
@@ -50,13 +52,13 @@ unsafe impl<T: Send> Sync for Table<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Send for Table<T> {}
 
-/// The right to insert, of which a table has one.
+/// The right to insert. Each table has exactly one.
 #[derive(Debug)]
 pub(super) struct Posts(());
 
 impl<T> Table<T> {
-    /// A table for more requests than `max_wr`, so that it is full only where completions were not
-    /// reclaimed.
+    /// Returns a table for more requests than `max_wr`, so that it is full only if completions were
+    /// not reclaimed, and the right to insert into it.
     pub(super) fn new(max_wr: u32) -> (Self, Posts) {
         let table = Self {
             slots: OnceLock::new(),
@@ -72,10 +74,10 @@ impl<T> Table<T> {
         self.capacity
     }
 
-    /// Puts an entry in under a number.
+    /// Inserts an entry under a number.
     ///
     /// # Errors
-    /// The entry, where the number's slot is taken.
+    /// The entry, if the number's slot is taken.
     #[inline]
     pub(super) fn insert(&self, _posts: &mut Posts, number: u64, entry: T) -> Result<(), T> {
         debug_assert!(number > EMPTYING && number & POLLED == 0);
@@ -84,34 +86,34 @@ impl<T> Table<T> {
         if slot.state.load(Ordering::Acquire) != FREE {
             return Err(entry);
         }
-        // SAFETY: a free slot is the poster's, which the caller is.
+        // SAFETY: the poster owns a free slot, and the caller is the poster, because it has the
+        // `Posts`.
         slot.entry.with_mut(|place| unsafe { (*place).write(entry) });
         slot.state.store(number, Ordering::Release);
         Ok(())
     }
 
-    /// Takes out what was put in under a number, polled or not.
+    /// Takes out the entry with a number, whether it is marked or not.
     #[inline]
     pub(super) fn take(&self, number: u64) -> Option<T> {
         let slot = self.slot(number)?;
         slot.empty(number).or_else(|| slot.empty(number | POLLED))
     }
 
-    /// Takes out what was put in under a number that was [marked](Self::mark).
+    /// Takes out the entry with a number that was [marked](Self::mark).
     #[inline]
     pub(super) fn take_polled(&self, number: u64) -> Option<T> {
         self.slot(number)?.empty(number | POLLED)
     }
 
-    /// Remembers that the completion of this number was copied out. Returns whether the number is
-    /// in the table.
+    /// Marks a number whose completion was copied out. Returns whether the number is in the table.
     #[inline]
     pub(super) fn mark(&self, number: u64) -> bool {
         let Some(slot) = self.slot(number) else { return false };
         slot.state.compare_exchange(number, number | POLLED, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// Takes everything out: the caller has seen the end of the queue's requests.
+    /// Takes all entries out. The caller has confirmed that the queue's requests have ended.
     pub(super) fn drain(&self) -> impl Iterator<Item = T> + '_ {
         let slots = self.slots.get().map_or(&[][..], |slots| slots);
         slots.iter().filter_map(|slot| match slot.state.load(Ordering::Acquire) {
@@ -120,12 +122,12 @@ impl<T> Table<T> {
         })
     }
 
-    /// Notes that all numbers before `end` are reserved for the table.
+    /// Records that all numbers before `end` are reserved for the table.
     pub(super) fn set_reserved(&self, end: u64) {
         self.reserved.store(end, Ordering::Relaxed);
     }
 
-    /// Returns the first number behind those that were reserved.
+    /// Returns the end of the reserved numbers.
     pub(super) fn reserved(&self) -> u64 {
         self.reserved.load(Ordering::Relaxed)
     }
@@ -141,7 +143,7 @@ impl<T> Slot<T> {
         Self { state: AtomicU64::new(FREE), entry: UnsafeCell::new(MaybeUninit::uninit()) }
     }
 
-    /// Moves the entry out if the slot is in this state, which is a number's.
+    /// Moves the entry out if the slot is in this state, which is that of a number.
     #[inline]
     fn empty(&self, state: u64) -> Option<T> {
         self.state.compare_exchange(state, EMPTYING, Ordering::Acquire, Ordering::Relaxed).ok()?;
@@ -173,11 +175,12 @@ impl<T> core::fmt::Debug for Table<T> {
 const FREE: u64 = 0;
 /// The state of a slot whose entry is being moved out.
 const EMPTYING: u64 = 1;
-/// Set in a slot's state when the completion was copied out and the entry waits to be reclaimed;
-/// never set in a number.
+/// The bit that is set in a slot's state after the completion was copied out, until the entry is
+/// reclaimed. It is never set in a number.
 pub(super) const POLLED: u64 = 1 << 62;
 
-/// The interleavings of the threads that share a table. The model checker fails where two of them access an entry at a time.
+/// The interleavings of the threads that share a table. The model checker fails where two of them
+/// access an entry at a time.
 #[cfg(all(test, loom))]
 mod models {
     use loom::sync::Arc;

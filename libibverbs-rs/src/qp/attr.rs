@@ -1,4 +1,4 @@
-//! The attributes with which a queue pair is created and moved: one value per step.
+//! The attributes of creating a queue pair and of moving it between states: one value per step.
 
 use verbs_core::provider::{Erased, Provider};
 use verbs_core::transition;
@@ -21,19 +21,20 @@ use crate::CqHandle;
 pub struct QpInit<P: Provider = Erased> {
     /// The transport service.
     pub qp_type: QpType,
-    /// The queue for completions of sends.
+    /// The completion queue of sends.
     pub send_cq: CqHandle<P>,
-    /// The queue for completions of receives; may be the same queue.
+    /// The completion queue of receives; may be the same queue.
     pub recv_cq: CqHandle<P>,
-    /// At least this much fits; the device may round up.
+    /// The least capacity; the device may round up.
     pub cap: QpCap,
-    /// Every send is signalled, whatever its flags say.
+    /// Set to signal every send, also those without
+    /// [`SendFlags::SIGNALED`](crate::SendFlags::SIGNALED).
     pub sq_sig_all: bool,
 }
 
 impl<P: Provider> QpInit<P> {
-    /// A queue pair with one completion queue, a `&Cq` or a [`CqHandle`], for 16 sends and 16
-    /// receives of one piece of memory each, and no inline data.
+    /// Returns the attributes of a queue pair with one completion queue, given as a `&Cq` or a
+    /// [`CqHandle`], for 16 sends and 16 receives of one piece of memory each, and no inline data.
     pub fn new(qp_type: QpType, cq: impl Into<CqHandle<P>>) -> Self {
         let cq = cq.into();
         let cap =
@@ -42,16 +43,16 @@ impl<P: Provider> QpInit<P> {
     }
 }
 
-/// RESET to INIT.
+/// The attributes of the step from RESET to INIT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InitAttr {
     /// The local port, from 1.
     pub port_num: u8,
-    /// The partition key's index.
+    /// The index of the partition key.
     pub pkey_index: u16,
-    /// What the peer may do to memory that is exposed to it (RC, UC): nothing, unless said so.
+    /// The accesses that the peer has to exposed memory; none by default (RC, UC).
     pub access: AccessFlags,
-    /// The key that a sender must know (UD).
+    /// The Q_Key that senders must know (UD).
     pub qkey: u32,
 }
 
@@ -61,11 +62,12 @@ impl Default for InitAttr {
     }
 }
 
-/// INIT to RTR: what connects a queue pair with its peer's.
+/// The attributes of the step from INIT to RTR, which connects the queue pair with that of its
+/// peer.
 ///
-/// There is no default: a queue pair that expects sequence number 0 is one that a stranger finds 16
-/// million times sooner. [`new`](Self::new) takes what the peer must tell, and has usual values for
-/// the rest:
+/// There is no default, because an attacker would find a queue pair that expects sequence number 0
+/// 16 million times sooner. [`new`](Self::new) takes the values that the peer provides, and sets
+/// the others to usual values:
 ///
 /// ```
 /// # fn f(ah_attr: verbs::AhAttr, qp_num: u32, psn: u32) {
@@ -84,16 +86,17 @@ pub struct RtrAttr {
     pub rq_psn: u32,
     /// The largest payload of a packet (RC, UC).
     pub path_mtu: Mtu,
-    /// How many RDMA reads and atomics this side answers at a time (RC).
+    /// The number of RDMA reads and atomics of the peer that this side executes at a time (RC).
     pub max_dest_rd_atomic: u8,
-    /// How long the peer waits when no receive is posted, 5-bit code of IBTA table 45 (RC).
+    /// The time that the peer waits when no receive is posted, 5-bit code of IBTA table 45 (RC).
     pub min_rnr_timer: u8,
 }
 
 impl RtrAttr {
-    /// Towards the peer's queue pair `dest_qp_num`, whose first sequence number is `rq_psn`, along
-    /// the path `ah_attr`; with packets of 1024 bytes, one read at a time, and 0.64 ms (code 12) to
-    /// post a receive.
+    /// Returns the attributes of connecting with the peer's queue pair `dest_qp_num`, whose first
+    /// sequence number is `rq_psn`, along the path `ah_attr`. Packets have up to 1024 bytes, this
+    /// side executes one read at a time, and the peer waits 0.64 ms (code 12) when no receive is
+    /// posted.
     pub const fn new(ah_attr: AhAttr, dest_qp_num: u32, rq_psn: u32) -> Self {
         Self {
             ah_attr,
@@ -105,41 +108,42 @@ impl RtrAttr {
         }
     }
 
-    /// Without a peer: for a datagram queue pair (UD), whose step to RTR takes none of the
-    /// attributes.
+    /// Returns attributes without a peer, for a datagram queue pair (UD). Its step to RTR uses none
+    /// of them.
     pub fn unconnected() -> Self {
         Self::new(AhAttr::default(), 0, 0)
     }
 }
 
-/// RTR to RTS.
+/// The attributes of the step from RTR to RTS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RtsAttr {
-    /// The first packet sequence number sent, 24 bits: what the peer has as `rq_psn`. `None`: the
-    /// queue pair's own [`psn`](crate::Qp::psn).
+    /// The first packet sequence number sent, 24 bits, which the peer has as `rq_psn`. `None`
+    /// stands for the queue pair's own [`psn`](crate::Qp::psn).
     pub sq_psn: Option<u32>,
-    /// The acknowledgement time-out: 4.096 µs × 2ᵗⁱᵐᵉᵒᵘᵗ, 0 for ever (RC). Devices wait up to four
-    /// times as long before each retry (IBTA 9.7.6.1.3); soft devices once, twice, then four times.
+    /// The acknowledgement time-out: 4.096 µs × 2ᵗⁱᵐᵉᵒᵘᵗ; 0 waits for ever (RC). Devices wait up to
+    /// four times as long before each retry (IBTA 9.7.6.1.3). Soft devices wait one time-out before
+    /// the first retry, two before the second, and four before each later one.
     pub timeout: u8,
-    /// How often to retry, 0 to 7 (RC).
+    /// The number of retries after a time-out, 0 to 7 (RC).
     pub retry_cnt: u8,
-    /// How often to retry when the peer has no receive posted, 0 to 6; 7 for ever (RC).
+    /// The number of retries while the peer has no receive posted, 0 to 6; 7 retries for ever (RC).
     pub rnr_retry: u8,
-    /// How many RDMA reads and atomics this side has outstanding (RC).
+    /// The number of RDMA reads and atomics that this side can have outstanding (RC).
     pub max_rd_atomic: u8,
 }
 
-/// From the queue pair's own sequence number; 67 ms (code 14) and 7 retries, waiting for receives
-/// for ever, one read at a time.
+/// The queue pair's own sequence number, a time-out of 67 ms (code 14), 7 retries, endless retries
+/// while the peer has no receive posted, and one outstanding read.
 impl Default for RtsAttr {
     fn default() -> Self {
         Self { sq_psn: None, timeout: 14, retry_cnt: 7, rnr_retry: 7, max_rd_atomic: 1 }
     }
 }
 
-/// A step, as `modify` takes it.
+/// A step that converts into the attributes of `modify`.
 pub(crate) trait Step {
-    /// The attributes, for a queue pair with this [`psn`](crate::Qp::psn).
+    /// Returns the attributes for a queue pair with this [`psn`](crate::Qp::psn).
     fn attr(&self, psn: u32) -> QpAttr;
 }
 
@@ -182,7 +186,7 @@ impl Step for RtsAttr {
     }
 }
 
-/// What a transition of such a queue pair requires, which is all that a step carries.
+/// Returns the attributes that a transition requires, which are all that a step carries.
 pub(crate) fn required(qp_type: QpType, from: QpState, to: QpState) -> QpAttrMask {
     transition::lookup(qp_type, from, to).map_or(QpAttrMask::empty(), |transition| transition.required)
 }

@@ -1,7 +1,7 @@
 //! [`Port`], [`Endpoint`] and connecting: from RESET to RTS in one call.
 //!
-//! Two programs that want to talk tell each other an [`Endpoint`] each, through whatever they have
-//! in common: a TCP connection, a file, the command line.
+//! Two programs that want to communicate send each other an [`Endpoint`] over any means they share:
+//! a TCP connection, a file, the command line.
 
 use core::fmt;
 use core::str::FromStr;
@@ -18,8 +18,7 @@ use super::attr::{InitAttr, RtrAttr, RtsAttr};
 use super::state::{Reset, Rts, State};
 use crate::{Context, HandleError};
 
-/// A port of this side, as queue pairs use it: its addresses, and its limits. Made by
-/// [`Context::port`].
+/// A local port with the addresses and limits that queue pairs use. Made by [`Context::port`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Port {
@@ -30,9 +29,9 @@ pub struct Port {
     pub gid: GidEntry,
     /// The local id (InfiniBand).
     pub lid: u16,
-    /// The link layer. Ethernet and paths between subnets take a global route.
+    /// The link layer. Paths on Ethernet and between subnets need a global route.
     pub link_layer: LinkLayer,
-    /// The largest payload of a packet that the port carries now.
+    /// The largest payload of a packet that the port carries at present.
     pub active_mtu: Mtu,
     /// The number of RDMA reads and atomics that a queue pair can have outstanding.
     pub max_rd_atomic: u8,
@@ -41,12 +40,13 @@ pub struct Port {
 }
 
 impl<P: Provider> Context<P> {
-    /// Returns a port, from 1, with its best GID ([`find_gid`](Self::find_gid)), for
+    /// Queries a port, counted from 1, and selects its best GID ([`find_gid`](Self::find_gid)), for
     /// [`Qp::endpoint`] and [`Qp::connect`].
     ///
     /// # Errors
-    /// [`Cause::Limit`] for a port that does not exist; [`Cause::Gid`] where it has no GID; any
-    /// errno that the kernel returns.
+    /// - `EINVAL` with [`Cause::Limit`] for a port that does not exist.
+    /// - `ENODATA` with [`Cause::Gid`] if the port has no GID.
+    /// - Any other errno that the kernel returns; notably `EIO` once the device is gone.
     pub fn port(&self, port_num: u8) -> Result<Port> {
         let attr = self.query_port(port_num)?;
         let gid = self.find_gid(port_num)?;
@@ -64,9 +64,10 @@ impl<P: Provider> Context<P> {
     }
 }
 
-/// Everything that a peer must be told to connect to a queue pair. Made by [`Qp::endpoint`].
+/// The address of a queue pair, which contains all that a peer needs to connect to it. Made by
+/// [`Qp::endpoint`].
 ///
-/// It travels as text ([`Display`](fmt::Display), [`FromStr`]), as 32 bytes
+/// Programs exchange it as text ([`Display`](fmt::Display), [`FromStr`]), as 32 bytes
 /// ([`to_bytes`](Self::to_bytes)), or by serde with the feature `serde`:
 ///
 /// ```
@@ -85,33 +86,34 @@ pub struct Endpoint {
     pub lid: u16,
     /// The queue pair's number, 24 bits.
     pub qp_num: u32,
-    /// The first packet sequence number that it sends, 24 bits.
+    /// The first packet sequence number that the queue pair sends, 24 bits.
     pub psn: u32,
-    /// The largest payload of a packet that its port carries.
+    /// The largest payload of a packet that the port carries.
     pub mtu: Mtu,
-    /// The number of RDMA reads and atomics of a peer that it executes at a time.
+    /// The number of RDMA reads and atomics of a peer that the queue pair executes at a time.
     pub max_dest_rd_atomic: u8,
 }
 
-/// How a queue pair is connected:
+/// The attributes of a connection:
 /// `ConnectAttr { access: AccessFlags::REMOTE_WRITE, ..ConnectAttr::default() }`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectAttr {
-    /// The accesses that the peer has to memory that is exposed to it.
+    /// The accesses that the peer has to exposed memory.
     pub access: AccessFlags,
-    /// The largest payload of a packet; the ports of both sides may allow less.
+    /// The largest payload of a packet, unless the port of either side allows less.
     pub max_mtu: Mtu,
-    /// The number of RDMA reads and atomics outstanding; both sides may allow less (RC).
+    /// The number of outstanding RDMA reads and atomics, unless either side allows less (RC).
     pub max_rd_atomic: u8,
-    /// The time to wait for an acknowledgement: 4.096 µs × 2ᵗⁱᵐᵉᵒᵘᵗ, 0 for ever (RC).
+    /// The acknowledgement time-out: 4.096 µs × 2ᵗⁱᵐᵉᵒᵘᵗ; 0 waits for ever (RC). See
+    /// [`RtsAttr::timeout`].
     pub timeout: u8,
     /// The number of retries after a time-out, 0 to 7 (RC).
     pub retry_cnt: u8,
-    /// The number of retries while the peer has no receive posted, 0 to 6; 7 for ever (RC).
+    /// The number of retries while the peer has no receive posted, 0 to 6; 7 retries for ever (RC).
     pub rnr_retry: u8,
     /// The time that the peer waits when no receive is posted, 5-bit code of IBTA table 45 (RC).
     pub min_rnr_timer: u8,
-    /// The partition key's index.
+    /// The index of the partition key.
     pub pkey_index: u16,
     /// The service level.
     pub sl: u8,
@@ -121,8 +123,9 @@ pub struct ConnectAttr {
     pub hop_limit: u8,
 }
 
-/// No access for the peer; packets as large and as many reads as both sides allow; 67 ms (code 14)
-/// and 7 retries, waiting for receives for ever; 0.64 ms (code 12) to post one.
+/// No access for the peer, packets as large and as many outstanding reads as both sides allow, a
+/// time-out of 67 ms (code 14), 7 retries, and endless retries after 0.64 ms (code 12) each while a
+/// receive is missing.
 impl Default for ConnectAttr {
     fn default() -> Self {
         let (rtr, rts) = (RtrAttr::unconnected(), RtsAttr::default());
@@ -143,7 +146,8 @@ impl Default for ConnectAttr {
 }
 
 impl<S: State, P: Provider> Qp<S, P> {
-    /// Returns what a peer must be told to connect to this queue pair through a port of its device.
+    /// Returns the address with which a peer connects to this queue pair through a port of its
+    /// device.
     pub fn endpoint(&self, port: &Port) -> Endpoint {
         Endpoint {
             gid: port.gid.gid,
@@ -157,14 +161,18 @@ impl<S: State, P: Provider> Qp<S, P> {
 }
 
 impl<P: Provider> Qp<Reset, P> {
-    /// Connects it with a peer's queue pair (RC, UC): from RESET to RTS, ready to send and to
-    /// receive.
+    /// Connects the queue pair with that of a peer (RC, UC): from RESET to RTS, ready to send and
+    /// to receive.
     ///
-    /// Packets are as large as the smaller of both ports' MTUs; as many RDMA reads and atomics are
-    /// outstanding as this side can have and the peer executes.
+    /// The MTU is the smaller one of the two ports. The number of outstanding RDMA reads and
+    /// atomics is the smaller of what this side can have outstanding and what the peer executes at
+    /// a time.
     ///
     /// ```no_run
-    /// # fn f(context: verbs::Context, pd: verbs::Pd, cq: verbs::Cq, mut stream: std::net::TcpStream) -> Result<(), Box<dyn std::error::Error>> {
+    /// # use std::{error::Error, net::TcpStream};
+    /// # use verbs::{Context, Cq, Pd};
+    /// # fn f(context: Context, pd: Pd, cq: Cq, mut stream: TcpStream)
+    /// # -> Result<(), Box<dyn Error>> {
     /// use verbs::{ConnectAttr, QpInit, QpType};
     /// let port = context.port(1)?;
     /// let qp = pd.create_qp(&QpInit::new(QpType::RC, &cq))?;
@@ -174,13 +182,17 @@ impl<P: Provider> Qp<Reset, P> {
     /// # }
     /// ```
     ///
-    /// A program that must post receives before the peer can send, or that sets what is not in
-    /// [`ConnectAttr`], takes the steps one by one: [`to_init`](Self::to_init),
+    /// A program that must post receives before the peer can send, or sets attributes that
+    /// [`ConnectAttr`] does not have, takes the steps one by one: [`to_init`](Self::to_init),
     /// [`to_rtr`](Qp::to_rtr), [`to_rts`](Qp::to_rts).
     ///
     /// # Errors
-    /// The queue pair, in RESET again and so with a new [`psn`](Self::psn): [`Cause::QpType`] for
-    /// one that cannot be connected (UD); as of the three steps.
+    /// The queue pair, in RESET again. After a failed step to RTR or RTS it has a new
+    /// [`psn`](Self::psn), which the peer must be sent again.
+    ///
+    /// - `EINVAL` with [`Cause::QpType`] for a type that cannot be connected (UD).
+    /// - The errors of [`to_init`](Self::to_init), [`to_rtr`](Qp::to_rtr) and
+    ///   [`to_rts`](Qp::to_rts).
     ///
     /// # References
     /// `ibv_modify_qp(3)`
@@ -218,7 +230,7 @@ impl<P: Provider> Qp<Reset, P> {
     }
 }
 
-/// The path to a peer: with a global route on Ethernet, and between subnets.
+/// Returns the path to a peer: with a global route on Ethernet, and between subnets.
 fn path(port: &Port, remote: &Endpoint, attr: &ConnectAttr) -> AhAttr {
     let path = AhAttr { sl: attr.sl, ..AhAttr::new(&port.gid, remote.gid) };
     let is_local = port.link_layer != LinkLayer::ETHERNET
@@ -241,15 +253,26 @@ fn path(port: &Port, remote: &Endpoint, attr: &ConnectAttr) -> AhAttr {
 /// Moves a queue pair that could not be connected to RESET.
 fn back_to_reset<S: State, P: Provider>(failed: HandleError<Qp<S, P>>) -> HandleError<Qp<Reset, P>> {
     let HandleError { handle, error } = failed;
-    // Where that fails too, the kernel rejects the next step; nothing can be posted in either
-    // state.
+    // If that fails too, the kernel rejects the next step; the type of the handle permits no
+    // posting.
     let handle = handle.to_reset().unwrap_or_else(|failed| failed.handle.in_state());
     HandleError { handle, error }
 }
 
 impl Endpoint {
-    /// Returns it as bytes, in network order: version 1, MTU code, reads and atomics, 0; LID, 0, 0;
-    /// number; first packet sequence number; GID.
+    /// Returns the endpoint as bytes, in network order:
+    ///
+    /// | bytes | field |
+    /// |---|---|
+    /// | 0 | version, 1 |
+    /// | 1 | MTU code |
+    /// | 2 | [`max_dest_rd_atomic`](Self::max_dest_rd_atomic) |
+    /// | 4 to 5 | LID |
+    /// | 8 to 11 | queue pair number |
+    /// | 12 to 15 | first packet sequence number |
+    /// | 16 to 31 | GID |
+    ///
+    /// The other bytes are 0.
     pub fn to_bytes(&self) -> [u8; 32] {
         let mut bytes = [0; 32];
         bytes[..3].copy_from_slice(&[VERSION, self.mtu.0, self.max_dest_rd_atomic]);
@@ -260,11 +283,11 @@ impl Endpoint {
         bytes
     }
 
-    /// Returns the endpoint that [`to_bytes`](Self::to_bytes) wrote.
+    /// Returns the endpoint from the bytes that [`to_bytes`](Self::to_bytes) wrote.
     ///
     /// # Errors
-    /// [`Cause::Parse`] for bytes of another length or version, an MTU that does not exist, and
-    /// numbers beyond 24 bits.
+    /// `EINVAL` with [`Cause::Parse`] for bytes of another length or version, an MTU that does not
+    /// exist, or numbers beyond 24 bits.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
         let bytes: &[u8; 32] = bytes.try_into().map_err(|_| LENGTH)?;
         let word = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
@@ -284,11 +307,13 @@ impl Endpoint {
         Ok(endpoint.checked()?)
     }
 
-    /// Sends it to the peer at the other end of a stream, and returns the peer's: both sides call
-    /// this.
+    /// Sends the endpoint to the peer at the other end of a stream, and returns the peer's. Both
+    /// sides call this.
     ///
     /// ```no_run
-    /// # fn f(qp: verbs::Qp<verbs::state::Reset>, port: verbs::Port) -> Result<(), Box<dyn std::error::Error>> {
+    /// # use std::error::Error;
+    /// # use verbs::{Port, Qp, state::Reset};
+    /// # fn f(qp: Qp<Reset>, port: Port) -> Result<(), Box<dyn Error>> {
     /// let mut stream = std::net::TcpStream::connect("192.0.2.1:7471")?;
     /// let peer = qp.endpoint(&port).exchange(&mut stream)?;
     /// let qp = qp.connect(&port, &peer, &verbs::ConnectAttr::default())?;
@@ -297,7 +322,8 @@ impl Endpoint {
     /// ```
     ///
     /// # Errors
-    /// Those of the stream; `InvalidInput` for bytes that are no endpoint.
+    /// The errors of the stream, notably `UnexpectedEof` if the peer closed it; `InvalidInput` for
+    /// bytes that are no endpoint.
     pub fn exchange(&self, stream: &mut (impl Read + Write)) -> io::Result<Self> {
         stream.write_all(&self.to_bytes())?;
         stream.flush()?;
@@ -306,7 +332,10 @@ impl Endpoint {
         Ok(Self::from_bytes(&bytes)?)
     }
 
-    /// Checks what a stranger may have sent.
+    /// Checks the fields, because any program may have sent them.
+    ///
+    /// # Errors
+    /// An MTU that does not exist, or numbers beyond 24 bits.
     fn checked(self) -> Result<Self, ParseError> {
         let is_valid = self.mtu.bytes().is_some() && self.qp_num <= BITS_24 && self.psn <= BITS_24;
         if is_valid { Ok(self) } else { Err(RANGE) }
@@ -325,8 +354,8 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// Parses what `Display` writes. Keys may come in any order; `lid` and `rd_atomic` may be absent,
-/// and unknown keys are skipped.
+/// Parses the text that `Display` writes. Keys may come in any order; `lid` (0) and `rd_atomic` (1)
+/// may be absent, and unknown keys are skipped.
 impl FromStr for Endpoint {
     type Err = ParseError;
 
@@ -364,10 +393,10 @@ fn number(text: &str) -> Result<u32, ParseError> {
 #[cfg(feature = "serde")]
 crate::remote::serde_as_text!(Endpoint);
 
-/// The version of the bytes.
+/// The version of the byte layout.
 const VERSION: u8 = 1;
 const BITS_24: u32 = 0xff_ffff;
-/// The hop limit of most hosts.
+/// The default hop limit of most hosts.
 const HOP_LIMIT: u8 = 64;
 
 const FORM: ParseError =

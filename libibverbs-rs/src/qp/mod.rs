@@ -1,17 +1,17 @@
-//! [`Qp`]: a queue pair, what may be posted to it, and the states that it can go to.
+//! [`Qp`]: a queue pair, and the states that it can move to.
 //!
 //! | file | what it is |
 //! |---|---|
 //! | [`state`] | the states as types, and what each permits |
 //! | [`attr`] | the attributes of creation and of each step |
-//! | [`endpoint`] | [`Endpoint`](endpoint::Endpoint): what a peer must be told, and connecting to one |
+//! | [`endpoint`] | [`Endpoint`](endpoint::Endpoint): a queue pair's address, and connecting |
 //! | [`post`] | posting, raw and safe, and batches |
 //! | [`split`] | the two halves, owned, for two threads |
 //!
-//! The argument for safe posting stands at [`crate::in_flight`].
+//! The argument for safe posting is in [`crate::in_flight`].
 //!
 //! # Safety
-//! The unsafe code here is raw posting, which passes the caller's promise on.
+//! The unsafe code here is raw posting, whose caller makes the promise.
 
 #![allow(unsafe_code)]
 
@@ -46,9 +46,9 @@ use attr::{InitAttr, QpInit, RtrAttr, RtsAttr, Step, required};
 use post::{Receiver, SendBatch, Sender, posts_recvs, posts_sends};
 use state::{CanPostRecv, CanPostSend, Errored, Init, Reset, Rtr, Rts, State};
 
-/// A queue pair. `S` is the [state](state) that the program moved it to, which says what may be
-/// posted. The poster owns it: `&mut` is the lock. [`into_split`](Self::into_split) makes two
-/// posters of it.
+/// A queue pair. `S` is the [state](state) that the program moved it to, which determines what may
+/// be posted. The poster owns it: `&mut` is the lock. [`into_split`](Self::into_split) splits it
+/// for two posters.
 ///
 /// # References
 /// `ibv_create_qp(3)`, `ibv_modify_qp(3)`, `ibv_post_send(3)`
@@ -63,11 +63,11 @@ pub struct Qp<S: State, P: Provider = Erased> {
 /// The control object of a queue pair.
 type Core<P> = KernelHandle<<P as Provider>::Qp, Dependencies>;
 
-/// The dependencies of a queue pair: released once it is destroyed.
+/// The dependencies of a queue pair, released once it is destroyed.
 struct Dependencies {
     sends: InFlight,
     recvs: InFlight,
-    /// Memory that was in flight before a RESET that does not end requests: it stays until the
+    /// Memory that was in flight before a RESET that does not end requests. It stays here until the
     /// queue pair is destroyed.
     undead: Vec<Memory>,
     entry: Entry,
@@ -111,7 +111,7 @@ impl<P: Provider> Qp<Reset, P> {
         let ((sends, send_poster), (recvs, recv_poster)) = match tables {
             Ok(tables) => tables,
             Err(error) => {
-                // Nothing was posted: the queue pair's end matters to no memory.
+                // Nothing was posted, so that no memory depends on the end of the queue pair.
                 drop(KernelHandle::new(qp, ()));
                 return Err(error);
             }
@@ -135,11 +135,11 @@ impl<P: Provider> Qp<Reset, P> {
         })
     }
 
-    /// RESET to INIT: from here on receives may be posted.
+    /// Moves the queue pair from RESET to INIT, from where on receives may be posted.
     ///
     /// # Errors
-    /// The queue pair: [`Cause::Limit`](crate::Cause::Limit) for a port or partition key index that
-    /// does not exist; any errno that the kernel returns.
+    /// The queue pair: `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a port or partition
+    /// key index that does not exist; any other errno that the kernel returns.
     ///
     /// # References
     /// `ibv_modify_qp(3)`
@@ -148,12 +148,12 @@ impl<P: Provider> Qp<Reset, P> {
         self.step(attr)
     }
 
-    /// Returns the memory that was in flight when the queue pair was reset: it has no completions
-    /// any more.
+    /// Returns the memory that was in flight when the queue pair was reset. Its requests have no
+    /// completions any more.
     ///
-    /// Empty where the device may go on writing after a RESET
-    /// ([`reset_ends_requests`](Self::reset_ends_requests)). The memory stays with the queue pair
-    /// then, outside its tables, until [`dismantle`](Self::dismantle) returns it.
+    /// Empty if the device may continue to write after a RESET
+    /// ([`reset_ends_requests`](Self::reset_ends_requests)). The memory then stays with the queue
+    /// pair, outside its tables, until [`dismantle`](Self::dismantle) returns it.
     pub fn reclaim_all(&mut self) -> Vec<Memory> {
         let (raw, dependencies) = self.core.parts_mut();
         let memory = dependencies.drain();
@@ -166,13 +166,18 @@ impl<P: Provider> Qp<Reset, P> {
 }
 
 impl<P: Provider> Qp<Init, P> {
-    /// INIT to RTR: from here on messages arrive.
+    /// Moves the queue pair from INIT to RTR, from where on messages arrive.
     ///
     /// # Errors
-    /// The queue pair: [`Cause::Gid`](crate::Cause::Gid) for a source GID that does not exist,
-    /// [`Cause::NoGrh`](crate::Cause::NoGrh) for a path without a GRH on RoCE,
-    /// [`Cause::Limit`](crate::Cause::Limit) for a value out of range; any errno that the kernel
-    /// returns.
+    /// The queue pair:
+    ///
+    /// - `EINVAL` with [`Cause::Gid`](crate::Cause::Gid) for a source GID index outside the table,
+    ///   with [`Cause::NoGrh`](crate::Cause::NoGrh) for a path without a GRH on RoCE, with
+    ///   [`Cause::Mtu`](crate::Cause::Mtu) for an MTU that does not exist, with
+    ///   [`Cause::Limit`](crate::Cause::Limit) for another value out of range.
+    /// - `ENODATA` with [`Cause::Gid`](crate::Cause::Gid) for an empty entry of the GID table.
+    /// - Any other errno that the kernel returns; notably `ENETUNREACH` and `EHOSTUNREACH` for a
+    ///   peer without a route.
     ///
     /// # References
     /// `ibv_modify_qp(3)`
@@ -183,11 +188,11 @@ impl<P: Provider> Qp<Init, P> {
 }
 
 impl<P: Provider> Qp<Rtr, P> {
-    /// RTR to RTS: from here on sends may be posted.
+    /// Moves the queue pair from RTR to RTS, from where on sends may be posted.
     ///
     /// # Errors
-    /// The queue pair: [`Cause::Limit`](crate::Cause::Limit) for a value out of range; any errno
-    /// that the kernel returns.
+    /// The queue pair: `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a value out of
+    /// range; any other errno that the kernel returns.
     ///
     /// # References
     /// `ibv_modify_qp(3)`
@@ -198,17 +203,18 @@ impl<P: Provider> Qp<Rtr, P> {
 }
 
 impl<S: State, P: Provider> Qp<S, P> {
-    /// Returns the number that peers address it by, 24 bits.
+    /// Returns the number by which peers address the queue pair, 24 bits.
     pub fn qp_num(&self) -> u32 {
         self.core.get().qp_num()
     }
 
-    /// Returns the packet sequence number that it sends first unless [`RtsAttr::sq_psn`] says
-    /// otherwise, 24 bits.
+    /// Returns the first packet sequence number that the queue pair sends unless
+    /// [`RtsAttr::sq_psn`] sets another, 24 bits.
     ///
-    /// It is drawn from the system's random source when the queue pair is made and each time that
-    /// [`to_reset`](Self::to_reset), [`modify_to`](Self::modify_to) or [`modify`](Self::modify)
-    /// moves it to RESET, so that only a peer that was told sends what it accepts.
+    /// It is drawn from the system's random source when the queue pair is created, and each time
+    /// that [`to_reset`](Self::to_reset), [`modify_to`](Self::modify_to) or
+    /// [`modify`](Self::modify) moves it to RESET, so that only a program that was sent the number
+    /// can send acceptable packets.
     pub fn psn(&self) -> u32 {
         self.core.dependencies().psn
     }
@@ -228,7 +234,7 @@ impl<S: State, P: Provider> Qp<S, P> {
         QpId(self.core.dependencies().entry.id)
     }
 
-    /// Queries its state: the device may have moved it to the error state.
+    /// Queries the state, because the device may have moved the queue pair to the error state.
     ///
     /// # Errors
     /// As [`query`](Self::query).
@@ -236,7 +242,7 @@ impl<S: State, P: Provider> Qp<S, P> {
         self.query(QpAttrMask::STATE).map(|(attr, _)| attr.qp_state)
     }
 
-    /// Queries its attributes.
+    /// Queries the attributes of the queue pair.
     ///
     /// # Errors
     /// Any errno that the kernel returns; notably `EIO` once the device is gone.
@@ -248,26 +254,28 @@ impl<S: State, P: Provider> Qp<S, P> {
         self.core.get().query(mask)
     }
 
-    /// Changes attributes, and leaves the handle's type as it is: for what the steps of the ladder
-    /// do not cover.
+    /// Changes attributes without changing the type of the handle, for changes that the steps from
+    /// RESET to RTS do not cover.
     ///
-    /// A mask with [`STATE`](QpAttrMask::STATE) moves the queue pair all the same;
-    /// [`modify_to`](Self::modify_to) moves the type with it. A move to RESET draws a new
+    /// A mask with [`STATE`](QpAttrMask::STATE) moves the queue pair nevertheless;
+    /// [`modify_to`](Self::modify_to) changes the type too. A move to RESET draws a new
     /// [`psn`](Self::psn).
     ///
     /// # Errors
-    /// [`Cause::IllegalTransition`](crate::Cause::IllegalTransition) and
-    /// [`Cause::TransitionAttributes`](crate::Cause::TransitionAttributes) with what is missing or
-    /// not taken; otherwise any errno that the kernel returns or, before a move to RESET, the
-    /// system's random source.
+    /// - `EINVAL` with [`Cause::IllegalTransition`](crate::Cause::IllegalTransition) for a
+    ///   transition that does not exist, with
+    ///   [`Cause::TransitionAttributes`](crate::Cause::TransitionAttributes) for attributes that
+    ///   are missing or not permitted.
+    /// - For the values of attributes as [`to_init`](Qp::to_init), [`to_rtr`](Qp::to_rtr) and
+    ///   [`to_rts`](Qp::to_rts).
+    /// - For a move to RESET as [`to_reset`](Self::to_reset).
     ///
     /// # References
     /// `ibv_modify_qp(3)`
     #[doc(alias = "ibv_modify_qp")]
     pub fn modify(&mut self, attr: &QpAttr, mask: QpAttrMask) -> Result<()> {
         let resets = mask.contains(QpAttrMask::STATE) && attr.qp_state == QpState::RESET;
-        // Drawn first: a queue pair that was reset never keeps the old number because there is no
-        // new one.
+        // Drawn first, so that a failure to draw leaves no queue pair in RESET with its old number.
         let psn = resets.then(|| draw_psn(&self.core.dependencies().registry, "modify_qp")).transpose()?;
         self.core.get_mut().modify(&mut self.send.queue, &mut self.recv.queue, attr, mask)?;
         if let Some(psn) = psn {
@@ -277,11 +285,11 @@ impl<S: State, P: Provider> Qp<S, P> {
         Ok(())
     }
 
-    /// Moves it to any state, with any attributes; `attr.qp_state` and [`STATE`](QpAttrMask::STATE)
-    /// are filled in.
+    /// Moves the queue pair to any state with any attributes. Sets `attr.qp_state` and
+    /// [`STATE`](QpAttrMask::STATE) itself.
     ///
     /// # Errors
-    /// The queue pair, and the reason as of [`modify`](Self::modify).
+    /// The queue pair, and the error as of [`modify`](Self::modify).
     ///
     /// # References
     /// `ibv_modify_qp(3)`
@@ -298,41 +306,53 @@ impl<S: State, P: Provider> Qp<S, P> {
         }
     }
 
-    /// Moves it to RESET: its requests are dropped, without completions.
-    /// [`reclaim_all`](Qp::reclaim_all) returns their memory. It gets a new [`psn`](Self::psn).
+    /// Moves the queue pair to RESET, which drops its requests without completions.
+    /// [`reclaim_all`](Qp::reclaim_all) returns their memory. The queue pair gets a new
+    /// [`psn`](Self::psn).
     ///
     /// # Errors
-    /// The queue pair, with all memory in flight: any errno that the kernel or the system's random
-    /// source returns; `EBUSY` where it does not stay in RESET.
+    /// The queue pair, with all memory in flight: `EBUSY` with
+    /// [`Cause::InUse`](crate::Cause::InUse) if an rxe queue pair does not stay in RESET; any other
+    /// errno that the kernel, or the system's random source, returns.
+    ///
+    /// # References
+    /// `ibv_modify_qp(3)`
+    #[doc(alias = "ibv_modify_qp")]
     pub fn to_reset(self) -> Result<Qp<Reset, P>, HandleError<Self>> {
         self.modify_to(&QpAttr::default(), QpAttrMask::empty())
     }
 
-    /// Moves it to the error state: its requests complete as flushed.
+    /// Moves the queue pair to the error state, in which its requests complete as flushed.
     ///
     /// # Errors
-    /// The queue pair, and any errno that the kernel returns.
+    /// The queue pair, and any errno that the kernel returns; notably `EIO` once the device is
+    /// gone.
+    ///
+    /// # References
+    /// `ibv_modify_qp(3)`
+    #[doc(alias = "ibv_modify_qp")]
     pub fn to_error(self) -> Result<Qp<Errored, P>, HandleError<Self>> {
         self.modify_to(&QpAttr::default(), QpAttrMask::empty())
     }
 
-    /// Returns whether [`reclaim_all`](Qp::reclaim_all) returns memory after a RESET; if not, it
-    /// returns when the queue pair is destroyed. False for rxe before Linux 6.12 on a preemptible
+    /// Returns whether [`reclaim_all`](Qp::reclaim_all) returns memory after a RESET. Otherwise
+    /// only destroying the queue pair returns it. False for rxe before Linux 6.12 on a preemptible
     /// kernel.
     pub fn reset_ends_requests(&self) -> bool {
         self.core.get().reset_ends_requests()
     }
 
-    /// Returns the provider's own queue pair, for what it has beyond verbs.
+    /// Returns the provider's own queue pair, for features beyond verbs.
     pub fn raw(&self) -> &P::Qp {
         self.core.get()
     }
 
-    /// Destroys it, and releases the memory in flight. Dropping does the same, and leaks what the
-    /// kernel refuses to destroy.
+    /// Destroys the queue pair, and releases the memory in flight. Dropping does the same, and
+    /// leaks a queue pair that the kernel refuses to destroy, with its memory.
     ///
     /// # Errors
-    /// The queue pair, and any errno that the kernel returns.
+    /// The queue pair, and any errno that the kernel returns; notably `EIO` once the device is
+    /// gone.
     ///
     /// # References
     /// `ibv_destroy_qp(3)`
@@ -341,13 +361,15 @@ impl<S: State, P: Provider> Qp<S, P> {
         self.dismantle().map(drop)
     }
 
-    /// Destroys it, and returns the memory in flight.
+    /// Destroys the queue pair, and returns the memory in flight.
     ///
-    /// Completions of a queue pair that was closed may still be found: the device had put them into
-    /// the completion queue. [`reclaim`](crate::Completion::reclaim) returns `None` for them.
+    /// Polling may still return completions of a destroyed queue pair, which the device had put
+    /// into the completion queue before. [`reclaim`](crate::Completion::reclaim) returns `None` for
+    /// them.
     ///
     /// # Errors
-    /// The queue pair, and any errno that the kernel returns.
+    /// The queue pair, and any errno that the kernel returns; notably `EIO` once the device is
+    /// gone.
     #[doc(alias = "ibv_destroy_qp")]
     pub fn dismantle(self) -> Result<Vec<Memory>, HandleError<Self>> {
         let Self { core, send, recv, state } = self;
@@ -361,7 +383,11 @@ impl<S: State, P: Provider> Qp<S, P> {
         }
     }
 
-    /// A step of the ladder: the attributes that the table requires, from the step's.
+    /// Moves the queue pair with the attributes that the transition table requires, taken from the
+    /// step.
+    ///
+    /// # Errors
+    /// As [`modify_to`](Self::modify_to).
     fn step<T: State>(self, step: &impl Step) -> Result<Qp<T, P>, HandleError<Self>> {
         let (attr, mask) = (step.attr(self.psn()), required(self.qp_type(), S::STATE, T::STATE));
         self.modify_to(&attr, mask)
@@ -382,11 +408,12 @@ impl<S: CanPostSend, P: Provider> Qp<S, P> {
 }
 
 impl<S: State> Qp<S, Erased> {
-    /// Returns the same queue pair with its provider named: posting needs no indirect calls.
+    /// Returns the same queue pair with its provider named, so that posting needs no indirect
+    /// calls.
     ///
     /// # Errors
-    /// The queue pair, when it is of another provider.
-    // Nothing that a program does makes it panic.
+    /// The queue pair, when it belongs to another provider.
+    // The panics below are unreachable.
     #[allow(clippy::missing_panics_doc)]
     pub fn downcast<P: NamedProvider>(self) -> Result<Qp<S, P>, Self> {
         let Self { core, send, recv, state } = self;
@@ -424,7 +451,10 @@ impl<S: State, P: Provider> fmt::Debug for Qp<S, P> {
     }
 }
 
-/// A sequence number that strangers cannot guess, 24 bits.
+/// Returns a random sequence number, 24 bits.
+///
+/// # Errors
+/// Any errno of the system's random source.
 fn draw_psn(registry: &Registry, verb: &'static str) -> Result<u32> {
     random::draw().map(|bits| bits & 0xff_ffff).map_err(|errno| registry.error(verb, errno))
 }

@@ -1,10 +1,12 @@
-//! Posting: raw, which is unsafe, and memory that the queue owns until it completes, which is safe.
+//! Posting: raw, which is unsafe, and of memory that the queue owns until its request has ended,
+//! which is safe.
 //!
-//! [`Sender`] and [`Receiver`] are a queue of the provider's with its table of memory in flight. A
-//! queue pair has both, a half has one; `posts_sends!` and `posts_recvs!` give both their methods.
+//! [`Sender`] and [`Receiver`] combine a queue of the provider with its table of memory in flight.
+//! A queue pair has both, a half has one; `posts_sends!` and `posts_recvs!` define the methods of
+//! both.
 //!
 //! # Safety
-//! The unsafe code here posts, raw on the caller's promise, and safe on the argument in
+//! The unsafe code here posts: raw, on the promise of the caller, and safely, on the argument in
 //! [`crate::in_flight`]. Numbers in brackets are those of the contract of [`Provider`].
 
 #![allow(unsafe_code)]
@@ -19,14 +21,14 @@ use crate::in_flight::{Poster, Use, is_postable, is_reserved, takes_inline};
 use crate::memory::{Memory, PostMemory};
 use crate::post_error::{PostBufError, PostBufReason};
 
-/// A send queue, and the memory of its requests in flight.
+/// A send queue and the memory of its requests in flight.
 pub(crate) struct Sender<P: Provider> {
     pub(super) queue: P::Sq,
     pub(super) poster: Poster,
     pub(super) qp_type: QpType,
 }
 
-/// A receive queue, and the memory of its requests in flight.
+/// A receive queue and the memory of its requests in flight.
 pub(crate) struct Receiver<P: Provider> {
     pub(super) queue: P::Rq,
     pub(super) poster: Poster,
@@ -100,20 +102,22 @@ impl<P: Provider> Receiver<P> {
     }
 }
 
-/// Sends that reach the device together, or not at all. Made by [`Qp::batch`](crate::Qp::batch).
+/// A batch of sends that reach the device together, or not at all. Made by
+/// [`Qp::batch`](crate::Qp::batch).
 ///
-/// Requests are put into the queue, where the device does not see them before [`ring`](Self::ring),
-/// which tells it once. Without that, dropped or [aborted](Self::abort), none of them was ever
-/// posted.
+/// The methods put requests into the queue, where the device does not see them until
+/// [`ring`](Self::ring) rings one doorbell for all. If the batch is dropped or
+/// [aborted](Self::abort) instead, none of them was posted.
 ///
 /// ```no_run
-/// # fn f(mut qp: verbs::Qp<verbs::state::Rts>, pieces: Vec<verbs::Buf>, last: verbs::Buf) -> Result<(), verbs::Error> {
+/// # use verbs::{Buf, Error, Qp, state::Rts};
+/// # fn f(mut qp: Qp<Rts>, pieces: Vec<Buf>, last: Buf) -> Result<(), Error> {
 /// use verbs::{SendFlags, SendOp};
 /// let mut batch = qp.batch();
 /// for piece in pieces {
 ///     batch.post_unsignaled(SendOp::Send, SendFlags::empty(), piece, ..)?;
 /// }
-/// // Its completion returns the memory of all.
+/// // The completion of this request returns the memory of all.
 /// batch.post(SendOp::Send, SendFlags::empty(), last, ..)?;
 /// batch.ring()?;
 /// # Ok(())
@@ -133,7 +137,7 @@ pub struct SendBatch<'q, P: Provider> {
     sender: &'q mut Sender<P>,
     /// The numbers of the requests that hold memory.
     numbers: Vec<u64>,
-    /// How many requests were put in.
+    /// The number of requests that were put in.
     len: usize,
     /// The last unsignalled request before the batch.
     unsignaled: Option<u64>,
@@ -155,10 +159,11 @@ impl<'q, P: Provider> SendBatch<'q, P> {
         self.len == 0
     }
 
-    /// As [`Qp::post_send_buf`](crate::Qp::post_send_buf), when the batch is rung.
+    /// Adds a send with memory, as [`Qp::post_send_buf`](crate::Qp::post_send_buf) posts one.
     ///
     /// # Errors
-    /// As there. What was put in before stays in.
+    /// As [`Qp::post_send_buf`](crate::Qp::post_send_buf). The requests that were added before stay
+    /// in the batch.
     pub fn post<M: PostMemory>(
         &mut self,
         op: SendOp<'_>,
@@ -169,11 +174,12 @@ impl<'q, P: Provider> SendBatch<'q, P> {
         self.put(op, flags | SendFlags::SIGNALED, memory, range)
     }
 
-    /// As [`Qp::post_send_buf_unsignaled`](crate::Qp::post_send_buf_unsignaled), when the batch is
-    /// rung.
+    /// Adds an unsignalled send, as
+    /// [`Qp::post_send_buf_unsignaled`](crate::Qp::post_send_buf_unsignaled) posts one.
     ///
     /// # Errors
-    /// As there. What was put in before stays in.
+    /// As [`Qp::post_send_buf_unsignaled`](crate::Qp::post_send_buf_unsignaled). The requests that
+    /// were added before stay in the batch.
     pub fn post_unsignaled<M: PostMemory>(
         &mut self,
         op: SendOp<'_>,
@@ -184,11 +190,12 @@ impl<'q, P: Provider> SendBatch<'q, P> {
         self.put(op, flags - SendFlags::SIGNALED, memory, range)
     }
 
-    /// As [`Qp::post_send_inline`](crate::Qp::post_send_inline), when the batch is rung; the bytes
-    /// are copied now.
+    /// Adds a send of inline data, as [`Qp::post_send_inline`](crate::Qp::post_send_inline) posts
+    /// one. The bytes are copied now.
     ///
     /// # Errors
-    /// As there. What was put in before stays in.
+    /// As [`Qp::post_send_inline`](crate::Qp::post_send_inline). The requests that were added
+    /// before stay in the batch.
     pub fn post_inline(
         &mut self,
         wr_id: u64,
@@ -203,10 +210,11 @@ impl<'q, P: Provider> SendBatch<'q, P> {
         Ok(())
     }
 
-    /// Tells the device of all requests, once, and returns their number.
+    /// Rings the doorbell once for all requests, and returns their number.
     ///
     /// # Errors
-    /// [`PostReason::Doorbell`]: the requests are in the queue, and go with the next doorbell.
+    /// [`PostReason::Doorbell`] with the errno of the doorbell. The requests are in the queue, and
+    /// the next doorbell posts them too.
     pub fn ring(mut self) -> Result<usize, PostReason> {
         let len = core::mem::take(&mut self.len);
         if len > 0 {
@@ -215,7 +223,7 @@ impl<'q, P: Provider> SendBatch<'q, P> {
         Ok(len)
     }
 
-    /// Takes all requests out again, and returns their memory.
+    /// Takes all requests out of the queue again, and returns their memory.
     pub fn abort(mut self) -> Vec<Memory> {
         self.roll_back()
     }
@@ -230,8 +238,8 @@ impl<'q, P: Provider> SendBatch<'q, P> {
     ) -> Result<u64, PostBufError<M>> {
         let (queue, qp_type) = (&mut self.sender.queue, self.sender.qp_type);
         let number = self.sender.poster.post(memory, range, Use::send(&op, flags), |wr_id, sge| {
-            // SAFETY: the table holds the memory that the elements cover. Rolled back, the request
-            // was never queued [19].
+            // SAFETY: the table holds the memory that the elements cover. A request that is rolled
+            // back was never queued [19].
             unsafe { post_held(wr_id, op, flags, sge, qp_type, |wr| put_all(queue, wr)) }
         })?;
         self.numbers.push(number);
@@ -260,7 +268,10 @@ impl<P: Provider> fmt::Debug for SendBatch<'_, P> {
     }
 }
 
-/// Puts a request into a queue without ringing.
+/// Puts requests into a queue without ringing its doorbell.
+///
+/// # Errors
+/// The number of requests that were put in, and the reason for which the next was not.
 ///
 /// # Safety
 /// As [`SendQueue::post_one`].
@@ -273,10 +284,15 @@ unsafe fn put_all(queue: &mut impl SendQueue, wrs: &[SendWr<'_>]) -> Result<(), 
     Ok(())
 }
 
-/// Posts a request whose memory is held.
+/// Posts a request whose memory the table holds.
+///
+/// # Errors
+/// [`PostReason::UnsupportedOp`] and [`PostReason::UnsupportedFlags`] for an operation that safe
+/// code cannot post; as `post`.
 ///
 /// # Safety
-/// The memory that the elements cover is held until the request has ended, or was taken out again.
+/// The memory that the elements cover is held until the request has ended, or was taken out of the
+/// queue again.
 #[inline(always)]
 unsafe fn post_held(
     wr_id: u64,
@@ -292,10 +308,13 @@ unsafe fn post_held(
     post(&[SendWr { wr_id, op, sge, flags }])
 }
 
-/// Posts a request whose bytes are copied now.
+/// Posts a request of inline data, which is copied during the call.
+///
+/// # Errors
+/// As [`Qp::post_send_inline`](crate::Qp::post_send_inline).
 ///
 /// # Safety
-/// `post` posts, or puts in, the one request that it gets.
+/// `post` posts, or puts into the queue, the one request that it gets.
 #[inline]
 unsafe fn inline(
     wr_id: u64,
@@ -313,13 +332,13 @@ unsafe fn inline(
     }
     let length = u32::try_from(data.len()).map_err(|_| PostBufReason::TooLong { len: data.len() })?;
     let sge = [Sge { addr: data.as_ptr().expose_provenance() as u64, length, lkey: 0 }];
-    // The operation takes inline data, so the bytes, which are borrowed, are read during the call
-    // only [2]; the number is not one of this library's own.
+    // The operation takes inline data, so the borrowed bytes are read only during the call [2]; the
+    // number is not reserved for this library.
     let wr = SendWr { wr_id, op, sge: &sge, flags: flags | SendFlags::INLINE };
     post(&[wr]).map_err(|error| PostBufReason::Post(error.reason))
 }
 
-/// The reason for which an operation is not posted safely.
+/// Returns the reason why safe code cannot post an operation.
 #[cold]
 fn unsupported(op: &SendOp<'_>, flags: SendFlags, qp_type: QpType) -> PostReason {
     let op: OpKind = op.kind();
@@ -330,23 +349,23 @@ fn unsupported(op: &SendOp<'_>, flags: SendFlags, qp_type: QpType) -> PostReason
     }
 }
 
-/// The methods that post sends, for a type with a field `send: Sender<P>`.
+/// Defines the methods that post sends, for a type with a field `send: Sender<P>`.
 macro_rules! posts_sends {
     () => {
-        /// Posts sends, raw, for any scheme of ownership. The device is told once.
+        /// Posts sends, raw, for any scheme of ownership. One doorbell announces all of them.
         ///
         /// # Safety
-        /// From here until its completion was polled (or the queue pair was destroyed, or reset
-        /// where that [ends requests](crate::Qp::reset_ends_requests)) the device reads the memory
-        /// of every SGE, and for RDMA reads and atomics writes it: no code frees it or accesses it
-        /// in conflict. An unsignalled request has ended when a later one of this queue completed.
-        /// With [`SendFlags::INLINE`] every SGE is memory of this process that is read now, by its
-        /// address, and is free when the call returns. Each `wr_id` has its top bit clear: the
-        /// others are those of safe requests.
+        /// From this call until its completion was polled (or the queue pair was destroyed, or
+        /// reset where that [ends requests](crate::Qp::reset_ends_requests)), the device reads the
+        /// memory of every SGE, and writes it for RDMA reads and atomics: no code frees it or
+        /// accesses it in conflict. An unsignalled request has ended when a later one of this queue
+        /// has completed. With [`SendFlags::INLINE`] every SGE is memory of this process that the
+        /// call reads by its address, and that the caller may reuse when the call returns. Each
+        /// `wr_id` has its top bit clear, because the others are numbers of safe requests.
         ///
         /// # Errors
-        /// The number of requests that were accepted, and the reason for which the next was not.
-        /// The device owns the memory of those accepted.
+        /// The number of requests that were accepted, and the [`PostReason`](crate::PostReason) for
+        /// which the next one was not. The device owns the memory of the accepted ones.
         ///
         /// # References
         /// `ibv_post_send(3)`
@@ -358,17 +377,22 @@ macro_rules! posts_sends {
         }
 
         /// Posts a send of a range of the memory, which the queue owns until the request has ended:
-        /// sent, written to the peer, or read into. Polling returns it
+        /// sent, written to the peer, or read into. Polling returns the memory
         /// ([`Completion::reclaim`](crate::Completion::reclaim),
         /// [`Cq::poll_one`](crate::Cq::poll_one)).
         ///
-        /// Returns the request's number, which its completion has as `wr_id`. The request is
-        /// signalled, whatever the flags say. The first call of a queue allocates its table.
+        /// Returns the request's number, which is the `wr_id` of its completion. The request is
+        /// signalled, also without [`SendFlags::SIGNALED`]. The first call of a queue allocates its
+        /// table.
         ///
         /// # Errors
-        /// The memory, and why: [`PostReason::QueueFull`](crate::PostReason::QueueFull) while every
-        /// slot of the queue is taken, [`PostBufReason::Unclaimed`] where completions were not
-        /// reclaimed; [`PostBufReason`] lists the others.
+        /// The memory, and the reason; [`PostBufReason`] lists all of them. Notably:
+        ///
+        /// - [`PostReason::QueueFull`](crate::PostReason::QueueFull) while every slot of the queue
+        ///   is taken.
+        /// - [`PostBufReason::Unclaimed`] if completions were polled and not reclaimed.
+        /// - [`PostReason::Doorbell`](crate::PostReason::Doorbell) without the memory: the request
+        ///   is in the queue.
         ///
         /// # References
         /// `ibv_post_send(3)`
@@ -384,14 +408,17 @@ macro_rules! posts_sends {
             self.send.post(op, flags | SendFlags::SIGNALED, memory, range)
         }
 
-        /// As [`post_send_buf`](Self::post_send_buf), without a completion of its own: the memory
-        /// returns with the next signalled request of this queue, or with this one if it fails.
+        /// Posts a send as [`post_send_buf`](Self::post_send_buf) does, without a completion of its
+        /// own. The memory returns with the next signalled request of this queue, or with this one
+        /// if it fails.
         ///
-        /// A queue that gets no signalled request fills up, because only completions free its
-        /// slots.
+        /// A queue without signalled requests fills up, because only completions free its slots.
         ///
         /// # Errors
         /// As [`post_send_buf`](Self::post_send_buf).
+        ///
+        /// # References
+        /// `ibv_post_send(3)`
         #[doc(alias = "ibv_post_send")]
         #[inline]
         pub fn post_send_buf_unsignaled<M: PostMemory>(
@@ -404,11 +431,16 @@ macro_rules! posts_sends {
             self.send.post(op, flags - SendFlags::SIGNALED, memory, range)
         }
 
-        /// As [`post_send_buf`](Self::post_send_buf), of any pieces of memory as one message, in
-        /// their order.
+        /// Posts a send of any number of pieces of memory as one message, in their order, as
+        /// [`post_send_buf`](Self::post_send_buf) does.
         ///
         /// # Errors
-        /// As [`post_send_buf`](Self::post_send_buf), with all pieces.
+        /// As [`post_send_buf`](Self::post_send_buf), with all pieces;
+        /// [`PostReason::TooManySge`](crate::PostReason::TooManySge) for more pieces than
+        /// [`QpCap::max_send_sge`](crate::QpCap::max_send_sge).
+        ///
+        /// # References
+        /// `ibv_post_send(3)`
         #[doc(alias = "ibv_post_send")]
         pub fn post_send_bufs<M: PostMemory>(
             &mut self,
@@ -419,15 +451,17 @@ macro_rules! posts_sends {
             self.send.post_all(op, flags | SendFlags::SIGNALED, pieces)
         }
 
-        /// Sends, or writes to the peer, bytes that are copied into the queue now. `wr_id` is the
-        /// caller's, and its completion has it if the request is signalled or fails.
+        /// Posts a send, or an RDMA write, of bytes that are copied into the queue now. The caller
+        /// sets `wr_id`, which its completion has if the request is signalled or fails.
         ///
         /// # Errors
-        /// [`PostReason::InlineTooLong`](crate::PostReason::InlineTooLong) for more bytes than
-        /// [`QpCap::max_inline_data`](crate::QpCap::max_inline_data);
-        /// [`PostBufReason::ReservedWrId`];
-        /// [`PostReason::UnsupportedFlags`](crate::PostReason::UnsupportedFlags) for an operation
-        /// that writes local memory; [`PostBufReason`] lists the others.
+        /// - [`PostReason::InlineTooLong`](crate::PostReason::InlineTooLong) for more bytes than
+        ///   [`QpCap::max_inline_data`](crate::QpCap::max_inline_data).
+        /// - [`PostBufReason::ReservedWrId`] for a `wr_id` with its top bit set.
+        /// - [`PostReason::UnsupportedFlags`](crate::PostReason::UnsupportedFlags) for an operation
+        ///   that writes local memory.
+        /// - [`PostReason::QueueFull`](crate::PostReason::QueueFull) while every slot of the queue
+        ///   is taken; [`PostBufReason`] lists the others.
         #[doc(alias = "IBV_SEND_INLINE")]
         #[inline]
         pub fn post_send_inline(
@@ -440,7 +474,7 @@ macro_rules! posts_sends {
             self.send.post_inline(wr_id, op, flags, data)
         }
 
-        /// Begins a batch of sends that reach the device together, or not at all.
+        /// Starts a batch of sends that reach the device together, or not at all.
         #[doc(alias = "ibv_wr_start")]
         #[doc(alias = "ibv_wr_complete")]
         #[doc(alias = "ibv_wr_abort")]
@@ -450,20 +484,20 @@ macro_rules! posts_sends {
     };
 }
 
-/// The methods that post receives, for a type with a field `recv: Receiver<P>`.
+/// Defines the methods that post receives, for a type with a field `recv: Receiver<P>`.
 macro_rules! posts_recvs {
     () => {
-        /// Posts receives, raw, for any scheme of ownership.
+        /// Posts receives, raw, for any scheme of ownership. One doorbell announces all of them.
         ///
         /// # Safety
-        /// From here until its completion was polled (or the queue pair was destroyed, or reset
-        /// where that [ends requests](crate::Qp::reset_ends_requests)) the device may write the
-        /// memory of every SGE: no code frees or accesses it. Each `wr_id` has its top bit clear:
-        /// the others are those of safe requests.
+        /// From this call until its completion was polled (or the queue pair was destroyed, or
+        /// reset where that [ends requests](crate::Qp::reset_ends_requests)), the device may write
+        /// the memory of every SGE: no code frees or accesses it. Each `wr_id` has its top bit
+        /// clear, because the others are numbers of safe requests.
         ///
         /// # Errors
-        /// The number of requests that were accepted, and the reason for which the next was not.
-        /// The device owns the memory of those accepted.
+        /// The number of requests that were accepted, and the [`PostReason`](crate::PostReason) for
+        /// which the next one was not. The device owns the memory of the accepted ones.
         ///
         /// # References
         /// `ibv_post_recv(3)`
@@ -475,16 +509,20 @@ macro_rules! posts_recvs {
         }
 
         /// Posts a receive into a range of the memory, which the queue owns until a message has
-        /// arrived. Polling returns it ([`Completion::reclaim`](crate::Completion::reclaim),
+        /// arrived. Polling returns the memory
+        /// ([`Completion::reclaim`](crate::Completion::reclaim),
         /// [`Cq::poll_one`](crate::Cq::poll_one)).
         ///
-        /// Returns the request's number, which its completion has as `wr_id`. The first call of a
-        /// queue allocates its table.
+        /// Returns the request's number, which is the `wr_id` of its completion. The first call of
+        /// a queue allocates its table.
         ///
         /// # Errors
-        /// The memory, and why: [`PostReason::QueueFull`](crate::PostReason::QueueFull) while every
-        /// slot of the queue is taken, [`PostBufReason::Unclaimed`] where completions were not
-        /// reclaimed; [`PostBufReason`] lists the others.
+        /// The memory, and the reason; [`PostBufReason`] lists all of them. Notably:
+        ///
+        /// - [`PostReason::QueueFull`](crate::PostReason::QueueFull) while every slot of the queue
+        ///   is taken.
+        /// - [`PostBufReason::Unclaimed`] if completions were polled and not reclaimed.
+        /// - [`PostBufReason::ReadOnly`] for a [`FrozenBuf`](crate::FrozenBuf).
         ///
         /// # References
         /// `ibv_post_recv(3)`
@@ -498,11 +536,16 @@ macro_rules! posts_recvs {
             self.recv.post(memory, range)
         }
 
-        /// As [`post_recv_buf`](Self::post_recv_buf), of one message into any pieces of memory, in
-        /// their order.
+        /// Posts a receive of one message into any number of pieces of memory, in their order, as
+        /// [`post_recv_buf`](Self::post_recv_buf) does.
         ///
         /// # Errors
-        /// As [`post_recv_buf`](Self::post_recv_buf), with all pieces.
+        /// As [`post_recv_buf`](Self::post_recv_buf), with all pieces;
+        /// [`PostReason::TooManySge`](crate::PostReason::TooManySge) for more pieces than
+        /// [`QpCap::max_recv_sge`](crate::QpCap::max_recv_sge).
+        ///
+        /// # References
+        /// `ibv_post_recv(3)`
         #[doc(alias = "ibv_post_recv")]
         pub fn post_recv_bufs<M: PostMemory>(&mut self, pieces: Vec<M>) -> Result<u64, PostBufError<Vec<M>>> {
             self.recv.post_all(pieces)

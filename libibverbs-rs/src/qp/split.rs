@@ -1,15 +1,15 @@
-//! [`SendHalf`] and [`RecvHalf`]: a queue pair for two threads.
+//! [`SendHalf`] and [`RecvHalf`]: the halves of a queue pair, for two threads.
 //!
 //! ```text
 //!   Qp ── into_split ──► SendHalf ─┐                     ┌─► Qp
 //!                        RecvHalf ─┴─ Qp::from_halves ───┘
 //! ```
 //!
-//! Each half owns its queue, and a share of the queue pair, which is destroyed when both are
+//! Each half owns its queue and a share of the queue pair, which is destroyed when both halves are
 //! dropped.
 //!
 //! # Safety
-//! The unsafe code here is raw posting, which passes the caller's promise on.
+//! The unsafe code here is raw posting, whose caller makes the promise.
 
 #![allow(unsafe_code)]
 
@@ -69,11 +69,13 @@ pub struct RecvHalf<S: State = Rts, P: Provider = Erased> {
 }
 
 impl<S: State, P: Provider> Qp<S, P> {
-    /// Splits it into two halves, each of which posts without the other.
+    /// Splits the queue pair into two halves that post independently.
     ///
     /// ```no_run
-    /// # fn f(qp: verbs::Qp<verbs::state::Rts>, out: verbs::Buf, into: verbs::Buf) -> Result<(), Box<dyn std::error::Error>> {
+    /// # use std::error::Error;
+    /// # use verbs::{Buf, state::Rts};
     /// use verbs::{Qp, SendFlags, SendOp};
+    /// # fn f(qp: Qp<Rts>, out: Buf, into: Buf) -> Result<(), Box<dyn Error>> {
     /// let (mut send, mut recv) = qp.into_split();
     /// let receiver = std::thread::spawn(move || {
     ///     recv.post_recv_buf(into, ..)?;
@@ -94,8 +96,8 @@ impl<S: State, P: Provider> Qp<S, P> {
     /// Joins two halves that [`into_split`](Self::into_split) made.
     ///
     /// # Errors
-    /// The halves, where they are of two queue pairs.
-    // Nothing that a program does makes it panic.
+    /// The halves, if they belong to different queue pairs.
+    // The panic below is unreachable.
     #[allow(clippy::missing_panics_doc, clippy::type_complexity)]
     pub fn from_halves(
         send: SendHalf<S, P>,
@@ -115,7 +117,7 @@ impl<S: State, P: Provider> Qp<S, P> {
 macro_rules! half {
     ($half:ident, $name:literal) => {
         impl<S: State, P: Provider> $half<S, P> {
-            /// Returns the number that peers address the queue pair by, 24 bits.
+            /// Returns the number by which peers address the queue pair, 24 bits.
             pub fn qp_num(&self) -> u32 {
                 self.core.get().qp_num()
             }
@@ -125,7 +127,8 @@ macro_rules! half {
                 QpId(self.core.dependencies().entry.id)
             }
 
-            /// Queries the queue pair's state: the device may have moved it to the error state.
+            /// Queries the state, because the device may have moved the queue pair to the error
+            /// state.
             ///
             /// # Errors
             /// As [`query`](Self::query).
@@ -133,7 +136,7 @@ macro_rules! half {
                 self.query(QpAttrMask::STATE).map(|(attr, _)| attr.qp_state)
             }
 
-            /// Queries the queue pair's attributes.
+            /// Queries the attributes of the queue pair.
             ///
             /// # Errors
             /// As [`Qp::query`].

@@ -1,15 +1,16 @@
-//! What a handle of a queue pair may do: a thin typestate over the states of the specification.
+//! The states of a queue pair as types, which determine what a handle may do.
 //!
 //! ```text
 //!          to_init       to_rtr       to_rts
-//!   Reset ────────► Init ──────► Rtr ──────► Rts ◄──► Sqd
-//!     ▲              recv         recv        recv      recv        any ──► Errored (recv, send: flushed)
-//!     └────────────────── to_reset ─────────  send  ─   send
+//!   Reset ────────► Init ──────► Rtr ──────► Rts ◄──► Sqd       any ──► Errored
+//!     ▲              recv         recv        recv      recv               recv
+//!     │                                       send      send               send (flushed)
+//!     └── to_reset, from any state
 //! ```
 //!
-//! The type says what the program moved the queue pair to. The device may move it to the error
-//! state at any time; that is data ([`Qp::state`](crate::Qp::state), events, flushed completions),
-//! and posting then is harmless.
+//! The type is the state that the program moved the queue pair to. The device may move it to the
+//! error state at any time. A program learns that as data ([`Qp::state`](crate::Qp::state), events,
+//! flushed completions), and posting then is harmless.
 //!
 //! A queue pair that cannot send yet has no method for it:
 //!
@@ -25,7 +26,7 @@
 //! # }
 //! ```
 //!
-//! nor can one receive before it is initialised:
+//! A queue pair cannot receive before it is initialised:
 //!
 //! ```compile_fail,E0599
 //! # fn f(mut qp: verbs::Qp<verbs::state::Reset>, buf: verbs::Buf) {
@@ -33,7 +34,7 @@
 //! # }
 //! ```
 //!
-//! nor skip a state, or be used after it moved on:
+//! It cannot skip a state, and the handle of the old state is gone after a move:
 //!
 //! ```compile_fail,E0599
 //! # fn f(qp: verbs::Qp<verbs::state::Reset>) {
@@ -55,17 +56,17 @@ use verbs_core::types::QpState;
 
 /// A state that a program can move a queue pair to.
 pub trait State: sealed::Sealed + 'static {
-    /// Its value.
+    /// The value of the state.
     const STATE: QpState;
 }
 
-/// Receives may be posted.
+/// A state in which receives may be posted.
 pub trait CanPostRecv: State {}
 
-/// Sends may be posted.
+/// A state in which sends may be posted.
 pub trait CanPostSend: CanPostRecv {}
 
-/// Defines states and what they can do.
+/// Defines states and the traits that they implement.
 macro_rules! states {
     ($($(#[$doc:meta])* $name:ident = $state:ident: $($can:ident)*;)*) => {
         $(
@@ -83,23 +84,23 @@ macro_rules! states {
 }
 
 states! {
-    /// Fresh, or taken back: nothing may be posted.
+    /// New, or reset: nothing may be posted.
     #[doc(alias = "IBV_QPS_RESET")] Reset = RESET: ;
-    /// Receives may be posted; nothing arrives yet.
+    /// Initialised: receives may be posted, but no message arrives yet.
     #[doc(alias = "IBV_QPS_INIT")] Init = INIT: CanPostRecv;
     /// Ready to receive.
     #[doc(alias = "IBV_QPS_RTR")] Rtr = RTR: CanPostRecv;
     /// Ready to receive and to send.
     #[doc(alias = "IBV_QPS_RTS")] Rts = RTS: CanPostRecv CanPostSend;
-    /// The send queue drains; what is posted to it waits.
+    /// The send queue drains; sends that are posted now wait.
     #[doc(alias = "IBV_QPS_SQD")] Sqd = SQD: CanPostRecv CanPostSend;
-    /// In error: what was posted before is flushed. So should be what is posted now, but rxe does
-    /// not look at receives that come later: [`dismantle`](crate::Qp::dismantle) gives back what
-    /// never completes.
+    /// In error: earlier requests complete as flushed. Requests posted now should too, but rxe
+    /// ignores receives that are posted now; [`dismantle`](crate::Qp::dismantle) returns their
+    /// memory.
     #[doc(alias = "IBV_QPS_ERR")] Errored = ERR: CanPostRecv CanPostSend;
 }
 
 mod sealed {
-    /// Keeps the list of states closed.
+    /// The bound that keeps the set of states closed.
     pub trait Sealed {}
 }
