@@ -290,8 +290,8 @@ impl<P: Provider> Cq<P> {
     ///
     /// Returns `None` for a raw request, for one that was reclaimed before, and for one of a queue
     /// pair that was closed or reset since. A [`Wc`] is plain data, which any code can fill in: the
-    /// queue goes by its `wr_id` alone, among the completions that it copied out and whose memory was
-    /// not reclaimed.
+    /// queue goes by its `wr_id` alone, among the completions that it copied out and whose memory
+    /// was not reclaimed.
     #[inline]
     pub fn reclaim(&mut self, wc: &Wc) -> Option<Returned> {
         self.routes.reclaim_polled(wc.wr_id)

@@ -1,4 +1,9 @@
-//! RDMA verbs in pure Rust, from the system call up: no C library linked.
+//! RDMA verbs in pure Rust, from the system call up: no C library is compiled or linked.
+//!
+//! RDMA lets programs exchange messages, and read and write each other's memory, without a system
+//! call or a copy for each message. This crate does what rdma-core's libibverbs and its providers
+//! do: it finds devices, opens them, creates their objects through the kernel's uverbs, and posts
+//! and polls in queues that it shares with the device.
 //!
 //! ```
 //! use std::time::Duration;
@@ -9,13 +14,15 @@
 //! # fn main() {}
 //! # #[cfg(feature = "soft")]
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! // A device that needs no hardware; `verbs::devices()?.find("mlx5_0")?.open()?` opens one that is there.
+//! // A device in software, which every machine has. A hardware device opens by its name:
+//! // `verbs::devices()?.find("mlx5_0")?.open()?`.
 //! let context = verbs::soft::auto()?.open()?;
 //! let pd = context.alloc_pd()?;
 //! let mut cq = context.create_cq(&CqInit::new(16))?;
 //! let qp = pd.create_qp(&QpInit::new(QpType::RC, &cq))?;
 //!
-//! // The queue pair talks to itself here; two programs exchange their endpoints: `own.exchange(&mut stream)?`.
+//! // This queue pair connects to itself. Two programs exchange their endpoints over a stream:
+//! // `let peer = own.exchange(&mut stream)?`.
 //! let port = context.port(1)?;
 //! let own = qp.endpoint(&port);
 //! let mut qp = qp.connect(&port, &own, &ConnectAttr::default())?;
@@ -40,51 +47,70 @@
 //! # }
 //! ```
 //!
-//! # What is where
-//! | | C | here |
+//! The program takes the steps of every RDMA program:
+//!
+//! 1. Open a device: [`devices`] lists them, [`Device::open`] returns a [`Context`].
+//! 2. Allocate a protection domain, a [`Pd`], and register memory in it: a [`Buf`].
+//! 3. Create a completion queue, a [`Cq`], and on it a queue pair, a [`Qp`]: a send queue and a
+//!    receive queue.
+//! 4. Exchange [`Endpoint`]s with the peer, and [`connect`](Qp::connect).
+//! 5. Post sends and receives, and poll their completions.
+//!
+//! The repository's examples are programs to start from: `kv` (RDMA reads and writes), `ud_chat`
+//! (datagrams), `event_loop` (epoll), `tokio_channel`, `accept_threads`, `zero_copy` and
+//! `rc_loopback`.
+//!
+//! # Types by their C names
+//! | object | in C | here |
 //! |---|---|---|
 //! | devices | `ibv_get_device_list` | [`devices`], [`DeviceList`], [`Device`] |
 //! | an open device | `ibv_context` | [`Context`], [`AsyncEvents`] |
 //! | memory | `ibv_mr` | [`Buf`], [`FrozenBuf`], [`Exposed`], [`RemoteMr`]; raw: [`Mr`] |
-//! | completions | `ibv_cq` | [`Cq`], [`CqHandle`], [`Completion`], [`Completed`], [`CompChannel`] |
-//! | queue pairs | `ibv_qp` | [`Qp`], its [`state`]s, [`Endpoint`], [`SendHalf`], [`RecvHalf`], [`SendBatch`] |
+//! | completions | `ibv_cq`, `ibv_wc` | [`Cq`], [`CqHandle`], [`Completion`], [`Completed`] |
+//! | completion events | `ibv_comp_channel` | [`CompChannel`], [`CqEvent`] |
+//! | queue pairs | `ibv_qp` | [`Qp`], its [`state`]s, [`Endpoint`], [`SendBatch`] |
+//! | halves of a queue pair | none | [`SendHalf`], [`RecvHalf`] |
 //! | the rest | `ibv_pd`, `ibv_ah` | [`Pd`], [`Ah`] |
-//! | values | `ibv_send_wr`, `ibv_qp_attr`, … | the same names in CamelCase: [`SendWr`], [`QpAttr`], … |
+//! | values | `ibv_send_wr`, `ibv_qp_attr`, … | the names in CamelCase: [`SendWr`], [`QpAttr`], … |
 //!
-//! Searching these pages for a C name finds its counterpart.
-//!
-//! The examples of the repository are programs to start from: `kv`, `ud_chat`, `event_loop`,
-//! `tokio_channel`, `accept_threads`, `zero_copy`.
+//! A search of these pages for a C name finds its counterpart.
 //!
 //! # Ownership
-//! Parents are cheap to clone, children hold their parents, so nothing is released below something
-//! that needs it, in whatever order handles are dropped. Dropping destroys as far as the kernel
-//! agrees and leaks the rest ([`on_leak`]); `close` returns the reason instead, with the handle
-//! ([`HandleError`]). Polling and posting take `&mut`: that is the lock.
+//! Handles of devices and protection domains are cheap to clone, and each object keeps the objects
+//! that it was made from alive. So a program may drop handles in any order. Dropping a handle
+//! destroys its object if the kernel permits it, and otherwise leaks the object ([`on_leak`]);
+//! `close` returns the reason instead, with the handle ([`HandleError`]).
+//!
+//! Polling and posting take `&mut self`: exclusive access replaces the locks of libibverbs.
 //!
 //! # Safety in layers
-//! 1. [`Qp::post_send`] and [`Qp::post_recv`] are unsafe: addresses and keys, for any scheme of
-//!    ownership.
+//! 1. [`Qp::post_send`] and [`Qp::post_recv`] are unsafe: they take addresses and keys, for any
+//!    scheme of ownership.
 //! 2. [`Qp::post_send_buf`] and [`Qp::post_recv_buf`] are safe: the queue owns the memory until its
 //!    work request has ended, and polling returns it. The poller needs no queue pair for that, and
 //!    takes no lock.
 //!
-//! Peers reach only memory that was [exposed](Pd::expose), and exposed memory has no `&[u8]`.
+//! Peers can access only memory that was [exposed](Pd::expose), and exposed memory has no `&[u8]`.
 //!
 //! # Errors
 //! Control verbs return [`Error`]: the verb, the device, the errno and the cause, as a sentence.
-//! Calls that consume something return it with the error: [`HandleError`], [`PostBufError`]. Failed
-//! completions are [`WcError`]s. `?` converts each of them into [`Error`] and [`std::io::Error`].
+//! Calls that consume a handle or memory return it with the error: [`HandleError`],
+//! [`PostBufError`]. Failed completions are [`WcError`]s. `?` converts each of them into [`Error`]
+//! and [`std::io::Error`].
+//!
+//! An `# Errors` section lists the errnos to expect. Each control verb can also fail with `EIO`
+//! once the device is gone, and with `ENOMEM`.
 //!
 //! # Providers
-//! Handles hide their provider unless the program names it: [`Device::open_as`], or `downcast` on
-//! any handle, give `Context<Rxe>`, `Qp<Rts, Rxe>`, `Cq<Rxe>`, whose data path has no indirect
-//! calls. Both paths are the same code. [`register`] and [`DeviceList::with_drivers`] add
-//! providers; those built in are features of this crate.
+//! A provider is the driver of one kind of device. Handles hide their provider, unless the program
+//! names it: [`Device::open_as`], or `downcast` on any handle, return `Context<Rxe>`,
+//! `Qp<Rts, Rxe>`, `Cq<Rxe>`, whose data path has no indirect calls. Both paths are the same code.
+//! The features `rxe` and `soft` of this crate build providers in; [`register`] and
+//! [`DeviceList::with_drivers`] add others.
 //!
 //! A provider may bring devices of its own: `verbs::soft` is RoCE v2 over UDP sockets, on any
-//! machine and without rights. The environment variable `VERBS_SOFT` puts such devices into every
-//! program's list.
+//! machine and without special rights. The environment variable `VERBS_SOFT` adds such devices to
+//! the list of any program.
 //!
 //! # Fork
 //! Open devices after `fork(2)`, or let the child call only `exec(3)` or `_exit(2)`.
@@ -163,14 +189,15 @@ pub use verbs_core::{Cause, Errno, Error, Result, provider};
 /// The Soft-RoCE provider.
 #[cfg(feature = "rxe")]
 pub mod rxe {
-    // By name: the provider's queues on paper are for its own tests.
+    // Re-exported by name, because the provider's queues on paper are for its own tests.
     pub use provider_rxe::{Ah, Completion, Context, Cq, Qp, Rq, Rxe, Sq};
 }
 
 #[cfg(feature = "soft")]
 pub mod soft;
 
-/// The provider's queues on paper, which a program could share between threads, are not passed on.
+/// The provider's queues on paper, which a program could share between threads, are not
+/// re-exported.
 ///
 /// ```compile_fail
 /// use verbs::rxe::paper::PaperQueue;
@@ -182,7 +209,7 @@ pub mod soft;
 #[cfg(doctest)]
 struct Paper;
 
-/// The README's example is compiled with the documentation's own.
+/// The README's example is compiled with those of the documentation.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
