@@ -40,7 +40,7 @@ enum Raw<P: Provider> {
     Within(Arc<Inner<Erased>>, AsProvider<P>),
 }
 
-/// Casts an erased context to a provider's own.
+/// A function that casts an erased context to a provider's own.
 type AsProvider<P> = fn(&dyn ContextOps<Erased>) -> Option<&<P as Provider>::Context>;
 
 impl<P: Provider> Context<P> {

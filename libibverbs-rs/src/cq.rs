@@ -34,7 +34,7 @@ use crate::{CompChannel, Context, HandleError, comp_channel};
 #[doc(alias = "ibv_cq_init_attr_ex")]
 #[derive(Clone, Copy, Debug)]
 pub struct CqInit<'a> {
-    /// The number of completions that fit at least; the device may round up.
+    /// The least number of completions that fit; the device may round up.
     pub cqe: u32,
     /// The channel at which it signals new completions.
     pub channel: Option<&'a CompChannel>,
@@ -254,6 +254,7 @@ impl<P: Provider> Cq<P> {
     ///
     /// It keeps a processor busy. A program that waits for a long time arms the queue
     /// ([`req_notify`](Self::req_notify)) and waits at the [`CompChannel`].
+    #[doc(alias = "ibv_poll_cq")]
     pub fn poll_within(&mut self, timeout: Duration) -> Option<Completed> {
         // A deadline beyond the clock's range means no deadline.
         let deadline = Instant::now().checked_add(timeout);
@@ -289,9 +290,9 @@ impl<P: Provider> Cq<P> {
     /// request succeeded or failed.
     ///
     /// Returns `None` for a raw request, for one that was reclaimed before, and for one of a queue
-    /// pair that was closed or reset since. A [`Wc`] is plain data, which any code can fill in: the
-    /// queue goes by its `wr_id` alone, among the completions that it copied out and whose memory
-    /// was not reclaimed.
+    /// pair that was closed or reset since. A [`Wc`] is plain data that any code can fill in. The
+    /// queue uses only its `wr_id`, which it looks up among the completions that it copied out and
+    /// whose memory was not reclaimed.
     #[inline]
     pub fn reclaim(&mut self, wc: &Wc) -> Option<Returned> {
         self.routes.reclaim_polled(wc.wr_id)
@@ -474,6 +475,7 @@ impl Drop for CqUse {
 const POLLS_A_LOOK: u32 = 64;
 
 /// A poll in progress. Dropping it returns the slots of the lent completions to the device.
+#[doc(alias = "ibv_end_poll")]
 #[derive(Debug)]
 pub struct Completions<'q, P: Provider = Erased> {
     raw: &'q mut P::Cq,
@@ -571,6 +573,7 @@ impl<P: Provider> core::fmt::Debug for Completion<'_, P> {
 }
 
 /// A completion by value, with the memory of its request. It can be sent to any thread.
+#[doc(alias = "ibv_wc")]
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Completed {

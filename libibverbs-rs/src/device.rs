@@ -37,6 +37,8 @@ pub fn register(driver: Driver) {
 }
 
 /// The devices that can be opened, and those that were left out.
+#[doc(alias = "ibv_get_device_list")]
+#[doc(alias = "ibv_free_device_list")]
 #[derive(Clone, Debug)]
 pub struct DeviceList {
     devices: Vec<Device>,
@@ -250,6 +252,7 @@ impl Device {
     /// # Errors
     /// `ENODEV` with [`Cause::NoDevice`] for a device of another provider, or with an ABI that this
     /// one does not know; otherwise as [`open`](Self::open).
+    #[doc(alias = "ibv_open_device")]
     pub fn open_as<P: NamedProvider>(&self) -> Result<Context<P>> {
         choose(&self.info, &[P::DRIVER]).map_err(|reason| {
             let why = match self.info.own() {

@@ -148,7 +148,8 @@ fn report_leak(error: &Error) {
     }
 }
 
-/// Panics: unreachable, because no handle is used after `close`, `try_map` or `detach` emptied it.
+/// Panics. It is unreachable, because no handle is used after `close`, `try_map` or `detach`
+/// emptied it.
 #[cold]
 #[inline(never)]
 fn gone() -> ! {

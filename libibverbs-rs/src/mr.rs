@@ -51,6 +51,7 @@ impl<P: Provider> Mr<P> {
     ///
     /// # Panics
     /// If the range lies outside the region, or is longer than 4 GiB - 1.
+    #[doc(alias = "ibv_sge")]
     pub fn sge(&self, range: impl RangeBounds<usize>) -> Sge {
         let (offset, len) = within(range, self.length).expect("a range inside the region");
         let length = u32::try_from(len).expect("at most 4 GiB - 1");

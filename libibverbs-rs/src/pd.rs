@@ -1,7 +1,8 @@
 //! [`Pd`]: a protection domain, and the objects that are made in one.
 //!
 //! # Safety
-//! The unsafe code here is the raw registration of memory, whose caller makes the promise.
+//! The unsafe code here is the raw registration of memory, which relies on the promise of its
+//! caller.
 
 #![allow(unsafe_code)]
 
@@ -308,7 +309,7 @@ impl<P: Provider> Pd<P> {
 }
 
 impl<P: Provider> Inner<P> {
-    /// Returns the kind of what keeps it alive, besides one handle.
+    /// Returns what keeps the domain alive besides one handle, as a plural noun.
     fn users(&self) -> &'static str {
         let tallies =
             [(&self.qps, "queue pairs"), (&self.mrs, "memory regions"), (&self.ahs, "address handles")];

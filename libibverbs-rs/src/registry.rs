@@ -93,7 +93,7 @@ impl Registry {
         self.error(verb, Errno::INVAL).because(Cause::Foreign { what })
     }
 
-    /// Returns the kind of what keeps the device open, besides one handle.
+    /// Returns what keeps the device open besides one handle, as a plural noun.
     pub(crate) fn users(&self) -> &'static str {
         let tallies = [
             (&self.pd_tally, "protection domains"),

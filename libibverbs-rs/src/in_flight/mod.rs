@@ -48,8 +48,8 @@
 //!    memory's own registration, and the device stays inside the element [3, 10]. The queue pair
 //!    belongs to the same protection domain, because on another device the same key could name
 //!    other memory.
-//! 7. *Not on the side of peers.* The registration of a `Buf` has no remote rights, and so is
-//!    closed to peers [11]. An RDMA operation names remote memory by a key that its owner exposed
+//! 7. *Not through peers.* The registration of a `Buf` has no remote rights, and so is closed to
+//!    peers [11]. An RDMA operation names remote memory by a key that its owner exposed
 //!    ([`Exposed`]), and no references to such memory exist, also when the owner is this process.
 //!    It becomes a `Buf` again only after deregistering [12], which needs its last share, so that
 //!    none is in flight. A request that writes takes a `Buf` or exposed memory; a `FrozenBuf` is

@@ -44,6 +44,7 @@ impl<P: Provider> QpInit<P> {
 }
 
 /// The attributes of the step from RESET to INIT.
+#[doc(alias = "ibv_qp_attr")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InitAttr {
     /// The local port, from 1.
@@ -65,9 +66,9 @@ impl Default for InitAttr {
 /// The attributes of the step from INIT to RTR, which connects the queue pair with that of its
 /// peer.
 ///
-/// There is no default, because an attacker would find a queue pair that expects sequence number 0
-/// 16 million times sooner. [`new`](Self::new) takes the values that the peer provides, and sets
-/// the others to usual values:
+/// There is no default. With a known sequence number such as 0, an attacker would need 16 million
+/// times fewer packets to send one that the queue pair accepts. [`new`](Self::new) takes the values
+/// that the peer provides, and sets the others to usual values:
 ///
 /// ```
 /// # fn f(ah_attr: verbs::AhAttr, qp_num: u32, psn: u32) {
@@ -75,6 +76,7 @@ impl Default for InitAttr {
 /// let rtr = RtrAttr { path_mtu: Mtu::MTU_4096, ..RtrAttr::new(ah_attr, qp_num, psn) };
 /// # }
 /// ```
+#[doc(alias = "ibv_qp_attr")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RtrAttr {
     /// The path to the peer (RC, UC).
@@ -116,6 +118,7 @@ impl RtrAttr {
 }
 
 /// The attributes of the step from RTR to RTS.
+#[doc(alias = "ibv_qp_attr")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RtsAttr {
     /// The first packet sequence number sent, 24 bits, which the peer has as `rq_psn`. `None`

@@ -124,8 +124,8 @@ pub struct ConnectAttr {
 }
 
 /// No access for the peer, packets as large and as many outstanding reads as both sides allow, a
-/// time-out of 67 ms (code 14), 7 retries, and endless retries after 0.64 ms (code 12) each while a
-/// receive is missing.
+/// time-out of 67 ms (code 14), 7 retries, and endless retries while the peer has no receive
+/// posted. The peer waits 0.64 ms (code 12) when this side has none.
 impl Default for ConnectAttr {
     fn default() -> Self {
         let (rtr, rts) = (RtrAttr::unconnected(), RtsAttr::default());

@@ -11,7 +11,7 @@
 //! The argument for safe posting is in [`crate::in_flight`].
 //!
 //! # Safety
-//! The unsafe code here is raw posting, whose caller makes the promise.
+//! The unsafe code here is raw posting, which relies on the promise of its caller.
 
 #![allow(unsafe_code)]
 
@@ -151,7 +151,7 @@ impl<P: Provider> Qp<Reset, P> {
     /// Returns the memory that was in flight when the queue pair was reset. Its requests have no
     /// completions any more.
     ///
-    /// Empty if the device may continue to write after a RESET
+    /// Returns no memory if the device may continue to write after a RESET
     /// ([`reset_ends_requests`](Self::reset_ends_requests)). The memory then stays with the queue
     /// pair, outside its tables, until [`dismantle`](Self::dismantle) returns it.
     pub fn reclaim_all(&mut self) -> Vec<Memory> {
@@ -234,7 +234,8 @@ impl<S: State, P: Provider> Qp<S, P> {
         QpId(self.core.dependencies().entry.id)
     }
 
-    /// Queries the state, because the device may have moved the queue pair to the error state.
+    /// Queries the state, which differs from that of the type after the device moved the queue pair
+    /// to the error state.
     ///
     /// # Errors
     /// As [`query`](Self::query).

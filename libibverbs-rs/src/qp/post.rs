@@ -133,6 +133,7 @@ impl<P: Provider> Receiver<P> {
 /// batch.ring();
 /// # }
 /// ```
+#[doc(alias = "ibv_qp_ex")]
 pub struct SendBatch<'q, P: Provider> {
     sender: &'q mut Sender<P>,
     /// The numbers of the requests that hold memory.
@@ -215,6 +216,7 @@ impl<'q, P: Provider> SendBatch<'q, P> {
     /// # Errors
     /// [`PostReason::Doorbell`] with the errno of the doorbell. The requests are in the queue, and
     /// the next doorbell posts them too.
+    #[doc(alias = "ibv_wr_complete")]
     pub fn ring(mut self) -> Result<usize, PostReason> {
         let len = core::mem::take(&mut self.len);
         if len > 0 {
@@ -224,6 +226,7 @@ impl<'q, P: Provider> SendBatch<'q, P> {
     }
 
     /// Takes all requests out of the queue again, and returns their memory.
+    #[doc(alias = "ibv_wr_abort")]
     pub fn abort(mut self) -> Vec<Memory> {
         self.roll_back()
     }
@@ -476,8 +479,6 @@ macro_rules! posts_sends {
 
         /// Starts a batch of sends that reach the device together, or not at all.
         #[doc(alias = "ibv_wr_start")]
-        #[doc(alias = "ibv_wr_complete")]
-        #[doc(alias = "ibv_wr_abort")]
         pub fn batch(&mut self) -> SendBatch<'_, P> {
             SendBatch::new(&mut self.send)
         }

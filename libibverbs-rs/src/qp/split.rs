@@ -9,7 +9,7 @@
 //! dropped.
 //!
 //! # Safety
-//! The unsafe code here is raw posting, whose caller makes the promise.
+//! The unsafe code here is raw posting, which relies on the promise of its caller.
 
 #![allow(unsafe_code)]
 
@@ -127,8 +127,8 @@ macro_rules! half {
                 QpId(self.core.dependencies().entry.id)
             }
 
-            /// Queries the state, because the device may have moved the queue pair to the error
-            /// state.
+            /// Queries the state, which differs from that of the type after the device moved the
+            /// queue pair to the error state.
             ///
             /// # Errors
             /// As [`query`](Self::query).
