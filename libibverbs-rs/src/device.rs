@@ -233,9 +233,8 @@ impl Device {
     /// Opens the device.
     ///
     /// # Errors
-    /// - [`Cause::File`] where its file cannot be opened: `EACCES` without the permission, `ENOENT`
-    ///   where the file does not exist.
-    /// - `ENODEV` for a device that was removed since the list was made.
+    /// - [`Cause::File`] if its file cannot be opened: `EACCES` without the permission, `ENOENT` or
+    ///   `ENXIO` if the file is missing, or the device was removed since the list was made.
     /// - `ENODEV` with [`Cause::Forked`] for a `soft` device of the parent process, in a forked
     ///   child.
     /// - Any errno that the kernel returns for the first commands; notably `ENOMEM` and `EMFILE`.

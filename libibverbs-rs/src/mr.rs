@@ -68,7 +68,8 @@ impl<P: Provider> Mr<P> {
     ///
     /// # Errors
     /// The region, and any errno that the kernel returns; notably `EBUSY` while memory windows are
-    /// bound to it, and `EIO` if the device fails to destroy it.
+    /// bound to it, `EIO` if the device fails to destroy it, and on rxe `ETIMEDOUT` if the kernel
+    /// gave up waiting for its own references to the memory.
     ///
     /// # References
     /// `ibv_dereg_mr(3)`
