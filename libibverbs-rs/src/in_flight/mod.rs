@@ -17,8 +17,8 @@
 //! [`Provider`](verbs_core::provider::Provider), under Safety.
 //!
 //! 1. *In.* A `Buf` is the only way to its bytes (see [`crate::buffer`]), and posting takes it by
-//!    value. It is in the table before the provider is called. Posting takes it out again only for
-//!    `accepted: 0` or after a rollback, which mean that nothing was queued [1, 19]. If the
+//!    value. It is in the table before the provider is called. The poster takes it out again only
+//!    for `accepted: 0` or after a rollback, which mean that nothing was queued [1, 19]. If the
 //!    provider panics, the memory stays in the table. Inline data is not in flight: it is read
 //!    during the call [2].
 //! 2. *Out by completion.* Only polling takes a number out of the table: while a completion is
@@ -269,8 +269,8 @@ impl Poster {
     }
 
     /// Inserts an entry under a number that was never used before and whose slot is free. Skips the
-    /// numbers of taken slots, which exist only if requests complete in another order than they
-    /// were posted.
+    /// numbers of taken slots. There are none if requests complete, and are reclaimed, in the order
+    /// in which they were posted.
     ///
     /// # Errors
     /// The entry, if all slots are taken or all numbers are used up.
