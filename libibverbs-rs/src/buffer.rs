@@ -124,7 +124,7 @@ impl Buf {
         memory: M,
     ) -> Result<Self, HandleError<M>> {
         let mut memory = Box::new(memory);
-        let (base, len) = (memory.as_mut_ptr(), memory.len());
+        let (base, len) = (memory.stable_mut_ptr(), memory.stable_len());
         // SAFETY: `StableMemory` says that the bytes are mapped and accessed through `base` only
         // until the value is used, which is when it is deregistered.
         unsafe { Self::register_at(pd, memory, base, len, AccessFlags::LOCAL_WRITE) }
@@ -158,15 +158,16 @@ impl Buf {
             Ok(raw) => raw,
             Err(error) => return Err(HandleError { handle: *memory, error }),
         };
-        let lkey = raw.lkey();
-        let registered = Registered { memory, _pd: pd.child_mr() };
+        // From here on, unwinding destroys the region before it releases the memory.
+        let handle = KernelHandle::new(raw, Registered { memory, _pd: pd.child_mr() });
+        let lkey = handle.get().lkey();
         let region = Region {
             base: NonNull::new(base).unwrap_or(NonNull::dangling()),
             lkey,
             pd: pd.id(),
             devices: Arc::clone(registry),
             is_writable: access.contains(AccessFlags::LOCAL_WRITE),
-            registration: Box::new(KernelHandle::new(raw, registered)),
+            registration: Box::new(handle),
         };
         Ok(Self { region: Arc::new(region), offset: 0, len })
     }
@@ -303,11 +304,11 @@ struct Allocated {
 // SAFETY: the mapping stays until the value is dropped, and is at least `len` bytes long; anonymous
 // memory is zeroed.
 unsafe impl StableMemory for Allocated {
-    fn as_mut_ptr(&mut self) -> *mut u8 {
+    fn stable_mut_ptr(&mut self) -> *mut u8 {
         self.map.as_mut_ptr()
     }
 
-    fn len(&self) -> usize {
+    fn stable_len(&self) -> usize {
         self.len
     }
 }

@@ -19,10 +19,10 @@ use core::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bitflags::bitflags;
-use verbs_core::Error;
 use verbs_core::exposed::ExposedBytes;
 use verbs_core::provider::{Destroy, MrOps, Provider};
 use verbs_core::types::AccessFlags;
+use verbs_core::{Cause, Errno, Error};
 
 use crate::kernel_handle::KernelHandle;
 use crate::registry::PdId;
@@ -102,6 +102,15 @@ impl Exposed {
         buf: Buf,
         access: RemoteAccess,
     ) -> Result<Self, HandleError<Buf>> {
+        // A region without remote rights is accessed by plain copies (number 13 of the contract),
+        // which would race with those of this type.
+        let access = access & RemoteAccess::all();
+        if access.is_empty() {
+            let reason = "memory is exposed with at least one right: READ, WRITE or ATOMIC".into();
+            let registry = pd.context().registry();
+            let error = registry.error("expose", Errno::INVAL).because(Cause::Other { reason });
+            return Err(HandleError { handle: buf, error });
+        }
         let access = AccessFlags::from(access) | AccessFlags::LOCAL_WRITE;
         // While the provider's code runs, unwinding must not free memory, because the provider may
         // have made a key for it.
@@ -115,19 +124,23 @@ impl Exposed {
             Ok(raw) => raw,
             Err(error) => return Err(HandleError { handle: buf, error }),
         };
+        let start = buf.start();
+        let (addr, len) = (buf.addr(), buf.len());
+        // From here on, unwinding destroys the region before it releases the memory.
+        let handle = KernelHandle::new(raw, buf);
         // SAFETY: the kept `Buf` owns the bytes, which are initialised. They are registered as a
         // whole under their own key, and this process accesses them only like this, including a
         // device that is one of its threads [13].
-        let bytes = unsafe { ExposedBytes::new(buf.start().as_ptr(), buf.len()) };
+        let bytes = unsafe { ExposedBytes::new(start.as_ptr(), len) };
         let inner = Inner {
-            addr: buf.addr(),
-            len: buf.len(),
-            lkey: raw.lkey(),
-            rkey: raw.rkey(),
+            addr,
+            len,
+            lkey: handle.get().lkey(),
+            rkey: handle.get().rkey(),
             pd: pd.id(),
             bytes,
             devices: Arc::clone(pd.context().registry()),
-            registration: Mutex::new(Box::new(KernelHandle::new(raw, buf))),
+            registration: Mutex::new(Box::new(handle)),
         };
         Ok(Self { inner: Arc::new(inner) })
     }

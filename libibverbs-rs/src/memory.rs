@@ -34,7 +34,7 @@ pub trait PostMemory: Registered + Into<Memory> {}
 
 /// Implements [`PostMemory`] for a kind of memory by its own `pd`, `len`, `addr` and `lkey`.
 macro_rules! post_memory {
-    ($($kind:ident: $type:ident, $writable:expr;)*) => {
+    ($($kind:ident: $type:ident, $writable:expr, $exposed:expr;)*) => {
         $(
             impl From<$type> for Memory {
                 #[inline]
@@ -49,6 +49,11 @@ macro_rules! post_memory {
                 #[inline]
                 fn is_writable(&self) -> bool {
                     $writable
+                }
+
+                #[inline]
+                fn is_exposed(&self) -> bool {
+                    $exposed
                 }
 
                 #[inline]
@@ -74,9 +79,9 @@ macro_rules! post_memory {
 }
 
 post_memory! {
-    Buf: Buf, true;
-    Frozen: FrozenBuf, false;
-    Exposed: Exposed, true;
+    Buf: Buf, true, false;
+    Frozen: FrozenBuf, false, false;
+    Exposed: Exposed, true, true;
 }
 
 impl PostMemory for Memory {}
@@ -95,6 +100,10 @@ macro_rules! each {
 impl Registered for Memory {
     fn is_writable(&self) -> bool {
         each!(self, memory => memory.is_writable())
+    }
+
+    fn is_exposed(&self) -> bool {
+        matches!(self, Self::Exposed(_))
     }
 
     fn pd(&self) -> PdId {
@@ -136,6 +145,9 @@ mod sealed {
         /// Returns whether the device may write the memory: receives, RDMA reads, results of
         /// atomics.
         fn is_writable(&self) -> bool;
+
+        /// Returns whether peers and other threads may access it: no code reads it as plain bytes.
+        fn is_exposed(&self) -> bool;
 
         /// Returns the protection domain of its registration.
         fn pd(&self) -> PdId;

@@ -184,7 +184,7 @@ impl<P: Provider> Pd<P> {
     #[doc(alias = "ibv_reg_mr")]
     pub fn register_bytes<M: StableBytes>(&self, memory: M) -> Result<FrozenBuf, HandleError<M>> {
         let memory = Box::new(memory);
-        let (base, len) = (memory.as_ptr().cast_mut(), memory.len());
+        let (base, len) = (memory.stable_ptr().cast_mut(), memory.stable_len());
         // SAFETY: `StableBytes` says that the bytes stay mapped, and are not written, until the
         // value is used, which happens after the region is deregistered. A frozen buffer only
         // reads, and without `LOCAL_WRITE` so does the device.
@@ -195,8 +195,7 @@ impl<P: Provider> Pd<P> {
     /// access flags allow too.
     ///
     /// # Errors
-    /// The piece, and the error as of [`register`](Self::register). Each piece takes a region of
-    /// its own.
+    /// The piece: `EINVAL` for no right at all; otherwise as [`register`](Self::register).
     #[doc(alias = "ibv_reg_mr")]
     pub fn expose(&self, buf: Buf, access: RemoteAccess) -> Result<Exposed, HandleError<Buf>> {
         Exposed::new(self, buf, access)

@@ -41,6 +41,9 @@ pub enum PostBufReason {
     Foreign,
     /// The operation writes local memory, but the memory is read-only.
     ReadOnly,
+    /// Inline data comes from memory that peers may access, whose bytes may change while they are
+    /// copied: post it without `INLINE`, or copy it with [`Exposed::read_at`](crate::Exposed::read_at).
+    InlineExposed,
     /// The table is full, although the queue is not: completions were polled and not reclaimed.
     Unclaimed,
     /// The `wr_id` has its top bit set, which is reserved for this library.
@@ -75,6 +78,9 @@ impl fmt::Display for PostBufReason {
                 f.write_str("the memory is not registered in the protection domain of the queue pair")
             }
             Self::ReadOnly => f.write_str("the operation writes local memory, but this memory is read-only"),
+            Self::InlineExposed => f.write_str(
+                "exposed memory is not copied inline, because its bytes may change meanwhile: post it without INLINE",
+            ),
             Self::Unclaimed => f.write_str(
                 "the table of memory is full, although the queue is not: call reclaim for each completion",
             ),

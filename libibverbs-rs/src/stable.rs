@@ -12,61 +12,51 @@ use memmap2::{Mmap, MmapMut};
 /// Memory of the program that can be registered and written. Its bytes do not move with the value.
 ///
 /// # Safety
-/// From the call of [`as_mut_ptr`](Self::as_mut_ptr) until the value is moved, used or dropped, the
-/// `len()` bytes at that address stay mapped, initialised and writable, and are accessed only
-/// through that pointer. `len` always returns the same number.
+/// From the call of [`stable_mut_ptr`](Self::stable_mut_ptr) until the value is moved, used or dropped, the
+/// `stable_len()` bytes at that address stay mapped, initialised and writable, and are accessed only
+/// through that pointer. `stable_len` always returns the same number.
 pub unsafe trait StableMemory: Send + 'static {
     /// Returns the address of the first byte. The pointer is valid for reads and writes of all
     /// bytes.
-    fn as_mut_ptr(&mut self) -> *mut u8;
+    fn stable_mut_ptr(&mut self) -> *mut u8;
 
     /// Returns the number of bytes.
-    fn len(&self) -> usize;
-
-    /// Returns whether there are no bytes.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
+    fn stable_len(&self) -> usize;
 }
 
 /// Memory of the program that can be registered and read. Its bytes do not move with the value.
 ///
 /// # Safety
-/// From the call of [`as_ptr`](Self::as_ptr) until the value is moved, used or dropped, the `len()`
-/// bytes at that address stay mapped and initialised, and nothing writes them. `len` always returns
+/// From the call of [`stable_ptr`](Self::stable_ptr) until the value is moved, used or dropped, the `stable_len()`
+/// bytes at that address stay mapped and initialised, and nothing writes them. `stable_len` always returns
 /// the same number.
 pub unsafe trait StableBytes: Send + Sync + 'static {
     /// Returns the address of the first byte. The pointer is valid for reads of all bytes.
-    fn as_ptr(&self) -> *const u8;
+    fn stable_ptr(&self) -> *const u8;
 
     /// Returns the number of bytes.
-    fn len(&self) -> usize;
-
-    /// Returns whether there are no bytes.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
+    fn stable_len(&self) -> usize;
 }
 
 // SAFETY: the bytes are on the heap, where they stay until the vector is used or dropped; `len` of
 // them are initialised.
 unsafe impl StableMemory for Vec<u8> {
-    fn as_mut_ptr(&mut self) -> *mut u8 {
+    fn stable_mut_ptr(&mut self) -> *mut u8 {
         Self::as_mut_ptr(self)
     }
 
-    fn len(&self) -> usize {
+    fn stable_len(&self) -> usize {
         Self::len(self)
     }
 }
 
 // SAFETY: the bytes are on the heap, where they stay until the box is used or dropped.
 unsafe impl StableMemory for Box<[u8]> {
-    fn as_mut_ptr(&mut self) -> *mut u8 {
+    fn stable_mut_ptr(&mut self) -> *mut u8 {
         <[u8]>::as_mut_ptr(self)
     }
 
-    fn len(&self) -> usize {
+    fn stable_len(&self) -> usize {
         <[u8]>::len(self)
     }
 }
@@ -74,55 +64,55 @@ unsafe impl StableMemory for Box<[u8]> {
 // SAFETY: the mapping stays until the value is dropped. The caller of the unsafe constructor
 // promised that nothing else changes the file.
 unsafe impl StableMemory for MmapMut {
-    fn as_mut_ptr(&mut self) -> *mut u8 {
+    fn stable_mut_ptr(&mut self) -> *mut u8 {
         <[u8]>::as_mut_ptr(self)
     }
 
-    fn len(&self) -> usize {
+    fn stable_len(&self) -> usize {
         <[u8]>::len(self)
     }
 }
 
 // SAFETY: the bytes are on the heap, and nothing writes them while the value is owned and not used.
 unsafe impl StableBytes for Vec<u8> {
-    fn as_ptr(&self) -> *const u8 {
+    fn stable_ptr(&self) -> *const u8 {
         Self::as_ptr(self)
     }
 
-    fn len(&self) -> usize {
+    fn stable_len(&self) -> usize {
         Self::len(self)
     }
 }
 
 // SAFETY: as for a vector.
 unsafe impl StableBytes for Box<[u8]> {
-    fn as_ptr(&self) -> *const u8 {
+    fn stable_ptr(&self) -> *const u8 {
         <[u8]>::as_ptr(self)
     }
 
-    fn len(&self) -> usize {
+    fn stable_len(&self) -> usize {
         <[u8]>::len(self)
     }
 }
 
 // SAFETY: the bytes live as long as any share of them, and nothing writes shared bytes.
 unsafe impl StableBytes for Arc<[u8]> {
-    fn as_ptr(&self) -> *const u8 {
+    fn stable_ptr(&self) -> *const u8 {
         <[u8]>::as_ptr(self)
     }
 
-    fn len(&self) -> usize {
+    fn stable_len(&self) -> usize {
         <[u8]>::len(self)
     }
 }
 
 // SAFETY: the bytes live as long as the process, and nothing writes borrowed bytes.
 unsafe impl StableBytes for &'static [u8] {
-    fn as_ptr(&self) -> *const u8 {
+    fn stable_ptr(&self) -> *const u8 {
         <[u8]>::as_ptr(self)
     }
 
-    fn len(&self) -> usize {
+    fn stable_len(&self) -> usize {
         <[u8]>::len(self)
     }
 }
@@ -130,11 +120,11 @@ unsafe impl StableBytes for &'static [u8] {
 // SAFETY: the mapping stays until the value is dropped. The caller of the unsafe constructor
 // promised that nothing changes the file.
 unsafe impl StableBytes for Mmap {
-    fn as_ptr(&self) -> *const u8 {
+    fn stable_ptr(&self) -> *const u8 {
         <[u8]>::as_ptr(self)
     }
 
-    fn len(&self) -> usize {
+    fn stable_len(&self) -> usize {
         <[u8]>::len(self)
     }
 }

@@ -18,6 +18,7 @@ both! {
     a_completion_queue_whose_destruction_panics_keeps_its_context_open
     a_post_that_panics_leaves_its_buffer_in_flight
     memory_whose_registration_panics_stays_mapped
+    memory_whose_key_panics_is_released_after_its_region
     a_rollback_that_panics_leaves_its_memory_in_flight
     memory_of_the_program_whose_registration_panics_stays_as_it_is
 }
@@ -167,6 +168,15 @@ fn memory_whose_registration_panics_stays_mapped<P: Provider>(world: &World, con
     for (addr, _) in regions {
         assert!(is_mapped(addr), "{addr:#x}");
     }
+}
+
+fn memory_whose_key_panics_is_released_after_its_region<P: Provider>(world: &World, context: Context<P>) {
+    let pd = context.alloc_pd().unwrap();
+    let buf = pd.alloc_buf(4096).unwrap();
+    world.state().panic_on_key = true;
+    panics(|| drop(pd.expose(buf, RemoteAccess::WRITE)));
+    world.state().panic_on_key = false;
+    assert_eq!(world.census(), [Kind::Pd], "no region is left whose memory was released");
 }
 
 fn a_rollback_that_panics_leaves_its_memory_in_flight<P: Provider>(world: &World, context: Context<P>) {

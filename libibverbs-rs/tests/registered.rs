@@ -25,6 +25,8 @@ both! {
     exposed_memory_is_read_in_pieces_that_stay_inside
     exposed_memory_with_shares_stays_exposed
     exposed_memory_is_posted_and_returned
+    exposed_memory_is_not_copied_inline
+    memory_is_exposed_with_a_right_at_least
     kinds_of_memory_mix_in_one_request
 }
 
@@ -248,6 +250,34 @@ fn exposed_memory_is_posted_and_returned<P: Provider>(world: &World, context: Co
         assert_eq!(share.rkey(), exposed.rkey());
     }
     assert_eq!(&exposed.unexpose().unwrap()[..], b"abcdefXY");
+}
+
+fn exposed_memory_is_not_copied_inline<P: Provider>(world: &World, context: Context<P>) {
+    let mut s = setup(&context);
+    let exposed = s.pd.expose(s.buf(b"x"), RemoteAccess::WRITE).unwrap();
+    let refused = s.qp.post_send_buf(SendOp::Send, SendFlags::INLINE, exposed.clone(), ..).unwrap_err();
+    assert_eq!(refused.reason, PostBufReason::InlineExposed);
+    let mixed: Vec<Memory> = vec![s.buf(b"b").into(), exposed.clone().into()];
+    let refused = s.qp.post_send_bufs(SendOp::Send, SendFlags::INLINE, mixed).unwrap_err();
+    assert_eq!((refused.reason, refused.returned.unwrap().len()), (PostBufReason::InlineExposed, 2));
+    let mut batch = s.qp.batch();
+    let refused = batch.post(SendOp::Send, SendFlags::INLINE, exposed, ..).unwrap_err();
+    assert_eq!(refused.reason, PostBufReason::InlineExposed);
+    drop(batch);
+    assert!(world.state().requests.is_empty());
+}
+
+fn memory_is_exposed_with_a_right_at_least<P: Provider>(world: &World, context: Context<P>) {
+    let pd = context.alloc_pd().unwrap();
+    for none in [RemoteAccess::empty(), RemoteAccess::from_bits_retain(1 << 20)] {
+        let refused = pd.expose(pd.alloc_buf(8).unwrap(), none).unwrap_err();
+        assert_eq!((refused.error.errno, refused.handle.len()), (Errno::INVAL, 8));
+    }
+    // What is no right of a peer does not reach the device.
+    let odd = RemoteAccess::READ | RemoteAccess::from_bits_retain(1 << 20);
+    let exposed = pd.expose(pd.alloc_buf(8).unwrap(), odd).unwrap();
+    assert_eq!(world.census().iter().filter(|kind| **kind == Kind::Mr).count(), 2);
+    drop(exposed);
 }
 
 fn kinds_of_memory_mix_in_one_request<P: Provider>(world: &World, context: Context<P>) {

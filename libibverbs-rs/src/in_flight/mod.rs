@@ -20,7 +20,7 @@
 //!    value. It is in the table before the provider is called. The poster takes it out again only
 //!    for `accepted: 0` or after a rollback, which mean that nothing was queued [1, 19]. If the
 //!    provider panics, the memory stays in the table. Inline data is not in flight: it is read
-//!    during the call [2].
+//!    during the call, by plain reads [2], so that exposed memory is not posted inline.
 //! 2. *Out by completion.* Only polling takes a number out of the table: while a completion is
 //!    lent, or after its copy was handed out, which marks the slot. A provider lends a completion
 //!    only when its request has ended [5]. The completion queue that lends it is the one that this
@@ -241,6 +241,9 @@ impl Poster {
         if use_.writes && !memory.is_writable() {
             return Err(PostBufReason::ReadOnly);
         }
+        if use_.is_inline && memory.is_exposed() {
+            return Err(PostBufReason::InlineExposed);
+        }
         memory.sge(range)
     }
 
@@ -311,16 +314,22 @@ pub(crate) struct Use {
     pub(crate) writes: bool,
     /// Set if the request is signalled, so that its memory returns with its own completion.
     pub(crate) is_signaled: bool,
+    /// Set if the bytes are copied into the queue when the request is posted.
+    pub(crate) is_inline: bool,
 }
 
 impl Use {
     /// The use of a receive.
-    pub(crate) const RECV: Self = Self { writes: true, is_signaled: true };
+    pub(crate) const RECV: Self = Self { writes: true, is_signaled: true, is_inline: false };
 
     /// Returns the use of a send.
     #[inline]
     pub(crate) const fn send(op: &SendOp<'_>, flags: SendFlags) -> Self {
-        Self { writes: reads_back(op), is_signaled: flags.contains(SendFlags::SIGNALED) }
+        Self {
+            writes: reads_back(op),
+            is_signaled: flags.contains(SendFlags::SIGNALED),
+            is_inline: flags.contains(SendFlags::INLINE),
+        }
     }
 }
 

@@ -32,6 +32,10 @@ impl Returned {
     /// All other memory is released. There is none if the request was posted with one buffer and no
     /// unsignalled request precedes it.
     pub fn into_buf(mut self) -> Option<Buf> {
+        // The usual case, without the iterator's loop.
+        if let (Pieces::One(memory), None) = (&mut self.pieces, &self.before) {
+            return memory.take().and_then(Memory::into_buf);
+        }
         self.find_map(|memory| match memory {
             Memory::Buf(buf) => Some(buf),
             _ => None,

@@ -97,13 +97,20 @@ impl Directory {
 #[derive(Debug)]
 pub(crate) struct Routes {
     directory: Arc<Directory>,
-    tables: Vec<Option<Shared>>,
+    routes: Vec<Route>,
+}
+
+/// The copy of one place.
+#[derive(Debug, Default)]
+struct Route {
+    table: Option<Shared>,
+    /// The version of the directory that the copy is of.
     version: u64,
 }
 
 impl Routes {
     pub(crate) const fn new(directory: Arc<Directory>) -> Self {
-        Self { directory, tables: Vec::new(), version: 0 }
+        Self { directory, routes: Vec::new() }
     }
 
     /// Calls `find` with the table that a number belongs to, as the copy knows it. If that returns
@@ -111,29 +118,35 @@ impl Routes {
     #[inline]
     pub(super) fn find<R>(&mut self, number: u64, find: impl Fn(&Shared) -> Option<R>) -> Option<R> {
         let index = (number >> SEQUENCE_BITS & u64::from(INDEXES - 1)) as usize;
-        if let Some(Some(table)) = self.tables.get(index)
+        if let Some(Route { table: Some(table), .. }) = self.routes.get(index)
             && let Some(found) = find(table)
         {
             return Some(found);
         }
-        if !self.refresh() {
-            return None;
-        }
-        find(self.tables.get(index)?.as_ref()?)
+        find(self.refresh(index)?)
     }
 
-    /// Copies the directory if it has changed. Returns whether it has.
+    /// Copies one place of the directory if the directory has changed since the last copy. Returns
+    /// the table there; `None` if nothing has changed, or the place is empty.
     #[cold]
-    fn refresh(&mut self) -> bool {
-        if self.directory.version.load(Ordering::Acquire) == self.version {
-            return false;
+    fn refresh(&mut self, index: usize) -> Option<&Shared> {
+        let version = self.directory.version.load(Ordering::Acquire);
+        if self.routes.get(index).is_some_and(|route| route.version == version) {
+            return None;
         }
-        let places = self.directory.lock();
-        // The version does not change under the lock, so that the copy is of this version.
-        self.version = self.directory.version.load(Ordering::Acquire);
-        self.tables.clear();
-        self.tables.extend(places.places.iter().map(|place| place.table.clone()));
-        true
+        let (table, version) = {
+            let places = self.directory.lock();
+            let table = places.places.get(index)?.table.clone();
+            // The version does not change under the lock, so that the copy is of this version.
+            (table, self.directory.version.load(Ordering::Acquire))
+        };
+        if self.routes.len() <= index {
+            self.routes.resize_with(index + 1, Route::default);
+        }
+        let route = self.routes.get_mut(index)?;
+        // Without the lock: this may release the last share of an old table.
+        *route = Route { table, version };
+        route.table.as_ref()
     }
 }
 

@@ -54,6 +54,8 @@ pub struct State {
     /// Posting panics, after the request was put into the table or before.
     pub panic_on_post: Option<AfterPost>,
     pub refuse_reg: Option<Errno>,
+    /// Asking a region for its remote key panics.
+    pub panic_on_key: bool,
     /// Rolling back panics.
     pub panic_on_rollback: bool,
     /// Moving a queue pair to this state fails.

@@ -183,6 +183,7 @@ impl MrOps for PaperMr {
         self.handle.handle
     }
     fn rkey(&self) -> u32 {
+        assert!(!self.handle.world.state().panic_on_key, "rkey panics, as asked");
         self.handle.handle | 0x1000_0000
     }
 }

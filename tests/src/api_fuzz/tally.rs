@@ -97,6 +97,7 @@ kinds! {
     RefusedForeign = "foreign buffer refused",
     RefusedReserved = "reserved number refused",
     RefusedReadOnly = "write of read-only memory refused",
+    RefusedInlineExposed = "inline copy of exposed memory refused",
     RefusedOther = "post refused by the queue",
     HalvesThreads = "halves on two threads",
     HalvesCrossed = "halves of two QPs not joined",

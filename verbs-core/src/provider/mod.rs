@@ -105,6 +105,7 @@ pub use completion::for_each_completion_field;
 ///    Completions of these requests may still be polled. Nothing else ends requests: after an
 ///    `Err`, after any other transition, and where the device changed the state by itself, they end
 ///    by completions as before.
+///    What the device wrote until then is visible to the thread that called.
 ///
 /// Regions:
 ///
@@ -118,8 +119,8 @@ pub use completion::for_each_completion_field;
 ///     returned `Ok`, the device does not write its bytes any more, and everything it wrote is
 ///     visible to the calling thread.
 /// 13. *Accesses do not race.* A device that is a thread of this process accesses regions with
-///     remote rights as [`crate::exposed`] does, and other regions only while a request that names
-///     the bytes is in a queue. Writes of the program before a call of [`ring`](SendQueue::ring) or
+///     remote rights as [`crate::exposed`] does. It accesses other regions only while a request that
+///     names the bytes has not ended: by 5, by 9, or by 12, after which it does not even read them. Writes of the program before a call of [`ring`](SendQueue::ring) or
 ///     [`reg_mr`](ContextOps::reg_mr) happen before the accesses of the device that follow from
 ///     that call.
 ///
@@ -132,8 +133,8 @@ pub use completion::for_each_completion_field;
 ///     nothing that the device may still access; its keys and requests stay as they were.
 /// 16. *Descriptors are real.* An [`OwnedFd`](std::os::fd::OwnedFd) has no other owner; a
 ///     [`BorrowedFd`](std::os::fd::BorrowedFd) is open while the context lives.
-/// 17. *Objects of another context* are rejected, or give objects to which only raw posting
-///     applies.
+/// 17. *Objects of another context*, and completion queues that were destroyed, are rejected, or give
+///     objects to which only raw posting applies.
 /// 18. *A registration that failed registered nothing.* After [`reg_mr`](ContextOps::reg_mr)
 ///     returned `Err`, no key names the bytes because of that call. `reg_mr` does not unwind.
 ///
@@ -146,8 +147,11 @@ pub use completion::for_each_completion_field;
 ///     before its queue pair, or after the queue pair was destroyed; neither releases memory that
 ///     the device may still access. A request posted to a queue whose queue pair was destroyed is
 ///     never executed. The caller of [`QpOps::modify`] passes the two queues that were created with
-///     the queue pair. Code that lets safe code exchange them must ensure this itself; the crate
-///     `verbs` does not let safe code exchange them.
+///     the queue pair, as the handles of the crate `verbs` do. With other queues of the same
+///     provider, which safe code can pass for objects that it made through a raw context, `modify`
+///     may change what these queues accept and drop their unpublished requests; it ends no request
+///     of another queue pair. `modify` and `rollback` that unwind leave every request as it was, or
+///     posted.
 ///
 /// Safe code does not rely on handles, queue pair numbers, capacities, [`QpOps::state`], event
 /// records, or the results of queries: if these are wrong, results are wrong, but memory is safe.

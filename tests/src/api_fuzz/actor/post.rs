@@ -330,6 +330,7 @@ impl Actor<'_> {
                     Some(PostBufReason::OutOfRange { .. }) => Kind::RefusedRange,
                     Some(PostBufReason::Foreign) => Kind::RefusedForeign,
                     Some(PostBufReason::ReadOnly) => Kind::RefusedReadOnly,
+                    Some(PostBufReason::InlineExposed) => Kind::RefusedInlineExposed,
                     _ => Kind::RefusedOther,
                 });
                 if !posted.is_of(&memory) {
