@@ -1,7 +1,7 @@
 //! [`Context`]: an open device.
 //!
 //! # Safety
-//! Registering memory is a promise of the caller, which is passed on unchanged.
+//! The caller's promises about registered memory are passed on unchanged.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -125,7 +125,7 @@ impl DeviceOps for Context {
     fn create_comp_channel(&self) -> Result<OwnedFd> {
         self.device.check("create_comp_channel")?;
         let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
-        // First, because descriptors may be short.
+        // First, because the process may have few descriptors left.
         channels.retain(|channel| !channel.is_abandoned());
         let pair = EventPipe::pair(size_of::<u64>());
         let (channel, fd) = pair.map_err(|errno| self.device.error("create_comp_channel", errno))?;
@@ -193,12 +193,19 @@ fn gid_entry(device: &Shared) -> GidEntry {
     }
 }
 
+/// Checks a port number.
+///
+/// # Errors
+/// `EINVAL` with [`Cause::Limit`] for any port other than the only one.
 pub(crate) fn check_port(device: &Shared, verb: &'static str, port_num: u8) -> Result<()> {
     let port = limits::PORT.into();
     within(device, verb, "port_num", port_num.into(), port, port)
 }
 
-/// `EINVAL` with the limit that is passed.
+/// Checks a value against a limit.
+///
+/// # Errors
+/// `EINVAL` with [`Cause::Limit`] for a value outside of `min..=max`.
 pub(crate) fn within(
     device: &Shared,
     verb: &'static str,

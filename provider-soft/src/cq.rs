@@ -1,9 +1,9 @@
-//! [`Cq`]: a completion queue. Polling takes completions out of a ring; finding it empty, it lets
-//! the device make progress.
+//! [`Cq`]: a completion queue. Polling takes completions out of a ring. If the ring is empty,
+//! polling makes the device progress.
 //!
-//! Asking for an event takes the device's lock: a completion that came before is in the ring when
-//! that returns, one that comes later raises the event. So "ask, poll until empty, wait" misses
-//! nothing.
+//! Requesting an event takes the device's lock: a completion from before the call is in the ring
+//! when the call returns, and a later one raises the event. Therefore the order "request an event,
+//! poll until empty, wait" misses no completion.
 
 use std::sync::Arc;
 
@@ -50,15 +50,15 @@ impl Cq {
             users: 0,
             has_overrun: false,
         };
-        let cq = device.control("create_cq", |machine, _| {
-            machine.sink.add_cq(end, limits::MAX_CQ).ok_or_else(|| device.error("create_cq", Errno::NOMEM))
+        let cq = device.control("create_cq", |core, _| {
+            core.sink.add_cq(end, limits::MAX_CQ).ok_or_else(|| device.error("create_cq", Errno::NOMEM))
         })?;
         let handle = CqHandle { device: Arc::clone(device), cq };
         Ok((Self { consumer, device: Arc::clone(device), cq, cqe }, handle))
     }
 }
 
-/// Names a completion queue while another thread polls it.
+/// The name of a completion queue, usable while another thread polls the queue.
 #[derive(Clone, Debug)]
 pub struct CqHandle {
     device: Arc<Device>,
@@ -128,12 +128,12 @@ impl CqOps for Cq {
 
     fn req_notify(&mut self, solicited_only: bool) -> Result<()> {
         let armed = if solicited_only { Armed::Solicited } else { Armed::Next };
-        let wake = self.device.control("req_notify_cq", |machine, _| {
-            machine.sink.arm(self.cq, armed);
-            // A program that waits for events does not poll: from here on the worker watches.
-            let wake = !machine.sleep.for_packets;
+        let wake = self.device.control("req_notify_cq", |core, _| {
+            core.sink.arm(self.cq, armed);
+            // A program that waits for events does not poll, so the worker must receive packets.
+            let wake = !core.sleep.for_packets;
             if wake {
-                machine.sleep = Sleep::AWAKE;
+                core.sleep = Sleep::AWAKE;
             }
             Ok(wake)
         })?;
@@ -147,7 +147,7 @@ impl CqOps for Cq {
 impl Destroy for Cq {
     fn destroy(self) -> Result<(), (Self, Error)> {
         let cq = self.cq;
-        destroyed(&self.device, "destroy_cq", |machine| machine.sink.remove_cq(cq).map_err(|_| Refused::Busy))
+        destroyed(&self.device, "destroy_cq", |core| core.sink.remove_cq(cq).map_err(|_| Refused::Busy))
             .map_err(|error| (self, error))
     }
 }

@@ -7,6 +7,7 @@ use verbs_core::provider::{Destroy, PdOps};
 use verbs_core::{Cause, Errno, Error, Result};
 
 use crate::device::Device;
+use crate::device_core::DeviceCore;
 use crate::shared::Shared;
 
 /// A protection domain.
@@ -18,8 +19,8 @@ pub struct Pd {
 
 impl Pd {
     pub(crate) fn alloc(device: &Arc<Device>) -> Result<Self> {
-        let pd = device.control("alloc_pd", |machine, _| {
-            machine.engine.alloc_pd().map_err(|refused| refusal(device, "alloc_pd", refused))
+        let pd = device.control("alloc_pd", |core, _| {
+            core.engine.alloc_pd().map_err(|refused| refusal(device, "alloc_pd", refused))
         })?;
         Ok(Self { device: Arc::clone(device), pd })
     }
@@ -27,7 +28,7 @@ impl Pd {
     /// Returns its number in the engine, if it belongs to this device.
     ///
     /// # Errors
-    /// [`Cause::Foreign`].
+    /// `EINVAL` with [`Cause::Foreign`] for a protection domain of another device.
     pub(crate) fn of(&self, device: &Arc<Device>, verb: &'static str) -> Result<roce::engine::Pd> {
         if Arc::ptr_eq(&self.device, device) {
             Ok(self.pd)
@@ -46,24 +47,26 @@ impl PdOps for Pd {
 impl Destroy for Pd {
     fn destroy(self) -> Result<(), (Self, Error)> {
         let (device, pd) = (&self.device, self.pd);
-        destroyed(device, "dealloc_pd", |machine| machine.engine.dealloc_pd(pd))
-            .map_err(|error| (self, error))
+        destroyed(device, "dealloc_pd", |core| core.engine.dealloc_pd(pd)).map_err(|error| (self, error))
     }
 }
 
-/// Destroys an object. In a forked child it is gone already.
+/// Destroys an object. In a forked child it does nothing, because the object is the parent's.
+///
+/// # Errors
+/// The engine's [error](refusal); notably `EBUSY` while another object uses it.
 pub(crate) fn destroyed(
     device: &Shared,
     verb: &'static str,
-    destroy: impl FnOnce(&mut crate::device_core::DeviceCore) -> Result<(), Refused>,
+    destroy: impl FnOnce(&mut DeviceCore) -> Result<(), Refused>,
 ) -> Result<()> {
     if device.is_forked() {
         return Ok(());
     }
-    device.control(verb, |machine, _| destroy(machine).map_err(|refused| refusal(device, verb, refused)))
+    device.control(verb, |core, _| destroy(core).map_err(|refused| refusal(device, verb, refused)))
 }
 
-/// Converts the engine's refusal into the errno that the kernel would return.
+/// Converts the engine's refusal into an error with the errno that the kernel would return.
 pub(crate) fn refusal(device: &Shared, verb: &'static str, refused: Refused) -> Error {
     let (errno, cause) = match refused {
         Refused::NoRoom => (Errno::NOMEM, Cause::Unknown),
@@ -76,6 +79,7 @@ pub(crate) fn refusal(device: &Shared, verb: &'static str, refused: Refused) -> 
     device.error(verb, errno).because(cause)
 }
 
+/// Returns the error for an object of another device.
 pub(crate) fn foreign(device: &Shared, verb: &'static str, what: &'static str) -> Error {
     device.error(verb, Errno::INVAL).because(Cause::Foreign { what })
 }

@@ -1,4 +1,4 @@
-//! [`Qp`]: the engine's queue pair. Its two queues are rings towards the engine.
+//! [`Qp`]: a queue pair of the engine. Its two queues are rings read by the engine.
 //!
 //! | moved to | send queue | receive queue |
 //! |---|---|---|
@@ -21,6 +21,7 @@ use verbs_core::{Cause, Errno, Error, Result, explain, transition};
 use crate::ah::path;
 use crate::context::{check_port, within};
 use crate::device::Device;
+use crate::device_core::DeviceCore;
 use crate::pd::{destroyed, refusal};
 use crate::ring::ring;
 use crate::shared::Shared;
@@ -36,7 +37,7 @@ pub struct Qp {
     qp_type: QpType,
     info: QpInitInfo,
     state: QpState,
-    /// The attributes that the engine does not use, as they were set.
+    /// The last values of the attributes that the engine does not use.
     given: QpAttr,
 }
 
@@ -74,19 +75,19 @@ impl Qp {
             ..QpInit::new(service, pd, send_cq, recv_cq)
         };
         let (events, user_handle) = (events.clone(), attr.user_handle);
-        let (qpn, bell) = device.control(VERB, |machine, _| {
-            let qpn = machine.engine.create_qp(&init).map_err(|refused| refusal(device, VERB, refused))?;
+        let (qpn, slot) = device.control(VERB, |core, _| {
+            let qpn = core.engine.create_qp(&init).map_err(|refused| refusal(device, VERB, refused))?;
             let end = QpEnd { qpn, sq, rq, send_cq, recv_cq, events, user_handle };
-            match machine.sink.add_qp(end) {
-                Some(bell) => Ok((qpn, bell)),
+            match core.sink.add_qp(end) {
+                Some(slot) => Ok((qpn, slot)),
                 None => {
-                    let _ = machine.engine.destroy_qp(qpn);
+                    let _ = core.engine.destroy_qp(qpn);
                     Err(device.error(VERB, Errno::NOMEM))
                 }
             }
         })?;
-        let sq = Sq::new(device, to_sq, bell, attr.qp_type, &cap);
-        let rq = Rq::new(device, to_rq, bell, &cap);
+        let sq = Sq::new(device, to_sq, slot, attr.qp_type, &cap);
+        let rq = Rq::new(device, to_rq, slot, &cap);
         let qp = Self {
             device: Arc::clone(device),
             qpn,
@@ -148,9 +149,9 @@ impl QpOps for Qp {
     fn modify(&mut self, sq: &mut Sq, rq: &mut Rq, attr: &QpAttr, mask: QpAttrMask) -> Result<()> {
         const VERB: &str = "modify_qp";
         let (device, qpn, qp_type) = (Arc::clone(&self.device), self.qpn, self.qp_type);
-        device.control(VERB, |machine, now| {
+        device.control(VERB, |core, now| {
             let refused = |refused| refusal(&device, VERB, refused);
-            let (at, _) = machine.engine.query_qp(qpn).map_err(refused)?;
+            let (at, _) = core.engine.query_qp(qpn).map_err(refused)?;
             let at = qp_state(at);
             let (from, to) = transition::endpoints(at, attr, mask);
             transition::check(qp_type, from, to, mask)
@@ -159,9 +160,9 @@ impl QpOps for Qp {
                 return Err(device.error(VERB, Errno::INVAL));
             }
             let change = change(&device, attr, mask)?;
-            machine.engine.modify_qp(qpn, &change, now, &mut machine.sink).map_err(refused)?;
+            core.engine.modify_qp(qpn, &change, now, &mut core.sink).map_err(refused)?;
             if to == QpState::RESET
-                && let Some(end) = machine.sink.qp(qpn)
+                && let Some(end) = core.sink.qp(qpn)
             {
                 end.sq.clear();
                 end.rq.clear();
@@ -177,17 +178,17 @@ impl QpOps for Qp {
         Ok(())
     }
 
-    /// RESET is a call of the engine, which then knows no request any more.
+    /// Always true: RESET is a call of the engine, which removes all requests.
     fn reset_ends_requests(&self) -> bool {
         true
     }
 
     fn query(&self, _mask: QpAttrMask) -> Result<(QpAttr, QpInitInfo)> {
         const VERB: &str = "query_qp";
-        let (state, its, drained) = self.device.control(VERB, |machine, _| {
+        let (state, its, drained) = self.device.control(VERB, |core, _| {
             let refused = |refused| refusal(&self.device, VERB, refused);
-            let (state, attr) = machine.engine.query_qp(self.qpn).map_err(refused)?;
-            Ok((state, attr, machine.engine.sq_drained(self.qpn).map_err(refused)?))
+            let (state, attr) = core.engine.query_qp(self.qpn).map_err(refused)?;
+            Ok((state, attr, core.engine.sq_drained(self.qpn).map_err(refused)?))
         })?;
         let Attr { dest_qpn, path_mtu, qkey, sq_psn, rq_psn, timeout, retry_cnt, rnr_retry, .. } = its;
         let state = qp_state(state);
@@ -215,11 +216,11 @@ impl QpOps for Qp {
 
 impl Destroy for Qp {
     fn destroy(self) -> Result<(), (Self, Error)> {
-        // With the lock held, no thread is in the middle of a packet of it.
+        // While the lock is held, no other thread works on a packet of the queue pair.
         let qpn = self.qpn;
-        let destroy = |machine: &mut crate::device_core::DeviceCore| -> Result<(), Refused> {
-            machine.engine.destroy_qp(qpn)?;
-            machine.sink.remove_qp(qpn);
+        let destroy = |core: &mut DeviceCore| -> Result<(), Refused> {
+            core.engine.destroy_qp(qpn)?;
+            core.sink.remove_qp(qpn);
             Ok(())
         };
         destroyed(&self.device, "destroy_qp", destroy).map_err(|error| (self, error))
@@ -310,6 +311,7 @@ fn qp_state(state: State) -> QpState {
     }
 }
 
-/// The rights that a queue pair can grant a peer. The bits are the same in verbs and in the engine.
+/// The rights that a queue pair can grant a peer. They have the same bits in verbs and in the
+/// engine.
 const REMOTE: AccessFlags =
     AccessFlags::REMOTE_WRITE.union(AccessFlags::REMOTE_READ).union(AccessFlags::REMOTE_ATOMIC);

@@ -1,7 +1,8 @@
-//! [`Rq`]: the receive half of a queue pair.
+//! [`Rq`]: the receive queue of a queue pair.
 //!
 //! # Safety
-//! Posting is a promise of the caller about the memory that is named; nothing here touches it.
+//! The caller of posting makes promises about the memory that a request names. Nothing here
+//! accesses it.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use crate::device::Device;
 use crate::ring::Producer;
 use crate::wqe::RecvWqe;
 
-/// The receive half of a queue pair.
+/// The receive queue of a queue pair.
 #[derive(Debug)]
 pub struct Rq {
     pub(crate) ring: Producer<RecvWqe>,
@@ -61,7 +62,7 @@ impl RecvQueue for Rq {
     }
 }
 
-/// An element, as the engine has it.
+/// Returns the engine's form of a list element.
 #[inline]
 pub(crate) fn sge(sge: &verbs_core::types::Sge) -> Sge {
     Sge { addr: sge.addr, length: sge.length, lkey: sge.lkey }

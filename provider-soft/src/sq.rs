@@ -1,11 +1,13 @@
-//! [`Sq`]: the send half of a queue pair.
+//! [`Sq`]: the send queue of a queue pair.
 //!
-//! Every defect of a work request is found here ([`verbs_core::checks`]), before it is in the ring:
-//! the engine sees it later, perhaps on another thread, and could not return an error any more.
+//! Posting finds every defect of a work request ([`verbs_core::checks`]) before the request is in
+//! the ring: the engine reads it later, perhaps on another thread, and cannot return an error any
+//! more.
 //!
 //! # Safety
-//! Posting is a promise of the caller about the memory that is named. Nothing here touches that
-//! memory, except for inline data, which is copied out of memory that the caller vouches for.
+//! The caller of posting makes promises about the memory that a request names. Nothing here
+//! accesses that memory, except for inline data, which is copied from memory that the caller
+//! promises to be readable.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -25,7 +27,7 @@ use crate::ring::Producer;
 use crate::rq::sge;
 use crate::wqe::{BYTES, Data, SendWqe, inline_len, pack};
 
-/// The send half of a queue pair.
+/// The send queue of a queue pair.
 #[derive(Debug)]
 pub struct Sq {
     pub(crate) ring: Producer<SendWqe>,
@@ -56,7 +58,7 @@ impl Sq {
         }
     }
 
-    /// The operation as the engine has it. It has passed the checks.
+    /// Returns the engine's form of an operation that has passed the checks.
     #[inline]
     fn op(&self, op: &Op<'_>) -> Result<SendOp, PostReason> {
         match *op {
@@ -104,8 +106,8 @@ impl SendQueue for Sq {
         };
         let wqe = |data| SendWqe { wr_id: wr.wr_id, op, flags, data };
         if inline {
-            // SAFETY: with INLINE every element is readable memory of this process, says the
-            // caller.
+            // SAFETY: with INLINE the caller promises that every element is readable memory of this
+            // process.
             let bytes = unsafe { gather(wr.sge) };
             let list = (0..inline_len(length)).map(|n| pack(bytes[n]));
             self.ring.put(wqe(Data::Inline(length)), list);
@@ -127,7 +129,7 @@ impl SendQueue for Sq {
     }
 }
 
-/// Inline data in pieces of the size of an element.
+/// Returns inline data in pieces of the size of an element.
 ///
 /// # Safety
 /// Every element is readable memory of this process; together they are no longer than
@@ -138,13 +140,13 @@ unsafe fn gather(sges: &[verbs_core::types::Sge]) -> [[u8; BYTES]; INLINE] {
     for sge in sges {
         let Some((piece, rest)) = room.split_at_mut_checked(sge.length as usize) else { break };
         let from = core::ptr::with_exposed_provenance::<u8>(sge.addr as usize);
-        // SAFETY: the caller's promise; `piece` has as many bytes. It is local memory that nothing
-        // else points at.
+        // SAFETY: the caller promises that the source is readable; `piece` has as many bytes, and
+        // no other pointer to this local memory exists.
         unsafe { core::ptr::copy_nonoverlapping(from, piece.as_mut_ptr(), piece.len()) };
         room = rest;
     }
     bytes
 }
 
-/// Elements that the longest inline data takes.
+/// The number of list elements that the longest inline data takes.
 const INLINE: usize = inline_len(limits::MAX_INLINE_DATA);
