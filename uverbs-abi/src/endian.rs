@@ -1,5 +1,5 @@
-//! Big-endian integers (`__be16`, `__be32`, `__be64`) with the alignment of the native ones, as C
-//! has them.
+//! Big-endian integers (`__be16`, `__be32`, `__be64`) with the alignment of the native ones, as in
+//! C.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -20,21 +20,21 @@ macro_rules! big_endian {
                 Self(value.to_be())
             }
 
-            /// The number in native byte order.
+            /// Returns the number in native byte order.
             #[inline]
             #[must_use]
             pub const fn to_native(self) -> $native {
                 $native::from_be(self.0)
             }
 
-            /// Takes bytes as they lie in memory, most significant first.
+            /// Converts from bytes in memory order, most significant first.
             #[inline]
             #[must_use]
             pub const fn from_bytes(bytes: [u8; size_of::<$native>()]) -> Self {
                 Self($native::from_ne_bytes(bytes))
             }
 
-            /// The bytes as they lie in memory, most significant first.
+            /// Returns the bytes in memory order, most significant first.
             #[inline]
             #[must_use]
             pub const fn to_bytes(self) -> [u8; size_of::<$native>()] {

@@ -11,7 +11,7 @@ use crate::macros::header;
 header! {
     "rdma/ib_user_ioctl_cmds.h";
 
-    /// Bits of an id that tell its namespace: 0 the common one, 1 the driver's.
+    /// Bits of an id that determine its namespace: 0 the common one, 1 the driver's.
     pub consts define: u16 {
         UVERBS_ID_NS_MASK = 0xF000,
     }

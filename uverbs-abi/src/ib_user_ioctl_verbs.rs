@@ -218,7 +218,7 @@ header! {
         IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT = 2,
     }
 
-    /// Whether the advice is carried out before the call returns.
+    /// Options of the advice. With `FLUSH`, the kernel follows it before the call returns.
     pub flags IbUverbsAdviseMrFlag = ib_uverbs_advise_mr_flag: u32 {
         IB_UVERBS_ADVISE_MR_FLAG_FLUSH = 1 << 0,
     }
@@ -235,7 +235,7 @@ header! {
         pub active_speed_ex: u32,
     }
 
-    /// Limits of a queue pair, asked for and granted.
+    /// Limits of a queue pair, requested and granted.
     pub struct IbUverbsQpCap = ib_uverbs_qp_cap {
         /// Send work requests that fit.
         pub max_send_wr: u32,
@@ -249,7 +249,7 @@ header! {
         pub max_inline_data: u32,
     }
 
-    /// Kernel driver of a device; answered by `RDMA_NLDEV_ATTR_UVERBS_DRIVER_ID` and checked in
+    /// Kernel driver of a device, reported by `RDMA_NLDEV_ATTR_UVERBS_DRIVER_ID` and checked in
     /// every ioctl.
     pub enum RdmaDriverId = rdma_driver_id: u32 {
         RDMA_DRIVER_UNKNOWN = 0,

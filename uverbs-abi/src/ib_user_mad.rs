@@ -18,7 +18,7 @@ header! {
     pub struct IbUserMadHdrOld = ib_user_mad_hdr_old {
         /// Number of the agent.
         pub id: u32,
-        /// 0, or `ETIMEDOUT` for a request without an answer.
+        /// 0, or `ETIMEDOUT` for a request without a response.
         pub status: u32,
         /// Timeout in milliseconds.
         pub timeout_ms: u32,
@@ -54,7 +54,7 @@ header! {
     pub struct IbUserMadHdr = ib_user_mad_hdr {
         /// Number of the agent.
         pub id: u32,
-        /// 0, or `ETIMEDOUT` for a request without an answer.
+        /// 0, or `ETIMEDOUT` for a request without a response.
         pub status: u32,
         /// Timeout in milliseconds.
         pub timeout_ms: u32,
@@ -111,7 +111,7 @@ header! {
         pub method_mask: [u32; 4],
         /// Queue pair, 0 or 1.
         pub qpn: u8,
-        /// Management class whose unsolicited datagrams are wanted, 0 for none.
+        /// Management class whose unsolicited datagrams are requested, 0 for none.
         pub mgmt_class: u8,
         /// Version of that class.
         pub mgmt_class_version: u8,
@@ -129,13 +129,13 @@ header! {
         pub id: u32,
         /// Queue pair, 0 or 1.
         pub qpn: u32,
-        /// Management class whose unsolicited datagrams are wanted, 0 for none.
+        /// Management class whose unsolicited datagrams are requested, 0 for none.
         pub mgmt_class: u8,
         /// Version of that class.
         pub mgmt_class_version: u8,
         /// Zero.
         pub res: u16,
-        /// `IB_USER_MAD_*` bits; those unknown to the kernel are answered cleared.
+        /// `IB_USER_MAD_*` bits. The kernel's reply clears those that it does not know.
         pub flags: u32,
         /// One bit per method wanted.
         pub method_mask: [u64; 2],

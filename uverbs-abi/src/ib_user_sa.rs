@@ -19,7 +19,7 @@ header! {
         IB_PATH_BIDIRECTIONAL = IB_PATH_OUTBOUND | IB_PATH_INBOUND_REVERSE,
     }
 
-    /// A path record as on the wire, and what it is for.
+    /// A path record in wire format, and its uses.
     pub struct IbPathRecData = ib_path_rec_data {
         /// `IB_PATH_*` bits.
         pub flags: u32,

@@ -623,7 +623,7 @@ header! {
     pub struct IbUverbsCreateCqResp = ib_uverbs_create_cq_resp {
         /// Handle of the completion queue.
         pub cq_handle: u32,
-        /// Completions that fit, at least as many as asked for.
+        /// Capacity in completions, at least the requested number.
         pub cqe: u32,
     }
 
@@ -693,7 +693,7 @@ header! {
         pub vendor_err: u32,
         /// Bytes received, or read.
         pub byte_len: u32,
-        /// Immediate data or invalidated key, as `wc_flags` says.
+        /// Immediate data or invalidated key, depending on `wc_flags`.
         pub ex: IbUverbsWcEx,
         /// Queue pair number.
         pub qp_num: u32,
@@ -842,7 +842,7 @@ header! {
         pub max_rd_atomic: u8,
         /// Reads and atomics served at once as responder.
         pub max_dest_rd_atomic: u8,
-        /// Delay that the peer is asked for when not ready, IBTA code.
+        /// Delay requested from the peer when no receive is posted, IBTA code.
         pub min_rnr_timer: u8,
         /// Port, from 1.
         pub port_num: u8,
@@ -962,7 +962,7 @@ header! {
         pub reserved: [u8; 7],
     }
 
-    /// Reply to create QP and open QP: the number and what was granted.
+    /// Reply to create QP and open QP: the number and the granted limits.
     pub struct IbUverbsCreateQpResp = ib_uverbs_create_qp_resp {
         /// Handle of the queue pair.
         pub qp_handle: u32,
@@ -1026,7 +1026,7 @@ header! {
         pub response: u64,
         /// Handle of the queue pair.
         pub qp_handle: u32,
-        /// Which attributes are asked for or given.
+        /// Mask of the attributes that are requested or given.
         pub attr_mask: u32,
     }
 
@@ -1075,7 +1075,7 @@ header! {
         pub max_rd_atomic: u8,
         /// Reads and atomics served at once as responder.
         pub max_dest_rd_atomic: u8,
-        /// Delay that the peer is asked for when not ready, IBTA code.
+        /// Delay requested from the peer when no receive is posted, IBTA code.
         pub min_rnr_timer: u8,
         /// Port, from 1.
         pub port_num: u8,
@@ -1104,7 +1104,7 @@ header! {
         pub alt_dest: IbUverbsQpDest,
         /// Handle of the queue pair.
         pub qp_handle: u32,
-        /// Which attributes are asked for or given.
+        /// Mask of the attributes that are requested or given.
         pub attr_mask: u32,
         /// Q_Key.
         pub qkey: u32,
@@ -1134,7 +1134,7 @@ header! {
         pub max_rd_atomic: u8,
         /// Reads and atomics served at once as responder.
         pub max_dest_rd_atomic: u8,
-        /// Delay that the peer is asked for when not ready, IBTA code.
+        /// Delay requested from the peer when no receive is posted, IBTA code.
         pub min_rnr_timer: u8,
         /// Port, from 1.
         pub port_num: u8,
@@ -1417,7 +1417,7 @@ header! {
     pub request IbUverbsFlowSpecHdr = ib_uverbs_flow_spec_hdr {
         /// Type of the specification, `ibv_flow_spec_type` number.
         pub r#type: u32,
-        /// Bytes of the whole specification.
+        /// Length of the whole specification, in bytes.
         pub size: u16,
         /// Zero.
         pub reserved: u16,
@@ -1725,7 +1725,7 @@ header! {
     pub request IbUverbsModifySrq = ib_uverbs_modify_srq {
         /// Handle of the shared receive queue.
         pub srq_handle: u32,
-        /// Which attributes are asked for or given.
+        /// Mask of the attributes that are requested or given.
         pub attr_mask: u32,
         /// Work requests that fit.
         pub max_wr: u32,
@@ -1833,7 +1833,7 @@ header! {
 
     /// Input of [`IB_USER_VERBS_EX_CMD_MODIFY_WQ`].
     pub request IbUverbsExModifyWq = ib_uverbs_ex_modify_wq {
-        /// Which attributes are asked for or given.
+        /// Mask of the attributes that are requested or given.
         pub attr_mask: u32,
         /// Handle of the work queue.
         pub wq_handle: u32,
@@ -1893,7 +1893,7 @@ header! {
     pub request IbUverbsExModifyCq = ib_uverbs_ex_modify_cq {
         /// Handle of the completion queue.
         pub cq_handle: u32,
-        /// Which attributes are asked for or given.
+        /// Mask of the attributes that are requested or given.
         pub attr_mask: u32,
         /// The new moderation.
         pub attr: IbUverbsCqModeration,

@@ -1,7 +1,7 @@
 //! ioctl numbers, encoded as `include/uapi/asm-generic/ioctl.h` does.
 //!
-//! That is x86, arm, riscv, s390 and loongarch; mips, powerpc and sparc encode the direction
-//! differently and are not supported.
+//! This encoding holds on x86, arm, riscv, s390 and loongarch. mips, powerpc and sparc encode the
+//! direction differently and are not supported.
 
 #[cfg(any(
     target_arch = "mips",
@@ -21,25 +21,25 @@ const fn ioc(direction: u32, r#type: u32, nr: u32, size: usize) -> u32 {
     direction << 30 | (size as u32) << 16 | r#type << 8 | nr
 }
 
-/// C: `_IO`, no argument struct.
+/// Returns C's `_IO`: no argument struct.
 #[cfg(feature = "mad")]
 pub(crate) const fn io(r#type: u32, nr: u32) -> u32 {
     ioc(0, r#type, nr, 0)
 }
 
-/// C: `_IOR`, the kernel writes `size` bytes.
+/// Returns C's `_IOR`: the kernel writes `size` bytes.
 #[cfg(feature = "mad")]
 pub(crate) const fn ior(r#type: u32, nr: u32, size: usize) -> u32 {
     ioc(IOC_READ, r#type, nr, size)
 }
 
-/// C: `_IOW`, the kernel reads `size` bytes.
+/// Returns C's `_IOW`: the kernel reads `size` bytes.
 #[cfg(feature = "mad")]
 pub(crate) const fn iow(r#type: u32, nr: u32, size: usize) -> u32 {
     ioc(IOC_WRITE, r#type, nr, size)
 }
 
-/// C: `_IOWR`, the kernel reads and writes `size` bytes.
+/// Returns C's `_IOWR`: the kernel reads and writes `size` bytes.
 pub(crate) const fn iowr(r#type: u32, nr: u32, size: usize) -> u32 {
     ioc(IOC_READ | IOC_WRITE, r#type, nr, size)
 }

@@ -3,7 +3,7 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// Everything one kernel header defines.
+/// All definitions of one kernel header.
 #[derive(Debug)]
 pub struct Header {
     /// The header's path under `include/uapi`, e.g. `rdma/ib_user_verbs.h`.
@@ -28,7 +28,7 @@ pub struct Type {
     pub c_name: &'static str,
     /// Name of the Rust type.
     pub rust_name: &'static str,
-    /// Whether C says `union`.
+    /// Whether it is a C `union`.
     pub union: bool,
     /// Size in bytes.
     pub size: usize,
@@ -49,7 +49,7 @@ pub struct Field {
     pub size: usize,
 }
 
-/// Constants that belong together.
+/// A group of constants.
 #[derive(Debug)]
 pub struct Constants {
     /// C enum tag, `anonymous` for an enum without one, `define` for macros.
@@ -62,7 +62,7 @@ pub struct Constants {
     pub constants: &'static [(&'static str, i128)],
 }
 
-/// Size of what `field` selects.
+/// Returns the size of the field that `field` selects.
 #[must_use]
 pub const fn size_of_field<S, F>(_field: fn(&S) -> &F) -> usize {
     size_of::<F>()

@@ -1,7 +1,7 @@
 //! The Linux kernel's RDMA user ABI as Rust types: uverbs, rdma netlink, rdma_cm, umad, rxe, mlx5.
 //!
-//! One module per kernel header, named like it and in its order. A struct has its C name in
-//! CamelCase, fields and constants are spelled as in C:
+//! Each kernel header has one module, with the header's name and order. A struct has its C name in
+//! CamelCase; fields and constants are spelled as in C:
 //!
 //! | C | Rust |
 //! |---|---|
@@ -36,9 +36,9 @@
 //!
 //! # Features
 //!
-//! uverbs and RDMA netlink are always there; a feature adds the headers of one subsystem. All are
-//! on by default. The libraries of this project enable only those that they use, because derives
-//! make every header slow to compile.
+//! uverbs and RDMA netlink are always included; a feature adds the headers of one subsystem. All
+//! features are on by default. The libraries of this project enable only those that they use,
+//! because derives make every header slow to compile.
 //!
 //! | feature | modules |
 //! |---|---|
@@ -48,9 +48,8 @@
 //! | `rxe` | `rdma_user_rxe`, `socket` |
 //! | `layout` | the layout of every definition as data, for the golden test |
 //!
-//! The layout of everything here is compared with the kernel's own headers: `cargo xtask abi`
-//! compiles a probe against them and writes `golden/`, and the test `golden` holds this crate
-//! against those files.
+//! All layouts are compared with the kernel's own headers: `cargo xtask abi` compiles a probe
+//! against them and writes `golden/`, and the test `golden` compares this crate with those files.
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -101,5 +100,5 @@ headers! {
     socket,
 }
 
-// The kernel's __aligned_u64 is aligned to 8 everywhere; Rust's u64 is not on 32 bit x86.
+// The kernel's __aligned_u64 is aligned to 8 on all architectures, Rust's u64 not on 32 bit x86.
 static_assertions::const_assert_eq!(align_of::<u64>(), 8);

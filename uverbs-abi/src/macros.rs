@@ -1,5 +1,5 @@
-//! `header!`: one block per kernel header, written nearly as ordinary Rust, that defines the types
-//! and constants and also records their layout for the golden test.
+//! `header!`: defines the types and constants of one kernel header, in nearly ordinary Rust, and
+//! records their layout for the golden test.
 //!
 //! | item | becomes |
 //! |---|---|
@@ -12,20 +12,21 @@
 //!
 //! `consts anonymous` stands for C enums without a name, and `consts define` for `#define`s.
 //!
-//! Derives are what this crate costs to compile. zerocopy's `FromBytes` alone generates four impls
-//! for each field, more than half of the time, so a `request` does without. An input with an array
-//! of more than 32 elements is a `struct` all the same: its `Default` comes from `FromBytes`.
-//! `KnownLayout`, which only borrowed views of bytes need, is derived nowhere, because every user
-//! copies by value. Enums and flags have no zerocopy traits: C declares the fields that hold them
-//! as integers, and so does this crate.
+//! Derives dominate the time to compile this crate. zerocopy's `FromBytes` alone, with four impls
+//! for each field, takes more than half of it, so a `request` does not have it. An input with an
+//! array of more than 32 elements is a `struct` nevertheless, because its `Default` comes from
+//! `FromBytes`. `KnownLayout`, which only borrowed views of bytes need, is derived nowhere, because
+//! every user copies by value. Enums and flags have no zerocopy traits: C declares the fields that
+//! hold them as integers, and so does this crate.
 //!
 //! A type that C declares inside another one is named by its path: `ib_uverbs_send_wr.wr.rdma`. In
-//! a struct, `field: Type | other` says that C's anonymous union also calls the field `other`, and
-//! `field: Type [a b]` that C also reaches `a` and `b` of `Type` without naming the field. Fields
-//! called `_pad..` spell out padding that C leaves implicit. C's flexible array members are left
-//! out; `#[repr(align(8))]` stands where one raises the alignment.
+//! a struct, `field: Type | other` means that C's anonymous union also names the field `other`, and
+//! `field: Type [a b]` means that C also accesses `a` and `b` of `Type` without naming the field.
+//! Fields named `_pad..` are padding that C leaves implicit. C's flexible array members are left
+//! out; `#[repr(align(8))]` replaces one that raises the alignment.
 
-/// Defines everything a kernel header defines, and `LAYOUT`, which describes it to the golden test.
+/// Defines the types and constants of a kernel header, and `LAYOUT`, which describes them to the
+/// golden test.
 macro_rules! header {
     ($path:literal;
      $( $(#[$m:meta])* pub $kind:ident $name:ident $(= $c:ident $(. $cp:ident)*)? $(: $repr:ident)? { $($body:tt)* } )*
@@ -35,7 +36,7 @@ macro_rules! header {
             [concat!($(stringify!($c) $(, ".", stringify!($cp))*)?)] [$($repr)?] [$(#[$m])*] { $($body)* }
         } )*
 
-        /// The layout of everything above.
+        /// The layout of all definitions above.
         #[cfg(feature = "layout")]
         #[doc(hidden)]
         pub const LAYOUT: $crate::layout::Header = $crate::layout::Header {
@@ -49,7 +50,7 @@ macro_rules! header {
 }
 pub(crate) use header;
 
-/// One item of [`header!`] as Rust code.
+/// Expands one item of [`header!`] to Rust code.
 macro_rules! item {
     (struct $name:ident [$c:expr] [] [$($m:tt)*] $fields:tt) => {
         $crate::macros::item! { record $name [$c] [$($m)* #[derive(zerocopy::FromBytes)]] $fields }
@@ -139,7 +140,8 @@ macro_rules! item {
                 pub const $n: Self = Self($v);
             )*
 
-            /// The C name of this value, `None` for a number that the kernel header does not name.
+            /// Returns the C name of this value, or `None` for a number that the kernel header does
+            /// not name.
             #[must_use]
             pub fn name(self) -> Option<&'static str> {
                 const NAMES: &[($repr, &str)] = &[$(($v, stringify!($n))),*];
@@ -211,7 +213,7 @@ macro_rules! item {
 }
 pub(crate) use item;
 
-/// One plain constant; `$docs` is the documentation of the group that it belongs to.
+/// Expands to one plain constant; `$docs` is the documentation of its group.
 macro_rules! constant {
     (define [$($docs:tt)*] [$($own:tt)*] $n:ident : $repr:ident = $v:expr) => {
         $($own)*
@@ -236,7 +238,7 @@ macro_rules! constant {
 }
 pub(crate) use constant;
 
-/// One item of [`header!`] as a description of its layout.
+/// Expands one item of [`header!`] to a description of its layout.
 #[cfg(feature = "layout")]
 macro_rules! item_layout {
     (request $($rest:tt)*) => { $crate::macros::item_layout! { struct $($rest)* } };

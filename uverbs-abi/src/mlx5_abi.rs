@@ -1,5 +1,5 @@
-//! `include/uapi/rdma/mlx5-abi.h`: what the mlx5 driver reads and writes behind the common uverbs
-//! structs.
+//! `include/uapi/rdma/mlx5-abi.h`: data that the mlx5 driver reads and writes behind the common
+//! uverbs structs.
 
 use crate::ib_user_verbs::IbUverbsClockInfo;
 use crate::macros::header;
@@ -97,7 +97,7 @@ header! {
     }
 
     /// Headers that a send WQE must carry inline, [`Mlx5IbAllocUcontextResp::eth_min_inline`]; one
-    /// above the firmware's number, so that 0 stands for a kernel that does not tell.
+    /// above the firmware's number, so that 0 stands for a kernel that does not report it.
     pub enum Mlx5UserInlineMode = mlx5_user_inline_mode: u8 {
         MLX5_USER_INLINE_MODE_NA = 0,
         MLX5_USER_INLINE_MODE_NONE = 1,

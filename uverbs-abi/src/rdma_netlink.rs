@@ -18,7 +18,7 @@ header! {
         RDMA_NL_RSVD = 3,
         /// Local services: the kernel asks user space for paths.
         RDMA_NL_LS = 4,
-        /// Devices: what `rdma` of iproute2 speaks.
+        /// Devices: the messages of `rdma` of iproute2.
         RDMA_NL_NLDEV = 5,
         /// One past the last client.
         RDMA_NL_NUM_CLIENTS = 6,
@@ -340,7 +340,7 @@ header! {
         RDMA_NLDEV_ATTR_SYS_IMAGE_GUID = 7,
         /// Subnet prefix in host byte order. `u64`.
         RDMA_NLDEV_ATTR_SUBNET_PREFIX = 8,
-        /// Local identifier, 16 bit but for Omni-Path. `u32`.
+        /// Local identifier, 16 bit except on Omni-Path. `u32`.
         RDMA_NLDEV_ATTR_LID = 9,
         /// Local identifier of the subnet manager. `u32`.
         RDMA_NLDEV_ATTR_SM_LID = 10,

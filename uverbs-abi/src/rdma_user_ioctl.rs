@@ -25,7 +25,7 @@ header! {
         IB_USER_MAD_REGISTER_AGENT2 = iowr(RDMA_IOCTL_MAGIC, 0x04, size_of::<IbUserMadRegReq2>()),
     }
 
-    /// ioctl request of hfi1 (Omni-Path); the struct's size is what hfi1's header makes it on 64
+    /// ioctl request of hfi1 (Omni-Path); the struct's size is that of hfi1's header on 64
     /// bit.
     pub consts define: u32 {
         HFI1_IOCTL_ASSIGN_CTXT = iowr(RDMA_IOCTL_MAGIC, 0xe1, 28),

@@ -52,7 +52,7 @@ header! {
         pub _pad: [u8; 1],
     }
 
-    /// Address vector: where the packets of a datagram go.
+    /// Address vector: the path of a datagram's packets.
     pub struct RxeAv = rxe_av {
         /// Port, from 1.
         pub port_num: u8,
@@ -68,7 +68,7 @@ header! {
         pub dgid_addr: RxeAvAddr,
     }
 
-    /// An IP address of source or destination; `network_type` says which kind.
+    /// An IP address of source or destination; `network_type` determines its kind.
     pub union RxeAvAddr = rxe_av.sgid_addr: u32 {
         /// IPv4.
         pub _sockaddr_in: SockaddrIn => as_sockaddr_in, from_sockaddr_in,
@@ -212,7 +212,7 @@ header! {
     /// data, or (atomic write) 8 bytes of operand.
     #[repr(align(8))]
     pub struct RxeDmaInfo = rxe_dma_info {
-        /// Bytes of the whole message.
+        /// Length of the whole message, in bytes.
         pub length: u32,
         /// Bytes not sent yet; starts as `length`.
         pub resid: u32,

@@ -1,6 +1,6 @@
-//! Every type and constant of this crate against `golden/*.txt`, which `cargo xtask abi` writes
-//! with a C compiler from the kernel's own headers. The format of the files is described in
-//! `xtask/src/abi/probe.rs`.
+//! Compares every type and constant of this crate with `golden/*.txt`, which `cargo xtask abi`
+//! writes with a C compiler from the kernel's own headers. `xtask/src/abi/probe.rs` describes the
+//! format of the files.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::path::Path;
 use uverbs_abi::HEADERS;
 use uverbs_abi::layout::{Header, Item};
 
-/// A golden file's lines, by what they describe.
+/// A golden file's lines, by kind.
 #[derive(Default)]
 struct Golden {
     /// `enum TAG NAME` or `define NAME`, and the value.
@@ -99,7 +99,7 @@ fn ours(header: &Header) -> Ours {
     Ours { constants, layout }
 }
 
-/// Keys of `left` that `right` lacks.
+/// Returns the keys of `left` that `right` lacks.
 fn lacking<A, B>(left: &BTreeMap<String, A>, right: &BTreeMap<String, B>) -> Vec<String> {
     left.keys().filter(|key| !right.contains_key(*key)).cloned().collect()
 }
@@ -146,8 +146,7 @@ fn every_constant_has_the_value_of_c() {
         for (what, (value, bits)) in ours(header).constants {
             let Some(c) = golden.constants.get(&what) else { continue };
             compared += 1;
-            // `~x` is a negative int in C; as what it is used for, only the bits of our type
-            // remain.
+            // `~x` is a negative int in C. In use, only the bits of this crate's type remain.
             let c = if *c < 0 { c & ((1 << bits) - 1) } else { *c };
             if c != value {
                 report.push(format!("{}: {what}: {value}, in C {c}", header.path));
