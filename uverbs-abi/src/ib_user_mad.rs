@@ -106,8 +106,8 @@ header! {
     pub struct IbUserMadRegReq = ib_user_mad_reg_req {
         /// Number of the agent, set by the kernel.
         pub id: u32,
-        /// 128 bits, one per method answered. C has an array of `long`s that are aligned to 4
-        /// bytes; word order within a `long` is the machine's.
+        /// 128 bits, one per method that the agent answers. C has an array of `long`s that are
+        /// aligned to 4 bytes; word order within a `long` is the machine's.
         pub method_mask: [u32; 4],
         /// Queue pair, 0 or 1.
         pub qpn: u8,

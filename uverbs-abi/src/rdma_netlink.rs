@@ -3,7 +3,7 @@
 //! A message type is a client (`RDMA_NL_NLDEV` for devices) and an operation of that client, put
 //! together by [`rdma_nl_get_type`]. `RDMA_NLDEV_ATTR_*` are the attributes of all
 //! `RDMA_NLDEV_CMD_*`. The iwarp port mapper (`IWPM_*`) and the path record service (`LS_*`) are
-//! daemons that the kernel asks.
+//! daemons that the kernel queries.
 
 use crate::macros::header;
 
@@ -16,7 +16,7 @@ header! {
         RDMA_NL_IWCM = 2,
         /// Unused; formerly the rdma_cm's statistics.
         RDMA_NL_RSVD = 3,
-        /// Local services: the kernel asks user space for paths.
+        /// Local services: the kernel queries user space for paths.
         RDMA_NL_LS = 4,
         /// Devices: the messages of `rdma` of iproute2.
         RDMA_NL_NLDEV = 5,
@@ -469,7 +469,7 @@ header! {
         RDMA_NLDEV_ATTR_CHARDEV_ABI = 71,
         /// Device number, encoded as the kernel's `huge_encode_dev` does. `u64`.
         RDMA_NLDEV_ATTR_CHARDEV = 72,
-        /// Driver, a `RdmaDriverId`. `u32`, though the header's comment says 64.
+        /// Driver, a `RdmaDriverId`. `u32`, although the header's comment says 64 bits.
         RDMA_NLDEV_ATTR_UVERBS_DRIVER_ID = 73,
         /// `u32`.
         RDMA_NLDEV_ATTR_STAT_MODE = 74,

@@ -56,11 +56,11 @@ pub enum Cause {
     Limit {
         /// The name of the attribute.
         name: &'static str,
-        /// The value that was given.
+        /// The requested value.
         asked: u64,
-        /// The least that is allowed.
+        /// The minimum.
         min: u64,
-        /// The most that is allowed.
+        /// The maximum.
         max: u64,
     },
     /// A range that lies outside of the memory, or ends before it starts.
@@ -104,7 +104,7 @@ pub enum Cause {
         /// The kind of the object.
         what: &'static str,
     },
-    /// A reason that has no variant of its own.
+    /// A reason without a variant of its own.
     Other {
         /// A sentence.
         reason: Box<str>,
@@ -121,7 +121,7 @@ pub enum Cause {
         qp_type: QpType,
         /// The state before.
         from: QpState,
-        /// The state that was asked for.
+        /// The requested state.
         to: QpState,
     },
     /// A queue pair transition with the wrong attributes.
@@ -130,14 +130,14 @@ pub enum Cause {
         qp_type: QpType,
         /// The state before.
         from: QpState,
-        /// The state that was asked for.
+        /// The requested state.
         to: QpState,
         /// The attributes that it needs and that the mask lacks.
         missing: QpAttrMask,
         /// The attributes of the mask that it does not take.
         forbidden: QpAttrMask,
     },
-    /// Locked memory is limited, and the region is larger.
+    /// The region is larger than the limit of locked memory.
     Memlock {
         /// The limit (`RLIMIT_MEMLOCK`), in bytes.
         limit: u64,
@@ -153,7 +153,7 @@ pub enum Cause {
         /// The number of entries in the table; 0 where that is not known.
         table_len: u32,
     },
-    /// No entry of the port's GID table has this address with the protocol that is needed.
+    /// No entry of the port's GID table has this address with the required protocol.
     NoSuchGid {
         /// The port.
         port_num: u8,
@@ -189,7 +189,7 @@ pub enum Cause {
     },
     /// No device has the name, or there is no device at all.
     NoDevice {
-        /// The name that was looked for; empty for any device.
+        /// The requested name; empty for any device.
         name: Box<str>,
         /// The devices that can be opened, separated by `, `. Empty when there are none.
         present: Box<str>,

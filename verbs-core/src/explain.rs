@@ -1,9 +1,9 @@
 //! Explanations of refused values, the same for every provider.
 //!
-//! Each function returns `Ok` for values that it knows nothing against, and else the [`Cause`]. A
-//! provider that is the device itself (soft) asks before it acts. A provider of a kernel device
-//! asks after the kernel's `EINVAL` (`kernel/limits.rs`), except for [`numbers_fit`], which
-//! `modify_qp` asks before: the kernel cuts such numbers off in silence.
+//! Each function returns the [`Cause`] if it finds a fault in the values, and otherwise `Ok`. A
+//! provider that is the device itself (soft) calls them before it acts. A provider of a kernel
+//! device calls them after the kernel's `EINVAL` (`kernel/limits.rs`), except for [`numbers_fit`],
+//! which `modify_qp` calls before, because the kernel silently truncates such numbers.
 
 use crate::Cause;
 use crate::types::{AccessFlags, AhAttr, DeviceAttr, LinkLayer, QpAttr, QpAttrMask, QpCap};
@@ -19,7 +19,7 @@ pub fn within(name: &'static str, asked: u64, min: u64, max: u64) -> Result<(), 
     if (min..=max).contains(&asked) { Ok(()) } else { Err(Cause::Limit { name, asked, min, max }) }
 }
 
-/// Explains numbers of `modify_qp` that no device takes, whatever its limits are.
+/// Explains numbers of `modify_qp` that no device accepts, whatever its limits are.
 ///
 /// # Errors
 /// - [`Cause::Limit`]: a packet sequence number or a queue pair number with more than 24 bits.
@@ -37,7 +37,7 @@ pub fn numbers_fit(attr: &QpAttr, mask: QpAttrMask) -> Result<(), Cause> {
     Ok(())
 }
 
-/// Explains numbers of `modify_qp` beyond what the protocol encodes, or beyond what the device has.
+/// Explains numbers of `modify_qp` beyond the range of the protocol or the limits of the device.
 ///
 /// # Errors
 /// [`Cause::Limit`] with the name of the attribute.
@@ -76,7 +76,7 @@ pub fn path_grh(attr: &AhAttr, link_layer: LinkLayer) -> Result<(), Cause> {
 /// Explains rights of a memory region that exclude each other.
 ///
 /// # Errors
-/// [`Cause::NeedsLocalWrite`]: a peer could write what the device itself may not.
+/// [`Cause::NeedsLocalWrite`]: a peer could write memory that the device itself must not write.
 pub fn region_access(access: AccessFlags) -> Result<(), Cause> {
     let writing = access & AccessFlags::REMOTE_WRITE.union(AccessFlags::REMOTE_ATOMIC);
     if writing.is_empty() || access.contains(AccessFlags::LOCAL_WRITE) {
@@ -98,7 +98,7 @@ pub fn capacity(cap: &QpCap, device: &DeviceAttr, max_inline: Option<u32>) -> Re
     max_inline.map_or(Ok(()), |max| within("max_inline_data", cap.max_inline_data.into(), 0, max.into()))
 }
 
-/// The name of the port of a path, to tell it from the queue pair's own `port_num`.
+/// The name of the port of a path, as opposed to the queue pair's own `port_num`.
 pub(crate) const PATH_PORT: &str = "ah_attr.port_num";
 
 const BITS_3: u32 = 7;

@@ -200,8 +200,8 @@ mod tests {
             for len in [0, 1, 5, 8, 9, 16, 23, 150] {
                 let mut memory = [0_u64; 24];
                 let base = memory.as_mut_ptr().cast::<u8>();
-                // SAFETY: the array outlives it, and is looked at in between only through it or
-                // while nothing runs.
+                // SAFETY: the array outlives it, and is accessed in between only through it or
+                // while no thread runs.
                 let exposed = unsafe { ExposedBytes::new(base.add(start), len) };
                 for offset in 0..len {
                     for piece in [0, 1, 3, 7, 8, 9, 17, 64, 150] {
@@ -224,7 +224,7 @@ mod tests {
                         assert_eq!(out, pattern[..piece]);
                     }
                 }
-                // SAFETY: inside of the array; nobody else accesses it.
+                // SAFETY: inside of the array; no other code accesses it.
                 let outside = |at: usize| unsafe { base.add(at).read() };
                 assert!((0..start).chain(start + len..192).all(|at| outside(at) == 0));
             }

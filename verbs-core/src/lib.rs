@@ -17,7 +17,7 @@
 //! | [`provider`] | the contract of providers, and [`Erased`](provider::Erased) |
 //! | [`slots`] | slot + generation ids, passed to the kernel as `user_handle` |
 //!
-//! Programs use the crate `verbs` instead; this one is for those who write a provider.
+//! Programs use the crate `verbs` instead; this crate is for authors of providers.
 
 pub mod errno;
 pub mod error;

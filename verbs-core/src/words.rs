@@ -6,7 +6,7 @@
 //! caches need. On x86-64 whole lines are therefore moved by SSE2, 16 aligned bytes at a time.
 //! Processors with AVX make that one access; no other processor is known to tear one of the 8-byte
 //! halves, and only these must not be torn. Stores are visible in the order in which they are made.
-//! To the compiler the assembly is an opaque call, which may do what the loop does.
+//! To the compiler the assembly is an opaque call, which may have the effects of the loop.
 //!
 //! ThreadSanitizer does not see assembly either. `--cfg verbs_portable_copies` builds the loop
 //! instead, whose accesses it sees; `cargo xtask fuzz --sanitizer` passes it.
@@ -33,8 +33,8 @@ const FEW: usize = 4;
 /// access them meanwhile as atomic words only.
 #[inline]
 pub unsafe fn load_words(mut from: *mut u8, mut into: &mut [[u8; 8]]) {
-    // SAFETY: `from` advances by as much as `into`, so that every word is inside of what the caller
-    // vouches for.
+    // SAFETY: `from` advances by as much as `into`, so that every word is inside of the memory for
+    // which the caller makes the promise.
     unsafe {
         if into.len() > 8 * FEW {
             let (skew, rest) = into.split_at_mut(from as usize >> 3 & 1);
@@ -84,7 +84,7 @@ pub unsafe fn store_words(mut to: *mut u8, mut from: &[[u8; 8]]) {
 /// only.
 #[inline(always)]
 unsafe fn load(at: *mut u8) -> [u8; 8] {
-    // SAFETY: what the caller vouches for.
+    // SAFETY: the caller's promise.
     unsafe { AtomicU64::from_ptr(at.cast()) }.load(Relaxed).to_ne_bytes()
 }
 
@@ -92,7 +92,7 @@ unsafe fn load(at: *mut u8) -> [u8; 8] {
 /// As for [`load`], except that the bytes need not be initialised.
 #[inline(always)]
 unsafe fn store(at: *mut u8, word: &[u8; 8]) {
-    // SAFETY: what the caller vouches for.
+    // SAFETY: the caller's promise.
     unsafe { AtomicU64::from_ptr(at.cast()) }.store(u64::from_ne_bytes(*word), Relaxed);
 }
 
@@ -221,7 +221,7 @@ mod tests {
                 // SAFETY: inside of the array: 3 and 200 are less than 210.
                 let at = unsafe { memory.as_mut_ptr().add(start) }.cast::<u8>();
                 let mut back = vec![[0; 8]; count];
-                // SAFETY: inside of the array, which nobody else accesses.
+                // SAFETY: inside of the array, which no other code accesses.
                 unsafe {
                     store_words(at, &pattern[..count]);
                     load_words(at, &mut back);
