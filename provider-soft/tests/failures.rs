@@ -133,7 +133,8 @@ fn a_peer_that_is_destroyed_with_traffic_in_flight_is_a_retry_error() {
 #[test]
 fn a_peer_that_is_destroyed_right_after_its_last_receive_has_acknowledged_it() {
     // Far longer than a busy machine keeps either thread from a processor: a sender that gave up
-    // before its peer ran would prove nothing. Without the acknowledgement it gives up all the same.
+    // before its peer ran would prove nothing. Without the acknowledgement it gives up all the
+    // same.
     let rts = RtsAttr { timeout: 16, retry_cnt: 2, ..RtsAttr::default() };
     let shape = Shape { rts, ..Shape::default() };
     let (a_context, b_context) = (open(), open());
