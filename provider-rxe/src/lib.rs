@@ -121,7 +121,7 @@ pub enum Rxe {}
 // - 10: `rxe_mr_init_user` pins the bytes that the command names. A key contains the index of the
 //   region, which no other region gets until `__rxe_cleanup` erases it. After the kernel confirmed
 //   the end of a region that `Mr` does not report as destroyed (12), its keys name nothing, or a
-//   later region, whose range does not contain the old bytes because they were not released.
+//   later region, and then give access to the bytes of that region only.
 // - 11: `check_rkey` looks each packet's key up with the right that its operation needs, for middle
 //   packets of a message too; it does not find a region without remote rights. An operation of
 //   length zero accesses nothing.
@@ -132,14 +132,15 @@ pub enum Rxe {}
 //   6.12), and a queue pair that goes to ERR while such a write completes, which goes through
 //   `check_rkey` again and takes a second reference over the first. Then `__rxe_cleanup` waits 50
 //   s, warns, and reports `ETIMEDOUT` to `rxe_dereg_mr`, which ignores it; the region is unpinned
-//   and freed under the reference. The first holder is in ERR, where the responder drops packets,
-//   and the overwritten reference is used by nothing. But this process cannot see that all
-//   remaining references are of these kinds, and the freed structure may become another region's.
-//   Therefore `Mr` does not trust a deregistration that took that long, and never releases the
-//   memory. Some kernels of 2022 and 2023 without later updates give up after 200 ticks, which
-//   looks like a slow success: they are not supported. 5.10 does not wait; its last reference
-//   unpins the pages. For exposed memory, which may be released while it is mapped, `Mr` waits
-//   until the packets in progress are done, or fails if it cannot wait (`settle`).
+//   and freed under the reference. The holder is in ERR, where the responder drops packets, and the
+//   overwritten reference is used by nothing. But this process cannot see that all remaining
+//   references are of these kinds, and the freed structure may become another region's. Therefore
+//   `Mr` does not trust a deregistration that took that long, and never reports the region as
+//   destroyed, so that the memory is never released. Some kernels of 2022 and 2023 without later
+//   updates give up after 200 ticks, which looks like a slow success: they are not supported. 5.10
+//   does not wait; its last reference unpins the pages. For exposed memory, which may be released
+//   while it is mapped, `Mr` waits until the packets in progress are done, or fails if it cannot
+//   wait (`settle`).
 // - 13: the kernel is not a thread of this process. Its accesses follow an index that `publish`
 //   stores with release, or a system call.
 // - 14: `cmd` accepts only the kernel's confirmation as the end of an object. Nothing in `destroy`
