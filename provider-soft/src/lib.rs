@@ -113,9 +113,8 @@ pub enum Soft {}
 // on. The device is the thread that holds the device's lock. By number:
 // - 1: `Sq::post_one` and `Rq::post_one` put the request into the ring as their last step; a
 //   request that fails before leaves the ring as it was. `ring` publishes the requests that were
-//   put in, and cannot fail. The engine reads only below `tail`. In a child after `fork(2)`
-//   `post_one` fails. A gap remains: `ring` in a child sends requests that were put in before the
-//   fork, from the child's copy of the engine.
+//   put in. The engine reads only below `tail`. In a child after `fork(2)`, `post_one` fails and
+//   `ring` publishes nothing, so no thread works on the child's copy of the engine.
 // - 2: the ring holds copies of request and list; `post_one` copies inline data into the ring, and
 //   converts an address vector into a path.
 // - 3: the engine finds each element's key with `keys::local`, which checks protection domain,

@@ -57,6 +57,10 @@ impl RecvQueue for Rq {
 
     #[inline]
     fn ring(&mut self) {
+        // Requests may have been put in before the fork.
+        if self.device.is_forked() {
+            return;
+        }
         self.ring.publish();
         self.device.posted(self.slot);
     }

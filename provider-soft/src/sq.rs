@@ -119,6 +119,10 @@ impl SendQueue for Sq {
 
     #[inline]
     fn ring(&mut self) -> Result<(), Errno> {
+        // Requests may have been put in before the fork.
+        if self.device.is_forked() {
+            return Err(Errno::NODEV);
+        }
         self.ring.publish();
         self.device.posted(self.slot);
         Ok(())

@@ -8,15 +8,17 @@
 
 use std::time::{Duration, Instant};
 
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::{ForkResult, fork};
 use provider_soft::{Soft, SoftDevice};
 use verbs_core::provider::{
     ContextOps, CqOps, Destroy, Erased, NamedProvider, Provider, QpOps, QpParts, RecvQueue, SendQueue, erase,
 };
-use verbs_core::transition;
 use verbs_core::types::{
     AhAttr, CqInitAttr, Gid, GlobalRoute, Mtu, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpState, QpType,
     RecvWr, SendFlags, SendOp, SendWr, Wc, WcFlags, WcStatus,
 };
+use verbs_core::{Errno, transition};
 
 /// Far beyond what anything takes here on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -204,4 +206,27 @@ fn what_is_posted_after_the_queue_pair_was_destroyed_is_never_sent<P: Provider>(
         assert_eq!(fixture.pass(1), [vec![n.into()], vec![n.into()]]);
     }
     assert_eq!(fixture.cq.poll(&mut [Wc::default(); 16]), 0);
+}
+
+#[test]
+fn a_child_after_fork_cannot_ring_for_requests_of_its_parent() {
+    let context = open();
+    let mut fixture = Fixture::<Soft>::new(&context);
+    let [mut a, mut b] = fixture.connected();
+    put(&mut a.sq, 7);
+    // SAFETY: the child makes these calls and exits without returning to the test harness.
+    match unsafe { fork() }.unwrap() {
+        ForkResult::Child => {
+            b.rq.ring();
+            let rung = a.sq.ring();
+            // SAFETY: ends the process at once.
+            unsafe { libc::_exit(i32::from(rung != Err(Errno::NODEV))) }
+        }
+        ForkResult::Parent { child } => {
+            assert_eq!(waitpid(child, None).unwrap(), WaitStatus::Exited(child, 0));
+        }
+    }
+    assert_eq!(a.sq.rollback(), 1, "the parent has not rung");
+    post(&mut a.sq, 8);
+    assert_eq!(fixture.pass(1), [vec![8], vec![8]]);
 }
