@@ -41,8 +41,8 @@ pub enum PostBufReason {
     Foreign,
     /// The operation writes local memory, but the memory is read-only.
     ReadOnly,
-    /// Inline data comes from memory that peers may access, whose bytes may change while they are
-    /// copied: post it without `INLINE`, or copy it with [`Exposed::read_at`](crate::Exposed::read_at).
+    /// The memory is exposed, so that its bytes may change while they are copied inline: post it
+    /// without `INLINE`, or copy it with [`Exposed::read_at`](crate::Exposed::read_at).
     InlineExposed,
     /// The table is full, although the queue is not: completions were polled and not reclaimed.
     Unclaimed,

@@ -12,9 +12,9 @@ use memmap2::{Mmap, MmapMut};
 /// Memory of the program that can be registered and written. Its bytes do not move with the value.
 ///
 /// # Safety
-/// From the call of [`stable_mut_ptr`](Self::stable_mut_ptr) until the value is moved, used or dropped, the
-/// `stable_len()` bytes at that address stay mapped, initialised and writable, and are accessed only
-/// through that pointer. `stable_len` always returns the same number.
+/// From the call of [`stable_mut_ptr`](Self::stable_mut_ptr) until the value is moved, used or
+/// dropped, the `stable_len()` bytes at that address stay mapped, initialised and writable, and are
+/// accessed only through that pointer. `stable_len` always returns the same number.
 pub unsafe trait StableMemory: Send + 'static {
     /// Returns the address of the first byte. The pointer is valid for reads and writes of all
     /// bytes.
@@ -27,9 +27,9 @@ pub unsafe trait StableMemory: Send + 'static {
 /// Memory of the program that can be registered and read. Its bytes do not move with the value.
 ///
 /// # Safety
-/// From the call of [`stable_ptr`](Self::stable_ptr) until the value is moved, used or dropped, the `stable_len()`
-/// bytes at that address stay mapped and initialised, and nothing writes them. `stable_len` always returns
-/// the same number.
+/// From the call of [`stable_ptr`](Self::stable_ptr) until the value is moved, used or dropped, the
+/// `stable_len()` bytes at that address stay mapped and initialised, and nothing writes them.
+/// `stable_len` always returns the same number.
 pub unsafe trait StableBytes: Send + Sync + 'static {
     /// Returns the address of the first byte. The pointer is valid for reads of all bytes.
     fn stable_ptr(&self) -> *const u8;

@@ -119,8 +119,9 @@ pub use completion::for_each_completion_field;
 ///     returned `Ok`, the device does not write its bytes any more, and everything it wrote is
 ///     visible to the calling thread.
 /// 13. *Accesses do not race.* A device that is a thread of this process accesses regions with
-///     remote rights as [`crate::exposed`] does. It accesses other regions only while a request that
-///     names the bytes has not ended: by 5, by 9, or by 12, after which it does not even read them. Writes of the program before a call of [`ring`](SendQueue::ring) or
+///     remote rights as [`crate::exposed`] does. It accesses other regions only while a request
+///     that names the bytes has not ended: after an end by 5, 9 or 12 it does not read them either.
+///     Writes of the program before a call of [`ring`](SendQueue::ring) or
 ///     [`reg_mr`](ContextOps::reg_mr) happen before the accesses of the device that follow from
 ///     that call.
 ///
@@ -133,8 +134,8 @@ pub use completion::for_each_completion_field;
 ///     nothing that the device may still access; its keys and requests stay as they were.
 /// 16. *Descriptors are real.* An [`OwnedFd`](std::os::fd::OwnedFd) has no other owner; a
 ///     [`BorrowedFd`](std::os::fd::BorrowedFd) is open while the context lives.
-/// 17. *Objects of another context*, and completion queues that were destroyed, are rejected, or give
-///     objects to which only raw posting applies.
+/// 17. *Objects of another context*, and completion queues that were destroyed, are rejected, or
+///     give objects to which only raw posting applies.
 /// 18. *A registration that failed registered nothing.* After [`reg_mr`](ContextOps::reg_mr)
 ///     returned `Err`, no key names the bytes because of that call. `reg_mr` does not unwind.
 ///
