@@ -38,7 +38,8 @@ fn connecting_takes_the_smaller_mtu_and_depths_of_both_sides<P: Provider>(
 ) {
     let remote: Endpoint = TEXT.parse().unwrap();
     let attr = ConnectAttr { access: AccessFlags::REMOTE_READ, timeout: 9, ..ConnectAttr::default() };
-    // The MTUs of this port, the peer's and the program's choice; the reads that the peer executes and the program wants.
+    // The MTUs of the port, of the peer and the program's maximum, and the result; the reads that
+    // the peer executes and that the program wants, and the result.
     for (mtus, mtu, reads, depth) in [
         ([1024, 4096, 4096], 1024, (16, 255), 12),
         ([4096, 512, 2048], 512, (5, 255), 5),

@@ -1,4 +1,5 @@
-//! `?` from every error of this library into `Error`, `io::Error` and `Box<dyn Error>`, and what a program prints.
+//! The `?` operator from every error of this library into `Error`, `io::Error` and
+//! `Box<dyn Error>`, and the text that a program prints.
 
 mod common;
 
@@ -13,7 +14,8 @@ use verbs::{
 
 type Boxed = Box<dyn std::error::Error>;
 
-/// Runs the same expression with `?` in functions that return each kind of error, and returns the texts of all.
+/// Runs the same expression with `?` in functions that return each kind of error, and returns the
+/// texts of all.
 macro_rules! question_mark {
     ($failing:expr) => {{
         let plain = || -> Result<(), Error> {

@@ -1,4 +1,5 @@
-//! Memory in flight: which completion returns it, how often, and what an unsignalled request adds to it.
+//! Memory in flight: which completion returns it, how often, and the effect of unsignalled
+//! requests.
 
 mod common;
 
@@ -254,7 +255,8 @@ fn a_completion_queue_for_sends_returns_no_memory_of_receives() {
     world.complete(qp.qp_num(), false, &[5]);
     let mut wcs = [Wc::default()];
     assert_eq!(recvs.poll_into(&mut wcs), 1);
-    // Both queues have a table in place 0, so the send has the same number: it must not be taken by the other's completion.
+    // Both queues have a table in place 0, so the send and the receive share a number: the
+    // receive's completion must not return the send's memory.
     assert!(sends.reclaim(&wcs[0]).is_none());
     assert_eq!(bytes(recvs.reclaim(&wcs[0]).unwrap()), [6]);
     assert_eq!(sends.poll_one().unwrap().into_buf().unwrap()[..], [5]);

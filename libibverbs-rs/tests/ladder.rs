@@ -93,7 +93,8 @@ fn a_queue_pair_sends_from_a_number_of_its_own_and_a_reset_one_from_another<P: P
         let (_, second) = started(qp.to_reset().unwrap());
         drawn.extend([first, second]);
     }
-    // Two of 16 draws of 24 bits are the same with a chance of 1 in 140,000, three pairs practically never.
+    // The chance that two of 16 draws of 24 bits are equal is 1 in 140,000; three equal pairs
+    // practically never occur.
     assert!(drawn.len() >= 14, "{drawn:?}");
 }
 

@@ -1,4 +1,5 @@
-//! What may go when: every order of dropping, forgetting, closing while in use, and a kernel that refuses.
+//! The lifetimes of objects: every order of dropping and forgetting, closing while in use, and a
+//! kernel that refuses to destroy.
 
 mod common;
 
@@ -97,7 +98,8 @@ fn whatever_is_dropped_first_nothing_goes_below_what_uses_it<P: Provider>(
     world: &World,
     context: Context<P>,
 ) {
-    // A buffer, an address handle and a stream hang on their parents as a raw region does: they go last, or first.
+    // A buffer, an address handle and an event stream depend on their parents as a raw region does,
+    // so they are only dropped last or first.
     let orders = orders(&[0, 1, 2, 4, 6, 7, 8]);
     assert_eq!(orders.len(), 5040);
     for (i, order) in orders.into_iter().enumerate() {

@@ -39,7 +39,8 @@ fn panics(what: impl FnOnce()) {
     assert!(ended.is_err(), "the provider was to panic");
 }
 
-/// Posts a receive, lets `end` end the queue pair by a panic, and has the device write into the buffer all the same.
+/// Posts a receive, lets `end` end the queue pair by a panic, and checks that the device can still
+/// write into the buffer.
 fn writes_arrive_after<P: Provider>(world: &World, context: Context<P>, end: impl FnOnce(Qp<Rts, P>)) {
     let pd = context.alloc_pd().unwrap();
     let cq = context.create_cq(&CqInit::new(8)).unwrap();
@@ -135,7 +136,8 @@ fn a_post_that_panics_leaves_its_buffer_in_flight<P: Provider>(world: &World, co
         panics(|| drop(qp.post_send_buf(SendOp::Send, SendFlags::empty(), buf, ..)));
     }
     world.state().panic_on_post = None;
-    // What is in the device's queue completes, and comes back; of the other it is not known, so it stays.
+    // The request in the device's queue completes and returns its buffer. The library cannot
+    // know whether the device has the other request, so that buffer stays.
     world.complete(qp_num, false, &[2]);
     let back = cq.poll_one().unwrap().into_buf();
     assert_eq!(back.as_deref(), Some(&[2][..]));

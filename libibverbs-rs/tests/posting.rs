@@ -89,7 +89,8 @@ fn a_completion_gives_back_once_however_often_it_is_shown<P: Provider>(world: &W
     let mut completions = s.cq.poll();
     let mut completion = completions.next().unwrap();
     let buf = completion.reclaim().and_then(Returned::into_buf).unwrap();
-    // The buffer is under way again, perhaps in the same slot; the old completion must not get at it.
+    // The buffer is in flight again, perhaps in the same slot; the old completion must not return
+    // it.
     for _ in 0..16 {
         assert!(completion.reclaim().is_none());
     }
@@ -160,7 +161,8 @@ fn a_completion_of_another_queue_gives_nothing_back_whatever_its_number<P: Provi
     let wr_id = s.send(buf);
     let mut forger = setup(&context);
     let wr = SendWr { wr_id, op: SendOp::Send, sge: &[], flags: SendFlags::SIGNALED };
-    // SAFETY: there is no memory in it. The promise about numbers is broken on purpose: the buffer must stay all the same.
+    // SAFETY: the request names no memory. Its number breaks the contract on purpose: the buffer
+    // must stay in flight all the same.
     unsafe { forger.qp.post_send(&[wr]) }.unwrap();
     world.complete(forger.qp.qp_num(), false, b"");
     let mut completions = forger.cq.poll();
@@ -290,7 +292,7 @@ fn slots_are_found_again_in_whatever_order_requests_complete<P: Provider>(
     context: Context<P>,
 ) {
     let mut s = setup(&context);
-    // The device serves sends and receives in turn; one receive stays while everything else goes round.
+    // The device executes sends and receives alternately; one receive stays posted throughout.
     let stays = s.buf(b"stays");
     s.qp.post_recv_buf(stays, ..).unwrap();
     let mut spare = s.buf(b"0");

@@ -1,8 +1,10 @@
-//! Paper: a provider whose device is a table in this process, which keeps the kernel's rules about what may go when.
+//! Paper: a provider whose device is a table in this process. It enforces the kernel's rules on the
+//! order in which objects are destroyed.
 //!
-//! The [`World`] is the kernel and the device at once: tests look at what lives, let requests complete, and tell it to
-//! refuse. It writes and reads the memory of posted requests through their addresses, but only inside of a region that is
-//! registered, so that memory which went away too early is found as a missing region before it is found as a crash.
+//! The [`World`] is both the kernel and the device: tests inspect live objects, complete requests
+//! and have it refuse calls. It accesses the memory of posted requests through their addresses, but
+//! only within registered regions, so memory released too early shows up as a missing region before
+//! it can crash the test.
 //!
 //! # Safety
 //! The unsafe code here is what a provider promises, and the device's access to posted memory.
@@ -60,16 +62,16 @@ pub struct State {
     pub panic_on_rollback: bool,
     /// Moving a queue pair to this state fails.
     pub refuse_move: Option<(QpState, Errno)>,
-    /// How often the doorbells of send queues were rung.
+    /// The number of doorbells rung for send queues.
     pub rings: usize,
     /// The RDMA reads that a queue pair can have outstanding, and those that it can execute.
     pub reads: (u32, u32),
     /// The MTU of the port, 1024 unless a test says otherwise.
     pub active_mtu: Option<Mtu>,
-    /// What was destroyed, in order.
+    /// The destroyed objects, in order.
     pub destroyed: Vec<(Kind, u32)>,
-    /// How often the rules were broken that the API keeps for its users: objects destroyed below those that use them, or
-    /// dropped without being destroyed.
+    /// Violations of the rules that the API enforces for its users, one message each: an object
+    /// destroyed while others use it or the device accesses it, or dropped without being destroyed.
     pub broken: Vec<String>,
     pub moves: Vec<(QpState, QpAttrMask, QpAttr)>,
     pub finishes: usize,
@@ -222,7 +224,8 @@ impl World {
         state.panic_on_destroy.is_some_and(|kind| state.live[&handle].kind == kind)
     }
 
-    /// Completes the oldest request of a queue, as asked: a send is read, a receive written with `data`.
+    /// Completes the oldest request of a queue. Checks that a send carries `data`; writes `data`
+    /// into the buffers of a receive or an RDMA read.
     pub fn complete(&self, qp_num: u32, is_recv: bool, data: &[u8]) {
         let mut state = self.state();
         let qp = state.qp(qp_num);
@@ -287,7 +290,8 @@ impl World {
         self.state().asynchronous.as_mut().expect("an async fd").1.write_all(bytes).unwrap();
     }
 
-    /// Closes the kernel's end of every channel that no completion queue uses, and of the asynchronous event file.
+    /// Closes the kernel's end of every channel that no completion queue uses, and of the
+    /// asynchronous event file.
     pub fn hang_up(&self) {
         let mut state = self.state();
         state.channels.clear();
@@ -368,7 +372,8 @@ impl State {
         }
     }
 
-    /// What a request's elements point at, which must be registered.
+    /// Returns the address and length of each scatter/gather element of a request; each must lie in
+    /// a registered region.
     fn pieces(&self, request: &Request) -> Vec<(*mut u8, usize)> {
         let inside = |&(addr, len, lkey): &(u64, u32, u32)| {
             let mr =
@@ -383,7 +388,8 @@ impl State {
     fn gather(&self, request: &Request) -> Vec<u8> {
         let mut data = Vec::new();
         for (start, len) in self.pieces(request) {
-            // SAFETY: a registered region is mapped, and who posted the request lets the device read it.
+            // SAFETY: a registered region is mapped, and the poster of the request lets the device
+            // read it.
             data.extend((0..len).map(|i| unsafe { start.add(i).read_volatile() }));
         }
         data
@@ -409,7 +415,7 @@ pub fn static_mr<P: verbs::Provider>(pd: &verbs::Pd<P>) -> verbs::Mr<P> {
     unsafe { pd.reg_mr(BYTES.as_ptr().cast_mut(), BYTES.len(), verbs::AccessFlags::empty()) }.unwrap()
 }
 
-/// What an error says beyond its errno, where a test asks.
+/// Returns the cause of an error; panics on success.
 pub fn cause<T, H>(result: Result<T, HandleError<H>>) -> Cause {
     match result {
         Ok(_) => panic!("it went well"),

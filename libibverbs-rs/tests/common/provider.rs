@@ -21,8 +21,8 @@ use super::{AfterPost, Kind, Object, Request, World};
 #[derive(Debug)]
 pub enum Paper {}
 
-// SAFETY: the table completes each request once, forgets those of destroyed and reset queue pairs, and gives each region
-// a key of its own. A test that breaks this breaks it in the world's own functions.
+// SAFETY: the table completes each request once, forgets those of destroyed and reset queue pairs,
+// and gives each region its own key. Only the functions of `World` let a test break this.
 unsafe impl Provider for Paper {
     type Context = PaperContext;
     type Pd = PaperPd;

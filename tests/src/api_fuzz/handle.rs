@@ -1,5 +1,6 @@
-//! [`AnyQp`], [`AnyCq`]: handles of any state and any provider in one type, so that random calls can be made on what is at
-//! hand. A call that the typestate does not offer gives back what it was called with.
+//! [`AnyQp`], [`AnyCq`]: handles of any state and any provider in one type, so that a thread can
+//! make random calls on any handle it holds. A call that the typestate does not offer returns its
+//! arguments.
 #![forbid(unsafe_code)]
 // The methods are named as the library's, and give back what was not taken as the library's do.
 #![allow(clippy::wrong_self_convention, clippy::result_large_err)]
@@ -75,13 +76,13 @@ impl<B> From<PostBufError<B>> for NotPosted<B> {
     }
 }
 
-/// What became of a post of any memory.
+/// The result of a post, with memory of any type.
 pub(super) type Posting = Result<u64, NotPosted<Vec<Memory>>>;
 
 /// A handle after a step, and why it is where it was.
 type Stepped<H> = (H, Option<Error>);
 
-/// What became of a step.
+/// Returns the handle after a step, with the error if the step failed.
 fn stepped<A: Into<H>, B: Into<H>, H>(result: Result<A, HandleError<B>>) -> Stepped<H> {
     match result {
         Ok(qp) => (qp.into(), None),
@@ -313,7 +314,8 @@ macro_rules! map_any {
 }
 
 impl AnyQp {
-    /// A queue pair of the domain's provider; `None` where the queues are not named as the domain is.
+    /// Creates a queue pair of the domain's provider; returns `None` unless the domain and both
+    /// queues have the same provider type.
     pub(super) fn create(
         pd: &AnyPd,
         [send_cq, recv_cq]: [AnyCqHandle; 2],
@@ -359,7 +361,7 @@ impl AnyQp {
         any!(AnyQp, self, handle => matches!(handle, Handle::Rts(_) | Handle::Sqd(_) | Handle::Errored(_)))
     }
 
-    /// Can it be split?
+    /// Returns whether the queue pair is in RTS, so that it can be split.
     pub(super) fn is_rts(&self) -> bool {
         any!(AnyQp, self, handle => matches!(handle, Handle::Rts(_)))
     }
@@ -396,7 +398,7 @@ impl AnyQp {
         map_any!(AnyQp, self, handle => handle.to_error())
     }
 
-    /// What was in flight; `None` unless the handle is one of a queue pair in RESET.
+    /// Returns the memory in flight; `None` unless the handle is in RESET.
     pub(super) fn reclaim_all(&mut self) -> Option<Vec<Memory>> {
         any!(AnyQp, self, handle => handle.reclaim_all())
     }
@@ -500,9 +502,9 @@ impl AnyQp {
     }
 }
 
-/// What is done with a batch of any provider's.
+/// An operation on a batch of any provider.
 pub(super) trait WithBatch {
-    /// What it returns.
+    /// The result of the operation.
     type Output;
 
     fn run<P: Provider>(self, batch: SendBatch<'_, P>) -> Self::Output;
@@ -618,7 +620,8 @@ impl AnyCq {
         }
     }
 
-    /// The same queue with its provider named, where it is hidden and holds nothing that was fetched.
+    /// Returns the same queue with its provider named, if the provider is hidden and the queue
+    /// holds no fetched completions.
     pub(super) fn downcast(self) -> Self {
         match self {
             Self::Erased(cq) => match cq.downcast::<Soft>() {

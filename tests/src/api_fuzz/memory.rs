@@ -17,7 +17,7 @@ use verbs::{
 use super::handle::AnyRange;
 use crate::peer::pattern::{check, fill, filled, seed_of};
 
-/// A buffer that no queue has. Nobody but its owner may change its bytes: `expected` is a copy of them.
+/// A buffer that is in no queue. Only its owner may change its bytes; `expected` is a copy of them.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) buf: Buf,
@@ -143,7 +143,7 @@ impl Frozen {
         same(&self.buf, &self.expected).map_err(|why| format!("read-only memory changed: {why}"))
     }
 
-    /// May it be sent as a message?
+    /// Returns whether the bytes are a whole message, which can be sent.
     pub(super) fn is_message(&self) -> bool {
         check_message(&self.expected).is_ok()
     }
@@ -203,7 +203,7 @@ pub(super) struct Plain {
     is_whole: bool,
 }
 
-/// How the program owns it.
+/// The program's memory, by its type.
 #[derive(Debug)]
 pub(super) enum PlainBytes {
     Vec(Vec<u8>),
@@ -248,18 +248,18 @@ fn same(bytes: &[u8], expected: &[u8]) -> Result<(), String> {
     ))
 }
 
-/// What is remembered of memory in flight.
+/// The program's record of a piece of memory in flight.
 #[derive(Debug)]
 pub(super) struct Piece {
     addr: u64,
     len: usize,
     content: Content,
-    /// What of it the request names.
+    /// The part that the request names.
     range: Range<usize>,
     context: usize,
 }
 
-/// What must be in memory in flight.
+/// The bytes expected in memory in flight.
 #[derive(Debug)]
 enum Content {
     /// These bytes, except where the request writes.
@@ -334,7 +334,7 @@ pub(super) enum Mine {
     Share,
 }
 
-/// What a request does with its buffers.
+/// The effect of a request on its buffers.
 #[derive(Debug)]
 pub(super) enum What {
     /// They are read only.
@@ -351,7 +351,7 @@ pub(super) enum What {
     Atomic,
 }
 
-/// What is remembered of a request in flight.
+/// The program's record of a request in flight.
 #[derive(Debug)]
 pub(super) struct Posted {
     pub(super) what: What,
@@ -360,7 +360,7 @@ pub(super) struct Posted {
     pub(super) before: Option<u64>,
 }
 
-/// How a request ended.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Outcome {
     /// With a completion.
@@ -370,13 +370,13 @@ pub(super) enum Outcome {
 }
 
 impl Outcome {
-    /// Did the request succeed?
+    /// Returns whether the request succeeded.
     pub(super) fn is_success(self) -> bool {
         matches!(self, Self::Completed { status: WcStatus::SUCCESS, .. })
     }
 }
 
-/// What was looked at when a request's buffers came back.
+/// The check made when a request's buffers came back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Looked {
     /// Bytes that had to be what they were.
@@ -394,24 +394,24 @@ impl Posted {
         Self { what, pieces: vec![piece], before: None }
     }
 
-    /// Would the device write read-only memory?
+    /// Returns whether the device would write read-only memory.
     pub(super) fn writes_frozen(&self) -> bool {
         let is_frozen = |piece: &Piece| matches!(piece.content, Content::Frozen(_));
         !matches!(self.what, What::Out) && self.pieces.iter().any(is_frozen)
     }
 
-    /// Is this the memory of this request?
+    /// Returns whether `memory` is exactly the memory of this request.
     pub(super) fn is_of(&self, memory: &[Memory]) -> bool {
         self.pieces.len() == memory.len()
             && self.pieces.iter().zip(memory).all(|(piece, memory)| piece.is_of(memory))
     }
 
-    /// Is this its first piece?
+    /// Returns whether `memory` is the first piece of this request.
     pub(super) fn begins_with(&self, memory: &Memory) -> bool {
         self.pieces.first().is_some_and(|piece| piece.is_of(memory))
     }
 
-    /// Is this memory of this request's?
+    /// Returns whether `memory` is any piece of this request.
     pub(super) fn has(&self, memory: &Memory) -> bool {
         self.pieces.iter().any(|piece| piece.is_of(memory))
     }
@@ -526,16 +526,16 @@ pub(super) fn take_chain<K: Eq + Hash>(
     }
 }
 
-/// How many bytes stand before a datagram.
+/// The number of bytes in front of a datagram.
 pub(super) const GRH: usize = 40;
 
 /// The sender of messages that any station may send.
 pub(super) const ANYBODY: u32 = 0;
 
-/// How much of a message says which it is.
+/// The number of bytes of a message's header: sender, length and seed.
 const HEADER: usize = 16;
 
-/// The shortest message that says which it is: what it says is confirmed by at least so much after it.
+/// The length of the shortest message with a header: at least 8 bytes after the header confirm it.
 const SHORTEST: usize = HEADER + 8;
 
 /// A message of a station: too short a one is told apart by its length alone.
@@ -582,12 +582,12 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// Does nobody write it?
+    /// Returns whether the memory never changes: neither its owner nor a peer writes it.
     fn is_constant(&self) -> bool {
         !self.is_posted && self.is_closed()
     }
 
-    /// Do peers read it only?
+    /// Returns whether peers cannot write the memory.
     pub(super) fn is_closed(&self) -> bool {
         !self.access.intersects(RemoteAccess::WRITE | RemoteAccess::ATOMIC)
     }
@@ -596,7 +596,7 @@ impl Target {
         self.alive.load(Ordering::Acquire)
     }
 
-    /// What is in it from `offset` on, when it is constant.
+    /// Returns the `len` bytes from `offset` on that constant memory holds.
     fn pattern(&self, offset: u64, len: usize) -> Vec<u8> {
         let whole = filled(self.seed, self.remote.length as usize);
         whole.get(offset as usize..offset as usize + len).unwrap_or_default().to_vec()
@@ -639,13 +639,13 @@ impl Region {
         }
     }
 
-    /// May it be posted?
+    /// Returns whether its owner may post it.
     pub(super) fn is_posted(&self) -> bool {
         self.target.is_posted
     }
 
-    /// May a message be written to it, to be sent? Not while it is in flight, nor where peers write
-    /// it.
+    /// Returns whether a message to send can be written to it: not while it is in flight, nor if
+    /// peers can write it.
     pub(super) fn takes_message(&self) -> bool {
         self.target.is_posted && self.target.is_closed() && Arc::strong_count(&self.flights) == 1
     }
@@ -738,7 +738,8 @@ impl Region {
     }
 }
 
-/// What of `len` bytes a range names, as the library reads it; `None` outside of them.
+/// Returns the part of `len` bytes that a range names, by the library's rules; `None` if it lies
+/// outside.
 pub(super) fn resolve(range: AnyRange, len: usize) -> Option<Range<usize>> {
     let start = match range.0 {
         Bound::Included(start) => start,

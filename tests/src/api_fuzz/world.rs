@@ -1,7 +1,8 @@
-//! [`World`]: what the threads of a round share: devices, who can be sent to, and a market where objects change threads.
+//! [`World`]: the state that the threads of a round share: devices, targets of sends, and a market
+//! where objects change threads.
 //!
-//! It is locked seldom and never waited for on the way of data: a lock orders what two threads do, and would hide a race of
-//! the library's from ThreadSanitizer.
+//! Threads lock it seldom, and never wait for it on the data path, because a lock orders the
+//! actions of two threads and would hide a race in the library from ThreadSanitizer.
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
@@ -28,7 +29,7 @@ pub(super) const QKEY: u32 = 0x0005_eed5;
 /// Beyond what a message takes on a busy machine, under a sanitizer, in an emulated guest.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What forgotten objects may come to in one process: memory that is forgotten is never given back.
+/// The number of objects that one process may forget, since forgotten memory is never freed.
 const FORGET_AT_MOST: u64 = 300;
 
 /// A queue pair and what the program knows of it.
@@ -51,12 +52,12 @@ pub(super) struct Station {
     /// Memory is in the queue under a number that the program was not told (a doorbell that
     /// failed).
     pub(super) has_unknown: bool,
-    /// What a reset that does not end requests has left in it: it comes back when the queue pair is
-    /// taken apart.
+    /// The requests still in the queue pair after a reset that does not end them; their memory
+    /// returns when the queue pair is taken apart.
     pub(super) kept: InFlight,
 }
 
-/// What is remembered of requests in flight. Numbers are unique in the life of their completion
+/// The program's records of requests in flight. Numbers are unique in the life of their completion
 /// queue.
 pub(super) type InFlight = HashMap<Number, Posted>;
 
@@ -88,7 +89,7 @@ pub(super) struct Poller {
     pub(super) spent: Vec<Wc>,
 }
 
-/// What changes threads.
+/// An object that changes threads.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)]
 pub(super) enum Thing {
@@ -99,7 +100,7 @@ pub(super) enum Thing {
     Region(Box<Region>),
 }
 
-/// What the threads of a round share.
+/// The state that the threads of a round share.
 #[derive(Debug)]
 pub(super) struct World {
     /// The devices, and contexts of them: one device has two.
@@ -114,8 +115,8 @@ pub(super) struct World {
     handles: Mutex<Vec<(usize, AnyCqHandle)>>,
     /// Memory for the thread that has its queue pair.
     strays: Mutex<Vec<Stray>>,
-    /// What did not come back with the end of its queue pair, because a thread had polled it
-    /// before.
+    /// The requests that the end of their queue pair did not return, because a thread had
+    /// already polled their completions.
     missing: Mutex<InFlight>,
     targets: Mutex<Vec<Arc<Target>>>,
     /// UD queue pairs: their contexts and numbers.
@@ -127,7 +128,8 @@ pub(super) struct World {
 }
 
 impl World {
-    /// Opens the devices: two soft devices and a second context of the first, or two contexts of the device that is named.
+    /// Opens two soft devices and a second context of the first, or two contexts of the named
+    /// device.
     pub(super) fn open(device: Option<&str>) -> CaseResult<Self> {
         let devices = match device {
             None => vec![verbs::soft::auto()?, verbs::soft::auto()?],
@@ -206,7 +208,7 @@ impl World {
         locked(&self.missing).extend(posted);
     }
 
-    /// What was missed must have been polled by some thread, when all are done.
+    /// Checks, after all threads are done, that some thread polled each missed request.
     pub(super) fn nothing_is_lost(&self, tally: &Tally) -> CaseResult {
         let mut missing = locked(&self.missing);
         let mut found: Vec<Memory> = Vec::new();
@@ -233,7 +235,7 @@ impl World {
         if missing.is_empty() { Ok(()) } else { fail(format_args!("memory was lost: {:?}", *missing)) }
     }
 
-    /// May one more object be forgotten?
+    /// Returns whether one more object may be forgotten, and counts it.
     pub(super) fn may_forget(&self) -> bool {
         self.forgotten.fetch_add(1, Ordering::Relaxed) < FORGET_AT_MOST
     }
@@ -284,7 +286,7 @@ impl World {
         (len > 0).then(|| market.swap_remove(choice as usize % len))
     }
 
-    /// What nobody took.
+    /// Returns the objects that no thread took.
     pub(super) fn unsold(&self) -> Vec<Thing> {
         std::mem::take(&mut locked(&self.market))
     }

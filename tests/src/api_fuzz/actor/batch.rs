@@ -22,7 +22,7 @@ struct Job {
     posted: Posted,
 }
 
-/// How a batch ends.
+/// The ways in which a batch ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Ring,
@@ -32,15 +32,15 @@ enum End {
     Forget,
 }
 
-/// What became of a batch.
+/// The outcome of a batch.
 struct Done {
     posts: Vec<(Asked, Posting)>,
     returned: Vec<Memory>,
-    /// How many requests were told of, where it rang.
+    /// The number of requests that `ring` reported; `None` without a successful doorbell.
     rang: Option<usize>,
 }
 
-/// What is remembered of a request of a batch.
+/// The program's record of a request in a batch.
 struct Asked {
     is_signaled: bool,
     is_odd: bool,

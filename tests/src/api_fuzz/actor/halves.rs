@@ -31,7 +31,7 @@ struct Job {
 #[derive(Default)]
 struct Side {
     posts: Vec<(bool, Posted, Posting)>,
-    /// What came back: under which number, and how it had ended.
+    /// The completed requests: number, outcome and returned memory.
     back: Vec<(Number, Outcome, Option<Returned>)>,
 }
 

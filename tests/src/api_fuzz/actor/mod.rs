@@ -53,11 +53,11 @@ pub(super) struct Actor<'w> {
     regions: Vec<Region>,
     frozen: Vec<Frozen>,
     plain: Vec<Plain>,
-    /// What it polled for queue pairs of other threads.
+    /// The memory that this thread polled for queue pairs of other threads.
     strays: Vec<Stray>,
     /// Unsignalled requests that did not come back with a later one.
     left: Vec<Number>,
-    /// Where each one is of, where it leads, and itself.
+    /// Address handles, each after the indices of its own context and of the context it leads to.
     ahs: Vec<(usize, usize, Ah)>,
     channels: Vec<(usize, CompChannel)>,
     /// The targets that all threads have published, as of the last look.
@@ -66,7 +66,7 @@ pub(super) struct Actor<'w> {
 }
 
 impl<'w> Actor<'w> {
-    /// What is called how often.
+    /// The calls a thread can make, each after its relative frequency.
     const ACTIONS: [(u64, Action<'w>); 33] = [
         (220, Self::post_send),
         (260, Self::post_recv),

@@ -13,7 +13,7 @@ use crate::runner::{CaseResult, Stop, fail};
 /// The top bit of the numbers that the library gives.
 pub(super) const SAFE: u64 = 1 << 63;
 
-/// How many completions a queue's poller remembers.
+/// The number of copied completions that a poller keeps, unused and used ones each.
 const REMEMBERED: usize = 32;
 
 impl Actor<'_> {

@@ -582,7 +582,7 @@ impl Station {
     }
 }
 
-/// What became of a post, whatever the memory.
+/// Returns the result of a post with its memory as [`Memory`], whatever its type.
 pub(super) fn into_any<M: Into<Memory>>(result: Result<u64, NotPosted<M>>) -> Posting {
     result.map_err(|NotPosted { returned, reason }| NotPosted {
         returned: returned.map(|memory| vec![memory.into()]),

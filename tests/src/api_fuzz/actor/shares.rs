@@ -145,7 +145,7 @@ impl Actor<'_> {
                         _ => false,
                     }
                 } else {
-                    // What is read into it, or received, changes what may be under way as a message.
+                    // A read or a receive changes the memory, which may be in flight as a message.
                     matches!(op.what(), What::Out) || !region.target.is_closed()
                 };
                 let result = if posts {

@@ -140,7 +140,8 @@ fn queues_of_one_channel_are_told_apart<P: Provider>(context: &Context<P>) -> Ca
         post_send(&mut qp, &[wr])?;
         assert_eq!(wait_for_event(&channel)?, cqs[which].id());
         crate::fabric::wait(&mut cqs[which], 2)?;
-        // There may be a second event, of the second completion, if the queue was armed late enough; none is of the other.
+        // The second completion may cause another event if the queue was armed late enough; the
+        // other queue causes none.
         while let Some(event) = channel.next_event()? {
             assert_eq!(event.cq, cqs[which].id());
         }

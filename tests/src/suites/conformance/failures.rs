@@ -237,7 +237,8 @@ fn in_the_error_state_everything_is_flushed_in_order<P: Provider>(context: &Cont
         let wcs = wait(&mut pair.b.cq, 4)?;
         let seen: Vec<_> = wcs.iter().map(|wc| (wc.wr_id, wc.status)).collect();
         assert_eq!(seen, [10, 11, 12, 13].map(|id| (id, WcStatus::WR_FLUSH_ERR)), "{qp_type}");
-        // What is posted in that state is not lost: rxe does not look at it any more, but a reset gives it back.
+        // A receive posted in the error state is not lost: rxe ignores it, and a reset that ends
+        // requests returns it.
         qp.post_recv_buf(pair.pd.alloc_buf(8)?, ..)?;
         // A queue pair that was reset is as good as new.
         let mut qp = qp.to_reset()?;

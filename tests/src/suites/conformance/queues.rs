@@ -1,4 +1,5 @@
-//! Posting and polling: batches, wrap-around, signalling, two threads, owned buffers, hidden and named providers.
+//! Posting and polling: batches, wrap-around, signalling, two threads, owned buffers, hidden and
+//! named providers.
 
 use std::thread;
 
