@@ -7,6 +7,7 @@ use verbs::{Cause, Context, Errno, HandleError, Provider, RemoteAccess, RemoteMr
 
 both! {
     a_buffer_is_zeroed_aligned_and_as_long_as_asked
+    a_buffer_beyond_the_address_space_is_enomem
     pieces_are_disjoint_and_join_again_only_with_their_neighbour
     the_allocation_lives_as_long_as_its_last_piece
     exposed_memory_is_copied_in_and_out_and_comes_back
@@ -26,6 +27,14 @@ fn a_buffer_is_zeroed_aligned_and_as_long_as_asked<P: Provider>(world: &World, c
         assert_eq!(region, (buf.addr(), len));
         drop(state);
     }
+}
+
+fn a_buffer_beyond_the_address_space_is_enomem<P: Provider>(world: &World, context: Context<P>) {
+    let pd = context.alloc_pd().unwrap();
+    for len in [usize::MAX, usize::MAX - 4096, isize::MAX as usize + 1, isize::MAX as usize] {
+        assert_eq!(pd.alloc_buf(len).unwrap_err().errno, Errno::NOMEM, "{len:#x}");
+    }
+    assert_eq!(world.census(), [Kind::Pd]);
 }
 
 fn pieces_are_disjoint_and_join_again_only_with_their_neighbour<P: Provider>(_: &World, context: Context<P>) {
