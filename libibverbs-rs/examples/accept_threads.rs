@@ -6,7 +6,6 @@ use std::error::Error;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
-use std::time::Duration;
 
 use verbs::state::Rts;
 use verbs::{
@@ -15,7 +14,7 @@ use verbs::{
 
 const CLIENTS: usize = 3;
 const MESSAGES: usize = 20;
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
 
 type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 
@@ -27,7 +26,7 @@ fn connect(context: &Context, pd: &Pd, cq: &CqHandle, mut stream: TcpStream) -> 
 }
 
 /// Gives the poller a receive half for each connection.
-fn accept(context: &Context, listener: &TcpListener, cq: &CqHandle, poller: &Sender<RecvHalf>) -> Result<()> {
+fn accept(context: &Context, listener: TcpListener, cq: &CqHandle, poller: Sender<RecvHalf>) -> Result<()> {
     let pd = context.alloc_pd()?;
     for _ in 0..CLIENTS {
         let (_, mut recv) = connect(context, &pd, cq, listener.accept()?.0)?.into_split();
@@ -71,9 +70,10 @@ fn main() -> Result<()> {
     let (handle, address, (to_poller, new)) = (cq.handle(), listener.local_addr()?, channel());
     let poller = thread::spawn(|| poll(cq, new));
     thread::scope(|scope| {
-        scope.spawn(|| accept(&context, &listener, &handle, &to_poller));
+        let acceptor = scope.spawn(|| accept(&context, listener, &handle, to_poller));
         let clients = [(); CLIENTS].map(|()| scope.spawn(|| client(&context, address)));
-        clients.into_iter().try_for_each(|client| client.join().expect("it does not panic"))
+        clients.into_iter().try_for_each(|client| client.join().expect("it does not panic"))?;
+        acceptor.join().expect("it does not panic")
     })?;
     println!("{} bytes from {CLIENTS} clients", poller.join().expect("it does not panic")?);
     Ok(())

@@ -5,21 +5,18 @@
 use std::collections::HashMap;
 use std::error::Error;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::time::Duration;
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use verbs::state::Rts;
 use verbs::{ConnectAttr, Context, Cq, CqInit, Pd, Qp, QpInit, QpType, SendFlags, SendOp, WcOpcode};
 
 const SIZE: usize = 1024;
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
 const LISTENER: u64 = 0;
-const COMPLETIONS: u64 = 1;
 
 type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 
 /// Connects a new queue pair, with receives posted, to the one at the other end of a stream.
-fn connect(context: &Context, pd: &Pd, cq: &Cq, mut stream: TcpStream) -> Result<Qp<Rts>> {
+fn connect(context: &Context, pd: &Pd, cq: &Cq, mut stream: TcpStream) -> Result<Qp<verbs::state::Rts>> {
     let port = context.port(1)?;
     let qp = pd.create_qp(&QpInit::new(QpType::RC, cq))?;
     let peer = qp.endpoint(&port).exchange(&mut stream)?;
@@ -37,26 +34,28 @@ fn serve(context: &Context, listener: &TcpListener) -> Result<()> {
     let mut cq = context.create_cq(&CqInit { channel: Some(&channel), ..CqInit::new(64) })?;
     let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
     epoll.add(listener, EpollEvent::new(EpollFlags::EPOLLIN, LISTENER))?;
-    epoll.add(&channel, EpollEvent::new(EpollFlags::EPOLLIN, COMPLETIONS))?;
+    epoll.add(&channel, EpollEvent::new(EpollFlags::EPOLLIN, 1))?;
     epoll.add(&events, EpollEvent::new(EpollFlags::EPOLLIN, 2))?;
     let mut qps = HashMap::new();
     loop {
         let mut ready = [EpollEvent::empty()];
-        epoll.wait(&mut ready, EpollTimeout::NONE)?;
+        if epoll.wait(&mut ready, EpollTimeout::from(10_000_u16))? == 0 {
+            return Err("the client is silent".into());
+        }
         match ready[0].data() {
             LISTENER => {
                 let qp = connect(context, &pd, &cq, listener.accept()?.0)?;
                 qps.insert(qp.qp_num(), qp);
             }
-            COMPLETIONS => drop(channel.next_event()?),
-            _ => println!("{:?}", events.next_event()?),
+            1 => drop(channel.next_event()?),
+            _ => events.next_event()?.iter().for_each(|event| println!("{event}")),
         }
         cq.req_notify(false)?;
         while let Some(completed) = cq.poll_one() {
             let completed = completed.ok()?;
             let (wc, buf) = (completed.wc, completed.into_buf().ok_or("buffers were posted")?);
-            let qp: &mut Qp<Rts> = qps.get_mut(&wc.qp_num).ok_or("a closed connection")?;
-            let len = wc.byte_len as usize;
+            let qp: &mut Qp<verbs::state::Rts> = qps.get_mut(&wc.qp_num).ok_or("a closed connection")?;
+            let len = wc.received();
             if !wc.opcode.is_recv() {
                 qp.post_recv_buf(buf, ..)?;
             } else if &buf[..len] == b"bye" {
@@ -86,5 +85,6 @@ fn main() -> Result<()> {
     let (address, its) = (listener.local_addr()?, context.clone());
     let client = std::thread::spawn(move || client(&its, address));
     serve(&context, &listener)?;
+    println!("the client said bye");
     client.join().expect("it does not panic")
 }

@@ -6,14 +6,13 @@ use std::error::Error;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
-use std::time::Duration;
 
 use verbs::state::Rts;
 use verbs::{Buf, ConnectAttr, Cq, CqInit, Qp, QpInit, QpType, RemoteAccess, RemoteMr, SendFlags, SendOp};
 
 const SLOT: usize = 64;
 
-type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
+type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 
 /// Exposes a table to one client until the client closes the stream.
 fn serve(listener: &TcpListener) -> Result<()> {
@@ -55,7 +54,8 @@ impl Client {
     /// Executes an operation on the buffer, and returns the buffer.
     fn run(&mut self, op: SendOp<'_>, buf: Buf) -> Result<&mut Buf> {
         self.qp.post_send_buf(op, SendFlags::empty(), buf, ..)?;
-        let completed = self.cq.poll_within(Duration::from_secs(5)).ok_or("the server does not answer")?;
+        let completed =
+            self.cq.poll_within(std::time::Duration::from_secs(5)).ok_or("the server does not answer")?;
         Ok(self.slot.insert(completed.ok()?.into_buf().ok_or("a buffer was posted")?))
     }
 
@@ -78,13 +78,13 @@ fn main() -> Result<()> {
     if let Some(address) = std::env::args().nth(1) {
         let mut store = Client::connect(&address)?;
         store.put(7, b"seven")?;
-        store.put(8, b"eight")?;
         println!("7 is {}", String::from_utf8_lossy(store.get(7)?));
         return Ok(());
     }
     let listener = TcpListener::bind("127.0.0.1:0")?;
-    let address = listener.local_addr()?.to_string();
-    let mut client = Command::new(std::env::current_exe()?).arg(address).spawn()?;
-    serve(&listener)?;
-    client.wait()?.success().then_some(()).ok_or_else(|| "the client failed".into())
+    let mut client = Command::new(std::env::current_exe()?);
+    client.arg(listener.local_addr()?.to_string());
+    let server = std::thread::spawn(move || serve(&listener));
+    client.status()?.success().then_some(()).ok_or("the client failed")?;
+    server.join().expect("it does not panic")
 }

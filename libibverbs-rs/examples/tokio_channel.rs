@@ -44,7 +44,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     loop {
         let completed = next(&channel, &mut cq).await?;
         if completed.opcode.is_recv() {
-            let len = completed.byte_len as usize;
+            let len = completed.received();
             let buf = completed.into_buf().ok_or("a buffer was posted")?;
             println!("received {}", String::from_utf8_lossy(&buf[..len]));
             break;

@@ -51,7 +51,7 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
         while let Some(completed) = received.poll_one() {
             let (wc, buf) = (completed.wc, completed.ok()?.into_buf().ok_or("a buffer was posted")?);
             peers.send((pd.create_ah_from_wc(1, &wc, &buf)?, wc.src_qp)).ok();
-            println!("> {}", String::from_utf8_lossy(&buf[GRH..wc.byte_len as usize]));
+            println!("> {}", String::from_utf8_lossy(&buf[GRH..wc.received()]));
             recv.post_recv_buf(buf, ..)?;
         }
         events.wait(Some(Duration::from_millis(100)))?;

@@ -106,10 +106,10 @@ impl Ah<Erased> {
     ///
     /// # Errors
     /// The handle, if it belongs to another provider.
-    pub fn downcast<P: NamedProvider>(self) -> Result<Ah<P>, Self> {
+    pub fn downcast<P: NamedProvider>(self) -> Result<Ah<P>, HandleError<Self>> {
         match self.handle.try_map(|raw| raw.downcast::<P::Ah>()) {
             Ok(handle) => Ok(Ah { handle }),
-            Err(handle) => Err(Self { handle }),
+            Err(handle) => Err(HandleError::of_another_provider(Self { handle })),
         }
     }
 }

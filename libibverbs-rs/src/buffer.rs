@@ -211,9 +211,10 @@ impl Buf {
     ///
     /// # Errors
     /// The other piece, if it does not follow this one in the same allocation.
-    pub fn unsplit(&mut self, tail: Self) -> Result<(), Self> {
+    pub fn unsplit(&mut self, tail: Self) -> Result<(), HandleError<Self>> {
         if !Arc::ptr_eq(&self.region, &tail.region) || self.offset + self.len != tail.offset {
-            return Err(tail);
+            let reason = "the piece does not follow this one in the same allocation";
+            return Err(HandleError::refused(tail, "unsplit", reason));
         }
         self.len += tail.len;
         Ok(())

@@ -234,6 +234,7 @@ impl<P: Provider> Context<P> {
     /// # References
     /// `ibv_create_cq(3)`
     #[doc(alias = "ibv_create_cq")]
+    #[doc(alias = "ibv_create_cq_ex")]
     pub fn create_cq(&self, init: &CqInit<'_>) -> Result<Cq<P>> {
         Cq::create(self, init)
     }
@@ -310,9 +311,9 @@ impl Context<Erased> {
     ///
     /// # Errors
     /// The handle, when the device belongs to another provider.
-    pub fn downcast<P: NamedProvider>(self) -> Result<Context<P>, Self> {
+    pub fn downcast<P: NamedProvider>(self) -> Result<Context<P>, HandleError<Self>> {
         if self.raw().downcast_ref::<P>().is_none() {
-            return Err(self);
+            return Err(HandleError::of_another_provider(self));
         }
         let registry = Arc::clone(&self.inner.registry);
         Ok(Context {

@@ -354,8 +354,10 @@ impl Cq<Erased> {
     /// # Errors
     /// The queue, when it belongs to another provider or holds completions that were fetched and
     /// not polled yet: poll it empty first.
-    pub fn downcast<P: NamedProvider>(mut self) -> Result<Cq<P>, Self> {
-        let Some(name) = self.name.downcast_ref::<P::CqHandle>().cloned() else { return Err(self) };
+    pub fn downcast<P: NamedProvider>(mut self) -> Result<Cq<P>, HandleError<Self>> {
+        let Some(name) = self.name.downcast_ref::<P::CqHandle>().cloned() else {
+            return Err(HandleError::of_another_provider(self));
+        };
         match self.handle.detach().try_map(|raw| raw.downcast::<P::Cq>()) {
             Ok(handle) => {
                 let routes = Routes::new(Arc::clone(&self.shared.directory));
@@ -363,7 +365,7 @@ impl Cq<Erased> {
             }
             Err(handle) => {
                 self.handle = handle;
-                Err(self)
+                Err(HandleError::of_another_provider(self))
             }
         }
     }
@@ -426,11 +428,11 @@ impl CqHandle<Erased> {
     ///
     /// # Errors
     /// The handle, when the queue belongs to another provider.
-    pub fn downcast<P: NamedProvider>(self) -> Result<CqHandle<P>, Self> {
+    pub fn downcast<P: NamedProvider>(self) -> Result<CqHandle<P>, HandleError<Self>> {
         let named: Option<&P::CqHandle> = ErasedCqHandle::downcast_ref(&self.name);
         match named.cloned() {
             Some(name) => Ok(CqHandle { name, shared: self.shared }),
-            None => Err(self),
+            None => Err(HandleError::of_another_provider(self)),
         }
     }
 }

@@ -61,12 +61,15 @@ impl FrozenBuf {
     /// # Errors
     /// This share, while others live, including those in flight, and for memory that was registered
     /// read-only.
-    pub fn thaw(self) -> Result<Buf, Self> {
+    pub fn thaw(self) -> Result<Buf, HandleError<Self>> {
         if !self.buf.is_writable() {
-            return Err(self);
+            return Err(HandleError::refused(self, "thaw", "the memory was registered read-only"));
         }
         let Self { buf, offset, len } = self;
-        Arc::try_unwrap(buf).map_err(|buf| Self { buf, offset, len })
+        Arc::try_unwrap(buf).map_err(|buf| {
+            let error = buf.devices().in_use("thaw", "other shares of the same memory");
+            HandleError { handle: Self { buf, offset, len }, error }
+        })
     }
 
     /// Deregisters memory that was [registered](crate::Pd::register_bytes), and returns it.

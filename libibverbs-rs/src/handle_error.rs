@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use verbs_core::Error;
+use verbs_core::{Cause, Errno, Error};
 
 /// The error of a call that consumes a handle: the reason, and the unchanged handle.
 ///
@@ -24,6 +24,17 @@ pub struct HandleError<T> {
 }
 
 impl<T> HandleError<T> {
+    /// Returns the error of a call that is refused without asking the kernel.
+    pub(crate) fn refused(handle: T, verb: &'static str, reason: &str) -> Self {
+        let error = Error::new(verb, "", Errno::INVAL).because(Cause::Other { reason: reason.into() });
+        Self { handle, error }
+    }
+
+    /// Returns the error of naming a provider that the handle does not have.
+    pub(crate) fn of_another_provider(handle: T) -> Self {
+        Self::refused(handle, "downcast", "the handle belongs to another provider")
+    }
+
     /// Returns the same error with another handle.
     pub(crate) fn map<U>(self, map: impl FnOnce(T) -> U) -> HandleError<U> {
         HandleError { handle: map(self.handle), error: self.error }

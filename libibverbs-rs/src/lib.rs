@@ -36,7 +36,7 @@
 //! let mut received = None;
 //! while received.is_none() {
 //!     let completed = cq.poll_within(Duration::from_secs(5)).ok_or("nothing completes")?.ok()?;
-//!     let (is_recv, len) = (completed.opcode.is_recv(), completed.byte_len as usize);
+//!     let (is_recv, len) = (completed.opcode.is_recv(), completed.received());
 //!     let buf = completed.into_buf().ok_or("a buffer was posted")?;
 //!     if is_recv {
 //!         received = Some(buf[..len].to_vec());
@@ -190,7 +190,8 @@ pub use verbs_core::{Cause, Errno, Error, Result, provider};
 #[cfg(feature = "rxe")]
 pub mod rxe {
     // Re-exported by name, because the provider's queues on paper are for its own tests.
-    pub use provider_rxe::{Ah, Completion, Context, Cq, Qp, Rq, Rxe, Sq};
+    pub use provider_rxe::{Ah, Completion, Context, Cq, CqHandle, Mr, Qp, Rq, Rxe, Sq};
+    pub use verbs_core::kernel::KernelPd as Pd;
 }
 
 #[cfg(feature = "soft")]

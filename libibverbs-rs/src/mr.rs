@@ -85,11 +85,11 @@ impl Mr<Erased> {
     ///
     /// # Errors
     /// The region, when it belongs to another provider.
-    pub fn downcast<P: NamedProvider>(self) -> Result<Mr<P>, Self> {
+    pub fn downcast<P: NamedProvider>(self) -> Result<Mr<P>, HandleError<Self>> {
         let Self { handle, addr, length } = self;
         match handle.try_map(|raw| raw.downcast::<P::Mr>()) {
             Ok(handle) => Ok(Mr { handle, addr, length }),
-            Err(handle) => Err(Self { handle, addr, length }),
+            Err(handle) => Err(HandleError::of_another_provider(Self { handle, addr, length })),
         }
     }
 }

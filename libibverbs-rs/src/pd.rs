@@ -217,6 +217,7 @@ impl<P: Provider> Pd<P> {
     /// # References
     /// `ibv_create_qp(3)`
     #[doc(alias = "ibv_create_qp")]
+    #[doc(alias = "ibv_create_qp_ex")]
     pub fn create_qp(&self, init: &QpInit<P>) -> Result<Qp<Reset, P>> {
         Qp::create(self, init)
     }
@@ -321,8 +322,10 @@ impl Pd<Erased> {
     ///
     /// # Errors
     /// The handle, when the device belongs to another provider.
-    pub fn downcast<P: NamedProvider>(self) -> Result<Pd<P>, Self> {
-        let Ok(context) = self.inner.context.clone().downcast::<P>() else { return Err(self) };
+    pub fn downcast<P: NamedProvider>(self) -> Result<Pd<P>, HandleError<Self>> {
+        let Ok(context) = self.inner.context.clone().downcast::<P>() else {
+            return Err(HandleError::of_another_provider(self));
+        };
         Ok(Pd {
             inner: Arc::new(Inner {
                 id: self.inner.id,

@@ -18,7 +18,7 @@ pub struct PostBufError<M> {
 }
 
 /// The reason for which memory was not posted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PostBufReason {
     /// The queue rejected the work request, or its doorbell failed.
@@ -88,6 +88,13 @@ impl fmt::Display for PostBufReason {
                 write!(f, "wr_id {wr_id:#x} has its top bit set, which is reserved for this library")
             }
         }
+    }
+}
+
+/// The sentence of `Display`, because a `main` that returns an error prints `Debug`.
+impl fmt::Debug for PostBufReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

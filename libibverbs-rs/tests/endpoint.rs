@@ -14,6 +14,7 @@ both! {
     connecting_takes_the_smaller_mtu_and_depths_of_both_sides
     a_queue_pair_that_cannot_be_connected_comes_back_in_reset
     a_datagram_queue_pair_cannot_be_connected
+    an_mtu_that_does_not_exist_is_refused_whichever_side_names_it
 }
 
 const TEXT: &str = "qpn=0x000011,psn=0x3f21aa,lid=7,mtu=4096,rd_atomic=16,gid=::ffff:192.0.2.1";
@@ -96,8 +97,26 @@ fn a_queue_pair_that_cannot_be_connected_comes_back_in_reset<P: Provider>(
 fn a_datagram_queue_pair_cannot_be_connected<P: Provider>(world: &World, context: Context<P>) {
     let (port, qp) = setup(world, &context, QpType::UD);
     let failed = qp.connect(&port, &TEXT.parse().unwrap(), &ConnectAttr::default()).unwrap_err();
-    assert_eq!(failed.error.cause, Cause::QpType { qp_type: QpType::UD });
+    assert!(failed.to_string().contains("has no peer"), "{failed}");
     assert_eq!(failed.handle.state().unwrap(), QpState::RESET);
+    assert!(world.state().moves.is_empty());
+}
+
+fn an_mtu_that_does_not_exist_is_refused_whichever_side_names_it<P: Provider>(
+    world: &World,
+    context: Context<P>,
+) {
+    let (port, mut qp) = setup(world, &context, QpType::RC);
+    let good: Endpoint = TEXT.parse().unwrap();
+    for mtu in [Mtu(0), Mtu(9)] {
+        let remote = Endpoint { mtu, ..good };
+        let attr = ConnectAttr { max_mtu: mtu, ..ConnectAttr::default() };
+        for (remote, attr) in [(remote, ConnectAttr::default()), (good, attr)] {
+            let failed = qp.connect(&port, &remote, &attr).unwrap_err();
+            assert_eq!(failed.error.cause, Cause::Mtu { mtu });
+            qp = failed.handle;
+        }
+    }
     assert!(world.state().moves.is_empty());
 }
 

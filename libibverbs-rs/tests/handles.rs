@@ -102,7 +102,7 @@ fn halves_of_different_queue_pairs_come_back_apart<P: Provider>(world: &World, c
     let (send, recv) = s.qp.into_split();
     let (other_send, other_recv) = ready(&s.pd, &s.cq).into_split();
     let (numbers, own) = ([send.qp_num(), other_recv.qp_num()], send.id());
-    let (send, other_recv) = Qp::from_halves(send, other_recv).unwrap_err();
+    let (send, other_recv) = Qp::from_halves(send, other_recv).unwrap_err().handle;
     assert_eq!([send.qp_num(), other_recv.qp_num()], numbers);
     let qp = Qp::from_halves(send, recv).unwrap();
     assert_eq!((qp.qp_num(), qp.id()), (numbers[0], own));

@@ -45,8 +45,8 @@ fn pieces_are_disjoint_and_join_again_only_with_their_neighbour<P: Provider>(_: 
     let middle = head.split_off(3);
     assert_eq!((&head[..], &middle[..], &tail[..]), (&b"abc"[..], &b"def"[..], &b"ghi"[..]));
     tail.fill(b'-');
-    let (tail, mut middle) = (head.unsplit(tail).unwrap_err(), middle);
-    let head = middle.unsplit(head).unwrap_err();
+    let (tail, mut middle) = (head.unsplit(tail).unwrap_err().handle, middle);
+    let head = middle.unsplit(head).unwrap_err().handle;
     let stranger = pd.alloc_buf(3).unwrap();
     middle.unsplit(stranger).unwrap_err();
     middle.unsplit(tail).unwrap();

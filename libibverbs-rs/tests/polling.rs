@@ -107,7 +107,7 @@ fn a_queue_with_fetched_completions_stays_erased_until_they_are_polled() {
     let (mut cq, mut qp) = sender(&device.open().unwrap());
     complete(&world, &mut qp, 0..3);
     cq.poll().next().unwrap();
-    let mut cq = cq.downcast::<common::Paper>().unwrap_err();
+    let mut cq = cq.downcast::<common::Paper>().unwrap_err().handle;
     assert_eq!(numbers(&mut cq), [1, 2]);
     let mut cq = cq.downcast::<common::Paper>().unwrap();
     let mut qp = qp.downcast::<common::Paper>().unwrap();

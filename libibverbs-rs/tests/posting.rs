@@ -206,7 +206,7 @@ fn several_buffers_go_as_one_message_and_come_back_in_order<P: Provider>(world: 
     world.complete(s.qp.qp_num(), false, b"tailheadmiddle");
     let bufs = s.next().2.unwrap().into_bufs();
     let [tail, mut whole, middle] = <[Buf; 3]>::try_from(bufs).unwrap();
-    let tail = whole.unsplit(tail).unwrap_err();
+    let tail = whole.unsplit(tail).unwrap_err().handle;
     whole.unsplit(middle).unwrap();
     whole.unsplit(tail).unwrap();
     assert_eq!(&whole[..], b"headmiddletail");

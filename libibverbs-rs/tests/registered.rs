@@ -114,7 +114,7 @@ fn read_only_memory_is_registered_in_place_and_returned<P: Provider>(world: &Wor
     let sent = s.cq.poll_one().unwrap().returned.and_then(Returned::into_frozen).unwrap();
     assert_eq!(&sent[..], b"shared");
     drop(sent);
-    let frozen = frozen.thaw().unwrap_err();
+    let frozen = frozen.thaw().unwrap_err().handle;
     let back: Arc<[u8]> = frozen.into_memory().unwrap();
     assert!(Arc::ptr_eq(&back, &shared));
     let text: FrozenBuf = s.pd.register_bytes(&b"static"[..]).unwrap();
@@ -142,7 +142,7 @@ fn a_frozen_buffer_has_shares_and_thaws_when_one_is_left<P: Provider>(_: &World,
         let slice = std::panic::AssertUnwindSafe(|| middle.slice(range.0..range.1));
         assert!(std::panic::catch_unwind(slice).is_err(), "{range:?}");
     }
-    let frozen = frozen.thaw().unwrap_err();
+    let frozen = frozen.thaw().unwrap_err().handle;
     drop((middle, all, frozen));
     let mut buf: Buf = inner.thaw().unwrap();
     buf[0] = b'x';
@@ -174,7 +174,7 @@ fn a_frozen_buffer_is_sent_many_times_at_once_and_never_written<P: Provider>(
         s.qp.post_send_buf(SendOp::Send, NONE, frozen.clone(), 1..).unwrap();
     }
     s.qp.post_send_buf(SendOp::RdmaWrite { remote_addr, rkey }, NONE, frozen.clone(), 1..).unwrap();
-    let frozen = frozen.thaw().unwrap_err();
+    let frozen = frozen.thaw().unwrap_err().handle;
     for _ in 0..4 {
         world.complete(s.qp.qp_num(), false, b"ews");
         drop(s.cq.poll_one().unwrap().returned.and_then(Returned::into_frozen).unwrap());

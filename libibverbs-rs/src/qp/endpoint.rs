@@ -205,9 +205,17 @@ impl<P: Provider> Qp<Reset, P> {
     ) -> Result<Qp<Rts, P>, HandleError<Self>> {
         if !matches!(self.qp_type(), QpType::RC | QpType::UC) {
             let registry = &self.core.dependencies().registry;
-            let cause = Cause::QpType { qp_type: self.qp_type() };
+            let reason = "a datagram queue pair has no peer: move it by to_init, to_rtr and to_rts".into();
+            let cause = Cause::Other { reason };
             let error = registry.error("connect", Errno::INVAL).because(cause);
             return Err(HandleError { handle: self, error });
+        }
+        for mtu in [attr.max_mtu, remote.mtu] {
+            if mtu.bytes().is_none() {
+                let registry = &self.core.dependencies().registry;
+                let error = registry.error("connect", Errno::INVAL).because(Cause::Mtu { mtu });
+                return Err(HandleError { handle: self, error });
+            }
         }
         let init =
             InitAttr { port_num: port.port_num, pkey_index: attr.pkey_index, access: attr.access, qkey: 0 };

@@ -416,14 +416,14 @@ impl<S: State> Qp<S, Erased> {
     /// The queue pair, when it belongs to another provider.
     // The panics below are unreachable.
     #[allow(clippy::missing_panics_doc)]
-    pub fn downcast<P: NamedProvider>(self) -> Result<Qp<S, P>, Self> {
+    pub fn downcast<P: NamedProvider>(self) -> Result<Qp<S, P>, HandleError<Self>> {
         let Self { core, send, recv, state } = self;
         let ours =
             send.queue.downcast_ref::<P::Sq>().is_some() && recv.queue.downcast_ref::<P::Rq>().is_some();
         let core = if ours { core.try_map(|raw| raw.downcast::<P::Qp>()) } else { Err(core) };
         let core = match core {
             Ok(core) => core,
-            Err(core) => return Err(Self { core, send, recv, state }),
+            Err(core) => return Err(HandleError::of_another_provider(Self { core, send, recv, state })),
         };
         let sq = send.queue.downcast().expect("the type was just compared");
         let rq = recv.queue.downcast().expect("the type was just compared");

@@ -27,9 +27,9 @@ use verbs_core::types::{
 use super::post::{Receiver, SendBatch, Sender, posts_recvs, posts_sends};
 use super::state::{CanPostRecv, CanPostSend, Rts, State};
 use super::{Core, Qp};
-use crate::QpId;
 use crate::memory::PostMemory;
 use crate::post_error::{PostBufError, PostBufReason};
+use crate::{HandleError, QpId};
 
 /// The send half of a queue pair, for a thread of its own. Made by [`Qp::into_split`].
 ///
@@ -83,7 +83,7 @@ impl<S: State, P: Provider> Qp<S, P> {
     /// });
     /// send.post_send_buf(SendOp::Send, SendFlags::empty(), out, ..)?;
     /// let recv = receiver.join().expect("it does not panic")?;
-    /// let qp = Qp::from_halves(send, recv).expect("they are of one queue pair");
+    /// let qp = Qp::from_halves(send, recv)?;
     /// # Ok(())
     /// # }
     /// ```
@@ -102,9 +102,10 @@ impl<S: State, P: Provider> Qp<S, P> {
     pub fn from_halves(
         send: SendHalf<S, P>,
         recv: RecvHalf<S, P>,
-    ) -> Result<Self, (SendHalf<S, P>, RecvHalf<S, P>)> {
+    ) -> Result<Self, HandleError<(SendHalf<S, P>, RecvHalf<S, P>)>> {
         if !Arc::ptr_eq(&send.core, &recv.core) {
-            return Err((send, recv));
+            let reason = "the halves are of two queue pairs";
+            return Err(HandleError::refused((send, recv), "from_halves", reason));
         }
         let SendHalf { send, core, state } = send;
         let RecvHalf { recv, core: other, state: _ } = recv;

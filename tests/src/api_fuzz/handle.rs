@@ -253,7 +253,7 @@ impl<P: Provider> Handle<P> {
 
 impl Handle<Erased> {
     fn downcast<P: verbs::NamedProvider>(self) -> Result<Handle<P>, Self> {
-        each!(self, qp => qp.downcast::<P>().map(Handle::from).map_err(Self::from))
+        each!(self, qp => qp.downcast::<P>().map(Handle::from).map_err(|failed| Self::from(failed.handle)))
     }
 }
 
@@ -544,13 +544,13 @@ impl AnyHalves {
         match self {
             Self::Erased(send, recv) => Qp::from_halves(send, recv)
                 .map(|qp| AnyQp::Erased(qp.into()))
-                .map_err(|(send, recv)| Self::Erased(send, recv)),
+                .map_err(|HandleError { handle: (send, recv), .. }| Self::Erased(send, recv)),
             Self::Rxe(send, recv) => Qp::from_halves(send, recv)
                 .map(|qp| AnyQp::Rxe(qp.into()))
-                .map_err(|(send, recv)| Self::Rxe(send, recv)),
+                .map_err(|HandleError { handle: (send, recv), .. }| Self::Rxe(send, recv)),
             Self::Soft(send, recv) => Qp::from_halves(send, recv)
                 .map(|qp| AnyQp::Soft(qp.into()))
-                .map_err(|(send, recv)| Self::Soft(send, recv)),
+                .map_err(|HandleError { handle: (send, recv), .. }| Self::Soft(send, recv)),
         }
     }
 
@@ -626,7 +626,10 @@ impl AnyCq {
         match self {
             Self::Erased(cq) => match cq.downcast::<Soft>() {
                 Ok(cq) => Self::Soft(cq),
-                Err(cq) => cq.downcast::<Rxe>().map_or_else(Self::Erased, Self::Rxe),
+                Err(failed) => match failed.handle.downcast::<Rxe>() {
+                    Ok(cq) => Self::Rxe(cq),
+                    Err(failed) => Self::Erased(failed.handle),
+                },
             },
             other => other,
         }
@@ -638,7 +641,10 @@ impl AnyPd {
     pub(super) fn named(pd: Pd) -> Self {
         match pd.downcast::<Soft>() {
             Ok(pd) => Self::Soft(pd),
-            Err(pd) => pd.downcast::<Rxe>().map_or_else(Self::Erased, Self::Rxe),
+            Err(failed) => match failed.handle.downcast::<Rxe>() {
+                Ok(pd) => Self::Rxe(pd),
+                Err(failed) => Self::Erased(failed.handle),
+            },
         }
     }
 

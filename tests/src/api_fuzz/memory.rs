@@ -73,7 +73,7 @@ impl Held {
                 self.expected.append(&mut expected);
                 Ok(())
             }
-            Err(buf) => Err(Self { buf, expected, context }),
+            Err(failed) => Err(Self { buf: failed.handle, expected, context }),
         }
     }
 
@@ -176,7 +176,7 @@ impl Frozen {
                 Ok(Held { buf, expected: expected.to_vec(), context })
             }
             Ok(buf) => Ok(Held::as_is(buf, context)),
-            Err(buf) => Err(Self { buf, expected, context }),
+            Err(failed) => Err(Self { buf: failed.handle, expected, context }),
         }
     }
 

@@ -6,7 +6,7 @@ use crate::cmd;
 
 #[allow(unsafe_code)]
 fn uverbs(script: impl IntoIterator<Item = Expect>) -> Uverbs {
-    // SAFETY: the script's descriptors are the test's to give away, and nobody parks memory on its
+    // SAFETY: the script's descriptors are the test's to give away, and nobody holds memory on its
     // queues.
     unsafe { Uverbs::new(Box::new(Scripted::new(script)), 18, "rxe0") }
 }

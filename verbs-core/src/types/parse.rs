@@ -7,7 +7,7 @@ use core::fmt;
 ///
 /// `Display` names both: `a GID is an IPv6 or IPv4 address`. The text itself is left out: it may
 /// come from a stranger.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ParseError {
     /// The name of the value (`"GID"`).
     pub what: &'static str,
@@ -25,6 +25,13 @@ impl ParseError {
 impl fmt::Display for ParseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "a {} is {}", self.what, self.expected)
+    }
+}
+
+/// The sentence of `Display`, because a `main` that returns an error prints `Debug`.
+impl fmt::Debug for ParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

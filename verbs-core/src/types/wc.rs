@@ -201,6 +201,11 @@ pub struct Wc {
 }
 
 impl Wc {
+    /// Returns the number of bytes that arrived (receives, reads, atomics), as the length of a slice.
+    pub const fn received(&self) -> usize {
+        self.byte_len as usize
+    }
+
     /// The work request's success, or its failure as an error, so that `?` applies to it.
     ///
     /// # Errors
@@ -221,7 +226,7 @@ impl Wc {
 ///
 /// # References
 /// `ibv_poll_cq(3)`
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct WcError {
     /// The work request's own number.
     pub wr_id: u64,
@@ -241,6 +246,13 @@ impl fmt::Display for WcError {
         let Self { wr_id, status, vendor_err, qp_num, .. } = self;
         write!(f, "work request {wr_id} of queue pair {qp_num:#x} failed: {status}")?;
         if *vendor_err != 0 { write!(f, " (vendor error {vendor_err:#x})") } else { Ok(()) }
+    }
+}
+
+/// The sentence of `Display`, because a `main` that returns an error prints `Debug`.
+impl fmt::Debug for WcError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

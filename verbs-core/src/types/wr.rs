@@ -208,7 +208,7 @@ pub struct RecvWr<'a> {
 /// The reason why a work request was not accepted.
 ///
 /// It converts into [`Error`](crate::Error) and [`std::io::Error`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PostReason {
     /// Every slot of the queue is taken: poll completions first. (C: `ENOMEM`)
@@ -315,13 +315,20 @@ impl fmt::Display for PostReason {
     }
 }
 
+/// The sentence of `Display`, because a `main` that returns an error prints `Debug`.
+impl fmt::Debug for PostReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 impl std::error::Error for PostReason {}
 
 /// A batch of which the queue accepted only a part; C reports that by `bad_wr`.
 ///
 /// It converts into [`Error`](crate::Error) and [`std::io::Error`], which keep the reason only.
 #[doc(alias = "bad_wr")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct PostError {
     /// The number of work requests that were accepted; the device owns their memory. The next one
     /// is the bad one, if there is one.
@@ -333,6 +340,13 @@ pub struct PostError {
 impl fmt::Display for PostError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({}; {} accepted before it)", self.reason, self.reason.errno(), self.accepted)
+    }
+}
+
+/// The sentence of `Display`, because a `main` that returns an error prints `Debug`.
+impl fmt::Debug for PostError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -140,7 +140,7 @@ fn one_frozen_buffer_goes_to_many_peers<P: Provider>(context: &Context<P>) -> Ca
     }
     frozen = match frozen.thaw() {
         Ok(_) => return fail("a buffer was thawed while it was in flight"),
-        Err(frozen) => frozen,
+        Err(failed) => failed.handle,
     };
     // The device does not write it.
     let error = senders[0].1.post_recv_buf(frozen.clone(), ..).unwrap_err();

@@ -20,7 +20,7 @@ use crate::{Errno, Result};
 
 #[allow(unsafe_code)]
 fn on(scripted: &Scripted) -> Uverbs {
-    // SAFETY: the script's descriptors are the test's to give away, and nobody parks memory on its
+    // SAFETY: the script's descriptors are the test's to give away, and nobody holds memory on its
     // queues.
     unsafe { Uverbs::new(Box::new(scripted.clone()), 18, "rxe0") }
 }
