@@ -259,7 +259,7 @@ fn endpoints_travel_as_text_and_connect<P: Provider>(context: &Context<P>) -> Ca
     let Err(HandleError { handle: qp, error }) = qp.connect(&port, &own, &attr) else {
         return fail("a UD queue pair was connected");
     };
-    assert!(matches!(error.cause, Cause::QpType { qp_type: QpType::UD }), "{error}");
+    assert!(error.to_string().contains("has no peer"), "{error}");
     qp.to_init(&init_attr())?;
     Ok(())
 }
