@@ -421,7 +421,7 @@ mod models {
     #[test]
     fn no_slot_is_read_that_was_rolled_back() {
         loom::model(|| {
-            let (mut writer, mut reader) = ring::<u32>(2, 1);
+            let (mut writer, mut reader) = ring::<u32>(2, 1).unwrap();
             let writing = thread::spawn(move || {
                 let put = |writer: &mut Producer<u32>, n: u32| {
                     writer.put(n, [Sge { addr: n.into(), ..Sge::default() }].into_iter());

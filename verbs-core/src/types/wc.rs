@@ -201,7 +201,7 @@ pub struct Wc {
 }
 
 impl Wc {
-    /// Returns the number of bytes that arrived (receives, reads, atomics), as the length of a slice.
+    /// Returns the number of bytes that arrived (receives, reads, atomics), as a slice length.
     pub const fn received(&self) -> usize {
         self.byte_len as usize
     }
