@@ -9,9 +9,11 @@ use std::sync::Arc;
 use uverbs_abi::ib_user_ioctl_verbs::RdmaDriverId;
 use verbs_core::discovery::DeviceInfo;
 use verbs_core::kernel::{KernelContext, KernelPd};
-use verbs_core::provider::{ContextOps, DeviceOps, Driver, NamedProvider, OpenedContext, QpParts, erase};
+use verbs_core::provider::{
+    ContextOps, DeviceOps, Driver, NamedProvider, OpenedContext, QpParents, QpParts, erase,
+};
 use verbs_core::types::{AccessFlags, AhAttr, CqInitAttr, QpInitAttr};
-use verbs_core::{Errno, Error, Result};
+use verbs_core::{Cause, Errno, Error, Result};
 
 use crate::kernel::Kernel;
 use crate::{Ah, Cq, CqHandle, Mr, Qp, Rxe};
@@ -97,13 +99,11 @@ impl ContextOps<Rxe> for Context {
         Cq::create(&self.kernel, attr)
     }
 
-    fn create_qp(
-        &self,
-        pd: &KernelPd,
-        send_cq: &CqHandle,
-        recv_cq: &CqHandle,
-        attr: &QpInitAttr,
-    ) -> Result<QpParts<Rxe>> {
+    fn create_qp(&self, parents: &QpParents<'_, Rxe>, attr: &QpInitAttr) -> Result<QpParts<Rxe>> {
+        let of_type = Cause::QpType { qp_type: attr.qp_type };
+        let (Some(pd), Some(send_cq), Some(recv_cq)) = (parents.pd, parents.send_cq, parents.recv_cq) else {
+            return Err(Error::new("create_qp", self.kernel.device_name(), Errno::OPNOTSUPP).because(of_type));
+        };
         Qp::create(&self.kernel, pd, *send_cq, *recv_cq, attr)
     }
 

@@ -66,7 +66,7 @@ mod sq;
 mod wqe;
 
 use verbs_core::kernel::KernelPd;
-use verbs_core::provider::Provider;
+use verbs_core::provider::{Provider, Unsupported};
 
 pub use ah::Ah;
 pub use context::Context;
@@ -169,4 +169,8 @@ unsafe impl Provider for Rxe {
     type Sq = Sq;
     type Rq = Rq;
     type Ah = Ah;
+    type Srq = Unsupported;
+    type SrqQueue = Unsupported;
+    type Xrcd = Unsupported;
+    type Mw = Unsupported;
 }

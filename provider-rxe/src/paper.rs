@@ -30,7 +30,7 @@ use uverbs_abi::rdma_user_rxe::{
 };
 use verbs_core::channel::{Expect, Reply, Scripted, Uhw, Uverbs};
 use verbs_core::kernel::{KernelContext, KernelPd};
-use verbs_core::provider::{ContextOps, QpOps, QpParts};
+use verbs_core::provider::{ContextOps, QpOps, QpParents, QpParts};
 use verbs_core::ring::{Index, Region, SharedIndex};
 use verbs_core::types::{
     AhAttr, CqInitAttr, Mtu, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpState, QpType, SendFlags, WcOpcode,
@@ -400,7 +400,7 @@ impl PaperDevice {
         self.script.expect([Self::qp_reply(&attr.cap, reply.as_bytes())]);
         self.expect_map(Self::RQ_OFFSET, &rq);
         self.expect_map(Self::SQ_OFFSET, &sq);
-        let parts = self.context.create_qp(&self.pd, &cq, &cq, &attr)?;
+        let parts = self.context.create_qp(&QpParents::new(&self.pd, &cq, &cq), &attr)?;
         Ok(PaperQp { parts, sq, rq, sig_all: attr.sq_sig_all })
     }
 

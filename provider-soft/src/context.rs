@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use uverbs_abi::ib_user_verbs::IbUverbsAsyncEventDesc;
-use verbs_core::provider::{ContextOps, DeviceOps, QpParts};
+use verbs_core::provider::{ContextOps, DeviceOps, QpParents, QpParts};
 use verbs_core::types::{
     AccessFlags, AhAttr, CqInitAttr, DeviceAttr, DeviceAttrEx, Gid, GidEntry, GidType, PortAttr, QpInitAttr,
 };
@@ -165,13 +165,11 @@ impl ContextOps<Soft> for Context {
         Cq::create(&self.device, attr, channel, &self.events)
     }
 
-    fn create_qp(
-        &self,
-        pd: &Pd,
-        send_cq: &CqHandle,
-        recv_cq: &CqHandle,
-        attr: &QpInitAttr,
-    ) -> Result<QpParts<Soft>> {
+    fn create_qp(&self, parents: &QpParents<'_, Soft>, attr: &QpInitAttr) -> Result<QpParts<Soft>> {
+        let of_type = Cause::QpType { qp_type: attr.qp_type };
+        let (Some(pd), Some(send_cq), Some(recv_cq)) = (parents.pd, parents.send_cq, parents.recv_cq) else {
+            return Err(self.device.error("create_qp", Errno::OPNOTSUPP).because(of_type));
+        };
         Qp::create(&self.device, pd, send_cq, recv_cq, attr, &self.events)
     }
 

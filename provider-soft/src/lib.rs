@@ -92,7 +92,7 @@ mod sync;
 mod worker;
 mod wqe;
 
-use verbs_core::provider::Provider;
+use verbs_core::provider::{Provider, Unsupported};
 
 pub use ah::Ah;
 pub use context::Context;
@@ -168,6 +168,10 @@ unsafe impl Provider for Soft {
     type Sq = Sq;
     type Rq = Rq;
     type Ah = Ah;
+    type Srq = Unsupported;
+    type SrqQueue = Unsupported;
+    type Xrcd = Unsupported;
+    type Mw = Unsupported;
 }
 
 /// The driver id. The kernel assigns small numbers; this one spells `soft`. Address vectors carry

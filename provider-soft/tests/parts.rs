@@ -12,7 +12,8 @@ use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork};
 use provider_soft::{Soft, SoftDevice};
 use verbs_core::provider::{
-    ContextOps, CqOps, Destroy, Erased, NamedProvider, Provider, QpOps, QpParts, RecvQueue, SendQueue, erase,
+    ContextOps, CqOps, Destroy, Erased, NamedProvider, Provider, QpOps, QpParents, QpParts, RecvQueue,
+    SendQueue, erase,
 };
 use verbs_core::types::{
     AhAttr, CqInitAttr, Gid, GlobalRoute, Mtu, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpState, QpType,
@@ -46,7 +47,7 @@ impl<'a, P: Provider> Fixture<'a, P> {
     fn create_qp(&self) -> QpParts<P> {
         let cap = QpCap { max_send_wr: 8, max_recv_wr: RECEIVES, ..QpCap::default() };
         let attr = QpInitAttr { qp_type: QpType::RC, cap, sq_sig_all: true, user_handle: 0 };
-        self.context.create_qp(&self.pd, &self.cq_handle, &self.cq_handle, &attr).unwrap()
+        self.context.create_qp(&QpParents::new(&self.pd, &self.cq_handle, &self.cq_handle), &attr).unwrap()
     }
 
     /// Moves a queue pair to RTS, connected with another one of this device, and posts its

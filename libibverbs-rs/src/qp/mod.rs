@@ -27,7 +27,7 @@ use core::ops::RangeBounds;
 use std::sync::Arc;
 
 use verbs_core::provider::{
-    ContextOps, Erased, NamedProvider, Provider, QpOps, QpParts, RecvQueue, SendQueue,
+    ContextOps, Erased, NamedProvider, Provider, QpOps, QpParents, QpParts, RecvQueue, SendQueue,
 };
 use verbs_core::types::{
     PostError, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpInitInfo, QpState, QpType, RecvWr, SendFlags, SendOp,
@@ -93,7 +93,7 @@ impl<P: Provider> Qp<Reset, P> {
         };
         let context = pd.context().raw();
         let QpParts { qp, sq, rq } =
-            context.create_qp(pd.raw(), init.send_cq.name(), init.recv_cq.name(), &attr)?;
+            context.create_qp(&QpParents::new(pd.raw(), init.send_cq.name(), init.recv_cq.name()), &attr)?;
         let cap = qp.cap();
         let table = |cq: &crate::CqHandle<P>, max_wr| {
             InFlight::new(pd.id(), Arc::clone(cq.directory()), max_wr).ok_or_else(|| {

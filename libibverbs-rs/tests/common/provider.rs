@@ -6,8 +6,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use verbs::provider::{
-    AhOps, Completion, ContextOps, CqOps, Destroy, DeviceOps, MrOps, OpenedContext, PdOps, QpOps, QpParts,
-    RecvQueue, SendQueue, erase,
+    AhOps, Completion, ContextOps, CqOps, Destroy, DeviceOps, MrOps, OpenedContext, PdOps, QpOps, QpParents,
+    QpParts, RecvQueue, SendQueue, Unsupported, erase,
 };
 use verbs::{
     AccessFlags, AhAttr, Av, Cause, CqInitAttr, DeviceAttr, DeviceAttrEx, DeviceInfo, Driver, Errno, Error,
@@ -33,6 +33,10 @@ unsafe impl Provider for Paper {
     type Sq = PaperQueue;
     type Rq = PaperQueue;
     type Ah = PaperAh;
+    type Srq = Unsupported;
+    type SrqQueue = Unsupported;
+    type Xrcd = Unsupported;
+    type Mw = Unsupported;
 }
 
 impl NamedProvider for Paper {
@@ -547,13 +551,12 @@ impl ContextOps<Paper> for PaperContext {
         let name = PaperCqHandle(cq.handle.handle);
         Ok((cq, name))
     }
-    fn create_qp(
-        &self,
-        pd: &PaperPd,
-        &PaperCqHandle(send_cq): &PaperCqHandle,
-        &PaperCqHandle(recv_cq): &PaperCqHandle,
-        attr: &QpInitAttr,
-    ) -> Result<QpParts<Paper>> {
+    fn create_qp(&self, parents: &QpParents<'_, Paper>, attr: &QpInitAttr) -> Result<QpParts<Paper>> {
+        let (Some(pd), Some(&PaperCqHandle(send_cq)), Some(&PaperCqHandle(recv_cq))) =
+            (parents.pd, parents.send_cq, parents.recv_cq)
+        else {
+            return Err(self.world.error("create_qp", Errno::OPNOTSUPP));
+        };
         // The lowest number that is free: numbers are given again.
         let num = {
             let state = self.world.state();

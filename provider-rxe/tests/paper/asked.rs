@@ -4,7 +4,7 @@ use std::os::fd::AsRawFd;
 
 use uverbs_abi::ib_user_verbs::{IbUverbsQueryDeviceResp, IbUverbsQueryQpResp};
 use verbs_core::channel::{Expect, Reply};
-use verbs_core::provider::{ContextOps, QpOps};
+use verbs_core::provider::{ContextOps, QpOps, QpParents};
 use verbs_core::types::{QpAttrMask, QpCap, QpInitAttr, QpState, QpType};
 use verbs_core::{Cause, Errno};
 use zerocopy::IntoBytes;
@@ -69,7 +69,8 @@ fn the_probe_for_inline_data_is_of_the_same_type_and_carries_no_handle_of_the_pr
     let cap =
         QpCap { max_send_wr: 1, max_recv_wr: 2, max_send_sge: 3, max_recv_sge: 4, max_inline_data: 513 };
     let attr = QpInitAttr { qp_type: QpType::UC, cap, sq_sig_all: true, user_handle: 0x1234_5678_9abc };
-    let error = device.context.create_qp(&device.pd, &cq.handle, &cq.handle, &attr).unwrap_err();
+    let error =
+        device.context.create_qp(&QpParents::new(&device.pd, &cq.handle, &cq.handle), &attr).unwrap_err();
     assert_eq!(error.cause, Cause::Limit { name: "max_inline_data", asked: 513, min: 0, max: 512 });
     assert_eq!(device.script.remaining(), 0);
 }

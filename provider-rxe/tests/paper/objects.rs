@@ -5,8 +5,8 @@ use uverbs_abi::ib_user_verbs::IbUverbsQueryDeviceResp;
 use uverbs_abi::rdma_user_rxe::{RxeCreateAhResp, RxeCreateCqResp, RxeCreateQpResp};
 use verbs_core::channel::{Expect, Reply};
 use verbs_core::provider::{
-    AhOps, ContextOps, CqOps, Destroy, ErasedQp, MrOps, NamedProvider, PdOps, QpOps, QpParts, SendQueue,
-    erase,
+    AhOps, ContextOps, CqOps, Destroy, ErasedQp, MrOps, NamedProvider, PdOps, QpOps, QpParents, QpParts,
+    SendQueue, erase,
 };
 use verbs_core::types::{
     AccessFlags, AhAttr, CqInitAttr, Gid, GlobalRoute, QpCap, QpInitAttr, QpState, QpType, SendOp, Wc,
@@ -136,11 +136,12 @@ fn a_queue_pairs_reply_cut_at_any_length_leaves_nothing_behind() {
         }
         if len == 28 {
             device.expect_map(PaperDevice::SQ_OFFSET, &sq);
-            device.context.create_qp(&device.pd, &cq.handle, &cq.handle, &attr).unwrap();
+            device.context.create_qp(&QpParents::new(&device.pd, &cq.handle, &cq.handle), &attr).unwrap();
             continue;
         }
         device.script.expect([destroyed(DESTROY_QP)]);
-        let error = device.context.create_qp(&device.pd, &cq.handle, &cq.handle, &attr).unwrap_err();
+        let error =
+            device.context.create_qp(&QpParents::new(&device.pd, &cq.handle, &cq.handle), &attr).unwrap_err();
         assert_eq!(error.verb, "create_qp", "{len}");
         assert_eq!(device.script.remaining(), 0, "{len}");
     }
@@ -207,7 +208,10 @@ fn slots_too_small_for_the_longest_list_are_refused() {
             device.script.expect([PaperDevice::qp_reply(&attr.cap, reply.as_bytes()), destroyed(DESTROY_QP)]);
             device.expect_map(PaperDevice::RQ_OFFSET, &rq);
             device.expect_map(PaperDevice::SQ_OFFSET, &sq);
-            let error = device.context.create_qp(&device.pd, &cq.handle, &cq.handle, &attr).unwrap_err();
+            let error = device
+                .context
+                .create_qp(&QpParents::new(&device.pd, &cq.handle, &cq.handle), &attr)
+                .unwrap_err();
             assert!(error.to_string().contains("too small"), "{error}");
         } else {
             let (sq, rq) = (PaperQueue::new(16, sq_stride), PaperQueue::new(16, rq_stride));
@@ -233,8 +237,10 @@ fn a_capacity_that_the_kernel_invents_is_refused() {
         device.script.expect([PaperDevice::qp_reply(&cap, reply.as_bytes()), destroyed(DESTROY_QP)]);
         device.expect_map(PaperDevice::RQ_OFFSET, &rq);
         device.expect_map(PaperDevice::SQ_OFFSET, &sq);
-        let error =
-            device.context.create_qp(&device.pd, &cq.handle, &cq.handle, &PaperDevice::rc()).unwrap_err();
+        let error = device
+            .context
+            .create_qp(&QpParents::new(&device.pd, &cq.handle, &cq.handle), &PaperDevice::rc())
+            .unwrap_err();
         assert!(matches!(error.cause, Cause::BadReply { .. }), "{error}");
     }
 }
@@ -251,7 +257,8 @@ fn refused(cap: QpCap, probe: Option<u32>) -> String {
         device.script.expect([told(), PaperDevice::qp_reply(&cap, &[]), destroyed(DESTROY_QP)]);
     }
     let attr = QpInitAttr { cap, ..PaperDevice::rc() };
-    let error = device.context.create_qp(&device.pd, &cq.handle, &cq.handle, &attr).unwrap_err();
+    let error =
+        device.context.create_qp(&QpParents::new(&device.pd, &cq.handle, &cq.handle), &attr).unwrap_err();
     assert_eq!((error.errno, device.script.remaining()), (Errno::INVAL, 0));
     error.to_string()
 }
@@ -350,7 +357,8 @@ fn an_erased_device_makes_the_same_objects() {
     script.expect([PaperDevice::qp_reply(&PaperDevice::rc().cap, reply.as_bytes())]);
     expect_map(2, &rq);
     expect_map(3, &sq);
-    let QpParts { qp, sq, rq } = context.create_qp(&pd, &handle, &handle, &PaperDevice::rc()).unwrap();
+    let QpParts { qp, sq, rq } =
+        context.create_qp(&QpParents::new(&pd, &handle, &handle), &PaperDevice::rc()).unwrap();
     assert!(sq.downcast::<provider_rxe::Sq>().is_ok() && rq.downcast::<provider_rxe::Rq>().is_ok());
     let qp = qp.downcast::<provider_rxe::Qp>().unwrap();
     assert_eq!((qp.state(), qp.cap()), (QpState::RESET, PaperDevice::rc().cap));

@@ -9,10 +9,11 @@ use core::any::Any;
 use core::fmt::Debug;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-use super::{Provider, QpParts};
+use super::{Provider, QpParents, QpParts, SrqParents, SrqParts, unsupported};
 use crate::Result;
 use crate::types::{
-    AccessFlags, AhAttr, Av, CqInitAttr, DeviceAttr, DeviceAttrEx, GidEntry, PortAttr, QpInitAttr,
+    AccessFlags, AhAttr, Av, CqInitAttr, DeviceAttr, DeviceAttrEx, GidEntry, MwType, PortAttr, QpInitAttr,
+    SrqInitAttr,
 };
 
 /// An open device: its queries and its event files. Nothing here depends on the provider's objects.
@@ -125,15 +126,10 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     ///
     /// # Errors
     /// [`Cause::Limit`](crate::Cause::Limit) for a size beyond the device's limit;
-    /// [`Cause::QpType`](crate::Cause::QpType) for a type that the device does not have; any other
-    /// errno that the kernel returns.
-    fn create_qp(
-        &self,
-        pd: &P::Pd,
-        send_cq: &P::CqHandle,
-        recv_cq: &P::CqHandle,
-        attr: &QpInitAttr,
-    ) -> Result<QpParts<P>>;
+    /// [`Cause::QpType`](crate::Cause::QpType) for a type that the device does not have; `EINVAL`
+    /// for a parent that the type needs and that is missing; any other errno that the kernel
+    /// returns.
+    fn create_qp(&self, parents: &QpParents<'_, P>, attr: &QpInitAttr) -> Result<QpParts<P>>;
 
     /// Creates an address handle, which holds the resolved path to a peer.
     ///
@@ -142,6 +138,35 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// [`Cause::NoGrh`](crate::Cause::NoGrh) for a path without a GRH on an Ethernet port; any
     /// other errno that the kernel returns.
     fn create_ah(&self, pd: &P::Pd, attr: &AhAttr) -> Result<P::Ah>;
+
+    /// Creates a shared receive queue, with its queue.
+    ///
+    /// # Errors
+    /// [`Cause::Limit`](crate::Cause::Limit) for a size beyond the device's limit; `EOPNOTSUPP` for
+    /// a kind that the device does not have; any other errno that the kernel returns.
+    fn create_srq(&self, parents: &SrqParents<'_, P>, attr: &SrqInitAttr) -> Result<SrqParts<P>> {
+        let _ = (parents, attr);
+        Err(unsupported(self.device(), "create_srq"))
+    }
+
+    /// Opens an XRC domain: one of its own, or with a file the one of the file's inode.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if the device has none; any other errno that the kernel returns, notably
+    /// `EEXIST`, `ENOENT` and `EBADF` for the file and the flags (`O_CREAT`, `O_EXCL`).
+    fn open_xrcd(&self, file: Option<BorrowedFd<'_>>, oflags: i32) -> Result<P::Xrcd> {
+        let _ = (file, oflags);
+        Err(unsupported(self.device(), "open_xrcd"))
+    }
+
+    /// Allocates a memory window, which is bound to no region yet.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if the device has none of the type; any other errno that the kernel returns.
+    fn alloc_mw(&self, pd: &P::Pd, mw_type: MwType) -> Result<P::Mw> {
+        let _ = (pd, mw_type);
+        Err(unsupported(self.device(), "alloc_mw"))
+    }
 }
 
 /// A protection domain.

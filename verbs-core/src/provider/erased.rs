@@ -16,15 +16,16 @@
 
 use core::any::Any;
 use core::fmt::Debug;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use super::{
-    AhOps, ContextOps, CqOps, Destroy, DeviceOps, MrOps, PdOps, Provider, QpOps, QpParts, RecvQueue,
-    SendQueue,
+    AhOps, ContextOps, CqOps, Destroy, DeviceOps, MrOps, MwOps, PdOps, Provider, QpOps, QpParents, QpParts,
+    RecvQueue, SendQueue, SrqOps, SrqParents, SrqParts, XrcdOps,
 };
 use crate::types::{
-    AccessFlags, AhAttr, Av, CqInitAttr, PostError, PostReason, QpAttr, QpAttrMask, QpCap, QpInitAttr,
-    QpInitInfo, QpState, QpType, RecvWr, SendWr, Wc,
+    AccessFlags, AhAttr, Av, CqInitAttr, MwType, PostError, PostReason, QpAttr, QpAttrMask, QpCap,
+    QpInitAttr, QpInitInfo, QpState, QpType, RecvWr, SendWr, SrqAttr, SrqAttrMask, SrqInitAttr, Wc,
 };
 use crate::{Cause, Errno, Error, Result};
 
@@ -66,6 +67,10 @@ unsafe impl Provider for Erased {
     type Sq = ErasedSendQueue;
     type Rq = ErasedRecvQueue;
     type Ah = ErasedAh;
+    type Srq = ErasedSrq;
+    type SrqQueue = ErasedSrqQueue;
+    type Xrcd = ErasedXrcd;
+    type Mw = ErasedMw;
 }
 
 /// Defines an erased object: a box of a private trait, its constructor, and downcasts.
@@ -403,20 +408,122 @@ erased_object! {
     pub ErasedRecvQueue, RecvQueue, RecvQueue
 }
 
-impl RecvQueue for ErasedRecvQueue {
-    #[inline]
-    unsafe fn post_one(&mut self, wr: &RecvWr<'_>) -> Result<(), PostReason> {
-        // SAFETY: the caller's promise is the same.
-        unsafe { self.0.post_one(wr) }
+erased_object! {
+    /// An erased queue of a shared receive queue.
+    pub ErasedSrqQueue, RecvQueue, RecvQueue
+}
+
+/// Implements [`RecvQueue`] for an erased queue of receives.
+macro_rules! recv_queue_through_box {
+    ($($erased:ident),*) => {$(
+        impl RecvQueue for $erased {
+            #[inline]
+            unsafe fn post_one(&mut self, wr: &RecvWr<'_>) -> Result<(), PostReason> {
+                // SAFETY: the caller's promise is the same.
+                unsafe { self.0.post_one(wr) }
+            }
+            #[inline]
+            fn ring(&mut self) {
+                self.0.ring();
+            }
+            #[inline]
+            unsafe fn post_recv(&mut self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
+                // SAFETY: the caller's promise is the same.
+                unsafe { self.0.post_recv(wrs) }
+            }
+        }
+    )*};
+}
+
+recv_queue_through_box!(ErasedRecvQueue, ErasedSrqQueue);
+
+erased_object! {
+    /// An erased shared receive queue.
+    pub ErasedSrq, DynSrq, SrqOps + Destroy
+}
+
+trait DynSrq: SrqOps {
+    /// As [`SrqOps::modify`]; `None` for a queue of another provider.
+    fn modify_erased(
+        &mut self,
+        queue: &mut ErasedSrqQueue,
+        attr: &SrqAttr,
+        mask: SrqAttrMask,
+    ) -> Option<Result<()>>;
+    fn destroy_boxed(self: Box<Self>) -> Result<(), (Box<dyn DynSrq>, Error)>;
+}
+
+impl<T: SrqOps + Destroy> DynSrq for T {
+    fn modify_erased(
+        &mut self,
+        queue: &mut ErasedSrqQueue,
+        attr: &SrqAttr,
+        mask: SrqAttrMask,
+    ) -> Option<Result<()>> {
+        let queue: &mut dyn Any = &mut *queue.0;
+        Some(self.modify(queue.downcast_mut::<T::Queue>()?, attr, mask))
     }
-    #[inline]
-    fn ring(&mut self) {
-        self.0.ring();
+    fn destroy_boxed(self: Box<Self>) -> Result<(), (Box<dyn DynSrq>, Error)> {
+        self.destroy().map_err(|(object, error)| (Box::new(object) as Box<dyn DynSrq>, error))
     }
-    #[inline]
-    unsafe fn post_recv(&mut self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
-        // SAFETY: the caller's promise is the same.
-        unsafe { self.0.post_recv(wrs) }
+}
+
+impl Destroy for ErasedSrq {
+    fn destroy(self) -> Result<(), (Self, Error)> {
+        self.0.destroy_boxed().map_err(|(object, error)| (Self(object), error))
+    }
+}
+
+impl SrqOps for ErasedSrq {
+    type Queue = ErasedSrqQueue;
+
+    fn handle(&self) -> u32 {
+        self.0.handle()
+    }
+    fn srq_num(&self) -> Option<u32> {
+        self.0.srq_num()
+    }
+    fn attr(&self) -> SrqAttr {
+        self.0.attr()
+    }
+    fn modify(&mut self, queue: &mut ErasedSrqQueue, attr: &SrqAttr, mask: SrqAttrMask) -> Result<()> {
+        self.0.modify_erased(queue, attr, mask).unwrap_or_else(|| {
+            let foreign = Cause::Foreign { what: "shared receive queue" };
+            Err(Error::new("modify_srq", "", Errno::INVAL).because(foreign))
+        })
+    }
+    fn query(&self) -> Result<SrqAttr> {
+        self.0.query()
+    }
+}
+
+erased_object! {
+    /// An erased XRC domain.
+    pub ErasedXrcd, DynXrcd, XrcdOps + Destroy
+}
+destroy_through_box!(ErasedXrcd, DynXrcd: XrcdOps);
+
+impl XrcdOps for ErasedXrcd {
+    fn handle(&self) -> u32 {
+        self.0.handle()
+    }
+}
+
+erased_object! {
+    /// An erased memory window.
+    pub ErasedMw, DynMw, MwOps + Destroy
+}
+destroy_through_box!(ErasedMw, DynMw: MwOps);
+
+impl MwOps for ErasedMw {
+    fn handle(&self) -> u32 {
+        self.0.handle()
+    }
+    fn rkey(&self) -> u32 {
+        self.0.rkey()
+    }
+    fn mw_type(&self) -> MwType {
+        self.0.mw_type()
     }
 }
 
@@ -450,6 +557,14 @@ impl<P: Provider<Context: Sized>> Of<P> {
     fn cq<'a>(&self, verb: &'static str, cq: &'a ErasedCqHandle) -> Result<&'a P::CqHandle> {
         cq.downcast_ref().ok_or_else(|| self.foreign(verb, "completion queue"))
     }
+
+    fn srq<'a>(&self, verb: &'static str, srq: &'a ErasedSrq) -> Result<&'a P::Srq> {
+        srq.downcast_ref().ok_or_else(|| self.foreign(verb, "shared receive queue"))
+    }
+
+    fn xrcd<'a>(&self, verb: &'static str, xrcd: &'a ErasedXrcd) -> Result<&'a P::Xrcd> {
+        xrcd.downcast_ref().ok_or_else(|| self.foreign(verb, "XRC domain"))
+    }
 }
 
 impl<P: Provider<Context: Sized>> ContextOps<Erased> for Of<P> {
@@ -478,20 +593,38 @@ impl<P: Provider<Context: Sized>> ContextOps<Erased> for Of<P> {
         let (cq, handle) = self.0.create_cq(attr)?;
         Ok((ErasedCq::new(cq), ErasedCqHandle::new(handle)))
     }
-    fn create_qp(
-        &self,
-        pd: &ErasedPd,
-        send_cq: &ErasedCqHandle,
-        recv_cq: &ErasedCqHandle,
-        attr: &QpInitAttr,
-    ) -> Result<QpParts<Erased>> {
+    fn create_qp(&self, parents: &QpParents<'_, Erased>, attr: &QpInitAttr) -> Result<QpParts<Erased>> {
         const VERB: &str = "create_qp";
-        let (send_cq, recv_cq) = (self.cq(VERB, send_cq)?, self.cq(VERB, recv_cq)?);
-        let QpParts { qp, sq, rq } = self.0.create_qp(self.pd(VERB, pd)?, send_cq, recv_cq, attr)?;
+        let QpParents { pd, send_cq, recv_cq, srq, xrcd } = *parents;
+        let parents = QpParents {
+            pd: pd.map(|pd| self.pd(VERB, pd)).transpose()?,
+            send_cq: send_cq.map(|cq| self.cq(VERB, cq)).transpose()?,
+            recv_cq: recv_cq.map(|cq| self.cq(VERB, cq)).transpose()?,
+            srq: srq.map(|srq| self.srq(VERB, srq)).transpose()?,
+            xrcd: xrcd.map(|xrcd| self.xrcd(VERB, xrcd)).transpose()?,
+        };
+        let QpParts { qp, sq, rq } = self.0.create_qp(&parents, attr)?;
         Ok(QpParts { qp: ErasedQp::new(qp), sq: ErasedSendQueue::new(sq), rq: ErasedRecvQueue::new(rq) })
     }
     fn create_ah(&self, pd: &ErasedPd, attr: &AhAttr) -> Result<ErasedAh> {
         let pd = self.pd("create_ah", pd)?;
         self.0.create_ah(pd, attr).map(ErasedAh::new)
+    }
+    fn create_srq(&self, parents: &SrqParents<'_, Erased>, attr: &SrqInitAttr) -> Result<SrqParts<Erased>> {
+        const VERB: &str = "create_srq";
+        let SrqParents { pd, xrcd, cq } = *parents;
+        let parents = SrqParents {
+            pd: self.pd(VERB, pd)?,
+            xrcd: xrcd.map(|xrcd| self.xrcd(VERB, xrcd)).transpose()?,
+            cq: cq.map(|cq| self.cq(VERB, cq)).transpose()?,
+        };
+        let SrqParts { srq, queue } = self.0.create_srq(&parents, attr)?;
+        Ok(SrqParts { srq: ErasedSrq::new(srq), queue: ErasedSrqQueue::new(queue) })
+    }
+    fn open_xrcd(&self, file: Option<BorrowedFd<'_>>, oflags: i32) -> Result<ErasedXrcd> {
+        self.0.open_xrcd(file, oflags).map(ErasedXrcd::new)
+    }
+    fn alloc_mw(&self, pd: &ErasedPd, mw_type: MwType) -> Result<ErasedMw> {
+        self.0.alloc_mw(self.pd("alloc_mw", pd)?, mw_type).map(ErasedMw::new)
     }
 }

@@ -9,11 +9,15 @@
 //! | `context` | [`PdOps`] | a protection domain | control |
 //! | `context` | [`MrOps`] | a memory region | control |
 //! | `context` | [`AhOps`] | an address handle | control |
+//! | `mw` | [`MwOps`] | a memory window | control |
+//! | `srq` | [`SrqOps`], [`XrcdOps`] | a shared receive queue, an XRC domain | control |
 //! | `completion` | [`CqOps`], [`Completion`] | a completion queue and its completions | data |
 //! | `queue` | [`QpOps`] | a queue pair: its state | control |
 //! | `queue` | [`SendQueue`], [`RecvQueue`] | the queues of a queue pair, owned by posters | data |
 //!
-//! Required operations have no default body, so that a new provider cannot forget one. A query does
+//! Required operations have no default body, so that a new provider cannot forget one. Optional ones
+//! return `EOPNOTSUPP` with the verb's name; a provider without an object names [`Unsupported`] as
+//! its type, of which no value exists. A query does
 //! not mention the provider: [`DeviceOps`] has one implementation for all devices of the kernel,
 //! [`KernelContext`](crate::kernel::KernelContext).
 //!
@@ -37,7 +41,10 @@ mod completion;
 mod context;
 mod driver;
 mod erased;
+mod mw;
 mod queue;
+mod srq;
+mod unsupported;
 
 use core::fmt::Debug;
 
@@ -45,10 +52,13 @@ pub use completion::{Completion, CqOps};
 pub use context::{AhOps, ContextOps, DeviceOps, MrOps, PdOps};
 pub use driver::{Driver, NamedProvider, OpenedContext};
 pub use erased::{
-    Erased, ErasedAh, ErasedCq, ErasedCqHandle, ErasedMr, ErasedPd, ErasedQp, ErasedRecvQueue,
-    ErasedSendQueue, erase,
+    Erased, ErasedAh, ErasedCq, ErasedCqHandle, ErasedMr, ErasedMw, ErasedPd, ErasedQp, ErasedRecvQueue,
+    ErasedSendQueue, ErasedSrq, ErasedSrqQueue, ErasedXrcd, erase,
 };
-pub use queue::{QpOps, QpParts, RecvQueue, SendQueue};
+pub use mw::MwOps;
+pub use queue::{QpOps, QpParents, QpParts, RecvQueue, SendQueue};
+pub use srq::{SrqOps, SrqParents, SrqParts, XrcdOps};
+pub use unsupported::{Unsupported, unsupported};
 
 #[doc(hidden)]
 pub use completion::for_each_completion_field;
@@ -176,6 +186,14 @@ pub unsafe trait Provider: Sized + Debug + 'static {
     type Rq: RecvQueue;
     /// An address handle.
     type Ah: AhOps + Destroy;
+    /// A shared receive queue: its attributes, and its end.
+    type Srq: SrqOps<Queue = Self::SrqQueue> + Destroy;
+    /// The queue of a shared receive queue, owned by its poster.
+    type SrqQueue: RecvQueue;
+    /// An XRC domain.
+    type Xrcd: XrcdOps + Destroy;
+    /// A memory window.
+    type Mw: MwOps + Destroy;
 }
 
 /// An object of the kernel that can be destroyed.

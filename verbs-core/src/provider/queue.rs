@@ -15,6 +15,38 @@ use crate::types::{
 };
 use crate::{Errno, Result};
 
+/// The objects that a new queue pair is made from. Which of them it needs depends on its type: all
+/// common types need the protection domain and both completion queues, an XRC target
+/// ([`QpType::XRC_RECV`]) its XRC domain alone, an XRC initiator no queue for receives.
+#[derive(Debug)]
+pub struct QpParents<'a, P: Provider> {
+    /// The protection domain.
+    pub pd: Option<&'a P::Pd>,
+    /// The completion queue of sends.
+    pub send_cq: Option<&'a P::CqHandle>,
+    /// The completion queue of receives.
+    pub recv_cq: Option<&'a P::CqHandle>,
+    /// The shared receive queue that supplies receives, instead of a queue of its own.
+    pub srq: Option<&'a P::Srq>,
+    /// The XRC domain.
+    pub xrcd: Option<&'a P::Xrcd>,
+}
+
+impl<'a, P: Provider> QpParents<'a, P> {
+    /// Returns the parents of a queue pair of a common type.
+    pub const fn new(pd: &'a P::Pd, send_cq: &'a P::CqHandle, recv_cq: &'a P::CqHandle) -> Self {
+        Self { pd: Some(pd), send_cq: Some(send_cq), recv_cq: Some(recv_cq), srq: None, xrcd: None }
+    }
+}
+
+impl<P: Provider> Clone for QpParents<'_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: Provider> Copy for QpParents<'_, P> {}
+
 /// A new queue pair: its control object and its two queues, usable in three threads.
 #[derive(Debug)]
 pub struct QpParts<P: Provider> {

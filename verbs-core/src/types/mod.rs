@@ -10,11 +10,13 @@ mod device_attr;
 mod event;
 mod gid;
 mod grh;
+mod mw;
 pub(crate) mod names;
 mod open_enum;
 mod parse;
 mod port_attr;
 mod qp_attr;
+mod srq;
 mod wc;
 mod wr;
 
@@ -28,9 +30,11 @@ pub use device_attr::{
 pub use event::AsyncEventType;
 pub use gid::{Gid, GidEntry, GidType, Guid};
 pub use grh::Grh;
+pub use mw::MwType;
 pub(crate) use open_enum::open_enum;
 pub use parse::ParseError;
 pub use port_attr::{LinkLayer, Mtu, PortAttr, PortCapFlags, PortSpeed, PortState, PortWidth};
 pub use qp_attr::{MigState, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpInitInfo, QpState, QpType};
+pub use srq::{SrqAttr, SrqAttrMask, SrqInitAttr, SrqType, TmCap};
 pub use wc::{Wc, WcError, WcFlags, WcOpcode, WcStatus};
 pub use wr::{OpKind, PostError, PostReason, RecvWr, SendFlags, SendOp, SendWr, Sge};

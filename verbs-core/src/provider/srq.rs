@@ -1,0 +1,67 @@
+//! A shared receive queue, and the XRC domain that some of them belong to.
+
+use core::any::Any;
+use core::fmt::Debug;
+
+use super::{Provider, RecvQueue};
+use crate::Result;
+use crate::types::{SrqAttr, SrqAttrMask};
+
+/// The objects that a new shared receive queue is made from.
+#[derive(Debug)]
+pub struct SrqParents<'a, P: Provider> {
+    /// The protection domain.
+    pub pd: &'a P::Pd,
+    /// The XRC domain of a queue of the kind [`XRC`](crate::types::SrqType::XRC).
+    pub xrcd: Option<&'a P::Xrcd>,
+    /// The completion queue of a queue of the kinds [`XRC`](crate::types::SrqType::XRC) and
+    /// [`TM`](crate::types::SrqType::TM).
+    pub cq: Option<&'a P::CqHandle>,
+}
+
+/// A new shared receive queue: its control object and its queue, usable in two threads.
+#[derive(Debug)]
+pub struct SrqParts<P: Provider> {
+    /// The control object.
+    pub srq: P::Srq,
+    /// The queue.
+    pub queue: P::SrqQueue,
+}
+
+/// A shared receive queue without its queue: its attributes, and its end.
+pub trait SrqOps: Any + Debug + Send + Sync {
+    /// Its queue.
+    type Queue: RecvQueue
+    where
+        Self: Sized;
+
+    /// Returns the kernel's handle.
+    fn handle(&self) -> u32;
+
+    /// Returns the number by which XRC initiators address it; `None` for other kinds.
+    fn srq_num(&self) -> Option<u32>;
+
+    /// Returns its capacity as granted by the device.
+    fn attr(&self) -> SrqAttr;
+
+    /// Changes its limit, or its size. The queue must be the one that was created with it.
+    ///
+    /// # Errors
+    /// [`Cause::Limit`](crate::Cause::Limit) for a value beyond the queue's or the device's limit;
+    /// any other errno that the kernel returns. The queue and its requests are then unchanged.
+    fn modify(&mut self, queue: &mut Self::Queue, attr: &SrqAttr, mask: SrqAttrMask) -> Result<()>
+    where
+        Self: Sized;
+
+    /// Queries its attributes.
+    ///
+    /// # Errors
+    /// Any errno that the kernel returns; notably `EIO` once the device is gone.
+    fn query(&self) -> Result<SrqAttr>;
+}
+
+/// An XRC domain, which processes share by a file.
+pub trait XrcdOps: Any + Debug + Send + Sync {
+    /// Returns the kernel's handle.
+    fn handle(&self) -> u32;
+}

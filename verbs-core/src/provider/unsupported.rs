@@ -1,0 +1,71 @@
+//! [`Unsupported`]: the type of objects that a provider does not have.
+//!
+//! # Safety
+//! No value of the type exists, so that its unsafe functions cannot be called.
+#![allow(unsafe_code)]
+
+use super::{Destroy, DeviceOps, MwOps, RecvQueue, SrqOps, XrcdOps};
+use crate::types::{MwType, PostReason, RecvWr, SrqAttr, SrqAttrMask};
+use crate::{Errno, Error, Result};
+
+/// The type of objects that a provider does not have. No value of it exists.
+#[derive(Debug)]
+pub enum Unsupported {}
+
+/// Returns the error of a verb that a provider does not have: `EOPNOTSUPP`.
+pub fn unsupported(device: &dyn DeviceOps, verb: &'static str) -> Error {
+    Error::new(verb, device.device_name(), Errno::OPNOTSUPP)
+}
+
+impl Destroy for Unsupported {
+    fn destroy(self) -> Result<(), (Self, Error)> {
+        match self {}
+    }
+}
+
+impl SrqOps for Unsupported {
+    type Queue = Self;
+
+    fn handle(&self) -> u32 {
+        match *self {}
+    }
+    fn srq_num(&self) -> Option<u32> {
+        match *self {}
+    }
+    fn attr(&self) -> SrqAttr {
+        match *self {}
+    }
+    fn modify(&mut self, _queue: &mut Self, _attr: &SrqAttr, _mask: SrqAttrMask) -> Result<()> {
+        match *self {}
+    }
+    fn query(&self) -> Result<SrqAttr> {
+        match *self {}
+    }
+}
+
+impl RecvQueue for Unsupported {
+    unsafe fn post_one(&mut self, _wr: &RecvWr<'_>) -> Result<(), PostReason> {
+        match *self {}
+    }
+    fn ring(&mut self) {
+        match *self {}
+    }
+}
+
+impl XrcdOps for Unsupported {
+    fn handle(&self) -> u32 {
+        match *self {}
+    }
+}
+
+impl MwOps for Unsupported {
+    fn handle(&self) -> u32 {
+        match *self {}
+    }
+    fn rkey(&self) -> u32 {
+        match *self {}
+    }
+    fn mw_type(&self) -> MwType {
+        match *self {}
+    }
+}

@@ -1,0 +1,86 @@
+//! The attributes of shared receive queues.
+
+use bitflags::bitflags;
+
+use super::open_enum;
+
+open_enum! {
+    /// The kind of a shared receive queue.
+    #[doc(alias = "ibv_srq_type")]
+    pub enum SrqType(u32) {
+        /// For queue pairs that are created with it.
+        #[doc(alias = "IBV_SRQT_BASIC")]
+        BASIC = 0, "BASIC";
+        /// For XRC targets of its domain, whose initiators name it in each request.
+        #[doc(alias = "IBV_SRQT_XRC")]
+        XRC = 1, "XRC";
+        /// With tag matching.
+        #[doc(alias = "IBV_SRQT_TM")]
+        TM = 2, "TM";
+    }
+}
+
+/// The attributes of a new shared receive queue that every provider gets, besides its parents.
+///
+/// # References
+/// `ibv_create_srq_ex(3)`
+#[doc(alias = "ibv_srq_init_attr")]
+#[doc(alias = "ibv_srq_init_attr_ex")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SrqInitAttr {
+    /// The kind.
+    pub srq_type: SrqType,
+    /// Outstanding receives; the device may round up.
+    pub max_wr: u32,
+    /// Scatter/gather elements of a receive.
+    pub max_sge: u32,
+    /// The limit below which [`SRQ_LIMIT_REACHED`](super::AsyncEventType::SRQ_LIMIT_REACHED) is
+    /// raised; 0 for none.
+    pub srq_limit: u32,
+    /// The capacity of tag matching; zero for other kinds.
+    pub tm: TmCap,
+    /// The number that events of this queue carry: a slot + generation id, never a pointer.
+    pub user_handle: u64,
+}
+
+/// The capacity of a shared receive queue with tag matching.
+#[doc(alias = "ibv_tm_cap")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TmCap {
+    /// Tags in the list.
+    pub max_num_tags: u32,
+    /// Outstanding operations on the list.
+    pub max_ops: u32,
+}
+
+/// The attributes of a shared receive queue that can be queried, and changed.
+///
+/// # References
+/// `ibv_modify_srq(3)`, `ibv_query_srq(3)`
+#[doc(alias = "ibv_srq_attr")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SrqAttr {
+    /// Outstanding receives.
+    pub max_wr: u32,
+    /// Scatter/gather elements of a receive. It cannot be changed.
+    pub max_sge: u32,
+    /// The limit below which [`SRQ_LIMIT_REACHED`](super::AsyncEventType::SRQ_LIMIT_REACHED) is
+    /// raised, once; 0 for none.
+    pub srq_limit: u32,
+}
+
+bitflags! {
+    /// The members of [`SrqAttr`] that mean something.
+    #[doc(alias = "ibv_srq_attr_mask")]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct SrqAttrMask: u32 {
+        /// `IBV_SRQ_MAX_WR`.
+        #[doc(alias = "IBV_SRQ_MAX_WR")]
+        const MAX_WR = 1;
+        /// `IBV_SRQ_LIMIT`.
+        #[doc(alias = "IBV_SRQ_LIMIT")]
+        const LIMIT = 1 << 1;
+
+        const _ = !0;
+    }
+}
