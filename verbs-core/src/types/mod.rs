@@ -30,11 +30,13 @@ pub use device_attr::{
 pub use event::AsyncEventType;
 pub use gid::{Gid, GidEntry, GidType, Guid};
 pub use grh::Grh;
-pub use mw::MwType;
+pub use mw::{MwBindInfo, MwType};
 pub(crate) use open_enum::open_enum;
 pub use parse::ParseError;
 pub use port_attr::{LinkLayer, Mtu, PortAttr, PortCapFlags, PortSpeed, PortState, PortWidth};
 pub use qp_attr::{MigState, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpInitInfo, QpState, QpType};
 pub use srq::{SrqAttr, SrqAttrMask, SrqInitAttr, SrqType, TmCap};
 pub use wc::{Wc, WcError, WcFlags, WcOpcode, WcStatus};
-pub use wr::{OpKind, PostError, PostReason, RecvWr, SendFlags, SendOp, SendWr, Sge};
+pub use wr::{
+    FlushPlacement, FlushSelectivity, OpKind, PostError, PostReason, RecvWr, SendFlags, SendOp, SendWr, Sge,
+};

@@ -1,6 +1,6 @@
-//! [`MwType`]: the kinds of memory windows.
+//! Memory windows: their kinds, and what they are bound to.
 
-use super::open_enum;
+use super::{AccessFlags, open_enum};
 
 open_enum! {
     /// The kind of a memory window.
@@ -16,4 +16,18 @@ open_enum! {
         #[doc(alias = "IBV_MW_TYPE_2")]
         TYPE_2 = 2, "type 2";
     }
+}
+
+/// The part of a region that a memory window is bound to, and the rights of peers on it.
+#[doc(alias = "ibv_mw_bind_info")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MwBindInfo {
+    /// The region's local key. The region has [`MW_BIND`](AccessFlags::MW_BIND).
+    pub lkey: u32,
+    /// The first byte, in the region's address space.
+    pub addr: u64,
+    /// The number of bytes; 0 binds the window to nothing.
+    pub length: u64,
+    /// The rights of peers.
+    pub mw_access_flags: AccessFlags,
 }

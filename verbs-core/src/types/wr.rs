@@ -5,7 +5,7 @@ use core::fmt;
 use bitflags::bitflags;
 
 use super::names::Names;
-use super::{QpType, UdAddr, open_enum};
+use super::{MwBindInfo, QpType, UdAddr, open_enum};
 use crate::Errno;
 
 /// A scatter/gather element: a piece of registered memory.
@@ -126,6 +126,67 @@ pub enum SendOp<'a> {
         /// The value to add.
         add: u64,
     },
+    /// As `Send`, and invalidates a key of the peer (RC).
+    #[doc(alias = "IBV_WR_SEND_WITH_INV")]
+    SendWithInv {
+        /// The peer's key.
+        invalidate_rkey: u32,
+    },
+    /// Invalidates a key of this side (RC).
+    #[doc(alias = "IBV_WR_LOCAL_INV")]
+    LocalInv {
+        /// The key.
+        invalidate_rkey: u32,
+    },
+    /// Binds a memory window to a part of a region, or to nothing if its length is 0 (RC, UC).
+    #[doc(alias = "IBV_WR_BIND_MW")]
+    BindMw {
+        /// The window's key.
+        rkey: u32,
+        /// The window's key from then on. It differs from `rkey` in the low 8 bits only.
+        new_rkey: u32,
+        /// The part of the region, and the rights.
+        bind_info: &'a MwBindInfo,
+    },
+    /// Makes earlier writes visible at the peer, or persistent there (RC).
+    #[doc(alias = "IBV_WR_FLUSH")]
+    Flush {
+        /// The first byte, in the remote region's address space.
+        remote_addr: u64,
+        /// The remote region's key.
+        rkey: u32,
+        /// The number of bytes; ignored for the whole region.
+        length: u32,
+        /// The kinds of visibility.
+        placement: FlushPlacement,
+        /// The range, or the whole region.
+        selectivity: FlushSelectivity,
+    },
+    /// Writes 8 bytes at once (RC). It takes no list of local memory.
+    #[doc(alias = "IBV_WR_ATOMIC_WRITE")]
+    AtomicWrite {
+        /// The address of the 8 bytes, a multiple of 8.
+        remote_addr: u64,
+        /// The remote region's key.
+        rkey: u32,
+        /// The bytes.
+        data: [u8; 8],
+    },
+    /// Sends the list as TCP segments, each behind a copy of the header (RAW_PACKET).
+    #[doc(alias = "IBV_WR_TSO")]
+    Tso {
+        /// The Ethernet, IP and TCP headers.
+        hdr: &'a [u8],
+        /// The payload of a segment, in bytes.
+        mss: u16,
+    },
+    /// An operation of an XRC initiator, for a shared receive queue of the peer (XRC_SEND).
+    Xrc {
+        /// The number of the peer's shared receive queue.
+        remote_srqn: u32,
+        /// The operation: any of those that RC has.
+        op: &'a Self,
+    },
 }
 
 impl SendOp<'_> {
@@ -143,6 +204,13 @@ impl SendOp<'_> {
             Self::RdmaRead { .. } => OpKind::RDMA_READ,
             Self::AtomicCmpAndSwp { .. } => OpKind::ATOMIC_CMP_AND_SWP,
             Self::AtomicFetchAndAdd { .. } => OpKind::ATOMIC_FETCH_AND_ADD,
+            Self::SendWithInv { .. } => OpKind::SEND_WITH_INV,
+            Self::LocalInv { .. } => OpKind::LOCAL_INV,
+            Self::BindMw { .. } => OpKind::BIND_MW,
+            Self::Flush { .. } => OpKind::FLUSH,
+            Self::AtomicWrite { .. } => OpKind::ATOMIC_WRITE,
+            Self::Tso { .. } => OpKind::TSO,
+            Self::Xrc { .. } => OpKind::XRC,
         }
     }
 }
@@ -178,6 +246,57 @@ open_enum! {
         /// [`SendOp::AtomicFetchAndAdd`].
         #[doc(alias = "IBV_WR_ATOMIC_FETCH_AND_ADD")]
         ATOMIC_FETCH_AND_ADD = 8, "AtomicFetchAndAdd";
+        /// [`SendOp::SendWithInv`].
+        #[doc(alias = "IBV_WR_SEND_WITH_INV")]
+        SEND_WITH_INV = 9, "SendWithInv";
+        /// [`SendOp::LocalInv`].
+        #[doc(alias = "IBV_WR_LOCAL_INV")]
+        LOCAL_INV = 10, "LocalInv";
+        /// [`SendOp::BindMw`].
+        #[doc(alias = "IBV_WR_BIND_MW")]
+        BIND_MW = 11, "BindMw";
+        /// [`SendOp::Flush`].
+        #[doc(alias = "IBV_WR_FLUSH")]
+        FLUSH = 12, "Flush";
+        /// [`SendOp::AtomicWrite`].
+        #[doc(alias = "IBV_WR_ATOMIC_WRITE")]
+        ATOMIC_WRITE = 13, "AtomicWrite";
+        /// [`SendOp::Tso`].
+        #[doc(alias = "IBV_WR_TSO")]
+        TSO = 14, "Tso";
+        /// [`SendOp::Xrc`], with any operation.
+        #[doc(alias = "IBV_QPT_XRC_SEND")]
+        XRC = 15, "Xrc";
+    }
+}
+
+bitflags! {
+    /// The kinds of visibility that a [flush](SendOp::Flush) asks for.
+    ///
+    /// # References
+    /// `ibv_wr_flush(3)`, IBTA volume 1, annex A19 (memory placement extensions)
+    #[doc(alias = "ibv_placement_type")]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct FlushPlacement: u8 {
+        /// Visible to all of the peer's system.
+        #[doc(alias = "IBV_FLUSH_GLOBAL")]
+        const GLOBAL = 1;
+        /// Persistent.
+        #[doc(alias = "IBV_FLUSH_PERSISTENT")]
+        const PERSISTENT = 1 << 1;
+    }
+}
+
+open_enum! {
+    /// The memory that a [flush](SendOp::Flush) covers.
+    #[doc(alias = "ibv_selectivity_level")]
+    pub enum FlushSelectivity(u8) {
+        /// The range of the request.
+        #[doc(alias = "IBV_FLUSH_RANGE")]
+        RANGE = 0, "range";
+        /// The whole region.
+        #[doc(alias = "IBV_FLUSH_MR")]
+        MR = 1, "region";
     }
 }
 
