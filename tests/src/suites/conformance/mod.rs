@@ -22,9 +22,34 @@ use crate::runner::Case;
 
 const SUITE: &str = "conformance";
 
-/// The suite.
+/// The suite. A case is named after its file: `conformance.rc.what_is_true erased`.
 pub fn cases() -> Vec<Case> {
-    let parts =
-        [rc::cases(), datagram::cases(), queues::cases(), owned::cases(), failures::cases(), events::cases()];
-    parts.into_iter().flatten().collect()
+    macro_rules! topics {
+        ($($topic:ident),* $(,)?) => {
+            [$((stringify!($topic), $topic::cases())),*]
+        };
+    }
+    let topics = topics![datagram, events, failures, owned, queues, rc];
+    topics.into_iter().flat_map(|(topic, cases)| cases.into_iter().map(move |case| of(topic, case))).collect()
+}
+
+/// Inserts the topic into a case's name, which the functions of a topic's file leave out.
+fn of(topic: &str, case: Case) -> Case {
+    let name = case.name.strip_prefix(SUITE).and_then(|rest| rest.strip_prefix('.')).unwrap_or(&case.name);
+    Case { name: format!("{SUITE}.{topic}.{name}"), ..case }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_case_has_a_topic_and_a_name_of_its_own() {
+        let names: Vec<_> = cases().into_iter().map(|case| case.name).collect();
+        let distinct: BTreeSet<_> = names.iter().collect();
+        assert_eq!(distinct.len(), names.len());
+        assert!(names.contains(&"conformance.rc.rc_send_carries_immediate_data erased".to_owned()));
+    }
 }
