@@ -1,17 +1,22 @@
-//! `guest [--list] [--skip-interop] [SUITE...]`: runs the suites, inside the guest, as root, with
-//! rxe0.
+//! `guest [--list] [--skip-interop] [--without-ioctls] [SUITE...]`: runs the suites, inside the
+//! guest, as root, with rxe0.
 //!
 //! Prints `ok NAME`, `FAIL NAME: why` or `skip NAME: why` for each case and ends with `N passed, N
 //! failed, N skipped`. SUITE is a suite's name or the beginning of cases' names, word by word. 0 if
 //! no case failed.
+//!
+//! With `--without-ioctls` every case runs under a filter that refuses the ioctls of uverbs; 3 if
+//! one of them passed, or if none was tried.
 
 use std::process::ExitCode;
 
+use verbs_tests::refuse::{self, Mode};
 use verbs_tests::runner::{self, Options};
 use verbs_tests::suites;
 
 fn main() -> ExitCode {
     let mut options = Options::default();
+    let mut without_ioctls = false;
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         match arg.as_str() {
@@ -19,13 +24,26 @@ fn main() -> ExitCode {
             "--skip-interop" => {
                 options.skip.push(("interop".to_owned(), "asked for with --skip-interop".to_owned()));
             }
+            "--without-ioctls" => without_ioctls = true,
             "--case" => options.case = args.next(),
             _ if arg.starts_with('-') => {
-                eprintln!("usage: guest [--list] [--skip-interop] [SUITE...]");
+                eprintln!("usage: guest [--list] [--skip-interop] [--without-ioctls] [SUITE...]");
                 return ExitCode::from(2);
             }
             _ => options.only.push(arg),
         }
     }
-    runner::main(&options, &suites::all())
+    if !without_ioctls {
+        return runner::main(&options, &suites::all());
+    }
+    match refuse::run(Mode::Ioctl, || runner::main(&options, &suites::all())) {
+        Ok((status, counts)) => {
+            eprintln!("{counts}");
+            if counts.refused > 0 && counts.passed == 0 { status } else { ExitCode::from(3) }
+        }
+        Err(error) => {
+            eprintln!("guest: the filter that refuses ioctls cannot be used: {error}");
+            ExitCode::from(3)
+        }
+    }
 }

@@ -4,6 +4,12 @@
 //! same closing line as `cargo xtask test`. The suites are binaries of verbs-tests: `guest
 //! [SUITE...]` on rxe, `guest-mlx5 --port ib|roce [SUITE...]` on the ConnectX model, which has two
 //! functions here.
+//!
+//! | guests | by default | with `--kernel all` |
+//! |---|---|---|
+//! | rxe, all suites | 6.1, 7.2 | 5.10, 6.1, 6.12, 7.2 |
+//! | rxe, conformance, every ioctl refused | 6.1 | 6.1 |
+//! | mlx5 | 6.1 InfiniBand, 7.2 RoCE | 6.1, 6.12 and 7.2, both ports |
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -13,8 +19,8 @@ use std::thread;
 
 use anyhow::{Context as _, Result};
 
-use super::Args;
 use super::stage::{Counts, StageResult, for_lines, stage};
+use super::{Args, Kernels};
 use crate::vm::connectx::{self, Port};
 use crate::vm::kernel::{Choice, SERIES};
 use crate::{apt, cargo, vm};
@@ -29,6 +35,8 @@ pub(super) struct Guest {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Device {
     Rxe,
+    /// The conformance suite under a filter that refuses every ioctl of uverbs.
+    RxeWithoutIoctls,
     /// The same suites without a device.
     None,
     Mlx5(Port),
@@ -38,7 +46,7 @@ impl Device {
     /// The value of `vm --device`.
     fn kind(self) -> vm::Device {
         match self {
-            Device::Rxe => vm::Device::Rxe,
+            Device::Rxe | Device::RxeWithoutIoctls => vm::Device::Rxe,
             Device::None => vm::Device::None,
             Device::Mlx5(_) => vm::Device::Mlx5,
         }
@@ -48,34 +56,56 @@ impl Device {
 /// The kernel whose mlx5 driver is older than the tests support.
 const WITHOUT_MLX5: &str = "5.10";
 
+/// The kernel on which the suite runs once more without ioctls.
+const WITHOUT_IOCTLS: &str = "6.1";
+
+/// The kernels of a run that names none, and the port of an mlx5 device there.
+const BY_DEFAULT: &[(&str, Port)] = &[("6.1", Port::Ib), ("7.2", Port::Roce)];
+
 /// Returns the guests for the command line: those with rxe before those with mlx5.
 pub(super) fn plan(args: &Args) -> Vec<Guest> {
-    let ports = args.port.map_or(vec![Port::Ib, Port::Roce], |port| vec![port]);
-    let mlx5: Vec<_> = ports.into_iter().map(Device::Mlx5).collect();
-    let (first, second) = match args.device {
-        Some(vm::Device::Rxe) => (vec![Device::Rxe], Vec::new()),
-        Some(vm::Device::None) => (vec![Device::None], Vec::new()),
-        Some(vm::Device::Mlx5) => (Vec::new(), mlx5),
-        // Named suites belong to one program.
-        None if args.suites.is_empty() => (vec![Device::Rxe], mlx5),
-        None => (vec![Device::Rxe], Vec::new()),
-    };
-    let kernels = if args.kernel.is_empty() {
+    let (is_all, named) = (args.kernel.contains(&Kernels::All), !args.kernel.is_empty());
+    let kernels: Vec<_> = if is_all {
         SERIES.iter().map(Choice::Series).collect()
+    } else if named {
+        let one = |kernels: &Kernels| match kernels {
+            Kernels::One(choice) => Some(choice.clone()),
+            Kernels::All => None,
+        };
+        args.kernel.iter().filter_map(one).collect()
     } else {
-        args.kernel.clone()
+        let is_default = |name: &str| BY_DEFAULT.iter().any(|(default, _)| *default == name);
+        SERIES.iter().filter(|series| is_default(series.name)).map(Choice::Series).collect()
+    };
+    let ports = |kernel: &Choice| -> Vec<Port> {
+        match (args.port, BY_DEFAULT.iter().find(|(name, _)| kernel.to_string() == *name)) {
+            (Some(port), _) => vec![port],
+            (None, Some((_, port))) if !named => vec![*port],
+            (None, _) => vec![Port::Ib, Port::Roce],
+        }
+    };
+    let (first, has_mlx5) = match args.device {
+        Some(vm::Device::Rxe) => (Some(Device::Rxe), false),
+        Some(vm::Device::None) => (Some(Device::None), false),
+        Some(vm::Device::Mlx5) => (None, true),
+        // Named suites belong to one program.
+        None => (Some(Device::Rxe), args.suites.is_empty()),
     };
     // A command line that names both the kernel and the device gets them.
-    let asked_for = args.device.is_some() && !args.kernel.is_empty();
+    let asked_for = args.device.is_some() && named && !is_all;
     let mut guests = Vec::new();
-    for devices in [first, second] {
-        for kernel in &kernels {
-            for device in &devices {
-                let left_out = matches!(device, Device::Mlx5(_)) && kernel.to_string() == WITHOUT_MLX5;
-                if asked_for || !left_out {
-                    guests.push(Guest { kernel: kernel.clone(), device: *device });
-                }
-            }
+    for kernel in &kernels {
+        let guest = |device| Guest { kernel: kernel.clone(), device };
+        guests.extend(first.map(guest));
+        let is_whole = first == Some(Device::Rxe) && args.suites.is_empty();
+        if is_whole && kernel.to_string() == WITHOUT_IOCTLS {
+            guests.push(guest(Device::RxeWithoutIoctls));
+        }
+    }
+    for kernel in kernels.iter().filter(|_| has_mlx5) {
+        if asked_for || kernel.to_string() != WITHOUT_MLX5 {
+            let guest = |port| Guest { kernel: kernel.clone(), device: Device::Mlx5(port) };
+            guests.extend(ports(kernel).into_iter().map(guest));
         }
     }
     guests
@@ -86,6 +116,7 @@ impl Guest {
     fn label(&self) -> String {
         match self.device {
             Device::Rxe | Device::None => self.kernel.to_string(),
+            Device::RxeWithoutIoctls => format!("{} without ioctls", self.kernel),
             Device::Mlx5(port) => format!("{} mlx5 {}", self.kernel, port.name()),
         }
     }
@@ -99,7 +130,7 @@ impl Guest {
     fn arguments(&self) -> Vec<String> {
         let mut words = vec!["--kernel".to_owned(), self.kernel.to_string(), "--device".to_owned()];
         match self.device {
-            Device::Rxe => words.push("rxe".to_owned()),
+            Device::Rxe | Device::RxeWithoutIoctls => words.push("rxe".to_owned()),
             Device::None => words.push("none".to_owned()),
             Device::Mlx5(port) => {
                 words.extend(["mlx5", "--port", port.name(), "--functions", "2"].map(str::to_owned));
@@ -111,7 +142,7 @@ impl Guest {
     /// The suites' program.
     fn program(&self) -> &'static str {
         match self.device {
-            Device::Rxe | Device::None => "guest",
+            Device::Rxe | Device::RxeWithoutIoctls | Device::None => "guest",
             Device::Mlx5(_) => "guest-mlx5",
         }
     }
@@ -319,8 +350,13 @@ fn run(args: &Args, guest: &Guest, programs: &Programs, result: &mut StageResult
         command.arg("--model").arg(model);
     }
     command.arg("--").arg(programs.bin_dir.join(guest.program()));
-    if let Device::Mlx5(port) = guest.device {
-        command.args(["--port", port.name()]);
+    match guest.device {
+        Device::Mlx5(port) => drop(command.args(["--port", port.name()])),
+        Device::RxeWithoutIoctls => drop(command.args(["--without-ioctls", "conformance"])),
+        Device::Rxe | Device::None => {}
+    }
+    if args.suites.is_empty() && matches!(guest.device, Device::Rxe | Device::RxeWithoutIoctls) {
+        result.device = Some(format!("rxe {}", guest.label()));
     }
     command.args(&args.suites).current_dir(cargo::root()).stdin(Stdio::null());
     let mut seen = SuiteLines::default();
@@ -366,11 +402,12 @@ impl SuiteLines {
             self.counted.passed += 1;
         } else if line.starts_with("FAIL ") {
             self.counted.failed += 1;
-            result.notes.push(line.to_owned());
         } else if line.starts_with("skip ") {
             self.counted.skipped += 1;
-            result.notes.push(line.to_owned());
+        } else {
+            return;
         }
+        result.case(line);
     }
 
     fn finish(self, status: Option<i32>, result: &mut StageResult) {
@@ -418,6 +455,7 @@ mod tests {
         let result = suite(&lines, Some(1));
         assert_eq!(result.counts, counts(1, 1, 1));
         assert_eq!(result.notes, ["FAIL b: why", "skip c: no device"]);
+        assert_eq!(result.conformance, [""; 0]);
     }
 
     #[test]
@@ -449,9 +487,18 @@ mod tests {
     }
 
     #[test]
-    fn every_kernel_runs_rxe_and_then_all_but_the_oldest_run_mlx5_with_either_port() {
-        let all = labels(&[]);
-        assert_eq!(all[..4], ["5.10", "6.1", "6.12", "7.2"]);
+    fn by_default_two_kernels_run_rxe_and_then_mlx5_with_a_port_each() {
+        let default = ["6.1", "6.1 without ioctls", "7.2", "6.1 mlx5 ib", "7.2 mlx5 roce"];
+        assert_eq!(labels(&[]), default);
+        assert_eq!(labels(&["--device", "rxe"]), default[..3]);
+        assert_eq!(labels(&["--device", "mlx5"]), default[3..]);
+        assert_eq!(labels(&["--device", "mlx5", "--port", "ib"]), ["6.1 mlx5 ib", "7.2 mlx5 ib"]);
+    }
+
+    #[test]
+    fn with_all_kernels_all_but_the_oldest_run_mlx5_with_either_port() {
+        let all = labels(&["--kernel", "all"]);
+        assert_eq!(all[..5], ["5.10", "6.1", "6.1 without ioctls", "6.12", "7.2"]);
         let mlx5 = [
             "6.1 mlx5 ib",
             "6.1 mlx5 roce",
@@ -460,9 +507,8 @@ mod tests {
             "7.2 mlx5 ib",
             "7.2 mlx5 roce",
         ];
-        assert_eq!(all[4..], mlx5);
-        assert_eq!(labels(&["--device", "mlx5"]), mlx5);
-        assert_eq!(labels(&["--device", "rxe"]), all[..4]);
+        assert_eq!(all[5..], mlx5);
+        assert_eq!(labels(&["--kernel", "all", "--device", "mlx5"]), mlx5);
     }
 
     #[test]
@@ -471,6 +517,7 @@ mod tests {
         assert_eq!(labels(&["--kernel", "5.10"]), ["5.10"]);
         assert_eq!(labels(&["--kernel", "5.10", "--device", "mlx5", "--port", "ib"]), ["5.10 mlx5 ib"]);
         assert_eq!(labels(&["--kernel", "6.1", "some-suite"]), ["6.1"]);
+        assert_eq!(labels(&["some-suite"]), ["6.1", "7.2"]);
         assert_eq!(
             labels(&["--kernel", "6.1", "--device", "mlx5", "--port", "roce", "x"]),
             ["6.1 mlx5 roce"]

@@ -32,6 +32,7 @@ pub(super) fn stages() -> Vec<StageResult> {
     results.push(stage("no crate that builds C", no_native_crates));
     results.push(stage("tests without a device", |result| {
         host_tests(cargo::command().args(["test", "--workspace", "--no-fail-fast"]), result);
+        result.device = Some("soft".to_owned());
     }));
     results.push(stage("rings and tables under the model checker", |result| {
         let mut command = cargo::command();
@@ -118,9 +119,9 @@ fn host_tests(command: &mut Command, result: &mut StageResult) {
     let status = follow(command, |line| {
         if let Some(counts) = parse_test_result(line).or_else(|| Counts::parse(line)) {
             seen.add(counts);
-        } else if line.starts_with("FAIL ") || line.starts_with("skip ") {
+        } else if ["ok ", "FAIL ", "skip "].iter().any(|verdict| line.starts_with(verdict)) {
             // A test program that runs cases like the guest.
-            result.notes.push(line.to_owned());
+            result.case(line);
         } else if let Some(name) = line.strip_prefix("test ").and_then(|l| l.strip_suffix(" ... FAILED")) {
             result.notes.push(format!("FAIL {name}"));
         } else if let Some((name, why)) =

@@ -3,7 +3,8 @@
 //! | part | stages |
 //! |---|---|
 //! | host | lints, documentation, commit messages, dependencies, tests, models ([`host`]) |
-//! | vm | the guest suites on every kernel: on rxe, then on mlx5 with either port ([`guest`]) |
+//! | vm | the guest suites: on rxe, then on mlx5 ([`guest`]) |
+//! | table | the results of the conformance suite against docs/conformance.md ([`table`]) |
 //!
 //! Kernels are downloaded while the host part runs.
 //!
@@ -17,8 +18,10 @@ mod host;
 mod packages;
 mod prose;
 mod stage;
+mod table;
 
 use std::process::ExitCode;
+use std::str::FromStr;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -30,9 +33,10 @@ use crate::vm;
 /// Runs every check.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Kernels of the guests [default: 5.10 (not with mlx5), 6.1, 6.12 and 7.2]
+    /// Kernels of the guests, or `all`: 5.10 (not with mlx5), 6.1, 6.12 and 7.2 [default: 6.1 and
+    /// 7.2, with one kind of port of mlx5 devices each]
     #[arg(long, value_name = "KERNEL")]
-    kernel: Vec<vm::kernel::Choice>,
+    kernel: Vec<Kernels>,
 
     /// Device of the guests [default: rxe, then mlx5]
     #[arg(long, value_enum)]
@@ -50,9 +54,28 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 1200, value_name = "SECS")]
     timeout: u64,
 
+    /// Write the results of the conformance suite to docs/conformance.md instead of comparing them
+    #[arg(long)]
+    write_table: bool,
+
     /// Guest suites to run, those of rxe unless --device names another [default: all]
     #[arg(value_name = "SUITE")]
     suites: Vec<String>,
+}
+
+/// Values of `--kernel`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Kernels {
+    All,
+    One(vm::kernel::Choice),
+}
+
+impl FromStr for Kernels {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "all" { Ok(Self::All) } else { text.parse().map(Self::One) }
+    }
 }
 
 /// Values of `--only`.
@@ -95,6 +118,10 @@ fn run_with(args: &Args, vm_required: bool) -> Result<ExitCode> {
         results.extend(guest::stages(args, &guests, &ready, vm_required));
         Ok(results)
     })?;
+    let mut results = results;
+    results.push(stage::stage("table of conformance results", |result| {
+        table::check(&results, args.write_table, result);
+    }));
     Ok(summary(&results, started.elapsed()))
 }
 

@@ -47,12 +47,27 @@ pub(super) struct StageResult {
     pub(super) took: Duration,
     /// Lines about failed and skipped checks, for the summary.
     pub(super) notes: Vec<String>,
+    /// The device whose conformance cases were all run, and their results.
+    pub(super) device: Option<String>,
+    /// `ok NAME` and `skip NAME: why` lines of conformance cases.
+    pub(super) conformance: Vec<String>,
 }
 
 impl StageResult {
     pub(super) fn fail(&mut self, why: impl Into<String>) {
         self.counts.failed += 1;
         self.notes.push(format!("FAIL {}", why.into()));
+    }
+
+    /// Takes a line of a case's result: what goes into the summary, and into the table of
+    /// conformance results.
+    pub(super) fn case(&mut self, line: &str) {
+        if line.starts_with("FAIL ") || line.starts_with("skip ") {
+            self.notes.push(line.to_owned());
+        }
+        if super::table::is_result(line) {
+            self.conformance.push(line.to_owned());
+        }
     }
 
     pub(super) fn skip(&mut self, why: impl Into<String>) {

@@ -1,0 +1,286 @@
+//! docs/conformance.md: the conformance suite's cases, and their results on each device.
+//!
+//! A run compares its results with the table, so that the table is true: a case without a row, a
+//! row without a case, and another result are failures. `cargo xtask test --write-table` replaces
+//! the columns of the devices that ran.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::fs;
+
+use anyhow::{Context as _, Result};
+
+use super::stage::StageResult;
+use crate::cargo;
+
+/// The file, relative to the repository's root.
+const FILE: &str = "docs/conformance.md";
+
+/// The devices, in the order of the columns.
+const DEVICES: &[&str] = &["soft", "rxe 5.10", "rxe 6.1", "rxe 6.1 without ioctls", "rxe 6.12", "rxe 7.2"];
+
+/// The results of a device: of each case by topic and name, `None` for a pass, otherwise the reason
+/// why the case was skipped.
+type Results = BTreeMap<(String, String), Option<String>>;
+
+/// The results by device.
+type Table = BTreeMap<String, Results>;
+
+/// Returns whether a line is the result of a conformance case.
+pub(super) fn is_result(line: &str) -> bool {
+    ["ok ", "skip "]
+        .iter()
+        .any(|verdict| line.strip_prefix(verdict).is_some_and(|rest| rest.starts_with(SUITE)))
+}
+
+const SUITE: &str = "conformance.";
+
+/// Compares the results of all stages with the file, or writes them.
+pub(super) fn check(stages: &[StageResult], write: bool, result: &mut StageResult) {
+    let ran: Table = stages
+        .iter()
+        // Failures are told by their own stage, and would be told again for each row.
+        .filter(|stage| stage.counts.failed == 0)
+        .filter_map(|stage| Some((stage.device.clone()?, results(&stage.conformance))))
+        .collect();
+    if ran.is_empty() {
+        result.skip("table of conformance results: no device ran the whole suite without a failure");
+        return;
+    }
+    let path = cargo::root().join(FILE);
+    let outcome = (|| -> Result<Vec<String>> {
+        let text = fs::read_to_string(&path).unwrap_or_default();
+        let mut table = parse(&text);
+        if write {
+            table.extend(ran);
+            fs::write(&path, print(&table)).with_context(|| format!("cannot write {FILE}"))?;
+            return Ok(Vec::new());
+        }
+        Ok(differences(&table, &ran))
+    })();
+    match outcome {
+        Ok(differences) if differences.is_empty() => result.counts.passed += 1,
+        Ok(differences) => {
+            for line in differences.iter().take(20) {
+                println!("{line}");
+            }
+            result.fail(format!(
+                "{} results are not those of {FILE}, the first: {}; cargo xtask test --write-table",
+                differences.len(),
+                differences[0]
+            ));
+        }
+        Err(error) => result.fail(format!("{error:#}")),
+    }
+}
+
+/// Reads result lines. The two runs of a case, erased and static, are one row if they agree.
+fn results(lines: &[String]) -> Results {
+    let mut by_case: BTreeMap<(String, String), BTreeMap<&str, Option<String>>> = BTreeMap::new();
+    for line in lines {
+        let (name, reason) = match line.strip_prefix("skip ") {
+            Some(rest) => match rest.split_once(": ") {
+                Some((name, reason)) => (name, Some(reason.to_owned())),
+                None => (rest, Some(String::new())),
+            },
+            None => (line.strip_prefix("ok ").unwrap_or(line), None),
+        };
+        let Some((topic, name)) = name.strip_prefix(SUITE).and_then(|rest| rest.split_once('.')) else {
+            continue;
+        };
+        let (name, form) = match name.rsplit_once(' ') {
+            Some((name, form @ ("erased" | "static"))) => (name, form),
+            _ => (name, ""),
+        };
+        let case = by_case.entry((topic.to_owned(), name.replace('_', " "))).or_default();
+        case.insert(form, reason);
+    }
+    let mut results = Results::new();
+    for ((topic, name), forms) in by_case {
+        let distinct: BTreeSet<_> = forms.values().collect();
+        if distinct.len() == 1 {
+            results.extend(forms.into_values().next().map(|reason| ((topic, name), reason)));
+        } else {
+            results.extend(
+                forms.into_iter().map(|(form, reason)| ((topic.clone(), format!("{name}, {form}")), reason)),
+            );
+        }
+    }
+    results
+}
+
+/// Returns a sentence for each result that differs, for the devices that ran.
+fn differences(table: &Table, ran: &Table) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (device, results) in ran {
+        let Some(known) = table.get(device) else {
+            lines.push(format!("{device} has no column"));
+            continue;
+        };
+        for ((topic, name), reason) in results {
+            let now = shown(reason.as_ref());
+            match known.get(&(topic.clone(), name.clone())) {
+                None => lines.push(format!("{device}, {topic}: \"{name}\" has no row")),
+                Some(before) if before != reason => {
+                    lines.push(format!(
+                        "{device}, {topic}: \"{name}\" was {}, is {now}",
+                        shown(before.as_ref())
+                    ));
+                }
+                Some(_) => {}
+            }
+        }
+        for (topic, name) in known.keys().filter(|key| !results.contains_key(key)) {
+            lines.push(format!("{device}, {topic}: \"{name}\" did not run"));
+        }
+    }
+    lines
+}
+
+fn shown(reason: Option<&String>) -> String {
+    reason.map_or_else(|| "ok".to_owned(), |reason| format!("skipped ({reason})"))
+}
+
+/// The file's text for a table.
+fn print(table: &Table) -> String {
+    let devices: Vec<_> = DEVICES.iter().filter(|device| table.contains_key(**device)).collect();
+    let topics: BTreeSet<_> =
+        table.values().flat_map(|results| results.keys().map(|(topic, _)| topic)).collect();
+    let mut text = HEAD.to_owned();
+    for topic in topics {
+        let names: BTreeSet<_> = table
+            .values()
+            .flat_map(|results| results.keys().filter(|(of, _)| of == topic).map(|(_, name)| name))
+            .collect();
+        let _ = write!(text, "\n## {topic}, {} cases\n\n| case |", names.len());
+        for device in &devices {
+            let _ = write!(text, " {device} |");
+        }
+        let _ = writeln!(text, "\n|---|{}", "---|".repeat(devices.len()));
+        let mut reasons: Vec<&str> = Vec::new();
+        for name in names {
+            let _ = write!(text, "| {name} |");
+            for device in &devices {
+                let cell = match table[**device].get(&(topic.clone(), name.clone())) {
+                    None => String::new(),
+                    Some(None) => "ok".to_owned(),
+                    Some(Some(reason)) => {
+                        let known = reasons.iter().position(|known| known == reason);
+                        let number = known.unwrap_or_else(|| {
+                            reasons.push(reason);
+                            reasons.len() - 1
+                        });
+                        format!("skip {}", number + 1)
+                    }
+                };
+                let _ = write!(text, " {cell} |");
+            }
+            text.push('\n');
+        }
+        if !reasons.is_empty() {
+            text.push('\n');
+        }
+        for (number, reason) in reasons.iter().enumerate() {
+            let _ = writeln!(text, "{}. {reason}", number + 1);
+        }
+    }
+    text
+}
+
+const HEAD: &str = "\
+# Conformance: cases and devices
+
+Each case runs twice on each device: with its provider hidden, and with it named. `ok` means that both passed, `skip` that the
+device or the kernel cannot run it, for the reason with that number below the table.
+
+`cargo xtask test` compares its results with these tables, and fails where they differ; `cargo xtask test --kernel all
+--write-table` writes them.
+";
+
+/// Reads what [`print`] wrote.
+fn parse(text: &str) -> Table {
+    let mut table = Table::new();
+    for section in text.split("\n## ").skip(1) {
+        let topic = section.split(',').next().unwrap_or_default();
+        let reasons: BTreeMap<&str, &str> =
+            section.lines().filter_map(|line| line.split_once(". ")).collect();
+        let mut rows =
+            section.lines().filter_map(|line| line.strip_prefix("| ")?.strip_suffix(" |")).map(|row| {
+                let cells: Vec<_> = row.split('|').map(str::trim).collect();
+                cells
+            });
+        let Some(devices) = rows.next() else { continue };
+        for row in rows {
+            for (device, cell) in devices.iter().zip(&row).skip(1).filter(|(_, cell)| !cell.is_empty()) {
+                let reason =
+                    cell.strip_prefix("skip ").map(|number| (*reasons.get(number).unwrap_or(&"")).to_owned());
+                let results = table.entry((*device).to_owned()).or_default();
+                results.insert((topic.to_owned(), row[0].to_owned()), reason);
+            }
+        }
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(lines: &[&str]) -> Vec<String> {
+        lines.iter().map(|line| (*line).to_owned()).collect()
+    }
+
+    fn table() -> Table {
+        let soft = lines(&[
+            "ok conformance.rc.a_send_arrives erased",
+            "ok conformance.rc.a_send_arrives static",
+            "skip conformance.odp.a_page_faults erased: the device has none: really",
+            "skip conformance.odp.a_page_faults static: the device has none: really",
+        ]);
+        let rxe = lines(&[
+            "ok conformance.rc.a_send_arrives erased",
+            "skip conformance.rc.a_send_arrives static: why",
+            "ok conformance.odp.a_page_faults erased",
+            "ok conformance.odp.a_page_faults static",
+        ]);
+        [("soft", soft), ("rxe 6.1", rxe)]
+            .into_iter()
+            .map(|(device, lines)| (device.to_owned(), results(&lines)))
+            .collect()
+    }
+
+    #[test]
+    fn a_table_is_read_as_it_was_written() {
+        let text = print(&table());
+        assert!(text.contains("## odp, 1 cases"), "{text}");
+        assert!(text.contains("| a page faults | skip 1 | ok |"), "{text}");
+        assert!(text.contains("1. the device has none: really\n"), "{text}");
+        assert!(text.contains("| a send arrives, static |  | skip 1 |"), "{text}");
+        assert_eq!(parse(&text), table());
+    }
+
+    #[test]
+    fn other_results_new_cases_and_lost_cases_are_differences() {
+        let known = table();
+        assert_eq!(differences(&known, &known), [""; 0]);
+        let soft = |of: &[&str]| Table::from([("soft".to_owned(), results(&lines(of)))]);
+        let less = soft(&["ok conformance.rc.a_send_arrives erased"]);
+        assert_eq!(differences(&known, &less), ["soft, odp: \"a page faults\" did not run"]);
+        let other = soft(&[
+            "skip conformance.rc.a_send_arrives erased: tired",
+            "skip conformance.odp.a_page_faults erased: the device has none: really",
+            "ok conformance.rc.new erased",
+        ]);
+        let expected =
+            ["soft, rc: \"a send arrives\" was ok, is skipped (tired)", "soft, rc: \"new\" has no row"];
+        assert_eq!(differences(&known, &other), expected);
+        let elsewhere = Table::from([("rxe 9.9".to_owned(), Results::new())]);
+        assert_eq!(differences(&known, &elsewhere), ["rxe 9.9 has no column"]);
+    }
+
+    #[test]
+    fn only_lines_of_the_suite_are_results() {
+        assert!(is_result("ok conformance.rc.x erased") && is_result("skip conformance.rc.x: why"));
+        assert!(!is_result("FAIL conformance.rc.x: why") && !is_result("ok lifecycle.x"));
+    }
+}
