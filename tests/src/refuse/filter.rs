@@ -53,6 +53,21 @@ pub fn program() -> Vec<sock_filter> {
     ]
 }
 
+/// A program that refuses `ioctl(2)` with the request `RDMA_VERBS_IOCTL` by itself, with ENOTTY,
+/// and lets everything else pass.
+pub fn without_ioctls() -> Vec<sock_filter> {
+    vec![
+        load(ARCH),
+        unless_equal(AUDIT_ARCH, 4),
+        load(NR),
+        unless_equal(libc::SYS_ioctl as u32, 2),
+        load(low(1)),
+        if_equal(RDMA_VERBS_IOCTL, 1),
+        answer(libc::SECCOMP_RET_ALLOW),
+        answer(libc::SECCOMP_RET_ERRNO | libc::ENOTTY as u32),
+    ]
+}
+
 const fn load(offset: u32) -> sock_filter {
     instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, offset)
 }
@@ -138,6 +153,20 @@ mod tests {
             for args in [[3, REQUEST, 0], [NETLINK, 3, RDMA]] {
                 assert_eq!(verdict(AUDIT_ARCH, nr, args), PASS, "system call {nr}");
             }
+        }
+    }
+
+    #[test]
+    fn one_program_refuses_rdma_ioctls_by_itself_and_nothing_else() {
+        let verdict =
+            |arch, nr, args: [u64; 3]| run(&without_ioctls(), arch, nr, [args[0], args[1], args[2], 0, 0, 0]);
+        let refused = Some(libc::SECCOMP_RET_ERRNO | libc::ENOTTY as u32);
+        assert_eq!(verdict(AUDIT_ARCH, libc::SYS_ioctl, [3, REQUEST, 0]), refused);
+        assert_eq!(verdict(AUDIT_ARCH, libc::SYS_ioctl, [3, !0 << 32 | REQUEST, 0]), refused);
+        assert_eq!(verdict(AUDIT_ARCH, libc::SYS_ioctl, [3, REQUEST ^ 1, 0]), PASS);
+        assert_eq!(verdict(AUDIT_ARCH ^ 1, libc::SYS_ioctl, [3, REQUEST, 0]), PASS);
+        for nr in (0..600).filter(|nr| *nr != libc::SYS_ioctl) {
+            assert_eq!(verdict(AUDIT_ARCH, nr, [3, REQUEST, 0]), PASS, "system call {nr}");
         }
     }
 

@@ -150,6 +150,20 @@ pub fn run<T: Send>(mode: Mode, work: impl FnOnce() -> T + Send) -> io::Result<(
     })
 }
 
+/// Refuses every `RDMA_VERBS_IOCTL` of the calling thread, and of all that it starts from now on,
+/// with ENOTTY. No supervisor counts the refusals, so that a whole suite can run this way.
+///
+/// # Errors
+/// The kernel has no such filter, or the filter does not refuse.
+pub fn every_ioctl() -> io::Result<()> {
+    seccomp::install_for_good(&filter::without_ioctls())?;
+    // The filter sees the call before the kernel looks at the descriptor, which does not exist.
+    match seccomp::verbs_ioctl_on_no_file() {
+        libc::ENOTTY => Ok(()),
+        errno => Err(io::Error::other(format!("an ioctl was not refused: errno {errno}"))),
+    }
+}
+
 fn supervise(mode: Mode, listener: &Listener) -> io::Result<Counts> {
     let mut counts = Counts::default();
     while let Some(asked) = listener.next()? {

@@ -13,6 +13,7 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use libc::{seccomp_notif, seccomp_notif_resp, sock_filter, sock_fprog};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use uverbs_abi::rdma_user_ioctl_cmds::RDMA_VERBS_IOCTL;
 
 /// Puts the calling thread, and all that it starts from now on, under `program`.
 ///
@@ -27,20 +28,39 @@ pub fn install(program: &[sock_filter]) -> io::Result<Listener> {
     {
         return Err(io::Error::other("this kernel's seccomp notifications are larger than known"));
     }
+    let fd = set_filter(program, libc::SECCOMP_FILTER_FLAG_NEW_LISTENER)?;
+    let fd = i32::try_from(fd).map_err(io::Error::other)?;
+    // SAFETY: with this flag the call answers a new file descriptor, which nobody else knows.
+    Ok(Listener(unsafe { OwnedFd::from_raw_fd(fd) }))
+}
+
+/// Puts the calling thread, and all that it starts from now on, under a program that asks nobody.
+///
+/// # Errors
+/// The kernel cannot do it.
+pub fn install_for_good(program: &[sock_filter]) -> io::Result<()> {
+    set_filter(program, 0).map(drop)
+}
+
+/// Returns the errno of `RDMA_VERBS_IOCTL` on a descriptor that does not exist: EBADF where no filter
+/// is in the way.
+pub fn verbs_ioctl_on_no_file() -> i32 {
+    // SAFETY: without a file, the kernel follows no address.
+    let answer = unsafe { libc::ioctl(-1, RDMA_VERBS_IOCTL as libc::Ioctl, core::ptr::null::<u8>()) };
+    if answer < 0 { io::Error::last_os_error().raw_os_error().unwrap_or(0) } else { 0 }
+}
+
+fn set_filter(program: &[sock_filter], flags: libc::c_ulong) -> io::Result<libc::c_long> {
     // Without it only root may install a filter; and no program that gains rights must find itself
     // under one.
     nix::sys::prctl::set_no_new_privs()?;
     let len = u16::try_from(program.len()).map_err(io::Error::other)?;
     let program = sock_fprog { len, filter: program.as_ptr().cast_mut() };
-    let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
     // SAFETY: `program` is a `struct sock_fprog` with the length of the instructions that it points
     // to; the kernel copies and checks them.
-    let fd = check(unsafe {
+    check(unsafe {
         libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program)
-    })?;
-    let fd = i32::try_from(fd).map_err(io::Error::other)?;
-    // SAFETY: with this flag the call answers a new file descriptor, which nobody else knows.
-    Ok(Listener(unsafe { OwnedFd::from_raw_fd(fd) }))
+    })
 }
 
 /// The descriptor on which calls that match the filter arrive.

@@ -48,6 +48,17 @@ fn in_mode_ioctl_no_rdma_ioctl_reaches_the_kernel_and_others_do() {
 }
 
 #[test]
+fn without_a_supervisor_every_rdma_ioctl_of_a_thread_and_its_children_is_refused() {
+    assert_eq!(seccomp::verbs_ioctl_on_no_file(), libc::EBADF);
+    let inside = thread::spawn(|| {
+        every_ioctl().unwrap();
+        [seccomp::verbs_ioctl_on_no_file(), ioctl(NO_FD, 1, 0)]
+    });
+    assert_eq!(inside.join().unwrap(), [libc::ENOTTY, libc::EBADF]);
+    assert_eq!(seccomp::verbs_ioctl_on_no_file(), libc::EBADF);
+}
+
+#[test]
 fn in_mode_invoke_write_that_method_alone_is_refused() {
     let null = File::open("/dev/null").unwrap();
     let (errnos, counts) = supervised(Mode::InvokeWrite, move || {
