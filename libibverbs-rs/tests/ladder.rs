@@ -5,8 +5,8 @@ mod common;
 use common::World;
 use verbs::state::{Reset, Rts, Sqd};
 use verbs::{
-    AccessFlags, AhAttr, Cause, Context, CqInit, Errno, HandleError, InitAttr, Mtu, Provider, Qp, QpAttr,
-    QpAttrMask, QpCap, QpInit, QpState, QpType, RtrAttr, RtsAttr,
+    AccessFlags, AhAttr, Cause, Context, CqInit, DataInOrder, Ece, Errno, HandleError, InitAttr, Mtu, OpKind,
+    Provider, Qp, QpAttr, QpAttrMask, QpCap, QpInit, QpState, QpType, RateLimit, RtrAttr, RtsAttr,
 };
 
 both! {
@@ -16,6 +16,9 @@ both! {
     a_step_that_is_refused_gives_the_queue_pair_back
     the_device_may_move_it_and_the_type_does_not_know
     any_state_can_be_reached_by_name
+    a_send_queue_drains_and_resumes
+    a_failed_send_queue_recovers_and_nothing_else_does
+    the_pace_and_the_options_of_a_connection_reach_the_provider
     gids_are_asked_and_chosen
 }
 
@@ -158,6 +161,80 @@ fn any_state_can_be_reached_by_name<P: Provider>(_: &World, context: Context<P>)
     let mut qp = qp.to_reset().unwrap();
     assert_eq!((qp.state().unwrap(), qp.reclaim_all().len()), (QpState::RESET, 0));
     assert_eq!(format!("{qp:?}"), "Qp { qp_num: 0x000011, qp_type: UD, state: RESET, .. }");
+}
+
+fn datagrams<P: Provider>(context: &Context<P>) -> Qp<Rts, P> {
+    let qp = create(context, QpType::UD).to_init(&InitAttr::default()).unwrap();
+    qp.to_rtr(&RtrAttr::unconnected()).unwrap().to_rts(&RtsAttr::default()).unwrap()
+}
+
+fn a_send_queue_drains_and_resumes<P: Provider>(world: &World, context: Context<P>) {
+    let mut qp = datagrams(&context);
+    for notify in [false, true] {
+        let drained = qp.to_sqd(notify).unwrap();
+        let (to, mask, attr) = world.state().moves.last().copied().unwrap();
+        assert_eq!((to, attr.en_sqd_async_notify), (QpState::SQD, notify));
+        assert_eq!(mask, QpAttrMask::STATE | QpAttrMask::EN_SQD_ASYNC_NOTIFY);
+        assert!(drained.is_drained().unwrap());
+        qp = drained.resume().unwrap();
+        let (to, mask, _) = world.state().moves.last().copied().unwrap();
+        assert_eq!((to, mask), (QpState::RTS, QpAttrMask::STATE));
+    }
+    world.state().refuse_move = Some((QpState::SQD, Errno::INVAL));
+    let HandleError { handle: qp, error } = qp.to_sqd(true).unwrap_err();
+    assert_eq!((qp.state().unwrap(), error.errno), (QpState::RTS, Errno::INVAL));
+}
+
+fn a_failed_send_queue_recovers_and_nothing_else_does<P: Provider>(world: &World, context: Context<P>) {
+    let mut qp = datagrams(&context);
+    let before = world.state().moves.len();
+    qp.recover_sq().unwrap();
+    assert_eq!(world.state().moves.len(), before, "there was nothing to do");
+    world.fail_sends(qp.qp_num());
+    assert_eq!(qp.state().unwrap(), QpState::SQE);
+    qp.recover_sq().unwrap();
+    let (to, mask, attr) = world.state().moves.last().copied().unwrap();
+    assert_eq!((to, attr.cur_qp_state), (QpState::RTS, QpState::SQE));
+    assert_eq!(mask, QpAttrMask::STATE | QpAttrMask::CUR_STATE);
+    assert_eq!(qp.state().unwrap(), QpState::RTS);
+    world.flush(qp.qp_num());
+    let error = qp.recover_sq().unwrap_err();
+    assert_eq!(error.cause.to_string(), "an UD queue pair cannot go from ERR to RTS");
+    assert_eq!(*error.device, *context.device_name());
+}
+
+fn the_pace_and_the_options_of_a_connection_reach_the_provider<P: Provider>(
+    world: &World,
+    context: Context<P>,
+) {
+    let mut qp = create(&context, QpType::UD);
+    let texts = [
+        qp.set_ece(&Ece { vendor_id: 1, options: 2 }).unwrap_err().to_string(),
+        qp.query_ece().unwrap_err().to_string(),
+    ];
+    for (text, verb) in texts.iter().zip(["set_ece", "query_ece"]) {
+        assert!(
+            text.starts_with(&format!("{verb} on {}: ", context.device_name()))
+                && text.ends_with("(EOPNOTSUPP)"),
+            "{text}"
+        );
+    }
+    assert_eq!(qp.data_in_order(OpKind::RDMA_WRITE), DataInOrder::empty());
+    world.state().has_extras = true;
+    let ece = Ece { vendor_id: 0x15b3, options: 7 };
+    qp.set_ece(&ece).unwrap();
+    assert_eq!(qp.query_ece().unwrap(), ece);
+    let promised = if cfg!(target_arch = "x86_64") { DataInOrder::WHOLE_MSG } else { DataInOrder::empty() };
+    assert_eq!(qp.data_in_order(OpKind::RDMA_WRITE), promised);
+    assert_eq!(qp.data_in_order(OpKind::SEND), DataInOrder::empty());
+    let qp = qp.to_init(&InitAttr::default()).unwrap().to_rtr(&RtrAttr::unconnected()).unwrap();
+    let mut qp = qp.to_rts(&RtsAttr::default()).unwrap();
+    let pace = RateLimit { rate_limit: 1000, max_burst_sz: 4096, typical_pkt_sz: 1024 };
+    qp.modify_rate_limit(&pace).unwrap();
+    assert_eq!(world.state().pace, Some(pace));
+    world.state().has_extras = false;
+    let text = qp.modify_rate_limit(&pace).unwrap_err().to_string();
+    assert!(text.starts_with(&format!("modify_qp_rate_limit on {}: ", context.device_name())), "{text}");
 }
 
 fn gids_are_asked_and_chosen<P: Provider>(world: &World, context: Context<P>) {

@@ -5,6 +5,7 @@
 //! | [`state`] | the states as types, and what each permits |
 //! | [`attr`] | the attributes of creation and of each step |
 //! | [`endpoint`] | [`Endpoint`](endpoint::Endpoint): a queue pair's address, and connecting |
+//! | [`modify`] | draining, resuming, pace, options of a connection |
 //! | [`post`] | posting, raw and safe, and batches |
 //! | [`split`] | the two halves, owned, for two threads |
 //!
@@ -17,6 +18,7 @@
 
 pub(crate) mod attr;
 pub(crate) mod endpoint;
+mod modify;
 pub(crate) mod post;
 pub(crate) mod split;
 pub mod state;

@@ -1,16 +1,20 @@
 //! The states of a queue pair as types, which determine what a handle may do.
 //!
 //! ```text
-//!          to_init       to_rtr       to_rts
-//!   Reset ────────► Init ──────► Rtr ──────► Rts ◄──► Sqd       any ──► Errored
-//!     ▲              recv         recv        recv      recv               recv
-//!     │                                       send      send               send (flushed)
+//!          to_init       to_rtr       to_rts     to_sqd           to_error
+//!   Reset ────────► Init ──────► Rtr ──────► Rts ─────► Sqd       any ──► Errored
+//!     ▲              recv         recv        recv ◄─── recv              recv
+//!     │                                       send resume send            send (flushed)
 //!     └── to_reset, from any state
 //! ```
 //!
 //! The type is the state that the program moved the queue pair to. The device may move it to the
 //! error state at any time. A program learns that as data ([`Qp::state`](crate::Qp::state), events,
 //! flushed completions), and posting then is harmless.
+//!
+//! Only the device moves a queue pair to SQE, after a send of a UC or UD queue pair has failed. It
+//! therefore has no type: [`Qp::state`](crate::Qp::state) returns
+//! [`QpState::SQE`](crate::QpState::SQE), and [`recover_sq`](crate::Qp::recover_sq) returns to RTS.
 //!
 //! A queue pair that cannot send yet has no method for it:
 //!

@@ -24,8 +24,8 @@ use std::thread;
 use std::time::Duration;
 
 use verbs::{
-    Cause, Device, DeviceInfo, DeviceList, Errno, Error, HandleError, Mtu, NamedProvider, NodeType,
-    PostReason, QpAttr, QpAttrMask, QpState, SendFlags, Source, Wc, WcOpcode, WcStatus,
+    Cause, Device, DeviceInfo, DeviceList, Ece, Errno, Error, HandleError, Mtu, NamedProvider, NodeType,
+    PostReason, QpAttr, QpAttrMask, QpState, RateLimit, SendFlags, Source, Wc, WcOpcode, WcStatus,
 };
 use verbs_core::discovery::{DevNum, DeviceParts, Found};
 
@@ -62,6 +62,11 @@ pub struct State {
     pub panic_on_rollback: bool,
     /// Moving a queue pair to this state fails.
     pub refuse_move: Option<(QpState, Errno)>,
+    /// The provider has the operations that the contract does not require.
+    pub has_extras: bool,
+    /// The last options of a connection, and the last pace.
+    pub ece: Ece,
+    pub pace: Option<RateLimit>,
     /// The number of doorbells rung for send queues.
     pub rings: usize,
     /// The RDMA reads that a queue pair can have outstanding, and those that it can execute.
@@ -262,6 +267,13 @@ impl World {
         for request in state.take_requests(qp) {
             state.finish(&request, WcStatus::WR_FLUSH_ERR, 0);
         }
+    }
+
+    /// Moves a queue pair to SQE, as a failed send does.
+    pub fn fail_sends(&self, qp_num: u32) {
+        let mut state = self.state();
+        let qp = state.qp(qp_num);
+        state.live.get_mut(&qp).unwrap().qp_state = QpState::SQE;
     }
 
     /// Raises an event on the channel of a completion queue, armed or not, with any user handle.

@@ -10,10 +10,10 @@ use verbs::provider::{
     QpParts, RecvQueue, SendQueue, Unsupported, erase,
 };
 use verbs::{
-    AccessFlags, AhAttr, Av, Cause, CqInitAttr, DeviceAttr, DeviceAttrEx, DeviceInfo, Driver, Errno, Error,
-    GidEntry, LinkLayer, Mtu, NamedProvider, PortAttr, PortCapFlags, PortState, PostReason, Provider, QpAttr,
-    QpAttrMask, QpCap, QpInitAttr, QpInitInfo, QpState, QpType, RecvWr, Result, SendFlags, SendOp, SendWr,
-    Wc, WcFlags, WcOpcode, WcStatus,
+    AccessFlags, AhAttr, Av, Cause, CqInitAttr, DataInOrder, DeviceAttr, DeviceAttrEx, DeviceInfo, Driver,
+    Ece, Errno, Error, GidEntry, LinkLayer, Mtu, NamedProvider, OpKind, PortAttr, PortCapFlags, PortState,
+    PostReason, Provider, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpInitInfo, QpState, QpType, RateLimit,
+    RecvWr, Result, SendFlags, SendOp, SendWr, Wc, WcFlags, WcOpcode, WcStatus,
 };
 
 use super::{AfterPost, Kind, Object, Request, World};
@@ -415,6 +415,32 @@ impl QpOps for PaperQp {
         let qp_state = self.handle.world.state().live[&self.handle.handle].qp_state;
         let info = QpInitInfo { cap: self.attr.cap, sq_sig_all: self.attr.sq_sig_all };
         Ok((QpAttr { qp_state, ..QpAttr::default() }, info))
+    }
+    fn modify_rate_limit(&mut self, attr: &RateLimit) -> Result<()> {
+        let mut state = self.handle.world.state();
+        if !state.has_extras {
+            return Err(Error::new("modify_qp_rate_limit", "", Errno::OPNOTSUPP));
+        }
+        state.pace = Some(*attr);
+        Ok(())
+    }
+    fn set_ece(&mut self, ece: &Ece) -> Result<()> {
+        let mut state = self.handle.world.state();
+        if !state.has_extras {
+            return Err(Error::new("set_ece", "", Errno::OPNOTSUPP));
+        }
+        state.ece = *ece;
+        Ok(())
+    }
+    fn query_ece(&self) -> Result<Ece> {
+        let state = self.handle.world.state();
+        if state.has_extras { Ok(state.ece) } else { Err(Error::new("query_ece", "", Errno::OPNOTSUPP)) }
+    }
+    fn data_in_order(&self, op: OpKind) -> DataInOrder {
+        match op {
+            OpKind::RDMA_WRITE if self.handle.world.state().has_extras => DataInOrder::WHOLE_MSG,
+            _ => DataInOrder::empty(),
+        }
     }
 }
 

@@ -138,22 +138,38 @@ pub fn create_qp(
 #[doc(alias = "ibv_modify_qp")]
 pub fn modify_qp(uverbs: &Uverbs, handle: u32, attr: &QpAttr, mask: QpAttrMask) -> Result<()> {
     const VERB: &str = "modify_qp";
+    if mask.contains(QpAttrMask::RATE_LIMIT) {
+        return modify_qp_ex(uverbs, handle, attr, mask, Uhw::none());
+    }
     let base = modify_to_kernel(handle, attr, mask)
         .map_err(|cause| uverbs.error(VERB, Errno::INVAL).because(cause))?;
-    let result = if mask.contains(QpAttrMask::RATE_LIMIT) {
-        let request = IbUverbsExModifyQp { base, rate_limit: attr.rate_limit, reserved: 0 };
-        let mut reply = IbUverbsExModifyQpResp::default();
-        let command = WriteCmd::extended(
-            IB_USER_VERBS_EX_CMD_MODIFY_QP,
-            request.as_bytes(),
-            reply.as_mut_bytes(),
-            Uhw::none(),
-        );
-        uverbs.write(command)
-    } else {
-        write_only(uverbs, IB_USER_VERBS_CMD_MODIFY_QP, base.as_bytes())
-    };
-    result.map_err(|errno| uverbs.error(VERB, errno))
+    write_only(uverbs, IB_USER_VERBS_CMD_MODIFY_QP, base.as_bytes())
+        .map_err(|errno| uverbs.error(VERB, errno))
+}
+
+/// Moves a queue pair as [`modify_qp`] does, by the extended command: it carries a rate limit, and
+/// the driver's part in both directions (bursts of a rate limit, ECE options).
+///
+/// # Errors
+/// As [`modify_qp`]; `EOPNOTSUPP` for an attribute that the kernel or the driver does not know.
+#[doc(alias = "ibv_modify_qp")]
+#[doc(alias = "ibv_modify_qp_rate_limit")]
+pub fn modify_qp_ex(
+    uverbs: &Uverbs,
+    handle: u32,
+    attr: &QpAttr,
+    mask: QpAttrMask,
+    uhw: Uhw<'_>,
+) -> Result<()> {
+    const VERB: &str = "modify_qp";
+    let base = modify_to_kernel(handle, attr, mask)
+        .map_err(|cause| uverbs.error(VERB, Errno::INVAL).because(cause))?;
+    let rate_limit = if mask.contains(QpAttrMask::RATE_LIMIT) { attr.rate_limit } else { 0 };
+    let request = IbUverbsExModifyQp { base, rate_limit, reserved: 0 };
+    let mut reply = IbUverbsExModifyQpResp::default();
+    let command =
+        WriteCmd::extended(IB_USER_VERBS_EX_CMD_MODIFY_QP, request.as_bytes(), reply.as_mut_bytes(), uhw);
+    uverbs.write(command).map_err(|errno| uverbs.error(VERB, errno))
 }
 
 /// Queries a queue pair's attributes. The kernel may return more than `mask` names.

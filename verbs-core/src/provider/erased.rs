@@ -24,8 +24,9 @@ use super::{
     RecvQueue, SendQueue, SrqOps, SrqParents, SrqParts, XrcdOps,
 };
 use crate::types::{
-    AccessFlags, AhAttr, Av, CqInitAttr, MwType, PostError, PostReason, QpAttr, QpAttrMask, QpCap,
-    QpInitAttr, QpInitInfo, QpState, QpType, RecvWr, SendWr, SrqAttr, SrqAttrMask, SrqInitAttr, Wc,
+    AccessFlags, AhAttr, Av, CqInitAttr, DataInOrder, Ece, MwType, OpKind, PostError, PostReason, QpAttr,
+    QpAttrMask, QpCap, QpInitAttr, QpInitInfo, QpState, QpType, RateLimit, RecvWr, SendWr, SrqAttr,
+    SrqAttrMask, SrqInitAttr, Wc,
 };
 use crate::{Cause, Errno, Error, Result};
 
@@ -375,6 +376,18 @@ impl QpOps for ErasedQp {
     }
     fn query(&self, mask: QpAttrMask) -> Result<(QpAttr, QpInitInfo)> {
         self.0.query(mask)
+    }
+    fn modify_rate_limit(&mut self, attr: &RateLimit) -> Result<()> {
+        self.0.modify_rate_limit(attr)
+    }
+    fn set_ece(&mut self, ece: &Ece) -> Result<()> {
+        self.0.set_ece(ece)
+    }
+    fn query_ece(&self) -> Result<Ece> {
+        self.0.query_ece()
+    }
+    fn data_in_order(&self, op: OpKind) -> DataInOrder {
+        self.0.data_in_order(op)
     }
 }
 

@@ -11,9 +11,10 @@ use core::fmt::Debug;
 
 use super::Provider;
 use crate::types::{
-    PostError, PostReason, QpAttr, QpAttrMask, QpCap, QpInitInfo, QpState, QpType, RecvWr, SendWr,
+    DataInOrder, Ece, OpKind, PostError, PostReason, QpAttr, QpAttrMask, QpCap, QpInitInfo, QpState, QpType,
+    RateLimit, RecvWr, SendWr,
 };
-use crate::{Errno, Result};
+use crate::{Errno, Error, Result};
 
 /// The objects that a new queue pair is made from. Which of them it needs depends on its type: all
 /// common types need the protection domain and both completion queues, an XRC target
@@ -93,7 +94,8 @@ pub trait QpOps: Any + Debug + Send + Sync {
     /// [`Cause::TransitionAttributes`](crate::Cause::TransitionAttributes) if the transition table
     /// rejects it; [`Cause::Limit`](crate::Cause::Limit), [`Cause::Mtu`](crate::Cause::Mtu),
     /// [`Cause::Gid`](crate::Cause::Gid) or [`Cause::NoGrh`](crate::Cause::NoGrh) for an attribute
-    /// that the device rejects; otherwise any errno that the kernel returns.
+    /// that the device rejects; `EOPNOTSUPP` for an attribute that the device does not have;
+    /// otherwise any errno that the kernel returns.
     fn modify(&mut self, sq: &mut Self::Sq, rq: &mut Self::Rq, attr: &QpAttr, mask: QpAttrMask) -> Result<()>
     where
         Self: Sized;
@@ -107,6 +109,48 @@ pub trait QpOps: Any + Debug + Send + Sync {
     /// # Errors
     /// Any errno that the kernel returns; notably `EIO` once the device is gone.
     fn query(&self, mask: QpAttrMask) -> Result<(QpAttr, QpInitInfo)>;
+
+    /// Sets the pace at which it sends, in RTS.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if the device has no packet pacing; `EINVAL` for a rate beyond its limits, or
+    /// in another state; any other errno that the kernel returns.
+    fn modify_rate_limit(&mut self, attr: &RateLimit) -> Result<()> {
+        let _ = attr;
+        Err(lacks("modify_qp_rate_limit"))
+    }
+
+    /// Sets the options of the connection that the program negotiated with the peer, for the next
+    /// moves to INIT and RTR.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if the provider has none; `EINVAL` for options of another vendor.
+    fn set_ece(&mut self, ece: &Ece) -> Result<()> {
+        let _ = ece;
+        Err(lacks("set_ece"))
+    }
+
+    /// Returns the options of the connection: before INIT those that the device offers, from RTR on
+    /// those that it uses.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if the provider has none.
+    fn query_ece(&self) -> Result<Ece> {
+        Err(lacks("query_ece"))
+    }
+
+    /// Returns the order in which the device writes the data of a message that this operation moves
+    /// into memory. Empty where it promises none.
+    fn data_in_order(&self, op: OpKind) -> DataInOrder {
+        let _ = op;
+        DataInOrder::empty()
+    }
+}
+
+/// Returns the error of an operation that the provider does not have. A queue pair does not name
+/// its device; the handle above it does.
+fn lacks(verb: &'static str) -> Error {
+    Error::new(verb, "", Errno::OPNOTSUPP)
 }
 
 /// The send queue of a queue pair. `&mut` is the lock: the poster owns the queue.

@@ -30,6 +30,7 @@ fn constants(source: &str) -> Vec<(String, String)> {
 fn every_constant_is_found_by_its_name_in_c() {
     let sources = [
         (include_str!("access.rs"), 11),
+        (include_str!("data_in_order.rs"), 2),
         (include_str!("device_attr.rs"), 44),
         (include_str!("event.rs"), 21),
         (include_str!("gid.rs"), 3),

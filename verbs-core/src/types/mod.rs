@@ -6,7 +6,9 @@ mod address;
 #[cfg(test)]
 mod aliases;
 mod cq;
+mod data_in_order;
 mod device_attr;
+mod ece;
 mod event;
 mod gid;
 mod grh;
@@ -16,6 +18,7 @@ mod open_enum;
 mod parse;
 mod port_attr;
 mod qp_attr;
+mod rate_limit;
 mod srq;
 mod wc;
 mod wr;
@@ -23,10 +26,12 @@ mod wr;
 pub use access::AccessFlags;
 pub use address::{AhAttr, Av, GlobalRoute, UdAddr};
 pub use cq::CqInitAttr;
+pub use data_in_order::DataInOrder;
 pub use device_attr::{
     AtomicCap, CqModerationCaps, DeviceAttr, DeviceAttrEx, DeviceCapFlags, OdpCaps, OdpGeneralCaps,
     OdpTransportCaps, PacketPacingCaps, PciAtomicCaps, RawPacketCaps, RssCaps, TmCaps, TsoCaps,
 };
+pub use ece::Ece;
 pub use event::AsyncEventType;
 pub use gid::{Gid, GidEntry, GidType, Guid};
 pub use grh::Grh;
@@ -35,6 +40,7 @@ pub(crate) use open_enum::open_enum;
 pub use parse::ParseError;
 pub use port_attr::{LinkLayer, Mtu, PortAttr, PortCapFlags, PortSpeed, PortState, PortWidth};
 pub use qp_attr::{MigState, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpInitInfo, QpState, QpType};
+pub use rate_limit::RateLimit;
 pub use srq::{SrqAttr, SrqAttrMask, SrqInitAttr, SrqType, TmCap};
 pub use wc::{Wc, WcError, WcFlags, WcOpcode, WcStatus};
 pub use wr::{

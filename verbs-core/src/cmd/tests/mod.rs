@@ -72,6 +72,7 @@ const COMMANDS: &[Command] = &[
     ("req_notify_cq", |u| cq::req_notify_cq(u, 1, false)),
     ("create_qp", |u| qp::create_qp(u, 1, 2, 3, &qp_attr(), None, Uhw::none()).map(drop)),
     ("modify_qp", |u| qp::modify_qp(u, 1, &QpAttr::default(), QpAttrMask::STATE)),
+    ("modify_qp", |u| qp::modify_qp_ex(u, 1, &QpAttr::default(), QpAttrMask::STATE, Uhw::none())),
     ("query_qp", |u| qp::query_qp(u, 1, QpAttrMask::STATE).map(drop)),
     ("destroy_qp", |u| qp::destroy_qp(u, 1)),
     ("create_ah", |u| ah::create_ah(u, 1, 0, &ah_attr(), Uhw::none()).map(drop)),

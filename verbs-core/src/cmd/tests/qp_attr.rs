@@ -1,7 +1,7 @@
 //! The places of each attribute in `MODIFY_QP` and `QUERY_QP`: byte offsets of
 //! `struct ib_uverbs_modify_qp` and `struct ib_uverbs_query_qp_resp`, written by hand.
 
-use super::{Expect, Reply, Scripted, on, qp};
+use super::{Expect, Reply, Scripted, Uhw, on, qp};
 use crate::Errno;
 use crate::types::{
     AccessFlags, AhAttr, Gid, GlobalRoute, MigState, Mtu, QpAttr, QpAttrMask, QpCap, QpState,
@@ -181,6 +181,57 @@ fn a_rate_limit_goes_behind_the_other_attributes_of_an_extended_command() {
     let text = format!("write_ex 26: in {}{}, out 8+0", hex(&base), hex(&rate_limit));
     scripted.expect([Expect::command(&text, Reply::ok())]);
     qp::modify_qp(&on(&scripted), HANDLE, &attr(), mask).unwrap();
+}
+
+#[test]
+fn the_extended_command_carries_the_part_of_the_driver_in_both_directions() {
+    let base = command(QpAttrMask::STATE, &[(96, vec![0x61])]);
+    let core = format!("{}{}", hex(&base), "00".repeat(8));
+    let invoke = format!(
+        "ioctl 0.0: 0x2 u64 0x8000001a, 0x0 in {core}, 0x1 out 8 bytes, 0x1000 in 0a0b0c0d0e0f1011, 0x1001 out 8 bytes"
+    );
+    let write = format!("write_ex 26: in {core}+0a0b0c0d0e0f1011, out 8+8");
+    let reply = || Reply::outputs([&[8, 0, 0, 0, 0, 0, 0, 0][..], &[1, 2, 3, 4, 5, 6, 7, 8]]);
+    // INVOKE_WRITE, then a kernel without it, and then write() at once.
+    let ways = [
+        vec![Expect::command(&invoke, reply())],
+        vec![
+            Expect::command(&invoke, Reply::Errno(Errno::PROTONOSUPPORT)),
+            Expect::command(&write, reply()),
+            Expect::command(&write, reply()),
+        ],
+    ];
+    for way in ways {
+        let commands = way.len().max(2) - 1;
+        let scripted = Scripted::new(way);
+        let uverbs = on(&scripted);
+        for _ in 0..commands {
+            let mut output = [0; 8];
+            let uhw = Uhw { input: &[0x0a, 0x0b, 0x0c, 0x0d, 0x0e, 0x0f, 0x10, 0x11], output: &mut output };
+            qp::modify_qp_ex(&uverbs, HANDLE, &attr(), QpAttrMask::STATE, uhw).unwrap();
+            assert_eq!(output, [1, 2, 3, 4, 5, 6, 7, 8]);
+        }
+        assert_eq!(scripted.remaining(), 0);
+    }
+}
+
+#[test]
+fn a_rate_limit_that_the_mask_does_not_name_stays_zero() {
+    let scripted = Scripted::new([Expect::anything(Reply::Errno(Errno::NOTTY))]);
+    let text =
+        format!("write_ex 26: in {}{}, out 8+0", hex(&command(QpAttrMask::empty(), &[])), "00".repeat(8));
+    scripted.expect([Expect::command(&text, Reply::ok())]);
+    qp::modify_qp_ex(&on(&scripted), HANDLE, &attr(), QpAttrMask::empty(), Uhw::none()).unwrap();
+}
+
+#[test]
+fn numbers_that_do_not_fit_are_refused_by_the_extended_command_too() {
+    let scripted = Scripted::new([]);
+    let wide = QpAttr { sq_psn: 1 << 24, ..attr() };
+    let error = qp::modify_qp_ex(&on(&scripted), HANDLE, &wide, QpAttrMask::SQ_PSN, Uhw::none()).unwrap_err();
+    assert_eq!((error.verb, error.errno), ("modify_qp", Errno::INVAL));
+    let error = qp::query_qp(&on(&scripted), HANDLE, QpAttrMask::RATE_LIMIT).unwrap_err();
+    assert_eq!((error.verb, error.errno), ("query_qp", Errno::OPNOTSUPP));
 }
 
 #[test]

@@ -1,0 +1,179 @@
+//! Changes of a queue pair beyond its way up to RTS: draining and resuming its send queue, its
+//! pace, and the options of its connection.
+//!
+//! ```text
+//!          to_sqd(notify)                     a failed send (UC, UD)
+//!   Rts ───────────────────► Sqd       Rts ─────────────────────────► Rts, in SQE
+//!       ◄───────────────────                ◄─────────────────────────
+//!              resume                             recover_sq
+//! ```
+//!
+//! # References
+//! IBTA volume 1, sections 10.3.1.5 (SQD) and 10.3.1.6 (SQE)
+
+use verbs_core::provider::{Provider, QpOps};
+use verbs_core::types::{DataInOrder, Ece, OpKind, QpAttr, QpAttrMask, QpState, RateLimit};
+use verbs_core::{Cause, Errno, Error, Result};
+
+use super::Qp;
+use super::state::{Reset, Rts, Sqd, State};
+use crate::HandleError;
+
+impl<P: Provider> Qp<Rts, P> {
+    /// Moves the queue pair from RTS to SQD. Sends that the device has started end, sends that it
+    /// has not started wait, and messages still arrive. With `notify`, the device raises
+    /// [`SQ_DRAINED`](crate::AsyncEventType::SQ_DRAINED) once the last started send has ended;
+    /// [`is_drained`](Qp::is_drained) asks.
+    ///
+    /// A drained queue pair can change attributes that RTS does not change, such as its path:
+    ///
+    /// ```no_run
+    /// # fn f(qp: verbs::Qp<verbs::state::Rts>, path: verbs::AhAttr) -> verbs::Result<()> {
+    /// use verbs::{QpAttr, QpAttrMask};
+    ///
+    /// let mut qp = qp.to_sqd(false)?;
+    /// while !qp.is_drained()? {
+    ///     std::thread::yield_now();
+    /// }
+    /// qp.modify(&QpAttr { ah_attr: path, ..QpAttr::default() }, QpAttrMask::AV)?;
+    /// let qp = qp.resume()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The queue pair, and any errno that the kernel returns; notably `EINVAL` if the device has
+    /// moved it to the error state.
+    ///
+    /// # References
+    /// `ibv_modify_qp(3)`; IBTA volume 1, section 10.3.1.5
+    #[doc(alias = "ibv_modify_qp")]
+    #[doc(alias = "IBV_QP_EN_SQD_ASYNC_NOTIFY")]
+    pub fn to_sqd(self, notify: bool) -> Result<Qp<Sqd, P>, HandleError<Self>> {
+        let attr = QpAttr { en_sqd_async_notify: notify, ..QpAttr::default() };
+        self.modify_to(&attr, QpAttrMask::EN_SQD_ASYNC_NOTIFY)
+    }
+
+    /// Returns the queue pair from SQE to RTS. A send that fails moves a UC or UD queue pair to
+    /// SQE: its later sends are flushed, and messages still arrive. Does nothing in RTS.
+    ///
+    /// rxe has no SQE: there a failed send moves the queue pair to the error state.
+    ///
+    /// # Errors
+    /// `EINVAL` with [`Cause::IllegalTransition`] in any other state; any errno that the kernel
+    /// returns.
+    ///
+    /// # References
+    /// `ibv_modify_qp(3)`; IBTA volume 1, section 10.3.1.6
+    #[doc(alias = "ibv_modify_qp")]
+    #[doc(alias = "IBV_QP_CUR_STATE")]
+    #[doc(alias = "IBV_QPS_SQE")]
+    pub fn recover_sq(&mut self) -> Result<()> {
+        // Asked first, because some kernels believe a `cur_qp_state` that is wrong.
+        match self.state()? {
+            QpState::RTS => Ok(()),
+            QpState::SQE => {
+                let attr = QpAttr { cur_qp_state: QpState::SQE, qp_state: QpState::RTS, ..QpAttr::default() };
+                self.modify(&attr, QpAttrMask::CUR_STATE | QpAttrMask::STATE)
+            }
+            from => {
+                let cause = Cause::IllegalTransition { qp_type: self.qp_type(), from, to: QpState::RTS };
+                Err(self.error("modify_qp", Errno::INVAL).because(cause))
+            }
+        }
+    }
+
+    /// Sets the pace at which the queue pair sends.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if the device has no packet pacing, as rxe and soft devices; `EINVAL` for a
+    /// rate beyond the limits in
+    /// [`packet_pacing_caps`](crate::DeviceAttrEx::packet_pacing_caps); any other errno that the
+    /// kernel returns.
+    ///
+    /// # References
+    /// `ibv_modify_qp_rate_limit(3)`
+    #[doc(alias = "ibv_modify_qp_rate_limit")]
+    pub fn modify_rate_limit(&mut self, attr: &RateLimit) -> Result<()> {
+        let result = self.core.get_mut().modify_rate_limit(attr);
+        result.map_err(|error| self.of_device(error))
+    }
+}
+
+impl<P: Provider> Qp<Sqd, P> {
+    /// Returns whether every send that was started has ended.
+    ///
+    /// # Errors
+    /// As [`query`](Self::query).
+    #[doc(alias = "ibv_query_qp")]
+    pub fn is_drained(&self) -> Result<bool> {
+        self.query(QpAttrMask::STATE).map(|(attr, _)| !attr.sq_draining)
+    }
+
+    /// Returns the queue pair to RTS, where it executes the sends that waited.
+    ///
+    /// # Errors
+    /// The queue pair, and any errno that the kernel returns; notably `EINVAL` from rxe while the
+    /// queue is not [drained](Self::is_drained).
+    ///
+    /// # References
+    /// `ibv_modify_qp(3)`; IBTA volume 1, section 10.3.1.5
+    #[doc(alias = "ibv_modify_qp")]
+    pub fn resume(self) -> Result<Qp<Rts, P>, HandleError<Self>> {
+        self.modify_to(&QpAttr::default(), QpAttrMask::empty())
+    }
+}
+
+impl<P: Provider> Qp<Reset, P> {
+    /// Sets the options of the connection, as negotiated with the peer, for the steps to INIT and
+    /// RTR.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if the provider has no such options, as rxe and soft; `EINVAL` for options of
+    /// another vendor.
+    ///
+    /// # References
+    /// `ibv_set_ece(3)`
+    #[doc(alias = "ibv_set_ece")]
+    pub fn set_ece(&mut self, ece: &Ece) -> Result<()> {
+        let result = self.core.get_mut().set_ece(ece);
+        result.map_err(|error| self.of_device(error))
+    }
+}
+
+impl<S: State, P: Provider> Qp<S, P> {
+    /// Returns the options of the connection: in RESET those that the device offers, from RTR on
+    /// those that it uses.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if the provider has no such options, as rxe and soft.
+    ///
+    /// # References
+    /// `ibv_query_ece(3)`
+    #[doc(alias = "ibv_query_ece")]
+    pub fn query_ece(&self) -> Result<Ece> {
+        self.core.get().query_ece().map_err(|error| self.of_device(error))
+    }
+
+    /// Returns the order in which the data of a message that `op` moves appears in memory for the
+    /// program's threads. Empty where nothing is promised, as by rxe and soft devices, and on
+    /// processors other than x86-64, which may reorder the loads of a thread. There
+    /// [`raw`](Self::raw) returns the order in which the device writes.
+    ///
+    /// # References
+    /// `ibv_query_qp_data_in_order(3)`
+    #[doc(alias = "ibv_query_qp_data_in_order")]
+    pub fn data_in_order(&self, op: OpKind) -> DataInOrder {
+        if cfg!(target_arch = "x86_64") { self.core.get().data_in_order(op) } else { DataInOrder::empty() }
+    }
+
+    fn error(&self, verb: &'static str, errno: Errno) -> Error {
+        self.core.dependencies().registry.error(verb, errno)
+    }
+
+    /// Returns the error with the name of the device, which a default body of the contract does not
+    /// know.
+    fn of_device(&self, error: Error) -> Error {
+        Error { device: self.core.dependencies().registry.device().into(), ..error }
+    }
+}
