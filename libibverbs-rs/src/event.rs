@@ -108,6 +108,39 @@ impl AsyncEvents {
         wait(&self.file, timeout, VERB, &self.registry, || self.next_event())
     }
 
+    /// Returns an iterator that waits for each event without limit. It ends only by an error, which
+    /// it returns.
+    ///
+    /// ```no_run
+    /// # fn f(context: verbs::Context) -> verbs::Result<()> {
+    /// for event in context.async_events()?.iter() {
+    ///     println!("{}", event?);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn iter(&self) -> impl Iterator<Item = Result<AsyncEvent>> + '_ {
+        self.until_error(|events| events.wait(None))
+    }
+
+    /// Returns an iterator over the events that there are now. It never waits.
+    pub fn try_iter(&self) -> impl Iterator<Item = Result<AsyncEvent>> + '_ {
+        self.until_error(Self::next_event)
+    }
+
+    /// Calls `next` until there is no event, or up to the first error.
+    fn until_error<'a>(
+        &'a self,
+        next: impl Fn(&'a Self) -> Result<Option<AsyncEvent>> + 'a,
+    ) -> impl Iterator<Item = Result<AsyncEvent>> + 'a {
+        let mut failed = false;
+        core::iter::from_fn(move || {
+            let event = if failed { None } else { next(self).transpose() };
+            failed = matches!(event, Some(Err(_)));
+            event
+        })
+    }
+
     /// Returns the object with the kernel's number; `None` for one that was destroyed.
     fn element(&self, event_type: AsyncEventType, raw: u64) -> Option<Element> {
         use AsyncEventType as E;

@@ -17,6 +17,7 @@ use verbs_core::{Cause, Errno, Error, Result};
 use crate::device::Device;
 use crate::event_pipe::{EventPipe, inode};
 use crate::io::Counters;
+use crate::link::PortLink;
 use crate::shared::Shared;
 use crate::sink::Channel;
 use crate::{Ah, Cq, CqHandle, Mr, Pd, Qp, Soft, limits};
@@ -36,10 +37,14 @@ impl Context {
         device.check("open_device")?;
         let pair = EventPipe::pair(size_of::<IbUverbsAsyncEventDesc>());
         let (events, async_fd) = pair.map_err(|errno| device.error("open_device", errno))?;
-        let async_fd = Arc::new(async_fd);
+        let (events, async_fd) = (Arc::new(events), Arc::new(async_fd));
+        device.control("open_device", |core, _| {
+            core.sink.add_context(&events);
+            Ok(())
+        })?;
         Ok(Self {
             device: Arc::clone(device),
-            events: Channel { pipe: Arc::new(events), reader: Arc::clone(&async_fd) },
+            events: Channel { pipe: events, reader: Arc::clone(&async_fd) },
             async_fd,
             channels: Mutex::default(),
         })
@@ -89,19 +94,20 @@ impl DeviceOps for Context {
         check_port(&self.device, "query_port", port_num)?;
         let mtu = self.device.socket.interface().map(|(_, mtu)| mtu);
         let qkey_viol_cntr = limits::qkey_viol_cntr(self.counters().datagrams_wrong_qkey);
-        Ok(PortAttr { qkey_viol_cntr, ..limits::port_attr(mtu) })
+        let is_active = PortLink::of(self.device.socket.address()).is_active;
+        Ok(PortAttr { qkey_viol_cntr, ..limits::port_attr(mtu, is_active) })
     }
 
     fn query_gid_table(&self) -> Result<Vec<GidEntry>> {
         self.device.check("query_gid")?;
-        Ok(vec![gid_entry(&self.device)])
+        Ok(gid_entry(&self.device).into_iter().collect())
     }
 
     fn query_gid_entry(&self, port_num: u8, gid_index: u32) -> Result<Option<GidEntry>> {
         self.device.check("query_gid")?;
         check_port(&self.device, "query_gid", port_num)?;
         match gid_index {
-            0 => Ok(Some(gid_entry(&self.device))),
+            0 => Ok(gid_entry(&self.device)),
             _ if gid_index < limits::GID_TABLE => Ok(None),
             _ => {
                 let cause = Cause::Gid { port_num, index: gid_index, table_len: limits::GID_TABLE };
@@ -178,17 +184,20 @@ impl ContextOps<Soft> for Context {
     }
 }
 
-/// Returns the only valid entry of the GID table.
-fn gid_entry(device: &Shared) -> GidEntry {
+/// Returns the only entry of the GID table, or `None` while no interface has the address.
+fn gid_entry(device: &Shared) -> Option<GidEntry> {
+    if !PortLink::of(device.socket.address()).has_gid {
+        return None;
+    }
     let name = device.socket.interface().map(|(name, _)| name);
     let index = name.and_then(|name| nix::net::if_::if_nametoindex(name.as_str()).ok());
-    GidEntry {
+    Some(GidEntry {
         gid: Gid(device.gid),
         gid_index: 0,
         port_num: limits::PORT.into(),
         gid_type: GidType::ROCE_V2,
         ndev_ifindex: index.unwrap_or(0),
-    }
+    })
 }
 
 /// Checks a port number.

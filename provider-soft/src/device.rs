@@ -66,8 +66,9 @@ impl Drop for Device {
             // child closes by hand the descriptors that keep the parent's address taken. No code
             // uses their numbers afterwards, because nothing is left that could.
             core::mem::forget(worker);
-            for fd in [self.shared.socket.as_fd().as_raw_fd(), self.shared.alarm.as_fd().as_raw_fd()] {
-                let _ = nix::unistd::close(fd);
+            let fds = [self.shared.socket.as_fd(), self.shared.alarm.as_fd()];
+            for fd in fds.into_iter().chain(self.shared.link.as_ref().map(AsFd::as_fd)) {
+                let _ = nix::unistd::close(fd.as_raw_fd());
             }
             return;
         }

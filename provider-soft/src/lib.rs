@@ -17,6 +17,7 @@
 //! | `device_core` | the part that the lock protects: the engine of [`roce`], packets in and out |
 //! | `sink` | the engine's results: completions, retired work requests, events |
 //! | `worker` | the background thread |
+//! | `link` | notices that the interface goes down or up, or loses the device's address |
 //! | `event_pipe` | events, in a file on which a program can wait |
 //! | `mapped` | the check for memory that cannot be registered |
 //! | `memory` | payload: atomic copies in memory of this process |
@@ -75,6 +76,7 @@ mod exit;
 mod fork;
 mod io;
 mod limits;
+mod link;
 mod mapped;
 mod memory;
 mod mr;

@@ -161,13 +161,11 @@ pub(crate) fn datagram_mtu(mtu: Option<u32>) -> u32 {
     active_mtu(mtu.unwrap_or(0)).bytes().unwrap_or(256)
 }
 
-/// Returns the attributes of a port whose interface carries IP packets of `mtu` bytes. `None` means
-/// that the interface is gone.
-pub(crate) fn port_attr(mtu: Option<u32>) -> PortAttr {
-    let (state, phys_state) = match mtu {
-        Some(_) => (PortState::ACTIVE, LINK_UP),
-        None => (PortState::DOWN, DISABLED),
-    };
+/// Returns the attributes of a port whose interface carries IP packets of `mtu` bytes, and is up or
+/// not. `None` means that the interface is gone.
+pub(crate) fn port_attr(mtu: Option<u32>, is_active: bool) -> PortAttr {
+    let (state, phys_state) =
+        if is_active { (PortState::ACTIVE, LINK_UP) } else { (PortState::DOWN, DISABLED) };
     PortAttr {
         state,
         max_mtu: Mtu::MTU_4096,

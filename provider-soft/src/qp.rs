@@ -6,6 +6,9 @@
 //! | INIT, RTR | closed | open |
 //! | RTS, SQD, SQE, ERR | open | open |
 //!
+//! Automatic path migration and packet pacing are refused (`EOPNOTSUPP`): nothing here would act on
+//! them. Every other attribute takes effect, and a query returns it.
+//!
 //! # References
 //! `ibv_create_qp(3)`, `ibv_modify_qp(3)`; IBTA volume 1, sections 10.3.1 and 11.2.5
 
@@ -14,7 +17,7 @@ use std::sync::Arc;
 use roce::engine::{Access, Attr, AttrChange, QpInit, Qpn, Refused, Service, State};
 use verbs_core::provider::{Destroy, QpOps, QpParts};
 use verbs_core::types::{
-    AccessFlags, Mtu, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpInitInfo, QpState, QpType,
+    AccessFlags, MigState, Mtu, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpInitInfo, QpState, QpType,
 };
 use verbs_core::{Cause, Errno, Error, Result, explain, transition};
 
@@ -114,8 +117,6 @@ impl Qp {
             PKEY_INDEX: pkey_index;
             PORT: port_num;
             AV: ah_attr;
-            ALT_PATH: alt_ah_attr, alt_pkey_index, alt_port_num, alt_timeout;
-            PATH_MIG_STATE: path_mig_state;
             ACCESS_FLAGS: qp_access_flags;
             EN_SQD_ASYNC_NOTIFY: en_sqd_async_notify;
         }
@@ -157,7 +158,8 @@ impl QpOps for Qp {
             transition::check(qp_type, from, to, mask)
                 .map_err(|cause| device.error(VERB, Errno::INVAL).because(cause))?;
             if from != at {
-                return Err(device.error(VERB, Errno::INVAL));
+                let reason = format!("cur_qp_state is {from}, but the queue pair is in {at}").into();
+                return Err(device.error(VERB, Errno::INVAL).because(Cause::Other { reason }));
             }
             let change = change(&device, attr, mask)?;
             core.engine.modify_qp(qpn, &change, now, &mut core.sink).map_err(refused)?;
@@ -183,8 +185,11 @@ impl QpOps for Qp {
         true
     }
 
-    fn query(&self, _mask: QpAttrMask) -> Result<(QpAttr, QpInitInfo)> {
+    fn query(&self, mask: QpAttrMask) -> Result<(QpAttr, QpInitInfo)> {
         const VERB: &str = "query_qp";
+        if mask.contains(QpAttrMask::RATE_LIMIT) {
+            return Err(self.device.error(VERB, Errno::OPNOTSUPP));
+        }
         let (state, its, drained) = self.device.control(VERB, |core, _| {
             let refused = |refused| refusal(&self.device, VERB, refused);
             let (state, attr) = core.engine.query_qp(self.qpn).map_err(refused)?;
@@ -233,6 +238,10 @@ fn change(device: &Shared, attr: &QpAttr, mask: QpAttrMask) -> Result<AttrChange
     let limit = |name, asked: u64, max: u64| within(device, VERB, name, asked, 0, max);
     let has = |flag| mask.contains(flag);
     let invalid = |cause| device.error(VERB, Errno::INVAL).because(cause);
+    if let Some(reason) = lacking(attr, mask) {
+        let cause = Cause::Other { reason: reason.into() };
+        return Err(device.error(VERB, Errno::OPNOTSUPP).because(cause));
+    }
     explain::numbers_fit(attr, mask).map_err(invalid)?;
     explain::numbers_of_device(attr, mask, &limits::device_attr(device.guid)).map_err(invalid)?;
     let mut change = AttrChange::default();
@@ -265,7 +274,7 @@ fn change(device: &Shared, attr: &QpAttr, mask: QpAttrMask) -> Result<AttrChange
     }
     if has(QpAttrMask::PATH_MTU) {
         let active = device.socket.interface().map(|(_, mtu)| mtu);
-        let most = limits::port_attr(active).active_mtu.bytes().unwrap_or(0);
+        let most = limits::port_attr(active, true).active_mtu.bytes().unwrap_or(0);
         let bytes = attr.path_mtu.bytes().unwrap_or(0);
         limit("path_mtu", bytes.into(), most.into())?;
         change.path_mtu = Some(bytes);
@@ -279,6 +288,15 @@ fn change(device: &Shared, attr: &QpAttr, mask: QpAttrMask) -> Result<AttrChange
     }
     change.sq_drained_event = has(QpAttrMask::EN_SQD_ASYNC_NOTIFY).then_some(attr.en_sqd_async_notify);
     Ok(change)
+}
+
+/// Returns the reason why the device does not have an attribute that the transition table allows.
+fn lacking(attr: &QpAttr, mask: QpAttrMask) -> Option<&'static str> {
+    let migrates = mask.contains(QpAttrMask::PATH_MIG_STATE) && attr.path_mig_state != MigState::MIGRATED;
+    if mask.contains(QpAttrMask::ALT_PATH) || migrates {
+        return Some("soft devices have no alternate path and no automatic path migration");
+    }
+    mask.contains(QpAttrMask::RATE_LIMIT).then_some("soft devices have no packet pacing")
 }
 
 fn engine_cap(cap: &QpCap) -> roce::engine::QpCap {

@@ -19,6 +19,7 @@
 //! [`try_lock`]: CombiningLock::try_lock
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -31,6 +32,7 @@ use crate::device_core::{Acks, DeviceCore, Spent};
 use crate::fork::ForkMark;
 use crate::io::Socket;
 use crate::limits;
+use crate::link::{LinkWatch, PortLink};
 use crate::pending::PendingSet;
 
 /// The state of a live device.
@@ -51,6 +53,10 @@ pub(crate) struct Shared {
     /// Wakes the worker.
     pub(crate) alarm: EventFd,
     pub(crate) stop: AtomicBool,
+    /// Tells that an interface changed. `None` where the kernel refuses it.
+    pub(crate) link: Option<LinkWatch>,
+    /// The state of the port that events have reported. The worker alone changes it.
+    port: Mutex<PortLink>,
 }
 
 impl Shared {
@@ -60,6 +66,9 @@ impl Shared {
     /// The errno of a failed system call, notably `EMFILE`.
     pub(crate) fn new(name: &str, socket: Socket, guid: Guid, strict_ports: bool) -> Result<Self, Errno> {
         let config = limits::config(socket.rcvbuf(), strict_ports);
+        // Watched before the state is read, so that no change is lost in between.
+        let link = LinkWatch::open();
+        let port = Mutex::new(PortLink::of(socket.address()));
         Ok(Self {
             name: name.into(),
             gid: socket.gid(),
@@ -73,6 +82,8 @@ impl Shared {
             origin: Instant::now(),
             alarm: EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
             stop: AtomicBool::new(false),
+            link,
+            port,
         })
     }
 
@@ -253,6 +264,23 @@ impl Shared {
         }
         if wake {
             self.wake();
+        }
+    }
+
+    /// Raises the events of the port for what changed since they were last raised.
+    pub(crate) fn follow_link(&self) {
+        if !self.link.as_ref().is_some_and(LinkWatch::has_changed) {
+            return;
+        }
+        let mut port = self.port.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = PortLink::of(self.socket.address());
+        if *port != now {
+            let mut guard = self.core.lock();
+            for event_type in port.events(now) {
+                guard.sink.raise_for_port(event_type);
+            }
+            *port = now;
+            self.leave(guard, self.now());
         }
     }
 

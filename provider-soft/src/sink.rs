@@ -2,7 +2,7 @@
 //! their queues, events into pipes.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use roce::engine::{Completion, CqFull, CqId, Event, Qpn, Sge, Sink, SrqId};
 use uverbs_abi::ib_user_verbs::IbUverbsAsyncEventDesc;
@@ -27,6 +27,8 @@ pub(crate) struct EngineSink {
     free_slots: Vec<u16>,
     /// The number of completion queues that are armed.
     armed: u32,
+    /// The asynchronous events of each open of the device, for those of its port.
+    contexts: Vec<Weak<EventPipe>>,
     /// The pipes that keep events which did not fit.
     pub(crate) clogged: Vec<Arc<EventPipe>>,
 }
@@ -85,7 +87,22 @@ impl EngineSink {
             // The lowest first.
             free_slots: (0..PendingSet::MAX as u16).rev().collect(),
             armed: 0,
+            contexts: Vec::new(),
             clogged: Vec::new(),
+        }
+    }
+
+    /// Adds an open of the device.
+    pub(crate) fn add_context(&mut self, events: &Arc<EventPipe>) {
+        self.contexts.retain(|context| context.strong_count() > 0);
+        self.contexts.push(Arc::downgrade(events));
+    }
+
+    /// Raises an event of the only port, for every open of the device.
+    pub(crate) fn raise_for_port(&mut self, event_type: AsyncEventType) {
+        let pipes: Vec<_> = self.contexts.iter().filter_map(Weak::upgrade).collect();
+        for pipe in &pipes {
+            self.raise(pipe, event_type, limits::PORT.into());
         }
     }
 
@@ -232,10 +249,14 @@ impl EngineSink {
 }
 
 /// Returns whether a record is an event of the object with this handle: of a completion queue, or
-/// not.
+/// not. Events of the port are of no object.
 fn is_of(record: &[u8], user_handle: u64, is_cq: bool) -> bool {
+    use AsyncEventType as E;
     IbUverbsAsyncEventDesc::read_from_bytes(record).is_ok_and(|event| {
-        event.element == user_handle && (event.event_type == AsyncEventType::CQ_ERR.0) == is_cq
+        let event_type = AsyncEventType(event.event_type);
+        event.element == user_handle
+            && !matches!(event_type, E::PORT_ACTIVE | E::PORT_ERR | E::GID_CHANGE)
+            && (event_type == E::CQ_ERR) == is_cq
     })
 }
 

@@ -6,6 +6,8 @@
 //! | has work under way, or waits for events | the alarm, a packet, a deadline, room to write |
 //! | polls | the alarm, or the program stops polling |
 //!
+//! A change of an interface wakes it in every case ([`crate::link`]).
+//!
 //! The worker checks every 1 to 8 ms whether polling goes on, less often the longer it has lasted.
 //! Packets do not wake the worker while a program polls.
 //!
@@ -148,9 +150,11 @@ fn look(shared: &Shared, mut guard: Guard<'_, DeviceCore>) -> (Sleep, Vec<Arc<Ev
     (sleep, clogged)
 }
 
-/// Sleeps, and returns whether the alarm was set.
+/// Sleeps, and returns whether the alarm was set. Raises the events of the port if its interface
+/// changed meanwhile.
 fn wait(shared: &Shared, sleep: &Sleep, clogged: &[Arc<EventPipe>]) -> bool {
     let mut fds = vec![PollFd::new(shared.alarm.as_fd(), PollFlags::POLLIN)];
+    fds.extend(shared.link.iter().map(|link| PollFd::new(link.as_fd(), PollFlags::POLLIN)));
     if sleep.for_packets {
         let mut events = PollFlags::POLLIN;
         events.set(PollFlags::POLLOUT, sleep.for_room);
@@ -159,6 +163,9 @@ fn wait(shared: &Shared, sleep: &Sleep, clogged: &[Arc<EventPipe>]) -> bool {
     }
     // Whatever made it return, the worker looks at everything.
     let _ = ppoll(&mut fds, sleep.until.map(|until| timeout(shared.now(), until)), None);
+    if shared.link.is_some() && fds.get(1).is_some_and(|link| link.any() == Some(true)) {
+        shared.follow_link();
+    }
     shared.alarm.read().is_ok()
 }
 

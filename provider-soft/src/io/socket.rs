@@ -14,6 +14,7 @@ use verbs_core::Errno;
 use super::address::{Name, gid_of};
 use super::counters::{Counters, Counts};
 use super::sys;
+use crate::link::Interface;
 
 /// A bound UDP socket, and the properties that the kernel gave it.
 #[derive(Debug)]
@@ -206,20 +207,7 @@ fn enlarge(fd: BorrowedFd<'_>, force: c_int, usual: c_int) -> Result<usize, Errn
 
 /// Returns the name and index of the interface that has an address.
 fn interface_of(address: IpAddr) -> Option<(String, u32)> {
-    // All of 127.0.0.0/8 is local, although the interface lists only one address of it.
-    let listed = match address {
-        IpAddr::V4(v4) if v4.is_loopback() => IpAddr::V4(Ipv4Addr::LOCALHOST),
-        other => other,
-    };
-    let name = nix::ifaddrs::getifaddrs().ok()?.find_map(|entry| {
-        let storage = entry.address?;
-        let its = match (storage.as_sockaddr_in(), storage.as_sockaddr_in6()) {
-            (Some(v4), _) => IpAddr::V4(v4.ip()),
-            (_, Some(v6)) => IpAddr::V6(v6.ip()),
-            _ => return None,
-        };
-        (its == listed).then_some(entry.interface_name)
-    })?;
+    let name = Interface::of(address).ok()??.name;
     let index = nix::net::if_::if_nametoindex(name.as_str()).ok()?;
     Some((name, index))
 }

@@ -1,0 +1,168 @@
+//! [`LinkWatch`]: notices that the interface of a device goes down or up, or loses its address.
+//!
+//! The kernel reports changes of any interface and address of the network namespace on a netlink
+//! socket. The reports serve as an alarm only: after one, the device asks for the present state of
+//! its own interface. So lost reports, reports of several changes at once, and reports of other
+//! interfaces do no harm.
+//!
+//! # References
+//! `rtnetlink(7)`, `getifaddrs(3)`, `netdevice(7)`
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use nix::errno::Errno as NixErrno;
+use nix::net::if_::InterfaceFlags;
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, socket,
+};
+use verbs_core::types::AsyncEventType;
+
+/// A netlink socket that becomes readable when an interface or an address changes.
+#[derive(Debug)]
+pub(crate) struct LinkWatch {
+    fd: OwnedFd,
+}
+
+impl LinkWatch {
+    /// Opens the socket; returns `None` where the kernel refuses one (sandboxes do). The device then
+    /// raises no port events.
+    pub(crate) fn open() -> Option<Self> {
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let protocol = SockProtocol::NetlinkRoute;
+        let fd = socket(AddressFamily::Netlink, SockType::Raw, flags, protocol).ok()?;
+        bind(fd.as_raw_fd(), &NetlinkAddr::new(0, GROUPS)).ok()?;
+        Some(Self { fd })
+    }
+
+    /// Reads all reports, and returns whether there were any.
+    pub(crate) fn has_changed(&self) -> bool {
+        let mut any = false;
+        let mut report = [0; 4096];
+        loop {
+            match recv(self.fd.as_raw_fd(), &mut report, MsgFlags::empty()) {
+                // ENOBUFS: reports were lost.
+                Ok(_) | Err(NixErrno::ENOBUFS) => any = true,
+                Err(NixErrno::EINTR) => {}
+                Err(_) => return any,
+            }
+        }
+    }
+}
+
+impl AsFd for LinkWatch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// The interface that has a device's address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Interface {
+    pub(crate) name: String,
+    /// It is up and has a carrier.
+    pub(crate) is_up: bool,
+}
+
+impl Interface {
+    /// Returns the interface that has an address, or `None` if there is none. All of 127.0.0.0/8
+    /// belongs to the interface that has 127.0.0.1.
+    ///
+    /// # Errors
+    /// Any errno of `getifaddrs(3)`.
+    pub(crate) fn of(address: IpAddr) -> Result<Option<Self>, NixErrno> {
+        let listed = match address {
+            IpAddr::V4(v4) if v4.is_loopback() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            other => other,
+        };
+        let interface = nix::ifaddrs::getifaddrs()?.find_map(|entry| {
+            let storage = entry.address?;
+            let its = match (storage.as_sockaddr_in(), storage.as_sockaddr_in6()) {
+                (Some(v4), _) => IpAddr::V4(v4.ip()),
+                (_, Some(v6)) => IpAddr::V6(v6.ip()),
+                _ => return None,
+            };
+            let up = InterfaceFlags::IFF_UP | InterfaceFlags::IFF_RUNNING;
+            let is_up = entry.flags.contains(up);
+            (its == listed).then_some(Self { name: entry.interface_name, is_up })
+        });
+        Ok(interface)
+    }
+}
+
+/// The state of a device's port, as far as events report it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PortLink {
+    /// The GID's address belongs to an interface.
+    pub(crate) has_gid: bool,
+    /// That interface is up.
+    pub(crate) is_active: bool,
+}
+
+impl PortLink {
+    /// Returns the state of the port that has an address. Where the kernel does not list addresses,
+    /// the GID stays.
+    pub(crate) fn of(address: IpAddr) -> Self {
+        match Interface::of(address) {
+            Ok(Some(interface)) => Self { has_gid: true, is_active: interface.is_up },
+            Ok(None) => Self { has_gid: false, is_active: false },
+            Err(_) => Self { has_gid: true, is_active: false },
+        }
+    }
+
+    /// Returns the events of a change to `now`, in the order in which the kernel raises them.
+    pub(crate) fn events(self, now: Self) -> impl Iterator<Item = AsyncEventType> {
+        let port = match (self.is_active, now.is_active) {
+            (false, true) => Some(AsyncEventType::PORT_ACTIVE),
+            (true, false) => Some(AsyncEventType::PORT_ERR),
+            _ => None,
+        };
+        let gid = (self.has_gid != now.has_gid).then_some(AsyncEventType::GID_CHANGE);
+        // A port without its address is no longer active, and an active one has its address.
+        [gid, port].into_iter().flatten()
+    }
+}
+
+/// The multicast groups of interfaces and of their addresses.
+const GROUPS: u32 = (libc::RTMGRP_LINK | libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR) as u32;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_change_of_the_link_has_its_events() {
+        use AsyncEventType as E;
+        let up = PortLink { has_gid: true, is_active: true };
+        let down = PortLink { has_gid: true, is_active: false };
+        let gone = PortLink { has_gid: false, is_active: false };
+        let cases: [(PortLink, PortLink, &[AsyncEventType]); 7] = [
+            (up, up, &[]),
+            (up, down, &[E::PORT_ERR]),
+            (down, up, &[E::PORT_ACTIVE]),
+            (up, gone, &[E::GID_CHANGE, E::PORT_ERR]),
+            (down, gone, &[E::GID_CHANGE]),
+            (gone, down, &[E::GID_CHANGE]),
+            (gone, up, &[E::GID_CHANGE, E::PORT_ACTIVE]),
+        ];
+        for (before, now, events) in cases {
+            assert_eq!(before.events(now).collect::<Vec<_>>(), events, "{before:?} to {now:?}");
+        }
+    }
+
+    #[test]
+    fn an_address_that_no_interface_has_has_no_interface() {
+        assert_eq!(Interface::of([192, 0, 2, 1].into()), Ok(None));
+        let none = PortLink { has_gid: false, is_active: false };
+        assert_eq!(PortLink::of([192, 0, 2, 1].into()), none);
+    }
+
+    #[test]
+    fn without_a_change_there_is_nothing_to_read() {
+        // The namespace may be shared with programs that change interfaces: only that reading ends
+        // is certain.
+        if let Some(watch) = LinkWatch::open() {
+            watch.has_changed();
+        }
+    }
+}
