@@ -120,6 +120,57 @@ macro_rules! both {
     };
 }
 
+/// Cases that change the state of the device's link: as [`both!`], for soft in a network namespace of
+/// their own. In the guest the device's interface is theirs, because cases run one at a time.
+#[macro_export]
+macro_rules! both_with_link {
+    ($suite:expr, $($function:ident),* $(,)?) => {
+        vec![$(
+            $crate::runner::Case::new($suite, concat!(stringify!($function), " erased"), || {
+                let link = $crate::fabric::Link::own()?;
+                $function(&$crate::fabric::open()?, link)
+            }),
+            $crate::runner::Case::new($suite, concat!(stringify!($function), " static"), || {
+                let link = $crate::fabric::Link::own()?;
+                $crate::with_named!($crate::fabric::open_named()?, |context| $function(&context, link))
+            }),
+        )*]
+    };
+}
+
+/// The network interface below the device, which a case takes down and up.
+#[derive(Clone, Copy, Debug)]
+pub struct Link {
+    /// Its name.
+    pub name: &'static str,
+}
+
+impl Link {
+    /// Returns the interface of the device under test, before a device list is made. A soft device
+    /// gets one in a network namespace of its own.
+    ///
+    /// # Errors
+    /// The host allows no network namespace; or `ip` fails.
+    pub fn own() -> CaseResult<Self> {
+        if !under_test().starts_with("soft") {
+            return Ok(Self { name: "veth0" });
+        }
+        if crate::sandbox::private_network()? {
+            Ok(Self { name: "lo" })
+        } else {
+            crate::runner::skip("the host allows no network namespace with a link that can be taken down")
+        }
+    }
+
+    /// Takes the interface down, or up.
+    ///
+    /// # Errors
+    /// `ip` fails.
+    pub fn set(&self, state: &str) -> CaseResult {
+        crate::sandbox::ip(&["link", "set", self.name, state])
+    }
+}
+
 /// The parameters of a [`Pair`].
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {

@@ -1,29 +1,48 @@
 //! Completion channels and asynchronous events.
 
-use std::process::Command;
+use std::time::{Duration, Instant};
 
+use verbs::state::{Rtr, Rts};
 use verbs::{
-    AsyncEvent, AsyncEventType, CompChannel, Context, CqId, Element, PortState, Provider, RecvWr, SendFlags,
-    SendOp, SendWr, WcOpcode,
+    AsyncEvent, AsyncEventType, AsyncEvents, CompChannel, Context, Cq, CqId, CqInit, Element, Errno,
+    PortState, Provider, Qp, QpAttr, QpAttrMask, RecvWr, RtsAttr, SendFlags, SendOp, SendWr, WcOpcode,
+    WcStatus,
 };
 
 use super::SUITE;
-use crate::both;
 use crate::fabric::{
-    Arena, PATIENCE, PORT, Pair, Remote, Shape, eventually, is_rxe, post_recv, post_send, wait_for,
+    Arena, Link, PATIENCE, PORT, Pair, Remote, Shape, connect, create_qp, eventually, init_attr, is_rxe,
+    open, post_recv, post_send, rtr_attr, wait_for, wait_status,
 };
 use crate::runner::{Case, CaseResult, fail, skip};
-use crate::tools::run;
+use crate::sandbox::ip;
+use crate::{both, both_with_link};
 
 pub(super) fn cases() -> Vec<Case> {
-    both!(
+    let mut cases = both!(
         SUITE,
         one_event_for_each_time_that_was_asked,
         a_solicited_event_comes_for_solicited_messages_only,
         a_completion_queue_that_overflows_is_told,
         queues_of_one_channel_are_told_apart,
+        the_first_packet_before_rts_is_told_once,
+        a_queue_pair_in_rts_is_established_without_an_event,
+        a_request_that_violates_rights_is_told_to_the_responder,
+        an_invalid_request_is_told_to_the_responder,
+        a_drained_send_queue_is_told_where_that_was_asked,
+        events_of_a_closed_queue_pair_are_dropped,
+        waiting_for_an_event_ends_with_the_time,
+        events_are_waited_for_by_another_thread,
+        events_go_to_the_open_that_made_the_object,
+    );
+    cases.extend(both_with_link!(
+        SUITE,
         a_link_that_goes_down_and_up_is_told,
-    )
+        each_open_of_a_device_is_told_of_its_port,
+        a_message_outlasts_a_link_that_is_down,
+        a_port_that_loses_its_address_loses_its_gid,
+    ));
+    cases
 }
 
 const EVENTS: Shape = Shape { events: true, ..DEFAULT };
@@ -40,7 +59,7 @@ const DEFAULT: Shape = Shape {
     sq_sig_all: false,
     events: false,
     path_mtu: verbs::Mtu::MTU_1024,
-    rts: verbs::RtsAttr { sq_psn: None, timeout: 10, retry_cnt: 3, rnr_retry: 7, max_rd_atomic: 1 },
+    rts: RtsAttr { sq_psn: None, timeout: 10, retry_cnt: 3, rnr_retry: 7, max_rd_atomic: 1 },
 };
 
 fn channel<P: Provider>(end: &crate::fabric::End<P>) -> CaseResult<&CompChannel> {
@@ -126,12 +145,12 @@ fn queues_of_one_channel_are_told_apart<P: Provider>(context: &Context<P>) -> Ca
     let channel = context.create_comp_channel()?;
     let mut pair = Pair::new(context, &DEFAULT)?;
     let arena = Arena::new(&pair.pd, 16)?;
-    let init = verbs::CqInit { channel: Some(&channel), ..verbs::CqInit::new(16) };
+    let init = CqInit { channel: Some(&channel), ..CqInit::new(16) };
     let mut cqs = [context.create_cq(&init)?, context.create_cq(&init)?];
     for which in [0, 1, 1, 0] {
-        let qp = crate::fabric::create_qp(&pair.pd, &cqs[which], &DEFAULT)?;
+        let qp = create_qp(&pair.pd, &cqs[which], &DEFAULT)?;
         let own = Remote::of(&qp);
-        let mut qp = crate::fabric::connect(context, qp, &DEFAULT, own)?;
+        let mut qp = connect(context, qp, &DEFAULT, own)?;
         for cq in &mut cqs {
             cq.req_notify(false)?;
         }
@@ -150,37 +169,264 @@ fn queues_of_one_channel_are_told_apart<P: Provider>(context: &Context<P>) -> Ca
     Ok(())
 }
 
-fn a_link_that_goes_down_and_up_is_told<P: Provider>(context: &Context<P>) -> CaseResult {
-    if !is_rxe()? {
-        return skip("the device has no link of its own that could be taken down");
+/// Waits for the next event of a stream that is of this kind; skips those before it.
+fn event_of(events: &AsyncEvents, event_type: AsyncEventType) -> CaseResult<AsyncEvent> {
+    let deadline = Instant::now() + PATIENCE;
+    let mut seen = Vec::new();
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match events.wait(Some(left))? {
+            Some(event) if event.event_type == event_type => return Ok(event),
+            Some(event) => seen.push(event),
+            None => return fail(format_args!("no {event_type} after {PATIENCE:?}, only {seen:?}")),
+        }
     }
+}
+
+fn expect(events: &AsyncEvents, element: Element, event_type: AsyncEventType) -> CaseResult {
+    assert_eq!(event_of(events, event_type)?.element, element, "{event_type}");
+    Ok(())
+}
+
+fn a_link_that_goes_down_and_up_is_told<P: Provider>(context: &Context<P>, link: Link) -> CaseResult {
     let events = context.async_events()?;
-    let expect = |event_type: AsyncEventType| {
-        let mut seen = Vec::new();
-        let is_it =
-            |event: &AsyncEvent| (event.element, event.event_type) == (Element::Port(PORT), event_type);
-        eventually(event_type.name().unwrap_or_default(), || {
-            seen.extend(events.next_event().ok().flatten());
-            seen.last().is_some_and(is_it)
-        })
-    };
-    let link = |state: &str| -> CaseResult {
-        let ip = run(Command::new("ip").args(["link", "set", "veth0", state]))?;
-        assert!(ip.status.success(), "{ip:?}");
-        Ok(())
-    };
-    link("down")?;
-    let told = expect(AsyncEventType::PORT_ERR);
-    let down = context.query_port(PORT)?.state;
-    // Up again whatever was seen: others need it.
-    link("up")?;
-    told?;
-    assert_ne!(down, PortState::ACTIVE);
-    expect(AsyncEventType::PORT_ACTIVE)?;
-    eventually("the port is active", || {
-        context.query_port(PORT).is_ok_and(|port| port.state == PortState::ACTIVE)
-    })?;
+    for _ in 0..2 {
+        link.set("down")?;
+        let told = expect(&events, Element::Port(PORT), AsyncEventType::PORT_ERR);
+        let down = context.query_port(PORT)?.state;
+        // Up again whatever was seen: others need it.
+        link.set("up")?;
+        told?;
+        assert_ne!(down, PortState::ACTIVE);
+        expect(&events, Element::Port(PORT), AsyncEventType::PORT_ACTIVE)?;
+        eventually("the port is active", || {
+            context.query_port(PORT).is_ok_and(|port| port.state == PortState::ACTIVE)
+        })?;
+        eventually("the address' GID is back", || {
+            context.find_gid(PORT).is_ok_and(|gid| gid.gid.to_ipv4().is_some())
+        })?;
+    }
+    Ok(())
+}
+
+fn each_open_of_a_device_is_told_of_its_port<P: Provider>(context: &Context<P>, link: Link) -> CaseResult {
+    let other = open()?;
+    let (one, two) = (context.async_events()?, other.async_events()?);
+    link.set("down")?;
+    let told = [&one, &two].map(|events| expect(events, Element::Port(PORT), AsyncEventType::PORT_ERR));
+    link.set("up")?;
+    for told in told {
+        told?;
+    }
+    for events in [&one, &two] {
+        expect(events, Element::Port(PORT), AsyncEventType::PORT_ACTIVE)?;
+    }
     eventually("the address' GID is back", || {
         context.find_gid(PORT).is_ok_and(|gid| gid.gid.to_ipv4().is_some())
     })
+}
+
+/// What was posted while the link was down arrives once it is up.
+fn a_message_outlasts_a_link_that_is_down<P: Provider>(context: &Context<P>, link: Link) -> CaseResult {
+    if is_rxe()? {
+        return skip("rxe flushes the source GID of a link that is down, and with it the path");
+    }
+    // Far more retries than `ip` takes: (4 × 7 - 1) × 268 ms.
+    let rts = RtsAttr { timeout: 16, retry_cnt: 7, ..DEFAULT.rts };
+    let mut pair = Pair::new(context, &Shape { rts, ..DEFAULT })?;
+    let arena = Arena::new(&pair.pd, 16)?;
+    link.set("down")?;
+    post_recv(&mut pair.b.qp, &[RecvWr { wr_id: 2, sge: &[arena.sge(0..8)] }])?;
+    let wr = SendWr { wr_id: 1, op: SendOp::Send, sge: &[arena.sge(8..16)], flags: SendFlags::SIGNALED };
+    let posted = post_send(&mut pair.a.qp, &[wr]);
+    link.set("up")?;
+    posted?;
+    wait_for(&mut pair.a.cq, 1, WcOpcode::SEND)?;
+    wait_for(&mut pair.b.cq, 2, WcOpcode::RECV)?;
+    Ok(())
+}
+
+fn a_port_that_loses_its_address_loses_its_gid<P: Provider>(context: &Context<P>, link: Link) -> CaseResult {
+    if is_rxe()? {
+        return skip("the interface has several addresses, and other cases need them");
+    }
+    let events = context.async_events()?;
+    let before = context.gid_table()?;
+    ip(&["addr", "del", "127.0.0.1/8", "dev", link.name])?;
+    expect(&events, Element::Port(PORT), AsyncEventType::GID_CHANGE)?;
+    expect(&events, Element::Port(PORT), AsyncEventType::PORT_ERR)?;
+    assert_eq!(context.gid_table()?, []);
+    assert_eq!(context.find_gid(PORT).unwrap_err().errno, Errno::NODATA);
+    assert_ne!(context.query_port(PORT)?.state, PortState::ACTIVE);
+    ip(&["addr", "add", "127.0.0.1/8", "dev", link.name])?;
+    expect(&events, Element::Port(PORT), AsyncEventType::GID_CHANGE)?;
+    expect(&events, Element::Port(PORT), AsyncEventType::PORT_ACTIVE)?;
+    assert_eq!(context.gid_table()?, before);
+    Ok(())
+}
+
+/// A queue pair, and its completion queue.
+type InState<S, P> = (Qp<S, P>, Cq<P>);
+
+/// A queue pair in RTR, and its peer in RTS.
+fn half_open<P: Provider>(context: &Context<P>) -> CaseResult<(InState<Rtr, P>, InState<Rts, P>)> {
+    let pd = context.alloc_pd()?;
+    let (a_cq, b_cq) = (context.create_cq(&CqInit::new(16))?, context.create_cq(&CqInit::new(16))?);
+    let (a, b) = (create_qp(&pd, &a_cq, &DEFAULT)?, create_qp(&pd, &b_cq, &DEFAULT)?);
+    let (to_a, to_b) = (Remote::of(&a), Remote::of(&b));
+    let a = a.to_init(&init_attr())?.to_rtr(&rtr_attr(context, &DEFAULT, to_b)?)?;
+    Ok(((a, a_cq), (connect(context, b, &DEFAULT, to_a)?, b_cq)))
+}
+
+fn the_first_packet_before_rts_is_told_once<P: Provider>(context: &Context<P>) -> CaseResult {
+    if is_rxe()? {
+        return skip("rxe raises no COMM_EST");
+    }
+    let events = context.async_events()?;
+    let ((mut a, mut a_cq), (mut b, mut b_cq)) = half_open(context)?;
+    for wr_id in 0..3 {
+        post_recv(&mut a, &[RecvWr { wr_id, sge: &[] }])?;
+        let wr = SendWr { wr_id, op: SendOp::Send, sge: &[], flags: SendFlags::SIGNALED };
+        post_send(&mut b, &[wr])?;
+        wait_for(&mut b_cq, wr_id, WcOpcode::SEND)?;
+        wait_for(&mut a_cq, wr_id, WcOpcode::RECV)?;
+    }
+    expect(&events, Element::Qp(a.id()), AsyncEventType::COMM_EST)?;
+    assert_eq!(events.next_event()?, None, "once for a connection");
+    Ok(())
+}
+
+fn a_queue_pair_in_rts_is_established_without_an_event<P: Provider>(context: &Context<P>) -> CaseResult {
+    let events = context.async_events()?;
+    let mut pair = Pair::new(context, &DEFAULT)?;
+    let arena = Arena::new(&pair.pd, 16)?;
+    send_one(&mut pair, &arena, SendFlags::empty())?;
+    assert_eq!(events.next_event()?, None);
+    Ok(())
+}
+
+/// Refuses a request of a, without a receive whose completion would tell b.
+fn refused_request<P: Provider>(
+    context: &Context<P>,
+    op: impl FnOnce(&Arena<P>) -> SendOp<'static>,
+) -> CaseResult<(AsyncEvents, Pair<P>)> {
+    let events = context.async_events()?;
+    let mut pair = Pair::new(context, &DEFAULT)?;
+    let arena = Arena::new(&pair.pd, 16)?;
+    let sge = [arena.sge(0..8)];
+    let wr = SendWr { wr_id: 1, op: op(&arena), sge: &sge, flags: SendFlags::SIGNALED };
+    post_send(&mut pair.a.qp, &[wr])?;
+    let wc = crate::fabric::wait_one(&mut pair.a.cq)?;
+    assert_ne!(wc.status, WcStatus::SUCCESS);
+    Ok((events, pair))
+}
+
+fn a_request_that_violates_rights_is_told_to_the_responder<P: Provider>(context: &Context<P>) -> CaseResult {
+    if is_rxe()? {
+        return skip("rxe raises no QP_ACCESS_ERR");
+    }
+    let (events, pair) = refused_request(context, |arena| SendOp::RdmaWrite {
+        remote_addr: arena.addr(),
+        rkey: !arena.rkey(),
+    })?;
+    expect(&events, Element::Qp(pair.b.qp.id()), AsyncEventType::QP_ACCESS_ERR)?;
+    assert_eq!(events.next_event()?, None, "the requester's completion told it");
+    Ok(())
+}
+
+fn an_invalid_request_is_told_to_the_responder<P: Provider>(context: &Context<P>) -> CaseResult {
+    if is_rxe()? {
+        return skip("rxe raises no QP_REQ_ERR");
+    }
+    let events = context.async_events()?;
+    let mut pair = Pair::new(context, &DEFAULT)?;
+    let arena = Arena::new(&pair.pd, 16)?;
+    // A responder that executes no reads: one that comes nevertheless is one too many (IBTA 9.7.4.1.5).
+    let mut drained = pair.b.qp.to_sqd(false)?;
+    drained.modify(&QpAttr::default(), QpAttrMask::MAX_DEST_RD_ATOMIC)?;
+    pair.b.qp = drained.resume()?;
+    let op = SendOp::RdmaRead { remote_addr: arena.addr(), rkey: arena.rkey() };
+    post_send(
+        &mut pair.a.qp,
+        &[SendWr { wr_id: 1, op, sge: &[arena.sge(0..8)], flags: SendFlags::SIGNALED }],
+    )?;
+    wait_status(&mut pair.a.cq, 1, WcStatus::REM_INV_REQ_ERR)?;
+    expect(&events, Element::Qp(pair.b.qp.id()), AsyncEventType::QP_REQ_ERR)
+}
+
+fn a_drained_send_queue_is_told_where_that_was_asked<P: Provider>(context: &Context<P>) -> CaseResult {
+    let events = context.async_events()?;
+    let Pair { mut a, mut b, pd, .. } = Pair::new(context, &DEFAULT)?;
+    let arena = Arena::new(&pd, 16)?;
+    let (into, from) = ([arena.sge(0..8)], [arena.sge(8..16)]);
+    let mut told = 0;
+    for (round, notify) in [(0, true), (1, false), (2, true)] {
+        for wr_id in 0..4 {
+            post_recv(&mut b.qp, &[RecvWr { wr_id, sge: &into }])?;
+            let wr = SendWr { wr_id, op: SendOp::Send, sge: &from, flags: SendFlags::SIGNALED };
+            post_send(&mut a.qp, &[wr])?;
+        }
+        let qp = a.qp.to_sqd(notify)?;
+        if notify {
+            expect(&events, Element::Qp(qp.id()), AsyncEventType::SQ_DRAINED)?;
+            told += 1;
+        }
+        eventually("the send queue is drained", || qp.is_drained().unwrap_or(false))?;
+        assert_eq!(events.next_event()?, None, "round {round}");
+        a.qp = qp.resume()?;
+        crate::fabric::wait(&mut a.cq, 4)?;
+        crate::fabric::wait(&mut b.cq, 4)?;
+    }
+    assert_eq!(told, 2);
+    Ok(())
+}
+
+fn events_of_a_closed_queue_pair_are_dropped<P: Provider>(context: &Context<P>) -> CaseResult {
+    let events = context.async_events()?;
+    let pair = Pair::new(context, &DEFAULT)?;
+    let (a, b) = (pair.a.qp.to_sqd(true)?, pair.b.qp.to_sqd(true)?);
+    for qp in [&a, &b] {
+        eventually("the send queue is drained", || qp.is_drained().unwrap_or(false))?;
+    }
+    // The event may be on its way still, or in the file.
+    a.close()?;
+    expect(&events, Element::Qp(b.id()), AsyncEventType::SQ_DRAINED)?;
+    assert_eq!(events.next_event()?, None);
+    Ok(())
+}
+
+fn waiting_for_an_event_ends_with_the_time<P: Provider>(context: &Context<P>) -> CaseResult {
+    let events = context.async_events()?;
+    let limit = Duration::from_millis(20);
+    let start = Instant::now();
+    assert_eq!(events.wait(Some(limit))?, None);
+    assert!(start.elapsed() >= limit);
+    assert_eq!(events.wait(Some(Duration::ZERO))?, None);
+    assert_eq!(events.try_iter().count(), 0);
+    Ok(())
+}
+
+fn events_are_waited_for_by_another_thread<P: Provider>(context: &Context<P>) -> CaseResult {
+    let events = context.async_events()?;
+    let pair = Pair::new(context, &DEFAULT)?;
+    let id = pair.a.qp.id();
+    let told = std::thread::scope(|scope| -> CaseResult<_> {
+        let waiting = scope.spawn(|| events.iter().next());
+        let _drained = pair.a.qp.to_sqd(true)?;
+        Ok(waiting.join().expect("the thread does not panic"))
+    })?;
+    let event = told.expect("the stream has no end")?;
+    assert_eq!((event.element, event.event_type), (Element::Qp(id), AsyncEventType::SQ_DRAINED));
+    Ok(())
+}
+
+/// Each open of a device has the events of its own objects.
+fn events_go_to_the_open_that_made_the_object<P: Provider>(context: &Context<P>) -> CaseResult {
+    let other = open()?;
+    let (ours, theirs) = (context.async_events()?, other.async_events()?);
+    let pair = Pair::new(context, &DEFAULT)?;
+    let qp = pair.a.qp.to_sqd(true)?;
+    expect(&ours, Element::Qp(qp.id()), AsyncEventType::SQ_DRAINED)?;
+    assert_eq!(theirs.next_event()?, None);
+    Ok(())
 }

@@ -8,6 +8,7 @@
 //! | [`owned`] | memory of each kind that queues own, unsignalled sends, batches, endpoints |
 //! | [`failures`] | requests that end badly, and how |
 //! | [`events`] | completion channels and asynchronous events |
+//! | [`states`] | queue pair states: each transition, and what a state does |
 //!
 //! Each case runs twice: with the provider hidden, and with it named.
 
@@ -17,6 +18,7 @@ pub mod failures;
 pub mod owned;
 pub mod queues;
 pub mod rc;
+pub mod states;
 
 use crate::runner::Case;
 
@@ -29,7 +31,7 @@ pub fn cases() -> Vec<Case> {
             [$((stringify!($topic), $topic::cases())),*]
         };
     }
-    let topics = topics![datagram, events, failures, owned, queues, rc];
+    let topics = topics![datagram, events, failures, owned, queues, rc, states];
     topics.into_iter().flat_map(|(topic, cases)| cases.into_iter().map(move |case| of(topic, case))).collect()
 }
 
