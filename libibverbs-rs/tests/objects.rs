@@ -22,6 +22,7 @@ both! {
     a_completion_queue_that_is_dropped_first_goes_after_its_last_queue_pair
     objects_of_another_device_are_refused
     children_keep_the_device_open
+    a_queue_pair_joins_and_leaves_groups_through_its_provider
 }
 
 /// One of everything.
@@ -338,4 +339,20 @@ fn handles_can_be_dropped_on_another_thread() {
     });
     drop(a);
     world.assert_empty();
+}
+
+fn a_queue_pair_joins_and_leaves_groups_through_its_provider<P: Provider>(
+    world: &World,
+    context: Context<P>,
+) {
+    let pd = context.alloc_pd().unwrap();
+    let cq = context.create_cq(&CqInit::new(4)).unwrap();
+    let mut qp = pd.create_qp(&QpInit::new(QpType::UD, &cq)).unwrap();
+    let group: verbs::Gid = "ff15::1".parse().unwrap();
+    qp.attach_mcast(&group, 0xc001).unwrap();
+    let groups = || world.state().groups.iter().map(|(_, gid, lid)| (*gid, *lid)).collect::<Vec<_>>();
+    assert_eq!(groups(), [(group, 0xc001)]);
+    assert_eq!(qp.detach_mcast(&group, 0).unwrap_err().errno, Errno::INVAL, "another local id");
+    qp.detach_mcast(&group, 0xc001).unwrap();
+    assert_eq!(groups(), []);
 }

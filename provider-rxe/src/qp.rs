@@ -16,9 +16,9 @@
 use uverbs_abi::rdma_user_rxe::RxeCreateQpResp;
 use verbs_core::channel::Uhw;
 use verbs_core::cmd::qp::QpInfo;
-use verbs_core::kernel::KernelPd;
+use verbs_core::kernel::{Groups, KernelPd};
 use verbs_core::provider::{Destroy, DeviceOps as _, PdOps, QpOps, QpParts};
-use verbs_core::types::{QpAttr, QpAttrMask, QpCap, QpInitAttr, QpInitInfo, QpState, QpType};
+use verbs_core::types::{Gid, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpInitInfo, QpState, QpType};
 use verbs_core::{Cause, Errno, Error, Result, cmd, transition};
 use zerocopy::IntoBytes;
 
@@ -45,6 +45,7 @@ pub struct Qp {
     qp_type: QpType,
     cap: QpCap,
     state: QpState,
+    groups: Groups,
 }
 
 impl Qp {
@@ -100,6 +101,7 @@ impl Qp {
             qp_type: attr.qp_type,
             cap,
             state: QpState::RESET,
+            groups: Groups::default(),
         };
         Ok(QpParts { qp, sq, rq })
     }
@@ -195,10 +197,19 @@ impl QpOps for Qp {
     fn query(&self, mask: QpAttrMask) -> Result<(QpAttr, QpInitInfo)> {
         cmd::qp::query_qp(self.context.uverbs(), self.handle, mask)
     }
+
+    fn attach_mcast(&mut self, gid: &Gid, lid: u16) -> Result<()> {
+        self.groups.attach(self.context.uverbs(), self.handle, self.qp_type, gid, lid)
+    }
+
+    fn detach_mcast(&mut self, gid: &Gid, lid: u16) -> Result<()> {
+        self.groups.detach(self.context.uverbs(), self.handle, self.qp_type, gid, lid)
+    }
 }
 
 impl Destroy for Qp {
-    fn destroy(self) -> Result<(), (Self, Error)> {
+    fn destroy(mut self) -> Result<(), (Self, Error)> {
+        self.groups.detach_all(self.context.uverbs(), self.handle);
         match cmd::qp::destroy_qp(self.context.uverbs(), self.handle) {
             Ok(()) => Ok(()),
             Err(error) => Err((self, error)),

@@ -29,6 +29,10 @@ pub(crate) const MAX_MR: u32 = 1 << 16;
 pub(crate) const MAX_PD: u32 = 1 << 12;
 /// RDMA reads and atomics under way, each way, of one queue pair.
 pub(crate) const MAX_RD_ATOMIC: u32 = 128;
+/// Multicast groups with members: each has a socket.
+pub(crate) const MAX_MCAST_GRP: u32 = 64;
+/// Queue pairs in one multicast group.
+pub(crate) const MAX_MCAST_QP_ATTACH: u32 = 256;
 /// Completion vectors: one thread raises all events.
 pub(crate) const COMP_VECTORS: u32 = 1;
 /// Entries of the GID table, of which the first is the address.
@@ -59,6 +63,8 @@ pub(crate) fn config(rcvbuf: usize, strict_ports: bool) -> Config {
         max_keys: MAX_MR,
         max_srq: 1,
         max_pd: MAX_PD,
+        max_groups: MAX_MCAST_GRP,
+        max_group_members: MAX_MCAST_QP_ATTACH,
         window_bytes,
         answer_rate: ANSWER_RATE,
         qpn_modulus: QPN_MODULUS as u32,
@@ -112,9 +118,9 @@ pub(crate) fn device_attr(guid: Guid) -> DeviceAttr {
         max_mw: 0,
         max_raw_ipv6_qp: 0,
         max_raw_ethy_qp: 0,
-        max_mcast_grp: 0,
-        max_mcast_qp_attach: 0,
-        max_total_mcast_qp_attach: 0,
+        max_mcast_grp: MAX_MCAST_GRP,
+        max_mcast_qp_attach: MAX_MCAST_QP_ATTACH,
+        max_total_mcast_qp_attach: MAX_MCAST_GRP * MAX_MCAST_QP_ATTACH,
         // Address handles are values in the program's memory.
         max_ah: i32::MAX as u32,
         max_fmr: 0,

@@ -17,14 +17,14 @@ use std::sync::Arc;
 use roce::engine::{Access, Attr, AttrChange, QpInit, Qpn, Refused, Service, State};
 use verbs_core::provider::{Destroy, QpOps, QpParts};
 use verbs_core::types::{
-    AccessFlags, MigState, Mtu, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpInitInfo, QpState, QpType,
+    AccessFlags, Gid, MigState, Mtu, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpInitInfo, QpState, QpType,
 };
 use verbs_core::{Cause, Errno, Error, Result, explain, transition};
 
 use crate::ah::path;
 use crate::context::{check_port, within};
 use crate::device::Device;
-use crate::device_core::DeviceCore;
+use crate::device_core::{AttachError, DeviceCore};
 use crate::pd::{destroyed, refusal};
 use crate::ring::ring;
 use crate::shared::Shared;
@@ -65,7 +65,8 @@ impl Qp {
             within(device, VERB, name, asked.into(), 0, max.into())?;
         }
         if service == Service::Ud {
-            device.socket.tell_headers().map_err(|errno| device.error(VERB, errno))?;
+            let told = device.socket.tell_headers().and_then(|()| device.socket.route_groups());
+            told.map_err(|errno| device.error(VERB, errno))?;
         }
         let cap = attr.cap;
         let lists = (cap.max_send_sge as usize).max(inline_len(cap.max_inline_data));
@@ -217,6 +218,42 @@ impl QpOps for Qp {
         };
         Ok((attr, self.info))
     }
+
+    fn attach_mcast(&mut self, gid: &Gid, _lid: u16) -> Result<()> {
+        const VERB: &str = "attach_mcast";
+        let (device, qpn, group) = (&self.device, self.qpn, gid.0);
+        explain::group(self.qp_type, gid).map_err(|cause| device.error(VERB, Errno::INVAL).because(cause))?;
+        let joined = device.control(VERB, |core, _| {
+            core.attach_mcast(qpn, group, &device.socket).map_err(|error| match error {
+                AttachError::Join(errno) => device.error(VERB, errno),
+                AttachError::Refused(Refused::NoRoom) => {
+                    let (name, max) = match core.engine.mcast_members(&group) {
+                        0 => ("multicast groups", limits::MAX_MCAST_GRP),
+                        _ => ("queue pairs of a multicast group", limits::MAX_MCAST_QP_ATTACH),
+                    };
+                    let cause = Cause::Limit { name, asked: u64::from(max) + 1, min: 0, max: max.into() };
+                    device.error(VERB, Errno::NOMEM).because(cause)
+                }
+                AttachError::Refused(refused) => refusal(device, VERB, refused),
+            })
+        })?;
+        if let Some(readable) = joined {
+            device.watch_groups(readable);
+        }
+        Ok(())
+    }
+
+    fn detach_mcast(&mut self, gid: &Gid, _lid: u16) -> Result<()> {
+        const VERB: &str = "detach_mcast";
+        self.device.control(VERB, |core, _| {
+            core.engine.detach_mcast(self.qpn, gid.0).map_err(|_| {
+                let cause = Cause::NotAttached { gid: *gid };
+                self.device.error(VERB, Errno::INVAL).because(cause)
+            })?;
+            core.leave_empty_groups();
+            Ok(())
+        })
+    }
 }
 
 impl Destroy for Qp {
@@ -226,6 +263,7 @@ impl Destroy for Qp {
         let destroy = |core: &mut DeviceCore| -> Result<(), Refused> {
             core.engine.destroy_qp(qpn)?;
             core.sink.remove_qp(qpn);
+            core.leave_empty_groups();
             Ok(())
         };
         destroyed(&self.device, "destroy_qp", destroy).map_err(|error| (self, error))

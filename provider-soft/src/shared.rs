@@ -19,9 +19,10 @@
 //! [`try_lock`]: CombiningLock::try_lock
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
+use nix::sys::epoll::Epoll;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use roce::engine::{Gid, Time};
 use verbs_core::types::Guid;
@@ -50,6 +51,9 @@ pub(crate) struct Shared {
     idle_polls: AtomicU32,
     mark: ForkMark,
     origin: Instant,
+    /// Readable while a packet waits for a multicast group; empty before the device joins the first
+    /// group.
+    pub(crate) group_packets: OnceLock<Arc<Epoll>>,
     /// Wakes the worker.
     pub(crate) alarm: EventFd,
     pub(crate) stop: AtomicBool,
@@ -80,6 +84,7 @@ impl Shared {
             idle_polls: AtomicU32::new(0),
             mark: ForkMark::new()?,
             origin: Instant::now(),
+            group_packets: OnceLock::new(),
             alarm: EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
             stop: AtomicBool::new(false),
             link,
@@ -282,6 +287,13 @@ impl Shared {
             *port = now;
             self.leave(guard, self.now());
         }
+    }
+
+    /// Makes the worker wait for packets of multicast groups as well, from its next sleep on, and
+    /// wakes it.
+    pub(crate) fn watch_groups(&self, readable: Arc<Epoll>) {
+        self.group_packets.get_or_init(|| readable);
+        self.wake();
     }
 
     /// Wakes the worker.

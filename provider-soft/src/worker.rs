@@ -159,6 +159,8 @@ fn wait(shared: &Shared, sleep: &Sleep, clogged: &[Arc<EventPipe>]) -> bool {
         let mut events = PollFlags::POLLIN;
         events.set(PollFlags::POLLOUT, sleep.for_room);
         fds.push(PollFd::new(shared.socket.as_fd(), events));
+        let groups = shared.group_packets.get();
+        fds.extend(groups.map(|groups| PollFd::new(groups.0.as_fd(), PollFlags::POLLIN)));
         fds.extend(clogged.iter().map(|pipe| PollFd::new(pipe.as_fd(), PollFlags::POLLOUT)));
     }
     // Whatever made it return, the worker looks at everything.

@@ -160,6 +160,17 @@ pub enum Cause {
         /// The address.
         gid: Gid,
     },
+    /// An address that was to be that of a multicast group, and is another: groups have an address
+    /// of `ff00::/8`, or one of `224.0.0.0/4` mapped into IPv6.
+    NotMulticast {
+        /// The address.
+        gid: Gid,
+    },
+    /// The queue pair is not attached to the multicast group.
+    NotAttached {
+        /// The group.
+        gid: Gid,
+    },
     /// The kernel is too old for the feature, or built without it.
     KernelLacks {
         /// The feature that it lacks.
@@ -312,6 +323,12 @@ impl fmt::Display for Cause {
             }
             Self::NoSuchGid { port_num, gid } => {
                 write!(f, "no entry of port {port_num}'s GID table is {}", gid.to_ipv6())
+            }
+            Self::NotMulticast { gid } => {
+                write!(f, "{} is not the address of a multicast group (ff00::/8 or 224.0.0.0/4)", gid.to_ipv6().to_canonical())
+            }
+            Self::NotAttached { gid } => {
+                write!(f, "the queue pair is not attached to the group {}", gid.to_ipv6().to_canonical())
             }
             Self::KernelLacks { what } => write!(f, "this kernel has no {what}"),
             Self::BadReply { what } => write!(f, "the kernel's reply is malformed: {what}"),

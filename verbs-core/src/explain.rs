@@ -6,7 +6,7 @@
 //! which `modify_qp` calls before, because the kernel silently truncates such numbers.
 
 use crate::Cause;
-use crate::types::{AccessFlags, AhAttr, DeviceAttr, LinkLayer, QpAttr, QpAttrMask, QpCap};
+use crate::types::{AccessFlags, AhAttr, DeviceAttr, Gid, LinkLayer, QpAttr, QpAttrMask, QpCap, QpType};
 
 /// The largest queue pair number or packet sequence number: both have 24 bits on the wire.
 pub const BITS_24: u32 = 0xff_ffff;
@@ -52,6 +52,18 @@ pub fn numbers_of_device(attr: &QpAttr, mask: QpAttrMask, device: &DeviceAttr) -
     let (initiator, target) = (device.max_qp_init_rd_atom, device.max_qp_rd_atom);
     at_most(QpAttrMask::MAX_QP_RD_ATOMIC, "max_rd_atomic", attr.max_rd_atomic, initiator)?;
     at_most(QpAttrMask::MAX_DEST_RD_ATOMIC, "max_dest_rd_atomic", attr.max_dest_rd_atomic, target)
+}
+
+/// Explains a multicast group that a queue pair cannot join.
+///
+/// # Errors
+/// - [`Cause::QpType`]: another service than UD.
+/// - [`Cause::NotMulticast`]: an address that is not that of a group.
+pub fn group(qp_type: QpType, gid: &Gid) -> Result<(), Cause> {
+    if qp_type != QpType::UD {
+        return Err(Cause::QpType { qp_type });
+    }
+    if gid.is_multicast() { Ok(()) } else { Err(Cause::NotMulticast { gid: *gid }) }
 }
 
 /// Explains a path by a port that does not exist.

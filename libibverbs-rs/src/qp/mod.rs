@@ -32,8 +32,8 @@ use verbs_core::provider::{
     ContextOps, Erased, NamedProvider, Provider, QpOps, QpParents, QpParts, RecvQueue, SendQueue,
 };
 use verbs_core::types::{
-    PostError, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpInitInfo, QpState, QpType, RecvWr, SendFlags, SendOp,
-    SendWr,
+    Gid, PostError, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpInitInfo, QpState, QpType, RecvWr, SendFlags,
+    SendOp, SendWr,
 };
 use verbs_core::{Cause, Errno, Result, random};
 
@@ -343,6 +343,70 @@ impl<S: State, P: Provider> Qp<S, P> {
     /// kernel.
     pub fn reset_ends_requests(&self) -> bool {
         self.core.get().reset_ends_requests()
+    }
+
+    /// Attaches the queue pair to a multicast group, whose datagrams it receives from INIT on.
+    /// `lid` is the group's local id on InfiniBand; Ethernet ports ignore it. Attaching twice
+    /// succeeds and changes nothing; destroying the queue pair detaches it.
+    ///
+    /// A datagram to the group has a path to the group's address ([`AhAttr::new`]) and the
+    /// destination [`UdAddr::MULTICAST_QPN`]. Each attached queue pair with the right Q_Key
+    /// receives it once, those of the sending device included.
+    ///
+    /// ```
+    /// use verbs::{AhAttr, CqInit, Gid, QpInit, QpType, UdAddr};
+    ///
+    /// # fn main() -> verbs::Result<()> {
+    /// # let context = verbs::soft::auto()?.open()?;
+    /// let pd = context.alloc_pd()?;
+    /// let cq = context.create_cq(&CqInit::new(16))?;
+    /// let mut qp = pd.create_qp(&QpInit::new(QpType::UD, &cq))?;
+    /// let group: Gid = "239.1.2.3".parse()?;
+    /// qp.attach_mcast(&group, 0)?;
+    ///
+    /// let to_group = pd.create_ah(&AhAttr::new(&context.find_gid(1)?, group))?;
+    /// let destination = to_group.to(UdAddr::MULTICAST_QPN, 0x1111_1111);
+    /// # let _ = destination;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// On Ethernet, switches forward a group's packets to hosts that have joined it by IGMP or MLD.
+    /// A soft device joins. rxe does not: a program joins with a UDP socket of its own on the same
+    /// network interface, or through a connection manager.
+    ///
+    /// # Errors
+    /// - `EINVAL` with [`Cause::QpType`](crate::Cause::QpType) for another service than UD, with
+    ///   [`Cause::NotMulticast`](crate::Cause::NotMulticast) for an address that is not that of a
+    ///   group.
+    /// - `ENOMEM` beyond [`max_mcast_grp`](crate::DeviceAttr::max_mcast_grp) groups or
+    ///   [`max_mcast_qp_attach`](crate::DeviceAttr::max_mcast_qp_attach) queue pairs in one.
+    /// - `ENETUNREACH` for a group of the other address family than the soft device's.
+    /// - Any other errno that the kernel returns; notably `EOPNOTSUPP` for a device without
+    ///   multicast.
+    ///
+    /// # References
+    /// `ibv_attach_mcast(3)`
+    ///
+    /// [`AhAttr::new`]: crate::AhAttr::new
+    /// [`UdAddr::MULTICAST_QPN`]: crate::UdAddr::MULTICAST_QPN
+    #[doc(alias = "ibv_attach_mcast")]
+    pub fn attach_mcast(&mut self, gid: &Gid, lid: u16) -> Result<()> {
+        self.core.get_mut().attach_mcast(gid, lid)
+    }
+
+    /// Detaches the queue pair from a multicast group that it was attached to with the same `gid`
+    /// and `lid`.
+    ///
+    /// # Errors
+    /// `EINVAL` with [`Cause::NotAttached`](crate::Cause::NotAttached) where it is not attached; any
+    /// other errno that the kernel returns.
+    ///
+    /// # References
+    /// `ibv_detach_mcast(3)`
+    #[doc(alias = "ibv_detach_mcast")]
+    pub fn detach_mcast(&mut self, gid: &Gid, lid: u16) -> Result<()> {
+        self.core.get_mut().detach_mcast(gid, lid)
     }
 
     /// Returns the provider's own queue pair, for features beyond verbs.

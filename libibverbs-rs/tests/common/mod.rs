@@ -43,6 +43,8 @@ pub struct State {
     next_handle: u32,
     pub contexts: u32,
     pub live: BTreeMap<u32, Object>,
+    /// The groups of queue pairs, by handle.
+    pub groups: Vec<(u32, verbs::Gid, u16)>,
     pub requests: Vec<Request>,
     /// Which kinds may not be destroyed, and with which error.
     pub refuse: HashMap<Kind, Errno>,

@@ -11,9 +11,9 @@ use verbs::provider::{
 };
 use verbs::{
     AccessFlags, AhAttr, Av, Cause, CqInitAttr, DataInOrder, DeviceAttr, DeviceAttrEx, DeviceInfo, Driver,
-    Ece, Errno, Error, GidEntry, LinkLayer, Mtu, NamedProvider, OpKind, PortAttr, PortCapFlags, PortState,
-    PostReason, Provider, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpInitInfo, QpState, QpType, RateLimit,
-    RecvWr, Result, SendFlags, SendOp, SendWr, Wc, WcFlags, WcOpcode, WcStatus,
+    Ece, Errno, Error, Gid, GidEntry, LinkLayer, Mtu, NamedProvider, OpKind, PortAttr, PortCapFlags,
+    PortState, PostReason, Provider, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpInitInfo, QpState, QpType,
+    RateLimit, RecvWr, Result, SendFlags, SendOp, SendWr, Wc, WcFlags, WcOpcode, WcStatus,
 };
 
 use super::{AfterPost, Kind, Object, Request, World};
@@ -441,6 +441,18 @@ impl QpOps for PaperQp {
             OpKind::RDMA_WRITE if self.handle.world.state().has_extras => DataInOrder::WHOLE_MSG,
             _ => DataInOrder::empty(),
         }
+    }
+    fn attach_mcast(&mut self, gid: &Gid, lid: u16) -> Result<()> {
+        self.handle.world.state().groups.push((self.handle.handle, *gid, lid));
+        Ok(())
+    }
+    fn detach_mcast(&mut self, gid: &Gid, lid: u16) -> Result<()> {
+        let mut state = self.handle.world.state();
+        let group = (self.handle.handle, *gid, lid);
+        let at = state.groups.iter().position(|attached| *attached == group);
+        let at = at.ok_or_else(|| self.handle.world.error("detach_mcast", Errno::INVAL))?;
+        state.groups.remove(at);
+        Ok(())
     }
 }
 

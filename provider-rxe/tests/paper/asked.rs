@@ -1,11 +1,12 @@
-//! Queries about a queue pair: its attributes, and the inline data that one can have.
+//! Queries about a queue pair: its attributes, and the inline data that one can have; its multicast
+//! groups.
 
 use std::os::fd::AsRawFd;
 
 use uverbs_abi::ib_user_verbs::{IbUverbsQueryDeviceResp, IbUverbsQueryQpResp};
 use verbs_core::channel::{Expect, Reply};
-use verbs_core::provider::{ContextOps, QpOps, QpParents};
-use verbs_core::types::{QpAttrMask, QpCap, QpInitAttr, QpState, QpType};
+use verbs_core::provider::{ContextOps, Destroy, QpOps, QpParents};
+use verbs_core::types::{Gid, QpAttrMask, QpCap, QpInitAttr, QpState, QpType};
 use verbs_core::{Cause, Errno};
 use zerocopy::IntoBytes;
 
@@ -73,4 +74,51 @@ fn the_probe_for_inline_data_is_of_the_same_type_and_carries_no_handle_of_the_pr
         device.context.create_qp(&QpParents::new(&device.pd, &cq.handle, &cq.handle), &attr).unwrap_err();
     assert_eq!(error.cause, Cause::Limit { name: "max_inline_data", asked: 513, min: 0, max: 512 });
     assert_eq!(device.script.remaining(), 0);
+}
+
+/// 239.1.2.3
+const GROUP: Gid = Gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 1, 2, 3]);
+
+/// `ATTACH_MCAST` or `DETACH_MCAST` of the paper device's queue pair.
+fn of_group(command: u32, reply: Reply) -> Expect {
+    let fields = "00000000000000000000ffffef010203".to_owned() + "04000000" + "00000000";
+    Expect::command(&format!("ioctl 0.0: 0x2 u64 {command:#x}, 0x0 in {fields}"), reply)
+}
+
+#[test]
+fn a_queue_pair_leaves_its_groups_before_it_is_destroyed() {
+    let mut fixture = Fixture::of_type(QpType::UD);
+    let (attach, detach) = (30, 31);
+    // The kernel would refuse to destroy a member, and counts one that attaches twice once.
+    fixture.device.script.expect([
+        of_group(attach, Reply::ok()),
+        of_group(attach, Reply::ok()),
+        of_group(detach, Reply::ok()),
+        of_group(attach, Reply::ok()),
+    ]);
+    let qp = &mut fixture.qp.parts.qp;
+    qp.attach_mcast(&GROUP, 0).unwrap();
+    qp.attach_mcast(&GROUP, 0).unwrap();
+    qp.detach_mcast(&GROUP, 0).unwrap();
+    let error = qp.detach_mcast(&GROUP, 0).unwrap_err();
+    assert_eq!((error.errno, error.cause), (Errno::INVAL, Cause::NotAttached { gid: GROUP }));
+    qp.attach_mcast(&GROUP, 0).unwrap();
+    fixture.device.script.expect([of_group(detach, Reply::ok()), Expect::anything(Reply::ok())]);
+    fixture.qp.parts.qp.destroy().unwrap();
+    assert_eq!(fixture.device.script.remaining(), 0);
+}
+
+#[test]
+fn a_group_that_the_kernel_refuses_is_explained() {
+    let unicast = Gid::from(std::net::Ipv4Addr::new(10, 0, 0, 1));
+    for (qp_type, gid, cause) in [
+        (QpType::RC, GROUP, Cause::QpType { qp_type: QpType::RC }),
+        (QpType::UD, unicast, Cause::NotMulticast { gid: unicast }),
+        (QpType::UD, GROUP, Cause::Unknown),
+    ] {
+        let mut fixture = Fixture::of_type(qp_type);
+        fixture.device.script.expect([Expect::anything(Reply::Errno(Errno::INVAL))]);
+        let error = fixture.qp.parts.qp.attach_mcast(&gid, 0).unwrap_err();
+        assert_eq!((error.verb, error.errno, error.cause), ("attach_mcast", Errno::INVAL, cause));
+    }
 }

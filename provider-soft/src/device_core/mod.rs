@@ -26,12 +26,16 @@
 //! device go before it, at most [`Config::burst`] packets of each queue pair; behind each 64 of
 //! those, refusals, acknowledgements and answers to peers have their share.
 
-use roce::engine::{
-    Arrival, Completion, Config, Engine, Opcode, Payload, Qpn, RecvWr, SendWr, Sge, Sink, Status, Time,
-    Urgency,
-};
+use std::sync::Arc;
 
-use crate::io::{Backlog, Flush, Inbox, Outbox, Socket};
+use nix::sys::epoll::Epoll;
+use roce::engine::{
+    Arrival, Completion, Config, Engine, Gid, Opcode, Payload, Qpn, RecvWr, Refused, SendWr, Sge, Sink,
+    Status, Time, Urgency,
+};
+use verbs_core::Errno;
+
+use crate::io::{Backlog, Flush, Groups, Inbox, Outbox, Socket};
 use crate::limits;
 use crate::memory::ProcessMemory;
 use crate::pending::PendingSet;
@@ -46,6 +50,8 @@ pub(crate) struct DeviceCore {
     pub(crate) sink: EngineSink,
     inbox: Inbox,
     outbox: Outbox,
+    /// The multicast groups that queue pairs are attached to.
+    pub(crate) groups: Groups,
     /// The socket's buffer is full.
     blocked: bool,
     /// The length of the kernel's send queue.
@@ -82,6 +88,15 @@ impl Spent {
     pub(crate) fn is_enough(&self) -> bool {
         self.is_all() || self.handled >= TURN_PACKETS
     }
+}
+
+/// The reason why a queue pair was not attached to a multicast group.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum AttachError {
+    /// The kernel refused the device's membership.
+    Join(Errno),
+    /// The engine refused the queue pair's.
+    Refused(Refused),
 }
 
 /// The events that wake the worker. A thread that causes an earlier deadline or another event wakes
@@ -125,6 +140,7 @@ impl DeviceCore {
             sink: EngineSink::new(),
             inbox: Inbox::new(socket),
             outbox: Outbox::new(socket),
+            groups: Groups::default(),
             blocked: false,
             backlog: Backlog::default(),
             unacknowledged: 0,
@@ -159,12 +175,44 @@ impl DeviceCore {
         }
     }
 
+    /// Attaches a queue pair to a multicast group, which the device joins with its first member.
+    /// Returns the descriptor that is readable while a packet waits for a member of any group.
+    ///
+    /// # Errors
+    /// The errno of joining, or the engine's refusal.
+    pub(crate) fn attach_mcast(
+        &mut self,
+        qpn: Qpn,
+        gid: Gid,
+        socket: &Socket,
+    ) -> Result<Option<Arc<Epoll>>, AttachError> {
+        let joined = if self.groups.contains(&gid) {
+            None
+        } else {
+            Some(self.groups.add(gid, socket).map_err(AttachError::Join)?)
+        };
+        self.engine.attach_mcast(qpn, gid).map_err(|refused| {
+            self.leave_empty_groups();
+            AttachError::Refused(refused)
+        })?;
+        Ok(joined)
+    }
+
+    /// Leaves the multicast groups that have no member left.
+    pub(crate) fn leave_empty_groups(&mut self) {
+        let Self { engine, groups, .. } = self;
+        if !groups.is_empty() {
+            groups.retain(|gid| engine.mcast_members(gid) > 0);
+        }
+    }
+
     /// Takes packets from the socket and returns whether there were any. [`handle`](Self::handle)
     /// them next.
     #[inline]
     pub(crate) fn receive(&mut self, socket: &Socket) -> bool {
         // Other errors than "nothing" concern packets that left earlier, such as a missing route.
-        self.inbox.receive(socket).is_ok_and(|count| count > 0)
+        let received = self.inbox.receive(socket).is_ok_and(|count| count > 0);
+        received | (!self.groups.is_empty() && self.groups.receive(socket))
     }
 
     /// Returns whether there are acknowledgements to send, after a receive that found nothing.
@@ -181,12 +229,18 @@ impl DeviceCore {
 
     /// Passes the received packets to the engine.
     pub(crate) fn handle(&mut self, socket: &Socket, now: Time) {
-        let Self { engine, sink, inbox, unacknowledged, spent, .. } = self;
+        let Self { engine, sink, inbox, groups, unacknowledged, spent, .. } = self;
         while let Some(received) = inbox.next(socket) {
             let arrival: Arrival = received.arrival;
             engine.handle(now, &arrival, received.bytes, sink);
             *unacknowledged += 1;
             spent.handled += 1;
+        }
+        if !groups.is_empty() {
+            groups.take(socket, |received| {
+                engine.handle(now, &received.arrival, received.bytes, sink);
+                spent.handled += 1;
+            });
         }
         socket.counts().take_over(engine.dropped_datagrams());
         if engine.config().strict_ports {

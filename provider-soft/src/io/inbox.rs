@@ -103,6 +103,15 @@ impl Inbox {
     /// returns 0.
     #[inline]
     pub(crate) fn receive(&mut self, socket: &Socket) -> Result<usize, Errno> {
+        self.receive_from(socket, socket.counts())
+    }
+
+    /// As [`receive`](Self::receive), counting with the counters of another socket.
+    ///
+    /// # Errors
+    /// As [`receive`](Self::receive).
+    #[inline(always)]
+    pub(super) fn receive_from(&mut self, socket: &Socket, counts: &Counts) -> Result<usize, Errno> {
         if !self.is_empty() {
             return Ok(self.filled - self.current);
         }
@@ -123,8 +132,8 @@ impl Inbox {
                 } else if self.more || self.in_a_row > 1 {
                     self.offer = (offered * 4).min(self.slots.len());
                 }
-                self.open(socket.counts());
-                socket.counts().receives.add(1);
+                self.open(counts);
+                counts.receives.add(1);
                 Ok(filled)
             }
             Err(errno) => {

@@ -13,13 +13,15 @@
 //! | [`outbox`] | **sending**: packets of one flow joined to one datagram (UDP GSO) |
 //! | [`inbox`] | **receiving**: datagrams split into packets (UDP GRO), ICRC checked |
 //! | [`backlog`] | whether the kernel's send queue has room for read responses |
+//! | [`groups`] | multicast: a socket for each group |
 //! | [`flows`] | prepared ICRC states of recent peers |
 //! | [`address`] | GIDs, IP addresses, socket names |
 //! | [`control`] | ancillary data as bytes |
 //! | [`counters`] | packets sent, received and lost, with reasons |
 //! | [`sys`] | the system calls: the only unsafe code here |
 //!
-//! Invariant: nothing is allocated after the socket and its boxes are made.
+//! Invariant: nothing is allocated after the socket and its boxes are made, except for a multicast
+//! group, in the call that joins it.
 //!
 //! Invariant: a packet that cannot be sent, or is invalid, is counted and dropped, as if a wire had
 //! lost it; the transport above retries. Only a full socket buffer holds packets back.
@@ -41,6 +43,7 @@ mod backlog;
 mod control;
 pub(crate) mod counters;
 mod flows;
+mod groups;
 pub(crate) mod inbox;
 pub(crate) mod outbox;
 pub(crate) mod socket;
@@ -52,6 +55,7 @@ pub(crate) use backlog::Backlog;
 #[cfg(all(test, not(loom)))]
 pub(crate) use backlog::HOLD;
 pub use counters::Counters;
+pub(crate) use groups::Groups;
 pub(crate) use inbox::Inbox;
 pub(crate) use outbox::{Flush, Outbox};
 pub(crate) use socket::Socket;

@@ -200,7 +200,8 @@ impl Outbox {
             end: self.used + whole,
             segment: whole,
             packets: 1,
-            closed: !self.gso || self.without_gso.contains(&path.remote),
+            // The kernel would split a datagram for each member of a group again.
+            closed: !self.gso || self.without_gso.contains(&path.remote) || remote.is_multicast(),
             split: false,
             traffic_class: path.traffic_class,
             hop_limit,

@@ -114,6 +114,80 @@ impl Socket {
         })
     }
 
+    /// Makes datagrams to groups leave by the interface of the socket's address, with the hop limit
+    /// of other packets. Otherwise they would leave by the default route, with a hop limit of 1.
+    ///
+    /// # Errors
+    /// Any errno of `setsockopt(2)`.
+    pub(crate) fn route_groups(&self) -> Result<(), Errno> {
+        let Some((_, interface)) = interface_of(self.address) else {
+            // Nothing leaves without the interface, groups or not.
+            return Ok(());
+        };
+        let (fd, hops) = (self.fd.as_fd(), self.default_hop_limit.into());
+        match self.address {
+            IpAddr::V4(v4) => {
+                let route = membership_v4(Ipv4Addr::UNSPECIFIED, v4, interface);
+                sys::set_bytes(fd, libc::IPPROTO_IP, libc::IP_MULTICAST_IF, &route)?;
+                sys::set_option(fd, libc::IPPROTO_IP, libc::IP_MULTICAST_TTL, hops)
+            }
+            IpAddr::V6(_) => {
+                let index = interface.to_ne_bytes();
+                sys::set_bytes(fd, libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_IF, &index)?;
+                sys::set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_HOPS, hops)
+            }
+        }
+    }
+
+    /// Returns a socket that receives what is sent to a group on the interface of this socket's
+    /// address. Other sockets of this kind may receive it as well.
+    ///
+    /// # Errors
+    /// - `ENETUNREACH`: the group's address is of the other family.
+    /// - `EADDRNOTAVAIL`: no interface has the socket's address any more.
+    /// - any other errno of `socket(2)`, `setsockopt(2)` and `bind(2)`.
+    pub(super) fn of_group(&self, group: IpAddr) -> Result<Self, Errno> {
+        let (_, interface) = interface_of(self.address).ok_or(Errno::ADDRNOTAVAIL)?;
+        let family = if group.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+        let socket = sys::datagram_socket(family)?;
+        let fd = socket.as_fd();
+        sys::set_option(fd, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
+        match (group, self.address) {
+            (IpAddr::V4(v4), IpAddr::V4(local)) => {
+                // Only its own group, not those of other sockets of the process.
+                sys::set_option(fd, libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, 0)?;
+                sys::bind(fd, &Name::new(group, self.port, 0))?;
+                let membership = membership_v4(v4, local, interface);
+                sys::set_bytes(fd, libc::IPPROTO_IP, libc::IP_ADD_MEMBERSHIP, &membership)?;
+            }
+            (IpAddr::V6(v6), IpAddr::V6(_)) => {
+                sys::set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1)?;
+                sys::set_option(fd, libc::SOL_UDP, libc::UDP_NO_CHECK6_RX, 1)?;
+                // Since Linux 4.20.
+                let _ = sys::set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_ALL, 0);
+                sys::bind(fd, &Name::new(group, self.port, interface))?;
+                let mut membership = [0; 20];
+                membership[..16].copy_from_slice(&v6.octets());
+                membership[16..].copy_from_slice(&interface.to_ne_bytes());
+                sys::set_bytes(fd, libc::IPPROTO_IPV6, libc::IPV6_ADD_MEMBERSHIP, &membership)?;
+            }
+            _ => return Err(Errno::NETUNREACH),
+        }
+        let rcvbuf = enlarge(fd, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF)?;
+        let socket = Self {
+            fd: socket,
+            address: group,
+            port: self.port,
+            scope: 0,
+            rcvbuf,
+            default_hop_limit: self.default_hop_limit,
+            gso: false,
+            counts: Counts::default(),
+        };
+        socket.tell_headers()?;
+        Ok(socket)
+    }
+
     /// Asks the kernel to report traffic class and hop limit with each packet. They make a receive
     /// slower, and only receivers of datagrams see them.
     ///
@@ -203,6 +277,15 @@ fn enlarge(fd: BorrowedFd<'_>, force: c_int, usual: c_int) -> Result<usize, Errn
         sys::set_option(fd, libc::SOL_SOCKET, usual, BUFFER)?;
     }
     Ok(usize::try_from(sys::option(fd, libc::SOL_SOCKET, usual)?).unwrap_or(0))
+}
+
+/// Returns a `struct ip_mreqn`: a group, a local address, and the interface's index, which decides.
+fn membership_v4(group: Ipv4Addr, local: Ipv4Addr, interface: u32) -> [u8; 12] {
+    let mut bytes = [0; 12];
+    bytes[..4].copy_from_slice(&group.octets());
+    bytes[4..8].copy_from_slice(&local.octets());
+    bytes[8..].copy_from_slice(&interface.to_ne_bytes());
+    bytes
 }
 
 /// Returns the name and index of the interface that has an address.

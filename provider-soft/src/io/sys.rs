@@ -83,11 +83,14 @@ pub(super) fn local_name(fd: BorrowedFd<'_>) -> Result<Name, Errno> {
 
 /// `setsockopt(2)` with a number.
 pub(super) fn set_option(fd: BorrowedFd<'_>, level: c_int, option: c_int, value: c_int) -> Result<(), Errno> {
-    let address = (&raw const value).cast::<c_void>();
-    // SAFETY: the kernel reads the bytes of `value`.
-    check(unsafe {
-        libc::setsockopt(fd.as_raw_fd(), level, option, address, size_of_val(&value) as socklen_t)
-    })
+    set_bytes(fd, level, option, &value.to_ne_bytes())
+}
+
+/// `setsockopt(2)` with the bytes of a struct.
+pub(super) fn set_bytes(fd: BorrowedFd<'_>, level: c_int, option: c_int, bytes: &[u8]) -> Result<(), Errno> {
+    let address = bytes.as_ptr().cast::<c_void>();
+    // SAFETY: the kernel reads `bytes.len()` bytes of `bytes`.
+    check(unsafe { libc::setsockopt(fd.as_raw_fd(), level, option, address, bytes.len() as socklen_t) })
 }
 
 /// `getsockopt(2)` of a number.

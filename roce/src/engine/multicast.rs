@@ -51,6 +51,11 @@ impl Groups {
         });
     }
 
+    /// Returns the number of members of a group.
+    pub(crate) fn members(&self, group: &Gid) -> usize {
+        self.0.get(group).map_or(0, Vec::len)
+    }
+
     /// Returns the `n`th member of a group.
     pub(crate) fn member(&self, group: &Gid, n: usize) -> Option<Qpn> {
         self.0.get(group)?.get(n).copied()
@@ -90,6 +95,7 @@ mod tests {
         groups.leave(group(2), Qpn(20)).unwrap();
         groups.join(group(3), Qpn(20), &config).unwrap();
         groups.leave_all(Qpn(20));
+        assert_eq!((groups.members(&group(1)), groups.members(&group(3))), (1, 0));
         assert_eq!((groups.member(&group(1), 0), groups.member(&group(3), 0)), (Some(Qpn(21)), None));
     }
 }

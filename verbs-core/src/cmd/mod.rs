@@ -28,6 +28,7 @@ pub mod context;
 pub mod cq;
 pub mod device;
 pub mod gid;
+pub mod mcast;
 pub mod mr;
 pub mod pd;
 pub mod qp;

@@ -9,6 +9,7 @@
 //! for the objects above, each of which destroys only itself. It gives the right away only by
 //! [`KernelContext::uverbs`], which is unsafe.
 
+mod groups;
 mod limits;
 mod objects;
 
@@ -24,6 +25,7 @@ use crate::provider::DeviceOps;
 use crate::types::{AccessFlags, DeviceAttr, DeviceAttrEx, GidEntry, LinkLayer, PortAttr};
 use crate::{Errno, Error, Result, cmd};
 
+pub use groups::Groups;
 pub use objects::{KernelMr, KernelPd};
 
 /// An open device of the kernel, shared by everything that is made from it.

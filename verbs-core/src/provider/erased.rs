@@ -24,8 +24,8 @@ use super::{
     RecvQueue, SendQueue, SrqOps, SrqParents, SrqParts, XrcdOps,
 };
 use crate::types::{
-    AccessFlags, AhAttr, Av, CqInitAttr, DataInOrder, Ece, MwType, OpKind, PostError, PostReason, QpAttr,
-    QpAttrMask, QpCap, QpInitAttr, QpInitInfo, QpState, QpType, RateLimit, RecvWr, SendWr, SrqAttr,
+    AccessFlags, AhAttr, Av, CqInitAttr, DataInOrder, Ece, Gid, MwType, OpKind, PostError, PostReason,
+    QpAttr, QpAttrMask, QpCap, QpInitAttr, QpInitInfo, QpState, QpType, RateLimit, RecvWr, SendWr, SrqAttr,
     SrqAttrMask, SrqInitAttr, Wc,
 };
 use crate::{Cause, Errno, Error, Result};
@@ -388,6 +388,13 @@ impl QpOps for ErasedQp {
     }
     fn data_in_order(&self, op: OpKind) -> DataInOrder {
         self.0.data_in_order(op)
+    }
+
+    fn attach_mcast(&mut self, gid: &Gid, lid: u16) -> Result<()> {
+        self.0.attach_mcast(gid, lid)
+    }
+    fn detach_mcast(&mut self, gid: &Gid, lid: u16) -> Result<()> {
+        self.0.detach_mcast(gid, lid)
     }
 }
 

@@ -11,8 +11,8 @@ use core::fmt::Debug;
 
 use super::Provider;
 use crate::types::{
-    DataInOrder, Ece, OpKind, PostError, PostReason, QpAttr, QpAttrMask, QpCap, QpInitInfo, QpState, QpType,
-    RateLimit, RecvWr, SendWr,
+    DataInOrder, Ece, Gid, OpKind, PostError, PostReason, QpAttr, QpAttrMask, QpCap, QpInitInfo, QpState,
+    QpType, RateLimit, RecvWr, SendWr,
 };
 use crate::{Errno, Error, Result};
 
@@ -109,6 +109,24 @@ pub trait QpOps: Any + Debug + Send + Sync {
     /// # Errors
     /// Any errno that the kernel returns; notably `EIO` once the device is gone.
     fn query(&self, mask: QpAttrMask) -> Result<(QpAttr, QpInitInfo)>;
+
+    /// Attaches it to a multicast group, whose datagrams it receives from then on. `lid` is the
+    /// group's local id, which Ethernet ports ignore. Attaching twice succeeds and changes nothing.
+    /// [`destroy`](super::Destroy::destroy) detaches it.
+    ///
+    /// # Errors
+    /// [`Cause::QpType`](crate::Cause::QpType) for another service than UD;
+    /// [`Cause::NotMulticast`](crate::Cause::NotMulticast) for an address that is not that of a
+    /// group; `ENOMEM` beyond a limit of the device; `EOPNOTSUPP` if the device has no multicast;
+    /// any other errno that the kernel returns.
+    fn attach_mcast(&mut self, gid: &Gid, lid: u16) -> Result<()>;
+
+    /// Detaches it from a multicast group that it was attached to with the same `gid` and `lid`.
+    ///
+    /// # Errors
+    /// `EINVAL` with [`Cause::NotAttached`](crate::Cause::NotAttached) where it is not attached;
+    /// any other errno that the kernel returns.
+    fn detach_mcast(&mut self, gid: &Gid, lid: u16) -> Result<()>;
 
     /// Sets the pace at which it sends, in RTS.
     ///

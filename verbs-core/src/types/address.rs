@@ -178,6 +178,14 @@ pub struct UdAddr<'a> {
     pub remote_qkey: u32,
 }
 
+impl UdAddr<'_> {
+    /// The queue pair number of a multicast datagram, whose path leads to a group.
+    ///
+    /// # References
+    /// IBTA volume 1, section 9.6.1 (`0xffffff`)
+    pub const MULTICAST_QPN: u32 = 0xff_ffff;
+}
+
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;

@@ -60,6 +60,15 @@ impl Gid {
         *self == Self::ZERO
     }
 
+    /// Returns whether it is the address of a multicast group: one of `ff00::/8`, or an IPv4 address
+    /// of `224.0.0.0/4` mapped into IPv6.
+    pub const fn is_multicast(&self) -> bool {
+        match self.to_ipv4() {
+            Some(v4) => v4.is_multicast(),
+            None => self.0[0] == 0xff,
+        }
+    }
+
     /// The upper 64 bits, in host order.
     pub const fn subnet_prefix(&self) -> u64 {
         (u128::from_be_bytes(self.0) >> 64) as u64
@@ -187,6 +196,22 @@ mod tests {
         for text in ["", "10.9.9", "fe80::1%2", " 10.9.9.1", "10.9.9.1:4791", "gid"] {
             let error = text.parse::<Gid>().unwrap_err();
             assert_eq!(error.to_string(), "a GID is an IPv6 or IPv4 address", "{text:?}");
+        }
+    }
+
+    #[test]
+    fn groups_have_addresses_of_their_own_in_both_families() {
+        for (text, is_group) in [
+            ("224.0.0.0", true),
+            ("239.255.255.255", true),
+            ("240.0.0.0", false),
+            ("223.255.255.255", false),
+            ("ff02::1", true),
+            ("ff00::", true),
+            ("feff::1", false),
+            ("::224.0.0.1", false),
+        ] {
+            assert_eq!(text.parse().map(|gid: Gid| gid.is_multicast()), Ok(is_group), "{text}");
         }
     }
 

@@ -321,4 +321,9 @@ impl<M: Memory> Engine<M> {
     pub fn detach_mcast(&mut self, qpn: Qpn, group: Gid) -> Result<(), Refused> {
         self.objects.groups.leave(group, qpn)
     }
+
+    /// Returns the number of members of a multicast group.
+    pub fn mcast_members(&self, group: &Gid) -> usize {
+        self.objects.groups.members(group)
+    }
 }

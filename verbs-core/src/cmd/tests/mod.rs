@@ -10,7 +10,7 @@ use uverbs_abi::ib_user_verbs::{
 };
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::{ah, context, cq, device, gid, mr, pd, qp};
+use super::{ah, context, cq, device, gid, mcast, mr, pd, qp};
 use crate::channel::{Expect, Reply, Scripted, Uhw, Uverbs};
 use crate::types::{
     AccessFlags, AhAttr, CqInitAttr, Gid, GidType, GlobalRoute, LinkLayer, Mtu, PortState, QpAttr,
@@ -50,6 +50,9 @@ fn reg_mr(uverbs: &Uverbs) -> Result<mr::MrInfo> {
     unsafe { mr::reg_mr(uverbs, 1, core::ptr::null_mut(), 4096, 0, AccessFlags::LOCAL_WRITE) }
 }
 
+/// 239.1.2.3
+const GROUP: Gid = Gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 1, 2, 3]);
+
 type Command = (&'static str, fn(&Uverbs) -> Result<()>);
 
 /// Every command, ignoring what it answers. Commands whose reply is a file descriptor are apart:
@@ -75,6 +78,8 @@ const COMMANDS: &[Command] = &[
     ("modify_qp", |u| qp::modify_qp_ex(u, 1, &QpAttr::default(), QpAttrMask::STATE, Uhw::none())),
     ("query_qp", |u| qp::query_qp(u, 1, QpAttrMask::STATE).map(drop)),
     ("destroy_qp", |u| qp::destroy_qp(u, 1)),
+    ("attach_mcast", |u| mcast::attach_mcast(u, 1, &GROUP, 0)),
+    ("detach_mcast", |u| mcast::detach_mcast(u, 1, &GROUP, 0)),
     ("create_ah", |u| ah::create_ah(u, 1, 0, &ah_attr(), Uhw::none()).map(drop)),
     ("destroy_ah", |u| ah::destroy_ah(u, 1)),
 ];
@@ -355,4 +360,17 @@ fn a_gid_entry_is_read_empty_or_missing() {
     assert_eq!((read.gid_type, read.ndev_ifindex), (GidType::ROCE_V2, 3));
     assert_eq!(gid::query_gid_entry(&uverbs, 1, 5), Ok(None));
     assert_eq!(gid::query_gid_entry(&uverbs, 1, 5), Err(None));
+}
+
+#[test]
+fn a_group_is_joined_and_left_by_its_address_and_local_id() {
+    let fields = "00000000000000000000ffffef010203".to_owned() + "05000000" + "01c0" + "0000";
+    let scripted = Scripted::new([
+        Expect::anything(Reply::Errno(Errno::NOTTY)),
+        Expect::command(&format!("write 30: in {fields}, out 0+0"), Reply::ok()),
+        Expect::command(&format!("write 31: in {fields}, out 0+0"), Reply::ok()),
+    ]);
+    let uverbs = on(&scripted);
+    mcast::attach_mcast(&uverbs, 5, &GROUP, 0xc001).unwrap();
+    mcast::detach_mcast(&uverbs, 5, &GROUP, 0xc001).unwrap();
 }

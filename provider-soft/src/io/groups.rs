@@ -1,0 +1,123 @@
+//! Multicast: a socket for each group that queue pairs of the device are attached to.
+//!
+//! A socket that is bound to an address of the host receives nothing that is sent to a group, so
+//! each group has a socket of its own, bound to the group's address and port 4791. It is a member of
+//! the group on the interface of the device's address, and the kernel announces the membership by
+//! IGMP or MLD and maps the group to a MAC address. Groups only receive: datagrams to a group leave
+//! by the device's own socket. The kernel gives a copy of them to this host's members, and so to
+//! this device, once.
+//!
+//! An interface without a route for `ff00::/8`, such as the loopback interface, carries no IPv6
+//! multicast.
+//!
+//! # References
+//! `ip(7)` (`IP_ADD_MEMBERSHIP`), `ipv6(7)`; IBTA annex A17, section A17.4.6 (multicast)
+
+use std::sync::Arc;
+
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use roce::engine::Gid;
+use verbs_core::Errno;
+
+use super::address::address_of;
+use super::inbox::{Inbox, Received};
+use super::socket::Socket;
+
+/// The groups of a device.
+#[derive(Debug, Default)]
+pub(crate) struct Groups {
+    list: Vec<Group>,
+    /// Readable while a packet waits in a socket of a group. Made with the first group.
+    readable: Option<Arc<Epoll>>,
+}
+
+#[derive(Debug)]
+struct Group {
+    gid: Gid,
+    socket: Socket,
+    inbox: Inbox,
+}
+
+/// The datagrams that one receive of a group takes.
+const SLOTS: usize = 8;
+
+/// The size of a slot: longer than the longest packet. Datagrams of groups are not coalesced.
+const SLOT: usize = 8 << 10;
+
+/// The destination of a packet to a group, as bytes 5 to 7 of the BTH.
+const MULTICAST_QPN: &[u8] = &[0xff; 3];
+
+impl Groups {
+    /// Returns whether the device has no group.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// Returns whether a group is in the list.
+    pub(crate) fn contains(&self, gid: &Gid) -> bool {
+        self.list.iter().any(|group| group.gid == *gid)
+    }
+
+    /// Adds a group to the list of the device with this socket. Returns the descriptor that is
+    /// readable while a packet waits in any group; it is always the same.
+    ///
+    /// # Errors
+    /// - `ENETUNREACH`: the group's address is of the other family.
+    /// - `EADDRNOTAVAIL`: the interface with the device's address is gone.
+    /// - any other errno of `socket(2)`, `setsockopt(2)`, `bind(2)` and `epoll_ctl(2)`, notably
+    ///   `EMFILE`, and `EADDRINUSE` where a program that does not share it has the port.
+    pub(crate) fn add(&mut self, gid: Gid, device: &Socket) -> Result<Arc<Epoll>, Errno> {
+        let readable = match &self.readable {
+            Some(readable) => Arc::clone(readable),
+            None => Arc::new(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?),
+        };
+        let socket = device.of_group(address_of(gid))?;
+        readable.add(&socket, EpollEvent::new(EpollFlags::EPOLLIN, 0))?;
+        let inbox = Inbox::with_size(&socket, SLOTS, SLOT);
+        self.list.push(Group { gid, socket, inbox });
+        self.readable = Some(Arc::clone(&readable));
+        Ok(readable)
+    }
+
+    /// Removes the groups for which `stays` is false, which ends the device's membership.
+    pub(crate) fn retain(&mut self, stays: impl Fn(&Gid) -> bool) {
+        let Self { list, readable } = self;
+        list.retain(|group| {
+            let stays = stays(&group.gid);
+            if !stays && let Some(readable) = readable {
+                // Closing alone would leave it there while a forked child has the socket as well.
+                let _ = readable.delete(&group.socket);
+            }
+            stays
+        });
+    }
+
+    /// Takes packets from the sockets of all groups, without waiting, and returns whether there are
+    /// any.
+    pub(crate) fn receive(&mut self, device: &Socket) -> bool {
+        let Some(readable) = &self.readable else { return false };
+        if readable.wait(&mut [EpollEvent::empty()], EpollTimeout::ZERO) == Ok(0) {
+            return false;
+        }
+        let mut received = false;
+        for group in &mut self.list {
+            received |= group.inbox.receive_from(&group.socket, device.counts()).is_ok_and(|count| count > 0);
+        }
+        received
+    }
+
+    /// Calls `each` with the received packets that are addressed to a group. Others, which only a
+    /// program that means harm sends, are counted as malformed.
+    pub(crate) fn take(&mut self, device: &Socket, mut each: impl FnMut(Received<'_>)) {
+        for group in &mut self.list {
+            while let Some(received) = group.inbox.next(device) {
+                if received.bytes.get(5..8) == Some(MULTICAST_QPN) {
+                    each(received);
+                } else {
+                    device.counts().malformed.add(1);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! [`Groups`]: the multicast groups of a queue pair of the kernel.
+
+use crate::channel::Uverbs;
+use crate::types::{Gid, QpType};
+use crate::{Cause, Errno, Result, cmd, explain};
+
+/// The multicast groups that a queue pair is attached to.
+///
+/// The kernel refuses to destroy a queue pair that is attached to a group (`EBUSY`), so a provider
+/// detaches it first, from the groups that this list holds.
+///
+/// # References
+/// Linux `drivers/infiniband/core/uverbs_std_types_qp.c` (`uverbs_free_qp`), `uverbs_cmd.c`
+/// (`ib_uverbs_attach_mcast`)
+#[derive(Debug, Default)]
+pub struct Groups(Vec<(Gid, u16)>);
+
+impl Groups {
+    /// Attaches the queue pair with this handle to a group.
+    ///
+    /// # Errors
+    /// As [`QpOps::attach_mcast`](crate::provider::QpOps::attach_mcast).
+    pub fn attach(
+        &mut self,
+        uverbs: &Uverbs,
+        handle: u32,
+        qp_type: QpType,
+        gid: &Gid,
+        lid: u16,
+    ) -> Result<()> {
+        cmd::mcast::attach_mcast(uverbs, handle, gid, lid).map_err(|error| {
+            match explain::group(qp_type, gid) {
+                Err(cause) if error.errno == Errno::INVAL => error.because(cause),
+                _ => error,
+            }
+        })?;
+        if !self.0.contains(&(*gid, lid)) {
+            self.0.push((*gid, lid));
+        }
+        Ok(())
+    }
+
+    /// Detaches the queue pair with this handle from a group.
+    ///
+    /// # Errors
+    /// As [`QpOps::detach_mcast`](crate::provider::QpOps::detach_mcast).
+    pub fn detach(
+        &mut self,
+        uverbs: &Uverbs,
+        handle: u32,
+        qp_type: QpType,
+        gid: &Gid,
+        lid: u16,
+    ) -> Result<()> {
+        // Drivers return errnos of their own for a queue pair that is not attached.
+        if !self.0.contains(&(*gid, lid)) {
+            let cause = explain::group(qp_type, gid).err().unwrap_or(Cause::NotAttached { gid: *gid });
+            return Err(uverbs.error("detach_mcast", Errno::INVAL).because(cause));
+        }
+        cmd::mcast::detach_mcast(uverbs, handle, gid, lid)?;
+        self.0.retain(|group| *group != (*gid, lid));
+        Ok(())
+    }
+
+    /// Detaches the queue pair with this handle from all groups, before it is destroyed. Groups that
+    /// the kernel refuses to detach stay in the list; the result of destroying tells whether they
+    /// mattered.
+    pub fn detach_all(&mut self, uverbs: &Uverbs, handle: u32) {
+        self.0.retain(|(gid, lid)| cmd::mcast::detach_mcast(uverbs, handle, gid, *lid).is_err());
+    }
+}
