@@ -1628,7 +1628,7 @@ header! {
     pub request IbUverbsFlowAttr = ib_uverbs_flow_attr {
         /// `ibv_flow_attr_type` number.
         pub r#type: u32,
-        /// Bytes of this struct and all specifications.
+        /// Bytes of the specifications that follow.
         pub size: u16,
         /// Priority, 0 first.
         pub priority: u16,

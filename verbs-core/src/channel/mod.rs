@@ -116,6 +116,8 @@ pub struct Attr<'a> {
 pub enum Value<'a> {
     /// Bytes for the kernel; up to 8 of them travel in the attribute itself.
     In(&'a [u8]),
+    /// Bytes for the kernel, and the member of an enumeration that determines their meaning.
+    Enum(u8, &'a [u8]),
     /// A number for the kernel, in the attribute itself: its value and its width in bytes.
     Num(u64, u16),
     /// Bytes from the kernel. Those that it does not write keep their value.
@@ -138,6 +140,12 @@ impl<'a> Attr<'a> {
     /// Bytes for the kernel.
     pub const fn input(id: u16, bytes: &'a [u8]) -> Self {
         Self::new(id, Value::In(bytes))
+    }
+
+    /// Bytes for the kernel whose meaning `elem_id` determines: what `UVERBS_ATTR_ENUM_IN` attributes
+    /// take.
+    pub const fn enumerated(id: u16, elem_id: u8, bytes: &'a [u8]) -> Self {
+        Self::new(id, Value::Enum(elem_id, bytes))
     }
 
     /// A 32-bit number for the kernel.
@@ -188,6 +196,7 @@ impl fmt::Debug for Attr<'_> {
         write!(f, "{:#x}{} ", self.id, if self.mandatory { "" } else { "?" })?;
         match &self.value {
             Value::In(bytes) => write!(f, "in {bytes:02x?}"),
+            Value::Enum(elem_id, bytes) => write!(f, "enum {elem_id} {bytes:02x?}"),
             Value::Num(value, width) => write!(f, "u{} {value:#x}", width * 8),
             Value::Out(bytes) => write!(f, "out {} bytes", bytes.len()),
             Value::Handle(handle) => write!(f, "handle {handle}"),

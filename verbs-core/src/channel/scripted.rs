@@ -178,6 +178,7 @@ impl Channel for Scripted {
             let _ = write!(text, "{comma} {:#x}{optional} ", attr.id);
             match &mut attr.value {
                 Value::In(bytes) => text += &format!("in {}", hex(bytes)),
+                Value::Enum(elem_id, bytes) => text += &format!("enum {elem_id} in {}", hex(bytes)),
                 Value::Num(value, width) => text += &format!("u{} {value:#x}", *width * 8),
                 Value::Out(bytes) => {
                     text += &format!("out {} bytes", bytes.len());

@@ -25,13 +25,17 @@
 
 pub mod ah;
 pub mod context;
+pub mod counters;
 pub mod cq;
 pub mod device;
+pub mod flow;
 pub mod gid;
 pub mod mcast;
 pub mod mr;
 pub mod pd;
 pub mod qp;
+pub mod rwq;
+pub mod wq;
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -72,6 +76,33 @@ impl Destroy<'_> {
 /// Sends a write struct that has no reply and no driver part.
 fn write_only(uverbs: &Uverbs, command: u32, core_in: &[u8]) -> Result<(), Errno> {
     uverbs.write(WriteCmd::new(command, core_in, &mut [], crate::channel::Uhw::none()))
+}
+
+/// Sends an extended write struct that has no reply and no driver part.
+fn write_ex_only(uverbs: &Uverbs, command: u32, core_in: &[u8]) -> Result<(), Errno> {
+    uverbs.write(WriteCmd::extended(command, core_in, &mut [], crate::channel::Uhw::none()))
+}
+
+/// Calls a method, given as object and method, that has no write struct.
+///
+/// # Errors
+/// `EOPNOTSUPP` with [`Cause::KernelLacks`] from a kernel without the method; otherwise any errno
+/// the kernel returns.
+fn ioctl_only<'a>(
+    uverbs: &Uverbs,
+    verb: &'static str,
+    (object_id, method_id): (u16, u16),
+    attrs: Vec<Attr<'a>>,
+    uhw: crate::channel::Uhw<'a>,
+) -> Result<()> {
+    match uverbs.try_ioctl_uhw(object_id, method_id, attrs, uhw) {
+        Ok(true) => Ok(()),
+        Ok(false) => {
+            let cause = Cause::KernelLacks { what: "ioctl for this verb" };
+            Err(uverbs.error(verb, Errno::OPNOTSUPP).because(cause))
+        }
+        Err(errno) => Err(uverbs.error(verb, errno)),
+    }
 }
 
 /// Returns the number of an optional file descriptor; -1 stands for none.

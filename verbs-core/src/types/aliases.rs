@@ -31,14 +31,18 @@ fn every_constant_is_found_by_its_name_in_c() {
     let sources = [
         (include_str!("access.rs"), 11),
         (include_str!("data_in_order.rs"), 2),
+        (include_str!("counters.rs"), 13),
         (include_str!("device_attr.rs"), 44),
         (include_str!("event.rs"), 21),
+        (include_str!("flow.rs"), 26),
         (include_str!("gid.rs"), 3),
         (include_str!("mw.rs"), 2),
         (include_str!("port_attr.rs"), 52),
         (include_str!("qp_attr.rs"), 40),
         (include_str!("srq.rs"), 5),
+        (include_str!("tm.rs"), 6),
         (include_str!("wc.rs"), 40),
+        (include_str!("wq.rs"), 20),
         (include_str!("wr.rs"), 14),
         (include_str!("../discovery/device.rs"), 10),
     ];

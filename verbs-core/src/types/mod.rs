@@ -5,11 +5,13 @@ mod access;
 mod address;
 #[cfg(test)]
 mod aliases;
+mod counters;
 mod cq;
 mod data_in_order;
 mod device_attr;
 mod ece;
 mod event;
+mod flow;
 mod gid;
 mod grh;
 mod mw;
@@ -20,11 +22,17 @@ mod port_attr;
 mod qp_attr;
 mod rate_limit;
 mod srq;
+mod tm;
 mod wc;
+mod wq;
 mod wr;
 
 pub use access::AccessFlags;
 pub use address::{AhAttr, Av, GlobalRoute, UdAddr};
+pub use counters::{
+    CompCntrAttachOps, CompCntrCaps, CompCntrEntry, CompCntrType, CounterAttachAttr, CounterDescription,
+    ReadCountersFlags,
+};
 pub use cq::CqInitAttr;
 pub use data_in_order::DataInOrder;
 pub use device_attr::{
@@ -33,6 +41,11 @@ pub use device_attr::{
 };
 pub use ece::Ece;
 pub use event::AsyncEventType;
+pub use flow::{
+    AesKey, EspAttr, EspEncap, EspFlags, EspIvAlgo, EspKeymat, EspReplay, FlowActionEspAttr, FlowAttr,
+    FlowAttrType, FlowEspFilter, FlowEthFilter, FlowFlags, FlowGreFilter, FlowIpv4ExtFilter, FlowIpv4Filter,
+    FlowIpv6Filter, FlowMatch, FlowMplsFilter, FlowSpec, FlowSpecType, FlowTcpUdpFilter, FlowTunnelFilter,
+};
 pub use gid::{Gid, GidEntry, GidType, Guid};
 pub use grh::Grh;
 pub use mw::{MwBindInfo, MwType};
@@ -42,7 +55,11 @@ pub use port_attr::{LinkLayer, Mtu, PortAttr, PortCapFlags, PortSpeed, PortState
 pub use qp_attr::{MigState, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpInitInfo, QpState, QpType};
 pub use rate_limit::RateLimit;
 pub use srq::{SrqAttr, SrqAttrMask, SrqInitAttr, SrqType, TmCap};
+pub use tm::{OpsFlags, OpsWr, Rvh, TmOp, Tmh, TmhOp, WcTmInfo};
 pub use wc::{Wc, WcError, WcFlags, WcOpcode, WcStatus};
+pub use wq::{
+    RxHashConf, RxHashFields, RxHashFunction, WqAttr, WqFlags, WqFlagsChange, WqInitAttr, WqState, WqType,
+};
 pub use wr::{
     FlushPlacement, FlushSelectivity, OpKind, PostError, PostReason, RecvWr, SendFlags, SendOp, SendWr, Sge,
 };

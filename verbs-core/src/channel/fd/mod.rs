@@ -13,7 +13,8 @@ use std::sync::Arc;
 
 use uverbs_abi::ib_user_verbs::{IB_USER_VERBS_CMD_FLAG_EXTENDED, IbUverbsCmdHdr, IbUverbsExCmdHdr};
 use uverbs_abi::rdma_user_ioctl_cmds::{
-    IbUverbsAttr, IbUverbsIoctlHdr, RDMA_VERBS_IOCTL, UVERBS_ATTR_F_MANDATORY,
+    IbUverbsAttr, IbUverbsAttrAttrData, IbUverbsAttrEnumData, IbUverbsIoctlHdr, RDMA_VERBS_IOCTL,
+    UVERBS_ATTR_F_MANDATORY,
 };
 use zerocopy::IntoBytes;
 
@@ -142,6 +143,12 @@ impl IoctlBuffer {
             match &mut attr.value {
                 Value::In(bytes) => {
                     raw.len = u16::try_from(bytes.len()).map_err(|_| Errno::TOOBIG)?;
+                    raw.data = inline_or_address(bytes);
+                }
+                Value::Enum(elem_id, bytes) => {
+                    raw.len = u16::try_from(bytes.len()).map_err(|_| Errno::TOOBIG)?;
+                    let elem = IbUverbsAttrEnumData { elem_id: *elem_id, reserved: 0 };
+                    raw.attr_data = IbUverbsAttrAttrData::from_enum_data(elem);
                     raw.data = inline_or_address(bytes);
                 }
                 Value::Num(value, width) => {

@@ -1,0 +1,193 @@
+//! Counters of flow rules (`COUNTERS_*`) and of completions (`COMP_CNTR_*`). There are no write
+//! structs for these methods.
+
+use uverbs_abi::ib_user_ioctl_cmds::{
+    UVERBS_ATTR_CREATE_COMP_CNTR_HANDLE, UVERBS_ATTR_CREATE_COUNTERS_HANDLE,
+    UVERBS_ATTR_DESTROY_COMP_CNTR_HANDLE, UVERBS_ATTR_DESTROY_COUNTERS_HANDLE,
+    UVERBS_ATTR_MODIFY_COMP_CNTR_ENTRY, UVERBS_ATTR_MODIFY_COMP_CNTR_HANDLE, UVERBS_ATTR_MODIFY_COMP_CNTR_OP,
+    UVERBS_ATTR_MODIFY_COMP_CNTR_VALUE, UVERBS_ATTR_QP_ATTACH_COMP_CNTR_CNTR_HANDLE,
+    UVERBS_ATTR_QP_ATTACH_COMP_CNTR_HANDLE, UVERBS_ATTR_QP_ATTACH_COMP_CNTR_OP_MASK,
+    UVERBS_ATTR_QUERY_COMP_CNTR_CAPS_MAX_COUNTERS, UVERBS_ATTR_QUERY_COMP_CNTR_CAPS_MAX_VALUE,
+    UVERBS_ATTR_QUERY_COMP_CNTR_CAPS_SUPPORTED_QP_ATTACH_OPS, UVERBS_ATTR_READ_COMP_CNTR_ENTRY,
+    UVERBS_ATTR_READ_COMP_CNTR_HANDLE, UVERBS_ATTR_READ_COMP_CNTR_RESP_VALUE, UVERBS_ATTR_READ_COUNTERS_BUFF,
+    UVERBS_ATTR_READ_COUNTERS_FLAGS, UVERBS_ATTR_READ_COUNTERS_HANDLE, UVERBS_METHOD_COMP_CNTR_CREATE,
+    UVERBS_METHOD_COMP_CNTR_DESTROY, UVERBS_METHOD_COMP_CNTR_MODIFY, UVERBS_METHOD_COMP_CNTR_READ,
+    UVERBS_METHOD_COUNTERS_CREATE, UVERBS_METHOD_COUNTERS_DESTROY, UVERBS_METHOD_COUNTERS_READ,
+    UVERBS_METHOD_QP_ATTACH_COMP_CNTR, UVERBS_METHOD_QUERY_COMP_CNTR_CAPS, UVERBS_OBJECT_COMP_CNTR,
+    UVERBS_OBJECT_COUNTERS, UVERBS_OBJECT_DEVICE, UVERBS_OBJECT_QP,
+};
+use uverbs_abi::ib_user_ioctl_verbs::IbUverbsCompCntrModifyOp;
+use zerocopy::IntoBytes;
+
+use super::ioctl_only;
+use crate::Result;
+use crate::channel::{Attr, Uhw, Uverbs};
+use crate::types::{CompCntrAttachOps, CompCntrCaps, CompCntrEntry, ReadCountersFlags};
+
+/// Creates a counters object, and returns its handle.
+///
+/// # Errors
+/// `EOPNOTSUPP` from a device or a kernel that has none; any other errno the kernel returns.
+#[doc(alias = "ibv_create_counters")]
+pub fn create_counters(uverbs: &Uverbs, uhw: Uhw<'_>) -> Result<u32> {
+    let mut handle = 0;
+    let attrs = vec![Attr::new_handle(UVERBS_ATTR_CREATE_COUNTERS_HANDLE, &mut handle)];
+    let method = (UVERBS_OBJECT_COUNTERS, UVERBS_METHOD_COUNTERS_CREATE);
+    ioctl_only(uverbs, "create_counters", method, attrs, uhw)?;
+    Ok(handle)
+}
+
+/// Reads the values of a counters object.
+///
+/// # Errors
+/// Any errno the kernel returns; notably `EINVAL` for fewer values than counters, and for a counters
+/// object that no flow rule uses.
+#[doc(alias = "ibv_read_counters")]
+pub fn read_counters(
+    uverbs: &Uverbs,
+    handle: u32,
+    values: &mut [u64],
+    flags: ReadCountersFlags,
+    uhw: Uhw<'_>,
+) -> Result<()> {
+    let attrs = vec![
+        Attr::handle(UVERBS_ATTR_READ_COUNTERS_HANDLE, handle),
+        Attr::output(UVERBS_ATTR_READ_COUNTERS_BUFF, values.as_mut_bytes()),
+        Attr::u32(UVERBS_ATTR_READ_COUNTERS_FLAGS, flags.bits()),
+    ];
+    let method = (UVERBS_OBJECT_COUNTERS, UVERBS_METHOD_COUNTERS_READ);
+    ioctl_only(uverbs, "read_counters", method, attrs, uhw)
+}
+
+/// Destroys a counters object.
+///
+/// # Errors
+/// Any errno the kernel returns; notably `EBUSY` while flow rules use it.
+#[doc(alias = "ibv_destroy_counters")]
+pub fn destroy_counters(uverbs: &Uverbs, handle: u32) -> Result<()> {
+    let attrs = vec![Attr::handle(UVERBS_ATTR_DESTROY_COUNTERS_HANDLE, handle)];
+    let method = (UVERBS_OBJECT_COUNTERS, UVERBS_METHOD_COUNTERS_DESTROY);
+    ioctl_only(uverbs, "destroy_counters", method, attrs, Uhw::none())
+}
+
+/// Queries the completion counters that the device offers.
+///
+/// # Errors
+/// `EOPNOTSUPP` from a device or a kernel that has none; any other errno the kernel returns.
+#[doc(alias = "ibv_query_comp_cntr_caps")]
+#[doc(alias = "_ibv_query_comp_cntr_caps")]
+pub fn query_comp_cntr_caps(uverbs: &Uverbs) -> Result<CompCntrCaps> {
+    let (mut max_counters, mut max_value, mut ops) = (0_u32, 0_u64, 0_u32);
+    let attrs = vec![
+        Attr::output(UVERBS_ATTR_QUERY_COMP_CNTR_CAPS_MAX_COUNTERS, max_counters.as_mut_bytes()),
+        Attr::output(UVERBS_ATTR_QUERY_COMP_CNTR_CAPS_MAX_VALUE, max_value.as_mut_bytes()),
+        Attr::output(UVERBS_ATTR_QUERY_COMP_CNTR_CAPS_SUPPORTED_QP_ATTACH_OPS, ops.as_mut_bytes()),
+    ];
+    let method = (UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_COMP_CNTR_CAPS);
+    ioctl_only(uverbs, "query_comp_cntr_caps", method, attrs, Uhw::none())?;
+    let supported_qp_attach_ops = CompCntrAttachOps::from_bits_retain(ops);
+    Ok(CompCntrCaps { max_value, max_counters, supported_qp_attach_ops })
+}
+
+/// Creates a completion counter, and returns its handle.
+///
+/// # Errors
+/// `EOPNOTSUPP` from a device or a kernel that has none; any other errno the kernel returns.
+#[doc(alias = "ibv_create_comp_cntr")]
+pub fn create_comp_cntr(uverbs: &Uverbs, uhw: Uhw<'_>) -> Result<u32> {
+    let mut handle = 0;
+    let attrs = vec![Attr::new_handle(UVERBS_ATTR_CREATE_COMP_CNTR_HANDLE, &mut handle)];
+    let method = (UVERBS_OBJECT_COMP_CNTR, UVERBS_METHOD_COMP_CNTR_CREATE);
+    ioctl_only(uverbs, "create_comp_cntr", method, attrs, uhw)?;
+    Ok(handle)
+}
+
+/// Sets a value of a completion counter.
+///
+/// # Errors
+/// Any errno the kernel returns; notably `EINVAL` for a value beyond the device's largest.
+#[doc(alias = "ibv_set_comp_cntr")]
+#[doc(alias = "ibv_set_err_comp_cntr")]
+pub fn set_comp_cntr(uverbs: &Uverbs, handle: u32, entry: CompCntrEntry, value: u64) -> Result<()> {
+    let op = IbUverbsCompCntrModifyOp::IB_UVERBS_COMP_CNTR_MODIFY_OP_SET;
+    modify_comp_cntr(uverbs, "set_comp_cntr", handle, entry, op, value)
+}
+
+/// Adds to a value of a completion counter.
+///
+/// # Errors
+/// As [`set_comp_cntr`].
+#[doc(alias = "ibv_inc_comp_cntr")]
+#[doc(alias = "ibv_inc_err_comp_cntr")]
+pub fn inc_comp_cntr(uverbs: &Uverbs, handle: u32, entry: CompCntrEntry, amount: u64) -> Result<()> {
+    let op = IbUverbsCompCntrModifyOp::IB_UVERBS_COMP_CNTR_MODIFY_OP_INC;
+    modify_comp_cntr(uverbs, "inc_comp_cntr", handle, entry, op, amount)
+}
+
+/// Reads a value of a completion counter.
+///
+/// # Errors
+/// Any errno the kernel returns; notably `EIO` after the device was unplugged.
+#[doc(alias = "ibv_read_comp_cntr")]
+#[doc(alias = "ibv_read_err_comp_cntr")]
+pub fn read_comp_cntr(uverbs: &Uverbs, handle: u32, entry: CompCntrEntry) -> Result<u64> {
+    let mut value = 0_u64;
+    let attrs = vec![
+        Attr::handle(UVERBS_ATTR_READ_COMP_CNTR_HANDLE, handle),
+        Attr::u64(UVERBS_ATTR_READ_COMP_CNTR_ENTRY, entry.0.into()),
+        Attr::output(UVERBS_ATTR_READ_COMP_CNTR_RESP_VALUE, value.as_mut_bytes()),
+    ];
+    let method = (UVERBS_OBJECT_COMP_CNTR, UVERBS_METHOD_COMP_CNTR_READ);
+    ioctl_only(uverbs, "read_comp_cntr", method, attrs, Uhw::none())?;
+    Ok(value)
+}
+
+/// Destroys a completion counter.
+///
+/// # Errors
+/// Any errno the kernel returns; notably `EBUSY` while a queue pair uses it.
+#[doc(alias = "ibv_destroy_comp_cntr")]
+pub fn destroy_comp_cntr(uverbs: &Uverbs, handle: u32) -> Result<()> {
+    let attrs = vec![Attr::handle(UVERBS_ATTR_DESTROY_COMP_CNTR_HANDLE, handle)];
+    let method = (UVERBS_OBJECT_COMP_CNTR, UVERBS_METHOD_COMP_CNTR_DESTROY);
+    ioctl_only(uverbs, "destroy_comp_cntr", method, attrs, Uhw::none())
+}
+
+/// Lets a completion counter count operations of a queue pair.
+///
+/// # Errors
+/// Any errno the kernel returns; notably `EOPNOTSUPP` for operations that the device cannot count,
+/// and `EINVAL` for a queue pair beyond the state INIT.
+#[doc(alias = "ibv_qp_attach_comp_cntr")]
+pub fn qp_attach_comp_cntr(
+    uverbs: &Uverbs,
+    qp_handle: u32,
+    comp_cntr_handle: u32,
+    ops: CompCntrAttachOps,
+) -> Result<()> {
+    let attrs = vec![
+        Attr::handle(UVERBS_ATTR_QP_ATTACH_COMP_CNTR_HANDLE, qp_handle),
+        Attr::handle(UVERBS_ATTR_QP_ATTACH_COMP_CNTR_CNTR_HANDLE, comp_cntr_handle),
+        Attr::u32(UVERBS_ATTR_QP_ATTACH_COMP_CNTR_OP_MASK, ops.bits()),
+    ];
+    let method = (UVERBS_OBJECT_QP, UVERBS_METHOD_QP_ATTACH_COMP_CNTR);
+    ioctl_only(uverbs, "qp_attach_comp_cntr", method, attrs, Uhw::none())
+}
+
+fn modify_comp_cntr(
+    uverbs: &Uverbs,
+    verb: &'static str,
+    handle: u32,
+    entry: CompCntrEntry,
+    op: IbUverbsCompCntrModifyOp,
+    value: u64,
+) -> Result<()> {
+    let attrs = vec![
+        Attr::handle(UVERBS_ATTR_MODIFY_COMP_CNTR_HANDLE, handle),
+        Attr::u64(UVERBS_ATTR_MODIFY_COMP_CNTR_ENTRY, entry.0.into()),
+        Attr::u64(UVERBS_ATTR_MODIFY_COMP_CNTR_OP, op.0.into()),
+        Attr::u64(UVERBS_ATTR_MODIFY_COMP_CNTR_VALUE, value),
+    ];
+    let method = (UVERBS_OBJECT_COMP_CNTR, UVERBS_METHOD_COMP_CNTR_MODIFY);
+    ioctl_only(uverbs, verb, method, attrs, Uhw::none())
+}

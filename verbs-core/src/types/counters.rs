@@ -1,0 +1,118 @@
+//! Counters of flow rules, and counters of completions.
+
+use bitflags::bitflags;
+
+use super::open_enum;
+
+open_enum! {
+    /// The quantity that a counter of a flow rule counts.
+    #[doc(alias = "ibv_counter_description")]
+    pub enum CounterDescription(u32) {
+        /// Packets.
+        #[doc(alias = "IBV_COUNTER_PACKETS")]
+        PACKETS = 0, "packets";
+        /// Bytes.
+        #[doc(alias = "IBV_COUNTER_BYTES")]
+        BYTES = 1, "bytes";
+    }
+}
+
+/// A counter, and its place among the values of its counters object.
+///
+/// # References
+/// `ibv_attach_counters_point_flow(3)`
+#[doc(alias = "ibv_counter_attach_attr")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CounterAttachAttr {
+    /// The quantity that it counts.
+    pub counter_desc: CounterDescription,
+    /// The index of its value in what reading returns.
+    pub index: u32,
+}
+
+bitflags! {
+    /// Options of reading counters.
+    ///
+    /// # References
+    /// `ibv_read_counters(3)`
+    #[doc(alias = "ibv_read_counters_flags")]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct ReadCountersFlags: u32 {
+        /// A value that the driver has cached suffices.
+        #[doc(alias = "IBV_READ_COUNTERS_ATTR_PREFER_CACHED")]
+        const PREFER_CACHED = 1;
+
+        const _ = !0;
+    }
+}
+
+open_enum! {
+    /// The quantity that a completion counter counts.
+    #[doc(alias = "ibv_comp_cntr_type")]
+    pub enum CompCntrType(u32) {
+        /// Work requests.
+        #[doc(alias = "IBV_COMP_CNTR_TYPE_WRS")]
+        WRS = 0, "work requests";
+        /// Bytes.
+        #[doc(alias = "IBV_COMP_CNTR_TYPE_BYTES")]
+        BYTES = 1, "bytes";
+    }
+}
+
+open_enum! {
+    /// One of the two values of a completion counter.
+    pub enum CompCntrEntry(u8) {
+        /// Successful completions.
+        #[doc(alias = "IB_UVERBS_COMP_CNTR_ENTRY_COMP")]
+        COMP = 0, "completions";
+        /// Failed completions.
+        #[doc(alias = "IB_UVERBS_COMP_CNTR_ENTRY_ERR")]
+        ERR = 1, "errors";
+    }
+}
+
+bitflags! {
+    /// Operations of a queue pair that a completion counter counts.
+    ///
+    /// # References
+    /// `ibv_qp_attach_comp_cntr(3)`
+    #[doc(alias = "ibv_qp_attach_comp_cntr_op")]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct CompCntrAttachOps: u32 {
+        /// Sends.
+        #[doc(alias = "IBV_QP_ATTACH_COMP_CNTR_OP_SEND")]
+        const SEND = 1;
+        /// Receives.
+        #[doc(alias = "IBV_QP_ATTACH_COMP_CNTR_OP_RECV")]
+        const RECV = 1 << 1;
+        /// RDMA reads of this side.
+        #[doc(alias = "IBV_QP_ATTACH_COMP_CNTR_OP_RDMA_READ")]
+        const RDMA_READ = 1 << 2;
+        /// RDMA reads of the peer.
+        #[doc(alias = "IBV_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_READ")]
+        const REMOTE_RDMA_READ = 1 << 3;
+        /// RDMA writes of this side.
+        #[doc(alias = "IBV_QP_ATTACH_COMP_CNTR_OP_RDMA_WRITE")]
+        const RDMA_WRITE = 1 << 4;
+        /// RDMA writes of the peer.
+        #[doc(alias = "IBV_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_WRITE")]
+        const REMOTE_RDMA_WRITE = 1 << 5;
+
+        const _ = !0;
+    }
+}
+
+/// The completion counters that a device offers.
+///
+/// # References
+/// `ibv_query_comp_cntr_caps(3)`
+#[doc(alias = "ibv_comp_cntr_caps")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CompCntrCaps {
+    /// The largest value of a counter.
+    pub max_value: u64,
+    /// The number of counters.
+    pub max_counters: u32,
+    /// The operations that counters can count.
+    pub supported_qp_attach_ops: CompCntrAttachOps,
+}

@@ -1,0 +1,195 @@
+//! The attributes of work queues, and of tables of them (RSS).
+
+use core::fmt;
+
+use bitflags::bitflags;
+
+use super::open_enum;
+
+open_enum! {
+    /// The kind of a work queue.
+    #[doc(alias = "ibv_wq_type")]
+    pub enum WqType(u32) {
+        /// A queue of receives.
+        #[doc(alias = "IBV_WQT_RQ")]
+        RQ = 0, "RQ";
+    }
+}
+
+open_enum! {
+    /// The state of a work queue.
+    ///
+    /// # References
+    /// `ibv_modify_wq(3)`
+    #[doc(alias = "ibv_wq_state")]
+    pub enum WqState(u32) {
+        /// New, or reset: it receives nothing.
+        #[doc(alias = "IBV_WQS_RESET")]
+        RESET = 0, "RESET";
+        /// Ready to receive.
+        #[doc(alias = "IBV_WQS_RDY")]
+        RDY = 1, "RDY";
+        /// In error: everything posted is flushed.
+        #[doc(alias = "IBV_WQS_ERR")]
+        ERR = 2, "ERR";
+        /// Not known to the library.
+        #[doc(alias = "IBV_WQS_UNKNOWN")]
+        UNKNOWN = 3, "UNKNOWN";
+    }
+}
+
+bitflags! {
+    /// Properties of a work queue.
+    ///
+    /// # References
+    /// `ibv_create_wq(3)`
+    #[doc(alias = "ibv_wq_flags")]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct WqFlags: u32 {
+        /// The device removes the outer VLAN tag of received frames.
+        #[doc(alias = "IBV_WQ_FLAGS_CVLAN_STRIPPING")]
+        const CVLAN_STRIPPING = 1;
+        /// The device writes the frame check sequence behind received frames.
+        #[doc(alias = "IBV_WQ_FLAGS_SCATTER_FCS")]
+        const SCATTER_FCS = 1 << 1;
+        /// Packets wait for a receive for a while, instead of being dropped at once.
+        #[doc(alias = "IBV_WQ_FLAGS_DELAY_DROP")]
+        const DELAY_DROP = 1 << 2;
+        /// The device pads its writes to whole cache lines.
+        #[doc(alias = "IBV_WQ_FLAGS_PCI_WRITE_END_PADDING")]
+        const PCI_WRITE_END_PADDING = 1 << 3;
+
+        const _ = !0;
+    }
+}
+
+/// The attributes of a new work queue that every provider gets, besides its parents.
+///
+/// # References
+/// `ibv_create_wq(3)`
+#[doc(alias = "ibv_wq_init_attr")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WqInitAttr {
+    /// The kind.
+    pub wq_type: WqType,
+    /// Outstanding receives; the device may round up.
+    pub max_wr: u32,
+    /// Scatter/gather elements of a receive.
+    pub max_sge: u32,
+    /// The properties.
+    pub create_flags: WqFlags,
+    /// The number that events of this queue carry: a slot + generation id, never a pointer.
+    pub user_handle: u64,
+}
+
+/// Changes of a work queue; what is `None` stays as it is.
+///
+/// # References
+/// `ibv_modify_wq(3)`
+#[doc(alias = "ibv_wq_attr")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WqAttr {
+    /// The state to move to.
+    #[doc(alias = "IBV_WQ_ATTR_STATE")]
+    pub wq_state: Option<WqState>,
+    /// The state that the caller assumes it to be in; the kernel rejects the change otherwise.
+    #[doc(alias = "IBV_WQ_ATTR_CURR_STATE")]
+    pub curr_wq_state: Option<WqState>,
+    /// The new values of properties, and the properties that change.
+    #[doc(alias = "IBV_WQ_ATTR_FLAGS")]
+    pub flags: Option<WqFlagsChange>,
+}
+
+/// New values of some properties of a work queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WqFlagsChange {
+    /// The values.
+    pub flags: WqFlags,
+    /// The properties that change.
+    pub mask: WqFlags,
+}
+
+bitflags! {
+    /// The hash functions that spread received packets over a table of work queues.
+    ///
+    /// # References
+    /// `ibv_create_qp_ex(3)`, `ibv_query_device_ex(3)`
+    #[doc(alias = "ibv_rx_hash_function_flags")]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct RxHashFunction: u8 {
+        /// The Toeplitz function.
+        #[doc(alias = "IBV_RX_HASH_FUNC_TOEPLITZ")]
+        const TOEPLITZ = 1;
+
+        const _ = !0;
+    }
+}
+
+bitflags! {
+    /// The fields of a packet that its hash covers.
+    ///
+    /// # References
+    /// `ibv_create_qp_ex(3)`
+    #[doc(alias = "ibv_rx_hash_fields")]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct RxHashFields: u64 {
+        /// The source address of IPv4.
+        #[doc(alias = "IBV_RX_HASH_SRC_IPV4")]
+        const SRC_IPV4 = 1;
+        /// The destination address of IPv4.
+        #[doc(alias = "IBV_RX_HASH_DST_IPV4")]
+        const DST_IPV4 = 1 << 1;
+        /// The source address of IPv6.
+        #[doc(alias = "IBV_RX_HASH_SRC_IPV6")]
+        const SRC_IPV6 = 1 << 2;
+        /// The destination address of IPv6.
+        #[doc(alias = "IBV_RX_HASH_DST_IPV6")]
+        const DST_IPV6 = 1 << 3;
+        /// The source port of TCP.
+        #[doc(alias = "IBV_RX_HASH_SRC_PORT_TCP")]
+        const SRC_PORT_TCP = 1 << 4;
+        /// The destination port of TCP.
+        #[doc(alias = "IBV_RX_HASH_DST_PORT_TCP")]
+        const DST_PORT_TCP = 1 << 5;
+        /// The source port of UDP.
+        #[doc(alias = "IBV_RX_HASH_SRC_PORT_UDP")]
+        const SRC_PORT_UDP = 1 << 6;
+        /// The destination port of UDP.
+        #[doc(alias = "IBV_RX_HASH_DST_PORT_UDP")]
+        const DST_PORT_UDP = 1 << 7;
+        /// The security parameters index of ESP.
+        #[doc(alias = "IBV_RX_HASH_IPSEC_SPI")]
+        const IPSEC_SPI = 1 << 8;
+        /// The fields of the inner packet of a tunnel, instead of the outer one's.
+        #[doc(alias = "IBV_RX_HASH_INNER")]
+        const INNER = 1 << 31;
+
+        const _ = !0;
+    }
+}
+
+/// The hash that selects an entry of a table of work queues for each received packet.
+///
+/// # References
+/// `ibv_create_qp_ex(3)`
+#[doc(alias = "ibv_rx_hash_conf")]
+#[derive(Clone, PartialEq, Eq)]
+pub struct RxHashConf {
+    /// The function, one of those in [`RssCaps`](super::RssCaps).
+    pub rx_hash_function: RxHashFunction,
+    /// The key; 40 bytes for [`TOEPLITZ`](RxHashFunction::TOEPLITZ).
+    pub rx_hash_key: Box<[u8]>,
+    /// The fields; none for a queue pair that receives everything in the table's first queue.
+    pub rx_hash_fields_mask: RxHashFields,
+}
+
+/// Everything except the key. A peer that knows the key can direct its packets to one queue.
+impl fmt::Debug for RxHashConf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RxHashConf")
+            .field("rx_hash_function", &self.rx_hash_function)
+            .field("rx_hash_key", &format_args!("{} bytes", self.rx_hash_key.len()))
+            .field("rx_hash_fields_mask", &self.rx_hash_fields_mask)
+            .finish()
+    }
+}
