@@ -120,6 +120,8 @@ pub enum Value<'a> {
     Enum(u8, &'a [u8]),
     /// A number for the kernel, in the attribute itself: its value and its width in bytes.
     Num(u64, u16),
+    /// The variant of an enum attribute, which carries no data.
+    Variant(u8),
     /// Bytes from the kernel. Those that it does not write keep their value.
     Out(&'a mut [u8]),
     /// The handle of an object.
@@ -148,6 +150,11 @@ impl<'a> Attr<'a> {
         Self::new(id, Value::Enum(elem_id, bytes))
     }
 
+    /// An 8-bit number for the kernel.
+    pub const fn u8(id: u16, value: u8) -> Self {
+        Self::new(id, Value::Num(value as u64, 1))
+    }
+
     /// A 32-bit number for the kernel.
     pub const fn u32(id: u16, value: u32) -> Self {
         Self::new(id, Value::Num(value as u64, 4))
@@ -156,6 +163,11 @@ impl<'a> Attr<'a> {
     /// A 64-bit number for the kernel; also what `UVERBS_ATTR_CONST_IN` attributes take.
     pub const fn u64(id: u16, value: u64) -> Self {
         Self::new(id, Value::Num(value, 8))
+    }
+
+    /// The variant of an enum attribute, which carries no data.
+    pub const fn variant(id: u16, variant: u8) -> Self {
+        Self::new(id, Value::Variant(variant))
     }
 
     /// Bytes from the kernel.
@@ -198,6 +210,7 @@ impl fmt::Debug for Attr<'_> {
             Value::In(bytes) => write!(f, "in {bytes:02x?}"),
             Value::Enum(elem_id, bytes) => write!(f, "enum {elem_id} {bytes:02x?}"),
             Value::Num(value, width) => write!(f, "u{} {value:#x}", width * 8),
+            Value::Variant(variant) => write!(f, "variant {variant}"),
             Value::Out(bytes) => write!(f, "out {} bytes", bytes.len()),
             Value::Handle(handle) => write!(f, "handle {handle}"),
             Value::NewHandle(_) => f.write_str("new handle"),

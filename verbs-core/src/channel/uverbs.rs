@@ -132,6 +132,32 @@ impl Uverbs {
         self.error(verb, Errno::PROTO).because(Cause::BadReply { what })
     }
 
+    /// Creates the error of a verb that needs `what`, which this kernel does not have:
+    /// `EOPNOTSUPP`.
+    pub(crate) fn lacks(&self, verb: &'static str, what: &'static str) -> Error {
+        self.error(verb, Errno::OPNOTSUPP).because(Cause::KernelLacks { what })
+    }
+
+    /// Calls a method that has no write struct.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` with [`Cause::KernelLacks`] and `what` if the kernel does not have the method;
+    /// otherwise any errno that the kernel returns.
+    pub(crate) fn ioctl_only(
+        &self,
+        verb: &'static str,
+        what: &'static str,
+        object_id: u16,
+        method_id: u16,
+        attrs: &mut [Attr<'_>],
+    ) -> Result<()> {
+        match self.try_ioctl(object_id, method_id, attrs) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(self.lacks(verb, what)),
+            Err(errno) => Err(self.error(verb, errno)),
+        }
+    }
+
     /// Calls a method by ioctl. Returns `false`, with no side effect, if the kernel does not have
     /// it.
     pub(crate) fn try_ioctl(

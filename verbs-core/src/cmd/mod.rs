@@ -28,6 +28,8 @@ pub mod context;
 pub mod counters;
 pub mod cq;
 pub mod device;
+pub mod dm;
+pub mod dmah;
 pub mod flow;
 pub mod gid;
 pub mod mcast;

@@ -14,6 +14,7 @@ mod event;
 mod flow;
 mod gid;
 mod grh;
+mod mr;
 mod mw;
 pub(crate) mod names;
 mod open_enum;
@@ -48,6 +49,7 @@ pub use flow::{
 };
 pub use gid::{Gid, GidEntry, GidType, Guid};
 pub use grh::Grh;
+pub use mr::{Advice, AdviseFlags, DmAttr, DmahAttr, MrAttr, TphMemType};
 pub use mw::{MwBindInfo, MwType};
 pub(crate) use open_enum::open_enum;
 pub use parse::ParseError;

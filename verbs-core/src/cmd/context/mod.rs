@@ -1,5 +1,5 @@
 //! The context itself, its asynchronous events, and completion channels: `GET_CONTEXT`,
-//! `ASYNC_EVENT_ALLOC`, `CREATE_COMP_CHANNEL`.
+//! `QUERY_CONTEXT`, `ASYNC_EVENT_ALLOC`, `CREATE_COMP_CHANNEL`.
 //!
 //! # Safety
 //! The kernel replies to these commands with the number of a file descriptor that it just opened
@@ -12,8 +12,9 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
 use uverbs_abi::ib_user_ioctl_cmds::{
     UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE, UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT,
-    UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS, UVERBS_METHOD_ASYNC_EVENT_ALLOC, UVERBS_METHOD_GET_CONTEXT,
-    UVERBS_OBJECT_ASYNC_EVENT, UVERBS_OBJECT_DEVICE,
+    UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS, UVERBS_ATTR_QUERY_CONTEXT_CORE_SUPPORT,
+    UVERBS_ATTR_QUERY_CONTEXT_NUM_COMP_VECTORS, UVERBS_METHOD_ASYNC_EVENT_ALLOC, UVERBS_METHOD_GET_CONTEXT,
+    UVERBS_METHOD_QUERY_CONTEXT, UVERBS_OBJECT_ASYNC_EVENT, UVERBS_OBJECT_DEVICE,
 };
 use uverbs_abi::ib_user_verbs::{
     IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL, IB_USER_VERBS_CMD_GET_CONTEXT, IbUverbsCreateCompChannel,
@@ -69,6 +70,30 @@ pub fn get_context(uverbs: &Uverbs, uhw: Uhw<'_>) -> Result<ContextInfo> {
     Ok(ContextInfo { num_comp_vectors: reply.num_comp_vectors, core_support: 0, async_fd: Some(async_fd) })
 }
 
+/// Queries the context that an open file is already, made by another owner of the same file.
+///
+/// # Errors
+/// `EOPNOTSUPP` if the driver does not share contexts, or with [`Cause::KernelLacks`] on kernels
+/// without the method; `EINVAL` for a file that is no context yet; any other errno that the kernel
+/// returns.
+#[doc(alias = "ibv_import_device")]
+#[doc(alias = "UVERBS_METHOD_QUERY_CONTEXT")]
+pub fn query_context(uverbs: &Uverbs, uhw: Uhw<'_>) -> Result<ContextInfo> {
+    const VERB: &str = "import_device";
+    let (mut vectors, mut support) = (0_u32, 0_u64);
+    let done = {
+        let attrs = vec![
+            Attr::output(UVERBS_ATTR_QUERY_CONTEXT_NUM_COMP_VECTORS, vectors.as_mut_bytes()),
+            Attr::output(UVERBS_ATTR_QUERY_CONTEXT_CORE_SUPPORT, support.as_mut_bytes()),
+        ];
+        uverbs.try_ioctl_uhw(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_CONTEXT, attrs, uhw)
+    };
+    if done.map_err(|errno| uverbs.error(VERB, errno))? {
+        return Ok(ContextInfo { num_comp_vectors: vectors, core_support: support, async_fd: None });
+    }
+    Err(uverbs.lacks(VERB, "import of devices"))
+}
+
 /// Opens a file descriptor for the context's asynchronous events. The first becomes the default of
 /// new objects.
 ///
@@ -111,8 +136,17 @@ pub fn create_comp_channel(uverbs: &Uverbs) -> Result<OwnedFd> {
     own_fd(uverbs, VERB, reply.fd as i32)
 }
 
+/// Owns the descriptor of a dma-buf that the kernel just opened.
+pub(super) fn own_dmabuf(uverbs: &Uverbs, verb: &'static str, fd: RawFd) -> Result<OwnedFd> {
+    own(uverbs, verb, fd, &[0, libc::S_IFREG])
+}
+
 fn own_fd(uverbs: &Uverbs, verb: &'static str, fd: RawFd) -> Result<OwnedFd> {
-    if let Some(what) = defect(uverbs, fd) {
+    own(uverbs, verb, fd, &[0])
+}
+
+fn own(uverbs: &Uverbs, verb: &'static str, fd: RawFd, types: &[libc::mode_t]) -> Result<OwnedFd> {
+    if let Some(what) = defect(uverbs, fd, types) {
         return Err(uverbs.bad_reply(verb, what));
     }
     // SAFETY: the reply of the command that just succeeded names the descriptor, and a reply comes
@@ -125,8 +159,9 @@ fn own_fd(uverbs: &Uverbs, verb: &'static str, fd: RawFd) -> Result<OwnedFd> {
 /// Returns why a number cannot be a descriptor that the kernel just opened for a context's events.
 ///
 /// The kernel (`alloc_begin_fd_uobject` in `drivers/infiniband/core/rdma_core.c`) opens them with
-/// close-on-exec, on an anonymous inode, which has no file type.
-fn defect(uverbs: &Uverbs, fd: RawFd) -> Option<&'static str> {
+/// close-on-exec, on an anonymous inode, which has no file type. The inode of a dma-buf is reported
+/// as a regular file since Linux 6.17. `types`: the file types that the kernel opens here.
+fn defect(uverbs: &Uverbs, fd: RawFd, types: &[libc::mode_t]) -> Option<&'static str> {
     if fd < 0 {
         return Some("a file descriptor that is negative");
     }
@@ -153,7 +188,7 @@ fn defect(uverbs: &Uverbs, fd: RawFd) -> Option<&'static str> {
     }
     // SAFETY: `fstat` succeeded, so it filled the struct.
     let mode = unsafe { stat.assume_init() }.st_mode;
-    (mode & libc::S_IFMT != 0).then_some("a file descriptor of a file, pipe, socket or device")
+    (!types.contains(&(mode & libc::S_IFMT))).then_some("a file descriptor of a file, pipe, socket or device")
 }
 
 #[cfg(test)]

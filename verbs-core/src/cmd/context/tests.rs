@@ -131,5 +131,8 @@ fn a_descriptor_that_the_context_has_already_is_refused() {
     // The device's own file, were it on an anonymous inode.
     let own = std::sync::Arc::new(event_file(libc::EFD_CLOEXEC));
     let uverbs = over(Silent { has_ioctl: true, own: Some(own.clone()) });
-    assert_eq!(defect(&uverbs, own.as_raw_fd()), Some("a file descriptor that the context has already"));
+    assert_eq!(
+        defect(&uverbs, own.as_raw_fd(), &[0]),
+        Some("a file descriptor that the context has already")
+    );
 }

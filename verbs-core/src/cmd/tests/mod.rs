@@ -1,6 +1,7 @@
 //! Every command against a kernel that refuses, that tells less than it should, and that tells
 //! everything.
 
+mod memory;
 mod objects;
 mod qp_attr;
 mod sysfs;

@@ -1,0 +1,73 @@
+//! Device memory: `DM_ALLOC`, `DM_FREE`, `DMABUF_ALLOC`.
+//!
+//! Bytes of device memory reach a program through a mapping that only its driver can make; these
+//! commands allocate it, and export such a mapping as a dma-buf.
+
+use std::os::fd::OwnedFd;
+
+use uverbs_abi::ib_user_ioctl_cmds::{
+    UVERBS_ATTR_ALLOC_DM_ALIGNMENT, UVERBS_ATTR_ALLOC_DM_HANDLE, UVERBS_ATTR_ALLOC_DM_LENGTH,
+    UVERBS_ATTR_ALLOC_DMABUF_HANDLE, UVERBS_ATTR_ALLOC_DMABUF_PGOFF, UVERBS_ATTR_FREE_DM_HANDLE,
+    UVERBS_METHOD_DM_ALLOC, UVERBS_METHOD_DM_FREE, UVERBS_METHOD_DMABUF_ALLOC, UVERBS_OBJECT_DM,
+    UVERBS_OBJECT_DMABUF,
+};
+
+use super::context::own_dmabuf;
+use crate::Result;
+use crate::channel::{Attr, Uhw, Uverbs};
+use crate::types::DmAttr;
+
+/// Allocates device memory and returns its handle. `uhw` carries the driver's part, which says
+/// where the memory can be mapped.
+///
+/// # Errors
+/// `EOPNOTSUPP` if the device has none, or with [`Cause::KernelLacks`](crate::Cause::KernelLacks) on kernels without it;
+/// `EINVAL` and `ENOMEM` for more than there is; any other errno that the kernel returns.
+#[doc(alias = "ibv_alloc_dm")]
+pub fn alloc_dm(uverbs: &Uverbs, attr: &DmAttr, uhw: Uhw<'_>) -> Result<u32> {
+    const VERB: &str = "alloc_dm";
+    let mut handle = 0;
+    let done = {
+        let attrs = vec![
+            Attr::new_handle(UVERBS_ATTR_ALLOC_DM_HANDLE, &mut handle),
+            Attr::u64(UVERBS_ATTR_ALLOC_DM_LENGTH, attr.length),
+            Attr::u32(UVERBS_ATTR_ALLOC_DM_ALIGNMENT, attr.log_align),
+        ];
+        uverbs.try_ioctl_uhw(UVERBS_OBJECT_DM, UVERBS_METHOD_DM_ALLOC, attrs, uhw)
+    };
+    match done {
+        Ok(true) => Ok(handle),
+        Ok(false) => Err(uverbs.lacks(VERB, "device memory")),
+        Err(errno) => Err(uverbs.error(VERB, errno)),
+    }
+}
+
+/// Frees device memory.
+///
+/// # Errors
+/// Any errno that the kernel returns; notably `EBUSY` while a memory region covers it.
+#[doc(alias = "ibv_free_dm")]
+pub fn free_dm(uverbs: &Uverbs, handle: u32) -> Result<()> {
+    let mut attrs = [Attr::handle(UVERBS_ATTR_FREE_DM_HANDLE, handle)];
+    uverbs.ioctl_only("free_dm", "device memory", UVERBS_OBJECT_DM, UVERBS_METHOD_DM_FREE, &mut attrs)
+}
+
+/// Exports what the device file offers at `offset` bytes, such as device memory, as a dma-buf.
+///
+/// # Errors
+/// `EOPNOTSUPP` if the driver exports nothing, or with [`Cause::KernelLacks`](crate::Cause::KernelLacks) on kernels without
+/// it; `EINVAL` for an offset that the driver did not offer; any other errno that the kernel
+/// returns, notably `EMFILE`. [`Cause::BadReply`](crate::Cause::BadReply) if the reply names a descriptor that the kernel
+/// cannot have just opened.
+#[doc(alias = "ibv_dm_export_dmabuf_fd")]
+pub fn export_dmabuf(uverbs: &Uverbs, offset: u64) -> Result<OwnedFd> {
+    const VERB: &str = "export_dmabuf_fd";
+    let mut fd = -1;
+    let mut attrs = [
+        Attr::new_fd(UVERBS_ATTR_ALLOC_DMABUF_HANDLE, &mut fd),
+        Attr::u64(UVERBS_ATTR_ALLOC_DMABUF_PGOFF, offset),
+    ];
+    let (object, method) = (UVERBS_OBJECT_DMABUF, UVERBS_METHOD_DMABUF_ALLOC);
+    uverbs.ioctl_only(VERB, "export of dma-bufs", object, method, &mut attrs)?;
+    own_dmabuf(uverbs, VERB, fd)
+}

@@ -1,0 +1,97 @@
+//! Memory regions beyond their rights: advice about their pages, their description, DMA handles.
+
+use bitflags::bitflags;
+
+use super::open_enum;
+
+open_enum! {
+    /// Advice to the device about the pages of on-demand paged regions.
+    ///
+    /// # References
+    /// `ibv_advise_mr(3)`, `enum ib_uverbs_advise_mr_advice` in `rdma/ib_user_ioctl_verbs.h`
+    #[doc(alias = "ibv_advise_mr_advice")]
+    pub enum Advice(u32) {
+        /// Pages that the device will read soon. It faults them in now.
+        #[doc(alias = "IBV_ADVISE_MR_ADVICE_PREFETCH")]
+        PREFETCH = 0, "prefetch";
+        /// Pages that the device will write soon. It faults them in now, for writing.
+        #[doc(alias = "IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE")]
+        PREFETCH_WRITE = 1, "prefetch for writing";
+        /// Pages that are present already. The device learns their addresses and faults in none.
+        #[doc(alias = "IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT")]
+        PREFETCH_NO_FAULT = 2, "prefetch without faults";
+    }
+}
+
+bitflags! {
+    /// Options of an [`Advice`]. Bits that this library has no name for are kept.
+    ///
+    /// # References
+    /// `ibv_advise_mr(3)`, `enum ib_uverbs_advise_mr_flag` in `rdma/ib_user_ioctl_verbs.h`
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct AdviseFlags: u32 {
+        /// The call returns after the device has followed the advice, with its error if it failed.
+        /// Without it the device follows the advice later, and errors are lost.
+        #[doc(alias = "IBV_ADVISE_MR_FLAG_FLUSH")]
+        const FLUSH = 1;
+
+        const _ = !0;
+    }
+}
+
+/// The description of a memory region, as the kernel keeps it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MrAttr {
+    /// The key for work requests of this process.
+    pub lkey: u32,
+    /// The key for peers.
+    pub rkey: u32,
+    /// The length in bytes.
+    pub length: u64,
+    /// The address of the first byte in work requests; 0 on kernels that do not report it.
+    pub iova: u64,
+}
+
+open_enum! {
+    /// The kind of memory that a DMA handle's hints apply to.
+    ///
+    /// # References
+    /// `ibv_alloc_dmah(3)`, PCIe 6.2, TLP processing hints
+    #[doc(alias = "ibv_tph_mem_type")]
+    pub enum TphMemType(u8) {
+        /// Volatile memory.
+        #[doc(alias = "IBV_TPH_MEM_TYPE_VM")]
+        VOLATILE = 0, "volatile";
+        /// Persistent memory.
+        #[doc(alias = "IBV_TPH_MEM_TYPE_PM")]
+        PERSISTENT = 1, "persistent";
+    }
+}
+
+/// The hints of a DMA handle: `None` gives no such hint.
+///
+/// # References
+/// `ibv_alloc_dmah(3)`
+#[doc(alias = "ibv_dmah_init_attr")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DmahAttr {
+    /// The CPU near whose cache data is placed. The calling thread may run on it.
+    pub cpu_id: Option<u32>,
+    /// The kind of memory.
+    pub tph_mem_type: Option<TphMemType>,
+    /// The processing hint of the accesses, from 0 to 3.
+    pub ph: Option<u8>,
+}
+
+/// The size and alignment of device memory.
+///
+/// # References
+/// `ibv_alloc_dm(3)`
+#[doc(alias = "ibv_alloc_dm_attr")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DmAttr {
+    /// The length in bytes.
+    pub length: u64,
+    /// The binary logarithm of the alignment in bytes.
+    pub log_align: u32,
+}
