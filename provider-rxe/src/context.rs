@@ -4,15 +4,19 @@
 //! The caller's promises about registered memory are passed on unchanged.
 #![allow(unsafe_code)]
 
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use uverbs_abi::ib_user_ioctl_verbs::RdmaDriverId;
 use verbs_core::discovery::DeviceInfo;
-use verbs_core::kernel::{KernelContext, KernelPd};
+use verbs_core::kernel::{KernelContext, KernelDmah, KernelPd};
 use verbs_core::provider::{
-    ContextOps, DeviceOps, Driver, NamedProvider, OpenedContext, QpParents, QpParts, erase,
+    ContextOps, DeviceOps, Driver, MrChange, MrInitAttr, NamedProvider, OpenedContext, QpParents, QpParts,
+    ReregError, erase,
 };
-use verbs_core::types::{AccessFlags, AhAttr, CqInitAttr, QpInitAttr};
+use verbs_core::types::{
+    AccessFlags, Advice, AdviseFlags, AhAttr, CqInitAttr, DmahAttr, MrAttr, QpInitAttr, Sge,
+};
 use verbs_core::{Cause, Errno, Error, Result};
 
 use crate::kernel::Kernel;
@@ -40,6 +44,7 @@ impl NamedProvider for Rxe {
         matches: named_rxe,
         devices: Vec::new,
         open: open_erased,
+        import: Some(import_erased),
     };
 
     fn open(device: &DeviceInfo) -> Result<Context> {
@@ -62,6 +67,11 @@ fn named_rxe(device: &DeviceInfo) -> bool {
 
 fn open_erased(device: &DeviceInfo) -> Result<OpenedContext> {
     Rxe::open(device).map(erase::<Rxe>)
+}
+
+fn import_erased(device: &DeviceInfo, file: OwnedFd) -> Result<OpenedContext> {
+    let kernel = KernelContext::import(device, file, RdmaDriverId::RDMA_DRIVER_RXE.0, fw_ver)?;
+    Ok(erase::<Rxe>(Context::new(kernel)))
 }
 
 /// Formats the firmware version of rxe devices: three numbers of 16 bits.
@@ -93,6 +103,54 @@ impl ContextOps<Rxe> for Context {
         // SAFETY: the caller's promise is the same.
         let region = unsafe { pd.reg_mr(addr, length, iova, access) }?;
         Ok(Mr::new(&self.kernel, region, access))
+    }
+
+    unsafe fn reg_mr_ex(&self, pd: &KernelPd, attr: &MrInitAttr<'_, Rxe>) -> Result<Mr> {
+        let MrInitAttr { memory, length, iova, access, dmah } = *attr;
+        // SAFETY: the caller's promise is the same.
+        let region = unsafe { pd.reg_mr_ex(memory, length, iova, access, dmah) }?;
+        Ok(Mr::new(&self.kernel, region, access))
+    }
+
+    unsafe fn reg_dmabuf_mr(
+        &self,
+        pd: &KernelPd,
+        fd: BorrowedFd<'_>,
+        offset: u64,
+        length: usize,
+        iova: u64,
+        access: AccessFlags,
+    ) -> Result<Mr> {
+        // SAFETY: the caller's promise is the same.
+        let region = unsafe { pd.reg_dmabuf_mr(fd, offset, length, iova, access) }?;
+        Ok(Mr::new(&self.kernel, region, access))
+    }
+
+    unsafe fn rereg_mr(&self, mr: &mut Mr, change: &MrChange<'_, Rxe>) -> Result<(), ReregError> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { mr.rereg(change) }
+    }
+
+    fn advise_mr(&self, pd: &KernelPd, advice: Advice, flags: AdviseFlags, sges: &[Sge]) -> Result<()> {
+        pd.advise_mr(advice, flags, sges)
+    }
+
+    fn alloc_dmah(&self, attr: &DmahAttr) -> Result<KernelDmah> {
+        KernelDmah::alloc(&self.kernel, attr)
+    }
+
+    unsafe fn export_device(&self) -> Result<OwnedFd> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.kernel.export() }
+    }
+
+    fn import_pd(&self, handle: u32) -> Result<KernelPd> {
+        Ok(KernelPd::import(&self.kernel, handle))
+    }
+
+    fn import_mr(&self, pd: &KernelPd, handle: u32) -> Result<(Mr, MrAttr)> {
+        let (region, attr) = pd.import_mr(handle)?;
+        Ok((Mr::new(&self.kernel, region, AccessFlags::empty()), attr))
     }
 
     fn create_cq(&self, attr: &CqInitAttr<'_>) -> Result<(Cq, CqHandle)> {

@@ -17,7 +17,8 @@
 //! | `settle` | waiting for tasks that the kernel does not wait for |
 //! | `paper` | the kernel's side of the queues in plain memory, for tests and benchmarks |
 //!
-//! Protection domains have no driver-specific data: they are [`KernelPd`].
+//! Protection domains and DMA handles have no driver-specific data: they are [`KernelPd`] and
+//! [`KernelDmah`].
 //!
 //! Programs use the crate `verbs`, and name [`Rxe`] for static calls. This example posts to a
 //! simulated queue pair:
@@ -65,7 +66,7 @@ mod settle;
 mod sq;
 mod wqe;
 
-use verbs_core::kernel::KernelPd;
+use verbs_core::kernel::{KernelDmah, KernelPd};
 use verbs_core::provider::{Provider, Unsupported};
 
 pub use ah::Ah;
@@ -122,6 +123,8 @@ pub enum Rxe {}
 //   region, which no other region gets until `__rxe_cleanup` erases it. After the kernel confirmed
 //   the end of a region that `Mr` does not report as destroyed (12), its keys name nothing, or a
 //   later region, and then give access to the bytes of that region only.
+//   `rxe_rereg_user_mr` changes the domain and the rights, no bytes and no keys. An imported region
+//   is a second name of one, and its `destroy` sends no command.
 // - 11: `check_rkey` looks each packet's key up with the right that its operation needs, for middle
 //   packets of a message too; it does not find a region without remote rights. An operation of
 //   length zero accesses nothing.
@@ -173,4 +176,7 @@ unsafe impl Provider for Rxe {
     type SrqQueue = Unsupported;
     type Xrcd = Unsupported;
     type Mw = Unsupported;
+    type Dm = Unsupported;
+    type Dmah = KernelDmah;
+    type Td = Unsupported;
 }

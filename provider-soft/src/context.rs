@@ -8,7 +8,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use uverbs_abi::ib_user_verbs::IbUverbsAsyncEventDesc;
-use verbs_core::provider::{ContextOps, DeviceOps, QpParents, QpParts};
+use verbs_core::provider::{
+    ContextOps, DeviceOps, MrChange, ParentDomainAttr, QpParents, QpParts, ReregError,
+};
 use verbs_core::types::{
     AccessFlags, AhAttr, CqInitAttr, DeviceAttr, DeviceAttrEx, Gid, GidEntry, GidType, PortAttr, QpInitAttr,
 };
@@ -20,7 +22,7 @@ use crate::io::Counters;
 use crate::link::PortLink;
 use crate::shared::Shared;
 use crate::sink::Channel;
-use crate::{Ah, Cq, CqHandle, Mr, Pd, Qp, Soft, limits};
+use crate::{Ah, Cq, CqHandle, Mr, Pd, Qp, Soft, Td, limits};
 
 /// An open device. Each open has its own events and completion channels.
 #[derive(Debug)]
@@ -163,6 +165,28 @@ impl ContextOps<Soft> for Context {
     ) -> Result<Mr> {
         // SAFETY: the caller's promise is the same.
         unsafe { Mr::register(&self.device, pd, addr, length, iova, access) }
+    }
+
+    unsafe fn rereg_mr(&self, mr: &mut Mr, change: &MrChange<'_, Soft>) -> Result<(), ReregError> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { mr.rereg(&self.device, change) }
+    }
+
+    fn alloc_null_mr(&self, pd: &Pd) -> Result<Mr> {
+        Mr::null(&self.device, pd)
+    }
+
+    /// Nothing is pinned, and a forked child has no device.
+    fn pins_memory(&self) -> bool {
+        false
+    }
+
+    fn alloc_td(&self) -> Result<Td> {
+        Td::alloc(&self.device)
+    }
+
+    fn alloc_parent_domain(&self, attr: &ParentDomainAttr<'_, Soft>) -> Result<Pd> {
+        Pd::alloc_parent(&self.device, attr)
     }
 
     fn create_cq(&self, attr: &CqInitAttr<'_>) -> Result<(Cq, CqHandle)> {

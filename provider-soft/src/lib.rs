@@ -91,6 +91,7 @@ mod shared;
 mod sink;
 mod sq;
 mod sync;
+mod td;
 mod worker;
 mod wqe;
 
@@ -106,6 +107,7 @@ pub use qp::Qp;
 pub use registration::{SoftBuilder, SoftDevice};
 pub use rq::Rq;
 pub use sq::Sq;
+pub use td::Td;
 
 /// The provider for devices in userspace.
 #[derive(Debug)]
@@ -137,7 +139,9 @@ pub enum Soft {}
 // - 9: destroying a queue pair, and moving it to RESET, is a call of the engine with the lock held.
 //   No packet is in progress during the call, and after it neither the engine nor the rings contain
 //   the requests.
-// - 10, 11: keys come from the engine's table, one for each region at a time; `keys::remote` gives
+// - 10, 11: keys come from the engine's table, one for each region at a time; `Mr::rereg` keeps the
+//   key, and changes the region with the lock held or leaves it as it was; a null region has no
+//   memory (`memory::Region::null`) and no remote rights. `keys::remote` gives
 //   peers only regions with the right that their operation needs, in the queue pair's protection
 //   domain.
 // - 12: deregistering is a call of the engine with the lock held as well; after it the key names no
@@ -151,8 +155,8 @@ pub enum Soft {}
 // - 15: no object here has a `Drop` that calls the engine; the engine lives as long as any object.
 // - 16: `Arc`s keep the channels' ends, and each descriptor that the program gets to own is a
 //   duplicate or was created for it.
-// - 17: each call accepts only objects of its own device (`Pd::of`, `CqHandle::of`), compared by
-//   the device's identity.
+// - 17: each call accepts only objects of its own device (`Pd::of`, `Td::of`, `CqHandle::of`),
+//   compared by the device's identity.
 // - 18: registering is one call of the engine, and the last step of `Mr::register` that can fail.
 // - 19: `rollback` moves the poster's index back to the published one; the engine reads only below
 //   that.
@@ -174,6 +178,9 @@ unsafe impl Provider for Soft {
     type SrqQueue = Unsupported;
     type Xrcd = Unsupported;
     type Mw = Unsupported;
+    type Dm = Unsupported;
+    type Dmah = Unsupported;
+    type Td = Td;
 }
 
 /// The driver id. The kernel assigns small numbers; this one spells `soft`. Address vectors carry

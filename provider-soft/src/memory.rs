@@ -10,6 +10,7 @@
 //! |---|---|
 //! | with remote rights | [`ExposedBytes`], as by `Exposed` of the crate `verbs` |
 //! | without | relaxed atomic words, and single bytes at the edges of a piece |
+//! | without memory (a null region) | nothing |
 //!
 //! With remote rights, a peer chooses time and place of an access. Without, work requests choose,
 //! and a piece belongs to the engine alone until its completion hands it over.
@@ -28,13 +29,23 @@ use roce::engine::{Fault, Memory};
 use verbs_core::exposed::ExposedBytes;
 use verbs_core::words::{load_words, store_words};
 
-/// A registered piece of this process' memory.
+/// A registered piece of this process' memory, or a null region.
 #[derive(Debug)]
 pub(crate) struct Region {
     start: *mut u8,
     length: u64,
-    /// The same bytes, if peers may access them.
-    exposed: Option<ExposedBytes>,
+    access: AccessedBy,
+}
+
+/// The way to access a region's bytes.
+#[derive(Debug)]
+enum AccessedBy {
+    /// Only work requests of this process name them.
+    Own,
+    /// Peers may access them.
+    Peers(ExposedBytes),
+    /// There are none: reads find zeros, and writes are discarded.
+    Nothing,
 }
 
 // SAFETY: `start` blocked the auto impl. The rules for following it are the same on every thread:
@@ -51,7 +62,13 @@ impl Region {
         // SAFETY: used while the region is registered; other accesses tolerate a device's, or
         // follow the same pattern.
         let exposed = is_exposed.then(|| unsafe { ExposedBytes::new(start, length) });
-        Self { start, length: length as u64, exposed }
+        let access = exposed.map_or(AccessedBy::Own, AccessedBy::Peers);
+        Self { start, length: length as u64, access }
+    }
+
+    /// Returns a region that has no memory: it reads as zeros, and discards what is written.
+    pub(crate) fn null() -> Self {
+        Self { start: core::ptr::null_mut(), length: u64::MAX, access: AccessedBy::Nothing }
     }
 
     /// Returns a region of `length` zeros that peers may access, and that is never freed.
@@ -80,7 +97,10 @@ impl Region {
     /// # Errors
     /// [`Fault`] if they are not aligned, not inside the region, or peers must not access it.
     fn word(&self, offset: u64) -> Result<&AtomicU64, Fault> {
-        self.exposed.as_ref().and_then(|exposed| exposed.word(offset as usize)).ok_or(Fault)
+        match &self.access {
+            AccessedBy::Peers(exposed) => exposed.word(offset as usize).ok_or(Fault),
+            AccessedBy::Own | AccessedBy::Nothing => Err(Fault),
+        }
     }
 }
 
@@ -93,8 +113,15 @@ impl Memory for ProcessMemory {
 
     #[inline]
     fn read(&mut self, region: &Region, offset: u64, dst: &mut [u8]) -> Result<(), Fault> {
-        if let Some(exposed) = &region.exposed {
-            return exposed.read(offset as usize, dst).then_some(()).ok_or(Fault);
+        match &region.access {
+            AccessedBy::Own => {}
+            AccessedBy::Peers(exposed) => {
+                return exposed.read(offset as usize, dst).then_some(()).ok_or(Fault);
+            }
+            AccessedBy::Nothing => {
+                dst.fill(0);
+                return Ok(());
+            }
         }
         let from = region.at(offset, dst.len())?;
         // SAFETY: `at` found the bytes inside the region, which is mapped.
@@ -104,8 +131,12 @@ impl Memory for ProcessMemory {
 
     #[inline]
     fn write(&mut self, region: &Region, offset: u64, src: &[u8]) -> Result<(), Fault> {
-        if let Some(exposed) = &region.exposed {
-            return exposed.write(offset as usize, src).then_some(()).ok_or(Fault);
+        match &region.access {
+            AccessedBy::Own => {}
+            AccessedBy::Peers(exposed) => {
+                return exposed.write(offset as usize, src).then_some(()).ok_or(Fault);
+            }
+            AccessedBy::Nothing => return Ok(()),
         }
         let to = region.at(offset, src.len())?;
         // SAFETY: as in `read`.
@@ -226,6 +257,17 @@ mod tests {
         assert_eq!(ProcessMemory.write(&region, u64::MAX, &[0; 2]), Err(Fault));
         assert_eq!(ProcessMemory.fetch_add(&region, 4, 1), Err(Fault));
         assert_eq!(ProcessMemory.fetch_add(&region, 16, 1), Err(Fault));
+    }
+
+    #[test]
+    fn a_null_region_reads_as_zeros_and_has_no_words() {
+        let region = Region::null();
+        let mut bytes = [7; 32];
+        ProcessMemory.write(&region, u64::MAX - 32, &bytes).unwrap();
+        ProcessMemory.read(&region, u64::MAX - 32, &mut bytes).unwrap();
+        assert_eq!(bytes, [0; 32]);
+        assert_eq!(ProcessMemory.fetch_add(&region, 0, 1), Err(Fault));
+        assert_eq!(ProcessMemory.compare_swap(&region, 0, 0, 1), Err(Fault));
     }
 
     #[test]

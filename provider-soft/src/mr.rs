@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use roce::engine::{Access, MemoryAttr};
-use verbs_core::provider::{Destroy, MrOps};
+use verbs_core::provider::{Destroy, MrChange, MrOps, ReregError};
 use verbs_core::types::AccessFlags;
 use verbs_core::{Cause, Errno, Error, Result, explain};
 
@@ -16,8 +16,8 @@ use crate::context::within;
 use crate::device::Device;
 use crate::mapped::{self, Inaccessible};
 use crate::memory::Region;
-use crate::pd::{destroyed, refusal};
-use crate::{Pd, limits};
+use crate::pd::{destroyed, foreign, refusal};
+use crate::{Pd, Soft, limits};
 
 /// A memory region. Nothing is pinned: it is memory of this process, and is accessed by this
 /// process.
@@ -25,6 +25,62 @@ use crate::{Pd, limits};
 pub struct Mr {
     device: Arc<Device>,
     key: u32,
+    /// `None` for a null region.
+    memory: Option<Memory>,
+}
+
+/// The memory of a region, and the rights on it.
+#[derive(Clone, Copy, Debug)]
+struct Memory {
+    /// The exposed address of the first byte.
+    addr: usize,
+    length: usize,
+    /// The address of the first byte in work requests, unless the region is zero-based.
+    iova: u64,
+    access: AccessFlags,
+}
+
+impl Memory {
+    /// Checks the rights, the length, and that the range is mapped.
+    ///
+    /// # Errors
+    /// As [`Mr::register`].
+    fn check(&self, device: &Device, verb: &'static str) -> Result<()> {
+        let (length, access) = (self.length as u64, self.access);
+        within(device, verb, "length", length, 0, limits::device_attr(device.guid).max_mr_size)?;
+        explain::region_access(access).map_err(|cause| device.error(verb, Errno::INVAL).because(cause))?;
+        let lacking = access - AccessFlags::OPTIONAL_RANGE - SUPPORTED;
+        if !lacking.is_empty() {
+            return Err(device.error(verb, Errno::OPNOTSUPP).because(Cause::Access { access: lacking }));
+        }
+        mapped::check(self.addr as u64, length, access.intersects(WRITES)).map_err(|range| {
+            let Inaccessible { start, end, lacks } = range;
+            device.error(verb, Errno::FAULT).because(Cause::Inaccessible { start, end, lacks })
+        })
+    }
+
+    /// Returns the address of the first byte in work requests.
+    fn start(&self) -> u64 {
+        if self.access.contains(AccessFlags::ZERO_BASED) { 0 } else { self.iova }
+    }
+
+    fn is_exposed(&self) -> bool {
+        self.access.intersects(REMOTE)
+    }
+
+    fn engine_access(&self) -> Access {
+        Access((self.access & SUPPORTED).bits())
+    }
+
+    /// Returns the memory as the engine takes it.
+    ///
+    /// # Safety
+    /// As [`Region::new`].
+    unsafe fn region(&self) -> Region {
+        let start = core::ptr::with_exposed_provenance_mut(self.addr);
+        // SAFETY: the caller's promise is the same.
+        unsafe { Region::new(start, self.length, self.is_exposed()) }
+    }
 }
 
 impl Mr {
@@ -46,30 +102,105 @@ impl Mr {
         iova: u64,
         access: AccessFlags,
     ) -> Result<Self> {
-        device.check("reg_mr")?;
-        let pd = pd.of(device, "reg_mr")?;
-        within(device, "reg_mr", "length", length as u64, 0, limits::device_attr(device.guid).max_mr_size)?;
-        explain::region_access(access)
-            .map_err(|cause| device.error("reg_mr", Errno::INVAL).because(cause))?;
-        let lacking = access - AccessFlags::OPTIONAL_RANGE - SUPPORTED;
-        if !lacking.is_empty() {
-            return Err(device.error("reg_mr", Errno::OPNOTSUPP).because(Cause::Access { access: lacking }));
-        }
-        let iova = if access.contains(AccessFlags::ZERO_BASED) { 0 } else { iova };
-        mapped::check(addr.addr() as u64, length as u64, access.intersects(WRITES)).map_err(|range| {
-            let Inaccessible { start, end, lacks } = range;
-            device.error("reg_mr", Errno::FAULT).because(Cause::Inaccessible { start, end, lacks })
-        })?;
-        let is_exposed = access.intersects(REMOTE);
-        let access = Access((access & SUPPORTED).bits());
-        let attr = MemoryAttr { pd, iova, length: length as u64, access };
+        const VERB: &str = "reg_mr";
+        device.check(VERB)?;
+        let pd = pd.of(device, VERB)?;
+        let memory = Memory { addr: addr.expose_provenance(), length, iova, access };
+        memory.check(device, VERB)?;
+        let attr =
+            MemoryAttr { pd, iova: memory.start(), length: length as u64, access: memory.engine_access() };
         // SAFETY: the caller's promise holds while the region is registered, which it is until
         // `destroy`.
-        let region = unsafe { Region::new(addr, length, is_exposed) };
-        let key = device.control("reg_mr", |core, _| {
-            core.engine.reg_mr(&attr, region).map_err(|refused| refusal(device, "reg_mr", refused))
+        let region = unsafe { memory.region() };
+        let key = device.control(VERB, |core, _| {
+            core.engine.reg_mr(&attr, region).map_err(|refused| refusal(device, VERB, refused))
         })?;
-        Ok(Self { device: Arc::clone(device), key })
+        Ok(Self { device: Arc::clone(device), key, memory: Some(memory) })
+    }
+
+    /// Makes a null region, which covers every address and which peers cannot access.
+    ///
+    /// # Errors
+    /// `EINVAL` for a protection domain of another device; `ENOMEM` where the device has no more
+    /// regions; `ENODEV` in a forked child.
+    pub(crate) fn null(device: &Arc<Device>, pd: &Pd) -> Result<Self> {
+        const VERB: &str = "alloc_null_mr";
+        device.check(VERB)?;
+        let pd = pd.of(device, VERB)?;
+        let access = Access(AccessFlags::LOCAL_WRITE.bits());
+        let attr = MemoryAttr { pd, iova: 0, length: u64::MAX, access };
+        let key = device.control(VERB, |core, _| {
+            let reg = core.engine.reg_mr(&attr, Region::null());
+            reg.map_err(|refused| refusal(device, VERB, refused))
+        })?;
+        Ok(Self { device: Arc::clone(device), key, memory: None })
+    }
+
+    /// Changes the region completely or not at all. Its key stays.
+    ///
+    /// # Errors
+    /// As [`register`](Self::register), and the region is unchanged; also `EINVAL` for no change at
+    /// all and for a null region, and `EBUSY` while memory windows are bound to the region.
+    ///
+    /// # Safety
+    /// As [`ContextOps::rereg_mr`](verbs_core::provider::ContextOps::rereg_mr).
+    pub(crate) unsafe fn rereg(
+        &mut self,
+        device: &Arc<Device>,
+        change: &MrChange<'_, Soft>,
+    ) -> Result<(), ReregError> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.change(device, change) }.map_err(ReregError::unchanged)
+    }
+
+    /// Changes the region.
+    ///
+    /// # Errors
+    /// As [`rereg`](Self::rereg).
+    ///
+    /// # Safety
+    /// As [`rereg`](Self::rereg).
+    unsafe fn change(&mut self, device: &Arc<Device>, change: &MrChange<'_, Soft>) -> Result<()> {
+        const VERB: &str = "rereg_mr";
+        device.check(VERB)?;
+        if !Arc::ptr_eq(&self.device, device) {
+            return Err(foreign(device, VERB, "memory region"));
+        }
+        let invalid = |reason: &'static str| {
+            device.error(VERB, Errno::INVAL).because(Cause::Other { reason: reason.into() })
+        };
+        let old =
+            self.memory.ok_or_else(|| invalid("a null region has no memory and no rights to change"))?;
+        let pd = change.pd.map(|pd| pd.of(device, VERB)).transpose()?;
+        let mut new = old;
+        if let Some((addr, length, iova)) = change.memory {
+            new = Memory { addr: addr.expose_provenance(), length, iova, ..new };
+        }
+        if let Some(access) = change.access {
+            new.access = access;
+        }
+        if change.memory.is_some() || change.access.is_some() {
+            new.check(device, VERB)?;
+        } else if pd.is_none() {
+            return Err(invalid("no change is asked for: name memory, a protection domain or rights"));
+        }
+        // A window follows the rights of its region, but not another place.
+        let moves = change.memory.is_some() || new.start() != old.start();
+        let replaced = moves || new.is_exposed() != old.is_exposed();
+        let change = roce::engine::MrChange {
+            pd,
+            access: change.access.map(|_| new.engine_access()),
+            iova_and_length: moves.then(|| (new.start(), new.length as u64)),
+            // SAFETY: the caller's promise holds for the new memory while it is registered.
+            region: replaced.then(|| unsafe { new.region() }),
+            ..roce::engine::MrChange::default()
+        };
+        self.key = device.control(VERB, |core, _| {
+            // With the lock held, no thread is in the middle of a copy from or to the old memory.
+            core.engine.update_mr(self.key, change).map_err(|refused| refusal(device, VERB, refused))
+        })?;
+        self.memory = Some(new);
+        Ok(())
     }
 }
 

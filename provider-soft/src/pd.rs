@@ -1,20 +1,32 @@
-//! [`Pd`]: a protection domain.
+//! [`Pd`]: a protection domain, or a parent domain of one.
 
 use std::sync::Arc;
 
 use roce::engine::Refused;
-use verbs_core::provider::{Destroy, PdOps};
+use verbs_core::provider::{Destroy, ParentDomainAttr, PdOps};
 use verbs_core::{Cause, Errno, Error, Result};
 
+use crate::Soft;
 use crate::device::Device;
 use crate::device_core::DeviceCore;
 use crate::shared::Shared;
 
-/// A protection domain.
+/// A protection domain, or a parent domain, which is another name for its protection domain.
 #[derive(Debug)]
 pub struct Pd {
     device: Arc<Device>,
     pd: roce::engine::Pd,
+    /// Cloned by each parent domain of this domain.
+    users: Arc<()>,
+    /// The domains that a parent domain keeps.
+    within: Option<Within>,
+}
+
+/// The shares of a parent domain.
+#[derive(Debug)]
+struct Within {
+    _pd: Arc<()>,
+    _td: Option<Arc<()>>,
 }
 
 impl Pd {
@@ -22,7 +34,26 @@ impl Pd {
         let pd = device.control("alloc_pd", |core, _| {
             core.engine.alloc_pd().map_err(|refused| refusal(device, "alloc_pd", refused))
         })?;
-        Ok(Self { device: Arc::clone(device), pd })
+        Ok(Self { device: Arc::clone(device), pd, users: Arc::default(), within: None })
+    }
+
+    /// Allocates a parent domain. Queues are allocated by this crate alone, so it takes no
+    /// allocator.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` for an allocator; `EINVAL` for a domain of another device; `ENODEV` in a forked
+    /// child.
+    pub(crate) fn alloc_parent(device: &Arc<Device>, attr: &ParentDomainAttr<'_, Soft>) -> Result<Self> {
+        const VERB: &str = "alloc_parent_domain";
+        device.check(VERB)?;
+        let pd = attr.pd.of(device, VERB)?;
+        let td = attr.td.map(|td| td.of(device, VERB)).transpose()?;
+        if attr.allocator.is_some() {
+            let reason = "soft devices allocate the memory of their queues themselves".into();
+            return Err(device.error(VERB, Errno::OPNOTSUPP).because(Cause::Other { reason }));
+        }
+        let within = Within { _pd: Arc::clone(&attr.pd.users), _td: td };
+        Ok(Self { device: Arc::clone(device), pd, users: Arc::default(), within: Some(within) })
     }
 
     /// Returns its number in the engine, if it belongs to this device.
@@ -47,6 +78,14 @@ impl PdOps for Pd {
 impl Destroy for Pd {
     fn destroy(self) -> Result<(), (Self, Error)> {
         let (device, pd) = (&self.device, self.pd);
+        if Arc::strong_count(&self.users) > 1 && !device.is_forked() {
+            let by = "parent domains";
+            let error = device.error("dealloc_pd", Errno::BUSY).because(Cause::InUse { by });
+            return Err((self, error));
+        }
+        if self.within.is_some() {
+            return Ok(());
+        }
         destroyed(device, "dealloc_pd", |core| core.engine.dealloc_pd(pd)).map_err(|error| (self, error))
     }
 }

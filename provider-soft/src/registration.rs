@@ -150,6 +150,7 @@ impl NamedProvider for Soft {
         matches: |device| device.driver_id().is_some_and(|id| id.0 == DRIVER_ID),
         devices: from_environment,
         open: open_erased,
+        import: None,
     };
 
     fn open(device: &DeviceInfo) -> Result<Context> {

@@ -37,6 +37,9 @@ unsafe impl Provider for Paper {
     type SrqQueue = Unsupported;
     type Xrcd = Unsupported;
     type Mw = Unsupported;
+    type Dm = Unsupported;
+    type Dmah = Unsupported;
+    type Td = Unsupported;
 }
 
 impl NamedProvider for Paper {
@@ -48,6 +51,7 @@ impl NamedProvider for Paper {
         matches: is_paper,
         devices: Vec::new,
         open: open_erased,
+        import: None,
     };
 
     fn open(device: &DeviceInfo) -> Result<PaperContext> {

@@ -9,17 +9,23 @@
 //!       it confirms, after it gave up waiting
 //! ```
 //!
+//! # Safety
+//! The caller of [`Mr::rereg`] makes the promises about the memory.
+//!
 //! # References
 //! `ibv_dereg_mr(3)`; Linux `drivers/infiniband/sw/rxe/rxe_verbs.c` (`rxe_dereg_mr`), `rxe_pool.c`
 //! (`__rxe_cleanup`)
 
+#![allow(unsafe_code)]
+
 use std::time::{Duration, Instant};
 
 use verbs_core::kernel::KernelMr;
-use verbs_core::provider::{Destroy, MrOps};
+use verbs_core::provider::{Destroy, MrChange, MrOps, RegionState, ReregError};
 use verbs_core::types::AccessFlags;
 use verbs_core::{Cause, Errno, Error};
 
+use crate::Rxe;
 use crate::kernel::Kernel;
 use crate::settle::{PATIENCE, after_dereg};
 
@@ -58,6 +64,33 @@ impl Mr {
     pub(crate) fn new(context: &Kernel, region: KernelMr, access: AccessFlags) -> Self {
         let is_exposed = access.intersects(REMOTE);
         Self { context: context.clone(), is_exposed, stage: Stage::Alive(region) }
+    }
+
+    /// Changes the region in place, as far as the kernel does: rxe changes the protection domain and
+    /// the rights (Linux 6.1), not the memory.
+    ///
+    /// # Safety
+    /// As [`ContextOps::rereg_mr`](verbs_core::provider::ContextOps::rereg_mr).
+    ///
+    /// # Errors
+    /// As [`ContextOps::rereg_mr`](verbs_core::provider::ContextOps::rereg_mr).
+    pub(crate) unsafe fn rereg(&mut self, change: &MrChange<'_, Rxe>) -> Result<(), ReregError> {
+        let MrChange { memory, pd, access } = *change;
+        let Stage::Alive(region) = &mut self.stage else {
+            let error = self.context.uverbs().error("rereg_mr", Errno::INVAL);
+            return Err(ReregError { error, region: RegionState::Unusable });
+        };
+        // A peer's request that began under the old rights may still be in progress when the region
+        // is destroyed, so the mark stays once it is set.
+        self.is_exposed |= access.is_some_and(|access| access.intersects(REMOTE));
+        // SAFETY: the caller's promise is the same.
+        unsafe { region.rereg(memory, pd, access) }.map_err(|error| {
+            // `rxe_rereg_user_mr` refuses other memory and unknown rights before it changes
+            // anything, but changes the domain before it looks at the rights.
+            let in_part = pd.is_some() && access.is_some();
+            let region = if in_part { RegionState::Unusable } else { RegionState::Unchanged };
+            ReregError { error, region }
+        })
     }
 
     fn keys(&self) -> Keys {

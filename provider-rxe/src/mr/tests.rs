@@ -104,3 +104,49 @@ fn exposed_memory_is_free_when_the_tasks_have_ended() {
         mr.destroy_in(&world).unwrap();
     }
 }
+
+/// Changes a region on a paper device.
+fn rereg(device: &PaperDevice, mr: &mut Mr, change: &MrChange<'_, Rxe>) -> Result<(), ReregError> {
+    // SAFETY: a paper device does not access the memory.
+    unsafe { device.context.rereg_mr(mr, change) }
+}
+
+#[test]
+fn a_refused_change_tells_whether_the_region_can_be_used() {
+    let (device, mut mr) = region(AccessFlags::LOCAL_WRITE);
+    let access = Some(AccessFlags::LOCAL_WRITE | AccessFlags::HUGETLB);
+    for (change, state) in [
+        (MrChange { access, ..MrChange::default() }, RegionState::Unchanged),
+        (MrChange { pd: Some(&device.pd), ..MrChange::default() }, RegionState::Unchanged),
+        (MrChange { pd: Some(&device.pd), access, ..MrChange::default() }, RegionState::Unusable),
+    ] {
+        device.script.expect([Expect::anything(Reply::Errno(Errno::OPNOTSUPP))]);
+        let failed = rereg(&device, &mut mr, &change).unwrap_err();
+        assert_eq!((failed.error.errno, failed.region), (Errno::OPNOTSUPP, state));
+    }
+    assert_eq!((mr.lkey(), mr.rkey()), (0x101, 0x102));
+}
+
+#[test]
+fn memory_that_was_exposed_by_a_change_is_free_when_the_tasks_have_ended() {
+    let (device, mut mr) = region(AccessFlags::LOCAL_WRITE);
+    for access in [AccessFlags::REMOTE_READ, AccessFlags::empty()] {
+        let keys: Vec<u8> = [0x101_u32, 0x102].iter().flat_map(|n| n.to_ne_bytes()).collect();
+        device.script.expect([Expect::anything(Reply::outputs([&keys]))]);
+        rereg(&device, &mut mr, &MrChange { access: Some(access), ..MrChange::default() }).unwrap();
+    }
+    device.script.expect([Expect::anything(Reply::ok())]);
+    let world = Slow::taking(QUICK);
+    mr.destroy_in(&world).unwrap();
+    assert_eq!(world.waits.get(), 1, "a request may have begun before the second change");
+}
+
+#[test]
+fn a_region_that_the_kernel_no_longer_has_is_not_changed() {
+    let (device, mr) = region(AccessFlags::LOCAL_WRITE);
+    device.script.expect([Expect::anything(Reply::ok())]);
+    let (mut mr, _) = mr.destroy_in(&Slow::taking(PATIENCE)).unwrap_err();
+    let change = MrChange { access: Some(AccessFlags::empty()), ..MrChange::default() };
+    let failed = rereg(&device, &mut mr, &change).unwrap_err();
+    assert_eq!((failed.error.errno, failed.region), (Errno::INVAL, RegionState::Unusable));
+}

@@ -88,6 +88,20 @@ impl Uverbs {
         Ok(unsafe { Self::new(Box::new(channel), driver_id, device.name()) })
     }
 
+    /// Takes over a descriptor of a device's file that was opened before, and is a context already.
+    ///
+    /// # Safety
+    /// As [`open`](Self::open).
+    ///
+    /// # Errors
+    /// [`Cause::File`] for a file that is not the device's; [`Cause::KernelLacks`] for a device
+    /// that a provider brings.
+    pub unsafe fn import(device: &DeviceInfo, file: OwnedFd, driver_id: u32) -> Result<Self> {
+        let channel = FdChannel::import(device, file)?;
+        // SAFETY: as in `open`: `FdChannel::import` made the same checks of the open file.
+        Ok(unsafe { Self::new(Box::new(channel), driver_id, device.name()) })
+    }
+
     /// Returns the device's name.
     pub fn device_name(&self) -> &str {
         &self.device_name

@@ -1,8 +1,8 @@
 //! [`KernelContext`]: the part of an open device that all providers of kernel devices share.
 //!
 //! A provider wraps it in its own context and adds queues, doorbells and address vectors.
-//! Protection domains and memory regions without driver-specific data are here too, as [`KernelPd`]
-//! and [`KernelMr`].
+//! Protection domains, memory regions and DMA handles without driver-specific data are here too, as
+//! [`KernelPd`], [`KernelMr`] and [`KernelDmah`].
 //!
 //! # Safety
 //! A [`KernelContext`] has the right to command its device ([`Uverbs`]) and uses it for queries and
@@ -20,13 +20,14 @@ use std::sync::{Arc, OnceLock};
 use uverbs_abi::ib_user_ioctl_verbs::IbUverbsCoreSupport;
 
 use crate::channel::{Uhw, Uverbs};
+use crate::cmd::context::ContextInfo;
 use crate::discovery::DeviceInfo;
 use crate::provider::DeviceOps;
 use crate::types::{AccessFlags, DeviceAttr, DeviceAttrEx, GidEntry, LinkLayer, PortAttr};
 use crate::{Errno, Error, Result, cmd};
 
 pub use groups::Groups;
-pub use objects::{KernelMr, KernelPd};
+pub use objects::{KernelDmah, KernelMr, KernelPd};
 
 /// An open device of the kernel, shared by everything that is made from it.
 #[derive(Debug)]
@@ -61,6 +62,45 @@ impl KernelContext {
         Self::new(uverbs, device.ibdev_path(), fw_ver, Uhw::none())
     }
 
+    /// Shares the context of a device's file that was opened by another owner, for example another
+    /// process, which sent the descriptor.
+    ///
+    /// # Errors
+    /// `ENODEV` for a device that is known to have another driver; [`Cause::File`](crate::Cause::File)
+    /// for a file that is not the device's; `EOPNOTSUPP` if the driver does not share contexts; any
+    /// other errno that the kernel returns.
+    #[allow(unsafe_code)]
+    pub fn import(
+        device: &DeviceInfo,
+        file: OwnedFd,
+        driver_id: u32,
+        fw_ver: fn(u64) -> String,
+    ) -> Result<Arc<Self>> {
+        if device.driver_id().is_some_and(|id| id.0 != driver_id) {
+            return Err(Error::new("import_device", device.name(), Errno::NODEV));
+        }
+        // SAFETY: as in `open`. The other owner's objects have other handles, and the objects made
+        // from this context destroy only themselves.
+        let uverbs = unsafe { Uverbs::import(device, file, driver_id) }?;
+        Self::import_over(uverbs, device.ibdev_path(), fw_ver, Uhw::none())
+    }
+
+    /// Shares a context over a given command channel: a scripted kernel, or a driver with data of
+    /// its own in `uhw`.
+    ///
+    /// # Errors
+    /// Any errno that the kernel returns for the query of the context; notably `EOPNOTSUPP` if the
+    /// driver does not share contexts.
+    pub fn import_over(
+        uverbs: Uverbs,
+        ibdev_path: &Path,
+        fw_ver: fn(u64) -> String,
+        uhw: Uhw<'_>,
+    ) -> Result<Arc<Self>> {
+        let info = cmd::context::query_context(&uverbs, uhw)?;
+        Ok(Self::with_info(uverbs, ibdev_path, fw_ver, info))
+    }
+
     /// Creates a context over a given command channel: a scripted kernel, or a driver with data of
     /// its own in `uhw`.
     ///
@@ -76,14 +116,23 @@ impl KernelContext {
         if let Some(fd) = &info.async_fd {
             uverbs.keeps(fd.as_fd());
         }
-        Ok(Arc::new(Self {
+        Ok(Self::with_info(uverbs, ibdev_path, fw_ver, info))
+    }
+
+    fn with_info(
+        uverbs: Uverbs,
+        ibdev_path: &Path,
+        fw_ver: fn(u64) -> String,
+        info: ContextInfo,
+    ) -> Arc<Self> {
+        Arc::new(Self {
             uverbs,
             ibdev_path: ibdev_path.to_owned(),
             num_comp_vectors: info.num_comp_vectors,
             core_support: info.core_support,
             async_fd: info.async_fd.map_or_else(OnceLock::new, OnceLock::from),
             fw_ver,
-        }))
+        })
     }
 
     /// Returns the context's commands, for the provider of the device.
@@ -96,6 +145,20 @@ impl KernelContext {
     #[allow(unsafe_code)]
     pub const unsafe fn uverbs(&self) -> &Uverbs {
         &self.uverbs
+    }
+
+    /// Returns a copy of the device file's descriptor, for another owner of the same context.
+    ///
+    /// # Safety
+    /// As [`ContextOps::export_device`](crate::provider::ContextOps::export_device).
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` for a channel without a file; any errno of `dup(2)`.
+    #[allow(unsafe_code)]
+    pub unsafe fn export(&self) -> Result<OwnedFd> {
+        let error = |errno| self.uverbs.error("export_device", errno);
+        let file = self.uverbs.cmd_fd().ok_or_else(|| error(Errno::OPNOTSUPP))?;
+        file.try_clone().map_err(|io| error(Errno::from_io(&io)))
     }
 
     fn gid_entry(

@@ -1,15 +1,21 @@
-//! Objects without driver-specific data: [`KernelPd`], [`KernelMr`].
+//! Objects without driver-specific data: [`KernelPd`], [`KernelMr`], [`KernelDmah`].
+//!
+//! An imported object belongs to another owner of the same open file: destroying it here only
+//! forgets its handle.
 //!
 //! # Safety
-//! The caller of [`KernelPd::reg_mr`] makes the promises about the memory.
+//! The callers of [`KernelPd::reg_mr`], [`KernelPd::reg_mr_ex`] and [`KernelMr::rereg`] make the
+//! promises about the memory.
 #![allow(unsafe_code)]
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use super::KernelContext;
 use crate::channel::Uhw;
-use crate::provider::{Destroy, MrOps, PdOps};
-use crate::types::AccessFlags;
+use crate::cmd::mr::{Change, Memory, MrInfo};
+use crate::provider::{Destroy, DmahOps, MrOps, PdOps};
+use crate::types::{AccessFlags, Advice, AdviseFlags, DmahAttr, MrAttr, Sge};
 use crate::{Error, Result, cmd};
 
 /// A protection domain of the kernel.
@@ -17,6 +23,7 @@ use crate::{Error, Result, cmd};
 pub struct KernelPd {
     context: Arc<KernelContext>,
     handle: u32,
+    is_own: bool,
 }
 
 impl KernelPd {
@@ -26,7 +33,13 @@ impl KernelPd {
     /// Any errno that the kernel returns; notably `ENOMEM`.
     pub fn alloc(context: &Arc<KernelContext>) -> Result<Self> {
         let handle = cmd::pd::alloc_pd(&context.uverbs, Uhw::none())?;
-        Ok(Self { context: Arc::clone(context), handle })
+        Ok(Self { context: Arc::clone(context), handle, is_own: true })
+    }
+
+    /// Returns the protection domain with this handle, which another owner of the same open file
+    /// destroys. The kernel is not asked.
+    pub fn import(context: &Arc<KernelContext>, handle: u32) -> Self {
+        Self { context: Arc::clone(context), handle, is_own: false }
     }
 
     /// Registers `length` bytes at `addr`, which work requests and peers address as `iova`.
@@ -43,12 +56,82 @@ impl KernelPd {
         iova: u64,
         access: AccessFlags,
     ) -> Result<KernelMr> {
-        let context = Arc::clone(&self.context);
+        let context = &self.context;
         let access = context.access_for_kernel(access);
         // SAFETY: the caller's promise is the same.
-        let info = unsafe { cmd::mr::reg_mr(&context.uverbs, self.handle, addr, length, iova, access) }
-            .map_err(|error| context.explain_reg_mr(error, length, access))?;
-        Ok(KernelMr { context, info })
+        let info = unsafe { cmd::mr::reg_mr(&context.uverbs, self.handle, addr, length, iova, access) };
+        self.registered(info, length, access)
+    }
+
+    /// Registers memory in the extended form.
+    ///
+    /// # Safety
+    /// As [`ContextOps::reg_mr_ex`](crate::provider::ContextOps::reg_mr_ex).
+    ///
+    /// # Errors
+    /// As [`ContextOps::reg_mr_ex`](crate::provider::ContextOps::reg_mr_ex).
+    pub unsafe fn reg_mr_ex(
+        &self,
+        memory: Memory<'_>,
+        length: usize,
+        iova: u64,
+        access: AccessFlags,
+        dmah: Option<&KernelDmah>,
+    ) -> Result<KernelMr> {
+        let context = &self.context;
+        let access = context.access_for_kernel(access);
+        let dmah = dmah.map(DmahOps::handle);
+        // SAFETY: the caller's promise is the same.
+        let info =
+            unsafe { cmd::mr::reg_mr_ex(&context.uverbs, self.handle, memory, length, iova, access, dmah) };
+        self.registered(info, length, access)
+    }
+
+    /// Registers `length` bytes of a dma-buf from `offset` on.
+    ///
+    /// # Safety
+    /// As [`ContextOps::reg_dmabuf_mr`](crate::provider::ContextOps::reg_dmabuf_mr).
+    ///
+    /// # Errors
+    /// As [`ContextOps::reg_dmabuf_mr`](crate::provider::ContextOps::reg_dmabuf_mr).
+    pub unsafe fn reg_dmabuf_mr(
+        &self,
+        fd: BorrowedFd<'_>,
+        offset: u64,
+        length: usize,
+        iova: u64,
+        access: AccessFlags,
+    ) -> Result<KernelMr> {
+        let context = &self.context;
+        let access = context.access_for_kernel(access);
+        // SAFETY: the caller's promise is the same.
+        let info =
+            unsafe { cmd::mr::reg_dmabuf_mr(&context.uverbs, self.handle, fd, offset, length, iova, access) };
+        self.registered(info, length, access)
+    }
+
+    /// Advises the device about the pages of elements in on-demand paged regions.
+    ///
+    /// # Errors
+    /// As [`ContextOps::advise_mr`](crate::provider::ContextOps::advise_mr).
+    pub fn advise_mr(&self, advice: Advice, flags: AdviseFlags, sges: &[Sge]) -> Result<()> {
+        cmd::mr::advise_mr(&self.context.uverbs, self.handle, advice, flags, sges)
+    }
+
+    /// Returns the memory region of the same open file with this handle, and its description.
+    ///
+    /// # Errors
+    /// As [`ContextOps::import_mr`](crate::provider::ContextOps::import_mr).
+    pub fn import_mr(&self, handle: u32) -> Result<(KernelMr, MrAttr)> {
+        let attr = cmd::mr::query_mr(&self.context.uverbs, handle)?;
+        let info = MrInfo { handle, lkey: attr.lkey, rkey: attr.rkey };
+        Ok((KernelMr { context: Arc::clone(&self.context), info, is_own: false }, attr))
+    }
+
+    fn registered(&self, info: Result<MrInfo>, length: usize, access: AccessFlags) -> Result<KernelMr> {
+        let context = Arc::clone(&self.context);
+        let info = info.map_err(|error| context.explain_reg_mr(error, length, access))?;
+        Ok(KernelMr { context, info, is_own: true })
     }
 }
 
@@ -60,6 +143,9 @@ impl PdOps for KernelPd {
 
 impl Destroy for KernelPd {
     fn destroy(self) -> Result<(), (Self, Error)> {
+        if !self.is_own {
+            return Ok(());
+        }
         match cmd::pd::dealloc_pd(&self.context.uverbs, self.handle) {
             Ok(()) => Ok(()),
             Err(error) => Err((self, error)),
@@ -71,7 +157,36 @@ impl Destroy for KernelPd {
 #[derive(Debug)]
 pub struct KernelMr {
     context: Arc<KernelContext>,
-    info: cmd::mr::MrInfo,
+    info: MrInfo,
+    is_own: bool,
+}
+
+impl KernelMr {
+    /// Changes the region in place. Its keys may change.
+    ///
+    /// # Safety
+    /// As [`ContextOps::rereg_mr`](crate::provider::ContextOps::rereg_mr).
+    ///
+    /// # Errors
+    /// As [`ContextOps::rereg_mr`](crate::provider::ContextOps::rereg_mr). The provider knows which
+    /// state its driver leaves the region in.
+    pub unsafe fn rereg(
+        &mut self,
+        memory: Option<(*mut u8, usize, u64)>,
+        pd: Option<&KernelPd>,
+        access: Option<AccessFlags>,
+    ) -> Result<()> {
+        let context = &self.context;
+        let access = access.map(|access| context.access_for_kernel(access));
+        let change = Change { memory, pd_handle: pd.map(PdOps::handle), access };
+        // SAFETY: the caller's promise is the same.
+        let info = unsafe { cmd::mr::rereg_mr(&context.uverbs, self.info.handle, &change) };
+        self.info = info.map_err(|error| {
+            let length = memory.map_or(0, |(_, length, _)| length);
+            context.explain_reg_mr(error, length, access.unwrap_or_default())
+        })?;
+        Ok(())
+    }
 }
 
 impl MrOps for KernelMr {
@@ -90,7 +205,43 @@ impl MrOps for KernelMr {
 
 impl Destroy for KernelMr {
     fn destroy(self) -> Result<(), (Self, Error)> {
+        if !self.is_own {
+            return Ok(());
+        }
         match cmd::mr::dereg_mr(&self.context.uverbs, self.info.handle) {
+            Ok(()) => Ok(()),
+            Err(error) => Err((self, error)),
+        }
+    }
+}
+
+/// A DMA handle of the kernel.
+#[derive(Debug)]
+pub struct KernelDmah {
+    context: Arc<KernelContext>,
+    handle: u32,
+}
+
+impl KernelDmah {
+    /// Allocates a DMA handle.
+    ///
+    /// # Errors
+    /// As [`ContextOps::alloc_dmah`](crate::provider::ContextOps::alloc_dmah).
+    pub fn alloc(context: &Arc<KernelContext>, attr: &DmahAttr) -> Result<Self> {
+        let handle = cmd::dmah::alloc_dmah(&context.uverbs, attr)?;
+        Ok(Self { context: Arc::clone(context), handle })
+    }
+}
+
+impl DmahOps for KernelDmah {
+    fn handle(&self) -> u32 {
+        self.handle
+    }
+}
+
+impl Destroy for KernelDmah {
+    fn destroy(self) -> Result<(), (Self, Error)> {
+        match cmd::dmah::dealloc_dmah(&self.context.uverbs, self.handle) {
             Ok(()) => Ok(()),
             Err(error) => Err((self, error)),
         }

@@ -8,11 +8,11 @@ use uverbs_abi::ib_user_ioctl_verbs::IbUverbsQueryPortRespEx;
 use uverbs_abi::ib_user_verbs::IbUverbsQueryDeviceResp;
 use zerocopy::IntoBytes;
 
-use super::{KernelContext, KernelMr, KernelPd};
+use super::{KernelContext, KernelDmah, KernelMr, KernelPd};
 use crate::channel::{Expect, Reply, Scripted, Uhw, Uverbs};
-use crate::provider::{Destroy, DeviceOps as _, MrOps, PdOps};
+use crate::provider::{Destroy, DeviceOps as _, DmahOps, MrOps, PdOps};
 use crate::types::{
-    AccessFlags, AhAttr, GlobalRoute, Mtu, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpState, QpType,
+    AccessFlags, AhAttr, DmahAttr, GlobalRoute, Mtu, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpState, QpType,
 };
 use crate::{Cause, Errno, Error};
 
@@ -351,4 +351,74 @@ fn a_registration_that_fails_names_the_limit_that_it_passed() {
             Cause::Unknown,
         ]
     );
+}
+
+/// Changes a region's rights, with a scripted kernel.
+#[allow(unsafe_code)]
+fn rereg(mr: &mut KernelMr, access: AccessFlags) -> crate::Result<()> {
+    // SAFETY: a scripted kernel does not access the memory.
+    unsafe { mr.rereg(None, None, Some(access)) }
+}
+
+#[test]
+fn a_changed_region_has_new_keys_and_one_that_was_not_changed_its_old_ones() {
+    let (context, scripted) = context(0);
+    let pd = KernelPd::import(&context, 3);
+    scripted.expect([Expect::anything(Reply::outputs([[0x11_u32, 0x22, 0x33].as_bytes()]))]);
+    let mut mr = reg_mr(&pd, 4096).unwrap();
+    scripted.expect([refused(Errno::INVAL)]);
+    let error = rereg(&mut mr, AccessFlags::REMOTE_WRITE).unwrap_err();
+    assert_eq!(error.to_string(), "rereg_mr on rxe0: REMOTE_WRITE needs LOCAL_WRITE as well (EINVAL)");
+    assert_eq!((mr.handle(), mr.lkey(), mr.rkey()), (0x11, 0x22, 0x33));
+    // Optional rights are left out here too.
+    let text = format!(
+        "ioctl 0.0: 0x2 u64 0xb, 0x0 in {}1100000004000000{}01000000, 0x1 out 8 bytes",
+        "00".repeat(8),
+        "00".repeat(28)
+    );
+    scripted.expect([Expect::command(&text, Reply::outputs([[0x44_u32, 0x55].as_bytes()]))]);
+    rereg(&mut mr, AccessFlags::LOCAL_WRITE | AccessFlags::RELAXED_ORDERING).unwrap();
+    assert_eq!((mr.handle(), mr.lkey(), mr.rkey()), (0x11, 0x44, 0x55));
+}
+
+#[test]
+fn an_imported_object_is_left_to_its_owner() {
+    let (context, scripted) = context(0);
+    let pd = KernelPd::import(&context, 3);
+    let (lkey, rkey, length) = (0x22_u32.to_ne_bytes(), 0x33_u32.to_ne_bytes(), 4096_u64.to_ne_bytes());
+    let text =
+        "ioctl 7.3: 0x0 handle 17, 0x1 out 4 bytes, 0x2 out 4 bytes, 0x3 out 8 bytes, 0x4? out 8 bytes";
+    scripted.expect([Expect::command(text, Reply::outputs([&lkey, &rkey, &length]))]);
+    let (mr, attr) = pd.import_mr(17).unwrap();
+    assert_eq!((mr.handle(), mr.lkey(), mr.rkey(), attr.length), (17, 0x22, 0x33, 4096));
+    // No command is sent.
+    assert!(mr.destroy().is_ok());
+    assert!(pd.destroy().is_ok());
+}
+
+#[test]
+fn a_dma_handle_is_freed_by_its_handle() {
+    let (context, scripted) = context(0);
+    scripted.expect([
+        Expect::command("ioctl 17.0: 0x0 new handle, 0x1 u32 0x1", Reply::outputs([&5_u32.to_ne_bytes()])),
+        Expect::command("ioctl 17.1: 0x0 handle 5", Reply::Errno(Errno::BUSY)),
+        Expect::command("ioctl 17.1: 0x0 handle 5", Reply::ok()),
+    ]);
+    let dmah = KernelDmah::alloc(&context, &DmahAttr { cpu_id: Some(1), ..DmahAttr::default() }).unwrap();
+    let (dmah, error) = dmah.destroy().unwrap_err();
+    assert_eq!((dmah.handle(), error.errno), (5, Errno::BUSY));
+    assert!(dmah.destroy().is_ok());
+}
+
+#[test]
+#[allow(unsafe_code)]
+fn a_shared_context_is_queried_and_not_made_again() {
+    let query = "ioctl 0.4: 0x0 out 4 bytes, 0x1 out 8 bytes";
+    let scripted =
+        Scripted::new([Expect::command(query, Reply::outputs([&2_u32.to_ne_bytes(), &1_u64.to_ne_bytes()]))]);
+    // SAFETY: as in `context`.
+    let uverbs = unsafe { Uverbs::new(Box::new(scripted), 18, "rxe0") };
+    let imported =
+        KernelContext::import_over(uverbs, Path::new("/nonexistent"), |_| String::new(), Uhw::none());
+    assert_eq!(imported.unwrap().num_comp_vectors(), 2);
 }

@@ -9,11 +9,14 @@ use core::any::Any;
 use core::fmt::Debug;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-use super::{Provider, QpParents, QpParts, SrqParents, SrqParts, unsupported};
+use super::{
+    MrChange, MrInitAttr, MrMemory, ParentDomainAttr, Provider, QpParents, QpParts, ReregError, SrqParents,
+    SrqParts, unsupported,
+};
 use crate::Result;
 use crate::types::{
-    AccessFlags, AhAttr, Av, CqInitAttr, DeviceAttr, DeviceAttrEx, GidEntry, MwType, PortAttr, QpInitAttr,
-    SrqInitAttr,
+    AccessFlags, Advice, AdviseFlags, AhAttr, Av, CqInitAttr, DeviceAttr, DeviceAttrEx, DmAttr, DmahAttr,
+    GidEntry, MrAttr, MwType, PortAttr, QpInitAttr, Sge, SrqInitAttr,
 };
 
 /// An open device: its queries and its event files. Nothing here depends on the provider's objects.
@@ -114,6 +117,194 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
         access: AccessFlags,
     ) -> Result<P::Mr>;
 
+    /// Registers memory in the extended form: with a DMA handle, or of a dma-buf.
+    ///
+    /// # Safety
+    /// As [`reg_mr`](Self::reg_mr); also for the bytes of a dma-buf.
+    ///
+    /// # Errors
+    /// As [`reg_mr`](Self::reg_mr) and [`reg_dmabuf_mr`](Self::reg_dmabuf_mr); `EOPNOTSUPP` for a
+    /// DMA handle that the device cannot use.
+    unsafe fn reg_mr_ex(&self, pd: &P::Pd, attr: &MrInitAttr<'_, P>) -> Result<P::Mr> {
+        let MrInitAttr { memory, length, iova, access, dmah } = *attr;
+        if dmah.is_some() {
+            return Err(unsupported(self.device(), "reg_mr_ex"));
+        }
+        match memory {
+            // SAFETY: the caller's promise is the same.
+            MrMemory::Addr(addr) => unsafe { self.reg_mr(pd, addr, length, iova, access) },
+            MrMemory::DmaBuf { fd, offset } => {
+                // SAFETY: the caller's promise is the same.
+                unsafe { self.reg_dmabuf_mr(pd, fd, offset, length, iova, access) }
+            }
+        }
+    }
+
+    /// Registers `length` bytes of a dma-buf from `offset` on, which work requests and peers
+    /// address as `iova`.
+    ///
+    /// # Safety
+    /// As [`reg_mr`](Self::reg_mr), for the bytes of the dma-buf.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if the device registers no dma-bufs; any other errno that the kernel returns.
+    unsafe fn reg_dmabuf_mr(
+        &self,
+        pd: &P::Pd,
+        fd: BorrowedFd<'_>,
+        offset: u64,
+        length: usize,
+        iova: u64,
+        access: AccessFlags,
+    ) -> Result<P::Mr> {
+        let _ = (pd, fd, offset, length, iova, access);
+        Err(unsupported(self.device(), "reg_dmabuf_mr"))
+    }
+
+    /// Changes a memory region in place. Its keys may change.
+    ///
+    /// After `Ok`, the device does not access old memory that the region does not cover any more. A
+    /// peer's request that had begun may finish with the old rights.
+    ///
+    /// # Safety
+    /// As [`reg_mr`](Self::reg_mr), for new memory, and for old memory with new rights.
+    ///
+    /// # Errors
+    /// The reason, and the state of the region: `EOPNOTSUPP` if the device cannot change regions,
+    /// or not in this way; `EINVAL` for no change at all; `EBUSY` while memory windows are bound to
+    /// the region; otherwise as [`reg_mr`](Self::reg_mr).
+    unsafe fn rereg_mr(&self, mr: &mut P::Mr, change: &MrChange<'_, P>) -> Result<(), ReregError> {
+        let _ = (mr, change);
+        Err(ReregError::unchanged(unsupported(self.device(), "rereg_mr")))
+    }
+
+    /// Allocates a null region: elements with its local key read as zeros, and what is written to
+    /// them is discarded. Its key for peers gives no access.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if the device has none; otherwise as [`reg_mr`](Self::reg_mr).
+    fn alloc_null_mr(&self, pd: &P::Pd) -> Result<P::Mr> {
+        let _ = pd;
+        Err(unsupported(self.device(), "alloc_null_mr"))
+    }
+
+    /// Advises the device about the pages of elements in on-demand paged regions of a protection
+    /// domain.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if the device takes no advice; `EINVAL` for an advice or a flag that it does
+    /// not know; any other errno that the kernel returns, notably for elements outside of such
+    /// regions.
+    fn advise_mr(&self, pd: &P::Pd, advice: Advice, flags: AdviseFlags, sges: &[Sge]) -> Result<()> {
+        let _ = (pd, advice, flags, sges);
+        Err(unsupported(self.device(), "advise_mr"))
+    }
+
+    /// Returns whether registration pins pages, which a fork before Linux 5.12 may take from the
+    /// device.
+    fn pins_memory(&self) -> bool {
+        true
+    }
+
+    /// Allocates device memory.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if the device has none; any other errno that the kernel returns.
+    fn alloc_dm(&self, attr: &DmAttr) -> Result<P::Dm> {
+        let _ = attr;
+        Err(unsupported(self.device(), "alloc_dm"))
+    }
+
+    /// Registers `length` bytes of device memory from `offset` on, which work requests and peers
+    /// address from 0 on.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if the device has none; `EINVAL` for a range outside of the memory; any other
+    /// errno that the kernel returns.
+    fn reg_dm_mr(
+        &self,
+        pd: &P::Pd,
+        dm: &P::Dm,
+        offset: u64,
+        length: u64,
+        access: AccessFlags,
+    ) -> Result<P::Mr> {
+        let _ = (pd, dm, offset, length, access);
+        Err(unsupported(self.device(), "reg_dm_mr"))
+    }
+
+    /// Allocates a DMA handle.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if the device has none; any other errno that the kernel returns.
+    fn alloc_dmah(&self, attr: &DmahAttr) -> Result<P::Dmah> {
+        let _ = attr;
+        Err(unsupported(self.device(), "alloc_dmah"))
+    }
+
+    /// Allocates a thread domain.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if the provider has none.
+    fn alloc_td(&self) -> Result<P::Td> {
+        Err(unsupported(self.device(), "alloc_td"))
+    }
+
+    /// Allocates a parent domain: a protection domain of the same objects as `attr.pd`, with a
+    /// thread domain and an allocator for what is made in it.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if the provider has none, or cannot use an allocator; `EINVAL` for a parent of
+    /// another device.
+    fn alloc_parent_domain(&self, attr: &ParentDomainAttr<'_, P>) -> Result<P::Pd> {
+        let _ = attr;
+        Err(unsupported(self.device(), "alloc_parent_domain"))
+    }
+
+    /// Returns a copy of the device file's descriptor, for another owner of the same context.
+    ///
+    /// # Safety
+    /// A descriptor is the right to command the context. Whatever gets it keeps the promises of
+    /// [`Uverbs`](crate::channel::Uverbs#the-right-to-command).
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` for a device without a file; any errno of `dup(2)`, notably `EMFILE`.
+    unsafe fn export_device(&self) -> Result<OwnedFd> {
+        Err(unsupported(self.device(), "export_device"))
+    }
+
+    /// Returns a protection domain of the same open file by its handle. Destroying it destroys
+    /// nothing in the kernel.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if the provider imports none. A number that no domain has is an error of the
+    /// objects that are made in it.
+    fn import_pd(&self, handle: u32) -> Result<P::Pd> {
+        let _ = handle;
+        Err(unsupported(self.device(), "import_pd"))
+    }
+
+    /// Returns a memory region of the same open file by its handle, and its description.
+    /// Destroying it destroys nothing in the kernel.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if the provider or the kernel imports none; `ENOENT` for a handle that no
+    /// region has; any other errno that the kernel returns.
+    fn import_mr(&self, pd: &P::Pd, handle: u32) -> Result<(P::Mr, MrAttr)> {
+        let _ = (pd, handle);
+        Err(unsupported(self.device(), "import_mr"))
+    }
+
+    /// Returns device memory of the same open file by its handle. Destroying it destroys nothing in
+    /// the kernel.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if the provider imports none; any other errno that the kernel returns.
+    fn import_dm(&self, handle: u32) -> Result<P::Dm> {
+        let _ = handle;
+        Err(unsupported(self.device(), "import_dm"))
+    }
+
     /// Creates a completion queue, and its name for [`create_qp`](Self::create_qp).
     ///
     /// # Errors
@@ -173,18 +364,6 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
 pub trait PdOps: Any + Debug + Send + Sync {
     /// Returns the kernel's handle.
     fn handle(&self) -> u32;
-}
-
-/// A memory region.
-pub trait MrOps: Any + Debug + Send + Sync {
-    /// Returns the kernel's handle.
-    fn handle(&self) -> u32;
-
-    /// Returns the key for work requests of this process.
-    fn lkey(&self) -> u32;
-
-    /// Returns the key for work requests of peers.
-    fn rkey(&self) -> u32;
 }
 
 /// An address handle.

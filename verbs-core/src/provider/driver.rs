@@ -1,6 +1,7 @@
 //! [`Driver`]: the registration of a provider, which determines its devices.
 
 use core::fmt;
+use std::os::fd::OwnedFd;
 
 use super::{ContextOps, Erased, Provider};
 use crate::Result;
@@ -35,6 +36,9 @@ pub struct Driver {
     /// Opens a device. For a device that the provider brings, each call returns another context of
     /// the same device.
     pub open: fn(&DeviceInfo) -> Result<OpenedContext>,
+    /// Shares the context of a device's file that another owner opened; `None` if the provider
+    /// cannot.
+    pub import: Option<fn(&DeviceInfo, OwnedFd) -> Result<OpenedContext>>,
 }
 
 impl fmt::Debug for Driver {

@@ -16,17 +16,18 @@
 
 use core::any::Any;
 use core::fmt::Debug;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use super::{
-    AhOps, ContextOps, CqOps, Destroy, DeviceOps, MrOps, MwOps, PdOps, Provider, QpOps, QpParents, QpParts,
-    RecvQueue, SendQueue, SrqOps, SrqParents, SrqParts, XrcdOps,
+    AhOps, ContextOps, CqOps, Destroy, DeviceOps, DmOps, DmahOps, MrChange, MrInitAttr, MrOps, MwOps,
+    ParentDomainAttr, PdOps, Provider, QpOps, QpParents, QpParts, RecvQueue, ReregError, SendQueue, SrqOps,
+    SrqParents, SrqParts, TdOps, XrcdOps,
 };
 use crate::types::{
-    AccessFlags, AhAttr, Av, CqInitAttr, DataInOrder, Ece, Gid, MwType, OpKind, PostError, PostReason,
-    QpAttr, QpAttrMask, QpCap, QpInitAttr, QpInitInfo, QpState, QpType, RateLimit, RecvWr, SendWr, SrqAttr,
-    SrqAttrMask, SrqInitAttr, Wc,
+    AccessFlags, Advice, AdviseFlags, AhAttr, Av, CqInitAttr, DataInOrder, DmAttr, DmahAttr, Ece, Gid,
+    MrAttr, MwType, OpKind, PostError, PostReason, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpInitInfo,
+    QpState, QpType, RateLimit, RecvWr, SendWr, Sge, SrqAttr, SrqAttrMask, SrqInitAttr, Wc,
 };
 use crate::{Cause, Errno, Error, Result};
 
@@ -72,6 +73,9 @@ unsafe impl Provider for Erased {
     type SrqQueue = ErasedSrqQueue;
     type Xrcd = ErasedXrcd;
     type Mw = ErasedMw;
+    type Dm = ErasedDm;
+    type Dmah = ErasedDmah;
+    type Td = ErasedTd;
 }
 
 /// Defines an erased object: a box of a private trait, its constructor, and downcasts.
@@ -547,6 +551,50 @@ impl MwOps for ErasedMw {
     }
 }
 
+erased_object! {
+    /// Erased device memory.
+    pub ErasedDm, DynDm, DmOps + Destroy
+}
+destroy_through_box!(ErasedDm, DynDm: DmOps);
+
+impl DmOps for ErasedDm {
+    fn handle(&self) -> u32 {
+        self.0.handle()
+    }
+    fn length(&self) -> u64 {
+        self.0.length()
+    }
+    fn copy_to(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.0.copy_to(offset, bytes)
+    }
+    fn copy_from(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        self.0.copy_from(offset, bytes)
+    }
+    fn export_dmabuf_fd(&self) -> Result<OwnedFd> {
+        self.0.export_dmabuf_fd()
+    }
+}
+
+erased_object! {
+    /// An erased DMA handle.
+    pub ErasedDmah, DynDmah, DmahOps + Destroy
+}
+destroy_through_box!(ErasedDmah, DynDmah: DmahOps);
+
+impl DmahOps for ErasedDmah {
+    fn handle(&self) -> u32 {
+        self.0.handle()
+    }
+}
+
+erased_object! {
+    /// An erased thread domain.
+    pub ErasedTd, DynTd, TdOps + Destroy
+}
+destroy_through_box!(ErasedTd, DynTd: TdOps);
+
+impl TdOps for ErasedTd {}
+
 /// Erases a provider's context.
 pub fn erase<P: Provider<Context: Sized>>(context: P::Context) -> Box<dyn ContextOps<Erased>> {
     Box::new(Of::<P>(context))
@@ -582,6 +630,14 @@ impl<P: Provider<Context: Sized>> Of<P> {
         srq.downcast_ref().ok_or_else(|| self.foreign(verb, "shared receive queue"))
     }
 
+    fn dmah<'a>(&self, verb: &'static str, dmah: &'a ErasedDmah) -> Result<&'a P::Dmah> {
+        dmah.downcast_ref().ok_or_else(|| self.foreign(verb, "DMA handle"))
+    }
+
+    fn td<'a>(&self, verb: &'static str, td: &'a ErasedTd) -> Result<&'a P::Td> {
+        td.downcast_ref().ok_or_else(|| self.foreign(verb, "thread domain"))
+    }
+
     fn xrcd<'a>(&self, verb: &'static str, xrcd: &'a ErasedXrcd) -> Result<&'a P::Xrcd> {
         xrcd.downcast_ref().ok_or_else(|| self.foreign(verb, "XRC domain"))
     }
@@ -608,6 +664,89 @@ impl<P: Provider<Context: Sized>> ContextOps<Erased> for Of<P> {
         let pd = self.pd("reg_mr", pd)?;
         // SAFETY: the caller's promise is the same.
         unsafe { self.0.reg_mr(pd, addr, length, iova, access) }.map(ErasedMr::new)
+    }
+    unsafe fn reg_mr_ex(&self, pd: &ErasedPd, attr: &MrInitAttr<'_, Erased>) -> Result<ErasedMr> {
+        const VERB: &str = "reg_mr";
+        let MrInitAttr { memory, length, iova, access, dmah } = *attr;
+        let dmah = dmah.map(|dmah| self.dmah(VERB, dmah)).transpose()?;
+        let attr = MrInitAttr { memory, length, iova, access, dmah };
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.0.reg_mr_ex(self.pd(VERB, pd)?, &attr) }.map(ErasedMr::new)
+    }
+    unsafe fn reg_dmabuf_mr(
+        &self,
+        pd: &ErasedPd,
+        fd: BorrowedFd<'_>,
+        offset: u64,
+        length: usize,
+        iova: u64,
+        access: AccessFlags,
+    ) -> Result<ErasedMr> {
+        let pd = self.pd("reg_dmabuf_mr", pd)?;
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.0.reg_dmabuf_mr(pd, fd, offset, length, iova, access) }.map(ErasedMr::new)
+    }
+    unsafe fn rereg_mr(&self, mr: &mut ErasedMr, change: &MrChange<'_, Erased>) -> Result<(), ReregError> {
+        const VERB: &str = "rereg_mr";
+        let MrChange { memory, pd, access } = *change;
+        let pd = pd.map(|pd| self.pd(VERB, pd)).transpose().map_err(ReregError::unchanged)?;
+        let any: &mut dyn Any = &mut *mr.0;
+        let Some(mr) = any.downcast_mut::<P::Mr>() else {
+            return Err(ReregError::unchanged(self.foreign(VERB, "memory region")));
+        };
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.0.rereg_mr(mr, &MrChange { memory, pd, access }) }
+    }
+    fn alloc_null_mr(&self, pd: &ErasedPd) -> Result<ErasedMr> {
+        self.0.alloc_null_mr(self.pd("alloc_null_mr", pd)?).map(ErasedMr::new)
+    }
+    fn advise_mr(&self, pd: &ErasedPd, advice: Advice, flags: AdviseFlags, sges: &[Sge]) -> Result<()> {
+        self.0.advise_mr(self.pd("advise_mr", pd)?, advice, flags, sges)
+    }
+    fn pins_memory(&self) -> bool {
+        self.0.pins_memory()
+    }
+    fn alloc_dm(&self, attr: &DmAttr) -> Result<ErasedDm> {
+        self.0.alloc_dm(attr).map(ErasedDm::new)
+    }
+    fn reg_dm_mr(
+        &self,
+        pd: &ErasedPd,
+        dm: &ErasedDm,
+        offset: u64,
+        length: u64,
+        access: AccessFlags,
+    ) -> Result<ErasedMr> {
+        const VERB: &str = "reg_dm_mr";
+        let dm = dm.downcast_ref().ok_or_else(|| self.foreign(VERB, "device memory"))?;
+        self.0.reg_dm_mr(self.pd(VERB, pd)?, dm, offset, length, access).map(ErasedMr::new)
+    }
+    fn alloc_dmah(&self, attr: &DmahAttr) -> Result<ErasedDmah> {
+        self.0.alloc_dmah(attr).map(ErasedDmah::new)
+    }
+    fn alloc_td(&self) -> Result<ErasedTd> {
+        self.0.alloc_td().map(ErasedTd::new)
+    }
+    fn alloc_parent_domain(&self, attr: &ParentDomainAttr<'_, Erased>) -> Result<ErasedPd> {
+        const VERB: &str = "alloc_parent_domain";
+        let ParentDomainAttr { pd, td, allocator } = *attr;
+        let td = td.map(|td| self.td(VERB, td)).transpose()?;
+        let attr = ParentDomainAttr { pd: self.pd(VERB, pd)?, td, allocator };
+        self.0.alloc_parent_domain(&attr).map(ErasedPd::new)
+    }
+    unsafe fn export_device(&self) -> Result<OwnedFd> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.0.export_device() }
+    }
+    fn import_pd(&self, handle: u32) -> Result<ErasedPd> {
+        self.0.import_pd(handle).map(ErasedPd::new)
+    }
+    fn import_mr(&self, pd: &ErasedPd, handle: u32) -> Result<(ErasedMr, MrAttr)> {
+        let (mr, attr) = self.0.import_mr(self.pd("import_mr", pd)?, handle)?;
+        Ok((ErasedMr::new(mr), attr))
+    }
+    fn import_dm(&self, handle: u32) -> Result<ErasedDm> {
+        self.0.import_dm(handle).map(ErasedDm::new)
     }
     fn create_cq(&self, attr: &CqInitAttr<'_>) -> Result<(ErasedCq, ErasedCqHandle)> {
         let (cq, handle) = self.0.create_cq(attr)?;

@@ -7,7 +7,9 @@
 //! | `context` | [`DeviceOps`] | an open device: queries | control |
 //! | `context` | [`ContextOps`] | an open device: objects made from it | control |
 //! | `context` | [`PdOps`] | a protection domain | control |
-//! | `context` | [`MrOps`] | a memory region | control |
+//! | `mr` | [`MrOps`] | a memory region | control |
+//! | `dm` | [`DmOps`], [`DmahOps`] | device memory, a DMA handle | control |
+//! | `td` | [`TdOps`] | a thread domain | control |
 //! | `context` | [`AhOps`] | an address handle | control |
 //! | `mw` | [`MwOps`] | a memory window | control |
 //! | `srq` | [`SrqOps`], [`XrcdOps`] | a shared receive queue, an XRC domain | control |
@@ -39,25 +41,31 @@
 
 mod completion;
 mod context;
+mod dm;
 mod driver;
 mod erased;
+mod mr;
 mod mw;
 mod queue;
 mod srq;
+mod td;
 mod unsupported;
 
 use core::fmt::Debug;
 
 pub use completion::{Completion, CqOps};
-pub use context::{AhOps, ContextOps, DeviceOps, MrOps, PdOps};
+pub use context::{AhOps, ContextOps, DeviceOps, PdOps};
+pub use dm::{DmOps, DmahOps};
 pub use driver::{Driver, NamedProvider, OpenedContext};
 pub use erased::{
-    Erased, ErasedAh, ErasedCq, ErasedCqHandle, ErasedMr, ErasedMw, ErasedPd, ErasedQp, ErasedRecvQueue,
-    ErasedSendQueue, ErasedSrq, ErasedSrqQueue, ErasedXrcd, erase,
+    Erased, ErasedAh, ErasedCq, ErasedCqHandle, ErasedDm, ErasedDmah, ErasedMr, ErasedMw, ErasedPd, ErasedQp,
+    ErasedRecvQueue, ErasedSendQueue, ErasedSrq, ErasedSrqQueue, ErasedTd, ErasedXrcd, erase,
 };
+pub use mr::{MrChange, MrInitAttr, MrMemory, MrOps, RegionState, ReregError};
 pub use mw::MwOps;
 pub use queue::{QpOps, QpParents, QpParts, RecvQueue, SendQueue};
 pub use srq::{SrqOps, SrqParents, SrqParts, XrcdOps};
+pub use td::{ParentDomainAttr, QueueAllocator, QueueMemory, TdOps};
 pub use unsupported::{Unsupported, unsupported};
 
 #[doc(hidden)]
@@ -121,13 +129,16 @@ pub use completion::for_each_completion_field;
 ///
 /// 10. *A region is what was registered.* Its keys name the `length` bytes at `addr`, for as long
 ///     as it lives, in its protection domain; [`lkey`](MrOps::lkey) and [`rkey`](MrOps::rkey) do
-///     not change. No two live regions of a protection domain have a key in common.
+///     not change. Only [`rereg_mr`](ContextOps::rereg_mr), which is unsafe, changes any of this.
+///     The keys of a [null region](ContextOps::alloc_null_mr) name no bytes. No two live regions of
+///     a protection domain have a key in common, except an imported one and its original.
 /// 11. *A region without remote rights is closed to peers.* No packet makes the device access it,
 ///     except through requests that this process posted. With remote rights, packets cause exactly
 ///     the accesses that the rights name.
 /// 12. *Deregistering ends every access.* After [`destroy`](Destroy::destroy) of the region
 ///     returned `Ok`, the device does not write its bytes any more, and everything it wrote is
-///     visible to the calling thread.
+///     visible to the calling thread. An [imported](ContextOps::import_mr) region ends with its
+///     original.
 /// 13. *Accesses do not race.* A device that is a thread of this process accesses regions with
 ///     remote rights as [`crate::exposed`] does. It accesses other regions only while a request
 ///     that names the bytes has not ended: after an end by 5, 9 or 12 it does not read them either.
@@ -194,6 +205,12 @@ pub unsafe trait Provider: Sized + Debug + 'static {
     type Xrcd: XrcdOps + Destroy;
     /// A memory window.
     type Mw: MwOps + Destroy;
+    /// Device memory.
+    type Dm: DmOps + Destroy;
+    /// A DMA handle.
+    type Dmah: DmahOps + Destroy;
+    /// A thread domain.
+    type Td: TdOps + Destroy;
 }
 
 /// An object of the kernel that can be destroyed.

@@ -4,7 +4,9 @@
 //! No value of the type exists, so that its unsafe functions cannot be called.
 #![allow(unsafe_code)]
 
-use super::{Destroy, DeviceOps, MwOps, RecvQueue, SrqOps, XrcdOps};
+use std::os::fd::OwnedFd;
+
+use super::{Destroy, DeviceOps, DmOps, DmahOps, MwOps, RecvQueue, SrqOps, TdOps, XrcdOps};
 use crate::types::{MwType, PostReason, RecvWr, SrqAttr, SrqAttrMask};
 use crate::{Errno, Error, Result};
 
@@ -69,3 +71,29 @@ impl MwOps for Unsupported {
         match *self {}
     }
 }
+
+impl DmOps for Unsupported {
+    fn handle(&self) -> u32 {
+        match *self {}
+    }
+    fn length(&self) -> u64 {
+        match *self {}
+    }
+    fn copy_to(&self, _offset: u64, _bytes: &[u8]) -> Result<()> {
+        match *self {}
+    }
+    fn copy_from(&self, _offset: u64, _bytes: &mut [u8]) -> Result<()> {
+        match *self {}
+    }
+    fn export_dmabuf_fd(&self) -> Result<OwnedFd> {
+        match *self {}
+    }
+}
+
+impl DmahOps for Unsupported {
+    fn handle(&self) -> u32 {
+        match *self {}
+    }
+}
+
+impl TdOps for Unsupported {}

@@ -53,6 +53,14 @@ impl FdChannel {
     pub(crate) fn open(device: &DeviceInfo) -> Result<Self> {
         Ok(Self { fd: Arc::new(super::open::open(device)?) })
     }
+
+    /// Takes over an open file, which sysfs and its number prove to be the device's.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub(crate) fn import(device: &DeviceInfo, file: OwnedFd) -> Result<Self> {
+        Ok(Self { fd: Arc::new(super::open::import(device, file)?) })
+    }
 }
 
 impl Channel for FdChannel {

@@ -49,17 +49,42 @@ struct Obstacle {
 /// [`Cause::File`] with the path and a hint; [`Cause::KernelLacks`] for a device that a provider
 /// brings.
 pub(super) fn open(device: &DeviceInfo) -> Result<OwnedFd> {
-    let error = |errno| Error::new("open_device", device.name(), errno);
+    with_proof("open_device", device, |dev| open_node(device.cdev_path(), Path::new("/dev/char"), dev))
+}
+
+/// Checks that an open file is the device's.
+///
+/// # Errors
+/// As [`open`]; `ENXIO` for another file.
+pub(super) fn import(device: &DeviceInfo, file: OwnedFd) -> Result<OwnedFd> {
+    with_proof("import_device", device, |dev| {
+        let file = File::from(file);
+        check_number(&file.metadata(), dev).map_err(|errno| Obstacle {
+            path: device.cdev_path().to_owned(),
+            errno,
+            hint: "the descriptor is of another file",
+        })?;
+        Ok(file.into())
+    })
+}
+
+/// Returns the file that `find` finds for the device's number, for which sysfs vouches.
+fn with_proof(
+    verb: &'static str,
+    device: &DeviceInfo,
+    find: impl FnOnce(DevNum) -> Result<OwnedFd, Obstacle>,
+) -> Result<OwnedFd> {
+    let error = |errno| Error::new(verb, device.name(), errno);
     let Some(dev) = device.dev() else {
         // Only its own provider can open it, without a file.
         return Err(error(Errno::NODEV)
             .because(Cause::KernelLacks { what: "file for a device that a provider brings" }));
     };
-    vouch(Path::new(SYS_DEV_CHAR), SYSFS_MAGIC, dev, device.name())
-        .and_then(|()| open_node(device.cdev_path(), Path::new("/dev/char"), dev))
-        .map_err(|Obstacle { path, errno, hint }| {
+    vouch(Path::new(SYS_DEV_CHAR), SYSFS_MAGIC, dev, device.name()).and_then(|()| find(dev)).map_err(
+        |Obstacle { path, errno, hint }| {
             error(errno).because(Cause::File { path: path.display().to_string().into(), hint })
-        })
+        },
+    )
 }
 
 /// Checks that sysfs lists the number as the uverbs device of the RDMA device `name`. Tests pass
@@ -130,25 +155,26 @@ fn open_node(usual: &Path, by_number: &Path, dev: DevNum) -> Result<OwnedFd, Obs
 /// # Errors
 /// Any errno that `stat(2)` or `open(2)` returns; `ENXIO` for any other file, which is not opened.
 fn open_checked(path: &Path, dev: DevNum) -> Result<OwnedFd, Errno> {
-    let is_it = |metadata: &fs::Metadata| {
-        metadata.file_type().is_char_device() && DevNum::from_rdev(metadata.rdev()) == dev
-    };
-    let checked = |metadata: std::io::Result<fs::Metadata>| match metadata {
-        Ok(metadata) if is_it(&metadata) => Ok(()),
-        Ok(_) => Err(Errno::NXIO),
-        Err(error) => Err(Errno::from_io(&error)),
-    };
     // Checked before, because opening has effects (a pipe waits, a watchdog starts), and after,
     // because the file may have changed.
-    checked(fs::metadata(path))?;
+    check_number(&fs::metadata(path), dev)?;
     let file: File = OpenOptions::new()
         .read(true)
         .write(true)
         .custom_flags(libc::O_CLOEXEC)
         .open(path)
         .map_err(|error| Errno::from_io(&error))?;
-    checked(file.metadata())?;
+    check_number(&file.metadata(), dev)?;
     Ok(file.into())
+}
+
+/// Checks that a file is the character device with this number.
+fn check_number(metadata: &std::io::Result<fs::Metadata>, dev: DevNum) -> Result<(), Errno> {
+    match metadata {
+        Ok(file) if file.file_type().is_char_device() && DevNum::from_rdev(file.rdev()) == dev => Ok(()),
+        Ok(_) => Err(Errno::NXIO),
+        Err(error) => Err(Errno::from_io(error)),
+    }
 }
 
 /// Returns advice for an operator.

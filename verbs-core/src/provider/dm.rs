@@ -1,0 +1,41 @@
+//! Device memory and DMA handles.
+
+use core::any::Any;
+use core::fmt::Debug;
+use std::os::fd::OwnedFd;
+
+use crate::Result;
+
+/// Device memory. The provider maps it, and copies in the width and order that the device needs.
+pub trait DmOps: Any + Debug + Send + Sync {
+    /// Returns the kernel's handle.
+    fn handle(&self) -> u32;
+
+    /// Returns the length in bytes.
+    fn length(&self) -> u64;
+
+    /// Copies bytes into device memory from `offset` on.
+    ///
+    /// # Errors
+    /// `EINVAL` with [`Cause::Range`](crate::Cause::Range) for bytes outside of it.
+    fn copy_to(&self, offset: u64, bytes: &[u8]) -> Result<()>;
+
+    /// Copies bytes out of device memory from `offset` on.
+    ///
+    /// # Errors
+    /// `EINVAL` with [`Cause::Range`](crate::Cause::Range) for bytes outside of it.
+    fn copy_from(&self, offset: u64, bytes: &mut [u8]) -> Result<()>;
+
+    /// Exports it as a dma-buf.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if the device or the kernel exports none; any other errno that the kernel
+    /// returns, notably `EMFILE`.
+    fn export_dmabuf_fd(&self) -> Result<OwnedFd>;
+}
+
+/// A DMA handle: hints for the device's accesses to a memory region.
+pub trait DmahOps: Any + Debug + Send + Sync {
+    /// Returns the kernel's handle.
+    fn handle(&self) -> u32;
+}

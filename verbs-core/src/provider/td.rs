@@ -1,0 +1,71 @@
+//! Thread domains, parent domains, and allocators of queues.
+//!
+//! # Safety
+//! [`QueueAllocator`] is an unsafe trait: a device reads and writes the memory that it returns.
+#![allow(unsafe_code)]
+
+use core::any::Any;
+use core::fmt::Debug;
+use core::ptr::NonNull;
+use std::sync::Arc;
+
+use super::Provider;
+
+/// A thread domain: a promise that the objects made in a parent domain with it are used by one
+/// thread at a time.
+///
+/// Posting and polling take `&mut` here, so the promise is kept without it. A provider may still
+/// give such objects device resources of their own.
+pub trait TdOps: Any + Debug + Send + Sync {}
+
+/// The parts of a parent domain.
+#[derive(Debug)]
+pub struct ParentDomainAttr<'a, P: Provider> {
+    /// The protection domain of its objects.
+    pub pd: &'a P::Pd,
+    /// The thread domain of its objects.
+    pub td: Option<&'a P::Td>,
+    /// The allocator of its objects' queues.
+    pub allocator: Option<&'a Arc<dyn QueueAllocator>>,
+}
+
+impl<P: Provider> Clone for ParentDomainAttr<'_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: Provider> Copy for ParentDomainAttr<'_, P> {}
+
+/// The reply of a [`QueueAllocator`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueMemory {
+    /// The allocator's own memory.
+    Own(NonNull<u8>),
+    /// The provider allocates this queue as it does without an allocator.
+    #[doc(alias = "IBV_ALLOCATOR_USE_DEFAULT")]
+    Default,
+    /// There is no memory, and the object is not created.
+    Exhausted,
+}
+
+/// An allocator of the queues of objects that are made in a parent domain.
+///
+/// # Safety
+/// Memory that [`alloc`](Self::alloc) returns has the asked size and alignment, is initialised, and
+/// is accessed by nothing else until it is [freed](Self::free).
+///
+/// # References
+/// `ibv_alloc_parent_domain(3)`
+#[doc(alias = "ibv_parent_domain_init_attr")]
+pub unsafe trait QueueAllocator: Debug + Send + Sync {
+    /// Allocates `size` bytes whose address is a multiple of `alignment`. The provider documents
+    /// its resource types.
+    fn alloc(&self, size: usize, alignment: usize, resource_type: u64) -> QueueMemory;
+
+    /// Frees memory that [`alloc`](Self::alloc) returned.
+    ///
+    /// # Safety
+    /// The memory is the allocator's, of this resource type, and is not accessed any more.
+    unsafe fn free(&self, memory: NonNull<u8>, resource_type: u64);
+}
