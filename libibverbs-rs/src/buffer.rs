@@ -32,6 +32,7 @@ use verbs_core::provider::{Destroy, MrOps, Provider};
 use verbs_core::types::AccessFlags;
 use verbs_core::{Cause, Errno, Error, Result};
 
+use crate::fork::Excluded;
 use crate::kernel_handle::KernelHandle;
 use crate::pd::Pd;
 use crate::registry::PdId;
@@ -90,6 +91,8 @@ trait Registration: Send {
 
 /// Memory, and a share of the protection domain that it is registered in.
 struct Registered<M> {
+    // Released first, while the memory is mapped.
+    _excluded: Excluded,
     memory: Box<M>,
     _pd: Child,
 }
@@ -143,6 +146,10 @@ impl Buf {
         access: AccessFlags,
     ) -> Result<Self, HandleError<M>> {
         let registry = pd.context().registry();
+        let excluded = match pd.exclude("reg_mr", base, len, access) {
+            Ok(excluded) => excluded,
+            Err(error) => return Err(HandleError { handle: *memory, error }),
+        };
         // While the provider's code runs, unwinding must not release memory, because the provider
         // may have made a key for it.
         let memory = ManuallyDrop::new(memory);
@@ -159,7 +166,7 @@ impl Buf {
             Err(error) => return Err(HandleError { handle: *memory, error }),
         };
         // From here on, unwinding destroys the region before it releases the memory.
-        let handle = KernelHandle::new(raw, Registered { memory, _pd: pd.child_mr() });
+        let handle = KernelHandle::new(raw, Registered { _excluded: excluded, memory, _pd: pd.child_mr() });
         let lkey = handle.get().lkey();
         let region = Region {
             base: NonNull::new(base).unwrap_or(NonNull::dangling()),

@@ -1,6 +1,7 @@
 //! [`Context`]: an open device, its queries, and the objects that are made from it.
 
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use verbs_core::provider::{ContextOps, Erased, NamedProvider, OpenedContext, Provider};
@@ -208,6 +209,40 @@ impl<P: Provider> Context<P> {
     #[doc(alias = "ibv_alloc_pd")]
     pub fn alloc_pd(&self) -> Result<Pd<P>> {
         Pd::alloc(self)
+    }
+
+    /// Returns a protection domain that another owner of the same context allocated, by its handle.
+    /// Dropping it deallocates nothing.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if the provider imports none. A number that no domain has is an error of the
+    /// objects that are made in it.
+    ///
+    /// # References
+    /// `ibv_import_pd(3)`
+    #[doc(alias = "ibv_import_pd")]
+    #[doc(alias = "ibv_unimport_pd")]
+    pub fn import_pd(&self, handle: u32) -> Result<Pd<P>> {
+        Pd::import(self, handle)
+    }
+
+    /// Returns a copy of the device file's descriptor, for another process or library that shares
+    /// this context ([`import_device`](crate::import_device)).
+    ///
+    /// # Safety
+    /// The descriptor is the right to command the context: whatever gets it destroys and changes
+    /// only objects that it made itself, and imports the others.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` for a device without a file; any errno of `dup(2)`, notably `EMFILE`.
+    ///
+    /// # References
+    /// `ibv_import_device(3)`
+    #[doc(alias = "ibv_import_device")]
+    #[allow(unsafe_code)]
+    pub unsafe fn export_device(&self) -> Result<OwnedFd> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.raw().export_device() }
     }
 
     /// Creates a completion channel: a file at which completion queues signal new completions.

@@ -2,10 +2,13 @@
 //! that were left out, with the reasons.
 
 use std::fmt;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::sync::{Mutex, PoisonError};
 
 use verbs_core::discovery::{
-    self, DeviceInfo, Found, NetlinkError, NodeType, SkipReason, Skipped, Source, TransportType,
+    self, DevNum, DeviceInfo, Found, NetlinkError, NodeType, SkipReason, Skipped, Source, TransportType,
 };
 use verbs_core::provider::{Driver, NamedProvider};
 use verbs_core::types::Guid;
@@ -26,6 +29,36 @@ use crate::Context;
 #[doc(alias = "ibv_get_device_list")]
 pub fn devices() -> Result<DeviceList> {
     DeviceList::with_drivers(&[])
+}
+
+/// Shares the context of a device's file that another process or library opened and sent
+/// ([`Context::export_device`]). Objects of the other owner are imported by their handles
+/// ([`Context::import_pd`]).
+///
+/// The descriptor is taken over. It proves itself by its device number, so that any other file is
+/// refused.
+///
+/// # Errors
+/// - `EOPNOTSUPP` if the provider or the kernel's driver shares no contexts, as rxe's does not.
+/// - `ENODEV` with [`Cause::NoDevice`] for a file that is no device of the list.
+/// - As [`devices`]; any other errno that the kernel returns.
+///
+/// # References
+/// `ibv_import_device(3)`
+#[doc(alias = "ibv_import_device")]
+pub fn import_device(file: OwnedFd) -> Result<Context> {
+    const VERB: &str = "import_device";
+    let list = devices()?;
+    let metadata =
+        File::from(file.try_clone().map_err(|io| Error::new(VERB, "", Errno::from_io(&io)))?).metadata();
+    let metadata = metadata.map_err(|io| Error::new(VERB, "", Errno::from_io(&io)))?;
+    let dev = Some(DevNum::from_rdev(metadata.rdev()));
+    let of_file = |device: &&Device| metadata.file_type().is_char_device() && device.info.dev() == dev;
+    let device = list.iter().find(of_file).ok_or_else(|| list.no_device("with this file"))?;
+    match device.driver.import {
+        Some(import) => import(&device.info, file).map(Context::from_opened),
+        None => Err(Error::new(VERB, device.name(), Errno::OPNOTSUPP)),
+    }
 }
 
 /// Adds a provider for this process. It takes part in all lists made from now on.

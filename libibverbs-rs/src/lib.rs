@@ -65,12 +65,13 @@
 //! |---|---|---|
 //! | devices | `ibv_get_device_list` | [`devices`], [`DeviceList`], [`Device`] |
 //! | an open device | `ibv_context` | [`Context`], [`AsyncEvents`] |
-//! | memory | `ibv_mr` | [`Buf`], [`FrozenBuf`], [`Exposed`], [`RemoteMr`]; raw: [`Mr`] |
+//! | memory | `ibv_mr` | [`Buf`], [`FrozenBuf`], [`Exposed`], [`RemoteMr`]; raw: [`Mr`], [`MrInit`], [`MrChange`] |
+//! | memory of the device | `ibv_dm`, `ibv_dmah` | [`Dm`], [`Dmah`] |
 //! | completions | `ibv_cq`, `ibv_wc` | [`Cq`], [`CqHandle`], [`Completion`], [`Completed`] |
 //! | completion events | `ibv_comp_channel` | [`CompChannel`], [`CqEvent`] |
 //! | queue pairs | `ibv_qp` | [`Qp`], its [`state`]s, [`Endpoint`], [`SendBatch`] |
 //! | halves of a queue pair | none | [`SendHalf`], [`RecvHalf`] |
-//! | the rest | `ibv_pd`, `ibv_ah` | [`Pd`], [`Ah`] |
+//! | the rest | `ibv_pd`, `ibv_td`, `ibv_ah` | [`Pd`], [`Td`], [`Ah`] |
 //! | values | `ibv_send_wr`, `ibv_qp_attr`, … | the names in CamelCase: [`SendWr`], [`QpAttr`], … |
 //!
 //! A search of these pages for a C name finds its counterpart.
@@ -119,9 +120,9 @@
 //!   handle that is dropped or closed in the child destroys the parent's object, and posting in the
 //!   child posts to the parent's queues. Registered memory stays the parent's: since Linux 5.12 a
 //!   fork copies pinned pages for the child. On older kernels, a page that the parent writes after
-//!   the fork may be replaced by a copy that the device does not access. This crate does not
-//!   exclude registered memory from forks with `madvise(MADV_DONTFORK)`, as `ibv_fork_init(3)`
-//!   makes libibverbs do.
+//!   the fork may be replaced by a copy that the device does not access. There, [`fork_init`] or
+//!   the environment variable `RDMAV_FORK_SAFE` excludes pages with registered memory from forks.
+//!   [`is_fork_initialized`] reports which of these holds.
 //! - `soft` devices: in the child every call fails with `ENODEV` and [`Cause::Forked`], polling
 //!   finds nothing, and dropping a handle does not affect the parent. The child can open devices of
 //!   its own.
@@ -134,8 +135,10 @@ mod comp_channel;
 mod context;
 mod cq;
 mod device;
+mod dm;
 mod event;
 mod exposed;
+mod fork;
 mod frozen;
 mod gid;
 mod handle_error;
@@ -148,22 +151,26 @@ mod post_error;
 mod qp;
 mod registry;
 mod remote;
+mod shared;
 mod stable;
+mod td;
 
 pub use ah::Ah;
 pub use buffer::Buf;
 pub use comp_channel::{CompChannel, CqEvent};
 pub use context::Context;
 pub use cq::{Completed, Completion, Completions, Cq, CqHandle, CqInit};
-pub use device::{Device, DeviceList, devices, register};
+pub use device::{Device, DeviceList, devices, import_device, register};
+pub use dm::{Dm, Dmah};
 pub use event::{AsyncEvent, AsyncEvents, Element};
 pub use exposed::{Exposed, RemoteAccess};
+pub use fork::{ForkStatus, fork_init, is_fork_initialized};
 pub use frozen::FrozenBuf;
 pub use handle_error::HandleError;
 pub use in_flight::Returned;
 pub use kernel_handle::on_leak;
 pub use memory::{Memory, PostMemory};
-pub use mr::Mr;
+pub use mr::{Mr, MrChange, MrInit};
 pub use pd::Pd;
 pub use post_error::{PostBufError, PostBufReason};
 pub use qp::attr::{InitAttr, QpInit, RtrAttr, RtsAttr};
@@ -174,6 +181,7 @@ pub use qp::{Qp, state};
 pub use registry::{CqId, QpId};
 pub use remote::RemoteMr;
 pub use stable::{StableBytes, StableMemory};
+pub use td::Td;
 
 #[doc(hidden)]
 pub use verbs_core::discovery::DeviceParts;
@@ -181,7 +189,9 @@ pub use verbs_core::discovery::{
     DevNum, DeviceInfo, Found, NetlinkError, NodeType, OwnDevice, RdmaDriverId, SkipReason, Skipped, Source,
     TransportType,
 };
-pub use verbs_core::provider::{Driver, Erased, NamedProvider, Provider};
+pub use verbs_core::provider::{
+    Driver, Erased, NamedProvider, Provider, QueueAllocator, QueueMemory, RegionState, ReregError,
+};
 #[doc(inline)]
 pub use verbs_core::types::*;
 pub use verbs_core::{Cause, Errno, Error, Result, provider};

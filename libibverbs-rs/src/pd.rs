@@ -7,17 +7,24 @@
 #![allow(unsafe_code)]
 
 use std::fmt;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use verbs_core::Result;
-use verbs_core::provider::{ContextOps, Erased, NamedProvider, Provider};
-use verbs_core::types::{AccessFlags, AhAttr};
+use verbs_core::provider::{
+    ContextOps, Erased, MrInitAttr, MrMemory, NamedProvider, ParentDomainAttr, PdOps, Provider,
+    QueueAllocator,
+};
+use verbs_core::types::{AccessFlags, Advice, AdviseFlags, AhAttr, Sge};
 
+use crate::fork::Excluded;
 use crate::kernel_handle::KernelHandle;
 use crate::qp::state::Reset;
 use crate::registry::{Child, PdId, Tally};
 use crate::stable::{StableBytes, StableMemory};
-use crate::{Ah, Buf, Context, Exposed, FrozenBuf, HandleError, Mr, Qp, QpInit, RemoteAccess};
+use crate::{
+    Ah, Buf, Context, Dm, Dmah, Exposed, FrozenBuf, HandleError, Mr, MrInit, Qp, QpInit, RemoteAccess, Td, mr,
+};
 
 /// A protection domain: a queue pair can access only the memory regions and address handles of its
 /// own domain. Cheap to clone.
@@ -36,10 +43,17 @@ struct Inner<P: Provider> {
     mrs: Tally,
     qps: Tally,
     ahs: Tally,
+    parent_domains: Tally,
+}
+
+/// The dependencies of a domain: its device, or the two domains of a parent domain.
+struct Parents {
+    _above: Child,
+    _td: Option<Child>,
 }
 
 enum Raw<P: Provider> {
-    Own(KernelHandle<P::Pd, Child>),
+    Own(KernelHandle<P::Pd, Parents>),
     /// The domain behind an erased one, made by `downcast`: clones and children of that one live
     /// on.
     Within(Arc<Inner<Erased>>),
@@ -47,18 +61,30 @@ enum Raw<P: Provider> {
 
 impl<P: Provider> Pd<P> {
     pub(crate) fn alloc(context: &Context<P>) -> Result<Self> {
-        let raw = context.raw().alloc_pd()?;
-        let child = context.child(&context.registry().pd_tally);
-        Ok(Self {
+        Ok(Self::of_context(context, context.raw().alloc_pd()?))
+    }
+
+    pub(crate) fn import(context: &Context<P>, handle: u32) -> Result<Self> {
+        Ok(Self::of_context(context, context.raw().import_pd(handle)?))
+    }
+
+    fn of_context(context: &Context<P>, raw: P::Pd) -> Self {
+        let parents = Parents { _above: context.child(&context.registry().pd_tally), _td: None };
+        Self::new(context, raw, parents, PdId::next())
+    }
+
+    fn new(context: &Context<P>, raw: P::Pd, parents: Parents, id: PdId) -> Self {
+        Self {
             inner: Arc::new(Inner {
-                raw: Raw::Own(KernelHandle::new(raw, child)),
-                id: PdId::next(),
+                raw: Raw::Own(KernelHandle::new(raw, parents)),
+                id,
                 context: context.clone(),
                 mrs: Tally::default(),
                 qps: Tally::default(),
                 ahs: Tally::default(),
+                parent_domains: Tally::default(),
             }),
-        })
+        }
     }
 
     /// Returns the open device that the domain belongs to.
@@ -77,6 +103,48 @@ impl<P: Provider> Pd<P> {
                 Raw::Within(_) => unreachable!("an erased protection domain is within no other"),
             },
         }
+    }
+
+    /// Returns the kernel's handle, for another owner of the same context
+    /// ([`Context::import_pd`]).
+    pub fn handle(&self) -> u32 {
+        self.raw().handle()
+    }
+
+    /// Allocates a parent domain: the same protection domain, with a thread domain and an allocator
+    /// of queues for the objects that are made in it. Memory that is registered in either can be
+    /// used by the queue pairs of both.
+    ///
+    /// ```
+    /// # #[cfg(feature = "soft")]
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let context = verbs::soft::auto()?.open()?;
+    /// let (pd, td) = (context.alloc_pd()?, context.alloc_td()?);
+    /// let parent = pd.alloc_parent_domain(Some(&td), None)?;
+    /// let buf = parent.alloc_buf(4096)?;
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "soft"))]
+    /// # fn main() {}
+    /// ```
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if the provider has none (as rxe), or cannot use the allocator (as soft
+    /// devices); `EINVAL` for a thread domain of another device.
+    ///
+    /// # References
+    /// `ibv_alloc_parent_domain(3)`
+    #[doc(alias = "ibv_alloc_parent_domain")]
+    pub fn alloc_parent_domain(
+        &self,
+        td: Option<&Td<P>>,
+        allocator: Option<&Arc<dyn QueueAllocator>>,
+    ) -> Result<Self> {
+        let attr = ParentDomainAttr { pd: self.raw(), td: td.map(Td::raw), allocator };
+        let raw = self.context().raw().alloc_parent_domain(&attr)?;
+        let above = self.child(&self.inner.parent_domains);
+        let parents = Parents { _above: above, _td: td.map(|td| td.shared.user()) };
+        Ok(Self::new(self.context(), raw, parents, self.id()))
     }
 
     /// Registers memory of the caller, for raw posting with any scheme of ownership.
@@ -127,9 +195,136 @@ impl<P: Provider> Pd<P> {
         iova: u64,
         access: AccessFlags,
     ) -> Result<Mr<P>> {
+        let iova = if access.contains(AccessFlags::ZERO_BASED) { 0 } else { iova };
+        let excluded = self.exclude("reg_mr", addr, length, access)?;
         // SAFETY: the caller's promise is the same.
         let raw = unsafe { self.register_raw(addr, length, iova, access) }?;
-        Ok(Mr::new(raw, self.child(&self.inner.mrs), iova, length))
+        let parents = mr::Parents::new(self.child_mr(), excluded, None);
+        Ok(Mr::new(self, raw, parents, iova, length, access))
+    }
+
+    /// Registers memory in the extended form: of a dma-buf, or with a DMA handle.
+    ///
+    /// # Safety
+    /// As [`reg_mr`](Self::reg_mr), also for the bytes of a dma-buf.
+    ///
+    /// # Errors
+    /// As [`reg_mr`](Self::reg_mr) and [`reg_dmabuf_mr`](Self::reg_dmabuf_mr); `EOPNOTSUPP` for a
+    /// DMA handle that the device or the kernel (before 6.18) cannot use.
+    ///
+    /// # References
+    /// `ibv_reg_mr_ex(3)`
+    #[doc(alias = "ibv_reg_mr_ex")]
+    pub unsafe fn reg_mr_ex(&self, init: &MrInit<'_, P>) -> Result<Mr<P>> {
+        let MrInit { memory, length, access, iova, dmah } = *init;
+        let (excluded, default) = match memory {
+            MrMemory::Addr(addr) => {
+                (self.exclude("reg_mr", addr, length, access)?, addr.expose_provenance() as u64)
+            }
+            MrMemory::DmaBuf { offset, .. } => (Excluded::NONE, offset),
+        };
+        let iova = if access.contains(AccessFlags::ZERO_BASED) { 0 } else { iova.unwrap_or(default) };
+        let attr = MrInitAttr { memory, length, iova, access, dmah: dmah.map(Dmah::raw) };
+        // SAFETY: the caller's promise is the same.
+        let raw = unsafe { self.context().raw().reg_mr_ex(self.raw(), &attr) }?;
+        let dmah = dmah.map(|dmah| dmah.shared.user());
+        let parents = mr::Parents::new(self.child_mr(), excluded, dmah);
+        Ok(Mr::new(self, raw, parents, iova, length, access))
+    }
+
+    /// Registers `length` bytes of a dma-buf, for example of a GPU's memory, from `offset` on. Work
+    /// requests and peers address its first byte as `iova`.
+    ///
+    /// # Safety
+    /// As [`reg_mr`](Self::reg_mr), for the bytes of the dma-buf.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if the device registers no dma-bufs (as rxe and soft devices); `EINVAL` where
+    /// `offset` and `iova` have different offsets in their pages; any other errno that the kernel
+    /// returns, notably `EBADF` for a file that is no dma-buf.
+    ///
+    /// # References
+    /// `ibv_reg_dmabuf_mr(3)`
+    #[doc(alias = "ibv_reg_dmabuf_mr")]
+    pub unsafe fn reg_dmabuf_mr(
+        &self,
+        fd: BorrowedFd<'_>,
+        offset: u64,
+        length: usize,
+        iova: u64,
+        access: AccessFlags,
+    ) -> Result<Mr<P>> {
+        let context = self.context().raw();
+        // SAFETY: the caller's promise is the same.
+        let raw = unsafe { context.reg_dmabuf_mr(self.raw(), fd, offset, length, iova, access) }?;
+        let parents = mr::Parents::new(self.child_mr(), Excluded::NONE, None);
+        Ok(Mr::new(self, raw, parents, iova, length, access))
+    }
+
+    /// Registers `length` bytes of device memory from `offset` on. Work requests and peers address
+    /// them from 0 on.
+    ///
+    /// # Errors
+    /// `EINVAL` for a range outside of the memory, or memory of another device; `EOPNOTSUPP` for
+    /// rights that the device does not have; any other errno that the kernel returns.
+    ///
+    /// # References
+    /// `ibv_reg_dm_mr(3)`
+    #[doc(alias = "ibv_reg_dm_mr")]
+    pub fn reg_dm_mr(&self, dm: &Dm<P>, offset: u64, length: usize, access: AccessFlags) -> Result<Mr<P>> {
+        let access = access | AccessFlags::ZERO_BASED;
+        let raw = self.context().raw().reg_dm_mr(self.raw(), dm.raw(), offset, length as u64, access)?;
+        let parents = mr::Parents::new(self.child_mr(), Excluded::NONE, Some(dm.shared.user()));
+        Ok(Mr::new(self, raw, parents, 0, length, access))
+    }
+
+    /// Allocates a null region: elements with its local key read as zeros, and what is written to
+    /// them is discarded, whatever address they have. Its key for peers gives no access.
+    ///
+    /// A receive that skips a part of a message has such an element in its list.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if the device has none, as rxe; `ENOMEM` where the device has no region left.
+    ///
+    /// # References
+    /// `ibv_alloc_null_mr(3)`
+    #[doc(alias = "ibv_alloc_null_mr")]
+    pub fn alloc_null_mr(&self) -> Result<Mr<P>> {
+        let raw = self.context().raw().alloc_null_mr(self.raw())?;
+        let parents = mr::Parents::new(self.child_mr(), Excluded::NONE, None);
+        Ok(Mr::new(self, raw, parents, 0, usize::MAX, AccessFlags::LOCAL_WRITE))
+    }
+
+    /// Returns a memory region that another owner of the same context registered, by its handle.
+    /// Dropping it deregisters nothing.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if the provider or the kernel (before 5.8) imports none; `ENOENT` for a handle
+    /// that no region has; any other errno that the kernel returns.
+    ///
+    /// # References
+    /// `ibv_import_mr(3)`
+    #[doc(alias = "ibv_import_mr")]
+    pub fn import_mr(&self, handle: u32) -> Result<Mr<P>> {
+        let (raw, attr) = self.context().raw().import_mr(self.raw(), handle)?;
+        let parents = mr::Parents::new(self.child_mr(), Excluded::NONE, None);
+        let length = usize::try_from(attr.length).unwrap_or(usize::MAX);
+        // The rights are the other owner's alone to know.
+        Ok(Mr::new(self, raw, parents, attr.iova, length, AccessFlags::empty()))
+    }
+
+    /// Advises the device about the pages of elements in on-demand paged regions of this domain.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if the device takes no advice (rxe takes it since Linux 6.17); `EINVAL` for an
+    /// advice or a flag that it does not know; any other errno that the kernel returns, notably for
+    /// elements outside of such regions.
+    ///
+    /// # References
+    /// `ibv_advise_mr(3)`
+    #[doc(alias = "ibv_advise_mr")]
+    pub fn advise_mr(&self, advice: Advice, flags: AdviseFlags, sges: &[Sge]) -> Result<()> {
+        self.context().raw().advise_mr(self.raw(), advice, flags, sges)
     }
 
     /// Allocates page-aligned memory, zeroed and registered for local use, for safe posting.
@@ -258,7 +453,7 @@ impl<P: Provider> Pd<P> {
                 return Err(HandleError { handle: Self { inner }, error });
             }
         };
-        let Inner { raw, id, context, mrs, qps, ahs } = inner;
+        let Inner { raw, id, context, mrs, qps, ahs, parent_domains } = inner;
         let (raw, error) = match raw {
             Raw::Own(handle) => match handle.close() {
                 Ok(_) => return Ok(()),
@@ -269,7 +464,8 @@ impl<P: Provider> Pd<P> {
                 Err(HandleError { handle, error }) => (Raw::Within(handle.inner), error),
             },
         };
-        let handle = Self { inner: Arc::new(Inner { raw, id, context, mrs, qps, ahs }) };
+        let inner = Inner { raw, id, context, mrs, qps, ahs, parent_domains };
+        let handle = Self { inner: Arc::new(inner) };
         Err(HandleError { handle, error })
     }
 
@@ -289,6 +485,23 @@ impl<P: Provider> Pd<P> {
     ) -> Result<P::Mr> {
         // SAFETY: the caller's promise is the same.
         unsafe { self.context().raw().reg_mr(self.raw(), addr, length, iova, access) }
+    }
+
+    /// Excludes the pages of a new region from forks, where that is needed.
+    ///
+    /// # Errors
+    /// The errno of `madvise(2)`.
+    pub(crate) fn exclude(
+        &self,
+        verb: &'static str,
+        addr: *mut u8,
+        length: usize,
+        access: AccessFlags,
+    ) -> Result<Excluded> {
+        if !mr::is_pinned(self.context(), access) {
+            return Ok(Excluded::NONE);
+        }
+        Excluded::new(addr, length).map_err(|errno| self.context().registry().error(verb, errno))
     }
 
     pub(crate) fn id(&self) -> PdId {
@@ -311,8 +524,12 @@ impl<P: Provider> Pd<P> {
 impl<P: Provider> Inner<P> {
     /// Returns what keeps the domain alive besides one handle, as a plural noun.
     fn users(&self) -> &'static str {
-        let tallies =
-            [(&self.qps, "queue pairs"), (&self.mrs, "memory regions"), (&self.ahs, "address handles")];
+        let tallies = [
+            (&self.qps, "queue pairs"),
+            (&self.mrs, "memory regions"),
+            (&self.ahs, "address handles"),
+            (&self.parent_domains, "parent domains"),
+        ];
         tallies.into_iter().find(|(tally, _)| tally.any()).map_or("clones of the handle", |(_, what)| what)
     }
 }
@@ -334,6 +551,7 @@ impl Pd<Erased> {
                 mrs: Tally::default(),
                 qps: Tally::default(),
                 ahs: Tally::default(),
+                parent_domains: Tally::default(),
             }),
         })
     }

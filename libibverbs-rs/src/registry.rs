@@ -62,6 +62,9 @@ pub(crate) struct Registry {
     pub(crate) cq_tally: Tally,
     pub(crate) channel_tally: Tally,
     pub(crate) stream_tally: Tally,
+    pub(crate) dm_tally: Tally,
+    pub(crate) dmah_tally: Tally,
+    pub(crate) td_tally: Tally,
 }
 
 impl Registry {
@@ -74,6 +77,9 @@ impl Registry {
             cq_tally: Tally::default(),
             channel_tally: Tally::default(),
             stream_tally: Tally::default(),
+            dm_tally: Tally::default(),
+            dmah_tally: Tally::default(),
+            td_tally: Tally::default(),
         })
     }
 
@@ -100,6 +106,9 @@ impl Registry {
             (&self.cq_tally, "completion queues"),
             (&self.channel_tally, "completion channels"),
             (&self.stream_tally, "streams of asynchronous events"),
+            (&self.dm_tally, "pieces of device memory"),
+            (&self.dmah_tally, "DMA handles"),
+            (&self.td_tally, "thread domains"),
         ];
         tallies.into_iter().find(|(tally, _)| tally.any()).map_or("clones of the handle", |(_, what)| what)
     }

@@ -111,6 +111,14 @@ pub fn discover() -> Result<Found> {
     }
 }
 
+/// Returns whether the kernel copies registered pages for a forked child (Linux 5.12), or `None` if
+/// RDMA netlink does not reply.
+#[doc(alias = "ibv_is_fork_initialized")]
+pub fn copies_on_fork() -> Option<bool> {
+    let mut socket = NetlinkSocket::open().ok()?;
+    nldev::copies_on_fork(&mut Conversation::new(&mut socket)).ok()
+}
+
 /// Lists devices as [`discover`] does, from a netlink and files of the caller's choice. For tests.
 ///
 /// # Safety

@@ -11,7 +11,8 @@ use uverbs_abi::rdma_netlink::{
     RDMA_NL_NLDEV, RDMA_NLDEV_ATTR_CHARDEV, RDMA_NLDEV_ATTR_CHARDEV_ABI, RDMA_NLDEV_ATTR_CHARDEV_NAME,
     RDMA_NLDEV_ATTR_CHARDEV_TYPE, RDMA_NLDEV_ATTR_DEV_INDEX, RDMA_NLDEV_ATTR_DEV_NAME,
     RDMA_NLDEV_ATTR_DEV_NODE_TYPE, RDMA_NLDEV_ATTR_NODE_GUID, RDMA_NLDEV_ATTR_PORT_INDEX,
-    RDMA_NLDEV_ATTR_UVERBS_DRIVER_ID, RDMA_NLDEV_CMD_GET, RDMA_NLDEV_CMD_GET_CHARDEV, rdma_nl_get_type,
+    RDMA_NLDEV_ATTR_UVERBS_DRIVER_ID, RDMA_NLDEV_CMD_GET, RDMA_NLDEV_CMD_GET_CHARDEV, RDMA_NLDEV_CMD_SYS_GET,
+    RDMA_NLDEV_SYS_ATTR_COPY_ON_FORK, rdma_nl_get_type,
 };
 
 use super::netlink::{Conversation, NetlinkError};
@@ -102,6 +103,21 @@ pub(super) fn uverbs(conversation: &mut Conversation<'_>, index: u32) -> Result<
     request.extend(attribute(RDMA_NLDEV_ATTR_CHARDEV_TYPE, b"uverbs\0"));
     let message_type = rdma_nl_get_type(RDMA_NL_NLDEV, RDMA_NLDEV_CMD_GET_CHARDEV);
     conversation.get(message_type, &request, NlChardev::parse)
+}
+
+/// Returns whether the kernel copies registered pages for a forked child. Kernels before 5.12 do
+/// not have the attribute.
+pub(super) fn copies_on_fork(conversation: &mut Conversation<'_>) -> Result<bool, NetlinkError> {
+    let message_type = rdma_nl_get_type(RDMA_NL_NLDEV, RDMA_NLDEV_CMD_SYS_GET);
+    conversation.get(message_type, &[], |attributes| {
+        let mut copies = false;
+        each_attribute(attributes, |kind, value| {
+            if kind == RDMA_NLDEV_SYS_ATTR_COPY_ON_FORK {
+                copies = u8_of(value).is_some_and(|value| value != 0);
+            }
+        })?;
+        Ok(copies)
+    })
 }
 
 /// Calls `visit` with the kind and value of every attribute.

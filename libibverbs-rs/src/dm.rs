@@ -1,0 +1,203 @@
+//! [`Dm`] and [`Dmah`]: memory of the device, and hints for its accesses to memory.
+
+use std::os::fd::OwnedFd;
+
+use verbs_core::Result;
+use verbs_core::provider::{ContextOps, DmOps, DmahOps, Erased, NamedProvider, Provider};
+use verbs_core::types::{DmAttr, DmahAttr};
+
+use crate::shared::Shared;
+use crate::{Context, HandleError};
+
+/// Memory of the device, which programs reach by copies, and work requests by a region:
+/// [`Pd::reg_dm_mr`](crate::Pd::reg_dm_mr).
+///
+/// # References
+/// `ibv_alloc_dm(3)`
+#[doc(alias = "ibv_dm")]
+#[derive(Debug)]
+pub struct Dm<P: Provider = Erased> {
+    pub(crate) shared: Shared<P::Dm>,
+}
+
+impl<P: Provider> Dm<P> {
+    /// Returns its length in bytes.
+    pub fn length(&self) -> u64 {
+        self.raw().length()
+    }
+
+    /// Returns the kernel's handle, for another owner of the same context
+    /// ([`Context::import_dm`]).
+    pub fn handle(&self) -> u32 {
+        self.raw().handle()
+    }
+
+    /// Copies bytes into it from `offset` on.
+    ///
+    /// # Errors
+    /// `EINVAL` with [`Cause::Range`](crate::Cause::Range) for bytes outside of it.
+    ///
+    /// # References
+    /// `ibv_memcpy_to_dm(3)`
+    #[doc(alias = "ibv_memcpy_to_dm")]
+    pub fn copy_to(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.raw().copy_to(offset, bytes)
+    }
+
+    /// Copies bytes out of it from `offset` on.
+    ///
+    /// # Errors
+    /// `EINVAL` with [`Cause::Range`](crate::Cause::Range) for bytes outside of it.
+    ///
+    /// # References
+    /// `ibv_memcpy_from_dm(3)`
+    #[doc(alias = "ibv_memcpy_from_dm")]
+    pub fn copy_from(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        self.raw().copy_from(offset, bytes)
+    }
+
+    /// Exports it as a dma-buf, which another device can register.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if the device or the kernel exports none; any other errno that the kernel
+    /// returns, notably `EMFILE`.
+    ///
+    /// # References
+    /// `ibv_dm_export_dmabuf_fd(3)`
+    #[doc(alias = "ibv_dm_export_dmabuf_fd")]
+    pub fn export_dmabuf_fd(&self) -> Result<OwnedFd> {
+        self.raw().export_dmabuf_fd()
+    }
+
+    /// Returns the provider's own object, for features beyond verbs.
+    pub fn raw(&self) -> &P::Dm {
+        self.shared.get()
+    }
+
+    /// Frees it. Dropping does the same, and leaks memory that the kernel refuses to free.
+    /// Imported memory is only forgotten.
+    ///
+    /// # Errors
+    /// The memory: `EBUSY` with [`Cause::InUse`](crate::Cause::InUse) while a region covers it; any
+    /// other errno that the kernel returns.
+    ///
+    /// # References
+    /// `ibv_free_dm(3)`
+    #[doc(alias = "ibv_free_dm")]
+    #[doc(alias = "ibv_unimport_dm")]
+    pub fn close(self) -> Result<(), HandleError<Self>> {
+        self.shared.close("free_dm", REGIONS).map_err(|failed| failed.map(|shared| Self { shared }))
+    }
+}
+
+impl Dm<Erased> {
+    /// Returns the same memory with its provider named.
+    ///
+    /// # Errors
+    /// The memory: when it belongs to another provider, or `EBUSY` while a region covers it.
+    pub fn downcast<P: NamedProvider>(self) -> Result<Dm<P>, HandleError<Self>> {
+        match self.shared.try_map("downcast", REGIONS, |raw| raw.downcast::<P::Dm>()) {
+            Ok(shared) => Ok(Dm { shared }),
+            Err(failed) => Err(failed.map(|shared| Self { shared })),
+        }
+    }
+}
+
+/// A DMA handle: hints for the device's accesses to a region that is registered with it
+/// ([`MrInit::dmah`](crate::MrInit::dmah)).
+///
+/// # References
+/// `ibv_alloc_dmah(3)`
+#[doc(alias = "ibv_dmah")]
+#[derive(Debug)]
+pub struct Dmah<P: Provider = Erased> {
+    pub(crate) shared: Shared<P::Dmah>,
+}
+
+impl<P: Provider> Dmah<P> {
+    /// Returns the kernel's handle.
+    pub fn handle(&self) -> u32 {
+        self.raw().handle()
+    }
+
+    /// Returns the provider's own object, for features beyond verbs.
+    pub fn raw(&self) -> &P::Dmah {
+        self.shared.get()
+    }
+
+    /// Frees it. Dropping does the same, and leaks a handle that the kernel refuses to free.
+    ///
+    /// # Errors
+    /// The handle: `EBUSY` with [`Cause::InUse`](crate::Cause::InUse) while a region uses it; any
+    /// other errno that the kernel returns.
+    ///
+    /// # References
+    /// `ibv_dealloc_dmah(3)`
+    #[doc(alias = "ibv_dealloc_dmah")]
+    pub fn close(self) -> Result<(), HandleError<Self>> {
+        self.shared.close("dealloc_dmah", REGIONS).map_err(|failed| failed.map(|shared| Self { shared }))
+    }
+}
+
+impl Dmah<Erased> {
+    /// Returns the same DMA handle with its provider named.
+    ///
+    /// # Errors
+    /// The handle: when it belongs to another provider, or `EBUSY` while a region uses it.
+    pub fn downcast<P: NamedProvider>(self) -> Result<Dmah<P>, HandleError<Self>> {
+        match self.shared.try_map("downcast", REGIONS, |raw| raw.downcast::<P::Dmah>()) {
+            Ok(shared) => Ok(Dmah { shared }),
+            Err(failed) => Err(failed.map(|shared| Self { shared })),
+        }
+    }
+}
+
+impl<P: Provider> Context<P> {
+    /// Allocates memory of the device.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if the device has none (as rxe and soft devices); `EINVAL` and `ENOMEM` for
+    /// more than [`max_dm_size`](crate::DeviceAttrEx::max_dm_size); any other errno that the kernel
+    /// returns.
+    ///
+    /// # References
+    /// `ibv_alloc_dm(3)`
+    #[doc(alias = "ibv_alloc_dm")]
+    pub fn alloc_dm(&self, attr: &DmAttr) -> Result<Dm<P>> {
+        self.raw().alloc_dm(attr).map(|raw| self.dm(raw))
+    }
+
+    /// Returns memory of the device that another owner of the same context allocated, by its
+    /// handle.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if the provider imports none; any other errno that the kernel returns.
+    ///
+    /// # References
+    /// `ibv_import_dm(3)`
+    #[doc(alias = "ibv_import_dm")]
+    pub fn import_dm(&self, handle: u32) -> Result<Dm<P>> {
+        self.raw().import_dm(handle).map(|raw| self.dm(raw))
+    }
+
+    /// Allocates a DMA handle.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if the device or the kernel (before 6.18) has none; `EINVAL` for a hint that
+    /// does not exist; any other errno that the kernel returns.
+    ///
+    /// # References
+    /// `ibv_alloc_dmah(3)`
+    #[doc(alias = "ibv_alloc_dmah")]
+    pub fn alloc_dmah(&self, attr: &DmahAttr) -> Result<Dmah<P>> {
+        let raw = self.raw().alloc_dmah(attr)?;
+        let child = self.child(&self.registry().dmah_tally);
+        Ok(Dmah { shared: Shared::new(raw, child, self.registry()) })
+    }
+
+    fn dm(&self, raw: P::Dm) -> Dm<P> {
+        Dm { shared: Shared::new(raw, self.child(&self.registry().dm_tally), self.registry()) }
+    }
+}
+
+const REGIONS: &str = "memory regions";

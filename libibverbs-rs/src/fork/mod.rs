@@ -1,0 +1,357 @@
+//! [`fork_init`] and [`is_fork_initialized`]: registered memory and `fork(2)`.
+//!
+//! Before Linux 5.12, a page that is shared with a forked child is copied when the parent writes
+//! it. The parent goes on with the copy, and the device with the original. After [`fork_init`],
+//! pages with registered memory are excluded from forks (`MADV_DONTFORK`) while any region covers
+//! them: the child does not have them.
+//!
+//! ```text
+//! pages         │  0  │  1  │  2  │  3  │
+//! region A            ├─────┼─────┤          exclude A:  counts 1 1
+//! region B                  ├─────┼─────┤    exclude B:  counts 1 2 1, DONTFORK for page 3 only
+//!                                            release A:  counts 1 1,   DOFORK for page 1 only
+//! ```
+//!
+//! # Safety
+//! `madvise` with the two advices changes what a child gets, and no byte and no mapping of this
+//! process. It is called for pages that the caller registered, which stay mapped until they are
+//! released.
+//!
+//! # References
+//! `ibv_fork_init(3)`, `ibv_is_fork_initialized(3)`, `madvise(2)`
+#![allow(unsafe_code)]
+
+use std::collections::BTreeMap;
+use std::env;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use nix::sys::mman::{MmapAdvise, madvise};
+use nix::unistd::{SysconfVar, sysconf};
+use verbs_core::{Cause, Errno, Error, Result, discovery};
+
+/// The state of the protection of registered memory from forks.
+#[doc(alias = "ibv_fork_status")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ForkStatus {
+    /// Forks are not safe: neither the kernel nor this library protects registered memory.
+    #[doc(alias = "IBV_FORK_DISABLED")]
+    Disabled,
+    /// Pages with registered memory are excluded from forks.
+    #[doc(alias = "IBV_FORK_ENABLED")]
+    Enabled,
+    /// The kernel copies registered pages for the child (Linux 5.12), and forks are safe.
+    #[doc(alias = "IBV_FORK_UNNEEDED")]
+    Unneeded,
+}
+
+/// Protects registered memory from forks, where the kernel does not.
+///
+/// Call it before the first region is registered. The environment variables `RDMAV_FORK_SAFE` and
+/// `IBV_FORK_SAFE` do the same; with `RDMAV_HUGEPAGES_SAFE` also memory in huge pages is protected,
+/// whose page size is read from `/proc/self/smaps` for each region.
+///
+/// Whole pages are excluded, and the child receives SIGSEGV if it touches one. So the child calls
+/// only `exec(3)` or `_exit(2)`, and memory that is
+/// [registered in place](crate::Pd::register) shares no page with memory that the child needs until
+/// then; [`alloc_buf`](crate::Pd::alloc_buf) has pages of its own. Memory of soft devices and
+/// on-demand paged regions need no protection.
+///
+/// # Errors
+/// `EINVAL` after memory was registered without protection; `ENOSYS` where the kernel cannot
+/// exclude pages.
+///
+/// # References
+/// `ibv_fork_init(3)`
+#[doc(alias = "ibv_fork_init")]
+pub fn fork_init() -> Result<()> {
+    if kernel_copies() {
+        return Ok(());
+    }
+    let mut state = state();
+    let result = state.enable(&Kernel);
+    drop(state);
+    result.map_err(|errno| {
+        let error = Error::new("fork_init", "", errno);
+        if errno != Errno::INVAL {
+            return error;
+        }
+        let reason = "memory is registered already: call fork_init before the first registration";
+        error.because(Cause::Other { reason: reason.into() })
+    })
+}
+
+/// Returns whether registered memory is protected from forks.
+///
+/// # References
+/// `ibv_is_fork_initialized(3)`
+#[doc(alias = "ibv_is_fork_initialized")]
+pub fn is_fork_initialized() -> ForkStatus {
+    if kernel_copies() {
+        return ForkStatus::Unneeded;
+    }
+    match state().mode {
+        Mode::On => ForkStatus::Enabled,
+        Mode::Off | Mode::TooLate => ForkStatus::Disabled,
+    }
+}
+
+/// Pages that are excluded from forks while this value lives.
+#[derive(Debug)]
+pub(crate) struct Excluded(Option<Range<usize>>);
+
+impl Excluded {
+    /// No pages.
+    pub(crate) const NONE: Self = Self(None);
+
+    /// Excludes the pages of `length` bytes at `addr`, if forks are to be protected from. The bytes
+    /// are mapped until the value is dropped.
+    ///
+    /// # Errors
+    /// The errno of `madvise(2)`: no page is excluded.
+    pub(crate) fn new(addr: *mut u8, length: usize) -> Result<Self, Errno> {
+        if length == 0 || addr.is_null() || kernel_copies() {
+            return Ok(Self::NONE);
+        }
+        let mut state = state();
+        match state.mode {
+            Mode::On => {
+                let pages = pages(addr.addr(), length, page_size_at(addr.addr()));
+                state.pages.exclude(&pages, &Kernel)?;
+                Ok(Self(Some(pages)))
+            }
+            Mode::Off | Mode::TooLate => {
+                state.mode = Mode::TooLate;
+                Ok(Self::NONE)
+            }
+        }
+    }
+
+    /// Gives the pages back to forks, unless another region covers them.
+    ///
+    /// # Errors
+    /// The errno of `madvise(2)` for some page: it stays excluded.
+    pub(crate) fn release(mut self) -> Result<(), Errno> {
+        self.take()
+    }
+
+    fn take(&mut self) -> Result<(), Errno> {
+        match self.0.take() {
+            Some(pages) => state().pages.release(&pages, &Kernel),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Excluded {
+    fn drop(&mut self) {
+        // A page that stays excluded harms no process but a child that touches it.
+        let _ = self.take();
+    }
+}
+
+/// The kernel's side: advice about pages.
+trait Advise {
+    /// Excludes the pages from forks, or gives them back.
+    ///
+    /// # Errors
+    /// The errno of `madvise(2)`.
+    fn advise(&self, pages: Range<usize>, exclude: bool) -> Result<(), Errno>;
+}
+
+/// The running kernel.
+struct Kernel;
+
+impl Advise for Kernel {
+    fn advise(&self, pages: Range<usize>, exclude: bool) -> Result<(), Errno> {
+        let advice = if exclude { MmapAdvise::MADV_DONTFORK } else { MmapAdvise::MADV_DOFORK };
+        let start = NonNull::new(std::ptr::with_exposed_provenance_mut(pages.start)).ok_or(Errno::INVAL)?;
+        // SAFETY: the advices change what a forked child gets, and nothing in this process.
+        unsafe { madvise(start, pages.len(), advice) }.map_err(Errno::from)
+    }
+}
+
+/// Counts of regions by page: each key is the first address of a run of pages with one count, which
+/// ends at the next key. Runs with a count of 0 after the last region have no key.
+#[derive(Debug, Default)]
+struct Pages(BTreeMap<usize, usize>);
+
+impl Pages {
+    /// Counts one more region, and excludes pages that had none.
+    ///
+    /// # Errors
+    /// The errno of the first advice that fails; the earlier ones are undone.
+    fn exclude(&mut self, pages: &Range<usize>, kernel: &impl Advise) -> Result<(), Errno> {
+        let runs = self.cut(pages);
+        for (at, (run, count)) in runs.iter().enumerate() {
+            if *count == 0
+                && let Err(errno) = kernel.advise(run.clone(), true)
+            {
+                for (run, _) in runs[..at].iter().filter(|(_, count)| *count == 0) {
+                    let _ = kernel.advise(run.clone(), false);
+                }
+                self.join(pages);
+                return Err(errno);
+            }
+        }
+        for (run, count) in runs {
+            self.0.insert(run.start, count + 1);
+        }
+        self.join(pages);
+        Ok(())
+    }
+
+    /// Counts one region less, and gives pages back that have none any more.
+    ///
+    /// # Errors
+    /// The errno of an advice that fails; all other pages are given back.
+    fn release(&mut self, pages: &Range<usize>, kernel: &impl Advise) -> Result<(), Errno> {
+        let mut result = Ok(());
+        for (run, count) in self.cut(pages) {
+            self.0.insert(run.start, count.saturating_sub(1));
+            if count == 1 {
+                result = result.and(kernel.advise(run, false));
+            }
+        }
+        self.join(pages);
+        result
+    }
+
+    /// Makes runs start and end where `pages` do, and returns those inside with their counts.
+    fn cut(&mut self, pages: &Range<usize>) -> Vec<(Range<usize>, usize)> {
+        for at in [pages.start, pages.end] {
+            let count = self.0.range(..=at).next_back().map_or(0, |(_, count)| *count);
+            self.0.entry(at).or_insert(count);
+        }
+        let starts: Vec<_> = self.0.range(pages.clone()).map(|(start, count)| (*start, *count)).collect();
+        let ends = starts.iter().skip(1).map(|(start, _)| *start).chain([pages.end]);
+        starts.iter().zip(ends).map(|((start, count), end)| (*start..end, *count)).collect()
+    }
+
+    /// Removes keys in and next to `pages` whose count is that of the run before.
+    fn join(&mut self, pages: &Range<usize>) {
+        let starts: Vec<_> = self.0.range(pages.start..=pages.end).map(|(start, _)| *start).collect();
+        for start in starts {
+            let before = self.0.range(..start).next_back().map_or(0, |(_, count)| *count);
+            if self.0.get(&start) == Some(&before) {
+                self.0.remove(&start);
+            }
+        }
+    }
+}
+
+/// Whether regions are protected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// No, and none is registered.
+    Off,
+    /// No, and some are registered.
+    TooLate,
+    /// Yes.
+    On,
+}
+
+#[derive(Debug)]
+struct State {
+    mode: Mode,
+    pages: Pages,
+}
+
+impl State {
+    /// Starts the protection.
+    ///
+    /// # Errors
+    /// `EINVAL` after a registration, `ENOSYS` where the kernel cannot exclude a page.
+    fn enable(&mut self, kernel: &impl Advise) -> Result<(), Errno> {
+        match self.mode {
+            Mode::On => return Ok(()),
+            Mode::TooLate => return Err(Errno::INVAL),
+            Mode::Off => {}
+        }
+        // A page of its own, for a try.
+        let page = memmap2::MmapMut::map_anon(page_size()).map_err(|error| Errno::from_io(&error))?;
+        let start = page.as_ptr().expose_provenance();
+        let pages = start..start + page.len();
+        let tried = kernel.advise(pages.clone(), true).and_then(|()| kernel.advise(pages, false));
+        tried.map_err(|_| Errno::NOSYS)?;
+        self.mode = Mode::On;
+        Ok(())
+    }
+}
+
+/// Returns the state of this process. The environment is read once, by the first call.
+fn state() -> MutexGuard<'static, State> {
+    static STATE: OnceLock<Mutex<State>> = OnceLock::new();
+    let state = STATE.get_or_init(|| {
+        let mut state = State { mode: Mode::Off, pages: Pages::default() };
+        if ["RDMAV_FORK_SAFE", "IBV_FORK_SAFE"].into_iter().any(|name| env::var_os(name).is_some()) {
+            // Without protection, `is_fork_initialized` reports it, as in C.
+            let _ = state.enable(&Kernel);
+        }
+        Mutex::new(state)
+    });
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns whether the kernel copies registered pages for a child.
+fn kernel_copies() -> bool {
+    static COPIES: OnceLock<bool> = OnceLock::new();
+    if let Some(copies) = COPIES.get() {
+        return *copies;
+    }
+    // A kernel without RDMA may load it later.
+    discovery::copies_on_fork().is_some_and(|copies| *COPIES.get_or_init(|| copies))
+}
+
+/// Returns the pages that contain these bytes.
+fn pages(addr: usize, length: usize, page_size: usize) -> Range<usize> {
+    let mask = page_size - 1;
+    addr & !mask..addr.saturating_add(length).saturating_add(mask) & !mask
+}
+
+/// Returns the size of the pages at an address; that of ordinary pages unless the environment asks
+/// for huge ones.
+fn page_size_at(addr: usize) -> usize {
+    static HUGE: OnceLock<bool> = OnceLock::new();
+    let ordinary = page_size();
+    if !HUGE.get_or_init(|| env::var_os("RDMAV_HUGEPAGES_SAFE").is_some()) {
+        return ordinary;
+    }
+    File::open("/proc/self/smaps")
+        .ok()
+        .and_then(|smaps| page_size_in(BufReader::new(smaps), addr))
+        .unwrap_or(ordinary)
+}
+
+/// Reads the page size of the mapping that contains an address, in the format of
+/// `/proc/self/smaps`.
+fn page_size_in(smaps: impl BufRead, addr: usize) -> Option<usize> {
+    let mut inside = false;
+    for line in smaps.split(b'\n') {
+        let line = line.ok()?;
+        let text = String::from_utf8_lossy(&line);
+        let mut fields = text.split_ascii_whitespace();
+        let first = fields.next().unwrap_or_default();
+        if let Some((start, end)) = first.split_once('-') {
+            let number = |text| usize::from_str_radix(text, 16).ok();
+            if let (Some(start), Some(end)) = (number(start), number(end)) {
+                inside = (start..end).contains(&addr);
+            }
+        } else if inside && first == "KernelPageSize:" {
+            let size = fields.next()?.parse::<usize>().ok()?.checked_mul(1024)?;
+            return size.is_power_of_two().then_some(size);
+        }
+    }
+    None
+}
+
+fn page_size() -> usize {
+    let size = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
+    size.and_then(|size| usize::try_from(size).ok()).filter(|size| size.is_power_of_two()).unwrap_or(4096)
+}
+
+#[cfg(test)]
+mod tests;
