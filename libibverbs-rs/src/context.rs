@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use verbs_core::provider::{ContextOps, Erased, NamedProvider, OpenedContext, Provider};
-use verbs_core::types::{DeviceAttr, DeviceAttrEx, Gid, GidEntry, PortAttr};
+use verbs_core::types::{DeviceAttr, DeviceAttrEx, Gid, GidEntry, PortAttr, RtValues};
 use verbs_core::{Cause, Errno, Error, Result};
 
 use crate::gid;
@@ -123,6 +123,20 @@ impl<P: Provider> Context<P> {
     #[doc(alias = "ibv_query_port")]
     pub fn query_port(&self, port_num: u8) -> Result<PortAttr> {
         self.raw().device().query_port(port_num)
+    }
+
+    /// Returns the time on the device's clock, which is the clock of
+    /// [`Completion::completion_ts`](crate::Completion::completion_ts). It ticks with
+    /// [`hca_core_clock`](DeviceAttrEx::hca_core_clock) kHz.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if the device has no clock that programs can read (rxe).
+    ///
+    /// # References
+    /// `ibv_query_rt_values_ex(3)`
+    #[doc(alias = "ibv_query_rt_values_ex")]
+    pub fn query_rt_values(&self) -> Result<RtValues> {
+        self.raw().query_rt_values()
     }
 
     /// Returns an entry of a port's GID table; [`Gid::ZERO`] for an empty one, as in C.
@@ -263,6 +277,9 @@ impl<P: Provider> Context<P> {
     /// # Errors
     /// - `EINVAL` with [`Cause::Limit`] for a size of 0 or beyond the device's
     ///   [`max_cqe`](DeviceAttr::max_cqe), or a completion vector that the device does not have.
+    /// - `EOPNOTSUPP` with [`Cause::CqWcFlags`] for fields that the device's completions do not
+    ///   have, and `EOPNOTSUPP` or `EINVAL` with [`Cause::CqFlags`] for a flag that it does not
+    ///   have.
     /// - `EINVAL` with [`Cause::Foreign`] for the completion channel of another open device.
     /// - Any other errno that the kernel returns; notably `ENOMEM`.
     ///

@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 use verbs_core::provider::{
     Completion as _, ContextOps, CqOps, Erased, ErasedCqHandle, NamedProvider, Provider,
 };
-use verbs_core::types::{CqInitAttr, Wc, WcError, WcStatus};
-use verbs_core::{Cause, Errno, Result, for_each_completion_field};
+use verbs_core::types::{CqFlags, CqInitAttr, CqModeration, CqWcFlags, Wc, WcError, WcStatus};
+use verbs_core::{Cause, Errno, Error, Result, for_each_completion_field, for_each_optional_field};
 
 use crate::in_flight::{Directory, Returned, Routes};
 use crate::kernel_handle::KernelHandle;
@@ -40,12 +40,18 @@ pub struct CqInit<'a> {
     pub channel: Option<&'a CompChannel>,
     /// The completion vector (interrupt) that signals it, below [`Context::num_comp_vectors`].
     pub comp_vector: u32,
+    /// The properties of the queue. An overrun is an error unless
+    /// [`IGNORE_OVERRUN`](CqFlags::IGNORE_OVERRUN) is set; see [`Cq`].
+    pub flags: CqFlags,
+    /// The optional fields that completions must have, such as
+    /// [`COMPLETION_TIMESTAMP`](CqWcFlags::COMPLETION_TIMESTAMP). [`Completion`] reads them.
+    pub wc_flags: CqWcFlags,
 }
 
 impl CqInit<'_> {
     /// Returns the attributes of a queue for `cqe` completions that signals no channel.
     pub const fn new(cqe: u32) -> Self {
-        Self { cqe, channel: None, comp_vector: 0 }
+        Self { cqe, channel: None, comp_vector: 0, flags: CqFlags::empty(), wc_flags: CqWcFlags::empty() }
     }
 }
 
@@ -56,6 +62,17 @@ impl CqInit<'_> {
 /// that the program uses; [`poll_one`](Self::poll_one) returns one by value, with its memory;
 /// [`poll_into`](Self::poll_into) copies many. Each returns the memory of requests that safe code
 /// posted, without the queue pair.
+///
+/// # Overrun
+/// A queue that is full loses the next completion. The device raises
+/// [`CQ_ERR`](crate::AsyncEventType::CQ_ERR) ([`Context::async_events`]). On soft devices, the event
+/// comes once for each queue, the queue pair of the lost completion goes to the error state, and
+/// other queue pairs go on. rxe raises the event for each lost completion, and moves the queue pair
+/// to the error state only if the completion is of a receive. Completions in the queue stay, and it can be polled,
+/// resized and used as before. The memory of a request whose completion was lost returns when its
+/// queue pair is reset or closed, or, for a send, when a later send of the queue completes. With
+/// [`CqFlags::IGNORE_OVERRUN`], where the device has it, the completion is lost silently, and the
+/// queue pair goes on.
 ///
 /// # References
 /// `ibv_create_cq(3)`, `ibv_poll_cq(3)`
@@ -141,6 +158,8 @@ impl<P: Provider> Cq<P> {
             channel: init.channel.map(AsFd::as_fd),
             comp_vector: init.comp_vector,
             user_handle: entry.id.0,
+            flags: init.flags,
+            wc_flags: init.wc_flags,
         })?;
         let context = context.child(&registry.cq_tally);
         let dependencies = Dependencies { _entry: entry, _channel: channel, _context: context };
@@ -167,6 +186,12 @@ impl<P: Provider> Cq<P> {
     /// Returns the number of completions that fit.
     pub fn cqe(&self) -> u32 {
         self.handle.get().cqe()
+    }
+
+    /// Returns the fields that its completions have: the
+    /// [`STANDARD`](CqWcFlags::STANDARD) ones, and those that it was created with.
+    pub fn wc_flags(&self) -> CqWcFlags {
+        self.handle.get().wc_flags()
     }
 
     /// Returns a handle of the queue, for creating queue pairs on it from any thread.
@@ -310,6 +335,82 @@ impl<P: Provider> Cq<P> {
     #[doc(alias = "ibv_req_notify_cq")]
     pub fn req_notify(&mut self, solicited_only: bool) -> Result<()> {
         self.handle.get_mut().req_notify(solicited_only)
+    }
+
+    /// Requests an event as [`req_notify`](Self::req_notify) does, and polls: the step of a loop that
+    /// waits for events and misses no completion.
+    ///
+    /// A completion that arrives before the request is among those that the result lends, and a
+    /// later one raises the event. So the program may wait after the result has lent `None`; in
+    /// the opposite order, a completion between the last poll and the request would wake no thread.
+    ///
+    /// ```no_run
+    /// # fn f(channel: verbs::CompChannel, mut cq: verbs::Cq) -> Result<(), verbs::Error> {
+    /// loop {
+    ///     let mut completions = cq.arm(false)?;
+    ///     while let Some(completion) = completions.next() {
+    ///         println!("{}: {}", completion.wr_id(), completion.status());
+    ///     }
+    ///     drop(completions);
+    ///     channel.wait(None)?;
+    /// }
+    /// # }
+    /// ```
+    ///
+    /// [`CompChannel`] has the loop for many queues.
+    ///
+    /// # Errors
+    /// As [`req_notify`](Self::req_notify).
+    ///
+    /// # References
+    /// `ibv_req_notify_cq(3)`, `ibv_poll_cq(3)`, `ibv_get_cq_event(3)`
+    pub fn arm(&mut self, solicited_only: bool) -> Result<Completions<'_, P>> {
+        self.req_notify(solicited_only)?;
+        Ok(self.poll())
+    }
+
+    /// Resizes the queue to at least `cqe` completions. Completions that were not polled stay in
+    /// the queue, in order; events and memory in flight stay as they are.
+    ///
+    /// # Errors
+    /// - `EINVAL` with [`Cause::Limit`] for a size of 0, beyond the device's
+    ///   [`max_cqe`](crate::DeviceAttr::max_cqe), or below the number of completions in the queue.
+    ///   The queue is as before.
+    /// - `EOPNOTSUPP` if the device resizes no queues.
+    /// - Any other errno that the kernel returns; notably `ENOMEM`. On rxe it may mean that the
+    ///   kernel has resized the queue and the process could not map it: then the queue is empty
+    ///   until another call succeeds, which returns the completions.
+    ///
+    /// # References
+    /// `ibv_resize_cq(3)`
+    #[doc(alias = "ibv_resize_cq")]
+    pub fn resize(&mut self, cqe: u32) -> Result<()> {
+        self.handle.get_mut().resize(cqe).map_err(|error| self.named(error))
+    }
+
+    /// Changes the moderation of the queue's events: fewer events for many completions.
+    ///
+    /// A queue that is armed keeps waiting as before; the new numbers apply from the next request
+    /// on.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if the device moderates no events (rxe); `EINVAL` with [`Cause::Limit`] for
+    /// numbers beyond [`cq_mod_caps`](crate::DeviceAttrEx::cq_mod_caps); any other errno that the
+    /// kernel returns.
+    ///
+    /// # References
+    /// `ibv_modify_cq(3)`
+    #[doc(alias = "ibv_modify_cq")]
+    pub fn modify(&mut self, moderation: CqModeration) -> Result<()> {
+        self.handle.get_mut().modify(moderation).map_err(|error| self.named(error))
+    }
+
+    /// Adds the device's name to an error of a provider that does not have the verb.
+    fn named(&self, error: Error) -> Error {
+        if error.device.is_empty() {
+            return self.shared.registry.error(error.verb, error.errno).because(error.cause);
+        }
+        error
     }
 
     /// Returns the provider's own queue, for features beyond verbs.
@@ -509,8 +610,8 @@ impl<P: Provider> Drop for Completions<'_, P> {
 /// A completion, read from the queue on demand. It proves that its work request has ended, because
 /// only polling makes one: see numbers 5 to 7 of [`Provider`]'s contract.
 ///
-/// If [`status`](Self::status) is not success, only `wr_id`, `status`, `qp_num` and `vendor_err`
-/// are valid.
+/// If [`status`](Self::status) is not success, only `wr_id`, `status`, `qp_num`, `vendor_err` and
+/// the timestamps are valid.
 #[doc(alias = "ibv_wc")]
 #[doc(alias = "ibv_cq_ex")]
 pub struct Completion<'c, P: Provider + 'c = Erased> {
@@ -518,15 +619,30 @@ pub struct Completion<'c, P: Provider + 'c = Erased> {
     routes: &'c mut Routes,
 }
 
+macro_rules! with_optional_fields {
+    ($($fields:tt)*) => { for_each_optional_field! { completion { $($fields)* } } };
+}
+
 macro_rules! completion {
-    ($($(#[$doc:meta])* $field:ident: $type:ty;)*) => {
+    (
+        { $($(#[$doc:meta])* $field:ident: $type:ty;)* }
+        $($(#[$optional_doc:meta])* $optional:ident: $optional_type:ty;)*
+    ) => {
         impl<P: Provider> Completion<'_, P> {
             $($(#[$doc])* #[inline(always)] pub fn $field(&self) -> $type { self.raw.$field() })*
+
+            $(
+                $(#[$optional_doc])*
+                #[inline(always)]
+                pub fn $optional(&self) -> Option<$optional_type> {
+                    self.raw.$optional()
+                }
+            )*
         }
     };
 }
 
-for_each_completion_field!(completion);
+for_each_completion_field!(with_optional_fields);
 
 impl<P: Provider> Completion<'_, P> {
     /// Returns the memory of the request, whether it succeeded or failed.

@@ -4,24 +4,30 @@
 //! A completion is lent: each call of a field reads it from the queue. Its slot returns to the
 //! kernel after the loan, with [`finish`](CqOps::finish) or the next call of [`next`](CqOps::next).
 //!
+//! The kernel resizes a queue by making another one and copying the completions behind the published
+//! index into it. So all slots are returned before the command, and after it the old queue is not
+//! read any more, because its completions are in the new one.
+//!
 //! # Safety
 //! An entry is transmuted into a [`Wc`]: both have the same integer fields at the same offsets,
-//! which is checked below. The queue is mapped once, from the reply to the command that created it.
+//! which is checked below. A queue is mapped once, from the reply to the command that created or
+//! resized it.
 //!
 //! # References
-//! `ibv_poll_cq(3)`, `ibv_req_notify_cq(3)`; Linux `drivers/infiniband/sw/rxe/rxe_cq.c`
+//! `ibv_poll_cq(3)`, `ibv_req_notify_cq(3)`, `ibv_resize_cq(3)`; Linux
+//! `drivers/infiniband/sw/rxe/rxe_cq.c`, `rxe_queue.c` (`resize_finish`)
 #![allow(unsafe_code)]
 
 use core::fmt;
 use core::mem::{align_of, offset_of, size_of};
 
 use uverbs_abi::ib_user_verbs::IbUverbsWc;
-use uverbs_abi::rdma_user_rxe::RxeCreateCqResp;
+use uverbs_abi::rdma_user_rxe::{RxeCreateCqResp, RxeResizeCqResp};
 use verbs_core::channel::Uhw;
 use verbs_core::for_each_completion_field;
 use verbs_core::provider::{Completion as CompletionOps, CqOps, Destroy, DeviceOps as _};
-use verbs_core::types::{CqInitAttr, Wc, WcFlags, WcOpcode, WcStatus};
-use verbs_core::{Error, Result, cmd};
+use verbs_core::types::{CqInitAttr, CqModeration, CqWcFlags, Wc, WcFlags, WcOpcode, WcStatus};
+use verbs_core::{Errno, Error, Result, cmd, explain};
 use zerocopy::IntoBytes;
 
 use crate::kernel::Kernel;
@@ -54,10 +60,12 @@ pub struct CqHandle(pub(crate) u32);
 impl Cq {
     pub(crate) fn create(context: &Kernel, attr: &CqInitAttr<'_>) -> Result<(Self, CqHandle)> {
         let uverbs = context.uverbs();
+        explain::wc_flags(attr.wc_flags, CqWcFlags::STANDARD)
+            .map_err(|cause| uverbs.error("create_cq", Errno::OPNOTSUPP).because(cause))?;
         let mut reply = RxeCreateCqResp::default();
         let event_fd = context.async_fd()?;
         let info = cmd::cq::create_cq(uverbs, attr, Some(event_fd), Uhw::reply(reply.as_mut_bytes()))
-            .map_err(|error| context.explain_create_cq(error, attr.cqe, attr.comp_vector))?;
+            .map_err(|error| context.explain_create_cq(error, attr))?;
         // SAFETY: the kernel has just created the queue, and `mi` comes from its reply.
         match unsafe { Queue::map(uverbs, "create_cq", &reply.mi, size_of::<IbUverbsWc>()) } {
             Ok(queue) => {
@@ -113,6 +121,29 @@ impl CqOps for Cq {
 
     fn req_notify(&mut self, solicited_only: bool) -> Result<()> {
         cmd::cq::req_notify_cq(self.context.uverbs(), self.handle, solicited_only)
+    }
+
+    /// As [`CqOps::resize`]. If the new queue cannot be mapped (`ENOMEM`), nothing is polled until
+    /// another call succeeds; the kernel keeps the completions for it.
+    fn resize(&mut self, cqe: u32) -> Result<()> {
+        let uverbs = self.context.uverbs();
+        self.end.give_back();
+        let unread = self.end.count();
+        let mut reply = RxeResizeCqResp::default();
+        let cqe = cmd::cq::resize_cq(uverbs, self.handle, cqe, Uhw::reply(reply.as_mut_bytes()))
+            .map_err(|error| self.context.explain_resize_cq(error, cqe, unread))?;
+        self.cqe = cqe;
+        self.end.skip_all();
+        // SAFETY: the kernel has just created the queue, and `mi` comes from its reply.
+        let queue = unsafe { Queue::map(uverbs, "resize_cq", &reply.mi, size_of::<IbUverbsWc>()) }?;
+        self.end = ConsumerEnd::new(queue);
+        Ok(())
+    }
+
+    /// Sends the command, although the driver had no such method in any kernel that was read: the
+    /// kernel knows best.
+    fn modify(&mut self, moderation: CqModeration) -> Result<()> {
+        cmd::cq::modify_cq(self.context.uverbs(), self.handle, moderation)
     }
 }
 

@@ -111,7 +111,9 @@ pub enum Rxe {}
 // - 7: the completer posts to `qp->scq`, the responder to `qp->rcq`, which are those that the queue
 //   pair was created with.
 // - 8: completer and responder move their consumer's index past the request with its only
-//   completion. `ConsumerEnd` lends an entry once.
+//   completion. `ConsumerEnd` lends an entry once. `rxe_queue_resize` copies the entries behind the
+//   consumer's index into the new queue, under the lock of `rxe_cq_post`; `Cq::resize` reads the old
+//   queue no more once the kernel has confirmed the command.
 // - 9: `rxe_qp_reset` disables the tasks, drains both queues and forgets the packet in progress,
 //   whatever state it leaves the queue pair in; `confirm_reset` makes sure of the state, and waits
 //   for the tasks that older kernels do not wait for. Where it cannot wait for them,

@@ -362,7 +362,7 @@ impl PaperDevice {
 
     /// Returns the attributes with which this device's completion queues are created.
     pub fn cq_attr() -> CqInitAttr<'static> {
-        CqInitAttr { cqe: 1, channel: None, comp_vector: 0, user_handle: 0 }
+        CqInitAttr::new(1)
     }
 
     /// Returns the reply to CREATE_CQ, with these bytes from the driver.

@@ -331,6 +331,18 @@ impl<W> ConsumerEnd<W> {
         unsafe { core::slice::from_raw_parts_mut(place.sub(count), count) }
     }
 
+    /// Returns the number of elements in the queue that were not lent.
+    pub(crate) fn count(&mut self) -> usize {
+        self.cursor.next_slots(usize::MAX).2
+    }
+
+    /// Drops all elements that the queue holds now.
+    pub(crate) fn skip_all(&mut self) {
+        let (_, end, _) = self.cursor.next_slots(usize::MAX);
+        self.cursor.advance_to(end);
+        self.cursor.publish();
+    }
+
     /// Returns to the kernel every slot that [`next`](Self::next) lent. `&mut` shows that all loans
     /// have ended.
     #[inline(always)]

@@ -6,7 +6,8 @@ use crate::Errno;
 use crate::discovery::SkipReason;
 use crate::types::names::Names;
 use crate::types::{
-    AccessFlags, Gid, Mtu, ParseError, PostError, PostReason, QpAttrMask, QpState, QpType, WcError,
+    AccessFlags, CqFlags, CqWcFlags, Gid, Mtu, ParseError, PostError, PostReason, QpAttrMask, QpState,
+    QpType, WcError,
 };
 
 /// The result of every verb of the control path.
@@ -98,6 +99,16 @@ pub enum Cause {
     QpType {
         /// The type.
         qp_type: QpType,
+    },
+    /// Properties of completion queues that the device does not have.
+    CqFlags {
+        /// The properties.
+        flags: CqFlags,
+    },
+    /// Fields of completions that the device does not have.
+    CqWcFlags {
+        /// The fields.
+        wc_flags: CqWcFlags,
     },
     /// The call names an object that was closed.
     Closed {
@@ -293,6 +304,12 @@ impl fmt::Display for Cause {
             Self::NeedsLocalWrite { access } => write!(f, "{} needs LOCAL_WRITE as well", Names(*access)),
             Self::Access { access } => write!(f, "the device does not have the rights {}", Names(*access)),
             Self::QpType { qp_type } => write!(f, "the device has no queue pairs of the type {qp_type}"),
+            Self::CqFlags { flags } => {
+                write!(f, "the device has no completion queues with {}", Names(*flags))
+            }
+            Self::CqWcFlags { wc_flags } => {
+                write!(f, "the device's completions do not have the fields {}", Names(*wc_flags))
+            }
             Self::Closed { what } => write!(f, "the {what} was closed"),
             Self::Other { reason } => f.write_str(reason),
             Self::Post(reason) => reason.fmt(f),

@@ -6,7 +6,9 @@
 //! which `modify_qp` calls before, because the kernel silently truncates such numbers.
 
 use crate::Cause;
-use crate::types::{AccessFlags, AhAttr, DeviceAttr, Gid, LinkLayer, QpAttr, QpAttrMask, QpCap, QpType};
+use crate::types::{
+    AccessFlags, AhAttr, CqWcFlags, DeviceAttr, Gid, LinkLayer, QpAttr, QpAttrMask, QpCap, QpType,
+};
 
 /// The largest queue pair number or packet sequence number: both have 24 bits on the wire.
 pub const BITS_24: u32 = 0xff_ffff;
@@ -64,6 +66,15 @@ pub fn group(qp_type: QpType, gid: &Gid) -> Result<(), Cause> {
         return Err(Cause::QpType { qp_type });
     }
     if gid.is_multicast() { Ok(()) } else { Err(Cause::NotMulticast { gid: *gid }) }
+}
+
+/// Explains fields of completions that the device does not have.
+///
+/// # Errors
+/// [`Cause::CqWcFlags`] with the fields that are not among `supported`.
+pub fn wc_flags(asked: CqWcFlags, supported: CqWcFlags) -> Result<(), Cause> {
+    let wc_flags = asked - supported;
+    if wc_flags.is_empty() { Ok(()) } else { Err(Cause::CqWcFlags { wc_flags }) }
 }
 
 /// Explains a path by a port that does not exist.

@@ -12,6 +12,7 @@ mod parts;
 mod polling;
 mod random;
 mod receiving;
+mod resizing;
 mod rollback;
 mod sending;
 mod states;

@@ -40,7 +40,7 @@ fn a_completion_queue_is_asked_for_with_room_for_its_mapping() {
         Reply::outputs([&3_u32.to_ne_bytes(), &63_u32.to_ne_bytes(), reply.as_bytes()]),
     )]);
     device.expect_map(PaperDevice::CQ_OFFSET, &queue);
-    let attr = CqInitAttr { cqe: 40, channel: None, comp_vector: 1, user_handle: 0x99 };
+    let attr = CqInitAttr { comp_vector: 1, user_handle: 0x99, ..CqInitAttr::new(40) };
     let (cq, _) = device.context.create_cq(&attr).unwrap();
     assert_eq!((cq.handle(), cq.cqe()), (3, 63));
     device.script.expect([destroyed(DESTROY_CQ)]);

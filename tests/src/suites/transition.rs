@@ -105,7 +105,7 @@ impl Kernel {
         let context = KernelContext::open(device.info(), RdmaDriverId::RDMA_DRIVER_RXE.0, |_| String::new())?;
         let pd = KernelPd::alloc(&context)?;
         let mut reply = RxeCreateCqResp::new_zeroed();
-        let attr = CqInitAttr { cqe: 16, channel: None, comp_vector: 0, user_handle: 0 };
+        let attr = CqInitAttr::new(16);
         let uhw = Uhw::reply(reply.as_mut_bytes());
         let cq = cmd::cq::create_cq(commands(&context), &attr, None, uhw)?.handle;
         Ok(Self { context, pd, cq, path })

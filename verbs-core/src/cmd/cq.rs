@@ -1,23 +1,26 @@
-//! Completion queues: `CQ_CREATE`, `CQ_DESTROY`, `REQ_NOTIFY_CQ`.
+//! Completion queues: `CQ_CREATE`, `CQ_DESTROY`, `RESIZE_CQ`, `MODIFY_CQ`, `REQ_NOTIFY_CQ`.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use uverbs_abi::ib_user_ioctl_cmds::{
     UVERBS_ATTR_CREATE_CQ_COMP_CHANNEL, UVERBS_ATTR_CREATE_CQ_COMP_VECTOR, UVERBS_ATTR_CREATE_CQ_CQE,
-    UVERBS_ATTR_CREATE_CQ_EVENT_FD, UVERBS_ATTR_CREATE_CQ_HANDLE, UVERBS_ATTR_CREATE_CQ_RESP_CQE,
-    UVERBS_ATTR_CREATE_CQ_USER_HANDLE, UVERBS_ATTR_DESTROY_CQ_HANDLE, UVERBS_ATTR_DESTROY_CQ_RESP,
-    UVERBS_METHOD_CQ_CREATE, UVERBS_METHOD_CQ_DESTROY, UVERBS_OBJECT_CQ,
+    UVERBS_ATTR_CREATE_CQ_EVENT_FD, UVERBS_ATTR_CREATE_CQ_FLAGS, UVERBS_ATTR_CREATE_CQ_HANDLE,
+    UVERBS_ATTR_CREATE_CQ_RESP_CQE, UVERBS_ATTR_CREATE_CQ_USER_HANDLE, UVERBS_ATTR_DESTROY_CQ_HANDLE,
+    UVERBS_ATTR_DESTROY_CQ_RESP, UVERBS_METHOD_CQ_CREATE, UVERBS_METHOD_CQ_DESTROY, UVERBS_OBJECT_CQ,
 };
 use uverbs_abi::ib_user_verbs::{
     IB_USER_VERBS_CMD_CREATE_CQ, IB_USER_VERBS_CMD_DESTROY_CQ, IB_USER_VERBS_CMD_REQ_NOTIFY_CQ,
-    IbUverbsCreateCq, IbUverbsCreateCqResp, IbUverbsDestroyCq, IbUverbsDestroyCqResp, IbUverbsReqNotifyCq,
+    IB_USER_VERBS_CMD_RESIZE_CQ, IB_USER_VERBS_EX_CMD_CREATE_CQ, IB_USER_VERBS_EX_CMD_MODIFY_CQ,
+    IbUverbsCqModeration, IbUverbsCreateCq, IbUverbsCreateCqResp, IbUverbsDestroyCq, IbUverbsDestroyCqResp,
+    IbUverbsExCreateCq, IbUverbsExCreateCqFlags, IbUverbsExCreateCqResp, IbUverbsExModifyCq,
+    IbUverbsReqNotifyCq, IbUverbsResizeCq, IbUverbsResizeCqResp,
 };
 use zerocopy::IntoBytes;
 
 use super::{Destroy, fd_number, write_only};
 use crate::Result;
 use crate::channel::{Attr, Uhw, Uverbs, WriteCmd};
-use crate::types::CqInitAttr;
+use crate::types::{CqFlags, CqInitAttr, CqModeration, CqWcFlags};
 
 /// The kernel's reply for a new completion queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,10 +33,14 @@ pub struct CqInfo {
 
 /// Creates a completion queue whose asynchronous events go to `event_fd`.
 ///
+/// Flags that the kernel knows travel in an attribute of the ioctl; without the ioctl, in the
+/// extended write struct.
+///
 /// # Errors
 /// Any errno the kernel returns; notably `EINVAL` for a size or completion vector that the device
-/// does not have.
+/// does not have, and `EINVAL` or `EOPNOTSUPP` for a flag that it does not have.
 #[doc(alias = "ibv_create_cq")]
+#[doc(alias = "ibv_create_cq_ex")]
 pub fn create_cq(
     uverbs: &Uverbs,
     attr: &CqInitAttr<'_>,
@@ -42,9 +49,10 @@ pub fn create_cq(
 ) -> Result<CqInfo> {
     const VERB: &str = "create_cq";
     let (mut handle, mut cqe) = (0_u32, 0_u32);
+    let flags = kernel_flags(attr);
     let Uhw { input, output } = uhw;
     let done = {
-        let mut attrs = Vec::with_capacity(9);
+        let mut attrs = Vec::with_capacity(10);
         attrs.push(Attr::new_handle(UVERBS_ATTR_CREATE_CQ_HANDLE, &mut handle));
         attrs.push(Attr::output(UVERBS_ATTR_CREATE_CQ_RESP_CQE, cqe.as_mut_bytes()));
         attrs.push(Attr::u32(UVERBS_ATTR_CREATE_CQ_CQE, attr.cqe));
@@ -53,6 +61,9 @@ pub fn create_cq(
             attrs.push(Attr::fd(UVERBS_ATTR_CREATE_CQ_COMP_CHANNEL, channel.as_raw_fd()));
         }
         attrs.push(Attr::u32(UVERBS_ATTR_CREATE_CQ_COMP_VECTOR, attr.comp_vector));
+        if !flags.is_empty() {
+            attrs.push(Attr::u32(UVERBS_ATTR_CREATE_CQ_FLAGS, flags.bits()));
+        }
         if let Some(fd) = event_fd {
             attrs.push(Attr::fd(UVERBS_ATTR_CREATE_CQ_EVENT_FD, fd.as_raw_fd()).optional());
         }
@@ -61,6 +72,26 @@ pub fn create_cq(
     };
     if done.map_err(|errno| uverbs.error(VERB, errno))? {
         return Ok(CqInfo { handle, cqe });
+    }
+    if !flags.is_empty() {
+        let mut reply = IbUverbsExCreateCqResp::default();
+        let request = IbUverbsExCreateCq {
+            user_handle: attr.user_handle,
+            cqe: attr.cqe,
+            comp_vector: attr.comp_vector,
+            comp_channel: fd_number(attr.channel),
+            comp_mask: 0,
+            flags: flags.bits(),
+            reserved: 0,
+        };
+        let command = WriteCmd::extended(
+            IB_USER_VERBS_EX_CMD_CREATE_CQ,
+            request.as_bytes(),
+            reply.as_mut_bytes(),
+            Uhw { input, output },
+        );
+        uverbs.write(command).map_err(|errno| uverbs.error(VERB, errno))?;
+        return Ok(CqInfo { handle: reply.base.cq_handle, cqe: reply.base.cqe });
     }
     let mut reply = IbUverbsCreateCqResp::default();
     let request = IbUverbsCreateCq {
@@ -80,6 +111,59 @@ pub fn create_cq(
     uverbs.write(command).map_err(|errno| uverbs.error(VERB, errno))?;
     Ok(CqInfo { handle: reply.cq_handle, cqe: reply.cqe })
 }
+
+/// Returns the flags that the kernel knows. One thread or many is no matter of the kernel, and a
+/// wall clock is a calculation of the provider's.
+fn kernel_flags(attr: &CqInitAttr<'_>) -> IbUverbsExCreateCqFlags {
+    let mut flags = IbUverbsExCreateCqFlags::empty();
+    flags.set(
+        IbUverbsExCreateCqFlags::IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION,
+        attr.wc_flags.contains(CqWcFlags::COMPLETION_TIMESTAMP),
+    );
+    flags.set(
+        IbUverbsExCreateCqFlags::IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN,
+        attr.flags.contains(CqFlags::IGNORE_OVERRUN),
+    );
+    flags
+}
+
+/// Resizes a completion queue to at least `cqe` completions, and returns the number that fit.
+///
+/// The kernel keeps the completions behind the consumer's index that this process published. The
+/// driver's reply, if any, describes the new queue.
+///
+/// # Errors
+/// Any errno the kernel returns; notably `EINVAL` for a size beyond the device's limit or below the
+/// number of completions in the queue, and `EOPNOTSUPP` where the driver resizes no queues.
+#[doc(alias = "ibv_resize_cq")]
+pub fn resize_cq(uverbs: &Uverbs, handle: u32, cqe: u32, uhw: Uhw<'_>) -> Result<u32> {
+    let mut reply = IbUverbsResizeCqResp::default();
+    let request = IbUverbsResizeCq { response: 0, cq_handle: handle, cqe };
+    let command = WriteCmd::new(IB_USER_VERBS_CMD_RESIZE_CQ, request.as_bytes(), reply.as_mut_bytes(), uhw);
+    uverbs.write(command).map_err(|errno| uverbs.error("resize_cq", errno))?;
+    Ok(reply.cqe)
+}
+
+/// Changes the moderation of a completion queue's events.
+///
+/// # Errors
+/// Any errno the kernel returns; notably `EOPNOTSUPP` where the driver moderates no events.
+#[doc(alias = "ibv_modify_cq")]
+pub fn modify_cq(uverbs: &Uverbs, handle: u32, moderation: CqModeration) -> Result<()> {
+    let CqModeration { cq_count, cq_period } = moderation;
+    let request = IbUverbsExModifyCq {
+        cq_handle: handle,
+        attr_mask: MODERATE,
+        attr: IbUverbsCqModeration { cq_count, cq_period },
+        reserved: 0,
+    };
+    let command =
+        WriteCmd::extended(IB_USER_VERBS_EX_CMD_MODIFY_CQ, request.as_bytes(), &mut [], Uhw::none());
+    uverbs.write(command).map_err(|errno| uverbs.error("modify_cq", errno))
+}
+
+/// The kernel's `IB_CQ_MODERATE`, in a mask of attributes that has no header for user space.
+const MODERATE: u32 = 1;
 
 /// Destroys a completion queue. The kernel discards its events that have not been read.
 ///

@@ -8,7 +8,9 @@ use nix::sys::resource::{Resource, getrlimit};
 
 use super::KernelContext;
 use crate::provider::DeviceOps as _;
-use crate::types::{AccessFlags, AhAttr, QpAttr, QpAttrMask, QpInitAttr, QpState, QpType};
+use crate::types::{
+    AccessFlags, AhAttr, CqFlags, CqInitAttr, QpAttr, QpAttrMask, QpInitAttr, QpState, QpType,
+};
 use crate::{Cause, Errno, Error, explain, transition};
 
 impl KernelContext {
@@ -69,20 +71,33 @@ impl KernelContext {
         }
     }
 
-    /// Adds the cause for which the kernel rejected a completion queue: a limit.
-    pub fn explain_create_cq(&self, error: Error, cqe: u32, comp_vector: u32) -> Error {
+    /// Adds the cause for which the kernel rejected a completion queue: a limit, or else a flag.
+    pub fn explain_create_cq(&self, error: Error, attr: &CqInitAttr<'_>) -> Error {
+        let flags = attr.flags - CqFlags::SINGLE_THREADED;
+        let with_flags = |error: Error| match error.cause {
+            Cause::Unknown if !flags.is_empty() => error.because(Cause::CqFlags { flags }),
+            _ => error,
+        };
+        if error.errno == Errno::OPNOTSUPP {
+            return with_flags(error);
+        }
         if error.errno != Errno::INVAL {
             return error;
         }
-        let Ok(attr) = self.query_device() else { return error };
-        let error = limit(error, "cqe", cqe.into(), 1, attr.max_cqe.into());
-        limit(
-            error,
-            "comp_vector",
-            comp_vector.into(),
-            0,
-            u64::from(self.num_comp_vectors()).saturating_sub(1),
-        )
+        let Ok(device) = self.query_device() else { return with_flags(error) };
+        let last = u64::from(self.num_comp_vectors()).saturating_sub(1);
+        let error = limit(error, "cqe", attr.cqe.into(), 1, device.max_cqe.into());
+        with_flags(limit(error, "comp_vector", attr.comp_vector.into(), 0, last))
+    }
+
+    /// Adds the cause for which the kernel rejected the size `cqe` of a completion queue that holds
+    /// `unread` completions: a limit.
+    pub fn explain_resize_cq(&self, error: Error, cqe: u32, unread: usize) -> Error {
+        if error.errno != Errno::INVAL {
+            return error;
+        }
+        let Ok(device) = self.query_device() else { return error };
+        limit(error, "cqe", cqe.into(), unread.max(1) as u64, device.max_cqe.into())
     }
 
     /// Adds the cause for which the kernel rejected a queue pair: a limit, or else the type.

@@ -12,7 +12,8 @@ use super::{KernelContext, KernelDmah, KernelMr, KernelPd};
 use crate::channel::{Expect, Reply, Scripted, Uhw, Uverbs};
 use crate::provider::{Destroy, DeviceOps as _, DmahOps, MrOps, PdOps};
 use crate::types::{
-    AccessFlags, AhAttr, DmahAttr, GlobalRoute, Mtu, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpState, QpType,
+    AccessFlags, AhAttr, CqFlags, CqInitAttr, DmahAttr, GlobalRoute, Mtu, QpAttr, QpAttrMask, QpCap,
+    QpInitAttr, QpState, QpType,
 };
 use crate::{Cause, Errno, Error};
 
@@ -108,7 +109,8 @@ fn a_completion_queue_of_nothing_or_too_much_names_the_limit() {
     ] {
         let (context, scripted) = context(0);
         scripted.expect([device()]);
-        assert_eq!(context.explain_create_cq(invalid("create_cq"), cqe, vector).to_string(), text);
+        let attr = CqInitAttr { comp_vector: vector, ..CqInitAttr::new(cqe) };
+        assert_eq!(context.explain_create_cq(invalid("create_cq"), &attr).to_string(), text);
     }
 }
 
@@ -250,11 +252,42 @@ fn rights_that_a_region_cannot_have_are_named() {
 }
 
 #[test]
+fn a_completion_queue_with_a_flag_that_the_driver_lacks_names_the_flag() {
+    for (errno, cqe, text) in [
+        (Errno::OPNOTSUPP, 1, "the device has no completion queues with IGNORE_OVERRUN (EOPNOTSUPP)"),
+        (Errno::INVAL, 1, "the device has no completion queues with IGNORE_OVERRUN (EINVAL)"),
+        (Errno::INVAL, 32_768, "cqe 32768 exceeds the device's 32767 (EINVAL)"),
+    ] {
+        let (context, scripted) = context(0);
+        if errno == Errno::INVAL {
+            scripted.expect([device()]);
+        }
+        let attr = CqInitAttr { flags: CqFlags::IGNORE_OVERRUN, ..CqInitAttr::new(cqe) };
+        let error = context.explain_create_cq(Error::new("create_cq", "rxe0", errno), &attr);
+        assert_eq!(error.to_string(), format!("create_cq on rxe0: {text}"));
+    }
+}
+
+#[test]
+fn a_size_below_the_completions_in_the_queue_names_their_number() {
+    for (cqe, unread, text) in [
+        (7, 8, "resize_cq on rxe0: cqe 7 is below the least possible, 8 (EINVAL)"),
+        (0, 0, "resize_cq on rxe0: cqe 0 is below the least possible, 1 (EINVAL)"),
+        (32_768, 0, "resize_cq on rxe0: cqe 32768 exceeds the device's 32767 (EINVAL)"),
+        (9, 8, "resize_cq on rxe0: Invalid argument (EINVAL)"),
+    ] {
+        let (context, scripted) = context(0);
+        scripted.expect([device()]);
+        assert_eq!(context.explain_resize_cq(invalid("resize_cq"), cqe, unread).to_string(), text);
+    }
+}
+
+#[test]
 fn another_errno_is_left_alone() {
     let (context, _) = context(0);
     for errno in [Errno::PERM, Errno::FAULT, Errno::BUSY] {
         let error = Error::new("create_cq", "rxe0", errno);
-        assert_eq!(context.explain_create_cq(error.clone(), 0, 0), error);
+        assert_eq!(context.explain_create_cq(error.clone(), &CqInitAttr::new(0)), error);
     }
 }
 

@@ -3,8 +3,8 @@
 use core::any::Any;
 use core::fmt::Debug;
 
-use crate::Result;
-use crate::types::{Wc, WcFlags, WcOpcode, WcStatus};
+use crate::types::{CqModeration, CqWcFlags, Wc, WcFlags, WcOpcode, WcStatus, WcTmInfo};
+use crate::{Errno, Error, Result};
 
 /// A completion queue. `&mut` is the lock: the poller owns the queue.
 pub trait CqOps: Any + Debug + Send + Sync {
@@ -41,6 +41,36 @@ pub trait CqOps: Any + Debug + Send + Sync {
     /// # Errors
     /// Any errno that the kernel returns; notably `EIO` once the device is gone.
     fn req_notify(&mut self, solicited_only: bool) -> Result<()>;
+
+    /// Returns the fields that the queue's completions have.
+    fn wc_flags(&self) -> CqWcFlags {
+        CqWcFlags::STANDARD
+    }
+
+    /// Resizes the queue to at least `cqe` completions. Completions that were not polled stay in
+    /// the queue, in order.
+    ///
+    /// # Errors
+    /// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a size of 0, beyond the device's
+    /// limit, or below the number of completions in the queue; `EOPNOTSUPP` where the provider
+    /// resizes no queues; any other errno that the kernel returns.
+    fn resize(&mut self, cqe: u32) -> Result<()> {
+        let _ = cqe;
+        Err(Error::new("resize_cq", "", Errno::OPNOTSUPP))
+    }
+
+    /// Changes the moderation of the queue's events, from the next call of
+    /// [`req_notify`](Self::req_notify) on.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` where the device moderates no events; `EINVAL` with
+    /// [`Cause::Limit`](crate::Cause::Limit) for numbers beyond
+    /// [`cq_mod_caps`](crate::types::DeviceAttrEx::cq_mod_caps); any other errno that the kernel
+    /// returns.
+    fn modify(&mut self, moderation: CqModeration) -> Result<()> {
+        let _ = moderation;
+        Err(Error::new("modify_cq", "", Errno::OPNOTSUPP))
+    }
 }
 
 /// Calls a macro with the fields of a completion, one `#[doc] name: type;` each. No other list of
@@ -93,19 +123,68 @@ macro_rules! for_each_completion_field {
     };
 }
 
-pub use for_each_completion_field;
+/// Calls a macro with the fields that a completion has only if its queue was created with them, one
+/// `#[doc] name: type;` each, behind the tokens that the caller gives. No other list of them exists.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! for_each_optional_field {
+    ($with:ident $($before:tt)*) => {
+        $with! {
+            $($before)*
+            /// Returns the time of the completion on the device's clock, which ticks with
+            /// `hca_core_clock` kHz; `None` for a queue created without
+            /// [`CqWcFlags::COMPLETION_TIMESTAMP`].
+            #[doc(alias = "ibv_wc_read_completion_ts")]
+            completion_ts: u64;
+            /// Returns the time of the completion since 1970, in nanoseconds; `None` for a queue
+            /// created without [`CqWcFlags::COMPLETION_TIMESTAMP_WALLCLOCK`].
+            #[doc(alias = "ibv_wc_read_completion_wallclock_ns")]
+            completion_wallclock_ns: u64;
+            /// Returns the VLAN tag of a received packet; `None` for a queue created without
+            /// [`CqWcFlags::CVLAN`].
+            #[doc(alias = "ibv_wc_read_cvlan")]
+            cvlan: u16;
+            /// Returns the tag of the flow rule that a received packet matched; `None` for a queue
+            /// created without [`CqWcFlags::FLOW_TAG`].
+            #[doc(alias = "ibv_wc_read_flow_tag")]
+            flow_tag: u32;
+            /// Returns the header of a tag-matching message; `None` for a queue created without
+            /// [`CqWcFlags::TM_INFO`].
+            #[doc(alias = "ibv_wc_read_tm_info")]
+            tm_info: $crate::types::WcTmInfo;
+        }
+    };
+}
+
+pub use {for_each_completion_field, for_each_optional_field};
+
+/// Adds the optional fields to the list.
+macro_rules! with_optional_fields {
+    ($($fields:tt)*) => { for_each_optional_field! { completion { $($fields)* } } };
+}
 
 /// Defines the trait, and its implementation for a copied completion: one reader for each field.
 macro_rules! completion {
-    ($($(#[$doc:meta])* $field:ident: $type:ty;)*) => {
+    (
+        { $($(#[$doc:meta])* $field:ident: $type:ty;)* }
+        $($(#[$optional_doc:meta])* $optional:ident: $optional_type:ty;)*
+    ) => {
         /// A completion, read from the queue on demand.
         ///
-        /// If [`status`](Self::status) is not success, only `wr_id`, `status`, `qp_num` and
-        /// `vendor_err` are valid.
+        /// If [`status`](Self::status) is not success, only `wr_id`, `status`, `qp_num`,
+        /// `vendor_err` and the timestamps are valid.
         pub trait Completion {
             $($(#[$doc])* fn $field(&self) -> $type;)*
 
-            /// Copies all fields.
+            $(
+                $(#[$optional_doc])*
+                #[inline(always)]
+                fn $optional(&self) -> Option<$optional_type> {
+                    None
+                }
+            )*
+
+            /// Copies all fields of a [`Wc`].
             #[inline(always)]
             fn write_to(&self, wc: &mut Wc) {
                 *wc = Wc { $($field: self.$field(),)* };
@@ -123,7 +202,7 @@ macro_rules! completion {
     };
 }
 
-for_each_completion_field!(completion);
+for_each_completion_field!(with_optional_fields);
 
 // The list spells types with paths, so that other crates can use it.
-const _: fn(WcStatus, WcOpcode, WcFlags) = |_, _, _| {};
+const _: fn(WcStatus, WcOpcode, WcFlags, WcTmInfo) = |_, _, _, _| {};

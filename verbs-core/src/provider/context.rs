@@ -16,7 +16,7 @@ use super::{
 use crate::Result;
 use crate::types::{
     AccessFlags, Advice, AdviseFlags, AhAttr, Av, CqInitAttr, DeviceAttr, DeviceAttrEx, DmAttr, DmahAttr,
-    GidEntry, MrAttr, MwType, PortAttr, QpInitAttr, Sge, SrqInitAttr,
+    GidEntry, MrAttr, MwType, PortAttr, QpInitAttr, RtValues, Sge, SrqInitAttr,
 };
 
 /// An open device: its queries and its event files. Nothing here depends on the provider's objects.
@@ -329,6 +329,14 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// [`Cause::NoGrh`](crate::Cause::NoGrh) for a path without a GRH on an Ethernet port; any
     /// other errno that the kernel returns.
     fn create_ah(&self, pd: &P::Pd, attr: &AhAttr) -> Result<P::Ah>;
+
+    /// Returns the device's clock.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if the device has no clock that programs can read.
+    fn query_rt_values(&self) -> Result<RtValues> {
+        Err(unsupported(self.device(), "query_rt_values"))
+    }
 
     /// Creates a shared receive queue, with its queue.
     ///

@@ -20,16 +20,17 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use super::{
-    AhOps, ContextOps, CqOps, Destroy, DeviceOps, DmOps, DmahOps, MrChange, MrInitAttr, MrOps, MwOps,
-    ParentDomainAttr, PdOps, Provider, QpOps, QpParents, QpParts, RecvQueue, ReregError, SendQueue, SrqOps,
-    SrqParents, SrqParts, TdOps, XrcdOps,
+    AhOps, Completion, ContextOps, CqOps, Destroy, DeviceOps, DmOps, DmahOps, MrChange, MrInitAttr, MrOps,
+    MwOps, ParentDomainAttr, PdOps, Provider, QpOps, QpParents, QpParts, RecvQueue, ReregError, SendQueue,
+    SrqOps, SrqParents, SrqParts, TdOps, XrcdOps,
 };
 use crate::types::{
-    AccessFlags, Advice, AdviseFlags, AhAttr, Av, CqInitAttr, DataInOrder, DmAttr, DmahAttr, Ece, Gid,
-    MrAttr, MwType, OpKind, PostError, PostReason, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpInitInfo,
-    QpState, QpType, RateLimit, RecvWr, SendWr, Sge, SrqAttr, SrqAttrMask, SrqInitAttr, Wc,
+    AccessFlags, Advice, AdviseFlags, AhAttr, Av, CqInitAttr, CqModeration, CqWcFlags, DataInOrder, DmAttr,
+    DmahAttr, Ece, Gid, MrAttr, MwType, OpKind, PostError, PostReason, QpAttr, QpAttrMask, QpCap, QpInitAttr,
+    QpInitInfo, QpState, QpType, RateLimit, RecvWr, RtValues, SendWr, Sge, SrqAttr, SrqAttrMask, SrqInitAttr,
+    Wc,
 };
-use crate::{Cause, Errno, Error, Result};
+use crate::{Cause, Errno, Error, Result, for_each_completion_field, for_each_optional_field};
 
 /// The number of completions that an erased queue fetches at a time.
 const BATCH: usize = 16;
@@ -184,6 +185,8 @@ impl AhOps for ErasedAh {
 pub struct ErasedCq {
     inner: ErasedCqBox,
     batch: Box<[Wc; BATCH]>,
+    /// The optional fields of the batch, for a queue that was created with some.
+    optional: Option<Box<[OptionalFields; BATCH]>>,
     next: usize,
     len: usize,
 }
@@ -192,7 +195,80 @@ erased_object! {
     /// The box of an erased completion queue.
     ErasedCqBox, DynCq, CqOps + Destroy
 }
-destroy_through_box!(ErasedCqBox, DynCq: CqOps);
+
+trait DynCq: CqOps {
+    /// As [`CqOps::poll`], with the optional fields of each completion.
+    fn poll_optional(&mut self, wcs: &mut [Wc], optional: &mut [OptionalFields]) -> usize;
+    fn destroy_boxed(self: Box<Self>) -> Result<(), (Box<dyn DynCq>, Error)>;
+}
+
+impl<T: CqOps + Destroy> DynCq for T {
+    fn poll_optional(&mut self, wcs: &mut [Wc], optional: &mut [OptionalFields]) -> usize {
+        let mut count = 0;
+        for (wc, fields) in wcs.iter_mut().zip(optional) {
+            let Some(completion) = self.next() else { break };
+            completion.write_to(wc);
+            *fields = OptionalFields::of(&completion);
+            count += 1;
+        }
+        self.finish();
+        count
+    }
+    fn destroy_boxed(self: Box<Self>) -> Result<(), (Box<dyn DynCq>, Error)> {
+        self.destroy().map_err(|(object, error)| (Box::new(object) as Box<dyn DynCq>, error))
+    }
+}
+
+impl Destroy for ErasedCqBox {
+    fn destroy(self) -> Result<(), (Self, Error)> {
+        self.0.destroy_boxed().map_err(|(object, error)| (Self(object), error))
+    }
+}
+
+/// Defines the optional fields by value, and the erased completion that has them.
+macro_rules! optional_fields {
+    ({ $($(#[$doc:meta])* $field:ident: $type:ty;)* } $($(#[$optional_doc:meta])* $optional:ident: $optional_type:ty;)*) => {
+        /// The optional fields of a completion, copied.
+        #[derive(Clone, Copy, Debug, Default)]
+        struct OptionalFields {
+            $($optional: Option<$optional_type>,)*
+        }
+
+        impl OptionalFields {
+            fn of(completion: &impl Completion) -> Self {
+                Self { $($optional: completion.$optional(),)* }
+            }
+        }
+
+        impl Completion for ErasedCompletion<'_> {
+            $(#[inline(always)] fn $field(&self) -> $type { self.wc.$field })*
+            $(
+                #[inline(always)]
+                fn $optional(&self) -> Option<$optional_type> {
+                    self.optional?.$optional
+                }
+            )*
+
+            #[inline(always)]
+            fn write_to(&self, wc: &mut Wc) {
+                *wc = *self.wc;
+            }
+        }
+    };
+}
+
+macro_rules! with_optional_fields {
+    ($($fields:tt)*) => { for_each_optional_field! { optional_fields { $($fields)* } } };
+}
+
+for_each_completion_field!(with_optional_fields);
+
+/// A completion that an erased completion queue has fetched, lent.
+#[derive(Clone, Copy, Debug)]
+pub struct ErasedCompletion<'a> {
+    wc: &'a Wc,
+    optional: Option<&'a OptionalFields>,
+}
 
 /// The name of an erased completion queue, usable while it is polled.
 #[derive(Clone, Debug)]
@@ -218,7 +294,10 @@ impl ErasedCqHandle {
 impl ErasedCq {
     /// Erases a provider's completion queue.
     pub fn new<T: CqOps + Destroy>(cq: T) -> Self {
-        Self { inner: ErasedCqBox::new(cq), batch: Box::new([Wc::default(); BATCH]), next: 0, len: 0 }
+        let has_optional = !CqWcFlags::STANDARD.contains(cq.wc_flags());
+        let optional = has_optional.then(|| Box::new([OptionalFields::default(); BATCH]));
+        let batch = Box::new([Wc::default(); BATCH]);
+        Self { inner: ErasedCqBox::new(cq), batch, optional, next: 0, len: 0 }
     }
 
     /// Returns the queue as its provider's own type, by reference.
@@ -260,7 +339,7 @@ impl Destroy for ErasedCq {
 }
 
 impl CqOps for ErasedCq {
-    type Completion<'a> = &'a Wc;
+    type Completion<'a> = ErasedCompletion<'a>;
 
     fn handle(&self) -> u32 {
         self.inner.0.handle()
@@ -271,17 +350,21 @@ impl CqOps for ErasedCq {
     }
 
     #[inline]
-    fn next(&mut self) -> Option<&Wc> {
+    fn next(&mut self) -> Option<ErasedCompletion<'_>> {
         if self.next == self.len {
             self.next = 0;
-            self.len = self.inner.0.poll(&mut self.batch[..]);
+            self.len = match &mut self.optional {
+                None => self.inner.0.poll(&mut self.batch[..]),
+                Some(optional) => self.inner.0.poll_optional(&mut self.batch[..], &mut optional[..]),
+            };
             if self.len == 0 {
                 return None;
             }
         }
-        let completion = self.batch.get(self.next)?;
+        let wc = self.batch.get(self.next)?;
+        let optional = self.optional.as_ref().and_then(|optional| optional.get(self.next));
         self.next += 1;
-        Some(completion)
+        Some(ErasedCompletion { wc, optional })
     }
 
     /// Nothing remains to be done: fetching the batch returned the slots to the device.
@@ -302,6 +385,19 @@ impl CqOps for ErasedCq {
 
     fn req_notify(&mut self, solicited_only: bool) -> Result<()> {
         self.inner.0.req_notify(solicited_only)
+    }
+
+    fn wc_flags(&self) -> CqWcFlags {
+        self.inner.0.wc_flags()
+    }
+
+    /// Completions that were fetched are no longer in the provider's queue and stay fetched.
+    fn resize(&mut self, cqe: u32) -> Result<()> {
+        self.inner.0.resize(cqe)
+    }
+
+    fn modify(&mut self, moderation: CqModeration) -> Result<()> {
+        self.inner.0.modify(moderation)
     }
 }
 
@@ -768,6 +864,9 @@ impl<P: Provider<Context: Sized>> ContextOps<Erased> for Of<P> {
     fn create_ah(&self, pd: &ErasedPd, attr: &AhAttr) -> Result<ErasedAh> {
         let pd = self.pd("create_ah", pd)?;
         self.0.create_ah(pd, attr).map(ErasedAh::new)
+    }
+    fn query_rt_values(&self) -> Result<RtValues> {
+        self.0.query_rt_values()
     }
     fn create_srq(&self, parents: &SrqParents<'_, Erased>, attr: &SrqInitAttr) -> Result<SrqParts<Erased>> {
         const VERB: &str = "create_srq";

@@ -58,8 +58,9 @@ pub use context::{AhOps, ContextOps, DeviceOps, PdOps};
 pub use dm::{DmOps, DmahOps};
 pub use driver::{Driver, NamedProvider, OpenedContext};
 pub use erased::{
-    Erased, ErasedAh, ErasedCq, ErasedCqHandle, ErasedDm, ErasedDmah, ErasedMr, ErasedMw, ErasedPd, ErasedQp,
-    ErasedRecvQueue, ErasedSendQueue, ErasedSrq, ErasedSrqQueue, ErasedTd, ErasedXrcd, erase,
+    Erased, ErasedAh, ErasedCompletion, ErasedCq, ErasedCqHandle, ErasedDm, ErasedDmah, ErasedMr, ErasedMw,
+    ErasedPd, ErasedQp, ErasedRecvQueue, ErasedSendQueue, ErasedSrq, ErasedSrqQueue, ErasedTd, ErasedXrcd,
+    erase,
 };
 pub use mr::{MrChange, MrInitAttr, MrMemory, MrOps, RegionState, ReregError};
 pub use mw::MwOps;
@@ -69,7 +70,7 @@ pub use td::{ParentDomainAttr, QueueAllocator, QueueMemory, TdOps};
 pub use unsupported::{Unsupported, unsupported};
 
 #[doc(hidden)]
-pub use completion::for_each_completion_field;
+pub use completion::{for_each_completion_field, for_each_optional_field};
 
 /// A provider: a name for a family of objects. Never instantiated.
 ///
@@ -110,8 +111,9 @@ pub use completion::for_each_completion_field;
 ///    not posted to a queue which completes to it.
 /// 7. *A queue lends its own completions.* Those of sends arrive in the queue pair's `send_cq`,
 ///    those of receives in its `recv_cq`, and in no other queue of this or another device.
-/// 8. *A request completes at most once.* Safe posting does not need this, but callers of raw
-///    posting do.
+/// 8. *A request completes at most once,* even if its completion queue is
+///    [resized](CqOps::resize) before its completion is polled. Safe posting does not need this,
+///    but callers of raw posting do.
 ///
 /// The end of a queue pair:
 ///

@@ -32,6 +32,7 @@ fn every_constant_is_found_by_its_name_in_c() {
         (include_str!("access.rs"), 11),
         (include_str!("data_in_order.rs"), 2),
         (include_str!("counters.rs"), 13),
+        (include_str!("cq.rs"), 14),
         (include_str!("device_attr.rs"), 44),
         (include_str!("event.rs"), 21),
         (include_str!("flow.rs"), 26),

@@ -34,7 +34,7 @@ pub use counters::{
     CompCntrAttachOps, CompCntrCaps, CompCntrEntry, CompCntrType, CounterAttachAttr, CounterDescription,
     ReadCountersFlags,
 };
-pub use cq::CqInitAttr;
+pub use cq::{CqFlags, CqInitAttr, CqModeration, CqWcFlags, RtValues, WcTmInfo};
 pub use data_in_order::DataInOrder;
 pub use device_attr::{
     AtomicCap, CqModerationCaps, DeviceAttr, DeviceAttrEx, DeviceCapFlags, OdpCaps, OdpGeneralCaps,

@@ -128,11 +128,36 @@ open_enum! {
         /// A receive, completed by an RDMA write with immediate.
         #[doc(alias = "IBV_WC_RECV_RDMA_WITH_IMM")]
         RECV_RDMA_WITH_IMM = 129, "recv rdma with imm";
+        /// A tag was added to a list of tags.
+        #[doc(alias = "IBV_WC_TM_ADD")]
+        TM_ADD = 130, "tm add";
+        /// A tag was removed from a list of tags.
+        #[doc(alias = "IBV_WC_TM_DEL")]
+        TM_DEL = 131, "tm del";
+        /// A list of tags was synchronised.
+        #[doc(alias = "IBV_WC_TM_SYNC")]
+        TM_SYNC = 132, "tm sync";
+        /// A receive of a message whose tag was in the list.
+        #[doc(alias = "IBV_WC_TM_RECV")]
+        TM_RECV = 133, "tm recv";
+        /// A receive of a message without a tag.
+        #[doc(alias = "IBV_WC_TM_NO_TAG")]
+        TM_NO_TAG = 134, "tm no tag";
+        /// An operation of the driver's own.
+        #[doc(alias = "IBV_WC_DRIVER1")]
+        DRIVER1 = 135, "driver1";
+        /// An operation of the driver's own.
+        #[doc(alias = "IBV_WC_DRIVER2")]
+        DRIVER2 = 136, "driver2";
+        /// An operation of the driver's own.
+        #[doc(alias = "IBV_WC_DRIVER3")]
+        DRIVER3 = 137, "driver3";
     }
 }
 
 impl WcOpcode {
-    /// Returns whether it completes a receive.
+    /// Returns whether it completes a receive, or is one of the other operations numbered from
+    /// [`RECV`](Self::RECV) on, as `opcode & IBV_WC_RECV` does in C.
     pub const fn is_recv(self) -> bool {
         self.0 & Self::RECV.0 != 0
     }
@@ -155,6 +180,15 @@ bitflags! {
         /// `imm_data` holds the key that the peer invalidated.
         #[doc(alias = "IBV_WC_WITH_INV")]
         const WITH_INV = 1 << 3;
+        /// The list of tags must be synchronised (tag matching).
+        #[doc(alias = "IBV_WC_TM_SYNC_REQ")]
+        const TM_SYNC_REQ = 1 << 4;
+        /// The message matched a tag of the list (tag matching).
+        #[doc(alias = "IBV_WC_TM_MATCH")]
+        const TM_MATCH = 1 << 5;
+        /// The data is in the receive's memory (tag matching).
+        #[doc(alias = "IBV_WC_TM_DATA_VALID")]
+        const TM_DATA_VALID = 1 << 6;
 
         const _ = !0;
     }

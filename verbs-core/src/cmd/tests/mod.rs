@@ -1,6 +1,7 @@
 //! Every command against a kernel that refuses, that tells less than it should, and that tells
 //! everything.
 
+mod cq_calls;
 mod memory;
 mod objects;
 mod qp_attr;
@@ -15,8 +16,8 @@ use zerocopy::{FromZeros, IntoBytes};
 use super::{ah, context, cq, device, gid, mcast, mr, pd, qp};
 use crate::channel::{Expect, Reply, Scripted, Uhw, Uverbs};
 use crate::types::{
-    AccessFlags, AhAttr, CqInitAttr, Gid, GidType, GlobalRoute, LinkLayer, Mtu, PortState, QpAttr,
-    QpAttrMask, QpCap, QpInitAttr, QpState, QpType,
+    AccessFlags, AhAttr, CqFlags, CqInitAttr, CqModeration, CqWcFlags, Gid, GidType, GlobalRoute, LinkLayer,
+    Mtu, PortState, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpState, QpType,
 };
 use crate::{Errno, Result};
 
@@ -28,7 +29,11 @@ fn on(scripted: &Scripted) -> Uverbs {
 }
 
 fn cq_attr() -> CqInitAttr<'static> {
-    CqInitAttr { cqe: 16, channel: None, comp_vector: 1, user_handle: 0x1_0000_0002 }
+    CqInitAttr { comp_vector: 1, user_handle: 0x1_0000_0002, ..CqInitAttr::new(16) }
+}
+
+fn flagged_cq_attr() -> CqInitAttr<'static> {
+    CqInitAttr { flags: CqFlags::all(), wc_flags: CqWcFlags::COMPLETION_TIMESTAMP, ..cq_attr() }
 }
 
 fn qp_attr() -> QpInitAttr {
@@ -73,7 +78,10 @@ const COMMANDS: &[Command] = &[
     ("reg_mr", |u| reg_mr(u).map(drop)),
     ("dereg_mr", |u| mr::dereg_mr(u, 1)),
     ("create_cq", |u| cq::create_cq(u, &cq_attr(), None, Uhw::none()).map(drop)),
+    ("create_cq", |u| cq::create_cq(u, &flagged_cq_attr(), None, Uhw::none()).map(drop)),
     ("destroy_cq", |u| cq::destroy_cq(u, 1)),
+    ("resize_cq", |u| cq::resize_cq(u, 1, 2, Uhw::none()).map(drop)),
+    ("modify_cq", |u| cq::modify_cq(u, 1, CqModeration::default())),
     ("req_notify_cq", |u| cq::req_notify_cq(u, 1, false)),
     ("create_qp", |u| qp::create_qp(u, 1, 2, 3, &qp_attr(), None, Uhw::none()).map(drop)),
     ("modify_qp", |u| qp::modify_qp(u, 1, &QpAttr::default(), QpAttrMask::STATE)),
