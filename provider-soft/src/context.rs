@@ -13,6 +13,7 @@ use verbs_core::provider::{
 };
 use verbs_core::types::{
     AccessFlags, AhAttr, CqInitAttr, DeviceAttr, DeviceAttrEx, Gid, GidEntry, GidType, PortAttr, QpInitAttr,
+    RtValues,
 };
 use verbs_core::{Cause, Errno, Error, Result};
 
@@ -201,6 +202,11 @@ impl ContextOps<Soft> for Context {
             return Err(self.device.error("create_qp", Errno::OPNOTSUPP).because(of_type));
         };
         Qp::create(&self.device, pd, send_cq, recv_cq, attr, &self.events)
+    }
+
+    fn query_rt_values(&self) -> Result<RtValues> {
+        self.device.check("query_rt_values")?;
+        Ok(RtValues { raw_clock: self.device.now().0 })
     }
 
     fn create_ah(&self, pd: &Pd, attr: &AhAttr) -> Result<Ah> {

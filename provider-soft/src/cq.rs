@@ -4,29 +4,36 @@
 //! Requesting an event takes the device's lock: a completion from before the call is in the ring
 //! when the call returns, and a later one raises the event. Therefore the order "request an event,
 //! poll until empty, wait" misses no completion.
+//!
+//! The queue is resized with the lock held: no completion comes in while those that were not polled
+//! move from the old ring to the new one.
 
+use core::num::NonZeroU64;
 use std::sync::Arc;
 
 use roce::engine::{CqId, Refused};
-use verbs_core::provider::{CqOps, Destroy};
-use verbs_core::types::{CqInitAttr, Wc};
-use verbs_core::{Errno, Error, Result};
+use verbs_core::for_each_completion_field;
+use verbs_core::provider::{Completion as CompletionOps, CqOps, Destroy};
+use verbs_core::types::{CqFlags, CqInitAttr, CqModeration, CqWcFlags, Wc};
+use verbs_core::{Cause, Errno, Error, Result, explain};
 
 use crate::context::within;
 use crate::device::Device;
 use crate::device_core::Sleep;
 use crate::limits;
+use crate::notify::{Armed, Notify};
 use crate::pd::{destroyed, foreign};
 use crate::ring::{Consumer, ring};
-use crate::sink::{Armed, Channel, CqEnd};
+use crate::sink::{Channel, CqEnd, Entry};
 
 /// A completion queue.
 #[derive(Debug)]
 pub struct Cq {
-    consumer: Consumer<Wc>,
+    consumer: Consumer<Entry>,
     device: Arc<Device>,
     cq: CqId,
     cqe: u32,
+    wc_flags: CqWcFlags,
 }
 
 impl Cq {
@@ -39,6 +46,12 @@ impl Cq {
         within(device, "create_cq", "cqe", attr.cqe.into(), 1, limits::MAX_CQE.into())?;
         let last = u64::from(limits::COMP_VECTORS - 1);
         within(device, "create_cq", "comp_vector", attr.comp_vector.into(), 0, last)?;
+        let refused = |cause| device.error("create_cq", Errno::OPNOTSUPP).because(cause);
+        explain::wc_flags(attr.wc_flags, WC_FLAGS).map_err(refused)?;
+        let flags = attr.flags - (CqFlags::SINGLE_THREADED | CqFlags::IGNORE_OVERRUN);
+        if !flags.is_empty() {
+            return Err(refused(Cause::CqFlags { flags }));
+        }
         let cqe = attr.cqe.next_power_of_two();
         let (producer, consumer) = ring(cqe, 0).map_err(|_| device.error("create_cq", Errno::NOMEM))?;
         let end = CqEnd {
@@ -46,7 +59,9 @@ impl Cq {
             channel,
             events: events.clone(),
             user_handle: attr.user_handle,
-            armed: Armed::Not,
+            notify: Notify::new(),
+            wc_flags: attr.wc_flags - CqWcFlags::STANDARD,
+            ignores_overrun: attr.flags.contains(CqFlags::IGNORE_OVERRUN),
             users: 0,
             has_overrun: false,
         };
@@ -54,9 +69,16 @@ impl Cq {
             core.sink.add_cq(end, limits::MAX_CQ).ok_or_else(|| device.error("create_cq", Errno::NOMEM))
         })?;
         let handle = CqHandle { device: Arc::clone(device), cq };
-        Ok((Self { consumer, device: Arc::clone(device), cq, cqe }, handle))
+        let wc_flags = attr.wc_flags | CqWcFlags::STANDARD;
+        Ok((Self { consumer, device: Arc::clone(device), cq, cqe, wc_flags }, handle))
     }
 }
+
+/// The fields that completions can have. Both clocks are read when a completion is put into its
+/// queue.
+const WC_FLAGS: CqWcFlags = CqWcFlags::STANDARD
+    .union(CqWcFlags::COMPLETION_TIMESTAMP)
+    .union(CqWcFlags::COMPLETION_TIMESTAMP_WALLCLOCK);
 
 /// The name of a completion queue, usable while another thread polls the queue.
 #[derive(Clone, Debug)]
@@ -80,7 +102,7 @@ impl CqHandle {
 }
 
 impl CqOps for Cq {
-    type Completion<'a> = &'a Wc;
+    type Completion<'a> = Completion<'a>;
 
     fn handle(&self) -> u32 {
         self.cq.0
@@ -91,7 +113,7 @@ impl CqOps for Cq {
     }
 
     #[inline]
-    fn next(&mut self) -> Option<&Wc> {
+    fn next(&mut self) -> Option<Completion<'_>> {
         self.consumer.free_all();
         if self.device.is_forked() {
             return None;
@@ -99,7 +121,7 @@ impl CqOps for Cq {
         if self.consumer.is_empty() {
             self.device.progress();
         }
-        self.consumer.next()
+        self.consumer.next().map(Completion)
     }
 
     #[inline]
@@ -119,7 +141,7 @@ impl CqOps for Cq {
         let mut count = 0;
         for wc in wcs {
             let Some(completion) = self.consumer.next() else { break };
-            *wc = *completion;
+            *wc = completion.wc;
             count += 1;
         }
         self.consumer.free_all();
@@ -142,7 +164,69 @@ impl CqOps for Cq {
         }
         Ok(())
     }
+
+    fn wc_flags(&self) -> CqWcFlags {
+        self.wc_flags
+    }
+
+    fn resize(&mut self, cqe: u32) -> Result<()> {
+        const VERB: &str = "resize_cq";
+        let device = Arc::clone(&self.device);
+        within(&device, VERB, "cqe", cqe.into(), 1, limits::MAX_CQE.into())?;
+        let rounded = cqe.next_power_of_two();
+        let (mut producer, consumer) = ring(rounded, 0).map_err(|_| device.error(VERB, Errno::NOMEM))?;
+        self.consumer.free_all();
+        device.control(VERB, |core, _| {
+            within(&device, VERB, "cqe", cqe.into(), self.consumer.len().into(), limits::MAX_CQE.into())?;
+            let Some(end) = core.sink.cq(self.cq) else { return Err(device.error(VERB, Errno::INVAL)) };
+            while let Some(entry) = self.consumer.next() {
+                producer.put(*entry, [].into_iter());
+            }
+            producer.publish();
+            end.producer = producer;
+            self.consumer = consumer;
+            Ok(())
+        })?;
+        self.cqe = rounded;
+        Ok(())
+    }
+
+    fn modify(&mut self, moderation: CqModeration) -> Result<()> {
+        self.device.control("modify_cq", |core, _| {
+            core.sink.moderate(self.cq, moderation);
+            Ok(())
+        })
+    }
 }
+
+/// A completion, lent by [`Cq::next`](CqOps::next).
+#[derive(Clone, Copy, Debug)]
+pub struct Completion<'a>(&'a Entry);
+
+macro_rules! completion {
+    ($($(#[$doc:meta])* $field:ident: $type:ty;)*) => {
+        impl CompletionOps for Completion<'_> {
+            $(#[inline(always)] fn $field(&self) -> $type { self.0.wc.$field })*
+
+            #[inline(always)]
+            fn completion_ts(&self) -> Option<u64> {
+                self.0.ts.map(NonZeroU64::get)
+            }
+
+            #[inline(always)]
+            fn completion_wallclock_ns(&self) -> Option<u64> {
+                self.0.wallclock_ns.map(NonZeroU64::get)
+            }
+
+            #[inline(always)]
+            fn write_to(&self, wc: &mut Wc) {
+                *wc = self.0.wc;
+            }
+        }
+    };
+}
+
+for_each_completion_field!(completion);
 
 impl Destroy for Cq {
     fn destroy(self) -> Result<(), (Self, Error)> {

@@ -80,6 +80,7 @@ mod link;
 mod mapped;
 mod memory;
 mod mr;
+mod notify;
 mod pd;
 mod pending;
 mod qp;
@@ -99,7 +100,7 @@ use verbs_core::provider::{Provider, Unsupported};
 
 pub use ah::Ah;
 pub use context::Context;
-pub use cq::{Cq, CqHandle};
+pub use cq::{Completion, Cq, CqHandle};
 pub use io::Counters;
 pub use mr::Mr;
 pub use pd::Pd;
@@ -131,7 +132,8 @@ pub enum Soft {}
 //   copies; a receive when the message is in it. The request leaves its queue at that moment, so it
 //   completes once and is not sent again. `EngineSink::complete` puts the completion into the ring
 //   with a release store, after the copies into memory, which the same thread or an earlier holder
-//   of the lock made; `Cq::next` reads with acquire.
+//   of the lock made; `Cq::next` reads with acquire. `Cq::resize` moves each completion from the old
+//   ring to the new one with the lock held, and drops the old ring.
 // - 6, 7: `wr_id` travels by value from `post_one` into the `Wc`; a lent completion stays in its
 //   slot until the next call with `&mut`. The engine names the completion queue by the id that the
 //   queue pair was created with; no other queue gets this id while a queue pair uses it

@@ -134,13 +134,16 @@ pub(crate) fn device_attr(guid: Guid) -> DeviceAttr {
     }
 }
 
+/// The device's clock counts nanoseconds.
+const CLOCK_KHZ: u64 = 1_000_000;
+
 /// Returns [`device_attr`] with the extended attributes.
 pub(crate) fn device_attr_ex(guid: Guid) -> DeviceAttrEx {
     DeviceAttrEx {
         orig_attr: device_attr(guid),
         odp_caps: OdpCaps::default(),
-        completion_timestamp_mask: 0,
-        hca_core_clock: 0,
+        completion_timestamp_mask: u64::MAX,
+        hca_core_clock: CLOCK_KHZ,
         device_cap_flags_ex: CAPS,
         tso_caps: TsoCaps::default(),
         rss_caps: RssCaps::default(),
@@ -148,7 +151,7 @@ pub(crate) fn device_attr_ex(guid: Guid) -> DeviceAttrEx {
         packet_pacing_caps: PacketPacingCaps::default(),
         raw_packet_caps: RawPacketCaps::default(),
         tm_caps: TmCaps::default(),
-        cq_mod_caps: CqModerationCaps::default(),
+        cq_mod_caps: CqModerationCaps { max_cq_count: u16::MAX, max_cq_period: u16::MAX },
         max_dm_size: 0,
         pci_atomic_caps: PciAtomicCaps::default(),
         xrc_odp_caps: OdpTransportCaps::default(),

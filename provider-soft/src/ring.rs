@@ -168,6 +168,12 @@ impl<T: Copy> Consumer<T> {
         self.next == self.tail
     }
 
+    /// Returns the number of published values that were not read.
+    pub(crate) fn len(&mut self) -> u32 {
+        self.tail = self.ring.tail.0.load(Ordering::Acquire);
+        self.tail.wrapping_sub(self.next)
+    }
+
     /// Reads the next value, if there is one. Its slot stays in use until it is
     /// [freed](Self::free).
     #[inline]

@@ -35,6 +35,7 @@ use crate::io::Socket;
 use crate::limits;
 use crate::link::{LinkWatch, PortLink};
 use crate::pending::PendingSet;
+use crate::sink::elapsed;
 
 /// The state of a live device.
 #[derive(Debug)]
@@ -73,18 +74,20 @@ impl Shared {
         // Watched before the state is read, so that no change is lost in between.
         let link = LinkWatch::open();
         let port = Mutex::new(PortLink::of(socket.address()));
+        let origin = Instant::now();
         Ok(Self {
             name: name.into(),
             gid: socket.gid(),
             guid,
-            core: CombiningLock::new(DeviceCore::new(&socket, config)),
+            core: CombiningLock::new(DeviceCore::new(&socket, config, origin)),
             socket,
             pending: PendingSet::new(PendingSet::MAX),
             polls: AtomicU32::new(0),
             idle_polls: AtomicU32::new(0),
             mark: ForkMark::new()?,
-            origin: Instant::now(),
             group_packets: OnceLock::new(),
+            origin,
+            origin: Instant::now(),
             alarm: EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
             stop: AtomicBool::new(false),
             link,
@@ -101,7 +104,7 @@ impl Shared {
     /// Returns the nanoseconds since the device was made.
     #[inline]
     pub(crate) fn now(&self) -> Time {
-        Time(self.origin.elapsed().as_nanos() as u64)
+        Time(elapsed(self.origin))
     }
 
     pub(crate) fn error(&self, verb: &'static str, errno: Errno) -> Error {

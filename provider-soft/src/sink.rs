@@ -1,16 +1,19 @@
 //! [`EngineSink`]: passes the engine's results on: completions into rings, retired work requests to
 //! their queues, events into pipes.
 
+use core::num::NonZeroU64;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Weak};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use roce::engine::{Completion, CqFull, CqId, Event, Qpn, Sge, Sink, SrqId};
+use roce::engine::{Completion, CqFull, CqId, Event, Qpn, Sge, Sink, SrqId, Time};
 use uverbs_abi::ib_user_verbs::IbUverbsAsyncEventDesc;
-use verbs_core::types::{AsyncEventType, Wc, WcFlags, WcOpcode, WcStatus};
+use verbs_core::types::{AsyncEventType, CqModeration, CqWcFlags, Wc, WcFlags, WcOpcode, WcStatus};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::event_pipe::{EventPipe, Written};
 use crate::limits::{self, QPN_MODULUS};
+use crate::notify::{Armed, Notify};
 use crate::pending::PendingSet;
 use crate::ring::{Consumer, Producer};
 use crate::wqe::{RecvWqe, SendWqe};
@@ -29,6 +32,10 @@ pub(crate) struct EngineSink {
     armed: u32,
     /// The asynchronous events of each open of the device, for those of its port.
     contexts: Vec<Weak<EventPipe>>,
+    /// The earliest time at which moderation ends the wait for more completions, or an earlier one.
+    moderated_until: Option<Time>,
+    /// The start of the device's clock.
+    origin: Instant,
     /// The pipes that keep events which did not fit.
     pub(crate) clogged: Vec<Arc<EventPipe>>,
 }
@@ -36,16 +43,32 @@ pub(crate) struct EngineSink {
 /// A completion queue, as the engine's results see it.
 #[derive(Debug)]
 pub(crate) struct CqEnd {
-    pub(crate) producer: Producer<Wc>,
+    pub(crate) producer: Producer<Entry>,
     pub(crate) channel: Option<Channel>,
     pub(crate) events: Channel,
     pub(crate) user_handle: u64,
-    pub(crate) armed: Armed,
+    pub(crate) notify: Notify,
+    /// The optional fields that completions get.
+    pub(crate) wc_flags: CqWcFlags,
+    /// Completions that do not fit are lost without an event.
+    pub(crate) ignores_overrun: bool,
     /// The number of send and receive queues that complete here.
     pub(crate) users: u32,
     /// A completion did not fit, and the event of that was raised.
     pub(crate) has_overrun: bool,
 }
+
+/// A completion, as the ring of a completion queue holds it: a cache line.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    pub(crate) wc: Wc,
+    /// Its time in nanoseconds of the device's clock, if the queue was created with it.
+    pub(crate) ts: Option<NonZeroU64>,
+    /// Its time in nanoseconds since 1970, if the queue was created with it.
+    pub(crate) wallclock_ns: Option<NonZeroU64>,
+}
+
+const _: () = assert!(size_of::<Entry>() == 64);
 
 /// The pipe that events are written to, and its reading end, through which unread ones are taken
 /// back.
@@ -53,17 +76,6 @@ pub(crate) struct CqEnd {
 pub(crate) struct Channel {
     pub(crate) pipe: Arc<EventPipe>,
     pub(crate) reader: Arc<OwnedFd>,
-}
-
-/// The completion that raises an event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Armed {
-    /// None.
-    Not,
-    /// The next one that its sender marked, or that failed.
-    Solicited,
-    /// The next one.
-    Next,
 }
 
 /// A queue pair, as the engine's results see it: the ends that work requests come out of.
@@ -79,7 +91,7 @@ pub(crate) struct QpEnd {
 }
 
 impl EngineSink {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(origin: Instant) -> Self {
         Self {
             cqs: Vec::new(),
             qps: Box::new([const { None }; PendingSet::MAX]),
@@ -88,6 +100,8 @@ impl EngineSink {
             free_slots: (0..PendingSet::MAX as u16).rev().collect(),
             armed: 0,
             contexts: Vec::new(),
+            moderated_until: None,
+            origin,
             clogged: Vec::new(),
         }
     }
@@ -133,7 +147,7 @@ impl EngineSink {
             return Err(InUse);
         }
         if let Some(end) = self.cqs.get_mut(cq.0 as usize).and_then(Option::take) {
-            self.armed -= u32::from(end.armed != Armed::Not);
+            self.armed -= u32::from(end.notify.is_armed());
             let handle = end.user_handle;
             if let Some(channel) = &end.channel {
                 self.take_back(channel, |record| record == handle.to_ne_bytes());
@@ -145,14 +159,45 @@ impl EngineSink {
 
     /// Arms a completion queue.
     pub(crate) fn arm(&mut self, cq: CqId, armed: Armed) {
-        let Some(end) = self.cq(cq) else { return };
-        // A queue that is armed for any completion stays so when a solicited one is asked for as
-        // well.
-        let is_new = end.armed == Armed::Not;
-        if end.armed != Armed::Next {
-            end.armed = armed;
-        }
+        let is_new = self.cq(cq).is_some_and(|end| end.notify.arm(armed));
         self.armed += u32::from(is_new);
+    }
+
+    /// Changes the moderation of a completion queue's events.
+    pub(crate) fn moderate(&mut self, cq: CqId, moderation: CqModeration) {
+        if let Some(end) = self.cq(cq) {
+            end.notify.moderate(moderation);
+        }
+    }
+
+    /// Returns the time at which a moderated event may have to be raised.
+    #[inline]
+    pub(crate) fn moderated_until(&self) -> Option<Time> {
+        self.moderated_until
+    }
+
+    /// Raises the moderated events whose time has come.
+    pub(crate) fn raise_moderated(&mut self, now: Time) {
+        let mut next = None;
+        for index in 0..self.cqs.len() {
+            let Some(end) = &mut self.cqs[index] else { continue };
+            if end.notify.expired(now) {
+                self.notify(index);
+            } else {
+                next = [next, end.notify.until()].into_iter().flatten().min();
+            }
+        }
+        self.moderated_until = next;
+    }
+
+    /// Raises the event of a completion queue that has just been disarmed.
+    fn notify(&mut self, index: usize) {
+        let Some(end) = &self.cqs[index] else { return };
+        let (channel, user_handle) = (end.channel.clone(), end.user_handle);
+        self.armed -= 1;
+        if let Some(channel) = channel {
+            self.write(&channel.pipe, &user_handle.to_ne_bytes());
+        }
     }
 
     /// Returns whether a completion queue is armed.
@@ -280,22 +325,23 @@ impl Sink for EngineSink {
     fn complete(&mut self, cq: CqId, completion: &Completion) -> Result<(), CqFull> {
         let Some(end) = self.cqs.get_mut(cq.0 as usize).and_then(Option::as_mut) else { return Ok(()) };
         if !end.producer.has_room() {
-            return Err(CqFull);
+            return if end.ignores_overrun { Ok(()) } else { Err(CqFull) };
         }
-        end.producer.put(wc(completion), [].into_iter());
+        let mut entry = Entry { wc: wc(completion), ts: None, wallclock_ns: None };
+        if !end.wc_flags.is_empty() {
+            stamp(&mut entry, end.wc_flags, self.origin);
+        }
+        end.producer.put(entry, [].into_iter());
         end.producer.publish();
-        let raises = match end.armed {
-            Armed::Not => false,
-            Armed::Next => true,
-            Armed::Solicited => completion.solicited,
-        };
-        if raises {
-            end.armed = Armed::Not;
-            let (channel, user_handle) = (end.channel.clone(), end.user_handle);
-            self.armed -= 1;
-            if let Some(channel) = channel {
-                self.write(&channel.pipe, &user_handle.to_ne_bytes());
-            }
+        if !end.notify.is_armed() {
+            return Ok(());
+        }
+        let origin = self.origin;
+        if end.notify.completed(completion.solicited, || Time(elapsed(origin))) {
+            self.notify(cq.0 as usize);
+        } else {
+            let until = end.notify.until();
+            self.moderated_until = [self.moderated_until, until].into_iter().flatten().min();
         }
         Ok(())
     }
@@ -336,6 +382,24 @@ impl Sink for EngineSink {
             // The contract has no shared receive queues yet.
             Event::SrqLimitReached(_) | Event::SrqError(_) => {}
         }
+    }
+}
+
+/// Returns the nanoseconds of the device's clock.
+pub(crate) fn elapsed(origin: Instant) -> u64 {
+    origin.elapsed().as_nanos() as u64
+}
+
+/// Adds the times that the queue was created with. A clock that stands at its start counts as one
+/// nanosecond behind it.
+#[cold]
+fn stamp(entry: &mut Entry, wc_flags: CqWcFlags, origin: Instant) {
+    if wc_flags.contains(CqWcFlags::COMPLETION_TIMESTAMP) {
+        entry.ts = NonZeroU64::new(elapsed(origin).max(1));
+    }
+    if wc_flags.contains(CqWcFlags::COMPLETION_TIMESTAMP_WALLCLOCK) {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        entry.wallclock_ns = NonZeroU64::new((since.as_nanos() as u64).max(1));
     }
 }
 

@@ -27,6 +27,12 @@
 //! those, refusals, acknowledgements and answers to peers have their share.
 
 use std::sync::Arc;
+use std::time::Instant;
+
+use roce::engine::{
+    Arrival, Completion, Config, Engine, Opcode, Payload, Qpn, RecvWr, SendWr, Sge, Sink, Status, Time,
+    Urgency,
+};
 
 use nix::sys::epoll::Epoll;
 use roce::engine::{
@@ -134,10 +140,10 @@ pub(crate) enum Acks {
 }
 
 impl DeviceCore {
-    pub(crate) fn new(socket: &Socket, config: Config) -> Self {
+    pub(crate) fn new(socket: &Socket, config: Config, origin: Instant) -> Self {
         Self {
             engine: Engine::new(config, ProcessMemory, SystemRandom),
-            sink: EngineSink::new(),
+            sink: EngineSink::new(origin),
             inbox: Inbox::new(socket),
             outbox: Outbox::new(socket),
             groups: Groups::default(),
@@ -248,11 +254,15 @@ impl DeviceCore {
         }
     }
 
-    /// Executes the engine's expired deadlines, and retries clogged pipes.
+    /// Executes the engine's expired deadlines, raises moderated events whose time has come, and
+    /// retries clogged pipes.
     #[inline]
     pub(crate) fn expire(&mut self, now: Time) {
         if self.engine.deadline().is_some_and(|deadline| deadline <= now) {
             self.engine.timeout(now, &mut self.sink);
+        }
+        if self.sink.moderated_until().is_some_and(|until| until <= now) {
+            self.sink.raise_moderated(now);
         }
         if !self.sink.clogged.is_empty() {
             self.sink.retry_pipes();
@@ -366,7 +376,8 @@ impl DeviceCore {
             return Some(Time(0));
         }
         let acks = if self.unacknowledged > 0 { Some(now + ACKS_WITHIN) } else { None };
-        [self.engine.deadline(), acks, self.backlog.held_until()].into_iter().flatten().min()
+        let events = self.sink.moderated_until();
+        [self.engine.deadline(), acks, events, self.backlog.held_until()].into_iter().flatten().min()
     }
 
     /// Returns whether the worker sleeps too long as of now. The caller then wakes it, once.

@@ -1,0 +1,188 @@
+//! [`Notify`]: whether a completion raises its queue's event, and when.
+//!
+//! ```text
+//!            arm                      a completion that counts
+//!   Idle ──────────► Armed, 0 of n ──────────────────────────► Armed, 1 of n, until a time
+//!    ▲                                                            │
+//!    └──────────── the n-th completion, or the time: raises ◄─────┘
+//! ```
+//!
+//! Without moderation n is 1. The holder of the device's lock makes all changes, so a completion is
+//! either in the ring before [`arm`](Notify::arm), or raises the event after it.
+
+use roce::engine::Time;
+use verbs_core::types::CqModeration;
+
+/// The state of a completion queue's event.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Notify {
+    armed: Armed,
+    /// The completions that raise the event together; at least 1.
+    count: u16,
+    /// The nanoseconds after the first of them that raise it at the latest.
+    period: u64,
+    /// The completions that have counted since the queue was armed.
+    pending: u16,
+    /// The time at which those that have counted raise the event.
+    until: Option<Time>,
+}
+
+/// The completions that count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Armed {
+    /// None.
+    Not,
+    /// Those that their sender marked, or that failed.
+    Solicited,
+    /// All.
+    Next,
+}
+
+impl Notify {
+    pub(crate) const fn new() -> Self {
+        Self { armed: Armed::Not, count: 1, period: 0, pending: 0, until: None }
+    }
+
+    /// Returns whether the queue is armed.
+    pub(crate) fn is_armed(&self) -> bool {
+        self.armed != Armed::Not
+    }
+
+    /// Returns the time at which the event is raised even if no more completions arrive.
+    pub(crate) fn until(&self) -> Option<Time> {
+        self.until
+    }
+
+    /// Arms the queue, and returns whether it was not armed. A queue that is armed for all
+    /// completions stays so when the solicited ones are requested as well.
+    pub(crate) fn arm(&mut self, armed: Armed) -> bool {
+        let is_new = !self.is_armed();
+        if self.armed != Armed::Next {
+            self.armed = armed;
+        }
+        is_new
+    }
+
+    /// Changes the moderation of later events. A queue that is waiting for more completions raises
+    /// its event at the time that was set before.
+    pub(crate) fn moderate(&mut self, moderation: CqModeration) {
+        let CqModeration { cq_count, cq_period } = moderation;
+        (self.count, self.period) =
+            if cq_count == 0 || cq_period == 0 { (1, 0) } else { (cq_count, u64::from(cq_period) * 1000) };
+    }
+
+    /// Counts a completion, and returns whether it raises the event, which disarms the queue. `now`
+    /// is called only for the first of several completions.
+    #[inline]
+    pub(crate) fn completed(&mut self, solicited: bool, now: impl FnOnce() -> Time) -> bool {
+        let counts = match self.armed {
+            Armed::Not => return false,
+            Armed::Next => true,
+            Armed::Solicited => solicited,
+        };
+        if !counts {
+            return false;
+        }
+        self.pending = self.pending.saturating_add(1);
+        if self.pending >= self.count {
+            self.disarm();
+            return true;
+        }
+        if self.until.is_none() {
+            self.until = Some(now() + self.period);
+        }
+        false
+    }
+
+    /// Returns whether the time has come to raise the event, which disarms the queue.
+    pub(crate) fn expired(&mut self, now: Time) -> bool {
+        let is_due = self.until.is_some_and(|until| until <= now);
+        if is_due {
+            self.disarm();
+        }
+        is_due
+    }
+
+    fn disarm(&mut self) {
+        (self.armed, self.pending, self.until) = (Armed::Not, 0, None);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn never() -> Time {
+        panic!("the clock is read without need")
+    }
+
+    fn moderated(cq_count: u16, cq_period: u16) -> Notify {
+        let mut notify = Notify::new();
+        notify.moderate(CqModeration { cq_count, cq_period });
+        notify
+    }
+
+    #[test]
+    fn an_armed_queue_raises_one_event() {
+        let mut notify = Notify::new();
+        assert!(!notify.completed(true, never), "it is not armed");
+        assert!(notify.arm(Armed::Next) && !notify.arm(Armed::Next));
+        assert!(notify.completed(false, never) && !notify.is_armed());
+        assert!(!notify.completed(true, never));
+    }
+
+    #[test]
+    fn the_wider_of_two_requests_stays() {
+        let mut notify = Notify::new();
+        notify.arm(Armed::Solicited);
+        assert!(!notify.completed(false, never));
+        notify.arm(Armed::Next);
+        notify.arm(Armed::Solicited);
+        assert!(notify.completed(false, never));
+    }
+
+    #[test]
+    fn the_count_raises_the_event() {
+        let mut notify = moderated(3, 10);
+        for _ in 0..2 {
+            notify.arm(Armed::Solicited);
+            assert!(!notify.completed(true, || Time(5)));
+            assert!(!notify.completed(false, never), "it does not count");
+            assert!(!notify.completed(true, never));
+            assert_eq!(notify.until(), Some(Time(10_005)));
+            assert!(notify.completed(true, never));
+            assert_eq!((notify.until(), notify.is_armed()), (None, false));
+        }
+    }
+
+    #[test]
+    fn the_period_raises_the_event() {
+        let mut notify = moderated(3, 10);
+        notify.arm(Armed::Next);
+        assert!(!notify.expired(Time(u64::MAX)), "there is no completion yet");
+        assert!(!notify.completed(false, || Time(5)));
+        assert!(!notify.expired(Time(10_004)));
+        assert!(notify.expired(Time(10_005)) && !notify.is_armed());
+        assert!(!notify.expired(Time(u64::MAX)));
+    }
+
+    #[test]
+    fn a_count_or_a_period_of_zero_ends_moderation() {
+        for (count, period) in [(0, 10), (10, 0), (0, 0), (1, 10)] {
+            let mut notify = moderated(5, 5);
+            notify.moderate(CqModeration { cq_count: count, cq_period: period });
+            notify.arm(Armed::Next);
+            assert!(notify.completed(false, never), "{count} {period}");
+        }
+    }
+
+    #[test]
+    fn moderation_that_ends_while_completions_wait_loses_no_event() {
+        let mut notify = moderated(9, 10);
+        notify.arm(Armed::Next);
+        assert!(!notify.completed(false, || Time(0)));
+        notify.moderate(CqModeration::default());
+        assert_eq!(notify.until(), Some(Time(10_000)));
+        assert!(notify.completed(false, never), "the next one raises it");
+    }
+}
