@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use uverbs_abi::ib_user_ioctl_verbs::RdmaDriverId;
 use verbs_core::discovery::DeviceInfo;
-use verbs_core::kernel::{KernelContext, KernelDmah, KernelPd};
+use verbs_core::kernel::{KernelContext, KernelDmah, KernelMw, KernelPd};
 use verbs_core::provider::{
     ContextOps, DeviceOps, Driver, MrChange, MrInitAttr, NamedProvider, OpenedContext, QpParents, QpParts,
     ReregError, erase,
@@ -17,6 +17,7 @@ use verbs_core::provider::{
 use verbs_core::types::{
     AccessFlags, Advice, AdviseFlags, AhAttr, CqInitAttr, DmahAttr, MrAttr, QpInitAttr, Sge,
 };
+use verbs_core::types::{AccessFlags, AhAttr, CqInitAttr, MwType, QpInitAttr};
 use verbs_core::{Cause, Errno, Error, Result};
 
 use crate::kernel::Kernel;
@@ -167,6 +168,10 @@ impl ContextOps<Rxe> for Context {
 
     fn create_ah(&self, pd: &KernelPd, attr: &AhAttr) -> Result<Ah> {
         Ah::create(&self.kernel, pd, attr)
+    }
+
+    fn alloc_mw(&self, pd: &KernelPd, mw_type: MwType) -> Result<KernelMw> {
+        pd.alloc_mw(mw_type)
     }
 }
 

@@ -17,8 +17,8 @@
 //! | `settle` | waiting for tasks that the kernel does not wait for |
 //! | `paper` | the kernel's side of the queues in plain memory, for tests and benchmarks |
 //!
-//! Protection domains and DMA handles have no driver-specific data: they are [`KernelPd`] and
-//! [`KernelDmah`].
+//! Protection domains, memory windows and DMA handles have no driver-specific data: they are
+//! [`KernelPd`], [`KernelMw`] and [`KernelDmah`].
 //!
 //! Programs use the crate `verbs`, and name [`Rxe`] for static calls. This example posts to a
 //! simulated queue pair:
@@ -66,7 +66,7 @@ mod settle;
 mod sq;
 mod wqe;
 
-use verbs_core::kernel::{KernelDmah, KernelPd};
+use verbs_core::kernel::{KernelDmah, KernelMw, KernelPd};
 use verbs_core::provider::{Provider, Unsupported};
 
 pub use ah::Ah;
@@ -164,6 +164,17 @@ pub enum Rxe {}
 // - 20: a queue that is dropped is unmapped, as in 15. Once the queue pair is destroyed, no task
 //   takes elements out of its queues. A kick then names a handle that the kernel does not find, or
 //   that a later queue pair of the context got, whose task reads its own queue.
+// - 21: `rxe_lookup_mw` compares key, protection domain, queue pair (type 2), rights and state. Then
+//   `check_rkey` compares the range with the region's, not with the window's. `rxe_bind_mw` runs for
+//   bind work requests alone. 5.10 has no windows.
+// - 22: the responder invalidates the key in `execute`, before it completes the receive. It works on
+//   one packet of its queue pair after the other, and `rxe_lookup_mw` finds a window of type 2 only
+//   for its queue pair, so that no write through the window is under way. A read request that is
+//   replayed on another queue pair (`rxe_recheck_mr`) only reads.
+// - 23: not promised. The requester invalidates a key while the responder, on another processor, may
+//   copy a packet into the region, to which `check_rkey` took a reference. Deallocating the window
+//   waits for references to the window only. Deregistering the region waits for the copy (12), and
+//   fails while windows are bound to it (`num_mw`).
 unsafe impl Provider for Rxe {
     type Context = Context;
     type Pd = KernelPd;
@@ -177,8 +188,8 @@ unsafe impl Provider for Rxe {
     type Srq = Unsupported;
     type SrqQueue = Unsupported;
     type Xrcd = Unsupported;
-    type Mw = Unsupported;
     type Dm = Unsupported;
     type Dmah = KernelDmah;
     type Td = Unsupported;
+    type Mw = KernelMw;
 }

@@ -269,6 +269,8 @@ impl PaperQp {
             IbUverbsWrOpcode::IB_UVERBS_WR_RDMA_READ => WcOpcode::RDMA_READ,
             IbUverbsWrOpcode::IB_UVERBS_WR_ATOMIC_CMP_AND_SWP => WcOpcode::COMP_SWAP,
             IbUverbsWrOpcode::IB_UVERBS_WR_ATOMIC_FETCH_AND_ADD => WcOpcode::FETCH_ADD,
+            IbUverbsWrOpcode::IB_UVERBS_WR_LOCAL_INV => WcOpcode::LOCAL_INV,
+            IbUverbsWrOpcode::IB_UVERBS_WR_BIND_MW => WcOpcode::BIND_MW,
             _ => WcOpcode::SEND,
         };
         IbUverbsWc {

@@ -27,7 +27,7 @@ use verbs_core::types::{
 use crate::ah::AV_TAG;
 use crate::kick::Kick;
 use crate::queue::{ProducerEnd, Queue, Slot};
-use crate::wqe::{self, Atomic, Datagram, Path, Plain};
+use crate::wqe::{self, Atomic, Bind, Datagram, Path, Plain};
 
 /// The top bit of a work request's queue key, with which the queue pair's own key is sent instead
 /// (IBTA volume 1, 10.2.5). The kernel leaves this to the provider.
@@ -117,8 +117,8 @@ impl Sq {
         refused.map_or(Ok(()), |reason| Err(PostError { accepted, reason }))
     }
 
-    /// Posts a request that does not take the short path (an atomic, a datagram, inline data, a
-    /// list of other than one SGE), or returns the reason why it is rejected.
+    /// Posts a request that does not take the short path (an atomic, a datagram, an operation on a
+    /// key, inline data, a list of other than one SGE), or returns the reason why it is rejected.
     ///
     /// Out of line, because its registers would cost the short path more than the call costs here.
     ///
@@ -141,7 +141,7 @@ impl Sq {
         Ok(())
     }
 
-    /// Posts an atomic or a datagram.
+    /// Posts an atomic, a datagram, or an operation on a key.
     ///
     /// # Safety
     /// As [`SendQueue::post_one`]. The request has passed the checks, and `length` is the length of
@@ -157,6 +157,9 @@ impl Sq {
             SendOp::AtomicFetchAndAdd { remote_addr, rkey, add } => {
                 Special::Atomic(Atomic { remote_addr, rkey, compare_add: add, swap: None })
             }
+            SendOp::SendWithInv { invalidate_rkey } => Special::SendWithInv { invalidate_rkey },
+            SendOp::LocalInv { invalidate_rkey } => Special::LocalInv { invalidate_rkey },
+            SendOp::BindMw { rkey, new_rkey, bind_info } => Special::Bind(Bind { rkey, new_rkey, bind_info }),
             _ => {
                 let (op, qp_type): (OpKind, _) = (wr.op.kind(), self.checks.qp_type());
                 return Err(PostReason::UnsupportedOp { op, qp_type });
@@ -166,6 +169,11 @@ impl Sq {
         match &special {
             Special::Datagram(datagram) => wqe::put_datagram(&mut slot, wr, datagram, length),
             Special::Atomic(atomic) => wqe::put_atomic(&mut slot, wr, atomic, length),
+            Special::SendWithInv { invalidate_rkey } => {
+                wqe::put_send_with_inv(&mut slot, wr, *invalidate_rkey, length);
+            }
+            Special::LocalInv { invalidate_rkey } => wqe::put_local_inv(&mut slot, wr, *invalidate_rkey),
+            Special::Bind(bind) => wqe::put_bind(&mut slot, wr, bind),
         }
         // SAFETY: the caller's promise; `new` found room for the longest list and inline data that
         // pass the checks.
@@ -185,6 +193,9 @@ impl Sq {
 enum Special<'a> {
     Datagram(Datagram<'a>),
     Atomic(Atomic),
+    SendWithInv { invalidate_rkey: u32 },
+    LocalInv { invalidate_rkey: u32 },
+    Bind(Bind<'a>),
 }
 
 /// Stores the list or the inline data behind the entry.

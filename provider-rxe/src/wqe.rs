@@ -23,9 +23,10 @@ use core::mem::{offset_of, size_of};
 use uverbs_abi::Be32;
 use uverbs_abi::ib_user_verbs::IbUverbsWrOpcode;
 use uverbs_abi::rdma_user_rxe::{
-    RxeAv, RxeDmaInfo, RxeRecvWqe, RxeSendWqe, RxeSendWr, RxeSendWrAtomic, RxeSendWrRdma, RxeSendWrUd,
+    RxeAv, RxeDmaInfo, RxeRecvWqe, RxeSendWqe, RxeSendWr, RxeSendWrAtomic, RxeSendWrMw, RxeSendWrRdma,
+    RxeSendWrUd,
 };
-use verbs_core::types::{OpKind, RecvWr, SendOp, SendWr};
+use verbs_core::types::{MwBindInfo, OpKind, RecvWr, SendOp, SendWr};
 use zerocopy::{FromZeros, Immutable, IntoBytes};
 
 use crate::queue::Slot;
@@ -107,8 +108,8 @@ pub(crate) struct Plain {
 }
 
 impl Plain {
-    /// Returns whether operations of this kind are plain: neither datagrams nor atomics, nor of a
-    /// kind that this provider does not know.
+    /// Returns whether operations of this kind are plain: neither datagrams nor atomics, nor on
+    /// keys, nor of a kind that this provider does not know.
     #[inline(always)]
     pub(crate) const fn is(kind: OpKind) -> bool {
         matches!(
@@ -218,6 +219,55 @@ pub(crate) fn put_atomic(slot: &mut Slot<'_, RxeSendWqe>, wr: &SendWr<'_>, atomi
         swap: atomic.swap.unwrap_or(0),
         rkey: atomic.rkey,
         reserved: 0,
+    });
+}
+
+/// As [`put_plain`], for a send that invalidates a key of the peer.
+pub(crate) fn put_send_with_inv(
+    slot: &mut Slot<'_, RxeSendWqe>,
+    wr: &SendWr<'_>,
+    invalidate_rkey: u32,
+    length: u32,
+) {
+    put_key(slot, wr, IbUverbsWrOpcode::IB_UVERBS_WR_SEND_WITH_INV, invalidate_rkey, length);
+}
+
+/// As [`put_plain`], for the invalidation of a key of this side.
+pub(crate) fn put_local_inv(slot: &mut Slot<'_, RxeSendWqe>, wr: &SendWr<'_>, invalidate_rkey: u32) {
+    put_key(slot, wr, IbUverbsWrOpcode::IB_UVERBS_WR_LOCAL_INV, invalidate_rkey, 0);
+}
+
+/// Stores an entry with a key to invalidate, which is in host order, in the place of immediate data.
+fn put_key(
+    slot: &mut Slot<'_, RxeSendWqe>,
+    wr: &SendWr<'_>,
+    opcode: IbUverbsWrOpcode,
+    invalidate_rkey: u32,
+    length: u32,
+) {
+    put_common(slot, wr, opcode, u32::from_be(invalidate_rkey), 0, length);
+    slot.put::<OP, _>(RxeSendWrRdma::default());
+}
+
+/// The operands of a bind.
+#[derive(Clone, Copy)]
+pub(crate) struct Bind<'a> {
+    pub(crate) rkey: u32,
+    pub(crate) new_rkey: u32,
+    pub(crate) bind_info: &'a MwBindInfo,
+}
+
+/// As [`put_plain`], for the bind of a memory window.
+pub(crate) fn put_bind(slot: &mut Slot<'_, RxeSendWqe>, wr: &SendWr<'_>, bind: &Bind<'_>) {
+    put_common(slot, wr, IbUverbsWrOpcode::IB_UVERBS_WR_BIND_MW, 0, 0, 0);
+    let Bind { rkey, new_rkey, bind_info } = *bind;
+    slot.put::<OP, _>(RxeSendWrMw {
+        addr: bind_info.addr,
+        length: bind_info.length,
+        mr_lkey: bind_info.lkey,
+        mw_rkey: rkey,
+        rkey: new_rkey,
+        access: bind_info.mw_access_flags.bits(),
     });
 }
 

@@ -12,8 +12,8 @@ use verbs_core::provider::{
     ContextOps, DeviceOps, MrChange, ParentDomainAttr, QpParents, QpParts, ReregError,
 };
 use verbs_core::types::{
-    AccessFlags, AhAttr, CqInitAttr, DeviceAttr, DeviceAttrEx, Gid, GidEntry, GidType, PortAttr, QpInitAttr,
-    RtValues,
+    AccessFlags, AhAttr, CqInitAttr, DeviceAttr, DeviceAttrEx, Gid, GidEntry, GidType, MwType, PortAttr,
+    QpInitAttr, RtValues,
 };
 use verbs_core::{Cause, Errno, Error, Result};
 
@@ -23,7 +23,7 @@ use crate::io::Counters;
 use crate::link::PortLink;
 use crate::shared::Shared;
 use crate::sink::Channel;
-use crate::{Ah, Cq, CqHandle, Mr, Pd, Qp, Soft, Td, limits};
+use crate::{Ah, Cq, CqHandle, Mr, Mw, Pd, Qp, Soft, Td, limits};
 
 /// An open device. Each open has its own events and completion channels.
 #[derive(Debug)]
@@ -211,6 +211,10 @@ impl ContextOps<Soft> for Context {
 
     fn create_ah(&self, pd: &Pd, attr: &AhAttr) -> Result<Ah> {
         Ah::create(&self.device, pd, attr)
+    }
+
+    fn alloc_mw(&self, pd: &Pd, mw_type: MwType) -> Result<Mw> {
+        Mw::alloc(&self.device, pd, mw_type)
     }
 }
 

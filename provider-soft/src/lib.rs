@@ -26,7 +26,7 @@
 //! | `fork` | the check for a forked child of the process that made the device |
 //! | `io` | the UDP socket, packets in batches, the invariant CRC |
 //! | `limits` | the device's limits and attributes |
-//! | `context`, `pd`, `mr`, `ah`, `cq`, `qp`, `sq`, `rq` | the objects of the provider contract |
+//! | `context`, `pd`, `mr`, `mw`, `ah`, `cq`, `qp`, `sq`, `rq` | the objects of the provider contract |
 //! | `wqe` | a work request on its way through a ring |
 //! | `sync` | atomics, or the model checker's |
 //!
@@ -80,6 +80,7 @@ mod link;
 mod mapped;
 mod memory;
 mod mr;
+mod mw;
 mod notify;
 mod pd;
 mod pending;
@@ -103,6 +104,7 @@ pub use context::Context;
 pub use cq::{Completion, Cq, CqHandle};
 pub use io::Counters;
 pub use mr::Mr;
+pub use mw::Mw;
 pub use pd::Pd;
 pub use qp::Qp;
 pub use registration::{SoftBuilder, SoftDevice};
@@ -166,6 +168,14 @@ pub enum Soft {}
 //   queue pair is destroyed, so nothing reads requests posted after that. The slot that `ring`
 //   announces may belong to a later queue pair, in whose rings the engine then finds its own
 //   requests, or none.
+// - 21: `keys::remote` finds a window by its present key, and only while it is bound, for the
+//   protection domain, the queue pair (type 2), the rights and the range of its bind. `Keys::bind`
+//   runs for bind work requests alone.
+// - 22: the responder invalidates the key before it completes the receive. One thread at a time is in
+//   the engine, so no access is under way then, on any queue pair.
+// - 23: a bind, an invalidation and `dealloc_mw` are steps of the engine with the lock held; each
+//   access is one, too. The completion, or the lock that `destroy` takes, orders them before what
+//   follows.
 unsafe impl Provider for Soft {
     type Context = Context;
     type Pd = Pd;
@@ -179,10 +189,10 @@ unsafe impl Provider for Soft {
     type Srq = Unsupported;
     type SrqQueue = Unsupported;
     type Xrcd = Unsupported;
-    type Mw = Unsupported;
     type Dm = Unsupported;
     type Dmah = Unsupported;
     type Td = Td;
+    type Mw = Mw;
 }
 
 /// The driver id. The kernel assigns small numbers; this one spells `soft`. Address vectors carry

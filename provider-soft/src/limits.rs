@@ -115,7 +115,7 @@ pub(crate) fn device_attr(guid: Guid) -> DeviceAttr {
         atomic_cap: AtomicCap::GLOB,
         max_ee: 0,
         max_rdd: 0,
-        max_mw: 0,
+        max_mw: MAX_MR,
         max_raw_ipv6_qp: 0,
         max_raw_ethy_qp: 0,
         max_mcast_grp: MAX_MCAST_GRP,
@@ -216,6 +216,8 @@ const HEADERS: u32 = 80;
 const CAPS: DeviceCapFlags = DeviceCapFlags::CURR_QP_STATE_MOD
     .union(DeviceCapFlags::SYS_IMAGE_GUID)
     .union(DeviceCapFlags::RC_RNR_NAK_GEN)
+    .union(DeviceCapFlags::MEM_WINDOW)
+    .union(DeviceCapFlags::MEM_WINDOW_TYPE_2B)
     .union(DeviceCapFlags::N_NOTIFY_CQ);
 
 /// 4.096 µs × 2¹¹: 8 ms, within which the worker looks at the device.

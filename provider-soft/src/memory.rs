@@ -8,7 +8,7 @@
 //!
 //! | a region | is accessed by |
 //! |---|---|
-//! | with remote rights | [`ExposedBytes`], as by `Exposed` of the crate `verbs` |
+//! | with remote rights, or for windows | [`ExposedBytes`], as by `Exposed` of the crate `verbs` |
 //! | without | relaxed atomic words, and single bytes at the edges of a piece |
 //! | without memory (a null region) | nothing |
 //!

@@ -227,9 +227,11 @@ impl Destroy for Mr {
     }
 }
 
-/// The rights that let peers access a region.
-const REMOTE: AccessFlags =
-    AccessFlags::REMOTE_WRITE.union(AccessFlags::REMOTE_READ).union(AccessFlags::REMOTE_ATOMIC);
+/// The rights that let peers access a region, or windows that are bound to it.
+const REMOTE: AccessFlags = AccessFlags::REMOTE_WRITE
+    .union(AccessFlags::REMOTE_READ)
+    .union(AccessFlags::REMOTE_ATOMIC)
+    .union(AccessFlags::MW_BIND);
 
 /// The rights with which memory is written.
 const WRITES: AccessFlags =
@@ -240,4 +242,5 @@ const SUPPORTED: AccessFlags = AccessFlags::LOCAL_WRITE
     .union(AccessFlags::REMOTE_WRITE)
     .union(AccessFlags::REMOTE_READ)
     .union(AccessFlags::REMOTE_ATOMIC)
+    .union(AccessFlags::MW_BIND)
     .union(AccessFlags::ZERO_BASED);

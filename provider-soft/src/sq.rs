@@ -12,12 +12,12 @@
 
 use std::sync::Arc;
 
-use roce::engine::{SendFlags, SendOp, UdDestination};
+use roce::engine::{Access, SendFlags, SendOp, UdDestination};
 use verbs_core::Errno;
 use verbs_core::checks::SendChecks;
 use verbs_core::provider::SendQueue;
 use verbs_core::types::{
-    PostReason, QpCap, QpState, QpType, SendFlags as Flags, SendOp as Op, SendWr, UdAddr,
+    MwBindInfo, PostReason, QpCap, QpState, QpType, SendFlags as Flags, SendOp as Op, SendWr, UdAddr,
 };
 
 use crate::ah::from_av;
@@ -77,6 +77,13 @@ impl Sq {
             }
             Op::UdSend { to } => self.datagram(&to, None),
             Op::UdSendWithImm { to, imm_data } => self.datagram(&to, Some(imm_data)),
+            Op::SendWithInv { invalidate_rkey: rkey } => Ok(SendOp::SendInvalidate { rkey }),
+            Op::LocalInv { invalidate_rkey: rkey } => Ok(SendOp::LocalInvalidate { rkey }),
+            Op::BindMw { rkey: window, new_rkey, bind_info } => {
+                let MwBindInfo { lkey, addr, length, mw_access_flags } = *bind_info;
+                let access = Access(mw_access_flags.bits());
+                Ok(SendOp::Bind { window, new_rkey, lkey, addr, length, access })
+            }
             _ => Err(PostReason::UnsupportedOp { op: op.kind(), qp_type: self.checks.qp_type() }),
         }
     }

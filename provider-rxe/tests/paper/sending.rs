@@ -5,7 +5,9 @@ use core::mem::offset_of;
 use uverbs_abi::Be32;
 use uverbs_abi::rdma_user_rxe::{RxeAv, RxeSendWqe, RxeSendWr};
 use verbs_core::provider::{AhOps, SendQueue};
-use verbs_core::types::{AhAttr, Av, PostReason, QpState, QpType, SendFlags, SendOp, SendWr, Sge, UdAddr};
+use verbs_core::types::{
+    AccessFlags, AhAttr, Av, MwBindInfo, PostReason, QpState, QpType, SendFlags, SendOp, SendWr, Sge, UdAddr,
+};
 use zerocopy::FromBytes;
 
 use super::{Expected, Fixture, STALE, plain, sge, snapshot};
@@ -85,6 +87,25 @@ fn each_atomic_becomes_its_entry() {
     let expected =
         entry(512, &add, 6, 0, remote_addr).put(OP, [remote_addr, 0x3333, 0]).put(OP + 24, [rkey, 0]);
     assert_eq!(posted(&mut fixture, &add), listed(expected, &sges).0);
+}
+
+#[test]
+fn each_operation_on_a_key_becomes_its_entry() {
+    let mut fixture = Fixture::of_type(QpType::RC);
+    let sges = [sge(1), sge(2)];
+    let send = plain(SendOp::SendWithInv { invalidate_rkey: 0x0102_0304 }, &sges);
+    let expected = entry(512, &send, 9, 0, 0).put(20, 0x0102_0304_u32).put(OP, [0_u64; 2]);
+    assert_eq!(posted(&mut fixture, &send), listed(expected, &sges).0, "the key is in host order");
+    let invalidate = plain(SendOp::LocalInv { invalidate_rkey: 0x0102_0304 }, &[]);
+    let expected = entry(512, &invalidate, 7, 0, 0).put(20, 0x0102_0304_u32).put(OP, [0_u64; 2]);
+    assert_eq!(posted(&mut fixture, &invalidate), expected.0);
+    let mw_access_flags = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE;
+    let info = MwBindInfo { lkey: 0x2222, addr: 0x7fff_0000_1238, length: 1 << 33, mw_access_flags };
+    let bind = plain(SendOp::BindMw { rkey: 0x3333_44ff, new_rkey: 0x3333_4400, bind_info: &info }, &[]);
+    let expected = entry(512, &bind, 8, 0, 0)
+        .put(OP, [0x7fff_0000_1238_u64, 1 << 33])
+        .put(OP + 16, [0x2222_u32, 0x3333_44ff, 0x3333_4400, 6]);
+    assert_eq!(posted(&mut fixture, &bind), expected.0);
 }
 
 #[test]

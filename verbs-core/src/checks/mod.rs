@@ -4,13 +4,14 @@
 //! |---|---|
 //! | the type of queue pair has the operation | [`PostReason::UnsupportedOp`] |
 //! | the state takes work requests | [`PostReason::InvalidState`] |
-//! | the list is not longer than the queue's | [`PostReason::TooManySge`] |
+//! | the list is not longer than the queue's; local operations have none | [`PostReason::TooManySge`] |
 //! | the message is not longer than 2 GiB | [`PostReason::MessageTooLong`] |
 //! | a datagram is not longer than the port's MTU | [`PostReason::DatagramTooLong`] |
 //! | the operation takes the flags | [`PostReason::UnsupportedFlags`] |
 //! | inline data is not longer than the queue's | [`PostReason::InlineTooLong`] |
 //! | an atomic has 8 local bytes | [`PostReason::AtomicLength`] |
 //! | an atomic has an aligned address | [`PostReason::AtomicMisaligned`] |
+//! | a bind gives rights that windows have | [`PostReason::WindowAccess`] |
 //!
 //! The table's order is the order of the checks, so that all providers give the same reason for the
 //! same request. Left to the provider are the room in the queue and the address vectors of
@@ -19,7 +20,9 @@
 //! [`SendChecks::is_plain`] and [`RecvChecks::is_plain`] are short ways for the common request,
 //! small enough to be inlined into the data path; what they let pass, the full checks let pass too.
 
-use crate::types::{OpKind, PostReason, QpCap, QpState, QpType, RecvWr, SendFlags, SendOp, SendWr, Sge};
+use crate::types::{
+    AccessFlags, OpKind, PostReason, QpCap, QpState, QpType, RecvWr, SendFlags, SendOp, SendWr, Sge,
+};
 
 /// The most bytes of one message.
 ///
@@ -107,7 +110,8 @@ impl SendChecks {
         if self.accepts & bit(kind) == 0 {
             return Err(self.refusal(kind));
         }
-        let length = list_length(wr.sge, self.max_sge)?;
+        let max_sge = if bit(kind) & LOCAL_OPERATIONS == 0 { self.max_sge } else { 0 };
+        let length = list_length(wr.sge, max_sge)?;
         if let Some(max) = self.max_datagram
             && length > max
         {
@@ -118,6 +122,12 @@ impl SendChecks {
         }
         if bit(kind) & ATOMICS != 0 {
             check_atomic(&wr.op, length)?;
+        }
+        if let SendOp::BindMw { bind_info, .. } = &wr.op {
+            let access = bind_info.mw_access_flags.difference(AccessFlags::WINDOW_RIGHTS);
+            if !access.is_empty() {
+                return Err(PostReason::WindowAccess { access });
+            }
         }
         Ok(length)
     }
@@ -228,8 +238,9 @@ fn check_atomic(op: &SendOp<'_>, length: u32) -> Result<(), PostReason> {
 /// The operations of a type of queue pair, a bit each.
 const fn operations(qp_type: QpType) -> u32 {
     match qp_type {
-        QpType::RC => SENDS | WRITES | READS | ATOMICS,
-        QpType::UC => SENDS | WRITES,
+        QpType::RC => SENDS | WRITES | READS | ATOMICS | SEND_INVALIDATE | LOCAL_OPERATIONS,
+        // No packet of the unreliable service carries a key to invalidate (IBTA volume 1, table 38).
+        QpType::UC => SENDS | WRITES | bit(OpKind::BIND_MW),
         QpType::UD => UD_SENDS,
         _ => 0,
     }
@@ -249,12 +260,16 @@ const UD_SENDS: u32 = bit(OpKind::UD_SEND) | bit(OpKind::UD_SEND_WITH_IMM);
 const WRITES: u32 = bit(OpKind::RDMA_WRITE) | bit(OpKind::RDMA_WRITE_WITH_IMM);
 const READS: u32 = bit(OpKind::RDMA_READ);
 const ATOMICS: u32 = bit(OpKind::ATOMIC_CMP_AND_SWP) | bit(OpKind::ATOMIC_FETCH_AND_ADD);
+const SEND_INVALIDATE: u32 = bit(OpKind::SEND_WITH_INV);
+
+/// The operations that send nothing, and have no list.
+const LOCAL_OPERATIONS: u32 = bit(OpKind::LOCAL_INV) | bit(OpKind::BIND_MW);
 
 /// The operations that need no check of their own.
 const PLAIN_OPERATIONS: u32 = SENDS | WRITES | READS;
 
 /// The operations whose data can be inline: those that only read it.
-const INLINE_OPERATIONS: u32 = SENDS | UD_SENDS | WRITES;
+const INLINE_OPERATIONS: u32 = SENDS | UD_SENDS | WRITES | SEND_INVALIDATE;
 
 #[cfg(test)]
 mod tests;

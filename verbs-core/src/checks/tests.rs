@@ -2,7 +2,7 @@
 //! checks refuse.
 
 use super::*;
-use crate::types::{Av, UdAddr};
+use crate::types::{AccessFlags, Av, MwBindInfo, UdAddr};
 
 const CAP: QpCap =
     QpCap { max_send_wr: 1, max_recv_wr: 1, max_send_sge: 2, max_recv_sge: 2, max_inline_data: 16 };
@@ -26,7 +26,7 @@ fn check(checks: &SendChecks, wr: &SendWr<'_>) -> Result<u32, PostReason> {
     checked
 }
 
-fn operations_of_all_kinds(av: &Av) -> [SendOp<'_>; 9] {
+fn operations_of_all_kinds(av: &Av) -> [SendOp<'_>; 10] {
     let to = UdAddr { av, remote_qpn: 1, remote_qkey: 1 };
     [
         SendOp::Send,
@@ -38,6 +38,7 @@ fn operations_of_all_kinds(av: &Av) -> [SendOp<'_>; 9] {
         READ,
         SendOp::AtomicCmpAndSwp { remote_addr: 8, rkey: 0, compare: 0, swap: 1 },
         ADD,
+        SendOp::SendWithInv { invalidate_rkey: 1 },
     ]
 }
 
@@ -45,10 +46,10 @@ fn operations_of_all_kinds(av: &Av) -> [SendOp<'_>; 9] {
 fn an_operation_that_the_type_lacks_is_refused_with_both_names_in_every_state() {
     let av = Av::new(1, &[]);
     for (qp_type, has) in [
-        (QpType::RC, [true, true, false, false, true, true, true, true, true]),
-        (QpType::UC, [true, true, false, false, true, true, false, false, false]),
-        (QpType::UD, [false, false, true, true, false, false, false, false, false]),
-        (QpType::RAW_PACKET, [false; 9]),
+        (QpType::RC, [true, true, false, false, true, true, true, true, true, true]),
+        (QpType::UC, [true, true, false, false, true, true, false, false, false, false]),
+        (QpType::UD, [false, false, true, true, false, false, false, false, false, false]),
+        (QpType::RAW_PACKET, [false; 10]),
     ] {
         for (op, has) in operations_of_all_kinds(&av).into_iter().zip(has) {
             for state in [QpState::RESET, QpState::INIT, QpState::RTR, QpState::RTS, QpState::ERR] {
@@ -94,6 +95,55 @@ fn each_rule_of_a_send_has_its_reason() {
     ] {
         assert_eq!(check(&rc, &wr), expected, "{wr:?}");
     }
+}
+
+#[test]
+fn operations_on_keys_belong_to_connected_queue_pairs_and_take_no_list() {
+    let info = MwBindInfo { lkey: 1, addr: 0, length: 8, mw_access_flags: AccessFlags::REMOTE_READ };
+    let bind = SendOp::BindMw { rkey: 1, new_rkey: 2, bind_info: &info };
+    let invalidate = SendOp::LocalInv { invalidate_rkey: 1 };
+    for (qp_type, op, has) in [
+        (QpType::RC, bind, true),
+        (QpType::UC, bind, true),
+        (QpType::UD, bind, false),
+        (QpType::RC, invalidate, true),
+        (QpType::UC, invalidate, false),
+        (QpType::UD, invalidate, false),
+    ] {
+        let checks = at(qp_type, QpState::RTS);
+        let refused = Err(PostReason::UnsupportedOp { op: op.kind(), qp_type });
+        let wr = SendWr { op, sge: &[], ..WR };
+        assert_eq!(check(&checks, &wr), if has { Ok(0) } else { refused }, "{qp_type} {op:?}");
+        if has {
+            let listed = check(&checks, &SendWr { op, ..WR });
+            assert_eq!(listed, Err(PostReason::TooManySge { given: 1, max: 0 }), "{qp_type} {op:?}");
+            let inline = check(&checks, &SendWr { flags: SendFlags::INLINE, ..wr });
+            let flags = SendFlags::INLINE;
+            assert_eq!(inline, Err(PostReason::UnsupportedFlags { op: op.kind(), flags }));
+            let fenced = check(&checks, &SendWr { flags: SendFlags::FENCE | SendFlags::SIGNALED, ..wr });
+            assert_eq!(fenced, Ok(0));
+        }
+    }
+}
+
+#[test]
+fn a_window_gives_the_rights_of_peers_and_no_others() {
+    let rc = at(QpType::RC, QpState::RTS);
+    let bound = |mw_access_flags| {
+        let info = MwBindInfo { mw_access_flags, ..MwBindInfo::default() };
+        let op = SendOp::BindMw { rkey: 1, new_rkey: 2, bind_info: &info };
+        check(&rc, &SendWr { op, sge: &[], ..WR })
+    };
+    assert_eq!(bound(AccessFlags::WINDOW_RIGHTS), Ok(0));
+    assert_eq!(bound(AccessFlags::empty()), Ok(0));
+    let access = AccessFlags::LOCAL_WRITE | AccessFlags::MW_BIND;
+    let refused = bound(access | AccessFlags::REMOTE_READ).unwrap_err();
+    assert_eq!(refused, PostReason::WindowAccess { access });
+    assert_eq!(
+        refused.to_string(),
+        "a memory window gives peers the rights REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC, ZERO_BASED, \
+         not LOCAL_WRITE, MW_BIND"
+    );
 }
 
 #[test]

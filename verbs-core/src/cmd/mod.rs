@@ -34,6 +34,7 @@ pub mod flow;
 pub mod gid;
 pub mod mcast;
 pub mod mr;
+pub mod mw;
 pub mod pd;
 pub mod qp;
 pub mod rwq;

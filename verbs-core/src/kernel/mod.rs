@@ -1,8 +1,8 @@
 //! [`KernelContext`]: the part of an open device that all providers of kernel devices share.
 //!
 //! A provider wraps it in its own context and adds queues, doorbells and address vectors.
-//! Protection domains, memory regions and DMA handles without driver-specific data are here too, as
-//! [`KernelPd`], [`KernelMr`] and [`KernelDmah`].
+//! Protection domains, memory regions, memory windows and DMA handles without driver-specific data
+//! are here too, as [`KernelPd`], [`KernelMr`], [`KernelMw`] and [`KernelDmah`].
 //!
 //! # Safety
 //! A [`KernelContext`] has the right to command its device ([`Uverbs`]) and uses it for queries and
@@ -27,7 +27,7 @@ use crate::types::{AccessFlags, DeviceAttr, DeviceAttrEx, GidEntry, LinkLayer, P
 use crate::{Errno, Error, Result, cmd};
 
 pub use groups::Groups;
-pub use objects::{KernelDmah, KernelMr, KernelPd};
+pub use objects::{KernelDmah, KernelMr, KernelMw, KernelPd};
 
 /// An open device of the kernel, shared by everything that is made from it.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! Objects without driver-specific data: [`KernelPd`], [`KernelMr`], [`KernelDmah`].
+//! Objects without driver-specific data: [`KernelPd`], [`KernelMr`], [`KernelMw`], [`KernelDmah`].
 //!
 //! An imported object belongs to another owner of the same open file: destroying it here only
 //! forgets its handle.
@@ -14,8 +14,8 @@ use std::sync::Arc;
 use super::KernelContext;
 use crate::channel::Uhw;
 use crate::cmd::mr::{Change, Memory, MrInfo};
-use crate::provider::{Destroy, DmahOps, MrOps, PdOps};
-use crate::types::{AccessFlags, Advice, AdviseFlags, DmahAttr, MrAttr, Sge};
+use crate::provider::{Destroy, DmahOps, MrOps, MwOps, PdOps};
+use crate::types::{AccessFlags, Advice, AdviseFlags, DmahAttr, MrAttr, MwType, Sge};
 use crate::{Error, Result, cmd};
 
 /// A protection domain of the kernel.
@@ -133,6 +133,16 @@ impl KernelPd {
         let info = info.map_err(|error| context.explain_reg_mr(error, length, access))?;
         Ok(KernelMr { context, info, is_own: true })
     }
+
+    /// Allocates a memory window, for a driver that needs no data of its own in it.
+    ///
+    /// # Errors
+    /// As [`ContextOps::alloc_mw`](crate::provider::ContextOps::alloc_mw).
+    pub fn alloc_mw(&self, mw_type: MwType) -> Result<KernelMw> {
+        let context = Arc::clone(&self.context);
+        let info = cmd::mw::alloc_mw(&context.uverbs, self.handle, mw_type, Uhw::none())?;
+        Ok(KernelMw { context, info, mw_type })
+    }
 }
 
 impl PdOps for KernelPd {
@@ -242,6 +252,37 @@ impl DmahOps for KernelDmah {
 impl Destroy for KernelDmah {
     fn destroy(self) -> Result<(), (Self, Error)> {
         match cmd::dmah::dealloc_dmah(&self.context.uverbs, self.handle) {
+            Ok(()) => Ok(()),
+            Err(error) => Err((self, error)),
+        }
+    }
+}
+
+/// A memory window of the kernel.
+#[derive(Debug)]
+pub struct KernelMw {
+    context: Arc<KernelContext>,
+    info: cmd::mw::MwInfo,
+    mw_type: MwType,
+}
+
+impl MwOps for KernelMw {
+    fn handle(&self) -> u32 {
+        self.info.handle
+    }
+
+    fn rkey(&self) -> u32 {
+        self.info.rkey
+    }
+
+    fn mw_type(&self) -> MwType {
+        self.mw_type
+    }
+}
+
+impl Destroy for KernelMw {
+    fn destroy(self) -> Result<(), (Self, Error)> {
+        match cmd::mw::dealloc_mw(&self.context.uverbs, self.info.handle) {
             Ok(()) => Ok(()),
             Err(error) => Err((self, error)),
         }

@@ -645,6 +645,9 @@ impl MwOps for ErasedMw {
     fn mw_type(&self) -> MwType {
         self.0.mw_type()
     }
+    fn revocation_ends_access(&self) -> bool {
+        self.0.revocation_ends_access()
+    }
 }
 
 erased_object! {

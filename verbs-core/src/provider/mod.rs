@@ -135,14 +135,19 @@ pub use completion::{for_each_completion_field, for_each_optional_field};
 ///     The keys of a [null region](ContextOps::alloc_null_mr) name no bytes. No two live regions of
 ///     a protection domain have a key in common, except an imported one and its original.
 /// 11. *A region without remote rights is closed to peers.* No packet makes the device access it,
-///     except through requests that this process posted. With remote rights, packets cause exactly
-///     the accesses that the rights name.
+///     except through requests that this process posted, and through windows that such requests
+///     bound to it (21). With remote rights, packets cause exactly the accesses that the rights
+///     name.
 /// 12. *Deregistering ends every access.* After [`destroy`](Destroy::destroy) of the region
 ///     returned `Ok`, the device does not write its bytes any more, and everything it wrote is
 ///     visible to the calling thread. An [imported](ContextOps::import_mr) region ends with its
 ///     original.
+///     returned `Ok`, the device does not write its bytes any more, through windows either, and
+///     everything it wrote is visible to the calling thread. While windows are bound to the region,
+///     `destroy` may return `Err` with `EBUSY` or `EINVAL`.
 /// 13. *Accesses do not race.* A device that is a thread of this process accesses regions with
-///     remote rights as [`crate::exposed`] does. It accesses other regions only while a request
+///     remote rights, or with [`MW_BIND`](crate::types::AccessFlags::MW_BIND), as
+///     [`crate::exposed`] does. It accesses other regions only while a request
 ///     that names the bytes has not ended: after an end by 5, 9 or 12 it does not read them either.
 ///     Writes of the program before a call of [`ring`](SendQueue::ring) or
 ///     [`reg_mr`](ContextOps::reg_mr) happen before the accesses of the device that follow from
@@ -177,8 +182,29 @@ pub use completion::{for_each_completion_field, for_each_optional_field};
 ///     of another queue pair. `modify` and `rollback` that unwind leave every request as it was, or
 ///     posted.
 ///
-/// Safe code does not rely on handles, queue pair numbers, capacities, [`QpOps::state`], event
-/// records, or the results of queries: if these are wrong, results are wrong, but memory is safe.
+/// Windows:
+///
+/// 21. *A window is what a bind made it.* A packet that names the key of a window makes the device
+///     access bytes of a region only while the window is bound to it, with the rights of the bind.
+///     Only a bind work request of this process binds a window: it names the window's key and the
+///     region's. A device may let packets access the whole region instead of the bound range.
+/// 22. *A peer's invalidation is the end.* A receive completes with
+///     [`WITH_INV`](crate::types::WcFlags::WITH_INV) and a window's key only after the window of
+///     type 2 that had this key is bound no more. If the queue pair of the receive, which
+///     [`Completion::qp_num`] names by the number that [`QpOps::qp_num`] returns, is the one that the window was bound for, the device
+///     does not write through that binding any more, and everything it wrote is visible to the
+///     polling thread.
+/// 23. *The end of a binding is the end of its accesses,* where
+///     [`revocation_ends_access`](MwOps::revocation_ends_access) is true. After a successful
+///     completion of the window's invalidation, or of a bind to nothing, and after
+///     [`destroy`](Destroy::destroy) of the window returned `Ok`, the device does not write through
+///     the binding any more, and everything it wrote is visible to the thread that polled or
+///     called. Where it is false, packets that arrive later do not access the region through the
+///     binding, but the device may still write for one that arrived before.
+///
+/// Safe code does not rely on handles, capacities, [`QpOps::state`], event records, or the results
+/// of queries: if these are wrong, results are wrong, but memory is safe. It relies on queue pair
+/// numbers only in number 22.
 pub unsafe trait Provider: Sized + Debug + 'static {
     /// An open device.
     type Context: ContextOps<Self> + ?Sized;

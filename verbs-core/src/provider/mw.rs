@@ -5,8 +5,9 @@ use core::fmt::Debug;
 
 use crate::types::MwType;
 
-/// A memory window. Work requests bind and invalidate it; its key changes with each of them, and is
-/// known to the poster alone.
+/// A memory window: a key with which peers access a region that it is bound to. Work requests bind
+/// and invalidate it ([`SendOp::BindMw`](crate::types::SendOp::BindMw)). Each bind changes the low
+/// 8 bits of its key, and only the poster knows the present ones.
 pub trait MwOps: Any + Debug + Send + Sync {
     /// Returns the kernel's handle.
     fn handle(&self) -> u32;
@@ -16,4 +17,13 @@ pub trait MwOps: Any + Debug + Send + Sync {
 
     /// Returns its kind.
     fn mw_type(&self) -> MwType;
+
+    /// Returns whether number 23 of [`Provider`](super::Provider)'s contract holds for it: the end
+    /// of a binding is the end of all accesses through it.
+    ///
+    /// Where it is false, an access that has begun may outlast the binding. Only deregistering the
+    /// region ends it.
+    fn revocation_ends_access(&self) -> bool {
+        false
+    }
 }

@@ -56,6 +56,14 @@ impl AccessFlags {
     #[doc(alias = "IBV_ACCESS_OPTIONAL_RANGE")]
     pub const OPTIONAL_RANGE: Self = Self::from_bits_retain(0x3ff0_0000);
 
+    /// The rights that a memory window can give to peers. A window of type 1 cannot be
+    /// [`ZERO_BASED`](Self::ZERO_BASED).
+    ///
+    /// # References
+    /// IBTA volume 1, section 10.6.7.2
+    pub const WINDOW_RIGHTS: Self =
+        Self::REMOTE_WRITE.union(Self::REMOTE_READ).union(Self::REMOTE_ATOMIC).union(Self::ZERO_BASED);
+
     /// Returns whether a peer may access the memory.
     pub const fn is_remote(self) -> bool {
         self.intersects(

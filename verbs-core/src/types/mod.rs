@@ -50,14 +50,14 @@ pub use flow::{
 pub use gid::{Gid, GidEntry, GidType, Guid};
 pub use grh::Grh;
 pub use mr::{Advice, AdviseFlags, DmAttr, DmahAttr, MrAttr, TphMemType};
-pub use mw::{MwBindInfo, MwType};
+pub use mw::{MwBindInfo, MwType, inc_rkey};
 pub(crate) use open_enum::open_enum;
 pub use parse::ParseError;
 pub use port_attr::{LinkLayer, Mtu, PortAttr, PortCapFlags, PortSpeed, PortState, PortWidth};
 pub use qp_attr::{MigState, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpInitInfo, QpState, QpType};
 pub use rate_limit::RateLimit;
 pub use srq::{SrqAttr, SrqAttrMask, SrqInitAttr, SrqType, TmCap};
-pub use tm::{OpsFlags, OpsWr, Rvh, TmOp, Tmh, TmhOp, WcTmInfo};
+pub use tm::{OpsFlags, OpsWr, Rvh, TmOp, Tmh, TmhOp};
 pub use wc::{Wc, WcError, WcFlags, WcOpcode, WcStatus};
 pub use wq::{
     RxHashConf, RxHashFields, RxHashFunction, WqAttr, WqFlags, WqFlagsChange, WqInitAttr, WqState, WqType,

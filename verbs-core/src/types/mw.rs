@@ -1,4 +1,4 @@
-//! Memory windows: their kinds, and what they are bound to.
+//! Memory windows: their kinds, their keys, and the ranges that they show.
 
 use super::{AccessFlags, open_enum};
 
@@ -9,10 +9,11 @@ open_enum! {
     /// `ibv_alloc_mw(3)`, IBTA volume 1, section 10.6.7.2
     #[doc(alias = "ibv_mw_type")]
     pub enum MwType(u8) {
-        /// Bound by a verb, for every queue pair of the protection domain.
+        /// For every queue pair of the protection domain. A bind of any length replaces the last one.
+        /// `ibv_bind_mw(3)` posts a bind work request; so does this library.
         #[doc(alias = "IBV_MW_TYPE_1")]
         TYPE_1 = 1, "type 1";
-        /// Bound by a work request, for the queue pair of that request.
+        /// For the queue pair that posted the bind. It is invalidated before it is bound again.
         #[doc(alias = "IBV_MW_TYPE_2")]
         TYPE_2 = 2, "type 2";
     }
@@ -28,6 +29,24 @@ pub struct MwBindInfo {
     pub addr: u64,
     /// The number of bytes; 0 binds the window to nothing.
     pub length: u64,
-    /// The rights of peers.
+    /// The rights of peers: [`WINDOW_RIGHTS`](AccessFlags::WINDOW_RIGHTS).
     pub mw_access_flags: AccessFlags,
+}
+
+/// Returns the next key of a memory window: the low 8 bits count up and wrap, the others stay.
+///
+/// A bind gives the window a new key, so that peers that still have the old one lose access.
+///
+/// ```
+/// use verbs_core::types::inc_rkey;
+///
+/// assert_eq!(inc_rkey(0x1234_5678), 0x1234_5679);
+/// assert_eq!(inc_rkey(0x1234_56ff), 0x1234_5600);
+/// ```
+///
+/// # References
+/// `ibv_inc_rkey(3)`, `ibv_bind_mw(3)`
+#[doc(alias = "ibv_inc_rkey")]
+pub const fn inc_rkey(rkey: u32) -> u32 {
+    rkey & !0xff | rkey.wrapping_add(1) & 0xff
 }

@@ -71,16 +71,6 @@ pub struct OpsWr<'a> {
     pub unexpected_cnt: u32,
 }
 
-/// The part of a matched message's header that a completion carries.
-#[doc(alias = "ibv_wc_tm_info")]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct WcTmInfo {
-    /// The tag.
-    pub tag: u64,
-    /// The sender's number, [`Tmh::app_ctx`].
-    pub r#priv: u32,
-}
-
 open_enum! {
     /// The kind of a message with a tag.
     #[doc(alias = "ibv_tmh_op")]

@@ -5,7 +5,7 @@ use core::fmt;
 use bitflags::bitflags;
 
 use super::names::Names;
-use super::{MwBindInfo, QpType, UdAddr, open_enum};
+use super::{AccessFlags, MwBindInfo, QpType, UdAddr, open_enum};
 use crate::Errno;
 
 /// A scatter/gather element: a piece of registered memory.
@@ -132,18 +132,24 @@ pub enum SendOp<'a> {
         /// The peer's key.
         invalidate_rkey: u32,
     },
-    /// Invalidates a key of this side (RC).
+    /// Invalidates a key of this side: peers have no access through it from then on (RC). It takes no
+    /// list.
+    ///
+    /// Keys of bound windows of type 2 can be invalidated. Invalidating the key of an unbound window
+    /// is an error on some devices, and crashes the kernel's rxe (seen in the sources of 6.1 to 7.2).
     #[doc(alias = "IBV_WR_LOCAL_INV")]
     LocalInv {
         /// The key.
         invalidate_rkey: u32,
     },
-    /// Binds a memory window to a part of a region, or to nothing if its length is 0 (RC, UC).
+    /// Binds a memory window to a part of a region (RC, UC). With length 0, it binds a window of type
+    /// 1 to nothing. It takes no list.
     #[doc(alias = "IBV_WR_BIND_MW")]
     BindMw {
         /// The window's key.
         rkey: u32,
-        /// The window's key from then on. It differs from `rkey` in the low 8 bits only.
+        /// The window's key from then on. It differs from `rkey` in the low 8 bits only:
+        /// [`inc_rkey`](super::inc_rkey) returns the next one.
         new_rkey: u32,
         /// The part of the region, and the rights.
         bind_info: &'a MwBindInfo,
@@ -383,6 +389,12 @@ pub enum PostReason {
         /// The flags that it does not take.
         flags: SendFlags,
     },
+    /// A memory window gives peers [rights](AccessFlags::WINDOW_RIGHTS) to read, write and run
+    /// atomics, and no others.
+    WindowAccess {
+        /// The other rights.
+        access: AccessFlags,
+    },
     /// The address handle belongs to another provider.
     ForeignAv,
     /// The queue pair's state does not take such work requests.
@@ -426,6 +438,10 @@ impl fmt::Display for PostReason {
             }
             Self::UnsupportedFlags { op, flags } => {
                 write!(f, "{op} does not take the flags {}", Names(flags))
+            }
+            Self::WindowAccess { access } => {
+                let (rights, access) = (Names(AccessFlags::WINDOW_RIGHTS), Names(access));
+                write!(f, "a memory window gives peers the rights {rights}, not {access}")
             }
             Self::ForeignAv => f.write_str("the address handle belongs to another provider"),
             Self::InvalidState => f.write_str("the queue pair's state does not take such work requests"),

@@ -166,11 +166,15 @@ impl<R> Keys<R> {
         Ok(number << 8 | u32::from(variant))
     }
 
+    /// Removes a window, whatever the low 8 bits of its present key are.
     pub(crate) fn remove_window(&mut self, rkey: u32) -> Result<Pd, Refused> {
-        let window = *self.window(rkey).ok_or(Refused::NoSuchObject)?;
+        let Some(Entry::Window(Window { pd, .. })) = self.entries.get(rkey >> 8) else {
+            return Err(Refused::NoSuchObject);
+        };
+        let pd = *pd;
         self.unbind(rkey >> 8);
         self.entries.remove(rkey >> 8);
-        Ok(window.pd)
+        Ok(pd)
     }
 
     /// Unbinds the windows that only this queue pair could use.

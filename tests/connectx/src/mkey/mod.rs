@@ -309,14 +309,9 @@ impl<B: Bus> Function<B> {
         Ok(())
     }
 
-    /// The present key of a window, whose low 8 bits move with each bind.
+    /// Deallocates a window.
     pub(crate) fn destroy_window(&mut self, index: u32) -> Result<(), Refused> {
-        // The engine knows windows by their whole key, of which the driver's work requests choose 8
-        // bits.
-        (0..=u32::from(u8::MAX))
-            .map(|variant| self.engine.dealloc_mw(index << 8 | variant))
-            .find(Result::is_ok)
-            .unwrap_or(Err(Refused::NoSuchObject))
+        self.engine.dealloc_mw(index << 8)
     }
 }
 

@@ -6,6 +6,7 @@ mod memory;
 mod objects;
 mod qp_attr;
 mod sysfs;
+mod windows;
 
 use uverbs_abi::ib_user_ioctl_verbs::{IbUverbsGidEntry, IbUverbsQueryPortRespEx};
 use uverbs_abi::ib_user_verbs::{
@@ -13,11 +14,11 @@ use uverbs_abi::ib_user_verbs::{
 };
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::{ah, context, cq, device, gid, mcast, mr, pd, qp};
+use super::{ah, context, cq, device, gid, mcast, mr, mw, pd, qp};
 use crate::channel::{Expect, Reply, Scripted, Uhw, Uverbs};
 use crate::types::{
     AccessFlags, AhAttr, CqFlags, CqInitAttr, CqModeration, CqWcFlags, Gid, GidType, GlobalRoute, LinkLayer,
-    Mtu, PortState, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpState, QpType,
+    Mtu, MwType, PortState, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpState, QpType,
 };
 use crate::{Errno, Result};
 
@@ -77,6 +78,8 @@ const COMMANDS: &[Command] = &[
     ("dealloc_pd", |u| pd::dealloc_pd(u, 1)),
     ("reg_mr", |u| reg_mr(u).map(drop)),
     ("dereg_mr", |u| mr::dereg_mr(u, 1)),
+    ("alloc_mw", |u| mw::alloc_mw(u, 1, MwType::TYPE_1, Uhw::none()).map(drop)),
+    ("dealloc_mw", |u| mw::dealloc_mw(u, 1)),
     ("create_cq", |u| cq::create_cq(u, &cq_attr(), None, Uhw::none()).map(drop)),
     ("create_cq", |u| cq::create_cq(u, &flagged_cq_attr(), None, Uhw::none()).map(drop)),
     ("destroy_cq", |u| cq::destroy_cq(u, 1)),

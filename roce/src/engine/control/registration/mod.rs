@@ -132,7 +132,9 @@ impl<M: Memory> Engine<M> {
         inserted.inspect_err(|_| self.leave_pd(pd))
     }
 
-    /// Deallocates a memory window, by its present key.
+    /// Deallocates a memory window, bound or not.
+    ///
+    /// Only the upper 24 bits of `rkey` count, because work requests choose the others.
     ///
     /// # Errors
     /// [`Refused::NoSuchObject`] for a key that no window has.

@@ -98,7 +98,8 @@ fn a_windows_key_ends_as_its_owner_wants() {
     let window = host.engine.alloc_mw_keyed(host.pd, MwType::Two, 0xa5).unwrap();
     assert_eq!(window & 0xff, 0xa5);
     assert_eq!(host.engine.mr_by_index(window >> 8), None);
-    assert_eq!(host.engine.dealloc_mw(window), Ok(()));
+    assert_eq!(host.engine.dealloc_mw(window ^ 0xff), Ok(()), "work requests change the low 8 bits");
+    assert_eq!(host.engine.dealloc_mw(window), Err(Refused::NoSuchObject));
 }
 
 #[test]
