@@ -15,9 +15,8 @@ use verbs_core::provider::{
     ReregError, erase,
 };
 use verbs_core::types::{
-    AccessFlags, Advice, AdviseFlags, AhAttr, CqInitAttr, DmahAttr, MrAttr, QpInitAttr, Sge,
+    AccessFlags, Advice, AdviseFlags, AhAttr, CqInitAttr, DmahAttr, MrAttr, MwType, QpInitAttr, Sge,
 };
-use verbs_core::types::{AccessFlags, AhAttr, CqInitAttr, MwType, QpInitAttr};
 use verbs_core::{Cause, Errno, Error, Result};
 
 use crate::kernel::Kernel;

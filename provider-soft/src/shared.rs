@@ -87,7 +87,6 @@ impl Shared {
             mark: ForkMark::new()?,
             group_packets: OnceLock::new(),
             origin,
-            origin: Instant::now(),
             alarm: EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
             stop: AtomicBool::new(false),
             link,

@@ -30,15 +30,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use roce::engine::{
-    Arrival, Completion, Config, Engine, Opcode, Payload, Qpn, RecvWr, SendWr, Sge, Sink, Status, Time,
-    Urgency,
-};
-
-use nix::sys::epoll::Epoll;
-use roce::engine::{
     Arrival, Completion, Config, Engine, Gid, Opcode, Payload, Qpn, RecvWr, Refused, SendWr, Sge, Sink,
     Status, Time, Urgency,
 };
+
+use nix::sys::epoll::Epoll;
 use verbs_core::Errno;
 
 use crate::io::{Backlog, Flush, Groups, Inbox, Outbox, Socket};
