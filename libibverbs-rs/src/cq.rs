@@ -21,13 +21,13 @@ use std::time::{Duration, Instant};
 use verbs_core::provider::{
     Completion as _, ContextOps, CqOps, Erased, ErasedCqHandle, NamedProvider, Provider,
 };
-use verbs_core::types::{CqFlags, CqInitAttr, CqModeration, CqWcFlags, Wc, WcError, WcStatus};
+use verbs_core::types::{CqFlags, CqInitAttr, CqModeration, CqWcFlags, Wc, WcError, WcFlags, WcStatus};
 use verbs_core::{Cause, Errno, Error, Result, for_each_completion_field, for_each_optional_field};
 
 use crate::in_flight::{Directory, Returned, Routes};
 use crate::kernel_handle::KernelHandle;
 use crate::registry::{Child, CqId, Entry, Kind, Registry};
-use crate::{CompChannel, Context, HandleError, comp_channel};
+use crate::{CompChannel, Context, HandleError, Invalidated, Window, comp_channel};
 
 /// The attributes of a new completion queue:
 /// `CqInit { channel: Some(&channel), ..CqInit::new(256) }`.
@@ -270,8 +270,9 @@ impl<P: Provider> Cq<P> {
         let raw = self.handle.get_mut();
         raw.next()?.write_to(&mut wc);
         raw.finish();
-        let returned = self.routes.reclaim(wc.wr_id);
-        Some(Completed { wc, returned })
+        let returned = self.routes.reclaim(wc.wr_id, wc.status);
+        let invalidated = invalidated(&wc, &self.routes);
+        Some(Completed { wc, returned, invalidated })
     }
 
     /// Polls without a pause until there is a completion, at most for `timeout`. Returns `None`
@@ -317,7 +318,9 @@ impl<P: Provider> Cq<P> {
     /// Returns `None` for a raw request, for one that was reclaimed before, and for one of a queue
     /// pair that was closed or reset since. A [`Wc`] is plain data that any code can fill in. The
     /// queue uses only its `wr_id`, which it looks up among the completions that it copied out and
-    /// whose memory was not reclaimed.
+    /// whose memory was not reclaimed. For the same reason, a [`Window`] that returns this way does
+    /// not know how its request ended, and can only be closed: poll with [`poll`](Self::poll) or
+    /// [`poll_one`](Self::poll_one) for windows.
     #[inline]
     pub fn reclaim(&mut self, wc: &Wc) -> Option<Returned> {
         self.routes.reclaim_polled(wc.wr_id)
@@ -574,6 +577,14 @@ impl Drop for CqUse {
     }
 }
 
+/// Returns the key that a completion says was invalidated. The completion is the one that was lent,
+/// or its copy before any other code had it.
+#[inline]
+fn invalidated(wc: &Wc, routes: &Routes) -> Option<Invalidated> {
+    let is_invalidation = wc.wc_flags.contains(WcFlags::WITH_INV) && wc.status == WcStatus::SUCCESS;
+    is_invalidation.then(|| Invalidated::new(wc.imm_data, wc.qp_num, routes.directory()))
+}
+
 /// The number of polls of [`Cq::poll_within`] between two readings of the clock.
 const POLLS_A_LOOK: u32 = 64;
 
@@ -651,7 +662,13 @@ impl<P: Provider> Completion<'_, P> {
     /// pair that was closed or reset since.
     #[inline]
     pub fn reclaim(&mut self) -> Option<Returned> {
-        self.routes.reclaim(self.wr_id())
+        self.routes.reclaim(self.raw.wr_id(), self.raw.status())
+    }
+
+    /// Returns the key that the peer has invalidated with the message; `None` for any other
+    /// completion. [`Window::invalidated`](crate::Window::invalidated) takes it.
+    pub fn invalidated(&self) -> Option<Invalidated> {
+        invalidated(&self.copied(), self.routes)
     }
 
     /// Copies all fields. [`Cq::reclaim`] returns the request's memory for the copy.
@@ -700,12 +717,24 @@ pub struct Completed {
     /// The memory of its request; `None` for a raw request, and for one of a queue pair that was
     /// closed or reset before the poll.
     pub returned: Option<Returned>,
+    invalidated: Option<Invalidated>,
 }
 
 impl Completed {
     /// Returns the request's first buffer; `None` when the request has none.
     pub fn into_buf(self) -> Option<crate::Buf> {
         self.returned?.into_buf()
+    }
+
+    /// Returns the window of a bind or a revocation; `None` when the request has none.
+    pub fn into_window(self) -> Option<Window> {
+        self.returned?.into_window()
+    }
+
+    /// Returns the key that the peer has invalidated with the message; `None` for any other
+    /// completion. [`Window::invalidated`](crate::Window::invalidated) takes it.
+    pub const fn invalidated(&self) -> Option<&Invalidated> {
+        self.invalidated.as_ref()
     }
 
     /// Converts a failed completion into an error, and releases its memory.

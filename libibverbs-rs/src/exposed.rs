@@ -15,7 +15,7 @@
 use core::fmt;
 use core::mem::ManuallyDrop;
 use core::ops::RangeBounds;
-use core::sync::atomic::AtomicU64;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bitflags::bitflags;
@@ -53,7 +53,9 @@ impl From<RemoteAccess> for AccessFlags {
 }
 
 /// Memory that peers may access with the rights it was exposed with, while any share of it lives.
-/// Made by [`Pd::expose`](crate::Pd::expose), cheap to clone.
+/// Made by [`Pd::expose`](crate::Pd::expose), or by
+/// [`Pd::expose_to_windows`](crate::Pd::expose_to_windows) for access that requests give and take.
+/// Cheap to clone.
 ///
 /// Exactly the bytes of the [`Buf`] are exposed, under their own key; neighbouring bytes are not.
 /// The queue pair must allow the access too ([`InitAttr::access`](crate::InitAttr::access)).
@@ -80,6 +82,10 @@ struct Inner {
     pd: PdId,
     bytes: ExposedBytes,
     devices: Arc<Registry>,
+    /// Set if peers have access only through windows that are bound to the memory.
+    is_for_windows: bool,
+    /// Set if the device may still write for a binding that has ended.
+    is_lingering: AtomicBool,
     registration: Mutex<Box<dyn Registration>>,
 }
 
@@ -111,7 +117,16 @@ impl Exposed {
             let error = registry.error("expose", Errno::INVAL).because(Cause::Other { reason });
             return Err(HandleError { handle: buf, error });
         }
-        let access = AccessFlags::from(access) | AccessFlags::LOCAL_WRITE;
+        Self::register(pd, buf, access.into())
+    }
+
+    pub(crate) fn to_windows<P: Provider>(pd: &Pd<P>, buf: Buf) -> Result<Self, HandleError<Buf>> {
+        Self::register(pd, buf, AccessFlags::MW_BIND)
+    }
+
+    fn register<P: Provider>(pd: &Pd<P>, buf: Buf, access: AccessFlags) -> Result<Self, HandleError<Buf>> {
+        let is_for_windows = access.contains(AccessFlags::MW_BIND);
+        let access = access | AccessFlags::LOCAL_WRITE;
         // While the provider's code runs, unwinding must not free memory, because the provider may
         // have made a key for it.
         let buf = ManuallyDrop::new(buf);
@@ -140,12 +155,15 @@ impl Exposed {
             pd: pd.id(),
             bytes,
             devices: Arc::clone(pd.context().registry()),
+            is_for_windows,
+            is_lingering: AtomicBool::new(false),
             registration: Mutex::new(Box::new(handle)),
         };
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Returns the address, length and key with which peers access it.
+    /// Returns the address, length and key with which peers access it. The key of memory that is
+    /// [exposed to windows](Pd::expose_to_windows) gives no access.
     pub fn remote(&self) -> RemoteMr {
         RemoteMr { addr: self.addr(), length: self.len() as u64, rkey: self.rkey() }
     }
@@ -232,6 +250,66 @@ impl Exposed {
         }
     }
 
+    /// Returns the bytes as plain memory, for as long as they are borrowed. Peers have no access to
+    /// them: the memory was [exposed to windows](Pd::expose_to_windows), and none is bound to it.
+    ///
+    /// Unlike [`unexpose`](Self::unexpose), it needs no system call, and the memory can be bound
+    /// again.
+    ///
+    /// # Errors
+    /// - `EBUSY` with [`Cause::InUse`](crate::Cause::InUse) while other shares live: those of
+    ///   windows that are bound, of requests in flight, and of the program.
+    /// - `EINVAL` with [`Cause::Other`](crate::Cause::Other) for memory that peers can access by its
+    ///   own key.
+    /// - `EBUSY` with [`Cause::Other`](crate::Cause::Other) if a binding has ended on a device that
+    ///   may still write for it, as rxe may after a revocation of this side: `unexpose` ends that. A
+    ///   peer's invalidation has no such effect.
+    ///
+    /// ```compile_fail,E0502
+    /// # fn f(qp: &mut verbs::Qp<verbs::state::Rts>, mut memory: verbs::Exposed, window: verbs::Window) {
+    /// # use verbs::{RemoteAccess, SendFlags};
+    /// let bytes = memory.bytes_mut().unwrap();
+    /// qp.post_bind(SendFlags::empty(), window, &memory, .., RemoteAccess::WRITE);
+    /// bytes[0] = 1;
+    /// # }
+    /// ```
+    pub fn bytes_mut(&mut self) -> Result<&mut [u8], Error> {
+        const VERB: &str = "bytes_mut";
+        if !self.is_for_windows() {
+            let reason = "peers can access the memory by its own key: unexpose returns plain memory".into();
+            let error = self.inner.devices.error(VERB, Errno::INVAL);
+            return Err(error.because(Cause::Other { reason }));
+        }
+        // By number and not by `get_mut` alone, whose borrow would extend to the errors.
+        if Arc::get_mut(&mut self.inner).is_none() {
+            return Err(self.inner.devices.in_use(VERB, "windows, or other shares of the same memory"));
+        }
+        if self.inner.is_lingering.load(Ordering::Relaxed) {
+            let reason =
+                "a window was revoked on a device that may still write for it: unexpose waits for that";
+            let error = self.inner.devices.error(VERB, Errno::BUSY);
+            return Err(error.because(Cause::Other { reason: reason.into() }));
+        }
+        let start = core::ptr::with_exposed_provenance_mut::<u8>(self.inner.addr as usize);
+        // SAFETY: the kept `Buf` owns the bytes, which are initialised; it exposed its address. No
+        // other share exists, and the borrow of this one keeps it so. The region has no remote
+        // rights [11], so that the device accesses it for requests of this process and through
+        // windows. Requests in flight and bound windows hold shares, which they release only when
+        // their accesses have ended, or after `is_lingering` was set (`crate::window`). The
+        // uniqueness check acquires what the releases of other shares released.
+        Ok(unsafe { core::slice::from_raw_parts_mut(start, self.inner.len) })
+    }
+
+    /// Returns whether windows can be bound to the memory.
+    pub fn is_for_windows(&self) -> bool {
+        self.inner.is_for_windows
+    }
+
+    /// Takes note that the device may still write for a binding that has ended.
+    pub(crate) fn mark_lingering(&self) {
+        self.inner.is_lingering.store(true, Ordering::Relaxed);
+    }
+
     /// Revokes the key, and returns the memory. Dropping the last share does the same and releases
     /// the memory.
     ///
@@ -239,7 +317,7 @@ impl Exposed {
     /// The memory, which peers may still be able to access:
     ///
     /// - `EBUSY` with [`Cause::InUse`](crate::Cause::InUse) while other shares live, including
-    ///   those in flight.
+    ///   those in flight and those of bound windows.
     /// - `ETIMEDOUT` on rxe if the kernel gave up waiting for its own references to the memory.
     ///   Every later call returns the same error, and dropping leaks the memory.
     /// - Any other errno that the kernel returns; notably `EIO` if the device fails to destroy the
@@ -253,11 +331,23 @@ impl Exposed {
                 return Err(HandleError { handle: Self { inner }, error });
             }
         };
-        let Inner { addr, len, lkey, rkey, pd, bytes, devices, registration } = inner;
+        let Inner { addr, len, lkey, rkey, pd, bytes, devices, is_for_windows, is_lingering, registration } =
+            inner;
         let registration = registration.into_inner().unwrap_or_else(PoisonError::into_inner);
         registration.deregister().map_err(|(registration, error)| {
             let registration = Mutex::new(registration);
-            let inner = Inner { addr, len, lkey, rkey, pd, bytes, devices, registration };
+            let inner = Inner {
+                addr,
+                len,
+                lkey,
+                rkey,
+                pd,
+                bytes,
+                devices,
+                is_for_windows,
+                is_lingering,
+                registration,
+            };
             HandleError { handle: Self { inner: Arc::new(inner) }, error }
         })
     }

@@ -67,6 +67,8 @@
 //! | an open device | `ibv_context` | [`Context`], [`AsyncEvents`] |
 //! | memory | `ibv_mr` | [`Buf`], [`FrozenBuf`], [`Exposed`], [`RemoteMr`]; raw: [`Mr`], [`MrInit`], [`MrChange`] |
 //! | memory of the device | `ibv_dm`, `ibv_dmah` | [`Dm`], [`Dmah`] |
+//! | memory | `ibv_mr` | [`Buf`], [`FrozenBuf`], [`Exposed`], [`RemoteMr`]; raw: [`Mr`] |
+//! | windows | `ibv_mw` | [`Window`], [`Invalidated`]; raw: [`Mw`] |
 //! | completions | `ibv_cq`, `ibv_wc` | [`Cq`], [`CqHandle`], [`Completion`], [`Completed`] |
 //! | completion events | `ibv_comp_channel` | [`CompChannel`], [`CqEvent`] |
 //! | queue pairs | `ibv_qp` | [`Qp`], its [`state`]s, [`Endpoint`], [`SendBatch`] |
@@ -92,6 +94,7 @@
 //!    takes no lock.
 //!
 //! Peers can access only memory that was [exposed](Pd::expose), and exposed memory has no `&[u8]`.
+//! Access that a [`Window`] gives is taken away by a posted request, without deregistering.
 //!
 //! # Errors
 //! Control verbs return [`Error`]: the verb, the device, the errno and the cause, as a sentence.
@@ -146,6 +149,7 @@ mod in_flight;
 mod kernel_handle;
 mod memory;
 mod mr;
+mod mw;
 mod pd;
 mod post_error;
 mod qp;
@@ -154,6 +158,7 @@ mod remote;
 mod shared;
 mod stable;
 mod td;
+mod window;
 
 pub use ah::Ah;
 pub use buffer::Buf;
@@ -171,6 +176,7 @@ pub use in_flight::Returned;
 pub use kernel_handle::on_leak;
 pub use memory::{Memory, PostMemory};
 pub use mr::{Mr, MrChange, MrInit};
+pub use mw::Mw;
 pub use pd::Pd;
 pub use post_error::{PostBufError, PostBufReason};
 pub use qp::attr::{InitAttr, QpInit, RtrAttr, RtsAttr};
@@ -182,6 +188,7 @@ pub use registry::{CqId, QpId};
 pub use remote::RemoteMr;
 pub use stable::{StableBytes, StableMemory};
 pub use td::Td;
+pub use window::{Invalidated, Window};
 
 #[doc(hidden)]
 pub use verbs_core::discovery::DeviceParts;
@@ -201,7 +208,7 @@ pub use verbs_core::{Cause, Errno, Error, Result, provider};
 pub mod rxe {
     // Re-exported by name, because the provider's queues on paper are for its own tests.
     pub use provider_rxe::{Ah, Completion, Context, Cq, CqHandle, Mr, Qp, Rq, Rxe, Sq};
-    pub use verbs_core::kernel::KernelPd as Pd;
+    pub use verbs_core::kernel::{KernelMw as Mw, KernelPd as Pd};
 }
 
 #[cfg(feature = "soft")]

@@ -6,7 +6,7 @@ use verbs_core::types::Sge;
 
 use crate::post_error::PostBufReason;
 use crate::registry::PdId;
-use crate::{Buf, Exposed, FrozenBuf};
+use crate::{Buf, Exposed, FrozenBuf, Window};
 use sealed::Registered;
 
 /// The memory of a request, which a completion or the end of its queue pair returns.
@@ -19,12 +19,23 @@ pub enum Memory {
     Frozen(FrozenBuf),
     /// A share of memory that peers may access.
     Exposed(Exposed),
+    /// A window whose bind or revocation was in flight. It holds a share of its memory, and no
+    /// memory of its own that could be posted.
+    Window(Window),
 }
 
 impl Memory {
     /// Returns the buffer; `None` for memory of another kind.
     pub fn into_buf(self) -> Option<Buf> {
         Buf::from_memory(self)
+    }
+
+    /// Returns the window; `None` for memory.
+    pub fn into_window(self) -> Option<Window> {
+        match self {
+            Self::Window(window) => Some(window),
+            _ => None,
+        }
     }
 }
 
@@ -86,6 +97,12 @@ post_memory! {
 
 impl PostMemory for Memory {}
 
+impl From<Window> for Memory {
+    fn from(window: Window) -> Self {
+        Self::Window(window)
+    }
+}
+
 /// Calls a method of the memory, of any kind.
 macro_rules! each {
     ($memory:expr, $inner:ident => $call:expr) => {
@@ -93,13 +110,20 @@ macro_rules! each {
             Self::Buf($inner) => $call,
             Self::Frozen($inner) => $call,
             Self::Exposed($inner) => $call,
+            Self::Window($inner) => $call,
         }
     };
 }
 
 impl Registered for Memory {
     fn is_writable(&self) -> bool {
-        each!(self, memory => memory.is_writable())
+        match self {
+            Self::Buf(memory) => Registered::is_writable(memory),
+            Self::Frozen(memory) => memory.is_writable(),
+            Self::Exposed(memory) => memory.is_writable(),
+            // `sge` rejects it.
+            Self::Window(_) => true,
+        }
     }
 
     fn is_exposed(&self) -> bool {
@@ -111,7 +135,12 @@ impl Registered for Memory {
     }
 
     fn sge(&self, range: impl RangeBounds<usize>) -> Result<Sge, PostBufReason> {
-        each!(self, memory => Registered::sge(memory, range))
+        match self {
+            Self::Buf(memory) => memory.sge(range),
+            Self::Frozen(memory) => memory.sge(range),
+            Self::Exposed(memory) => memory.sge(range),
+            Self::Window(_) => Err(PostBufReason::NotMemory),
+        }
     }
 
     fn from_memory(memory: Memory) -> Option<Self> {

@@ -15,7 +15,7 @@ use verbs_core::provider::{
     ContextOps, Erased, MrInitAttr, MrMemory, NamedProvider, ParentDomainAttr, PdOps, Provider,
     QueueAllocator,
 };
-use verbs_core::types::{AccessFlags, Advice, AdviseFlags, AhAttr, Sge};
+use verbs_core::types::{AccessFlags, Advice, AdviseFlags, AhAttr, MwType, Sge};
 
 use crate::fork::Excluded;
 use crate::kernel_handle::KernelHandle;
@@ -23,7 +23,8 @@ use crate::qp::state::Reset;
 use crate::registry::{Child, PdId, Tally};
 use crate::stable::{StableBytes, StableMemory};
 use crate::{
-    Ah, Buf, Context, Dm, Dmah, Exposed, FrozenBuf, HandleError, Mr, MrInit, Qp, QpInit, RemoteAccess, Td, mr,
+    Ah, Buf, Context, Dm, Dmah, Exposed, FrozenBuf, HandleError, Mr, MrInit, Mw, Qp, QpInit, RemoteAccess,
+    Td, Window, mr,
 };
 
 /// A protection domain: a queue pair can access only the memory regions and address handles of its
@@ -50,6 +51,7 @@ struct Inner<P: Provider> {
 struct Parents {
     _above: Child,
     _td: Option<Child>,
+    mws: Tally,
 }
 
 enum Raw<P: Provider> {
@@ -82,6 +84,7 @@ impl<P: Provider> Pd<P> {
                 mrs: Tally::default(),
                 qps: Tally::default(),
                 ahs: Tally::default(),
+                mws: Tally::default(),
                 parent_domains: Tally::default(),
             }),
         }
@@ -396,6 +399,43 @@ impl<P: Provider> Pd<P> {
         Exposed::new(self, buf, access)
     }
 
+    /// Exposes a piece of memory to [`Window`]s that are bound to it, and to peers through no other
+    /// key. The memory is registered once for all bindings.
+    ///
+    /// # Errors
+    /// The piece: as [`register`](Self::register).
+    #[doc(alias = "IBV_ACCESS_MW_BIND")]
+    pub fn expose_to_windows(&self, buf: Buf) -> Result<Exposed, HandleError<Buf>> {
+        Exposed::to_windows(self, buf)
+    }
+
+    /// Allocates a memory window for raw posting, bound to no region.
+    /// [`alloc_window`](Self::alloc_window) is the safe alternative.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if the device, or the kernel's driver, has no windows of the type (rxe before
+    /// Linux 6.1); any other errno that the kernel returns, notably `ENOMEM`.
+    ///
+    /// # References
+    /// `ibv_alloc_mw(3)`
+    #[doc(alias = "ibv_alloc_mw")]
+    pub fn alloc_mw(&self, mw_type: MwType) -> Result<Mw<P>> {
+        let raw = self.context().raw().alloc_mw(self.raw(), mw_type)?;
+        Ok(Mw::new(raw, self.child(&self.inner.mws)))
+    }
+
+    /// Allocates a memory window that queue pairs of the domain bind to exposed memory.
+    ///
+    /// # Errors
+    /// As [`alloc_mw`](Self::alloc_mw).
+    ///
+    /// # References
+    /// `ibv_alloc_mw(3)`
+    #[doc(alias = "ibv_alloc_mw")]
+    pub fn alloc_window(&self, mw_type: MwType) -> Result<Window> {
+        self.alloc_mw(mw_type).map(|mw| Window::new(mw, self.id()))
+    }
+
     /// Creates a queue pair, in the state RESET.
     ///
     /// # Errors
@@ -454,6 +494,7 @@ impl<P: Provider> Pd<P> {
             }
         };
         let Inner { raw, id, context, mrs, qps, ahs, parent_domains } = inner;
+        let Inner { raw, id, context, mrs, qps, ahs, mws } = inner;
         let (raw, error) = match raw {
             Raw::Own(handle) => match handle.close() {
                 Ok(_) => return Ok(()),
@@ -466,6 +507,7 @@ impl<P: Provider> Pd<P> {
         };
         let inner = Inner { raw, id, context, mrs, qps, ahs, parent_domains };
         let handle = Self { inner: Arc::new(inner) };
+        let handle = Self { inner: Arc::new(Inner { raw, id, context, mrs, qps, ahs, mws }) };
         Err(HandleError { handle, error })
     }
 
@@ -529,6 +571,9 @@ impl<P: Provider> Inner<P> {
             (&self.mrs, "memory regions"),
             (&self.ahs, "address handles"),
             (&self.parent_domains, "parent domains"),
+            (&self.mws, "memory windows"),
+            (&self.mrs, "memory regions"),
+            (&self.ahs, "address handles"),
         ];
         tallies.into_iter().find(|(tally, _)| tally.any()).map_or("clones of the handle", |(_, what)| what)
     }
@@ -551,6 +596,7 @@ impl Pd<Erased> {
                 mrs: Tally::default(),
                 qps: Tally::default(),
                 ahs: Tally::default(),
+                mws: Tally::default(),
                 parent_domains: Tally::default(),
             }),
         })

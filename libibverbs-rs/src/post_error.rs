@@ -44,6 +44,22 @@ pub enum PostBufReason {
     /// The memory is exposed, so that its bytes may change while they are copied inline: post it
     /// without `INLINE`, or copy it with [`Exposed::read_at`](crate::Exposed::read_at).
     InlineExposed,
+    /// A window was posted in the place of memory: [`Qp::post_bind`](crate::Qp::post_bind) binds it.
+    NotMemory,
+    /// The memory was not exposed to windows:
+    /// [`Pd::expose_to_windows`](crate::Pd::expose_to_windows) does that.
+    NotForWindows,
+    /// The range to bind a window to has no bytes.
+    EmptyWindow,
+    /// The window, of type 2, is bound: revoke that first.
+    WindowBound,
+    /// The window is not bound, so that there is nothing to revoke.
+    WindowUnbound,
+    /// The window, of type 2, is bound for another queue pair: revoke it there.
+    WindowElsewhere,
+    /// The window cannot be used any more, because its last request failed, or ended with its queue
+    /// pair: close it.
+    WindowLost,
     /// The table is full, although the queue is not: completions were polled and not reclaimed.
     Unclaimed,
     /// The `wr_id` has its top bit set, which is reserved for this library.
@@ -80,6 +96,19 @@ impl fmt::Display for PostBufReason {
             Self::ReadOnly => f.write_str("the operation writes local memory, but this memory is read-only"),
             Self::InlineExposed => f.write_str(
                 "exposed memory is not copied inline, because its bytes may change meanwhile: post it without INLINE",
+            ),
+            Self::NotMemory => f.write_str("a window is no memory that can be sent: bind it with post_bind"),
+            Self::NotForWindows => {
+                f.write_str("windows are bound only to memory that was exposed with expose_to_windows")
+            }
+            Self::EmptyWindow => f.write_str("a window is bound to at least one byte"),
+            Self::WindowBound => f.write_str("the window is bound: revoke it before it is bound again"),
+            Self::WindowUnbound => f.write_str("the window is not bound, so that there is nothing to revoke"),
+            Self::WindowElsewhere => {
+                f.write_str("the window is bound for another queue pair: revoke it on that one")
+            }
+            Self::WindowLost => f.write_str(
+                "the window's last request failed or ended with its queue pair: close the window, and allocate another",
             ),
             Self::Unclaimed => f.write_str(
                 "the table of memory is full, although the queue is not: call reclaim for each completion",

@@ -388,6 +388,26 @@ impl<P: Provider> Arena<P> {
         self.mr.sge(range)
     }
 
+    /// Tries to deregister it while the kernel refuses that. Returns it with the error.
+    ///
+    /// # Errors
+    /// The kernel did not refuse.
+    pub fn dereg_refused(self) -> CaseResult<(Self, verbs::Error)> {
+        let Self { base, len, mr } = self;
+        match mr.close() {
+            Ok(()) => fail("the region was deregistered"),
+            Err(verbs::HandleError { handle: mr, error }) => Ok((Self { base, len, mr }, error)),
+        }
+    }
+
+    /// Deregisters it.
+    ///
+    /// # Errors
+    /// Any error of the deregistration.
+    pub fn close(self) -> CaseResult {
+        Ok(self.mr.close()?)
+    }
+
     /// Copies out.
     ///
     /// # Panics

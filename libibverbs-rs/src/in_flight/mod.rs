@@ -54,6 +54,8 @@
 //!    It becomes a `Buf` again only after deregistering [12], which needs its last share, so that
 //!    none is in flight. A request that writes takes a `Buf` or exposed memory; a `FrozenBuf` is
 //!    only read.
+//! 8. *Nor through windows.* A window holds a share of the [`Exposed`] that it is bound to until the
+//!    binding has ended: see [`crate::window`].
 
 mod returned;
 mod routes;
@@ -69,6 +71,7 @@ pub use returned::Returned;
 use routes::is_safe;
 pub(crate) use routes::{Directory, Routes, is_reserved};
 
+use crate::Window;
 use crate::memory::{Memory, PostMemory};
 use crate::post_error::{PostBufError, PostBufReason};
 use crate::registry::PdId;
@@ -207,6 +210,27 @@ impl Poster {
         })
     }
 
+    /// Inserts a window into the table under a new number, and posts its request, which is
+    /// signalled.
+    ///
+    /// # Errors
+    /// The window, unless only the doorbell failed, and the reason.
+    pub(crate) fn post_window(
+        &mut self,
+        window: Window,
+        post: impl FnOnce(u64) -> Result<(), PostError>,
+    ) -> Result<u64, PostBufError<Window>> {
+        self.insert(Held::One(window.into()), true, post).map_err(|(held, reason)| {
+            let returned = held.and_then(|held| held.into_iter().next()).and_then(Memory::into_window);
+            PostBufError { returned, reason }
+        })
+    }
+
+    /// Returns the protection domain of the queue pair.
+    pub(crate) const fn pd(&self) -> PdId {
+        self.pd
+    }
+
     /// Takes out the requests that [`post`](Self::post) inserted since `unsignaled` was the [last
     /// unsignalled request](Self::last_unsignaled). The caller has rolled the queue back.
     pub(crate) fn roll_back(&mut self, numbers: &[u64], unsignaled: Option<u64>) -> Vec<Memory> {
@@ -343,6 +367,7 @@ pub(crate) const fn takes_inline(op: &SendOp<'_>) -> bool {
             | SendOp::UdSendWithImm { .. }
             | SendOp::RdmaWrite { .. }
             | SendOp::RdmaWriteWithImm { .. }
+            | SendOp::SendWithInv { .. }
     )
 }
 
@@ -361,6 +386,8 @@ const BLOCK: u64 = 1 << 16;
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use verbs_core::types::WcStatus;
+
     use super::*;
 
     fn put(poster: &mut Poster) -> Option<u64> {
@@ -392,8 +419,8 @@ mod tests {
         assert!(numbers[2] >= routes::place_end(neighbours), "the neighbour has the place in between");
         let mut routes = Routes::new(Arc::clone(&directory));
         for number in numbers.iter().chain([&neighbours]) {
-            assert!(routes.reclaim(*number).is_some(), "{number:#x}");
-            assert!(routes.reclaim(*number).is_none(), "{number:#x} twice");
+            assert!(routes.reclaim(*number, WcStatus::SUCCESS).is_some(), "{number:#x}");
+            assert!(routes.reclaim(*number, WcStatus::SUCCESS).is_none(), "{number:#x} twice");
         }
         drop((in_flight, poster));
         // The place that is used up stays empty; the other one continues.
@@ -431,7 +458,8 @@ mod tests {
         let mut routes = Routes::new(directory);
         routes.mark(number);
         drop(in_flight);
-        assert!(routes.reclaim(number).is_none() && routes.reclaim_polled(number).is_none());
+        assert!(routes.reclaim(number, WcStatus::SUCCESS).is_none());
+        assert!(routes.reclaim_polled(number).is_none());
         assert_eq!(poster.table.drain().count(), 0, "the memory was released");
     }
 }

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use verbs_core::types::WcStatus;
+
 use super::table::Table;
 use super::{Entry, Held, Routes, is_safe};
 use crate::memory::Memory;
-use crate::{Buf, Exposed, FrozenBuf};
+use crate::{Buf, Exposed, FrozenBuf, Window};
 
 /// The memory of a request that has ended, and of the unsignalled requests before it.
 ///
@@ -57,6 +59,11 @@ impl Returned {
             Memory::Frozen(buf) => Some(buf),
             _ => None,
         })
+    }
+
+    /// Returns the first window; `None` if the request had none.
+    pub fn into_window(mut self) -> Option<Window> {
+        self.find_map(Memory::into_window)
     }
 
     /// Returns the first exposed memory; `None` if the request had none.
@@ -121,13 +128,18 @@ impl From<Held> for Pieces {
 }
 
 impl Routes {
-    /// Takes out the memory of a request whose completion is lent.
+    /// Takes out the memory of a request whose completion is lent, with this status.
     #[inline]
-    pub(crate) fn reclaim(&mut self, wr_id: u64) -> Option<Returned> {
-        self.take(wr_id, Table::take)
+    pub(crate) fn reclaim(&mut self, wr_id: u64, status: WcStatus) -> Option<Returned> {
+        let mut returned = self.take(wr_id, Table::take)?;
+        if let Pieces::One(Some(Memory::Window(window))) = &mut returned.pieces {
+            window.settle(status == WcStatus::SUCCESS, self.directory());
+        }
+        Some(returned)
     }
 
-    /// Takes out the memory of a request whose completion was copied out.
+    /// Takes out the memory of a request whose completion was copied out. Its status is not known,
+    /// because a program can change the copy.
     #[inline]
     pub(crate) fn reclaim_polled(&mut self, wr_id: u64) -> Option<Returned> {
         self.take(wr_id, Table::take_polled)

@@ -30,6 +30,8 @@ pub(crate) struct Directory {
     places: Mutex<Places>,
     /// The number of changes of the places.
     version: AtomicU64,
+    /// The number of windows that the poller took out of the tables.
+    ticks: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -88,6 +90,16 @@ impl Directory {
         self.version.fetch_add(1, Ordering::Release);
     }
 
+    /// Counts a window that the poller took out, and returns the count.
+    pub(crate) fn tick(&self) -> u64 {
+        self.ticks.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Returns the number of windows that the poller took out.
+    pub(crate) fn ticks(&self) -> u64 {
+        self.ticks.load(Ordering::Relaxed)
+    }
+
     fn lock(&self) -> MutexGuard<'_, Places> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -111,6 +123,11 @@ struct Route {
 impl Routes {
     pub(crate) const fn new(directory: Arc<Directory>) -> Self {
         Self { directory, routes: Vec::new() }
+    }
+
+    /// Returns the directory of the completion queue.
+    pub(crate) const fn directory(&self) -> &Arc<Directory> {
+        &self.directory
     }
 
     /// Calls `find` with the table that a number belongs to, as the copy knows it. If that returns

@@ -43,6 +43,7 @@ use crate::kernel_handle::KernelHandle;
 use crate::memory::{Memory, PostMemory};
 use crate::post_error::{PostBufError, PostBufReason};
 use crate::registry::{Child, Entry, Kind, QpId, Registry};
+use crate::window::WithWindows;
 use crate::{HandleError, Pd};
 use attr::{InitAttr, QpInit, RtrAttr, RtsAttr, Step, required};
 use post::{Receiver, SendBatch, Sender, posts_recvs, posts_sends};
@@ -63,7 +64,7 @@ pub struct Qp<S: State, P: Provider = Erased> {
 }
 
 /// The control object of a queue pair.
-type Core<P> = KernelHandle<<P as Provider>::Qp, Dependencies>;
+type Core<P> = KernelHandle<WithWindows<<P as Provider>::Qp>, Dependencies>;
 
 /// The dependencies of a queue pair, released once it is destroyed.
 struct Dependencies {
@@ -130,7 +131,7 @@ impl<P: Provider> Qp<Reset, P> {
             _pd: pd.child_qp(),
         };
         Ok(Self {
-            core: KernelHandle::new(qp, dependencies),
+            core: KernelHandle::new(WithWindows::new(qp), dependencies),
             send: Sender { queue: sq, poster: send_poster, qp_type: init.qp_type },
             recv: Receiver { queue: rq, poster: recv_poster },
             state: PhantomData,
@@ -414,8 +415,9 @@ impl<S: State, P: Provider> Qp<S, P> {
         self.core.get()
     }
 
-    /// Destroys the queue pair, and releases the memory in flight. Dropping does the same, and
-    /// leaks a queue pair that the kernel refuses to destroy, with its memory.
+    /// Destroys the queue pair, and releases the memory in flight. [`Window`](crate::Window)s of
+    /// type 2 that are bound for it are deallocated before. Dropping does the same, and leaks a
+    /// queue pair that the kernel refuses to destroy, with its memory.
     ///
     /// # Errors
     /// The queue pair, and any errno that the kernel returns; notably `EIO` once the device is
@@ -428,7 +430,7 @@ impl<S: State, P: Provider> Qp<S, P> {
         self.dismantle().map(drop)
     }
 
-    /// Destroys the queue pair, and returns the memory in flight.
+    /// Destroys the queue pair as [`close`](Self::close) does, and returns the memory in flight.
     ///
     /// Polling may still return completions of a destroyed queue pair, which the device had put
     /// into the completion queue before. [`reclaim`](crate::Completion::reclaim) returns `None` for
@@ -486,7 +488,8 @@ impl<S: State> Qp<S, Erased> {
         let Self { core, send, recv, state } = self;
         let ours =
             send.queue.downcast_ref::<P::Sq>().is_some() && recv.queue.downcast_ref::<P::Rq>().is_some();
-        let core = if ours { core.try_map(|raw| raw.downcast::<P::Qp>()) } else { Err(core) };
+        let core =
+            if ours { core.try_map(|raw| raw.try_map(|qp| qp.downcast::<P::Qp>())) } else { Err(core) };
         let core = match core {
             Ok(core) => core,
             Err(core) => return Err(HandleError::of_another_provider(Self { core, send, recv, state })),

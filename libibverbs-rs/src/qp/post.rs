@@ -20,6 +20,8 @@ use verbs_core::types::{OpKind, PostError, PostReason, QpType, RecvWr, SendFlags
 use crate::in_flight::{Poster, Use, is_postable, is_reserved, takes_inline};
 use crate::memory::{Memory, PostMemory};
 use crate::post_error::{PostBufError, PostBufReason};
+use crate::window::{self, QpWindows};
+use crate::{Exposed, RemoteAccess, RemoteMr, Window};
 
 /// A send queue and the memory of its requests in flight.
 pub(crate) struct Sender<P: Provider> {
@@ -60,6 +62,65 @@ impl<P: Provider> Sender<P> {
         self.poster.post_all(pieces, Use::send(&op, flags), |wr_id, sge| {
             // SAFETY: the table holds the memory that the elements cover.
             unsafe { post_held(wr_id, op, flags, sge, qp_type, |wr| queue.post_send(wr)) }
+        })
+    }
+
+    pub(super) fn post_bind(
+        &mut self,
+        qp: &impl QpWindows,
+        flags: SendFlags,
+        mut window: Window,
+        memory: &Exposed,
+        range: impl RangeBounds<usize>,
+        access: RemoteAccess,
+    ) -> Result<(u64, RemoteMr), PostBufError<Window>> {
+        let prepared = if window.pd_id() == self.poster.pd() {
+            window.prepare_bind(memory, range, access, qp)
+        } else {
+            Err(PostBufReason::Foreign)
+        };
+        let (request, remote) = match prepared {
+            Ok(prepared) => prepared,
+            Err(reason) => return Err(PostBufError { returned: Some(window), reason }),
+        };
+        self.post_window(flags, window, &request).map(|number| (number, remote))
+    }
+
+    pub(super) fn post_revoke(
+        &mut self,
+        qp: &impl QpWindows,
+        flags: SendFlags,
+        mut window: Window,
+    ) -> Result<u64, PostBufError<Window>> {
+        let prepared = if window.pd_id() == self.poster.pd() {
+            window.prepare_revoke(qp)
+        } else {
+            Err(PostBufReason::Foreign)
+        };
+        match prepared {
+            Ok(request) => self.post_window(flags, window, &request),
+            Err(reason) => Err(PostBufError { returned: Some(window), reason }),
+        }
+    }
+
+    fn post_window(
+        &mut self,
+        flags: SendFlags,
+        window: Window,
+        request: &window::Request,
+    ) -> Result<u64, PostBufError<Window>> {
+        let queue = &mut self.queue;
+        let posted = self.poster.post_window(window, |wr_id| {
+            let wr = SendWr { wr_id, op: request.op(), sge: &[], flags: flags | SendFlags::SIGNALED };
+            // SAFETY: the request has no list. It gives peers access to exposed memory, of which the
+            // window holds a share (see `crate::window`), or takes access away.
+            unsafe { queue.post_send(&[wr]) }
+        });
+        posted.map_err(|mut error| {
+            if let Some(window) = &mut error.returned {
+                window.roll_back();
+            }
+            error
         })
     }
 
@@ -366,6 +427,13 @@ macro_rules! posts_sends {
         /// call reads by its address, and that the caller may reuse when the call returns. Each
         /// `wr_id` has its top bit clear, because the others are numbers of safe requests.
         ///
+        /// A bind gives peers access to a region until the window is invalidated, deallocated, or
+        /// bound otherwise, and on some devices for a moment longer
+        /// ([`MwOps::revocation_ends_access`](crate::provider::MwOps::revocation_ends_access)): the
+        /// promise of [`Pd::reg_mr`](crate::Pd::reg_mr) holds for its memory as for remote rights.
+        /// It names no region of a [`Buf`](crate::Buf) or an [`Exposed`](crate::Exposed). Neither a
+        /// bind nor an invalidation names a key of a [`Window`](crate::Window).
+        ///
         /// # Errors
         /// The number of requests that were accepted, and the [`PostReason`](crate::PostReason) for
         /// which the next one was not. The device owns the memory of the accepted ones.
@@ -475,6 +543,70 @@ macro_rules! posts_sends {
             data: &[u8],
         ) -> Result<(), PostBufReason> {
             self.send.post_inline(wr_id, op, flags, data)
+        }
+
+        /// Posts the bind of a window to a range of memory: from the next message of this queue on,
+        /// the peer may access it with the rights in `access` that the queue pair's own access flags
+        /// allow too. The request is signalled, and its completion returns the window
+        /// ([`Completed::into_window`](crate::Completed::into_window)).
+        ///
+        /// Returns the request's number, and the address, length and key for the peer. A window of
+        /// type 1 that is bound already is bound anew.
+        ///
+        /// A bind that the device rejects completes with
+        /// [`MW_BIND_ERR`](crate::WcStatus::MW_BIND_ERR), and breaks the queue pair. rxe lets the
+        /// peer access all of the memory that was exposed, instead of the range.
+        ///
+        /// # Errors
+        /// The window, and the reason; [`PostBufReason`] lists all of them. Notably:
+        ///
+        /// - [`PostReason::UnsupportedOp`](crate::PostReason::UnsupportedOp) for a UD queue pair.
+        /// - [`PostBufReason::WindowBound`] for a window of type 2 that is bound.
+        /// - [`PostBufReason::NotForWindows`] for memory that was not exposed by
+        ///   [`expose_to_windows`](crate::Pd::expose_to_windows).
+        ///
+        /// # References
+        /// `ibv_bind_mw(3)`, `ibv_wr_bind_mw(3)`
+        #[doc(alias = "ibv_bind_mw")]
+        #[doc(alias = "ibv_wr_bind_mw")]
+        pub fn post_bind(
+            &mut self,
+            flags: SendFlags,
+            window: crate::Window,
+            memory: &crate::Exposed,
+            range: impl RangeBounds<usize>,
+            access: crate::RemoteAccess,
+        ) -> Result<(u64, crate::RemoteMr), PostBufError<crate::Window>> {
+            self.send.post_bind(self.core.get(), flags, window, memory, range, access)
+        }
+
+        /// Posts the revocation of a window: an invalidation of its key (type 2) or a bind to
+        /// nothing (type 1). When it has completed, peers have no access through the window. The
+        /// request is signalled, and its completion returns the window.
+        ///
+        /// A window of type 2 is revoked on the queue pair that it was bound for, a reliable one.
+        /// [`Window::close`](crate::Window::close) revokes any window.
+        ///
+        /// The kernel's rxe crashes if a peer has invalidated the key meanwhile: do not mix both
+        /// there.
+        ///
+        /// # Errors
+        /// The window, and the reason; [`PostBufReason`] lists all of them. Notably:
+        ///
+        /// - [`PostReason::UnsupportedOp`](crate::PostReason::UnsupportedOp) for a window of type 2
+        ///   on an unreliable queue pair.
+        /// - [`PostBufReason::WindowUnbound`] for a window that is not bound.
+        ///
+        /// # References
+        /// `ibv_wr_local_inv(3)`, `ibv_bind_mw(3)`
+        #[doc(alias = "ibv_wr_local_inv")]
+        #[doc(alias = "IBV_WR_LOCAL_INV")]
+        pub fn post_revoke(
+            &mut self,
+            flags: SendFlags,
+            window: crate::Window,
+        ) -> Result<u64, PostBufError<crate::Window>> {
+            self.send.post_revoke(self.core.get(), flags, window)
         }
 
         /// Starts a batch of sends that reach the device together, or not at all.

@@ -5,6 +5,7 @@
 //! | [`rc`] | reliable connections: every operation, with the data verified |
 //! | [`datagram`] | unreliable connections and datagrams |
 //! | [`queues`] | posting and polling: lists, wrap-around, signalling, two threads, buffers |
+//! | [`mw`] | memory windows, invalidations, revoked exposures |
 //! | [`owned`] | memory of each kind that queues own, unsignalled sends, batches, endpoints |
 //! | [`failures`] | requests that end badly, and how |
 //! | [`events`] | completion channels and asynchronous events |
@@ -15,6 +16,7 @@
 pub mod datagram;
 pub mod events;
 pub mod failures;
+pub mod mw;
 pub mod owned;
 pub mod queues;
 pub mod rc;
@@ -32,6 +34,7 @@ pub fn cases() -> Vec<Case> {
         };
     }
     let topics = topics![datagram, events, failures, owned, queues, rc, states];
+    let topics = topics![datagram, events, failures, mw, owned, queues, rc];
     topics.into_iter().flat_map(|(topic, cases)| cases.into_iter().map(move |case| of(topic, case))).collect()
 }
 

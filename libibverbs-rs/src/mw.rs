@@ -1,0 +1,80 @@
+//! [`Mw`]: a memory window, for raw posting.
+
+use verbs_core::provider::{Erased, MwOps, NamedProvider, Provider};
+use verbs_core::types::MwType;
+
+use crate::HandleError;
+use crate::kernel_handle::KernelHandle;
+use crate::registry::Child;
+
+/// A memory window, for raw posting. [`Window`](crate::Window) is the safe alternative.
+///
+/// [`SendOp::BindMw`](crate::SendOp::BindMw) binds it to a part of a region that was registered with
+/// [`AccessFlags::MW_BIND`](crate::AccessFlags::MW_BIND), under a new key, which
+/// [`inc_rkey`](crate::inc_rkey) returns. [`SendOp::LocalInv`](crate::SendOp::LocalInv) and a peer's
+/// [`SendOp::SendWithInv`](crate::SendOp::SendWithInv) invalidate a window of type 2.
+///
+/// The kernel's rxe (the sources of 6.1 to 7.2) has three defects that programs avoid: it crashes if
+/// the key of an unbound window of type 2 is invalidated; it waits up to 50 s to destroy a queue
+/// pair for which windows of type 2 are still bound; and it compares the addresses of peers with
+/// the region, not with the bound range.
+///
+/// # References
+/// `ibv_alloc_mw(3)`, `ibv_bind_mw(3)`
+#[doc(alias = "ibv_mw")]
+#[derive(Debug)]
+pub struct Mw<P: Provider = Erased> {
+    handle: KernelHandle<P::Mw, Child>,
+}
+
+impl<P: Provider> Mw<P> {
+    pub(crate) const fn new(raw: P::Mw, pd: Child) -> Self {
+        Self { handle: KernelHandle::new(raw, pd) }
+    }
+
+    /// Returns the key with which the window was allocated. Each bind changes its low 8 bits.
+    pub fn rkey(&self) -> u32 {
+        self.handle.get().rkey()
+    }
+
+    /// Returns its kind.
+    pub fn mw_type(&self) -> MwType {
+        self.handle.get().mw_type()
+    }
+
+    /// Returns the provider's own window, for features beyond verbs.
+    pub fn raw(&self) -> &P::Mw {
+        self.handle.get()
+    }
+
+    /// Deallocates the window, bound or not. Dropping does the same, and leaks a window that the
+    /// kernel refuses to deallocate.
+    ///
+    /// # Errors
+    /// The window, and any errno that the kernel returns; notably `EIO` if the device fails to
+    /// destroy it.
+    ///
+    /// # References
+    /// `ibv_dealloc_mw(3)`
+    #[doc(alias = "ibv_dealloc_mw")]
+    pub fn close(self) -> Result<(), HandleError<Self>> {
+        self.handle.close().map(drop).map_err(|failed| failed.map(|handle| Self { handle }))
+    }
+
+    pub(crate) fn into_handle(self) -> KernelHandle<P::Mw, Child> {
+        self.handle
+    }
+}
+
+impl Mw<Erased> {
+    /// Returns the same window with its provider named.
+    ///
+    /// # Errors
+    /// The window, when it belongs to another provider.
+    pub fn downcast<P: NamedProvider>(self) -> Result<Mw<P>, HandleError<Self>> {
+        match self.handle.try_map(|raw| raw.downcast::<P::Mw>()) {
+            Ok(handle) => Ok(Mw { handle }),
+            Err(handle) => Err(HandleError::of_another_provider(Self { handle })),
+        }
+    }
+}

@@ -1,0 +1,643 @@
+//! [`Window`]: access of peers to exposed memory that a posted request gives and another one takes.
+//!
+//! ```text
+//!               post_bind                 completion
+//!   Free ──────────────────► in flight ─────────────────► Bound      peers have access
+//!    ▲                                                     │   │
+//!    │            completion                 post_revoke   │   │ a peer's send with invalidate:
+//!    ├──────────────────────────── in flight ◄─────────────┘   │ `invalidated`
+//!    └──────────────────────────────────────────────────────────┘
+//! ```
+//! A request in flight that fails, or ends with its queue pair, leaves it open what the window is
+//! bound to. Such a window can only be closed.
+//!
+//! # Why this is sound
+//! The claim is that of [`crate::in_flight`]: while a device may write bytes, no safe code holds
+//! them as plain memory. Numbers in brackets are those of the contract of
+//! [`Provider`](verbs_core::provider::Provider).
+//!
+//! 1. *A bound window holds a share of its memory*, from before the bind is posted. [`Exposed`]
+//!    gives out plain memory only without other shares. While the request is in flight, the table
+//!    holds the window; it is in no other hands, so that the key is not deallocated and allocated
+//!    again before the request has ended.
+//! 2. *The share returns when the binding has ended*: after a successful completion of its
+//!    revocation, or of a later bind; after the window was deallocated; or after a peer's
+//!    invalidation (4). Success is what the poller read in the lent completion, not what a copy
+//!    says, which a program can change.
+//! 3. *Accesses may outlast the binding* where the provider does not promise otherwise [23]. Then
+//!    the memory is marked, and becomes plain memory only by deregistering, which ends them [12].
+//! 4. *A peer's invalidation counts only after the bind.* Keys repeat after 256 binds, so that a
+//!    completion may stem from an earlier binding with the same key. The bind's own completion
+//!    comes after the bind was executed, and the completion of an earlier invalidation before. Both
+//!    are in one completion queue, in this order [22]; [`Directory::tick`] counts the windows that
+//!    its poller took out, so that an [`Invalidated`] from before the bind's completion is known by
+//!    its number. The queue pair is compared, because the promise is made for the one that the
+//!    window was bound for.
+//! 5. *The range does not matter.* Peers may reach the whole region instead of the range that was
+//!    bound [21], but the region is that of the [`Exposed`], whose bytes are accessed as exposed
+//!    memory only.
+//! 6. *Queue pairs deallocate the windows that are bound for them* before they are destroyed
+//!    ([`WithWindows`]), because a kernel may wait for the windows ([`Mw`](crate::Mw)). Windows
+//!    keep their shares until they are dropped.
+
+use core::fmt;
+use core::mem::ManuallyDrop;
+use core::ops::{Deref, DerefMut, RangeBounds};
+use core::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use verbs_core::provider::{Destroy, MwOps, Provider};
+use verbs_core::types::{AccessFlags, MwBindInfo, MwType, SendOp, inc_rkey};
+use verbs_core::{Error, Result};
+
+use crate::in_flight::Directory;
+use crate::kernel_handle::KernelHandle;
+use crate::post_error::PostBufReason;
+use crate::registry::{Child, PdId};
+use crate::{Exposed, HandleError, Mw, RemoteAccess, RemoteMr};
+
+/// A key for peers that requests bind to exposed memory, and take away again.
+///
+/// The memory is registered once, by [`Pd::expose_to_windows`](crate::Pd::expose_to_windows). To
+/// give a peer access, a program posts a bind ([`Qp::post_bind`](crate::Qp::post_bind)); to take the
+/// access back, it posts a revocation ([`Qp::post_revoke`](crate::Qp::post_revoke)), or the peer
+/// invalidates the key with its last message. Neither makes a system call on a device of hardware.
+/// [`Exposed::bytes_mut`] then returns the memory as plain bytes.
+///
+/// ```
+/// # #[cfg(not(feature = "soft"))]
+/// # fn main() {}
+/// # #[cfg(feature = "soft")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
+/// use verbs::{ConnectAttr, CqInit, MwType, QpInit, QpType, RemoteAccess, SendFlags};
+///
+/// # let context = verbs::soft::auto()?.open()?;
+/// # let pd = context.alloc_pd()?;
+/// # let mut cq = context.create_cq(&CqInit::new(16))?;
+/// # let port = context.port(1)?;
+/// let qp = pd.create_qp(&QpInit::new(QpType::RC, &cq))?;
+/// let own = qp.endpoint(&port);
+/// let attr = ConnectAttr { access: RemoteAccess::WRITE.into(), ..ConnectAttr::default() };
+/// let mut qp = qp.connect(&port, &own, &attr)?;
+///
+/// let mut memory = pd.expose_to_windows(pd.alloc_buf(4096)?)?;
+/// let window = pd.alloc_window(MwType::TYPE_2)?;
+///
+/// // The peer may use the key from the next message on, because requests start in order.
+/// let (_, remote) = qp.post_bind(SendFlags::empty(), window, &memory, ..1024, RemoteAccess::WRITE)?;
+/// let bound = cq.poll_within(Duration::from_secs(5)).and_then(|wc| wc.into_window()).ok_or("none")?;
+///
+/// // The peer: here the same queue pair.
+/// let mut out = pd.alloc_buf(5)?;
+/// out.copy_from_slice(b"hello");
+/// qp.post_send_buf(remote.write(), SendFlags::empty(), out, ..)?;
+/// cq.poll_within(Duration::from_secs(5)).ok_or("none")?.ok()?;
+///
+/// qp.post_revoke(SendFlags::empty(), bound)?;
+/// let window = cq.poll_within(Duration::from_secs(5)).and_then(|wc| wc.into_window()).ok_or("none")?;
+/// assert!(!window.is_bound());
+/// assert_eq!(&memory.bytes_mut()?[..5], b"hello");
+/// # Ok(())
+/// # }
+/// ```
+///
+/// A window is allocated after the queue pairs that it is bound for: at the end of a process the
+/// kernel destroys the newest object first, and rxe waits up to 50 s for the windows of a queue
+/// pair.
+///
+/// # References
+/// `ibv_alloc_mw(3)`, `ibv_bind_mw(3)`; IBTA volume 1, section 10.6.7
+#[doc(alias = "ibv_mw")]
+pub struct Window(Box<Inner>);
+
+struct Inner {
+    cell: Arc<Cell>,
+    mw_type: MwType,
+    pd: PdId,
+    /// Set if the end of a binding is the end of its accesses [23].
+    ends_access: bool,
+    /// The present key.
+    rkey: u32,
+    state: State,
+    /// The last list of a queue pair that it was added to.
+    enlisted: Weak<List>,
+}
+
+#[derive(Debug)]
+enum State {
+    Free,
+    Bound(Binding),
+    /// A bind is in flight, or its end is not known.
+    Binding {
+        old: Option<Binding>,
+        new: Binding,
+    },
+    /// A revocation is in flight, or its end is not known.
+    Revoking {
+        old: Binding,
+        new_rkey: u32,
+    },
+    /// A peer's invalidation cannot be told from an earlier one.
+    Doubtful(Binding),
+}
+
+/// A binding, which holds a share of its memory.
+#[derive(Debug)]
+struct Binding {
+    memory: Exposed,
+    remote: RemoteMr,
+    qp_num: u32,
+    /// The completion queue of the bind's completion, and its count of windows at that time.
+    completed: Option<(Arc<Directory>, u64)>,
+}
+
+/// Evidence that a peer invalidated a key with a message: a completion of a receive. Only polling
+/// makes one. Returned by [`Completion::invalidated`](crate::Completion::invalidated) and
+/// [`Completed::invalidated`](crate::Completed::invalidated).
+#[derive(Clone)]
+pub struct Invalidated {
+    rkey: u32,
+    qp_num: u32,
+    directory: Arc<Directory>,
+    tick: u64,
+}
+
+impl Invalidated {
+    pub(crate) fn new(rkey: u32, qp_num: u32, directory: &Arc<Directory>) -> Self {
+        Self { rkey, qp_num, directory: Arc::clone(directory), tick: directory.ticks() }
+    }
+
+    /// Returns the key.
+    pub fn rkey(&self) -> u32 {
+        self.rkey
+    }
+
+    /// Returns the number of the queue pair that received the message.
+    pub fn qp_num(&self) -> u32 {
+        self.qp_num
+    }
+}
+
+impl fmt::Debug for Invalidated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Invalidated").field("rkey", &self.rkey).field("qp_num", &self.qp_num).finish()
+    }
+}
+
+/// The operands of a request on a window.
+pub(crate) struct Request {
+    rkey: u32,
+    new_rkey: u32,
+    /// The range to bind; `None` to invalidate the key.
+    info: Option<MwBindInfo>,
+}
+
+impl Request {
+    pub(crate) fn op(&self) -> SendOp<'_> {
+        match &self.info {
+            Some(bind_info) => SendOp::BindMw { rkey: self.rkey, new_rkey: self.new_rkey, bind_info },
+            None => SendOp::LocalInv { invalidate_rkey: self.rkey },
+        }
+    }
+}
+
+impl Window {
+    pub(crate) fn new<P: Provider>(mw: Mw<P>, pd: PdId) -> Self {
+        let (rkey, mw_type) = (mw.rkey(), mw.mw_type());
+        let ends_access = mw.raw().revocation_ends_access();
+        let handle: Box<dyn Deallocate> = Box::new(mw.into_handle());
+        let cell = Cell { handle: Mutex::new(Some(handle)), is_bound: AtomicBool::new(false) };
+        Self(Box::new(Inner {
+            cell: Arc::new(cell),
+            mw_type,
+            pd,
+            ends_access,
+            rkey,
+            state: State::Free,
+            enlisted: Weak::new(),
+        }))
+    }
+
+    /// Returns its kind. A window of type 1 is for peers of all queue pairs of its protection
+    /// domain, one of type 2 for the peer of the queue pair that bound it.
+    pub fn mw_type(&self) -> MwType {
+        self.0.mw_type
+    }
+
+    /// Returns its present key, which each bind changes.
+    pub fn rkey(&self) -> u32 {
+        self.0.rkey
+    }
+
+    /// Returns whether it is bound to memory, or may be.
+    pub fn is_bound(&self) -> bool {
+        !matches!(self.0.state, State::Free)
+    }
+
+    /// Returns the address, length and key with which peers access the memory; `None` for a window
+    /// that is not bound, or whose last request failed.
+    pub fn remote(&self) -> Option<RemoteMr> {
+        match &self.0.state {
+            State::Bound(binding) => Some(binding.remote),
+            _ => None,
+        }
+    }
+
+    /// Returns a share of the memory that it is bound to; `None` as for [`remote`](Self::remote).
+    pub fn memory(&self) -> Option<&Exposed> {
+        match &self.0.state {
+            State::Bound(binding) => Some(&binding.memory),
+            _ => None,
+        }
+    }
+
+    /// Ends the binding whose key a peer has invalidated by a message. Returns whether the message
+    /// was about this window, and the binding has ended; the window can be bound again then.
+    ///
+    /// The queue pair reports its sends and its receives to the same completion queue, and the
+    /// completion of the bind was polled before that of the message. Otherwise the message cannot be
+    /// told from one about an earlier binding with the same key: the call returns false, and the
+    /// window can only be closed.
+    ///
+    /// ```no_run
+    /// # fn f(mut cq: verbs::Cq, mut window: verbs::Window) {
+    /// if let Some(completed) = cq.poll_one() {
+    ///     if completed.invalidated().is_some_and(|by| window.invalidated(by)) {
+    ///         println!("the peer has finished");
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    pub fn invalidated(&mut self, by: &Invalidated) -> bool {
+        let State::Bound(binding) = &self.0.state else { return false };
+        if by.rkey != self.0.rkey || by.qp_num != binding.qp_num || self.0.mw_type != MwType::TYPE_2 {
+            return false;
+        }
+        let Some((directory, tick)) = &binding.completed else { return false };
+        let is_later = Arc::ptr_eq(directory, &by.directory) && by.tick >= *tick;
+        match core::mem::replace(&mut self.0.state, State::Free) {
+            // The promise [22] holds for all providers.
+            State::Bound(binding) if is_later => {
+                self.0.cell.is_bound.store(false, Ordering::Release);
+                drop(binding);
+                true
+            }
+            State::Bound(binding) => {
+                self.0.state = State::Doubtful(binding);
+                false
+            }
+            state => {
+                self.0.state = state;
+                false
+            }
+        }
+    }
+
+    /// Deallocates the window: peers have no access through it from then on. Dropping does the same,
+    /// and leaks a window that the kernel refuses to deallocate, with a share of its memory.
+    ///
+    /// This revokes access on every queue pair and in every state.
+    ///
+    /// # Errors
+    /// The window, and any errno that the kernel returns; notably `EIO` if the device fails to
+    /// destroy it.
+    ///
+    /// # References
+    /// `ibv_dealloc_mw(3)`
+    #[doc(alias = "ibv_dealloc_mw")]
+    pub fn close(self) -> Result<(), HandleError<Self>> {
+        match self.0.cell.deallocate() {
+            Ok(()) => Ok(()),
+            Err(error) => Err(HandleError { handle: self, error }),
+        }
+    }
+
+    pub(crate) fn pd_id(&self) -> PdId {
+        self.0.pd
+    }
+
+    /// Takes note of a bind that is about to be posted, and returns its operands and the memory as
+    /// peers name it.
+    ///
+    /// # Errors
+    /// [`PostBufReason`]; nothing has changed.
+    pub(crate) fn prepare_bind(
+        &mut self,
+        memory: &Exposed,
+        range: impl RangeBounds<usize>,
+        access: RemoteAccess,
+        qp: &(impl QpWindows + ?Sized),
+    ) -> Result<(Request, RemoteMr), PostBufReason> {
+        let inner = &mut *self.0;
+        let (offset, length) = crate::mr::within(range, memory.len())
+            .map_err(|(start, end)| PostBufReason::OutOfRange { start, end, len: memory.len() })?;
+        if memory.pd_id() != inner.pd {
+            return Err(PostBufReason::Foreign);
+        }
+        if !memory.is_for_windows() {
+            return Err(PostBufReason::NotForWindows);
+        }
+        if length == 0 {
+            return Err(PostBufReason::EmptyWindow);
+        }
+        match inner.state {
+            State::Free => {}
+            State::Bound(_) if inner.mw_type == MwType::TYPE_1 => {}
+            State::Bound(_) => return Err(PostBufReason::WindowBound),
+            _ => return Err(PostBufReason::WindowLost),
+        }
+        if inner.cell.is_deallocated() {
+            return Err(PostBufReason::WindowLost);
+        }
+        let new_rkey = inc_rkey(inner.rkey);
+        let remote = RemoteMr { addr: memory.addr() + offset as u64, length: length as u64, rkey: new_rkey };
+        let info = MwBindInfo {
+            lkey: memory.lkey(),
+            addr: remote.addr,
+            length: remote.length,
+            mw_access_flags: AccessFlags::from(access & RemoteAccess::all()),
+        };
+        if inner.mw_type == MwType::TYPE_2 {
+            inner.cell.is_bound.store(true, Ordering::Release);
+            qp.enlist(&inner.cell, &mut inner.enlisted);
+        }
+        let new = Binding { memory: memory.clone(), remote, qp_num: qp.number(), completed: None };
+        let old = match core::mem::replace(&mut inner.state, State::Free) {
+            State::Bound(binding) => Some(binding),
+            _ => None,
+        };
+        inner.state = State::Binding { old, new };
+        Ok((Request { rkey: inner.rkey, new_rkey, info: Some(info) }, remote))
+    }
+
+    /// Takes note of a revocation that is about to be posted, and returns its operands.
+    ///
+    /// # Errors
+    /// [`PostBufReason`]; nothing has changed.
+    pub(crate) fn prepare_revoke(
+        &mut self,
+        qp: &(impl QpWindows + ?Sized),
+    ) -> Result<Request, PostBufReason> {
+        let inner = &mut *self.0;
+        if let State::Bound(binding) = &inner.state
+            && inner.mw_type == MwType::TYPE_2
+            && binding.qp_num != qp.number()
+        {
+            return Err(PostBufReason::WindowElsewhere);
+        }
+        if inner.cell.is_deallocated() {
+            return Err(PostBufReason::WindowLost);
+        }
+        let old = match core::mem::replace(&mut inner.state, State::Free) {
+            State::Bound(binding) => binding,
+            State::Free => return Err(PostBufReason::WindowUnbound),
+            state => {
+                inner.state = state;
+                return Err(PostBufReason::WindowLost);
+            }
+        };
+        // A window of type 1 cannot be invalidated; a bind to nothing has the same effect.
+        let (new_rkey, info) = match inner.mw_type {
+            MwType::TYPE_1 => (inc_rkey(inner.rkey), Some(MwBindInfo::default())),
+            _ => (inner.rkey, None),
+        };
+        inner.state = State::Revoking { old, new_rkey };
+        Ok(Request { rkey: inner.rkey, new_rkey, info })
+    }
+
+    /// Undoes the last `prepare`: the request was never queued.
+    pub(crate) fn roll_back(&mut self) {
+        let inner = &mut *self.0;
+        inner.state = match core::mem::replace(&mut inner.state, State::Free) {
+            State::Binding { old: Some(old), .. } | State::Revoking { old, .. } => State::Bound(old),
+            State::Binding { old: None, .. } => {
+                inner.cell.is_bound.store(false, Ordering::Release);
+                State::Free
+            }
+            state => state,
+        };
+    }
+
+    /// Takes note of the end of the request in flight, as the poller of `directory` read it.
+    pub(crate) fn settle(&mut self, has_succeeded: bool, directory: &Arc<Directory>) {
+        let tick = directory.tick();
+        if !has_succeeded {
+            // A flushed request may have been executed, so that the binding is not known.
+            return;
+        }
+        let inner = &mut *self.0;
+        inner.state = match core::mem::replace(&mut inner.state, State::Free) {
+            State::Binding { old, new } => {
+                if let Some(old) = old {
+                    old.release(inner.ends_access);
+                }
+                inner.rkey = new.remote.rkey;
+                State::Bound(Binding { completed: Some((Arc::clone(directory), tick)), ..new })
+            }
+            State::Revoking { old, new_rkey } => {
+                inner.rkey = new_rkey;
+                inner.cell.is_bound.store(false, Ordering::Release);
+                old.release(inner.ends_access);
+                State::Free
+            }
+            state => state,
+        };
+    }
+}
+
+impl Binding {
+    /// Releases the memory after the binding has ended.
+    fn release(self, ends_access: bool) {
+        if !ends_access {
+            self.memory.mark_lingering();
+        }
+    }
+}
+
+impl State {
+    /// Returns the bindings that may exist.
+    fn into_bindings(self) -> [Option<Binding>; 2] {
+        match self {
+            Self::Free => [None, None],
+            Self::Bound(binding) | Self::Doubtful(binding) => [Some(binding), None],
+            Self::Binding { old, new } => [old, Some(new)],
+            Self::Revoking { old, .. } => [Some(old), None],
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let state = core::mem::replace(&mut self.state, State::Free);
+        // While the provider's code runs, unwinding must not release the memory.
+        let bindings = ManuallyDrop::new(state.into_bindings());
+        if self.cell.deallocate().is_ok() {
+            for binding in ManuallyDrop::into_inner(bindings).into_iter().flatten() {
+                binding.release(self.ends_access);
+            }
+        }
+        // Otherwise the memory is leaked. Dropping the cell tries once more, and reports the leak.
+    }
+}
+
+impl fmt::Debug for Window {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Window")
+            .field("mw_type", &self.0.mw_type)
+            .field("rkey", &format_args!("{:#x}", self.0.rkey))
+            .field("remote", &self.remote())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The kernel object of a window, which the window and the queue pair that it is bound for share.
+pub(crate) struct Cell {
+    /// `None` after it was deallocated.
+    handle: Mutex<Option<Box<dyn Deallocate>>>,
+    /// Set while the window may be bound for a queue pair.
+    is_bound: AtomicBool,
+}
+
+impl Cell {
+    /// Deallocates the window, if it was not before.
+    ///
+    /// # Errors
+    /// Any errno that the kernel returns: the window may still exist.
+    fn deallocate(&self) -> Result<()> {
+        let Some(handle) = self.lock().take() else { return Ok(()) };
+        handle.deallocate().map_err(|(handle, error)| {
+            *self.lock() = Some(handle);
+            error
+        })
+    }
+
+    fn is_deallocated(&self) -> bool {
+        self.lock().is_none()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Box<dyn Deallocate>>> {
+        self.handle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A provider's window and its protection domain. The trait hides the provider, so that all tables
+/// in flight have one type.
+trait Deallocate: Send {
+    fn deallocate(self: Box<Self>) -> Result<(), (Box<dyn Deallocate>, Error)>;
+}
+
+impl<T: MwOps + Destroy> Deallocate for KernelHandle<T, Child> {
+    fn deallocate(self: Box<Self>) -> Result<(), (Box<dyn Deallocate>, Error)> {
+        match self.close() {
+            Ok(_) => Ok(()),
+            Err(HandleError { handle, error }) => Err((Box::new(handle), error)),
+        }
+    }
+}
+
+/// A queue pair, and the windows that were bound for it.
+#[derive(Debug)]
+pub(crate) struct WithWindows<Q> {
+    qp: Q,
+    windows: Windows,
+}
+
+/// The windows of type 2 that were bound for a queue pair and may still be.
+#[derive(Default)]
+struct Windows(Arc<List>);
+
+type List = Mutex<Vec<Weak<Cell>>>;
+
+impl<Q> WithWindows<Q> {
+    pub(crate) fn new(qp: Q) -> Self {
+        Self { qp, windows: Windows::default() }
+    }
+
+    /// Converts the queue pair into another type.
+    ///
+    /// # Errors
+    /// The unchanged queue pair, if `map` returns it.
+    pub(crate) fn try_map<R>(self, map: impl FnOnce(Q) -> Result<R, Q>) -> Result<WithWindows<R>, Self> {
+        let Self { qp, windows } = self;
+        match map(qp) {
+            Ok(qp) => Ok(WithWindows { qp, windows }),
+            Err(qp) => Err(Self { qp, windows }),
+        }
+    }
+}
+
+/// The part of a queue pair that binds need.
+pub(crate) trait QpWindows {
+    /// Returns the queue pair's number.
+    fn number(&self) -> u32;
+
+    /// Adds a window to those that are deallocated before the queue pair is destroyed.
+    /// `enlisted` is the last list that the window was added to.
+    fn enlist(&self, window: &Arc<Cell>, enlisted: &mut Weak<List>);
+}
+
+impl<Q: verbs_core::provider::QpOps> QpWindows for WithWindows<Q> {
+    fn number(&self) -> u32 {
+        self.qp.qp_num()
+    }
+
+    fn enlist(&self, window: &Arc<Cell>, enlisted: &mut Weak<List>) {
+        if core::ptr::eq(enlisted.as_ptr(), Arc::as_ptr(&self.windows.0)) {
+            return;
+        }
+        *enlisted = Arc::downgrade(&self.windows.0);
+        let mut windows = self.windows.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if windows.len() == windows.capacity() {
+            // Before the list grows: windows that are gone, or that came back from another list.
+            windows.retain(|window| window.strong_count() > 0);
+            windows.sort_unstable_by_key(|window| window.as_ptr().addr());
+            windows.dedup_by(|one, other| one.ptr_eq(other));
+        }
+        windows.push(Arc::downgrade(window));
+    }
+}
+
+impl Windows {
+    /// Deallocates the windows that may be bound.
+    fn deallocate(&self) {
+        let windows = core::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        for window in windows.iter().filter_map(Weak::upgrade) {
+            if window.is_bound.load(Ordering::Acquire) {
+                // A window that stays has its error when it is dropped. The kernel then decides
+                // about the queue pair.
+                let _ = window.deallocate();
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Windows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Windows").finish_non_exhaustive()
+    }
+}
+
+impl<Q: Destroy> Destroy for WithWindows<Q> {
+    fn destroy(self) -> Result<(), (Self, Error)> {
+        let Self { qp, windows } = self;
+        windows.deallocate();
+        qp.destroy().map_err(|(qp, error)| (Self { qp, windows }, error))
+    }
+}
+
+impl<Q> Deref for WithWindows<Q> {
+    type Target = Q;
+
+    #[inline]
+    fn deref(&self) -> &Q {
+        &self.qp
+    }
+}
+
+impl<Q> DerefMut for WithWindows<Q> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Q {
+        &mut self.qp
+    }
+}

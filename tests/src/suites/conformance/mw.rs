@@ -1,0 +1,890 @@
+//! Memory windows: binds, rights, invalidations of either side, and exposures that are revoked.
+//!
+//! In each case end `b` binds a window and end `a` is its peer.
+
+use verbs::{
+    AccessFlags, Buf, Cause, Context, Cq, Errno, Exposed, Mw, MwBindInfo, MwType, OpKind, Pd, PostBufReason,
+    PostReason, Provider, Qp, QpState, QpType, RecvWr, RemoteAccess, SendFlags, SendOp, SendWr, Wc, WcFlags,
+    WcOpcode, WcStatus, Window, inc_rkey, state,
+};
+
+use super::SUITE;
+use crate::both;
+use crate::fabric::{
+    Arena, Pair, Shape, eventually, is_empty, is_rxe, next_completed, pattern, post_recv, post_send,
+    rxe_is_before, signalled, wait_for, wait_one, wait_remote_access_error, wait_status,
+};
+use crate::runner::{Case, CaseResult, fail, skip};
+
+pub(super) fn cases() -> Vec<Case> {
+    both!(
+        SUITE,
+        a_window_of_type_1_gives_access_until_it_is_bound_to_nothing,
+        a_window_of_type_2_gives_access_until_its_key_is_invalidated,
+        a_window_of_type_1_is_bound_again_under_a_new_key,
+        a_window_of_type_2_is_bound_again_after_an_invalidation,
+        a_bound_window_of_type_2_is_not_bound_again,
+        a_window_of_type_2_is_not_bound_to_nothing,
+        a_region_without_the_right_takes_no_window,
+        a_writable_window_needs_a_writable_region,
+        a_window_gives_only_the_rights_of_its_bind,
+        a_window_has_rights_that_its_region_does_not_give_to_peers,
+        atomics_run_through_a_window,
+        a_window_ends_where_its_bind_says,
+        a_window_lies_inside_of_its_region,
+        addresses_of_a_zero_based_window_count_from_zero,
+        a_peer_invalidates_a_key_with_its_message,
+        a_key_of_another_queue_pair_is_not_invalidated,
+        a_window_of_type_1_is_not_invalidated,
+        a_key_that_is_not_the_windows_present_one_is_not_invalidated,
+        the_key_of_a_region_is_not_invalidated,
+        a_window_of_type_2_serves_the_queue_pair_that_bound_it,
+        a_window_of_type_1_serves_every_queue_pair_of_its_domain,
+        a_window_of_another_domain_is_not_bound,
+        a_region_of_another_domain_is_not_bound,
+        a_window_that_has_another_key_is_not_bound,
+        a_key_changes_in_its_low_8_bits_only,
+        a_bound_window_is_deallocated_with_its_key,
+        a_region_with_a_bound_window_stays,
+        a_key_is_good_for_the_message_behind_its_bind,
+        a_bind_waits_for_a_fence,
+        a_window_serves_an_unreliable_connection,
+        datagrams_have_no_windows,
+        binds_are_flushed_in_the_error_state,
+        revoked_memory_is_plain_memory,
+        memory_that_a_peer_invalidated_is_plain_memory,
+        exposed_memory_comes_back_when_no_window_is_bound,
+        a_closed_window_takes_access_away,
+        a_queue_pair_takes_its_windows_along,
+        windows_that_cannot_be_posted_come_back_with_the_reason,
+        an_invalidation_counts_for_its_own_binding_only,
+        a_forgotten_window_keeps_its_memory,
+    )
+}
+
+const NONE: SendFlags = SendFlags::empty();
+const READ_WRITE: AccessFlags = AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRITE);
+const BINDABLE: AccessFlags = AccessFlags::LOCAL_WRITE.union(AccessFlags::MW_BIND);
+
+/// Two ends, memory of the peer, and memory that windows may be bound to.
+///
+/// The windows are dropped first: rxe waits for them when it destroys a queue pair.
+struct Fixture<P: Provider> {
+    windows: Vec<Mw<P>>,
+    pair: Pair<P>,
+    local: Arena<P>,
+    target: Arena<P>,
+}
+
+type Rts<P> = Qp<state::Rts, P>;
+
+/// Skips the case on kernels whose rxe has no windows.
+fn has_windows() -> CaseResult {
+    if rxe_is_before(6, 1)? { skip("rxe of this kernel has no memory windows") } else { Ok(()) }
+}
+
+impl<P: Provider> Fixture<P> {
+    fn new(context: &Context<P>, shape: &Shape) -> CaseResult<Self> {
+        Self::with_access(context, shape, BINDABLE)
+    }
+
+    fn with_access(context: &Context<P>, shape: &Shape, access: AccessFlags) -> CaseResult<Self> {
+        has_windows()?;
+        let pair = Pair::new(context, shape)?;
+        let (local, target) = (Arena::new(&pair.pd, 64)?, Arena::with_access(&pair.pd, 4096, access)?);
+        local.write(0, &[0xff; 64]);
+        Ok(Self { windows: Vec::new(), pair, local, target })
+    }
+
+    fn usual(context: &Context<P>) -> CaseResult<Self> {
+        Self::new(context, &Shape::default())
+    }
+
+    /// Allocates a window, and returns its key.
+    fn alloc(&mut self, mw_type: MwType) -> CaseResult<u32> {
+        let mw = self.pair.pd.alloc_mw(mw_type)?;
+        let rkey = mw.rkey();
+        assert_eq!(mw.mw_type(), mw_type);
+        self.windows.push(mw);
+        Ok(rkey)
+    }
+
+    /// The bind of bytes 64 to 128 with these rights.
+    fn info(&self, mw_access_flags: AccessFlags) -> MwBindInfo {
+        let Self { target, .. } = self;
+        MwBindInfo { lkey: target.lkey(), addr: target.addr() + 64, length: 64, mw_access_flags }
+    }
+
+    /// Allocates a window and binds it. Returns its key.
+    fn bound(&mut self, mw_type: MwType, access: AccessFlags) -> CaseResult<u32> {
+        let rkey = self.alloc(mw_type)?;
+        let info = self.info(access);
+        self.bind(rkey, &info)
+    }
+
+    /// Binds a window under its next key, which it returns.
+    fn bind(&mut self, rkey: u32, bind_info: &MwBindInfo) -> CaseResult<u32> {
+        let new_rkey = inc_rkey(rkey);
+        let wr = signalled(50, SendOp::BindMw { rkey, new_rkey, bind_info }, &[]);
+        post_send(&mut self.pair.b.qp, &[wr])?;
+        let wc = wait_for(&mut self.pair.b.cq, 50, WcOpcode::BIND_MW)?;
+        assert_eq!(wc.qp_num, self.pair.b.qp.qp_num());
+        Ok(new_rkey)
+    }
+
+    /// Wants a bind to be refused.
+    fn refuses(&mut self, rkey: u32, new_rkey: u32, bind_info: &MwBindInfo) -> CaseResult {
+        let bind = signalled(51, SendOp::BindMw { rkey, new_rkey, bind_info }, &[]);
+        post_send(&mut self.pair.b.qp, &[bind])?;
+        wait_local(&mut self.pair.b.cq, 51, WcStatus::MW_BIND_ERR)?;
+        assert_eq!(self.pair.b.qp.state()?, QpState::ERR, "a refused bind breaks the queue pair");
+        Ok(())
+    }
+
+    fn invalidate(&mut self, invalidate_rkey: u32) -> CaseResult {
+        post_send(&mut self.pair.b.qp, &[signalled(52, SendOp::LocalInv { invalidate_rkey }, &[])])?;
+        wait_for(&mut self.pair.b.cq, 52, WcOpcode::LOCAL_INV).map(drop)
+    }
+
+    /// Wants the invalidation of a key to be refused.
+    fn keeps(&mut self, invalidate_rkey: u32) -> CaseResult {
+        post_send(&mut self.pair.b.qp, &[signalled(53, SendOp::LocalInv { invalidate_rkey }, &[])])?;
+        wait_local(&mut self.pair.b.cq, 53, WcStatus::LOC_QP_OP_ERR)
+    }
+
+    /// The peer writes 8 bytes at an offset of the memory.
+    fn writes(&mut self, rkey: u32, at: usize) -> CaseResult {
+        let remote_addr = self.target.addr() + at as u64;
+        peer(&mut self.pair, &self.local, SendOp::RdmaWrite { remote_addr, rkey }, WcOpcode::RDMA_WRITE)
+    }
+
+    fn reads(&mut self, rkey: u32, at: usize) -> CaseResult {
+        let remote_addr = self.target.addr() + at as u64;
+        peer(&mut self.pair, &self.local, SendOp::RdmaRead { remote_addr, rkey }, WcOpcode::RDMA_READ)
+    }
+
+    /// Wants an operation of the peer to be refused for its key, and the memory to be as it was.
+    fn closed(&mut self, op: impl Fn(u64) -> SendOp<'static>, at: usize) -> CaseResult {
+        let before = self.target.read(0..4096);
+        let sge = [self.local.sge(0..8)];
+        let op = op(self.target.addr() + at as u64);
+        post_send(&mut self.pair.a.qp, &[signalled(60, op, &sge)])?;
+        wait_remote_access_error(&mut self.pair.a.cq, 60)?;
+        assert!(self.target.read(0..4096) == before, "{op:?} changed memory");
+        Ok(())
+    }
+
+    fn closed_to_writes(&mut self, rkey: u32, at: usize) -> CaseResult {
+        self.closed(move |remote_addr| SendOp::RdmaWrite { remote_addr, rkey }, at)
+    }
+
+    /// The peer sends a message that invalidates a key. Returns the receiver's completion.
+    fn peer_invalidates(&mut self, invalidate_rkey: u32) -> CaseResult<Wc> {
+        let Self { pair, local, .. } = self;
+        post_recv(&mut pair.b.qp, &[RecvWr { wr_id: 70, sge: &[local.sge(32..64)] }])?;
+        let sge = [local.sge(0..8)];
+        post_send(&mut pair.a.qp, &[signalled(71, SendOp::SendWithInv { invalidate_rkey }, &sge)])?;
+        wait_for(&mut pair.a.cq, 71, WcOpcode::SEND)?;
+        wait_for(&mut pair.b.cq, 70, WcOpcode::RECV)
+    }
+
+    /// Wants such a message to fail. Returns the sender's completion.
+    fn peer_cannot_invalidate(&mut self, invalidate_rkey: u32) -> CaseResult<Wc> {
+        let Self { pair, local, .. } = self;
+        post_recv(&mut pair.b.qp, &[RecvWr { wr_id: 72, sge: &[local.sge(32..64)] }])?;
+        let sge = [local.sge(0..8)];
+        post_send(&mut pair.a.qp, &[signalled(73, SendOp::SendWithInv { invalidate_rkey }, &sge)])?;
+        wait_one(&mut pair.a.cq)
+    }
+}
+
+/// The peer runs an operation on 8 bytes.
+fn peer<P: Provider>(pair: &mut Pair<P>, local: &Arena<P>, op: SendOp<'_>, opcode: WcOpcode) -> CaseResult {
+    post_send(&mut pair.a.qp, &[signalled(61, op, &[local.sge(0..8)])])?;
+    wait_for(&mut pair.a.cq, 61, opcode).map(drop)
+}
+
+/// Wants a request without packets to end with this status. Newer rxe flushes it right away.
+fn wait_local<P: Provider>(cq: &mut Cq<P>, wr_id: u64, status: WcStatus) -> CaseResult {
+    let wc = wait_one(cq)?;
+    let is_flushed = wc.status == WcStatus::WR_FLUSH_ERR && is_rxe()?;
+    if wc.wr_id == wr_id && (wc.status == status || is_flushed) {
+        Ok(())
+    } else {
+        fail(format_args!("{wr_id} should end with {status}, not {wc:?}"))
+    }
+}
+
+fn a_window_of_type_1_gives_access_until_it_is_bound_to_nothing<P: Provider>(
+    context: &Context<P>,
+) -> CaseResult {
+    let mut fixture = Fixture::usual(context)?;
+    let rkey = fixture.bound(MwType::TYPE_1, READ_WRITE)?;
+    fixture.writes(rkey, 64)?;
+    fixture.reads(rkey, 120)?;
+    assert_eq!(fixture.target.read(64..72), [0xff; 8]);
+    let nothing = fixture.bind(rkey, &MwBindInfo::default())?;
+    fixture.closed_to_writes(nothing, 64)
+}
+
+fn a_window_of_type_2_gives_access_until_its_key_is_invalidated<P: Provider>(
+    context: &Context<P>,
+) -> CaseResult {
+    let mut fixture = Fixture::usual(context)?;
+    let rkey = fixture.bound(MwType::TYPE_2, READ_WRITE)?;
+    fixture.writes(rkey, 64)?;
+    fixture.reads(rkey, 120)?;
+    fixture.invalidate(rkey)?;
+    fixture.closed_to_writes(rkey, 64)
+}
+
+fn a_window_of_type_1_is_bound_again_under_a_new_key<P: Provider>(context: &Context<P>) -> CaseResult {
+    let mut fixture = Fixture::usual(context)?;
+    let first = fixture.bound(MwType::TYPE_1, READ_WRITE)?;
+    fixture.writes(first, 64)?;
+    let elsewhere = MwBindInfo { addr: fixture.target.addr() + 1024, ..fixture.info(READ_WRITE) };
+    let second = fixture.bind(first, &elsewhere)?;
+    assert_eq!(first >> 8, second >> 8);
+    fixture.writes(second, 1024)?;
+    fixture.closed_to_writes(first, 1024)
+}
+
+fn a_window_of_type_2_is_bound_again_after_an_invalidation<P: Provider>(context: &Context<P>) -> CaseResult {
+    let mut fixture = Fixture::usual(context)?;
+    let mut rkey = fixture.bound(MwType::TYPE_2, READ_WRITE)?;
+    let first = rkey;
+    // The keys wrap around once.
+    for round in 0..300 {
+        fixture.invalidate(rkey)?;
+        let info =
+            MwBindInfo { addr: fixture.target.addr() + round * 8, length: 8, ..fixture.info(READ_WRITE) };
+        rkey = fixture.bind(rkey, &info)?;
+        fixture.writes(rkey, round as usize * 8)?;
+    }
+    assert_eq!(rkey, (0..300).fold(first, |rkey, _| inc_rkey(rkey)));
+    fixture.closed_to_writes(first, 299 * 8)
+}
+
+fn a_bound_window_of_type_2_is_not_bound_again<P: Provider>(context: &Context<P>) -> CaseResult {
+    let mut fixture = Fixture::usual(context)?;
+    let rkey = fixture.bound(MwType::TYPE_2, READ_WRITE)?;
+    let info = fixture.info(READ_WRITE);
+    fixture.refuses(rkey, inc_rkey(rkey), &info)
+}
+
+fn a_window_of_type_2_is_not_bound_to_nothing<P: Provider>(context: &Context<P>) -> CaseResult {
+    let mut fixture = Fixture::usual(context)?;
+    let rkey = fixture.alloc(MwType::TYPE_2)?;
+    fixture.refuses(rkey, inc_rkey(rkey), &MwBindInfo::default())
+}
+
+fn a_region_without_the_right_takes_no_window<P: Provider>(context: &Context<P>) -> CaseResult {
+    for mw_type in [MwType::TYPE_1, MwType::TYPE_2] {
+        let access = AccessFlags::LOCAL_WRITE | READ_WRITE;
+        let mut fixture = Fixture::with_access(context, &Shape::default(), access)?;
+        let rkey = fixture.alloc(mw_type)?;
+        let info = fixture.info(READ_WRITE);
+        fixture.refuses(rkey, inc_rkey(rkey), &info)?;
+    }
+    Ok(())
+}
+
+fn a_writable_window_needs_a_writable_region<P: Provider>(context: &Context<P>) -> CaseResult {
+    for access in [AccessFlags::REMOTE_WRITE, AccessFlags::REMOTE_ATOMIC] {
+        let mut fixture = Fixture::with_access(context, &Shape::default(), AccessFlags::MW_BIND)?;
+        let rkey = fixture.bound(MwType::TYPE_2, AccessFlags::REMOTE_READ)?;
+        fixture.reads(rkey, 64)?;
+        fixture.invalidate(rkey)?;
+        let info = fixture.info(access);
+        fixture.refuses(rkey, inc_rkey(rkey), &info)?;
+    }
+    Ok(())
+}
+
+fn a_window_gives_only_the_rights_of_its_bind<P: Provider>(context: &Context<P>) -> CaseResult {
+    for mw_type in [MwType::TYPE_1, MwType::TYPE_2] {
+        let mut fixture = Fixture::usual(context)?;
+        let rkey = fixture.bound(mw_type, AccessFlags::REMOTE_READ)?;
+        fixture.reads(rkey, 64)?;
+        fixture.closed_to_writes(rkey, 64)?;
+        let mut fixture = Fixture::usual(context)?;
+        let rkey = fixture.bound(mw_type, AccessFlags::REMOTE_WRITE)?;
+        fixture.writes(rkey, 64)?;
+        fixture.closed(move |remote_addr| SendOp::RdmaRead { remote_addr, rkey }, 64)?;
+        let mut fixture = Fixture::usual(context)?;
+        let rkey = fixture.bound(mw_type, READ_WRITE)?;
+        fixture.closed(move |remote_addr| SendOp::AtomicFetchAndAdd { remote_addr, rkey, add: 1 }, 64)?;
+    }
+    Ok(())
+}
+
+fn a_window_has_rights_that_its_region_does_not_give_to_peers<P: Provider>(
+    context: &Context<P>,
+) -> CaseResult {
+    let mut fixture = Fixture::with_access(context, &Shape::default(), BINDABLE | AccessFlags::REMOTE_READ)?;
+    let (rkey, of_region) = (fixture.bound(MwType::TYPE_2, READ_WRITE)?, fixture.target.rkey());
+    fixture.writes(rkey, 64)?;
+    fixture.reads(of_region, 64)?;
+    fixture.closed_to_writes(of_region, 64)
+}
+
+fn atomics_run_through_a_window<P: Provider>(context: &Context<P>) -> CaseResult {
+    let mut fixture = Fixture::usual(context)?;
+    let rkey = fixture.bound(MwType::TYPE_2, AccessFlags::REMOTE_ATOMIC)?;
+    fixture.target.write(64, &40_u64.to_ne_bytes());
+    let remote_addr = fixture.target.addr() + 64;
+    let Fixture { pair, local, target, .. } = &mut fixture;
+    let add = SendOp::AtomicFetchAndAdd { remote_addr, rkey, add: 2 };
+    peer(pair, local, add, WcOpcode::FETCH_ADD)?;
+    assert_eq!((local.number(0), target.number(64)), (40, 42));
+    let swap = SendOp::AtomicCmpAndSwp { remote_addr, rkey, compare: 42, swap: 7 };
+    peer(pair, local, swap, WcOpcode::COMP_SWAP)?;
+    assert_eq!((local.number(0), target.number(64)), (42, 7));
+    Ok(())
+}
+
+fn a_window_ends_where_its_bind_says<P: Provider>(context: &Context<P>) -> CaseResult {
+    // rxe compares with the region's range instead (`check_rkey`), seen in all kernels.
+    let outside = if is_rxe()? { [4096 - 7, usize::MAX] } else { [121, 63] };
+    for at in outside {
+        let mut fixture = Fixture::usual(context)?;
+        let rkey = fixture.bound(MwType::TYPE_2, READ_WRITE)?;
+        fixture.writes(rkey, 64)?;
+        fixture.writes(rkey, 120)?;
+        let op = move |remote_addr| SendOp::RdmaWrite { remote_addr, rkey };
+        // One byte before the region, where the offset is -1.
+        let wraps = move |remote_addr: u64| op(remote_addr);
+        if at == usize::MAX {
+            fixture.closed(move |addr| op(addr - 1), 0)?;
+        } else {
+            fixture.closed(wraps, at)?;
+        }
+    }
+    Ok(())
+}
+
+fn a_window_lies_inside_of_its_region<P: Provider>(context: &Context<P>) -> CaseResult {
+    for (before, length) in [(1, 64), (0, 4097)] {
+        let mut fixture = Fixture::usual(context)?;
+        let rkey = fixture.alloc(MwType::TYPE_2)?;
+        let info = MwBindInfo { addr: fixture.target.addr() - before, length, ..fixture.info(READ_WRITE) };
+        fixture.refuses(rkey, inc_rkey(rkey), &info)?;
+    }
+    Ok(())
+}
+
+fn addresses_of_a_zero_based_window_count_from_zero<P: Provider>(context: &Context<P>) -> CaseResult {
+    let mut fixture = Fixture::usual(context)?;
+    let rkey = fixture.bound(MwType::TYPE_2, READ_WRITE | AccessFlags::ZERO_BASED)?;
+    let Fixture { pair, local, target, .. } = &mut fixture;
+    peer(pair, local, SendOp::RdmaWrite { remote_addr: 8, rkey }, WcOpcode::RDMA_WRITE)?;
+    assert_eq!((target.read(64..72), target.read(72..80)), (vec![0; 8], vec![0xff; 8]));
+    Ok(())
+}
+
+fn a_peer_invalidates_a_key_with_its_message<P: Provider>(context: &Context<P>) -> CaseResult {
+    let mut fixture = Fixture::usual(context)?;
+    let rkey = fixture.bound(MwType::TYPE_2, READ_WRITE)?;
+    fixture.writes(rkey, 64)?;
+    let wc = fixture.peer_invalidates(rkey)?;
+    assert!(wc.wc_flags.contains(WcFlags::WITH_INV), "{wc:?}");
+    assert!(!wc.wc_flags.contains(WcFlags::WITH_IMM), "{wc:?}");
+    assert_eq!((wc.imm_data, wc.byte_len, wc.qp_num), (rkey, 8, fixture.pair.b.qp.qp_num()));
+    // It is free, and can be bound again.
+    let info = fixture.info(READ_WRITE);
+    let next = fixture.bind(rkey, &info)?;
+    fixture.writes(next, 64)?;
+    fixture.closed_to_writes(rkey, 64)
+}
+
+fn a_key_of_another_queue_pair_is_not_invalidated<P: Provider>(context: &Context<P>) -> CaseResult {
+    if is_rxe()? {
+        return skip("rxe does not compare the queue pair of an invalidation");
+    }
+    let mut fixture = Fixture::usual(context)?;
+    let rkey = fixture.bound(MwType::TYPE_2, READ_WRITE)?;
+    // End `a` belongs to the same domain, but the window was bound for `b`.
+    let invalidate = signalled(1, SendOp::LocalInv { invalidate_rkey: rkey }, &[]);
+    let mut other = Pair::new(context, &Shape::default())?;
+    post_send(&mut other.b.qp, &[invalidate])?;
+    wait_status(&mut other.b.cq, 1, WcStatus::LOC_QP_OP_ERR)?;
+    fixture.writes(rkey, 64)?;
+    post_send(&mut fixture.pair.a.qp, &[invalidate])?;
+    wait_status(&mut fixture.pair.a.cq, 1, WcStatus::LOC_QP_OP_ERR)
+}
+
+fn a_window_of_type_1_is_not_invalidated<P: Provider>(context: &Context<P>) -> CaseResult {
+    let mut fixture = Fixture::usual(context)?;
+    let rkey = fixture.bound(MwType::TYPE_1, READ_WRITE)?;
+    let wc = fixture.peer_cannot_invalidate(rkey)?;
+    assert_ne!(wc.status, WcStatus::SUCCESS, "{wc:?}");
+    let mut fixture = Fixture::usual(context)?;
+    let rkey = fixture.bound(MwType::TYPE_1, READ_WRITE)?;
+    fixture.keeps(rkey)
+}
+
+fn a_key_that_is_not_the_windows_present_one_is_not_invalidated<P: Provider>(
+    context: &Context<P>,
+) -> CaseResult {
+    for change in [1, 0x80, 1 << 31] {
+        let mut fixture = Fixture::usual(context)?;
+        let rkey = fixture.bound(MwType::TYPE_2, READ_WRITE)?;
+        fixture.keeps(rkey ^ change)?;
+        let mut fixture = Fixture::usual(context)?;
+        let rkey = fixture.bound(MwType::TYPE_2, READ_WRITE)?;
+        let wc = fixture.peer_cannot_invalidate(rkey ^ change)?;
+        assert_ne!(wc.status, WcStatus::SUCCESS, "{wc:?}");
+        assert_eq!(fixture.pair.b.qp.state()?, QpState::ERR);
+    }
+    Ok(())
+}
+
+fn the_key_of_a_region_is_not_invalidated<P: Provider>(context: &Context<P>) -> CaseResult {
+    if is_rxe()? {
+        return skip("rxe of some kernels lets peers invalidate registered regions");
+    }
+    let mut fixture = Fixture::with_access(context, &Shape::default(), BINDABLE | READ_WRITE)?;
+    let rkey = fixture.target.rkey();
+    fixture.writes(rkey, 0)?;
+    fixture.keeps(rkey)?;
+    let mut fixture = Fixture::with_access(context, &Shape::default(), BINDABLE | READ_WRITE)?;
+    let rkey = fixture.target.rkey();
+    let wc = fixture.peer_cannot_invalidate(rkey)?;
+    assert_ne!(wc.status, WcStatus::SUCCESS, "{wc:?}");
+    Ok(())
+}
+
+/// Connects two more queue pairs of a domain: one end, its completion queue, and the other end.
+fn another_pair<P: Provider>(context: &Context<P>, pd: &Pd<P>) -> CaseResult<(Rts<P>, Cq<P>, Rts<P>)> {
+    let shape = Shape::default();
+    let cq = context.create_cq(&verbs::CqInit::new(64))?;
+    let (a, b) = (crate::fabric::create_qp(pd, &cq, &shape)?, crate::fabric::create_qp(pd, &cq, &shape)?);
+    let (to_a, to_b) = (crate::fabric::Remote::of(&a), crate::fabric::Remote::of(&b));
+    let a = crate::fabric::connect(context, a, &shape, to_b)?;
+    let b = crate::fabric::connect(context, b, &shape, to_a)?;
+    Ok((a, cq, b))
+}
+
+fn a_window_of_type_2_serves_the_queue_pair_that_bound_it<P: Provider>(context: &Context<P>) -> CaseResult {
+    let mut fixture = Fixture::usual(context)?;
+    let rkey = fixture.bound(MwType::TYPE_2, READ_WRITE)?;
+    let (mut other, mut cq, _b) = another_pair(context, &fixture.pair.pd)?;
+    let remote_addr = fixture.target.addr() + 64;
+    let write = SendOp::RdmaWrite { remote_addr, rkey };
+    post_send(&mut other, &[signalled(1, write, &[fixture.local.sge(0..8)])])?;
+    wait_remote_access_error(&mut cq, 1)?;
+    assert_eq!(fixture.target.read(64..72), [0; 8]);
+    fixture.writes(rkey, 64)
+}
+
+fn a_window_of_type_1_serves_every_queue_pair_of_its_domain<P: Provider>(context: &Context<P>) -> CaseResult {
+    let mut fixture = Fixture::usual(context)?;
+    let rkey = fixture.bound(MwType::TYPE_1, READ_WRITE)?;
+    let (mut other, mut cq, _b) = another_pair(context, &fixture.pair.pd)?;
+    let write = SendOp::RdmaWrite { remote_addr: fixture.target.addr() + 64, rkey };
+    post_send(&mut other, &[signalled(1, write, &[fixture.local.sge(0..8)])])?;
+    wait_for(&mut cq, 1, WcOpcode::RDMA_WRITE)?;
+    // Not those of another domain.
+    let mut stranger = Pair::new(context, &Shape::default())?;
+    let local = Arena::new(&stranger.pd, 8)?;
+    post_send(&mut stranger.a.qp, &[signalled(1, write, &[local.sge(0..8)])])?;
+    wait_remote_access_error(&mut stranger.a.cq, 1)
+}
+
+fn a_window_of_another_domain_is_not_bound<P: Provider>(context: &Context<P>) -> CaseResult {
+    let mut fixture = Fixture::usual(context)?;
+    let elsewhere = context.alloc_pd()?;
+    let mw = elsewhere.alloc_mw(MwType::TYPE_2)?;
+    let info = fixture.info(READ_WRITE);
+    fixture.refuses(mw.rkey(), inc_rkey(mw.rkey()), &info)
+}
+
+fn a_region_of_another_domain_is_not_bound<P: Provider>(context: &Context<P>) -> CaseResult {
+    if is_rxe()? {
+        return skip("rxe does not compare the domains of a bind's window and region");
+    }
+    let mut fixture = Fixture::usual(context)?;
+    let elsewhere = Arena::with_access(&context.alloc_pd()?, 4096, BINDABLE)?;
+    let rkey = fixture.alloc(MwType::TYPE_2)?;
+    let info = MwBindInfo { lkey: elsewhere.lkey(), addr: elsewhere.addr(), ..fixture.info(READ_WRITE) };
+    fixture.refuses(rkey, inc_rkey(rkey), &info)
+}
+
+fn a_window_that_has_another_key_is_not_bound<P: Provider>(context: &Context<P>) -> CaseResult {
+    let mut fixture = Fixture::usual(context)?;
+    let rkey = fixture.alloc(MwType::TYPE_2)?;
+    let info = fixture.info(READ_WRITE);
+    fixture.refuses(inc_rkey(rkey), inc_rkey(inc_rkey(rkey)), &info)
+}
+
+fn a_key_changes_in_its_low_8_bits_only<P: Provider>(context: &Context<P>) -> CaseResult {
+    if is_rxe()? {
+        return skip("rxe takes the low 8 bits of the new key and ignores the others");
+    }
+    let mut fixture = Fixture::usual(context)?;
+    let rkey = fixture.alloc(MwType::TYPE_2)?;
+    let info = fixture.info(READ_WRITE);
+    fixture.refuses(rkey, inc_rkey(rkey) ^ 1 << 8, &info)
+}
+
+fn a_bound_window_is_deallocated_with_its_key<P: Provider>(context: &Context<P>) -> CaseResult {
+    for mw_type in [MwType::TYPE_1, MwType::TYPE_2] {
+        let mut fixture = Fixture::usual(context)?;
+        let rkey = fixture.bound(mw_type, READ_WRITE)?;
+        fixture.writes(rkey, 64)?;
+        for mw in fixture.windows.drain(..) {
+            mw.close()?;
+        }
+        fixture.closed_to_writes(rkey, 64)?;
+    }
+    Ok(())
+}
+
+fn a_region_with_a_bound_window_stays<P: Provider>(context: &Context<P>) -> CaseResult {
+    let mut fixture = Fixture::usual(context)?;
+    let rkey = fixture.bound(MwType::TYPE_2, READ_WRITE)?;
+    let Fixture { target, .. } = fixture;
+    let (target, refused) = target.dereg_refused()?;
+    let expected = if is_rxe()? { Errno::INVAL } else { Errno::BUSY };
+    assert_eq!(refused.errno, expected, "{refused}");
+    let mut fixture = Fixture { target, ..fixture };
+    fixture.writes(rkey, 64)?;
+    fixture.invalidate(rkey)?;
+    fixture.target.close()
+}
+
+fn a_key_is_good_for_the_message_behind_its_bind<P: Provider>(context: &Context<P>) -> CaseResult {
+    let mut fixture = Fixture::usual(context)?;
+    let rkey = fixture.alloc(MwType::TYPE_2)?;
+    let (new_rkey, info) = (inc_rkey(rkey), fixture.info(READ_WRITE));
+    let Fixture { pair, local, .. } = &mut fixture;
+    post_recv(&mut pair.a.qp, &[RecvWr { wr_id: 1, sge: &[local.sge(32..40)] }])?;
+    let bind =
+        SendWr { flags: NONE, ..signalled(2, SendOp::BindMw { rkey, new_rkey, bind_info: &info }, &[]) };
+    let sge = [local.sge(0..8)];
+    post_send(&mut pair.b.qp, &[bind, signalled(3, SendOp::SendWithImm { imm_data: new_rkey }, &sge)])?;
+    let told = wait_for(&mut pair.a.cq, 1, WcOpcode::RECV)?.imm_data;
+    wait_for(&mut pair.b.cq, 3, WcOpcode::SEND)?;
+    fixture.writes(told, 64)
+}
+
+fn a_bind_waits_for_a_fence<P: Provider>(context: &Context<P>) -> CaseResult {
+    let mut fixture = Fixture::usual(context)?;
+    let rkey = fixture.alloc(MwType::TYPE_2)?;
+    let (new_rkey, info) = (inc_rkey(rkey), fixture.info(READ_WRITE));
+    let peers = Arena::new(&fixture.pair.pd, 4096)?;
+    peers.write(0, &pattern(3, 4096));
+    let Fixture { pair, target, .. } = &mut fixture;
+    let read = SendOp::RdmaRead { remote_addr: peers.addr(), rkey: peers.rkey() };
+    let sge = [target.sge(0..4096)];
+    let bind = SendWr {
+        flags: SendFlags::SIGNALED | SendFlags::FENCE,
+        ..signalled(2, SendOp::BindMw { rkey, new_rkey, bind_info: &info }, &[])
+    };
+    post_send(&mut pair.b.qp, &[signalled(1, read, &sge), bind])?;
+    wait_for(&mut pair.b.cq, 1, WcOpcode::RDMA_READ)?;
+    assert_eq!(target.read(0..4096), pattern(3, 4096));
+    wait_for(&mut pair.b.cq, 2, WcOpcode::BIND_MW)?;
+    fixture.writes(new_rkey, 64)
+}
+
+fn a_window_serves_an_unreliable_connection<P: Provider>(context: &Context<P>) -> CaseResult {
+    let mut fixture = Fixture::new(context, &Shape::of(QpType::UC))?;
+    let rkey = fixture.bound(MwType::TYPE_2, AccessFlags::REMOTE_WRITE)?;
+    let lacks = |op| Err(PostReason::UnsupportedOp { op, qp_type: QpType::UC });
+    let posted = |result: Result<(), verbs::PostError>| result.map_err(|error| error.reason);
+    let Fixture { pair, local, target, .. } = &mut fixture;
+    let invalidate = signalled(1, SendOp::LocalInv { invalidate_rkey: rkey }, &[]);
+    assert_eq!(posted(post_send(&mut pair.b.qp, &[invalidate])), lacks(OpKind::LOCAL_INV));
+    let send = signalled(1, SendOp::SendWithInv { invalidate_rkey: rkey }, &[]);
+    assert_eq!(posted(post_send(&mut pair.a.qp, &[send])), lacks(OpKind::SEND_WITH_INV));
+    let remote_addr = target.addr() + 64;
+    for wr_id in [1, 2] {
+        post_recv(&mut pair.b.qp, &[RecvWr { wr_id, sge: &[local.sge(32..64)] }])?;
+    }
+    let write = |imm_data| SendOp::RdmaWriteWithImm { remote_addr, rkey, imm_data };
+    peer(pair, local, write(7), WcOpcode::RDMA_WRITE)?;
+    let wc = wait_for(&mut pair.b.cq, 1, WcOpcode::RECV_RDMA_WITH_IMM)?;
+    assert_eq!((wc.imm_data, target.read(64..72)), (7, vec![0xff; 8]));
+    // Without the window a write is dropped, and may break the receiver. Otherwise the message behind
+    // it arrives.
+    fixture.windows.clear();
+    let Fixture { pair, local, target, .. } = &mut fixture;
+    target.write(64, &[0; 8]);
+    peer(pair, local, SendOp::RdmaWrite { remote_addr, rkey }, WcOpcode::RDMA_WRITE)?;
+    peer(pair, local, SendOp::SendWithImm { imm_data: 8 }, WcOpcode::SEND)?;
+    eventually("the receiver has processed both", || {
+        !is_empty(&mut pair.b.cq) || pair.b.qp.state().is_ok_and(|state| state == QpState::ERR)
+    })?;
+    assert_eq!(target.read(64..72), [0; 8]);
+    Ok(())
+}
+
+fn datagrams_have_no_windows<P: Provider>(context: &Context<P>) -> CaseResult {
+    let mut pair = Pair::new(context, &Shape::of(QpType::UD))?;
+    let info = MwBindInfo::default();
+    for op in [
+        SendOp::BindMw { rkey: 1, new_rkey: 2, bind_info: &info },
+        SendOp::LocalInv { invalidate_rkey: 1 },
+        SendOp::SendWithInv { invalidate_rkey: 1 },
+    ] {
+        let refused = post_send(&mut pair.a.qp, &[signalled(1, op, &[])]).unwrap_err();
+        assert_eq!(refused.reason, PostReason::UnsupportedOp { op: op.kind(), qp_type: QpType::UD });
+    }
+    Ok(())
+}
+
+fn binds_are_flushed_in_the_error_state<P: Provider>(context: &Context<P>) -> CaseResult {
+    let mut fixture = Fixture::usual(context)?;
+    let rkey = fixture.alloc(MwType::TYPE_2)?;
+    let info = fixture.info(READ_WRITE);
+    fixture.refuses(inc_rkey(rkey), rkey, &info)?;
+    let bind = SendOp::BindMw { rkey, new_rkey: inc_rkey(rkey), bind_info: &info };
+    let invalidate = SendOp::LocalInv { invalidate_rkey: rkey };
+    let Fixture { pair, .. } = &mut fixture;
+    post_send(&mut pair.b.qp, &[signalled(1, bind, &[]), signalled(2, invalidate, &[])])?;
+    wait_status(&mut pair.b.cq, 1, WcStatus::WR_FLUSH_ERR)?;
+    wait_status(&mut pair.b.cq, 2, WcStatus::WR_FLUSH_ERR)
+}
+
+/// The parts of the safe cases. The window is dropped first.
+struct Safe<P: Provider> {
+    window: Option<Window>,
+    memory: Exposed,
+    pair: Pair<P>,
+}
+
+impl<P: Provider> Safe<P> {
+    fn new(context: &Context<P>, shape: &Shape, mw_type: MwType) -> CaseResult<Self> {
+        has_windows()?;
+        let pair = Pair::new(context, shape)?;
+        let memory = pair.pd.expose_to_windows(pair.pd.alloc_buf(4096)?)?;
+        let window = pair.pd.alloc_window(mw_type)?;
+        assert!(!window.is_bound() && window.remote().is_none() && memory.is_for_windows());
+        Ok(Self { window: Some(window), memory, pair })
+    }
+
+    fn take(&mut self) -> CaseResult<Window> {
+        self.window.take().map_or_else(|| fail("there is no window"), Ok)
+    }
+
+    /// Binds the window to all of the memory, and waits for it.
+    fn bind(&mut self) -> CaseResult<verbs::RemoteMr> {
+        let window = self.take()?;
+        let access = RemoteAccess::READ | RemoteAccess::WRITE;
+        let (number, remote) = self.pair.b.qp.post_bind(NONE, window, &self.memory, .., access)?;
+        let completed = next_completed(&mut self.pair.b.cq)?;
+        assert_eq!((completed.wr_id, completed.opcode), (number, WcOpcode::BIND_MW));
+        self.window = completed.into_window();
+        let bound = self.window.as_ref().and_then(Window::remote);
+        assert_eq!(bound, Some(remote));
+        Ok(remote)
+    }
+
+    fn revoke(&mut self) -> CaseResult {
+        let window = self.take()?;
+        let number = self.pair.b.qp.post_revoke(NONE, window)?;
+        let completed = next_completed(&mut self.pair.b.cq)?;
+        assert_eq!(completed.wr_id, number);
+        self.window = completed.into_window();
+        assert_eq!(self.window.as_ref().map(Window::is_bound), Some(false));
+        Ok(())
+    }
+
+    /// The peer writes the bytes, and returns the status.
+    fn peer_writes(&mut self, remote: verbs::RemoteMr, bytes: &[u8]) -> CaseResult<WcStatus> {
+        self.pair.a.qp.post_send_inline(1, remote.write(), SendFlags::SIGNALED, bytes)?;
+        Ok(wait_one(&mut self.pair.a.cq)?.status)
+    }
+
+    /// Wants that the memory is plain again, or that rxe says why it is not.
+    fn is_plain(&mut self, bytes: &[u8]) -> CaseResult {
+        match self.memory.bytes_mut() {
+            Ok(plain) => assert_eq!(&plain[..bytes.len()], bytes),
+            Err(error) => {
+                assert!(is_rxe()? && error.errno == Errno::BUSY, "{error}");
+                assert!(error.to_string().contains("may still write"), "{error}");
+            }
+        }
+        Ok(())
+    }
+}
+
+fn revoked_memory_is_plain_memory<P: Provider>(context: &Context<P>) -> CaseResult {
+    for mw_type in [MwType::TYPE_1, MwType::TYPE_2] {
+        let mut safe = Safe::new(context, &Shape::default(), mw_type)?;
+        for round in 0..3 {
+            let remote = safe.bind()?;
+            let refused = safe.memory.bytes_mut().unwrap_err();
+            assert!(matches!(refused.cause, Cause::InUse { .. }), "{refused}");
+            assert_eq!(safe.peer_writes(remote, &[round; 8])?, WcStatus::SUCCESS);
+            safe.revoke()?;
+            safe.is_plain(&[round; 8])?;
+        }
+        let remote = safe.bind()?;
+        safe.revoke()?;
+        assert_eq!(safe.peer_writes(remote, b"too late")?, WcStatus::REM_ACCESS_ERR);
+        safe.is_plain(&[2; 8])?;
+    }
+    Ok(())
+}
+
+fn memory_that_a_peer_invalidated_is_plain_memory<P: Provider>(context: &Context<P>) -> CaseResult {
+    let mut safe = Safe::new(context, &Shape::default(), MwType::TYPE_2)?;
+    for round in 0..3 {
+        let remote = safe.bind()?;
+        safe.pair.b.qp.post_recv_buf(safe.pair.pd.alloc_buf(8)?, ..)?;
+        assert_eq!(safe.peer_writes(remote, &[round; 8])?, WcStatus::SUCCESS);
+        let done = SendOp::SendWithInv { invalidate_rkey: remote.rkey };
+        safe.pair.a.qp.post_send_inline(2, done, SendFlags::SIGNALED, b"done")?;
+        wait_for(&mut safe.pair.a.cq, 2, WcOpcode::SEND)?;
+        let completed = next_completed(&mut safe.pair.b.cq)?;
+        let Some(by) = completed.invalidated() else {
+            return fail(format_args!("{completed:?} invalidates nothing"));
+        };
+        assert_eq!((by.rkey(), by.qp_num()), (remote.rkey, safe.pair.b.qp.qp_num()));
+        let mut window = safe.take()?;
+        assert!(window.invalidated(by) && !window.is_bound());
+        assert!(!window.invalidated(by), "it counts once");
+        safe.window = Some(window);
+        // On rxe, too: the responder works on one packet after the other.
+        assert_eq!(safe.memory.bytes_mut()?[..8], [round; 8]);
+    }
+    Ok(())
+}
+
+fn exposed_memory_comes_back_when_no_window_is_bound<P: Provider>(context: &Context<P>) -> CaseResult {
+    let mut safe = Safe::new(context, &Shape::default(), MwType::TYPE_2)?;
+    let remote = safe.bind()?;
+    assert_eq!(safe.peer_writes(remote, b"bye bye!")?, WcStatus::SUCCESS);
+    let Safe { window, memory, pair } = safe;
+    let refused = memory.unexpose().unwrap_err();
+    assert_eq!(refused.error.errno, Errno::BUSY, "{refused}");
+    let mut safe = Safe { window, memory: refused.handle, pair };
+    safe.revoke()?;
+    let buf: Buf = safe.memory.unexpose()?;
+    assert_eq!(&buf[..8], b"bye bye!");
+    Ok(())
+}
+
+fn a_closed_window_takes_access_away<P: Provider>(context: &Context<P>) -> CaseResult {
+    for (mw_type, drops) in [(MwType::TYPE_1, true), (MwType::TYPE_2, true), (MwType::TYPE_2, false)] {
+        let mut safe = Safe::new(context, &Shape::default(), mw_type)?;
+        let remote = safe.bind()?;
+        assert_eq!(safe.peer_writes(remote, b"in time.")?, WcStatus::SUCCESS);
+        let window = safe.take()?;
+        if drops {
+            drop(window);
+        } else {
+            window.close()?;
+        }
+        assert_eq!(safe.peer_writes(remote, b"too late")?, WcStatus::REM_ACCESS_ERR);
+        safe.is_plain(b"in time.")?;
+        assert_eq!(&safe.memory.unexpose()?[..8], b"in time.");
+    }
+    Ok(())
+}
+
+fn a_queue_pair_takes_its_windows_along<P: Provider>(context: &Context<P>) -> CaseResult {
+    for shape in [Shape::default(), Shape::of(QpType::UC)] {
+        // One is bound, the bind of another is in flight.
+        let mut safe = Safe::new(context, &shape, MwType::TYPE_2)?;
+        safe.bind()?;
+        let second = safe.pair.pd.alloc_window(MwType::TYPE_2)?;
+        safe.pair.b.qp.post_bind(NONE, second, &safe.memory, ..8, RemoteAccess::WRITE)?;
+        let Safe { window, memory, pair } = safe;
+        let start = std::time::Instant::now();
+        let back = pair.b.qp.dismantle()?;
+        assert!(start.elapsed() < std::time::Duration::from_secs(20), "the kernel waited for the windows");
+        let second = back.into_iter().find_map(verbs::Memory::into_window);
+        let Some(second) = second else { return fail("the window in flight was lost") };
+        let Some(first) = window else { return fail("the bound window was lost") };
+        let mut other = Pair::new(context, &Shape::default())?;
+        for window in [first, second] {
+            assert!(window.is_bound());
+            let refused = other.b.qp.post_revoke(NONE, window).unwrap_err();
+            assert!(matches!(refused.reason, PostBufReason::Foreign), "another domain: {refused}");
+        }
+        memory.unexpose()?;
+    }
+    Ok(())
+}
+
+fn windows_that_cannot_be_posted_come_back_with_the_reason<P: Provider>(context: &Context<P>) -> CaseResult {
+    let mut safe = Safe::new(context, &Shape::default(), MwType::TYPE_2)?;
+    let plain = safe.pair.pd.expose(safe.pair.pd.alloc_buf(64)?, RemoteAccess::WRITE)?;
+    let elsewhere = Pair::new(context, &Shape::default())?;
+    let foreign = elsewhere.pd.expose_to_windows(elsewhere.pd.alloc_buf(64)?)?;
+    let mut window = safe.take()?;
+    let all = RemoteAccess::all();
+    for (memory, range, reason) in [
+        (&plain, 0..64, PostBufReason::NotForWindows),
+        (&foreign, 0..64, PostBufReason::Foreign),
+        (&safe.memory, 0..4097, PostBufReason::OutOfRange { start: 0, end: 4097, len: 4096 }),
+        (&safe.memory, 7..7, PostBufReason::EmptyWindow),
+    ] {
+        let refused = safe.pair.b.qp.post_bind(NONE, window, memory, range, all).unwrap_err();
+        assert_eq!(refused.reason, reason);
+        let Some(back) = refused.returned else { return fail("the window was not returned") };
+        window = back;
+    }
+    let refused = safe.pair.b.qp.post_revoke(NONE, window).unwrap_err();
+    assert_eq!(refused.reason, PostBufReason::WindowUnbound);
+    safe.window = refused.returned;
+    safe.bind()?;
+    let window = safe.take()?;
+    let refused = safe.pair.b.qp.post_bind(NONE, window, &safe.memory, .., all).unwrap_err();
+    assert_eq!(refused.reason, PostBufReason::WindowBound);
+    let Some(window) = refused.returned else { return fail("the window was not returned") };
+    let refused = safe.pair.a.qp.post_revoke(NONE, window).unwrap_err();
+    assert_eq!(refused.reason, PostBufReason::WindowElsewhere);
+    safe.window = refused.returned;
+    safe.revoke()
+}
+
+fn an_invalidation_counts_for_its_own_binding_only<P: Provider>(context: &Context<P>) -> CaseResult {
+    let mut safe = Safe::new(context, &Shape::default(), MwType::TYPE_2)?;
+    let mut old = None;
+    // The keys wrap around, so that the first binding and the last have the same.
+    for round in 0..257 {
+        let remote = safe.bind()?;
+        let mut window = safe.take()?;
+        if round == 256 {
+            let Some((rkey, by)) = &old else { return fail("there was no first round") };
+            assert_eq!(*rkey, remote.rkey, "the key repeats");
+            assert!(!window.invalidated(by), "the message was about another binding");
+            assert!(window.is_bound());
+            let refused = safe.memory.bytes_mut().unwrap_err();
+            assert!(matches!(refused.cause, Cause::InUse { .. }), "{refused}");
+            // In doubt, it can only be closed.
+            let refused = safe.pair.b.qp.post_revoke(NONE, window).unwrap_err();
+            assert_eq!(refused.reason, PostBufReason::WindowLost);
+            return Ok(());
+        }
+        safe.pair.b.qp.post_recv_buf(safe.pair.pd.alloc_buf(8)?, ..)?;
+        let done = SendOp::SendWithInv { invalidate_rkey: remote.rkey };
+        safe.pair.a.qp.post_send_inline(2, done, SendFlags::SIGNALED, b"done")?;
+        wait_for(&mut safe.pair.a.cq, 2, WcOpcode::SEND)?;
+        let completed = next_completed(&mut safe.pair.b.cq)?;
+        let Some(by) = completed.invalidated() else { return fail("nothing was invalidated") };
+        assert!(window.invalidated(by));
+        if round == 0 {
+            old = Some((remote.rkey, by.clone()));
+        }
+        safe.window = Some(window);
+    }
+    fail("the last round returns")
+}
+
+fn a_forgotten_window_keeps_its_memory<P: Provider>(context: &Context<P>) -> CaseResult {
+    let mut safe = Safe::new(context, &Shape::default(), MwType::TYPE_2)?;
+    let remote = safe.bind()?;
+    core::mem::forget(safe.take()?);
+    assert_eq!(safe.peer_writes(remote, b"for ever")?, WcStatus::SUCCESS);
+    let refused = safe.memory.unexpose().unwrap_err();
+    assert!(matches!(refused.error.cause, Cause::InUse { .. }), "{refused}");
+    let mut bytes = [0; 8];
+    refused.handle.read_at(0, &mut bytes);
+    assert_eq!(&bytes, b"for ever");
+    Ok(())
+}
