@@ -114,9 +114,11 @@ pub fn gid_index() -> CaseResult<u32> {
     found.ok_or_else(|| Stop::Failed(format!("{DEVICE} has no GID {GID}")))
 }
 
-/// `ibv_rc_pingpong` with two ends.
+/// A ping-pong with two ends.
 #[derive(Clone, Debug)]
 pub struct PingPong {
+    /// The program: `ibv_rc_pingpong`, `ibv_uc_pingpong` or `ibv_ud_pingpong`.
+    pub tool: &'static str,
     /// The maker of the end that waits.
     pub server: Maker,
     /// The maker of the end that connects.
@@ -133,8 +135,15 @@ pub struct PingPong {
 
 impl PingPong {
     /// Ours with ours, as the defaults are but for fewer rounds.
-    pub const OURS: Self =
-        Self { server: Maker::Ours, client: Maker::Ours, iters: 100, size: 4096, flags: &[], refuse: None };
+    pub const OURS: Self = Self {
+        tool: "ibv_rc_pingpong",
+        server: Maker::Ours,
+        client: Maker::Ours,
+        iters: 100,
+        size: 4096,
+        flags: &[],
+        refuse: None,
+    };
 
     /// Runs it to the end, checks what both ends say, and returns what was refused to each.
     ///
@@ -176,7 +185,7 @@ impl PingPong {
     }
 
     fn command(&self, maker: &Maker, port: u16) -> CaseResult<Command> {
-        let mut command = maker.tool("ibv_rc_pingpong")?;
+        let mut command = maker.tool(self.tool)?;
         command
             .args(["-d", DEVICE, "-p", &port.to_string(), "-g", &gid_index()?.to_string()])
             .args(["-n", &self.iters.to_string(), "-s", &self.size.to_string()])
@@ -223,7 +232,8 @@ impl PingPong {
             }
         }
         Ok(Report {
-            local: address(local, "  local address:  ")?,
+            // The programs for datagrams have a colon there, and none in the remote address.
+            local: address(local, "  local address:  ")?.replace(": GID", ", GID"),
             remote: address(remote, "  remote address: ")?,
             counts,
         })

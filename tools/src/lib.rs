@@ -1,11 +1,13 @@
-//! `ibv_devices`, `ibv_devinfo` and `ibv_rc_pingpong`, with rdma-core's flags, output, exit codes
+//! `ibv_asyncwatch`, `ibv_devices`, `ibv_devinfo`, `ibv_rc_pingpong`, `ibv_uc_pingpong` and
+//! `ibv_ud_pingpong`, with rdma-core's flags, output, exit codes
 //! and messages.
 //!
 //! | file | content |
 //! |---|---|
+//! | [`asyncwatch`] | `ibv_asyncwatch` |
 //! | [`devices`] | `ibv_devices` |
 //! | [`devinfo`] | `ibv_devinfo` |
-//! | [`pingpong`] | `ibv_rc_pingpong` |
+//! | [`pingpong`] | `ibv_rc_pingpong`, `ibv_uc_pingpong`, `ibv_ud_pingpong` |
 //! | [`getopt`] | command lines, parsed like GNU `getopt_long(3)` |
 //! | [`ctext`] | numbers and addresses, parsed and printed like the C library |
 //! | [`console`] | standard output and standard error, in order |
@@ -19,6 +21,7 @@
 //! are the only options that rdma-core does not have: only their full names are accepted, and the
 //! usage text leaves them out, so that misuse prints the same.
 
+pub mod asyncwatch;
 pub mod console;
 pub mod ctext;
 pub mod devices;
@@ -31,4 +34,11 @@ pub mod pingpong;
 /// Every other list of them is made from this one or compared with it: `src/bin/`, the table above
 /// and the documents by this crate's tests; the suites and the programs that the suites copy by
 /// `verbs-tests`.
-pub const PROGRAMS: &[&str] = &["ibv_devices", "ibv_devinfo", "ibv_rc_pingpong"];
+pub const PROGRAMS: &[&str] = &[
+    "ibv_asyncwatch",
+    "ibv_devices",
+    "ibv_devinfo",
+    "ibv_rc_pingpong",
+    "ibv_uc_pingpong",
+    "ibv_ud_pingpong",
+];

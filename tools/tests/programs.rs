@@ -1,6 +1,8 @@
 //! The programs on the command line: misuse, and a machine without RDMA.
 //!
-//! `recorded` has the output of rdma-core 44. Each test states where newer versions differ.
+//! `recorded` has the output of rdma-core 44, that of `ibv_asyncwatch`, `ibv_uc_pingpong` and
+//! `ibv_ud_pingpong` as the sources of rdma-core 65 have it. Each test states where newer versions
+//! differ.
 
 mod common;
 
@@ -10,9 +12,12 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
+const ASYNCWATCH: &str = env!("CARGO_BIN_EXE_ibv_asyncwatch");
 const DEVICES: &str = env!("CARGO_BIN_EXE_ibv_devices");
 const DEVINFO: &str = env!("CARGO_BIN_EXE_ibv_devinfo");
 const PINGPONG: &str = env!("CARGO_BIN_EXE_ibv_rc_pingpong");
+const UC_PINGPONG: &str = env!("CARGO_BIN_EXE_ibv_uc_pingpong");
+const UD_PINGPONG: &str = env!("CARGO_BIN_EXE_ibv_ud_pingpong");
 
 /// Returns exit status, standard output and standard error of a program whose name is `prog`.
 fn run(program: &str, args: &[impl AsRef<OsStr>]) -> (Option<i32>, String, String) {
@@ -42,6 +47,43 @@ fn pingpong_usage() -> String {
                 memory on CoCo guests\n";
     let newer = [(last, &*format!("{last}{more}"))];
     usage(include_str!("recorded/ibv_rc_pingpong-usage.txt"), "ibv_rc_pingpong", &newer)
+}
+
+fn uc_usage() -> String {
+    usage(include_str!("recorded/ibv_uc_pingpong-usage.txt"), "ibv_uc_pingpong", &[])
+}
+
+fn ud_usage() -> String {
+    usage(include_str!("recorded/ibv_ud_pingpong-usage.txt"), "ibv_ud_pingpong", &[])
+}
+
+#[test]
+fn uc_and_ud_pingpong_answer_misuse_with_gnus_complaint_and_their_own_usage() {
+    for (program, usage) in [(UC_PINGPONG, uc_usage()), (UD_PINGPONG, ud_usage())] {
+        for (args, complaint) in [
+            (&["-h"][..], "prog: invalid option -- 'h'\n"),
+            (&["--odp"], "prog: unrecognized option '--odp'\n"),
+            (&["-N"], "prog: invalid option -- 'N'\n"),
+            (&["-p", "70000"], ""),
+            (&["-i", "0"], ""),
+            (&["one", "two"], ""),
+        ] {
+            assert_eq!(run(program, args), (Some(1), usage.clone(), complaint.into()), "{program} {args:?}");
+        }
+    }
+    assert_eq!(run(UC_PINGPONG, &["-m", "1000"]), (Some(1), uc_usage(), String::new()));
+    let no_mtu = "prog: invalid option -- 'm'\n".to_owned();
+    assert_eq!(run(UD_PINGPONG, &["-m", "1024"]), (Some(1), ud_usage(), no_mtu));
+}
+
+#[test]
+fn asyncwatch_prints_its_usage_for_help_and_for_misuse() {
+    let usage = usage(include_str!("recorded/ibv_asyncwatch-usage.txt"), "ibv_asyncwatch", &[]);
+    for args in ["-h", "--help", "--he"] {
+        assert_eq!(run(ASYNCWATCH, &[args]), (Some(0), usage.clone(), String::new()), "{args}");
+    }
+    let complaint = "prog: invalid option -- 'x'\n".to_owned();
+    assert_eq!(run(ASYNCWATCH, &["-x"]), (Some(1), usage, complaint));
 }
 
 #[test]
@@ -112,6 +154,9 @@ fn a_kernel_without_rdma_is_said_as_c_says_it_and_then_what_to_do() {
         (DEVINFO, &["-l", "-z"], 255),
         (DEVINFO, &["-d", "rxe0", "-v"], 255),
         (PINGPONG, &["-d", "nope"], 1),
+        (UC_PINGPONG, &["-d", "nope"], 1),
+        (UD_PINGPONG, &["-d", "nope"], 1),
+        (ASYNCWATCH, &["-d", "nope"], 1),
     ] {
         if has_rdma() {
             // With RDMA loaded, listing devices does not fail.

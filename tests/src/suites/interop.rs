@@ -1,6 +1,8 @@
 //! `interop`: our tools and rdma-core's, against each other and side by side.
 
 use std::iter;
+use std::process::Command;
+use std::time::Duration;
 
 use crate::compare::{same, same_but_for_flag_names, same_but_for_reasons};
 use crate::process::{self, Finished, Running};
@@ -11,7 +13,12 @@ const SUITE: &str = "interop";
 
 /// The suite.
 pub fn cases() -> Vec<Case> {
-    pingpongs().chain(outputs()).chain(misuses()).collect()
+    let asyncwatch = Case::new(
+        SUITE,
+        "asyncwatch_prints_the_events_that_theirs_prints",
+        asyncwatch_prints_the_events_that_theirs_prints,
+    );
+    pingpongs().chain(outputs()).chain(misuses()).chain([asyncwatch]).collect()
 }
 
 /// Every pair of makers with every way to run it.
@@ -28,17 +35,67 @@ fn pingpongs() -> impl Iterator<Item = Case> {
         ("-s 65536", 65536, 50, &["-c"]),
         ("-s 1048576", 1 << 20, 4, &["-c"]),
     ];
+    const UC_WAYS: &[(&str, u32, u32, &[&str])] = &[
+        ("as it is", 4096, 500, &[]),
+        ("-e -c", 4096, 200, &["-e", "-c"]),
+        ("-r 2 -m 256 -l 3", 4096, 100, &["-c", "-r", "2", "-m", "256", "-l", "3"]),
+        ("-s 65536", 65536, 20, &["-c"]),
+    ];
+    const UD_WAYS: &[(&str, u32, u32, &[&str])] = &[
+        ("as it is", 1024, 500, &[]),
+        ("-e -c", 1024, 200, &["-e", "-c"]),
+        ("-r 2 -l 3", 256, 100, &["-c", "-r", "2", "-l", "3"]),
+        ("-s 1", 1, 200, &["-c"]),
+    ];
     let pairs = [(Maker::Ours, Maker::Ours), (Maker::Ours, Maker::Theirs), (Maker::Theirs, Maker::Ours)];
-    pairs.into_iter().flat_map(|(server, client)| {
-        WAYS.iter().map(move |&(way, size, iters, flags)| {
-            let (server, client) = (server.clone(), client.clone());
-            Case::new(SUITE, format!("pingpong {server} serves {client} {way}"), move || {
+    let tools = [
+        ("ibv_rc_pingpong", "pingpong", WAYS),
+        ("ibv_uc_pingpong", "uc pingpong", UC_WAYS),
+        ("ibv_ud_pingpong", "ud pingpong", UD_WAYS),
+    ];
+    tools.into_iter().flat_map(move |(tool, title, ways)| {
+        pairs.clone().into_iter().flat_map(move |(server, client)| {
+            ways.iter().map(move |&(way, size, iters, flags)| {
                 let (server, client) = (server.clone(), client.clone());
-                PingPong { server, client, iters, size, flags, refuse: None }.run()?;
-                Ok(())
+                Case::new(SUITE, format!("{title} {server} serves {client} {way}"), move || {
+                    let (server, client) = (server.clone(), client.clone());
+                    PingPong { tool, server, client, iters, size, flags, refuse: None }.run()?;
+                    Ok(())
+                })
             })
         })
     })
+}
+
+/// Both programs watch a device while an address comes and goes, which changes the GID table.
+fn asyncwatch_prints_the_events_that_theirs_prints() -> CaseResult {
+    const ADDRESS: &str = "10.9.9.77/24";
+    let mut said = Vec::new();
+    for maker in [Maker::Theirs, Maker::Ours] {
+        let mut command = maker.tool("ibv_asyncwatch")?;
+        let mut watch = Running::start(command.args(["-d", DEVICE]))?;
+        if !watch.wait_for_output(LIMIT, |text| text.contains('\n')) {
+            return fail(format_args!("{maker} does not begin: {:?}", watch.finish(Duration::ZERO)?));
+        }
+        for change in ["add", "del"] {
+            let done = run(Command::new("ip").args(["addr", change, ADDRESS, "dev", "veth0"]))?;
+            if !done.status.success() {
+                return fail(format_args!("ip addr {change}: {}", done.stderr.trim_end()));
+            }
+        }
+        // The kernel raises one event or more for each change. The program does not end by itself.
+        watch.wait_for_output(LIMIT, |text| text.lines().count() > 1);
+        let (Ok(ended) | Err(ended)) = watch.finish(Duration::ZERO)?;
+        let mut lines = ended.stdout.lines().map(str::to_owned);
+        let (Some(first), Some(second)) = (lines.next(), lines.next()) else {
+            return fail(format_args!("{maker} printed {:?}", ended.stdout));
+        };
+        assert!(first.starts_with("rxe0: async event FD "), "{maker}: {first:?}");
+        said.push(second);
+    }
+    assert_eq!(said[0], "  event_type IBV_EVENT_GID_CHANGE (18), port 1");
+    assert_eq!(said[0], said[1]);
+    Ok(())
 }
 
 /// Cases that compare the output of correct use.
@@ -118,9 +175,16 @@ fn misuses() -> impl Iterator<Item = Case> {
     };
     let devinfo = devinfo.map(|line| one("ibv_devinfo", line, &[]));
     let pingpong = pingpong.map(|line| one("ibv_rc_pingpong", line, NO_SERVER));
+    // What all of them refuse, and what these two do not have.
+    let uc = ["-x", "--nosuch", "-m 300", "-i 0", "-d nosuch", "-p 65536", "-g 5000", "-N", "-h", "extra"];
+    let uc = uc.map(|line| one("ibv_uc_pingpong", line, NO_SERVER));
+    let ud = ["-x", "-m 1024", "-i 0", "-i 9", "-d nosuch", "-p 65536", "-s 65536", "-g 5000", "-t", "extra"];
+    let ud = ud.map(|line| one("ibv_ud_pingpong", line, NO_SERVER));
+    let asyncwatch = ["-h", "--help", "-x", "-d nosuch"].map(|line| one("ibv_asyncwatch", line, &[]));
     let devices = devices.map(|line| one("ibv_devices", line, &[]));
     let without_gid = iter::once(Case::new(SUITE, "misuse of ibv_rc_pingpong without a GID", without_a_gid));
-    devices.into_iter().chain(devinfo).chain(pingpong).chain(without_gid)
+    let others = uc.into_iter().chain(ud).chain(asyncwatch);
+    devices.into_iter().chain(devinfo).chain(pingpong).chain(others).chain(without_gid)
 }
 
 fn both(tool: &str, args: &[String]) -> CaseResult<[Finished; 2]> {

@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use rdma_tools::pingpong::{self, options::Program};
+
 fn main() -> ExitCode {
-    ExitCode::from(rdma_tools::pingpong::main(std::env::args_os()))
+    ExitCode::from(pingpong::main(Program::Rc, std::env::args_os()))
 }

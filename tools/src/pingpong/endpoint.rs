@@ -22,8 +22,8 @@ use std::io;
 use memmap2::MmapMut;
 use verbs::state::{CanPostRecv, Init, Rts, State};
 use verbs::{
-    AccessFlags, Error, Mr, Pd, PostError, Qp, RecvWr, Result, RtrAttr, RtsAttr, SendFlags, SendOp, SendWr,
-    Sge,
+    AccessFlags, Ah, Error, Mr, Pd, PostError, Qp, RecvWr, Result, RtrAttr, RtsAttr, SendFlags, SendOp,
+    SendWr, Sge,
 };
 
 /// The `wr_id` of receives, as in C: the number is printed when a request fails.
@@ -32,24 +32,31 @@ pub const RECV_WRID: u64 = 1;
 /// The `wr_id` of sends.
 pub const SEND_WRID: u64 = 2;
 
-/// Memory for one message, never unmapped.
+/// The queue key of datagrams, as in C.
+pub const QKEY: u32 = 0x1111_1111;
+
+/// Memory for one message and the header in front of a received one, never unmapped. Offsets are
+/// those in the message.
 #[derive(Debug)]
 pub struct Buffer {
+    /// The first byte of the header.
     start: *mut u8,
+    header: usize,
+    /// The length of the message.
     len: usize,
 }
 
 impl Buffer {
-    /// Maps page-aligned memory of this length, filled with `{`.
+    /// Maps page-aligned memory for a header and a message of these lengths, filled with `{`.
     ///
     /// # Errors
     /// Any error of `mmap(2)`; notably `ENOMEM`.
-    pub fn map(len: usize) -> io::Result<Self> {
-        let mut map = MmapMut::map_anon(len)?;
+    pub fn map(header: usize, len: usize) -> io::Result<Self> {
+        let mut map = MmapMut::map_anon(header + len)?;
         map.fill(0x7b);
         let start = map.as_mut_ptr();
         std::mem::forget(map);
-        Ok(Self { start, len })
+        Ok(Self { start, header, len })
     }
 
     /// Registers the buffer.
@@ -58,7 +65,7 @@ impl Buffer {
     /// Any error of [`Pd::reg_mr`]; notably `ENOMEM` beyond the limit on locked memory.
     pub fn register(&self, pd: &Pd, access: AccessFlags) -> Result<Mr> {
         // SAFETY: the bytes stay mapped for ever, and nothing refers to them.
-        unsafe { pd.reg_mr(self.start, self.len, access) }
+        unsafe { pd.reg_mr(self.start, self.header + self.len, access) }
     }
 
     /// Reads a byte, which the device may be writing.
@@ -67,8 +74,8 @@ impl Buffer {
     /// `at` is outside the buffer.
     pub fn read(&self, at: usize) -> u8 {
         assert!(at < self.len, "{at} is outside of {} bytes", self.len);
-        // SAFETY: the byte is inside the buffer, which stays mapped.
-        unsafe { self.start.add(at).read_volatile() }
+        // SAFETY: the byte is inside the buffer, behind the header, which stays mapped.
+        unsafe { self.start.add(self.header + at).read_volatile() }
     }
 
     /// Writes a byte, which the device may be reading.
@@ -77,8 +84,8 @@ impl Buffer {
     /// `at` is outside the buffer.
     pub fn write(&mut self, at: usize, byte: u8) {
         assert!(at < self.len, "{at} is outside of {} bytes", self.len);
-        // SAFETY: the byte is inside the buffer, which stays mapped.
-        unsafe { self.start.add(at).write_volatile(byte) }
+        // SAFETY: the byte is inside the buffer, behind the header, which stays mapped.
+        unsafe { self.start.add(self.header + at).write_volatile(byte) }
     }
 
     /// Fills the buffer with the bytes of one message: the pattern of its number.
@@ -116,29 +123,36 @@ pub struct Endpoint<S: State> {
     qp: Qp<S>,
     buffer: Buffer,
     mr: Mr,
-    sge: Sge,
+    /// The header and the message.
+    recv: Sge,
+    /// The message.
+    send: Sge,
     flags: SendFlags,
+    /// The destination of datagrams: the path, and the peer's queue pair number.
+    peer: Option<(Ah, u32)>,
 }
 
 impl Endpoint<Init> {
     /// Combines a queue pair and a registered buffer.
     pub fn new(qp: Qp<Init>, buffer: Buffer, mr: Mr) -> Self {
-        let length = buffer.len as u32;
-        let sge = Sge { addr: buffer.start.expose_provenance() as u64, length, lkey: mr.lkey() };
+        let (length, header) = (buffer.len as u32, buffer.header as u32);
+        let addr = buffer.start.expose_provenance() as u64;
+        let recv = Sge { addr, length: header + length, lkey: mr.lkey() };
+        let send = Sge { addr: addr + u64::from(header), length, lkey: mr.lkey() };
         let inline = qp.cap().max_inline_data >= length;
         let flags = if inline { SendFlags::SIGNALED | SendFlags::INLINE } else { SendFlags::SIGNALED };
-        Self { qp, buffer, mr, sge, flags }
+        Self { qp, buffer, mr, recv, send, flags, peer: None }
     }
 
-    /// Connects the queue pair to a peer.
+    /// Connects the queue pair to a peer. Datagrams need [`address`](Endpoint::address) as well.
     ///
     /// # Errors
-    /// The step to RTR or RTS fails: C's name of the step, and any error of the modify verb.
+    /// The step to RTR or RTS fails: C's message, and any error of the modify verb.
     pub fn connect(self, rtr: &RtrAttr, rts: &RtsAttr) -> Result<Endpoint<Rts>, (&'static str, Error)> {
-        let Self { qp, buffer, mr, sge, flags } = self;
-        let qp = qp.to_rtr(rtr).map_err(|failed| ("RTR", failed.error))?;
-        let qp = qp.to_rts(rts).map_err(|failed| ("RTS", failed.error))?;
-        Ok(Endpoint { qp, buffer, mr, sge, flags })
+        let Self { qp, buffer, mr, recv, send, flags, peer } = self;
+        let qp = qp.to_rtr(rtr).map_err(|failed| ("Failed to modify QP to RTR", failed.error))?;
+        let qp = qp.to_rts(rts).map_err(|failed| ("Failed to modify QP to RTS", failed.error))?;
+        Ok(Endpoint { qp, buffer, mr, recv, send, flags, peer })
     }
 }
 
@@ -158,16 +172,16 @@ impl<S: State> Endpoint<S> {
         &mut self.buffer
     }
 
-    /// Returns the queue pair and the memory region, to be closed.
-    pub fn into_parts(self) -> (Qp<S>, Mr) {
-        (self.qp, self.mr)
+    /// Returns the queue pair, the memory region and the address handle, to be closed.
+    pub fn into_parts(self) -> (Qp<S>, Mr, Option<Ah>) {
+        (self.qp, self.mr, self.peer.map(|(ah, _)| ah))
     }
 }
 
 impl<S: CanPostRecv> Endpoint<S> {
     /// Posts up to `count` receives; returns how many were accepted, and the error that ended them.
     pub fn post_recv(&mut self, count: u32) -> (u32, Option<PostError>) {
-        let wrs = [RecvWr { wr_id: RECV_WRID, sge: std::slice::from_ref(&self.sge) }; BATCH];
+        let wrs = [RecvWr { wr_id: RECV_WRID, sge: std::slice::from_ref(&self.recv) }; BATCH];
         let mut posted = 0;
         while posted < count {
             let batch = &wrs[..BATCH.min((count - posted) as usize)];
@@ -183,14 +197,23 @@ impl<S: CanPostRecv> Endpoint<S> {
 }
 
 impl Endpoint<Rts> {
+    /// Makes messages datagrams to this peer.
+    pub fn address(&mut self, ah: Ah, remote_qpn: u32) {
+        self.peer = Some((ah, remote_qpn));
+    }
+
     /// Posts the message.
     ///
     /// # Errors
     /// Any error of the queue's `post_send`; notably that the queue is full.
     #[inline]
     pub fn post_send(&mut self) -> Result<(), PostError> {
-        let sge = std::slice::from_ref(&self.sge);
-        let wr = SendWr { wr_id: SEND_WRID, op: SendOp::Send, sge, flags: self.flags };
+        let sge = std::slice::from_ref(&self.send);
+        let op = match &self.peer {
+            None => SendOp::Send,
+            Some((ah, remote_qpn)) => SendOp::UdSend { to: ah.to(*remote_qpn, QKEY) },
+        };
+        let wr = SendWr { wr_id: SEND_WRID, op, sge, flags: self.flags };
         // SAFETY: the element covers the buffer, which stays mapped for ever and to which no
         // reference exists; inline, it is readable memory of this process; the `wr_id` has its top
         // bit clear.
@@ -213,7 +236,7 @@ mod tests {
 
     #[test]
     fn a_buffer_is_filled_and_keeps_what_is_written() {
-        let mut buffer = Buffer::map(10_000).expect("memory");
+        let mut buffer = Buffer::map(40, 10_000).expect("memory");
         assert_eq!((buffer.read(0), buffer.read(9999)), (0x7b, 0x7b));
         buffer.write(4096, 0);
         assert_eq!((buffer.read(4095), buffer.read(4096), buffer.read(4097)), (0x7b, 0, 0x7b));
@@ -222,7 +245,7 @@ mod tests {
 
     #[test]
     fn a_message_is_told_from_the_one_before_and_from_a_garbled_one() {
-        let mut buffer = Buffer::map(10_000).expect("memory");
+        let mut buffer = Buffer::map(40, 10_000).expect("memory");
         buffer.fill(7);
         assert_eq!(buffer.first_wrong(7), None);
         assert!(buffer.first_wrong(6).is_some_and(|(at, _)| at < 4));
@@ -234,6 +257,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "10 is outside of 10 bytes")]
     fn what_is_outside_of_a_buffer_is_not_read() {
-        Buffer::map(10).expect("memory").read(10);
+        Buffer::map(0, 10).expect("memory").read(10);
     }
 }

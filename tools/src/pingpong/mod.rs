@@ -1,15 +1,18 @@
-//! `ibv_rc_pingpong`: messages back and forth over a reliable connection.
+//! `ibv_rc_pingpong`, `ibv_uc_pingpong` and `ibv_ud_pingpong`: messages back and forth over a
+//! reliable connection, an unreliable one, and as datagrams.
+//!
+//! One program in three variants: [`Program`] names the differences.
 //!
 //! | file | content |
 //! |---|---|
-//! | [`options`] | the command line |
+//! | [`options`] | the programs and their command lines |
 //! | [`setup`] | from the device to the queue pair |
 //! | [`dest`], [`exchange`] | addresses of two peers, and their exchange, as in rdma-core |
 //! | [`endpoint`] | raw posting; the only unsafe code of the tools |
 //! | [`run`] | the messages, and their time |
 //!
 //! # References
-//! `ibv_rc_pingpong(1)`
+//! `ibv_rc_pingpong(1)`, `ibv_uc_pingpong(1)`, `ibv_ud_pingpong(1)`
 
 pub mod dest;
 pub mod endpoint;
@@ -28,17 +31,18 @@ use crate::console::{Console, Failed, list_devices};
 use crate::getopt::Getopt;
 use dest::Dest;
 use endpoint::Endpoint;
-use options::Options;
+use options::{Options, Program};
 use run::Summary;
 use setup::Setup;
 
-/// Runs the program: takes the command line, returns the exit status.
-pub fn main(mut args: impl Iterator<Item = OsString>) -> u8 {
-    let program = args.next().unwrap_or_else(|| "ibv_rc_pingpong".into());
-    let mut console = Console::new(program.clone());
+/// Runs a program: takes the command line, returns the exit status.
+pub fn main(program: Program, mut args: impl Iterator<Item = OsString>) -> u8 {
+    let name = args.next().unwrap_or_else(|| program.name().into());
+    let mut console = Console::new(name.clone());
     let posixly_correct = std::env::var_os("POSIXLY_CORRECT").is_some();
-    let getopt = Getopt::new(options::SPEC, program, args.collect(), posixly_correct);
-    match Options::parse(getopt, &mut console).and_then(|options| ping_pong(&options, &mut console)) {
+    let getopt = Getopt::new(program.spec(), name, args.collect(), posixly_correct);
+    match Options::parse(program, getopt, &mut console).and_then(|options| ping_pong(&options, &mut console))
+    {
         Ok(()) => 0,
         Err(Failed) => 1,
     }
@@ -62,7 +66,12 @@ fn ping_pong(options: &Options, console: &mut Console) -> Result<(), Failed> {
     }
 
     let (port, local) = local_address(&setup, &endpoint, options, console)?;
-    console.say(format_args!("  local address:  {local}\n"));
+    let mut said = local.to_string();
+    if options.program == Program::Ud {
+        // As in C, for the local address only.
+        said = said.replacen(", GID", ": GID", 1);
+    }
+    console.say(format_args!("  local address:  {said}\n"));
     console.flush();
     let mut endpoint = meet(&setup, endpoint, &port, &local, options, console)?;
 
@@ -95,14 +104,22 @@ fn local_address(
         console.complain("Couldn't get port info");
         console.because(error)
     })?;
-    if port.link_layer != LinkLayer::ETHERNET && port.lid == 0 {
+    // As in C, datagrams go to a port without a local id as well.
+    if options.program != Program::Ud && port.link_layer != LinkLayer::ETHERNET && port.lid == 0 {
         console.complain("Couldn't get local LID");
         return Err(console.because("no subnet manager has given the port one: is one running?"));
     }
     let gid = match options.gid_idx {
         None => Gid::ZERO,
         Some(index) => setup.context.query_gid(options.ib_port, index).map_err(|error| {
-            console.complain(format_args!("can't read sgid of index {index}"));
+            match options.program {
+                Program::Rc | Program::Uc => {
+                    console.complain(format_args!("can't read sgid of index {index}"));
+                }
+                Program::Ud => {
+                    console.complain(format_args!("Could not get local gid for gid index {index}"));
+                }
+            }
             console.because(error)
         })?,
     };
@@ -119,8 +136,8 @@ fn meet(
     options: &Options,
     console: &mut Console,
 ) -> Result<Endpoint<Rts>, Failed> {
-    let refused = |(state, error): (&str, Error), more: &[&str], remote: &Dest, console: &mut Console| {
-        console.complain(format_args!("Failed to modify QP to {state}"));
+    let refused = |(line, error): (&str, Error), more: &[&str], remote: &Dest, console: &mut Console| {
+        console.complain(line);
         more.iter().for_each(|line| console.complain(line));
         console.reason(error);
         advise_gid(setup, port, remote, options, console);
@@ -134,11 +151,12 @@ fn meet(
         Some(host) => {
             let remote = exchange::ask(host, options.port, local, console)?;
             say_remote(&remote, console);
-            connect(endpoint, local, &remote, options).map_err(|why| refused(why, &[], &remote, console))
+            connect(setup, endpoint, local, &remote, options)
+                .map_err(|why| refused(why, &[], &remote, console))
         }
         None => {
             let (client, remote) = exchange::wait(options.port, console)?;
-            let endpoint = connect(endpoint, local, &remote, options)
+            let endpoint = connect(setup, endpoint, local, &remote, options)
                 .map_err(|why| refused(why, &["Couldn't connect to remote QP"], &remote, console))?;
             client.answer(local, console)?;
             say_remote(&remote, console);
@@ -148,6 +166,7 @@ fn meet(
 }
 
 fn connect(
+    setup: &Setup,
     endpoint: Endpoint<Init>,
     local: &Dest,
     remote: &Dest,
@@ -157,14 +176,19 @@ fn connect(
         dgid: remote.gid,
         // As in C, where "no index" is -1 and the kernel gets 8 bits.
         sgid_index: options.gid_idx.unwrap_or(u32::MAX) & 0xff,
-        hop_limit: 1,
+        hop_limit: if options.program == Program::Ud { 64 } else { 1 },
         ..GlobalRoute::default()
     });
     let ah_attr =
         AhAttr { grh, dlid: remote.lid, sl: options.sl, port_num: options.ib_port, ..AhAttr::default() };
     let rtr = RtrAttr { path_mtu: options.mtu, ..RtrAttr::new(ah_attr, remote.qpn, remote.psn) };
     let rts = RtsAttr { sq_psn: Some(local.psn), timeout: 14, retry_cnt: 7, rnr_retry: 7, max_rd_atomic: 1 };
-    endpoint.connect(&rtr, &rts)
+    let mut endpoint = endpoint.connect(&rtr, &rts)?;
+    if options.program == Program::Ud {
+        let ah = setup.pd.create_ah(&ah_attr).map_err(|error| ("Failed to create AH", error))?;
+        endpoint.address(ah, remote.qpn);
+    }
+    Ok(endpoint)
 }
 
 /// Reports which `-g` to use if the connection failed for lack of one: every RoCE connection needs
@@ -188,7 +212,7 @@ fn advise_gid(setup: &Setup, port: &PortAttr, remote: &Dest, options: &Options, 
 /// Destroys all objects, and reports those that the kernel refuses to destroy.
 fn close(setup: Setup, endpoint: Endpoint<Rts>, console: &mut Console) -> Result<(), Failed> {
     let Setup { context, channel, pd, cq } = setup;
-    let (qp, mr) = endpoint.into_parts();
+    let (qp, mr, ah) = endpoint.into_parts();
     let mut fail = |line: &str, error: Error| {
         console.complain(line);
         console.because(error)
@@ -196,6 +220,9 @@ fn close(setup: Setup, endpoint: Endpoint<Rts>, console: &mut Console) -> Result
     qp.close().map_err(|failed| fail("Couldn't destroy QP", failed.error))?;
     cq.close().map_err(|failed| fail("Couldn't destroy CQ", failed.error))?;
     mr.close().map_err(|failed| fail("Couldn't deregister MR", failed.error))?;
+    if let Some(ah) = ah {
+        ah.close().map_err(|failed| fail("Couldn't destroy AH", failed.error))?;
+    }
     pd.close().map_err(|failed| fail("Couldn't deallocate PD", failed.error))?;
     if let Some(channel) = channel {
         channel.close().map_err(|failed| fail("Couldn't destroy completion channel", failed.error))?;

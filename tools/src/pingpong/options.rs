@@ -1,18 +1,68 @@
-//! The command line of `ibv_rc_pingpong`.
+//! The command lines of the programs.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 
-use verbs::Mtu;
+use verbs::{Grh, Mtu, QpType};
 
 use crate::console::{Console, Failed};
 use crate::ctext::{strtol, strtoul};
 use crate::getopt::{Getopt, Long, Opt, Spec};
 
+/// The programs. They differ in the transport service of their queue pairs, and in a few words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Program {
+    /// `ibv_rc_pingpong`: a reliable connection.
+    Rc,
+    /// `ibv_uc_pingpong`: an unreliable connection.
+    Uc,
+    /// `ibv_ud_pingpong`: unreliable datagrams.
+    Ud,
+}
+
+impl Program {
+    /// The program's name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Rc => "ibv_rc_pingpong",
+            Self::Uc => "ibv_uc_pingpong",
+            Self::Ud => "ibv_ud_pingpong",
+        }
+    }
+
+    /// The transport service of its queue pairs.
+    pub const fn qp_type(self) -> QpType {
+        match self {
+            Self::Rc => QpType::RC,
+            Self::Uc => QpType::UC,
+            Self::Ud => QpType::UD,
+        }
+    }
+
+    /// The bytes in front of a received message: the GRH of a datagram.
+    pub const fn header_len(self) -> usize {
+        match self {
+            Self::Rc | Self::Uc => 0,
+            Self::Ud => Grh::LEN,
+        }
+    }
+
+    /// The options of C's program, and one of our own.
+    pub const fn spec(self) -> Spec {
+        match self {
+            Self::Rc => RC,
+            Self::Uc => UC,
+            Self::Ud => UD,
+        }
+    }
+}
+
 /// The options. Numbers have the width of those of C's program, and wrap around like them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
+    /// The program.
+    pub program: Program,
     /// The host to connect to; `None`: wait for a connection.
     pub server: Option<OsString>,
     /// The TCP port.
@@ -54,14 +104,24 @@ pub struct Options {
     pub cc_unprotected: bool,
 }
 
+/// The defaults of `ibv_rc_pingpong`.
 impl Default for Options {
     fn default() -> Self {
+        Self::of(Program::Rc)
+    }
+}
+
+impl Options {
+    /// The defaults of a program.
+    pub fn of(program: Program) -> Self {
         Self {
+            program,
             server: None,
             port: 18515,
             ib_dev: None,
             ib_port: 1,
-            size: 4096,
+            // The usage text of ibv_ud_pingpong says 2048, in C as well.
+            size: if program == Program::Ud { 1024 } else { 4096 },
             mtu: Mtu::MTU_1024,
             rx_depth: 500,
             iters: 1000,
@@ -80,8 +140,7 @@ impl Default for Options {
     }
 }
 
-/// The options of C's program, and one of our own.
-pub const SPEC: Spec = Spec {
+const RC: Spec = Spec {
     short: "p:d:i:s:m:r:n:l:eg:oOPtcjNU",
     long: &[
         Long::value("port", b'p'),
@@ -106,6 +165,41 @@ pub const SPEC: Spec = Spec {
     ],
 };
 
+const UC: Spec = Spec {
+    short: "p:d:i:s:m:r:n:l:eg:c",
+    long: &[
+        Long::value("port", b'p'),
+        Long::value("ib-dev", b'd'),
+        Long::value("ib-port", b'i'),
+        Long::value("size", b's'),
+        Long::value("mtu", b'm'),
+        Long::value("rx-depth", b'r'),
+        Long::value("iters", b'n'),
+        Long::value("sl", b'l'),
+        Long::flag("events", b'e'),
+        Long::value("gid-idx", b'g'),
+        Long::flag("chk", b'c'),
+        Long::extension("verify", VERIFY),
+    ],
+};
+
+const UD: Spec = Spec {
+    short: "p:d:i:s:r:n:l:eg:c",
+    long: &[
+        Long::value("port", b'p'),
+        Long::value("ib-dev", b'd'),
+        Long::value("ib-port", b'i'),
+        Long::value("size", b's'),
+        Long::value("rx-depth", b'r'),
+        Long::value("iters", b'n'),
+        Long::value("sl", b'l'),
+        Long::flag("events", b'e'),
+        Long::value("gid-idx", b'g'),
+        Long::flag("chk", b'c'),
+        Long::extension("verify", VERIFY),
+    ],
+};
+
 /// The letter of `--verify`, which has none on the command line.
 const VERIFY: u8 = b'V';
 
@@ -114,8 +208,8 @@ impl Options {
     ///
     /// # Errors
     /// The command line is wrong; the error has been reported.
-    pub fn parse(mut getopt: Getopt, console: &mut Console) -> Result<Self, Failed> {
-        let mut options = Self::default();
+    pub fn parse(program: Program, mut getopt: Getopt, console: &mut Console) -> Result<Self, Failed> {
+        let mut options = Self::of(program);
         while let Some(option) = getopt.next() {
             let understood = match option {
                 Ok(option) => options.take(option),
@@ -124,12 +218,12 @@ impl Options {
                     None
                 }
             };
-            understood.ok_or_else(|| usage(console))?;
+            understood.ok_or_else(|| usage(program, console))?;
         }
         let mut operands = getopt.into_operands().into_iter();
         options.server = operands.next();
         if operands.next().is_some() {
-            return Err(usage(console));
+            return Err(usage(program, console));
         }
         match options.contradiction() {
             None => Ok(options),
@@ -187,39 +281,59 @@ impl Options {
     }
 }
 
-fn usage(console: &mut Console) -> Failed {
-    let program = console.program().display().to_string();
-    console.say(Usage(&program));
+fn usage(program: Program, console: &mut Console) -> Failed {
+    let name = console.program().display().to_string();
+    console.say(Usage(program, &name));
     Failed
 }
 
-/// The usage text.
-struct Usage<'a>(&'a str);
+/// The usage text of a program, under the name with which it was started.
+struct Usage<'a>(Program, &'a str);
 
 impl fmt::Display for Usage<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let program = self.0;
+        let Self(program, name) = *self;
+        let (size, sl) = match program {
+            Program::Rc | Program::Uc => (4096, USAGE_OF_SL),
+            Program::Ud => (2048, USAGE_OF_SL_OF_UD),
+        };
         writeln!(f, "Usage:")?;
-        writeln!(f, "  {program}            start a server and wait for connection")?;
-        writeln!(f, "  {program} <host>     connect to server at <host>")?;
-        f.write_str(USAGE_OF_OPTIONS)
+        writeln!(f, "  {name}            start a server and wait for connection")?;
+        writeln!(f, "  {name} <host>     connect to server at <host>")?;
+        f.write_str(USAGE_OF_ENDS)?;
+        writeln!(f, "  -s, --size=<size>      size of message to exchange (default {size})")?;
+        if program != Program::Ud {
+            writeln!(f, "  -m, --mtu=<size>       path MTU (default 1024)")?;
+        }
+        write!(f, "{USAGE_OF_ROUNDS}{sl}{USAGE_OF_EVENTS}")?;
+        f.write_str(if program == Program::Rc { USAGE_OF_RC } else { USAGE_OF_CHECK })
     }
 }
 
-// Tabs and blanks are mixed as in C.
-const USAGE_OF_OPTIONS: &str = "
+const USAGE_OF_ENDS: &str = "
 Options:
   -p, --port=<port>      listen on/connect to port <port> (default 18515)
   -d, --ib-dev=<dev>     use IB device <dev> (default first device found)
   -i, --ib-port=<port>   use port <port> of IB device (default 1)
-  -s, --size=<size>      size of message to exchange (default 4096)
-  -m, --mtu=<size>       path MTU (default 1024)
-  -r, --rx-depth=<dep>   number of receives to post at a time (default 500)
+";
+
+const USAGE_OF_ROUNDS: &str = "  -r, --rx-depth=<dep>   number of receives to post at a time (default 500)
   -n, --iters=<iters>    number of exchanges (default 1000)
-  -l, --sl=<sl>          service level value
-  -e, --events           sleep on CQ events (default poll)
+";
+
+const USAGE_OF_SL: &str = "  -l, --sl=<sl>          service level value\n";
+
+const USAGE_OF_SL_OF_UD: &str =
+    "  -l, --sl=<SL>          send messages with service level <SL> (default 0)\n";
+
+const USAGE_OF_EVENTS: &str = "  -e, --events           sleep on CQ events (default poll)
   -g, --gid-idx=<gid index> local port gid index
-  -o, --odp\t\t    use on demand paging
+";
+
+const USAGE_OF_CHECK: &str = "  -c, --chk              validate received buffer\n";
+
+// Tabs and blanks are mixed as in C.
+const USAGE_OF_RC: &str = "  -o, --odp\t\t    use on demand paging
   -O, --iodp\t\t    use implicit on demand paging
   -P, --prefetch\t    prefetch an ODP MR
   -t, --ts\t            get CQE with timestamp
@@ -234,9 +348,32 @@ Options:
 mod tests {
     use super::*;
 
+    fn parse_of(program: Program, args: &[&str]) -> Result<Options, Failed> {
+        let getopt = Getopt::new(program.spec(), "pp".into(), args.iter().map(Into::into).collect(), false);
+        Options::parse(program, getopt, &mut Console::captured("pp"))
+    }
+
     fn parse(args: &[&str]) -> Result<Options, Failed> {
-        let getopt = Getopt::new(SPEC, "pp".into(), args.iter().map(Into::into).collect(), false);
-        Options::parse(getopt, &mut Console::captured("pp"))
+        parse_of(Program::Rc, args)
+    }
+
+    #[test]
+    fn each_program_has_its_own_options_and_defaults() {
+        let all = "-p 1 -d x -i 2 -s 3 -r 4 -n 5 -l 6 -e -g 7 -c --verify";
+        let all: Vec<&str> = all.split(' ').collect();
+        for program in [Program::Rc, Program::Uc, Program::Ud] {
+            assert_eq!(parse_of(program, &[]), Ok(Options::of(program)));
+            assert!(parse_of(program, &all).is_ok(), "{program:?}");
+            assert_eq!(parse_of(program, &["-m", "512"]).is_ok(), program != Program::Ud, "{program:?}");
+            for of_rc in ["-o", "-O", "-t", "-j", "-N", "-U"] {
+                assert_eq!(
+                    parse_of(program, &[of_rc]).is_ok(),
+                    program == Program::Rc,
+                    "{program:?} {of_rc}"
+                );
+            }
+        }
+        assert_eq!((Options::of(Program::Uc).size, Options::of(Program::Ud).size), (4096, 1024));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use verbs::state::Rts;
 use verbs::{CompChannel, Cq, Wc, WcStatus};
 
 use super::endpoint::{Endpoint, RECV_WRID, SEND_WRID};
-use super::options::Options;
+use super::options::{Options, Program};
 use crate::console::{Console, Failed};
 use crate::ctext::Fixed2;
 
@@ -72,7 +72,9 @@ pub fn play(
         for wc in &wcs[..count] {
             game.take(wc).map_err(|(line, reason)| {
                 console.complain(line);
-                console.complain(format_args!("parse WC failed {count}"));
+                if options.program == Program::Rc {
+                    console.complain(format_args!("parse WC failed {count}"));
+                }
                 console.because(reason)
             })?;
         }

@@ -4,11 +4,11 @@
 use verbs::state::Init;
 use verbs::{
     AccessFlags, CompChannel, Context, Cq, CqInit, Device, DeviceAttrEx, DeviceList, Errno, InitAttr,
-    OdpGeneralCaps, OdpTransportCaps, Pd, QpCap, QpInit, QpType,
+    OdpGeneralCaps, OdpTransportCaps, Pd, QpCap, QpInit,
 };
 
-use super::endpoint::{Buffer, Endpoint, register_everything};
-use super::options::Options;
+use super::endpoint::{Buffer, Endpoint, QKEY, register_everything};
+use super::options::{Options, Program};
 use crate::console::{Console, Failed, complain_of_no_devices};
 
 /// The objects of a ping-pong, without the endpoint, whose type changes when it is connected.
@@ -58,6 +58,15 @@ pub fn build(
     let context = device
         .open()
         .map_err(|error| fail(&format!("Couldn't get context for {}", device.name()), &error))?;
+    if options.program == Program::Ud {
+        let port = context.query_port(options.ib_port);
+        let line = format!("Unable to query port info for port {}", options.ib_port);
+        let max = 1_u64 << (port.map_err(|error| fail(&line, &error))?.active_mtu.0 + 7).min(63);
+        if u64::from(options.size) > max {
+            let reason = format_args!("a datagram is one packet: -s {max} at most");
+            return Err(fail(&format!("Requested size larger than port MTU ({max})"), &reason));
+        }
+    }
     let channel = options
         .events
         .then(|| context.create_comp_channel())
@@ -77,7 +86,8 @@ pub fn build(
         }
     }
 
-    let buffer = map(options.size).map_err(|reason| fail("Couldn't allocate work buf.", &reason))?;
+    let buffer = map(options.program.header_len(), options.size)
+        .map_err(|reason| fail("Couldn't allocate work buf.", &reason))?;
     let mut access = AccessFlags::LOCAL_WRITE;
     access.set(AccessFlags::ON_DEMAND, options.odp);
     let registered =
@@ -97,10 +107,10 @@ pub fn build(
         max_recv_sge: 1,
         max_inline_data: 0,
     };
-    let init = QpInit { cap, ..QpInit::new(QpType::RC, &cq) };
+    let init = QpInit { cap, ..QpInit::new(options.program.qp_type(), &cq) };
     let qp = pd.create_qp(&init).map_err(|error| fail("Couldn't create QP", &error))?;
     let qp = qp
-        .to_init(&InitAttr { port_num: options.ib_port, ..InitAttr::default() })
+        .to_init(&InitAttr { port_num: options.ib_port, qkey: QKEY, ..InitAttr::default() })
         .map_err(|failed| fail("Failed to modify QP to INIT", &failed.error))?;
     Ok((Setup { context, channel, pd, cq }, Endpoint::new(qp, buffer, mr)))
 }
@@ -142,9 +152,9 @@ fn lacks(attr: &DeviceAttrEx, options: &Options) -> Option<(&'static str, String
 }
 
 /// Maps the message's buffer. As in C, a length beyond 2 GiB is negative.
-fn map(size: u32) -> Result<Buffer, String> {
+fn map(header: usize, size: u32) -> Result<Buffer, String> {
     let len = i32::try_from(size).map_err(|_| format!("a message of {size} bytes is longer than 2 GiB"))?;
-    Buffer::map(len as usize).map_err(|error| crate::console::describe(&error))
+    Buffer::map(header, len as usize).map_err(|error| crate::console::describe(&error))
 }
 
 fn no_parent_domain(context: &Context) -> String {
