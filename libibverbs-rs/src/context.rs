@@ -8,9 +8,8 @@ use verbs_core::provider::{ContextOps, Erased, NamedProvider, OpenedContext, Pro
 use verbs_core::types::{DeviceAttr, DeviceAttrEx, Gid, GidEntry, PortAttr, RtValues};
 use verbs_core::{Cause, Errno, Error, Result};
 
-use crate::gid;
 use crate::registry::{Child, Parent, Registry, Tally};
-use crate::{AsyncEvents, CompChannel, Cq, CqInit, HandleError, Pd};
+use crate::{AsyncEvents, CompChannel, Cq, CqInit, HandleError, Pd, gid};
 
 /// An open device. Cheap to clone; everything made from it keeps it open.
 ///
@@ -139,6 +138,20 @@ impl<P: Provider> Context<P> {
         self.raw().query_rt_values()
     }
 
+    /// Queries the effective speed of a port, in units of 100 Mbit/s. Where the kernel does not report
+    /// it, it is the number of lanes times the speed of a lane.
+    ///
+    /// # Errors
+    /// As [`query_port`](Self::query_port); `EOPNOTSUPP` for a width or a speed that this library
+    /// does not know.
+    ///
+    /// # References
+    /// `ibv_query_port_speed(3)`
+    #[doc(alias = "ibv_query_port_speed")]
+    pub fn query_port_speed(&self, port_num: u8) -> Result<u64> {
+        self.raw().device().query_port_speed(port_num)
+    }
+
     /// Returns an entry of a port's GID table; [`Gid::ZERO`] for an empty one, as in C.
     ///
     /// # Errors
@@ -209,6 +222,25 @@ impl<P: Provider> Context<P> {
     #[doc(alias = "ibv_query_pkey")]
     pub fn query_pkey(&self, port_num: u8, index: u16) -> Result<u16> {
         self.raw().device().query_pkey(port_num, index)
+    }
+
+    /// Returns the index of a partition key in a port's table. A key of the table that differs in the
+    /// top bit alone, which is the kind of membership, is another key.
+    ///
+    /// # Errors
+    /// `ENODATA` if the table does not have the key; otherwise as
+    /// [`query_pkey`](Self::query_pkey) and [`query_port`](Self::query_port).
+    ///
+    /// # References
+    /// `ibv_get_pkey_index(3)`
+    #[doc(alias = "ibv_get_pkey_index")]
+    pub fn pkey_index(&self, port_num: u8, pkey: u16) -> Result<u16> {
+        for index in 0..self.query_port(port_num)?.pkey_tbl_len {
+            if self.query_pkey(port_num, index)? == pkey {
+                return Ok(index);
+            }
+        }
+        Err(self.error("get_pkey_index", Errno::NODATA))
     }
 
     /// Allocates a protection domain, in which memory regions, queue pairs and address handles are

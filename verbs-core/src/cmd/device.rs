@@ -1,9 +1,10 @@
-//! Attributes of a device and its ports: `QUERY_DEVICE`, `QUERY_PORT`.
+//! Attributes of a device and its ports: `QUERY_DEVICE`, `QUERY_PORT`, `QUERY_PORT_SPEED`.
 
 use core::mem::offset_of;
 
 use uverbs_abi::ib_user_ioctl_cmds::{
-    UVERBS_ATTR_QUERY_PORT_PORT_NUM, UVERBS_ATTR_QUERY_PORT_RESP, UVERBS_METHOD_QUERY_PORT,
+    UVERBS_ATTR_QUERY_PORT_PORT_NUM, UVERBS_ATTR_QUERY_PORT_RESP, UVERBS_ATTR_QUERY_PORT_SPEED_PORT_NUM,
+    UVERBS_ATTR_QUERY_PORT_SPEED_RESP, UVERBS_METHOD_QUERY_PORT, UVERBS_METHOD_QUERY_PORT_SPEED,
     UVERBS_OBJECT_DEVICE,
 };
 use uverbs_abi::ib_user_ioctl_verbs::IbUverbsQueryPortRespEx;
@@ -108,6 +109,25 @@ pub fn query_port(uverbs: &Uverbs, port_num: u8) -> Result<PortAttr> {
         uverbs.write(command).map_err(|errno| uverbs.error(VERB, errno))?;
     }
     Ok(port_attr(&reply))
+}
+
+/// Queries the effective speed of a port, in 100 Mbit/s; `None` if the kernel does not have the
+/// method, or the driver no speed.
+///
+/// # Errors
+/// Any errno the kernel returns; notably `EINVAL` for a port that does not exist.
+#[doc(alias = "ibv_query_port_speed")]
+pub fn query_port_speed(uverbs: &Uverbs, port_num: u8) -> Result<Option<u64>> {
+    let mut speed = 0_u64;
+    let mut attrs = [
+        Attr::u64(UVERBS_ATTR_QUERY_PORT_SPEED_PORT_NUM, port_num.into()),
+        Attr::output(UVERBS_ATTR_QUERY_PORT_SPEED_RESP, speed.as_mut_bytes()),
+    ];
+    match uverbs.try_ioctl(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_PORT_SPEED, &mut attrs) {
+        Ok(true) => Ok(Some(speed)),
+        Ok(false) | Err(Errno::OPNOTSUPP) => Ok(None),
+        Err(errno) => Err(uverbs.error("query_port_speed", errno)),
+    }
 }
 
 fn port_attr(reply: &IbUverbsQueryPortRespEx) -> PortAttr {

@@ -45,7 +45,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use uverbs_abi::ib_user_verbs::{IbUverbsAhAttr, IbUverbsGlobalRoute};
 
 use crate::channel::{Attr, Uverbs, WriteCmd};
-use crate::types::{AhAttr, Gid, GlobalRoute};
+use crate::types::{AhAttr, Gid, GlobalRoute, Rate};
 use crate::{Cause, Errno, Result};
 
 /// A method that destroys an object: by ioctl with the handle and room for a reply, otherwise by
@@ -139,7 +139,7 @@ fn ah_attr_to_kernel(attr: &AhAttr) -> Result<IbUverbsAhAttr, Cause> {
         dlid: attr.dlid,
         sl: attr.sl,
         src_path_bits: attr.src_path_bits,
-        static_rate: attr.static_rate,
+        static_rate: attr.static_rate.0,
         is_global: attr.grh.is_some().into(),
         port_num: attr.port_num,
         reserved: 0,
@@ -158,7 +158,7 @@ fn ah_attr_from_dest(dest: &uverbs_abi::ib_user_verbs::IbUverbsQpDest) -> AhAttr
         dlid: dest.dlid,
         sl: dest.sl,
         src_path_bits: dest.src_path_bits,
-        static_rate: dest.static_rate,
+        static_rate: Rate(dest.static_rate),
         port_num: dest.port_num,
     }
 }

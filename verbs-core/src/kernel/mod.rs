@@ -36,6 +36,8 @@ pub struct KernelContext {
     ibdev_path: PathBuf,
     num_comp_vectors: u32,
     core_support: u64,
+    /// The number of ports that netlink reports, which may exceed 255.
+    phys_port_cnt: Option<u32>,
     /// Opened with the first object that can raise events, because a context that only answers
     /// queries needs none.
     async_fd: OnceLock<OwnedFd>,
@@ -59,7 +61,7 @@ impl KernelContext {
         // driver is the one that the kernel reported; if it reported none, it rejects ioctls that
         // are meant for another driver.
         let uverbs = unsafe { Uverbs::open(device, driver_id) }?;
-        Self::new(uverbs, device.ibdev_path(), fw_ver, Uhw::none())
+        Self::with_ports(uverbs, device.ibdev_path(), fw_ver, Uhw::none(), device.phys_port_cnt())
     }
 
     /// Shares the context of a device's file that was opened by another owner, for example another
@@ -112,6 +114,16 @@ impl KernelContext {
         fw_ver: fn(u64) -> String,
         uhw: Uhw<'_>,
     ) -> Result<Arc<Self>> {
+        Self::with_ports(uverbs, ibdev_path, fw_ver, uhw, None)
+    }
+
+    fn with_ports(
+        uverbs: Uverbs,
+        ibdev_path: &Path,
+        fw_ver: fn(u64) -> String,
+        uhw: Uhw<'_>,
+        phys_port_cnt: Option<u32>,
+    ) -> Result<Arc<Self>> {
         let info = cmd::context::get_context(&uverbs, uhw)?;
         if let Some(fd) = &info.async_fd {
             uverbs.keeps(fd.as_fd());
@@ -130,6 +142,7 @@ impl KernelContext {
             ibdev_path: ibdev_path.to_owned(),
             num_comp_vectors: info.num_comp_vectors,
             core_support: info.core_support,
+            phys_port_cnt,
             async_fd: info.async_fd.map_or_else(OnceLock::new, OnceLock::from),
             fw_ver,
         })
@@ -212,11 +225,23 @@ impl DeviceOps for KernelContext {
     }
 
     fn query_device_ex(&self) -> Result<DeviceAttrEx> {
-        cmd::device::query_device_ex(&self.uverbs, self.fw_ver)
+        let attr = cmd::device::query_device_ex(&self.uverbs, self.fw_ver)?;
+        Ok(DeviceAttrEx { phys_port_cnt_ex: self.phys_port_cnt.unwrap_or(attr.phys_port_cnt_ex), ..attr })
     }
 
     fn query_port(&self, port_num: u8) -> Result<PortAttr> {
         cmd::device::query_port(&self.uverbs, port_num).map_err(|error| self.explain_port(error, port_num))
+    }
+
+    fn query_port_speed(&self, port_num: u8) -> Result<u64> {
+        match cmd::device::query_port_speed(&self.uverbs, port_num) {
+            Ok(Some(speed)) => Ok(speed),
+            Ok(None) => {
+                let speed = self.query_port(port_num)?.speed_100mbps();
+                speed.ok_or_else(|| self.uverbs.error("query_port_speed", Errno::OPNOTSUPP))
+            }
+            Err(error) => Err(self.explain_port(error, port_num)),
+        }
     }
 
     fn query_gid_table(&self) -> Result<Vec<GidEntry>> {

@@ -455,3 +455,21 @@ fn a_shared_context_is_queried_and_not_made_again() {
         KernelContext::import_over(uverbs, Path::new("/nonexistent"), |_| String::new(), Uhw::none());
     assert_eq!(imported.unwrap().num_comp_vectors(), 2);
 }
+
+#[test]
+fn the_speed_of_a_port_is_computed_where_the_kernel_has_none() {
+    let port = |active_width, active_speed_ex| {
+        let mut reply = IbUverbsQueryPortRespEx { active_speed_ex, ..Default::default() };
+        (reply.legacy_resp.active_width, reply.legacy_resp.active_speed) = (active_width, 1);
+        Expect::anything(Reply::outputs([reply.as_bytes()]))
+    };
+    let (context, scripted) = context(0);
+    scripted.expect([Expect::anything(Reply::outputs([&8005_u64.to_ne_bytes()]))]);
+    assert_eq!(context.query_port_speed(1), Ok(8005));
+    // 4X EDR, 1X SDR by the older attribute, and a width without a name.
+    scripted.expect([refused(Errno::PROTONOSUPPORT), port(2, 32), port(1, 0), port(3, 32)]);
+    assert_eq!(context.query_port_speed(1), Ok(1000));
+    assert_eq!(context.query_port_speed(1), Ok(25));
+    let error = context.query_port_speed(1).unwrap_err();
+    assert_eq!((error.verb, error.errno), ("query_port_speed", Errno::OPNOTSUPP));
+}

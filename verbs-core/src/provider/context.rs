@@ -46,6 +46,17 @@ pub trait DeviceOps: Debug + Send + Sync {
     /// otherwise as [`query_device`](Self::query_device).
     fn query_port(&self, port_num: u8) -> Result<PortAttr>;
 
+    /// Queries the effective speed of a port, in 100 Mbit/s; where the kernel does not report it, the
+    /// product of its width and the speed of a lane.
+    ///
+    /// # Errors
+    /// As [`query_port`](Self::query_port); `EOPNOTSUPP` for a width or a speed without a name.
+    fn query_port_speed(&self, port_num: u8) -> Result<u64> {
+        let port = self.query_port(port_num)?;
+        port.speed_100mbps()
+            .ok_or_else(|| crate::Error::new("query_port_speed", self.device_name(), crate::Errno::OPNOTSUPP))
+    }
+
     /// Returns every valid entry of every port's GID table, by one command if the kernel has it.
     ///
     /// # Errors

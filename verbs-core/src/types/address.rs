@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use super::{Gid, GidEntry, Grh, Wc};
+use super::{Gid, GidEntry, Grh, Rate, Wc};
 use crate::Cause;
 
 /// The global part of an address, which becomes the GRH, or the IP header on RoCE.
@@ -66,8 +66,8 @@ pub struct AhAttr {
     pub sl: u8,
     /// The low bits of the source local id.
     pub src_path_bits: u8,
-    /// The static rate, in the encoding of `ibv_rate`; 0 is the port's own.
-    pub static_rate: u8,
+    /// The static rate.
+    pub static_rate: Rate,
     /// The local port that packets leave by, from 1.
     pub port_num: u8,
 }
@@ -86,7 +86,7 @@ impl AhAttr {
     /// The path from a port to a local id of the same InfiniBand subnet, without a GRH. RoCE has no
     /// such paths.
     pub const fn lid(port_num: u8, dlid: u16) -> Self {
-        Self { grh: None, dlid, sl: 0, src_path_bits: 0, static_rate: 0, port_num }
+        Self { grh: None, dlid, sl: 0, src_path_bits: 0, static_rate: Rate::MAX, port_num }
     }
 
     /// The path back to the sender of a datagram that arrived at a port, whose GID table is in

@@ -113,6 +113,20 @@ open_enum! {
     }
 }
 
+impl PortWidth {
+    /// Returns the number of lanes; `None` for an encoding that the specification does not have.
+    pub const fn lanes(self) -> Option<u32> {
+        match self {
+            Self::WIDTH_1X => Some(1),
+            Self::WIDTH_2X => Some(2),
+            Self::WIDTH_4X => Some(4),
+            Self::WIDTH_8X => Some(8),
+            Self::WIDTH_12X => Some(12),
+            _ => None,
+        }
+    }
+}
+
 open_enum! {
     /// The speed of one lane. `Display` writes it as `ibv_devinfo` does: `25.0 Gbps`.
     ///
@@ -147,6 +161,24 @@ open_enum! {
         /// Extreme data rate.
         #[doc(alias = "IB_SPEED_XDR")]
         XDR = 256, "200.0 Gbps";
+    }
+}
+
+impl PortSpeed {
+    /// Returns the speed of a lane in Mbit/s, as its name has it; `None` for an encoding that the
+    /// specification does not have.
+    pub const fn mbps(self) -> Option<u32> {
+        match self {
+            Self::SDR => Some(2_500),
+            Self::DDR => Some(5_000),
+            Self::QDR | Self::FDR10 => Some(10_000),
+            Self::FDR => Some(14_000),
+            Self::EDR => Some(25_000),
+            Self::HDR => Some(50_000),
+            Self::NDR => Some(100_000),
+            Self::XDR => Some(200_000),
+            _ => None,
+        }
     }
 }
 
@@ -297,11 +329,33 @@ impl PortAttr {
     pub const fn speed(&self) -> PortSpeed {
         if self.active_speed_ex.0 == 0 { self.active_speed } else { self.active_speed_ex }
     }
+
+    /// Returns the speed of the link in 100 Mbit/s: its lanes times the speed of a lane, in the rates
+    /// that names of speeds have (`EDR` counts 25 Gbit/s). `None` for a width or speed that the
+    /// specification does not have.
+    pub const fn speed_100mbps(&self) -> Option<u64> {
+        match (self.active_width.lanes(), self.speed().mbps()) {
+            (Some(lanes), Some(mbps)) => Some(lanes as u64 * mbps as u64 / 100),
+            _ => None,
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lanes_and_the_speed_of_a_lane_are_those_of_their_names() {
+        for width in PortWidth::NAMED {
+            assert_eq!(format!("{}X", width.lanes().unwrap()), width.to_string());
+        }
+        for speed in PortSpeed::NAMED {
+            let tenths = speed.mbps().unwrap() / 100;
+            assert_eq!(format!("{}.{} Gbps", tenths / 10, tenths % 10), speed.to_string());
+        }
+        assert_eq!((PortWidth(3).lanes(), PortSpeed(0).mbps()), (None, None));
+    }
 
     #[test]
     fn width_and_speed_print_as_ibv_devinfo_does_and_keep_unknown_codes() {

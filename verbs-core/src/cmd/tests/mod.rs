@@ -18,7 +18,7 @@ use super::{ah, context, cq, device, gid, mcast, mr, mw, pd, qp};
 use crate::channel::{Expect, Reply, Scripted, Uhw, Uverbs};
 use crate::types::{
     AccessFlags, AhAttr, CqFlags, CqInitAttr, CqModeration, CqWcFlags, Gid, GidType, GlobalRoute, LinkLayer,
-    Mtu, MwType, PortState, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpState, QpType,
+    Mtu, MwType, PortState, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpState, QpType, Rate,
 };
 use crate::{Errno, Result};
 
@@ -49,7 +49,7 @@ fn qp_attr() -> QpInitAttr {
 fn ah_attr() -> AhAttr {
     let grh =
         GlobalRoute { dgid: Gid([9; 16]), flow_label: 1, sgid_index: 2, hop_limit: 3, traffic_class: 4 };
-    AhAttr { grh: Some(grh), dlid: 5, sl: 6, src_path_bits: 7, static_rate: 8, port_num: 1 }
+    AhAttr { grh: Some(grh), dlid: 5, sl: 6, src_path_bits: 7, static_rate: Rate::GBPS_60, port_num: 1 }
 }
 
 #[allow(unsafe_code)]
@@ -386,4 +386,22 @@ fn a_group_is_joined_and_left_by_its_address_and_local_id() {
     let uverbs = on(&scripted);
     mcast::attach_mcast(&uverbs, 5, &GROUP, 0xc001).unwrap();
     mcast::detach_mcast(&uverbs, 5, &GROUP, 0xc001).unwrap();
+}
+
+#[test]
+fn the_speed_of_a_port_is_read_or_missing() {
+    const ASKED: &str = "ioctl 0.7: 0x0 u64 0x2, 0x1 out 8 bytes";
+    let scripted = Scripted::new([
+        Expect::command(ASKED, Reply::outputs([&8005_u64.to_ne_bytes()])),
+        Expect::command(ASKED, Reply::Errno(Errno::INVAL)),
+        Expect::command(ASKED, Reply::Errno(Errno::OPNOTSUPP)),
+        Expect::command(ASKED, Reply::Errno(Errno::PROTONOSUPPORT)),
+    ]);
+    let uverbs = on(&scripted);
+    assert_eq!(device::query_port_speed(&uverbs, 2), Ok(Some(8005)));
+    let error = device::query_port_speed(&uverbs, 2).unwrap_err();
+    assert_eq!((error.verb, error.errno), ("query_port_speed", Errno::INVAL));
+    for why in ["the driver has none", "the kernel has none", "nothing is sent any more"] {
+        assert_eq!(device::query_port_speed(&uverbs, 2), Ok(None), "{why}");
+    }
 }

@@ -4,7 +4,7 @@
 use super::{Expect, Reply, Scripted, Uhw, on, qp};
 use crate::Errno;
 use crate::types::{
-    AccessFlags, AhAttr, Gid, GlobalRoute, MigState, Mtu, QpAttr, QpAttrMask, QpCap, QpState,
+    AccessFlags, AhAttr, Gid, GlobalRoute, MigState, Mtu, QpAttr, QpAttrMask, QpCap, QpState, Rate,
 };
 
 /// `struct ib_uverbs_modify_qp`, and where in it the alternate path and the first field behind the
@@ -64,7 +64,7 @@ fn path(first: u8) -> AhAttr {
         dlid: u16::from_ne_bytes([first + 22, first + 23]),
         sl: first + 24,
         src_path_bits: first + 25,
-        static_rate: first + 26,
+        static_rate: Rate(first + 26),
         port_num: first + 27,
     }
 }
