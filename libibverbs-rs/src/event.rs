@@ -16,7 +16,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use crate::Context;
 use crate::comp_channel::{read_record, set_nonblocking, wait};
-use crate::registry::{Child, CqId, QpId, Registry};
+use crate::registry::{Child, CqId, QpId, Registry, WqId};
 
 /// The stream of a device's asynchronous events. Made by [`Context::async_events`].
 ///
@@ -54,8 +54,8 @@ pub enum Element {
     Qp(QpId),
     /// The shared receive queue that was created with this user handle.
     Srq(u64),
-    /// The work queue that was created with this user handle.
-    Wq(u64),
+    /// The work queue with this [`id`](crate::Wq::id).
+    Wq(WqId),
     /// The port with this number, from 1.
     Port(u8),
     /// The device as a whole.
@@ -155,7 +155,7 @@ impl AsyncEvents {
             | E::PATH_MIG_ERR
             | E::QP_LAST_WQE_REACHED => self.registry.qp(raw).map(Element::Qp),
             E::SRQ_ERR | E::SRQ_LIMIT_REACHED => Some(Element::Srq(raw)),
-            E::WQ_FATAL => Some(Element::Wq(raw)),
+            E::WQ_FATAL => self.registry.wq(raw).map(Element::Wq),
             E::DEVICE_FATAL => Some(Element::Device),
             E::PORT_ACTIVE
             | E::PORT_ERR
@@ -193,7 +193,7 @@ impl core::fmt::Display for AsyncEvent {
             Element::Cq(id) => write!(f, "completion queue {id}")?,
             Element::Qp(id) => write!(f, "queue pair {id}")?,
             Element::Srq(user_handle) => write!(f, "shared receive queue {user_handle:#x}")?,
-            Element::Wq(user_handle) => write!(f, "work queue {user_handle:#x}")?,
+            Element::Wq(id) => write!(f, "work queue {id}")?,
             Element::Port(port_num) => write!(f, "port {port_num}")?,
             Element::Device => f.write_str("device")?,
             Element::Unknown(raw) => write!(f, "element {raw:#x}")?,

@@ -73,6 +73,7 @@
 //! | completion events | `ibv_comp_channel` | [`CompChannel`], [`CqEvent`] |
 //! | queue pairs | `ibv_qp` | [`Qp`], its [`state`]s, [`Endpoint`], [`SendBatch`] |
 //! | halves of a queue pair | none | [`SendHalf`], [`RecvHalf`] |
+//! | raw packets | `ibv_wq`, `ibv_flow`, `ibv_counters` | [`Wq`], [`RwqIndTable`], [`Flow`], [`Counters`], [`CompCntr`] |
 //! | the rest | `ibv_pd`, `ibv_td`, `ibv_ah` | [`Pd`], [`Td`], [`Ah`] |
 //! | values | `ibv_send_wr`, `ibv_qp_attr`, … | the names in CamelCase: [`SendWr`], [`QpAttr`], … |
 //!
@@ -136,11 +137,13 @@ mod ah;
 mod buffer;
 mod comp_channel;
 mod context;
+mod counters;
 mod cq;
 mod device;
 mod dm;
 mod event;
 mod exposed;
+mod flow;
 mod fork;
 mod frozen;
 mod gid;
@@ -159,16 +162,19 @@ mod shared;
 mod stable;
 mod td;
 mod window;
+mod wq;
 
 pub use ah::Ah;
 pub use buffer::Buf;
 pub use comp_channel::{CompChannel, CqEvent};
 pub use context::Context;
+pub use counters::{CompCntr, Counters};
 pub use cq::{Completed, Completion, Completions, Cq, CqHandle, CqInit};
 pub use device::{Device, DeviceList, devices, import_device, register};
 pub use dm::{Dm, Dmah};
 pub use event::{AsyncEvent, AsyncEvents, Element};
 pub use exposed::{Exposed, RemoteAccess};
+pub use flow::{Flow, FlowAction};
 pub use fork::{ForkStatus, fork_init, is_fork_initialized};
 pub use frozen::FrozenBuf;
 pub use handle_error::HandleError;
@@ -184,11 +190,12 @@ pub use qp::endpoint::{ConnectAttr, Endpoint, Port};
 pub use qp::post::SendBatch;
 pub use qp::split::{RecvHalf, SendHalf};
 pub use qp::{Qp, state};
-pub use registry::{CqId, QpId};
+pub use registry::{CqId, QpId, WqId};
 pub use remote::RemoteMr;
 pub use stable::{StableBytes, StableMemory};
 pub use td::Td;
 pub use window::{Invalidated, Window};
+pub use wq::{RwqIndTable, Wq, WqInit};
 
 #[doc(hidden)]
 pub use verbs_core::discovery::DeviceParts;

@@ -45,6 +45,7 @@ struct Inner<P: Provider> {
     qps: Tally,
     ahs: Tally,
     parent_domains: Tally,
+    wqs: Tally,
 }
 
 /// The dependencies of a domain: its device, or the two domains of a parent domain.
@@ -86,6 +87,7 @@ impl<P: Provider> Pd<P> {
                 ahs: Tally::default(),
                 mws: Tally::default(),
                 parent_domains: Tally::default(),
+                wqs: Tally::default(),
             }),
         }
     }
@@ -495,6 +497,7 @@ impl<P: Provider> Pd<P> {
         };
         let Inner { raw, id, context, mrs, qps, ahs, parent_domains } = inner;
         let Inner { raw, id, context, mrs, qps, ahs, mws } = inner;
+        let Inner { raw, id, context, mrs, qps, ahs, parent_domains, wqs } = inner;
         let (raw, error) = match raw {
             Raw::Own(handle) => match handle.close() {
                 Ok(_) => return Ok(()),
@@ -505,7 +508,7 @@ impl<P: Provider> Pd<P> {
                 Err(HandleError { handle, error }) => (Raw::Within(handle.inner), error),
             },
         };
-        let inner = Inner { raw, id, context, mrs, qps, ahs, parent_domains };
+        let inner = Inner { raw, id, context, mrs, qps, ahs, parent_domains, wqs };
         let handle = Self { inner: Arc::new(inner) };
         let handle = Self { inner: Arc::new(Inner { raw, id, context, mrs, qps, ahs, mws }) };
         Err(HandleError { handle, error })
@@ -558,6 +561,10 @@ impl<P: Provider> Pd<P> {
         self.child(&self.inner.qps)
     }
 
+    pub(crate) fn child_wq(&self) -> Child {
+        self.child(&self.inner.wqs)
+    }
+
     fn child(&self, tally: &Tally) -> Child {
         Child::new(Arc::<Inner<P>>::clone(&self.inner), tally)
     }
@@ -574,6 +581,7 @@ impl<P: Provider> Inner<P> {
             (&self.mws, "memory windows"),
             (&self.mrs, "memory regions"),
             (&self.ahs, "address handles"),
+            (&self.wqs, "work queues"),
         ];
         tallies.into_iter().find(|(tally, _)| tally.any()).map_or("clones of the handle", |(_, what)| what)
     }
@@ -598,6 +606,7 @@ impl Pd<Erased> {
                 ahs: Tally::default(),
                 mws: Tally::default(),
                 parent_domains: Tally::default(),
+                wqs: Tally::default(),
             }),
         })
     }

@@ -20,6 +20,10 @@ pub struct CqId(pub(crate) SlotId);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QpId(pub(crate) SlotId);
 
+/// The id of a work queue in events: [`Wq::id`](crate::Wq::id).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WqId(pub(crate) SlotId);
+
 /// The slot and the generation of the id: `#3.1`. No other live queue of the device has the same.
 impl fmt::Display for CqId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -30,6 +34,14 @@ impl fmt::Display for CqId {
 /// The slot and the generation of the id: `#3.1`. No other live queue pair of the device has the
 /// same.
 impl fmt::Display for QpId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The slot and the generation of the id: `#3.1`. No other live work queue of the device has the
+/// same.
+impl fmt::Display for WqId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
@@ -58,6 +70,7 @@ pub(crate) struct Registry {
     device: Box<str>,
     cqs: Mutex<Slots<()>>,
     qps: Mutex<Slots<()>>,
+    wqs: Mutex<Slots<()>>,
     pub(crate) pd_tally: Tally,
     pub(crate) cq_tally: Tally,
     pub(crate) channel_tally: Tally,
@@ -65,6 +78,11 @@ pub(crate) struct Registry {
     pub(crate) dm_tally: Tally,
     pub(crate) dmah_tally: Tally,
     pub(crate) td_tally: Tally,
+    pub(crate) table_tally: Tally,
+    pub(crate) flow_tally: Tally,
+    pub(crate) action_tally: Tally,
+    pub(crate) counters_tally: Tally,
+    pub(crate) comp_cntr_tally: Tally,
 }
 
 impl Registry {
@@ -73,6 +91,7 @@ impl Registry {
             device: device.into(),
             cqs: Mutex::default(),
             qps: Mutex::default(),
+            wqs: Mutex::default(),
             pd_tally: Tally::default(),
             cq_tally: Tally::default(),
             channel_tally: Tally::default(),
@@ -80,6 +99,11 @@ impl Registry {
             dm_tally: Tally::default(),
             dmah_tally: Tally::default(),
             td_tally: Tally::default(),
+            table_tally: Tally::default(),
+            flow_tally: Tally::default(),
+            action_tally: Tally::default(),
+            counters_tally: Tally::default(),
+            comp_cntr_tally: Tally::default(),
         })
     }
 
@@ -109,6 +133,11 @@ impl Registry {
             (&self.dm_tally, "pieces of device memory"),
             (&self.dmah_tally, "DMA handles"),
             (&self.td_tally, "thread domains"),
+            (&self.table_tally, "tables of work queues"),
+            (&self.flow_tally, "flow rules"),
+            (&self.action_tally, "flow actions"),
+            (&self.counters_tally, "counters"),
+            (&self.comp_cntr_tally, "completion counters"),
         ];
         tallies.into_iter().find(|(tally, _)| tally.any()).map_or("clones of the handle", |(_, what)| what)
     }
@@ -128,10 +157,16 @@ impl Registry {
         self.table(Kind::Qp).get(id).map(|()| QpId(id))
     }
 
+    pub(crate) fn wq(&self, raw: u64) -> Option<WqId> {
+        let id = SlotId(raw);
+        self.table(Kind::Wq).get(id).map(|()| WqId(id))
+    }
+
     fn table(&self, kind: Kind) -> MutexGuard<'_, Slots<()>> {
         let table = match kind {
             Kind::Cq => &self.cqs,
             Kind::Qp => &self.qps,
+            Kind::Wq => &self.wqs,
         };
         table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -142,6 +177,7 @@ impl Registry {
 pub(crate) enum Kind {
     Cq,
     Qp,
+    Wq,
 }
 
 /// An id that is live while this value is.

@@ -192,4 +192,11 @@ unsafe impl Provider for Rxe {
     type Dmah = KernelDmah;
     type Td = Unsupported;
     type Mw = KernelMw;
+    type Wq = Unsupported;
+    type WqQueue = Unsupported;
+    type RwqIndTable = Unsupported;
+    type Flow = Unsupported;
+    type FlowAction = Unsupported;
+    type Counters = Unsupported;
+    type CompCntr = Unsupported;
 }

@@ -193,6 +193,13 @@ unsafe impl Provider for Soft {
     type Dmah = Unsupported;
     type Td = Td;
     type Mw = Mw;
+    type Wq = Unsupported;
+    type WqQueue = Unsupported;
+    type RwqIndTable = Unsupported;
+    type Flow = Unsupported;
+    type FlowAction = Unsupported;
+    type Counters = Unsupported;
+    type CompCntr = Unsupported;
 }
 
 /// The driver id. The kernel assigns small numbers; this one spells `soft`. Address vectors carry

@@ -452,6 +452,11 @@ impl<S: State, P: Provider> Qp<S, P> {
         }
     }
 
+    /// Returns the state of the open device that the queue pair belongs to.
+    pub(crate) fn registry(&self) -> &Arc<Registry> {
+        &self.core.dependencies().registry
+    }
+
     /// Moves the queue pair with the attributes that the transition table requires, taken from the
     /// step.
     ///

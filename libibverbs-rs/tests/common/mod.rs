@@ -14,6 +14,7 @@
 
 pub mod provider;
 pub mod setup;
+pub mod steering;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fs::File;
@@ -94,6 +95,12 @@ pub enum Kind {
     Ah,
     Cq,
     Qp,
+    Wq,
+    Table,
+    Flow,
+    Action,
+    Counters,
+    CompCntr,
 }
 
 /// Whether a post that panics has put its request into the table.

@@ -6,16 +6,18 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use verbs::provider::{
-    AhOps, Completion, ContextOps, CqOps, Destroy, DeviceOps, MrOps, OpenedContext, PdOps, QpOps, QpParents,
-    QpParts, RecvQueue, SendQueue, Unsupported, erase,
+    AhOps, Completion, ContextOps, CqOps, Destroy, DeviceOps, FlowRule, MrOps, OpenedContext, PdOps, QpOps,
+    QpParents, QpParts, RecvQueue, SendQueue, Unsupported, WqParents, WqParts, erase,
 };
 use verbs::{
-    AccessFlags, AhAttr, Av, Cause, CqInitAttr, DataInOrder, DeviceAttr, DeviceAttrEx, DeviceInfo, Driver,
-    Ece, Errno, Error, Gid, GidEntry, LinkLayer, Mtu, NamedProvider, OpKind, PortAttr, PortCapFlags,
-    PortState, PostReason, Provider, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpInitInfo, QpState, QpType,
-    RateLimit, RecvWr, Result, SendFlags, SendOp, SendWr, Wc, WcFlags, WcOpcode, WcStatus,
+    AccessFlags, AhAttr, Av, Cause, CompCntrAttachOps, CompCntrType, CqInitAttr, DataInOrder, DeviceAttr,
+    DeviceAttrEx, DeviceInfo, Driver, Ece, Errno, Error, FlowActionEspAttr, Gid, GidEntry, LinkLayer, Mtu,
+    NamedProvider, OpKind, PortAttr, PortCapFlags, PortState, PostReason, Provider, QpAttr, QpAttrMask,
+    QpCap, QpInitAttr, QpInitInfo, QpState, QpType, RateLimit, RecvWr, Result, SendFlags, SendOp, SendWr, Wc,
+    WcFlags, WcOpcode, WcStatus, WqInitAttr,
 };
 
+use super::steering::{PaperAction, PaperCntr, PaperCounters, PaperFlow, PaperTable, PaperWq};
 use super::{AfterPost, Kind, Object, Request, World};
 
 #[derive(Debug)]
@@ -40,6 +42,13 @@ unsafe impl Provider for Paper {
     type Dm = Unsupported;
     type Dmah = Unsupported;
     type Td = Unsupported;
+    type Wq = PaperWq;
+    type WqQueue = PaperQueue;
+    type RwqIndTable = PaperTable;
+    type Flow = PaperFlow;
+    type FlowAction = PaperAction;
+    type Counters = PaperCounters;
+    type CompCntr = PaperCntr;
 }
 
 impl NamedProvider for Paper {
@@ -118,12 +127,16 @@ pub struct Handle {
 }
 
 impl Handle {
-    fn new(world: &Arc<World>, object: Object) -> Self {
+    pub fn number(&self) -> u32 {
+        self.handle
+    }
+
+    pub fn new(world: &Arc<World>, object: Object) -> Self {
         let handle = world.state().add(object);
         Self { world: Arc::clone(world), handle, armed: true }
     }
 
-    fn destroy(mut self, verb: &'static str) -> Result<(), (Self, Error)> {
+    pub fn destroy(mut self, verb: &'static str) -> Result<(), (Self, Error)> {
         if self.world.is_to_panic_on_destroying(self.handle) {
             // The object is lost, not dropped by the program: nothing to complain of.
             self.armed = false;
@@ -268,6 +281,12 @@ pub struct PaperQueue {
 }
 
 impl PaperQueue {
+    /// The queue of a work queue.
+    pub fn new(world: &Arc<World>, wq: u32, max_wr: u32, max_sge: u32) -> Self {
+        let (world, depth) = (Arc::clone(world), max_wr as usize);
+        Self { world, qp: wq, depth, max_sge, max_inline: 0, written: Vec::new() }
+    }
+
     fn put(&mut self, request: Request) -> Result<(), PostReason> {
         let panics = self.world.state().panic_on_post;
         if let Some(when) = panics {
@@ -628,5 +647,27 @@ impl ContextOps<Paper> for PaperContext {
     fn create_ah(&self, pd: &PaperPd, _attr: &AhAttr) -> Result<PaperAh> {
         let object = Object { kind: Kind::Ah, uses: vec![pd.handle()], ..Object::default() };
         Ok(PaperAh { handle: Handle::new(&self.world, object), av: Av::new(0xfeed, &[1, 2, 3]) })
+    }
+    fn create_wq(&self, parents: &WqParents<'_, Paper>, attr: &WqInitAttr) -> Result<WqParts<Paper>> {
+        let (wq, queue) = PaperWq::create(&self.world, parents.pd.handle(), parents.cq.0, attr);
+        Ok(WqParts { wq, queue })
+    }
+    fn create_rwq_ind_table(&self, wqs: &[&PaperWq]) -> Result<PaperTable> {
+        Ok(PaperTable::create(&self.world, wqs))
+    }
+    fn create_flow(&self, qp: &PaperQp, rule: FlowRule<'_, Paper>) -> Result<PaperFlow> {
+        Ok(PaperFlow::create(&self.world, qp, rule))
+    }
+    fn create_flow_action_esp(&self, _attr: &FlowActionEspAttr) -> Result<PaperAction> {
+        Ok(PaperAction::create(&self.world))
+    }
+    fn create_counters(&self) -> Result<PaperCounters> {
+        Ok(PaperCounters::create(&self.world))
+    }
+    fn create_comp_cntr(&self, _cntr_type: CompCntrType) -> Result<PaperCntr> {
+        Ok(PaperCntr::create(&self.world))
+    }
+    fn qp_attach_comp_cntr(&self, qp: &PaperQp, cntr: &PaperCntr, ops: CompCntrAttachOps) -> Result<()> {
+        cntr.attach(qp, ops)
     }
 }

@@ -2,13 +2,15 @@
 //!
 //! A provider wraps it in its own context and adds queues, doorbells and address vectors.
 //! Protection domains, memory regions, memory windows and DMA handles without driver-specific data
-//! are here too, as [`KernelPd`], [`KernelMr`], [`KernelMw`] and [`KernelDmah`].
+//! are here too, as [`KernelPd`], [`KernelMr`], [`KernelMw`] and [`KernelDmah`], and in `flow` flow
+//! rules, flow actions, counters and tables of work queues.
 //!
 //! # Safety
 //! A [`KernelContext`] has the right to command its device ([`Uverbs`]) and uses it for queries and
 //! for the objects above, each of which destroys only itself. It gives the right away only by
 //! [`KernelContext::uverbs`], which is unsafe.
 
+mod flow;
 mod groups;
 mod limits;
 mod objects;
@@ -23,9 +25,10 @@ use crate::channel::{Uhw, Uverbs};
 use crate::cmd::context::ContextInfo;
 use crate::discovery::DeviceInfo;
 use crate::provider::DeviceOps;
-use crate::types::{AccessFlags, DeviceAttr, DeviceAttrEx, GidEntry, LinkLayer, PortAttr};
+use crate::types::{AccessFlags, CompCntrCaps, DeviceAttr, DeviceAttrEx, GidEntry, LinkLayer, PortAttr};
 use crate::{Errno, Error, Result, cmd};
 
+pub use flow::{KernelCompCntr, KernelCounters, KernelFlow, KernelFlowAction, KernelRwqIndTable};
 pub use groups::Groups;
 pub use objects::{KernelDmah, KernelMr, KernelMw, KernelPd};
 
@@ -276,6 +279,10 @@ impl DeviceOps for KernelContext {
 
     fn create_comp_channel(&self) -> Result<OwnedFd> {
         cmd::context::create_comp_channel(&self.uverbs)
+    }
+
+    fn query_comp_cntr_caps(&self) -> Result<CompCntrCaps> {
+        cmd::counters::query_comp_cntr_caps(&self.uverbs)
     }
 }
 

@@ -18,7 +18,7 @@ use crate::types::{
 use crate::{Cause, Errno, Error};
 
 #[allow(unsafe_code)]
-fn context(core_support: u64) -> (Arc<KernelContext>, Scripted) {
+pub(super) fn context(core_support: u64) -> (Arc<KernelContext>, Scripted) {
     let scripted =
         Scripted::new([Expect::anything(Reply::outputs([&2_u32.to_ne_bytes(), core_support.as_bytes()]))]);
     // SAFETY: the test owns the script's descriptors and may give them away, and no memory is

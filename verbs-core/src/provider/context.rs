@@ -10,14 +10,15 @@ use core::fmt::Debug;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use super::{
-    MrChange, MrInitAttr, MrMemory, ParentDomainAttr, Provider, QpParents, QpParts, ReregError, SrqParents,
-    SrqParts, unsupported,
+    FlowRule, MrChange, MrInitAttr, MrMemory, ParentDomainAttr, Provider, QpParents, QpParts, ReregError,
+    SrqParents, SrqParts, WqParents, WqParts, unsupported,
 };
-use crate::Result;
 use crate::types::{
-    AccessFlags, Advice, AdviseFlags, AhAttr, Av, CqInitAttr, DeviceAttr, DeviceAttrEx, DmAttr, DmahAttr,
-    GidEntry, MrAttr, MwType, PortAttr, QpInitAttr, RtValues, Sge, SrqInitAttr,
+    AccessFlags, Advice, AdviseFlags, AhAttr, Av, CompCntrAttachOps, CompCntrCaps, CompCntrType, CqInitAttr,
+    DeviceAttr, DeviceAttrEx, DmAttr, DmahAttr, FlowActionEspAttr, GidEntry, MrAttr, MwType, PortAttr,
+    QpInitAttr, RtValues, Sge, SrqInitAttr, WqInitAttr,
 };
+use crate::{Errno, Error, Result};
 
 /// An open device: its queries and its event files. Nothing here depends on the provider's objects.
 pub trait DeviceOps: Debug + Send + Sync {
@@ -90,6 +91,15 @@ pub trait DeviceOps: Debug + Send + Sync {
     /// # Errors
     /// Any errno that the kernel returns; notably `EMFILE`.
     fn create_comp_channel(&self) -> Result<OwnedFd>;
+
+    /// Queries the completion counters that the device offers.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if the device, or the kernel, has none; otherwise as
+    /// [`query_device`](Self::query_device).
+    fn query_comp_cntr_caps(&self) -> Result<CompCntrCaps> {
+        Err(Error::new("query_comp_cntr_caps", self.device_name(), Errno::OPNOTSUPP))
+    }
 }
 
 /// An open device: the objects that are made from it.
@@ -376,6 +386,74 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     fn alloc_mw(&self, pd: &P::Pd, mw_type: MwType) -> Result<P::Mw> {
         let _ = (pd, mw_type);
         Err(unsupported(self.device(), "alloc_mw"))
+    }
+
+    /// Creates a work queue in the state RESET, with its queue.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if the device has none of the kind; [`Cause::Limit`](crate::Cause::Limit) for a
+    /// size beyond the device's limit; any other errno that the kernel returns.
+    fn create_wq(&self, parents: &WqParents<'_, P>, attr: &WqInitAttr) -> Result<WqParts<P>> {
+        let _ = (parents, attr);
+        Err(unsupported(self.device(), "create_wq"))
+    }
+
+    /// Creates a table of work queues; the same one may stand in it more than once.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if the device has none; `EINVAL` for a number of entries that is not a power of
+    /// 2, or beyond the device's limit; any other errno that the kernel returns.
+    fn create_rwq_ind_table(&self, wqs: &[&P::Wq]) -> Result<P::RwqIndTable> {
+        let _ = wqs;
+        Err(unsupported(self.device(), "create_rwq_ind_table"))
+    }
+
+    /// Creates a flow rule for a queue pair.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if the device has none, or not with these specifications; `EPERM` without
+    /// `CAP_NET_RAW`; any other errno that the kernel returns, notably `EINVAL` for headers in the
+    /// wrong order.
+    fn create_flow(&self, qp: &P::Qp, rule: FlowRule<'_, P>) -> Result<P::Flow> {
+        let _ = (qp, rule);
+        Err(unsupported(self.device(), "create_flow"))
+    }
+
+    /// Creates a flow action that encrypts, or decrypts, ESP.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if the device has none, or not with these attributes; any other errno that the
+    /// kernel returns.
+    fn create_flow_action_esp(&self, attr: &FlowActionEspAttr) -> Result<P::FlowAction> {
+        let _ = attr;
+        Err(unsupported(self.device(), "create_flow_action_esp"))
+    }
+
+    /// Creates a set of counters for flow rules.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if the device has none; any other errno that the kernel returns.
+    fn create_counters(&self) -> Result<P::Counters> {
+        Err(unsupported(self.device(), "create_counters"))
+    }
+
+    /// Creates a completion counter.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if the device has none of the kind; any other errno that the kernel returns.
+    fn create_comp_cntr(&self, cntr_type: CompCntrType) -> Result<P::CompCntr> {
+        let _ = cntr_type;
+        Err(unsupported(self.device(), "create_comp_cntr"))
+    }
+
+    /// Lets a completion counter count operations of a queue pair.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` for operations that the device cannot count; any other errno that the kernel
+    /// returns.
+    fn qp_attach_comp_cntr(&self, qp: &P::Qp, cntr: &P::CompCntr, ops: CompCntrAttachOps) -> Result<()> {
+        let _ = (qp, cntr, ops);
+        Err(unsupported(self.device(), "qp_attach_comp_cntr"))
     }
 }
 

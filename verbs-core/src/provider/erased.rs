@@ -20,15 +20,15 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use super::{
-    AhOps, Completion, ContextOps, CqOps, Destroy, DeviceOps, DmOps, DmahOps, MrChange, MrInitAttr, MrOps,
-    MwOps, ParentDomainAttr, PdOps, Provider, QpOps, QpParents, QpParts, RecvQueue, ReregError, SendQueue,
-    SrqOps, SrqParents, SrqParts, TdOps, XrcdOps,
+    AhOps, Completion, ContextOps, CqOps, Destroy, DeviceOps, DmOps, DmahOps, FlowRule, MrChange, MrInitAttr,
+    MrOps, MwOps, ParentDomainAttr, PdOps, Provider, QpOps, QpParents, QpParts, RecvQueue, ReregError,
+    SendQueue, SrqOps, SrqParents, SrqParts, TdOps, WqParents, WqParts, XrcdOps,
 };
 use crate::types::{
-    AccessFlags, Advice, AdviseFlags, AhAttr, Av, CqInitAttr, CqModeration, CqWcFlags, DataInOrder, DmAttr,
-    DmahAttr, Ece, Gid, MrAttr, MwType, OpKind, PostError, PostReason, QpAttr, QpAttrMask, QpCap, QpInitAttr,
-    QpInitInfo, QpState, QpType, RateLimit, RecvWr, RtValues, SendWr, Sge, SrqAttr, SrqAttrMask, SrqInitAttr,
-    Wc,
+    AccessFlags, Advice, AdviseFlags, AhAttr, Av, CompCntrAttachOps, CompCntrType, CqInitAttr, CqModeration,
+    CqWcFlags, DataInOrder, DmAttr, DmahAttr, Ece, FlowActionEspAttr, Gid, MrAttr, MwType, OpKind, OpsWr,
+    PostError, PostReason, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpInitInfo, QpState, QpType, RateLimit,
+    RecvWr, RtValues, SendWr, Sge, SrqAttr, SrqAttrMask, SrqInitAttr, Wc, WqInitAttr,
 };
 use crate::{Cause, Errno, Error, Result, for_each_completion_field, for_each_optional_field};
 
@@ -77,6 +77,13 @@ unsafe impl Provider for Erased {
     type Dm = ErasedDm;
     type Dmah = ErasedDmah;
     type Td = ErasedTd;
+    type Wq = ErasedWq;
+    type WqQueue = ErasedWqQueue;
+    type RwqIndTable = ErasedRwqIndTable;
+    type Flow = ErasedFlow;
+    type FlowAction = ErasedFlowAction;
+    type Counters = ErasedCounters;
+    type CompCntr = ErasedCompCntr;
 }
 
 /// Defines an erased object: a box of a private trait, its constructor, and downcasts.
@@ -551,6 +558,10 @@ macro_rules! recv_queue_through_box {
                 // SAFETY: the caller's promise is the same.
                 unsafe { self.0.post_recv(wrs) }
             }
+            unsafe fn post_srq_ops(&mut self, wrs: &[OpsWr<'_>]) -> Result<(), PostError> {
+                // SAFETY: the caller's promise is the same.
+                unsafe { self.0.post_srq_ops(wrs) }
+            }
         }
     )*};
 }
@@ -694,6 +705,12 @@ destroy_through_box!(ErasedTd, DynTd: TdOps);
 
 impl TdOps for ErasedTd {}
 
+mod steering;
+
+pub use steering::{
+    ErasedCompCntr, ErasedCounters, ErasedFlow, ErasedFlowAction, ErasedRwqIndTable, ErasedWq, ErasedWqQueue,
+};
+
 /// Erases a provider's context.
 pub fn erase<P: Provider<Context: Sized>>(context: P::Context) -> Box<dyn ContextOps<Erased>> {
     Box::new(Of::<P>(context))
@@ -723,6 +740,10 @@ impl<P: Provider<Context: Sized>> Of<P> {
 
     fn cq<'a>(&self, verb: &'static str, cq: &'a ErasedCqHandle) -> Result<&'a P::CqHandle> {
         cq.downcast_ref().ok_or_else(|| self.foreign(verb, "completion queue"))
+    }
+
+    fn qp<'a>(&self, verb: &'static str, qp: &'a ErasedQp) -> Result<&'a P::Qp> {
+        qp.downcast_ref().ok_or_else(|| self.foreign(verb, "queue pair"))
     }
 
     fn srq<'a>(&self, verb: &'static str, srq: &'a ErasedSrq) -> Result<&'a P::Srq> {
@@ -887,5 +908,45 @@ impl<P: Provider<Context: Sized>> ContextOps<Erased> for Of<P> {
     }
     fn alloc_mw(&self, pd: &ErasedPd, mw_type: MwType) -> Result<ErasedMw> {
         self.0.alloc_mw(self.pd("alloc_mw", pd)?, mw_type).map(ErasedMw::new)
+    }
+    fn create_wq(&self, parents: &WqParents<'_, Erased>, attr: &WqInitAttr) -> Result<WqParts<Erased>> {
+        const VERB: &str = "create_wq";
+        let parents = WqParents { pd: self.pd(VERB, parents.pd)?, cq: self.cq(VERB, parents.cq)? };
+        let WqParts { wq, queue } = self.0.create_wq(&parents, attr)?;
+        Ok(WqParts { wq: ErasedWq::new(wq), queue: ErasedWqQueue::new(queue) })
+    }
+    fn create_rwq_ind_table(&self, wqs: &[&ErasedWq]) -> Result<ErasedRwqIndTable> {
+        let foreign = || self.foreign("create_rwq_ind_table", "work queue");
+        let wqs: Result<Vec<&P::Wq>> = wqs.iter().map(|wq| wq.downcast_ref().ok_or_else(foreign)).collect();
+        self.0.create_rwq_ind_table(&wqs?).map(ErasedRwqIndTable::new)
+    }
+    fn create_flow(&self, qp: &ErasedQp, rule: FlowRule<'_, Erased>) -> Result<ErasedFlow> {
+        const VERB: &str = "create_flow";
+        let qp = self.qp(VERB, qp)?;
+        let rule = rule.try_map(
+            |action| action.downcast_ref().ok_or_else(|| self.foreign(VERB, "flow action")),
+            |counters| counters.downcast_ref().ok_or_else(|| self.foreign(VERB, "counters object")),
+        )?;
+        self.0.create_flow(qp, rule).map(ErasedFlow::new)
+    }
+    fn create_flow_action_esp(&self, attr: &FlowActionEspAttr) -> Result<ErasedFlowAction> {
+        self.0.create_flow_action_esp(attr).map(ErasedFlowAction::new)
+    }
+    fn create_counters(&self) -> Result<ErasedCounters> {
+        self.0.create_counters().map(ErasedCounters::new)
+    }
+    fn create_comp_cntr(&self, cntr_type: CompCntrType) -> Result<ErasedCompCntr> {
+        self.0.create_comp_cntr(cntr_type).map(ErasedCompCntr::new)
+    }
+    fn qp_attach_comp_cntr(
+        &self,
+        qp: &ErasedQp,
+        cntr: &ErasedCompCntr,
+        ops: CompCntrAttachOps,
+    ) -> Result<()> {
+        const VERB: &str = "qp_attach_comp_cntr";
+        let qp = self.qp(VERB, qp)?;
+        let cntr = cntr.downcast_ref().ok_or_else(|| self.foreign(VERB, "completion counter"))?;
+        self.0.qp_attach_comp_cntr(qp, cntr, ops)
     }
 }

@@ -12,6 +12,9 @@
 //! | `td` | [`TdOps`] | a thread domain | control |
 //! | `context` | [`AhOps`] | an address handle | control |
 //! | `mw` | [`MwOps`] | a memory window | control |
+//! | `flow` | [`FlowOps`], [`FlowActionOps`] | a flow rule, and an action of rules | control |
+//! | `counters` | [`CountersOps`], [`CompCntrOps`] | counters of flow rules, and of completions | control |
+//! | `wq` | [`WqOps`], [`RwqIndTableOps`] | a work queue, and a table of them | control |
 //! | `srq` | [`SrqOps`], [`XrcdOps`] | a shared receive queue, an XRC domain | control |
 //! | `completion` | [`CqOps`], [`Completion`] | a completion queue and its completions | data |
 //! | `queue` | [`QpOps`] | a queue pair: its state | control |
@@ -41,33 +44,40 @@
 
 mod completion;
 mod context;
+mod counters;
 mod dm;
 mod driver;
 mod erased;
+mod flow;
 mod mr;
 mod mw;
 mod queue;
 mod srq;
 mod td;
 mod unsupported;
+mod wq;
 
 use core::fmt::Debug;
 
 pub use completion::{Completion, CqOps};
 pub use context::{AhOps, ContextOps, DeviceOps, PdOps};
+pub use counters::{CompCntrOps, CountersOps};
 pub use dm::{DmOps, DmahOps};
 pub use driver::{Driver, NamedProvider, OpenedContext};
 pub use erased::{
-    Erased, ErasedAh, ErasedCompletion, ErasedCq, ErasedCqHandle, ErasedDm, ErasedDmah, ErasedMr, ErasedMw,
-    ErasedPd, ErasedQp, ErasedRecvQueue, ErasedSendQueue, ErasedSrq, ErasedSrqQueue, ErasedTd, ErasedXrcd,
-    erase,
+    Erased, ErasedAh, ErasedCompCntr, ErasedCompletion, ErasedCounters, ErasedCq, ErasedCqHandle, ErasedDm,
+    ErasedDmah, ErasedFlow, ErasedFlowAction, ErasedMr, ErasedMw, ErasedPd, ErasedQp, ErasedRecvQueue,
+    ErasedRwqIndTable, ErasedSendQueue, ErasedSrq, ErasedSrqQueue, ErasedTd, ErasedWq, ErasedWqQueue,
+    ErasedXrcd, erase,
 };
+pub use flow::{FlowActionOps, FlowOps, FlowRule};
 pub use mr::{MrChange, MrInitAttr, MrMemory, MrOps, RegionState, ReregError};
 pub use mw::MwOps;
 pub use queue::{QpOps, QpParents, QpParts, RecvQueue, SendQueue};
 pub use srq::{SrqOps, SrqParents, SrqParts, XrcdOps};
 pub use td::{ParentDomainAttr, QueueAllocator, QueueMemory, TdOps};
 pub use unsupported::{Unsupported, unsupported};
+pub use wq::{RwqIndTableOps, WqOps, WqParents, WqParts};
 
 #[doc(hidden)]
 pub use completion::{for_each_completion_field, for_each_optional_field};
@@ -239,6 +249,20 @@ pub unsafe trait Provider: Sized + Debug + 'static {
     type Dmah: DmahOps + Destroy;
     /// A thread domain.
     type Td: TdOps + Destroy;
+    /// A work queue: its state, and its end.
+    type Wq: WqOps<Queue = Self::WqQueue> + Destroy;
+    /// The queue of a work queue, owned by its poster.
+    type WqQueue: RecvQueue;
+    /// A table of work queues.
+    type RwqIndTable: RwqIndTableOps + Destroy;
+    /// A flow rule.
+    type Flow: FlowOps + Destroy;
+    /// A flow action.
+    type FlowAction: FlowActionOps + Destroy;
+    /// A set of counters for flow rules.
+    type Counters: CountersOps<Flow = Self::Flow> + Destroy;
+    /// A completion counter.
+    type CompCntr: CompCntrOps + Destroy;
 }
 
 /// An object of the kernel that can be destroyed.

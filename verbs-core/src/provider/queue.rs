@@ -11,8 +11,8 @@ use core::fmt::Debug;
 
 use super::Provider;
 use crate::types::{
-    DataInOrder, Ece, Gid, OpKind, PostError, PostReason, QpAttr, QpAttrMask, QpCap, QpInitInfo, QpState,
-    QpType, RateLimit, RecvWr, SendWr,
+    DataInOrder, Ece, Gid, OpKind, OpsWr, PostError, PostReason, QpAttr, QpAttrMask, QpCap, QpInitInfo,
+    QpState, QpType, RateLimit, RecvWr, SendWr,
 };
 use crate::{Errno, Error, Result};
 
@@ -277,5 +277,20 @@ pub trait RecvQueue: Any + Debug + Send + Sync {
             None => Ok(()),
             Some(reason) => Err(PostError { accepted, reason }),
         }
+    }
+
+    /// Changes the tag list of a shared receive queue with tag matching: puts the operations into its
+    /// queue, and publishes them.
+    ///
+    /// # Safety
+    /// As [`post_recv`](Self::post_recv), for the elements of each [`TmOp::Add`](crate::types::TmOp::Add) from the call until
+    /// its completion, or that of the operation that removes the tag, was polled.
+    ///
+    /// # Errors
+    /// The number of accepted operations, and the reason why the next was rejected;
+    /// [`PostReason::NoTagMatching`] from a queue without tag matching.
+    unsafe fn post_srq_ops(&mut self, wrs: &[OpsWr<'_>]) -> Result<(), PostError> {
+        let _ = wrs;
+        Err(PostError { accepted: 0, reason: PostReason::NoTagMatching })
     }
 }

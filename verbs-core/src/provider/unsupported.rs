@@ -6,8 +6,14 @@
 
 use std::os::fd::OwnedFd;
 
-use super::{Destroy, DeviceOps, DmOps, DmahOps, MwOps, RecvQueue, SrqOps, TdOps, XrcdOps};
-use crate::types::{MwType, PostReason, RecvWr, SrqAttr, SrqAttrMask};
+use super::{
+    CompCntrOps, CountersOps, Destroy, DeviceOps, DmOps, DmahOps, FlowActionOps, FlowOps, MwOps, RecvQueue,
+    RwqIndTableOps, SrqOps, TdOps, WqOps, XrcdOps,
+};
+use crate::types::{
+    CompCntrEntry, CounterAttachAttr, FlowActionEspAttr, MwType, PostReason, ReadCountersFlags, RecvWr,
+    SrqAttr, SrqAttrMask, WqAttr, WqState,
+};
 use crate::{Errno, Error, Result};
 
 /// The type of objects that a provider does not have. No value of it exists.
@@ -97,3 +103,79 @@ impl DmahOps for Unsupported {
 }
 
 impl TdOps for Unsupported {}
+
+impl WqOps for Unsupported {
+    type Queue = Self;
+
+    fn handle(&self) -> u32 {
+        match *self {}
+    }
+    fn wq_num(&self) -> u32 {
+        match *self {}
+    }
+    fn state(&self) -> WqState {
+        match *self {}
+    }
+    fn max_wr(&self) -> u32 {
+        match *self {}
+    }
+    fn max_sge(&self) -> u32 {
+        match *self {}
+    }
+    fn modify(&self, _queue: &mut Self, _attr: &WqAttr) -> Result<()> {
+        match *self {}
+    }
+}
+
+impl RwqIndTableOps for Unsupported {
+    fn handle(&self) -> u32 {
+        match *self {}
+    }
+    fn ind_tbl_num(&self) -> u32 {
+        match *self {}
+    }
+}
+
+impl FlowOps for Unsupported {
+    fn handle(&self) -> u32 {
+        match *self {}
+    }
+}
+
+impl FlowActionOps for Unsupported {
+    fn handle(&self) -> u32 {
+        match *self {}
+    }
+    fn modify_esp(&self, _attr: &FlowActionEspAttr) -> Result<()> {
+        match *self {}
+    }
+}
+
+impl CountersOps for Unsupported {
+    type Flow = Self;
+
+    fn handle(&self) -> u32 {
+        match *self {}
+    }
+    fn attach_point_flow(&self, _attr: &CounterAttachAttr, _flow: Option<&Self>) -> Result<()> {
+        match *self {}
+    }
+    fn read(&self, _values: &mut [u64], _flags: ReadCountersFlags) -> Result<()> {
+        match *self {}
+    }
+}
+
+impl CompCntrOps for Unsupported {
+    fn handle(&self) -> u32 {
+        match *self {}
+    }
+    fn set(&self, _entry: CompCntrEntry, _value: u64) -> Result<()> {
+        match *self {}
+    }
+    fn inc(&self, _entry: CompCntrEntry, _amount: u64) -> Result<()> {
+        match *self {}
+    }
+    fn read(&self, _entry: CompCntrEntry) -> Result<u64> {
+        match *self {}
+    }
+}

@@ -399,6 +399,8 @@ pub enum PostReason {
     ForeignAv,
     /// The queue pair's state does not take such work requests.
     InvalidState,
+    /// The shared receive queue has no tag list. (C: `EOPNOTSUPP`)
+    NoTagMatching,
     /// The work requests are in the queue, but ringing the doorbell failed with this error.
     Doorbell(Errno),
 }
@@ -408,7 +410,9 @@ impl PostReason {
     pub const fn errno(self) -> Errno {
         match self {
             Self::QueueFull => Errno::NOMEM,
-            Self::UnsupportedOp { .. } | Self::UnsupportedFlags { .. } => Errno::OPNOTSUPP,
+            Self::UnsupportedOp { .. } | Self::UnsupportedFlags { .. } | Self::NoTagMatching => {
+                Errno::OPNOTSUPP
+            }
             Self::Doorbell(errno) => errno,
             _ => Errno::INVAL,
         }
@@ -445,6 +449,7 @@ impl fmt::Display for PostReason {
             }
             Self::ForeignAv => f.write_str("the address handle belongs to another provider"),
             Self::InvalidState => f.write_str("the queue pair's state does not take such work requests"),
+            Self::NoTagMatching => f.write_str("post_srq_ops: the shared receive queue has no tag list"),
             Self::Doorbell(errno) => write!(f, "the doorbell failed: {errno}"),
         }
     }

@@ -10,6 +10,7 @@
 //! | [`failures`] | requests that end badly, and how |
 //! | [`events`] | completion channels and asynchronous events |
 //! | [`states`] | queue pair states: each transition, and what a state does |
+//! | [`unsupported`] | verbs that neither rxe nor soft devices have |
 //!
 //! Each case runs twice: with the provider hidden, and with it named.
 
@@ -21,6 +22,7 @@ pub mod owned;
 pub mod queues;
 pub mod rc;
 pub mod states;
+pub mod unsupported;
 
 use crate::runner::Case;
 
@@ -35,6 +37,7 @@ pub fn cases() -> Vec<Case> {
     }
     let topics = topics![datagram, events, failures, owned, queues, rc, states];
     let topics = topics![datagram, events, failures, mw, owned, queues, rc];
+    let topics = topics![datagram, events, failures, owned, queues, rc, states, unsupported];
     topics.into_iter().flat_map(|(topic, cases)| cases.into_iter().map(move |case| of(topic, case))).collect()
 }
 

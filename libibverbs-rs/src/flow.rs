@@ -1,0 +1,195 @@
+//! [`Flow`]: a rule about which packets go to a queue pair; [`FlowAction`]: what the device does to
+//! them.
+//!
+//! A rule keeps the flow actions and the counters that it names.
+
+use std::sync::Arc;
+
+use verbs_core::Result;
+use verbs_core::provider::{ContextOps, Erased, FlowActionOps, Provider};
+use verbs_core::types::{FlowActionEspAttr, FlowAttr};
+
+use crate::kernel_handle::{KernelHandle, close_shared};
+use crate::qp::state::State;
+use crate::registry::{Child, Parent, Registry};
+use crate::{Context, Counters, HandleError, Qp};
+
+/// A flow rule of a queue pair.
+///
+/// Close or drop it before its queue pair: the kernel refuses to destroy a queue pair that has
+/// rules. Neither rxe nor soft devices have flow rules.
+///
+/// # References
+/// `ibv_create_flow(3)`
+#[doc(alias = "ibv_flow")]
+#[derive(Debug)]
+pub struct Flow<P: Provider = Erased> {
+    handle: KernelHandle<P::Flow, Dependencies>,
+}
+
+/// The dependencies of a rule, released once it is destroyed.
+#[derive(Debug)]
+struct Dependencies {
+    _named: Vec<Parent>,
+    registry: Arc<Registry>,
+    _context: Child,
+}
+
+impl<P: Provider> Context<P> {
+    /// Creates a flow rule for a queue pair.
+    ///
+    /// ```no_run
+    /// # fn f(context: verbs::Context, qp: verbs::Qp<verbs::state::Rtr>) -> Result<(), verbs::Error> {
+    /// use verbs::{FlowAttr, FlowMatch, FlowSpec, FlowTcpUdpFilter};
+    ///
+    /// let roce = FlowMatch {
+    ///     val: FlowTcpUdpFilter { dst_port: 4791, ..Default::default() },
+    ///     mask: FlowTcpUdpFilter { dst_port: 0xffff, ..Default::default() },
+    /// };
+    /// let counters = context.create_counters()?;
+    /// let rule = FlowAttr::new(1)
+    ///     .with(FlowSpec::Udp { fields: roce, is_inner: false })
+    ///     .with(FlowSpec::ActionCount(&counters));
+    /// let flow = context.create_flow(&qp, rule)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// - `EOPNOTSUPP` if the device has no rules, or not with these specifications.
+    /// - `EPERM` without `CAP_NET_RAW`.
+    /// - `EINVAL` with [`Cause::Foreign`](crate::Cause::Foreign) for a queue pair, flow action or
+    ///   counters of another open device.
+    /// - Any other errno that the kernel returns; notably `EINVAL` for more than 10 specifications
+    ///   or headers in the wrong order.
+    ///
+    /// # References
+    /// `ibv_create_flow(3)`
+    #[doc(alias = "ibv_create_flow")]
+    pub fn create_flow<S: State>(
+        &self,
+        qp: &Qp<S, P>,
+        rule: FlowAttr<&FlowAction<P>, &Counters<P>>,
+    ) -> Result<Flow<P>> {
+        const VERB: &str = "create_flow";
+        let registry = self.registry();
+        if !Arc::ptr_eq(qp.registry(), registry) {
+            return Err(registry.foreign(VERB, "queue pair"));
+        }
+        let (mut actions, mut sets): (Vec<Parent>, Vec<Parent>) = (Vec::new(), Vec::new());
+        let rule = rule.try_map(
+            |action: &FlowAction<P>| -> Result<_> {
+                actions.push(action.share(VERB, registry)?);
+                Ok(action.raw())
+            },
+            |counters| {
+                sets.push(counters.share(VERB, registry)?);
+                Ok(counters.raw())
+            },
+        )?;
+        let raw = self.raw().create_flow(qp.raw(), rule)?;
+        actions.append(&mut sets);
+        let context = self.child(&registry.flow_tally);
+        let registry = Arc::clone(registry);
+        let dependencies = Dependencies { _named: actions, registry, _context: context };
+        Ok(Flow { handle: KernelHandle::new(raw, dependencies) })
+    }
+
+    /// Creates a flow action that encrypts, or decrypts, ESP.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if the device, or the kernel, has none, or not with these attributes; any other
+    /// errno that the kernel returns.
+    ///
+    /// # References
+    /// `ibv_create_flow_action(3)`
+    #[doc(alias = "ibv_create_flow_action_esp")]
+    pub fn create_flow_action_esp(&self, attr: &FlowActionEspAttr) -> Result<FlowAction<P>> {
+        let raw = self.raw().create_flow_action_esp(attr)?;
+        let context = self.child(&self.registry().action_tally);
+        let dependencies = (Arc::clone(self.registry()), context);
+        Ok(FlowAction { handle: Arc::new(KernelHandle::new(raw, dependencies)) })
+    }
+}
+
+impl<P: Provider> Flow<P> {
+    /// Returns the provider's own rule, for features beyond verbs.
+    pub fn raw(&self) -> &P::Flow {
+        self.handle.get()
+    }
+
+    pub(crate) fn registry(&self) -> &Arc<Registry> {
+        &self.handle.dependencies().registry
+    }
+
+    /// Destroys the rule. Dropping does the same, and leaks a rule that the kernel refuses to
+    /// destroy.
+    ///
+    /// # Errors
+    /// The rule, and any errno that the kernel returns.
+    ///
+    /// # References
+    /// `ibv_destroy_flow(3)`
+    #[doc(alias = "ibv_destroy_flow")]
+    pub fn close(self) -> Result<(), HandleError<Self>> {
+        self.handle.close().map(drop).map_err(|failed| failed.map(|handle| Self { handle }))
+    }
+}
+
+/// An action that flow rules apply to packets, by [`ActionHandle`](crate::FlowSpec::ActionHandle).
+///
+/// # References
+/// `ibv_create_flow_action(3)`
+#[doc(alias = "ibv_flow_action")]
+#[derive(Debug)]
+pub struct FlowAction<P: Provider = Erased> {
+    handle: Arc<Action<P>>,
+}
+
+/// A provider's action, which flow rules share, and its dependencies.
+type Action<P> = KernelHandle<<P as Provider>::FlowAction, (Arc<Registry>, Child)>;
+
+impl<P: Provider> FlowAction<P> {
+    /// Changes what the attributes of an ESP action name.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` for attributes that cannot change; any other errno that the kernel returns.
+    ///
+    /// # References
+    /// `ibv_modify_flow_action(3)`
+    #[doc(alias = "ibv_modify_flow_action_esp")]
+    pub fn modify_esp(&self, attr: &FlowActionEspAttr) -> Result<()> {
+        self.handle.get().modify_esp(attr)
+    }
+
+    /// Returns the provider's own action, for features beyond verbs.
+    pub fn raw(&self) -> &P::FlowAction {
+        self.handle.get()
+    }
+
+    /// Returns a rule's share of the action.
+    ///
+    /// # Errors
+    /// `EINVAL` for an action of another open device.
+    fn share(&self, verb: &'static str, registry: &Arc<Registry>) -> Result<Parent> {
+        if !Arc::ptr_eq(&self.handle.dependencies().0, registry) {
+            return Err(registry.foreign(verb, "flow action"));
+        }
+        Ok(Arc::<Action<P>>::clone(&self.handle))
+    }
+
+    /// Destroys the action. Dropping does the same, once no rule uses it.
+    ///
+    /// # Errors
+    /// The action: `EBUSY` with [`Cause::InUse`](crate::Cause::InUse) while rules use it; any other
+    /// errno that the kernel returns.
+    ///
+    /// # References
+    /// `ibv_destroy_flow_action(3)`
+    #[doc(alias = "ibv_destroy_flow_action")]
+    pub fn close(self) -> Result<(), HandleError<Self>> {
+        let registry = Arc::clone(&self.handle.dependencies().0);
+        let in_use = || registry.in_use("destroy_flow_action", "flow rules");
+        close_shared(self.handle, in_use).map(drop).map_err(|failed| failed.map(|handle| Self { handle }))
+    }
+}

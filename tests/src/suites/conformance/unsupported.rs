@@ -1,0 +1,79 @@
+//! Verbs that neither rxe nor soft devices have: each answers `EOPNOTSUPP` with its name.
+//!
+//! A device that has one of them is no failure: the case is skipped there.
+
+use std::fmt::Debug;
+
+use verbs::{
+    CompCntrType, Context, CqInit, Errno, Error, FlowActionEspAttr, FlowAttr, FlowSpec, Provider, QpInit,
+    QpType, WqInit,
+};
+
+use super::SUITE;
+use crate::both;
+use crate::runner::{Case, CaseResult, fail, skip};
+
+pub(super) fn cases() -> Vec<Case> {
+    both!(
+        SUITE,
+        work_queues_are_refused_by_name,
+        tables_of_work_queues_are_refused_by_name,
+        flow_rules_are_refused_by_name,
+        flow_actions_are_refused_by_name,
+        counters_are_refused_by_name,
+        completion_counters_are_refused_by_name,
+    )
+}
+
+/// Expects `EOPNOTSUPP` from a verb, with its name and the device's.
+fn refused<T: Debug, P: Provider>(context: &Context<P>, verb: &str, result: Result<T, Error>) -> CaseResult {
+    match result {
+        Ok(_) => skip("the device has it"),
+        Err(error) if error.errno == Errno::OPNOTSUPP && error.verb == verb => {
+            assert_eq!(&*error.device, context.device_name());
+            let text = error.to_string();
+            assert!(text.starts_with(&format!("{verb} on {}: ", context.device_name())), "{text}");
+            Ok(())
+        }
+        Err(error) => fail(format_args!("{verb}: {error}")),
+    }
+}
+
+fn work_queues_are_refused_by_name<P: Provider>(context: &Context<P>) -> CaseResult {
+    let (pd, cq) = (context.alloc_pd()?, context.create_cq(&CqInit::new(16))?);
+    refused(context, "create_wq", pd.create_wq(&WqInit::new(&cq)))?;
+    // Nothing is left of the attempt that keeps them open.
+    cq.close()?;
+    pd.close()?;
+    Ok(())
+}
+
+fn tables_of_work_queues_are_refused_by_name<P: Provider>(context: &Context<P>) -> CaseResult {
+    refused(context, "create_rwq_ind_table", context.create_rwq_ind_table(&[]))
+}
+
+fn flow_rules_are_refused_by_name<P: Provider>(context: &Context<P>) -> CaseResult {
+    let (pd, cq) = (context.alloc_pd()?, context.create_cq(&CqInit::new(16))?);
+    let qp = pd.create_qp(&QpInit::new(QpType::UD, &cq))?;
+    let rule = FlowAttr::new(1).with(FlowSpec::ActionDrop);
+    refused(context, "create_flow", context.create_flow(&qp, rule))?;
+    qp.close()?;
+    Ok(())
+}
+
+fn flow_actions_are_refused_by_name<P: Provider>(context: &Context<P>) -> CaseResult {
+    let attr = FlowActionEspAttr::default();
+    refused(context, "create_flow_action_esp", context.create_flow_action_esp(&attr))
+}
+
+fn counters_are_refused_by_name<P: Provider>(context: &Context<P>) -> CaseResult {
+    refused(context, "create_counters", context.create_counters())
+}
+
+fn completion_counters_are_refused_by_name<P: Provider>(context: &Context<P>) -> CaseResult {
+    refused(context, "query_comp_cntr_caps", context.query_comp_cntr_caps())?;
+    for cntr_type in [CompCntrType::WRS, CompCntrType::BYTES] {
+        refused(context, "create_comp_cntr", context.create_comp_cntr(cntr_type))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,59 @@
+//! Counters of flow rules, and counters of completions.
+
+use core::any::Any;
+use core::fmt::Debug;
+
+use super::FlowOps;
+use crate::Result;
+use crate::types::{CompCntrEntry, CounterAttachAttr, ReadCountersFlags};
+
+/// A set of counters, which flow rules use.
+pub trait CountersOps: Any + Debug + Send + Sync {
+    /// The flow rules of the same provider.
+    type Flow: FlowOps
+    where
+        Self: Sized;
+
+    /// Returns the kernel's handle.
+    fn handle(&self) -> u32;
+
+    /// Adds a counter: of the rules that name the set from now on, or with `flow` of a rule that
+    /// exists.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` from a device that does not count the quantity, or not of a rule that exists.
+    fn attach_point_flow(&self, attr: &CounterAttachAttr, flow: Option<&Self::Flow>) -> Result<()>
+    where
+        Self: Sized;
+
+    /// Reads the values, by the index of each counter.
+    ///
+    /// # Errors
+    /// `EINVAL` for fewer values than counters, and for a set that no rule uses; any other errno that
+    /// the kernel returns.
+    fn read(&self, values: &mut [u64], flags: ReadCountersFlags) -> Result<()>;
+}
+
+/// A completion counter, which queue pairs use.
+pub trait CompCntrOps: Any + Debug + Send + Sync {
+    /// Returns the kernel's handle.
+    fn handle(&self) -> u32;
+
+    /// Sets one of its values.
+    ///
+    /// # Errors
+    /// Any errno that the kernel returns; notably `EINVAL` for a value beyond the device's largest.
+    fn set(&self, entry: CompCntrEntry, value: u64) -> Result<()>;
+
+    /// Adds to one of its values.
+    ///
+    /// # Errors
+    /// As [`set`](Self::set).
+    fn inc(&self, entry: CompCntrEntry, amount: u64) -> Result<()>;
+
+    /// Reads one of its values.
+    ///
+    /// # Errors
+    /// Any errno that the kernel returns; notably `EIO` once the device is gone.
+    fn read(&self, entry: CompCntrEntry) -> Result<u64>;
+}

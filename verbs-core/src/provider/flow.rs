@@ -1,0 +1,29 @@
+//! A flow rule, and the actions that rules apply to packets.
+
+use core::any::Any;
+use core::fmt::Debug;
+
+use super::Provider;
+use crate::Result;
+use crate::types::{FlowActionEspAttr, FlowAttr};
+
+/// A flow rule whose specifications name a provider's flow actions and counters.
+pub type FlowRule<'a, P> = FlowAttr<&'a <P as Provider>::FlowAction, &'a <P as Provider>::Counters>;
+
+/// A flow rule of a queue pair.
+pub trait FlowOps: Any + Debug + Send + Sync {
+    /// Returns the kernel's handle.
+    fn handle(&self) -> u32;
+}
+
+/// An action that flow rules apply to packets.
+pub trait FlowActionOps: Any + Debug + Send + Sync {
+    /// Returns the kernel's handle.
+    fn handle(&self) -> u32;
+
+    /// Changes what the attributes of an ESP action name.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` for attributes that cannot change; any other errno that the kernel returns.
+    fn modify_esp(&self, attr: &FlowActionEspAttr) -> Result<()>;
+}

@@ -1,0 +1,69 @@
+//! A work queue, which queue pairs share by a table, and that table.
+
+use core::any::Any;
+use core::fmt::Debug;
+
+use super::{Provider, RecvQueue};
+use crate::Result;
+use crate::types::{WqAttr, WqState};
+
+/// The objects that a new work queue is made from.
+#[derive(Debug)]
+pub struct WqParents<'a, P: Provider> {
+    /// The protection domain.
+    pub pd: &'a P::Pd,
+    /// The completion queue of its receives.
+    pub cq: &'a P::CqHandle,
+}
+
+/// A new work queue: its control object and its queue, usable in two threads.
+#[derive(Debug)]
+pub struct WqParts<P: Provider> {
+    /// The control object.
+    pub wq: P::Wq,
+    /// The queue.
+    pub queue: P::WqQueue,
+}
+
+/// A work queue without its queue: its state, and its end.
+pub trait WqOps: Any + Debug + Send + Sync {
+    /// Its queue.
+    type Queue: RecvQueue
+    where
+        Self: Sized;
+
+    /// Returns the kernel's handle.
+    fn handle(&self) -> u32;
+
+    /// Returns the device's number of it.
+    fn wq_num(&self) -> u32;
+
+    /// Returns the state to which it was last moved. The device may have moved it to
+    /// [`WqState::ERR`] since.
+    fn state(&self) -> WqState;
+
+    /// Returns the number of receives that fit.
+    fn max_wr(&self) -> u32;
+
+    /// Returns the number of scatter/gather elements of a receive.
+    fn max_sge(&self) -> u32;
+
+    /// Moves it to another state, or changes its properties. The queue must be the one that was
+    /// created with it.
+    ///
+    /// # Errors
+    /// Any errno that the kernel returns; notably `EINVAL` for a transition that does not exist. The
+    /// queue and its requests are then unchanged.
+    fn modify(&self, queue: &mut Self::Queue, attr: &WqAttr) -> Result<()>
+    where
+        Self: Sized;
+}
+
+/// A table of work queues, by which a queue pair spreads what it receives (RSS).
+pub trait RwqIndTableOps: Any + Debug + Send + Sync {
+    /// Returns the kernel's handle.
+    fn handle(&self) -> u32;
+
+    /// Returns the device's number of it.
+    fn ind_tbl_num(&self) -> u32;
+}
