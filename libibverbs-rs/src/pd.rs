@@ -41,10 +41,17 @@ struct Inner<P: Provider> {
     raw: Raw<P>,
     id: PdId,
     context: Context<P>,
-    mrs: Tally,
-    qps: Tally,
+    users: Users,
+}
+
+/// Counts of the objects that keep a domain alive.
+#[derive(Default)]
+struct Users {
     ahs: Tally,
+    mrs: Tally,
+    mws: Tally,
     parent_domains: Tally,
+    qps: Tally,
     wqs: Tally,
 }
 
@@ -52,7 +59,6 @@ struct Inner<P: Provider> {
 struct Parents {
     _above: Child,
     _td: Option<Child>,
-    mws: Tally,
 }
 
 enum Raw<P: Provider> {
@@ -82,12 +88,7 @@ impl<P: Provider> Pd<P> {
                 raw: Raw::Own(KernelHandle::new(raw, parents)),
                 id,
                 context: context.clone(),
-                mrs: Tally::default(),
-                qps: Tally::default(),
-                ahs: Tally::default(),
-                mws: Tally::default(),
-                parent_domains: Tally::default(),
-                wqs: Tally::default(),
+                users: Users::default(),
             }),
         }
     }
@@ -147,7 +148,7 @@ impl<P: Provider> Pd<P> {
     ) -> Result<Self> {
         let attr = ParentDomainAttr { pd: self.raw(), td: td.map(Td::raw), allocator };
         let raw = self.context().raw().alloc_parent_domain(&attr)?;
-        let above = self.child(&self.inner.parent_domains);
+        let above = self.child(&self.inner.users.parent_domains);
         let parents = Parents { _above: above, _td: td.map(|td| td.shared.user()) };
         Ok(Self::new(self.context(), raw, parents, self.id()))
     }
@@ -423,7 +424,7 @@ impl<P: Provider> Pd<P> {
     #[doc(alias = "ibv_alloc_mw")]
     pub fn alloc_mw(&self, mw_type: MwType) -> Result<Mw<P>> {
         let raw = self.context().raw().alloc_mw(self.raw(), mw_type)?;
-        Ok(Mw::new(raw, self.child(&self.inner.mws)))
+        Ok(Mw::new(raw, self.child(&self.inner.users.mws)))
     }
 
     /// Allocates a memory window that queue pairs of the domain bind to exposed memory.
@@ -474,7 +475,7 @@ impl<P: Provider> Pd<P> {
     #[doc(alias = "ibv_create_ah")]
     pub fn create_ah(&self, attr: &AhAttr) -> Result<Ah<P>> {
         let raw = self.context().raw().create_ah(self.raw(), attr)?;
-        Ok(Ah::new(raw, self.child(&self.inner.ahs)))
+        Ok(Ah::new(raw, self.child(&self.inner.users.ahs)))
     }
 
     /// Deallocates the domain, if this is its last handle and no object made in it is left.
@@ -491,13 +492,11 @@ impl<P: Provider> Pd<P> {
         let inner = match Arc::try_unwrap(self.inner) {
             Ok(inner) => inner,
             Err(inner) => {
-                let error = inner.context.registry().in_use("dealloc_pd", inner.users());
+                let error = inner.context.registry().in_use("dealloc_pd", inner.users.name());
                 return Err(HandleError { handle: Self { inner }, error });
             }
         };
-        let Inner { raw, id, context, mrs, qps, ahs, parent_domains } = inner;
-        let Inner { raw, id, context, mrs, qps, ahs, mws } = inner;
-        let Inner { raw, id, context, mrs, qps, ahs, parent_domains, wqs } = inner;
+        let Inner { raw, id, context, users } = inner;
         let (raw, error) = match raw {
             Raw::Own(handle) => match handle.close() {
                 Ok(_) => return Ok(()),
@@ -508,9 +507,7 @@ impl<P: Provider> Pd<P> {
                 Err(HandleError { handle, error }) => (Raw::Within(handle.inner), error),
             },
         };
-        let inner = Inner { raw, id, context, mrs, qps, ahs, parent_domains, wqs };
-        let handle = Self { inner: Arc::new(inner) };
-        let handle = Self { inner: Arc::new(Inner { raw, id, context, mrs, qps, ahs, mws }) };
+        let handle = Self { inner: Arc::new(Inner { raw, id, context, users }) };
         Err(HandleError { handle, error })
     }
 
@@ -554,15 +551,15 @@ impl<P: Provider> Pd<P> {
     }
 
     pub(crate) fn child_mr(&self) -> Child {
-        self.child(&self.inner.mrs)
+        self.child(&self.inner.users.mrs)
     }
 
     pub(crate) fn child_qp(&self) -> Child {
-        self.child(&self.inner.qps)
+        self.child(&self.inner.users.qps)
     }
 
     pub(crate) fn child_wq(&self) -> Child {
-        self.child(&self.inner.wqs)
+        self.child(&self.inner.users.wqs)
     }
 
     fn child(&self, tally: &Tally) -> Child {
@@ -570,18 +567,16 @@ impl<P: Provider> Pd<P> {
     }
 }
 
-impl<P: Provider> Inner<P> {
+impl Users {
     /// Returns what keeps the domain alive besides one handle, as a plural noun.
-    fn users(&self) -> &'static str {
+    fn name(&self) -> &'static str {
         let tallies = [
             (&self.qps, "queue pairs"),
-            (&self.mrs, "memory regions"),
-            (&self.ahs, "address handles"),
-            (&self.parent_domains, "parent domains"),
+            (&self.wqs, "work queues"),
             (&self.mws, "memory windows"),
             (&self.mrs, "memory regions"),
             (&self.ahs, "address handles"),
-            (&self.wqs, "work queues"),
+            (&self.parent_domains, "parent domains"),
         ];
         tallies.into_iter().find(|(tally, _)| tally.any()).map_or("clones of the handle", |(_, what)| what)
     }
@@ -601,12 +596,7 @@ impl Pd<Erased> {
                 id: self.inner.id,
                 raw: Raw::Within(self.inner),
                 context,
-                mrs: Tally::default(),
-                qps: Tally::default(),
-                ahs: Tally::default(),
-                mws: Tally::default(),
-                parent_domains: Tally::default(),
-                wqs: Tally::default(),
+                users: Users::default(),
             }),
         })
     }

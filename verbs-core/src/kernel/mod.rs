@@ -103,7 +103,7 @@ impl KernelContext {
         uhw: Uhw<'_>,
     ) -> Result<Arc<Self>> {
         let info = cmd::context::query_context(&uverbs, uhw)?;
-        Ok(Self::with_info(uverbs, ibdev_path, fw_ver, info))
+        Ok(Self::with_info(uverbs, ibdev_path, fw_ver, info, None))
     }
 
     /// Creates a context over a given command channel: a scripted kernel, or a driver with data of
@@ -131,7 +131,7 @@ impl KernelContext {
         if let Some(fd) = &info.async_fd {
             uverbs.keeps(fd.as_fd());
         }
-        Ok(Self::with_info(uverbs, ibdev_path, fw_ver, info))
+        Ok(Self::with_info(uverbs, ibdev_path, fw_ver, info, phys_port_cnt))
     }
 
     fn with_info(
@@ -139,6 +139,7 @@ impl KernelContext {
         ibdev_path: &Path,
         fw_ver: fn(u64) -> String,
         info: ContextInfo,
+        phys_port_cnt: Option<u32>,
     ) -> Arc<Self> {
         Arc::new(Self {
             uverbs,

@@ -55,7 +55,7 @@ pub trait DeviceOps: Debug + Send + Sync {
     fn query_port_speed(&self, port_num: u8) -> Result<u64> {
         let port = self.query_port(port_num)?;
         port.speed_100mbps()
-            .ok_or_else(|| crate::Error::new("query_port_speed", self.device_name(), crate::Errno::OPNOTSUPP))
+            .ok_or_else(|| Error::new("query_port_speed", self.device_name(), Errno::OPNOTSUPP))
     }
 
     /// Returns every valid entry of every port's GID table, by one command if the kernel has it.

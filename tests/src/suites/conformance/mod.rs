@@ -35,9 +35,7 @@ pub fn cases() -> Vec<Case> {
             [$((stringify!($topic), $topic::cases())),*]
         };
     }
-    let topics = topics![datagram, events, failures, owned, queues, rc, states];
-    let topics = topics![datagram, events, failures, mw, owned, queues, rc];
-    let topics = topics![datagram, events, failures, owned, queues, rc, states, unsupported];
+    let topics = topics![datagram, events, failures, mw, owned, queues, rc, states, unsupported];
     topics.into_iter().flat_map(|(topic, cases)| cases.into_iter().map(move |case| of(topic, case))).collect()
 }
 
