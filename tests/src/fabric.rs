@@ -21,9 +21,9 @@ use verbs::rxe::Rxe;
 use verbs::soft::Soft;
 use verbs::state::{CanPostRecv, CanPostSend, Reset, Rts};
 use verbs::{
-    AccessFlags, AhAttr, Buf, CompChannel, Completed, Context, Cq, CqInit, GidEntry, InitAttr, Mr, Mtu, Pd,
-    PostError, Provider, Qp, QpCap, QpInit, QpType, RecvWr, RtrAttr, RtsAttr, SendFlags, SendOp, SendWr, Sge,
-    Wc, WcFlags, WcOpcode, WcStatus,
+    AccessFlags, AhAttr, Buf, CompChannel, Completed, Context, Cq, CqInit, GidEntry, InitAttr, Mr, MrChange,
+    MrInit, Mtu, Pd, PostError, Provider, Qp, QpCap, QpInit, QpType, RecvWr, ReregError, RtrAttr, RtsAttr,
+    SendFlags, SendOp, SendWr, Sge, Wc, WcFlags, WcOpcode, WcStatus,
 };
 
 use crate::runner::{CaseResult, fail};
@@ -368,6 +368,43 @@ impl<P: Provider> Arena<P> {
         Ok(Self { base, len, mr })
     }
 
+    /// Registers a part of it once more, at the address `iova` or at its own.
+    ///
+    /// # Errors
+    /// Any error of registering.
+    ///
+    /// # Panics
+    /// When the range is outside of it.
+    pub fn register(
+        &self,
+        pd: &Pd<P>,
+        range: Range<usize>,
+        iova: Option<u64>,
+        access: AccessFlags,
+    ) -> verbs::Result<Mr<P>> {
+        let (start, length) = self.part(range);
+        let iova = iova.unwrap_or(start.addr() as u64);
+        // SAFETY: the memory stays, and is accessed by volatile reads and writes only.
+        unsafe { pd.reg_mr_iova(start, length, iova, access) }
+    }
+
+    /// The address and the length of a part, for a registration.
+    ///
+    /// # Panics
+    /// When the range is outside of it.
+    pub fn part(&self, range: Range<usize>) -> (*mut u8, usize) {
+        assert!(range.end <= self.len && range.start <= range.end);
+        (self.base.as_ptr().wrapping_add(range.start), range.len())
+    }
+
+    /// Deregisters it. The memory stays.
+    ///
+    /// # Errors
+    /// Any error of deregistering.
+    pub fn close(self) -> CaseResult {
+        Ok(self.mr.close()?)
+    }
+
     /// Its address, for a peer too.
     pub fn addr(&self) -> u64 {
         self.mr.addr()
@@ -438,6 +475,24 @@ impl<P: Provider> Arena<P> {
     pub fn number(&self, at: usize) -> u64 {
         u64::from_ne_bytes(self.read(at..at + 8).try_into().expect("8 bytes"))
     }
+}
+
+/// Changes a region of arena memory into another.
+///
+/// # Errors
+/// Any error of the change, with the state of the region.
+pub fn rereg<P: Provider>(mr: &mut Mr<P>, change: &MrChange<'_, P>) -> Result<(), ReregError> {
+    // SAFETY: the memory of every arena stays, and is accessed by volatile reads and writes only.
+    unsafe { mr.rereg(change) }
+}
+
+/// Registers arena memory in the extended form.
+///
+/// # Errors
+/// Any error of registering.
+pub fn reg_mr_ex<P: Provider>(pd: &Pd<P>, init: &MrInit<'_, P>) -> verbs::Result<Mr<P>> {
+    // SAFETY: as in `rereg`; a file that a case passes for a dma-buf is of no memory in use.
+    unsafe { pd.reg_mr_ex(init) }
 }
 
 /// Posts sends, of arena memory.

@@ -7,6 +7,7 @@
 //! | [`conformance`] | what verbs promise of data, completions and events |
 //! | [`transition`] | the QP transition table is the running kernel's |
 //! | [`lifecycle`] | what is dropped, forgotten, closed or killed, as the kernel sees it |
+//! | [`fork`] | registered memory of a process that forks stays with the device |
 //! | [`negative`] | what is refused, and whether the reason is told |
 //! | [`soft`] | provider-soft and the kernel's rxe are each other's peers |
 //! | [`fuzz`] | random calls in safe code change no buffer that the program holds |
@@ -17,6 +18,7 @@
 pub mod conformance;
 pub mod empty_root;
 pub mod fallback;
+pub mod fork;
 pub mod fuzz;
 pub mod interop;
 pub mod lifecycle;
@@ -44,6 +46,7 @@ pub fn all() -> Vec<Case> {
         conformance::cases(),
         transition::cases(),
         lifecycle::cases(),
+        fork::cases(),
         negative::cases(),
         fuzz::cases(),
         soft::cases(),

@@ -8,6 +8,8 @@
 //! | [`mw`] | memory windows, invalidations, revoked exposures |
 //! | [`owned`] | memory of each kind that queues own, unsignalled sends, batches, endpoints |
 //! | [`failures`] | requests that end badly, and how |
+//! | [`memory`] | protection domains, regions and their rights, bounds and changes |
+//! | [`odp`] | on-demand paged regions, and advice about their pages |
 //! | [`events`] | completion channels and asynchronous events |
 //! | [`states`] | queue pair states: each transition, and what a state does |
 //! | [`unsupported`] | verbs that neither rxe nor soft devices have |
@@ -17,7 +19,9 @@
 pub mod datagram;
 pub mod events;
 pub mod failures;
+pub mod memory;
 pub mod mw;
+pub mod odp;
 pub mod owned;
 pub mod queues;
 pub mod rc;
@@ -36,6 +40,7 @@ pub fn cases() -> Vec<Case> {
         };
     }
     let topics = topics![datagram, events, failures, mw, owned, queues, rc, states, unsupported];
+    let topics = topics![datagram, events, failures, memory, odp, owned, queues, rc];
     topics.into_iter().flat_map(|(topic, cases)| cases.into_iter().map(move |case| of(topic, case))).collect()
 }
 
