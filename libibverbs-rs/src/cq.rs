@@ -172,7 +172,7 @@ impl<P: Provider> Cq<P> {
         };
         Ok(Self {
             handle: KernelHandle::new(raw, dependencies),
-            routes: Routes::new(directory),
+            routes: Routes::new(directory, Arc::clone(registry.srq_directory())),
             name,
             shared: Arc::new(shared),
         })
@@ -464,7 +464,8 @@ impl Cq<Erased> {
         };
         match self.handle.detach().try_map(|raw| raw.downcast::<P::Cq>()) {
             Ok(handle) => {
-                let routes = Routes::new(Arc::clone(&self.shared.directory));
+                let srqs = Arc::clone(self.shared.registry.srq_directory());
+                let routes = Routes::new(Arc::clone(&self.shared.directory), srqs);
                 Ok(Cq { handle, routes, name, shared: Arc::clone(&self.shared) })
             }
             Err(handle) => {
@@ -506,20 +507,21 @@ impl<P: Provider> CqHandle<P> {
         &self.shared.directory
     }
 
-    /// Returns a queue pair's share of the queue, on the device of `registry`.
+    /// Returns the share of a queue pair, or of an XRC shared receive queue, of the queue, on the
+    /// device of `registry`.
     ///
     /// # Errors
     /// `EINVAL`: with [`Cause::Foreign`] for a queue of another open device, with [`Cause::Closed`]
     /// for a queue that was closed or dropped.
-    pub(crate) fn share(&self, registry: &Arc<Registry>) -> Result<CqUse> {
+    pub(crate) fn share(&self, registry: &Arc<Registry>, verb: &'static str) -> Result<CqUse> {
         if !Arc::ptr_eq(&self.shared.registry, registry) {
-            return Err(registry.foreign("create_qp", "completion queue"));
+            return Err(registry.foreign(verb, "completion queue"));
         }
         let mut lifecycle = self.shared.lifecycle();
         if lifecycle.is_closed {
             drop(lifecycle);
             let cause = Cause::Closed { what: "completion queue" };
-            return Err(registry.error("create_qp", Errno::INVAL).because(cause));
+            return Err(registry.error(verb, Errno::INVAL).because(cause));
         }
         lifecycle.users += 1;
         drop(lifecycle);

@@ -16,7 +16,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use crate::Context;
 use crate::comp_channel::{read_record, set_nonblocking, wait};
-use crate::registry::{Child, CqId, QpId, Registry, WqId};
+use crate::registry::{Child, CqId, QpId, Registry, SrqId, WqId};
 
 /// The stream of a device's asynchronous events. Made by [`Context::async_events`].
 ///
@@ -32,8 +32,8 @@ pub struct AsyncEvents {
 /// An asynchronous event.
 ///
 /// `Display` writes the object and the event: `port 1: port active`,
-/// `queue pair #3.1: communication established`. A queue pair or completion queue is named by its
-/// [`id`](crate::Qp::id).
+/// `queue pair #3.1: communication established`. A queue pair, completion queue or shared
+/// receive queue is named by its [`id`](crate::Qp::id).
 #[doc(alias = "ibv_async_event")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -52,8 +52,8 @@ pub enum Element {
     Cq(CqId),
     /// The queue pair with this [`id`](crate::Qp::id).
     Qp(QpId),
-    /// The shared receive queue that was created with this user handle.
-    Srq(u64),
+    /// The shared receive queue with this [`id`](crate::Srq::id).
+    Srq(SrqId),
     /// The work queue with this [`id`](crate::Wq::id).
     Wq(WqId),
     /// The port with this number, from 1.
@@ -154,7 +154,7 @@ impl AsyncEvents {
             | E::PATH_MIG
             | E::PATH_MIG_ERR
             | E::QP_LAST_WQE_REACHED => self.registry.qp(raw).map(Element::Qp),
-            E::SRQ_ERR | E::SRQ_LIMIT_REACHED => Some(Element::Srq(raw)),
+            E::SRQ_ERR | E::SRQ_LIMIT_REACHED => self.registry.srq(raw).map(Element::Srq),
             E::WQ_FATAL => self.registry.wq(raw).map(Element::Wq),
             E::DEVICE_FATAL => Some(Element::Device),
             E::PORT_ACTIVE
@@ -192,7 +192,7 @@ impl core::fmt::Display for AsyncEvent {
         match self.element {
             Element::Cq(id) => write!(f, "completion queue {id}")?,
             Element::Qp(id) => write!(f, "queue pair {id}")?,
-            Element::Srq(user_handle) => write!(f, "shared receive queue {user_handle:#x}")?,
+            Element::Srq(id) => write!(f, "shared receive queue {id}")?,
             Element::Wq(id) => write!(f, "work queue {id}")?,
             Element::Port(port_num) => write!(f, "port {port_num}")?,
             Element::Device => f.write_str("device")?,

@@ -73,6 +73,7 @@
 //! | completion events | `ibv_comp_channel` | [`CompChannel`], [`CqEvent`] |
 //! | queue pairs | `ibv_qp` | [`Qp`], its [`state`]s, [`Endpoint`], [`SendBatch`] |
 //! | halves of a queue pair | none | [`SendHalf`], [`RecvHalf`] |
+//! | shared receive queues | `ibv_srq` | [`Srq`], [`SrqHandle`] |
 //! | raw packets | `ibv_wq`, `ibv_flow`, `ibv_counters` | [`Wq`], [`RwqIndTable`], [`Flow`], [`Counters`], [`CompCntr`] |
 //! | the rest | `ibv_pd`, `ibv_td`, `ibv_ah` | [`Pd`], [`Td`], [`Ah`] |
 //! | values | `ibv_send_wr`, `ibv_qp_attr`, … | the names in CamelCase: [`SendWr`], [`QpAttr`], … |
@@ -159,6 +160,7 @@ mod qp;
 mod registry;
 mod remote;
 mod shared;
+mod srq;
 mod stable;
 mod td;
 mod window;
@@ -190,8 +192,9 @@ pub use qp::endpoint::{ConnectAttr, Endpoint, Port};
 pub use qp::post::SendBatch;
 pub use qp::split::{RecvHalf, SendHalf};
 pub use qp::{Qp, state};
-pub use registry::{CqId, QpId, WqId};
+pub use registry::{CqId, QpId, SrqId, WqId};
 pub use remote::RemoteMr;
+pub use srq::{Srq, SrqHandle, SrqInit};
 pub use stable::{StableBytes, StableMemory};
 pub use td::Td;
 pub use window::{Invalidated, Window};
@@ -214,7 +217,7 @@ pub use verbs_core::{Cause, Errno, Error, Result, provider};
 #[cfg(feature = "rxe")]
 pub mod rxe {
     // Re-exported by name, because the provider's queues on paper are for its own tests.
-    pub use provider_rxe::{Ah, Completion, Context, Cq, CqHandle, Mr, Qp, Rq, Rxe, Sq};
+    pub use provider_rxe::{Ah, Completion, Context, Cq, CqHandle, Mr, Qp, Rq, Rxe, Sq, Srq, SrqQueue};
     pub use verbs_core::kernel::{KernelMw as Mw, KernelPd as Pd};
 }
 

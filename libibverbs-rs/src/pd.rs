@@ -24,7 +24,7 @@ use crate::registry::{Child, PdId, Tally};
 use crate::stable::{StableBytes, StableMemory};
 use crate::{
     Ah, Buf, Context, Dm, Dmah, Exposed, FrozenBuf, HandleError, Mr, MrInit, Mw, Qp, QpInit, RemoteAccess,
-    Td, Window, mr,
+    Srq, SrqInit, Td, Window, mr,
 };
 
 /// A protection domain: a queue pair can access only the memory regions and address handles of its
@@ -52,6 +52,7 @@ struct Users {
     mws: Tally,
     parent_domains: Tally,
     qps: Tally,
+    srqs: Tally,
     wqs: Tally,
 }
 
@@ -88,7 +89,14 @@ impl<P: Provider> Pd<P> {
                 raw: Raw::Own(KernelHandle::new(raw, parents)),
                 id,
                 context: context.clone(),
+                ahs: Tally::default(),
+                mrs: Tally::default(),
+                mws: Tally::default(),
+                parent_domains: Tally::default(),
+                qps: Tally::default(),
+                srqs: Tally::default(),
                 users: Users::default(),
+                wqs: Tally::default(),
             }),
         }
     }
@@ -446,9 +454,9 @@ impl<P: Provider> Pd<P> {
     ///   limits.
     /// - `EOPNOTSUPP` with [`Cause::QpType`](crate::Cause::QpType) for a type that the device does
     ///   not have; some kernels return `EINVAL` with the same cause.
-    /// - `EINVAL` with [`Cause::Foreign`](crate::Cause::Foreign) for a completion queue of another
-    ///   open device, with [`Cause::Closed`](crate::Cause::Closed) for one that was closed or
-    ///   dropped.
+    /// - `EINVAL` with [`Cause::Foreign`](crate::Cause::Foreign) for a completion queue or shared
+    ///   receive queue of another open device, with [`Cause::Closed`](crate::Cause::Closed) for one
+    ///   that was closed or dropped.
     /// - `EPERM` for a raw packet queue pair without `CAP_NET_RAW`.
     /// - Any other errno that the kernel, or the system's random source, returns; notably `ENOMEM`.
     ///
@@ -458,6 +466,23 @@ impl<P: Provider> Pd<P> {
     #[doc(alias = "ibv_create_qp_ex")]
     pub fn create_qp(&self, init: &QpInit<P>) -> Result<Qp<Reset, P>> {
         Qp::create(self, init)
+    }
+
+    /// Creates a shared receive queue, for queue pairs of any protection domain.
+    ///
+    /// The memory of its receives belongs to this domain. rxe accepts it only in queue pairs of the
+    /// same domain.
+    ///
+    /// # Errors
+    /// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a size beyond the device's limits;
+    /// `EOPNOTSUPP` for a device without shared receive queues; any other errno that the kernel
+    /// returns, notably `ENOMEM`.
+    ///
+    /// # References
+    /// `ibv_create_srq(3)`
+    #[doc(alias = "ibv_create_srq")]
+    pub fn create_srq(&self, init: &SrqInit) -> Result<Srq<P>> {
+        Srq::create(self, init)
     }
 
     /// Creates an address handle: the path to a peer, for datagrams.
@@ -497,6 +522,7 @@ impl<P: Provider> Pd<P> {
             }
         };
         let Inner { raw, id, context, users } = inner;
+        let Inner { raw, id, context, mrs, qps, ahs, mws, parent_domains, srqs, wqs } = inner;
         let (raw, error) = match raw {
             Raw::Own(handle) => match handle.close() {
                 Ok(_) => return Ok(()),
@@ -508,6 +534,8 @@ impl<P: Provider> Pd<P> {
             },
         };
         let handle = Self { inner: Arc::new(Inner { raw, id, context, users }) };
+        let inner = Inner { raw, id, context, mrs, qps, ahs, mws, parent_domains, srqs, wqs };
+        let handle = Self { inner: Arc::new(inner) };
         Err(HandleError { handle, error })
     }
 
@@ -558,6 +586,10 @@ impl<P: Provider> Pd<P> {
         self.child(&self.inner.users.qps)
     }
 
+    pub(crate) fn child_srq(&self) -> Child {
+        self.child(&self.inner.srqs)
+    }
+
     pub(crate) fn child_wq(&self) -> Child {
         self.child(&self.inner.users.wqs)
     }
@@ -577,6 +609,12 @@ impl Users {
             (&self.mrs, "memory regions"),
             (&self.ahs, "address handles"),
             (&self.parent_domains, "parent domains"),
+            (&self.mrs, "memory regions"),
+            (&self.ahs, "address handles"),
+            (&self.mws, "memory windows"),
+            (&self.parent_domains, "parent domains"),
+            (&self.srqs, "shared receive queues"),
+            (&self.wqs, "work queues"),
         ];
         tallies.into_iter().find(|(tally, _)| tally.any()).map_or("clones of the handle", |(_, what)| what)
     }
@@ -596,7 +634,14 @@ impl Pd<Erased> {
                 id: self.inner.id,
                 raw: Raw::Within(self.inner),
                 context,
+                ahs: Tally::default(),
+                mrs: Tally::default(),
+                mws: Tally::default(),
+                parent_domains: Tally::default(),
+                qps: Tally::default(),
+                srqs: Tally::default(),
                 users: Users::default(),
+                wqs: Tally::default(),
             }),
         })
     }

@@ -12,6 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use verbs_core::slots::{SlotId, Slots};
 use verbs_core::{Cause, Errno, Error};
 
+use crate::in_flight::Directory;
+
 /// The id of a completion queue in events: [`Cq::id`](crate::Cq::id).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CqId(pub(crate) SlotId);
@@ -23,6 +25,9 @@ pub struct QpId(pub(crate) SlotId);
 /// The id of a work queue in events: [`Wq::id`](crate::Wq::id).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WqId(pub(crate) SlotId);
+/// The id of a shared receive queue in events: [`Srq::id`](crate::Srq::id).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SrqId(pub(crate) SlotId);
 
 /// The slot and the generation of the id: `#3.1`. No other live queue of the device has the same.
 impl fmt::Display for CqId {
@@ -34,6 +39,14 @@ impl fmt::Display for CqId {
 /// The slot and the generation of the id: `#3.1`. No other live queue pair of the device has the
 /// same.
 impl fmt::Display for QpId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The slot and the generation of the id: `#3.1`. No other live shared receive queue of the device
+/// has the same.
+impl fmt::Display for SrqId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
@@ -71,6 +84,9 @@ pub(crate) struct Registry {
     cqs: Mutex<Slots<()>>,
     qps: Mutex<Slots<()>>,
     wqs: Mutex<Slots<()>>,
+    srqs: Mutex<Slots<()>>,
+    /// The tables of memory in flight of shared receive queues.
+    srq_directory: Arc<Directory>,
     pub(crate) pd_tally: Tally,
     pub(crate) cq_tally: Tally,
     pub(crate) channel_tally: Tally,
@@ -92,6 +108,8 @@ impl Registry {
             cqs: Mutex::default(),
             qps: Mutex::default(),
             wqs: Mutex::default(),
+            srqs: Mutex::default(),
+            srq_directory: Arc::new(Directory::of_device()),
             pd_tally: Tally::default(),
             cq_tally: Tally::default(),
             channel_tally: Tally::default(),
@@ -109,6 +127,10 @@ impl Registry {
 
     pub(crate) fn device(&self) -> &str {
         &self.device
+    }
+
+    pub(crate) fn srq_directory(&self) -> &Arc<Directory> {
+        &self.srq_directory
     }
 
     pub(crate) fn error(&self, verb: &'static str, errno: Errno) -> Error {
@@ -157,6 +179,11 @@ impl Registry {
         self.table(Kind::Qp).get(id).map(|()| QpId(id))
     }
 
+    pub(crate) fn srq(&self, raw: u64) -> Option<SrqId> {
+        let id = SlotId(raw);
+        self.table(Kind::Srq).get(id).map(|()| SrqId(id))
+    }
+
     pub(crate) fn wq(&self, raw: u64) -> Option<WqId> {
         let id = SlotId(raw);
         self.table(Kind::Wq).get(id).map(|()| WqId(id))
@@ -167,6 +194,7 @@ impl Registry {
             Kind::Cq => &self.cqs,
             Kind::Qp => &self.qps,
             Kind::Wq => &self.wqs,
+            Kind::Srq => &self.srqs,
         };
         table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -178,6 +206,7 @@ pub(crate) enum Kind {
     Cq,
     Qp,
     Wq,
+    Srq,
 }
 
 /// An id that is live while this value is.

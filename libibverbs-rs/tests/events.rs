@@ -116,7 +116,6 @@ fn an_asynchronous_event_names_its_object<P: Provider>(world: &World, context: C
         (1, 18, Element::Port(1), "port 1: GID table change"),
         (1, 20, Element::Port(1), "port 1: Device link speed change"),
         (256, 9, Element::Unknown(256), "element 0x100: port active"),
-        (7, 15, Element::Srq(7), "shared receive queue 0x7: SRQ limit reached"),
         (7, 77, Element::Unknown(7), "element 0x7: unknown (77)"),
     ];
     for (raw, event_type, element, text) in cases {

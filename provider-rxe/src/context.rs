@@ -12,15 +12,16 @@ use verbs_core::discovery::DeviceInfo;
 use verbs_core::kernel::{KernelContext, KernelDmah, KernelMw, KernelPd};
 use verbs_core::provider::{
     ContextOps, DeviceOps, Driver, MrChange, MrInitAttr, NamedProvider, OpenedContext, QpParents, QpParts,
-    ReregError, erase,
+    ReregError, SrqParents, SrqParts, erase,
 };
 use verbs_core::types::{
     AccessFlags, Advice, AdviseFlags, AhAttr, CqInitAttr, DmahAttr, MrAttr, MwType, QpInitAttr, Sge,
+    SrqInitAttr,
 };
 use verbs_core::{Cause, Errno, Error, Result};
 
 use crate::kernel::Kernel;
-use crate::{Ah, Cq, CqHandle, Mr, Qp, Rxe};
+use crate::{Ah, Cq, CqHandle, Mr, Qp, Rxe, Srq};
 
 /// An open rxe device.
 #[derive(Debug)]
@@ -159,10 +160,15 @@ impl ContextOps<Rxe> for Context {
 
     fn create_qp(&self, parents: &QpParents<'_, Rxe>, attr: &QpInitAttr) -> Result<QpParts<Rxe>> {
         let of_type = Cause::QpType { qp_type: attr.qp_type };
-        let (Some(pd), Some(send_cq), Some(recv_cq)) = (parents.pd, parents.send_cq, parents.recv_cq) else {
+        let has_all = parents.pd.is_some() && parents.send_cq.is_some() && parents.recv_cq.is_some();
+        if !has_all || parents.xrcd.is_some() {
             return Err(Error::new("create_qp", self.kernel.device_name(), Errno::OPNOTSUPP).because(of_type));
-        };
-        Qp::create(&self.kernel, pd, *send_cq, *recv_cq, attr)
+        }
+        Qp::create(&self.kernel, parents, attr)
+    }
+
+    fn create_srq(&self, parents: &SrqParents<'_, Rxe>, attr: &SrqInitAttr) -> Result<SrqParts<Rxe>> {
+        Srq::create(&self.kernel, parents.pd, attr)
     }
 
     fn create_ah(&self, pd: &KernelPd, attr: &AhAttr) -> Result<Ah> {

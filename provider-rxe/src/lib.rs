@@ -14,6 +14,7 @@
 //! | `qp` | [`Qp`], its states and its limits |
 //! | `ah` | [`Ah`], the path of a datagram, in two forms |
 //! | `mr` | [`Mr`], a memory region, and whether its deregistration can be trusted |
+//! | `srq` | [`Srq`], a receive queue for many queue pairs |
 //! | `settle` | waiting for tasks that the kernel does not wait for |
 //! | `paper` | the kernel's side of the queues in plain memory, for tests and benchmarks |
 //!
@@ -64,6 +65,7 @@ mod queue;
 mod rq;
 mod settle;
 mod sq;
+mod srq;
 mod wqe;
 
 use verbs_core::kernel::{KernelDmah, KernelMw, KernelPd};
@@ -76,6 +78,7 @@ pub use mr::Mr;
 pub use qp::Qp;
 pub use rq::Rq;
 pub use sq::Sq;
+pub use srq::{Srq, SrqQueue};
 
 /// The provider for rxe devices.
 #[derive(Debug)]
@@ -175,6 +178,16 @@ pub enum Rxe {}
 //   copy a packet into the region, to which `check_rkey` took a reference. Deallocating the window
 //   waits for references to the window only. Deregistering the region waits for the copy (12), and
 //   fails while windows are bound to it (`num_mw`).
+// - 24: `get_srq_wqe` copies an entry into the queue pair and moves the consumer's index past it in
+//   one critical section; the queue pair completes the copy once (`do_complete`) to its `rcq`, or
+//   loses it. It rejects an entry with more elements than the queue has room for. Keys are looked
+//   up as in 3, in the queue pair's domain; a key contains the index of its region, and so names no
+//   other region of any domain (10).
+// - 25: the core destroys a shared receive queue only without queue pairs (`usecnt`), whose ends
+//   end the receives that they took (9). Then no task is left that reads the queue. `modify`
+//   replaces the queue by one with the same entries (`resize_finish`); this process checks first
+//   that they fit. Where the kernel fails in between, it takes no more receives. The new queue is
+//   mapped once.
 unsafe impl Provider for Rxe {
     type Context = Context;
     type Pd = KernelPd;
@@ -185,8 +198,8 @@ unsafe impl Provider for Rxe {
     type Sq = Sq;
     type Rq = Rq;
     type Ah = Ah;
-    type Srq = Unsupported;
-    type SrqQueue = Unsupported;
+    type Srq = Srq;
+    type SrqQueue = SrqQueue;
     type Xrcd = Unsupported;
     type Dm = Unsupported;
     type Dmah = KernelDmah;

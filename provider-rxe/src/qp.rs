@@ -6,6 +6,8 @@
 //! | INIT, RTR | closed | open |
 //! | RTS, SQD, ERR | open | open |
 //!
+//! A queue pair that is created with a shared receive queue has no receive queue of its own.
+//!
 //! # Safety
 //! The queues are mapped once, from the reply to the command that created them.
 //!
@@ -15,15 +17,14 @@
 
 use uverbs_abi::rdma_user_rxe::RxeCreateQpResp;
 use verbs_core::channel::Uhw;
-use verbs_core::cmd::qp::QpInfo;
-use verbs_core::kernel::{Groups, KernelPd};
-use verbs_core::provider::{Destroy, DeviceOps as _, PdOps, QpOps, QpParts};
+use verbs_core::cmd::qp::{QpHandles, QpInfo};
+use verbs_core::kernel::Groups;
+use verbs_core::provider::{Destroy, DeviceOps as _, PdOps, QpOps, QpParents, QpParts, SrqOps};
 use verbs_core::types::{Gid, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpInitInfo, QpState, QpType};
 use verbs_core::{Cause, Errno, Error, Result, cmd, transition};
 use zerocopy::IntoBytes;
 
 use crate::Rxe;
-use crate::cq::CqHandle;
 use crate::kernel::Kernel;
 use crate::kick::Kick;
 use crate::queue::Queue;
@@ -51,16 +52,21 @@ pub struct Qp {
 impl Qp {
     pub(crate) fn create(
         context: &Kernel,
-        pd: &KernelPd,
-        send_cq: CqHandle,
-        recv_cq: CqHandle,
+        parents: &QpParents<'_, Rxe>,
         attr: &QpInitAttr,
     ) -> Result<QpParts<Rxe>> {
         let uverbs = context.uverbs();
         let event_fd = context.async_fd()?;
+        let handles = QpHandles {
+            pd: parents.pd.map(PdOps::handle),
+            send_cq: parents.send_cq.map(|cq| cq.0),
+            recv_cq: parents.recv_cq.map(|cq| cq.0),
+            srq: parents.srq.map(SrqOps::handle),
+            xrcd: None,
+        };
         let create = |attr: &QpInitAttr, reply: &mut RxeCreateQpResp| {
             let uhw = Uhw::reply(reply.as_mut_bytes());
-            cmd::qp::create_qp(uverbs, pd.handle(), send_cq.0, recv_cq.0, attr, Some(event_fd), uhw)
+            cmd::qp::create_qp(uverbs, &handles, attr, Some(event_fd), uhw)
         };
         let mut reply = RxeCreateQpResp::default();
         let info = create(attr, &mut reply).map_err(|error| {
@@ -68,7 +74,7 @@ impl Qp {
                 max_inline(context, attr, |probe| create(probe, &mut RxeCreateQpResp::default()))
             })
         })?;
-        Self::map(context, attr, &info, &reply).inspect_err(|_| {
+        Self::map(context, attr, &info, &reply, handles.srq.is_some()).inspect_err(|_| {
             // The error to report is that of the mapping. A queue pair that cannot be destroyed
             // ends with the context.
             let _ = cmd::qp::destroy_qp(uverbs, info.handle);
@@ -80,17 +86,21 @@ impl Qp {
         attr: &QpInitAttr,
         info: &QpInfo,
         reply: &RxeCreateQpResp,
+        is_shared: bool,
     ) -> Result<QpParts<Rxe>> {
-        let (uverbs, cap) = (context.uverbs(), info.cap);
-        // SAFETY: the kernel has just created both queues, and its reply describes them.
-        let (rq, sq) = unsafe {
-            (
-                Queue::map(uverbs, "create_qp", &reply.rq_mi, Rq::element(&cap))?,
-                Queue::map(uverbs, "create_qp", &reply.sq_mi, Sq::element(&cap))?,
-            )
+        let uverbs = context.uverbs();
+        let cap = if is_shared { QpCap { max_recv_sge: 0, ..info.cap } } else { info.cap };
+        let rq = if is_shared {
+            // The kernel makes no receive queue, and leaves its part of the reply empty.
+            Rq::none()
+        } else {
+            // SAFETY: the kernel has just created the queue, and its reply describes it.
+            Rq::new(unsafe { Queue::map(uverbs, "create_qp", &reply.rq_mi, Rq::element(&cap)) }?, &cap)
         };
+        // SAFETY: as for the receive queue.
+        let sq = unsafe { Queue::map(uverbs, "create_qp", &reply.sq_mi, Sq::element(&cap)) }?;
         let kick = uverbs.cmd_fd().map(|fd| Kick::new(fd, info.handle));
-        let (sq, rq) = (Sq::new(sq, attr.qp_type, &cap, kick), Rq::new(rq, &cap));
+        let sq = Sq::new(sq, attr.qp_type, &cap, kick);
         // The kernel rounds the queues up, and some kernels do not report the result. The queues
         // accept as many requests as fit.
         let cap = QpCap { max_send_wr: sq.capacity(), max_recv_wr: rq.capacity(), ..cap };

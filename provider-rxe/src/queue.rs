@@ -110,6 +110,17 @@ impl Queue {
         Ok(Self { first, log2_stride, mask, region })
     }
 
+    /// Returns a queue in plain memory that never has room, for an end that the kernel does not
+    /// have. Its slots could hold `element` bytes.
+    pub(crate) fn none(element: usize) -> Self {
+        let stride = element.next_power_of_two().max(SLOT_ALIGN);
+        let len = size_of::<RxeQueueBuf>() + stride;
+        let region = Region::plain(len);
+        // SAFETY: nothing else has the region yet.
+        unsafe { region.write(offset_of!(RxeQueueBuf, log2_elem_size), stride.trailing_zeros()) };
+        Self::new(region, len, element).expect("a queue of one slot, as large as its element")
+    }
+
     /// Returns the slot at a masked index.
     #[inline(always)]
     fn slot(&self, index: u32) -> NonNull<u8> {
@@ -192,6 +203,11 @@ impl<W> ProducerEnd<W> {
     /// Continues from the shared indices, after the kernel emptied the queue.
     pub(crate) fn resync(&mut self) {
         self.cursor.resync();
+    }
+
+    /// Returns the number of filled slots that the kernel has not emptied.
+    pub(crate) fn outstanding(&mut self) -> u32 {
+        self.cursor.outstanding()
     }
 
     /// Returns the number of slots that can be filled at a time.

@@ -37,6 +37,24 @@ impl Rq {
         Self { end, checks: RecvChecks::new(cap) }
     }
 
+    /// Creates the queue of a shared receive queue, which has no state.
+    pub(crate) fn of_srq(queue: Queue, max_sge: u32) -> Self {
+        let cap = QpCap { max_recv_sge: max_sge, ..QpCap::default() };
+        Self { checks: RecvChecks::of_srq(max_sge), ..Self::new(queue, &cap) }
+    }
+
+    /// Creates the receive queue of a queue pair that has none, because it uses a shared receive
+    /// queue. It accepts nothing.
+    pub(crate) fn none() -> Self {
+        let queue = Queue::none(size_of::<RxeRecvWqe>());
+        Self { end: ProducerEnd::new(queue), checks: RecvChecks::of_shared() }
+    }
+
+    /// Creates the queue of a shared receive queue whose mapping was lost. It is always full.
+    pub(crate) fn full(max_sge: u32) -> Self {
+        Self { checks: RecvChecks::of_srq(max_sge), ..Self::none() }
+    }
+
     /// Returns the size of a slot in a queue of this capacity, in bytes.
     pub(crate) fn element(cap: &QpCap) -> usize {
         size_of::<RxeRecvWqe>().saturating_add(list_len(cap))
@@ -45,6 +63,11 @@ impl Rq {
     /// Returns the number of receives that fit before the kernel has consumed one.
     pub(crate) fn capacity(&self) -> u32 {
         self.end.capacity()
+    }
+
+    /// Returns the number of receives that the kernel has not taken out.
+    pub(crate) fn outstanding(&mut self) -> u32 {
+        self.end.outstanding()
     }
 
     /// Follows the queue pair to a state.

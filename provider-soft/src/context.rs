@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use uverbs_abi::ib_user_verbs::IbUverbsAsyncEventDesc;
 use verbs_core::provider::{
-    ContextOps, DeviceOps, MrChange, ParentDomainAttr, QpParents, QpParts, ReregError,
+    ContextOps, DeviceOps, MrChange, ParentDomainAttr, QpParents, QpParts, ReregError, SrqParents, SrqParts,
 };
 use verbs_core::types::{
     AccessFlags, AhAttr, CqInitAttr, DeviceAttr, DeviceAttrEx, Gid, GidEntry, GidType, MwType, PortAttr,
-    QpInitAttr, RtValues,
+    QpInitAttr, RtValues, SrqInitAttr,
 };
 use verbs_core::{Cause, Errno, Error, Result};
 
@@ -23,7 +23,7 @@ use crate::io::Counters;
 use crate::link::PortLink;
 use crate::shared::Shared;
 use crate::sink::Channel;
-use crate::{Ah, Cq, CqHandle, Mr, Mw, Pd, Qp, Soft, Td, limits};
+use crate::{Ah, Cq, CqHandle, Mr, Mw, Pd, Qp, Soft, Srq, Td, limits};
 
 /// An open device. Each open has its own events and completion channels.
 #[derive(Debug)]
@@ -197,11 +197,11 @@ impl ContextOps<Soft> for Context {
     }
 
     fn create_qp(&self, parents: &QpParents<'_, Soft>, attr: &QpInitAttr) -> Result<QpParts<Soft>> {
-        let of_type = Cause::QpType { qp_type: attr.qp_type };
-        let (Some(pd), Some(send_cq), Some(recv_cq)) = (parents.pd, parents.send_cq, parents.recv_cq) else {
-            return Err(self.device.error("create_qp", Errno::OPNOTSUPP).because(of_type));
-        };
-        Qp::create(&self.device, pd, send_cq, recv_cq, attr, &self.events)
+        Qp::create(&self.device, parents, attr, &self.events)
+    }
+
+    fn create_srq(&self, parents: &SrqParents<'_, Soft>, attr: &SrqInitAttr) -> Result<SrqParts<Soft>> {
+        Srq::create(&self.device, parents, attr, &self.events)
     }
 
     fn query_rt_values(&self) -> Result<RtValues> {

@@ -92,11 +92,11 @@ impl CqHandle {
     ///
     /// # Errors
     /// [`Cause::Foreign`](verbs_core::Cause::Foreign) for a queue of another device.
-    pub(crate) fn of(&self, device: &Arc<Device>) -> Result<CqId> {
+    pub(crate) fn of(&self, device: &Arc<Device>, verb: &'static str) -> Result<CqId> {
         if Arc::ptr_eq(&self.device, device) {
             Ok(self.cq)
         } else {
-            Err(foreign(device, "create_qp", "completion queue"))
+            Err(foreign(device, verb, "completion queue"))
         }
     }
 }

@@ -92,6 +92,7 @@ mod rq;
 mod shared;
 mod sink;
 mod sq;
+mod srq;
 mod sync;
 mod td;
 mod worker;
@@ -110,6 +111,7 @@ pub use qp::Qp;
 pub use registration::{SoftBuilder, SoftDevice};
 pub use rq::Rq;
 pub use sq::Sq;
+pub use srq::{Srq, SrqQueue};
 pub use td::Td;
 
 /// The provider for devices in userspace.
@@ -176,6 +178,13 @@ pub enum Soft {}
 // - 23: a bind, an invalidation and `dealloc_mw` are steps of the engine with the lock held; each
 //   access is one, too. The completion, or the lock that `destroy` takes, orders them before what
 //   follows.
+// - 24: the engine moves a receive from the shared queue into the queue pair that takes it, with the
+//   protection domain of the shared queue, and completes it from there once. It retires the slot of
+//   the ring at that moment, after it copied the list.
+// - 25: destroying a shared receive queue is a call of the engine with the lock held, refused while
+//   queue pairs use it; XRC targets, which do not count as users, forget the receives that they
+//   took from it. `modify` is such a call too: it replaces ring and queue by larger or smaller ones
+//   with the same receives, or changes nothing.
 unsafe impl Provider for Soft {
     type Context = Context;
     type Pd = Pd;
@@ -186,8 +195,8 @@ unsafe impl Provider for Soft {
     type Sq = Sq;
     type Rq = Rq;
     type Ah = Ah;
-    type Srq = Unsupported;
-    type SrqQueue = Unsupported;
+    type Srq = Srq;
+    type SrqQueue = SrqQueue;
     type Xrcd = Unsupported;
     type Dm = Unsupported;
     type Dmah = Unsupported;

@@ -33,6 +33,14 @@ pub(crate) const MAX_RD_ATOMIC: u32 = 128;
 pub(crate) const MAX_MCAST_GRP: u32 = 64;
 /// Queue pairs in one multicast group.
 pub(crate) const MAX_MCAST_QP_ATTACH: u32 = 256;
+/// Shared receive queues.
+pub(crate) const MAX_SRQ: u32 = 1024;
+/// The modulus by which the numbers of shared receive queues that are alive at a time differ.
+pub(crate) const SRQN_MODULUS: usize = 1 << 11;
+/// Receives in one shared receive queue.
+pub(crate) const MAX_SRQ_WR: u32 = 1 << 14;
+/// Scatter/gather elements of a receive of a shared receive queue: as many as the engine copies.
+pub(crate) const MAX_SRQ_SGE: u32 = 32;
 /// Completion vectors: one thread raises all events.
 pub(crate) const COMP_VECTORS: u32 = 1;
 /// Entries of the GID table, of which the first is the address.
@@ -61,13 +69,14 @@ pub(crate) fn config(rcvbuf: usize, strict_ports: bool) -> Config {
     Config {
         max_qp: MAX_QP,
         max_keys: MAX_MR,
-        max_srq: 1,
+        max_srq: MAX_SRQ,
         max_pd: MAX_PD,
         max_groups: MAX_MCAST_GRP,
         max_group_members: MAX_MCAST_QP_ATTACH,
         window_bytes,
         answer_rate: ANSWER_RATE,
         qpn_modulus: QPN_MODULUS as u32,
+        srqn_modulus: SRQN_MODULUS as u32,
         strict_ports,
         ..Config::default()
     }
@@ -125,9 +134,9 @@ pub(crate) fn device_attr(guid: Guid) -> DeviceAttr {
         max_ah: i32::MAX as u32,
         max_fmr: 0,
         max_map_per_fmr: 0,
-        max_srq: 0,
-        max_srq_wr: 0,
-        max_srq_sge: 0,
+        max_srq: MAX_SRQ,
+        max_srq_wr: MAX_SRQ_WR,
+        max_srq_sge: MAX_SRQ_SGE,
         max_pkeys: 1,
         local_ca_ack_delay: ACK_DELAY,
         phys_port_cnt: PORT,
@@ -218,6 +227,7 @@ const CAPS: DeviceCapFlags = DeviceCapFlags::CURR_QP_STATE_MOD
     .union(DeviceCapFlags::RC_RNR_NAK_GEN)
     .union(DeviceCapFlags::MEM_WINDOW)
     .union(DeviceCapFlags::MEM_WINDOW_TYPE_2B)
+    .union(DeviceCapFlags::SRQ_RESIZE)
     .union(DeviceCapFlags::N_NOTIFY_CQ);
 
 /// 4.096 µs × 2¹¹: 8 ms, within which the worker looks at the device.

@@ -1,7 +1,7 @@
-//! [`PendingSet`]: the queue pairs whose rings hold work requests that the engine has not taken
-//! yet.
+//! [`PendingSet`]: the queue pairs, or the shared receive queues, whose rings hold work requests
+//! that the engine has not taken yet.
 //!
-//! There is one lower bit for each queue pair, and one upper bit for each word of lower bits, so
+//! There is one lower bit for each of them, and one upper bit for each word of lower bits, so
 //! that a look at an empty set reads one word. A thread that inserts sets the lower bit first and
 //! then the upper one with release. A thread that takes reads and clears the upper bits with
 //! acquire and then the lower ones, so an upper bit that was taken never hides a lower one. That a
@@ -10,7 +10,7 @@
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// A set of small numbers, one for each queue pair, with one bit each.
+/// A set of small numbers, one for each queue pair or shared receive queue, with one bit each.
 #[derive(Debug)]
 pub(crate) struct PendingSet {
     upper: AtomicU64,
@@ -32,6 +32,13 @@ impl PendingSet {
     pub(crate) fn insert(&self, slot: usize) {
         self.lower[slot / 64].fetch_or(1 << (slot % 64), Ordering::Release);
         self.upper.fetch_or(1 << (slot / 64), Ordering::Release);
+    }
+
+    /// Returns whether no slot was inserted, as far as this thread sees. It sees what was inserted
+    /// before the announcement that it took.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.upper.load(Ordering::Acquire) == 0
     }
 
     /// Removes all slots, and calls `each` with them in ascending order.

@@ -15,7 +15,7 @@
 use std::sync::Arc;
 
 use roce::engine::{Access, Attr, AttrChange, QpInit, Qpn, Refused, Service, State};
-use verbs_core::provider::{Destroy, QpOps, QpParts};
+use verbs_core::provider::{Destroy, QpOps, QpParents, QpParts};
 use verbs_core::types::{
     AccessFlags, Gid, MigState, Mtu, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpInitInfo, QpState, QpType,
 };
@@ -30,7 +30,7 @@ use crate::ring::ring;
 use crate::shared::Shared;
 use crate::sink::{Channel, QpEnd};
 use crate::wqe::inline_len;
-use crate::{CqHandle, Pd, Rq, Soft, Sq, limits};
+use crate::{Rq, Soft, Sq, limits};
 
 /// A queue pair.
 #[derive(Debug)]
@@ -47,14 +47,16 @@ pub struct Qp {
 impl Qp {
     pub(crate) fn create(
         device: &Arc<Device>,
-        pd: &Pd,
-        send_cq: &CqHandle,
-        recv_cq: &CqHandle,
+        parents: &QpParents<'_, Soft>,
         attr: &QpInitAttr,
         events: &Channel,
     ) -> Result<QpParts<Soft>> {
         const VERB: &str = "create_qp";
-        let (pd, send_cq, recv_cq) = (pd.of(device, VERB)?, send_cq.of(device)?, recv_cq.of(device)?);
+        let missing = || device.error(VERB, Errno::INVAL);
+        let pd = parents.pd.ok_or_else(missing)?.of(device, VERB)?;
+        let send_cq = parents.send_cq.ok_or_else(missing)?.of(device, VERB)?;
+        let recv_cq = parents.recv_cq.ok_or_else(missing)?.of(device, VERB)?;
+        let srq = parents.srq.map(|srq| srq.of(device, VERB)).transpose()?;
         let service = match attr.qp_type {
             QpType::RC => Service::Rc,
             QpType::UC => Service::Uc,
@@ -68,7 +70,10 @@ impl Qp {
             let told = device.socket.tell_headers().and_then(|()| device.socket.route_groups());
             told.map_err(|errno| device.error(VERB, errno))?;
         }
-        let cap = attr.cap;
+        let cap = match srq {
+            Some(_) => QpCap { max_recv_wr: 0, max_recv_sge: 0, ..attr.cap },
+            None => attr.cap,
+        };
         let lists = (cap.max_send_sge as usize).max(inline_len(cap.max_inline_data));
         let short = |_| device.error(VERB, Errno::NOMEM);
         let (to_sq, sq) = ring(cap.max_send_wr, lists).map_err(short)?;
@@ -76,6 +81,7 @@ impl Qp {
         let init = QpInit {
             cap: engine_cap(&cap),
             sq_sig_all: attr.sq_sig_all,
+            srq,
             ..QpInit::new(service, pd, send_cq, recv_cq)
         };
         let (events, user_handle) = (events.clone(), attr.user_handle);
@@ -91,7 +97,10 @@ impl Qp {
             }
         })?;
         let sq = Sq::new(device, to_sq, slot, attr.qp_type, &cap);
-        let rq = Rq::new(device, to_rq, slot, &cap);
+        let rq = match srq {
+            Some(_) => Rq::none(device, to_rq, slot),
+            None => Rq::new(device, to_rq, slot, &cap),
+        };
         let qp = Self {
             device: Arc::clone(device),
             qpn,

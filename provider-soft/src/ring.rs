@@ -64,17 +64,32 @@ pub(crate) fn ring<T: Copy>(
     capacity: u32,
     stride: usize,
 ) -> Result<(Producer<T>, Consumer<T>), TryReserveError> {
+    ring_in_use(capacity, stride, 0)
+}
+
+/// Makes a ring as [`ring`] does, of whose slots `in_use` count as read and still in use: those of
+/// values that the consumer has from another ring. No end touches these slots before the consumer
+/// has freed them and the producer has written them.
+///
+/// # Errors
+/// As [`ring`].
+pub(crate) fn ring_in_use<T: Copy>(
+    capacity: u32,
+    stride: usize,
+    in_use: u32,
+) -> Result<(Producer<T>, Consumer<T>), TryReserveError> {
+    debug_assert!(in_use <= capacity);
     let slots = capacity.max(1).next_power_of_two();
     let ring = Arc::new(Ring {
         slots: filled(slots as usize, || UnsafeCell::new(MaybeUninit::uninit()))?,
         lists: filled((slots as usize).saturating_mul(stride), || UnsafeCell::new(Sge::default()))?,
         stride,
         mask: slots - 1,
-        tail: CachePadded(AtomicU32::new(0)),
+        tail: CachePadded(AtomicU32::new(in_use)),
         head: CachePadded(AtomicU32::new(0)),
     });
-    let producer = Producer { ring: Arc::clone(&ring), capacity, tail: 0, head: 0 };
-    Ok((producer, Consumer { ring, head: 0, next: 0, tail: 0 }))
+    let producer = Producer { ring: Arc::clone(&ring), capacity, tail: in_use, head: 0 };
+    Ok((producer, Consumer { ring, head: 0, next: in_use, tail: in_use }))
 }
 
 /// Allocates `len` values.
@@ -380,6 +395,26 @@ mod tests {
         assert_eq!(writer.rollback(), 1);
         writer.publish();
         assert!(reader.is_empty());
+    }
+
+    #[test]
+    fn slots_in_use_from_the_start_are_free_after_the_consumer_freed_them() {
+        let (mut producer, mut consumer) = ring_in_use::<u32>(3, 1, 2).unwrap();
+        let mut list = [Sge::default()];
+        producer.put(7, [sge(7)].into_iter());
+        assert!(!producer.has_room());
+        producer.publish();
+        assert_eq!(consumer.next_with(&mut list, |_| 1).map(|(value, _)| value), Some(7));
+        consumer.free(2);
+        for n in [8, 9] {
+            assert!(producer.has_room());
+            producer.put(n, [sge(n.into())].into_iter());
+        }
+        assert!(!producer.has_room());
+        producer.publish();
+        for n in [8, 9] {
+            assert_eq!(consumer.next_with(&mut list, |_| 1).map(|(value, _)| value), Some(n));
+        }
     }
 
     #[test]

@@ -22,13 +22,36 @@ use crate::wqe::RecvWqe;
 pub struct Rq {
     pub(crate) ring: Producer<RecvWqe>,
     device: Arc<Device>,
-    slot: usize,
+    slot: Slot,
     checks: RecvChecks,
+}
+
+/// The place where posted receives are announced.
+#[derive(Clone, Copy, Debug)]
+enum Slot {
+    Qp(usize),
+    Srq(usize),
 }
 
 impl Rq {
     pub(crate) fn new(device: &Arc<Device>, ring: Producer<RecvWqe>, slot: usize, cap: &QpCap) -> Self {
-        Self { ring, device: Arc::clone(device), slot, checks: RecvChecks::new(cap) }
+        Self { ring, device: Arc::clone(device), slot: Slot::Qp(slot), checks: RecvChecks::new(cap) }
+    }
+
+    /// Returns the receive queue of a queue pair that has none. It accepts nothing.
+    pub(crate) fn none(device: &Arc<Device>, ring: Producer<RecvWqe>, slot: usize) -> Self {
+        Self { ring, device: Arc::clone(device), slot: Slot::Qp(slot), checks: RecvChecks::of_shared() }
+    }
+
+    /// Returns the queue of a shared receive queue.
+    pub(crate) fn of_srq(device: &Arc<Device>, ring: Producer<RecvWqe>, slot: usize, max_sge: u32) -> Self {
+        let checks = RecvChecks::of_srq(max_sge);
+        Self { ring, device: Arc::clone(device), slot: Slot::Srq(slot), checks }
+    }
+
+    /// Returns whether this is the queue of the shared receive queue in a slot of a device.
+    pub(crate) fn is_of_srq(&self, device: &Arc<Device>, slot: usize) -> bool {
+        Arc::ptr_eq(&self.device, device) && matches!(self.slot, Slot::Srq(its) if its == slot)
     }
 
     /// Follows the queue pair to a state.
@@ -62,7 +85,10 @@ impl RecvQueue for Rq {
             return;
         }
         self.ring.publish();
-        self.device.posted(self.slot);
+        match self.slot {
+            Slot::Qp(slot) => self.device.posted(slot),
+            Slot::Srq(slot) => self.device.posted_srq(slot),
+        }
     }
 }
 

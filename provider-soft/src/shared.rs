@@ -46,6 +46,8 @@ pub(crate) struct Shared {
     pub(crate) socket: Socket,
     pub(crate) core: CombiningLock<DeviceCore>,
     pub(crate) pending: PendingSet,
+    /// The shared receive queues with new receives.
+    pending_srqs: PendingSet,
     /// Counts polls of empty queues. The increments may race: a lost one does no harm.
     pub(crate) polls: AtomicU32,
     /// The number of polls in a row that found nothing; its increments may race as well.
@@ -82,6 +84,7 @@ impl Shared {
             core: CombiningLock::new(DeviceCore::new(&socket, config, origin)),
             socket,
             pending: PendingSet::new(PendingSet::MAX),
+            pending_srqs: PendingSet::new(limits::MAX_SRQ as usize),
             polls: AtomicU32::new(0),
             idle_polls: AtomicU32::new(0),
             mark: ForkMark::new()?,
@@ -126,6 +129,15 @@ impl Shared {
     #[inline]
     pub(crate) fn posted(&self, slot: usize) {
         self.pending.insert(slot);
+        if let Some(guard) = self.core.announce() {
+            self.leave(guard, self.now());
+        }
+    }
+
+    /// Announces receives that were posted to the shared receive queue in this slot.
+    #[inline]
+    pub(crate) fn posted_srq(&self, slot: usize) {
+        self.pending_srqs.insert(slot);
         if let Some(guard) = self.core.announce() {
             self.leave(guard, self.now());
         }
@@ -233,6 +245,10 @@ impl Shared {
     fn pump(&self, guard: &mut Guard<'_, DeviceCore>, now: Time) -> bool {
         let pending = guard.take_pending();
         if pending {
+            // Receives first: a send may be for a queue pair of this device that needs them.
+            if !self.pending_srqs.is_empty() {
+                guard.pump_srqs(&self.pending_srqs);
+            }
             guard.pump(&self.pending, now);
         }
         pending

@@ -12,7 +12,7 @@ use verbs_core::types::{AsyncEventType, CqModeration, CqWcFlags, Wc, WcFlags, Wc
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::event_pipe::{EventPipe, Written};
-use crate::limits::{self, QPN_MODULUS};
+use crate::limits::{self, QPN_MODULUS, SRQN_MODULUS};
 use crate::notify::{Armed, Notify};
 use crate::pending::PendingSet;
 use crate::ring::{Consumer, Producer};
@@ -28,6 +28,10 @@ pub(crate) struct EngineSink {
     slots: Box<[u16; QPN_MODULUS]>,
     /// Slots without a queue pair.
     free_slots: Vec<u16>,
+    /// Shared receive queues by slot.
+    srqs: Vec<Option<SrqEnd>>,
+    /// The slot of the shared receive queue with a number, by the number's low bits.
+    srq_slots: Box<[u16; SRQN_MODULUS]>,
     /// The number of completion queues that are armed.
     armed: u32,
     /// The asynchronous events of each open of the device, for those of its port.
@@ -90,6 +94,17 @@ pub(crate) struct QpEnd {
     pub(crate) user_handle: u64,
 }
 
+/// A shared receive queue, as the engine's results see it.
+#[derive(Debug)]
+pub(crate) struct SrqEnd {
+    pub(crate) srq: SrqId,
+    pub(crate) rq: Consumer<RecvWqe>,
+    /// The completion queue of its receives (XRC).
+    pub(crate) cq: Option<CqId>,
+    pub(crate) events: Channel,
+    pub(crate) user_handle: u64,
+}
+
 impl EngineSink {
     pub(crate) fn new(origin: Instant) -> Self {
         Self {
@@ -98,6 +113,8 @@ impl EngineSink {
             slots: Box::new([0; QPN_MODULUS]),
             // The lowest first.
             free_slots: (0..PendingSet::MAX as u16).rev().collect(),
+            srqs: Vec::new(),
+            srq_slots: Box::new([0; SRQN_MODULUS]),
             armed: 0,
             contexts: Vec::new(),
             moderated_until: None,
@@ -141,7 +158,7 @@ impl EngineSink {
     /// Removes a completion queue.
     ///
     /// # Errors
-    /// [`InUse`] while queue pairs complete to it.
+    /// [`InUse`] while queue pairs or shared receive queues complete to it.
     pub(crate) fn remove_cq(&mut self, cq: CqId) -> Result<(), InUse> {
         if self.cq(cq).is_some_and(|end| end.users > 0) {
             return Err(InUse);
@@ -152,7 +169,7 @@ impl EngineSink {
             if let Some(channel) = &end.channel {
                 self.take_back(channel, |record| record == handle.to_ne_bytes());
             }
-            self.take_back(&end.events, |record| is_of(record, handle, true));
+            self.take_back(&end.events, |record| is_of(record, handle, Owner::Cq));
         }
         Ok(())
     }
@@ -230,7 +247,49 @@ impl EngineSink {
                 cq.users -= 1;
             }
         }
-        self.take_back(&end.events, |record| is_of(record, end.user_handle, false));
+        self.take_back(&end.events, |record| is_of(record, end.user_handle, Owner::Qp));
+    }
+
+    /// Adds a shared receive queue and returns its slot, or `None` where no slot is free.
+    pub(crate) fn add_srq(&mut self, end: SrqEnd) -> Option<usize> {
+        let slot = match self.srqs.iter().position(Option::is_none) {
+            Some(slot) => slot,
+            None if self.srqs.len() < limits::MAX_SRQ as usize => {
+                self.srqs.push(None);
+                self.srqs.len() - 1
+            }
+            None => return None,
+        };
+        if let Some(cq) = end.cq.and_then(|cq| self.cq(cq)) {
+            cq.users += 1;
+        }
+        self.srq_slots[end.srq.0 as usize % SRQN_MODULUS] = slot as u16;
+        self.srqs[slot] = Some(end);
+        Some(slot)
+    }
+
+    pub(crate) fn remove_srq(&mut self, srq: SrqId) {
+        let slot = usize::from(self.srq_slots[srq.0 as usize % SRQN_MODULUS]);
+        let Some(end) = self.srqs.get_mut(slot).and_then(|end| end.take_if(|end| end.srq == srq)) else {
+            return;
+        };
+        if let Some(cq) = end.cq.and_then(|cq| self.cq(cq)) {
+            cq.users -= 1;
+        }
+        self.take_back(&end.events, |record| is_of(record, end.user_handle, Owner::Srq));
+    }
+
+    #[inline]
+    pub(crate) fn srq(&mut self, srq: SrqId) -> Option<&mut SrqEnd> {
+        let slot = usize::from(self.srq_slots[srq.0 as usize % SRQN_MODULUS]);
+        self.srqs.get_mut(slot)?.as_mut().filter(|end| end.srq == srq)
+    }
+
+    /// Takes the next receive out of the ring of the shared receive queue in a slot.
+    pub(crate) fn next_srq_recv(&mut self, slot: usize, list: &mut [Sge]) -> Option<(SrqId, RecvWqe, usize)> {
+        let end = self.srqs.get_mut(slot)?.as_mut()?;
+        let (wqe, len) = end.rq.next_with(list, RecvWqe::list_len)?;
+        Some((end.srq, wqe, len))
     }
 
     fn take_back(&mut self, channel: &Channel, dropped: impl Fn(&[u8]) -> bool) {
@@ -285,6 +344,13 @@ impl EngineSink {
         self.write(pipe, record.as_bytes());
     }
 
+    fn raise_for_srq(&mut self, srq: SrqId, event_type: AsyncEventType) {
+        if let Some(end) = self.srq(srq) {
+            let (pipe, user_handle) = (Arc::clone(&end.events.pipe), end.user_handle);
+            self.raise(&pipe, event_type, user_handle);
+        }
+    }
+
     fn raise_for_qp(&mut self, qpn: Qpn, event_type: AsyncEventType) {
         if let Some(end) = self.qp(qpn) {
             let (pipe, user_handle) = (Arc::clone(&end.events.pipe), end.user_handle);
@@ -293,15 +359,26 @@ impl EngineSink {
     }
 }
 
-/// Returns whether a record is an event of the object with this handle: of a completion queue, or
-/// not. Events of the port are of no object.
-fn is_of(record: &[u8], user_handle: u64, is_cq: bool) -> bool {
+/// The kind of object that an event is of. User handles of different kinds may be the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner {
+    Cq,
+    Qp,
+    Srq,
+}
+
+/// Returns whether a record is an event of the object of this kind with this handle. Events of the
+/// port are of no object.
+fn is_of(record: &[u8], user_handle: u64, owner: Owner) -> bool {
     use AsyncEventType as E;
     IbUverbsAsyncEventDesc::read_from_bytes(record).is_ok_and(|event| {
-        let event_type = AsyncEventType(event.event_type);
-        event.element == user_handle
-            && !matches!(event_type, E::PORT_ACTIVE | E::PORT_ERR | E::GID_CHANGE)
-            && (event_type == E::CQ_ERR) == is_cq
+        let its = match AsyncEventType(event.event_type) {
+            E::PORT_ACTIVE | E::PORT_ERR | E::GID_CHANGE => return false,
+            E::CQ_ERR => Owner::Cq,
+            E::SRQ_ERR | E::SRQ_LIMIT_REACHED => Owner::Srq,
+            _ => Owner::Qp,
+        };
+        event.element == user_handle && its == owner
     })
 }
 
@@ -317,6 +394,7 @@ fn low_bits(qpn: Qpn) -> usize {
     qpn.0 as usize % QPN_MODULUS
 }
 
+const _: () = assert!(2 * limits::MAX_SRQ as usize <= SRQN_MODULUS);
 const _: () =
     assert!(2 * limits::MAX_QP as usize <= QPN_MODULUS && limits::MAX_QP as usize <= PendingSet::MAX);
 
@@ -360,7 +438,12 @@ impl Sink for EngineSink {
         }
     }
 
-    fn retire_srq(&mut self, _srq: SrqId, _count: u32) {}
+    #[inline]
+    fn retire_srq(&mut self, srq: SrqId, count: u32) {
+        if let Some(end) = self.srq(srq) {
+            end.rq.free(count);
+        }
+    }
 
     fn event(&mut self, event: Event) {
         use AsyncEventType as E;
@@ -379,8 +462,8 @@ impl Sink for EngineSink {
             Event::CommunicationEstablished(qpn) => self.raise_for_qp(qpn, E::COMM_EST),
             Event::SqDrained(qpn) => self.raise_for_qp(qpn, E::SQ_DRAINED),
             Event::LastWqeReached(qpn) => self.raise_for_qp(qpn, E::QP_LAST_WQE_REACHED),
-            // The contract has no shared receive queues yet.
-            Event::SrqLimitReached(_) | Event::SrqError(_) => {}
+            Event::SrqLimitReached(srq) => self.raise_for_srq(srq, E::SRQ_LIMIT_REACHED),
+            Event::SrqError(srq) => self.raise_for_srq(srq, E::SRQ_ERR),
         }
     }
 }

@@ -520,6 +520,15 @@ pub fn post_recv<S: CanPostRecv, P: Provider>(
     unsafe { qp.post_recv(wrs) }
 }
 
+/// Posts receives to a shared receive queue, into arena memory.
+///
+/// # Errors
+/// The number of accepted requests, and the error of the next one.
+pub fn post_srq_recv<P: Provider>(srq: &mut verbs::Srq<P>, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
+    // SAFETY: as in `post_send`.
+    unsafe { srq.post_recv(wrs) }
+}
+
 /// Posts sends through a half, of arena memory.
 ///
 /// # Errors

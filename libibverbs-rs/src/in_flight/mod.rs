@@ -5,7 +5,7 @@
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `table` | the slots of one queue: the poster inserts, the poller takes, without a lock |
+//! | `table` | the slots of one queue: the poster inserts, pollers take, without a lock |
 //! | `routes` | from the number in a completion to the table; no number is assigned twice |
 //! | `returned` | [`Returned`]: the memory that a completion returns |
 //! | `sync` | the real atomics, or the model checker's |
@@ -56,6 +56,21 @@
 //!    only read.
 //! 8. *Nor through windows.* A window holds a share of the [`Exposed`] that it is bound to until the
 //!    binding has ended: see [`crate::window`].
+//! 9. *Through a shared receive queue.* Its table is in the directory of the open device, to which
+//!    every completion queue of that device has a route. A completion with a number of this
+//!    directory is that of the receive with this number: every queue pair and completion queue of
+//!    the device lends only completions of requests that were posted to its own queues or to a
+//!    shared receive queue of the same device [7, 24], raw posting does not use these numbers, and
+//!    the directory assigns none twice in the life of the open device, which outlives its completion
+//!    queues. The queue pair that takes the receive may belong to another protection domain, because
+//!    the device uses the keys in that of the shared receive queue [24], to which the memory belongs.
+//!    A receive that a queue pair took and lost by its reset or its end has no completion: its
+//!    memory stays in the table, which is drained after the shared receive queue was destroyed [25],
+//!    not earlier. Neither the end nor the reset of a queue pair takes anything out of this table.
+//!    Destroying the shared receive queue needs all queue pairs that use it to be destroyed before,
+//!    which hold shares of it; XRC targets hold none, and [25] covers what they took. A poster that
+//!    needs a larger table enters another one into the directory and leaves the old one in its
+//!    place, until the shared receive queue ends.
 
 mod returned;
 mod routes;
@@ -63,13 +78,13 @@ mod sync;
 mod table;
 
 use core::ops::RangeBounds;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use verbs_core::types::{PostError, SendFlags, SendOp, Sge};
 
 pub use returned::Returned;
 use routes::is_safe;
-pub(crate) use routes::{Directory, Routes, is_reserved};
+pub(crate) use routes::{Directory, INDEXES, Routes, is_reserved};
 
 use crate::Window;
 use crate::memory::{Memory, PostMemory};
@@ -91,15 +106,19 @@ struct Entry {
     before: Option<u64>,
 }
 
-/// A queue's share of its table, for as long as its queue pair lives.
+/// A queue's share of its tables, for as long as its queue pair or shared receive queue lives.
 ///
-/// It is dropped when the queue pair is destroyed: dropping releases the memory that is left, and
-/// removes the table from the directory.
+/// It is dropped when that is destroyed: dropping releases the memory that is left, and removes the
+/// tables from the directory.
 #[derive(Debug)]
 pub(crate) struct InFlight {
-    table: Arc<Table<Entry>>,
+    tables: Arc<Tables>,
     directory: Arc<Directory>,
 }
+
+/// The tables of a queue: one, and for a shared receive queue that needed more slots the later
+/// ones.
+type Tables = Mutex<Vec<Arc<Table<Entry>>>>;
 
 impl InFlight {
     /// Returns the table of a queue for `max_wr` requests that reports to the completion queue of
@@ -113,6 +132,7 @@ impl InFlight {
             table: Arc::clone(&table),
             directory: Arc::clone(&directory),
             posts,
+            grows: None,
             next,
             end: next,
             place_end: routes::place_end(next),
@@ -120,20 +140,35 @@ impl InFlight {
             pd,
             scratch: Vec::new(),
         };
-        Some((Self { table, directory }, poster))
+        Some((Self { tables: Arc::new(Mutex::new(vec![table])), directory }, poster))
+    }
+
+    /// Returns the tables of a shared receive queue for `max_wr` receives on the device of
+    /// `directory`, as [`new`](Self::new) does. Its poster adds a table where all slots are taken:
+    /// receives that queue pairs have taken, and completions that were not polled, hold slots
+    /// beyond `max_wr`.
+    pub(crate) fn of_srq(pd: PdId, directory: Arc<Directory>, max_wr: u32) -> Option<(Self, Poster)> {
+        let (in_flight, mut poster) = Self::new(pd, directory, max_wr)?;
+        poster.grows = Some(Arc::clone(&in_flight.tables));
+        Some((in_flight, poster))
     }
 
     /// Takes all memory out. The caller has confirmed that the queue's requests have ended.
-    pub(crate) fn drain(&self) -> impl Iterator<Item = Memory> + '_ {
-        self.table.drain().flat_map(|entry| entry.held.into_iter())
+    pub(crate) fn drain(&self) -> impl Iterator<Item = Memory> {
+        let entries: Vec<Entry> = lock(&self.tables).iter().flat_map(|table| table.drain()).collect();
+        entries.into_iter().flat_map(|entry| entry.held.into_iter())
     }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.directory.leave(&self.table);
+        lock(&self.tables).iter().for_each(|table| self.directory.leave(table));
         self.drain().for_each(drop);
     }
+}
+
+fn lock(tables: &Tables) -> std::sync::MutexGuard<'_, Vec<Arc<Table<Entry>>>> {
+    tables.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The poster's side of a table.
@@ -142,6 +177,8 @@ pub(crate) struct Poster {
     table: Arc<Table<Entry>>,
     directory: Arc<Directory>,
     posts: Posts,
+    /// All tables of the queue, if a full one is followed by another.
+    grows: Option<Arc<Tables>>,
     /// The next number, and the end of the reserved ones.
     next: u64,
     end: u64,
@@ -300,9 +337,33 @@ impl Poster {
     /// in which they were posted.
     ///
     /// # Errors
-    /// The entry, if all slots are taken or all numbers are used up.
+    /// The entry, if all slots are taken and the table does not grow, or all numbers are used up.
     #[inline]
-    fn put(&mut self, mut entry: Entry) -> Result<u64, Entry> {
+    fn put(&mut self, entry: Entry) -> Result<u64, Entry> {
+        let entry = match self.put_here(entry) {
+            Ok(number) => return Ok(number),
+            Err(entry) => entry,
+        };
+        if self.grow() { self.put_here(entry) } else { Err(entry) }
+    }
+
+    /// Continues in a table of twice as many slots, if the table grows. Returns whether it did.
+    #[cold]
+    fn grow(&mut self) -> bool {
+        let Some(tables) = &self.grows else { return false };
+        let Ok(slots) = u32::try_from(self.table.capacity()) else { return false };
+        let (table, posts) = Table::new(slots);
+        let table = Arc::new(table);
+        let Some(first) = self.directory.enter(&table) else { return false };
+        lock(tables).push(Arc::clone(&table));
+        (self.table, self.posts) = (table, posts);
+        (self.next, self.end, self.place_end) = (first, first, routes::place_end(first));
+        true
+    }
+
+    /// Inserts an entry into the present table.
+    #[inline]
+    fn put_here(&mut self, mut entry: Entry) -> Result<u64, Entry> {
         for _ in 0..self.table.capacity() {
             if self.next == self.end && !self.reserve() {
                 break;
@@ -394,6 +455,10 @@ mod tests {
         poster.put(Entry { held: Held::Many(Vec::new()), before: None }).ok()
     }
 
+    fn routes_of(directory: Arc<Directory>) -> Routes {
+        Routes::new(directory, Arc::new(Directory::of_device()))
+    }
+
     fn setup() -> (Arc<Directory>, InFlight, Poster) {
         let directory = Arc::new(Directory::default());
         let (in_flight, poster) = InFlight::new(PdId::next(), Arc::clone(&directory), 4).unwrap();
@@ -417,7 +482,7 @@ mod tests {
         assert_eq!(numbers[..2], [last - 1, last]);
         assert_eq!(numbers[3], numbers[2] + 1);
         assert!(numbers[2] >= routes::place_end(neighbours), "the neighbour has the place in between");
-        let mut routes = Routes::new(Arc::clone(&directory));
+        let mut routes = routes_of(Arc::clone(&directory));
         for number in numbers.iter().chain([&neighbours]) {
             assert!(routes.reclaim(*number, WcStatus::SUCCESS).is_some(), "{number:#x}");
             assert!(routes.reclaim(*number, WcStatus::SUCCESS).is_none(), "{number:#x} twice");
@@ -452,10 +517,28 @@ mod tests {
     }
 
     #[test]
+    fn a_full_table_of_a_shared_receive_queue_is_followed_by_a_larger_one() {
+        let device = Arc::new(Directory::of_device());
+        let (in_flight, mut poster) = InFlight::of_srq(PdId::next(), Arc::clone(&device), 4).unwrap();
+        let numbers: Vec<u64> = (0..100).map(|_| put(&mut poster).unwrap()).collect();
+        let mut routes = Routes::new(Arc::default(), Arc::clone(&device));
+        for number in numbers.iter().step_by(2) {
+            assert!(routes.reclaim(*number).is_some(), "{number:#x}");
+            assert!(routes.reclaim(*number).is_none(), "{number:#x} twice");
+        }
+        let left: usize = lock(&in_flight.tables).iter().map(|table| table.drain().count()).sum();
+        assert_eq!(left, 50);
+        drop(in_flight);
+        assert!(routes.reclaim(numbers[1]).is_none());
+        let (_next, mut poster) = InFlight::of_srq(PdId::next(), device, 4).unwrap();
+        assert!(!numbers.contains(&put(&mut poster).unwrap()), "no number is assigned twice");
+    }
+
+    #[test]
     fn after_the_end_of_its_queue_a_table_is_found_by_no_poller() {
         let (directory, in_flight, mut poster) = setup();
         let number = put(&mut poster).unwrap();
-        let mut routes = Routes::new(directory);
+        let mut routes = routes_of(directory);
         routes.mark(number);
         drop(in_flight);
         assert!(routes.reclaim(number, WcStatus::SUCCESS).is_none());

@@ -1,20 +1,23 @@
 //! [`Directory`] and [`Routes`]: from the number in a completion to the table of its queue.
 //!
 //! ```text
-//!   63   62   61        40 39                 0
-//!   ┌────┬────┬────────────┬──────────────────┐
-//!   │ 1  │ 0  │   index    │     sequence     │   the number of a safe request
-//!   └────┴────┴────────────┴──────────────────┘
+//!   63   62   61       60     40 39                 0
+//!   ┌────┬────┬────────┬─────────┬──────────────────┐
+//!   │ 1  │ 0  │ shared │  index  │     sequence     │   the number of a safe request
+//!   └────┴────┴────────┴─────────┴──────────────────┘
 //! ```
 //!
-//! The index is a place in the completion queue's directory. When a table leaves its place, the
-//! next table there continues after the sequence numbers that it used. A place whose sequence
-//! numbers are used up is never assigned again. So no number is assigned twice in the life of a
-//! completion queue.
+//! The index is a place in a directory. The queues of queue pairs have places in the directory of
+//! their completion queue. Receives of a shared receive queue complete in any completion queue of
+//! the open device, so that shared receive queues have places in a directory of the open device,
+//! and their numbers have the bit `shared`. When a table leaves its place, the next table there
+//! continues after the sequence numbers that it used. A place whose sequence numbers are used up is
+//! never assigned again. So no number is assigned twice in the life of a directory: of a completion
+//! queue, or of an open device, which outlives all its completion queues.
 //!
-//! A lock guards the directory; creating and destroying queue pairs takes it. The poller keeps a
-//! copy, and reads the directory only if the copy has no table for a number and the directory has
-//! changed: once for each new queue pair.
+//! A lock guards a directory; creating and destroying queue pairs and shared receive queues takes
+//! it. The poller keeps a copy, and reads the directory only if the copy has no table for a number
+//! and the directory has changed: once for each new queue.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,9 +27,12 @@ use super::table::{POLLED, Table};
 
 type Shared = Arc<Table<Entry>>;
 
-/// The tables of all queues that report to one completion queue.
+/// The tables of all queues that report to one completion queue, or of all shared receive queues of
+/// an open device.
 #[derive(Debug, Default)]
 pub(crate) struct Directory {
+    /// [`SHARED`] for that of an open device, or 0.
+    kind: u64,
     places: Mutex<Places>,
     /// The number of changes of the places.
     version: AtomicU64,
@@ -49,6 +55,11 @@ struct Place {
 }
 
 impl Directory {
+    /// Returns the directory of the shared receive queues of an open device.
+    pub(crate) fn of_device() -> Self {
+        Self { kind: SHARED, ..Self::default() }
+    }
+
     /// Assigns a place to a table, or another one after the sequence numbers of its place are used
     /// up. Returns the first number that the table may use there; `None` if no place is left.
     pub(super) fn enter(&self, table: &Shared) -> Option<u64> {
@@ -63,7 +74,7 @@ impl Directory {
         };
         let place = places.places.get_mut(index as usize)?;
         place.table = Some(Arc::clone(table));
-        let first = base(index) + place.next;
+        let first = base(self.kind, index) + place.next;
         table.set_reserved(first);
         table.indexes.lock().unwrap_or_else(PoisonError::into_inner).push(index);
         self.version.fetch_add(1, Ordering::Release);
@@ -80,7 +91,7 @@ impl Directory {
                 *place = Place { table: None, next: SEQUENCES };
             }
         }
-        let next = table.reserved() - base(*last);
+        let next = table.reserved() - base(self.kind, *last);
         if let Some(place) = places.places.get_mut(*last as usize) {
             *place = Place { table: None, next };
             if next < SEQUENCES {
@@ -105,9 +116,17 @@ impl Directory {
     }
 }
 
-/// The poller's copy of the directory.
+/// The poller's copies of the directories: that of its completion queue, and that of the open
+/// device.
 #[derive(Debug)]
 pub(crate) struct Routes {
+    own: Copied,
+    shared: Copied,
+}
+
+/// The poller's copy of a directory.
+#[derive(Debug)]
+struct Copied {
     directory: Arc<Directory>,
     routes: Vec<Route>,
 }
@@ -121,8 +140,11 @@ struct Route {
 }
 
 impl Routes {
-    pub(crate) const fn new(directory: Arc<Directory>) -> Self {
-        Self { directory, routes: Vec::new() }
+    pub(crate) const fn new(own: Arc<Directory>, shared: Arc<Directory>) -> Self {
+        Self {
+            own: Copied { directory: own, routes: Vec::new() },
+            shared: Copied { directory: shared, routes: Vec::new() },
+        }
     }
 
     /// Returns the directory of the completion queue.
@@ -134,6 +156,14 @@ impl Routes {
     /// `None` and the copy is outdated, refreshes the copy and calls `find` again.
     #[inline]
     pub(super) fn find<R>(&mut self, number: u64, find: impl Fn(&Shared) -> Option<R>) -> Option<R> {
+        let copied = if number & SHARED == 0 { &mut self.own } else { &mut self.shared };
+        copied.find(number, find)
+    }
+}
+
+impl Copied {
+    #[inline]
+    fn find<R>(&mut self, number: u64, find: impl Fn(&Shared) -> Option<R>) -> Option<R> {
         let index = (number >> SEQUENCE_BITS & u64::from(INDEXES - 1)) as usize;
         if let Some(Route { table: Some(table), .. }) = self.routes.get(index)
             && let Some(found) = find(table)
@@ -184,19 +214,21 @@ pub(crate) const fn is_reserved(wr_id: u64) -> bool {
     wr_id & FLAG != 0
 }
 
-/// Returns the first number of a place.
-const fn base(index: u32) -> u64 {
-    FLAG | (index as u64) << SEQUENCE_BITS
+/// Returns the first number of a place in a directory of this kind.
+const fn base(kind: u64, index: u32) -> u64 {
+    FLAG | kind | (index as u64) << SEQUENCE_BITS
 }
 
 /// The bit that is set in the number of every safe request, and of no raw one.
 const FLAG: u64 = 1 << 63;
+/// The bit that is set in the number of a receive of a shared receive queue.
+const SHARED: u64 = 1 << 61;
 /// The number of bits in a sequence number.
 const SEQUENCE_BITS: u32 = 40;
 /// The number of sequence numbers of a place.
 const SEQUENCES: u64 = 1 << SEQUENCE_BITS;
 /// The number of places that a directory can have.
-const INDEXES: u32 = 1 << 22;
+pub(crate) const INDEXES: u32 = 1 << 21;
 
 #[cfg(all(test, not(loom)))]
 mod tests {
@@ -206,19 +238,27 @@ mod tests {
         Arc::new(Table::new(4).0)
     }
 
+    fn routes_of(directory: Arc<Directory>) -> Routes {
+        Routes::new(directory, Arc::new(Directory::of_device()))
+    }
+
     fn is_found(routes: &mut Routes, number: u64, table: &Shared) -> bool {
         routes.find(number, |found| Arc::ptr_eq(found, table).then_some(())).is_some()
     }
 
     #[test]
     fn a_place_ends_where_the_next_one_begins() {
-        for index in [0, 1, 5, INDEXES - 2] {
-            for sequence in [0, 1, SEQUENCES - 1] {
-                assert_eq!(place_end(base(index) + sequence), base(index + 1), "{index}, {sequence}");
+        for kind in [0, SHARED] {
+            for index in [0, 1, 5, INDEXES - 2] {
+                for sequence in [0, 1, SEQUENCES - 1] {
+                    let end = place_end(base(kind, index) + sequence);
+                    assert_eq!(end, base(kind, index + 1), "{index}, {sequence}");
+                }
             }
+            assert!(is_safe(base(kind, 0)) && !is_safe(base(0, 0) - 1));
         }
-        assert_eq!(place_end(base(INDEXES - 1)) & POLLED, 1 << 62, "no number has it");
-        assert!(is_safe(base(0)) && !is_safe(base(0) - 1));
+        assert_eq!(place_end(base(0, INDEXES - 1)), base(SHARED, 0), "the first of the other kind");
+        assert_eq!(place_end(base(SHARED, INDEXES - 1)) & POLLED, 1 << 62, "no number has it");
     }
 
     #[test]
@@ -226,18 +266,18 @@ mod tests {
         let directory = Arc::new(Directory::default());
         let tables = [table(), table(), table()];
         let firsts = tables.each_ref().map(|table| directory.enter(table).unwrap());
-        assert_eq!(firsts, [base(0), base(1), base(2)]);
-        let mut routes = Routes::new(directory);
+        assert_eq!(firsts, [base(0, 0), base(0, 1), base(0, 2)]);
+        let mut routes = routes_of(directory);
         for (first, table) in firsts.into_iter().zip(&tables) {
             assert!(is_found(&mut routes, first + 7, table));
         }
-        assert!(routes.find(base(3), |_| Some(())).is_none());
+        assert!(routes.find(base(0, 3), |_| Some(())).is_none());
     }
 
     #[test]
     fn the_next_table_of_a_place_continues_after_the_numbers_that_were_reserved() {
         let directory = Directory::default();
-        let mut expected = base(0);
+        let mut expected = base(0, 0);
         for _ in 0..3 {
             let tenant = table();
             assert_eq!(directory.enter(&tenant), Some(expected));
@@ -251,17 +291,17 @@ mod tests {
     fn a_place_whose_numbers_are_used_up_is_never_given_again() {
         let directory = Directory::default();
         let long_lived = table();
-        assert_eq!(directory.enter(&long_lived), Some(base(0)));
-        long_lived.set_reserved(base(1));
-        assert_eq!(directory.enter(&long_lived), Some(base(1)), "another place of the same table");
-        long_lived.set_reserved(base(1) + 5);
+        assert_eq!(directory.enter(&long_lived), Some(base(0, 0)));
+        long_lived.set_reserved(base(0, 1));
+        assert_eq!(directory.enter(&long_lived), Some(base(0, 1)), "another place of the same table");
+        long_lived.set_reserved(base(0, 1) + 5);
         directory.leave(&long_lived);
-        assert_eq!(directory.enter(&table()), Some(base(1) + 5));
+        assert_eq!(directory.enter(&table()), Some(base(0, 1) + 5));
         let last = table();
-        assert_eq!(directory.enter(&last), Some(base(2)), "not place 0");
-        last.set_reserved(base(3));
+        assert_eq!(directory.enter(&last), Some(base(0, 2)), "not place 0");
+        last.set_reserved(base(0, 3));
         directory.leave(&last);
-        assert_eq!(directory.enter(&table()), Some(base(3)), "not place 2");
+        assert_eq!(directory.enter(&table()), Some(base(0, 3)), "not place 2");
     }
 
     #[test]
@@ -269,16 +309,16 @@ mod tests {
         let directory = Directory::default();
         directory.lock().places.resize_with(INDEXES as usize - 1, Place::default);
         let last = table();
-        assert_eq!(directory.enter(&last), Some(base(INDEXES - 1)));
+        assert_eq!(directory.enter(&last), Some(base(0, INDEXES - 1)));
         assert_eq!(directory.enter(&table()), None);
         directory.leave(&last);
-        assert_eq!(directory.enter(&table()), Some(base(INDEXES - 1)), "it is free again");
+        assert_eq!(directory.enter(&table()), Some(base(0, INDEXES - 1)), "it is free again");
     }
 
     #[test]
     fn the_poller_sees_tables_that_come_and_go() {
         let directory = Arc::new(Directory::default());
-        let mut routes = Routes::new(Arc::clone(&directory));
+        let mut routes = routes_of(Arc::clone(&directory));
         let (old, new) = (table(), table());
         let first = directory.enter(&old).unwrap();
         assert!(is_found(&mut routes, first, &old));
@@ -287,5 +327,21 @@ mod tests {
         assert!(is_found(&mut routes, first, &new));
         assert!(!is_found(&mut routes, first, &old), "the copy was replaced");
         assert_eq!(Arc::strong_count(&old), 1, "nothing keeps it");
+    }
+
+    #[test]
+    fn numbers_of_shared_receive_queues_lead_to_the_tables_of_the_device_from_every_completion_queue() {
+        let device = Arc::new(Directory::of_device());
+        let (shared, own) = (table(), table());
+        let first = device.enter(&shared).unwrap();
+        for _ in 0..2 {
+            let directory = Arc::new(Directory::default());
+            assert_ne!(directory.enter(&own), Some(first));
+            let mut routes = Routes::new(directory, Arc::clone(&device));
+            assert!(is_found(&mut routes, first, &shared));
+            assert!(is_found(&mut routes, base(0, 0), &own));
+        }
+        device.leave(&shared);
+        assert_eq!(device.enter(&own), Some(first), "nothing was reserved");
     }
 }

@@ -20,6 +20,12 @@
 //! The poster stores a number with release ordering after it wrote the entry; the thread that takes
 //! the entry acquires with its exchange. That thread stores `FREE` with release ordering after it
 //! moved the entry out; the poster loads with acquire ordering before it writes the next entry.
+//!
+//! Several pollers share the table of a shared receive queue: one for each completion queue in which
+//! its receives complete. The exchange gives each entry to one of them. A poller that was lent a
+//! completion has seen what the device wrote. One that takes a marked entry may not be the one that
+//! marked it; the mark is stored with release ordering and the exchange acquires it, so that what
+//! the device wrote is visible to both.
 #![allow(unsafe_code)]
 
 use core::mem::MaybeUninit;
@@ -110,7 +116,7 @@ impl<T> Table<T> {
     #[inline]
     pub(super) fn mark(&self, number: u64) -> bool {
         let Some(slot) = self.slot(number) else { return false };
-        slot.state.compare_exchange(number, number | POLLED, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        slot.state.compare_exchange(number, number | POLLED, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
     /// Takes all entries out. The caller has confirmed that the queue's requests have ended.
@@ -227,6 +233,44 @@ mod models {
                 assert!(table.take(FIRST + number).is_none());
             }
             poster.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn two_pollers_take_each_entry_of_a_shared_queue_once() {
+        loom::model(|| {
+            let (table, mut posts) = table();
+            (0..2).for_each(|number| insert(&table, &mut posts, number));
+            let shared = Arc::clone(&table);
+            // Each poller has a completion of its own, and guesses the other's number.
+            let other = thread::spawn(move || {
+                assert_eq!(*shared.take(FIRST + 1).unwrap(), 1);
+                assert!(shared.take_polled(FIRST).is_none(), "its completion was not copied out");
+            });
+            assert_eq!(*table.take(FIRST).unwrap(), 0);
+            assert!(table.take_polled(FIRST + 1).is_none());
+            other.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn a_poller_that_takes_an_entry_which_another_one_marked_sees_the_received_bytes() {
+        loom::model(|| {
+            let (table, mut posts) = table();
+            insert(&table, &mut posts, 0);
+            // The memory of the request, which the device writes before the completion.
+            let bytes = Arc::new(loom::cell::UnsafeCell::new(0));
+            let (shared, its) = (Arc::clone(&table), Arc::clone(&bytes));
+            let marker = thread::spawn(move || {
+                // SAFETY: the model checker fails if another thread accesses it at the same time.
+                its.with_mut(|bytes| unsafe { *bytes = 7 });
+                assert!(shared.mark(FIRST));
+            });
+            if table.take_polled(FIRST).is_some() {
+                // SAFETY: as above.
+                bytes.with(|bytes| assert_eq!(unsafe { *bytes }, 7));
+            }
+            marker.join().unwrap();
         });
     }
 

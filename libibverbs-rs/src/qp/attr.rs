@@ -4,7 +4,7 @@ use verbs_core::provider::{Erased, Provider};
 use verbs_core::transition;
 use verbs_core::types::{AccessFlags, AhAttr, Mtu, QpAttr, QpAttrMask, QpCap, QpState, QpType};
 
-use crate::CqHandle;
+use crate::{CqHandle, SrqHandle};
 
 /// The attributes of a new queue pair:
 /// `QpInit { sq_sig_all: true, ..QpInit::new(QpType::RC, &cq) }`.
@@ -25,7 +25,11 @@ pub struct QpInit<P: Provider = Erased> {
     pub send_cq: CqHandle<P>,
     /// The completion queue of receives; may be the same queue.
     pub recv_cq: CqHandle<P>,
-    /// The least capacity; the device may round up.
+    /// The shared receive queue that the queue pair takes its receives from. `None` for a receive
+    /// queue of its own.
+    pub srq: Option<SrqHandle<P>>,
+    /// The least capacity; the device may round up. With a shared receive queue it ignores the
+    /// capacity of receives.
     pub cap: QpCap,
     /// Set to signal every send, also those without
     /// [`SendFlags::SIGNALED`](crate::SendFlags::SIGNALED).
@@ -39,7 +43,7 @@ impl<P: Provider> QpInit<P> {
         let cq = cq.into();
         let cap =
             QpCap { max_send_wr: 16, max_recv_wr: 16, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
-        Self { qp_type, send_cq: cq.clone(), recv_cq: cq, cap, sq_sig_all: false }
+        Self { qp_type, send_cq: cq.clone(), recv_cq: cq, srq: None, cap, sq_sig_all: false }
     }
 }
 

@@ -38,7 +38,7 @@ use verbs_core::types::{
 use verbs_core::{Cause, Errno, Result, random};
 
 use crate::cq::CqUse;
-use crate::in_flight::InFlight;
+use crate::in_flight::{INDEXES, InFlight};
 use crate::kernel_handle::KernelHandle;
 use crate::memory::{Memory, PostMemory};
 use crate::post_error::{PostBufError, PostBufReason};
@@ -78,6 +78,7 @@ struct Dependencies {
     psn: u32,
     _send_cq: CqUse,
     _recv_cq: CqUse,
+    _srq: Option<Child>,
     _pd: Child,
 }
 
@@ -85,7 +86,8 @@ impl<P: Provider> Qp<Reset, P> {
     pub(crate) fn create(pd: &Pd<P>, init: &QpInit<P>) -> Result<Self> {
         const VERB: &str = "create_qp";
         let registry = pd.context().registry();
-        let (send_cq, recv_cq) = (init.send_cq.share(registry)?, init.recv_cq.share(registry)?);
+        let (send_cq, recv_cq) = (init.send_cq.share(registry, VERB)?, init.recv_cq.share(registry, VERB)?);
+        let srq = init.srq.as_ref().map(|srq| srq.core(registry)).transpose()?;
         let psn = draw_psn(registry, VERB)?;
         let entry = registry.enter(Kind::Qp);
         let attr = QpInitAttr {
@@ -95,16 +97,19 @@ impl<P: Provider> Qp<Reset, P> {
             user_handle: entry.id.0,
         };
         let context = pd.context().raw();
-        let QpParts { qp, sq, rq } =
-            context.create_qp(&QpParents::new(pd.raw(), init.send_cq.name(), init.recv_cq.name()), &attr)?;
+        let parents = QpParents {
+            srq: srq.as_ref().map(|srq| srq.get()),
+            ..QpParents::new(pd.raw(), init.send_cq.name(), init.recv_cq.name())
+        };
+        let QpParts { qp, sq, rq } = context.create_qp(&parents, &attr)?;
         let cap = qp.cap();
         let table = |cq: &crate::CqHandle<P>, max_wr| {
             InFlight::new(pd.id(), Arc::clone(cq.directory()), max_wr).ok_or_else(|| {
                 let cause = Cause::Limit {
                     name: "queues of a completion queue",
-                    asked: 1 << 22,
+                    asked: INDEXES.into(),
                     min: 0,
-                    max: (1 << 22) - 1,
+                    max: u64::from(INDEXES) - 1,
                 };
                 registry.error(VERB, Errno::NOMEM).because(cause)
             })
@@ -128,6 +133,7 @@ impl<P: Provider> Qp<Reset, P> {
             psn,
             _send_cq: send_cq,
             _recv_cq: recv_cq,
+            _srq: srq.map(|srq| srq.child()),
             _pd: pd.child_qp(),
         };
         Ok(Self {

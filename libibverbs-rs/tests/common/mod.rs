@@ -101,6 +101,7 @@ pub enum Kind {
     Action,
     Counters,
     CompCntr,
+    Srq,
 }
 
 /// Whether a post that panics has put its request into the table.
@@ -259,6 +260,24 @@ impl World {
         state.finish(&request, WcStatus::SUCCESS, data.len());
     }
 
+    /// Completes the oldest receive of the only shared receive queue in a queue pair that uses it.
+    pub fn complete_shared(&self, qp_num: u32, data: &[u8]) {
+        let mut state = self.state();
+        let mut request = state.take_shared(qp_num);
+        state.scatter(&request, data);
+        request.qp = state.qp(qp_num);
+        state.finish(&request, WcStatus::SUCCESS, data.len());
+    }
+
+    /// Lets a queue pair take the oldest receive of its shared receive queue for a message that
+    /// never ends. The device may write its memory until the queue pair is destroyed.
+    pub fn take_shared(&self, qp_num: u32) {
+        let mut state = self.state();
+        let mut request = state.take_shared(qp_num);
+        request.qp = state.qp(qp_num);
+        state.requests.push(request);
+    }
+
     /// Completes the oldest send of a queue with an error.
     pub fn fail(&self, qp_num: u32, status: WcStatus) {
         let mut state = self.state();
@@ -344,7 +363,7 @@ impl State {
         if kind == Kind::Mr && self.requests.iter().any(|request| self.touches(request, handle)) {
             self.broken.push("Mr deregistered while the device uses it".into());
         }
-        if kind == Kind::Qp {
+        if kind == Kind::Qp || kind == Kind::Srq {
             self.take_requests(handle);
         }
         self.live.remove(&handle);
@@ -367,6 +386,13 @@ impl State {
         let is_it = |object: &&Object| object.kind == Kind::Qp && object.qp_num == qp_num;
         let found = self.live.iter().find(|(_, object)| is_it(object));
         *found.expect("a queue pair with this number").0
+    }
+
+    /// Removes the oldest receive of the shared receive queue of a queue pair.
+    fn take_shared(&mut self, qp_num: u32) -> Request {
+        let srq = *self.live[&self.qp(qp_num)].uses.get(3).expect("a shared receive queue");
+        let at = self.requests.iter().position(|request| request.qp == srq);
+        self.requests.remove(at.expect("a receive that was posted"))
     }
 
     fn finish(&mut self, request: &Request, status: WcStatus, len: usize) {

@@ -3,28 +3,33 @@
 use std::fs::File;
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use verbs::provider::{
     AhOps, Completion, ContextOps, CqOps, Destroy, DeviceOps, FlowRule, MrOps, OpenedContext, PdOps, QpOps,
-    QpParents, QpParts, RecvQueue, SendQueue, Unsupported, WqParents, WqParts, erase,
+    QpParents, QpParts, RecvQueue, SendQueue, SrqOps, SrqParents, SrqParts, Unsupported, WqParents, WqParts,
+    erase,
 };
 use verbs::{
     AccessFlags, AhAttr, Av, Cause, CompCntrAttachOps, CompCntrType, CqInitAttr, DataInOrder, DeviceAttr,
     DeviceAttrEx, DeviceInfo, Driver, Ece, Errno, Error, FlowActionEspAttr, Gid, GidEntry, LinkLayer, Mtu,
     NamedProvider, OpKind, PortAttr, PortCapFlags, PortState, PostReason, Provider, QpAttr, QpAttrMask,
-    QpCap, QpInitAttr, QpInitInfo, QpState, QpType, RateLimit, RecvWr, Result, SendFlags, SendOp, SendWr, Wc,
-    WcFlags, WcOpcode, WcStatus, WqInitAttr,
+    QpCap, QpInitAttr, QpInitInfo, QpState, QpType, RateLimit, RecvWr, Result, SendFlags, SendOp, SendWr,
+    SrqAttr, SrqAttrMask, SrqInitAttr, Wc, WcFlags, WcOpcode, WcStatus, WqInitAttr,
 };
 
 use super::steering::{PaperAction, PaperCntr, PaperCounters, PaperFlow, PaperTable, PaperWq};
 use super::{AfterPost, Kind, Object, Request, World};
 
+/// The receives that a shared receive queue can have.
+pub const MAX_SRQ_WR: u32 = 1024;
+
 #[derive(Debug)]
 pub enum Paper {}
 
 // SAFETY: the table completes each request once, forgets those of destroyed and reset queue pairs,
-// and gives each region its own key. Only the functions of `World` let a test break this.
+// and gives each region its own key. A receive of a shared receive queue stays in the table until a
+// queue pair completes it or loses it, or the shared receive queue is destroyed. Only the functions of `World` let a test break this.
 unsafe impl Provider for Paper {
     type Context = PaperContext;
     type Pd = PaperPd;
@@ -35,8 +40,8 @@ unsafe impl Provider for Paper {
     type Sq = PaperQueue;
     type Rq = PaperQueue;
     type Ah = PaperAh;
-    type Srq = Unsupported;
-    type SrqQueue = Unsupported;
+    type Srq = PaperSrq;
+    type SrqQueue = PaperQueue;
     type Xrcd = Unsupported;
     type Mw = Unsupported;
     type Dm = Unsupported;
@@ -188,6 +193,7 @@ objects! {
     PaperAh = "destroy_ah" { av: Av };
     PaperCq = "destroy_cq" { cqe: u32 };
     PaperQp = "destroy_qp" { num: u32, attr: QpInitAttr, state: QpState };
+    PaperSrq = "destroy_srq" { attr: Mutex<SrqAttr> };
 }
 
 impl PdOps for PaperPd {
@@ -384,6 +390,35 @@ impl RecvQueue for PaperQueue {
 
     fn ring(&mut self) {
         self.publish();
+    }
+}
+
+impl SrqOps for PaperSrq {
+    type Queue = PaperQueue;
+
+    fn handle(&self) -> u32 {
+        self.handle.handle
+    }
+    fn srq_num(&self) -> Option<u32> {
+        None
+    }
+    fn attr(&self) -> SrqAttr {
+        *self.attr.lock().unwrap()
+    }
+    fn modify(&self, queue: &mut PaperQueue, attr: &SrqAttr, mask: SrqAttrMask) -> Result<()> {
+        assert_eq!(queue.qp, self.handle.handle, "another shared receive queue's queue");
+        let mut its = self.attr.lock().unwrap();
+        if mask.contains(SrqAttrMask::MAX_WR) {
+            its.max_wr = attr.max_wr;
+            queue.depth = attr.max_wr as usize;
+        }
+        if mask.contains(SrqAttrMask::LIMIT) {
+            its.srq_limit = attr.srq_limit;
+        }
+        Ok(())
+    }
+    fn query(&self) -> Result<SrqAttr> {
+        Ok(self.attr())
     }
 }
 
@@ -626,7 +661,10 @@ impl ContextOps<Paper> for PaperContext {
         };
         let object = Object {
             kind: Kind::Qp,
-            uses: vec![pd.handle(), send_cq, recv_cq],
+            uses: [pd.handle(), send_cq, recv_cq]
+                .into_iter()
+                .chain(parents.srq.map(SrqOps::handle))
+                .collect(),
             user_handle: attr.user_handle,
             qp_num: num,
             ..Object::default()
@@ -641,8 +679,28 @@ impl ContextOps<Paper> for PaperContext {
             written: Vec::new(),
         };
         let sq = queue(attr.cap.max_send_wr, attr.cap.max_send_sge);
-        let rq = queue(attr.cap.max_recv_wr, attr.cap.max_recv_sge);
+        let rq = queue(if parents.srq.is_some() { 0 } else { attr.cap.max_recv_wr }, attr.cap.max_recv_sge);
         Ok(QpParts { qp: PaperQp { handle, num, attr: *attr, state: QpState::RESET }, sq, rq })
+    }
+    fn create_srq(&self, parents: &SrqParents<'_, Paper>, attr: &SrqInitAttr) -> Result<SrqParts<Paper>> {
+        let SrqInitAttr { max_wr, max_sge, srq_limit, user_handle, .. } = *attr;
+        if max_wr > MAX_SRQ_WR {
+            let limit = Cause::Limit { name: "max_wr", asked: max_wr.into(), min: 1, max: MAX_SRQ_WR.into() };
+            return Err(self.world.error("create_srq", Errno::INVAL).because(limit));
+        }
+        let uses = vec![parents.pd.handle()];
+        let object = Object { kind: Kind::Srq, uses, user_handle, ..Object::default() };
+        let handle = Handle::new(&self.world, object);
+        let queue = PaperQueue {
+            world: Arc::clone(&self.world),
+            qp: handle.handle,
+            depth: max_wr as usize,
+            max_sge,
+            max_inline: 0,
+            written: Vec::new(),
+        };
+        let attr = Mutex::new(SrqAttr { max_wr, max_sge, srq_limit });
+        Ok(SrqParts { srq: PaperSrq { handle, attr }, queue })
     }
     fn create_ah(&self, pd: &PaperPd, _attr: &AhAttr) -> Result<PaperAh> {
         let object = Object { kind: Kind::Ah, uses: vec![pd.handle()], ..Object::default() };

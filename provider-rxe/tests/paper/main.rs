@@ -15,6 +15,7 @@ mod receiving;
 mod resizing;
 mod rollback;
 mod sending;
+mod shared;
 mod states;
 
 use provider_rxe::paper::{PaperCq, PaperDevice, PaperQp, PaperQueue};

@@ -208,6 +208,23 @@ impl DeviceCore {
         }
     }
 
+    /// Takes receives out of the rings of shared receive queues.
+    pub(crate) fn pump_srqs(&mut self, pending: &PendingSet) {
+        pending.take(|slot| self.pump_srq(slot));
+    }
+
+    /// Takes receives out of the ring of the shared receive queue in a slot.
+    pub(crate) fn pump_srq(&mut self, slot: usize) {
+        let Self { engine, sink, list, .. } = self;
+        while let Some((srq, wqe, len)) = sink.next_srq_recv(slot, &mut list[..]) {
+            let wr = RecvWr { wr_id: wqe.wr_id, sges: &list[..len] };
+            // Posting checks everything that the engine checks, and a ring has no more slots than
+            // the engine's queue: the engine refuses no receive.
+            let posted = engine.post_srq_recv(srq, &wr);
+            debug_assert_eq!(posted, Ok(()));
+        }
+    }
+
     /// Takes packets from the socket and returns whether there were any. [`handle`](Self::handle)
     /// them next.
     #[inline]

@@ -13,6 +13,7 @@ use verbs::provider::{DeviceOps as _, PdOps as _};
 use verbs::{Cause, CqInitAttr, Errno, QpAttr, QpAttrMask, QpInitAttr, QpState, QpType};
 use verbs_core::channel::{Uhw, Uverbs};
 use verbs_core::cmd;
+use verbs_core::cmd::qp::QpHandles;
 use verbs_core::kernel::{KernelContext, KernelPd};
 use verbs_core::transition::{self, Transition};
 use zerocopy::{FromZeros as _, IntoBytes as _};
@@ -119,7 +120,13 @@ impl Kernel {
         let event_fd = Some(self.context.async_fd()?);
         let uhw = Uhw::reply(reply.as_mut_bytes());
         let uverbs = commands(&self.context);
-        let qp = cmd::qp::create_qp(uverbs, self.pd.handle(), self.cq, self.cq, &attr, event_fd, uhw)?.handle;
+        let parents = QpHandles {
+            pd: Some(self.pd.handle()),
+            send_cq: Some(self.cq),
+            recv_cq: Some(self.cq),
+            ..QpHandles::default()
+        };
+        let qp = cmd::qp::create_qp(uverbs, &parents, &attr, event_fd, uhw)?.handle;
         let way: &[QpState] = match state {
             QpState::RESET => &[],
             QpState::INIT => &[QpState::INIT],

@@ -223,8 +223,7 @@ impl fmt::Debug for Attr<'_> {
 /// The driver's part of a command and its reply: bytes that only the provider and the kernel driver
 /// interpret.
 ///
-/// Code outside of this crate cannot pass input yet, because such bytes carry addresses to which
-/// the kernel writes.
+/// Input is unsafe to pass, because such bytes carry addresses to which the kernel writes.
 #[derive(Debug, Default)]
 pub struct Uhw<'a> {
     pub(crate) input: &'a [u8],
@@ -240,6 +239,17 @@ impl<'a> Uhw<'a> {
     /// A reply of the driver in `output`, whose length is a multiple of 8 bytes.
     pub fn reply(output: &'a mut [u8]) -> Self {
         Self { input: &[], output }
+    }
+
+    /// Adds input for the driver, whose length is a multiple of 8 bytes.
+    ///
+    /// # Safety
+    /// As the driver interprets the bytes, it writes no memory of this process except memory that
+    /// the caller lends it for the time of the command.
+    #[must_use]
+    #[allow(unsafe_code)]
+    pub const unsafe fn with_input(self, input: &'a [u8]) -> Self {
+        Self { input, output: self.output }
     }
 }
 

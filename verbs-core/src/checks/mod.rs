@@ -3,6 +3,7 @@
 //! | check | reason |
 //! |---|---|
 //! | the type of queue pair has the operation | [`PostReason::UnsupportedOp`] |
+//! | the queue pair has a receive queue of its own | [`PostReason::SharedRecvQueue`] |
 //! | the state takes work requests | [`PostReason::InvalidState`] |
 //! | the list is not longer than the queue's; local operations have none | [`PostReason::TooManySge`] |
 //! | the message is not longer than 2 GiB | [`PostReason::MessageTooLong`] |
@@ -166,12 +167,25 @@ pub struct RecvChecks {
     accepts: bool,
     /// It is not, and a list of one SGE fits.
     accepts_plain: bool,
+    /// The queue pair takes its receives from a shared receive queue.
+    is_shared: bool,
 }
 
 impl RecvChecks {
     /// The checks of a queue in RESET, which takes nothing.
     pub const fn new(cap: &QpCap) -> Self {
-        Self { max_sge: cap.max_recv_sge, accepts: false, accepts_plain: false }
+        Self { max_sge: cap.max_recv_sge, accepts: false, accepts_plain: false, is_shared: false }
+    }
+
+    /// The checks of a queue pair that takes its receives from a shared receive queue, or takes
+    /// none: every request is refused.
+    pub const fn of_shared() -> Self {
+        Self { max_sge: 0, accepts: false, accepts_plain: false, is_shared: true }
+    }
+
+    /// The checks of a shared receive queue, which has no state and always takes receives.
+    pub const fn of_srq(max_sge: u32) -> Self {
+        Self { max_sge, accepts: true, accepts_plain: max_sge > 0, is_shared: false }
     }
 
     /// Adapts the checks to a state that the queue pair was moved to.
@@ -179,7 +193,7 @@ impl RecvChecks {
     /// # References
     /// IBTA volume 1, C10-97.2.1: nothing may be posted in RESET
     pub const fn moved_to(&mut self, state: QpState) {
-        self.accepts = !matches!(state, QpState::RESET);
+        self.accepts = !matches!(state, QpState::RESET) && !self.is_shared;
         self.accepts_plain = self.accepts && self.max_sge > 0;
     }
 
@@ -202,7 +216,7 @@ impl RecvChecks {
     #[inline]
     pub fn check(&self, wr: &RecvWr<'_>) -> Result<u32, PostReason> {
         if !self.accepts {
-            return Err(PostReason::InvalidState);
+            return Err(if self.is_shared { PostReason::SharedRecvQueue } else { PostReason::InvalidState });
         }
         list_length(wr.sge, self.max_sge)
     }

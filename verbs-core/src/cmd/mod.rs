@@ -38,7 +38,9 @@ pub mod mw;
 pub mod pd;
 pub mod qp;
 pub mod rwq;
+pub mod srq;
 pub mod wq;
+pub mod xrcd;
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 

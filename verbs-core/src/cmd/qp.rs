@@ -1,4 +1,4 @@
-//! Queue pairs: `QP_CREATE`, `MODIFY_QP`, `QUERY_QP`, `QP_DESTROY`.
+//! Queue pairs: `QP_CREATE`, `OPEN_QP`, `MODIFY_QP`, `QUERY_QP`, `QP_DESTROY`.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -6,24 +6,57 @@ use uverbs_abi::ib_user_ioctl_cmds::{
     UVERBS_ATTR_CREATE_QP_CAP, UVERBS_ATTR_CREATE_QP_EVENT_FD, UVERBS_ATTR_CREATE_QP_FLAGS,
     UVERBS_ATTR_CREATE_QP_HANDLE, UVERBS_ATTR_CREATE_QP_PD_HANDLE, UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE,
     UVERBS_ATTR_CREATE_QP_RESP_CAP, UVERBS_ATTR_CREATE_QP_RESP_QP_NUM, UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE,
-    UVERBS_ATTR_CREATE_QP_TYPE, UVERBS_ATTR_CREATE_QP_USER_HANDLE, UVERBS_ATTR_DESTROY_QP_HANDLE,
-    UVERBS_ATTR_DESTROY_QP_RESP, UVERBS_METHOD_QP_CREATE, UVERBS_METHOD_QP_DESTROY, UVERBS_OBJECT_QP,
+    UVERBS_ATTR_CREATE_QP_SRQ_HANDLE, UVERBS_ATTR_CREATE_QP_TYPE, UVERBS_ATTR_CREATE_QP_USER_HANDLE,
+    UVERBS_ATTR_CREATE_QP_XRCD_HANDLE, UVERBS_ATTR_DESTROY_QP_HANDLE, UVERBS_ATTR_DESTROY_QP_RESP,
+    UVERBS_METHOD_QP_CREATE, UVERBS_METHOD_QP_DESTROY, UVERBS_OBJECT_QP,
 };
 use uverbs_abi::ib_user_ioctl_verbs::{IbUverbsQpCap, IbUverbsQpCreateFlags};
 use uverbs_abi::ib_user_verbs::{
     IB_USER_VERBS_CMD_CREATE_QP, IB_USER_VERBS_CMD_DESTROY_QP, IB_USER_VERBS_CMD_MODIFY_QP,
-    IB_USER_VERBS_CMD_QUERY_QP, IB_USER_VERBS_EX_CMD_MODIFY_QP, IbUverbsCreateQp, IbUverbsCreateQpResp,
-    IbUverbsDestroyQp, IbUverbsDestroyQpResp, IbUverbsExModifyQp, IbUverbsExModifyQpResp, IbUverbsModifyQp,
-    IbUverbsQpDest, IbUverbsQueryQp, IbUverbsQueryQpResp,
+    IB_USER_VERBS_CMD_OPEN_QP, IB_USER_VERBS_CMD_QUERY_QP, IB_USER_VERBS_EX_CMD_MODIFY_QP, IbUverbsCreateQp,
+    IbUverbsCreateQpResp, IbUverbsDestroyQp, IbUverbsDestroyQpResp, IbUverbsExModifyQp,
+    IbUverbsExModifyQpResp, IbUverbsModifyQp, IbUverbsOpenQp, IbUverbsQpDest, IbUverbsQueryQp,
+    IbUverbsQueryQpResp,
 };
 use zerocopy::IntoBytes;
 
 use super::{Destroy, ah_attr_from_dest, ah_attr_to_kernel, write_only};
 use crate::channel::{Attr, Uhw, Uverbs, WriteCmd};
 use crate::types::{
-    AccessFlags, AhAttr, MigState, Mtu, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpInitInfo, QpState,
+    AccessFlags, AhAttr, MigState, Mtu, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpInitInfo, QpState, QpType,
 };
 use crate::{Cause, Errno, Result, explain};
+
+/// The handles of the objects that a new queue pair is made from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QpHandles {
+    /// The protection domain; every type except [`QpType::XRC_RECV`] needs it.
+    pub pd: Option<u32>,
+    /// The completion queue of sends.
+    pub send_cq: Option<u32>,
+    /// The completion queue of receives.
+    pub recv_cq: Option<u32>,
+    /// The shared receive queue.
+    pub srq: Option<u32>,
+    /// The XRC domain of a queue pair of the type [`QpType::XRC_RECV`].
+    pub xrcd: Option<u32>,
+}
+
+impl QpHandles {
+    /// Returns the handles that the kernel takes for a type of queue pair. It rejects others.
+    ///
+    /// # References
+    /// Linux `drivers/infiniband/core/uverbs_std_types_qp.c`
+    const fn of_type(self, qp_type: QpType) -> Self {
+        match qp_type {
+            QpType::XRC_RECV => Self { pd: None, send_cq: None, recv_cq: None, srq: None, xrcd: self.xrcd },
+            QpType::XRC_SEND => {
+                Self { pd: self.pd, send_cq: self.send_cq, recv_cq: None, srq: None, xrcd: None }
+            }
+            _ => Self { xrcd: None, ..self },
+        }
+    }
+}
 
 /// The kernel's reply for a new queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,35 +71,43 @@ pub struct QpInfo {
 
 /// Creates a queue pair whose asynchronous events go to `event_fd`.
 ///
+/// The kernel gets the parents that the type takes: an XRC target its XRC domain, an XRC initiator
+/// no queue for receives and no capacity for them, all other types no XRC domain.
+///
 /// # Errors
 /// Any errno the kernel returns; notably `EINVAL` for a capacity beyond the device's limits,
 /// `EOPNOTSUPP` for a type that the device does not have, and `EPERM` for a raw packet queue pair
 /// without `CAP_NET_RAW`.
 #[doc(alias = "ibv_create_qp")]
+#[doc(alias = "ibv_create_qp_ex")]
 pub fn create_qp(
     uverbs: &Uverbs,
-    pd_handle: u32,
-    send_cq_handle: u32,
-    recv_cq_handle: u32,
+    parents: &QpHandles,
     attr: &QpInitAttr,
     event_fd: Option<BorrowedFd<'_>>,
     uhw: Uhw<'_>,
 ) -> Result<QpInfo> {
     const VERB: &str = "create_qp";
+    let parents = parents.of_type(attr.qp_type);
+    let receives = attr.qp_type != QpType::XRC_SEND;
     let cap = IbUverbsQpCap {
         max_send_wr: attr.cap.max_send_wr,
-        max_recv_wr: attr.cap.max_recv_wr,
+        max_recv_wr: if receives { attr.cap.max_recv_wr } else { 0 },
         max_send_sge: attr.cap.max_send_sge,
-        max_recv_sge: attr.cap.max_recv_sge,
+        max_recv_sge: if receives { attr.cap.max_recv_sge } else { 0 },
         max_inline_data: attr.cap.max_inline_data,
     };
     let (mut handle, mut qp_num, mut got) = (0_u32, 0_u32, IbUverbsQpCap::default());
     let Uhw { input, output } = uhw;
     let done = {
-        let mut attrs = Vec::with_capacity(13);
-        attrs.push(Attr::handle(UVERBS_ATTR_CREATE_QP_PD_HANDLE, pd_handle));
-        attrs.push(Attr::handle(UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE, send_cq_handle));
-        attrs.push(Attr::handle(UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE, recv_cq_handle));
+        let mut attrs = Vec::with_capacity(15);
+        let objects = [
+            (UVERBS_ATTR_CREATE_QP_XRCD_HANDLE, parents.xrcd),
+            (UVERBS_ATTR_CREATE_QP_PD_HANDLE, parents.pd),
+            (UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE, parents.send_cq),
+            (UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE, parents.recv_cq),
+        ];
+        attrs.extend(objects.into_iter().filter_map(|(id, object)| Some(Attr::handle(id, object?))));
         attrs.push(Attr::new_handle(UVERBS_ATTR_CREATE_QP_HANDLE, &mut handle));
         attrs.push(Attr::u64(UVERBS_ATTR_CREATE_QP_TYPE, attr.qp_type.0.into()));
         attrs.push(Attr::u64(UVERBS_ATTR_CREATE_QP_USER_HANDLE, attr.user_handle));
@@ -77,6 +118,9 @@ pub fn create_qp(
         if attr.sq_sig_all {
             let flags = IbUverbsQpCreateFlags::IB_UVERBS_QP_CREATE_SQ_SIG_ALL;
             attrs.push(Attr::u32(UVERBS_ATTR_CREATE_QP_FLAGS, flags.bits()));
+        }
+        if let Some(srq) = parents.srq {
+            attrs.push(Attr::handle(UVERBS_ATTR_CREATE_QP_SRQ_HANDLE, srq));
         }
         attrs.push(Attr::output(UVERBS_ATTR_CREATE_QP_RESP_CAP, got.as_mut_bytes()));
         attrs.push(Attr::output(UVERBS_ATTR_CREATE_QP_RESP_QP_NUM, qp_num.as_mut_bytes()));
@@ -97,10 +141,11 @@ pub fn create_qp(
     let request = IbUverbsCreateQp {
         response: 0,
         user_handle: attr.user_handle,
-        pd_handle,
-        send_cq_handle,
-        recv_cq_handle,
-        srq_handle: 0,
+        // The write struct has no place of its own for the XRC domain.
+        pd_handle: parents.pd.or(parents.xrcd).unwrap_or(0),
+        send_cq_handle: parents.send_cq.unwrap_or(0),
+        recv_cq_handle: parents.recv_cq.unwrap_or(0),
+        srq_handle: parents.srq.unwrap_or(0),
         max_send_wr: cap.max_send_wr,
         max_recv_wr: cap.max_recv_wr,
         max_send_sge: cap.max_send_sge,
@@ -108,7 +153,7 @@ pub fn create_qp(
         max_inline_data: cap.max_inline_data,
         sq_sig_all: attr.sq_sig_all.into(),
         qp_type: attr.qp_type.0,
-        is_srq: 0,
+        is_srq: parents.srq.is_some().into(),
         reserved: 0,
     };
     let command = WriteCmd::new(
@@ -118,6 +163,38 @@ pub fn create_qp(
         Uhw { input, output },
     );
     uverbs.write(command).map_err(|errno| uverbs.error(VERB, errno))?;
+    Ok(from_reply(&reply))
+}
+
+/// Opens the XRC target with a number, which another context may have created, in an XRC domain.
+/// Its asynchronous events reach this context too.
+///
+/// # Errors
+/// Any errno the kernel returns; notably `EINVAL` for a number that no XRC target of the domain
+/// has.
+#[doc(alias = "ibv_open_qp")]
+pub fn open_qp(
+    uverbs: &Uverbs,
+    xrcd_handle: u32,
+    qp_num: u32,
+    user_handle: u64,
+    uhw: Uhw<'_>,
+) -> Result<QpInfo> {
+    let mut reply = IbUverbsCreateQpResp::default();
+    let request = IbUverbsOpenQp {
+        response: 0,
+        user_handle,
+        pd_handle: xrcd_handle,
+        qpn: qp_num,
+        qp_type: QpType::XRC_RECV.0,
+        reserved: [0; 7],
+    };
+    let command = WriteCmd::new(IB_USER_VERBS_CMD_OPEN_QP, request.as_bytes(), reply.as_mut_bytes(), uhw);
+    uverbs.write(command).map_err(|errno| uverbs.error("open_qp", errno))?;
+    Ok(from_reply(&reply))
+}
+
+fn from_reply(reply: &IbUverbsCreateQpResp) -> QpInfo {
     let cap = QpCap {
         max_send_wr: reply.max_send_wr,
         max_recv_wr: reply.max_recv_wr,
@@ -125,7 +202,7 @@ pub fn create_qp(
         max_recv_sge: reply.max_recv_sge,
         max_inline_data: reply.max_inline_data,
     };
-    Ok(QpInfo { handle: reply.qp_handle, qp_num: reply.qpn, cap })
+    QpInfo { handle: reply.qp_handle, qp_num: reply.qpn, cap }
 }
 
 /// Moves a queue pair to another state, or changes its attributes.

@@ -9,7 +9,8 @@ use nix::sys::resource::{Resource, getrlimit};
 use super::KernelContext;
 use crate::provider::DeviceOps as _;
 use crate::types::{
-    AccessFlags, AhAttr, CqFlags, CqInitAttr, QpAttr, QpAttrMask, QpInitAttr, QpState, QpType,
+    AccessFlags, AhAttr, CqFlags, CqInitAttr, QpAttr, QpAttrMask, QpInitAttr, QpState, QpType, SrqAttr,
+    SrqAttrMask, SrqInitAttr,
 };
 use crate::{Cause, Errno, Error, explain, transition};
 
@@ -129,6 +130,34 @@ impl KernelContext {
             Err(cause) => error.because(cause),
             Ok(()) => error,
         }
+    }
+
+    /// Adds the cause for which the kernel rejected a shared receive queue: a limit.
+    pub fn explain_create_srq(&self, error: Error, attr: &SrqInitAttr) -> Error {
+        if error.errno != Errno::INVAL {
+            return error;
+        }
+        let Ok(device) = self.query_device() else { return error };
+        let error = limit(error, "max_wr", attr.max_wr.into(), 1, device.max_srq_wr.into());
+        let error = limit(error, "max_sge", attr.max_sge.into(), 0, device.max_srq_sge.into());
+        limit(error, "srq_limit", attr.srq_limit.into(), 0, device.max_srq_wr.into())
+    }
+
+    /// Adds the cause for which the kernel rejected a change of a shared receive queue: a limit of
+    /// the device.
+    pub fn explain_modify_srq(&self, error: Error, attr: &SrqAttr, mask: SrqAttrMask) -> Error {
+        if error.errno != Errno::INVAL {
+            return error;
+        }
+        let Ok(device) = self.query_device() else { return error };
+        let mut error = error;
+        if mask.contains(SrqAttrMask::MAX_WR) {
+            error = limit(error, "max_wr", attr.max_wr.into(), 1, device.max_srq_wr.into());
+        }
+        if mask.contains(SrqAttrMask::LIMIT) {
+            error = limit(error, "srq_limit", attr.srq_limit.into(), 0, device.max_srq_wr.into());
+        }
+        error
     }
 
     /// Adds the cause for which the kernel rejected a transition of a queue pair in the state `at`:

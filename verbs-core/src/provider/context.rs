@@ -379,6 +379,18 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
         Err(unsupported(self.device(), "open_xrcd"))
     }
 
+    /// Opens the XRC target ([`QpType::XRC_RECV`](crate::types::QpType::XRC_RECV)) with a number,
+    /// which may have been created through another context that shares the domain. It ends with
+    /// the last queue pair that was created or opened for it. Its queues accept nothing.
+    ///
+    /// # Errors
+    /// `EINVAL` for a number that no XRC target of the domain has; `EOPNOTSUPP` if the device has
+    /// none; any other errno that the kernel returns.
+    fn open_qp(&self, xrcd: &P::Xrcd, qp_num: u32, user_handle: u64) -> Result<QpParts<P>> {
+        let _ = (xrcd, qp_num, user_handle);
+        Err(unsupported(self.device(), "open_qp"))
+    }
+
     /// Allocates a memory window, which is bound to no region yet.
     ///
     /// # Errors

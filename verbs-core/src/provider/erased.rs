@@ -58,8 +58,8 @@ pub enum Erased {}
 //   its own objects.
 // - 18: `reg_mr` is the provider's. The box for the region that it returned is allocated without
 //   unwinding: if memory is exhausted, the process ends.
-// - 20: the boxed queues are the provider's. `modify` rejects queues of another provider by their
-//   type.
+// - 20, 24, 25: the boxed queues are the provider's. `modify` rejects queues of another provider by
+//   their type.
 unsafe impl Provider for Erased {
     type Context = dyn ContextOps<Self>;
     type Pd = ErasedPd;
@@ -576,7 +576,7 @@ erased_object! {
 trait DynSrq: SrqOps {
     /// As [`SrqOps::modify`]; `None` for a queue of another provider.
     fn modify_erased(
-        &mut self,
+        &self,
         queue: &mut ErasedSrqQueue,
         attr: &SrqAttr,
         mask: SrqAttrMask,
@@ -586,7 +586,7 @@ trait DynSrq: SrqOps {
 
 impl<T: SrqOps + Destroy> DynSrq for T {
     fn modify_erased(
-        &mut self,
+        &self,
         queue: &mut ErasedSrqQueue,
         attr: &SrqAttr,
         mask: SrqAttrMask,
@@ -617,7 +617,7 @@ impl SrqOps for ErasedSrq {
     fn attr(&self) -> SrqAttr {
         self.0.attr()
     }
-    fn modify(&mut self, queue: &mut ErasedSrqQueue, attr: &SrqAttr, mask: SrqAttrMask) -> Result<()> {
+    fn modify(&self, queue: &mut ErasedSrqQueue, attr: &SrqAttr, mask: SrqAttrMask) -> Result<()> {
         self.0.modify_erased(queue, attr, mask).unwrap_or_else(|| {
             let foreign = Cause::Foreign { what: "shared receive queue" };
             Err(Error::new("modify_srq", "", Errno::INVAL).because(foreign))
@@ -883,6 +883,10 @@ impl<P: Provider<Context: Sized>> ContextOps<Erased> for Of<P> {
             xrcd: xrcd.map(|xrcd| self.xrcd(VERB, xrcd)).transpose()?,
         };
         let QpParts { qp, sq, rq } = self.0.create_qp(&parents, attr)?;
+        Ok(QpParts { qp: ErasedQp::new(qp), sq: ErasedSendQueue::new(sq), rq: ErasedRecvQueue::new(rq) })
+    }
+    fn open_qp(&self, xrcd: &ErasedXrcd, qp_num: u32, user_handle: u64) -> Result<QpParts<Erased>> {
+        let QpParts { qp, sq, rq } = self.0.open_qp(self.xrcd("open_qp", xrcd)?, qp_num, user_handle)?;
         Ok(QpParts { qp: ErasedQp::new(qp), sq: ErasedSendQueue::new(sq), rq: ErasedRecvQueue::new(rq) })
     }
     fn create_ah(&self, pd: &ErasedPd, attr: &AhAttr) -> Result<ErasedAh> {

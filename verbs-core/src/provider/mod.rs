@@ -212,6 +212,23 @@ pub use completion::{for_each_completion_field, for_each_optional_field};
 ///     called. Where it is false, packets that arrive later do not access the region through the
 ///     binding, but the device may still write for one that arrived before.
 ///
+/// Shared receive queues:
+///
+/// 24. *A receive of a shared receive queue is one of the queue pair that takes it.* Numbers 1 to 3
+///     and 5 to 8 hold for it: it completes at most once, in the `recv_cq` of that queue pair, or
+///     in the `cq` of a queue of the kind [`XRC`](crate::types::SrqType::XRC). The device uses the
+///     keys of its elements in the protection domain of the shared receive queue. A device that
+///     looks them up in that of the queue pair finds there no key of another domain's region, and
+///     fails the receive.
+/// 25. *The end of a shared receive queue ends its receives.* After [`destroy`](Destroy::destroy)
+///     of the shared receive queue returned `Ok`, the device does not write the memory of any
+///     receive that was posted to it, also of one that a queue pair has taken, whether or not a
+///     completion was polled. What the device wrote until then is visible to the thread that
+///     called. [`SrqOps::modify`] ends no receive, whatever it returns, and also if it unwinds.
+///     Its queue may be dropped before it or after it was destroyed, as number 20 says of the
+///     queues of a queue pair. The caller of `modify` passes the queue that was created with it;
+///     another queue of the same provider is rejected, or may accept other requests afterwards.
+///
 /// Safe code does not rely on handles, capacities, [`QpOps::state`], event records, or the results
 /// of queries: if these are wrong, results are wrong, but memory is safe. It relies on queue pair
 /// numbers only in number 22.

@@ -41,15 +41,18 @@ pub trait SrqOps: Any + Debug + Send + Sync {
     /// Returns the number by which XRC initiators address it; `None` for other kinds.
     fn srq_num(&self) -> Option<u32>;
 
-    /// Returns its capacity as granted by the device.
+    /// Returns its capacity as granted by the device, and 0 for the limit.
     fn attr(&self) -> SrqAttr;
 
-    /// Changes its limit, or its size. The queue must be the one that was created with it.
+    /// Changes its limit, or its size. The queue must be the one that was created with it; `&mut`
+    /// of it is the lock, so that other threads can create queue pairs meanwhile. Requests that
+    /// were put into the queue and not published are published before.
     ///
     /// # Errors
-    /// [`Cause::Limit`](crate::Cause::Limit) for a value beyond the queue's or the device's limit;
-    /// any other errno that the kernel returns. The queue and its requests are then unchanged.
-    fn modify(&mut self, queue: &mut Self::Queue, attr: &SrqAttr, mask: SrqAttrMask) -> Result<()>
+    /// [`Cause::Limit`](crate::Cause::Limit) for a value beyond the queue's or the device's limit,
+    /// and for a size below the number of receives in the queue; any other errno that the kernel
+    /// returns. No request has ended then.
+    fn modify(&self, queue: &mut Self::Queue, attr: &SrqAttr, mask: SrqAttrMask) -> Result<()>
     where
         Self: Sized;
 

@@ -43,7 +43,7 @@ impl SrqOps for Unsupported {
     fn attr(&self) -> SrqAttr {
         match *self {}
     }
-    fn modify(&mut self, _queue: &mut Self, _attr: &SrqAttr, _mask: SrqAttrMask) -> Result<()> {
+    fn modify(&self, _queue: &mut Self, _attr: &SrqAttr, _mask: SrqAttrMask) -> Result<()> {
         match *self {}
     }
     fn query(&self) -> Result<SrqAttr> {

@@ -170,6 +170,12 @@ impl<I: Index> Producer<I> {
         self.consumer = self.other.load_acquire() & self.mask;
     }
 
+    /// Returns the number of filled slots, published or not, that the other end has not emptied.
+    pub fn outstanding(&mut self) -> u32 {
+        self.consumer = self.other.load_acquire() & self.mask;
+        self.index.wrapping_sub(self.consumer) & self.mask
+    }
+
     /// Returns the number of slots that can be filled at a time, one less than the ring has.
     pub const fn capacity(&self) -> u32 {
         self.mask

@@ -401,6 +401,9 @@ pub enum PostReason {
     InvalidState,
     /// The shared receive queue has no tag list. (C: `EOPNOTSUPP`)
     NoTagMatching,
+    /// The queue pair has no receive queue: it takes its receives from a shared receive queue, to
+    /// which they are posted, or is an XRC initiator, which receives nothing.
+    SharedRecvQueue,
     /// The work requests are in the queue, but ringing the doorbell failed with this error.
     Doorbell(Errno),
 }
@@ -450,6 +453,9 @@ impl fmt::Display for PostReason {
             Self::ForeignAv => f.write_str("the address handle belongs to another provider"),
             Self::InvalidState => f.write_str("the queue pair's state does not take such work requests"),
             Self::NoTagMatching => f.write_str("post_srq_ops: the shared receive queue has no tag list"),
+            Self::SharedRecvQueue => {
+                f.write_str("the queue pair takes its receives from a shared receive queue: post to that")
+            }
             Self::Doorbell(errno) => write!(f, "the doorbell failed: {errno}"),
         }
     }

@@ -43,7 +43,7 @@ impl<M: Memory> Engine<M> {
                 keys: Keys::new(config.max_keys),
                 // Numbers of shared receive queues and queue pairs have 24 bits; queue pairs 0 and
                 // 1 are special.
-                srqs: Table::new(config.max_srq, 24, 1, 1),
+                srqs: Table::new(config.max_srq, 24, 1, config.srqn_modulus as usize),
                 qps: Table::new(config.max_qp, 24, 16, config.qpn_modulus as usize),
                 groups: Groups::default(),
                 well_known: [None; 2],

@@ -55,15 +55,36 @@ impl<M: Memory> Engine<M> {
         Ok(())
     }
 
-    /// Destroys a shared receive queue.
+    /// Changes the size of a shared receive queue. Its receives stay, in their order.
+    ///
+    /// # Errors
+    /// [`Refused::Invalid`] for a size below the number of its receives or its limit;
+    /// [`Refused::NoRoom`] where memory is short; [`Refused::NoSuchObject`]. The queue is
+    /// unchanged.
+    pub fn resize_srq(&mut self, srq: SrqId, max_wr: u32) -> Result<(), Refused> {
+        self.objects.srqs.get_mut(srq.0).ok_or(Refused::NoSuchObject)?.resize(max_wr)
+    }
+
+    /// Destroys a shared receive queue. The receives that XRC targets took from it end: the
+    /// messages that go into them are refused. None of its receives writes or completes afterwards.
     ///
     /// # Errors
     /// [`Refused::Busy`] while a queue pair uses it; [`Refused::NoSuchObject`].
     pub fn destroy_srq(&mut self, srq: SrqId) -> Result<(), Refused> {
         let objects = &mut self.objects;
-        let used = objects.srqs.get(srq.0).ok_or(Refused::NoSuchObject)?.users > 0;
-        if used {
+        let its = objects.srqs.get(srq.0).ok_or(Refused::NoSuchObject)?;
+        if its.users > 0 {
             return Err(Refused::Busy);
+        }
+        // Requests name it, so that targets are no users.
+        if its.xrc_domain.is_some() {
+            let mut position = 0;
+            while let Some(number) = objects.qps.number_at(position) {
+                if let Some(qp) = objects.qps.get_mut(number) {
+                    qp.resp.current.forget_from(srq);
+                }
+                position += 1;
+            }
         }
         if let Some(srq) = objects.srqs.remove(srq.0) {
             self.leave_pd(srq.pd);

@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 
 use crate::engine::queue::MAX_SRQ_SGE;
 use crate::engine::scatter::SgeError;
-use crate::engine::types::{CqId, Pd, Sge};
+use crate::engine::types::{CqId, Pd, Sge, SrqId};
 
 /// The longest message (IBTA 9.7.4.1).
 pub(crate) const MAX_MESSAGE: u64 = 1 << 31;
@@ -26,6 +26,8 @@ pub(crate) struct Taken {
     pub(crate) cq: CqId,
     /// The number of elements that were copied, if it came from a shared queue.
     pub(crate) copied: Option<usize>,
+    /// The shared queue that it came from.
+    pub(crate) srq: Option<SrqId>,
     pub(crate) length: u64,
     /// The number of bytes received so far.
     pub(crate) received: u64,
@@ -47,6 +49,14 @@ impl Current {
 
     pub(crate) fn forget(&mut self) {
         self.taken = None;
+    }
+
+    /// Forgets the receive if it came from this shared queue. The next packet of its message is
+    /// then refused, because no receive has room for it.
+    pub(crate) fn forget_from(&mut self, srq: SrqId) {
+        if self.taken.is_some_and(|taken| taken.srq == Some(srq)) {
+            self.taken = None;
+        }
     }
 
     /// Returns whether a receive is taken.
@@ -79,8 +89,15 @@ mod tests {
     /// A test that sends 2 GiB takes too long. No other place enforces the limit.
     #[test]
     fn a_message_of_2_to_the_31_bytes_is_the_longest_that_a_receive_holds() {
-        let taken =
-            |received| Taken { wr_id: 0, pd: Pd(0), cq: CqId(0), copied: None, length: 1 << 32, received };
+        let taken = |received| Taken {
+            wr_id: 0,
+            pd: Pd(0),
+            cq: CqId(0),
+            copied: None,
+            srq: None,
+            length: 1 << 32,
+            received,
+        };
         assert_eq!(taken(MAX_MESSAGE - 256).end(256).ok(), Some(1 << 31));
         assert!(taken(MAX_MESSAGE - 256).end(257).is_err());
         assert!(taken(MAX_MESSAGE).end(1).is_err());

@@ -161,6 +161,24 @@ impl Srq {
         self.limit
     }
 
+    /// Moves the receives into a ring of another size.
+    pub(crate) fn resize(&mut self, max_wr: u32) -> Result<(), Refused> {
+        if (max_wr as usize) < self.rq.len() {
+            return Err(Refused::Invalid("the shared receive queue holds more receives"));
+        }
+        if max_wr < self.limit {
+            return Err(Refused::Invalid("the limit exceeds the size of the shared receive queue"));
+        }
+        let mut rq = RecvQueue::new(max_wr, self.rq.max_sge as u32)?;
+        while let Some(Posted { wr_id, sges, .. }) = self.rq.front() {
+            // It has room for all of them, and for lists of this length.
+            let _ = rq.post(&RecvWr { wr_id, sges });
+            self.rq.pop();
+        }
+        self.rq = rq;
+        Ok(())
+    }
+
     /// Removes the oldest receive. Returns whether the limit is reached: once after it was armed
     /// (IBTA 10.2.9).
     #[inline]
@@ -228,5 +246,30 @@ mod tests {
         assert!(srq.arm(5).is_err());
         srq.arm(3).unwrap();
         assert_eq!([srq.pop(), srq.pop(), srq.pop()], [false, true, false]);
+    }
+
+    #[test]
+    fn another_size_keeps_the_receives_in_their_order() {
+        let mut srq = Srq::new(Pd(1), 4, 1, None).unwrap();
+        let post = |srq: &mut Srq, wr_id| srq.rq.post(&RecvWr { wr_id, sges: &[sge(wr_id, 3)] });
+        (0..4).for_each(|wr_id| post(&mut srq, wr_id).unwrap());
+        srq.pop();
+        post(&mut srq, 4).unwrap();
+        assert!(srq.resize(3).is_err(), "fewer than its receives");
+        srq.arm(4).unwrap();
+        srq.resize(6).unwrap();
+        assert!(srq.resize(4).is_ok());
+        srq.resize(6).unwrap();
+        post(&mut srq, 5).unwrap();
+        post(&mut srq, 6).unwrap();
+        assert_eq!(post(&mut srq, 7), Err(PostRefused::QueueFull));
+        for expected in 1..7 {
+            let front = srq.rq.front().unwrap();
+            assert_eq!((front.wr_id, front.sges, front.length), (expected, &[sge(expected, 3)][..], 3));
+            srq.pop();
+        }
+        assert!(srq.resize(2).is_ok(), "the limit was reached");
+        srq.arm(2).unwrap();
+        assert!(srq.resize(1).is_err(), "below the limit");
     }
 }

@@ -41,7 +41,8 @@ pub(crate) fn take<M: Memory, S: Sink>(
     let Some(id) = srq else {
         let Some(posted) = qp.rq.front() else { return false };
         let (wr_id, length) = (posted.wr_id, posted.length);
-        current.taken = Some(Taken { wr_id, pd: qp.pd, cq: qp.recv_cq, copied: None, length, received: 0 });
+        current.taken =
+            Some(Taken { wr_id, pd: qp.pd, cq: qp.recv_cq, copied: None, srq: None, length, received: 0 });
         return true;
     };
     let Some(srq) = env.srqs.get_mut(id.0) else { return false };
@@ -55,6 +56,7 @@ pub(crate) fn take<M: Memory, S: Sink>(
         pd: srq.pd,
         cq: srq.cq.unwrap_or(qp.recv_cq),
         copied: Some(posted.sges.len()),
+        srq: Some(id),
         length: posted.length,
         received: 0,
     });

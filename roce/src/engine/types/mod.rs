@@ -79,6 +79,8 @@ pub struct Config {
     /// twice `max_qp`, for a caller that indexes its own objects by them. 1: the numbers only
     /// differ.
     pub qpn_modulus: u32,
+    /// As [`qpn_modulus`](Self::qpn_modulus), for the numbers of shared receive queues.
+    pub srqn_modulus: u32,
     /// Whether a connected queue pair accepts only one UDP source port: that of its peer's first
     /// accepted packet.
     ///
@@ -105,6 +107,7 @@ impl Default for Config {
             ack_every: 32 << 10,
             burst: 16,
             qpn_modulus: 1,
+            srqn_modulus: 1,
             strict_ports: false,
         }
     }

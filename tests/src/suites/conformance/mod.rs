@@ -13,6 +13,7 @@
 //! | [`events`] | completion channels and asynchronous events |
 //! | [`states`] | queue pair states: each transition, and what a state does |
 //! | [`unsupported`] | verbs that neither rxe nor soft devices have |
+//! | [`srq`] | shared receive queues: who takes a receive, events, changes of the queue |
 //!
 //! Each case runs twice: with the provider hidden, and with it named.
 
@@ -25,6 +26,7 @@ pub mod odp;
 pub mod owned;
 pub mod queues;
 pub mod rc;
+pub mod srq;
 pub mod states;
 pub mod unsupported;
 
@@ -41,6 +43,7 @@ pub fn cases() -> Vec<Case> {
     }
     let topics = topics![datagram, events, failures, mw, owned, queues, rc, states, unsupported];
     let topics = topics![datagram, events, failures, memory, odp, owned, queues, rc];
+    let topics = topics![datagram, events, failures, mw, owned, queues, rc, srq, states, unsupported];
     topics.into_iter().flat_map(|(topic, cases)| cases.into_iter().map(move |case| of(topic, case))).collect()
 }
 

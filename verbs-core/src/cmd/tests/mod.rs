@@ -5,6 +5,7 @@ mod cq_calls;
 mod memory;
 mod objects;
 mod qp_attr;
+mod shared;
 mod sysfs;
 mod windows;
 
@@ -14,11 +15,12 @@ use uverbs_abi::ib_user_verbs::{
 };
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::{ah, context, cq, device, gid, mcast, mr, mw, pd, qp};
+use super::{ah, context, cq, device, gid, mcast, mr, mw, pd, qp, srq, xrcd};
 use crate::channel::{Expect, Reply, Scripted, Uhw, Uverbs};
 use crate::types::{
     AccessFlags, AhAttr, CqFlags, CqInitAttr, CqModeration, CqWcFlags, Gid, GidType, GlobalRoute, LinkLayer,
-    Mtu, MwType, PortState, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpState, QpType, Rate,
+    Mtu, MwType, PortState, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpState, QpType, Rate, SrqAttr,
+    SrqAttrMask,
 };
 use crate::{Errno, Result};
 
@@ -45,6 +47,9 @@ fn qp_attr() -> QpInitAttr {
         user_handle: 0x77,
     }
 }
+
+const QP_PARENTS: qp::QpHandles =
+    qp::QpHandles { pd: Some(1), send_cq: Some(2), recv_cq: Some(3), srq: None, xrcd: None };
 
 fn ah_attr() -> AhAttr {
     let grh =
@@ -86,13 +91,20 @@ const COMMANDS: &[Command] = &[
     ("resize_cq", |u| cq::resize_cq(u, 1, 2, Uhw::none()).map(drop)),
     ("modify_cq", |u| cq::modify_cq(u, 1, CqModeration::default())),
     ("req_notify_cq", |u| cq::req_notify_cq(u, 1, false)),
-    ("create_qp", |u| qp::create_qp(u, 1, 2, 3, &qp_attr(), None, Uhw::none()).map(drop)),
+    ("create_qp", |u| qp::create_qp(u, &QP_PARENTS, &qp_attr(), None, Uhw::none()).map(drop)),
     ("modify_qp", |u| qp::modify_qp(u, 1, &QpAttr::default(), QpAttrMask::STATE)),
     ("modify_qp", |u| qp::modify_qp_ex(u, 1, &QpAttr::default(), QpAttrMask::STATE, Uhw::none())),
     ("query_qp", |u| qp::query_qp(u, 1, QpAttrMask::STATE).map(drop)),
     ("destroy_qp", |u| qp::destroy_qp(u, 1)),
     ("attach_mcast", |u| mcast::attach_mcast(u, 1, &GROUP, 0)),
     ("detach_mcast", |u| mcast::detach_mcast(u, 1, &GROUP, 0)),
+    ("open_qp", |u| qp::open_qp(u, 1, 2, 3, Uhw::none()).map(drop)),
+    ("create_srq", |u| srq::create_srq(u, &shared::XRC, &shared::attr(), None, Uhw::none()).map(drop)),
+    ("modify_srq", |u| srq::modify_srq(u, 1, &SrqAttr::default(), SrqAttrMask::LIMIT, Uhw::none())),
+    ("query_srq", |u| srq::query_srq(u, 1).map(drop)),
+    ("destroy_srq", |u| srq::destroy_srq(u, 1)),
+    ("open_xrcd", |u| xrcd::open_xrcd(u, None, 0).map(drop)),
+    ("close_xrcd", |u| xrcd::close_xrcd(u, 1)),
     ("create_ah", |u| ah::create_ah(u, 1, 0, &ah_attr(), Uhw::none()).map(drop)),
     ("destroy_ah", |u| ah::destroy_ah(u, 1)),
 ];
@@ -226,8 +238,8 @@ fn create_qp_sends_what_it_was_asked_for_on_both_ways() {
             max_inline_data: 50,
         },
     };
-    assert_eq!(qp::create_qp(&uverbs, 1, 2, 3, &qp_attr(), None, Uhw::none()).unwrap(), expected);
-    assert_eq!(qp::create_qp(&uverbs, 1, 2, 3, &qp_attr(), None, Uhw::none()).unwrap(), expected);
+    assert_eq!(qp::create_qp(&uverbs, &QP_PARENTS, &qp_attr(), None, Uhw::none()).unwrap(), expected);
+    assert_eq!(qp::create_qp(&uverbs, &QP_PARENTS, &qp_attr(), None, Uhw::none()).unwrap(), expected);
 }
 
 #[test]

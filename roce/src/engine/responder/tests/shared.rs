@@ -114,6 +114,26 @@ fn an_xrc_request_takes_a_receive_of_the_queue_that_it_names() {
 }
 
 #[test]
+fn a_destroyed_queue_ends_the_receive_that_a_target_took_from_it() {
+    let (mut f, srq) = target(9);
+    let before = f.bytes(3 * 512, 256);
+    let mut headers = f.request(Opcode::XRC_SEND_FIRST, &[]);
+    headers.xrceth = Some(xrceth::Repr { xrcsrq: srq.0 });
+    let other = f.host.engine.create_srq(f.host.pd, 4, 2, Some(XrcDomain(9))).unwrap();
+    // The first packet takes the receive; no byte of the rest arrives in it.
+    f.host.arrive(&headers, &[1; 256]);
+    assert_ne!(f.bytes(3 * 512, 256), before);
+    f.host.engine.destroy_srq(srq).unwrap();
+    let written = f.bytes(3 * 512, 256);
+    let mut headers = f.request(Opcode::XRC_SEND_LAST, &[]);
+    headers.xrceth = Some(xrceth::Repr { xrcsrq: other.0 });
+    f.host.arrive(&headers, &[2; 8]);
+    assert_eq!(f.bytes(3 * 512, 256), written);
+    assert!(f.host.completions().is_empty());
+    assert_eq!(f.host.state(f.qpn), State::Err);
+}
+
+#[test]
 fn an_xrc_request_cannot_leave_its_domain() {
     let (mut f, srq) = target(8);
     xrc_send(&mut f, srq);

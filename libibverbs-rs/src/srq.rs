@@ -1,0 +1,474 @@
+//! [`Srq`]: a receive queue that many queue pairs share; [`SrqHandle`] names it to them.
+//!
+//! ```text
+//! Srq ── queue, poster: the poster owns them
+//!  └─ core ─► Core: the provider's object, and the memory in flight ◄── Qp, Qp
+//!               ▲ weak
+//!             SrqHandle
+//! ```
+//!
+//! The last share of the core destroys the object: the queue's own, or that of a queue pair.
+//!
+//! # Safety
+//! The unsafe code here posts: raw, on the promise of the caller, and safely, on the argument in
+//! [`crate::in_flight`].
+
+#![allow(unsafe_code)]
+
+use core::fmt;
+use core::ops::RangeBounds;
+use std::sync::{Arc, Weak};
+
+use verbs_core::provider::{
+    ContextOps, Erased, NamedProvider, Provider, RecvQueue, SrqOps, SrqParents, SrqParts,
+};
+use verbs_core::types::{PostError, RecvWr, SrqAttr, SrqAttrMask, SrqInitAttr, SrqType, TmCap};
+use verbs_core::{Cause, Errno, Result};
+
+use crate::in_flight::{INDEXES, InFlight, Poster, Use};
+use crate::kernel_handle::KernelHandle;
+use crate::memory::{Memory, PostMemory};
+use crate::post_error::PostBufError;
+use crate::registry::{Child, Entry, Kind, Registry, SrqId, Tally};
+use crate::{HandleError, Pd};
+
+/// The attributes of a new shared receive queue:
+/// `SrqInit { max_sge: 2, ..SrqInit::new(256) }`.
+#[doc(alias = "ibv_srq_init_attr")]
+#[doc(alias = "ibv_srq_init_attr_ex")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SrqInit {
+    /// The least number of outstanding receives; the device may round up.
+    pub max_wr: u32,
+    /// The least number of pieces of memory of a receive.
+    pub max_sge: u32,
+    /// The limit below which [`SRQ_LIMIT_REACHED`](crate::AsyncEventType::SRQ_LIMIT_REACHED) is
+    /// raised, once; 0 for none. [`Srq::arm`] sets it again.
+    pub srq_limit: u32,
+}
+
+impl SrqInit {
+    /// Returns the attributes of a queue for `max_wr` receives of one piece of memory each, without
+    /// a limit.
+    pub const fn new(max_wr: u32) -> Self {
+        Self { max_wr, max_sge: 1, srq_limit: 0 }
+    }
+}
+
+/// A shared receive queue: queue pairs that are created with it take their receives from it, in the
+/// order in which they were posted. The poster owns it: `&mut` is the lock.
+///
+/// A receive completes in the completion queue of the queue pair that takes it, and polling that
+/// queue returns its memory. The program posts new receives when it has polled some, or when the
+/// queue runs low ([`arm`](Self::arm)):
+///
+/// ```
+/// # #[cfg(feature = "soft")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use verbs::{CqInit, QpInit, QpType, SrqInit};
+///
+/// let pd = verbs::soft::auto()?.open()?.alloc_pd()?;
+/// let cq = pd.context().create_cq(&CqInit::new(64))?;
+/// let mut srq = pd.create_srq(&SrqInit::new(64))?;
+/// for _ in 0..64 {
+///     srq.post_recv_buf(pd.alloc_buf(4096)?, ..)?;
+/// }
+/// let init = QpInit { srq: Some(srq.handle()), ..QpInit::new(QpType::RC, &cq) };
+/// let qps = [pd.create_qp(&init)?, pd.create_qp(&init)?];
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "soft"))]
+/// # fn main() {}
+/// ```
+///
+/// A receive that a queue pair has taken for a message ends with that queue pair's error state, as
+/// flushed. If the queue pair is reset or destroyed first, the receive is lost without a
+/// completion; its memory returns when the shared receive queue is
+/// [dismantled](Self::dismantle).
+///
+/// # References
+/// `ibv_create_srq(3)`, `ibv_post_srq_recv(3)`
+#[doc(alias = "ibv_srq")]
+pub struct Srq<P: Provider = Erased> {
+    queue: P::SrqQueue,
+    poster: Poster,
+    core: Arc<Core<P>>,
+}
+
+/// A name of a shared receive queue, for creating queue pairs with it while another thread posts to
+/// it. Cheap to clone.
+///
+/// Made by [`Srq::handle`], or by converting a `&Srq`. It does not keep the queue open: after the
+/// [`Srq`] and the queue pairs that use it were closed or dropped, no queue pair can be created
+/// with it.
+pub struct SrqHandle<P: Provider = Erased> {
+    id: SrqId,
+    core: Link<P>,
+}
+
+enum Link<P: Provider> {
+    Own(Weak<Core<P>>),
+    /// The core of a queue whose provider is hidden, of a handle made by `downcast`.
+    Within(Weak<Core<Erased>>),
+}
+
+/// The control object of a shared receive queue, shared by the queue pairs that use it.
+pub(crate) struct Core<P: Provider> {
+    raw: Raw<P>,
+    id: SrqId,
+    registry: Arc<Registry>,
+    qps: Tally,
+}
+
+enum Raw<P: Provider> {
+    Own(KernelHandle<P::Srq, Dependencies>),
+    /// The queue behind an erased one, made by `downcast`: handles and queue pairs of that one live
+    /// on.
+    Within(Arc<Core<Erased>>),
+}
+
+/// The dependencies of the queue, released once it is destroyed.
+struct Dependencies {
+    recvs: InFlight,
+    _entry: Entry,
+    _pd: Child,
+}
+
+impl<P: Provider> Srq<P> {
+    pub(crate) fn create(pd: &Pd<P>, init: &SrqInit) -> Result<Self> {
+        const VERB: &str = "create_srq";
+        let registry = pd.context().registry();
+        let entry = registry.enter(Kind::Srq);
+        let id = SrqId(entry.id);
+        let attr = SrqInitAttr {
+            srq_type: SrqType::BASIC,
+            max_wr: init.max_wr,
+            max_sge: init.max_sge,
+            srq_limit: init.srq_limit,
+            tm: TmCap::default(),
+            user_handle: entry.id.0,
+        };
+        let parents = SrqParents { pd: pd.raw(), xrcd: None, cq: None };
+        let SrqParts { srq, queue } = pd.context().raw().create_srq(&parents, &attr)?;
+        let directory = Arc::clone(registry.srq_directory());
+        let Some((recvs, poster)) = InFlight::of_srq(pd.id(), directory, srq.attr().max_wr) else {
+            // Nothing was posted, so that no memory depends on the end of the queue.
+            drop(KernelHandle::new(srq, ()));
+            let max = u64::from(INDEXES - 1);
+            let cause = Cause::Limit { name: "shared receive queues", asked: max + 1, min: 0, max };
+            return Err(registry.error(VERB, Errno::NOMEM).because(cause));
+        };
+        let dependencies = Dependencies { recvs, _entry: entry, _pd: pd.child_srq() };
+        let core = Core {
+            raw: Raw::Own(KernelHandle::new(srq, dependencies)),
+            id,
+            registry: Arc::clone(registry),
+            qps: Tally::default(),
+        };
+        Ok(Self { queue, poster, core: Arc::new(core) })
+    }
+
+    /// Returns the id that events of this queue carry.
+    pub fn id(&self) -> SrqId {
+        self.core.id
+    }
+
+    /// Returns a handle of the queue, for creating queue pairs with it from any thread.
+    pub fn handle(&self) -> SrqHandle<P> {
+        SrqHandle { id: self.core.id, core: Link::Own(Arc::downgrade(&self.core)) }
+    }
+
+    /// Returns the number of outstanding receives that fit.
+    pub fn max_wr(&self) -> u32 {
+        self.core.get().attr().max_wr
+    }
+
+    /// Returns the number of pieces of memory that a receive can have.
+    pub fn max_sge(&self) -> u32 {
+        self.core.get().attr().max_sge
+    }
+
+    /// Posts receives, raw, for any scheme of ownership. One doorbell announces all of them.
+    ///
+    /// # Safety
+    /// From this call until its completion was polled, or the shared receive queue was destroyed,
+    /// the device may write the memory of every SGE: no code frees or accesses it. Each `wr_id` has
+    /// its top bit clear, because the others are numbers of safe requests.
+    ///
+    /// # Errors
+    /// The number of requests that were accepted, and the [`PostReason`](crate::PostReason) for
+    /// which the next one was not. The device owns the memory of the accepted ones.
+    ///
+    /// # References
+    /// `ibv_post_srq_recv(3)`
+    #[doc(alias = "ibv_post_srq_recv")]
+    #[inline(always)]
+    pub unsafe fn post_recv(&mut self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.queue.post_recv(wrs) }
+    }
+
+    /// Posts a receive into a range of the memory, which the queue owns until a message has
+    /// arrived. Polling the completion queue of the queue pair that took it returns the memory
+    /// ([`Completion::reclaim`](crate::Completion::reclaim),
+    /// [`Cq::poll_one`](crate::Cq::poll_one)).
+    ///
+    /// Returns the request's number, which is the `wr_id` of its completion. The first call
+    /// allocates the queue's table, and later calls a larger one while receives that were taken or
+    /// polled and not reclaimed fill it.
+    ///
+    /// # Errors
+    /// The memory, and the reason; [`PostBufReason`](crate::PostBufReason) lists all of them.
+    /// Notably [`PostReason::QueueFull`](crate::PostReason::QueueFull) while every slot of the
+    /// queue is taken, and [`PostBufReason::ReadOnly`](crate::PostBufReason::ReadOnly) for a
+    /// [`FrozenBuf`](crate::FrozenBuf).
+    ///
+    /// # References
+    /// `ibv_post_srq_recv(3)`
+    #[doc(alias = "ibv_post_srq_recv")]
+    #[inline]
+    pub fn post_recv_buf<M: PostMemory>(
+        &mut self,
+        memory: M,
+        range: impl RangeBounds<usize>,
+    ) -> Result<u64, PostBufError<M>> {
+        let queue = &mut self.queue;
+        self.poster.post(memory, range, Use::RECV, |wr_id, sge| {
+            // SAFETY: the table holds the memory that the element covers until the request has
+            // ended.
+            unsafe { queue.post_recv(&[RecvWr { wr_id, sge }]) }
+        })
+    }
+
+    /// Posts a receive of one message into any number of pieces of memory, in their order, as
+    /// [`post_recv_buf`](Self::post_recv_buf) does.
+    ///
+    /// # Errors
+    /// As [`post_recv_buf`](Self::post_recv_buf), with all pieces;
+    /// [`PostReason::TooManySge`](crate::PostReason::TooManySge) for more pieces than
+    /// [`max_sge`](Self::max_sge).
+    ///
+    /// # References
+    /// `ibv_post_srq_recv(3)`
+    #[doc(alias = "ibv_post_srq_recv")]
+    pub fn post_recv_bufs<M: PostMemory>(&mut self, pieces: Vec<M>) -> Result<u64, PostBufError<Vec<M>>> {
+        let queue = &mut self.queue;
+        self.poster.post_all(pieces, Use::RECV, |wr_id, sge| {
+            // SAFETY: the table holds the memory that the elements cover until the request has
+            // ended.
+            unsafe { queue.post_recv(&[RecvWr { wr_id, sge }]) }
+        })
+    }
+
+    /// Arms [`SRQ_LIMIT_REACHED`](crate::AsyncEventType::SRQ_LIMIT_REACHED), which is raised once,
+    /// when fewer than `limit` receives are left. 0 disarms it.
+    ///
+    /// # Errors
+    /// As [`modify`](Self::modify).
+    #[doc(alias = "IBV_SRQ_LIMIT")]
+    pub fn arm(&mut self, limit: u32) -> Result<()> {
+        self.modify(&SrqAttr { srq_limit: limit, ..SrqAttr::default() }, SrqAttrMask::LIMIT)
+    }
+
+    /// Changes the size, the limit, or both. The receives stay in the queue.
+    ///
+    /// # Errors
+    /// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a size beyond the device's limit or
+    /// below the number of outstanding receives, and for a limit beyond the size; any other errno
+    /// that the kernel returns, notably `ENOMEM`. No receive has ended then.
+    ///
+    /// # References
+    /// `ibv_modify_srq(3)`
+    #[doc(alias = "ibv_modify_srq")]
+    pub fn modify(&mut self, attr: &SrqAttr, mask: SrqAttrMask) -> Result<()> {
+        self.core.get().modify(&mut self.queue, attr, mask)
+    }
+
+    /// Queries the size and the limit; 0 stands for a limit that is not armed or was reached.
+    ///
+    /// # Errors
+    /// Any errno that the kernel returns; notably `EIO` once the device is gone.
+    ///
+    /// # References
+    /// `ibv_query_srq(3)`
+    #[doc(alias = "ibv_query_srq")]
+    pub fn query(&self) -> Result<SrqAttr> {
+        self.core.get().query()
+    }
+
+    /// Returns the provider's own queue, for features beyond verbs.
+    pub fn raw(&self) -> &P::Srq {
+        self.core.get()
+    }
+
+    /// Destroys the queue, if no queue pair uses it, and releases the memory in flight. Dropping
+    /// destroys it with its last queue pair.
+    ///
+    /// # Errors
+    /// The queue: `EBUSY` with [`Cause::InUse`] while queue pairs use it; any other errno that the
+    /// kernel returns.
+    ///
+    /// # References
+    /// `ibv_destroy_srq(3)`
+    #[doc(alias = "ibv_destroy_srq")]
+    pub fn close(self) -> Result<(), HandleError<Self>> {
+        self.dismantle().map(drop)
+    }
+
+    /// Destroys the queue, if no queue pair uses it, and returns the memory of all receives whose
+    /// completions were not polled: of those that no message has taken, and of those that a
+    /// queue pair took and lost.
+    ///
+    /// # Errors
+    /// As [`close`](Self::close).
+    #[doc(alias = "ibv_destroy_srq")]
+    pub fn dismantle(self) -> Result<Vec<Memory>, HandleError<Self>> {
+        let Self { queue, poster, core } = self;
+        match Core::close(core) {
+            Ok(dependencies) => Ok(dependencies.recvs.drain().collect()),
+            Err(failed) => Err(failed.map(|core| Self { queue, poster, core })),
+        }
+    }
+}
+
+impl Srq<Erased> {
+    /// Returns the same queue with its provider named, so that posting needs no indirect calls.
+    ///
+    /// # Errors
+    /// The queue, when it belongs to another provider.
+    // The panic below is unreachable.
+    #[allow(clippy::missing_panics_doc)]
+    pub fn downcast<P: NamedProvider>(self) -> Result<Srq<P>, HandleError<Self>> {
+        let Self { queue, poster, core } = self;
+        if core.get().downcast_ref::<P::Srq>().is_none() || queue.downcast_ref::<P::SrqQueue>().is_none() {
+            return Err(HandleError::of_another_provider(Self { queue, poster, core }));
+        }
+        let queue = queue.downcast().expect("the type was just compared");
+        Ok(Srq { queue, poster, core: Arc::new(Core::within(core)) })
+    }
+}
+
+impl<P: Provider> SrqHandle<P> {
+    /// Returns the id that events of the queue carry.
+    pub const fn id(&self) -> SrqId {
+        self.id
+    }
+
+    /// Returns the queue's core, on the device of `registry`.
+    ///
+    /// # Errors
+    /// `EINVAL`: with [`Cause::Foreign`] for a queue of another open device, with [`Cause::Closed`]
+    /// for a queue that was closed or dropped.
+    pub(crate) fn core(&self, registry: &Arc<Registry>) -> Result<Arc<Core<P>>> {
+        const WHAT: &str = "shared receive queue";
+        let core = match &self.core {
+            Link::Own(core) => core.upgrade(),
+            Link::Within(core) => core.upgrade().map(|core| Arc::new(Core::within(core))),
+        };
+        let Some(core) = core else {
+            return Err(registry.error("create_qp", Errno::INVAL).because(Cause::Closed { what: WHAT }));
+        };
+        if !Arc::ptr_eq(&core.registry, registry) {
+            return Err(registry.foreign("create_qp", WHAT));
+        }
+        Ok(core)
+    }
+}
+
+impl SrqHandle<Erased> {
+    /// Returns the same handle with its provider named.
+    ///
+    /// # Errors
+    /// The handle, when the queue was closed or belongs to another provider.
+    pub fn downcast<P: NamedProvider>(self) -> Result<SrqHandle<P>, HandleError<Self>> {
+        if let Link::Own(weak) = &self.core
+            && weak.upgrade().is_some_and(|core| core.get().downcast_ref::<P::Srq>().is_some())
+        {
+            return Ok(SrqHandle { id: self.id, core: Link::Within(Weak::clone(weak)) });
+        }
+        Err(HandleError::of_another_provider(self))
+    }
+}
+
+impl<P: Provider> Core<P> {
+    // The panics below are unreachable.
+    pub(crate) fn get(&self) -> &P::Srq {
+        match &self.raw {
+            Raw::Own(handle) => handle.get(),
+            Raw::Within(erased) => match &erased.raw {
+                Raw::Own(handle) => handle.get().downcast_ref().expect("downcast looked at the type"),
+                Raw::Within(_) => unreachable!("an erased queue is within no other"),
+            },
+        }
+    }
+
+    /// Returns a queue pair's share of the queue: the queue is not destroyed while the share lives.
+    pub(crate) fn child(self: &Arc<Self>) -> Child {
+        Child::new(Arc::<Self>::clone(self), &self.qps)
+    }
+
+    /// Destroys the object, if this is the last share of it.
+    ///
+    /// # Errors
+    /// The share: `EBUSY` with [`Cause::InUse`]; the errno of the destruction.
+    fn close(self: Arc<Self>) -> Result<Dependencies, HandleError<Arc<Self>>> {
+        let Self { raw, id, registry, qps } = match Arc::try_unwrap(self) {
+            Ok(core) => core,
+            Err(core) => {
+                let error = core.registry.in_use("destroy_srq", "queue pairs");
+                return Err(HandleError { handle: core, error });
+            }
+        };
+        let (raw, error) = match raw {
+            Raw::Own(handle) => match handle.close() {
+                Ok(dependencies) => return Ok(dependencies),
+                Err(HandleError { handle, error }) => (Raw::Own(handle), error),
+            },
+            Raw::Within(erased) => match Core::close(erased) {
+                Ok(dependencies) => return Ok(dependencies),
+                Err(HandleError { handle, error }) => (Raw::Within(handle), error),
+            },
+        };
+        Err(HandleError { handle: Arc::new(Self { raw, id, registry, qps }), error })
+    }
+
+    /// Returns the core of a queue whose provider is hidden, with the provider named.
+    fn within(core: Arc<Core<Erased>>) -> Self {
+        let (id, registry) = (core.id, Arc::clone(&core.registry));
+        Self { raw: Raw::Within(core), id, registry, qps: Tally::default() }
+    }
+}
+
+impl<P: Provider> Clone for SrqHandle<P> {
+    fn clone(&self) -> Self {
+        let core = match &self.core {
+            Link::Own(core) => Link::Own(Weak::clone(core)),
+            Link::Within(core) => Link::Within(Weak::clone(core)),
+        };
+        Self { id: self.id, core }
+    }
+}
+
+impl<P: Provider> From<&Srq<P>> for SrqHandle<P> {
+    fn from(srq: &Srq<P>) -> Self {
+        srq.handle()
+    }
+}
+
+impl<P: Provider> From<&Self> for SrqHandle<P> {
+    fn from(handle: &Self) -> Self {
+        handle.clone()
+    }
+}
+
+impl<P: Provider> fmt::Debug for Srq<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Srq").field("raw", self.core.get()).finish_non_exhaustive()
+    }
+}
+
+impl<P: Provider> fmt::Debug for SrqHandle<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SrqHandle").field("id", &self.id).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,210 @@
+//! The shared receive queue: one mapped queue, from which the kernel takes a receive for a message
+//! of any queue pair that was created with it. Posting makes no system call.
+//!
+//! A receive leaves the queue when a message begins: the kernel copies the entry into the queue
+//! pair, and completes it from there, in the queue pair's completion queue.
+//!
+//! A change of the size replaces the queue. The kernel copies the entries into a new one, and
+//! stores its mapping at an address that the command carries. No kernel up to 7.2 survives a change
+//! that fails after its first checks: it releases the queue and keeps using it (`rxe_srq_from_attr`).
+//! So [`Srq::modify`] refuses a size that is too small for the queue's receives before the kernel
+//! does.
+//!
+//! # Safety
+//! The queue is mapped once from the reply to the command that created it, and once from the reply
+//! to each command that replaced it.
+//!
+//! # References
+//! `ibv_create_srq(3)`, `ibv_modify_srq(3)`, `ibv_post_srq_recv(3)`; Linux
+//! `drivers/infiniband/sw/rxe/rxe_srq.c`, `rxe_queue.c`, `rxe_resp.c` (`get_srq_wqe`)
+#![allow(unsafe_code)]
+
+use core::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Arc;
+
+use uverbs_abi::rdma_user_rxe::{Mminfo, RxeCreateSrqResp, RxeModifySrqCmd};
+use verbs_core::channel::Uhw;
+use verbs_core::cmd::srq::SrqHandles;
+use verbs_core::kernel::KernelPd;
+use verbs_core::provider::{Destroy, DeviceOps as _, PdOps, RecvQueue, SrqOps, SrqParts};
+use verbs_core::types::{PostError, PostReason, QpCap, RecvWr, SrqAttr, SrqAttrMask, SrqInitAttr, SrqType};
+use verbs_core::{Cause, Errno, Error, Result, cmd, explain};
+use zerocopy::IntoBytes;
+
+use crate::Rxe;
+use crate::kernel::Kernel;
+use crate::queue::Queue;
+use crate::rq::Rq;
+
+/// A shared receive queue without its queue.
+///
+/// Its queue owns the mapping, and may be dropped before it. That is sound while the kernel still
+/// takes receives, because the kernel uses a mapping of its own and counts this process's mapping
+/// as a reference to the pages (Linux `drivers/infiniband/sw/rxe/rxe_mmap.c`).
+#[derive(Debug)]
+pub struct Srq {
+    context: Kernel,
+    handle: u32,
+    max_wr: AtomicU32,
+    max_sge: u32,
+}
+
+/// The queue of a shared receive queue.
+#[derive(Debug)]
+pub struct SrqQueue {
+    rq: Rq,
+    context: Kernel,
+    handle: u32,
+}
+
+impl Srq {
+    pub(crate) fn create(context: &Kernel, pd: &KernelPd, attr: &SrqInitAttr) -> Result<SrqParts<Rxe>> {
+        const VERB: &str = "create_srq";
+        let uverbs = context.uverbs();
+        if attr.srq_type != SrqType::BASIC {
+            return Err(uverbs.error(VERB, Errno::OPNOTSUPP));
+        }
+        let event_fd = context.async_fd()?;
+        let mut reply = RxeCreateSrqResp::default();
+        let parents = SrqHandles { pd: pd.handle(), xrcd: None, cq: None };
+        let uhw = Uhw::reply(reply.as_mut_bytes());
+        let info = cmd::srq::create_srq(uverbs, &parents, attr, Some(event_fd), uhw)
+            .map_err(|error| context.explain_create_srq(error, attr))?;
+        let cap = QpCap { max_recv_sge: info.max_sge, ..QpCap::default() };
+        // SAFETY: the kernel has just created the queue, and its reply describes it.
+        let queue = match unsafe { Queue::map(uverbs, VERB, &reply.mi, Rq::element(&cap)) } {
+            Ok(queue) => SrqQueue {
+                rq: Rq::of_srq(queue, info.max_sge),
+                context: context.clone(),
+                handle: info.handle,
+            },
+            Err(error) => {
+                // The error to report is that of the mapping. A queue that cannot be destroyed ends
+                // with the context.
+                let _ = cmd::srq::destroy_srq(uverbs, info.handle);
+                return Err(error);
+            }
+        };
+        let srq = Self {
+            context: context.clone(),
+            handle: info.handle,
+            max_wr: AtomicU32::new(queue.rq.capacity()),
+            max_sge: info.max_sge,
+        };
+        Ok(SrqParts { srq, queue })
+    }
+
+    /// Changes the size, and the limit if the mask contains it.
+    ///
+    /// # Errors
+    /// [`Cause::Limit`] for a size below the number of receives in the queue; `ENOMEM` after a
+    /// change whose new queue could not be mapped; any errno of the kernel and of `mmap(2)`.
+    fn resize(&self, queue: &mut Rq, attr: &SrqAttr, mask: SrqAttrMask) -> Result<()> {
+        const VERB: &str = "modify_srq";
+        let uverbs = self.context.uverbs();
+        let device = self.context.query_device()?;
+        // The kernel copies what is published. Its consumer only takes entries out meanwhile, so
+        // that the copy fits if the entries fit now.
+        queue.ring();
+        if queue.capacity() == 0 {
+            let reason = "an earlier change of the size lost the queue: create another one";
+            let cause = Cause::Other { reason: reason.into() };
+            return Err(uverbs.error(VERB, Errno::NOMEM).because(cause));
+        }
+        explain::within(
+            "max_wr",
+            attr.max_wr.into(),
+            queue.outstanding().max(1).into(),
+            device.max_srq_wr.into(),
+        )
+        .map_err(|cause| uverbs.error(VERB, Errno::INVAL).because(cause))?;
+        let mut mapping = Mminfo::default();
+        let command = RxeModifySrqCmd { mmap_info_addr: (&raw mut mapping).expose_provenance() as u64 };
+        // SAFETY: rxe writes an `Mminfo` at the address that the input has, during the command.
+        let uhw = unsafe { Uhw::none().with_input(command.as_bytes()) };
+        cmd::srq::modify_srq(uverbs, self.handle, attr, mask, uhw)
+            .map_err(|error| self.context.explain_modify_srq(error, attr, mask))?;
+        // SAFETY: nothing else accesses `mapping`; a read through its address sees what the kernel
+        // wrote.
+        let mapping = unsafe { (&raw const mapping).read_volatile() };
+        let cap = QpCap { max_recv_sge: self.max_sge, ..QpCap::default() };
+        // SAFETY: the kernel has just made this queue, and told where to map it.
+        match unsafe { Queue::map(uverbs, VERB, &mapping, Rq::element(&cap)) } {
+            Ok(new) => {
+                *queue = Rq::of_srq(new, self.max_sge);
+                self.max_wr.store(queue.capacity(), Ordering::Relaxed);
+                Ok(())
+            }
+            Err(error) => {
+                // The kernel does not read the old queue any more: accept nothing.
+                *queue = Rq::full(self.max_sge);
+                self.max_wr.store(0, Ordering::Relaxed);
+                Err(error)
+            }
+        }
+    }
+}
+
+impl SrqOps for Srq {
+    type Queue = SrqQueue;
+
+    fn handle(&self) -> u32 {
+        self.handle
+    }
+
+    /// Always `None`: rxe has no XRC.
+    fn srq_num(&self) -> Option<u32> {
+        None
+    }
+
+    fn attr(&self) -> SrqAttr {
+        SrqAttr { max_wr: self.max_wr.load(Ordering::Relaxed), max_sge: self.max_sge, srq_limit: 0 }
+    }
+
+    fn modify(&self, queue: &mut SrqQueue, attr: &SrqAttr, mask: SrqAttrMask) -> Result<()> {
+        if queue.handle != self.handle || !Arc::ptr_eq(&queue.context, &self.context) {
+            let cause = Cause::Foreign { what: "queue of a shared receive queue" };
+            return Err(self.context.uverbs().error("modify_srq", Errno::INVAL).because(cause));
+        }
+        if mask.contains(SrqAttrMask::MAX_WR) {
+            return self.resize(&mut queue.rq, attr, mask);
+        }
+        let (uverbs, command) = (self.context.uverbs(), RxeModifySrqCmd::default());
+        // SAFETY: rxe writes nothing at the address in its input unless the size changes.
+        let uhw = unsafe { Uhw::none().with_input(command.as_bytes()) };
+        cmd::srq::modify_srq(uverbs, self.handle, attr, mask, uhw)
+            .map_err(|error| self.context.explain_modify_srq(error, attr, mask))
+    }
+
+    fn query(&self) -> Result<SrqAttr> {
+        cmd::srq::query_srq(self.context.uverbs(), self.handle)
+    }
+}
+
+impl Destroy for Srq {
+    fn destroy(self) -> Result<(), (Self, Error)> {
+        match cmd::srq::destroy_srq(self.context.uverbs(), self.handle) {
+            Ok(()) => Ok(()),
+            Err(error) => Err((self, error)),
+        }
+    }
+}
+
+impl RecvQueue for SrqQueue {
+    #[inline(always)]
+    unsafe fn post_one(&mut self, wr: &RecvWr<'_>) -> Result<(), PostReason> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.rq.post_one(wr) }
+    }
+
+    #[inline(always)]
+    fn ring(&mut self) {
+        self.rq.ring();
+    }
+
+    #[inline(always)]
+    unsafe fn post_recv(&mut self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.rq.post_recv(wrs) }
+    }
+}
