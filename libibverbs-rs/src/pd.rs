@@ -89,14 +89,7 @@ impl<P: Provider> Pd<P> {
                 raw: Raw::Own(KernelHandle::new(raw, parents)),
                 id,
                 context: context.clone(),
-                ahs: Tally::default(),
-                mrs: Tally::default(),
-                mws: Tally::default(),
-                parent_domains: Tally::default(),
-                qps: Tally::default(),
-                srqs: Tally::default(),
                 users: Users::default(),
-                wqs: Tally::default(),
             }),
         }
     }
@@ -522,7 +515,6 @@ impl<P: Provider> Pd<P> {
             }
         };
         let Inner { raw, id, context, users } = inner;
-        let Inner { raw, id, context, mrs, qps, ahs, mws, parent_domains, srqs, wqs } = inner;
         let (raw, error) = match raw {
             Raw::Own(handle) => match handle.close() {
                 Ok(_) => return Ok(()),
@@ -534,8 +526,6 @@ impl<P: Provider> Pd<P> {
             },
         };
         let handle = Self { inner: Arc::new(Inner { raw, id, context, users }) };
-        let inner = Inner { raw, id, context, mrs, qps, ahs, mws, parent_domains, srqs, wqs };
-        let handle = Self { inner: Arc::new(inner) };
         Err(HandleError { handle, error })
     }
 
@@ -587,7 +577,7 @@ impl<P: Provider> Pd<P> {
     }
 
     pub(crate) fn child_srq(&self) -> Child {
-        self.child(&self.inner.srqs)
+        self.child(&self.inner.users.srqs)
     }
 
     pub(crate) fn child_wq(&self) -> Child {
@@ -604,17 +594,12 @@ impl Users {
     fn name(&self) -> &'static str {
         let tallies = [
             (&self.qps, "queue pairs"),
-            (&self.wqs, "work queues"),
-            (&self.mws, "memory windows"),
-            (&self.mrs, "memory regions"),
-            (&self.ahs, "address handles"),
-            (&self.parent_domains, "parent domains"),
-            (&self.mrs, "memory regions"),
-            (&self.ahs, "address handles"),
-            (&self.mws, "memory windows"),
-            (&self.parent_domains, "parent domains"),
             (&self.srqs, "shared receive queues"),
             (&self.wqs, "work queues"),
+            (&self.mws, "memory windows"),
+            (&self.mrs, "memory regions"),
+            (&self.ahs, "address handles"),
+            (&self.parent_domains, "parent domains"),
         ];
         tallies.into_iter().find(|(tally, _)| tally.any()).map_or("clones of the handle", |(_, what)| what)
     }
@@ -634,14 +619,7 @@ impl Pd<Erased> {
                 id: self.inner.id,
                 raw: Raw::Within(self.inner),
                 context,
-                ahs: Tally::default(),
-                mrs: Tally::default(),
-                mws: Tally::default(),
-                parent_domains: Tally::default(),
-                qps: Tally::default(),
-                srqs: Tally::default(),
                 users: Users::default(),
-                wqs: Tally::default(),
             }),
         })
     }

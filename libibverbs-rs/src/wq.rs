@@ -15,7 +15,7 @@ use verbs_core::provider::{
     ContextOps, Erased, Provider, RecvQueue, RwqIndTableOps, WqOps, WqParents, WqParts,
 };
 use verbs_core::types::{PostError, RecvWr, WqAttr, WqFlags, WqInitAttr, WqState, WqType};
-use verbs_core::{Error, Result};
+use verbs_core::Result;
 
 use crate::cq::CqUse;
 use crate::kernel_handle::{KernelHandle, close_shared};
@@ -88,7 +88,7 @@ impl<P: Provider> Pd<P> {
     pub fn create_wq(&self, init: &WqInit<P>) -> Result<Wq<P>> {
         const VERB: &str = "create_wq";
         let registry = self.context().registry();
-        let cq = init.cq.share(registry).map_err(|error| Error { verb: VERB, ..error })?;
+        let cq = init.cq.share(registry, VERB)?;
         let entry = registry.enter(Kind::Wq);
         let attr = WqInitAttr {
             wq_type: init.wq_type,

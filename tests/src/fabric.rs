@@ -437,14 +437,6 @@ impl<P: Provider> Arena<P> {
         }
     }
 
-    /// Deregisters it.
-    ///
-    /// # Errors
-    /// Any error of the deregistration.
-    pub fn close(self) -> CaseResult {
-        Ok(self.mr.close()?)
-    }
-
     /// Copies out.
     ///
     /// # Panics

@@ -523,13 +523,13 @@ mod tests {
         let numbers: Vec<u64> = (0..100).map(|_| put(&mut poster).unwrap()).collect();
         let mut routes = Routes::new(Arc::default(), Arc::clone(&device));
         for number in numbers.iter().step_by(2) {
-            assert!(routes.reclaim(*number).is_some(), "{number:#x}");
-            assert!(routes.reclaim(*number).is_none(), "{number:#x} twice");
+            assert!(routes.reclaim(*number, WcStatus::SUCCESS).is_some(), "{number:#x}");
+            assert!(routes.reclaim(*number, WcStatus::SUCCESS).is_none(), "{number:#x} twice");
         }
         let left: usize = lock(&in_flight.tables).iter().map(|table| table.drain().count()).sum();
         assert_eq!(left, 50);
         drop(in_flight);
-        assert!(routes.reclaim(numbers[1]).is_none());
+        assert!(routes.reclaim(numbers[1], WcStatus::SUCCESS).is_none());
         let (_next, mut poster) = InFlight::of_srq(PdId::next(), device, 4).unwrap();
         assert!(!numbers.contains(&put(&mut poster).unwrap()), "no number is assigned twice");
     }

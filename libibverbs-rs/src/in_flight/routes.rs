@@ -149,7 +149,7 @@ impl Routes {
 
     /// Returns the directory of the completion queue.
     pub(crate) const fn directory(&self) -> &Arc<Directory> {
-        &self.directory
+        &self.own.directory
     }
 
     /// Calls `find` with the table that a number belongs to, as the copy knows it. If that returns

@@ -41,9 +41,8 @@ pub fn cases() -> Vec<Case> {
             [$((stringify!($topic), $topic::cases())),*]
         };
     }
-    let topics = topics![datagram, events, failures, mw, owned, queues, rc, states, unsupported];
-    let topics = topics![datagram, events, failures, memory, odp, owned, queues, rc];
-    let topics = topics![datagram, events, failures, mw, owned, queues, rc, srq, states, unsupported];
+    let topics =
+        topics![datagram, events, failures, memory, mw, odp, owned, queues, rc, srq, states, unsupported];
     topics.into_iter().flat_map(|(topic, cases)| cases.into_iter().map(move |case| of(topic, case))).collect()
 }
 
