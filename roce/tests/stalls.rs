@@ -47,6 +47,9 @@ impl Memory for Hollow {
     fn compare_swap(&mut self, (): &(), _offset: u64, _compare: u64, _swap: u64) -> Result<u64, Fault> {
         Ok(0)
     }
+    fn atomic_write(&mut self, (): &(), _offset: u64, _data: [u8; 8]) -> Result<(), Fault> {
+        Ok(())
+    }
     fn fetch_add(&mut self, (): &(), _offset: u64, _add: u64) -> Result<u64, Fault> {
         Ok(0)
     }

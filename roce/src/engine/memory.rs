@@ -42,6 +42,29 @@ pub trait Memory {
     /// [`Fault`] if the bytes cannot be reached.
     fn fetch_add(&mut self, region: &Self::Region, offset: u64, add: u64) -> Result<u64, Fault>;
 
+    /// Stores 8 bytes at once in the 8 aligned bytes at `offset`, after everything written before:
+    /// no access of this process sees a part of them.
+    ///
+    /// # Errors
+    /// [`Fault`] if the bytes cannot be reached.
+    fn atomic_write(&mut self, region: &Self::Region, offset: u64, data: [u8; 8]) -> Result<(), Fault>;
+
+    /// Makes everything that was written to the range before visible to all of this machine, and
+    /// with `persistent` also durable.
+    ///
+    /// # Errors
+    /// [`Fault`] if the memory does not offer that. Without a body, memory is coherent and not
+    /// durable.
+    fn flush(
+        &mut self,
+        _region: &Self::Region,
+        _offset: u64,
+        _length: u64,
+        persistent: bool,
+    ) -> Result<(), Fault> {
+        if persistent { Err(Fault) } else { Ok(()) }
+    }
+
     /// Reports that a work request of this side or of a peer has invalidated this registration: no
     /// access follows until it is changed. An implementor that reaches the same bytes in other ways
     /// closes those now.

@@ -9,6 +9,20 @@ use crate::engine::{Fault, Memory, Sge};
 #[derive(Debug, Default)]
 pub struct VecMemory {
     buffers: Vec<Held>,
+    flushed: Vec<Flushed>,
+}
+
+/// A flush that a peer asked for, and the bytes as they were at that time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flushed {
+    /// The buffer.
+    pub buffer: Buffer,
+    /// The offset of the first byte in the buffer.
+    pub start: u64,
+    /// The bytes that the flush covered.
+    pub bytes: Vec<u8>,
+    /// Whether the peer asked for persistence.
+    pub persistent: bool,
 }
 
 #[derive(Debug)]
@@ -77,6 +91,11 @@ impl VecMemory {
         }
     }
 
+    /// Returns the flushes so far, the oldest first.
+    pub fn flushed(&self) -> &[Flushed] {
+        &self.flushed
+    }
+
     /// Returns the range that the engine asks for.
     ///
     /// # Panics
@@ -130,6 +149,19 @@ impl Memory for VecMemory {
         Ok(found)
     }
 
+    fn atomic_write(&mut self, region: &VecRegion, offset: u64, data: [u8; 8]) -> Result<(), Fault> {
+        *self.word(region, offset)? = data;
+        Ok(())
+    }
+
+    /// Vectors count as durable.
+    fn flush(&mut self, region: &VecRegion, offset: u64, length: u64, persistent: bool) -> Result<(), Fault> {
+        let bytes = self.at(region, offset, length as usize)?.to_vec();
+        let start = region.start + offset;
+        self.flushed.push(Flushed { buffer: region.buffer, start, bytes, persistent });
+        Ok(())
+    }
+
     fn fetch_add(&mut self, region: &VecRegion, offset: u64, add: u64) -> Result<u64, Fault> {
         let word = self.word(region, offset)?;
         let found = u64::from_ne_bytes(*word);
@@ -140,7 +172,7 @@ impl Memory for VecMemory {
 
 impl From<Vec<Vec<u8>>> for VecMemory {
     fn from(buffers: Vec<Vec<u8>>) -> Self {
-        let mut memory = Self { buffers: vec![] };
+        let mut memory = Self { buffers: vec![], flushed: vec![] };
         for bytes in buffers {
             memory.add(bytes);
         }

@@ -61,6 +61,6 @@ pub use calls::connected_attr;
 pub use endpoint::{Endpoint, EndpointId, Program, Told};
 pub use fabric::{Answered, Fabric, NotIdle};
 pub use link::Link;
-pub use memory::{Buffer, Region, VecMemory, VecRegion};
+pub use memory::{Buffer, Flushed, Region, VecMemory, VecRegion};
 pub use rng::{Chance, Rng};
 pub use trace::{Fate, Record, Traced};

@@ -45,6 +45,13 @@ pub struct Repr {
 }
 
 impl Repr {
+    /// Returns whether it names a placement type, and a selectivity level that exists. Other
+    /// reserved bits are ignored.
+    #[inline]
+    pub const fn is_valid(&self) -> bool {
+        self.plt & (PLT_GLOBAL_VISIBILITY | PLT_PERSISTENCE) != 0 && self.sel <= SEL_MEMORY_REGION
+    }
+
     /// Reads every field.
     #[inline(always)]
     pub fn parse<T: AsRef<[u8]>>(packet: &Packet<T>) -> Self {

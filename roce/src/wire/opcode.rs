@@ -280,6 +280,13 @@ impl Opcode {
         self.has(ATOMIC_ETH)
     }
 
+    /// Returns whether it is a request that ends with a response of its own, so that no plain
+    /// acknowledgement ends it: reads, atomics, flushes and atomic writes.
+    #[inline(always)]
+    pub const fn has_own_response(self) -> bool {
+        self.has(OWN_RESPONSE)
+    }
+
     /// Returns whether payload may follow the headers.
     #[inline(always)]
     pub const fn has_payload(self) -> bool {
@@ -416,6 +423,7 @@ const AETH: u32 = 1 << 14;
 const ATOMIC_ACK_ETH: u32 = 1 << 15;
 const IMM: u32 = 1 << 16;
 const IETH: u32 = 1 << 17;
+const OWN_RESPONSE: u32 = 1 << 18;
 
 /// Table 38, one row: the properties of an operation in the services that have it.
 const fn operation_flags(op: u8) -> u32 {
@@ -435,16 +443,16 @@ const fn operation_flags(op: u8) -> u32 {
         RDMA_WRITE_LAST_WITH_IMMEDIATE => REQUEST | WRITE | PAYLOAD | END | IMM,
         RDMA_WRITE_ONLY => REQUEST | WRITE | PAYLOAD | START | END | RETH,
         RDMA_WRITE_ONLY_WITH_IMMEDIATE => REQUEST | WRITE | PAYLOAD | START | END | RETH | IMM,
-        RDMA_READ_REQUEST => REQUEST | START | END | RETH,
+        RDMA_READ_REQUEST => REQUEST | START | END | RETH | OWN_RESPONSE,
         RDMA_READ_RESPONSE_FIRST => RESPONSE | READ_RESPONSE | PAYLOAD | START | AETH,
         RDMA_READ_RESPONSE_MIDDLE => RESPONSE | READ_RESPONSE | PAYLOAD,
         RDMA_READ_RESPONSE_LAST => RESPONSE | READ_RESPONSE | PAYLOAD | END | AETH,
         RDMA_READ_RESPONSE_ONLY => RESPONSE | READ_RESPONSE | PAYLOAD | START | END | AETH,
         ACKNOWLEDGE => RESPONSE | START | END | AETH,
         ATOMIC_ACKNOWLEDGE => RESPONSE | START | END | AETH | ATOMIC_ACK_ETH,
-        COMPARE_SWAP | FETCH_ADD => REQUEST | START | END | ATOMIC_ETH,
-        FLUSH => REQUEST | START | END | FETH | RETH,
-        ATOMIC_WRITE => REQUEST | START | END | RETH | PAYLOAD,
+        COMPARE_SWAP | FETCH_ADD => REQUEST | START | END | ATOMIC_ETH | OWN_RESPONSE,
+        FLUSH => REQUEST | START | END | FETH | RETH | OWN_RESPONSE,
+        ATOMIC_WRITE => REQUEST | START | END | RETH | PAYLOAD | OWN_RESPONSE,
         _ => return 0,
     }
     .wrapping_add(KNOWN)
@@ -556,6 +564,8 @@ mod tests {
             (Opcode::RC_ATOMIC_ACKNOWLEDGE, 24),
             (Opcode::RC_FETCH_ADD, 40),
             (Opcode::RC_FLUSH, 32),
+            (Opcode::RC_ATOMIC_WRITE, 28),
+            (Opcode::XRC_FLUSH, 36),
             (Opcode::UC_RDMA_WRITE_FIRST, 28),
             (Opcode::UD_SEND_ONLY_WITH_IMMEDIATE, 24),
             (Opcode::XRC_COMPARE_SWAP, 44),

@@ -118,6 +118,8 @@ fn completion(qp: &Qp, wqe: &Wqe, status: Status) -> Completion {
         SendOp::FetchAdd { .. } => Opcode::FetchAdd,
         SendOp::Bind { .. } => Opcode::Bind,
         SendOp::LocalInvalidate { .. } => Opcode::LocalInvalidate,
+        SendOp::Flush { .. } => Opcode::Flush,
+        SendOp::AtomicWrite { .. } => Opcode::AtomicWrite,
     };
     Completion {
         wr_id: wqe.wr_id,

@@ -327,6 +327,17 @@ impl<R> Keys<R> {
     }
 }
 
+impl<R> Keys<R> {
+    /// Returns the first address and the length of what a key names: a region, or a bound window.
+    /// Access is not checked.
+    pub(crate) fn extent(&self, rkey: u32) -> Option<(u64, u64)> {
+        match self.entries.get(rkey >> 8)? {
+            Entry::Region(region) => Some((region.attr.iova, region.attr.length)),
+            Entry::Window(window) => window.bound.map(|bound| (bound.iova, bound.length)),
+        }
+    }
+}
+
 fn check_range(iova: u64, length: u64) -> Result<(), Refused> {
     if length > 0 && iova.checked_add(length - 1).is_none() {
         return Err(Refused::Invalid("the region wraps around the end of the address space"));

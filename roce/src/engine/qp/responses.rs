@@ -46,7 +46,7 @@ pub(crate) struct Responses {
     pub(crate) ack: Option<Psn>,
 }
 
-/// A request that has a response of its own: a read or an atomic.
+/// A request that has a response of its own: a read, an atomic, a flush or an atomic write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Resource {
     pub(crate) psn: Psn,
@@ -59,8 +59,17 @@ pub(crate) struct Resource {
 /// The contents of a response.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Answer {
-    Read { pd: Pd, rkey: u32, addr: u64, length: u32 },
-    Atomic { orig: u64 },
+    Read {
+        pd: Pd,
+        rkey: u32,
+        addr: u64,
+        length: u32,
+    },
+    Atomic {
+        orig: u64,
+    },
+    /// A flush or an atomic write, which was executed.
+    Placed,
 }
 
 /// The part of a response that is still to be sent.
@@ -109,7 +118,9 @@ impl Responses {
         }
         let due = match answer {
             Answer::Read { addr, length, .. } => Due { psn, addr, left: length, begun: false, again: false },
-            Answer::Atomic { .. } => Due { psn, addr: 0, left: 0, begun: false, again: false },
+            Answer::Atomic { .. } | Answer::Placed => {
+                Due { psn, addr: 0, left: 0, begun: false, again: false }
+            }
         };
         let at = self.at(self.end);
         if let Some(slot) = self.slots.get_mut(at) {
@@ -179,10 +190,11 @@ impl Responses {
         }
     }
 
-    /// Schedules the result of a duplicate atomic.
-    pub(crate) fn tell_again(&mut self, psn: Psn) {
+    /// Schedules the result of a duplicate atomic, flush or atomic write, whose answer is of this
+    /// kind.
+    pub(crate) fn tell_again(&mut self, psn: Psn, is_of_kind: impl Fn(&Answer) -> bool) {
         let Some(index) = self.find(psn) else { return };
-        if let Answer::Atomic { .. } = self.slot(index).answer {
+        if is_of_kind(&self.slot(index).answer) {
             self.set_due(index, Due { psn, addr: 0, left: 0, begun: false, again: true });
         }
     }

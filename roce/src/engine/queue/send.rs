@@ -55,9 +55,20 @@ impl Wqe {
         matches!(self.op, SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. })
     }
 
-    /// Returns whether only a response with data ends it, and no plain acknowledgement.
+    /// Returns whether it is a flush or an atomic write, whose response carries no data.
+    pub(crate) fn is_placement(&self) -> bool {
+        matches!(self.op, SendOp::Flush { .. } | SendOp::AtomicWrite { .. })
+    }
+
+    /// Returns whether its response carries data.
     pub(crate) fn wants_data(&self) -> bool {
         self.is_read() || self.is_atomic()
+    }
+
+    /// Returns whether only a response of its own ends it, and no plain acknowledgement.
+    #[inline]
+    pub(crate) fn wants_response(&self) -> bool {
+        self.wants_data() || self.is_placement()
     }
 }
 

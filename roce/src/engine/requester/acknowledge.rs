@@ -8,9 +8,10 @@ use crate::engine::environment::Environment;
 use crate::engine::finish::send;
 use crate::engine::memory::{Memory, Sink};
 use crate::engine::qp::Qp;
+use crate::engine::queue::Wqe;
 use crate::engine::types::{Service, State, Status};
 use crate::wire::aeth::Kind;
-use crate::wire::{self, Headers, NakCode, Psn};
+use crate::wire::{self, Headers, NakCode, Opcode, Psn};
 
 /// Handles a response.
 ///
@@ -70,8 +71,8 @@ fn reach<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, psn: 
     psn == qp.req.una || advance(qp, env, psn)
 }
 
-/// Acknowledges everything before `end`: work requests end. Returns false if an earlier read or
-/// atomic has no response yet, or the queue pair failed.
+/// Acknowledges everything before `end`: work requests end. Returns false if an earlier read,
+/// atomic, flush or atomic write has no response yet, or the queue pair failed.
 ///
 /// # References
 /// IBTA 9.7.5.1.2 (coalesced acknowledgements), 9.7.6.1 (a missing response causes a retry)
@@ -85,7 +86,7 @@ fn advance<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, end
             send::succeed(qp, env, &mut quiet);
             continue;
         }
-        if wqe.wants_data() {
+        if wqe.wants_response() {
             missing = true;
             break;
         }
@@ -176,6 +177,10 @@ fn read_response<M: Memory, S: Sink>(
 ) {
     let (mtu, opcode, psn, position) = (qp.send_mtu(), headers.bth.opcode, qp.req.una, qp.sq.tail());
     let Some(wqe) = qp.sq.get(position).copied() else { return };
+    if wqe.is_placement() {
+        placed(qp, env, &wqe, opcode, data);
+        return;
+    }
     if !wqe.is_read() {
         fail::fail_oldest(qp, env, Status::BadResponse);
         return;
@@ -213,6 +218,30 @@ fn read_response<M: Memory, S: Sink>(
         send::succeed(qp, env, &mut quiet);
     }
     conclude(qp, env, Some(retry::cost(&wqe, mtu, nth, nth + 1)), quiet);
+}
+
+/// Handles the response to a flush or an atomic write, which `una` waits for: a read response of a
+/// single packet without data.
+///
+/// # References
+/// IBTA A19.4.2, A19.5.2
+fn placed<M: Memory, S: Sink>(
+    qp: &mut Qp,
+    env: &mut Environment<'_, M, S>,
+    wqe: &Wqe,
+    opcode: Opcode,
+    data: &[u8],
+) {
+    if !opcode.is_only() || !data.is_empty() {
+        fail::fail_oldest(qp, env, Status::BadResponse);
+        return;
+    }
+    let mtu = qp.send_mtu();
+    qp.req.una += 1;
+    qp.req.reads = qp.req.reads.saturating_sub(1);
+    let mut quiet = 0;
+    send::succeed(qp, env, &mut quiet);
+    conclude(qp, env, Some(retry::cost(wqe, mtu, 0, 1)), quiet);
 }
 
 /// Handles the result of an atomic, which `una` waits for.

@@ -48,6 +48,7 @@ pub(crate) fn post<M: Memory, S: Sink>(
             return Err(PostRefused::AtomicMisaligned);
         }
     }
+    let length = if is_placement(&wr.op) { check_placement(&wr.op, length)? } else { length };
     if qp.sq.is_full() {
         return Err(PostRefused::QueueFull);
     }
@@ -61,6 +62,28 @@ pub(crate) fn post<M: Memory, S: Sink>(
     Ok(())
 }
 
+/// Returns whether it is a flush or an atomic write.
+fn is_placement(op: &SendOp) -> bool {
+    matches!(op, SendOp::Flush { .. } | SendOp::AtomicWrite { .. })
+}
+
+/// Checks a flush or an atomic write with so many local bytes, of which it takes none, and returns
+/// the length of its message.
+///
+/// # References
+/// IBTA A19.4.1 (placement types, selectivity), A19.5.1 (alignment)
+fn check_placement(op: &SendOp, length: u64) -> Result<u64, PostRefused> {
+    if length != 0 {
+        return Err(PostRefused::AtomicLength);
+    }
+    match op {
+        SendOp::Flush { feth, .. } if !feth.is_valid() => Err(PostRefused::FlushKind),
+        SendOp::AtomicWrite { addr, .. } if addr % 8 != 0 => Err(PostRefused::AtomicMisaligned),
+        SendOp::AtomicWrite { data, .. } => Ok(data.len() as u64),
+        _ => Ok(0),
+    }
+}
+
 /// Returns whether a service has an operation: IBTA table 37, 10.6.7 (windows).
 fn supports(service: Service, op: &SendOp) -> bool {
     match op {
@@ -71,11 +94,14 @@ fn supports(service: Service, op: &SendOp) -> bool {
         SendOp::SendInvalidate { .. }
         | SendOp::Read { .. }
         | SendOp::CompareSwap { .. }
-        | SendOp::FetchAdd { .. } => matches!(service, Service::Rc | Service::XrcInitiator),
+        | SendOp::FetchAdd { .. }
+        | SendOp::Flush { .. }
+        | SendOp::AtomicWrite { .. } => matches!(service, Service::Rc | Service::XrcInitiator),
     }
 }
 
 /// Returns whether the operation sends local bytes, which may then be inline.
 fn takes_inline(op: &SendOp) -> bool {
     !matches!(op, SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. })
+        && !is_placement(op)
 }

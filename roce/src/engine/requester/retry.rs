@@ -44,7 +44,7 @@ pub(super) fn part(req: &SendState, config: &Config) -> u64 {
 pub(super) fn sent<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, wqe: &Wqe, cost: u64) {
     qp.req.flight += cost;
     env.scheduler.sent(cost);
-    qp.req.reads += u32::from(wqe.wants_data());
+    qp.req.reads += u32::from(wqe.wants_response());
     if qp.req.ack_deadline.is_none() {
         arm(qp, env.now);
     }

@@ -119,6 +119,9 @@ fn start<M: Memory, S: Sink>(
             piece = read_piece(window, window.saturating_sub(others), mtu, qp.attr.max_rd_atomic);
         }
         SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => may_read(qp, env, position, 1)?,
+        SendOp::Flush { .. } | SendOp::AtomicWrite { .. } if qp.attr.max_rd_atomic == 0 => {
+            return Err(Status::LocalQpOperation);
+        }
         SendOp::Bind { window, new_rkey, lkey, addr, length, access } => {
             let bind = Bind { window, new_rkey, lkey, addr, length, access };
             env.keys.bind(qp.pd, qp.qpn, &bind).map_err(|_| Status::WindowBind)?;
@@ -186,8 +189,8 @@ fn admit<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, wqe: 
     let req = &mut qp.req;
     // IBTA 9.7.2: the window is limited so that old and new sequence numbers can be told apart.
     let span = req.next.offset_from(req.una) + wqe.piece.max(1);
-    // IBTA 9.4.4, 9.7.2: outstanding reads and atomics.
-    let readable = !wqe.wants_data() || req.reads < u32::from(qp.attr.max_rd_atomic);
+    // IBTA 9.4.4, 9.7.2: outstanding reads and atomics; A19: flushes and atomic writes, too.
+    let readable = !wqe.wants_response() || req.reads < u32::from(qp.attr.max_rd_atomic);
     if span >= Psn::HALF || !readable {
         req.waiting = true;
         return false;
@@ -254,7 +257,10 @@ fn emit<M: Memory, S: Sink>(
     let end = at + carried as usize;
     // A buffer that is too short is an error of the caller: nothing has changed.
     let room = buf.get_mut(at..end).filter(|_| at > 0).ok_or(Status::General)?;
-    payload::gather(qp, env, position, offset, room)?;
+    match wqe.op {
+        SendOp::AtomicWrite { data, .. } => room.copy_from_slice(&data),
+        _ => payload::gather(qp, env, position, offset, room)?,
+    }
     let len = end + usize::from(headers.bth.pad_cnt);
     buf.get_mut(end..len).ok_or(Status::General)?.fill(0);
 
@@ -339,6 +345,13 @@ fn extend(
         SendOp::FetchAdd { addr, rkey, add } => {
             headers.atomic_eth = Some(atomic_eth::Repr { va: addr, rkey, swap_add: add, compare: 0 });
         }
+        SendOp::Flush { addr, rkey, length, feth } => {
+            headers.feth = Some(feth);
+            headers.reth = Some(reth::Repr { va: addr, rkey, dmalen: length });
+        }
+        SendOp::AtomicWrite { addr, rkey, .. } => {
+            headers.reth = Some(reth::Repr { va: addr, rkey, dmalen: wqe.length });
+        }
         SendOp::Datagram { to, imm } => {
             headers.bth.dest_qp = to.qpn;
             let qkey = if to.qkey & OWN_QKEY != 0 { qp.attr.qkey } else { to.qkey };
@@ -390,6 +403,8 @@ fn operation(op: &SendOp, first: bool, last: bool) -> (u8, bool) {
         },
         SendOp::Read { .. } => (RDMA_READ_REQUEST, false),
         SendOp::CompareSwap { .. } => (COMPARE_SWAP, false),
+        SendOp::Flush { .. } => (FLUSH, false),
+        SendOp::AtomicWrite { .. } => (ATOMIC_WRITE, false),
         // The other operations send nothing.
         SendOp::FetchAdd { .. } | SendOp::Bind { .. } | SendOp::LocalInvalidate { .. } => (FETCH_ADD, false),
     }

@@ -33,7 +33,7 @@ use self::refuse::Refusal;
 use super::environment::Environment;
 use super::finish::{self, recv};
 use super::memory::{Memory, Sink};
-use super::qp::{Message, Qp, RecvState};
+use super::qp::{Answer, Message, Qp, RecvState};
 use super::types::{Completion, Event, PostRefused, RecvWr, Service, State, Status};
 use crate::wire::{self, Headers, NakCode, Psn, Syndrome};
 
@@ -140,10 +140,7 @@ fn reliable<M: Memory, S: Sink>(
             resp.expected += packets;
             // IBTA 9.7.5.1.2: acknowledgements may be coalesced, but not beyond a packet that asks
             // for one.
-            if headers.bth.ack_req
-                && !headers.bth.opcode.is_rdma_read_request()
-                && !headers.bth.opcode.is_atomic()
-            {
+            if headers.bth.ack_req && !headers.bth.opcode.has_own_response() {
                 resp.responses.acknowledge(headers.bth.psn);
             }
         }
@@ -155,7 +152,8 @@ fn reliable<M: Memory, S: Sink>(
 ///
 /// # References
 /// IBTA 9.7.5.1: sends and writes are acknowledged again, reads read again, results of atomics sent
-/// again; a request that is not remembered is dropped
+/// again; a request that is not remembered is dropped. A19: flushes and atomic writes are answered
+/// again, and not executed again
 fn duplicate(resp: &mut RecvState, headers: &Headers, mtu: u32) {
     let (opcode, psn) = (headers.bth.opcode, headers.bth.psn);
     if opcode.is_send() || opcode.is_rdma_write() {
@@ -165,7 +163,9 @@ fn duplicate(resp: &mut RecvState, headers: &Headers, mtu: u32) {
             resp.responses.read_again(psn, reth, mtu);
         }
     } else if opcode.is_atomic() {
-        resp.responses.tell_again(psn);
+        resp.responses.tell_again(psn, |answer| matches!(answer, Answer::Atomic { .. }));
+    } else if opcode.has_own_response() {
+        resp.responses.tell_again(psn, |answer| matches!(answer, Answer::Placed));
     }
 }
 

@@ -4,7 +4,7 @@
 //! Receives come last, because a request that is postponed must not be one that would be refused.
 //!
 //! # References
-//! IBTA 9.7.4.1 (validation), 9.4 (operations), annex A14 (XRC)
+//! IBTA 9.7.4.1 (validation), 9.4 (operations), annexes A14 (XRC), A19 (flush, atomic write)
 
 use super::receive;
 use super::refuse::Refusal;
@@ -14,7 +14,7 @@ use crate::engine::memory::{Memory, Sink};
 use crate::engine::qp::{Answer, MAX_MESSAGE, Message, Qp, Write, packets};
 use crate::engine::scatter::SgeError;
 use crate::engine::types::{Access, Completion, Opcode, Pd, Service, SrqId, Status};
-use crate::wire::{Headers, opcode::operation, packet::pad_for};
+use crate::wire::{Headers, feth, opcode::operation, packet::pad_for};
 
 /// The protection domain of the keys that a request names, and the shared receive queue that it
 /// takes receives from.
@@ -54,6 +54,8 @@ pub(super) fn execute<M: Memory, S: Sink>(
     match opcode.operation() {
         operation::RDMA_READ_REQUEST => read(qp, env, scope, headers),
         operation::COMPARE_SWAP | operation::FETCH_ADD => atomic(qp, env, scope, headers),
+        operation::FLUSH => flush(qp, env, scope, headers),
+        operation::ATOMIC_WRITE => atomic_write(qp, env, scope, headers, payload),
         // IBTA 9.7.4.1: the operation is not supported.
         _ => Err(Refusal::Invalid),
     }
@@ -271,5 +273,67 @@ fn atomic<M: Memory, S: Sink>(
     let orig = found.map_err(|_| Refusal::Unreachable)?;
     let msn = qp.resp.count_message();
     qp.resp.responses.push(headers.bth.psn, 1, msn, Answer::Atomic { orig });
+    Ok(1)
+}
+
+/// IBTA A19.4: needs the right of each placement type, of the queue pair and of the key. Requests
+/// execute in order, so every earlier write is in memory already. A range is checked also if it is
+/// empty; for the whole region, the range is ignored.
+fn flush<M: Memory, S: Sink>(
+    qp: &mut Qp,
+    env: &mut Environment<'_, M, S>,
+    scope: Scope,
+    headers: &Headers,
+) -> Result<u32, Refusal> {
+    let (feth, reth) = headers.feth.zip(headers.reth).ok_or(Refusal::Invalid)?;
+    if !feth.is_valid() {
+        return Err(Refusal::Invalid);
+    }
+    let persistent = feth.plt & feth::PLT_PERSISTENCE != 0;
+    let mut need = if persistent { Access::FLUSH_PERSISTENT } else { Access::NONE };
+    if feth.plt & feth::PLT_GLOBAL_VISIBILITY != 0 {
+        need = need | Access::FLUSH_GLOBAL;
+    }
+    if !qp.attr.access.contains(need) {
+        return Err(Refusal::Access);
+    }
+    if !qp.resp.responses.has_room() {
+        return Err(Refusal::Invalid);
+    }
+    let (addr, length) = match feth.sel {
+        feth::SEL_RANGE => (reth.va, reth.dmalen.into()),
+        _ => env.keys.extent(reth.rkey).ok_or(Refusal::Access)?,
+    };
+    let (region, offset) =
+        env.keys.remote(scope.pd, qp.qpn, reth.rkey, addr, length, need).ok_or(Refusal::Access)?;
+    env.memory.flush(region, offset, length, persistent).map_err(|_| Refusal::Unreachable)?;
+    let msn = qp.resp.count_message();
+    qp.resp.responses.push(headers.bth.psn, 1, msn, Answer::Placed);
+    Ok(1)
+}
+
+/// IBTA A19.5: 8 aligned bytes, stored at once, with the right to write.
+fn atomic_write<M: Memory, S: Sink>(
+    qp: &mut Qp,
+    env: &mut Environment<'_, M, S>,
+    scope: Scope,
+    headers: &Headers,
+    payload: &[u8],
+) -> Result<u32, Refusal> {
+    let reth = headers.reth.ok_or(Refusal::Invalid)?;
+    if !qp.attr.access.contains(Access::REMOTE_WRITE) {
+        return Err(Refusal::Access);
+    }
+    let data: [u8; 8] = payload.try_into().map_err(|_| Refusal::Invalid)?;
+    if reth.dmalen != 8 || reth.va % 8 != 0 || !qp.resp.responses.has_room() {
+        return Err(Refusal::Invalid);
+    }
+    let (region, offset) = env
+        .keys
+        .remote(scope.pd, qp.qpn, reth.rkey, reth.va, 8, Access::REMOTE_WRITE)
+        .ok_or(Refusal::Access)?;
+    env.memory.atomic_write(region, offset, data).map_err(|_| Refusal::Unreachable)?;
+    let msn = qp.resp.count_message();
+    qp.resp.responses.push(headers.bth.psn, 1, msn, Answer::Placed);
     Ok(1)
 }

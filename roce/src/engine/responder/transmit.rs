@@ -40,6 +40,7 @@ fn write<M: Memory, S: Sink>(
     {
         let sent = match resource.answer {
             Answer::Atomic { orig } => Ok(tell(qp, &resource, orig, buf)?),
+            Answer::Placed => Ok(confirm(qp, &resource, buf)?),
             Answer::Read { pd, rkey, .. } => respond(qp, env, &resource, &due, (pd, rkey), buf),
         };
         match sent {
@@ -88,6 +89,20 @@ fn tell(qp: &mut Qp, resource: &Resource, orig: u64, buf: &mut [u8]) -> Option<u
     let mut headers = headers(qp, operation, resource.psn, Syndrome::ACK, resource.msn);
     headers.atomic_ack_eth = Some(atomic_ack_eth::Repr { orig });
     let len = headers.emit(buf);
+    if len == 0 {
+        return None;
+    }
+    qp.resp.responses.advance(None, resource.psn);
+    Some(len)
+}
+
+/// Writes the response to a flush or an atomic write: a read response without data.
+///
+/// # References
+/// IBTA A19.4.2, A19.5.2
+fn confirm(qp: &mut Qp, resource: &Resource, buf: &mut [u8]) -> Option<usize> {
+    let operation = opcode::operation::RDMA_READ_RESPONSE_ONLY;
+    let len = headers(qp, operation, resource.psn, Syndrome::ACK, resource.msn).emit(buf);
     if len == 0 {
         return None;
     }

@@ -7,6 +7,8 @@ pub use refused::{PostRefused, Refused};
 
 use core::ops::{Add, BitOr};
 
+use crate::wire::feth;
+
 /// Nanoseconds since an origin that the caller chooses. Time never decreases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(pub u64);
@@ -169,6 +171,10 @@ impl Access {
     pub const MW_BIND: Self = Self(1 << 4);
     /// Addresses start at 0.
     pub const ZERO_BASED: Self = Self(1 << 5);
+    /// Peers may flush to global visibility.
+    pub const FLUSH_GLOBAL: Self = Self(1 << 8);
+    /// Peers may flush to persistence.
+    pub const FLUSH_PERSISTENT: Self = Self(1 << 9);
 
     /// Returns whether it contains all rights of `other`.
     pub const fn contains(self, other: Self) -> bool {
@@ -334,9 +340,9 @@ pub struct Attr {
     pub rnr_retry: u8,
     /// The time that this responder's RNR NAKs ask the peer to wait, a 5-bit code.
     pub min_rnr_timer: u8,
-    /// The maximum number of outstanding reads and atomics as requester.
+    /// The maximum number of outstanding reads, atomics, flushes and atomic writes as requester.
     pub max_rd_atomic: u8,
-    /// The maximum number of outstanding reads and atomics as responder.
+    /// The maximum number of outstanding reads, atomics, flushes and atomic writes as responder.
     pub max_dest_rd_atomic: u8,
     /// Whether to raise [`Event::SqDrained`].
     pub sq_drained_event: bool,
@@ -445,6 +451,12 @@ pub enum SendOp {
     Bind { window: u32, new_rkey: u32, lkey: u32, addr: u64, length: u64, access: Access },
     /// Invalidates a key of this side.
     LocalInvalidate { rkey: u32 },
+    /// Makes earlier writes to the peer's memory visible or persistent there: to `length` bytes at
+    /// `addr`, or to the whole region, as [`sel`](feth::Repr::sel) selects. It takes no local
+    /// bytes.
+    Flush { addr: u64, rkey: u32, length: u32, feth: feth::Repr },
+    /// Stores 8 bytes in the peer's memory at once. It takes no local bytes.
+    AtomicWrite { addr: u64, rkey: u32, data: [u8; 8] },
 }
 
 /// The local bytes of a send.
@@ -516,6 +528,8 @@ pub enum Opcode {
     FetchAdd = 4,
     Bind = 5,
     LocalInvalidate = 6,
+    Flush = 8,
+    AtomicWrite = 9,
     Recv = 128,
     RecvWriteImm = 129,
 }

@@ -53,6 +53,7 @@ pub enum PostRefused {
     UnsupportedOp,
     AtomicLength,
     AtomicMisaligned,
+    FlushKind,
     InvalidState,
 }
 
@@ -67,7 +68,10 @@ impl fmt::Display for PostRefused {
                 "the message is longer than 2 GiB, or the datagram longer than the path MTU"
             }
             Self::UnsupportedOp => "the transport service does not have this operation",
-            Self::AtomicLength => "an atomic needs exactly 8 bytes of local memory",
+            Self::AtomicLength => {
+                "an atomic needs exactly 8 bytes of local memory; a flush and an atomic write take none"
+            }
+            Self::FlushKind => "a flush needs a placement type, and selects a range or a region",
             Self::AtomicMisaligned => "the remote address of an atomic must be a multiple of 8",
             Self::InvalidState => "the state of the queue pair does not allow it",
         })

@@ -182,6 +182,11 @@ impl<B: Bus> Memory for Translated<B> {
         self.bus.fetch_add(self.word(region, offset)?, add).map_err(|_| Fault)
     }
 
+    fn atomic_write(&mut self, region: &Region, offset: u64, data: [u8; 8]) -> Result<(), Fault> {
+        // The bus stores aligned words whole.
+        self.bus.write(self.word(region, offset)?, &data).map_err(|_| Fault)
+    }
+
     fn invalidated(&mut self, region: &Region) {
         self.targets.remove(region.index);
     }

@@ -3,6 +3,7 @@
 mod acknowledged;
 mod inline;
 mod lossy;
+mod placement;
 mod posted;
 mod reads;
 mod retried;

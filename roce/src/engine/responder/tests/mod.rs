@@ -6,6 +6,7 @@ mod infiniband;
 mod inline;
 mod longest;
 mod ordered;
+mod placement;
 mod reads;
 mod receives;
 mod refused;
