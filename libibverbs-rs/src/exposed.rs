@@ -42,6 +42,12 @@ bitflags! {
         /// Atomic operations.
         #[doc(alias = "IBV_ACCESS_REMOTE_ATOMIC")]
         const ATOMIC = AccessFlags::REMOTE_ATOMIC.bits();
+        /// Flushes to global visibility.
+        #[doc(alias = "IBV_ACCESS_FLUSH_GLOBAL")]
+        const FLUSH_GLOBAL = AccessFlags::FLUSH_GLOBAL.bits();
+        /// Flushes to persistence, for persistent memory.
+        #[doc(alias = "IBV_ACCESS_FLUSH_PERSISTENT")]
+        const FLUSH_PERSISTENT = AccessFlags::FLUSH_PERSISTENT.bits();
     }
 }
 
@@ -112,7 +118,7 @@ impl Exposed {
         // which would race with those of this type.
         let access = access & RemoteAccess::all();
         if access.is_empty() {
-            let reason = "memory is exposed with at least one right: READ, WRITE or ATOMIC".into();
+            let reason = "memory is exposed with at least one right, such as READ, WRITE or ATOMIC".into();
             let registry = pd.context().registry();
             let error = registry.error("expose", Errno::INVAL).because(Cause::Other { reason });
             return Err(HandleError { handle: buf, error });

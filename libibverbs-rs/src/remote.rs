@@ -4,7 +4,7 @@ use core::fmt;
 use core::ops::{Bound, RangeBounds};
 use core::str::FromStr;
 
-use verbs_core::types::{ParseError, SendOp};
+use verbs_core::types::{FlushPlacement, FlushSelectivity, ParseError, SendOp};
 use verbs_core::{Cause, Errno, Error};
 
 /// The address, length and key of memory that a peer exposed. RDMA operations on the memory need no
@@ -94,6 +94,36 @@ impl RemoteMr {
     #[doc(alias = "IBV_WR_ATOMIC_CMP_AND_SWP")]
     pub const fn cmp_swap(&self, compare: u64, swap: u64) -> SendOp<'static> {
         SendOp::AtomicCmpAndSwp { remote_addr: self.addr, rkey: self.rkey, compare, swap }
+    }
+
+    /// Returns an atomic write of 8 bytes to the first 8 bytes, whose address must be a multiple of
+    /// 8. It takes no local memory: see [`Qp::post_send_op`](crate::Qp::post_send_op).
+    #[doc(alias = "IBV_WR_ATOMIC_WRITE")]
+    pub const fn atomic_write(&self, data: [u8; 8]) -> SendOp<'static> {
+        SendOp::AtomicWrite { remote_addr: self.addr, rkey: self.rkey, data }
+    }
+
+    /// Returns a flush of these bytes, after which everything that this queue pair wrote to them
+    /// before is visible, or persistent, at the peer. It takes no local memory: see
+    /// [`Qp::post_send_op`](crate::Qp::post_send_op).
+    ///
+    /// # Errors
+    /// `EINVAL` with [`Cause::Limit`] for more than 4 GiB - 1.
+    #[doc(alias = "IBV_WR_FLUSH")]
+    pub fn flush(&self, placement: FlushPlacement) -> Result<SendOp<'static>, Error> {
+        let length = u32::try_from(self.length).map_err(|_| {
+            let cause = Cause::Limit { name: "length", asked: self.length, min: 0, max: u32::MAX.into() };
+            Error::new("flush", "", Errno::INVAL).because(cause)
+        })?;
+        let (remote_addr, rkey, selectivity) = (self.addr, self.rkey, FlushSelectivity::RANGE);
+        Ok(SendOp::Flush { remote_addr, rkey, length, placement, selectivity })
+    }
+
+    /// Returns a flush of the whole region that these bytes belong to.
+    #[doc(alias = "IBV_WR_FLUSH")]
+    pub const fn flush_region(&self, placement: FlushPlacement) -> SendOp<'static> {
+        let (remote_addr, rkey, selectivity) = (self.addr, self.rkey, FlushSelectivity::MR);
+        SendOp::Flush { remote_addr, rkey, length: 0, placement, selectivity }
     }
 
     /// Returns the bytes to send to a peer: address (8), length (8), key (4), each in big-endian

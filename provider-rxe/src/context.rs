@@ -5,7 +5,7 @@
 #![allow(unsafe_code)]
 
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use uverbs_abi::ib_user_ioctl_verbs::RdmaDriverId;
 use verbs_core::discovery::DeviceInfo;
@@ -15,8 +15,8 @@ use verbs_core::provider::{
     ReregError, SrqParents, SrqParts, erase,
 };
 use verbs_core::types::{
-    AccessFlags, Advice, AdviseFlags, AhAttr, CqInitAttr, DmahAttr, MrAttr, MwType, QpInitAttr, Sge,
-    SrqInitAttr,
+    AccessFlags, Advice, AdviseFlags, AhAttr, CqInitAttr, DeviceCapFlags, DmahAttr, MrAttr, MwType,
+    QpInitAttr, QpType, Sge, SrqInitAttr,
 };
 use verbs_core::{Cause, Errno, Error, Result};
 
@@ -27,12 +27,23 @@ use crate::{Ah, Cq, CqHandle, Mr, Qp, Rxe, Srq};
 #[derive(Debug)]
 pub struct Context {
     kernel: Kernel,
+    placement: OnceLock<DeviceCapFlags>,
 }
 
 impl Context {
     /// Creates a context over the kernel's context of an rxe device, real or simulated.
     pub(crate) fn new(kernel: Arc<KernelContext>) -> Self {
-        Self { kernel: Kernel::new(kernel) }
+        Self { kernel: Kernel::new(kernel), placement: OnceLock::new() }
+    }
+
+    /// Returns the device's capabilities, notably to flush and to write atomically (Linux 6.2). A
+    /// kernel without these does not know the opcodes, so that they are refused before they are
+    /// posted.
+    pub(crate) fn placement(&self) -> DeviceCapFlags {
+        *self.placement.get_or_init(|| {
+            // A kernel that cannot be asked is too old.
+            self.kernel.query_device_ex().map_or(DeviceCapFlags::empty(), |attr| attr.device_cap_flags_ex)
+        })
     }
 }
 
@@ -164,7 +175,9 @@ impl ContextOps<Rxe> for Context {
         if !has_all || parents.xrcd.is_some() {
             return Err(Error::new("create_qp", self.kernel.device_name(), Errno::OPNOTSUPP).because(of_type));
         }
-        Qp::create(&self.kernel, parents, attr)
+        // Only this type has the operations.
+        let placement = if attr.qp_type == QpType::RC { self.placement() } else { DeviceCapFlags::empty() };
+        Qp::create(&self.kernel, parents, attr, placement)
     }
 
     fn create_srq(&self, parents: &SrqParents<'_, Rxe>, attr: &SrqInitAttr) -> Result<SrqParts<Rxe>> {

@@ -24,7 +24,9 @@ use core::mem::{offset_of, size_of};
 use std::path::Path;
 
 use uverbs_abi::ib_user_ioctl_verbs::{IbUverbsQpCap, RdmaDriverId};
-use uverbs_abi::ib_user_verbs::{IbUverbsQueryQpResp, IbUverbsWc, IbUverbsWrOpcode};
+use uverbs_abi::ib_user_verbs::{
+    IbUverbsExQueryDeviceResp, IbUverbsQueryQpResp, IbUverbsWc, IbUverbsWrOpcode,
+};
 use uverbs_abi::rdma_user_rxe::{
     Mminfo, RxeCreateAhResp, RxeCreateCqResp, RxeCreateQpResp, RxeQueueBuf, RxeRecvWqe, RxeSendWqe,
 };
@@ -33,8 +35,8 @@ use verbs_core::kernel::{KernelContext, KernelPd};
 use verbs_core::provider::{ContextOps, QpOps, QpParents, QpParts};
 use verbs_core::ring::{Index, Region, SharedIndex};
 use verbs_core::types::{
-    AhAttr, CqInitAttr, Mtu, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpState, QpType, SendFlags, WcOpcode,
-    WcStatus,
+    AhAttr, CqInitAttr, DeviceCapFlags, Mtu, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpState, QpType,
+    SendFlags, WcOpcode, WcStatus,
 };
 use verbs_core::{Result, transition};
 use zerocopy::{FromBytes, IntoBytes};
@@ -333,6 +335,9 @@ impl PaperDevice {
         let context = Context::new(kernel.unwrap());
         let pd = context.alloc_pd().unwrap();
         context.device().async_fd().unwrap();
+        let placement = DeviceCapFlags::FLUSH_GLOBAL | DeviceCapFlags::ATOMIC_WRITE;
+        script.expect([Self::device_ex_reply(placement)]);
+        assert_eq!(context.placement(), placement);
         Self { context, pd, script }
     }
 
@@ -365,6 +370,16 @@ impl PaperDevice {
     /// Returns the attributes with which this device's completion queues are created.
     pub fn cq_attr() -> CqInitAttr<'static> {
         CqInitAttr::new(1)
+    }
+
+    /// Returns the reply to the extended query of a device with these capabilities.
+    pub fn device_ex_reply(capabilities: DeviceCapFlags) -> Expect {
+        let reply = IbUverbsExQueryDeviceResp {
+            response_length: size_of::<IbUverbsExQueryDeviceResp>() as u32,
+            device_cap_flags_ex: capabilities.bits(),
+            ..Default::default()
+        };
+        Expect::anything(Reply::outputs([reply.as_bytes()]))
     }
 
     /// Returns the reply to CREATE_CQ, with these bytes from the driver.

@@ -20,7 +20,9 @@ use verbs_core::channel::Uhw;
 use verbs_core::cmd::qp::{QpHandles, QpInfo};
 use verbs_core::kernel::Groups;
 use verbs_core::provider::{Destroy, DeviceOps as _, PdOps, QpOps, QpParents, QpParts, SrqOps};
-use verbs_core::types::{Gid, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpInitInfo, QpState, QpType};
+use verbs_core::types::{
+    DeviceCapFlags, Gid, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpInitInfo, QpState, QpType,
+};
 use verbs_core::{Cause, Errno, Error, Result, cmd, transition};
 use zerocopy::IntoBytes;
 
@@ -54,6 +56,7 @@ impl Qp {
         context: &Kernel,
         parents: &QpParents<'_, Rxe>,
         attr: &QpInitAttr,
+        placement: DeviceCapFlags,
     ) -> Result<QpParts<Rxe>> {
         let uverbs = context.uverbs();
         let event_fd = context.async_fd()?;
@@ -74,7 +77,7 @@ impl Qp {
                 max_inline(context, attr, |probe| create(probe, &mut RxeCreateQpResp::default()))
             })
         })?;
-        Self::map(context, attr, &info, &reply, handles.srq.is_some()).inspect_err(|_| {
+        Self::map(context, attr, &info, &reply, handles.srq.is_some(), placement).inspect_err(|_| {
             // The error to report is that of the mapping. A queue pair that cannot be destroyed
             // ends with the context.
             let _ = cmd::qp::destroy_qp(uverbs, info.handle);
@@ -87,6 +90,7 @@ impl Qp {
         info: &QpInfo,
         reply: &RxeCreateQpResp,
         is_shared: bool,
+        placement: DeviceCapFlags,
     ) -> Result<QpParts<Rxe>> {
         let uverbs = context.uverbs();
         let cap = if is_shared { QpCap { max_recv_sge: 0, ..info.cap } } else { info.cap };
@@ -100,7 +104,7 @@ impl Qp {
         // SAFETY: as for the receive queue.
         let sq = unsafe { Queue::map(uverbs, "create_qp", &reply.sq_mi, Sq::element(&cap)) }?;
         let kick = uverbs.cmd_fd().map(|fd| Kick::new(fd, info.handle));
-        let sq = Sq::new(sq, attr.qp_type, &cap, kick);
+        let sq = Sq::new(sq, attr.qp_type, &cap, placement, kick);
         // The kernel rounds the queues up, and some kernels do not report the result. The queues
         // accept as many requests as fit.
         let cap = QpCap { max_send_wr: sq.capacity(), max_recv_wr: rq.capacity(), ..cap };

@@ -21,13 +21,14 @@ use verbs_core::Errno;
 use verbs_core::checks::SendChecks;
 use verbs_core::provider::SendQueue;
 use verbs_core::types::{
-    Av, OpKind, PostError, PostReason, QpCap, QpState, QpType, SendFlags, SendOp, SendWr, Sge, UdAddr,
+    Av, DeviceCapFlags, OpKind, PostError, PostReason, QpCap, QpState, QpType, SendFlags, SendOp, SendWr,
+    Sge, UdAddr,
 };
 
 use crate::ah::AV_TAG;
 use crate::kick::Kick;
 use crate::queue::{ProducerEnd, Queue, Slot};
-use crate::wqe::{self, Atomic, Bind, Datagram, Path, Plain};
+use crate::wqe::{self, Atomic, Bind, Datagram, Flush, Path, Plain};
 
 /// The top bit of a work request's queue key, with which the queue pair's own key is sent instead
 /// (IBTA volume 1, 10.2.5). The kernel leaves this to the provider.
@@ -45,10 +46,20 @@ pub struct Sq {
 impl Sq {
     /// Creates the send queue of a queue pair in RESET. Without a kick, a test simulates the
     /// kernel.
-    pub(crate) fn new(queue: Queue, qp_type: QpType, cap: &QpCap, kick: Option<Kick>) -> Self {
+    /// `placement`: the device's capabilities to flush and to write atomically.
+    pub(crate) fn new(
+        queue: Queue,
+        qp_type: QpType,
+        cap: &QpCap,
+        placement: DeviceCapFlags,
+        kick: Option<Kick>,
+    ) -> Self {
         let end = ProducerEnd::new(queue);
         assert!(end.room() >= list_len(cap), "the queue was mapped for lists of this length");
-        Self { end, checks: SendChecks::new(qp_type, cap), qkey: 0, kick }
+        let flushes = placement.intersects(FLUSHES);
+        let writes_atomically = placement.contains(DeviceCapFlags::ATOMIC_WRITE);
+        let checks = SendChecks::new(qp_type, cap).with_placement(flushes, writes_atomically);
+        Self { end, checks, qkey: 0, kick }
     }
 
     /// Returns the size of a slot in a queue of this capacity, in bytes.
@@ -117,8 +128,8 @@ impl Sq {
         refused.map_or(Ok(()), |reason| Err(PostError { accepted, reason }))
     }
 
-    /// Posts a request that does not take the short path (an atomic, a datagram, an operation on a
-    /// key, inline data, a list of other than one SGE), or returns the reason why it is rejected.
+    /// Posts a request that does not take the short path (an atomic, a flush, a datagram, an operation
+    /// on a key, inline data, a list of other than one SGE), or returns the reason why it is rejected.
     ///
     /// Out of line, because its registers would cost the short path more than the call costs here.
     ///
@@ -141,7 +152,7 @@ impl Sq {
         Ok(())
     }
 
-    /// Posts an atomic, a datagram, or an operation on a key.
+    /// Posts an atomic, a flush, an atomic write, a datagram, or an operation on a key.
     ///
     /// # Safety
     /// As [`SendQueue::post_one`]. The request has passed the checks, and `length` is the length of
@@ -160,6 +171,13 @@ impl Sq {
             SendOp::SendWithInv { invalidate_rkey } => Special::SendWithInv { invalidate_rkey },
             SendOp::LocalInv { invalidate_rkey } => Special::LocalInv { invalidate_rkey },
             SendOp::BindMw { rkey, new_rkey, bind_info } => Special::Bind(Bind { rkey, new_rkey, bind_info }),
+            SendOp::Flush { remote_addr, rkey, placement, selectivity, .. } => {
+                let (r#type, level) = (placement.bits(), selectivity.0);
+                Special::Flush(Flush { remote_addr, rkey, r#type, level })
+            }
+            SendOp::AtomicWrite { remote_addr, rkey, data } => {
+                Special::AtomicWrite { remote_addr, rkey, data }
+            }
             _ => {
                 let (op, qp_type): (OpKind, _) = (wr.op.kind(), self.checks.qp_type());
                 return Err(PostReason::UnsupportedOp { op, qp_type });
@@ -174,6 +192,14 @@ impl Sq {
             }
             Special::LocalInv { invalidate_rkey } => wqe::put_local_inv(&mut slot, wr, *invalidate_rkey),
             Special::Bind(bind) => wqe::put_bind(&mut slot, wr, bind),
+            Special::Flush(flush) => wqe::put_flush(&mut slot, wr, flush, length),
+            Special::AtomicWrite { remote_addr, rkey, data } => {
+                wqe::put_atomic_write(&mut slot, wr, *remote_addr, *rkey, length);
+                let addr = data.as_ptr().expose_provenance() as u64;
+                // SAFETY: the 8 bytes are readable; `list_len` makes room for them. The request has
+                // no list that would follow: it has passed the checks.
+                unsafe { slot.put_inline(&[Sge { addr, length: ATOMIC_WRITE, lkey: 0 }]) };
+            }
         }
         // SAFETY: the caller's promise; `new` found room for the longest list and inline data that
         // pass the checks.
@@ -196,7 +222,15 @@ enum Special<'a> {
     SendWithInv { invalidate_rkey: u32 },
     LocalInv { invalidate_rkey: u32 },
     Bind(Bind<'a>),
+    Flush(Flush),
+    AtomicWrite { remote_addr: u64, rkey: u32, data: [u8; ATOMIC_WRITE as usize] },
 }
+
+/// The capabilities with which the kernel knows the opcode of a flush.
+const FLUSHES: DeviceCapFlags = DeviceCapFlags::FLUSH_GLOBAL.union(DeviceCapFlags::FLUSH_PERSISTENT);
+
+/// The bytes of an atomic write, which the entry holds in the place of a list.
+const ATOMIC_WRITE: u32 = 8;
 
 /// Stores the list or the inline data behind the entry.
 ///
@@ -268,10 +302,12 @@ fn path(av: &Av) -> Result<Path<'_>, PostReason> {
     bytes.try_into().map(Path::Spelled).map_err(|_| PostReason::ForeignAv)
 }
 
-/// Returns the number of bytes behind the element: a list of the maximum number of SGEs, or the
-/// maximum of inline data, whichever is longer.
+/// Returns the number of bytes behind the element: a list of the maximum number of SGEs, the maximum
+/// of inline data, or an atomic write, whichever is longest. The kernel makes no room for the last,
+/// but rounds the size of slots up: from the 208 bytes of an element to 256.
 fn list_len(cap: &QpCap) -> usize {
-    (cap.max_send_sge as usize).saturating_mul(size_of::<Sge>()).max(cap.max_inline_data as usize)
+    let list = (cap.max_send_sge as usize).saturating_mul(size_of::<Sge>());
+    list.max(cap.max_inline_data as usize).max(ATOMIC_WRITE as usize)
 }
 
 #[cfg(test)]
@@ -295,7 +331,7 @@ mod tests {
         let region = unsafe { paper.region() };
         let queue = Queue::new(region, paper.size(), Sq::element(&cap)).unwrap();
         let kick = Kick::new(Arc::new(OwnedFd::from(ours)), 5);
-        let mut sq = Sq::new(queue, QpType::RC, &cap, Some(kick));
+        let mut sq = Sq::new(queue, QpType::RC, &cap, DeviceCapFlags::empty(), Some(kick));
         sq.moved_to(QpState::RTS);
         (sq, paper, theirs)
     }

@@ -23,8 +23,8 @@ use core::mem::{offset_of, size_of};
 use uverbs_abi::Be32;
 use uverbs_abi::ib_user_verbs::IbUverbsWrOpcode;
 use uverbs_abi::rdma_user_rxe::{
-    RxeAv, RxeDmaInfo, RxeRecvWqe, RxeSendWqe, RxeSendWr, RxeSendWrAtomic, RxeSendWrMw, RxeSendWrRdma,
-    RxeSendWrUd,
+    RxeAv, RxeDmaInfo, RxeRecvWqe, RxeSendWqe, RxeSendWr, RxeSendWrAtomic, RxeSendWrFlush, RxeSendWrMw,
+    RxeSendWrRdma, RxeSendWrUd,
 };
 use verbs_core::types::{MwBindInfo, OpKind, RecvWr, SendOp, SendWr};
 use zerocopy::{FromZeros, Immutable, IntoBytes};
@@ -269,6 +269,41 @@ pub(crate) fn put_bind(slot: &mut Slot<'_, RxeSendWqe>, wr: &SendWr<'_>, bind: &
         rkey: new_rkey,
         access: bind_info.mw_access_flags.bits(),
     });
+}
+
+/// The operands of a flush, except for the length of its range.
+#[derive(Clone, Copy)]
+pub(crate) struct Flush {
+    pub(crate) remote_addr: u64,
+    pub(crate) rkey: u32,
+    pub(crate) r#type: u8,
+    pub(crate) level: u8,
+}
+
+/// As [`put_plain`], for a flush of a range of `length` bytes. The kernel takes the length from the
+/// state of the transfer, and has no payload to send.
+pub(crate) fn put_flush(slot: &mut Slot<'_, RxeSendWqe>, wr: &SendWr<'_>, flush: &Flush, length: u32) {
+    put_common(slot, wr, IbUverbsWrOpcode::IB_UVERBS_WR_FLUSH, 0, flush.remote_addr, length);
+    slot.put::<OP, _>(RxeSendWrFlush {
+        remote_addr: flush.remote_addr,
+        length,
+        rkey: flush.rkey,
+        r#type: flush.r#type,
+        level: flush.level,
+        _pad: [0; 6],
+    });
+}
+
+/// As [`put_plain`], for an atomic write. Its bytes stand in the place of the list.
+pub(crate) fn put_atomic_write(
+    slot: &mut Slot<'_, RxeSendWqe>,
+    wr: &SendWr<'_>,
+    remote_addr: u64,
+    rkey: u32,
+    length: u32,
+) {
+    put_common(slot, wr, IbUverbsWrOpcode::IB_UVERBS_WR_ATOMIC_WRITE, 0, remote_addr, length);
+    slot.put::<OP, _>(RxeSendWrRdma { remote_addr, rkey, reserved: 0 });
 }
 
 #[inline(always)]

@@ -153,7 +153,7 @@ pub(crate) fn device_attr_ex(guid: Guid) -> DeviceAttrEx {
         odp_caps: OdpCaps::default(),
         completion_timestamp_mask: u64::MAX,
         hca_core_clock: CLOCK_KHZ,
-        device_cap_flags_ex: CAPS,
+        device_cap_flags_ex: CAPS.union(CAPS_EX),
         tso_caps: TsoCaps::default(),
         rss_caps: RssCaps::default(),
         max_wq_type_rq: 0,
@@ -229,6 +229,9 @@ const CAPS: DeviceCapFlags = DeviceCapFlags::CURR_QP_STATE_MOD
     .union(DeviceCapFlags::MEM_WINDOW_TYPE_2B)
     .union(DeviceCapFlags::SRQ_RESIZE)
     .union(DeviceCapFlags::N_NOTIFY_CQ);
+
+/// Of the capabilities that only the extended query reports. Memory is not durable.
+const CAPS_EX: DeviceCapFlags = DeviceCapFlags::FLUSH_GLOBAL.union(DeviceCapFlags::ATOMIC_WRITE);
 
 /// 4.096 µs × 2¹¹: 8 ms, within which the worker looks at the device.
 const ACK_DELAY: u8 = 11;

@@ -23,7 +23,7 @@
 //! here at once, because the lock excludes them.
 #![allow(unsafe_code)]
 
-use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 
 use roce::engine::{Fault, Memory};
 use verbs_core::exposed::ExposedBytes;
@@ -151,6 +151,21 @@ impl Memory for ProcessMemory {
             .unwrap_or_else(|found| found))
     }
 
+    fn atomic_write(&mut self, region: &Region, offset: u64, data: [u8; 8]) -> Result<(), Fault> {
+        region.word(offset)?.store(u64::from_ne_bytes(data), Ordering::Release);
+        Ok(())
+    }
+
+    /// Writes of this process are visible to the whole machine in their order; a fence makes the
+    /// flush one of them. No memory of a process is known to be durable.
+    fn flush(&mut self, _: &Region, _: u64, _: u64, persistent: bool) -> Result<(), Fault> {
+        if persistent {
+            return Err(Fault);
+        }
+        fence(Ordering::SeqCst);
+        Ok(())
+    }
+
     fn fetch_add(&mut self, region: &Region, offset: u64, add: u64) -> Result<u64, Fault> {
         Ok(region.word(offset)?.fetch_add(add, Ordering::AcqRel))
     }
@@ -268,6 +283,26 @@ mod tests {
         assert_eq!(bytes, [0; 32]);
         assert_eq!(ProcessMemory.fetch_add(&region, 0, 1), Err(Fault));
         assert_eq!(ProcessMemory.compare_swap(&region, 0, 0, 1), Err(Fault));
+    }
+
+    #[test]
+    fn an_atomic_write_stores_aligned_words_of_exposed_memory_only() {
+        let mut bytes = [5_u64; 2];
+        let exposed = region(&mut bytes, true);
+        assert_eq!(ProcessMemory.atomic_write(&exposed, 8, 7_u64.to_ne_bytes()), Ok(()));
+        assert_eq!(ProcessMemory.atomic_write(&exposed, 4, [0; 8]), Err(Fault));
+        assert_eq!(ProcessMemory.atomic_write(&exposed, 16, [0; 8]), Err(Fault));
+        let closed = region(&mut bytes, false);
+        assert_eq!(ProcessMemory.atomic_write(&closed, 0, [0; 8]), Err(Fault));
+        assert_eq!(bytes, [5, 7]);
+    }
+
+    #[test]
+    fn a_flush_makes_nothing_durable() {
+        let mut bytes = [0_u64; 2];
+        let region = region(&mut bytes, true);
+        assert_eq!(ProcessMemory.flush(&region, 0, 16, false), Ok(()));
+        assert_eq!(ProcessMemory.flush(&region, 0, 16, true), Err(Fault));
     }
 
     #[test]

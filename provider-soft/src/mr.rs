@@ -231,16 +231,19 @@ impl Destroy for Mr {
 const REMOTE: AccessFlags = AccessFlags::REMOTE_WRITE
     .union(AccessFlags::REMOTE_READ)
     .union(AccessFlags::REMOTE_ATOMIC)
-    .union(AccessFlags::MW_BIND);
+    .union(AccessFlags::MW_BIND)
+    .union(AccessFlags::FLUSH_GLOBAL);
 
 /// The rights with which memory is written.
 const WRITES: AccessFlags =
     AccessFlags::LOCAL_WRITE.union(AccessFlags::REMOTE_WRITE).union(AccessFlags::REMOTE_ATOMIC);
 
-/// The supported rights. They have the same bits in verbs and in the engine.
+/// The supported rights. They have the same bits in verbs and in the engine. Flushes to persistence
+/// are not among them, because no memory of a process is known to be durable.
 const SUPPORTED: AccessFlags = AccessFlags::LOCAL_WRITE
     .union(AccessFlags::REMOTE_WRITE)
     .union(AccessFlags::REMOTE_READ)
     .union(AccessFlags::REMOTE_ATOMIC)
     .union(AccessFlags::MW_BIND)
-    .union(AccessFlags::ZERO_BASED);
+    .union(AccessFlags::ZERO_BASED)
+    .union(AccessFlags::FLUSH_GLOBAL);

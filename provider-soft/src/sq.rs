@@ -13,6 +13,7 @@
 use std::sync::Arc;
 
 use roce::engine::{Access, SendFlags, SendOp, UdDestination};
+use roce::wire::feth;
 use verbs_core::Errno;
 use verbs_core::checks::SendChecks;
 use verbs_core::provider::SendQueue;
@@ -44,7 +45,7 @@ impl Sq {
         qp_type: QpType,
         cap: &QpCap,
     ) -> Self {
-        let checks = SendChecks::new(qp_type, cap);
+        let checks = SendChecks::new(qp_type, cap).with_placement(true, true);
         let mtu = limits::datagram_mtu(device.socket.interface().map(|(_, mtu)| mtu));
         let checks = if qp_type == QpType::UD { checks.with_max_datagram(mtu) } else { checks };
         Self { ring, device: Arc::clone(device), slot, checks }
@@ -75,6 +76,11 @@ impl Sq {
             Op::AtomicFetchAndAdd { remote_addr: addr, rkey, add } => {
                 Ok(SendOp::FetchAdd { addr, rkey, add })
             }
+            Op::Flush { remote_addr: addr, rkey, length, placement, selectivity } => {
+                let feth = feth::Repr { plt: placement.bits(), sel: selectivity.0 };
+                Ok(SendOp::Flush { addr, rkey, length, feth })
+            }
+            Op::AtomicWrite { remote_addr: addr, rkey, data } => Ok(SendOp::AtomicWrite { addr, rkey, data }),
             Op::UdSend { to } => self.datagram(&to, None),
             Op::UdSendWithImm { to, imm_data } => self.datagram(&to, Some(imm_data)),
             Op::SendWithInv { invalidate_rkey: rkey } => Ok(SendOp::SendInvalidate { rkey }),

@@ -432,6 +432,11 @@ pub(crate) const fn takes_inline(op: &SendOp<'_>) -> bool {
     )
 }
 
+/// Returns whether an operation takes no local memory at all.
+pub(crate) const fn takes_no_memory(op: &SendOp<'_>) -> bool {
+    matches!(op, SendOp::Flush { .. } | SendOp::AtomicWrite { .. })
+}
+
 /// Returns whether an operation writes its scatter/gather elements.
 const fn reads_back(op: &SendOp<'_>) -> bool {
     matches!(op, SendOp::RdmaRead { .. } | SendOp::AtomicCmpAndSwp { .. } | SendOp::AtomicFetchAndAdd { .. })

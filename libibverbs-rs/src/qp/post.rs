@@ -17,7 +17,7 @@ use core::ops::RangeBounds;
 use verbs_core::provider::{Provider, RecvQueue, SendQueue};
 use verbs_core::types::{OpKind, PostError, PostReason, QpType, RecvWr, SendFlags, SendOp, SendWr, Sge};
 
-use crate::in_flight::{Poster, Use, is_postable, is_reserved, takes_inline};
+use crate::in_flight::{Poster, Use, is_postable, is_reserved, takes_inline, takes_no_memory};
 use crate::memory::{Memory, PostMemory};
 use crate::post_error::{PostBufError, PostBufReason};
 use crate::window::{self, QpWindows};
@@ -135,6 +135,19 @@ impl<P: Provider> Sender<P> {
         let queue = &mut self.queue;
         // SAFETY: the call posts this one request.
         unsafe { inline(wr_id, op, flags, data, self.qp_type, |wr| queue.post_send(wr)) }
+    }
+}
+
+impl<P: Provider> Sender<P> {
+    pub(super) fn post_op(
+        &mut self,
+        wr_id: u64,
+        op: SendOp<'_>,
+        flags: SendFlags,
+    ) -> Result<(), PostBufReason> {
+        let queue = &mut self.queue;
+        // SAFETY: the call posts this one request.
+        unsafe { without_memory(wr_id, op, flags, self.qp_type, |wr| queue.post_send(wr)) }
     }
 }
 
@@ -402,6 +415,31 @@ unsafe fn inline(
     post(&[wr]).map_err(|error| PostBufReason::Post(error.reason))
 }
 
+/// Posts a request without local memory.
+///
+/// # Errors
+/// As [`Qp::post_send_op`](crate::Qp::post_send_op).
+///
+/// # Safety
+/// As [`inline`].
+unsafe fn without_memory(
+    wr_id: u64,
+    op: SendOp<'_>,
+    flags: SendFlags,
+    qp_type: QpType,
+    post: impl FnOnce(&[SendWr<'_>]) -> Result<(), PostError>,
+) -> Result<(), PostBufReason> {
+    if is_reserved(wr_id) {
+        return Err(PostBufReason::ReservedWrId { wr_id });
+    }
+    if !takes_no_memory(&op) && !takes_inline(&op) {
+        return Err(PostBufReason::Post(unsupported(&op, SendFlags::empty(), qp_type)));
+    }
+    // An empty list names no memory. Inline bytes would need one.
+    let flags = flags - SendFlags::INLINE;
+    post(&[SendWr { wr_id, op, sge: &[], flags }]).map_err(|error| PostBufReason::Post(error.reason))
+}
+
 /// Returns the reason why safe code cannot post an operation.
 #[cold]
 fn unsupported(op: &SendOp<'_>, flags: SendFlags, qp_type: QpType) -> PostReason {
@@ -607,6 +645,42 @@ macro_rules! posts_sends {
             window: crate::Window,
         ) -> Result<u64, PostBufError<crate::Window>> {
             self.send.post_revoke(self.core.get(), flags, window)
+        }
+
+        /// Posts an operation without local memory: a flush, an atomic write, or a send or an RDMA
+        /// write of no bytes. The caller sets `wr_id`, which its completion has if the request is
+        /// signalled or fails.
+        ///
+        /// ```no_run
+        /// # use verbs::{Error, Qp, RemoteMr, state::Rts};
+        /// use verbs::{FlushPlacement, SendFlags};
+        /// # fn f(mut qp: Qp<Rts>, record: RemoteMr, tail: RemoteMr) -> Result<(), Error> {
+        /// // What was written to the record before is visible when its number appears.
+        /// qp.post_send_op(1, record.flush(FlushPlacement::GLOBAL)?, SendFlags::empty())?;
+        /// qp.post_send_op(2, tail.atomic_write(8_u64.to_ne_bytes()), SendFlags::SIGNALED)?;
+        /// # Ok(())
+        /// # }
+        /// ```
+        ///
+        /// # Errors
+        /// - [`PostReason::UnsupportedOp`](crate::PostReason::UnsupportedOp) for an operation with
+        ///   local memory, and where the device lacks the operation
+        ///   ([`DeviceCapFlags::FLUSH_GLOBAL`](crate::DeviceCapFlags::FLUSH_GLOBAL),
+        ///   [`ATOMIC_WRITE`](crate::DeviceCapFlags::ATOMIC_WRITE)).
+        /// - [`PostReason::FlushKind`](crate::PostReason::FlushKind),
+        ///   [`PostReason::AtomicMisaligned`](crate::PostReason::AtomicMisaligned) for wrong operands.
+        /// - [`PostBufReason::ReservedWrId`] for a `wr_id` with its top bit set; otherwise as
+        ///   [`post_send_inline`](Self::post_send_inline).
+        #[doc(alias = "IBV_WR_FLUSH")]
+        #[doc(alias = "IBV_WR_ATOMIC_WRITE")]
+        #[inline]
+        pub fn post_send_op(
+            &mut self,
+            wr_id: u64,
+            op: SendOp<'_>,
+            flags: SendFlags,
+        ) -> Result<(), PostBufReason> {
+            self.send.post_op(wr_id, op, flags)
         }
 
         /// Starts a batch of sends that reach the device together, or not at all.

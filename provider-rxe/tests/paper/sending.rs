@@ -6,7 +6,8 @@ use uverbs_abi::Be32;
 use uverbs_abi::rdma_user_rxe::{RxeAv, RxeSendWqe, RxeSendWr};
 use verbs_core::provider::{AhOps, SendQueue};
 use verbs_core::types::{
-    AccessFlags, AhAttr, Av, MwBindInfo, PostReason, QpState, QpType, SendFlags, SendOp, SendWr, Sge, UdAddr,
+    AccessFlags, AhAttr, Av, FlushPlacement, FlushSelectivity, MwBindInfo, PostReason, QpCap, QpInitAttr,
+    QpState, QpType, SendFlags, SendOp, SendWr, Sge, UdAddr,
 };
 use zerocopy::FromBytes;
 
@@ -106,6 +107,36 @@ fn each_operation_on_a_key_becomes_its_entry() {
         .put(OP, [0x7fff_0000_1238_u64, 1 << 33])
         .put(OP + 16, [0x2222_u32, 0x3333_44ff, 0x3333_4400, 6]);
     assert_eq!(posted(&mut fixture, &bind), expected.0);
+}
+
+#[test]
+fn a_flush_carries_its_range_and_an_atomic_write_its_bytes() {
+    let mut fixture = Fixture::of_type(QpType::RC);
+    let (remote_addr, rkey) = (0x7fff_0000_1238, 0xcafe);
+    let (placement, selectivity) = (FlushPlacement::GLOBAL, FlushSelectivity::MR);
+    let flush = plain(SendOp::Flush { remote_addr, rkey, length: 77, placement, selectivity }, &[]);
+    // The kernel sends the length of the state of the transfer.
+    let expected = entry(512, &flush, 14, 0, remote_addr)
+        .put(offset_of!(RxeSendWqe, dma), [77_u32, 77, 0, 0, 0, 0])
+        .put(OP, remote_addr)
+        .put(OP + 8, [77, rkey])
+        .put(OP + 16, [1_u8, 1, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(posted(&mut fixture, &flush), expected.0);
+    let store = plain(SendOp::AtomicWrite { remote_addr, rkey, data: *b"8 bytes!" }, &[]);
+    let expected = entry(512, &store, 15, 0, remote_addr)
+        .put(offset_of!(RxeSendWqe, dma), [8_u32, 8, 0, 0, 0, 0])
+        .put(OP, remote_addr)
+        .put(OP + 8, [rkey, 0])
+        .put(LIST, *b"8 bytes!");
+    assert_eq!(posted(&mut fixture, &store), expected.0);
+}
+
+#[test]
+fn an_atomic_write_fits_into_the_slots_of_a_queue_for_no_list() {
+    let cap = QpCap { max_send_sge: 0, max_inline_data: 0, ..PaperDevice::rc().cap };
+    let mut fixture = Fixture::new(QpInitAttr { cap, ..PaperDevice::rc() });
+    let op = SendOp::AtomicWrite { remote_addr: 8, rkey: 1, data: *b"8 bytes!" };
+    assert_eq!(posted(&mut fixture, &plain(op, &[]))[LIST..LIST + 8], *b"8 bytes!");
 }
 
 #[test]

@@ -5,14 +5,15 @@
 //! | the type of queue pair has the operation | [`PostReason::UnsupportedOp`] |
 //! | the queue pair has a receive queue of its own | [`PostReason::SharedRecvQueue`] |
 //! | the state takes work requests | [`PostReason::InvalidState`] |
-//! | the list is not longer than the queue's; local operations have none | [`PostReason::TooManySge`] |
+//! | the list is not longer than the queue's; local operations, flushes and atomic writes have none | [`PostReason::TooManySge`] |
 //! | the message is not longer than 2 GiB | [`PostReason::MessageTooLong`] |
 //! | a datagram is not longer than the port's MTU | [`PostReason::DatagramTooLong`] |
 //! | the operation takes the flags | [`PostReason::UnsupportedFlags`] |
 //! | inline data is not longer than the queue's | [`PostReason::InlineTooLong`] |
 //! | an atomic has 8 local bytes | [`PostReason::AtomicLength`] |
-//! | an atomic has an aligned address | [`PostReason::AtomicMisaligned`] |
+//! | an atomic, or an atomic write, has an aligned address | [`PostReason::AtomicMisaligned`] |
 //! | a bind gives rights that windows have | [`PostReason::WindowAccess`] |
+//! | a flush asks for what exists | [`PostReason::FlushKind`] |
 //!
 //! The table's order is the order of the checks, so that all providers give the same reason for the
 //! same request. Left to the provider are the room in the queue and the address vectors of
@@ -22,7 +23,8 @@
 //! small enough to be inlined into the data path; what they let pass, the full checks let pass too.
 
 use crate::types::{
-    AccessFlags, OpKind, PostReason, QpCap, QpState, QpType, RecvWr, SendFlags, SendOp, SendWr, Sge,
+    AccessFlags, FlushPlacement, FlushSelectivity, OpKind, PostReason, QpCap, QpState, QpType, RecvWr,
+    SendFlags, SendOp, SendWr, Sge,
 };
 
 /// The most bytes of one message.
@@ -42,6 +44,8 @@ pub struct SendChecks {
     accepts: u32,
     /// Those of them that [`is_plain`](Self::is_plain) lets pass.
     accepts_plain: u32,
+    /// The operations that only some devices have, as far as this one has them.
+    optional: u32,
     max_sge: u32,
     max_inline: u32,
     /// The most bytes of a datagram, where the provider knows it.
@@ -55,6 +59,7 @@ impl SendChecks {
         Self {
             accepts: 0,
             accepts_plain: 0,
+            optional: 0,
             max_sge: cap.max_send_sge,
             max_inline: cap.max_inline_data,
             max_datagram: None,
@@ -69,16 +74,30 @@ impl SendChecks {
         Self { max_datagram: Some(bytes), ..self }
     }
 
+    /// The same checks, for a device that flushes or writes atomically. Without this call, both
+    /// operations are refused, because a device may not know their opcodes.
+    #[must_use]
+    pub const fn with_placement(self, flush: bool, atomic_write: bool) -> Self {
+        let flush = if flush { bit(OpKind::FLUSH) } else { 0 };
+        let atomic_write = if atomic_write { bit(OpKind::ATOMIC_WRITE) } else { 0 };
+        Self { optional: flush | atomic_write, ..self }
+    }
+
     /// Adapts the checks to a state that the queue pair was moved to.
     ///
     /// # References
     /// IBTA volume 1, section 10.3.1
     pub const fn moved_to(&mut self, state: QpState) {
         self.accepts = match state {
-            QpState::RTS | QpState::SQD | QpState::SQE | QpState::ERR => operations(self.qp_type),
+            QpState::RTS | QpState::SQD | QpState::SQE | QpState::ERR => self.offered(),
             _ => 0,
         };
         self.accepts_plain = if self.max_sge > 0 { self.accepts & PLAIN_OPERATIONS } else { 0 };
+    }
+
+    /// The operations of the type that this device has, a bit each.
+    const fn offered(&self) -> u32 {
+        operations(self.qp_type) & (self.optional | !PLACEMENTS)
     }
 
     /// The most scatter/gather elements of a request.
@@ -101,7 +120,8 @@ impl SendChecks {
             && matches!(wr.sge, [sge] if u64::from(sge.length) <= MAX_MESSAGE)
     }
 
-    /// Checks a request, and returns the length of its message in bytes.
+    /// Checks a request, and returns the length of its message in bytes; for a flush, the length of
+    /// its range.
     ///
     /// # Errors
     /// The first reason of the table in the module's documentation.
@@ -111,7 +131,7 @@ impl SendChecks {
         if self.accepts & bit(kind) == 0 {
             return Err(self.refusal(kind));
         }
-        let max_sge = if bit(kind) & LOCAL_OPERATIONS == 0 { self.max_sge } else { 0 };
+        let max_sge = if bit(kind) & (LOCAL_OPERATIONS | PLACEMENTS) == 0 { self.max_sge } else { 0 };
         let length = list_length(wr.sge, max_sge)?;
         if let Some(max) = self.max_datagram
             && length > max
@@ -130,12 +150,12 @@ impl SendChecks {
                 return Err(PostReason::WindowAccess { access });
             }
         }
-        Ok(length)
+        if bit(kind) & PLACEMENTS != 0 { check_placement(&wr.op) } else { Ok(length) }
     }
 
     #[cold]
     fn refusal(&self, op: OpKind) -> PostReason {
-        if operations(self.qp_type) & bit(op) == 0 {
+        if self.offered() & bit(op) == 0 {
             PostReason::UnsupportedOp { op, qp_type: self.qp_type }
         } else {
             PostReason::InvalidState
@@ -249,10 +269,29 @@ fn check_atomic(op: &SendOp<'_>, length: u32) -> Result<(), PostReason> {
     Ok(())
 }
 
+/// Checks the operands of a flush or an atomic write, and returns the length of its message.
+///
+/// # References
+/// IBTA volume 1, annex A19
+#[cold]
+fn check_placement(op: &SendOp<'_>) -> Result<u32, PostReason> {
+    match *op {
+        SendOp::Flush { length, placement, selectivity, .. } => {
+            let exists = matches!(selectivity, FlushSelectivity::RANGE | FlushSelectivity::MR);
+            let asks = !placement.is_empty() && FlushPlacement::all().contains(placement);
+            if exists && asks { Ok(length) } else { Err(PostReason::FlushKind { placement, selectivity }) }
+        }
+        SendOp::AtomicWrite { remote_addr, .. } if !remote_addr.is_multiple_of(ATOMIC_LENGTH) => {
+            Err(PostReason::AtomicMisaligned { remote_addr })
+        }
+        _ => Ok(ATOMIC_LENGTH as u32),
+    }
+}
+
 /// The operations of a type of queue pair, a bit each.
 const fn operations(qp_type: QpType) -> u32 {
     match qp_type {
-        QpType::RC => SENDS | WRITES | READS | ATOMICS | SEND_INVALIDATE | LOCAL_OPERATIONS,
+        QpType::RC => SENDS | WRITES | READS | ATOMICS | SEND_INVALIDATE | LOCAL_OPERATIONS | PLACEMENTS,
         // No packet of the unreliable service carries a key to invalidate (IBTA volume 1, table 38).
         QpType::UC => SENDS | WRITES | bit(OpKind::BIND_MW),
         QpType::UD => UD_SENDS,
@@ -278,6 +317,9 @@ const SEND_INVALIDATE: u32 = bit(OpKind::SEND_WITH_INV);
 
 /// The operations that send nothing, and have no list.
 const LOCAL_OPERATIONS: u32 = bit(OpKind::LOCAL_INV) | bit(OpKind::BIND_MW);
+
+/// The operations of the memory placement extensions, which not every device has.
+const PLACEMENTS: u32 = bit(OpKind::FLUSH) | bit(OpKind::ATOMIC_WRITE);
 
 /// The operations that need no check of their own.
 const PLAIN_OPERATIONS: u32 = SENDS | WRITES | READS;

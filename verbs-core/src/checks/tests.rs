@@ -127,6 +127,40 @@ fn operations_on_keys_belong_to_connected_queue_pairs_and_take_no_list() {
 }
 
 #[test]
+fn flushes_and_atomic_writes_are_for_devices_that_have_them() {
+    let flush = SendOp::Flush {
+        remote_addr: 3,
+        rkey: 1,
+        length: 5,
+        placement: FlushPlacement::GLOBAL,
+        selectivity: FlushSelectivity::RANGE,
+    };
+    let store = SendOp::AtomicWrite { remote_addr: 8, rkey: 1, data: [1; 8] };
+    for (qp_type, flushes, writes) in [
+        (QpType::RC, false, false),
+        (QpType::RC, true, false),
+        (QpType::RC, false, true),
+        (QpType::RC, true, true),
+        (QpType::UC, true, true),
+        (QpType::UD, true, true),
+    ] {
+        let mut checks = SendChecks::new(qp_type, &CAP).with_placement(flushes, writes);
+        checks.moved_to(QpState::RTS);
+        let has = |has, op: SendOp<'_>, length| {
+            let missing = PostReason::UnsupportedOp { op: op.kind(), qp_type };
+            if has && qp_type == QpType::RC { Ok(length) } else { Err(missing) }
+        };
+        for (op, expected) in [(flush, has(flushes, flush, 5)), (store, has(writes, store, 8))] {
+            assert_eq!(
+                check(&checks, &SendWr { op, sge: &[], ..WR }),
+                expected,
+                "{qp_type} {flushes} {writes}"
+            );
+        }
+    }
+}
+
+#[test]
 fn a_window_gives_the_rights_of_peers_and_no_others() {
     let rc = at(QpType::RC, QpState::RTS);
     let bound = |mw_access_flags| {
@@ -144,6 +178,48 @@ fn a_window_gives_the_rights_of_peers_and_no_others() {
         "a memory window gives peers the rights REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC, ZERO_BASED, \
          not LOCAL_WRITE, MW_BIND"
     );
+}
+
+#[test]
+fn each_rule_of_a_flush_and_an_atomic_write_has_its_reason() {
+    let mut rc = SendChecks::new(QpType::RC, &CAP).with_placement(true, true);
+    rc.moved_to(QpState::RTS);
+    let flush = |placement, selectivity| SendOp::Flush {
+        remote_addr: 3,
+        rkey: 1,
+        length: u32::MAX,
+        placement,
+        selectivity,
+    };
+    let (global, whole) = (FlushPlacement::GLOBAL, FlushSelectivity::MR);
+    let store = |remote_addr| SendOp::AtomicWrite { remote_addr, rkey: 1, data: [1; 8] };
+    let inline = SendFlags::INLINE;
+    let kind = |placement, selectivity| Err(PostReason::FlushKind { placement, selectivity });
+    let (none, unknown) = (FlushPlacement::empty(), FlushPlacement::from_bits_retain(5));
+    for (op, sge, flags, expected) in [
+        (flush(global, whole), &[][..], SendFlags::FENCE, Ok(u32::MAX)),
+        (flush(none, whole), &[], WR.flags, kind(none, whole)),
+        (flush(unknown, whole), &[], WR.flags, kind(unknown, whole)),
+        (flush(global, FlushSelectivity(2)), &[], WR.flags, kind(global, FlushSelectivity(2))),
+        (flush(global, whole), &ONE, WR.flags, Err(PostReason::TooManySge { given: 1, max: 0 })),
+        (
+            flush(global, whole),
+            &[],
+            inline,
+            Err(PostReason::UnsupportedFlags { op: OpKind::FLUSH, flags: inline }),
+        ),
+        (store(8), &[], SendFlags::SIGNALED, Ok(8)),
+        (store(9), &[], WR.flags, Err(PostReason::AtomicMisaligned { remote_addr: 9 })),
+        (store(8), &ONE, WR.flags, Err(PostReason::TooManySge { given: 1, max: 0 })),
+        (
+            store(8),
+            &[],
+            inline,
+            Err(PostReason::UnsupportedFlags { op: OpKind::ATOMIC_WRITE, flags: inline }),
+        ),
+    ] {
+        assert_eq!(check(&rc, &SendWr { wr_id: 1, op, sge, flags }), expected, "{op:?}");
+    }
 }
 
 #[test]

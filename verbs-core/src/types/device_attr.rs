@@ -104,6 +104,15 @@ bitflags! {
         /// `IBV_DEVICE_PCI_WRITE_END_PADDING`.
         #[doc(alias = "IBV_DEVICE_PCI_WRITE_END_PADDING")]
         const PCI_WRITE_END_PADDING = 1 << 36;
+        /// Flushes to global visibility ([`SendOp::Flush`](crate::types::SendOp::Flush)).
+        #[doc(alias = "IB_UVERBS_DEVICE_FLUSH_GLOBAL")]
+        const FLUSH_GLOBAL = 1 << 38;
+        /// Flushes to persistence.
+        #[doc(alias = "IB_UVERBS_DEVICE_FLUSH_PERSISTENT")]
+        const FLUSH_PERSISTENT = 1 << 39;
+        /// [`SendOp::AtomicWrite`](crate::types::SendOp::AtomicWrite).
+        #[doc(alias = "IB_UVERBS_DEVICE_ATOMIC_WRITE")]
+        const ATOMIC_WRITE = 1 << 40;
         /// `IBV_DEVICE_CC_DMA_BOUNCE`.
         #[doc(alias = "IBV_DEVICE_CC_DMA_BOUNCE")]
         const CC_DMA_BOUNCE = 1 << 41;

@@ -338,11 +338,12 @@ pub struct RecvWr<'a> {
 pub enum PostReason {
     /// Every slot of the queue is taken: poll completions first. (C: `ENOMEM`)
     QueueFull,
-    /// More scatter/gather elements than the queue was created for.
+    /// More scatter/gather elements than the queue was created for, or any for an operation that
+    /// takes none.
     TooManySge {
         /// The elements of the request.
         given: usize,
-        /// The most that the queue takes.
+        /// The most that the queue takes; 0 for a flush and an atomic write.
         max: u32,
     },
     /// More inline bytes than the queue was created for.
@@ -373,6 +374,13 @@ pub enum PostReason {
     AtomicMisaligned {
         /// The address.
         remote_addr: u64,
+    },
+    /// A flush asks for at least one kind of visibility that exists, for a range or a region.
+    FlushKind {
+        /// The kinds of visibility of the request.
+        placement: FlushPlacement,
+        /// The selectivity of the request.
+        selectivity: FlushSelectivity,
     },
     /// This type of queue pair, or its provider, does not have the operation. (C: `EOPNOTSUPP`)
     UnsupportedOp {
@@ -439,6 +447,10 @@ impl fmt::Display for PostReason {
             Self::AtomicLength { given } => write!(f, "an atomic takes 8 bytes of local memory, not {given}"),
             Self::AtomicMisaligned { remote_addr } => {
                 write!(f, "an atomic's remote address must be a multiple of 8, not {remote_addr:#x}")
+            }
+            Self::FlushKind { placement, selectivity } => {
+                let kinds = "GLOBAL, PERSISTENT or both, of RANGE or MR";
+                write!(f, "a flush asks for {kinds}, not for {:#x} of {}", placement.bits(), selectivity.0)
             }
             Self::UnsupportedOp { op, qp_type } => {
                 write!(f, "queue pairs of the type {qp_type} do not have the operation {op}")
