@@ -157,7 +157,7 @@ pub fn on_leak(hook: fn(&Error)) {
     *HOOK.lock().unwrap_or_else(PoisonError::into_inner) = Some(hook);
 }
 
-fn report_leak(error: &Error) {
+pub(crate) fn report_leak(error: &Error) {
     let hook = *HOOK.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(hook) = hook {
         hook(error);

@@ -190,6 +190,7 @@ pub use post_error::{PostBufError, PostBufReason};
 pub use qp::attr::{InitAttr, QpInit, RtrAttr, RtsAttr};
 pub use qp::endpoint::{ConnectAttr, Endpoint, Port};
 pub use qp::post::SendBatch;
+pub use qp::scope::{Lent, QueuePairs, Scope, ScopedBuf, ScopedBytes, ScopedMemory, ScopedQp};
 pub use qp::split::{RecvHalf, SendHalf};
 pub use qp::{Qp, state};
 pub use registry::{CqId, QpId, SrqId, WqId};
@@ -207,7 +208,8 @@ pub use verbs_core::discovery::{
     TransportType,
 };
 pub use verbs_core::provider::{
-    Driver, Erased, NamedProvider, Provider, QueueAllocator, QueueMemory, RegionState, ReregError,
+    Driver, Erased, NamedProvider, Provider, QueueAllocator, QueueMemory, RegionState, ReregError, Wr,
+    WrBatch, WrError,
 };
 #[doc(inline)]
 pub use verbs_core::types::*;

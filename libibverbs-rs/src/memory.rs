@@ -6,8 +6,8 @@ use verbs_core::types::Sge;
 
 use crate::post_error::PostBufReason;
 use crate::registry::PdId;
-use crate::{Buf, Exposed, FrozenBuf, Window};
-use sealed::Registered;
+use crate::{Buf, Exposed, FrozenBuf, ScopedMemory, Window};
+pub(crate) use sealed::Registered;
 
 /// The memory of a request, which a completion or the end of its queue pair returns.
 #[derive(Debug)]
@@ -22,6 +22,8 @@ pub enum Memory {
     /// A window whose bind or revocation was in flight. It holds a share of its memory, and no
     /// memory of its own that could be posted.
     Window(Window),
+    /// Borrowed memory of a scope, which [`Scope::reclaim`](crate::Scope::reclaim) makes usable.
+    Scoped(ScopedMemory),
 }
 
 impl Memory {
@@ -111,6 +113,7 @@ macro_rules! each {
             Self::Frozen($inner) => $call,
             Self::Exposed($inner) => $call,
             Self::Window($inner) => $call,
+            Self::Scoped($inner) => $call,
         }
     };
 }
@@ -121,6 +124,7 @@ impl Registered for Memory {
             Self::Buf(memory) => Registered::is_writable(memory),
             Self::Frozen(memory) => memory.is_writable(),
             Self::Exposed(memory) => memory.is_writable(),
+            Self::Scoped(memory) => memory.is_writable(),
             // `sge` rejects it.
             Self::Window(_) => true,
         }
@@ -139,6 +143,7 @@ impl Registered for Memory {
             Self::Buf(memory) => memory.sge(range),
             Self::Frozen(memory) => memory.sge(range),
             Self::Exposed(memory) => memory.sge(range),
+            Self::Scoped(memory) => memory.sge(range),
             Self::Window(_) => Err(PostBufReason::NotMemory),
         }
     }
@@ -154,7 +159,12 @@ impl Registered for Memory {
 /// - [`PostBufReason::OutOfRange`] if the range lies outside the memory.
 /// - [`PostBufReason::TooLong`] if it is longer than 4 GiB - 1.
 #[inline]
-fn element(range: impl RangeBounds<usize>, addr: u64, len: usize, lkey: u32) -> Result<Sge, PostBufReason> {
+pub(crate) fn element(
+    range: impl RangeBounds<usize>,
+    addr: u64,
+    len: usize,
+    lkey: u32,
+) -> Result<Sge, PostBufReason> {
     let (offset, wanted) = crate::mr::within(range, len)
         .map_err(|(start, end)| PostBufReason::OutOfRange { start, end, len })?;
     let length = u32::try_from(wanted).map_err(|_| PostBufReason::TooLong { len: wanted })?;

@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 use provider_rxe::paper::{PaperDevice, PaperQueue};
 use provider_rxe::{Cq, Rq, Sq};
 use verbs_core::provider::{
-    Completion, CqOps, ErasedCq, ErasedRecvQueue, ErasedSendQueue, RecvQueue, SendQueue,
+    Completion, CqOps, ErasedCq, ErasedRecvQueue, ErasedSendQueue, RecvQueue, SendQueue, WrBatch,
 };
 use verbs_core::types::{QpState, RecvWr, SendFlags, SendOp, SendWr, Sge, Wc};
 
@@ -187,6 +187,14 @@ cases! {
         // SAFETY: a paper device accesses no memory of work requests.
         black_box(unsafe { w.erased_sq.post_send(&w.sends) }).unwrap();
     }
+    "WrBatch, 1 SGE", "static", 16, drained, Limit::Instructions(60.0) => rxe_bench_batch_16_static(w) {
+        // SAFETY: a paper device accesses no memory of work requests.
+        black_box(unsafe { batch(&mut w.sq, w.wr_id, w.sge) });
+    }
+    "WrBatch, 1 SGE", "erased", 16, drained, Limit::None => rxe_bench_batch_16_erased(w) {
+        // SAFETY: a paper device accesses no memory of work requests.
+        black_box(unsafe { batch(&mut w.erased_sq, w.wr_id, w.sge) });
+    }
     "post_send, 4 SGEs", "static", 1, drained, Limit::None => rxe_bench_send_list_static(w) {
         // SAFETY: a paper device accesses no memory of work requests.
         black_box(unsafe { w.sq.post_send(&w.lists) }).unwrap();
@@ -232,6 +240,22 @@ cases! {
     "poll, by value", "erased", 16, completed, Limit::ErasedFrom("rxe_bench_poll_16_static") => rxe_bench_poll_16_erased(w) {
         w.polled = w.erased_cq.poll(&mut w.wcs[2]);
     }
+}
+
+/// Builds and posts a batch of 16 requests.
+///
+/// # Safety
+/// As [`SendQueue::post_send`](verbs_core::provider::SendQueue::post_send).
+#[inline(always)]
+unsafe fn batch(queue: &mut impl SendQueue, first: u64, sge: Sge) -> usize {
+    let mut batch = WrBatch::start(queue);
+    batch.wr_flags = SendFlags::SIGNALED;
+    for wr_id in first..first + 16 {
+        batch.wr_id = wr_id;
+        // SAFETY: the caller's promise is the same.
+        unsafe { batch.send().set_sge(sge) };
+    }
+    batch.complete().unwrap()
 }
 
 /// The cost of a measured function that does nothing.

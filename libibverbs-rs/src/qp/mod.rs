@@ -7,6 +7,7 @@
 //! | [`endpoint`] | [`Endpoint`](endpoint::Endpoint): a queue pair's address, and connecting |
 //! | [`modify`] | draining, resuming, pace, options of a connection |
 //! | [`post`] | posting, raw and safe, and batches |
+//! | [`scope`] | borrowed memory, posted in a scope that ends its requests |
 //! | [`split`] | the two halves, owned, for two threads |
 //!
 //! The argument for safe posting is in [`crate::in_flight`].
@@ -20,6 +21,7 @@ pub(crate) mod attr;
 pub(crate) mod endpoint;
 mod modify;
 pub(crate) mod post;
+pub(crate) mod scope;
 pub(crate) mod split;
 pub mod state;
 
@@ -29,7 +31,7 @@ use core::ops::RangeBounds;
 use std::sync::Arc;
 
 use verbs_core::provider::{
-    ContextOps, Erased, NamedProvider, Provider, QpOps, QpParents, QpParts, RecvQueue, SendQueue,
+    ContextOps, Erased, NamedProvider, Provider, QpOps, QpParents, QpParts, RecvQueue, SendQueue, WrBatch,
 };
 use verbs_core::types::{
     Gid, PostError, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpInitInfo, QpState, QpType, RecvWr, SendFlags,

@@ -14,7 +14,7 @@
 use core::fmt;
 use core::ops::RangeBounds;
 
-use verbs_core::provider::{Provider, RecvQueue, SendQueue};
+use verbs_core::provider::{Provider, RecvQueue, SendQueue, gather};
 use verbs_core::types::{OpKind, PostError, PostReason, QpType, RecvWr, SendFlags, SendOp, SendWr, Sge};
 
 use crate::in_flight::{Poster, Use, is_postable, is_reserved, takes_inline, takes_no_memory};
@@ -139,6 +139,18 @@ impl<P: Provider> Sender<P> {
 }
 
 impl<P: Provider> Sender<P> {
+    pub(super) fn post_inline_list(
+        &mut self,
+        wr_id: u64,
+        op: SendOp<'_>,
+        flags: SendFlags,
+        pieces: &[&[u8]],
+    ) -> Result<(), PostBufReason> {
+        let queue = &mut self.queue;
+        // SAFETY: the call posts this one request.
+        unsafe { inline_list(wr_id, op, flags, pieces, self.qp_type, |wr| queue.post_send(wr)) }
+    }
+
     pub(super) fn post_op(
         &mut self,
         wr_id: u64,
@@ -285,6 +297,43 @@ impl<'q, P: Provider> SendBatch<'q, P> {
         Ok(())
     }
 
+    /// Adds a send of several pieces of inline data, as
+    /// [`Qp::post_send_inline_list`](crate::Qp::post_send_inline_list) posts one. The bytes are
+    /// copied now.
+    ///
+    /// # Errors
+    /// As [`Qp::post_send_inline_list`](crate::Qp::post_send_inline_list). The requests that were
+    /// added before stay in the batch.
+    #[doc(alias = "ibv_wr_set_inline_data_list")]
+    pub fn post_inline_list(
+        &mut self,
+        wr_id: u64,
+        op: SendOp<'_>,
+        flags: SendFlags,
+        pieces: &[&[u8]],
+    ) -> Result<(), PostBufReason> {
+        let queue = &mut self.sender.queue;
+        let qp_type = self.sender.qp_type;
+        // SAFETY: the call puts in this one request.
+        unsafe { inline_list(wr_id, op, flags, pieces, qp_type, |wr| put_all(queue, wr)) }?;
+        self.len += 1;
+        Ok(())
+    }
+
+    /// Adds an operation without local memory, as [`Qp::post_send_op`](crate::Qp::post_send_op) posts
+    /// one.
+    ///
+    /// # Errors
+    /// As [`Qp::post_send_op`](crate::Qp::post_send_op). The requests that were added before stay in
+    /// the batch.
+    pub fn post_op(&mut self, wr_id: u64, op: SendOp<'_>, flags: SendFlags) -> Result<(), PostBufReason> {
+        let queue = &mut self.sender.queue;
+        // SAFETY: the call puts in this one request.
+        unsafe { without_memory(wr_id, op, flags, self.sender.qp_type, |wr| put_all(queue, wr)) }?;
+        self.len += 1;
+        Ok(())
+    }
+
     /// Rings the doorbell once for all requests, and returns their number.
     ///
     /// # Errors
@@ -401,18 +450,49 @@ unsafe fn inline(
     qp_type: QpType,
     post: impl FnOnce(&[SendWr<'_>]) -> Result<(), PostError>,
 ) -> Result<(), PostBufReason> {
-    if is_reserved(wr_id) {
-        return Err(PostBufReason::ReservedWrId { wr_id });
-    }
-    if !takes_inline(&op) {
-        return Err(PostBufReason::Post(unsupported(&op, flags | SendFlags::INLINE, qp_type)));
-    }
+    check_inline(wr_id, &op, flags, qp_type)?;
     let length = u32::try_from(data.len()).map_err(|_| PostBufReason::TooLong { len: data.len() })?;
     let sge = [Sge { addr: data.as_ptr().expose_provenance() as u64, length, lkey: 0 }];
     // The operation takes inline data, so the borrowed bytes are read only during the call [2]; the
     // number is not reserved for this library.
     let wr = SendWr { wr_id, op, sge: &sge, flags: flags | SendFlags::INLINE };
     post(&[wr]).map_err(|error| PostBufReason::Post(error.reason))
+}
+
+/// Posts a request of several pieces of inline data, which are copied during the call.
+///
+/// # Errors
+/// As [`Qp::post_send_inline_list`](crate::Qp::post_send_inline_list).
+///
+/// # Safety
+/// As [`inline`].
+unsafe fn inline_list(
+    wr_id: u64,
+    op: SendOp<'_>,
+    flags: SendFlags,
+    pieces: &[&[u8]],
+    qp_type: QpType,
+    post: impl FnOnce(&[SendWr<'_>]) -> Result<(), PostError>,
+) -> Result<(), PostBufReason> {
+    check_inline(wr_id, &op, flags, qp_type)?;
+    if let Some(piece) = pieces.iter().find(|piece| u32::try_from(piece.len()).is_err()) {
+        return Err(PostBufReason::TooLong { len: piece.len() });
+    }
+    // As in `inline`.
+    gather(pieces, |sge| post(&[SendWr { wr_id, op, sge, flags: flags | SendFlags::INLINE }]))
+        .map_err(|error| PostBufReason::Post(error.reason))
+}
+
+/// Checks that safe code may post inline data with this number and operation.
+#[inline]
+fn check_inline(wr_id: u64, op: &SendOp<'_>, flags: SendFlags, qp_type: QpType) -> Result<(), PostBufReason> {
+    if is_reserved(wr_id) {
+        return Err(PostBufReason::ReservedWrId { wr_id });
+    }
+    if !takes_inline(op) {
+        return Err(PostBufReason::Post(unsupported(op, flags | SendFlags::INLINE, qp_type)));
+    }
+    Ok(())
 }
 
 /// Posts a request without local memory.
@@ -647,6 +727,24 @@ macro_rules! posts_sends {
             self.send.post_revoke(self.core.get(), flags, window)
         }
 
+        /// Posts a send, or an RDMA write, of pieces that are copied into the queue now, one behind
+        /// the other, as [`post_send_inline`](Self::post_send_inline) does.
+        ///
+        /// # Errors
+        /// As [`post_send_inline`](Self::post_send_inline);
+        /// [`PostReason::TooManySge`](crate::PostReason::TooManySge) for more pieces than
+        /// [`QpCap::max_send_sge`](crate::QpCap::max_send_sge).
+        #[doc(alias = "ibv_wr_set_inline_data_list")]
+        pub fn post_send_inline_list(
+            &mut self,
+            wr_id: u64,
+            op: SendOp<'_>,
+            flags: SendFlags,
+            pieces: &[&[u8]],
+        ) -> Result<(), PostBufReason> {
+            self.send.post_inline_list(wr_id, op, flags, pieces)
+        }
+
         /// Posts an operation without local memory: a flush, an atomic write, or a send or an RDMA
         /// write of no bytes. The caller sets `wr_id`, which its completion has if the request is
         /// signalled or fails.
@@ -681,6 +779,29 @@ macro_rules! posts_sends {
             flags: SendFlags,
         ) -> Result<(), PostBufReason> {
             self.send.post_op(wr_id, op, flags)
+        }
+
+        /// Starts a batch of raw work requests, as C's `ibv_wr_start` does. Only the calls that name
+        /// local memory are unsafe. [`batch`](Self::batch) is the safe alternative.
+        ///
+        /// ```no_run
+        /// # use verbs::{Error, Mr, Qp, RemoteMr, SendFlags, state::Rts};
+        /// # fn f(mut qp: Qp<Rts>, mr: &Mr, to: RemoteMr) -> Result<(), Error> {
+        /// let mut wr = qp.wr_start();
+        /// wr.wr_id = 1;
+        /// // SAFETY: nothing else accesses the region before this request has completed.
+        /// unsafe { wr.rdma_write(to.rkey, to.addr).set_sge(mr.sge(..)) };
+        /// wr.wr_id = 2;
+        /// wr.wr_flags = SendFlags::SIGNALED;
+        /// wr.send_imm(7).set_inline_data_list(&[b"head", b"tail"]);
+        /// wr.complete()?;
+        /// # Ok(())
+        /// # }
+        /// ```
+        #[doc(alias = "ibv_wr_start")]
+        #[inline(always)]
+        pub fn wr_start(&mut self) -> WrBatch<'_, P::Sq> {
+            WrBatch::start(&mut self.send.queue)
         }
 
         /// Starts a batch of sends that reach the device together, or not at all.

@@ -19,7 +19,7 @@ use core::ops::RangeBounds;
 use std::sync::Arc;
 
 use verbs_core::Result;
-use verbs_core::provider::{Erased, Provider, QpOps, RecvQueue, SendQueue};
+use verbs_core::provider::{Erased, Provider, QpOps, RecvQueue, SendQueue, WrBatch};
 use verbs_core::types::{
     PostError, QpAttr, QpAttrMask, QpInitInfo, QpState, RecvWr, SendFlags, SendOp, SendWr,
 };

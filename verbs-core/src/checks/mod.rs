@@ -131,8 +131,7 @@ impl SendChecks {
         if self.accepts & bit(kind) == 0 {
             return Err(self.refusal(kind));
         }
-        let max_sge = if bit(kind) & (LOCAL_OPERATIONS | PLACEMENTS) == 0 { self.max_sge } else { 0 };
-        let length = list_length(wr.sge, max_sge)?;
+        let length = list_length(wr.sge, self.max_sge)?;
         if let Some(max) = self.max_datagram
             && length > max
         {
@@ -141,16 +140,10 @@ impl SendChecks {
         if !COMMON_FLAGS.contains(wr.flags) {
             self.check_rare_flags(wr, length)?;
         }
-        if bit(kind) & ATOMICS != 0 {
-            check_atomic(&wr.op, length)?;
+        if bit(kind) & (ATOMICS | PLACEMENTS | LOCAL_OPERATIONS) != 0 {
+            return check_operands(wr, length);
         }
-        if let SendOp::BindMw { bind_info, .. } = &wr.op {
-            let access = bind_info.mw_access_flags.difference(AccessFlags::WINDOW_RIGHTS);
-            if !access.is_empty() {
-                return Err(PostReason::WindowAccess { access });
-            }
-        }
-        if bit(kind) & PLACEMENTS != 0 { check_placement(&wr.op) } else { Ok(length) }
+        Ok(length)
     }
 
     #[cold]
@@ -255,36 +248,36 @@ fn list_length(list: &[Sge], max: u32) -> Result<u32, PostReason> {
     Ok(length as u32)
 }
 
-fn check_atomic(op: &SendOp<'_>, length: u32) -> Result<(), PostReason> {
-    let (SendOp::AtomicCmpAndSwp { remote_addr, .. } | SendOp::AtomicFetchAndAdd { remote_addr, .. }) = *op
-    else {
-        return Ok(());
-    };
-    if u64::from(length) != ATOMIC_LENGTH {
-        return Err(PostReason::AtomicLength { given: length.into() });
-    }
-    if !remote_addr.is_multiple_of(ATOMIC_LENGTH) {
-        return Err(PostReason::AtomicMisaligned { remote_addr });
-    }
-    Ok(())
-}
-
-/// Checks the operands of a flush or an atomic write, and returns the length of its message.
+/// Checks the operands of an atomic, a flush, an atomic write or a local operation with a list of `length` bytes, and
+/// returns the length of its message.
 ///
 /// # References
 /// IBTA volume 1, annex A19
-#[cold]
-fn check_placement(op: &SendOp<'_>) -> Result<u32, PostReason> {
-    match *op {
+#[inline(never)]
+fn check_operands(wr: &SendWr<'_>, length: u32) -> Result<u32, PostReason> {
+    let aligned = |remote_addr: u64| {
+        let is_aligned = remote_addr.is_multiple_of(ATOMIC_LENGTH);
+        if is_aligned { Ok(ATOMIC_LENGTH as u32) } else { Err(PostReason::AtomicMisaligned { remote_addr }) }
+    };
+    match wr.op {
+        SendOp::AtomicCmpAndSwp { remote_addr, .. } | SendOp::AtomicFetchAndAdd { remote_addr, .. } => {
+            if u64::from(length) != ATOMIC_LENGTH {
+                return Err(PostReason::AtomicLength { given: length.into() });
+            }
+            aligned(remote_addr)
+        }
+        _ if !wr.sge.is_empty() => Err(PostReason::TooManySge { given: wr.sge.len(), max: 0 }),
+        SendOp::AtomicWrite { remote_addr, .. } => aligned(remote_addr),
+        SendOp::BindMw { bind_info, .. } => {
+            let access = bind_info.mw_access_flags.difference(AccessFlags::WINDOW_RIGHTS);
+            if access.is_empty() { Ok(0) } else { Err(PostReason::WindowAccess { access }) }
+        }
         SendOp::Flush { length, placement, selectivity, .. } => {
             let exists = matches!(selectivity, FlushSelectivity::RANGE | FlushSelectivity::MR);
             let asks = !placement.is_empty() && FlushPlacement::all().contains(placement);
             if exists && asks { Ok(length) } else { Err(PostReason::FlushKind { placement, selectivity }) }
         }
-        SendOp::AtomicWrite { remote_addr, .. } if !remote_addr.is_multiple_of(ATOMIC_LENGTH) => {
-            Err(PostReason::AtomicMisaligned { remote_addr })
-        }
-        _ => Ok(ATOMIC_LENGTH as u32),
+        _ => Ok(length),
     }
 }
 

@@ -18,6 +18,7 @@
 //! | `srq` | [`SrqOps`], [`XrcdOps`] | a shared receive queue, an XRC domain | control |
 //! | `completion` | [`CqOps`], [`Completion`] | a completion queue and its completions | data |
 //! | `queue` | [`QpOps`] | a queue pair: its state | control |
+//! | `batch` | none: [`WrBatch`] | requests that are posted together or not at all | data |
 //! | `queue` | [`SendQueue`], [`RecvQueue`] | the queues of a queue pair, owned by posters | data |
 //!
 //! Required operations have no default body, so that a new provider cannot forget one. Optional ones
@@ -42,6 +43,7 @@
 
 #![allow(unsafe_code)]
 
+mod batch;
 mod completion;
 mod context;
 mod counters;
@@ -59,6 +61,9 @@ mod wq;
 
 use core::fmt::Debug;
 
+#[doc(hidden)]
+pub use batch::gather;
+pub use batch::{Wr, WrBatch, WrError};
 pub use completion::{Completion, CqOps};
 pub use context::{AhOps, ContextOps, DeviceOps, PdOps};
 pub use counters::{CompCntrOps, CountersOps};

@@ -196,6 +196,21 @@ pub enum SendOp<'a> {
 }
 
 impl SendOp<'_> {
+    /// Returns whether the operation only reads local memory, which may then be inline data.
+    #[inline(always)]
+    pub const fn takes_inline(&self) -> bool {
+        matches!(
+            self,
+            Self::Send
+                | Self::SendWithImm { .. }
+                | Self::UdSend { .. }
+                | Self::UdSendWithImm { .. }
+                | Self::RdmaWrite { .. }
+                | Self::RdmaWriteWithImm { .. }
+                | Self::SendWithInv { .. }
+        )
+    }
+
     /// The kind of the operation, without its operands.
     #[inline(always)]
     pub const fn kind(&self) -> OpKind {
@@ -405,6 +420,11 @@ pub enum PostReason {
     },
     /// The address handle belongs to another provider.
     ForeignAv,
+    /// The `wr_id` has its top bit set, which is reserved for requests of safe code.
+    ReservedWrId {
+        /// The `wr_id`.
+        wr_id: u64,
+    },
     /// The queue pair's state does not take such work requests.
     InvalidState,
     /// The shared receive queue has no tag list. (C: `EOPNOTSUPP`)
@@ -463,6 +483,9 @@ impl fmt::Display for PostReason {
                 write!(f, "a memory window gives peers the rights {rights}, not {access}")
             }
             Self::ForeignAv => f.write_str("the address handle belongs to another provider"),
+            Self::ReservedWrId { wr_id } => {
+                write!(f, "wr_id {wr_id:#x} has its top bit set, which is reserved for this library")
+            }
             Self::InvalidState => f.write_str("the queue pair's state does not take such work requests"),
             Self::NoTagMatching => f.write_str("post_srq_ops: the shared receive queue has no tag list"),
             Self::SharedRecvQueue => {
