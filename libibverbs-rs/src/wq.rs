@@ -11,11 +11,11 @@
 
 use std::sync::Arc;
 
+use verbs_core::Result;
 use verbs_core::provider::{
     ContextOps, Erased, Provider, RecvQueue, RwqIndTableOps, WqOps, WqParents, WqParts,
 };
 use verbs_core::types::{PostError, RecvWr, WqAttr, WqFlags, WqInitAttr, WqState, WqType};
-use verbs_core::Result;
 
 use crate::cq::CqUse;
 use crate::kernel_handle::{KernelHandle, close_shared};

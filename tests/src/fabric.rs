@@ -405,6 +405,11 @@ impl<P: Provider> Arena<P> {
         Ok(self.mr.close()?)
     }
 
+    /// Returns the registration, for posting from several threads. Nothing reads the memory.
+    pub fn into_mr(self) -> Mr<P> {
+        self.mr
+    }
+
     /// Its address, for a peer too.
     pub fn addr(&self) -> u64 {
         self.mr.addr()

@@ -4,6 +4,9 @@
 //! |---|---|
 //! | [`rc`] | reliable connections: every operation, with the data verified |
 //! | [`datagram`] | unreliable connections and datagrams |
+//! | [`cq`] | completion queues: sizes, overruns, flags, fields, orders |
+//! | [`cq_events`] | completion channels: many queues, moderation, no lost wake-up |
+//! | [`cq_resize`] | completion queues that are resized |
 //! | [`queues`] | posting and polling: lists, wrap-around, signalling, two threads, buffers |
 //! | [`mw`] | memory windows, invalidations, revoked exposures |
 //! | [`owned`] | memory of each kind that queues own, unsignalled sends, batches, endpoints |
@@ -14,9 +17,13 @@
 //! | [`states`] | queue pair states: each transition, and what a state does |
 //! | [`unsupported`] | verbs that neither rxe nor soft devices have |
 //! | [`srq`] | shared receive queues: who takes a receive, events, changes of the queue |
+//! | [`threads`] | objects in several threads |
 //!
 //! Each case runs twice: with the provider hidden, and with it named.
 
+pub mod cq;
+pub mod cq_events;
+pub mod cq_resize;
 pub mod datagram;
 pub mod events;
 pub mod failures;
@@ -28,6 +35,7 @@ pub mod queues;
 pub mod rc;
 pub mod srq;
 pub mod states;
+pub mod threads;
 pub mod unsupported;
 
 use crate::runner::Case;
@@ -43,6 +51,7 @@ pub fn cases() -> Vec<Case> {
     }
     let topics =
         topics![datagram, events, failures, memory, mw, odp, owned, queues, rc, srq, states, unsupported];
+    let topics = topics![cq, cq_events, cq_resize, datagram, events, failures, owned, queues, rc, threads];
     topics.into_iter().flat_map(|(topic, cases)| cases.into_iter().map(move |case| of(topic, case))).collect()
 }
 
