@@ -197,7 +197,7 @@ impl QpOps for Qp {
 
     fn query(&self, mask: QpAttrMask) -> Result<(QpAttr, QpInitInfo)> {
         const VERB: &str = "query_qp";
-        if mask.contains(QpAttrMask::RATE_LIMIT) {
+        if mask.bits() >= QpAttrMask::RATE_LIMIT.bits() {
             return Err(self.device.error(VERB, Errno::OPNOTSUPP));
         }
         let (state, its, drained) = self.device.control(VERB, |core, _| {

@@ -28,6 +28,22 @@ pub(super) fn cases() -> Vec<Case> {
         a_send_posted_in_the_error_state_is_flushed,
         an_access_error_breaks_the_responder_too,
         a_reset_amid_failing_requests_ends_in_reset,
+        a_region_of_another_domain_is_closed_to_peers,
+        a_region_of_another_domain_is_no_local_memory,
+        a_region_that_is_gone_is_closed_to_peers,
+        local_memory_beyond_its_region_is_a_local_error,
+        a_read_into_memory_that_may_not_be_written_is_a_local_error,
+        a_receive_that_may_not_be_written_fails_on_both_sides,
+        a_receive_whose_region_is_gone_fails_on_both_sides,
+        an_immediate_without_a_receive_is_not_ready,
+        a_receive_in_time_ends_the_retries,
+        a_read_of_a_peer_that_is_gone_runs_out_of_retries,
+        a_datagram_too_long_for_its_receive_fails_there_alone,
+        a_message_too_long_for_an_unreliable_receive_is_lost,
+        datagrams_to_nobody_are_sent,
+        requests_that_no_device_executes_are_not_posted,
+        a_key_without_length_is_not_checked,
+        the_responder_of_each_refused_operation_fails,
     )
 }
 
@@ -297,6 +313,288 @@ fn a_reset_amid_failing_requests_ends_in_reset<P: Provider>(context: &Context<P>
         let (to_a, to_b) = (Remote::of(&a_reset), Remote::of(&b_reset));
         a.qp = connect(context, a_reset, &shape, to_b)?;
         b.qp = connect(context, b_reset, &shape, to_a)?;
+    }
+    Ok(())
+}
+
+/// Wants a completion with this request and status. `of_rxe` are what rxe reports instead.
+fn ended(wc: &verbs::Wc, wr_id: u64, status: WcStatus, of_rxe: &[WcStatus]) -> CaseResult {
+    assert_eq!(wc.wr_id, wr_id, "{wc:?}");
+    assert!(wc.status == status || (of_rxe.contains(&wc.status) && is_rxe()?), "{status} expected: {wc:?}");
+    Ok(())
+}
+
+fn a_region_of_another_domain_is_closed_to_peers<P: Provider>(context: &Context<P>) -> CaseResult {
+    for which in 0..3 {
+        let mut pair = Pair::new(context, &Shape::default())?;
+        let other = context.alloc_pd()?;
+        let (local, target) = (Arena::new(&pair.pd, 64)?, Arena::new(&other, 64)?);
+        let (remote_addr, rkey) = (target.addr(), target.rkey());
+        let op = [
+            SendOp::RdmaWrite { remote_addr, rkey },
+            SendOp::RdmaRead { remote_addr, rkey },
+            SendOp::AtomicFetchAndAdd { remote_addr, rkey, add: 1 },
+        ][which];
+        local.write(0, &[7; 64]);
+        post_send(&mut pair.a.qp, &[signalled(1, op, &[local.sge(0..8)])])?;
+        wait_remote_access_error(&mut pair.a.cq, 1)?;
+        assert_eq!((target.read(0..64), local.read(0..64)), (vec![0; 64], vec![7; 64]), "{op:?}");
+        is_broken(&mut pair, &local)?;
+    }
+    Ok(())
+}
+
+fn a_region_of_another_domain_is_no_local_memory<P: Provider>(context: &Context<P>) -> CaseResult {
+    let mut pair = Pair::new(context, &Shape::default())?;
+    let (other, own) = (context.alloc_pd()?, Arena::new(&pair.pd, 64)?);
+    let foreign = Arena::new(&other, 64)?;
+    post_recv(&mut pair.b.qp, &[RecvWr { wr_id: 2, sge: &[own.sge(0..8)] }])?;
+    post_send(&mut pair.a.qp, &[signalled(1, SendOp::Send, &[foreign.sge(0..8)])])?;
+    wait_local_key_error(&mut pair.a.cq, 1)?;
+    assert_eq!((pair.a.qp.state()?, pair.b.qp.state()?), (QpState::ERR, QpState::RTS));
+    assert!(is_empty(&mut pair.b.cq), "nothing was sent");
+    Ok(())
+}
+
+fn a_region_that_is_gone_is_closed_to_peers<P: Provider>(context: &Context<P>) -> CaseResult {
+    let mut pair = Pair::new(context, &Shape::default())?;
+    let local = Arena::new(&pair.pd, 64)?;
+    let target = Arena::new(&pair.pd, 64)?;
+    let op = SendOp::RdmaWrite { remote_addr: target.addr(), rkey: target.rkey() };
+    post_send(&mut pair.a.qp, &[signalled(1, op, &[local.sge(0..8)])])?;
+    wait(&mut pair.a.cq, 1)?;
+    drop(target);
+    post_send(&mut pair.a.qp, &[signalled(2, op, &[local.sge(0..8)])])?;
+    wait_remote_access_error(&mut pair.a.cq, 2)
+}
+
+fn local_memory_beyond_its_region_is_a_local_error<P: Provider>(context: &Context<P>) -> CaseResult {
+    for (addr, length) in [(57, 8), (64, 1), (0, 65), (u64::MAX, 1)] {
+        let mut pair = Pair::new(context, &Shape::default())?;
+        let arena = Arena::new(&pair.pd, 64)?;
+        let sge = Sge { addr: arena.addr().wrapping_add(addr), length, ..arena.sge(0..8) };
+        post_send(&mut pair.a.qp, &[signalled(1, SendOp::Send, &[sge])])?;
+        let wc = crate::fabric::wait_one(&mut pair.a.cq)?;
+        ended(&wc, 1, WcStatus::LOC_PROT_ERR, &[WcStatus::LOC_QP_OP_ERR, WcStatus::WR_FLUSH_ERR])?;
+        assert_eq!((pair.a.qp.state()?, pair.b.qp.state()?), (QpState::ERR, QpState::RTS));
+    }
+    Ok(())
+}
+
+fn a_read_into_memory_that_may_not_be_written_is_a_local_error<P: Provider>(
+    context: &Context<P>,
+) -> CaseResult {
+    let mut pair = Pair::new(context, &Shape::default())?;
+    let target = Arena::new(&pair.pd, 64)?;
+    let local = Arena::with_access(&pair.pd, 64, AccessFlags::empty())?;
+    target.write(0, &[3; 64]);
+    let op = SendOp::RdmaRead { remote_addr: target.addr(), rkey: target.rkey() };
+    post_send(&mut pair.a.qp, &[signalled(1, op, &[local.sge(0..8)])])?;
+    let wc = crate::fabric::wait_one(&mut pair.a.cq)?;
+    ended(&wc, 1, WcStatus::LOC_PROT_ERR, &[WcStatus::LOC_QP_OP_ERR, WcStatus::WR_FLUSH_ERR])?;
+    assert_eq!(local.read(0..64), [0; 64]);
+    assert_eq!(pair.a.qp.state()?, QpState::ERR);
+    Ok(())
+}
+
+fn a_receive_that_may_not_be_written_fails_on_both_sides<P: Provider>(context: &Context<P>) -> CaseResult {
+    let mut pair = Pair::new(context, &Shape::default())?;
+    let arena = Arena::new(&pair.pd, 64)?;
+    let fixed = Arena::with_access(&pair.pd, 64, AccessFlags::REMOTE_READ)?;
+    arena.write(0, &[3; 64]);
+    post_recv(&mut pair.b.qp, &[RecvWr { wr_id: 2, sge: &[fixed.sge(0..8)] }])?;
+    post_send(&mut pair.a.qp, &[signalled(1, SendOp::Send, &[arena.sge(0..8)])])?;
+    both_fail(&mut pair)?;
+    assert_eq!(fixed.read(0..64), [0; 64]);
+    Ok(())
+}
+
+/// A receive failed by its memory: locally at b, and as the peer's failure at a.
+fn both_fail<P: Provider>(pair: &mut Pair<P>) -> CaseResult {
+    let (a, b) = (crate::fabric::wait_one(&mut pair.a.cq)?, crate::fabric::wait_one(&mut pair.b.cq)?);
+    ended(&a, 1, WcStatus::REM_OP_ERR, &[WcStatus::REM_ACCESS_ERR, WcStatus::REM_INV_REQ_ERR])?;
+    let of_rxe = [WcStatus::LOC_QP_OP_ERR, WcStatus::REM_ACCESS_ERR, WcStatus::LOC_ACCESS_ERR];
+    ended(&b, 2, WcStatus::LOC_PROT_ERR, &of_rxe)?;
+    assert_eq!((a.qp_num, b.qp_num), (pair.a.qp.qp_num(), pair.b.qp.qp_num()));
+    assert_eq!((pair.a.qp.state()?, pair.b.qp.state()?), (QpState::ERR, QpState::ERR));
+    Ok(())
+}
+
+fn a_receive_whose_region_is_gone_fails_on_both_sides<P: Provider>(context: &Context<P>) -> CaseResult {
+    let mut pair = Pair::new(context, &Shape::default())?;
+    let (arena, into) = (Arena::new(&pair.pd, 64)?, Arena::new(&pair.pd, 64)?);
+    post_recv(&mut pair.b.qp, &[RecvWr { wr_id: 2, sge: &[into.sge(0..8)] }])?;
+    drop(into);
+    post_send(&mut pair.a.qp, &[signalled(1, SendOp::Send, &[arena.sge(0..8)])])?;
+    both_fail(&mut pair)
+}
+
+fn an_immediate_without_a_receive_is_not_ready<P: Provider>(context: &Context<P>) -> CaseResult {
+    let rts = RtsAttr { rnr_retry: 1, ..Shape::default().rts };
+    let mut pair = Pair::new(context, &Shape { rts, ..Shape::default() })?;
+    let arena = Arena::new(&pair.pd, 64)?;
+    let op = SendOp::RdmaWriteWithImm { remote_addr: arena.addr(), rkey: arena.rkey(), imm_data: 1 };
+    post_send(&mut pair.a.qp, &[signalled(1, op, &[arena.sge(8..16)])])?;
+    wait_status(&mut pair.a.cq, 1, WcStatus::RNR_RETRY_EXC_ERR)?;
+    assert_eq!((pair.a.qp.state()?, pair.b.qp.state()?), (QpState::ERR, QpState::RTS));
+    // A write without immediate data needs no receive.
+    let mut pair = Pair::new(context, &Shape { rts, ..Shape::default() })?;
+    let arena = Arena::new(&pair.pd, 64)?;
+    let op = SendOp::RdmaWrite { remote_addr: arena.addr(), rkey: arena.rkey() };
+    post_send(&mut pair.a.qp, &[signalled(1, op, &[arena.sge(8..16)])])?;
+    wait_status(&mut pair.a.cq, 1, WcStatus::SUCCESS)
+}
+
+fn a_receive_in_time_ends_the_retries<P: Provider>(context: &Context<P>) -> CaseResult {
+    // 491 ms for each retry.
+    let rts = RtsAttr { rnr_retry: 6, timeout: 20, ..Shape::default().rts };
+    let mut pair = Pair::new(context, &Shape { rts, ..Shape::default() })?;
+    let slow = QpAttr { min_rnr_timer: 31, ..QpAttr::default() };
+    pair.b.qp.modify(&slow, QpAttrMask::MIN_RNR_TIMER)?;
+    let arena = Arena::new(&pair.pd, 64)?;
+    post_send(&mut pair.a.qp, &[signalled(1, SendOp::SendWithImm { imm_data: 7 }, &[arena.sge(0..8)])])?;
+    post_recv(&mut pair.b.qp, &[RecvWr { wr_id: 2, sge: &[arena.sge(8..16)] }])?;
+    wait_status(&mut pair.a.cq, 1, WcStatus::SUCCESS)?;
+    let wc = crate::fabric::wait_one(&mut pair.b.cq)?;
+    assert_eq!((wc.wr_id, wc.status, wc.imm_data), (2, WcStatus::SUCCESS, 7));
+    Ok(())
+}
+
+fn a_read_of_a_peer_that_is_gone_runs_out_of_retries<P: Provider>(context: &Context<P>) -> CaseResult {
+    for which in 0..2 {
+        let Pair { mut a, b, pd, .. } = Pair::new(context, &Shape::default())?;
+        let arena = Arena::new(&pd, 64)?;
+        b.qp.close()?;
+        let (remote_addr, rkey) = (arena.addr(), arena.rkey());
+        let op =
+            [SendOp::RdmaRead { remote_addr, rkey }, SendOp::AtomicFetchAndAdd { remote_addr, rkey, add: 1 }]
+                [which];
+        post_send(&mut a.qp, &[signalled(1, op, &[arena.sge(8..16)])])?;
+        wait_status(&mut a.cq, 1, WcStatus::RETRY_EXC_ERR)?;
+        assert_eq!(a.qp.state()?, QpState::ERR);
+        assert_eq!(arena.read(0..64), [0; 64]);
+    }
+    Ok(())
+}
+
+fn a_datagram_too_long_for_its_receive_fails_there_alone<P: Provider>(context: &Context<P>) -> CaseResult {
+    if is_rxe()? {
+        return skip("rxe drops a datagram that is too long for its receive");
+    }
+    let mut pair = Pair::new(context, &Shape::of(QpType::UD))?;
+    let arena = Arena::new(&pair.pd, 256)?;
+    let ah = pair.pd.create_ah(&crate::fabric::path(&context.find_gid(crate::fabric::PORT)?))?;
+    let to = ah.to(pair.b.qp.qp_num(), crate::fabric::QKEY);
+    for (wr_id, room) in [(10, 47), (11, 48)] {
+        post_recv(&mut pair.b.qp, &[RecvWr { wr_id, sge: &[arena.sge(0..room)] }])?;
+    }
+    for wr_id in 0..2 {
+        post_send(&mut pair.a.qp, &[signalled(wr_id, SendOp::UdSend { to }, &[arena.sge(200..208)])])?;
+        wait_status(&mut pair.a.cq, wr_id, WcStatus::SUCCESS)?;
+    }
+    wait_status(&mut pair.b.cq, 10, WcStatus::LOC_LEN_ERR)?;
+    wait_status(&mut pair.b.cq, 11, WcStatus::SUCCESS)?;
+    assert_eq!((pair.a.qp.state()?, pair.b.qp.state()?), (QpState::RTS, QpState::RTS));
+    Ok(())
+}
+
+fn a_message_too_long_for_an_unreliable_receive_is_lost<P: Provider>(context: &Context<P>) -> CaseResult {
+    let mut pair = Pair::new(context, &Shape::of(QpType::UC))?;
+    let arena = Arena::new(&pair.pd, 256)?;
+    post_recv(&mut pair.b.qp, &[RecvWr { wr_id: 10, sge: &[arena.sge(0..8)] }])?;
+    // The receive is that of the next message.
+    for (wr_id, len) in [(0, 9), (1, 8)] {
+        let op = SendOp::SendWithImm { imm_data: wr_id as u32 };
+        post_send(&mut pair.a.qp, &[signalled(wr_id, op, &[arena.sge(100..100 + len)])])?;
+        wait_status(&mut pair.a.cq, wr_id, WcStatus::SUCCESS)?;
+    }
+    let wc = crate::fabric::wait_one(&mut pair.b.cq)?;
+    assert_eq!((wc.wr_id, wc.status, wc.byte_len, wc.imm_data), (10, WcStatus::SUCCESS, 8, 1));
+    assert_eq!(pair.b.qp.state()?, QpState::RTS);
+    Ok(())
+}
+
+fn datagrams_to_nobody_are_sent<P: Provider>(context: &Context<P>) -> CaseResult {
+    let mut pair = Pair::new(context, &Shape::of(QpType::UD))?;
+    let arena = Arena::new(&pair.pd, 64)?;
+    let ah = pair.pd.create_ah(&crate::fabric::path(&context.find_gid(crate::fabric::PORT)?))?;
+    let gone = pair.b.qp.qp_num();
+    pair.b.qp.close()?;
+    for wr_id in 0..3 {
+        let op = SendOp::UdSend { to: ah.to(gone, crate::fabric::QKEY) };
+        post_send(&mut pair.a.qp, &[signalled(wr_id, op, &[arena.sge(0..8)])])?;
+        wait_status(&mut pair.a.cq, wr_id, WcStatus::SUCCESS)?;
+    }
+    assert_eq!(pair.a.qp.state()?, QpState::RTS);
+    Ok(())
+}
+
+fn requests_that_no_device_executes_are_not_posted<P: Provider>(context: &Context<P>) -> CaseResult {
+    let mut pair = Pair::new(context, &Shape::default())?;
+    let arena = Arena::new(&pair.pd, 64)?;
+    let (remote_addr, rkey) = (arena.addr(), arena.rkey());
+    let huge = Sge { length: u32::MAX, ..arena.sge(0..8) };
+    let one = arena.sge(0..8);
+    let cases: [(SendOp<'_>, &[Sge], u32); 5] = [
+        (SendOp::Send, &[huge], 0),
+        (SendOp::Send, &[one; 5], 1),
+        (SendOp::AtomicFetchAndAdd { remote_addr: remote_addr + 4, rkey, add: 1 }, &[one], 2),
+        (SendOp::AtomicFetchAndAdd { remote_addr, rkey, add: 1 }, &[Sge { length: 4, ..one }], 3),
+        (SendOp::AtomicFetchAndAdd { remote_addr, rkey, add: 1 }, &[], 3),
+    ];
+    for (op, sge, kind) in cases {
+        use verbs::PostReason as R;
+        let reason = post_send(&mut pair.a.qp, &[signalled(1, op, sge)]).unwrap_err().reason;
+        let is_it = match kind {
+            0 => matches!(reason, R::MessageTooLong { .. }),
+            1 => matches!(reason, R::TooManySge { .. }),
+            2 => matches!(reason, R::AtomicMisaligned { .. }),
+            _ => matches!(reason, R::AtomicLength { .. }),
+        };
+        assert!(is_it, "{op:?}: {reason}");
+    }
+    assert!(is_empty(&mut pair.a.cq));
+    assert_eq!(pair.a.qp.state()?, QpState::RTS);
+    Ok(())
+}
+
+fn a_key_without_length_is_not_checked<P: Provider>(context: &Context<P>) -> CaseResult {
+    if rxe_is_before(6, 1)? {
+        return skip("rxe before Linux 6.1 checks the key of an access without length");
+    }
+    let mut pair = Pair::new(context, &Shape::default())?;
+    for op in [
+        SendOp::RdmaWrite { remote_addr: 1, rkey: 0xdead },
+        SendOp::RdmaRead { remote_addr: 1, rkey: 0xdead },
+    ] {
+        post_send(&mut pair.a.qp, &[signalled(1, op, &[])])?;
+        wait_status(&mut pair.a.cq, 1, WcStatus::SUCCESS)?;
+    }
+    Ok(())
+}
+
+fn the_responder_of_each_refused_operation_fails<P: Provider>(context: &Context<P>) -> CaseResult {
+    for which in 0..5 {
+        let mut pair = Pair::new(context, &Shape::default())?;
+        let arena = Arena::new(&pair.pd, 64)?;
+        let (remote_addr, rkey) = (arena.addr(), !arena.rkey());
+        let op = [
+            SendOp::RdmaWrite { remote_addr, rkey },
+            SendOp::RdmaWriteWithImm { remote_addr, rkey, imm_data: 1 },
+            SendOp::RdmaRead { remote_addr, rkey },
+            SendOp::AtomicFetchAndAdd { remote_addr, rkey, add: 1 },
+            SendOp::AtomicCmpAndSwp { remote_addr, rkey, compare: 0, swap: 1 },
+        ][which];
+        // The receives are flushed, whatever the operation would have done to them.
+        for wr_id in [2, 3] {
+            post_recv(&mut pair.b.qp, &[RecvWr { wr_id, sge: &[arena.sge(0..8)] }])?;
+        }
+        post_send(&mut pair.a.qp, &[signalled(1, op, &[arena.sge(8..16)])])?;
+        wait_remote_access_error(&mut pair.a.cq, 1)?;
+        wait_status(&mut pair.b.cq, 2, WcStatus::WR_FLUSH_ERR)?;
+        wait_status(&mut pair.b.cq, 3, WcStatus::WR_FLUSH_ERR)?;
+        assert_eq!((pair.a.qp.state()?, pair.b.qp.state()?), (QpState::ERR, QpState::ERR), "{op:?}");
+        assert_eq!(arena.read(0..64), [0; 64], "{op:?}");
     }
     Ok(())
 }

@@ -13,7 +13,9 @@
 //! | [`failures`] | requests that end badly, and how |
 //! | [`memory`] | protection domains, regions and their rights, bounds and changes |
 //! | [`odp`] | on-demand paged regions, and advice about their pages |
+//! | [`flushes`] | the requests around a failed one |
 //! | [`events`] | completion channels and asynchronous events |
+//! | [`attributes`] | queue pair attributes: limits, effects, queries |
 //! | [`states`] | queue pair states: each transition, and what a state does |
 //! | [`unsupported`] | verbs that neither rxe nor soft devices have |
 //! | [`srq`] | shared receive queues: who takes a receive, events, changes of the queue |
@@ -21,12 +23,17 @@
 //!
 //! Each case runs twice: with the provider hidden, and with it named.
 
+pub mod attributes;
 pub mod cq;
 pub mod cq_events;
 pub mod cq_resize;
 pub mod datagram;
+pub mod datagram;
+pub mod events;
 pub mod events;
 pub mod failures;
+pub mod failures;
+pub mod flushes;
 pub mod memory;
 pub mod mw;
 pub mod odp;
@@ -52,6 +59,7 @@ pub fn cases() -> Vec<Case> {
     let topics =
         topics![datagram, events, failures, memory, mw, odp, owned, queues, rc, srq, states, unsupported];
     let topics = topics![cq, cq_events, cq_resize, datagram, events, failures, owned, queues, rc, threads];
+    topics![attributes, datagram, events, failures, flushes, mw, owned, queues, rc, states, unsupported];
     topics.into_iter().flat_map(|(topic, cases)| cases.into_iter().map(move |case| of(topic, case))).collect()
 }
 
