@@ -7,6 +7,9 @@
 //! | [`cq`] | completion queues: sizes, overruns, flags, fields, orders |
 //! | [`cq_events`] | completion channels: many queues, moderation, no lost wake-up |
 //! | [`cq_resize`] | completion queues that are resized |
+//! | [`uc`] | unreliable connections |
+//! | [`datagram`] | unreliable datagrams and multicast |
+//! | [`device`] | queries of a device, its ports and tables; a device opened twice |
 //! | [`queues`] | posting and polling: lists, wrap-around, signalling, two threads, buffers |
 //! | [`mw`] | memory windows, invalidations, revoked exposures |
 //! | [`owned`] | memory of each kind that queues own, unsignalled sends, batches, endpoints |
@@ -29,6 +32,7 @@ pub mod cq_events;
 pub mod cq_resize;
 pub mod datagram;
 pub mod datagram;
+pub mod device;
 pub mod events;
 pub mod events;
 pub mod failures;
@@ -43,6 +47,7 @@ pub mod rc;
 pub mod srq;
 pub mod states;
 pub mod threads;
+pub mod uc;
 pub mod unsupported;
 
 use crate::runner::Case;
@@ -60,6 +65,22 @@ pub fn cases() -> Vec<Case> {
         topics![datagram, events, failures, memory, mw, odp, owned, queues, rc, srq, states, unsupported];
     let topics = topics![cq, cq_events, cq_resize, datagram, events, failures, owned, queues, rc, threads];
     topics![attributes, datagram, events, failures, flushes, mw, owned, queues, rc, states, unsupported];
+    let topics = topics![
+        datagram,
+        device,
+        events,
+        failures,
+        memory,
+        mw,
+        odp,
+        owned,
+        queues,
+        rc,
+        srq,
+        states,
+        uc,
+        unsupported,
+    ];
     topics.into_iter().flat_map(|(topic, cases)| cases.into_iter().map(move |case| of(topic, case))).collect()
 }
 
