@@ -3,7 +3,6 @@
 //! | file | what is in it |
 //! |---|---|
 //! | [`rc`] | reliable connections: every operation, with the data verified |
-//! | [`datagram`] | unreliable connections and datagrams |
 //! | [`cq`] | completion queues: sizes, overruns, flags, fields, orders |
 //! | [`cq_events`] | completion channels: many queues, moderation, no lost wake-up |
 //! | [`cq_resize`] | completion queues that are resized |
@@ -31,11 +30,8 @@ pub mod cq;
 pub mod cq_events;
 pub mod cq_resize;
 pub mod datagram;
-pub mod datagram;
 pub mod device;
 pub mod events;
-pub mod events;
-pub mod failures;
 pub mod failures;
 pub mod flushes;
 pub mod memory;
@@ -61,15 +57,16 @@ pub fn cases() -> Vec<Case> {
             [$((stringify!($topic), $topic::cases())),*]
         };
     }
-    let topics =
-        topics![datagram, events, failures, memory, mw, odp, owned, queues, rc, srq, states, unsupported];
-    let topics = topics![cq, cq_events, cq_resize, datagram, events, failures, owned, queues, rc, threads];
-    topics![attributes, datagram, events, failures, flushes, mw, owned, queues, rc, states, unsupported];
     let topics = topics![
+        attributes,
+        cq,
+        cq_events,
+        cq_resize,
         datagram,
         device,
         events,
         failures,
+        flushes,
         memory,
         mw,
         odp,
@@ -78,6 +75,7 @@ pub fn cases() -> Vec<Case> {
         rc,
         srq,
         states,
+        threads,
         uc,
         unsupported,
     ];
