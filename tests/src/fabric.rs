@@ -322,6 +322,21 @@ pub fn path(gid: &GidEntry) -> AhAttr {
     AhAttr::new(gid, gid.gid)
 }
 
+/// Moves a queue pair up the ladder, with the path from this GID to itself.
+///
+/// # Errors
+/// Any error of the modify verb.
+pub fn connect_from<P: Provider>(
+    source: &GidEntry,
+    qp: Qp<Reset, P>,
+    shape: &Shape,
+    remote: Remote,
+) -> CaseResult<Qp<Rts, P>> {
+    let qp = qp.to_init(&init_attr())?;
+    let qp = qp.to_rtr(&RtrAttr::new(path(source), remote.qp_num, remote.psn))?;
+    Ok(qp.to_rts(&shape.rts)?)
+}
+
 /// Moves a queue pair up the ladder.
 ///
 /// # Errors

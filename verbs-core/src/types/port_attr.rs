@@ -7,6 +7,7 @@ use super::open_enum;
 open_enum! {
     /// The logical state of a port.
     #[doc(alias = "ibv_port_state")]
+    #[doc(alias = "ibv_port_state_str")]
     pub enum PortState(u8) {
         /// No change.
         #[doc(alias = "IBV_PORT_NOP")]

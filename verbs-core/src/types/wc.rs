@@ -12,6 +12,7 @@ open_enum! {
     /// # References
     /// `ibv_poll_cq(3)`, IBTA volume 1, section 11.6.2
     #[doc(alias = "ibv_wc_status")]
+    #[doc(alias = "ibv_wc_status_str")]
     pub enum WcStatus(u32) {
         /// The operation was executed.
         #[doc(alias = "IBV_WC_SUCCESS")]

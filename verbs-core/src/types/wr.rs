@@ -239,6 +239,7 @@ impl SendOp<'_> {
 open_enum! {
     /// A kind of send operation: [`SendOp`] without its operands. The numbers are this library's
     /// own.
+    #[doc(alias = "ibv_wr_opcode_str")]
     pub enum OpKind(u8) {
         /// [`SendOp::Send`].
         #[doc(alias = "IBV_WR_SEND")]

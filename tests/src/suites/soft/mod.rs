@@ -4,8 +4,10 @@
 //! |---|---|
 //! | [`wire`] | rxe and soft at the two ends of a veth pair |
 //! | [`pingpong`] | `ibv_rc_pingpong`, ours and rdma-core's |
+//! | [`multicast`] | both as members of one group |
 //! | [`peers`] | `verbs-peer`: every operation, sizes, MTUs, refusals, packets under netem |
 
+mod multicast;
 mod peers;
 mod pingpong;
 mod wire;
@@ -20,7 +22,7 @@ const SUITE: &str = "soft_interop";
 
 /// The suite.
 pub fn cases() -> Vec<Case> {
-    pingpong::cases().chain(peers::cases()).collect()
+    pingpong::cases().chain(multicast::cases()).chain(peers::cases()).collect()
 }
 
 /// Waits for both ends, a server first. One that waits for another that has failed is not waited

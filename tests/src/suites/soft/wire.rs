@@ -23,7 +23,8 @@ pub(super) const RXE: &str = "rxe1";
 /// The device at the other end, in the namespace.
 pub(super) const SOFT: &str = "soft0";
 
-const NAMESPACE: &str = "verbs-soft";
+/// The namespace of soft's end.
+pub(super) const NAMESPACE: &str = "verbs-soft";
 
 /// Which addresses are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
