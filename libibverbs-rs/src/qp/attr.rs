@@ -2,7 +2,7 @@
 
 use verbs_core::provider::{Erased, Provider};
 use verbs_core::transition;
-use verbs_core::types::{AccessFlags, AhAttr, Mtu, QpAttr, QpAttrMask, QpCap, QpState, QpType};
+use verbs_core::types::{AccessFlags, AhAttr, Mtu, QpAttr, QpAttrMask, QpCap, QpCreateAttr, QpState, QpType};
 
 use crate::{CqHandle, SrqHandle};
 
@@ -34,6 +34,9 @@ pub struct QpInit<P: Provider = Erased> {
     /// Set to signal every send, also those without
     /// [`SendFlags::SIGNALED`](crate::SendFlags::SIGNALED).
     pub sq_sig_all: bool,
+    /// Attributes that only some devices have; none by default. Neither rxe nor soft devices have
+    /// any.
+    pub ex: QpCreateAttr,
 }
 
 impl<P: Provider> QpInit<P> {
@@ -43,7 +46,15 @@ impl<P: Provider> QpInit<P> {
         let cq = cq.into();
         let cap =
             QpCap { max_send_wr: 16, max_recv_wr: 16, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
-        Self { qp_type, send_cq: cq.clone(), recv_cq: cq, srq: None, cap, sq_sig_all: false }
+        Self {
+            qp_type,
+            send_cq: cq.clone(),
+            recv_cq: cq,
+            srq: None,
+            cap,
+            sq_sig_all: false,
+            ex: QpCreateAttr::default(),
+        }
     }
 }
 

@@ -31,11 +31,12 @@ use core::ops::RangeBounds;
 use std::sync::Arc;
 
 use verbs_core::provider::{
-    ContextOps, Erased, NamedProvider, Provider, QpOps, QpParents, QpParts, RecvQueue, SendQueue, WrBatch,
+    ContextOps, Erased, NamedProvider, Provider, QpExtras, QpOps, QpParents, QpParts, RecvQueue, SendQueue,
+    WrBatch,
 };
 use verbs_core::types::{
-    Gid, PostError, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpInitInfo, QpState, QpType, RecvWr, SendFlags,
-    SendOp, SendWr,
+    Gid, PostError, QpAttr, QpAttrMask, QpCap, QpCreateAttr, QpInitAttr, QpInitInfo, QpState, QpType, RecvWr,
+    SendFlags, SendOp, SendWr,
 };
 use verbs_core::{Cause, Errno, Result, random};
 
@@ -103,7 +104,12 @@ impl<P: Provider> Qp<Reset, P> {
             srq: srq.as_ref().map(|srq| srq.get()),
             ..QpParents::new(pd.raw(), init.send_cq.name(), init.recv_cq.name())
         };
-        let QpParts { qp, sq, rq } = context.create_qp(&parents, &attr)?;
+        let parts = if init.ex == QpCreateAttr::default() {
+            context.create_qp(&parents, &attr)
+        } else {
+            context.create_qp_ex(&parents, &attr, &QpExtras { attr: init.ex, rss: None })
+        };
+        let QpParts { qp, sq, rq } = parts?;
         let cap = qp.cap();
         let table = |cq: &crate::CqHandle<P>, max_wr| {
             InFlight::new(pd.id(), Arc::clone(cq.directory()), max_wr).ok_or_else(|| {

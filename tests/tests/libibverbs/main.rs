@@ -124,8 +124,12 @@ fn every_name_of_libibverbs_has_a_true_row() {
     let page = fs::read_to_string(&page_file).unwrap();
     let (new_page, new_paths) = (blessed(&scan, &page), compiled(&scan));
     if std::env::var_os("BLESS").is_some() {
-        fs::write(&page_file, new_page).unwrap();
-        fs::write(&paths_file, new_paths).unwrap();
+        // Replaced in one step, because the other tests read them at the same time.
+        for (file, text) in [(page_file, new_page), (paths_file, new_paths)] {
+            let new_file = file.with_extension("new");
+            fs::write(&new_file, text).unwrap();
+            fs::rename(new_file, file).unwrap();
+        }
         return;
     }
     const HINT: &str = "run BLESS=1 cargo test -p verbs-tests --test libibverbs, and read the difference";

@@ -4,17 +4,19 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use uverbs_abi::ib_user_ioctl_cmds::{
     UVERBS_ATTR_CREATE_QP_CAP, UVERBS_ATTR_CREATE_QP_EVENT_FD, UVERBS_ATTR_CREATE_QP_FLAGS,
-    UVERBS_ATTR_CREATE_QP_HANDLE, UVERBS_ATTR_CREATE_QP_PD_HANDLE, UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE,
-    UVERBS_ATTR_CREATE_QP_RESP_CAP, UVERBS_ATTR_CREATE_QP_RESP_QP_NUM, UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE,
-    UVERBS_ATTR_CREATE_QP_SRQ_HANDLE, UVERBS_ATTR_CREATE_QP_TYPE, UVERBS_ATTR_CREATE_QP_USER_HANDLE,
-    UVERBS_ATTR_CREATE_QP_XRCD_HANDLE, UVERBS_ATTR_DESTROY_QP_HANDLE, UVERBS_ATTR_DESTROY_QP_RESP,
-    UVERBS_METHOD_QP_CREATE, UVERBS_METHOD_QP_DESTROY, UVERBS_OBJECT_QP,
+    UVERBS_ATTR_CREATE_QP_HANDLE, UVERBS_ATTR_CREATE_QP_IND_TABLE_HANDLE, UVERBS_ATTR_CREATE_QP_PD_HANDLE,
+    UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE, UVERBS_ATTR_CREATE_QP_RESP_CAP, UVERBS_ATTR_CREATE_QP_RESP_QP_NUM,
+    UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE, UVERBS_ATTR_CREATE_QP_SOURCE_QPN, UVERBS_ATTR_CREATE_QP_SRQ_HANDLE,
+    UVERBS_ATTR_CREATE_QP_TYPE, UVERBS_ATTR_CREATE_QP_USER_HANDLE, UVERBS_ATTR_CREATE_QP_XRCD_HANDLE,
+    UVERBS_ATTR_DESTROY_QP_HANDLE, UVERBS_ATTR_DESTROY_QP_RESP, UVERBS_METHOD_QP_CREATE,
+    UVERBS_METHOD_QP_DESTROY, UVERBS_OBJECT_QP,
 };
 use uverbs_abi::ib_user_ioctl_verbs::{IbUverbsQpCap, IbUverbsQpCreateFlags};
 use uverbs_abi::ib_user_verbs::{
     IB_USER_VERBS_CMD_CREATE_QP, IB_USER_VERBS_CMD_DESTROY_QP, IB_USER_VERBS_CMD_MODIFY_QP,
-    IB_USER_VERBS_CMD_OPEN_QP, IB_USER_VERBS_CMD_QUERY_QP, IB_USER_VERBS_EX_CMD_MODIFY_QP, IbUverbsCreateQp,
-    IbUverbsCreateQpResp, IbUverbsDestroyQp, IbUverbsDestroyQpResp, IbUverbsExModifyQp,
+    IB_USER_VERBS_CMD_OPEN_QP, IB_USER_VERBS_CMD_QUERY_QP, IB_USER_VERBS_EX_CMD_CREATE_QP,
+    IB_USER_VERBS_EX_CMD_MODIFY_QP, IbUverbsCreateQp, IbUverbsCreateQpMask, IbUverbsCreateQpResp,
+    IbUverbsDestroyQp, IbUverbsDestroyQpResp, IbUverbsExCreateQp, IbUverbsExCreateQpResp, IbUverbsExModifyQp,
     IbUverbsExModifyQpResp, IbUverbsModifyQp, IbUverbsOpenQp, IbUverbsQpDest, IbUverbsQueryQp,
     IbUverbsQueryQpResp,
 };
@@ -23,7 +25,8 @@ use zerocopy::IntoBytes;
 use super::{Destroy, ah_attr_from_dest, ah_attr_to_kernel, write_only};
 use crate::channel::{Attr, Uhw, Uverbs, WriteCmd};
 use crate::types::{
-    AccessFlags, AhAttr, MigState, Mtu, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpInitInfo, QpState, QpType,
+    AccessFlags, AhAttr, MigState, Mtu, QpAttr, QpAttrMask, QpCap, QpCreateFlags, QpInitAttr, QpInitInfo,
+    QpState, QpType,
 };
 use crate::{Cause, Errno, Result, explain};
 
@@ -79,7 +82,6 @@ pub struct QpInfo {
 /// `EOPNOTSUPP` for a type that the device does not have, and `EPERM` for a raw packet queue pair
 /// without `CAP_NET_RAW`.
 #[doc(alias = "ibv_create_qp")]
-#[doc(alias = "ibv_create_qp_ex")]
 pub fn create_qp(
     uverbs: &Uverbs,
     parents: &QpHandles,
@@ -87,9 +89,44 @@ pub fn create_qp(
     event_fd: Option<BorrowedFd<'_>>,
     uhw: Uhw<'_>,
 ) -> Result<QpInfo> {
+    create_qp_ex(uverbs, parents, attr, &QpExtra::default(), event_fd, uhw)
+}
+
+/// What a new queue pair has beyond [`create_qp`], as far as the kernel's core takes it; the rest
+/// is the driver's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QpExtra {
+    /// The properties.
+    pub create_flags: QpCreateFlags,
+    /// The queue pair number in the packets that it sends, instead of its own.
+    pub source_qpn: Option<u32>,
+    /// The table of work queues that receives, instead of a queue of its own.
+    pub rwq_ind_tbl: Option<u32>,
+}
+
+/// Creates a queue pair as [`create_qp`] does, with what only some devices have.
+///
+/// With a table of work queues the kernel gets no completion queue of receives, no shared receive
+/// queue and no capacity for receives; one of sends only if there is a capacity for them.
+///
+/// # Errors
+/// As [`create_qp`]; notably `EOPNOTSUPP` for properties that the device does not have.
+#[doc(alias = "ibv_create_qp_ex")]
+pub fn create_qp_ex(
+    uverbs: &Uverbs,
+    parents: &QpHandles,
+    attr: &QpInitAttr,
+    extra: &QpExtra,
+    event_fd: Option<BorrowedFd<'_>>,
+    uhw: Uhw<'_>,
+) -> Result<QpInfo> {
     const VERB: &str = "create_qp";
-    let parents = parents.of_type(attr.qp_type);
-    let receives = attr.qp_type != QpType::XRC_SEND;
+    let mut parents = parents.of_type(attr.qp_type);
+    if extra.rwq_ind_tbl.is_some() {
+        let send_cq = parents.send_cq.filter(|_| attr.cap.max_send_wr > 0);
+        parents = QpHandles { send_cq, recv_cq: None, srq: None, ..parents };
+    }
+    let receives = attr.qp_type != QpType::XRC_SEND && extra.rwq_ind_tbl.is_none();
     let cap = IbUverbsQpCap {
         max_send_wr: attr.cap.max_send_wr,
         max_recv_wr: if receives { attr.cap.max_recv_wr } else { 0 },
@@ -100,10 +137,11 @@ pub fn create_qp(
     let (mut handle, mut qp_num, mut got) = (0_u32, 0_u32, IbUverbsQpCap::default());
     let Uhw { input, output } = uhw;
     let done = {
-        let mut attrs = Vec::with_capacity(15);
+        let mut attrs = Vec::with_capacity(17);
         let objects = [
             (UVERBS_ATTR_CREATE_QP_XRCD_HANDLE, parents.xrcd),
             (UVERBS_ATTR_CREATE_QP_PD_HANDLE, parents.pd),
+            (UVERBS_ATTR_CREATE_QP_IND_TABLE_HANDLE, extra.rwq_ind_tbl),
             (UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE, parents.send_cq),
             (UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE, parents.recv_cq),
         ];
@@ -115,9 +153,13 @@ pub fn create_qp(
         if let Some(fd) = event_fd {
             attrs.push(Attr::fd(UVERBS_ATTR_CREATE_QP_EVENT_FD, fd.as_raw_fd()));
         }
-        if attr.sq_sig_all {
-            let flags = IbUverbsQpCreateFlags::IB_UVERBS_QP_CREATE_SQ_SIG_ALL;
-            attrs.push(Attr::u32(UVERBS_ATTR_CREATE_QP_FLAGS, flags.bits()));
+        let sig_all = IbUverbsQpCreateFlags::IB_UVERBS_QP_CREATE_SQ_SIG_ALL.bits();
+        let flags = extra.create_flags.bits() | if attr.sq_sig_all { sig_all } else { 0 };
+        if flags != 0 {
+            attrs.push(Attr::u32(UVERBS_ATTR_CREATE_QP_FLAGS, flags));
+        }
+        if let Some(source_qpn) = extra.source_qpn {
+            attrs.push(Attr::u32(UVERBS_ATTR_CREATE_QP_SOURCE_QPN, source_qpn));
         }
         if let Some(srq) = parents.srq {
             attrs.push(Attr::handle(UVERBS_ATTR_CREATE_QP_SRQ_HANDLE, srq));
@@ -136,6 +178,10 @@ pub fn create_qp(
             max_inline_data: got.max_inline_data,
         };
         return Ok(QpInfo { handle, qp_num, cap });
+    }
+    if *extra != QpExtra::default() {
+        return write_qp_ex(uverbs, &parents, attr, &cap, extra, Uhw { input, output })
+            .map_err(|errno| uverbs.error(VERB, errno));
     }
     let mut reply = IbUverbsCreateQpResp::default();
     let request = IbUverbsCreateQp {
@@ -164,6 +210,44 @@ pub fn create_qp(
     );
     uverbs.write(command).map_err(|errno| uverbs.error(VERB, errno))?;
     Ok(from_reply(&reply))
+}
+
+/// Creates a queue pair by the extended write struct, which has all that the ioctl has.
+fn write_qp_ex(
+    uverbs: &Uverbs,
+    parents: &QpHandles,
+    attr: &QpInitAttr,
+    cap: &IbUverbsQpCap,
+    extra: &QpExtra,
+    uhw: Uhw<'_>,
+) -> Result<QpInfo, Errno> {
+    /// `IBV_QP_CREATE_SOURCE_QPN`: an attribute of its own in the ioctl.
+    const SOURCE_QPN: u32 = 1 << 10;
+    let mask = IbUverbsCreateQpMask::IB_UVERBS_CREATE_QP_MASK_IND_TABLE.bits();
+    let mut reply = IbUverbsExCreateQpResp::default();
+    let request = IbUverbsExCreateQp {
+        user_handle: attr.user_handle,
+        pd_handle: parents.pd.or(parents.xrcd).unwrap_or(0),
+        send_cq_handle: parents.send_cq.unwrap_or(0),
+        recv_cq_handle: parents.recv_cq.unwrap_or(0),
+        srq_handle: parents.srq.unwrap_or(0),
+        max_send_wr: cap.max_send_wr,
+        max_recv_wr: cap.max_recv_wr,
+        max_send_sge: cap.max_send_sge,
+        max_recv_sge: cap.max_recv_sge,
+        max_inline_data: cap.max_inline_data,
+        sq_sig_all: attr.sq_sig_all.into(),
+        qp_type: attr.qp_type.0,
+        is_srq: parents.srq.is_some().into(),
+        reserved: 0,
+        comp_mask: if extra.rwq_ind_tbl.is_some() { mask } else { 0 },
+        create_flags: extra.create_flags.bits() | if extra.source_qpn.is_some() { SOURCE_QPN } else { 0 },
+        rwq_ind_tbl_handle: extra.rwq_ind_tbl.unwrap_or(0),
+        source_qpn: extra.source_qpn.unwrap_or(0),
+    };
+    let (core_in, core_out) = (request.as_bytes(), reply.as_mut_bytes());
+    uverbs.write(WriteCmd::extended(IB_USER_VERBS_EX_CMD_CREATE_QP, core_in, core_out, uhw))?;
+    Ok(from_reply(&reply.base))
 }
 
 /// Opens the XRC target with a number, which another context may have created, in an XRC domain.

@@ -10,8 +10,8 @@ use core::fmt::Debug;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use super::{
-    FlowRule, MrChange, MrInitAttr, MrMemory, ParentDomainAttr, Provider, QpParents, QpParts, ReregError,
-    SrqParents, SrqParts, WqParents, WqParts, unsupported,
+    FlowRule, MrChange, MrInitAttr, MrMemory, ParentDomainAttr, Provider, QpExtras, QpParents, QpParts,
+    ReregError, SrqParents, SrqParts, WqParents, WqParts, unsupported,
 };
 use crate::types::{
     AccessFlags, Advice, AdviseFlags, AhAttr, Av, CompCntrAttachOps, CompCntrCaps, CompCntrType, CqInitAttr,
@@ -342,6 +342,20 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// for a parent that the type needs and that is missing; any other errno that the kernel
     /// returns.
     fn create_qp(&self, parents: &QpParents<'_, P>, attr: &QpInitAttr) -> Result<QpParts<P>>;
+
+    /// Creates a queue pair as [`create_qp`](Self::create_qp) does, with what only some devices have.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if the device does not have it; otherwise as [`create_qp`](Self::create_qp).
+    fn create_qp_ex(
+        &self,
+        parents: &QpParents<'_, P>,
+        attr: &QpInitAttr,
+        extras: &QpExtras<'_, P>,
+    ) -> Result<QpParts<P>> {
+        let _ = (parents, attr, extras);
+        Err(unsupported(self.device(), "create_qp_ex"))
+    }
 
     /// Creates an address handle, which holds the resolved path to a peer.
     ///

@@ -21,8 +21,8 @@ use std::sync::Arc;
 
 use super::{
     AhOps, Completion, ContextOps, CqOps, Destroy, DeviceOps, DmOps, DmahOps, FlowRule, MrChange, MrInitAttr,
-    MrOps, MwOps, ParentDomainAttr, PdOps, Provider, QpOps, QpParents, QpParts, RecvQueue, ReregError,
-    SendQueue, SrqOps, SrqParents, SrqParts, TdOps, WqParents, WqParts, XrcdOps,
+    MrOps, MwOps, ParentDomainAttr, PdOps, Provider, QpExtras, QpOps, QpParents, QpParts, RecvQueue,
+    ReregError, SendQueue, SrqOps, SrqParents, SrqParts, TdOps, WqParents, WqParts, XrcdOps,
 };
 use crate::types::{
     AccessFlags, Advice, AdviseFlags, AhAttr, Av, CompCntrAttachOps, CompCntrType, CqInitAttr, CqModeration,
@@ -746,6 +746,21 @@ impl<P: Provider<Context: Sized>> Of<P> {
         qp.downcast_ref().ok_or_else(|| self.foreign(verb, "queue pair"))
     }
 
+    fn qp_parents<'a>(
+        &self,
+        verb: &'static str,
+        parents: &QpParents<'a, Erased>,
+    ) -> Result<QpParents<'a, P>> {
+        let QpParents { pd, send_cq, recv_cq, srq, xrcd } = *parents;
+        Ok(QpParents {
+            pd: pd.map(|pd| self.pd(verb, pd)).transpose()?,
+            send_cq: send_cq.map(|cq| self.cq(verb, cq)).transpose()?,
+            recv_cq: recv_cq.map(|cq| self.cq(verb, cq)).transpose()?,
+            srq: srq.map(|srq| self.srq(verb, srq)).transpose()?,
+            xrcd: xrcd.map(|xrcd| self.xrcd(verb, xrcd)).transpose()?,
+        })
+    }
+
     fn srq<'a>(&self, verb: &'static str, srq: &'a ErasedSrq) -> Result<&'a P::Srq> {
         srq.downcast_ref().ok_or_else(|| self.foreign(verb, "shared receive queue"))
     }
@@ -761,6 +776,12 @@ impl<P: Provider<Context: Sized>> Of<P> {
     fn xrcd<'a>(&self, verb: &'static str, xrcd: &'a ErasedXrcd) -> Result<&'a P::Xrcd> {
         xrcd.downcast_ref().ok_or_else(|| self.foreign(verb, "XRC domain"))
     }
+}
+
+/// Erases a queue pair and its queues.
+fn erase_qp<P: Provider>(parts: QpParts<P>) -> QpParts<Erased> {
+    let QpParts { qp, sq, rq } = parts;
+    QpParts { qp: ErasedQp::new(qp), sq: ErasedSendQueue::new(sq), rq: ErasedRecvQueue::new(rq) }
 }
 
 impl<P: Provider<Context: Sized>> ContextOps<Erased> for Of<P> {
@@ -873,17 +894,26 @@ impl<P: Provider<Context: Sized>> ContextOps<Erased> for Of<P> {
         Ok((ErasedCq::new(cq), ErasedCqHandle::new(handle)))
     }
     fn create_qp(&self, parents: &QpParents<'_, Erased>, attr: &QpInitAttr) -> Result<QpParts<Erased>> {
-        const VERB: &str = "create_qp";
-        let QpParents { pd, send_cq, recv_cq, srq, xrcd } = *parents;
-        let parents = QpParents {
-            pd: pd.map(|pd| self.pd(VERB, pd)).transpose()?,
-            send_cq: send_cq.map(|cq| self.cq(VERB, cq)).transpose()?,
-            recv_cq: recv_cq.map(|cq| self.cq(VERB, cq)).transpose()?,
-            srq: srq.map(|srq| self.srq(VERB, srq)).transpose()?,
-            xrcd: xrcd.map(|xrcd| self.xrcd(VERB, xrcd)).transpose()?,
+        let parents = self.qp_parents("create_qp", parents)?;
+        self.0.create_qp(&parents, attr).map(erase_qp)
+    }
+    fn create_qp_ex(
+        &self,
+        parents: &QpParents<'_, Erased>,
+        attr: &QpInitAttr,
+        extras: &QpExtras<'_, Erased>,
+    ) -> Result<QpParts<Erased>> {
+        const VERB: &str = "create_qp_ex";
+        let parents = self.qp_parents(VERB, parents)?;
+        let rss = match extras.rss {
+            None => None,
+            Some((table, hash)) => {
+                let foreign = || self.foreign(VERB, "table of work queues");
+                Some((table.downcast_ref().ok_or_else(foreign)?, hash))
+            }
         };
-        let QpParts { qp, sq, rq } = self.0.create_qp(&parents, attr)?;
-        Ok(QpParts { qp: ErasedQp::new(qp), sq: ErasedSendQueue::new(sq), rq: ErasedRecvQueue::new(rq) })
+        let extras = QpExtras { attr: extras.attr, rss };
+        self.0.create_qp_ex(&parents, attr, &extras).map(erase_qp)
     }
     fn open_qp(&self, xrcd: &ErasedXrcd, qp_num: u32, user_handle: u64) -> Result<QpParts<Erased>> {
         let QpParts { qp, sq, rq } = self.0.open_qp(self.xrcd("open_qp", xrcd)?, qp_num, user_handle)?;

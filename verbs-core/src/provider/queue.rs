@@ -11,8 +11,8 @@ use core::fmt::Debug;
 
 use super::Provider;
 use crate::types::{
-    DataInOrder, Ece, Gid, OpKind, OpsWr, PostError, PostReason, QpAttr, QpAttrMask, QpCap, QpInitInfo,
-    QpState, QpType, RateLimit, RecvWr, SendWr,
+    DataInOrder, Ece, Gid, OpKind, OpsWr, PostError, PostReason, QpAttr, QpAttrMask, QpCap, QpCreateAttr,
+    QpInitInfo, QpState, QpType, RateLimit, RecvWr, RxHashConf, SendWr,
 };
 use crate::{Errno, Error, Result};
 
@@ -47,6 +47,16 @@ impl<P: Provider> Clone for QpParents<'_, P> {
 }
 
 impl<P: Provider> Copy for QpParents<'_, P> {}
+
+/// What a new queue pair has that only some devices have.
+#[derive(Debug)]
+pub struct QpExtras<'a, P: Provider> {
+    /// The attributes.
+    pub attr: QpCreateAttr,
+    /// The table of work queues that receives, instead of a queue of its own, and the hash that
+    /// selects an entry.
+    pub rss: Option<(&'a P::RwqIndTable, &'a RxHashConf)>,
+}
 
 /// A new queue pair: its control object and its two queues, usable in three threads.
 #[derive(Debug)]

@@ -40,6 +40,7 @@ fn every_constant_is_found_by_its_name_in_c() {
         (include_str!("mw.rs"), 2),
         (include_str!("port_attr.rs"), 52),
         (include_str!("qp_attr.rs"), 40),
+        (include_str!("qp_create.rs"), 4),
         (include_str!("rate.rs"), 24),
         (include_str!("srq.rs"), 5),
         (include_str!("tm.rs"), 6),

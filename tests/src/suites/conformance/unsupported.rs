@@ -5,8 +5,8 @@
 use std::fmt::Debug;
 
 use verbs::{
-    CompCntrType, Context, CqInit, Errno, Error, FlowActionEspAttr, FlowAttr, FlowSpec, Provider, QpInit,
-    QpType, WqInit,
+    CompCntrType, Context, CqInit, Errno, Error, FlowActionEspAttr, FlowAttr, FlowSpec, Provider,
+    QpCreateAttr, QpCreateFlags, QpInit, QpType, WqInit,
 };
 
 use super::SUITE;
@@ -22,6 +22,7 @@ pub(super) fn cases() -> Vec<Case> {
         flow_actions_are_refused_by_name,
         counters_are_refused_by_name,
         completion_counters_are_refused_by_name,
+        properties_of_queue_pairs_are_refused_by_name,
     )
 }
 
@@ -74,6 +75,20 @@ fn completion_counters_are_refused_by_name<P: Provider>(context: &Context<P>) ->
     refused(context, "query_comp_cntr_caps", context.query_comp_cntr_caps())?;
     for cntr_type in [CompCntrType::WRS, CompCntrType::BYTES] {
         refused(context, "create_comp_cntr", context.create_comp_cntr(cntr_type))?;
+    }
+    Ok(())
+}
+
+fn properties_of_queue_pairs_are_refused_by_name<P: Provider>(context: &Context<P>) -> CaseResult {
+    let (pd, cq) = (context.alloc_pd()?, context.create_cq(&CqInit::new(16))?);
+    let create_flags = QpCreateFlags::SCATTER_FCS;
+    for ex in [
+        QpCreateAttr { create_flags, ..QpCreateAttr::default() },
+        QpCreateAttr { source_qpn: Some(7), ..QpCreateAttr::default() },
+        QpCreateAttr { max_tso_header: 64, ..QpCreateAttr::default() },
+    ] {
+        let init = QpInit { ex, ..QpInit::new(QpType::UD, &cq) };
+        refused(context, "create_qp_ex", pd.create_qp(&init))?;
     }
     Ok(())
 }

@@ -4,13 +4,13 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use super::{Command, Expect, Reply, Scripted, on};
 use crate::channel::{Uhw, Uverbs};
-use crate::cmd::{counters, flow, rwq, wq};
+use crate::cmd::{counters, flow, qp, rwq, wq};
 use crate::types::{
     AesKey, CompCntrAttachOps, CompCntrCaps, CompCntrEntry, EspAttr, EspFlags, EspIvAlgo, EspKeymat,
     EspReplay, FlowActionEspAttr, FlowAttr, FlowAttrType, FlowEspFilter, FlowEthFilter, FlowFlags,
     FlowGreFilter, FlowIpv4ExtFilter, FlowIpv4Filter, FlowIpv6Filter, FlowMatch, FlowMplsFilter, FlowSpec,
-    FlowTcpUdpFilter, FlowTunnelFilter, ReadCountersFlags, WqAttr, WqFlags, WqFlagsChange, WqInitAttr,
-    WqState, WqType,
+    FlowTcpUdpFilter, FlowTunnelFilter, QpCap, QpCreateFlags, QpInitAttr, QpType, ReadCountersFlags, WqAttr,
+    WqFlags, WqFlagsChange, WqInitAttr, WqState, WqType,
 };
 use crate::{Cause, Errno, Result};
 
@@ -472,4 +472,62 @@ fn completion_counters_are_set_added_to_and_read() {
     assert_eq!(counters::read_comp_cntr(&uverbs, handle, CompCntrEntry::ERR).unwrap(), 7);
     counters::qp_attach_comp_cntr(&uverbs, 3, handle, ops).unwrap();
     counters::destroy_comp_cntr(&uverbs, handle).unwrap();
+}
+
+fn raw_packet() -> QpInitAttr {
+    let cap = QpCap { max_send_wr: 1, max_recv_wr: 2, max_send_sge: 3, max_recv_sge: 4, max_inline_data: 5 };
+    QpInitAttr { qp_type: QpType::RAW_PACKET, cap, sq_sig_all: true, user_handle: 0x77 }
+}
+
+const PARENTS: qp::QpHandles =
+    qp::QpHandles { pd: Some(1), send_cq: Some(2), recv_cq: Some(3), srq: Some(4), xrcd: None };
+
+#[test]
+fn the_properties_of_a_queue_pair_travel_by_each_way() {
+    let extra = qp::QpExtra {
+        create_flags: QpCreateFlags::SCATTER_FCS | QpCreateFlags::BLOCK_SELF_MCAST_LB,
+        source_qpn: Some(0x99),
+        rwq_ind_tbl: None,
+    };
+    let write = "7700000000000000 01000000 02000000 03000000 04000000 01000000 02000000 03000000 04000000 \
+                 05000000 01080100 00000000 02050000 00000000 99000000";
+    let write = write.replace(' ', "");
+    let scripted = Scripted::new([
+        Expect::command(
+            "ioctl 4.0: 0x2 handle 1, 0x4 handle 2, 0x5 handle 3, 0x0 new handle, 0x9 u64 0x8, 0x7 u64 0x77, \
+             0x8 in 0100000002000000030000000400000005000000, 0xa u32 0x1102, 0xb u32 0x99, 0x3 handle 4, \
+             0xd out 20 bytes, 0xe out 4 bytes",
+            Reply::outputs([&[6], &[0; 20], &[7, 0, 0, 0]]),
+        ),
+        Expect::anything(Reply::Errno(Errno::NOTTY)),
+        Expect::command(&format!("write_ex 24: in {write}, out 40+0"), Reply::outputs([&[6, 0, 0, 0, 7]])),
+    ]);
+    let uverbs = on(&scripted);
+    for _ in 0..2 {
+        let info = qp::create_qp_ex(&uverbs, &PARENTS, &raw_packet(), &extra, None, Uhw::none()).unwrap();
+        assert_eq!((info.handle, info.qp_num), (6, 7));
+    }
+}
+
+#[test]
+fn a_queue_pair_with_a_table_has_no_queue_for_receives() {
+    let extra = qp::QpExtra { rwq_ind_tbl: Some(8), ..qp::QpExtra::default() };
+    let write = "7700000000000000 01000000 00000000 00000000 00000000 00000000 00000000 03000000 00000000 \
+                 05000000 00080000 01000000 00000000 08000000 00000000";
+    let write = write.replace(' ', "");
+    let scripted = Scripted::new([
+        Expect::command(
+            "ioctl 4.0: 0x2 handle 1, 0x6 handle 8, 0x4 handle 2, 0x0 new handle, 0x9 u64 0x8, 0x7 u64 0x77, \
+             0x8 in 0100000000000000030000000000000005000000, 0xa u32 0x1000, \
+             0xd out 20 bytes, 0xe out 4 bytes",
+            Reply::ok(),
+        ),
+        Expect::anything(Reply::Errno(Errno::NOTTY)),
+        Expect::command(&format!("write_ex 24: in {write}, out 40+0"), Reply::ok()),
+    ]);
+    let uverbs = on(&scripted);
+    qp::create_qp_ex(&uverbs, &PARENTS, &raw_packet(), &extra, None, Uhw::none()).unwrap();
+    let mut attr = QpInitAttr { sq_sig_all: false, ..raw_packet() };
+    attr.cap.max_send_wr = 0;
+    qp::create_qp_ex(&uverbs, &PARENTS, &attr, &extra, None, Uhw::none()).unwrap();
 }
