@@ -378,5 +378,8 @@ fn qp_state(state: State) -> QpState {
 
 /// The rights that a queue pair can grant a peer. They have the same bits in verbs and in the
 /// engine.
-const REMOTE: AccessFlags =
-    AccessFlags::REMOTE_WRITE.union(AccessFlags::REMOTE_READ).union(AccessFlags::REMOTE_ATOMIC);
+const REMOTE: AccessFlags = AccessFlags::REMOTE_WRITE
+    .union(AccessFlags::REMOTE_READ)
+    .union(AccessFlags::REMOTE_ATOMIC)
+    .union(AccessFlags::FLUSH_GLOBAL)
+    .union(AccessFlags::FLUSH_PERSISTENT);

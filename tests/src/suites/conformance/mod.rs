@@ -9,6 +9,10 @@
 //! | [`uc`] | unreliable connections |
 //! | [`datagram`] | unreliable datagrams and multicast |
 //! | [`device`] | queries of a device, its ports and tables; a device opened twice |
+//! | [`atomics`] | atomics: values, atomicity, rights, bounds, order |
+//! | [`datagram`] | unreliable connections and datagrams |
+//! | [`placement`] | flushes and atomic writes |
+//! | [`shapes`] | lists, inline data, lengths, batches, scopes |
 //! | [`queues`] | posting and polling: lists, wrap-around, signalling, two threads, buffers |
 //! | [`mw`] | memory windows, invalidations, revoked exposures |
 //! | [`owned`] | memory of each kind that queues own, unsignalled sends, batches, endpoints |
@@ -25,6 +29,7 @@
 //!
 //! Each case runs twice: with the provider hidden, and with it named.
 
+pub mod atomics;
 pub mod attributes;
 pub mod cq;
 pub mod cq_events;
@@ -38,8 +43,10 @@ pub mod memory;
 pub mod mw;
 pub mod odp;
 pub mod owned;
+pub mod placement;
 pub mod queues;
 pub mod rc;
+pub mod shapes;
 pub mod srq;
 pub mod states;
 pub mod threads;
@@ -58,6 +65,7 @@ pub fn cases() -> Vec<Case> {
         };
     }
     let topics = topics![
+        atomics,
         attributes,
         cq,
         cq_events,
@@ -71,8 +79,10 @@ pub fn cases() -> Vec<Case> {
         mw,
         odp,
         owned,
+        placement,
         queues,
         rc,
+        shapes,
         srq,
         states,
         threads,
