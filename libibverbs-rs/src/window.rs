@@ -380,14 +380,14 @@ impl Window {
         qp: &(impl QpWindows + ?Sized),
     ) -> Result<Request, PostBufReason> {
         let inner = &mut *self.0;
+        if inner.cell.is_deallocated() {
+            return Err(PostBufReason::WindowLost);
+        }
         if let State::Bound(binding) = &inner.state
             && inner.mw_type == MwType::TYPE_2
             && binding.qp_num != qp.number()
         {
             return Err(PostBufReason::WindowElsewhere);
-        }
-        if inner.cell.is_deallocated() {
-            return Err(PostBufReason::WindowLost);
         }
         let old = match core::mem::replace(&mut inner.state, State::Free) {
             State::Bound(binding) => binding,

@@ -63,6 +63,8 @@ pub struct State {
     pub panic_on_key: bool,
     /// Rolling back panics.
     pub panic_on_rollback: bool,
+    /// The end of a window's binding is the end of its accesses.
+    pub ends_access: bool,
     /// Moving a queue pair to this state fails.
     pub refuse_move: Option<(QpState, Errno)>,
     /// The provider has the operations that the contract does not require.
@@ -102,6 +104,7 @@ pub enum Kind {
     Counters,
     CompCntr,
     Srq,
+    Mw,
 }
 
 /// Whether a post that panics has put its request into the table.

@@ -6,16 +6,16 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 
 use verbs::provider::{
-    AhOps, Completion, ContextOps, CqOps, Destroy, DeviceOps, FlowRule, MrOps, OpenedContext, PdOps, QpOps,
-    QpParents, QpParts, RecvQueue, SendQueue, SrqOps, SrqParents, SrqParts, Unsupported, WqParents, WqParts,
-    erase,
+    AhOps, Completion, ContextOps, CqOps, Destroy, DeviceOps, FlowRule, MrOps, MwOps, OpenedContext, PdOps,
+    QpOps, QpParents, QpParts, RecvQueue, SendQueue, SrqOps, SrqParents, SrqParts, Unsupported, WqParents,
+    WqParts, erase,
 };
 use verbs::{
     AccessFlags, AhAttr, Av, Cause, CompCntrAttachOps, CompCntrType, CqInitAttr, DataInOrder, DeviceAttr,
     DeviceAttrEx, DeviceInfo, Driver, Ece, Errno, Error, FlowActionEspAttr, Gid, GidEntry, LinkLayer, Mtu,
-    NamedProvider, OpKind, PortAttr, PortCapFlags, PortState, PostReason, Provider, QpAttr, QpAttrMask,
-    QpCap, QpInitAttr, QpInitInfo, QpState, QpType, RateLimit, RecvWr, Result, SendFlags, SendOp, SendWr,
-    SrqAttr, SrqAttrMask, SrqInitAttr, Wc, WcFlags, WcOpcode, WcStatus, WqInitAttr,
+    MwType, NamedProvider, OpKind, PortAttr, PortCapFlags, PortState, PostReason, Provider, QpAttr,
+    QpAttrMask, QpCap, QpInitAttr, QpInitInfo, QpState, QpType, RateLimit, RecvWr, Result, SendFlags, SendOp,
+    SendWr, SrqAttr, SrqAttrMask, SrqInitAttr, Wc, WcFlags, WcOpcode, WcStatus, WqInitAttr,
 };
 
 use super::steering::{PaperAction, PaperCntr, PaperCounters, PaperFlow, PaperTable, PaperWq};
@@ -43,7 +43,7 @@ unsafe impl Provider for Paper {
     type Srq = PaperSrq;
     type SrqQueue = PaperQueue;
     type Xrcd = Unsupported;
-    type Mw = Unsupported;
+    type Mw = PaperMw;
     type Dm = Unsupported;
     type Dmah = Unsupported;
     type Td = Unsupported;
@@ -191,6 +191,7 @@ objects! {
     PaperPd = "dealloc_pd" {};
     PaperMr = "dereg_mr" {};
     PaperAh = "destroy_ah" { av: Av };
+    PaperMw = "dealloc_mw" { mw_type: MwType };
     PaperCq = "destroy_cq" { cqe: u32 };
     PaperQp = "destroy_qp" { num: u32, attr: QpInitAttr, state: QpState };
     PaperSrq = "destroy_srq" { attr: Mutex<SrqAttr> };
@@ -212,6 +213,21 @@ impl MrOps for PaperMr {
     fn rkey(&self) -> u32 {
         assert!(!self.handle.world.state().panic_on_key, "rkey panics, as asked");
         self.handle.handle | 0x1000_0000
+    }
+}
+
+impl MwOps for PaperMw {
+    fn handle(&self) -> u32 {
+        self.handle.handle
+    }
+    fn rkey(&self) -> u32 {
+        self.handle.handle << 8
+    }
+    fn mw_type(&self) -> MwType {
+        self.mw_type
+    }
+    fn revocation_ends_access(&self) -> bool {
+        self.handle.world.state().ends_access
     }
 }
 
@@ -351,6 +367,8 @@ impl SendQueue for PaperQueue {
             opcode: match wr.op {
                 SendOp::RdmaWrite { .. } => WcOpcode::RDMA_WRITE,
                 SendOp::RdmaRead { .. } => WcOpcode::RDMA_READ,
+                SendOp::BindMw { .. } => WcOpcode::BIND_MW,
+                SendOp::LocalInv { .. } => WcOpcode::LOCAL_INV,
                 _ => WcOpcode::SEND,
             },
             flags: wr.flags,
@@ -681,6 +699,10 @@ impl ContextOps<Paper> for PaperContext {
         let sq = queue(attr.cap.max_send_wr, attr.cap.max_send_sge);
         let rq = queue(if parents.srq.is_some() { 0 } else { attr.cap.max_recv_wr }, attr.cap.max_recv_sge);
         Ok(QpParts { qp: PaperQp { handle, num, attr: *attr, state: QpState::RESET }, sq, rq })
+    }
+    fn alloc_mw(&self, pd: &PaperPd, mw_type: MwType) -> Result<PaperMw> {
+        let object = Object { kind: Kind::Mw, uses: vec![pd.handle()], ..Object::default() };
+        Ok(PaperMw { handle: Handle::new(&self.world, object), mw_type })
     }
     fn create_srq(&self, parents: &SrqParents<'_, Paper>, attr: &SrqInitAttr) -> Result<SrqParts<Paper>> {
         let SrqInitAttr { max_wr, max_sge, srq_limit, user_handle, .. } = *attr;

@@ -7,6 +7,7 @@
 //! | [`halves`] | the same through halves on two threads, and halves of two queue pairs |
 //! | [`poll`] | polling, odd completions, checking what comes back |
 //! | [`shares`] | read-only memory, and memory of the program's |
+//! | [`windows`] | windows that are bound, revoked, dropped and forgotten while a peer writes |
 //! | [`connect`] | states of queue pairs |
 //! | [`life`] | making, dropping, forgetting, closing, swapping, exposing, the market |
 #![forbid(unsafe_code)]
@@ -18,6 +19,7 @@ mod life;
 mod poll;
 mod post;
 mod shares;
+mod windows;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -67,7 +69,7 @@ pub(super) struct Actor<'w> {
 
 impl<'w> Actor<'w> {
     /// The calls a thread can make, each after its relative frequency.
-    const ACTIONS: [(u64, Action<'w>); 33] = [
+    const ACTIONS: [(u64, Action<'w>); 34] = [
         (220, Self::post_send),
         (260, Self::post_recv),
         (40, Self::post_several),
@@ -101,6 +103,7 @@ impl<'w> Actor<'w> {
         (12, Self::trade),
         (8, Self::listen),
         (1, Self::open_and_close),
+        (2, Self::windows),
     ];
 
     pub(super) fn new(world: &'w World, tally: &'w Tally, seed: u64) -> Self {
