@@ -9,7 +9,7 @@ use verbs_core::types::{DeviceAttr, DeviceAttrEx, Gid, GidEntry, PortAttr, RtVal
 use verbs_core::{Cause, Errno, Error, Result};
 
 use crate::registry::{Child, Parent, Registry, Tally};
-use crate::{AsyncEvents, CompChannel, Cq, CqInit, HandleError, Pd, gid};
+use crate::{AsyncEvents, CompChannel, Cq, CqInit, HandleError, Pd, Xrcd, XrcdInit, gid};
 
 /// An open device. Cheap to clone; everything made from it keeps it open.
 ///
@@ -321,6 +321,20 @@ impl<P: Provider> Context<P> {
     #[doc(alias = "ibv_create_cq_ex")]
     pub fn create_cq(&self, init: &CqInit<'_>) -> Result<Cq<P>> {
         Cq::create(self, init)
+    }
+
+    /// Opens an XRC domain: one of its own, or that of a file.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` for a device without XRC; `EAGAIN` for a file without a domain and without
+    /// [`create`](XrcdInit::create), `EINVAL` for one with a domain and with
+    /// [`exclusive`](XrcdInit::exclusive); any other errno that the kernel returns.
+    ///
+    /// # References
+    /// `ibv_open_xrcd(3)`
+    #[doc(alias = "ibv_open_xrcd")]
+    pub fn open_xrcd(&self, init: &XrcdInit<'_>) -> Result<Xrcd<P>> {
+        Xrcd::open(self, init)
     }
 
     /// Opens a stream of the device's asynchronous events. Where a program has several streams,

@@ -73,7 +73,7 @@
 //! | completion events | `ibv_comp_channel` | [`CompChannel`], [`CqEvent`] |
 //! | queue pairs | `ibv_qp` | [`Qp`], its [`state`]s, [`Endpoint`], [`SendBatch`] |
 //! | halves of a queue pair | none | [`SendHalf`], [`RecvHalf`] |
-//! | shared receive queues | `ibv_srq` | [`Srq`], [`SrqHandle`] |
+//! | shared receive queues | `ibv_srq`, `ibv_xrcd` | [`Srq`], [`SrqHandle`], [`Xrcd`] |
 //! | raw packets | `ibv_wq`, `ibv_flow`, `ibv_counters` | [`Wq`], [`RwqIndTable`], [`Flow`], [`Counters`], [`CompCntr`] |
 //! | the rest | `ibv_pd`, `ibv_td`, `ibv_ah` | [`Pd`], [`Td`], [`Ah`] |
 //! | values | `ibv_send_wr`, `ibv_qp_attr`, … | the names in CamelCase: [`SendWr`], [`QpAttr`], … |
@@ -165,6 +165,7 @@ mod stable;
 mod td;
 mod window;
 mod wq;
+mod xrcd;
 
 pub use ah::Ah;
 pub use buffer::Buf;
@@ -200,6 +201,7 @@ pub use stable::{StableBytes, StableMemory};
 pub use td::Td;
 pub use window::{Invalidated, Window};
 pub use wq::{RwqIndTable, Wq, WqInit};
+pub use xrcd::{Xrcd, XrcdInit};
 
 #[doc(hidden)]
 pub use verbs_core::discovery::DeviceParts;

@@ -25,12 +25,13 @@ use verbs_core::provider::{
 use verbs_core::types::{PostError, RecvWr, SrqAttr, SrqAttrMask, SrqInitAttr, SrqType, TmCap};
 use verbs_core::{Cause, Errno, Result};
 
+use crate::cq::CqUse;
 use crate::in_flight::{INDEXES, InFlight, Poster, Use};
 use crate::kernel_handle::KernelHandle;
 use crate::memory::{Memory, PostMemory};
 use crate::post_error::PostBufError;
 use crate::registry::{Child, Entry, Kind, Registry, SrqId, Tally};
-use crate::{HandleError, Pd};
+use crate::{CqHandle, HandleError, Pd, Xrcd};
 
 /// The attributes of a new shared receive queue:
 /// `SrqInit { max_sge: 2, ..SrqInit::new(256) }`.
@@ -131,24 +132,42 @@ enum Raw<P: Provider> {
 struct Dependencies {
     recvs: InFlight,
     _entry: Entry,
+    _cq: Option<CqUse>,
+    _xrcd: Option<Child>,
     _pd: Child,
 }
 
 impl<P: Provider> Srq<P> {
     pub(crate) fn create(pd: &Pd<P>, init: &SrqInit) -> Result<Self> {
+        Self::of_kind(pd, None, init)
+    }
+
+    pub(crate) fn create_xrc(pd: &Pd<P>, xrcd: &Xrcd<P>, cq: &CqHandle<P>, init: &SrqInit) -> Result<Self> {
+        Self::of_kind(pd, Some((xrcd, cq)), init)
+    }
+
+    fn of_kind(pd: &Pd<P>, xrc: Option<(&Xrcd<P>, &CqHandle<P>)>, init: &SrqInit) -> Result<Self> {
         const VERB: &str = "create_srq";
         let registry = pd.context().registry();
+        let cq_use = xrc.map(|(_, cq)| cq.share(registry, VERB)).transpose()?;
+        if xrc.is_some_and(|(xrcd, _)| !Arc::ptr_eq(xrcd.context().registry(), registry)) {
+            return Err(registry.foreign(VERB, "XRC domain"));
+        }
         let entry = registry.enter(Kind::Srq);
         let id = SrqId(entry.id);
         let attr = SrqInitAttr {
-            srq_type: SrqType::BASIC,
+            srq_type: if xrc.is_some() { SrqType::XRC } else { SrqType::BASIC },
             max_wr: init.max_wr,
             max_sge: init.max_sge,
             srq_limit: init.srq_limit,
             tm: TmCap::default(),
             user_handle: entry.id.0,
         };
-        let parents = SrqParents { pd: pd.raw(), xrcd: None, cq: None };
+        let parents = SrqParents {
+            pd: pd.raw(),
+            xrcd: xrc.map(|(xrcd, _)| xrcd.raw()),
+            cq: xrc.map(|(_, cq)| cq.name()),
+        };
         let SrqParts { srq, queue } = pd.context().raw().create_srq(&parents, &attr)?;
         let directory = Arc::clone(registry.srq_directory());
         let Some((recvs, poster)) = InFlight::of_srq(pd.id(), directory, srq.attr().max_wr) else {
@@ -158,7 +177,13 @@ impl<P: Provider> Srq<P> {
             let cause = Cause::Limit { name: "shared receive queues", asked: max + 1, min: 0, max };
             return Err(registry.error(VERB, Errno::NOMEM).because(cause));
         };
-        let dependencies = Dependencies { recvs, _entry: entry, _pd: pd.child_srq() };
+        let dependencies = Dependencies {
+            recvs,
+            _entry: entry,
+            _cq: cq_use,
+            _xrcd: xrc.map(|(xrcd, _)| xrcd.child_srq()),
+            _pd: pd.child_srq(),
+        };
         let core = Core {
             raw: Raw::Own(KernelHandle::new(srq, dependencies)),
             id,
@@ -176,6 +201,13 @@ impl<P: Provider> Srq<P> {
     /// Returns a handle of the queue, for creating queue pairs with it from any thread.
     pub fn handle(&self) -> SrqHandle<P> {
         SrqHandle { id: self.core.id, core: Link::Own(Arc::downgrade(&self.core)) }
+    }
+
+    /// Returns the number by which XRC initiators name the queue
+    /// ([`SendOp::Xrc`](crate::SendOp::Xrc)); `None` if it was not created in an XRC domain.
+    #[doc(alias = "ibv_get_srq_num")]
+    pub fn srq_num(&self) -> Option<u32> {
+        self.core.get().srq_num()
     }
 
     /// Returns the number of outstanding receives that fit.

@@ -23,7 +23,7 @@ use crate::io::Counters;
 use crate::link::PortLink;
 use crate::shared::Shared;
 use crate::sink::Channel;
-use crate::{Ah, Cq, CqHandle, Mr, Mw, Pd, Qp, Soft, Srq, Td, limits};
+use crate::{Ah, Cq, CqHandle, Mr, Mw, Pd, Qp, Soft, Srq, Td, Xrcd, limits};
 
 /// An open device. Each open has its own events and completion channels.
 #[derive(Debug)]
@@ -202,6 +202,14 @@ impl ContextOps<Soft> for Context {
 
     fn create_srq(&self, parents: &SrqParents<'_, Soft>, attr: &SrqInitAttr) -> Result<SrqParts<Soft>> {
         Srq::create(&self.device, parents, attr, &self.events)
+    }
+
+    fn open_xrcd(&self, file: Option<BorrowedFd<'_>>, oflags: i32) -> Result<Xrcd> {
+        Xrcd::open(&self.device, file, oflags)
+    }
+
+    fn open_qp(&self, xrcd: &Xrcd, qp_num: u32, user_handle: u64) -> Result<QpParts<Soft>> {
+        Qp::open(&self.device, xrcd, qp_num, user_handle, &self.events)
     }
 
     fn query_rt_values(&self) -> Result<RtValues> {

@@ -97,6 +97,7 @@ mod sync;
 mod td;
 mod worker;
 mod wqe;
+mod xrcd;
 
 use verbs_core::provider::{Provider, Unsupported};
 
@@ -113,6 +114,7 @@ pub use rq::Rq;
 pub use sq::Sq;
 pub use srq::{Srq, SrqQueue};
 pub use td::Td;
+pub use xrcd::Xrcd;
 
 /// The provider for devices in userspace.
 #[derive(Debug)]
@@ -197,7 +199,7 @@ unsafe impl Provider for Soft {
     type Ah = Ah;
     type Srq = Srq;
     type SrqQueue = SrqQueue;
-    type Xrcd = Unsupported;
+    type Xrcd = Xrcd;
     type Dm = Unsupported;
     type Dmah = Unsupported;
     type Td = Td;

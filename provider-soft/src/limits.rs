@@ -228,6 +228,7 @@ const CAPS: DeviceCapFlags = DeviceCapFlags::CURR_QP_STATE_MOD
     .union(DeviceCapFlags::MEM_WINDOW)
     .union(DeviceCapFlags::MEM_WINDOW_TYPE_2B)
     .union(DeviceCapFlags::SRQ_RESIZE)
+    .union(DeviceCapFlags::XRC)
     .union(DeviceCapFlags::N_NOTIFY_CQ);
 
 /// Of the capabilities that only the extended query reports. Memory is not durable.

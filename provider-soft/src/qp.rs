@@ -14,7 +14,7 @@
 
 use std::sync::Arc;
 
-use roce::engine::{Access, Attr, AttrChange, QpInit, Qpn, Refused, Service, State};
+use roce::engine::{Access, Attr, AttrChange, CqId, QpInit, Qpn, Refused, Service, State, XrcDomain};
 use verbs_core::provider::{Destroy, QpOps, QpParents, QpParts};
 use verbs_core::types::{
     AccessFlags, Gid, MigState, Mtu, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpInitInfo, QpState, QpType,
@@ -28,9 +28,9 @@ use crate::device_core::{AttachError, DeviceCore};
 use crate::pd::{destroyed, refusal};
 use crate::ring::ring;
 use crate::shared::Shared;
-use crate::sink::{Channel, QpEnd};
+use crate::sink::{Channel, QpEnd, Sharer};
 use crate::wqe::inline_len;
-use crate::{Rq, Soft, Sq, limits};
+use crate::{Rq, Soft, Sq, Xrcd, limits};
 
 /// A queue pair.
 #[derive(Debug)]
@@ -42,6 +42,9 @@ pub struct Qp {
     state: QpState,
     /// The last values of the attributes that the engine does not use.
     given: QpAttr,
+    /// The XRC domain of a target, and the number of this handle of it.
+    domain: Option<XrcDomain>,
+    sharer: u32,
 }
 
 impl Qp {
@@ -53,16 +56,27 @@ impl Qp {
     ) -> Result<QpParts<Soft>> {
         const VERB: &str = "create_qp";
         let missing = || device.error(VERB, Errno::INVAL);
-        let pd = parents.pd.ok_or_else(missing)?.of(device, VERB)?;
-        let send_cq = parents.send_cq.ok_or_else(missing)?.of(device, VERB)?;
-        let recv_cq = parents.recv_cq.ok_or_else(missing)?.of(device, VERB)?;
-        let srq = parents.srq.map(|srq| srq.of(device, VERB)).transpose()?;
         let service = match attr.qp_type {
             QpType::RC => Service::Rc,
             QpType::UC => Service::Uc,
             QpType::UD => Service::Ud,
+            QpType::XRC_SEND => Service::XrcInitiator,
+            QpType::XRC_RECV => Service::XrcTarget,
             qp_type => return Err(device.error(VERB, Errno::OPNOTSUPP).because(Cause::QpType { qp_type })),
         };
+        // As the kernel takes them for each type.
+        let (is_target, receives) =
+            (service == Service::XrcTarget, !matches!(service, Service::XrcTarget | Service::XrcInitiator));
+        let domain = if is_target { Some(parents.xrcd.ok_or_else(missing)?.of(device, VERB)?) } else { None };
+        let send_cq =
+            if is_target { NO_CQ } else { parents.send_cq.ok_or_else(missing)?.of(device, VERB)? };
+        let recv_cq = if receives { parents.recv_cq.ok_or_else(missing)?.of(device, VERB)? } else { NO_CQ };
+        let srq = parents.srq.filter(|_| receives).map(|srq| srq.of(device, VERB)).transpose()?;
+        let pd = match domain {
+            Some(_) => None,
+            None => Some(parents.pd.ok_or_else(missing)?.of(device, VERB)?),
+        };
+        let has_rq = receives && srq.is_none();
         if let Some((name, asked, max)) = limits::exceeded(&attr.cap) {
             within(device, VERB, name, asked.into(), 0, max.into())?;
         }
@@ -70,26 +84,35 @@ impl Qp {
             let told = device.socket.tell_headers().and_then(|()| device.socket.route_groups());
             told.map_err(|errno| device.error(VERB, errno))?;
         }
-        let cap = match srq {
-            Some(_) => QpCap { max_recv_wr: 0, max_recv_sge: 0, ..attr.cap },
-            None => attr.cap,
+        let cap = match (is_target, has_rq) {
+            (true, _) => QpCap::default(),
+            (false, true) => attr.cap,
+            (false, false) => QpCap { max_recv_wr: 0, max_recv_sge: 0, ..attr.cap },
         };
         let lists = (cap.max_send_sge as usize).max(inline_len(cap.max_inline_data));
         let short = |_| device.error(VERB, Errno::NOMEM);
         let (to_sq, sq) = ring(cap.max_send_wr, lists).map_err(short)?;
         let (to_rq, rq) = ring(cap.max_recv_wr, cap.max_recv_sge as usize).map_err(short)?;
-        let init = QpInit {
-            cap: engine_cap(&cap),
-            sq_sig_all: attr.sq_sig_all,
-            srq,
-            ..QpInit::new(service, pd, send_cq, recv_cq)
-        };
         let (events, user_handle) = (events.clone(), attr.user_handle);
         let (qpn, slot) = device.control(VERB, |core, _| {
+            let pd = pd.or_else(|| core.domains.pd(domain?)).ok_or_else(missing)?;
+            let init = QpInit {
+                cap: engine_cap(&cap),
+                sq_sig_all: attr.sq_sig_all,
+                srq,
+                xrc_domain: domain,
+                ..QpInit::new(service, pd, send_cq, recv_cq)
+            };
             let qpn = core.engine.create_qp(&init).map_err(|refused| refusal(device, VERB, refused))?;
-            let end = QpEnd { qpn, sq, rq, send_cq, recv_cq, events, user_handle };
+            let sharers = vec![Sharer { events, user_handle, number: 0 }];
+            let end = QpEnd { qpn, sq, rq, send_cq, recv_cq, sharers };
             match core.sink.add_qp(end) {
-                Some(slot) => Ok((qpn, slot)),
+                Some(slot) => {
+                    if let Some(domain) = domain {
+                        core.domains.enter(domain);
+                    }
+                    Ok((qpn, slot))
+                }
                 None => {
                     let _ = core.engine.destroy_qp(qpn);
                     Err(device.error(VERB, Errno::NOMEM))
@@ -97,10 +120,7 @@ impl Qp {
             }
         })?;
         let sq = Sq::new(device, to_sq, slot, attr.qp_type, &cap);
-        let rq = match srq {
-            Some(_) => Rq::none(device, to_rq, slot),
-            None => Rq::new(device, to_rq, slot, &cap),
-        };
+        let rq = if has_rq { Rq::new(device, to_rq, slot, &cap) } else { Rq::none(device, to_rq, slot) };
         let qp = Self {
             device: Arc::clone(device),
             qpn,
@@ -108,8 +128,49 @@ impl Qp {
             info: QpInitInfo { cap, sq_sig_all: attr.sq_sig_all },
             state: QpState::RESET,
             given: QpAttr::default(),
+            domain,
+            sharer: 0,
         };
         Ok(QpParts { qp, sq, rq })
+    }
+
+    /// Opens the XRC target with a number.
+    pub(crate) fn open(
+        device: &Arc<Device>,
+        xrcd: &Xrcd,
+        qp_num: u32,
+        user_handle: u64,
+        events: &Channel,
+    ) -> Result<QpParts<Soft>> {
+        const VERB: &str = "open_qp";
+        let domain = xrcd.of(device, VERB)?;
+        let (qpn, qp_type, cap) = (Qpn(qp_num), QpType::XRC_RECV, QpCap::default());
+        let short = |_| device.error(VERB, Errno::NOMEM);
+        // No end of the engine's reads these.
+        let ((to_sq, _), (to_rq, _)) = (ring(0, 0).map_err(short)?, ring(0, 0).map_err(short)?);
+        let (state, slot, sharer) = device.control(VERB, |core, _| {
+            let missing = || device.error(VERB, Errno::INVAL);
+            if core.engine.xrc_domain_of(qpn) != Some(domain) {
+                return Err(missing());
+            }
+            let (state, _) = core.engine.query_qp(qpn).map_err(|refused| refusal(device, VERB, refused))?;
+            let (slot, sharer) = core.sink.share_qp(qpn, events.clone(), user_handle).ok_or_else(missing)?;
+            core.domains.enter(domain);
+            Ok((qp_state(state), slot, sharer))
+        })?;
+        let mut sq = Sq::new(device, to_sq, slot, qp_type, &cap);
+        sq.moved_to(state);
+        let qp = Self {
+            device: Arc::clone(device),
+            qpn,
+            qp_type,
+            info: QpInitInfo { cap, sq_sig_all: false },
+            state,
+            given: QpAttr::default(),
+            domain: Some(domain),
+            sharer,
+        };
+        Ok(QpParts { qp, sq, rq: Rq::none(device, to_rq, slot) })
     }
 
     /// Stores the attributes that the engine does not use.
@@ -268,9 +329,18 @@ impl QpOps for Qp {
 impl Destroy for Qp {
     fn destroy(self) -> Result<(), (Self, Error)> {
         // While the lock is held, no other thread works on a packet of the queue pair.
-        let qpn = self.qpn;
+        let (qpn, domain, sharer) = (self.qpn, self.domain, self.sharer);
         let destroy = |core: &mut DeviceCore| -> Result<(), Refused> {
-            core.engine.destroy_qp(qpn)?;
+            let is_shared = core.sink.unshare_qp(qpn, sharer);
+            if !is_shared {
+                core.engine.destroy_qp(qpn)?;
+            }
+            if let Some(domain) = domain {
+                core.domains.leave(domain);
+            }
+            if is_shared {
+                return Ok(());
+            }
             core.sink.remove_qp(qpn);
             core.leave_empty_groups();
             Ok(())
@@ -278,6 +348,9 @@ impl Destroy for Qp {
         destroyed(&self.device, "destroy_qp", destroy).map_err(|error| (self, error))
     }
 }
+
+/// The completion queue of a queue that a queue pair does not have.
+const NO_CQ: CqId = CqId(u32::MAX);
 
 /// Checks the attributes that change, and converts them for the engine.
 fn change(device: &Shared, attr: &QpAttr, mask: QpAttrMask) -> Result<AttrChange> {

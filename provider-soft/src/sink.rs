@@ -90,8 +90,17 @@ pub(crate) struct QpEnd {
     pub(crate) rq: Consumer<RecvWqe>,
     pub(crate) send_cq: CqId,
     pub(crate) recv_cq: CqId,
+    /// One, and for an XRC target each context that opened it.
+    pub(crate) sharers: Vec<Sharer>,
+}
+
+/// A handle of a queue pair, to which the queue pair's events go.
+#[derive(Debug)]
+pub(crate) struct Sharer {
     pub(crate) events: Channel,
     pub(crate) user_handle: u64,
+    /// Tells the handles of a queue pair apart.
+    pub(crate) number: u32,
 }
 
 /// A shared receive queue, as the engine's results see it.
@@ -247,7 +256,29 @@ impl EngineSink {
                 cq.users -= 1;
             }
         }
-        self.take_back(&end.events, |record| is_of(record, end.user_handle, Owner::Qp));
+        for sharer in &end.sharers {
+            self.take_back(&sharer.events, |record| is_of(record, sharer.user_handle, Owner::Qp));
+        }
+    }
+
+    /// Adds a handle of a queue pair, and returns its slot and the handle's number; `None` where the
+    /// queue pair does not exist.
+    pub(crate) fn share_qp(&mut self, qpn: Qpn, events: Channel, user_handle: u64) -> Option<(usize, u32)> {
+        let slot = usize::from(self.slots[low_bits(qpn)]);
+        let end = self.qp(qpn)?;
+        let number = end.sharers.iter().map(|sharer| sharer.number + 1).max().unwrap_or(0);
+        end.sharers.push(Sharer { events, user_handle, number });
+        Some((slot, number))
+    }
+
+    /// Removes a handle of a queue pair, unless it is the last one. Returns whether it did.
+    pub(crate) fn unshare_qp(&mut self, qpn: Qpn, number: u32) -> bool {
+        let Some(end) = self.qp(qpn) else { return false };
+        let at = end.sharers.iter().position(|sharer| sharer.number == number);
+        let Some(at) = at.filter(|_| end.sharers.len() > 1) else { return false };
+        let sharer = end.sharers.swap_remove(at);
+        self.take_back(&sharer.events, |record| is_of(record, sharer.user_handle, Owner::Qp));
+        true
     }
 
     /// Adds a shared receive queue and returns its slot, or `None` where no slot is free.
@@ -352,8 +383,10 @@ impl EngineSink {
     }
 
     fn raise_for_qp(&mut self, qpn: Qpn, event_type: AsyncEventType) {
-        if let Some(end) = self.qp(qpn) {
-            let (pipe, user_handle) = (Arc::clone(&end.events.pipe), end.user_handle);
+        let Some(end) = self.qp(qpn) else { return };
+        let sharers: Vec<_> =
+            end.sharers.iter().map(|sharer| (Arc::clone(&sharer.events.pipe), sharer.user_handle)).collect();
+        for (pipe, user_handle) in sharers {
             self.raise(&pipe, event_type, user_handle);
         }
     }

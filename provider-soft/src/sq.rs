@@ -90,6 +90,7 @@ impl Sq {
                 let access = Access(mw_access_flags.bits());
                 Ok(SendOp::Bind { window, new_rkey, lkey, addr, length, access })
             }
+            Op::Xrc { op, .. } => self.op(op),
             _ => Err(PostReason::UnsupportedOp { op: op.kind(), qp_type: self.checks.qp_type() }),
         }
     }
@@ -117,7 +118,11 @@ impl SendQueue for Sq {
             solicited: wr.flags.contains(Flags::SOLICITED),
             fence: wr.flags.contains(Flags::FENCE),
         };
-        let wqe = |data| SendWqe { wr_id: wr.wr_id, op, flags, data };
+        let remote_srq = match wr.op {
+            Op::Xrc { remote_srqn, .. } => remote_srqn,
+            _ => 0,
+        };
+        let wqe = |data| SendWqe { wr_id: wr.wr_id, op, flags, remote_srq, data };
         if inline {
             // SAFETY: with INLINE the caller promises that every element is readable memory of this
             // process.

@@ -14,7 +14,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use roce::engine::{Refused, SrqId};
+use roce::engine::{Refused, SrqId, XrcDomain};
 use verbs_core::provider::{Destroy, RecvQueue, SrqOps, SrqParents, SrqParts};
 use verbs_core::types::{PostError, PostReason, RecvWr, SrqAttr, SrqAttrMask, SrqInitAttr, SrqType};
 use verbs_core::{Cause, Errno, Error, Result};
@@ -34,6 +34,7 @@ pub struct Srq {
     slot: usize,
     max_wr: AtomicU32,
     max_sge: u32,
+    domain: Option<XrcDomain>,
 }
 
 /// The queue of a shared receive queue.
@@ -49,9 +50,16 @@ impl Srq {
     ) -> Result<SrqParts<Soft>> {
         const VERB: &str = "create_srq";
         let pd = parents.pd.of(device, VERB)?;
-        if attr.srq_type != SrqType::BASIC {
-            return Err(device.error(VERB, Errno::OPNOTSUPP));
-        }
+        let xrc = match attr.srq_type {
+            SrqType::BASIC => None,
+            SrqType::XRC => {
+                let missing = || device.error(VERB, Errno::INVAL);
+                let domain = parents.xrcd.ok_or_else(missing)?.of(device, VERB)?;
+                Some((domain, parents.cq.ok_or_else(missing)?.of(device, VERB)?))
+            }
+            _ => return Err(device.error(VERB, Errno::OPNOTSUPP)),
+        };
+        let (domain, cq) = xrc.unzip();
         let SrqInitAttr { max_wr, max_sge, srq_limit, user_handle, .. } = *attr;
         within(device, VERB, "max_wr", max_wr.into(), 1, limits::MAX_SRQ_WR.into())?;
         within(device, VERB, "max_sge", max_sge.into(), 0, limits::MAX_SRQ_SGE.into())?;
@@ -61,10 +69,18 @@ impl Srq {
         let events = events.clone();
         let (srq, slot) = device.control(VERB, |core, _| {
             let refused = |refused| refusal(device, VERB, refused);
-            let srq = core.engine.create_srq(pd, max_wr, max_sge, None).map_err(refused)?;
+            let srq = core.engine.create_srq(pd, max_wr, max_sge, domain).map_err(refused)?;
             core.engine.arm_srq(srq, srq_limit).map_err(refused)?;
-            match core.sink.add_srq(SrqEnd { srq, rq, cq: None, events, user_handle }) {
-                Some(slot) => Ok((srq, slot)),
+            if let Some(cq) = cq {
+                core.engine.set_srq_cq(srq, cq).map_err(refused)?;
+            }
+            match core.sink.add_srq(SrqEnd { srq, rq, cq, events, user_handle }) {
+                Some(slot) => {
+                    if let Some(domain) = domain {
+                        core.domains.enter(domain);
+                    }
+                    Ok((srq, slot))
+                }
                 None => {
                     let _ = core.engine.destroy_srq(srq);
                     Err(device.error(VERB, Errno::NOMEM))
@@ -73,7 +89,7 @@ impl Srq {
         })?;
         let queue = SrqQueue(Rq::of_srq(device, to_rq, slot, max_sge));
         let max_wr = AtomicU32::new(max_wr);
-        Ok(SrqParts { srq: Self { device: Arc::clone(device), srq, slot, max_wr, max_sge }, queue })
+        Ok(SrqParts { srq: Self { device: Arc::clone(device), srq, slot, max_wr, max_sge, domain }, queue })
     }
 
     /// Returns its number in the engine, if it belongs to this device.
@@ -97,7 +113,7 @@ impl SrqOps for Srq {
     }
 
     fn srq_num(&self) -> Option<u32> {
-        None
+        self.domain.map(|_| self.srq.0)
     }
 
     fn attr(&self) -> SrqAttr {
@@ -171,10 +187,13 @@ impl SrqOps for Srq {
 
 impl Destroy for Srq {
     fn destroy(self) -> Result<(), (Self, Error)> {
-        let srq = self.srq;
+        let (srq, domain) = (self.srq, self.domain);
         destroyed(&self.device, "destroy_srq", |core| {
             core.engine.destroy_srq(srq)?;
             core.sink.remove_srq(srq);
+            if let Some(domain) = domain {
+                core.domains.leave(domain);
+            }
             Ok(())
         })
         .map_err(|error| {

@@ -11,6 +11,8 @@ pub(crate) struct SendWqe {
     pub(crate) wr_id: u64,
     pub(crate) op: SendOp,
     pub(crate) flags: SendFlags,
+    /// The peer's shared receive queue (XRC).
+    pub(crate) remote_srq: u32,
     pub(crate) data: Data,
 }
 
@@ -110,7 +112,8 @@ mod tests {
             .collect();
         assert_eq!(list.len(), inline_len(40));
         let op = SendOp::Send { imm: None };
-        let wqe = SendWqe { wr_id: 1, op, flags: SendFlags::default(), data: Data::Inline(40) };
+        let wqe =
+            SendWqe { wr_id: 1, op, flags: SendFlags::default(), remote_srq: 0, data: Data::Inline(40) };
         let mut room = [0; 64];
         let Payload::Inline(data) = wqe.payload(&list, &mut room) else { panic!("not inline") };
         assert_eq!(data, bytes);

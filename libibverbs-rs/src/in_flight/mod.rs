@@ -420,16 +420,17 @@ impl Use {
 
 /// Returns whether an operation can carry inline data, which those that write local memory cannot.
 pub(crate) const fn takes_inline(op: &SendOp<'_>) -> bool {
-    matches!(
-        op,
+    match op {
+        SendOp::Xrc { op, .. } => takes_inline(op),
         SendOp::Send
-            | SendOp::SendWithImm { .. }
-            | SendOp::UdSend { .. }
-            | SendOp::UdSendWithImm { .. }
-            | SendOp::RdmaWrite { .. }
-            | SendOp::RdmaWriteWithImm { .. }
-            | SendOp::SendWithInv { .. }
-    )
+        | SendOp::SendWithImm { .. }
+        | SendOp::UdSend { .. }
+        | SendOp::UdSendWithImm { .. }
+        | SendOp::RdmaWrite { .. }
+        | SendOp::RdmaWriteWithImm { .. }
+        | SendOp::SendWithInv { .. } => true,
+        _ => false,
+    }
 }
 
 /// Returns whether an operation takes no local memory at all.
@@ -439,7 +440,11 @@ pub(crate) const fn takes_no_memory(op: &SendOp<'_>) -> bool {
 
 /// Returns whether an operation writes its scatter/gather elements.
 const fn reads_back(op: &SendOp<'_>) -> bool {
-    matches!(op, SendOp::RdmaRead { .. } | SendOp::AtomicCmpAndSwp { .. } | SendOp::AtomicFetchAndAdd { .. })
+    match op {
+        SendOp::Xrc { op, .. } => reads_back(op),
+        SendOp::RdmaRead { .. } | SendOp::AtomicCmpAndSwp { .. } | SendOp::AtomicFetchAndAdd { .. } => true,
+        _ => false,
+    }
 }
 
 /// Returns whether an operation touches no local memory except that of its scatter/gather elements.

@@ -41,13 +41,13 @@ use verbs_core::types::{
 use verbs_core::{Cause, Errno, Result, random};
 
 use crate::cq::CqUse;
-use crate::in_flight::{INDEXES, InFlight};
+use crate::in_flight::{Directory, INDEXES, InFlight};
 use crate::kernel_handle::KernelHandle;
 use crate::memory::{Memory, PostMemory};
 use crate::post_error::{PostBufError, PostBufReason};
-use crate::registry::{Child, Entry, Kind, QpId, Registry};
+use crate::registry::{Child, Entry, Kind, PdId, QpId, Registry};
 use crate::window::WithWindows;
-use crate::{HandleError, Pd};
+use crate::{HandleError, Pd, Xrcd};
 use attr::{InitAttr, QpInit, RtrAttr, RtsAttr, Step, required};
 use post::{Receiver, SendBatch, Sender, posts_recvs, posts_sends};
 use state::{CanPostRecv, CanPostSend, Errored, Init, Reset, Rtr, Rts, State};
@@ -79,10 +79,23 @@ struct Dependencies {
     entry: Entry,
     registry: Arc<Registry>,
     psn: u32,
-    _send_cq: CqUse,
-    _recv_cq: CqUse,
+    _parents: Parents,
+}
+
+/// The objects that a queue pair was made from.
+struct Parents {
+    _send_cq: Option<CqUse>,
+    _recv_cq: Option<CqUse>,
     _srq: Option<Child>,
-    _pd: Child,
+    /// The protection domain, or the XRC domain of a target.
+    _domain: Child,
+}
+
+/// The tables of a queue pair: those of the completion queues of its sends and receives.
+struct Tables {
+    pd: PdId,
+    sends: Arc<Directory>,
+    recvs: Arc<Directory>,
 }
 
 impl<P: Provider> Qp<Reset, P> {
@@ -105,25 +118,99 @@ impl<P: Provider> Qp<Reset, P> {
             ..QpParents::new(pd.raw(), init.send_cq.name(), init.recv_cq.name())
         };
         let parts = if init.ex == QpCreateAttr::default() {
-            context.create_qp(&parents, &attr)
+            context.create_qp(&parents, &attr)?
         } else {
-            context.create_qp_ex(&parents, &attr, &QpExtras { attr: init.ex, rss: None })
+            context.create_qp_ex(&parents, &attr, &QpExtras { attr: init.ex, rss: None })?
         };
-        let QpParts { qp, sq, rq } = parts?;
-        let cap = qp.cap();
-        let table = |cq: &crate::CqHandle<P>, max_wr| {
-            InFlight::new(pd.id(), Arc::clone(cq.directory()), max_wr).ok_or_else(|| {
+        let tables = Tables {
+            pd: pd.id(),
+            sends: Arc::clone(init.send_cq.directory()),
+            recvs: Arc::clone(init.recv_cq.directory()),
+        };
+        let parents = Parents {
+            _send_cq: Some(send_cq),
+            _recv_cq: Some(recv_cq),
+            _srq: srq.map(|srq| srq.child()),
+            _domain: pd.child_qp(),
+        };
+        Self::with(parts, registry, entry, psn, &tables, parents)
+    }
+
+    pub(crate) fn create_target(xrcd: &Xrcd<P>) -> Result<Self> {
+        const VERB: &str = "create_qp";
+        let context = xrcd.context();
+        let registry = context.registry();
+        let psn = draw_psn(registry, VERB)?;
+        let entry = registry.enter(Kind::Qp);
+        let attr = QpInitAttr {
+            qp_type: QpType::XRC_RECV,
+            cap: QpCap::default(),
+            sq_sig_all: false,
+            user_handle: entry.id.0,
+        };
+        let parents = QpParents { pd: None, send_cq: None, recv_cq: None, srq: None, xrcd: Some(xrcd.raw()) };
+        let parts = context.raw().create_qp(&parents, &attr)?;
+        Self::with(parts, registry, entry, psn, &Tables::of_target(), Parents::of_target(xrcd))
+    }
+}
+
+impl Tables {
+    /// Returns the tables of an XRC target, to which nothing is posted.
+    fn of_target() -> Self {
+        Self { pd: PdId::next(), sends: Arc::default(), recvs: Arc::default() }
+    }
+}
+
+impl Parents {
+    fn of_target<P: Provider>(xrcd: &Xrcd<P>) -> Self {
+        Self { _send_cq: None, _recv_cq: None, _srq: None, _domain: xrcd.child_qp() }
+    }
+}
+
+impl<S: State, P: Provider> Qp<S, P> {
+    pub(crate) fn open_target(xrcd: &Xrcd<P>, qp_num: u32) -> Result<Self> {
+        const VERB: &str = "open_qp";
+        let context = xrcd.context();
+        let registry = context.registry();
+        let psn = draw_psn(registry, VERB)?;
+        let entry = registry.enter(Kind::Qp);
+        let parts = context.raw().open_qp(xrcd.raw(), qp_num, entry.id.0)?;
+        let qp = Self::with(parts, registry, entry, psn, &Tables::of_target(), Parents::of_target(xrcd))?;
+        if qp.state()? != S::STATE {
+            let reason = "the target is in another state than that of the type";
+            let cause = Cause::Other { reason: reason.into() };
+            return Err(registry.error(VERB, Errno::INVAL).because(cause));
+        }
+        Ok(qp)
+    }
+
+    /// Returns the handle of a provider's queue pair.
+    ///
+    /// # Errors
+    /// `ENOMEM` for more queues than a completion queue can have.
+    fn with(
+        parts: QpParts<P>,
+        registry: &Arc<Registry>,
+        entry: Entry,
+        psn: u32,
+        tables: &Tables,
+        parents: Parents,
+    ) -> Result<Self> {
+        let QpParts { qp, sq, rq } = parts;
+        let (cap, qp_type) = (qp.cap(), qp.qp_type());
+        let table = |directory: &Arc<Directory>, max_wr| {
+            InFlight::new(tables.pd, Arc::clone(directory), max_wr).ok_or_else(|| {
                 let cause = Cause::Limit {
                     name: "queues of a completion queue",
                     asked: INDEXES.into(),
                     min: 0,
                     max: u64::from(INDEXES) - 1,
                 };
-                registry.error(VERB, Errno::NOMEM).because(cause)
+                registry.error("create_qp", Errno::NOMEM).because(cause)
             })
         };
-        let tables = table(&init.send_cq, cap.max_send_wr)
-            .and_then(|sends| Ok((sends, table(&init.recv_cq, cap.max_recv_wr)?)));
+        let tables = table(&tables.sends, cap.max_send_wr)
+            .and_then(|sends| Ok((sends, table(&tables.recvs, cap.max_recv_wr)?)));
         let ((sends, send_poster), (recvs, recv_poster)) = match tables {
             Ok(tables) => tables,
             Err(error) => {
@@ -139,19 +226,18 @@ impl<P: Provider> Qp<Reset, P> {
             entry,
             registry: Arc::clone(registry),
             psn,
-            _send_cq: send_cq,
-            _recv_cq: recv_cq,
-            _srq: srq.map(|srq| srq.child()),
-            _pd: pd.child_qp(),
+            _parents: parents,
         };
         Ok(Self {
             core: KernelHandle::new(WithWindows::new(qp), dependencies),
-            send: Sender { queue: sq, poster: send_poster, qp_type: init.qp_type },
+            send: Sender { queue: sq, poster: send_poster, qp_type },
             recv: Receiver { queue: rq, poster: recv_poster },
             state: PhantomData,
         })
     }
+}
 
+impl<P: Provider> Qp<Reset, P> {
     /// Moves the queue pair from RESET to INIT, from where on receives may be posted.
     ///
     /// # Errors

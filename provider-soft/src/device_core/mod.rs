@@ -44,12 +44,14 @@ use crate::pending::PendingSet;
 use crate::random::SystemRandom;
 use crate::sink::EngineSink;
 use crate::wqe::SendWqe;
+use crate::xrcd::Domains;
 
 /// The part of a device that its lock protects.
 #[derive(Debug)]
 pub(crate) struct DeviceCore {
     pub(crate) engine: Engine<ProcessMemory>,
     pub(crate) sink: EngineSink,
+    pub(crate) domains: Domains,
     inbox: Inbox,
     outbox: Outbox,
     /// The multicast groups that queue pairs are attached to.
@@ -143,6 +145,7 @@ impl DeviceCore {
             inbox: Inbox::new(socket),
             outbox: Outbox::new(socket),
             groups: Groups::default(),
+            domains: Domains::default(),
             blocked: false,
             backlog: Backlog::default(),
             unacknowledged: 0,
@@ -168,9 +171,9 @@ impl DeviceCore {
             }
         }
         while let Some((qpn, wqe, len)) = sink.next_send(slot, &mut list[..]) {
-            let SendWqe { wr_id, op, flags, .. } = wqe;
+            let SendWqe { wr_id, op, flags, remote_srq, .. } = wqe;
             let payload: Payload<'_> = wqe.payload(&list[..len], &mut bytes[..]);
-            let wr = SendWr { wr_id, op, flags, payload, remote_srq: 0 };
+            let wr = SendWr { wr_id, op, flags, payload, remote_srq };
             if engine.post_send(qpn, &wr, now, sink).is_err() {
                 refuse(sink, qpn, wr_id, Opcode::Send);
             }

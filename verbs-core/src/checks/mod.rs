@@ -131,6 +131,9 @@ impl SendChecks {
         if self.accepts & bit(kind) == 0 {
             return Err(self.refusal(kind));
         }
+        if let SendOp::Xrc { op, .. } = wr.op {
+            return self.check_xrc(op, wr);
+        }
         let length = list_length(wr.sge, self.max_sge)?;
         if let Some(max) = self.max_datagram
             && length > max
@@ -144,6 +147,17 @@ impl SendChecks {
             return check_operands(wr, length);
         }
         Ok(length)
+    }
+
+    /// Checks the operation that an XRC initiator requests.
+    #[inline(never)]
+    fn check_xrc(&self, op: &SendOp<'_>, wr: &SendWr<'_>) -> Result<u32, PostReason> {
+        let kind = op.kind();
+        if XRC_OPERATIONS & bit(kind) == 0 {
+            return Err(PostReason::UnsupportedOp { op: kind, qp_type: self.qp_type });
+        }
+        let checks = Self { accepts: XRC_OPERATIONS, ..*self };
+        checks.check(&SendWr { op: *op, ..*wr })
     }
 
     #[cold]
@@ -288,6 +302,7 @@ const fn operations(qp_type: QpType) -> u32 {
         // No packet of the unreliable service carries a key to invalidate (IBTA volume 1, table 38).
         QpType::UC => SENDS | WRITES | bit(OpKind::BIND_MW),
         QpType::UD => UD_SENDS,
+        QpType::XRC_SEND => bit(OpKind::XRC),
         _ => 0,
     }
 }
@@ -313,6 +328,9 @@ const LOCAL_OPERATIONS: u32 = bit(OpKind::LOCAL_INV) | bit(OpKind::BIND_MW);
 
 /// The operations of the memory placement extensions, which not every device has.
 const PLACEMENTS: u32 = bit(OpKind::FLUSH) | bit(OpKind::ATOMIC_WRITE);
+
+/// The operations that an XRC initiator can request.
+const XRC_OPERATIONS: u32 = SENDS | WRITES | READS | ATOMICS;
 
 /// The operations that need no check of their own.
 const PLAIN_OPERATIONS: u32 = SENDS | WRITES | READS;

@@ -19,8 +19,8 @@ use crate::channel::{Uhw, Uverbs, WriteCmd};
 /// `O_CREAT` and `O_EXCL`.
 ///
 /// # Errors
-/// Any errno the kernel returns; notably `EOPNOTSUPP` for a device without XRC, `ENOENT` for a file
-/// without a domain and without `O_CREAT`, `EEXIST` for one with a domain and `O_EXCL`.
+/// Any errno the kernel returns; notably `EOPNOTSUPP` for a device without XRC, `EAGAIN` for a file
+/// without a domain and without `O_CREAT`, `EINVAL` for one with a domain and `O_EXCL`.
 #[doc(alias = "ibv_open_xrcd")]
 pub fn open_xrcd(uverbs: &Uverbs, file: Option<BorrowedFd<'_>>, oflags: i32) -> Result<u32> {
     let mut reply = IbUverbsOpenXrcdResp::default();

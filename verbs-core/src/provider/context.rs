@@ -386,8 +386,9 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// Opens an XRC domain: one of its own, or with a file the one of the file's inode.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device has none; any other errno that the kernel returns, notably
-    /// `EEXIST`, `ENOENT` and `EBADF` for the file and the flags (`O_CREAT`, `O_EXCL`).
+    /// `EOPNOTSUPP` if the device has none; `EAGAIN` for a file without a domain and without
+    /// `O_CREAT`, `EINVAL` for one with a domain and with `O_EXCL`; any other errno that the kernel
+    /// returns.
     fn open_xrcd(&self, file: Option<BorrowedFd<'_>>, oflags: i32) -> Result<P::Xrcd> {
         let _ = (file, oflags);
         Err(unsupported(self.device(), "open_xrcd"))

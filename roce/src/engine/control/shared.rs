@@ -3,7 +3,7 @@
 use crate::engine::Engine;
 use crate::engine::memory::Memory;
 use crate::engine::queue::{MAX_SRQ_SGE, Srq};
-use crate::engine::types::{CqId, Pd, PostRefused, RecvWr, Refused, SrqId, XrcDomain};
+use crate::engine::types::{CqId, Pd, PostRefused, Qpn, RecvWr, Refused, SrqId, XrcDomain};
 
 impl<M: Memory> Engine<M> {
     /// Creates a shared receive queue, with at most 32 scatter elements for each receive.
@@ -29,6 +29,11 @@ impl<M: Memory> Engine<M> {
         let objects = &mut self.objects;
         let inserted = objects.srqs.insert(srq, &mut *objects.random);
         inserted.map(SrqId).inspect_err(|_| self.leave_pd(pd))
+    }
+
+    /// Returns the domain of an XRC target.
+    pub fn xrc_domain_of(&self, qpn: Qpn) -> Option<XrcDomain> {
+        self.objects.qps.get(qpn.0)?.xrc_domain
     }
 
     /// Arms [`Event::SrqLimitReached`](crate::engine::Event::SrqLimitReached), which is raised

@@ -26,6 +26,7 @@
 //! | [`unsupported`] | verbs that neither rxe nor soft devices have |
 //! | [`srq`] | shared receive queues: who takes a receive, events, changes of the queue |
 //! | [`threads`] | objects in several threads |
+//! | [`xrc`] | XRC: requests that name a shared receive queue |
 //!
 //! Each case runs twice: with the provider hidden, and with it named.
 
@@ -52,6 +53,7 @@ pub mod states;
 pub mod threads;
 pub mod uc;
 pub mod unsupported;
+pub mod xrc;
 
 use crate::runner::Case;
 
@@ -88,6 +90,7 @@ pub fn cases() -> Vec<Case> {
         threads,
         uc,
         unsupported,
+        xrc,
     ];
     topics.into_iter().flat_map(|(topic, cases)| cases.into_iter().map(move |case| of(topic, case))).collect()
 }

@@ -1,0 +1,211 @@
+//! [`Xrcd`]: an XRC domain, which connects XRC targets with the shared receive queues that requests
+//! name.
+//!
+//! ```text
+//!   initiator process             target process
+//!   Qp (XRC_SEND) ── SendOp::Xrc ──► Qp (XRC_RECV) ─┐
+//!                     remote_srqn                   ├─ Xrcd
+//!                          └──────► Srq ────────────┘  its receives complete in its Cq
+//! ```
+
+use core::fmt;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use nix::fcntl::OFlag;
+use verbs_core::Result;
+use verbs_core::provider::{ContextOps, Erased, NamedProvider, Provider};
+
+use crate::kernel_handle::KernelHandle;
+use crate::qp::state::{Reset, State};
+use crate::registry::{Child, Tally};
+use crate::{Context, CqHandle, HandleError, Pd, Qp, Srq, SrqInit};
+
+/// The attributes of opening an XRC domain. The default opens a domain of its own.
+#[doc(alias = "ibv_xrcd_init_attr")]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct XrcdInit<'a> {
+    /// A file: everyone who opens the device with the same file shares one domain.
+    pub file: Option<BorrowedFd<'a>>,
+    /// Set to make the file's domain if it has none (`O_CREAT`).
+    pub create: bool,
+    /// Set to refuse a domain that the file already has (`O_EXCL`).
+    pub exclusive: bool,
+}
+
+/// An XRC domain. Cheap to clone.
+///
+/// # References
+/// `ibv_open_xrcd(3)`
+#[doc(alias = "ibv_xrcd")]
+pub struct Xrcd<P: Provider = Erased> {
+    inner: Arc<Inner<P>>,
+}
+
+struct Inner<P: Provider> {
+    raw: Raw<P>,
+    context: Context<P>,
+    srqs: Tally,
+    qps: Tally,
+}
+
+enum Raw<P: Provider> {
+    Own(KernelHandle<P::Xrcd, Child>),
+    /// The domain behind an erased one, made by `downcast`: clones and children of that one live
+    /// on.
+    Within(Arc<Inner<Erased>>),
+}
+
+impl<P: Provider> Xrcd<P> {
+    pub(crate) fn open(context: &Context<P>, init: &XrcdInit<'_>) -> Result<Self> {
+        let mut oflags = OFlag::empty();
+        oflags.set(OFlag::O_CREAT, init.create);
+        oflags.set(OFlag::O_EXCL, init.exclusive);
+        let raw = context.raw().open_xrcd(init.file, oflags.bits())?;
+        let child = context.child(&context.registry().xrcd_tally);
+        let raw = Raw::Own(KernelHandle::new(raw, child));
+        Ok(Self::with(raw, context.clone()))
+    }
+
+    fn with(raw: Raw<P>, context: Context<P>) -> Self {
+        Self { inner: Arc::new(Inner { raw, context, srqs: Tally::default(), qps: Tally::default() }) }
+    }
+
+    /// Returns the open device that the domain belongs to.
+    pub fn context(&self) -> &Context<P> {
+        &self.inner.context
+    }
+
+    /// Returns the provider's own domain, for features beyond verbs.
+    // The panics below are unreachable.
+    #[allow(clippy::missing_panics_doc)]
+    pub fn raw(&self) -> &P::Xrcd {
+        match &self.inner.raw {
+            Raw::Own(handle) => handle.get(),
+            Raw::Within(erased) => match &erased.raw {
+                Raw::Own(handle) => handle.get().downcast_ref().expect("downcast looked at the type"),
+                Raw::Within(_) => unreachable!("an erased domain is within no other"),
+            },
+        }
+    }
+
+    /// Creates a shared receive queue that requests to the domain's targets name by its
+    /// [`srq_num`](Srq::srq_num). Its receives complete in `cq`, given as a `&Cq` or a
+    /// [`CqHandle`]. The requests access memory of `pd`.
+    ///
+    /// # Errors
+    /// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a size beyond the device's limits,
+    /// with [`Cause::Foreign`](crate::Cause::Foreign) for a protection domain or completion queue
+    /// of another open device, with [`Cause::Closed`](crate::Cause::Closed) for a completion queue
+    /// that was closed; any other errno that the kernel returns.
+    ///
+    /// # References
+    /// `ibv_create_srq_ex(3)`
+    #[doc(alias = "ibv_create_srq_ex")]
+    pub fn create_srq(&self, pd: &Pd<P>, cq: impl Into<CqHandle<P>>, init: &SrqInit) -> Result<Srq<P>> {
+        Srq::create_xrc(pd, self, &cq.into(), init)
+    }
+
+    /// Creates an XRC target ([`QpType::XRC_RECV`](crate::QpType::XRC_RECV)) in the state RESET. It
+    /// posts nothing: its peer's requests name the shared receive queue that they take a receive
+    /// from.
+    ///
+    /// # Errors
+    /// Any errno that the kernel, or the system's random source, returns; notably `EOPNOTSUPP` for
+    /// a device without XRC.
+    ///
+    /// # References
+    /// `ibv_create_qp_ex(3)`
+    #[doc(alias = "ibv_create_qp_ex")]
+    pub fn create_target(&self) -> Result<Qp<Reset, P>> {
+        Qp::create_target(self)
+    }
+
+    /// Opens the XRC target with a number, which may have been created through another context that
+    /// shares the domain. The target ends with the last queue pair that was created or opened for
+    /// it. `S` is the state that the target is in.
+    ///
+    /// # Errors
+    /// `EINVAL` for a number that no target of the domain has, and for a target in another state;
+    /// any other errno that the kernel returns.
+    ///
+    /// # References
+    /// `ibv_open_qp(3)`
+    #[doc(alias = "ibv_open_qp")]
+    pub fn open_target<S: State>(&self, qp_num: u32) -> Result<Qp<S, P>> {
+        Qp::open_target(self, qp_num)
+    }
+
+    /// Closes the domain, if this is its last handle and nothing of it is left. Dropping a handle
+    /// closes the domain later, with its last object.
+    ///
+    /// # Errors
+    /// The handle: `EBUSY` with [`Cause::InUse`](crate::Cause::InUse), which names the kind of
+    /// objects that are left; any other errno that the kernel returns.
+    ///
+    /// # References
+    /// `ibv_close_xrcd(3)`
+    #[doc(alias = "ibv_close_xrcd")]
+    pub fn close(self) -> Result<(), HandleError<Self>> {
+        let inner = match Arc::try_unwrap(self.inner) {
+            Ok(inner) => inner,
+            Err(inner) => {
+                let error = inner.context.registry().in_use("close_xrcd", inner.users());
+                return Err(HandleError { handle: Self { inner }, error });
+            }
+        };
+        let Inner { raw, context, srqs, qps } = inner;
+        let (raw, error) = match raw {
+            Raw::Own(handle) => match handle.close() {
+                Ok(_) => return Ok(()),
+                Err(HandleError { handle, error }) => (Raw::Own(handle), error),
+            },
+            Raw::Within(erased) => match (Xrcd { inner: erased }).close() {
+                Ok(()) => return Ok(()),
+                Err(HandleError { handle, error }) => (Raw::Within(handle.inner), error),
+            },
+        };
+        Err(HandleError { handle: Self { inner: Arc::new(Inner { raw, context, srqs, qps }) }, error })
+    }
+
+    pub(crate) fn child_srq(&self) -> Child {
+        Child::new(Arc::<Inner<P>>::clone(&self.inner), &self.inner.srqs)
+    }
+
+    pub(crate) fn child_qp(&self) -> Child {
+        Child::new(Arc::<Inner<P>>::clone(&self.inner), &self.inner.qps)
+    }
+}
+
+impl<P: Provider> Inner<P> {
+    /// Returns what keeps the domain open besides one handle, as a plural noun.
+    fn users(&self) -> &'static str {
+        let tallies = [(&self.srqs, "shared receive queues"), (&self.qps, "queue pairs")];
+        tallies.into_iter().find(|(tally, _)| tally.any()).map_or("clones of the handle", |(_, what)| what)
+    }
+}
+
+impl Xrcd<Erased> {
+    /// Returns the same domain with its provider named.
+    ///
+    /// # Errors
+    /// The handle, when the device belongs to another provider.
+    pub fn downcast<P: NamedProvider>(self) -> Result<Xrcd<P>, HandleError<Self>> {
+        let Ok(context) = self.inner.context.clone().downcast::<P>() else {
+            return Err(HandleError::of_another_provider(self));
+        };
+        Ok(Xrcd::with(Raw::Within(self.inner), context))
+    }
+}
+
+impl<P: Provider> Clone for Xrcd<P> {
+    fn clone(&self) -> Self {
+        Self { inner: Arc::clone(&self.inner) }
+    }
+}
+
+impl<P: Provider> fmt::Debug for Xrcd<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Xrcd").field("raw", self.raw()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,155 @@
+//! [`Xrcd`]: an XRC domain. Contexts of this process that open the same file of a device share one.
+//!
+//! The engine knows domains by number only. [`Domains`] counts the handles and the users of each,
+//! under the device's lock.
+//!
+//! # References
+//! `ibv_open_xrcd(3)`; IBTA volume 1, annex A14; Linux `drivers/infiniband/core/uverbs_cmd.c`
+//! (`ib_uverbs_open_xrcd`)
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use nix::sys::stat::fstat;
+use roce::engine::{Pd, XrcDomain};
+use verbs_core::provider::{Destroy, XrcdOps};
+use verbs_core::{Cause, Errno, Error, Result};
+
+use crate::device::Device;
+use crate::pd::{foreign, refusal};
+
+/// An XRC domain.
+#[derive(Debug)]
+pub struct Xrcd {
+    device: Arc<Device>,
+    domain: XrcDomain,
+}
+
+/// The device and the inode of a file.
+type FileId = (u64, u64);
+
+/// The XRC domains of a device.
+#[derive(Debug, Default)]
+pub(crate) struct Domains {
+    next: u32,
+    open: Vec<Domain>,
+}
+
+#[derive(Debug)]
+struct Domain {
+    domain: XrcDomain,
+    /// The protection domain of its targets. Their requests name that of a shared receive queue.
+    pd: Pd,
+    file: Option<FileId>,
+    /// The number of handles.
+    handles: u32,
+    /// The number of shared receive queues and queue pairs.
+    users: u32,
+}
+
+impl Domains {
+    fn get(&mut self, domain: XrcDomain) -> Option<&mut Domain> {
+        self.open.iter_mut().find(|open| open.domain == domain)
+    }
+
+    /// Returns the protection domain of a domain's targets.
+    pub(crate) fn pd(&mut self, domain: XrcDomain) -> Option<Pd> {
+        Some(self.get(domain)?.pd)
+    }
+
+    /// Counts a shared receive queue or a queue pair of a domain.
+    pub(crate) fn enter(&mut self, domain: XrcDomain) {
+        if let Some(domain) = self.get(domain) {
+            domain.users += 1;
+        }
+    }
+
+    /// Counts one less.
+    pub(crate) fn leave(&mut self, domain: XrcDomain) {
+        if let Some(domain) = self.get(domain) {
+            domain.users -= 1;
+        }
+    }
+}
+
+impl Xrcd {
+    /// Opens a domain of its own, or with a file that of the file. The errnos are the kernel's.
+    pub(crate) fn open(device: &Arc<Device>, file: Option<BorrowedFd<'_>>, oflags: i32) -> Result<Self> {
+        const VERB: &str = "open_xrcd";
+        let failed = |errno| device.error(VERB, errno);
+        let file = match file {
+            Some(file) => {
+                let stat = fstat(file).map_err(|errno| failed(errno.into()))?;
+                Some((stat.st_dev, stat.st_ino))
+            }
+            None => None,
+        };
+        let domain = device.control(VERB, |core, _| {
+            if let Some(open) = core.domains.open.iter_mut().find(|open| file.is_some() && open.file == file)
+            {
+                if oflags & libc::O_EXCL != 0 {
+                    return Err(failed(Errno::INVAL));
+                }
+                open.handles += 1;
+                return Ok(open.domain);
+            }
+            if file.is_some() && oflags & libc::O_CREAT == 0 {
+                return Err(failed(Errno::AGAIN));
+            }
+            let pd = core.engine.alloc_pd().map_err(|refused| refusal(device, VERB, refused))?;
+            let domains = &mut core.domains;
+            let domain = XrcDomain(domains.next);
+            domains.next = domains.next.wrapping_add(1);
+            domains.open.push(Domain { domain, pd, file, handles: 1, users: 0 });
+            Ok(domain)
+        })?;
+        Ok(Self { device: Arc::clone(device), domain })
+    }
+
+    /// Returns its number in the engine, if it belongs to this device.
+    ///
+    /// # Errors
+    /// `EINVAL` with [`Cause::Foreign`] for an XRC domain of another device.
+    pub(crate) fn of(&self, device: &Arc<Device>, verb: &'static str) -> Result<XrcDomain> {
+        if Arc::ptr_eq(&self.device, device) {
+            Ok(self.domain)
+        } else {
+            Err(foreign(device, verb, "XRC domain"))
+        }
+    }
+}
+
+impl XrcdOps for Xrcd {
+    fn handle(&self) -> u32 {
+        self.domain.0
+    }
+}
+
+impl Destroy for Xrcd {
+    fn destroy(self) -> Result<(), (Self, Error)> {
+        const VERB: &str = "close_xrcd";
+        if self.device.is_forked() {
+            return Ok(());
+        }
+        let (device, domain) = (&self.device, self.domain);
+        let closed = device.control(VERB, |core, _| {
+            let Some(at) = core.domains.open.iter().position(|open| open.domain == domain) else {
+                return Ok(());
+            };
+            let Some(open) = core.domains.open.get_mut(at) else { return Ok(()) };
+            if open.handles > 1 {
+                open.handles -= 1;
+                return Ok(());
+            }
+            if open.users > 0 {
+                let by = "shared receive queues or queue pairs";
+                return Err(device.error(VERB, Errno::BUSY).because(Cause::InUse { by }));
+            }
+            let pd = core.domains.open.swap_remove(at).pd;
+            // It has no users left.
+            let _ = core.engine.dealloc_pd(pd);
+            Ok(())
+        });
+        closed.map_err(|error| (self, error))
+    }
+}
