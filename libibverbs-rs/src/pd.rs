@@ -163,6 +163,10 @@ impl<P: Provider> Pd<P> {
     /// remote rights, a peer names them. The bytes must stay mapped, and every other access to them
     /// must tolerate that.
     ///
+    /// On rxe (seen on Linux 7.2), the device accesses the start of each page of an
+    /// [on-demand paged](AccessFlags::ON_DEMAND) region, whatever the offset in the page: such a
+    /// region has its pages to itself there, and each packet begins at the start of one.
+    ///
     /// # Errors
     /// - `ENOMEM` with [`Cause::Memlock`](crate::Cause::Memlock) if `RLIMIT_MEMLOCK` is too small.
     /// - `EFAULT` for memory that is not mapped, or is read-only and registered for writing; soft

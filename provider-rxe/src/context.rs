@@ -11,8 +11,8 @@ use uverbs_abi::ib_user_ioctl_verbs::RdmaDriverId;
 use verbs_core::discovery::DeviceInfo;
 use verbs_core::kernel::{KernelContext, KernelDmah, KernelMw, KernelPd};
 use verbs_core::provider::{
-    ContextOps, DeviceOps, Driver, MrChange, MrInitAttr, NamedProvider, OpenedContext, QpParents, QpParts,
-    ReregError, SrqParents, SrqParts, erase,
+    ContextOps, DeviceOps, Driver, MrChange, NamedProvider, OpenedContext, QpParents, QpParts, ReregError,
+    SrqParents, SrqParts, erase,
 };
 use verbs_core::types::{
     AccessFlags, Advice, AdviseFlags, AhAttr, CqInitAttr, DeviceCapFlags, DmahAttr, MrAttr, MwType,
@@ -117,12 +117,8 @@ impl ContextOps<Rxe> for Context {
         Ok(Mr::new(&self.kernel, region, access))
     }
 
-    unsafe fn reg_mr_ex(&self, pd: &KernelPd, attr: &MrInitAttr<'_, Rxe>) -> Result<Mr> {
-        let MrInitAttr { memory, length, iova, access, dmah } = *attr;
-        // SAFETY: the caller's promise is the same.
-        let region = unsafe { pd.reg_mr_ex(memory, length, iova, access, dmah) }?;
-        Ok(Mr::new(&self.kernel, region, access))
-    }
+    // `reg_mr_ex` is the contract's own, by `REG_MR` in its older form: the newer method does not
+    // tell rxe the `iova` (seen on 7.2, where requests are refused).
 
     unsafe fn reg_dmabuf_mr(
         &self,

@@ -97,7 +97,9 @@ pub enum Rxe {}
 //   range. Receives, read responses and atomics (`send_data_in`, `do_read`, `do_atomic`) require
 //   `IB_ACCESS_LOCAL_WRITE`. An atomic copies 8 bytes, and `SendChecks` accepts only a list of 8
 //   bytes for it. The kernel reads lists from the slots, which only `Sq` and `Rq` write, and
-//   neither writes a slot before the kernel has moved its index past it.
+//   neither writes a slot before the kernel has moved its index past it. On-demand paged regions
+//   are an exception: `__rxe_odp_mr_copy` (6.15 and newer) accesses the start of each page, whatever
+//   the offset. Safe code does not register any; `Pd::reg_mr` of the crate `verbs` warns of it.
 // - 4: `path` takes the number of an address handle, which `rxe_get_av` looks up and whose
 //   protection domain it compares, or the bytes of a path, which name a peer.
 // - 5: `do_complete` of the completer runs after the acknowledgement, or for unacknowledged

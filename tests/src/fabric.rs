@@ -383,6 +383,23 @@ impl<P: Provider> Arena<P> {
         Ok(Self { base, len, mr })
     }
 
+    /// Zeroed memory of whole pages, registered with these rights.
+    ///
+    /// # Errors
+    /// Any error of registering the memory.
+    ///
+    /// # Panics
+    /// When there is no memory.
+    pub fn of_pages(pd: &Pd<P>, len: usize, access: AccessFlags) -> CaseResult<Self> {
+        const PAGE: usize = 4096;
+        let map = memmap2::MmapMut::map_anon(len.next_multiple_of(PAGE))?;
+        // The mapping stays for good.
+        let base = NonNull::new(std::mem::ManuallyDrop::new(map).as_mut_ptr()).expect("a mapping");
+        // SAFETY: as in `with_access`.
+        let mr = unsafe { pd.reg_mr(base.as_ptr(), len, access) }?;
+        Ok(Self { base, len, mr })
+    }
+
     /// Registers a part of it once more, at the address `iova` or at its own.
     ///
     /// # Errors

@@ -67,7 +67,7 @@ impl Mr {
     }
 
     /// Changes the region in place, as far as the kernel does: rxe changes the protection domain and
-    /// the rights (Linux 6.1), not the memory.
+    /// the rights (since Linux 6.3), not the memory.
     ///
     /// # Safety
     /// As [`ContextOps::rereg_mr`](verbs_core::provider::ContextOps::rereg_mr).
