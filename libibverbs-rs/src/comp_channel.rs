@@ -27,9 +27,53 @@ use crate::{Context, HandleError};
 /// [`Cq::req_notify`](crate::Cq::req_notify) armed them. One channel serves any number of queues of
 /// its device.
 ///
-/// A loop that misses no completion calls `req_notify`, polls until the queue is empty, calls
-/// [`wait`](Self::wait), and starts again. In an event loop, the descriptor is readable when there
-/// is an event ([`AsFd`], [`AsRawFd`]); it is non-blocking.
+/// A queue raises one event for each time that it is armed. A loop that misses no completion arms
+/// the queue first and polls it until it is empty afterwards ([`Cq::arm`](crate::Cq::arm) does both),
+/// then waits for an event, and does the same with the queue that the event names:
+///
+#[cfg_attr(feature = "soft", doc = "```")]
+#[cfg_attr(not(feature = "soft"), doc = "```ignore")]
+/// use std::collections::HashMap;
+/// use verbs::{Cq, CqId, CqInit};
+///
+/// # fn main() -> Result<(), verbs::Error> {
+/// let context = verbs::soft::auto()?.open()?;
+/// let channel = context.create_comp_channel()?;
+/// let init = CqInit { channel: Some(&channel), ..CqInit::new(64) };
+/// let mut cqs = HashMap::new();
+/// for _ in 0..3 {
+///     let cq = context.create_cq(&init)?;
+///     cqs.insert(cq.id(), cq);
+/// }
+///
+/// fn serve(cq: &mut Cq) -> Result<(), verbs::Error> {
+///     let mut completions = cq.arm(false)?;
+///     while let Some(completion) = completions.next() {
+///         println!("{}: {}", completion.wr_id(), completion.status());
+///     }
+///     Ok(())
+/// }
+///
+/// // Each queue once before the first wait, because its completions may be there already.
+/// for cq in cqs.values_mut() {
+///     serve(cq)?;
+/// }
+/// # let limit = Some(std::time::Duration::ZERO);
+/// # /*
+/// let limit = None;
+/// # */
+/// while let Some(event) = channel.wait(limit)? {
+///     if let Some(cq) = cqs.get_mut(&event.cq) {
+///         serve(cq)?;
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// In an event loop, the descriptor is readable when there is an event ([`AsFd`], [`AsRawFd`]); it is
+/// non-blocking. A loop whose descriptor is edge-triggered reads events until
+/// [`next_event`](Self::next_event) returns `None`.
 ///
 /// # References
 /// `ibv_create_comp_channel(3)`

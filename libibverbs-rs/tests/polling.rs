@@ -4,8 +4,8 @@ mod common;
 
 use common::World;
 use verbs::{
-    Context, Cq, CqInit, InitAttr, Provider, Qp, QpCap, QpInit, QpType, RtrAttr, RtsAttr, SendFlags, SendOp,
-    Wc, WcOpcode, WcStatus,
+    Context, Cq, CqInit, CqModeration, CqWcFlags, Errno, InitAttr, Provider, Qp, QpCap, QpInit, QpType,
+    RtrAttr, RtsAttr, SendFlags, SendOp, Wc, WcOpcode, WcStatus,
 };
 
 both! {
@@ -14,6 +14,9 @@ both! {
     more_completions_than_a_batch_come_in_order
     what_was_not_polled_is_there_next_time
     a_poll_that_is_forgotten_loses_nothing
+    arming_lends_what_is_there_and_asks_for_an_event
+    fields_that_no_queue_was_created_with_are_absent
+    verbs_that_a_provider_lacks_name_the_device
 }
 
 fn sender<P: Provider>(context: &Context<P>) -> (Cq<P>, Qp<verbs::state::Rts, P>) {
@@ -115,4 +118,46 @@ fn a_queue_with_fetched_completions_stays_erased_until_they_are_polled() {
     assert_eq!(numbers(&mut cq), [3, 4]);
     drop((cq, qp));
     world.assert_empty();
+}
+
+fn arming_lends_what_is_there_and_asks_for_an_event<P: Provider>(world: &World, context: Context<P>) {
+    let channel = context.create_comp_channel().unwrap();
+    let mut cq = context.create_cq(&CqInit { channel: Some(&channel), ..CqInit::new(64) }).unwrap();
+    let cap = QpCap { max_send_wr: 64, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 8 };
+    let init = QpInit { cap, ..QpInit::new(QpType::RC, &cq) };
+    let qp = context.alloc_pd().unwrap().create_qp(&init).unwrap().to_init(&InitAttr::default()).unwrap();
+    let mut qp = qp.to_rtr(&RtrAttr::unconnected()).unwrap().to_rts(&RtsAttr::default()).unwrap();
+    complete(world, &mut qp, 0..2);
+    let mut completions = cq.arm(false).unwrap();
+    assert_eq!(completions.next().map(|completion| completion.wr_id()), Some(0));
+    assert_eq!(completions.next().map(|completion| completion.wr_id()), Some(1));
+    assert!(completions.next().is_none());
+    drop(completions);
+    assert_eq!(channel.next_event().unwrap(), None);
+    complete(world, &mut qp, 2..3);
+    assert_eq!(channel.next_event().unwrap().map(|event| event.cq), Some(cq.id()));
+    assert_eq!(numbers(&mut cq), [2]);
+}
+
+fn fields_that_no_queue_was_created_with_are_absent<P: Provider>(world: &World, context: Context<P>) {
+    let (mut cq, mut qp) = sender(&context);
+    assert_eq!(cq.wc_flags(), CqWcFlags::STANDARD);
+    complete(world, &mut qp, 0..1);
+    let mut completions = cq.poll();
+    let completion = completions.next().unwrap();
+    assert_eq!((completion.completion_ts(), completion.completion_wallclock_ns()), (None, None));
+    assert_eq!((completion.cvlan(), completion.flow_tag(), completion.tm_info()), (None, None, None));
+}
+
+fn verbs_that_a_provider_lacks_name_the_device<P: Provider>(world: &World, context: Context<P>) {
+    let (mut cq, mut qp) = sender(&context);
+    complete(world, &mut qp, 0..2);
+    let clock = context.query_rt_values().map(drop);
+    let results = [cq.resize(100), cq.modify(CqModeration { cq_count: 2, cq_period: 2 }), clock]
+        .map(Result::unwrap_err);
+    for (error, verb) in results.iter().zip(["resize_cq", "modify_cq", "query_rt_values"]) {
+        let device = context.device_name();
+        assert_eq!((error.verb, &*error.device, error.errno), (verb, device, Errno::OPNOTSUPP));
+    }
+    assert_eq!(numbers(&mut cq), [0, 1]);
 }

@@ -222,6 +222,9 @@ cases! {
     "poll, lending", "static", 1, completed, Limit::Instructions(30.0) => rxe_bench_lend_1_static(w) { lend(&mut w.cq, 1) }
     "poll, lending", "static", 2, completed, Limit::Instructions(30.0) => rxe_bench_lend_2_static(w) { lend(&mut w.cq, 2) }
     "poll, lending", "static", 16, completed, Limit::Instructions(30.0) => rxe_bench_lend_16_static(w) { lend(&mut w.cq, 16) }
+    "poll, lending", "erased", 16, completed, Limit::ErasedFrom("rxe_bench_lend_16_static") => rxe_bench_lend_16_erased(w) { lend(&mut w.erased_cq, 16) }
+    "poll, every field", "static", 16, completed, Limit::Instructions(60.0) => rxe_bench_fields_16_static(w) { lend_fields(&mut w.cq, 16) }
+    "poll, every field", "erased", 16, completed, Limit::ErasedFrom("rxe_bench_fields_16_static") => rxe_bench_fields_16_erased(w) { lend_fields(&mut w.erased_cq, 16) }
     "poll, by value", "static", 1, completed, Limit::None => rxe_bench_poll_1_static(w) {
         w.polled = w.cq.poll(&mut w.wcs[0]);
     }
@@ -285,10 +288,24 @@ fn completed(world: &mut World, calls: u32, per_call: u32) {
 
 /// Takes completions one by one, and reads the fields that a program reads.
 #[inline(always)]
-fn lend(cq: &mut Cq, count: usize) {
+fn lend(cq: &mut impl CqOps, count: usize) {
     for _ in 0..count {
         let completion = cq.next().expect("it was completed");
         black_box((completion.wr_id(), completion.status(), completion.byte_len()));
+    }
+    cq.finish();
+}
+
+/// Takes completions one by one, and reads every field, the optional ones as well.
+#[inline(always)]
+fn lend_fields(cq: &mut impl CqOps, count: usize) {
+    for _ in 0..count {
+        let completion = cq.next().expect("it was completed");
+        black_box((completion.wr_id(), completion.status(), completion.opcode(), completion.vendor_err()));
+        black_box((completion.byte_len(), completion.imm_data(), completion.qp_num(), completion.src_qp()));
+        black_box((completion.wc_flags(), completion.slid(), completion.sl(), completion.dlid_path_bits()));
+        black_box((completion.completion_ts(), completion.completion_wallclock_ns(), completion.cvlan()));
+        black_box((completion.flow_tag(), completion.tm_info()));
     }
     cq.finish();
 }

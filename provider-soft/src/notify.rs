@@ -186,3 +186,138 @@ mod tests {
         assert!(notify.completed(false, never), "the next one raises it");
     }
 }
+
+#[cfg(all(test, loom))]
+mod models {
+    use super::*;
+    use crate::ring::{Consumer, Producer, ring};
+    use crate::sync::{Arc, thread};
+
+    /// What the lock protects of a completion queue.
+    struct End {
+        producer: Producer<u32>,
+        notify: Notify,
+    }
+
+    /// A completion queue and its channel, as the device's threads and the program share them. A
+    /// mutex of the model checker stands for the device's lock, which has models of its own.
+    #[derive(Clone)]
+    struct Queue {
+        end: Arc<loom::sync::Mutex<End>>,
+        /// The channel: an event stays until it is read.
+        channel: Arc<loom::sync::Notify>,
+    }
+
+    impl Queue {
+        fn new() -> (Self, Consumer<u32>) {
+            let (producer, consumer) = ring(4, 0).unwrap();
+            let end = Arc::new(loom::sync::Mutex::new(End { producer, notify: Notify::new() }));
+            (Self { end, channel: Arc::new(loom::sync::Notify::new()) }, consumer)
+        }
+
+        /// Completes a request as `EngineSink::complete` does, and returns whether that raised the
+        /// event.
+        fn complete(&self, value: u32) -> bool {
+            let mut end = self.end.lock().unwrap();
+            assert!(end.producer.has_room());
+            end.producer.put(value, [].into_iter());
+            end.producer.publish();
+            let raises = end.notify.completed(false, || Time(0));
+            if raises {
+                self.channel.notify();
+            }
+            raises
+        }
+
+        /// Arms the queue as `Cq::req_notify` does.
+        fn arm(&self) {
+            self.end.lock().unwrap().notify.arm(Armed::Next);
+        }
+    }
+
+    fn drain(consumer: &mut Consumer<u32>) -> u32 {
+        let mut count = 0;
+        while consumer.next().is_some() {
+            consumer.free_all();
+            count += 1;
+        }
+        count
+    }
+
+    fn check(model: impl Fn() + Send + Sync + 'static) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(2);
+        builder.check(model);
+    }
+
+    /// Runs the program's loop until it has polled `count` completions.
+    fn serve(queue: &Queue, consumer: &mut Consumer<u32>, count: u32) {
+        let mut polled = 0;
+        loop {
+            queue.arm();
+            polled += drain(consumer);
+            if polled == count {
+                return;
+            }
+            queue.channel.wait();
+        }
+    }
+
+    #[test]
+    fn a_program_that_arms_and_polls_and_waits_gets_every_completion() {
+        check(|| {
+            let (queue, mut consumer) = Queue::new();
+            let its = queue.clone();
+            let device = thread::spawn(move || (0..2).for_each(|n| drop(its.complete(n))));
+            serve(&queue, &mut consumer, 2);
+            device.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn a_competing_poller_that_works_as_the_device_takes_no_wake_up_along() {
+        check(|| {
+            let (queue, mut consumer) = Queue::new();
+            // The worker, and a thread that polls another queue of the device.
+            let threads = [0, 1].map(|n| {
+                let its = queue.clone();
+                thread::spawn(move || its.complete(n))
+            });
+            serve(&queue, &mut consumer, 2);
+            for thread in threads {
+                thread.join().unwrap();
+            }
+        });
+    }
+
+    /// Returns whether some order of events leaves a completion in the ring of a program that is about
+    /// to wait, with no event to wake it.
+    fn loses_a_wake_up(step: impl Fn(&Queue, &mut Consumer<u32>) + Send + Sync + 'static) -> bool {
+        use std::sync::atomic::{AtomicBool, Ordering};
+        let lost = std::sync::Arc::new(AtomicBool::new(false));
+        let found = std::sync::Arc::clone(&lost);
+        check(move || {
+            let (queue, mut consumer) = Queue::new();
+            let its = queue.clone();
+            let device = thread::spawn(move || its.complete(0));
+            step(&queue, &mut consumer);
+            let raised = device.join().unwrap();
+            if !raised && drain(&mut consumer) > 0 {
+                found.store(true, Ordering::Relaxed);
+            }
+        });
+        lost.load(Ordering::Relaxed)
+    }
+
+    #[test]
+    fn a_wake_up_is_lost_by_a_program_that_polls_before_it_arms_and_by_no_other() {
+        assert!(!loses_a_wake_up(|queue, consumer| {
+            queue.arm();
+            drain(consumer);
+        }));
+        assert!(loses_a_wake_up(|queue, consumer| {
+            drain(consumer);
+            queue.arm();
+        }));
+    }
+}

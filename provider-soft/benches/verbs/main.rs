@@ -15,7 +15,7 @@
 //! All lines run one after the other, `--runs` times. A ratio is the median of the runs' ratios,
 //! each between two lines that ran one after the other. With `--check` a missed target is a
 //! failure. `--part N` does an `N`th of everything. `--device NAME` is for a device that both
-//! processes find by this name, such as rxe0 (soft0 with `VERBS_SOFT=auto`): three lines, with no
+//! processes find by this name, such as rxe0 (soft0 with `VERBS_SOFT=auto`): four lines, with no
 //! comparison. Without `--bench` (as `cargo test` starts it) it only shows that it works.
 #![deny(unsafe_code)]
 
@@ -137,6 +137,7 @@ fn rows_on(name: &str, size: &Size) -> Vec<Row> {
     vec![
         row(What::Write, "RC write, 8 B", "µs", rounds),
         row(What::Send, "RC send, 8 B", "µs", rounds),
+        row(What::Event, "RC send, 8 B, events", "µs", rounds),
         row(What::Stream { length: 64 << 10, depth: 16 }, "RC write, 64 KiB", "GB/s", datagrams),
     ]
 }
@@ -170,6 +171,12 @@ fn rows(size: &Size) -> Vec<Row> {
         trip("RC send, 8 B, static", What::Send, Form::Static),
         trip("RC write, 8 B, erased", What::Write, Form::Erased),
         trip("RC send, 8 B, erased", What::Send, Form::Erased),
+        row(
+            "RC send, 8 B, events",
+            "µs",
+            Some((UDP, Target::None)),
+            Box::new(move || rdma::measure(What::Event, &Form::Static, rounds)),
+        ),
         row(
             "bare UDP, 8 B, connected",
             "µs",

@@ -12,8 +12,8 @@ use std::time::Instant;
 use provider_soft::Soft;
 use verbs::state::{Reset, Rts};
 use verbs::{
-    AccessFlags, AhAttr, Context, Cq, CqInit, Erased, GlobalRoute, InitAttr, Mr, Mtu, Pd, Provider, Qp,
-    QpCap, QpInit, QpType, RecvWr, RtrAttr, RtsAttr, SendFlags, SendOp, SendWr, Wc, WcStatus,
+    AccessFlags, AhAttr, CompChannel, Context, Cq, CqInit, Erased, GlobalRoute, InitAttr, Mr, Mtu, Pd,
+    Provider, Qp, QpCap, QpInit, QpType, RecvWr, RtrAttr, RtsAttr, SendFlags, SendOp, SendWr, Wc, WcStatus,
 };
 
 use crate::Result;
@@ -26,6 +26,8 @@ pub(crate) enum What {
     Write,
     /// 8 bytes are sent back and forth; a completion shows that they arrived.
     Send,
+    /// The same, by programs that wait for an event of their armed queue.
+    Event,
     /// Messages are written one way, with this many under way.
     Stream { length: usize, depth: usize },
 }
@@ -35,6 +37,7 @@ impl What {
         match self {
             Self::Write => "write".into(),
             Self::Send => "send".into(),
+            Self::Event => "event".into(),
             Self::Stream { length, depth } => format!("stream-{length}-{depth}"),
         }
     }
@@ -44,6 +47,7 @@ impl What {
         match (parts.next(), parts.next(), parts.next()) {
             (Some("write"), None, None) => Ok(Self::Write),
             (Some("send"), None, None) => Ok(Self::Send),
+            (Some("event"), None, None) => Ok(Self::Event),
             (Some("stream"), Some(length), Some(depth)) => {
                 Ok(Self::Stream { length: length.parse()?, depth: depth.parse()? })
             }
@@ -53,7 +57,7 @@ impl What {
 
     fn bytes(self) -> usize {
         match self {
-            Self::Write | Self::Send => 8,
+            Self::Write | Self::Send | Self::Event => 8,
             Self::Stream { length, .. } => length,
         }
     }
@@ -117,7 +121,7 @@ fn lead<P: Provider>(context: Context<P>, what: What, count: u64, peer: &mut Pee
     let mut end = end.connect(&theirs)?;
     peer.exchange("connected")?;
     match what {
-        What::Write | What::Send => {
+        What::Write | What::Send | What::Event => {
             let warm_up = count / 10;
             let mut times = Vec::with_capacity(count as usize);
             for round in 1..=warm_up + count {
@@ -160,7 +164,7 @@ fn follow<P: Provider>(context: Context<P>, what: What) -> Result<()> {
                 end.await_number(round)?;
                 end.write_number(round)?;
             }
-            What::Send => {
+            What::Send | What::Event => {
                 end.await_message()?;
                 end.send_number(round)?;
             }
@@ -174,6 +178,7 @@ fn follow<P: Provider>(context: Context<P>, what: What) -> Result<()> {
 struct End<P: Provider, S: verbs::state::State = Rts> {
     qp: Qp<S, P>,
     cq: Cq<P>,
+    channel: CompChannel,
     arena: Arena<P>,
     context: Context<P>,
     what: What,
@@ -191,7 +196,8 @@ impl<P: Provider> End<P, Reset> {
     /// Makes an end, and returns it with the description that the other end needs.
     fn new(context: Context<P>, what: What) -> Result<(Self, String)> {
         let pd = context.alloc_pd()?;
-        let cq = context.create_cq(&CqInit::new(2 * DEPTH as u32))?;
+        let channel = context.create_comp_channel()?;
+        let cq = context.create_cq(&CqInit { channel: Some(&channel), ..CqInit::new(2 * DEPTH as u32) })?;
         let cap = QpCap {
             max_send_wr: DEPTH as u32,
             max_recv_wr: DEPTH as u32,
@@ -214,6 +220,7 @@ impl<P: Provider> End<P, Reset> {
         let end = Self {
             qp,
             cq,
+            channel,
             arena,
             context,
             what,
@@ -244,11 +251,23 @@ impl<P: Provider> End<P, Reset> {
             ..RtrAttr::new(ah_attr, dest_qp_num, psn)
         };
         let rts = RtsAttr { timeout: 14, retry_cnt: 7, rnr_retry: 7, ..RtsAttr::default() };
-        let Self { qp, cq, arena, context, what, _pd, .. } = self;
+        let Self { qp, cq, channel, arena, context, what, _pd, .. } = self;
         let qp = qp.to_init(&init)?.to_rtr(&rtr)?.to_rts(&rts)?;
-        let mut end =
-            End { qp, cq, arena, context, what, remote_addr, rkey, posted: 0, ended: 0, came: 0, _pd };
-        if what == What::Send {
+        let mut end = End {
+            qp,
+            cq,
+            channel,
+            arena,
+            context,
+            what,
+            remote_addr,
+            rkey,
+            posted: 0,
+            ended: 0,
+            came: 0,
+            _pd,
+        };
+        if matches!(what, What::Send | What::Event) {
             for _ in 0..DEPTH {
                 end.post_recv()?;
             }
@@ -288,7 +307,13 @@ impl<P: Provider> End<P> {
     fn await_message(&mut self) -> Result<()> {
         let (came, mut patience) = (self.came, Patience::new());
         while self.came == came {
-            if self.poll()? == 0 {
+            if self.what == What::Event {
+                self.cq.req_notify(false)?;
+                while self.poll()? > 0 {}
+                if self.came == came && self.channel.wait(Some(PATIENCE))?.is_none() {
+                    return Err("nothing happened".into());
+                }
+            } else if self.poll()? == 0 {
                 patience.wait(self.what)?;
             }
         }
@@ -376,7 +401,7 @@ impl Patience {
             return Ok(());
         }
         match what {
-            What::Write | What::Send => std::hint::spin_loop(),
+            What::Write | What::Send | What::Event => std::hint::spin_loop(),
             What::Stream { .. } => std::thread::yield_now(),
         }
         if self.start.get_or_insert_with(Instant::now).elapsed() > PATIENCE

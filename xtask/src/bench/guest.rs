@@ -89,7 +89,8 @@ pub(super) fn run(plan: &Plan<'_>) -> Result<usize> {
             unit: "instructions",
             target: Some(0.25),
         },
-        rounds(plan, &pingpong)?,
+        rounds(plan, &pingpong, &[])?,
+        rounds(plan, &pingpong, &["-e"])?,
     ];
     let beside_rxe = beside_rxe(plan)?;
     let version = Command::new("uname").arg("-r").output()?.stdout;
@@ -143,25 +144,26 @@ fn beside_rxe(plan: &Plan<'_>) -> Result<Vec<Row>> {
         command.args(["--bench", "--runs", "1", "--part", "20"]);
         command
     };
-    let (mut soft, mut rxe, mut bare) = ([const { Vec::new() }; 3], [const { Vec::new() }; 3], Vec::new());
+    let (mut soft, mut rxe, mut bare) = ([const { Vec::new() }; 4], [const { Vec::new() }; 4], Vec::new());
     for _ in 0..plan.runs.max(1) {
         for (device, values) in [("rxe0", &mut rxe), ("soft0", &mut soft)] {
             let table = said_by(on(device).args(["--device", device]))?;
-            for (name, values) in [WRITE, SEND, STREAM].iter().zip(values) {
+            for (name, values) in [WRITE, SEND, EVENT, STREAM].iter().zip(values) {
                 values.push(value_of(&table, name).with_context(|| format!("no {name} in\n{table}"))?);
             }
         }
         let table = said_by(on("none").arg(BARE))?;
         bare.push(value_of(&table, BARE).with_context(|| format!("no {BARE} in\n{table}"))?);
     }
-    let [rxe_write, rxe_send, rxe_stream] = rxe.map(|mut values| median(&mut values));
-    let [soft_write, soft_send, soft_stream] = soft.map(|mut values| median(&mut values));
+    let [rxe_write, rxe_send, rxe_event, rxe_stream] = rxe.map(|mut values| median(&mut values));
+    let [soft_write, soft_send, soft_event, soft_stream] = soft.map(|mut values| median(&mut values));
     let row = |what: &str, ours, theirs, target| Row { what: what.into(), ours, theirs, unit: "µs", target };
     // Gigabytes per second: microseconds for 64 KiB.
     let each = |rate: f64| 65.536 / rate;
     Ok(vec![
         row("RC write, 8 B: round trip", soft_write, rxe_write, Some(1.0)),
         row("RC send, 8 B: round trip", soft_send, rxe_send, Some(1.0)),
+        row("RC send, 8 B: round trip with events", soft_event, rxe_event, None),
         row("bare UDP instead of soft, 8 B: round trip", median(&mut bare), rxe_write, None),
         row("RC write, 64 KiB: each of a stream", each(soft_stream), each(rxe_stream), Some(1.0)),
     ])
@@ -170,6 +172,7 @@ fn beside_rxe(plan: &Plan<'_>) -> Result<Vec<Row>> {
 /// Names of rows that the benchmark of provider-soft prints.
 const WRITE: &str = "RC write, 8 B";
 const SEND: &str = "RC send, 8 B";
+const EVENT: &str = "RC send, 8 B, events";
 const STREAM: &str = "RC write, 64 KiB";
 const BARE: &str = "bare UDP, 8 B";
 
@@ -250,14 +253,19 @@ fn collected(said: &str) -> Option<f64> {
 
 /// Measures the time of the ping-pong's rounds as its client prints it: the median of interleaved
 /// runs.
-fn rounds(plan: &Plan<'_>, pingpong: &Path) -> Result<Row> {
+fn rounds(plan: &Plan<'_>, pingpong: &Path, flags: &[&str]) -> Result<Row> {
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for _ in 0..plan.runs.max(1) {
-        ours.push(ping_pong(pingpong, plan.rounds)?);
-        theirs.push(ping_pong(Path::new(C_PINGPONG), plan.rounds)?);
+        ours.push(ping_pong(pingpong, plan.rounds, flags)?);
+        theirs.push(ping_pong(Path::new(C_PINGPONG), plan.rounds, flags)?);
     }
     Ok(Row {
-        what: format!("ibv_rc_pingpong -n {}: time, median of {}", plan.rounds, plan.runs),
+        what: format!(
+            "ibv_rc_pingpong{} -n {}: time, median of {}",
+            with_space(flags),
+            plan.rounds,
+            plan.runs
+        ),
         ours: median(&mut ours) * 1e6,
         theirs: median(&mut theirs) * 1e6,
         unit: "µs",
@@ -265,12 +273,17 @@ fn rounds(plan: &Plan<'_>, pingpong: &Path) -> Result<Row> {
     })
 }
 
+/// Returns the flags, each with a space before it.
+fn with_space(flags: &[&str]) -> String {
+    flags.iter().map(|flag| format!(" {flag}")).collect()
+}
+
 /// Returns the seconds that `rounds` rounds between two instances of a program took.
-fn ping_pong(program: &Path, rounds: u32) -> Result<f64> {
+fn ping_pong(program: &Path, rounds: u32, flags: &[&str]) -> Result<f64> {
     let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port().to_string();
     let rounds = rounds.to_string();
-    let arguments = ["-g", "1", "-p", &port, "-n", &rounds];
-    let mut server = Command::new(program).args(arguments).stdout(Stdio::null()).spawn()?;
+    let arguments: Vec<&str> = ["-g", "1", "-p", &port, "-n", &rounds].iter().chain(flags).copied().collect();
+    let mut server = Command::new(program).args(&arguments).stdout(Stdio::null()).spawn()?;
     let deadline = Instant::now() + Duration::from_secs(30);
     while !demo::is_listening(port.parse()?) {
         if let Some(status) = server.try_wait()? {
@@ -282,7 +295,7 @@ fn ping_pong(program: &Path, rounds: u32) -> Result<f64> {
         }
         std::thread::park_timeout(Duration::from_millis(10));
     }
-    let client = Command::new(program).args(arguments).arg("127.0.0.1").output()?;
+    let client = Command::new(program).args(&arguments).arg("127.0.0.1").output()?;
     if !client.status.success() {
         // Without a client the server would wait for ever.
         server.kill()?;
