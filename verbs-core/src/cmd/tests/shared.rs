@@ -118,7 +118,7 @@ fn modify_srq_sends_only_what_the_mask_names_and_the_input_of_the_driver() {
             REFUSED,
         ),
         Expect::command(
-            &format!("write 33: in {}{}, out 0+0", hex([5, 1, 100, 0]), "ab".repeat(8)),
+            &format!("write 33: in {}+{}, out 0+0", hex([5, 1, 100, 0]), "ab".repeat(8)),
             Reply::ok(),
         ),
         Expect::command(&format!("write 33: in {}, out 0+0", hex([5, 2, 0, 9])), Reply::ok()),
