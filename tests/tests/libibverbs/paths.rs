@@ -225,12 +225,15 @@ fn every_constant_compiles() {
     let _ = verbs::CqWcFlags::TM_INFO;
     let _ = verbs::DataInOrder::ALIGNED_128_BYTES;
     let _ = verbs::DataInOrder::WHOLE_MSG;
+    let _ = verbs::DeviceCapFlags::ATOMIC_WRITE;
     let _ = verbs::DeviceCapFlags::AUTO_PATH_MIG;
     let _ = verbs::DeviceCapFlags::BAD_PKEY_CNTR;
     let _ = verbs::DeviceCapFlags::BAD_QKEY_CNTR;
     let _ = verbs::DeviceCapFlags::CC_DMA_BOUNCE;
     let _ = verbs::DeviceCapFlags::CHANGE_PHY_PORT;
     let _ = verbs::DeviceCapFlags::CURR_QP_STATE_MOD;
+    let _ = verbs::DeviceCapFlags::FLUSH_GLOBAL;
+    let _ = verbs::DeviceCapFlags::FLUSH_PERSISTENT;
     let _ = verbs::DeviceCapFlags::INIT_TYPE;
     let _ = verbs::DeviceCapFlags::MANAGED_FLOW_STEERING;
     let _ = verbs::DeviceCapFlags::MEM_MGT_EXTENSIONS;
@@ -449,6 +452,8 @@ fn every_constant_compiles() {
     let _ = verbs::RawPacketCaps::SCATTER_FCS;
     let _ = verbs::ReadCountersFlags::PREFER_CACHED;
     let _ = verbs::RemoteAccess::ATOMIC;
+    let _ = verbs::RemoteAccess::FLUSH_GLOBAL;
+    let _ = verbs::RemoteAccess::FLUSH_PERSISTENT;
     let _ = verbs::RemoteAccess::READ;
     let _ = verbs::RemoteAccess::WRITE;
     let _ = verbs::RxHashFields::DST_IPV4;
