@@ -280,8 +280,8 @@ fn from_state<P: Provider>(context: &Context<P>, qp_type: QpType, from: QpState)
 fn refused_by_the_device(qp_type: QpType, row: &Transition, extra: QpAttrMask) -> CaseResult<Option<Errno>> {
     let rxe = is_rxe()?;
     Ok(match extra {
-        // No packet pacing. The core of kernels before 7.0 refuses it for RC, before the driver could.
-        QpAttrMask::RATE_LIMIT if rxe && crate::fabric::rxe_is_before(7, 0)? => Some(Errno::INVAL),
+        // No packet pacing. rxe looks at the mask since Linux 5.11; before, the table of the core refused it.
+        QpAttrMask::RATE_LIMIT if crate::fabric::rxe_is_before(5, 11)? => Some(Errno::INVAL),
         QpAttrMask::RATE_LIMIT => Some(Errno::OPNOTSUPP),
         // The core of the kernel has alternate paths on InfiniBand only, soft devices have none.
         QpAttrMask::ALT_PATH => Some(if rxe { Errno::INVAL } else { Errno::OPNOTSUPP }),
