@@ -145,9 +145,9 @@ fn a_number_of_safe_posting_is_refused_for_requests_without_a_promise<P: Provide
         let mut wr = s.qp.wr_start();
         wr.wr_id = wr_id;
         if inline {
-            wr.send().set_inline_data(b"a")
+            wr.send().set_inline_data(b"a");
         } else {
-            wr.send().no_data()
+            wr.send().no_data();
         }
         assert_eq!(wr.complete().unwrap_err().reason, PostReason::ReservedWrId { wr_id });
     }
