@@ -85,6 +85,7 @@ use verbs::NodeType as _;
 use verbs::OdpCaps as _;
 use verbs::OdpGeneralCaps as _;
 use verbs::OdpTransportCaps as _;
+use verbs::OpKind as _;
 use verbs::OpsFlags as _;
 use verbs::OpsWr as _;
 use verbs::PacketPacingCaps as _;
@@ -153,6 +154,8 @@ use verbs::WqInit as _;
 use verbs::WqInitAttr as _;
 use verbs::WqState as _;
 use verbs::WqType as _;
+use verbs::Xrcd as _;
+use verbs::XrcdInit as _;
 
 #[test]
 fn every_constant_compiles() {

@@ -197,7 +197,7 @@ device or the kernel cannot run it, for the reason with that number below the ta
 --write-table` writes them.
 ";
 
-/// Reads what [`print`] wrote.
+/// Reads what [`print()`] wrote.
 fn parse(text: &str) -> Table {
     let mut table = Table::new();
     for section in text.split("\n## ").skip(1) {

@@ -74,7 +74,9 @@ fn a_response_with_data_or_of_another_operation_is_bad() {
 #[test]
 fn they_count_with_reads_and_a_fence_waits_for_them() {
     let mut f = Fixture::new(Service::Rc);
-    (f.place(FLUSH), f.post(READ, 8), f.place(STORE));
+    f.place(FLUSH);
+    f.post(READ, 8);
+    f.place(STORE);
     assert_eq!(f.leaves().len(), 2, "two may be outstanding");
     f.respond(ONLY, 0, &[]);
     assert_eq!(f.leaves(), [(Opcode::RC_ATOMIC_WRITE, 2)]);
