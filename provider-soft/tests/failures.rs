@@ -261,8 +261,8 @@ fn limits_are_named() {
     let error = qp.modify_to::<verbs::state::Rts>(&QpAttr::default(), QpAttrMask::empty()).unwrap_err().error;
     assert!(matches!(error.cause, Cause::IllegalTransition { .. }), "{error}");
     assert!(matches!(context.query_port(2).unwrap_err().cause, Cause::Limit { name: "port_num", .. }));
-    let xrc = verbs::QpInit { qp_type: QpType::XRC_SEND, ..init };
-    assert_eq!(pd.create_qp(&xrc).unwrap_err().errno, Errno::OPNOTSUPP);
+    let raw = verbs::QpInit { qp_type: QpType::RAW_PACKET, ..init };
+    assert_eq!(pd.create_qp(&raw).unwrap_err().errno, Errno::OPNOTSUPP);
 }
 
 #[test]

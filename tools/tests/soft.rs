@@ -103,6 +103,8 @@ fn devinfo_shows_a_port_that_is_ready() {
     }
     let gid = out.lines().find(|line| line.contains("GID[  0]:")).expect("a GID");
     assert!(gid.contains("::ffff:127.") && gid.ends_with(", RoCE v2"), "{gid}");
+    // rdma-core's program has no names for FLUSH_GLOBAL and ATOMIC_WRITE either.
+    let out = out.replace("Unknown flags: 0x14000000000\n", "");
     for wrong in ["invalid", "board_id", "Unknown flags"] {
         assert!(!out.contains(wrong), "{wrong} in {out}");
     }

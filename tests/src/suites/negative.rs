@@ -561,6 +561,8 @@ fn without_rdma_in_the_kernel_there_is_no_device_and_the_reason_is_told() -> Cas
 /// Uses of our tools that are compared with rdma-core's where there is no device, each a program
 /// and its arguments.
 pub const TOOLS_WITHOUT_DEVICES: &[(&str, &[&str])] = &[
+    ("ibv_asyncwatch", &[]),
+    ("ibv_asyncwatch", &["-d", DEVICE]),
     ("ibv_devices", &[]),
     ("ibv_devinfo", &[]),
     ("ibv_devinfo", &["-l"]),

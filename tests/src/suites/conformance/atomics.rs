@@ -144,8 +144,11 @@ fn additions_of_many_queue_pairs_to_one_word_all_count<P: Provider>(context: &Co
         lanes.push(lane(context, &lanes[0])?);
     }
     let one_more = add(&word, 0, 1);
-    let count = |mut pair: Pair<P>| {
+    let count = |pair: Pair<P>| {
         move || -> CaseResult {
+            // The whole pair: a closure takes the fields that it names alone, and the peer's end
+            // would be destroyed here.
+            let mut pair = pair;
             let result = Arena::new(&pair.pd, 8)?;
             let mut last = None;
             for n in 0..EACH {
