@@ -676,6 +676,21 @@ pub fn is_local_key_error(status: WcStatus) -> CaseResult<bool> {
     Ok(status == WcStatus::LOC_PROT_ERR || (of_rxe.contains(&status) && is_rxe()?))
 }
 
+/// Returns whether these are the statuses of a sender and a receiver whose message does not fit into
+/// the receive.
+///
+/// The specification says invalid request and length error. rxe says operation error on either
+/// side.
+///
+/// # Errors
+/// There is no device.
+pub fn is_length_error(sender: WcStatus, receiver: WcStatus) -> CaseResult<bool> {
+    let by_the_book = (sender, receiver) == (WcStatus::REM_INV_REQ_ERR, WcStatus::LOC_LEN_ERR);
+    let as_rxe = [WcStatus::REM_INV_REQ_ERR, WcStatus::REM_OP_ERR].contains(&sender)
+        && [WcStatus::LOC_LEN_ERR, WcStatus::LOC_QP_OP_ERR].contains(&receiver);
+    Ok(by_the_book || (as_rxe && is_rxe()?))
+}
+
 /// Polls until one completion is there, and wants it to be that of this request, ended by a wrong
 /// local key.
 ///
