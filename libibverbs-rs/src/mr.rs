@@ -142,7 +142,7 @@ impl<P: Provider> Mr<P> {
     /// The reason, and the [state](RegionState) of the region:
     ///
     /// - `EOPNOTSUPP` if the device cannot change regions, or not in this way: rxe changes domain
-    ///   and rights, since Linux 6.3.
+    ///   and rights, on kernels later than Linux 6.4.
     /// - `EINVAL` for no change at all; `EBUSY` while memory windows are bound to the region.
     /// - Otherwise as [`Pd::reg_mr`].
     ///

@@ -14,10 +14,12 @@ use crate::registry::Child;
 /// [`inc_rkey`](crate::inc_rkey) returns. [`SendOp::LocalInv`](crate::SendOp::LocalInv) and a peer's
 /// [`SendOp::SendWithInv`](crate::SendOp::SendWithInv) invalidate a window of type 2.
 ///
-/// The kernel's rxe (the sources of 6.1 to 7.2) has three defects that programs avoid: it crashes if
+/// The kernel's rxe (the sources of 6.1 to 7.2) has four defects that programs avoid: it crashes if
 /// the key of an unbound window of type 2 is invalidated; it waits up to 50 s to destroy a queue
-/// pair for which windows of type 2 are still bound; and it compares the addresses of peers with
-/// the region, not with the bound range.
+/// pair for which windows of type 2 are still bound; it compares the addresses of peers with the
+/// region, not with the bound range; and a bind does not compare protection domains, so that
+/// another process of the device that guesses a key can bind a region with
+/// [`MW_BIND`](crate::AccessFlags::MW_BIND).
 ///
 /// # References
 /// `ibv_alloc_mw(3)`, `ibv_bind_mw(3)`

@@ -38,17 +38,18 @@
 //!    memory only.
 //! 6. *Queue pairs deallocate the windows that are bound for them* before they are destroyed
 //!    ([`WithWindows`]), because a kernel may wait for the windows ([`Mw`](crate::Mw)). Windows
-//!    keep their shares until they are dropped.
+//!    keep their shares until they are dropped. A window knows under its lock for which queue pair
+//!    its last bind was posted, so that no other one deallocates it; two threads that deallocate it
+//!    take turns, so that the second returns only after the first has.
 
 use core::fmt;
 use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut, RangeBounds};
-use core::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use verbs_core::provider::{Destroy, MwOps, Provider};
 use verbs_core::types::{AccessFlags, MwBindInfo, MwType, SendOp, inc_rkey};
-use verbs_core::{Error, Result};
+use verbs_core::{Cause, Errno, Error, Result};
 
 use crate::in_flight::Directory;
 use crate::kernel_handle::KernelHandle;
@@ -207,9 +208,8 @@ impl Window {
         let (rkey, mw_type) = (mw.rkey(), mw.mw_type());
         let ends_access = mw.raw().revocation_ends_access();
         let handle: Box<dyn Deallocate> = Box::new(mw.into_handle());
-        let cell = Cell { handle: Mutex::new(Some(handle)), is_bound: AtomicBool::new(false) };
         Self(Box::new(Inner {
-            cell: Arc::new(cell),
+            cell: Arc::new(Cell::new(handle)),
             mw_type,
             pd,
             ends_access,
@@ -275,11 +275,15 @@ impl Window {
             return false;
         }
         let Some((directory, tick)) = &binding.completed else { return false };
+        if self.0.cell.is_deallocated() {
+            // The memory returns when the window is dropped.
+            return false;
+        }
         let is_later = Arc::ptr_eq(directory, &by.directory) && by.tick >= *tick;
         match core::mem::replace(&mut self.0.state, State::Free) {
             // The promise [22] holds for all providers.
             State::Bound(binding) if is_later => {
-                self.0.cell.is_bound.store(false, Ordering::Release);
+                self.0.cell.unbound();
                 drop(binding);
                 true
             }
@@ -359,7 +363,6 @@ impl Window {
             mw_access_flags: AccessFlags::from(access & RemoteAccess::all()),
         };
         if inner.mw_type == MwType::TYPE_2 {
-            inner.cell.is_bound.store(true, Ordering::Release);
             qp.enlist(&inner.cell, &mut inner.enlisted);
         }
         let new = Binding { memory: memory.clone(), remote, qp_num: qp.number(), completed: None };
@@ -412,7 +415,7 @@ impl Window {
         inner.state = match core::mem::replace(&mut inner.state, State::Free) {
             State::Binding { old: Some(old), .. } | State::Revoking { old, .. } => State::Bound(old),
             State::Binding { old: None, .. } => {
-                inner.cell.is_bound.store(false, Ordering::Release);
+                inner.cell.unbound();
                 State::Free
             }
             state => state,
@@ -437,7 +440,7 @@ impl Window {
             }
             State::Revoking { old, new_rkey } => {
                 inner.rkey = new_rkey;
-                inner.cell.is_bound.store(false, Ordering::Release);
+                inner.cell.unbound();
                 old.release(inner.ends_access);
                 State::Free
             }
@@ -492,45 +495,105 @@ impl fmt::Debug for Window {
 }
 
 /// The kernel object of a window, which the window and the queue pair that it is bound for share.
-pub(crate) struct Cell {
-    /// `None` after it was deallocated.
-    handle: Mutex<Option<Box<dyn Deallocate>>>,
-    /// Set while the window may be bound for a queue pair.
-    is_bound: AtomicBool,
+pub(crate) struct Cell(Mutex<Object>);
+
+struct Object {
+    stage: Stage,
+    /// The list of the queue pair that the window is bound for, or may be; dangling for none.
+    bound_for: Weak<List>,
+}
+
+enum Stage {
+    Live(Box<dyn Deallocate>),
+    /// The provider's code runs, or has panicked: the window may still exist.
+    Ending,
+    Deallocated,
 }
 
 impl Cell {
-    /// Deallocates the window, if it was not before.
+    fn new(handle: Box<dyn Deallocate>) -> Self {
+        Self(Mutex::new(Object { stage: Stage::Live(handle), bound_for: Weak::new() }))
+    }
+
+    /// Deallocates the window, if it was not before. A second thread waits for the first, so that
+    /// `Ok` means the same for both.
     ///
     /// # Errors
-    /// Any errno that the kernel returns: the window may still exist.
+    /// Any errno that the kernel returns, and `EIO` after the provider has panicked: the window may
+    /// still exist.
     fn deallocate(&self) -> Result<()> {
-        let Some(handle) = self.lock().take() else { return Ok(()) };
-        handle.deallocate().map_err(|(handle, error)| {
-            *self.lock() = Some(handle);
-            error
-        })
+        Self::deallocate_locked(self.lock())
+    }
+
+    /// As [`deallocate`](Self::deallocate), for a window that is bound for the queue pair with this
+    /// list, or may be.
+    fn deallocate_for(&self, list: &Arc<List>) -> Result<()> {
+        let object = self.lock();
+        if core::ptr::eq(object.bound_for.as_ptr(), Arc::as_ptr(list)) {
+            Self::deallocate_locked(object)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn deallocate_locked(mut object: MutexGuard<'_, Object>) -> Result<()> {
+        let handle = match core::mem::replace(&mut object.stage, Stage::Ending) {
+            Stage::Live(handle) => handle,
+            Stage::Deallocated => {
+                object.stage = Stage::Deallocated;
+                return Ok(());
+            }
+            Stage::Ending => {
+                let by = "a provider that panicked when it deallocated the window";
+                return Err(Error::new("dealloc_mw", "", Errno::IO).because(Cause::InUse { by }));
+            }
+        };
+        match handle.deallocate() {
+            Ok(pd) => {
+                object.stage = Stage::Deallocated;
+                drop(object);
+                // With the lock released, because the end of a protection domain may call a hook of
+                // the program.
+                drop(pd);
+                Ok(())
+            }
+            Err((handle, error)) => {
+                object.stage = Stage::Live(handle);
+                Err(error)
+            }
+        }
     }
 
     fn is_deallocated(&self) -> bool {
-        self.lock().is_none()
+        !matches!(self.lock().stage, Stage::Live(_))
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Box<dyn Deallocate>>> {
-        self.handle.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Takes note of a bind for the queue pair with this list.
+    fn bound_for(&self, list: &Arc<List>) {
+        self.lock().bound_for = Arc::downgrade(list);
+    }
+
+    /// Takes note that the window is bound for no queue pair.
+    fn unbound(&self) {
+        self.lock().bound_for = Weak::new();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Object> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A provider's window and its protection domain. The trait hides the provider, so that all tables
 /// in flight have one type.
 trait Deallocate: Send {
-    fn deallocate(self: Box<Self>) -> Result<(), (Box<dyn Deallocate>, Error)>;
+    /// Deallocates the window, and returns its hold on the protection domain.
+    fn deallocate(self: Box<Self>) -> Result<Child, (Box<dyn Deallocate>, Error)>;
 }
 
 impl<T: MwOps + Destroy> Deallocate for KernelHandle<T, Child> {
-    fn deallocate(self: Box<Self>) -> Result<(), (Box<dyn Deallocate>, Error)> {
+    fn deallocate(self: Box<Self>) -> Result<Child, (Box<dyn Deallocate>, Error)> {
         match self.close() {
-            Ok(_) => Ok(()),
+            Ok(pd) => Ok(pd),
             Err(HandleError { handle, error }) => Err((Box::new(handle), error)),
         }
     }
@@ -583,6 +646,7 @@ impl<Q: verbs_core::provider::QpOps> QpWindows for WithWindows<Q> {
     }
 
     fn enlist(&self, window: &Arc<Cell>, enlisted: &mut Weak<List>) {
+        window.bound_for(&self.windows.0);
         if core::ptr::eq(enlisted.as_ptr(), Arc::as_ptr(&self.windows.0)) {
             return;
         }
@@ -599,15 +663,14 @@ impl<Q: verbs_core::provider::QpOps> QpWindows for WithWindows<Q> {
 }
 
 impl Windows {
-    /// Deallocates the windows that may be bound.
+    /// Deallocates the windows that may be bound for this queue pair. They stay in the list, because
+    /// the queue pair may outlive the attempt to destroy it.
     fn deallocate(&self) {
-        let windows = core::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let windows = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for window in windows.iter().filter_map(Weak::upgrade) {
-            if window.is_bound.load(Ordering::Acquire) {
-                // A window that stays has its error when it is dropped. The kernel then decides
-                // about the queue pair.
-                let _ = window.deallocate();
-            }
+            // A window that stays has its error when it is dropped. The kernel then decides about
+            // the queue pair.
+            let _ = window.deallocate_for(&self.0);
         }
     }
 }

@@ -24,6 +24,7 @@ both! {
     a_window_whose_deallocation_panics_keeps_its_memory
     a_post_that_panics_leaves_the_window_in_flight
     a_queue_pair_is_destroyed_after_its_windows
+    a_queue_pair_leaves_windows_alone_that_are_bound_for_another
     a_window_of_type_1_outlives_its_queue_pair
     a_window_is_not_posted_as_memory
     a_raw_window_is_deallocated_when_it_is_closed
@@ -264,6 +265,26 @@ fn a_queue_pair_is_destroyed_after_its_windows<P: Provider>(world: &World, conte
         let (_, remote) = s.qp.post_bind(NONE, free, &memory, .., ALL).unwrap();
         assert_eq!(remote.addr, memory.addr());
     }
+}
+
+fn a_queue_pair_leaves_windows_alone_that_are_bound_for_another<P: Provider>(
+    world: &World,
+    context: Context<P>,
+) {
+    let mut s = setup(&context);
+    let memory = exposed(&s);
+    let window = bound(world, &mut s, &memory, MwType::TYPE_2);
+    s.qp.post_revoke(NONE, window).unwrap();
+    world.complete(s.qp.qp_num(), false, b"");
+    let window = s.cq.poll_one().unwrap().into_window().unwrap();
+    let mut other = common::setup::ready(&s.pd, &s.cq);
+    other.post_bind(NONE, window, &memory, .., ALL).unwrap();
+    world.state().destroyed.clear();
+    drop(s.qp);
+    let kinds = |world: &World| world.state().destroyed.iter().map(|(kind, _)| *kind).collect::<Vec<_>>();
+    assert_eq!(kinds(world), [Kind::Qp], "the window is in flight on the other queue pair");
+    drop(other);
+    assert_eq!(kinds(world), [Kind::Qp, Kind::Mw, Kind::Qp]);
 }
 
 fn a_window_of_type_1_outlives_its_queue_pair<P: Provider>(world: &World, context: Context<P>) {

@@ -27,20 +27,20 @@ use crate::{Ah, Cq, CqHandle, Mr, Qp, Rxe, Srq};
 #[derive(Debug)]
 pub struct Context {
     kernel: Kernel,
-    placement: OnceLock<DeviceCapFlags>,
+    caps: OnceLock<DeviceCapFlags>,
 }
 
 impl Context {
     /// Creates a context over the kernel's context of an rxe device, real or simulated.
     pub(crate) fn new(kernel: Arc<KernelContext>) -> Self {
-        Self { kernel: Kernel::new(kernel), placement: OnceLock::new() }
+        Self { kernel: Kernel::new(kernel), caps: OnceLock::new() }
     }
 
-    /// Returns the device's capabilities, notably to flush and to write atomically (Linux 6.2). A
-    /// kernel without these does not know the opcodes, so that they are refused before they are
-    /// posted.
-    pub(crate) fn placement(&self) -> DeviceCapFlags {
-        *self.placement.get_or_init(|| {
+    /// Returns the device's capabilities, notably to bind windows (Linux 6.1), to flush and to write
+    /// atomically (Linux 6.2). A kernel without these does not know the opcodes, so that they are
+    /// refused before they are posted.
+    pub(crate) fn caps(&self) -> DeviceCapFlags {
+        *self.caps.get_or_init(|| {
             // A kernel that cannot be asked is too old.
             self.kernel.query_device_ex().map_or(DeviceCapFlags::empty(), |attr| attr.device_cap_flags_ex)
         })
@@ -171,9 +171,10 @@ impl ContextOps<Rxe> for Context {
         if !has_all || parents.xrcd.is_some() {
             return Err(Error::new("create_qp", self.kernel.device_name(), Errno::OPNOTSUPP).because(of_type));
         }
-        // Only this type has the operations.
-        let placement = if attr.qp_type == QpType::RC { self.placement() } else { DeviceCapFlags::empty() };
-        Qp::create(&self.kernel, parents, attr, placement)
+        // Only these types have operations that depend on capabilities.
+        let is_connected = matches!(attr.qp_type, QpType::RC | QpType::UC);
+        let caps = if is_connected { self.caps() } else { DeviceCapFlags::empty() };
+        Qp::create(&self.kernel, parents, attr, caps)
     }
 
     fn create_srq(&self, parents: &SrqParents<'_, Rxe>, attr: &SrqInitAttr) -> Result<SrqParts<Rxe>> {

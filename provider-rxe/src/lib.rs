@@ -171,7 +171,10 @@ pub enum Rxe {}
 //   that a later queue pair of the context got, whose task reads its own queue.
 // - 21: `rxe_lookup_mw` compares key, protection domain, queue pair (type 2), rights and state. Then
 //   `check_rkey` compares the range with the region's, not with the window's. `rxe_bind_mw` runs for
-//   bind work requests alone. 5.10 has no windows.
+//   bind work requests alone, and does not compare the domains of window and region: another
+//   process of the device that guesses a key, which has 8 random bits beside the index, can bind a
+//   region that has `IB_ACCESS_MW_BIND`. Its bytes are accessed as exposed memory (13). 5.10 has no
+//   windows, and `Sq` posts no request about one there.
 // - 22: the responder invalidates the key in `execute`, before it completes the receive. It works on
 //   one packet of its queue pair after the other, and `rxe_lookup_mw` finds a window of type 2 only
 //   for its queue pair, so that no write through the window is under way. A read request that is
@@ -188,8 +191,9 @@ pub enum Rxe {}
 // - 25: the core destroys a shared receive queue only without queue pairs (`usecnt`), whose ends
 //   end the receives that they took (9). Then no task is left that reads the queue. `modify`
 //   replaces the queue by one with the same entries (`resize_finish`); this process checks first
-//   that they fit. Where the kernel fails in between, it takes no more receives. The new queue is
-//   mapped once.
+//   that they fit. The new queue is mapped once. One failure of the kernel is beyond this promise:
+//   where `rxe_srq_from_attr` has no memory left for the new queue, it frees the old one and goes
+//   on using it (the head of `srq.rs`).
 unsafe impl Provider for Rxe {
     type Context = Context;
     type Pd = KernelPd;

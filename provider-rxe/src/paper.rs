@@ -335,9 +335,9 @@ impl PaperDevice {
         let context = Context::new(kernel.unwrap());
         let pd = context.alloc_pd().unwrap();
         context.device().async_fd().unwrap();
-        let placement = DeviceCapFlags::FLUSH_GLOBAL | DeviceCapFlags::ATOMIC_WRITE;
-        script.expect([Self::device_ex_reply(placement)]);
-        assert_eq!(context.placement(), placement);
+        let caps = DeviceCapFlags::FLUSH_GLOBAL | DeviceCapFlags::ATOMIC_WRITE | DeviceCapFlags::MEM_WINDOW;
+        script.expect([Self::device_ex_reply(caps)]);
+        assert_eq!(context.caps(), caps);
         Self { context, pd, script }
     }
 

@@ -56,7 +56,7 @@ impl Qp {
         context: &Kernel,
         parents: &QpParents<'_, Rxe>,
         attr: &QpInitAttr,
-        placement: DeviceCapFlags,
+        caps: DeviceCapFlags,
     ) -> Result<QpParts<Rxe>> {
         let uverbs = context.uverbs();
         let event_fd = context.async_fd()?;
@@ -77,7 +77,7 @@ impl Qp {
                 max_inline(context, attr, |probe| create(probe, &mut RxeCreateQpResp::default()))
             })
         })?;
-        Self::map(context, attr, &info, &reply, handles.srq.is_some(), placement).inspect_err(|_| {
+        Self::map(context, attr, &info, &reply, handles.srq.is_some(), caps).inspect_err(|_| {
             // The error to report is that of the mapping. A queue pair that cannot be destroyed
             // ends with the context.
             let _ = cmd::qp::destroy_qp(uverbs, info.handle);
@@ -90,7 +90,7 @@ impl Qp {
         info: &QpInfo,
         reply: &RxeCreateQpResp,
         is_shared: bool,
-        placement: DeviceCapFlags,
+        caps: DeviceCapFlags,
     ) -> Result<QpParts<Rxe>> {
         let uverbs = context.uverbs();
         let cap = if is_shared { QpCap { max_recv_sge: 0, ..info.cap } } else { info.cap };
@@ -104,7 +104,7 @@ impl Qp {
         // SAFETY: as for the receive queue.
         let sq = unsafe { Queue::map(uverbs, "create_qp", &reply.sq_mi, Sq::element(&cap)) }?;
         let kick = uverbs.cmd_fd().map(|fd| Kick::new(fd, info.handle));
-        let sq = Sq::new(sq, attr.qp_type, &cap, placement, kick);
+        let sq = Sq::new(sq, attr.qp_type, &cap, caps, kick);
         // The kernel rounds the queues up, and some kernels do not report the result. The queues
         // accept as many requests as fit.
         let cap = QpCap { max_send_wr: sq.capacity(), max_recv_wr: rq.capacity(), ..cap };
@@ -197,9 +197,13 @@ impl QpOps for Qp {
             sq.set_qkey(attr.qkey);
         }
         if mask.contains(QpAttrMask::STATE) {
+            let was_draining = self.state == QpState::SQD;
             self.state = attr.qp_state;
             sq.moved_to(attr.qp_state);
             rq.moved_to(attr.qp_state);
+            if was_draining && attr.qp_state == QpState::RTS {
+                sq.start_waiting();
+            }
         }
         Ok(())
     }

@@ -46,19 +46,24 @@ pub struct Sq {
 impl Sq {
     /// Creates the send queue of a queue pair in RESET. Without a kick, a test simulates the
     /// kernel.
-    /// `placement`: the device's capabilities to flush and to write atomically.
+    /// `caps`: the device's capabilities, notably to flush, to write atomically and to bind windows.
     pub(crate) fn new(
         queue: Queue,
         qp_type: QpType,
         cap: &QpCap,
-        placement: DeviceCapFlags,
+        caps: DeviceCapFlags,
         kick: Option<Kick>,
     ) -> Self {
         let end = ProducerEnd::new(queue);
         assert!(end.room() >= list_len(cap), "the queue was mapped for lists of this length");
-        let flushes = placement.intersects(FLUSHES);
-        let writes_atomically = placement.contains(DeviceCapFlags::ATOMIC_WRITE);
-        let checks = SendChecks::new(qp_type, cap).with_placement(flushes, writes_atomically);
+        let flushes = caps.intersects(FLUSHES);
+        let writes_atomically = caps.contains(DeviceCapFlags::ATOMIC_WRITE);
+        let mut checks = SendChecks::new(qp_type, cap).with_placement(flushes, writes_atomically);
+        // Linux 5.10 has no windows, but an opcode of `LOCAL_INV`, with which it invalidates a
+        // region of any process without looking at the key (`rxe_requester`).
+        if caps.contains(DeviceCapFlags::MEM_WINDOW) {
+            checks = checks.with_windows();
+        }
         Self { end, checks, qkey: 0, kick }
     }
 
@@ -79,6 +84,14 @@ impl Sq {
             // The kernel drained the queue: it moved its index up to the producer's, and cleared
             // the slots. Requests that were put in but not published are dropped.
             self.end.resync();
+        }
+    }
+
+    /// Makes the kernel start the requests that waited in SQD, which it does not do by itself when
+    /// the queue pair returns to RTS. If the system call fails, the next doorbell reports that.
+    pub(crate) fn start_waiting(&self) {
+        if let Some(kick) = &self.kick {
+            let _ = kick.kick();
         }
     }
 
@@ -192,7 +205,11 @@ impl Sq {
             }
             Special::LocalInv { invalidate_rkey } => wqe::put_local_inv(&mut slot, wr, *invalidate_rkey),
             Special::Bind(bind) => wqe::put_bind(&mut slot, wr, bind),
-            Special::Flush(flush) => wqe::put_flush(&mut slot, wr, flush, length),
+            Special::Flush(flush) => {
+                wqe::put_flush(&mut slot, wr, flush, length);
+                // SAFETY: an element of no bytes names no memory; `list_len` makes room for one.
+                unsafe { slot.put_list(&[Sge::default()]) };
+            }
             Special::AtomicWrite { remote_addr, rkey, data } => {
                 wqe::put_atomic_write(&mut slot, wr, *remote_addr, *rkey, length);
                 let addr = data.as_ptr().expose_provenance() as u64;
@@ -307,7 +324,8 @@ fn path(av: &Av) -> Result<Path<'_>, PostReason> {
 /// but rounds the size of slots up: from the 208 bytes of an element to 256.
 fn list_len(cap: &QpCap) -> usize {
     let list = (cap.max_send_sge as usize).saturating_mul(size_of::<Sge>());
-    list.max(cap.max_inline_data as usize).max(ATOMIC_WRITE as usize)
+    // At least the element of a flush, or the bytes of an atomic write.
+    list.max(cap.max_inline_data as usize).max(size_of::<Sge>()).max(ATOMIC_WRITE as usize)
 }
 
 #[cfg(test)]

@@ -5,8 +5,9 @@
 //! pair, and completes it from there, in the queue pair's completion queue.
 //!
 //! A change of the size replaces the queue. The kernel copies the entries into a new one, and
-//! stores its mapping at an address that the command carries. No kernel up to 7.2 survives a change
-//! that fails after its first checks: it releases the queue and keeps using it (`rxe_srq_from_attr`).
+//! stores its mapping at an address that the command carries. Kernels up to 6.12 do not survive a
+//! change that fails after its first checks: they release the queue and keep using it
+//! (`rxe_srq_from_attr`).
 //! So [`Srq::modify`] refuses a size that is too small for the queue's receives before the kernel
 //! does.
 //!

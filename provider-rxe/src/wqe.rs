@@ -282,6 +282,11 @@ pub(crate) struct Flush {
 
 /// As [`put_plain`], for a flush of a range of `length` bytes. The kernel takes the length from the
 /// state of the transfer, and has no payload to send.
+///
+/// The caller stores an element of no bytes behind the entry. The kernel accepts a read response
+/// for a flush (`check_ack`), copies its payload as far as the length goes (`do_read`), and looks at
+/// the first element before it looks at their number (`copy_data`): a peer would choose what is
+/// written to the memory of the slot's previous request.
 pub(crate) fn put_flush(slot: &mut Slot<'_, RxeSendWqe>, wr: &SendWr<'_>, flush: &Flush, length: u32) {
     put_common(slot, wr, IbUverbsWrOpcode::IB_UVERBS_WR_FLUSH, 0, flush.remote_addr, length);
     slot.put::<OP, _>(RxeSendWrFlush {

@@ -45,7 +45,7 @@ impl Sq {
         qp_type: QpType,
         cap: &QpCap,
     ) -> Self {
-        let checks = SendChecks::new(qp_type, cap).with_placement(true, true);
+        let checks = SendChecks::new(qp_type, cap).with_placement(true, true).with_windows();
         let mtu = limits::datagram_mtu(device.socket.interface().map(|(_, mtu)| mtu));
         let checks = if qp_type == QpType::UD { checks.with_max_datagram(mtu) } else { checks };
         Self { ring, device: Arc::clone(device), slot, checks }

@@ -110,8 +110,7 @@ impl<P: Provider> Qp<Sqd, P> {
         self.query(QpAttrMask::STATE).map(|(attr, _)| !attr.sq_draining)
     }
 
-    /// Returns the queue pair to RTS, where it executes the sends that waited. rxe starts those with
-    /// the next post (seen on Linux 6.1).
+    /// Returns the queue pair to RTS, where it executes the sends that waited.
     ///
     /// # Errors
     /// The queue pair, and any errno that the kernel returns; notably `EINVAL` from rxe while the

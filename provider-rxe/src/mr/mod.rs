@@ -67,7 +67,7 @@ impl Mr {
     }
 
     /// Changes the region in place, as far as the kernel does: rxe changes the protection domain and
-    /// the rights (since Linux 6.3), not the memory.
+    /// the rights (later than Linux 6.4, and in 6.12), not the memory.
     ///
     /// # Safety
     /// As [`ContextOps::rereg_mr`](verbs_core::provider::ContextOps::rereg_mr).
@@ -166,9 +166,11 @@ impl World for Real {
     }
 }
 
-/// The rights that let peers access a region.
-const REMOTE: AccessFlags =
-    AccessFlags::REMOTE_WRITE.union(AccessFlags::REMOTE_READ).union(AccessFlags::REMOTE_ATOMIC);
+/// The rights that let peers access a region, by its own key or by that of a window.
+const REMOTE: AccessFlags = AccessFlags::REMOTE_WRITE
+    .union(AccessFlags::REMOTE_READ)
+    .union(AccessFlags::REMOTE_ATOMIC)
+    .union(AccessFlags::MW_BIND);
 
 #[cfg(test)]
 mod tests;

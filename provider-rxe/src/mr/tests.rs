@@ -90,7 +90,8 @@ fn a_kernel_that_gave_up_waiting_is_never_trusted() {
 
 #[test]
 fn exposed_memory_is_free_when_the_tasks_have_ended() {
-    for right in [AccessFlags::REMOTE_WRITE, AccessFlags::REMOTE_READ, AccessFlags::REMOTE_ATOMIC] {
+    let (write, read) = (AccessFlags::REMOTE_WRITE, AccessFlags::REMOTE_READ);
+    for right in [write, read, AccessFlags::REMOTE_ATOMIC, AccessFlags::MW_BIND] {
         let (device, mr) = region(AccessFlags::LOCAL_WRITE | right);
         device.script.expect([Expect::anything(Reply::ok())]);
         let world = Slow::taking(QUICK);

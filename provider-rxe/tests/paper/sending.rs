@@ -115,12 +115,15 @@ fn a_flush_carries_its_range_and_an_atomic_write_its_bytes() {
     let (remote_addr, rkey) = (0x7fff_0000_1238, 0xcafe);
     let (placement, selectivity) = (FlushPlacement::GLOBAL, FlushSelectivity::MR);
     let flush = plain(SendOp::Flush { remote_addr, rkey, length: 77, placement, selectivity }, &[]);
+    // The slots hold the elements of earlier requests, which the kernel must not find behind a
+    // flush.
     // The kernel sends the length of the state of the transfer.
     let expected = entry(512, &flush, 14, 0, remote_addr)
         .put(offset_of!(RxeSendWqe, dma), [77_u32, 77, 0, 0, 0, 0])
         .put(OP, remote_addr)
         .put(OP + 8, [77, rkey])
-        .put(OP + 16, [1_u8, 1, 0, 0, 0, 0, 0, 0]);
+        .put(OP + 16, [1_u8, 1, 0, 0, 0, 0, 0, 0])
+        .put(LIST, [0_u64; 2]);
     assert_eq!(posted(&mut fixture, &flush), expected.0);
     let store = plain(SendOp::AtomicWrite { remote_addr, rkey, data: *b"8 bytes!" }, &[]);
     let expected = entry(512, &store, 15, 0, remote_addr)

@@ -80,7 +80,14 @@ impl SendChecks {
     pub const fn with_placement(self, flush: bool, atomic_write: bool) -> Self {
         let flush = if flush { bit(OpKind::FLUSH) } else { 0 };
         let atomic_write = if atomic_write { bit(OpKind::ATOMIC_WRITE) } else { 0 };
-        Self { optional: flush | atomic_write, ..self }
+        Self { optional: self.optional | flush | atomic_write, ..self }
+    }
+
+    /// The same checks, for a device with memory windows. Without this call, binds and invalidations
+    /// are refused: a kernel without windows may take their opcodes for something else.
+    #[must_use]
+    pub const fn with_windows(self) -> Self {
+        Self { optional: self.optional | WINDOWS, ..self }
     }
 
     /// Adapts the checks to a state that the queue pair was moved to.
@@ -97,7 +104,7 @@ impl SendChecks {
 
     /// The operations of the type that this device has, a bit each.
     const fn offered(&self) -> u32 {
-        operations(self.qp_type) & (self.optional | !PLACEMENTS)
+        operations(self.qp_type) & (self.optional | !(PLACEMENTS | WINDOWS))
     }
 
     /// The most scatter/gather elements of a request.
@@ -325,6 +332,9 @@ const SEND_INVALIDATE: u32 = bit(OpKind::SEND_WITH_INV);
 
 /// The operations that send nothing, and have no list.
 const LOCAL_OPERATIONS: u32 = bit(OpKind::LOCAL_INV) | bit(OpKind::BIND_MW);
+
+/// The operations on memory windows, which not every device has.
+const WINDOWS: u32 = SEND_INVALIDATE | LOCAL_OPERATIONS;
 
 /// The operations of the memory placement extensions, which not every device has.
 const PLACEMENTS: u32 = bit(OpKind::FLUSH) | bit(OpKind::ATOMIC_WRITE);

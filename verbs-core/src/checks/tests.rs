@@ -12,7 +12,7 @@ const READ: SendOp<'_> = SendOp::RdmaRead { remote_addr: 0, rkey: 0 };
 const ADD: SendOp<'_> = SendOp::AtomicFetchAndAdd { remote_addr: 8, rkey: 0, add: 1 };
 
 fn at(qp_type: QpType, state: QpState) -> SendChecks {
-    let mut checks = SendChecks::new(qp_type, &CAP);
+    let mut checks = SendChecks::new(qp_type, &CAP).with_windows();
     checks.moved_to(state);
     checks
 }
@@ -144,7 +144,7 @@ fn flushes_and_atomic_writes_are_for_devices_that_have_them() {
         (QpType::UC, true, true),
         (QpType::UD, true, true),
     ] {
-        let mut checks = SendChecks::new(qp_type, &CAP).with_placement(flushes, writes);
+        let mut checks = SendChecks::new(qp_type, &CAP).with_placement(flushes, writes).with_windows();
         checks.moved_to(QpState::RTS);
         let has = |has, op: SendOp<'_>, length| {
             let missing = PostReason::UnsupportedOp { op: op.kind(), qp_type };

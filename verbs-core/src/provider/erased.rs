@@ -359,7 +359,8 @@ impl CqOps for ErasedCq {
     #[inline]
     fn next(&mut self) -> Option<ErasedCompletion<'_>> {
         if self.next == self.len {
-            self.next = 0;
+            // Both first, so that a provider that unwinds leaves no completion to be lent again.
+            (self.next, self.len) = (0, 0);
             self.len = match &mut self.optional {
                 None => self.inner.0.poll(&mut self.batch[..]),
                 Some(optional) => self.inner.0.poll_optional(&mut self.batch[..], &mut optional[..]),

@@ -154,16 +154,15 @@ pub use completion::{for_each_completion_field, for_each_optional_field};
 ///     bound to it (21). With remote rights, packets cause exactly the accesses that the rights
 ///     name.
 /// 12. *Deregistering ends every access.* After [`destroy`](Destroy::destroy) of the region
-///     returned `Ok`, the device does not write its bytes any more, and everything it wrote is
-///     visible to the calling thread. An [imported](ContextOps::import_mr) region ends with its
-///     original.
 ///     returned `Ok`, the device does not write its bytes any more, through windows either, and
 ///     everything it wrote is visible to the calling thread. While windows are bound to the region,
-///     `destroy` may return `Err` with `EBUSY` or `EINVAL`.
+///     `destroy` may return `Err` with `EBUSY` or `EINVAL`. An [imported](ContextOps::import_mr)
+///     region ends with its original.
 /// 13. *Accesses do not race.* A device that is a thread of this process accesses regions with
 ///     remote rights, or with [`MW_BIND`](crate::types::AccessFlags::MW_BIND), as
-///     [`crate::exposed`] does. It accesses other regions only while a request
-///     that names the bytes has not ended: after an end by 5, 9 or 12 it does not read them either.
+///     [`crate::exposed`] does. It accesses other regions only while a request that names the
+///     bytes has not ended: after an end by 5, 9 or 12 it does not read them either. Through a
+///     window it does not read either, once the binding has ended by 22 or 23.
 ///     Writes of the program before a call of [`ring`](SendQueue::ring) or
 ///     [`reg_mr`](ContextOps::reg_mr) happen before the accesses of the device that follow from
 ///     that call.
@@ -208,7 +207,8 @@ pub use completion::{for_each_completion_field, for_each_optional_field};
 ///     type 2 that had this key is bound no more. If the queue pair of the receive, which
 ///     [`Completion::qp_num`] names by the number that [`QpOps::qp_num`] returns, is the one that the window was bound for, the device
 ///     does not write through that binding any more, and everything it wrote is visible to the
-///     polling thread.
+///     polling thread. The completion of that receive enters its queue before the completion of
+///     any later bind with the same key.
 /// 23. *The end of a binding is the end of its accesses,* where
 ///     [`revocation_ends_access`](MwOps::revocation_ends_access) is true. After a successful
 ///     completion of the window's invalidation, or of a bind to nothing, and after

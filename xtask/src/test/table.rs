@@ -1,8 +1,8 @@
 //! docs/conformance.md: the conformance suite's cases, and their results on each device.
 //!
 //! A run compares its results with the table, so that the table is true: a case without a row, a
-//! row without a case, and another result are failures. `cargo xtask test --write-table` replaces
-//! the columns of the devices that ran.
+//! row without a case, and another result are failures, and a device without a column is a skip.
+//! `cargo xtask test --write-table` replaces the columns of the devices that ran.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -55,6 +55,9 @@ pub(super) fn check(stages: &[StageResult], write: bool, result: &mut StageResul
             table.extend(ran);
             fs::write(&path, print(&table)).with_context(|| format!("cannot write {FILE}"))?;
             return Ok(Vec::new());
+        }
+        for device in ran.keys().filter(|device| !table.contains_key(*device)) {
+            result.skip(format!("{FILE} has no column for {device}: cargo xtask test --write-table"));
         }
         Ok(differences(&table, &ran))
     })();
@@ -113,10 +116,7 @@ fn results(lines: &[String]) -> Results {
 fn differences(table: &Table, ran: &Table) -> Vec<String> {
     let mut lines = Vec::new();
     for (device, results) in ran {
-        let Some(known) = table.get(device) else {
-            lines.push(format!("{device} has no column"));
-            continue;
-        };
+        let Some(known) = table.get(device) else { continue };
         for ((topic, name), reason) in results {
             let now = shown(reason.as_ref());
             match known.get(&(topic.clone(), name.clone())) {
@@ -275,7 +275,7 @@ mod tests {
             ["soft, rc: \"a send arrives\" was ok, is skipped (tired)", "soft, rc: \"new\" has no row"];
         assert_eq!(differences(&known, &other), expected);
         let elsewhere = Table::from([("rxe 9.9".to_owned(), Results::new())]);
-        assert_eq!(differences(&known, &elsewhere), ["rxe 9.9 has no column"]);
+        assert_eq!(differences(&known, &elsewhere), [""; 0], "nothing to compare with");
     }
 
     #[test]

@@ -717,7 +717,7 @@ fn mr_change_of_rights_grants_and_revokes<P: Provider>(context: &Context<P>) -> 
     let mut mr = arena.register(&pair.pd, 0..64, None, LOCAL_WRITE)?;
     if let Err(failed) = rereg(&mut mr, &MrChange::new().access(LOCAL_WRITE | REMOTE_WRITE)) {
         cannot_change(&failed)?;
-        return skip("rxe before Linux 6.3 cannot change regions");
+        return skip("rxe up to Linux 6.4 cannot change regions");
     }
     local.write(0, &pattern(1, 8));
     allowed(&mut pair, write(mr.addr(), mr.rkey()), local.sge(0..8))?;
@@ -743,7 +743,7 @@ fn mr_change_of_domain_moves_the_region<P: Provider>(context: &Context<P>) -> Ca
     let mut mr = arena.register(&old.pd, 0..64, None, ALL)?;
     if let Err(failed) = rereg(&mut mr, &MrChange::new().pd(&pair.pd)) {
         cannot_change(&failed)?;
-        return skip("rxe before Linux 6.3 cannot change regions");
+        return skip("rxe up to Linux 6.4 cannot change regions");
     }
     local.write(0, &pattern(1, 8));
     allowed(&mut pair, write(mr.addr(), mr.rkey()), local.sge(0..8))?;
