@@ -14,10 +14,10 @@ use crate::{Context, Pd};
 /// Keep it until the completions of the datagrams sent with it were polled. Some devices use it
 /// until then, and fail the send once it is destroyed.
 ///
-/// On Ethernet, the kernel or the provider looks up the MAC address of the next hop while it creates
-/// the address handle, by routes and neighbours. C's providers that build address vectors in user
-/// memory need `ibv_resolve_eth_l2_from_gid` for that; this library has no such provider, and
-/// programs never need the MAC address.
+/// On Ethernet, the kernel or the provider looks up the MAC address of the next hop while it
+/// creates the address handle, by routes and neighbours. C's providers that build address vectors
+/// in user memory need `ibv_resolve_eth_l2_from_gid` for that; this library has no such provider,
+/// and programs never need the MAC address.
 ///
 /// # References
 /// `ibv_create_ah(3)`

@@ -28,9 +28,8 @@ use crate::{Context, HandleError};
 /// its device.
 ///
 /// A queue raises one event for each time that it is armed. A loop that misses no completion arms
-/// the queue first and polls it until it is empty afterwards ([`Cq::arm`](crate::Cq::arm) does both),
-/// then waits for an event, and does the same with the queue that the event names:
-///
+/// the queue first and polls it until it is empty afterwards ([`Cq::arm`](crate::Cq::arm) does
+/// both), then waits for an event, and does the same with the queue that the event names:
 #[cfg_attr(feature = "soft", doc = "```")]
 #[cfg_attr(not(feature = "soft"), doc = "```ignore")]
 /// use std::collections::HashMap;
@@ -71,8 +70,8 @@ use crate::{Context, HandleError};
 /// # }
 /// ```
 ///
-/// In an event loop, the descriptor is readable when there is an event ([`AsFd`], [`AsRawFd`]); it is
-/// non-blocking. A loop whose descriptor is edge-triggered reads events until
+/// In an event loop, the descriptor is readable when there is an event ([`AsFd`], [`AsRawFd`]); it
+/// is non-blocking. A loop whose descriptor is edge-triggered reads events until
 /// [`next_event`](Self::next_event) returns `None`.
 ///
 /// # References

@@ -138,8 +138,8 @@ impl<P: Provider> Context<P> {
         self.raw().query_rt_values()
     }
 
-    /// Queries the effective speed of a port, in units of 100 Mbit/s. Where the kernel does not report
-    /// it, it is the number of lanes times the speed of a lane.
+    /// Queries the effective speed of a port, in units of 100 Mbit/s. Where the kernel does not
+    /// report it, it is the number of lanes times the speed of a lane.
     ///
     /// # Errors
     /// As [`query_port`](Self::query_port); `EOPNOTSUPP` for a width or a speed that this library
@@ -224,8 +224,8 @@ impl<P: Provider> Context<P> {
         self.raw().device().query_pkey(port_num, index)
     }
 
-    /// Returns the index of a partition key in a port's table. A key of the table that differs in the
-    /// top bit alone, which is the kind of membership, is another key.
+    /// Returns the index of a partition key in a port's table. A key of the table that differs in
+    /// the top bit alone, which is the kind of membership, is another key.
     ///
     /// # Errors
     /// `ENODATA` if the table does not have the key; otherwise as

@@ -32,7 +32,8 @@ impl<P: Provider> Context<P> {
     /// Creates a set of counters for flow rules.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device, or the kernel, has none; any other errno that the kernel returns.
+    /// `EOPNOTSUPP` if the device, or the kernel, has none; any other errno that the kernel
+    /// returns.
     ///
     /// # References
     /// `ibv_create_counters(3)`
@@ -98,8 +99,8 @@ impl<P: Provider> Counters<P> {
     /// Reads the values of the counters, by their index.
     ///
     /// # Errors
-    /// `EINVAL` for fewer values than counters, and for a set that no rule uses; any other errno that
-    /// the kernel returns.
+    /// `EINVAL` for fewer values than counters, and for a set that no rule uses; any other errno
+    /// that the kernel returns.
     ///
     /// # References
     /// `ibv_read_counters(3)`
@@ -255,8 +256,8 @@ impl<P: Provider> CompCntr<P> {
     /// destroy.
     ///
     /// # Errors
-    /// The counter, and any errno that the kernel returns; notably `EBUSY` while a queue pair counts
-    /// in it.
+    /// The counter, and any errno that the kernel returns; notably `EBUSY` while a queue pair
+    /// counts in it.
     ///
     /// # References
     /// `ibv_destroy_comp_cntr(3)`

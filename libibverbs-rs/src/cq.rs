@@ -65,14 +65,14 @@ impl CqInit<'_> {
 ///
 /// # Overrun
 /// A queue that is full loses the next completion. The device raises
-/// [`CQ_ERR`](crate::AsyncEventType::CQ_ERR) ([`Context::async_events`]). On soft devices, the event
-/// comes once for each queue, the queue pair of the lost completion goes to the error state, and
-/// other queue pairs go on. rxe raises the event for each lost completion, and moves the queue pair
-/// to the error state only if the completion is of a receive. Completions in the queue stay, and it can be polled,
-/// resized and used as before. The memory of a request whose completion was lost returns when its
-/// queue pair is reset or closed, or, for a send, when a later send of the queue completes. With
-/// [`CqFlags::IGNORE_OVERRUN`], where the device has it, the completion is lost silently, and the
-/// queue pair goes on.
+/// [`CQ_ERR`](crate::AsyncEventType::CQ_ERR) ([`Context::async_events`]). On soft devices, the
+/// event comes once for each queue, the queue pair of the lost completion goes to the error state,
+/// and other queue pairs go on. rxe raises the event for each lost completion, and moves the queue
+/// pair to the error state only if the completion is of a receive. Completions in the queue stay,
+/// and it can be polled, resized and used as before. The memory of a request whose completion was
+/// lost returns when its queue pair is reset or closed, or, for a send, when a later send of the
+/// queue completes. With [`CqFlags::IGNORE_OVERRUN`], where the device has it, the completion is
+/// lost silently, and the queue pair goes on.
 ///
 /// # References
 /// `ibv_create_cq(3)`, `ibv_poll_cq(3)`
@@ -340,8 +340,8 @@ impl<P: Provider> Cq<P> {
         self.handle.get_mut().req_notify(solicited_only)
     }
 
-    /// Requests an event as [`req_notify`](Self::req_notify) does, and polls: the step of a loop that
-    /// waits for events and misses no completion.
+    /// Requests an event as [`req_notify`](Self::req_notify) does, and polls: the step of a loop
+    /// that waits for events and misses no completion.
     ///
     /// A completion that arrives before the request is among those that the result lends, and a
     /// later one raises the event. So the program may wait after the result has lent `None`; in

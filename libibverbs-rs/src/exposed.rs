@@ -265,14 +265,15 @@ impl Exposed {
     /// # Errors
     /// - `EBUSY` with [`Cause::InUse`](crate::Cause::InUse) while other shares live: those of
     ///   windows that are bound, of requests in flight, and of the program.
-    /// - `EINVAL` with [`Cause::Other`](crate::Cause::Other) for memory that peers can access by its
-    ///   own key.
+    /// - `EINVAL` with [`Cause::Other`](crate::Cause::Other) for memory that peers can access by
+    ///   its own key.
     /// - `EBUSY` with [`Cause::Other`](crate::Cause::Other) if a binding has ended on a device that
-    ///   may still write for it, as rxe may after a revocation of this side: `unexpose` ends that. A
-    ///   peer's invalidation has no such effect.
+    ///   may still write for it, as rxe may after a revocation of this side: `unexpose` ends that.
+    ///   A peer's invalidation has no such effect.
     ///
     /// ```compile_fail,E0502
-    /// # fn f(qp: &mut verbs::Qp<verbs::state::Rts>, mut memory: verbs::Exposed, window: verbs::Window) {
+    /// # fn f(qp: &mut verbs::Qp<verbs::state::Rts>, mut memory: verbs::Exposed, window:
+    /// verbs::Window) {
     /// # use verbs::{RemoteAccess, SendFlags};
     /// let bytes = memory.bytes_mut().unwrap();
     /// qp.post_bind(SendFlags::empty(), window, &memory, .., RemoteAccess::WRITE);

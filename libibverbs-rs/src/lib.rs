@@ -65,7 +65,8 @@
 //! |---|---|---|
 //! | devices | `ibv_get_device_list` | [`devices`], [`DeviceList`], [`Device`] |
 //! | an open device | `ibv_context` | [`Context`], [`AsyncEvents`] |
-//! | memory | `ibv_mr` | [`Buf`], [`FrozenBuf`], [`Exposed`], [`RemoteMr`]; raw: [`Mr`], [`MrInit`], [`MrChange`] |
+//! | memory | `ibv_mr` | [`Buf`], [`FrozenBuf`], [`Exposed`], [`RemoteMr`] |
+//! | raw memory | `ibv_mr` | [`Mr`], [`MrInit`], [`MrChange`] |
 //! | memory of the device | `ibv_dm`, `ibv_dmah` | [`Dm`], [`Dmah`] |
 //! | memory | `ibv_mr` | [`Buf`], [`FrozenBuf`], [`Exposed`], [`RemoteMr`]; raw: [`Mr`] |
 //! | windows | `ibv_mw` | [`Window`], [`Invalidated`]; raw: [`Mw`] |
@@ -74,7 +75,8 @@
 //! | queue pairs | `ibv_qp` | [`Qp`], its [`state`]s, [`Endpoint`], [`SendBatch`] |
 //! | halves of a queue pair | none | [`SendHalf`], [`RecvHalf`] |
 //! | shared receive queues | `ibv_srq`, `ibv_xrcd` | [`Srq`], [`SrqHandle`], [`Xrcd`] |
-//! | raw packets | `ibv_wq`, `ibv_flow`, `ibv_counters` | [`Wq`], [`RwqIndTable`], [`Flow`], [`Counters`], [`CompCntr`] |
+//! | work queues | `ibv_wq` | [`Wq`], [`RwqIndTable`] |
+//! | flow rules | `ibv_flow`, `ibv_counters` | [`Flow`], [`Counters`], [`CompCntr`] |
 //! | the rest | `ibv_pd`, `ibv_td`, `ibv_ah` | [`Pd`], [`Td`], [`Ah`] |
 //! | values | `ibv_send_wr`, `ibv_qp_attr`, … | the names in CamelCase: [`SendWr`], [`QpAttr`], … |
 //!

@@ -9,10 +9,10 @@ use crate::registry::Child;
 
 /// A memory window, for raw posting. [`Window`](crate::Window) is the safe alternative.
 ///
-/// [`SendOp::BindMw`](crate::SendOp::BindMw) binds it to a part of a region that was registered with
-/// [`AccessFlags::MW_BIND`](crate::AccessFlags::MW_BIND), under a new key, which
-/// [`inc_rkey`](crate::inc_rkey) returns. [`SendOp::LocalInv`](crate::SendOp::LocalInv) and a peer's
-/// [`SendOp::SendWithInv`](crate::SendOp::SendWithInv) invalidate a window of type 2.
+/// [`SendOp::BindMw`](crate::SendOp::BindMw) binds it to a part of a region that was registered
+/// with [`AccessFlags::MW_BIND`](crate::AccessFlags::MW_BIND), under a new key, which
+/// [`inc_rkey`](crate::inc_rkey) returns. [`SendOp::LocalInv`](crate::SendOp::LocalInv) and a
+/// peer's [`SendOp::SendWithInv`](crate::SendOp::SendWithInv) invalidate a window of type 2.
 ///
 /// The kernel's rxe (the sources of 6.1 to 7.2) has four defects that programs avoid: it crashes if
 /// the key of an unbound window of type 2 is invalidated; it waits up to 50 s to destroy a queue

@@ -455,8 +455,8 @@ impl<P: Provider> Pd<P> {
     ///   receive queue of another open device, with [`Cause::Closed`](crate::Cause::Closed) for one
     ///   that was closed or dropped.
     /// - `EPERM` for a raw packet queue pair without `CAP_NET_RAW`.
-    /// - `EOPNOTSUPP` of the verb `create_qp_ex` for attributes in [`QpInit::ex`] that the device does
-    ///   not have.
+    /// - `EOPNOTSUPP` of the verb `create_qp_ex` for attributes in [`QpInit::ex`] that the device
+    ///   does not have.
     /// - Any other errno that the kernel, or the system's random source, returns; notably `ENOMEM`.
     ///
     /// # References

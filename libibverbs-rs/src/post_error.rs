@@ -44,7 +44,8 @@ pub enum PostBufReason {
     /// The memory is exposed, so that its bytes may change while they are copied inline: post it
     /// without `INLINE`, or copy it with [`Exposed::read_at`](crate::Exposed::read_at).
     InlineExposed,
-    /// A window was posted in the place of memory: [`Qp::post_bind`](crate::Qp::post_bind) binds it.
+    /// A window was posted in the place of memory: [`Qp::post_bind`](crate::Qp::post_bind) binds
+    /// it.
     NotMemory,
     /// The memory was not exposed to windows:
     /// [`Pd::expose_to_windows`](crate::Pd::expose_to_windows) does that.

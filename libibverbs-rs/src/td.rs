@@ -1,4 +1,5 @@
-//! [`Td`]: a thread domain, for the parent domains of [`Pd::alloc_parent_domain`](crate::Pd::alloc_parent_domain).
+//! [`Td`]: a thread domain, for the parent domains of
+//! [`Pd::alloc_parent_domain`](crate::Pd::alloc_parent_domain).
 
 use verbs_core::Result;
 use verbs_core::provider::{ContextOps, Erased, NamedProvider, Provider};

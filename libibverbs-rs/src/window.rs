@@ -60,10 +60,10 @@ use crate::{Exposed, HandleError, Mw, RemoteAccess, RemoteMr};
 /// A key for peers that requests bind to exposed memory, and take away again.
 ///
 /// The memory is registered once, by [`Pd::expose_to_windows`](crate::Pd::expose_to_windows). To
-/// give a peer access, a program posts a bind ([`Qp::post_bind`](crate::Qp::post_bind)); to take the
-/// access back, it posts a revocation ([`Qp::post_revoke`](crate::Qp::post_revoke)), or the peer
-/// invalidates the key with its last message. Neither makes a system call on a device of hardware.
-/// [`Exposed::bytes_mut`] then returns the memory as plain bytes.
+/// give a peer access, a program posts a bind ([`Qp::post_bind`](crate::Qp::post_bind)); to take
+/// the access back, it posts a revocation ([`Qp::post_revoke`](crate::Qp::post_revoke)), or the
+/// peer invalidates the key with its last message. Neither makes a system call on a device of
+/// hardware. [`Exposed::bytes_mut`] then returns the memory as plain bytes.
 ///
 /// ```
 /// # #[cfg(not(feature = "soft"))]
@@ -85,9 +85,9 @@ use crate::{Exposed, HandleError, Mw, RemoteAccess, RemoteMr};
 /// let mut memory = pd.expose_to_windows(pd.alloc_buf(4096)?)?;
 /// let window = pd.alloc_window(MwType::TYPE_2)?;
 ///
-/// // The peer may use the key from the next message on, because requests start in order.
-/// let (_, remote) = qp.post_bind(SendFlags::empty(), window, &memory, ..1024, RemoteAccess::WRITE)?;
-/// let bound = cq.poll_within(Duration::from_secs(5)).and_then(|wc| wc.into_window()).ok_or("none")?;
+/// // The peer may use the key from the next message on, because requests start in order. let (_,
+/// remote) = qp.post_bind(SendFlags::empty(), window, &memory, ..1024, RemoteAccess::WRITE)?; let
+/// bound = cq.poll_within(Duration::from_secs(5)).and_then(|wc| wc.into_window()).ok_or("none")?;
 ///
 /// // The peer: here the same queue pair.
 /// let mut out = pd.alloc_buf(5)?;
@@ -95,10 +95,9 @@ use crate::{Exposed, HandleError, Mw, RemoteAccess, RemoteMr};
 /// qp.post_send_buf(remote.write(), SendFlags::empty(), out, ..)?;
 /// cq.poll_within(Duration::from_secs(5)).ok_or("none")?.ok()?;
 ///
-/// qp.post_revoke(SendFlags::empty(), bound)?;
-/// let window = cq.poll_within(Duration::from_secs(5)).and_then(|wc| wc.into_window()).ok_or("none")?;
-/// assert!(!window.is_bound());
-/// assert_eq!(&memory.bytes_mut()?[..5], b"hello");
+/// qp.post_revoke(SendFlags::empty(), bound)?; let window =
+/// cq.poll_within(Duration::from_secs(5)).and_then(|wc| wc.into_window()).ok_or("none")?;
+/// assert!(!window.is_bound()); assert_eq!(&memory.bytes_mut()?[..5], b"hello");
 /// # Ok(())
 /// # }
 /// ```
@@ -256,9 +255,9 @@ impl Window {
     /// was about this window, and the binding has ended; the window can be bound again then.
     ///
     /// The queue pair reports its sends and its receives to the same completion queue, and the
-    /// completion of the bind was polled before that of the message. Otherwise the message cannot be
-    /// told from one about an earlier binding with the same key: the call returns false, and the
-    /// window can only be closed.
+    /// completion of the bind was polled before that of the message. Otherwise the message cannot
+    /// be told from one about an earlier binding with the same key: the call returns false, and
+    /// the window can only be closed.
     ///
     /// ```no_run
     /// # fn f(mut cq: verbs::Cq, mut window: verbs::Window) {
@@ -298,8 +297,9 @@ impl Window {
         }
     }
 
-    /// Deallocates the window: peers have no access through it from then on. Dropping does the same,
-    /// and leaks a window that the kernel refuses to deallocate, with a share of its memory.
+    /// Deallocates the window: peers have no access through it from then on. Dropping does the
+    /// same, and leaks a window that the kernel refuses to deallocate, with a share of its
+    /// memory.
     ///
     /// This revokes access on every queue pair and in every state.
     ///
@@ -663,8 +663,8 @@ impl<Q: verbs_core::provider::QpOps> QpWindows for WithWindows<Q> {
 }
 
 impl Windows {
-    /// Deallocates the windows that may be bound for this queue pair. They stay in the list, because
-    /// the queue pair may outlive the attempt to destroy it.
+    /// Deallocates the windows that may be bound for this queue pair. They stay in the list,
+    /// because the queue pair may outlive the attempt to destroy it.
     fn deallocate(&self) {
         let windows = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for window in windows.iter().filter_map(Weak::upgrade) {

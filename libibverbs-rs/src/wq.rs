@@ -1,8 +1,8 @@
-//! [`Wq`]: a queue of receives apart from queue pairs; [`RwqIndTable`]: a table of such queues, over
-//! which a queue pair spreads what it receives (RSS).
+//! [`Wq`]: a queue of receives apart from queue pairs; [`RwqIndTable`]: a table of such queues,
+//! over which a queue pair spreads what it receives (RSS).
 //!
-//! A table keeps its work queues: a [`Wq`] that is dropped while a table contains it is destroyed with
-//! the table.
+//! A table keeps its work queues: a [`Wq`] that is dropped while a table contains it is destroyed
+//! with the table.
 //!
 //! # Safety
 //! The unsafe code here is raw posting, which relies on the promise of its caller.
@@ -135,8 +135,8 @@ impl<P: Provider> Wq<P> {
     /// [`RDY`](WqState::RDY).
     ///
     /// # Errors
-    /// Any errno that the kernel returns; notably `EINVAL` for a transition that does not exist, and
-    /// `EOPNOTSUPP` for a property that cannot change.
+    /// Any errno that the kernel returns; notably `EINVAL` for a transition that does not exist,
+    /// and `EOPNOTSUPP` for a property that cannot change.
     ///
     /// # References
     /// `ibv_modify_wq(3)`
@@ -149,13 +149,13 @@ impl<P: Provider> Wq<P> {
     ///
     /// # Safety
     /// From the call until its completion was polled, or the queue was destroyed, the device may
-    /// write the memory of every SGE: no code frees or accesses it. Only [`close`](Self::close) that
-    /// returned `Ok` proves the destruction, because a table keeps a queue that is dropped. No
-    /// `wr_id` has its top bit set.
+    /// write the memory of every SGE: no code frees or accesses it. Only [`close`](Self::close)
+    /// that returned `Ok` proves the destruction, because a table keeps a queue that is
+    /// dropped. No `wr_id` has its top bit set.
     ///
     /// # Errors
-    /// The number of accepted requests, and the reason why the next was rejected. The device owns the
-    /// memory of the accepted requests.
+    /// The number of accepted requests, and the reason why the next was rejected. The device owns
+    /// the memory of the accepted requests.
     ///
     /// # References
     /// `ibv_post_wq_recv(3)`

@@ -1,8 +1,8 @@
 //! Raw batches: posted with one doorbell, or not at all.
 //!
 //! # Safety
-//! The paper device accesses the memory of a request when a test completes it. No test here completes
-//! one that names memory.
+//! The paper device accesses the memory of a request when a test completes it. No test here
+//! completes one that names memory.
 #![allow(unsafe_code)]
 
 mod common;

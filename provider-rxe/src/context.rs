@@ -36,9 +36,9 @@ impl Context {
         Self { kernel: Kernel::new(kernel), caps: OnceLock::new() }
     }
 
-    /// Returns the device's capabilities, notably to bind windows (Linux 6.1), to flush and to write
-    /// atomically (Linux 6.2). A kernel without these does not know the opcodes, so that they are
-    /// refused before they are posted.
+    /// Returns the device's capabilities, notably to bind windows (Linux 6.1), to flush and to
+    /// write atomically (Linux 6.2). A kernel without these does not know the opcodes, so that
+    /// they are refused before they are posted.
     pub(crate) fn caps(&self) -> DeviceCapFlags {
         *self.caps.get_or_init(|| {
             // A kernel that cannot be asked is too old.

@@ -4,9 +4,9 @@
 //! A completion is lent: each call of a field reads it from the queue. Its slot returns to the
 //! kernel after the loan, with [`finish`](CqOps::finish) or the next call of [`next`](CqOps::next).
 //!
-//! The kernel resizes a queue by making another one and copying the completions behind the published
-//! index into it. So all slots are returned before the command, and after it the old queue is not
-//! read any more, because its completions are in the new one.
+//! The kernel resizes a queue by making another one and copying the completions behind the
+//! published index into it. So all slots are returned before the command, and after it the old
+//! queue is not read any more, because its completions are in the new one.
 //!
 //! # Safety
 //! An entry is transmuted into a [`Wc`]: both have the same integer fields at the same offsets,

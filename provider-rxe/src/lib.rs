@@ -98,8 +98,9 @@ pub enum Rxe {}
 //   `IB_ACCESS_LOCAL_WRITE`. An atomic copies 8 bytes, and `SendChecks` accepts only a list of 8
 //   bytes for it. The kernel reads lists from the slots, which only `Sq` and `Rq` write, and
 //   neither writes a slot before the kernel has moved its index past it. On-demand paged regions
-//   are an exception: `__rxe_odp_mr_copy` (6.15 and newer) accesses the start of each page, whatever
-//   the offset. Safe code does not register any; `Pd::reg_mr` of the crate `verbs` warns of it.
+//   are an exception: `__rxe_odp_mr_copy` (6.15 and newer) accesses the start of each page,
+//   whatever the offset. Safe code does not register any; `Pd::reg_mr` of the crate `verbs` warns
+//   of it.
 // - 4: `path` takes the number of an address handle, which `rxe_get_av` looks up and whose
 //   protection domain it compares, or the bytes of a path, which name a peer.
 // - 5: `do_complete` of the completer runs after the acknowledgement, or for unacknowledged
@@ -117,8 +118,8 @@ pub enum Rxe {}
 //   pair was created with.
 // - 8: completer and responder move their consumer's index past the request with its only
 //   completion. `ConsumerEnd` lends an entry once. `rxe_queue_resize` copies the entries behind the
-//   consumer's index into the new queue, under the lock of `rxe_cq_post`; `Cq::resize` reads the old
-//   queue no more once the kernel has confirmed the command.
+//   consumer's index into the new queue, under the lock of `rxe_cq_post`; `Cq::resize` reads the
+//   old queue no more once the kernel has confirmed the command.
 // - 9: `rxe_qp_reset` disables the tasks, drains both queues and forgets the packet in progress,
 //   whatever state it leaves the queue pair in; `confirm_reset` makes sure of the state, and waits
 //   for the tasks that older kernels do not wait for. Where it cannot wait for them,
@@ -129,9 +130,9 @@ pub enum Rxe {}
 // - 10: `rxe_mr_init_user` pins the bytes that the command names. A key contains the index of the
 //   region, which no other region gets until `__rxe_cleanup` erases it. After the kernel confirmed
 //   the end of a region that `Mr` does not report as destroyed (12), its keys name nothing, or a
-//   later region, and then give access to the bytes of that region only.
-//   `rxe_rereg_user_mr` changes the domain and the rights, no bytes and no keys. An imported region
-//   is a second name of one, and its `destroy` sends no command.
+//   later region, and then give access to the bytes of that region only. `rxe_rereg_user_mr`
+//   changes the domain and the rights, no bytes and no keys. An imported region is a second name of
+//   one, and its `destroy` sends no command.
 // - 11: `check_rkey` looks each packet's key up with the right that its operation needs, for middle
 //   packets of a message too; it does not find a region without remote rights. An operation of
 //   length zero accesses nothing.
@@ -169,20 +170,20 @@ pub enum Rxe {}
 // - 20: a queue that is dropped is unmapped, as in 15. Once the queue pair is destroyed, no task
 //   takes elements out of its queues. A kick then names a handle that the kernel does not find, or
 //   that a later queue pair of the context got, whose task reads its own queue.
-// - 21: `rxe_lookup_mw` compares key, protection domain, queue pair (type 2), rights and state. Then
-//   `check_rkey` compares the range with the region's, not with the window's. `rxe_bind_mw` runs for
-//   bind work requests alone, and does not compare the domains of window and region: another
-//   process of the device that guesses a key, which has 8 random bits beside the index, can bind a
-//   region that has `IB_ACCESS_MW_BIND`. Its bytes are accessed as exposed memory (13). 5.10 has no
-//   windows, and `Sq` posts no request about one there.
-// - 22: the responder invalidates the key in `execute`, before it completes the receive. It works on
-//   one packet of its queue pair after the other, and `rxe_lookup_mw` finds a window of type 2 only
-//   for its queue pair, so that no write through the window is under way. A read request that is
-//   replayed on another queue pair (`rxe_recheck_mr`) only reads.
-// - 23: not promised. The requester invalidates a key while the responder, on another processor, may
-//   copy a packet into the region, to which `check_rkey` took a reference. Deallocating the window
-//   waits for references to the window only. Deregistering the region waits for the copy (12), and
-//   fails while windows are bound to it (`num_mw`).
+// - 21: `rxe_lookup_mw` compares key, protection domain, queue pair (type 2), rights and state.
+//   Then `check_rkey` compares the range with the region's, not with the window's. `rxe_bind_mw`
+//   runs for bind work requests alone, and does not compare the domains of window and region:
+//   another process of the device that guesses a key, which has 8 random bits beside the index, can
+//   bind a region that has `IB_ACCESS_MW_BIND`. Its bytes are accessed as exposed memory (13). 5.10
+//   has no windows, and `Sq` posts no request about one there.
+// - 22: the responder invalidates the key in `execute`, before it completes the receive. It works
+//   on one packet of its queue pair after the other, and `rxe_lookup_mw` finds a window of type 2
+//   only for its queue pair, so that no write through the window is under way. A read request that
+//   is replayed on another queue pair (`rxe_recheck_mr`) only reads.
+// - 23: not promised. The requester invalidates a key while the responder, on another processor,
+//   may copy a packet into the region, to which `check_rkey` took a reference. Deallocating the
+//   window waits for references to the window only. Deregistering the region waits for the copy
+//   (12), and fails while windows are bound to it (`num_mw`).
 // - 24: `get_srq_wqe` copies an entry into the queue pair and moves the consumer's index past it in
 //   one critical section; the queue pair completes the copy once (`do_complete`) to its `rcq`, or
 //   loses it. It rejects an entry with more elements than the queue has room for. Keys are looked

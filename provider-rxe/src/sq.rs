@@ -46,7 +46,8 @@ pub struct Sq {
 impl Sq {
     /// Creates the send queue of a queue pair in RESET. Without a kick, a test simulates the
     /// kernel.
-    /// `caps`: the device's capabilities, notably to flush, to write atomically and to bind windows.
+    /// `caps`: the device's capabilities, notably to flush, to write atomically and to bind
+    /// windows.
     pub(crate) fn new(
         queue: Queue,
         qp_type: QpType,
@@ -141,8 +142,9 @@ impl Sq {
         refused.map_or(Ok(()), |reason| Err(PostError { accepted, reason }))
     }
 
-    /// Posts a request that does not take the short path (an atomic, a flush, a datagram, an operation
-    /// on a key, inline data, a list of other than one SGE), or returns the reason why it is rejected.
+    /// Posts a request that does not take the short path (an atomic, a flush, a datagram, an
+    /// operation on a key, inline data, a list of other than one SGE), or returns the reason
+    /// why it is rejected.
     ///
     /// Out of line, because its registers would cost the short path more than the call costs here.
     ///
@@ -319,9 +321,9 @@ fn path(av: &Av) -> Result<Path<'_>, PostReason> {
     bytes.try_into().map(Path::Spelled).map_err(|_| PostReason::ForeignAv)
 }
 
-/// Returns the number of bytes behind the element: a list of the maximum number of SGEs, the maximum
-/// of inline data, or an atomic write, whichever is longest. The kernel makes no room for the last,
-/// but rounds the size of slots up: from the 208 bytes of an element to 256.
+/// Returns the number of bytes behind the element: a list of the maximum number of SGEs, the
+/// maximum of inline data, or an atomic write, whichever is longest. The kernel makes no room for
+/// the last, but rounds the size of slots up: from the 208 bytes of an element to 256.
 fn list_len(cap: &QpCap) -> usize {
     let list = (cap.max_send_sge as usize).saturating_mul(size_of::<Sge>());
     // At least the element of a flush, or the bytes of an atomic write.

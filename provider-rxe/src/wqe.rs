@@ -237,7 +237,8 @@ pub(crate) fn put_local_inv(slot: &mut Slot<'_, RxeSendWqe>, wr: &SendWr<'_>, in
     put_key(slot, wr, IbUverbsWrOpcode::IB_UVERBS_WR_LOCAL_INV, invalidate_rkey, 0);
 }
 
-/// Stores an entry with a key to invalidate, which is in host order, in the place of immediate data.
+/// Stores an entry with a key to invalidate, which is in host order, in the place of immediate
+/// data.
 fn put_key(
     slot: &mut Slot<'_, RxeSendWqe>,
     wr: &SendWr<'_>,
@@ -284,8 +285,8 @@ pub(crate) struct Flush {
 /// state of the transfer, and has no payload to send.
 ///
 /// The caller stores an element of no bytes behind the entry. The kernel accepts a read response
-/// for a flush (`check_ack`), copies its payload as far as the length goes (`do_read`), and looks at
-/// the first element before it looks at their number (`copy_data`): a peer would choose what is
+/// for a flush (`check_ack`), copies its payload as far as the length goes (`do_read`), and looks
+/// at the first element before it looks at their number (`copy_data`): a peer would choose what is
 /// written to the memory of the slot's previous request.
 pub(crate) fn put_flush(slot: &mut Slot<'_, RxeSendWqe>, wr: &SendWr<'_>, flush: &Flush, length: u32) {
     put_common(slot, wr, IbUverbsWrOpcode::IB_UVERBS_WR_FLUSH, 0, flush.remote_addr, length);

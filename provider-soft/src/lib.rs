@@ -26,7 +26,7 @@
 //! | `fork` | the check for a forked child of the process that made the device |
 //! | `io` | the UDP socket, packets in batches, the invariant CRC |
 //! | `limits` | the device's limits and attributes |
-//! | `context`, `pd`, `mr`, `mw`, `ah`, `cq`, `qp`, `sq`, `rq` | the objects of the provider contract |
+//! | `context`, `pd`, `mr`, `mw`, `ah`, `cq`, `qp`, `sq`, `rq` | the objects of the contract |
 //! | `wqe` | a work request on its way through a ring |
 //! | `sync` | atomics, or the model checker's |
 //!
@@ -138,8 +138,8 @@ pub enum Soft {}
 //   copies; a receive when the message is in it. The request leaves its queue at that moment, so it
 //   completes once and is not sent again. `EngineSink::complete` puts the completion into the ring
 //   with a release store, after the copies into memory, which the same thread or an earlier holder
-//   of the lock made; `Cq::next` reads with acquire. `Cq::resize` moves each completion from the old
-//   ring to the new one with the lock held, and drops the old ring.
+//   of the lock made; `Cq::next` reads with acquire. `Cq::resize` moves each completion from the
+//   old ring to the new one with the lock held, and drops the old ring.
 // - 6, 7: `wr_id` travels by value from `post_one` into the `Wc`; a lent completion stays in its
 //   slot until the next call with `&mut`. The engine names the completion queue by the id that the
 //   queue pair was created with; no other queue gets this id while a queue pair uses it
@@ -149,9 +149,8 @@ pub enum Soft {}
 //   the requests.
 // - 10, 11: keys come from the engine's table, one for each region at a time; `Mr::rereg` keeps the
 //   key, and changes the region with the lock held or leaves it as it was; a null region has no
-//   memory (`memory::Region::null`) and no remote rights. `keys::remote` gives
-//   peers only regions with the right that their operation needs, in the queue pair's protection
-//   domain.
+//   memory (`memory::Region::null`) and no remote rights. `keys::remote` gives peers only regions
+//   with the right that their operation needs, in the queue pair's protection domain.
 // - 12: deregistering is a call of the engine with the lock held as well; after it the key names no
 //   region.
 // - 13: the head of `memory` has the rules and the argument. `ring` publishes with release, and the
@@ -175,14 +174,14 @@ pub enum Soft {}
 // - 21: `keys::remote` finds a window by its present key, and only while it is bound, for the
 //   protection domain, the queue pair (type 2), the rights and the range of its bind. `Keys::bind`
 //   runs for bind work requests alone.
-// - 22: the responder invalidates the key before it completes the receive. One thread at a time is in
-//   the engine, so no access is under way then, on any queue pair.
+// - 22: the responder invalidates the key before it completes the receive. One thread at a time is
+//   in the engine, so no access is under way then, on any queue pair.
 // - 23: a bind, an invalidation and `dealloc_mw` are steps of the engine with the lock held; each
 //   access is one, too. The completion, or the lock that `destroy` takes, orders them before what
 //   follows.
-// - 24: the engine moves a receive from the shared queue into the queue pair that takes it, with the
-//   protection domain of the shared queue, and completes it from there once. It retires the slot of
-//   the ring at that moment, after it copied the list.
+// - 24: the engine moves a receive from the shared queue into the queue pair that takes it, with
+//   the protection domain of the shared queue, and completes it from there once. It retires the
+//   slot of the ring at that moment, after it copied the list.
 // - 25: destroying a shared receive queue is a call of the engine with the lock held, refused while
 //   queue pairs use it; XRC targets, which do not count as users, forget the receives that they
 //   took from it. `modify` is such a call too: it replaces ring and queue by larger or smaller ones

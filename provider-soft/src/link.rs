@@ -25,8 +25,8 @@ pub(crate) struct LinkWatch {
 }
 
 impl LinkWatch {
-    /// Opens the socket; returns `None` where the kernel refuses one (sandboxes do). The device then
-    /// raises no port events.
+    /// Opens the socket; returns `None` where the kernel refuses one (sandboxes do). The device
+    /// then raises no port events.
     pub(crate) fn open() -> Option<Self> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let protocol = SockProtocol::NetlinkRoute;

@@ -193,7 +193,7 @@ mod models {
     use crate::ring::{Consumer, Producer, ring};
     use crate::sync::{Arc, thread};
 
-    /// What the lock protects of a completion queue.
+    /// The part of a completion queue that the lock protects.
     struct End {
         producer: Producer<u32>,
         notify: Notify,
@@ -290,8 +290,8 @@ mod models {
         });
     }
 
-    /// Returns whether some order of events leaves a completion in the ring of a program that is about
-    /// to wait, with no event to wake it.
+    /// Returns whether some order of events leaves a completion in the ring of a program that is
+    /// about to wait, with no event to wake it.
     fn loses_a_wake_up(step: impl Fn(&Queue, &mut Consumer<u32>) + Send + Sync + 'static) -> bool {
         use std::sync::atomic::{AtomicBool, Ordering};
         let lost = std::sync::Arc::new(AtomicBool::new(false));

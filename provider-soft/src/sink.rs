@@ -261,8 +261,8 @@ impl EngineSink {
         }
     }
 
-    /// Adds a handle of a queue pair, and returns its slot and the handle's number; `None` where the
-    /// queue pair does not exist.
+    /// Adds a handle of a queue pair, and returns its slot and the handle's number; `None` where
+    /// the queue pair does not exist.
     pub(crate) fn share_qp(&mut self, qpn: Qpn, events: Channel, user_handle: u64) -> Option<(usize, u32)> {
         let slot = usize::from(self.slots[low_bits(qpn)]);
         let end = self.qp(qpn)?;

@@ -69,7 +69,8 @@ fn a_queue_pair_that_left_or_ended_receives_nothing_of_the_group() {
     // Its device has left the group: what is sent now would have come after the datagram.
     send_to(&mut a, gid(&leaves.context), leaves.qp.qp_num(), 2);
     assert_eq!(wait_ok(&mut leaves.cq, 9).imm_data, 2);
-    // The end of the only member ends the membership, so that another device's group is all there is.
+    // The end of the only member ends the membership, so that another device's group is all there
+    // is.
     b.qp.close().unwrap();
     let mut last = datagram_end();
     last.qp.attach_mcast(&group, 0).unwrap();

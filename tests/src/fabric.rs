@@ -120,8 +120,8 @@ macro_rules! both {
     };
 }
 
-/// Cases that change the state of the device's link: as [`both!`], for soft in a network namespace of
-/// their own. In the guest the device's interface is theirs, because cases run one at a time.
+/// Cases that change the state of the device's link: as [`both!`], for soft in a network namespace
+/// of their own. In the guest the device's interface is theirs, because cases run one at a time.
 #[macro_export]
 macro_rules! both_with_link {
     ($suite:expr, $($function:ident),* $(,)?) => {
@@ -676,8 +676,8 @@ pub fn is_local_key_error(status: WcStatus) -> CaseResult<bool> {
     Ok(status == WcStatus::LOC_PROT_ERR || (of_rxe.contains(&status) && is_rxe()?))
 }
 
-/// Returns whether these are the statuses of a sender and a receiver whose message does not fit into
-/// the receive.
+/// Returns whether these are the statuses of a sender and a receiver whose message does not fit
+/// into the receive.
 ///
 /// The specification says invalid request and length error. rxe says operation error on either
 /// side.

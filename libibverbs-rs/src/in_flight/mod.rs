@@ -54,23 +54,23 @@
 //!    It becomes a `Buf` again only after deregistering [12], which needs its last share, so that
 //!    none is in flight. A request that writes takes a `Buf` or exposed memory; a `FrozenBuf` is
 //!    only read.
-//! 8. *Nor through windows.* A window holds a share of the [`Exposed`] that it is bound to until the
-//!    binding has ended: see [`crate::window`].
+//! 8. *Nor through windows.* A window holds a share of the [`Exposed`] that it is bound to until
+//!    the binding has ended: see [`crate::window`].
 //! 9. *Through a shared receive queue.* Its table is in the directory of the open device, to which
 //!    every completion queue of that device has a route. A completion with a number of this
 //!    directory is that of the receive with this number: every queue pair and completion queue of
 //!    the device lends only completions of requests that were posted to its own queues or to a
 //!    shared receive queue of the same device [7, 24], raw posting does not use these numbers, and
-//!    the directory assigns none twice in the life of the open device, which outlives its completion
-//!    queues. The queue pair that takes the receive may belong to another protection domain, because
-//!    the device uses the keys in that of the shared receive queue [24], to which the memory belongs.
-//!    A receive that a queue pair took and lost by its reset or its end has no completion: its
-//!    memory stays in the table, which is drained after the shared receive queue was destroyed [25],
-//!    not earlier. Neither the end nor the reset of a queue pair takes anything out of this table.
-//!    Destroying the shared receive queue needs all queue pairs that use it to be destroyed before,
-//!    which hold shares of it; XRC targets hold none, and [25] covers what they took. A poster that
-//!    needs a larger table enters another one into the directory and leaves the old one in its
-//!    place, until the shared receive queue ends.
+//!    the directory assigns none twice in the life of the open device, which outlives its
+//!    completion queues. The queue pair that takes the receive may belong to another protection
+//!    domain, because the device uses the keys in that of the shared receive queue [24], to which
+//!    the memory belongs. A receive that a queue pair took and lost by its reset or its end has no
+//!    completion: its memory stays in the table, which is drained after the shared receive queue
+//!    was destroyed [25], not earlier. Neither the end nor the reset of a queue pair takes anything
+//!    out of this table. Destroying the shared receive queue needs all queue pairs that use it to
+//!    be destroyed before, which hold shares of it; XRC targets hold none, and [25] covers what
+//!    they took. A poster that needs a larger table enters another one into the directory and
+//!    leaves the old one in its place, until the shared receive queue ends.
 
 mod returned;
 mod routes;

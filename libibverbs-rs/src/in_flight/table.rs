@@ -21,11 +21,11 @@
 //! the entry acquires with its exchange. That thread stores `FREE` with release ordering after it
 //! moved the entry out; the poster loads with acquire ordering before it writes the next entry.
 //!
-//! Several pollers share the table of a shared receive queue: one for each completion queue in which
-//! its receives complete. The exchange gives each entry to one of them. A poller that was lent a
-//! completion has seen what the device wrote. One that takes a marked entry may not be the one that
-//! marked it; the mark is stored with release ordering and the exchange acquires it, so that what
-//! the device wrote is visible to both.
+//! Several pollers share the table of a shared receive queue: one for each completion queue in
+//! which its receives complete. The exchange gives each entry to one of them. A poller that was
+//! lent a completion has seen what the device wrote. One that takes a marked entry may not be the
+//! one that marked it; the mark is stored with release ordering and the exchange acquires it, so
+//! that what the device wrote is visible to both.
 #![allow(unsafe_code)]
 
 use core::mem::MaybeUninit;

@@ -500,8 +500,8 @@ impl<S: State, P: Provider> Qp<S, P> {
     /// and `lid`.
     ///
     /// # Errors
-    /// `EINVAL` with [`Cause::NotAttached`](crate::Cause::NotAttached) where it is not attached; any
-    /// other errno that the kernel returns.
+    /// `EINVAL` with [`Cause::NotAttached`](crate::Cause::NotAttached) where it is not attached;
+    /// any other errno that the kernel returns.
     ///
     /// # References
     /// `ibv_detach_mcast(3)`

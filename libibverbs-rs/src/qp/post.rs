@@ -112,8 +112,8 @@ impl<P: Provider> Sender<P> {
         let queue = &mut self.queue;
         let posted = self.poster.post_window(window, |wr_id| {
             let wr = SendWr { wr_id, op: request.op(), sge: &[], flags: flags | SendFlags::SIGNALED };
-            // SAFETY: the request has no list. It gives peers access to exposed memory, of which the
-            // window holds a share (see `crate::window`), or takes access away.
+            // SAFETY: the request has no list. It gives peers access to exposed memory, of which
+            // the window holds a share (see `crate::window`), or takes access away.
             unsafe { queue.post_send(&[wr]) }
         });
         posted.map_err(|mut error| {
@@ -320,12 +320,12 @@ impl<'q, P: Provider> SendBatch<'q, P> {
         Ok(())
     }
 
-    /// Adds an operation without local memory, as [`Qp::post_send_op`](crate::Qp::post_send_op) posts
-    /// one.
+    /// Adds an operation without local memory, as [`Qp::post_send_op`](crate::Qp::post_send_op)
+    /// posts one.
     ///
     /// # Errors
-    /// As [`Qp::post_send_op`](crate::Qp::post_send_op). The requests that were added before stay in
-    /// the batch.
+    /// As [`Qp::post_send_op`](crate::Qp::post_send_op). The requests that were added before stay
+    /// in the batch.
     pub fn post_op(&mut self, wr_id: u64, op: SendOp<'_>, flags: SendFlags) -> Result<(), PostBufReason> {
         let queue = &mut self.sender.queue;
         // SAFETY: the call puts in this one request.
@@ -664,8 +664,8 @@ macro_rules! posts_sends {
         }
 
         /// Posts the bind of a window to a range of memory: from the next message of this queue on,
-        /// the peer may access it with the rights in `access` that the queue pair's own access flags
-        /// allow too. The request is signalled, and its completion returns the window
+        /// the peer may access it with the rights in `access` that the queue pair's own access
+        /// flags allow too. The request is signalled, and its completion returns the window
         /// ([`Completed::into_window`](crate::Completed::into_window)).
         ///
         /// Returns the request's number, and the address, length and key for the peer. A window of
@@ -766,7 +766,8 @@ macro_rules! posts_sends {
         ///   ([`DeviceCapFlags::FLUSH_GLOBAL`](crate::DeviceCapFlags::FLUSH_GLOBAL),
         ///   [`ATOMIC_WRITE`](crate::DeviceCapFlags::ATOMIC_WRITE)).
         /// - [`PostReason::FlushKind`](crate::PostReason::FlushKind),
-        ///   [`PostReason::AtomicMisaligned`](crate::PostReason::AtomicMisaligned) for wrong operands.
+        ///   [`PostReason::AtomicMisaligned`](crate::PostReason::AtomicMisaligned) for wrong
+        ///   operands.
         /// - [`PostBufReason::ReservedWrId`] for a `wr_id` with its top bit set; otherwise as
         ///   [`post_send_inline`](Self::post_send_inline).
         #[doc(alias = "IBV_WR_FLUSH")]
@@ -781,8 +782,8 @@ macro_rules! posts_sends {
             self.send.post_op(wr_id, op, flags)
         }
 
-        /// Starts a batch of raw work requests, as C's `ibv_wr_start` does. Only the calls that name
-        /// local memory are unsafe. [`batch`](Self::batch) is the safe alternative.
+        /// Starts a batch of raw work requests, as C's `ibv_wr_start` does. Only the calls that
+        /// name local memory are unsafe. [`batch`](Self::batch) is the safe alternative.
         ///
         /// ```no_run
         /// # use verbs::{Error, Mr, Qp, RemoteMr, SendFlags, state::Rts};

@@ -1,38 +1,37 @@
 //! [`Scope`]: borrowed memory in work requests, in the style of [`std::thread::scope`].
 //!
 //! ```text
-//!  Pd::scope ──► queue pairs move in ──► closure: register, post, poll ──► closure returns or panics
-//!                                                                            │
-//!      nothing of the scope is in flight on a queue pair: it is returned ◄───┤
-//!      something is: it is destroyed, which ends its requests           ◄───┘
-//!                                                   then the memory is deregistered
+//!  Pd::scope ──► queue pairs move in ──► closure: register, post, poll ──► closure returns or
+//!  panics │ nothing of the scope is in flight on a queue pair: it is returned ◄───┤ something is:
+//!  it is destroyed, which ends its requests           ◄───┘ then the memory is deregistered
 //! ```
 //!
 //! # Safety
-//! The claim: when [`Pd::scope`] returns or unwinds, no device accesses the borrowed bytes; and while
-//! a device may write them, no reference to them exists. Numbers in brackets are those of the
+//! The claim: when [`Pd::scope`] returns or unwinds, no device accesses the borrowed bytes; and
+//! while a device may write them, no reference to them exists. Numbers in brackets are those of the
 //! contract of [`Provider`].
 //!
-//! - *Only queue pairs of the scope post the memory.* A handle of it ([`ScopedBuf`], [`ScopedBytes`])
-//!   is accepted by [`ScopedQp`] alone, and lives no longer than the scope. The scope owns the queue
-//!   pairs, and a `ScopedQp` gives no access to the queue pair itself, so that none can be exchanged
-//!   for another.
-//! - *A request holds a token.* Posting turns the handle into a [`ScopedMemory`], which the table of
-//!   memory in flight holds until the request has ended: the argument is that of
-//!   [`crate::in_flight`], points 2 to 4. Tokens count at their queue pair. One that leaves the table
-//!   has no access to the bytes: only [`Scope::reclaim`] of the same scope turns it into a handle
-//!   again, and a token cannot be copied. It is foreign to every queue pair, so that it is not posted
-//!   outside of the scope.
+//! - *Only queue pairs of the scope post the memory.* A handle of it ([`ScopedBuf`],
+//!   [`ScopedBytes`]) is accepted by [`ScopedQp`] alone, and lives no longer than the scope. The
+//!   scope owns the queue pairs, and a `ScopedQp` gives no access to the queue pair itself, so that
+//!   none can be exchanged for another.
+//! - *A request holds a token.* Posting turns the handle into a [`ScopedMemory`], which the table
+//!   of memory in flight holds until the request has ended: the argument is that of
+//!   [`crate::in_flight`], points 2 to 4. Tokens count at their queue pair. One that leaves the
+//!   table has no access to the bytes: only [`Scope::reclaim`] of the same scope turns it into a
+//!   handle again, and a token cannot be copied. It is foreign to every queue pair, so that it is
+//!   not posted outside of the scope.
 //! - *No token, no request.* Only the table drops or returns tokens of requests, and a queue pair
 //!   whose count is 0 has no entry with one. The count is released by the thread that took the last
 //!   token out, after the completion, and acquired by the scope's, so that what the device wrote is
-//!   visible [5]. Any other queue pair is destroyed, or else reset where that ends requests [9, 14].
-//! - *The scope does not return before.* If the device refuses both, the process aborts: the bytes may
-//!   be on the caller's stack, and cannot be leaked as a [`Buf`](crate::Buf) can. The end runs in a
-//!   frame that safe code does not reach, also while the closure unwinds; if it unwinds itself, the
-//!   process aborts as well.
-//! - *Regions come last.* They have no remote rights [11]. One that cannot be deregistered is leaked:
-//!   no request names it any more, so that no device accesses it [13].
+//!   visible [5]. Any other queue pair is destroyed, or else reset where that ends requests [9,
+//!   14].
+//! - *The scope does not return before.* If the device refuses both, the process aborts: the bytes
+//!   may be on the caller's stack, and cannot be leaked as a [`Buf`](crate::Buf) can. The end runs
+//!   in a frame that safe code does not reach, also while the closure unwinds; if it unwinds
+//!   itself, the process aborts as well.
+//! - *Regions come last.* They have no remote rights [11]. One that cannot be deregistered is
+//!   leaked: no request names it any more, so that no device accesses it [13].
 
 #![allow(unsafe_code)]
 
@@ -61,9 +60,10 @@ impl<P: Provider> Pd<P> {
     /// more.
     ///
     /// The queue pairs move into the scope: one, a tuple or a vector of them. Each is returned if
-    /// nothing of the scope is in flight on it at the end. Otherwise it is destroyed, which ends its
-    /// requests, and `None` is returned: this is the case after an error that left the closure early.
-    /// A closure that panics ends its requests in the same way before the panic continues.
+    /// nothing of the scope is in flight on it at the end. Otherwise it is destroyed, which ends
+    /// its requests, and `None` is returned: this is the case after an error that left the
+    /// closure early. A closure that panics ends its requests in the same way before the panic
+    /// continues.
     ///
     /// ```
     /// # #[cfg(feature = "soft")]
@@ -81,18 +81,11 @@ impl<P: Provider> Pd<P> {
     /// let a = a.connect(&port, &there, &ConnectAttr::default())?;
     /// let b = b.connect(&port, &here, &ConnectAttr::default())?;
     ///
-    /// let greeting = String::from("hello");
-    /// let mut inbox = [0; 64];
-    /// let (done, (a, b)) = pd.scope((a, b), |scope, (mut a, mut b)| {
-    ///     b.post_recv(scope.register_mut(&mut inbox)?, ..)?;
-    ///     a.post_send(SendOp::Send, SendFlags::empty(), scope.register(greeting.as_bytes())?, ..)?;
-    ///     for _ in 0..2 {
-    ///         cq.poll_within(Duration::from_secs(10)).expect("a completion").wc.ok()?;
-    ///     }
-    ///     Ok::<_, Error>(())
-    /// });
-    /// done?;
-    /// assert_eq!(&inbox[..5], b"hello");
+    /// let greeting = String::from("hello"); let mut inbox = [0; 64]; let (done, (a, b)) =
+    /// pd.scope((a, b), |scope, (mut a, mut b)| { b.post_recv(scope.register_mut(&mut inbox)?,
+    /// ..)?; a.post_send(SendOp::Send, SendFlags::empty(), scope.register(greeting.as_bytes())?,
+    /// ..)?; for _ in 0..2 { cq.poll_within(Duration::from_secs(10)).expect("a
+    /// completion").wc.ok()?; } Ok::<_, Error>(()) }); done?; assert_eq!(&inbox[..5], b"hello");
     /// assert!(a.is_some() && b.is_some(), "everything had ended");
     /// # Ok(())
     /// # }
@@ -124,24 +117,22 @@ impl<P: Provider> Pd<P> {
     /// A queue pair of an outer scope does not post the memory of an inner one:
     ///
     /// ```compile_fail
-    /// # fn f(pd: verbs::Pd, one: verbs::Qp<verbs::state::Rts>, two: verbs::Qp<verbs::state::Rts>) {
-    /// pd.scope(one, |_, mut outer| {
-    ///     let mut inbox = [0; 64];
-    ///     pd.scope(two, |scope, _| outer.post_recv(scope.register_mut(&mut inbox).unwrap(), ..));
-    /// });
+    /// # fn f(pd: verbs::Pd, one: verbs::Qp<verbs::state::Rts>, two: verbs::Qp<verbs::state::Rts>)
+    /// { pd.scope(one, |_, mut outer| { let mut inbox = [0; 64]; pd.scope(two, |scope, _|
+    /// outer.post_recv(scope.register_mut(&mut inbox).unwrap(), ..)); });
     /// # }
     /// ```
     ///
-    /// Memory that a completion returned counts as in flight until the [`ScopedMemory`] is dropped, or
-    /// [reclaimed](Scope::reclaim).
+    /// Memory that a completion returned counts as in flight until the [`ScopedMemory`] is dropped,
+    /// or [reclaimed](Scope::reclaim).
     ///
     /// # Panics
     /// With the panic of the closure.
     ///
     /// # Aborts
-    /// The process, if requests are in flight at the end and the device refuses to destroy and to reset
-    /// their queue pair: the hook of [`on_leak`](crate::on_leak) gets the error before. Returning would
-    /// let the device write to memory that has a new use.
+    /// The process, if requests are in flight at the end and the device refuses to destroy and to
+    /// reset their queue pair: the hook of [`on_leak`](crate::on_leak) gets the error before.
+    /// Returning would let the device write to memory that has a new use.
     pub fn scope<'env, Q, F, T>(&self, queue_pairs: Q, f: F) -> (T, Q::Back)
     where
         Q: QueuePairs,
@@ -188,7 +179,8 @@ pub struct ScopedBuf<'scope> {
     name: Name,
 }
 
-/// Borrowed bytes that the device only reads. It is a `&[u8]`, and can be posted many times at once.
+/// Borrowed bytes that the device only reads. It is a `&[u8]`, and can be posted many times at
+/// once.
 #[derive(Clone)]
 pub struct ScopedBytes<'scope> {
     bytes: &'scope [u8],
@@ -211,8 +203,8 @@ pub struct ScopedMemory {
 pub struct ScopedQp<'scope, S: State, P: Provider = Erased> {
     qp: &'scope mut Qp<S, P>,
     count: Arc<AtomicUsize>,
-    /// Invariant: otherwise the queue pair of a scope could post the memory of a scope inside of it,
-    /// which ends earlier.
+    /// Invariant: otherwise the queue pair of a scope could post the memory of a scope inside of
+    /// it, which ends earlier.
     scope: PhantomData<&'scope mut &'scope ()>,
 }
 
@@ -262,9 +254,9 @@ impl<'scope, 'env, P: Provider> Scope<'scope, 'env, P> {
             _ => None,
         };
         let ScopedMemory { addr, len, name, .. } = returned.into_iter().find_map(ours)?;
-        // SAFETY: the token came out of the table, so that its request has ended and the device does
-        // not access the bytes. It was made of the only reference to them, and is gone now. They are
-        // borrowed for longer than this scope.
+        // SAFETY: the token came out of the table, so that its request has ended and the device
+        // does not access the bytes. It was made of the only reference to them, and is gone now.
+        // They are borrowed for longer than this scope.
         let bytes =
             unsafe { core::slice::from_raw_parts_mut(core::ptr::with_exposed_provenance_mut(addr), len) };
         Some(ScopedBuf { bytes, name })
@@ -300,8 +292,8 @@ impl Drop for AbortOnUnwind {
 }
 
 impl<'scope, S: CanPostSend, P: Provider> ScopedQp<'scope, S, P> {
-    /// Posts a send of a range of the memory, signalled, and returns its number, which is the `wr_id`
-    /// of its completion.
+    /// Posts a send of a range of the memory, signalled, and returns its number, which is the
+    /// `wr_id` of its completion.
     ///
     /// # Errors
     /// As [`Qp::post_send_buf`], with the memory.
@@ -349,8 +341,8 @@ impl<'scope, S: CanPostSend, P: Provider> ScopedQp<'scope, S, P> {
 }
 
 impl<'scope, S: CanPostRecv, P: Provider> ScopedQp<'scope, S, P> {
-    /// Posts a receive into a range of the memory, and returns its number, which is the `wr_id` of its
-    /// completion.
+    /// Posts a receive into a range of the memory, and returns its number, which is the `wr_id` of
+    /// its completion.
     ///
     /// # Errors
     /// As [`Qp::post_recv_buf`], with the memory.
@@ -461,8 +453,8 @@ impl<'scope> sealed::Lent<'scope> for ScopedBuf<'scope> {
 
     unsafe fn from_memory(memory: ScopedMemory) -> Self {
         let start = core::ptr::with_exposed_provenance_mut(memory.addr);
-        // SAFETY: the caller passes the token that was made of this very reference, for which there is
-        // no request.
+        // SAFETY: the caller passes the token that was made of this very reference, for which there
+        // is no request.
         let bytes = unsafe { core::slice::from_raw_parts_mut(start, memory.len) };
         Self { bytes, name: memory.name }
     }

@@ -66,8 +66,8 @@ impl Mr {
         Self { context: context.clone(), is_exposed, stage: Stage::Alive(region) }
     }
 
-    /// Changes the region in place, as far as the kernel does: rxe changes the protection domain and
-    /// the rights (later than Linux 6.4, and in 6.12), not the memory.
+    /// Changes the region in place, as far as the kernel does: rxe changes the protection domain
+    /// and the rights (later than Linux 6.4, and in 6.12), not the memory.
     ///
     /// # Safety
     /// As [`ContextOps::rereg_mr`](verbs_core::provider::ContextOps::rereg_mr).

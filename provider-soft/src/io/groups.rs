@@ -1,11 +1,11 @@
 //! Multicast: a socket for each group that queue pairs of the device are attached to.
 //!
 //! A socket that is bound to an address of the host receives nothing that is sent to a group, so
-//! each group has a socket of its own, bound to the group's address and port 4791. It is a member of
-//! the group on the interface of the device's address, and the kernel announces the membership by
-//! IGMP or MLD and maps the group to a MAC address. Groups only receive: datagrams to a group leave
-//! by the device's own socket. The kernel gives a copy of them to this host's members, and so to
-//! this device, once.
+//! each group has a socket of its own, bound to the group's address and port 4791. It is a member
+//! of the group on the interface of the device's address, and the kernel announces the membership
+//! by IGMP or MLD and maps the group to a MAC address. Groups only receive: datagrams to a group
+//! leave by the device's own socket. The kernel gives a copy of them to this host's members, and so
+//! to this device, once.
 //!
 //! An interface without a route for `ff00::/8`, such as the loopback interface, carries no IPv6
 //! multicast.

@@ -42,8 +42,8 @@ pub fn install_for_good(program: &[sock_filter]) -> io::Result<()> {
     set_filter(program, 0).map(drop)
 }
 
-/// Returns the errno of `RDMA_VERBS_IOCTL` on a descriptor that does not exist: EBADF where no filter
-/// is in the way.
+/// Returns the errno of `RDMA_VERBS_IOCTL` on a descriptor that does not exist: EBADF where no
+/// filter is in the way.
 pub fn verbs_ioctl_on_no_file() -> i32 {
     // SAFETY: without a file, the kernel follows no address.
     let answer = unsafe { libc::ioctl(-1, RDMA_VERBS_IOCTL as libc::Ioctl, core::ptr::null::<u8>()) };

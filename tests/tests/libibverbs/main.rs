@@ -6,8 +6,8 @@
 //! other row is written by hand: a reason, a path, or `not yet`.
 //!
 //! `BLESS=1 cargo test -p verbs-tests --test libibverbs` writes the rows that follow from the
-//! sources, `not yet` for names without a row, the numbers at the top, and `paths.rs`, which compiles
-//! each type and constant.
+//! sources, `not yet` for names without a row, the numbers at the top, and `paths.rs`, which
+//! compiles each type and constant.
 
 mod paths;
 mod scan;

@@ -144,8 +144,8 @@ impl<'a> Attr<'a> {
         Self::new(id, Value::In(bytes))
     }
 
-    /// Bytes for the kernel whose meaning `elem_id` determines: what `UVERBS_ATTR_ENUM_IN` attributes
-    /// take.
+    /// Bytes for the kernel whose meaning `elem_id` determines: what `UVERBS_ATTR_ENUM_IN`
+    /// attributes take.
     pub const fn enumerated(id: u16, elem_id: u8, bytes: &'a [u8]) -> Self {
         Self::new(id, Value::Enum(elem_id, bytes))
     }

@@ -5,7 +5,7 @@
 //! | the type of queue pair has the operation | [`PostReason::UnsupportedOp`] |
 //! | the queue pair has a receive queue of its own | [`PostReason::SharedRecvQueue`] |
 //! | the state takes work requests | [`PostReason::InvalidState`] |
-//! | the list is not longer than the queue's; local operations, flushes and atomic writes have none | [`PostReason::TooManySge`] |
+//! | the list is not longer than the queue takes for it | [`PostReason::TooManySge`] |
 //! | the message is not longer than 2 GiB | [`PostReason::MessageTooLong`] |
 //! | a datagram is not longer than the port's MTU | [`PostReason::DatagramTooLong`] |
 //! | the operation takes the flags | [`PostReason::UnsupportedFlags`] |
@@ -83,8 +83,9 @@ impl SendChecks {
         Self { optional: self.optional | flush | atomic_write, ..self }
     }
 
-    /// The same checks, for a device with memory windows. Without this call, binds and invalidations
-    /// are refused: a kernel without windows may take their opcodes for something else.
+    /// The same checks, for a device with memory windows. Without this call, binds and
+    /// invalidations are refused: a kernel without windows may take their opcodes for something
+    /// else.
     #[must_use]
     pub const fn with_windows(self) -> Self {
         Self { optional: self.optional | WINDOWS, ..self }
@@ -269,8 +270,8 @@ fn list_length(list: &[Sge], max: u32) -> Result<u32, PostReason> {
     Ok(length as u32)
 }
 
-/// Checks the operands of an atomic, a flush, an atomic write or a local operation with a list of `length` bytes, and
-/// returns the length of its message.
+/// Checks the operands of an atomic, a flush, an atomic write or a local operation with a list of
+/// `length` bytes, and returns the length of its message.
 ///
 /// # References
 /// IBTA volume 1, annex A19
@@ -306,7 +307,8 @@ fn check_operands(wr: &SendWr<'_>, length: u32) -> Result<u32, PostReason> {
 const fn operations(qp_type: QpType) -> u32 {
     match qp_type {
         QpType::RC => SENDS | WRITES | READS | ATOMICS | SEND_INVALIDATE | LOCAL_OPERATIONS | PLACEMENTS,
-        // No packet of the unreliable service carries a key to invalidate (IBTA volume 1, table 38).
+        // No packet of the unreliable service carries a key to invalidate (IBTA volume 1, table
+        // 38).
         QpType::UC => SENDS | WRITES | bit(OpKind::BIND_MW),
         QpType::UD => UD_SENDS,
         QpType::XRC_SEND => bit(OpKind::XRC),

@@ -40,8 +40,8 @@ pub fn create_counters(uverbs: &Uverbs, uhw: Uhw<'_>) -> Result<u32> {
 /// Reads the values of a counters object.
 ///
 /// # Errors
-/// Any errno the kernel returns; notably `EINVAL` for fewer values than counters, and for a counters
-/// object that no flow rule uses.
+/// Any errno the kernel returns; notably `EINVAL` for fewer values than counters, and for a
+/// counters object that no flow rule uses.
 #[doc(alias = "ibv_read_counters")]
 pub fn read_counters(
     uverbs: &Uverbs,

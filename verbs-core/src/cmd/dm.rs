@@ -21,8 +21,9 @@ use crate::types::DmAttr;
 /// where the memory can be mapped.
 ///
 /// # Errors
-/// `EOPNOTSUPP` if the device has none, or with [`Cause::KernelLacks`](crate::Cause::KernelLacks) on kernels without it;
-/// `EINVAL` and `ENOMEM` for more than there is; any other errno that the kernel returns.
+/// `EOPNOTSUPP` if the device has none, or with [`Cause::KernelLacks`](crate::Cause::KernelLacks)
+/// on kernels without it; `EINVAL` and `ENOMEM` for more than there is; any other errno that the
+/// kernel returns.
 #[doc(alias = "ibv_alloc_dm")]
 pub fn alloc_dm(uverbs: &Uverbs, attr: &DmAttr, uhw: Uhw<'_>) -> Result<u32> {
     const VERB: &str = "alloc_dm";
@@ -55,9 +56,10 @@ pub fn free_dm(uverbs: &Uverbs, handle: u32) -> Result<()> {
 /// Exports what the device file offers at `offset` bytes, such as device memory, as a dma-buf.
 ///
 /// # Errors
-/// `EOPNOTSUPP` if the driver exports nothing, or with [`Cause::KernelLacks`](crate::Cause::KernelLacks) on kernels without
-/// it; `EINVAL` for an offset that the driver did not offer; any other errno that the kernel
-/// returns, notably `EMFILE`. [`Cause::BadReply`](crate::Cause::BadReply) if the reply names a descriptor that the kernel
+/// `EOPNOTSUPP` if the driver exports nothing, or with
+/// [`Cause::KernelLacks`](crate::Cause::KernelLacks) on kernels without it; `EINVAL` for an offset
+/// that the driver did not offer; any other errno that the kernel returns, notably `EMFILE`.
+/// [`Cause::BadReply`](crate::Cause::BadReply) if the reply names a descriptor that the kernel
 /// cannot have just opened.
 #[doc(alias = "ibv_dm_export_dmabuf_fd")]
 pub fn export_dmabuf(uverbs: &Uverbs, offset: u64) -> Result<OwnedFd> {

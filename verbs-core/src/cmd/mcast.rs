@@ -15,8 +15,8 @@ use crate::types::Gid;
 ///
 /// # Errors
 /// Any errno the kernel returns; notably `EINVAL` for another service than UD and for an address
-/// that is not that of a group, `ENOMEM` beyond a limit of the device, and `EOPNOTSUPP` for a driver
-/// without multicast.
+/// that is not that of a group, `ENOMEM` beyond a limit of the device, and `EOPNOTSUPP` for a
+/// driver without multicast.
 #[doc(alias = "ibv_attach_mcast")]
 pub fn attach_mcast(uverbs: &Uverbs, qp_handle: u32, gid: &Gid, mlid: u16) -> Result<()> {
     let request = IbUverbsAttachMcast { gid: gid.0, qp_handle, mlid, reserved: 0 };

@@ -92,8 +92,8 @@ pub fn create_qp(
     create_qp_ex(uverbs, parents, attr, &QpExtra::default(), event_fd, uhw)
 }
 
-/// What a new queue pair has beyond [`create_qp`], as far as the kernel's core takes it; the rest
-/// is the driver's.
+/// Properties of a new queue pair beyond [`create_qp`], as far as the kernel's core takes them; the
+/// rest is the driver's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QpExtra {
     /// The properties.

@@ -27,9 +27,9 @@ pub struct RwqIndTableInfo {
 /// once.
 ///
 /// # Errors
-/// `EINVAL` with [`Cause::Limit`] for more than 8192 entries, and with [`Cause::Other`] for a number
-/// of them that is not a power of 2; otherwise any errno the kernel returns, notably `EOPNOTSUPP`
-/// from a device that has no tables.
+/// `EINVAL` with [`Cause::Limit`] for more than 8192 entries, and with [`Cause::Other`] for a
+/// number of them that is not a power of 2; otherwise any errno the kernel returns, notably
+/// `EOPNOTSUPP` from a device that has no tables.
 #[doc(alias = "ibv_create_rwq_ind_table")]
 pub fn create_rwq_ind_table(uverbs: &Uverbs, wq_handles: &[u32], uhw: Uhw<'_>) -> Result<RwqIndTableInfo> {
     const VERB: &str = "create_rwq_ind_table";

@@ -63,7 +63,8 @@ impl KernelFlowAction {
     /// Creates an ESP action.
     ///
     /// # Errors
-    /// As [`ContextOps::create_flow_action_esp`](crate::provider::ContextOps::create_flow_action_esp).
+    /// As
+    /// [`ContextOps::create_flow_action_esp`](crate::provider::ContextOps::create_flow_action_esp).
     pub fn create_esp(context: &Arc<KernelContext>, attr: &FlowActionEspAttr) -> Result<Self> {
         let handle = cmd::flow::create_flow_action_esp(&context.uverbs, attr, Uhw::none())?;
         Ok(Self { context: Arc::clone(context), handle })

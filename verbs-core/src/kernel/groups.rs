@@ -62,9 +62,9 @@ impl Groups {
         Ok(())
     }
 
-    /// Detaches the queue pair with this handle from all groups, before it is destroyed. Groups that
-    /// the kernel refuses to detach stay in the list; the result of destroying tells whether they
-    /// mattered.
+    /// Detaches the queue pair with this handle from all groups, before it is destroyed. Groups
+    /// that the kernel refuses to detach stay in the list; the result of destroying tells
+    /// whether they mattered.
     pub fn detach_all(&mut self, uverbs: &Uverbs, handle: u32) {
         self.0.retain(|(gid, lid)| cmd::mcast::detach_mcast(uverbs, handle, gid, *lid).is_err());
     }

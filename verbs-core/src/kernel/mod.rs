@@ -71,9 +71,9 @@ impl KernelContext {
     /// process, which sent the descriptor.
     ///
     /// # Errors
-    /// `ENODEV` for a device that is known to have another driver; [`Cause::File`](crate::Cause::File)
-    /// for a file that is not the device's; `EOPNOTSUPP` if the driver does not share contexts; any
-    /// other errno that the kernel returns.
+    /// `ENODEV` for a device that is known to have another driver;
+    /// [`Cause::File`](crate::Cause::File) for a file that is not the device's; `EOPNOTSUPP` if
+    /// the driver does not share contexts; any other errno that the kernel returns.
     #[allow(unsafe_code)]
     pub fn import(
         device: &DeviceInfo,

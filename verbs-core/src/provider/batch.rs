@@ -5,14 +5,14 @@
 //!   start ──► request ──► set_... ──► request ──► set_... ──► complete    one doorbell for all
 //!                                                        └──► abort, drop, a panic: none is posted
 //! ```
-//! A request is complete when its memory is set: [`WrBatch::send`] and its like return a [`Wr`], and
-//! each way to end that puts the request into the queue, where the device does not read it before
-//! the doorbell.
+//! A request is complete when its memory is set: [`WrBatch::send`] and its like return a [`Wr`],
+//! and each way to end that puts the request into the queue, where the device does not read it
+//! before the doorbell.
 //!
 //! # Safety
 //! Requests name memory that the device reads or writes. The two functions that name it by
-//! scatter/gather elements, and the one that opens memory to peers, are unsafe: their callers make the
-//! promise of [`SendQueue::post_send`] for that request. It is made there, not at
+//! scatter/gather elements, and the one that opens memory to peers, are unsafe: their callers make
+//! the promise of [`SendQueue::post_send`] for that request. It is made there, not at
 //! [`complete`](WrBatch::complete), because a batch that is forgotten (`mem::forget`) leaves its
 //! requests in the queue, and the next doorbell posts them. All other requests hold no address of
 //! local memory: inline data is copied during the call.
@@ -42,8 +42,8 @@ use crate::types::{
 #[doc(alias = "ibv_qp_ex")]
 #[must_use = "a batch that is dropped posts nothing"]
 pub struct WrBatch<'q, Q: SendQueue> {
-    /// The number of the requests that are started next. Numbers with the top bit set belong to safe
-    /// posting.
+    /// The number of the requests that are started next. Numbers with the top bit set belong to
+    /// safe posting.
     pub wr_id: u64,
     /// The options of the requests that are started next.
     /// [`INLINE`](SendFlags::INLINE) is set by [`Wr::set_inline_data`] alone.
@@ -69,8 +69,8 @@ pub struct WrError {
     /// The position of the refused request in the batch; the number of requests if their doorbell
     /// failed.
     pub position: usize,
-    /// The reason. After [`PostReason::Doorbell`] the requests are in the queue, and the next doorbell
-    /// posts them; otherwise nothing was posted.
+    /// The reason. After [`PostReason::Doorbell`] the requests are in the queue, and the next
+    /// doorbell posts them; otherwise nothing was posted.
     pub reason: PostReason,
 }
 
@@ -275,8 +275,8 @@ impl<'q, Q: SendQueue> WrBatch<'q, Q> {
 }
 
 impl<'a, Q: SendQueue> Wr<'_, '_, 'a, Q> {
-    /// Makes a send, or a send with immediate data, a datagram to this destination. Changes no other
-    /// operation.
+    /// Makes a send, or a send with immediate data, a datagram to this destination. Changes no
+    /// other operation.
     #[doc(alias = "ibv_wr_set_ud_addr")]
     #[inline(always)]
     pub const fn set_ud_addr<'v>(self, av: &'v Av, remote_qpn: u32, remote_qkey: u32) -> Self
@@ -302,8 +302,8 @@ impl<'a, Q: SendQueue> Wr<'_, '_, 'a, Q> {
     /// Sets one element of local memory, and puts the request into the queue.
     ///
     /// # Safety
-    /// As [`SendQueue::post_send`], for this request, from the doorbell on. A batch that is dropped or
-    /// aborted ends the promise.
+    /// As [`SendQueue::post_send`], for this request, from the doorbell on. A batch that is dropped
+    /// or aborted ends the promise.
     #[doc(alias = "ibv_wr_set_sge")]
     #[inline(always)]
     pub unsafe fn set_sge(self, sge: Sge) {
@@ -329,8 +329,9 @@ impl<'a, Q: SendQueue> Wr<'_, '_, 'a, Q> {
         self.put_inline(&[element(data)]);
     }
 
-    /// Copies the pieces into the queue with the request, one behind the other. There are at most as
-    /// many as elements of a list ([`QpCap::max_send_sge`](crate::types::QpCap::max_send_sge)).
+    /// Copies the pieces into the queue with the request, one behind the other. There are at most
+    /// as many as elements of a list
+    /// ([`QpCap::max_send_sge`](crate::types::QpCap::max_send_sge)).
     #[doc(alias = "ibv_wr_set_inline_data_list")]
     #[inline]
     pub fn set_inline_data_list(self, pieces: &[&[u8]]) {
@@ -358,8 +359,8 @@ impl<'a, Q: SendQueue> Wr<'_, '_, 'a, Q> {
             let (op, flags) = (self.op.kind(), SendFlags::INLINE);
             return self.batch.refuse(PostReason::UnsupportedFlags { op, flags });
         }
-        // SAFETY: the operation takes inline data, and the elements are borrowed bytes, which the call
-        // reads and nothing follows later.
+        // SAFETY: the operation takes inline data, and the elements are borrowed bytes, which the
+        // call reads and nothing follows later.
         unsafe { self.put(list, SendFlags::INLINE) }
     }
 
@@ -442,8 +443,8 @@ impl From<WrError> for crate::Error {
     }
 }
 
-/// Returns bytes as an element for inline data. More than an element can name is more than any queue
-/// copies, which the queue refuses before it reads a byte.
+/// Returns bytes as an element for inline data. More than an element can name is more than any
+/// queue copies, which the queue refuses before it reads a byte.
 #[inline(always)]
 fn element(data: &[u8]) -> Sge {
     let length = if data.len() > u32::MAX as usize { u32::MAX } else { data.len() as u32 };

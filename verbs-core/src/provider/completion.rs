@@ -124,7 +124,8 @@ macro_rules! for_each_completion_field {
 }
 
 /// Calls a macro with the fields that a completion has only if its queue was created with them, one
-/// `#[doc] name: type;` each, behind the tokens that the caller gives. No other list of them exists.
+/// `#[doc] name: type;` each, behind the tokens that the caller gives. No other list of them
+/// exists.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! for_each_optional_field {

@@ -47,8 +47,8 @@ pub trait DeviceOps: Debug + Send + Sync {
     /// otherwise as [`query_device`](Self::query_device).
     fn query_port(&self, port_num: u8) -> Result<PortAttr>;
 
-    /// Queries the effective speed of a port, in 100 Mbit/s; where the kernel does not report it, the
-    /// product of its width and the speed of a lane.
+    /// Queries the effective speed of a port, in 100 Mbit/s; where the kernel does not report it,
+    /// the product of its width and the speed of a lane.
     ///
     /// # Errors
     /// As [`query_port`](Self::query_port); `EOPNOTSUPP` for a width or a speed without a name.
@@ -343,7 +343,8 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// returns.
     fn create_qp(&self, parents: &QpParents<'_, P>, attr: &QpInitAttr) -> Result<QpParts<P>>;
 
-    /// Creates a queue pair as [`create_qp`](Self::create_qp) does, with what only some devices have.
+    /// Creates a queue pair as [`create_qp`](Self::create_qp) does, with what only some devices
+    /// have.
     ///
     /// # Errors
     /// `EOPNOTSUPP` if the device does not have it; otherwise as [`create_qp`](Self::create_qp).

@@ -29,8 +29,8 @@ pub trait CountersOps: Any + Debug + Send + Sync {
     /// Reads the values, by the index of each counter.
     ///
     /// # Errors
-    /// `EINVAL` for fewer values than counters, and for a set that no rule uses; any other errno that
-    /// the kernel returns.
+    /// `EINVAL` for fewer values than counters, and for a set that no rule uses; any other errno
+    /// that the kernel returns.
     fn read(&self, values: &mut [u64], flags: ReadCountersFlags) -> Result<()>;
 }
 

@@ -13,7 +13,7 @@
 //! | `context` | [`AhOps`] | an address handle | control |
 //! | `mw` | [`MwOps`] | a memory window | control |
 //! | `flow` | [`FlowOps`], [`FlowActionOps`] | a flow rule, and an action of rules | control |
-//! | `counters` | [`CountersOps`], [`CompCntrOps`] | counters of flow rules, and of completions | control |
+//! | `counters` | [`CountersOps`], [`CompCntrOps`] | counters of rules and completions | control |
 //! | `wq` | [`WqOps`], [`RwqIndTableOps`] | a work queue, and a table of them | control |
 //! | `srq` | [`SrqOps`], [`XrcdOps`] | a shared receive queue, an XRC domain | control |
 //! | `completion` | [`CqOps`], [`Completion`] | a completion queue and its completions | data |
@@ -21,9 +21,9 @@
 //! | `batch` | none: [`WrBatch`] | requests that are posted together or not at all | data |
 //! | `queue` | [`SendQueue`], [`RecvQueue`] | the queues of a queue pair, owned by posters | data |
 //!
-//! Required operations have no default body, so that a new provider cannot forget one. Optional ones
-//! return `EOPNOTSUPP` with the verb's name; a provider without an object names [`Unsupported`] as
-//! its type, of which no value exists. A query does
+//! Required operations have no default body, so that a new provider cannot forget one. Optional
+//! ones return `EOPNOTSUPP` with the verb's name; a provider without an object names
+//! [`Unsupported`] as its type, of which no value exists. A query does
 //! not mention the provider: [`DeviceOps`] has one implementation for all devices of the kernel,
 //! [`KernelContext`](crate::kernel::KernelContext).
 //!
@@ -126,9 +126,9 @@ pub use completion::{for_each_completion_field, for_each_optional_field};
 ///    not posted to a queue which completes to it.
 /// 7. *A queue lends its own completions.* Those of sends arrive in the queue pair's `send_cq`,
 ///    those of receives in its `recv_cq`, and in no other queue of this or another device.
-/// 8. *A request completes at most once,* even if its completion queue is
-///    [resized](CqOps::resize) before its completion is polled. Safe posting does not need this,
-///    but callers of raw posting do.
+/// 8. *A request completes at most once,* even if its completion queue is [resized](CqOps::resize)
+///    before its completion is polled. Safe posting does not need this, but callers of raw posting
+///    do.
 ///
 /// The end of a queue pair:
 ///
@@ -139,8 +139,8 @@ pub use completion::{for_each_completion_field, for_each_optional_field};
 ///    [`modify`](QpOps::modify) to [`RESET`](crate::types::QpState::RESET) returned `Ok`.
 ///    Completions of these requests may still be polled. Nothing else ends requests: after an
 ///    `Err`, after any other transition, and where the device changed the state by itself, they end
-///    by completions as before.
-///    What the device wrote until then is visible to the thread that called.
+///    by completions as before. What the device wrote until then is visible to the thread that
+///    called.
 ///
 /// Regions:
 ///
@@ -160,12 +160,11 @@ pub use completion::{for_each_completion_field, for_each_optional_field};
 ///     region ends with its original.
 /// 13. *Accesses do not race.* A device that is a thread of this process accesses regions with
 ///     remote rights, or with [`MW_BIND`](crate::types::AccessFlags::MW_BIND), as
-///     [`crate::exposed`] does. It accesses other regions only while a request that names the
-///     bytes has not ended: after an end by 5, 9 or 12 it does not read them either. Through a
-///     window it does not read either, once the binding has ended by 22 or 23.
-///     Writes of the program before a call of [`ring`](SendQueue::ring) or
-///     [`reg_mr`](ContextOps::reg_mr) happen before the accesses of the device that follow from
-///     that call.
+///     [`crate::exposed`] does. It accesses other regions only while a request that names the bytes
+///     has not ended: after an end by 5, 9 or 12 it does not read them either. Through a window it
+///     does not read either, once the binding has ended by 22 or 23. Writes of the program before a
+///     call of [`ring`](SendQueue::ring) or [`reg_mr`](ContextOps::reg_mr) happen before the
+///     accesses of the device that follow from that call.
 ///
 /// Objects:
 ///
@@ -183,9 +182,9 @@ pub use completion::{for_each_completion_field, for_each_optional_field};
 ///
 /// Queues of a queue pair:
 ///
-/// 19. *A request that was rolled back was never queued.* After
-///     [`rollback`](SendQueue::rollback), the queue contains none of the requests that were put in
-///     since the last [`ring`](SendQueue::ring), and the device has read none of them.
+/// 19. *A request that was rolled back was never queued.* After [`rollback`](SendQueue::rollback),
+///     the queue contains none of the requests that were put in since the last
+///     [`ring`](SendQueue::ring), and the device has read none of them.
 /// 20. *Queues and queue pair may be separated.* A [`SendQueue`] or [`RecvQueue`] may be dropped
 ///     before its queue pair, or after the queue pair was destroyed; neither releases memory that
 ///     the device may still access. A request posted to a queue whose queue pair was destroyed is
@@ -205,10 +204,10 @@ pub use completion::{for_each_completion_field, for_each_optional_field};
 /// 22. *A peer's invalidation is the end.* A receive completes with
 ///     [`WITH_INV`](crate::types::WcFlags::WITH_INV) and a window's key only after the window of
 ///     type 2 that had this key is bound no more. If the queue pair of the receive, which
-///     [`Completion::qp_num`] names by the number that [`QpOps::qp_num`] returns, is the one that the window was bound for, the device
-///     does not write through that binding any more, and everything it wrote is visible to the
-///     polling thread. The completion of that receive enters its queue before the completion of
-///     any later bind with the same key.
+///     [`Completion::qp_num`] names by the number that [`QpOps::qp_num`] returns, is the one that
+///     the window was bound for, the device does not write through that binding any more, and
+///     everything it wrote is visible to the polling thread. The completion of that receive enters
+///     its queue before the completion of any later bind with the same key.
 /// 23. *The end of a binding is the end of its accesses,* where
 ///     [`revocation_ends_access`](MwOps::revocation_ends_access) is true. After a successful
 ///     completion of the window's invalidation, or of a bind to nothing, and after
@@ -229,10 +228,10 @@ pub use completion::{for_each_completion_field, for_each_optional_field};
 ///     of the shared receive queue returned `Ok`, the device does not write the memory of any
 ///     receive that was posted to it, also of one that a queue pair has taken, whether or not a
 ///     completion was polled. What the device wrote until then is visible to the thread that
-///     called. [`SrqOps::modify`] ends no receive, whatever it returns, and also if it unwinds.
-///     Its queue may be dropped before it or after it was destroyed, as number 20 says of the
-///     queues of a queue pair. The caller of `modify` passes the queue that was created with it;
-///     another queue of the same provider is rejected, or may accept other requests afterwards.
+///     called. [`SrqOps::modify`] ends no receive, whatever it returns, and also if it unwinds. Its
+///     queue may be dropped before it or after it was destroyed, as number 20 says of the queues of
+///     a queue pair. The caller of `modify` passes the queue that was created with it; another
+///     queue of the same provider is rejected, or may accept other requests afterwards.
 ///
 /// Safe code does not rely on handles, capacities, [`QpOps::state`], event records, or the results
 /// of queries: if these are wrong, results are wrong, but memory is safe. It relies on queue pair

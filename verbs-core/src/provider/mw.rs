@@ -21,7 +21,7 @@ pub trait MwOps: Any + Debug + Send + Sync {
     /// Returns whether number 23 of [`Provider`](super::Provider)'s contract holds for it: the end
     /// of a binding is the end of all accesses through it.
     ///
-    /// Where it is false, an access that has begun may outlast the binding. Only deregistering the
+    /// If it is false, an access that has begun may outlast the binding. Only deregistering the
     /// region ends it.
     fn revocation_ends_access(&self) -> bool {
         false

@@ -48,7 +48,7 @@ impl<P: Provider> Clone for QpParents<'_, P> {
 
 impl<P: Provider> Copy for QpParents<'_, P> {}
 
-/// What a new queue pair has that only some devices have.
+/// Properties of a new queue pair that only some devices have.
 #[derive(Debug)]
 pub struct QpExtras<'a, P: Provider> {
     /// The attributes.
@@ -289,12 +289,13 @@ pub trait RecvQueue: Any + Debug + Send + Sync {
         }
     }
 
-    /// Changes the tag list of a shared receive queue with tag matching: puts the operations into its
-    /// queue, and publishes them.
+    /// Changes the tag list of a shared receive queue with tag matching: puts the operations into
+    /// its queue, and publishes them.
     ///
     /// # Safety
-    /// As [`post_recv`](Self::post_recv), for the elements of each [`TmOp::Add`](crate::types::TmOp::Add) from the call until
-    /// its completion, or that of the operation that removes the tag, was polled.
+    /// As [`post_recv`](Self::post_recv), for the elements of each
+    /// [`TmOp::Add`](crate::types::TmOp::Add) from the call until its completion, or that of
+    /// the operation that removes the tag, was polled.
     ///
     /// # Errors
     /// The number of accepted operations, and the reason why the next was rejected;

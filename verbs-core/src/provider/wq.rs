@@ -52,8 +52,8 @@ pub trait WqOps: Any + Debug + Send + Sync {
     /// created with it.
     ///
     /// # Errors
-    /// Any errno that the kernel returns; notably `EINVAL` for a transition that does not exist. The
-    /// queue and its requests are then unchanged.
+    /// Any errno that the kernel returns; notably `EINVAL` for a transition that does not exist.
+    /// The queue and its requests are then unchanged.
     fn modify(&self, queue: &mut Self::Queue, attr: &WqAttr) -> Result<()>
     where
         Self: Sized;

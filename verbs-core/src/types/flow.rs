@@ -1,8 +1,8 @@
 //! Flow rules: which packets go to a queue pair, and what happens to them on the way.
 //!
-//! A rule ([`FlowAttr`]) is a list of specifications ([`FlowSpec`]). Those with `val` and `mask` match
-//! a header; the others act on the packets that match. Numbers are in host order here, and in network
-//! order in the command.
+//! A rule ([`FlowAttr`]) is a list of specifications ([`FlowSpec`]). Those with `val` and `mask`
+//! match a header; the others act on the packets that match. Numbers are in host order here, and in
+//! network order in the command.
 
 use core::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -238,8 +238,8 @@ impl Default for FlowIpv6Filter {
     }
 }
 
-/// The values of a header's fields that a rule matches, and the bits that count: a packet matches if
-/// its fields, under `mask`, equal `val`.
+/// The values of a header's fields that a rule matches, and the bits that count: a packet matches
+/// if its fields, under `mask`, equal `val`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowMatch<T> {
     /// The values.

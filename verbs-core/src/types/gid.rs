@@ -60,8 +60,8 @@ impl Gid {
         *self == Self::ZERO
     }
 
-    /// Returns whether it is the address of a multicast group: one of `ff00::/8`, or an IPv4 address
-    /// of `224.0.0.0/4` mapped into IPv6.
+    /// Returns whether it is the address of a multicast group: one of `ff00::/8`, or an IPv4
+    /// address of `224.0.0.0/4` mapped into IPv6.
     pub const fn is_multicast(&self) -> bool {
         match self.to_ipv4() {
             Some(v4) => v4.is_multicast(),

@@ -9,8 +9,8 @@ open_enum! {
     /// `ibv_alloc_mw(3)`, IBTA volume 1, section 10.6.7.2
     #[doc(alias = "ibv_mw_type")]
     pub enum MwType(u8) {
-        /// For every queue pair of the protection domain. A bind of any length replaces the last one.
-        /// `ibv_bind_mw(3)` posts a bind work request; so does this library.
+        /// For every queue pair of the protection domain. A bind of any length replaces the last
+        /// one. `ibv_bind_mw(3)` posts a bind work request; so does this library.
         #[doc(alias = "IBV_MW_TYPE_1")]
         TYPE_1 = 1, "type 1";
         /// For the queue pair that posted the bind. It is invalidated before it is bound again.

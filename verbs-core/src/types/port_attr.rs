@@ -331,9 +331,9 @@ impl PortAttr {
         if self.active_speed_ex.0 == 0 { self.active_speed } else { self.active_speed_ex }
     }
 
-    /// Returns the speed of the link in 100 Mbit/s: its lanes times the speed of a lane, in the rates
-    /// that names of speeds have (`EDR` counts 25 Gbit/s). `None` for a width or speed that the
-    /// specification does not have.
+    /// Returns the speed of the link in 100 Mbit/s: its lanes times the speed of a lane, in the
+    /// rates that names of speeds have (`EDR` counts 25 Gbit/s). `None` for a width or speed
+    /// that the specification does not have.
     pub const fn speed_100mbps(&self) -> Option<u64> {
         match (self.active_width.lanes(), self.speed().mbps()) {
             (Some(lanes), Some(mbps)) => Some(lanes as u64 * mbps as u64 / 100),

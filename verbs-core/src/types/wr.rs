@@ -132,18 +132,19 @@ pub enum SendOp<'a> {
         /// The peer's key.
         invalidate_rkey: u32,
     },
-    /// Invalidates a key of this side: peers have no access through it from then on (RC). It takes no
-    /// list.
+    /// Invalidates a key of this side: peers have no access through it from then on (RC). It takes
+    /// no list.
     ///
-    /// Keys of bound windows of type 2 can be invalidated. Invalidating the key of an unbound window
-    /// is an error on some devices, and crashes the kernel's rxe (seen in the sources of 6.1 to 7.2).
+    /// Keys of bound windows of type 2 can be invalidated. Invalidating the key of an unbound
+    /// window is an error on some devices, and crashes the kernel's rxe (seen in the sources of
+    /// 6.1 to 7.2).
     #[doc(alias = "IBV_WR_LOCAL_INV")]
     LocalInv {
         /// The key.
         invalidate_rkey: u32,
     },
-    /// Binds a memory window to a part of a region (RC, UC). With length 0, it binds a window of type
-    /// 1 to nothing. It takes no list.
+    /// Binds a memory window to a part of a region (RC, UC). With length 0, it binds a window of
+    /// type 1 to nothing. It takes no list.
     #[doc(alias = "IBV_WR_BIND_MW")]
     BindMw {
         /// The window's key.

@@ -1,7 +1,7 @@
 //! Windows: access that a queue pair gives to its peer and takes away, while the peer writes.
 //!
-//! The peer writes by a key for as long as it is good, and afterwards. From the moment on in which the
-//! program has the memory as plain bytes, none of them may change.
+//! The peer writes by a key for as long as it is good, and afterwards. From the moment on in which
+//! the program has the memory as plain bytes, none of them may change.
 #![forbid(unsafe_code)]
 
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ const LEN: usize = 256;
 /// Beyond what a request takes on a busy machine, under a sanitizer, in an emulated guest.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How a binding ends.
+/// The end of a binding.
 #[derive(Clone, Copy, Debug)]
 enum Ending {
     /// By a request of this side.

@@ -1,7 +1,7 @@
 //! Completion queues: sizes, overruns, flags, fields, and the order of completions.
 //!
-//! Most cases have a queue pair that is connected to itself ([`Loop`]). It receives what it sends, so
-//! that a send's completion shows that the receive's is in its queue already, where no poll has
+//! Most cases have a queue pair that is connected to itself ([`Loop`]). It receives what it sends,
+//! so that a send's completion shows that the receive's is in its queue already, where no poll has
 //! touched it.
 
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -1,5 +1,5 @@
-//! Completion channels: events of armed queues, many queues at one channel, moderation, and the loop
-//! that misses no wake-up.
+//! Completion channels: events of armed queues, many queues at one channel, moderation, and the
+//! loop that misses no wake-up.
 
 use std::collections::HashMap;
 use std::os::fd::AsFd as _;
@@ -345,8 +345,8 @@ fn moderation_that_the_device_lacks_is_refused_by_name<P: Provider>(context: &Co
     Ok(())
 }
 
-/// The loop of a program that waits for the events of many queues. Counts the completions of queue n
-/// in `polled[n]`, until `stop` is set.
+/// The loop of a program that waits for the events of many queues. Counts the completions of queue
+/// n in `polled[n]`, until `stop` is set.
 fn serve<P: Provider>(
     channel: &CompChannel,
     cqs: &mut [Cq<P>],
@@ -404,8 +404,8 @@ fn no_wake_up_is_lost_beside_a_competing_poller<P: Provider>(context: &Context<P
     let (completed, stop) = (AtomicU64::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
         let server = scope.spawn(|| serve(&channel, &mut cqs, &polled, &stop));
-        // The competitor polls another queue of the device: on soft devices polling makes the device
-        // receive, and changes what wakes its worker. It pauses now and then.
+        // The competitor polls another queue of the device: on soft devices polling makes the
+        // device receive, and changes what wakes its worker. It pauses now and then.
         let competitor = scope.spawn(|| {
             let mut rests = 0_u32;
             while !stop.load(Ordering::Acquire) {

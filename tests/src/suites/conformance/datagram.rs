@@ -143,8 +143,8 @@ fn ud_datagrams_of_two_senders_are_told_apart<P: Provider>(context: &Context<P>)
     Ok(())
 }
 
-/// Two datagram queue pairs, a handle of the path from the device to itself, and memory of which the
-/// first half is sent.
+/// Two datagram queue pairs, a handle of the path from the device to itself, and memory of which
+/// the first half is sent.
 struct Net<P: Provider> {
     pair: Pair<P>,
     ah: Ah<P>,

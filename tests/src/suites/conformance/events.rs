@@ -226,7 +226,7 @@ fn each_open_of_a_device_is_told_of_its_port<P: Provider>(context: &Context<P>, 
     })
 }
 
-/// What was posted while the link was down arrives once it is up.
+/// A message that was posted while the link was down arrives once it is up.
 fn a_message_outlasts_a_link_that_is_down<P: Provider>(context: &Context<P>, link: Link) -> CaseResult {
     if is_rxe()? {
         return skip("rxe flushes the source GID of a link that is down, and with it the path");
@@ -341,7 +341,8 @@ fn an_invalid_request_is_told_to_the_responder<P: Provider>(context: &Context<P>
     let events = context.async_events()?;
     let mut pair = Pair::new(context, &DEFAULT)?;
     let arena = Arena::new(&pair.pd, 16)?;
-    // A responder that executes no reads: one that comes nevertheless is one too many (IBTA 9.7.4.1.5).
+    // A responder that executes no reads: one that comes nevertheless is one too many (IBTA
+    // 9.7.4.1.5).
     let mut drained = pair.b.qp.to_sqd(false)?;
     drained.modify(&QpAttr::default(), QpAttrMask::MAX_DEST_RD_ATOMIC)?;
     pair.b.qp = drained.resume()?;

@@ -608,8 +608,8 @@ fn a_window_serves_an_unreliable_connection<P: Provider>(context: &Context<P>) -
     peer(pair, local, write(7), WcOpcode::RDMA_WRITE)?;
     let wc = wait_for(&mut pair.b.cq, 1, WcOpcode::RECV_RDMA_WITH_IMM)?;
     assert_eq!((wc.imm_data, target.read(64..72)), (7, vec![0xff; 8]));
-    // Without the window a write is dropped, and may break the receiver. Otherwise the message behind
-    // it arrives.
+    // Without the window a write is dropped, and may break the receiver. Otherwise the message
+    // behind it arrives.
     fixture.windows.clear();
     let Fixture { pair, local, target, .. } = &mut fixture;
     target.write(64, &[0; 8]);

@@ -1,7 +1,7 @@
 //! Flushes and atomic writes: the memory placement extensions.
 //!
-//! A kernel before 6.2 has neither: rxe must refuse them before they are posted, which one case looks
-//! at, and the others are skipped.
+//! A kernel before 6.2 has neither: rxe must refuse them before they are posted, which one case
+//! looks at, and the others are skipped.
 
 use verbs::{
     AccessFlags, Context, DeviceCapFlags, FlushPlacement, FlushSelectivity, PostReason, Provider, QpAttr,

@@ -280,7 +280,8 @@ fn from_state<P: Provider>(context: &Context<P>, qp_type: QpType, from: QpState)
 fn refused_by_the_device(qp_type: QpType, row: &Transition, extra: QpAttrMask) -> CaseResult<Option<Errno>> {
     let rxe = is_rxe()?;
     Ok(match extra {
-        // No packet pacing. rxe looks at the mask since Linux 5.11; before, the table of the core refused it.
+        // No packet pacing. rxe looks at the mask since Linux 5.11; before, the table of the core
+        // refused it.
         QpAttrMask::RATE_LIMIT if crate::fabric::rxe_is_before(5, 11)? => Some(Errno::INVAL),
         QpAttrMask::RATE_LIMIT => Some(Errno::OPNOTSUPP),
         // The core of the kernel has alternate paths on InfiniBand only, soft devices have none.
@@ -583,8 +584,8 @@ fn sends_that_wait_in_sqd_are_forgotten_by_a_reset<P: Provider>(context: &Contex
     Ok(())
 }
 
-/// The send queue of `a` fails amid sends; what arrives at `a` still completes; `a` sends again once it
-/// has recovered.
+/// The send queue of `a` fails amid sends; what arrives at `a` still completes; `a` sends again
+/// once it has recovered.
 fn fails_and_recovers<P: Provider>(context: &Context<P>, qp_type: QpType) -> CaseResult {
     if is_rxe()? {
         return skip("rxe has no SQE: a failed send moves the queue pair to the error state");

@@ -330,7 +330,8 @@ fn both_ends_of_a_connection_run_in_threads_of_their_own<P: Provider>(context: &
                         spare = Some(buf);
                     }
                 }
-                // The last send's completion may be missing; its buffer comes back with the queue pair.
+                // The last send's completion may be missing; its buffer comes back with the queue
+                // pair.
                 Ok(())
             }));
         }

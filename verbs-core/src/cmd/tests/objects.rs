@@ -1,4 +1,5 @@
-//! Work queues, tables of them, flow rules, flow actions and counters: the exact attributes and bytes.
+//! Work queues, tables of them, flow rules, flow actions and counters: the exact attributes and
+//! bytes.
 
 use std::os::fd::{AsFd, AsRawFd};
 
