@@ -272,8 +272,8 @@ impl Exposed {
     ///   A peer's invalidation has no such effect.
     ///
     /// ```compile_fail,E0502
-    /// # fn f(qp: &mut verbs::Qp<verbs::state::Rts>, mut memory: verbs::Exposed, window:
-    /// verbs::Window) {
+    /// # use verbs::{Exposed, Qp, Window, state::Rts};
+    /// # fn f(qp: &mut Qp<Rts>, mut memory: Exposed, window: Window) {
     /// # use verbs::{RemoteAccess, SendFlags};
     /// let bytes = memory.bytes_mut().unwrap();
     /// qp.post_bind(SendFlags::empty(), window, &memory, .., RemoteAccess::WRITE);

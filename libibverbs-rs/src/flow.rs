@@ -39,8 +39,9 @@ impl<P: Provider> Context<P> {
     /// Creates a flow rule for a queue pair.
     ///
     /// ```no_run
-    /// # fn f(context: verbs::Context, qp: verbs::Qp<verbs::state::Rtr>) -> Result<(),
-    /// verbs::Error> { use verbs::{FlowAttr, FlowMatch, FlowSpec, FlowTcpUdpFilter};
+    /// # type Rtr = verbs::Qp<verbs::state::Rtr>;
+    /// # fn f(context: verbs::Context, qp: Rtr) -> Result<(), verbs::Error> {
+    /// use verbs::{FlowAttr, FlowMatch, FlowSpec, FlowTcpUdpFilter};
     ///
     /// let roce = FlowMatch {
     ///     val: FlowTcpUdpFilter { dst_port: 4791, ..Default::default() },

@@ -85,9 +85,11 @@ use crate::{Exposed, HandleError, Mw, RemoteAccess, RemoteMr};
 /// let mut memory = pd.expose_to_windows(pd.alloc_buf(4096)?)?;
 /// let window = pd.alloc_window(MwType::TYPE_2)?;
 ///
-/// // The peer may use the key from the next message on, because requests start in order. let (_,
-/// remote) = qp.post_bind(SendFlags::empty(), window, &memory, ..1024, RemoteAccess::WRITE)?; let
-/// bound = cq.poll_within(Duration::from_secs(5)).and_then(|wc| wc.into_window()).ok_or("none")?;
+/// // The peer may use the key from the next message on, because requests start in order.
+/// let (none, write) = (SendFlags::empty(), RemoteAccess::WRITE);
+/// let (_, remote) = qp.post_bind(none, window, &memory, ..1024, write)?;
+/// let bound = cq.poll_within(Duration::from_secs(5)).ok_or("none")?;
+/// let bound = bound.into_window().ok_or("none")?;
 ///
 /// // The peer: here the same queue pair.
 /// let mut out = pd.alloc_buf(5)?;
@@ -95,9 +97,11 @@ use crate::{Exposed, HandleError, Mw, RemoteAccess, RemoteMr};
 /// qp.post_send_buf(remote.write(), SendFlags::empty(), out, ..)?;
 /// cq.poll_within(Duration::from_secs(5)).ok_or("none")?.ok()?;
 ///
-/// qp.post_revoke(SendFlags::empty(), bound)?; let window =
-/// cq.poll_within(Duration::from_secs(5)).and_then(|wc| wc.into_window()).ok_or("none")?;
-/// assert!(!window.is_bound()); assert_eq!(&memory.bytes_mut()?[..5], b"hello");
+/// qp.post_revoke(SendFlags::empty(), bound)?;
+/// let window = cq.poll_within(Duration::from_secs(5)).ok_or("none")?;
+/// let window = window.into_window().ok_or("none")?;
+/// assert!(!window.is_bound());
+/// assert_eq!(&memory.bytes_mut()?[..5], b"hello");
 /// # Ok(())
 /// # }
 /// ```

@@ -1,9 +1,11 @@
 //! [`Scope`]: borrowed memory in work requests, in the style of [`std::thread::scope`].
 //!
 //! ```text
-//!  Pd::scope ──► queue pairs move in ──► closure: register, post, poll ──► closure returns or
-//!  panics │ nothing of the scope is in flight on a queue pair: it is returned ◄───┤ something is:
-//!  it is destroyed, which ends its requests           ◄───┘ then the memory is deregistered
+//!  Pd::scope ──► queue pairs move in ──► closure: register, post, poll ──► it returns or panics
+//!                                                                            │
+//!      nothing of the scope is in flight on a queue pair: it is returned ◄───┤
+//!      something is: it is destroyed, which ends its requests           ◄───┘
+//!                                                   then the memory is deregistered
 //! ```
 //!
 //! # Safety
@@ -81,11 +83,19 @@ impl<P: Provider> Pd<P> {
     /// let a = a.connect(&port, &there, &ConnectAttr::default())?;
     /// let b = b.connect(&port, &here, &ConnectAttr::default())?;
     ///
-    /// let greeting = String::from("hello"); let mut inbox = [0; 64]; let (done, (a, b)) =
-    /// pd.scope((a, b), |scope, (mut a, mut b)| { b.post_recv(scope.register_mut(&mut inbox)?,
-    /// ..)?; a.post_send(SendOp::Send, SendFlags::empty(), scope.register(greeting.as_bytes())?,
-    /// ..)?; for _ in 0..2 { cq.poll_within(Duration::from_secs(10)).expect("a
-    /// completion").wc.ok()?; } Ok::<_, Error>(()) }); done?; assert_eq!(&inbox[..5], b"hello");
+    /// let greeting = String::from("hello");
+    /// let mut inbox = [0; 64];
+    /// let (done, (a, b)) = pd.scope((a, b), |scope, (mut a, mut b)| {
+    ///     b.post_recv(scope.register_mut(&mut inbox)?, ..)?;
+    ///     let out = scope.register(greeting.as_bytes())?;
+    ///     a.post_send(SendOp::Send, SendFlags::empty(), out, ..)?;
+    ///     for _ in 0..2 {
+    ///         cq.poll_within(Duration::from_secs(10)).expect("a completion").wc.ok()?;
+    ///     }
+    ///     Ok::<_, Error>(())
+    /// });
+    /// done?;
+    /// assert_eq!(&inbox[..5], b"hello");
     /// assert!(a.is_some() && b.is_some(), "everything had ended");
     /// # Ok(())
     /// # }
@@ -117,9 +127,12 @@ impl<P: Provider> Pd<P> {
     /// A queue pair of an outer scope does not post the memory of an inner one:
     ///
     /// ```compile_fail
-    /// # fn f(pd: verbs::Pd, one: verbs::Qp<verbs::state::Rts>, two: verbs::Qp<verbs::state::Rts>)
-    /// { pd.scope(one, |_, mut outer| { let mut inbox = [0; 64]; pd.scope(two, |scope, _|
-    /// outer.post_recv(scope.register_mut(&mut inbox).unwrap(), ..)); });
+    /// # type Qp = verbs::Qp<verbs::state::Rts>;
+    /// # fn f(pd: verbs::Pd, one: Qp, two: Qp) {
+    /// pd.scope(one, |_, mut outer| {
+    ///     let mut inbox = [0; 64];
+    ///     pd.scope(two, |scope, _| outer.post_recv(scope.register_mut(&mut inbox).unwrap(), ..));
+    /// });
     /// # }
     /// ```
     ///
