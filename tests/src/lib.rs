@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`api_fuzz`] | random calls of the public API in safe code |
 //! | [`runner`] | cases, each in a process of its own with a deadline |
+//! | [`forked`] | functions in processes of their own |
 //! | [`process`] | commands with a deadline, servers |
 //! | [`fabric`] | two connected queue pairs, memory for them, waiting |
 //! | [`peer`] | two processes that try everything on each other |
@@ -16,6 +17,7 @@
 pub mod api_fuzz;
 pub mod compare;
 pub mod fabric;
+pub mod forked;
 pub mod peer;
 pub mod process;
 pub mod refuse;

@@ -1,9 +1,9 @@
 //! Cases, and how they are run: each in a process of its own, with a deadline.
 //!
-//! A case is a function. The runner starts its own program again for each, as `--case NAME`, in a
-//! process group of its own: a case may change its limits, its user or its mounts, crash or hang,
-//! and the next one starts as this one did. Whatever a case leaves running is killed with its
-//! group.
+//! A case is a function. The runner forks for each, into a process group of its own: a case may
+//! change its limits, its user or its mounts, crash or hang, and the next one starts as this one
+//! did. Whatever a case leaves running is killed with its group. `--case NAME` runs one in the
+//! program's own process.
 //!
 //! | a case | is |
 //! |---|---|
@@ -18,12 +18,13 @@
 use core::fmt;
 use std::cell::RefCell;
 use std::io::Write as _;
-use std::os::unix::process::ExitStatusExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::panic;
 use std::process::{Command, ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 
-use crate::process::{self, Finished};
+use crate::forked;
+use crate::process::Finished;
 
 /// The result of a case.
 pub type CaseResult<T = ()> = Result<T, Stop>;
@@ -137,7 +138,7 @@ pub struct Options {
     pub only: Vec<String>,
     /// Be the process of this one case.
     pub case: Option<String>,
-    /// Environment variables of the cases' processes, in addition to this process's own.
+    /// Environment variables of the cases, in addition to those of this process.
     pub env: Vec<(String, String)>,
 }
 
@@ -145,7 +146,7 @@ pub struct Options {
 pub fn main(options: &Options, cases: &[Case]) -> ExitCode {
     if let Some(name) = &options.case {
         return match cases.iter().find(|case| case.name == *name) {
-            Some(case) => be(case),
+            Some(case) => ExitCode::from(be(case)),
             None => {
                 eprintln!("guest: there is no case {name}");
                 ExitCode::from(2)
@@ -166,12 +167,19 @@ pub fn main(options: &Options, cases: &[Case]) -> ExitCode {
         eprintln!("guest: no suite and no case is called {only}");
         return ExitCode::from(2);
     }
+    if options.env.iter().any(|(name, value)| std::env::var(name).as_ref() != Ok(value)) {
+        // Once for all cases, which inherit the environment.
+        let env = options.env.iter().map(|(name, value)| (name, value));
+        let error = Command::new("/proc/self/exe").args(std::env::args_os().skip(1)).envs(env).exec();
+        eprintln!("guest: cannot start again with the environment of the cases: {error}");
+        return ExitCode::from(3);
+    }
     let mut tally = Tally::default();
     for case in chosen {
         let why = options.skip.iter().find(|(prefix, _)| is_of(&case.name, prefix));
         let ended = match why {
             Some((_, why)) => Ended { parts: Vec::new(), verdict: Err(Stop::Skipped(why.clone())) },
-            None => in_a_process(case, &options.env),
+            None => in_a_process(case),
         };
         for line in tally.lines(&case.name, ended) {
             println!("{line}");
@@ -249,11 +257,9 @@ fn one_line(text: &str) -> String {
 }
 
 /// Runs a case in a process of its own and reads its verdict.
-fn in_a_process(case: &Case, env: &[(String, String)]) -> Ended {
+fn in_a_process(case: &Case) -> Ended {
     let started = Instant::now();
-    let mut command = Command::new("/proc/self/exe");
-    command.args(["--case", &case.name]).envs(env.iter().map(|(name, value)| (name, value)));
-    let finished = match process::run_group(&mut command, case.deadline) {
+    let finished = match forked::run_group(|| be(case), case.deadline) {
         Ok(finished) => finished,
         Err(error) => return Ended { parts: Vec::new(), verdict: Err(error.into()) },
     };
@@ -330,11 +336,11 @@ fn read_verdict(status: ExitStatus, stdout: &str) -> CaseResult {
 }
 
 /// Runs a case as its process.
-fn be(case: &Case) -> ExitCode {
+fn be(case: &Case) -> u8 {
     let text = verdict_text(caught(&case.run));
     // A case may have ended in the middle of a line.
     let written = write!(std::io::stdout(), "\n{VERDICT}{text}\n").and_then(|()| std::io::stdout().flush());
-    ExitCode::from(u8::from(written.is_err()))
+    u8::from(written.is_err())
 }
 
 /// Runs a case; a panic is a failure that says where it was.
