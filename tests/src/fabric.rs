@@ -766,6 +766,30 @@ pub fn filled<P: Provider>(pd: &Pd<P>, seed: u32, len: usize) -> CaseResult<Buf>
     Ok(buf)
 }
 
+/// Checks that a failure has left its queue pair in the error state.
+///
+/// rxe tells of a failure first and changes the state then (`rxe_qp_error` follows the completion
+/// in both halves of 6.1), so that the check waits there. Other devices do both at once.
+///
+/// # Errors
+/// It is in another state. Any error of the query.
+pub fn in_error<S: verbs::state::State, P: Provider>(qp: &Qp<S, P>) -> CaseResult {
+    let mut state = qp.state()?;
+    if is_rxe()? && state != verbs::QpState::ERR {
+        eventually("a failed queue pair is in the error state", || {
+            qp.state().is_ok_and(|now| {
+                state = now;
+                now == verbs::QpState::ERR
+            })
+        })?;
+    }
+    if state == verbs::QpState::ERR {
+        Ok(())
+    } else {
+        fail(format_args!("not in the error state but {state:?}"))
+    }
+}
+
 /// Asks again and again until it is so.
 ///
 /// # Errors

@@ -8,8 +8,8 @@ use verbs::{
 use super::SUITE;
 use crate::both;
 use crate::fabric::{
-    Arena, Pair, Shape, is_empty, is_local_key_error, is_rxe, post_recv, post_send, rxe_is_before, signalled,
-    wait, wait_for, wait_one, wait_remote_access_error, wait_status,
+    Arena, Pair, Shape, in_error, is_empty, is_local_key_error, is_rxe, post_recv, post_send, rxe_is_before,
+    signalled, wait, wait_for, wait_one, wait_remote_access_error, wait_status,
 };
 use crate::runner::{Case, CaseResult, skip};
 
@@ -75,7 +75,7 @@ fn what_was_sent_before_a_failure_succeeds<P: Provider>(context: &Context<P>) ->
         let all: Vec<_> = (0..16).map(|n| (n, expected(n))).collect();
         assert_eq!(ends(&mut pair.a.cq, 16)?, all);
         assert!(is_empty(&mut pair.a.cq));
-        assert_eq!(pair.a.qp.state()?, QpState::ERR);
+        in_error(&pair.a.qp)?;
     }
     Ok(())
 }
@@ -171,7 +171,7 @@ fn both_queues_of_a_failed_responder_are_flushed<P: Provider>(context: &Context<
     let flushed = |n| (n, WcStatus::WR_FLUSH_ERR);
     assert_eq!(of(0, 20), [0, 1, 2].map(flushed));
     assert_eq!(of(20, 30), [20, 21, 22].map(flushed));
-    assert_eq!(pair.b.qp.state()?, QpState::ERR);
+    in_error(&pair.b.qp)?;
     Ok(())
 }
 
@@ -348,7 +348,7 @@ fn a_silent_queue_is_flushed_on_request<P: Provider>(context: &Context<P>) -> Ca
         for n in from..4 {
             wait_status(&mut pair.a.cq, n, WcStatus::WR_FLUSH_ERR)?;
         }
-        assert_eq!(broken.state()?, QpState::ERR);
+        in_error(&broken)?;
     }
     Ok(())
 }

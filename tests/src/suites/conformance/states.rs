@@ -11,7 +11,7 @@ use verbs_core::transition::{self, Transition};
 
 use super::SUITE;
 use crate::fabric::{
-    Arena, PORT, Pair, QKEY, Remote, Shape, connect, create_qp, eventually, init_attr, is_empty,
+    Arena, PORT, Pair, QKEY, Remote, Shape, connect, create_qp, eventually, in_error, init_attr, is_empty,
     is_local_key_error, is_rxe, path, pattern, post_recv, post_send, rtr_attr, signalled, wait, wait_for,
     wait_one, wait_status,
 };
@@ -562,7 +562,7 @@ fn sends_that_wait_in_sqd_are_flushed_in_the_error_state<P: Provider>(context: &
     for wr_id in 0..3 {
         wait_status(&mut a.cq, wr_id, WcStatus::WR_FLUSH_ERR)?;
     }
-    assert_eq!(qp.state()?, QpState::ERR);
+    in_error(&qp)?;
     Ok(())
 }
 
@@ -674,7 +674,7 @@ fn a_failed_reliable_connection_does_not_recover_without_a_reset<P: Provider>(
     post_send(&mut a.qp, &[signalled(1, SendOp::Send, &[wrong])])?;
     let wc = wait_one(&mut a.cq)?;
     assert!(is_local_key_error(wc.status)?, "{wc:?}");
-    assert_eq!(a.qp.state()?, QpState::ERR);
+    in_error(&a.qp)?;
     let error = a.qp.recover_sq().unwrap_err();
     assert!(matches!(error.cause, Cause::IllegalTransition { from: QpState::ERR, .. }), "{error}");
     let (a_reset, b_reset) = (a.qp.to_reset()?, b.qp.to_reset()?);
