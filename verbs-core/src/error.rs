@@ -182,7 +182,8 @@ pub enum Cause {
         /// The group.
         gid: Gid,
     },
-    /// The kernel is too old for the feature, or built without it.
+    /// The kernel is too old for the feature, or built without it, or its driver for the device does
+    /// not have it.
     KernelLacks {
         /// The feature that it lacks.
         what: &'static str,
@@ -347,7 +348,7 @@ impl fmt::Display for Cause {
             Self::NotAttached { gid } => {
                 write!(f, "the queue pair is not attached to the group {}", gid.to_ipv6().to_canonical())
             }
-            Self::KernelLacks { what } => write!(f, "this kernel has no {what}"),
+            Self::KernelLacks { what } => write!(f, "this kernel, or its driver, has no {what}"),
             Self::BadReply { what } => write!(f, "the kernel's reply is malformed: {what}"),
             Self::InUse { by } => write!(f, "still in use by {by}"),
             Self::Foreign { what } => write!(f, "the {what} belongs to another device"),

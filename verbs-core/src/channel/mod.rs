@@ -7,6 +7,7 @@
 //! | [`Channel`] | the carrier of one command: a file descriptor, or a scripted kernel in tests |
 //! | [`Ioctl`], [`Attr`] | a command in the ioctl's form |
 //! | [`WriteCmd`] | a command in the form of `write()` |
+//! | [`Uhw`], [`DriverAttrs`] | the driver's part of a command |
 //!
 //! ```text
 //!   cmd::create_cq ──► Uverbs ──┬─ ioctl CQ_CREATE ─────────────► done, or not supported: learned
@@ -116,12 +117,11 @@ pub struct Attr<'a> {
 pub enum Value<'a> {
     /// Bytes for the kernel; up to 8 of them travel in the attribute itself.
     In(&'a [u8]),
-    /// Bytes for the kernel, and the member of an enumeration that determines their meaning.
+    /// Bytes for the kernel, and the member of an enumeration that determines their meaning. Some
+    /// members have no bytes.
     Enum(u8, &'a [u8]),
     /// A number for the kernel, in the attribute itself: its value and its width in bytes.
     Num(u64, u16),
-    /// The variant of an enum attribute, which carries no data.
-    Variant(u8),
     /// Bytes from the kernel. Those that it does not write keep their value.
     Out(&'a mut [u8]),
     /// The handle of an object.
@@ -145,7 +145,7 @@ impl<'a> Attr<'a> {
     }
 
     /// Bytes for the kernel whose meaning `elem_id` determines: what `UVERBS_ATTR_ENUM_IN`
-    /// attributes take.
+    /// attributes take. Empty for a member that carries no data.
     pub const fn enumerated(id: u16, elem_id: u8, bytes: &'a [u8]) -> Self {
         Self::new(id, Value::Enum(elem_id, bytes))
     }
@@ -163,11 +163,6 @@ impl<'a> Attr<'a> {
     /// A 64-bit number for the kernel; also what `UVERBS_ATTR_CONST_IN` attributes take.
     pub const fn u64(id: u16, value: u64) -> Self {
         Self::new(id, Value::Num(value, 8))
-    }
-
-    /// The variant of an enum attribute, which carries no data.
-    pub const fn variant(id: u16, variant: u8) -> Self {
-        Self::new(id, Value::Variant(variant))
     }
 
     /// Bytes from the kernel.
@@ -210,7 +205,6 @@ impl fmt::Debug for Attr<'_> {
             Value::In(bytes) => write!(f, "in {bytes:02x?}"),
             Value::Enum(elem_id, bytes) => write!(f, "enum {elem_id} {bytes:02x?}"),
             Value::Num(value, width) => write!(f, "u{} {value:#x}", width * 8),
-            Value::Variant(variant) => write!(f, "variant {variant}"),
             Value::Out(bytes) => write!(f, "out {} bytes", bytes.len()),
             Value::Handle(handle) => write!(f, "handle {handle}"),
             Value::NewHandle(_) => f.write_str("new handle"),
@@ -250,6 +244,36 @@ impl<'a> Uhw<'a> {
     #[allow(unsafe_code)]
     pub const unsafe fn with_input(self, input: &'a [u8]) -> Self {
         Self { input, output: self.output }
+    }
+}
+
+/// The driver's own attributes of a method.
+///
+/// Methods whose definition in the kernel has `UVERBS_ATTR_UHW` take [`Uhw`] instead. In all others
+/// the ids from `UVERBS_ID_DRIVER_NS` on are the driver's, also those two that `UVERBS_ATTR_UHW`
+/// would have.
+///
+/// Attributes are unsafe to pass for the same reason as input in [`Uhw`].
+#[derive(Debug, Default)]
+pub struct DriverAttrs<'a>(pub(crate) Vec<Attr<'a>>);
+
+impl<'a> DriverAttrs<'a> {
+    /// No attributes.
+    pub const fn none() -> Self {
+        Self(Vec::new())
+    }
+
+    /// The attributes in the order sent, behind those of the core.
+    ///
+    /// # Safety
+    /// - Each id is the driver's: [`UVERBS_ID_DRIVER_NS`] or larger.
+    /// - As the driver interprets the values, it writes no memory of this process except memory
+    ///   that the caller lends it for the time of the command.
+    ///
+    /// [`UVERBS_ID_DRIVER_NS`]: uverbs_abi::ib_user_ioctl_cmds::UVERBS_ID_DRIVER_NS
+    #[allow(unsafe_code)]
+    pub unsafe fn new(attrs: impl Into<Vec<Attr<'a>>>) -> Self {
+        Self(attrs.into())
     }
 }
 

@@ -180,7 +180,6 @@ impl Channel for Scripted {
                 Value::In(bytes) => text += &format!("in {}", hex(bytes)),
                 Value::Enum(elem_id, bytes) => text += &format!("enum {elem_id} in {}", hex(bytes)),
                 Value::Num(value, width) => text += &format!("u{} {value:#x}", *width * 8),
-                Value::Variant(variant) => text += &format!("variant {variant}"),
                 Value::Out(bytes) => {
                     text += &format!("out {} bytes", bytes.len());
                     outputs.push(Output::Bytes(bytes));

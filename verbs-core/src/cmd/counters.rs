@@ -19,9 +19,8 @@ use uverbs_abi::ib_user_ioctl_cmds::{
 use uverbs_abi::ib_user_ioctl_verbs::IbUverbsCompCntrModifyOp;
 use zerocopy::IntoBytes;
 
-use super::ioctl_only;
 use crate::Result;
-use crate::channel::{Attr, Uhw, Uverbs};
+use crate::channel::{Attr, DriverAttrs, Uverbs};
 use crate::types::{CompCntrAttachOps, CompCntrCaps, CompCntrEntry, ReadCountersFlags};
 
 /// Creates a counters object, and returns its handle.
@@ -29,11 +28,11 @@ use crate::types::{CompCntrAttachOps, CompCntrCaps, CompCntrEntry, ReadCountersF
 /// # Errors
 /// `EOPNOTSUPP` from a device or a kernel that has none; any other errno the kernel returns.
 #[doc(alias = "ibv_create_counters")]
-pub fn create_counters(uverbs: &Uverbs, uhw: Uhw<'_>) -> Result<u32> {
+pub fn create_counters(uverbs: &Uverbs) -> Result<u32> {
     let mut handle = 0;
-    let attrs = vec![Attr::new_handle(UVERBS_ATTR_CREATE_COUNTERS_HANDLE, &mut handle)];
-    let method = (UVERBS_OBJECT_COUNTERS, UVERBS_METHOD_COUNTERS_CREATE);
-    ioctl_only(uverbs, "create_counters", method, attrs, uhw)?;
+    let mut attrs = [Attr::new_handle(UVERBS_ATTR_CREATE_COUNTERS_HANDLE, &mut handle)];
+    let (object, method) = (UVERBS_OBJECT_COUNTERS, UVERBS_METHOD_COUNTERS_CREATE);
+    uverbs.ioctl_only("create_counters", COUNTERS, object, method, &mut attrs)?;
     Ok(handle)
 }
 
@@ -48,15 +47,14 @@ pub fn read_counters(
     handle: u32,
     values: &mut [u64],
     flags: ReadCountersFlags,
-    uhw: Uhw<'_>,
 ) -> Result<()> {
-    let attrs = vec![
+    let mut attrs = [
         Attr::handle(UVERBS_ATTR_READ_COUNTERS_HANDLE, handle),
         Attr::output(UVERBS_ATTR_READ_COUNTERS_BUFF, values.as_mut_bytes()),
         Attr::u32(UVERBS_ATTR_READ_COUNTERS_FLAGS, flags.bits()),
     ];
-    let method = (UVERBS_OBJECT_COUNTERS, UVERBS_METHOD_COUNTERS_READ);
-    ioctl_only(uverbs, "read_counters", method, attrs, uhw)
+    let (object, method) = (UVERBS_OBJECT_COUNTERS, UVERBS_METHOD_COUNTERS_READ);
+    uverbs.ioctl_only("read_counters", COUNTERS, object, method, &mut attrs)
 }
 
 /// Destroys a counters object.
@@ -65,9 +63,9 @@ pub fn read_counters(
 /// Any errno the kernel returns; notably `EBUSY` while flow rules use it.
 #[doc(alias = "ibv_destroy_counters")]
 pub fn destroy_counters(uverbs: &Uverbs, handle: u32) -> Result<()> {
-    let attrs = vec![Attr::handle(UVERBS_ATTR_DESTROY_COUNTERS_HANDLE, handle)];
-    let method = (UVERBS_OBJECT_COUNTERS, UVERBS_METHOD_COUNTERS_DESTROY);
-    ioctl_only(uverbs, "destroy_counters", method, attrs, Uhw::none())
+    let mut attrs = [Attr::handle(UVERBS_ATTR_DESTROY_COUNTERS_HANDLE, handle)];
+    let (object, method) = (UVERBS_OBJECT_COUNTERS, UVERBS_METHOD_COUNTERS_DESTROY);
+    uverbs.ioctl_only("destroy_counters", COUNTERS, object, method, &mut attrs)
 }
 
 /// Queries the completion counters that the device offers.
@@ -78,27 +76,29 @@ pub fn destroy_counters(uverbs: &Uverbs, handle: u32) -> Result<()> {
 #[doc(alias = "_ibv_query_comp_cntr_caps")]
 pub fn query_comp_cntr_caps(uverbs: &Uverbs) -> Result<CompCntrCaps> {
     let (mut max_counters, mut max_value, mut ops) = (0_u32, 0_u64, 0_u32);
-    let attrs = vec![
+    let mut attrs = [
         Attr::output(UVERBS_ATTR_QUERY_COMP_CNTR_CAPS_MAX_COUNTERS, max_counters.as_mut_bytes()),
         Attr::output(UVERBS_ATTR_QUERY_COMP_CNTR_CAPS_MAX_VALUE, max_value.as_mut_bytes()),
         Attr::output(UVERBS_ATTR_QUERY_COMP_CNTR_CAPS_SUPPORTED_QP_ATTACH_OPS, ops.as_mut_bytes()),
     ];
-    let method = (UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_COMP_CNTR_CAPS);
-    ioctl_only(uverbs, "query_comp_cntr_caps", method, attrs, Uhw::none())?;
+    let (object, method) = (UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_COMP_CNTR_CAPS);
+    uverbs.ioctl_only("query_comp_cntr_caps", COMP_CNTR, object, method, &mut attrs)?;
     let supported_qp_attach_ops = CompCntrAttachOps::from_bits_retain(ops);
     Ok(CompCntrCaps { max_value, max_counters, supported_qp_attach_ops })
 }
 
-/// Creates a completion counter, and returns its handle.
+/// Creates a completion counter, and returns its handle. `driver` has the driver's attributes, such
+/// as the memory that EFA counts in.
 ///
 /// # Errors
 /// `EOPNOTSUPP` from a device or a kernel that has none; any other errno the kernel returns.
 #[doc(alias = "ibv_create_comp_cntr")]
-pub fn create_comp_cntr(uverbs: &Uverbs, uhw: Uhw<'_>) -> Result<u32> {
+pub fn create_comp_cntr(uverbs: &Uverbs, driver: DriverAttrs<'_>) -> Result<u32> {
     let mut handle = 0;
-    let attrs = vec![Attr::new_handle(UVERBS_ATTR_CREATE_COMP_CNTR_HANDLE, &mut handle)];
-    let method = (UVERBS_OBJECT_COMP_CNTR, UVERBS_METHOD_COMP_CNTR_CREATE);
-    ioctl_only(uverbs, "create_comp_cntr", method, attrs, uhw)?;
+    let mut attrs = vec![Attr::new_handle(UVERBS_ATTR_CREATE_COMP_CNTR_HANDLE, &mut handle)];
+    attrs.extend(driver.0);
+    let (object, method) = (UVERBS_OBJECT_COMP_CNTR, UVERBS_METHOD_COMP_CNTR_CREATE);
+    uverbs.ioctl_only("create_comp_cntr", COMP_CNTR, object, method, &mut attrs)?;
     Ok(handle)
 }
 
@@ -132,13 +132,13 @@ pub fn inc_comp_cntr(uverbs: &Uverbs, handle: u32, entry: CompCntrEntry, amount:
 #[doc(alias = "ibv_read_err_comp_cntr")]
 pub fn read_comp_cntr(uverbs: &Uverbs, handle: u32, entry: CompCntrEntry) -> Result<u64> {
     let mut value = 0_u64;
-    let attrs = vec![
+    let mut attrs = [
         Attr::handle(UVERBS_ATTR_READ_COMP_CNTR_HANDLE, handle),
         Attr::u64(UVERBS_ATTR_READ_COMP_CNTR_ENTRY, entry.0.into()),
         Attr::output(UVERBS_ATTR_READ_COMP_CNTR_RESP_VALUE, value.as_mut_bytes()),
     ];
-    let method = (UVERBS_OBJECT_COMP_CNTR, UVERBS_METHOD_COMP_CNTR_READ);
-    ioctl_only(uverbs, "read_comp_cntr", method, attrs, Uhw::none())?;
+    let (object, method) = (UVERBS_OBJECT_COMP_CNTR, UVERBS_METHOD_COMP_CNTR_READ);
+    uverbs.ioctl_only("read_comp_cntr", COMP_CNTR, object, method, &mut attrs)?;
     Ok(value)
 }
 
@@ -148,9 +148,9 @@ pub fn read_comp_cntr(uverbs: &Uverbs, handle: u32, entry: CompCntrEntry) -> Res
 /// Any errno the kernel returns; notably `EBUSY` while a queue pair uses it.
 #[doc(alias = "ibv_destroy_comp_cntr")]
 pub fn destroy_comp_cntr(uverbs: &Uverbs, handle: u32) -> Result<()> {
-    let attrs = vec![Attr::handle(UVERBS_ATTR_DESTROY_COMP_CNTR_HANDLE, handle)];
-    let method = (UVERBS_OBJECT_COMP_CNTR, UVERBS_METHOD_COMP_CNTR_DESTROY);
-    ioctl_only(uverbs, "destroy_comp_cntr", method, attrs, Uhw::none())
+    let mut attrs = [Attr::handle(UVERBS_ATTR_DESTROY_COMP_CNTR_HANDLE, handle)];
+    let (object, method) = (UVERBS_OBJECT_COMP_CNTR, UVERBS_METHOD_COMP_CNTR_DESTROY);
+    uverbs.ioctl_only("destroy_comp_cntr", COMP_CNTR, object, method, &mut attrs)
 }
 
 /// Lets a completion counter count operations of a queue pair.
@@ -165,13 +165,13 @@ pub fn qp_attach_comp_cntr(
     comp_cntr_handle: u32,
     ops: CompCntrAttachOps,
 ) -> Result<()> {
-    let attrs = vec![
+    let mut attrs = [
         Attr::handle(UVERBS_ATTR_QP_ATTACH_COMP_CNTR_HANDLE, qp_handle),
         Attr::handle(UVERBS_ATTR_QP_ATTACH_COMP_CNTR_CNTR_HANDLE, comp_cntr_handle),
         Attr::u32(UVERBS_ATTR_QP_ATTACH_COMP_CNTR_OP_MASK, ops.bits()),
     ];
-    let method = (UVERBS_OBJECT_QP, UVERBS_METHOD_QP_ATTACH_COMP_CNTR);
-    ioctl_only(uverbs, "qp_attach_comp_cntr", method, attrs, Uhw::none())
+    let (object, method) = (UVERBS_OBJECT_QP, UVERBS_METHOD_QP_ATTACH_COMP_CNTR);
+    uverbs.ioctl_only("qp_attach_comp_cntr", COMP_CNTR, object, method, &mut attrs)
 }
 
 fn modify_comp_cntr(
@@ -182,12 +182,15 @@ fn modify_comp_cntr(
     op: IbUverbsCompCntrModifyOp,
     value: u64,
 ) -> Result<()> {
-    let attrs = vec![
+    let mut attrs = [
         Attr::handle(UVERBS_ATTR_MODIFY_COMP_CNTR_HANDLE, handle),
         Attr::u64(UVERBS_ATTR_MODIFY_COMP_CNTR_ENTRY, entry.0.into()),
         Attr::u64(UVERBS_ATTR_MODIFY_COMP_CNTR_OP, op.0.into()),
         Attr::u64(UVERBS_ATTR_MODIFY_COMP_CNTR_VALUE, value),
     ];
-    let method = (UVERBS_OBJECT_COMP_CNTR, UVERBS_METHOD_COMP_CNTR_MODIFY);
-    ioctl_only(uverbs, verb, method, attrs, Uhw::none())
+    let (object, method) = (UVERBS_OBJECT_COMP_CNTR, UVERBS_METHOD_COMP_CNTR_MODIFY);
+    uverbs.ioctl_only(verb, COMP_CNTR, object, method, &mut attrs)
 }
+
+const COUNTERS: &str = "counters of flow rules";
+const COMP_CNTR: &str = "completion counters";

@@ -14,33 +14,27 @@ use uverbs_abi::ib_user_ioctl_cmds::{
 
 use super::context::own_dmabuf;
 use crate::Result;
-use crate::channel::{Attr, Uhw, Uverbs};
+use crate::channel::{Attr, DriverAttrs, Uverbs};
 use crate::types::DmAttr;
 
-/// Allocates device memory and returns its handle. `uhw` carries the driver's part, which says
-/// where the memory can be mapped.
+/// Allocates device memory and returns its handle. `driver` has the driver's attributes, such as the
+/// offset at which the memory can be mapped (`MLX5_IB_ATTR_ALLOC_DM_*`).
 ///
 /// # Errors
 /// `EOPNOTSUPP` if the device has none, or with [`Cause::KernelLacks`](crate::Cause::KernelLacks)
 /// on kernels without it; `EINVAL` and `ENOMEM` for more than there is; any other errno that the
 /// kernel returns.
 #[doc(alias = "ibv_alloc_dm")]
-pub fn alloc_dm(uverbs: &Uverbs, attr: &DmAttr, uhw: Uhw<'_>) -> Result<u32> {
-    const VERB: &str = "alloc_dm";
+pub fn alloc_dm(uverbs: &Uverbs, attr: &DmAttr, driver: DriverAttrs<'_>) -> Result<u32> {
     let mut handle = 0;
-    let done = {
-        let attrs = vec![
-            Attr::new_handle(UVERBS_ATTR_ALLOC_DM_HANDLE, &mut handle),
-            Attr::u64(UVERBS_ATTR_ALLOC_DM_LENGTH, attr.length),
-            Attr::u32(UVERBS_ATTR_ALLOC_DM_ALIGNMENT, attr.log_align),
-        ];
-        uverbs.try_ioctl_uhw(UVERBS_OBJECT_DM, UVERBS_METHOD_DM_ALLOC, attrs, uhw)
-    };
-    match done {
-        Ok(true) => Ok(handle),
-        Ok(false) => Err(uverbs.lacks(VERB, "device memory")),
-        Err(errno) => Err(uverbs.error(VERB, errno)),
-    }
+    let mut attrs = vec![
+        Attr::new_handle(UVERBS_ATTR_ALLOC_DM_HANDLE, &mut handle),
+        Attr::u64(UVERBS_ATTR_ALLOC_DM_LENGTH, attr.length),
+        Attr::u32(UVERBS_ATTR_ALLOC_DM_ALIGNMENT, attr.log_align),
+    ];
+    attrs.extend(driver.0);
+    uverbs.ioctl_only("alloc_dm", WHAT, UVERBS_OBJECT_DM, UVERBS_METHOD_DM_ALLOC, &mut attrs)?;
+    Ok(handle)
 }
 
 /// Frees device memory.
@@ -50,7 +44,7 @@ pub fn alloc_dm(uverbs: &Uverbs, attr: &DmAttr, uhw: Uhw<'_>) -> Result<u32> {
 #[doc(alias = "ibv_free_dm")]
 pub fn free_dm(uverbs: &Uverbs, handle: u32) -> Result<()> {
     let mut attrs = [Attr::handle(UVERBS_ATTR_FREE_DM_HANDLE, handle)];
-    uverbs.ioctl_only("free_dm", "device memory", UVERBS_OBJECT_DM, UVERBS_METHOD_DM_FREE, &mut attrs)
+    uverbs.ioctl_only("free_dm", WHAT, UVERBS_OBJECT_DM, UVERBS_METHOD_DM_FREE, &mut attrs)
 }
 
 /// Exports what the device file offers at `offset` bytes, such as device memory, as a dma-buf.
@@ -73,3 +67,5 @@ pub fn export_dmabuf(uverbs: &Uverbs, offset: u64) -> Result<OwnedFd> {
     uverbs.ioctl_only(VERB, "export of dma-bufs", object, method, &mut attrs)?;
     own_dmabuf(uverbs, VERB, fd)
 }
+
+const WHAT: &str = "device memory";

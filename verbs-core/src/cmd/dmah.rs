@@ -21,7 +21,9 @@ pub fn alloc_dmah(uverbs: &Uverbs, attr: &DmahAttr) -> Result<u32> {
     let mut handle = 0;
     let mut attrs = vec![Attr::new_handle(UVERBS_ATTR_ALLOC_DMAH_HANDLE, &mut handle)];
     attrs.extend(attr.cpu_id.map(|cpu| Attr::u32(UVERBS_ATTR_ALLOC_DMAH_CPU_ID, cpu)));
-    attrs.extend(attr.tph_mem_type.map(|kind| Attr::variant(UVERBS_ATTR_ALLOC_DMAH_TPH_MEM_TYPE, kind.0)));
+    attrs.extend(
+        attr.tph_mem_type.map(|kind| Attr::enumerated(UVERBS_ATTR_ALLOC_DMAH_TPH_MEM_TYPE, kind.0, &[])),
+    );
     attrs.extend(attr.ph.map(|ph| Attr::u8(UVERBS_ATTR_ALLOC_DMAH_PH, ph)));
     uverbs.ioctl_only("alloc_dmah", WHAT, UVERBS_OBJECT_DMAH, UVERBS_METHOD_DMAH_ALLOC, &mut attrs)?;
     Ok(handle)

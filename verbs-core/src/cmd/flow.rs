@@ -24,8 +24,8 @@ use uverbs_abi::ib_user_verbs::{
 use uverbs_abi::{Be16, Be32};
 use zerocopy::{Immutable, IntoBytes};
 
-use super::{Destroy, ioctl_only, write_ex_only};
-use crate::channel::{Attr, Uhw, Uverbs, WriteCmd};
+use super::{Destroy, write_ex_only};
+use crate::channel::{Attr, DriverAttrs, Uhw, Uverbs, WriteCmd};
 use crate::types::{
     EspEncap, EspReplay, FlowActionEspAttr, FlowAttr, FlowEthFilter, FlowIpv4ExtFilter, FlowIpv4Filter,
     FlowIpv6Filter, FlowMatch, FlowSpec, FlowSpecType, FlowTcpUdpFilter,
@@ -87,19 +87,27 @@ pub fn destroy_flow(uverbs: &Uverbs, handle: u32) -> Result<()> {
     })
 }
 
-/// Creates an ESP flow action, and returns its handle.
+/// Creates an ESP flow action, and returns its handle. `driver` has the driver's attributes, such as
+/// the flags of mlx5.
 ///
 /// # Errors
 /// `EOPNOTSUPP` from a device or a kernel that has none, or not with these attributes; any other
 /// errno the kernel returns, notably `EINVAL` without a security association or key material.
+///
+/// Linux 5.10 has such actions, and Linux 6.1 no longer.
 #[doc(alias = "ibv_create_flow_action_esp")]
-pub fn create_flow_action_esp(uverbs: &Uverbs, attr: &FlowActionEspAttr, uhw: Uhw<'_>) -> Result<u32> {
+pub fn create_flow_action_esp(
+    uverbs: &Uverbs,
+    attr: &FlowActionEspAttr,
+    driver: DriverAttrs<'_>,
+) -> Result<u32> {
     let mut handle = 0;
     let values = EspValues::new(attr);
     let mut attrs = vec![Attr::new_handle(UVERBS_ATTR_CREATE_FLOW_ACTION_ESP_HANDLE, &mut handle)];
     values.push_to(&mut attrs);
-    let method = (UVERBS_OBJECT_FLOW_ACTION, UVERBS_METHOD_FLOW_ACTION_ESP_CREATE);
-    ioctl_only(uverbs, "create_flow_action_esp", method, attrs, uhw)?;
+    attrs.extend(driver.0);
+    let (object, method) = (UVERBS_OBJECT_FLOW_ACTION, UVERBS_METHOD_FLOW_ACTION_ESP_CREATE);
+    uverbs.ioctl_only("create_flow_action_esp", FLOW_ACTIONS, object, method, &mut attrs)?;
     Ok(handle)
 }
 
@@ -108,17 +116,12 @@ pub fn create_flow_action_esp(uverbs: &Uverbs, attr: &FlowActionEspAttr, uhw: Uh
 /// # Errors
 /// As [`create_flow_action_esp`].
 #[doc(alias = "ibv_modify_flow_action_esp")]
-pub fn modify_flow_action_esp(
-    uverbs: &Uverbs,
-    handle: u32,
-    attr: &FlowActionEspAttr,
-    uhw: Uhw<'_>,
-) -> Result<()> {
+pub fn modify_flow_action_esp(uverbs: &Uverbs, handle: u32, attr: &FlowActionEspAttr) -> Result<()> {
     let values = EspValues::new(attr);
     let mut attrs = vec![Attr::handle(UVERBS_ATTR_MODIFY_FLOW_ACTION_ESP_HANDLE, handle)];
     values.push_to(&mut attrs);
-    let method = (UVERBS_OBJECT_FLOW_ACTION, UVERBS_METHOD_FLOW_ACTION_ESP_MODIFY);
-    ioctl_only(uverbs, "modify_flow_action_esp", method, attrs, uhw)
+    let (object, method) = (UVERBS_OBJECT_FLOW_ACTION, UVERBS_METHOD_FLOW_ACTION_ESP_MODIFY);
+    uverbs.ioctl_only("modify_flow_action_esp", FLOW_ACTIONS, object, method, &mut attrs)
 }
 
 /// Destroys a flow action.
@@ -127,9 +130,9 @@ pub fn modify_flow_action_esp(
 /// Any errno the kernel returns; notably `EBUSY` while flow rules use it.
 #[doc(alias = "ibv_destroy_flow_action")]
 pub fn destroy_flow_action(uverbs: &Uverbs, handle: u32) -> Result<()> {
-    let attrs = vec![Attr::handle(UVERBS_ATTR_DESTROY_FLOW_ACTION_HANDLE, handle)];
-    let method = (UVERBS_OBJECT_FLOW_ACTION, UVERBS_METHOD_FLOW_ACTION_DESTROY);
-    ioctl_only(uverbs, "destroy_flow_action", method, attrs, Uhw::none())
+    let mut attrs = [Attr::handle(UVERBS_ATTR_DESTROY_FLOW_ACTION_HANDLE, handle)];
+    let (object, method) = (UVERBS_OBJECT_FLOW_ACTION, UVERBS_METHOD_FLOW_ACTION_DESTROY);
+    uverbs.ioctl_only("destroy_flow_action", FLOW_ACTIONS, object, method, &mut attrs)
 }
 
 /// Returns the specifications as the kernel takes them, one behind the other.
@@ -239,6 +242,8 @@ fn ports(ports: &FlowTcpUdpFilter) -> IbUverbsFlowTcpUdpFilter {
         src_port: Be16::from_native(ports.src_port),
     }
 }
+
+const FLOW_ACTIONS: &str = "flow actions";
 
 /// The attributes of an ESP flow action as the kernel takes them, alive during the command.
 struct EspValues {

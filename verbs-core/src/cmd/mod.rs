@@ -88,28 +88,6 @@ fn write_ex_only(uverbs: &Uverbs, command: u32, core_in: &[u8]) -> Result<(), Er
     uverbs.write(WriteCmd::extended(command, core_in, &mut [], crate::channel::Uhw::none()))
 }
 
-/// Calls a method, given as object and method, that has no write struct.
-///
-/// # Errors
-/// `EOPNOTSUPP` with [`Cause::KernelLacks`] from a kernel without the method; otherwise any errno
-/// the kernel returns.
-fn ioctl_only<'a>(
-    uverbs: &Uverbs,
-    verb: &'static str,
-    (object_id, method_id): (u16, u16),
-    attrs: Vec<Attr<'a>>,
-    uhw: crate::channel::Uhw<'a>,
-) -> Result<()> {
-    match uverbs.try_ioctl_uhw(object_id, method_id, attrs, uhw) {
-        Ok(true) => Ok(()),
-        Ok(false) => {
-            let cause = Cause::KernelLacks { what: "ioctl for this verb" };
-            Err(uverbs.error(verb, Errno::OPNOTSUPP).because(cause))
-        }
-        Err(errno) => Err(uverbs.error(verb, errno)),
-    }
-}
-
 /// Returns the number of an optional file descriptor; -1 stands for none.
 fn fd_number(fd: Option<BorrowedFd<'_>>) -> i32 {
     fd.map_or(-1, |fd| fd.as_raw_fd())

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::KernelContext;
-use crate::channel::Uhw;
+use crate::channel::{DriverAttrs, Uhw};
 use crate::provider::{CompCntrOps, CountersOps, Destroy, FlowActionOps, FlowOps, RwqIndTableOps};
 use crate::types::{
     CompCntrAttachOps, CompCntrEntry, CounterAttachAttr, FlowActionEspAttr, FlowAttr, ReadCountersFlags,
@@ -60,13 +60,17 @@ kernel_object! {
 }
 
 impl KernelFlowAction {
-    /// Creates an ESP action.
+    /// Creates an ESP action, with the driver's attributes in `driver`.
     ///
     /// # Errors
     /// As
     /// [`ContextOps::create_flow_action_esp`](crate::provider::ContextOps::create_flow_action_esp).
-    pub fn create_esp(context: &Arc<KernelContext>, attr: &FlowActionEspAttr) -> Result<Self> {
-        let handle = cmd::flow::create_flow_action_esp(&context.uverbs, attr, Uhw::none())?;
+    pub fn create_esp(
+        context: &Arc<KernelContext>,
+        attr: &FlowActionEspAttr,
+        driver: DriverAttrs<'_>,
+    ) -> Result<Self> {
+        let handle = cmd::flow::create_flow_action_esp(&context.uverbs, attr, driver)?;
         Ok(Self { context: Arc::clone(context), handle })
     }
 }
@@ -77,7 +81,7 @@ impl FlowActionOps for KernelFlowAction {
     }
 
     fn modify_esp(&self, attr: &FlowActionEspAttr) -> Result<()> {
-        cmd::flow::modify_flow_action_esp(&self.context.uverbs, self.handle, attr, Uhw::none())
+        cmd::flow::modify_flow_action_esp(&self.context.uverbs, self.handle, attr)
     }
 }
 
@@ -92,7 +96,7 @@ impl KernelCounters {
     /// # Errors
     /// As [`ContextOps::create_counters`](crate::provider::ContextOps::create_counters).
     pub fn create(context: &Arc<KernelContext>) -> Result<Self> {
-        let handle = cmd::counters::create_counters(&context.uverbs, Uhw::none())?;
+        let handle = cmd::counters::create_counters(&context.uverbs)?;
         Ok(Self { context: Arc::clone(context), handle })
     }
 }
@@ -111,7 +115,7 @@ impl CountersOps for KernelCounters {
     }
 
     fn read(&self, values: &mut [u64], flags: ReadCountersFlags) -> Result<()> {
-        cmd::counters::read_counters(&self.context.uverbs, self.handle, values, flags, Uhw::none())
+        cmd::counters::read_counters(&self.context.uverbs, self.handle, values, flags)
     }
 }
 
@@ -121,12 +125,12 @@ kernel_object! {
 }
 
 impl KernelCompCntr {
-    /// Creates a completion counter.
+    /// Creates a completion counter, with the driver's attributes in `driver`.
     ///
     /// # Errors
     /// As [`ContextOps::create_comp_cntr`](crate::provider::ContextOps::create_comp_cntr).
-    pub fn create(context: &Arc<KernelContext>) -> Result<Self> {
-        let handle = cmd::counters::create_comp_cntr(&context.uverbs, Uhw::none())?;
+    pub fn create(context: &Arc<KernelContext>, driver: DriverAttrs<'_>) -> Result<Self> {
+        let handle = cmd::counters::create_comp_cntr(&context.uverbs, driver)?;
         Ok(Self { context: Arc::clone(context), handle })
     }
 
@@ -237,7 +241,8 @@ mod tests {
         flow.destroy().unwrap();
 
         let esp = FlowActionEspAttr { esn: Some(1), ..FlowActionEspAttr::default() };
-        let action = ErasedFlowAction::new(KernelFlowAction::create_esp(&context, &esp).unwrap());
+        let action =
+            ErasedFlowAction::new(KernelFlowAction::create_esp(&context, &esp, DriverAttrs::none()).unwrap());
         assert_eq!(action.handle(), 6);
         action.modify_esp(&esp).unwrap();
         action.destroy().unwrap();
@@ -247,7 +252,7 @@ mod tests {
         counters.read(&mut [0], ReadCountersFlags::empty()).unwrap();
         counters.destroy().unwrap();
 
-        let cntr = KernelCompCntr::create(&context).unwrap();
+        let cntr = KernelCompCntr::create(&context, DriverAttrs::none()).unwrap();
         cntr.attach_to(3, CompCntrAttachOps::RECV).unwrap();
         let cntr = ErasedCompCntr::new(cntr);
         assert_eq!(cntr.handle(), 8);

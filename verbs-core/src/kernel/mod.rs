@@ -21,7 +21,7 @@ use std::sync::{Arc, OnceLock};
 
 use uverbs_abi::ib_user_ioctl_verbs::IbUverbsCoreSupport;
 
-use crate::channel::{Uhw, Uverbs};
+use crate::channel::{DriverAttrs, Uhw, Uverbs};
 use crate::cmd::context::ContextInfo;
 use crate::discovery::DeviceInfo;
 use crate::provider::DeviceOps;
@@ -87,11 +87,11 @@ impl KernelContext {
         // SAFETY: as in `open`. The other owner's objects have other handles, and the objects made
         // from this context destroy only themselves.
         let uverbs = unsafe { Uverbs::import(device, file, driver_id) }?;
-        Self::import_over(uverbs, device.ibdev_path(), fw_ver, Uhw::none())
+        Self::import_over(uverbs, device.ibdev_path(), fw_ver, DriverAttrs::none())
     }
 
-    /// Shares a context over a given command channel: a scripted kernel, or a driver with data of
-    /// its own in `uhw`.
+    /// Shares a context over a given command channel: a scripted kernel, or a driver with attributes
+    /// of its own in `driver`.
     ///
     /// # Errors
     /// Any errno that the kernel returns for the query of the context; notably `EOPNOTSUPP` if the
@@ -100,9 +100,9 @@ impl KernelContext {
         uverbs: Uverbs,
         ibdev_path: &Path,
         fw_ver: fn(u64) -> String,
-        uhw: Uhw<'_>,
+        driver: DriverAttrs<'_>,
     ) -> Result<Arc<Self>> {
-        let info = cmd::context::query_context(&uverbs, uhw)?;
+        let info = cmd::context::query_context(&uverbs, driver)?;
         Ok(Self::with_info(uverbs, ibdev_path, fw_ver, info, None))
     }
 

@@ -9,7 +9,7 @@ use uverbs_abi::ib_user_verbs::IbUverbsQueryDeviceResp;
 use zerocopy::IntoBytes;
 
 use super::{KernelContext, KernelDmah, KernelMr, KernelPd};
-use crate::channel::{Expect, Reply, Scripted, Uhw, Uverbs};
+use crate::channel::{DriverAttrs, Expect, Reply, Scripted, Uhw, Uverbs};
 use crate::provider::{Destroy, DeviceOps as _, DmahOps, MrOps, PdOps};
 use crate::types::{
     AccessFlags, AhAttr, CqFlags, CqInitAttr, DmahAttr, GlobalRoute, Mtu, QpAttr, QpAttrMask, QpCap,
@@ -452,7 +452,7 @@ fn a_shared_context_is_queried_and_not_made_again() {
     // SAFETY: as in `context`.
     let uverbs = unsafe { Uverbs::new(Box::new(scripted), 18, "rxe0") };
     let imported =
-        KernelContext::import_over(uverbs, Path::new("/nonexistent"), |_| String::new(), Uhw::none());
+        KernelContext::import_over(uverbs, Path::new("/nonexistent"), |_| String::new(), DriverAttrs::none());
     assert_eq!(imported.unwrap().num_comp_vectors(), 2);
 }
 

@@ -163,10 +163,6 @@ impl IoctlBuffer {
                     raw.len = *width;
                     raw.data = *value;
                 }
-                Value::Variant(elem_id) => {
-                    let variant = IbUverbsAttrEnumData { elem_id: *elem_id, reserved: 0 };
-                    raw.attr_data = IbUverbsAttrAttrData::from_enum_data(variant);
-                }
                 Value::Out(bytes) => {
                     raw.len = u16::try_from(bytes.len()).map_err(|_| Errno::TOOBIG)?;
                     raw.data = bytes.as_mut_ptr().expose_provenance() as u64;

@@ -225,12 +225,17 @@ fn an_ioctl_that_the_kernel_does_not_fill_in_has_no_descriptor() {
 #[test]
 fn an_attribute_of_an_enumeration_carries_its_member_beside_the_bytes() {
     let long = [7; 56];
-    let mut attrs = [Attr::enumerated(3, 1, &[0x40, 0, 0, 0]), Attr::enumerated(4, 2, &long)];
+    let mut attrs = [
+        Attr::enumerated(3, 1, &[0x40, 0, 0, 0]),
+        Attr::enumerated(4, 2, &long),
+        Attr::enumerated(5, 3, &[]),
+    ];
     let mut command = Ioctl { object_id: 13, method_id: 0, driver_id: 1, attrs: &mut attrs };
     let buffer = IoctlBuffer::lay_out(&mut command).unwrap();
-    let [short, long_one] = [buffer.attrs[0], buffer.attrs[1]];
+    let [short, long_one, empty] = [buffer.attrs[0], buffer.attrs[1], buffer.attrs[2]];
     assert_eq!((short.attr_id, short.len, short.attr_data.as_enum_data().elem_id), (3, 4, 1));
     assert_eq!(short.data, u64::from_ne_bytes([0x40, 0, 0, 0, 0, 0, 0, 0]));
     assert_eq!((long_one.len, long_one.attr_data.as_enum_data().elem_id), (56, 2));
     assert_eq!(long_one.data, long.as_ptr().addr() as u64);
+    assert_eq!((empty.len, empty.data, empty.attr_data.as_enum_data().elem_id), (0, 0, 3));
 }

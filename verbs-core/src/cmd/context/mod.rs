@@ -22,8 +22,8 @@ use uverbs_abi::ib_user_verbs::{
 };
 use zerocopy::IntoBytes;
 
-use crate::channel::{Attr, Uhw, Uverbs, WriteCmd};
-use crate::{Cause, Errno, Result};
+use crate::Result;
+use crate::channel::{Attr, DriverAttrs, Uhw, Uverbs, WriteCmd};
 
 /// The kernel's reply for a new context.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ pub struct ContextInfo {
 ///
 /// # Errors
 /// Any errno the kernel returns; notably `EINVAL` for a file that is a context already.
-/// [`Cause::BadReply`] if the reply names a descriptor that the kernel cannot have just opened.
+/// [`Cause::BadReply`](crate::Cause::BadReply) if the reply names a descriptor that the kernel cannot have just opened.
 #[doc(alias = "UVERBS_METHOD_GET_CONTEXT")]
 pub fn get_context(uverbs: &Uverbs, uhw: Uhw<'_>) -> Result<ContextInfo> {
     const VERB: &str = "open_device";
@@ -71,27 +71,24 @@ pub fn get_context(uverbs: &Uverbs, uhw: Uhw<'_>) -> Result<ContextInfo> {
 }
 
 /// Queries the context that an open file is already, made by another owner of the same file.
+/// `driver` has the driver's attributes, such as `MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX`.
 ///
 /// # Errors
-/// `EOPNOTSUPP` if the driver does not share contexts, or with [`Cause::KernelLacks`] on kernels
-/// without the method; `EINVAL` for a file that is no context yet; any other errno that the kernel
-/// returns.
+/// `EOPNOTSUPP` if the driver does not share contexts, as rxe's does not, or with
+/// [`Cause::KernelLacks`](crate::Cause::KernelLacks) on kernels before 5.9; `EINVAL` for a file that
+/// is no context yet; any other errno that the kernel returns.
 #[doc(alias = "ibv_import_device")]
 #[doc(alias = "UVERBS_METHOD_QUERY_CONTEXT")]
-pub fn query_context(uverbs: &Uverbs, uhw: Uhw<'_>) -> Result<ContextInfo> {
-    const VERB: &str = "import_device";
-    let (mut vectors, mut support) = (0_u32, 0_u64);
-    let done = {
-        let attrs = vec![
-            Attr::output(UVERBS_ATTR_QUERY_CONTEXT_NUM_COMP_VECTORS, vectors.as_mut_bytes()),
-            Attr::output(UVERBS_ATTR_QUERY_CONTEXT_CORE_SUPPORT, support.as_mut_bytes()),
-        ];
-        uverbs.try_ioctl_uhw(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_CONTEXT, attrs, uhw)
-    };
-    if done.map_err(|errno| uverbs.error(VERB, errno))? {
-        return Ok(ContextInfo { num_comp_vectors: vectors, core_support: support, async_fd: None });
-    }
-    Err(uverbs.lacks(VERB, "import of devices"))
+pub fn query_context(uverbs: &Uverbs, driver: DriverAttrs<'_>) -> Result<ContextInfo> {
+    let (mut num_comp_vectors, mut core_support) = (0_u32, 0_u64);
+    let mut attrs = vec![
+        Attr::output(UVERBS_ATTR_QUERY_CONTEXT_NUM_COMP_VECTORS, num_comp_vectors.as_mut_bytes()),
+        Attr::output(UVERBS_ATTR_QUERY_CONTEXT_CORE_SUPPORT, core_support.as_mut_bytes()),
+    ];
+    attrs.extend(driver.0);
+    let (object, method) = (UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_CONTEXT);
+    uverbs.ioctl_only("import_device", "import of devices", object, method, &mut attrs)?;
+    Ok(ContextInfo { num_comp_vectors, core_support, async_fd: None })
 }
 
 /// Opens a file descriptor for the context's asynchronous events. The first becomes the default of
@@ -99,20 +96,15 @@ pub fn query_context(uverbs: &Uverbs, uhw: Uhw<'_>) -> Result<ContextInfo> {
 ///
 /// # Errors
 /// `EOPNOTSUPP` on kernels that open one with the context instead; otherwise any errno the kernel
-/// returns, notably `EMFILE`. [`Cause::BadReply`] if the reply names a descriptor that the kernel
+/// returns, notably `EMFILE`. [`Cause::BadReply`](crate::Cause::BadReply) if the reply names a descriptor that the kernel
 /// cannot have just opened.
 #[doc(alias = "UVERBS_METHOD_ASYNC_EVENT_ALLOC")]
 pub fn alloc_async_fd(uverbs: &Uverbs) -> Result<OwnedFd> {
     const VERB: &str = "alloc_async_fd";
     let mut fd = -1;
     let mut attrs = [Attr::new_fd(UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE, &mut fd)];
-    let done = uverbs
-        .try_ioctl(UVERBS_OBJECT_ASYNC_EVENT, UVERBS_METHOD_ASYNC_EVENT_ALLOC, &mut attrs)
-        .map_err(|errno| uverbs.error(VERB, errno))?;
-    if !done {
-        let cause = Cause::KernelLacks { what: "file descriptors for asynchronous events" };
-        return Err(uverbs.error(VERB, Errno::OPNOTSUPP).because(cause));
-    }
+    let (object, method) = (UVERBS_OBJECT_ASYNC_EVENT, UVERBS_METHOD_ASYNC_EVENT_ALLOC);
+    uverbs.ioctl_only(VERB, "file descriptors for asynchronous events", object, method, &mut attrs)?;
     own_fd(uverbs, VERB, fd)
 }
 
@@ -120,7 +112,7 @@ pub fn alloc_async_fd(uverbs: &Uverbs) -> Result<OwnedFd> {
 ///
 /// # Errors
 /// Any errno the kernel returns; notably `EMFILE` when the process has no descriptor left.
-/// [`Cause::BadReply`] if the reply names a descriptor that the kernel cannot have just opened.
+/// [`Cause::BadReply`](crate::Cause::BadReply) if the reply names a descriptor that the kernel cannot have just opened.
 #[doc(alias = "ibv_create_comp_channel")]
 pub fn create_comp_channel(uverbs: &Uverbs) -> Result<OwnedFd> {
     const VERB: &str = "create_comp_channel";

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, IntoRawFd};
 use super::*;
 use crate::channel::{Channel, Expect, Ioctl, Reply, Scripted};
 use crate::ring::Region;
+use crate::{Cause, Errno};
 
 /// A file as the kernel opens them for events: on an anonymous inode, with close-on-exec.
 pub(crate) fn event_file(flags: i32) -> OwnedFd {

@@ -3,12 +3,20 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr;
 
-use super::on;
-use crate::channel::{Expect, Reply, Scripted, Uhw, Uverbs};
+use zerocopy::IntoBytes as _;
+
+use super::{driver_attrs, on};
+use crate::channel::{Attr, DriverAttrs, Expect, Reply, Scripted, Uverbs};
 use crate::cmd::context::tests::event_file;
 use crate::cmd::{context, dm, dmah, mr};
 use crate::types::{AccessFlags, Advice, AdviseFlags, DmAttr, DmahAttr, MrAttr, Sge, TphMemType};
 use crate::{Cause, Errno, Result};
+
+// `rdma/mlx5_user_ioctl_cmds.h`
+const MLX5_IB_ATTR_ALLOC_DM_RESP_START_OFFSET: u16 = 0x1000;
+const MLX5_IB_ATTR_ALLOC_DM_RESP_PAGE_INDEX: u16 = 0x1001;
+const MLX5_IB_ATTR_ALLOC_DM_REQ_TYPE: u16 = 0x1002;
+const MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX: u16 = 0x1000;
 
 const KEYS: mr::MrInfo = mr::MrInfo { handle: 9, lkey: 0x11, rkey: 0x22 };
 
@@ -124,7 +132,7 @@ fn older_kernels_register_by_their_own_commands_what_needs_no_dma_handle() {
         let error = reg_mr_ex(&on(&scripted), memory, 0x7000, Some(3)).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "reg_mr on rxe0: this kernel has no registration with DMA handles (EOPNOTSUPP)"
+            "reg_mr on rxe0: this kernel, or its driver, has no registration with DMA handles (EOPNOTSUPP)"
         );
     }
 }
@@ -190,8 +198,9 @@ fn a_queried_region_reads_as_the_kernel_keeps_it_with_or_without_its_address() {
 fn device_memory_is_allocated_registered_and_freed() {
     let (uverbs, _scripted) = scripted([
         (
-            "ioctl 14.0: 0x0 new handle, 0x1 u64 0x1000, 0x2 u32 0x6, 0x1001 out 8 bytes",
-            Reply::outputs([&4_u32.to_ne_bytes(), &[7; 8]]),
+            "ioctl 14.0: 0x0 new handle, 0x1 u64 0x1000, 0x2 u32 0x6, 0x1000 out 8 bytes, \
+             0x1001? out 2 bytes, 0x1002 u64 0x1",
+            Reply::outputs([&4_u32.to_ne_bytes(), &0x5000_u64.to_ne_bytes(), &7_u16.to_ne_bytes()]),
         ),
         (
             "ioctl 7.0: 0x0 new handle, 0x6 out 4 bytes, 0x7 out 4 bytes, 0x3 handle 5, 0x5 handle 4, \
@@ -200,10 +209,15 @@ fn device_memory_is_allocated_registered_and_freed() {
         ),
         ("ioctl 14.1: 0x0 handle 4", Reply::ok()),
     ]);
-    let mut driver = [0; 8];
+    let (mut start_offset, mut page_index) = (0_u64, 0_u16);
+    let driver = driver_attrs([
+        Attr::output(MLX5_IB_ATTR_ALLOC_DM_RESP_START_OFFSET, start_offset.as_mut_bytes()),
+        Attr::output(MLX5_IB_ATTR_ALLOC_DM_RESP_PAGE_INDEX, page_index.as_mut_bytes()).optional(),
+        Attr::u64(MLX5_IB_ATTR_ALLOC_DM_REQ_TYPE, 1),
+    ]);
     let attr = DmAttr { length: 4096, log_align: 6 };
-    assert_eq!(dm::alloc_dm(&uverbs, &attr, Uhw::reply(&mut driver)).unwrap(), 4);
-    assert_eq!(driver, [7; 8]);
+    assert_eq!(dm::alloc_dm(&uverbs, &attr, driver).unwrap(), 4);
+    assert_eq!((start_offset, page_index), (0x5000, 7));
     let access = AccessFlags::LOCAL_WRITE | AccessFlags::ZERO_BASED;
     assert_eq!(mr::reg_dm_mr(&uverbs, 5, 4, 64, 128, access).unwrap(), KEYS);
     dm::free_dm(&uverbs, 4).unwrap();
@@ -213,7 +227,7 @@ fn device_memory_is_allocated_registered_and_freed() {
 fn a_dma_handle_sends_only_the_hints_that_there_are() {
     let handle = || Reply::outputs([&3_u32.to_ne_bytes()]);
     let (uverbs, _scripted) = scripted([
-        ("ioctl 17.0: 0x0 new handle, 0x1 u32 0x2, 0x2 variant 1, 0x3 u8 0x3", handle()),
+        ("ioctl 17.0: 0x0 new handle, 0x1 u32 0x2, 0x2 enum 1 in , 0x3 u8 0x3", handle()),
         ("ioctl 17.0: 0x0 new handle", handle()),
         ("ioctl 17.1: 0x0 handle 3", Reply::ok()),
     ]);
@@ -237,13 +251,14 @@ fn an_exported_dma_buf_is_owned_if_the_kernel_can_have_opened_it() {
 #[test]
 fn an_imported_context_tells_its_vectors_and_has_no_events_yet() {
     let (uverbs, _scripted) = scripted([(
-        "ioctl 0.4: 0x0 out 4 bytes, 0x1 out 8 bytes, 0x1001 out 8 bytes",
+        "ioctl 0.4: 0x0 out 4 bytes, 0x1 out 8 bytes, 0x1000 out 8 bytes",
         Reply::outputs([&4_u32.to_ne_bytes(), &1_u64.to_ne_bytes(), &[5; 8]]),
     )]);
-    let mut driver = [0; 8];
-    let info = context::query_context(&uverbs, Uhw::reply(&mut driver)).unwrap();
+    let mut resp = [0; 8];
+    let driver = driver_attrs([Attr::output(MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX, &mut resp)]);
+    let info = context::query_context(&uverbs, driver).unwrap();
     assert_eq!((info.num_comp_vectors, info.core_support, info.async_fd.is_none()), (4, 1, true));
-    assert_eq!(driver, [5; 8]);
+    assert_eq!(resp, [5; 8]);
 }
 
 type Command = (&'static str, &'static str, fn(&Uverbs) -> Result<()>);
@@ -258,8 +273,8 @@ const IOCTL_ONLY: &[Command] = &[
         mr::advise_mr(u, 1, Advice::PREFETCH, AdviseFlags::empty(), &[Sge { addr: 0, length: 1, lkey: 1 }])
     }),
     ("import_mr", "queries of memory regions", |u| mr::query_mr(u, 1).map(drop)),
-    ("import_device", "import of devices", |u| context::query_context(u, Uhw::none()).map(drop)),
-    ("alloc_dm", "device memory", |u| dm::alloc_dm(u, &DmAttr::default(), Uhw::none()).map(drop)),
+    ("import_device", "import of devices", |u| context::query_context(u, DriverAttrs::none()).map(drop)),
+    ("alloc_dm", "device memory", |u| dm::alloc_dm(u, &DmAttr::default(), DriverAttrs::none()).map(drop)),
     ("free_dm", "device memory", |u| dm::free_dm(u, 1)),
     ("export_dmabuf_fd", "export of dma-bufs", |u| dm::export_dmabuf(u, 0).map(drop)),
     ("alloc_dmah", "DMA handles", |u| dmah::alloc_dmah(u, &DmahAttr::default()).map(drop)),
@@ -273,7 +288,10 @@ fn a_kernel_without_a_method_is_said_to_lack_it_and_is_not_asked_again() {
         let uverbs = on(&scripted);
         for _ in 0..2 {
             let error = command(&uverbs).unwrap_err();
-            assert_eq!(error.to_string(), format!("{verb} on rxe0: this kernel has no {what} (EOPNOTSUPP)"));
+            assert_eq!(
+                error.to_string(),
+                format!("{verb} on rxe0: this kernel, or its driver, has no {what} (EOPNOTSUPP)")
+            );
         }
     }
 }

@@ -3,8 +3,8 @@
 
 use std::os::fd::{AsFd, AsRawFd};
 
-use super::{Command, Expect, Reply, Scripted, on};
-use crate::channel::{Uhw, Uverbs};
+use super::{Command, Expect, Reply, Scripted, driver_attrs, on};
+use crate::channel::{Attr, DriverAttrs, Uhw, Uverbs};
 use crate::cmd::{counters, flow, qp, rwq, wq};
 use crate::types::{
     AesKey, CompCntrAttachOps, CompCntrCaps, CompCntrEntry, EspAttr, EspFlags, EspIvAlgo, EspKeymat,
@@ -36,17 +36,15 @@ const WITH_WRITE: &[Command] = &[
 /// Commands that are ioctls only.
 const IOCTLS: &[Command] = &[
     ("create_flow_action_esp", |u| {
-        flow::create_flow_action_esp(u, &FlowActionEspAttr::default(), Uhw::none()).map(drop)
+        flow::create_flow_action_esp(u, &FlowActionEspAttr::default(), DriverAttrs::none()).map(drop)
     }),
-    ("modify_flow_action_esp", |u| {
-        flow::modify_flow_action_esp(u, 1, &FlowActionEspAttr::default(), Uhw::none())
-    }),
+    ("modify_flow_action_esp", |u| flow::modify_flow_action_esp(u, 1, &FlowActionEspAttr::default())),
     ("destroy_flow_action", |u| flow::destroy_flow_action(u, 1)),
-    ("create_counters", |u| counters::create_counters(u, Uhw::none()).map(drop)),
+    ("create_counters", |u| counters::create_counters(u).map(drop)),
     ("read_counters", read_two),
     ("destroy_counters", |u| counters::destroy_counters(u, 1)),
     ("query_comp_cntr_caps", |u| counters::query_comp_cntr_caps(u).map(drop)),
-    ("create_comp_cntr", |u| counters::create_comp_cntr(u, Uhw::none()).map(drop)),
+    ("create_comp_cntr", |u| counters::create_comp_cntr(u, DriverAttrs::none()).map(drop)),
     ("set_comp_cntr", |u| counters::set_comp_cntr(u, 1, CompCntrEntry::COMP, 2)),
     ("inc_comp_cntr", |u| counters::inc_comp_cntr(u, 1, CompCntrEntry::ERR, 2)),
     ("read_comp_cntr", |u| counters::read_comp_cntr(u, 1, CompCntrEntry::COMP).map(drop)),
@@ -55,7 +53,7 @@ const IOCTLS: &[Command] = &[
 ];
 
 fn read_two(uverbs: &Uverbs) -> Result<()> {
-    counters::read_counters(uverbs, 1, &mut [0; 2], ReadCountersFlags::empty(), Uhw::none())
+    counters::read_counters(uverbs, 1, &mut [0; 2], ReadCountersFlags::empty())
 }
 
 #[test]
@@ -416,16 +414,21 @@ fn an_esp_action_carries_what_its_attributes_name() {
          0x1 in 010000000200000003000000060000000400000000000000"
     );
     let scripted = Scripted::new([
-        Expect::command(&format!("ioctl 13.0: 0x0 new handle, {attrs}"), Reply::outputs([&[8]])),
+        Expect::command(
+            &format!("ioctl 13.0: 0x0 new handle, {attrs}, 0x1000 u64 0x1"),
+            Reply::outputs([&[8]]),
+        ),
         Expect::command(&format!("ioctl 13.2: 0x0 handle 8, {attrs}"), Reply::ok()),
         Expect::command("ioctl 13.2: 0x0 handle 8, 0x4 enum 0 in ", Reply::ok()),
         Expect::command("ioctl 13.1: 0x0 handle 8", Reply::ok()),
     ]);
     let uverbs = on(&scripted);
-    assert_eq!(flow::create_flow_action_esp(&uverbs, &attr, Uhw::none()).unwrap(), 8);
-    flow::modify_flow_action_esp(&uverbs, 8, &attr, Uhw::none()).unwrap();
+    // mlx5's flags of 5.10: the packet needs metadata.
+    let driver = driver_attrs([Attr::u64(0x1000, 1)]);
+    assert_eq!(flow::create_flow_action_esp(&uverbs, &attr, driver).unwrap(), 8);
+    flow::modify_flow_action_esp(&uverbs, 8, &attr).unwrap();
     let off = FlowActionEspAttr { replay: Some(EspReplay::None), ..FlowActionEspAttr::default() };
-    flow::modify_flow_action_esp(&uverbs, 8, &off, Uhw::none()).unwrap();
+    flow::modify_flow_action_esp(&uverbs, 8, &off).unwrap();
     flow::destroy_flow_action(&uverbs, 8).unwrap();
     assert!(!format!("{attr:?}").contains("171"), "the key is a secret: {attr:?}");
 }
@@ -439,9 +442,9 @@ fn counters_are_created_read_and_destroyed() {
         Expect::command("ioctl 15.1: 0x0 handle 6", Reply::ok()),
     ]);
     let uverbs = on(&scripted);
-    assert_eq!(counters::create_counters(&uverbs, Uhw::none()).unwrap(), 6);
+    assert_eq!(counters::create_counters(&uverbs).unwrap(), 6);
     let mut read = [0; 2];
-    counters::read_counters(&uverbs, 6, &mut read, ReadCountersFlags::PREFER_CACHED, Uhw::none()).unwrap();
+    counters::read_counters(&uverbs, 6, &mut read, ReadCountersFlags::PREFER_CACHED).unwrap();
     assert_eq!(read, [0x1111_2222, 0x3333]);
     counters::destroy_counters(&uverbs, 6).unwrap();
 }
@@ -453,7 +456,7 @@ fn completion_counters_are_set_added_to_and_read() {
             "ioctl 0.8: 0x0 out 4 bytes, 0x1 out 8 bytes, 0x2 out 4 bytes",
             Reply::outputs([&[9, 0, 0, 0], &[0xff; 8], &[0x21, 0, 0, 0]]),
         ),
-        Expect::command("ioctl 19.0: 0x0 new handle", Reply::outputs([&[6]])),
+        Expect::command("ioctl 19.0: 0x0 new handle, 0x1000 in 0909, 0x1001 in 0a", Reply::outputs([&[6]])),
         Expect::command("ioctl 19.2: 0x0 handle 6, 0x1 u64 0x0, 0x2 u64 0x0, 0x3 u64 0x64", Reply::ok()),
         Expect::command("ioctl 19.2: 0x0 handle 6, 0x1 u64 0x1, 0x2 u64 0x1, 0x3 u64 0x5", Reply::ok()),
         Expect::command(
@@ -467,7 +470,8 @@ fn completion_counters_are_set_added_to_and_read() {
     let ops = CompCntrAttachOps::SEND | CompCntrAttachOps::REMOTE_RDMA_WRITE;
     let want = CompCntrCaps { max_value: u64::MAX, max_counters: 9, supported_qp_attach_ops: ops };
     assert_eq!(counters::query_comp_cntr_caps(&uverbs).unwrap(), want);
-    let handle = counters::create_comp_cntr(&uverbs, Uhw::none()).unwrap();
+    let driver = driver_attrs([Attr::input(0x1000, &[9, 9]), Attr::input(0x1001, &[10])]);
+    let handle = counters::create_comp_cntr(&uverbs, driver).unwrap();
     counters::set_comp_cntr(&uverbs, handle, CompCntrEntry::COMP, 100).unwrap();
     counters::inc_comp_cntr(&uverbs, handle, CompCntrEntry::ERR, 5).unwrap();
     assert_eq!(counters::read_comp_cntr(&uverbs, handle, CompCntrEntry::ERR).unwrap(), 7);
