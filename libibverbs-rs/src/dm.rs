@@ -183,7 +183,7 @@ impl<P: Provider> Context<P> {
     /// Allocates a DMA handle.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device or the kernel (before 6.18) has none; `EINVAL` for a hint that
+    /// `EOPNOTSUPP` if the device or the kernel (before 6.17) has none; `EINVAL` for a hint that
     /// does not exist; any other errno that the kernel returns.
     ///
     /// # References

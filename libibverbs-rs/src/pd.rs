@@ -221,7 +221,7 @@ impl<P: Provider> Pd<P> {
     ///
     /// # Errors
     /// As [`reg_mr`](Self::reg_mr) and [`reg_dmabuf_mr`](Self::reg_dmabuf_mr); `EOPNOTSUPP` for a
-    /// DMA handle that the device or the kernel (before 6.18) cannot use.
+    /// DMA handle that the device or the kernel (before 6.17) cannot use.
     ///
     /// # References
     /// `ibv_reg_mr_ex(3)`
@@ -310,7 +310,7 @@ impl<P: Provider> Pd<P> {
     /// Dropping it deregisters nothing.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the provider or the kernel (before 5.8) imports none; `ENOENT` for a handle
+    /// `EOPNOTSUPP` if the provider or the kernel (before 5.9) imports none; `ENOENT` for a handle
     /// that no region has; any other errno that the kernel returns.
     ///
     /// # References

@@ -7,9 +7,8 @@
 //! A change of the size replaces the queue. The kernel copies the entries into a new one, and
 //! stores its mapping at an address that the command carries. Kernels up to 6.12 do not survive a
 //! change that fails after its first checks: they release the queue and keep using it
-//! (`rxe_srq_from_attr`).
-//! So [`Srq::modify`] refuses a size that is too small for the queue's receives before the kernel
-//! does.
+//! (`rxe_srq_from_attr`). [`Srq::modify`] therefore
+//! rejects a size that is too small for the queue's receives before the kernel sees it.
 //!
 //! # Safety
 //! The queue is mapped once from the reply to the command that created it, and once from the reply

@@ -14,7 +14,7 @@ use crate::types::DmahAttr;
 ///
 /// # Errors
 /// `EOPNOTSUPP` if the device has none, or with [`Cause::KernelLacks`](crate::Cause::KernelLacks)
-/// on kernels before 6.18; `EINVAL` for a CPU or a hint that does not exist; `EPERM` for a CPU that
+/// on kernels before 6.17; `EINVAL` for a CPU or a hint that does not exist; `EPERM` for a CPU that
 /// the thread may not run on; any other errno that the kernel returns.
 #[doc(alias = "ibv_alloc_dmah")]
 pub fn alloc_dmah(uverbs: &Uverbs, attr: &DmahAttr) -> Result<u32> {

@@ -51,7 +51,7 @@ pub fn create_flow(uverbs: &Uverbs, qp_handle: u32, attr: &FlowAttr, uhw: Uhw<'_
         qp_handle,
         flow_attr: IbUverbsFlowAttr {
             r#type: attr.attr_type.0,
-            // At most 255 × 80 bytes.
+            // At most 255 × 88 bytes.
             size: specs.len() as u16,
             priority: attr.priority,
             num_of_specs: attr.specs.len() as u8,
@@ -194,7 +194,7 @@ fn put(out: &mut Vec<u8>, spec_type: FlowSpecType, parts: &[&[u8]]) {
     }
     let size = (out.len() - start).next_multiple_of(8);
     out.resize(start + size, 0);
-    // A specification is at most 80 bytes long.
+    // A specification is at most 88 bytes long: IPv6, with 40 bytes of values and 40 of mask.
     let hdr = IbUverbsFlowSpecHdr { r#type: spec_type.0, size: size as u16, reserved: 0 };
     out[start..start + size_of_val(&hdr)].copy_from_slice(hdr.as_bytes());
 }

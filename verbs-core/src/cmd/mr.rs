@@ -102,15 +102,16 @@ pub unsafe fn reg_mr(
 /// Registers `length` bytes of `memory`, which peers address as `iova`, with a DMA handle if there
 /// is one.
 ///
-/// Memory of this process without a DMA handle is registered by [`reg_mr`] on kernels without the
-/// method.
+/// Linux 6.17 has the method. On older kernels [`reg_mr`] or [`reg_dmabuf_mr`] registers memory
+/// without a DMA handle.
 ///
 /// # Safety
 /// As [`reg_mr`]; also for the bytes of the dma-buf.
 ///
 /// # Errors
-/// As [`reg_mr`]; `EOPNOTSUPP` with [`Cause::KernelLacks`](crate::Cause::KernelLacks) for a
-/// dma-buf or a DMA handle on kernels before 6.18.
+/// As [`reg_mr`] and [`reg_dmabuf_mr`]; `EOPNOTSUPP` with
+/// [`Cause::KernelLacks`](crate::Cause::KernelLacks) for a DMA handle on kernels before 6.17, and
+/// for a dma-buf on kernels before 5.12.
 #[doc(alias = "ibv_reg_mr_ex")]
 pub unsafe fn reg_mr_ex(
     uverbs: &Uverbs,
@@ -307,7 +308,7 @@ pub fn advise_mr(
 /// Queries a memory region of the open file.
 ///
 /// # Errors
-/// `EOPNOTSUPP` with [`Cause::KernelLacks`](crate::Cause::KernelLacks) on kernels before 5.8;
+/// `EOPNOTSUPP` with [`Cause::KernelLacks`](crate::Cause::KernelLacks) on kernels before 5.9;
 /// `ENOENT` for a handle that no region has; any other errno that the kernel returns.
 #[doc(alias = "ibv_import_mr")]
 #[doc(alias = "UVERBS_METHOD_QUERY_MR")]
