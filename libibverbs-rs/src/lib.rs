@@ -56,6 +56,16 @@
 //! 4. Exchange [`Endpoint`]s with the peer, and [`connect`](Qp::connect).
 //! 5. Post sends and receives, and poll their completions.
 //!
+//! # Guide
+//! [`guide`] is the manual, a page for each subject, with examples that run:
+//!
+//! 1. [Memory](guide::memory), [queue pairs](guide::queue_pairs) and
+//!    [completions](guide::completions): what every program uses.
+//! 2. [Events](guide::events) and [errors](guide::errors): what can happen to it.
+//! 3. [Threads](guide::threads), [fork](guide::fork) and [unplug](guide::unplug): the process and
+//!    the machine around it.
+//! 4. [Testing](guide::testing), without hardware.
+//!
 //! The repository's examples are programs to start from: `kv` (RDMA reads and writes), `ud_chat`
 //! (datagrams), `event_loop` (epoll), `tokio_channel`, `accept_threads`, `zero_copy` and
 //! `rc_loopback`.
@@ -68,7 +78,6 @@
 //! | memory | `ibv_mr` | [`Buf`], [`FrozenBuf`], [`Exposed`], [`RemoteMr`] |
 //! | raw memory | `ibv_mr` | [`Mr`], [`MrInit`], [`MrChange`] |
 //! | memory of the device | `ibv_dm`, `ibv_dmah` | [`Dm`], [`Dmah`] |
-//! | memory | `ibv_mr` | [`Buf`], [`FrozenBuf`], [`Exposed`], [`RemoteMr`]; raw: [`Mr`] |
 //! | windows | `ibv_mw` | [`Window`], [`Invalidated`]; raw: [`Mw`] |
 //! | completions | `ibv_cq`, `ibv_wc` | [`Cq`], [`CqHandle`], [`Completion`], [`Completed`] |
 //! | completion events | `ibv_comp_channel` | [`CompChannel`], [`CqEvent`] |
@@ -121,18 +130,8 @@
 //! the list of any program.
 //!
 //! # Fork
-//! Open devices after `fork(2)`, or let the child call only `exec(3)` or `_exit(2)`.
-//!
-//! - Devices of the kernel: the child shares the parent's open device file and mapped queues. A
-//!   handle that is dropped or closed in the child destroys the parent's object, and posting in the
-//!   child posts to the parent's queues. Registered memory stays the parent's: since Linux 5.12 a
-//!   fork copies pinned pages for the child. On older kernels, a page that the parent writes after
-//!   the fork may be replaced by a copy that the device does not access. There, [`fork_init`] or
-//!   the environment variable `RDMAV_FORK_SAFE` excludes pages with registered memory from forks.
-//!   [`is_fork_initialized`] reports which of these holds.
-//! - `soft` devices: in the child every call fails with `ENODEV` and [`Cause::Forked`], polling
-//!   finds nothing, and dropping a handle does not affect the parent. The child can open devices of
-//!   its own.
+//! Open devices after `fork(2)`, or let the child call only `exec(3)` or `_exit(2)`:
+//! [`guide::fork`].
 
 #![allow(clippy::result_large_err)]
 
@@ -226,6 +225,8 @@ pub mod rxe {
     pub use provider_rxe::{Ah, Completion, Context, Cq, CqHandle, Mr, Qp, Rq, Rxe, Sq, Srq, SrqQueue};
     pub use verbs_core::kernel::{KernelMw as Mw, KernelPd as Pd};
 }
+
+pub mod guide;
 
 #[cfg(feature = "soft")]
 pub mod soft;

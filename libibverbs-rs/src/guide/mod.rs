@@ -1,0 +1,48 @@
+//! The manual: a page for each subject, in reading order.
+//!
+//! The documentation of an item states what that item does. These pages state which items to use
+//! together: the decisions that a program takes, their costs, the errors, and the guarantees of the
+//! library.
+//!
+//! | page | subject |
+//! |---|---|
+//! | [`memory`] | registered memory: own, borrowed, shared with peers |
+//! | [`queue_pairs`] | the transports, connecting, posting, shared receive queues, the end |
+//! | [`completions`] | polling, waiting, the size of a completion queue |
+//! | [`events`] | asynchronous events of queues, ports and the device |
+//! | [`errors`] | failed calls, refused requests, failed requests |
+//! | [`threads`] | handles that threads share, and handles that they own |
+//! | [`fork`] | child processes |
+//! | [`unplug`] | a device that breaks or is removed |
+//! | [`testing`] | programs under test, without hardware |
+//!
+//! Each example runs on a soft device ([`testing`]), which every machine has. On another device,
+//! only the line that opens it differs: `verbs::devices()?.find("mlx5_0")?.open()?`.
+
+// Links in the pages name items as a program does.
+#[cfg(doc)]
+#[allow(unused_imports)]
+use crate::*;
+
+/// Defines the pages. Their examples need soft devices.
+macro_rules! pages {
+    ($($name:ident = $file:literal;)*) => {
+        $(
+            #[cfg_attr(feature = "soft", doc = include_str!($file))]
+            #[cfg_attr(not(feature = "soft"), doc = "This page is built with the feature `soft`.")]
+            pub mod $name {}
+        )*
+    };
+}
+
+pages! {
+    memory = "memory.md";
+    queue_pairs = "queue_pairs.md";
+    completions = "completions.md";
+    events = "events.md";
+    errors = "errors.md";
+    threads = "threads.md";
+    fork = "fork.md";
+    unplug = "unplug.md";
+    testing = "testing.md";
+}
