@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use verbs_core::Result;
-use verbs_core::provider::{CompCntrOps, ContextOps, CountersOps, Erased, Provider};
+use verbs_core::provider::{CompCntrOps, ContextOps, CountersOps, Erased, NamedProvider, Provider};
 use verbs_core::types::{
     CompCntrAttachOps, CompCntrCaps, CompCntrEntry, CompCntrType, CounterAttachAttr, ReadCountersFlags,
 };
 
-use crate::kernel_handle::{KernelHandle, close_shared};
+use crate::flow::RULES;
 use crate::qp::state::State;
-use crate::registry::{Child, Parent, Registry};
+use crate::registry::{Child, Registry};
+use crate::shared::Shared;
 use crate::{Context, Flow, HandleError, Qp};
 
 /// A set of counters, which flow rules use by [`ActionCount`](crate::FlowSpec::ActionCount).
@@ -22,11 +23,8 @@ use crate::{Context, Flow, HandleError, Qp};
 #[doc(alias = "ibv_counters")]
 #[derive(Debug)]
 pub struct Counters<P: Provider = Erased> {
-    handle: Arc<Set<P>>,
+    shared: Shared<P::Counters>,
 }
-
-/// A provider's set, which flow rules share, and its dependencies.
-type Set<P> = KernelHandle<<P as Provider>::Counters, (Arc<Registry>, Child)>;
 
 impl<P: Provider> Context<P> {
     /// Creates a set of counters for flow rules.
@@ -42,8 +40,7 @@ impl<P: Provider> Context<P> {
     pub fn create_counters(&self) -> Result<Counters<P>> {
         let raw = self.raw().create_counters()?;
         let context = self.child(&self.registry().counters_tally);
-        let dependencies = (Arc::clone(self.registry()), context);
-        Ok(Counters { handle: Arc::new(KernelHandle::new(raw, dependencies)) })
+        Ok(Counters { shared: Shared::new(raw, context, self.registry()) })
     }
 
     /// Queries the completion counters that the device offers.
@@ -73,7 +70,7 @@ impl<P: Provider> Context<P> {
     pub fn create_comp_cntr(&self, cntr_type: CompCntrType) -> Result<CompCntr<P>> {
         let raw = self.raw().create_comp_cntr(cntr_type)?;
         let child = self.child(&self.registry().comp_cntr_tally);
-        Ok(CompCntr { handle: KernelHandle::new(raw, (self.clone(), child)) })
+        Ok(CompCntr { shared: Shared::new(raw, child, self.registry()), context: self.clone() })
     }
 }
 
@@ -89,11 +86,11 @@ impl<P: Provider> Counters<P> {
     /// `ibv_attach_counters_point_flow(3)`
     #[doc(alias = "ibv_attach_counters_point_flow")]
     pub fn attach_point_flow(&self, attr: &CounterAttachAttr, flow: Option<&Flow<P>>) -> Result<()> {
-        let registry = &self.handle.dependencies().0;
+        let registry = self.shared.registry();
         if flow.is_some_and(|flow| !Arc::ptr_eq(flow.registry(), registry)) {
             return Err(registry.foreign("attach_counters_point_flow", "flow rule"));
         }
-        self.handle.get().attach_point_flow(attr, flow.map(Flow::raw))
+        self.shared.get().attach_point_flow(attr, flow.map(Flow::raw))
     }
 
     /// Reads the values of the counters, by their index.
@@ -106,23 +103,20 @@ impl<P: Provider> Counters<P> {
     /// `ibv_read_counters(3)`
     #[doc(alias = "ibv_read_counters")]
     pub fn read(&self, values: &mut [u64], flags: ReadCountersFlags) -> Result<()> {
-        self.handle.get().read(values, flags)
+        self.shared.get().read(values, flags)
     }
 
     /// Returns the provider's own set, for features beyond verbs.
     pub fn raw(&self) -> &P::Counters {
-        self.handle.get()
+        self.shared.get()
     }
 
     /// Returns a rule's share of the set.
     ///
     /// # Errors
     /// `EINVAL` for a set of another open device.
-    pub(crate) fn share(&self, verb: &'static str, registry: &Arc<Registry>) -> Result<Parent> {
-        if !Arc::ptr_eq(&self.handle.dependencies().0, registry) {
-            return Err(registry.foreign(verb, "set of counters"));
-        }
-        Ok(Arc::<Set<P>>::clone(&self.handle))
+    pub(crate) fn share(&self, verb: &'static str, registry: &Registry) -> Result<Child> {
+        self.shared.user_in(registry, verb, "set of counters")
     }
 
     /// Destroys the set. Dropping does the same, once no rule uses it.
@@ -135,24 +129,36 @@ impl<P: Provider> Counters<P> {
     /// `ibv_destroy_counters(3)`
     #[doc(alias = "ibv_destroy_counters")]
     pub fn close(self) -> Result<(), HandleError<Self>> {
-        let registry = Arc::clone(&self.handle.dependencies().0);
-        let in_use = || registry.in_use("destroy_counters", "flow rules");
-        close_shared(self.handle, in_use).map(drop).map_err(|failed| failed.map(|handle| Self { handle }))
+        self.shared.close("destroy_counters", RULES).map_err(|failed| failed.map(|shared| Self { shared }))
+    }
+}
+
+impl Counters<Erased> {
+    /// Returns the same set with its provider named.
+    ///
+    /// # Errors
+    /// The set: when it belongs to another provider, or `EBUSY` while rules use it.
+    pub fn downcast<P: NamedProvider>(self) -> Result<Counters<P>, HandleError<Self>> {
+        match self.shared.try_map("downcast", RULES, |raw| raw.downcast::<P::Counters>()) {
+            Ok(shared) => Ok(Counters { shared }),
+            Err(failed) => Err(failed.map(|shared| Self { shared })),
+        }
     }
 }
 
 /// A counter of completions: one value for those that succeeded, one for those that failed. Queue
 /// pairs count in it without a completion queue being polled.
 ///
-/// Close or drop it after the queue pairs that count in it. Neither rxe nor soft devices have
-/// completion counters.
+/// Queue pairs keep the counters that they count in: a counter that is dropped before is destroyed
+/// with its last queue pair. Neither rxe nor soft devices have completion counters.
 ///
 /// # References
 /// `ibv_create_comp_cntr(3)`
 #[doc(alias = "ibv_comp_cntr")]
 #[derive(Debug)]
 pub struct CompCntr<P: Provider = Erased> {
-    handle: KernelHandle<P::CompCntr, (Context<P>, Child)>,
+    shared: Shared<P::CompCntr>,
+    context: Context<P>,
 }
 
 impl<P: Provider> CompCntr<P> {
@@ -168,11 +174,13 @@ impl<P: Provider> CompCntr<P> {
     #[doc(alias = "ibv_qp_attach_comp_cntr")]
     #[doc(alias = "ibv_qp_attach_comp_cntr_attr")]
     pub fn attach<S: State>(&self, qp: &Qp<S, P>, ops: CompCntrAttachOps) -> Result<()> {
-        let context = &self.handle.dependencies().0;
-        if !Arc::ptr_eq(qp.registry(), context.registry()) {
-            return Err(context.registry().foreign("qp_attach_comp_cntr", "queue pair"));
+        let registry = self.shared.registry();
+        if !Arc::ptr_eq(qp.registry(), registry) {
+            return Err(registry.foreign("qp_attach_comp_cntr", "queue pair"));
         }
-        context.raw().qp_attach_comp_cntr(qp.raw(), self.handle.get(), ops)
+        self.context.raw().qp_attach_comp_cntr(qp.raw(), self.raw(), ops)?;
+        qp.keep(self.shared.user());
+        Ok(())
     }
 
     /// Sets the number of successful completions.
@@ -184,7 +192,7 @@ impl<P: Provider> CompCntr<P> {
     /// `ibv_set_comp_cntr(3)`
     #[doc(alias = "ibv_set_comp_cntr")]
     pub fn set(&self, value: u64) -> Result<()> {
-        self.handle.get().set(CompCntrEntry::COMP, value)
+        self.shared.get().set(CompCntrEntry::COMP, value)
     }
 
     /// Sets the number of failed completions.
@@ -196,7 +204,7 @@ impl<P: Provider> CompCntr<P> {
     /// `ibv_set_err_comp_cntr(3)`
     #[doc(alias = "ibv_set_err_comp_cntr")]
     pub fn set_err(&self, value: u64) -> Result<()> {
-        self.handle.get().set(CompCntrEntry::ERR, value)
+        self.shared.get().set(CompCntrEntry::ERR, value)
     }
 
     /// Adds to the number of successful completions.
@@ -208,7 +216,7 @@ impl<P: Provider> CompCntr<P> {
     /// `ibv_inc_comp_cntr(3)`
     #[doc(alias = "ibv_inc_comp_cntr")]
     pub fn inc(&self, amount: u64) -> Result<()> {
-        self.handle.get().inc(CompCntrEntry::COMP, amount)
+        self.shared.get().inc(CompCntrEntry::COMP, amount)
     }
 
     /// Adds to the number of failed completions.
@@ -220,7 +228,7 @@ impl<P: Provider> CompCntr<P> {
     /// `ibv_inc_err_comp_cntr(3)`
     #[doc(alias = "ibv_inc_err_comp_cntr")]
     pub fn inc_err(&self, amount: u64) -> Result<()> {
-        self.handle.get().inc(CompCntrEntry::ERR, amount)
+        self.shared.get().inc(CompCntrEntry::ERR, amount)
     }
 
     /// Reads the number of successful completions.
@@ -232,7 +240,7 @@ impl<P: Provider> CompCntr<P> {
     /// `ibv_read_comp_cntr(3)`
     #[doc(alias = "ibv_read_comp_cntr")]
     pub fn read(&self) -> Result<u64> {
-        self.handle.get().read(CompCntrEntry::COMP)
+        self.shared.get().read(CompCntrEntry::COMP)
     }
 
     /// Reads the number of failed completions.
@@ -244,25 +252,49 @@ impl<P: Provider> CompCntr<P> {
     /// `ibv_read_err_comp_cntr(3)`
     #[doc(alias = "ibv_read_err_comp_cntr")]
     pub fn read_err(&self) -> Result<u64> {
-        self.handle.get().read(CompCntrEntry::ERR)
+        self.shared.get().read(CompCntrEntry::ERR)
     }
 
     /// Returns the provider's own counter, for features beyond verbs.
     pub fn raw(&self) -> &P::CompCntr {
-        self.handle.get()
+        self.shared.get()
     }
 
-    /// Destroys the counter. Dropping does the same, and leaks a counter that the kernel refuses to
-    /// destroy.
+    /// Destroys the counter. Dropping does the same, once no queue pair counts in it, and leaks a
+    /// counter that the kernel refuses to destroy.
     ///
     /// # Errors
-    /// The counter, and any errno that the kernel returns; notably `EBUSY` while a queue pair
-    /// counts in it.
+    /// The counter: `EBUSY` with [`Cause::InUse`](crate::Cause::InUse) while a queue pair counts in
+    /// it; any other errno that the kernel returns.
     ///
     /// # References
     /// `ibv_destroy_comp_cntr(3)`
     #[doc(alias = "ibv_destroy_comp_cntr")]
     pub fn close(self) -> Result<(), HandleError<Self>> {
-        self.handle.close().map(drop).map_err(|failed| failed.map(|handle| Self { handle }))
+        let Self { shared, context } = self;
+        shared
+            .close("destroy_comp_cntr", QUEUE_PAIRS)
+            .map_err(|failed| failed.map(|shared| Self { shared, context }))
     }
 }
+
+impl CompCntr<Erased> {
+    /// Returns the same counter with its provider named.
+    ///
+    /// # Errors
+    /// The counter: when it belongs to another provider, or `EBUSY` while a queue pair counts in
+    /// it.
+    pub fn downcast<P: NamedProvider>(self) -> Result<CompCntr<P>, HandleError<Self>> {
+        let Ok(named) = self.context.clone().downcast::<P>() else {
+            return Err(HandleError::of_another_provider(self));
+        };
+        let Self { shared, context } = self;
+        match shared.try_map("downcast", QUEUE_PAIRS, |raw| raw.downcast::<P::CompCntr>()) {
+            Ok(shared) => Ok(CompCntr { shared, context: named }),
+            Err(failed) => Err(failed.map(|shared| Self { shared, context })),
+        }
+    }
+}
+
+/// The users of a completion counter.
+const QUEUE_PAIRS: &str = "queue pairs";

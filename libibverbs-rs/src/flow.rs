@@ -1,23 +1,26 @@
 //! [`Flow`]: a rule about which packets go to a queue pair; [`FlowAction`]: what the device does to
 //! them.
 //!
-//! A rule keeps the flow actions and the counters that it names.
+//! A rule keeps its queue pair, and the flow actions and the counters that it names.
 
 use std::sync::Arc;
 
 use verbs_core::Result;
-use verbs_core::provider::{ContextOps, Erased, FlowActionOps, Provider};
+use verbs_core::provider::{ContextOps, Erased, FlowActionOps, NamedProvider, Provider};
 use verbs_core::types::{FlowActionEspAttr, FlowAttr};
 
-use crate::kernel_handle::{KernelHandle, close_shared};
+use crate::kernel_handle::KernelHandle;
+use crate::qp::QpUse;
 use crate::qp::state::State;
-use crate::registry::{Child, Parent, Registry};
+use crate::registry::{Child, Registry};
+use crate::shared::Shared;
 use crate::{Context, Counters, HandleError, Qp};
 
 /// A flow rule of a queue pair.
 ///
-/// Close or drop it before its queue pair: the kernel refuses to destroy a queue pair that has
-/// rules. Neither rxe nor soft devices have flow rules.
+/// It keeps its queue pair, because the kernel refuses to destroy a queue pair that has rules: one
+/// that is dropped before is destroyed with its last rule, and goes on receiving until then.
+/// Neither rxe nor soft devices have flow rules.
 ///
 /// # References
 /// `ibv_create_flow(3)`
@@ -30,7 +33,8 @@ pub struct Flow<P: Provider = Erased> {
 /// The dependencies of a rule, released once it is destroyed.
 #[derive(Debug)]
 struct Dependencies {
-    _named: Vec<Parent>,
+    _qp: QpUse,
+    _named: Vec<Child>,
     registry: Arc<Registry>,
     _context: Child,
 }
@@ -77,7 +81,7 @@ impl<P: Provider> Context<P> {
         if !Arc::ptr_eq(qp.registry(), registry) {
             return Err(registry.foreign(VERB, "queue pair"));
         }
-        let (mut actions, mut sets): (Vec<Parent>, Vec<Parent>) = (Vec::new(), Vec::new());
+        let (mut actions, mut sets): (Vec<Child>, Vec<Child>) = (Vec::new(), Vec::new());
         let rule = rule.try_map(
             |action: &FlowAction<P>| -> Result<_> {
                 actions.push(action.share(VERB, registry)?);
@@ -92,7 +96,7 @@ impl<P: Provider> Context<P> {
         actions.append(&mut sets);
         let context = self.child(&registry.flow_tally);
         let registry = Arc::clone(registry);
-        let dependencies = Dependencies { _named: actions, registry, _context: context };
+        let dependencies = Dependencies { _qp: qp.share(), _named: actions, registry, _context: context };
         Ok(Flow { handle: KernelHandle::new(raw, dependencies) })
     }
 
@@ -108,8 +112,7 @@ impl<P: Provider> Context<P> {
     pub fn create_flow_action_esp(&self, attr: &FlowActionEspAttr) -> Result<FlowAction<P>> {
         let raw = self.raw().create_flow_action_esp(attr)?;
         let context = self.child(&self.registry().action_tally);
-        let dependencies = (Arc::clone(self.registry()), context);
-        Ok(FlowAction { handle: Arc::new(KernelHandle::new(raw, dependencies)) })
+        Ok(FlowAction { shared: Shared::new(raw, context, self.registry()) })
     }
 }
 
@@ -137,6 +140,19 @@ impl<P: Provider> Flow<P> {
     }
 }
 
+impl Flow<Erased> {
+    /// Returns the same rule with its provider named.
+    ///
+    /// # Errors
+    /// The rule, when it belongs to another provider.
+    pub fn downcast<P: NamedProvider>(self) -> Result<Flow<P>, HandleError<Self>> {
+        match self.handle.try_map(|raw| raw.downcast::<P::Flow>()) {
+            Ok(handle) => Ok(Flow { handle }),
+            Err(handle) => Err(HandleError::of_another_provider(Self { handle })),
+        }
+    }
+}
+
 /// An action that flow rules apply to packets, by [`ActionHandle`](crate::FlowSpec::ActionHandle).
 ///
 /// # References
@@ -144,11 +160,8 @@ impl<P: Provider> Flow<P> {
 #[doc(alias = "ibv_flow_action")]
 #[derive(Debug)]
 pub struct FlowAction<P: Provider = Erased> {
-    handle: Arc<Action<P>>,
+    shared: Shared<P::FlowAction>,
 }
-
-/// A provider's action, which flow rules share, and its dependencies.
-type Action<P> = KernelHandle<<P as Provider>::FlowAction, (Arc<Registry>, Child)>;
 
 impl<P: Provider> FlowAction<P> {
     /// Changes what the attributes of an ESP action name.
@@ -160,23 +173,20 @@ impl<P: Provider> FlowAction<P> {
     /// `ibv_modify_flow_action(3)`
     #[doc(alias = "ibv_modify_flow_action_esp")]
     pub fn modify_esp(&self, attr: &FlowActionEspAttr) -> Result<()> {
-        self.handle.get().modify_esp(attr)
+        self.shared.get().modify_esp(attr)
     }
 
     /// Returns the provider's own action, for features beyond verbs.
     pub fn raw(&self) -> &P::FlowAction {
-        self.handle.get()
+        self.shared.get()
     }
 
     /// Returns a rule's share of the action.
     ///
     /// # Errors
     /// `EINVAL` for an action of another open device.
-    fn share(&self, verb: &'static str, registry: &Arc<Registry>) -> Result<Parent> {
-        if !Arc::ptr_eq(&self.handle.dependencies().0, registry) {
-            return Err(registry.foreign(verb, "flow action"));
-        }
-        Ok(Arc::<Action<P>>::clone(&self.handle))
+    fn share(&self, verb: &'static str, registry: &Registry) -> Result<Child> {
+        self.shared.user_in(registry, verb, "flow action")
     }
 
     /// Destroys the action. Dropping does the same, once no rule uses it.
@@ -189,8 +199,22 @@ impl<P: Provider> FlowAction<P> {
     /// `ibv_destroy_flow_action(3)`
     #[doc(alias = "ibv_destroy_flow_action")]
     pub fn close(self) -> Result<(), HandleError<Self>> {
-        let registry = Arc::clone(&self.handle.dependencies().0);
-        let in_use = || registry.in_use("destroy_flow_action", "flow rules");
-        close_shared(self.handle, in_use).map(drop).map_err(|failed| failed.map(|handle| Self { handle }))
+        self.shared.close("destroy_flow_action", RULES).map_err(|failed| failed.map(|shared| Self { shared }))
     }
 }
+
+impl FlowAction<Erased> {
+    /// Returns the same action with its provider named.
+    ///
+    /// # Errors
+    /// The action: when it belongs to another provider, or `EBUSY` while rules use it.
+    pub fn downcast<P: NamedProvider>(self) -> Result<FlowAction<P>, HandleError<Self>> {
+        match self.shared.try_map("downcast", RULES, |raw| raw.downcast::<P::FlowAction>()) {
+            Ok(shared) => Ok(FlowAction { shared }),
+            Err(failed) => Err(failed.map(|shared| Self { shared })),
+        }
+    }
+}
+
+/// The users of a flow action.
+pub(crate) const RULES: &str = "flow rules";

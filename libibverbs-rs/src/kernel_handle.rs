@@ -17,7 +17,7 @@
 //! provider's code runs, they are in a [`ManuallyDrop`], which unwinding does not drop.
 
 use core::mem::ManuallyDrop;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use verbs_core::Error;
 use verbs_core::provider::Destroy;
@@ -110,22 +110,6 @@ impl<T: Destroy, D> KernelHandle<T, D> {
             Some(parts) => parts,
             None => gone(),
         }
-    }
-}
-
-/// Closes an object that others may share: only with its last share.
-///
-/// # Errors
-/// The share: `EBUSY` with [`Cause::InUse`](verbs_core::Cause::InUse) while there are others,
-/// otherwise as [`KernelHandle::close`].
-#[allow(clippy::result_large_err)]
-pub(crate) fn close_shared<T: Destroy, D>(
-    handle: Arc<KernelHandle<T, D>>,
-    in_use: impl FnOnce() -> Error,
-) -> Result<D, HandleError<Arc<KernelHandle<T, D>>>> {
-    match Arc::try_unwrap(handle) {
-        Ok(handle) => handle.close().map_err(|failed| failed.map(Arc::new)),
-        Err(handle) => Err(HandleError { handle, error: in_use() }),
     }
 }
 

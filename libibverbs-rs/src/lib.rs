@@ -84,7 +84,7 @@
 //! | queue pairs | `ibv_qp` | [`Qp`], its [`state`]s, [`Endpoint`], [`SendBatch`] |
 //! | halves of a queue pair | none | [`SendHalf`], [`RecvHalf`] |
 //! | shared receive queues | `ibv_srq`, `ibv_xrcd` | [`Srq`], [`SrqHandle`], [`Xrcd`] |
-//! | work queues | `ibv_wq` | [`Wq`], [`RwqIndTable`] |
+//! | work queues | `ibv_wq` | [`Wq`], [`RwqIndTable`], [`Rss`] |
 //! | flow rules | `ibv_flow`, `ibv_counters` | [`Flow`], [`Counters`], [`CompCntr`] |
 //! | the rest | `ibv_pd`, `ibv_td`, `ibv_ah` | [`Pd`], [`Td`], [`Ah`] |
 //! | values | `ibv_send_wr`, `ibv_qp_attr`, … | the names in CamelCase: [`SendWr`], [`QpAttr`], … |
@@ -201,7 +201,7 @@ pub use srq::{Srq, SrqHandle, SrqInit};
 pub use stable::{StableBytes, StableMemory};
 pub use td::Td;
 pub use window::{Invalidated, Window};
-pub use wq::{RwqIndTable, Wq, WqInit};
+pub use wq::{Rss, RwqIndTable, Wq, WqInit};
 pub use xrcd::{Xrcd, XrcdInit};
 
 #[doc(hidden)]

@@ -451,12 +451,12 @@ impl<P: Provider> Pd<P> {
     ///   limits.
     /// - `EOPNOTSUPP` with [`Cause::QpType`](crate::Cause::QpType) for a type that the device does
     ///   not have; some kernels return `EINVAL` with the same cause.
-    /// - `EINVAL` with [`Cause::Foreign`](crate::Cause::Foreign) for a completion queue or shared
-    ///   receive queue of another open device, with [`Cause::Closed`](crate::Cause::Closed) for one
-    ///   that was closed or dropped.
+    /// - `EINVAL` with [`Cause::Foreign`](crate::Cause::Foreign) for a completion queue, shared
+    ///   receive queue or table of work queues of another open device, with
+    ///   [`Cause::Closed`](crate::Cause::Closed) for one that was closed or dropped.
     /// - `EPERM` for a raw packet queue pair without `CAP_NET_RAW`.
     /// - `EOPNOTSUPP` of the verb `create_qp_ex` for attributes in [`QpInit::ex`] that the device
-    ///   does not have.
+    ///   does not have, and for [`QpInit::rss`] if it has no tables of work queues.
     /// - Any other errno that the kernel, or the system's random source, returns; notably `ENOMEM`.
     ///
     /// # References

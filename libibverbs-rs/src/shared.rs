@@ -1,29 +1,34 @@
 //! [`Shared`]: a kernel object that other objects use, and the count of its users.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
-use verbs_core::Error;
 use verbs_core::provider::Destroy;
+use verbs_core::{Error, Result};
 
 use crate::HandleError;
 use crate::kernel_handle::KernelHandle;
 use crate::registry::{Child, Registry, Tally};
 
-/// A kernel object, which lives as long as its handle and its users.
+/// A kernel object, which lives as long as its handle and its users. `D` are its dependencies: by
+/// default its share of the open device.
 #[derive(Debug)]
-pub(crate) struct Shared<T: Destroy>(Arc<Inner<T>>);
+pub(crate) struct Shared<T: Destroy, D = Child>(Arc<Inner<T, D>>);
+
+/// A name of a shared object, which does not keep it.
+#[derive(Debug)]
+pub(crate) struct WeakShared<T: Destroy, D = Child>(Weak<Inner<T, D>>);
 
 #[derive(Debug)]
-struct Inner<T: Destroy> {
-    handle: KernelHandle<T, Child>,
+struct Inner<T: Destroy, D> {
+    handle: KernelHandle<T, D>,
     users: Tally,
     registry: Arc<Registry>,
 }
 
-impl<T: Destroy + Send + Sync + 'static> Shared<T> {
-    pub(crate) fn new(raw: T, context: Child, registry: &Arc<Registry>) -> Self {
+impl<T: Destroy + Send + Sync + 'static, D: Send + Sync + 'static> Shared<T, D> {
+    pub(crate) fn new(raw: T, dependencies: D, registry: &Arc<Registry>) -> Self {
         Self(Arc::new(Inner {
-            handle: KernelHandle::new(raw, context),
+            handle: KernelHandle::new(raw, dependencies),
             users: Tally::default(),
             registry: Arc::clone(registry),
         }))
@@ -33,9 +38,39 @@ impl<T: Destroy + Send + Sync + 'static> Shared<T> {
         self.0.handle.get()
     }
 
+    pub(crate) fn dependencies(&self) -> &D {
+        self.0.handle.dependencies()
+    }
+
+    /// Returns the state of the open device that the object belongs to.
+    pub(crate) fn registry(&self) -> &Arc<Registry> {
+        &self.0.registry
+    }
+
     /// Returns a share for an object that uses this one.
     pub(crate) fn user(&self) -> Child {
-        Child::new(Arc::<Inner<T>>::clone(&self.0), &self.0.users)
+        Child::new(Arc::<Inner<T, D>>::clone(&self.0), &self.0.users)
+    }
+
+    /// Returns a share for an object of an open device that uses this one.
+    ///
+    /// # Errors
+    /// `EINVAL` if this one belongs to another open device.
+    pub(crate) fn user_in(
+        &self,
+        registry: &Registry,
+        verb: &'static str,
+        what: &'static str,
+    ) -> Result<Child> {
+        if !core::ptr::eq(Arc::as_ptr(&self.0.registry), registry) {
+            return Err(registry.foreign(verb, what));
+        }
+        Ok(self.user())
+    }
+
+    /// Returns a name of the object.
+    pub(crate) fn downgrade(&self) -> WeakShared<T, D> {
+        WeakShared(Arc::downgrade(&self.0))
     }
 
     /// Destroys the object.
@@ -59,7 +94,7 @@ impl<T: Destroy + Send + Sync + 'static> Shared<T> {
         verb: &'static str,
         by: &'static str,
         map: impl FnOnce(T) -> Result<U, T>,
-    ) -> Result<Shared<U>, HandleError<Self>> {
+    ) -> Result<Shared<U, D>, HandleError<Self>> {
         let Inner { handle, users, registry } = self.alone(verb, by)?;
         match handle.try_map(map) {
             Ok(handle) => Ok(Shared(Arc::new(Inner { handle, users, registry }))),
@@ -69,10 +104,23 @@ impl<T: Destroy + Send + Sync + 'static> Shared<T> {
         }
     }
 
-    fn alone(self, verb: &'static str, by: &'static str) -> Result<Inner<T>, HandleError<Self>> {
+    fn alone(self, verb: &'static str, by: &'static str) -> Result<Inner<T, D>, HandleError<Self>> {
         Arc::try_unwrap(self.0).map_err(|inner| {
             let error: Error = inner.registry.in_use(verb, by);
             HandleError { handle: Self(inner), error }
         })
+    }
+}
+
+impl<T: Destroy, D> WeakShared<T, D> {
+    /// Returns the object, unless it is gone.
+    pub(crate) fn upgrade(&self) -> Option<Shared<T, D>> {
+        self.0.upgrade().map(Shared)
+    }
+}
+
+impl<T: Destroy, D> Clone for WeakShared<T, D> {
+    fn clone(&self) -> Self {
+        Self(Weak::clone(&self.0))
     }
 }

@@ -9,17 +9,17 @@
 
 #![allow(unsafe_code)]
 
-use std::sync::Arc;
+use core::fmt;
 
-use verbs_core::Result;
 use verbs_core::provider::{
-    ContextOps, Erased, Provider, RecvQueue, RwqIndTableOps, WqOps, WqParents, WqParts,
+    ContextOps, Erased, NamedProvider, Provider, RecvQueue, RwqIndTableOps, WqOps, WqParents, WqParts,
 };
-use verbs_core::types::{PostError, RecvWr, WqAttr, WqFlags, WqInitAttr, WqState, WqType};
+use verbs_core::types::{PostError, RecvWr, RxHashConf, WqAttr, WqFlags, WqInitAttr, WqState, WqType};
+use verbs_core::{Cause, Errno, Result};
 
 use crate::cq::CqUse;
-use crate::kernel_handle::{KernelHandle, close_shared};
 use crate::registry::{Child, Entry, Kind, Registry, WqId};
+use crate::shared::{Shared, WeakShared};
 use crate::{Context, CqHandle, HandleError, Pd};
 
 /// The attributes of a new work queue: `WqInit { max_wr: 256, ..WqInit::new(&cq) }`.
@@ -55,18 +55,14 @@ impl<P: Provider> WqInit<P> {
 #[doc(alias = "ibv_wq")]
 #[derive(Debug)]
 pub struct Wq<P: Provider = Erased> {
-    handle: Arc<Core<P>>,
+    shared: Shared<P::Wq, Dependencies>,
     queue: P::WqQueue,
 }
-
-/// The control object of a work queue, which tables share.
-type Core<P> = KernelHandle<<P as Provider>::Wq, Dependencies>;
 
 /// The dependencies of a work queue, released once it is destroyed.
 #[derive(Debug)]
 struct Dependencies {
     entry: Entry,
-    registry: Arc<Registry>,
     _cq: CqUse,
     _pd: Child,
 }
@@ -99,36 +95,35 @@ impl<P: Provider> Pd<P> {
         };
         let parents = WqParents { pd: self.raw(), cq: init.cq.name() };
         let WqParts { wq, queue } = self.context().raw().create_wq(&parents, &attr)?;
-        let registry = Arc::clone(registry);
-        let dependencies = Dependencies { entry, registry, _cq: cq, _pd: self.child_wq() };
-        Ok(Wq { handle: Arc::new(KernelHandle::new(wq, dependencies)), queue })
+        let dependencies = Dependencies { entry, _cq: cq, _pd: self.child_wq() };
+        Ok(Wq { shared: Shared::new(wq, dependencies, registry), queue })
     }
 }
 
 impl<P: Provider> Wq<P> {
     /// Returns the id that events of this queue carry.
     pub fn id(&self) -> WqId {
-        WqId(self.handle.dependencies().entry.id)
+        WqId(self.shared.dependencies().entry.id)
     }
 
     /// Returns the device's number of the queue.
     pub fn wq_num(&self) -> u32 {
-        self.handle.get().wq_num()
+        self.shared.get().wq_num()
     }
 
     /// Returns the state to which the program last moved it.
     pub fn state(&self) -> WqState {
-        self.handle.get().state()
+        self.shared.get().state()
     }
 
     /// Returns the number of receives that fit.
     pub fn max_wr(&self) -> u32 {
-        self.handle.get().max_wr()
+        self.shared.get().max_wr()
     }
 
     /// Returns the number of scatter/gather elements of a receive.
     pub fn max_sge(&self) -> u32 {
-        self.handle.get().max_sge()
+        self.shared.get().max_sge()
     }
 
     /// Moves the queue to another state, or changes its properties. It receives in the state
@@ -142,7 +137,7 @@ impl<P: Provider> Wq<P> {
     /// `ibv_modify_wq(3)`
     #[doc(alias = "ibv_modify_wq")]
     pub fn modify(&mut self, attr: &WqAttr) -> Result<()> {
-        self.handle.get().modify(&mut self.queue, attr)
+        self.shared.get().modify(&mut self.queue, attr)
     }
 
     /// Posts receives.
@@ -167,7 +162,7 @@ impl<P: Provider> Wq<P> {
 
     /// Returns the provider's own work queue, for features beyond verbs.
     pub fn raw(&self) -> &P::Wq {
-        self.handle.get()
+        self.shared.get()
     }
 
     /// Destroys the queue. Dropping does the same, once no table contains it.
@@ -180,28 +175,109 @@ impl<P: Provider> Wq<P> {
     /// `ibv_destroy_wq(3)`
     #[doc(alias = "ibv_destroy_wq")]
     pub fn close(self) -> Result<(), HandleError<Self>> {
-        let Self { handle, queue } = self;
-        let registry = Arc::clone(&handle.dependencies().registry);
-        let in_use = || registry.in_use("destroy_wq", "tables of work queues");
-        match close_shared(handle, in_use) {
-            Ok(_) => Ok(()),
-            Err(failed) => Err(failed.map(|handle| Self { handle, queue })),
+        let Self { shared, queue } = self;
+        shared.close("destroy_wq", TABLES).map_err(|failed| failed.map(|shared| Self { shared, queue }))
+    }
+}
+
+impl Wq<Erased> {
+    /// Returns the same work queue with its provider named.
+    ///
+    /// # Errors
+    /// The work queue: when it belongs to another provider, or `EBUSY` while a table contains it.
+    // The panic below is unreachable.
+    #[allow(clippy::missing_panics_doc)]
+    pub fn downcast<P: NamedProvider>(self) -> Result<Wq<P>, HandleError<Self>> {
+        if self.queue.downcast_ref::<P::WqQueue>().is_none() {
+            return Err(HandleError::of_another_provider(self));
+        }
+        let Self { shared, queue } = self;
+        match shared.try_map("downcast", TABLES, |raw| raw.downcast::<P::Wq>()) {
+            Ok(shared) => Ok(Wq { shared, queue: queue.downcast().expect("the type was just compared") }),
+            Err(failed) => Err(failed.map(|shared| Self { shared, queue })),
         }
     }
 }
 
+/// The users of a work queue.
+const TABLES: &str = "tables of work queues";
+
 /// A table of work queues. The hash of a received packet selects the entry whose queue takes it.
+///
+/// A queue pair receives through it when it is created with [`QpInit::rss`](crate::QpInit::rss).
+/// Such a queue pair keeps the table: a table that is dropped before is destroyed with its last
+/// queue pair.
 ///
 /// # References
 /// `ibv_create_rwq_ind_table(3)`
 #[doc(alias = "ibv_rwq_ind_table")]
 #[derive(Debug)]
 pub struct RwqIndTable<P: Provider = Erased> {
-    handle: KernelHandle<P::RwqIndTable, Kept<P>>,
+    shared: Shared<P::RwqIndTable, Kept>,
 }
 
 /// The dependencies of a table: its work queues, and the open device.
-type Kept<P> = (Vec<Arc<Core<P>>>, Child);
+type Kept = (Vec<Child>, Child);
+
+/// The way in which a queue pair receives through a table of work queues (RSS), for
+/// [`QpInit::rss`](crate::QpInit::rss).
+///
+/// ```no_run
+/// # fn f(context: verbs::Context, pd: verbs::Pd, cq: verbs::Cq) -> Result<(), verbs::Error> {
+/// use verbs::{QpInit, QpType, Rss, RxHashConf, RxHashFields, RxHashFunction, WqInit};
+///
+/// let wqs = [pd.create_wq(&WqInit::new(&cq))?, pd.create_wq(&WqInit::new(&cq))?];
+/// let table = context.create_rwq_ind_table(&[&wqs[0], &wqs[1]])?;
+/// let hash = RxHashConf {
+///     rx_hash_function: RxHashFunction::TOEPLITZ,
+///     rx_hash_key: [0x6d; 40].into(),
+///     rx_hash_fields_mask: RxHashFields::SRC_IPV4 | RxHashFields::DST_IPV4,
+/// };
+/// let init = QpInit { rss: Some(Rss::new(&table, hash)), ..QpInit::new(QpType::UD, &cq) };
+/// let qp = pd.create_qp(&init)?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// It names the table and does not keep it: after the table was closed or dropped, no queue pair
+/// can be created with it. The queue pair keeps its table.
+pub struct Rss<P: Provider = Erased> {
+    table: WeakShared<P::RwqIndTable, Kept>,
+    /// The hash of a packet, which selects the entry.
+    pub hash: RxHashConf,
+}
+
+impl<P: Provider> Rss<P> {
+    /// Returns the way through a table, by a hash.
+    pub fn new(table: &RwqIndTable<P>, hash: RxHashConf) -> Self {
+        Self { table: table.shared.downgrade(), hash }
+    }
+
+    /// Returns the table, for a new queue pair.
+    ///
+    /// # Errors
+    /// `EINVAL` for a table of another open device, or one that is gone.
+    pub(crate) fn open(&self, registry: &Registry, verb: &'static str) -> Result<OpenTable<P>> {
+        let Some(table) = self.table.upgrade() else {
+            let cause = Cause::Closed { what: TABLE };
+            return Err(registry.error(verb, Errno::INVAL).because(cause));
+        };
+        let child = table.user_in(registry, verb, TABLE)?;
+        Ok(OpenTable { table, child })
+    }
+}
+
+/// A table, and the share of it that a new queue pair gets.
+pub(crate) struct OpenTable<P: Provider> {
+    table: Shared<P::RwqIndTable, Kept>,
+    pub(crate) child: Child,
+}
+
+impl<P: Provider> OpenTable<P> {
+    pub(crate) fn raw(&self) -> &P::RwqIndTable {
+        self.table.get()
+    }
+}
 
 impl<P: Provider> Context<P> {
     /// Creates a table of work queues; the same one may stand in it more than once.
@@ -217,39 +293,73 @@ impl<P: Provider> Context<P> {
     #[doc(alias = "ibv_create_rwq_ind_table")]
     #[doc(alias = "ibv_rwq_ind_table_init_attr")]
     pub fn create_rwq_ind_table(&self, wqs: &[&Wq<P>]) -> Result<RwqIndTable<P>> {
+        const VERB: &str = "create_rwq_ind_table";
         let registry = self.registry();
-        if wqs.iter().any(|wq| !Arc::ptr_eq(&wq.handle.dependencies().registry, registry)) {
-            return Err(registry.foreign("create_rwq_ind_table", "work queue"));
-        }
+        let kept: Result<Vec<_>> =
+            wqs.iter().map(|wq| wq.shared.user_in(registry, VERB, "work queue")).collect();
+        let kept = kept?;
         let raw: Vec<_> = wqs.iter().map(|wq| wq.raw()).collect();
         let table = self.raw().create_rwq_ind_table(&raw)?;
-        let kept = wqs.iter().map(|wq| Arc::clone(&wq.handle)).collect();
         let dependencies = (kept, self.child(&registry.table_tally));
-        Ok(RwqIndTable { handle: KernelHandle::new(table, dependencies) })
+        Ok(RwqIndTable { shared: Shared::new(table, dependencies, registry) })
     }
 }
 
 impl<P: Provider> RwqIndTable<P> {
     /// Returns the device's number of the table.
     pub fn ind_tbl_num(&self) -> u32 {
-        self.handle.get().ind_tbl_num()
+        self.shared.get().ind_tbl_num()
     }
 
     /// Returns the provider's own table, for features beyond verbs.
     pub fn raw(&self) -> &P::RwqIndTable {
-        self.handle.get()
+        self.shared.get()
     }
 
-    /// Destroys the table. Dropping does the same, and leaks a table that the kernel refuses to
-    /// destroy.
+    /// Destroys the table. Dropping does the same, once no queue pair uses it, and leaks a table
+    /// that the kernel refuses to destroy.
     ///
     /// # Errors
-    /// The table, and any errno that the kernel returns; notably `EBUSY` while queue pairs use it.
+    /// The table: `EBUSY` with [`Cause::InUse`](crate::Cause::InUse) while queue pairs use it; any
+    /// other errno that the kernel returns.
     ///
     /// # References
     /// `ibv_destroy_rwq_ind_table(3)`
     #[doc(alias = "ibv_destroy_rwq_ind_table")]
     pub fn close(self) -> Result<(), HandleError<Self>> {
-        self.handle.close().map(drop).map_err(|failed| failed.map(|handle| Self { handle }))
+        self.shared
+            .close("destroy_rwq_ind_table", QUEUE_PAIRS)
+            .map_err(|failed| failed.map(|shared| Self { shared }))
+    }
+}
+
+impl RwqIndTable<Erased> {
+    /// Returns the same table with its provider named.
+    ///
+    /// # Errors
+    /// The table: when it belongs to another provider, or `EBUSY` while queue pairs use it.
+    pub fn downcast<P: NamedProvider>(self) -> Result<RwqIndTable<P>, HandleError<Self>> {
+        match self.shared.try_map("downcast", QUEUE_PAIRS, |raw| raw.downcast::<P::RwqIndTable>()) {
+            Ok(shared) => Ok(RwqIndTable { shared }),
+            Err(failed) => Err(failed.map(|shared| Self { shared })),
+        }
+    }
+}
+
+/// The users of a table.
+const QUEUE_PAIRS: &str = "queue pairs";
+
+/// A table in errors.
+const TABLE: &str = "table of work queues";
+
+impl<P: Provider> Clone for Rss<P> {
+    fn clone(&self) -> Self {
+        Self { table: self.table.clone(), hash: self.hash.clone() }
+    }
+}
+
+impl<P: Provider> fmt::Debug for Rss<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rss").field("hash", &self.hash).finish_non_exhaustive()
     }
 }

@@ -3,12 +3,14 @@
 
 mod common;
 
-use common::{Kind, World};
-use verbs::state::Reset;
+use common::{Kind, Paper, World};
+use verbs::rxe::Rxe;
+use verbs::state::{Init, Reset};
 use verbs::{
-    AsyncEventType, Cause, CompCntrAttachOps, CompCntrType, Context, CounterAttachAttr, CounterDescription,
-    CqInit, Element, Errno, FlowActionEspAttr, FlowAttr, FlowSpec, Provider, Qp, QpInit, QpType,
-    ReadCountersFlags, Wq, WqAttr, WqInit, WqState,
+    AsyncEventType, Cause, CompCntr, CompCntrAttachOps, CompCntrType, Context, CounterAttachAttr,
+    CounterDescription, Counters, CqInit, Element, Errno, Flow, FlowAction, FlowActionEspAttr, FlowAttr,
+    FlowSpec, InitAttr, Provider, Qp, QpInit, QpType, ReadCountersFlags, Rss, RwqIndTable, RxHashConf,
+    RxHashFields, RxHashFunction, SrqInit, Wq, WqAttr, WqInit, WqState,
 };
 
 both! {
@@ -16,9 +18,17 @@ both! {
     a_fatal_error_of_a_work_queue_names_it
     a_table_keeps_its_work_queues
     a_work_queue_of_a_table_is_not_closed
+    a_queue_pair_receives_through_a_table_and_keeps_it
+    a_queue_pair_receives_through_a_table_or_a_shared_receive_queue
     a_flow_rule_keeps_what_it_names
+    a_flow_rule_keeps_a_queue_pair_that_is_dropped
+    a_flow_rule_keeps_the_memory_of_a_queue_pair_that_is_dropped
+    a_flow_rule_keeps_a_queue_pair_whose_halves_are_dropped
+    a_queue_pair_with_flow_rules_is_not_closed
+    a_flow_rule_that_the_kernel_keeps_leaks_its_queue_pair
     counters_are_attached_and_read_by_their_index
     completion_counters_have_two_values
+    a_queue_pair_keeps_the_counter_that_it_counts_in
 }
 
 fn wq<P: Provider>(context: &Context<P>) -> Wq<P> {
@@ -78,6 +88,61 @@ fn a_work_queue_of_a_table_is_not_closed<P: Provider>(world: &World, context: Co
     world.assert_empty();
 }
 
+fn toeplitz() -> RxHashConf {
+    RxHashConf {
+        rx_hash_function: RxHashFunction::TOEPLITZ,
+        rx_hash_key: [7; 40].into(),
+        rx_hash_fields_mask: RxHashFields::SRC_IPV4 | RxHashFields::DST_IPV4,
+    }
+}
+
+fn a_queue_pair_receives_through_a_table_and_keeps_it<P: Provider>(world: &World, context: Context<P>) {
+    let pd = context.alloc_pd().unwrap();
+    let cq = context.create_cq(&CqInit::new(8)).unwrap();
+    let (one, other) = (wq(&context), wq(&context));
+    let table = context.create_rwq_ind_table(&[&one, &other]).unwrap();
+    let rss = Rss::new(&table, toeplitz());
+    let init = QpInit { rss: Some(rss.clone()), ..QpInit::new(QpType::UD, &cq) };
+    let qp = pd.create_qp(&init).unwrap();
+    assert_eq!(world.state().rss, Some(toeplitz()));
+    assert_eq!((qp.cap().max_send_wr, qp.cap().max_recv_wr, qp.cap().max_recv_sge), (16, 0, 0));
+
+    let failed = table.close().unwrap_err();
+    assert_eq!((failed.error.verb, failed.error.errno), ("destroy_rwq_ind_table", Errno::BUSY));
+    assert_eq!(failed.error.cause, Cause::InUse { by: "queue pairs" });
+    drop((failed.handle, one, other));
+    assert!(world.census().contains(&Kind::Table), "the queue pair keeps it");
+    drop(qp);
+    assert!(!world.census().contains(&Kind::Table) && !world.census().contains(&Kind::Wq));
+
+    let error = pd.create_qp(&init).unwrap_err();
+    assert_eq!(error.cause, Cause::Closed { what: "table of work queues" });
+    drop((cq, pd, context));
+    world.assert_empty();
+}
+
+fn a_queue_pair_receives_through_a_table_or_a_shared_receive_queue<P: Provider>(
+    world: &World,
+    context: Context<P>,
+) {
+    let pd = context.alloc_pd().unwrap();
+    let cq = context.create_cq(&CqInit::new(8)).unwrap();
+    let (wq, srq) = (wq(&context), pd.create_srq(&SrqInit::new(4)).unwrap());
+    let table = context.create_rwq_ind_table(&[&wq]).unwrap();
+    let rss = Some(Rss::new(&table, toeplitz()));
+    let init = QpInit { rss, srq: Some(srq.handle()), ..QpInit::new(QpType::UD, &cq) };
+    let error = pd.create_qp(&init).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "create_qp on {}: a queue pair that receives through a table has no shared receive queue (EINVAL)",
+            context.device_name()
+        )
+    );
+    drop((init, srq, wq, table, cq, pd, context));
+    world.assert_empty();
+}
+
 fn a_flow_rule_keeps_what_it_names<P: Provider>(world: &World, context: Context<P>) {
     let qp = qp(&context);
     let action = context.create_flow_action_esp(&FlowActionEspAttr::default()).unwrap();
@@ -97,6 +162,81 @@ fn a_flow_rule_keeps_what_it_names<P: Provider>(world: &World, context: Context<
     assert!(!world.census().iter().any(|kind| steering.contains(kind)), "{:?}", world.census());
     drop((qp, context));
     world.assert_empty();
+}
+
+fn a_flow_rule_keeps_a_queue_pair_that_is_dropped<P: Provider>(world: &World, context: Context<P>) {
+    let qp = qp(&context);
+    let [one, other] = [(); 2].map(|()| context.create_flow(&qp, FlowAttr::new(1)).unwrap());
+    drop(qp);
+    let needed = [Kind::Pd, Kind::Cq, Kind::Qp];
+    assert!(needed.iter().all(|kind| world.census().contains(kind)), "{:?}", world.census());
+    one.close().unwrap();
+    assert!(world.census().contains(&Kind::Qp), "the other rule keeps it");
+    drop(other);
+    assert!(!needed.iter().any(|kind| world.census().contains(kind)), "{:?}", world.census());
+    let destroyed = world.state().destroyed.clone();
+    let order: Vec<Kind> = destroyed
+        .iter()
+        .map(|&(kind, _)| kind)
+        .filter(|kind| [Kind::Flow, Kind::Qp].contains(kind))
+        .collect();
+    assert_eq!(order, [Kind::Flow, Kind::Flow, Kind::Qp]);
+    drop(context);
+    world.assert_empty();
+}
+
+fn a_flow_rule_keeps_the_memory_of_a_queue_pair_that_is_dropped<P: Provider>(
+    world: &World,
+    context: Context<P>,
+) {
+    let pd = context.alloc_pd().unwrap();
+    let cq = context.create_cq(&CqInit::new(8)).unwrap();
+    let qp = pd.create_qp(&QpInit::new(QpType::UD, &cq)).unwrap();
+    let mut qp: Qp<Init, P> = qp.to_init(&InitAttr::default()).unwrap();
+    qp.post_recv_buf(pd.alloc_buf(64).unwrap(), ..).unwrap();
+    let flow = context.create_flow(&qp, FlowAttr::new(1)).unwrap();
+    drop((qp, cq, pd));
+    assert!(world.census().contains(&Kind::Mr), "the device may still write it");
+    flow.close().unwrap();
+    assert!(!world.census().contains(&Kind::Mr));
+    drop(context);
+    world.assert_empty();
+}
+
+fn a_flow_rule_keeps_a_queue_pair_whose_halves_are_dropped<P: Provider>(world: &World, context: Context<P>) {
+    let qp = qp(&context);
+    let flow = context.create_flow(&qp, FlowAttr::new(1)).unwrap();
+    drop(qp.into_split());
+    assert!(world.census().contains(&Kind::Qp));
+    drop(flow);
+    assert!(!world.census().contains(&Kind::Qp));
+    drop(context);
+    world.assert_empty();
+}
+
+fn a_queue_pair_with_flow_rules_is_not_closed<P: Provider>(world: &World, context: Context<P>) {
+    let qp = qp(&context);
+    let flow = context.create_flow(&qp, FlowAttr::new(1)).unwrap();
+    let failed = qp.close().unwrap_err();
+    assert_eq!((failed.error.verb, failed.error.errno), ("destroy_qp", Errno::BUSY));
+    assert_eq!(failed.error.cause, Cause::InUse { by: "flow rules" });
+    // The handle that was returned still works, and has its rules.
+    let qp = failed.handle.to_init(&InitAttr::default()).unwrap();
+    let failed = qp.dismantle().unwrap_err();
+    flow.close().unwrap();
+    failed.handle.close().unwrap();
+    drop(context);
+    world.assert_empty();
+}
+
+fn a_flow_rule_that_the_kernel_keeps_leaks_its_queue_pair<P: Provider>(world: &World, context: Context<P>) {
+    let qp = qp(&context);
+    let flow = context.create_flow(&qp, FlowAttr::new(1)).unwrap();
+    world.state().refuse.insert(Kind::Flow, Errno::IO);
+    drop(qp);
+    drop(flow);
+    assert!([Kind::Flow, Kind::Qp].iter().all(|kind| world.census().contains(kind)), "{:?}", world.census());
+    assert!(world.state().broken.is_empty(), "nothing was destroyed in the wrong order");
 }
 
 fn counters_are_attached_and_read_by_their_index<P: Provider>(world: &World, context: Context<P>) {
@@ -134,6 +274,74 @@ fn completion_counters_have_two_values<P: Provider>(world: &World, context: Cont
     world.assert_empty();
 }
 
+fn a_queue_pair_keeps_the_counter_that_it_counts_in<P: Provider>(world: &World, context: Context<P>) {
+    let cntr = context.create_comp_cntr(CompCntrType::WRS).unwrap();
+    let qp = qp(&context);
+    cntr.attach(&qp, CompCntrAttachOps::SEND).unwrap();
+    let failed = cntr.close().unwrap_err();
+    assert_eq!((failed.error.verb, failed.error.errno), ("destroy_comp_cntr", Errno::BUSY));
+    assert_eq!(failed.error.cause, Cause::InUse { by: "queue pairs" });
+    drop(failed.handle);
+    assert!(world.census().contains(&Kind::CompCntr));
+    drop(qp);
+    assert!(!world.census().contains(&Kind::CompCntr));
+    drop(context);
+    world.assert_empty();
+}
+
+#[test]
+fn objects_name_their_provider() {
+    let (world, device) = common::world("steering-named");
+    let context = device.open().unwrap();
+    let (wq, qp) = (wq(&context), qp(&context));
+    let table = context.create_rwq_ind_table(&[&wq]).unwrap();
+    let action = context.create_flow_action_esp(&FlowActionEspAttr::default()).unwrap();
+    let counters = context.create_counters().unwrap();
+    let cntr = context.create_comp_cntr(CompCntrType::WRS).unwrap();
+    let rule = FlowAttr::new(1).with(FlowSpec::ActionHandle(&action)).with(FlowSpec::ActionCount(&counters));
+    let flow = context.create_flow(&qp, rule).unwrap();
+
+    // While something shares an object, its type stays.
+    let in_use = |by| Cause::InUse { by };
+    let failed = wq.downcast::<Paper>().unwrap_err();
+    assert_eq!(failed.error.cause, in_use("tables of work queues"));
+    let wq = failed.handle;
+    let failed = action.downcast::<Paper>().unwrap_err();
+    assert_eq!(failed.error.cause, in_use("flow rules"));
+    let action = failed.handle;
+    let failed = counters.downcast::<Paper>().unwrap_err();
+    assert_eq!(failed.error.cause, in_use("flow rules"));
+    let counters = failed.handle;
+
+    // Another provider's name is refused, and the handle returned.
+    let cntr = cntr.downcast::<Rxe>().unwrap_err().handle;
+    let flow = flow.downcast::<Rxe>().unwrap_err().handle;
+    let table = table.downcast::<Rxe>().unwrap_err().handle;
+    let wq = wq.downcast::<Rxe>().unwrap_err().handle;
+
+    // A rule of the erased queue pair keeps the named one.
+    let qp: Qp<Reset, Paper> = qp.downcast().unwrap();
+    let flow: Flow<Paper> = flow.downcast().unwrap();
+    let failed = qp.close().unwrap_err();
+    assert_eq!(failed.error.cause, in_use("flow rules"));
+    drop(failed.handle);
+    assert!(world.census().contains(&Kind::Qp));
+    flow.close().unwrap();
+    assert!(!world.census().contains(&Kind::Qp));
+
+    let action = action.downcast::<Rxe>().unwrap_err().handle;
+    let counters = counters.downcast::<Rxe>().unwrap_err().handle;
+    let action: FlowAction<Paper> = action.downcast().unwrap();
+    let counters: Counters<Paper> = counters.downcast().unwrap();
+    let cntr: CompCntr<Paper> = cntr.downcast().unwrap();
+    let table: RwqIndTable<Paper> = table.downcast().unwrap();
+    table.close().unwrap();
+    let mut wq: Wq<Paper> = wq.downcast().unwrap();
+    wq.modify(&WqAttr { wq_state: Some(WqState::RDY), ..WqAttr::default() }).unwrap();
+    drop((wq, action, counters, cntr, context));
+    world.assert_empty();
+}
+
 #[test]
 fn objects_of_another_device_are_refused() {
     let (world, device) = common::world("steering-own");
@@ -155,6 +363,12 @@ fn objects_of_another_device_are_refused() {
     let rule = FlowAttr::new(1).with(FlowSpec::ActionHandle(&action));
     let error = own.create_flow(&own_qp, rule).unwrap_err();
     assert_eq!(error.cause, foreign("flow action"));
+    let table = other.create_rwq_ind_table(&[&wq(&other)]).unwrap();
+    let cq = own.create_cq(&CqInit::new(8)).unwrap();
+    let init = QpInit { rss: Some(Rss::new(&table, toeplitz())), ..QpInit::new(QpType::UD, &cq) };
+    let error = own.alloc_pd().unwrap().create_qp(&init).unwrap_err();
+    assert_eq!(error.cause, foreign("table of work queues"));
+    drop((table, init, cq));
     let cntr = own.create_comp_cntr(CompCntrType::BYTES).unwrap();
     let error = cntr.attach(&qp, CompCntrAttachOps::SEND).unwrap_err();
     assert_eq!(error.cause, foreign("queue pair"));

@@ -4,7 +4,7 @@ use verbs_core::provider::{Erased, Provider};
 use verbs_core::transition;
 use verbs_core::types::{AccessFlags, AhAttr, Mtu, QpAttr, QpAttrMask, QpCap, QpCreateAttr, QpState, QpType};
 
-use crate::{CqHandle, SrqHandle};
+use crate::{CqHandle, Rss, SrqHandle};
 
 /// The attributes of a new queue pair:
 /// `QpInit { sq_sig_all: true, ..QpInit::new(QpType::RC, &cq) }`.
@@ -28,8 +28,11 @@ pub struct QpInit<P: Provider = Erased> {
     /// The shared receive queue that the queue pair takes its receives from. `None` for a receive
     /// queue of its own.
     pub srq: Option<SrqHandle<P>>,
-    /// The least capacity; the device may round up. With a shared receive queue it ignores the
-    /// capacity of receives.
+    /// The table of work queues that the queue pair receives through (RSS). `None` for a receive
+    /// queue of its own. Neither rxe nor soft devices have such tables.
+    pub rss: Option<Rss<P>>,
+    /// The least capacity; the device may round up. With a shared receive queue or a table of work
+    /// queues it ignores the capacity of receives.
     pub cap: QpCap,
     /// Set to signal every send, also those without
     /// [`SendFlags::SIGNALED`](crate::SendFlags::SIGNALED).
@@ -51,6 +54,7 @@ impl<P: Provider> QpInit<P> {
             send_cq: cq.clone(),
             recv_cq: cq,
             srq: None,
+            rss: None,
             cap,
             sq_sig_all: false,
             ex: QpCreateAttr::default(),

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`state`] | the states as types, and what each permits |
 //! | [`attr`] | the attributes of creation and of each step |
+//! | [`control`] | the control object, which flow rules keep |
 //! | [`endpoint`] | [`Endpoint`](endpoint::Endpoint): a queue pair's address, and connecting |
 //! | [`modify`] | draining, resuming, pace, options of a connection |
 //! | [`post`] | posting, raw and safe, and batches |
@@ -18,6 +19,7 @@
 #![allow(unsafe_code)]
 
 pub(crate) mod attr;
+mod control;
 pub(crate) mod endpoint;
 mod modify;
 pub(crate) mod post;
@@ -28,7 +30,7 @@ pub mod state;
 use core::fmt;
 use core::marker::PhantomData;
 use core::ops::RangeBounds;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use verbs_core::provider::{
     ContextOps, Erased, NamedProvider, Provider, QpExtras, QpOps, QpParents, QpParts, RecvQueue, SendQueue,
@@ -46,9 +48,11 @@ use crate::kernel_handle::KernelHandle;
 use crate::memory::{Memory, PostMemory};
 use crate::post_error::{PostBufError, PostBufReason};
 use crate::registry::{Child, Entry, Kind, PdId, QpId, Registry};
-use crate::window::WithWindows;
+use crate::wq::OpenTable;
 use crate::{HandleError, Pd, Xrcd};
 use attr::{InitAttr, QpInit, RtrAttr, RtsAttr, Step, required};
+use control::Core;
+pub(crate) use control::QpUse;
 use post::{Receiver, SendBatch, Sender, posts_recvs, posts_sends};
 use state::{CanPostRecv, CanPostSend, Errored, Init, Reset, Rtr, Rts, State};
 
@@ -66,9 +70,6 @@ pub struct Qp<S: State, P: Provider = Erased> {
     state: PhantomData<fn() -> S>,
 }
 
-/// The control object of a queue pair.
-type Core<P> = KernelHandle<WithWindows<<P as Provider>::Qp>, Dependencies>;
-
 /// The dependencies of a queue pair, released once it is destroyed.
 struct Dependencies {
     sends: InFlight,
@@ -80,6 +81,8 @@ struct Dependencies {
     registry: Arc<Registry>,
     psn: u32,
     _parents: Parents,
+    /// Completion counters that it counts in.
+    counters: Mutex<Vec<Child>>,
 }
 
 /// The objects that a queue pair was made from.
@@ -87,6 +90,8 @@ struct Parents {
     _send_cq: Option<CqUse>,
     _recv_cq: Option<CqUse>,
     _srq: Option<Child>,
+    /// The table of work queues that it receives through.
+    _table: Option<Child>,
     /// The protection domain, or the XRC domain of a target.
     _domain: Child,
 }
@@ -104,23 +109,34 @@ impl<P: Provider> Qp<Reset, P> {
         let registry = pd.context().registry();
         let (send_cq, recv_cq) = (init.send_cq.share(registry, VERB)?, init.recv_cq.share(registry, VERB)?);
         let srq = init.srq.as_ref().map(|srq| srq.core(registry)).transpose()?;
+        let table = init.rss.as_ref().map(|rss| rss.open(registry, VERB)).transpose()?;
+        if srq.is_some() && table.is_some() {
+            let reason = "a queue pair that receives through a table has no shared receive queue";
+            let cause = Cause::Other { reason: reason.into() };
+            return Err(registry.error(VERB, Errno::INVAL).because(cause));
+        }
         let psn = draw_psn(registry, VERB)?;
         let entry = registry.enter(Kind::Qp);
-        let attr = QpInitAttr {
-            qp_type: init.qp_type,
-            cap: init.cap,
-            sq_sig_all: init.sq_sig_all,
-            user_handle: entry.id.0,
+        let cap = match table {
+            None => init.cap,
+            Some(_) => QpCap { max_recv_wr: 0, max_recv_sge: 0, ..init.cap },
         };
+        let attr =
+            QpInitAttr { qp_type: init.qp_type, cap, sq_sig_all: init.sq_sig_all, user_handle: entry.id.0 };
         let context = pd.context().raw();
         let parents = QpParents {
             srq: srq.as_ref().map(|srq| srq.get()),
             ..QpParents::new(pd.raw(), init.send_cq.name(), init.recv_cq.name())
         };
-        let parts = if init.ex == QpCreateAttr::default() {
+        let hash = init.rss.as_ref().map(|rss| &rss.hash);
+        let rss = table.as_ref().map(OpenTable::raw).zip(hash);
+        let parts = if init.ex == QpCreateAttr::default() && rss.is_none() {
             context.create_qp(&parents, &attr)?
         } else {
-            context.create_qp_ex(&parents, &attr, &QpExtras { attr: init.ex, rss: None })?
+            // The work queues of a table have their own completion queues.
+            let recv_cq = parents.recv_cq.filter(|_| rss.is_none());
+            let parents = QpParents { recv_cq, ..parents };
+            context.create_qp_ex(&parents, &attr, &QpExtras { attr: init.ex, rss })?
         };
         let tables = Tables {
             pd: pd.id(),
@@ -131,6 +147,7 @@ impl<P: Provider> Qp<Reset, P> {
             _send_cq: Some(send_cq),
             _recv_cq: Some(recv_cq),
             _srq: srq.map(|srq| srq.child()),
+            _table: table.map(|table| table.child),
             _domain: pd.child_qp(),
         };
         Self::with(parts, registry, entry, psn, &tables, parents)
@@ -163,7 +180,7 @@ impl Tables {
 
 impl Parents {
     fn of_target<P: Provider>(xrcd: &Xrcd<P>) -> Self {
-        Self { _send_cq: None, _recv_cq: None, _srq: None, _domain: xrcd.child_qp() }
+        Self { _send_cq: None, _recv_cq: None, _srq: None, _table: None, _domain: xrcd.child_qp() }
     }
 }
 
@@ -227,9 +244,10 @@ impl<S: State, P: Provider> Qp<S, P> {
             registry: Arc::clone(registry),
             psn,
             _parents: parents,
+            counters: Mutex::default(),
         };
         Ok(Self {
-            core: KernelHandle::new(WithWindows::new(qp), dependencies),
+            core: Core::new(qp, dependencies),
             send: Sender { queue: sq, poster: send_poster, qp_type },
             recv: Receiver { queue: rq, poster: recv_poster },
             state: PhantomData,
@@ -519,9 +537,12 @@ impl<S: State, P: Provider> Qp<S, P> {
     /// type 2 that are bound for it are deallocated before. Dropping does the same, and leaks a
     /// queue pair that the kernel refuses to destroy, with its memory.
     ///
+    /// A queue pair with flow rules goes on until its last [`Flow`](crate::Flow) is dropped or
+    /// closed.
+    ///
     /// # Errors
-    /// The queue pair, and any errno that the kernel returns; notably `EIO` once the device is
-    /// gone.
+    /// The queue pair: `EBUSY` with [`Cause::InUse`](crate::Cause::InUse) while it has flow rules;
+    /// any other errno that the kernel returns, notably `EIO` once the device is gone.
     ///
     /// # References
     /// `ibv_destroy_qp(3)`
@@ -537,8 +558,7 @@ impl<S: State, P: Provider> Qp<S, P> {
     /// them.
     ///
     /// # Errors
-    /// The queue pair, and any errno that the kernel returns; notably `EIO` once the device is
-    /// gone.
+    /// As [`close`](Self::close).
     #[doc(alias = "ibv_destroy_qp")]
     pub fn dismantle(self) -> Result<Vec<Memory>, HandleError<Self>> {
         let Self { core, send, recv, state } = self;
@@ -550,6 +570,16 @@ impl<S: State, P: Provider> Qp<S, P> {
             }
             Err(failed) => Err(failed.map(|core| Self { core, send, recv, state })),
         }
+    }
+
+    /// Returns a flow rule's share of the queue pair.
+    pub(crate) fn share(&self) -> QpUse {
+        self.core.share()
+    }
+
+    /// Keeps a completion counter until the queue pair is destroyed.
+    pub(crate) fn keep(&self, counter: Child) {
+        self.core.dependencies().counters.lock().unwrap_or_else(PoisonError::into_inner).push(counter);
     }
 
     /// Returns the state of the open device that the queue pair belongs to.
@@ -593,8 +623,7 @@ impl<S: State> Qp<S, Erased> {
         let Self { core, send, recv, state } = self;
         let ours =
             send.queue.downcast_ref::<P::Sq>().is_some() && recv.queue.downcast_ref::<P::Rq>().is_some();
-        let core =
-            if ours { core.try_map(|raw| raw.try_map(|qp| qp.downcast::<P::Qp>())) } else { Err(core) };
+        let core = if ours { core.try_map(|qp| qp.downcast::<P::Qp>()) } else { Err(core) };
         let core = match core {
             Ok(core) => core,
             Err(core) => return Err(HandleError::of_another_provider(Self { core, send, recv, state })),

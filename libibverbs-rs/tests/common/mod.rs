@@ -72,6 +72,8 @@ pub struct State {
     /// The last options of a connection, and the last pace.
     pub ece: Ece,
     pub pace: Option<RateLimit>,
+    /// The hash of the last queue pair that receives through a table of work queues.
+    pub rss: Option<verbs::RxHashConf>,
     /// The number of doorbells rung for send queues.
     pub rings: usize,
     /// The RDMA reads that a queue pair can have outstanding, and those that it can execute.

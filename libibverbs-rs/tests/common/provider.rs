@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use verbs::provider::{
     AhOps, Completion, ContextOps, CqOps, Destroy, DeviceOps, FlowRule, MrOps, MwOps, OpenedContext, PdOps,
-    QpOps, QpParents, QpParts, RecvQueue, SendQueue, SrqOps, SrqParents, SrqParts, Unsupported, WqParents,
-    WqParts, erase,
+    QpExtras, QpOps, QpParents, QpParts, RecvQueue, RwqIndTableOps, SendQueue, SrqOps, SrqParents, SrqParts,
+    Unsupported, WqParents, WqParts, erase,
 };
 use verbs::{
     AccessFlags, AhAttr, Av, Cause, CompCntrAttachOps, CompCntrType, CqInitAttr, DataInOrder, DeviceAttr,
@@ -539,6 +539,47 @@ impl PaperContext {
         (read.into(), OwnedFd::from(write).into())
     }
 
+    fn create_qp_with(
+        &self,
+        parents: &QpParents<'_, Paper>,
+        attr: &QpInitAttr,
+        table: Option<&PaperTable>,
+    ) -> Result<QpParts<Paper>> {
+        let (Some(pd), Some(&PaperCqHandle(send_cq))) = (parents.pd, parents.send_cq) else {
+            return Err(self.world.error("create_qp", Errno::OPNOTSUPP));
+        };
+        // The lowest number that is free: numbers are given again.
+        let num = {
+            let state = self.world.state();
+            let taken = |num: &u32| state.live.values().any(|object| object.qp_num == *num);
+            (17..).find(|num| !taken(num)).unwrap()
+        };
+        let object = Object {
+            kind: Kind::Qp,
+            uses: [pd.handle(), send_cq]
+                .into_iter()
+                .chain(parents.recv_cq.map(|cq| cq.0))
+                .chain(parents.srq.map(SrqOps::handle))
+                .chain(table.map(RwqIndTableOps::handle))
+                .collect(),
+            user_handle: attr.user_handle,
+            qp_num: num,
+            ..Object::default()
+        };
+        let handle = Handle::new(&self.world, object);
+        let queue = |depth: u32, max_sge| PaperQueue {
+            world: Arc::clone(&self.world),
+            qp: handle.handle,
+            depth: depth as usize,
+            max_sge,
+            max_inline: attr.cap.max_inline_data,
+            written: Vec::new(),
+        };
+        let sq = queue(attr.cap.max_send_wr, attr.cap.max_send_sge);
+        let rq = queue(if parents.srq.is_some() { 0 } else { attr.cap.max_recv_wr }, attr.cap.max_recv_sge);
+        Ok(QpParts { qp: PaperQp { handle, num, attr: *attr, state: QpState::RESET }, sq, rq })
+    }
+
     fn unasked<T>(&self, verb: &'static str) -> Result<T> {
         Err(self.world.error(verb, Errno::OPNOTSUPP))
     }
@@ -667,39 +708,27 @@ impl ContextOps<Paper> for PaperContext {
         Ok((cq, name))
     }
     fn create_qp(&self, parents: &QpParents<'_, Paper>, attr: &QpInitAttr) -> Result<QpParts<Paper>> {
-        let (Some(pd), Some(&PaperCqHandle(send_cq)), Some(&PaperCqHandle(recv_cq))) =
-            (parents.pd, parents.send_cq, parents.recv_cq)
-        else {
+        if parents.recv_cq.is_none() {
             return Err(self.world.error("create_qp", Errno::OPNOTSUPP));
+        }
+        self.create_qp_with(parents, attr, None)
+    }
+    fn create_qp_ex(
+        &self,
+        parents: &QpParents<'_, Paper>,
+        attr: &QpInitAttr,
+        extras: &QpExtras<'_, Paper>,
+    ) -> Result<QpParts<Paper>> {
+        // As the kernel, with a table.
+        let receives = attr.cap.max_recv_wr + attr.cap.max_recv_sge > 0;
+        let Some((table, hash)) = extras.rss else {
+            return self.unasked("create_qp_ex");
         };
-        // The lowest number that is free: numbers are given again.
-        let num = {
-            let state = self.world.state();
-            let taken = |num: &u32| state.live.values().any(|object| object.qp_num == *num);
-            (17..).find(|num| !taken(num)).unwrap()
-        };
-        let object = Object {
-            kind: Kind::Qp,
-            uses: [pd.handle(), send_cq, recv_cq]
-                .into_iter()
-                .chain(parents.srq.map(SrqOps::handle))
-                .collect(),
-            user_handle: attr.user_handle,
-            qp_num: num,
-            ..Object::default()
-        };
-        let handle = Handle::new(&self.world, object);
-        let queue = |depth: u32, max_sge| PaperQueue {
-            world: Arc::clone(&self.world),
-            qp: handle.handle,
-            depth: depth as usize,
-            max_sge,
-            max_inline: attr.cap.max_inline_data,
-            written: Vec::new(),
-        };
-        let sq = queue(attr.cap.max_send_wr, attr.cap.max_send_sge);
-        let rq = queue(if parents.srq.is_some() { 0 } else { attr.cap.max_recv_wr }, attr.cap.max_recv_sge);
-        Ok(QpParts { qp: PaperQp { handle, num, attr: *attr, state: QpState::RESET }, sq, rq })
+        if receives || parents.recv_cq.is_some() || parents.srq.is_some() {
+            return Err(self.world.error("create_qp_ex", Errno::INVAL));
+        }
+        self.world.state().rss = Some(hash.clone());
+        self.create_qp_with(parents, attr, Some(table))
     }
     fn alloc_mw(&self, pd: &PaperPd, mw_type: MwType) -> Result<PaperMw> {
         let object = Object { kind: Kind::Mw, uses: vec![pd.handle()], ..Object::default() };
@@ -749,6 +778,6 @@ impl ContextOps<Paper> for PaperContext {
         Ok(PaperCntr::create(&self.world))
     }
     fn qp_attach_comp_cntr(&self, qp: &PaperQp, cntr: &PaperCntr, ops: CompCntrAttachOps) -> Result<()> {
-        cntr.attach(qp, ops)
+        cntr.attach(&self.world, qp, ops)
     }
 }

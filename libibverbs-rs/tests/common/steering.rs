@@ -90,8 +90,8 @@ impl PaperCntr {
     }
 
     /// Adds the operations to the failures, so that a test sees them.
-    pub fn attach(&self, qp: &PaperQp, ops: CompCntrAttachOps) -> Result<()> {
-        assert!(qp.handle() != 0);
+    pub fn attach(&self, world: &World, qp: &PaperQp, ops: CompCntrAttachOps) -> Result<()> {
+        world.state().live.get_mut(&qp.handle()).unwrap().uses.push(self.handle.number());
         self.inc(CompCntrEntry::ERR, ops.bits().into())
     }
 }

@@ -1,0 +1,119 @@
+//! [`Core`]: the control object of a queue pair, which the flow rules of the queue pair keep.
+//!
+//! A program may drop a queue pair before its rules, but the kernel refuses to destroy it before
+//! them. So its destruction is deferred, as that of a completion queue is: the dropped core leaves
+//! the provider's object in the state that it shares with the rules, and the last of these destroys
+//! it.
+//!
+//! ```text
+//! Qp, or both halves ── Core ── handle ─► the provider's object    Core dropped: the object moves
+//!                        └───── rules ──► Deferred                    to `Deferred`
+//!                                           ▲                      last Flow dropped: `Deferred` is
+//!                                   Flow, Flow: QpUse                 dropped, which destroys it
+//! ```
+
+use std::any::Any;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use verbs_core::provider::Provider;
+
+use super::Dependencies;
+use crate::HandleError;
+use crate::kernel_handle::KernelHandle;
+use crate::window::WithWindows;
+
+/// The control object of a queue pair.
+pub(super) struct Core<P: Provider> {
+    /// Empty only while a method takes the core apart.
+    handle: KernelHandle<WithWindows<P::Qp>, Dependencies>,
+    rules: Arc<Deferred>,
+}
+
+/// A flow rule's share of a queue pair: the queue pair is not destroyed while the share lives.
+#[derive(Debug)]
+pub(crate) struct QpUse {
+    _rules: Arc<Deferred>,
+}
+
+/// The provider's object, after the queue pair was dropped while rules used it.
+#[derive(Debug, Default)]
+struct Deferred(Mutex<Option<Box<dyn Any + Send>>>);
+
+impl<P: Provider> Core<P> {
+    pub(super) fn new(qp: P::Qp, dependencies: Dependencies) -> Self {
+        Self { handle: KernelHandle::new(WithWindows::new(qp), dependencies), rules: Arc::default() }
+    }
+
+    #[inline]
+    pub(super) fn get(&self) -> &WithWindows<P::Qp> {
+        self.handle.get()
+    }
+
+    #[inline]
+    pub(super) fn get_mut(&mut self) -> &mut WithWindows<P::Qp> {
+        self.handle.get_mut()
+    }
+
+    pub(super) fn dependencies(&self) -> &Dependencies {
+        self.handle.dependencies()
+    }
+
+    pub(super) fn dependencies_mut(&mut self) -> &mut Dependencies {
+        self.handle.dependencies_mut()
+    }
+
+    pub(super) fn parts_mut(&mut self) -> (&mut WithWindows<P::Qp>, &mut Dependencies) {
+        self.handle.parts_mut()
+    }
+
+    /// Returns a share for a flow rule.
+    pub(super) fn share(&self) -> QpUse {
+        QpUse { _rules: Arc::clone(&self.rules) }
+    }
+
+    /// Destroys the queue pair, and returns its dependencies.
+    ///
+    /// # Errors
+    /// The unchanged core: `EBUSY` while it has flow rules, or the errno of the provider.
+    #[allow(clippy::result_large_err)]
+    pub(super) fn close(mut self) -> Result<Dependencies, HandleError<Self>> {
+        if self.has_rules() {
+            let error = self.dependencies().registry.in_use("destroy_qp", crate::flow::RULES);
+            return Err(HandleError { handle: self, error });
+        }
+        let rules = Arc::clone(&self.rules);
+        self.handle.detach().close().map_err(|failed| failed.map(|handle| Self { handle, rules }))
+    }
+
+    /// Converts the provider's object into that of another provider.
+    ///
+    /// # Errors
+    /// The unchanged core, if `map` returns the object.
+    #[allow(clippy::result_large_err)]
+    pub(super) fn try_map<U: Provider>(
+        mut self,
+        map: impl FnOnce(P::Qp) -> Result<U::Qp, P::Qp>,
+    ) -> Result<Core<U>, Self> {
+        let rules = Arc::clone(&self.rules);
+        match self.handle.detach().try_map(|qp| qp.try_map(map)) {
+            Ok(handle) => Ok(Core { handle, rules }),
+            Err(handle) => Err(Self { handle, rules }),
+        }
+    }
+
+    /// Returns whether a flow rule has a share. No other thread adds one, because a share is made
+    /// from the queue pair.
+    fn has_rules(&mut self) -> bool {
+        Arc::get_mut(&mut self.rules).is_none()
+    }
+}
+
+impl<P: Provider> Drop for Core<P> {
+    fn drop(&mut self) {
+        if !self.handle.is_empty() && self.has_rules() {
+            // If the last rule ends now, the share that is dropped with this core destroys it.
+            let mut deferred = self.rules.0.lock().unwrap_or_else(PoisonError::into_inner);
+            *deferred = Some(Box::new(self.handle.detach()));
+        }
+    }
+}
