@@ -465,6 +465,12 @@ fn runs_out<P: Provider>(pair: &mut Pair<P>, status: WcStatus) -> CaseResult<Dur
     Ok(start.elapsed())
 }
 
+/// Returns whether rxe repeats a request before the RNR timer has expired: its requester waits for
+/// the timer only where it knows `wait_for_rnr_timer`, which 5.10 does not.
+fn rxe_does_not_wait() -> CaseResult<bool> {
+    rxe_is_before(6, 1)
+}
+
 fn the_rnr_timer_of_rts_is_that_of_the_next_refusal<P: Provider>(context: &Context<P>) -> CaseResult {
     let rts = RtsAttr { rnr_retry: 2, timeout: 18, ..Shape::default().rts };
     let mut pair = Pair::new(context, &Shape { rts, ..Shape::default() })?;
@@ -473,7 +479,7 @@ fn the_rnr_timer_of_rts_is_that_of_the_next_refusal<P: Provider>(context: &Conte
     modify(&mut pair.b.qp, QpAttr { min_rnr_timer, ..QpAttr::default() }, QpAttrMask::MIN_RNR_TIMER)?;
     assert_eq!(queried(&pair.b.qp)?.min_rnr_timer, min_rnr_timer);
     let took = runs_out(&mut pair, WcStatus::RNR_RETRY_EXC_ERR)?;
-    assert!(took + 2 * JIFFY >= 2 * wait, "{took:?}");
+    assert!(took + 2 * JIFFY >= 2 * wait || rxe_does_not_wait()?, "{took:?}");
     Ok(())
 }
 
@@ -484,8 +490,8 @@ fn every_rnr_retry_waits_once<P: Provider>(context: &Context<P>) -> CaseResult {
         let mut pair = Pair::new(context, &Shape { rts, ..Shape::default() })?;
         modify(&mut pair.b.qp, QpAttr { min_rnr_timer, ..QpAttr::default() }, QpAttrMask::MIN_RNR_TIMER)?;
         let took = runs_out(&mut pair, WcStatus::RNR_RETRY_EXC_ERR)?;
-        let least = u32::from(rnr_retry) * wait;
-        assert!(took + u32::from(rnr_retry) * JIFFY >= least, "{rnr_retry} retries in {took:?}");
+        let waits = took + u32::from(rnr_retry) * JIFFY >= u32::from(rnr_retry) * wait;
+        assert!(waits || rxe_does_not_wait()?, "{rnr_retry} retries in {took:?}");
         in_error(&pair.a.qp)?;
         assert_eq!(pair.b.qp.state()?, QpState::RTS, "a receiver that is not ready is not at fault");
     }
@@ -493,6 +499,9 @@ fn every_rnr_retry_waits_once<P: Provider>(context: &Context<P>) -> CaseResult {
 }
 
 fn rnr_retries_without_limit_outlast_a_late_receive<P: Provider>(context: &Context<P>) -> CaseResult {
+    if rxe_does_not_wait()? {
+        return skip("rxe of this kernel repeats at once, and keeps the processor from all programs");
+    }
     // A long acknowledgement timeout: rxe of Linux 7.2 counts RNR NAKs against that timer's retries
     // too.
     let rts = RtsAttr { timeout: 18, ..Shape::default().rts };
