@@ -11,7 +11,7 @@ use verbs::{AsyncEventType, Device, Element};
 use crate::console::{Console, Failed, list_devices};
 use crate::getopt::{Getopt, Long, Spec};
 
-const SPEC: Spec = Spec { short: "d:h", long: &[Long::value("ib-dev", b'd'), Long::flag("help", b'h')] };
+const SPEC: Spec = Spec::new("d:h", &[Long::value("ib-dev", b'd'), Long::flag("help", b'h')]);
 
 /// Runs the program: takes the command line, returns the exit status.
 pub fn main(mut args: impl Iterator<Item = OsString>) -> u8 {

@@ -139,9 +139,13 @@ fn lossy(bytes: &[u8]) -> String {
 
 /// Returns the devices of this machine, or `None` after reporting why they cannot be listed.
 pub fn list_devices(console: &mut Console) -> Option<DeviceList> {
-    let failed = |console: &mut Console, errno: Errno| {
+    list_devices_or(console, |console, errno| {
         console.complain(format_args!("Failed to get IB devices list: {}", errno.description()));
-    };
+    })
+}
+
+/// As [`list_devices`], in the words of a program that has its own.
+pub fn list_devices_or(console: &mut Console, failed: impl Fn(&mut Console, Errno)) -> Option<DeviceList> {
     match verbs::devices() {
         Ok(list) if list.source() != Source::None || !list.is_empty() => Some(list),
         Ok(list) => {

@@ -4,10 +4,11 @@
 mod common;
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -18,6 +19,8 @@ const DEVINFO: &str = env!("CARGO_BIN_EXE_ibv_devinfo");
 const PINGPONG: &str = env!("CARGO_BIN_EXE_ibv_rc_pingpong");
 const UC_PINGPONG: &str = env!("CARGO_BIN_EXE_ibv_uc_pingpong");
 const UD_PINGPONG: &str = env!("CARGO_BIN_EXE_ibv_ud_pingpong");
+const SRQ_PINGPONG: &str = env!("CARGO_BIN_EXE_ibv_srq_pingpong");
+const XSRQ_PINGPONG: &str = env!("CARGO_BIN_EXE_ibv_xsrq_pingpong");
 
 fn command(program: &str, soft: &str, args: &[&str]) -> Command {
     let mut command = Command::new(program);
@@ -196,33 +199,53 @@ fn pingpong(flags: &[&str]) {
 
 /// As [`pingpong`], with one of the programs, and without `--verify` unless the flags have it.
 fn pingpong_of(program: &str, flags: &[&str]) {
-    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
-    let port = port.expect("a free port").port().to_string();
-    let args = [&["-d", "soft0", "-g", "0", "-p", &port], flags].concat();
-    let mut server = command(program, "auto", &args);
-    let server = server.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program runs");
-    let mut server = Server(Some(server));
-    let args = [&args[..], &["127.0.0.1"]].concat();
-    let deadline = Instant::now() + Duration::from_secs(30);
-    let (status, client, complaints) = loop {
-        let (status, out, complaints) = run(program, "auto", &args);
-        // The server may not listen yet.
-        if !complaints.contains("Couldn't connect to 127.0.0.1") || Instant::now() > deadline {
-            break (status, out, complaints);
-        }
-    };
-    assert_eq!((status, &*complaints), (Some(0), ""), "{flags:?}: {client}");
-    let (status, server, complaints) = told(server.end());
-    assert_eq!((status, &*complaints), (Some(0), ""), "{flags:?}: {server}");
-    let addresses = |said: &str, which: &str| {
-        let line = said.lines().find_map(|line| line.strip_prefix(which));
+    let [client, server] = play(program, flags);
+    let addresses = |said: &str, which: &str| -> Vec<String> {
+        let lines = said.lines().filter_map(|line| line.strip_prefix(which));
         // As in C, ibv_ud_pingpong writes a colon into its local address.
-        line.map(|rest| rest.trim().replace(": GID", ", GID"))
+        lines.map(|rest| rest.trim().replace(": GID", ", GID")).collect()
     };
     for (one, other) in [(&client, &server), (&server, &client)] {
         let (local, remote) = (addresses(one, "  local address:"), addresses(other, "  remote address:"));
-        assert!(local.is_some() && local == remote, "{one}{other}");
+        assert!(!local.is_empty() && local == remote, "{one}{other}");
         assert!(one.contains(" iters in ") && !one.contains("invalid data"), "{one}");
+    }
+}
+
+/// Starts a program with a device of its own and these flags.
+fn start(program: &str, port: &str, flags: &[&str]) -> Server {
+    let args = [&["-d", "soft0", "-g", "0", "-p", port], flags].concat();
+    let mut child = command(program, "auto", &args);
+    Server(Some(child.stderr(Stdio::piped()).spawn().expect("the program runs")))
+}
+
+fn free_port() -> String {
+    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
+    port.expect("a free port").port().to_string()
+}
+
+/// Plays between two processes, and returns the output of the client and of the server.
+fn play(program: &str, flags: &[&str]) -> [String; 2] {
+    let port = free_port();
+    let mut server = start(program, &port, flags);
+    let client = connect(program, &port, flags);
+    let server = told(server.end());
+    [client, server].map(|(status, said, complaints)| {
+        assert_eq!((status, &*complaints), (Some(0), ""), "{flags:?}: {said}");
+        said
+    })
+}
+
+/// Runs a client to its end, once its server listens.
+fn connect(program: &str, port: &str, flags: &[&str]) -> (Option<i32>, String, String) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let flags = [flags, &["127.0.0.1"]].concat();
+    loop {
+        let (status, out, complaints) = told(start(program, port, &flags).end());
+        // The server may not listen yet.
+        if !complaints.contains("Couldn't connect to 127.0.0.1") || Instant::now() > deadline {
+            return (status, out, complaints);
+        }
     }
 }
 
@@ -251,6 +274,115 @@ fn a_ping_pong_over_an_unreliable_connection_is_verified() {
 fn a_ping_pong_of_datagrams_is_verified() {
     pingpong_of(UD_PINGPONG, &["--verify"]);
     pingpong_of(UD_PINGPONG, &["-e", "-c", "-n", "200", "-s", "4096"]);
+}
+
+#[test]
+fn a_ping_pong_of_connections_that_share_a_receive_queue_is_played() {
+    let [client, server] = play(SRQ_PINGPONG, &[]);
+    for said in [&client, &server] {
+        let count = |what: &str| said.lines().filter(|line| line.starts_with(what)).count();
+        assert_eq!((count("  local address:  LID "), count("  remote address: LID ")), (16, 16), "{said}");
+        assert!(said.contains("8192000 bytes in ") && said.contains("1000 iters in "), "{said}");
+    }
+    pingpong_of(SRQ_PINGPONG, &["-e", "-c", "-n", "200", "-q", "3", "-r", "5", "-m", "4096"]);
+    pingpong_of(SRQ_PINGPONG, &["-c", "-n", "50", "-q", "1", "-r", "1", "-s", "100000"]);
+}
+
+#[test]
+fn a_ping_pong_over_xrc_is_played_with_one_client() {
+    for flags in [&[][..], &["-e", "-n", "300"], &["-s", "100000", "-m", "4096", "-n", "20"], &["-n", "0"]] {
+        let [client, server] = play(XSRQ_PINGPONG, flags);
+        let lines = |said: &str| said.lines().map(str::to_owned).collect::<Vec<_>>();
+        let (client, server) = (lines(&client), lines(&server));
+        let rest = |line: &str, which: &str| {
+            line.strip_prefix(which).unwrap_or_else(|| panic!("{which:?}: {client:?} {server:?}")).to_owned()
+        };
+        // Each tells its own address, in the order in which C's do.
+        let [client_local, client_remote, client_end] = &client[..] else { panic!("{client:?}") };
+        let [server_remote, server_local, server_end] = &server[..] else { panic!("{server:?}") };
+        assert_eq!(
+            rest(client_local, "   local: LID 0000, QPN RECV "),
+            rest(server_remote, "  remote: LID 0000, QPN RECV ")
+        );
+        assert_eq!(rest(server_local, "   local: LID "), rest(client_remote, "  remote: LID "));
+        assert_eq!((&**client_end, &**server_end), ("success", "success"));
+    }
+}
+
+/// In C they would have to share an XRC domain, which processes with devices of their own do not.
+#[test]
+fn a_server_of_xrc_plays_with_three_clients() {
+    let port = free_port();
+    let mut server = start(XSRQ_PINGPONG, &port, &["-c", "3", "-n", "50"]);
+    let clients: Vec<_> = (0..3)
+        .map(|_| {
+            let port = port.clone();
+            thread::spawn(move || connect(XSRQ_PINGPONG, &port, &["-n", "50"]))
+        })
+        .collect();
+    let mut ends: Vec<_> = clients.into_iter().map(|client| client.join().expect("a client")).collect();
+    ends.push(told(server.end()));
+    for (status, said, complaints) in ends {
+        assert_eq!((status, &*complaints), (Some(0), ""), "{said}");
+        assert!(said.ends_with("success\n"), "{said}");
+    }
+}
+
+/// C's programs wait for ever where the survivor has nothing under way.
+#[test]
+fn the_survivor_of_a_ping_pong_ends_with_an_error() {
+    const WAYS: &[(&str, &[&str])] = &[
+        (PINGPONG, &["-n", "100000000"]),
+        (PINGPONG, &["-n", "100000000", "-e"]),
+        (UC_PINGPONG, &["-n", "100000000"]),
+        (UD_PINGPONG, &["-n", "100000000", "-e"]),
+        (SRQ_PINGPONG, &["-n", "100000000"]),
+        (XSRQ_PINGPONG, &["-n", "10000"]),
+        (XSRQ_PINGPONG, &["-n", "10000", "-e"]),
+    ];
+    let runs = WAYS.iter().flat_map(|way| [(way, false), (way, true)]);
+    let threads: Vec<_> =
+        runs.map(|(way, kill_server)| thread::spawn(move || survivor(way, kill_server))).collect();
+    threads.into_iter().for_each(|thread| thread.join().expect("a ping-pong"));
+}
+
+/// Kills one side once both play, and checks the end of the other.
+fn survivor(&(program, flags): &(&str, &[&str]), kill_server: bool) {
+    let port = free_port();
+    let mut server = start(program, &port, flags);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let with_host = [flags, &["127.0.0.1"]].concat();
+    let (client, _client_out) = loop {
+        let mut client = start(program, &port, &with_host);
+        match has_met(&mut client) {
+            Some(out) => break (client, out),
+            // The server may not listen yet.
+            None => assert!(Instant::now() < deadline, "{:?}", told(client.end())),
+        }
+    };
+    let _server_out = has_met(&mut server).expect("the server met its client");
+    let (mut killed, mut left) = if kill_server { (server, client) } else { (client, server) };
+    killed.0.as_mut().expect("it runs").kill().expect("it is killed");
+    killed.end();
+    let (status, _, complaints) = told(left.end());
+    let why = ["the peer has ended", "Failed status", "Work completion error"];
+    let says_why = why.iter().any(|why| complaints.contains(why));
+    assert!(status == Some(1) && says_why, "{program} {flags:?}, {kill_server}: {status:?} {complaints}");
+}
+
+/// Waits until a side has printed its peer's address, after which it plays. Returns its output,
+/// which has to be kept open; `None` if it ended before.
+fn has_met(side: &mut Server) -> Option<impl BufRead + use<>> {
+    let stdout = side.0.as_mut().and_then(|child| child.stdout.take()).expect("a pipe");
+    let mut stdout = BufReader::new(stdout);
+    let mut line = String::new();
+    while stdout.read_line(&mut line).expect("a line") > 0 {
+        if line.starts_with("  remote") {
+            return Some(stdout);
+        }
+        line.clear();
+    }
+    None
 }
 
 #[test]

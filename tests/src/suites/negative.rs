@@ -571,6 +571,9 @@ pub const TOOLS_WITHOUT_DEVICES: &[(&str, &[&str])] = &[
     ("ibv_rc_pingpong", &["-d", DEVICE, "-p", "1", "127.0.0.1"]),
     ("ibv_uc_pingpong", &["-d", DEVICE, "-p", "1", "127.0.0.1"]),
     ("ibv_ud_pingpong", &["-d", DEVICE, "-p", "1", "127.0.0.1"]),
+    ("ibv_srq_pingpong", &["-d", DEVICE, "-p", "1", "127.0.0.1"]),
+    ("ibv_xsrq_pingpong", &["-p", "1", "127.0.0.1"]),
+    ("ibv_xsrq_pingpong", &["-d", DEVICE, "-p", "1", "127.0.0.1"]),
 ];
 
 fn tools_say_the_same_of_a_missing_node() -> CaseResult {

@@ -43,16 +43,16 @@ pub fn main(mut args: impl Iterator<Item = OsString>) -> u8 {
     }
 }
 
-const SPEC: Spec = Spec {
-    short: "d:i:lv",
-    long: &[
+const SPEC: Spec = Spec::new(
+    "d:i:lv",
+    &[
         Long::value("ib-dev", b'd'),
         Long::value("ib-port", b'i'),
         Long::flag("list", b'l'),
         Long::flag("verbose", b'v'),
         Long::extension("json", JSON),
     ],
-};
+);
 
 /// The letter of `--json`, which has none on the command line.
 const JSON: u8 = 0;

@@ -7,9 +7,10 @@
 //!
 //! Not copied, because none of these programs uses them: optional values, `-W`, `getopt_long_only`.
 
+use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
-use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::{fmt, iter};
 
 /// A long option.
 #[derive(Clone, Copy, Debug)]
@@ -43,12 +44,30 @@ impl Long {
 }
 
 /// The options of a program.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Spec {
     /// The letters, as C writes them: `"d:i:lv"`, a colon after those that take a value.
-    pub short: &'static str,
+    pub short: Cow<'static, str>,
     /// The long ones.
-    pub long: &'static [Long],
+    pub long: Cow<'static, [Long]>,
+}
+
+impl Spec {
+    /// Returns the options of a program that lists its letters apart from its long options.
+    pub const fn new(short: &'static str, long: &'static [Long]) -> Self {
+        Self { short: Cow::Borrowed(short), long: Cow::Borrowed(long) }
+    }
+
+    /// Returns the options of a program in which each letter has a long option.
+    pub fn of(long: impl IntoIterator<Item = Long>) -> Self {
+        let long: Vec<Long> = long.into_iter().collect();
+        let letters = long.iter().filter(|option| !option.extension);
+        let short = letters.flat_map(|option| {
+            let colon = option.has_arg.then_some(':');
+            iter::once(char::from(option.val)).chain(colon)
+        });
+        Self { short: short.collect(), long: long.into() }
+    }
 }
 
 /// An option as the user gave it.

@@ -2,9 +2,9 @@
 
 use super::*;
 
-const SPEC: Spec = Spec {
-    short: "p:d:i:levo",
-    long: &[
+const SPEC: Spec = Spec::new(
+    "p:d:i:levo",
+    &[
         Long::value("port", b'p'),
         Long::value("ib-dev", b'd'),
         Long::value("ib-port", b'i'),
@@ -13,7 +13,7 @@ const SPEC: Spec = Spec {
         Long::flag("odp", b'o'),
         Long::extension("json", b'J'),
     ],
-};
+);
 
 fn getopt(args: &[&str], posixly_correct: bool) -> Getopt {
     Getopt::new(SPEC, "prog".into(), args.iter().map(Into::into).collect(), posixly_correct)

@@ -27,6 +27,9 @@ pub struct Dest {
 pub const WIRE_LEN: usize = 4 + 1 + 6 + 1 + 6 + 1 + 32 + 1;
 
 impl Dest {
+    /// The address in place of one that there is not: all zeros.
+    pub const NONE: Self = Self { lid: 0, qpn: 0, psn: 0, gid: Gid::ZERO };
+
     /// Returns the message.
     pub fn to_wire(self) -> [u8; WIRE_LEN] {
         let Self { lid, qpn, psn, gid } = self;
@@ -50,7 +53,7 @@ impl Dest {
 }
 
 /// Parses a number without a sign, which `from_str_radix` alone would accept.
-fn hex(digits: &str) -> Option<u128> {
+pub(super) fn hex(digits: &str) -> Option<u128> {
     if digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         u128::from_str_radix(digits, 16).ok()
     } else {
@@ -66,7 +69,7 @@ impl fmt::Display for Dest {
 }
 
 /// Numbers of queue pairs and packets have 24 bits.
-const MAX_24: u32 = 0xff_ffff;
+pub(super) const MAX_24: u32 = 0xff_ffff;
 
 #[cfg(test)]
 mod tests {

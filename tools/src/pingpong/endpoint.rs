@@ -1,4 +1,5 @@
-//! [`Endpoint`]: the queue pair and the one buffer of all messages.
+//! [`Message`]: the one buffer of all messages, posted raw; [`Endpoint`]: the queue pairs that
+//! exchange it.
 //!
 //! As in C, all posted receives and the send use the same bytes: the program measures time, and
 //! `--chk` checks that the received bytes are those sent. Safe posting would need a buffer for each
@@ -23,7 +24,7 @@ use memmap2::MmapMut;
 use verbs::state::{CanPostRecv, Init, Rts, State};
 use verbs::{
     AccessFlags, Ah, Error, Mr, Pd, PostError, Qp, RecvWr, Result, RtrAttr, RtsAttr, SendFlags, SendOp,
-    SendWr, Sge,
+    SendWr, Sge, Srq,
 };
 
 /// The `wr_id` of receives, as in C: the number is printed when a request fails.
@@ -47,13 +48,15 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// Maps page-aligned memory for a header and a message of these lengths, filled with `{`.
+    /// Maps page-aligned memory for a header and a message of these lengths, filled with a byte.
     ///
     /// # Errors
     /// Any error of `mmap(2)`; notably `ENOMEM`.
-    pub fn map(header: usize, len: usize) -> io::Result<Self> {
+    pub fn map(header: usize, len: usize, byte: u8) -> io::Result<Self> {
         let mut map = MmapMut::map_anon(header + len)?;
-        map.fill(0x7b);
+        if byte != 0 {
+            map.fill(byte);
+        }
         let start = map.as_mut_ptr();
         std::mem::forget(map);
         Ok(Self { start, header, len })
@@ -117,82 +120,172 @@ pub fn register_everything(pd: &Pd, access: AccessFlags) -> Result<Mr> {
     unsafe { pd.reg_mr(std::ptr::null_mut(), usize::MAX, access) }
 }
 
-/// A queue pair, the message's buffer, and its posting.
+/// The buffer of all messages, registered, and its posting.
 #[derive(Debug)]
-pub struct Endpoint<S: State> {
-    qp: Qp<S>,
+pub struct Message {
     buffer: Buffer,
     mr: Mr,
     /// The header and the message.
     recv: Sge,
     /// The message.
     send: Sge,
+}
+
+/// The address of a message.
+#[derive(Clone, Copy, Debug)]
+pub enum To<'a> {
+    /// The queue pair's peer.
+    Peer,
+    /// A datagram queue pair: the path, and its number.
+    Datagram(&'a Ah, u32),
+    /// The shared receive queue with this number, in the XRC domain of the queue pair's peer.
+    Srq(u32),
+}
+
+impl Message {
+    /// Combines a buffer and its region.
+    pub fn new(buffer: Buffer, mr: Mr) -> Self {
+        let (length, header) = (buffer.len as u32, buffer.header as u32);
+        let addr = buffer.start.expose_provenance() as u64;
+        let recv = Sge { addr, length: header + length, lkey: mr.lkey() };
+        let send = Sge { addr: addr + u64::from(header), length, lkey: mr.lkey() };
+        Self { buffer, mr, recv, send }
+    }
+
+    /// The buffer.
+    pub fn buffer(&mut self) -> &mut Buffer {
+        &mut self.buffer
+    }
+
+    /// Returns the region, to be closed.
+    pub fn into_mr(self) -> Mr {
+        self.mr
+    }
+
+    /// Posts up to `count` receives; returns how many were accepted, and the error that ended them.
+    pub fn post_recv<S: CanPostRecv>(&self, qp: &mut Qp<S>, count: u32) -> (u32, Option<PostError>) {
+        // SAFETY: the requests are those of `post_batches`.
+        self.post_batches(count, |wrs| unsafe { qp.post_recv(wrs) })
+    }
+
+    /// As [`post_recv`](Self::post_recv), to a shared receive queue.
+    pub fn post_srq_recv(&self, srq: &mut Srq, count: u32) -> (u32, Option<PostError>) {
+        // SAFETY: the requests are those of `post_batches`.
+        self.post_batches(count, |wrs| unsafe { srq.post_recv(wrs) })
+    }
+
+    /// Hands receives to `post`, in batches. Their element covers the buffer, which stays mapped for
+    /// ever and to which no reference exists; their `wr_id` has its top bit clear.
+    fn post_batches(
+        &self,
+        count: u32,
+        mut post: impl FnMut(&[RecvWr<'_>]) -> Result<(), PostError>,
+    ) -> (u32, Option<PostError>) {
+        let wrs = [RecvWr { wr_id: RECV_WRID, sge: std::slice::from_ref(&self.recv) }; BATCH];
+        let mut posted = 0;
+        while posted < count {
+            let batch = &wrs[..BATCH.min((count - posted) as usize)];
+            match post(batch) {
+                Ok(()) => posted += batch.len() as u32,
+                Err(error) => return (posted + error.accepted as u32, Some(error)),
+            }
+        }
+        (posted, None)
+    }
+
+    /// Posts the message.
+    ///
+    /// # Errors
+    /// Any error of the queue's `post_send`; notably that the queue is full.
+    #[inline]
+    pub fn post_send(
+        &self,
+        qp: &mut Qp<Rts>,
+        to: To<'_>,
+        wr_id: u32,
+        flags: SendFlags,
+    ) -> Result<(), PostError> {
+        let op = match to {
+            To::Peer => SendOp::Send,
+            To::Datagram(ah, remote_qpn) => SendOp::UdSend { to: ah.to(remote_qpn, QKEY) },
+            To::Srq(remote_srqn) => SendOp::Xrc { remote_srqn, op: &SendOp::Send },
+        };
+        let wr = SendWr { wr_id: wr_id.into(), op, sge: std::slice::from_ref(&self.send), flags };
+        // SAFETY: the element covers the buffer, which stays mapped for ever and to which no
+        // reference exists; inline, it is readable memory of this process; the `wr_id` has 32 bits,
+        // so that its top bit is clear.
+        unsafe { qp.post_send(&[wr]) }
+    }
+}
+
+/// The queue pairs, the receive queue that they share if there is one, and the message.
+#[derive(Debug)]
+pub struct Endpoint<S: State> {
+    qps: Vec<Qp<S>>,
+    srq: Option<Srq>,
+    message: Message,
     flags: SendFlags,
     /// The destination of datagrams: the path, and the peer's queue pair number.
     peer: Option<(Ah, u32)>,
 }
 
+/// The steps to RTR and RTS of one queue pair.
+pub type Steps = (RtrAttr, RtsAttr);
+
 impl Endpoint<Init> {
-    /// Combines a queue pair and a registered buffer.
-    pub fn new(qp: Qp<Init>, buffer: Buffer, mr: Mr) -> Self {
-        let (length, header) = (buffer.len as u32, buffer.header as u32);
-        let addr = buffer.start.expose_provenance() as u64;
-        let recv = Sge { addr, length: header + length, lkey: mr.lkey() };
-        let send = Sge { addr: addr + u64::from(header), length, lkey: mr.lkey() };
-        let inline = qp.cap().max_inline_data >= length;
+    /// Combines queue pairs, of which there is one without a shared receive queue, and a message.
+    pub fn new(qps: Vec<Qp<Init>>, srq: Option<Srq>, message: Message) -> Self {
+        let inline = qps.iter().all(|qp| qp.cap().max_inline_data >= message.send.length);
         let flags = if inline { SendFlags::SIGNALED | SendFlags::INLINE } else { SendFlags::SIGNALED };
-        Self { qp, buffer, mr, recv, send, flags, peer: None }
+        Self { qps, srq, message, flags, peer: None }
     }
 
-    /// Connects the queue pair to a peer. Datagrams need [`address`](Endpoint::address) as well.
+    /// Connects each queue pair to its peer. Datagrams need [`address`](Endpoint::address) as well.
     ///
     /// # Errors
-    /// The step to RTR or RTS fails: C's message, and any error of the modify verb.
-    pub fn connect(self, rtr: &RtrAttr, rts: &RtsAttr) -> Result<Endpoint<Rts>, (&'static str, Error)> {
-        let Self { qp, buffer, mr, recv, send, flags, peer } = self;
-        let qp = qp.to_rtr(rtr).map_err(|failed| ("Failed to modify QP to RTR", failed.error))?;
-        let qp = qp.to_rts(rts).map_err(|failed| ("Failed to modify QP to RTS", failed.error))?;
-        Ok(Endpoint { qp, buffer, mr, recv, send, flags, peer })
+    /// A step to RTR or RTS fails: C's message, and any error of the modify verb.
+    pub fn connect(self, steps: &[Steps]) -> Result<Endpoint<Rts>, (String, Error)> {
+        let Self { qps, srq, message, flags, peer } = self;
+        let connect = |(index, (qp, (rtr, rts))): (usize, (Qp<Init>, &Steps))| {
+            let failed = |state: &str, error: Error| {
+                let which = if srq.is_some() { format!("QP[{index}]") } else { "QP".to_owned() };
+                (format!("Failed to modify {which} to {state}"), error)
+            };
+            let qp = qp.to_rtr(rtr).map_err(|refused| failed("RTR", refused.error))?;
+            qp.to_rts(rts).map_err(|refused| failed("RTS", refused.error))
+        };
+        let qps = qps.into_iter().zip(steps).enumerate().map(connect).collect::<Result<_, _>>()?;
+        Ok(Endpoint { qps, srq, message, flags, peer })
     }
 }
 
 impl<S: State> Endpoint<S> {
-    /// The queue pair number, by which peers address it.
-    pub fn qp_num(&self) -> u32 {
-        self.qp.qp_num()
-    }
-
-    /// The first packet sequence number that it sends, drawn from the system's random source.
-    pub fn psn(&self) -> u32 {
-        self.qp.psn()
+    /// The queue pair numbers, by which peers address them, and the first packet sequence number
+    /// that each sends, drawn from the system's random source.
+    pub fn numbers(&self) -> impl Iterator<Item = (u32, u32)> {
+        self.qps.iter().map(|qp| (qp.qp_num(), qp.psn()))
     }
 
     /// The message's buffer.
     pub fn buffer(&mut self) -> &mut Buffer {
-        &mut self.buffer
+        self.message.buffer()
     }
 
-    /// Returns the queue pair, the memory region and the address handle, to be closed.
-    pub fn into_parts(self) -> (Qp<S>, Mr, Option<Ah>) {
-        (self.qp, self.mr, self.peer.map(|(ah, _)| ah))
+    /// Returns the queue pairs, the shared receive queue, the memory region and the address handle,
+    /// to be closed.
+    pub fn into_parts(self) -> (Vec<Qp<S>>, Option<Srq>, Mr, Option<Ah>) {
+        (self.qps, self.srq, self.message.into_mr(), self.peer.map(|(ah, _)| ah))
     }
 }
 
 impl<S: CanPostRecv> Endpoint<S> {
     /// Posts up to `count` receives; returns how many were accepted, and the error that ended them.
     pub fn post_recv(&mut self, count: u32) -> (u32, Option<PostError>) {
-        let wrs = [RecvWr { wr_id: RECV_WRID, sge: std::slice::from_ref(&self.recv) }; BATCH];
-        let mut posted = 0;
-        while posted < count {
-            let batch = &wrs[..BATCH.min((count - posted) as usize)];
-            // SAFETY: the element covers the buffer, which stays mapped for ever and to which no
-            // reference exists; the `wr_id` has its top bit clear.
-            match unsafe { self.qp.post_recv(batch) } {
-                Ok(()) => posted += batch.len() as u32,
-                Err(error) => return (posted + error.accepted as u32, Some(error)),
-            }
+        match (&mut self.srq, &mut self.qps[..]) {
+            (Some(srq), _) => self.message.post_srq_recv(srq, count),
+            (None, [qp, ..]) => self.message.post_recv(qp, count),
+            (None, []) => (0, None),
         }
-        (posted, None)
     }
 }
 
@@ -202,22 +295,35 @@ impl Endpoint<Rts> {
         self.peer = Some((ah, remote_qpn));
     }
 
-    /// Posts the message.
+    /// The number of queue pairs.
+    pub fn qps(&self) -> usize {
+        self.qps.len()
+    }
+
+    /// Returns the index of the queue pair with a number. There is nothing to find without a shared
+    /// receive queue.
+    #[inline]
+    pub fn find_qp(&self, qp_num: u32) -> Option<usize> {
+        if self.srq.is_none() {
+            return Some(0);
+        }
+        self.qps.iter().position(|qp| qp.qp_num() == qp_num)
+    }
+
+    /// Posts the message to a queue pair.
     ///
     /// # Errors
-    /// Any error of the queue's `post_send`; notably that the queue is full.
+    /// As [`Message::post_send`].
+    ///
+    /// # Panics
+    /// There is no queue pair with this index.
     #[inline]
-    pub fn post_send(&mut self) -> Result<(), PostError> {
-        let sge = std::slice::from_ref(&self.send);
-        let op = match &self.peer {
-            None => SendOp::Send,
-            Some((ah, remote_qpn)) => SendOp::UdSend { to: ah.to(*remote_qpn, QKEY) },
+    pub fn post_send(&mut self, index: usize) -> Result<(), PostError> {
+        let to = match &self.peer {
+            None => To::Peer,
+            Some((ah, remote_qpn)) => To::Datagram(ah, *remote_qpn),
         };
-        let wr = SendWr { wr_id: SEND_WRID, op, sge, flags: self.flags };
-        // SAFETY: the element covers the buffer, which stays mapped for ever and to which no
-        // reference exists; inline, it is readable memory of this process; the `wr_id` has its top
-        // bit clear.
-        unsafe { self.qp.post_send(&[wr]) }
+        self.message.post_send(&mut self.qps[index], to, SEND_WRID as u32, self.flags)
     }
 }
 
@@ -236,7 +342,7 @@ mod tests {
 
     #[test]
     fn a_buffer_is_filled_and_keeps_what_is_written() {
-        let mut buffer = Buffer::map(40, 10_000).expect("memory");
+        let mut buffer = Buffer::map(40, 10_000, 0x7b).expect("memory");
         assert_eq!((buffer.read(0), buffer.read(9999)), (0x7b, 0x7b));
         buffer.write(4096, 0);
         assert_eq!((buffer.read(4095), buffer.read(4096), buffer.read(4097)), (0x7b, 0, 0x7b));
@@ -245,7 +351,7 @@ mod tests {
 
     #[test]
     fn a_message_is_told_from_the_one_before_and_from_a_garbled_one() {
-        let mut buffer = Buffer::map(40, 10_000).expect("memory");
+        let mut buffer = Buffer::map(40, 10_000, 0x7b).expect("memory");
         buffer.fill(7);
         assert_eq!(buffer.first_wrong(7), None);
         assert!(buffer.first_wrong(6).is_some_and(|(at, _)| at < 4));
@@ -257,6 +363,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "10 is outside of 10 bytes")]
     fn what_is_outside_of_a_buffer_is_not_read() {
-        Buffer::map(0, 10).expect("memory").read(10);
+        Buffer::map(0, 10, 0).expect("memory").read(10);
     }
 }

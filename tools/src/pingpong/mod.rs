@@ -1,37 +1,45 @@
-//! `ibv_rc_pingpong`, `ibv_uc_pingpong` and `ibv_ud_pingpong`: messages back and forth over a
-//! reliable connection, an unreliable one, and as datagrams.
+//! `ibv_rc_pingpong`, `ibv_uc_pingpong`, `ibv_ud_pingpong`, `ibv_srq_pingpong` and
+//! `ibv_xsrq_pingpong`: messages back and forth over a reliable connection, an unreliable one, as
+//! datagrams, over connections that share a receive queue, and over XRC.
 //!
-//! One program in three variants: [`Program`] names the differences.
+//! The first four are one program in four variants: [`Program`] names the differences. The last one
+//! shares its command line and its message with them.
 //!
 //! | file | content |
 //! |---|---|
 //! | [`options`] | the programs and their command lines |
 //! | [`setup`] | from the device to the queue pair |
 //! | [`dest`], [`exchange`] | addresses of two peers, and their exchange, as in rdma-core |
+//! | [`peer`] | the end of the other side, noticed |
 //! | [`endpoint`] | raw posting; the only unsafe code of the tools |
 //! | [`run`] | the messages, and their time |
+//! | [`xsrq`] | `ibv_xsrq_pingpong` |
 //!
 //! # References
-//! `ibv_rc_pingpong(1)`, `ibv_uc_pingpong(1)`, `ibv_ud_pingpong(1)`
+//! `ibv_rc_pingpong(1)`, `ibv_uc_pingpong(1)`, `ibv_ud_pingpong(1)`, `ibv_srq_pingpong(1)`,
+//! `ibv_xsrq_pingpong(1)`
 
 pub mod dest;
 pub mod endpoint;
 pub mod exchange;
 pub mod options;
+pub mod peer;
 pub mod run;
 pub mod setup;
+pub mod xsrq;
 
 use std::ffi::OsString;
 
 use nix::unistd::{SysconfVar, sysconf};
 use verbs::state::{Init, Rts};
-use verbs::{AhAttr, Error, Gid, GlobalRoute, LinkLayer, PortAttr, RtrAttr, RtsAttr};
+use verbs::{AhAttr, Context, Error, Gid, GlobalRoute, LinkLayer, PortAttr, RtrAttr, RtsAttr};
 
 use crate::console::{Console, Failed, list_devices};
 use crate::getopt::Getopt;
 use dest::Dest;
-use endpoint::Endpoint;
+use endpoint::{Endpoint, Steps};
 use options::{Options, Program};
+use peer::Peer;
 use run::Summary;
 use setup::Setup;
 
@@ -41,8 +49,8 @@ pub fn main(program: Program, mut args: impl Iterator<Item = OsString>) -> u8 {
     let mut console = Console::new(name.clone());
     let posixly_correct = std::env::var_os("POSIXLY_CORRECT").is_some();
     let getopt = Getopt::new(program.spec(), name, args.collect(), posixly_correct);
-    match Options::parse(program, getopt, &mut console).and_then(|options| ping_pong(&options, &mut console))
-    {
+    let run = if program == Program::Xsrq { xsrq::ping_pong } else { ping_pong };
+    match Options::parse(program, getopt, &mut console).and_then(|options| run(&options, &mut console)) {
         Ok(()) => 0,
         Err(Failed) => 1,
     }
@@ -65,22 +73,25 @@ fn ping_pong(options: &Options, console: &mut Console) -> Result<(), Failed> {
         return Err(console.because(error));
     }
 
-    let (port, local) = local_address(&setup, &endpoint, options, console)?;
-    let mut said = local.to_string();
-    if options.program == Program::Ud {
-        // As in C, for the local address only.
-        said = said.replacen(", GID", ": GID", 1);
+    let (port, local) = local_addresses(&setup, &endpoint, options, console)?;
+    for local in &local {
+        let mut said = local.to_string();
+        if options.program == Program::Ud {
+            // As in C, for the local address only.
+            said = said.replacen(", GID", ": GID", 1);
+        }
+        console.say(format_args!("  local address:  {said}\n"));
     }
-    console.say(format_args!("  local address:  {said}\n"));
     console.flush();
-    let mut endpoint = meet(&setup, endpoint, &port, &local, options, console)?;
+    let (mut endpoint, mut peer) = meet(&setup, endpoint, &port, &local, options, console)?;
 
     let client = options.server.is_some();
     if client && options.validate {
         let buffer = endpoint.buffer();
         buffer.pages(page_size()).for_each(|page| buffer.write(page, FIRST_OF_PAGE));
     }
-    let elapsed = run::play(&mut endpoint, &mut setup.cq, setup.channel.as_ref(), options, console)?;
+    let channel = setup.channel.as_ref();
+    let elapsed = run::play(&mut endpoint, &mut setup.cq, channel, &mut peer, options, console)?;
     console.say(Summary { size: options.size, iters: options.iters, elapsed });
     if !client && options.validate {
         let buffer = endpoint.buffer();
@@ -93,13 +104,13 @@ fn ping_pong(options: &Options, console: &mut Console) -> Result<(), Failed> {
     close(setup, endpoint, console)
 }
 
-/// Returns the port, and the address at which the peer reaches it.
-fn local_address(
+/// Returns the port, and the address at which the peer reaches each queue pair.
+fn local_addresses(
     setup: &Setup,
     endpoint: &Endpoint<Init>,
     options: &Options,
     console: &mut Console,
-) -> Result<(PortAttr, Dest), Failed> {
+) -> Result<(PortAttr, Vec<Dest>), Failed> {
     let port = setup.context.query_port(options.ib_port).map_err(|error| {
         console.complain("Couldn't get port info");
         console.because(error)
@@ -107,7 +118,7 @@ fn local_address(
     // As in C, datagrams go to a port without a local id as well.
     if options.program != Program::Ud && port.link_layer != LinkLayer::ETHERNET && port.lid == 0 {
         console.complain("Couldn't get local LID");
-        return Err(console.because("no subnet manager has given the port one: is one running?"));
+        return Err(console.because(NO_LID));
     }
     let gid = match options.gid_idx {
         None => Gid::ZERO,
@@ -116,51 +127,55 @@ fn local_address(
                 Program::Rc | Program::Uc => {
                     console.complain(format_args!("can't read sgid of index {index}"));
                 }
-                Program::Ud => {
+                _ => {
                     console.complain(format_args!("Could not get local gid for gid index {index}"));
                 }
             }
             console.because(error)
         })?,
     };
-    Ok((port, Dest { lid: port.lid, qpn: endpoint.qp_num(), psn: endpoint.psn(), gid }))
+    let local = endpoint.numbers().map(|(qpn, psn)| Dest { lid: port.lid, qpn, psn, gid }).collect();
+    Ok((port, local))
 }
 
-/// Finds the peer, and connects to its queue pair. The server connects before it answers, so that a
-/// client never sends to a queue pair that is not ready.
+/// Finds the peer, and connects to its queue pairs. The server connects before it answers, so that
+/// a client never sends to a queue pair that is not ready.
 fn meet(
     setup: &Setup,
     endpoint: Endpoint<Init>,
     port: &PortAttr,
-    local: &Dest,
+    local: &[Dest],
     options: &Options,
     console: &mut Console,
-) -> Result<Endpoint<Rts>, Failed> {
-    let refused = |(line, error): (&str, Error), more: &[&str], remote: &Dest, console: &mut Console| {
+) -> Result<(Endpoint<Rts>, Peer), Failed> {
+    let refused = |(line, error): (String, Error), more: &[&str], remote: &[Dest], console: &mut Console| {
         console.complain(line);
         more.iter().for_each(|line| console.complain(line));
         console.reason(error);
-        advise_gid(setup, port, remote, options, console);
+        advise_gid(&setup.context, port, remote[0].gid, options, console);
         Failed
     };
-    let say_remote = |remote: &Dest, console: &mut Console| {
-        console.say(format_args!("  remote address: {remote}\n"));
+    let say_remote = |remote: &[Dest], console: &mut Console| {
+        for remote in &remote[..local.len()] {
+            console.say(format_args!("  remote address: {remote}\n"));
+        }
         console.flush();
     };
     match &options.server {
         Some(host) => {
-            let remote = exchange::ask(host, options.port, local, console)?;
+            let (remote, peer) = exchange::ask(host, options.port, options.program, local, console)?;
             say_remote(&remote, console);
-            connect(setup, endpoint, local, &remote, options)
-                .map_err(|why| refused(why, &[], &remote, console))
+            let connected = connect(setup, endpoint, local, &remote, options);
+            let endpoint = connected.map_err(|why| refused(why, &[], &remote, console))?;
+            Ok((endpoint, peer))
         }
         None => {
-            let (client, remote) = exchange::wait(options.port, console)?;
+            let (client, remote) = exchange::wait(options.port, options.program, console)?;
             let endpoint = connect(setup, endpoint, local, &remote, options)
                 .map_err(|why| refused(why, &["Couldn't connect to remote QP"], &remote, console))?;
-            client.answer(local, console)?;
+            let peer = client.answer(local, console)?;
             say_remote(&remote, console);
-            Ok(endpoint)
+            Ok((endpoint, peer))
         }
     }
 }
@@ -168,41 +183,55 @@ fn meet(
 fn connect(
     setup: &Setup,
     endpoint: Endpoint<Init>,
-    local: &Dest,
-    remote: &Dest,
+    local: &[Dest],
+    remote: &[Dest],
     options: &Options,
-) -> Result<Endpoint<Rts>, (&'static str, Error)> {
-    let grh = (remote.gid.interface_id() != 0).then(|| GlobalRoute {
-        dgid: remote.gid,
+) -> Result<Endpoint<Rts>, (String, Error)> {
+    // As in C, the first address has the GID of all.
+    let gid = remote[0].gid;
+    let grh = (gid.interface_id() != 0).then(|| GlobalRoute {
+        dgid: gid,
         // As in C, where "no index" is -1 and the kernel gets 8 bits.
         sgid_index: options.gid_idx.unwrap_or(u32::MAX) & 0xff,
         hop_limit: if options.program == Program::Ud { 64 } else { 1 },
         ..GlobalRoute::default()
     });
-    let ah_attr =
-        AhAttr { grh, dlid: remote.lid, sl: options.sl, port_num: options.ib_port, ..AhAttr::default() };
-    let rtr = RtrAttr { path_mtu: options.mtu, ..RtrAttr::new(ah_attr, remote.qpn, remote.psn) };
-    let rts = RtsAttr { sq_psn: Some(local.psn), timeout: 14, retry_cnt: 7, rnr_retry: 7, max_rd_atomic: 1 };
-    let mut endpoint = endpoint.connect(&rtr, &rts)?;
+    let path = |remote: &Dest| AhAttr {
+        grh,
+        dlid: remote.lid,
+        sl: options.sl,
+        port_num: options.ib_port,
+        ..AhAttr::default()
+    };
+    let steps: Vec<Steps> = local
+        .iter()
+        .zip(remote)
+        .map(|(local, remote)| {
+            let rtr = RtrAttr::new(path(remote), remote.qpn, remote.psn);
+            let rtr = RtrAttr { path_mtu: options.mtu, ..rtr };
+            (rtr, RtsAttr { sq_psn: Some(local.psn), ..RtsAttr::default() })
+        })
+        .collect();
+    let mut endpoint = endpoint.connect(&steps)?;
     if options.program == Program::Ud {
-        let ah = setup.pd.create_ah(&ah_attr).map_err(|error| ("Failed to create AH", error))?;
-        endpoint.address(ah, remote.qpn);
+        let ah = setup.pd.create_ah(&path(&remote[0]));
+        endpoint.address(ah.map_err(|error| ("Failed to create AH".to_owned(), error))?, remote[0].qpn);
     }
     Ok(endpoint)
 }
 
 /// Reports which `-g` to use if the connection failed for lack of one: every RoCE connection needs
 /// it.
-fn advise_gid(setup: &Setup, port: &PortAttr, remote: &Dest, options: &Options, console: &mut Console) {
+fn advise_gid(context: &Context, port: &PortAttr, remote: Gid, options: &Options, console: &mut Console) {
     let missing = match options.gid_idx {
         None => "this side",
-        Some(_) if remote.gid.interface_id() == 0 => "the other side",
+        Some(_) if remote.interface_id() == 0 => "the other side",
         Some(_) => return,
     };
     if port.link_layer != LinkLayer::ETHERNET {
         return;
     }
-    let example = match setup.context.find_gid(options.ib_port) {
+    let example = match context.find_gid(options.ib_port) {
         Ok(entry) => format!(", such as -g {} ({}) here", entry.gid_index, entry.gid.to_ipv6()),
         Err(_) => String::new(),
     };
@@ -212,12 +241,19 @@ fn advise_gid(setup: &Setup, port: &PortAttr, remote: &Dest, options: &Options, 
 /// Destroys all objects, and reports those that the kernel refuses to destroy.
 fn close(setup: Setup, endpoint: Endpoint<Rts>, console: &mut Console) -> Result<(), Failed> {
     let Setup { context, channel, pd, cq } = setup;
-    let (qp, mr, ah) = endpoint.into_parts();
+    let (qps, srq, mr, ah) = endpoint.into_parts();
     let mut fail = |line: &str, error: Error| {
         console.complain(line);
         console.because(error)
     };
-    qp.close().map_err(|failed| fail("Couldn't destroy QP", failed.error))?;
+    for (index, qp) in qps.into_iter().enumerate() {
+        let line =
+            if srq.is_some() { &*format!("Couldn't destroy QP[{index}]") } else { "Couldn't destroy QP" };
+        qp.close().map_err(|failed| fail(line, failed.error))?;
+    }
+    if let Some(srq) = srq {
+        srq.close().map_err(|failed| fail("Couldn't destroy SRQ", failed.error))?;
+    }
     cq.close().map_err(|failed| fail("Couldn't destroy CQ", failed.error))?;
     mr.close().map_err(|failed| fail("Couldn't deregister MR", failed.error))?;
     if let Some(ah) = ah {
@@ -234,6 +270,9 @@ fn page_size() -> usize {
     let told = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
     told.and_then(|size| usize::try_from(size).ok()).filter(|size| *size > 0).unwrap_or(4096)
 }
+
+/// The reason for a port without a local id.
+const NO_LID: &str = "no subnet manager has given the port one: is one running?";
 
 /// The byte that `--chk` writes at the start of each page and expects there: in C the page's
 /// number, modulo the size of a byte.

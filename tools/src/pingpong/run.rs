@@ -8,6 +8,7 @@ use verbs::{CompChannel, Cq, Wc, WcStatus};
 
 use super::endpoint::{Endpoint, RECV_WRID, SEND_WRID};
 use super::options::{Options, Program};
+use super::peer::Peer;
 use crate::console::{Console, Failed};
 use crate::ctext::Fixed2;
 
@@ -15,8 +16,8 @@ use crate::ctext::Fixed2;
 #[derive(Debug)]
 struct Game<'a> {
     endpoint: &'a mut Endpoint<Rts>,
-    /// Work requests that must complete before the next send, one bit each.
-    pending: u64,
+    /// Work requests that must complete before the next send, one bit each, by queue pair.
+    pending: Vec<u64>,
     /// The number of posted receives. It can become negative with `--rx-depth=0`, as in C.
     routs: i32,
     rx_depth: i32,
@@ -42,6 +43,7 @@ pub fn play(
     endpoint: &mut Endpoint<Rts>,
     cq: &mut Cq,
     channel: Option<&CompChannel>,
+    peer: &mut Peer,
     options: &Options,
     console: &mut Console,
 ) -> Result<Duration, Failed> {
@@ -49,24 +51,31 @@ pub fn play(
     let iters = options.iters;
     // The client's messages are even, the server's odd.
     let verify = options.verify.then_some(u32::from(options.server.is_none()));
-    let mut game =
-        Game { endpoint, pending: RECV_WRID, routs: rx_depth, rx_depth, iters, scnt: 0, rcnt: 0, verify };
+    let qps = endpoint.qps();
+    let pending = vec![RECV_WRID; qps];
+    let mut game = Game { endpoint, pending, routs: rx_depth, rx_depth, iters, scnt: 0, rcnt: 0, verify };
     if options.server.is_some() {
-        game.send().map_err(|(line, reason)| {
+        (0..qps).try_for_each(|qp| game.send(qp)).map_err(|(line, reason)| {
             console.complain(line);
             console.because(reason)
         })?;
     }
     let start = Instant::now();
-    let mut wcs = [Wc::default(); 2];
+    let wcs = if options.program == Program::Srq { cq.cqe() as usize } else { 2 };
+    let mut wcs = vec![Wc::default(); wcs];
     while game.rcnt < iters || game.scnt < iters {
         if let Some(channel) = channel {
-            wait_for_event(channel, cq, console)?;
+            wait_for_event(channel, cq, |console| peer.look(console), console)?;
         }
+        let mut empty: u32 = 0;
         let count = loop {
             let count = cq.poll_into(&mut wcs);
             if count > 0 || channel.is_some() {
                 break count;
+            }
+            empty = empty.wrapping_add(1);
+            if empty.is_multiple_of(LOOK_EVERY) {
+                peer.look(console)?;
             }
         };
         for wc in &wcs[..count] {
@@ -82,19 +91,33 @@ pub fn play(
     Ok(start.elapsed())
 }
 
-/// Sleeps until something completes, and requests the next notification.
-fn wait_for_event(channel: &CompChannel, cq: &mut Cq, console: &mut Console) -> Result<(), Failed> {
-    let mut fail = |line: &str, reason: &dyn fmt::Display| {
+/// Sleeps until something completes, and requests the next notification. While nothing does, calls
+/// `look` from time to time.
+pub(super) fn wait_for_event(
+    channel: &CompChannel,
+    cq: &mut Cq,
+    mut look: impl FnMut(&mut Console) -> Result<(), Failed>,
+    console: &mut Console,
+) -> Result<(), Failed> {
+    let fail = |line: &str, reason: &dyn fmt::Display, console: &mut Console| {
         console.complain(line);
         console.because(reason)
     };
-    let event = channel.wait(None).map_err(|error| fail("Failed to get cq_event", &error))?;
-    if let Some(event) = event
-        && event.cq != cq.id()
-    {
-        return Err(fail("CQ event for unknown CQ", &format_args!("{:?}, not {:?}", event.cq, cq.id())));
+    let event = loop {
+        match channel.wait(Some(LOOK_AFTER)) {
+            Ok(Some(event)) => break event,
+            Ok(None) => look(console)?,
+            Err(error) => return Err(fail("Failed to get cq_event", &error, console)),
+        }
+    };
+    if event.cq != cq.id() {
+        return Err(fail(
+            "CQ event for unknown CQ",
+            &format_args!("{:?}, not {:?}", event.cq, cq.id()),
+            console,
+        ));
     }
-    cq.req_notify(false).map_err(|error| fail("Couldn't request CQ notification", &error))
+    cq.req_notify(false).map_err(|error| fail("Couldn't request CQ notification", &error, console))
 }
 
 impl Game<'_> {
@@ -104,11 +127,15 @@ impl Game<'_> {
         if wc.status != WcStatus::SUCCESS {
             return Err(failed_status(wc));
         }
+        let Some(qp) = self.endpoint.find_qp(wc.qp_num) else {
+            let line = format!("Couldn't find QPN {:06x}", wc.qp_num);
+            return Err((line, format!("it completes {}", wc.opcode)));
+        };
         match wc.wr_id {
             SEND_WRID => self.scnt += 1,
             RECV_WRID => {
                 self.routs -= 1;
-                if self.routs <= 1 {
+                if self.routs <= self.pending.len() as i32 {
                     self.refill()?;
                 }
                 if let Some(next) = self.verify {
@@ -121,8 +148,8 @@ impl Game<'_> {
                 return Err((line, format!("it completes {} of queue pair {:#x}", wc.opcode, wc.qp_num)));
             }
         }
-        self.pending &= !wc.wr_id;
-        if self.scnt < self.iters && self.pending == 0 { self.send() } else { Ok(()) }
+        self.pending[qp] &= !wc.wr_id;
+        if self.scnt < self.iters && self.pending[qp] == 0 { self.send(qp) } else { Ok(()) }
     }
 
     fn refill(&mut self) -> Result<(), Trouble> {
@@ -152,17 +179,23 @@ impl Game<'_> {
     }
 
     #[inline]
-    fn send(&mut self) -> Result<(), Trouble> {
+    fn send(&mut self, qp: usize) -> Result<(), Trouble> {
         if let Some(next) = &mut self.verify {
             self.endpoint.buffer().fill(*next);
             *next = next.wrapping_add(2);
         }
-        let posted = self.endpoint.post_send();
+        let posted = self.endpoint.post_send(qp);
         posted.map_err(|error| ("Couldn't post send".to_owned(), error.to_string()))?;
-        self.pending = RECV_WRID | SEND_WRID;
+        self.pending[qp] = RECV_WRID | SEND_WRID;
         Ok(())
     }
 }
+
+/// The number of polls without a completion, after which the program looks whether its peer ended.
+pub(super) const LOOK_EVERY: u32 = 1 << 14;
+
+/// The time without an event, after which it looks.
+const LOOK_AFTER: Duration = Duration::from_millis(250);
 
 /// Describes a work request that failed.
 #[cold]
@@ -172,8 +205,8 @@ fn failed_status(wc: &Wc) -> Trouble {
     let line = format!("Failed status {name} ({}) for wr_id {}", status.0, *wr_id as i32);
     let advice = match *status {
         WcStatus::RETRY_EXC_ERR => {
-            "the peer does not answer: it has ended, or packets do not reach it (another -g, a firewall on UDP port 4791, \
-             an -m larger than the path's)"
+            "the peer does not answer: it has ended, has fewer queue pairs (-q), or packets do not reach it (another -g, a \
+             firewall on UDP port 4791, an -m larger than the path's)"
         }
         WcStatus::RNR_RETRY_EXC_ERR => "the peer has no receive posted: run it with a larger -r",
         // The error depends on the device: rxe reports 2 here and 11 on the other side.

@@ -6,43 +6,79 @@
 //!   │ its address, 52 bytes ─────► │ moves its queue pair to RTS
 //!   │ ◄───── its address, 52 bytes │
 //!   │ "done\0" ──────────────────► │
+//!   │ ◄────────────────── "stay\0" │
+//!   │ "stay\0" ──────────────────► │
 //!   │ moves its queue pair to RTS  │ waits for the first message
 //! ```
+//!
+//! `ibv_srq_pingpong` sends 256 addresses instead of one, in either direction. C's programs close
+//! the connection after "done"; ours keep it, if the other side says that it does as well, so that
+//! each [`Peer`] sees the end of the other.
 
 use std::ffi::OsStr;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 
 use super::dest::{Dest, WIRE_LEN};
+use super::options::Program;
+use super::peer::Peer;
 use crate::console::{Console, Failed, describe};
 
-/// The client's part: sends our address to the server, and receives the server's.
+/// The client's part: sends our addresses to the server, and receives the server's. Those that the
+/// other side expects beyond ours are sent as zeros.
 ///
 /// # Errors
 /// The host has no address, or the connection fails; the failure has been reported.
-pub fn ask(host: &OsStr, port: u16, local: &Dest, console: &mut Console) -> Result<Dest, Failed> {
+pub fn ask(
+    host: &OsStr,
+    port: u16,
+    program: Program,
+    local: &[Dest],
+    console: &mut Console,
+) -> Result<(Vec<Dest>, Peer), Failed> {
     let mut stream = connect(host, port, console)?;
-    if let Err(error) = stream.write_all(&local.to_wire()) {
+    if let Err(error) = stream.write_all(&to_wire(program, local)) {
         console.complain("Couldn't send local address");
         return Err(console.because(describe(&error)));
     }
-    let mut wire = [0; WIRE_LEN];
-    let heard = match read_all(&mut stream, &mut wire) {
-        (WIRE_LEN, _) => stream.write_all(DONE).map_err(|error| describe(&error)),
-        (count, failure) => Err(why_short(count, failure)),
-    };
-    if let Err(why) = heard {
+    let mut wire = vec![0; program.addresses() * WIRE_LEN];
+    let (count, failure) = read_all(&mut stream, &mut wire);
+    if count < wire.len() {
+        let why = why_short(count % WIRE_LEN, failure);
+        if program == Program::Srq {
+            console.complain(format_args!("client read: {why}"));
+            return Err(not_read(count, console));
+        }
         console.complain(format_args!("client read/write: {why}"));
         console.complain("Couldn't read/write remote address");
         return Err(Failed);
     }
-    Dest::from_wire(&wire).ok_or_else(|| {
-        console.complain("Couldn't read/write remote address");
-        not_an_address(&wire, console)
-    })
+    if let Err(error) = stream.write_all(DONE) {
+        let why = describe(&error);
+        if program == Program::Srq {
+            console.complain(format_args!("client write: {why}"));
+        } else {
+            console.complain(format_args!("client read/write: {why}"));
+            console.complain("Couldn't read/write remote address");
+        }
+        return Err(Failed);
+    }
+    let remote = from_wire(&wire).map_err(|wrong| {
+        if program == Program::Srq {
+            not_read(wrong * WIRE_LEN, console);
+        } else {
+            console.complain("Couldn't read/write remote address");
+        }
+        not_an_address(&wire[wrong * WIRE_LEN..][..WIRE_LEN], console)
+    })?;
+    Ok((remote, Peer::of_server(stream)))
 }
 
-fn connect(host: &OsStr, port: u16, console: &mut Console) -> Result<TcpStream, Failed> {
+/// Opens a connection to a server.
+///
+/// # Errors
+/// The host has no address, or refuses; the failure has been reported.
+pub fn connect(host: &OsStr, port: u16, console: &mut Console) -> Result<TcpStream, Failed> {
     let name = host.to_string_lossy();
     let addresses = (&*name, port).to_socket_addrs().map_err(|error| {
         let why = describe(&error);
@@ -61,67 +97,109 @@ fn connect(host: &OsStr, port: u16, console: &mut Console) -> Result<TcpStream, 
     Err(console.because(why))
 }
 
-/// A client that has sent its address and waits for ours.
-#[derive(Debug)]
-pub struct Client(TcpStream);
+/// Waits for connections at a port.
+///
+/// # Errors
+/// The port is taken; the failure has been reported.
+pub fn listen(port: u16, console: &mut Console) -> Result<TcpListener, Failed> {
+    let any: [SocketAddr; 2] = [(Ipv4Addr::UNSPECIFIED, port).into(), (Ipv6Addr::UNSPECIFIED, port).into()];
+    TcpListener::bind(&any[..]).map_err(|error| {
+        console.complain(format_args!("Couldn't listen to port {port}"));
+        console.because(describe(&error))
+    })
+}
 
-/// The server's part, first half: waits for a client, and receives its address.
+/// A client that has sent its addresses and waits for ours.
+#[derive(Debug)]
+pub struct Client {
+    stream: TcpStream,
+    program: Program,
+}
+
+/// The server's part, first half: waits for a client, and receives its addresses.
 ///
 /// # Errors
 /// The port is taken, or the connection fails; the failure has been reported.
-pub fn wait(port: u16, console: &mut Console) -> Result<(Client, Dest), Failed> {
-    let any: [SocketAddr; 2] = [(Ipv4Addr::UNSPECIFIED, port).into(), (Ipv6Addr::UNSPECIFIED, port).into()];
-    let listener = TcpListener::bind(&any[..]).map_err(|error| {
-        console.complain(format_args!("Couldn't listen to port {port}"));
-        console.because(describe(&error))
-    })?;
+pub fn wait(port: u16, program: Program, console: &mut Console) -> Result<(Client, Vec<Dest>), Failed> {
+    let listener = listen(port, console)?;
     let (mut stream, _) = listener.accept().map_err(|error| {
         console.complain("accept() failed");
         console.because(describe(&error))
     })?;
     drop(listener);
-    let mut wire = [0; WIRE_LEN];
+    let mut wire = vec![0; program.addresses() * WIRE_LEN];
     let (count, failure) = read_all(&mut stream, &mut wire);
-    if count != WIRE_LEN {
+    if count < wire.len() {
         // The result of read(2) in C: an error hides the bytes before it.
         let heard = if failure.is_some() { "-1".to_owned() } else { count.to_string() };
-        console.complain(format_args!("server read: {}", why_short(count, failure)));
+        console.complain(format_args!("server read: {}", why_short(count % WIRE_LEN, failure)));
+        if program == Program::Srq {
+            return Err(not_read(count, console));
+        }
         console.complain(format_args!("{heard}/{WIRE_LEN}: Couldn't read remote address"));
         return Err(Failed);
     }
-    match Dest::from_wire(&wire) {
-        Some(remote) => Ok((Client(stream), remote)),
-        None => {
-            console.complain(format_args!("{count}/{WIRE_LEN}: Couldn't read remote address"));
-            Err(not_an_address(&wire, console))
+    match from_wire(&wire) {
+        Ok(remote) => Ok((Client { stream, program }, remote)),
+        Err(wrong) => {
+            if program == Program::Srq {
+                not_read(wrong * WIRE_LEN, console);
+            } else {
+                console.complain(format_args!("{count}/{WIRE_LEN}: Couldn't read remote address"));
+            }
+            Err(not_an_address(&wire[wrong * WIRE_LEN..][..WIRE_LEN], console))
         }
     }
 }
 
 impl Client {
-    /// The server's part, second half: sends our address, and waits until the client has it.
+    /// The server's part, second half: sends our addresses, and waits until the client has them.
     ///
     /// # Errors
     /// The connection fails; the failure has been reported.
-    pub fn answer(mut self, local: &Dest, console: &mut Console) -> Result<(), Failed> {
+    pub fn answer(mut self, local: &[Dest], console: &mut Console) -> Result<Peer, Failed> {
+        let is_srq = self.program == Program::Srq;
         let mut done = [0; DONE.len()];
-        let heard = match self.0.write_all(&local.to_wire()) {
-            Ok(()) => match read_all(&mut self.0, &mut done) {
-                (count, None) if count == done.len() => Ok(()),
-                (count, failure) => Err(why_short(count, failure)),
+        let heard = match self.stream.write_all(&to_wire(self.program, local)) {
+            Ok(()) => match read_all(&mut self.stream, &mut done) {
+                (count, None) if count == done.len() => return Ok(Peer::of_client(self.stream)),
+                (count, failure) => ("client write", why_short(count, failure)),
             },
-            Err(error) => Err(describe(&error)),
+            Err(error) => ("Couldn't send local address", describe(&error)),
         };
-        heard.map_err(|why| {
-            console.complain("Couldn't send/recv local address");
-            console.because(why)
-        })
+        match heard {
+            ("client write", why) if is_srq => console.complain(format_args!("client write: {why}")),
+            (line, why) => {
+                console.complain(if is_srq { line } else { "Couldn't send/recv local address" });
+                console.reason(why);
+            }
+        }
+        Err(Failed)
     }
+}
+
+/// Returns the addresses as they are sent: as many as the program's protocol has.
+fn to_wire(program: Program, local: &[Dest]) -> Vec<u8> {
+    let all = local.iter().copied().chain(std::iter::repeat(Dest::NONE));
+    all.take(program.addresses()).flat_map(Dest::to_wire).collect()
+}
+
+/// Parses received addresses; the error is the index of the first that has another form.
+fn from_wire(wire: &[u8]) -> Result<Vec<Dest>, usize> {
+    let (addresses, _) = wire.as_chunks::<WIRE_LEN>();
+    addresses.iter().enumerate().map(|(index, wire)| Dest::from_wire(wire).ok_or(index)).collect()
+}
+
+/// Reports, as C's `ibv_srq_pingpong`, which address was not read.
+fn not_read(count: usize, console: &mut Console) -> Failed {
+    let (index, bytes) = (count / WIRE_LEN, count % WIRE_LEN);
+    console.complain(format_args!("{bytes}/{WIRE_LEN}: Couldn't read remote address [{index}]"));
+    Failed
 }
 
 /// Reads until the buffer is full, the peer closes the connection, or an error; returns the number
 /// of bytes and the error.
-fn read_all(stream: &mut impl Read, buffer: &mut [u8]) -> (usize, Option<io::Error>) {
+pub fn read_all(stream: &mut impl Read, buffer: &mut [u8]) -> (usize, Option<io::Error>) {
     let mut count = 0;
     while count < buffer.len() {
         match stream.read(&mut buffer[count..]) {
@@ -134,7 +212,8 @@ fn read_all(stream: &mut impl Read, buffer: &mut [u8]) -> (usize, Option<io::Err
     (count, None)
 }
 
-fn why_short(count: usize, failure: Option<io::Error>) -> String {
+/// Returns the reason for a read that ended early, after `count` bytes.
+pub fn why_short(count: usize, failure: Option<io::Error>) -> String {
     match failure {
         Some(error) => describe(&error),
         None => format!("the peer closed the connection after {count} bytes"),

@@ -21,7 +21,8 @@ fn asked(serve: impl FnOnce(TcpStream) + Send + 'static) -> (Result<Dest, Failed
     in_time("the server and its client", move || {
         let server = thread::spawn(move || serve(listener.accept().expect("a client").0));
         let mut console = Console::captured("pp");
-        let result = ask("127.0.0.1".as_ref(), port, &dest(0x11), &mut console);
+        let result = ask("127.0.0.1".as_ref(), port, Program::Rc, &[dest(0x11)], &mut console);
+        let result = result.map(|(remote, _)| remote[0]);
         server.join().expect("the server");
         (result, console.complaints())
     })
@@ -44,8 +45,8 @@ fn waited_on(port: u16, talk: impl FnOnce(TcpStream) + Send + 'static) -> (Resul
             talk(stream);
         });
         let mut console = Console::captured("pp");
-        let result = wait(port, &mut console)
-            .and_then(|(client, remote)| client.answer(&dest(0x22), &mut console).map(|()| remote));
+        let result = wait(port, Program::Rc, &mut console)
+            .and_then(|(client, remote)| client.answer(&[dest(0x22)], &mut console).map(|_| remote[0]));
         client.join().expect("the client");
         (result, console.complaints())
     })
@@ -168,7 +169,8 @@ fn a_client_that_is_not_done_is_said_to_have_gone() {
 fn nobody_there_is_said_as_c_says_it_and_why() {
     let mut console = Console::captured("pp");
     let port = free_port();
-    assert_eq!(ask("127.0.0.1".as_ref(), port, &dest(1), &mut console), Err(Failed));
+    let asked = ask("127.0.0.1".as_ref(), port, Program::Rc, &[dest(1)], &mut console);
+    assert!(asked.is_err());
     assert_eq!(
         console.complaints(),
         format!("Couldn't connect to 127.0.0.1:{port}\npp: 127.0.0.1:{port}: Connection refused\n")
@@ -180,7 +182,59 @@ fn a_port_that_is_taken_is_said_as_c_says_it_and_why() {
     let taken = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).expect("a port");
     let port = taken.local_addr().expect("its number").port();
     let mut console = Console::captured("pp");
-    assert_eq!(wait(port, &mut console).map(|_| ()), Err(Failed));
+    assert_eq!(wait(port, Program::Rc, &mut console).map(|_| ()), Err(Failed));
     let complaints = console.complaints();
     assert!(complaints.starts_with(&format!("Couldn't listen to port {port}\npp: ")), "{complaints}");
+}
+
+/// As rdma-core does it: one write for each of 256 addresses.
+#[test]
+fn peers_that_share_a_receive_queue_tell_256_addresses() {
+    let port = free_port();
+    in_time("the client and its server", move || {
+        let server = thread::spawn(move || {
+            let mut console = Console::captured("pp");
+            let (client, remote) = wait(port, Program::Srq, &mut console).expect("a client");
+            client.answer(&[dest(0x31), dest(0x32)], &mut console).expect("it is done");
+            remote
+        });
+        let mut console = Console::captured("pp");
+        let heard = loop {
+            let local = [dest(0x21), dest(0x22), dest(0x23)];
+            match ask("127.0.0.1".as_ref(), port, Program::Srq, &local, &mut console) {
+                Ok((heard, _)) => break heard,
+                Err(Failed) => thread::yield_now(),
+            }
+        };
+        let told = server.join().expect("the server");
+        assert_eq!((heard.len(), told.len()), (256, 256));
+        assert_eq!(heard[..3], [dest(0x31), dest(0x32), Dest::NONE]);
+        assert_eq!(told[..4], [dest(0x21), dest(0x22), dest(0x23), Dest::NONE]);
+    });
+}
+
+#[test]
+fn an_address_among_256_that_is_missing_is_named_as_in_c() {
+    let port = free_port();
+    let complaints = in_time("the client and its server", move || {
+        let client = thread::spawn(move || {
+            let mut stream = loop {
+                match TcpStream::connect((Ipv4Addr::LOCALHOST, port)) {
+                    Ok(stream) => break stream,
+                    Err(_) => thread::yield_now(),
+                }
+            };
+            stream.write_all(&[dest(1).to_wire(); 7].concat()).expect("seven addresses");
+            stream.write_all(b"0000:").expect("a piece");
+        });
+        let mut console = Console::captured("pp");
+        assert!(wait(port, Program::Srq, &mut console).is_err());
+        client.join().expect("the client");
+        console.complaints()
+    });
+    assert_eq!(
+        complaints,
+        "server read: the peer closed the connection after 5 bytes\n\
+         5/52: Couldn't read remote address [7]\n"
+    );
 }

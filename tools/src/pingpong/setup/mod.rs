@@ -1,13 +1,13 @@
 //! All steps up to the queue pair in INIT, in C's order, because the first failure decides the
 //! message.
 
-use verbs::state::Init;
+use verbs::state::{Init, Reset};
 use verbs::{
     AccessFlags, CompChannel, Context, Cq, CqInit, Device, DeviceAttrEx, DeviceList, Errno, InitAttr,
-    OdpGeneralCaps, OdpTransportCaps, Pd, QpCap, QpInit,
+    OdpGeneralCaps, OdpTransportCaps, Pd, Qp, QpCap, QpInit, Srq, SrqInit,
 };
 
-use super::endpoint::{Buffer, Endpoint, QKEY, register_everything};
+use super::endpoint::{Buffer, Endpoint, Message, QKEY, register_everything};
 use super::options::{Options, Program};
 use crate::console::{Console, Failed, complain_of_no_devices};
 
@@ -86,8 +86,7 @@ pub fn build(
         }
     }
 
-    let buffer = map(options.program.header_len(), options.size)
-        .map_err(|reason| fail("Couldn't allocate work buf.", &reason))?;
+    let buffer = map(options).map_err(|reason| fail("Couldn't allocate work buf.", &reason))?;
     let mut access = AccessFlags::LOCAL_WRITE;
     access.set(AccessFlags::ON_DEMAND, options.odp);
     let registered =
@@ -98,32 +97,50 @@ pub fn build(
         let _ = fail(&format!("Couldn't prefetch MR({errno}). Continue anyway"), &NO_PREFETCH);
     }
 
-    let init = CqInit { channel: channel.as_ref(), ..CqInit::new(options.rx_depth.wrapping_add(1)) };
+    let of_srq = options.program == Program::Srq;
+    let sends = if of_srq { options.num_qp } else { 1 };
+    let init = CqInit { channel: channel.as_ref(), ..CqInit::new(options.rx_depth.wrapping_add(sends)) };
     let cq = context.create_cq(&init).map_err(|error| fail("Couldn't create CQ", &error))?;
+    let srq = of_srq
+        .then(|| pd.create_srq(&SrqInit::new(options.rx_depth)))
+        .transpose()
+        .map_err(|error| fail("Couldn't create SRQ", &error))?;
     let cap = QpCap {
         max_send_wr: 1,
-        max_recv_wr: options.rx_depth,
+        max_recv_wr: if of_srq { 0 } else { options.rx_depth },
         max_send_sge: 1,
-        max_recv_sge: 1,
+        max_recv_sge: if of_srq { 0 } else { 1 },
         max_inline_data: 0,
     };
-    let init = QpInit { cap, ..QpInit::new(options.program.qp_type(), &cq) };
-    let qp = pd.create_qp(&init).map_err(|error| fail("Couldn't create QP", &error))?;
-    let qp = qp
-        .to_init(&InitAttr { port_num: options.ib_port, qkey: QKEY, ..InitAttr::default() })
-        .map_err(|failed| fail("Failed to modify QP to INIT", &failed.error))?;
-    Ok((Setup { context, channel, pd, cq }, Endpoint::new(qp, buffer, mr)))
+    let srq_handle = srq.as_ref().map(Srq::handle);
+    let init = QpInit { cap, srq: srq_handle, ..QpInit::new(options.program.qp_type(), &cq) };
+    let name = |index: u32| if of_srq { format!("QP[{index}]") } else { "QP".to_owned() };
+    let create = |index| {
+        pd.create_qp(&init).map_err(|error| fail(&format!("Couldn't create {}", name(index)), &error))
+    };
+    let qps = (0..options.num_qp).map(create).collect::<Result<Vec<_>, _>>()?;
+    let attr = InitAttr { port_num: options.ib_port, qkey: QKEY, ..InitAttr::default() };
+    let to_init = |(index, qp): (u32, Qp<Reset>)| {
+        let line = format!("Failed to modify {} to INIT", name(index));
+        qp.to_init(&attr).map_err(|failed| fail(&line, &failed.error))
+    };
+    let qps = (0..).zip(qps).map(to_init).collect::<Result<Vec<_>, _>>()?;
+    Ok((Setup { context, channel, pd, cq }, Endpoint::new(qps, srq, Message::new(buffer, mr))))
 }
 
 /// Returns a requested feature that the device lacks: C's sentence, and the reason.
-fn lacks(attr: &DeviceAttrEx, options: &Options) -> Option<(&'static str, String)> {
+pub(super) fn lacks(attr: &DeviceAttrEx, options: &Options) -> Option<(&'static str, String)> {
     let odp = &attr.odp_caps;
     if options.odp {
-        let needed = OdpTransportCaps::SEND | OdpTransportCaps::RECV;
-        if !odp.general_caps.contains(OdpGeneralCaps::SUPPORT) || !odp.rc_odp_caps.contains(needed) {
-            let line = "The device isn't ODP capable or does not support RC send and receive with ODP";
-            let caps = (odp.general_caps.bits(), odp.rc_odp_caps.bits());
-            return Some((line, format!("general_odp_caps {:#x}, rc_odp_caps {:#x}", caps.0, caps.1)));
+        let (line, needed, name, has) = match options.program {
+            Program::Srq => (NO_ODP_OF_SRQ, OdpTransportCaps::SRQ_RECV, "rc_odp_caps", odp.rc_odp_caps),
+            Program::Xsrq => (NO_ODP_OF_XSRQ, OdpTransportCaps::SRQ_RECV, "xrc_odp_caps", attr.xrc_odp_caps),
+            _ => (NO_ODP, OdpTransportCaps::RECV, "rc_odp_caps", odp.rc_odp_caps),
+        };
+        let general = odp.general_caps;
+        if !general.contains(OdpGeneralCaps::SUPPORT) || !has.contains(OdpTransportCaps::SEND | needed) {
+            let caps = (general.bits(), has.bits());
+            return Some((line, format!("general_odp_caps {:#x}, {name} {:#x}", caps.0, caps.1)));
         }
         if options.implicit_odp && !odp.general_caps.contains(OdpGeneralCaps::IMPLICIT) {
             let reason = format!("general_odp_caps {:#x}", odp.general_caps.bits());
@@ -151,10 +168,12 @@ fn lacks(attr: &DeviceAttrEx, options: &Options) -> Option<(&'static str, String
     None
 }
 
-/// Maps the message's buffer. As in C, a length beyond 2 GiB is negative.
-fn map(header: usize, size: u32) -> Result<Buffer, String> {
+/// Maps the message's buffer, filled as in C. There, a length beyond 2 GiB is negative.
+pub(super) fn map(options: &Options) -> Result<Buffer, String> {
+    let Options { program, size, .. } = *options;
     let len = i32::try_from(size).map_err(|_| format!("a message of {size} bytes is longer than 2 GiB"))?;
-    Buffer::map(header, len as usize).map_err(|error| crate::console::describe(&error))
+    let byte = if matches!(program, Program::Srq | Program::Xsrq) { 0 } else { 0x7b };
+    Buffer::map(program.header_len(), len as usize, byte).map_err(|error| crate::console::describe(&error))
 }
 
 fn no_parent_domain(context: &Context) -> String {
@@ -164,6 +183,14 @@ fn no_parent_domain(context: &Context) -> String {
         context.provider_name()
     )
 }
+
+const NO_ODP: &str = "The device isn't ODP capable or does not support RC send and receive with ODP";
+
+const NO_ODP_OF_SRQ: &str =
+    "The device isn't ODP capable or does not support RC send, receive and srq with ODP";
+
+const NO_ODP_OF_XSRQ: &str =
+    "The device isn't ODP capable or does not support XRC send, receive and srq with ODP";
 
 const NO_PREFETCH: &str = "regions cannot be fetched ahead yet; pages come when they are touched";
 

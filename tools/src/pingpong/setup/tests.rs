@@ -88,6 +88,14 @@ fn on_demand_paging_must_reach_sends_and_receives() {
     assert_eq!(line(&attr, &implicit), Some("The device doesn't support implicit ODP"));
     attr.odp_caps.general_caps |= OdpGeneralCaps::IMPLICIT;
     assert_eq!(line(&attr, &implicit), None);
+
+    let of = |program| Options { odp: true, ..Options::of(program) };
+    let (srq, xsrq) = (of(Program::Srq), of(Program::Xsrq));
+    assert_eq!(line(&attr, &srq), Some(NO_ODP_OF_SRQ));
+    attr.odp_caps.rc_odp_caps |= OdpTransportCaps::SRQ_RECV;
+    assert_eq!((line(&attr, &srq), line(&attr, &xsrq)), (None, Some(NO_ODP_OF_XSRQ)));
+    attr.xrc_odp_caps = OdpTransportCaps::SEND | OdpTransportCaps::SRQ_RECV;
+    assert_eq!(line(&attr, &xsrq), None);
 }
 
 #[test]
@@ -105,6 +113,7 @@ fn timestamps_and_device_memory_are_refused_with_the_device_s_limit() {
 
 #[test]
 fn a_length_that_c_takes_for_negative_is_refused() {
-    assert!(map(0, 0x8000_0000).is_err_and(|reason| reason.contains("2147483648 bytes")));
-    assert!(map(40, 4096).is_ok());
+    let of_size = |size| map(&Options { size, ..Options::default() });
+    assert!(of_size(0x8000_0000).is_err_and(|reason| reason.contains("2147483648 bytes")));
+    assert!(of_size(4096).is_ok());
 }

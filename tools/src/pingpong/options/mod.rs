@@ -1,16 +1,19 @@
 //! The command lines of the programs.
 
+mod table;
+
 use std::ffi::{OsStr, OsString};
-use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 
 use verbs::{Grh, Mtu, QpType};
 
 use crate::console::{Console, Failed};
 use crate::ctext::{strtol, strtoul};
-use crate::getopt::{Getopt, Long, Opt, Spec};
+use crate::getopt::{Getopt, Opt};
+use table::{Usage, VERIFY};
 
-/// The programs. They differ in the transport service of their queue pairs, and in a few words.
+/// The programs. The first four differ in their queue pairs and in a few words; `ibv_xsrq_pingpong`
+/// is [one of its own](super::xsrq).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Program {
     /// `ibv_rc_pingpong`: a reliable connection.
@@ -19,6 +22,11 @@ pub enum Program {
     Uc,
     /// `ibv_ud_pingpong`: unreliable datagrams.
     Ud,
+    /// `ibv_srq_pingpong`: reliable connections that share a receive queue.
+    Srq,
+    /// `ibv_xsrq_pingpong`: extended reliable connections (XRC), whose requests name the shared
+    /// receive queue.
+    Xsrq,
 }
 
 impl Program {
@@ -28,35 +36,41 @@ impl Program {
             Self::Rc => "ibv_rc_pingpong",
             Self::Uc => "ibv_uc_pingpong",
             Self::Ud => "ibv_ud_pingpong",
+            Self::Srq => "ibv_srq_pingpong",
+            Self::Xsrq => "ibv_xsrq_pingpong",
         }
     }
 
-    /// The transport service of its queue pairs.
+    /// The transport service of the queue pairs that send.
     pub const fn qp_type(self) -> QpType {
         match self {
-            Self::Rc => QpType::RC,
+            Self::Rc | Self::Srq => QpType::RC,
             Self::Uc => QpType::UC,
             Self::Ud => QpType::UD,
+            Self::Xsrq => QpType::XRC_SEND,
         }
     }
 
     /// The bytes in front of a received message: the GRH of a datagram.
     pub const fn header_len(self) -> usize {
         match self {
-            Self::Rc | Self::Uc => 0,
             Self::Ud => Grh::LEN,
+            _ => 0,
         }
     }
 
-    /// The options of C's program, and one of our own.
-    pub const fn spec(self) -> Spec {
+    /// The addresses that each side tells the other. C's `ibv_srq_pingpong` always tells the
+    /// largest number of queue pairs, those that it does not have as zeros.
+    pub const fn addresses(self) -> usize {
         match self {
-            Self::Rc => RC,
-            Self::Uc => UC,
-            Self::Ud => UD,
+            Self::Srq => MAX_QP as usize,
+            _ => 1,
         }
     }
 }
+
+/// `ibv_srq_pingpong` has fewer queue pairs than this.
+pub const MAX_QP: u32 = 256;
 
 /// The options. Numbers have the width of those of C's program, and wrap around like them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,6 +89,12 @@ pub struct Options {
     pub size: u32,
     /// The largest payload of a packet.
     pub mtu: Mtu,
+    /// The number of queue pairs of `ibv_srq_pingpong`.
+    pub num_qp: u32,
+    /// The number of clients that the server of `ibv_xsrq_pingpong` waits for.
+    pub clients: i32,
+    /// The number of messages that each of them sends.
+    pub tests: i32,
     /// The number of receives that are posted at a time.
     pub rx_depth: u32,
     /// The number of times that the message goes back and forth.
@@ -123,6 +143,9 @@ impl Options {
             // The usage text of ibv_ud_pingpong says 2048, in C as well.
             size: if program == Program::Ud { 1024 } else { 4096 },
             mtu: Mtu::MTU_1024,
+            num_qp: if program == Program::Srq { 16 } else { 1 },
+            clients: 1,
+            tests: 5,
             rx_depth: 500,
             iters: 1000,
             sl: 0,
@@ -139,69 +162,6 @@ impl Options {
         }
     }
 }
-
-const RC: Spec = Spec {
-    short: "p:d:i:s:m:r:n:l:eg:oOPtcjNU",
-    long: &[
-        Long::value("port", b'p'),
-        Long::value("ib-dev", b'd'),
-        Long::value("ib-port", b'i'),
-        Long::value("size", b's'),
-        Long::value("mtu", b'm'),
-        Long::value("rx-depth", b'r'),
-        Long::value("iters", b'n'),
-        Long::value("sl", b'l'),
-        Long::flag("events", b'e'),
-        Long::value("gid-idx", b'g'),
-        Long::flag("odp", b'o'),
-        Long::flag("iodp", b'O'),
-        Long::flag("prefetch", b'P'),
-        Long::flag("ts", b't'),
-        Long::flag("chk", b'c'),
-        Long::flag("dm", b'j'),
-        Long::flag("new_send", b'N'),
-        Long::flag("allow-cc-unprotected", b'U'),
-        Long::extension("verify", VERIFY),
-    ],
-};
-
-const UC: Spec = Spec {
-    short: "p:d:i:s:m:r:n:l:eg:c",
-    long: &[
-        Long::value("port", b'p'),
-        Long::value("ib-dev", b'd'),
-        Long::value("ib-port", b'i'),
-        Long::value("size", b's'),
-        Long::value("mtu", b'm'),
-        Long::value("rx-depth", b'r'),
-        Long::value("iters", b'n'),
-        Long::value("sl", b'l'),
-        Long::flag("events", b'e'),
-        Long::value("gid-idx", b'g'),
-        Long::flag("chk", b'c'),
-        Long::extension("verify", VERIFY),
-    ],
-};
-
-const UD: Spec = Spec {
-    short: "p:d:i:s:r:n:l:eg:c",
-    long: &[
-        Long::value("port", b'p'),
-        Long::value("ib-dev", b'd'),
-        Long::value("ib-port", b'i'),
-        Long::value("size", b's'),
-        Long::value("rx-depth", b'r'),
-        Long::value("iters", b'n'),
-        Long::value("sl", b'l'),
-        Long::flag("events", b'e'),
-        Long::value("gid-idx", b'g'),
-        Long::flag("chk", b'c'),
-        Long::extension("verify", VERIFY),
-    ],
-};
-
-/// The letter of `--verify`, which has none on the command line.
-const VERIFY: u8 = b'V';
 
 impl Options {
     /// Reads the command line.
@@ -225,6 +185,9 @@ impl Options {
         if operands.next().is_some() {
             return Err(usage(program, console));
         }
+        if program == Program::Xsrq && options.server.is_some() {
+            options.clients = 1;
+        }
         match options.contradiction() {
             None => Ok(options),
             Some(line) => {
@@ -239,13 +202,25 @@ impl Options {
         let unsigned = |arg: &OsStr| strtoul(arg.as_bytes()) as u32;
         let signed = |arg: &OsStr| strtol(arg.as_bytes()) as i32;
         let Opt { val, arg } = option;
+        let of_xsrq = self.program == Program::Xsrq;
         match val {
             b'p' => self.port = u16::try_from(unsigned(&arg)).ok()?,
             b'd' => self.ib_dev = Some(arg),
-            b'i' => self.ib_port = Some(signed(&arg)).filter(|port| *port >= 1)? as u8,
-            b's' => self.size = unsigned(&arg),
+            b'i' => {
+                // The port 0 of ibv_xsrq_pingpong is refused by the device.
+                let least = if of_xsrq { 0 } else { 1 };
+                self.ib_port = Some(signed(&arg)).filter(|port| *port >= least)? as u8;
+            }
+            b's' => {
+                self.size = unsigned(&arg);
+                if self.program == Program::Srq && self.size == 0 {
+                    return None;
+                }
+            }
             b'm' => self.mtu = u32::try_from(signed(&arg)).ok().and_then(Mtu::from_bytes)?,
+            b'q' => self.num_qp = unsigned(&arg),
             b'r' => self.rx_depth = unsigned(&arg),
+            b'n' if of_xsrq => self.tests = signed(&arg),
             b'n' => self.iters = unsigned(&arg),
             b'l' => self.sl = signed(&arg) as u8,
             b'e' => self.events = true,
@@ -254,6 +229,7 @@ impl Options {
             b'O' => (self.odp, self.implicit_odp) = (true, true),
             b'P' => self.prefetch = true,
             b't' => self.timestamps = true,
+            b'c' if of_xsrq => self.clients = signed(&arg),
             b'c' => self.validate = true,
             VERIFY => self.verify = true,
             b'j' => self.device_memory = true,
@@ -266,83 +242,39 @@ impl Options {
     }
 
     /// Returns C's message for options that exclude each other.
-    fn contradiction(&self) -> Option<&'static str> {
-        if self.odp && self.device_memory {
-            Some("DM memory region can't be on demand")
+    fn contradiction(&self) -> Option<String> {
+        let Self { num_qp, rx_depth, .. } = *self;
+        let line = if self.odp && self.device_memory {
+            "DM memory region can't be on demand"
         } else if self.cc_unprotected && self.odp {
-            Some("CoCo unprotected memory cannot be used with ODP")
+            "CoCo unprotected memory cannot be used with ODP"
         } else if self.cc_unprotected && self.device_memory {
-            Some("CoCo unprotected memory cannot be used with device memory")
+            "CoCo unprotected memory cannot be used with device memory"
         } else if self.prefetch && !self.odp {
-            Some("prefetch is valid only with on-demand memory region")
+            "prefetch is valid only with on-demand memory region"
+        } else if self.program == Program::Srq && num_qp > rx_depth {
+            let (depth, qps) = (rx_depth as i32, num_qp as i32);
+            return Some(format!(
+                "rx_depth {depth} is too small for {qps} QPs -- must have at least one receive per QP."
+            ));
+        } else if num_qp == 0 {
+            // C's program waits for ever.
+            "num_qp must be at least 1"
+        } else if num_qp >= MAX_QP {
+            // As in C, where the number in the sentence is one too low.
+            return Some(format!("num_qp {} must be less than {}", num_qp as i32, MAX_QP - 1));
         } else {
-            None
-        }
+            return None;
+        };
+        Some(line.to_owned())
     }
 }
 
 fn usage(program: Program, console: &mut Console) -> Failed {
     let name = console.program().display().to_string();
-    console.say(Usage(program, &name));
+    console.say(Usage { program, name: &name });
     Failed
 }
-
-/// The usage text of a program, under the name with which it was started.
-struct Usage<'a>(Program, &'a str);
-
-impl fmt::Display for Usage<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(program, name) = *self;
-        let (size, sl) = match program {
-            Program::Rc | Program::Uc => (4096, USAGE_OF_SL),
-            Program::Ud => (2048, USAGE_OF_SL_OF_UD),
-        };
-        writeln!(f, "Usage:")?;
-        writeln!(f, "  {name}            start a server and wait for connection")?;
-        writeln!(f, "  {name} <host>     connect to server at <host>")?;
-        f.write_str(USAGE_OF_ENDS)?;
-        writeln!(f, "  -s, --size=<size>      size of message to exchange (default {size})")?;
-        if program != Program::Ud {
-            writeln!(f, "  -m, --mtu=<size>       path MTU (default 1024)")?;
-        }
-        write!(f, "{USAGE_OF_ROUNDS}{sl}{USAGE_OF_EVENTS}")?;
-        f.write_str(if program == Program::Rc { USAGE_OF_RC } else { USAGE_OF_CHECK })
-    }
-}
-
-const USAGE_OF_ENDS: &str = "
-Options:
-  -p, --port=<port>      listen on/connect to port <port> (default 18515)
-  -d, --ib-dev=<dev>     use IB device <dev> (default first device found)
-  -i, --ib-port=<port>   use port <port> of IB device (default 1)
-";
-
-const USAGE_OF_ROUNDS: &str = "  -r, --rx-depth=<dep>   number of receives to post at a time (default 500)
-  -n, --iters=<iters>    number of exchanges (default 1000)
-";
-
-const USAGE_OF_SL: &str = "  -l, --sl=<sl>          service level value\n";
-
-const USAGE_OF_SL_OF_UD: &str =
-    "  -l, --sl=<SL>          send messages with service level <SL> (default 0)\n";
-
-const USAGE_OF_EVENTS: &str = "  -e, --events           sleep on CQ events (default poll)
-  -g, --gid-idx=<gid index> local port gid index
-";
-
-const USAGE_OF_CHECK: &str = "  -c, --chk              validate received buffer\n";
-
-// Tabs and blanks are mixed as in C.
-const USAGE_OF_RC: &str = "  -o, --odp\t\t    use on demand paging
-  -O, --iodp\t\t    use implicit on demand paging
-  -P, --prefetch\t    prefetch an ODP MR
-  -t, --ts\t            get CQE with timestamp
-  -c, --chk\t            validate received buffer
-  -j, --dm\t            use device memory
-  -N, --new_send            use new post send WR API
-  -U, --allow-cc-unprotected  allow allocation of unprotected/shared
-                            memory on CoCo guests
-";
 
 #[cfg(test)]
 mod tests {
@@ -361,11 +293,15 @@ mod tests {
     fn each_program_has_its_own_options_and_defaults() {
         let all = "-p 1 -d x -i 2 -s 3 -r 4 -n 5 -l 6 -e -g 7 -c --verify";
         let all: Vec<&str> = all.split(' ').collect();
-        for program in [Program::Rc, Program::Uc, Program::Ud] {
+        for program in [Program::Rc, Program::Uc, Program::Ud, Program::Srq, Program::Xsrq] {
             assert_eq!(parse_of(program, &[]), Ok(Options::of(program)));
-            assert!(parse_of(program, &all).is_ok(), "{program:?}");
+            let has_verify = !matches!(program, Program::Srq | Program::Xsrq);
+            assert_eq!(parse_of(program, &["--verify"]).is_ok(), has_verify, "{program:?}");
             assert_eq!(parse_of(program, &["-m", "512"]).is_ok(), program != Program::Ud, "{program:?}");
-            for of_rc in ["-o", "-O", "-t", "-j", "-N", "-U"] {
+            assert_eq!(parse_of(program, &["-q", "2"]).is_ok(), program == Program::Srq, "{program:?}");
+            let has_odp = !matches!(program, Program::Uc | Program::Ud);
+            assert_eq!(parse_of(program, &["-o"]).is_ok(), has_odp, "{program:?}");
+            for of_rc in ["-O", "-t", "-j", "-N", "-U"] {
                 assert_eq!(
                     parse_of(program, &[of_rc]).is_ok(),
                     program == Program::Rc,
@@ -373,7 +309,42 @@ mod tests {
                 );
             }
         }
+        for program in [Program::Rc, Program::Uc, Program::Ud] {
+            assert!(parse_of(program, &all).is_ok(), "{program:?}");
+        }
         assert_eq!((Options::of(Program::Uc).size, Options::of(Program::Ud).size), (4096, 1024));
+        assert_eq!((Options::of(Program::Rc).num_qp, Options::of(Program::Srq).num_qp), (1, 16));
+    }
+
+    #[test]
+    fn the_programs_with_a_shared_receive_queue_have_their_own_meanings() {
+        let args = |line: &'static str| line.split(' ').collect::<Vec<_>>();
+        let srq = parse_of(Program::Srq, &args("-q 3 -r 7 -n 9 -o -c host")).expect("options");
+        assert_eq!((srq.num_qp, srq.rx_depth, srq.iters), (3, 7, 9));
+        assert!(srq.odp && srq.validate && srq.server.is_some());
+        let xsrq = parse_of(Program::Xsrq, &args("-c 3 --num_tests=9 -o -i 0")).expect("options");
+        assert_eq!((xsrq.clients, xsrq.tests, xsrq.ib_port, xsrq.validate), (3, 9, 0, false));
+        // A client has one peer.
+        let client = parse_of(Program::Xsrq, &args("-c 3 host")).expect("options");
+        assert_eq!(client.clients, 1);
+        assert_eq!(parse_of(Program::Xsrq, &["-i", "-1"]), Err(Failed));
+        assert_eq!(parse_of(Program::Srq, &["-s", "0"]), Err(Failed));
+    }
+
+    #[test]
+    fn numbers_of_queue_pairs_that_c_refuses_are_refused_in_its_words() {
+        let complaint = |args: &[&str]| {
+            let args = args.iter().map(Into::into).collect();
+            let getopt = Getopt::new(Program::Srq.spec(), "pp".into(), args, false);
+            let mut console = Console::captured("pp");
+            assert_eq!(Options::parse(Program::Srq, getopt, &mut console), Err(Failed));
+            console.complaints()
+        };
+        let too_small = "rx_depth 15 is too small for 16 QPs -- must have at least one receive per QP.\n";
+        assert_eq!(complaint(&["-r", "15"]), too_small);
+        assert_eq!(complaint(&["-q", "256"]), "num_qp 256 must be less than 255\n");
+        assert_eq!(complaint(&["-q", "0"]), "num_qp must be at least 1\n");
+        assert!(parse_of(Program::Srq, &["-q", "255"]).is_ok());
     }
 
     #[test]

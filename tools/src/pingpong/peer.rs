@@ -1,0 +1,136 @@
+//! [`Peer`]: the other side's process, as its TCP connection shows it.
+//!
+//! A side that waits for a message sends nothing, and a reliable connection with nothing to
+//! acknowledge notices nothing: C's programs wait for ever when the other one is killed while it
+//! has the message, and those for datagrams and unreliable connections whenever it is killed. The
+//! kernel closes the TCP connection of a process that ends, whatever ended it.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use crate::console::{Console, Failed};
+
+/// The other side's process.
+#[derive(Debug)]
+pub struct Peer {
+    /// The connection, if the other side keeps it.
+    stream: Option<TcpStream>,
+    /// The time at which the other side's end was noticed.
+    ended: Option<Instant>,
+}
+
+impl Peer {
+    /// The client of a server that has read "done": tells it that this side keeps the connection.
+    pub(super) fn of_client(mut stream: TcpStream) -> Self {
+        let keeps = stream.write_all(STAY).is_ok() && says_stay(&mut stream);
+        Self::with(keeps.then_some(stream))
+    }
+
+    /// The server of a client that has written "done". C's closes the connection then.
+    pub(super) fn of_server(mut stream: TcpStream) -> Self {
+        let keeps = says_stay(&mut stream) && stream.write_all(STAY).is_ok();
+        Self::with(keeps.then_some(stream))
+    }
+
+    fn with(stream: Option<TcpStream>) -> Self {
+        // A connection that would block cannot be asked.
+        let stream = stream.filter(|stream| stream.set_nonblocking(true).is_ok());
+        Self { stream, ended: None }
+    }
+
+    /// Looks whether to wait any longer. A peer that closed the connection before the first message,
+    /// as C's do, is never missed.
+    ///
+    /// # Errors
+    /// The other side ended [`GRACE`] ago, which has been reported.
+    pub fn look(&mut self, console: &mut Console) -> Result<(), Failed> {
+        if self.is_missed() { Err(console.because(MISSED)) } else { Ok(()) }
+    }
+
+    fn is_missed(&mut self) -> bool {
+        if self.ended.is_none() && self.stream.as_ref().is_some_and(has_ended) {
+            self.ended = Some(Instant::now());
+        }
+        self.ended.is_some_and(|ended| ended.elapsed() > GRACE)
+    }
+}
+
+/// Returns whether the process at the other end of a non-blocking connection has ended, or closed
+/// the connection. Data that it sent is left in place.
+pub(super) fn has_ended(stream: &TcpStream) -> bool {
+    match stream.peek(&mut [0]) {
+        Ok(count) => count == 0,
+        Err(error) => !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted),
+    }
+}
+
+/// Returns whether the other side sends [`STAY`] before it closes the connection.
+fn says_stay(stream: &mut TcpStream) -> bool {
+    let mut said = [0; STAY.len()];
+    let read = stream.set_read_timeout(Some(PATIENCE)).and_then(|()| stream.read_exact(&mut said));
+    read.is_ok() && &said == STAY
+}
+
+/// The last words of the other side: what its device sent before it ended is polled within this
+/// time, and a request that it will never acknowledge fails with the device's own reason.
+pub const GRACE: Duration = Duration::from_secs(3);
+
+/// The reason of a program that misses its peer.
+pub(super) const MISSED: &str = "the peer has ended, and nothing more came from it";
+
+/// A peer that neither speaks nor closes the connection is given up on, and is treated as C's.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+const STAY: &[u8; 5] = b"stay\0";
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+    use std::thread;
+
+    use super::*;
+
+    /// Returns both ends of a connection: the client's, the server's.
+    fn connected() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let client = TcpStream::connect(listener.local_addr().expect("its number")).expect("a connection");
+        (client, listener.accept().expect("the client").0)
+    }
+
+    #[test]
+    fn the_end_of_a_peer_that_stays_is_noticed_by_either_side() {
+        let (client, server) = connected();
+        let server = thread::spawn(move || Peer::of_client(server));
+        let (mut client, mut server) = (Peer::of_server(client), server.join().expect("the server"));
+        assert!(!client.is_missed() && !server.is_missed());
+        drop(client);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while server.ended.is_none() {
+            assert!(Instant::now() < deadline, "its end was not noticed");
+            assert!(!server.is_missed(), "its last words are waited for");
+            thread::yield_now();
+        }
+        server.ended = Instant::now().checked_sub(GRACE + Duration::from_millis(1));
+        assert!(server.is_missed());
+    }
+
+    #[test]
+    fn a_peer_that_closes_the_connection_at_once_is_never_missed() {
+        let (client, server) = connected();
+        drop(client);
+        assert!(Peer::of_client(server).stream.is_none());
+        let (client, server) = connected();
+        drop(server);
+        assert!(Peer::of_server(client).stream.is_none());
+    }
+
+    #[test]
+    fn data_is_no_end() {
+        let (mut client, server) = connected();
+        server.set_nonblocking(true).expect("a non-blocking connection");
+        assert!(!has_ended(&server));
+        client.write_all(b"END\0").expect("a message");
+        assert!(!has_ended(&server));
+    }
+}
