@@ -65,6 +65,8 @@
 //! 3. [Threads](guide::threads), [fork](guide::fork) and [unplug](guide::unplug): the process and
 //!    the machine around it.
 //! 4. [Testing](guide::testing), without hardware.
+//! 5. From [C](guide::from_c), from [`ibverbs`](guide::from_ibverbs), from
+//!    [`sideway`](guide::from_sideway): the calls of each, and ours.
 //!
 //! The repository's examples are programs to start from: `kv` (RDMA reads and writes), `ud_chat`
 //! (datagrams), `event_loop` (epoll), `tokio_channel`, `accept_threads`, `zero_copy` and

@@ -15,6 +15,9 @@
 //! | [`fork`] | child processes |
 //! | [`unplug`] | a device that breaks or is removed |
 //! | [`testing`] | programs under test, without hardware |
+//! | [`from_c`] | from libibverbs in C |
+//! | [`from_ibverbs`] | from the crate `ibverbs` |
+//! | [`from_sideway`] | from the crate `sideway` |
 //!
 //! Each example runs on a soft device ([`testing`]), which every machine has. On another device,
 //! only the line that opens it differs: `verbs::devices()?.find("mlx5_0")?.open()?`.
@@ -45,4 +48,7 @@ pages! {
     fork = "fork.md";
     unplug = "unplug.md";
     testing = "testing.md";
+    from_c = "from_c.md";
+    from_ibverbs = "from_ibverbs.md";
+    from_sideway = "from_sideway.md";
 }

@@ -7,8 +7,9 @@
 //!
 //! `BLESS=1 cargo test -p verbs-tests --test libibverbs` writes the rows that follow from the
 //! sources, `not yet` for names without a row, the numbers at the top, and `paths.rs`, which
-//! compiles each type and constant.
+//! compiles each type and constant. [`guides`] checks the tables of the manual in the same way.
 
+mod guides;
 mod paths;
 mod scan;
 

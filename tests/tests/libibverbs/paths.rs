@@ -154,6 +154,7 @@ use verbs::WqInit as _;
 use verbs::WqInitAttr as _;
 use verbs::WqState as _;
 use verbs::WqType as _;
+use verbs::WrBatch as _;
 use verbs::Xrcd as _;
 use verbs::XrcdInit as _;
 

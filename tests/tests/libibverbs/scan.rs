@@ -41,6 +41,8 @@ pub(crate) fn scan(root: &Path) -> Scan {
 fn files(root: &Path) -> Vec<PathBuf> {
     let mut files = vec![
         root.join("verbs-core/src/discovery/device.rs"),
+        root.join("verbs-core/src/error.rs"),
+        root.join("verbs-core/src/provider/batch.rs"),
         root.join("verbs-core/src/provider/completion.rs"),
     ];
     let mut folders = vec![root.join("libibverbs-rs/src"), root.join("verbs-core/src/types")];

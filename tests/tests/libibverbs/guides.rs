@@ -1,0 +1,89 @@
+//! The tables of the manual's pages for programs that were written for another library.
+//!
+//! The page about C has rows of `names.txt`. `ibverbs.txt` and `sideway.txt` list the public types
+//! and functions of these crates, of the versions that the pages name, and each has one row. Links
+//! in rows are paths below `verbs::`, which rustdoc resolves as well.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use super::scan::scan;
+use super::{names, root, rows};
+
+/// A page with a table.
+struct Page {
+    file: &'static str,
+    /// The heading of the table, or of the tables.
+    heading: &'static str,
+}
+
+const C: Page = Page { file: "from_c.md", heading: "# The calls of a program" };
+
+/// The pages of crates, and the crates' names.
+const CRATES: &[(Page, &str)] = &[
+    (Page { file: "from_ibverbs.md", heading: "# Every name" }, include_str!("ibverbs.txt")),
+    (Page { file: "from_sideway.md", heading: "# Every name" }, include_str!("sideway.txt")),
+];
+
+impl Page {
+    /// Returns the rows: the names of the other library, and our side.
+    fn rows(&self) -> Vec<(Vec<String>, String)> {
+        let path = root().join("libibverbs-rs/src/guide").join(self.file);
+        let page = fs::read_to_string(path).unwrap();
+        let rows = rows(section(&page, self.heading)).into_iter();
+        rows.map(|(names, here)| (names.split("`, `").map(str::to_owned).collect(), here)).collect()
+    }
+}
+
+/// Returns the text from a heading up to the next one of its level.
+fn section<'a>(page: &'a str, heading: &str) -> &'a str {
+    let (_, rest) = page.split_once(&format!("{heading}\n")).expect("the heading");
+    rest.split_once("\n# ").map_or(rest, |(section, _)| section)
+}
+
+/// Returns the items that a row links.
+fn links(here: &str) -> impl Iterator<Item = &str> {
+    here.split("[`").skip(1).filter_map(|rest| rest.split_once("`]")).map(|(path, _)| path)
+}
+
+#[test]
+fn every_link_of_a_migration_page_names_an_item() {
+    let scan = scan(&root());
+    for (page, least) in [(&C, 60), (&CRATES[0].0, 60), (&CRATES[1].0, 200)] {
+        let mut checked = 0;
+        for (names, here) in page.rows() {
+            assert!(!here.trim().is_empty(), "{}: {names:?} has an empty row", page.file);
+            for path in links(&here) {
+                assert!(scan.paths.contains(path), "{}: {names:?}: no item {path}", page.file);
+                checked += 1;
+            }
+        }
+        assert!(checked >= least, "{}: {checked} links", page.file);
+    }
+}
+
+#[test]
+fn every_c_name_of_the_migration_page_is_one_of_libibverbs() {
+    let known: BTreeSet<_> = names().into_iter().map(|(_, name)| name).collect();
+    for name in C.rows().iter().flat_map(|(names, _)| names) {
+        assert!(known.contains(name.as_str()), "{name}");
+    }
+}
+
+#[test]
+fn every_public_name_of_a_crate_has_one_row() {
+    for (page, names) in CRATES {
+        let listed: Vec<_> = page.rows().into_iter().flat_map(|(names, _)| names).collect();
+        let distinct: BTreeSet<_> = listed.iter().map(String::as_str).collect();
+        assert_eq!(distinct.len(), listed.len(), "{}: a name has two rows", page.file);
+        assert_eq!(distinct, names.lines().collect(), "{}", page.file);
+    }
+}
+
+#[test]
+fn rows_outside_of_the_table_are_no_rows_of_it() {
+    let page = "# One\n| `a` | [`A`] |\n# Two\n## Part\n| `b`, `c` | [`B::b`], [`C`]; [d](e) |\n# Three\n| `f` | |\n";
+    let rows = rows(section(page, "# Two"));
+    assert_eq!(rows, [("b`, `c".to_owned(), "[`B::b`], [`C`]; [d](e)".to_owned())]);
+    assert_eq!(links(&rows[0].1).collect::<Vec<_>>(), ["B::b", "C"]);
+}
