@@ -224,6 +224,13 @@ pub(crate) fn wait<T>(
         let mut fds = [PollFd::new(file.as_fd(), PollFlags::POLLIN)];
         match ppoll(&mut fds, left.map(TimeSpec::from_duration), None) {
             Ok(0) if left.is_some_and(|left| left.is_zero()) => return Ok(None),
+            // The file of a removed device. Reading it is `EIO` since Linux 6.4, but `EAGAIN` on
+            // older kernels without that fix, so that this loop would spin.
+            Ok(_) if fds[0].revents().is_some_and(|ready| ready == PollFlags::POLLERR) => {
+                // An event may have arrived between the last look and the removal.
+                let event = next()?;
+                return event.map(Some).ok_or_else(|| registry.error(verb, Errno::IO));
+            }
             Ok(_) | Err(nix::errno::Errno::EINTR) => {}
             Err(errno) => return Err(registry.error(verb, errno.into())),
         }
@@ -236,4 +243,38 @@ pub(crate) fn set_nonblocking(file: &File, verb: &'static str, registry: &Regist
     let flags = OFlag::from_bits_retain(fcntl(file, FcntlArg::F_GETFL).map_err(error)?);
     fcntl(file, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK)).map_err(error)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::pipe;
+    use std::os::fd::OwnedFd;
+
+    use super::*;
+
+    /// The end of a pipe that `ppoll` reports with `POLLERR` alone, as the file of a removed device.
+    fn broken() -> File {
+        let (reader, writer) = pipe().unwrap();
+        drop(reader);
+        OwnedFd::from(writer).into()
+    }
+
+    #[test]
+    fn waiting_at_the_file_of_a_removed_device_is_an_error_even_if_reading_is_none() {
+        let (limit, registry) = (Some(Duration::from_secs(10)), Registry::new("mlx5_0"));
+        let error =
+            wait(&broken(), limit, "get_async_event", &registry, || Ok(None::<()>)).expect_err("removed");
+        assert_eq!((error.verb, error.errno), ("get_async_event", Errno::IO));
+    }
+
+    #[test]
+    fn an_event_from_before_the_removal_is_returned_first() {
+        let mut looks = 0;
+        let registry = Registry::new("mlx5_0");
+        let event = wait(&broken(), None, "get_async_event", &registry, || {
+            looks += 1;
+            Ok((looks == 2).then_some(7))
+        });
+        assert_eq!(event, Ok(Some(7)));
+    }
 }
