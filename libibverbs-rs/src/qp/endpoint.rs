@@ -190,7 +190,8 @@ impl<P: Provider> Qp<Reset, P> {
     /// The queue pair, in RESET again. After a failed step to RTR or RTS it has a new
     /// [`psn`](Self::psn), which the peer must be sent again.
     ///
-    /// - `EINVAL` with [`Cause::QpType`] for a type that cannot be connected (UD).
+    /// - `EINVAL` with [`Cause::Other`] for a type that cannot be connected (UD).
+    /// - `EINVAL` with [`Cause::Mtu`] for an MTU that does not exist.
     /// - The errors of [`to_init`](Self::to_init), [`to_rtr`](Qp::to_rtr) and
     ///   [`to_rts`](Qp::to_rts).
     ///
