@@ -239,6 +239,7 @@ impl Buf {
     /// The buffer: `EBUSY` with [`Cause::InUse`] while other pieces of the allocation live; any
     /// other errno that the kernel returns.
     #[doc(alias = "ibv_dereg_mr")]
+    #[doc(alias = "ibv_free_buf")]
     pub fn close(self) -> Result<(), HandleError<Self>> {
         self.deregister().map(drop)
     }

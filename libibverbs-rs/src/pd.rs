@@ -15,7 +15,7 @@ use verbs_core::provider::{
     ContextOps, Erased, MrInitAttr, MrMemory, NamedProvider, ParentDomainAttr, PdOps, Provider,
     QueueAllocator,
 };
-use verbs_core::types::{AccessFlags, Advice, AdviseFlags, AhAttr, MwType, Sge};
+use verbs_core::types::{AccessFlags, Advice, AdviseFlags, AhAttr, MwType, Sge, TmCap};
 
 use crate::fork::Excluded;
 use crate::kernel_handle::KernelHandle;
@@ -23,8 +23,8 @@ use crate::qp::state::Reset;
 use crate::registry::{Child, PdId, Tally};
 use crate::stable::{StableBytes, StableMemory};
 use crate::{
-    Ah, Buf, Context, Dm, Dmah, Exposed, FrozenBuf, HandleError, Mr, MrInit, Mw, Qp, QpInit, RemoteAccess,
-    Srq, SrqInit, Td, Window, mr,
+    Ah, Buf, Context, CqHandle, Dm, Dmah, Exposed, FrozenBuf, HandleError, Mr, MrInit, Mw, Qp, QpInit,
+    RemoteAccess, Srq, SrqInit, Td, Window, mr,
 };
 
 /// A protection domain: a queue pair can access only the memory regions and address handles of its
@@ -340,14 +340,19 @@ impl<P: Provider> Pd<P> {
 
     /// Allocates page-aligned memory, zeroed and registered for local use, for safe posting.
     ///
+    /// It is ordinary memory of the process, as `ibv_alloc_buf` allocates, except for mlx5 devices of
+    /// confidential guests ([`CC_DMA_BOUNCE`](crate::DeviceCapFlags::CC_DMA_BOUNCE)).
+    ///
     /// # Errors
     /// `ENOMEM`: with [`Cause::Memlock`](crate::Cause::Memlock) if `RLIMIT_MEMLOCK` is too small,
     /// otherwise where the system has no memory or the device no region left; any other errno that
     /// the kernel returns.
     ///
     /// # References
-    /// `ibv_reg_mr(3)`
+    /// `ibv_reg_mr(3)`, `ibv_alloc_buf(3)`
     #[doc(alias = "ibv_reg_mr")]
+    #[doc(alias = "ibv_alloc_buf")]
+    #[doc(alias = "ibv_reg_buf_mr")]
     pub fn alloc_buf(&self, len: usize) -> Result<Buf> {
         Buf::alloc(self, len)
     }
@@ -482,6 +487,24 @@ impl<P: Provider> Pd<P> {
     #[doc(alias = "ibv_create_srq")]
     pub fn create_srq(&self, init: &SrqInit) -> Result<Srq<P>> {
         Srq::create(self, init)
+    }
+
+    /// Creates a shared receive queue with tag matching: a message whose tag is in the queue's tag
+    /// list arrives in the memory of that tag ([`Srq::post_srq_ops`]), any other in a receive. The
+    /// operations on the list complete in `cq`, given as a `&Cq` or a [`CqHandle`].
+    ///
+    /// # Errors
+    /// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a size beyond the device's limits,
+    /// with [`Cause::Foreign`](crate::Cause::Foreign) for a completion queue of another open device,
+    /// with [`Cause::Closed`](crate::Cause::Closed) for a completion queue that was closed;
+    /// `EOPNOTSUPP` for a device without tag matching, as rxe and soft devices are; any other errno
+    /// that the kernel returns.
+    ///
+    /// # References
+    /// `ibv_create_srq_ex(3)`
+    #[doc(alias = "ibv_create_srq_ex")]
+    pub fn create_tm_srq(&self, cq: impl Into<CqHandle<P>>, tm: TmCap, init: &SrqInit) -> Result<Srq<P>> {
+        Srq::create_tm(self, &cq.into(), tm, init)
     }
 
     /// Creates an address handle: the path to a peer, for datagrams.

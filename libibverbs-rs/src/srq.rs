@@ -22,7 +22,7 @@ use std::sync::{Arc, Weak};
 use verbs_core::provider::{
     ContextOps, Erased, NamedProvider, Provider, RecvQueue, SrqOps, SrqParents, SrqParts,
 };
-use verbs_core::types::{PostError, RecvWr, SrqAttr, SrqAttrMask, SrqInitAttr, SrqType, TmCap};
+use verbs_core::types::{OpsWr, PostError, RecvWr, SrqAttr, SrqAttrMask, SrqInitAttr, SrqType, TmCap};
 use verbs_core::{Cause, Errno, Result};
 
 use crate::cq::CqUse;
@@ -128,6 +128,20 @@ enum Raw<P: Provider> {
     Within(Arc<Core<Erased>>),
 }
 
+/// The parents and attributes of kinds other than [`SrqType::BASIC`].
+struct Special<'a, P: Provider> {
+    srq_type: SrqType,
+    xrcd: Option<&'a Xrcd<P>>,
+    cq: Option<&'a CqHandle<P>>,
+    tm: TmCap,
+}
+
+impl<P: Provider> Default for Special<'_, P> {
+    fn default() -> Self {
+        Self { srq_type: SrqType::BASIC, xrcd: None, cq: None, tm: TmCap::default() }
+    }
+}
+
 /// The dependencies of the queue, released once it is destroyed.
 struct Dependencies {
     recvs: InFlight,
@@ -139,35 +153,40 @@ struct Dependencies {
 
 impl<P: Provider> Srq<P> {
     pub(crate) fn create(pd: &Pd<P>, init: &SrqInit) -> Result<Self> {
-        Self::of_kind(pd, None, init)
+        Self::of_kind(pd, Special::default(), init)
     }
 
     pub(crate) fn create_xrc(pd: &Pd<P>, xrcd: &Xrcd<P>, cq: &CqHandle<P>, init: &SrqInit) -> Result<Self> {
-        Self::of_kind(pd, Some((xrcd, cq)), init)
+        Self::of_kind(
+            pd,
+            Special { srq_type: SrqType::XRC, xrcd: Some(xrcd), cq: Some(cq), ..Special::default() },
+            init,
+        )
     }
 
-    fn of_kind(pd: &Pd<P>, xrc: Option<(&Xrcd<P>, &CqHandle<P>)>, init: &SrqInit) -> Result<Self> {
+    pub(crate) fn create_tm(pd: &Pd<P>, cq: &CqHandle<P>, tm: TmCap, init: &SrqInit) -> Result<Self> {
+        Self::of_kind(pd, Special { srq_type: SrqType::TM, cq: Some(cq), tm, ..Special::default() }, init)
+    }
+
+    fn of_kind(pd: &Pd<P>, special: Special<'_, P>, init: &SrqInit) -> Result<Self> {
         const VERB: &str = "create_srq";
+        let Special { srq_type, xrcd, cq, tm } = special;
         let registry = pd.context().registry();
-        let cq_use = xrc.map(|(_, cq)| cq.share(registry, VERB)).transpose()?;
-        if xrc.is_some_and(|(xrcd, _)| !Arc::ptr_eq(xrcd.context().registry(), registry)) {
+        let cq_use = cq.map(|cq| cq.share(registry, VERB)).transpose()?;
+        if xrcd.is_some_and(|xrcd| !Arc::ptr_eq(xrcd.context().registry(), registry)) {
             return Err(registry.foreign(VERB, "XRC domain"));
         }
         let entry = registry.enter(Kind::Srq);
         let id = SrqId(entry.id);
         let attr = SrqInitAttr {
-            srq_type: if xrc.is_some() { SrqType::XRC } else { SrqType::BASIC },
+            srq_type,
             max_wr: init.max_wr,
             max_sge: init.max_sge,
             srq_limit: init.srq_limit,
-            tm: TmCap::default(),
+            tm,
             user_handle: entry.id.0,
         };
-        let parents = SrqParents {
-            pd: pd.raw(),
-            xrcd: xrc.map(|(xrcd, _)| xrcd.raw()),
-            cq: xrc.map(|(_, cq)| cq.name()),
-        };
+        let parents = SrqParents { pd: pd.raw(), xrcd: xrcd.map(Xrcd::raw), cq: cq.map(CqHandle::name) };
         let SrqParts { srq, queue } = pd.context().raw().create_srq(&parents, &attr)?;
         let directory = Arc::clone(registry.srq_directory());
         let Some((recvs, poster)) = InFlight::of_srq(pd.id(), directory, srq.attr().max_wr) else {
@@ -181,7 +200,7 @@ impl<P: Provider> Srq<P> {
             recvs,
             _entry: entry,
             _cq: cq_use,
-            _xrcd: xrc.map(|(xrcd, _)| xrcd.child_srq()),
+            _xrcd: xrcd.map(Xrcd::child_srq),
             _pd: pd.child_srq(),
         };
         let core = Core {
@@ -238,6 +257,29 @@ impl<P: Provider> Srq<P> {
     pub unsafe fn post_recv(&mut self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
         // SAFETY: the caller's promise is the same.
         unsafe { self.queue.post_recv(wrs) }
+    }
+
+    /// Posts operations on the tag list of a queue with tag matching
+    /// ([`Pd::create_tm_srq`](crate::Pd::create_tm_srq)), raw. They complete in the queue's
+    /// completion queue.
+    ///
+    /// # Safety
+    /// As [`post_recv`](Self::post_recv), for the memory of each [`TmOp::Add`](crate::TmOp::Add):
+    /// from this call until the completion of its message, or of the operation that removes the
+    /// tag, was polled, or the shared receive queue was destroyed. Each `wr_id` and `recv_wr_id` has
+    /// its top bit clear.
+    ///
+    /// # Errors
+    /// The number of operations that were accepted, and the [`PostReason`](crate::PostReason) for
+    /// which the next one was not: [`NoTagMatching`](crate::PostReason::NoTagMatching) (`EOPNOTSUPP`)
+    /// from a queue without tag matching.
+    ///
+    /// # References
+    /// `ibv_post_srq_ops(3)`
+    #[doc(alias = "ibv_post_srq_ops")]
+    pub unsafe fn post_srq_ops(&mut self, ops: &[OpsWr<'_>]) -> Result<(), PostError> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.queue.post_srq_ops(ops) }
     }
 
     /// Posts a receive into a range of the memory, which the queue owns until a message has

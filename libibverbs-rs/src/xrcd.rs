@@ -132,6 +132,7 @@ impl<P: Provider> Xrcd<P> {
     /// # References
     /// `ibv_open_qp(3)`
     #[doc(alias = "ibv_open_qp")]
+    #[doc(alias = "ibv_qp_open_attr")]
     pub fn open_target<S: State>(&self, qp_num: u32) -> Result<Qp<S, P>> {
         Qp::open_target(self, qp_num)
     }

@@ -226,6 +226,7 @@ fn the_pace_and_the_options_of_a_connection_reach_the_provider<P: Provider>(
     assert_eq!(qp.query_ece().unwrap(), ece);
     let promised = if cfg!(target_arch = "x86_64") { DataInOrder::WHOLE_MSG } else { DataInOrder::empty() };
     assert_eq!(qp.data_in_order(OpKind::RDMA_WRITE), promised);
+    assert_eq!(qp.device_data_in_order(OpKind::RDMA_WRITE), DataInOrder::WHOLE_MSG);
     assert_eq!(qp.data_in_order(OpKind::SEND), DataInOrder::empty());
     let qp = qp.to_init(&InitAttr::default()).unwrap().to_rtr(&RtrAttr::unconnected()).unwrap();
     let mut qp = qp.to_rts(&RtsAttr::default()).unwrap();

@@ -8,8 +8,9 @@ use std::thread;
 use common::setup::{bytes, started};
 use common::{Kind, World};
 use verbs::{
-    Buf, Cause, Context, Cq, CqInit, Element, Errno, PostBufReason, PostReason, Provider, Qp, QpCap, QpInit,
-    QpType, Srq, SrqAttr, SrqAttrMask, SrqInit, Wc, state::Rts,
+    Buf, Cause, Context, Cq, CqInit, Element, Errno, OpsFlags, OpsWr, PostBufReason, PostError, PostReason,
+    Provider, Qp, QpCap, QpInit, QpType, Sge, Srq, SrqAttr, SrqAttrMask, SrqInit, TmCap, TmOp, Wc,
+    state::Rts,
 };
 
 const CAP: QpCap =
@@ -63,6 +64,41 @@ fn the_completion_queue_of_the_queue_pair_that_took_a_receive_returns_its_memory
         assert!(cq.poll_one().is_none());
     }
     drop((setup, context));
+    world.assert_empty();
+}
+
+#[allow(unsafe_code)]
+fn a_tag_list_takes_operations_up_to_the_bad_one_and_other_queues_take_none<P: Provider>(
+    world: &Arc<World>,
+    context: Context<P>,
+) {
+    let (pd, cq) = (context.alloc_pd().unwrap(), context.create_cq(&CqInit::new(4)).unwrap());
+    let tm = TmCap { max_num_tags: 8, max_ops: 2 };
+    let mut tagged = pd.create_tm_srq(&cq, tm, &SrqInit::new(4)).unwrap();
+    let sge = [Sge { addr: 0x1000, length: 8, lkey: 7 }];
+    let add = TmOp::Add { recv_wr_id: 9, sge: &sge, tag: 5, mask: u64::MAX };
+    let ops = [add, TmOp::Del { handle: 3 }, TmOp::Sync].map(|op| OpsWr {
+        wr_id: 1,
+        op,
+        flags: OpsFlags::SIGNALED,
+        unexpected_cnt: 2,
+    });
+    // SAFETY: the device is on paper and writes no memory.
+    let error = unsafe { tagged.post_srq_ops(&ops) }.unwrap_err();
+    assert_eq!(error, PostError { accepted: 2, reason: PostReason::QueueFull });
+    assert_eq!(world.state().tag_ops, [&ops[0], &ops[1]].map(|op| format!("{op:?}")));
+    // Its operations complete there.
+    let failed = cq.close().unwrap_err();
+    assert_eq!(failed.error.errno, Errno::BUSY);
+
+    let mut plain = pd.create_srq(&SrqInit::new(4)).unwrap();
+    // SAFETY: as above.
+    let error = unsafe { plain.post_srq_ops(&ops[2..]) }.unwrap_err();
+    assert_eq!(error, PostError { accepted: 0, reason: PostReason::NoTagMatching });
+    assert_eq!(error.reason.errno(), Errno::OPNOTSUPP);
+    tagged.close().unwrap();
+    failed.handle.close().unwrap();
+    drop((plain, pd, context));
     world.assert_empty();
 }
 
@@ -258,6 +294,7 @@ both! {
     memory_of_another_domain_and_too_many_pieces_are_refused
     events_name_the_queue_until_it_is_destroyed
     a_queue_that_cannot_be_destroyed_keeps_its_memory
+    a_tag_list_takes_operations_up_to_the_bad_one_and_other_queues_take_none
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use roce::engine::Config;
 use verbs_core::types::{
     AtomicCap, CqModerationCaps, DeviceAttr, DeviceAttrEx, DeviceCapFlags, Guid, LinkLayer, Mtu, OdpCaps,
-    OdpTransportCaps, PacketPacingCaps, PciAtomicCaps, PortAttr, PortCapFlags, PortSpeed, PortState,
-    PortWidth, QpCap, RawPacketCaps, RssCaps, TmCaps, TsoCaps,
+    OdpTransportCaps, PacketPacingCaps, PciAtomicCaps, PortAttr, PortCapFlags, PortCapFlags2, PortFlags,
+    PortSpeed, PortState, PortWidth, QpCap, RawPacketCaps, RssCaps, TmCaps, TsoCaps,
 };
 
 use crate::wqe::inline_len;
@@ -205,8 +205,8 @@ pub(crate) fn port_attr(mtu: Option<u32>, is_active: bool) -> PortAttr {
         active_speed: PortSpeed::SDR,
         phys_state,
         link_layer: LinkLayer::ETHERNET,
-        flags: GRH_REQUIRED,
-        port_cap_flags2: 0,
+        flags: PortFlags::GRH_REQUIRED,
+        port_cap_flags2: PortCapFlags2::empty(),
         active_speed_ex: PortSpeed::SDR,
     }
 }
@@ -240,9 +240,6 @@ const ACK_DELAY: u8 = 11;
 // In the specification's encodings (IBTA volume 1, 14.2.5.6).
 const LINK_UP: u8 = 5;
 const DISABLED: u8 = 3;
-
-/// `IBV_QPF_GRH_REQUIRED`
-const GRH_REQUIRED: u8 = 1;
 
 #[cfg(all(test, not(loom)))]
 mod tests {

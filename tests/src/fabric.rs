@@ -22,8 +22,8 @@ use verbs::soft::Soft;
 use verbs::state::{CanPostRecv, CanPostSend, Reset, Rts};
 use verbs::{
     AccessFlags, AhAttr, Buf, CompChannel, Completed, Context, Cq, CqInit, GidEntry, InitAttr, Mr, MrChange,
-    MrInit, Mtu, Pd, PostError, Provider, Qp, QpCap, QpInit, QpType, RecvWr, ReregError, RtrAttr, RtsAttr,
-    SendFlags, SendOp, SendWr, Sge, Wc, WcFlags, WcOpcode, WcStatus,
+    MrInit, Mtu, OpsWr, Pd, PostError, Provider, Qp, QpCap, QpInit, QpType, RecvWr, ReregError, RtrAttr,
+    RtsAttr, SendFlags, SendOp, SendWr, Sge, Wc, WcFlags, WcOpcode, WcStatus,
 };
 
 use crate::runner::{CaseResult, fail};
@@ -556,6 +556,15 @@ pub fn post_recv<S: CanPostRecv, P: Provider>(
 pub fn post_srq_recv<P: Provider>(srq: &mut verbs::Srq<P>, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
     // SAFETY: as in `post_send`.
     unsafe { srq.post_recv(wrs) }
+}
+
+/// Posts operations on the tag list of a shared receive queue, with arena memory.
+///
+/// # Errors
+/// The number of accepted operations, and the error of the next one.
+pub fn post_srq_ops<P: Provider>(srq: &mut verbs::Srq<P>, ops: &[OpsWr<'_>]) -> Result<(), PostError> {
+    // SAFETY: as in `post_send`.
+    unsafe { srq.post_srq_ops(ops) }
 }
 
 /// Posts sends through a half, of arena memory.

@@ -157,14 +157,25 @@ impl<S: State, P: Provider> Qp<S, P> {
 
     /// Returns the order in which the data of a message that `op` moves appears in memory for the
     /// program's threads. Empty where nothing is promised, as by rxe and soft devices, and on
-    /// processors other than x86-64, which may reorder the loads of a thread. There
-    /// [`raw`](Self::raw) returns the order in which the device writes.
+    /// processors other than x86-64, which may reorder the loads of a thread.
     ///
     /// # References
     /// `ibv_query_qp_data_in_order(3)`
     #[doc(alias = "ibv_query_qp_data_in_order")]
     pub fn data_in_order(&self, op: OpKind) -> DataInOrder {
-        if cfg!(target_arch = "x86_64") { self.core.get().data_in_order(op) } else { DataInOrder::empty() }
+        if cfg!(target_arch = "x86_64") { self.device_data_in_order(op) } else { DataInOrder::empty() }
+    }
+
+    /// Returns the order in which the device writes the data of a message that `op` moves, on every
+    /// processor. A thread that reads the data before the completion needs loads in that order:
+    /// acquire fences.
+    ///
+    /// # References
+    /// `ibv_query_qp_data_in_order(3)`
+    #[doc(alias = "ibv_query_qp_data_in_order")]
+    #[doc(alias = "IBV_QUERY_QP_DATA_IN_ORDER_DEVICE_ONLY")]
+    pub fn device_data_in_order(&self, op: OpKind) -> DataInOrder {
+        self.core.get().data_in_order(op)
     }
 
     fn error(&self, verb: &'static str, errno: Errno) -> Error {

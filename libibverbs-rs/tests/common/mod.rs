@@ -87,6 +87,8 @@ pub struct State {
     pub broken: Vec<String>,
     pub moves: Vec<(QpState, QpAttrMask, QpAttr)>,
     pub finishes: usize,
+    /// The operations on tag lists, in words.
+    pub tag_ops: Vec<String>,
     pub gids: Vec<verbs::GidEntry>,
     channels: HashMap<i32, File>,
     asynchronous: Option<(OwnedFd, File)>,

@@ -13,9 +13,10 @@ use verbs::provider::{
 use verbs::{
     AccessFlags, AhAttr, Av, Cause, CompCntrAttachOps, CompCntrType, CqInitAttr, DataInOrder, DeviceAttr,
     DeviceAttrEx, DeviceInfo, Driver, Ece, Errno, Error, FlowActionEspAttr, Gid, GidEntry, LinkLayer, Mtu,
-    MwType, NamedProvider, OpKind, PortAttr, PortCapFlags, PortState, PostReason, Provider, QpAttr,
-    QpAttrMask, QpCap, QpInitAttr, QpInitInfo, QpState, QpType, RateLimit, RecvWr, Result, SendFlags, SendOp,
-    SendWr, SrqAttr, SrqAttrMask, SrqInitAttr, Wc, WcFlags, WcOpcode, WcStatus, WqInitAttr,
+    MwType, NamedProvider, OpKind, OpsWr, PortAttr, PortCapFlags, PortCapFlags2, PortFlags, PortState,
+    PostError, PostReason, Provider, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpInitInfo, QpState, QpType,
+    RateLimit, RecvWr, Result, SendFlags, SendOp, SendWr, SrqAttr, SrqAttrMask, SrqInitAttr, SrqType, Wc,
+    WcFlags, WcOpcode, WcStatus, WqInitAttr,
 };
 
 use super::steering::{PaperAction, PaperCntr, PaperCounters, PaperFlow, PaperTable, PaperWq};
@@ -106,8 +107,8 @@ fn port_attr() -> PortAttr {
         active_speed: verbs::PortSpeed::SDR,
         phys_state: 5,
         link_layer: LinkLayer::ETHERNET,
-        flags: 0,
-        port_cap_flags2: 0,
+        flags: PortFlags::empty(),
+        port_cap_flags2: PortCapFlags2::empty(),
         active_speed_ex: verbs::PortSpeed(0),
     }
 }
@@ -301,13 +302,15 @@ pub struct PaperQueue {
     max_inline: u32,
     /// Requests that were put in, and that the device has not been told of.
     written: Vec<Request>,
+    /// The operations on its tag list that fit, of a queue that has one.
+    tag_ops: Option<u32>,
 }
 
 impl PaperQueue {
     /// The queue of a work queue.
     pub fn new(world: &Arc<World>, wq: u32, max_wr: u32, max_sge: u32) -> Self {
         let (world, depth) = (Arc::clone(world), max_wr as usize);
-        Self { world, qp: wq, depth, max_sge, max_inline: 0, written: Vec::new() }
+        Self { world, qp: wq, depth, max_sge, max_inline: 0, written: Vec::new(), tag_ops: None }
     }
 
     fn put(&mut self, request: Request) -> Result<(), PostReason> {
@@ -409,6 +412,22 @@ impl RecvQueue for PaperQueue {
 
     fn ring(&mut self) {
         self.publish();
+    }
+
+    unsafe fn post_srq_ops(&mut self, wrs: &[OpsWr<'_>]) -> Result<(), PostError> {
+        for (accepted, wr) in wrs.iter().enumerate() {
+            let reason = match self.tag_ops {
+                None => PostReason::NoTagMatching,
+                Some(0) => PostReason::QueueFull,
+                Some(left) => {
+                    self.tag_ops = Some(left - 1);
+                    self.world.state().tag_ops.push(format!("{wr:?}"));
+                    continue;
+                }
+            };
+            return Err(PostError { accepted, reason });
+        }
+        Ok(())
     }
 }
 
@@ -574,6 +593,7 @@ impl PaperContext {
             max_sge,
             max_inline: attr.cap.max_inline_data,
             written: Vec::new(),
+            tag_ops: None,
         };
         let sq = queue(attr.cap.max_send_wr, attr.cap.max_send_sge);
         let rq = queue(if parents.srq.is_some() { 0 } else { attr.cap.max_recv_wr }, attr.cap.max_recv_sge);
@@ -750,6 +770,7 @@ impl ContextOps<Paper> for PaperContext {
             max_sge,
             max_inline: 0,
             written: Vec::new(),
+            tag_ops: (attr.srq_type == SrqType::TM).then_some(attr.tm.max_ops),
         };
         let attr = Mutex::new(SrqAttr { max_wr, max_sge, srq_limit });
         Ok(SrqParts { srq: PaperSrq { handle, attr }, queue })

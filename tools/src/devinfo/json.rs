@@ -109,7 +109,7 @@ fn extended(device: &DeviceText<'_>) -> Map<String, Value> {
             "max_num_tags": attr.tm_caps.max_num_tags,
             "max_ops": attr.tm_caps.max_ops,
             "max_sge": attr.tm_caps.max_sge,
-            "flags": flags(attr.tm_caps.flags.into(), names::TM),
+            "flags": flags(attr.tm_caps.flags.bits().into(), names::TM),
         },
         "cq_moderation_caps": {
             "max_cq_count": attr.cq_mod_caps.max_cq_count,
@@ -146,7 +146,7 @@ fn port_details(attr: &PortAttr) -> Map<String, Value> {
     object(json!({
         "max_msg_sz": attr.max_msg_sz,
         "port_cap_flags": attr.port_cap_flags.bits(),
-        "port_cap_flags2": attr.port_cap_flags2,
+        "port_cap_flags2": attr.port_cap_flags2.bits(),
         "max_vl_num": names::vl(attr.max_vl_num).parse::<u8>().ok(),
         "bad_pkey_cntr": attr.bad_pkey_cntr,
         "qkey_viol_cntr": attr.qkey_viol_cntr,

@@ -4,7 +4,8 @@
 use verbs::{
     AtomicCap, CqModerationCaps, DeviceAttr, DeviceAttrEx, DeviceCapFlags, Gid, GidEntry, GidType, Guid,
     LinkLayer, Mtu, OdpCaps, OdpGeneralCaps, OdpTransportCaps, PacketPacingCaps, PciAtomicCaps, PortAttr,
-    PortCapFlags, PortState, RawPacketCaps, RssCaps, TmCaps, TransportType, TsoCaps,
+    PortCapFlags, PortCapFlags2, PortFlags, PortState, RawPacketCaps, RssCaps, TmCapFlags, TmCaps,
+    TransportType, TsoCaps,
 };
 
 use super::text::{DeviceText, GidText, PortDetails, PortText};
@@ -97,8 +98,8 @@ fn rxe_port() -> PortAttr {
         active_speed: verbs::PortSpeed(8),
         phys_state: 5,
         link_layer: LinkLayer::ETHERNET,
-        flags: 0,
-        port_cap_flags2: 0,
+        flags: PortFlags::empty(),
+        port_cap_flags2: PortCapFlags2::empty(),
         active_speed_ex: verbs::PortSpeed(0),
     }
 }
@@ -224,7 +225,13 @@ fn rich() -> DeviceAttrEx {
     attr.max_wq_type_rq = 8_388_608;
     attr.packet_pacing_caps =
         PacketPacingCaps { qp_rate_limit_min: 1, qp_rate_limit_max: 100_000_000, supported_qpts: 0x314 };
-    attr.tm_caps = TmCaps { max_rndv_hdr_size: 64, max_num_tags: 127, flags: 1, max_ops: 32768, max_sge: 1 };
+    attr.tm_caps = TmCaps {
+        max_rndv_hdr_size: 64,
+        max_num_tags: 127,
+        flags: TmCapFlags::RC,
+        max_ops: 32768,
+        max_sge: 1,
+    };
     attr.cq_mod_caps = CqModerationCaps { max_cq_count: 65535, max_cq_period: 4095 };
     attr.max_dm_size = 131_072;
     attr
@@ -277,7 +284,7 @@ fn a_port_prints_the_newer_speed_field_and_the_effective_speed_where_they_are() 
         active_speed_ex: verbs::PortSpeed(256),
         max_vl_num: 5,
         phys_state: 4,
-        port_cap_flags2: 0x3f,
+        port_cap_flags2: PortCapFlags2::from_bits_retain(0x3f),
         link_layer: LinkLayer::INFINIBAND,
         ..rxe_port()
     };

@@ -196,7 +196,7 @@ fn tag_matching(f: &mut Formatter<'_>, caps: &TmCaps) -> Result {
     writeln!(f, "\tmax_ops:\t\t\t{}", caps.max_ops)?;
     writeln!(f, "\tmax_sge:\t\t\t{}", caps.max_sge)?;
     writeln!(f, "\tflags:")?;
-    for name in names::split(caps.flags.into(), names::TM).0 {
+    for name in names::split(caps.flags.bits().into(), names::TM).0 {
         writeln!(f, "{INDENT}{name}")?;
     }
     Ok(())
@@ -252,7 +252,7 @@ impl Display for PortText<'_> {
 fn port_details(f: &mut Formatter<'_>, attr: &PortAttr, details: &PortDetails) -> Result {
     writeln!(f, "\t\t\tmax_msg_sz:\t\t0x{:x}", attr.max_msg_sz)?;
     writeln!(f, "\t\t\tport_cap_flags:\t\t0x{:08x}", attr.port_cap_flags.bits())?;
-    writeln!(f, "\t\t\tport_cap_flags2:\t0x{:04x}", attr.port_cap_flags2)?;
+    writeln!(f, "\t\t\tport_cap_flags2:\t0x{:04x}", attr.port_cap_flags2.bits())?;
     writeln!(f, "\t\t\tmax_vl_num:\t\t{} ({})", names::vl(attr.max_vl_num), attr.max_vl_num)?;
     writeln!(f, "\t\t\tbad_pkey_cntr:\t\t0x{:x}", attr.bad_pkey_cntr)?;
     writeln!(f, "\t\t\tqkey_viol_cntr:\t\t0x{:x}", attr.qkey_viol_cntr)?;

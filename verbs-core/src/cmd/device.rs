@@ -18,8 +18,8 @@ use zerocopy::IntoBytes;
 use crate::channel::{Attr, Uhw, Uverbs, WriteCmd};
 use crate::types::{
     AtomicCap, CqModerationCaps, DeviceAttr, DeviceAttrEx, DeviceCapFlags, Guid, LinkLayer, Mtu, OdpCaps,
-    OdpGeneralCaps, OdpTransportCaps, PacketPacingCaps, PciAtomicCaps, PortAttr, PortCapFlags, PortSpeed,
-    PortState, PortWidth, RawPacketCaps, RssCaps, TmCaps, TsoCaps,
+    OdpGeneralCaps, OdpTransportCaps, PacketPacingCaps, PciAtomicCaps, PortAttr, PortCapFlags, PortCapFlags2,
+    PortFlags, PortSpeed, PortState, PortWidth, RawPacketCaps, RssCaps, TmCapFlags, TmCaps, TsoCaps,
 };
 use crate::{Errno, Result};
 
@@ -46,22 +46,20 @@ fn query_device_plain(uverbs: &Uverbs) -> Result<IbUverbsQueryDeviceResp, Errno>
 /// Queries the device's limits and capabilities in the extended form. Fields that the kernel does
 /// not report are zero.
 ///
-/// The driver's own fields (TSO, RSS, packet pacing) are zero; the provider fills them in.
+/// The kernel's reply has no TSO, hash functions and fields of RSS, packet pacing, and atomics over
+/// PCIe, which are zero. Drivers that have them report them in their part of the reply, `uhw`, from
+/// which the provider fills them in.
 ///
 /// # Errors
 /// Any errno the kernel returns; notably `EIO` after the device was unplugged. A kernel without the
 /// extended form (`EOPNOTSUPP`, `ENOSYS`) is asked for the plain one.
 #[doc(alias = "ibv_query_device_ex")]
-pub fn query_device_ex(uverbs: &Uverbs, fw_ver: fn(u64) -> String) -> Result<DeviceAttrEx> {
+pub fn query_device_ex(uverbs: &Uverbs, fw_ver: fn(u64) -> String, uhw: Uhw<'_>) -> Result<DeviceAttrEx> {
     const VERB: &str = "query_device_ex";
     let mut reply = IbUverbsExQueryDeviceResp::default();
     let request = IbUverbsExQueryDevice::default();
-    let command = WriteCmd::extended(
-        IB_USER_VERBS_EX_CMD_QUERY_DEVICE,
-        request.as_bytes(),
-        reply.as_mut_bytes(),
-        Uhw::none(),
-    );
+    let command =
+        WriteCmd::extended(IB_USER_VERBS_EX_CMD_QUERY_DEVICE, request.as_bytes(), reply.as_mut_bytes(), uhw);
     match uverbs.write(command) {
         Ok(()) => {}
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
@@ -153,8 +151,8 @@ fn port_attr(reply: &IbUverbsQueryPortRespEx) -> PortAttr {
         active_speed: PortSpeed(legacy.active_speed.into()),
         phys_state: legacy.phys_state,
         link_layer: LinkLayer(legacy.link_layer),
-        flags: legacy.flags,
-        port_cap_flags2: reply.port_cap_flags2,
+        flags: PortFlags::from_bits_retain(legacy.flags),
+        port_cap_flags2: PortCapFlags2::from_bits_retain(reply.port_cap_flags2),
         active_speed_ex: PortSpeed(reply.active_speed_ex),
     }
 }
@@ -231,7 +229,7 @@ fn device_attr_ex(reply: &IbUverbsExQueryDeviceResp, fw_ver: fn(u64) -> String) 
         tm_caps: TmCaps {
             max_rndv_hdr_size: reply.tm_caps.max_rndv_hdr_size,
             max_num_tags: reply.tm_caps.max_num_tags,
-            flags: reply.tm_caps.flags,
+            flags: TmCapFlags::from_bits_retain(reply.tm_caps.flags),
             max_ops: reply.tm_caps.max_ops,
             max_sge: reply.tm_caps.max_sge,
         },

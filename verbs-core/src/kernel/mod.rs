@@ -229,7 +229,7 @@ impl DeviceOps for KernelContext {
     }
 
     fn query_device_ex(&self) -> Result<DeviceAttrEx> {
-        let attr = cmd::device::query_device_ex(&self.uverbs, self.fw_ver)?;
+        let attr = cmd::device::query_device_ex(&self.uverbs, self.fw_ver, Uhw::none())?;
         Ok(DeviceAttrEx { phys_port_cnt_ex: self.phys_port_cnt.unwrap_or(attr.phys_port_cnt_ex), ..attr })
     }
 

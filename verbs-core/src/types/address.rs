@@ -25,6 +25,38 @@ pub struct GlobalRoute {
 impl GlobalRoute {
     /// The hop limit of a route that names none: the time to live of the kernel's own IP packets.
     pub const HOP_LIMIT: u8 = 64;
+
+    /// The bits of a flow label.
+    #[doc(alias = "IB_GRH_FLOWLABEL_MASK")]
+    pub const FLOW_LABEL_MASK: u32 = 0xf_ffff;
+
+    /// The lowest UDP source port of RoCE v2.
+    ///
+    /// # References
+    /// IBTA volume 1, annex A17
+    #[doc(alias = "IB_ROCE_UDP_ENCAP_VALID_PORT_MIN")]
+    pub const UDP_SPORT_MIN: u16 = 0xc000;
+
+    /// The highest UDP source port of RoCE v2.
+    #[doc(alias = "IB_ROCE_UDP_ENCAP_VALID_PORT_MAX")]
+    pub const UDP_SPORT_MAX: u16 = 0xffff;
+
+    /// Returns the UDP source port that RoCE v2 devices derive from a flow label, of which all 20
+    /// bits count. Routers choose among paths by it.
+    ///
+    /// ```
+    /// use verbs_core::types::GlobalRoute;
+    /// assert_eq!(GlobalRoute::flow_label_to_udp_sport(0x4001), 0xc000);
+    /// assert_eq!(GlobalRoute::flow_label_to_udp_sport(0x0002), 0xc002);
+    /// ```
+    #[doc(alias = "ibv_flow_label_to_udp_sport")]
+    pub const fn flow_label_to_udp_sport(flow_label: u32) -> u16 {
+        let label = flow_label & Self::FLOW_LABEL_MASK;
+        // The high 6 bits change the low ones, so that labels that differ in them differ in the
+        // port.
+        let folded = (label ^ (label >> 14)) & !(Self::UDP_SPORT_MIN as u32);
+        folded as u16 | Self::UDP_SPORT_MIN
+    }
 }
 
 /// From entry 0 of the GID table to nowhere, with a hop limit of [`GlobalRoute::HOP_LIMIT`].
@@ -206,6 +238,19 @@ mod tests {
         let grh = path.grh.unwrap();
         assert_eq!((path.port_num, grh.sgid_index, grh.hop_limit), (2, 300, 64));
         assert_eq!(grh.dgid, Gid::from(THERE));
+    }
+
+    #[test]
+    fn every_bit_of_a_flow_label_counts_in_the_port() {
+        let port = GlobalRoute::flow_label_to_udp_sport;
+        assert_eq!((port(0), port(0x3fff)), (GlobalRoute::UDP_SPORT_MIN, GlobalRoute::UDP_SPORT_MAX));
+        assert_eq!(port(GlobalRoute::FLOW_LABEL_MASK), 0xc000 | 0x3fff ^ 0x3f);
+        // The value of `ibv_flow_label_to_udp_sport`: 0x1cde ^ (0xe8000 >> 14).
+        assert_eq!(port(0xe_9cde), 0xdce4);
+        for bit in 0..20 {
+            assert_ne!(port(1 << bit), port(0), "bit {bit}");
+        }
+        assert_eq!(port(1 << 20), port(0), "a label has 20 bits");
     }
 
     #[test]

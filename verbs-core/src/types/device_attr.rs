@@ -2,7 +2,7 @@
 
 use bitflags::bitflags;
 
-use super::{Guid, open_enum};
+use super::{Guid, QpType, open_enum};
 
 open_enum! {
     /// The scope in which an atomic operation is atomic.
@@ -274,7 +274,8 @@ pub struct OdpCaps {
     pub ud_odp_caps: OdpTransportCaps,
 }
 
-/// TCP segmentation offload.
+/// TCP segmentation offload. Zero unless the provider reports it: the kernel's reply has no field for
+/// it.
 #[doc(alias = "ibv_tso_caps")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TsoCaps {
@@ -282,6 +283,14 @@ pub struct TsoCaps {
     pub max_tso: u32,
     /// QP types, a bit each.
     pub supported_qpts: u32,
+}
+
+impl TsoCaps {
+    /// Returns whether queue pairs of a type have it.
+    #[doc(alias = "ibv_is_qpt_supported")]
+    pub const fn is_qpt_supported(&self, qp_type: QpType) -> bool {
+        is_qpt_supported(self.supported_qpts, qp_type)
+    }
 }
 
 /// Receive-side scaling.
@@ -294,13 +303,21 @@ pub struct RssCaps {
     pub max_rwq_indirection_tables: u32,
     /// Entries of an indirection table.
     pub max_rwq_indirection_table_size: u32,
-    /// Header fields that can be hashed, a bit each.
+    /// Header fields that can be hashed, a bit each. Zero unless the provider reports it.
     pub rx_hash_fields_mask: u64,
-    /// Hash functions, a bit each.
+    /// Hash functions, a bit each. Zero unless the provider reports it.
     pub rx_hash_function: u8,
 }
 
-/// Packet pacing.
+impl RssCaps {
+    /// Returns whether queue pairs of a type have it.
+    #[doc(alias = "ibv_is_qpt_supported")]
+    pub const fn is_qpt_supported(&self, qp_type: QpType) -> bool {
+        is_qpt_supported(self.supported_qpts, qp_type)
+    }
+}
+
+/// Packet pacing. Zero unless the provider reports it: the kernel's reply has no field for it.
 #[doc(alias = "ibv_packet_pacing_caps")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PacketPacingCaps {
@@ -310,6 +327,19 @@ pub struct PacketPacingCaps {
     pub qp_rate_limit_max: u32,
     /// QP types, a bit each.
     pub supported_qpts: u32,
+}
+
+impl PacketPacingCaps {
+    /// Returns whether queue pairs of a type have it.
+    #[doc(alias = "ibv_is_qpt_supported")]
+    pub const fn is_qpt_supported(&self, qp_type: QpType) -> bool {
+        is_qpt_supported(self.supported_qpts, qp_type)
+    }
+}
+
+/// Returns whether a mask has the bit of a type. Types beyond the mask have none.
+const fn is_qpt_supported(mask: u32, qp_type: QpType) -> bool {
+    matches!(mask.checked_shr(qp_type.0 as u32), Some(bits) if bits & 1 != 0)
 }
 
 bitflags! {
@@ -334,6 +364,19 @@ bitflags! {
     }
 }
 
+bitflags! {
+    /// The transports that match tags.
+    #[doc(alias = "ibv_tm_cap_flags")]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct TmCapFlags: u32 {
+        /// Reliable connections.
+        #[doc(alias = "IBV_TM_CAP_RC")]
+        const RC = 1;
+
+        const _ = !0;
+    }
+}
+
 /// Tag matching.
 #[doc(alias = "ibv_tm_caps")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -342,8 +385,8 @@ pub struct TmCaps {
     pub max_rndv_hdr_size: u32,
     /// Tags in a matching list.
     pub max_num_tags: u32,
-    /// Bit 0: on reliable connections.
-    pub flags: u32,
+    /// The transports that have it.
+    pub flags: TmCapFlags,
     /// Outstanding list operations.
     pub max_ops: u32,
     /// Scatter/gather elements of a tagged buffer.
@@ -360,16 +403,36 @@ pub struct CqModerationCaps {
     pub max_cq_period: u16,
 }
 
-/// Atomics over PCIe, by operand size (bit 0: 4 bytes, bit 1: 8, bit 2: 16).
+bitflags! {
+    /// The operand sizes of an atomic operation over PCIe.
+    #[doc(alias = "ibv_pci_atomic_op_size")]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct PciAtomicOpSize: u16 {
+        /// 4 bytes.
+        #[doc(alias = "IBV_PCI_ATOMIC_OPERATION_4_BYTE_SIZE_SUP")]
+        const BYTES_4 = 1;
+        /// 8 bytes.
+        #[doc(alias = "IBV_PCI_ATOMIC_OPERATION_8_BYTE_SIZE_SUP")]
+        const BYTES_8 = 1 << 1;
+        /// 16 bytes.
+        #[doc(alias = "IBV_PCI_ATOMIC_OPERATION_16_BYTE_SIZE_SUP")]
+        const BYTES_16 = 1 << 2;
+
+        const _ = !0;
+    }
+}
+
+/// Atomics over PCIe, by operation. Empty unless the provider reports them: the kernel's reply has
+/// no field for them.
 #[doc(alias = "ibv_pci_atomic_caps")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PciAtomicCaps {
     /// Fetch and add.
-    pub fetch_add: u16,
+    pub fetch_add: PciAtomicOpSize,
     /// Swap.
-    pub swap: u16,
+    pub swap: PciAtomicOpSize,
     /// Compare and swap.
-    pub compare_swap: u16,
+    pub compare_swap: PciAtomicOpSize,
 }
 
 /// The capabilities and limits of a device, with everything that was added over the years.
@@ -413,4 +476,21 @@ pub struct DeviceAttrEx {
     pub xrc_odp_caps: OdpTransportCaps,
     /// Ports, also beyond 255.
     pub phys_port_cnt_ex: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_type_of_queue_pairs_is_supported_if_its_bit_is_set() {
+        let tso = TsoCaps { max_tso: 1, supported_qpts: 1 << 8 | 1 << 4 };
+        assert!(tso.is_qpt_supported(QpType::RAW_PACKET) && tso.is_qpt_supported(QpType::UD));
+        assert!(!tso.is_qpt_supported(QpType::RC));
+        let rss = RssCaps { supported_qpts: 1 << 2, ..RssCaps::default() };
+        assert!(rss.is_qpt_supported(QpType::RC) && !rss.is_qpt_supported(QpType::UD));
+        let pacing = PacketPacingCaps { supported_qpts: u32::MAX, ..PacketPacingCaps::default() };
+        assert!(pacing.is_qpt_supported(QpType(31)));
+        assert!(!pacing.is_qpt_supported(QpType(32)) && !pacing.is_qpt_supported(QpType::DRIVER));
+    }
 }

@@ -40,7 +40,8 @@ pub use cq::{CqFlags, CqInitAttr, CqModeration, CqWcFlags, RtValues, WcTmInfo};
 pub use data_in_order::DataInOrder;
 pub use device_attr::{
     AtomicCap, CqModerationCaps, DeviceAttr, DeviceAttrEx, DeviceCapFlags, OdpCaps, OdpGeneralCaps,
-    OdpTransportCaps, PacketPacingCaps, PciAtomicCaps, RawPacketCaps, RssCaps, TmCaps, TsoCaps,
+    OdpTransportCaps, PacketPacingCaps, PciAtomicCaps, PciAtomicOpSize, RawPacketCaps, RssCaps, TmCapFlags,
+    TmCaps, TsoCaps,
 };
 pub use ece::Ece;
 pub use event::AsyncEventType;
@@ -55,7 +56,9 @@ pub use mr::{Advice, AdviseFlags, DmAttr, DmahAttr, MrAttr, TphMemType};
 pub use mw::{MwBindInfo, MwType, inc_rkey};
 pub(crate) use open_enum::open_enum;
 pub use parse::ParseError;
-pub use port_attr::{LinkLayer, Mtu, PortAttr, PortCapFlags, PortSpeed, PortState, PortWidth};
+pub use port_attr::{
+    LinkLayer, Mtu, PortAttr, PortCapFlags, PortCapFlags2, PortFlags, PortSpeed, PortState, PortWidth,
+};
 pub use qp_attr::{MigState, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpInitInfo, QpState, QpType};
 pub use qp_create::{QpCreateAttr, QpCreateFlags};
 pub use rate::Rate;

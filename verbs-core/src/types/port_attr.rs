@@ -268,6 +268,60 @@ bitflags! {
     }
 }
 
+bitflags! {
+    /// The second capabilities of a port (`PortInfo:CapabilityMask2`), which a port with
+    /// [`PortCapFlags::CAP_MASK2_SUP`] has.
+    ///
+    /// # References
+    /// IBTA volume 1, section 14.2.5.6
+    #[doc(alias = "ibv_port_cap_flags2")]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct PortCapFlags2: u16 {
+        /// The node's description can be set.
+        #[doc(alias = "IBV_PORT_SET_NODE_DESC_SUP")]
+        const SET_NODE_DESC_SUP = 1;
+        /// The port has `PortInfoExtended`.
+        #[doc(alias = "IBV_PORT_INFO_EXT_SUP")]
+        const INFO_EXT_SUP = 1 << 1;
+        /// The port has virtual ports.
+        #[doc(alias = "IBV_PORT_VIRT_SUP")]
+        const VIRT_SUP = 1 << 2;
+        /// The switch has a table of its ports' states.
+        #[doc(alias = "IBV_PORT_SWITCH_PORT_STATE_TABLE_SUP")]
+        const SWITCH_PORT_STATE_TABLE_SUP = 1 << 3;
+        /// [`PortWidth::WIDTH_2X`].
+        #[doc(alias = "IBV_PORT_LINK_WIDTH_2X_SUP")]
+        const LINK_WIDTH_2X_SUP = 1 << 4;
+        /// [`PortSpeed::HDR`].
+        #[doc(alias = "IBV_PORT_LINK_SPEED_HDR_SUP")]
+        const LINK_SPEED_HDR_SUP = 1 << 5;
+        /// [`PortSpeed::NDR`].
+        #[doc(alias = "IBV_PORT_LINK_SPEED_NDR_SUP")]
+        const LINK_SPEED_NDR_SUP = 1 << 10;
+        /// [`PortSpeed::XDR`].
+        #[doc(alias = "IBV_PORT_LINK_SPEED_XDR_SUP")]
+        const LINK_SPEED_XDR_SUP = 1 << 12;
+
+        const _ = !0;
+    }
+}
+
+bitflags! {
+    /// Flags of a port that verbs define, not the specification.
+    ///
+    /// # References
+    /// `ibv_query_port(3)`
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct PortFlags: u8 {
+        /// Every path from the port needs a global route ([`AhAttr::grh`](super::AhAttr::grh)), as
+        /// on RoCE.
+        #[doc(alias = "IBV_QPF_GRH_REQUIRED")]
+        const GRH_REQUIRED = 1;
+
+        const _ = !0;
+    }
+}
+
 /// The attributes of a port.
 ///
 /// # References
@@ -316,10 +370,10 @@ pub struct PortAttr {
     pub phys_state: u8,
     /// The link layer.
     pub link_layer: LinkLayer,
-    /// Verbs' own flags: bit 0, a GRH is required.
-    pub flags: u8,
-    /// `PortInfo:CapabilityMask2`.
-    pub port_cap_flags2: u16,
+    /// Flags that verbs define.
+    pub flags: PortFlags,
+    /// The second capabilities; empty where the kernel does not report them.
+    pub port_cap_flags2: PortCapFlags2,
     /// As `active_speed`, wide enough for newer speeds; `PortSpeed(0)` where the kernel does not
     /// report it.
     pub active_speed_ex: PortSpeed,

@@ -739,6 +739,7 @@ fn ece_and_data_in_order_are_not_promised<P: Provider>(context: &Context<P>) -> 
     assert_eq!(*error.device, *context.device_name());
     for op in [OpKind::SEND, OpKind::RDMA_WRITE, OpKind::RDMA_READ] {
         assert_eq!(qp.data_in_order(op), DataInOrder::empty());
+        assert_eq!(qp.device_data_in_order(op), DataInOrder::empty());
     }
     Ok(())
 }

@@ -5,12 +5,13 @@
 use std::fmt::Debug;
 
 use verbs::{
-    CompCntrType, Context, CqInit, Errno, Error, FlowActionEspAttr, FlowAttr, FlowSpec, Provider,
-    QpCreateAttr, QpCreateFlags, QpInit, QpType, WqInit,
+    CompCntrType, Context, CqInit, Errno, Error, FlowActionEspAttr, FlowAttr, FlowSpec, OpsFlags, OpsWr,
+    PostReason, Provider, QpCreateAttr, QpCreateFlags, QpInit, QpType, SrqInit, TmCap, TmOp, WqInit,
 };
 
 use super::SUITE;
 use crate::both;
+use crate::fabric::post_srq_ops;
 use crate::runner::{Case, CaseResult, fail, skip};
 
 pub(super) fn cases() -> Vec<Case> {
@@ -22,6 +23,8 @@ pub(super) fn cases() -> Vec<Case> {
         flow_actions_are_refused_by_name,
         counters_are_refused_by_name,
         completion_counters_are_refused_by_name,
+        tag_matching_is_refused_by_name,
+        a_shared_queue_without_tags_takes_no_operations_on_them,
         properties_of_queue_pairs_are_refused_by_name,
     )
 }
@@ -76,6 +79,26 @@ fn completion_counters_are_refused_by_name<P: Provider>(context: &Context<P>) ->
     for cntr_type in [CompCntrType::WRS, CompCntrType::BYTES] {
         refused(context, "create_comp_cntr", context.create_comp_cntr(cntr_type))?;
     }
+    Ok(())
+}
+
+fn tag_matching_is_refused_by_name<P: Provider>(context: &Context<P>) -> CaseResult {
+    let (pd, cq) = (context.alloc_pd()?, context.create_cq(&CqInit::new(16))?);
+    let tm = TmCap { max_num_tags: 8, max_ops: 8 };
+    refused(context, "create_srq", pd.create_tm_srq(&cq, tm, &SrqInit::new(16)))?;
+    // Nothing is left of the attempt that keeps them open.
+    cq.close()?;
+    pd.close()?;
+    Ok(())
+}
+
+fn a_shared_queue_without_tags_takes_no_operations_on_them<P: Provider>(context: &Context<P>) -> CaseResult {
+    let pd = context.alloc_pd()?;
+    let mut srq = pd.create_srq(&SrqInit::new(16))?;
+    let sync = OpsWr { wr_id: 1, op: TmOp::Sync, flags: OpsFlags::TM_SYNC, unexpected_cnt: 0 };
+    let error = post_srq_ops(&mut srq, &[sync]).unwrap_err();
+    assert_eq!((error.accepted, error.reason), (0, PostReason::NoTagMatching));
+    assert_eq!(error.reason.errno(), Errno::OPNOTSUPP);
     Ok(())
 }
 

@@ -18,9 +18,9 @@ use zerocopy::{FromZeros, IntoBytes};
 use super::{ah, context, cq, device, gid, mcast, mr, mw, pd, qp, srq, xrcd};
 use crate::channel::{Attr, DriverAttrs, Expect, Reply, Scripted, Uhw, Uverbs};
 use crate::types::{
-    AccessFlags, AhAttr, CqFlags, CqInitAttr, CqModeration, CqWcFlags, Gid, GidType, GlobalRoute, LinkLayer,
-    Mtu, MwType, PortState, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpState, QpType, Rate, SrqAttr,
-    SrqAttrMask,
+    AccessFlags, AhAttr, CqFlags, CqInitAttr, CqModeration, CqWcFlags, DeviceCapFlags, Gid, GidType,
+    GlobalRoute, LinkLayer, Mtu, MwType, PortCapFlags2, PortFlags, PortState, QpAttr, QpAttrMask, QpCap,
+    QpInitAttr, QpState, QpType, Rate, RawPacketCaps, RssCaps, SrqAttr, SrqAttrMask, TmCapFlags, TmCaps,
 };
 use crate::{Errno, Result};
 
@@ -78,7 +78,7 @@ type Command = (&'static str, fn(&Uverbs) -> Result<()>);
 /// see below.
 const COMMANDS: &[Command] = &[
     ("query_device", |u| device::query_device(u, |v| v.to_string()).map(drop)),
-    ("query_device_ex", |u| device::query_device_ex(u, |v| v.to_string()).map(drop)),
+    ("query_device_ex", |u| device::query_device_ex(u, |v| v.to_string(), Uhw::none()).map(drop)),
     ("query_port", |u| device::query_port(u, 1).map(drop)),
     ("query_gid_table", |u| gid::query_gid_table(u).map(drop)),
     ("query_gid", |u| match gid::query_gid_entry(u, 1, 0) {
@@ -324,10 +324,69 @@ fn what_an_older_kernel_does_not_tell_is_zero_even_when_its_bytes_are_not() {
     let told = core::mem::offset_of!(IbUverbsExQueryDeviceResp, timestamp_mask);
     reply.response_length = told as u32;
     let scripted = Scripted::new([Expect::anything(Reply::outputs([reply.as_bytes()]))]);
-    let attr = device::query_device_ex(&on(&scripted), |_| String::new()).unwrap();
+    let attr = device::query_device_ex(&on(&scripted), |_| String::new(), Uhw::none()).unwrap();
     assert_eq!(attr.odp_caps.general_caps.bits(), u64::MAX);
     assert_eq!((attr.completion_timestamp_mask, attr.max_dm_size), (0, 0));
     assert_eq!(attr.tm_caps, Default::default());
+}
+
+#[test]
+fn a_device_is_reported_with_each_field_of_the_reply_and_the_drivers_part() {
+    let mut reply = IbUverbsExQueryDeviceResp::new_zeroed();
+    reply.response_length = size_of_val(&reply) as u32;
+    reply.base.max_qp = 1;
+    reply.base.phys_port_cnt = 2;
+    reply.odp_caps.general_caps = 3;
+    reply.odp_caps.per_transport_caps.rc_odp_caps = 4;
+    reply.odp_caps.per_transport_caps.uc_odp_caps = 5;
+    reply.odp_caps.per_transport_caps.ud_odp_caps = 6;
+    reply.timestamp_mask = 7;
+    reply.hca_core_clock = 8;
+    reply.device_cap_flags_ex = 1 << 40;
+    reply.rss_caps.supported_qpts = 1 << 8;
+    reply.rss_caps.max_rwq_indirection_tables = 9;
+    reply.rss_caps.max_rwq_indirection_table_size = 10;
+    reply.max_wq_type_rq = 11;
+    reply.raw_packet_caps = 1 << 2;
+    reply.tm_caps.max_rndv_hdr_size = 12;
+    reply.tm_caps.max_num_tags = 13;
+    reply.tm_caps.flags = 1;
+    reply.tm_caps.max_ops = 14;
+    reply.tm_caps.max_sge = 15;
+    reply.cq_moderation_caps.max_cq_moderation_count = 16;
+    reply.cq_moderation_caps.max_cq_moderation_period = 17;
+    reply.max_dm_size = 18;
+    reply.xrc_odp_caps = 19;
+    let scripted = Scripted::new([
+        Expect::anything(Reply::Errno(Errno::NOTTY)),
+        Expect::command(
+            "write_ex 1: in 0000000000000000, out 304+8",
+            Reply::outputs([reply.as_bytes(), &[20; 8]]),
+        ),
+    ]);
+    let mut driver = [0; 8];
+    let uhw = Uhw::reply(&mut driver);
+    let attr = device::query_device_ex(&on(&scripted), |_| String::new(), uhw).unwrap();
+    assert_eq!(driver, [20; 8]);
+    assert_eq!((attr.orig_attr.max_qp, attr.phys_port_cnt_ex), (1, 2));
+    let odp = attr.odp_caps;
+    let transports = [odp.rc_odp_caps, odp.uc_odp_caps, odp.ud_odp_caps, attr.xrc_odp_caps];
+    assert_eq!((odp.general_caps.bits(), transports.map(|caps| caps.bits())), (3, [4, 5, 6, 19]));
+    assert_eq!((attr.completion_timestamp_mask, attr.hca_core_clock), (7, 8));
+    assert_eq!(attr.device_cap_flags_ex, DeviceCapFlags::ATOMIC_WRITE);
+    let rss = RssCaps {
+        supported_qpts: 1 << 8,
+        max_rwq_indirection_tables: 9,
+        max_rwq_indirection_table_size: 10,
+        ..RssCaps::default()
+    };
+    assert_eq!((attr.rss_caps, attr.max_wq_type_rq), (rss, 11));
+    assert_eq!(attr.raw_packet_caps, RawPacketCaps::IP_CSUM);
+    let tm =
+        TmCaps { max_rndv_hdr_size: 12, max_num_tags: 13, flags: TmCapFlags::RC, max_ops: 14, max_sge: 15 };
+    assert_eq!(attr.tm_caps, tm);
+    assert_eq!((attr.cq_mod_caps.max_cq_count, attr.cq_mod_caps.max_cq_period), (16, 17));
+    assert_eq!(attr.max_dm_size, 18);
 }
 
 #[test]
@@ -338,7 +397,7 @@ fn query_device_ex_falls_back_to_the_plain_query() {
             Expect::anything(Reply::Errno(errno)),
             Expect::anything(Reply::outputs([base.as_bytes()])),
         ]);
-        let attr = device::query_device_ex(&on(&scripted), |_| String::new()).unwrap();
+        let attr = device::query_device_ex(&on(&scripted), |_| String::new(), Uhw::none()).unwrap();
         assert_eq!((attr.orig_attr.max_qp, attr.phys_port_cnt_ex), (77, 2));
     }
 }
@@ -348,6 +407,7 @@ fn query_port_tells_the_newer_fields_only_where_the_kernel_does() {
     let mut reply = IbUverbsQueryPortRespEx::default();
     reply.legacy_resp.state = 4;
     reply.legacy_resp.link_layer = 2;
+    reply.legacy_resp.flags = 1;
     reply.port_cap_flags2 = 3;
     reply.active_speed_ex = 256;
     let scripted = Scripted::new([
@@ -361,9 +421,12 @@ fn query_port_tells_the_newer_fields_only_where_the_kernel_does() {
     let uverbs = on(&scripted);
     let port = device::query_port(&uverbs, 1).unwrap();
     assert_eq!((port.state, port.link_layer), (PortState::ACTIVE, LinkLayer::ETHERNET));
-    assert_eq!((port.port_cap_flags2, port.active_speed_ex.0), (3, 256));
+    let flags2 = PortCapFlags2::SET_NODE_DESC_SUP | PortCapFlags2::INFO_EXT_SUP;
+    assert_eq!((port.flags, port.port_cap_flags2), (PortFlags::GRH_REQUIRED, flags2));
+    assert_eq!(port.active_speed_ex.0, 256);
     let port = device::query_port(&uverbs, 1).unwrap();
-    assert_eq!((port.state, port.port_cap_flags2, port.active_speed_ex.0), (PortState::ACTIVE, 0, 0));
+    assert_eq!((port.state, port.flags), (PortState::ACTIVE, PortFlags::GRH_REQUIRED));
+    assert_eq!((port.port_cap_flags2, port.active_speed_ex.0), (PortCapFlags2::empty(), 0));
 }
 
 #[test]
