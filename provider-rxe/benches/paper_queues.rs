@@ -27,9 +27,10 @@ use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use provider_rxe::paper::{PaperDevice, PaperQueue};
-use provider_rxe::{Cq, Rq, Sq};
+use provider_rxe::{Cq, Rq, Sq, SrqQueue};
 use verbs_core::provider::{
-    Completion, CqOps, ErasedCq, ErasedRecvQueue, ErasedSendQueue, RecvQueue, SendQueue, WrBatch,
+    Completion, CqOps, ErasedCq, ErasedRecvQueue, ErasedSendQueue, ErasedSrqQueue, RecvQueue, SendQueue,
+    WrBatch,
 };
 use verbs_core::types::{QpState, RecvWr, SendFlags, SendOp, SendWr, Sge, Wc};
 
@@ -42,16 +43,20 @@ const TIMED: Duration = Duration::from_millis(200);
 /// Maximum number of instructions that erasure may add to an operation.
 const ERASURE: f64 = 30.0;
 
-/// Send, receive and completion queues, static and erased, over queues that both sides share.
+/// Send, receive, shared receive and completion queues, static and erased, over queues that both
+/// sides share.
 struct World {
     sq: Sq,
     rq: Rq,
+    srq: SrqQueue,
     cq: Cq,
     erased_sq: ErasedSendQueue,
     erased_rq: ErasedRecvQueue,
+    erased_srq: ErasedSrqQueue,
     erased_cq: ErasedCq,
     send_queues: [PaperQueue; 2],
     recv_queues: [PaperQueue; 2],
+    shared_queues: [PaperQueue; 2],
     completion_queues: [PaperQueue; 2],
     sge: Sge,
     sends: [SendWr<'static>; 16],
@@ -79,6 +84,7 @@ impl World {
             device.move_to(&mut qp, QpState::RTS);
             qp
         });
+        let [(srq, shared), (erased_srq, erased_shared)] = [(); 2].map(|()| device.create_srq(SLOTS));
         let sge = Sge { addr: 0x1000, length: 64, lkey: 7 };
         let sges: &'static [Sge; 16] = Box::leak(Box::new([sge; 16]));
         let list = |n: usize| core::slice::from_ref(&sges[n]);
@@ -96,12 +102,15 @@ impl World {
             recvs: core::array::from_fn(|n| RecvWr { wr_id: 0, sge: list(n) }),
             send_queues: [qp.sq, erased_qp.sq],
             recv_queues: [qp.rq, erased_qp.rq],
+            shared_queues: [shared, erased_shared],
             completion_queues: [cq.queue, erased_cq.queue],
             sq: qp.parts.sq,
             rq: qp.parts.rq,
+            srq: srq.queue,
             cq: cq.cq,
             erased_sq: ErasedSendQueue::new(erased_qp.parts.sq),
             erased_rq: ErasedRecvQueue::new(erased_qp.parts.rq),
+            erased_srq: ErasedSrqQueue::new(erased_srq.queue),
             erased_cq: ErasedCq::new(erased_cq.cq),
             sge,
             wr_id: 0,
@@ -112,7 +121,8 @@ impl World {
 
     /// Empties the posted queues, as the kernel does between calls.
     fn drain(&mut self) {
-        self.send_queues.iter().chain(&self.recv_queues).for_each(PaperQueue::drain);
+        let queues = [&self.send_queues, &self.recv_queues, &self.shared_queues];
+        queues.into_iter().flatten().for_each(PaperQueue::drain);
     }
 
     /// Completes `count` requests, as the kernel does between calls.
@@ -218,6 +228,22 @@ cases! {
     "post_recv, 1 SGE", "erased", 16, drained, Limit::ErasedFrom("rxe_bench_recv_16_static") => rxe_bench_recv_16_erased(w) {
         // SAFETY: a paper device accesses no memory of work requests.
         black_box(unsafe { w.erased_rq.post_recv(&w.recvs) }).unwrap();
+    }
+    "post_srq_recv, 1 SGE", "static", 1, drained, Limit::Instructions(60.0) => rxe_bench_srq_1_static(w) {
+        // SAFETY: a paper device accesses no memory of work requests.
+        black_box(unsafe { w.srq.post_recv(&w.recvs[..1]) }).unwrap();
+    }
+    "post_srq_recv, 1 SGE", "erased", 1, drained, Limit::ErasedFrom("rxe_bench_srq_1_static") => rxe_bench_srq_1_erased(w) {
+        // SAFETY: a paper device accesses no memory of work requests.
+        black_box(unsafe { w.erased_srq.post_recv(&w.recvs[..1]) }).unwrap();
+    }
+    "post_srq_recv, 1 SGE", "static", 16, drained, Limit::Instructions(60.0) => rxe_bench_srq_16_static(w) {
+        // SAFETY: a paper device accesses no memory of work requests.
+        black_box(unsafe { w.srq.post_recv(&w.recvs) }).unwrap();
+    }
+    "post_srq_recv, 1 SGE", "erased", 16, drained, Limit::ErasedFrom("rxe_bench_srq_16_static") => rxe_bench_srq_16_erased(w) {
+        // SAFETY: a paper device accesses no memory of work requests.
+        black_box(unsafe { w.erased_srq.post_recv(&w.recvs) }).unwrap();
     }
     "poll, lending", "static", 1, completed, Limit::Instructions(30.0) => rxe_bench_lend_1_static(w) { lend(&mut w.cq, 1) }
     "poll, lending", "static", 2, completed, Limit::Instructions(30.0) => rxe_bench_lend_2_static(w) { lend(&mut w.cq, 2) }
@@ -328,7 +354,7 @@ fn main() -> ExitCode {
         }
     }
     println!(
-        "{:<18} {:>8} {:>8} {:>9} {:>13} {:>9}",
+        "{:<20} {:>8} {:>8} {:>9} {:>13} {:>9}",
         "operation", "a call", "form", "ns/op", "instr/op", "limit"
     );
     let mut counted: Vec<(&str, f64)> = Vec::new();
@@ -357,7 +383,7 @@ fn main() -> ExitCode {
         let over = matches!((instructions, limit), (Some(count), Some(limit)) if count > limit);
         failed |= over;
         println!(
-            "{:<18} {:>8} {:>8} {:>9} {:>13} {:>9}{}",
+            "{:<20} {:>8} {:>8} {:>9} {:>13} {:>9}{}",
             case.operation,
             case.per_call,
             case.form,

@@ -28,15 +28,16 @@ use uverbs_abi::ib_user_verbs::{
     IbUverbsExQueryDeviceResp, IbUverbsQueryQpResp, IbUverbsWc, IbUverbsWrOpcode,
 };
 use uverbs_abi::rdma_user_rxe::{
-    Mminfo, RxeCreateAhResp, RxeCreateCqResp, RxeCreateQpResp, RxeQueueBuf, RxeRecvWqe, RxeSendWqe,
+    Mminfo, RxeCreateAhResp, RxeCreateCqResp, RxeCreateQpResp, RxeCreateSrqResp, RxeQueueBuf, RxeRecvWqe,
+    RxeSendWqe,
 };
 use verbs_core::channel::{Expect, Reply, Scripted, Uhw, Uverbs};
 use verbs_core::kernel::{KernelContext, KernelPd};
-use verbs_core::provider::{ContextOps, QpOps, QpParents, QpParts};
+use verbs_core::provider::{ContextOps, QpOps, QpParents, QpParts, SrqParents, SrqParts};
 use verbs_core::ring::{Index, Region, SharedIndex};
 use verbs_core::types::{
     AhAttr, CqInitAttr, DeviceCapFlags, Mtu, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpState, QpType,
-    SendFlags, WcOpcode, WcStatus,
+    SendFlags, SrqInitAttr, SrqType, TmCap, WcOpcode, WcStatus,
 };
 use verbs_core::{Result, transition};
 use zerocopy::{FromBytes, IntoBytes};
@@ -310,6 +311,10 @@ impl PaperDevice {
     pub const RQ_OFFSET: u64 = 0x2000_0000;
     /// The offset at which a send queue is mapped.
     pub const SQ_OFFSET: u64 = 0x3000_0000;
+    /// The handle of every shared receive queue.
+    pub const SRQ_HANDLE: u32 = 8;
+    /// The offset at which a shared receive queue is mapped.
+    pub const SRQ_OFFSET: u64 = 0x5000_0000;
 
     /// Opens a device and allocates a protection domain.
     ///
@@ -419,6 +424,31 @@ impl PaperDevice {
         self.expect_map(Self::SQ_OFFSET, &sq);
         let parts = self.context.create_qp(&QpParents::new(&self.pd, &cq, &cq), &attr)?;
         Ok(PaperQp { parts, sq, rq, sig_all: attr.sq_sig_all })
+    }
+
+    /// Creates a shared receive queue of `slots` slots, all but one of which are usable, for
+    /// receives of up to 4 SGEs, and returns the kernel's end of its queue.
+    pub fn create_srq(&self, slots: u32) -> (SrqParts<Rxe>, PaperQueue) {
+        let (max_wr, max_sge) = (slots - 1, 4_u32);
+        let queue = PaperQueue::new(slots, 128);
+        let driver = RxeCreateSrqResp { mi: Self::mminfo(Self::SRQ_OFFSET, &queue), srq_num: 1, reserved: 0 };
+        self.script.expect([Expect::anything(Reply::outputs([
+            &Self::SRQ_HANDLE.to_ne_bytes()[..],
+            &max_wr.to_ne_bytes(),
+            &max_sge.to_ne_bytes(),
+            driver.as_bytes(),
+        ]))]);
+        self.expect_map(Self::SRQ_OFFSET, &queue);
+        let attr = SrqInitAttr {
+            srq_type: SrqType::BASIC,
+            max_wr,
+            max_sge,
+            srq_limit: 0,
+            tm: TmCap::default(),
+            user_handle: 0,
+        };
+        let parents = SrqParents { pd: &self.pd, xrcd: None, cq: None };
+        (self.context.create_srq(&parents, &attr).unwrap(), queue)
     }
 
     /// Returns the reply to CREATE_QP, with these bytes from the driver.

@@ -17,7 +17,7 @@ pub(super) struct Plan<'a> {
     pub(super) ours: &'a Path,
     /// The folder of our static release builds.
     pub(super) statics: &'a Path,
-    /// rdma-core's program that lists and opens devices.
+    /// The folder of rdma-core's side of `list_and_open` and `post_recv`.
     pub(super) theirs: &'a Path,
     /// The benchmark of provider-soft.
     pub(super) soft: &'a Path,
@@ -69,8 +69,8 @@ impl fmt::Display for Row {
 pub(super) fn run(plan: &Plan<'_>) -> Result<usize> {
     let bin = plan.ours.parent().context("the examples' folder lies in another")?;
     let (devinfo, pingpong) = (bin.join("ibv_devinfo"), bin.join("ibv_rc_pingpong"));
-    let list_and_open = plan.ours.join("list_and_open");
-    let rows = [
+    let list_and_open = |side: &Path| instructions(&Command::new(side.join("list_and_open")), "main");
+    let mut rows = vec![
         Row {
             what: "ibv_devinfo -v: system calls".into(),
             ours: syscalls(&devinfo)?,
@@ -84,14 +84,15 @@ pub(super) fn run(plan: &Plan<'_>) -> Result<usize> {
         wall_time(plan, Path::new("/bin/true"), "true instead of ours", None)?,
         Row {
             what: "list and open: instructions below main".into(),
-            ours: instructions(&list_and_open)?,
-            theirs: instructions(plan.theirs)?,
+            ours: list_and_open(plan.ours)?,
+            theirs: list_and_open(plan.theirs)?,
             unit: "instructions",
             target: Some(0.25),
         },
-        rounds(plan, &pingpong, &[])?,
-        rounds(plan, &pingpong, &["-e"])?,
     ];
+    rows.extend(posted_receives(plan)?);
+    rows.push(rounds(plan, &pingpong, &[])?);
+    rows.push(rounds(plan, &pingpong, &["-e"])?);
     let beside_rxe = beside_rxe(plan)?;
     let version = Command::new("uname").arg("-r").output()?.stdout;
     let version = String::from_utf8_lossy(&version);
@@ -234,16 +235,44 @@ fn wall_time(plan: &Plan<'_>, program: &Path, which: &str, target: Option<f64>) 
     })
 }
 
-/// Returns the number of instructions that a program executes below `main`.
-fn instructions(program: &Path) -> Result<f64> {
+/// Counts the instructions of posting one receive of one element, to a queue pair and to a shared
+/// receive queue, with our provider named and hidden.
+fn posted_receives(plan: &Plan<'_>) -> Result<Vec<Row>> {
+    /// Number of calls of each function in `post_recv.c` and `post_recv.rs`.
+    const CALLS: f64 = 256.0;
+    let count = |side: &Path, form: &[&str], function: &str| {
+        instructions(Command::new(side.join("post_recv")).args(form), function).map(|count| count / CALLS)
+    };
+    let mut rows = Vec::new();
+    for verb in ["post_recv", "post_srq_recv"] {
+        let theirs = count(plan.theirs, &[], &format!("bench_{verb}"))?;
+        for (form, flags) in [("static", &["--static"][..]), ("erased", &[])] {
+            rows.push(Row {
+                what: format!("{verb}, 1 SGE, {form}: instructions"),
+                ours: count(plan.ours, flags, &format!("bench_{verb}_{form}"))?,
+                theirs,
+                unit: "instructions",
+                target: Some(1.0),
+            });
+        }
+    }
+    Ok(rows)
+}
+
+/// Returns the number of instructions that a program executes below a function.
+fn instructions(program: &Command, function: &str) -> Result<f64> {
     let output = Command::new("valgrind")
-        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", "--toggle-collect=main"])
-        .arg(program)
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .arg(format!("--toggle-collect={function}"))
+        .arg(program.get_program())
+        .args(program.get_args())
         .output()
         .context("cannot run valgrind")?;
     let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "valgrind of {} failed:\n{said}", program.display());
-    collected(&said).with_context(|| format!("valgrind printed no count:\n{said}"))
+    ensure!(output.status.success(), "valgrind of {program:?} failed:\n{said}");
+    let count = collected(&said).with_context(|| format!("valgrind printed no count:\n{said}"))?;
+    ensure!(count > 0.0, "callgrind saw no call of {function} in {program:?}");
+    Ok(count)
 }
 
 /// Returns the count in `==123== Collected : 456`.

@@ -6,6 +6,7 @@
 //! | wall time of `ibv_devinfo -v` | median of interleaved runs of static, default build, and
 //! `true` |
 //! | instructions of listing and opening | callgrind below `main`, both |
+//! | instructions of a posted receive | callgrind below a function that posts one, both |
 //! | 10,000 rounds of `ibv_rc_pingpong` | median of interleaved runs, two of ours, two of
 //! rdma-core's |
 //! | soft beside rxe: 8 bytes, 64 KiB | the benchmark of provider-soft on both, interleaved medians
@@ -63,8 +64,16 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     })?;
     println!("bench: building ours");
     cargo::build(&["--quiet", "--release", "--package", "rdma-tools", "--bins"])?;
-    let ours =
-        cargo::build(&["--quiet", "--release", "--package", "libibverbs-rs", "--example", "list_and_open"])?;
+    let ours = cargo::build(&[
+        "--quiet",
+        "--release",
+        "--package",
+        "libibverbs-rs",
+        "--example",
+        "list_and_open",
+        "--example",
+        "post_recv",
+    ])?;
     let ours = ours.join("examples");
     let statics = cargo::build_static(&cargo::host_target(), "release")?;
     let theirs = build_theirs()?;
@@ -83,19 +92,23 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     vm::run(&vm::Args { timeout: 1200, ..vm::Args::new(args.kernel.clone(), command) })
 }
 
-/// Builds the C program that lists and opens devices, with the optimisation that Debian uses for
-/// rdma-core.
+/// Builds the C programs of rdma-core's side, with the optimisation that Debian uses for rdma-core,
+/// and returns their folder.
 fn build_theirs() -> Result<PathBuf> {
     let dir = cache::dir()?.join("bench");
     std::fs::create_dir_all(&dir)?;
-    let (source, program) = (dir.join("list_and_open.c"), dir.join("list_and_open"));
-    std::fs::write(&source, include_str!("list_and_open.c"))?;
-    let status = Command::new("cc")
-        .args(["-O2", "-o"])
-        .args([&program, &source])
-        .arg("-libverbs")
-        .status()
-        .context("cannot run cc")?;
-    ensure!(status.success(), "cannot build rdma-core's side of the comparison: cc failed ({status})");
-    Ok(program)
+    for (name, text) in
+        [("list_and_open", include_str!("list_and_open.c")), ("post_recv", include_str!("post_recv.c"))]
+    {
+        let (source, program) = (dir.join(name).with_extension("c"), dir.join(name));
+        std::fs::write(&source, text)?;
+        let status = Command::new("cc")
+            .args(["-O2", "-o"])
+            .args([&program, &source])
+            .arg("-libverbs")
+            .status()
+            .context("cannot run cc")?;
+        ensure!(status.success(), "cannot build rdma-core's {name}: cc failed ({status})");
+    }
+    Ok(dir)
 }
