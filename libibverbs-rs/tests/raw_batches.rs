@@ -11,7 +11,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use common::World;
 use common::setup::setup;
-use verbs::{Context, Errno, PostReason, Provider, SendFlags, Sge, WcOpcode};
+use verbs::{
+    Context, Errno, OpKind, PostBufReason, PostReason, Provider, QpType, SendFlags, SendOp, Sge, WcOpcode,
+};
 
 both! {
     a_raw_batch_reaches_the_device_when_it_completes_and_with_one_doorbell
@@ -23,6 +25,7 @@ both! {
     a_number_of_safe_posting_is_refused_for_requests_without_a_promise
     inline_data_is_gathered_from_pieces_and_not_taken_by_a_read
     a_forgotten_batch_is_posted_by_the_next_doorbell
+    a_key_is_invalidated_under_a_promise_and_by_no_safe_post
 }
 
 const SGE: Sge = Sge { addr: 0x1000, length: 8, lkey: 1 };
@@ -162,9 +165,9 @@ fn inline_data_is_gathered_from_pieces_and_not_taken_by_a_read<P: Provider>(
     let mut wr = s.qp.wr_start();
     wr.send().set_inline_data_list(&[b"head", b"", b"tail"]);
     wr.complete().unwrap();
-    s.qp.post_send_inline_list(2, verbs::SendOp::Send, SendFlags::empty(), &[b"a", b"bc"]).unwrap();
+    s.qp.post_send_inline_list(2, SendOp::Send, SendFlags::empty(), &[b"a", b"bc"]).unwrap();
     let mut batch = s.qp.batch();
-    batch.post_inline_list(3, verbs::SendOp::Send, SendFlags::empty(), &[b"de", b"f"]).unwrap();
+    batch.post_inline_list(3, SendOp::Send, SendFlags::empty(), &[b"de", b"f"]).unwrap();
     assert_eq!(batch.ring(), Ok(1));
     let bytes: Vec<_> = world.state().requests.iter().map(|request| request.inline.clone()).collect();
     assert_eq!(bytes, [&b"headtail"[..], b"abc", b"def"]);
@@ -184,6 +187,28 @@ fn a_forgotten_batch_is_posted_by_the_next_doorbell<P: Provider>(world: &World, 
     wr.wr_id = 1;
     wr.send().no_data();
     std::mem::forget(wr);
-    s.qp.post_send_inline(2, verbs::SendOp::Send, SendFlags::empty(), b"a").unwrap();
+    s.qp.post_send_inline(2, SendOp::Send, SendFlags::empty(), b"a").unwrap();
     assert_eq!(seen(world), (vec![1, 2], 1));
+}
+
+fn a_key_is_invalidated_under_a_promise_and_by_no_safe_post<P: Provider>(world: &World, context: Context<P>) {
+    let mut s = setup(&context);
+    let (op, none) = (SendOp::LocalInv { invalidate_rkey: 7 }, SendFlags::empty());
+    let mut wr = s.qp.wr_start();
+    // SAFETY: the paper device has no windows.
+    unsafe { wr.local_inv(7).no_data() };
+    assert_eq!(wr.complete(), Ok(1));
+    assert_eq!(world.state().requests[0].opcode, WcOpcode::LOCAL_INV);
+
+    let lacks = PostReason::UnsupportedOp { op: OpKind::LOCAL_INV, qp_type: QpType::RC };
+    let refused = s.qp.post_send_op(1, op, none).unwrap_err();
+    assert!(matches!(refused, PostBufReason::Post(reason) if reason == lacks), "{refused}");
+    let refused = s.qp.batch().post_op(1, op, none).unwrap_err();
+    assert!(matches!(refused, PostBufReason::Post(reason) if reason == lacks), "{refused}");
+    let buf = s.pd.alloc_buf(8).unwrap();
+    let refused = s.qp.post_send_buf(op, none, buf, ..).unwrap_err().reason;
+    assert!(matches!(refused, PostBufReason::Post(reason) if reason == lacks), "{refused}");
+    let refused = s.qp.post_send_inline(1, op, none, b"").unwrap_err();
+    assert!(matches!(refused, PostBufReason::Post(PostReason::UnsupportedFlags { .. })), "{refused}");
+    assert_eq!(world.state().requests.len(), 1, "nothing else was posted");
 }

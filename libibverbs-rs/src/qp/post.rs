@@ -550,7 +550,9 @@ macro_rules! posts_sends {
         /// ([`MwOps::revocation_ends_access`](crate::provider::MwOps::revocation_ends_access)): the
         /// promise of [`Pd::reg_mr`](crate::Pd::reg_mr) holds for its memory as for remote rights.
         /// It names no region of a [`Buf`](crate::Buf) or an [`Exposed`](crate::Exposed). Neither a
-        /// bind nor an invalidation names a key of a [`Window`](crate::Window).
+        /// bind nor an invalidation names a key of a [`Window`](crate::Window). An invalidation
+        /// names the key of a window that is bound when it is executed, as
+        /// [`WrBatch::local_inv`](crate::WrBatch::local_inv) requires.
         ///
         /// # Errors
         /// The number of requests that were accepted, and the [`PostReason`](crate::PostReason) for
@@ -705,8 +707,9 @@ macro_rules! posts_sends {
         /// A window of type 2 is revoked on the queue pair that it was bound for, a reliable one.
         /// [`Window::close`](crate::Window::close) revokes any window.
         ///
-        /// The kernel's rxe crashes if a peer has invalidated the key meanwhile: do not mix both
-        /// there.
+        /// The kernel's rxe crashes if a peer has invalidated the key meanwhile, which this side
+        /// learns only from its next receive: where peers of rxe invalidate keys, end their windows
+        /// with [`Window::close`](crate::Window::close), which is harmless then.
         ///
         /// # Errors
         /// The window, and the reason; [`PostBufReason`] lists all of them. Notably:
@@ -783,7 +786,7 @@ macro_rules! posts_sends {
         }
 
         /// Starts a batch of raw work requests, as C's `ibv_wr_start` does. Only the calls that
-        /// name local memory are unsafe. [`batch`](Self::batch) is the safe alternative.
+        /// name local memory or a window of this side are unsafe. [`batch`](Self::batch) is the safe alternative.
         ///
         /// ```no_run
         /// # use verbs::{Error, Mr, Qp, RemoteMr, SendFlags, state::Rts};

@@ -9,7 +9,8 @@
 //! |---|---|---|
 //! | latency | 8 bytes back and forth; both ends poll as fast as they can | median round trip |
 //! | throughput | acknowledged messages one way; both ends poll and yield | payload per second |
-//! | bare UDP | the same with a nonblocking socket; datagrams of 15 x 4096 bytes (GSO, GRO) | |
+//! | events | the same; both wait for an event of their armed queue | median round trip |
+//! | bare UDP | the same with sockets that poll, or wait; datagrams of 15 x 4096 bytes (GSO, GRO) | |
 //! | TCP | messages of 1 MiB through one connection | payload per second |
 //!
 //! All lines run one after the other, `--runs` times. A ratio is the median of the runs' ratios,
@@ -26,7 +27,7 @@ mod rdma;
 use std::env;
 use std::process::ExitCode;
 
-use plain::Layout;
+use plain::{Layout, Trip};
 use rdma::{Form, What};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -65,11 +66,11 @@ fn peer(arguments: &[String]) -> Result<()> {
     let [what, rest @ ..] = arguments else { return Err("peer of what?".into()) };
     match (what.as_str(), rest) {
         ("verbs", [form, what]) => rdma::peer(form, what),
-        ("echo" | "echo-connected", [there]) => plain::echo(there.parse()?, what == "echo-connected"),
         ("tcp", [there]) => plain::tcp_receiver(there.parse()?),
         (name, [there]) if let Some(layout) = Layout::parse(name) => {
             plain::gso_receiver(there.parse()?, layout)
         }
+        (name, [there]) if let Some(trip) = Trip::parse(name) => plain::echo(there.parse()?, trip),
         _ => Err(format!("no such peer: {arguments:?}").into()),
     }
 }
@@ -123,6 +124,7 @@ enum Target {
 }
 
 const UDP: &str = "bare UDP, 8 B";
+const BLOCKING: &str = "bare UDP, 8 B, blocking";
 const GSO: &str = "bare UDP, 15 x 4096 B";
 const TCP: &str = "TCP, 1 MiB";
 
@@ -167,21 +169,22 @@ fn rows(size: &Size) -> Vec<Row> {
     let short = What::Stream { length: 64 << 10, depth: 16 };
     vec![
         trip("RC write, 8 B, static", What::Write, Form::Static),
-        row(UDP, "µs", None, Box::new(move || plain::round_trip(rounds as usize, false))),
+        row(UDP, "µs", None, Box::new(move || plain::round_trip(rounds as usize, Trip::Polled))),
         trip("RC send, 8 B, static", What::Send, Form::Static),
         trip("RC write, 8 B, erased", What::Write, Form::Erased),
         trip("RC send, 8 B, erased", What::Send, Form::Erased),
         row(
             "RC send, 8 B, events",
             "µs",
-            Some((UDP, Target::None)),
+            Some((BLOCKING, Target::None)),
             Box::new(move || rdma::measure(What::Event, &Form::Static, rounds)),
         ),
+        row(BLOCKING, "µs", None, Box::new(move || plain::round_trip(rounds as usize, Trip::Blocking))),
         row(
             "bare UDP, 8 B, connected",
             "µs",
             None,
-            Box::new(move || plain::round_trip(rounds as usize, true)),
+            Box::new(move || plain::round_trip(rounds as usize, Trip::Connected)),
         ),
         stream("RC write, 64 KiB, static", short, Form::Static, at_least, datagrams),
         bare(GSO, Layout::Full),

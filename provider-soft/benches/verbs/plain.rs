@@ -91,6 +91,40 @@ fn some_icrc() -> Icrc {
     Icrc::new(Flow { src, dst, src_port: 4791, dst_port: 4791 })
 }
 
+/// The way in which both ends of a round trip use their sockets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trip {
+    /// They call until a datagram is there.
+    Polled,
+    /// The same, with connected sockets.
+    Connected,
+    /// They wait in the call, so that each datagram wakes a process.
+    Blocking,
+}
+
+impl Trip {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Polled => "echo",
+            Self::Connected => "echo-connected",
+            Self::Blocking => "echo-blocking",
+        }
+    }
+
+    pub(crate) fn parse(name: &str) -> Option<Self> {
+        [Self::Polled, Self::Connected, Self::Blocking].into_iter().find(|trip| trip.name() == name)
+    }
+
+    fn socket(self) -> Result<UdpSocket> {
+        let socket = udp()?;
+        if self == Self::Blocking {
+            socket.set_nonblocking(false)?;
+            socket.set_read_timeout(Some(PATIENCE))?;
+        }
+        Ok(socket)
+    }
+}
+
 fn udp() -> Result<UdpSocket> {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
     socket.set_nonblocking(true)?;
@@ -124,10 +158,10 @@ fn poll_or<T>(mut between: impl FnMut(), mut call: impl FnMut() -> io::Result<T>
 }
 
 /// Returns the median round trip of 8 bytes in microseconds.
-pub(crate) fn round_trip(rounds: usize, connected: bool) -> Result<f64> {
-    let socket = udp()?;
-    let what = if connected { "echo-connected" } else { "echo" };
-    let _peer = Peer::start(&[what, &socket.local_addr()?.to_string()])?;
+pub(crate) fn round_trip(rounds: usize, trip: Trip) -> Result<f64> {
+    let socket = trip.socket()?;
+    let connected = trip == Trip::Connected;
+    let _peer = Peer::start(&[trip.name(), &socket.local_addr()?.to_string()])?;
     let mut bytes = [0; 64];
     let (_, there) = poll(|| socket.recv_from(&mut bytes))?;
     if connected {
@@ -156,8 +190,9 @@ pub(crate) fn round_trip(rounds: usize, connected: bool) -> Result<f64> {
     Ok(times[times.len() / 2].as_secs_f64() * 1e6)
 }
 
-pub(crate) fn echo(there: SocketAddr, connected: bool) -> Result<()> {
-    let socket = udp()?;
+pub(crate) fn echo(there: SocketAddr, trip: Trip) -> Result<()> {
+    let socket = trip.socket()?;
+    let connected = trip == Trip::Connected;
     let mut bytes = [0; 64];
     socket.send_to(b"ready", there)?;
     if connected {

@@ -11,11 +11,11 @@
 //!
 //! # Safety
 //! Requests name memory that the device reads or writes. The two functions that name it by
-//! scatter/gather elements, and the one that opens memory to peers, are unsafe: their callers make
-//! the promise of [`SendQueue::post_send`] for that request. It is made there, not at
-//! [`complete`](WrBatch::complete), because a batch that is forgotten (`mem::forget`) leaves its
-//! requests in the queue, and the next doorbell posts them. All other requests hold no address of
-//! local memory: inline data is copied during the call.
+//! scatter/gather elements, the one that opens memory to peers, and the one that takes a key back,
+//! are unsafe: their callers make the promise of [`SendQueue::post_send`] for that request. It is
+//! made there, not at [`complete`](WrBatch::complete), because a batch that is forgotten
+//! (`mem::forget`) leaves its requests in the queue, and the next doorbell posts them. All other
+//! requests hold no address of local memory: inline data is copied during the call.
 
 #![allow(unsafe_code)]
 
@@ -222,9 +222,21 @@ impl<'q, Q: SendQueue> WrBatch<'q, Q> {
     }
 
     /// Starts the invalidation of a key of this side, which ends with [`Wr::no_data`].
+    ///
+    /// ```compile_fail,E0133
+    /// # fn f(mut wr: verbs_core::provider::WrBatch<'_, verbs_core::provider::ErasedSendQueue>) {
+    /// wr.local_inv(7).no_data();
+    /// # }
+    /// ```
+    ///
+    /// # Safety
+    /// When the device executes the request, the key is that of a window of type 2 that is bound,
+    /// and has no other owner: the kernel's rxe crashes on the key of an unbound window (the
+    /// sources of 6.1 to 7.2 follow a null pointer), and a safe window's owner relies on its
+    /// binding.
     #[doc(alias = "ibv_wr_local_inv")]
     #[inline(always)]
-    pub const fn local_inv(&mut self, invalidate_rkey: u32) -> Wr<'_, 'q, 'static, Q> {
+    pub const unsafe fn local_inv(&mut self, invalidate_rkey: u32) -> Wr<'_, 'q, 'static, Q> {
         self.wr(SendOp::LocalInv { invalidate_rkey })
     }
 
@@ -345,7 +357,8 @@ impl<'a, Q: SendQueue> Wr<'_, '_, 'a, Q> {
         if self.is_of_reserved_number() {
             return;
         }
-        // SAFETY: an empty list names no memory. The caller of `bind_mw` has made its promise.
+        // SAFETY: an empty list names no memory. The callers of `bind_mw` and `local_inv` have made
+        // their promise.
         unsafe { self.put(&[], SendFlags::empty()) }
     }
 
