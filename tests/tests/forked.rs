@@ -26,6 +26,7 @@ fn main() {
         check();
         println!("ok {name}");
     }
+    println!("{} passed, 0 failed, 0 skipped", checks.len());
 }
 
 fn ended(run: impl FnOnce() -> u8) -> Finished {
