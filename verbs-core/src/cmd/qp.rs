@@ -30,6 +30,43 @@ use crate::types::{
 };
 use crate::{Cause, Errno, Result, explain};
 
+/// The capacity in a struct of the kernel.
+macro_rules! cap_of {
+    ($from:expr) => {
+        QpCap {
+            max_send_wr: $from.max_send_wr,
+            max_recv_wr: $from.max_recv_wr,
+            max_send_sge: $from.max_send_sge,
+            max_recv_sge: $from.max_recv_sge,
+            max_inline_data: $from.max_inline_data,
+        }
+    };
+}
+
+/// A write struct for a new queue pair: the members that both forms have, and those of one form.
+macro_rules! create_request {
+    ($request:ident, $parents:expr, $attr:expr, $cap:expr, { $($member:ident: $value:expr),+ }) => {
+        $request {
+            user_handle: $attr.user_handle,
+            // The structs have no place of their own for the XRC domain.
+            pd_handle: $parents.pd.or($parents.xrcd).unwrap_or(0),
+            send_cq_handle: $parents.send_cq.unwrap_or(0),
+            recv_cq_handle: $parents.recv_cq.unwrap_or(0),
+            srq_handle: $parents.srq.unwrap_or(0),
+            max_send_wr: $cap.max_send_wr,
+            max_recv_wr: $cap.max_recv_wr,
+            max_send_sge: $cap.max_send_sge,
+            max_recv_sge: $cap.max_recv_sge,
+            max_inline_data: $cap.max_inline_data,
+            sq_sig_all: $attr.sq_sig_all.into(),
+            qp_type: $attr.qp_type.0,
+            is_srq: $parents.srq.is_some().into(),
+            reserved: 0,
+            $($member: $value),+
+        }
+    };
+}
+
 /// The handles of the objects that a new queue pair is made from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QpHandles {
@@ -170,38 +207,14 @@ pub fn create_qp_ex(
         uverbs.try_ioctl_uhw(UVERBS_OBJECT_QP, UVERBS_METHOD_QP_CREATE, attrs, uhw)
     };
     if done.map_err(|errno| uverbs.error(VERB, errno))? {
-        let cap = QpCap {
-            max_send_wr: got.max_send_wr,
-            max_recv_wr: got.max_recv_wr,
-            max_send_sge: got.max_send_sge,
-            max_recv_sge: got.max_recv_sge,
-            max_inline_data: got.max_inline_data,
-        };
-        return Ok(QpInfo { handle, qp_num, cap });
+        return Ok(QpInfo { handle, qp_num, cap: cap_of!(got) });
     }
     if *extra != QpExtra::default() {
         return write_qp_ex(uverbs, &parents, attr, &cap, extra, Uhw { input, output })
             .map_err(|errno| uverbs.error(VERB, errno));
     }
     let mut reply = IbUverbsCreateQpResp::default();
-    let request = IbUverbsCreateQp {
-        response: 0,
-        user_handle: attr.user_handle,
-        // The write struct has no place of its own for the XRC domain.
-        pd_handle: parents.pd.or(parents.xrcd).unwrap_or(0),
-        send_cq_handle: parents.send_cq.unwrap_or(0),
-        recv_cq_handle: parents.recv_cq.unwrap_or(0),
-        srq_handle: parents.srq.unwrap_or(0),
-        max_send_wr: cap.max_send_wr,
-        max_recv_wr: cap.max_recv_wr,
-        max_send_sge: cap.max_send_sge,
-        max_recv_sge: cap.max_recv_sge,
-        max_inline_data: cap.max_inline_data,
-        sq_sig_all: attr.sq_sig_all.into(),
-        qp_type: attr.qp_type.0,
-        is_srq: parents.srq.is_some().into(),
-        reserved: 0,
-    };
+    let request = create_request!(IbUverbsCreateQp, parents, attr, cap, { response: 0 });
     let command = WriteCmd::new(
         IB_USER_VERBS_CMD_CREATE_QP,
         request.as_bytes(),
@@ -225,26 +238,12 @@ fn write_qp_ex(
     const SOURCE_QPN: u32 = 1 << 10;
     let mask = IbUverbsCreateQpMask::IB_UVERBS_CREATE_QP_MASK_IND_TABLE.bits();
     let mut reply = IbUverbsExCreateQpResp::default();
-    let request = IbUverbsExCreateQp {
-        user_handle: attr.user_handle,
-        pd_handle: parents.pd.or(parents.xrcd).unwrap_or(0),
-        send_cq_handle: parents.send_cq.unwrap_or(0),
-        recv_cq_handle: parents.recv_cq.unwrap_or(0),
-        srq_handle: parents.srq.unwrap_or(0),
-        max_send_wr: cap.max_send_wr,
-        max_recv_wr: cap.max_recv_wr,
-        max_send_sge: cap.max_send_sge,
-        max_recv_sge: cap.max_recv_sge,
-        max_inline_data: cap.max_inline_data,
-        sq_sig_all: attr.sq_sig_all.into(),
-        qp_type: attr.qp_type.0,
-        is_srq: parents.srq.is_some().into(),
-        reserved: 0,
+    let request = create_request!(IbUverbsExCreateQp, parents, attr, cap, {
         comp_mask: if extra.rwq_ind_tbl.is_some() { mask } else { 0 },
         create_flags: extra.create_flags.bits() | if extra.source_qpn.is_some() { SOURCE_QPN } else { 0 },
         rwq_ind_tbl_handle: extra.rwq_ind_tbl.unwrap_or(0),
-        source_qpn: extra.source_qpn.unwrap_or(0),
-    };
+        source_qpn: extra.source_qpn.unwrap_or(0)
+    });
     let (core_in, core_out) = (request.as_bytes(), reply.as_mut_bytes());
     uverbs.write(WriteCmd::extended(IB_USER_VERBS_EX_CMD_CREATE_QP, core_in, core_out, uhw))?;
     Ok(from_reply(&reply.base))
@@ -279,14 +278,7 @@ pub fn open_qp(
 }
 
 fn from_reply(reply: &IbUverbsCreateQpResp) -> QpInfo {
-    let cap = QpCap {
-        max_send_wr: reply.max_send_wr,
-        max_recv_wr: reply.max_recv_wr,
-        max_send_sge: reply.max_send_sge,
-        max_recv_sge: reply.max_recv_sge,
-        max_inline_data: reply.max_inline_data,
-    };
-    QpInfo { handle: reply.qp_handle, qp_num: reply.qpn, cap }
+    QpInfo { handle: reply.qp_handle, qp_num: reply.qpn, cap: cap_of!(reply) }
 }
 
 /// Moves a queue pair to another state, or changes its attributes.
@@ -439,13 +431,7 @@ fn dest_to_kernel(attr: &AhAttr) -> Result<IbUverbsQpDest, Cause> {
 }
 
 fn query_from_kernel(reply: &IbUverbsQueryQpResp) -> (QpAttr, QpInitInfo) {
-    let cap = QpCap {
-        max_send_wr: reply.max_send_wr,
-        max_recv_wr: reply.max_recv_wr,
-        max_send_sge: reply.max_send_sge,
-        max_recv_sge: reply.max_recv_sge,
-        max_inline_data: reply.max_inline_data,
-    };
+    let cap = cap_of!(reply);
     let attr = QpAttr {
         qp_state: QpState(reply.qp_state),
         cur_qp_state: QpState(reply.cur_qp_state),
