@@ -44,7 +44,11 @@ pub fn under_test() -> &'static str {
 /// The environment variable that names the device under test.
 pub const VARIABLE: &str = "VERBS_TEST_DEVICE";
 
-fn device() -> CaseResult<verbs::Device> {
+/// Returns the device that the cases run on.
+///
+/// # Errors
+/// It is not there.
+pub fn device() -> CaseResult<verbs::Device> {
     Ok(verbs::devices()?.find(under_test())?)
 }
 

@@ -4,6 +4,8 @@
 //! that a provider brings the kernel knows nothing, and the process is the witness: its file
 //! descriptors and threads.
 
+mod churn;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::process::Command;
@@ -53,6 +55,7 @@ pub fn of_any_device() -> Vec<Case> {
         Case::new(SUITE, "a_thousand_rounds_leave_nothing", a_thousand_rounds_leave_nothing)
             .within(Duration::from_secs(400)),
     );
+    cases.extend(churn::cases());
     cases
 }
 

@@ -1,0 +1,548 @@
+//! How an object of each kind is made from objects that are there. A parent that is missing is made
+//! in its place.
+
+use std::sync::Arc;
+
+use verbs::state::Reset;
+use verbs::{
+    AccessFlags, Buf, Cause, Context, CqFlags, CqHandle, CqInit, CqModeration, CqWcFlags, Errno, Error,
+    HandleError, MrChange, MrInit, MwType, Pd, Provider, Qp, QpCap, QpInit, QpType, RemoteAccess, RtrAttr,
+    RtsAttr, SendFlags, SendOp, SrqAttr, SrqAttrMask, SrqHandle, SrqInit, Xrcd, XrcdInit,
+};
+
+use super::thing::{Held, Thing};
+use super::{ARENA, Churn, ROOT, group_of};
+use crate::fabric::{Remote, init_attr, is_rxe, next_completed, path, reg_mr_ex, rereg};
+use crate::runner::{CaseResult, Stop, fail};
+
+/// A kind of object, or a way to make one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Kind {
+    Ah,
+    BoundWindow,
+    Buf,
+    Channel,
+    Context,
+    Cq,
+    Events,
+    Exposed,
+    ForWindows,
+    Frozen,
+    Halves,
+    Member,
+    Mr,
+    MrChanged,
+    MrExtended,
+    MrNull,
+    MrOnDemand,
+    Mw,
+    ParentDomain,
+    Pd,
+    Qp,
+    Srq,
+    Td,
+    Window,
+    XrcInitiator,
+    XrcSrq,
+    XrcTarget,
+    Xrcd,
+}
+
+/// The kinds, and how often each is made, relative to the others.
+pub(super) const KINDS: [(Kind, u64); 28] = [
+    (Kind::Ah, 6),
+    (Kind::BoundWindow, 1),
+    (Kind::Buf, 8),
+    (Kind::Channel, 4),
+    (Kind::Context, 3),
+    (Kind::Cq, 8),
+    (Kind::Events, 3),
+    (Kind::Exposed, 4),
+    (Kind::ForWindows, 2),
+    (Kind::Frozen, 4),
+    (Kind::Halves, 1),
+    (Kind::Member, 1),
+    (Kind::Mr, 6),
+    (Kind::MrChanged, 2),
+    (Kind::MrExtended, 2),
+    (Kind::MrNull, 2),
+    (Kind::MrOnDemand, 2),
+    (Kind::Mw, 4),
+    (Kind::ParentDomain, 3),
+    (Kind::Pd, 6),
+    (Kind::Qp, 6),
+    (Kind::Srq, 4),
+    (Kind::Td, 3),
+    (Kind::Window, 4),
+    (Kind::XrcInitiator, 2),
+    (Kind::XrcSrq, 2),
+    (Kind::XrcTarget, 2),
+    (Kind::Xrcd, 3),
+];
+
+/// The objects that one call made: its own first, then what it needed.
+type Made<P> = Result<Vec<Held<P>>, NotMade>;
+
+/// The reasons why an object was not made.
+pub(super) enum NotMade {
+    /// A parent is missing in a context.
+    Needs(Kind, u32),
+    Refused(Error),
+    Failed(Stop),
+}
+
+impl From<Error> for NotMade {
+    fn from(error: Error) -> Self {
+        Self::Refused(error)
+    }
+}
+
+impl<T> From<HandleError<T>> for NotMade {
+    fn from(failed: HandleError<T>) -> Self {
+        Self::Refused(failed.error)
+    }
+}
+
+impl From<Stop> for NotMade {
+    fn from(stop: Stop) -> Self {
+        Self::Failed(stop)
+    }
+}
+
+impl<P: Provider> Churn<P> {
+    /// Makes one object, or its parent where that is missing. Returns whether one was made: a
+    /// device may lack a kind.
+    pub(super) fn make(&mut self) -> CaseResult<bool> {
+        let mut choice = self.choices.below(KINDS.iter().map(|(_, weight)| weight).sum());
+        let chosen = KINDS.iter().find(|(_, weight)| {
+            let is_it = choice < *weight;
+            choice = choice.wrapping_sub(*weight);
+            is_it
+        });
+        let (mut kind, mut context) = (chosen.map_or(Kind::Pd, |(kind, _)| *kind), None);
+        loop {
+            match self.try_make(kind, context) {
+                Ok(made) => {
+                    *self.made.entry(kind).or_default() += 1;
+                    for held in made {
+                        if held.context == ROOT {
+                            self.note_slot(&held.thing)?;
+                        }
+                        self.things.push(held);
+                    }
+                    return Ok(true);
+                }
+                Err(NotMade::Needs(parent, of)) => (kind, context) = (parent, Some(of)),
+                Err(NotMade::Refused(error)) if is_missing(kind, &error)? => {
+                    *self.refused.entry(format!("{kind:?}")).or_default() += 1;
+                    return Ok(false);
+                }
+                Err(NotMade::Refused(error)) => return fail(format_args!("{kind:?}: {error}")),
+                Err(NotMade::Failed(stop)) => return Err(stop.of(format_args!("{kind:?}"))),
+            }
+        }
+    }
+
+    /// Makes an object, in this context if there is one.
+    fn try_make(&mut self, kind: Kind, of: Option<u32>) -> Made<P> {
+        let (context, thing) = match kind {
+            Kind::Context => {
+                self.next_context += 1;
+                (self.next_context, Thing::Context((self.open)()?))
+            }
+            Kind::Channel => {
+                self.of_context(of, |context| context.create_comp_channel().map(Thing::Channel))?
+            }
+            Kind::Events => self.of_context(of, |context| context.async_events().map(Thing::Events))?,
+            Kind::Pd => self.of_context(of, |context| context.alloc_pd().map(Thing::Pd))?,
+            Kind::Td => self.of_context(of, |context| context.alloc_td().map(Thing::Td))?,
+            Kind::Xrcd => {
+                self.of_context(of, |context| context.open_xrcd(&XrcdInit::default()).map(Thing::Xrcd))?
+            }
+            Kind::Cq => self.cq(of)?,
+            Kind::Ah => {
+                let attr = path(&self.root.gid);
+                self.of_pd(of, |pd| pd.create_ah(&attr).map(Thing::Ah))?
+            }
+            Kind::MrNull => self.of_pd(of, |pd| pd.alloc_null_mr().map(Thing::Mr))?,
+            Kind::Mw | Kind::Window => {
+                let mw_type = self.choices.one_of(&[MwType::TYPE_1, MwType::TYPE_2]);
+                self.of_pd(of, |pd| match kind {
+                    Kind::Mw => pd.alloc_mw(mw_type).map(Thing::Mw),
+                    _ => pd.alloc_window(mw_type).map(Thing::Window),
+                })?
+            }
+            Kind::Buf => return self.bufs(of),
+            Kind::Frozen | Kind::Exposed | Kind::ForWindows => self.memory(kind, of)?,
+            Kind::Mr | Kind::MrChanged | Kind::MrExtended | Kind::MrOnDemand => self.region(kind, of)?,
+            Kind::ParentDomain => self.parent_domain(of)?,
+            Kind::Srq => self.srq(of)?,
+            Kind::XrcSrq => {
+                let (context, xrcd) = self.xrcd(of)?;
+                let (pd, cq) = (self.pd_of(context)?, self.cq_of(context)?);
+                let srq = xrcd.create_srq(&pd, cq, &SrqInit::new(1 + self.choices.below(8) as u32))?;
+                (context, Thing::Srq(srq, None))
+            }
+            Kind::XrcTarget => {
+                let (context, xrcd) = self.xrcd(of)?;
+                let target = xrcd.create_target()?;
+                (context, self.raised_target(target)?)
+            }
+            Kind::Qp => {
+                let qp_type = self.choices.one_of(&[QpType::RC, QpType::UC, QpType::UD]);
+                self.qp(qp_type, of)?
+            }
+            Kind::XrcInitiator => self.qp(QpType::XRC_SEND, of)?,
+            Kind::Halves => {
+                let (context, qp, _) = self.new_qp(QpType::RC, of)?;
+                let (send, recv) = self.up(qp)?.into_split();
+                (context, Thing::Halves(send, recv))
+            }
+            Kind::Member => self.member(of)?,
+            Kind::BoundWindow => return self.bound_window(of),
+        };
+        Ok(vec![Held { context, thing }])
+    }
+
+    /// Returns the context with a number, or any.
+    fn context(&mut self, of: Option<u32>) -> (u32, Context<P>) {
+        let root = (ROOT, self.root.context.clone());
+        if of == Some(ROOT) || (of.is_none() && self.choices.below(2) == 0) {
+            return root;
+        }
+        let found = self.pick(|held| {
+            let context = match &held.thing {
+                Thing::Context(context) => context,
+                Thing::Pd(pd) => pd.context(),
+                Thing::Xrcd(xrcd) => xrcd.context(),
+                _ => return None,
+            };
+            of.is_none_or(|of| of == held.context).then(|| (held.context, context.clone()))
+        });
+        found.unwrap_or(root)
+    }
+
+    fn of_context(
+        &mut self,
+        of: Option<u32>,
+        make: impl FnOnce(&Context<P>) -> verbs::Result<Thing<P>>,
+    ) -> Result<(u32, Thing<P>), NotMade> {
+        let (number, context) = self.context(of);
+        Ok((number, make(&context)?))
+    }
+
+    fn of_pd(
+        &mut self,
+        of: Option<u32>,
+        make: impl FnOnce(&Pd<P>) -> verbs::Result<Thing<P>>,
+    ) -> Result<(u32, Thing<P>), NotMade> {
+        let (number, pd) = self.pd(of)?;
+        Ok((number, make(&pd)?))
+    }
+
+    /// Returns a domain of the context with a number, or any.
+    fn pd(&mut self, of: Option<u32>) -> Result<(u32, Pd<P>), NotMade> {
+        let of = of.unwrap_or_else(|| self.context(None).0);
+        Ok((of, self.pd_of(of)?))
+    }
+
+    fn pd_of(&mut self, of: u32) -> Result<Pd<P>, NotMade> {
+        let found = self.pick(|held| match &held.thing {
+            Thing::Pd(pd) if held.context == of => Some(pd.clone()),
+            _ => None,
+        });
+        found.ok_or(NotMade::Needs(Kind::Pd, of))
+    }
+
+    fn cq_of(&mut self, of: u32) -> Result<CqHandle<P>, NotMade> {
+        let found = self.pick(|held| match &held.thing {
+            Thing::Cq(cq) if held.context == of => Some(cq.handle()),
+            _ => None,
+        });
+        found.ok_or(NotMade::Needs(Kind::Cq, of))
+    }
+
+    fn xrcd(&mut self, of: Option<u32>) -> Result<(u32, Xrcd<P>), NotMade> {
+        let of = of.unwrap_or_else(|| self.context(None).0);
+        let found = self.pick(|held| match &held.thing {
+            Thing::Xrcd(xrcd) if held.context == of => Some((of, xrcd.clone())),
+            _ => None,
+        });
+        found.ok_or(NotMade::Needs(Kind::Xrcd, of))
+    }
+
+    fn srq_of(&mut self, of: u32) -> Option<(SrqHandle<P>, Pd<P>)> {
+        self.pick(|held| match &held.thing {
+            Thing::Srq(srq, Some(pd)) if held.context == of => Some((srq.handle(), pd.clone())),
+            _ => None,
+        })
+    }
+
+    fn cq(&mut self, of: Option<u32>) -> Result<(u32, Thing<P>), NotMade> {
+        let (of, context) = self.context(of);
+        let choices = &mut self.choices;
+        let cqe = 1 + choices.below(64) as u32;
+        let (resized, way) = (1 + choices.below(200) as u32, choices.below(8));
+        let channel = self.things.iter().find_map(|held| match &held.thing {
+            Thing::Channel(channel) if held.context == of && way % 2 == 0 => Some(channel),
+            _ => None,
+        });
+        let (flags, wc_flags) = match way {
+            4 => (CqFlags::SINGLE_THREADED, CqWcFlags::STANDARD),
+            5 => (CqFlags::IGNORE_OVERRUN, CqWcFlags::STANDARD),
+            6 => (CqFlags::empty(), CqWcFlags::COMPLETION_TIMESTAMP),
+            7 => (CqFlags::empty(), CqWcFlags::COMPLETION_TIMESTAMP_WALLCLOCK),
+            _ => (CqFlags::empty(), CqWcFlags::empty()),
+        };
+        let init = CqInit { channel, flags, wc_flags, ..CqInit::new(cqe) };
+        let mut cq = match context.create_cq(&init) {
+            // The device lacks the property: the refusal leaves nothing, and a plain one is made.
+            Err(Error { cause: Cause::CqFlags { .. } | Cause::CqWcFlags { .. }, .. }) => {
+                *self.refused.entry("CqWithProperties".to_owned()).or_default() += 1;
+                context.create_cq(&CqInit::new(cqe))?
+            }
+            made => made?,
+        };
+        match way {
+            0 => cq.req_notify(false)?,
+            1 => cq.resize(resized)?,
+            // Refused by a device without moderation.
+            2 => drop(cq.modify(CqModeration { cq_count: 4, cq_period: 100 })),
+            _ => {}
+        }
+        Ok((of, Thing::Cq(cq)))
+    }
+
+    fn buf(&mut self, pd: &Pd<P>) -> Result<Buf, NotMade> {
+        let len = self.choices.one_of(&[1, 100, 4096, 20_000]);
+        Ok(match self.choices.below(4) {
+            0 => pd.register(vec![0_u8; len])?,
+            _ => pd.alloc_buf(len)?,
+        })
+    }
+
+    /// A buffer, or two pieces of one.
+    fn bufs(&mut self, of: Option<u32>) -> Made<P> {
+        let (context, pd) = self.pd(of)?;
+        let mut buf = self.buf(&pd)?;
+        let mut made = Vec::new();
+        if self.choices.below(3) == 0 {
+            let tail = buf.split_off(buf.len() / 2);
+            made.push(Held { context, thing: Thing::Buf(tail) });
+        }
+        made.push(Held { context, thing: Thing::Buf(buf) });
+        Ok(made)
+    }
+
+    fn memory(&mut self, kind: Kind, of: Option<u32>) -> Result<(u32, Thing<P>), NotMade> {
+        let (of, pd) = self.pd(of)?;
+        let thing = match kind {
+            Kind::Frozen if self.choices.below(2) == 0 => {
+                let bytes: Arc<[u8]> = vec![7; 1 + self.choices.below(5000) as usize].into();
+                Thing::Frozen(pd.register_bytes(bytes)?)
+            }
+            Kind::Frozen => Thing::Frozen(self.buf(&pd)?.freeze()),
+            Kind::ForWindows => Thing::Exposed(pd.expose_to_windows(self.buf(&pd)?)?),
+            _ => {
+                let rights = [RemoteAccess::READ, RemoteAccess::WRITE, RemoteAccess::ATOMIC];
+                let access = self.choices.one_of(&rights);
+                Thing::Exposed(pd.expose(self.buf(&pd)?, access)?)
+            }
+        };
+        Ok((of, thing))
+    }
+
+    fn region(&mut self, kind: Kind, of: Option<u32>) -> Result<(u32, Thing<P>), NotMade> {
+        let (of, pd) = self.pd(of)?;
+        let start = self.choices.below(ARENA as u64 / 2) as usize;
+        let end = start + 1 + self.choices.below((ARENA - start) as u64) as usize;
+        let access = self.choices.one_of(&[
+            AccessFlags::empty(),
+            AccessFlags::LOCAL_WRITE,
+            AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ,
+            AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_ATOMIC,
+        ]);
+        let other = if self.choices.below(2) == 0 { Some(self.pd_of(of)?) } else { None };
+        let arena = &self.root.arena;
+        let mr = match kind {
+            Kind::MrExtended => {
+                let (addr, length) = arena.part(start..end);
+                reg_mr_ex(&pd, &MrInit::new(addr, length, access).iova(addr.addr() as u64))?
+            }
+            Kind::MrOnDemand => arena.register(&pd, start..end, None, access | AccessFlags::ON_DEMAND)?,
+            Kind::MrChanged => {
+                let mut mr = arena.register(&pd, start..end, None, access)?;
+                let change = match &other {
+                    Some(other) => MrChange::new().pd(other),
+                    None => MrChange::new().access(AccessFlags::LOCAL_WRITE),
+                };
+                rereg(&mut mr, &change).map_err(|failed| failed.error)?;
+                mr
+            }
+            _ => arena.register(&pd, start..end, None, access)?,
+        };
+        Ok((of, Thing::Mr(mr)))
+    }
+
+    fn parent_domain(&mut self, of: Option<u32>) -> Result<(u32, Thing<P>), NotMade> {
+        let (of, pd) = self.pd(of)?;
+        let has_td = self.choices.below(3) > 0;
+        let td = self.things.iter().find_map(|held| match &held.thing {
+            Thing::Td(td) if held.context == of && has_td => Some(td),
+            _ => None,
+        });
+        Ok((of, Thing::Pd(pd.alloc_parent_domain(td, None)?)))
+    }
+
+    fn srq(&mut self, of: Option<u32>) -> Result<(u32, Thing<P>), NotMade> {
+        let (of, pd) = self.pd(of)?;
+        let choices = &mut self.choices;
+        let (max_wr, max_sge) = (8 + choices.below(32) as u32, 1 + choices.below(3) as u32);
+        let mut srq = pd.create_srq(&SrqInit { max_wr, max_sge, srq_limit: 0 })?;
+        for _ in 0..self.choices.below(4) {
+            srq.post_recv_buf(self.buf(&pd)?, ..).map_err(|error| NotMade::Failed(error.into()))?;
+        }
+        match self.choices.below(3) {
+            0 => srq.arm(2)?,
+            1 => {
+                let attr = SrqAttr { max_wr: max_wr + 40, ..SrqAttr::default() };
+                srq.modify(&attr, SrqAttrMask::MAX_WR)?;
+            }
+            _ => {}
+        }
+        Ok((of, Thing::Srq(srq, Some(pd))))
+    }
+
+    /// A queue pair in RESET, and the domain that it is of if it has a receive queue of its own.
+    #[allow(clippy::type_complexity)]
+    fn new_qp(
+        &mut self,
+        qp_type: QpType,
+        of: Option<u32>,
+    ) -> Result<(u32, Qp<Reset, P>, Option<Pd<P>>), NotMade> {
+        let (of, pd) = self.pd(of)?;
+        let (send_cq, recv_cq) = (self.cq_of(of)?, self.cq_of(of)?);
+        let shares = [QpType::RC, QpType::UD].contains(&qp_type) && self.choices.below(3) == 0;
+        let srq = if shares { self.srq_of(of) } else { None };
+        let (srq, pd, own) = match srq {
+            Some((srq, pd)) => (Some(srq), pd, None),
+            None => (None, pd.clone(), Some(pd)),
+        };
+        let choices = &mut self.choices;
+        let cap = QpCap {
+            max_send_wr: 2 + choices.below(30) as u32,
+            max_recv_wr: 2 + choices.below(30) as u32,
+            max_send_sge: 1 + choices.below(4) as u32,
+            max_recv_sge: 1 + choices.below(4) as u32,
+            max_inline_data: choices.below(64) as u32,
+        };
+        let init = QpInit { cap, recv_cq, srq, ..QpInit::new(qp_type, send_cq) };
+        Ok((of, pd.create_qp(&init)?, own))
+    }
+
+    fn rtr(&self, remote: Remote) -> RtrAttr {
+        RtrAttr::new(path(&self.root.gid), remote.qp_num, remote.psn)
+    }
+
+    /// Connects a queue pair to itself.
+    fn up(&self, qp: Qp<Reset, P>) -> Result<Qp<verbs::state::Rts, P>, NotMade> {
+        let own = Remote::of(&qp);
+        Ok(qp.to_init(&init_attr())?.to_rtr(&self.rtr(own))?.to_rts(&RtsAttr::default())?)
+    }
+
+    /// A queue pair in any state.
+    fn qp(&mut self, qp_type: QpType, of: Option<u32>) -> Result<(u32, Thing<P>), NotMade> {
+        let (of, qp, pd) = self.new_qp(qp_type, of)?;
+        let own = Remote::of(&qp);
+        let state = self.choices.below(7);
+        if state == 0 {
+            return Ok((of, Thing::QpReset(qp)));
+        }
+        let mut qp = qp.to_init(&init_attr())?;
+        if let Some(pd) = pd.as_ref().filter(|_| qp_type != QpType::XRC_SEND) {
+            for _ in 0..self.choices.below(3) {
+                // Its memory is in flight when the queue pair goes.
+                let buf = self.buf(pd)?;
+                qp.post_recv_buf(buf, ..).map_err(|error| NotMade::Failed(error.into()))?;
+            }
+        }
+        Ok((
+            of,
+            match state {
+                1 => Thing::QpInit(qp),
+                2 => Thing::QpRtr(qp.to_rtr(&self.rtr(own))?),
+                3 => Thing::QpSqd(qp.to_rtr(&self.rtr(own))?.to_rts(&RtsAttr::default())?.to_sqd(false)?),
+                4 => Thing::QpErrored(qp.to_rtr(&self.rtr(own))?.to_error()?),
+                5 => Thing::QpReset(qp.to_rtr(&self.rtr(own))?.to_reset()?),
+                _ => {
+                    let mut qp = qp.to_rtr(&self.rtr(own))?.to_rts(&RtsAttr::default())?;
+                    // rxe of 6.12 and later warns when memory goes while packets refer to it.
+                    if let Some(pd) = pd.filter(|_| qp_type == QpType::RC)
+                        && !is_rxe()?
+                    {
+                        let sent = qp.post_send_buf(SendOp::Send, SendFlags::empty(), pd.alloc_buf(64)?, ..);
+                        sent.map_err(|error| NotMade::Failed(error.into()))?;
+                    }
+                    Thing::QpRts(qp)
+                }
+            },
+        ))
+    }
+
+    fn raised_target(&mut self, target: Qp<Reset, P>) -> Result<Thing<P>, NotMade> {
+        let own = Remote::of(&target);
+        Ok(match self.choices.below(3) {
+            0 => Thing::QpReset(target),
+            1 => Thing::QpInit(target.to_init(&init_attr())?),
+            _ => Thing::QpRtr(target.to_init(&init_attr())?.to_rtr(&self.rtr(own))?),
+        })
+    }
+
+    /// A member of multicast groups.
+    fn member(&mut self, of: Option<u32>) -> Result<(u32, Thing<P>), NotMade> {
+        let (of, qp, _) = self.new_qp(QpType::UD, of)?;
+        let mut qp = qp.to_init(&init_attr())?;
+        for group in 0..1 + self.choices.below(3) as u32 {
+            qp.attach_mcast(&group_of(group), 0)?;
+        }
+        if self.choices.below(2) == 0 {
+            qp.detach_mcast(&group_of(0), 0)?;
+        }
+        Ok((of, Thing::QpInit(qp)))
+    }
+
+    /// A window that is bound to memory, with its queue pair and its memory.
+    fn bound_window(&mut self, of: Option<u32>) -> Made<P> {
+        let (context, pd) = self.pd(of)?;
+        let (_, open) = self.context(Some(context));
+        // Allocated first, because some kernels have none.
+        drop(pd.alloc_window(MwType::TYPE_2)?);
+        let mut cq = open.create_cq(&CqInit::new(8))?;
+        let mut qp = self.up(pd.create_qp(&QpInit::new(QpType::RC, &cq))?)?;
+        let memory = pd.expose_to_windows(pd.alloc_buf(4096)?)?;
+        let window = pd.alloc_window(self.choices.one_of(&[MwType::TYPE_1, MwType::TYPE_2]))?;
+        let posted = qp.post_bind(SendFlags::empty(), window, &memory, ..100, RemoteAccess::READ);
+        posted.map_err(|error| NotMade::Failed(error.into()))?;
+        let mut made = Vec::new();
+        // Half of them end with the queue pair that has them in flight.
+        if self.choices.below(2) == 0 {
+            let Some(window) = next_completed(&mut cq)?.into_window() else {
+                return Err(NotMade::Failed(Stop::Failed("a bind without its window".to_owned())));
+            };
+            made.push(Thing::Window(window));
+        }
+        made.extend([Thing::QpRts(qp), Thing::Exposed(memory), Thing::Cq(cq)]);
+        Ok(made.into_iter().map(|thing| Held { context, thing }).collect())
+    }
+}
+
+/// Returns whether an error says that the device lacks a kind.
+fn is_missing(kind: Kind, error: &Error) -> CaseResult<bool> {
+    let is_of_some_kernels = match kind {
+        // rxe has regions on demand from Linux 6.3 on, and some rights later.
+        Kind::MrOnDemand => is_rxe()? && error.errno == Errno::INVAL,
+        Kind::XrcInitiator => matches!(error.cause, Cause::QpType { .. }),
+        _ => false,
+    };
+    Ok(error.errno == Errno::OPNOTSUPP || is_of_some_kernels)
+}
