@@ -144,7 +144,7 @@ impl<P: Provider> Pd<P> {
     ///
     /// # Aborts
     /// The process, if requests are in flight at the end and the device refuses to destroy and to
-    /// reset their queue pair: the hook of [`on_leak`](crate::on_leak) gets the error before.
+    /// reset their queue pair, which it does not destroy while it has flow rules: the hook of [`on_leak`](crate::on_leak) gets the error before.
     /// Returning would let the device write to memory that has a new use.
     pub fn scope<'env, Q, F, T>(&self, queue_pairs: Q, f: F) -> (T, Q::Back)
     where
@@ -266,13 +266,11 @@ impl<'scope, 'env, P: Provider> Scope<'scope, 'env, P> {
             }
             _ => None,
         };
-        let ScopedMemory { addr, len, name, .. } = returned.into_iter().find_map(ours)?;
+        let token = returned.into_iter().find_map(ours)?;
         // SAFETY: the token came out of the table, so that its request has ended and the device
-        // does not access the bytes. It was made of the only reference to them, and is gone now.
-        // They are borrowed for longer than this scope.
-        let bytes =
-            unsafe { core::slice::from_raw_parts_mut(core::ptr::with_exposed_provenance_mut(addr), len) };
-        Some(ScopedBuf { bytes, name })
+        // does not access the bytes. It was made of the only reference to them. They are borrowed
+        // for longer than this scope.
+        Some(unsafe { sealed::Lent::from_memory(token) })
     }
 
     /// # Safety
@@ -454,38 +452,33 @@ impl Registered for ScopedMemory {
 /// Memory of a scope: [`ScopedBuf`] or [`ScopedBytes`].
 pub trait Lent<'scope>: sealed::Lent<'scope> {}
 
-impl<'scope> Lent<'scope> for ScopedBuf<'scope> {}
-impl<'scope> Lent<'scope> for ScopedBytes<'scope> {}
+/// Defines a handle as memory of a scope, by the functions that take its reference apart and make
+/// it again.
+macro_rules! lent {
+    ($($handle:ident: $start:ident, $pointer:ident, $slice:ident, writable: $is_writable:literal;)*) => {$(
+        impl<'scope> Lent<'scope> for $handle<'scope> {}
 
-impl<'scope> sealed::Lent<'scope> for ScopedBuf<'scope> {
-    fn into_memory(self, in_flight: Flight) -> ScopedMemory {
-        let Self { bytes, name } = self;
-        let (addr, len) = (bytes.as_mut_ptr().expose_provenance(), bytes.len());
-        ScopedMemory { addr, len, name, is_writable: true, _in_flight: in_flight }
-    }
+        impl<'scope> sealed::Lent<'scope> for $handle<'scope> {
+            fn into_memory(self, in_flight: Flight) -> ScopedMemory {
+                let Self { bytes, name } = self;
+                let (addr, len) = (bytes.$start().expose_provenance(), bytes.len());
+                ScopedMemory { addr, len, name, is_writable: $is_writable, _in_flight: in_flight }
+            }
 
-    unsafe fn from_memory(memory: ScopedMemory) -> Self {
-        let start = core::ptr::with_exposed_provenance_mut(memory.addr);
-        // SAFETY: the caller passes the token that was made of this very reference, for which there
-        // is no request.
-        let bytes = unsafe { core::slice::from_raw_parts_mut(start, memory.len) };
-        Self { bytes, name: memory.name }
-    }
+            unsafe fn from_memory(memory: ScopedMemory) -> Self {
+                let ScopedMemory { addr, len, name, .. } = memory;
+                // SAFETY: the caller passes the token that was made of this very reference, for
+                // which there is no request.
+                let bytes = unsafe { core::slice::$slice(core::ptr::$pointer(addr), len) };
+                Self { bytes, name }
+            }
+        }
+    )*};
 }
 
-impl<'scope> sealed::Lent<'scope> for ScopedBytes<'scope> {
-    fn into_memory(self, in_flight: Flight) -> ScopedMemory {
-        let Self { bytes, name } = self;
-        let (addr, len) = (bytes.as_ptr().expose_provenance(), bytes.len());
-        ScopedMemory { addr, len, name, is_writable: false, _in_flight: in_flight }
-    }
-
-    unsafe fn from_memory(memory: ScopedMemory) -> Self {
-        let start = core::ptr::with_exposed_provenance(memory.addr);
-        // SAFETY: the caller passes the token that was made of this very reference.
-        let bytes = unsafe { core::slice::from_raw_parts(start, memory.len) };
-        Self { bytes, name: memory.name }
-    }
+lent! {
+    ScopedBuf: as_mut_ptr, with_exposed_provenance_mut, from_raw_parts_mut, writable: true;
+    ScopedBytes: as_ptr, with_exposed_provenance, from_raw_parts, writable: false;
 }
 
 /// Queue pairs that move into a scope: [`Qp`], tuples of two to four, vectors.
