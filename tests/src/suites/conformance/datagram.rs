@@ -12,7 +12,7 @@ use super::SUITE;
 use crate::both;
 use crate::fabric::{
     Arena, PORT, Pair, QKEY, Remote, Shape, connect, create_qp, imm, is_empty, is_rxe, path, pattern,
-    post_recv, post_send, signalled, wait_for, wait_status,
+    post_recv, post_send, rxe_is_before, signalled, wait_for, wait_status,
 };
 use crate::runner::{Case, CaseResult, skip};
 
@@ -458,6 +458,10 @@ fn ud_error_state_flushes_receives_and_sends<P: Provider>(context: &Context<P>) 
     let mut qp: Qp<Errored, P> = end.qp.to_error()?;
     for wr_id in [1, 2] {
         wait_status(&mut end.cq, wr_id, WcStatus::WR_FLUSH_ERR)?;
+    }
+    if rxe_is_before(6, 1)? {
+        // Its requester leaves at once in this state, and wakes nothing that would flush.
+        return Ok(());
     }
     post_send(&mut qp, &[signalled(3, SendOp::UdSend { to }, &[net.arena.sge(0..8)])])?;
     wait_status(&mut end.cq, 3, WcStatus::WR_FLUSH_ERR)

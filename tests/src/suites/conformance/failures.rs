@@ -446,6 +446,9 @@ fn an_immediate_without_a_receive_is_not_ready<P: Provider>(context: &Context<P>
 }
 
 fn a_receive_in_time_ends_the_retries<P: Provider>(context: &Context<P>) -> CaseResult {
+    if rxe_is_before(6, 1)? {
+        return skip("rxe of this kernel repeats at once, and does not wait for the RNR timer");
+    }
     // 491 ms for each retry.
     let rts = RtsAttr { rnr_retry: 6, timeout: 20, ..Shape::default().rts };
     let mut pair = Pair::new(context, &Shape { rts, ..Shape::default() })?;
@@ -578,8 +581,13 @@ fn the_responder_of_each_refused_operation_fails<P: Provider>(context: &Context<
             post_recv(&mut pair.b.qp, &[RecvWr { wr_id, sge: &[arena.sge(0..8)] }])?;
         }
         post_send(&mut pair.a.qp, &[signalled(1, op, &[arena.sge(8..16)])])?;
-        wait_remote_access_error(&mut pair.a.cq, 1)?;
-        // rxe has taken the receive of an immediate before it looks at the key.
+        // rxe has taken the receive of an immediate before it looks at the key. It then sends a NAK,
+        // on 5.10 too.
+        if which == 1 {
+            wait_status(&mut pair.a.cq, 1, WcStatus::REM_ACCESS_ERR)?;
+        } else {
+            wait_remote_access_error(&mut pair.a.cq, 1)?;
+        }
         let of_rxe: &[WcStatus] = if which == 1 { &[WcStatus::REM_ACCESS_ERR] } else { &[] };
         ended(&crate::fabric::wait_one(&mut pair.b.cq)?, 2, WcStatus::WR_FLUSH_ERR, of_rxe)?;
         wait_status(&mut pair.b.cq, 3, WcStatus::WR_FLUSH_ERR)?;
