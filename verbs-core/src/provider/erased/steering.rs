@@ -8,6 +8,7 @@
 
 use core::any::Any;
 
+use super::foreign;
 use crate::provider::{
     CompCntrOps, CountersOps, Destroy, FlowActionOps, FlowOps, RecvQueue, RwqIndTableOps, WqOps,
 };
@@ -15,7 +16,7 @@ use crate::types::{
     CompCntrEntry, CounterAttachAttr, FlowActionEspAttr, OpsWr, PostError, PostReason, ReadCountersFlags,
     RecvWr, WqAttr, WqState,
 };
-use crate::{Cause, Errno, Error, Result};
+use crate::{Error, Result};
 
 erased_object! {
     /// An erased queue of a work queue.
@@ -28,25 +29,13 @@ erased_object! {
     pub ErasedWq, DynWq, WqOps + Destroy
 }
 
-trait DynWq: WqOps {
-    /// As [`WqOps::modify`]; `None` for a queue of another provider.
-    fn modify_erased(&self, queue: &mut ErasedWqQueue, attr: &WqAttr) -> Option<Result<()>>;
-    fn destroy_boxed(self: Box<Self>) -> Result<(), (Box<dyn DynWq>, Error)>;
-}
-
-impl<T: WqOps + Destroy> DynWq for T {
-    fn modify_erased(&self, queue: &mut ErasedWqQueue, attr: &WqAttr) -> Option<Result<()>> {
-        let queue: &mut dyn Any = &mut *queue.0;
-        Some(self.modify(queue.downcast_mut::<T::Queue>()?, attr))
-    }
-    fn destroy_boxed(self: Box<Self>) -> Result<(), (Box<dyn DynWq>, Error)> {
-        self.destroy().map_err(|(object, error)| (Box::new(object) as Box<dyn DynWq>, error))
-    }
-}
-
-impl Destroy for ErasedWq {
-    fn destroy(self) -> Result<(), (Self, Error)> {
-        self.0.destroy_boxed().map_err(|(object, error)| (Self(object), error))
+destroy_through_box! {
+    ErasedWq, DynWq: WqOps {
+        /// As [`WqOps::modify`]; `None` for a queue of another provider.
+        fn modify_erased(&self, queue: &mut ErasedWqQueue, attr: &WqAttr) -> Option<Result<()>> {
+            let queue: &mut dyn Any = &mut *queue.0;
+            Some(self.modify(queue.downcast_mut::<T::Queue>()?, attr))
+        }
     }
 }
 
@@ -120,28 +109,16 @@ erased_object! {
     pub ErasedCounters, DynCounters, CountersOps + Destroy
 }
 
-trait DynCounters: CountersOps {
-    /// As [`CountersOps::attach_point_flow`]; `None` for a rule of another provider.
-    fn attach_erased(&self, attr: &CounterAttachAttr, flow: Option<&ErasedFlow>) -> Option<Result<()>>;
-    fn destroy_boxed(self: Box<Self>) -> Result<(), (Box<dyn DynCounters>, Error)>;
-}
-
-impl<T: CountersOps + Destroy> DynCounters for T {
-    fn attach_erased(&self, attr: &CounterAttachAttr, flow: Option<&ErasedFlow>) -> Option<Result<()>> {
-        let flow = match flow {
-            Some(flow) => Some(flow.downcast_ref::<T::Flow>()?),
-            None => None,
-        };
-        Some(self.attach_point_flow(attr, flow))
-    }
-    fn destroy_boxed(self: Box<Self>) -> Result<(), (Box<dyn DynCounters>, Error)> {
-        self.destroy().map_err(|(object, error)| (Box::new(object) as Box<dyn DynCounters>, error))
-    }
-}
-
-impl Destroy for ErasedCounters {
-    fn destroy(self) -> Result<(), (Self, Error)> {
-        self.0.destroy_boxed().map_err(|(object, error)| (Self(object), error))
+destroy_through_box! {
+    ErasedCounters, DynCounters: CountersOps {
+        /// As [`CountersOps::attach_point_flow`]; `None` for a rule of another provider.
+        fn attach_erased(&self, attr: &CounterAttachAttr, flow: Option<&ErasedFlow>) -> Option<Result<()>> {
+            let flow = match flow {
+                Some(flow) => Some(flow.downcast_ref::<T::Flow>()?),
+                None => None,
+            };
+            Some(self.attach_point_flow(attr, flow))
+        }
     }
 }
 
@@ -179,9 +156,4 @@ impl CompCntrOps for ErasedCompCntr {
     fn read(&self, entry: CompCntrEntry) -> Result<u64> {
         self.0.read(entry)
     }
-}
-
-/// Returns the error of a call with an object of another provider.
-fn foreign(verb: &'static str, what: &'static str) -> Error {
-    Error::new(verb, "", Errno::INVAL).because(Cause::Foreign { what })
 }
