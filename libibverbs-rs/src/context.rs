@@ -273,7 +273,8 @@ impl<P: Provider> Context<P> {
     }
 
     /// Returns a copy of the device file's descriptor, for another process or library that shares
-    /// this context ([`import_device`](crate::import_device)).
+    /// this context ([`import_device`](crate::import_device)). The kernel's driver must share
+    /// contexts too; rxe's does not, so that importing its file fails.
     ///
     /// # Safety
     /// The descriptor is the right to command the context: whatever gets it destroys and changes
