@@ -1,0 +1,240 @@
+//! [`SendBatch`]: sends that reach the device together, or not at all.
+//!
+//! # Safety
+//! The unsafe code here puts requests into the queue on the argument in [`crate::in_flight`].
+//! Numbers in brackets are those of the contract of [`Provider`].
+
+#![allow(unsafe_code)]
+
+use core::fmt;
+use core::ops::RangeBounds;
+
+use verbs_core::provider::{Provider, SendQueue};
+use verbs_core::types::{PostError, PostReason, SendFlags, SendOp, SendWr};
+
+use super::{Sender, inline, inline_list, post_held, without_memory};
+use crate::in_flight::Use;
+use crate::memory::{Memory, PostMemory};
+use crate::post_error::{PostBufError, PostBufReason};
+
+/// A batch of sends that reach the device together, or not at all. Made by
+/// [`Qp::batch`](crate::Qp::batch).
+///
+/// The methods put requests into the queue, where the device does not see them until
+/// [`ring`](Self::ring) rings one doorbell for all. If the batch is dropped or
+/// [aborted](Self::abort) instead, none of them was posted.
+///
+/// ```no_run
+/// # use verbs::{Buf, Error, Qp, state::Rts};
+/// # fn f(mut qp: Qp<Rts>, pieces: Vec<Buf>, last: Buf) -> Result<(), Error> {
+/// use verbs::{SendFlags, SendOp};
+/// let mut batch = qp.batch();
+/// for piece in pieces {
+///     batch.post_unsignaled(SendOp::Send, SendFlags::empty(), piece, ..)?;
+/// }
+/// // The completion of this request returns the memory of all.
+/// batch.post(SendOp::Send, SendFlags::empty(), last, ..)?;
+/// batch.ring()?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// While it lives nothing else is posted to the queue:
+///
+/// ```compile_fail,E0499
+/// # fn f(mut qp: verbs::Qp<verbs::state::Rts>, buf: verbs::Buf) {
+/// let batch = qp.batch();
+/// qp.post_send_buf(verbs::SendOp::Send, verbs::SendFlags::empty(), buf, ..);
+/// batch.ring();
+/// # }
+/// ```
+#[doc(alias = "ibv_qp_ex")]
+pub struct SendBatch<'q, P: Provider> {
+    sender: &'q mut Sender<P>,
+    /// The numbers of the requests that hold memory.
+    numbers: Vec<u64>,
+    /// The number of requests that were put in.
+    len: usize,
+    /// The last unsignalled request before the batch.
+    unsignaled: Option<u64>,
+}
+
+impl<'q, P: Provider> SendBatch<'q, P> {
+    pub(in crate::qp) fn new(sender: &'q mut Sender<P>) -> Self {
+        let unsignaled = sender.poster.last_unsignaled();
+        Self { sender, numbers: Vec::new(), len: 0, unsignaled }
+    }
+
+    /// Returns the number of requests that were put in.
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Returns whether no request was put in.
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Adds a send with memory, as [`Qp::post_send_buf`](crate::Qp::post_send_buf) posts one.
+    ///
+    /// # Errors
+    /// As [`Qp::post_send_buf`](crate::Qp::post_send_buf). The requests that were added before stay
+    /// in the batch.
+    pub fn post<M: PostMemory>(
+        &mut self,
+        op: SendOp<'_>,
+        flags: SendFlags,
+        memory: M,
+        range: impl RangeBounds<usize>,
+    ) -> Result<u64, PostBufError<M>> {
+        self.put(op, flags | SendFlags::SIGNALED, memory, range)
+    }
+
+    /// Adds an unsignalled send, as
+    /// [`Qp::post_send_buf_unsignaled`](crate::Qp::post_send_buf_unsignaled) posts one.
+    ///
+    /// # Errors
+    /// As [`Qp::post_send_buf_unsignaled`](crate::Qp::post_send_buf_unsignaled). The requests that
+    /// were added before stay in the batch.
+    pub fn post_unsignaled<M: PostMemory>(
+        &mut self,
+        op: SendOp<'_>,
+        flags: SendFlags,
+        memory: M,
+        range: impl RangeBounds<usize>,
+    ) -> Result<u64, PostBufError<M>> {
+        self.put(op, flags - SendFlags::SIGNALED, memory, range)
+    }
+
+    /// Adds a send of inline data, as [`Qp::post_send_inline`](crate::Qp::post_send_inline) posts
+    /// one. The bytes are copied now.
+    ///
+    /// # Errors
+    /// As [`Qp::post_send_inline`](crate::Qp::post_send_inline). The requests that were added
+    /// before stay in the batch.
+    pub fn post_inline(
+        &mut self,
+        wr_id: u64,
+        op: SendOp<'_>,
+        flags: SendFlags,
+        data: &[u8],
+    ) -> Result<(), PostBufReason> {
+        let queue = &mut self.sender.queue;
+        // SAFETY: the call puts in this one request.
+        unsafe { inline(wr_id, op, flags, data, self.sender.qp_type, |wr| put_all(queue, wr)) }?;
+        self.len += 1;
+        Ok(())
+    }
+
+    /// Adds a send of several pieces of inline data, as
+    /// [`Qp::post_send_inline_list`](crate::Qp::post_send_inline_list) posts one. The bytes are
+    /// copied now.
+    ///
+    /// # Errors
+    /// As [`Qp::post_send_inline_list`](crate::Qp::post_send_inline_list). The requests that were
+    /// added before stay in the batch.
+    #[doc(alias = "ibv_wr_set_inline_data_list")]
+    pub fn post_inline_list(
+        &mut self,
+        wr_id: u64,
+        op: SendOp<'_>,
+        flags: SendFlags,
+        pieces: &[&[u8]],
+    ) -> Result<(), PostBufReason> {
+        let queue = &mut self.sender.queue;
+        let qp_type = self.sender.qp_type;
+        // SAFETY: the call puts in this one request.
+        unsafe { inline_list(wr_id, op, flags, pieces, qp_type, |wr| put_all(queue, wr)) }?;
+        self.len += 1;
+        Ok(())
+    }
+
+    /// Adds an operation without local memory, as [`Qp::post_send_op`](crate::Qp::post_send_op)
+    /// posts one.
+    ///
+    /// # Errors
+    /// As [`Qp::post_send_op`](crate::Qp::post_send_op). The requests that were added before stay
+    /// in the batch.
+    pub fn post_op(&mut self, wr_id: u64, op: SendOp<'_>, flags: SendFlags) -> Result<(), PostBufReason> {
+        let queue = &mut self.sender.queue;
+        // SAFETY: the call puts in this one request.
+        unsafe { without_memory(wr_id, op, flags, self.sender.qp_type, |wr| put_all(queue, wr)) }?;
+        self.len += 1;
+        Ok(())
+    }
+
+    /// Rings the doorbell once for all requests, and returns their number.
+    ///
+    /// # Errors
+    /// [`PostReason::Doorbell`] with the errno of the doorbell. The requests are in the queue, and
+    /// the next doorbell posts them too.
+    #[doc(alias = "ibv_wr_complete")]
+    pub fn ring(mut self) -> Result<usize, PostReason> {
+        let len = core::mem::take(&mut self.len);
+        if len > 0 {
+            self.sender.queue.ring().map_err(PostReason::Doorbell)?;
+        }
+        Ok(len)
+    }
+
+    /// Takes all requests out of the queue again, and returns their memory.
+    #[doc(alias = "ibv_wr_abort")]
+    pub fn abort(mut self) -> Vec<Memory> {
+        self.roll_back()
+    }
+
+    #[inline]
+    fn put<M: PostMemory>(
+        &mut self,
+        op: SendOp<'_>,
+        flags: SendFlags,
+        memory: M,
+        range: impl RangeBounds<usize>,
+    ) -> Result<u64, PostBufError<M>> {
+        let (queue, qp_type) = (&mut self.sender.queue, self.sender.qp_type);
+        let number = self.sender.poster.post(memory, range, Use::send(&op, flags), |wr_id, sge| {
+            // SAFETY: the table holds the memory that the elements cover. A request that is rolled
+            // back was never queued [19].
+            unsafe { post_held(wr_id, op, flags, sge, qp_type, |wr| put_all(queue, wr)) }
+        })?;
+        self.numbers.push(number);
+        self.len += 1;
+        Ok(number)
+    }
+
+    fn roll_back(&mut self) -> Vec<Memory> {
+        if core::mem::take(&mut self.len) == 0 {
+            return Vec::new();
+        }
+        self.sender.queue.rollback();
+        self.sender.poster.roll_back(&self.numbers, self.unsignaled)
+    }
+}
+
+impl<P: Provider> Drop for SendBatch<'_, P> {
+    fn drop(&mut self) {
+        drop(self.roll_back());
+    }
+}
+
+impl<P: Provider> fmt::Debug for SendBatch<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SendBatch").field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
+/// Puts requests into a queue without ringing its doorbell.
+///
+/// # Errors
+/// The number of requests that were put in, and the reason for which the next was not.
+///
+/// # Safety
+/// As [`SendQueue::post_one`].
+#[inline]
+unsafe fn put_all(queue: &mut impl SendQueue, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
+    for (accepted, wr) in wrs.iter().enumerate() {
+        // SAFETY: the caller's promise is the same.
+        unsafe { queue.post_one(wr) }.map_err(|reason| PostError { accepted, reason })?;
+    }
+    Ok(())
+}

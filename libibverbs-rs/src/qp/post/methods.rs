@@ -1,0 +1,362 @@
+//! The methods that post, of queue pairs and their halves.
+//!
+//! # Safety
+//! The unsafe code here is raw posting, which relies on the promise of its caller.
+
+#![allow(unsafe_code)]
+
+/// Defines the methods that post sends, for a type with a field `send: Sender<P>`.
+macro_rules! posts_sends {
+    () => {
+        /// Posts sends, raw, for any scheme of ownership. One doorbell announces all of them.
+        ///
+        /// # Safety
+        /// From this call until its completion was polled (or the queue pair was destroyed, or
+        /// reset where that [ends requests](crate::Qp::reset_ends_requests)), the device reads the
+        /// memory of every SGE, and writes it for RDMA reads and atomics: no code frees it or
+        /// accesses it in conflict. An unsignalled request has ended when a later one of this queue
+        /// has completed. With [`SendFlags::INLINE`] every SGE is memory of this process that the
+        /// call reads by its address, and that the caller may reuse when the call returns. Each
+        /// `wr_id` has its top bit clear, because the others are numbers of safe requests.
+        ///
+        /// A bind gives peers access to a region until the window is invalidated, deallocated, or
+        /// bound otherwise, and on some devices for a moment longer
+        /// ([`MwOps::revocation_ends_access`](crate::provider::MwOps::revocation_ends_access)): the
+        /// promise of [`Pd::reg_mr`](crate::Pd::reg_mr) holds for its memory as for remote rights.
+        /// It names no region of a [`Buf`](crate::Buf) or an [`Exposed`](crate::Exposed). Neither a
+        /// bind nor an invalidation names a key of a [`Window`](crate::Window). An invalidation
+        /// names the key of a window that is bound when it is executed, as
+        /// [`WrBatch::local_inv`](crate::WrBatch::local_inv) requires.
+        ///
+        /// # Errors
+        /// The number of requests that were accepted, and the [`PostReason`](crate::PostReason) for
+        /// which the next one was not. The device owns the memory of the accepted ones.
+        ///
+        /// # References
+        /// `ibv_post_send(3)`
+        #[doc(alias = "ibv_post_send")]
+        #[inline(always)]
+        pub unsafe fn post_send(&mut self, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
+            // SAFETY: the caller's promise is the same.
+            unsafe { self.send.queue.post_send(wrs) }
+        }
+
+        /// Posts a send of a range of the memory, which the queue owns until the request has ended:
+        /// sent, written to the peer, or read into. Polling returns the memory
+        /// ([`Completion::reclaim`](crate::Completion::reclaim),
+        /// [`Cq::poll_one`](crate::Cq::poll_one)).
+        ///
+        /// Returns the request's number, which is the `wr_id` of its completion. The request is
+        /// signalled, also without [`SendFlags::SIGNALED`]. The first call of a queue allocates its
+        /// table.
+        ///
+        /// # Errors
+        /// The memory, and the reason; [`PostBufReason`] lists all of them. Notably:
+        ///
+        /// - [`PostReason::QueueFull`](crate::PostReason::QueueFull) while every slot of the queue
+        ///   is taken.
+        /// - [`PostBufReason::Unclaimed`] if completions were polled and not reclaimed.
+        /// - [`PostReason::Doorbell`](crate::PostReason::Doorbell) without the memory: the request
+        ///   is in the queue.
+        ///
+        /// # References
+        /// `ibv_post_send(3)`
+        #[doc(alias = "ibv_post_send")]
+        #[inline]
+        pub fn post_send_buf<M: PostMemory>(
+            &mut self,
+            op: SendOp<'_>,
+            flags: SendFlags,
+            memory: M,
+            range: impl RangeBounds<usize>,
+        ) -> Result<u64, PostBufError<M>> {
+            self.send.post(op, flags | SendFlags::SIGNALED, memory, range)
+        }
+
+        /// Posts a send as [`post_send_buf`](Self::post_send_buf) does, without a completion of its
+        /// own. The memory returns with the next signalled request of this queue, or with this one
+        /// if it fails.
+        ///
+        /// A queue without signalled requests fills up, because only completions free its slots.
+        ///
+        /// # Errors
+        /// As [`post_send_buf`](Self::post_send_buf).
+        ///
+        /// # References
+        /// `ibv_post_send(3)`
+        #[doc(alias = "ibv_post_send")]
+        #[inline]
+        pub fn post_send_buf_unsignaled<M: PostMemory>(
+            &mut self,
+            op: SendOp<'_>,
+            flags: SendFlags,
+            memory: M,
+            range: impl RangeBounds<usize>,
+        ) -> Result<u64, PostBufError<M>> {
+            self.send.post(op, flags - SendFlags::SIGNALED, memory, range)
+        }
+
+        /// Posts a send of any number of pieces of memory as one message, in their order, as
+        /// [`post_send_buf`](Self::post_send_buf) does.
+        ///
+        /// # Errors
+        /// As [`post_send_buf`](Self::post_send_buf), with all pieces;
+        /// [`PostReason::TooManySge`](crate::PostReason::TooManySge) for more pieces than
+        /// [`QpCap::max_send_sge`](crate::QpCap::max_send_sge).
+        ///
+        /// # References
+        /// `ibv_post_send(3)`
+        #[doc(alias = "ibv_post_send")]
+        pub fn post_send_bufs<M: PostMemory>(
+            &mut self,
+            op: SendOp<'_>,
+            flags: SendFlags,
+            pieces: Vec<M>,
+        ) -> Result<u64, PostBufError<Vec<M>>> {
+            self.send.post_all(op, flags | SendFlags::SIGNALED, pieces)
+        }
+
+        /// Posts a send, or an RDMA write, of bytes that are copied into the queue now. The caller
+        /// sets `wr_id`, which its completion has if the request is signalled or fails.
+        ///
+        /// # Errors
+        /// - [`PostReason::InlineTooLong`](crate::PostReason::InlineTooLong) for more bytes than
+        ///   [`QpCap::max_inline_data`](crate::QpCap::max_inline_data).
+        /// - [`PostBufReason::ReservedWrId`] for a `wr_id` with its top bit set.
+        /// - [`PostReason::UnsupportedFlags`](crate::PostReason::UnsupportedFlags) for an operation
+        ///   that writes local memory.
+        /// - [`PostReason::QueueFull`](crate::PostReason::QueueFull) while every slot of the queue
+        ///   is taken; [`PostBufReason`] lists the others.
+        #[doc(alias = "IBV_SEND_INLINE")]
+        #[inline]
+        pub fn post_send_inline(
+            &mut self,
+            wr_id: u64,
+            op: SendOp<'_>,
+            flags: SendFlags,
+            data: &[u8],
+        ) -> Result<(), PostBufReason> {
+            self.send.post_inline(wr_id, op, flags, data)
+        }
+
+        /// Posts the bind of a window to a range of memory: from the next message of this queue on,
+        /// the peer may access it with the rights in `access` that the queue pair's own access
+        /// flags allow too. The request is signalled, and its completion returns the window
+        /// ([`Completed::into_window`](crate::Completed::into_window)).
+        ///
+        /// Returns the request's number, and the address, length and key for the peer. A window of
+        /// type 1 that is bound already is bound anew.
+        ///
+        /// A bind that the device rejects completes with
+        /// [`MW_BIND_ERR`](crate::WcStatus::MW_BIND_ERR), and breaks the queue pair. rxe lets the
+        /// peer access all of the memory that was exposed, instead of the range.
+        ///
+        /// # Errors
+        /// The window, and the reason; [`PostBufReason`] lists all of them. Notably:
+        ///
+        /// - [`PostReason::UnsupportedOp`](crate::PostReason::UnsupportedOp) for a UD queue pair.
+        /// - [`PostBufReason::WindowBound`] for a window of type 2 that is bound.
+        /// - [`PostBufReason::NotForWindows`] for memory that was not exposed by
+        ///   [`expose_to_windows`](crate::Pd::expose_to_windows).
+        ///
+        /// # References
+        /// `ibv_bind_mw(3)`, `ibv_wr_bind_mw(3)`
+        #[doc(alias = "ibv_bind_mw")]
+        #[doc(alias = "ibv_wr_bind_mw")]
+        pub fn post_bind(
+            &mut self,
+            flags: SendFlags,
+            window: crate::Window,
+            memory: &crate::Exposed,
+            range: impl RangeBounds<usize>,
+            access: crate::RemoteAccess,
+        ) -> Result<(u64, crate::RemoteMr), PostBufError<crate::Window>> {
+            self.send.post_bind(self.core.get(), flags, window, memory, range, access)
+        }
+
+        /// Posts the revocation of a window: an invalidation of its key (type 2) or a bind to
+        /// nothing (type 1). When it has completed, peers have no access through the window. The
+        /// request is signalled, and its completion returns the window.
+        ///
+        /// A window of type 2 is revoked on the queue pair that it was bound for, a reliable one.
+        /// [`Window::close`](crate::Window::close) revokes any window.
+        ///
+        /// The kernel's rxe crashes if a peer has invalidated the key meanwhile, which this side
+        /// learns only from its next receive: where peers of rxe invalidate keys, end their windows
+        /// with [`Window::close`](crate::Window::close), which is harmless then.
+        ///
+        /// # Errors
+        /// The window, and the reason; [`PostBufReason`] lists all of them. Notably:
+        ///
+        /// - [`PostReason::UnsupportedOp`](crate::PostReason::UnsupportedOp) for a window of type 2
+        ///   on an unreliable queue pair.
+        /// - [`PostBufReason::WindowUnbound`] for a window that is not bound.
+        ///
+        /// # References
+        /// `ibv_wr_local_inv(3)`, `ibv_bind_mw(3)`
+        #[doc(alias = "ibv_wr_local_inv")]
+        #[doc(alias = "IBV_WR_LOCAL_INV")]
+        pub fn post_revoke(
+            &mut self,
+            flags: SendFlags,
+            window: crate::Window,
+        ) -> Result<u64, PostBufError<crate::Window>> {
+            self.send.post_revoke(self.core.get(), flags, window)
+        }
+
+        /// Posts a send, or an RDMA write, of pieces that are copied into the queue now, one behind
+        /// the other, as [`post_send_inline`](Self::post_send_inline) does.
+        ///
+        /// # Errors
+        /// As [`post_send_inline`](Self::post_send_inline);
+        /// [`PostReason::TooManySge`](crate::PostReason::TooManySge) for more pieces than
+        /// [`QpCap::max_send_sge`](crate::QpCap::max_send_sge).
+        #[doc(alias = "ibv_wr_set_inline_data_list")]
+        pub fn post_send_inline_list(
+            &mut self,
+            wr_id: u64,
+            op: SendOp<'_>,
+            flags: SendFlags,
+            pieces: &[&[u8]],
+        ) -> Result<(), PostBufReason> {
+            self.send.post_inline_list(wr_id, op, flags, pieces)
+        }
+
+        /// Posts an operation without local memory: a flush, an atomic write, or a send or an RDMA
+        /// write of no bytes. The caller sets `wr_id`, which its completion has if the request is
+        /// signalled or fails.
+        ///
+        /// ```no_run
+        /// # use verbs::{Error, Qp, RemoteMr, state::Rts};
+        /// use verbs::{FlushPlacement, SendFlags};
+        /// # fn f(mut qp: Qp<Rts>, record: RemoteMr, tail: RemoteMr) -> Result<(), Error> {
+        /// // What was written to the record before is visible when its number appears.
+        /// qp.post_send_op(1, record.flush(FlushPlacement::GLOBAL)?, SendFlags::empty())?;
+        /// qp.post_send_op(2, tail.atomic_write(8_u64.to_ne_bytes()), SendFlags::SIGNALED)?;
+        /// # Ok(())
+        /// # }
+        /// ```
+        ///
+        /// # Errors
+        /// - [`PostReason::UnsupportedOp`](crate::PostReason::UnsupportedOp) for an operation with
+        ///   local memory, and where the device lacks the operation
+        ///   ([`DeviceCapFlags::FLUSH_GLOBAL`](crate::DeviceCapFlags::FLUSH_GLOBAL),
+        ///   [`ATOMIC_WRITE`](crate::DeviceCapFlags::ATOMIC_WRITE)).
+        /// - [`PostReason::FlushKind`](crate::PostReason::FlushKind),
+        ///   [`PostReason::AtomicMisaligned`](crate::PostReason::AtomicMisaligned) for wrong
+        ///   operands.
+        /// - [`PostBufReason::ReservedWrId`] for a `wr_id` with its top bit set; otherwise as
+        ///   [`post_send_inline`](Self::post_send_inline).
+        #[doc(alias = "IBV_WR_FLUSH")]
+        #[doc(alias = "IBV_WR_ATOMIC_WRITE")]
+        #[inline]
+        pub fn post_send_op(
+            &mut self,
+            wr_id: u64,
+            op: SendOp<'_>,
+            flags: SendFlags,
+        ) -> Result<(), PostBufReason> {
+            self.send.post_op(wr_id, op, flags)
+        }
+
+        /// Starts a batch of raw work requests, as C's `ibv_wr_start` does. Only the calls that
+        /// name local memory or a window of this side are unsafe. [`batch`](Self::batch) is the safe alternative.
+        ///
+        /// ```no_run
+        /// # use verbs::{Error, Mr, Qp, RemoteMr, SendFlags, state::Rts};
+        /// # fn f(mut qp: Qp<Rts>, mr: &Mr, to: RemoteMr) -> Result<(), Error> {
+        /// let mut wr = qp.wr_start();
+        /// wr.wr_id = 1;
+        /// // SAFETY: nothing else accesses the region before this request has completed.
+        /// unsafe { wr.rdma_write(to.rkey, to.addr).set_sge(mr.sge(..)) };
+        /// wr.wr_id = 2;
+        /// wr.wr_flags = SendFlags::SIGNALED;
+        /// wr.send_imm(7).set_inline_data_list(&[b"head", b"tail"]);
+        /// wr.complete()?;
+        /// # Ok(())
+        /// # }
+        /// ```
+        #[doc(alias = "ibv_wr_start")]
+        #[inline(always)]
+        pub fn wr_start(&mut self) -> WrBatch<'_, P::Sq> {
+            WrBatch::start(&mut self.send.queue)
+        }
+
+        /// Starts a batch of sends that reach the device together, or not at all.
+        #[doc(alias = "ibv_wr_start")]
+        pub fn batch(&mut self) -> SendBatch<'_, P> {
+            SendBatch::new(&mut self.send)
+        }
+    };
+}
+
+/// Defines the methods that post receives, for a type with a field `recv: Receiver<P>`.
+macro_rules! posts_recvs {
+    () => {
+        /// Posts receives, raw, for any scheme of ownership. One doorbell announces all of them.
+        ///
+        /// # Safety
+        /// From this call until its completion was polled (or the queue pair was destroyed, or
+        /// reset where that [ends requests](crate::Qp::reset_ends_requests)), the device may write
+        /// the memory of every SGE: no code frees or accesses it. Each `wr_id` has its top bit
+        /// clear, because the others are numbers of safe requests.
+        ///
+        /// # Errors
+        /// The number of requests that were accepted, and the [`PostReason`](crate::PostReason) for
+        /// which the next one was not. The device owns the memory of the accepted ones.
+        ///
+        /// # References
+        /// `ibv_post_recv(3)`
+        #[doc(alias = "ibv_post_recv")]
+        #[inline(always)]
+        pub unsafe fn post_recv(&mut self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
+            // SAFETY: the caller's promise is the same.
+            unsafe { self.recv.queue.post_recv(wrs) }
+        }
+
+        /// Posts a receive into a range of the memory, which the queue owns until a message has
+        /// arrived. Polling returns the memory
+        /// ([`Completion::reclaim`](crate::Completion::reclaim),
+        /// [`Cq::poll_one`](crate::Cq::poll_one)).
+        ///
+        /// Returns the request's number, which is the `wr_id` of its completion. The first call of
+        /// a queue allocates its table.
+        ///
+        /// # Errors
+        /// The memory, and the reason; [`PostBufReason`] lists all of them. Notably:
+        ///
+        /// - [`PostReason::QueueFull`](crate::PostReason::QueueFull) while every slot of the queue
+        ///   is taken.
+        /// - [`PostBufReason::Unclaimed`] if completions were polled and not reclaimed.
+        /// - [`PostBufReason::ReadOnly`] for a [`FrozenBuf`](crate::FrozenBuf).
+        ///
+        /// # References
+        /// `ibv_post_recv(3)`
+        #[doc(alias = "ibv_post_recv")]
+        #[inline]
+        pub fn post_recv_buf<M: PostMemory>(
+            &mut self,
+            memory: M,
+            range: impl RangeBounds<usize>,
+        ) -> Result<u64, PostBufError<M>> {
+            self.recv.post(memory, range)
+        }
+
+        /// Posts a receive of one message into any number of pieces of memory, in their order, as
+        /// [`post_recv_buf`](Self::post_recv_buf) does.
+        ///
+        /// # Errors
+        /// As [`post_recv_buf`](Self::post_recv_buf), with all pieces;
+        /// [`PostReason::TooManySge`](crate::PostReason::TooManySge) for more pieces than
+        /// [`QpCap::max_recv_sge`](crate::QpCap::max_recv_sge).
+        ///
+        /// # References
+        /// `ibv_post_recv(3)`
+        #[doc(alias = "ibv_post_recv")]
+        pub fn post_recv_bufs<M: PostMemory>(&mut self, pieces: Vec<M>) -> Result<u64, PostBufError<Vec<M>>> {
+            self.recv.post_all(pieces)
+        }
+    };
+}
+
+pub(in crate::qp) use {posts_recvs, posts_sends};

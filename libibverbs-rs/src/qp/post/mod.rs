@@ -1,0 +1,318 @@
+//! Posting: raw, which is unsafe, and of memory that the queue owns until its request has ended,
+//! which is safe.
+//!
+//! [`Sender`] and [`Receiver`] combine a queue of the provider with its table of memory in flight.
+//! A queue pair has both, a half has one.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | [`batch`] | [`SendBatch`]: sends that reach the device together, or not at all |
+//! | [`methods`] | `posts_sends!` and `posts_recvs!`, the methods of queue pairs and halves |
+//!
+//! # Safety
+//! The unsafe code here posts safely, on the argument in [`crate::in_flight`].
+
+#![allow(unsafe_code)]
+
+mod batch;
+mod methods;
+
+use core::ops::RangeBounds;
+
+use verbs_core::provider::{Provider, RecvQueue, SendQueue, gather};
+use verbs_core::types::{OpKind, PostError, PostReason, QpType, RecvWr, SendFlags, SendOp, SendWr, Sge};
+
+use crate::in_flight::{Poster, Use, is_postable, is_reserved, takes_inline, takes_no_memory};
+use crate::memory::PostMemory;
+use crate::post_error::{PostBufError, PostBufReason};
+use crate::window::{self, QpWindows};
+use crate::{Exposed, RemoteAccess, RemoteMr, Window};
+
+pub use batch::SendBatch;
+pub(super) use methods::{posts_recvs, posts_sends};
+
+/// A send queue and the memory of its requests in flight.
+pub(crate) struct Sender<P: Provider> {
+    pub(super) queue: P::Sq,
+    pub(super) poster: Poster,
+    pub(super) qp_type: QpType,
+}
+
+/// A receive queue and the memory of its requests in flight.
+pub(crate) struct Receiver<P: Provider> {
+    pub(super) queue: P::Rq,
+    pub(super) poster: Poster,
+}
+
+impl<P: Provider> Sender<P> {
+    #[inline]
+    pub(super) fn post<M: PostMemory>(
+        &mut self,
+        op: SendOp<'_>,
+        flags: SendFlags,
+        memory: M,
+        range: impl RangeBounds<usize>,
+    ) -> Result<u64, PostBufError<M>> {
+        let (queue, qp_type) = (&mut self.queue, self.qp_type);
+        self.poster.post(memory, range, Use::send(&op, flags), |wr_id, sge| {
+            // SAFETY: the table holds the memory that the elements cover.
+            unsafe { post_held(wr_id, op, flags, sge, qp_type, |wr| queue.post_send(wr)) }
+        })
+    }
+
+    pub(super) fn post_all<M: PostMemory>(
+        &mut self,
+        op: SendOp<'_>,
+        flags: SendFlags,
+        pieces: Vec<M>,
+    ) -> Result<u64, PostBufError<Vec<M>>> {
+        let (queue, qp_type) = (&mut self.queue, self.qp_type);
+        self.poster.post_all(pieces, Use::send(&op, flags), |wr_id, sge| {
+            // SAFETY: the table holds the memory that the elements cover.
+            unsafe { post_held(wr_id, op, flags, sge, qp_type, |wr| queue.post_send(wr)) }
+        })
+    }
+
+    pub(super) fn post_bind(
+        &mut self,
+        qp: &impl QpWindows,
+        flags: SendFlags,
+        mut window: Window,
+        memory: &Exposed,
+        range: impl RangeBounds<usize>,
+        access: RemoteAccess,
+    ) -> Result<(u64, RemoteMr), PostBufError<Window>> {
+        let prepared = if window.pd_id() == self.poster.pd() {
+            window.prepare_bind(memory, range, access, qp)
+        } else {
+            Err(PostBufReason::Foreign)
+        };
+        let (request, remote) = match prepared {
+            Ok(prepared) => prepared,
+            Err(reason) => return Err(PostBufError { returned: Some(window), reason }),
+        };
+        self.post_window(flags, window, &request).map(|number| (number, remote))
+    }
+
+    pub(super) fn post_revoke(
+        &mut self,
+        qp: &impl QpWindows,
+        flags: SendFlags,
+        mut window: Window,
+    ) -> Result<u64, PostBufError<Window>> {
+        let prepared = if window.pd_id() == self.poster.pd() {
+            window.prepare_revoke(qp)
+        } else {
+            Err(PostBufReason::Foreign)
+        };
+        match prepared {
+            Ok(request) => self.post_window(flags, window, &request),
+            Err(reason) => Err(PostBufError { returned: Some(window), reason }),
+        }
+    }
+
+    fn post_window(
+        &mut self,
+        flags: SendFlags,
+        window: Window,
+        request: &window::Request,
+    ) -> Result<u64, PostBufError<Window>> {
+        let queue = &mut self.queue;
+        let posted = self.poster.post_window(window, |wr_id| {
+            let wr = SendWr { wr_id, op: request.op(), sge: &[], flags: flags | SendFlags::SIGNALED };
+            // SAFETY: the request has no list. It gives peers access to exposed memory, of which
+            // the window holds a share (see `crate::window`), or takes access away.
+            unsafe { queue.post_send(&[wr]) }
+        });
+        posted.map_err(|mut error| {
+            if let Some(window) = &mut error.returned {
+                window.roll_back();
+            }
+            error
+        })
+    }
+
+    #[inline]
+    pub(super) fn post_inline(
+        &mut self,
+        wr_id: u64,
+        op: SendOp<'_>,
+        flags: SendFlags,
+        data: &[u8],
+    ) -> Result<(), PostBufReason> {
+        let queue = &mut self.queue;
+        // SAFETY: the call posts this one request.
+        unsafe { inline(wr_id, op, flags, data, self.qp_type, |wr| queue.post_send(wr)) }
+    }
+}
+
+impl<P: Provider> Sender<P> {
+    pub(super) fn post_inline_list(
+        &mut self,
+        wr_id: u64,
+        op: SendOp<'_>,
+        flags: SendFlags,
+        pieces: &[&[u8]],
+    ) -> Result<(), PostBufReason> {
+        let queue = &mut self.queue;
+        // SAFETY: the call posts this one request.
+        unsafe { inline_list(wr_id, op, flags, pieces, self.qp_type, |wr| queue.post_send(wr)) }
+    }
+
+    pub(super) fn post_op(
+        &mut self,
+        wr_id: u64,
+        op: SendOp<'_>,
+        flags: SendFlags,
+    ) -> Result<(), PostBufReason> {
+        let queue = &mut self.queue;
+        // SAFETY: the call posts this one request.
+        unsafe { without_memory(wr_id, op, flags, self.qp_type, |wr| queue.post_send(wr)) }
+    }
+}
+
+impl<P: Provider> Receiver<P> {
+    #[inline]
+    pub(super) fn post<M: PostMemory>(
+        &mut self,
+        memory: M,
+        range: impl RangeBounds<usize>,
+    ) -> Result<u64, PostBufError<M>> {
+        let queue = &mut self.queue;
+        self.poster.post(memory, range, Use::RECV, |wr_id, sge| {
+            // SAFETY: the table holds the memory that the element covers until the request has
+            // ended.
+            unsafe { queue.post_recv(&[RecvWr { wr_id, sge }]) }
+        })
+    }
+
+    pub(super) fn post_all<M: PostMemory>(&mut self, pieces: Vec<M>) -> Result<u64, PostBufError<Vec<M>>> {
+        let queue = &mut self.queue;
+        self.poster.post_all(pieces, Use::RECV, |wr_id, sge| {
+            // SAFETY: the table holds the memory that the elements cover until the request has
+            // ended.
+            unsafe { queue.post_recv(&[RecvWr { wr_id, sge }]) }
+        })
+    }
+}
+
+/// Posts a request whose memory the table holds.
+///
+/// # Errors
+/// [`PostReason::UnsupportedOp`] and [`PostReason::UnsupportedFlags`] for an operation that safe
+/// code cannot post; as `post`.
+///
+/// # Safety
+/// The memory that the elements cover is held until the request has ended, or was taken out of the
+/// queue again.
+#[inline(always)]
+unsafe fn post_held(
+    wr_id: u64,
+    op: SendOp<'_>,
+    flags: SendFlags,
+    sge: &[Sge],
+    qp_type: QpType,
+    post: impl FnOnce(&[SendWr<'_>]) -> Result<(), PostError>,
+) -> Result<(), PostError> {
+    if !is_postable(&op, flags) {
+        return Err(PostError { accepted: 0, reason: unsupported(&op, flags, qp_type) });
+    }
+    post(&[SendWr { wr_id, op, sge, flags }])
+}
+
+/// Posts a request of inline data, which is copied during the call.
+///
+/// # Errors
+/// As [`Qp::post_send_inline`](crate::Qp::post_send_inline).
+///
+/// # Safety
+/// `post` posts, or puts into the queue, the one request that it gets.
+#[inline]
+unsafe fn inline(
+    wr_id: u64,
+    op: SendOp<'_>,
+    flags: SendFlags,
+    data: &[u8],
+    qp_type: QpType,
+    post: impl FnOnce(&[SendWr<'_>]) -> Result<(), PostError>,
+) -> Result<(), PostBufReason> {
+    check_inline(wr_id, &op, flags, qp_type)?;
+    let length = u32::try_from(data.len()).map_err(|_| PostBufReason::TooLong { len: data.len() })?;
+    let sge = [Sge { addr: data.as_ptr().expose_provenance() as u64, length, lkey: 0 }];
+    // The operation takes inline data, so the borrowed bytes are read only during the call [2]; the
+    // number is not reserved for this library.
+    let wr = SendWr { wr_id, op, sge: &sge, flags: flags | SendFlags::INLINE };
+    post(&[wr]).map_err(|error| PostBufReason::Post(error.reason))
+}
+
+/// Posts a request of several pieces of inline data, which are copied during the call.
+///
+/// # Errors
+/// As [`Qp::post_send_inline_list`](crate::Qp::post_send_inline_list).
+///
+/// # Safety
+/// As [`inline`].
+unsafe fn inline_list(
+    wr_id: u64,
+    op: SendOp<'_>,
+    flags: SendFlags,
+    pieces: &[&[u8]],
+    qp_type: QpType,
+    post: impl FnOnce(&[SendWr<'_>]) -> Result<(), PostError>,
+) -> Result<(), PostBufReason> {
+    check_inline(wr_id, &op, flags, qp_type)?;
+    if let Some(piece) = pieces.iter().find(|piece| u32::try_from(piece.len()).is_err()) {
+        return Err(PostBufReason::TooLong { len: piece.len() });
+    }
+    // As in `inline`.
+    gather(pieces, |sge| post(&[SendWr { wr_id, op, sge, flags: flags | SendFlags::INLINE }]))
+        .map_err(|error| PostBufReason::Post(error.reason))
+}
+
+/// Checks that safe code may post inline data with this number and operation.
+#[inline]
+fn check_inline(wr_id: u64, op: &SendOp<'_>, flags: SendFlags, qp_type: QpType) -> Result<(), PostBufReason> {
+    if is_reserved(wr_id) {
+        return Err(PostBufReason::ReservedWrId { wr_id });
+    }
+    if !takes_inline(op) {
+        return Err(PostBufReason::Post(unsupported(op, flags | SendFlags::INLINE, qp_type)));
+    }
+    Ok(())
+}
+
+/// Posts a request without local memory.
+///
+/// # Errors
+/// As [`Qp::post_send_op`](crate::Qp::post_send_op).
+///
+/// # Safety
+/// As [`inline`].
+unsafe fn without_memory(
+    wr_id: u64,
+    op: SendOp<'_>,
+    flags: SendFlags,
+    qp_type: QpType,
+    post: impl FnOnce(&[SendWr<'_>]) -> Result<(), PostError>,
+) -> Result<(), PostBufReason> {
+    if is_reserved(wr_id) {
+        return Err(PostBufReason::ReservedWrId { wr_id });
+    }
+    if !takes_no_memory(&op) && !takes_inline(&op) {
+        return Err(PostBufReason::Post(unsupported(&op, SendFlags::empty(), qp_type)));
+    }
+    // An empty list names no memory. Inline bytes would need one.
+    let flags = flags - SendFlags::INLINE;
+    post(&[SendWr { wr_id, op, sge: &[], flags }]).map_err(|error| PostBufReason::Post(error.reason))
+}
+
+/// Returns the reason why safe code cannot post an operation.
+#[cold]
+fn unsupported(op: &SendOp<'_>, flags: SendFlags, qp_type: QpType) -> PostReason {
+    let op: OpKind = op.kind();
+    if flags.contains(SendFlags::INLINE) {
+        PostReason::UnsupportedFlags { op, flags: SendFlags::INLINE }
+    } else {
+        PostReason::UnsupportedOp { op, qp_type }
+    }
+}

@@ -1,0 +1,229 @@
+//! Memory of a scope: as the program holds it, and as the table of memory in flight does.
+//!
+//! # Safety
+//! The argument is that of [`super`]: a token becomes a reference again when no request has it.
+
+#![allow(unsafe_code)]
+
+use core::fmt;
+use core::ops::{Deref, DerefMut, RangeBounds};
+use std::sync::{Arc, OnceLock};
+
+use verbs_core::types::Sge;
+
+use crate::memory::{Memory, PostMemory, Registered, element};
+use crate::post_error::{PostBufError, PostBufReason};
+use crate::registry::PdId;
+use sealed::Flight;
+
+/// Borrowed bytes that the device may write. It is a `&mut [u8]`; posting takes it.
+pub struct ScopedBuf<'scope> {
+    pub(super) bytes: &'scope mut [u8],
+    pub(super) name: Name,
+}
+
+/// Borrowed bytes that the device only reads. It is a `&[u8]`, and can be posted many times at
+/// once.
+#[derive(Clone)]
+pub struct ScopedBytes<'scope> {
+    pub(super) bytes: &'scope [u8],
+    pub(super) name: Name,
+}
+
+/// Borrowed memory of a request, which a completion returned. [`Scope::reclaim`](crate::Scope::reclaim) makes it usable.
+pub struct ScopedMemory {
+    addr: usize,
+    len: usize,
+    pub(super) name: Name,
+    pub(super) is_writable: bool,
+    /// Counts until it is dropped.
+    _in_flight: Flight,
+}
+
+/// The registration of borrowed memory.
+#[derive(Clone)]
+pub(super) struct Name {
+    pub(super) lkey: u32,
+    pub(super) pd: PdId,
+    pub(super) scope: Arc<()>,
+}
+
+/// Converts the error of posting a token into that of posting its handle.
+pub(super) fn given_back<'scope, M: Lent<'scope>>(error: PostBufError<Token>) -> PostBufError<M> {
+    // SAFETY: the token was made of such a handle in the call that returns this error, and the
+    // request was not queued.
+    let returned = error.returned.map(|token| unsafe { M::from_memory(token.0) });
+    PostBufError { returned, reason: error.reason }
+}
+
+/// A token on its way into the table.
+pub(super) struct Token(pub(super) ScopedMemory);
+
+impl From<Token> for Memory {
+    fn from(token: Token) -> Self {
+        Self::Scoped(token.0)
+    }
+}
+
+impl PostMemory for Token {}
+
+impl Registered for Token {
+    fn is_writable(&self) -> bool {
+        self.0.is_writable
+    }
+
+    fn is_exposed(&self) -> bool {
+        false
+    }
+
+    fn pd(&self) -> PdId {
+        self.0.name.pd
+    }
+
+    fn sge(&self, range: impl RangeBounds<usize>) -> Result<Sge, PostBufReason> {
+        self.0.sge(range)
+    }
+
+    fn from_memory(memory: Memory) -> Option<Self> {
+        ScopedMemory::from_memory(memory).map(Self)
+    }
+}
+
+impl ScopedMemory {
+    /// Returns the id of no protection domain: outside of a [`ScopedQp`] it is foreign everywhere.
+    pub(crate) fn pd_id(&self) -> PdId {
+        static NONE: OnceLock<PdId> = OnceLock::new();
+        *NONE.get_or_init(PdId::next)
+    }
+}
+
+impl Registered for ScopedMemory {
+    fn is_writable(&self) -> bool {
+        self.is_writable
+    }
+
+    fn is_exposed(&self) -> bool {
+        false
+    }
+
+    fn pd(&self) -> PdId {
+        self.pd_id()
+    }
+
+    fn sge(&self, range: impl RangeBounds<usize>) -> Result<Sge, PostBufReason> {
+        element(range, self.addr as u64, self.len, self.name.lkey)
+    }
+
+    fn from_memory(memory: Memory) -> Option<Self> {
+        match memory {
+            Memory::Scoped(memory) => Some(memory),
+            _ => None,
+        }
+    }
+}
+
+/// Memory of a scope: [`ScopedBuf`] or [`ScopedBytes`].
+pub trait Lent<'scope>: sealed::Lent<'scope> {}
+
+/// Defines a handle as memory of a scope, by the functions that take its reference apart and make
+/// it again.
+macro_rules! lent {
+    ($($handle:ident: $start:ident, $pointer:ident, $slice:ident, writable: $is_writable:literal;)*) => {$(
+        impl<'scope> Lent<'scope> for $handle<'scope> {}
+
+        impl<'scope> sealed::Lent<'scope> for $handle<'scope> {
+            fn into_memory(self, in_flight: Flight) -> ScopedMemory {
+                let Self { bytes, name } = self;
+                let (addr, len) = (bytes.$start().expose_provenance(), bytes.len());
+                ScopedMemory { addr, len, name, is_writable: $is_writable, _in_flight: in_flight }
+            }
+
+            unsafe fn from_memory(memory: ScopedMemory) -> Self {
+                let ScopedMemory { addr, len, name, .. } = memory;
+                // SAFETY: the caller passes the token that was made of this very reference, for
+                // which there is no request.
+                let bytes = unsafe { core::slice::$slice(core::ptr::$pointer(addr), len) };
+                Self { bytes, name }
+            }
+        }
+    )*};
+}
+
+lent! {
+    ScopedBuf: as_mut_ptr, with_exposed_provenance_mut, from_raw_parts_mut, writable: true;
+    ScopedBytes: as_ptr, with_exposed_provenance, from_raw_parts, writable: false;
+}
+
+impl Deref for ScopedBuf<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.bytes
+    }
+}
+
+impl DerefMut for ScopedBuf<'_> {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        self.bytes
+    }
+}
+
+impl Deref for ScopedBytes<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.bytes
+    }
+}
+
+macro_rules! debug {
+    ($($type:ty: $name:literal, $len:expr;)*) => {$(
+        impl fmt::Debug for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let len: fn(&Self) -> usize = $len;
+                f.debug_struct($name).field("len", &len(self)).finish_non_exhaustive()
+            }
+        }
+    )*};
+}
+
+debug! {
+    ScopedBuf<'_>: "ScopedBuf", |buf| buf.bytes.len();
+    ScopedBytes<'_>: "ScopedBytes", |bytes| bytes.bytes.len();
+    ScopedMemory: "ScopedMemory", |memory| memory.len;
+}
+
+pub(super) mod sealed {
+    use core::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::Arc;
+
+    use super::ScopedMemory;
+
+    /// A token's share of the count of its queue pair.
+    pub struct Flight(Arc<AtomicUsize>);
+
+    impl Flight {
+        pub(in crate::qp::scope) fn new(count: &Arc<AtomicUsize>) -> Self {
+            count.fetch_add(1, Ordering::Relaxed);
+            Self(Arc::clone(count))
+        }
+    }
+
+    impl Drop for Flight {
+        fn drop(&mut self) {
+            self.0.fetch_sub(1, Ordering::Release);
+        }
+    }
+
+    /// The private trait keeps the set of handles closed.
+    pub trait Lent<'scope>: Sized {
+        /// Turns a handle into the token of a request.
+        fn into_memory(self, in_flight: Flight) -> ScopedMemory;
+
+        /// Turns the token of a request that was not queued into its handle.
+        ///
+        /// # Safety
+        /// The token was made of such a handle, which lived as long as this one may.
+        unsafe fn from_memory(memory: ScopedMemory) -> Self;
+    }
+}

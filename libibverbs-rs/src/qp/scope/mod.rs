@@ -1,0 +1,273 @@
+//! [`Scope`]: borrowed memory in work requests, in the style of [`std::thread::scope`].
+//!
+//! ```text
+//!  Pd::scope ──► queue pairs move in ──► closure: register, post, poll ──► it returns or panics
+//!                                                                            │
+//!      nothing of the scope is in flight on a queue pair: it is returned ◄───┤
+//!      something is: it is destroyed, which ends its requests           ◄───┘
+//!                                                   then the memory is deregistered
+//! ```
+//!
+//! | file | what it is |
+//! |---|---|
+//! | [`memory`] | the program's handles, and the tokens of requests |
+//! | [`queue_pairs`] | [`ScopedQp`], and the end of queue pairs with requests |
+//!
+//! # Safety
+//! The claim: when [`Pd::scope`] returns or unwinds, no device accesses the borrowed bytes; and
+//! while a device may write them, no reference to them exists. Numbers in brackets are those of the
+//! contract of [`Provider`].
+//!
+//! - *Only queue pairs of the scope post the memory.* A handle of it ([`ScopedBuf`],
+//!   [`ScopedBytes`]) is accepted by [`ScopedQp`] alone, and lives no longer than the scope. The
+//!   scope owns the queue pairs, and a `ScopedQp` gives no access to the queue pair itself, so that
+//!   none can be exchanged for another.
+//! - *A request holds a token.* Posting turns the handle into a [`ScopedMemory`], which the table
+//!   of memory in flight holds until the request has ended: the argument is that of
+//!   [`crate::in_flight`], points 2 to 4. Tokens count at their queue pair. One that leaves the
+//!   table has no access to the bytes: only [`Scope::reclaim`] of the same scope turns it into a
+//!   handle again, and a token cannot be copied. It is foreign to every queue pair, so that it is
+//!   not posted outside of the scope.
+//! - *No token, no request.* Only the table drops or returns tokens of requests, and a queue pair
+//!   whose count is 0 has no entry with one. The count is released by the thread that took the last
+//!   token out, after the completion, and acquired by the scope's, so that what the device wrote is
+//!   visible [5]. Any other queue pair is destroyed, or else reset where that ends requests [9,
+//!   14].
+//! - *The scope does not return before.* If the device refuses both, the process aborts: the bytes
+//!   may be on the caller's stack, and cannot be leaked as a [`Buf`](crate::Buf) can. The end runs
+//!   in a frame that safe code does not reach, also while the closure unwinds; if it unwinds
+//!   itself, the process aborts as well.
+//! - *Regions come last.* They have no remote rights [11]. One that cannot be deregistered is
+//!   leaked: no request names it any more, so that no device accesses it [13].
+
+#![allow(unsafe_code)]
+
+mod memory;
+mod queue_pairs;
+
+use core::fmt;
+use core::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use verbs_core::Result;
+use verbs_core::provider::{Erased, MrOps, Provider};
+use verbs_core::types::AccessFlags;
+
+use crate::Pd;
+use crate::in_flight::Returned;
+use crate::kernel_handle::KernelHandle;
+use crate::memory::Memory;
+use crate::registry::Child;
+use memory::{Name, sealed};
+
+pub use memory::{Lent, ScopedBuf, ScopedBytes, ScopedMemory};
+pub use queue_pairs::{QueuePairs, ScopedQp};
+
+impl<P: Provider> Pd<P> {
+    /// Calls a closure that posts borrowed memory, and returns when no request has that memory any
+    /// more.
+    ///
+    /// The queue pairs move into the scope: one, a tuple or a vector of them. Each is returned if
+    /// nothing of the scope is in flight on it at the end. Otherwise it is destroyed, which ends
+    /// its requests, and `None` is returned: this is the case after an error that left the
+    /// closure early. A closure that panics ends its requests in the same way before the panic
+    /// continues.
+    ///
+    /// ```
+    /// # #[cfg(feature = "soft")]
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    ///
+    /// use verbs::{ConnectAttr, CqInit, Error, QpInit, QpType, SendFlags, SendOp};
+    ///
+    /// let context = verbs::soft::auto()?.open()?;
+    /// let (pd, port) = (context.alloc_pd()?, context.port(1)?);
+    /// let mut cq = context.create_cq(&CqInit::new(16))?;
+    /// let [a, b] = [(), ()].map(|()| pd.create_qp(&QpInit::new(QpType::RC, &cq)));
+    /// let (a, b) = (a?, b?);
+    /// let (here, there) = (a.endpoint(&port), b.endpoint(&port));
+    /// let a = a.connect(&port, &there, &ConnectAttr::default())?;
+    /// let b = b.connect(&port, &here, &ConnectAttr::default())?;
+    ///
+    /// let greeting = String::from("hello");
+    /// let mut inbox = [0; 64];
+    /// let (done, (a, b)) = pd.scope((a, b), |scope, (mut a, mut b)| {
+    ///     b.post_recv(scope.register_mut(&mut inbox)?, ..)?;
+    ///     let out = scope.register(greeting.as_bytes())?;
+    ///     a.post_send(SendOp::Send, SendFlags::empty(), out, ..)?;
+    ///     for _ in 0..2 {
+    ///         cq.poll_within(Duration::from_secs(10)).expect("a completion").wc.ok()?;
+    ///     }
+    ///     Ok::<_, Error>(())
+    /// });
+    /// done?;
+    /// assert_eq!(&inbox[..5], b"hello");
+    /// assert!(a.is_some() && b.is_some(), "everything had ended");
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "soft"))]
+    /// # fn main() {}
+    /// ```
+    ///
+    /// The memory is borrowed until the scope has returned:
+    ///
+    /// ```compile_fail,E0506
+    /// # fn f(pd: verbs::Pd, qp: verbs::Qp<verbs::state::Rts>) {
+    /// let mut inbox = [0; 64];
+    /// pd.scope(qp, |scope, mut qp| {
+    ///     qp.post_recv(scope.register_mut(&mut inbox).unwrap(), ..);
+    ///     inbox[0] = 1;
+    /// });
+    /// # }
+    /// ```
+    ///
+    /// Its handles do not leave the scope:
+    ///
+    /// ```compile_fail
+    /// # fn f(pd: verbs::Pd, qp: verbs::Qp<verbs::state::Rts>) {
+    /// let mut inbox = [0; 64];
+    /// let (escaped, _) = pd.scope(qp, |scope, _| scope.register_mut(&mut inbox).unwrap());
+    /// # }
+    /// ```
+    ///
+    /// A queue pair of an outer scope does not post the memory of an inner one:
+    ///
+    /// ```compile_fail
+    /// # type Qp = verbs::Qp<verbs::state::Rts>;
+    /// # fn f(pd: verbs::Pd, one: Qp, two: Qp) {
+    /// pd.scope(one, |_, mut outer| {
+    ///     let mut inbox = [0; 64];
+    ///     pd.scope(two, |scope, _| outer.post_recv(scope.register_mut(&mut inbox).unwrap(), ..));
+    /// });
+    /// # }
+    /// ```
+    ///
+    /// Memory that a completion returned counts as in flight until the [`ScopedMemory`] is dropped,
+    /// or [reclaimed](Scope::reclaim).
+    ///
+    /// # Panics
+    /// With the panic of the closure.
+    ///
+    /// # Aborts
+    /// The process, if requests are in flight at the end and the device refuses to destroy and to
+    /// reset their queue pair, which it does not destroy while it has flow rules: the hook of [`on_leak`](crate::on_leak) gets the error before.
+    /// Returning would let the device write to memory that has a new use.
+    pub fn scope<'env, Q, F, T>(&self, queue_pairs: Q, f: F) -> (T, Q::Back)
+    where
+        Q: QueuePairs,
+        F: for<'scope> FnOnce(&'scope Scope<'scope, 'env, P>, Q::Scoped<'scope>) -> T,
+    {
+        let mut held = queue_pairs.hold();
+        let regions = Arc::new(Regions(Mutex::new(Vec::new())));
+        let scope = Scope {
+            pd: self.clone(),
+            regions: Arc::clone(&regions),
+            identity: Arc::new(()),
+            scope: PhantomData,
+            env: PhantomData,
+        };
+        let result = catch_unwind(AssertUnwindSafe(|| f(&scope, Q::lend(&mut held))));
+        let guard = AbortOnUnwind;
+        let back = Q::end(held);
+        regions.release();
+        core::mem::forget(guard);
+        match result {
+            Ok(value) => (value, back),
+            Err(panic) => resume_unwind(panic),
+        }
+    }
+}
+
+/// A scope, in which memory is borrowed for work requests. Made by [`Pd::scope`].
+pub struct Scope<'scope, 'env: 'scope, P: Provider = Erased> {
+    pd: Pd<P>,
+    regions: Arc<Regions<P>>,
+    /// Tells this scope from all others.
+    identity: Arc<()>,
+    /// Both lifetimes are invariant, as those of [`std::thread::Scope`].
+    scope: PhantomData<&'scope mut &'scope ()>,
+    env: PhantomData<&'env mut &'env ()>,
+}
+
+/// The regions of a scope.
+struct Regions<P: Provider>(Mutex<Vec<KernelHandle<P::Mr, Child>>>);
+
+impl<'scope, 'env, P: Provider> Scope<'scope, 'env, P> {
+    /// Registers borrowed bytes that the device only reads.
+    ///
+    /// # Errors
+    /// As [`Pd::register`].
+    #[doc(alias = "ibv_reg_mr")]
+    pub fn register(&'scope self, bytes: &'env [u8]) -> Result<ScopedBytes<'scope>> {
+        // SAFETY: the bytes are borrowed longer than the scope, which deregisters them; without
+        // `LOCAL_WRITE` the device only reads them, as every other holder of the borrow does.
+        let name = unsafe { self.add(bytes.as_ptr().cast_mut(), bytes.len(), AccessFlags::empty()) }?;
+        Ok(ScopedBytes { bytes, name })
+    }
+
+    /// Registers borrowed bytes that the device may write.
+    ///
+    /// # Errors
+    /// As [`Pd::register`].
+    #[doc(alias = "ibv_reg_mr")]
+    pub fn register_mut(&'scope self, bytes: &'env mut [u8]) -> Result<ScopedBuf<'scope>> {
+        let (start, len) = (bytes.as_mut_ptr(), bytes.len());
+        // SAFETY: as in `register`; the device writes only while a request names the bytes, and no
+        // reference to them exists then (see the module).
+        let name = unsafe { self.add(start, len, AccessFlags::LOCAL_WRITE) }?;
+        // SAFETY: `bytes` is not used again, so that this is the only reference to its bytes.
+        let bytes = unsafe { core::slice::from_raw_parts_mut(start, len) };
+        Ok(ScopedBuf { bytes, name })
+    }
+
+    /// Returns the first piece of memory of this scope that a completion returned: writable memory
+    /// can be read, written and posted again. Returns `None` for other memory.
+    pub fn reclaim(&'scope self, returned: Returned) -> Option<ScopedBuf<'scope>> {
+        let ours = |memory| match memory {
+            Memory::Scoped(memory) => {
+                (memory.is_writable && Arc::ptr_eq(&memory.name.scope, &self.identity)).then_some(memory)
+            }
+            _ => None,
+        };
+        let token = returned.into_iter().find_map(ours)?;
+        // SAFETY: the token came out of the table, so that its request has ended and the device
+        // does not access the bytes. It was made of the only reference to them. They are borrowed
+        // for longer than this scope.
+        Some(unsafe { sealed::Lent::from_memory(token) })
+    }
+
+    /// # Safety
+    /// As [`Pd::reg_mr`], until the scope ends.
+    unsafe fn add(&self, start: *mut u8, len: usize, access: AccessFlags) -> Result<Name> {
+        let iova = start.expose_provenance() as u64;
+        // SAFETY: the caller's promise is the same. After an error there is no region [18].
+        let raw = unsafe { self.pd.register_raw(start, len, iova, access) }?;
+        let region = KernelHandle::new(raw, self.pd.child_mr());
+        let lkey = region.get().lkey();
+        self.regions.0.lock().unwrap_or_else(PoisonError::into_inner).push(region);
+        Ok(Name { lkey, pd: self.pd.id(), scope: Arc::clone(&self.identity) })
+    }
+}
+
+impl<P: Provider> Regions<P> {
+    /// Deregisters all regions.
+    fn release(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}
+
+/// Aborts the process if it is dropped, which happens when the end of a scope unwinds.
+struct AbortOnUnwind;
+
+impl Drop for AbortOnUnwind {
+    fn drop(&mut self) {
+        std::process::abort();
+    }
+}
+
+impl<P: Provider> fmt::Debug for Scope<'_, '_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scope").field("pd", &self.pd).finish_non_exhaustive()
+    }
+}

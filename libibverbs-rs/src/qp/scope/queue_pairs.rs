@@ -1,0 +1,225 @@
+//! The queue pairs of a scope: as the closure gets them, and how the scope ends them.
+
+use core::fmt;
+use core::marker::PhantomData;
+use core::ops::RangeBounds;
+use core::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+
+use verbs_core::provider::{Erased, Provider};
+use verbs_core::types::{SendFlags, SendOp};
+
+use super::memory::sealed::{Flight, Lent as _};
+use super::memory::{Lent, ScopedBuf, Token, given_back};
+use crate::kernel_handle::report_leak;
+use crate::post_error::{PostBufError, PostBufReason};
+use crate::qp::state::{CanPostRecv, CanPostSend, State};
+use crate::{HandleError, Qp};
+
+/// A queue pair in a scope, which posts memory of the scope.
+///
+/// Completions arrive in the queue pair's completion queue, as those of other requests.
+pub struct ScopedQp<'scope, S: State, P: Provider = Erased> {
+    qp: &'scope mut Qp<S, P>,
+    count: Arc<AtomicUsize>,
+    /// Invariant: otherwise the queue pair of a scope could post the memory of a scope inside of
+    /// it, which ends earlier.
+    scope: PhantomData<&'scope mut &'scope ()>,
+}
+
+impl<'scope, S: CanPostSend, P: Provider> ScopedQp<'scope, S, P> {
+    /// Posts a send of a range of the memory, signalled, and returns its number, which is the
+    /// `wr_id` of its completion.
+    ///
+    /// # Errors
+    /// As [`Qp::post_send_buf`], with the memory.
+    #[doc(alias = "ibv_post_send")]
+    pub fn post_send<M: Lent<'scope>>(
+        &mut self,
+        op: SendOp<'_>,
+        flags: SendFlags,
+        memory: M,
+        range: impl RangeBounds<usize>,
+    ) -> Result<u64, PostBufError<M>> {
+        let token = Token(memory.into_memory(Flight::new(&self.count)));
+        self.qp.send.post(op, flags | SendFlags::SIGNALED, token, range).map_err(given_back)
+    }
+
+    /// Posts a send as [`post_send`](Self::post_send) does, without a completion of its own.
+    ///
+    /// # Errors
+    /// As [`Qp::post_send_buf_unsignaled`], with the memory.
+    #[doc(alias = "ibv_post_send")]
+    pub fn post_send_unsignaled<M: Lent<'scope>>(
+        &mut self,
+        op: SendOp<'_>,
+        flags: SendFlags,
+        memory: M,
+        range: impl RangeBounds<usize>,
+    ) -> Result<u64, PostBufError<M>> {
+        let token = Token(memory.into_memory(Flight::new(&self.count)));
+        self.qp.send.post(op, flags - SendFlags::SIGNALED, token, range).map_err(given_back)
+    }
+
+    /// Posts inline data as [`Qp::post_send_inline`] does.
+    ///
+    /// # Errors
+    /// As [`Qp::post_send_inline`].
+    pub fn post_send_inline(
+        &mut self,
+        wr_id: u64,
+        op: SendOp<'_>,
+        flags: SendFlags,
+        data: &[u8],
+    ) -> Result<(), PostBufReason> {
+        self.qp.send.post_inline(wr_id, op, flags, data)
+    }
+}
+
+impl<'scope, S: CanPostRecv, P: Provider> ScopedQp<'scope, S, P> {
+    /// Posts a receive into a range of the memory, and returns its number, which is the `wr_id` of
+    /// its completion.
+    ///
+    /// # Errors
+    /// As [`Qp::post_recv_buf`], with the memory.
+    #[doc(alias = "ibv_post_recv")]
+    pub fn post_recv(
+        &mut self,
+        memory: ScopedBuf<'scope>,
+        range: impl RangeBounds<usize>,
+    ) -> Result<u64, PostBufError<ScopedBuf<'scope>>> {
+        let token = Token(memory.into_memory(Flight::new(&self.count)));
+        self.qp.recv.post(token, range).map_err(given_back)
+    }
+}
+
+impl<S: State, P: Provider> ScopedQp<'_, S, P> {
+    /// Returns the number by which peers address the queue pair, 24 bits.
+    pub fn qp_num(&self) -> u32 {
+        self.qp.qp_num()
+    }
+}
+
+/// Queue pairs that move into a scope: [`Qp`], tuples of two to four, vectors.
+pub trait QueuePairs: sealed::QueuePairs {
+    /// The queue pairs as the closure gets them: [`ScopedQp`]s.
+    type Scoped<'scope>;
+    /// The queue pairs as the scope returns them: an [`Option`] for each.
+    type Back;
+
+    #[doc(hidden)]
+    fn lend(held: &mut Self::Held) -> Self::Scoped<'_>;
+    #[doc(hidden)]
+    fn end(held: Self::Held) -> Self::Back;
+}
+
+impl<S: State + 'static, P: Provider> sealed::QueuePairs for Qp<S, P> {
+    type Held = (Self, Arc<AtomicUsize>);
+
+    fn hold(self) -> Self::Held {
+        (self, Arc::new(AtomicUsize::new(0)))
+    }
+}
+
+impl<S: State + 'static, P: Provider> QueuePairs for Qp<S, P> {
+    type Scoped<'scope> = ScopedQp<'scope, S, P>;
+    type Back = Option<Self>;
+
+    fn lend((qp, count): &mut Self::Held) -> ScopedQp<'_, S, P> {
+        ScopedQp { qp, count: Arc::clone(count), scope: PhantomData }
+    }
+
+    fn end((qp, count): Self::Held) -> Option<Self> {
+        if count.load(Ordering::Acquire) == 0 {
+            return Some(qp);
+        }
+        let HandleError { handle: qp, error } = match qp.dismantle() {
+            Ok(memory) => {
+                drop(memory);
+                return None;
+            }
+            Err(refused) => refused,
+        };
+        if qp.reset_ends_requests()
+            && let Ok(mut reset) = qp.to_reset()
+        {
+            drop(reset.reclaim_all());
+            return None;
+        }
+        report_leak(&error);
+        std::process::abort()
+    }
+}
+
+impl<Q: QueuePairs> sealed::QueuePairs for Vec<Q> {
+    type Held = Vec<Q::Held>;
+
+    fn hold(self) -> Self::Held {
+        self.into_iter().map(sealed::QueuePairs::hold).collect()
+    }
+}
+
+impl<Q: QueuePairs> QueuePairs for Vec<Q> {
+    type Scoped<'scope> = Vec<Q::Scoped<'scope>>;
+    type Back = Vec<Q::Back>;
+
+    fn lend(held: &mut Self::Held) -> Self::Scoped<'_> {
+        held.iter_mut().map(Q::lend).collect()
+    }
+
+    fn end(held: Self::Held) -> Self::Back {
+        held.into_iter().map(Q::end).collect()
+    }
+}
+
+macro_rules! tuples {
+    ($(($($name:ident),+);)*) => {$(
+        impl<$($name: QueuePairs),+> sealed::QueuePairs for ($($name,)+) {
+            type Held = ($($name::Held,)+);
+
+            #[allow(non_snake_case)]
+            fn hold(self) -> Self::Held {
+                let ($($name,)+) = self;
+                ($($name.hold(),)+)
+            }
+        }
+
+        impl<$($name: QueuePairs),+> QueuePairs for ($($name,)+) {
+            type Scoped<'scope> = ($($name::Scoped<'scope>,)+);
+            type Back = ($($name::Back,)+);
+
+            #[allow(non_snake_case)]
+            fn lend(held: &mut Self::Held) -> Self::Scoped<'_> {
+                let ($($name,)+) = held;
+                ($($name::lend($name),)+)
+            }
+
+            #[allow(non_snake_case)]
+            fn end(held: Self::Held) -> Self::Back {
+                let ($($name,)+) = held;
+                ($($name::end($name),)+)
+            }
+        }
+    )*};
+}
+
+tuples! {
+    (A, B);
+    (A, B, C);
+    (A, B, C, D);
+}
+
+impl<S: State, P: Provider> fmt::Debug for ScopedQp<'_, S, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ScopedQp").field(&self.qp).finish()
+    }
+}
+
+mod sealed {
+    /// The private trait keeps the set of queue pairs closed.
+    pub trait QueuePairs: Sized {
+        type Held;
+
+        fn hold(self) -> Self::Held;
+    }
+}
