@@ -730,6 +730,16 @@ pub fn wait_remote_access_error<P: Provider>(cq: &mut Cq<P>, wr_id: u64) -> Case
     wait_status(cq, wr_id, status)
 }
 
+/// Returns whether rxe repeats a request before the RNR timer has expired: its requester waits for
+/// the timer only where it knows `wait_for_rnr_timer`, which 5.10 does not. Without a limit of
+/// retries it repeats in a loop that keeps the processor from all programs, until a receive comes.
+///
+/// # Errors
+/// As [`rxe_is_before`].
+pub fn rxe_ignores_rnr_timer() -> CaseResult<bool> {
+    rxe_is_before(6, 1)
+}
+
 /// Returns whether the device is rxe of a kernel older than this version.
 ///
 /// # Errors
