@@ -21,6 +21,8 @@ const REWORDED: &[(&str, &str)] = &[
         "  -N, --new_send            use new post send WR API\n  -U, --allow-cc-unprotected  allow allocation of \
          unprotected/shared\n                            memory on CoCo guests\n",
     ),
+    // The default of ibv_xsrq_pingpong was 1024 before, too.
+    ("path MTU (default 2048)\n  -c, --clients=<n>", "path MTU (default 1024)\n  -c, --clients=<n>"),
 ];
 
 /// Compares all that both said, and how they ended.

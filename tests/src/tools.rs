@@ -117,7 +117,7 @@ pub fn gid_index() -> CaseResult<u32> {
 /// A ping-pong with two ends.
 #[derive(Clone, Debug)]
 pub struct PingPong {
-    /// The program: `ibv_rc_pingpong`, `ibv_uc_pingpong` or `ibv_ud_pingpong`.
+    /// The program: `ibv_rc_pingpong`, `ibv_srq_pingpong`, `ibv_uc_pingpong` or `ibv_ud_pingpong`.
     pub tool: &'static str,
     /// The maker of the end that waits.
     pub server: Maker,
@@ -211,11 +211,22 @@ impl PingPong {
             _ => {}
         }
         let lines: Vec<&str> = end.stdout.lines().collect();
-        let [local, remote, bytes, iters] = lines[..] else {
-            return Err(format!("{} lines rather than 4", lines.len()));
+        let [addresses @ .., bytes, iters] = &lines[..] else {
+            return Err(format!("{} lines", lines.len()));
         };
-        let address = |line: &str, what: &str| {
-            line.strip_prefix(what).map(str::to_owned).ok_or_else(|| format!("no {what:?} in {line:?}"))
+        let qps = self.qps();
+        if addresses.len() != 2 * qps {
+            return Err(format!("{} lines rather than {}", lines.len(), 2 * qps + 2));
+        }
+        let (local, remote) = addresses.split_at(qps);
+        let addresses = |lines: &[&str], what: &str| -> Result<Vec<String>, String> {
+            let address = |line: &&str| {
+                // The programs for datagrams have a colon in the local address, and none in the
+                // remote one.
+                let address = line.strip_prefix(what).map(|rest| rest.replace(": GID", ", GID"));
+                address.ok_or_else(|| format!("no {what:?} in {line:?}"))
+            };
+            lines.iter().map(address).collect()
         };
         let total = u64::from(self.iters) * u64::from(self.size) * 2;
         for (line, start, middle, unit) in [
@@ -232,18 +243,27 @@ impl PingPong {
             }
         }
         Ok(Report {
-            // The programs for datagrams have a colon there, and none in the remote address.
-            local: address(local, "  local address:  ")?.replace(": GID", ", GID"),
-            remote: address(remote, "  remote address: ")?,
+            local: addresses(local, "  local address:  ")?,
+            remote: addresses(remote, "  remote address: ")?,
             counts,
         })
+    }
+
+    /// The number of queue pairs of each end.
+    fn qps(&self) -> usize {
+        let given = self.flags.iter().skip_while(|flag| **flag != "-q").nth(1);
+        match given.map(|number| number.parse()) {
+            Some(number) => number.unwrap_or(0),
+            None if self.tool == "ibv_srq_pingpong" => 16,
+            None => 1,
+        }
     }
 }
 
 /// The output of an end.
 struct Report {
-    local: String,
-    remote: String,
+    local: Vec<String>,
+    remote: Vec<String>,
     counts: Option<Counts>,
 }
 

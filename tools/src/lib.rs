@@ -1,13 +1,13 @@
 //! `ibv_asyncwatch`, `ibv_devices`, `ibv_devinfo`, `ibv_rc_pingpong`, `ibv_srq_pingpong`,
-//! `ibv_uc_pingpong`, `ibv_ud_pingpong` and `ibv_xsrq_pingpong`, with rdma-core's flags, output, exit
-//! codes and messages.
+//! `ibv_uc_pingpong`, `ibv_ud_pingpong` and `ibv_xsrq_pingpong`, with rdma-core's flags, output,
+//! exit codes and messages.
 //!
 //! | file | content |
 //! |---|---|
 //! | [`asyncwatch`] | `ibv_asyncwatch` |
 //! | [`devices`] | `ibv_devices` |
 //! | [`devinfo`] | `ibv_devinfo` |
-//! | [`pingpong`] | `ibv_rc_pingpong`, `ibv_srq_pingpong`, `ibv_uc_pingpong`, `ibv_ud_pingpong`, `ibv_xsrq_pingpong` |
+//! | [`pingpong`] | the five ping-pongs |
 //! | [`getopt`] | command lines, parsed like GNU `getopt_long(3)` |
 //! | [`ctext`] | numbers and addresses, parsed and printed like the C library |
 //! | [`console`] | standard output and standard error, in order |

@@ -18,7 +18,8 @@ pub fn cases() -> Vec<Case> {
         "asyncwatch_prints_the_events_that_theirs_prints",
         asyncwatch_prints_the_events_that_theirs_prints,
     );
-    pingpongs().chain(outputs()).chain(misuses()).chain([asyncwatch]).collect()
+    let xrc = Case::new(SUITE, "xsrq pingpong is refused for lack of XRC as theirs is", no_xrc);
+    pingpongs().chain(outputs()).chain(misuses()).chain([asyncwatch, xrc]).collect()
 }
 
 /// Every pair of makers with every way to run it.
@@ -47,11 +48,18 @@ fn pingpongs() -> impl Iterator<Item = Case> {
         ("-r 2 -l 3", 256, 100, &["-c", "-r", "2", "-l", "3"]),
         ("-s 1", 1, 200, &["-c"]),
     ];
+    const SRQ_WAYS: &[(&str, u32, u32, &[&str])] = &[
+        ("as it is", 4096, 500, &[]),
+        ("-e -c", 4096, 200, &["-e", "-c"]),
+        ("-q 3 -r 5 -m 256 -l 3", 4096, 100, &["-c", "-q", "3", "-r", "5", "-m", "256", "-l", "3"]),
+        ("-q 1 -r 1 -s 65536", 65536, 20, &["-c", "-q", "1", "-r", "1"]),
+    ];
     let pairs = [(Maker::Ours, Maker::Ours), (Maker::Ours, Maker::Theirs), (Maker::Theirs, Maker::Ours)];
     let tools = [
         ("ibv_rc_pingpong", "pingpong", WAYS),
         ("ibv_uc_pingpong", "uc pingpong", UC_WAYS),
         ("ibv_ud_pingpong", "ud pingpong", UD_WAYS),
+        ("ibv_srq_pingpong", "srq pingpong", SRQ_WAYS),
     ];
     tools.into_iter().flat_map(move |(tool, title, ways)| {
         pairs.clone().into_iter().flat_map(move |(server, client)| {
@@ -180,10 +188,47 @@ fn misuses() -> impl Iterator<Item = Case> {
     let uc = uc.map(|line| one("ibv_uc_pingpong", line, NO_SERVER));
     let ud = ["-x", "-m 1024", "-i 0", "-i 9", "-d nosuch", "-p 65536", "-s 65536", "-g 5000", "-t", "extra"];
     let ud = ud.map(|line| one("ibv_ud_pingpong", line, NO_SERVER));
+    let srq = [
+        "-x",
+        "--nosuch",
+        "--s=1",
+        "-m 300",
+        "-i 0",
+        "-i 9",
+        "-d nosuch",
+        "-p 65536",
+        "-s 0",
+        "-q 17 -r 16",
+        "-q 256",
+        "-g 5000",
+        "-t",
+        "-o",
+        "-q 1 -r 1",
+        "extra",
+    ];
+    let srq = srq.map(|line| one("ibv_srq_pingpong", line, NO_SERVER));
+    // rxe has no XRC: where the command line is right, theirs and ours end with its refusal.
+    let xsrq = [
+        "-x",
+        "--nosuch",
+        "--c",
+        "-m 300",
+        "-i 0",
+        "-i -1",
+        "-i 9",
+        "-d nosuch",
+        "-p 65536",
+        "-o",
+        "-e",
+        "-g 1",
+        "-c 3 -n 7 -m 4096 -s 1 -l 2",
+        "extra",
+    ];
+    let xsrq = xsrq.map(|line| one("ibv_xsrq_pingpong", line, NO_SERVER));
     let asyncwatch = ["-h", "--help", "-x", "-d nosuch"].map(|line| one("ibv_asyncwatch", line, &[]));
     let devices = devices.map(|line| one("ibv_devices", line, &[]));
     let without_gid = iter::once(Case::new(SUITE, "misuse of ibv_rc_pingpong without a GID", without_a_gid));
-    let others = uc.into_iter().chain(ud).chain(asyncwatch);
+    let others = uc.into_iter().chain(ud).chain(srq).chain(xsrq).chain(asyncwatch);
     devices.into_iter().chain(devinfo).chain(pingpong).chain(others).chain(without_gid)
 }
 
@@ -197,6 +242,21 @@ fn both(tool: &str, args: &[String]) -> CaseResult<[Finished; 2]> {
 fn same_misuse(tool: &str, args: &[String]) -> CaseResult {
     let [ours, theirs] = both(tool, args)?;
     same(tool, &ours, &theirs)
+}
+
+/// As a server and as a client. Neither gets as far as the network.
+fn no_xrc() -> CaseResult {
+    let gid = gid_index()?.to_string();
+    for operands in [&[][..], &["127.0.0.1"]] {
+        let args: Vec<_> =
+            ["-d", DEVICE, "-g", &gid].iter().chain(operands).map(ToString::to_string).collect();
+        let [ours, theirs] = both("ibv_xsrq_pingpong", &args)?;
+        assert_eq!((theirs.status.code(), &*theirs.stdout), (Some(1), ""), "{theirs:?}");
+        assert_eq!(theirs.stderr, "Couldn't Open the XRC Domain 95\n");
+        same("ibv_xsrq_pingpong", &ours, &theirs)?;
+        assert!(ours.stderr.contains("open_xrcd"), "the reason is missing: {ours:?}");
+    }
+    Ok(())
 }
 
 /// On RoCE there is no way without a GID: both ends learn it from the kernel, and each from its

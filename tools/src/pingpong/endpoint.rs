@@ -164,18 +164,20 @@ impl Message {
 
     /// Posts up to `count` receives; returns how many were accepted, and the error that ended them.
     pub fn post_recv<S: CanPostRecv>(&self, qp: &mut Qp<S>, count: u32) -> (u32, Option<PostError>) {
-        // SAFETY: the requests are those of `post_batches`.
+        // SAFETY: the element of each request covers the buffer, which stays mapped for ever and to
+        // which no reference exists; its `wr_id` has its top bit clear.
         self.post_batches(count, |wrs| unsafe { qp.post_recv(wrs) })
     }
 
     /// As [`post_recv`](Self::post_recv), to a shared receive queue.
     pub fn post_srq_recv(&self, srq: &mut Srq, count: u32) -> (u32, Option<PostError>) {
-        // SAFETY: the requests are those of `post_batches`.
+        // SAFETY: the element of each request covers the buffer, which stays mapped for ever and to
+        // which no reference exists; its `wr_id` has its top bit clear.
         self.post_batches(count, |wrs| unsafe { srq.post_recv(wrs) })
     }
 
-    /// Hands receives to `post`, in batches. Their element covers the buffer, which stays mapped for
-    /// ever and to which no reference exists; their `wr_id` has its top bit clear.
+    /// Hands receives to `post`, in batches. Their element covers the buffer, and their `wr_id` has
+    /// its top bit clear.
     fn post_batches(
         &self,
         count: u32,

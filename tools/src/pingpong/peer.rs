@@ -39,8 +39,8 @@ impl Peer {
         Self { stream, ended: None }
     }
 
-    /// Looks whether to wait any longer. A peer that closed the connection before the first message,
-    /// as C's do, is never missed.
+    /// Looks whether to wait any longer. A peer that closed the connection before the first
+    /// message, as C's do, is never missed.
     ///
     /// # Errors
     /// The other side ended [`GRACE`] ago, which has been reported.

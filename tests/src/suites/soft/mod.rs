@@ -3,7 +3,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`wire`] | rxe and soft at the two ends of a veth pair |
-//! | [`pingpong`] | `ibv_rc_pingpong`, ours and rdma-core's |
+//! | [`pingpong`] | the ping-pongs, ours and rdma-core's |
 //! | [`multicast`] | both as members of one group |
 //! | [`peers`] | `verbs-peer`: every operation, sizes, MTUs, refusals, packets under netem |
 

@@ -1,4 +1,4 @@
-//! `ibv_rc_pingpong` on soft with `ibv_rc_pingpong` on rxe.
+//! Ping-pongs between ours on soft and ours or rdma-core's on rxe.
 
 use std::process::Command;
 use std::time::Duration;
@@ -12,36 +12,79 @@ use crate::tools::{LIMIT, Maker};
 /// Links that take packets of every path MTU.
 const LINK_MTU: u32 = 9000;
 
-/// Size, rounds, path MTU, address family, further flags.
-const WAYS: &[(u32, u32, u32, Family, &[&str])] = &[
-    (1, 30, 1024, Family::V4, &[]),
-    (4096, 30, 1024, Family::V4, &["-e"]),
-    (65536, 6, 256, Family::V4, &[]),
-    (65536, 6, 512, Family::V4, &[]),
-    (65536, 6, 1024, Family::V4, &["-e"]),
-    (65536, 6, 2048, Family::V4, &[]),
-    (1 << 20, 2, 4096, Family::V4, &[]),
-    (1, 30, 1024, Family::V6, &[]),
-    (1 << 20, 2, 1024, Family::V6, &["-e"]),
+/// A way to run a ping-pong.
+struct Way {
+    size: u32,
+    rounds: u32,
+    /// The path MTU; datagrams have none.
+    mtu: Option<u32>,
+    family: Family,
+    flags: &'static [&'static str],
+}
+
+const fn way(size: u32, rounds: u32, mtu: u32, family: Family, flags: &'static [&'static str]) -> Way {
+    Way { size, rounds, mtu: Some(mtu), family, flags }
+}
+
+const fn datagrams(size: u32, rounds: u32, family: Family, flags: &'static [&'static str]) -> Way {
+    Way { size, rounds, mtu: None, family, flags }
+}
+
+const RC: &[Way] = &[
+    way(1, 30, 1024, Family::V4, &[]),
+    way(4096, 30, 1024, Family::V4, &["-e"]),
+    way(65536, 6, 256, Family::V4, &[]),
+    way(65536, 6, 512, Family::V4, &[]),
+    way(65536, 6, 1024, Family::V4, &["-e"]),
+    way(65536, 6, 2048, Family::V4, &[]),
+    way(1 << 20, 2, 4096, Family::V4, &[]),
+    way(1, 30, 1024, Family::V6, &[]),
+    way(1 << 20, 2, 1024, Family::V6, &["-e"]),
 ];
 
+/// Nothing is sent again: messages stay small enough for the socket's buffer.
+const UC: &[Way] = &[
+    way(1, 30, 1024, Family::V4, &[]),
+    way(4096, 30, 1024, Family::V4, &["-e"]),
+    way(16384, 6, 4096, Family::V6, &[]),
+];
+
+const UD: &[Way] = &[
+    datagrams(1, 30, Family::V4, &[]),
+    datagrams(1024, 30, Family::V4, &["-e"]),
+    datagrams(4096, 6, Family::V6, &[]),
+];
+
+const SRQ: &[Way] = &[
+    way(1, 60, 1024, Family::V4, &["-q", "3"]),
+    way(4096, 60, 1024, Family::V4, &["-e"]),
+    way(65536, 12, 4096, Family::V6, &["-q", "2"]),
+];
+
+const TOOLS: &[(&str, &[Way])] =
+    &[("ibv_rc_pingpong", RC), ("ibv_uc_pingpong", UC), ("ibv_ud_pingpong", UD), ("ibv_srq_pingpong", SRQ)];
+
 pub(super) fn cases() -> impl Iterator<Item = Case> {
-    [Maker::Ours, Maker::Theirs].into_iter().flat_map(|maker| {
-        [true, false].map(|soft_serves| {
-            let maker = maker.clone();
-            let name = if soft_serves {
-                format!("pingpong ours on soft serves {maker} on rxe")
-            } else {
-                format!("pingpong {maker} on rxe serves ours on soft")
-            };
-            Case::new(SUITE, name, move || {
-                let wire = Wire::new(LINK_MTU)?;
-                for way in WAYS {
-                    pingpong(&wire, &maker, soft_serves, way).map_err(|stop| {
-                        stop.of(format_args!("size {}, MTU {}, {:?}", way.0, way.2, way.3))
-                    })?;
-                }
-                Ok(())
+    TOOLS.iter().flat_map(|(tool, ways)| {
+        let name = tool.trim_start_matches("ibv_").replace('_', " ");
+        [Maker::Ours, Maker::Theirs].into_iter().flat_map(move |maker| {
+            let name = name.clone();
+            [true, false].map(|soft_serves| {
+                let maker = maker.clone();
+                let name = if soft_serves {
+                    format!("{name} ours on soft serves {maker} on rxe")
+                } else {
+                    format!("{name} {maker} on rxe serves ours on soft")
+                };
+                Case::new(SUITE, name, move || {
+                    let wire = Wire::new(LINK_MTU)?;
+                    for way in *ways {
+                        pingpong(&wire, tool, &maker, soft_serves, way).map_err(|stop| {
+                            stop.of(format_args!("size {}, MTU {:?}, {:?}", way.size, way.mtu, way.family))
+                        })?;
+                    }
+                    Ok(())
+                })
             })
         })
     })
@@ -49,15 +92,19 @@ pub(super) fn cases() -> impl Iterator<Item = Case> {
 
 fn pingpong(
     wire: &Wire,
+    tool: &str,
     maker: &Maker,
     soft_serves: bool,
-    &(size, iters, mtu, family, flags): &(u32, u32, u32, Family, &[&str]),
+    &Way { size, rounds, mtu, family, flags }: &Way,
 ) -> CaseResult {
     let port = process::free_port()?;
     let command = |maker: &Maker, device: &str, gid: u32| -> CaseResult<Command> {
-        let mut command = maker.tool("ibv_rc_pingpong")?;
+        let mut command = maker.tool(tool)?;
         command.args(["-c", "-d", device, "-g", &gid.to_string(), "-p", &port.to_string()]);
-        command.args(["-s", &size.to_string(), "-n", &iters.to_string(), "-m", &mtu.to_string()]).args(flags);
+        command.args(["-s", &size.to_string(), "-n", &rounds.to_string()]).args(flags);
+        if let Some(mtu) = mtu {
+            command.args(["-m", &mtu.to_string()]);
+        }
         if maker == &Maker::Ours {
             command.args(["-r", "500"]);
         }
@@ -84,7 +131,7 @@ fn pingpong(
         return fail(format_args!("not done: server {server:?}; client {client:?}"));
     };
     for (role, Finished { status, stdout, stderr }) in [("server", server), ("client", client)] {
-        let bytes = format!("{} bytes in ", u64::from(size) * u64::from(iters) * 2);
+        let bytes = format!("{} bytes in ", u64::from(size) * u64::from(rounds) * 2);
         let is_told = stdout.lines().any(|line| line.starts_with(&bytes));
         if !status.success() || !stderr.is_empty() || !is_told {
             return fail(format_args!("{role}: {status}, out {stdout:?}, err {stderr:?}"));

@@ -24,8 +24,8 @@ pub struct Address {
     pub gid: Gid,
 }
 
-/// The length of the message that peers exchange: `lid:recv:send:psn:srqn:gid` in hexadecimal, and a
-/// zero.
+/// The length of the message that peers exchange: `lid:recv:send:psn:srqn:gid` in hexadecimal, and
+/// a zero.
 pub const WIRE_LEN: usize = 4 + 4 * (1 + 6) + 1 + 32 + 1;
 
 impl Address {

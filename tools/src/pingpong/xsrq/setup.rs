@@ -164,8 +164,8 @@ pub fn build(options: &Options, console: &mut Console) -> Result<(Setup, Vec<Pai
     Ok((Setup { context, port, channel, pd, message, file, xrcd, recv_cq, send_cq, srq }, pairs))
 }
 
-/// Opens the file by which C's programs share a domain. A symbolic link, which anyone may put there,
-/// is not followed.
+/// Opens the file by which C's programs share a domain. A symbolic link, which anyone may put
+/// there, is not followed.
 fn open_domain_file() -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).custom_flags(O_CREAT | O_NOFOLLOW).mode(0o440).open("/tmp/xrc_domain")
