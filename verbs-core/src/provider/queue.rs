@@ -181,6 +181,21 @@ fn lacks(verb: &'static str) -> Error {
     Error::new(verb, "", Errno::OPNOTSUPP)
 }
 
+/// Posts work requests one by one, up to the first that is rejected. Returns the number of those
+/// that were accepted, and the reason of the rejection.
+#[inline(always)]
+fn post_each<T>(
+    wrs: &[T],
+    mut post_one: impl FnMut(&T) -> Result<(), PostReason>,
+) -> (usize, Option<PostReason>) {
+    for (accepted, wr) in wrs.iter().enumerate() {
+        if let Err(reason) = post_one(wr) {
+            return (accepted, Some(reason));
+        }
+    }
+    (wrs.len(), None)
+}
+
 /// The send queue of a queue pair. `&mut` is the lock: the poster owns the queue.
 pub trait SendQueue: Any + Debug + Send + Sync {
     /// Puts one work request into the queue. The device does not read it before
@@ -222,16 +237,8 @@ pub trait SendQueue: Any + Debug + Send + Sync {
     /// the memory of the accepted requests.
     #[inline(always)]
     unsafe fn post_send(&mut self, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
-        let mut refused = None;
-        let mut accepted = 0;
-        for wr in wrs {
-            // SAFETY: the caller makes the promise for every work request of the batch.
-            if let Err(reason) = unsafe { self.post_one(wr) } {
-                refused = Some(reason);
-                break;
-            }
-            accepted += 1;
-        }
+        // SAFETY: the caller makes the promise for every work request of the batch.
+        let (accepted, mut refused) = post_each(wrs, |wr| unsafe { self.post_one(wr) });
         if accepted > 0
             && let Err(errno) = self.ring()
         {
@@ -272,16 +279,8 @@ pub trait RecvQueue: Any + Debug + Send + Sync {
     /// the memory of the accepted requests.
     #[inline(always)]
     unsafe fn post_recv(&mut self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
-        let mut refused = None;
-        let mut accepted = 0;
-        for wr in wrs {
-            // SAFETY: the caller makes the promise for every work request of the batch.
-            if let Err(reason) = unsafe { self.post_one(wr) } {
-                refused = Some(reason);
-                break;
-            }
-            accepted += 1;
-        }
+        // SAFETY: the caller makes the promise for every work request of the batch.
+        let (accepted, refused) = post_each(wrs, |wr| unsafe { self.post_one(wr) });
         if accepted > 0 {
             self.ring();
         }
