@@ -4,6 +4,8 @@
 mod common;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Barrier;
+use std::thread;
 
 use common::setup::{Setup, setup};
 use common::{AfterPost, Kind, World};
@@ -24,6 +26,7 @@ both! {
     a_window_whose_deallocation_panics_keeps_its_memory
     a_post_that_panics_leaves_the_window_in_flight
     a_queue_pair_is_destroyed_after_its_windows
+    a_window_that_two_threads_deallocate_is_gone_for_both_when_it_is_gone_for_one
     a_queue_pair_leaves_windows_alone_that_are_bound_for_another
     a_window_of_type_1_outlives_its_queue_pair
     a_window_is_not_posted_as_memory
@@ -265,6 +268,51 @@ fn a_queue_pair_is_destroyed_after_its_windows<P: Provider>(world: &World, conte
         let (_, remote) = s.qp.post_bind(NONE, free, &memory, .., ALL).unwrap();
         assert_eq!(remote.addr, memory.addr());
     }
+}
+
+/// The queue pair's end and the window's owner deallocate it at the same time. While the kernel
+/// works on the first call, the window still gives access: the second call waits.
+fn a_window_that_two_threads_deallocate_is_gone_for_both_when_it_is_gone_for_one<P: Provider>(
+    world: &World,
+    context: Context<P>,
+) {
+    for owner_is_first in [true, false] {
+        let mut s = setup(&context);
+        let memory = exposed(&s);
+        let window = bound(world, &mut s, &memory, MwType::TYPE_2);
+        let Setup { qp, cq, pd } = s;
+        let live = || world.census().contains(&Kind::Mw);
+        world.state().stall = Some(Kind::Mw);
+        let has_begun = Barrier::new(2);
+        thread::scope(|scope| {
+            let mut ends: [Box<dyn FnOnce() + Send>; 2] =
+                [Box::new(move || window.close().unwrap()), Box::new(move || qp.close().unwrap())];
+            if !owner_is_first {
+                ends.reverse();
+            }
+            let [first, second] = ends;
+            let first = scope.spawn(first);
+            world.until_stalled();
+            let second = scope.spawn(|| {
+                has_begun.wait();
+                second();
+            });
+            has_begun.wait();
+            // The second call has time to return, which it must not.
+            for _ in 0..1000 {
+                thread::yield_now();
+            }
+            let both_wait = live() && !second.is_finished() && !first.is_finished();
+            world.resume();
+            first.join().unwrap();
+            second.join().unwrap();
+            assert!(both_wait, "a call returned while the window was there");
+        });
+        assert!(!live());
+        drop((memory, cq, pd));
+    }
+    drop(context);
+    world.assert_empty();
 }
 
 fn a_queue_pair_leaves_windows_alone_that_are_bound_for_another<P: Provider>(

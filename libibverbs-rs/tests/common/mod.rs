@@ -12,6 +12,7 @@
 #![allow(unsafe_code)]
 #![allow(dead_code, unreachable_pub, missing_docs)]
 
+pub mod domains;
 pub mod provider;
 pub mod setup;
 pub mod steering;
@@ -20,7 +21,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, mpsc};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -37,6 +38,8 @@ pub use provider::Paper;
 pub struct World {
     name: String,
     state: Mutex<State>,
+    /// Signals that `stall` or `stalled` has changed.
+    stalls: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -52,6 +55,10 @@ pub struct State {
     pub refuse_post: Option<(usize, PostReason)>,
     /// Destroying an object of this kind panics, and the object lives on.
     pub panic_on_destroy: Option<Kind>,
+    /// Destroying an object of this kind waits, with the object alive, until [`World::resume`].
+    pub stall: Option<Kind>,
+    /// The threads that wait for it.
+    pub stalled: usize,
     /// The device may go on writing after a RESET.
     pub forgets_late: bool,
     /// Registering memory panics, after the region was made.
@@ -109,6 +116,10 @@ pub enum Kind {
     CompCntr,
     Srq,
     Mw,
+    Dm,
+    Dmah,
+    Td,
+    Xrcd,
 }
 
 /// Whether a post that panics has put its request into the table.
@@ -166,7 +177,7 @@ static WORLDS: Mutex<BTreeMap<String, Arc<World>>> = Mutex::new(BTreeMap::new())
 
 /// A world of its own for a test, and the device that opens it.
 pub fn world(name: &str) -> (Arc<World>, Device) {
-    let world = Arc::new(World { name: name.into(), state: Mutex::default() });
+    let world = Arc::new(World { name: name.into(), state: Mutex::default(), stalls: Condvar::new() });
     assert!(
         WORLDS.lock().unwrap().insert(name.into(), Arc::clone(&world)).is_none(),
         "two worlds named {name}"
@@ -239,6 +250,30 @@ impl World {
 
     pub fn allow(&self, kind: Kind) {
         self.state().refuse.remove(&kind);
+    }
+
+    /// Waits while destroying an object of this kind is to wait.
+    fn stall(&self, handle: u32) {
+        let mut state = self.state();
+        let kind = state.live[&handle].kind;
+        while state.stall == Some(kind) {
+            state.stalled += 1;
+            self.stalls.notify_all();
+            state = self.stalls.wait(state).unwrap();
+            state.stalled -= 1;
+        }
+    }
+
+    /// Waits until a thread destroys an object that is to wait.
+    pub fn until_stalled(&self) {
+        let state = self.stalls.wait_timeout_while(self.state(), PATIENCE, |state| state.stalled == 0);
+        assert!(!state.unwrap().1.timed_out(), "no thread destroys such an object");
+    }
+
+    /// Lets the threads go on that destroy an object.
+    pub fn resume(&self) {
+        self.state().stall = None;
+        self.stalls.notify_all();
     }
 
     fn is_to_panic_on_destroying(&self, handle: u32) -> bool {
@@ -467,6 +502,12 @@ pub fn static_mr<P: verbs::Provider>(pd: &verbs::Pd<P>) -> verbs::Mr<P> {
     static BYTES: [u8; 64] = [0; 64];
     // SAFETY: static memory stays, and without the right to write it is only read.
     unsafe { pd.reg_mr(BYTES.as_ptr().cast_mut(), BYTES.len(), verbs::AccessFlags::empty()) }.unwrap()
+}
+
+/// A raw region of static memory that is only read, in the extended form.
+pub fn static_mr_ex<P: verbs::Provider>(pd: &verbs::Pd<P>, init: &verbs::MrInit<'_, P>) -> verbs::Mr<P> {
+    // SAFETY: tests pass static memory, without the right to write it.
+    unsafe { pd.reg_mr_ex(init) }.unwrap()
 }
 
 /// Returns the cause of an error; panics on success.

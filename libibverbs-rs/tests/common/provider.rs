@@ -6,19 +6,20 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 
 use verbs::provider::{
-    AhOps, Completion, ContextOps, CqOps, Destroy, DeviceOps, FlowRule, MrOps, MwOps, OpenedContext, PdOps,
-    QpExtras, QpOps, QpParents, QpParts, RecvQueue, RwqIndTableOps, SendQueue, SrqOps, SrqParents, SrqParts,
-    Unsupported, WqParents, WqParts, erase,
+    AhOps, Completion, ContextOps, CqOps, Destroy, DeviceOps, DmOps, DmahOps, FlowRule, MrInitAttr, MrMemory,
+    MrOps, MwOps, OpenedContext, ParentDomainAttr, PdOps, QpExtras, QpOps, QpParents, QpParts, RecvQueue,
+    RwqIndTableOps, SendQueue, SrqOps, SrqParents, SrqParts, WqParents, WqParts, XrcdOps, erase,
 };
 use verbs::{
     AccessFlags, AhAttr, Av, Cause, CompCntrAttachOps, CompCntrType, CqInitAttr, DataInOrder, DeviceAttr,
-    DeviceAttrEx, DeviceInfo, Driver, Ece, Errno, Error, FlowActionEspAttr, Gid, GidEntry, LinkLayer, Mtu,
-    MwType, NamedProvider, OpKind, OpsWr, PortAttr, PortCapFlags, PortCapFlags2, PortFlags, PortState,
-    PostError, PostReason, Provider, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpInitInfo, QpState, QpType,
-    RateLimit, RecvWr, Result, SendFlags, SendOp, SendWr, SrqAttr, SrqAttrMask, SrqInitAttr, SrqType, Wc,
-    WcFlags, WcOpcode, WcStatus, WqInitAttr,
+    DeviceAttrEx, DeviceInfo, DmAttr, DmahAttr, Driver, Ece, Errno, Error, FlowActionEspAttr, Gid, GidEntry,
+    LinkLayer, Mtu, MwType, NamedProvider, OpKind, OpsWr, PortAttr, PortCapFlags, PortCapFlags2, PortFlags,
+    PortState, PostError, PostReason, Provider, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpInitInfo, QpState,
+    QpType, RateLimit, RecvWr, Result, SendFlags, SendOp, SendWr, SrqAttr, SrqAttrMask, SrqInitAttr, SrqType,
+    Wc, WcFlags, WcOpcode, WcStatus, WqInitAttr,
 };
 
+use super::domains::{PaperDm, PaperDmah, PaperTd, PaperXrcd};
 use super::steering::{PaperAction, PaperCntr, PaperCounters, PaperFlow, PaperTable, PaperWq};
 use super::{AfterPost, Kind, Object, Request, World};
 
@@ -44,11 +45,11 @@ unsafe impl Provider for Paper {
     type Ah = PaperAh;
     type Srq = PaperSrq;
     type SrqQueue = PaperQueue;
-    type Xrcd = Unsupported;
+    type Xrcd = PaperXrcd;
     type Mw = PaperMw;
-    type Dm = Unsupported;
-    type Dmah = Unsupported;
-    type Td = Unsupported;
+    type Dm = PaperDm;
+    type Dmah = PaperDmah;
+    type Td = PaperTd;
     type Wq = PaperWq;
     type WqQueue = PaperQueue;
     type RwqIndTable = PaperTable;
@@ -149,6 +150,7 @@ impl Handle {
             self.armed = false;
             panic!("{verb} panics, as asked");
         }
+        self.world.stall(self.handle);
         let destroyed = self.world.state().destroy(self.handle);
         match destroyed {
             Ok(()) => {
@@ -196,7 +198,7 @@ objects! {
     PaperMw = "dealloc_mw" { mw_type: MwType };
     PaperCq = "destroy_cq" { cqe: u32 };
     PaperQp = "destroy_qp" { num: u32, attr: QpInitAttr, state: QpState };
-    PaperSrq = "destroy_srq" { attr: Mutex<SrqAttr> };
+    PaperSrq = "destroy_srq" { attr: Mutex<SrqAttr>, num: Option<u32> };
 }
 
 impl PdOps for PaperPd {
@@ -438,7 +440,7 @@ impl SrqOps for PaperSrq {
         self.handle.handle
     }
     fn srq_num(&self) -> Option<u32> {
-        None
+        self.num
     }
     fn attr(&self) -> SrqAttr {
         *self.attr.lock().unwrap()
@@ -567,12 +569,7 @@ impl PaperContext {
         let (Some(pd), Some(&PaperCqHandle(send_cq))) = (parents.pd, parents.send_cq) else {
             return Err(self.world.error("create_qp", Errno::OPNOTSUPP));
         };
-        // The lowest number that is free: numbers are given again.
-        let num = {
-            let state = self.world.state();
-            let taken = |num: &u32| state.live.values().any(|object| object.qp_num == *num);
-            (17..).find(|num| !taken(num)).unwrap()
-        };
+        let num = self.free_number();
         let object = Object {
             kind: Kind::Qp,
             uses: [pd.handle(), send_cq]
@@ -598,6 +595,23 @@ impl PaperContext {
         let sq = queue(attr.cap.max_send_wr, attr.cap.max_send_sge);
         let rq = queue(if parents.srq.is_some() { 0 } else { attr.cap.max_recv_wr }, attr.cap.max_recv_sge);
         Ok(QpParts { qp: PaperQp { handle, num, attr: *attr, state: QpState::RESET }, sq, rq })
+    }
+
+    /// Returns the lowest number that no queue pair has: numbers are given again.
+    fn free_number(&self) -> u32 {
+        let state = self.world.state();
+        let taken = |num: &u32| state.live.values().any(|object| object.qp_num == *num);
+        (17..).find(|num| !taken(num)).unwrap()
+    }
+
+    /// Makes an XRC target, which posts nothing.
+    fn target(&self, xrcd: &PaperXrcd, attr: &QpInitAttr) -> QpParts<Paper> {
+        let qp_num = self.free_number();
+        let (uses, user_handle) = (vec![xrcd.handle()], attr.user_handle);
+        let object = Object { kind: Kind::Qp, uses, user_handle, qp_num, ..Object::default() };
+        let handle = Handle::new(&self.world, object);
+        let [sq, rq] = [(); 2].map(|()| PaperQueue::new(&self.world, handle.handle, 0, 0));
+        QpParts { qp: PaperQp { handle, num: qp_num, attr: *attr, state: QpState::RESET }, sq, rq }
     }
 
     fn unasked<T>(&self, verb: &'static str) -> Result<T> {
@@ -719,6 +733,41 @@ impl ContextOps<Paper> for PaperContext {
         assert!(!self.world.state().panic_on_register, "reg_mr panics, as asked");
         Ok(PaperMr { handle })
     }
+    unsafe fn reg_mr_ex(&self, pd: &PaperPd, attr: &MrInitAttr<'_, Paper>) -> Result<PaperMr> {
+        let MrMemory::Addr(_) = attr.memory else { return self.unasked("reg_dmabuf_mr") };
+        let uses = [pd.handle()].into_iter().chain(attr.dmah.map(DmahOps::handle)).collect();
+        let region = (attr.iova, attr.length);
+        let object = Object { kind: Kind::Mr, uses, region, ..Object::default() };
+        Ok(PaperMr { handle: Handle::new(&self.world, object) })
+    }
+    fn alloc_dm(&self, attr: &DmAttr) -> Result<PaperDm> {
+        Ok(PaperDm::create(&self.world, attr.length))
+    }
+    fn reg_dm_mr(
+        &self,
+        pd: &PaperPd,
+        dm: &PaperDm,
+        _offset: u64,
+        _length: u64,
+        _access: AccessFlags,
+    ) -> Result<PaperMr> {
+        // It has no bytes of this process.
+        let object = Object { kind: Kind::Mr, uses: vec![pd.handle(), dm.handle()], ..Object::default() };
+        Ok(PaperMr { handle: Handle::new(&self.world, object) })
+    }
+    fn alloc_dmah(&self, _attr: &DmahAttr) -> Result<PaperDmah> {
+        Ok(PaperDmah::create(&self.world))
+    }
+    fn alloc_td(&self) -> Result<PaperTd> {
+        Ok(PaperTd::create(&self.world))
+    }
+    fn alloc_parent_domain(&self, attr: &ParentDomainAttr<'_, Paper>) -> Result<PaperPd> {
+        let uses = [attr.pd.handle()].into_iter().chain(attr.td.map(PaperTd::number)).collect();
+        Ok(PaperPd { handle: Handle::new(&self.world, Object { uses, ..Object::default() }) })
+    }
+    fn open_xrcd(&self, _file: Option<BorrowedFd<'_>>, _oflags: i32) -> Result<PaperXrcd> {
+        Ok(PaperXrcd::create(&self.world))
+    }
     fn create_cq(&self, attr: &CqInitAttr<'_>) -> Result<(PaperCq, PaperCqHandle)> {
         let channel =
             attr.channel.map(|fd| self.world.state().channels[&fd.as_raw_fd()].try_clone().unwrap());
@@ -728,6 +777,9 @@ impl ContextOps<Paper> for PaperContext {
         Ok((cq, name))
     }
     fn create_qp(&self, parents: &QpParents<'_, Paper>, attr: &QpInitAttr) -> Result<QpParts<Paper>> {
+        if let Some(xrcd) = parents.xrcd {
+            return Ok(self.target(xrcd, attr));
+        }
         if parents.recv_cq.is_none() {
             return Err(self.world.error("create_qp", Errno::OPNOTSUPP));
         }
@@ -760,9 +812,11 @@ impl ContextOps<Paper> for PaperContext {
             let limit = Cause::Limit { name: "max_wr", asked: max_wr.into(), min: 1, max: MAX_SRQ_WR.into() };
             return Err(self.world.error("create_srq", Errno::INVAL).because(limit));
         }
-        let uses = vec![parents.pd.handle()];
+        let xrcd = parents.xrcd.map(XrcdOps::handle);
+        let uses = [parents.pd.handle()].into_iter().chain(xrcd).chain(parents.cq.map(|cq| cq.0)).collect();
         let object = Object { kind: Kind::Srq, uses, user_handle, ..Object::default() };
         let handle = Handle::new(&self.world, object);
+        let num = xrcd.map(|_| handle.handle);
         let queue = PaperQueue {
             world: Arc::clone(&self.world),
             qp: handle.handle,
@@ -773,7 +827,7 @@ impl ContextOps<Paper> for PaperContext {
             tag_ops: (attr.srq_type == SrqType::TM).then_some(attr.tm.max_ops),
         };
         let attr = Mutex::new(SrqAttr { max_wr, max_sge, srq_limit });
-        Ok(SrqParts { srq: PaperSrq { handle, attr }, queue })
+        Ok(SrqParts { srq: PaperSrq { handle, attr, num }, queue })
     }
     fn create_ah(&self, pd: &PaperPd, _attr: &AhAttr) -> Result<PaperAh> {
         let object = Object { kind: Kind::Ah, uses: vec![pd.handle()], ..Object::default() };

@@ -371,6 +371,8 @@ impl<P: Provider> Churn<P> {
             }
             Kind::MrOnDemand => arena.register(&pd, start..end, None, access | AccessFlags::ON_DEMAND)?,
             Kind::MrChanged => {
+                // The kernel has pinned the pages of others for reading, and rxe does not pin them anew.
+                let access = access | AccessFlags::LOCAL_WRITE;
                 let mut mr = arena.register(&pd, start..end, None, access)?;
                 let change = match &other {
                     Some(other) => MrChange::new().pd(other),
