@@ -6,7 +6,9 @@
 //! | [`batch`] | batches that ring, abort, drop or are forgotten |
 //! | [`halves`] | the same through halves on two threads, and halves of two queue pairs |
 //! | [`poll`] | polling, odd completions, checking what comes back |
+//! | [`queues`] | completion queues that change, objects that the devices lack |
 //! | [`shares`] | read-only memory, and memory of the program's |
+//! | [`srq`] | shared receive queues, and the order in which they end |
 //! | [`windows`] | windows that are bound, revoked, dropped and forgotten while a peer writes |
 //! | [`connect`] | states of queue pairs |
 //! | [`life`] | making, dropping, forgetting, closing, swapping, exposing, the market |
@@ -18,7 +20,9 @@ mod halves;
 mod life;
 mod poll;
 mod post;
+mod queues;
 mod shares;
+mod srq;
 mod windows;
 
 use std::sync::Arc;
@@ -69,7 +73,7 @@ pub(super) struct Actor<'w> {
 
 impl<'w> Actor<'w> {
     /// The calls a thread can make, each after its relative frequency.
-    const ACTIONS: [(u64, Action<'w>); 34] = [
+    const ACTIONS: [(u64, Action<'w>); 37] = [
         (220, Self::post_send),
         (260, Self::post_recv),
         (40, Self::post_several),
@@ -104,6 +108,9 @@ impl<'w> Actor<'w> {
         (8, Self::listen),
         (1, Self::open_and_close),
         (2, Self::windows),
+        (2, Self::shared_receives),
+        (4, Self::change_queue),
+        (2, Self::lacking),
     ];
 
     pub(super) fn new(world: &'w World, tally: &'w Tally, seed: u64) -> Self {
