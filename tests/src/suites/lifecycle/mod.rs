@@ -5,6 +5,7 @@
 //! descriptors and threads.
 
 mod churn;
+mod unplug;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -38,6 +39,7 @@ pub fn cases() -> Vec<Case> {
         a_device_that_is_deleted_goes_when_its_objects_are_destroyed,
     ));
     cases.extend(killed_pingpongs());
+    cases.extend(unplug::cases());
     cases
 }
 
@@ -57,6 +59,7 @@ pub fn of_any_device() -> Vec<Case> {
             .within(Duration::from_secs(400)),
     );
     cases.extend(churn::cases());
+    cases.extend(unplug::of_soft());
     cases
 }
 

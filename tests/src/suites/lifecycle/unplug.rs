@@ -1,0 +1,431 @@
+//! Devices that are taken away while programs use them.
+//!
+//! The kernel takes a device from its users only where the driver can (`disassociate_ucontext`):
+//! mlx5 can, and only that raises `DEVICE_FATAL` and lets later commands fail with `EIO`. rxe
+//! cannot. `ib_uverbs_remove_one` (Linux `drivers/infiniband/core/uverbs_main.c`) then removes the
+//! device file and waits until the last open one is closed; nothing tells the programs.
+//!
+//! | taken away | what a program with the device open sees | the command |
+//! |---|---|---|
+//! | rxe, by `rdma link delete` | everything works on, no event | waits for the program |
+//! | soft, with its interface | `GID_CHANGE`, `PORT_ERR`, requests fail | does not wait |
+//!
+//! A deleted rxe device cannot be opened any more, and that fails at once.
+//!
+//! rdma-core's programs are told no more than this library's: see
+//! [`their_program_is_not_told_of_a_deleted_device_either`].
+
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use verbs::state::Rts;
+use verbs::{
+    Ah, AsyncEventType, Completed, Context, Cq, CqInit, Device, Errno, Mtu, MwType, Pd, PortState, Qp,
+    QpInit, QpType, RemoteAccess, SendFlags, SendOp, Srq, SrqInit, WcStatus,
+};
+
+use super::SUITE;
+use crate::cases;
+use crate::fabric::{
+    self, PATIENCE, PORT, QKEY, Remote, Shape, connect, eventually, is_rxe, path, rxe_is_before,
+};
+use crate::process::Running;
+use crate::runner::{Case, CaseResult, Stop, fail, skip};
+use crate::sandbox::{ip, private_network};
+use crate::tools::{LIMIT, Maker, run};
+
+/// The cases of the kernel's rxe.
+pub(super) fn cases() -> Vec<Case> {
+    cases!(
+        SUITE,
+        a_deleted_device_serves_its_users_until_they_close_it,
+        their_program_is_not_told_of_a_deleted_device_either,
+    )
+}
+
+/// The case of soft devices.
+pub(super) fn of_soft() -> Vec<Case> {
+    cases!(SUITE, a_soft_device_outlives_its_interface)
+}
+
+/// The interface of the device that is taken away, and its peer.
+const LINK: [&str; 2] = ["unplug0", "unplug1"];
+
+/// The device on it, beside that of the other cases.
+const SPARE: &str = "rxe9";
+
+/// Its address.
+const ADDRESS: [u8; 4] = [10, 99, 0, 1];
+
+/// An interface that nothing else uses. Dropping it deletes it.
+struct Interface;
+
+impl Interface {
+    fn new() -> CaseResult<Self> {
+        let [link, peer] = LINK;
+        // A case that failed may have left it.
+        let _ = ip(&["link", "del", link]);
+        ip(&["link", "add", link, "type", "veth", "peer", "name", peer])?;
+        let interface = Self;
+        let [a, b, c, d] = ADDRESS;
+        ip(&["addr", "add", &format!("{a}.{b}.{c}.{d}/24"), "dev", link])?;
+        ip(&["link", "set", peer, "up"])?;
+        ip(&["link", "set", link, "up"])?;
+        Ok(interface)
+    }
+}
+
+impl Drop for Interface {
+    fn drop(&mut self) {
+        let _ = ip(&["link", "del", LINK[0]]);
+    }
+}
+
+/// Makes a device of rxe on an interface.
+fn spare(_: &Interface) -> CaseResult<Device> {
+    let added = run(Command::new("rdma").args(["link", "add", SPARE, "type", "rxe", "netdev", LINK[0]]));
+    match added {
+        Ok(added) if added.status.success() => {}
+        Ok(added) => return fail(format_args!("{added:?}")),
+        Err(why) => return skip(format_args!("no rdma tool (package iproute2): {why:?}")),
+    }
+    let device = verbs::devices()?.find(SPARE)?;
+    eventually("the device has a GID for its address", || {
+        device.open().is_ok_and(|context| {
+            context.find_gid(PORT).is_ok_and(|gid| gid.gid.to_ipv4() == Some(ADDRESS.into()))
+        })
+    })?;
+    Ok(device)
+}
+
+/// Starts to delete the device, and waits until programs cannot find it.
+fn delete() -> CaseResult<Running> {
+    let mut command = Command::new("rdma");
+    let deleting = Running::start(command.args(["link", "delete", SPARE]))?;
+    leaves_the_list()?;
+    Ok(deleting)
+}
+
+fn leaves_the_list() -> CaseResult {
+    eventually("the device leaves the list", || verbs::devices().is_ok_and(|list| list.find(SPARE).is_err()))
+}
+
+/// Waits for the end of the command that takes the device away.
+fn succeeds(taking: Running) -> CaseResult {
+    match taking.finish(LIMIT)? {
+        Ok(done) if done.status.success() => Ok(()),
+        done => fail(format_args!("taking the device away: {done:?}")),
+    }
+}
+
+/// Wants a new open of a device to fail soon, and to say why.
+fn cannot_be_opened(device: &Device) {
+    let started = Instant::now();
+    let error = device.open().expect_err("a deleted device was opened");
+    assert!([Errno::NOENT, Errno::NODEV, Errno::NXIO].contains(&error.errno), "{error}");
+    assert!(error.to_string().contains("gone"), "{error}");
+    assert!(started.elapsed() < PATIENCE / 2, "{:?}", started.elapsed());
+}
+
+/// The state that the threads of [`Traffic`] share.
+#[derive(Debug, Default)]
+struct Signals {
+    stop: AtomicBool,
+    /// The messages of each stream.
+    messages: [AtomicU64; STREAMS.len()],
+}
+
+/// The streams of messages: each with its transport, and whether receives are shared.
+const STREAMS: [(QpType, bool); 3] = [(QpType::RC, false), (QpType::RC, true), (QpType::UD, false)];
+
+/// Programs in small: streams of messages, a thread that waits for completions, one that waits for
+/// events.
+struct Traffic {
+    signals: Arc<Signals>,
+    streams: Vec<JoinHandle<CaseResult<Option<WcStatus>>>>,
+    waiting: JoinHandle<CaseResult<usize>>,
+    events: JoinHandle<CaseResult<Vec<AsyncEventType>>>,
+}
+
+/// How long a thread waits before it looks whether it should end.
+const LOOK: Duration = Duration::from_millis(50);
+
+impl Traffic {
+    /// Starts all threads, and waits until each stream flows.
+    fn start(context: &Context) -> CaseResult<Self> {
+        let signals = Arc::new(Signals::default());
+        let mut streams = Vec::new();
+        for (number, (qp_type, is_shared)) in STREAMS.into_iter().enumerate() {
+            let stream = Stream::new(context, qp_type, is_shared)?;
+            let signals = Arc::clone(&signals);
+            streams.push(std::thread::spawn(move || stream.run(&signals, number)));
+        }
+        let channel = context.create_comp_channel()?;
+        let mut cq = context.create_cq(&CqInit { channel: Some(&channel), ..CqInit::new(4) })?;
+        cq.req_notify(false)?;
+        let seen = Arc::clone(&signals);
+        let waiting = std::thread::spawn(move || {
+            let mut told = 0;
+            while !seen.stop.load(Ordering::Relaxed) {
+                told += usize::from(channel.wait(Some(LOOK))?.is_some());
+            }
+            cq.close()?;
+            channel.close()?;
+            Ok(told)
+        });
+        let (seen, stream) = (Arc::clone(&signals), context.async_events()?);
+        let events = std::thread::spawn(move || {
+            let mut told = Vec::new();
+            while !seen.stop.load(Ordering::Relaxed) {
+                told.extend(stream.wait(Some(LOOK))?.map(|event| event.event_type));
+            }
+            Ok(told)
+        });
+        let traffic = Self { signals, streams, waiting, events };
+        traffic.flows()?;
+        Ok(traffic)
+    }
+
+    /// Waits until each stream has carried more messages.
+    fn flows(&self) -> CaseResult {
+        let counts = || self.signals.messages.each_ref().map(|count| count.load(Ordering::Relaxed));
+        let before = counts();
+        eventually("messages arrive on every stream", || {
+            counts().iter().zip(before).all(|(now, before)| *now > before + 20)
+        })
+    }
+
+    /// Ends all threads. Returns the statuses that ended streams, and the events.
+    fn stop(self) -> CaseResult<(Vec<Option<WcStatus>>, Vec<AsyncEventType>)> {
+        self.signals.stop.store(true, Ordering::Relaxed);
+        let statuses = self.streams.into_iter().map(joined).collect::<CaseResult<Vec<_>>>()?;
+        assert_eq!(joined(self.waiting)?, 0, "a queue without completions has events");
+        let mut events = joined(self.events)?;
+        // The end of a queue pair that shares receives, if its event was seen.
+        events.retain(|event| *event != AsyncEventType::QP_LAST_WQE_REACHED);
+        Ok((statuses, events))
+    }
+}
+
+/// Returns what a thread of [`Traffic`] returned.
+fn joined<T>(thread: JoinHandle<CaseResult<T>>) -> CaseResult<T> {
+    thread.join().unwrap_or_else(|_| fail("a thread panicked"))
+}
+
+/// Two queue pairs that exchange messages.
+struct Stream {
+    // First: it is bound for a queue pair.
+    window: Option<verbs::Window>,
+    a: Qp<Rts>,
+    b: Qp<Rts>,
+    a_cq: Cq,
+    b_cq: Cq,
+    srq: Option<Srq>,
+    ah: Option<Ah>,
+    pd: Pd,
+}
+
+/// The room for a message and the header before a datagram.
+const ROOM: usize = 40 + 64;
+
+impl Stream {
+    fn new(context: &Context, qp_type: QpType, is_shared: bool) -> CaseResult<Self> {
+        // Small enough for every interface. A soft device looks for the MTU in sysfs, which may
+        // show another network namespace.
+        let shape = Shape { qp_type, path_mtu: Mtu::MTU_256, ..Shape::default() };
+        let pd = context.alloc_pd()?;
+        let srq = if is_shared { Some(pd.create_srq(&SrqInit::new(8))?) } else { None };
+        let (a_cq, b_cq) = (context.create_cq(&CqInit::new(16))?, context.create_cq(&CqInit::new(16))?);
+        let a = fabric::create_qp(&pd, &a_cq, &shape)?;
+        let srq_handle = srq.as_ref().map(Srq::handle);
+        let b = pd.create_qp(&QpInit { cap: shape.cap, srq: srq_handle, ..QpInit::new(qp_type, &b_cq) })?;
+        let (to_a, to_b) = (Remote::of(&a), Remote::of(&b));
+        let (a, b) = (connect(context, a, &shape, to_b)?, connect(context, b, &shape, to_a)?);
+        let ah = match qp_type {
+            QpType::UD => Some(pd.create_ah(&path(&context.find_gid(PORT)?))?),
+            _ => None,
+        };
+        let mut stream = Self { window: None, a, b, a_cq, b_cq, srq, ah, pd };
+        if qp_type == QpType::RC && !rxe_is_before(6, 1)? {
+            stream.bind()?;
+        }
+        Ok(stream)
+    }
+
+    /// Binds a window, which is bound when the device goes.
+    fn bind(&mut self) -> CaseResult {
+        let window = self.pd.alloc_window(MwType::TYPE_2)?;
+        let memory = self.pd.expose_to_windows(self.pd.alloc_buf(ROOM)?)?;
+        self.a.post_bind(SendFlags::empty(), window, &memory, .., RemoteAccess::READ)?;
+        self.window = fabric::next_completed(&mut self.a_cq)?.into_window();
+        Ok(())
+    }
+
+    /// Exchanges messages until one fails, or until it should stop. Returns the status of the one
+    /// that failed.
+    fn run(mut self, signals: &Signals, number: usize) -> CaseResult<Option<WcStatus>> {
+        let failed = loop {
+            if signals.stop.load(Ordering::Relaxed) {
+                break None;
+            }
+            self.post()?;
+            let Some(sent) = next(&mut self.a_cq, signals)? else { break None };
+            if sent.status != WcStatus::SUCCESS {
+                break Some(sent.status);
+            }
+            let Some(received) = next(&mut self.b_cq, signals)? else { break None };
+            if received.status != WcStatus::SUCCESS {
+                break Some(received.status);
+            }
+            signals.messages[number].fetch_add(1, Ordering::Relaxed);
+        };
+        self.end()?;
+        Ok(failed)
+    }
+
+    /// Posts a receive, and a send to it.
+    fn post(&mut self) -> CaseResult {
+        let room = self.pd.alloc_buf(ROOM)?;
+        match &mut self.srq {
+            Some(srq) => drop(srq.post_recv_buf(room, ..)?),
+            None => drop(self.b.post_recv_buf(room, ..)?),
+        }
+        let op = match &self.ah {
+            Some(ah) => SendOp::UdSend { to: ah.to(self.b.qp_num(), QKEY) },
+            None => SendOp::Send,
+        };
+        self.a.post_send_buf(op, SendFlags::empty(), self.pd.alloc_buf(64)?, ..)?;
+        Ok(())
+    }
+
+    /// Ends in the order of a program that cleans up: what is in flight is flushed, and everything
+    /// is destroyed.
+    fn end(self) -> CaseResult {
+        let Self { window, a, b, a_cq, b_cq, srq, ah, pd } = self;
+        drop(window);
+        let mut a = a.to_error()?;
+        a.post_send_buf(SendOp::Send, SendFlags::empty(), pd.alloc_buf(64)?, ..).map_or_else(|_| (), drop);
+        a.dismantle()?;
+        b.to_error()?.dismantle()?;
+        if let Some(srq) = srq {
+            srq.dismantle()?;
+        }
+        if let Some(ah) = ah {
+            ah.close()?;
+        }
+        a_cq.close()?;
+        b_cq.close()?;
+        Ok(pd.close()?)
+    }
+}
+
+/// Returns the next completion; `None` if there should be an end.
+fn next(cq: &mut Cq, signals: &Signals) -> CaseResult<Option<Completed>> {
+    let deadline = Instant::now() + PATIENCE;
+    while !signals.stop.load(Ordering::Relaxed) {
+        if let Some(completed) = cq.poll_one() {
+            return Ok(Some(completed));
+        }
+        if Instant::now() > deadline {
+            return fail(format_args!("neither a completion nor an error after {PATIENCE:?}"));
+        }
+        std::thread::yield_now();
+    }
+    Ok(None)
+}
+
+fn a_deleted_device_serves_its_users_until_they_close_it() -> CaseResult {
+    verbs::on_leak(|error| panic!("leaked: {error}"));
+    let interface = Interface::new()?;
+    let device = spare(&interface)?;
+    let context = device.open()?;
+    let traffic = Traffic::start(&context)?;
+    let mut deleting = delete()?;
+    cannot_be_opened(&device);
+    // Streams go on, and new objects are made.
+    traffic.flows()?;
+    let buf = context.alloc_pd()?.alloc_buf(64)?;
+    assert_eq!(context.query_port(PORT)?.state, PortState::ACTIVE);
+    traffic.flows()?;
+    assert!(!deleting.has_ended(), "it was deleted below its objects");
+    let (statuses, events) = traffic.stop()?;
+    assert_eq!(statuses, [None; STREAMS.len()], "messages failed");
+    assert_eq!(events, [], "the kernel tells of a deletion that it cannot do");
+    assert!(!deleting.has_ended(), "it was deleted below its objects");
+    drop(buf);
+    context.close()?;
+    succeeds(deleting)
+}
+
+/// rdma-core's `ibv_asyncwatch`, and this project's: neither gets an event, and both keep the
+/// device.
+fn their_program_is_not_told_of_a_deleted_device_either() -> CaseResult {
+    /// Long after the kernel has begun to wait for the programs.
+    const MORE: Duration = Duration::from_secs(2);
+    let interface = Interface::new()?;
+    spare(&interface)?;
+    let mut watches = Vec::new();
+    for maker in [Maker::Theirs, Maker::Ours] {
+        let mut watch = Running::start(maker.tool("ibv_asyncwatch")?.args(["-d", SPARE]))?;
+        assert!(watch.wait_for_output(LIMIT, |said| said.contains("async event FD")), "{maker}");
+        watches.push((maker, watch));
+    }
+    let mut deleting = delete()?;
+    for (maker, watch) in &mut watches {
+        let was_told = watch.wait_for_output(MORE, |said| said.contains("event_type"));
+        assert!(!was_told && !watch.has_ended(), "{maker} noticed");
+    }
+    assert!(!deleting.has_ended(), "it was deleted below its users");
+    drop(watches);
+    succeeds(deleting)
+}
+
+/// Waits until the reliable streams have ended by themselves.
+fn ended_by_the_interface(traffic: &Traffic) -> CaseResult {
+    let reliable = || traffic.streams.iter().zip(STREAMS).filter(|(_, (qp_type, _))| *qp_type == QpType::RC);
+    eventually("requests of reliable queue pairs end", || reliable().all(|(stream, _)| stream.is_finished()))
+}
+
+fn reliable_streams_failed(statuses: &[Option<WcStatus>]) {
+    for (status, (qp_type, _)) in statuses.iter().zip(STREAMS) {
+        let is_expected = *status == Some(WcStatus::RETRY_EXC_ERR);
+        assert!(is_expected || qp_type != QpType::RC, "{statuses:?}");
+    }
+}
+
+fn a_soft_device_outlives_its_interface() -> CaseResult {
+    if is_rxe()? {
+        return skip("for soft devices");
+    }
+    if !private_network()? {
+        return skip("the host allows no network namespace with an interface that can be deleted");
+    }
+    verbs::on_leak(|error| panic!("leaked: {error}"));
+    let interface = match Interface::new() {
+        Err(Stop::Failed(why)) => return skip(format_args!("the host makes no interface: {why}")),
+        interface => interface?,
+    };
+    let open = super::fds()?;
+    let device = verbs::soft::bind(ADDRESS.into())?;
+    let context = device.open()?;
+    let traffic = Traffic::start(&context)?;
+    drop(interface);
+    ended_by_the_interface(&traffic)?;
+    // It is still a device, without an address.
+    eventually("the port is down", || {
+        context.query_port(PORT).is_ok_and(|port| port.state != PortState::ACTIVE)
+    })?;
+    assert_eq!(context.find_gid(PORT).map_err(|error| error.errno), Err(Errno::NODATA));
+    drop(context.alloc_pd()?.alloc_buf(64)?);
+    drop(device.open()?);
+    let (statuses, events) = traffic.stop()?;
+    reliable_streams_failed(&statuses);
+    // The interface may have come up after the device was made.
+    assert!(events.ends_with(&[AsyncEventType::GID_CHANGE, AsyncEventType::PORT_ERR]), "{events:?}");
+    context.close()?;
+    drop(device);
+    eventually("its descriptors are closed", || super::fds().is_ok_and(|now| now == open))
+}
