@@ -252,7 +252,8 @@ mod tests {
 
     use super::*;
 
-    /// The end of a pipe that `ppoll` reports with `POLLERR` alone, as the file of a removed device.
+    /// The end of a pipe that `ppoll` reports with `POLLERR` alone, as the file of a removed
+    /// device.
     fn broken() -> File {
         let (reader, writer) = pipe().unwrap();
         drop(reader);

@@ -103,9 +103,9 @@ impl<P: Provider> Context<P> {
     /// Creates a flow action that encrypts, or decrypts, ESP.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device, or the kernel, has none, or not with these attributes: Linux 5.10
-    /// has such actions for mlx5, Linux 6.1 and newer have none. Any other errno that the kernel
-    /// returns.
+    /// `EOPNOTSUPP` if the device, or the kernel, has none, or not with these attributes: Linux
+    /// 5.10 has such actions for mlx5, Linux 6.1 and newer have none. Any other errno that the
+    /// kernel returns.
     ///
     /// # References
     /// `ibv_create_flow_action(3)`

@@ -340,8 +340,8 @@ impl<P: Provider> Pd<P> {
 
     /// Allocates page-aligned memory, zeroed and registered for local use, for safe posting.
     ///
-    /// It is ordinary memory of the process, as `ibv_alloc_buf` allocates, except for mlx5 devices of
-    /// confidential guests ([`CC_DMA_BOUNCE`](crate::DeviceCapFlags::CC_DMA_BOUNCE)).
+    /// It is ordinary memory of the process, as `ibv_alloc_buf` allocates, except for mlx5 devices
+    /// of confidential guests ([`CC_DMA_BOUNCE`](crate::DeviceCapFlags::CC_DMA_BOUNCE)).
     ///
     /// # Errors
     /// `ENOMEM`: with [`Cause::Memlock`](crate::Cause::Memlock) if `RLIMIT_MEMLOCK` is too small,
@@ -495,10 +495,10 @@ impl<P: Provider> Pd<P> {
     ///
     /// # Errors
     /// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a size beyond the device's limits,
-    /// with [`Cause::Foreign`](crate::Cause::Foreign) for a completion queue of another open device,
-    /// with [`Cause::Closed`](crate::Cause::Closed) for a completion queue that was closed;
-    /// `EOPNOTSUPP` for a device without tag matching, as rxe and soft devices are; any other errno
-    /// that the kernel returns.
+    /// with [`Cause::Foreign`](crate::Cause::Foreign) for a completion queue of another open
+    /// device, with [`Cause::Closed`](crate::Cause::Closed) for a completion queue that was
+    /// closed; `EOPNOTSUPP` for a device without tag matching, as rxe and soft devices are; any
+    /// other errno that the kernel returns.
     ///
     /// # References
     /// `ibv_create_srq_ex(3)`

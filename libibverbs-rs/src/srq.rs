@@ -266,13 +266,13 @@ impl<P: Provider> Srq<P> {
     /// # Safety
     /// As [`post_recv`](Self::post_recv), for the memory of each [`TmOp::Add`](crate::TmOp::Add):
     /// from this call until the completion of its message, or of the operation that removes the
-    /// tag, was polled, or the shared receive queue was destroyed. Each `wr_id` and `recv_wr_id` has
-    /// its top bit clear.
+    /// tag, was polled, or the shared receive queue was destroyed. Each `wr_id` and `recv_wr_id`
+    /// has its top bit clear.
     ///
     /// # Errors
     /// The number of operations that were accepted, and the [`PostReason`](crate::PostReason) for
-    /// which the next one was not: [`NoTagMatching`](crate::PostReason::NoTagMatching) (`EOPNOTSUPP`)
-    /// from a queue without tag matching.
+    /// which the next one was not: [`NoTagMatching`](crate::PostReason::NoTagMatching)
+    /// (`EOPNOTSUPP`) from a queue without tag matching.
     ///
     /// # References
     /// `ibv_post_srq_ops(3)`

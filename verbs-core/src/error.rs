@@ -182,8 +182,8 @@ pub enum Cause {
         /// The group.
         gid: Gid,
     },
-    /// The kernel is too old for the feature, or built without it, or its driver for the device does
-    /// not have it.
+    /// The kernel is too old for the feature, or built without it, or its driver for the device
+    /// does not have it.
     KernelLacks {
         /// The feature that it lacks.
         what: &'static str,

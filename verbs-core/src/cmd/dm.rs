@@ -17,8 +17,8 @@ use crate::Result;
 use crate::channel::{Attr, DriverAttrs, Uverbs};
 use crate::types::DmAttr;
 
-/// Allocates device memory and returns its handle. `driver` has the driver's attributes, such as the
-/// offset at which the memory can be mapped (`MLX5_IB_ATTR_ALLOC_DM_*`).
+/// Allocates device memory and returns its handle. `driver` has the driver's attributes, such as
+/// the offset at which the memory can be mapped (`MLX5_IB_ATTR_ALLOC_DM_*`).
 ///
 /// # Errors
 /// `EOPNOTSUPP` if the device has none, or with [`Cause::KernelLacks`](crate::Cause::KernelLacks)

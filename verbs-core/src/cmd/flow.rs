@@ -87,8 +87,8 @@ pub fn destroy_flow(uverbs: &Uverbs, handle: u32) -> Result<()> {
     })
 }
 
-/// Creates an ESP flow action, and returns its handle. `driver` has the driver's attributes, such as
-/// the flags of mlx5.
+/// Creates an ESP flow action, and returns its handle. `driver` has the driver's attributes, such
+/// as the flags of mlx5.
 ///
 /// # Errors
 /// `EOPNOTSUPP` from a device or a kernel that has none, or not with these attributes; any other

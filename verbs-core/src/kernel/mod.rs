@@ -90,8 +90,8 @@ impl KernelContext {
         Self::import_over(uverbs, device.ibdev_path(), fw_ver, DriverAttrs::none())
     }
 
-    /// Shares a context over a given command channel: a scripted kernel, or a driver with attributes
-    /// of its own in `driver`.
+    /// Shares a context over a given command channel: a scripted kernel, or a driver with
+    /// attributes of its own in `driver`.
     ///
     /// # Errors
     /// Any errno that the kernel returns for the query of the context; notably `EOPNOTSUPP` if the

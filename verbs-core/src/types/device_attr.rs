@@ -274,8 +274,8 @@ pub struct OdpCaps {
     pub ud_odp_caps: OdpTransportCaps,
 }
 
-/// TCP segmentation offload. Zero unless the provider reports it: the kernel's reply has no field for
-/// it.
+/// TCP segmentation offload. Zero unless the provider reports it: the kernel's reply has no field
+/// for it.
 #[doc(alias = "ibv_tso_caps")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TsoCaps {

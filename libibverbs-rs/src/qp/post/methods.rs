@@ -260,7 +260,8 @@ macro_rules! posts_sends {
         }
 
         /// Starts a batch of raw work requests, as C's `ibv_wr_start` does. Only the calls that
-        /// name local memory or a window of this side are unsafe. [`batch`](Self::batch) is the safe alternative.
+        /// name local memory or a window of this side are unsafe. [`batch`](Self::batch) is the
+        /// safe alternative.
         ///
         /// ```no_run
         /// # use verbs::{Error, Mr, Qp, RemoteMr, SendFlags, state::Rts};

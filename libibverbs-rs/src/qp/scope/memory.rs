@@ -30,7 +30,8 @@ pub struct ScopedBytes<'scope> {
     pub(super) name: Name,
 }
 
-/// Borrowed memory of a request, which a completion returned. [`Scope::reclaim`](crate::Scope::reclaim) makes it usable.
+/// Borrowed memory of a request, which a completion returned.
+/// [`Scope::reclaim`](crate::Scope::reclaim) makes it usable.
 pub struct ScopedMemory {
     addr: usize,
     len: usize,

@@ -151,8 +151,9 @@ impl<P: Provider> Pd<P> {
     ///
     /// # Aborts
     /// The process, if requests are in flight at the end and the device refuses to destroy and to
-    /// reset their queue pair, which it does not destroy while it has flow rules: the hook of [`on_leak`](crate::on_leak) gets the error before.
-    /// Returning would let the device write to memory that has a new use.
+    /// reset their queue pair, which it does not destroy while it has flow rules: the hook of
+    /// [`on_leak`](crate::on_leak) gets the error before. Returning would let the device write
+    /// to memory that has a new use.
     pub fn scope<'env, Q, F, T>(&self, queue_pairs: Q, f: F) -> (T, Q::Back)
     where
         Q: QueuePairs,

@@ -581,8 +581,8 @@ fn the_responder_of_each_refused_operation_fails<P: Provider>(context: &Context<
             post_recv(&mut pair.b.qp, &[RecvWr { wr_id, sge: &[arena.sge(0..8)] }])?;
         }
         post_send(&mut pair.a.qp, &[signalled(1, op, &[arena.sge(8..16)])])?;
-        // rxe has taken the receive of an immediate before it looks at the key. It then sends a NAK,
-        // on 5.10 too.
+        // rxe has taken the receive of an immediate before it looks at the key. It then sends a
+        // NAK, on 5.10 too.
         if which == 1 {
             wait_status(&mut pair.a.cq, 1, WcStatus::REM_ACCESS_ERR)?;
         } else {

@@ -150,7 +150,7 @@ struct Traffic {
     events: JoinHandle<CaseResult<Vec<AsyncEventType>>>,
 }
 
-/// How long a thread waits before it looks whether it should end.
+/// The time that a thread waits before it looks whether it should end.
 const LOOK: Duration = Duration::from_millis(50);
 
 impl Traffic {

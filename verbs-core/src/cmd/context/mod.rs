@@ -41,7 +41,8 @@ pub struct ContextInfo {
 ///
 /// # Errors
 /// Any errno the kernel returns; notably `EINVAL` for a file that is a context already.
-/// [`Cause::BadReply`](crate::Cause::BadReply) if the reply names a descriptor that the kernel cannot have just opened.
+/// [`Cause::BadReply`](crate::Cause::BadReply) if the reply names a descriptor that the kernel
+/// cannot have just opened.
 #[doc(alias = "UVERBS_METHOD_GET_CONTEXT")]
 pub fn get_context(uverbs: &Uverbs, uhw: Uhw<'_>) -> Result<ContextInfo> {
     const VERB: &str = "open_device";
@@ -75,8 +76,8 @@ pub fn get_context(uverbs: &Uverbs, uhw: Uhw<'_>) -> Result<ContextInfo> {
 ///
 /// # Errors
 /// `EOPNOTSUPP` if the driver does not share contexts, as rxe's does not, or with
-/// [`Cause::KernelLacks`](crate::Cause::KernelLacks) on kernels before 5.9; `EINVAL` for a file that
-/// is no context yet; any other errno that the kernel returns.
+/// [`Cause::KernelLacks`](crate::Cause::KernelLacks) on kernels before 5.9; `EINVAL` for a file
+/// that is no context yet; any other errno that the kernel returns.
 #[doc(alias = "ibv_import_device")]
 #[doc(alias = "UVERBS_METHOD_QUERY_CONTEXT")]
 pub fn query_context(uverbs: &Uverbs, driver: DriverAttrs<'_>) -> Result<ContextInfo> {
@@ -96,8 +97,8 @@ pub fn query_context(uverbs: &Uverbs, driver: DriverAttrs<'_>) -> Result<Context
 ///
 /// # Errors
 /// `EOPNOTSUPP` on kernels that open one with the context instead; otherwise any errno the kernel
-/// returns, notably `EMFILE`. [`Cause::BadReply`](crate::Cause::BadReply) if the reply names a descriptor that the kernel
-/// cannot have just opened.
+/// returns, notably `EMFILE`. [`Cause::BadReply`](crate::Cause::BadReply) if the reply names a
+/// descriptor that the kernel cannot have just opened.
 #[doc(alias = "UVERBS_METHOD_ASYNC_EVENT_ALLOC")]
 pub fn alloc_async_fd(uverbs: &Uverbs) -> Result<OwnedFd> {
     const VERB: &str = "alloc_async_fd";
@@ -112,7 +113,8 @@ pub fn alloc_async_fd(uverbs: &Uverbs) -> Result<OwnedFd> {
 ///
 /// # Errors
 /// Any errno the kernel returns; notably `EMFILE` when the process has no descriptor left.
-/// [`Cause::BadReply`](crate::Cause::BadReply) if the reply names a descriptor that the kernel cannot have just opened.
+/// [`Cause::BadReply`](crate::Cause::BadReply) if the reply names a descriptor that the kernel
+/// cannot have just opened.
 #[doc(alias = "ibv_create_comp_channel")]
 pub fn create_comp_channel(uverbs: &Uverbs) -> Result<OwnedFd> {
     const VERB: &str = "create_comp_channel";

@@ -1,5 +1,5 @@
-//! How an object of each kind is made from objects that are there. A parent that is missing is made
-//! in its place.
+//! An object of each kind, made from objects that are there. A parent that is missing is made in its
+//! place.
 
 use std::sync::Arc;
 
@@ -371,7 +371,8 @@ impl<P: Provider> Churn<P> {
             }
             Kind::MrOnDemand => arena.register(&pd, start..end, None, access | AccessFlags::ON_DEMAND)?,
             Kind::MrChanged => {
-                // The kernel has pinned the pages of others for reading, and rxe does not pin them anew.
+                // The kernel has pinned the pages of others for reading, and rxe does not pin them
+                // anew.
                 let access = access | AccessFlags::LOCAL_WRITE;
                 let mut mr = arena.register(&pd, start..end, None, access)?;
                 let change = match &other {
