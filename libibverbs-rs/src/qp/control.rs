@@ -6,10 +6,10 @@
 //! it.
 //!
 //! ```text
-//! Qp, or both halves ── Core ── handle ─► the provider's object    Core dropped: the object moves
-//!                        └───── rules ──► Deferred                  to `Deferred`
-//!                                           ▲                    last Flow dropped: `Deferred` is
-//!                                   Flow, Flow: QpUse               dropped, which destroys it
+//! Qp, or both halves ── Core ── handle ─► the provider's object   Core dropped: the object moves
+//!                        └───── rules ──► Deferred                 to `Deferred`
+//!                                           ▲                     last Flow dropped: `Deferred` is
+//!                                   Flow, Flow: QpUse             dropped, which destroys it
 //! ```
 
 use std::any::Any;

@@ -10,7 +10,7 @@
 //! | latency | 8 bytes back and forth; both ends poll as fast as they can | median round trip |
 //! | throughput | acknowledged messages one way; both ends poll and yield | payload per second |
 //! | events | the same; both wait for an event of their armed queue | median round trip |
-//! | bare UDP | the same with sockets that poll or wait; datagrams of 15 x 4096 bytes (GSO, GRO) | |
+//! | bare UDP | the same; sockets that poll or wait; datagrams of 15 x 4096 bytes (GSO, GRO) | |
 //! | TCP | messages of 1 MiB through one connection | payload per second |
 //!
 //! All lines run one after the other, `--runs` times. A ratio is the median of the runs' ratios,

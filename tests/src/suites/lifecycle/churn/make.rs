@@ -1,5 +1,4 @@
-//! An object of each kind, made from objects that are there. A parent that is missing is made in its
-//! place.
+//! An object of each kind, made from objects that are there. A missing parent is made in its place.
 
 use std::sync::Arc;
 
