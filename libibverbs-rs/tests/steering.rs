@@ -3,8 +3,7 @@
 
 mod common;
 
-use common::{Kind, Paper, World};
-use verbs::rxe::Rxe;
+use common::{Kind, World};
 use verbs::state::{Init, Reset};
 use verbs::{
     AsyncEventType, Cause, CompCntr, CompCntrAttachOps, CompCntrType, Context, CounterAttachAttr,
@@ -290,7 +289,11 @@ fn a_queue_pair_keeps_the_counter_that_it_counts_in<P: Provider>(world: &World, 
 }
 
 #[test]
+#[cfg(feature = "rxe")]
 fn objects_name_their_provider() {
+    use common::Paper;
+    use verbs::rxe::Rxe;
+
     let (world, device) = common::world("steering-named");
     let context = device.open().unwrap();
     let (wq, qp) = (wq(&context), qp(&context));

@@ -48,7 +48,40 @@ pub struct Qp {
     qp_type: QpType,
     cap: QpCap,
     state: QpState,
+    responder_table: ResponderTable,
     groups: Groups,
+}
+
+/// The entries of the kernel's table of reads and atomics that a queue pair answers; `None` before
+/// there is one.
+///
+/// `rxe_qp_from_attr` stores the new length before `free_rd_atomic_resources` walks the old table
+/// by it, so that a table that grows is overrun: Linux 5.10 crashes soon after, and later kernels
+/// write zeros behind the table. A queue pair that is reset keeps its table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct ResponderTable(Option<u32>);
+
+impl ResponderTable {
+    /// Returns the table after a change, as the kernel rounds its length.
+    ///
+    /// # Errors
+    /// The change would grow the table.
+    fn resized(self, max_dest_rd_atomic: u8) -> core::result::Result<Self, Cause> {
+        let entries = match max_dest_rd_atomic {
+            0 => 0,
+            some => u32::from(some).next_power_of_two(),
+        };
+        match self.0 {
+            Some(now) if entries > now => {
+                let reason = format!(
+                    "max_dest_rd_atomic grows from {now} to {max_dest_rd_atomic}, and the kernel's rxe overruns \
+                     its table then: create another queue pair"
+                );
+                Err(Cause::Other { reason: reason.into() })
+            }
+            _ => Ok(Self(Some(entries))),
+        }
+    }
 }
 
 impl Qp {
@@ -115,6 +148,7 @@ impl Qp {
             qp_type: attr.qp_type,
             cap,
             state: QpState::RESET,
+            responder_table: ResponderTable::default(),
             groups: Groups::default(),
         };
         Ok(QpParts { qp, sq, rq })
@@ -182,6 +216,12 @@ impl QpOps for Qp {
         if let Err(cause) = transition::check(self.qp_type, from, to, mask) {
             return Err(uverbs.error("modify_qp", Errno::INVAL).because(cause));
         }
+        let responder_table = if mask.contains(QpAttrMask::MAX_DEST_RD_ATOMIC) {
+            let resized = self.responder_table.resized(attr.max_dest_rd_atomic);
+            resized.map_err(|cause| uverbs.error("modify_qp", Errno::INVAL).because(cause))?
+        } else {
+            self.responder_table
+        };
         if let Err(error) = cmd::qp::modify_qp(uverbs, self.handle, attr, mask) {
             // ENODATA: the source GID is an empty entry of the table.
             if !matches!(error.errno, Errno::INVAL | Errno::NODATA) {
@@ -190,6 +230,7 @@ impl QpOps for Qp {
             let at = self.real_state();
             return Err(self.context.explain_modify_qp(error, self.qp_type, at, attr, mask));
         }
+        self.responder_table = responder_table;
         if mask.contains(QpAttrMask::STATE) && attr.qp_state == QpState::RESET {
             self.confirm_reset()?;
         }
@@ -257,4 +298,31 @@ fn max_inline(
     let probe = create(&QpInitAttr { cap, user_handle: 0, ..*attr }).ok()?;
     let _ = cmd::qp::destroy_qp(context.uverbs(), probe.handle);
     Some(probe.cap.max_inline_data)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_for_the_peers_reads_never_grows() {
+        let none = ResponderTable::default();
+        for (lengths, fit) in [
+            (&[0_u8, 0][..], true),
+            (&[4, 3, 4, 2, 0], true),
+            (&[5, 8], true),
+            (&[255, 255, 1], true),
+            (&[0, 1], false),
+            (&[4, 5], false),
+            (&[4, 2, 3], false),
+        ] {
+            let (last, before) = lengths.split_last().unwrap();
+            let table = before.iter().fold(none, |table, &length| table.resized(length).unwrap());
+            let resized = table.resized(*last);
+            assert_eq!(resized.is_ok(), fit, "{lengths:?}");
+            if let Err(cause) = resized {
+                assert!(cause.to_string().contains("create another queue pair"), "{cause}");
+            }
+        }
+    }
 }

@@ -36,6 +36,7 @@ pub(super) fn cases() -> Vec<Case> {
         rights_may_change_before_the_connection,
         the_rnr_timer_of_rts_is_that_of_the_next_refusal,
         every_rnr_retry_waits_once,
+        a_connection_after_a_reset_may_answer_more_reads,
         rnr_retries_without_limit_outlast_a_late_receive,
         every_retry_waits_once,
         without_a_timeout_nothing_is_given_up,
@@ -489,6 +490,30 @@ fn every_rnr_retry_waits_once<P: Provider>(context: &Context<P>) -> CaseResult {
         in_error(&pair.a.qp)?;
         assert_eq!(pair.b.qp.state()?, QpState::RTS, "a receiver that is not ready is not at fault");
     }
+    Ok(())
+}
+
+fn a_connection_after_a_reset_may_answer_more_reads<P: Provider>(context: &Context<P>) -> CaseResult {
+    let Pair { a, b, pd, .. } = Pair::new(context, &Shape::default())?;
+    let (a, b) = (a.qp.to_reset()?, b.qp.to_reset()?);
+    let (to_b, mut a) = (Remote::of(&b), a.to_init(&init_attr())?);
+    let few = rtr_attr(context, &Shape::default(), to_b)?;
+    let more = RtrAttr { max_dest_rd_atomic: 2 * few.max_dest_rd_atomic, ..few };
+    if is_rxe()? {
+        // Its kernel would write past a table. The queue pair takes what it had before.
+        let failed = a.to_rtr(&more).expect_err("a table that grows");
+        assert_eq!(failed.error.errno, Errno::INVAL);
+        assert!(
+            failed.error.to_string().contains("max_dest_rd_atomic grows from 4 to 8"),
+            "{}",
+            failed.error
+        );
+        a = failed.handle;
+        assert_eq!(queried(&a.to_rtr(&few)?)?.max_dest_rd_atomic, few.max_dest_rd_atomic);
+    } else {
+        assert_eq!(queried(&a.to_rtr(&more)?)?.max_dest_rd_atomic, more.max_dest_rd_atomic);
+    }
+    drop((b, pd));
     Ok(())
 }
 

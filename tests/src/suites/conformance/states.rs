@@ -88,7 +88,7 @@ impl<P: Provider> Free<P> {
             ah_attr: path,
             alt_ah_attr: path,
             max_rd_atomic: 4,
-            max_dest_rd_atomic: 8,
+            max_dest_rd_atomic: 4,
             min_rnr_timer: 12,
             port_num: PORT,
             alt_port_num: PORT,
@@ -280,9 +280,7 @@ fn from_state<P: Provider>(context: &Context<P>, qp_type: QpType, from: QpState)
 fn refused_by_the_device(qp_type: QpType, row: &Transition, extra: QpAttrMask) -> CaseResult<Option<Errno>> {
     let rxe = is_rxe()?;
     Ok(match extra {
-        // No packet pacing. rxe looks at the mask since Linux 5.11; before, the table of the core
-        // refused it.
-        QpAttrMask::RATE_LIMIT if crate::fabric::rxe_is_before(5, 11)? => Some(Errno::INVAL),
+        // No packet pacing.
         QpAttrMask::RATE_LIMIT => Some(Errno::OPNOTSUPP),
         // The core of the kernel has alternate paths on InfiniBand only, soft devices have none.
         QpAttrMask::ALT_PATH => Some(if rxe { Errno::INVAL } else { Errno::OPNOTSUPP }),
