@@ -6,10 +6,9 @@ mod common;
 use common::{Kind, World};
 use verbs::state::{Init, Reset};
 use verbs::{
-    AsyncEventType, Cause, CompCntr, CompCntrAttachOps, CompCntrType, Context, CounterAttachAttr,
-    CounterDescription, Counters, CqInit, Element, Errno, Flow, FlowAction, FlowActionEspAttr, FlowAttr,
-    FlowSpec, InitAttr, Provider, Qp, QpInit, QpType, ReadCountersFlags, Rss, RwqIndTable, RxHashConf,
-    RxHashFields, RxHashFunction, SrqInit, Wq, WqAttr, WqInit, WqState,
+    AsyncEventType, Cause, CompCntrAttachOps, CompCntrType, Context, CounterAttachAttr, CounterDescription,
+    CqInit, Element, Errno, FlowActionEspAttr, FlowAttr, FlowSpec, InitAttr, Provider, Qp, QpInit, QpType,
+    ReadCountersFlags, Rss, RxHashConf, RxHashFields, RxHashFunction, SrqInit, Wq, WqAttr, WqInit, WqState,
 };
 
 both! {
@@ -293,6 +292,7 @@ fn a_queue_pair_keeps_the_counter_that_it_counts_in<P: Provider>(world: &World, 
 fn objects_name_their_provider() {
     use common::Paper;
     use verbs::rxe::Rxe;
+    use verbs::{CompCntr, Counters, Flow, FlowAction, RwqIndTable};
 
     let (world, device) = common::world("steering-named");
     let context = device.open().unwrap();
