@@ -9,7 +9,7 @@ use super::SUITE;
 use crate::both;
 use crate::fabric::{
     Arena, Pair, Remote, Shape, connect, create_qp, eventually, imm, is_empty, is_local_key_error, is_rxe,
-    pattern, post_recv, post_send, signalled, wait, wait_for, wait_one, wait_status,
+    pattern, post_recv, post_send, rxe_is_before, signalled, wait, wait_for, wait_one, wait_status,
 };
 use crate::runner::{Case, CaseResult, skip};
 
@@ -352,6 +352,10 @@ fn uc_error_state_flushes_both_queues_in_order<P: Provider>(context: &Context<P>
     let mut qp: verbs::Qp<Errored, P> = end.qp.to_error()?;
     for wr_id in [1, 2, 3] {
         wait_status(&mut end.cq, wr_id, WcStatus::WR_FLUSH_ERR)?;
+    }
+    if rxe_is_before(6, 1)? {
+        // Its requester leaves at once in this state, and wakes nothing that would flush.
+        return Ok(());
     }
     post_send(&mut qp, &[signalled(4, SendOp::Send, &[arena.sge(0..8)])])?;
     wait_status(&mut end.cq, 4, WcStatus::WR_FLUSH_ERR)?;
