@@ -8,6 +8,7 @@
 //! | taken away | what a program with the device open sees | the command |
 //! |---|---|---|
 //! | rxe, by `rdma link delete` | everything works on, no event | waits for the program |
+//! | rxe, with its interface | `GID_CHANGE` or `PORT_ERR`, requests fail | waits for the program |
 //! | soft, with its interface | `GID_CHANGE`, `PORT_ERR`, requests fail | does not wait |
 //!
 //! A deleted rxe device cannot be opened any more, and that fails at once.
@@ -43,6 +44,7 @@ pub(super) fn cases() -> Vec<Case> {
         SUITE,
         a_deleted_device_serves_its_users_until_they_close_it,
         their_program_is_not_told_of_a_deleted_device_either,
+        a_device_that_goes_with_its_interface_ends_requests_with_errors,
     )
 }
 
@@ -121,13 +123,16 @@ fn succeeds(taking: Running) -> CaseResult {
     }
 }
 
-/// Wants a new open of a device to fail soon, and to say why.
-fn cannot_be_opened(device: &Device) {
+/// Wants a new open of a device to fail soon, and to say why. The device leaves the kernel's list
+/// before its file goes, so that an open in between succeeds.
+fn cannot_be_opened(device: &Device) -> CaseResult {
+    eventually("the file of the device goes", || device.open().is_err())?;
     let started = Instant::now();
-    let error = device.open().expect_err("a deleted device was opened");
+    let Err(error) = device.open() else { return fail("a deleted device was opened") };
     assert!([Errno::NOENT, Errno::NODEV, Errno::NXIO].contains(&error.errno), "{error}");
     assert!(error.to_string().contains("gone"), "{error}");
     assert!(started.elapsed() < PATIENCE / 2, "{:?}", started.elapsed());
+    Ok(())
 }
 
 /// The state that the threads of [`Traffic`] share.
@@ -344,7 +349,7 @@ fn a_deleted_device_serves_its_users_until_they_close_it() -> CaseResult {
     let context = device.open()?;
     let traffic = Traffic::start(&context)?;
     let mut deleting = delete()?;
-    cannot_be_opened(&device);
+    cannot_be_opened(&device)?;
     // Streams go on, and new objects are made.
     traffic.flows()?;
     let buf = context.alloc_pd()?.alloc_buf(64)?;
@@ -383,15 +388,42 @@ fn their_program_is_not_told_of_a_deleted_device_either() -> CaseResult {
     succeeds(deleting)
 }
 
+fn a_device_that_goes_with_its_interface_ends_requests_with_errors() -> CaseResult {
+    verbs::on_leak(|error| panic!("leaked: {error}"));
+    let interface = Interface::new()?;
+    let device = spare(&interface)?;
+    let context = device.open()?;
+    let traffic = Traffic::start(&context)?;
+    // The interface waits for the device, and the device for its users.
+    let mut taking = Command::new("ip");
+    let taking = Running::start(taking.args(["link", "del", LINK[0]]))?;
+    leaves_the_list()?;
+    cannot_be_opened(&device)?;
+    ended_by_the_interface(&traffic)?;
+    let (statuses, events) = traffic.stop()?;
+    // A requester without a route gives up at once; newer kernels flush its request.
+    let expected = if rxe_is_before(6, 1)? {
+        [WcStatus::LOC_PROT_ERR, WcStatus::LOC_PROT_ERR, WcStatus::RETRY_EXC_ERR]
+    } else {
+        [WcStatus::LOC_QP_OP_ERR, WcStatus::WR_FLUSH_ERR, WcStatus::RETRY_EXC_ERR]
+    };
+    reliable_streams_failed(&statuses, &expected);
+    let of_port = [AsyncEventType::GID_CHANGE, AsyncEventType::PORT_ERR];
+    assert!(events.iter().any(|event| of_port.contains(event)), "{events:?}");
+    assert!(!events.contains(&AsyncEventType::DEVICE_FATAL), "{events:?}");
+    context.close()?;
+    succeeds(taking)
+}
+
 /// Waits until the reliable streams have ended by themselves.
 fn ended_by_the_interface(traffic: &Traffic) -> CaseResult {
     let reliable = || traffic.streams.iter().zip(STREAMS).filter(|(_, (qp_type, _))| *qp_type == QpType::RC);
     eventually("requests of reliable queue pairs end", || reliable().all(|(stream, _)| stream.is_finished()))
 }
 
-fn reliable_streams_failed(statuses: &[Option<WcStatus>]) {
+fn reliable_streams_failed(statuses: &[Option<WcStatus>], with: &[WcStatus]) {
     for (status, (qp_type, _)) in statuses.iter().zip(STREAMS) {
-        let is_expected = *status == Some(WcStatus::RETRY_EXC_ERR);
+        let is_expected = status.is_some_and(|status| with.contains(&status));
         assert!(is_expected || qp_type != QpType::RC, "{statuses:?}");
     }
 }
@@ -422,7 +454,7 @@ fn a_soft_device_outlives_its_interface() -> CaseResult {
     drop(context.alloc_pd()?.alloc_buf(64)?);
     drop(device.open()?);
     let (statuses, events) = traffic.stop()?;
-    reliable_streams_failed(&statuses);
+    reliable_streams_failed(&statuses, &[WcStatus::RETRY_EXC_ERR]);
     // The interface may have come up after the device was made.
     assert!(events.ends_with(&[AsyncEventType::GID_CHANGE, AsyncEventType::PORT_ERR]), "{events:?}");
     context.close()?;
