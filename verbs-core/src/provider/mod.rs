@@ -220,10 +220,10 @@ pub use completion::{for_each_completion_field, for_each_optional_field};
 ///
 /// 24. *A receive of a shared receive queue is one of the queue pair that takes it.* Numbers 1 to 3
 ///     and 5 to 8 hold for it: it completes at most once, in the `recv_cq` of that queue pair, or
-///     in the `cq` of a queue of the kind [`XRC`](crate::types::SrqType::XRC). The device uses the
-///     keys of its elements in the protection domain of the shared receive queue. A device that
-///     looks them up in that of the queue pair finds there no key of another domain's region, and
-///     fails the receive.
+///     in the `cq` of a queue of the kind [`XRC`](crate::types::SrqType::XRC) or
+///     [`TM`](crate::types::SrqType::TM). The device uses the keys of its elements in the
+///     protection domain of the shared receive queue. A device that looks them up in that of the
+///     queue pair finds there no key of another domain's region, and fails the receive.
 /// 25. *The end of a shared receive queue ends its receives.* After [`destroy`](Destroy::destroy)
 ///     of the shared receive queue returned `Ok`, the device does not write the memory of any
 ///     receive that was posted to it, also of one that a queue pair has taken, whether or not a

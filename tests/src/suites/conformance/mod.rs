@@ -10,7 +10,6 @@
 //! | [`datagram`] | unreliable datagrams and multicast |
 //! | [`device`] | queries of a device, its ports and tables; a device opened twice |
 //! | [`atomics`] | atomics: values, atomicity, rights, bounds, order |
-//! | [`datagram`] | unreliable connections and datagrams |
 //! | [`placement`] | flushes and atomic writes |
 //! | [`shapes`] | lists, inline data, lengths, batches, scopes |
 //! | [`queues`] | posting and polling: lists, wrap-around, signalling, two threads, buffers |
@@ -28,7 +27,7 @@
 //! | [`threads`] | objects in several threads |
 //! | [`xrc`] | XRC: requests that name a shared receive queue |
 //!
-//! Each case runs twice: with the provider hidden, and with it named.
+//! Almost every case runs twice: with the provider hidden, and with it named.
 
 pub mod atomics;
 pub mod attributes;
