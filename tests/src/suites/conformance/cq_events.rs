@@ -16,7 +16,7 @@ use verbs::{
 use super::SUITE;
 use super::cq::{Loop, looped, message_memory, send_to_itself};
 use crate::both;
-use crate::fabric::{PATIENCE, is_rxe, post_recv, wait};
+use crate::fabric::{PATIENCE, eventually, is_rxe, post_recv, wait};
 use crate::runner::{Case, CaseResult, fail, skip};
 
 pub(super) fn cases() -> Vec<Case> {
@@ -188,18 +188,26 @@ fn is_readable(channel: &CompChannel, patience: Duration) -> CaseResult<bool> {
 }
 
 fn a_channel_is_readable_while_it_has_events<P: Provider>(context: &Context<P>) -> CaseResult {
-    let (channel, mut own) = with_channel(context)?;
+    // A queue for each event: rxe before 6.4 may raise one event for two requests, if the second
+    // comes between the completion and the event of the first.
+    let (channel, own) = with_channel(context)?;
+    let init = CqInit { channel: Some(&channel), ..CqInit::new(64) };
+    let mut owns = [own, Loop::new(context, &init)?, Loop::new(context, &init)?];
     assert!(!is_readable(&channel, Duration::ZERO)?);
-    for n in 0..3 {
+    for own in &mut owns {
         own.recvs.req_notify(false)?;
-        own.fill(n..n + 1)?;
+        own.fill(0..1)?;
     }
-    for _ in 0..3 {
+    let mut left: Vec<_> = owns.iter().map(|own| own.recvs.id()).collect();
+    while !left.is_empty() {
         assert!(is_readable(&channel, PATIENCE)?);
-        assert_eq!(next_event(&channel)?, own.recvs.id());
+        let id = next_event(&channel)?;
+        let before = left.len();
+        left.retain(|one| *one != id);
+        assert_eq!(left.len(), before - 1, "one event for each queue");
     }
     assert!(!is_readable(&channel, Duration::ZERO)?);
-    own.expect(0..3)
+    owns.iter_mut().try_for_each(|own| own.expect(0..1))
 }
 
 fn two_threads_at_one_channel_get_each_event_once<P: Provider>(context: &Context<P>) -> CaseResult {
@@ -224,6 +232,8 @@ fn two_threads_at_one_channel_get_each_event_once<P: Provider>(context: &Context
             own.recvs.req_notify(false)?;
             own.fill(n..n + 1)?;
             own.expect(n..n + 1)?;
+            // Before the next request, which shares the event of this one if it comes first.
+            eventually("a thread gets the event", || got.load(Ordering::Relaxed) > n)?;
         }
         let mut all = 0;
         for thread in waiting {
