@@ -56,7 +56,7 @@ pub struct Qp {
 /// there is one.
 ///
 /// `rxe_qp_from_attr` stores the new length before `free_rd_atomic_resources` walks the old table
-/// by it, so that a table that grows is overrun: Linux 5.10 crashes soon after, and later kernels
+/// by it, so that a table that grows is overrun: Linux 5.10 crashes soon after, and later sources
 /// write zeros behind the table. A queue pair that is reset keeps its table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct ResponderTable(Option<u32>);
