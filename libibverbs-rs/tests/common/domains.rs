@@ -3,29 +3,11 @@
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
-use verbs::provider::{Destroy, DmOps, DmahOps, TdOps, XrcdOps};
-use verbs::{Cause, Errno, Error, Result};
+use verbs::provider::{DmOps, DmahOps, TdOps, XrcdOps};
+use verbs::{Cause, Errno, Result};
 
 use super::provider::Handle;
 use super::{Kind, Object, World};
-
-/// Defines objects that are a handle.
-macro_rules! objects {
-    ($($name:ident = $verb:literal { $($field:ident: $type:ty),* };)*) => {$(
-        #[derive(Debug)]
-        pub struct $name {
-            handle: Handle,
-            $($field: $type,)*
-        }
-
-        impl Destroy for $name {
-            fn destroy(self) -> Result<(), (Self, Error)> {
-                let Self { handle, $($field),* } = self;
-                handle.destroy($verb).map_err(|(handle, error)| (Self { handle, $($field),* }, error))
-            }
-        }
-    )*};
-}
 
 objects! {
     PaperDm = "free_dm" { world: Arc<World>, bytes: Mutex<Vec<u8>> };

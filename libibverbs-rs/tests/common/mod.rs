@@ -12,6 +12,24 @@
 #![allow(unsafe_code)]
 #![allow(dead_code, unreachable_pub, missing_docs)]
 
+/// Defines objects that are a handle.
+macro_rules! objects {
+    ($($name:ident = $verb:literal { $($field:ident: $type:ty),* };)*) => {$(
+        #[derive(Debug)]
+        pub struct $name {
+            handle: $crate::common::provider::Handle,
+            $($field: $type,)*
+        }
+
+        impl verbs::provider::Destroy for $name {
+            fn destroy(self) -> Result<(), (Self, verbs::Error)> {
+                let Self { handle, $($field),* } = self;
+                handle.destroy($verb).map_err(|(handle, error)| (Self { handle, $($field),* }, error))
+            }
+        }
+    )*};
+}
+
 pub mod domains;
 pub mod provider;
 pub mod setup;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use verbs::provider::{
-    CompCntrOps, CountersOps, Destroy, FlowActionOps, FlowOps, FlowRule, QpOps, RwqIndTableOps, WqOps,
+    CompCntrOps, CountersOps, FlowActionOps, FlowOps, FlowRule, QpOps, RwqIndTableOps, WqOps,
 };
 use verbs::{
     CompCntrAttachOps, CompCntrEntry, CounterAttachAttr, Errno, Error, FlowActionEspAttr, FlowSpec,
@@ -13,24 +13,6 @@ use verbs::{
 
 use super::provider::{Handle, Paper, PaperQp, PaperQueue};
 use super::{Kind, Object, World};
-
-/// Defines objects that are a handle.
-macro_rules! objects {
-    ($($name:ident = $verb:literal { $($field:ident: $type:ty),* };)*) => {$(
-        #[derive(Debug)]
-        pub struct $name {
-            handle: Handle,
-            $($field: $type,)*
-        }
-
-        impl Destroy for $name {
-            fn destroy(self) -> Result<(), (Self, Error)> {
-                let Self { handle, $($field),* } = self;
-                handle.destroy($verb).map_err(|(handle, error)| (Self { handle, $($field),* }, error))
-            }
-        }
-    )*};
-}
 
 objects! {
     PaperWq = "destroy_wq" { attr: WqInitAttr, state: Mutex<WqState> };

@@ -73,7 +73,7 @@ pub fn build(
         .transpose()
         .map_err(|error| fail("Couldn't create completion channel", &error))?;
     if options.cc_unprotected {
-        return Err(fail("Couldn't allocate parent domain", &no_parent_domain(&context)));
+        return Err(fail("Couldn't allocate parent domain", &NO_SHARED_MEMORY));
     }
     let pd = context.alloc_pd().map_err(|error| fail("Couldn't allocate PD", &error))?;
 
@@ -152,7 +152,7 @@ pub(super) fn lacks(attr: &DeviceAttrEx, options: &Options) -> Option<(&'static 
             0 => {
                 ("The device isn't completion timestamp capable", "its completion_timestamp_mask is 0".into())
             }
-            _ => ("Couldn't create CQ", "completion timestamps cannot be read yet".into()),
+            _ => ("Couldn't create CQ", "this program reads no completion timestamps yet".into()),
         });
     }
     if options.device_memory {
@@ -162,7 +162,7 @@ pub(super) fn lacks(attr: &DeviceAttrEx, options: &Options) -> Option<(&'static 
                 "Device memory is insufficient",
                 format!("its max_dm_size is {max}, the message has {} bytes", options.size),
             ),
-            _ => ("Dev mem allocation failed", "device memory cannot be allocated yet".into()),
+            _ => ("Dev mem allocation failed", "this program uses no device memory yet".into()),
         });
     }
     None
@@ -176,14 +176,6 @@ pub(super) fn map(options: &Options) -> Result<Buffer, String> {
     Buffer::map(program.header_len(), len as usize, byte).map_err(|error| crate::console::describe(&error))
 }
 
-fn no_parent_domain(context: &Context) -> String {
-    format!(
-        "alloc_parent_domain on {}: the provider {} has none",
-        context.device_name(),
-        context.provider_name()
-    )
-}
-
 const NO_ODP: &str = "The device isn't ODP capable or does not support RC send and receive with ODP";
 
 const NO_ODP_OF_SRQ: &str =
@@ -192,7 +184,10 @@ const NO_ODP_OF_SRQ: &str =
 const NO_ODP_OF_XSRQ: &str =
     "The device isn't ODP capable or does not support XRC send, receive and srq with ODP";
 
-const NO_PREFETCH: &str = "regions cannot be fetched ahead yet; pages come when they are touched";
+const NO_PREFETCH: &str = "this program fetches no pages ahead yet; they come when they are touched";
+
+const NO_SHARED_MEMORY: &str =
+    "no provider here allocates memory that a confidential guest shares with its host";
 
 #[cfg(test)]
 mod tests;
