@@ -18,7 +18,7 @@ mod host;
 mod packages;
 mod prose;
 mod stage;
-mod table;
+pub(crate) mod table;
 
 use std::process::ExitCode;
 use std::str::FromStr;

@@ -1,15 +1,20 @@
 //! docs/conformance.md: the conformance suite's cases, and their results on each device.
 //!
 //! A run compares its results with the table, so that the table is true: a missing table, a device
-//! without a column, a case without a row, a row without a case, and another result are failures. A
-//! kernel that the table does not list is a skip.
-//! `cargo xtask test --write-table` replaces the columns of the devices that ran.
+//! without a column, a case without a row, a row without a case, another result, and a case without
+//! a result on some device, even one that did not run, are failures. A kernel that the table does
+//! not list is a skip.
+//! `cargo xtask test --write-table` replaces the columns of the devices that ran; `cargo xtask
+//! table` adds the cases of one run in a guest.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
+use clap::builder::PossibleValuesParser;
 
 use super::stage::StageResult;
 use crate::cargo;
@@ -26,6 +31,57 @@ type Results = BTreeMap<(String, String), Option<String>>;
 
 /// The results by device.
 type Table = BTreeMap<String, Results>;
+
+/// Adds the results in a guest's output to docs/conformance.md.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The device that ran, as its column is called
+    #[arg(long, value_parser = PossibleValuesParser::new(DEVICES))]
+    device: String,
+
+    /// The run was of the whole suite: cases that it lacks lose their result
+    #[arg(long)]
+    whole: bool,
+
+    /// File with the output of `cargo xtask vm -- target/debug/guest conformance...`
+    output: PathBuf,
+}
+
+/// Runs `cargo xtask table`.
+///
+/// # Errors
+/// The output has no result or a failed case, or a file cannot be read or written.
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let output =
+        fs::read_to_string(&args.output).with_context(|| format!("cannot read {}", args.output.display()))?;
+    let failed = output.lines().find(|line| line.starts_with("FAIL ")).unwrap_or_default();
+    ensure!(failed.is_empty(), "a case failed, and its result would not be kept: {failed}");
+    let lines: Vec<_> = output.lines().filter(|line| is_result(line)).map(str::to_owned).collect();
+    ensure!(!lines.is_empty(), "{} has no result of a conformance case", args.output.display());
+    let path = cargo::root().join(FILE);
+    let mut table = parse(&fs::read_to_string(&path).unwrap_or_default());
+    let column = table.entry(args.device.clone()).or_default();
+    if args.whole {
+        column.clear();
+    }
+    add(column, results(&lines));
+    fs::write(&path, print(&table)).with_context(|| format!("cannot write {FILE}"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Adds results of cases to a column that may have older ones of the same cases.
+fn add(column: &mut Results, new: Results) {
+    let cases: BTreeSet<_> = new.keys().map(case_of).collect();
+    column.retain(|key, _| !cases.contains(&case_of(key)));
+    column.extend(new);
+}
+
+/// The case of a row, which may be of one form alone.
+fn case_of((topic, name): &(String, String)) -> (String, String) {
+    let forms = [", erased", ", static"];
+    let case = forms.iter().find_map(|form| name.strip_suffix(form)).unwrap_or(name);
+    (topic.clone(), case.to_owned())
+}
 
 /// Returns whether a line is the result of a conformance case.
 pub(super) fn is_result(line: &str) -> bool {
@@ -63,7 +119,10 @@ pub(super) fn check(stages: &[StageResult], write: bool, result: &mut StageResul
         for device in other.keys() {
             result.skip(format!("{FILE} has no columns for kernels like {device}"));
         }
-        Ok(differences(&parse(&text), &listed))
+        let table = parse(&text);
+        let mut lines = differences(&table, &listed);
+        lines.extend(gaps(&table, &listed));
+        Ok(lines)
     })();
     match outcome {
         Ok(differences) if differences.is_empty() => result.counts.passed += 1,
@@ -144,6 +203,22 @@ fn differences(table: &Table, ran: &Table) -> Vec<String> {
     lines
 }
 
+/// Returns a sentence for each case that has no result on a device that did not run.
+fn gaps(table: &Table, ran: &Table) -> Vec<String> {
+    let cases: BTreeSet<_> = table.values().flat_map(|results| results.keys().map(case_of)).collect();
+    let mut lines = Vec::new();
+    for device in DEVICES.iter().filter(|device| !ran.contains_key(**device)) {
+        let known: BTreeSet<_> =
+            table.get(*device).into_iter().flat_map(|results| results.keys().map(case_of)).collect();
+        lines.extend(
+            cases
+                .difference(&known)
+                .map(|(topic, name)| format!("{device}, {topic}: \"{name}\" has no result")),
+        );
+    }
+    lines
+}
+
 fn shown(reason: Option<&String>) -> String {
     reason.map_or_else(|| "ok".to_owned(), |reason| format!("skipped ({reason})"))
 }
@@ -201,8 +276,8 @@ A case runs twice on a device, with its provider hidden and with it named; some 
 hidden. `ok` means that each run passed, `skip` that the device or the kernel cannot run it, for the reason with that number below
 the table.
 
-`cargo xtask test` compares its results with these tables, and fails where they differ; `cargo xtask test --kernel all
---write-table` writes them.
+`cargo xtask test` compares its results with these tables, and fails where they differ or where a case has no result on some device.
+`cargo xtask test --kernel all --write-table` writes them; `cargo xtask table` adds the cases of one run.
 ";
 
 /// Reads what [`print()`] wrote.
@@ -284,6 +359,34 @@ mod tests {
         assert_eq!(differences(&known, &other), expected);
         let elsewhere = Table::from([("rxe 9.9".to_owned(), Results::new())]);
         assert_eq!(differences(&known, &elsewhere), ["there is no column for rxe 9.9"]);
+    }
+
+    #[test]
+    fn a_case_needs_a_result_on_devices_that_did_not_run_too() {
+        let mut table = table();
+        let soft = Table::from([("soft".to_owned(), Results::new())]);
+        let of_6_1 = |lines: &[String]| lines.iter().filter(|line| line.starts_with("rxe 6.1,")).count();
+        assert_eq!(of_6_1(&gaps(&table, &soft)), 0, "two rows by form are a result");
+        add(
+            table.get_mut("soft").unwrap(),
+            results(&lines(&["ok conformance.rc.new erased", "ok conformance.rc.new static"])),
+        );
+        let of_6_1: Vec<_> =
+            gaps(&table, &soft).into_iter().filter(|line| line.starts_with("rxe 6.1,")).collect();
+        assert_eq!(of_6_1, ["rxe 6.1, rc: \"new\" has no result"]);
+        assert_eq!(gaps(&table, &soft).iter().filter(|line| line.starts_with("rxe 5.10,")).count(), 3);
+    }
+
+    #[test]
+    fn a_run_of_some_cases_replaces_these_alone() {
+        let mut table = table();
+        let column = table.get_mut("rxe 6.1").unwrap();
+        let run = ["ok conformance.rc.a_send_arrives erased", "ok conformance.rc.a_send_arrives static"];
+        add(column, results(&lines(&run)));
+        let text = print(&table);
+        assert!(text.contains("| a send arrives | ok | ok |"), "{text}");
+        assert!(text.contains("| a page faults | skip 1 | ok |"), "{text}");
+        assert!(!text.contains("static"), "{text}");
     }
 
     #[test]
