@@ -1,5 +1,8 @@
 //! An object of each kind, made from objects that are there. A missing parent is made in its place.
+//!
+//! [`lacks`] lists the kinds that a device lacks. All others must be made, and those must not.
 
+use std::fmt;
 use std::sync::Arc;
 
 use verbs::state::Reset;
@@ -11,7 +14,7 @@ use verbs::{
 
 use super::thing::{Held, Thing};
 use super::{ARENA, Churn, ROOT, group_of};
-use crate::fabric::{Remote, init_attr, is_rxe, next_completed, path, reg_mr_ex, rereg};
+use crate::fabric::{Remote, init_attr, is_rxe, next_completed, path, reg_mr_ex, rereg, rxe_is_before};
 use crate::runner::{CaseResult, Stop, fail};
 
 /// A kind of object, or a way to make one.
@@ -109,8 +112,11 @@ impl From<Stop> for NotMade {
 }
 
 impl<P: Provider> Churn<P> {
-    /// Makes one object, or its parent where that is missing. Returns whether one was made: a
-    /// device may lack a kind.
+    /// Makes one object, or its parent where that is missing. Returns `false` if the device refuses
+    /// a kind that it lacks.
+    ///
+    /// # Errors
+    /// The device refuses a kind that it must have, or makes one that it [`lacks`].
     pub(super) fn make(&mut self) -> CaseResult<bool> {
         let mut choice = self.choices.below(KINDS.iter().map(|(_, weight)| weight).sum());
         let chosen = KINDS.iter().find(|(_, weight)| {
@@ -118,9 +124,13 @@ impl<P: Provider> Churn<P> {
             choice = choice.wrapping_sub(*weight);
             is_it
         });
-        let (mut kind, mut context) = (chosen.map_or(Kind::Pd, |(kind, _)| *kind), None);
+        let chosen = chosen.map_or(Kind::Pd, |(kind, _)| *kind);
+        let (mut kind, mut context) = (chosen, None);
         loop {
             match self.try_make(kind, context) {
+                Ok(_) if lacks(kind)? => {
+                    return fail(format_args!("{kind:?} was made, which the device is listed to lack"));
+                }
                 Ok(made) => {
                     *self.made.entry(kind).or_default() += 1;
                     for held in made {
@@ -132,8 +142,9 @@ impl<P: Provider> Churn<P> {
                     return Ok(true);
                 }
                 Err(NotMade::Needs(parent, of)) => (kind, context) = (parent, Some(of)),
-                Err(NotMade::Refused(error)) if is_missing(kind, &error)? => {
-                    *self.refused.entry(format!("{kind:?}")).or_default() += 1;
+                // Without an XRC domain there is nothing of it.
+                Err(NotMade::Refused(error)) if lacks(chosen)? && is_told_missing(kind, &error)? => {
+                    *self.refused.entry(format!("{chosen:?}")).or_default() += 1;
                     return Ok(false);
                 }
                 Err(NotMade::Refused(error)) => return fail(format_args!("{kind:?}: {error}")),
@@ -294,19 +305,29 @@ impl<P: Provider> Churn<P> {
             _ => (CqFlags::empty(), CqWcFlags::empty()),
         };
         let init = CqInit { channel, flags, wc_flags, ..CqInit::new(cqe) };
-        let mut cq = match context.create_cq(&init) {
-            // The device lacks the property: the refusal leaves nothing, and a plain one is made.
-            Err(Error { cause: Cause::CqFlags { .. } | Cause::CqWcFlags { .. }, .. }) => {
-                *self.refused.entry("CqWithProperties".to_owned()).or_default() += 1;
-                context.create_cq(&CqInit::new(cqe))?
-            }
-            made => made?,
+        let made = context.create_cq(&init);
+        let is_refused =
+            matches!(&made, Err(Error { cause: Cause::CqFlags { .. } | Cause::CqWcFlags { .. }, .. }));
+        // rxe neither ignores overruns nor has timestamps.
+        refused_as_listed((flags, wc_flags), is_refused, is_rxe()? && way > 4)?;
+        let mut cq = if is_refused {
+            // The refusal leaves nothing, and a plain one is made.
+            *self.refused.entry("CqWithProperties".to_owned()).or_default() += 1;
+            context.create_cq(&CqInit::new(cqe))?
+        } else {
+            made?
         };
         match way {
             0 => cq.req_notify(false)?,
             1 => cq.resize(resized)?,
-            // Refused by a device without moderation.
-            2 => drop(cq.modify(CqModeration { cq_count: 4, cq_period: 100 })),
+            2 => {
+                let moderated = cq.modify(CqModeration { cq_count: 4, cq_period: 100 });
+                let is_refused = moderated.as_ref().is_err_and(|error| error.errno == Errno::OPNOTSUPP);
+                refused_as_listed("moderation", is_refused, is_rxe()?)?;
+                if !is_refused {
+                    moderated?;
+                }
+            }
             _ => {}
         }
         Ok((of, Thing::Cq(cq)))
@@ -538,13 +559,36 @@ impl<P: Provider> Churn<P> {
     }
 }
 
-/// Returns whether an error says that the device lacks a kind.
-fn is_missing(kind: Kind, error: &Error) -> CaseResult<bool> {
-    let is_of_some_kernels = match kind {
-        // rxe has regions on demand from Linux 6.3 on, and some rights later.
-        Kind::MrOnDemand => is_rxe()? && error.errno == Errno::INVAL,
-        Kind::XrcInitiator => matches!(error.cause, Cause::QpType { .. }),
+/// Returns whether the device under test lacks a kind.
+fn lacks(kind: Kind) -> CaseResult<bool> {
+    if !is_rxe()? {
+        return Ok(kind == Kind::MrOnDemand);
+    }
+    Ok(match kind {
+        Kind::MrNull | Kind::ParentDomain | Kind::Td => true,
+        Kind::XrcInitiator | Kind::XrcSrq | Kind::XrcTarget | Kind::Xrcd => true,
+        Kind::BoundWindow | Kind::Mw | Kind::Window => rxe_is_before(6, 1)?,
+        Kind::MrChanged => rxe_is_before(6, 5)?,
+        Kind::MrOnDemand => rxe_is_before(6, 16)?,
         _ => false,
-    };
-    Ok(error.errno == Errno::OPNOTSUPP || is_of_some_kernels)
+    })
+}
+
+/// Fails unless a device refuses exactly what it is listed to lack.
+fn refused_as_listed(what: impl fmt::Debug, is_refused: bool, is_lacking: bool) -> CaseResult {
+    match (is_refused, is_lacking) {
+        (true, false) => fail(format_args!("refused, which the device is listed to have: {what:?}")),
+        (false, true) => fail(format_args!("made, which the device is listed to lack: {what:?}")),
+        _ => Ok(()),
+    }
+}
+
+/// Returns whether an error says that the device lacks a kind.
+fn is_told_missing(kind: Kind, error: &Error) -> CaseResult<bool> {
+    Ok(match kind {
+        // rxe calls rights that it does not know invalid.
+        Kind::MrOnDemand if is_rxe()? => error.errno == Errno::INVAL,
+        Kind::XrcInitiator => matches!(error.cause, Cause::QpType { .. }),
+        _ => error.errno == Errno::OPNOTSUPP,
+    })
 }
