@@ -5,8 +5,8 @@ use std::os::fd::AsFd;
 
 use verbs::state::{Init, Rtr, Rts};
 use verbs::{
-    Cause, Context, Cq, CqInit, Errno, PostReason, Provider, Qp, QpInit, QpType, SendFlags, SendOp, Srq,
-    SrqInit, WcOpcode, WcStatus, Xrcd, XrcdInit,
+    Cause, Context, Cq, CqInit, DeviceCapFlags, Errno, PostReason, Provider, Qp, QpInit, QpType, SendFlags,
+    SendOp, Srq, SrqInit, WcOpcode, WcStatus, Xrcd, XrcdInit,
 };
 
 use super::SUITE;
@@ -15,7 +15,7 @@ use crate::fabric::{
     Arena, Remote, Shape, filled, imm, init_attr, is_empty, next_completed, pattern, post_send,
     post_srq_recv, rtr_attr, signalled, wait_for, wait_one, wait_status,
 };
-use crate::runner::{Case, CaseResult, skip};
+use crate::runner::{Case, CaseResult, fail, skip};
 
 pub(super) fn cases() -> Vec<Case> {
     both!(
@@ -38,10 +38,12 @@ pub(super) fn cases() -> Vec<Case> {
     )
 }
 
-/// Opens a domain, or skips the case on a device without XRC.
+/// Opens a domain, or skips the case on a device that does not announce XRC, which must refuse it.
 fn open<P: Provider>(context: &Context<P>, init: &XrcdInit<'_>) -> CaseResult<Xrcd<P>> {
+    let is_announced = context.query_device()?.device_cap_flags.contains(DeviceCapFlags::XRC);
     match context.open_xrcd(init) {
-        Err(error) if error.errno == Errno::OPNOTSUPP => skip("the device has no XRC"),
+        Err(error) if error.errno == Errno::OPNOTSUPP && !is_announced => skip("the device has no XRC"),
+        Ok(_) if !is_announced => fail("an XRC domain of a device that announces none"),
         opened => Ok(opened?),
     }
 }
