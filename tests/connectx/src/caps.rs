@@ -12,9 +12,9 @@ use crate::cmd::refusal::{Refusal, Status};
 use crate::complaint::Rule;
 use crate::function::config::Config;
 use crate::layout::caps::{
-    atomic_caps, cmd_hca_cap as general, flow_table_nic_cap as flow,
-    per_protocol_networking_offload_caps as ethernet, roce_cap,
+    atomic_caps, cmd_hca_cap as general, per_protocol_networking_offload_caps as ethernet, roce_cap,
 };
+use crate::layout::flow_caps::flow_table_nic_cap as flow;
 use crate::layout::{Field, Part, Table};
 use crate::port::PortKind;
 

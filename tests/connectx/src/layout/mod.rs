@@ -10,7 +10,7 @@
 //! | file | tables |
 //! |---|---|
 //! | `hca` | life of the function: enabling, pages, capabilities, UARs, counters |
-//! | `caps` | capability structures |
+//! | `caps`, `flow_caps` | capability structures |
 //! | `register` | registers behind ACCESS_REG |
 //! | `eq`, `cq`, `mkey`, `qp`, `srq` | commands and contexts of the objects |
 //! | `vport` | ports, GIDs, partition keys, RoCE addresses, MADs |
@@ -24,6 +24,7 @@ pub mod cqe;
 pub mod eq;
 pub mod eqe;
 pub mod eth;
+pub mod flow_caps;
 pub mod hca;
 pub mod iseg;
 pub mod mkey;
