@@ -172,7 +172,7 @@ fn sequence_numbers_move_on_with_every_packet<P: Provider>(context: &Context<P>)
 }
 
 /// Connects two queue pairs of which `a` sends from `psn` on.
-fn pair_from<P: Provider>(context: &Context<P>, shape: &Shape, psn: u32) -> CaseResult<Pair<P>> {
+pub(super) fn pair_from<P: Provider>(context: &Context<P>, shape: &Shape, psn: u32) -> CaseResult<Pair<P>> {
     let rts = RtsAttr { sq_psn: Some(psn), ..shape.rts };
     ends(context, shape, rts, |remote| Remote { psn, ..remote })
 }

@@ -3,6 +3,9 @@
 //! | file | what is in it |
 //! |---|---|
 //! | [`rc`] | reliable connections: every operation, with the data verified |
+//! | [`rc_lengths`] | reliable connections: lengths around the path MTU, alignments, long messages |
+//! | [`rc_order`] | reliable connections: the order of requests, of data and of completions |
+//! | [`rc_queues`] | reliable connections: full queues, signalling, fields, batches |
 //! | [`cq`] | completion queues: sizes, overruns, flags, fields, orders |
 //! | [`cq_events`] | completion channels: many queues, moderation, no lost wake-up |
 //! | [`cq_resize`] | completion queues that are resized |
@@ -46,6 +49,9 @@ pub mod owned;
 pub mod placement;
 pub mod queues;
 pub mod rc;
+pub mod rc_lengths;
+pub mod rc_order;
+pub mod rc_queues;
 pub mod shapes;
 pub mod srq;
 pub mod states;
@@ -83,6 +89,9 @@ pub fn cases() -> Vec<Case> {
         placement,
         queues,
         rc,
+        rc_lengths,
+        rc_order,
+        rc_queues,
         shapes,
         srq,
         states,

@@ -415,7 +415,7 @@ fn messages_arrive_before_this_side_may_send<P: Provider>(context: &Context<P>) 
 }
 
 /// Checks that no completion comes while a message could have made its way many times.
-fn stays_empty<P: Provider>(cq: &mut Cq<P>) -> CaseResult {
+pub(super) fn stays_empty<P: Provider>(cq: &mut Cq<P>) -> CaseResult {
     let deadline = Instant::now() + Duration::from_millis(30);
     while Instant::now() < deadline {
         let mut completions = cq.poll();
@@ -428,7 +428,7 @@ fn stays_empty<P: Provider>(cq: &mut Cq<P>) -> CaseResult {
     Ok(())
 }
 
-fn drain<P: Provider>(qp: Qp<Rts, P>) -> CaseResult<Qp<verbs::state::Sqd, P>> {
+pub(super) fn drain<P: Provider>(qp: Qp<Rts, P>) -> CaseResult<Qp<verbs::state::Sqd, P>> {
     let qp = qp.to_sqd(false)?;
     eventually("the send queue is drained", || qp.is_drained().unwrap_or(false))?;
     Ok(qp)
