@@ -259,6 +259,49 @@ fn a_ping_pong_that_sleeps_between_messages_is_verified() {
     pingpong(&["-e", "-n", "200"]);
 }
 
+/// The clock of a soft device counts nanoseconds.
+#[test]
+fn a_ping_pong_with_timestamps_prints_the_times_between_messages() {
+    for flags in [&["-t", "--verify"][..], &["-t", "-e", "-c", "-n", "100"], &["-t", "-n", "2"]] {
+        for said in play(PINGPONG, flags) {
+            let lines: Vec<&str> = said.lines().collect();
+            let [.., bytes, iters, max, min, average] = &lines[..] else { panic!("{said}") };
+            assert!(bytes.contains(" bytes in ") && iters.contains(" iters in "), "{said}");
+            let number = |line: &str, name: &str| {
+                let prefix = format!("{name} receive completion clock cycles = ");
+                let number = line.strip_prefix(&prefix).unwrap_or_else(|| panic!("no {prefix:?} in {said}"));
+                number.to_owned()
+            };
+            let [max, min] = [number(max, "Max"), number(min, "Min")];
+            let average = number(average, "Average");
+            assert_eq!(average.split_once('.').map(|(_, decimals)| decimals.len()), Some(6), "{said}");
+            let [max, min, average] = [max, min, average].map(|text| text.parse::<f64>().expect("a number"));
+            assert!(0.0 < min && min <= average && average <= max, "{said}");
+            assert!(max < 60e9, "a message took longer than the test may: {said}");
+        }
+    }
+    // One message each has no time between two.
+    for said in play(PINGPONG, &["-t", "-n", "1"]) {
+        assert!(said.ends_with(" usec/iter\n"), "{said}");
+    }
+}
+
+#[test]
+fn features_that_soft_devices_lack_are_refused_in_the_words_of_c() {
+    const NO_ODP: &str = "The device isn't ODP capable or does not support RC send and receive with ODP\n";
+    for (flags, line, reason) in [
+        (&["-j"][..], "Device doesn't support dm allocation\n", "soft0: its max_dm_size is 0\n"),
+        (&["-tj"], "Device doesn't support dm allocation\n", "soft0: its max_dm_size is 0\n"),
+        (&["-oP"], NO_ODP, "soft0: general_odp_caps 0x0, rc_odp_caps 0x0\n"),
+        (&["-OPt"], NO_ODP, "soft0: general_odp_caps 0x0, rc_odp_caps 0x0\n"),
+    ] {
+        let args = [flags, &["-d", "soft0", "-g", "0", "127.0.0.1"]].concat();
+        let (status, out, complaints) = run(PINGPONG, "auto", &args);
+        assert_eq!((status, &*out), (Some(1), ""), "{flags:?}");
+        assert_eq!(complaints, format!("{line}{PINGPONG}: {reason}"), "{flags:?}");
+    }
+}
+
 #[test]
 fn a_ping_pong_of_a_megabyte_is_verified() {
     pingpong(&["-s", "1048576", "-n", "5", "-m", "4096"]);

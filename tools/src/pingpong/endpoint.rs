@@ -11,6 +11,8 @@
 //! - No reference to the buffer exists once the device knows it. It is a bare address; `--chk` and
 //!   `--verify` access its bytes one by one, volatile, so that a peer that writes at the wrong time
 //!   corrupts the message and nothing else.
+//! - A message in device memory has elements whose addresses are offsets in that memory, which is no
+//!   memory of this process. It is never posted inline, which would read the process's own memory.
 //! - Sends and receives overlap on purpose: the device may write a message while it still reads the
 //!   previous one from the same bytes. Both are the device's accesses, and at worst corrupt the
 //!   message.
@@ -23,8 +25,8 @@ use std::io;
 use memmap2::MmapMut;
 use verbs::state::{CanPostRecv, Init, Rts, State};
 use verbs::{
-    AccessFlags, Ah, Error, Mr, Pd, PostError, Qp, RecvWr, Result, RtrAttr, RtsAttr, SendFlags, SendOp,
-    SendWr, Sge, Srq,
+    AccessFlags, Advice, AdviseFlags, Ah, Dm, Error, Mr, Pd, PostError, Qp, RecvWr, Result, RtrAttr, RtsAttr,
+    SendFlags, SendOp, SendWr, Sge, Srq,
 };
 
 /// The `wr_id` of receives, as in C: the number is printed when a request fails.
@@ -120,11 +122,14 @@ pub fn register_everything(pd: &Pd, access: AccessFlags) -> Result<Mr> {
     unsafe { pd.reg_mr(std::ptr::null_mut(), usize::MAX, access) }
 }
 
-/// The buffer of all messages, registered, and its posting.
+/// The buffer of all messages, registered, and its posting. In device memory, the buffer is only
+/// the program's copy.
 #[derive(Debug)]
 pub struct Message {
     buffer: Buffer,
     mr: Mr,
+    /// The device memory that the region covers, instead of the buffer.
+    dm: Option<Dm>,
     /// The header and the message.
     recv: Sge,
     /// The message.
@@ -149,7 +154,23 @@ impl Message {
         let addr = buffer.start.expose_provenance() as u64;
         let recv = Sge { addr, length: header + length, lkey: mr.lkey() };
         let send = Sge { addr: addr + u64::from(header), length, lkey: mr.lkey() };
-        Self { buffer, mr, recv, send }
+        Self { buffer, mr, dm: None, recv, send }
+    }
+
+    /// Combines a buffer without a header, device memory of its length, and the region that covers
+    /// all of that.
+    pub fn in_device_memory(buffer: Buffer, mr: Mr, dm: Dm) -> Self {
+        debug_assert_eq!(buffer.header, 0);
+        let element = Sge { addr: 0, length: buffer.len as u32, lkey: mr.lkey() };
+        Self { buffer, mr, dm: Some(dm), recv: element, send: element }
+    }
+
+    /// Advises the device to fetch the message's pages now, for writing.
+    ///
+    /// # Errors
+    /// Any error of [`Pd::advise_mr`]; notably `EOPNOTSUPP` if the device takes no advice.
+    pub fn prefetch(&self, pd: &Pd) -> Result<()> {
+        pd.advise_mr(Advice::PREFETCH_WRITE, AdviseFlags::FLUSH, &[self.send])
     }
 
     /// The buffer.
@@ -157,22 +178,44 @@ impl Message {
         &mut self.buffer
     }
 
-    /// Returns the region, to be closed.
-    pub fn into_mr(self) -> Mr {
-        self.mr
+    /// Copies the buffer to the device memory, if the message is there.
+    ///
+    /// # Errors
+    /// Any error of [`Dm::copy_to`].
+    pub fn copy_to_device(&self) -> Result<()> {
+        let Some(dm) = &self.dm else { return Ok(()) };
+        let bytes: Vec<u8> = (0..self.buffer.len).map(|at| self.buffer.read(at)).collect();
+        dm.copy_to(0, &bytes)
+    }
+
+    /// Copies the device memory to the buffer, if the message is there.
+    ///
+    /// # Errors
+    /// Any error of [`Dm::copy_from`].
+    pub fn copy_from_device(&mut self) -> Result<()> {
+        let Some(dm) = &self.dm else { return Ok(()) };
+        let mut bytes = vec![0; self.buffer.len];
+        dm.copy_from(0, &mut bytes)?;
+        (0..).zip(bytes).for_each(|(at, byte)| self.buffer.write(at, byte));
+        Ok(())
+    }
+
+    /// Returns the region and the device memory, to be closed.
+    pub fn into_parts(self) -> (Mr, Option<Dm>) {
+        (self.mr, self.dm)
     }
 
     /// Posts up to `count` receives; returns how many were accepted, and the error that ended them.
     pub fn post_recv<S: CanPostRecv>(&self, qp: &mut Qp<S>, count: u32) -> (u32, Option<PostError>) {
         // SAFETY: the element of each request covers the buffer, which stays mapped for ever and to
-        // which no reference exists; its `wr_id` has its top bit clear.
+        // which no reference exists, or device memory; its `wr_id` has its top bit clear.
         self.post_batches(count, |wrs| unsafe { qp.post_recv(wrs) })
     }
 
     /// As [`post_recv`](Self::post_recv), to a shared receive queue.
     pub fn post_srq_recv(&self, srq: &mut Srq, count: u32) -> (u32, Option<PostError>) {
         // SAFETY: the element of each request covers the buffer, which stays mapped for ever and to
-        // which no reference exists; its `wr_id` has its top bit clear.
+        // which no reference exists, or device memory; its `wr_id` has its top bit clear.
         self.post_batches(count, |wrs| unsafe { srq.post_recv(wrs) })
     }
 
@@ -212,10 +255,12 @@ impl Message {
             To::Datagram(ah, remote_qpn) => SendOp::UdSend { to: ah.to(remote_qpn, QKEY) },
             To::Srq(remote_srqn) => SendOp::Xrc { remote_srqn, op: &SendOp::Send },
         };
+        let flags = if self.dm.is_some() { flags.difference(SendFlags::INLINE) } else { flags };
         let wr = SendWr { wr_id: wr_id.into(), op, sge: std::slice::from_ref(&self.send), flags };
         // SAFETY: the element covers the buffer, which stays mapped for ever and to which no
-        // reference exists; inline, it is readable memory of this process; the `wr_id` has 32 bits,
-        // so that its top bit is clear.
+        // reference exists, so that it is readable memory of this process if the message is inline;
+        // or it covers device memory, and the message is not inline. The `wr_id` has 32 bits, so
+        // that its top bit is clear.
         unsafe { qp.post_send(&[wr]) }
     }
 }
@@ -237,7 +282,8 @@ pub type Steps = (RtrAttr, RtsAttr);
 impl Endpoint<Init> {
     /// Combines queue pairs, of which there is one without a shared receive queue, and a message.
     pub fn new(qps: Vec<Qp<Init>>, srq: Option<Srq>, message: Message) -> Self {
-        let inline = qps.iter().all(|qp| qp.cap().max_inline_data >= message.send.length);
+        let inline =
+            message.dm.is_none() && qps.iter().all(|qp| qp.cap().max_inline_data >= message.send.length);
         let flags = if inline { SendFlags::SIGNALED | SendFlags::INLINE } else { SendFlags::SIGNALED };
         Self { qps, srq, message, flags, peer: None }
     }
@@ -268,15 +314,15 @@ impl<S: State> Endpoint<S> {
         self.qps.iter().map(|qp| (qp.qp_num(), qp.psn()))
     }
 
-    /// The message's buffer.
-    pub fn buffer(&mut self) -> &mut Buffer {
-        self.message.buffer()
+    /// The message.
+    pub fn message(&mut self) -> &mut Message {
+        &mut self.message
     }
 
-    /// Returns the queue pairs, the shared receive queue, the memory region and the address handle,
-    /// to be closed.
-    pub fn into_parts(self) -> (Vec<Qp<S>>, Option<Srq>, Mr, Option<Ah>) {
-        (self.qps, self.srq, self.message.into_mr(), self.peer.map(|(ah, _)| ah))
+    /// Returns the queue pairs, the shared receive queue, the message and the address handle, to be
+    /// closed.
+    pub fn into_parts(self) -> (Vec<Qp<S>>, Option<Srq>, Message, Option<Ah>) {
+        (self.qps, self.srq, self.message, self.peer.map(|(ah, _)| ah))
     }
 }
 

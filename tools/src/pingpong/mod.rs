@@ -12,7 +12,7 @@
 //! | [`dest`], [`exchange`] | addresses of two peers, and their exchange, as in rdma-core |
 //! | [`peer`] | the end of the other side, noticed |
 //! | [`endpoint`] | raw posting; the only unsafe code of the tools |
-//! | [`run`] | the messages, and their time |
+//! | [`run`], [`stamps`] | the messages, and their time |
 //! | [`xsrq`] | `ibv_xsrq_pingpong` |
 //!
 //! # References
@@ -26,6 +26,7 @@ pub mod options;
 pub mod peer;
 pub mod run;
 pub mod setup;
+pub mod stamps;
 pub mod xsrq;
 
 use std::ffi::OsString;
@@ -86,15 +87,29 @@ fn ping_pong(options: &Options, console: &mut Console) -> Result<(), Failed> {
     let (mut endpoint, mut peer) = meet(&setup, endpoint, &port, &local, options, console)?;
 
     let client = options.server.is_some();
-    if client && options.validate {
-        let buffer = endpoint.buffer();
-        buffer.pages(page_size()).for_each(|page| buffer.write(page, FIRST_OF_PAGE));
+    if client {
+        let message = endpoint.message();
+        if options.validate {
+            let buffer = message.buffer();
+            buffer.pages(page_size()).for_each(|page| buffer.write(page, FIRST_OF_PAGE));
+        }
+        if let Err(error) = message.copy_to_device() {
+            console.complain(run::NOT_COPIED_TO);
+            return Err(console.because(error));
+        }
     }
-    let channel = setup.channel.as_ref();
-    let elapsed = run::play(&mut endpoint, &mut setup.cq, channel, &mut peer, options, console)?;
+    let (elapsed, stamps) = run::play(&mut endpoint, &mut setup, &mut peer, options, console)?;
     console.say(Summary { size: options.size, iters: options.iters, elapsed });
+    if let Some(stamps) = stamps {
+        console.say(stamps);
+    }
     if !client && options.validate {
-        let buffer = endpoint.buffer();
+        let message = endpoint.message();
+        if let Err(error) = message.copy_from_device() {
+            console.complain(run::NOT_COPIED_FROM);
+            return Err(console.because(error));
+        }
+        let buffer = message.buffer();
         for (number, page) in buffer.pages(page_size()).enumerate() {
             if buffer.read(page) != FIRST_OF_PAGE {
                 console.say(format_args!("invalid data in page {number}\n"));
@@ -240,8 +255,9 @@ fn advise_gid(context: &Context, port: &PortAttr, remote: Gid, options: &Options
 
 /// Destroys all objects, and reports those that the kernel refuses to destroy.
 fn close(setup: Setup, endpoint: Endpoint<Rts>, console: &mut Console) -> Result<(), Failed> {
-    let Setup { context, channel, pd, cq } = setup;
-    let (qps, srq, mr, ah) = endpoint.into_parts();
+    let Setup { context, channel, pd, cq, .. } = setup;
+    let (qps, srq, message, ah) = endpoint.into_parts();
+    let (mr, dm) = message.into_parts();
     let mut fail = |line: &str, error: Error| {
         console.complain(line);
         console.because(error)
@@ -256,6 +272,9 @@ fn close(setup: Setup, endpoint: Endpoint<Rts>, console: &mut Console) -> Result
     }
     cq.close().map_err(|failed| fail("Couldn't destroy CQ", failed.error))?;
     mr.close().map_err(|failed| fail("Couldn't deregister MR", failed.error))?;
+    if let Some(dm) = dm {
+        dm.close().map_err(|failed| fail("Couldn't free DM", failed.error))?;
+    }
     if let Some(ah) = ah {
         ah.close().map_err(|failed| fail("Couldn't destroy AH", failed.error))?;
     }

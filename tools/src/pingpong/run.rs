@@ -9,6 +9,8 @@ use verbs::{CompChannel, Cq, Wc, WcStatus};
 use super::endpoint::{Endpoint, RECV_WRID, SEND_WRID};
 use super::options::{Options, Program};
 use super::peer::Peer;
+use super::setup::Setup;
+use super::stamps::Stamps;
 use crate::console::{Console, Failed};
 use crate::ctext::Fixed2;
 
@@ -29,31 +31,35 @@ struct Game<'a> {
     /// With `--verify`: the number of the next message that this side sends. The peer's messages
     /// have the numbers between.
     verify: Option<u32>,
+    /// With `-t`.
+    stamps: Option<Stamps>,
 }
 
 /// A failure: C's sentence, and the reason.
 type Trouble = (String, String);
 
-/// Plays until every message has gone both ways, and returns the time. All receives must be posted;
-/// the side that begins has not sent yet.
+/// Plays until every message has gone both ways, and returns the time; with `-t`, also the times
+/// between messages. All receives must be posted; the side that begins has not sent yet.
 ///
 /// # Errors
 /// A verb, a completion or the check of a message fails; the failure has been reported.
 pub fn play(
     endpoint: &mut Endpoint<Rts>,
-    cq: &mut Cq,
-    channel: Option<&CompChannel>,
+    setup: &mut Setup,
     peer: &mut Peer,
     options: &Options,
     console: &mut Console,
-) -> Result<Duration, Failed> {
+) -> Result<(Duration, Option<Stamps>), Failed> {
+    let Setup { cq, channel, timestamp_mask, .. } = setup;
+    let stamps = timestamp_mask.map(Stamps::new);
     let rx_depth = options.rx_depth as i32;
     let iters = options.iters;
     // The client's messages are even, the server's odd.
     let verify = options.verify.then_some(u32::from(options.server.is_none()));
     let qps = endpoint.qps();
     let pending = vec![RECV_WRID; qps];
-    let mut game = Game { endpoint, pending, routs: rx_depth, rx_depth, iters, scnt: 0, rcnt: 0, verify };
+    let mut game =
+        Game { endpoint, pending, routs: rx_depth, rx_depth, iters, scnt: 0, rcnt: 0, verify, stamps };
     if options.server.is_some() {
         (0..qps).try_for_each(|qp| game.send(qp)).map_err(|(line, reason)| {
             console.complain(line);
@@ -63,13 +69,17 @@ pub fn play(
     let start = Instant::now();
     let wcs = if options.program == Program::Srq { cq.cqe() as usize } else { 2 };
     let mut wcs = vec![Wc::default(); wcs];
+    let mut times = vec![0; wcs.len()];
     while game.rcnt < iters || game.scnt < iters {
-        if let Some(channel) = channel {
+        if let Some(channel) = &*channel {
             wait_for_event(channel, cq, |console| peer.look(console), console)?;
         }
         let mut empty: u32 = 0;
         let count = loop {
-            let count = cq.poll_into(&mut wcs);
+            let count = match game.stamps {
+                None => cq.poll_into(&mut wcs),
+                Some(_) => poll_with_times(cq, &mut wcs, &mut times),
+            };
             if count > 0 || channel.is_some() {
                 break count;
             }
@@ -78,17 +88,32 @@ pub fn play(
                 peer.look(console)?;
             }
         };
-        for wc in &wcs[..count] {
-            game.take(wc).map_err(|(line, reason)| {
+        for (wc, time) in wcs[..count].iter().zip(&times) {
+            game.take(wc, *time).map_err(|(line, reason)| {
                 console.complain(line);
-                if options.program == Program::Rc {
+                // As in C, which reads timestamps in a loop of its own.
+                if options.program == Program::Rc && !options.timestamps {
                     console.complain(format_args!("parse WC failed {count}"));
                 }
                 console.because(reason)
             })?;
         }
     }
-    Ok(start.elapsed())
+    Ok((start.elapsed(), game.stamps))
+}
+
+/// Copies completions and their timestamps, and returns their number. C's program fails, with the
+/// status `ENOENT`, where the completion of an event was polled with the one before; ours does not.
+fn poll_with_times(cq: &mut Cq, wcs: &mut [Wc], times: &mut [u64]) -> usize {
+    let mut completions = cq.poll();
+    let mut count = 0;
+    for (wc, time) in wcs.iter_mut().zip(times) {
+        let Some(mut completion) = completions.next() else { break };
+        *time = completion.completion_ts().unwrap_or_default();
+        *wc = completion.to_wc();
+        count += 1;
+    }
+    count
 }
 
 /// Sleeps until something completes, and requests the next notification. While nothing does, calls
@@ -121,9 +146,10 @@ pub(super) fn wait_for_event(
 }
 
 impl Game<'_> {
-    /// Handles a completion, and sends the next message when it is this side's turn.
+    /// Handles a completion and its timestamp, and sends the next message when it is this side's
+    /// turn.
     #[inline]
-    fn take(&mut self, wc: &Wc) -> Result<(), Trouble> {
+    fn take(&mut self, wc: &Wc, time: u64) -> Result<(), Trouble> {
         if wc.status != WcStatus::SUCCESS {
             return Err(failed_status(wc));
         }
@@ -142,6 +168,9 @@ impl Game<'_> {
                     self.look_at_message(next)?;
                 }
                 self.rcnt += 1;
+                if let Some(stamps) = &mut self.stamps {
+                    stamps.receive(time);
+                }
             }
             other => {
                 let line = format!("Completion for unknown wr_id {}", other as i32);
@@ -167,7 +196,9 @@ impl Game<'_> {
     #[cold]
     fn look_at_message(&mut self, next: u32) -> Result<(), Trouble> {
         let message = next.wrapping_sub(1);
-        match self.endpoint.buffer().first_wrong(message) {
+        let received = self.endpoint.message();
+        received.copy_from_device().map_err(|error| (NOT_COPIED_FROM.to_owned(), error.to_string()))?;
+        match received.buffer().first_wrong(message) {
             None => Ok(()),
             Some((at, byte)) => Err((
                 format!("invalid data in message {message}, byte {at}"),
@@ -181,7 +212,9 @@ impl Game<'_> {
     #[inline]
     fn send(&mut self, qp: usize) -> Result<(), Trouble> {
         if let Some(next) = &mut self.verify {
-            self.endpoint.buffer().fill(*next);
+            let message = self.endpoint.message();
+            message.buffer().fill(*next);
+            message.copy_to_device().map_err(|error| (NOT_COPIED_TO.to_owned(), error.to_string()))?;
             *next = next.wrapping_add(2);
         }
         let posted = self.endpoint.post_send(qp);
@@ -190,6 +223,12 @@ impl Game<'_> {
         Ok(())
     }
 }
+
+/// C's sentence for a message that is not copied to device memory.
+pub(super) const NOT_COPIED_TO: &str = "Copy to dm buffer failed";
+
+/// C's sentence for a message that is not copied from device memory.
+pub(super) const NOT_COPIED_FROM: &str = "Copy from DM buffer failed";
 
 /// The number of polls without a completion, after which the program looks whether its peer ended.
 pub(super) const LOOK_EVERY: u32 = 1 << 14;

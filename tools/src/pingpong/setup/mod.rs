@@ -3,8 +3,8 @@
 
 use verbs::state::{Init, Reset};
 use verbs::{
-    AccessFlags, CompChannel, Context, Cq, CqInit, Device, DeviceAttrEx, DeviceList, Errno, InitAttr,
-    OdpGeneralCaps, OdpTransportCaps, Pd, Qp, QpCap, QpInit, Srq, SrqInit,
+    AccessFlags, CompChannel, Context, Cq, CqInit, CqWcFlags, Device, DeviceAttrEx, DeviceList, DmAttr,
+    InitAttr, OdpGeneralCaps, OdpTransportCaps, Pd, Qp, QpCap, QpInit, Srq, SrqInit,
 };
 
 use super::endpoint::{Buffer, Endpoint, Message, QKEY, register_everything};
@@ -22,6 +22,8 @@ pub struct Setup {
     pub pd: Pd,
     /// The completion queue of sends and receives.
     pub cq: Cq,
+    /// With `-t`: the bits of a completion's timestamp that count.
+    pub timestamp_mask: Option<u64>,
 }
 
 /// Returns the requested device.
@@ -77,6 +79,7 @@ pub fn build(
     }
     let pd = context.alloc_pd().map_err(|error| fail("Couldn't allocate PD", &error))?;
 
+    let (mut timestamp_mask, mut dm) = (None, None);
     if options.odp || options.timestamps || options.device_memory {
         let attr = context
             .query_device_ex()
@@ -84,22 +87,38 @@ pub fn build(
         if let Some((line, reason)) = lacks(&attr, options) {
             return Err(fail(line, &format_args!("{}: {reason}", device.name())));
         }
+        timestamp_mask = options.timestamps.then_some(attr.completion_timestamp_mask);
+        if options.device_memory {
+            let attr = DmAttr { length: options.size.into(), log_align: 0 };
+            let allocated = context.alloc_dm(&attr);
+            dm = Some(allocated.map_err(|error| fail("Dev mem allocation failed", &error))?);
+        }
     }
 
     let buffer = map(options).map_err(|reason| fail("Couldn't allocate work buf.", &reason))?;
     let mut access = AccessFlags::LOCAL_WRITE;
     access.set(AccessFlags::ON_DEMAND, options.odp);
-    let registered =
-        if options.implicit_odp { register_everything(&pd, access) } else { buffer.register(&pd, access) };
+    let registered = match &dm {
+        // The region is zero-based.
+        Some(dm) => pd.reg_dm_mr(dm, 0, options.size as usize, access),
+        None if options.implicit_odp => register_everything(&pd, access),
+        None => buffer.register(&pd, access),
+    };
     let mr = registered.map_err(|error| fail("Couldn't register MR", &error))?;
-    if options.prefetch {
-        let errno = Errno::OPNOTSUPP.raw();
-        let _ = fail(&format!("Couldn't prefetch MR({errno}). Continue anyway"), &NO_PREFETCH);
+    let message = match dm {
+        Some(dm) => Message::in_device_memory(buffer, mr, dm),
+        None => Message::new(buffer, mr),
+    };
+    if options.prefetch
+        && let Err(error) = message.prefetch(&pd)
+    {
+        let _ = fail(&format!("Couldn't prefetch MR({}). Continue anyway", error.errno.raw()), &error);
     }
 
     let of_srq = options.program == Program::Srq;
     let sends = if of_srq { options.num_qp } else { 1 };
-    let init = CqInit { channel: channel.as_ref(), ..CqInit::new(options.rx_depth.wrapping_add(sends)) };
+    let mut init = CqInit { channel: channel.as_ref(), ..CqInit::new(options.rx_depth.wrapping_add(sends)) };
+    init.wc_flags.set(CqWcFlags::COMPLETION_TIMESTAMP, options.timestamps);
     let cq = context.create_cq(&init).map_err(|error| fail("Couldn't create CQ", &error))?;
     let srq = of_srq
         .then(|| pd.create_srq(&SrqInit::new(options.rx_depth)))
@@ -125,7 +144,7 @@ pub fn build(
         qp.to_init(&attr).map_err(|failed| fail(&line, &failed.error))
     };
     let qps = (0..).zip(qps).map(to_init).collect::<Result<Vec<_>, _>>()?;
-    Ok((Setup { context, channel, pd, cq }, Endpoint::new(qps, srq, Message::new(buffer, mr))))
+    Ok((Setup { context, channel, pd, cq, timestamp_mask }, Endpoint::new(qps, srq, message)))
 }
 
 /// Returns a requested feature that the device lacks: C's sentence, and the reason.
@@ -147,23 +166,17 @@ pub(super) fn lacks(attr: &DeviceAttrEx, options: &Options) -> Option<(&'static 
             return Some(("The device doesn't support implicit ODP", reason));
         }
     }
-    if options.timestamps {
-        return Some(match attr.completion_timestamp_mask {
-            0 => {
-                ("The device isn't completion timestamp capable", "its completion_timestamp_mask is 0".into())
-            }
-            _ => ("Couldn't create CQ", "this program reads no completion timestamps yet".into()),
-        });
+    if options.timestamps && attr.completion_timestamp_mask == 0 {
+        let reason = "its completion_timestamp_mask is 0".to_owned();
+        return Some(("The device isn't completion timestamp capable", reason));
     }
-    if options.device_memory {
-        return Some(match attr.max_dm_size {
-            0 => ("Device doesn't support dm allocation", "its max_dm_size is 0".into()),
-            max if max < options.size.into() => (
-                "Device memory is insufficient",
-                format!("its max_dm_size is {max}, the message has {} bytes", options.size),
-            ),
-            _ => ("Dev mem allocation failed", "this program uses no device memory yet".into()),
-        });
+    if options.device_memory && attr.max_dm_size == 0 {
+        return Some(("Device doesn't support dm allocation", "its max_dm_size is 0".to_owned()));
+    }
+    if options.device_memory && attr.max_dm_size < options.size.into() {
+        let reason =
+            format!("its max_dm_size is {}, the message has {} bytes", attr.max_dm_size, options.size);
+        return Some(("Device memory is insufficient", reason));
     }
     None
 }
@@ -183,8 +196,6 @@ const NO_ODP_OF_SRQ: &str =
 
 const NO_ODP_OF_XSRQ: &str =
     "The device isn't ODP capable or does not support XRC send, receive and srq with ODP";
-
-const NO_PREFETCH: &str = "this program fetches no pages ahead yet; they come when they are touched";
 
 const NO_SHARED_MEMORY: &str =
     "no provider here allocates memory that a confidential guest shares with its host";

@@ -109,6 +109,20 @@ fn timestamps_and_device_memory_are_refused_with_the_device_s_limit() {
     let (line, reason) = lacks(&attr, &memory).expect("too little");
     assert_eq!(line, "Device memory is insufficient");
     assert_eq!(reason, "its max_dm_size is 4095, the message has 4096 bytes");
+    attr.max_dm_size = 4096;
+    attr.completion_timestamp_mask = 0xffff;
+    assert_eq!((lacks(&attr, &memory), lacks(&attr, &timestamps)), (None, None));
+}
+
+#[test]
+fn a_device_must_have_each_feature_that_is_requested() {
+    let both = Options { timestamps: true, device_memory: true, ..Options::default() };
+    let mut attr = attr();
+    attr.completion_timestamp_mask = u64::MAX;
+    assert_eq!(line(&attr, &both), Some("Device doesn't support dm allocation"));
+    attr.max_dm_size = 1 << 20;
+    attr.completion_timestamp_mask = 0;
+    assert_eq!(line(&attr, &both), Some("The device isn't completion timestamp capable"));
 }
 
 #[test]

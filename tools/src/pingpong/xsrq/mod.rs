@@ -230,7 +230,8 @@ fn close(setup: Setup, peers: Vec<Connected>, console: &mut Console) -> Result<(
     drop(file);
     send_cq.close().map_err(|failed| fail("Couldn't destroy send CQ", failed.error))?;
     recv_cq.close().map_err(|failed| fail("Couldn't destroy recv CQ", failed.error))?;
-    message.into_mr().close().map_err(|failed| fail("Couldn't deregister MR", failed.error))?;
+    let (mr, _) = message.into_parts();
+    mr.close().map_err(|failed| fail("Couldn't deregister MR", failed.error))?;
     pd.close().map_err(|failed| fail("Couldn't deallocate PD", failed.error))?;
     if let Some(channel) = channel {
         channel.close().map_err(|failed| fail("Couldn't destroy completion channel", failed.error))?;
