@@ -32,6 +32,7 @@ use crate::{CompChannel, Context, HandleError, Invalidated, Window, comp_channel
 /// The attributes of a new completion queue:
 /// `CqInit { channel: Some(&channel), ..CqInit::new(256) }`.
 #[doc(alias = "ibv_cq_init_attr_ex")]
+#[doc(alias = "ibv_cq_init_attr_mask")]
 #[derive(Clone, Copy, Debug)]
 pub struct CqInit<'a> {
     /// The least number of completions that fit; the device may round up.
@@ -42,6 +43,7 @@ pub struct CqInit<'a> {
     pub comp_vector: u32,
     /// The properties of the queue. An overrun is an error unless
     /// [`IGNORE_OVERRUN`](CqFlags::IGNORE_OVERRUN) is set; see [`Cq`].
+    #[doc(alias = "IBV_CQ_INIT_ATTR_MASK_FLAGS")]
     pub flags: CqFlags,
     /// The optional fields that completions must have, such as
     /// [`COMPLETION_TIMESTAMP`](CqWcFlags::COMPLETION_TIMESTAMP). [`Completion`] reads them.

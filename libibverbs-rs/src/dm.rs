@@ -28,6 +28,8 @@ impl<P: Provider> Dm<P> {
 
     /// Returns the kernel's handle, for another owner of the same context
     /// ([`Context::import_dm`]).
+    #[doc(alias = "IBV_DM_MASK_HANDLE")]
+    #[doc(alias = "ibv_dm_mask")]
     pub fn handle(&self) -> u32 {
         self.raw().handle()
     }

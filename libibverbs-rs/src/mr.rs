@@ -244,6 +244,7 @@ impl<P: Provider> fmt::Debug for Mr<P> {
 /// # References
 /// `ibv_reg_mr_ex(3)`
 #[doc(alias = "ibv_mr_init_attr")]
+#[doc(alias = "ibv_mr_init_attr_mask")]
 #[derive(Debug)]
 #[must_use = "a description registers nothing: pass it to Pd::reg_mr_ex"]
 pub struct MrInit<'a, P: Provider = Erased> {
@@ -256,22 +257,27 @@ pub struct MrInit<'a, P: Provider = Erased> {
 
 impl<'a, P: Provider> MrInit<'a, P> {
     /// Describes `length` bytes of this process at `addr`.
+    #[doc(alias = "IBV_REG_MR_MASK_ADDR")]
     pub fn new(addr: *mut u8, length: usize, access: AccessFlags) -> Self {
         Self { memory: MrMemory::Addr(addr), length, access, iova: None, dmah: None }
     }
 
     /// Describes `length` bytes of a dma-buf from `offset` on.
+    #[doc(alias = "IBV_REG_MR_MASK_FD")]
+    #[doc(alias = "IBV_REG_MR_MASK_FD_OFFSET")]
     pub fn dmabuf(fd: BorrowedFd<'a>, offset: u64, length: usize, access: AccessFlags) -> Self {
         Self { memory: MrMemory::DmaBuf { fd, offset }, length, access, iova: None, dmah: None }
     }
 
     /// Sets the address of the first byte in work requests. The default is the address in this
     /// process, and the offset in a dma-buf.
+    #[doc(alias = "IBV_REG_MR_MASK_IOVA")]
     pub fn iova(self, iova: u64) -> Self {
         Self { iova: Some(iova), ..self }
     }
 
     /// Sets hints for the device's accesses.
+    #[doc(alias = "IBV_REG_MR_MASK_DMAH")]
     pub fn dmah(self, dmah: &'a Dmah<P>) -> Self {
         Self { dmah: Some(dmah), ..self }
     }
@@ -281,6 +287,7 @@ impl<'a, P: Provider> MrInit<'a, P> {
 ///
 /// # References
 /// `ibv_rereg_mr(3)`
+#[doc(alias = "ibv_rereg_mr_flags")]
 #[derive(Debug)]
 #[must_use = "a description changes nothing: pass it to Mr::rereg"]
 pub struct MrChange<'a, P: Provider = Erased> {

@@ -142,6 +142,8 @@ impl<P: Provider> Pd<P> {
     /// # References
     /// `ibv_alloc_parent_domain(3)`
     #[doc(alias = "ibv_alloc_parent_domain")]
+    #[doc(alias = "IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS")]
+    #[doc(alias = "ibv_parent_domain_init_attr_mask")]
     pub fn alloc_parent_domain(
         &self,
         td: Option<&Td<P>>,
@@ -353,6 +355,7 @@ impl<P: Provider> Pd<P> {
     #[doc(alias = "ibv_reg_mr")]
     #[doc(alias = "ibv_alloc_buf")]
     #[doc(alias = "ibv_reg_buf_mr")]
+    #[doc(alias = "IBV_REG_MR_MASK_BUF")]
     pub fn alloc_buf(&self, len: usize) -> Result<Buf> {
         Buf::alloc(self, len)
     }
@@ -485,6 +488,8 @@ impl<P: Provider> Pd<P> {
     /// # References
     /// `ibv_create_srq(3)`
     #[doc(alias = "ibv_create_srq")]
+    #[doc(alias = "IBV_SRQ_INIT_ATTR_PD")]
+    #[doc(alias = "IBV_SRQ_INIT_ATTR_TYPE")]
     pub fn create_srq(&self, init: &SrqInit) -> Result<Srq<P>> {
         Srq::create(self, init)
     }
@@ -503,6 +508,10 @@ impl<P: Provider> Pd<P> {
     /// # References
     /// `ibv_create_srq_ex(3)`
     #[doc(alias = "ibv_create_srq_ex")]
+    #[doc(alias = "IBV_SRQ_INIT_ATTR_CQ")]
+    #[doc(alias = "IBV_SRQ_INIT_ATTR_PD")]
+    #[doc(alias = "IBV_SRQ_INIT_ATTR_TM")]
+    #[doc(alias = "IBV_SRQ_INIT_ATTR_TYPE")]
     pub fn create_tm_srq(&self, cq: impl Into<CqHandle<P>>, tm: TmCap, init: &SrqInit) -> Result<Srq<P>> {
         Srq::create_tm(self, &cq.into(), tm, init)
     }

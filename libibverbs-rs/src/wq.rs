@@ -24,6 +24,7 @@ use crate::{Context, CqHandle, HandleError, Pd};
 
 /// The attributes of a new work queue: `WqInit { max_wr: 256, ..WqInit::new(&cq) }`.
 #[doc(alias = "ibv_wq_init_attr")]
+#[doc(alias = "ibv_wq_init_attr_mask")]
 #[derive(Clone, Debug)]
 pub struct WqInit<P: Provider = Erased> {
     /// The kind.
@@ -35,6 +36,7 @@ pub struct WqInit<P: Provider = Erased> {
     /// The least number of scatter/gather elements of a receive.
     pub max_sge: u32,
     /// The properties.
+    #[doc(alias = "IBV_WQ_INIT_ATTR_FLAGS")]
     pub create_flags: WqFlags,
 }
 
@@ -244,6 +246,7 @@ type Kept = (Vec<Child>, Child);
 pub struct Rss<P: Provider = Erased> {
     table: WeakShared<P::RwqIndTable, Kept>,
     /// The hash of a packet, which selects the entry.
+    #[doc(alias = "IBV_QP_INIT_ATTR_RX_HASH")]
     pub hash: RxHashConf,
 }
 

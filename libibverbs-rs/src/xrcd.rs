@@ -23,13 +23,17 @@ use crate::{Context, CqHandle, HandleError, Pd, Qp, Srq, SrqInit};
 
 /// The attributes of opening an XRC domain. The default opens a domain of its own.
 #[doc(alias = "ibv_xrcd_init_attr")]
+#[doc(alias = "ibv_xrcd_init_attr_mask")]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct XrcdInit<'a> {
     /// A file: everyone who opens the device with the same file shares one domain.
+    #[doc(alias = "IBV_XRCD_INIT_ATTR_FD")]
     pub file: Option<BorrowedFd<'a>>,
     /// Set to make the file's domain if it has none (`O_CREAT`).
+    #[doc(alias = "IBV_XRCD_INIT_ATTR_OFLAGS")]
     pub create: bool,
     /// Set to refuse a domain that the file already has (`O_EXCL`).
+    #[doc(alias = "IBV_XRCD_INIT_ATTR_OFLAGS")]
     pub exclusive: bool,
 }
 
@@ -102,6 +106,10 @@ impl<P: Provider> Xrcd<P> {
     /// # References
     /// `ibv_create_srq_ex(3)`
     #[doc(alias = "ibv_create_srq_ex")]
+    #[doc(alias = "IBV_SRQ_INIT_ATTR_CQ")]
+    #[doc(alias = "IBV_SRQ_INIT_ATTR_PD")]
+    #[doc(alias = "IBV_SRQ_INIT_ATTR_TYPE")]
+    #[doc(alias = "IBV_SRQ_INIT_ATTR_XRCD")]
     pub fn create_srq(&self, pd: &Pd<P>, cq: impl Into<CqHandle<P>>, init: &SrqInit) -> Result<Srq<P>> {
         Srq::create_xrc(pd, self, &cq.into(), init)
     }
@@ -117,6 +125,7 @@ impl<P: Provider> Xrcd<P> {
     /// # References
     /// `ibv_create_qp_ex(3)`
     #[doc(alias = "ibv_create_qp_ex")]
+    #[doc(alias = "IBV_QP_INIT_ATTR_XRCD")]
     pub fn create_target(&self) -> Result<Qp<Reset, P>> {
         Qp::create_target(self)
     }
@@ -133,6 +142,10 @@ impl<P: Provider> Xrcd<P> {
     /// `ibv_open_qp(3)`
     #[doc(alias = "ibv_open_qp")]
     #[doc(alias = "ibv_qp_open_attr")]
+    #[doc(alias = "IBV_QP_OPEN_ATTR_NUM")]
+    #[doc(alias = "IBV_QP_OPEN_ATTR_TYPE")]
+    #[doc(alias = "IBV_QP_OPEN_ATTR_XRCD")]
+    #[doc(alias = "ibv_qp_open_attr_mask")]
     pub fn open_target<S: State>(&self, qp_num: u32) -> Result<Qp<S, P>> {
         Qp::open_target(self, qp_num)
     }

@@ -17,6 +17,7 @@ use crate::{CqHandle, Rss, SrqHandle};
 /// # }
 /// ```
 #[doc(alias = "ibv_qp_init_attr")]
+#[doc(alias = "ibv_qp_init_attr_mask")]
 #[derive(Clone, Debug)]
 pub struct QpInit<P: Provider = Erased> {
     /// The transport service.
@@ -30,6 +31,7 @@ pub struct QpInit<P: Provider = Erased> {
     pub srq: Option<SrqHandle<P>>,
     /// The table of work queues that the queue pair receives through (RSS). `None` for a receive
     /// queue of its own. Neither rxe nor soft devices have such tables.
+    #[doc(alias = "IBV_QP_INIT_ATTR_IND_TABLE")]
     pub rss: Option<Rss<P>>,
     /// The least capacity; the device may round up. With a shared receive queue or a table of work
     /// queues it ignores the capacity of receives.

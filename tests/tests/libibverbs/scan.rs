@@ -13,19 +13,43 @@ const METHODS: &[(&str, &str)] = &[
     ("posts_recvs", "Qp"),
     ("for_each_completion_field", "Completion"),
     ("for_each_optional_field", "Completion"),
+    ("half", "SendHalf"),
 ];
+
+/// Modules that reasons name by a whole path.
+const MODULES: &[&str] = &["verbs_core::channel", "verbs_core::cmd", "verbs_core::provider"];
 
 /// The items by the name in C that they carry.
 #[derive(Debug, Default)]
 pub(crate) struct Scan {
     /// From a C name to the paths below `verbs::`.
     pub(crate) aliases: BTreeMap<String, BTreeSet<String>>,
-    /// The paths of all public items, with or without an alias.
-    pub(crate) paths: BTreeSet<String>,
-    /// The types that carry an alias.
-    pub(crate) types: BTreeSet<String>,
-    /// The constants of types that carry an alias.
-    pub(crate) constants: BTreeSet<String>,
+    /// All public items by their paths, with or without an alias.
+    pub(crate) items: BTreeMap<String, Kind>,
+}
+
+/// The kind of an item, with the text that code needs in order to name it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A module outside of `verbs`.
+    Module,
+    /// A struct, enumeration, trait or type alias.
+    Type,
+    Constant,
+    Function {
+        /// The type after `impl` and its parameters, with its arguments.
+        of: Option<String>,
+        /// From behind `pub` up to the body, in one line.
+        signature: String,
+    },
+    /// A method that a macro makes from a list of completion fields.
+    Reader,
+    Field,
+    /// A variant of an enumeration.
+    Variant {
+        /// The pattern behind its name that matches all its fields.
+        fields: &'static str,
+    },
 }
 
 /// Reads the sources whose items `verbs` exports.
@@ -35,6 +59,7 @@ pub(crate) fn scan(root: &Path) -> Scan {
         let text = fs::read_to_string(&file).unwrap();
         scan_file(&text, &mut found);
     }
+    found.items.extend(MODULES.iter().map(|path| ((*path).to_owned(), Kind::Module)));
     found
 }
 
@@ -44,6 +69,9 @@ fn files(root: &Path) -> Vec<PathBuf> {
         root.join("verbs-core/src/error.rs"),
         root.join("verbs-core/src/provider/batch.rs"),
         root.join("verbs-core/src/provider/completion.rs"),
+        root.join("verbs-core/src/provider/driver.rs"),
+        root.join("verbs-core/src/provider/mr.rs"),
+        root.join("verbs-core/src/provider/td.rs"),
     ];
     let mut folders = vec![root.join("libibverbs-rs/src"), root.join("verbs-core/src/types")];
     while let Some(folder) = folders.pop() {
@@ -61,10 +89,10 @@ fn files(root: &Path) -> Vec<PathBuf> {
 }
 
 fn scan_file(text: &str, found: &mut Scan) {
-    // The type that methods, variants, fields and constants belong to.
-    let mut owner: Option<String> = None;
+    let mut owner = Owner::default();
     let mut aliases = Vec::new();
-    for line in text.lines() {
+    let lines: Vec<_> = text.lines().collect();
+    for (number, line) in lines.iter().enumerate() {
         let code = line.trim();
         if let Some(alias) = code.strip_prefix("#[doc(alias = \"").and_then(|rest| rest.strip_suffix("\")]"))
         {
@@ -75,57 +103,84 @@ fn scan_file(text: &str, found: &mut Scan) {
             continue;
         }
         if line.starts_with("impl") {
-            owner = implementor(line);
+            owner = Owner::implementor(line);
         } else if let Some(name) = line.strip_prefix("macro_rules! ") {
             let name = word(name);
-            owner =
-                METHODS.iter().find(|(macro_name, _)| *macro_name == name).map(|(_, of)| (*of).to_owned());
-        } else if line == "}" {
-            owner = None;
+            let of = METHODS.iter().find(|(macro_name, _)| *macro_name == name);
+            owner = Owner { name: of.map(|(_, of)| (*of).to_owned()), of: None };
+        } else if *line == "}" {
+            owner = Owner::default();
         }
-        if let Some((path, kind)) = item(code, &mut owner) {
-            if kind == Kind::Type && !aliases.is_empty() {
-                found.types.insert(path.clone());
-            }
-            if kind == Kind::Constant && !aliases.is_empty() {
-                found.constants.insert(path.clone());
-            }
+        if let Some((path, kind)) = item(&lines[number..], &mut owner) {
             for alias in aliases.drain(..) {
                 found.aliases.entry(alias).or_default().insert(path.clone());
             }
-            found.paths.insert(path);
+            found.items.entry(path).or_insert(kind);
         }
         aliases.clear();
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Type,
-    Constant,
-    Other,
+/// The type that methods, variants, fields and constants belong to.
+#[derive(Default)]
+struct Owner {
+    name: Option<String>,
+    /// The type with its arguments, in an `impl`.
+    of: Option<String>,
 }
 
-/// Returns the path of the item that a line opens, and makes a type the owner of what follows.
-fn item(code: &str, owner: &mut Option<String>) -> Option<(String, Kind)> {
-    let member = |owner: &Option<String>, name: &str| owner.as_ref().map(|owner| format!("{owner}::{name}"));
+impl Owner {
+    /// Returns the type that an `impl` at the margin is for.
+    fn implementor(line: &str) -> Owner {
+        if line.contains(" for ") {
+            return Owner::default();
+        }
+        let Some(mut rest) = line.strip_prefix("impl") else { return Owner::default() };
+        if rest.starts_with('<') {
+            let mut depth = 0;
+            let end = rest.find(|c| {
+                depth += match c {
+                    '<' => 1,
+                    '>' => -1,
+                    _ => 0,
+                };
+                depth == 0
+            });
+            let Some(end) = end else { return Owner::default() };
+            rest = &rest[end + 1..];
+        }
+        let of = rest.trim().trim_end_matches('{').trim_end();
+        Owner { name: Some(word(of).to_owned()), of: Some(of.to_owned()) }
+    }
+
+    /// Returns the path of a member.
+    fn member(&self, name: &str) -> Option<String> {
+        self.name.as_ref().map(|owner| format!("{owner}::{name}"))
+    }
+}
+
+/// Returns the path of the item that the first line opens, and makes a type the owner of what
+/// follows.
+fn item(lines: &[&str], owner: &mut Owner) -> Option<(String, Kind)> {
+    let code = lines[0].trim();
     if let Some(rest) = code.strip_prefix("pub ") {
         let rest = rest.trim_start_matches("const ").trim_start_matches("unsafe ");
         for keyword in ["struct ", "enum ", "trait ", "type "] {
             if let Some(name) = rest.strip_prefix(keyword) {
                 let name = word(name).to_owned();
-                *owner = Some(name.clone());
+                *owner = Owner { name: Some(name.clone()), of: None };
                 return Some((name, Kind::Type));
             }
         }
         if let Some(name) = rest.strip_prefix("fn ") {
             let name = word(name);
-            return Some((member(owner, name).unwrap_or_else(|| name.to_owned()), Kind::Other));
+            let kind = Kind::Function { of: owner.of.clone(), signature: signature(lines) };
+            return Some((owner.member(name).unwrap_or_else(|| name.to_owned()), kind));
         }
         let name = word(rest);
         if rest[name.len()..].starts_with(": ") {
-            let kind = if is_upper(name) { Kind::Constant } else { Kind::Other };
-            return member(owner, name).map(|path| (path, kind));
+            let kind = if is_upper(name) { Kind::Constant } else { Kind::Field };
+            return owner.member(name).map(|path| (path, kind));
         }
         return None;
     }
@@ -134,40 +189,37 @@ fn item(code: &str, owner: &mut Option<String>) -> Option<(String, Kind)> {
     let name = word(rest);
     let after = &rest[name.len()..];
     if is_upper(name) && after.starts_with(" = ") && code.ends_with(';') {
-        return member(owner, name).map(|path| (path, Kind::Constant));
+        return owner.member(name).map(|path| (path, Kind::Constant));
     }
-    let is_variant = name.starts_with(|c: char| c.is_ascii_uppercase())
-        && !is_flag
-        && (matches!(after, "," | " {") || after.starts_with('('));
-    if is_variant && !code.contains(" => ") {
-        return member(owner, name).map(|path| (path, Kind::Other));
+    let is_variant = name.starts_with(|c: char| c.is_ascii_uppercase()) && !is_flag && !code.contains(" => ");
+    let fields = match after {
+        "," => Some(""),
+        " {" => Some(" { .. }"),
+        _ => after.starts_with('(').then_some("(..)"),
+    };
+    if let Some(fields) = fields.filter(|_| is_variant) {
+        return owner.member(name).map(|path| (path, Kind::Variant { fields }));
     }
     // The fields of completions: `wr_id: u64;`.
     if after.starts_with(": ") && code.ends_with(';') {
-        return member(owner, name).map(|path| (path, Kind::Other));
+        return owner.member(name).map(|path| (path, Kind::Reader));
     }
     None
 }
 
-/// Returns the type that an `impl` at the margin is for.
-fn implementor(line: &str) -> Option<String> {
-    if line.contains(" for ") {
-        return None;
+/// Returns a function's text from behind `pub` up to its body.
+fn signature(lines: &[&str]) -> String {
+    let mut text = String::new();
+    for line in lines {
+        let line = line.trim();
+        let end = line.find(" {").or_else(|| line.starts_with('{').then_some(0));
+        text += &line[..end.unwrap_or(line.len())];
+        if end.is_some() {
+            break;
+        }
+        text.push(' ');
     }
-    let mut rest = line.strip_prefix("impl")?;
-    if rest.starts_with('<') {
-        let mut depth = 0;
-        let end = rest.find(|c| {
-            depth += match c {
-                '<' => 1,
-                '>' => -1,
-                _ => 0,
-            };
-            depth == 0
-        })?;
-        rest = &rest[end + 1..];
-    }
-    Some(word(rest.trim_start()).to_owned())
+    text.trim_start_matches("pub ").trim_end().to_owned()
 }
 
 fn word(text: &str) -> &str {
@@ -194,7 +246,11 @@ pub struct Thing<P> {
 
 impl<P: Provider<Context: Sized>> Thing<P> {
     #[doc(alias = "c_method")]
-    pub unsafe fn call(&self) {}
+    pub unsafe fn call(
+        &self,
+        other: u8,
+    ) {
+    }
     #[doc(alias = "c_private")]
     fn private(&self) {}
 }
@@ -224,10 +280,19 @@ pub enum Sum {
         #[doc(alias = "c_other")]
         field: u8,
     },
+    Pair(u8, u8),
+}
+
+macro_rules! for_each_completion_field {
+    ($with:ident) => {
+        $with! {
+            wr_id: u64;
+        }
+    };
 }
 
 #[doc(alias = "c_function")]
-pub fn free() {}
+pub fn free() -> u8 {}
 "#;
     let mut found = Scan::default();
     scan_file(source, &mut found);
@@ -247,6 +312,24 @@ pub fn free() {}
         ("c_type", "Thing"),
     ];
     assert_eq!(paths, want.into_iter().map(|(alias, path)| (alias, vec![path])).collect());
-    assert_eq!(found.types, BTreeSet::from(["Thing".to_owned()]));
-    assert_eq!(found.constants, ["Flags::FLAG_1".to_owned(), "State::VALUE".to_owned()].into());
+    let kinds = [
+        ("Flags::FLAG_1", Kind::Constant),
+        ("State::VALUE", Kind::Constant),
+        ("Sum::Variant", Kind::Variant { fields: " { .. }" }),
+        ("Sum::Pair", Kind::Variant { fields: "(..)" }),
+        ("Thing", Kind::Type),
+        (
+            "Thing::call",
+            Kind::Function {
+                of: Some("Thing<P>".to_owned()),
+                signature: "unsafe fn call( &self, other: u8, )".to_owned(),
+            },
+        ),
+        ("Thing::field", Kind::Field),
+        ("Completion::wr_id", Kind::Reader),
+        ("free", Kind::Function { of: None, signature: "fn free() -> u8".to_owned() }),
+    ];
+    for (path, kind) in kinds {
+        assert_eq!(found.items.get(path), Some(&kind), "{path}");
+    }
 }

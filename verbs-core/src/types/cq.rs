@@ -137,6 +137,7 @@ impl CqWcFlags {
 #[doc(alias = "ibv_moderate_cq")]
 #[doc(alias = "ibv_modify_cq_attr")]
 #[doc(alias = "IBV_CQ_ATTR_MODERATE")]
+#[doc(alias = "ibv_cq_attr_mask")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CqModeration {
     /// The number of completions after which the event is raised.
@@ -162,6 +163,7 @@ pub struct WcTmInfo {
 /// `ibv_query_rt_values_ex(3)`
 #[doc(alias = "ibv_values_ex")]
 #[doc(alias = "IBV_VALUES_MASK_RAW_CLOCK")]
+#[doc(alias = "ibv_values_mask")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RtValues {
     /// The device's clock, in ticks of

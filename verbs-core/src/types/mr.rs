@@ -73,13 +73,17 @@ open_enum! {
 /// # References
 /// `ibv_alloc_dmah(3)`
 #[doc(alias = "ibv_dmah_init_attr")]
+#[doc(alias = "ibv_dmah_init_attr_mask")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DmahAttr {
     /// The CPU near whose cache data is placed. The calling thread may run on it.
+    #[doc(alias = "IBV_DMAH_INIT_ATTR_MASK_CPU_ID")]
     pub cpu_id: Option<u32>,
     /// The kind of memory.
+    #[doc(alias = "IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE")]
     pub tph_mem_type: Option<TphMemType>,
     /// The processing hint of the accesses, from 0 to 3.
+    #[doc(alias = "IBV_DMAH_INIT_ATTR_MASK_PH")]
     pub ph: Option<u8>,
 }
 

@@ -87,6 +87,7 @@ pub struct WqInitAttr {
 /// # References
 /// `ibv_modify_wq(3)`
 #[doc(alias = "ibv_wq_attr")]
+#[doc(alias = "ibv_wq_attr_mask")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WqAttr {
     /// The state to move to.
