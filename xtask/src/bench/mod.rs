@@ -3,14 +3,16 @@
 //! | measurement | method |
 //! |---|---|
 //! | system calls of `ibv_devinfo -v` | `strace -c -f`, both |
-//! | wall time of `ibv_devinfo -v` | median of interleaved runs of static, default build, and
-//! `true` |
+//! | time of `ibv_devinfo -v` | median of runs in turn: static, default build, `true` |
 //! | instructions of listing and opening | callgrind below `main`, both |
 //! | instructions of a posted receive | callgrind below a function that posts one, both |
-//! | 10,000 rounds of `ibv_rc_pingpong` | median of interleaved runs, two of ours, two of
-//! rdma-core's |
-//! | soft beside rxe: 8 bytes, 64 KiB | the benchmark of provider-soft on both, interleaved medians
-//! |
+//! | 10,000 rounds of `ibv_rc_pingpong` | median of runs in turn, polling and with `-e` |
+//! | soft beside rxe, round trips of 8 bytes | median of runs in turn: write, send, send with events |
+//! | soft beside rxe, writes of 64 KiB | the same, each of a stream |
+//! | bare UDP beside rxe, 8 bytes | the same, two sockets without verbs |
+//!
+//! A ping-pong is between two programs of ours, and between two of rdma-core's. The rows about soft
+//! are of the benchmark of provider-soft, on both devices.
 //!
 //! Only ratios count: a guest under emulation is slow, but equally slow for both. `cargo bench -p
 //! provider-rxe` measures posting and polling alone, without a kernel.
