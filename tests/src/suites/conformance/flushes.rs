@@ -156,6 +156,9 @@ fn receives_of_a_failed_requester_are_flushed_in_order<P: Provider>(context: &Co
 }
 
 fn both_queues_of_a_failed_responder_are_flushed<P: Provider>(context: &Context<P>) -> CaseResult {
+    if rxe_ignores_rnr_timer()? {
+        return skip("rxe of this kernel repeats at once, and keeps the processor from all programs");
+    }
     // b's own sends wait for a receive of a's that never comes.
     let mut pair = Pair::new(context, &Shape::default())?;
     let arena = Arena::new(&pair.pd, 64)?;
