@@ -12,7 +12,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno as NixErrno;
-use nix::net::if_::InterfaceFlags;
+use nix::net::if_::{InterfaceFlags, if_nametoindex};
 use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, socket,
 };
@@ -60,6 +60,8 @@ impl AsFd for LinkWatch {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Interface {
     pub(crate) name: String,
+    /// Its index in the network namespace; 0 if it has just been deleted.
+    pub(crate) index: u32,
     /// It is up and has a carrier.
     pub(crate) is_up: bool,
 }
@@ -84,19 +86,24 @@ impl Interface {
             };
             let up = InterfaceFlags::IFF_UP | InterfaceFlags::IFF_RUNNING;
             let is_up = entry.flags.contains(up);
-            (its == listed).then_some(Self { name: entry.interface_name, is_up })
+            (its == listed).then_some((entry.interface_name, is_up))
         });
-        Ok(interface)
+        Ok(interface.map(|(name, is_up)| {
+            let index = if_nametoindex(name.as_str()).unwrap_or(0);
+            Self { name, index, is_up }
+        }))
     }
 }
 
-/// The state of a device's port, as far as events report it.
+/// The state of a device's port, as far as events report it, and its interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PortLink {
     /// The GID's address belongs to an interface.
     pub(crate) has_gid: bool,
     /// That interface is up.
     pub(crate) is_active: bool,
+    /// The index of that interface, 0 without one.
+    pub(crate) index: u32,
 }
 
 impl PortLink {
@@ -104,9 +111,9 @@ impl PortLink {
     /// the GID stays.
     pub(crate) fn of(address: IpAddr) -> Self {
         match Interface::of(address) {
-            Ok(Some(interface)) => Self { has_gid: true, is_active: interface.is_up },
-            Ok(None) => Self { has_gid: false, is_active: false },
-            Err(_) => Self { has_gid: true, is_active: false },
+            Ok(Some(Interface { index, is_up, .. })) => Self { has_gid: true, is_active: is_up, index },
+            Ok(None) => Self { has_gid: false, is_active: false, index: 0 },
+            Err(_) => Self { has_gid: true, is_active: false, index: 0 },
         }
     }
 
@@ -121,6 +128,11 @@ impl PortLink {
         // A port without its address is no longer active, and an active one has its address.
         [gid, port].into_iter().flatten()
     }
+
+    /// Returns whether `now` the address belongs to another interface, or to one again.
+    pub(crate) const fn has_moved(self, now: Self) -> bool {
+        now.index != 0 && now.index != self.index
+    }
 }
 
 /// The multicast groups of interfaces and of their addresses.
@@ -133,9 +145,9 @@ mod tests {
     #[test]
     fn each_change_of_the_link_has_its_events() {
         use AsyncEventType as E;
-        let up = PortLink { has_gid: true, is_active: true };
-        let down = PortLink { has_gid: true, is_active: false };
-        let gone = PortLink { has_gid: false, is_active: false };
+        let up = PortLink { has_gid: true, is_active: true, index: 2 };
+        let down = PortLink { has_gid: true, is_active: false, index: 2 };
+        let gone = PortLink { has_gid: false, is_active: false, index: 0 };
         let cases: [(PortLink, PortLink, &[AsyncEventType]); 7] = [
             (up, up, &[]),
             (up, down, &[E::PORT_ERR]),
@@ -147,13 +159,17 @@ mod tests {
         ];
         for (before, now, events) in cases {
             assert_eq!(before.events(now).collect::<Vec<_>>(), events, "{before:?} to {now:?}");
+            assert_eq!(before.has_moved(now), before == gone, "{before:?} to {now:?}");
         }
+        let other = PortLink { index: 3, ..up };
+        assert!(up.has_moved(other) && !up.has_moved(gone));
+        assert_eq!(up.events(other).count(), 0);
     }
 
     #[test]
     fn an_address_that_no_interface_has_has_no_interface() {
         assert_eq!(Interface::of([192, 0, 2, 1].into()), Ok(None));
-        let none = PortLink { has_gid: false, is_active: false };
+        let none = PortLink { has_gid: false, is_active: false, index: 0 };
         assert_eq!(PortLink::of([192, 0, 2, 1].into()), none);
     }
 

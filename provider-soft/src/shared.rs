@@ -299,6 +299,9 @@ impl Shared {
         let now = PortLink::of(self.socket.address());
         if *port != now {
             let mut guard = self.core.lock();
+            if port.has_moved(now) {
+                guard.move_groups(&self.socket);
+            }
             for event_type in port.events(now) {
                 guard.sink.raise_for_port(event_type);
             }

@@ -211,6 +211,14 @@ impl DeviceCore {
         }
     }
 
+    /// Moves the multicast groups, and the route to them, to the interface that has the device's
+    /// address now.
+    pub(crate) fn move_groups(&mut self, socket: &Socket) {
+        // Without the interface there is nothing to send by; its return comes here again.
+        let _ = socket.route_groups();
+        self.groups.rejoin(socket);
+    }
+
     /// Takes receives out of the rings of shared receive queues.
     pub(crate) fn pump_srqs(&mut self, pending: &PendingSet) {
         pending.take(|slot| self.pump_srq(slot));

@@ -7,6 +7,9 @@
 //! leave by the device's own socket. The kernel gives a copy of them to this host's members, and so
 //! to this device, once.
 //!
+//! Membership, and the route of datagrams to groups, end with the interface. When the address is on
+//! another interface, or on a new one of the same name, the device makes both anew.
+//!
 //! An interface without a route for `ff00::/8`, such as the loopback interface, carries no IPv6
 //! multicast.
 //!
@@ -78,6 +81,24 @@ impl Groups {
         self.list.push(Group { gid, socket, inbox });
         self.readable = Some(Arc::clone(&readable));
         Ok(readable)
+    }
+
+    /// Joins all groups again on the interface of the device's address, with sockets that replace
+    /// those of an interface that is gone. A group that cannot be joined keeps its old socket, and
+    /// is joined when the address moves again.
+    pub(crate) fn rejoin(&mut self, device: &Socket) {
+        let Self { list, readable } = self;
+        let Some(readable) = readable else { return };
+        for group in list {
+            let Ok(socket) = device.of_group(address_of(group.gid)) else { continue };
+            if readable.add(&socket, EpollEvent::new(EpollFlags::EPOLLIN, 0)).is_err() {
+                continue;
+            }
+            // As in `retain`.
+            let _ = readable.delete(&group.socket);
+            group.inbox = Inbox::with_size(&socket, SLOTS, SLOT);
+            group.socket = socket;
+        }
     }
 
     /// Removes the groups for which `stays` is false, which ends the device's membership.

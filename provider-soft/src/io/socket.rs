@@ -290,9 +290,8 @@ fn membership_v4(group: Ipv4Addr, local: Ipv4Addr, interface: u32) -> [u8; 12] {
 
 /// Returns the name and index of the interface that has an address.
 fn interface_of(address: IpAddr) -> Option<(String, u32)> {
-    let name = Interface::of(address).ok()??.name;
-    let index = nix::net::if_::if_nametoindex(name.as_str()).ok()?;
-    Some((name, index))
+    let Interface { name, index, .. } = Interface::of(address).ok()??;
+    (index != 0).then_some((name, index))
 }
 
 /// Returns addresses of 127.0.0.0/8 in an order that differs between processes. None is in

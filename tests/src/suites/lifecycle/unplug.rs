@@ -11,21 +11,25 @@
 //! | rxe, with its interface | `GID_CHANGE` or `PORT_ERR`, requests fail | waits for the program |
 //! | soft, with its interface | `GID_CHANGE`, `PORT_ERR`, requests fail | does not wait |
 //!
+//! A soft device is usable again once its interface and its address are back.
+//!
 //! A deleted rxe device cannot be opened any more, and that fails at once.
 //!
 //! rdma-core's programs are told no more than this library's: see
 //! [`their_program_is_not_told_of_a_deleted_device_either`].
 
+use std::net::Ipv4Addr;
 use std::process::Command;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use verbs::state::Rts;
+use verbs::state::{Reset, Rts};
 use verbs::{
-    Ah, AsyncEventType, Completed, Context, Cq, CqInit, Device, Errno, Mtu, MwType, Pd, PortState, Qp,
-    QpInit, QpType, RemoteAccess, SendFlags, SendOp, Srq, SrqInit, WcStatus,
+    Ah, AhAttr, AsyncEventType, AsyncEvents, Completed, ConnectAttr, Context, Cq, CqInit, Device, Errno, Gid,
+    Mtu, MwType, Pd, PortState, Qp, QpInit, QpState, QpType, RemoteAccess, SendFlags, SendOp, Srq, SrqInit,
+    UdAddr, WcStatus,
 };
 
 use super::SUITE;
@@ -48,9 +52,13 @@ pub(super) fn cases() -> Vec<Case> {
     )
 }
 
-/// The case of soft devices.
+/// The cases of soft devices.
 pub(super) fn of_soft() -> Vec<Case> {
-    cases!(SUITE, a_soft_device_outlives_its_interface)
+    cases!(
+        SUITE,
+        a_soft_device_outlives_its_interface,
+        a_soft_device_is_used_again_once_its_interface_is_back,
+    )
 }
 
 /// The interface of the device that is taken away, and its peer.
@@ -141,6 +149,8 @@ struct Signals {
     stop: AtomicBool,
     /// The messages of each stream.
     messages: [AtomicU64; STREAMS.len()],
+    /// The asynchronous events.
+    events: Mutex<Vec<AsyncEventType>>,
 }
 
 /// The streams of messages: each with its transport, and whether receives are shared.
@@ -152,7 +162,7 @@ struct Traffic {
     signals: Arc<Signals>,
     streams: Vec<JoinHandle<CaseResult<Option<WcStatus>>>>,
     waiting: JoinHandle<CaseResult<usize>>,
-    events: JoinHandle<CaseResult<Vec<AsyncEventType>>>,
+    events: JoinHandle<CaseResult>,
 }
 
 /// The time that a thread waits before it looks whether it should end.
@@ -183,11 +193,11 @@ impl Traffic {
         });
         let (seen, stream) = (Arc::clone(&signals), context.async_events()?);
         let events = std::thread::spawn(move || {
-            let mut told = Vec::new();
             while !seen.stop.load(Ordering::Relaxed) {
-                told.extend(stream.wait(Some(LOOK))?.map(|event| event.event_type));
+                let event = stream.wait(Some(LOOK))?;
+                seen.events.lock()?.extend(event.map(|event| event.event_type));
             }
-            Ok(told)
+            Ok(())
         });
         let traffic = Self { signals, streams, waiting, events };
         traffic.flows()?;
@@ -203,12 +213,18 @@ impl Traffic {
         })
     }
 
+    /// Returns the events so far.
+    fn events(&self) -> Vec<AsyncEventType> {
+        self.signals.events.lock().map_or_else(|_| Vec::new(), |events| events.clone())
+    }
+
     /// Ends all threads. Returns the statuses that ended streams, and the events.
     fn stop(self) -> CaseResult<(Vec<Option<WcStatus>>, Vec<AsyncEventType>)> {
         self.signals.stop.store(true, Ordering::Relaxed);
         let statuses = self.streams.into_iter().map(joined).collect::<CaseResult<Vec<_>>>()?;
         assert_eq!(joined(self.waiting)?, 0, "a queue without completions has events");
-        let mut events = joined(self.events)?;
+        joined(self.events)?;
+        let mut events = core::mem::take(&mut *self.signals.events.lock()?);
         // The end of a queue pair that shares receives, if its event was seen.
         events.retain(|event| *event != AsyncEventType::QP_LAST_WQE_REACHED);
         Ok((statuses, events))
@@ -400,6 +416,10 @@ fn a_device_that_goes_with_its_interface_ends_requests_with_errors() -> CaseResu
     leaves_the_list()?;
     cannot_be_opened(&device)?;
     ended_by_the_interface(&traffic)?;
+    let of_port = [AsyncEventType::GID_CHANGE, AsyncEventType::PORT_ERR];
+    eventually("the program is told of its port", || {
+        traffic.events().iter().any(|event| of_port.contains(event))
+    })?;
     let (statuses, events) = traffic.stop()?;
     // A requester without a route gives up at once; newer kernels flush its request.
     let expected = if rxe_is_before(6, 1)? {
@@ -408,8 +428,6 @@ fn a_device_that_goes_with_its_interface_ends_requests_with_errors() -> CaseResu
         [WcStatus::LOC_QP_OP_ERR, WcStatus::WR_FLUSH_ERR, WcStatus::RETRY_EXC_ERR]
     };
     reliable_streams_failed(&statuses, &expected);
-    let of_port = [AsyncEventType::GID_CHANGE, AsyncEventType::PORT_ERR];
-    assert!(events.iter().any(|event| of_port.contains(event)), "{events:?}");
     assert!(!events.contains(&AsyncEventType::DEVICE_FATAL), "{events:?}");
     context.close()?;
     succeeds(taking)
@@ -428,18 +446,23 @@ fn reliable_streams_failed(statuses: &[Option<WcStatus>], with: &[WcStatus]) {
     }
 }
 
-fn a_soft_device_outlives_its_interface() -> CaseResult {
+/// Makes the interface of a soft device, in a network namespace of the case's own.
+fn of_a_soft_device() -> CaseResult<Interface> {
     if is_rxe()? {
         return skip("for soft devices");
     }
     if !private_network()? {
         return skip("the host allows no network namespace with an interface that can be deleted");
     }
+    match Interface::new() {
+        Err(Stop::Failed(why)) => skip(format_args!("the host makes no interface: {why}")),
+        interface => interface,
+    }
+}
+
+fn a_soft_device_outlives_its_interface() -> CaseResult {
+    let interface = of_a_soft_device()?;
     verbs::on_leak(|error| panic!("leaked: {error}"));
-    let interface = match Interface::new() {
-        Err(Stop::Failed(why)) => return skip(format_args!("the host makes no interface: {why}")),
-        interface => interface?,
-    };
     let open = super::fds()?;
     let device = verbs::soft::bind(ADDRESS.into())?;
     let context = device.open()?;
@@ -453,11 +476,134 @@ fn a_soft_device_outlives_its_interface() -> CaseResult {
     assert_eq!(context.find_gid(PORT).map_err(|error| error.errno), Err(Errno::NODATA));
     drop(context.alloc_pd()?.alloc_buf(64)?);
     drop(device.open()?);
+    // Whether the address goes first depends on when the device looks, and the interface may have
+    // come up after the device was made.
+    eventually("the program is told of its port", || {
+        let told = traffic.events();
+        [AsyncEventType::GID_CHANGE, AsyncEventType::PORT_ERR].iter().all(|event| told.contains(event))
+    })?;
     let (statuses, events) = traffic.stop()?;
     reliable_streams_failed(&statuses, &[WcStatus::RETRY_EXC_ERR]);
-    // The interface may have come up after the device was made.
-    assert!(events.ends_with(&[AsyncEventType::GID_CHANGE, AsyncEventType::PORT_ERR]), "{events:?}");
+    let of_port = [AsyncEventType::PORT_ACTIVE, AsyncEventType::GID_CHANGE, AsyncEventType::PORT_ERR];
+    assert!(events.iter().all(|event| of_port.contains(event)), "{events:?}");
     context.close()?;
     drop(device);
+    eventually("its descriptors are closed", || super::fds().is_ok_and(|now| now == open))
+}
+
+/// Waits for two events of a port. A port that came up late may have told of that before.
+fn told(events: &AsyncEvents, wanted: [AsyncEventType; 2]) -> CaseResult {
+    let mut seen = Vec::new();
+    while !wanted.iter().all(|event| seen.contains(event)) {
+        match events.wait(Some(PATIENCE))? {
+            Some(event) => seen.push(event.event_type),
+            None => return fail(format_args!("{seen:?} instead of {wanted:?}")),
+        }
+    }
+    Ok(())
+}
+
+/// Connects queue pairs of two devices, for messages that fail within a second.
+fn joined_up([near, far]: [&Context; 2], [a, b]: [Qp<Reset>; 2]) -> CaseResult<[Qp<Rts>; 2]> {
+    let attr = ConnectAttr { max_mtu: Mtu::MTU_256, timeout: 12, retry_cnt: 3, ..ConnectAttr::default() };
+    let (near, far) = (near.port(PORT)?, far.port(PORT)?);
+    let (to_a, to_b) = (a.endpoint(&near), b.endpoint(&far));
+    Ok([a.connect(&near, &to_b, &attr)?, b.connect(&far, &to_a, &attr)?])
+}
+
+/// Queue pairs of one device, of which one is a member of a multicast group that the other one
+/// sends to.
+struct Multicast {
+    talker: Qp<Rts>,
+    member: Qp<Rts>,
+    cq: Cq,
+    group: Ah,
+    pd: Pd,
+}
+
+impl Multicast {
+    fn new(context: &Context) -> CaseResult<Self> {
+        let (pd, cq) = (context.alloc_pd()?, context.create_cq(&CqInit::new(8))?);
+        let gid = Gid::from(Ipv4Addr::new(239, 99, 0, 1));
+        let qp = || {
+            let shape = Shape::of(QpType::UD);
+            connect(context, fabric::create_qp(&pd, &cq, &shape)?, &shape, Remote { qp_num: 0, psn: 0 })
+        };
+        let (talker, mut member) = (qp()?, qp()?);
+        member.attach_mcast(&gid, 0)?;
+        let group = pd.create_ah(&AhAttr::new(&context.find_gid(PORT)?, gid))?;
+        Ok(Self { talker, member, cq, group, pd })
+    }
+
+    /// Sends a message to the group, and waits until the member has it.
+    fn is_heard(&mut self) -> CaseResult {
+        self.member.post_recv_buf(self.pd.alloc_buf(ROOM)?, ..)?;
+        let to = self.group.to(UdAddr::MULTICAST_QPN, QKEY);
+        self.talker.post_send_buf(SendOp::UdSend { to }, SendFlags::empty(), self.pd.alloc_buf(64)?, ..)?;
+        for _ in 0..2 {
+            assert_eq!(fabric::next_completed(&mut self.cq)?.status, WcStatus::SUCCESS);
+        }
+        Ok(())
+    }
+}
+
+fn a_soft_device_is_used_again_once_its_interface_is_back() -> CaseResult {
+    use AsyncEventType as E;
+    let interface = of_a_soft_device()?;
+    verbs::on_leak(|error| panic!("leaked: {error}"));
+    let open = super::fds()?;
+    // The near device, on the loopback interface, keeps its own.
+    let near_device = verbs::soft::bind(Ipv4Addr::LOCALHOST.into())?;
+    let far_device = verbs::soft::bind(ADDRESS.into())?;
+    let (near, far) = (near_device.open()?, far_device.open()?);
+    let (near_events, far_events) = (near.async_events()?, far.async_events()?);
+    let (near_pd, far_pd) = (near.alloc_pd()?, far.alloc_pd()?);
+    let channel = near.create_comp_channel()?;
+    let mut sends = near.create_cq(&CqInit { channel: Some(&channel), ..CqInit::new(4) })?;
+    let mut recvs = far.create_cq(&CqInit::new(4))?;
+    let a = near_pd.create_qp(&QpInit::new(QpType::RC, &sends))?;
+    let b = far_pd.create_qp(&QpInit::new(QpType::RC, &recvs))?;
+    let [mut a, mut b] = joined_up([&near, &far], [a, b])?;
+    // The sender sleeps until its message has ended.
+    let mut send = |a: &mut Qp<Rts>| -> CaseResult<WcStatus> {
+        sends.req_notify(false)?;
+        a.post_send_buf(SendOp::Send, SendFlags::empty(), near_pd.alloc_buf(64)?, ..)?;
+        if channel.wait(Some(PATIENCE))?.is_none() {
+            return fail("a message ends without an event");
+        }
+        match sends.poll_one() {
+            Some(completed) => Ok(completed.status),
+            None => fail("an event without a completion"),
+        }
+    };
+    let mut multicast = Multicast::new(&far)?;
+    for _ in 0..2 {
+        b.post_recv_buf(far_pd.alloc_buf(64)?, ..)?;
+    }
+    assert_eq!(send(&mut a)?, WcStatus::SUCCESS);
+    assert_eq!(fabric::next_completed(&mut recvs)?.status, WcStatus::SUCCESS);
+    multicast.is_heard()?;
+
+    drop(interface);
+    told(&far_events, [E::GID_CHANGE, E::PORT_ERR])?;
+    assert_eq!(send(&mut a)?, WcStatus::RETRY_EXC_ERR);
+    // The receiver does not notice: nothing tells it of messages that do not arrive.
+    assert_eq!(b.state()?, QpState::RTS);
+
+    let interface = Interface::new()?;
+    told(&far_events, [E::GID_CHANGE, E::PORT_ACTIVE])?;
+    let (a, mut b) = (a.to_reset()?, b.to_reset()?);
+    assert_eq!(b.reclaim_all().len(), 1, "the receive that no message took");
+    let [mut a, mut b] = joined_up([&near, &far], [a, b])?;
+    b.post_recv_buf(far_pd.alloc_buf(64)?, ..)?;
+    assert_eq!(send(&mut a)?, WcStatus::SUCCESS);
+    assert_eq!(fabric::next_completed(&mut recvs)?.status, WcStatus::SUCCESS);
+    multicast.is_heard()?;
+
+    assert_eq!(near_events.next_event()?, None, "an event of an interface that the device is not on");
+    drop((a, b, multicast, sends, recvs, channel, near_pd, far_pd, near_events, far_events));
+    near.close()?;
+    far.close()?;
+    drop((near_device, far_device, interface));
     eventually("its descriptors are closed", || super::fds().is_ok_and(|now| now == open))
 }
