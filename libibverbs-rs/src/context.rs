@@ -313,14 +313,17 @@ impl<P: Provider> Context<P> {
     /// - `EOPNOTSUPP` with [`Cause::CqWcFlags`] for fields that the device's completions do not
     ///   have, and `EOPNOTSUPP` or `EINVAL` with [`Cause::CqFlags`] for a flag that it does not
     ///   have.
-    /// - `EINVAL` with [`Cause::Foreign`] for the completion channel of another open device.
+    /// - `EINVAL` with [`Cause::Foreign`] for the completion channel or the parent domain of another
+    ///   open device.
+    /// - `EINVAL` for a [`parent_domain`](CqInit::parent_domain) that is no parent domain;
+    ///   `EOPNOTSUPP` if the provider has none, as rxe.
     /// - Any other errno that the kernel returns; notably `ENOMEM`.
     ///
     /// # References
     /// `ibv_create_cq(3)`
     #[doc(alias = "ibv_create_cq")]
     #[doc(alias = "ibv_create_cq_ex")]
-    pub fn create_cq(&self, init: &CqInit<'_>) -> Result<Cq<P>> {
+    pub fn create_cq(&self, init: &CqInit<'_, P>) -> Result<Cq<P>> {
         Cq::create(self, init)
     }
 

@@ -27,14 +27,14 @@ use verbs_core::{Cause, Errno, Error, Result, for_each_completion_field, for_eac
 use crate::in_flight::{Directory, Returned, Routes};
 use crate::kernel_handle::KernelHandle;
 use crate::registry::{Child, CqId, Entry, Kind, Registry};
-use crate::{CompChannel, Context, HandleError, Invalidated, Window, comp_channel};
+use crate::{CompChannel, Context, HandleError, Invalidated, Pd, Window, comp_channel};
 
 /// The attributes of a new completion queue:
 /// `CqInit { channel: Some(&channel), ..CqInit::new(256) }`.
 #[doc(alias = "ibv_cq_init_attr_ex")]
 #[doc(alias = "ibv_cq_init_attr_mask")]
-#[derive(Clone, Copy, Debug)]
-pub struct CqInit<'a> {
+#[derive(Debug)]
+pub struct CqInit<'a, P: Provider = Erased> {
     /// The least number of completions that fit; the device may round up.
     pub cqe: u32,
     /// The channel at which it signals new completions.
@@ -48,14 +48,34 @@ pub struct CqInit<'a> {
     /// The optional fields that completions must have, such as
     /// [`COMPLETION_TIMESTAMP`](CqWcFlags::COMPLETION_TIMESTAMP). [`Completion`] reads them.
     pub wc_flags: CqWcFlags,
+    /// The parent domain ([`Pd::alloc_parent_domain`]) whose allocator allocates the memory of the
+    /// queue. The queue keeps it alive. Its thread domain makes the queue single-threaded, which
+    /// every queue is: see [`SINGLE_THREADED`](CqFlags::SINGLE_THREADED).
+    #[doc(alias = "IBV_CQ_INIT_ATTR_MASK_PD")]
+    pub parent_domain: Option<&'a Pd<P>>,
 }
 
-impl CqInit<'_> {
+impl<P: Provider> CqInit<'_, P> {
     /// Returns the attributes of a queue for `cqe` completions that signals no channel.
     pub const fn new(cqe: u32) -> Self {
-        Self { cqe, channel: None, comp_vector: 0, flags: CqFlags::empty(), wc_flags: CqWcFlags::empty() }
+        Self {
+            cqe,
+            channel: None,
+            comp_vector: 0,
+            flags: CqFlags::empty(),
+            wc_flags: CqWcFlags::empty(),
+            parent_domain: None,
+        }
     }
 }
+
+impl<P: Provider> Clone for CqInit<'_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: Provider> Copy for CqInit<'_, P> {}
 
 /// A completion queue, which holds the completions of finished work requests. The poller owns it:
 /// `&mut` is the lock.
@@ -146,25 +166,37 @@ pub(crate) struct CqUse(Arc<Shared>);
 struct Dependencies {
     _entry: Entry,
     _channel: Option<Arc<comp_channel::Inner>>,
+    _parent_domain: Option<Child>,
     _context: Child,
 }
 
 impl<P: Provider> Cq<P> {
-    pub(crate) fn create(context: &Context<P>, init: &CqInit<'_>) -> Result<Self> {
+    pub(crate) fn create(context: &Context<P>, init: &CqInit<'_, P>) -> Result<Self> {
         let registry = context.registry();
+        let parent_domain = match init.parent_domain {
+            Some(pd) if !Arc::ptr_eq(pd.context().registry(), registry) => {
+                return Err(registry.foreign("create_cq", "protection domain"));
+            }
+            parent_domain => parent_domain,
+        };
         let channel = init.channel.map(|channel| channel.share(registry)).transpose()?;
         let entry = registry.enter(Kind::Cq);
         let id = CqId(entry.id);
-        let (raw, name) = context.raw().create_cq(&CqInitAttr {
+        let attr = CqInitAttr {
             cqe: init.cqe,
             channel: init.channel.map(AsFd::as_fd),
             comp_vector: init.comp_vector,
             user_handle: entry.id.0,
             flags: init.flags,
             wc_flags: init.wc_flags,
-        })?;
-        let context = context.child(&registry.cq_tally);
-        let dependencies = Dependencies { _entry: entry, _channel: channel, _context: context };
+        };
+        let (raw, name) = context.raw().create_cq(parent_domain.map(Pd::raw), &attr)?;
+        let dependencies = Dependencies {
+            _entry: entry,
+            _channel: channel,
+            _parent_domain: parent_domain.map(Pd::child_cq),
+            _context: context.child(&registry.cq_tally),
+        };
         let directory = Arc::new(Directory::default());
         let shared = Shared {
             id,

@@ -201,7 +201,7 @@ pub use registry::{CqId, QpId, SrqId, WqId};
 pub use remote::RemoteMr;
 pub use srq::{Srq, SrqHandle, SrqInit};
 pub use stable::{StableBytes, StableMemory};
-pub use td::Td;
+pub use td::{ParentDomainInit, Td};
 pub use window::{Invalidated, Window};
 pub use wq::{Rss, RwqIndTable, Wq, WqInit};
 pub use xrcd::{Xrcd, XrcdInit};

@@ -13,7 +13,6 @@ use std::sync::Arc;
 use verbs_core::Result;
 use verbs_core::provider::{
     ContextOps, Erased, MrInitAttr, MrMemory, NamedProvider, ParentDomainAttr, PdOps, Provider,
-    QueueAllocator,
 };
 use verbs_core::types::{AccessFlags, Advice, AdviseFlags, AhAttr, MwType, Sge, TmCap};
 
@@ -23,8 +22,8 @@ use crate::qp::state::Reset;
 use crate::registry::{Child, PdId, Tally};
 use crate::stable::{StableBytes, StableMemory};
 use crate::{
-    Ah, Buf, Context, CqHandle, Dm, Dmah, Exposed, FrozenBuf, HandleError, Mr, MrInit, Mw, Qp, QpInit,
-    RemoteAccess, Srq, SrqInit, Td, Window, mr,
+    Ah, Buf, Context, CqHandle, Dm, Dmah, Exposed, FrozenBuf, HandleError, Mr, MrInit, Mw, ParentDomainInit,
+    Qp, QpInit, RemoteAccess, Srq, SrqInit, Td, Window, mr,
 };
 
 /// A protection domain: a queue pair can access only the memory regions and address handles of its
@@ -48,6 +47,7 @@ struct Inner<P: Provider> {
 #[derive(Default)]
 struct Users {
     ahs: Tally,
+    cqs: Tally,
     mrs: Tally,
     mws: Tally,
     parent_domains: Tally,
@@ -120,14 +120,18 @@ impl<P: Provider> Pd<P> {
 
     /// Allocates a parent domain: the same protection domain, with a thread domain and an allocator
     /// of queues for the objects that are made in it. Memory that is registered in either can be
-    /// used by the queue pairs of both.
+    /// used by the queue pairs of both. A completion queue is made in it by
+    /// [`CqInit::parent_domain`].
     ///
     /// ```
     /// # #[cfg(feature = "soft")]
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use verbs::{CqInit, ParentDomainInit};
     /// let context = verbs::soft::auto()?.open()?;
     /// let (pd, td) = (context.alloc_pd()?, context.alloc_td()?);
-    /// let parent = pd.alloc_parent_domain(Some(&td), None)?;
+    /// let init = ParentDomainInit { td: Some(&td), ..ParentDomainInit::default() };
+    /// let parent = pd.alloc_parent_domain(&init)?;
+    /// let cq = context.create_cq(&CqInit { parent_domain: Some(&parent), ..CqInit::new(16) })?;
     /// let buf = parent.alloc_buf(4096)?;
     /// # Ok(())
     /// # }
@@ -142,14 +146,10 @@ impl<P: Provider> Pd<P> {
     /// # References
     /// `ibv_alloc_parent_domain(3)`
     #[doc(alias = "ibv_alloc_parent_domain")]
-    #[doc(alias = "IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS")]
-    #[doc(alias = "ibv_parent_domain_init_attr_mask")]
-    pub fn alloc_parent_domain(
-        &self,
-        td: Option<&Td<P>>,
-        allocator: Option<&Arc<dyn QueueAllocator>>,
-    ) -> Result<Self> {
-        let attr = ParentDomainAttr { pd: self.raw(), td: td.map(Td::raw), allocator };
+    pub fn alloc_parent_domain(&self, init: &ParentDomainInit<'_, P>) -> Result<Self> {
+        let ParentDomainInit { td, allocator, allow_cc_unprotected_alloc } = *init;
+        let td_of = td.map(Td::raw);
+        let attr = ParentDomainAttr { pd: self.raw(), td: td_of, allocator, allow_cc_unprotected_alloc };
         let raw = self.context().raw().alloc_parent_domain(&attr)?;
         let above = self.child(&self.inner.users.parent_domains);
         let parents = Parents { _above: above, _td: td.map(|td| td.shared.user()) };
@@ -606,6 +606,10 @@ impl<P: Provider> Pd<P> {
         self.inner.id
     }
 
+    pub(crate) fn child_cq(&self) -> Child {
+        self.child(&self.inner.users.cqs)
+    }
+
     pub(crate) fn child_mr(&self) -> Child {
         self.child(&self.inner.users.mrs)
     }
@@ -634,6 +638,7 @@ impl Users {
             (&self.qps, "queue pairs"),
             (&self.srqs, "shared receive queues"),
             (&self.wqs, "work queues"),
+            (&self.cqs, "completion queues"),
             (&self.mws, "memory windows"),
             (&self.mrs, "memory regions"),
             (&self.ahs, "address handles"),

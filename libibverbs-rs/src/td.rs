@@ -1,11 +1,47 @@
-//! [`Td`]: a thread domain, for the parent domains of
-//! [`Pd::alloc_parent_domain`](crate::Pd::alloc_parent_domain).
+//! [`ParentDomainInit`]: the parts of a parent domain; [`Td`], a thread domain, is one of them.
+
+use std::sync::Arc;
 
 use verbs_core::Result;
-use verbs_core::provider::{ContextOps, Erased, NamedProvider, Provider};
+use verbs_core::provider::{ContextOps, Erased, NamedProvider, Provider, QueueAllocator};
 
 use crate::shared::Shared;
 use crate::{Context, HandleError};
+
+/// The parts of a parent domain beside its protection domain, none by default:
+/// `ParentDomainInit { td: Some(&td), ..ParentDomainInit::default() }`.
+///
+/// # References
+/// `ibv_alloc_parent_domain(3)`
+#[doc(alias = "ibv_parent_domain_init_attr")]
+#[doc(alias = "ibv_parent_domain_init_attr_mask")]
+#[derive(Debug)]
+pub struct ParentDomainInit<'a, P: Provider = Erased> {
+    /// The thread domain of the objects that are made in it.
+    pub td: Option<&'a Td<P>>,
+    /// The allocator of their queues. Neither rxe nor soft devices use one.
+    #[doc(alias = "IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS")]
+    pub allocator: Option<&'a Arc<dyn QueueAllocator>>,
+    /// Set to allow memory that a confidential guest shares with its host, on devices that need it
+    /// ([`CC_DMA_BOUNCE`](crate::DeviceCapFlags::CC_DMA_BOUNCE)). Other devices, as soft ones, go
+    /// on with the memory of the process.
+    #[doc(alias = "IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC")]
+    pub allow_cc_unprotected_alloc: bool,
+}
+
+impl<P: Provider> Default for ParentDomainInit<'_, P> {
+    fn default() -> Self {
+        Self { td: None, allocator: None, allow_cc_unprotected_alloc: false }
+    }
+}
+
+impl<P: Provider> Clone for ParentDomainInit<'_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: Provider> Copy for ParentDomainInit<'_, P> {}
 
 /// A thread domain: a promise that the objects of a parent domain with it are used by one thread at
 /// a time.

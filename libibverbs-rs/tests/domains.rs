@@ -5,13 +5,14 @@ mod common;
 
 use common::{Kind, World, cause};
 use verbs::{
-    AccessFlags, Cause, Context, CqInit, Dm, DmAttr, DmahAttr, Errno, MrInit, Pd, Provider, QpType, SrqInit,
-    Xrcd, XrcdInit, state::Reset,
+    AccessFlags, Cause, Context, CqInit, Dm, DmAttr, DmahAttr, Errno, HandleError, MrInit, ParentDomainInit,
+    Pd, Provider, QpInit, QpType, SrqInit, Xrcd, XrcdInit, state::Reset,
 };
 
 both! {
     a_thread_domain_stays_while_a_parent_domain_uses_it
     a_parent_domain_keeps_its_domain_and_is_kept_by_its_objects
+    a_completion_queue_keeps_its_parent_domain
     device_memory_stays_while_a_region_covers_it
     bytes_outside_of_device_memory_are_refused
     a_dma_handle_stays_while_a_region_uses_it
@@ -30,7 +31,9 @@ fn xrcd<P: Provider>(context: &Context<P>) -> Xrcd<P> {
 fn a_thread_domain_stays_while_a_parent_domain_uses_it<P: Provider>(world: &World, context: Context<P>) {
     for drops in [true, false] {
         let (pd, td) = (context.alloc_pd().unwrap(), context.alloc_td().unwrap());
-        let parent = pd.alloc_parent_domain(Some(&td), None).unwrap();
+        let parent = pd
+            .alloc_parent_domain(&ParentDomainInit { td: Some(&td), ..ParentDomainInit::default() })
+            .unwrap();
         let refused = td.close().unwrap_err();
         assert_eq!(refused.error.errno, Errno::BUSY);
         assert_eq!(refused.error.cause, Cause::InUse { by: "parent domains" });
@@ -57,7 +60,7 @@ fn a_parent_domain_keeps_its_domain_and_is_kept_by_its_objects<P: Provider>(
     context: Context<P>,
 ) {
     let pd = context.alloc_pd().unwrap();
-    let parent = pd.alloc_parent_domain(None, None).unwrap();
+    let parent = pd.alloc_parent_domain(&ParentDomainInit::default()).unwrap();
     let refused = pd.close().unwrap_err();
     assert_eq!(refused.error.cause, Cause::InUse { by: "parent domains" });
     let buf = parent.alloc_buf(8).unwrap();
@@ -65,6 +68,23 @@ fn a_parent_domain_keeps_its_domain_and_is_kept_by_its_objects<P: Provider>(
     drop((refused, parent, context));
     assert_eq!(world.census(), [Kind::Pd, Kind::Pd, Kind::Mr]);
     drop(buf);
+    world.assert_empty();
+}
+
+fn a_completion_queue_keeps_its_parent_domain<P: Provider>(world: &World, context: Context<P>) {
+    let pd = context.alloc_pd().unwrap();
+    let parent = pd.alloc_parent_domain(&ParentDomainInit::default()).unwrap();
+    let init = CqInit { parent_domain: Some(&parent), ..CqInit::new(4) };
+    let cq = context.create_cq(&init).unwrap();
+    let HandleError { handle: parent, error } = parent.close().unwrap_err();
+    assert_eq!((error.errno, error.cause), (Errno::BUSY, Cause::InUse { by: "completion queues" }));
+    // A queue pair keeps the queue, and the queue its parent domain.
+    let qp = pd.create_qp(&QpInit::new(QpType::RC, &cq)).unwrap();
+    drop((parent, cq));
+    world.state().destroyed.clear();
+    drop((qp, pd, context));
+    let kinds: Vec<_> = world.state().destroyed.iter().map(|(kind, _)| *kind).collect();
+    assert_eq!(kinds, [Kind::Qp, Kind::Cq, Kind::Pd, Kind::Pd]);
     world.assert_empty();
 }
 
@@ -125,7 +145,7 @@ fn an_xrc_domain_stays_while_its_queues_use_it<P: Provider>(world: &World, conte
     assert!(matches!(refused.error.cause, Cause::InUse { .. }), "{refused}");
     // Its handle, the domain's, and those of all parents, before their objects.
     drop((refused, cq, context));
-    let closed: Result<(), verbs::HandleError<Pd<P>>> = pd.close();
+    let closed: Result<(), HandleError<Pd<P>>> = pd.close();
     assert_eq!(cause(closed), Cause::InUse { by: "shared receive queues" });
     assert_eq!(world.census(), [Kind::Pd, Kind::Cq, Kind::Qp, Kind::Srq, Kind::Xrcd]);
     srq.close().unwrap();

@@ -10,7 +10,7 @@ use common::{Kind, World, cause};
 use verbs::state::Reset;
 use verbs::{
     Ah, AhAttr, AsyncEvents, Buf, Cause, CompChannel, Context, Cq, CqInit, Errno, Exposed, HandleError, Mr,
-    Pd, Provider, Qp, QpCap, QpInit, QpType, RemoteAccess,
+    ParentDomainInit, Pd, Provider, Qp, QpCap, QpInit, QpType, RemoteAccess,
 };
 
 both! {
@@ -259,6 +259,13 @@ fn objects_of_another_device_are_refused<P: Provider>(world: &World, context: Co
     let channel = erased.create_comp_channel().unwrap();
     let refused = context.create_cq(&CqInit { channel: Some(&channel), ..CqInit::new(8) }).unwrap_err();
     assert_eq!(refused.cause, Cause::Foreign { what: "completion channel" });
+    for (one, other) in [(&erased, device.open().unwrap()), (&device.open().unwrap(), erased.clone())] {
+        let parent = one.alloc_pd().and_then(|pd| pd.alloc_parent_domain(&ParentDomainInit::default()));
+        let parent = parent.unwrap();
+        let init = CqInit { parent_domain: Some(&parent), ..CqInit::new(8) };
+        assert!(one.create_cq(&init).is_ok());
+        assert_eq!(other.create_cq(&init).unwrap_err().cause, Cause::Foreign { what: "protection domain" });
+    }
 
     let (one, other) = (device.open().unwrap(), erased);
     let (cq, pd) = (one.create_cq(&CqInit::new(8)).unwrap(), other.alloc_pd().unwrap());

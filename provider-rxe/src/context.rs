@@ -161,7 +161,12 @@ impl ContextOps<Rxe> for Context {
         Ok((Mr::new(&self.kernel, region, AccessFlags::empty()), attr))
     }
 
-    fn create_cq(&self, attr: &CqInitAttr<'_>) -> Result<(Cq, CqHandle)> {
+    fn create_cq(&self, parent_domain: Option<&KernelPd>, attr: &CqInitAttr<'_>) -> Result<(Cq, CqHandle)> {
+        if parent_domain.is_some() {
+            let reason = "rxe has no parent domains, in which a completion queue could be made".into();
+            let error = Error::new("create_cq", self.kernel.device_name(), Errno::OPNOTSUPP);
+            return Err(error.because(Cause::Other { reason }));
+        }
         Cq::create(&self.kernel, attr)
     }
 

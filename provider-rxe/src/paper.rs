@@ -369,7 +369,7 @@ impl PaperDevice {
         let reply = RxeCreateCqResp { mi: Self::mminfo(Self::CQ_OFFSET, queue) };
         self.script.expect([Self::cq_reply(queue.mask, reply.as_bytes())]);
         self.expect_map(Self::CQ_OFFSET, queue);
-        self.context.create_cq(&Self::cq_attr())
+        self.context.create_cq(None, &Self::cq_attr())
     }
 
     /// Returns the attributes with which this device's completion queues are created.

@@ -190,10 +190,11 @@ impl ContextOps<Soft> for Context {
         Pd::alloc_parent(&self.device, attr)
     }
 
-    fn create_cq(&self, attr: &CqInitAttr<'_>) -> Result<(Cq, CqHandle)> {
+    fn create_cq(&self, parent_domain: Option<&Pd>, attr: &CqInitAttr<'_>) -> Result<(Cq, CqHandle)> {
         self.device.check("create_cq")?;
+        let parent = parent_domain.map(|pd| pd.for_cq(&self.device, "create_cq")).transpose()?;
         let channel = attr.channel.map(|fd| self.channel(fd)).transpose()?;
-        Cq::create(&self.device, attr, channel, &self.events)
+        Cq::create(&self.device, attr, parent, channel, &self.events)
     }
 
     fn create_qp(&self, parents: &QpParents<'_, Soft>, attr: &QpInitAttr) -> Result<QpParts<Soft>> {

@@ -34,12 +34,16 @@ pub struct Cq {
     cq: CqId,
     cqe: u32,
     wc_flags: CqWcFlags,
+    /// The parent domain in which it was made. It has no effect: the queue is allocated here, and
+    /// polling takes no lock that a thread domain could make superfluous.
+    _parent: Option<Arc<()>>,
 }
 
 impl Cq {
     pub(crate) fn create(
         device: &Arc<Device>,
         attr: &CqInitAttr<'_>,
+        parent: Option<Arc<()>>,
         channel: Option<Channel>,
         events: &Channel,
     ) -> Result<(Self, CqHandle)> {
@@ -70,7 +74,8 @@ impl Cq {
         })?;
         let handle = CqHandle { device: Arc::clone(device), cq };
         let wc_flags = attr.wc_flags | CqWcFlags::STANDARD;
-        Ok((Self { consumer, device: Arc::clone(device), cq, cqe, wc_flags }, handle))
+        let cq = Self { consumer, device: Arc::clone(device), cq, cqe, wc_flags, _parent: parent };
+        Ok((cq, handle))
     }
 }
 

@@ -18,6 +18,8 @@ pub struct Pd {
     pd: roce::engine::Pd,
     /// Cloned by each parent domain of this domain.
     users: Arc<()>,
+    /// Cloned by each completion queue that is made in this parent domain.
+    cqs: Arc<()>,
     /// The domains that a parent domain keeps.
     within: Option<Within>,
 }
@@ -34,11 +36,15 @@ impl Pd {
         let pd = device.control("alloc_pd", |core, _| {
             core.engine.alloc_pd().map_err(|refused| refusal(device, "alloc_pd", refused))
         })?;
-        Ok(Self { device: Arc::clone(device), pd, users: Arc::default(), within: None })
+        Ok(Self::new(device, pd, None))
+    }
+
+    fn new(device: &Arc<Device>, pd: roce::engine::Pd, within: Option<Within>) -> Self {
+        Self { device: Arc::clone(device), pd, users: Arc::default(), cqs: Arc::default(), within }
     }
 
     /// Allocates a parent domain. Queues are allocated by this crate alone, so it takes no
-    /// allocator.
+    /// allocator. A soft device is part of the process and needs no memory shared with a host.
     ///
     /// # Errors
     /// `EOPNOTSUPP` for an allocator; `EINVAL` for a domain of another device; `ENODEV` in a forked
@@ -53,7 +59,21 @@ impl Pd {
             return Err(device.error(VERB, Errno::OPNOTSUPP).because(Cause::Other { reason }));
         }
         let within = Within { _pd: Arc::clone(&attr.pd.users), _td: td };
-        Ok(Self { device: Arc::clone(device), pd, users: Arc::default(), within: Some(within) })
+        Ok(Self::new(device, pd, Some(within)))
+    }
+
+    /// Returns a share of this parent domain for a completion queue of this device.
+    ///
+    /// # Errors
+    /// `EINVAL`: with [`Cause::Foreign`] for a domain of another device, or if it is no parent
+    /// domain.
+    pub(crate) fn for_cq(&self, device: &Arc<Device>, verb: &'static str) -> Result<Arc<()>> {
+        self.of(device, verb)?;
+        if self.within.is_none() {
+            let reason = "a completion queue is made in no protection domain but a parent domain".into();
+            return Err(device.error(verb, Errno::INVAL).because(Cause::Other { reason }));
+        }
+        Ok(Arc::clone(&self.cqs))
     }
 
     /// Returns its number in the engine, if it belongs to this device.
@@ -78,8 +98,9 @@ impl PdOps for Pd {
 impl Destroy for Pd {
     fn destroy(self) -> Result<(), (Self, Error)> {
         let (device, pd) = (&self.device, self.pd);
-        if Arc::strong_count(&self.users) > 1 && !device.is_forked() {
-            let by = "parent domains";
+        let in_use = |users: &Arc<()>| Arc::strong_count(users) > 1 && !device.is_forked();
+        if in_use(&self.users) || in_use(&self.cqs) {
+            let by = if in_use(&self.cqs) { "completion queues" } else { "parent domains" };
             let error = device.error("dealloc_pd", Errno::BUSY).because(Cause::InUse { by });
             return Err((self, error));
         }

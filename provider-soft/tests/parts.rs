@@ -39,7 +39,7 @@ struct Fixture<'a, P: Provider> {
 impl<'a, P: Provider> Fixture<'a, P> {
     fn new(context: &'a P::Context) -> Self {
         let attr = CqInitAttr::new(64);
-        let (cq, cq_handle) = context.create_cq(&attr).unwrap();
+        let (cq, cq_handle) = context.create_cq(None, &attr).unwrap();
         let gid = context.device().query_gid_entry(PORT, 0).unwrap().unwrap().gid;
         Self { context, pd: context.alloc_pd().unwrap(), cq, cq_handle, gid }
     }

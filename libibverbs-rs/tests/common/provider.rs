@@ -768,10 +768,15 @@ impl ContextOps<Paper> for PaperContext {
     fn open_xrcd(&self, _file: Option<BorrowedFd<'_>>, _oflags: i32) -> Result<PaperXrcd> {
         Ok(PaperXrcd::create(&self.world))
     }
-    fn create_cq(&self, attr: &CqInitAttr<'_>) -> Result<(PaperCq, PaperCqHandle)> {
+    fn create_cq(
+        &self,
+        parent_domain: Option<&PaperPd>,
+        attr: &CqInitAttr<'_>,
+    ) -> Result<(PaperCq, PaperCqHandle)> {
         let channel =
             attr.channel.map(|fd| self.world.state().channels[&fd.as_raw_fd()].try_clone().unwrap());
-        let object = Object { kind: Kind::Cq, user_handle: attr.user_handle, channel, ..Object::default() };
+        let (uses, user_handle) = (parent_domain.map(PdOps::handle).into_iter().collect(), attr.user_handle);
+        let object = Object { kind: Kind::Cq, uses, user_handle, channel, ..Object::default() };
         let cq = PaperCq { handle: Handle::new(&self.world, object), cqe: attr.cqe };
         let name = PaperCqHandle(cq.handle.handle);
         Ok((cq, name))

@@ -41,7 +41,7 @@ fn a_completion_queue_is_asked_for_with_room_for_its_mapping() {
     )]);
     device.expect_map(PaperDevice::CQ_OFFSET, &queue);
     let attr = CqInitAttr { comp_vector: 1, user_handle: 0x99, ..CqInitAttr::new(40) };
-    let (cq, _) = device.context.create_cq(&attr).unwrap();
+    let (cq, _) = device.context.create_cq(None, &attr).unwrap();
     assert_eq!((cq.handle(), cq.cqe()), (3, 63));
     device.script.expect([destroyed(DESTROY_CQ)]);
     cq.destroy().map_err(|(_, error)| error).unwrap();
@@ -109,11 +109,11 @@ fn a_completion_queues_reply_cut_at_any_length_leaves_nothing_behind() {
         if len == 12 {
             // Offset and size are complete; the rest is padding.
             device.expect_map(PaperDevice::CQ_OFFSET, &queue);
-            device.context.create_cq(&PaperDevice::cq_attr()).unwrap();
+            device.context.create_cq(None, &PaperDevice::cq_attr()).unwrap();
             continue;
         }
         device.script.expect([destroyed(DESTROY_CQ)]);
-        let error = device.context.create_cq(&PaperDevice::cq_attr()).unwrap_err();
+        let error = device.context.create_cq(None, &PaperDevice::cq_attr()).unwrap_err();
         assert_eq!(error.verb, "create_cq", "{len}");
         assert_eq!(device.script.remaining(), 0, "{len}");
     }
@@ -154,7 +154,7 @@ fn a_mapping_that_fails_takes_the_object_with_it() {
     let reply = RxeCreateCqResp { mi: PaperDevice::mminfo(PaperDevice::CQ_OFFSET, &queue) };
     // No mapping is expected, so it fails with EINVAL.
     device.script.expect([PaperDevice::cq_reply(15, reply.as_bytes()), destroyed(DESTROY_CQ)]);
-    let error = device.context.create_cq(&PaperDevice::cq_attr()).unwrap_err();
+    let error = device.context.create_cq(None, &PaperDevice::cq_attr()).unwrap_err();
     assert_eq!((error.verb, error.errno), ("create_cq", Errno::INVAL));
 }
 
@@ -185,7 +185,7 @@ fn a_header_that_does_not_fit_its_mapping_is_refused() {
         device.script.expect([PaperDevice::cq_reply(15, reply.as_bytes())]);
         device.expect_map_of(PaperDevice::CQ_OFFSET, size, &queue);
         device.script.expect([destroyed(DESTROY_CQ)]);
-        let error = device.context.create_cq(&PaperDevice::cq_attr()).unwrap_err();
+        let error = device.context.create_cq(None, &PaperDevice::cq_attr()).unwrap_err();
         assert!(matches!(error.cause, Cause::BadReply { .. }), "{error}");
         assert!(error.to_string().contains(what), "{error}");
     }
@@ -350,7 +350,7 @@ fn an_erased_device_makes_the_same_objects() {
     let reply = RxeCreateCqResp { mi: PaperDevice::mminfo(1, &queue) };
     script.expect([PaperDevice::cq_reply(15, reply.as_bytes())]);
     expect_map(1, &queue);
-    let (cq, handle) = context.create_cq(&PaperDevice::cq_attr()).unwrap();
+    let (cq, handle) = context.create_cq(None, &PaperDevice::cq_attr()).unwrap();
     assert_eq!((cq.handle(), cq.cqe()), (PaperDevice::CQ_HANDLE, 15));
     let (sq, rq) = (PaperQueue::new(16, 512), PaperQueue::new(16, 128));
     let reply = RxeCreateQpResp { rq_mi: PaperDevice::mminfo(2, &rq), sq_mi: PaperDevice::mminfo(3, &sq) };

@@ -195,7 +195,7 @@ proptest! {
         if !fits {
             device.script.expect([Expect::anything(Reply::ok())]);
         }
-        let created = device.context.create_cq(&PaperDevice::cq_attr());
+        let created = device.context.create_cq(None, &PaperDevice::cq_attr());
         prop_assert_eq!(created.is_ok(), fits);
         if let Ok((mut cq, _)) = created {
             let mut wcs = [Wc::default(); 32];

@@ -99,7 +99,8 @@ fn a_new_queue_that_cannot_be_mapped_repeats_no_completion_and_another_call_find
 fn fields_that_entries_do_not_have_are_refused_before_the_kernel_is_asked() {
     let device = crate::device();
     let asked = CqWcFlags::STANDARD | CqWcFlags::COMPLETION_TIMESTAMP | CqWcFlags::CVLAN;
-    let error = device.context.create_cq(&CqInitAttr { wc_flags: asked, ..CqInitAttr::new(1) }).unwrap_err();
+    let error =
+        device.context.create_cq(None, &CqInitAttr { wc_flags: asked, ..CqInitAttr::new(1) }).unwrap_err();
     let wc_flags = CqWcFlags::COMPLETION_TIMESTAMP | CqWcFlags::CVLAN;
     assert_eq!((error.errno, &error.cause), (Errno::OPNOTSUPP, &Cause::CqWcFlags { wc_flags }));
     assert_eq!(
@@ -109,11 +110,21 @@ fn fields_that_entries_do_not_have_are_refused_before_the_kernel_is_asked() {
 }
 
 #[test]
+fn a_queue_in_a_domain_is_refused_before_the_kernel_is_asked() {
+    let device = crate::device();
+    let error = device.context.create_cq(Some(&device.pd), &CqInitAttr::new(1)).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "create_cq on rxe0: rxe has no parent domains, in which a completion queue could be made (EOPNOTSUPP)"
+    );
+}
+
+#[test]
 fn the_kernel_decides_about_flags_and_moderation() {
     let device = crate::device();
     device.script.expect([Expect::anything(Reply::Errno(Errno::OPNOTSUPP))]);
     let attr = CqInitAttr { flags: CqFlags::IGNORE_OVERRUN, ..CqInitAttr::new(1) };
-    let error = device.context.create_cq(&attr).unwrap_err();
+    let error = device.context.create_cq(None, &attr).unwrap_err();
     assert_eq!(error.cause, Cause::CqFlags { flags: CqFlags::IGNORE_OVERRUN });
     let mut paper = device.create_cq(8);
     device.script.expect([Expect::anything(Reply::Errno(Errno::OPNOTSUPP)), Expect::anything(Reply::ok())]);

@@ -19,6 +19,7 @@ fn every_path_compiles() {
     let _ = offset_of!(verbs::CqInit, comp_vector);
     let _ = offset_of!(verbs::CqInit, cqe);
     let _ = offset_of!(verbs::CqInit, flags);
+    let _ = offset_of!(verbs::CqInit, parent_domain);
     let _ = offset_of!(verbs::CqInit, wc_flags);
     let _ = offset_of!(verbs::DeviceAttr, atomic_cap);
     let _ = offset_of!(verbs::DeviceAttr, device_cap_flags);
@@ -83,6 +84,8 @@ fn every_path_compiles() {
     let _ = offset_of!(verbs::InitAttr, access);
     let _ = offset_of!(verbs::InitAttr, pkey_index);
     let _ = offset_of!(verbs::InitAttr, port_num);
+    let _ = offset_of!(verbs::ParentDomainInit, allocator);
+    let _ = offset_of!(verbs::ParentDomainInit, allow_cc_unprotected_alloc);
     let _ = offset_of!(verbs::PciAtomicCaps, compare_swap);
     let _ = offset_of!(verbs::PciAtomicCaps, fetch_add);
     let _ = offset_of!(verbs::PciAtomicCaps, swap);

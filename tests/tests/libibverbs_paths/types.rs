@@ -98,6 +98,7 @@ use verbs::OpKind as _;
 use verbs::OpsFlags as _;
 use verbs::OpsWr as _;
 use verbs::PacketPacingCaps as _;
+use verbs::ParentDomainInit as _;
 use verbs::PciAtomicCaps as _;
 use verbs::PciAtomicOpSize as _;
 use verbs::Pd as _;

@@ -328,10 +328,16 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
 
     /// Creates a completion queue, and its name for [`create_qp`](Self::create_qp).
     ///
+    /// The queue may lie in memory of a parent domain's allocator, and be made for the thread of
+    /// its thread domain. The parent domain is destroyed after the queue.
+    ///
     /// # Errors
     /// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a size or vector that the device
-    /// does not have; any other errno that the kernel returns.
-    fn create_cq(&self, attr: &CqInitAttr<'_>) -> Result<(P::Cq, P::CqHandle)>;
+    /// does not have; `EINVAL` for a protection domain that is no parent domain, or is of another
+    /// device; `EOPNOTSUPP` for any domain if the provider has no parent domains; any other errno
+    /// that the kernel returns.
+    fn create_cq(&self, parent_domain: Option<&P::Pd>, attr: &CqInitAttr<'_>)
+    -> Result<(P::Cq, P::CqHandle)>;
 
     /// Creates a queue pair in the state RESET, with its queues. The completion queues must not
     /// have been destroyed.

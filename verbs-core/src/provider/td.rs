@@ -14,8 +14,9 @@ use super::Provider;
 /// A thread domain: a promise that the objects made in a parent domain with it are used by one
 /// thread at a time.
 ///
-/// Posting and polling take `&mut` here, so the promise is kept without it. A provider may still
-/// give such objects device resources of their own.
+/// Posting and polling take `&mut` here, so the promise is kept without it, and a completion queue
+/// of such a parent domain has no lock to leave out. A provider may still give such objects device
+/// resources of their own.
 pub trait TdOps: Any + Debug + Send + Sync {}
 
 /// The parts of a parent domain.
@@ -27,6 +28,10 @@ pub struct ParentDomainAttr<'a, P: Provider> {
     pub td: Option<&'a P::Td>,
     /// The allocator of its objects' queues.
     pub allocator: Option<&'a Arc<dyn QueueAllocator>>,
+    /// Whether queues may lie in memory that a confidential guest shares with its host. It obliges
+    /// a provider to nothing unless the device has
+    /// [`CC_DMA_BOUNCE`](crate::types::DeviceCapFlags::CC_DMA_BOUNCE).
+    pub allow_cc_unprotected_alloc: bool,
 }
 
 impl<P: Provider> Clone for ParentDomainAttr<'_, P> {

@@ -7,8 +7,9 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use verbs::{
-    AsyncEventType, Cause, Context, Cq, CqFlags, CqInit, CqWcFlags, Element, Errno, Mr, Mtu, Pd, Provider,
-    Qp, QpCap, QpInit, QpType, RecvWr, RtsAttr, SendFlags, SendOp, SendWr, Wc, WcOpcode, WcStatus,
+    AsyncEventType, Cause, Context, Cq, CqFlags, CqInit, CqWcFlags, Element, Errno, HandleError, Mr, Mtu,
+    ParentDomainInit, Pd, Provider, Qp, QpCap, QpInit, QpType, RecvWr, RtsAttr, SendFlags, SendOp, SendWr,
+    Wc, WcOpcode, WcStatus,
 };
 
 use super::SUITE;
@@ -33,6 +34,8 @@ pub(super) fn cases() -> Vec<Case> {
         an_overrun_that_is_ignored_is_not_reported,
         a_flag_that_the_device_lacks_is_refused_by_name,
         a_queue_for_one_thread_is_as_any_other,
+        a_queue_of_a_parent_domain_is_as_any_other,
+        a_queue_is_made_in_no_plain_protection_domain,
         standard_fields_are_accepted,
         a_field_that_the_device_lacks_is_refused_by_name,
         a_queue_without_optional_fields_offers_none,
@@ -102,7 +105,7 @@ pub(super) fn send_to_itself<P: Provider>(
 
 impl<P: Provider> Loop<P> {
     /// Creates one whose receives complete to a queue with these attributes.
-    pub(super) fn new(context: &Context<P>, recvs: &CqInit<'_>) -> CaseResult<Self> {
+    pub(super) fn new(context: &Context<P>, recvs: &CqInit<'_, P>) -> CaseResult<Self> {
         let (pd, sends, recvs) =
             (context.alloc_pd()?, context.create_cq(&CqInit::new(64))?, context.create_cq(recvs)?);
         let qp = looped(context, &pd, &sends, &recvs)?;
@@ -290,6 +293,34 @@ fn a_queue_for_one_thread_is_as_any_other<P: Provider>(context: &Context<P>) -> 
     own.fill(0..5)?;
     own.recvs.resize(20)?;
     own.expect(0..5)
+}
+
+fn a_queue_of_a_parent_domain_is_as_any_other<P: Provider>(context: &Context<P>) -> CaseResult {
+    let (pd, td) = (context.alloc_pd()?, context.alloc_td());
+    let init = ParentDomainInit { allow_cc_unprotected_alloc: true, ..ParentDomainInit::default() };
+    let init = ParentDomainInit { td: td.as_ref().ok(), ..init };
+    let parent = match pd.alloc_parent_domain(&init) {
+        Ok(parent) => parent,
+        Err(error) => {
+            assert_eq!((error.verb, error.errno), ("alloc_parent_domain", Errno::OPNOTSUPP), "{error}");
+            return skip("the provider has no parent domains");
+        }
+    };
+    let mut own = Loop::new(context, &CqInit { parent_domain: Some(&parent), ..CqInit::new(7) })?;
+    let Err(HandleError { error, .. }) = parent.close() else { return fail("the parent domain is gone") };
+    assert!(matches!(error.cause, Cause::InUse { by: "completion queues" }), "{error}");
+    own.fill(0..5)?;
+    own.recvs.resize(20)?;
+    own.expect(0..5)
+}
+
+fn a_queue_is_made_in_no_plain_protection_domain<P: Provider>(context: &Context<P>) -> CaseResult {
+    let pd = context.alloc_pd()?;
+    let error = context.create_cq(&CqInit { parent_domain: Some(&pd), ..CqInit::new(4) }).unwrap_err();
+    let errno = if is_rxe()? { Errno::OPNOTSUPP } else { Errno::INVAL };
+    assert_eq!((error.verb, error.errno), ("create_cq", errno), "{error}");
+    assert!(error.to_string().contains("parent domain"), "{error}");
+    Ok(pd.close()?)
 }
 
 fn standard_fields_are_accepted<P: Provider>(context: &Context<P>) -> CaseResult {

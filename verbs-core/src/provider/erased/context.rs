@@ -180,9 +180,9 @@ impl<P: Provider<Context: Sized>> ContextOps<Erased> for Of<P> {
     }
     fn alloc_parent_domain(&self, attr: &ParentDomainAttr<'_, Erased>) -> Result<ErasedPd> {
         const VERB: &str = "alloc_parent_domain";
-        let ParentDomainAttr { pd, td, allocator } = *attr;
+        let ParentDomainAttr { pd, td, allocator, allow_cc_unprotected_alloc } = *attr;
         let td = td.map(|td| self.td(VERB, td)).transpose()?;
-        let attr = ParentDomainAttr { pd: self.pd(VERB, pd)?, td, allocator };
+        let attr = ParentDomainAttr { pd: self.pd(VERB, pd)?, td, allocator, allow_cc_unprotected_alloc };
         self.0.alloc_parent_domain(&attr).map(ErasedPd::new)
     }
     unsafe fn export_device(&self) -> Result<OwnedFd> {
@@ -199,8 +199,13 @@ impl<P: Provider<Context: Sized>> ContextOps<Erased> for Of<P> {
     fn import_dm(&self, handle: u32) -> Result<ErasedDm> {
         self.0.import_dm(handle).map(ErasedDm::new)
     }
-    fn create_cq(&self, attr: &CqInitAttr<'_>) -> Result<(ErasedCq, ErasedCqHandle)> {
-        let (cq, handle) = self.0.create_cq(attr)?;
+    fn create_cq(
+        &self,
+        parent_domain: Option<&ErasedPd>,
+        attr: &CqInitAttr<'_>,
+    ) -> Result<(ErasedCq, ErasedCqHandle)> {
+        let parent_domain = parent_domain.map(|pd| self.pd("create_cq", pd)).transpose()?;
+        let (cq, handle) = self.0.create_cq(parent_domain, attr)?;
         Ok((ErasedCq::new(cq), ErasedCqHandle::new(handle)))
     }
     fn create_qp(&self, parents: &QpParents<'_, Erased>, attr: &QpInitAttr) -> Result<QpParts<Erased>> {

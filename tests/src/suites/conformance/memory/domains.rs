@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use verbs::{
-    AhAttr, Cause, ConnectAttr, Context, CqInit, HandleError, Pd, Provider, QpInit, QpType, RecvWr, SendOp,
-    WcStatus,
+    AhAttr, Cause, ConnectAttr, Context, CqInit, HandleError, ParentDomainInit, Pd, Provider, QpInit, QpType,
+    RecvWr, SendOp, WcStatus,
 };
 
 use super::super::SUITE;
@@ -161,7 +161,8 @@ fn pd_of_a_parent_domain_shares_its_memory_and_is_in_use<P: Provider>(context: &
         Err(error) => return lacks(&error, "alloc_td", "the provider has no thread domains"),
     };
     let pd = context.alloc_pd()?;
-    let parent = pd.alloc_parent_domain(Some(&td), None)?;
+    let init = ParentDomainInit { td: Some(&td), ..ParentDomainInit::default() };
+    let parent = pd.alloc_parent_domain(&init)?;
     let Err(HandleError { handle: td, error }) = td.close() else { return fail("the thread domain is gone") };
     assert!(matches!(error.cause, Cause::InUse { by: "parent domains" }), "{error}");
     // A queue pair of the parent domain uses memory of the domain, and the other way around.

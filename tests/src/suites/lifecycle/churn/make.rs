@@ -8,8 +8,9 @@ use std::sync::Arc;
 use verbs::state::Reset;
 use verbs::{
     AccessFlags, Buf, Cause, Context, CqFlags, CqHandle, CqInit, CqModeration, CqWcFlags, Errno, Error,
-    HandleError, MrChange, MrInit, MwType, Pd, Provider, Qp, QpCap, QpInit, QpType, RemoteAccess, RtrAttr,
-    RtsAttr, SendFlags, SendOp, SrqAttr, SrqAttrMask, SrqHandle, SrqInit, Xrcd, XrcdInit,
+    HandleError, MrChange, MrInit, MwType, ParentDomainInit, Pd, Provider, Qp, QpCap, QpInit, QpType,
+    RemoteAccess, RtrAttr, RtsAttr, SendFlags, SendOp, SrqAttr, SrqAttrMask, SrqHandle, SrqInit, Xrcd,
+    XrcdInit,
 };
 
 use super::thing::{Held, Thing};
@@ -414,7 +415,8 @@ impl<P: Provider> Churn<P> {
             Thing::Td(td) if held.context == of && has_td => Some(td),
             _ => None,
         });
-        Ok((of, Thing::Pd(pd.alloc_parent_domain(td, None)?)))
+        let parent = pd.alloc_parent_domain(&ParentDomainInit { td, ..ParentDomainInit::default() })?;
+        Ok((of, Thing::Pd(parent)))
     }
 
     fn srq(&mut self, of: Option<u32>) -> Result<(u32, Thing<P>), NotMade> {
