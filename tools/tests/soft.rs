@@ -286,6 +286,13 @@ fn a_ping_pong_with_timestamps_prints_the_times_between_messages() {
     }
 }
 
+/// A soft device needs no memory that a confidential guest shares with its host.
+#[test]
+fn a_ping_pong_in_a_parent_domain_is_verified() {
+    pingpong(&["-U"]);
+    pingpong_of(PINGPONG, &["-U", "-t", "-e", "-c", "-n", "200"]);
+}
+
 #[test]
 fn features_that_soft_devices_lack_are_refused_in_the_words_of_c() {
     const NO_ODP: &str = "The device isn't ODP capable or does not support RC send and receive with ODP\n";

@@ -255,7 +255,7 @@ fn advise_gid(context: &Context, port: &PortAttr, remote: Gid, options: &Options
 
 /// Destroys all objects, and reports those that the kernel refuses to destroy.
 fn close(setup: Setup, endpoint: Endpoint<Rts>, console: &mut Console) -> Result<(), Failed> {
-    let Setup { context, channel, pd, cq, .. } = setup;
+    let Setup { context, channel, pd, base_pd, cq, timestamp_mask: _ } = setup;
     let (qps, srq, message, ah) = endpoint.into_parts();
     let (mr, dm) = message.into_parts();
     let mut fail = |line: &str, error: Error| {
@@ -279,6 +279,9 @@ fn close(setup: Setup, endpoint: Endpoint<Rts>, console: &mut Console) -> Result
         ah.close().map_err(|failed| fail("Couldn't destroy AH", failed.error))?;
     }
     pd.close().map_err(|failed| fail("Couldn't deallocate PD", failed.error))?;
+    if let Some(base) = base_pd {
+        base.close().map_err(|failed| fail("Couldn't deallocate base PD", failed.error))?;
+    }
     if let Some(channel) = channel {
         channel.close().map_err(|failed| fail("Couldn't destroy completion channel", failed.error))?;
     }

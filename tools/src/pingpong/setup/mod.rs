@@ -4,7 +4,7 @@
 use verbs::state::{Init, Reset};
 use verbs::{
     AccessFlags, CompChannel, Context, Cq, CqInit, CqWcFlags, Device, DeviceAttrEx, DeviceList, DmAttr,
-    InitAttr, OdpGeneralCaps, OdpTransportCaps, Pd, Qp, QpCap, QpInit, Srq, SrqInit,
+    InitAttr, OdpGeneralCaps, OdpTransportCaps, ParentDomainInit, Pd, Qp, QpCap, QpInit, Srq, SrqInit,
 };
 
 use super::endpoint::{Buffer, Endpoint, Message, QKEY, register_everything};
@@ -18,8 +18,10 @@ pub struct Setup {
     pub context: Context,
     /// The channel of the completion queue's events, if the program sleeps.
     pub channel: Option<CompChannel>,
-    /// The protection domain of all objects.
+    /// The protection domain of all objects; with `-U` a parent domain.
     pub pd: Pd,
+    /// The protection domain of the parent domain.
+    pub base_pd: Option<Pd>,
     /// The completion queue of sends and receives.
     pub cq: Cq,
     /// With `-t`: the bits of a completion's timestamp that count.
@@ -74,10 +76,14 @@ pub fn build(
         .then(|| context.create_comp_channel())
         .transpose()
         .map_err(|error| fail("Couldn't create completion channel", &error))?;
-    if options.cc_unprotected {
-        return Err(fail("Couldn't allocate parent domain", &NO_SHARED_MEMORY));
-    }
-    let pd = context.alloc_pd().map_err(|error| fail("Couldn't allocate PD", &error))?;
+    let (pd, base_pd) = if options.cc_unprotected {
+        let base = context.alloc_pd().map_err(|error| fail("Couldn't allocate base PD", &error))?;
+        let init = ParentDomainInit { allow_cc_unprotected_alloc: true, ..ParentDomainInit::default() };
+        let parent = base.alloc_parent_domain(&init);
+        (parent.map_err(|error| fail("Couldn't allocate parent domain", &error))?, Some(base))
+    } else {
+        (context.alloc_pd().map_err(|error| fail("Couldn't allocate PD", &error))?, None)
+    };
 
     let (mut timestamp_mask, mut dm) = (None, None);
     if options.odp || options.timestamps || options.device_memory {
@@ -119,6 +125,7 @@ pub fn build(
     let sends = if of_srq { options.num_qp } else { 1 };
     let mut init = CqInit { channel: channel.as_ref(), ..CqInit::new(options.rx_depth.wrapping_add(sends)) };
     init.wc_flags.set(CqWcFlags::COMPLETION_TIMESTAMP, options.timestamps);
+    init.parent_domain = base_pd.as_ref().map(|_| &pd);
     let cq = context.create_cq(&init).map_err(|error| fail("Couldn't create CQ", &error))?;
     let srq = of_srq
         .then(|| pd.create_srq(&SrqInit::new(options.rx_depth)))
@@ -144,7 +151,7 @@ pub fn build(
         qp.to_init(&attr).map_err(|failed| fail(&line, &failed.error))
     };
     let qps = (0..).zip(qps).map(to_init).collect::<Result<Vec<_>, _>>()?;
-    Ok((Setup { context, channel, pd, cq, timestamp_mask }, Endpoint::new(qps, srq, message)))
+    Ok((Setup { context, channel, pd, base_pd, cq, timestamp_mask }, Endpoint::new(qps, srq, message)))
 }
 
 /// Returns a requested feature that the device lacks: C's sentence, and the reason.
@@ -196,9 +203,6 @@ const NO_ODP_OF_SRQ: &str =
 
 const NO_ODP_OF_XSRQ: &str =
     "The device isn't ODP capable or does not support XRC send, receive and srq with ODP";
-
-const NO_SHARED_MEMORY: &str =
-    "no provider here allocates memory that a confidential guest shares with its host";
 
 #[cfg(test)]
 mod tests;
