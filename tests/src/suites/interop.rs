@@ -5,8 +5,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::compare::{same, same_but_for_flag_names, same_but_for_reasons};
+use crate::fabric::rxe_is_before;
 use crate::process::{self, Finished, Running};
-use crate::runner::{Case, CaseResult, fail};
+use crate::runner::{Case, CaseResult, fail, skip};
 use crate::tools::{DEVICE, LIMIT, Maker, PingPong, gid_index, run};
 
 const SUITE: &str = "interop";
@@ -35,6 +36,8 @@ fn pingpongs() -> impl Iterator<Item = Case> {
         ("-s 1", 1, 200, &["-c"]),
         ("-s 65536", 65536, 50, &["-c"]),
         ("-s 1048576", 1 << 20, 4, &["-c"]),
+        ("-o -P", 4096, 200, &["-o", "-P", "-c", "-m", "4096"]),
+        ("-o -P -e -s 65536", 65536, 20, &["-o", "-P", "-c", "-e", "-m", "4096"]),
     ];
     const UC_WAYS: &[(&str, u32, u32, &[&str])] = &[
         ("as it is", 4096, 500, &[]),
@@ -67,6 +70,9 @@ fn pingpongs() -> impl Iterator<Item = Case> {
                 let (server, client) = (server.clone(), client.clone());
                 Case::new(SUITE, format!("{title} {server} serves {client} {way}"), move || {
                     let (server, client) = (server.clone(), client.clone());
+                    if flags.contains(&"-P") && rxe_is_before(6, 17)? {
+                        return skip("rxe takes advice on on-demand paged memory since Linux 6.17");
+                    }
                     PingPong { tool, server, client, iters, size, flags, refuse: None }.run()?;
                     Ok(())
                 })
@@ -170,6 +176,11 @@ fn misuses() -> impl Iterator<Item = Case> {
         "-i 9",
         "-i 2 -g 1",
         "-t",
+        "-j",
+        "-P",
+        "-o",
+        "-O",
+        "-o -j",
         "-h",
         "extra",
         "-m 1024",
