@@ -10,8 +10,7 @@ use super::SUITE;
 use super::states::drain;
 use crate::both;
 use crate::fabric::{
-    Arena, PATIENCE, Pair, Shape, is_empty, pattern, post_recv, post_send, rxe_is_before, signalled, wait,
-    wait_for,
+    Arena, PATIENCE, Pair, Shape, is_empty, is_rxe, pattern, post_recv, post_send, signalled, wait, wait_for,
 };
 use crate::runner::{Case, CaseResult, fail};
 
@@ -52,7 +51,10 @@ fn a_full_send_queue_refuses_one_more_and_loses_none<P: Provider>(context: &Cont
     let (from, into) = (Arena::new(&pd, 8 * 128)?, Arena::new(&pd, 8 * 128)?);
     from.write(0, &pattern(1, 8 * 128));
     let (remote_addr, rkey) = (into.addr(), into.rkey());
-    for round in 1..4 {
+    // rxe's requester takes an empty queue for drained only if the next slot is as new: it looks at
+    // the state of the request that was there before (`req_check_sq_drain_done`, seen on 7.2).
+    let rounds = if is_rxe()? { 1 } else { 3 };
+    for round in 0..rounds {
         into.write(0, &[0; 8 * 128]);
         // In this state requests wait, so that none makes room for another.
         let mut drained = drain(a.qp)?;
@@ -211,22 +213,24 @@ fn with_sq_sig_all_each_operation_completes<P: Provider>(context: &Context<P>) -
 }
 
 fn each_completion_names_its_operation_and_its_queue_pair<P: Provider>(context: &Context<P>) -> CaseResult {
-    // rxe of 5.10 says of each receive that a GRH came before it; 6.1 does so for datagrams alone.
-    let always = if rxe_is_before(6, 1)? { WcFlags::GRH } else { WcFlags::empty() };
     let mut pair = Pair::new(context, &Shape::default())?;
     let (local, target) = (Arena::new(&pair.pd, LEN)?, Arena::new(&pair.pd, LEN)?);
     post_all(&mut pair, &local, &target, |_| SendFlags::SIGNALED)?;
     for (wr_id, (op, opcode, len, received)) in (0..).zip(operations(&target)) {
         let wc = wait_for(&mut pair.a.cq, wr_id, opcode)?;
-        assert_eq!((wc.qp_num, wc.wc_flags), (pair.a.qp.qp_num(), WcFlags::empty()), "{op:?}");
+        // rxe sets the flag of immediate data for the sender too (`make_send_cqe`).
+        let flags = if is_rxe()? { wc.wc_flags - WcFlags::WITH_IMM } else { wc.wc_flags };
+        assert_eq!((wc.qp_num, flags), (pair.a.qp.qp_num(), WcFlags::empty()), "{op:?}");
         assert_eq!(len.unwrap_or(wc.byte_len), wc.byte_len, "{op:?}");
         let Some(received) = received else { continue };
         let wc = wait_for(&mut pair.b.cq, wr_id, received)?;
         assert_eq!((wc.qp_num, wc.byte_len as usize), (pair.b.qp.qp_num(), LEN), "{op:?}");
+        // rxe sets the flag of a route header, which only datagrams bring, for every message.
+        let flags = if is_rxe()? { wc.wc_flags - WcFlags::GRH } else { wc.wc_flags };
         if matches!(op, SendOp::Send) {
-            assert_eq!(wc.wc_flags, always);
+            assert_eq!(flags, WcFlags::empty());
         } else {
-            assert_eq!((wc.wc_flags, wc.imm_data), (WcFlags::WITH_IMM | always, 0xfedc_ba98), "{op:?}");
+            assert_eq!((flags, wc.imm_data), (WcFlags::WITH_IMM, 0xfedc_ba98), "{op:?}");
         }
     }
     Ok(())
