@@ -195,6 +195,7 @@ pub enum Rxe {}
 //   that they fit. The new queue is mapped once. One failure of the kernel is beyond this promise:
 //   where `rxe_srq_from_attr` has no memory left for the new queue, it frees the old one and goes
 //   on using it (the head of `srq.rs`).
+// - 26: there are no work queues: their types are `Unsupported`, of which no value exists.
 unsafe impl Provider for Rxe {
     type Context = Context;
     type Pd = KernelPd;

@@ -186,6 +186,7 @@ pub enum Soft {}
 //   queue pairs use it; XRC targets, which do not count as users, forget the receives that they
 //   took from it. `modify` is such a call too: it replaces ring and queue by larger or smaller ones
 //   with the same receives, or changes nothing.
+// - 26: there are no work queues: their types are `Unsupported`, of which no value exists.
 unsafe impl Provider for Soft {
     type Context = Context;
     type Pd = Pd;

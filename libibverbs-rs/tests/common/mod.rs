@@ -423,7 +423,7 @@ impl State {
         if kind == Kind::Mr && self.requests.iter().any(|request| self.touches(request, handle)) {
             self.broken.push("Mr deregistered while the device uses it".into());
         }
-        if kind == Kind::Qp || kind == Kind::Srq {
+        if [Kind::Qp, Kind::Srq, Kind::Wq].contains(&kind) {
             self.take_requests(handle);
         }
         self.live.remove(&handle);

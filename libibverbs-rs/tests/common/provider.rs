@@ -31,8 +31,9 @@ pub enum Paper {}
 
 // SAFETY: the table completes each request once, forgets those of destroyed and reset queue pairs,
 // and gives each region its own key. A receive of a shared receive queue stays in the table until a
-// queue pair completes it or loses it, or the shared receive queue is destroyed. Only the functions
-// of `World` let a test break this.
+// queue pair completes it or loses it, or the shared receive queue is destroyed. One of a work
+// queue stays until the work queue is destroyed; `modify` changes no queue. Only the functions of
+// `World` let a test break this.
 unsafe impl Provider for Paper {
     type Context = PaperContext;
     type Pd = PaperPd;

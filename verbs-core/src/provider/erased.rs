@@ -52,8 +52,8 @@ pub enum Erased {}
 //   its own objects.
 // - 18: `reg_mr` is the provider's. The box for the region that it returned is allocated without
 //   unwinding: if memory is exhausted, the process ends.
-// - 20, 24, 25: the boxed queues are the provider's. `modify` rejects queues of another provider by
-//   their type.
+// - 20, 24 to 26: the boxed queues are the provider's. `modify` rejects queues of another provider
+//   by their type.
 unsafe impl Provider for Erased {
     type Context = dyn ContextOps<Self>;
     type Pd = ErasedPd;

@@ -233,6 +233,22 @@ pub use completion::{for_each_completion_field, for_each_optional_field};
 ///     a queue pair. The caller of `modify` passes the queue that was created with it; another
 ///     queue of the same provider is rejected, or may accept other requests afterwards.
 ///
+/// Work queues:
+///
+/// 26. *A work queue is a queue of receives without a queue pair.* Numbers 1 to 3, 5, 6 and 8 hold
+///     for its receives. Their completions arrive in the `cq` that it was created with, and in no
+///     other queue of this or another device; their elements need keys of its protection domain.
+///     After [`destroy`](Destroy::destroy) of the work queue returned `Ok`, the device does not
+///     write the memory of any receive that was posted to it, whether or not a completion was
+///     polled, and what it wrote until then is visible to the thread that called.
+///     [`WqOps::modify`] ends no receive, whatever it returns, and also if it unwinds: a receive
+///     that a move to RESET dropped has no completion, and its memory is the device's until the
+///     work queue is destroyed. The work queue's queue may be dropped before it or after it was
+///     destroyed, as number 20 says of the queues of a queue pair. The caller of `modify` passes
+///     the queue that was created with the work queue. Another queue of the same provider is
+///     rejected, or `modify` may change what it accepts and drop its unpublished requests, but the
+///     device executes no request of either queue that has ended.
+///
 /// Safe code does not rely on handles, capacities, [`QpOps::state`], event records, or the results
 /// of queries: if these are wrong, results are wrong, but memory is safe. It relies on queue pair
 /// numbers only in number 22.

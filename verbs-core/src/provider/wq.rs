@@ -49,7 +49,7 @@ pub trait WqOps: Any + Debug + Send + Sync {
     fn max_sge(&self) -> u32;
 
     /// Moves it to another state, or changes its properties. The queue must be the one that was
-    /// created with it.
+    /// created with it. No receive ends by this (number 26 of [`Provider`]).
     ///
     /// # Errors
     /// Any errno that the kernel returns; notably `EINVAL` for a transition that does not exist.
