@@ -8,8 +8,8 @@ use common::setup::{CAP, started};
 use common::{Kind, World};
 use verbs::state::Rts;
 use verbs::{
-    Context, Cq, CqInit, Errno, Memory, Pd, PostBufReason, Provider, Qp, QpInit, QpState, QpType, Returned,
-    SendFlags, SendOp,
+    Cause, Context, Cq, CqInit, Errno, FlowAttr, Memory, Pd, PostBufReason, Provider, Qp, QpInit, QpState,
+    QpType, Returned, SendFlags, SendOp,
 };
 
 both! {
@@ -25,6 +25,10 @@ both! {
     a_refused_request_gives_its_memory_back
     memory_of_the_queue_pair_itself_survives_a_scope
     a_region_that_is_not_deregistered_is_leaked
+    a_queue_pair_without_requests_needs_no_end
+    a_queue_pair_comes_back_from_a_scope_with_its_flow_rules
+    a_queue_pair_with_flow_rules_and_requests_is_reset
+    a_flow_rule_that_ends_in_the_scope_does_not_keep_its_queue_pair
 }
 
 const NONE: SendFlags = SendFlags::empty();
@@ -244,4 +248,71 @@ fn a_region_that_is_not_deregistered_is_leaked<P: Provider>(world: &World, conte
     });
     assert!(qp.is_none() && world.state().requests.is_empty());
     assert_eq!(regions(world), 1);
+}
+
+fn a_queue_pair_without_requests_needs_no_end<P: Provider>(world: &World, context: Context<P>) {
+    let (pd, mut cq, qp) = parts(&context);
+    let mut room = [0; 4];
+    world.refuse(Kind::Qp, Errno::BUSY);
+    world.state().refuse_move = Some((QpState::RESET, Errno::IO));
+    let ((), qp) = pd.scope(qp, |scope, mut qp| {
+        qp.post_recv(scope.register_mut(&mut room).unwrap(), ..).unwrap();
+        world.complete(qp.qp_num(), true, b"abc");
+        drop(cq.poll_one().unwrap());
+    });
+    assert_eq!((room, regions(world)), (*b"abc\0", 0));
+    world.allow(Kind::Qp);
+    qp.expect("nothing is in flight").close().unwrap();
+}
+
+fn a_queue_pair_comes_back_from_a_scope_with_its_flow_rules<P: Provider>(world: &World, context: Context<P>) {
+    let (pd, mut cq, qp) = parts(&context);
+    let flow = context.create_flow(&qp, FlowAttr::new(1)).unwrap();
+    let mut room = [0; 4];
+    let ((), qp) = pd.scope(qp, |scope, mut qp| {
+        qp.post_recv(scope.register_mut(&mut room).unwrap(), ..).unwrap();
+        world.complete(qp.qp_num(), true, b"abc");
+        drop(cq.poll_one().unwrap());
+    });
+    let failed = qp.expect("nothing is in flight").close().unwrap_err();
+    assert_eq!(failed.error.cause, Cause::InUse { by: "flow rules" });
+    flow.close().unwrap();
+    failed.handle.close().unwrap();
+    assert_eq!((room, world.census()), (*b"abc\0", vec![Kind::Pd, Kind::Cq]));
+}
+
+fn a_queue_pair_with_flow_rules_and_requests_is_reset<P: Provider>(world: &World, context: Context<P>) {
+    let (pd, cq, qp) = parts(&context);
+    let flow = context.create_flow(&qp, FlowAttr::new(1)).unwrap();
+    let mut room = [0; 4];
+    let ((), qp) = pd.scope(qp, |scope, mut qp| {
+        qp.post_recv(scope.register_mut(&mut room).unwrap(), ..).unwrap();
+    });
+    assert!(qp.is_none());
+    assert_eq!(world.state().moves.last().unwrap().0, QpState::RESET);
+    assert!(world.state().requests.is_empty());
+    // The rule keeps the queue pair, not the memory.
+    assert_eq!(world.census(), [Kind::Pd, Kind::Cq, Kind::Qp, Kind::Flow]);
+    flow.close().unwrap();
+    assert_eq!(world.census(), [Kind::Pd, Kind::Cq]);
+    drop((pd, cq, context));
+    world.assert_empty();
+}
+
+fn a_flow_rule_that_ends_in_the_scope_does_not_keep_its_queue_pair<P: Provider>(
+    world: &World,
+    context: Context<P>,
+) {
+    let (pd, cq, qp) = parts(&context);
+    let flow = context.create_flow(&qp, FlowAttr::new(1)).unwrap();
+    let mut room = [0; 4];
+    let ((), qp) = pd.scope(qp, |scope, mut qp| {
+        qp.post_recv(scope.register_mut(&mut room).unwrap(), ..).unwrap();
+        drop(flow);
+    });
+    assert!(qp.is_none());
+    let destroyed: Vec<Kind> = world.state().destroyed.iter().map(|(kind, _)| *kind).collect();
+    assert_eq!(destroyed, [Kind::Flow, Kind::Qp, Kind::Mr]);
+    drop((pd, cq, context));
+    world.assert_empty();
 }

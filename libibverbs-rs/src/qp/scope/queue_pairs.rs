@@ -19,6 +19,15 @@ use crate::{HandleError, Qp};
 /// A queue pair in a scope, which posts memory of the scope.
 ///
 /// Completions arrive in the queue pair's completion queue, as those of other requests.
+///
+/// Flow rules are made for the queue pair before it moves into the scope, and stay. One with rules
+/// is not destroyed at the end: if requests are in flight, it is reset. No rule is made inside:
+///
+/// ```compile_fail,E0308
+/// # fn f(context: verbs::Context, pd: verbs::Pd, qp: verbs::Qp<verbs::state::Rts>) {
+/// pd.scope(qp, |_, qp| context.create_flow(&qp, verbs::FlowAttr::new(1)));
+/// # }
+/// ```
 pub struct ScopedQp<'scope, S: State, P: Provider = Erased> {
     qp: &'scope mut Qp<S, P>,
     count: Arc<AtomicUsize>,
@@ -140,11 +149,15 @@ impl<S: State + 'static, P: Provider> QueuePairs for Qp<S, P> {
             }
             Err(refused) => refused,
         };
-        if qp.reset_ends_requests()
-            && let Ok(mut reset) = qp.to_reset()
-        {
-            drop(reset.reclaim_all());
-            return None;
+        if qp.reset_ends_requests() {
+            match qp.to_reset() {
+                Ok(mut reset) => {
+                    drop(reset.reclaim_all());
+                    return None;
+                }
+                // Dropping it would try to destroy it again, and report the leak twice.
+                Err(refused) => core::mem::forget(refused.handle),
+            }
         }
         report_leak(&error);
         std::process::abort()
