@@ -1,7 +1,7 @@
 //! [`Srq`]: a receive queue that many queue pairs share; [`SrqHandle`] names it to them.
 //!
 //! ```text
-//! Srq ── queue, poster: the poster owns them
+//! Srq ── recv, the queue and its table: the poster owns them
 //!  └─ core ─► Core: the provider's object, and the memory in flight ◄── Qp, Qp
 //!               ▲ weak
 //!             SrqHandle
@@ -10,8 +10,7 @@
 //! The last share of the core destroys the object: the queue's own, or that of a queue pair.
 //!
 //! # Safety
-//! The unsafe code here posts: raw, on the promise of the caller, and safely, on the argument in
-//! [`crate::in_flight`].
+//! The unsafe code here posts raw, on the promise of the caller.
 
 #![allow(unsafe_code)]
 
@@ -26,10 +25,11 @@ use verbs_core::types::{OpsWr, PostError, RecvWr, SrqAttr, SrqAttrMask, SrqInitA
 use verbs_core::{Cause, Errno, Result};
 
 use crate::cq::CqUse;
-use crate::in_flight::{INDEXES, InFlight, Poster, Use};
+use crate::in_flight::{INDEXES, InFlight};
 use crate::kernel_handle::KernelHandle;
 use crate::memory::{Memory, PostMemory};
 use crate::post_error::PostBufError;
+use crate::qp::Receiver;
 use crate::registry::{Child, Entry, Kind, Registry, SrqId, Tally};
 use crate::{CqHandle, HandleError, Pd, Xrcd};
 
@@ -91,8 +91,7 @@ impl SrqInit {
 /// `ibv_create_srq(3)`, `ibv_post_srq_recv(3)`
 #[doc(alias = "ibv_srq")]
 pub struct Srq<P: Provider = Erased> {
-    queue: P::SrqQueue,
-    poster: Poster,
+    recv: Receiver<P::SrqQueue>,
     core: Arc<Core<P>>,
 }
 
@@ -209,7 +208,7 @@ impl<P: Provider> Srq<P> {
             registry: Arc::clone(registry),
             qps: Tally::default(),
         };
-        Ok(Self { queue, poster, core: Arc::new(core) })
+        Ok(Self { recv: Receiver { queue, poster }, core: Arc::new(core) })
     }
 
     /// Returns the id that events of this queue carry.
@@ -256,7 +255,7 @@ impl<P: Provider> Srq<P> {
     #[inline(always)]
     pub unsafe fn post_recv(&mut self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
         // SAFETY: the caller's promise is the same.
-        unsafe { self.queue.post_recv(wrs) }
+        unsafe { self.recv.queue.post_recv(wrs) }
     }
 
     /// Posts operations on the tag list of a queue with tag matching
@@ -279,7 +278,7 @@ impl<P: Provider> Srq<P> {
     #[doc(alias = "ibv_post_srq_ops")]
     pub unsafe fn post_srq_ops(&mut self, ops: &[OpsWr<'_>]) -> Result<(), PostError> {
         // SAFETY: the caller's promise is the same.
-        unsafe { self.queue.post_srq_ops(ops) }
+        unsafe { self.recv.queue.post_srq_ops(ops) }
     }
 
     /// Posts a receive into a range of the memory, which the queue owns until a message has
@@ -306,12 +305,7 @@ impl<P: Provider> Srq<P> {
         memory: M,
         range: impl RangeBounds<usize>,
     ) -> Result<u64, PostBufError<M>> {
-        let queue = &mut self.queue;
-        self.poster.post(memory, range, Use::RECV, |wr_id, sge| {
-            // SAFETY: the table holds the memory that the element covers until the request has
-            // ended.
-            unsafe { queue.post_recv(&[RecvWr { wr_id, sge }]) }
-        })
+        self.recv.post(memory, range)
     }
 
     /// Posts a receive of one message into any number of pieces of memory, in their order, as
@@ -326,12 +320,7 @@ impl<P: Provider> Srq<P> {
     /// `ibv_post_srq_recv(3)`
     #[doc(alias = "ibv_post_srq_recv")]
     pub fn post_recv_bufs<M: PostMemory>(&mut self, pieces: Vec<M>) -> Result<u64, PostBufError<Vec<M>>> {
-        let queue = &mut self.queue;
-        self.poster.post_all(pieces, Use::RECV, |wr_id, sge| {
-            // SAFETY: the table holds the memory that the elements cover until the request has
-            // ended.
-            unsafe { queue.post_recv(&[RecvWr { wr_id, sge }]) }
-        })
+        self.recv.post_all(pieces)
     }
 
     /// Arms [`SRQ_LIMIT_REACHED`](crate::AsyncEventType::SRQ_LIMIT_REACHED), which is raised once,
@@ -355,7 +344,7 @@ impl<P: Provider> Srq<P> {
     /// `ibv_modify_srq(3)`
     #[doc(alias = "ibv_modify_srq")]
     pub fn modify(&mut self, attr: &SrqAttr, mask: SrqAttrMask) -> Result<()> {
-        self.core.get().modify(&mut self.queue, attr, mask)
+        self.core.get().modify(&mut self.recv.queue, attr, mask)
     }
 
     /// Queries the size and the limit; 0 stands for a limit that is not armed or was reached.
@@ -397,10 +386,10 @@ impl<P: Provider> Srq<P> {
     /// As [`close`](Self::close).
     #[doc(alias = "ibv_destroy_srq")]
     pub fn dismantle(self) -> Result<Vec<Memory>, HandleError<Self>> {
-        let Self { queue, poster, core } = self;
+        let Self { recv, core } = self;
         match Core::close(core) {
             Ok(dependencies) => Ok(dependencies.recvs.drain().collect()),
-            Err(failed) => Err(failed.map(|core| Self { queue, poster, core })),
+            Err(failed) => Err(failed.map(|core| Self { recv, core })),
         }
     }
 }
@@ -413,12 +402,14 @@ impl Srq<Erased> {
     // The panic below is unreachable.
     #[allow(clippy::missing_panics_doc)]
     pub fn downcast<P: NamedProvider>(self) -> Result<Srq<P>, HandleError<Self>> {
-        let Self { queue, poster, core } = self;
-        if core.get().downcast_ref::<P::Srq>().is_none() || queue.downcast_ref::<P::SrqQueue>().is_none() {
-            return Err(HandleError::of_another_provider(Self { queue, poster, core }));
+        let Self { recv, core } = self;
+        let ours = core.get().downcast_ref::<P::Srq>().is_some()
+            && recv.queue.downcast_ref::<P::SrqQueue>().is_some();
+        if !ours {
+            return Err(HandleError::of_another_provider(Self { recv, core }));
         }
-        let queue = queue.downcast().expect("the type was just compared");
-        Ok(Srq { queue, poster, core: Arc::new(Core::within(core)) })
+        let queue = recv.queue.downcast().expect("the type was just compared");
+        Ok(Srq { recv: Receiver { queue, poster: recv.poster }, core: Arc::new(Core::within(core)) })
     }
 }
 

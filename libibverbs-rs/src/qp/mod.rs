@@ -53,7 +53,8 @@ use crate::{HandleError, Pd, Xrcd};
 use attr::{InitAttr, QpInit, RtrAttr, RtsAttr, Step, required};
 use control::Core;
 pub(crate) use control::QpUse;
-use post::{Receiver, SendBatch, Sender, posts_recvs, posts_sends};
+pub(crate) use post::Receiver;
+use post::{SendBatch, Sender, posts_recvs, posts_sends};
 use state::{CanPostRecv, CanPostSend, Errored, Init, Reset, Rtr, Rts, State};
 
 /// A queue pair. `S` is the [state](state) that the program moved it to, which determines what may
@@ -66,7 +67,7 @@ use state::{CanPostRecv, CanPostSend, Errored, Init, Reset, Rtr, Rts, State};
 pub struct Qp<S: State, P: Provider = Erased> {
     core: Core<P>,
     send: Sender<P>,
-    recv: Receiver<P>,
+    recv: Receiver<P::Rq>,
     state: PhantomData<fn() -> S>,
 }
 

@@ -63,7 +63,7 @@ pub struct SendHalf<S: State = Rts, P: Provider = Erased> {
 /// # }
 /// ```
 pub struct RecvHalf<S: State = Rts, P: Provider = Erased> {
-    recv: Receiver<P>,
+    recv: Receiver<P::Rq>,
     core: Arc<Core<P>>,
     state: PhantomData<fn() -> S>,
 }

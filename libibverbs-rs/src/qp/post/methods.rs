@@ -291,7 +291,7 @@ macro_rules! posts_sends {
     };
 }
 
-/// Defines the methods that post receives, for a type with a field `recv: Receiver<P>`.
+/// Defines the methods that post receives, for a type with a field `recv: Receiver<P::Rq>`.
 macro_rules! posts_recvs {
     () => {
         /// Posts receives, raw, for any scheme of ownership. One doorbell announces all of them.

@@ -2,7 +2,7 @@
 //! which is safe.
 //!
 //! [`Sender`] and [`Receiver`] combine a queue of the provider with its table of memory in flight.
-//! A queue pair has both, a half has one.
+//! A queue pair has both, a half has one, a shared receive queue has a [`Receiver`].
 //!
 //! | file | what it is |
 //! |---|---|
@@ -39,9 +39,9 @@ pub(crate) struct Sender<P: Provider> {
 }
 
 /// A receive queue and the memory of its requests in flight.
-pub(crate) struct Receiver<P: Provider> {
-    pub(super) queue: P::Rq,
-    pub(super) poster: Poster,
+pub(crate) struct Receiver<Q> {
+    pub(crate) queue: Q,
+    pub(crate) poster: Poster,
 }
 
 impl<P: Provider> Sender<P> {
@@ -171,9 +171,9 @@ impl<P: Provider> Sender<P> {
     }
 }
 
-impl<P: Provider> Receiver<P> {
+impl<Q: RecvQueue> Receiver<Q> {
     #[inline]
-    pub(super) fn post<M: PostMemory>(
+    pub(crate) fn post<M: PostMemory>(
         &mut self,
         memory: M,
         range: impl RangeBounds<usize>,
@@ -186,7 +186,7 @@ impl<P: Provider> Receiver<P> {
         })
     }
 
-    pub(super) fn post_all<M: PostMemory>(&mut self, pieces: Vec<M>) -> Result<u64, PostBufError<Vec<M>>> {
+    pub(crate) fn post_all<M: PostMemory>(&mut self, pieces: Vec<M>) -> Result<u64, PostBufError<Vec<M>>> {
         let queue = &mut self.queue;
         self.poster.post_all(pieces, Use::RECV, |wr_id, sge| {
             // SAFETY: the table holds the memory that the elements cover until the request has
