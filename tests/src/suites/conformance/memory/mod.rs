@@ -7,10 +7,10 @@
 //! | [`changes`] | regions that are changed |
 //! | [`kinds`] | null regions, imported ones, and those that need a device's memory |
 
-mod changes;
-mod domains;
-mod kinds;
-mod regions;
+pub mod changes;
+pub mod domains;
+pub mod kinds;
+pub mod regions;
 
 use verbs::{
     AccessFlags, Cause, Errno, Error, HandleError, Pd, Provider, RecvWr, SendOp, Sge, WcOpcode, WcStatus,
