@@ -121,7 +121,7 @@ impl<P: Provider> Pd<P> {
     /// Allocates a parent domain: the same protection domain, with a thread domain and an allocator
     /// of queues for the objects that are made in it. Memory that is registered in either can be
     /// used by the queue pairs of both. A completion queue is made in it by
-    /// [`CqInit::parent_domain`].
+    /// [`CqInit::parent_domain`](crate::CqInit::parent_domain).
     ///
     /// ```
     /// # #[cfg(feature = "soft")]
