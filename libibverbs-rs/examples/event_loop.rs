@@ -53,7 +53,7 @@ fn serve(context: &Context, listener: &TcpListener) -> Result<()> {
         cq.req_notify(false)?;
         while let Some(completed) = cq.poll_one() {
             let completed = completed.ok()?;
-            let (wc, buf) = (completed.wc, completed.into_buf().ok_or("buffers were posted")?);
+            let (wc, buf) = (completed.wc, completed.into_buf()?);
             let qp: &mut Qp<verbs::state::Rts> = qps.get_mut(&wc.qp_num).ok_or("a closed connection")?;
             let len = wc.received();
             if !wc.opcode.is_recv() {
@@ -75,7 +75,7 @@ fn client(context: &Context, address: SocketAddr) -> Result<()> {
         buf[..text.len()].copy_from_slice(text.as_bytes());
         qp.post_send_buf(SendOp::Send, SendFlags::empty(), buf, ..text.len())?;
         let wanted = if text == "bye" { WcOpcode::SEND } else { WcOpcode::RECV };
-        while cq.poll_within(PATIENCE).ok_or("the server is silent")?.ok()?.opcode != wanted {}
+        while cq.poll_within(PATIENCE)?.ok()?.opcode != wanted {}
     }
     Ok(())
 }

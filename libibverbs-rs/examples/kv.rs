@@ -23,7 +23,7 @@ fn serve(listener: &TcpListener) -> Result<()> {
     let (mut stream, _) = listener.accept()?;
     let qp = pd.create_qp(&QpInit::new(QpType::RC, &cq))?;
     let client = qp.endpoint(&port).exchange(&mut stream)?;
-    let _qp = qp.connect(&port, &client, &ConnectAttr { access: access.into(), ..ConnectAttr::default() })?;
+    let _qp = qp.connect(&port, &client, &ConnectAttr { access, ..ConnectAttr::default() })?;
     stream.write_all(&table.remote().to_bytes())?;
     stream.read_to_end(&mut Vec::new())?;
     Ok(())
@@ -54,9 +54,8 @@ impl Client {
     /// Executes an operation on the buffer, and returns the buffer.
     fn run(&mut self, op: SendOp<'_>, buf: Buf) -> Result<&mut Buf> {
         self.qp.post_send_buf(op, SendFlags::empty(), buf, ..)?;
-        let completed =
-            self.cq.poll_within(std::time::Duration::from_secs(5)).ok_or("the server does not answer")?;
-        Ok(self.slot.insert(completed.ok()?.into_buf().ok_or("a buffer was posted")?))
+        let completed = self.cq.poll_within(std::time::Duration::from_secs(5))?;
+        Ok(self.slot.insert(completed.ok()?.into_buf()?))
     }
 
     fn put(&mut self, key: usize, value: &[u8]) -> Result<()> {

@@ -5,7 +5,7 @@
 
 use std::error::Error;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use verbs::state::{Reset, Rts};
 use verbs::{
@@ -51,7 +51,7 @@ fn loopback<P: Provider>(context: &Context<P>) -> Result<()> {
     let mut cqs = [context.create_cq(&CqInit::new(16))?, context.create_cq(&CqInit::new(16))?];
     let port = context.port(PORT)?;
     let ((left, to_left), (right, to_right)) = (create(&pd, &cqs[0], &port)?, create(&pd, &cqs[1], &port)?);
-    let attr = ConnectAttr { access: ACCESS.into(), ..ConnectAttr::default() };
+    let attr = ConnectAttr { access: ACCESS, ..ConnectAttr::default() };
     let mut left = left.connect(&port, &to_right, &attr)?;
     let mut right = right.connect(&port, &to_left, &attr)?;
 
@@ -118,17 +118,11 @@ fn create<P: Provider>(pd: &Pd<P>, cq: &Cq<P>, port: &Port) -> Result<(Qp<Reset,
 
 /// Polls until the one outstanding request has ended, and returns its buffer.
 fn wait<P: Provider>(cq: &mut Cq<P>, opcode: WcOpcode) -> Result<Buf> {
-    let deadline = Instant::now() + PATIENCE;
-    while Instant::now() < deadline {
-        if let Some(completed) = cq.poll_one() {
-            let completed = completed.ok()?;
-            if completed.opcode != opcode {
-                return Err(format!("{opcode} was expected, not {}", completed.opcode).into());
-            }
-            return completed.into_buf().ok_or_else(|| "the request had no buffer".into());
-        }
+    let completed = cq.poll_within(PATIENCE)?.ok()?;
+    if completed.opcode != opcode {
+        return Err(format!("{opcode} was expected, not {}", completed.opcode).into());
     }
-    Err(format!("{opcode} did not complete within {PATIENCE:?}").into())
+    Ok(completed.into_buf()?)
 }
 
 fn fill(buf: &mut Buf, seed: u32) {

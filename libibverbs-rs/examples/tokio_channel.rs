@@ -45,7 +45,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         let completed = next(&channel, &mut cq).await?;
         if completed.opcode.is_recv() {
             let len = completed.received();
-            let buf = completed.into_buf().ok_or("a buffer was posted")?;
+            let buf = completed.into_buf()?;
             println!("received {}", String::from_utf8_lossy(&buf[..len]));
             break;
         }

@@ -41,15 +41,15 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
             let (ah, qp_num) = peer.as_ref().ok_or("there is no peer yet")?;
             let len = buf.iter_mut().zip(line.bytes()).map(|(to, from)| *to = from).count();
             send.post_send_buf(SendOp::UdSend { to: ah.to(*qp_num, QKEY) }, SendFlags::empty(), buf, ..len)?;
-            let completed = sent.poll_within(Duration::from_secs(1)).ok_or("the datagram was not sent")?;
-            buf = completed.ok()?.into_buf().ok_or("a buffer was posted")?;
+            let completed = sent.poll_within(Duration::from_secs(1))?;
+            buf = completed.ok()?.into_buf()?;
         }
         Ok(())
     });
     while !typing.is_finished() {
         received.req_notify(false)?;
         while let Some(completed) = received.poll_one() {
-            let (wc, buf) = (completed.wc, completed.ok()?.into_buf().ok_or("a buffer was posted")?);
+            let (wc, buf) = (completed.wc, completed.ok()?.into_buf()?);
             peers.send((pd.create_ah_from_wc(1, &wc, &buf)?, wc.src_qp)).ok();
             println!("> {}", String::from_utf8_lossy(&buf[GRH..wc.received()]));
             recv.post_recv_buf(buf, ..)?;

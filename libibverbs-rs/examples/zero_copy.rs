@@ -33,9 +33,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         receiver.post_recv_buf(pd.register(vec![0_u8; len])?, ..)?;
         sender.post_send_buf(SendOp::Send, SendFlags::empty(), file.clone(), ..len)?;
         for _ in 0..2 {
-            let completed = cq.poll_within(Duration::from_secs(5)).ok_or("nothing completes")?.ok()?;
+            let completed = cq.poll_within(Duration::from_secs(5))?.ok()?;
             if completed.opcode.is_recv() {
-                let received: Vec<u8> = completed.into_buf().ok_or("a vector was posted")?.into_memory()?;
+                let received: Vec<u8> = completed.into_buf()?.into_memory()?;
                 assert_eq!(received, file[..len]);
                 println!("peer {peer} has the file");
             }

@@ -287,11 +287,11 @@ impl<P: Provider> Cq<P> {
     ///     fn run(&mut self) -> Result<(), verbs::Error> {
     ///         while let Some(completed) = self.cq.poll_one() {
     ///             completed.wc.ok()?;
-    ///             self.handle(completed.into_buf());
+    ///             self.handle(completed.into_buf()?);
     ///         }
     ///         Ok(())
     ///     }
-    /// #   fn handle(&mut self, buf: Option<verbs::Buf>) {}
+    /// #   fn handle(&mut self, buf: verbs::Buf) {}
     /// }
     /// ```
     ///
@@ -309,24 +309,29 @@ impl<P: Provider> Cq<P> {
         Some(Completed { wc, returned, invalidated })
     }
 
-    /// Polls without a pause until there is a completion, at most for `timeout`. Returns `None`
-    /// after the timeout.
+    /// Polls without a pause until there is a completion, at most for `timeout`, and returns the
+    /// completion by value with the memory of its request. [`Completed::ok`] returns the error of a
+    /// request that failed.
     ///
     /// It keeps a processor busy. A program that waits for a long time arms the queue
-    /// ([`req_notify`](Self::req_notify)) and waits at the [`CompChannel`].
+    /// ([`arm`](Self::arm)) and waits at the [`CompChannel`].
+    ///
+    /// # Errors
+    /// `ETIMEDOUT` with [`Cause::NoCompletion`] after the timeout.
     #[doc(alias = "ibv_poll_cq")]
-    pub fn poll_within(&mut self, timeout: Duration) -> Option<Completed> {
+    pub fn poll_within(&mut self, timeout: Duration) -> Result<Completed> {
         // A deadline beyond the clock's range means no deadline.
         let deadline = Instant::now().checked_add(timeout);
         loop {
             for _ in 0..POLLS_A_LOOK {
                 if let Some(completed) = self.poll_one() {
-                    return Some(completed);
+                    return Ok(completed);
                 }
                 core::hint::spin_loop();
             }
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                return None;
+                let cause = Cause::NoCompletion { within: timeout };
+                return Err(self.shared.registry.error("poll_cq", Errno::TIMEDOUT).because(cause));
             }
         }
     }
@@ -757,14 +762,25 @@ pub struct Completed {
 }
 
 impl Completed {
-    /// Returns the request's first buffer; `None` when the request has none.
-    pub fn into_buf(self) -> Option<crate::Buf> {
-        self.returned?.into_buf()
+    /// Returns the first buffer of a request that was posted with buffers.
+    ///
+    /// # Errors
+    /// `ENODATA` with [`Cause::NotReturned`] for a request without a buffer, such as a raw or inline
+    /// one, and for one of a queue pair that was closed or reset before the poll. Other memory of
+    /// the request is released; [`returned`](Self::returned) has it.
+    pub fn into_buf(self) -> Result<crate::Buf> {
+        let wr_id = self.wc.wr_id;
+        self.returned.and_then(Returned::into_buf).ok_or_else(|| not_returned(wr_id, "buffer"))
     }
 
-    /// Returns the window of a bind or a revocation; `None` when the request has none.
-    pub fn into_window(self) -> Option<Window> {
-        self.returned?.into_window()
+    /// Returns the window of a bind or a revocation.
+    ///
+    /// # Errors
+    /// `ENODATA` with [`Cause::NotReturned`] for another request, and for one of a queue pair that
+    /// was closed or reset before the poll.
+    pub fn into_window(self) -> Result<Window> {
+        let wr_id = self.wc.wr_id;
+        self.returned.and_then(Returned::into_window).ok_or_else(|| not_returned(wr_id, "window"))
     }
 
     /// Returns the key that the peer has invalidated with the message; `None` for any other
@@ -780,6 +796,10 @@ impl Completed {
     pub fn ok(self) -> Result<Self, WcError> {
         self.wc.ok().map(|()| self)
     }
+}
+
+fn not_returned(wr_id: u64, what: &'static str) -> Error {
+    Error::new("poll_cq", "", Errno::NODATA).because(Cause::NotReturned { wr_id, what })
 }
 
 impl core::ops::Deref for Completed {

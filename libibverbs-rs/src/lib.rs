@@ -35,9 +35,9 @@
 //!
 //! let mut received = None;
 //! while received.is_none() {
-//!     let completed = cq.poll_within(Duration::from_secs(5)).ok_or("nothing completes")?.ok()?;
+//!     let completed = cq.poll_within(Duration::from_secs(5))?.ok()?;
 //!     let (is_recv, len) = (completed.opcode.is_recv(), completed.received());
-//!     let buf = completed.into_buf().ok_or("a buffer was posted")?;
+//!     let buf = completed.into_buf()?;
 //!     if is_recv {
 //!         received = Some(buf[..len].to_vec());
 //!     }

@@ -79,7 +79,7 @@ use crate::{Exposed, HandleError, Mw, RemoteAccess, RemoteMr};
 /// # let port = context.port(1)?;
 /// let qp = pd.create_qp(&QpInit::new(QpType::RC, &cq))?;
 /// let own = qp.endpoint(&port);
-/// let attr = ConnectAttr { access: RemoteAccess::WRITE.into(), ..ConnectAttr::default() };
+/// let attr = ConnectAttr { access: RemoteAccess::WRITE, ..ConnectAttr::default() };
 /// let mut qp = qp.connect(&port, &own, &attr)?;
 ///
 /// let mut memory = pd.expose_to_windows(pd.alloc_buf(4096)?)?;
@@ -88,18 +88,16 @@ use crate::{Exposed, HandleError, Mw, RemoteAccess, RemoteMr};
 /// // The peer may use the key from the next message on, because requests start in order.
 /// let (none, write) = (SendFlags::empty(), RemoteAccess::WRITE);
 /// let (_, remote) = qp.post_bind(none, window, &memory, ..1024, write)?;
-/// let bound = cq.poll_within(Duration::from_secs(5)).ok_or("none")?;
-/// let bound = bound.into_window().ok_or("none")?;
+/// let bound = cq.poll_within(Duration::from_secs(5))?.into_window()?;
 ///
 /// // The peer: here the same queue pair.
 /// let mut out = pd.alloc_buf(5)?;
 /// out.copy_from_slice(b"hello");
 /// qp.post_send_buf(remote.write(), SendFlags::empty(), out, ..)?;
-/// cq.poll_within(Duration::from_secs(5)).ok_or("none")?.ok()?;
+/// cq.poll_within(Duration::from_secs(5))?.ok()?;
 ///
 /// qp.post_revoke(SendFlags::empty(), bound)?;
-/// let window = cq.poll_within(Duration::from_secs(5)).ok_or("none")?;
-/// let window = window.into_window().ok_or("none")?;
+/// let window = cq.poll_within(Duration::from_secs(5))?.into_window()?;
 /// assert!(!window.is_bound());
 /// assert_eq!(&memory.bytes_mut()?[..5], b"hello");
 /// # Ok(())

@@ -7,7 +7,7 @@ use std::net::Ipv4Addr;
 use common::World;
 use verbs::{
     AccessFlags, Cause, ConnectAttr, Context, CqInit, Endpoint, Errno, Gid, GidEntry, GidType, Mtu, Port,
-    Provider, Qp, QpInit, QpState, QpType, state::Reset,
+    Provider, Qp, QpInit, QpState, QpType, RemoteAccess, state::Reset,
 };
 
 both! {
@@ -38,7 +38,7 @@ fn connecting_takes_the_smaller_mtu_and_depths_of_both_sides<P: Provider>(
     context: Context<P>,
 ) {
     let remote: Endpoint = TEXT.parse().unwrap();
-    let attr = ConnectAttr { access: AccessFlags::REMOTE_READ, timeout: 9, ..ConnectAttr::default() };
+    let attr = ConnectAttr { access: RemoteAccess::READ, timeout: 9, ..ConnectAttr::default() };
     // The MTUs of the port, of the peer and the program's maximum, and the result; the reads that
     // the peer executes and that the program wants, and the result.
     for (mtus, mtu, reads, depth) in [

@@ -2,10 +2,12 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::World;
 use verbs::{
-    Context, Cq, CqInit, CqModeration, CqWcFlags, Errno, InitAttr, Provider, Qp, QpCap, QpInit, QpType,
-    RtrAttr, RtsAttr, SendFlags, SendOp, Wc, WcOpcode, WcStatus,
+    Cause, Context, Cq, CqInit, CqModeration, CqWcFlags, Errno, InitAttr, Provider, Qp, QpCap, QpInit,
+    QpType, RtrAttr, RtsAttr, SendFlags, SendOp, Wc, WcOpcode, WcStatus,
 };
 
 both! {
@@ -14,6 +16,8 @@ both! {
     more_completions_than_a_batch_come_in_order
     what_was_not_polled_is_there_next_time
     a_poll_that_is_forgotten_loses_nothing
+    a_limited_poll_that_finds_nothing_fails_with_the_time
+    a_request_without_a_buffer_names_what_it_does_not_return
     arming_lends_what_is_there_and_asks_for_an_event
     fields_that_no_queue_was_created_with_are_absent
     verbs_that_a_provider_lacks_name_the_device
@@ -118,6 +122,29 @@ fn a_queue_with_fetched_completions_stays_erased_until_they_are_polled() {
     assert_eq!(numbers(&mut cq), [3, 4]);
     drop((cq, qp));
     world.assert_empty();
+}
+
+fn a_limited_poll_that_finds_nothing_fails_with_the_time<P: Provider>(world: &World, context: Context<P>) {
+    let (mut cq, mut qp) = sender(&context);
+    let late = cq.poll_within(Duration::from_millis(2)).unwrap_err();
+    let within = Duration::from_millis(2);
+    assert_eq!((late.errno, &late.cause), (Errno::TIMEDOUT, &Cause::NoCompletion { within }));
+    let text = format!("poll_cq on {}: no completion within 2ms (ETIMEDOUT)", context.device_name());
+    assert_eq!(late.to_string(), text);
+    assert_eq!(std::io::Error::from(late).kind(), std::io::ErrorKind::TimedOut);
+    complete(world, &mut qp, 3..4);
+    assert_eq!(cq.poll_within(Duration::MAX).unwrap().ok().unwrap().wr_id, 3);
+    assert!(cq.poll_within(Duration::ZERO).is_err());
+}
+
+fn a_request_without_a_buffer_names_what_it_does_not_return<P: Provider>(world: &World, context: Context<P>) {
+    let (mut cq, mut qp) = sender(&context);
+    complete(world, &mut qp, 5..7);
+    let why = "it was posted without one, or its queue pair was closed or reset before the poll (ENODATA)";
+    let error = cq.poll_one().unwrap().into_buf().unwrap_err();
+    assert_eq!(error.to_string(), format!("poll_cq: request 0x5 returns no buffer: {why}"));
+    let error = cq.poll_one().unwrap().into_window().unwrap_err();
+    assert_eq!(error.to_string(), format!("poll_cq: request 0x6 returns no window: {why}"));
 }
 
 fn arming_lends_what_is_there_and_asks_for_an_event<P: Provider>(world: &World, context: Context<P>) {

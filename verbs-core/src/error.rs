@@ -1,6 +1,7 @@
 //! [`Error`]: the verb that failed, its device, its errno, and the cause as far as it is known.
 
 use core::fmt;
+use core::time::Duration;
 
 use crate::Errno;
 use crate::discovery::SkipReason;
@@ -44,6 +45,30 @@ impl Error {
     pub fn because(mut self, cause: Cause) -> Self {
         self.cause = cause;
         self
+    }
+
+    /// Returns the largest value of an attribute, by its name, if the verb failed because a larger
+    /// one was requested ([`Cause::Limit`]).
+    ///
+    /// ```
+    /// # use verbs_core::{Cause, Errno, Error};
+    /// # let limit = Cause::Limit { name: "max_send_wr", asked: 2_000_000, min: 0, max: 1_048_576 };
+    /// # let error = Error::new("create_qp", "rxe0", Errno::INVAL).because(limit);
+    /// let mut max_send_wr = 2_000_000_u32;
+    /// if let Some(max) = error.max_of("max_send_wr") {
+    ///     max_send_wr = max;
+    /// }
+    /// assert_eq!(max_send_wr, 1_048_576);
+    /// ```
+    ///
+    /// `None` stands for another cause, and for a limit that does not fit into `T`.
+    pub fn max_of<T: TryFrom<u64>>(&self, attribute: &str) -> Option<T> {
+        match self.cause {
+            Cause::Limit { name, asked, max, .. } if name == attribute && asked > max => {
+                T::try_from(max).ok()
+            }
+            _ => None,
+        }
     }
 }
 
@@ -232,6 +257,18 @@ pub enum Cause {
         /// The property that the range lacks, such as `writable`.
         lacks: &'static str,
     },
+    /// No completion came in time.
+    NoCompletion {
+        /// The time that the call polled.
+        within: Duration,
+    },
+    /// A completion does not have the memory that was asked of it.
+    NotReturned {
+        /// The number of its request.
+        wr_id: u64,
+        /// The kind of the memory.
+        what: &'static str,
+    },
     /// The device belongs to the process that opened it, and this process is a forked child.
     Forked,
     /// The requested device is one that every list leaves out.
@@ -374,6 +411,12 @@ impl fmt::Display for Cause {
             Self::Inaccessible { start, end, lacks } => {
                 write!(f, "the memory at {start:#x}..{end:#x} is not {lacks}")
             }
+            Self::NoCompletion { within } => write!(f, "no completion within {within:?}"),
+            Self::NotReturned { wr_id, what } => write!(
+                f,
+                "request {wr_id:#x} returns no {what}: it was posted without one, or its queue pair was closed or reset \
+                 before the poll"
+            ),
             Self::Forked => f.write_str(
                 "this process was forked after the device was made: find and open a device again in the child",
             ),
@@ -455,6 +498,18 @@ mod tests {
             error.to_string(),
             "create_qp on rxe0: max_send_wr 2000000 exceeds the device's 1048576 (EINVAL)"
         );
+    }
+
+    #[test]
+    fn the_limit_of_an_attribute_has_the_type_of_the_attribute() {
+        let limit = |asked| Cause::Limit { name: "max_sge", asked, min: 2, max: 300 };
+        let error = Error::new("create_qp", "rxe0", Errno::INVAL);
+        let large = error.clone().because(limit(400));
+        assert_eq!((large.max_of("max_sge"), large.max_of("max_sge")), (Some(300_u32), Some(300_u64)));
+        assert_eq!(large.max_of::<u32>("max_wr"), None);
+        assert_eq!(large.max_of::<u8>("max_sge"), None, "it does not fit");
+        assert_eq!(error.clone().because(limit(1)).max_of::<u32>("max_sge"), None, "below the least");
+        assert_eq!(error.max_of::<u32>("max_sge"), None);
     }
 
     #[test]

@@ -8,15 +8,13 @@ use core::str::FromStr;
 use std::io::{self, Read, Write};
 
 use verbs_core::provider::Provider;
-use verbs_core::types::{
-    AccessFlags, AhAttr, Gid, GidEntry, GlobalRoute, LinkLayer, Mtu, ParseError, QpType,
-};
+use verbs_core::types::{AhAttr, Gid, GidEntry, GlobalRoute, LinkLayer, Mtu, ParseError, QpType};
 use verbs_core::{Cause, Errno, Result};
 
 use super::Qp;
 use super::attr::{InitAttr, RtrAttr, RtsAttr};
 use super::state::{Reset, Rts, State};
-use crate::{Context, HandleError};
+use crate::{Context, HandleError, RemoteAccess};
 
 /// A local port with the addresses and limits that queue pairs use. Made by [`Context::port`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,11 +93,11 @@ pub struct Endpoint {
 }
 
 /// The attributes of a connection:
-/// `ConnectAttr { access: AccessFlags::REMOTE_WRITE, ..ConnectAttr::default() }`.
+/// `ConnectAttr { access: RemoteAccess::WRITE, ..ConnectAttr::default() }`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectAttr {
     /// The accesses that the peer has to exposed memory.
-    pub access: AccessFlags,
+    pub access: RemoteAccess,
     /// The largest payload of a packet, unless the port of either side allows less.
     pub max_mtu: Mtu,
     /// The number of outstanding RDMA reads and atomics, unless either side allows less (RC).
@@ -130,7 +128,7 @@ impl Default for ConnectAttr {
     fn default() -> Self {
         let (rtr, rts) = (RtrAttr::unconnected(), RtsAttr::default());
         Self {
-            access: AccessFlags::empty(),
+            access: RemoteAccess::empty(),
             max_mtu: Mtu::MTU_4096,
             max_rd_atomic: u8::MAX,
             timeout: rts.timeout,
@@ -218,8 +216,12 @@ impl<P: Provider> Qp<Reset, P> {
                 return Err(HandleError { handle: self, error });
             }
         }
-        let init =
-            InitAttr { port_num: port.port_num, pkey_index: attr.pkey_index, access: attr.access, qkey: 0 };
+        let init = InitAttr {
+            port_num: port.port_num,
+            pkey_index: attr.pkey_index,
+            access: attr.access.into(),
+            qkey: 0,
+        };
         let rtr = RtrAttr {
             path_mtu: Mtu(attr.max_mtu.0.min(port.active_mtu.0).min(remote.mtu.0)),
             max_dest_rd_atomic: port.max_dest_rd_atomic,

@@ -326,10 +326,10 @@ impl World {
         while got.is_none() || !is_sent {
             // One after the other: a queue of soft makes progress when it is polled.
             if let Some(completed) = send_cq.poll_one() {
-                is_sent = completed.ok()?.into_buf().is_some();
+                is_sent = completed.ok()?.into_buf().is_ok();
             }
             if let Some(completed) = recv_cq.poll_one() {
-                got = completed.ok()?.into_buf();
+                got = Some(completed.ok()?.into_buf()?);
             }
             if Instant::now() > deadline {
                 return fail(format_args!("no message after {PATIENCE:?}"));

@@ -251,8 +251,7 @@ pub struct End<P: Provider> {
 /// # Errors
 /// It had none.
 pub fn buf_of(completed: Completed) -> CaseResult<Buf> {
-    let wc = completed.wc;
-    completed.into_buf().ok_or_else(|| Stop::Failed(format!("no buffer returned for {wc:?}")))
+    Ok(completed.into_buf()?)
 }
 
 impl<P: Provider> End<P> {

@@ -119,7 +119,7 @@ fn device_sends_what_is_written(pair: &mut Pair<verbs::Erased>, buf: Buf) -> Cas
     drop(next_completed(&mut pair.a.cq)?);
     let received = next_completed(&mut pair.b.cq)?.into_buf();
     drop(child);
-    match received.as_deref() {
+    match received.ok().as_deref() {
         Some(bytes) if *bytes == new => Ok(true),
         Some(bytes) if *bytes == old => Ok(false),
         other => {

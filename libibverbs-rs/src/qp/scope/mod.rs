@@ -97,7 +97,7 @@ impl<P: Provider> Pd<P> {
     ///     let out = scope.register(greeting.as_bytes())?;
     ///     a.post_send(SendOp::Send, SendFlags::empty(), out, ..)?;
     ///     for _ in 0..2 {
-    ///         cq.poll_within(Duration::from_secs(10)).expect("a completion").wc.ok()?;
+    ///         cq.poll_within(Duration::from_secs(10))?.wc.ok()?;
     ///     }
     ///     Ok::<_, Error>(())
     /// });

@@ -155,7 +155,7 @@ impl Actor<'_> {
 /// Takes back what completed, and what is left in the queue, whose queue pairs are gone.
 fn reclaim_all(srq: Srq, cq: &mut Cq, posted: &mut HashSet<u64>) -> CaseResult {
     while let Some(completed) = cq.poll_one() {
-        if let Some(buf) = completed.into_buf() {
+        if let Ok(buf) = completed.into_buf() {
             take(posted, &buf)?;
         }
     }
@@ -205,7 +205,7 @@ impl Shared {
             }
         };
         let len = completed.received();
-        let Some(buf) = completed.into_buf() else { return fail("a receive without its memory") };
+        let buf = completed.into_buf()?;
         take(&mut self.posted, &buf)?;
         let Some(at) = self.sent.iter().position(|seed| check(*seed, &buf[..len]).is_ok()) else {
             return Err(Stop::Failed(format!("a message of {len} bytes that was not sent")));

@@ -153,7 +153,7 @@ impl Actor<'_> {
         };
         let ((one, one_cq), (other, other_cq)) = (make()?, make()?);
         let (to_one, to_other) = (one.endpoint(&port), other.endpoint(&port));
-        let attr = ConnectAttr { access: RemoteAccess::all().into(), ..ConnectAttr::default() };
+        let attr = ConnectAttr { access: RemoteAccess::all(), ..ConnectAttr::default() };
         let one = End { qp: one.connect(&port, &to_other, &attr)?, cq: one_cq };
         Ok((one, End { qp: other.connect(&port, &to_one, &attr)?, cq: other_cq }))
     }
@@ -224,6 +224,5 @@ fn next(cq: &mut Cq) -> CaseResult<Completed> {
 
 /// Polls until a window is back, whose request has succeeded.
 fn returned(cq: &mut Cq) -> CaseResult<Window> {
-    let window = next(cq)?.ok()?.into_window();
-    window.map_or_else(|| fail("a completion returned no window"), Ok)
+    Ok(next(cq)?.ok()?.into_window()?)
 }

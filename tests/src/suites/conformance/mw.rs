@@ -677,7 +677,7 @@ impl<P: Provider> Safe<P> {
         let (number, remote) = self.pair.b.qp.post_bind(NONE, window, &self.memory, .., access)?;
         let completed = next_completed(&mut self.pair.b.cq)?;
         assert_eq!((completed.wr_id, completed.opcode), (number, WcOpcode::BIND_MW));
-        self.window = completed.into_window();
+        self.window = Some(completed.into_window()?);
         let bound = self.window.as_ref().and_then(Window::remote);
         assert_eq!(bound, Some(remote));
         Ok(remote)
@@ -688,7 +688,7 @@ impl<P: Provider> Safe<P> {
         let number = self.pair.b.qp.post_revoke(NONE, window)?;
         let completed = next_completed(&mut self.pair.b.cq)?;
         assert_eq!(completed.wr_id, number);
-        self.window = completed.into_window();
+        self.window = Some(completed.into_window()?);
         assert_eq!(self.window.as_ref().map(Window::is_bound), Some(false));
         Ok(())
     }

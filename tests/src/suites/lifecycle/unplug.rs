@@ -281,7 +281,7 @@ impl Stream {
         let window = self.pd.alloc_window(MwType::TYPE_2)?;
         let memory = self.pd.expose_to_windows(self.pd.alloc_buf(ROOM)?)?;
         self.a.post_bind(SendFlags::empty(), window, &memory, .., RemoteAccess::READ)?;
-        self.window = fabric::next_completed(&mut self.a_cq)?.into_window();
+        self.window = Some(fabric::next_completed(&mut self.a_cq)?.into_window()?);
         Ok(())
     }
 

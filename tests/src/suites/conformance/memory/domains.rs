@@ -179,7 +179,7 @@ fn pd_of_a_parent_domain_shares_its_memory_and_is_in_use<P: Provider>(context: &
         for _ in 0..2 {
             let completed = crate::fabric::next_completed(&mut cq)?;
             if completed.opcode.is_recv() {
-                assert_eq!(completed.into_buf().as_deref(), Some(&pattern(1, 8)[..]));
+                assert_eq!(completed.into_buf()?[..], pattern(1, 8));
             }
         }
     }

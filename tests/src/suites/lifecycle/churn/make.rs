@@ -551,10 +551,8 @@ impl<P: Provider> Churn<P> {
         let mut made = Vec::new();
         // Half of them end with the queue pair that has them in flight.
         if self.choices.below(2) == 0 {
-            let Some(window) = next_completed(&mut cq)?.into_window() else {
-                return Err(NotMade::Failed(Stop::Failed("a bind without its window".to_owned())));
-            };
-            made.push(Thing::Window(window));
+            let window = next_completed(&mut cq)?.into_window();
+            made.push(Thing::Window(window.map_err(|error| NotMade::Failed(error.into()))?));
         }
         made.extend([Thing::QpRts(qp), Thing::Exposed(memory), Thing::Cq(cq)]);
         Ok(made.into_iter().map(|thing| Held { context, thing }).collect())
