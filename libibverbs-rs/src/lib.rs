@@ -95,7 +95,7 @@
 //!
 //! # Ownership
 //! Handles of devices and protection domains are cheap to clone, and each object keeps the objects
-//! that it was made from alive. So a program may drop handles in any order. Dropping a handle
+//! that it was made from alive: a program may drop handles in any order. Dropping a handle
 //! destroys its object if the kernel permits it, and otherwise leaks the object ([`on_leak`]);
 //! `close` returns the reason instead, with the handle ([`HandleError`]).
 //!
@@ -157,6 +157,7 @@ mod kernel_handle;
 mod memory;
 mod mr;
 mod mw;
+mod numbers;
 mod pd;
 mod post_error;
 mod qp;
@@ -189,6 +190,7 @@ pub use kernel_handle::on_leak;
 pub use memory::{Memory, PostMemory};
 pub use mr::{Mr, MrChange, MrInit};
 pub use mw::Mw;
+pub use numbers::Number;
 pub use pd::Pd;
 pub use post_error::{PostBufError, PostBufReason};
 pub use qp::attr::{InitAttr, QpInit, RtrAttr, RtsAttr};

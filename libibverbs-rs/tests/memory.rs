@@ -9,6 +9,7 @@ both! {
     a_buffer_is_zeroed_aligned_and_as_long_as_asked
     a_buffer_beyond_the_address_space_is_enomem
     pieces_are_disjoint_and_join_again_only_with_their_neighbour
+    a_buffer_is_seen_as_numbers_where_it_is_aligned
     the_allocation_lives_as_long_as_its_last_piece
     exposed_memory_is_copied_in_and_out_and_comes_back
     exactly_the_piece_is_exposed
@@ -62,6 +63,29 @@ fn splitting_beyond_the_end_panics() {
     let (_, device) = common::world("split-panics");
     let mut buf = device.open().unwrap().alloc_pd().unwrap().alloc_buf(3).unwrap();
     let _ = buf.split_off(4);
+}
+
+fn a_buffer_is_seen_as_numbers_where_it_is_aligned<P: Provider>(_: &World, context: Context<P>) {
+    let pd = context.alloc_pd().unwrap();
+    let mut buf = pd.alloc_buf(19).unwrap();
+    buf.as_mut_slice_of::<u64>().copy_from_slice(&[0x42, u64::MAX]);
+    assert_eq!(buf[..8], 0x42_u64.to_ne_bytes());
+    assert_eq!(buf[8..], [[0xff; 8].as_slice(), &[0; 3]].concat());
+    assert_eq!(buf.as_slice_of::<u64>(), [0x42, u64::MAX], "three bytes are left over");
+    assert!(buf.as_slice_of::<f64>()[1].is_nan());
+    assert_eq!(buf.as_slice_of::<u8>(), &buf[..]);
+    // 4 is a multiple of the alignment of `u32`, not of that of `u64`.
+    let mut tail = buf.split_off(4);
+    tail.as_mut_slice_of::<u32>()[0] = 7;
+    assert_eq!(tail.as_slice_of::<u32>(), [7, u32::MAX, u32::MAX]);
+    assert_eq!(tail[..4], 7_u32.to_ne_bytes());
+    let shared = std::panic::AssertUnwindSafe(|| tail.as_slice_of::<u64>().len());
+    let text = std::panic::catch_unwind(shared).unwrap_err();
+    let text = text.downcast::<String>().unwrap();
+    assert!(text.ends_with("is not a multiple of 8, the alignment of u64"), "{text}");
+    let exclusive = std::panic::AssertUnwindSafe(|| tail.as_mut_slice_of::<u64>().len());
+    assert!(std::panic::catch_unwind(exclusive).is_err());
+    assert!(pd.alloc_buf(0).unwrap().as_slice_of::<u64>().is_empty());
 }
 
 fn the_allocation_lives_as_long_as_its_last_piece<P: Provider>(world: &World, context: Context<P>) {
