@@ -103,6 +103,9 @@ impl<P: Provider> Qp<Rts, P> {
 impl<P: Provider> Qp<Sqd, P> {
     /// Returns whether every send that was started has ended.
     ///
+    /// rxe of newer kernels (7.2, not 6.1) never reports the end for a queue that was idle when it
+    /// was moved to SQD, once its ring has wrapped around.
+    ///
     /// # Errors
     /// As [`query`](Self::query).
     #[doc(alias = "ibv_query_qp")]
