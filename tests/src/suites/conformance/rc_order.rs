@@ -435,8 +435,8 @@ fn connections_do_not_mix_their_messages<P: Provider>(context: &Context<P>) -> C
 fn sequence_numbers_wrap_amid_requests_in_flight<P: Provider>(context: &Context<P>) -> CaseResult {
     const LEN: usize = 5000;
     const ROUNDS: usize = 6;
-    // Three requests of 5 packets in each round: the numbers wrap inside of a read, of a write, of a
-    // send and between them.
+    // Three requests of 5 packets in each round: the numbers wrap inside of a read, of a write, of
+    // a send and between them.
     for start in [0xff_fffd, 0xff_fff8, 0xff_fff3, 0xff_fff1, 0xff_ffd8] {
         let mut pair = pair_from(context, &Shape::default(), start)?;
         let make = |len| Arena::new(&pair.pd, len);
