@@ -1,7 +1,8 @@
 //! Reliable connections: the order of requests, of their data and of their completions.
 
 use verbs::{
-    Context, Provider, QpAttr, QpAttrMask, RecvWr, RtsAttr, SendFlags, SendOp, SendWr, WcOpcode, WcStatus,
+    Context, Provider, QpAttr, QpAttrMask, RecvWr, RtsAttr, SendFlags, SendOp, SendWr, Sge, WcOpcode,
+    WcStatus,
 };
 
 use super::SUITE;
@@ -39,7 +40,7 @@ pub(super) fn cases() -> Vec<Case> {
 
 const SILENT: SendFlags = SendFlags::empty();
 
-fn silent<'a>(op: SendOp<'a>, sge: &'a [verbs::Sge]) -> SendWr<'a> {
+fn silent<'a>(op: SendOp<'a>, sge: &'a [Sge]) -> SendWr<'a> {
     SendWr { wr_id: 99, op, sge, flags: SILENT }
 }
 
@@ -67,6 +68,20 @@ fn wait_in_order<P: Provider>(cq: &mut verbs::Cq<P>, expected: &[(u64, WcOpcode)
         expected.iter().map(|(wr_id, opcode)| (*wr_id, *opcode, WcStatus::SUCCESS)).collect();
     assert_eq!(ended, expected);
     Ok(())
+}
+
+/// A request, the opcode of its completion, and its local memory.
+type Request<'a> = (SendOp<'a>, WcOpcode, &'a [Sge]);
+
+/// Posts requests to A, all signalled, and waits until they have ended in their order, and the
+/// receives of B with the numbers up to `receives` in theirs.
+fn end_in_order<P: Provider>(pair: &mut Pair<P>, requests: &[Request<'_>], receives: usize) -> CaseResult {
+    let wrs: Vec<_> = (0..).zip(requests).map(|(wr_id, (op, _, sge))| signalled(wr_id, *op, sge)).collect();
+    post_send(&mut pair.a.qp, &wrs)?;
+    let expected: Vec<_> = (0..).zip(requests).map(|(wr_id, (_, opcode, _))| (wr_id, *opcode)).collect();
+    wait_in_order(&mut pair.a.cq, &expected)?;
+    let received: Vec<_> = (0..receives as u64).map(|n| (n, WcOpcode::RECV)).collect();
+    wait_in_order(&mut pair.b.cq, &received)
 }
 
 fn only_sends_and_immediates_take_receives<P: Provider>(context: &Context<P>) -> CaseResult {
@@ -269,24 +284,17 @@ fn mixed_operations_complete_in_the_order_of_posting<P: Provider>(context: &Cont
     let sges: Vec<_> = (0..ROUNDS)
         .map(|n| ([local.sge(n * LEN..(n + 1) * LEN)], eight(&numbers, n), eight(&results, n)))
         .collect();
-    let (mut wrs, mut expected) = (Vec::new(), Vec::new());
+    let mut requests: Vec<Request<'_>> = Vec::new();
     for (n, (long, number, result)) in sges.iter().enumerate() {
         post_recv(&mut pair.b.qp, &[RecvWr { wr_id: n as u64, sge: &eight(&into, n) }])?;
-        for (op, opcode, sge) in [
-            (read(&source, 0), WcOpcode::RDMA_READ, long),
-            (SendOp::Send, WcOpcode::SEND, number),
-            (write(&target, n * 8), WcOpcode::RDMA_WRITE, number),
-            (add(&target, ROUNDS * 8, 1), WcOpcode::FETCH_ADD, result),
-        ] {
-            let wr_id = wrs.len() as u64;
-            wrs.push(signalled(wr_id, op, sge));
-            expected.push((wr_id, opcode));
-        }
+        requests.extend([
+            (read(&source, 0), WcOpcode::RDMA_READ, &long[..]),
+            (SendOp::Send, WcOpcode::SEND, &number[..]),
+            (write(&target, n * 8), WcOpcode::RDMA_WRITE, &number[..]),
+            (add(&target, ROUNDS * 8, 1), WcOpcode::FETCH_ADD, &result[..]),
+        ]);
     }
-    post_send(&mut pair.a.qp, &wrs)?;
-    wait_in_order(&mut pair.a.cq, &expected)?;
-    let received: Vec<_> = (0..ROUNDS as u64).map(|n| (n, WcOpcode::RECV)).collect();
-    wait_in_order(&mut pair.b.cq, &received)?;
+    end_in_order(&mut pair, &requests, ROUNDS)?;
     assert!(local.read(0..ROUNDS * LEN) == pattern(1, LEN).repeat(ROUNDS), "the reads");
     assert_eq!(into.read(0..ROUNDS * 8), pattern(2, ROUNDS * 8), "the sends");
     assert_eq!(target.read(0..ROUNDS * 8), pattern(2, ROUNDS * 8), "the writes");
@@ -447,23 +455,16 @@ fn sequence_numbers_wrap_amid_requests_in_flight<P: Provider>(context: &Context<
         let out = [source.sge(0..LEN)];
         let part = |n: usize| n * LEN..(n + 1) * LEN;
         let results: Vec<_> = (0..ROUNDS).map(|n| [local.sge(part(n))]).collect();
-        let (mut wrs, mut expected) = (Vec::new(), Vec::new());
+        let mut requests: Vec<Request<'_>> = Vec::new();
         for (n, result) in results.iter().enumerate() {
             post_recv(&mut pair.b.qp, &[RecvWr { wr_id: n as u64, sge: &[into.sge(part(n))] }])?;
-            for (op, opcode, sge) in [
-                (read(&target, 0), WcOpcode::RDMA_READ, result),
-                (write(&target, LEN), WcOpcode::RDMA_WRITE, &out),
-                (SendOp::Send, WcOpcode::SEND, &out),
-            ] {
-                let wr_id = wrs.len() as u64;
-                wrs.push(signalled(wr_id, op, sge));
-                expected.push((wr_id, opcode));
-            }
+            requests.extend([
+                (read(&target, 0), WcOpcode::RDMA_READ, &result[..]),
+                (write(&target, LEN), WcOpcode::RDMA_WRITE, &out[..]),
+                (SendOp::Send, WcOpcode::SEND, &out[..]),
+            ]);
         }
-        post_send(&mut pair.a.qp, &wrs)?;
-        wait_in_order(&mut pair.a.cq, &expected)?;
-        let received: Vec<_> = (0..ROUNDS as u64).map(|n| (n, WcOpcode::RECV)).collect();
-        wait_in_order(&mut pair.b.cq, &received)?;
+        end_in_order(&mut pair, &requests, ROUNDS)?;
         assert!(local.read(0..ROUNDS * LEN) == pattern(start + 1, LEN).repeat(ROUNDS), "from {start:#x}");
         assert!(into.read(0..ROUNDS * LEN) == pattern(start, LEN).repeat(ROUNDS), "from {start:#x}");
         assert!(target.read(LEN..2 * LEN) == pattern(start, LEN), "from {start:#x}");
