@@ -103,6 +103,8 @@ pub struct State {
     pub rings: usize,
     /// The RDMA reads that a queue pair can have outstanding, and those that it can execute.
     pub reads: (u32, u32),
+    /// Sets the extended attributes that are not 0. Without it the device has none.
+    pub extended: Option<fn(&mut verbs::DeviceAttrEx)>,
     /// The MTU of the port, 1024 unless a test says otherwise.
     pub active_mtu: Option<Mtu>,
     /// The destroyed objects, in order.

@@ -673,7 +673,27 @@ impl DeviceOps for PaperContext {
         })
     }
     fn query_device_ex(&self) -> Result<DeviceAttrEx> {
-        self.unasked("query_device_ex")
+        let Some(extend) = self.world.state().extended else { return self.unasked("query_device_ex") };
+        let mut attr = DeviceAttrEx {
+            orig_attr: self.query_device()?,
+            odp_caps: verbs::OdpCaps::default(),
+            completion_timestamp_mask: 0,
+            hca_core_clock: 0,
+            device_cap_flags_ex: verbs::DeviceCapFlags::empty(),
+            tso_caps: verbs::TsoCaps::default(),
+            rss_caps: verbs::RssCaps::default(),
+            max_wq_type_rq: 0,
+            packet_pacing_caps: verbs::PacketPacingCaps::default(),
+            raw_packet_caps: verbs::RawPacketCaps::empty(),
+            tm_caps: verbs::TmCaps::default(),
+            cq_mod_caps: verbs::CqModerationCaps::default(),
+            max_dm_size: 0,
+            pci_atomic_caps: verbs::PciAtomicCaps::default(),
+            xrc_odp_caps: verbs::OdpTransportCaps::empty(),
+            phys_port_cnt_ex: 1,
+        };
+        extend(&mut attr);
+        Ok(attr)
     }
     fn query_port(&self, port_num: u8) -> Result<PortAttr> {
         if port_num != 1 {

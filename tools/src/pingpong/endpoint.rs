@@ -282,8 +282,7 @@ pub type Steps = (RtrAttr, RtsAttr);
 impl Endpoint<Init> {
     /// Combines queue pairs, of which there is one without a shared receive queue, and a message.
     pub fn new(qps: Vec<Qp<Init>>, srq: Option<Srq>, message: Message) -> Self {
-        let inline =
-            message.dm.is_none() && qps.iter().all(|qp| qp.cap().max_inline_data >= message.send.length);
+        let inline = qps.iter().all(|qp| qp.cap().max_inline_data >= message.send.length);
         let flags = if inline { SendFlags::SIGNALED | SendFlags::INLINE } else { SendFlags::SIGNALED };
         Self { qps, srq, message, flags, peer: None }
     }
