@@ -3,7 +3,7 @@
 
 use std::mem;
 
-use verbs::{Cause, CqInit, HandleError, QpCap, QpType, RemoteAccess};
+use verbs::{Cause, CqInit, HandleError, ParentDomainInit, Pd, QpCap, QpType, RemoteAccess};
 
 use super::super::handle::{AnyCq, AnyCqHandle, AnyPd, AnyQp};
 use super::super::memory::{Held, Region};
@@ -171,14 +171,22 @@ impl Actor<'_> {
         }
         let channel = if self.rarely(2) { self.channel_in(context) } else { None };
         let cqe = self.choices.one_of(&[1, 16, 256, 256, 256, 256, 256, 256, 256, 256]);
+        let parent = if self.rarely(4) { self.parent_domain_in(context) } else { None };
         let channel = channel.map(|at| &self.channels[at].1);
-        if let Ok(cq) = self.world.contexts[context].create_cq(&CqInit { channel, ..CqInit::new(cqe) }) {
+        let init = CqInit { channel, parent_domain: parent.as_ref(), ..CqInit::new(cqe) };
+        if let Ok(cq) = self.world.contexts[context].create_cq(&init) {
             self.tally.add(Kind::CqCreate);
             let cq = AnyCq::Erased(cq);
             self.world.publish_handle(context, cq.handle());
             self.pollers.push(Poller { id: cq.id(), cq, context, polled: Vec::new(), spent: Vec::new() });
         }
         Ok(())
+    }
+
+    /// Allocates a parent domain, for an object that alone keeps it. rxe has none.
+    fn parent_domain_in(&self, context: usize) -> Option<Pd> {
+        let pd = self.world.contexts[context].alloc_pd().ok()?;
+        pd.alloc_parent_domain(&ParentDomainInit::default()).ok()
     }
 
     /// The place of a channel of a context.

@@ -294,6 +294,8 @@ impl<P: Provider> Churn<P> {
         let choices = &mut self.choices;
         let cqe = 1 + choices.below(64) as u32;
         let (resized, way) = (1 + choices.below(200) as u32, choices.below(8));
+        let parent = if way == 3 { self.parent_of_pd(of)? } else { None };
+        let parent_domain = parent.as_ref();
         let channel = self.things.iter().find_map(|held| match &held.thing {
             Thing::Channel(channel) if held.context == of && way % 2 == 0 => Some(channel),
             _ => None,
@@ -305,7 +307,7 @@ impl<P: Provider> Churn<P> {
             7 => (CqFlags::empty(), CqWcFlags::COMPLETION_TIMESTAMP_WALLCLOCK),
             _ => (CqFlags::empty(), CqWcFlags::empty()),
         };
-        let init = CqInit { channel, flags, wc_flags, ..CqInit::new(cqe) };
+        let init = CqInit { channel, flags, wc_flags, parent_domain, ..CqInit::new(cqe) };
         let made = context.create_cq(&init);
         let is_refused =
             matches!(&made, Err(Error { cause: Cause::CqFlags { .. } | Cause::CqWcFlags { .. }, .. }));
@@ -332,6 +334,16 @@ impl<P: Provider> Churn<P> {
             _ => {}
         }
         Ok((of, Thing::Cq(cq)))
+    }
+
+    /// Allocates a parent domain of a domain of the context, if there is one, for a completion
+    /// queue that alone keeps it.
+    fn parent_of_pd(&mut self, of: u32) -> Result<Option<Pd<P>>, NotMade> {
+        let Ok(pd) = self.pd_of(of) else { return Ok(None) };
+        let parent = pd.alloc_parent_domain(&ParentDomainInit::default());
+        let is_refused = parent.as_ref().is_err_and(|error| error.errno == Errno::OPNOTSUPP);
+        refused_as_listed("a parent domain", is_refused, is_rxe()?)?;
+        if is_refused { Ok(None) } else { Ok(Some(parent?)) }
     }
 
     fn buf(&mut self, pd: &Pd<P>) -> Result<Buf, NotMade> {
