@@ -55,8 +55,9 @@ const OBJECTS: u32 = 24_000;
 /// The times that all of them are released.
 const TIMES: u32 = 4;
 
-/// The bytes that the memory of the process may grow by: what an allocator keeps.
-const SLACK: u64 = 256 << 10;
+/// The bytes that the memory of the process may grow by: what an allocator keeps. With some seeds
+/// it is up to 344 KiB, and less again later (seen in 192,000 objects on soft).
+const SLACK: u64 = 512 << 10;
 
 /// The most objects at a time.
 const MOST: usize = 48;
