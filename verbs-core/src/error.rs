@@ -78,7 +78,8 @@ impl Error {
 pub enum Cause {
     /// Only the errno is known.
     Unknown,
-    /// A value lies beyond a limit of the device or of the protocol.
+    /// A value lies beyond a limit of the device or of the protocol. [`Error::max_of`] returns a
+    /// maximum in the type of its attribute.
     Limit {
         /// The name of the attribute.
         name: &'static str,
