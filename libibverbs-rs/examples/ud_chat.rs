@@ -22,11 +22,13 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let qp = pd.create_qp(&QpInit { send_cq: sent.handle(), ..QpInit::new(QpType::UD, &received) })?;
     let qp = qp.to_init(&InitAttr { qkey: QKEY, ..InitAttr::default() })?;
     let qp = qp.to_rtr(&RtrAttr::unconnected())?.to_rts(&RtsAttr::default())?;
-    println!("{}", qp.endpoint(&port));
+    let own = qp.endpoint(&port);
     let (mut send, mut recv) = qp.into_split();
     for _ in 0..8 {
         recv.post_recv_buf(pd.alloc_buf(GRH + 1024)?, ..)?;
     }
+    // A datagram that finds no receive is lost, so that no peer knows the endpoint before.
+    println!("{own}");
     let (peers, newest) = channel();
     if let Some(peer) = std::env::args().nth(1) {
         let peer: Endpoint = peer.parse()?;
