@@ -765,9 +765,9 @@ impl Completed {
     /// Returns the first buffer of a request that was posted with buffers.
     ///
     /// # Errors
-    /// `ENODATA` with [`Cause::NotReturned`] for a request without a buffer, such as a raw or inline
-    /// one, and for one of a queue pair that was closed or reset before the poll. Other memory of
-    /// the request is released; [`returned`](Self::returned) has it.
+    /// `ENODATA` with [`Cause::NotReturned`] for a request without a buffer, such as a raw or an
+    /// inline one, and for one of a queue pair that was closed or reset before the poll. Other
+    /// memory of the request is released; [`returned`](Self::returned) has it.
     pub fn into_buf(self) -> Result<crate::Buf> {
         let wr_id = self.wc.wr_id;
         self.returned.and_then(Returned::into_buf).ok_or_else(|| not_returned(wr_id, "buffer"))

@@ -64,8 +64,8 @@ impl From<RemoteAccess> for AccessFlags {
 /// Cheap to clone.
 ///
 /// Exactly the bytes of the [`Buf`] are exposed, under their own key; neighbouring bytes are not.
-/// The queue pair must allow the access too: [`ConnectAttr::access`](crate::ConnectAttr::access), or
-/// [`InitAttr::access`](crate::InitAttr::access).
+/// The queue pair must allow the access too: [`ConnectAttr::access`](crate::ConnectAttr::access),
+/// or [`InitAttr::access`](crate::InitAttr::access).
 ///
 /// Exposed memory can be posted as well, for sends, receives and RDMA reads.
 ///
