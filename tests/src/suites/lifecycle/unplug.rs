@@ -132,13 +132,17 @@ fn succeeds(taking: Running) -> CaseResult {
 }
 
 /// Wants a new open of a device to fail soon, and to say why. The device leaves the kernel's list
-/// before its file goes, so that an open in between succeeds.
+/// before its file goes, so that an open in between succeeds; and its directory in sysfs goes after
+/// its file, so that the next one finds a device whose file is missing.
 fn cannot_be_opened(device: &Device) -> CaseResult {
-    eventually("the file of the device goes", || device.open().is_err())?;
+    let is_gone = |error: &verbs::Error| error.to_string().contains("gone");
+    eventually("the file and the directory of the device go", || {
+        device.open().is_err_and(|error| is_gone(&error))
+    })?;
     let started = Instant::now();
     let Err(error) = device.open() else { return fail("a deleted device was opened") };
     assert!([Errno::NOENT, Errno::NODEV, Errno::NXIO].contains(&error.errno), "{error}");
-    assert!(error.to_string().contains("gone"), "{error}");
+    assert!(is_gone(&error), "{error}");
     assert!(started.elapsed() < PATIENCE / 2, "{:?}", started.elapsed());
     Ok(())
 }
