@@ -716,6 +716,35 @@ pub fn is_length_error(sender: WcStatus, receiver: WcStatus) -> CaseResult<bool>
     Ok(by_the_book || (as_rxe && is_rxe()?))
 }
 
+/// Wants the completion to be that of this request, with this status. `of_rxe` are what rxe reports
+/// instead.
+///
+/// # Errors
+/// It is another one, or there is no device.
+pub fn ended(wc: &Wc, wr_id: u64, status: WcStatus, of_rxe: &[WcStatus]) -> CaseResult {
+    if wc.wr_id == wr_id && (wc.status == status || (of_rxe.contains(&wc.status) && is_rxe()?)) {
+        Ok(())
+    } else {
+        fail(format_args!("{wr_id} should end with {status}, not {wc:?}"))
+    }
+}
+
+/// Wants the completion to be that of this request, refused because the peer's queue pair lacks the
+/// right.
+///
+/// # Errors
+/// It is another one, or there is no device.
+pub fn wants_right(wc: &Wc, wr_id: u64) -> CaseResult {
+    // IBTA lets a responder choose between an access error and an invalid request. rxe of Linux
+    // 5.10 does not answer.
+    let of_rxe = [WcStatus::REM_INV_REQ_ERR, WcStatus::RETRY_EXC_ERR];
+    let of_rxe = if rxe_is_before(6, 1)? { &of_rxe } else { &of_rxe[..1] };
+    ended(wc, wr_id, WcStatus::REM_ACCESS_ERR, of_rxe)
+}
+
+/// What rxe may report where only the failure of a request is certain: every status except success.
+pub const ANY_ERROR: &[WcStatus] = WcStatus::NAMED.split_at(1).1;
+
 /// Polls until one completion is there, and wants it to be that of this request, ended by a wrong
 /// local key.
 ///

@@ -12,7 +12,7 @@ use verbs::{
 use super::SUITE;
 use crate::fabric::{
     Arena, Link, PATIENCE, PORT, Pair, Remote, Shape, connect, create_qp, eventually, init_attr, is_rxe,
-    open, post_recv, post_send, rtr_attr, wait_for, wait_status,
+    open, post_recv, post_send, rtr_attr, wait_for, wait_remote_access_error, wait_status,
 };
 use crate::runner::{Case, CaseResult, fail, skip};
 use crate::sandbox::ip;
@@ -316,8 +316,7 @@ fn refused_request<P: Provider>(
     let sge = [arena.sge(0..8)];
     let wr = SendWr { wr_id: 1, op: op(&arena), sge: &sge, flags: SendFlags::SIGNALED };
     post_send(&mut pair.a.qp, &[wr])?;
-    let wc = crate::fabric::wait_one(&mut pair.a.cq)?;
-    assert_ne!(wc.status, WcStatus::SUCCESS);
+    wait_remote_access_error(&mut pair.a.cq, 1)?;
     Ok((events, pair))
 }
 
