@@ -4,6 +4,8 @@ use std::iter;
 use std::process::Command;
 use std::time::Duration;
 
+use verbs::{OdpGeneralCaps, OdpTransportCaps};
+
 use crate::compare::{same, same_but_for_flag_names, same_but_for_reasons};
 use crate::fabric::rxe_is_before;
 use crate::process::{self, Finished, Running};
@@ -56,6 +58,7 @@ fn pingpongs() -> impl Iterator<Item = Case> {
         ("-e -c", 4096, 200, &["-e", "-c"]),
         ("-q 3 -r 5 -m 256 -l 3", 4096, 100, &["-c", "-q", "3", "-r", "5", "-m", "256", "-l", "3"]),
         ("-q 1 -r 1 -s 65536", 65536, 20, &["-c", "-q", "1", "-r", "1"]),
+        ("-o", 4096, 100, &["-o", "-c", "-m", "4096"]),
     ];
     let pairs = [(Maker::Ours, Maker::Ours), (Maker::Ours, Maker::Theirs), (Maker::Theirs, Maker::Ours)];
     let tools = [
@@ -73,12 +76,26 @@ fn pingpongs() -> impl Iterator<Item = Case> {
                     if flags.contains(&"-P") && rxe_is_before(6, 17)? {
                         return skip("rxe takes advice on on-demand paged memory since Linux 6.17");
                     }
+                    if tool == "ibv_srq_pingpong" && flags.contains(&"-o") {
+                        needs_paged_shared_receives()?;
+                    }
                     PingPong { tool, server, client, iters, size, flags, refuse: None }.run()?;
                     Ok(())
                 })
             })
         })
     })
+}
+
+/// Skips a case on a device whose shared receives cannot name on-demand paged memory.
+fn needs_paged_shared_receives() -> CaseResult {
+    let odp = crate::fabric::open()?.query_device_ex()?.odp_caps;
+    let needed = OdpTransportCaps::SEND | OdpTransportCaps::SRQ_RECV;
+    if odp.general_caps.contains(OdpGeneralCaps::SUPPORT) && odp.rc_odp_caps.contains(needed) {
+        Ok(())
+    } else {
+        skip("the device has no on-demand paged memory for shared receives")
+    }
 }
 
 /// Both programs watch a device while an address comes and goes, which changes the GID table.
