@@ -134,10 +134,23 @@ fn host_tests(command: &mut Command, result: &mut StageResult) {
     });
     result.counts.add(seen);
     match status {
-        Ok(true) => {}
-        Ok(false) if seen.failed > 0 => {}
-        Ok(false) => result.fail("cargo test failed without a failing test: see above"),
+        Ok(succeeded) => {
+            if let Some(why) = no_verdict(succeeded, seen) {
+                let arguments: Vec<_> = command.get_args().map(|one| one.to_string_lossy()).collect();
+                result.fail(format!("cargo {}: {why}", arguments.join(" ")));
+            }
+        }
         Err(error) => result.fail(format!("{error:#}")),
+    }
+}
+
+/// Returns why the counts of a test command do not tell its result.
+fn no_verdict(succeeded: bool, seen: Counts) -> Option<&'static str> {
+    match (succeeded, seen) {
+        (false, Counts { failed: 0, .. }) => Some("failed without a failing test: see above"),
+        // A filter that matches no test is no failure for cargo.
+        (true, Counts { passed: 0, .. }) => Some("no test passed: its filter may match none"),
+        _ => None,
     }
 }
 
@@ -160,6 +173,15 @@ mod tests {
         let line = "test result: FAILED. 12 passed; 2 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.1s";
         assert_eq!(parse_test_result(line), Some(Counts { passed: 12, failed: 2, skipped: 1 }));
         assert_eq!(parse_test_result("test result: rubbish"), None);
+    }
+
+    #[test]
+    fn a_command_that_ran_no_test_fails() {
+        let counts = |passed, failed| Counts { passed, failed, skipped: 1 };
+        assert!(no_verdict(true, counts(0, 0)).is_some());
+        assert_eq!(no_verdict(true, counts(1, 0)), None);
+        assert!(no_verdict(false, counts(1, 0)).is_some());
+        assert_eq!(no_verdict(false, counts(0, 1)), None);
     }
 
     #[test]
