@@ -56,8 +56,9 @@ pub enum ForkStatus {
 ///
 /// Whole pages are excluded, and the child receives SIGSEGV if it touches one. So the child calls
 /// only `exec(3)` or `_exit(2)`, and memory that is
-/// [registered in place](crate::Pd::register) shares no page with memory that the child needs until
-/// then; [`alloc_buf`](crate::Pd::alloc_buf) has pages of its own. Memory of soft devices and
+/// [registered in place](crate::Pd::register), or [in a scope](crate::Pd::scope), shares no page
+/// with memory that the child needs until then: a slice on the stack does.
+/// [`alloc_buf`](crate::Pd::alloc_buf) has pages of its own. Memory of soft devices and
 /// on-demand paged regions need no protection.
 ///
 /// # Errors

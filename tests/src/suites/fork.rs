@@ -34,7 +34,9 @@ pub fn cases() -> Vec<Case> {
         a_fork_leaves_protected_pages_to_the_device,
         a_fork_leaves_pages_to_the_device_that_the_environment_protects,
         a_child_lacks_protected_pages_until_they_are_deregistered,
+        a_child_lacks_the_pages_of_a_scope_until_it_ends,
         protection_after_a_registration_is_refused,
+        protection_after_a_registration_in_a_scope_is_refused,
     )
 }
 
@@ -194,12 +196,55 @@ fn a_child_lacks_protected_pages_until_they_are_deregistered() -> CaseResult {
     Ok(())
 }
 
+fn a_child_lacks_the_pages_of_a_scope_until_it_ends() -> CaseResult {
+    if kernel_copies()? {
+        return skip("this kernel copies registered pages, so that none is excluded from forks");
+    }
+    fork_init()?;
+    let pd = fabric::open()?.alloc_pd()?;
+    let mut map = MmapMut::map_anon(3 * 4096)?;
+    let start = map.as_ptr();
+    let (read, written) = map.split_at_mut(4096);
+    let (result, _) = pd.scope(no_queue_pairs(), |scope, _| {
+        let _read = scope.register(read)?;
+        // A part of a page excludes all of it.
+        let _written = scope.register_mut(&mut written[100..200])?;
+        CaseResult::Ok([0, 1, 2].map(|page| child_can_read(start.wrapping_add(page * 4096))))
+    });
+    let [read, written, other] = result?;
+    assert_eq!([read?, written?, other?], [false, false, true], "pages that the child has");
+    for page in 0..3 {
+        assert!(child_can_read(start.wrapping_add(page * 4096))?, "page {page} is not in the child");
+    }
+    Ok(())
+}
+
+/// The queue pairs of a scope in which nothing is posted.
+fn no_queue_pairs() -> Vec<verbs::Qp<verbs::state::Rts>> {
+    Vec::new()
+}
+
 fn protection_after_a_registration_is_refused() -> CaseResult {
+    is_refused_after(|pd| {
+        drop(pd.alloc_buf(4096)?);
+        Ok(())
+    })
+}
+
+fn protection_after_a_registration_in_a_scope_is_refused() -> CaseResult {
+    is_refused_after(|pd| {
+        let bytes = [7; 64];
+        let (result, _) = pd.scope(no_queue_pairs(), |scope, _| scope.register(&bytes).map(drop));
+        result?;
+        Ok(())
+    })
+}
+
+fn is_refused_after(registration: impl FnOnce(&verbs::Pd) -> CaseResult) -> CaseResult {
     if kernel_copies()? {
         return skip("this kernel copies registered pages, so that protection is never too late");
     }
-    let pd = fabric::open()?.alloc_pd()?;
-    drop(pd.alloc_buf(4096)?);
+    registration(&fabric::open()?.alloc_pd()?)?;
     let error = fork_init().unwrap_err();
     assert_eq!((error.verb, error.errno), ("fork_init", Errno::INVAL));
     assert!(matches!(error.cause, Cause::Other { .. }), "{error}");

@@ -55,6 +55,7 @@ use verbs_core::provider::{Erased, MrOps, Provider};
 use verbs_core::types::AccessFlags;
 
 use crate::Pd;
+use crate::fork::Excluded;
 use crate::in_flight::Returned;
 use crate::kernel_handle::KernelHandle;
 use crate::memory::Memory;
@@ -143,6 +144,11 @@ impl<P: Provider> Pd<P> {
     /// # }
     /// ```
     ///
+    /// On kernels before 5.12, after [`fork_init`](crate::fork_init), the pages that contain the
+    /// borrowed bytes are excluded from forks until the scope ends, as those of other regions are.
+    /// A child that touches one gets SIGSEGV; a slice on the stack excludes pages of the stack, so
+    /// that a process that forks inside of a scope registers memory of the heap.
+    ///
     /// Memory that a completion returned counts as in flight until the [`ScopedMemory`] is dropped,
     /// or [reclaimed](Scope::reclaim).
     ///
@@ -192,7 +198,14 @@ pub struct Scope<'scope, 'env: 'scope, P: Provider = Erased> {
 }
 
 /// The regions of a scope.
-struct Regions<P: Provider>(Mutex<Vec<KernelHandle<P::Mr, Child>>>);
+struct Regions<P: Provider>(Mutex<Vec<Region<P>>>);
+
+/// A region of a scope. It is deregistered before its pages go back to forks. They go back also if
+/// the region is leaked, because the bytes go back to their owner.
+struct Region<P: Provider> {
+    _handle: KernelHandle<P::Mr, Child>,
+    _excluded: Excluded,
+}
 
 impl<'scope, 'env, P: Provider> Scope<'scope, 'env, P> {
     /// Registers borrowed bytes that the device only reads.
@@ -242,10 +255,12 @@ impl<'scope, 'env, P: Provider> Scope<'scope, 'env, P> {
     /// As [`Pd::reg_mr`], until the scope ends.
     unsafe fn add(&self, start: *mut u8, len: usize, access: AccessFlags) -> Result<Name> {
         let iova = start.expose_provenance() as u64;
+        let excluded = self.pd.exclude("reg_mr", start, len, access)?;
         // SAFETY: the caller's promise is the same. After an error there is no region [18].
         let raw = unsafe { self.pd.register_raw(start, len, iova, access) }?;
-        let region = KernelHandle::new(raw, self.pd.child_mr());
-        let lkey = region.get().lkey();
+        let handle = KernelHandle::new(raw, self.pd.child_mr());
+        let lkey = handle.get().lkey();
+        let region = Region { _handle: handle, _excluded: excluded };
         self.regions.0.lock().unwrap_or_else(PoisonError::into_inner).push(region);
         Ok(Name { lkey, pd: self.pd.id(), scope: Arc::clone(&self.identity) })
     }
