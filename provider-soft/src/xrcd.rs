@@ -7,7 +7,7 @@
 //! `ibv_open_xrcd(3)`; IBTA volume 1, annex A14; Linux `drivers/infiniband/core/uverbs_cmd.c`
 //! (`ib_uverbs_open_xrcd`)
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use nix::sys::stat::fstat;
@@ -25,6 +25,14 @@ pub struct Xrcd {
     domain: XrcDomain,
 }
 
+/// The file of a domain.
+#[derive(Debug)]
+struct File {
+    id: FileId,
+    /// While a descriptor is open, no other file gets the inode, even if this one is deleted.
+    _open: OwnedFd,
+}
+
 /// The device and the inode of a file.
 type FileId = (u64, u64);
 
@@ -40,7 +48,7 @@ struct Domain {
     domain: XrcDomain,
     /// The protection domain of its targets. Their requests name that of a shared receive queue.
     pd: Pd,
-    file: Option<FileId>,
+    file: Option<File>,
     /// The number of handles.
     handles: u32,
     /// The number of shared receive queues and queue pairs.
@@ -50,6 +58,10 @@ struct Domain {
 impl Domains {
     fn get(&mut self, domain: XrcDomain) -> Option<&mut Domain> {
         self.open.iter_mut().find(|open| open.domain == domain)
+    }
+
+    fn of_file(&mut self, id: FileId) -> Option<&mut Domain> {
+        self.open.iter_mut().find(|open| open.file.as_ref().is_some_and(|file| file.id == id))
     }
 
     /// Returns the protection domain of a domain's targets.
@@ -80,12 +92,14 @@ impl Xrcd {
         let file = match file {
             Some(file) => {
                 let stat = fstat(file).map_err(|errno| failed(errno.into()))?;
-                Some((stat.st_dev, stat.st_ino))
+                let open = file.try_clone_to_owned().map_err(|error| failed(Errno::from_io(&error)))?;
+                Some(File { id: (stat.st_dev, stat.st_ino), _open: open })
             }
             None => None,
         };
         let domain = device.control(VERB, |core, _| {
-            if let Some(open) = core.domains.open.iter_mut().find(|open| file.is_some() && open.file == file)
+            if let Some(file) = &file
+                && let Some(open) = core.domains.of_file(file.id)
             {
                 if oflags & libc::O_EXCL != 0 {
                     return Err(failed(Errno::INVAL));
@@ -134,22 +148,23 @@ impl Destroy for Xrcd {
         let (device, domain) = (&self.device, self.domain);
         let closed = device.control(VERB, |core, _| {
             let Some(at) = core.domains.open.iter().position(|open| open.domain == domain) else {
-                return Ok(());
+                return Ok(None);
             };
-            let Some(open) = core.domains.open.get_mut(at) else { return Ok(()) };
+            let Some(open) = core.domains.open.get_mut(at) else { return Ok(None) };
             if open.handles > 1 {
                 open.handles -= 1;
-                return Ok(());
+                return Ok(None);
             }
             if open.users > 0 {
                 let by = "shared receive queues or queue pairs";
                 return Err(device.error(VERB, Errno::BUSY).because(Cause::InUse { by }));
             }
-            let pd = core.domains.open.swap_remove(at).pd;
+            let Domain { pd, file, .. } = core.domains.open.swap_remove(at);
             // It has no users left.
             let _ = core.engine.dealloc_pd(pd);
-            Ok(())
+            Ok(file)
         });
-        closed.map_err(|error| (self, error))
+        // The file is closed after the lock is released, because the last close may do I/O.
+        closed.map(drop).map_err(|error| (self, error))
     }
 }
