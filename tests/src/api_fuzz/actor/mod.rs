@@ -7,6 +7,7 @@
 //! | [`halves`] | the same through halves on two threads, and halves of two queue pairs |
 //! | [`poll`] | polling, odd completions, checking what comes back |
 //! | [`queues`] | completion queues that change, objects that the devices lack |
+//! | [`scopes`] | borrowed memory, and scopes that end with requests in flight |
 //! | [`shares`] | read-only memory, and memory of the program's |
 //! | [`srq`] | shared receive queues, and the order in which they end |
 //! | [`windows`] | windows that are bound, revoked, dropped and forgotten while a peer writes |
@@ -21,6 +22,7 @@ mod life;
 mod poll;
 mod post;
 mod queues;
+mod scopes;
 mod shares;
 mod srq;
 mod windows;
@@ -73,7 +75,7 @@ pub(super) struct Actor<'w> {
 
 impl<'w> Actor<'w> {
     /// The calls a thread can make, each after its relative frequency.
-    const ACTIONS: [(u64, Action<'w>); 37] = [
+    const ACTIONS: [(u64, Action<'w>); 38] = [
         (220, Self::post_send),
         (260, Self::post_recv),
         (40, Self::post_several),
@@ -108,6 +110,7 @@ impl<'w> Actor<'w> {
         (8, Self::listen),
         (1, Self::open_and_close),
         (2, Self::windows),
+        (3, Self::scopes),
         (2, Self::shared_receives),
         (4, Self::change_queue),
         (2, Self::lacking),

@@ -246,7 +246,7 @@ impl Actor<'_> {
     }
 
     /// Keeps memory of the program's, or drops some where there is enough.
-    fn keep_plain(&mut self, plain: Plain) -> CaseResult {
+    pub(super) fn keep_plain(&mut self, plain: Plain) -> CaseResult {
         plain.check().map_err(Stop::Failed)?;
         self.plain.push(plain);
         if self.plain.len() > PLAIN

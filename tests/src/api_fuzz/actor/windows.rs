@@ -40,9 +40,9 @@ enum Ending {
 }
 
 /// A queue pair, and the completion queue of its sends and receives.
-struct End {
-    qp: Qp<Rts>,
-    cq: Cq,
+pub(super) struct End {
+    pub(super) qp: Qp<Rts>,
+    pub(super) cq: Cq,
 }
 
 /// The peer, and its writes that have not completed.
@@ -59,7 +59,7 @@ impl Actor<'_> {
         let context = self.choices.below(self.world.contexts.len() as u64) as usize;
         let pd = self.world.pds[context].clone();
         let mw_type = self.choices.one_of(&[MwType::TYPE_1, MwType::TYPE_2, MwType::TYPE_2]);
-        let (mut owner, end) = self.window_ends(context)?;
+        let (mut owner, end) = self.two_ends(context)?;
         let mut window = match pd.alloc_window(mw_type) {
             Ok(window) => window,
             Err(error) if error.errno == Errno::OPNOTSUPP => {
@@ -144,7 +144,7 @@ impl Actor<'_> {
     }
 
     /// Returns two queue pairs that are connected to each other.
-    fn window_ends(&self, context: usize) -> CaseResult<(End, End)> {
+    pub(super) fn two_ends(&self, context: usize) -> CaseResult<(End, End)> {
         let (pd, context) = (&self.world.pds[context], &self.world.contexts[context]);
         let port = context.port(PORT)?;
         let make = || -> CaseResult<_> {
