@@ -13,7 +13,7 @@ use verbs::state::{Errored, Init, Reset, Rtr, Rts, Sqd};
 use verbs::{
     Buf, Cq, CqHandle, CqId, Erased, Error, HandleError, InitAttr, Memory, Pd, PostBufError, PostBufReason,
     PostMemory, Provider, Qp, QpAttr, QpAttrMask, QpCap, QpId, QpInit, QpType, RecvHalf, Returned, RtrAttr,
-    RtsAttr, SendBatch, SendFlags, SendHalf, SendOp, Wc,
+    RtsAttr, SendBatch, SendFlags, SendHalf, SendOp, Wc, WrBatch,
 };
 
 /// A range, whole or odd.
@@ -249,6 +249,16 @@ impl<P: Provider> Handle<P> {
             _ => None,
         }
     }
+
+    /// Runs something with a new raw batch, where the handle's state has such a method.
+    fn wr_start<T>(&mut self, run: impl FnOnce(WrBatch<'_, P::Sq>) -> T) -> Option<T> {
+        match self {
+            Self::Rts(qp) => Some(run(qp.wr_start())),
+            Self::Sqd(qp) => Some(run(qp.wr_start())),
+            Self::Errored(qp) => Some(run(qp.wr_start())),
+            _ => None,
+        }
+    }
 }
 
 impl Handle<Erased> {
@@ -475,6 +485,15 @@ impl AnyQp {
         any!(AnyQp, self, handle => handle.batch(|batch| run.run(batch)))
     }
 
+    /// Runs something with a new raw batch; `None` where the handle's state has no such method.
+    pub(super) fn wr_start<R: WithWr>(&mut self, run: R) -> Option<R::Output> {
+        match self {
+            Self::Erased(handle) => handle.wr_start(|batch| run.run::<Erased>(batch)),
+            Self::Rxe(handle) => handle.wr_start(|batch| run.run::<Rxe>(batch)),
+            Self::Soft(handle) => handle.wr_start(|batch| run.run::<Soft>(batch)),
+        }
+    }
+
     /// The same queue pair with its provider named, where it is hidden.
     pub(super) fn downcast(self) -> Self {
         match self {
@@ -508,6 +527,14 @@ pub(super) trait WithBatch {
     type Output;
 
     fn run<P: Provider>(self, batch: SendBatch<'_, P>) -> Self::Output;
+}
+
+/// An operation on a raw batch of any provider.
+pub(super) trait WithWr {
+    /// The result of the operation.
+    type Output;
+
+    fn run<P: Provider>(self, batch: WrBatch<'_, P::Sq>) -> Self::Output;
 }
 
 /// The same error, of a wrapped handle.

@@ -7,6 +7,8 @@
 //! | [`halves`] | the same through halves on two threads, and halves of two queue pairs |
 //! | [`poll`] | polling, odd completions, checking what comes back |
 //! | [`queues`] | completion queues that change, objects that the devices lack |
+//! | [`placement`] | flushes and atomic writes |
+//! | [`raw_batch`] | raw batches of requests without local memory |
 //! | [`scopes`] | borrowed memory, and scopes that end with requests in flight |
 //! | [`shares`] | read-only memory, and memory of the program's |
 //! | [`srq`] | shared receive queues, and the order in which they end |
@@ -19,9 +21,11 @@ mod batch;
 mod connect;
 mod halves;
 mod life;
+mod placement;
 mod poll;
 mod post;
 mod queues;
+mod raw_batch;
 mod scopes;
 mod shares;
 mod srq;
@@ -75,7 +79,7 @@ pub(super) struct Actor<'w> {
 
 impl<'w> Actor<'w> {
     /// The calls a thread can make, each after its relative frequency.
-    const ACTIONS: [(u64, Action<'w>); 38] = [
+    const ACTIONS: [(u64, Action<'w>); 40] = [
         (220, Self::post_send),
         (260, Self::post_recv),
         (40, Self::post_several),
@@ -111,6 +115,8 @@ impl<'w> Actor<'w> {
         (1, Self::open_and_close),
         (2, Self::windows),
         (3, Self::scopes),
+        (15, Self::raw_batch),
+        (2, Self::placement),
         (2, Self::shared_receives),
         (4, Self::change_queue),
         (2, Self::lacking),

@@ -13,6 +13,9 @@ use crate::runner::{CaseResult, Stop, fail};
 /// The top bit of the numbers that the library gives.
 pub(super) const SAFE: u64 = 1 << 63;
 
+/// The number of requests that are never posted.
+pub(super) const NEVER: u64 = 0x3bad_0dea_dbee_f5ed;
+
 /// The number of copied completions that a poller keeps, unused and used ones each.
 const REMEMBERED: usize = 32;
 
@@ -161,6 +164,9 @@ impl Actor<'_> {
         outcome: Outcome,
         returned: Option<Returned>,
     ) -> CaseResult {
+        if number.wr_id == NEVER {
+            return fail("a request of a batch that was not posted completed");
+        }
         let owner = self.stations.iter().position(|one| one.posted.contains_key(&number));
         match (returned, owner) {
             (Some(_), _) if number.wr_id & SAFE == 0 => {

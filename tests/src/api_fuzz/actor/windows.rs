@@ -209,7 +209,7 @@ fn is_same(bytes: &[u8], before: &[u8]) -> CaseResult {
 }
 
 /// Polls until there is a completion.
-fn next(cq: &mut Cq) -> CaseResult<Completed> {
+pub(super) fn next(cq: &mut Cq) -> CaseResult<Completed> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         if let Some(completed) = cq.poll_one() {
