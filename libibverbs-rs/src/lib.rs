@@ -78,12 +78,14 @@
 //! | devices | `ibv_get_device_list` | [`devices`], [`DeviceList`], [`Device`] |
 //! | an open device | `ibv_context` | [`Context`], [`AsyncEvents`] |
 //! | memory | `ibv_mr` | [`Buf`], [`FrozenBuf`], [`Exposed`], [`RemoteMr`] |
+//! | borrowed memory | `ibv_mr` | [`Scope`], [`ScopedBuf`], [`ScopedBytes`], [`ScopedQp`] |
 //! | raw memory | `ibv_mr` | [`Mr`], [`MrInit`], [`MrChange`] |
 //! | memory of the device | `ibv_dm`, `ibv_dmah` | [`Dm`], [`Dmah`] |
 //! | windows | `ibv_mw` | [`Window`], [`Invalidated`]; raw: [`Mw`] |
 //! | completions | `ibv_cq`, `ibv_wc` | [`Cq`], [`CqHandle`], [`Completion`], [`Completed`] |
 //! | completion events | `ibv_comp_channel` | [`CompChannel`], [`CqEvent`] |
 //! | queue pairs | `ibv_qp` | [`Qp`], its [`state`]s, [`Endpoint`], [`SendBatch`] |
+//! | raw batches | `ibv_wr_start`, `ibv_wr_complete` | [`WrBatch`] |
 //! | halves of a queue pair | none | [`SendHalf`], [`RecvHalf`] |
 //! | shared receive queues | `ibv_srq`, `ibv_xrcd` | [`Srq`], [`SrqHandle`], [`Xrcd`] |
 //! | work queues | `ibv_wq` | [`Wq`], [`RwqIndTable`], [`Rss`] |
@@ -107,6 +109,11 @@
 //! 2. [`Qp::post_send_buf`] and [`Qp::post_recv_buf`] are safe: the queue owns the memory until its
 //!    work request has ended, and polling returns it. The poller needs no queue pair for that, and
 //!    takes no lock.
+//! 3. [`Pd::scope`] is safe, too: it registers borrowed slices, as [`ScopedBuf`]s, and returns when
+//!    no request in flight names them.
+//!
+//! [`WrBatch`] builds requests by the calls of `ibv_wr_start`, at the first layer; [`SendBatch`]
+//! batches sends at the second.
 //!
 //! Peers can access only memory that was [exposed](Pd::expose), and exposed memory has no `&[u8]`.
 //! Access that a [`Window`] gives is taken away by a posted request, without deregistering.

@@ -26,7 +26,8 @@ use crate::{Context, CqHandle, HandleError, Pd, Qp, Srq, SrqInit};
 #[doc(alias = "ibv_xrcd_init_attr_mask")]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct XrcdInit<'a> {
-    /// A file: everyone who opens the device with the same file shares one domain.
+    /// A file: all processes that open a domain of the device with the same file share one. A soft
+    /// device belongs to one process, and so does each of its domains.
     #[doc(alias = "IBV_XRCD_INIT_ATTR_FD")]
     pub file: Option<BorrowedFd<'a>>,
     /// Set to make the file's domain if it has none (`O_CREAT`).

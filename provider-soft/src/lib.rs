@@ -26,7 +26,9 @@
 //! | `fork` | the check for a forked child of the process that made the device |
 //! | `io` | the UDP socket, packets in batches, the invariant CRC |
 //! | `limits` | the device's limits and attributes |
-//! | `context`, `pd`, `mr`, `mw`, `ah`, `cq`, `qp`, `sq`, `rq` | the objects of the contract |
+//! | `context`, `pd`, `td`, `mr`, `mw`, `ah` | objects of the contract: a device, domains, memory |
+//! | `cq`, `qp`, `sq`, `rq`, `srq`, `xrcd` | objects of the contract: queues, and domains of XRC |
+//! | `notify` | when a completion raises an event |
 //! | `wqe` | a work request on its way through a ring |
 //! | `sync` | atomics, or the model checker's |
 //!

@@ -127,6 +127,9 @@ pub enum SendOp<'a> {
         add: u64,
     },
     /// As `Send`, and invalidates a key of the peer (RC).
+    ///
+    /// The key is that of a bound window of type 2. A key of an unbound window crashes the peer's
+    /// kernel if its device is rxe (seen in the sources of 6.1 to 7.2).
     #[doc(alias = "IBV_WR_SEND_WITH_INV")]
     SendWithInv {
         /// The peer's key.

@@ -14,9 +14,10 @@
 //! | [`queue_pairs`] | [`ScopedQp`], and the end of queue pairs with requests |
 //!
 //! # Safety
-//! The claim: when [`Pd::scope`] returns or unwinds, no device accesses the borrowed bytes; and
-//! while a device may write them, no reference to them exists. Numbers in brackets are those of the
-//! contract of [`Provider`].
+//! The claim: when [`Pd::scope`] returns or unwinds, no device writes the borrowed bytes; and while
+//! a device may write them, no reference to them exists. A device of the kernel may still read
+//! bytes for a retransmission that the peer discards [5]; a device that is a thread of this process
+//! does not [13]. Numbers in brackets are those of the contract of [`Provider`].
 //!
 //! - *Only queue pairs of the scope post the memory.* A handle of it ([`ScopedBuf`],
 //!   [`ScopedBytes`]) is accepted by [`ScopedQp`] alone, and lives no longer than the scope. The
@@ -38,7 +39,7 @@
 //!   in a frame that safe code does not reach, also while the closure unwinds; if it unwinds
 //!   itself, the process aborts as well.
 //! - *Regions come last.* They have no remote rights [11]. One that cannot be deregistered is
-//!   leaked: no request names it any more, so that no device accesses it [13].
+//!   leaked: no request names it any more, so that no device writes it [5, 9].
 
 #![allow(unsafe_code)]
 
@@ -68,6 +69,9 @@ pub use queue_pairs::{QueuePairs, ScopedQp};
 impl<P: Provider> Pd<P> {
     /// Calls a closure that posts borrowed memory, and returns when no request has that memory any
     /// more.
+    ///
+    /// After the return no device writes the memory. rxe of Linux 5.10 and 6.1 may still read it
+    /// for a retransmission, which the peer discards whatever it contains.
     ///
     /// The queue pairs move into the scope: one, a tuple or a vector of them. Each is returned if
     /// nothing of the scope is in flight on it at the end. Otherwise it is destroyed, which ends
