@@ -20,7 +20,8 @@
 //! The file may change while it is read. The kernel guarantees that it reports memory that is
 //! mapped all the while, so a range that its owner leaves alone is never refused by mistake.
 //! Without `/proc` no range is refused. Not detected either: guard pages (`MADV_GUARD_INSTALL`),
-//! and what becomes of a mapping after registration, which the caller of `reg_mr` answers for.
+//! and what becomes of a mapping after registration, for which the caller of `reg_mr` is
+//! responsible.
 //!
 //! # Safety
 //! The unsafe calls are `sysconf`, and `madvise` with `MADV_POPULATE_READ`, which faults in one

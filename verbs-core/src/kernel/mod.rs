@@ -41,8 +41,8 @@ pub struct KernelContext {
     core_support: u64,
     /// The number of ports that netlink reports, which may exceed 255.
     phys_port_cnt: Option<u32>,
-    /// Opened with the first object that can raise events, because a context that only answers
-    /// queries needs none.
+    /// Opened with the first object that can raise events, because a context that is only
+    /// queried needs none.
     async_fd: OnceLock<OwnedFd>,
     fw_ver: fn(u64) -> String,
 }

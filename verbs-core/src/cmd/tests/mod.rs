@@ -1,4 +1,4 @@
-//! Every command against a kernel that refuses, that tells less than it should, and that tells
+//! Every command against a kernel that refuses, that reports less than it should, and that reports
 //! everything.
 
 mod cq_calls;
