@@ -223,8 +223,8 @@ impl Default for Shape {
 /// Returns the code of a timeout that is quick to give up: on loopback nothing is lost, and cases
 /// that wait for the end should not take long.
 fn short_timeout() -> u8 {
-    // rxe of 5.10 can repeat atomics for ever, in a loop that keeps the processor from all programs,
-    // if its timer expires while their answers are on the way (seen in a slow guest).
+    // rxe of 5.10 can repeat atomics for ever, in a loop that keeps the processor from all
+    // programs, if its timer expires while their answers are on the way (seen in a slow guest).
     if rxe_is_before(6, 1).unwrap_or(false) { 14 } else { 10 }
 }
 

@@ -52,7 +52,8 @@ impl Error {
     ///
     /// ```
     /// # use verbs_core::{Cause, Errno, Error};
-    /// # let limit = Cause::Limit { name: "max_send_wr", asked: 2_000_000, min: 0, max: 1_048_576 };
+    /// # let (asked, max) = (2_000_000, 1_048_576);
+    /// # let limit = Cause::Limit { name: "max_send_wr", asked, min: 0, max };
     /// # let error = Error::new("create_qp", "rxe0", Errno::INVAL).because(limit);
     /// let mut max_send_wr = 2_000_000_u32;
     /// if let Some(max) = error.max_of("max_send_wr") {

@@ -11,8 +11,9 @@
 //! - No reference to the buffer exists once the device knows it. It is a bare address; `--chk` and
 //!   `--verify` access its bytes one by one, volatile, so that a peer that writes at the wrong time
 //!   corrupts the message and nothing else.
-//! - A message in device memory has elements whose addresses are offsets in that memory, which is no
-//!   memory of this process. It is never posted inline, which would read the process's own memory.
+//! - A message in device memory has elements whose addresses are offsets in that memory, which is
+//!   no memory of this process. It is never posted inline, which would read the process's own
+//!   memory.
 //! - Sends and receives overlap on purpose: the device may write a message while it still reads the
 //!   previous one from the same bytes. Both are the device's accesses, and at worst corrupt the
 //!   message.

@@ -7,7 +7,7 @@
 //! | instructions of listing and opening | callgrind below `main`, both |
 //! | instructions of a posted receive | callgrind below a function that posts one, both |
 //! | 10,000 rounds of `ibv_rc_pingpong` | median of runs in turn, polling and with `-e` |
-//! | soft beside rxe, round trips of 8 bytes | median of runs in turn: write, send, send with events |
+//! | soft beside rxe, round trips of 8 bytes | median of runs in turn: writes, sends, events |
 //! | soft beside rxe, writes of 64 KiB | the same, each of a stream |
 //! | bare UDP beside rxe, 8 bytes | the same, two sockets without verbs |
 //!

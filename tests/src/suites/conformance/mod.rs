@@ -3,7 +3,7 @@
 //! | file | what is in it |
 //! |---|---|
 //! | [`rc`] | reliable connections: every operation, with the data verified |
-//! | [`rc_lengths`] | reliable connections: lengths around the path MTU, alignments, long messages |
+//! | [`rc_lengths`] | reliable connections: lengths around the MTU, alignments, long messages |
 //! | [`rc_order`] | reliable connections: the order of requests, of data and of completions |
 //! | [`rc_queues`] | reliable connections: full queues, signalling, fields, batches |
 //! | [`cq`] | completion queues: sizes, overruns, flags, fields, orders |
