@@ -114,7 +114,7 @@ impl<'w> Actor<'w> {
         (8, Self::listen),
         (1, Self::open_and_close),
         (2, Self::windows),
-        (3, Self::scopes),
+        (6, Self::scopes),
         (15, Self::raw_batch),
         (2, Self::placement),
         (2, Self::shared_receives),

@@ -2,7 +2,8 @@
 //! panic, and bytes that no device may change once the scope has ended.
 #![forbid(unsafe_code)]
 
-use std::collections::HashMap;
+mod record;
+
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -21,6 +22,7 @@ use super::Actor;
 use super::windows::End;
 use crate::peer::pattern::filled;
 use crate::runner::{CaseResult, fail};
+use record::{Entry, Record};
 
 const NONE: SendFlags = SendFlags::empty();
 
@@ -48,34 +50,6 @@ struct Thrown;
 
 /// The queue pairs after a scope.
 type Back = [Option<Qp<Rts>>; 2];
-
-/// The program's record of the memory that it lends, and of the requests that have it.
-struct Record {
-    /// The address of the memory.
-    start: usize,
-    expected: Vec<u8>,
-    /// Requests that complete, by the end of the connection and the `wr_id`.
-    entries: HashMap<(usize, u64), Entry>,
-    /// Parts that a device wrote, and that the program did not see again.
-    unseen: Vec<Range<usize>>,
-    /// The number of tokens that each end counts.
-    tokens: [usize; 2],
-    /// The unsignalled requests of each end since its last signalled one.
-    unsignaled: [usize; 2],
-    /// The receives of each end for which nothing was sent.
-    receives: [usize; 2],
-    /// A request failed.
-    is_broken: bool,
-}
-
-/// A request that has borrowed memory.
-struct Entry {
-    /// The part of the borrowed memory that the device writes.
-    writes: Option<Range<usize>>,
-    is_writable: bool,
-    /// The unsignalled requests before it, whose memory returns with its own.
-    chained: usize,
-}
 
 /// The inside of a scope.
 struct Inside<'a, 'w, 'scope, 'env> {
@@ -426,7 +400,7 @@ impl<'scope> Inside<'_, '_, 'scope, '_> {
         returned: Returned,
     ) -> CaseResult {
         let tokens = 1 + entry.chained;
-        if entry.is_writable && self.actor.rarely(8) {
+        if entry.is_writable && self.actor.rarely(4) {
             match self.actor.choices.below(4) {
                 0 if self.leave != Leave::Done => {
                     self.escaped.push(returned);
@@ -505,95 +479,6 @@ impl<'scope> Inside<'_, '_, 'scope, '_> {
             thread::yield_now();
         }
         Ok(())
-    }
-}
-
-impl Record {
-    fn new(room: &[u8]) -> Self {
-        Self {
-            start: room.as_ptr().addr(),
-            expected: room.to_vec(),
-            entries: HashMap::new(),
-            unseen: Vec::new(),
-            tokens: [0; 2],
-            unsignaled: [0; 2],
-            receives: [0; 2],
-            is_broken: false,
-        }
-    }
-
-    /// The place of a buffer in the borrowed memory.
-    fn at(&self, buf: &ScopedBuf<'_>) -> usize {
-        buf.as_ptr().addr() - self.start
-    }
-
-    /// The place of a part of a buffer.
-    fn part(&self, buf: &ScopedBuf<'_>, part: &Range<usize>) -> Range<usize> {
-        let at = self.at(buf);
-        at + part.start..at + part.end
-    }
-
-    /// Fails when a byte changed while the program had the buffer.
-    fn check(&self, buf: &ScopedBuf<'_>) -> CaseResult {
-        let at = self.at(buf);
-        if buf[..] == self.expected[at..at + buf.len()] { Ok(()) } else { fail("a borrowed buffer changed") }
-    }
-
-    /// Accepts all bytes of a buffer.
-    fn update(&mut self, buf: &ScopedBuf<'_>) {
-        self.accept(buf, &(0..buf.len()));
-    }
-
-    /// Accepts the bytes of a part of a buffer.
-    fn accept(&mut self, buf: &ScopedBuf<'_>, part: &Range<usize>) {
-        let place = self.part(buf, part);
-        self.expected[place].copy_from_slice(&buf[part.clone()]);
-    }
-
-    fn add(
-        &mut self,
-        side: usize,
-        wr_id: u64,
-        is_recv: bool,
-        is_writable: bool,
-        writes: Option<Range<usize>>,
-    ) -> CaseResult {
-        let chained = if is_recv { 0 } else { core::mem::take(&mut self.unsignaled[side]) };
-        self.tokens[side] += 1;
-        match self.entries.insert((side, wr_id), Entry { writes, is_writable, chained }) {
-            None => Ok(()),
-            Some(_) => fail(format_args!("the number {wr_id:#x} was given twice")),
-        }
-    }
-
-    fn is_idle(&self) -> bool {
-        self.entries.is_empty() && self.unsignaled == [0; 2] && self.receives == [0; 2]
-    }
-
-    /// Wants each queue pair of the scope back exactly if no request, and no completion that the
-    /// program keeps, has memory of the scope.
-    fn wants(&self, back: &Back, is_alone: bool) -> CaseResult {
-        let scoped = if is_alone { &back[..1] } else { &back[..] };
-        for (qp, tokens) in scoped.iter().zip(self.tokens) {
-            if !self.is_broken && qp.is_some() != (tokens == 0) {
-                return fail(format_args!("{qp:?} came back from a scope, of which it has {tokens}"));
-            }
-        }
-        Ok(())
-    }
-
-    /// Fails when a byte changed that no request of the scope was to write.
-    fn check_after(&self, room: &[u8]) -> CaseResult {
-        let mut may = vec![false; room.len()];
-        let written = self.entries.values().filter_map(|entry| entry.writes.as_ref());
-        for part in written.chain(&self.unseen) {
-            may[part.clone()].fill(true);
-        }
-        let changed = |at: &usize| !may[*at] && room[*at] != self.expected[*at];
-        match (0..room.len()).find(changed) {
-            None => Ok(()),
-            Some(at) => fail(format_args!("byte {at} of borrowed memory changed")),
-        }
     }
 }
 

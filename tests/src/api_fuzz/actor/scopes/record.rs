@@ -1,0 +1,127 @@
+//! [`Record`]: the program's record of the memory that it lends to a scope.
+#![forbid(unsafe_code)]
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use verbs::ScopedBuf;
+
+use super::Back;
+use crate::runner::{CaseResult, fail};
+
+/// The program's record of the memory that it lends, and of the requests that have it.
+pub(super) struct Record {
+    /// The address of the memory.
+    start: usize,
+    expected: Vec<u8>,
+    /// Requests that complete, by the end of the connection and the `wr_id`.
+    pub(super) entries: HashMap<(usize, u64), Entry>,
+    /// Parts that a device wrote, and that the program did not see again.
+    pub(super) unseen: Vec<Range<usize>>,
+    /// The number of tokens that each end counts.
+    pub(super) tokens: [usize; 2],
+    /// The unsignalled requests of each end since its last signalled one.
+    pub(super) unsignaled: [usize; 2],
+    /// The receives of each end for which nothing was sent.
+    pub(super) receives: [usize; 2],
+    /// A request failed.
+    pub(super) is_broken: bool,
+}
+
+/// A request that has borrowed memory.
+pub(super) struct Entry {
+    /// The part of the borrowed memory that the device writes.
+    pub(super) writes: Option<Range<usize>>,
+    pub(super) is_writable: bool,
+    /// The unsignalled requests before it, whose memory returns with its own.
+    pub(super) chained: usize,
+}
+
+impl Record {
+    pub(super) fn new(room: &[u8]) -> Self {
+        Self {
+            start: room.as_ptr().addr(),
+            expected: room.to_vec(),
+            entries: HashMap::new(),
+            unseen: Vec::new(),
+            tokens: [0; 2],
+            unsignaled: [0; 2],
+            receives: [0; 2],
+            is_broken: false,
+        }
+    }
+
+    /// The place of a buffer in the borrowed memory.
+    pub(super) fn at(&self, buf: &ScopedBuf<'_>) -> usize {
+        buf.as_ptr().addr() - self.start
+    }
+
+    /// The place of a part of a buffer.
+    pub(super) fn part(&self, buf: &ScopedBuf<'_>, part: &Range<usize>) -> Range<usize> {
+        let at = self.at(buf);
+        at + part.start..at + part.end
+    }
+
+    /// Fails when a byte changed while the program had the buffer.
+    pub(super) fn check(&self, buf: &ScopedBuf<'_>) -> CaseResult {
+        let at = self.at(buf);
+        if buf[..] == self.expected[at..at + buf.len()] { Ok(()) } else { fail("a borrowed buffer changed") }
+    }
+
+    /// Accepts all bytes of a buffer.
+    pub(super) fn update(&mut self, buf: &ScopedBuf<'_>) {
+        self.accept(buf, &(0..buf.len()));
+    }
+
+    /// Accepts the bytes of a part of a buffer.
+    pub(super) fn accept(&mut self, buf: &ScopedBuf<'_>, part: &Range<usize>) {
+        let place = self.part(buf, part);
+        self.expected[place].copy_from_slice(&buf[part.clone()]);
+    }
+
+    pub(super) fn add(
+        &mut self,
+        side: usize,
+        wr_id: u64,
+        is_recv: bool,
+        is_writable: bool,
+        writes: Option<Range<usize>>,
+    ) -> CaseResult {
+        let chained = if is_recv { 0 } else { core::mem::take(&mut self.unsignaled[side]) };
+        self.tokens[side] += 1;
+        match self.entries.insert((side, wr_id), Entry { writes, is_writable, chained }) {
+            None => Ok(()),
+            Some(_) => fail(format_args!("the number {wr_id:#x} was given twice")),
+        }
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.entries.is_empty() && self.unsignaled == [0; 2] && self.receives == [0; 2]
+    }
+
+    /// Wants each queue pair of the scope back exactly if no request, and no completion that the
+    /// program keeps, has memory of the scope.
+    pub(super) fn wants(&self, back: &Back, is_alone: bool) -> CaseResult {
+        let scoped = if is_alone { &back[..1] } else { &back[..] };
+        for (qp, tokens) in scoped.iter().zip(self.tokens) {
+            if !self.is_broken && qp.is_some() != (tokens == 0) {
+                return fail(format_args!("{qp:?} came back from a scope, of which it has {tokens}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Fails when a byte changed that no request of the scope was to write.
+    pub(super) fn check_after(&self, room: &[u8]) -> CaseResult {
+        let mut may = vec![false; room.len()];
+        let written = self.entries.values().filter_map(|entry| entry.writes.as_ref());
+        for part in written.chain(&self.unseen) {
+            may[part.clone()].fill(true);
+        }
+        let changed = |at: &usize| !may[*at] && room[*at] != self.expected[*at];
+        match (0..room.len()).find(changed) {
+            None => Ok(()),
+            Some(at) => fail(format_args!("byte {at} of borrowed memory changed")),
+        }
+    }
+}
