@@ -209,23 +209,12 @@ impl Default for Shape {
             sq_sig_all: false,
             events: false,
             path_mtu: Mtu::MTU_1024,
-            rts: RtsAttr {
-                timeout: short_timeout(),
-                retry_cnt: 3,
-                rnr_retry: 7,
-                max_rd_atomic: 4,
-                ..RtsAttr::default()
-            },
+            // Four times 67 ms: cases that wait for the end should not take long. On loopback nothing
+            // is lost, but a guest on a busy machine may stand still for 16 ms, four times 4, and rxe
+            // of 5.10 can repeat atomics for ever if its timer expires on the way.
+            rts: RtsAttr { timeout: 14, retry_cnt: 3, rnr_retry: 7, max_rd_atomic: 4, ..RtsAttr::default() },
         }
     }
-}
-
-/// Returns the code of a timeout that is quick to give up: on loopback nothing is lost, and cases
-/// that wait for the end should not take long.
-fn short_timeout() -> u8 {
-    // rxe of 5.10 can repeat atomics for ever, in a loop that keeps the processor from all
-    // programs, if its timer expires while their answers are on the way (seen in a slow guest).
-    if rxe_is_before(6, 1).unwrap_or(false) { 14 } else { 10 }
 }
 
 impl Shape {
