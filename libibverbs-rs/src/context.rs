@@ -313,8 +313,8 @@ impl<P: Provider> Context<P> {
     /// - `EOPNOTSUPP` with [`Cause::CqWcFlags`] for fields that the device's completions do not
     ///   have, and `EOPNOTSUPP` or `EINVAL` with [`Cause::CqFlags`] for a flag that it does not
     ///   have.
-    /// - `EINVAL` with [`Cause::Foreign`] for the completion channel or the parent domain of another
-    ///   open device.
+    /// - `EINVAL` with [`Cause::Foreign`] for the completion channel or the parent domain of
+    ///   another open device.
     /// - `EINVAL` for a [`parent_domain`](CqInit::parent_domain) that is no parent domain;
     ///   `EOPNOTSUPP` if the provider has none, as rxe.
     /// - Any other errno that the kernel returns; notably `ENOMEM`.

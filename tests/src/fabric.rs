@@ -209,9 +209,9 @@ impl Default for Shape {
             sq_sig_all: false,
             events: false,
             path_mtu: Mtu::MTU_1024,
-            // Four times 67 ms: cases that wait for the end should not take long. On loopback nothing
-            // is lost, but a guest on a busy machine may stand still for 16 ms, four times 4, and rxe
-            // of 5.10 can repeat atomics for ever if its timer expires on the way.
+            // Four times 67 ms: cases that wait for the end should not take long. On loopback
+            // nothing is lost, but a guest on a busy machine may stand still for 16 ms, four times
+            // 4, and rxe of 5.10 can repeat atomics for ever if its timer expires on the way.
             rts: RtsAttr { timeout: 14, retry_cnt: 3, rnr_retry: 7, max_rd_atomic: 4, ..RtsAttr::default() },
         }
     }
@@ -731,7 +731,7 @@ pub fn wants_right(wc: &Wc, wr_id: u64) -> CaseResult {
     ended(wc, wr_id, WcStatus::REM_ACCESS_ERR, of_rxe)
 }
 
-/// What rxe may report where only the failure of a request is certain: every status except success.
+/// The statuses that rxe may report where only the failure of a request is certain: every status except success.
 pub const ANY_ERROR: &[WcStatus] = WcStatus::NAMED.split_at(1).1;
 
 /// Polls until one completion is there, and wants it to be that of this request, ended by a wrong

@@ -389,7 +389,7 @@ impl<'scope> Inside<'_, '_, 'scope, '_> {
         Ok(())
     }
 
-    /// Does something with the memory of a completion, mostly reclaims it.
+    /// Uses the memory of a completion, mostly by reclaiming it.
     fn take_back(
         &mut self,
         side: usize,
