@@ -731,7 +731,8 @@ pub fn wants_right(wc: &Wc, wr_id: u64) -> CaseResult {
     ended(wc, wr_id, WcStatus::REM_ACCESS_ERR, of_rxe)
 }
 
-/// The statuses that rxe may report where only the failure of a request is certain: every status except success.
+/// The statuses that rxe may report where only the failure of a request is certain: all except
+/// success.
 pub const ANY_ERROR: &[WcStatus] = WcStatus::NAMED.split_at(1).1;
 
 /// Polls until one completion is there, and wants it to be that of this request, ended by a wrong
