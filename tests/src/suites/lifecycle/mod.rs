@@ -5,6 +5,7 @@
 //! descriptors and threads.
 
 mod churn;
+mod killed;
 mod unplug;
 
 use std::collections::BTreeMap;
@@ -38,7 +39,7 @@ pub fn cases() -> Vec<Case> {
         a_case_that_leaks_leaves_nothing,
         a_device_that_is_deleted_goes_when_its_objects_are_destroyed,
     ));
-    cases.extend(killed_pingpongs());
+    cases.extend(killed::cases());
     cases.extend(unplug::cases());
     cases
 }
@@ -353,50 +354,6 @@ fn a_killed_process_leaves_nothing() -> CaseResult {
     let held = resources()?;
     assert!(held.get("qp") > baseline.get("qp") && held.get("mr") > baseline.get("mr"), "{held:?}");
     drop(server);
-    back_to(&baseline)
-}
-
-/// Each ping-pong with either side killed, one of them asleep between messages.
-fn killed_pingpongs() -> impl Iterator<Item = Case> {
-    const TOOLS: &[&str] = &["ibv_rc_pingpong", "ibv_uc_pingpong", "ibv_ud_pingpong", "ibv_srq_pingpong"];
-    TOOLS.iter().flat_map(|tool| {
-        [("server", true, &[][..]), ("client", false, &["-e"][..])].map(|(side, kill_server, flags)| {
-            let name = format!("a killed {side} of {tool} ends its peer and leaves nothing");
-            Case::new(SUITE, name, move || killed_pingpong(tool, kill_server, flags))
-        })
-    })
-}
-
-fn killed_pingpong(tool: &str, kill_server: bool, flags: &[&str]) -> CaseResult {
-    let baseline = resources()?;
-    let (port, gid) = (process::free_port()?.to_string(), gid_index()?.to_string());
-    let start = |operands: &[&str]| -> CaseResult<Running> {
-        let mut command = Maker::Ours.tool(tool)?;
-        command.args(["-d", DEVICE, "-g", &gid, "-p", &port, "-n", "1000000000"]).args(flags).args(operands);
-        Ok(Running::start(&mut command)?)
-    };
-    let mut server = start(&[])?;
-    let number = port.parse().map_err(|error| Stop::Failed(format!("{port}: {error}")))?;
-    if !process::wait_for_listener(number, LIMIT, || !server.has_ended()) {
-        return fail(format_args!("the server does not listen: {:?}", server.finish(Duration::ZERO)?));
-    }
-    let mut client = start(&["127.0.0.1"])?;
-    let has_met = |side: &mut Running| side.wait_for_output(LIMIT, |text| text.contains("  remote address:"));
-    if !has_met(&mut server) || !has_met(&mut client) {
-        let (server, client) = (server.finish(Duration::ZERO)?, client.finish(Duration::ZERO)?);
-        return fail(format_args!("they do not meet: {server:?}, {client:?}"));
-    }
-    let held = resources()?;
-    assert!(held.get("qp") > baseline.get("qp") && held.get("mr") > baseline.get("mr"), "{held:?}");
-    let (killed, survivor) = if kill_server { (server, client) } else { (client, server) };
-    killed.kill();
-    let (Ok(killed) | Err(killed)) = killed.finish(LIMIT)?;
-    assert_eq!(killed.status.code(), None, "it ended before it was killed: {killed:?}");
-    let Ok(survivor) = survivor.finish(LIMIT)? else {
-        return fail("its peer does not end");
-    };
-    let says_why = ["the peer has ended", "Failed status"].iter().any(|why| survivor.stderr.contains(why));
-    assert!(survivor.status.code() == Some(1) && says_why, "{survivor:?}");
     back_to(&baseline)
 }
 
