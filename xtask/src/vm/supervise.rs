@@ -253,7 +253,10 @@ fn verdict(word: &str, rest: &str, killed: bool) -> Option<Ended> {
 /// Returns the reason for giving up a guest in this phase.
 fn gave_up(phase: Phase) -> Ended {
     let text = match phase {
-        Phase::Booting(_) => format!("the guest did not come up within {} s", BOOT_LIMIT.as_secs()),
+        Phase::Booting(_) => {
+            let limit = BOOT_LIMIT.as_secs();
+            return Ended::NeverUp(format!("the guest did not come up within {limit} s"));
+        }
         Phase::Running(_) => {
             format!("the guest hangs: it has sent nothing for {} s", SILENCE_LIMIT.as_secs())
         }
@@ -275,6 +278,14 @@ fn gave_up(phase: Phase) -> Ended {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_boot_that_stands_still_is_one_that_never_came_up() {
+        assert!(
+            matches!(gave_up(Phase::Booting(Instant::now())), Ended::NeverUp(why) if why.contains("180 s"))
+        );
+        assert!(matches!(gave_up(Phase::Running(None)), Ended::Failed(_)));
+    }
 
     #[test]
     fn control_lines_become_exit_statuses() {
