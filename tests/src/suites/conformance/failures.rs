@@ -434,15 +434,20 @@ fn an_immediate_without_a_receive_is_not_ready<P: Provider>(context: &Context<P>
     wait_status(&mut pair.a.cq, 1, WcStatus::SUCCESS)
 }
 
-fn a_receive_in_time_ends_the_retries<P: Provider>(context: &Context<P>) -> CaseResult {
-    if rxe_ignores_rnr_timer()? {
-        return skip("rxe of this kernel repeats at once, and does not wait for the RNR timer");
-    }
-    // 491 ms for each retry.
+/// Returns a pair that waits 491 ms before each of 6 retries for a receive of `b`.
+pub(super) fn slow_to_be_ready<P: Provider>(context: &Context<P>) -> CaseResult<Pair<P>> {
     let rts = RtsAttr { rnr_retry: 6, timeout: 20, ..Shape::default().rts };
     let mut pair = Pair::new(context, &Shape { rts, ..Shape::default() })?;
     let slow = QpAttr { min_rnr_timer: 31, ..QpAttr::default() };
     pair.b.qp.modify(&slow, QpAttrMask::MIN_RNR_TIMER)?;
+    Ok(pair)
+}
+
+fn a_receive_in_time_ends_the_retries<P: Provider>(context: &Context<P>) -> CaseResult {
+    if rxe_ignores_rnr_timer()? {
+        return skip("rxe of this kernel repeats at once, and does not wait for the RNR timer");
+    }
+    let mut pair = slow_to_be_ready(context)?;
     let arena = Arena::new(&pair.pd, 64)?;
     post_send(&mut pair.a.qp, &[signalled(1, SendOp::SendWithImm { imm_data: 7 }, &[arena.sge(0..8)])])?;
     post_recv(&mut pair.b.qp, &[RecvWr { wr_id: 2, sge: &[arena.sge(8..16)] }])?;

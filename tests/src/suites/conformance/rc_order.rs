@@ -1,12 +1,10 @@
 //! Reliable connections: the order of requests, of their data and of their completions.
 
-use verbs::{
-    Context, Provider, QpAttr, QpAttrMask, RecvWr, RtsAttr, SendFlags, SendOp, SendWr, Sge, WcOpcode,
-    WcStatus,
-};
+use verbs::{Context, Provider, RecvWr, RtsAttr, SendFlags, SendOp, SendWr, Sge, WcOpcode, WcStatus};
 
 use super::SUITE;
 use super::attributes::pair_from;
+use super::failures::slow_to_be_ready;
 use super::states::stays_empty;
 use crate::fabric::{
     Arena, Link, Pair, Remote, Shape, connect, create_qp, imm, is_empty, is_rxe, pattern, post_recv,
@@ -478,11 +476,7 @@ fn messages_behind_one_without_a_receive_keep_their_order<P: Provider>(context: 
     if rxe_ignores_rnr_timer()? {
         return skip("rxe of this kernel repeats at once, and does not wait for the RNR timer");
     }
-    // 491 ms for each of a limited number of retries.
-    let rts = RtsAttr { rnr_retry: 6, timeout: 20, ..Shape::default().rts };
-    let mut pair = Pair::new(context, &Shape { rts, ..Shape::default() })?;
-    let slow = QpAttr { min_rnr_timer: 31, ..QpAttr::default() };
-    pair.b.qp.modify(&slow, QpAttrMask::MIN_RNR_TIMER)?;
+    let mut pair = slow_to_be_ready(context)?;
     let make = || Arena::new(&pair.pd, COUNT * LEN);
     let (from, into, written) = (make()?, make()?, make()?);
     from.write(0, &pattern(6, COUNT * LEN));
